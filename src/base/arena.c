@@ -1,0 +1,110 @@
+/* arena.c - see arena.h */
+#include "base/arena.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The size stands in front of each block, so that cpl_realloc keeps the alignment. */
+typedef struct block_head {
+    size_t bytes;
+} block_head;
+
+static atomic_llong alloc_count, fail_at;
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + CPL_ALIGNMENT - 1) & ~(size_t)(CPL_ALIGNMENT - 1);
+}
+
+static bool told_to_fail(void)
+{
+    return atomic_load(&fail_at) > 0 && atomic_fetch_sub(&fail_at, 1) == 1;
+}
+
+void *cpl_alloc(size_t bytes)
+{
+    atomic_fetch_add(&alloc_count, 1);
+    char *block = NULL;
+    if (bytes < SIZE_MAX - 2 * CPL_ALIGNMENT && !told_to_fail())
+        block = aligned_alloc(CPL_ALIGNMENT, round_up(bytes) + CPL_ALIGNMENT);
+    if (!block) {
+        (void)CPL_FAIL(CPL_ERR_MEMORY, "out of memory: %zu bytes were asked for", bytes);
+        return NULL;
+    }
+    ((block_head *)(void *)block)->bytes = bytes;
+    return block + CPL_ALIGNMENT;
+}
+
+void *cpl_realloc(void *old, size_t bytes)
+{
+    void *fresh = cpl_alloc(bytes);
+    if (!fresh || !old) return fresh;
+    size_t had = ((block_head *)(void *)((char *)old - CPL_ALIGNMENT))->bytes;
+    memcpy(fresh, old, had < bytes ? had : bytes);
+    cpl_free(old);
+    return fresh;
+}
+
+void cpl_free(void *memory)
+{
+    if (memory) free((char *)memory - CPL_ALIGNMENT);
+}
+
+int64_t cpl_alloc_count(void)
+{
+    return (int64_t)atomic_load(&alloc_count);
+}
+
+void cpl_alloc_fail_at(int64_t nth)
+{
+    atomic_store(&fail_at, nth);
+}
+
+cpl_status cpl_arena_init(cpl_arena *arena, size_t bytes, const char *what)
+{
+    memset(arena, 0, sizeof *arena);
+    arena->base = cpl_alloc(bytes);
+    if (!arena->base)
+        return CPL_FAIL(CPL_ERR_MEMORY, "out of memory: %.1f MiB for %s", (double)bytes / 1048576.0,
+                        what);
+    memset(arena->base, 0, bytes);
+    arena->capacity = bytes;
+    return CPL_OK;
+}
+
+void cpl_arena_free(cpl_arena *arena)
+{
+    cpl_free(arena->base);
+    memset(arena, 0, sizeof *arena);
+}
+
+void cpl_arena_measure(cpl_arena *arena)
+{
+    memset(arena, 0, sizeof *arena);
+    arena->capacity = SIZE_MAX;
+}
+
+void *cpl_arena_take(cpl_arena *arena, size_t bytes)
+{
+    size_t start = arena->used;
+    arena->used += round_up(bytes);
+    if (arena->used > arena->peak) arena->peak = arena->used;
+    if (!arena->base) {
+        CPL_ASSERT(arena->capacity == SIZE_MAX);
+        return NULL;
+    }
+    CPL_ASSERT(arena->used <= round_up(arena->capacity));
+    return arena->base + start;
+}
+
+size_t cpl_arena_mark(const cpl_arena *arena)
+{
+    return arena->used;
+}
+
+void cpl_arena_release(cpl_arena *arena, size_t mark)
+{
+    CPL_ASSERT(mark <= arena->used);
+    arena->used = mark;
+}

@@ -1,0 +1,57 @@
+/* arena.h - memory of one lifetime, taken in pieces and given back as a whole; counted allocation.
+ *
+ * Room:  base.
+ * Rule:  three lifetimes, three arenas: model (weights), run (gradients, moments), step
+ *        (activations). The same function that takes the pieces also measures them: on an arena
+ *        made by cpl_arena_measure every take returns NULL and only counts, so what `couplet plan`
+ *        prints and what a run allocates cannot differ. */
+#ifndef CPL_BASE_ARENA_H
+#define CPL_BASE_ARENA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { CPL_ALIGNMENT = 64 }; /* bytes; every piece starts on a cache line */
+
+typedef struct cpl_arena {
+    char *base;      /* NULL while measuring */
+    size_t capacity; /* bytes; SIZE_MAX while measuring */
+    size_t used, peak;
+} cpl_arena;
+
+/* Owns `bytes` of zeroed memory until cpl_arena_free. `what` names the lifetime in the sentence of
+ * CPL_ERR_MEMORY. Zero bytes are allowed. */
+CPL_NODISCARD cpl_status cpl_arena_init(cpl_arena *arena, size_t bytes, const char *what);
+void cpl_arena_free(cpl_arena *arena);
+
+/* An arena that owns nothing and only counts. */
+void cpl_arena_measure(cpl_arena *arena);
+
+/* The next `bytes`, aligned to CPL_ALIGNMENT; zero only on the first use of the memory. To ask for
+ * more than was measured is the programmer's mistake (assert). NULL while measuring. */
+void *cpl_arena_take(cpl_arena *arena, size_t bytes);
+
+/* A place to come back to: all taken after `mark` is given back at once. */
+size_t cpl_arena_mark(const cpl_arena *arena);
+void cpl_arena_release(cpl_arena *arena, size_t mark);
+
+/* Heap memory, aligned to CPL_ALIGNMENT and not zeroed; NULL with a recorded sentence if the system
+ * has none. All of the library's own allocations go through these three, so that a test can count
+ * them (nothing is allocated inside a training step) and make the n-th one fail. */
+void *cpl_alloc(size_t bytes);
+void *cpl_realloc(void *old, size_t bytes); /* as realloc; `old` comes from cpl_alloc or is NULL */
+void cpl_free(void *memory);
+int64_t cpl_alloc_count(void);       /* calls of cpl_alloc and cpl_realloc so far, all threads */
+void cpl_alloc_fail_at(int64_t nth); /* tests: the n-th call from now fails; 0: none */
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_BASE_ARENA_H */

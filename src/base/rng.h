@@ -1,0 +1,46 @@
+/* rng.h - counter-based random numbers: (seed, stream, step, layer, index) -> number.
+ *
+ * Room:     base.
+ * Method:   Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+ * Promise:  the same five numbers give the same result on every device, thread count and rank, and
+ *           in every release of a major version. There is no state, so resuming is exact. */
+#ifndef CPL_BASE_RNG_H
+#define CPL_BASE_RNG_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a number is for: two uses never share one. The values are part of the promise. */
+typedef enum cpl_rng_stream {
+    CPL_STREAM_INIT    = 1, /* initial weights: layer = index of the parameter in params.def */
+    CPL_STREAM_NOISE   = 2, /* delta of the coupling loss: step, layer, index = draw, i, k */
+    CPL_STREAM_SAMPLE  = 3, /* generation: step = position */
+    CPL_STREAM_TEST    = 4,
+    CPL_STREAM_MIXTURE = 5, /* which instances a fractional mixing weight keeps */
+} cpl_rng_stream;
+
+typedef struct cpl_rng_key {
+    uint64_t seed;
+    uint64_t step;         /* below 2^40 */
+    uint32_t layer;        /* below 2^16 */
+    cpl_rng_stream stream; /* below 2^8 */
+} cpl_rng_key;
+
+/* Four 32-bit numbers: those of indices 4 block ... 4 block + 3. */
+void cpl_rng_block(const cpl_rng_key *key, uint64_t block, uint32_t out[4]);
+
+uint32_t cpl_rng_u32(const cpl_rng_key *key, uint64_t index);
+
+/* In [0,1): the upper 24 bits, so that float holds it exactly. */
+float cpl_rng_uniform(const cpl_rng_key *key, uint64_t index);
+
+/* Standard normal, by Box-Muller over indices 2 index and 2 index + 1; |x| < 5.8. */
+float cpl_rng_normal(const cpl_rng_key *key, uint64_t index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_BASE_RNG_H */

@@ -1,0 +1,54 @@
+/* status.h - how a function says that something outside the program failed.
+ *
+ * Room:  base (knows nothing of numbers, models or devices).
+ * Rule:  a mistake of the programmer  -> CPL_ASSERT, the program stops (in release too);
+ *        a mishap outside the program -> a cpl_status, with one sentence for the user. */
+#ifndef CPL_BASE_STATUS_H
+#define CPL_BASE_STATUS_H
+
+#include "couplet/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#    define CPL_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#    define CPL_NORETURN          __attribute__((noreturn))
+#else
+#    define CPL_PRINTF(fmt, args)
+#    define CPL_NORETURN
+#endif
+
+/* The place in the source where this thread's last failure was recorded, for us. */
+const char *cpl_last_error_place(void);
+
+/* Records the sentence (cut at 1023 bytes) and returns `code`. Call it through CPL_FAIL. The
+ * arguments may point into the sentence recorded before, so that a caller can add to it. */
+cpl_status cpl_fail(cpl_status code, const char *file, int line, const char *format, ...)
+    CPL_PRINTF(4, 5);
+
+#define CPL_FAIL(code, ...) cpl_fail((code), __FILE__, __LINE__, __VA_ARGS__)
+
+/* Hands a failure up. Only where this function owns nothing yet. */
+#define CPL_TRY(call)                                                                              \
+    do {                                                                                           \
+        cpl_status cpl_try_ = (call);                                                              \
+        if (cpl_try_ != CPL_OK) return cpl_try_;                                                   \
+    } while (0)
+
+/* The same where something must be released: jumps to the one label `done`.
+ * Expects a local `cpl_status status`. */
+#define CPL_TRY_DONE(call)                                                                         \
+    do {                                                                                           \
+        status = (call);                                                                           \
+        if (status != CPL_OK) goto done;                                                           \
+    } while (0)
+
+CPL_NORETURN void cpl_assert_failed(const char *what, const char *file, int line);
+#define CPL_ASSERT(truth) ((truth) ? (void)0 : cpl_assert_failed(#truth, __FILE__, __LINE__))
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_BASE_STATUS_H */

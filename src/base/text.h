@@ -1,0 +1,64 @@
+/* text.h - strings that grow, nearest names, sizes in words, UTF-8.
+ *
+ * Room:  base. */
+#ifndef CPL_BASE_TEXT_H
+#define CPL_BASE_TEXT_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Bytes that grow; always followed by a NUL that `length` does not count, and may hold NULs. All
+ * zero is a valid empty text. A failed allocation is remembered in `failed` and the text stays as
+ * it was, so that a writer checks once at the end. */
+typedef struct cpl_text {
+    char *bytes; /* NULL or NUL-terminated */
+    size_t length, capacity;
+    bool failed;
+} cpl_text;
+
+void cpl_text_free(cpl_text *text);
+void cpl_text_clear(cpl_text *text); /* length 0; keeps the memory */
+void cpl_text_append(cpl_text *text, const void *bytes, size_t length);
+void cpl_text_char(cpl_text *text, char c);
+void cpl_text_printf(cpl_text *text, const char *format, ...) CPL_PRINTF(2, 3);
+CPL_NODISCARD cpl_status cpl_text_status(const cpl_text *text); /* CPL_ERR_MEMORY if it failed */
+
+/* A copy from cpl_alloc, NULL if there is no memory. */
+char *cpl_text_copy(const char *string);
+
+/* The candidate with the fewest single-character edits (a swap of neighbours counts one) from
+ * `word`, or NULL if none is near (more than a third of its length, and more than 2). */
+const char *cpl_text_nearest(const char *word, const char *const *candidates, size_t count);
+
+/* "1.5 GiB" into `out`, which is returned. */
+const char *cpl_text_bytes(char out[32], double bytes);
+
+/* Length (1-4) of the well-formed UTF-8 sequence at `s` of `left` bytes; 0 if it is ill-formed.
+ * Overlong forms, surrogates and values above 10FFFF are ill-formed. */
+int cpl_utf8_length(const unsigned char *s, size_t left);
+
+/* Length of the maximal ill-formed subsequence at `s` (WHATWG: what one U+FFFD replaces). */
+int cpl_utf8_bad_length(const unsigned char *s, size_t left);
+
+/* The code point of a well-formed sequence of `length` bytes. */
+uint32_t cpl_utf8_decode(const unsigned char *s, int length);
+
+/* Writes 1-4 bytes; returns how many. */
+int cpl_utf8_encode(uint32_t code_point, char out[4]);
+
+/* Appends `bytes` with every maximal ill-formed subsequence replaced by U+FFFD; returns how many.
+ */
+int64_t cpl_utf8_repair(cpl_text *out, const char *bytes, size_t length);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_BASE_TEXT_H */
