@@ -1,0 +1,111 @@
+/* settings.h - what a setting is: one line of a floor's .def file, read by everybody.
+ *
+ * Room:   base. Each floor owns the settings it obeys: tensor/compute.def, io/data.def,
+ *         model/model.def, train/train.def. A line of a .def file is
+ *
+ *             CPL_SETTING(section, field, name, KIND, default, low, high, unit, sentence)
+ *
+ *         section  model, data, train, ...; the dotted name is section.name
+ *         field    the member of struct cpl_<section>_settings
+ *         KIND     INT FLOAT BOOL CHOICE STRING STRINGS WEIGHTS
+ *         default  its text as in YAML, always in quotes; FLOAT "unset" is NaN, INT "unset" is
+ *                  CPL_UNSET, STRING "unset" is NULL
+ *         low,high bounds, both allowed (INT, FLOAT); -INFINITY and INFINITY for none
+ *         unit     "tokens", "steps", ...; for CHOICE the words, "mean|sum", in the enum's order
+ *
+ *         The parser, --set, --help, --print-config, bounds checks, config.yaml of a run and the
+ *         tests all read these lists. */
+#ifndef CPL_BASE_SETTINGS_H
+#define CPL_BASE_SETTINGS_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/text.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum cpl_kind {
+    CPL_KIND_INT,
+    CPL_KIND_FLOAT,
+    CPL_KIND_BOOL,
+    CPL_KIND_CHOICE,
+    CPL_KIND_STRING,
+    CPL_KIND_STRINGS,
+    CPL_KIND_WEIGHTS,
+} cpl_kind;
+
+enum { CPL_UNSET = INT32_MIN }; /* of an INT */
+
+/* A list of strings, each and the array from cpl_alloc. */
+typedef struct cpl_strings {
+    char **at;
+    int64_t count;
+} cpl_strings;
+
+/* Pairs name: number, in the order given. */
+typedef struct cpl_weights {
+    char **name;
+    double *weight;
+    int64_t count;
+} cpl_weights;
+
+/* C type of a field by kind. */
+typedef int64_t cpl_field_INT;
+typedef double cpl_field_FLOAT;
+typedef int cpl_field_BOOL;
+typedef int cpl_field_CHOICE;
+typedef char *cpl_field_STRING; /* owned by the settings; NULL: unset */
+typedef cpl_strings cpl_field_STRINGS;
+typedef cpl_weights cpl_field_WEIGHTS;
+
+typedef struct cpl_setting {
+    const char *section, *name; /* dotted name: section.name */
+    cpl_kind kind;
+    size_t offset; /* of the field in its section's struct */
+    const char *standard;
+    double low, high;
+    const char *unit, *sentence;
+} cpl_setting;
+
+/* A section of settings and where its struct lies within a larger one. */
+typedef struct cpl_section {
+    const char *name;
+    const cpl_setting *list;
+    size_t count;
+    size_t offset; /* of the section's struct in the joint struct */
+} cpl_section;
+
+/* Sets every field of every section to its default. `joint` is zeroed first. */
+CPL_NODISCARD cpl_status cpl_settings_init(void *joint, const cpl_section *sections, size_t count);
+void cpl_settings_free(void *joint, const cpl_section *sections, size_t count);
+
+/* The setting with this dotted name; NULL if there is none. `*field` is where its value lies. */
+const cpl_setting *cpl_settings_find(void *joint, const cpl_section *sections, size_t count,
+                                     const char *dotted, void **field);
+
+/* Parses `text` (a YAML scalar; for STRINGS "a, b" or "[a, b]"; for WEIGHTS "{a: 1, b: 0.5}") into
+ * `field`, checking kind and bounds. The sentence of CPL_ERR_INPUT names the setting, the value and
+ * the bounds or choices. */
+CPL_NODISCARD cpl_status cpl_setting_parse(const cpl_setting *setting, void *field,
+                                           const char *text);
+
+/* Appends the value as YAML that cpl_setting_parse reads back to the same value. */
+void cpl_setting_print(cpl_text *out, const cpl_setting *setting, const void *field);
+
+/* True if both fields hold the same value. */
+int cpl_setting_equal(const cpl_setting *setting, const void *a, const void *b);
+
+/* "section.name=value" as given to --set. CPL_ERR_USAGE with the nearest name if there is no such
+ * setting, with the bounds if the value does not fit. */
+CPL_NODISCARD cpl_status cpl_settings_set(void *joint, const cpl_section *sections, size_t count,
+                                          const char *assignment);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_BASE_SETTINGS_H */
