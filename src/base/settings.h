@@ -1,11 +1,10 @@
 /* settings.h - what a setting is: one line of a floor's .def file, read by everybody.
  *
- * Room:   base. Each floor owns the settings it obeys: tensor/compute.def, io/data.def,
- *         model/model.def, train/train.def. A line of a .def file is
+ * Room:   base. Each floor owns the settings it obeys: one .def file a section
+ *         (tensor/compute.def, model/erc.def, ...). A line of one is
  *
- *             CPL_SETTING(section, field, name, KIND, default, low, high, unit, sentence)
+ *             CPL_SETTING(field, name, KIND, default, low, high, unit, sentence)
  *
- *         section  model, data, train, ...; the dotted name is section.name
  *         field    the member of struct cpl_<section>_settings
  *         KIND     INT FLOAT BOOL CHOICE STRING STRINGS WEIGHTS
  *         default  its text as in YAML, always in quotes; FLOAT "unset" is NaN, INT "unset" is
@@ -71,6 +70,17 @@ typedef struct cpl_setting {
     double low, high;
     const char *unit, *sentence;
 } cpl_setting;
+
+/* A line of a .def file as a row of a list. */
+#define CPL_SETTING_ROW(section, field, name, kind, standard, low, high, unit, sentence)           \
+    {#section, #name, CPL_KIND_##kind, offsetof(cpl_##section##_settings, field), standard, low,   \
+     high,     unit,  sentence},
+
+/* The section made of the list <name>_list. */
+#define CPL_SECTION(name)                                                                          \
+    {                                                                                              \
+#        name, name##_list, sizeof name##_list / sizeof *name##_list, 0                            \
+    }
 
 /* A section of settings and where its struct lies within a larger one. */
 typedef struct cpl_section {

@@ -1,0 +1,61 @@
+/* settings.h - the settings of this floor as structs (of the .def files) and as lists.
+ *
+ * Room:  train. */
+#ifndef CPL_TRAIN_SETTINGS_H
+#define CPL_TRAIN_SETTINGS_H
+
+#include "base/settings.h"
+#include "io/settings.h"
+#include "model/settings.h"
+#include "tensor/settings.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CPL_SETTING(field, name, kind, ...) cpl_field_##kind field;
+typedef struct cpl_train_settings {
+#include "train/train.def"
+} cpl_train_settings;
+
+typedef struct cpl_checkpoint_settings {
+#include "train/checkpoint.def"
+} cpl_checkpoint_settings;
+
+typedef struct cpl_eval_settings {
+#include "train/eval.def"
+} cpl_eval_settings;
+
+typedef struct cpl_log_settings {
+#include "train/log.def"
+} cpl_log_settings;
+
+#undef CPL_SETTING
+
+/* Their offsets are 0: each is a struct of its own. */
+extern const cpl_section cpl_train_section, cpl_checkpoint_section, cpl_eval_section,
+    cpl_log_section;
+
+/* Every section, as the configuration file of a run has them. */
+typedef struct cpl_settings {
+    cpl_model_settings model;
+    cpl_data_settings data;
+    cpl_train_settings train;
+    cpl_erc_settings erc;
+    cpl_balance_settings balance;
+    cpl_z_settings z;
+    cpl_compute_settings compute;
+    cpl_checkpoint_settings checkpoint;
+    cpl_eval_settings eval;
+    cpl_log_settings log;
+} cpl_settings;
+
+enum { CPL_N_SECTIONS = 10 };
+
+/* Fills `sections` with all of them, at their offsets in cpl_settings, in the order above. */
+void cpl_settings_sections(cpl_section sections[CPL_N_SECTIONS]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_TRAIN_SETTINGS_H */
