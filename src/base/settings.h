@@ -77,10 +77,9 @@ typedef struct cpl_setting {
      high,     unit,  sentence},
 
 /* The section made of the list <name>_list. */
-#define CPL_SECTION(name)                                                                          \
-    {                                                                                              \
-#        name, name##_list, sizeof name##_list / sizeof *name##_list, 0                            \
-    }
+/* clang-format off */
+#define CPL_SECTION(name) {#name, name##_list, sizeof name##_list / sizeof *name##_list, 0}
+/* clang-format on */
 
 /* A section of settings and where its struct lies within a larger one. */
 typedef struct cpl_section {
