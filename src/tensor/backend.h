@@ -1,0 +1,49 @@
+/* backend.h - choosing and making a backend, and what this machine can do.
+ *
+ * Room:  tensor. */
+#ifndef CPL_TENSOR_BACKEND_H
+#define CPL_TENSOR_BACKEND_H
+
+#include "tensor/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The instruction set the kernels run with: "v4" (AVX-512), "v3" (AVX2), "v2", or "any" where the
+ * processor is not x86-64. COUPLET_ISA=v2|v3|v4 in the environment lowers it (tests, comparisons).
+ */
+const char *cpl_cpu_isa(void);
+
+/* The processor multiplies bf16 itself (AVX512-BF16 or AMX), and oneDNN makes use of it. */
+bool cpl_cpu_has_bf16(void);
+
+/* The processor's name as the system tells it. */
+const char *cpl_cpu_name(void);
+
+/* Processors this program may run on. */
+int cpl_cpu_count(void);
+
+/* A CPU backend. compute: CPL_F32 or CPL_BF16 (works on every processor; slow without
+ * cpl_cpu_has_bf16). n_threads 0: cpl_cpu_count(). Holds no memory until cpl_backend_reserve. */
+void cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads);
+
+/* A backend that wraps another one and checks the contract: fills outputs that are set (and
+ * scratch) with NaN first, asserts that shapes fit, ids are in range and outputs overlap no input.
+ */
+void cpl_backend_poison(cpl_backend *be, cpl_backend *inner);
+
+/* Makes scratch large enough for `work`. CPL_ERR_MEMORY if there is none. */
+CPL_NODISCARD cpl_status cpl_backend_reserve(cpl_backend *be, const cpl_work *work);
+
+/* Gives scratch back. */
+void cpl_backend_free(cpl_backend *be);
+
+/* The speed in FLOP/s of a large product in be->compute with be->n_threads, measured for about
+ * `seconds` (median of the repeats): the machine's matrix peak. Allocates its own operands. */
+CPL_NODISCARD cpl_status cpl_backend_peak(double *flops, cpl_backend *be, double seconds);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_TENSOR_BACKEND_H */

@@ -1,0 +1,215 @@
+/* ops.h - the numeric contract: every loop over floats lives behind it.
+ *
+ * Room:     tensor. cpu/ fills this whole table and is the specification; every other backend must
+ *           agree with it, operation by operation (tests/tensor/test_twins).
+ * Names:    B sequences of S tokens, T = B S tokens in all, d model width, D expert width, n
+ * experts, K experts a token, H query heads, G key/value heads, h width of a head, V vocabulary.
+ * Types:    F32 unless said otherwise. Weights of products are F32, or BF16 where the backend
+ *           computes in bf16 (`be->compute`); their gradients are F32 always.
+ * Order:    backend, outputs, inputs, scalars. An output is *set* unless it says *adds*. Outputs
+ *           overlap no input unless said.
+ * Failure:  operations return nothing. A backend keeps its first failure and ignores later work;
+ *           sync() tells it once at the end of a step. Shapes that do not fit are asserts.
+ * Memory:   operations allocate nothing. Scratch is be->scratch, at least scratch_bytes(work) long
+ *           (see cpl_backend_reserve).
+ * Threads:  results depend on be->n_threads at most in the last bits, and on nothing else: the same
+ *           call gives the same bits again. */
+#ifndef CPL_TENSOR_OPS_H
+#define CPL_TENSOR_OPS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/rng.h"
+#include "base/status.h"
+#include "tensor/proxy.h"
+#include "tensor/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_ops cpl_ops;
+
+typedef struct cpl_backend {
+    const cpl_ops *ops;
+    const char *name;   /* "cpu v4", "poison" */
+    cpl_dtype compute;  /* what the operands of products are rounded to: CPL_F32 or CPL_BF16 */
+    int n_threads;      /* at least 1 */
+    cpl_status failure; /* the first one, or CPL_OK */
+    void *scratch;      /* CPL_ALIGNMENT-aligned */
+    size_t scratch_bytes;
+    const struct cpl_backend *inner; /* what a wrapping backend (poison) calls */
+} cpl_backend;
+
+typedef enum cpl_trans { CPL_AS_IS, CPL_TRANSPOSED } cpl_trans;
+
+/* The largest shapes that operations will be called with: what scratch is sized for. */
+typedef struct cpl_work {
+    int64_t n_tokens; /* T of one call */
+    int64_t n_keys;   /* longest sequence attended to */
+    int64_t batch;    /* B */
+    int64_t d_model, d_expert, n_experts, top_k, n_heads, n_kv_heads, vocab_size;
+    bool training; /* backward operations will be called too */
+} cpl_work;
+
+typedef struct cpl_attention_shape {
+    int64_t batch;      /* B */
+    int64_t n_queries;  /* of each sequence; query i stands at position n_keys - n_queries + i */
+    int64_t n_keys;     /* positions 0 ... n_keys - 1 */
+    int64_t key_stride; /* rows of k and v from one sequence to the next, >= n_keys */
+    int64_t n_heads, n_kv_heads, head_dim;
+} cpl_attention_shape;
+
+/* Which sorted row each (token, choice) has: made by dispatch, read by experts.
+ * Row r = offset[e] ... offset[e+1]-1 belongs to expert e, tokens in rising order. */
+typedef struct cpl_dispatch {
+    cpl_tensor offset; /* [n+1] I32 */
+    cpl_tensor token;  /* [T K] I32: token of sorted row r */
+    cpl_tensor row;    /* [T,K] I32: sorted row of (token, choice) */
+} cpl_dispatch;
+
+/* The three matrices of every expert of a layer. */
+typedef struct cpl_expert_weights {
+    cpl_tensor w_gate, w_up; /* [n,D,d] */
+    cpl_tensor w_down;       /* [n,d,D] */
+} cpl_expert_weights;
+
+struct cpl_ops {
+    /* ---- products (gemm.c) ---- */
+
+    /* c [m,n] = beta c + op(a) [m,k] . op(b) [k,n]; operands in be->compute (F32 ones are rounded
+     * where that is bf16), sums in F32. beta 0 or 1; with 0 the old c is not read. k may be 0. */
+    void (*gemm)(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a, cpl_trans tb,
+                 cpl_tensor b, float beta);
+    /* The same with F32 operands whatever be->compute is: the router's logits. */
+    void (*gemm_f32)(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a, cpl_trans tb,
+                     cpl_tensor b, float beta);
+
+    /* ---- rows (rows.c) ---- */
+
+    /* y [T,d] = weight * x / sqrt(mean(x^2) + eps); inv [T] = 1 / sqrt(...), for backward. */
+    void (*rms_norm)(cpl_backend *be, cpl_tensor y, cpl_tensor inv, cpl_tensor x, cpl_tensor weight,
+                     float eps);
+    /* dx [T,d] and dweight [d] *add*. dx may be dy. */
+    void (*rms_norm_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dweight, cpl_tensor dy,
+                              cpl_tensor x, cpl_tensor weight, cpl_tensor inv);
+    /* y = x clamped to [-limit, limit]; y may be x. */
+    void (*clamp)(cpl_backend *be, cpl_tensor y, cpl_tensor x, float limit);
+    /* dx = dy where |x| <= limit, else 0; x is clamp's input; dx may be dy. */
+    void (*clamp_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dy, cpl_tensor x,
+                           float limit);
+    /* y *adds* x. Any shape, equal counts. */
+    void (*add)(cpl_backend *be, cpl_tensor y, cpl_tensor x);
+    void (*fill)(cpl_backend *be, cpl_tensor y, float value);
+    /* y F32 or BF16 = x F32 or BF16 (round to nearest even): the compute copies of weights. */
+    void (*copy)(cpl_backend *be, cpl_tensor y, cpl_tensor x);
+    /* y [T,d] = rows `ids` [T] I32 of table [V,d] (F32 or BF16). 0 <= id < V. */
+    void (*embed)(cpl_backend *be, cpl_tensor y, cpl_tensor table, cpl_tensor ids);
+    /* dtable [V,d] *adds* dy at the rows ids; equal ids in order of the tokens. */
+    void (*embed_backward)(cpl_backend *be, cpl_tensor dtable, cpl_tensor dy, cpl_tensor ids);
+
+    /* ---- positions (rope.c) ---- */
+
+    /* table [P,h/2,2] = cos, sin of position * theta^(-2i/h); angles in F32 as Hugging Face's. */
+    void (*rope_table)(cpl_backend *be, cpl_tensor table, float theta);
+    /* Rotates x [T, heads*h] in place, pairs (i, i + h/2) of each head; token t of a sequence of
+     * n_queries stands at position first + (t mod n_queries). direction 1: forward, -1: backward.
+     */
+    void (*rope)(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t n_heads,
+                 int64_t n_queries, int64_t first, int direction);
+
+    /* ---- attention (attention.c): causal, no T x T matrix ---- */
+
+    /* out [B nq, H h] = softmax(q k^T / sqrt(h)) v over keys at or before the query's position and
+     * not before doc_start [B, n_keys] I32 of that position (none: one document). Query head i
+     * reads key head i / (H/G). lse [B,H,nq] = log of the sum of exponentials, for backward. q [B
+     * nq, H h]; k, v [B key_stride, G h]. */
+    void (*attention)(cpl_backend *be, cpl_tensor out, cpl_tensor lse, cpl_tensor q, cpl_tensor k,
+                      cpl_tensor v, cpl_tensor doc_start, cpl_attention_shape shape);
+    /* Sets dq, dk, dv. n_queries = n_keys = key_stride. */
+    void (*attention_backward)(cpl_backend *be, cpl_tensor dq, cpl_tensor dk, cpl_tensor dv,
+                               cpl_tensor dout, cpl_tensor out, cpl_tensor lse, cpl_tensor q,
+                               cpl_tensor k, cpl_tensor v, cpl_tensor doc_start,
+                               cpl_attention_shape shape);
+
+    /* ---- routing (route.c) ---- */
+
+    /* probs [T,n] = softmax(logits [T,n]); lse [T]; expert [T,K] I32 the K largest logits, best
+     * first, equal ones by lower index; weight [T,K] their probs (divided by their sum where
+     * `renormalise`). */
+    void (*route)(cpl_backend *be, cpl_tensor probs, cpl_tensor lse, cpl_tensor expert,
+                  cpl_tensor weight, cpl_tensor logits, bool renormalise);
+    /* counts [n] = assignments to each expert, mean_prob [n] = mean over tokens of probs, z [1] =
+     * mean over tokens of lse^2, entropy [1] = mean over tokens of the entropy of probs. */
+    void (*route_stats)(cpl_backend *be, cpl_tensor counts, cpl_tensor mean_prob, cpl_tensor z,
+                        cpl_tensor entropy, cpl_tensor probs, cpl_tensor lse, cpl_tensor expert);
+    /* dlogits [T,n] = gradient of
+     *     sum dweight * weight  +  balance_scale sum_e counts[e] sum_t probs[t,e]
+     *                           +  z_scale sum_t lse[t]^2
+     * with dweight [T,K] and, for the second and third part, `counts` held constant. */
+    void (*route_backward)(cpl_backend *be, cpl_tensor dlogits, cpl_tensor dweight,
+                           cpl_tensor probs, cpl_tensor lse, cpl_tensor expert, cpl_tensor weight,
+                           cpl_tensor counts, float balance_scale, float z_scale, bool renormalise);
+    /* Sorts the assignments by expert (stable): fills `plan`. */
+    void (*dispatch)(cpl_backend *be, cpl_dispatch plan, cpl_tensor expert, int64_t n_experts);
+
+    /* ---- experts (experts.c): all of a layer as one grouped operation, dropless ---- */
+
+    /* y [T,d] = sum over k of weight[t,k] W_down (SiLU(W_gate x) * (W_up x)) of expert[t,k].
+     * gate, up [T K, D]: the two products by sorted row, kept for backward; `none` when nobody
+     * wants them. Products in be->compute. An expert without tokens and one with all of them are
+     * ordinary cases. */
+    void (*experts)(cpl_backend *be, cpl_tensor y, cpl_tensor gate, cpl_tensor up, cpl_tensor x,
+                    cpl_tensor weight, cpl_dispatch plan, cpl_expert_weights w);
+    /* dx [T,d] and dw *add*, dweight [T,K] is set. gate and up are overwritten (scratch). */
+    void (*experts_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dweight,
+                             cpl_expert_weights dw, cpl_tensor dy, cpl_tensor gate, cpl_tensor up,
+                             cpl_tensor x, cpl_tensor weight, cpl_dispatch plan,
+                             cpl_expert_weights w);
+
+    /* ---- cross-entropy (xent.c): no T x V matrix ---- */
+
+    /* nll [T] = -log softmax(head x)[target], 0 where target [T] I32 is -1. x [T,d], head [V,d]. */
+    void (*xent)(cpl_backend *be, cpl_tensor nll, cpl_tensor x, cpl_tensor head, cpl_tensor target);
+    /* The same and, in the one sweep, its gradient times `scale`: dx is set, dhead *adds*. */
+    void (*xent_train)(cpl_backend *be, cpl_tensor nll, cpl_tensor dx, cpl_tensor dhead,
+                       cpl_tensor x, cpl_tensor head, cpl_tensor target, float scale);
+
+    /* ---- sums (reduce.c): in double, in an order that does not depend on the threads ---- */
+
+    double (*sum)(cpl_backend *be, cpl_tensor x);
+    /* sum of x y */
+    double (*dot)(cpl_backend *be, cpl_tensor x, cpl_tensor y);
+
+    /* ---- optimizer (adamw.c) ---- */
+
+    /* One AdamW step of one tensor (golden README, optim/): g = grad * coef; p *= 1 - lr decay;
+     * m, v moments; p -= lr * (m / correct1) / (sqrt(v / correct2) + eps). copy: where the rounded
+     * parameter goes too (BF16), or none. */
+    void (*adamw)(cpl_backend *be, cpl_tensor p, cpl_tensor m, cpl_tensor v, cpl_tensor copy,
+                  cpl_tensor grad, float coef, float lr, float decay, float beta1, float beta2,
+                  float eps, double correct1, double correct2);
+
+    /* ---- drawing a token (sample.c) ---- */
+
+    /* The id drawn from softmax(logits [V] / temperature) cut to the smallest set of most likely
+     * ids whose probability reaches top_p, with `uniform` in [0,1) deciding; temperature 0: the
+     * largest (lowest id on ties). */
+    int32_t (*sample)(cpl_backend *be, cpl_tensor logits, float temperature, float top_p,
+                      float uniform);
+
+    /* ---- proxies (proxy.c): the coupling loss; declared in tensor/proxy.h ---- */
+    cpl_proxy_ops proxy;
+
+    /* Bytes of scratch that the operations above need at most for these shapes. */
+    size_t (*scratch_bytes)(const cpl_backend *be, const cpl_work *work);
+
+    /* Waits for all work given so far; returns and keeps the first failure. */
+    cpl_status (*sync)(cpl_backend *be);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_TENSOR_OPS_H */

@@ -1,0 +1,106 @@
+/* tensor.h - an array of numbers with its type and shape; owns nothing.
+ *
+ * Room:    tensor. All arrays are row-major and contiguous. */
+#ifndef CPL_TENSOR_TENSOR_H
+#define CPL_TENSOR_TENSOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum cpl_dtype { CPL_F32, CPL_BF16, CPL_I32 } cpl_dtype;
+
+enum { CPL_MAX_RANK = 4 };
+
+typedef struct cpl_tensor {
+    void *data; /* NULL: there is no such tensor (an optional argument left out) */
+    cpl_dtype dtype;
+    int rank;
+    int64_t shape[CPL_MAX_RANK];
+} cpl_tensor;
+
+static inline size_t cpl_dtype_bytes(cpl_dtype dtype)
+{
+    return dtype == CPL_BF16 ? 2 : 4;
+}
+
+static inline cpl_tensor cpl_tensor_1d(void *data, cpl_dtype dtype, int64_t a)
+{
+    cpl_tensor t = {data, dtype, 1, {a, 1, 1, 1}};
+    return t;
+}
+
+static inline cpl_tensor cpl_tensor_2d(void *data, cpl_dtype dtype, int64_t a, int64_t b)
+{
+    cpl_tensor t = {data, dtype, 2, {a, b, 1, 1}};
+    return t;
+}
+
+static inline cpl_tensor cpl_tensor_3d(void *data, cpl_dtype dtype, int64_t a, int64_t b, int64_t c)
+{
+    cpl_tensor t = {data, dtype, 3, {a, b, c, 1}};
+    return t;
+}
+
+static inline cpl_tensor cpl_tensor_none(void)
+{
+    cpl_tensor t = {NULL, CPL_F32, 0, {1, 1, 1, 1}};
+    return t;
+}
+
+/* Numbers in all; unused entries of shape are 1. */
+static inline int64_t cpl_tensor_count(cpl_tensor t)
+{
+    return t.shape[0] * t.shape[1] * t.shape[2] * t.shape[3];
+}
+
+static inline size_t cpl_tensor_bytes(cpl_tensor t)
+{
+    return (size_t)cpl_tensor_count(t) * cpl_dtype_bytes(t.dtype);
+}
+
+/* Length of the last dimension, and how many such rows there are. */
+static inline int64_t cpl_tensor_cols(cpl_tensor t)
+{
+    return t.rank > 0 ? t.shape[t.rank - 1] : 1;
+}
+
+static inline int64_t cpl_tensor_rows(cpl_tensor t)
+{
+    int64_t rows = 1;
+    for (int i = 0; i + 1 < t.rank; i++) rows *= t.shape[i];
+    return rows;
+}
+
+/* The numbers, as what they are. */
+static inline float *cpl_f32(cpl_tensor t)
+{
+    CPL_ASSERT(t.dtype == CPL_F32);
+    return (float *)t.data;
+}
+
+static inline int32_t *cpl_i32(cpl_tensor t)
+{
+    CPL_ASSERT(t.dtype == CPL_I32);
+    return (int32_t *)t.data;
+}
+
+/* Part `i` of the first dimension: [n,D,d] -> [D,d]. */
+static inline cpl_tensor cpl_tensor_at(cpl_tensor t, int64_t i)
+{
+    CPL_ASSERT(t.rank >= 2 && i >= 0 && i < t.shape[0]);
+    cpl_tensor part = {NULL, t.dtype, t.rank - 1, {1, 1, 1, 1}};
+    for (int k = 1; k < t.rank; k++) part.shape[k - 1] = t.shape[k];
+    if (t.data) part.data = (char *)t.data + (size_t)i * cpl_tensor_bytes(part);
+    return part;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_TENSOR_TENSOR_H */
