@@ -191,6 +191,11 @@ struct cpl_ops {
                   cpl_tensor grad, float coef, float lr, float decay, float beta1, float beta2,
                   float eps, double correct1, double correct2);
 
+    /* ---- random numbers (random.c) ---- */
+
+    /* y[i] = std * the first of normal(key, i + a 2^40), a = 0, 1, ..., that is within +- cut. */
+    void (*normal)(cpl_backend *be, cpl_tensor y, float std, float cut, const cpl_rng_key *key);
+
     /* ---- drawing a token (sample.c) ---- */
 
     /* The id drawn from softmax(logits [V] / temperature) cut to the smallest set of most likely

@@ -1,0 +1,145 @@
+/* attention.c - see attention.h */
+#include "model/attention.h"
+
+#include <math.h>
+
+static cpl_tensor take2(cpl_arena *arena, int64_t rows, int64_t cols)
+{
+    size_t bytes = (size_t)(rows * cols) * sizeof(float);
+    return cpl_tensor_2d(cpl_arena_take(arena, bytes), CPL_F32, rows, cols);
+}
+
+static bool clamps(const cpl_model_settings *config)
+{
+    return !isnan(config->clip_qkv);
+}
+
+void cpl_attention_take(cpl_attention_kept *kept, cpl_arena *arena,
+                        const cpl_model_settings *config, int64_t batch, int64_t n_queries,
+                        bool cached)
+{
+    int64_t t = batch * n_queries, d = config->d_model, kv = cpl_model_kv_width(config);
+    kept->a     = take2(arena, t, d);
+    kept->q_raw = take2(arena, t, d);
+    kept->q     = take2(arena, t, d);
+    kept->att   = take2(arena, t, d);
+    kept->k_raw = take2(arena, t, kv);
+    kept->k     = cached ? cpl_tensor_none() : take2(arena, t, kv);
+    kept->v     = cached ? cpl_tensor_none() : take2(arena, t, kv);
+    kept->v_raw = clamps(config) ? take2(arena, t, kv) : kept->v;
+    kept->inv   = cpl_tensor_1d(take2(arena, t, 1).data, CPL_F32, t);
+    kept->q_inv = cpl_tensor_1d(take2(arena, t, 1).data, CPL_F32, t);
+    kept->k_inv = cpl_tensor_1d(take2(arena, t, 1).data, CPL_F32, t);
+    kept->lse   = cpl_tensor_3d(take2(arena, t, config->n_heads).data, CPL_F32, batch,
+                                config->n_heads, n_queries);
+}
+
+void cpl_attention_scratch_take(cpl_attention_scratch *s, cpl_arena *arena,
+                                const cpl_model_settings *config, int64_t n_tokens)
+{
+    int64_t d = config->d_model, kv = cpl_model_kv_width(config);
+    s->da     = take2(arena, n_tokens, d);
+    s->datt   = take2(arena, n_tokens, d);
+    s->dq     = take2(arena, n_tokens, d);
+    s->dq_raw = take2(arena, n_tokens, d);
+    s->dk     = take2(arena, n_tokens, kv);
+    s->dk_raw = take2(arena, n_tokens, kv);
+    s->dv     = take2(arena, n_tokens, kv);
+}
+
+static cpl_attention_shape shape_of(const cpl_model_settings *config, const cpl_positions *at)
+{
+    cpl_attention_shape s = {
+        .batch      = at->batch,
+        .n_queries  = at->n_queries,
+        .n_keys     = at->past + at->n_queries,
+        .key_stride = at->past + at->n_queries,
+        .n_heads    = config->n_heads,
+        .n_kv_heads = config->n_kv_heads,
+        .head_dim   = config->d_model / config->n_heads,
+    };
+    return s;
+}
+
+/* Rows first ... first + count - 1 of a cache. */
+static cpl_tensor rows_of(cpl_tensor cache, int64_t first, int64_t count)
+{
+    int64_t cols = cpl_tensor_cols(cache);
+    CPL_ASSERT(first + count <= cpl_tensor_rows(cache));
+    return cpl_tensor_2d(cpl_f32(cache) + first * cols, CPL_F32, count, cols);
+}
+
+void cpl_attention_forward(cpl_backend *be, cpl_tensor out, cpl_attention_kept *kept, cpl_tensor x,
+                           const cpl_layer_params *w, const cpl_model_settings *config,
+                           cpl_tensor rope, const cpl_positions *at, cpl_tensor cache_k,
+                           cpl_tensor cache_v)
+{
+    const cpl_ops *ops = be->ops;
+    float eps = (float)config->norm_eps, limit = (float)config->clip_qkv;
+    cpl_tensor all_k = kept->k, all_v = kept->v;
+    if (cache_k.data) {
+        CPL_ASSERT(at->batch == 1);
+        kept->k = rows_of(cache_k, at->past, at->n_queries);
+        kept->v = rows_of(cache_v, at->past, at->n_queries);
+        all_k   = rows_of(cache_k, 0, at->past + at->n_queries);
+        all_v   = rows_of(cache_v, 0, at->past + at->n_queries);
+        if (!clamps(config)) kept->v_raw = kept->v;
+    }
+    ops->rms_norm(be, kept->a, kept->inv, x, w->input_norm, eps);
+    ops->gemm(be, kept->q_raw, CPL_AS_IS, kept->a, CPL_TRANSPOSED, w->w_q, 0);
+    ops->gemm(be, kept->k_raw, CPL_AS_IS, kept->a, CPL_TRANSPOSED, w->w_k, 0);
+    ops->gemm(be, kept->v_raw, CPL_AS_IS, kept->a, CPL_TRANSPOSED, w->w_v, 0);
+    ops->rms_norm(be, kept->q, kept->q_inv, kept->q_raw, w->q_norm, eps);
+    ops->rms_norm(be, kept->k, kept->k_inv, kept->k_raw, w->k_norm, eps);
+    if (clamps(config)) {
+        ops->clamp(be, kept->q, kept->q, limit);
+        ops->clamp(be, kept->k, kept->k, limit);
+        ops->clamp(be, kept->v, kept->v_raw, limit);
+    }
+    ops->rope(be, kept->q, rope, config->n_heads, at->n_queries, at->past, 1);
+    ops->rope(be, kept->k, rope, config->n_kv_heads, at->n_queries, at->past, 1);
+    ops->attention(be, kept->att, kept->lse, kept->q, all_k, all_v, at->doc_start,
+                   shape_of(config, at));
+    ops->copy(be, out, x);
+    ops->gemm(be, out, CPL_AS_IS, kept->att, CPL_TRANSPOSED, w->w_o, 1);
+}
+
+/* The gradient of the full-width norm's input: draw [T,width] from dy, through clamp and norm. The
+ * clamp's input, the norm's output, is made again in draw. */
+static void norm_and_clamp_backward(cpl_backend *be, cpl_tensor draw, cpl_tensor dweight,
+                                    cpl_tensor dy, cpl_tensor raw, cpl_tensor weight,
+                                    cpl_tensor inv, const cpl_model_settings *config)
+{
+    if (clamps(config)) {
+        be->ops->rms_norm(be, draw, inv, raw, weight, (float)config->norm_eps);
+        be->ops->clamp_backward(be, dy, dy, draw, (float)config->clip_qkv);
+    }
+    be->ops->fill(be, draw, 0);
+    be->ops->rms_norm_backward(be, draw, dweight, dy, raw, weight, inv);
+}
+
+void cpl_attention_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw,
+                            const cpl_attention_kept *kept, cpl_tensor x, const cpl_layer_params *w,
+                            const cpl_model_settings *config, cpl_tensor rope,
+                            const cpl_positions *at, const cpl_attention_scratch *s)
+{
+    const cpl_ops *ops = be->ops;
+    ops->gemm(be, s->datt, CPL_AS_IS, dx, CPL_AS_IS, w->w_o, 0);
+    ops->gemm(be, dw->w_o, CPL_TRANSPOSED, dx, CPL_AS_IS, kept->att, 1);
+    ops->attention_backward(be, s->dq, s->dk, s->dv, s->datt, kept->att, kept->lse, kept->q,
+                            kept->k, kept->v, at->doc_start, shape_of(config, at));
+    ops->rope(be, s->dq, rope, config->n_heads, at->n_queries, 0, -1);
+    ops->rope(be, s->dk, rope, config->n_kv_heads, at->n_queries, 0, -1);
+    norm_and_clamp_backward(be, s->dq_raw, dw->q_norm, s->dq, kept->q_raw, w->q_norm, kept->q_inv,
+                            config);
+    norm_and_clamp_backward(be, s->dk_raw, dw->k_norm, s->dk, kept->k_raw, w->k_norm, kept->k_inv,
+                            config);
+    if (clamps(config)) ops->clamp_backward(be, s->dv, s->dv, kept->v_raw, (float)config->clip_qkv);
+    ops->gemm(be, dw->w_q, CPL_TRANSPOSED, s->dq_raw, CPL_AS_IS, kept->a, 1);
+    ops->gemm(be, dw->w_k, CPL_TRANSPOSED, s->dk_raw, CPL_AS_IS, kept->a, 1);
+    ops->gemm(be, dw->w_v, CPL_TRANSPOSED, s->dv, CPL_AS_IS, kept->a, 1);
+    ops->gemm(be, s->da, CPL_AS_IS, s->dq_raw, CPL_AS_IS, w->w_q, 0);
+    ops->gemm(be, s->da, CPL_AS_IS, s->dk_raw, CPL_AS_IS, w->w_k, 1);
+    ops->gemm(be, s->da, CPL_AS_IS, s->dv, CPL_AS_IS, w->w_v, 1);
+    ops->rms_norm_backward(be, dx, dw->input_norm, s->da, x, w->input_norm, kept->inv);
+}

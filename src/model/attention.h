@@ -1,0 +1,61 @@
+/* attention.h - the attention half of a layer, forward and backward (checkpoints.md 1.4).
+ *
+ * Room:   model. T = B S tokens; x [T,d] the residual stream; width of keys KV.
+ *
+ *             a = RMSNorm(x);  q = RMSNorm(W_q a), k = RMSNorm(W_k a) over the full width;  v = W_v
+ * a clamp q, k, v;  rotate q, k;  out = x + W_o attention(q, k, v) */
+#ifndef CPL_MODEL_ATTENTION_H
+#define CPL_MODEL_ATTENTION_H
+
+#include "base/arena.h"
+#include "model/params.h"
+#include "tensor/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What forward keeps of one layer for backward. */
+typedef struct cpl_attention_kept {
+    cpl_tensor a, q_raw, q, att;  /* [T,d] */
+    cpl_tensor k_raw, v_raw;      /* [T,KV]; v_raw is v where nothing is clamped */
+    cpl_tensor k, v;              /* [T,KV], or rows of a cache */
+    cpl_tensor inv, q_inv, k_inv; /* [T] */
+    cpl_tensor lse;               /* [B,H,S] */
+} cpl_attention_kept;
+
+/* Scratch of the backward pass, shared by all layers. */
+typedef struct cpl_attention_scratch {
+    cpl_tensor da, datt, dq, dq_raw; /* [T,d] */
+    cpl_tensor dk, dk_raw, dv;       /* [T,KV] */
+} cpl_attention_scratch;
+
+/* Where the tokens of this call stand. Training: past 0, n_queries = S, cache none. Generation:
+ * `past` positions are in the cache already and k, v of the new ones are put behind them. */
+typedef struct cpl_positions {
+    int64_t batch, n_queries, past;
+    cpl_tensor doc_start; /* [B,S] I32, or none */
+} cpl_positions;
+
+void cpl_attention_take(cpl_attention_kept *kept, cpl_arena *arena,
+                        const cpl_model_settings *config, int64_t batch, int64_t n_queries,
+                        bool cached);
+void cpl_attention_scratch_take(cpl_attention_scratch *s, cpl_arena *arena,
+                                const cpl_model_settings *config, int64_t n_tokens);
+
+/* out [T,d] is set; it is not x. cache_k, cache_v [capacity, KV] with batch 1, or none. */
+void cpl_attention_forward(cpl_backend *be, cpl_tensor out, cpl_attention_kept *kept, cpl_tensor x,
+                           const cpl_layer_params *w, const cpl_model_settings *config,
+                           cpl_tensor rope, const cpl_positions *at, cpl_tensor cache_k,
+                           cpl_tensor cache_v);
+
+/* dx [T,d] holds the gradient of out and becomes that of x; dw *adds*. */
+void cpl_attention_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw,
+                            const cpl_attention_kept *kept, cpl_tensor x, const cpl_layer_params *w,
+                            const cpl_model_settings *config, cpl_tensor rope,
+                            const cpl_positions *at, const cpl_attention_scratch *s);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_MODEL_ATTENTION_H */

@@ -1,0 +1,242 @@
+/* model.c - see model.h */
+#include "model/model.h"
+
+#include <string.h>
+
+/* ---- weights ---- */
+
+/* The copies that products read; what products do not read is shared with the masters. */
+static void take_copies(cpl_params *compute, const cpl_params *master, cpl_arena *arena,
+                        const cpl_model_settings *config)
+{
+    cpl_params_take(compute, arena, config, CPL_BF16);
+    compute->norm = master->norm;
+    for (int64_t l = 0; compute->layer && l < config->n_layers; l++) {
+        compute->layer[l].input_norm = master->layer[l].input_norm;
+        compute->layer[l].post_norm  = master->layer[l].post_norm;
+        compute->layer[l].q_norm     = master->layer[l].q_norm;
+        compute->layer[l].k_norm     = master->layer[l].k_norm;
+        compute->layer[l].router     = master->layer[l].router;
+    }
+}
+
+static void take_all(cpl_model *model, cpl_dtype compute, int64_t positions)
+{
+    const cpl_model_settings *c = &model->config;
+    int64_t half                = c->d_model / c->n_heads / 2;
+    size_t rope_bytes           = (size_t)(positions * half * 2) * sizeof(float);
+    cpl_params_take(&model->master, &model->arena, c, CPL_F32);
+    model->compute = model->master;
+    if (compute == CPL_BF16) take_copies(&model->compute, &model->master, &model->arena, c);
+    model->rope =
+        cpl_tensor_3d(cpl_arena_take(&model->arena, rope_bytes), CPL_F32, positions, half, 2);
+}
+
+size_t cpl_model_bytes(const cpl_model_settings *config, cpl_dtype compute, int64_t positions)
+{
+    cpl_model model = {.config = *config};
+    cpl_arena_measure(&model.arena);
+    take_all(&model, compute, positions);
+    return model.arena.used;
+}
+
+cpl_status cpl_model_init(cpl_model *model, cpl_backend *be, const cpl_model_settings *config,
+                          int64_t positions)
+{
+    size_t bytes = cpl_model_bytes(config, be->compute, positions);
+    memset(model, 0, sizeof *model);
+    model->be     = be;
+    model->config = *config;
+    CPL_TRY(cpl_arena_init(&model->arena, bytes, "the weights"));
+    take_all(model, be->compute, positions);
+    be->ops->rope_table(be, model->rope, (float)config->rope_theta);
+    return CPL_OK;
+}
+
+void cpl_model_free(cpl_model *model)
+{
+    cpl_arena_free(&model->arena);
+    memset(model, 0, sizeof *model);
+}
+
+void cpl_model_randomize(cpl_model *model, uint64_t seed)
+{
+    const cpl_model_settings *c = &model->config;
+    for (int64_t i = 0; i < cpl_params_count(c); i++) {
+        cpl_param p     = cpl_params_at(c, i);
+        cpl_tensor *t   = cpl_params_tensor(&model->master, &p);
+        cpl_rng_key key = {.seed   = seed,
+                           .stream = CPL_STREAM_INIT,
+                           .layer  = (uint32_t)(p.layer + 1),
+                           .step   = (uint64_t)p.index};
+        if (p.ones)
+            model->be->ops->fill(model->be, *t, 1);
+        else
+            model->be->ops->normal(model->be, *t, (float)c->init_std, 3, &key);
+    }
+    cpl_model_refresh(model);
+}
+
+void cpl_model_refresh(cpl_model *model)
+{
+    const cpl_model_settings *c = &model->config;
+    for (int64_t i = 0; i < cpl_params_count(c); i++) {
+        cpl_param p      = cpl_params_at(c, i);
+        cpl_tensor *copy = cpl_params_tensor(&model->compute, &p);
+        cpl_tensor *from = cpl_params_tensor(&model->master, &p);
+        if (copy->data != from->data) model->be->ops->copy(model->be, *copy, *from);
+    }
+}
+
+/* ---- activations ---- */
+
+static cpl_tensor take2(cpl_arena *arena, int64_t rows, int64_t cols)
+{
+    return cpl_tensor_2d(cpl_arena_take(arena, (size_t)(rows * cols) * sizeof(float)), CPL_F32,
+                         rows, cols);
+}
+
+/* Layer l's kept activations: one a layer when training, the same for all otherwise. While
+ * measuring the arrays are not there, and a local one stands in. */
+static void take_layers(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
+                        bool cached)
+{
+    cpl_attention_kept attention = {0};
+    cpl_moe_kept moe             = {0};
+    int64_t count                = pass->training ? config->n_layers : 1;
+    pass->attention              = cpl_arena_take(arena, (size_t)count * sizeof *pass->attention);
+    pass->moe                    = cpl_arena_take(arena, (size_t)count * sizeof *pass->moe);
+    for (int64_t l = 0; l < count; l++) {
+        cpl_attention_take(pass->attention ? &pass->attention[l] : &attention, arena, config,
+                           pass->batch, pass->n_queries, cached);
+        cpl_moe_take(pass->moe ? &pass->moe[l] : &moe, arena, config, pass->batch * pass->n_queries,
+                     pass->training);
+    }
+}
+
+static void take_stream(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config)
+{
+    int64_t count = 2 * config->n_layers + 1, t = pass->batch * pass->n_queries;
+    int64_t apart     = pass->training ? count : 2; /* forward alone goes to and fro between two */
+    pass->x           = cpl_arena_take(arena, (size_t)count * sizeof *pass->x);
+    cpl_tensor two[2] = {cpl_tensor_none(), cpl_tensor_none()};
+    for (int64_t i = 0; i < count; i++) {
+        cpl_tensor x = i < apart ? take2(arena, t, config->d_model) : two[i % 2];
+        if (i < 2) two[i] = x;
+        if (pass->x) pass->x[i] = x;
+    }
+}
+
+void cpl_pass_take(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
+                   int64_t batch, int64_t n_queries, bool training, bool cached)
+{
+    int64_t t = batch * n_queries, d = config->d_model;
+    memset(pass, 0, sizeof *pass);
+    pass->batch     = batch;
+    pass->n_queries = n_queries;
+    pass->training  = training;
+    take_stream(pass, arena, config);
+    take_layers(pass, arena, config, cached);
+    pass->final     = take2(arena, t, d);
+    pass->final_inv = cpl_tensor_1d(take2(arena, t, 1).data, CPL_F32, t);
+    pass->nll       = cpl_tensor_1d(take2(arena, t, 1).data, CPL_F32, t);
+    cpl_moe_scratch_take(&pass->moe_scratch, arena, config, t, training);
+    if (!training) return;
+    pass->dx     = take2(arena, t, d);
+    pass->dfinal = take2(arena, t, d);
+    cpl_attention_scratch_take(&pass->attention_scratch, arena, config, t);
+}
+
+void cpl_cache_take(cpl_cache *cache, cpl_arena *arena, const cpl_model_settings *config,
+                    int64_t capacity)
+{
+    int64_t rows = config->n_layers * capacity, kv = cpl_model_kv_width(config);
+    cache->k = cpl_tensor_3d(take2(arena, rows, kv).data, CPL_F32, config->n_layers, capacity, kv);
+    cache->v = cpl_tensor_3d(take2(arena, rows, kv).data, CPL_F32, config->n_layers, capacity, kv);
+    cache->length = 0;
+}
+
+cpl_work cpl_pass_work(const cpl_model_settings *config, int64_t batch, int64_t n_queries,
+                       int64_t n_keys, bool training)
+{
+    cpl_work work = {
+        .n_tokens   = batch * n_queries,
+        .n_keys     = n_keys,
+        .batch      = batch,
+        .d_model    = config->d_model,
+        .d_expert   = config->d_expert,
+        .n_experts  = config->n_experts,
+        .top_k      = config->top_k,
+        .n_heads    = config->n_heads,
+        .n_kv_heads = config->n_kv_heads,
+        .vocab_size = config->vocab_size,
+        .training   = training,
+    };
+    return work;
+}
+
+/* ---- forward ---- */
+
+void cpl_model_forward(cpl_model *model, cpl_pass *pass, cpl_tensor ids, cpl_tensor doc_start,
+                       cpl_cache *cache)
+{
+    const cpl_model_settings *c = &model->config;
+    cpl_backend *be             = model->be;
+    cpl_positions at = {pass->batch, pass->n_queries, cache ? cache->length : 0, doc_start};
+    be->ops->embed(be, pass->x[0], model->compute.embed, ids);
+    for (int64_t l = 0; l < c->n_layers; l++) {
+        int64_t kept              = pass->training ? l : 0;
+        const cpl_layer_params *w = &model->compute.layer[l];
+        cpl_tensor cache_k        = cache ? cpl_tensor_at(cache->k, l) : cpl_tensor_none();
+        cpl_tensor cache_v        = cache ? cpl_tensor_at(cache->v, l) : cpl_tensor_none();
+        cpl_attention_forward(be, pass->x[2 * l + 1], &pass->attention[kept], pass->x[2 * l], w, c,
+                              model->rope, &at, cache_k, cache_v);
+        cpl_moe_forward(be, pass->x[2 * l + 2], &pass->moe[kept], pass->x[2 * l + 1], w, c,
+                        &pass->moe_scratch);
+    }
+    be->ops->rms_norm(be, pass->final, pass->final_inv, pass->x[2 * c->n_layers],
+                      model->compute.norm, (float)c->norm_eps);
+    if (cache) cache->length += pass->n_queries;
+}
+
+void cpl_model_logits(cpl_model *model, const cpl_pass *pass, cpl_tensor logits)
+{
+    int64_t rows = cpl_tensor_rows(logits), all = cpl_tensor_rows(pass->final);
+    int64_t d = model->config.d_model;
+    CPL_ASSERT(rows <= all);
+    cpl_tensor last = cpl_tensor_2d(cpl_f32(pass->final) + (all - rows) * d, CPL_F32, rows, d);
+    model->be->ops->gemm(model->be, logits, CPL_AS_IS, last, CPL_TRANSPOSED, model->compute.head,
+                         0);
+}
+
+double cpl_model_score(cpl_model *model, cpl_pass *pass, cpl_tensor target)
+{
+    model->be->ops->xent(model->be, pass->nll, pass->final, model->compute.head, target);
+    return model->be->ops->sum(model->be, pass->nll);
+}
+
+/* ---- backward ---- */
+
+double cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_params *grads, cpl_tensor ids,
+                          cpl_tensor doc_start, cpl_tensor target, float ce_scale,
+                          cpl_moe_pull pull)
+{
+    const cpl_model_settings *c = &model->config;
+    cpl_backend *be             = model->be;
+    cpl_positions at            = {pass->batch, pass->n_queries, 0, doc_start};
+    CPL_ASSERT(pass->training);
+    be->ops->xent_train(be, pass->nll, pass->dfinal, grads->head, pass->final, model->compute.head,
+                        target, ce_scale);
+    be->ops->fill(be, pass->dx, 0);
+    be->ops->rms_norm_backward(be, pass->dx, grads->norm, pass->dfinal, pass->x[2 * c->n_layers],
+                               model->compute.norm, pass->final_inv);
+    for (int64_t l = c->n_layers - 1; l >= 0; l--) {
+        const cpl_layer_params *w = &model->compute.layer[l];
+        cpl_moe_backward(be, pass->dx, &grads->layer[l], &pass->moe[l], pass->x[2 * l + 1], w, c,
+                         pull, &pass->moe_scratch);
+        cpl_attention_backward(be, pass->dx, &grads->layer[l], &pass->attention[l], pass->x[2 * l],
+                               w, c, model->rope, &at, &pass->attention_scratch);
+    }
+    be->ops->embed_backward(be, grads->embed, pass->dx, ids);
+    return be->ops->sum(be, pass->nll);
+}

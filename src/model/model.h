@@ -1,0 +1,97 @@
+/* model.h - an OLMoE-style Mixture-of-Experts language model: embedding, layers, head.
+ *
+ * Room:   model. Knows no file, no device, no optimizer. Three lifetimes: the model (weights), the
+ *         run (gradients, held by whoever trains), the pass (activations of one micro-batch).
+ * Names:  B sequences of S tokens, T = B S; d model width; V vocabulary; L layers. */
+#ifndef CPL_MODEL_MODEL_H
+#define CPL_MODEL_MODEL_H
+
+#include "base/arena.h"
+#include "model/attention.h"
+#include "model/moe.h"
+#include "model/params.h"
+#include "tensor/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_model {
+    cpl_backend *be;           /* not owned */
+    cpl_model_settings config; /* settled: nothing unset but clip_qkv */
+    cpl_arena arena;
+    cpl_params master;  /* F32: what is trained and saved */
+    cpl_params compute; /* what products read: the masters, or their BF16 copies. The norms' weights
+                           and the router are the F32 masters in both. */
+    cpl_tensor rope;    /* [positions, h/2, 2] */
+} cpl_model;
+
+/* Bytes of a model's own lifetime: what cpl_model_init allocates. */
+size_t cpl_model_bytes(const cpl_model_settings *config, cpl_dtype compute, int64_t positions);
+
+/* Memory for the weights (zero) and the rotary table for positions 0 ... positions - 1. `config`
+ * must be settled. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_model_init(cpl_model *model, cpl_backend *be,
+                                        const cpl_model_settings *config, int64_t positions);
+void cpl_model_free(cpl_model *model);
+
+/* Initial weights: matrices from a normal of init_std cut at three of them, norms 1. The same for
+ * the same seed everywhere. Refreshes the copies. */
+void cpl_model_randomize(cpl_model *model, uint64_t seed);
+
+/* Makes the compute copies from the masters: after loading or changing them. */
+void cpl_model_refresh(cpl_model *model);
+
+/* The activations of one micro-batch [B,S]. */
+typedef struct cpl_pass {
+    int64_t batch, n_queries;
+    bool training;
+    cpl_tensor *x;                 /* [2L+1] of [T,d]: the stream before, within, behind layers */
+    cpl_attention_kept *attention; /* [L] when training, else one for all */
+    cpl_moe_kept *moe;             /* [L], likewise */
+    cpl_tensor final, final_inv;   /* [T,d], [T]: the stream after the last norm */
+    cpl_tensor nll;                /* [T] */
+    cpl_tensor dx, dfinal;         /* [T,d] */
+    cpl_attention_scratch attention_scratch;
+    cpl_moe_scratch moe_scratch;
+} cpl_pass;
+
+/* Keys and values of the tokens seen so far by one sequence, all layers. */
+typedef struct cpl_cache {
+    cpl_tensor k, v; /* [L, capacity, KV] */
+    int64_t length;
+} cpl_cache;
+
+/* Takes a pass from the arena (measure or own). Not training: only what forward needs, layers share
+ * their activations. cached: k and v go into a cache. */
+void cpl_pass_take(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
+                   int64_t batch, int64_t n_queries, bool training, bool cached);
+void cpl_cache_take(cpl_cache *cache, cpl_arena *arena, const cpl_model_settings *config,
+                    int64_t capacity);
+
+/* The largest shapes of a pass, for cpl_backend_reserve. */
+cpl_work cpl_pass_work(const cpl_model_settings *config, int64_t batch, int64_t n_queries,
+                       int64_t n_keys, bool training);
+
+/* ids [T] I32 -> pass->final. doc_start [B,S] I32 or none. cache: NULL, or where the new tokens'
+ * keys and values go and the old ones' are; its length grows by n_queries. */
+void cpl_model_forward(cpl_model *model, cpl_pass *pass, cpl_tensor ids, cpl_tensor doc_start,
+                       cpl_cache *cache);
+
+/* logits [rows, V] = head . final of the last `rows` tokens of the pass (all of them: T). */
+void cpl_model_logits(cpl_model *model, const cpl_pass *pass, cpl_tensor logits);
+
+/* After forward: pass->nll of target [T] I32 (-1: none); returns their sum. */
+double cpl_model_score(cpl_model *model, cpl_pass *pass, cpl_tensor target);
+
+/* After forward: the gradient of
+ *     ce_scale * sum of nll + the auxiliary losses as `pull` weighs them, in every layer
+ * *adds* to grads; pass->nll is set; returns the sum of nll. ids, doc_start as in forward. */
+double cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_params *grads, cpl_tensor ids,
+                          cpl_tensor doc_start, cpl_tensor target, float ce_scale,
+                          cpl_moe_pull pull);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_MODEL_MODEL_H */

@@ -1,0 +1,66 @@
+/* moe.h - the Mixture-of-Experts half of a layer, forward and backward (paper, "Background";
+ * method.md section 1).
+ *
+ * Room:   model. T tokens, n experts, K of them a token.
+ *
+ *             b = RMSNorm(x);  p = softmax(b R^T) over all n;  S = the K largest
+ *             out = x + sum_{e in S} p[e] W_down_e (SiLU(W_gate_e b) * (W_up_e b))
+ *
+ *         The router's logits are F32 products of the F32 master rows, whatever the experts use. */
+#ifndef CPL_MODEL_MOE_H
+#define CPL_MODEL_MOE_H
+
+#include "base/arena.h"
+#include "model/params.h"
+#include "tensor/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What forward keeps of one layer for backward, and what it counted. */
+typedef struct cpl_moe_kept {
+    cpl_tensor b;      /* [T,d] */
+    cpl_tensor inv;    /* [T] */
+    cpl_tensor probs;  /* [T,n] */
+    cpl_tensor lse;    /* [T] */
+    cpl_tensor expert; /* [T,K] I32 */
+    cpl_tensor weight; /* [T,K] */
+    cpl_dispatch plan;
+    cpl_tensor gate, up;          /* [T K, D]; none when not training */
+    cpl_tensor counts, mean_prob; /* [n] */
+    cpl_tensor z, entropy;        /* [1] */
+} cpl_moe_kept;
+
+/* Shared by all layers. */
+typedef struct cpl_moe_scratch {
+    cpl_tensor logits;  /* [T,n]: forward's logits, backward's dlogits */
+    cpl_tensor dweight; /* [T,K] */
+    cpl_tensor db;      /* [T,d] */
+} cpl_moe_scratch;
+
+/* What the auxiliary losses of one layer weigh, through route_backward. */
+typedef struct cpl_moe_pull {
+    float balance_scale, z_scale;
+} cpl_moe_pull;
+
+void cpl_moe_take(cpl_moe_kept *kept, cpl_arena *arena, const cpl_model_settings *config,
+                  int64_t n_tokens, bool training);
+void cpl_moe_scratch_take(cpl_moe_scratch *s, cpl_arena *arena, const cpl_model_settings *config,
+                          int64_t n_tokens, bool training);
+
+/* out [T,d] is set; it is not x. */
+void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_tensor x,
+                     const cpl_layer_params *w, const cpl_model_settings *config,
+                     const cpl_moe_scratch *s);
+
+/* dx [T,d] holds the gradient of out and becomes that of x; dw *adds*. kept's gate and up are used
+ * up. */
+void cpl_moe_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw, cpl_moe_kept *kept,
+                      cpl_tensor x, const cpl_layer_params *w, const cpl_model_settings *config,
+                      cpl_moe_pull pull, const cpl_moe_scratch *s);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_MODEL_MOE_H */

@@ -1,0 +1,83 @@
+/* params.h - the parameters of a model as tensors, from the one list params.def.
+ *
+ * Room:   model. A set of parameters (weights, their bf16 copies, gradients, moments) is a
+ *         cpl_params whose tensors lie in an arena in the list's order.
+ * Names:  w_q ... are stored [out, in] as Hugging Face does; the paper writes the transposes. */
+#ifndef CPL_MODEL_PARAMS_H
+#define CPL_MODEL_PARAMS_H
+
+#include <stdbool.h>
+
+#include "base/arena.h"
+#include "model/settings.h"
+#include "tensor/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Of one layer. */
+typedef struct cpl_layer_params {
+#define CPL_PARAM_MODEL(field)
+#define CPL_PARAM_LAYER(field)                         cpl_tensor field;
+#define CPL_PARAM_EXPERTS(field)                       cpl_tensor field;
+#define CPL_PARAM(field, owner, init, hub, rows, cols) CPL_PARAM_##owner(field)
+#include "model/params.def"
+#undef CPL_PARAM_MODEL
+#undef CPL_PARAM_LAYER
+#undef CPL_PARAM_EXPERTS
+} cpl_layer_params;
+
+typedef struct cpl_params {
+#define CPL_PARAM_MODEL(field) cpl_tensor field;
+#define CPL_PARAM_LAYER(field)
+#define CPL_PARAM_EXPERTS(field)
+#include "model/params.def"
+#undef CPL_PARAM_MODEL
+#undef CPL_PARAM_LAYER
+#undef CPL_PARAM_EXPERTS
+#undef CPL_PARAM
+    cpl_layer_params *layer; /* [L], in the same arena */
+} cpl_params;
+
+/* One parameter of a model, whichever set it is looked at in. */
+typedef struct cpl_param {
+    const char *field; /* "w_gate" */
+    const char *hub;   /* the last part of its Hugging Face name; all of it for the model's own */
+    int64_t layer;     /* -1: the model's own */
+    bool per_expert;   /* [n, rows, columns]: one Hugging Face tensor for each of the n */
+    bool ones;         /* initial value 1, not a normal number */
+    int index;         /* of its line in params.def */
+    size_t offset;     /* of the tensor in cpl_params or in cpl_layer_params */
+    int rank;
+    int64_t shape[3];
+} cpl_param;
+
+/* Key/value width: d G / H. */
+int64_t cpl_model_kv_width(const cpl_model_settings *config);
+
+/* Tensors in all, and the i-th of them in memory's order. A tied head is not among them. */
+int64_t cpl_params_count(const cpl_model_settings *config);
+cpl_param cpl_params_at(const cpl_model_settings *config, int64_t i);
+
+/* The tensor of this parameter in a set. */
+cpl_tensor *cpl_params_tensor(cpl_params *set, const cpl_param *param);
+
+/* Writes the Hugging Face name; `expert` counts only where the parameter is per expert. */
+void cpl_param_name(char out[128], const cpl_param *param, int64_t expert);
+
+/* Takes a whole set from the arena, all tensors of `dtype`; head is embed where tied. */
+void cpl_params_take(cpl_params *set, cpl_arena *arena, const cpl_model_settings *config,
+                     cpl_dtype dtype);
+
+/* Numbers in all parameters. */
+int64_t cpl_params_numbers(const cpl_model_settings *config);
+
+/* Fills what is unset (key/value heads) and checks what bounds cannot: K <= n, heads that divide.
+ * vocab_size must be set. CPL_ERR_INPUT with a sentence. */
+CPL_NODISCARD cpl_status cpl_model_settle(cpl_model_settings *config);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_MODEL_PARAMS_H */

@@ -1,3 +1,0 @@
-/* gemm.c */
-#include "tensor/cpu/isa.h"
-typedef int CPL_ISA_NAME(cpl_empty);
