@@ -15,7 +15,8 @@ extern "C" {
 
 /* What a number is for: two uses never share one. The values are part of the promise. */
 typedef enum cpl_rng_stream {
-    CPL_STREAM_INIT    = 1, /* initial weights: layer = index of the parameter in params.def */
+    CPL_STREAM_INIT =
+        1, /* initial weights: layer + 1 (0: the model's own), step = line of params.def */
     CPL_STREAM_NOISE   = 2, /* delta of the coupling loss: step, layer, index = draw, i, k */
     CPL_STREAM_SAMPLE  = 3, /* generation: step = position */
     CPL_STREAM_TEST    = 4,
