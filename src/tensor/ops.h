@@ -22,6 +22,7 @@
 
 #include "base/rng.h"
 #include "base/status.h"
+#include "tensor/figures.h"
 #include "tensor/proxy.h"
 #include "tensor/tensor.h"
 
@@ -181,6 +182,14 @@ struct cpl_ops {
     double (*sum)(cpl_backend *be, cpl_tensor x);
     /* sum of x y */
     double (*dot)(cpl_backend *be, cpl_tensor x, cpl_tensor y);
+
+    /* ---- figures (figures.c) ---- */
+
+    /* Fills `out` from M [n,n] (made with these R, delta and gates), eps [n], R [n,d], delta [n,d]
+     * (none: 1) and w_gate [n,D,d] F32. */
+    void (*coupling_figures)(cpl_backend *be, cpl_coupling_figures *out, cpl_tensor M,
+                             cpl_tensor eps, cpl_tensor R, cpl_tensor delta, cpl_tensor w_gate,
+                             double alpha, int64_t top_k);
 
     /* ---- optimizer (adamw.c) ---- */
 

@@ -1,0 +1,182 @@
+/* figures.c - see tensor/figures.h. Small sums of n x n and n x d numbers, in double, in one order.
+ */
+#include <math.h>
+
+#include "tensor/cpu/cpu.h"
+
+/* Scratch: the norms of rows and gates, and one row of inner products. */
+typedef struct view {
+    double *router_norm, *gate_norm; /* [n] */
+    float *dots;                     /* [n,n] R~ or R against R */
+    float *proxy;                    /* [n,d] */
+} view;
+
+size_t CPL_ISA_NAME(cpl_cpu_figures_scratch)(const cpl_backend *be, const cpl_work *work)
+{
+    (void)be;
+    size_t n = (size_t)work->n_experts, d = (size_t)work->d_model;
+    return 2 * n * sizeof(double) + (n * n + n * d) * sizeof(float);
+}
+
+static view view_of(cpl_backend *be, int64_t n, int64_t d)
+{
+    view v;
+    v.router_norm = be->scratch;
+    v.gate_norm   = v.router_norm + n;
+    v.dots        = (float *)(void *)(v.gate_norm + n);
+    v.proxy       = v.dots + n * n;
+    CPL_ASSERT((size_t)((char *)(v.proxy + n * d) - (char *)be->scratch) <= be->scratch_bytes);
+    return v;
+}
+
+static void norms(double *out, const float *x, int64_t rows, int64_t cols, int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < rows; i++) {
+        double squares = 0;
+#pragma omp simd reduction(+ : squares)
+        for (int64_t k = 0; k < cols; k++) squares += (double)x[i * cols + k] * x[i * cols + k];
+        out[i] = sqrt(squares);
+    }
+}
+
+static void mean_and_sd(double *mean, double *sd, const double *x, int64_t n)
+{
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i];
+    *mean = sum / (double)n;
+    for (int64_t i = 0; i < n; i++) squares += (x[i] - *mean) * (x[i] - *mean);
+    *sd = sqrt(squares / (double)n);
+}
+
+/* dots [n,n] = a [n,d] . b [n,d]^T; small, so plain. */
+static void all_dots(float *dots, const float *a, const float *b, int64_t n, int64_t d,
+                     int n_threads)
+{
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) {
+            float sum = 0;
+#pragma omp simd reduction(+ : sum)
+            for (int64_t k = 0; k < d; k++) sum += a[i * d + k] * b[j * d + k];
+            dots[i * n + j] = sum;
+        }
+}
+
+/* Share of the rows i of dots whose entry i is among the k largest; ties as the router breaks them.
+ */
+static void homes(double *top1, double *topk, const float *dots, int64_t n, int64_t k)
+{
+    int64_t first = 0, among = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t ahead = 0;
+        float own     = dots[i * n + i];
+        for (int64_t j = 0; j < n; j++)
+            ahead += dots[i * n + j] > own || (dots[i * n + j] == own && j < i);
+        first += ahead == 0;
+        among += ahead < k;
+    }
+    *top1 = (double)first / (double)n;
+    *topk = (double)among / (double)n;
+}
+
+static void matrix_figures(cpl_coupling_figures *f, const float *M, int64_t n, double alpha)
+{
+    double own = 0, other = 0;
+    int64_t rows = 0, columns = 0;
+    f->alpha_min = 0;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double m = M[i * n + j], row = M[i * n + i], column = M[j * n + j];
+            if (i == j) {
+                own += m;
+                continue;
+            }
+            other += m;
+            rows += (float)m >= (float)alpha * (float)row;
+            columns += (float)m >= (float)alpha * (float)column;
+            if (m > 0) f->alpha_min = fmax(f->alpha_min, fmax(m / row, m / column));
+        }
+    double pairs      = n > 1 ? (double)(n * (n - 1)) : 1;
+    f->m_diagonal     = own / (double)n;
+    f->m_off_diagonal = other / pairs;
+    f->active_rows    = (double)rows / pairs;
+    f->active_columns = (double)columns / pairs;
+}
+
+static double kappa(const float *M, const view *v, int64_t n, int64_t i, int64_t j)
+{
+    double scale = v->router_norm[i] * v->gate_norm[j];
+    return scale > 0 ? M[i * n + j] / scale : 0;
+}
+
+static void kappa_figures(cpl_coupling_figures *f, const float *M, const view *v, int64_t n)
+{
+    double own = 0, other = 0;
+    int64_t rows = 0, columns = 0;
+    for (int64_t i = 0; i < n; i++) {
+        bool row_own = true, column_own = true;
+        double k = kappa(M, v, n, i, i);
+        own += k;
+        for (int64_t j = 0; j < n; j++) {
+            if (j == i) continue;
+            other += kappa(M, v, n, i, j);
+            row_own    = row_own && kappa(M, v, n, i, j) <= k;
+            column_own = column_own && kappa(M, v, n, j, i) <= k;
+        }
+        rows += row_own;
+        columns += column_own;
+    }
+    f->kappa_diagonal     = own / (double)n;
+    f->kappa_off_diagonal = n > 1 ? other / (double)(n * (n - 1)) : 0;
+    f->kappa_rows_own     = (double)rows / (double)n;
+    f->kappa_columns_own  = (double)columns / (double)n;
+}
+
+static void eps_figures(cpl_coupling_figures *f, const float *eps, const view *v, int64_t n)
+{
+    double sum = 0;
+    f->eps_min = f->eps_max = eps[0];
+    f->eps_above_1 = f->zero_rows = 0;
+    for (int64_t i = 0; i < n; i++) {
+        sum += eps[i];
+        f->eps_min = fmin(f->eps_min, eps[i]);
+        f->eps_max = fmax(f->eps_max, eps[i]);
+        f->eps_above_1 += eps[i] > 1;
+        f->zero_rows += !(v->router_norm[i] > 0);
+    }
+    f->eps_mean = sum / (double)n;
+}
+
+static double mean_cosine(const float *dots, const double *norm, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < i; j++)
+            if (norm[i] > 0 && norm[j] > 0) sum += fabs(dots[i * n + j]) / (norm[i] * norm[j]);
+    return n > 1 ? sum / ((double)n * (double)(n - 1) / 2) : 0;
+}
+
+void CPL_ISA_NAME(cpl_cpu_coupling_figures)(cpl_backend *be, cpl_coupling_figures *out,
+                                            cpl_tensor M, cpl_tensor eps, cpl_tensor R,
+                                            cpl_tensor delta, cpl_tensor w_gate, double alpha,
+                                            int64_t top_k)
+{
+    int64_t n = R.shape[0], d = R.shape[1];
+    const float *r = cpl_f32(R), *noise = delta.data ? cpl_f32(delta) : NULL;
+    view v = view_of(be, n, d);
+    norms(v.router_norm, r, n, d, be->n_threads);
+    norms(v.gate_norm, cpl_f32(w_gate), n, w_gate.shape[1] * w_gate.shape[2], be->n_threads);
+    mean_and_sd(&out->router_norm_mean, &out->router_norm_sd, v.router_norm, n);
+    mean_and_sd(&out->gate_norm_mean, &out->gate_norm_sd, v.gate_norm, n);
+    eps_figures(out, cpl_f32(eps), &v, n);
+    matrix_figures(out, cpl_f32(M), n, alpha);
+    kappa_figures(out, cpl_f32(M), &v, n);
+
+    all_dots(v.dots, r, r, n, d, be->n_threads);
+    out->router_cos = mean_cosine(v.dots, v.router_norm, n);
+    homes(&out->home_clean_top1, &out->home_clean_topk, v.dots, n, top_k);
+    for (int64_t i = 0; i < n * d; i++) v.proxy[i] = noise ? r[i] * noise[i] : r[i];
+    all_dots(v.dots, v.proxy, r, n, d, be->n_threads);
+    homes(&out->home_top1, &out->home_topk, v.dots, n, top_k);
+}

@@ -1,0 +1,40 @@
+/* optimizer.h - AdamW over all parameters, with the gradients' norm and its clipping.
+ *
+ * Room:   train. g = grad * coef, coef = min(1, clip / (norm + 1e-6)); moments m, v with bias
+ *         correction; decoupled weight decay on everything, norms and embeddings included (OLMoE).
+ *         Formula: golden README, optim/. */
+#ifndef CPL_TRAIN_OPTIMIZER_H
+#define CPL_TRAIN_OPTIMIZER_H
+
+#include "model/model.h"
+#include "train/settings.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The run's lifetime: what training holds beside the weights. */
+typedef struct cpl_optimizer {
+    cpl_arena arena;
+    cpl_params grads, m, v; /* F32, as the weights */
+    int64_t count;          /* updates made so far; a skipped step is none */
+} cpl_optimizer;
+
+size_t cpl_optimizer_bytes(const cpl_model_settings *config);
+CPL_NODISCARD cpl_status cpl_optimizer_init(cpl_optimizer *o, const cpl_model_settings *config);
+void cpl_optimizer_free(cpl_optimizer *o);
+
+/* All gradients 0. */
+void cpl_optimizer_zero(cpl_optimizer *o, cpl_model *model);
+
+/* Square root of the sum of squares of all gradients; not finite if any of them is not. */
+double cpl_optimizer_norm(cpl_optimizer *o, cpl_model *model);
+
+/* One update of the weights (and their copies) with gradients of this norm. */
+void cpl_optimizer_update(cpl_optimizer *o, cpl_model *model, const cpl_train_settings *settings,
+                          double norm, double lr);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_TRAIN_OPTIMIZER_H */

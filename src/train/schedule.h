@@ -1,0 +1,22 @@
+/* schedule.h - the learning rate of a step.
+ *
+ * Room:   train. Steps count from 1. */
+#ifndef CPL_TRAIN_SCHEDULE_H
+#define CPL_TRAIN_SCHEDULE_H
+
+#include <stdint.h>
+
+#include "train/settings.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Up to warm-up: peak * step / warmup; after it a cosine from the peak to the minimum, which the
+ * last step has (method.md section 6; golden README, optim/). */
+double cpl_schedule_lr(const cpl_train_settings *settings, int64_t step);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_TRAIN_SCHEDULE_H */
