@@ -1,0 +1,57 @@
+/* checkpoint.h - the folder of a run and its checkpoints.
+ *
+ * Room:    store.
+ * Layout:  RUN/step-NNNNNN/  a Hugging Face OLMoE directory (hf.h) and beside it
+ *              state.safetensors   the moments m.<name>, v.<name>, F32
+ *              state.json          the trainer's other state, as the caller gives it
+ *              checksums.json      XXH3 of every other file
+ *          RUN/last            a link to the newest whole one
+ * Safety:  a checkpoint is written as RUN/.tmp-step-NNNNNN, synced and renamed; only then does
+ *          `last` move (by renaming a fresh link over it) and only then go old ones. A run killed
+ * at any moment has a whole `last`. */
+#ifndef CPL_STORE_CHECKPOINT_H
+#define CPL_STORE_CHECKPOINT_H
+
+#include <jansson.h>
+
+#include "base/log.h"
+#include "model/model.h"
+#include "store/hf_config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_checkpoint {
+    int64_t step;
+    cpl_model *model;
+    cpl_params *m, *v;
+    json_t *state; /* an object; borrowed when saving */
+    const cpl_hf_tokens *tokens;
+    const char *tokenizer; /* path of the tokenizer.json to copy, or NULL */
+} cpl_checkpoint;
+
+/* Saves RUN/step-NNNNNN, points `last` at it and removes all but the newest `keep`. On failure
+ * everything that was there is as it was. */
+CPL_NODISCARD cpl_status cpl_checkpoint_save(const char *run, const cpl_checkpoint *checkpoint,
+                                             int64_t keep);
+
+/* Folder of the checkpoint RUN/last leads to, from cpl_alloc. */
+CPL_NODISCARD cpl_status cpl_checkpoint_last(char **folder, const char *run);
+
+/* Compares every file with checksums.json: CPL_ERR_INPUT naming the file that differs or is gone.
+ * A directory without checksums.json is CPL_OK with `*checked` false. */
+CPL_NODISCARD cpl_status cpl_checkpoint_verify(const char *folder, bool *checked);
+
+/* Verifies, then loads the weights and moments of `folder` into checkpoint->model, m, v, and sets
+ * checkpoint->state (the caller gives it back with json_decref) and ->step. */
+CPL_NODISCARD cpl_status cpl_checkpoint_load(const char *folder, cpl_checkpoint *checkpoint,
+                                             const cpl_log *log);
+
+/* Removes what a killed run left half-written (.tmp-*) in `run`. */
+void cpl_checkpoint_clean(const char *run);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_STORE_CHECKPOINT_H */

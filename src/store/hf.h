@@ -1,0 +1,45 @@
+/* hf.h - a model to and from a Hugging Face OLMoE directory.
+ *
+ * Room:   store. MODEL_DIR, wherever a verb takes one, is an OLMoE directory, a checkpoint of ours
+ *         (which is one), or the folder of a run (then its `last`).
+ *         Read: one file or sharded, one tensor an expert or fused (checkpoints.md 1.3), F32, F16
+ *         and BF16. Written: model.safetensors, F32, one tensor an expert. */
+#ifndef CPL_STORE_HF_H
+#define CPL_STORE_HF_H
+
+#include "base/log.h"
+#include "model/model.h"
+#include "store/hf_config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_hf cpl_hf;
+
+/* Opens the directory: configuration and tensor headers, no weights yet. Check sums of a checkpoint
+ * of ours that do not hold are a warning. Owned until cpl_hf_close. */
+CPL_NODISCARD cpl_status cpl_hf_open(cpl_hf **out, const char *model_dir, const cpl_log *log);
+void cpl_hf_close(cpl_hf *hf);
+
+const char *cpl_hf_folder(const cpl_hf *hf); /* the directory itself, `last` resolved */
+const cpl_model_settings *cpl_hf_config(const cpl_hf *hf); /* settled */
+const cpl_hf_tokens *cpl_hf_tokens_of(const cpl_hf *hf);
+
+/* `folder`/tokenizer.json from cpl_alloc; NULL if the directory has none (or no memory). */
+char *cpl_hf_tokenizer_path(const cpl_hf *hf);
+
+/* Fills the masters of a model initialised with cpl_hf_config and refreshes the copies. A missing
+ * tensor and one of another shape are CPL_ERR_INPUT with its name and both shapes. */
+CPL_NODISCARD cpl_status cpl_hf_load(const cpl_hf *hf, cpl_model *model);
+
+/* Writes config.json, generation_config.json, model.safetensors and, where `tokenizer` (a path) is
+ * not NULL, tokenizer.json and tokenizer_config.json into the existing `folder`, each file
+ * atomically. */
+CPL_NODISCARD cpl_status cpl_hf_save(const char *folder, cpl_model *model,
+                                     const cpl_hf_tokens *tokens, const char *tokenizer);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_STORE_HF_H */

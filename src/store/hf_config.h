@@ -1,0 +1,35 @@
+/* hf_config.h - config.json of a Hugging Face OLMoE directory <-> the model's settings
+ * (checkpoints.md section 1.2).
+ *
+ * Room:   store. */
+#ifndef CPL_STORE_HF_CONFIG_H
+#define CPL_STORE_HF_CONFIG_H
+
+#include <jansson.h>
+
+#include "base/log.h"
+#include "model/settings.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The token ids a directory names; -1 where it names none. */
+typedef struct cpl_hf_tokens {
+    int64_t pad, bos, eos; /* eos: the first where it is a list */
+} cpl_hf_tokens;
+
+/* Reads `folder`/config.json; a missing key takes OLMoE's class default. What we do not compute
+ * (another model_type, attention_bias, another hidden_act, rope scaling) is CPL_ERR_INPUT. The
+ * settings come back settled. */
+CPL_NODISCARD cpl_status cpl_hf_config_read(cpl_model_settings *config, cpl_hf_tokens *tokens,
+                                            const char *folder);
+
+/* Writes it, with every key of section 1.2 and `torch_dtype` float32. */
+CPL_NODISCARD cpl_status cpl_hf_config_write(const char *folder, const cpl_model_settings *config,
+                                             const cpl_hf_tokens *tokens);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_STORE_HF_CONFIG_H */
