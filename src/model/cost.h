@@ -1,0 +1,33 @@
+/* cost.h - how many floating-point operations a model takes (method.md section 5): one product of
+ * [m,k] and [k,n] is 2 m k n.
+ *
+ * Room:   model. What the planner prints and what a run's share of the peak is counted with. */
+#ifndef CPL_MODEL_COST_H
+#define CPL_MODEL_COST_H
+
+#include "model/settings.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Experts of one layer, forward, over n_tokens: 6 T K D d. */
+double cpl_cost_experts(const cpl_model_settings *config, double n_tokens);
+
+/* Coupling loss of one layer, forward: 2 n^2 D d. */
+double cpl_cost_coupling(const cpl_model_settings *config);
+
+/* The whole model, forward, of one token in a sequence of seq_len: per layer the four projections,
+ * 4 d keys for scores and values with (seq_len + 1) / 2 keys on average, router, experts; the head.
+ */
+double cpl_cost_token(const cpl_model_settings *config, double seq_len);
+
+/* One optimizer step over n_tokens: three times the forward pass, and with `coupling` three
+ * coupling products a layer. */
+double cpl_cost_step(const cpl_model_settings *config, double n_tokens, double seq_len,
+                     int coupling);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_MODEL_COST_H */

@@ -1,0 +1,149 @@
+/* metrics.c - see metrics.h */
+#include "train/metrics.h"
+
+#include <math.h>
+#include <string.h>
+
+void cpl_metrics_take(cpl_metrics *m, cpl_arena *arena, const cpl_model_settings *config,
+                      int64_t n_sources)
+{
+    memset(m, 0, sizeof *m);
+    m->n_layers  = config->n_layers;
+    m->n_experts = config->n_experts;
+    m->n_sources = n_sources;
+    m->layer     = cpl_arena_take(arena, (size_t)m->n_layers * sizeof *m->layer);
+    m->counts    = cpl_arena_take(arena, (size_t)(m->n_layers * m->n_experts) * sizeof *m->counts);
+    m->source    = cpl_arena_take(arena, (size_t)n_sources * sizeof *m->source);
+}
+
+double cpl_metrics_validation(const cpl_metrics *m)
+{
+    double nll = 0, targets = 0;
+    for (int64_t i = 0; i < m->n_sources; i++) {
+        nll += m->source[i].nll;
+        targets += (double)m->source[i].targets;
+    }
+    return targets > 0 ? nll / targets : NAN;
+}
+
+static json_t *number(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+static void put(json_t *object, const char *key, double x)
+{
+    (void)json_object_set_new(object, key, number(x));
+}
+
+/* One array with a number of every layer: the member of cpl_layer_metrics at `offset`. */
+static void put_layers(json_t *object, const char *key, const cpl_metrics *m, size_t offset)
+{
+    json_t *array = json_array();
+    for (int64_t l = 0; l < m->n_layers; l++) {
+        double x;
+        memcpy(&x, (const char *)&m->layer[l] + offset, sizeof x);
+        (void)json_array_append_new(array, number(x));
+    }
+    (void)json_object_set_new(object, key, array);
+}
+
+typedef struct member {
+    const char *key;
+    size_t offset;
+} member;
+
+#define FIGURE(key)                                                                                \
+    {                                                                                              \
+#        key, offsetof(cpl_layer_metrics, figures.key)                                             \
+    }
+
+static const member figure_members[] = {
+    FIGURE(m_diagonal),
+    FIGURE(m_off_diagonal),
+    FIGURE(active_rows),
+    FIGURE(active_columns),
+    FIGURE(alpha_min),
+    FIGURE(eps_mean),
+    FIGURE(eps_min),
+    FIGURE(eps_max),
+    FIGURE(eps_above_1),
+    FIGURE(zero_rows),
+    FIGURE(router_norm_mean),
+    FIGURE(router_norm_sd),
+    FIGURE(gate_norm_mean),
+    FIGURE(gate_norm_sd),
+    FIGURE(router_cos),
+    FIGURE(home_top1),
+    FIGURE(home_topk),
+    FIGURE(home_clean_top1),
+    FIGURE(home_clean_topk),
+    FIGURE(kappa_diagonal),
+    FIGURE(kappa_off_diagonal),
+    FIGURE(kappa_rows_own),
+    FIGURE(kappa_columns_own),
+    {"erc_grad_ratio_router", offsetof(cpl_layer_metrics, router_ratio)},
+    {"erc_grad_cos_router", offsetof(cpl_layer_metrics, router_cos)},
+    {"erc_grad_ratio_gate", offsetof(cpl_layer_metrics, gate_ratio)},
+    {"erc_grad_cos_gate", offsetof(cpl_layer_metrics, gate_cos)},
+};
+
+static const member layer_members[] = {
+    {"balance_layers", offsetof(cpl_layer_metrics, balance)},
+    {"z_layers", offsetof(cpl_layer_metrics, z)},
+    {"routing_entropy", offsetof(cpl_layer_metrics, entropy)},
+    {"load_max", offsetof(cpl_layer_metrics, load_max)},
+    {"dead_experts", offsetof(cpl_layer_metrics, dead)},
+};
+
+static void put_counts(json_t *object, const cpl_metrics *m)
+{
+    json_t *layers = json_array();
+    for (int64_t l = 0; l < m->n_layers; l++) {
+        json_t *counts = json_array();
+        for (int64_t e = 0; e < m->n_experts; e++)
+            (void)json_array_append_new(counts,
+                                        json_integer((json_int_t)m->counts[l * m->n_experts + e]));
+        (void)json_array_append_new(layers, counts);
+    }
+    (void)json_object_set_new(object, "tokens_per_expert", layers);
+}
+
+static void put_evaluation(json_t *object, const cpl_metrics *m)
+{
+    json_t *sources = json_object();
+    put(object, "val_loss", cpl_metrics_validation(m));
+    for (int64_t i = 0; i < m->n_sources; i++)
+        if (m->source[i].targets > 0)
+            put(sources, m->source[i].label, m->source[i].nll / (double)m->source[i].targets);
+    (void)json_object_set_new(object, "val_loss_by_source", sources);
+    put_layers(object, "erc_clean", m, offsetof(cpl_layer_metrics, erc_clean));
+}
+
+json_t *cpl_metrics_json(const cpl_metrics *m)
+{
+    json_t *o = json_object();
+    (void)json_object_set_new(o, "step", json_integer(m->step));
+    (void)json_object_set_new(o, "tokens", json_integer(m->tokens));
+    put(o, "loss", m->loss);
+    put(o, "loss_total", m->loss_total);
+    (void)json_object_set_new(o, "erc", m->has_erc ? number(m->erc) : json_null());
+    put(o, "balance", m->balance);
+    put(o, "z", m->z);
+    put(o, "grad_norm", m->grad_norm);
+    put(o, "lr", m->lr);
+    put(o, "erc_weight", m->erc_weight);
+    put(o, "erc_alpha", m->erc_alpha);
+    put(o, "tokens_per_s", m->tokens_per_s);
+    put(o, "peak_share", m->peak_share);
+    put(o, "step_s", m->step_s);
+    (void)json_object_set_new(o, "skipped", json_integer(m->skipped));
+    for (size_t i = 0; i < sizeof layer_members / sizeof *layer_members; i++)
+        put_layers(o, layer_members[i].key, m, layer_members[i].offset);
+    if (m->has_erc) put_layers(o, "erc_layers", m, offsetof(cpl_layer_metrics, erc));
+    for (size_t i = 0; m->has_figures && i < sizeof figure_members / sizeof *figure_members; i++)
+        put_layers(o, figure_members[i].key, m, figure_members[i].offset);
+    put_counts(o, m);
+    if (m->has_eval) put_evaluation(o, m);
+    return o;
+}

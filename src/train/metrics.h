@@ -1,0 +1,70 @@
+/* metrics.h - what a step tells: the numbers of method.md section 4, and their line of JSON.
+ *
+ * Room:   train.
+ * File:   RUN/metrics.jsonl, one object a logged step; docs/formats.md lists every member. */
+#ifndef CPL_TRAIN_METRICS_H
+#define CPL_TRAIN_METRICS_H
+
+#include <jansson.h>
+
+#include "base/arena.h"
+#include "model/settings.h"
+#include "tensor/figures.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Of one layer. */
+typedef struct cpl_layer_metrics {
+    double erc, balance, z; /* unweighted */
+    double entropy;         /* of the router's probabilities, mean over tokens, nats */
+    double load_max;        /* largest share of assignments in units of the mean, 1: balanced */
+    double dead;            /* experts without a token */
+    double router_ratio,
+        router_cos;              /* |gradient of the weighted ERC| / |the rest|, and their cosine */
+    double gate_ratio, gate_cos; /* the same for W_g */
+    double erc_clean;            /* clean R, masters, after the update: at evaluations */
+    cpl_coupling_figures figures;
+} cpl_layer_metrics;
+
+/* Held-out loss of one source. */
+typedef struct cpl_source_loss {
+    const char *label; /* borrowed from the loader */
+    double nll;        /* sum */
+    int64_t targets;
+} cpl_source_loss;
+
+typedef struct cpl_metrics {
+    int64_t step, tokens;         /* tokens: input positions so far */
+    double loss;                  /* cross-entropy, mean over targets, nats */
+    double loss_total;            /* the weighted sum */
+    double erc, balance, z;       /* unweighted; erc after erc.reduce */
+    double erc_weight, erc_alpha; /* as the schedule has them at this step */
+    double grad_norm;             /* before clipping */
+    double lr, tokens_per_s, peak_share, step_s;
+    int64_t skipped; /* steps skipped so far */
+    bool was_skipped;
+    bool has_erc;     /* the coupling loss was computed in this step */
+    bool has_figures; /* layer[].figures and the gradient ratios are filled */
+    bool has_eval;    /* sources and erc_clean are filled */
+    int64_t n_layers, n_experts, n_sources;
+    cpl_layer_metrics *layer; /* [L] */
+    double *counts;           /* [L,n] assignments to each expert in this step */
+    cpl_source_loss *source;  /* [n_sources] */
+} cpl_metrics;
+
+/* Takes the arrays from the arena. */
+void cpl_metrics_take(cpl_metrics *metrics, cpl_arena *arena, const cpl_model_settings *config,
+                      int64_t n_sources);
+
+/* Mean held-out loss over all targets. */
+double cpl_metrics_validation(const cpl_metrics *metrics);
+
+/* The line as an object; NULL if there is no memory. What is not finite becomes null. */
+json_t *cpl_metrics_json(const cpl_metrics *metrics);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_TRAIN_METRICS_H */
