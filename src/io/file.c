@@ -1,0 +1,151 @@
+/* file.c - reading, mapping and hashing of file.h; writing is in writer.c, folders in folder.c */
+#include "io/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/arena.h"
+
+enum { CHUNK = 1 << 16 }; /* bytes read at a time */
+
+/* Says why `path` could not be opened; a missing file and a link to a missing file differ. */
+static cpl_status cannot_open(const char *path)
+{
+    int error = errno;
+    struct stat info;
+    if (error == ENOENT && lstat(path, &info) == 0)
+        return CPL_FAIL(CPL_ERR_IO, "%s: is a symbolic link to a file that does not exist", path);
+    return CPL_FAIL(CPL_ERR_IO, "%s: cannot be opened: %s", path, strerror(error));
+}
+
+/* Up to `bytes` bytes, fewer only at the end of the file; -1 if the system refuses. */
+static ssize_t read_some(int descriptor, void *out, size_t bytes)
+{
+    ssize_t got;
+    do got = read(descriptor, out, bytes);
+    while (got < 0 && errno == EINTR);
+    return got;
+}
+
+static cpl_status read_to_end(cpl_text *out, int descriptor, const char *path, size_t max_bytes)
+{
+    char chunk[CHUNK];
+    for (;;) {
+        ssize_t got = read_some(descriptor, chunk, sizeof chunk);
+        if (got < 0) return CPL_FAIL(CPL_ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
+        if (got == 0) return cpl_text_status(out);
+        if ((size_t)got > max_bytes - out->length)
+            return CPL_FAIL(CPL_ERR_INPUT, "%s: is longer than the %zu bytes such a file may have",
+                            path, max_bytes);
+        cpl_text_append(out, chunk, (size_t)got);
+        CPL_TRY(cpl_text_status(out));
+    }
+}
+
+cpl_status cpl_file_read(cpl_text *out, const char *path, size_t max_bytes)
+{
+    cpl_status status = CPL_OK;
+    struct stat info;
+    cpl_text_clear(out);
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) return cannot_open(path);
+    if (fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode) &&
+        (uint64_t)info.st_size > max_bytes)
+        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "%s: is %lld bytes long; such a file may have %zu",
+                              path, (long long)info.st_size, max_bytes));
+    CPL_TRY_DONE(read_to_end(out, descriptor, path, max_bytes));
+done:
+    close(descriptor);
+    return status;
+}
+
+cpl_status cpl_file_open(int *descriptor, uint64_t *length, const char *path)
+{
+    struct stat info;
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* so that a pipe does not hang us */
+    if (file < 0) return cannot_open(path);
+    if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) {
+        close(file);
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: is not a regular file", path);
+    }
+    *descriptor = file;
+    *length     = (uint64_t)info.st_size;
+    return CPL_OK;
+}
+
+cpl_status cpl_file_read_at(int descriptor, void *out, size_t bytes, uint64_t offset,
+                            const char *path)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t got = pread(descriptor, (char *)out + done, bytes - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0)
+            return CPL_FAIL(CPL_ERR_IO, "%s: cannot be read at byte %llu: %s", path,
+                            (unsigned long long)(offset + done), strerror(errno));
+        if (got == 0)
+            return CPL_FAIL(CPL_ERR_IO, "%s: ends at byte %llu; it became shorter while in use",
+                            path, (unsigned long long)(offset + done));
+        done += (size_t)got;
+    }
+    return CPL_OK;
+}
+
+cpl_status cpl_file_hash(uint64_t *hash, const char *path)
+{
+    cpl_status status = CPL_OK;
+    int descriptor;
+    uint64_t length;
+    ssize_t got;
+    CPL_TRY(cpl_file_open(&descriptor, &length, path));
+    char *chunk          = cpl_alloc(CPL_WRITER_BUFFER);
+    XXH3_state_t *hasher = chunk ? XXH3_createState() : NULL;
+    if (!hasher) CPL_TRY_DONE(CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to check it", path));
+    XXH3_64bits_reset(hasher);
+    while ((got = read_some(descriptor, chunk, CPL_WRITER_BUFFER)) > 0)
+        XXH3_64bits_update(hasher, chunk, (size_t)got);
+    if (got < 0)
+        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_IO, "%s: cannot be read: %s", path, strerror(errno)));
+    *hash = XXH3_64bits_digest(hasher);
+done:
+    if (hasher) XXH3_freeState(hasher);
+    cpl_free(chunk);
+    close(descriptor);
+    return status;
+}
+
+cpl_status cpl_file_map(cpl_mapping *mapping, const char *path)
+{
+    cpl_status status = CPL_OK;
+    int descriptor;
+    uint64_t length;
+    memset(mapping, 0, sizeof *mapping);
+    CPL_TRY(cpl_file_open(&descriptor, &length, path));
+    if (length) { /* the system maps nothing of length 0 */
+        void *bytes = mmap(NULL, (size_t)length, PROT_READ, MAP_SHARED, descriptor, 0);
+        if (bytes == MAP_FAILED)
+            CPL_TRY_DONE(CPL_FAIL(CPL_ERR_IO, "%s: its %llu bytes cannot be mapped: %s", path,
+                                  (unsigned long long)length, strerror(errno)));
+        mapping->bytes  = bytes;
+        mapping->length = (size_t)length;
+    }
+done:
+    close(descriptor);
+    return status;
+}
+
+void cpl_file_unmap(cpl_mapping *mapping)
+{
+    if (mapping->length) munmap((void *)(uintptr_t)mapping->bytes, mapping->length);
+    memset(mapping, 0, sizeof *mapping);
+}
+
+bool cpl_file_is_lfs_pointer(const void *bytes, size_t length)
+{
+    static const char begin[] = "version https://git-lfs";
+    return length >= sizeof begin - 1 && memcmp(bytes, begin, sizeof begin - 1) == 0;
+}

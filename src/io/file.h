@@ -1,0 +1,109 @@
+/* file.h - whole files in and out: reading, mapping, hashing, writing so that a crash or a full
+ * disk never leaves half a file, and the names of folders.
+ *
+ * Room:   io. Every sentence names the file and says what the system said.
+ * Names:  `path` as the system understands it; symbolic links are followed.
+ * Hash:   XXH3, 64 bits, seed 0, over the bytes of the file. */
+#ifndef CPL_IO_FILE_H
+#define CPL_IO_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/text.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Reading ---------------------------------------------------------------------------------------*/
+
+/* Sets `out` (initialised, its old content is dropped) to the whole content. Pipes are read to
+ * their end. More than `max_bytes` is an error, told before or while reading, never after. */
+CPL_NODISCARD cpl_status cpl_file_read(cpl_text *out, const char *path, size_t max_bytes);
+
+/* Opens a regular file for reading and sets its descriptor (the caller closes it) and its length.
+ * A folder, pipe or device is an error and is not waited for. */
+CPL_NODISCARD cpl_status cpl_file_open(int *descriptor, uint64_t *length, const char *path);
+
+/* Sets exactly `bytes` bytes of `out` from position `offset`; a file that ends earlier is an error.
+ * Several threads may read one descriptor. `path` is for the sentence. */
+CPL_NODISCARD cpl_status cpl_file_read_at(int descriptor, void *out, size_t bytes, uint64_t offset,
+                                          const char *path);
+
+CPL_NODISCARD cpl_status cpl_file_hash(uint64_t *hash, const char *path);
+
+typedef struct cpl_mapping {
+    const unsigned char *bytes; /* NULL for an empty file */
+    size_t length;
+} cpl_mapping;
+
+/* A regular file as read-only memory until cpl_file_unmap. The file must not become shorter
+ * meanwhile: touching a page that is gone kills the process, so this is for files of our own. */
+CPL_NODISCARD cpl_status cpl_file_map(cpl_mapping *mapping, const char *path);
+void cpl_file_unmap(cpl_mapping *mapping); /* all zero: nothing to do */
+
+/* Whether these first bytes of a file are a Git LFS pointer, put where the real file should be. */
+bool cpl_file_is_lfs_pointer(const void *bytes, size_t length);
+
+/* Writing ---------------------------------------------------------------------------------------*/
+
+/* A file being written beside `path` under a temporary name (path, ".tmp-", process, number). It
+ * takes its name at commit, so that `path` is at any moment the old file or the whole new one. All
+ * zero is a closed writer, and abort of a closed writer does nothing. Not for two threads. */
+typedef struct cpl_writer {
+    char *path, *temporary;      /* owned */
+    unsigned char *buffer;       /* owned; CPL_WRITER_BUFFER bytes, `buffered` of them waiting */
+    struct XXH3_state_s *hasher; /* owned */
+    size_t buffered;
+    uint64_t length; /* bytes put so far */
+    uint64_t hash;   /* of the committed file */
+    int descriptor;
+    int error; /* errno of the first write that failed; 0 if none */
+    bool open;
+} cpl_writer;
+
+enum { CPL_WRITER_BUFFER = 1 << 18 };
+
+CPL_NODISCARD cpl_status cpl_writer_open(cpl_writer *writer, const char *path);
+
+/* Adds bytes. A failure is remembered, all later bytes are dropped, and commit tells it. */
+void cpl_writer_put(cpl_writer *writer, const void *bytes, size_t length);
+
+/* The remembered failure as a sentence, for those who would rather stop early. */
+CPL_NODISCARD cpl_status cpl_writer_status(const cpl_writer *writer);
+
+/* Flushes, syncs the file, renames, syncs the folder, closes. On failure the temporary file is
+ * removed and a file that was at `path` is untouched. */
+CPL_NODISCARD cpl_status cpl_writer_commit(cpl_writer *writer);
+void cpl_writer_abort(cpl_writer *writer); /* closes and removes the temporary file */
+
+/* Hash of the bytes put so far, or of the committed file. */
+uint64_t cpl_writer_hash(const cpl_writer *writer);
+
+/* The same in one call. */
+CPL_NODISCARD cpl_status cpl_file_write_atomic(const char *path, const void *bytes, size_t length);
+
+/* Names and folders -----------------------------------------------------------------------------*/
+
+bool cpl_path_is_folder(const char *path);
+bool cpl_path_exists(const char *path); /* also true for a link that leads nowhere */
+
+/* Both from cpl_alloc, NULL if there is no memory. */
+char *cpl_path_join(const char *folder, const char *name);
+char *cpl_path_folder(const char *path); /* what stands before the last '/'; "." if there is none */
+
+/* Makes what was renamed or created in `folder` survive a power failure. */
+CPL_NODISCARD cpl_status cpl_folder_sync(const char *folder);
+
+/* Sets the names in a folder, sorted by bytes, without "." and ".."; give them back with
+ * cpl_folder_list_free. */
+CPL_NODISCARD cpl_status cpl_folder_list(char ***names, int64_t *count, const char *folder);
+void cpl_folder_list_free(char **names, int64_t count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_IO_FILE_H */

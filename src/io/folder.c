@@ -1,0 +1,100 @@
+/* folder.c - names and folders of file.h */
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/arena.h"
+#include "io/file.h"
+
+bool cpl_path_is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool cpl_path_exists(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0;
+}
+
+char *cpl_path_join(const char *folder, const char *name)
+{
+    size_t length = strlen(folder), name_bytes = strlen(name) + 1;
+    bool with_slash = length && folder[length - 1] != '/';
+    char *path      = cpl_alloc(length + with_slash + name_bytes);
+    if (!path) return NULL;
+    memcpy(path, folder, length);
+    if (with_slash) path[length] = '/';
+    memcpy(path + length + with_slash, name, name_bytes);
+    return path;
+}
+
+char *cpl_path_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash) return cpl_text_copy(".");
+    size_t length = slash == path ? 1 : (size_t)(slash - path);
+    char *folder  = cpl_alloc(length + 1);
+    if (!folder) return NULL;
+    memcpy(folder, path, length);
+    folder[length] = '\0';
+    return folder;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int64_t listed(const cpl_text *list)
+{
+    return (int64_t)(list->length / sizeof(char *));
+}
+
+/* Adds copies of all names to `list`, an array of pointers. */
+static cpl_status add_names(cpl_text *list, DIR *entries, const char *folder)
+{
+    for (;;) {
+        errno                      = 0;
+        const struct dirent *entry = readdir(entries);
+        if (!entry && errno)
+            return CPL_FAIL(CPL_ERR_IO, "%s: cannot be listed: %s", folder, strerror(errno));
+        if (!entry) return CPL_OK;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        char *name = cpl_text_copy(entry->d_name);
+        if (name) cpl_text_append(list, &name, sizeof name);
+        if (!name || list->failed) {
+            cpl_free(name);
+            return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to list it", folder);
+        }
+    }
+}
+
+cpl_status cpl_folder_list(char ***names, int64_t *count, const char *folder)
+{
+    cpl_text list = {0};
+    *names        = NULL;
+    *count        = 0;
+    DIR *entries  = opendir(folder);
+    if (!entries) return CPL_FAIL(CPL_ERR_IO, "%s: cannot be listed: %s", folder, strerror(errno));
+    cpl_status status = add_names(&list, entries, folder);
+    closedir(entries);
+    char **found = (char **)(void *)list.bytes;
+    if (status != CPL_OK) {
+        cpl_folder_list_free(found, listed(&list));
+        return status;
+    }
+    if (found) qsort(found, (size_t)listed(&list), sizeof *found, by_bytes);
+    *names = found;
+    *count = listed(&list);
+    return CPL_OK;
+}
+
+void cpl_folder_list_free(char **names, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) cpl_free(names[i]);
+    cpl_free(names);
+}

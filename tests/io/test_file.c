@@ -1,0 +1,314 @@
+/* test_file.c - files whole or not at all: reading, mapping, hashing, atomic writing, folders.
+ *
+ * Method: a full disk is played by a limit on the size of files (RLIMIT_FSIZE with its signal
+ * ignored); a failing allocation by cpl_alloc_fail_at. After each, the old file must be there whole
+ * and the folder must hold nothing else. The leak check of the sanitizer watches over all. */
+#include "io/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include "base/arena.h"
+#include "base/rng.h"
+#include "check.h"
+
+static char *in(const char *folder, const char *name)
+{
+    char *path = cpl_path_join(folder, name);
+    assert_non_null(path);
+    return path;
+}
+
+static void assert_content(const char *path, const void *want, size_t length)
+{
+    cpl_text text = {0};
+    assert_ok(cpl_file_read(&text, path, 1u << 30));
+    assert_int_equal(text.length, length);
+    if (length) assert_memory_equal(text.bytes, want, length);
+    cpl_text_free(&text);
+}
+
+static void assert_only(const char *folder, const char *name)
+{
+    char **names;
+    int64_t count;
+    assert_ok(cpl_folder_list(&names, &count, folder));
+    assert_int_equal(count, 1);
+    assert_string_equal(names[0], name);
+    cpl_folder_list_free(names, count);
+}
+
+/* Random bytes, from malloc. */
+static unsigned char *noise(size_t length)
+{
+    cpl_rng_key key      = {.seed = 3, .stream = CPL_STREAM_TEST};
+    unsigned char *bytes = malloc(length + 1);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < length; i++) bytes[i] = (unsigned char)cpl_rng_u32(&key, i);
+    return bytes;
+}
+
+static void writes_and_reads_every_length(void **state)
+{
+    (void)state;
+    const char *folder    = scratch_folder();
+    char *path            = in(folder, "a.bin");
+    unsigned char *bytes  = noise(3 * CPL_WRITER_BUFFER);
+    const size_t around[] = {0,
+                             1,
+                             4095,
+                             CPL_WRITER_BUFFER - 1,
+                             CPL_WRITER_BUFFER,
+                             CPL_WRITER_BUFFER + 1,
+                             3 * CPL_WRITER_BUFFER};
+    const size_t piece[]  = {1 << 20, 1000, 77777, CPL_WRITER_BUFFER, CPL_WRITER_BUFFER - 1};
+    for (size_t i = 0; i < sizeof around / sizeof *around; i++)
+        for (size_t p = 0; p < sizeof piece / sizeof *piece; p++) {
+            cpl_writer writer;
+            uint64_t hash, want = XXH3_64bits(bytes, around[i]);
+            assert_ok(cpl_writer_open(&writer, path));
+            for (size_t at = 0; at < around[i]; at += piece[p])
+                cpl_writer_put(&writer, bytes + at,
+                               around[i] - at < piece[p] ? around[i] - at : piece[p]);
+            assert_true(cpl_writer_hash(&writer) == want);
+            assert_ok(cpl_writer_commit(&writer));
+            assert_true(cpl_writer_hash(&writer) == want);
+            assert_int_equal(writer.length, around[i]);
+            assert_content(path, bytes, around[i]);
+            assert_ok(cpl_file_hash(&hash, path));
+            assert_true(hash == want);
+        }
+    assert_only(folder, "a.bin");
+    free(bytes);
+    cpl_free(path);
+}
+
+static void maps(void **state)
+{
+    (void)state;
+    const char *folder = scratch_folder();
+    char *path         = in(folder, "a");
+    cpl_mapping mapping;
+    assert_ok(cpl_file_write_atomic(path, "hello", 5));
+    assert_ok(cpl_file_map(&mapping, path));
+    assert_int_equal(mapping.length, 5);
+    assert_memory_equal(mapping.bytes, "hello", 5);
+    cpl_file_unmap(&mapping);
+    assert_ok(cpl_file_write_atomic(path, "", 0));
+    assert_ok(cpl_file_map(&mapping, path));
+    assert_int_equal(mapping.length, 0);
+    assert_null(mapping.bytes);
+    cpl_file_unmap(&mapping);
+    assert_fails(CPL_ERR_INPUT, "not a regular file", cpl_file_map(&mapping, folder));
+    cpl_file_unmap(&mapping);
+    cpl_free(path);
+}
+
+static void says_what_is_wrong(void **state)
+{
+    (void)state;
+    const char *folder = scratch_folder();
+    char *path = in(folder, "a"), *link = in(folder, "link"), *pipe = in(folder, "pipe");
+    char *absent  = in(folder, "no/such");
+    cpl_text text = {0};
+    uint64_t length;
+    int descriptor;
+    char byte;
+    assert_fails(CPL_ERR_IO, "No such file", cpl_file_read(&text, path, 10));
+    assert_int_equal(symlink("nowhere", link), 0);
+    assert_fails(CPL_ERR_IO, "symbolic link", cpl_file_read(&text, link, 10));
+    assert_fails(CPL_ERR_IO, "directory", cpl_file_read(&text, folder, 10));
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_fails(CPL_ERR_INPUT, "not a regular", cpl_file_open(&descriptor, &length, pipe));
+    assert_ok(cpl_file_write_atomic(path, "0123456789", 10));
+    assert_ok(cpl_file_read(&text, path, 10));
+    assert_fails(CPL_ERR_INPUT, "10 bytes long", cpl_file_read(&text, path, 9));
+    assert_fails(CPL_ERR_INPUT, "longer than", cpl_file_read(&text, "/dev/zero", 100000));
+    assert_fails(CPL_ERR_IO, "cannot be written", cpl_file_write_atomic(absent, "x", 1));
+    assert_fails(CPL_ERR_IO, "cannot be written", cpl_file_write_atomic(folder, "x", 1));
+    assert_ok(cpl_file_open(&descriptor, &length, path));
+    assert_int_equal(length, 10);
+    assert_ok(cpl_file_read_at(descriptor, &byte, 1, 9, path));
+    assert_int_equal(byte, '9');
+    assert_fails(CPL_ERR_IO, "ends at byte 10", cpl_file_read_at(descriptor, &byte, 1, 10, path));
+    close(descriptor);
+    cpl_text_free(&text);
+    cpl_free(path), cpl_free(link), cpl_free(pipe), cpl_free(absent);
+}
+
+/* Writes `length` bytes over `path` while no file may grow beyond `limit`. */
+static cpl_status write_with_limit(const char *path, const void *bytes, size_t length, size_t limit)
+{
+    struct rlimit old, tight;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    tight               = old;
+    tight.rlim_cur      = limit;
+    void (*before)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+    cpl_status status = cpl_file_write_atomic(path, bytes, length);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    signal(SIGXFSZ, before);
+    return status;
+}
+
+static void a_full_disk_leaves_the_old_file(void **state)
+{
+    (void)state;
+    const char *folder   = scratch_folder();
+    char *path           = in(folder, "a");
+    unsigned char *bytes = noise(1 << 20);
+    assert_ok(cpl_file_write_atomic(path, "old", 3));
+    const size_t limits[] = {0, 1, 4096, CPL_WRITER_BUFFER, (1 << 20) - 1};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        assert_fails(CPL_ERR_IO, "cannot be written",
+                     write_with_limit(path, bytes, 1 << 20, limits[i]));
+        assert_content(path, "old", 3);
+        assert_only(folder, "a");
+    }
+    assert_ok(write_with_limit(path, bytes, 1 << 20, 1 << 20));
+    assert_content(path, bytes, 1 << 20);
+    free(bytes);
+    cpl_free(path);
+}
+
+static void abort_leaves_the_old_file(void **state)
+{
+    (void)state;
+    const char *folder = scratch_folder();
+    char *path         = in(folder, "a");
+    cpl_writer writer  = {0};
+    cpl_writer_abort(&writer);
+    assert_ok(cpl_file_write_atomic(path, "old", 3));
+    assert_ok(cpl_writer_open(&writer, path));
+    cpl_writer_put(&writer, "new", 3);
+    cpl_writer_abort(&writer);
+    cpl_writer_abort(&writer);
+    assert_content(path, "old", 3);
+    assert_only(folder, "a");
+    cpl_free(path);
+}
+
+static void leavings_of_a_killed_process_are_passed_by(void **state)
+{
+    (void)state;
+    const char *folder = scratch_folder();
+    char *path         = in(folder, "a");
+    cpl_writer first, second;
+    assert_ok(cpl_writer_open(&first, path));
+    unsigned number = (unsigned)atoi(strrchr(first.temporary, '-') + 1);
+    char taken[256];
+    snprintf(taken, sizeof taken, "%s.tmp-%ld-%u", path, (long)getpid(), number + 1);
+    assert_int_equal(close(open(taken, O_CREAT | O_WRONLY, 0600)), 0);
+    assert_ok(cpl_writer_open(&second, path));
+    assert_string_not_equal(second.temporary, taken);
+    cpl_writer_put(&second, "2", 1);
+    assert_ok(cpl_writer_commit(&second));
+    cpl_writer_abort(&first);
+    assert_content(path, "2", 1);
+    cpl_free(path);
+}
+
+static void folders(void **state)
+{
+    (void)state;
+    const char *folder  = scratch_folder();
+    const char *names[] = {"b", "a", "B", "\xC3\xA9", "a.b"};
+    const char *want[]  = {"B", "a", "a.b", "b", "\xC3\xA9"};
+    char **found;
+    int64_t count;
+    assert_ok(cpl_folder_list(&found, &count, folder));
+    assert_int_equal(count, 0);
+    cpl_folder_list_free(found, count);
+    for (int i = 0; i < 5; i++) {
+        char *path = in(folder, names[i]);
+        assert_false(cpl_path_exists(path));
+        assert_ok(cpl_file_write_atomic(path, "", 0));
+        assert_true(cpl_path_exists(path));
+        assert_false(cpl_path_is_folder(path));
+        cpl_free(path);
+    }
+    assert_true(cpl_path_is_folder(folder));
+    assert_ok(cpl_folder_list(&found, &count, folder));
+    assert_int_equal(count, 5);
+    for (int i = 0; i < 5; i++) assert_string_equal(found[i], want[i]);
+    cpl_folder_list_free(found, count);
+    assert_fails(CPL_ERR_IO, "cannot be listed", cpl_folder_list(&found, &count, "/no/such"));
+}
+
+static void joins_and_parents(void **state)
+{
+    (void)state;
+    const char *cases[][3] = {
+        {"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"", "b", "b"}, {"/", "b", "/b"}};
+    const char *parents[][2] = {{"a/b", "a"}, {"b", "."}, {"/b", "/"}, {"x/y/z", "x/y"}};
+    for (int i = 0; i < 4; i++) {
+        char *joined = cpl_path_join(cases[i][0], cases[i][1]);
+        char *parent = cpl_path_folder(parents[i][0]);
+        assert_string_equal(joined, cases[i][2]);
+        assert_string_equal(parent, parents[i][1]);
+        cpl_free(joined), cpl_free(parent);
+    }
+}
+
+/* Everything once; each of its allocations is made to fail in turn. */
+static cpl_status all_of_it(const char *folder)
+{
+    cpl_status status = CPL_OK;
+    cpl_text text     = {0};
+    uint64_t hash;
+    char **names  = NULL;
+    int64_t count = 0;
+    char *path    = cpl_path_join(folder, "a");
+    if (!path) return CPL_ERR_MEMORY;
+    CPL_TRY_DONE(cpl_file_write_atomic(path, "new", 3));
+    CPL_TRY_DONE(cpl_file_read(&text, path, 100));
+    CPL_TRY_DONE(cpl_file_hash(&hash, path));
+    CPL_TRY_DONE(cpl_folder_list(&names, &count, folder));
+done:
+    cpl_folder_list_free(names, count);
+    cpl_text_free(&text);
+    cpl_free(path);
+    return status;
+}
+
+static void failing_allocations(void **state)
+{
+    (void)state;
+    const char *folder = scratch_folder();
+    char *path         = in(folder, "a");
+    assert_ok(cpl_file_write_atomic(path, "new", 3));
+    cpl_status status = CPL_ERR_MEMORY;
+    int64_t nth       = 0;
+    while (status != CPL_OK && nth < 100) {
+        cpl_alloc_fail_at(++nth);
+        status = all_of_it(folder);
+        cpl_alloc_fail_at(0);
+        if (status != CPL_OK) assert_int_equal(status, CPL_ERR_MEMORY);
+        assert_content(path, "new", 3);
+        assert_only(folder, "a");
+    }
+    assert_ok(status);
+    assert_true(nth > 5);
+    cpl_free(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(writes_and_reads_every_length),
+        cmocka_unit_test(maps),
+        cmocka_unit_test(says_what_is_wrong),
+        cmocka_unit_test(a_full_disk_leaves_the_old_file),
+        cmocka_unit_test(abort_leaves_the_old_file),
+        cmocka_unit_test(leavings_of_a_killed_process_are_passed_by),
+        cmocka_unit_test(folders),
+        cmocka_unit_test(joins_and_parents),
+        cmocka_unit_test(failing_allocations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
