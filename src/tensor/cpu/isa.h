@@ -7,7 +7,7 @@
 #define CPL_TENSOR_CPU_ISA_H
 
 #define CPL_ISA_JOIN_(name, isa) name##_##isa
-#define CPL_ISA_JOIN(name, isa) CPL_ISA_JOIN_(name, isa)
-#define CPL_ISA_NAME(name) CPL_ISA_JOIN(name, CPL_ISA)
+#define CPL_ISA_JOIN(name, isa)  CPL_ISA_JOIN_(name, isa)
+#define CPL_ISA_NAME(name)       CPL_ISA_JOIN(name, CPL_ISA)
 
 #endif /* CPL_TENSOR_CPU_ISA_H */

@@ -1,0 +1,54 @@
+/* reduce.c - sums in double over fixed blocks, joined in order.
+ *
+ * Room:  tensor/cpu. What each does stands in ops.h. */
+#include "tensor/cpu/cpu.h"
+#include "tensor/cpu/share.h"
+
+static double sum_part(const float *x, int64_t count)
+{
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < count; i++) sum += (double)x[i];
+    return sum;
+}
+
+static double dot_part(const float *x, const float *y, int64_t count)
+{
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < count; i++) sum += (double)x[i] * (double)y[i];
+    return sum;
+}
+
+/* sum x, or sum x y where there is a y. */
+static double reduce(const cpl_backend *be, const float *x, const float *y, int64_t count)
+{
+    double parts[CPL_MOST_BLOCKS], sum = 0;
+    const cpl_blocks cut = cpl_cut(count, CPL_SHARE_LEAST);
+#pragma omp parallel for num_threads(cpl_threads(be, count)) schedule(static)
+    for (int64_t b = 0; b < cut.n; b++) {
+        const int64_t begin = cpl_block_begin(cut, b), length = cpl_block_end(cut, b) - begin;
+        parts[b] = y ? dot_part(x + begin, y + begin, length) : sum_part(x + begin, length);
+    }
+    for (int64_t b = 0; b < cut.n; b++) sum += parts[b];
+    return sum;
+}
+
+double CPL_ISA_NAME(cpl_cpu_sum)(cpl_backend *be, cpl_tensor x)
+{
+    const int64_t count = cpl_tensor_count(x);
+    return count ? reduce(be, cpl_f32(x), NULL, count) : 0.0;
+}
+
+double CPL_ISA_NAME(cpl_cpu_dot)(cpl_backend *be, cpl_tensor x, cpl_tensor y)
+{
+    const int64_t count = cpl_tensor_count(x);
+    CPL_ASSERT(cpl_tensor_count(y) == count);
+    return count ? reduce(be, cpl_f32(x), cpl_f32(y), count) : 0.0;
+}
+
+size_t CPL_ISA_NAME(cpl_cpu_reduce_scratch)(const cpl_backend *be, const cpl_work *work)
+{
+    (void)be, (void)work;
+    return 0;
+}

@@ -1,0 +1,56 @@
+/* rope.c - rotary positions: the table of angles and the rotation.
+ *
+ * Room:   tensor/cpu. What each does stands in ops.h.
+ * Names:  h width of a head, P positions. */
+#include <math.h>
+
+#include "tensor/cpu/cpu.h"
+#include "tensor/cpu/share.h"
+
+/* The frequency and the angle are rounded to F32 as Hugging Face's are; only cos and sin of that
+ * angle are taken in double, so that they are correctly rounded. */
+void CPL_ISA_NAME(cpl_cpu_rope_table)(cpl_backend *be, cpl_tensor table, float theta)
+{
+    CPL_ASSERT(table.rank == 3 && table.shape[2] == 2);
+    const int64_t P = table.shape[0], half = table.shape[1];
+    float *out = cpl_f32(table);
+#pragma omp parallel for num_threads(cpl_threads(be, 16 * P * half)) schedule(static)
+    for (int64_t i = 0; i < half; i++) {
+        float power     = (float)(2 * i) / (float)(2 * half);
+        float frequency = 1.0f / (float)pow((double)theta, (double)power);
+        for (int64_t p = 0; p < P; p++) {
+            float angle                 = (float)p * frequency;
+            out[2 * (p * half + i)]     = (float)cos((double)angle);
+            out[2 * (p * half + i) + 1] = (float)sin((double)angle);
+        }
+    }
+}
+
+/* One head: (a, b) becomes (a cos - b sin, b cos + a sin), sin taken with `sign`. */
+static void rotate(float *head, const float *angles, int64_t half, float sign)
+{
+    float *upper = head + half;
+#pragma omp simd
+    for (int64_t i = 0; i < half; i++) {
+        float c = angles[2 * i], s = sign * angles[2 * i + 1];
+        float a = head[i], b = upper[i];
+        head[i]  = a * c - b * s;
+        upper[i] = b * c + a * s;
+    }
+}
+
+void CPL_ISA_NAME(cpl_cpu_rope)(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t n_heads,
+                                int64_t n_queries, int64_t first, int direction)
+{
+    const int64_t T = cpl_tensor_rows(x), half = table.shape[1];
+    CPL_ASSERT(cpl_tensor_cols(x) == n_heads * 2 * half);
+    CPL_ASSERT(T == 0 || (first >= 0 && first + n_queries <= table.shape[0]));
+    float *px           = cpl_f32(x);
+    const float *angles = cpl_f32(table), sign = direction < 0 ? -1.0f : 1.0f;
+#pragma omp parallel for num_threads(cpl_threads(be, 2 * cpl_tensor_count(x))) schedule(static)
+    for (int64_t t = 0; t < T; t++) {
+        const float *at = angles + (first + t % n_queries) * 2 * half;
+        for (int64_t head = 0; head < n_heads; head++)
+            rotate(px + (t * n_heads + head) * 2 * half, at, half, sign);
+    }
+}

@@ -1,0 +1,266 @@
+/* route.c - the router's choice: softmax, the K best, figures about them, gradient, sorting.
+ *
+ * Room:   tensor/cpu. What each does stands in ops.h.
+ * Names:  T tokens, n experts, K experts a token.
+ *
+ * Sums over tokens are formed by blocks of tokens whose number depends on T alone (share.h). */
+#include <math.h>
+#include <string.h>
+
+#include "tensor/cpu/cpu.h"
+#include "tensor/cpu/share.h"
+#include "tensor/cpu/simd.h"
+
+enum { LEAST_TOKENS = 64 }; /* of a block */
+
+/* ---- choosing ---- */
+
+/* probs = softmax(logits); returns log of the sum of exponentials. */
+static float softmax(float *probs, const float *logits, int64_t n)
+{
+    float largest = -INFINITY, sum = 0;
+#pragma omp simd reduction(max : largest)
+    for (int64_t e = 0; e < n; e++) largest = logits[e] > largest ? logits[e] : largest;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t e = 0; e < n; e++) {
+        probs[e] = cpl_exp(logits[e] - largest);
+        sum += probs[e];
+    }
+    const float scale = 1.0f / sum;
+#pragma omp simd
+    for (int64_t e = 0; e < n; e++) probs[e] *= scale;
+    return largest + logf(sum);
+}
+
+/* What experts are ordered by: the logit, and NaN below everything. */
+static inline float rank_of(float logit)
+{
+    return logit == logit ? logit : -INFINITY;
+}
+
+/* The best expert behind `last` (whose rank is `last_rank`) in the order by rank, then by index:
+ * no list of those already taken is needed, and every call finds one while fewer than n are. */
+static int32_t next_best(const float *logits, int64_t n, float last_rank, int32_t last)
+{
+    int32_t best    = -1;
+    float best_rank = -INFINITY;
+    for (int32_t e = 0; e < n; e++) {
+        float rank = rank_of(logits[e]);
+        bool left  = rank < last_rank || (rank == last_rank && e > last);
+        if (left && (best < 0 || rank > best_rank)) best = e, best_rank = rank;
+    }
+    return best;
+}
+
+static void choose(int32_t *expert, const float *logits, int64_t n, int64_t K)
+{
+    int32_t last    = -1;
+    float last_rank = INFINITY;
+    for (int64_t k = 0; k < K; k++) {
+        last      = next_best(logits, n, last_rank, last);
+        last_rank = rank_of(logits[last]);
+        expert[k] = last;
+    }
+}
+
+/* Sum over the chosen of probs. */
+static float chosen_sum(const float *probs, const int32_t *expert, int64_t K)
+{
+    float sum = 0;
+    for (int64_t k = 0; k < K; k++) sum += probs[expert[k]];
+    return sum;
+}
+
+void CPL_ISA_NAME(cpl_cpu_route)(cpl_backend *be, cpl_tensor probs, cpl_tensor lse,
+                                 cpl_tensor expert, cpl_tensor weight, cpl_tensor logits,
+                                 bool renormalise)
+{
+    const int64_t T = logits.shape[0], n = logits.shape[1], K = expert.shape[1];
+    CPL_ASSERT(K >= 1 && K <= n);
+    float *pp = cpl_f32(probs), *plse = cpl_f32(lse), *pw = cpl_f32(weight);
+    int32_t *pe     = cpl_i32(expert);
+    const float *pl = cpl_f32(logits);
+#pragma omp parallel for num_threads(cpl_threads(be, T *n *(K + 4))) schedule(static)
+    for (int64_t t = 0; t < T; t++) {
+        plse[t] = softmax(pp + t * n, pl + t * n, n);
+        choose(pe + t * K, pl + t * n, n, K);
+        float scale = renormalise ? 1.0f / chosen_sum(pp + t * n, pe + t * K, K) : 1.0f;
+        for (int64_t k = 0; k < K; k++) pw[t * K + k] = pp[t * n + pe[t * K + k]] * scale;
+    }
+}
+
+/* ---- figures ---- */
+
+/* Sums over the tokens of one block, in scratch: counts [n], probs [n], lse^2, entropy. */
+typedef struct sums {
+    double *counts, *probs, *z, *entropy;
+} sums;
+
+static int64_t sums_length(int64_t n)
+{
+    return 2 * n + 2;
+}
+
+static sums sums_at(double *scratch, int64_t n, int64_t block)
+{
+    double *at = scratch + block * sums_length(n);
+    return (sums){at, at + n, at + 2 * n, at + 2 * n + 1};
+}
+
+static double entropy_of(const float *probs, int64_t n)
+{
+    float sum = 0;
+    for (int64_t e = 0; e < n; e++) sum -= probs[e] > 0 ? probs[e] * logf(probs[e]) : 0.0f;
+    return (double)sum;
+}
+
+static void sum_token(sums s, const float *probs, float lse, const int32_t *expert, int64_t n,
+                      int64_t K)
+{
+#pragma omp simd
+    for (int64_t e = 0; e < n; e++) s.probs[e] += (double)probs[e];
+    for (int64_t k = 0; k < K; k++) s.counts[expert[k]] += 1.0;
+    *s.z += (double)lse * (double)lse;
+    *s.entropy += entropy_of(probs, n);
+}
+
+/* to [count] = scale * sum over the blocks of parts [blocks, stride], in order. */
+static void join(float *to, const double *parts, int64_t blocks, int64_t stride, int64_t count,
+                 double scale)
+{
+    for (int64_t i = 0; i < count; i++) {
+        double sum = 0;
+        for (int64_t b = 0; b < blocks; b++) sum += parts[b * stride + i];
+        to[i] = (float)(sum * scale);
+    }
+}
+
+void CPL_ISA_NAME(cpl_cpu_route_stats)(cpl_backend *be, cpl_tensor counts, cpl_tensor mean_prob,
+                                       cpl_tensor z, cpl_tensor entropy, cpl_tensor probs,
+                                       cpl_tensor lse, cpl_tensor expert)
+{
+    const int64_t T = probs.shape[0], n = probs.shape[1], K = expert.shape[1];
+    const int64_t stride = sums_length(n);
+    const cpl_blocks cut = cpl_cut(T, LEAST_TOKENS);
+    const double mean    = T ? 1.0 / (double)T : 0.0;
+    double *scratch      = be->scratch;
+    CPL_ASSERT(be->scratch_bytes >= (size_t)(cut.n * stride) * sizeof(double));
+    const float *pp = cpl_f32(probs), *plse = cpl_f32(lse);
+    const int32_t *pe = cpl_i32(expert);
+#pragma omp parallel for num_threads(cpl_threads(be, 8 * T * n)) schedule(static)
+    for (int64_t b = 0; b < cut.n; b++) {
+        sums s = sums_at(scratch, n, b);
+        memset(s.counts, 0, (size_t)stride * sizeof(double));
+        for (int64_t t = cpl_block_begin(cut, b); t < cpl_block_end(cut, b); t++)
+            sum_token(s, pp + t * n, plse[t], pe + t * K, n, K);
+    }
+    sums first = sums_at(scratch, n, 0);
+    join(cpl_f32(counts), first.counts, cut.n, stride, n, 1.0);
+    join(cpl_f32(mean_prob), first.probs, cut.n, stride, n, mean);
+    join(cpl_f32(z), first.z, cut.n, stride, 1, mean);
+    join(cpl_f32(entropy), first.entropy, cut.n, stride, 1, mean);
+}
+
+/* ---- gradient ---- */
+
+/* Adds to dprobs the part through the chosen weights. Renormalised ones are w_k = p_k / S with
+ * S their sum, so that dp_k = (dw_k - sum_j dw_j w_j) / S. */
+static void chosen_backward(float *dprobs, const float *dweight, const float *probs,
+                            const int32_t *expert, const float *weight, int64_t K, bool renormalise)
+{
+    float along = 0, scale = 1.0f;
+    if (renormalise) {
+        for (int64_t k = 0; k < K; k++) along += dweight[k] * weight[k];
+        scale = 1.0f / chosen_sum(probs, expert, K);
+    }
+    for (int64_t k = 0; k < K; k++) dprobs[expert[k]] += (dweight[k] - along) * scale;
+}
+
+/* In place: dlogits = probs (dprobs - sum dprobs probs + dlse), where d lse / d logits = probs. */
+static void softmax_backward(float *dlogits, const float *probs, float dlse, int64_t n)
+{
+    float along = 0;
+#pragma omp simd reduction(+ : along)
+    for (int64_t e = 0; e < n; e++) along += dlogits[e] * probs[e];
+#pragma omp simd
+    for (int64_t e = 0; e < n; e++) dlogits[e] = probs[e] * (dlogits[e] - along + dlse);
+}
+
+void CPL_ISA_NAME(cpl_cpu_route_backward)(cpl_backend *be, cpl_tensor dlogits, cpl_tensor dweight,
+                                          cpl_tensor probs, cpl_tensor lse, cpl_tensor expert,
+                                          cpl_tensor weight, cpl_tensor counts, float balance_scale,
+                                          float z_scale, bool renormalise)
+{
+    const int64_t T = probs.shape[0], n = probs.shape[1], K = expert.shape[1];
+    float *out       = cpl_f32(dlogits);
+    const float *pdw = cpl_f32(dweight), *pp = cpl_f32(probs), *plse = cpl_f32(lse);
+    const float *pw = cpl_f32(weight), *load = cpl_f32(counts);
+    const int32_t *pe = cpl_i32(expert);
+#pragma omp parallel for num_threads(cpl_threads(be, 4 * T * n)) schedule(static)
+    for (int64_t t = 0; t < T; t++) {
+        float *row = out + t * n;
+#pragma omp simd
+        for (int64_t e = 0; e < n; e++) row[e] = balance_scale * load[e];
+        chosen_backward(row, pdw + t * K, pp + t * n, pe + t * K, pw + t * K, K, renormalise);
+        softmax_backward(row, pp + t * n, 2.0f * z_scale * plse[t], n);
+    }
+}
+
+/* ---- sorting by expert ---- */
+
+static void count_experts(int32_t *counts, const int32_t *expert, int64_t n, int64_t length)
+{
+    memset(counts, 0, (size_t)n * sizeof(int32_t));
+    for (int64_t i = 0; i < length; i++) counts[expert[i]]++;
+}
+
+/* From how many assignments of each block go to each expert to the first row of each; fills
+ * offset [n+1]. */
+static void first_rows(int32_t *offset, int32_t *counts, int64_t blocks, int64_t n)
+{
+    int32_t row = 0;
+    for (int64_t e = 0; e < n; e++) {
+        offset[e] = row;
+        for (int64_t b = 0; b < blocks; b++) {
+            int32_t here      = counts[b * n + e];
+            counts[b * n + e] = row;
+            row += here;
+        }
+    }
+    offset[n] = row;
+}
+
+/* A stable counting sort: histograms [blocks, n] in scratch, their running sums, then each block
+ * hands out its own rows. */
+void CPL_ISA_NAME(cpl_cpu_dispatch)(cpl_backend *be, cpl_dispatch plan, cpl_tensor expert,
+                                    int64_t n_experts)
+{
+    const int64_t T = expert.shape[0], K = expert.shape[1], n = n_experts;
+    const cpl_blocks cut = cpl_cut(T, LEAST_TOKENS);
+    const int n_threads  = cpl_threads(be, 4 * T * K);
+    int32_t *counts      = be->scratch;
+    CPL_ASSERT(be->scratch_bytes >= (size_t)(cut.n * n) * sizeof(int32_t));
+    const int32_t *pe = cpl_i32(expert);
+    int32_t *token = cpl_i32(plan.token), *row = cpl_i32(plan.row);
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t b = 0; b < cut.n; b++) {
+        int64_t begin = cpl_block_begin(cut, b) * K, end = cpl_block_end(cut, b) * K;
+        count_experts(counts + b * n, pe + begin, n, end - begin);
+    }
+    first_rows(cpl_i32(plan.offset), counts, cut.n, n);
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t b = 0; b < cut.n; b++) {
+        int64_t begin = cpl_block_begin(cut, b) * K, end = cpl_block_end(cut, b) * K;
+        for (int64_t i = begin; i < end; i++) {
+            int32_t at = counts[b * n + pe[i]]++;
+            row[i]     = at;
+            token[at]  = (int32_t)(i / K);
+        }
+    }
+}
+
+size_t CPL_ISA_NAME(cpl_cpu_route_scratch)(const cpl_backend *be, const cpl_work *work)
+{
+    (void)be;
+    return (size_t)(CPL_MOST_BLOCKS * sums_length(work->n_experts)) * sizeof(double);
+}

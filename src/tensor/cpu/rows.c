@@ -1,0 +1,215 @@
+/* rows.c - operations on rows and on flat arrays: RMSNorm, clamp, add, fill, copy, embedding.
+ *
+ * Room:   tensor/cpu. What each does stands in ops.h.
+ * Names:  T tokens, d width, V rows of a table. */
+#include <math.h>
+#include <string.h>
+
+#include "tensor/cpu/cpu.h"
+#include "tensor/cpu/share.h"
+#include "tensor/numbers.h"
+
+enum {
+    LEAST_ROWS    = 16, /* of a block of rms_norm_backward */
+    LEAST_COLUMNS = 16, /* a cache line, of a block of embed_backward */
+};
+
+/* ---- RMSNorm ---- */
+
+static float sum_of_squares(const float *x, int64_t d)
+{
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < d; i++) sum += x[i] * x[i];
+    return sum;
+}
+
+void CPL_ISA_NAME(cpl_cpu_rms_norm)(cpl_backend *be, cpl_tensor y, cpl_tensor inv, cpl_tensor x,
+                                    cpl_tensor weight, float eps)
+{
+    const int64_t T = cpl_tensor_rows(x), d = cpl_tensor_cols(x);
+    float *py = cpl_f32(y), *pinv = cpl_f32(inv);
+    const float *px = cpl_f32(x), *w = cpl_f32(weight);
+#pragma omp parallel for num_threads(cpl_threads(be, 2 * T * d)) schedule(static)
+    for (int64_t t = 0; t < T; t++) {
+        const float *row = px + t * d;
+        float *out       = py + t * d;
+        float scale      = 1.0f / sqrtf(sum_of_squares(row, d) / (float)d + eps);
+        pinv[t]          = scale;
+#pragma omp simd
+        for (int64_t i = 0; i < d; i++) out[i] = w[i] * (row[i] * scale);
+    }
+}
+
+/* One row. With g = weight * dy: dx += inv (g - x inv^2 mean(g x)) and dweight += dy x inv. */
+static void rms_norm_backward_row(float *dx, float *dweight, const float *dy, const float *x,
+                                  const float *weight, float inv, int64_t d)
+{
+    float along = 0;
+#pragma omp simd reduction(+ : along)
+    for (int64_t i = 0; i < d; i++) along += weight[i] * dy[i] * x[i];
+    float back = along / (float)d * inv * inv;
+#pragma omp simd
+    for (int64_t i = 0; i < d; i++) {
+        float g = dy[i];
+        dweight[i] += g * (x[i] * inv);
+        dx[i] += inv * (weight[i] * g - x[i] * back);
+    }
+}
+
+/* Adds the rows of `parts` [n_parts, d] to sum [d], in order. */
+static void add_parts(const cpl_backend *be, float *sum, const float *parts, int64_t n_parts,
+                      int64_t d)
+{
+#pragma omp parallel for simd num_threads(cpl_threads(be, n_parts *d)) schedule(static)
+    for (int64_t i = 0; i < d; i++) {
+        float all = 0;
+        for (int64_t b = 0; b < n_parts; b++) all += parts[b * d + i];
+        sum[i] += all;
+    }
+}
+
+/* Each block of rows sums its part of dweight in scratch [blocks, d]; then the parts are added in
+ * order. */
+void CPL_ISA_NAME(cpl_cpu_rms_norm_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dweight,
+                                             cpl_tensor dy, cpl_tensor x, cpl_tensor weight,
+                                             cpl_tensor inv)
+{
+    const int64_t T = cpl_tensor_rows(x), d = cpl_tensor_cols(x);
+    const cpl_blocks cut = cpl_cut(T, LEAST_ROWS);
+    CPL_ASSERT(be->scratch_bytes >= (size_t)(cut.n * d) * sizeof(float));
+    float *parts = be->scratch, *pdx = cpl_f32(dx);
+    const float *pdy = cpl_f32(dy), *px = cpl_f32(x), *w = cpl_f32(weight), *pinv = cpl_f32(inv);
+#pragma omp parallel for num_threads(cpl_threads(be, 4 * T * d)) schedule(static)
+    for (int64_t b = 0; b < cut.n; b++) {
+        float *part = parts + b * d;
+        memset(part, 0, (size_t)d * sizeof(float));
+        for (int64_t t = cpl_block_begin(cut, b); t < cpl_block_end(cut, b); t++)
+            rms_norm_backward_row(pdx + t * d, part, pdy + t * d, px + t * d, w, pinv[t], d);
+    }
+    add_parts(be, cpl_f32(dweight), parts, cut.n, d);
+}
+
+/* ---- flat arrays ---- */
+
+void CPL_ISA_NAME(cpl_cpu_clamp)(cpl_backend *be, cpl_tensor y, cpl_tensor x, float limit)
+{
+    const int64_t count = cpl_tensor_count(x);
+    float *py           = cpl_f32(y);
+    const float *px     = cpl_f32(x);
+#pragma omp parallel for simd num_threads(cpl_threads(be, count)) schedule(static)
+    for (int64_t i = 0; i < count; i++) {
+        float value = px[i] > limit ? limit : px[i];
+        py[i]       = value < -limit ? -limit : value;
+    }
+}
+
+void CPL_ISA_NAME(cpl_cpu_clamp_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dy,
+                                          cpl_tensor x, float limit)
+{
+    const int64_t count = cpl_tensor_count(x);
+    float *pdx          = cpl_f32(dx);
+    const float *pdy = cpl_f32(dy), *px = cpl_f32(x);
+#pragma omp parallel for simd num_threads(cpl_threads(be, count)) schedule(static)
+    for (int64_t i = 0; i < count; i++) pdx[i] = fabsf(px[i]) <= limit ? pdy[i] : 0.0f;
+}
+
+void CPL_ISA_NAME(cpl_cpu_add)(cpl_backend *be, cpl_tensor y, cpl_tensor x)
+{
+    const int64_t count = cpl_tensor_count(x);
+    float *py           = cpl_f32(y);
+    const float *px     = cpl_f32(x);
+#pragma omp parallel for simd num_threads(cpl_threads(be, count)) schedule(static)
+    for (int64_t i = 0; i < count; i++) py[i] += px[i];
+}
+
+void CPL_ISA_NAME(cpl_cpu_fill)(cpl_backend *be, cpl_tensor y, float value)
+{
+    const int64_t count = cpl_tensor_count(y);
+    float *py           = cpl_f32(y);
+#pragma omp parallel for simd num_threads(cpl_threads(be, count)) schedule(static)
+    for (int64_t i = 0; i < count; i++) py[i] = value;
+}
+
+/* ---- numbers of one type to those of another ---- */
+
+static void round_row(uint16_t *to, const float *from, int64_t count)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) to[i] = cpl_bf16_from_f32(from[i]);
+}
+
+static void widen_row(float *to, const uint16_t *from, int64_t count)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) to[i] = cpl_bf16_to_f32(from[i]);
+}
+
+/* `count` numbers from element `from_at` of x to element `to_at` of y. */
+static void copy_part(cpl_tensor y, int64_t to_at, cpl_tensor x, int64_t from_at, int64_t count)
+{
+    char *to         = (char *)y.data + (size_t)to_at * cpl_dtype_bytes(y.dtype);
+    const char *from = (const char *)x.data + (size_t)from_at * cpl_dtype_bytes(x.dtype);
+    if (count == 0) return;
+    if (y.dtype == x.dtype) {
+        memcpy(to, from, (size_t)count * cpl_dtype_bytes(x.dtype));
+    } else if (y.dtype == CPL_BF16) {
+        round_row((uint16_t *)(void *)to, (const float *)(const void *)from, count);
+    } else {
+        widen_row((float *)(void *)to, (const uint16_t *)(const void *)from, count);
+    }
+}
+
+static bool is_float(cpl_tensor x)
+{
+    return x.dtype == CPL_F32 || x.dtype == CPL_BF16;
+}
+
+void CPL_ISA_NAME(cpl_cpu_copy)(cpl_backend *be, cpl_tensor y, cpl_tensor x)
+{
+    CPL_ASSERT(is_float(y) && is_float(x));
+    const cpl_blocks cut = cpl_cut(cpl_tensor_count(x), CPL_SHARE_LEAST);
+#pragma omp parallel for num_threads(cpl_threads(be, cut.count)) schedule(static)
+    for (int64_t b = 0; b < cut.n; b++) {
+        int64_t begin = cpl_block_begin(cut, b);
+        copy_part(y, begin, x, begin, cpl_block_end(cut, b) - begin);
+    }
+}
+
+/* ---- embedding ---- */
+
+void CPL_ISA_NAME(cpl_cpu_embed)(cpl_backend *be, cpl_tensor y, cpl_tensor table, cpl_tensor ids)
+{
+    CPL_ASSERT(y.dtype == CPL_F32 && is_float(table));
+    const int64_t T = cpl_tensor_count(ids), d = cpl_tensor_cols(table);
+    const int32_t *id = cpl_i32(ids);
+#pragma omp parallel for num_threads(cpl_threads(be, 2 * T * d)) schedule(static)
+    for (int64_t t = 0; t < T; t++) copy_part(y, t * d, table, id[t] * d, d);
+}
+
+/* Blocks of columns: each adds all tokens in their order, and equal ids meet in one block. */
+void CPL_ISA_NAME(cpl_cpu_embed_backward)(cpl_backend *be, cpl_tensor dtable, cpl_tensor dy,
+                                          cpl_tensor ids)
+{
+    const int64_t T = cpl_tensor_count(ids), d = cpl_tensor_cols(dtable);
+    const cpl_blocks cut = cpl_cut(d, LEAST_COLUMNS);
+    const int n_threads  = cpl_threads(be, 3 * T * d);
+    const int32_t *id    = cpl_i32(ids);
+    float *to            = cpl_f32(dtable);
+    const float *from    = cpl_f32(dy);
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t b = 0; b < cut.n; b++) {
+        const int64_t begin = cpl_block_begin(cut, b), end = cpl_block_end(cut, b);
+        for (int64_t t = 0; t < T; t++) {
+            float *row = to + id[t] * d;
+#pragma omp simd
+            for (int64_t i = begin; i < end; i++) row[i] += from[t * d + i];
+        }
+    }
+}
+
+size_t CPL_ISA_NAME(cpl_cpu_rows_scratch)(const cpl_backend *be, const cpl_work *work)
+{
+    (void)be;
+    return (size_t)(CPL_MOST_BLOCKS * work->d_model) * sizeof(float);
+}

@@ -1,0 +1,46 @@
+/* share.h - how the operations of this folder share work among threads.
+ *
+ * Room:  tensor/cpu (header only). Work is cut into blocks that depend on the shape alone and the
+ *        blocks are joined in order, so that no result depends on the number of threads. */
+#ifndef CPL_TENSOR_CPU_SHARE_H
+#define CPL_TENSOR_CPU_SHARE_H
+
+#include "tensor/ops.h"
+
+enum {
+    CPL_SHARE_LEAST = 16384, /* numbers touched; for fewer the threads cost more than they bring */
+    CPL_MOST_BLOCKS = 64,
+};
+
+/* Threads to use where `work` numbers are touched: one or all. (Teams of changing size would make
+ * the OpenMP runtime end and start threads.) */
+static inline int cpl_threads(const cpl_backend *be, int64_t work)
+{
+    return work < CPL_SHARE_LEAST ? 1 : be->n_threads;
+}
+
+/* A cut of 0 ... count-1 into `n` blocks of `length`; the last ones may be shorter or empty. */
+typedef struct cpl_blocks {
+    int64_t count, n, length;
+} cpl_blocks;
+
+/* At most CPL_MOST_BLOCKS blocks of at least `least` numbers; one where count is 0. */
+static inline cpl_blocks cpl_cut(int64_t count, int64_t least)
+{
+    int64_t n = count / least;
+    n         = n < 1 ? 1 : n > CPL_MOST_BLOCKS ? CPL_MOST_BLOCKS : n;
+    return (cpl_blocks){count, n, (count + n - 1) / n};
+}
+
+static inline int64_t cpl_block_begin(cpl_blocks cut, int64_t block)
+{
+    int64_t begin = block * cut.length;
+    return begin < cut.count ? begin : cut.count;
+}
+
+static inline int64_t cpl_block_end(cpl_blocks cut, int64_t block)
+{
+    return cpl_block_begin(cut, block + 1);
+}
+
+#endif /* CPL_TENSOR_CPU_SHARE_H */

@@ -1,0 +1,183 @@
+/* xent.c - cross-entropy of the head's logits, never more than a chunk of which exists at once.
+ *
+ * Room:    tensor/cpu. What each does stands in ops.h.
+ * Names:   T tokens, d width, V vocabulary.
+ * Method:  for each chunk of c tokens: logits [c,V] = x head^T in scratch; each row becomes its
+ *          softmax gradient in place; dx = that . head; dhead += that^T . x. Three products in all.
+ *          Where products are in bf16 the gradient is rounded to bf16 once, into a second array. */
+#include <math.h>
+
+#include "tensor/cpu/cpu.h"
+#include "tensor/cpu/share.h"
+#include "tensor/cpu/simd.h"
+
+enum {
+    CHUNK_BYTES = 96 << 20, /* of the logits of one chunk, at most (unless one token needs more) */
+    CHUNK_STEP  = 32,       /* chunks are multiples of this many tokens, kind to the products */
+};
+
+/* Tokens of a chunk: as even as the limit allows, so that the last one is not a small rest. */
+static int64_t chunk_tokens(int64_t T, int64_t V)
+{
+    int64_t most = CHUNK_BYTES / (V * (int64_t)sizeof(float));
+    most         = most > CHUNK_STEP ? most / CHUNK_STEP * CHUNK_STEP : most < 1 ? 1 : most;
+    if (T <= most) return T;
+    int64_t chunks = (T + most - 1) / most, even = (T + chunks - 1) / chunks;
+    even = (even + CHUNK_STEP - 1) / CHUNK_STEP * CHUNK_STEP;
+    return even < most ? even : most;
+}
+
+static size_t padded(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+/* Bytes of scratch for one chunk of c tokens: logits and, for bf16, their gradient. */
+static size_t chunk_bytes(const cpl_backend *be, int64_t c, int64_t V)
+{
+    size_t count = (size_t)(c * V);
+    return padded(count * sizeof(float)) + (be->compute == CPL_BF16 ? padded(count * 2) : 0);
+}
+
+/* ---- one row of logits ---- */
+
+static float largest_of(const float *logits, int64_t V)
+{
+    float largest = -INFINITY;
+#pragma omp simd reduction(max : largest)
+    for (int64_t i = 0; i < V; i++) largest = logits[i] > largest ? logits[i] : largest;
+    return largest;
+}
+
+static float sum_of_exp(const float *logits, float largest, int64_t V)
+{
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < V; i++) sum += cpl_exp(logits[i] - largest);
+    return sum;
+}
+
+static float row_nll(const float *logits, int32_t target, int64_t V)
+{
+    if (target < 0) return 0;
+    float largest = largest_of(logits, V);
+    return logf(sum_of_exp(logits, largest, V)) + largest - logits[target];
+}
+
+/* In place: scale (softmax - one at the target); returns the row's nll. */
+static float row_gradient(float *row, int32_t target, int64_t V, float scale)
+{
+    if (target < 0) {
+#pragma omp simd
+        for (int64_t i = 0; i < V; i++) row[i] = 0;
+        return 0;
+    }
+    float largest = largest_of(row, V), at_target = row[target], sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < V; i++) {
+        row[i] = cpl_exp(row[i] - largest);
+        sum += row[i];
+    }
+    const float factor = scale / sum;
+#pragma omp simd
+    for (int64_t i = 0; i < V; i++) row[i] *= factor;
+    row[target] -= scale;
+    return logf(sum) + largest - at_target;
+}
+
+static void round_row(uint16_t *to, const float *from, int64_t V)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < V; i++) to[i] = cpl_bf16_from_f32(from[i]);
+}
+
+/* ---- one chunk ---- */
+
+/* Rows `at` ... at + c - 1 of x. */
+static cpl_tensor slice(cpl_tensor x, int64_t at, int64_t c)
+{
+    cpl_tensor part = cpl_tensor_2d(NULL, x.dtype, c, x.shape[1]);
+    part.data       = (char *)x.data + (size_t)(at * x.shape[1]) * cpl_dtype_bytes(x.dtype);
+    return part;
+}
+
+/* Turns logits [c,V] into their gradient and sets nll [c]; `rounded` receives the gradient in bf16
+ * (or none). */
+static void chunk_gradient(const cpl_backend *be, float *nll, cpl_tensor rounded, cpl_tensor logits,
+                           const int32_t *target, float scale)
+{
+    const int64_t c = logits.shape[0], V = logits.shape[1];
+    float *rows    = cpl_f32(logits);
+    uint16_t *copy = rounded.data;
+#pragma omp parallel for num_threads(cpl_threads(be, 4 * c * V)) schedule(static)
+    for (int64_t t = 0; t < c; t++) {
+        nll[t] = row_gradient(rows + t * V, target[t], V, scale);
+        if (copy) round_row(copy + t * V, rows + t * V, V);
+    }
+}
+
+static void chunk_nll(const cpl_backend *be, float *nll, cpl_tensor logits, const int32_t *target)
+{
+    const int64_t c = logits.shape[0], V = logits.shape[1];
+    const float *rows = cpl_f32(logits);
+#pragma omp parallel for num_threads(cpl_threads(be, 2 * c * V)) schedule(static)
+    for (int64_t t = 0; t < c; t++) nll[t] = row_nll(rows + t * V, target[t], V);
+}
+
+/* ---- all tokens ---- */
+
+/* The backend as the products inside see it: without the `used` bytes at the front of scratch. */
+static cpl_backend behind(const cpl_backend *be, size_t used)
+{
+    CPL_ASSERT(be->scratch_bytes >= used);
+    cpl_backend rest = *be;
+    rest.scratch     = (char *)be->scratch + used;
+    rest.scratch_bytes -= used;
+    return rest;
+}
+
+void CPL_ISA_NAME(cpl_cpu_xent)(cpl_backend *be, cpl_tensor nll, cpl_tensor x, cpl_tensor head,
+                                cpl_tensor target)
+{
+    const int64_t T = x.shape[0], V = head.shape[0], step = chunk_tokens(T, V);
+    cpl_backend rest = behind(be, chunk_bytes(be, step, V));
+    for (int64_t at = 0; at < T; at += step) {
+        const int64_t c   = T - at < step ? T - at : step;
+        cpl_tensor logits = cpl_tensor_2d(be->scratch, CPL_F32, c, V);
+        be->ops->gemm(&rest, logits, CPL_AS_IS, slice(x, at, c), CPL_TRANSPOSED, head, 0);
+        chunk_nll(be, cpl_f32(nll) + at, logits, cpl_i32(target) + at);
+    }
+    if (be->failure == CPL_OK) be->failure = rest.failure;
+}
+
+void CPL_ISA_NAME(cpl_cpu_xent_train)(cpl_backend *be, cpl_tensor nll, cpl_tensor dx,
+                                      cpl_tensor dhead, cpl_tensor x, cpl_tensor head,
+                                      cpl_tensor target, float scale)
+{
+    const int64_t T = x.shape[0], V = head.shape[0], step = chunk_tokens(T, V);
+    cpl_backend rest = behind(be, chunk_bytes(be, step, V));
+    for (int64_t at = 0; at < T; at += step) {
+        const int64_t c    = T - at < step ? T - at : step;
+        cpl_tensor logits  = cpl_tensor_2d(be->scratch, CPL_F32, c, V);
+        cpl_tensor rounded = cpl_tensor_none(), chunk = slice(x, at, c);
+        if (be->compute == CPL_BF16)
+            rounded = cpl_tensor_2d((char *)be->scratch + padded(cpl_tensor_bytes(logits)),
+                                    CPL_BF16, c, V);
+        be->ops->gemm(&rest, logits, CPL_AS_IS, chunk, CPL_TRANSPOSED, head, 0);
+        chunk_gradient(be, cpl_f32(nll) + at, rounded, logits, cpl_i32(target) + at, scale);
+        cpl_tensor gradient = rounded.data ? rounded : logits;
+        be->ops->gemm(&rest, slice(dx, at, c), CPL_AS_IS, gradient, CPL_AS_IS, head, 0);
+        be->ops->gemm(&rest, dhead, CPL_TRANSPOSED, gradient, CPL_AS_IS, chunk, 1);
+    }
+    if (be->failure == CPL_OK) be->failure = rest.failure;
+}
+
+/* Of the largest call; a smaller one may have larger chunks than a larger one has, hence the
+ * limit itself rather than chunk_tokens of the largest. */
+size_t CPL_ISA_NAME(cpl_cpu_xent_scratch)(const cpl_backend *be, const cpl_work *work)
+{
+    const int64_t T = work->n_tokens, V = work->vocab_size;
+    int64_t most = CHUNK_BYTES / (V * (int64_t)sizeof(float));
+    most         = most < 1 ? 1 : most;
+    return chunk_bytes(be, T < most ? T : most, V) + CPL_ISA_NAME(cpl_cpu_gemm_scratch)(be, work);
+}
