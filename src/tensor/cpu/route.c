@@ -18,9 +18,8 @@ enum { LEAST_TOKENS = 64 }; /* of a block */
 /* probs = softmax(logits); returns log of the sum of exponentials. */
 static float softmax(float *probs, const float *logits, int64_t n)
 {
-    float largest = -INFINITY, sum = 0;
-#pragma omp simd reduction(max : largest)
-    for (int64_t e = 0; e < n; e++) largest = logits[e] > largest ? logits[e] : largest;
+    const float largest = cpl_largest(logits, n);
+    float sum           = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t e = 0; e < n; e++) {
         probs[e] = cpl_exp(logits[e] - largest);

@@ -5,6 +5,7 @@
 #ifndef CPL_TENSOR_CPU_SIMD_H
 #define CPL_TENSOR_CPU_SIMD_H
 
+#include <math.h>
 #include <stdint.h>
 
 #include "tensor/numbers.h"
@@ -39,6 +40,23 @@ static inline float cpl_exp(float x)
     int32_t n    = (int32_t)(cpl_f32_bits(rounds) - cpl_f32_bits(round_magic));
     uint32_t low = (uint32_t)(n >> 1), high = (uint32_t)n - low;
     return p * cpl_f32_from_bits((low + 127u) << 23) * cpl_f32_from_bits((high + 127u) << 23);
+}
+
+/* The largest of x [n]; NaN are passed over, and -infinity is the answer where nothing else is.
+ * Lanes of its own, since not every compiler vectorises a maximum that must respect NaN. */
+static inline float cpl_largest(const float *x, int64_t n)
+{
+    enum { LANES = 16 };
+    float lane[LANES], largest = -INFINITY;
+    int64_t i = 0;
+    for (int k = 0; k < LANES; k++) lane[k] = -INFINITY;
+    for (; i + LANES <= n; i += LANES) {
+#pragma omp simd
+        for (int k = 0; k < LANES; k++) lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
+    }
+    for (; i < n; i++) lane[0] = x[i] > lane[0] ? x[i] : lane[0];
+    for (int k = 0; k < LANES; k++) largest = lane[k] > largest ? lane[k] : largest;
+    return largest;
 }
 
 #endif /* CPL_TENSOR_CPU_SIMD_H */

@@ -41,14 +41,6 @@ static size_t chunk_bytes(const cpl_backend *be, int64_t c, int64_t V)
 
 /* ---- one row of logits ---- */
 
-static float largest_of(const float *logits, int64_t V)
-{
-    float largest = -INFINITY;
-#pragma omp simd reduction(max : largest)
-    for (int64_t i = 0; i < V; i++) largest = logits[i] > largest ? logits[i] : largest;
-    return largest;
-}
-
 static float sum_of_exp(const float *logits, float largest, int64_t V)
 {
     float sum = 0;
@@ -60,7 +52,7 @@ static float sum_of_exp(const float *logits, float largest, int64_t V)
 static float row_nll(const float *logits, int32_t target, int64_t V)
 {
     if (target < 0) return 0;
-    float largest = largest_of(logits, V);
+    float largest = cpl_largest(logits, V);
     return logf(sum_of_exp(logits, largest, V)) + largest - logits[target];
 }
 
@@ -72,7 +64,7 @@ static float row_gradient(float *row, int32_t target, int64_t V, float scale)
         for (int64_t i = 0; i < V; i++) row[i] = 0;
         return 0;
     }
-    float largest = largest_of(row, V), at_target = row[target], sum = 0;
+    float largest = cpl_largest(row, V), at_target = row[target], sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < V; i++) {
         row[i] = cpl_exp(row[i] - largest);
