@@ -1,0 +1,168 @@
+/* run.c - see run.h */
+#include "train/run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/text.h"
+#include "io/file.h"
+
+static cpl_status make_folder(const char *folder)
+{
+    cpl_text path = {0};
+    for (const char *slash = folder; slash;) { /* every parent, then the folder itself */
+        slash = strchr(slash + 1, '/');
+        cpl_text_clear(&path);
+        cpl_text_append(&path, folder, slash ? (size_t)(slash - folder) : strlen(folder));
+        if (path.failed) break;
+        if (mkdir(path.bytes, 0777) != 0 && errno != EEXIST) {
+            cpl_text_free(&path);
+            return CPL_FAIL(CPL_ERR_IO, "%s: the folder cannot be made: %s", folder,
+                            strerror(errno));
+        }
+    }
+    cpl_status status = cpl_text_status(&path);
+    cpl_text_free(&path);
+    if (status == CPL_OK && !cpl_path_is_folder(folder))
+        return CPL_FAIL(CPL_ERR_INPUT, "%s is not a folder", folder);
+    return status;
+}
+
+static cpl_status take_lock(cpl_run *run)
+{
+    char *path = cpl_run_path(run, "lock");
+    if (!path) return CPL_ERR_MEMORY;
+    run->lock = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+    cpl_free(path);
+    if (run->lock < 0)
+        return CPL_FAIL(CPL_ERR_IO, "%s: the run cannot be locked: %s", run->folder,
+                        strerror(errno));
+    if (flock(run->lock, LOCK_EX | LOCK_NB) != 0)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: another process is training in this folder",
+                        run->folder);
+    return CPL_OK;
+}
+
+static cpl_status refuse_old_run(const cpl_run *run)
+{
+    char *config = cpl_run_path(run, "config.yaml");
+    if (!config) return CPL_ERR_MEMORY;
+    bool there = cpl_path_exists(config);
+    cpl_free(config);
+    return there ? CPL_FAIL(CPL_ERR_INPUT,
+                            "%s holds a run already: go on with `couplet train --resume %s`, or "
+                            "name another folder with --out",
+                            run->folder, run->folder)
+                 : CPL_OK;
+}
+
+cpl_status cpl_run_open(cpl_run *run, const char *folder, int fresh)
+{
+    cpl_status status = CPL_OK;
+    memset(run, 0, sizeof *run);
+    run->lock   = -1;
+    run->folder = cpl_text_copy(folder);
+    if (!run->folder) return CPL_ERR_MEMORY;
+    if (!fresh && !cpl_path_is_folder(folder)) {
+        status = CPL_FAIL(CPL_ERR_INPUT, "%s: there is no such run", folder);
+        goto done;
+    }
+    CPL_TRY_DONE(make_folder(folder));
+    CPL_TRY_DONE(take_lock(run));
+    if (fresh) CPL_TRY_DONE(refuse_old_run(run));
+done:
+    if (status != CPL_OK) cpl_run_close(run);
+    return status;
+}
+
+void cpl_run_close(cpl_run *run)
+{
+    if (run->metrics) fclose(run->metrics);
+    if (run->lock >= 0) close(run->lock);
+    cpl_free(run->folder);
+    memset(run, 0, sizeof *run);
+    run->lock = -1;
+}
+
+char *cpl_run_path(const cpl_run *run, const char *name)
+{
+    return cpl_path_join(run->folder, name);
+}
+
+/* Bytes of the lines that are whole and of steps up to `step`; steps only rise. */
+static size_t whole_lines(const cpl_text *text, int64_t step)
+{
+    size_t kept = 0;
+    while (kept < text->length) {
+        const char *line = text->bytes + kept;
+        const char *end  = memchr(line, '\n', text->length - kept);
+        if (!end) break;
+        json_t *object = json_loadb(line, (size_t)(end - line), 0, NULL);
+        json_t *at     = json_object_get(object, "step");
+        bool keep      = json_is_integer(at) && json_integer_value(at) <= step;
+        json_decref(object);
+        if (!keep) break;
+        kept += (size_t)(end - line) + 1;
+    }
+    return kept;
+}
+
+cpl_status cpl_run_open_metrics(cpl_run *run, int64_t step)
+{
+    cpl_status status = CPL_OK;
+    cpl_text text     = {0};
+    char *path        = cpl_run_path(run, "metrics.jsonl");
+    if (!path) return CPL_ERR_MEMORY;
+    if (cpl_path_exists(path)) {
+        CPL_TRY_DONE(cpl_file_read(&text, path, SIZE_MAX));
+        size_t kept = whole_lines(&text, step);
+        if (kept < text.length) CPL_TRY_DONE(cpl_file_write_atomic(path, text.bytes, kept));
+    }
+    run->metrics = fopen(path, "ae");
+    if (!run->metrics)
+        status = CPL_FAIL(CPL_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+done:
+    cpl_text_free(&text);
+    cpl_free(path);
+    return status;
+}
+
+static char *dump(json_t *object)
+{
+    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(object);
+    if (!text) (void)CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a line of metrics");
+    return text;
+}
+
+cpl_status cpl_run_log(cpl_run *run, json_t *line)
+{
+    char *text = dump(line);
+    if (!text) return CPL_ERR_MEMORY;
+    int failed = fprintf(run->metrics, "%s\n", text) < 0;
+    failed |= fflush(run->metrics) != 0;
+    free(text);
+    return failed ? CPL_FAIL(CPL_ERR_IO, "%s/metrics.jsonl: cannot be written: %s", run->folder,
+                             strerror(errno))
+                  : CPL_OK;
+}
+
+cpl_status cpl_run_write(const cpl_run *run, const char *name, json_t *object)
+{
+    char *text = dump(object), *path = cpl_run_path(run, name);
+    cpl_status status = CPL_ERR_MEMORY;
+    if (text && path) {
+        size_t length = strlen(text);
+        text[length]  = '\n'; /* over the NUL: the length is given */
+        status        = cpl_file_write_atomic(path, text, length + 1);
+    }
+    free(text);
+    cpl_free(path);
+    return status;
+}

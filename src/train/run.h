@@ -1,0 +1,49 @@
+/* run.h - the folder of a run: who may write it, its configuration, its metrics.
+ *
+ * Room:    train.
+ * Layout:  RUN/config.yaml     complete, as used
+ *          RUN/metrics.jsonl   an object a logged step
+ *          RUN/start.json      the same figures before the first step (evaluation only)
+ *          RUN/lock            held by the process that writes the run
+ *          RUN/tokens/         token shards made of documents
+ *          RUN/step-NNNNNN/, RUN/last   checkpoints (store/checkpoint.h) */
+#ifndef CPL_TRAIN_RUN_H
+#define CPL_TRAIN_RUN_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "base/status.h"
+#include "train/settings.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_run {
+    char *folder;
+    FILE *metrics;
+    int lock; /* descriptor */
+} cpl_run;
+
+/* Makes the folder if it is not there and locks it. `fresh`: CPL_ERR_INPUT if a run is there
+ * already. CPL_ERR_INPUT with a sentence if another process writes it. */
+CPL_NODISCARD cpl_status cpl_run_open(cpl_run *run, const char *folder, int fresh);
+void cpl_run_close(cpl_run *run);
+
+/* A path in the run's folder, from cpl_alloc. */
+char *cpl_run_path(const cpl_run *run, const char *name);
+
+/* Cuts metrics.jsonl back to the lines of steps up to `step` and opens it for appending. */
+CPL_NODISCARD cpl_status cpl_run_open_metrics(cpl_run *run, int64_t step);
+
+/* Appends one line and hands it to the system. CPL_ERR_IO on a full disk. Takes the object over. */
+CPL_NODISCARD cpl_status cpl_run_log(cpl_run *run, json_t *line);
+
+/* Writes the object as one line to RUN/`name`, atomically. Takes the object over. */
+CPL_NODISCARD cpl_status cpl_run_write(const cpl_run *run, const char *name, json_t *object);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_TRAIN_RUN_H */
