@@ -6,7 +6,7 @@
  *              state.json          the trainer's other state, as the caller gives it
  *              checksums.json      XXH3 of every other file
  *          RUN/last            a link to the newest whole one
- * Safety:  a checkpoint is written as RUN/.tmp-step-NNNNNN, synced and renamed; only then does
+ * Safety:  a checkpoint is written as RUN/.tmp-step, synced and renamed; only then does
  *          `last` move (by renaming a fresh link over it) and only then go old ones. A run killed
  * at any moment has a whole `last`. */
 #ifndef CPL_STORE_CHECKPOINT_H

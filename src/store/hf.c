@@ -1,0 +1,222 @@
+/* hf.c - see hf.h */
+#include "store/hf.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "io/file.h"
+#include "io/json.h"
+#include "io/weights.h"
+#include "store/checkpoint.h"
+#include "store/named.h"
+
+struct cpl_hf {
+    char *folder;
+    cpl_model_settings config;
+    cpl_hf_tokens tokens;
+    cpl_weights *weights;
+};
+
+/* ---- opening ---- */
+
+/* The run's last checkpoint where `model_dir` is a run, else the folder itself. */
+static cpl_status resolve(char **folder, const char *model_dir)
+{
+    char *last        = cpl_path_join(model_dir, "last"),
+         *config      = cpl_path_join(model_dir, "config.json");
+    cpl_status status = CPL_ERR_MEMORY;
+    if (last && config) {
+        status = CPL_OK;
+        if (!cpl_path_is_folder(model_dir))
+            status = CPL_FAIL(CPL_ERR_INPUT, "%s: there is no such folder", model_dir);
+        else if (!cpl_path_exists(config) && cpl_path_exists(last))
+            status = cpl_checkpoint_last(folder, model_dir);
+        else if (!(*folder = cpl_text_copy(model_dir)))
+            status = CPL_ERR_MEMORY;
+    }
+    cpl_free(last);
+    cpl_free(config);
+    return status;
+}
+
+cpl_status cpl_hf_open(cpl_hf **out, const char *model_dir, const cpl_log *log)
+{
+    cpl_status status = CPL_OK;
+    bool checked      = false;
+    cpl_hf *hf        = cpl_alloc(sizeof *hf);
+    *out              = NULL;
+    if (!hf) return CPL_ERR_MEMORY;
+    memset(hf, 0, sizeof *hf);
+    CPL_TRY_DONE(resolve(&hf->folder, model_dir));
+    CPL_TRY_DONE(cpl_hf_config_read(&hf->config, &hf->tokens, hf->folder));
+    CPL_TRY_DONE(cpl_weights_open(&hf->weights, hf->folder, log));
+    if (cpl_checkpoint_verify(hf->folder, &checked) != CPL_OK)
+        cpl_log_warn(log, "%s", cpl_last_error());
+    *out = hf;
+done:
+    if (status != CPL_OK) cpl_hf_close(hf);
+    return status;
+}
+
+void cpl_hf_close(cpl_hf *hf)
+{
+    if (!hf) return;
+    cpl_weights_close(hf->weights);
+    cpl_free(hf->folder);
+    cpl_free(hf);
+}
+
+const char *cpl_hf_folder(const cpl_hf *hf)
+{
+    return hf->folder;
+}
+
+const cpl_model_settings *cpl_hf_config(const cpl_hf *hf)
+{
+    return &hf->config;
+}
+
+const cpl_hf_tokens *cpl_hf_tokens_of(const cpl_hf *hf)
+{
+    return &hf->tokens;
+}
+
+char *cpl_hf_tokenizer_path(const cpl_hf *hf)
+{
+    char *path = cpl_path_join(hf->folder, "tokenizer.json");
+    if (path && !cpl_path_exists(path)) {
+        cpl_free(path);
+        path = NULL;
+    }
+    return path;
+}
+
+/* ---- loading ---- */
+
+/* gate_up_proj [n,2D,d]: rows 0 ... D-1 of each expert are the gate, the others up. Read an expert
+ * at a time; the two halves go to their own tensors. */
+static cpl_status load_gate_up(const cpl_weight *fused, cpl_layer_params *to)
+{
+    int64_t n = to->w_gate.shape[0], each = to->w_gate.shape[1] * to->w_gate.shape[2];
+    for (int64_t e = 0; e < n; e++) {
+        CPL_TRY(cpl_safetensors_read_f32(
+            fused->file, fused->entry, cpl_f32(cpl_tensor_at(to->w_gate, e)), 2 * e * each, each));
+        CPL_TRY(cpl_safetensors_read_f32(fused->file, fused->entry,
+                                         cpl_f32(cpl_tensor_at(to->w_up, e)), (2 * e + 1) * each,
+                                         each));
+    }
+    return CPL_OK;
+}
+
+/* Loads the fused experts of layer l if the checkpoint has them. */
+static cpl_status load_fused(const cpl_weights *weights, int64_t l, cpl_layer_params *to,
+                             bool *found)
+{
+    char name[128], shape_text[128];
+    const cpl_weight *fused  = NULL;
+    const int64_t gate_up[3] = {to->w_gate.shape[0], 2 * to->w_gate.shape[1], to->w_gate.shape[2]};
+    snprintf(name, sizeof name, "model.layers.%lld.mlp.experts.gate_up_proj", (long long)l);
+    CPL_TRY(cpl_weights_find(&fused, weights, name));
+    *found = fused != NULL;
+    if (!fused) return CPL_OK;
+    if (!cpl_safetensors_has_shape(fused->entry, 3, gate_up))
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %s is %s, the config says [%lld,%lld,%lld]",
+                        cpl_weights_path(weights), name,
+                        cpl_safetensors_shape_text(shape_text, fused->entry), (long long)gate_up[0],
+                        (long long)gate_up[1], (long long)gate_up[2]);
+    CPL_TRY(load_gate_up(fused, to));
+    snprintf(name, sizeof name, "model.layers.%lld.mlp.experts.down_proj", (long long)l);
+    return cpl_weights_read_f32(weights, name, cpl_f32(to->w_down), 3, to->w_down.shape);
+}
+
+static cpl_status load_one(const cpl_hf *hf, cpl_model *model, const cpl_param *p)
+{
+    char name[128];
+    cpl_tensor all = *cpl_params_tensor(&model->master, p);
+    if (!p->per_expert) {
+        cpl_param_name(name, p, 0);
+        return cpl_weights_read_f32(hf->weights, name, cpl_f32(all), p->rank, p->shape);
+    }
+    for (int64_t e = 0; e < p->shape[0]; e++) {
+        cpl_param_name(name, p, e);
+        CPL_TRY(cpl_weights_read_f32(hf->weights, name, cpl_f32(cpl_tensor_at(all, e)), 2,
+                                     p->shape + 1));
+    }
+    return CPL_OK;
+}
+
+cpl_status cpl_hf_load(const cpl_hf *hf, cpl_model *model)
+{
+    int64_t fused_layer = -1; /* the last layer whose experts came fused */
+    bool found          = false;
+    for (int64_t i = 0; i < cpl_params_count(&model->config); i++) {
+        cpl_param p = cpl_params_at(&model->config, i);
+        if (p.per_expert && fused_layer != p.layer) {
+            CPL_TRY(load_fused(hf->weights, p.layer, &model->master.layer[p.layer], &found));
+            if (found) fused_layer = p.layer;
+        }
+        if (!p.per_expert || fused_layer != p.layer) CPL_TRY(load_one(hf, model, &p));
+    }
+    cpl_model_refresh(model);
+    return CPL_OK;
+}
+
+/* ---- saving ---- */
+
+static cpl_status write_json(const char *folder, const char *name, json_t *object)
+{
+    char *path        = cpl_path_join(folder, name);
+    cpl_status status = CPL_ERR_MEMORY;
+    if (!object)
+        status = CPL_FAIL(CPL_ERR_MEMORY, "out of memory for %s", name);
+    else if (path)
+        status = cpl_json_write_atomic(path, object, JSON_INDENT(2));
+    json_decref(object);
+    cpl_free(path);
+    return status;
+}
+
+static cpl_status copy_file(const char *folder, const char *name, const char *from)
+{
+    cpl_text bytes    = {0};
+    char *path        = cpl_path_join(folder, name);
+    cpl_status status = path ? cpl_file_read(&bytes, from, SIZE_MAX) : CPL_ERR_MEMORY;
+    if (status == CPL_OK) status = cpl_file_write_atomic(path, bytes.bytes, bytes.length);
+    cpl_text_free(&bytes);
+    cpl_free(path);
+    return status;
+}
+
+/* What transformers' tokenizer class needs beside tokenizer.json. */
+static cpl_status write_tokenizer(const char *folder, const char *tokenizer,
+                                  const cpl_model_settings *config)
+{
+    CPL_TRY(copy_file(folder, "tokenizer.json", tokenizer));
+    return write_json(folder, "tokenizer_config.json",
+                      json_pack("{s:s, s:b, s:b, s:b, s:s, s:I}", "tokenizer_class",
+                                "PreTrainedTokenizerFast", "add_bos_token", 0, "add_eos_token", 0,
+                                "clean_up_tokenization_spaces", 0, "eos_token", "<|endoftext|>",
+                                "model_max_length", (json_int_t)config->max_positions));
+}
+
+cpl_status cpl_hf_save(const char *folder, cpl_model *model, const cpl_hf_tokens *tokens,
+                       const char *tokenizer)
+{
+    cpl_named_list list = {0};
+    cpl_status status   = CPL_ERR_MEMORY;
+    char *path          = cpl_path_join(folder, "model.safetensors");
+    if (!path) return status;
+    CPL_TRY_DONE(cpl_hf_config_write(folder, &model->config, tokens));
+    CPL_TRY_DONE(write_json(folder, "generation_config.json",
+                            json_pack("{s:b, s:o, s:o}", "_from_model_config", 1, "eos_token_id",
+                                      tokens->eos < 0 ? json_null() : json_integer(tokens->eos),
+                                      "pad_token_id",
+                                      tokens->pad < 0 ? json_null() : json_integer(tokens->pad))));
+    if (tokenizer) CPL_TRY_DONE(write_tokenizer(folder, tokenizer, &model->config));
+    CPL_TRY_DONE(cpl_named_params(&list, &model->master, &model->config, ""));
+    CPL_TRY_DONE(cpl_named_write(&list, path, NULL));
+done:
+    cpl_named_free(&list);
+    cpl_free(path);
+    return status;
+}

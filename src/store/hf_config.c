@@ -1,0 +1,156 @@
+/* hf_config.c - see hf_config.h */
+#include "store/hf_config.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "model/params.h"
+
+static cpl_status refuse_what_differs(const json_t *j, const char *where)
+{
+    const char *type = NULL, *act = NULL, *rope_type = NULL;
+    bool bias            = false;
+    const json_t *rope   = json_object_get(j, "rope_parameters");
+    const json_t *scaled = json_object_get(j, "rope_scaling");
+    CPL_TRY(cpl_json_string_or(j, "model_type", &type, "", where));
+    if (strcmp(type, "olmoe") != 0)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: model_type is \"%s\"; only \"olmoe\" can be loaded",
+                        where, type);
+    CPL_TRY(cpl_json_string_or(j, "hidden_act", &act, "silu", where));
+    if (strcmp(act, "silu") != 0)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: hidden_act is \"%s\"; only \"silu\" is computed", where,
+                        act);
+    CPL_TRY(cpl_json_bool_or(j, "attention_bias", &bias, false, where));
+    if (bias)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: attention_bias is true; biases are not computed",
+                        where);
+    if (json_is_object(scaled) && !json_is_object(rope)) rope = scaled;
+    if (json_is_object(rope)) {
+        CPL_TRY(cpl_json_string_or(rope, "rope_type", &rope_type, "default", where));
+        if (json_is_object(scaled) && !json_object_get(rope, "rope_type"))
+            CPL_TRY(cpl_json_string_or(rope, "type", &rope_type, "default", where));
+        if (strcmp(rope_type, "default") != 0)
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "%s: rope scaling of type \"%s\" is not computed, only \"default\"",
+                            where, rope_type);
+    } else if (scaled && !json_is_null(scaled)) {
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: rope_scaling is neither null nor an object", where);
+    }
+    return CPL_OK;
+}
+
+/* OLMoE's class default of each size, and the bounds of the setting of the same name. */
+static cpl_status read_sizes(cpl_model_settings *c, const json_t *j, const char *where)
+{
+    const struct {
+        const char *key;
+        int64_t *value, absent, most;
+    } sizes[] = {
+        {"vocab_size", &c->vocab_size, 50304, 16777216},
+        {"hidden_size", &c->d_model, 2048, 1048576},
+        {"intermediate_size", &c->d_expert, 2048, 1048576},
+        {"num_hidden_layers", &c->n_layers, 16, 65535},
+        {"num_attention_heads", &c->n_heads, 16, 65535},
+        {"num_key_value_heads", &c->n_kv_heads, CPL_UNSET, 65535},
+        {"max_position_embeddings", &c->max_positions, 4096, 16777216},
+        {"num_experts_per_tok", &c->top_k, 8, 65535},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        CPL_TRY(cpl_json_int_or(j, sizes[i].key, sizes[i].value, 1, sizes[i].most, sizes[i].absent,
+                                where));
+    const char *experts = json_object_get(j, "num_experts") ? "num_experts" : "num_local_experts";
+    return cpl_json_int_or(j, experts, &c->n_experts, 1, 65535, 64, where);
+}
+
+static cpl_status read_numbers(cpl_model_settings *c, const json_t *j, const char *where)
+{
+    bool tied = false, norm_topk = false;
+    const json_t *rope = json_object_get(j, "rope_parameters");
+    CPL_TRY(cpl_json_float_or(j, "rms_norm_eps", &c->norm_eps, 0, 1, 1e-5, where));
+    CPL_TRY(cpl_json_float_or(j, "rope_theta", &c->rope_theta, 1, 1e12, 1e4, where));
+    if (json_is_object(rope))
+        CPL_TRY(
+            cpl_json_float_or(rope, "rope_theta", &c->rope_theta, 1, 1e12, c->rope_theta, where));
+    CPL_TRY(cpl_json_float_or(j, "clip_qkv", &c->clip_qkv, 0, INFINITY, NAN, where));
+    CPL_TRY(cpl_json_float_or(j, "initializer_range", &c->init_std, 0, 10, 0.02, where));
+    CPL_TRY(cpl_json_bool_or(j, "norm_topk_prob", &norm_topk, false, where));
+    CPL_TRY(cpl_json_bool_or(j, "tie_word_embeddings", &tied, false, where));
+    c->norm_topk = norm_topk;
+    c->tied      = tied;
+    return CPL_OK;
+}
+
+static cpl_status read_tokens(cpl_hf_tokens *tokens, const json_t *j, const char *where)
+{
+    const json_t *eos = json_object_get(j, "eos_token_id");
+    CPL_TRY(cpl_json_int_or(j, "pad_token_id", &tokens->pad, -1, INT32_MAX,
+                            json_object_get(j, "pad_token_id") ? -1 : 1, where));
+    CPL_TRY(cpl_json_int_or(j, "bos_token_id", &tokens->bos, -1, INT32_MAX, -1, where));
+    if (json_is_array(eos) && json_is_integer(json_array_get(eos, 0))) {
+        tokens->eos = json_integer_value(json_array_get(eos, 0));
+        return CPL_OK;
+    }
+    return cpl_json_int_or(j, "eos_token_id", &tokens->eos, -1, INT32_MAX, eos ? -1 : 50279, where);
+}
+
+cpl_status cpl_hf_config_read(cpl_model_settings *config, cpl_hf_tokens *tokens, const char *folder)
+{
+    cpl_status status = CPL_OK;
+    json_t *j         = NULL;
+    char *path        = cpl_path_join(folder, "config.json");
+    if (!path) return CPL_ERR_MEMORY;
+    memset(config, 0, sizeof *config);
+    CPL_TRY_DONE(cpl_json_load(&j, path));
+    if (!json_is_object(j)) {
+        status = CPL_FAIL(CPL_ERR_INPUT, "%s: not a JSON object", path);
+        goto done;
+    }
+    CPL_TRY_DONE(refuse_what_differs(j, path));
+    CPL_TRY_DONE(read_sizes(config, j, path));
+    CPL_TRY_DONE(read_numbers(config, j, path));
+    CPL_TRY_DONE(read_tokens(tokens, j, path));
+    status = cpl_model_settle(config);
+    if (status != CPL_OK) status = CPL_FAIL(status, "%s: %s", path, cpl_last_error());
+done:
+    json_decref(j);
+    cpl_free(path);
+    return status;
+}
+
+static json_t *id_or_null(int64_t id)
+{
+    return id < 0 ? json_null() : json_integer(id);
+}
+
+cpl_status cpl_hf_config_write(const char *folder, const cpl_model_settings *c,
+                               const cpl_hf_tokens *tokens)
+{
+    json_t *j = json_pack(
+        "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:f, s:f, s:f, s:n, s:b, s:f, s:o,"
+        " s:I, s:I, s:b, s:b, s:f, s:b, s:o, s:o, s:o, s:b, s:s}",
+        "architectures", "OlmoeForCausalLM", "model_type", "olmoe", "vocab_size",
+        (json_int_t)c->vocab_size, "hidden_size", (json_int_t)c->d_model, "intermediate_size",
+        (json_int_t)c->d_expert, "num_hidden_layers", (json_int_t)c->n_layers,
+        "num_attention_heads", (json_int_t)c->n_heads, "num_key_value_heads",
+        (json_int_t)c->n_kv_heads, "hidden_act", "silu", "max_position_embeddings",
+        (json_int_t)c->max_positions, "initializer_range", c->init_std, "rms_norm_eps", c->norm_eps,
+        "rope_theta", c->rope_theta, "rope_scaling", "attention_bias", 0, "attention_dropout", 0.0,
+        "clip_qkv", isnan(c->clip_qkv) ? json_null() : json_real(c->clip_qkv), "num_experts",
+        (json_int_t)c->n_experts, "num_experts_per_tok", (json_int_t)c->top_k, "norm_topk_prob",
+        (int)c->norm_topk, "output_router_logits", 0, "router_aux_loss_coef", 0.01,
+        "tie_word_embeddings", (int)c->tied, "pad_token_id", id_or_null(tokens->pad),
+        "bos_token_id", id_or_null(tokens->bos), "eos_token_id", id_or_null(tokens->eos),
+        "use_cache", 1, "torch_dtype", "float32");
+    char *path        = cpl_path_join(folder, "config.json");
+    cpl_status status = CPL_ERR_MEMORY;
+    if (!j)
+        status = CPL_FAIL(CPL_ERR_MEMORY, "out of memory for config.json");
+    else if (path)
+        status = cpl_json_write_atomic(path, j, JSON_INDENT(2));
+    json_decref(j);
+    cpl_free(path);
+    return status;
+}
