@@ -1,0 +1,197 @@
+/* json.c - see json.h */
+#include "io/json.h"
+
+#include "io/file.h"
+
+static cpl_status cannot_parse(const json_error_t *error, const char *where)
+{
+    if (json_error_code(error) == json_error_out_of_memory)
+        return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for this JSON", where);
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: line %d, column %d: not valid JSON: %s", where, error->line,
+                    error->column, error->text);
+}
+
+cpl_status cpl_json_parse(json_t **out, const char *bytes, size_t length, const char *where)
+{
+    json_error_t error;
+    *out = NULL;
+    if (!length) return CPL_FAIL(CPL_ERR_INPUT, "%s: is empty where JSON should be", where);
+    if (cpl_file_is_lfs_pointer(bytes, length))
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: is a Git LFS pointer, not the file itself; fetch it with `git lfs "
+                        "pull`",
+                        where);
+    *out = json_loadb(bytes, length, JSON_REJECT_DUPLICATES, &error);
+    if (!*out && json_error_code(&error) == json_error_numeric_overflow)
+        *out = json_loadb(bytes, length, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
+    return *out ? CPL_OK : cannot_parse(&error, where);
+}
+
+cpl_status cpl_json_load(json_t **out, const char *path)
+{
+    cpl_text text     = {0};
+    cpl_status status = CPL_OK;
+    *out              = NULL;
+    CPL_TRY_DONE(cpl_file_read(&text, path, CPL_JSON_MAX_BYTES));
+    CPL_TRY_DONE(cpl_json_parse(out, text.bytes, text.length, path));
+done:
+    cpl_text_free(&text);
+    return status;
+}
+
+static const char *kind(const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "an array";
+    case JSON_STRING:
+        return "a string";
+    case JSON_INTEGER:
+        return "a whole number";
+    case JSON_REAL:
+        return "a number with a fraction";
+    case JSON_NULL:
+        return "null";
+    default:
+        return "true or false";
+    }
+}
+
+static cpl_status wrong_kind(const json_t *value, const char *key, const char *wanted,
+                             const char *where)
+{
+    if (!value) return CPL_FAIL(CPL_ERR_INPUT, "%s: `%s` is missing", where, key);
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: `%s` is %s, it must be %s", where, key, kind(value),
+                    wanted);
+}
+
+static bool absent_or_null(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return !value || json_is_null(value);
+}
+
+/* Whole numbers of documents that were read as reals; those that a real holds exactly. */
+static bool whole(const json_t *value, int64_t *out)
+{
+    const double exact = 9007199254740992.0; /* 2^53 */
+    if (json_is_integer(value)) {
+        *out = json_integer_value(value);
+        return true;
+    }
+    double real = json_real_value(value);
+    if (!json_is_real(value) || !(real > -exact && real < exact)) return false;
+    *out = (int64_t)real;
+    return (double)*out == real;
+}
+
+cpl_status cpl_json_int(const json_t *object, const char *key, int64_t *value, int64_t lo,
+                        int64_t hi, const char *where)
+{
+    const json_t *member = json_object_get(object, key);
+    int64_t number;
+    if (!whole(member, &number)) return wrong_kind(member, key, "a whole number", where);
+    if (number < lo || number > hi)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: `%s` is %lld, it must lie between %lld and %lld", where,
+                        key, (long long)number, (long long)lo, (long long)hi);
+    *value = number;
+    return CPL_OK;
+}
+
+cpl_status cpl_json_float(const json_t *object, const char *key, double *value, double lo,
+                          double hi, const char *where)
+{
+    const json_t *member = json_object_get(object, key);
+    if (!json_is_number(member)) return wrong_kind(member, key, "a number", where);
+    double number = json_number_value(member);
+    if (!(number >= lo && number <= hi))
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: `%s` is %.9g, it must lie between %.9g and %.9g", where,
+                        key, number, lo, hi);
+    *value = number;
+    return CPL_OK;
+}
+
+cpl_status cpl_json_bool(const json_t *object, const char *key, bool *value, const char *where)
+{
+    const json_t *member = json_object_get(object, key);
+    if (!json_is_boolean(member)) return wrong_kind(member, key, "true or false", where);
+    *value = json_is_true(member);
+    return CPL_OK;
+}
+
+cpl_status cpl_json_string(const json_t *object, const char *key, const char **value,
+                           const char *where)
+{
+    const json_t *member = json_object_get(object, key);
+    if (!json_is_string(member)) return wrong_kind(member, key, "a string", where);
+    *value = json_string_value(member);
+    return CPL_OK;
+}
+
+cpl_status cpl_json_object(const json_t *object, const char *key, json_t **value, const char *where)
+{
+    json_t *member = json_object_get(object, key);
+    if (!json_is_object(member)) return wrong_kind(member, key, "an object", where);
+    *value = member;
+    return CPL_OK;
+}
+
+cpl_status cpl_json_array(const json_t *object, const char *key, json_t **value, const char *where)
+{
+    json_t *member = json_object_get(object, key);
+    if (!json_is_array(member)) return wrong_kind(member, key, "an array", where);
+    *value = member;
+    return CPL_OK;
+}
+
+cpl_status cpl_json_int_or(const json_t *object, const char *key, int64_t *value, int64_t lo,
+                           int64_t hi, int64_t absent, const char *where)
+{
+    *value = absent;
+    if (absent_or_null(object, key)) return CPL_OK;
+    return cpl_json_int(object, key, value, lo, hi, where);
+}
+
+cpl_status cpl_json_float_or(const json_t *object, const char *key, double *value, double lo,
+                             double hi, double absent, const char *where)
+{
+    *value = absent;
+    if (absent_or_null(object, key)) return CPL_OK;
+    return cpl_json_float(object, key, value, lo, hi, where);
+}
+
+cpl_status cpl_json_bool_or(const json_t *object, const char *key, bool *value, bool absent,
+                            const char *where)
+{
+    *value = absent;
+    if (absent_or_null(object, key)) return CPL_OK;
+    return cpl_json_bool(object, key, value, where);
+}
+
+cpl_status cpl_json_string_or(const json_t *object, const char *key, const char **value,
+                              const char *absent, const char *where)
+{
+    *value = absent;
+    if (absent_or_null(object, key)) return CPL_OK;
+    return cpl_json_string(object, key, value, where);
+}
+
+static int put(const char *bytes, size_t length, void *writer)
+{
+    cpl_writer_put(writer, bytes, length);
+    return 0; /* the writer remembers a failure */
+}
+
+cpl_status cpl_json_write_atomic(const char *path, const json_t *json, size_t flags)
+{
+    cpl_writer writer;
+    CPL_TRY(cpl_writer_open(&writer, path));
+    if (json_dump_callback(json, put, &writer, flags) != 0) {
+        cpl_writer_abort(&writer);
+        return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to write this JSON", path);
+    }
+    cpl_writer_put(&writer, "\n", 1);
+    return cpl_writer_commit(&writer);
+}

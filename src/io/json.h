@@ -1,0 +1,65 @@
+/* json.h - JSON files on top of jansson: loading with sentences that name file, line and column,
+ * members of the right kind and within bounds, atomic writing.
+ *
+ * Room:   io. What is read here is configurations, indices and tokenizers; the headers of
+ *         safetensors files have a stricter reader of their own (json_pull.h).
+ * Names:  `where` is what a sentence begins with, usually the path of the file the object is from.
+ * Note:   jansson bounds nesting at 2048 and, like us, refuses a key that stands twice. */
+#ifndef CPL_IO_JSON_H
+#define CPL_IO_JSON_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { CPL_JSON_MAX_BYTES = 1 << 29 }; /* of a file; more is an error */
+
+/* Sets a new object or array; the caller gives it back with json_decref. A whole number beyond 64
+ * bits does not stop the reading (published tokenizer settings have one): in such a document all
+ * numbers are reals. Bytes that are not UTF-8 and \u0000 are errors. */
+CPL_NODISCARD cpl_status cpl_json_load(json_t **out, const char *path);
+CPL_NODISCARD cpl_status cpl_json_parse(json_t **out, const char *bytes, size_t length,
+                                        const char *where);
+
+/* Sets `value` to a member that must be there. An integer may also be written as a real without a
+ * fraction, below 2^53, and lies in [lo, hi], as does a float. Strings, objects and arrays are
+ * borrowed from `object`. */
+CPL_NODISCARD cpl_status cpl_json_int(const json_t *object, const char *key, int64_t *value,
+                                      int64_t lo, int64_t hi, const char *where);
+CPL_NODISCARD cpl_status cpl_json_float(const json_t *object, const char *key, double *value,
+                                        double lo, double hi, const char *where);
+CPL_NODISCARD cpl_status cpl_json_bool(const json_t *object, const char *key, bool *value,
+                                       const char *where);
+CPL_NODISCARD cpl_status cpl_json_string(const json_t *object, const char *key, const char **value,
+                                         const char *where);
+CPL_NODISCARD cpl_status cpl_json_object(const json_t *object, const char *key, json_t **value,
+                                         const char *where);
+CPL_NODISCARD cpl_status cpl_json_array(const json_t *object, const char *key, json_t **value,
+                                        const char *where);
+
+/* The same, with `absent` where the member is missing or null; `absent` need not be in bounds. */
+CPL_NODISCARD cpl_status cpl_json_int_or(const json_t *object, const char *key, int64_t *value,
+                                         int64_t lo, int64_t hi, int64_t absent, const char *where);
+CPL_NODISCARD cpl_status cpl_json_float_or(const json_t *object, const char *key, double *value,
+                                           double lo, double hi, double absent, const char *where);
+CPL_NODISCARD cpl_status cpl_json_bool_or(const json_t *object, const char *key, bool *value,
+                                          bool absent, const char *where);
+CPL_NODISCARD cpl_status cpl_json_string_or(const json_t *object, const char *key,
+                                            const char **value, const char *absent,
+                                            const char *where);
+
+/* Writes the document and a line end; `flags` are jansson's (JSON_INDENT(2), JSON_SORT_KEYS). The
+ * file that was there stays until the new one is whole. */
+CPL_NODISCARD cpl_status cpl_json_write_atomic(const char *path, const json_t *json, size_t flags);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_IO_JSON_H */
