@@ -1,0 +1,27 @@
+/* evaluate.h - held-out loss per source, and the clean, deterministic coupling of the weights.
+ *
+ * Room:   train. */
+#ifndef CPL_TRAIN_EVALUATE_H
+#define CPL_TRAIN_EVALUATE_H
+
+#include "io/loader.h"
+#include "train/step.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Fills metrics->source with the loss of at most `max_sequences` of every label of `held_out`, in
+ * fixed order, with the step's own memory. */
+CPL_NODISCARD cpl_status cpl_evaluate_loss(cpl_step *step, cpl_model *model, cpl_loader *held_out,
+                                           int64_t max_sequences, cpl_metrics *metrics);
+
+/* Fills layer[].erc_clean: the loss of every layer at erc.alpha with erc.activation, from the F32
+ * masters, without noise; the same number for anyone who computes it from the checkpoint. */
+void cpl_evaluate_coupling(cpl_step *step, cpl_model *model, const cpl_settings *settings,
+                           cpl_metrics *metrics);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_TRAIN_EVALUATE_H */

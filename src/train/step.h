@@ -1,0 +1,63 @@
+/* step.h - the gradient of one optimizer step: micro-batches, then the coupling loss once.
+ *
+ * Room:   train. Used by the loop, and by `couplet grad`, which looks at what comes out.
+ * Names:  a batch is [B,S] tokens, computed `micro` sequences at a time; L layers, n experts.
+ *
+ *             total = ce + balance.weight * balance + z.weight * z + erc weight * erc
+ *
+ *         ce is the mean over all targets of the batch; balance and z are means over layers and
+ *         micro-batches; erc is the mean or the sum over layers (erc.reduce). */
+#ifndef CPL_TRAIN_STEP_H
+#define CPL_TRAIN_STEP_H
+
+#include "model/coupling.h"
+#include "model/model.h"
+#include "train/metrics.h"
+#include "train/settings.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The tokens of one step; arrays of the caller. */
+typedef struct cpl_step_batch {
+    const int32_t *ids;       /* [B,S] */
+    const int32_t *target;    /* [B,S]; -1: none */
+    const int32_t *doc_start; /* [B,S], or NULL: no document mask */
+    int64_t n_sequences;      /* B, a multiple of micro */
+    int64_t n_targets;        /* entries of target that are not -1 */
+} cpl_step_batch;
+
+/* The step's lifetime: activations, and what the coupling loss leaves behind for whoever looks. */
+typedef struct cpl_step {
+    cpl_arena arena;
+    int64_t micro, seq_len;
+    cpl_pass pass;
+    cpl_tensor *M, *eps, *delta; /* [L] each: [n,n], [n], [n,d] of the last coupling loss */
+    bool has_delta;              /* delta is given by the caller, not drawn */
+    size_t pass_mark;            /* where the pass begins in the arena */
+} cpl_step;
+
+size_t cpl_step_bytes(const cpl_settings *settings, const cpl_model_settings *config,
+                      int64_t micro);
+
+/* The backend's scratch must have been reserved for cpl_step_work. */
+CPL_NODISCARD cpl_status cpl_step_init(cpl_step *step, const cpl_settings *settings,
+                                       const cpl_model_settings *config, int64_t micro);
+void cpl_step_free(cpl_step *step);
+cpl_work cpl_step_work(const cpl_settings *settings, const cpl_model_settings *config,
+                       int64_t micro);
+
+/* *Adds* the gradient of `total` to grads and fills the losses, loads and erc figures of `metrics`
+ * (whose step says which noise is drawn and where the schedule of erc stands). `with_figures`: also
+ * metrics->layer[].figures and how the coupling gradient stands to the rest, for which the
+ * activations' memory is used again. `measure_erc`: compute M and the loss even where it weighs
+ * nothing. */
+void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,
+                       const cpl_settings *settings, const cpl_step_batch *batch, bool with_figures,
+                       bool measure_erc, cpl_metrics *metrics);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_TRAIN_STEP_H */
