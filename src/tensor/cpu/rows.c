@@ -58,14 +58,11 @@ static void rms_norm_backward_row(float *dx, float *dweight, const float *dy, co
 }
 
 /* Adds the rows of `parts` [n_parts, d] to sum [d], in order. */
-static void add_parts(const cpl_backend *be, float *sum, const float *parts, int64_t n_parts,
-                      int64_t d)
+static void add_parts(float *sum, const float *parts, int64_t n_parts, int64_t d)
 {
-#pragma omp parallel for simd num_threads(cpl_threads(be, n_parts *d)) schedule(static)
-    for (int64_t i = 0; i < d; i++) {
-        float all = 0;
-        for (int64_t b = 0; b < n_parts; b++) all += parts[b * d + i];
-        sum[i] += all;
+    for (int64_t b = 0; b < n_parts; b++) {
+#pragma omp simd
+        for (int64_t i = 0; i < d; i++) sum[i] += parts[b * d + i];
     }
 }
 
@@ -87,7 +84,7 @@ void CPL_ISA_NAME(cpl_cpu_rms_norm_backward)(cpl_backend *be, cpl_tensor dx, cpl
         for (int64_t t = cpl_block_begin(cut, b); t < cpl_block_end(cut, b); t++)
             rms_norm_backward_row(pdx + t * d, part, pdy + t * d, px + t * d, w, pinv[t], d);
     }
-    add_parts(be, cpl_f32(dweight), parts, cut.n, d);
+    add_parts(cpl_f32(dweight), parts, cut.n, d);
 }
 
 /* ---- flat arrays ---- */

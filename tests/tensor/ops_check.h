@@ -1,0 +1,181 @@
+/* ops_check.h - random tensors, backends and tolerances for the tests of ops.h.
+ *
+ * Every tensor is an allocation of its own and exactly as long as its numbers, so that the
+ * sanitizers see a step beyond its end; release_all, a teardown of cmocka, frees them. */
+#ifndef CPL_TESTS_TENSOR_OPS_CHECK_H
+#define CPL_TESTS_TENSOR_OPS_CHECK_H
+
+#include <float.h>
+#include <math.h>
+
+#include "base/rng.h"
+#include "check.h"
+#include "tensor/backend.h"
+#include "tensor/numbers.h"
+
+enum { MOST_TAKEN = 4096 };
+
+typedef struct taken_memory {
+    void *at[MOST_TAKEN];
+    int count;
+    cpl_backend *backend[8];
+    int n_backends;
+} taken_memory;
+
+static inline taken_memory *taken(void)
+{
+    static taken_memory all;
+    return &all;
+}
+
+static inline void *take(size_t bytes)
+{
+    taken_memory *all = taken();
+    assert_true(all->count < MOST_TAKEN);
+    void *memory = malloc(bytes ? bytes : 1);
+    assert_non_null(memory);
+    return all->at[all->count++] = memory;
+}
+
+static inline int release_all(void **state)
+{
+    taken_memory *all = taken();
+    (void)state;
+    for (int i = 0; i < all->n_backends; i++) cpl_backend_free(all->backend[i]);
+    for (int i = 0; i < all->count; i++) free(all->at[i]);
+    all->count = all->n_backends = 0;
+    return 0;
+}
+
+/* A CPU backend with scratch for `work`, until the test's end. */
+static inline cpl_backend *new_cpu(cpl_dtype compute, int n_threads, cpl_work work)
+{
+    cpl_backend *be = take(sizeof *be);
+    cpl_backend_cpu(be, compute, n_threads);
+    assert_ok(cpl_backend_reserve(be, &work));
+    taken()->backend[taken()->n_backends++] = be;
+    return be;
+}
+
+/* ---- tensors ---- */
+
+static inline cpl_tensor new_tensor(cpl_dtype dtype, int64_t a, int64_t b)
+{
+    cpl_tensor x = cpl_tensor_2d(NULL, dtype, a, b);
+    x.data       = take(cpl_tensor_bytes(x));
+    memset(x.data, 0, cpl_tensor_bytes(x));
+    return x;
+}
+
+static inline cpl_tensor new_1d(cpl_dtype dtype, int64_t a)
+{
+    return cpl_tensor_1d(new_tensor(dtype, a, 1).data, dtype, a);
+}
+
+/* Standard normal numbers times `scale`; other numbers at each call. */
+static inline void randomise(cpl_tensor x, float scale)
+{
+    static uint64_t step;
+    cpl_rng_key key = {.seed = 11, .step = step++, .stream = CPL_STREAM_TEST};
+    for (int64_t i = 0; i < cpl_tensor_count(x); i++) {
+        float value = scale * cpl_rng_normal(&key, (uint64_t)i);
+        if (x.dtype == CPL_BF16)
+            ((uint16_t *)x.data)[i] = cpl_bf16_from_f32(value);
+        else
+            cpl_f32(x)[i] = value;
+    }
+}
+
+static inline cpl_tensor normal_2d(int64_t a, int64_t b, float scale)
+{
+    cpl_tensor x = new_tensor(CPL_F32, a, b);
+    randomise(x, scale);
+    return x;
+}
+
+static inline cpl_tensor normal_1d(int64_t a, float scale)
+{
+    cpl_tensor x = normal_2d(a, 1, scale);
+    return cpl_tensor_1d(x.data, CPL_F32, a);
+}
+
+/* Whole numbers in [0, below). */
+static inline void randomise_ids(cpl_tensor x, int32_t below)
+{
+    static uint64_t step;
+    cpl_rng_key key = {.seed = 12, .step = step++, .stream = CPL_STREAM_TEST};
+    for (int64_t i = 0; i < cpl_tensor_count(x); i++)
+        cpl_i32(x)[i] = (int32_t)(cpl_rng_u32(&key, (uint64_t)i) % (uint32_t)below);
+}
+
+static inline cpl_tensor copy_of(cpl_tensor x)
+{
+    cpl_tensor y = x;
+    y.data       = take(cpl_tensor_bytes(x));
+    memcpy(y.data, x.data, cpl_tensor_bytes(x));
+    return y;
+}
+
+static inline double *doubles_of(cpl_tensor x)
+{
+    double *wide = take((size_t)cpl_tensor_count(x) * sizeof *wide);
+    for (int64_t i = 0; i < cpl_tensor_count(x); i++) wide[i] = (double)cpl_f32(x)[i];
+    return wide;
+}
+
+static inline double *new_doubles(int64_t count)
+{
+    double *wide = take((size_t)count * sizeof *wide);
+    for (int64_t i = 0; i < count; i++) wide[i] = 0;
+    return wide;
+}
+
+/* ---- comparing ---- */
+
+/* c * eps * sqrt(k): what sums of k terms in F32 may be off by, relative to their size. */
+static inline double sum_tolerance(double c, int64_t k)
+{
+    return c * (double)FLT_EPSILON * sqrt((double)(k > 0 ? k : 1));
+}
+
+/* norm(got - want) <= limit * norm(want) + floor */
+static inline void assert_close(const char *what, cpl_tensor got, const double *want, double limit,
+                                double floor)
+{
+    double off = 0, size = 0;
+    for (int64_t i = 0; i < cpl_tensor_count(got); i++) {
+        double difference = (double)cpl_f32(got)[i] - want[i];
+        off += difference * difference;
+        size += want[i] * want[i];
+    }
+    if (!(sqrt(off) <= limit * sqrt(size) + floor))
+        fail_msg("%s is off by %.3g of %.3g, more than %.3g", what, sqrt(off), sqrt(size), limit);
+}
+
+static inline void assert_same_bits(cpl_tensor a, cpl_tensor b)
+{
+    assert_memory_equal(a.data, b.data, cpl_tensor_bytes(a));
+}
+
+/* The derivative of f (of `context`) by *at, by central differences in double. */
+static inline double slope(double (*f)(void *context), void *context, double *at, double step)
+{
+    const double middle = *at;
+    *at                 = middle + step;
+    double above        = f(context);
+    *at                 = middle - step;
+    double below        = f(context);
+    *at                 = middle;
+    return (above - below) / (2 * step);
+}
+
+/* The gradient of f by every number of x [count]. */
+static inline double *gradient(double (*f)(void *context), void *context, double *x, int64_t count)
+{
+    const double step = 1e-5;
+    double *dx        = new_doubles(count);
+    for (int64_t i = 0; i < count; i++) dx[i] = slope(f, context, &x[i], step);
+    return dx;
+}
+
+#endif /* CPL_TESTS_TENSOR_OPS_CHECK_H */

@@ -1,0 +1,251 @@
+/* RMSNorm, clamp, add, fill, copy and embedding against their equations in double. */
+#include "ops_check.h"
+
+static const double C = 4; /* of every tolerance */
+
+static const int64_t shapes[][2] = {{1, 1}, {5, 7}, {0, 8}, {33, 130}, {200, 64}, {700, 33}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static cpl_backend *backend(int n_threads)
+{
+    return new_cpu(CPL_F32, n_threads,
+                   (cpl_work){.n_tokens = 700, .d_model = 130, .n_experts = 1, .vocab_size = 40});
+}
+
+/* ---- RMSNorm ---- */
+
+typedef struct norm {
+    int64_t T, d;
+    double *x, *weight, *dy, eps;
+} norm;
+
+static double inverse(const norm *s, int64_t t)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < s->d; i++) sum += s->x[t * s->d + i] * s->x[t * s->d + i];
+    return 1 / sqrt(sum / (double)s->d + s->eps);
+}
+
+static double normed(const norm *s, int64_t t, int64_t i)
+{
+    return s->weight[i] * s->x[t * s->d + i] * inverse(s, t);
+}
+
+/* sum dy * y: what the backward operation is the gradient of */
+static double norm_loss(void *context)
+{
+    norm *s    = context;
+    double sum = 0;
+    for (int64_t t = 0; t < s->T; t++)
+        for (int64_t i = 0; i < s->d; i++) sum += s->dy[t * s->d + i] * normed(s, t, i);
+    return sum;
+}
+
+static void check_norm_forward(int64_t T, int64_t d)
+{
+    cpl_tensor x = normal_2d(T, d, 3), weight = normal_1d(d, 1), inv = new_1d(CPL_F32, T);
+    cpl_tensor y = new_tensor(CPL_F32, T, d);
+    norm s       = {T, d, doubles_of(x), doubles_of(weight), NULL, (double)1e-5f};
+    double *want = new_doubles(T * d), *want_inv = new_doubles(T);
+    cpl_backend *be = backend(2);
+    be->ops->rms_norm(be, y, inv, x, weight, 1e-5f);
+    for (int64_t t = 0; t < T; t++) {
+        want_inv[t] = inverse(&s, t);
+        for (int64_t i = 0; i < d; i++) want[t * d + i] = normed(&s, t, i);
+    }
+    assert_close("y", y, want, sum_tolerance(C, d), 0);
+    assert_close("inv", inv, want_inv, sum_tolerance(C, d), 0);
+}
+
+static void test_norm_forward(void **state)
+{
+    for (int i = 0; i < N_SHAPES; i++, release_all(state))
+        check_norm_forward(shapes[i][0], shapes[i][1]);
+}
+
+static void test_norm_of_zeros_is_zero(void **state)
+{
+    cpl_tensor x = new_tensor(CPL_F32, 2, 9), y = normal_2d(2, 9, 1), inv = new_1d(CPL_F32, 2);
+    cpl_backend *be = backend(1);
+    (void)state;
+    be->ops->rms_norm(be, y, inv, x, normal_1d(9, 1), 1e-5f);
+    assert_same_bits(copy_of(x), x);
+    for (int i = 0; i < 18; i++) assert_true(cpl_f32(y)[i] == 0);
+}
+
+/* Both results are added to what was there; `before` is what was there. */
+static void test_norm_backward(void **state)
+{
+    enum { T = 5, D = 13 };
+    cpl_tensor x = normal_2d(T, D, 2), weight = normal_1d(D, 1), dy = normal_2d(T, D, 1);
+    cpl_tensor y = new_tensor(CPL_F32, T, D), inv = new_1d(CPL_F32, T);
+    cpl_tensor dx = normal_2d(T, D, 1), dweight = normal_1d(D, 1);
+    norm s          = {T, D, doubles_of(x), doubles_of(weight), doubles_of(dy), (double)1e-5f};
+    double *want_dx = gradient(norm_loss, &s, s.x, T * D);
+    double *want_dw = gradient(norm_loss, &s, s.weight, D);
+    cpl_backend *be = backend(2);
+    (void)state;
+    for (int i = 0; i < T * D; i++) want_dx[i] += (double)cpl_f32(dx)[i];
+    for (int i = 0; i < D; i++) want_dw[i] += (double)cpl_f32(dweight)[i];
+    be->ops->rms_norm(be, y, inv, x, weight, 1e-5f);
+    be->ops->rms_norm_backward(be, dx, dweight, dy, x, weight, inv);
+    assert_close("dx", dx, want_dx, sum_tolerance(C, D), 1e-8);
+    assert_close("dweight", dweight, want_dw, sum_tolerance(C, T), 1e-8);
+}
+
+static void test_norm_backward_does_not_depend_on_threads(void **state)
+{
+    enum { T = 700, D = 130 };
+    cpl_tensor x = normal_2d(T, D, 2), weight = normal_1d(D, 1), dy = normal_2d(T, D, 1);
+    cpl_tensor inv = normal_1d(T, 1), dx[2], dweight[2];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        cpl_backend *be = backend(i == 0 ? 1 : 3);
+        dx[i]           = new_tensor(CPL_F32, T, D);
+        dweight[i]      = new_1d(CPL_F32, D);
+        be->ops->rms_norm_backward(be, dx[i], dweight[i], dy, x, weight, inv);
+    }
+    assert_same_bits(dx[0], dx[1]);
+    assert_same_bits(dweight[0], dweight[1]);
+}
+
+/* ---- flat arrays ---- */
+
+static void test_clamp(void **state)
+{
+    float in[]   = {-3, -2, -1.5f, 0, 2, 2.5f, INFINITY, -INFINITY, 1.0f};
+    float want[] = {-2, -2, -1.5f, 0, 2, 2, 2, -2, 1.0f};
+    float pass[] = {0, 1, 1, 1, 1, 0, 0, 0, 1}; /* at the limit the gradient passes */
+    enum { N = sizeof in / sizeof *in };
+    cpl_tensor x = new_1d(CPL_F32, N), y = new_1d(CPL_F32, N), dy = normal_1d(N, 1);
+    cpl_tensor dx   = new_1d(CPL_F32, N);
+    cpl_backend *be = backend(2);
+    (void)state;
+    memcpy(x.data, in, sizeof in);
+    be->ops->clamp(be, y, x, 2);
+    assert_memory_equal(y.data, want, sizeof want);
+    be->ops->clamp_backward(be, dx, dy, x, 2);
+    for (int i = 0; i < N; i++) assert_true(cpl_f32(dx)[i] == pass[i] * cpl_f32(dy)[i]);
+    be->ops->clamp_backward(be, dy, dy, x, 2);
+    for (int i = 0; i < N; i++) assert_true(cpl_f32(dx)[i] == cpl_f32(dy)[i]);
+    be->ops->clamp(be, x, x, 2);
+    assert_same_bits(x, y);
+}
+
+static void test_add_and_fill(void **state)
+{
+    static const int64_t counts[] = {0, 1, 17, 40001};
+    cpl_backend *be               = backend(2);
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        cpl_tensor x = normal_1d(counts[k], 1), y = normal_1d(counts[k], 1), old = copy_of(y);
+        be->ops->add(be, y, x);
+        for (int64_t i = 0; i < counts[k]; i++)
+            assert_true(cpl_f32(y)[i] == cpl_f32(old)[i] + cpl_f32(x)[i]);
+        be->ops->fill(be, y, 2.5f);
+        for (int64_t i = 0; i < counts[k]; i++) assert_true(cpl_f32(y)[i] == 2.5f);
+    }
+}
+
+/* ---- copy ---- */
+
+static uint16_t bf16_of(cpl_backend *be, float value)
+{
+    cpl_tensor x = new_1d(CPL_F32, 1), y = new_1d(CPL_BF16, 1);
+    cpl_f32(x)[0] = value;
+    be->ops->copy(be, y, x);
+    return *(uint16_t *)y.data;
+}
+
+static void test_copy_rounds_to_nearest_even(void **state)
+{
+    cpl_backend *be = backend(1);
+    (void)state;
+    assert_int_equal(bf16_of(be, 1.0f), 0x3f80);
+    assert_int_equal(bf16_of(be, 1.0f + 0x1p-8f), 0x3f80);            /* tie: to even, down */
+    assert_int_equal(bf16_of(be, 1.0f + 0x1p-7f + 0x1p-8f), 0x3f82);  /* tie: to even, up */
+    assert_int_equal(bf16_of(be, 1.0f + 0x1p-8f + 0x1p-20f), 0x3f81); /* above the tie */
+    assert_int_equal(bf16_of(be, -(1.0f + 0x1p-8f + 0x1p-20f)), 0xbf81);
+    assert_int_equal(bf16_of(be, FLT_MAX), 0x7f80); /* infinity */
+    assert_int_equal(bf16_of(be, -INFINITY), 0xff80);
+    assert_int_equal(bf16_of(be, NAN) & 0x7fc0, 0x7fc0);
+    assert_int_equal(bf16_of(be, -0.0f), 0x8000);
+}
+
+static void test_copy_between_types(void **state)
+{
+    static const int64_t counts[] = {0, 1, 19, 50001};
+    cpl_backend *be               = backend(2);
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        cpl_tensor x = normal_1d(counts[k], 1), same = new_1d(CPL_F32, counts[k]);
+        cpl_tensor low = new_1d(CPL_BF16, counts[k]), low_too = new_1d(CPL_BF16, counts[k]);
+        cpl_tensor back = new_1d(CPL_F32, counts[k]);
+        be->ops->copy(be, same, x);
+        be->ops->copy(be, low, x);
+        be->ops->copy(be, low_too, low);
+        be->ops->copy(be, back, low_too);
+        assert_same_bits(same, x);
+        for (int64_t i = 0; i < counts[k]; i++) {
+            float value = cpl_f32(x)[i];
+            assert_true(cpl_f32(back)[i] == cpl_bf16_to_f32(cpl_bf16_from_f32(value)));
+            assert_near(cpl_f32(back)[i], value, 0x1p-8 * fabs((double)value));
+        }
+    }
+}
+
+/* ---- embedding ---- */
+
+static void test_embed(void **state)
+{
+    enum { T = 700, V = 40, D = 33 };
+    cpl_tensor table = normal_2d(V, D, 1), low = new_tensor(CPL_BF16, V, D);
+    cpl_tensor ids = new_1d(CPL_I32, T), y = new_tensor(CPL_F32, T, D), y_low = copy_of(y);
+    cpl_backend *be = backend(2);
+    (void)state;
+    randomise_ids(ids, V);
+    be->ops->copy(be, low, table);
+    be->ops->embed(be, y, table, ids);
+    be->ops->embed(be, y_low, low, ids);
+    for (int64_t i = 0; i < T * D; i++) {
+        float want = cpl_f32(table)[cpl_i32(ids)[i / D] * D + i % D];
+        assert_true(cpl_f32(y)[i] == want);
+        assert_true(cpl_f32(y_low)[i] == cpl_bf16_to_f32(cpl_bf16_from_f32(want)));
+    }
+}
+
+/* Equal ids are added in the order of the tokens, to the last bit. */
+static void test_embed_backward(void **state)
+{
+    static const int widths[] = {1, 16, 33, 130};
+    enum { T = 700, V = 40 };
+    for (int k = 0; k < 4; k++, release_all(state)) {
+        const int64_t d = widths[k];
+        cpl_tensor got = normal_2d(V, d, 1), want = copy_of(got), dy = normal_2d(T, d, 1);
+        cpl_tensor ids  = new_1d(CPL_I32, T);
+        cpl_backend *be = backend(3);
+        randomise_ids(ids, V / 2);
+        be->ops->embed_backward(be, got, dy, ids);
+        for (int64_t t = 0; t < T; t++)
+            for (int64_t i = 0; i < d; i++)
+                cpl_f32(want)[cpl_i32(ids)[t] * d + i] += cpl_f32(dy)[t * d + i];
+        assert_same_bits(got, want);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_norm_forward, release_all),
+        cmocka_unit_test_teardown(test_norm_of_zeros_is_zero, release_all),
+        cmocka_unit_test_teardown(test_norm_backward, release_all),
+        cmocka_unit_test_teardown(test_norm_backward_does_not_depend_on_threads, release_all),
+        cmocka_unit_test_teardown(test_clamp, release_all),
+        cmocka_unit_test_teardown(test_add_and_fill, release_all),
+        cmocka_unit_test_teardown(test_copy_rounds_to_nearest_even, release_all),
+        cmocka_unit_test_teardown(test_copy_between_types, release_all),
+        cmocka_unit_test_teardown(test_embed, release_all),
+        cmocka_unit_test_teardown(test_embed_backward, release_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
