@@ -13,12 +13,12 @@
 #include "tensor/backend.h"
 #include "tensor/numbers.h"
 
-enum { MOST_TAKEN = 4096 };
+enum { MOST_TAKEN = 4096, MOST_BACKENDS = 256 };
 
 typedef struct taken_memory {
     void *at[MOST_TAKEN];
     int count;
-    cpl_backend *backend[8];
+    cpl_backend *backend[MOST_BACKENDS];
     int n_backends;
 } taken_memory;
 
@@ -53,6 +53,7 @@ static inline cpl_backend *new_cpu(cpl_dtype compute, int n_threads, cpl_work wo
     cpl_backend *be = take(sizeof *be);
     cpl_backend_cpu(be, compute, n_threads);
     assert_ok(cpl_backend_reserve(be, &work));
+    assert_true(taken()->n_backends < MOST_BACKENDS);
     taken()->backend[taken()->n_backends++] = be;
     return be;
 }

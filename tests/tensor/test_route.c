@@ -1,0 +1,358 @@
+/* Routing: choice, figures, gradient and sorting, against plain double and the reference values. */
+#include "golden.h"
+
+static const double C      = 8;
+static const double GOLDEN = 1e-4; /* the limit that the reference values come with */
+
+static cpl_backend *backend(int n_threads)
+{
+    return new_cpu(CPL_F32, n_threads,
+                   (cpl_work){.n_tokens = 700, .d_model = 8, .n_experts = 300, .vocab_size = 8});
+}
+
+/* ---- one routing: everything that route makes ---- */
+
+typedef struct routing {
+    int64_t T, n, K;
+    bool renormalise;
+    cpl_tensor logits, probs, lse, expert, weight, counts, mean_prob, z, entropy;
+} routing;
+
+static routing new_routing(cpl_tensor logits, int64_t K, bool renormalise)
+{
+    const int64_t T = logits.shape[0], n = logits.shape[1];
+    return (routing){
+        .T           = T,
+        .n           = n,
+        .K           = K,
+        .renormalise = renormalise,
+        .logits      = logits,
+        .probs       = new_tensor(CPL_F32, T, n),
+        .lse         = new_1d(CPL_F32, T),
+        .expert      = new_tensor(CPL_I32, T, K),
+        .weight      = new_tensor(CPL_F32, T, K),
+        .counts      = new_1d(CPL_F32, n),
+        .mean_prob   = new_1d(CPL_F32, n),
+        .z           = new_1d(CPL_F32, 1),
+        .entropy     = new_1d(CPL_F32, 1),
+    };
+}
+
+static void run(cpl_backend *be, routing *r)
+{
+    be->ops->route(be, r->probs, r->lse, r->expert, r->weight, r->logits, r->renormalise);
+    be->ops->route_stats(be, r->counts, r->mean_prob, r->z, r->entropy, r->probs, r->lse,
+                         r->expert);
+}
+
+/* ---- the same in double ---- */
+
+/* probs [n] = softmax(logits [n]); returns the log of the sum of exponentials. */
+static double softmax(double *probs, const double *logits, int64_t n)
+{
+    double largest = -INFINITY, sum = 0;
+    for (int64_t e = 0; e < n; e++) largest = fmax(largest, logits[e]);
+    for (int64_t e = 0; e < n; e++) sum += probs[e] = exp(logits[e] - largest);
+    for (int64_t e = 0; e < n; e++) probs[e] /= sum;
+    return largest + log(sum);
+}
+
+/* How many experts stand before expert e: larger logit, or equal and lower index. */
+static int64_t place(const float *logits, int64_t n, int64_t e)
+{
+    int64_t before = 0;
+    for (int64_t i = 0; i < n; i++)
+        before += logits[i] > logits[e] || (logits[i] == logits[e] && i < e);
+    return before;
+}
+
+static void check_choice(const routing *r)
+{
+    const float *logits = cpl_f32(r->logits);
+    for (int64_t t = 0; t < r->T; t++)
+        for (int64_t k = 0; k < r->K; k++) {
+            int32_t e = cpl_i32(r->expert)[t * r->K + k];
+            assert_true(e >= 0 && e < r->n);
+            assert_int_equal(place(logits + t * r->n, r->n, e), k);
+        }
+}
+
+static void check_numbers(const routing *r)
+{
+    const int64_t T = r->T, n = r->n, K = r->K;
+    double *logits = doubles_of(r->logits), *probs = new_doubles(T * n), *lse = new_doubles(T);
+    double *weight = new_doubles(T * K), *counts = new_doubles(n), *mean = new_doubles(n);
+    double z = 0, entropy = 0;
+    for (int64_t t = 0; t < T; t++) {
+        double sum = 0, *p = probs + t * n;
+        const int32_t *chosen = cpl_i32(r->expert) + t * K;
+        lse[t]                = softmax(p, logits + t * n, n);
+        for (int64_t k = 0; k < K; k++) sum += p[chosen[k]], counts[chosen[k]]++;
+        for (int64_t k = 0; k < K; k++)
+            weight[t * K + k] = p[chosen[k]] / (r->renormalise ? sum : 1);
+        for (int64_t e = 0; e < n; e++) mean[e] += p[e] / (double)T;
+        for (int64_t e = 0; e < n; e++) entropy -= p[e] > 0 ? p[e] * log(p[e]) / (double)T : 0;
+        z += lse[t] * lse[t] / (double)T;
+    }
+    const double tolerance = sum_tolerance(C, n);
+    assert_close("probs", r->probs, probs, tolerance, 0);
+    assert_close("lse", r->lse, lse, tolerance, 0);
+    assert_close("weight", r->weight, weight, tolerance, 0);
+    assert_close("counts", r->counts, counts, 0, 0);
+    assert_close("mean_prob", r->mean_prob, mean, tolerance, 0);
+    assert_close("z", r->z, &z, tolerance, 0);
+    assert_close("entropy", r->entropy, &entropy, tolerance, tolerance);
+}
+
+static void check(cpl_tensor logits, int64_t K, bool renormalise)
+{
+    routing r = new_routing(logits, K, renormalise);
+    run(backend(2), &r);
+    check_choice(&r);
+    check_numbers(&r);
+}
+
+static const int64_t shapes[][3] = {{1, 1, 1}, {5, 7, 3}, {33, 64, 8}, {700, 17, 17}, {3, 300, 9}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static void test_random_logits(void **state)
+{
+    for (int i = 0; i < N_SHAPES; i++, release_all(state)) {
+        check(normal_2d(shapes[i][0], shapes[i][1], 2), shapes[i][2], false);
+        check(normal_2d(shapes[i][0], shapes[i][1], 2), shapes[i][2], true);
+    }
+}
+
+static void test_no_tokens(void **state)
+{
+    routing r = new_routing(new_tensor(CPL_F32, 0, 5), 2, true);
+    (void)state;
+    run(backend(2), &r);
+    for (int e = 0; e < 5; e++) assert_true(cpl_f32(r.counts)[e] == 0);
+    assert_true(cpl_f32(r.z)[0] == 0 && cpl_f32(r.entropy)[0] == 0);
+}
+
+/* Few different values, so that ties are everywhere; infinities among them. */
+static void test_ties(void **state)
+{
+    cpl_tensor logits = new_tensor(CPL_F32, 60, 11);
+    cpl_tensor values = new_tensor(CPL_I32, 60, 11);
+    (void)state;
+    randomise_ids(values, 3);
+    for (int i = 0; i < 660; i++) cpl_f32(logits)[i] = (float)cpl_i32(values)[i];
+    for (int K = 1; K <= 11; K++) check(logits, K, false);
+    cpl_f32(logits)[3] = cpl_f32(logits)[5] = -INFINITY;
+    check(logits, 11, true);
+}
+
+/* Logits that are no numbers give weights that are none, but experts that are: different ones. */
+static void test_nan_gives_valid_experts(void **state)
+{
+    cpl_tensor logits = normal_2d(2, 6, 1);
+    routing r         = new_routing(logits, 6, false);
+    (void)state;
+    for (int e = 0; e < 6; e++) cpl_f32(logits)[e] = e == 2 ? 1.0f : NAN;
+    run(backend(1), &r);
+    for (int t = 0; t < 2; t++) {
+        bool seen[6] = {false};
+        for (int k = 0; k < 6; k++) {
+            int32_t e = cpl_i32(r.expert)[t * 6 + k];
+            assert_true(e >= 0 && e < 6 && !seen[e]);
+            seen[e] = true;
+        }
+    }
+    assert_int_equal(cpl_i32(r.expert)[0], 2);
+}
+
+/* ---- gradient ---- */
+
+typedef struct objective {
+    const routing *r;
+    const double *dweight, *counts;
+    double *logits, balance, z;
+} objective;
+
+/* What ops.h says route_backward is the gradient of; the choice is held. */
+static double value(void *context)
+{
+    const objective *o = context;
+    const routing *r   = o->r;
+    double sum = 0, *probs = malloc((size_t)r->n * sizeof(double));
+    for (int64_t t = 0; t < r->T; t++) {
+        const int32_t *chosen = cpl_i32(r->expert) + t * r->K;
+        double lse = softmax(probs, o->logits + t * r->n, r->n), all = 0;
+        for (int64_t k = 0; k < r->K; k++) all += r->renormalise ? probs[chosen[k]] : 0;
+        for (int64_t k = 0; k < r->K; k++)
+            sum += o->dweight[t * r->K + k] * probs[chosen[k]] / (r->renormalise ? all : 1);
+        for (int64_t e = 0; e < r->n; e++) sum += o->balance * o->counts[e] * probs[e];
+        sum += o->z * lse * lse;
+    }
+    free(probs);
+    return sum;
+}
+
+/* The K-th logit must lead the next by more than the step of the differences. */
+static void assert_away_from_kinks(const routing *r)
+{
+    for (int64_t t = 0; t < r->T; t++)
+        for (int64_t i = 0; i < r->n; i++)
+            for (int64_t j = 0; j < i; j++)
+                assert_true(fabsf(cpl_f32(r->logits)[t * r->n + i] -
+                                  cpl_f32(r->logits)[t * r->n + j]) > 1e-4f);
+}
+
+static void check_gradient(int64_t T, int64_t n, int64_t K, bool renormalise)
+{
+    cpl_backend *be    = backend(2);
+    routing r          = new_routing(normal_2d(T, n, 1.5f), K, renormalise);
+    cpl_tensor dweight = normal_2d(T, K, 1), dlogits = new_tensor(CPL_F32, T, n);
+    run(be, &r);
+    assert_away_from_kinks(&r);
+    objective o = {&r, doubles_of(dweight), doubles_of(r.counts), doubles_of(r.logits), 0.3, 0.2};
+    be->ops->route_backward(be, dlogits, dweight, r.probs, r.lse, r.expert, r.weight, r.counts,
+                            (float)o.balance, (float)o.z, renormalise);
+    assert_close("dlogits", dlogits, gradient(value, &o, o.logits, T * n), sum_tolerance(C, n),
+                 1e-7);
+}
+
+static void test_gradient(void **state)
+{
+    (void)state;
+    for (int renormalise = 0; renormalise < 2; renormalise++) {
+        check_gradient(5, 7, 3, renormalise);
+        check_gradient(3, 4, 4, renormalise);
+        check_gradient(2, 1, 1, renormalise);
+        check_gradient(9, 30, 1, renormalise);
+    }
+}
+
+/* ---- sorting ---- */
+
+/* Every assignment has its own row, rows of an expert stand together, tokens rise in them. */
+static void check_dispatch(cpl_tensor expert, int64_t n)
+{
+    const int64_t T = expert.shape[0], K = expert.shape[1];
+    cpl_dispatch plan = {new_1d(CPL_I32, n + 1), new_1d(CPL_I32, T * K), new_tensor(CPL_I32, T, K)};
+    cpl_backend *be   = backend(3);
+    be->ops->dispatch(be, plan, expert, n);
+    const int32_t *offset = cpl_i32(plan.offset), *token = cpl_i32(plan.token);
+    assert_int_equal(offset[0], 0);
+    assert_int_equal(offset[n], T * K);
+    for (int64_t i = 0; i < T * K; i++) {
+        int32_t e = cpl_i32(expert)[i], row = cpl_i32(plan.row)[i];
+        assert_true(row >= offset[e] && row < offset[e + 1]);
+        assert_int_equal(token[row], i / K);
+    }
+    for (int64_t e = 0; e < n; e++)
+        for (int32_t row = offset[e] + 1; row < offset[e + 1]; row++)
+            assert_true(token[row - 1] < token[row]);
+}
+
+static void test_dispatch(void **state)
+{
+    for (int i = 0; i < N_SHAPES; i++, release_all(state)) {
+        routing r = new_routing(normal_2d(shapes[i][0], shapes[i][1], 1), shapes[i][2], false);
+        run(backend(2), &r);
+        check_dispatch(r.expert, r.n);
+    }
+}
+
+/* All tokens to one expert, others without any; and no tokens at all. */
+static void test_dispatch_extremes(void **state)
+{
+    cpl_tensor all = new_tensor(CPL_I32, 500, 1);
+    (void)state;
+    for (int i = 0; i < 500; i++) cpl_i32(all)[i] = 3;
+    check_dispatch(all, 5);
+    check_dispatch(new_tensor(CPL_I32, 0, 2), 5);
+}
+
+static void test_nothing_depends_on_threads(void **state)
+{
+    cpl_tensor logits = normal_2d(700, 17, 2);
+    routing a = new_routing(logits, 4, true), b = new_routing(logits, 4, true);
+    (void)state;
+    run(backend(1), &a);
+    run(backend(3), &b);
+    assert_same_bits(a.weight, b.weight);
+    assert_same_bits(a.expert, b.expert);
+    assert_same_bits(a.mean_prob, b.mean_prob);
+    assert_same_bits(a.entropy, b.entropy);
+}
+
+/* ---- reference values ---- */
+
+static void check_balance(const char *name, int64_t K)
+{
+    char path[128];
+    snprintf(path, sizeof path, "losses/%s.safetensors", name);
+    cpl_safetensors *file = golden_open(path);
+    cpl_backend *be       = backend(2);
+    routing r             = new_routing(golden_tensor(file, "logits"), K, false);
+    const double T = (double)r.T, n = (double)r.n;
+    cpl_tensor dlogits = new_tensor(CPL_F32, r.T, r.n);
+    cpl_tensor none    = new_tensor(CPL_F32, r.T, K); /* zeros */
+    run(be, &r);
+    assert_close("counts", r.counts, golden_doubles(file, "counts"), 0, 0);
+    assert_close("P", r.mean_prob, golden_doubles(file, "P"), GOLDEN, 0);
+    const double loss = n * be->ops->dot(be, r.counts, r.mean_prob) / (T * (double)K);
+    const double want = *golden_doubles(file, "loss");
+    assert_near(loss, want, GOLDEN * want);
+    be->ops->route_backward(be, dlogits, none, r.probs, r.lse, r.expert, r.weight, r.counts,
+                            (float)(n / (T * T * (double)K)), 0, false);
+    assert_close("dlogits", dlogits, golden_doubles(file, "dlogits"), GOLDEN, 1e-6);
+    cpl_safetensors_close(file);
+}
+
+static void test_golden_balance(void **state)
+{
+    (void)state;
+    check_balance("balance-random", 4);
+    check_balance("balance-balanced", 3);
+    check_balance("balance-ties", 3);
+    check_balance("balance-favourites", 3);
+    check_balance("balance-top-1", 1);
+    check_balance("balance-all", 5);
+}
+
+static void check_z(const char *name, int64_t K)
+{
+    char path[128];
+    snprintf(path, sizeof path, "losses/%s.safetensors", name);
+    cpl_safetensors *file = golden_open(path);
+    cpl_backend *be       = backend(2);
+    routing r             = new_routing(golden_tensor(file, "logits"), K, false);
+    cpl_tensor dlogits = new_tensor(CPL_F32, r.T, r.n), none = new_tensor(CPL_F32, r.T, K);
+    const double mean = *golden_doubles(file, "loss.mean");
+    run(be, &r);
+    assert_near(cpl_f32(r.z)[0], mean, GOLDEN * mean);
+    assert_near(cpl_f32(r.z)[0] / (double)K, *golden_doubles(file, "loss.over_k"), GOLDEN * mean);
+    be->ops->route_backward(be, dlogits, none, r.probs, r.lse, r.expert, r.weight, r.counts, 0,
+                            1.0f / (float)r.T, false);
+    assert_close("dlogits", dlogits, golden_doubles(file, "dlogits.mean"), GOLDEN, 0);
+    cpl_safetensors_close(file);
+}
+
+static void test_golden_z(void **state)
+{
+    (void)state;
+    check_z("z-random", 4);
+    check_z("z-large", 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_random_logits, release_all),
+        cmocka_unit_test_teardown(test_no_tokens, release_all),
+        cmocka_unit_test_teardown(test_ties, release_all),
+        cmocka_unit_test_teardown(test_nan_gives_valid_experts, release_all),
+        cmocka_unit_test_teardown(test_gradient, release_all),
+        cmocka_unit_test_teardown(test_dispatch, release_all),
+        cmocka_unit_test_teardown(test_dispatch_extremes, release_all),
+        cmocka_unit_test_teardown(test_nothing_depends_on_threads, release_all),
+        cmocka_unit_test_teardown(test_golden_balance, release_all),
+        cmocka_unit_test_teardown(test_golden_z, release_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

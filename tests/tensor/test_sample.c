@@ -1,0 +1,126 @@
+/* Drawing a token: greedy, by probability, and from the most likely only. */
+#include "ops_check.h"
+
+static cpl_backend *backend(void)
+{
+    return new_cpu(CPL_F32, 2, (cpl_work){.n_tokens = 1, .d_model = 1, .vocab_size = 1000});
+}
+
+static cpl_tensor logits_of(int64_t V, const float *values)
+{
+    cpl_tensor logits = new_1d(CPL_F32, V);
+    memcpy(logits.data, values, (size_t)V * sizeof(float));
+    return logits;
+}
+
+static int32_t draw(cpl_tensor logits, float temperature, float top_p, float uniform)
+{
+    cpl_backend *be = backend();
+    return be->ops->sample(be, logits, temperature, top_p, uniform);
+}
+
+static void test_greedy_takes_the_lowest_of_equals(void **state)
+{
+    const float values[] = {1, 5, -2, 5, 4};
+    cpl_tensor logits    = logits_of(5, values);
+    (void)state;
+    assert_int_equal(draw(logits, 0, 1, 0.99f), 1);
+    assert_int_equal(draw(logits, 0, 0.5f, 0), 1);
+    assert_int_equal(draw(logits_of(1, values), 1, 1, 0.5f), 0);
+}
+
+/* Many evenly spaced uniforms must give each id its share of them. The ids' shares differ from
+ * their probabilities by at most one spacing at each of two ends, and by the rounding of exp. */
+static void check_shares(cpl_tensor logits, float temperature, float top_p, const double *want)
+{
+    enum { DRAWS = 4000 };
+    const int64_t V = cpl_tensor_count(logits);
+    int64_t *seen   = take((size_t)V * sizeof *seen);
+    cpl_backend *be = backend();
+    for (int64_t i = 0; i < V; i++) seen[i] = 0;
+    for (int i = 0; i < DRAWS; i++) {
+        float uniform = ((float)i + 0.5f) / DRAWS;
+        int32_t id    = be->ops->sample(be, logits, temperature, top_p, uniform);
+        assert_true(id >= 0 && id < V);
+        seen[id]++;
+    }
+    for (int64_t i = 0; i < V; i++) assert_near((double)seen[i] / DRAWS, want[i], 2.0 / DRAWS);
+}
+
+static void test_shares_are_probabilities(void **state)
+{
+    const float values[] = {0.5f, -1, 2, 0, 1.5f};
+    double want[5], sum = 0;
+    (void)state;
+    for (int i = 0; i < 5; i++) sum += want[i] = exp((double)values[i] / 0.7);
+    for (int i = 0; i < 5; i++) want[i] /= sum;
+    check_shares(logits_of(5, values), 0.7f, 1, want);
+}
+
+/* Probabilities 0.4, 0.3, 0.2, 0.1: 0.65 is reached by two ids, 0.75 by three. */
+static void test_top_p_keeps_the_smallest_set(void **state)
+{
+    const float values[]    = {logf(0.2f), logf(0.4f), logf(0.1f), logf(0.3f)};
+    const double two[]      = {0, 4.0 / 7, 0, 3.0 / 7};
+    const double three[]    = {2.0 / 9, 4.0 / 9, 0, 3.0 / 9};
+    const double first[]    = {0, 1, 0, 0};
+    const cpl_tensor logits = logits_of(4, values);
+    (void)state;
+    check_shares(logits, 1, 0.65f, two);
+    check_shares(logits, 1, 0.75f, three);
+    check_shares(logits, 1, 0.05f, first);
+    check_shares(logits, 1, 0, first);
+}
+
+static void test_top_p_breaks_ties_by_index(void **state)
+{
+    const float values[] = {1, 1, 1, 1};
+    const double want[]  = {0.5, 0.5, 0, 0};
+    (void)state;
+    check_shares(logits_of(4, values), 1, 0.45f, want);
+}
+
+/* The set that top_p keeps, found by sorting, for many random logits. */
+static void test_top_p_against_sorting(void **state)
+{
+    enum { V = 1000 };
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        cpl_tensor logits = normal_1d(V, 2);
+        double prob[V], total = 0, above = 0;
+        int32_t id = draw(logits, 1, 0.8f, 0.04999f * (float)(round + 1));
+        for (int i = 0; i < V; i++) total += prob[i] = exp((double)cpl_f32(logits)[i]);
+        for (int i = 0; i < V; i++) above += prob[i] > prob[id] ? prob[i] / total : 0;
+        assert_true(above < 0.8 + 1e-6); /* those before it do not reach top_p yet */
+    }
+}
+
+static void test_extremes(void **state)
+{
+    const float huge[]      = {-INFINITY, 3e38f, -3e38f, 1};
+    const float infinite[]  = {1, INFINITY, 2, INFINITY};
+    const float no_number[] = {NAN, 1, NAN, NAN};
+    const float nothing[]   = {NAN, NAN, -INFINITY};
+    const float almost_one  = 1 - 0x1p-24f;
+    (void)state;
+    assert_int_equal(draw(logits_of(4, huge), 1, 1, almost_one), 1);
+    assert_int_equal(draw(logits_of(4, huge), 1e-30f, 0.9f, almost_one), 1);
+    assert_int_equal(draw(logits_of(4, infinite), 1, 1, 0), 1);
+    assert_int_equal(draw(logits_of(4, infinite), 1, 1, almost_one), 3);
+    assert_int_equal(draw(logits_of(4, no_number), 1, 0.9f, almost_one), 1);
+    assert_int_equal(draw(logits_of(4, no_number), 1, 1, almost_one), 1);
+    assert_int_equal(draw(logits_of(3, nothing), 1, 1, 0.5f), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_greedy_takes_the_lowest_of_equals, release_all),
+        cmocka_unit_test_teardown(test_shares_are_probabilities, release_all),
+        cmocka_unit_test_teardown(test_top_p_keeps_the_smallest_set, release_all),
+        cmocka_unit_test_teardown(test_top_p_breaks_ties_by_index, release_all),
+        cmocka_unit_test_teardown(test_top_p_against_sorting, release_all),
+        cmocka_unit_test_teardown(test_extremes, release_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
