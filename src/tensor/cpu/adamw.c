@@ -8,10 +8,12 @@
 #include "tensor/numbers.h"
 
 typedef struct settings {
-    float coef, keep, beta1, rest1, beta2, rest2, eps;
+    float coef, decay, beta1, rest1, beta2, rest2, eps;
     float step, inverse2; /* lr / correct1, 1 / correct2 */
 } settings;
 
+/* Decay and step are added up before they are taken from p, which is then rounded once: p times
+ * (1 - lr decay) in F32 would lose most digits of a small lr. */
 static void step_part(float *restrict p, float *restrict m, float *restrict v,
                       const float *restrict grad, int64_t count, settings s)
 {
@@ -22,7 +24,7 @@ static void step_part(float *restrict p, float *restrict m, float *restrict v,
         float b = s.beta2 * v[i] + s.rest2 * (g * g);
         m[i]    = a;
         v[i]    = b;
-        p[i]    = p[i] * s.keep - s.step * a / (sqrtf(b * s.inverse2) + s.eps);
+        p[i] -= s.decay * p[i] + s.step * a / (sqrtf(b * s.inverse2) + s.eps);
     }
 }
 
@@ -42,7 +44,7 @@ void CPL_ISA_NAME(cpl_cpu_adamw)(cpl_backend *be, cpl_tensor p, cpl_tensor m, cp
     CPL_ASSERT(!copy.data || copy.dtype == CPL_BF16);
     const settings s = {
         .coef     = coef,
-        .keep     = (float)(1.0 - (double)lr * (double)decay),
+        .decay    = (float)((double)lr * (double)decay),
         .beta1    = beta1,
         .rest1    = (float)(1.0 - (double)beta1),
         .beta2    = beta2,
