@@ -169,6 +169,7 @@ void CPL_ISA_NAME(cpl_cpu_xent_train)(cpl_backend *be, cpl_tensor nll, cpl_tenso
 size_t CPL_ISA_NAME(cpl_cpu_xent_scratch)(const cpl_backend *be, const cpl_work *work)
 {
     const int64_t T = work->n_tokens, V = work->vocab_size;
+    if (V == 0) return 0;
     int64_t most = CHUNK_BYTES / (V * (int64_t)sizeof(float));
     most         = most < 1 ? 1 : most;
     return chunk_bytes(be, T < most ? T : most, V) + CPL_ISA_NAME(cpl_cpu_gemm_scratch)(be, work);
