@@ -18,6 +18,7 @@
 #define CPL_BASE_SETTINGS_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -89,30 +90,70 @@ typedef struct cpl_section {
     size_t offset; /* of the section's struct in the joint struct */
 } cpl_section;
 
-/* Sets every field of every section to its default. `joint` is zeroed first. */
+enum {
+    CPL_SETTING_NAME_BYTES = 80,   /* longest dotted name, with its NUL */
+    CPL_WEIGHTS_MOST       = 4096, /* pairs of one WEIGHTS */
+    CPL_WEIGHT_NAME_BYTES  = 200   /* longest name in one: YAML bounds the length of a key */
+};
+
+/* The list --------------------------------------------------------------------------------------*/
+
+/* Sets every field of every section to its default, without reading what the field held. */
 CPL_NODISCARD cpl_status cpl_settings_init(void *joint, const cpl_section *sections, size_t count);
+
+/* Gives back what the fields own and leaves them zeroed. Zeroed fields are allowed. */
 void cpl_settings_free(void *joint, const cpl_section *sections, size_t count);
 
-/* The setting with this dotted name; NULL if there is none. `*field` is where its value lies. */
+/* How many settings the sections have together, and where `setting` stands among them: the size of
+ * and the index into an array `given`, which tells a value given from a default. */
+size_t cpl_settings_total(const cpl_section *sections, size_t count);
+size_t cpl_settings_index(const cpl_section *sections, size_t count, const cpl_setting *setting);
+
+/* The setting with this dotted name; NULL if there is none. `*field` is where its value lies; both
+ * `joint` and `field` may be NULL. */
 const cpl_setting *cpl_settings_find(void *joint, const cpl_section *sections, size_t count,
                                      const char *dotted, void **field);
 
+/* Records "there is no setting DOTTED", with the nearest name where one is near; returns `code`. */
+cpl_status cpl_settings_unknown(cpl_status code, const cpl_section *sections, size_t count,
+                                const char *dotted);
+
+/* Sets one from "section.name=value", as given to --set, and marks it in `given` (NULL: nowhere).
+ * CPL_ERR_USAGE with the nearest name if there is no such setting, with the bounds if the value
+ * does not fit. */
+CPL_NODISCARD cpl_status cpl_settings_set(void *joint, const cpl_section *sections, size_t count,
+                                          const char *assignment, bool *given);
+
+/* One setting -----------------------------------------------------------------------------------*/
+
+/* "section.name" into `out`, which is returned; the name alone where there is no section. */
+const char *cpl_setting_dotted(char out[CPL_SETTING_NAME_BYTES], const cpl_setting *setting);
+
+/* Whether "unset" is a value of it: its default is. */
+bool cpl_setting_may_be_unset(const cpl_setting *setting);
+
 /* Parses `text` (a YAML scalar; for STRINGS "a, b" or "[a, b]"; for WEIGHTS "{a: 1, b: 0.5}") into
- * `field`, checking kind and bounds. The sentence of CPL_ERR_INPUT names the setting, the value and
- * the bounds or choices. */
+ * `field`, checking kind and bounds. `field` holds a value before, which is kept if this fails.
+ * Numbers are decimal; a whole number may be written 1e6. Strings stand plain or in quotes and are
+ * UTF-8. "unset", "null" and "~" unset what may be unset. The sentence of CPL_ERR_INPUT names the
+ * setting, the value and the bounds or choices. */
 CPL_NODISCARD cpl_status cpl_setting_parse(const cpl_setting *setting, void *field,
                                            const char *text);
+
+/* Gives back what the field owns and zeroes it. */
+void cpl_setting_free(const cpl_setting *setting, void *field);
 
 /* Appends the value as YAML that cpl_setting_parse reads back to the same value. */
 void cpl_setting_print(cpl_text *out, const cpl_setting *setting, const void *field);
 
+/* Appends the string in double quotes, with YAML's escapes. */
+void cpl_setting_quote(cpl_text *out, const char *string);
+
+/* Appends what a value must be: "a whole number (tokens) from 2 to 16777216", "mean or sum". */
+void cpl_setting_wants(cpl_text *out, const cpl_setting *setting);
+
 /* True if both fields hold the same value. */
 int cpl_setting_equal(const cpl_setting *setting, const void *a, const void *b);
-
-/* "section.name=value" as given to --set. CPL_ERR_USAGE with the nearest name if there is no such
- * setting, with the bounds if the value does not fit. */
-CPL_NODISCARD cpl_status cpl_settings_set(void *joint, const cpl_section *sections, size_t count,
-                                          const char *assignment);
 
 #ifdef __cplusplus
 }

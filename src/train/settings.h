@@ -50,7 +50,22 @@ typedef struct cpl_settings {
     cpl_log_settings log;
 } cpl_settings;
 
-enum { CPL_N_SECTIONS = 10 };
+#define CPL_SETTING(...) +1
+enum {
+    CPL_N_SECTIONS = 10,
+    CPL_N_SETTINGS = 0 /* of all sections: size of an array `given` */
+#include "io/data.def"
+#include "model/balance.def"
+#include "model/erc.def"
+#include "model/model.def"
+#include "model/z.def"
+#include "tensor/compute.def"
+#include "train/checkpoint.def"
+#include "train/eval.def"
+#include "train/log.def"
+#include "train/train.def"
+};
+#undef CPL_SETTING
 
 /* Fills `sections` with all of them, at their offsets in cpl_settings, in the order above. */
 void cpl_settings_sections(cpl_section sections[CPL_N_SECTIONS]);
