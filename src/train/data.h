@@ -1,0 +1,36 @@
+/* data.h - what a run reads: tokenizer, token shards (made of documents if need be), loaders.
+ *
+ * Room:   train. */
+#ifndef CPL_TRAIN_DATA_H
+#define CPL_TRAIN_DATA_H
+
+#include "io/loader.h"
+#include "io/shards.h"
+#include "io/tokenizer.h"
+#include "train/run.h"
+#include "train/settings.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_train_data {
+    cpl_tokenizer *tokenizer; /* NULL where data.tokenizer is unset (token shards only) */
+    cpl_shards *train_shards, *held_out_shards;
+    cpl_loader *train, *held_out; /* held_out: NULL without data.validation */
+    int64_t vocab_size;           /* ids are below it */
+    int64_t eos;                  /* -1: none known */
+    uint64_t fingerprint;         /* of the training data, for resuming */
+} cpl_train_data;
+
+/* Opens everything settings->data names. Documents are encoded into data.cache or RUN/tokens first,
+ * unless what lies there was made of the same documents by the same tokenizer. Errors: an empty
+ * corpus, one shorter than a batch, ids beyond the vocabulary, ... with their sentences. */
+CPL_NODISCARD cpl_status cpl_train_data_open(cpl_train_data *data, const cpl_settings *settings,
+                                             const cpl_run *run, const cpl_log *log);
+void cpl_train_data_close(cpl_train_data *data);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_TRAIN_DATA_H */

@@ -1,0 +1,69 @@
+/* loop.h - a training run from its settings to its last checkpoint.
+ *
+ * Room:   train. Says nothing itself: `watch` hears what happens, and the files of the run tell it
+ *         (run.h, metrics.h, store/checkpoint.h).
+ * Resume: everything a step depends on is a function of the settings, the step's number and what a
+ *         checkpoint holds, so a run that was killed and resumed gives bit for bit what the run that
+ *         was not gives, on the same machine with the same threads. */
+#ifndef CPL_TRAIN_LOOP_H
+#define CPL_TRAIN_LOOP_H
+
+#include <signal.h>
+
+#include "base/log.h"
+#include "train/metrics.h"
+#include "train/settings.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a run knows when it begins its first step. */
+typedef struct cpl_train_facts {
+    const cpl_settings *settings; /* complete: nothing left to derive */
+    const char *run;
+    int64_t first_step;     /* the first to be made */
+    int64_t parameters, active_parameters;
+    int64_t train_tokens;   /* of an epoch */
+    int64_t steps_per_epoch;
+    double flops_per_step, peak; /* FLOP/s of a large product here, in the compute dtype */
+    const char *dtype;           /* "f32" or "bf16" */
+    int n_threads;
+} cpl_train_facts;
+
+/* Every function may be NULL. */
+typedef struct cpl_train_watch {
+    void *who;
+    /* The settings are complete and nothing large has been allocated; not CPL_OK ends the run. */
+    cpl_status (*approve)(void *who, const cpl_settings *settings);
+    void (*began)(void *who, const cpl_train_facts *facts);
+    void (*stepped)(void *who, const cpl_metrics *metrics); /* after every step */
+    void (*saved)(void *who, int64_t step);
+} cpl_train_watch;
+
+typedef struct cpl_train_job {
+    cpl_settings *settings; /* completed by the run: vocabulary, heads, derived seeds */
+    const char *run;        /* its folder */
+    const char *from;       /* NULL, or an OLMoE directory whose weights the run begins with */
+    bool resume;            /* go on with what is in `run`; settings are its config.yaml */
+    const cpl_log *log;
+    const cpl_train_watch *watch;
+    const volatile sig_atomic_t *stop; /* not 0: finish the step, save, return */
+} cpl_train_job;
+
+typedef struct cpl_train_outcome {
+    int64_t step; /* the last one made */
+    bool stopped; /* `stop` asked for it */
+} cpl_train_outcome;
+
+CPL_NODISCARD cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *outcome);
+
+/* Whether a run made with `old` may go on with `fresh`: threads, cadences and (with a warning)
+ * train.steps may differ; anything else is CPL_ERR_INPUT naming both values. */
+CPL_NODISCARD cpl_status cpl_train_may_resume(cpl_settings *old, cpl_settings *fresh,
+                                              const cpl_log *log);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_TRAIN_LOOP_H */

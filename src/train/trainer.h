@@ -1,0 +1,49 @@
+/* trainer.h - everything a run holds while it trains; shared by loop.c and trainer.c alone.
+ *
+ * Room:   train. */
+#ifndef CPL_TRAIN_TRAINER_H
+#define CPL_TRAIN_TRAINER_H
+
+#include "store/hf.h"
+#include "tensor/backend.h"
+#include "train/data.h"
+#include "train/loop.h"
+#include "train/optimizer.h"
+#include "train/run.h"
+#include "train/step.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_trainer {
+    cpl_settings *settings; /* the job's */
+    const cpl_log *log;
+    cpl_run run;
+    cpl_train_data data;
+    cpl_hf_tokens tokens;
+    char *tokenizer_path; /* copied into checkpoints; NULL: none */
+    cpl_backend backend;
+    cpl_model model;
+    cpl_optimizer optimizer;
+    cpl_step step;
+    cpl_arena arena;    /* metrics and the batch */
+    cpl_metrics metrics;
+    cpl_batch batch;    /* the whole batch of a step */
+    double peak;        /* FLOP/s */
+    int64_t done;       /* steps made */
+    int64_t saved;      /* the step of the newest checkpoint; -1: none yet */
+    int64_t skipped, skipped_in_row;
+} cpl_trainer;
+
+/* Opens the data, completes the settings, makes the model and loads what it begins with. */
+CPL_NODISCARD cpl_status cpl_trainer_open(cpl_trainer *t, const cpl_train_job *job);
+void cpl_trainer_close(cpl_trainer *t);
+
+/* Writes RUN/step-NNNNNN for the steps made so far. */
+CPL_NODISCARD cpl_status cpl_trainer_save(cpl_trainer *t);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_TRAIN_TRAINER_H */
