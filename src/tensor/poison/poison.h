@@ -1,0 +1,62 @@
+/* poison.h - what the wrapped operations check and do before they call the real ones.
+ *
+ * Room:    tensor/poison. A backend around another one (backend.h): outputs that are set and all of
+ *          scratch are filled with NaN first, shapes must fit, ids must be in range, and outputs
+ *          may overlap neither inputs nor each other but where ops.h allows it.
+ * Names:   as in ops.h. What does not fit is a mistake of the programmer: an assert. */
+#ifndef CPL_TENSOR_POISON_POISON_H
+#define CPL_TENSOR_POISON_POISON_H
+
+#include "tensor/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* cpl_poison_<operation>, with the operation's own signature. */
+#define CPL_OP(name) __typeof__(*((const cpl_ops *)0)->name) cpl_poison_##name;
+#include "tensor/ops.def"
+#undef CPL_OP
+
+/* The inner backend as the operation is to see it, with be's scratch, which is poisoned. */
+cpl_backend cpl_poison_begin(const cpl_backend *be);
+
+/* Takes over what the operation left: its failure. */
+void cpl_poison_end(cpl_backend *be, const cpl_backend *inner);
+
+/* Fills x with NaN, or -1 where it holds whole numbers. None: nothing. */
+void cpl_poison_set(cpl_tensor x);
+
+/* x is there, of that type, and [rows, cols] when its leading dimensions are taken as one. */
+void cpl_poison_fits(cpl_tensor x, cpl_dtype dtype, int64_t rows, int64_t cols);
+
+/* The same for one dimension, however it is written. */
+void cpl_poison_holds(cpl_tensor x, cpl_dtype dtype, int64_t count);
+
+/* An operand of a product, or a table: F32 or BF16. */
+void cpl_poison_is_float(cpl_tensor x);
+
+/* Every one of ids is in [low, high). */
+void cpl_poison_in_range(cpl_tensor ids, int64_t low, int64_t high);
+
+/* offset, token and row say the same and fit `expert` assignments: T tokens, K choices. */
+void cpl_poison_plan(cpl_dispatch plan, int64_t T, int64_t K, int64_t n_experts);
+
+/* No output shares a byte with another output or with an input. None and empty ones: nothing. */
+typedef struct cpl_poison_list {
+    const cpl_tensor *at;
+    int count;
+} cpl_poison_list;
+void cpl_poison_apart(cpl_poison_list outputs, cpl_poison_list inputs);
+
+#define CPL_POISON_LIST(...)                                                                       \
+    (cpl_poison_list)                                                                              \
+    {                                                                                              \
+        (const cpl_tensor[]){__VA_ARGS__},                                                         \
+            (int)(sizeof((const cpl_tensor[]){__VA_ARGS__}) / sizeof(cpl_tensor))                  \
+    }
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_TENSOR_POISON_POISON_H */

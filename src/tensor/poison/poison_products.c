@@ -1,0 +1,197 @@
+/* poison_products.c - the wrapped operations with products in them: products, attention, experts,
+ * cross-entropy. */
+#include "tensor/poison/poison.h"
+
+/* ---- products ---- */
+
+static void check_gemm(cpl_tensor c, cpl_trans ta, cpl_tensor a, cpl_trans tb, cpl_tensor b,
+                       float beta)
+{
+    const int64_t m = a.shape[ta == CPL_TRANSPOSED], k = a.shape[ta != CPL_TRANSPOSED];
+    const int64_t n = b.shape[tb != CPL_TRANSPOSED], k_too = b.shape[tb == CPL_TRANSPOSED];
+    CPL_ASSERT(a.rank == 2 && b.rank == 2 && c.rank == 2);
+    CPL_ASSERT(k == k_too && (beta == 0 || beta == 1));
+    cpl_poison_fits(c, CPL_F32, m, n);
+    cpl_poison_is_float(a);
+    cpl_poison_is_float(b);
+    cpl_poison_apart(CPL_POISON_LIST(c), CPL_POISON_LIST(a, b));
+    if (beta == 0) cpl_poison_set(c);
+}
+
+void cpl_poison_gemm(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a, cpl_trans tb,
+                     cpl_tensor b, float beta)
+{
+    cpl_backend inner = cpl_poison_begin(be);
+    check_gemm(c, ta, a, tb, b, beta);
+    inner.ops->gemm(&inner, c, ta, a, tb, b, beta);
+    cpl_poison_end(be, &inner);
+}
+
+void cpl_poison_gemm_f32(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a, cpl_trans tb,
+                         cpl_tensor b, float beta)
+{
+    CPL_ASSERT(a.dtype == CPL_F32 && b.dtype == CPL_F32);
+    cpl_backend inner = cpl_poison_begin(be);
+    check_gemm(c, ta, a, tb, b, beta);
+    inner.ops->gemm_f32(&inner, c, ta, a, tb, b, beta);
+    cpl_poison_end(be, &inner);
+}
+
+/* ---- attention ---- */
+
+static void check_attention(cpl_tensor q, cpl_tensor k, cpl_tensor v, cpl_tensor doc_start,
+                            cpl_attention_shape s)
+{
+    CPL_ASSERT(s.n_heads % s.n_kv_heads == 0);
+    CPL_ASSERT(s.n_queries <= s.n_keys && s.n_keys <= s.key_stride);
+    cpl_poison_fits(q, CPL_F32, s.batch * s.n_queries, s.n_heads * s.head_dim);
+    cpl_poison_fits(k, CPL_F32, s.batch * s.key_stride, s.n_kv_heads * s.head_dim);
+    cpl_poison_fits(v, CPL_F32, s.batch * s.key_stride, s.n_kv_heads * s.head_dim);
+    if (!doc_start.data) return;
+    cpl_poison_holds(doc_start, CPL_I32, s.batch * s.n_keys);
+    for (int64_t i = 0; i < s.batch * s.n_keys; i++) {
+        const int32_t start = cpl_i32(doc_start)[i];
+        CPL_ASSERT(start >= 0 && start <= i % s.n_keys);
+    }
+}
+
+void cpl_poison_attention(cpl_backend *be, cpl_tensor out, cpl_tensor lse, cpl_tensor q,
+                          cpl_tensor k, cpl_tensor v, cpl_tensor doc_start,
+                          cpl_attention_shape shape)
+{
+    check_attention(q, k, v, doc_start, shape);
+    cpl_poison_fits(out, CPL_F32, cpl_tensor_rows(q), cpl_tensor_cols(q));
+    cpl_poison_holds(lse, CPL_F32, shape.batch * shape.n_heads * shape.n_queries);
+    cpl_poison_apart(CPL_POISON_LIST(out, lse), CPL_POISON_LIST(q, k, v, doc_start));
+    cpl_backend inner = cpl_poison_begin(be);
+    cpl_poison_set(out);
+    cpl_poison_set(lse);
+    inner.ops->attention(&inner, out, lse, q, k, v, doc_start, shape);
+    cpl_poison_end(be, &inner);
+}
+
+void cpl_poison_attention_backward(cpl_backend *be, cpl_tensor dq, cpl_tensor dk, cpl_tensor dv,
+                                   cpl_tensor dout, cpl_tensor out, cpl_tensor lse, cpl_tensor q,
+                                   cpl_tensor k, cpl_tensor v, cpl_tensor doc_start,
+                                   cpl_attention_shape shape)
+{
+    check_attention(q, k, v, doc_start, shape);
+    CPL_ASSERT(shape.n_queries == shape.n_keys && shape.n_keys == shape.key_stride);
+    cpl_poison_fits(dq, CPL_F32, cpl_tensor_rows(q), cpl_tensor_cols(q));
+    cpl_poison_fits(dout, CPL_F32, cpl_tensor_rows(q), cpl_tensor_cols(q));
+    cpl_poison_fits(out, CPL_F32, cpl_tensor_rows(q), cpl_tensor_cols(q));
+    cpl_poison_fits(dk, CPL_F32, cpl_tensor_rows(k), cpl_tensor_cols(k));
+    cpl_poison_fits(dv, CPL_F32, cpl_tensor_rows(v), cpl_tensor_cols(v));
+    cpl_poison_holds(lse, CPL_F32, shape.batch * shape.n_heads * shape.n_queries);
+    cpl_poison_apart(CPL_POISON_LIST(dq, dk, dv),
+                     CPL_POISON_LIST(dout, out, lse, q, k, v, doc_start));
+    cpl_backend inner = cpl_poison_begin(be);
+    cpl_poison_set(dq);
+    cpl_poison_set(dk);
+    cpl_poison_set(dv);
+    inner.ops->attention_backward(&inner, dq, dk, dv, dout, out, lse, q, k, v, doc_start, shape);
+    cpl_poison_end(be, &inner);
+}
+
+/* ---- experts ---- */
+
+static void check_matrices(cpl_expert_weights w, int64_t n, int64_t D, int64_t d)
+{
+    cpl_poison_is_float(w.w_gate);
+    CPL_ASSERT(w.w_up.dtype == w.w_gate.dtype && w.w_down.dtype == w.w_gate.dtype);
+    CPL_ASSERT(w.w_gate.rank == 3 && w.w_up.rank == 3 && w.w_down.rank == 3);
+    CPL_ASSERT(w.w_gate.shape[0] == n && w.w_up.shape[0] == n && w.w_down.shape[0] == n);
+    cpl_poison_fits(w.w_gate, w.w_gate.dtype, n * D, d);
+    cpl_poison_fits(w.w_up, w.w_gate.dtype, n * D, d);
+    cpl_poison_fits(w.w_down, w.w_gate.dtype, n * d, D);
+}
+
+void cpl_poison_experts(cpl_backend *be, cpl_tensor y, cpl_tensor gate, cpl_tensor up, cpl_tensor x,
+                        cpl_tensor weight, cpl_dispatch plan, cpl_expert_weights w)
+{
+    const int64_t T = weight.shape[0], K = weight.shape[1];
+    const int64_t n = w.w_gate.shape[0], D = w.w_gate.shape[1], d = w.w_gate.shape[2];
+    check_matrices(w, n, D, d);
+    cpl_poison_plan(plan, T, K, n);
+    cpl_poison_fits(x, CPL_F32, T, d);
+    cpl_poison_fits(y, CPL_F32, T, d);
+    cpl_poison_fits(weight, CPL_F32, T, K);
+    CPL_ASSERT(!gate.data == !up.data);
+    if (gate.data) cpl_poison_fits(gate, CPL_F32, T * K, D);
+    if (up.data) cpl_poison_fits(up, CPL_F32, T * K, D);
+    cpl_poison_apart(
+        CPL_POISON_LIST(y, gate, up),
+        CPL_POISON_LIST(x, weight, w.w_gate, w.w_up, w.w_down, plan.offset, plan.token, plan.row));
+    cpl_backend inner = cpl_poison_begin(be);
+    cpl_poison_set(y);
+    cpl_poison_set(gate);
+    cpl_poison_set(up);
+    inner.ops->experts(&inner, y, gate, up, x, weight, plan, w);
+    cpl_poison_end(be, &inner);
+}
+
+/* gate and up are worth nothing afterwards, and are made to look it. */
+void cpl_poison_experts_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dweight,
+                                 cpl_expert_weights dw, cpl_tensor dy, cpl_tensor gate,
+                                 cpl_tensor up, cpl_tensor x, cpl_tensor weight, cpl_dispatch plan,
+                                 cpl_expert_weights w)
+{
+    const int64_t T = weight.shape[0], K = weight.shape[1];
+    const int64_t n = w.w_gate.shape[0], D = w.w_gate.shape[1], d = w.w_gate.shape[2];
+    check_matrices(w, n, D, d);
+    check_matrices(dw, n, D, d);
+    CPL_ASSERT(dw.w_gate.dtype == CPL_F32);
+    cpl_poison_plan(plan, T, K, n);
+    cpl_poison_fits(dx, CPL_F32, T, d);
+    cpl_poison_fits(dy, CPL_F32, T, d);
+    cpl_poison_fits(x, CPL_F32, T, d);
+    cpl_poison_fits(dweight, CPL_F32, T, K);
+    cpl_poison_fits(gate, CPL_F32, T * K, D);
+    cpl_poison_fits(up, CPL_F32, T * K, D);
+    cpl_poison_apart(CPL_POISON_LIST(dx, dweight, dw.w_gate, dw.w_up, dw.w_down, gate, up),
+                     CPL_POISON_LIST(dy, x, weight, w.w_gate, w.w_up, w.w_down, plan.offset,
+                                     plan.token, plan.row));
+    cpl_backend inner = cpl_poison_begin(be);
+    cpl_poison_set(dweight);
+    inner.ops->experts_backward(&inner, dx, dweight, dw, dy, gate, up, x, weight, plan, w);
+    cpl_poison_set(gate);
+    cpl_poison_set(up);
+    cpl_poison_end(be, &inner);
+}
+
+/* ---- cross-entropy ---- */
+
+static void check_xent(cpl_tensor nll, cpl_tensor x, cpl_tensor head, cpl_tensor target)
+{
+    CPL_ASSERT(head.rank == 2);
+    cpl_poison_is_float(head);
+    cpl_poison_fits(x, CPL_F32, x.shape[0], head.shape[1]);
+    cpl_poison_holds(nll, CPL_F32, x.shape[0]);
+    cpl_poison_holds(target, CPL_I32, x.shape[0]);
+    cpl_poison_in_range(target, -1, head.shape[0]);
+}
+
+void cpl_poison_xent(cpl_backend *be, cpl_tensor nll, cpl_tensor x, cpl_tensor head,
+                     cpl_tensor target)
+{
+    check_xent(nll, x, head, target);
+    cpl_poison_apart(CPL_POISON_LIST(nll), CPL_POISON_LIST(x, head, target));
+    cpl_backend inner = cpl_poison_begin(be);
+    cpl_poison_set(nll);
+    inner.ops->xent(&inner, nll, x, head, target);
+    cpl_poison_end(be, &inner);
+}
+
+void cpl_poison_xent_train(cpl_backend *be, cpl_tensor nll, cpl_tensor dx, cpl_tensor dhead,
+                           cpl_tensor x, cpl_tensor head, cpl_tensor target, float scale)
+{
+    check_xent(nll, x, head, target);
+    cpl_poison_fits(dx, CPL_F32, x.shape[0], x.shape[1]);
+    cpl_poison_fits(dhead, CPL_F32, head.shape[0], head.shape[1]);
+    cpl_poison_apart(CPL_POISON_LIST(nll, dx, dhead), CPL_POISON_LIST(x, head, target));
+    cpl_backend inner = cpl_poison_begin(be);
+    cpl_poison_set(nll);
+    cpl_poison_set(dx);
+    inner.ops->xent_train(&inner, nll, dx, dhead, x, head, target, scale);
+    cpl_poison_end(be, &inner);
+}

@@ -1,0 +1,213 @@
+/* poison_rows.c - the wrapped operations on rows: norms, flat arrays, embedding, positions. */
+#include "tensor/poison/poison.h"
+
+void cpl_poison_rms_norm(cpl_backend *be, cpl_tensor y, cpl_tensor inv, cpl_tensor x,
+                         cpl_tensor weight, float eps)
+{
+    const int64_t T = cpl_tensor_rows(x), d = cpl_tensor_cols(x);
+    cpl_poison_fits(y, CPL_F32, T, d);
+    cpl_poison_holds(inv, CPL_F32, T);
+    cpl_poison_holds(weight, CPL_F32, d);
+    cpl_poison_apart(CPL_POISON_LIST(y, inv), CPL_POISON_LIST(x, weight));
+    cpl_backend inner = cpl_poison_begin(be);
+    cpl_poison_set(y);
+    cpl_poison_set(inv);
+    inner.ops->rms_norm(&inner, y, inv, x, weight, eps);
+    cpl_poison_end(be, &inner);
+}
+
+/* dx may be dy. */
+void cpl_poison_rms_norm_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dweight, cpl_tensor dy,
+                                  cpl_tensor x, cpl_tensor weight, cpl_tensor inv)
+{
+    const int64_t T = cpl_tensor_rows(x), d = cpl_tensor_cols(x);
+    cpl_poison_fits(dx, CPL_F32, T, d);
+    cpl_poison_fits(dy, CPL_F32, T, d);
+    cpl_poison_holds(dweight, CPL_F32, d);
+    cpl_poison_holds(weight, CPL_F32, d);
+    cpl_poison_holds(inv, CPL_F32, T);
+    cpl_poison_apart(CPL_POISON_LIST(dx, dweight), CPL_POISON_LIST(x, weight, inv));
+    if (dx.data != dy.data) cpl_poison_apart(CPL_POISON_LIST(dx, dweight), CPL_POISON_LIST(dy));
+    cpl_backend inner = cpl_poison_begin(be);
+    inner.ops->rms_norm_backward(&inner, dx, dweight, dy, x, weight, inv);
+    cpl_poison_end(be, &inner);
+}
+
+/* y is poisoned unless it is x itself; a part of x it must not be. */
+static void poison_unless_same(cpl_tensor y, cpl_tensor x)
+{
+    cpl_poison_holds(y, CPL_F32, cpl_tensor_count(x));
+    if (y.data == x.data) return;
+    cpl_poison_apart(CPL_POISON_LIST(y), CPL_POISON_LIST(x));
+    cpl_poison_set(y);
+}
+
+void cpl_poison_clamp(cpl_backend *be, cpl_tensor y, cpl_tensor x, float limit)
+{
+    CPL_ASSERT(limit >= 0);
+    cpl_backend inner = cpl_poison_begin(be);
+    poison_unless_same(y, x);
+    inner.ops->clamp(&inner, y, x, limit);
+    cpl_poison_end(be, &inner);
+}
+
+void cpl_poison_clamp_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dy, cpl_tensor x,
+                               float limit)
+{
+    cpl_poison_holds(dy, CPL_F32, cpl_tensor_count(x));
+    cpl_poison_apart(CPL_POISON_LIST(dx), CPL_POISON_LIST(x));
+    cpl_backend inner = cpl_poison_begin(be);
+    poison_unless_same(dx, dy);
+    inner.ops->clamp_backward(&inner, dx, dy, x, limit);
+    cpl_poison_end(be, &inner);
+}
+
+void cpl_poison_add(cpl_backend *be, cpl_tensor y, cpl_tensor x)
+{
+    cpl_poison_holds(y, CPL_F32, cpl_tensor_count(x));
+    cpl_poison_apart(CPL_POISON_LIST(y), CPL_POISON_LIST(x));
+    cpl_backend inner = cpl_poison_begin(be);
+    inner.ops->add(&inner, y, x);
+    cpl_poison_end(be, &inner);
+}
+
+void cpl_poison_fill(cpl_backend *be, cpl_tensor y, float value)
+{
+    cpl_poison_holds(y, CPL_F32, cpl_tensor_count(y));
+    cpl_backend inner = cpl_poison_begin(be);
+    cpl_poison_set(y);
+    inner.ops->fill(&inner, y, value);
+    cpl_poison_end(be, &inner);
+}
+
+void cpl_poison_copy(cpl_backend *be, cpl_tensor y, cpl_tensor x)
+{
+    cpl_poison_is_float(x);
+    cpl_poison_is_float(y);
+    cpl_poison_holds(y, y.dtype, cpl_tensor_count(x));
+    cpl_poison_apart(CPL_POISON_LIST(y), CPL_POISON_LIST(x));
+    cpl_backend inner = cpl_poison_begin(be);
+    cpl_poison_set(y);
+    inner.ops->copy(&inner, y, x);
+    cpl_poison_end(be, &inner);
+}
+
+void cpl_poison_embed(cpl_backend *be, cpl_tensor y, cpl_tensor table, cpl_tensor ids)
+{
+    cpl_poison_is_float(table);
+    cpl_poison_fits(y, CPL_F32, cpl_tensor_count(ids), table.shape[1]);
+    cpl_poison_in_range(ids, 0, table.shape[0]);
+    cpl_poison_apart(CPL_POISON_LIST(y), CPL_POISON_LIST(table, ids));
+    cpl_backend inner = cpl_poison_begin(be);
+    cpl_poison_set(y);
+    inner.ops->embed(&inner, y, table, ids);
+    cpl_poison_end(be, &inner);
+}
+
+void cpl_poison_embed_backward(cpl_backend *be, cpl_tensor dtable, cpl_tensor dy, cpl_tensor ids)
+{
+    cpl_poison_fits(dy, CPL_F32, cpl_tensor_count(ids), dtable.shape[1]);
+    cpl_poison_fits(dtable, CPL_F32, dtable.shape[0], dtable.shape[1]);
+    cpl_poison_in_range(ids, 0, dtable.shape[0]);
+    cpl_poison_apart(CPL_POISON_LIST(dtable), CPL_POISON_LIST(dy, ids));
+    cpl_backend inner = cpl_poison_begin(be);
+    inner.ops->embed_backward(&inner, dtable, dy, ids);
+    cpl_poison_end(be, &inner);
+}
+
+void cpl_poison_rope_table(cpl_backend *be, cpl_tensor table, float theta)
+{
+    CPL_ASSERT(table.rank == 3 && table.shape[2] == 2 && theta > 0);
+    cpl_backend inner = cpl_poison_begin(be);
+    cpl_poison_set(table);
+    inner.ops->rope_table(&inner, table, theta);
+    cpl_poison_end(be, &inner);
+}
+
+void cpl_poison_rope(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t n_heads,
+                     int64_t n_queries, int64_t first, int direction)
+{
+    CPL_ASSERT(table.rank == 3 && table.shape[2] == 2);
+    CPL_ASSERT(direction == 1 || direction == -1);
+    CPL_ASSERT(first >= 0 && first + n_queries <= table.shape[0]);
+    cpl_poison_fits(x, CPL_F32, cpl_tensor_rows(x), n_heads * table.shape[1] * 2);
+    cpl_poison_apart(CPL_POISON_LIST(x), CPL_POISON_LIST(table));
+    cpl_backend inner = cpl_poison_begin(be);
+    inner.ops->rope(&inner, x, table, n_heads, n_queries, first, direction);
+    cpl_poison_end(be, &inner);
+}
+
+/* ---- whole tensors: sums, optimizer, random numbers, drawing ---- */
+
+double cpl_poison_sum(cpl_backend *be, cpl_tensor x)
+{
+    cpl_poison_holds(x, CPL_F32, cpl_tensor_count(x));
+    cpl_backend inner = cpl_poison_begin(be);
+    double sum        = inner.ops->sum(&inner, x);
+    cpl_poison_end(be, &inner);
+    return sum;
+}
+
+double cpl_poison_dot(cpl_backend *be, cpl_tensor x, cpl_tensor y)
+{
+    cpl_poison_holds(x, CPL_F32, cpl_tensor_count(x));
+    cpl_poison_holds(y, CPL_F32, cpl_tensor_count(x));
+    cpl_backend inner = cpl_poison_begin(be);
+    double sum        = inner.ops->dot(&inner, x, y);
+    cpl_poison_end(be, &inner);
+    return sum;
+}
+
+void cpl_poison_coupling_figures(cpl_backend *be, cpl_coupling_figures *out, cpl_tensor M,
+                                 cpl_tensor eps, cpl_tensor R, cpl_tensor delta, cpl_tensor w_gate,
+                                 double alpha, int64_t top_k)
+{
+    const int64_t n = R.shape[0], d = R.shape[1];
+    cpl_poison_fits(M, CPL_F32, n, n);
+    cpl_poison_holds(eps, CPL_F32, n);
+    cpl_poison_fits(R, CPL_F32, n, d);
+    if (delta.data) cpl_poison_fits(delta, CPL_F32, n, d);
+    CPL_ASSERT(w_gate.rank == 3 && w_gate.shape[0] == n && w_gate.shape[2] == d);
+    cpl_backend inner = cpl_poison_begin(be);
+    inner.ops->coupling_figures(&inner, out, M, eps, R, delta, w_gate, alpha, top_k);
+    cpl_poison_end(be, &inner);
+}
+
+void cpl_poison_adamw(cpl_backend *be, cpl_tensor p, cpl_tensor m, cpl_tensor v, cpl_tensor copy,
+                      cpl_tensor grad, float coef, float lr, float decay, float beta1, float beta2,
+                      float eps, double correct1, double correct2)
+{
+    const int64_t count = cpl_tensor_count(p);
+    cpl_poison_holds(p, CPL_F32, count);
+    cpl_poison_holds(m, CPL_F32, count);
+    cpl_poison_holds(v, CPL_F32, count);
+    cpl_poison_holds(grad, CPL_F32, count);
+    if (copy.data) cpl_poison_holds(copy, CPL_BF16, count);
+    cpl_poison_apart(CPL_POISON_LIST(p, m, v, copy), CPL_POISON_LIST(grad));
+    cpl_backend inner = cpl_poison_begin(be);
+    cpl_poison_set(copy);
+    inner.ops->adamw(&inner, p, m, v, copy, grad, coef, lr, decay, beta1, beta2, eps, correct1,
+                     correct2);
+    cpl_poison_end(be, &inner);
+}
+
+void cpl_poison_normal(cpl_backend *be, cpl_tensor y, float std, float cut, const cpl_rng_key *key)
+{
+    cpl_poison_holds(y, CPL_F32, cpl_tensor_count(y));
+    cpl_backend inner = cpl_poison_begin(be);
+    cpl_poison_set(y);
+    inner.ops->normal(&inner, y, std, cut, key);
+    cpl_poison_end(be, &inner);
+}
+
+int32_t cpl_poison_sample(cpl_backend *be, cpl_tensor logits, float temperature, float top_p,
+                          float uniform)
+{
+    cpl_poison_holds(logits, CPL_F32, cpl_tensor_count(logits));
+    CPL_ASSERT(uniform >= 0 && uniform < 1);
+    cpl_backend inner = cpl_poison_begin(be);
+    int32_t id        = inner.ops->sample(&inner, logits, temperature, top_p, uniform);
+    cpl_poison_end(be, &inner);
+    CPL_ASSERT(id >= 0 && id < cpl_tensor_count(logits));
+    return id;
+}
