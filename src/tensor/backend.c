@@ -1,0 +1,215 @@
+/* backend.c - see backend.h */
+#include "tensor/backend.h"
+
+#include <omp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/arena.h"
+#include "tensor/product.h"
+
+/* ---- which kernels run ---- */
+
+#if defined(__x86_64__)
+#    define CPL_ISAS CPL_ISA_ROW(v2) CPL_ISA_ROW(v3) CPL_ISA_ROW(v4)
+#else
+#    define CPL_ISAS CPL_ISA_ROW(any)
+#endif
+
+#define CPL_ISA_ROW(isa)                                                                           \
+    extern const cpl_ops cpl_cpu_ops_##isa;                                                        \
+    extern const cpl_proxy_ops cpl_cpu_proxy_ops_##isa;
+CPL_ISAS
+#undef CPL_ISA_ROW
+
+typedef struct kernels {
+    const char *isa, *backend_name;
+    const cpl_ops *ops;
+    const cpl_proxy_ops *proxy;
+} kernels;
+
+/* From the least to the most. */
+#define CPL_ISA_ROW(isa) {#isa, "cpu " #isa, &cpl_cpu_ops_##isa, &cpl_cpu_proxy_ops_##isa},
+static const kernels all_kernels[] = {CPL_ISAS};
+#undef CPL_ISA_ROW
+enum { N_KERNELS = sizeof all_kernels / sizeof all_kernels[0] };
+
+static struct {
+    pthread_once_t once;
+    kernels kernels;
+    cpl_ops ops; /* of kernels.ops, with the proxies joined in */
+    char cpu_name[128];
+} chosen = {.once = PTHREAD_ONCE_INIT};
+
+/* Index of the last kernels that this processor can run. */
+static int best_kernels(void)
+{
+#if defined(__x86_64__)
+    bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+              __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+    bool v4 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+              __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+              __builtin_cpu_supports("avx512vl");
+    return v3 && v4 ? 2 : v3 ? 1 : 0;
+#else
+    return 0;
+#endif
+}
+
+/* COUPLET_ISA lowers `best`; an unknown or higher name leaves it. */
+static int asked_kernels(int best)
+{
+    const char *asked = getenv("COUPLET_ISA");
+    for (int i = 0; asked && i < best; i++)
+        if (!strcmp(asked, all_kernels[i].isa)) return i;
+    return best;
+}
+
+static void read_cpu_name(char *name, size_t size)
+{
+    snprintf(name, size, "unknown processor");
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    char line[512];
+    while (file && fgets(line, sizeof line, file)) {
+        char *value = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !value) continue;
+        value += strspn(value, ": \t");
+        value[strcspn(value, "\n")] = '\0';
+        snprintf(name, size, "%.100s", value);
+        break;
+    }
+    if (file) fclose(file);
+}
+
+static void choose(void)
+{
+    int best         = best_kernels();
+    int index        = asked_kernels(best);
+    chosen.kernels   = all_kernels[index];
+    chosen.ops       = *chosen.kernels.ops;
+    chosen.ops.proxy = *chosen.kernels.proxy;
+    if (index < best) cpl_product_limit(chosen.kernels.isa);
+    read_cpu_name(chosen.cpu_name, sizeof chosen.cpu_name);
+}
+
+static void choose_once(void)
+{
+    pthread_once(&chosen.once, choose);
+}
+
+/* ---- what this machine can do ---- */
+
+const char *cpl_cpu_isa(void)
+{
+    choose_once();
+    return chosen.kernels.isa;
+}
+
+bool cpl_cpu_has_bf16(void)
+{
+    choose_once();
+    return cpl_product_has_bf16();
+}
+
+const char *cpl_cpu_name(void)
+{
+    choose_once();
+    return chosen.cpu_name;
+}
+
+int cpl_cpu_count(void)
+{
+    return omp_get_num_procs();
+}
+
+/* ---- one backend ---- */
+
+void cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads)
+{
+    CPL_ASSERT((compute == CPL_F32 || compute == CPL_BF16) && n_threads >= 0);
+    choose_once();
+    memset(be, 0, sizeof *be);
+    be->ops       = &chosen.ops;
+    be->name      = chosen.kernels.backend_name;
+    be->compute   = compute;
+    be->n_threads = n_threads ? n_threads : cpl_cpu_count();
+    be->failure   = CPL_OK;
+}
+
+cpl_status cpl_backend_reserve(cpl_backend *be, const cpl_work *work)
+{
+    size_t bytes = be->ops->scratch_bytes(be, work);
+    if (bytes <= be->scratch_bytes) return CPL_OK;
+    void *fresh = cpl_alloc(bytes);
+    if (!fresh)
+        return CPL_FAIL(CPL_ERR_MEMORY, "out of memory: %.1f MiB of scratch for the operations",
+                        (double)bytes / 1048576.0);
+    cpl_free(be->scratch);
+    be->scratch       = fresh;
+    be->scratch_bytes = bytes;
+    return CPL_OK;
+}
+
+void cpl_backend_free(cpl_backend *be)
+{
+    cpl_free(be->scratch);
+    be->scratch       = NULL;
+    be->scratch_bytes = 0;
+}
+
+/* ---- the machine's peak ---- */
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median seconds of one product of `side`; the first run only warms up. */
+static cpl_status time_products(double *median, cpl_operand a, cpl_operand b, float *c,
+                                int64_t side, int n_threads, double seconds)
+{
+    enum { MOST = 256 };
+    double taken[MOST], begin = seconds_now();
+    const cpl_product_shape shape = {side, side, side};
+    CPL_TRY(cpl_product(c, side, a, b, shape, 0, n_threads));
+    int n = 0;
+    do {
+        double start = seconds_now();
+        CPL_TRY(cpl_product(c, side, a, b, shape, 0, n_threads));
+        taken[n++] = seconds_now() - start;
+    } while (n < MOST && seconds_now() - begin < seconds);
+    qsort(taken, (size_t)n, sizeof *taken, by_value);
+    *median = taken[n / 2];
+    return CPL_OK;
+}
+
+cpl_status cpl_backend_peak(double *flops, cpl_backend *be, double seconds)
+{
+    enum { SIDE = 1536 };
+    bool bf16          = be->compute == CPL_BF16 && cpl_cpu_has_bf16();
+    const size_t count = (size_t)SIDE * SIDE;
+    float *memory      = cpl_alloc(3 * count * sizeof *memory);
+    if (!memory) return CPL_ERR_MEMORY;
+    memset(memory, 0, 3 * count * sizeof *memory);
+    cpl_dtype dtype = bf16 ? CPL_BF16 : CPL_F32;
+    cpl_operand a   = {memory, dtype, CPL_AS_IS, SIDE};
+    cpl_operand b   = {memory + count, dtype, CPL_TRANSPOSED, SIDE};
+    double median   = 1;
+    cpl_status status =
+        time_products(&median, a, b, memory + 2 * count, SIDE, be->n_threads, seconds);
+    cpl_free(memory);
+    *flops = 2.0 * SIDE * SIDE * SIDE / median;
+    return status;
+}

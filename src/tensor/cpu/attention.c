@@ -1,0 +1,373 @@
+/* attention.c - causal attention on tiles of scores.
+ *
+ * Room:    tensor/cpu. What each does stands in ops.h.
+ * Names:   B sequences, H query heads on G key heads (r = H/G each), h head width, scale =
+ *          1/sqrt(h). A tile is up to TILE_QUERIES queries by TILE_KEYS keys of one head: s scores,
+ *          p = exp(scale s - lse) or, before lse is known, exp(scale s - largest so far).
+ * Method:  forward: running maximum and sum per query, out rescaled when the maximum rises.
+ *          backward: ds = scale p (dp - dot(dout, out)) with dp = dout v^T; then dv += p^T dout,
+ *          dk += ds^T q, dq += ds k. Five products a tile.
+ *          The products are plain matrix products; operands lie in the tensors themselves in F32
+ *          and in panels of their own in bf16. No T x T matrix.
+ * Threads: forward takes (sequence, head, tile of queries) as a task. Backward takes (sequence, key
+ *          head), so that dk and dv, sums over r query heads, are added to in one order. */
+#include <math.h>
+#include <omp.h>
+
+#include "tensor/cpu/cpu.h"
+#include "tensor/cpu/operand.h"
+
+enum { TILE_QUERIES = 128, TILE_KEYS = 512 };
+
+typedef struct job {
+    cpl_backend *be;
+    cpl_form form;
+    cpl_attention_shape s;
+    float scale;
+    float *out, *lse;
+    const float *q, *k, *v;
+    const int32_t *doc_start; /* [B, n_keys] or NULL */
+    const float *dout;
+    float *dq, *dk, *dv;
+} job;
+
+/* One thread's scratch. */
+typedef struct tile_work {
+    float *s, *dp;        /* [TILE_QUERIES, TILE_KEYS] */
+    float *largest, *sum; /* [TILE_QUERIES] of the forward's rows; sum: backward's dots */
+    void *q, *dout;       /* panels [TILE_QUERIES, h] */
+    void *k, *v;          /* panels [TILE_KEYS, h] */
+    void *p, *ds;         /* panels [TILE_QUERIES, TILE_KEYS] */
+} tile_work;
+
+/* Queries first ... first + rows - 1 of head `head` of sequence `b`, and the keys that any of them
+ * sees: begin ... end - 1. */
+typedef struct tile {
+    int64_t b, head, first, rows, begin, end;
+} tile;
+
+/* ---- scratch ---- */
+
+static tile_work take_work(cpl_arena *arena, int64_t n_queries, int64_t n_keys, int64_t h,
+                           bool packs)
+{
+    const size_t one  = sizeof(float);
+    const size_t rows = (size_t)(n_queries < TILE_QUERIES ? n_queries : TILE_QUERIES) * one;
+    const size_t keys = (size_t)(n_keys < TILE_KEYS ? n_keys : TILE_KEYS);
+    tile_work w       = {0};
+    w.s               = cpl_arena_take(arena, rows * keys);
+    w.dp              = cpl_arena_take(arena, rows * keys);
+    w.largest         = cpl_arena_take(arena, rows);
+    w.sum             = cpl_arena_take(arena, rows);
+    if (!packs) return w;
+    w.q    = cpl_arena_take(arena, rows * (size_t)h);
+    w.dout = cpl_arena_take(arena, rows * (size_t)h);
+    w.k    = cpl_arena_take(arena, keys * (size_t)h * one);
+    w.v    = cpl_arena_take(arena, keys * (size_t)h * one);
+    w.p    = cpl_arena_take(arena, rows * keys);
+    w.ds   = cpl_arena_take(arena, rows * keys);
+    return w;
+}
+
+static size_t work_bytes(int64_t n_queries, int64_t n_keys, int64_t h, bool packs)
+{
+    cpl_arena measure;
+    cpl_arena_measure(&measure);
+    (void)take_work(&measure, n_queries, n_keys, h, packs);
+    return measure.used;
+}
+
+/* The scratch of the thread that calls; every thread's piece is equally long. */
+static tile_work own_work(const job *j)
+{
+    const bool packs   = j->be->compute != CPL_F32;
+    const size_t bytes = work_bytes(j->s.n_queries, j->s.n_keys, j->s.head_dim, packs);
+    const size_t at    = (size_t)omp_get_thread_num() * bytes;
+    CPL_ASSERT(at + bytes <= j->be->scratch_bytes);
+    cpl_arena arena = cpl_arena_over((char *)j->be->scratch + at, bytes);
+    return take_work(&arena, j->s.n_queries, j->s.n_keys, j->s.head_dim, packs);
+}
+
+/* ---- where things lie ---- */
+
+/* Number of the first element of row `row` of head `head` in a tensor of `heads` heads. */
+static int64_t place(const job *j, int64_t row, int64_t heads, int64_t head)
+{
+    return (row * heads + head) * j->s.head_dim;
+}
+
+static int64_t query_place(const job *j, const tile *t)
+{
+    return place(j, t->b * j->s.n_queries + t->first, j->s.n_heads, t->head);
+}
+
+static int64_t key_place(const job *j, const tile *t, int64_t key)
+{
+    int64_t shared = j->s.n_heads / j->s.n_kv_heads;
+    return place(j, t->b * j->s.key_stride + key, j->s.n_kv_heads, t->head / shared);
+}
+
+/* `rows` rows of one head as operand: in place, or in a panel where they must be rounded. */
+static cpl_operand head_rows(const job *j, void *panel, const float *x, int64_t at, int64_t heads,
+                             int64_t rows)
+{
+    const int64_t stride = heads * j->s.head_dim;
+    if (j->form == CPL_FORM_F32) return (cpl_operand){x + at, CPL_F32, CPL_AS_IS, stride};
+    return cpl_pack(j->form, panel, x, CPL_F32, at, stride, rows, j->s.head_dim, 1);
+}
+
+static cpl_operand query_rows(const job *j, void *panel, const float *x, const tile *t)
+{
+    return head_rows(j, panel, x, query_place(j, t), j->s.n_heads, t->rows);
+}
+
+static cpl_operand key_rows(const job *j, void *panel, const float *x, const tile *t, int64_t key,
+                            int64_t keys)
+{
+    return head_rows(j, panel, x, key_place(j, t, key), j->s.n_kv_heads, keys);
+}
+
+/* A tile [rows, keys] of F32 numbers as operand. */
+static cpl_operand scores(const job *j, void *panel, const float *x, int64_t rows, int64_t keys)
+{
+    if (j->form == CPL_FORM_F32) return (cpl_operand){x, CPL_F32, CPL_AS_IS, keys};
+    return cpl_pack(j->form, panel, x, CPL_F32, 0, keys, rows, keys, 1);
+}
+
+static void multiply(const job *j, float *c, int64_t c_stride, cpl_operand a, cpl_operand b,
+                     int64_t m, int64_t n, int64_t k, float beta)
+{
+    cpl_multiply(j->be, 1, c, c_stride, a, b, (cpl_product_shape){m, n, k}, beta);
+}
+
+/* ---- what a query sees ---- */
+
+static int64_t position(const job *j, int64_t query)
+{
+    return j->s.n_keys - j->s.n_queries + query;
+}
+
+/* The first key that query `query` of sequence b sees; the last is its own position. */
+static int64_t first_key(const job *j, int64_t b, int64_t query)
+{
+    if (!j->doc_start) return 0;
+    int64_t at = position(j, query), start = j->doc_start[b * j->s.n_keys + at];
+    CPL_ASSERT(start >= 0 && start <= at);
+    return start;
+}
+
+static tile tile_at(const job *j, int64_t b, int64_t head, int64_t first)
+{
+    int64_t left = j->s.n_queries - first;
+    tile t       = {.b = b, .head = head, .first = first};
+    t.rows       = left < TILE_QUERIES ? left : TILE_QUERIES;
+    t.end        = position(j, first + t.rows - 1) + 1;
+    t.begin      = t.end;
+    for (int64_t i = 0; i < t.rows; i++) {
+        int64_t begin = first_key(j, b, first + i);
+        t.begin       = begin < t.begin ? begin : t.begin;
+    }
+    return t;
+}
+
+/* Of the `keys` keys from `key` on, those that row i of the tile sees: *begin ... *end - 1. */
+static void seen(const job *j, const tile *t, int64_t i, int64_t key, int64_t keys, int64_t *begin,
+                 int64_t *end)
+{
+    int64_t from = first_key(j, t->b, t->first + i) - key;
+    int64_t to   = position(j, t->first + i) + 1 - key;
+    *begin       = from < 0 ? 0 : from < keys ? from : keys;
+    *end         = to < *begin ? *begin : to < keys ? to : keys;
+}
+
+/* ---- forward ---- */
+
+/* Scores s [keys] become exponentials against the new largest score; the row's sum so far and
+ * `out` [h] follow. */
+static void soften_row(const job *j, float *s, int64_t begin, int64_t end, int64_t keys,
+                       float *largest, float *sum, float *out)
+{
+    float most = cpl_largest(s + begin, end - begin) * j->scale, total = 0;
+    most = most > *largest ? most : *largest;
+    for (int64_t i = 0; i < begin; i++) s[i] = 0;
+#pragma omp simd reduction(+ : total)
+    for (int64_t i = begin; i < end; i++) {
+        s[i] = cpl_exp(s[i] * j->scale - most);
+        total += s[i];
+    }
+    for (int64_t i = end; i < keys; i++) s[i] = 0;
+    if (*largest > -INFINITY && most > *largest) {
+        float shrink = cpl_exp(*largest - most);
+        *sum *= shrink;
+        for (int64_t i = 0; i < j->s.head_dim; i++) out[i] *= shrink;
+    }
+    *sum += total;
+    *largest = most;
+}
+
+static void forward_tile(const job *j, const tile_work *w, const tile *t)
+{
+    const int64_t h = j->s.head_dim, stride = j->s.n_heads * h;
+    float *out    = j->out + query_place(j, t);
+    cpl_operand q = query_rows(j, w->q, j->q, t);
+    for (int64_t i = 0; i < t->rows; i++) {
+        w->largest[i] = -INFINITY;
+        w->sum[i]     = 0;
+    }
+    for (int64_t key = t->begin; key < t->end; key += TILE_KEYS) {
+        const int64_t keys = t->end - key < TILE_KEYS ? t->end - key : TILE_KEYS;
+        cpl_operand k      = key_rows(j, w->k, j->k, t, key, keys);
+        cpl_operand v      = key_rows(j, w->v, j->v, t, key, keys);
+        multiply(j, w->s, keys, q, cpl_transposed(k), t->rows, keys, h, 0);
+        for (int64_t i = 0; i < t->rows; i++) {
+            int64_t begin, end;
+            seen(j, t, i, key, keys, &begin, &end);
+            soften_row(j, w->s + i * keys, begin, end, keys, &w->largest[i], &w->sum[i],
+                       out + i * stride);
+        }
+        multiply(j, out, stride, scores(j, w->p, w->s, t->rows, keys), v, t->rows, h, keys,
+                 key > t->begin ? 1.0f : 0.0f);
+    }
+    float *lse = j->lse + (t->b * j->s.n_heads + t->head) * j->s.n_queries + t->first;
+    for (int64_t i = 0; i < t->rows; i++) {
+        const float part = 1.0f / w->sum[i];
+        for (int64_t x = 0; x < h; x++) out[i * stride + x] *= part;
+        lse[i] = w->largest[i] + logf(w->sum[i]);
+    }
+}
+
+static void check_shape(cpl_attention_shape s)
+{
+    CPL_ASSERT(s.n_queries <= s.n_keys && s.n_keys <= s.key_stride && s.n_kv_heads > 0);
+    CPL_ASSERT(s.n_heads % s.n_kv_heads == 0 && s.head_dim > 0);
+}
+
+void CPL_ISA_NAME(cpl_cpu_attention)(cpl_backend *be, cpl_tensor out, cpl_tensor lse, cpl_tensor q,
+                                     cpl_tensor k, cpl_tensor v, cpl_tensor doc_start,
+                                     cpl_attention_shape s)
+{
+    check_shape(s);
+    job j               = {.be        = be,
+                           .form      = cpl_form_of(be),
+                           .s         = s,
+                           .scale     = 1.0f / sqrtf((float)s.head_dim),
+                           .out       = cpl_f32(out),
+                           .lse       = cpl_f32(lse),
+                           .q         = cpl_f32(q),
+                           .k         = cpl_f32(k),
+                           .v         = cpl_f32(v),
+                           .doc_start = doc_start.data ? cpl_i32(doc_start) : NULL};
+    const int64_t tiles = (s.n_queries + TILE_QUERIES - 1) / TILE_QUERIES;
+#pragma omp parallel for num_threads(be->n_threads) schedule(dynamic, 1)
+    for (int64_t i = 0; i < s.batch * s.n_heads * tiles; i++) {
+        int64_t at = tiles - 1 - i % tiles, head = i / tiles % s.n_heads;
+        tile t      = tile_at(&j, i / tiles / s.n_heads, head, at * TILE_QUERIES);
+        tile_work w = own_work(&j);
+        forward_tile(&j, &w, &t);
+    }
+}
+
+/* ---- backward ---- */
+
+/* Row i of a tile: scores s become p, and dp becomes ds. */
+static void backward_row(const job *j, float *s, float *dp, int64_t begin, int64_t end,
+                         int64_t keys, float lse, float dot)
+{
+    const float scale = j->scale;
+    for (int64_t i = 0; i < begin; i++) s[i] = dp[i] = 0;
+#pragma omp simd
+    for (int64_t i = begin; i < end; i++) {
+        s[i]  = cpl_exp(s[i] * scale - lse);
+        dp[i] = scale * s[i] * (dp[i] - dot);
+    }
+    for (int64_t i = end; i < keys; i++) s[i] = dp[i] = 0;
+}
+
+static void backward_tile(const job *j, const tile_work *w, const tile *t)
+{
+    const int64_t h = j->s.head_dim, wide = j->s.n_heads * h, slim = j->s.n_kv_heads * h;
+    const float *lse    = j->lse + (t->b * j->s.n_heads + t->head) * j->s.n_queries + t->first;
+    const int64_t place = query_place(j, t);
+    cpl_operand q = query_rows(j, w->q, j->q, t), dout = query_rows(j, w->dout, j->dout, t);
+    for (int64_t i = 0; i < t->rows; i++) {
+        const float *x = j->dout + place + i * wide, *y = j->out + place + i * wide;
+        float dot = 0;
+#pragma omp simd reduction(+ : dot)
+        for (int64_t a = 0; a < h; a++) dot += x[a] * y[a];
+        w->sum[i] = dot;
+    }
+    for (int64_t key = t->begin; key < t->end; key += TILE_KEYS) {
+        const int64_t keys = t->end - key < TILE_KEYS ? t->end - key : TILE_KEYS;
+        const int64_t at   = key_place(j, t, key);
+        cpl_operand k      = key_rows(j, w->k, j->k, t, key, keys);
+        cpl_operand v      = key_rows(j, w->v, j->v, t, key, keys);
+        multiply(j, w->s, keys, q, cpl_transposed(k), t->rows, keys, h, 0);
+        multiply(j, w->dp, keys, dout, cpl_transposed(v), t->rows, keys, h, 0);
+        for (int64_t i = 0; i < t->rows; i++) {
+            int64_t begin, end;
+            seen(j, t, i, key, keys, &begin, &end);
+            backward_row(j, w->s + i * keys, w->dp + i * keys, begin, end, keys, lse[i], w->sum[i]);
+        }
+        cpl_operand p  = scores(j, w->p, w->s, t->rows, keys);
+        cpl_operand ds = scores(j, w->ds, w->dp, t->rows, keys);
+        multiply(j, j->dv + at, slim, cpl_transposed(p), dout, keys, h, t->rows, 1);
+        multiply(j, j->dk + at, slim, cpl_transposed(ds), q, keys, h, t->rows, 1);
+        multiply(j, j->dq + place, wide, ds, k, t->rows, h, keys, key > t->begin ? 1.0f : 0.0f);
+    }
+}
+
+static void clear_head(const job *j, float *x, int64_t b, int64_t key_head)
+{
+    for (int64_t i = 0; i < j->s.n_keys; i++)
+        memset(x + place(j, b * j->s.key_stride + i, j->s.n_kv_heads, key_head), 0,
+               (size_t)j->s.head_dim * sizeof *x);
+}
+
+/* All queries of all heads that read one key head of one sequence. */
+static void backward_head(const job *j, int64_t b, int64_t key_head)
+{
+    const int64_t shared = j->s.n_heads / j->s.n_kv_heads;
+    tile_work w          = own_work(j);
+    clear_head(j, j->dk, b, key_head);
+    clear_head(j, j->dv, b, key_head);
+    for (int64_t head = key_head * shared; head < (key_head + 1) * shared; head++)
+        for (int64_t first = 0; first < j->s.n_queries; first += TILE_QUERIES) {
+            tile t = tile_at(j, b, head, first);
+            backward_tile(j, &w, &t);
+        }
+}
+
+void CPL_ISA_NAME(cpl_cpu_attention_backward)(cpl_backend *be, cpl_tensor dq, cpl_tensor dk,
+                                              cpl_tensor dv, cpl_tensor dout, cpl_tensor out,
+                                              cpl_tensor lse, cpl_tensor q, cpl_tensor k,
+                                              cpl_tensor v, cpl_tensor doc_start,
+                                              cpl_attention_shape s)
+{
+    check_shape(s);
+    CPL_ASSERT(s.n_queries == s.n_keys && s.n_keys == s.key_stride);
+    job j = {.be        = be,
+             .form      = cpl_form_of(be),
+             .s         = s,
+             .scale     = 1.0f / sqrtf((float)s.head_dim),
+             .out       = cpl_f32(out),
+             .lse       = cpl_f32(lse),
+             .q         = cpl_f32(q),
+             .k         = cpl_f32(k),
+             .v         = cpl_f32(v),
+             .doc_start = doc_start.data ? cpl_i32(doc_start) : NULL,
+             .dout      = cpl_f32(dout),
+             .dq        = cpl_f32(dq),
+             .dk        = cpl_f32(dk),
+             .dv        = cpl_f32(dv)};
+#pragma omp parallel for num_threads(be->n_threads) schedule(dynamic, 1)
+    for (int64_t i = 0; i < s.batch * s.n_kv_heads; i++)
+        backward_head(&j, i / s.n_kv_heads, i % s.n_kv_heads);
+}
+
+size_t CPL_ISA_NAME(cpl_cpu_attention_scratch)(const cpl_backend *be, const cpl_work *work)
+{
+    if (work->n_heads == 0) return 0;
+    int64_t h = work->d_model / work->n_heads;
+    return (size_t)be->n_threads *
+           work_bytes(TILE_QUERIES, work->n_keys, h, be->compute != CPL_F32);
+}

@@ -1,0 +1,329 @@
+/* experts.c - all experts of a layer as one grouped operation.
+ *
+ * Room:    tensor/cpu. What each does stands in ops.h.
+ * Names:   as in experts_block.h. For a chunk of r rows of one expert: x, dy [r,d]; gate, up, and
+ *          act = SiLU(gate) * up [r,D]; w [r] routing weights; h = w act.
+ * Method:  forward   gate = x W_gate^T, up = x W_up^T, out = h W_down^T, y = sum of the outs.
+ *          backward  da = dy W_down [r,D]; dw = dot(act, da), which is dot(dy, W_down act) without
+ *                    that product; dgate = w da up SiLU'(gate), dup = w da SiLU(gate);
+ *                    dW_down += dy^T h, dW_gate += dgate^T x, dW_up += dup^T x,
+ *                    dx = dgate W_gate + dup W_up. Eight products, against three forward. */
+#include "tensor/cpu/cpu.h"
+#include "tensor/cpu/experts_block.h"
+
+enum { PIECE = 256 }; /* numbers of a row between two roundings */
+
+/* One call, forward or backward; what a call lacks is NULL. */
+typedef struct job {
+    cpl_backend *be;
+    cpl_form form;
+    cpl_expert_sizes s;
+    const int32_t *token; /* [T K] of the sorted rows */
+    const float *x, *dy;
+    float *gate, *up;
+    cpl_expert_weights w, dw;
+    cpl_expert_block block;
+} job;
+
+/* Panels of one team, for chunks of at most `rows` rows. */
+typedef struct panel_set {
+    void *weight;          /* [D,d] or [d,D], where weights are not in the backend's form */
+    void *x, *dy;          /* [rows,d] */
+    void *h, *dgate, *dup; /* [rows,D] */
+    float *da, *gate, *up; /* [rows,D] F32 */
+} panel_set;
+
+/* A chunk: `rows` rows of `expert`, from sorted row `row` and slot `slot` on. */
+typedef struct chunk {
+    int64_t expert, row, slot, rows;
+    int threads;
+    panel_set p;
+} chunk;
+
+/* ---- panels ---- */
+
+/* The operand panels are counted as F32, whatever the form. */
+static panel_set take_panels(cpl_arena *arena, cpl_expert_sizes s, int64_t rows, bool backward,
+                             bool packs)
+{
+    const size_t wide = (size_t)(rows * s.d) * sizeof(float);
+    const size_t slim = (size_t)(rows * s.D) * sizeof(float);
+    panel_set p       = {0};
+    if (packs) p.weight = cpl_arena_take(arena, (size_t)(s.D * s.d) * sizeof(float));
+    p.x = cpl_arena_take(arena, wide);
+    p.h = cpl_arena_take(arena, slim);
+    if (backward) {
+        p.dy    = cpl_arena_take(arena, wide);
+        p.dgate = cpl_arena_take(arena, slim);
+        p.dup   = cpl_arena_take(arena, slim);
+        p.da    = cpl_arena_take(arena, slim);
+    } else {
+        p.gate = cpl_arena_take(arena, slim);
+        p.up   = cpl_arena_take(arena, slim);
+    }
+    return p;
+}
+
+static size_t panel_bytes(cpl_expert_sizes s, int64_t rows, bool backward, bool packs)
+{
+    cpl_arena measure;
+    cpl_arena_measure(&measure);
+    (void)take_panels(&measure, s, rows, backward, packs);
+    return measure.used;
+}
+
+static int64_t chunk_rows(int64_t T)
+{
+    return T < CPL_CHUNK_ROWS ? T : CPL_CHUNK_ROWS;
+}
+
+/* The rows of x that the chunk's assignments name, as operand. */
+static cpl_operand gather(const job *j, const chunk *c, void *panel, const float *x)
+{
+    const int64_t d      = j->s.d;
+    const int32_t *token = j->token + c->row;
+#pragma omp parallel for num_threads(c->threads) schedule(static) if (c->threads > 1)
+    for (int64_t i = 0; i < c->rows; i++) cpl_put(j->form, panel, i * d, x + token[i] * d, d);
+    return (cpl_operand){panel, cpl_form_dtype(j->form), CPL_AS_IS, d};
+}
+
+/* The matrix of the chunk's expert as operand. */
+static cpl_operand weight_of(const job *j, const chunk *c, cpl_tensor all)
+{
+    cpl_tensor w = cpl_tensor_at(all, c->expert);
+    if (cpl_form_fits(j->form, w.dtype))
+        return (cpl_operand){w.data, w.dtype, CPL_AS_IS, w.shape[1]};
+    return cpl_pack(j->form, c->p.weight, w.data, w.dtype, 0, w.shape[1], w.shape[0], w.shape[1],
+                    c->threads);
+}
+
+static void multiply(const job *j, const chunk *c, float *to, cpl_operand a, cpl_operand b,
+                     int64_t m, int64_t n, int64_t k, float beta)
+{
+    cpl_multiply(j->be, c->threads, to, n, a, b, (cpl_product_shape){m, n, k}, beta);
+}
+
+static cpl_operand slim_panel(const job *j, const void *panel)
+{
+    return (cpl_operand){panel, cpl_form_dtype(j->form), CPL_AS_IS, j->s.D};
+}
+
+/* ---- one row ---- */
+
+static int64_t piece_length(int64_t begin, int64_t end)
+{
+    return end - begin < PIECE ? end - begin : PIECE;
+}
+
+/* h [D] at number `at` of its panel = weight SiLU(gate) up. */
+static void activate_row(cpl_form form, void *h, int64_t at, const float *gate, const float *up,
+                         float weight, int64_t D)
+{
+    float act[PIECE];
+    for (int64_t begin = 0; begin < D; begin += PIECE) {
+        const int64_t count = piece_length(begin, D);
+        const float *g = gate + begin, *u = up + begin;
+#pragma omp simd
+        for (int64_t i = 0; i < count; i++)
+            act[i] = weight * u[i] * (g[i] / (1.0f + cpl_exp(-g[i])));
+        cpl_put(form, h, at + begin, act, count);
+    }
+}
+
+/* Number `at` on of the panels h, dgate and dup; returns dot(act, da). */
+static float activate_row_backward(cpl_form form, const panel_set *p, int64_t at, const float *gate,
+                                   const float *up, const float *da, float weight, int64_t D)
+{
+    float h[PIECE], dgate[PIECE], dup[PIECE], dot = 0;
+    for (int64_t begin = 0; begin < D; begin += PIECE) {
+        const int64_t count = piece_length(begin, D);
+        const float *g = gate + begin, *u = up + begin, *a = da + begin;
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = 0; i < count; i++) {
+            float sigmoid = 1.0f / (1.0f + cpl_exp(-g[i]));
+            float silu = g[i] * sigmoid, wa = weight * a[i];
+            sum += silu * u[i] * a[i];
+            h[i]     = weight * silu * u[i];
+            dup[i]   = wa * silu;
+            dgate[i] = wa * u[i] * sigmoid * (1.0f + g[i] * (1.0f - sigmoid));
+        }
+        cpl_put(form, p->h, at + begin, h, count);
+        cpl_put(form, p->dgate, at + begin, dgate, count);
+        cpl_put(form, p->dup, at + begin, dup, count);
+        dot += sum;
+    }
+    return dot;
+}
+
+/* ---- one chunk ---- */
+
+static void chunk_forward(const job *j, const chunk *c)
+{
+    const int64_t d = j->s.d, D = j->s.D;
+    float *gate   = j->gate ? j->gate + c->row * D : c->p.gate;
+    float *up     = j->up ? j->up + c->row * D : c->p.up;
+    cpl_operand x = gather(j, c, c->p.x, j->x);
+    multiply(j, c, gate, x, cpl_transposed(weight_of(j, c, j->w.w_gate)), c->rows, D, d, 0);
+    multiply(j, c, up, x, cpl_transposed(weight_of(j, c, j->w.w_up)), c->rows, D, d, 0);
+#pragma omp parallel for num_threads(c->threads) schedule(static) if (c->threads > 1)
+    for (int64_t i = 0; i < c->rows; i++)
+        activate_row(j->form, c->p.h, i * D, gate + i * D, up + i * D, j->block.weight[c->slot + i],
+                     D);
+    multiply(j, c, j->block.out + c->slot * d, slim_panel(j, c->p.h),
+             cpl_transposed(weight_of(j, c, j->w.w_down)), c->rows, d, D, 0);
+}
+
+static void chunk_backward(const job *j, const chunk *c)
+{
+    const int64_t d = j->s.d, D = j->s.D, e = c->expert, rows = c->rows;
+    const float *gate = j->gate + c->row * D, *up = j->up + c->row * D;
+    const panel_set *p = &c->p;
+    cpl_operand dy     = gather(j, c, p->dy, j->dy);
+    multiply(j, c, p->da, dy, weight_of(j, c, j->w.w_down), rows, D, d, 0);
+#pragma omp parallel for num_threads(c->threads) schedule(static) if (c->threads > 1)
+    for (int64_t i = 0; i < rows; i++)
+        j->block.dot[c->slot + i] =
+            activate_row_backward(j->form, p, i * D, gate + i * D, up + i * D, p->da + i * D,
+                                  j->block.weight[c->slot + i], D);
+    cpl_operand x = gather(j, c, p->x, j->x), h = slim_panel(j, p->h);
+    cpl_operand dgate = slim_panel(j, p->dgate), dup = slim_panel(j, p->dup);
+    float *dx = j->block.out + c->slot * d;
+    multiply(j, c, cpl_tensor_at(j->dw.w_down, e).data, cpl_transposed(dy), h, d, D, rows, 1);
+    multiply(j, c, cpl_tensor_at(j->dw.w_gate, e).data, cpl_transposed(dgate), x, D, d, rows, 1);
+    multiply(j, c, cpl_tensor_at(j->dw.w_up, e).data, cpl_transposed(dup), x, D, d, rows, 1);
+    multiply(j, c, dx, dgate, weight_of(j, c, j->w.w_gate), rows, d, D, 0);
+    multiply(j, c, dx, dup, weight_of(j, c, j->w.w_up), rows, d, D, 1);
+}
+
+/* All rows of one expert, in even chunks. */
+static void one_expert(void *context, cpl_team team, int64_t expert)
+{
+    const job *j     = context;
+    const bool packs = j->be->compute != CPL_F32;
+    int64_t rows = cpl_block_rows(&j->block, expert), first = j->block.first_row[expert];
+    int64_t chunks = (rows + team.rows - 1) / team.rows, step = (rows + chunks - 1) / chunks;
+    cpl_arena arena = cpl_arena_over(team.panels, team.bytes);
+    chunk c         = {.expert = expert, .threads = team.threads};
+    c.p             = take_panels(&arena, j->s, step, j->dy != NULL, packs);
+    for (int64_t done = 0; done < rows; done += step) {
+        c.row  = first + done;
+        c.slot = j->block.first_slot[expert] + done;
+        c.rows = rows - done < step ? rows - done : step;
+        if (j->dy)
+            chunk_backward(j, &c);
+        else
+            chunk_forward(j, &c);
+    }
+}
+
+/* ---- one block of tokens ---- */
+
+/* sum [T,d] at the block's tokens = (or, where it adds, +=) the outs of their slots. */
+static void combine(const job *j, float *sum, bool adds)
+{
+    const int64_t K = j->s.K, d = j->s.d;
+    const cpl_expert_block *b = &j->block;
+#pragma omp parallel for num_threads(cpl_threads(j->be, b->rows *d)) schedule(static)
+    for (int64_t t = 0; t < b->n_tokens; t++) {
+        float *to = sum + (b->first_token + t) * d;
+        if (!adds) memset(to, 0, (size_t)d * sizeof *to);
+        for (int64_t k = 0; k < K; k++) {
+            const float *out = b->out + b->slot_of[t * K + k] * d;
+#pragma omp simd
+            for (int64_t i = 0; i < d; i++) to[i] += out[i];
+        }
+    }
+}
+
+static void write_dweight(const job *j, float *dweight)
+{
+    const cpl_expert_block *b = &j->block;
+    for (int64_t i = 0; i < b->rows; i++)
+        dweight[b->first_token * j->s.K + i] = b->dot[b->slot_of[i]];
+}
+
+/* Sets sum, or adds to it where dweight is wanted too (backward). */
+static void run(job *j, float *sum, float *dweight, const float *weight, cpl_dispatch plan)
+{
+    const cpl_expert_sizes s = j->s;
+    const int64_t rows = chunk_rows(s.T), tokens = cpl_block_tokens(s);
+    const size_t bytes = panel_bytes(s, rows, dweight != NULL, j->be->compute != CPL_F32);
+    cpl_arena arena    = cpl_arena_over(j->be->scratch, j->be->scratch_bytes);
+    j->block           = cpl_block_take(&arena, s, tokens);
+    char *panels       = cpl_arena_take(&arena, bytes * (size_t)j->be->n_threads);
+    for (int64_t first = 0; first < s.T; first += tokens) {
+        int64_t count = s.T - first < tokens ? s.T - first : tokens;
+        cpl_block_set(&j->block, j->be, s, plan, weight, first, count);
+        cpl_block_run(j->be, &j->block, s.n, panels, bytes, rows, j, one_expert);
+        combine(j, sum, dweight != NULL);
+        if (dweight) write_dweight(j, dweight);
+    }
+}
+
+/* ---- the operations ---- */
+
+static cpl_expert_sizes sizes_of(cpl_tensor x, cpl_tensor weight, cpl_expert_weights w)
+{
+    cpl_expert_sizes s = {x.shape[0], weight.shape[1], w.w_gate.shape[0], x.shape[1],
+                          w.w_gate.shape[1]};
+    CPL_ASSERT(weight.shape[0] == s.T && w.w_gate.shape[2] == s.d && w.w_up.shape[0] == s.n);
+    CPL_ASSERT(w.w_up.shape[1] == s.D && w.w_up.shape[2] == s.d && w.w_down.shape[0] == s.n);
+    CPL_ASSERT(w.w_down.shape[1] == s.d && w.w_down.shape[2] == s.D);
+    return s;
+}
+
+static float *optional(cpl_tensor t)
+{
+    return t.data ? cpl_f32(t) : NULL;
+}
+
+void CPL_ISA_NAME(cpl_cpu_experts)(cpl_backend *be, cpl_tensor y, cpl_tensor gate, cpl_tensor up,
+                                   cpl_tensor x, cpl_tensor weight, cpl_dispatch plan,
+                                   cpl_expert_weights w)
+{
+    job j = {.be    = be,
+             .form  = cpl_form_of(be),
+             .s     = sizes_of(x, weight, w),
+             .token = cpl_i32(plan.token),
+             .x     = cpl_f32(x),
+             .gate  = optional(gate),
+             .up    = optional(up),
+             .w     = w};
+    run(&j, cpl_f32(y), NULL, cpl_f32(weight), plan);
+}
+
+void CPL_ISA_NAME(cpl_cpu_experts_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dweight,
+                                            cpl_expert_weights dw, cpl_tensor dy, cpl_tensor gate,
+                                            cpl_tensor up, cpl_tensor x, cpl_tensor weight,
+                                            cpl_dispatch plan, cpl_expert_weights w)
+{
+    job j = {.be    = be,
+             .form  = cpl_form_of(be),
+             .s     = sizes_of(x, weight, w),
+             .token = cpl_i32(plan.token),
+             .x     = cpl_f32(x),
+             .dy    = cpl_f32(dy),
+             .gate  = cpl_f32(gate),
+             .up    = cpl_f32(up),
+             .w     = w,
+             .dw    = dw};
+    run(&j, cpl_f32(dx), cpl_f32(dweight), cpl_f32(weight), plan);
+}
+
+size_t CPL_ISA_NAME(cpl_cpu_experts_scratch)(const cpl_backend *be, const cpl_work *work)
+{
+    cpl_expert_sizes s = {work->n_tokens, work->top_k, work->n_experts, work->d_model,
+                          work->d_expert};
+    if (s.n == 0) return 0;
+    bool packs      = be->compute != CPL_F32;
+    int64_t rows    = chunk_rows(s.T);
+    size_t forward  = panel_bytes(s, rows, false, packs);
+    size_t backward = panel_bytes(s, rows, work->training, packs);
+    size_t most     = forward > backward ? forward : backward;
+    cpl_arena measure;
+    cpl_arena_measure(&measure);
+    (void)cpl_block_take(&measure, s, cpl_block_most_tokens(s.T, s.K, s.d));
+    cpl_arena_take(&measure, most * (size_t)be->n_threads);
+    return measure.used;
+}

@@ -1,0 +1,133 @@
+/* gemm.c - products of whole tensors.
+ *
+ * Room:    tensor/cpu. What each does stands in ops.h; the product itself is tensor/product.h.
+ * Method:  operands that lie in the backend's form are multiplied where they are. Others are
+ *          brought into it block by block, so that scratch stays small whatever the shape. */
+#include "tensor/cpu/cpu.h"
+#include "tensor/cpu/operand.h"
+
+enum {
+    BLOCK_NUMBERS = 4 << 20, /* of one operand's panel */
+    BLOCK_DEPTH   = 8192,    /* longest piece of k in a panel */
+};
+
+/* One operand of c = a b as the product reads it, and its panel. */
+typedef struct side {
+    cpl_tensor x;
+    cpl_trans trans;
+    bool direct; /* multiplied where it lies */
+    void *panel;
+    int64_t begin, depth_begin; /* of the block in the panel; -1: none yet */
+    cpl_operand packed;
+} side;
+
+static side side_of(cpl_form form, cpl_tensor x, cpl_trans trans, void *panel)
+{
+    CPL_ASSERT(x.rank == 2 && x.dtype != CPL_I32);
+    side s = {x, trans, cpl_form_fits(form, x.dtype), panel, -1, -1, {0}};
+    return s;
+}
+
+/* Rows (of a) or columns (of b) in a block that is `depth` deep. */
+static int64_t block_length(const side *s, int64_t length, int64_t depth)
+{
+    int64_t most = depth > 0 ? BLOCK_NUMBERS / depth : length;
+    return s->direct || length < most ? length : most;
+}
+
+/* Where the block stands in the stored matrix. `along` is true if a stored row runs along k. */
+static cpl_operand side_block(side *s, cpl_form form, bool along, int64_t begin, int64_t length,
+                              int64_t depth_begin, int64_t depth, int threads)
+{
+    int64_t stride = s->x.shape[1];
+    int64_t from   = along ? begin * stride + depth_begin : depth_begin * stride + begin;
+    if (s->direct) {
+        const char *data = s->x.data;
+        data += (size_t)from * cpl_dtype_bytes(s->x.dtype);
+        return (cpl_operand){data, s->x.dtype, s->trans, stride};
+    }
+    if (s->begin != begin || s->depth_begin != depth_begin) {
+        s->packed       = cpl_pack(form, s->panel, s->x.data, s->x.dtype, from, stride,
+                             along ? length : depth, along ? depth : length, threads);
+        s->packed.trans = s->trans;
+        s->begin        = begin;
+        s->depth_begin  = depth_begin;
+    }
+    return s->packed;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void multiply(cpl_backend *be, cpl_form form, cpl_tensor c, side *a, side *b, int64_t k,
+                     float beta)
+{
+    const int64_t m = c.shape[0], n = c.shape[1];
+    const bool a_along = a->trans == CPL_AS_IS, b_along = b->trans == CPL_TRANSPOSED;
+    const int64_t depth = a->direct && b->direct ? k : least(k, BLOCK_DEPTH);
+    const int64_t rows = block_length(a, m, depth), cols = block_length(b, n, depth);
+    if (k == 0) {
+        cpl_operand none = {NULL, CPL_F32, CPL_AS_IS, 1};
+        cpl_multiply(be, 1, c.data, n, none, none, (cpl_product_shape){m, n, 0}, beta);
+        return;
+    }
+    for (int64_t p = 0; p < k; p += depth)
+        for (int64_t j = 0; j < n; j += cols)
+            for (int64_t i = 0; i < m; i += rows) {
+                cpl_product_shape s = {least(rows, m - i), least(cols, n - j), least(depth, k - p)};
+                cpl_operand x       = side_block(a, form, a_along, i, s.m, p, s.k, be->n_threads);
+                cpl_operand y       = side_block(b, form, b_along, j, s.n, p, s.k, be->n_threads);
+                cpl_multiply(be, be->n_threads, cpl_f32(c) + i * n + j, n, x, y, s,
+                             p > 0 ? 1.0f : beta);
+            }
+}
+
+static int64_t longest(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Of the panel of an operand of `count` numbers, in whatever form. */
+static size_t panel_bytes(int64_t count)
+{
+    return cpl_padded((size_t)least(count, BLOCK_NUMBERS) * sizeof(float));
+}
+
+static void gemm_form(cpl_backend *be, cpl_form form, cpl_tensor c, cpl_trans ta, cpl_tensor a,
+                      cpl_trans tb, cpl_tensor b, float beta)
+{
+    int64_t k = a.shape[ta == CPL_AS_IS], kb = b.shape[tb == CPL_TRANSPOSED];
+    CPL_ASSERT(c.rank == 2 && c.dtype == CPL_F32 && k == kb);
+    CPL_ASSERT(c.shape[0] == a.shape[ta != CPL_AS_IS] && c.shape[1] == b.shape[tb == CPL_AS_IS]);
+    bool direct  = cpl_form_fits(form, a.dtype) && cpl_form_fits(form, b.dtype);
+    size_t panel = panel_bytes(longest(cpl_tensor_count(a), cpl_tensor_count(b)));
+    CPL_ASSERT(direct || be->scratch_bytes >= 2 * panel);
+    char *scratch = be->scratch;
+    side left     = side_of(form, a, ta, scratch);
+    side right    = side_of(form, b, tb, direct ? scratch : scratch + panel);
+    multiply(be, form, c, &left, &right, k, beta);
+}
+
+void CPL_ISA_NAME(cpl_cpu_gemm)(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a,
+                                cpl_trans tb, cpl_tensor b, float beta)
+{
+    gemm_form(be, cpl_form_of(be), c, ta, a, tb, b, beta);
+}
+
+void CPL_ISA_NAME(cpl_cpu_gemm_f32)(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a,
+                                    cpl_trans tb, cpl_tensor b, float beta)
+{
+    CPL_ASSERT(a.dtype == CPL_F32 && b.dtype == CPL_F32);
+    gemm_form(be, CPL_FORM_F32, c, ta, a, tb, b, beta);
+}
+
+/* Operands are at most as long either way as the longest of all dimensions. */
+size_t CPL_ISA_NAME(cpl_cpu_gemm_scratch)(const cpl_backend *be, const cpl_work *work)
+{
+    int64_t most = longest(longest(work->n_tokens, work->vocab_size), work->d_model);
+    most         = longest(longest(most, work->d_expert), work->n_experts);
+    most         = most < BLOCK_DEPTH ? most * most : BLOCK_NUMBERS;
+    return be->compute == CPL_F32 ? 0 : 2 * panel_bytes(most);
+}

@@ -1,0 +1,36 @@
+/* table.c - the whole table of one instruction set; backend.c adds the proxies to it. */
+#include "tensor/cpu/cpu.h"
+
+static size_t scratch_bytes(const cpl_backend *be, const cpl_work *work)
+{
+    typedef size_t (*scratch_of)(const cpl_backend *, const cpl_work *);
+    static const scratch_of files[] = {
+        CPL_ISA_NAME(cpl_cpu_gemm_scratch),    CPL_ISA_NAME(cpl_cpu_rows_scratch),
+        CPL_ISA_NAME(cpl_cpu_route_scratch),   CPL_ISA_NAME(cpl_cpu_attention_scratch),
+        CPL_ISA_NAME(cpl_cpu_experts_scratch), CPL_ISA_NAME(cpl_cpu_xent_scratch),
+        CPL_ISA_NAME(cpl_cpu_reduce_scratch),  CPL_ISA_NAME(cpl_cpu_figures_scratch),
+        CPL_ISA_NAME(cpl_cpu_sample_scratch),  CPL_ISA_NAME(cpl_cpu_proxy_scratch),
+    };
+    size_t most = 0;
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        size_t bytes = files[i](be, work);
+        most         = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* Work is done when the call returns; only a failure is left to tell. */
+static cpl_status sync(cpl_backend *be)
+{
+    if (be->failure == CPL_OK) return CPL_OK;
+    return CPL_FAIL(be->failure, "an operation of the %s backend failed (out of memory?)",
+                    be->name);
+}
+
+const cpl_ops CPL_ISA_NAME(cpl_cpu_ops) = {
+#define CPL_OP(name) .name = CPL_ISA_NAME(cpl_cpu_##name),
+#include "tensor/ops.def"
+#undef CPL_OP
+    .scratch_bytes = scratch_bytes,
+    .sync          = sync,
+};

@@ -1,0 +1,51 @@
+/* product.h - one matrix product: the only door to oneDNN.
+ *
+ * Room:  tensor. Row-major throughout. Nothing outside product.c includes a header of oneDNN;
+ *        versions 2 and 3 of its C API are handled there. */
+#ifndef CPL_TENSOR_PRODUCT_H
+#define CPL_TENSOR_PRODUCT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "tensor/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A stored matrix and how it is read. `stride` counts numbers from one stored row to the next and
+ * is at least the length of a stored row. */
+typedef struct cpl_operand {
+    const void *data;
+    cpl_dtype dtype; /* CPL_F32 or CPL_BF16 */
+    cpl_trans trans;
+    int64_t stride;
+} cpl_operand;
+
+typedef struct cpl_product_shape {
+    int64_t m, n, k;
+} cpl_product_shape;
+
+/* c [m,n], rows `c_stride` apart, = beta c + op(a) [m,k] . op(b) [k,n]. Both operands F32, or both
+ * BF16 where cpl_product_has_bf16(); sums in F32. beta is 0 (the old c is not read) or 1; any of m,
+ * n, k may be 0. Uses n_threads threads, or one where it is called inside a parallel region. The
+ * same call gives the same bits. CPL_ERR_MEMORY or CPL_ERR_DEVICE if oneDNN refuses. */
+CPL_NODISCARD cpl_status cpl_product(float *c, int64_t c_stride, cpl_operand a, cpl_operand b,
+                                     cpl_product_shape shape, float beta, int n_threads);
+
+/* oneDNN multiplies bf16 in hardware here (AVX512-BF16 or AMX). */
+bool cpl_product_has_bf16(void);
+
+/* Version of oneDNN that runs and the instruction set it has chosen, e.g. "2.6.3, avx512_core". */
+const char *cpl_product_library(void);
+
+/* Keeps oneDNN to the instructions of `isa` ("v2", "v3", "v4": everything); before its first use.
+ */
+void cpl_product_limit(const char *isa);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_TENSOR_PRODUCT_H */
