@@ -1,0 +1,18 @@
+/* tokenizer_unicode.c - see tokenizer_unicode.h */
+#include "io/tokenizer_unicode.h"
+
+#include <string.h>
+
+#include "io/unicode_classes.inc"
+
+size_t cpl_unicode_ascii(const char *s, size_t length)
+{
+    size_t at = 0;
+    for (; at + 32 <= length; at += 32) {
+        uint64_t word[4];
+        memcpy(word, s + at, sizeof word);
+        if ((word[0] | word[1] | word[2] | word[3]) & 0x8080808080808080u) break;
+    }
+    while (at < length && (unsigned char)s[at] < 0x80) at++;
+    return at;
+}
