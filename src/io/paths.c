@@ -1,0 +1,169 @@
+/* paths.c - see paths.h */
+#include "io/paths.h"
+
+#include <errno.h>
+#include <fts.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/arena.h"
+
+cpl_status cpl_paths_add(cpl_strings *paths, const char *path)
+{
+    int64_t n = paths->count;
+    if (n == 0 || (n >= 16 && (n & (n - 1)) == 0)) { /* 16, 32, 64, ... places */
+        size_t places = n == 0 ? 16 : 2 * (size_t)n;
+        char **at     = cpl_realloc(paths->at, places * sizeof *at);
+        if (!at) return CPL_ERR_MEMORY;
+        paths->at = at;
+    }
+    char *copy = cpl_text_copy(path);
+    if (!copy) return CPL_ERR_MEMORY;
+    paths->at[paths->count++] = copy;
+    return CPL_OK;
+}
+
+void cpl_paths_free(cpl_strings *paths)
+{
+    for (int64_t i = 0; i < paths->count; i++) cpl_free(paths->at[i]);
+    cpl_free(paths->at);
+    memset(paths, 0, sizeof *paths);
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+void cpl_paths_sort(cpl_strings *paths)
+{
+    int64_t kept = 0;
+    if (paths->count) qsort(paths->at, (size_t)paths->count, sizeof *paths->at, by_bytes);
+    for (int64_t i = 0; i < paths->count; i++) {
+        if (kept && strcmp(paths->at[kept - 1], paths->at[i]) == 0)
+            cpl_free(paths->at[i]);
+        else
+            paths->at[kept++] = paths->at[i];
+    }
+    paths->count = kept;
+}
+
+/* Is this the folder of attributes that stands beside one of documents? */
+static bool is_attributes(const FTSENT *entry)
+{
+    struct stat info;
+    char sibling[4096];
+    if (strcmp(entry->fts_name, "attributes") != 0) return false;
+    int length = snprintf(sibling, sizeof sibling, "%.*s/documents",
+                          (int)(entry->fts_pathlen - entry->fts_namelen - 1), entry->fts_path);
+    return length > 0 && (size_t)length < sizeof sibling && stat(sibling, &info) == 0 &&
+           S_ISDIR(info.st_mode);
+}
+
+static cpl_status visit(cpl_strings *paths, FTS *tree, FTSENT *entry,
+                        bool (*wanted)(const char *name))
+{
+    bool hidden = entry->fts_level > 0 && entry->fts_name[0] == '.';
+    switch (entry->fts_info) {
+    case FTS_D:
+        if (hidden || (entry->fts_level > 0 && is_attributes(entry)))
+            fts_set(tree, entry, FTS_SKIP);
+        return CPL_OK;
+    case FTS_F:
+        return !hidden && wanted(entry->fts_name) ? cpl_paths_add(paths, entry->fts_path) : CPL_OK;
+    case FTS_DNR:
+    case FTS_ERR:
+    case FTS_NS:
+        return CPL_FAIL(CPL_ERR_IO, "%s: cannot be read: %s", entry->fts_path,
+                        strerror(entry->fts_errno));
+    default: /* a folder left, a cycle, a link to nothing, a device */
+        return CPL_OK;
+    }
+}
+
+static cpl_status walk(cpl_strings *paths, const char *folder, bool (*wanted)(const char *name))
+{
+    cpl_status status = CPL_OK;
+    char *root        = cpl_text_copy(folder);
+    if (!root) return CPL_ERR_MEMORY;
+    size_t length = strlen(root);
+    while (length > 1 && root[length - 1] == '/') root[--length] = '\0';
+    char *roots[] = {root, NULL};
+    FTS *tree     = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, NULL);
+    if (!tree) {
+        status = CPL_FAIL(CPL_ERR_IO, "%s: cannot be read: %s", folder, strerror(errno));
+        goto done;
+    }
+    for (FTSENT *entry; (entry = fts_read(tree));) CPL_TRY_DONE(visit(paths, tree, entry, wanted));
+done:
+    if (tree) fts_close(tree);
+    cpl_free(root);
+    return status;
+}
+
+static cpl_status add_existing(cpl_strings *paths, const char *path, const struct stat *info,
+                               bool (*wanted)(const char *name))
+{
+    return S_ISDIR(info->st_mode) ? walk(paths, path, wanted) : cpl_paths_add(paths, path);
+}
+
+static cpl_status add_pattern(cpl_strings *paths, const char *pattern,
+                              bool (*wanted)(const char *name))
+{
+    cpl_status status = CPL_OK;
+    glob_t hits       = {0};
+    struct stat info;
+    if (glob(pattern, 0, NULL, &hits) == 0)
+        for (size_t i = 0; i < hits.gl_pathc; i++)
+            if (stat(hits.gl_pathv[i], &info) == 0)
+                CPL_TRY_DONE(add_existing(paths, hits.gl_pathv[i], &info, wanted));
+done:
+    globfree(&hits);
+    return status;
+}
+
+cpl_status cpl_paths_expand(cpl_strings *paths, const char *input, bool (*wanted)(const char *name),
+                            const char *what)
+{
+    struct stat info;
+    int64_t before = paths->count;
+    if (stat(input, &info) == 0)
+        CPL_TRY(add_existing(paths, input, &info, wanted));
+    else if (strpbrk(input, "*?["))
+        CPL_TRY(add_pattern(paths, input, wanted));
+    else
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: %s", input, strerror(errno));
+    if (paths->count > before) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: no %s found", input, what);
+}
+
+static bool is_document_name(const char *name)
+{
+    static const char *const ends[] = {".txt",     ".json",     ".jsonl",
+                                       ".txt.gz",  ".json.gz",  ".jsonl.gz",
+                                       ".txt.zst", ".json.zst", ".jsonl.zst"};
+    size_t length                   = strlen(name);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        size_t n = strlen(ends[i]);
+        if (length > n && memcmp(name + length - n, ends[i], n) == 0) return true;
+    }
+    return false;
+}
+
+cpl_status cpl_documents_expand(cpl_strings *paths, const char *const *inputs, int64_t n_inputs)
+{
+    memset(paths, 0, sizeof *paths);
+    for (int64_t i = 0; i < n_inputs; i++) {
+        cpl_status status = cpl_paths_expand(paths, inputs[i], is_document_name,
+                                             "document files (.jsonl, .json.gz, .jsonl.zst, .txt)");
+        if (status != CPL_OK) {
+            cpl_paths_free(paths);
+            return status;
+        }
+    }
+    cpl_paths_sort(paths);
+    return CPL_OK;
+}

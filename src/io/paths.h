@@ -1,0 +1,39 @@
+/* paths.h - lists of files: what a user's files, folders and patterns stand for.
+ *
+ * Room:  io. */
+#ifndef CPL_IO_PATHS_H
+#define CPL_IO_PATHS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/settings.h"
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Appends a copy of `path`. CPL_ERR_MEMORY if there is none left. */
+CPL_NODISCARD cpl_status cpl_paths_add(cpl_strings *paths, const char *path);
+void cpl_paths_free(cpl_strings *paths); /* leaves an empty list */
+
+/* Orders by bytes and drops repeats. */
+void cpl_paths_sort(cpl_strings *paths);
+
+/* Appends what `input` stands for: a file is itself; a folder is every file below it, at any depth,
+ * whose name `wanted` accepts; else `input` is a pattern of glob(3), each hit a file or a folder.
+ * Names that begin with a dot are passed over in folders. CPL_ERR_INPUT if nothing comes of it. */
+CPL_NODISCARD cpl_status cpl_paths_expand(cpl_strings *paths, const char *input,
+                                          bool (*wanted)(const char *name), const char *what);
+
+/* The document files (.txt, .json, .jsonl; also with .gz, .zst) that `inputs` stand for, sorted by
+ * bytes, each once. A folder "attributes" beside a folder "documents" is passed over (Dolma). The
+ * caller gives `*paths` to cpl_paths_free. */
+CPL_NODISCARD cpl_status cpl_documents_expand(cpl_strings *paths, const char *const *inputs,
+                                              int64_t n_inputs);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_IO_PATHS_H */

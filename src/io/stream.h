@@ -1,0 +1,43 @@
+/* stream.h - the bytes of a file that may be compressed: gzip, Zstandard or plain.
+ *
+ * Room:    io. Stands on zlib and libzstd; knows nothing of what the bytes mean.
+ * Format:  decided by the content: 1f 8b gzip (any number of members, zero bytes may follow the
+ *          last), 28 b5 2f fd Zstandard (any number of frames), 184D2A50..5F a Zstandard skippable
+ *          frame, else plain.
+ * Promise: a compressed stream that is cut or damaged never ends as if it were whole: the read
+ *          fails with a sentence that names the file and the position in it. */
+#ifndef CPL_IO_STREAM_H
+#define CPL_IO_STREAM_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The default log2 of the largest Zstandard window, and what the format allows. */
+enum { CPL_ZSTD_WINDOW_LOG = 27, CPL_ZSTD_WINDOW_LOG_MAX = 31 };
+
+typedef struct cpl_stream cpl_stream;
+
+/* Opens `path` for reading from the beginning. A file whose name ends in .gz or .zst and whose
+ * content is neither that nor text is an error, as is one that ends within its first bytes.
+ * `zstd_window_log` is 10 to CPL_ZSTD_WINDOW_LOG_MAX: frames with a larger window are refused. */
+CPL_NODISCARD cpl_status cpl_stream_open(cpl_stream **stream, const char *path,
+                                         int zstd_window_log);
+void cpl_stream_close(cpl_stream *stream); /* NULL is allowed */
+
+/* Sets `*got` bytes of `out`, at most `capacity` (> 0); 0 only at the end of the data. */
+CPL_NODISCARD cpl_status cpl_stream_read(cpl_stream *stream, char *out, size_t capacity,
+                                         size_t *got);
+
+/* The next bytes of the plain content without taking them: a view of at most 4096, empty only at
+ * the end, valid until the next call. */
+CPL_NODISCARD cpl_status cpl_stream_peek(cpl_stream *stream, const char **bytes, size_t *length);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_IO_STREAM_H */
