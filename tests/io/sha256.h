@@ -89,4 +89,13 @@ static inline void sha256_finish(sha256 *h, char hex[65])
     for (int i = 0; i < 8; i++) sprintf(hex + 8 * i, "%08x", h->state[i]);
 }
 
+/* All at once. */
+static inline void sha256_of(char hex[65], const void *bytes, size_t length)
+{
+    sha256 h;
+    sha256_init(&h);
+    sha256_add(&h, bytes, length);
+    sha256_finish(&h, hex);
+}
+
 #endif /* CPL_TESTS_IO_SHA256_H */
