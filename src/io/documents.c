@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/text.h"
 #include "io/json_pick.h"
+#include "io/paths.h"
 #include "io/pieces.h"
 
 enum { TEXT, ID, SOURCE, N_FIELDS, REPORTS_PER_FILE = 5 };
@@ -102,27 +103,13 @@ static cpl_status decide_format(cpl_documents *d)
     return CPL_OK;
 }
 
-/* The name of the folder that `path` names, "default" if it names none. */
-static char *folder_label(const char *path)
-{
-    const char *end = strrchr(path, '/'), *begin = end;
-    if (!end) return cpl_text_copy("default");
-    while (begin > path && begin[-1] != '/') begin--;
-    if (begin == end || strncmp(begin, ".", (size_t)(end - begin)) == 0 ||
-        strncmp(begin, "..", (size_t)(end - begin)) == 0)
-        return cpl_text_copy("default");
-    char *label = cpl_text_copy(begin);
-    if (label) label[end - begin] = '\0';
-    return label;
-}
-
 static cpl_status start(cpl_documents *d, const char *path)
 {
     const cpl_document_settings *s = &d->settings;
     const char *names[N_FIELDS]    = {s->text_field, s->id_field, s->source_field};
     for (int i = 0; i < N_FIELDS; i++) d->fields[i].path = names[i];
     d->path   = cpl_text_copy(path);
-    d->folder = s->default_source ? cpl_text_copy(s->default_source) : folder_label(path);
+    d->folder = s->default_source ? cpl_text_copy(s->default_source) : cpl_path_label(path);
     if (!d->path || !d->folder) return CPL_ERR_MEMORY;
     CPL_TRY(cpl_stream_open(&d->stream, path, s->zstd_window_log));
     CPL_TRY(decide_format(d));

@@ -33,6 +33,19 @@ void cpl_paths_free(cpl_strings *paths)
     memset(paths, 0, sizeof *paths);
 }
 
+char *cpl_path_label(const char *path)
+{
+    const char *end = strrchr(path, '/'), *begin = end;
+    if (!end) return cpl_text_copy("default");
+    while (begin > path && begin[-1] != '/') begin--;
+    if (begin == end || strncmp(begin, ".", (size_t)(end - begin)) == 0 ||
+        strncmp(begin, "..", (size_t)(end - begin)) == 0)
+        return cpl_text_copy("default");
+    char *label = cpl_text_copy(begin);
+    if (label) label[end - begin] = '\0';
+    return label;
+}
+
 static int by_bytes(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);

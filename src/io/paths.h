@@ -21,6 +21,10 @@ void cpl_paths_free(cpl_strings *paths); /* leaves an empty list */
 /* Orders by bytes and drops repeats. */
 void cpl_paths_sort(cpl_strings *paths);
 
+/* The label of what is in a file: the name of its folder as `path` has it, "default" if it has
+ * none. From cpl_alloc, NULL if there is no memory. */
+char *cpl_path_label(const char *path);
+
 /* Appends what `input` stands for: a file is itself; a folder is every file below it, at any depth,
  * whose name `wanted` accepts; else `input` is a pattern of glob(3), each hit a file or a folder.
  * Names that begin with a dot are passed over in folders. CPL_ERR_INPUT if nothing comes of it. */
