@@ -1,0 +1,134 @@
+/* memory.c - see memory.h */
+#include "study/memory.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+
+enum { FILE_BYTES = 1 << 15, PATH_BYTES = 1024 };
+
+/* The first bytes of a file of the system; "" if it cannot be read. Its absence is no failure. */
+static void read_text(char text[FILE_BYTES], const char *path)
+{
+    size_t length = 0;
+    FILE *file    = fopen(path, "re");
+    if (file) {
+        length = fread(text, 1, FILE_BYTES - 1, file);
+        fclose(file);
+    }
+    text[length] = '\0';
+}
+
+double cpl_memory_field(const char *text, const char *key)
+{
+    size_t length = strlen(key);
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        if (*line == '\n') line++;
+        if (strncmp(line, key, length) != 0) continue;
+        const char *value = line + length;
+        if (*value != ':' && *value != ' ') continue;
+        char *end;
+        double number = strtod(value + 1, &end);
+        if (end == value + 1) return -1;
+        return strncmp(end, " kB", 3) == 0 ? number * 1024 : number;
+    }
+    return -1;
+}
+
+/* Whether `word` stands between commas in the `length` bytes of `list`. */
+static int holds(const char *list, size_t length, const char *word)
+{
+    size_t wanted = strlen(word);
+    for (size_t at = 0; at < length;) {
+        size_t end = at;
+        while (end < length && list[end] != ',') end++;
+        if (end - at == wanted && memcmp(list + at, word, wanted) == 0) return 1;
+        at = end + 1;
+    }
+    return 0;
+}
+
+void cpl_memory_group(char path[512], const char *text, const char *controller)
+{
+    path[0] = '\0';
+    for (const char *line = text; line && *line; line = strchr(line, '\n')) {
+        if (*line == '\n' && *++line == '\0') return;
+        const char *list = strchr(line, ':');
+        const char *tail = list ? strchr(list + 1, ':') : NULL;
+        if (!tail) return;
+        size_t length = (size_t)(tail - list) - 1;
+        if (controller ? holds(list + 1, length, controller) : length == 0) {
+            snprintf(path, 512, "%.*s", (int)strcspn(tail + 1, "\n"), tail + 1);
+            return;
+        }
+    }
+}
+
+/* A limit file's number; INFINITY where it says "max", is absent, or is version 1's "none" (the
+ * largest multiple of a page). */
+static double limit_of(const char *folder, const char *name)
+{
+    char path[PATH_BYTES], text[FILE_BYTES], *end;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    read_text(text, path);
+    double number = strtod(text, &end);
+    return end == text || number > 0x1p62 ? INFINITY : number;
+}
+
+/* What one group leaves: its limit less what is used, page cache counted as free. */
+static double left_in(const char *folder, const char *limit, const char *used, const char *cached)
+{
+    char path[PATH_BYTES], text[FILE_BYTES];
+    double most = limit_of(folder, limit), now = limit_of(folder, used);
+    if (isinf(most) || isinf(now)) return most;
+    snprintf(path, sizeof path, "%s/memory.stat", folder);
+    read_text(text, path);
+    double idle = cpl_memory_field(text, cached);
+    return fmax(most - now + fmax(idle, 0), 0);
+}
+
+/* The least over the group and all that hold it, up to the root of the hierarchy. */
+static double left_in_groups(const char *root, char path[512], const char *limit, const char *used,
+                             const char *cached)
+{
+    char folder[PATH_BYTES];
+    double least = INFINITY;
+    for (;;) {
+        snprintf(folder, sizeof folder, "%s%s", root, path);
+        least       = fmin(least, left_in(folder, limit, used, cached));
+        char *slash = strrchr(path, '/');
+        if (!slash) return least;
+        *slash = '\0';
+    }
+}
+
+double cpl_memory_available(void)
+{
+    char text[FILE_BYTES], path[512];
+    read_text(text, "/proc/meminfo");
+    double system = cpl_memory_field(text, "MemAvailable");
+    double least  = system < 0 ? INFINITY : system;
+    read_text(text, "/proc/self/cgroup");
+    cpl_memory_group(path, text, NULL);
+    least = fmin(least, left_in_groups("/sys/fs/cgroup", path, "memory.max", "memory.current",
+                                       "inactive_file"));
+    cpl_memory_group(path, text, "memory");
+    return fmin(least, left_in_groups("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes",
+                                      "memory.usage_in_bytes", "total_inactive_file"));
+}
+
+cpl_status cpl_memory_compare(double needs, double there, const char *what)
+{
+    char wanted[32], had[32];
+    if (!(needs > there)) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_MEMORY, "out of memory foretold: %s needs %s, there are %s", what,
+                    cpl_text_bytes(wanted, needs), cpl_text_bytes(had, there));
+}
+
+cpl_status cpl_memory_foretell(double needs, const char *what)
+{
+    return cpl_memory_compare(needs, cpl_memory_available(), what);
+}

@@ -1,0 +1,37 @@
+/* memory.h - how much memory a process may still take, and the sentence for who wants more.
+ *
+ * Room:  study. Linux: /proc/meminfo, and the limits of the control groups (both versions) this
+ *        process is in, at every level. */
+#ifndef CPL_STUDY_MEMORY_H
+#define CPL_STUDY_MEMORY_H
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Bytes that can be taken without swapping: the least of what the system has available and what
+ * each control group leaves, counting its page cache as free. INFINITY where nothing tells. */
+double cpl_memory_available(void);
+
+/* CPL_ERR_MEMORY "out of memory foretold: ..." where `needs` bytes are more than there are; `what`
+ * says what needs them: "training with these settings". */
+CPL_NODISCARD cpl_status cpl_memory_foretell(double needs, const char *what);
+
+/* The same with the bytes there are given. */
+CPL_NODISCARD cpl_status cpl_memory_compare(double needs, double there, const char *what);
+
+/* Parts of cpl_memory_available, on text, for the tests. */
+
+/* The value in bytes of "key: 123 kB" (/proc/meminfo) or "key 123" (memory.stat); -1: not there. */
+double cpl_memory_field(const char *text, const char *key);
+
+/* The path behind "0::" (version 2; controller NULL) or "N:...,controller,...:" (version 1) in the
+ * text of /proc/self/cgroup; "" if there is none. Cut to 511 bytes. */
+void cpl_memory_group(char path[512], const char *text, const char *controller);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_STUDY_MEMORY_H */

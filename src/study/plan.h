@@ -1,0 +1,108 @@
+/* plan.h - what a training run will take, before it runs: parameters, work, memory, disk.
+ *
+ * Room:    study. Allocates nothing of what it counts: bytes come from the functions that will
+ *          allocate, on an arena that only measures.
+ * Names:   T tokens of one optimizer step over all devices, n experts, K a token, d model width,
+ *          D expert width, L layers; dp x ep devices. FLOPs: a product [m,k][k,n] is 2 m k n. */
+#ifndef CPL_STUDY_PLAN_H
+#define CPL_STUDY_PLAN_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/text.h"
+#include "model/settings.h"
+#include "tensor/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What is asked for. */
+typedef struct cpl_plan_case {
+    cpl_model_settings model; /* settled */
+    cpl_erc_settings erc;
+    int64_t batch_tokens;    /* T; need not be a multiple of seq_len */
+    int64_t seq_len;         /* tokens of a sequence */
+    int64_t micro_sequences; /* sequences computed at once */
+    int64_t dp, ep;          /* data-parallel and expert-parallel size; ep divides n */
+    cpl_dtype compute;       /* CPL_F32 or CPL_BF16 */
+    int n_threads;           /* 0: one per processor */
+    int64_t keep;            /* checkpoints kept on disk */
+} cpl_plan_case;
+
+/* Bytes by lifetime, in one process that holds the whole model (dp and ep do not enter). */
+typedef struct cpl_plan_bytes {
+    /* the model */
+    size_t weights;        /* F32 masters and the rotary table */
+    size_t compute_copies; /* BF16; 0 when computing in f32 */
+    /* the run */
+    size_t gradients, moments;
+    /* the step: one micro-batch */
+    size_t activations;
+    size_t coupling; /* of the coupling loss; 0 where its weight is 0 */
+    size_t scratch;  /* of the kernels */
+    size_t total;    /* of all above */
+    /* on disk */
+    size_t checkpoint; /* one: weights and two moments, F32 */
+    size_t disk;       /* `keep` of them and the one being written */
+} cpl_plan_bytes;
+
+typedef struct cpl_plan {
+    cpl_plan_case asked;
+    int64_t total_parameters;
+    int64_t active_parameters; /* OLMoE's way: all but the experts a token is not sent to */
+    int64_t active_without_input_embedding; /* the same as above where the head is tied to it */
+    int64_t active_without_embedding_and_head;
+
+    /* Forward FLOPs of one MoE layer over T tokens, all devices together. */
+    double base_flops;      /* 6 T K D d: the experts */
+    double erc_flops;       /* 2 n^2 D d, times the products of erc.activation and erc.draws */
+    int64_t aoe_rank;       /* r = dD/(d+D) rounded to the nearest */
+    double aoe_extra_flops; /* 2 T (n-K) d r: what Autonomy-of-Experts would add */
+
+    /* Predicted price of the coupling loss per device, in tokens through one expert. */
+    double base_token_equivalents; /* K T / dp */
+    double erc_token_equivalents;  /* n (n/ep) / 3, times the same two factors */
+    double erc_overhead;           /* their ratio */
+
+    /* Whole model. Forward, one token, in a sequence of S tokens:
+     *     L (2 (2 d^2 + 2 d KV) + 4 d (S+1)/2 + 2 n d + 6 K D d) + 2 V d
+     * (projections; scores and values over the (S+1)/2 keys seen on average; router; experts;
+     * head). A step, forward and backward: 3 T times that, and 3 L erc_flops where erc.weight > 0.
+     */
+    double token_forward_flops, step_flops;
+
+    cpl_plan_bytes bytes;
+} cpl_plan;
+
+/* Round dD/(d+D): the rank at which Autonomy-of-Experts has as many parameters as W_g. */
+int64_t cpl_plan_aoe_rank(int64_t d_model, int64_t d_expert);
+
+/* Fills `plan`. CPL_ERR_INPUT where ep does not divide the experts; CPL_ERR_MEMORY where the sizes
+ * are beyond all machines (2^56 bytes), so that nothing that counts in integers may run over. */
+CPL_NODISCARD cpl_status cpl_plan_make(cpl_plan *plan, const cpl_plan_case *asked);
+
+/* CPL_ERR_MEMORY "out of memory foretold: ..." where bytes.total are more than this process can
+ * have now. */
+CPL_NODISCARD cpl_status cpl_plan_check_memory(const cpl_plan *plan);
+
+/* Appends the table for people. */
+void cpl_plan_text(cpl_text *out, const cpl_plan *plan);
+
+/* The plan as an object of the caller's; NULL if there is no memory. Members:
+ *     L d D H Hkv n K V tied r
+ *     total_parameters active_parameters active_without_input_embedding
+ *     active_without_embedding_and_head
+ *     T dp ep base_token_equivalents_per_device erc_token_equivalents_per_device erc_overhead
+ *     forward_flops_per_moe_layer { base erc aoe_extra }
+ *     seq_len micro_sequences dtype erc_in_step token_forward_flops step_flops
+ *     bytes { weights compute_copies gradients moments activations coupling scratch total
+ *             checkpoint disk }
+ * Whole numbers below 2^53 are integers. */
+json_t *cpl_plan_json(const cpl_plan *plan);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_STUDY_PLAN_H */

@@ -1,0 +1,202 @@
+/* plan_show.c - a plan as a table for people and as JSON; see plan.h */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "study/plan.h"
+
+/* ---- for people ---- */
+
+/* "2,986,944,000" into `out`, which is returned. */
+static const char *grouped(char out[32], int64_t number)
+{
+    char plain[24];
+    int length = snprintf(plain, sizeof plain, "%lld", (long long)number), at = 0;
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0) out[at++] = ',';
+        out[at++] = plain[i];
+    }
+    out[at] = '\0';
+    return out;
+}
+
+/* "169.9 TFLOP" into `out`, which is returned. */
+static const char *flops_in_words(char out[32], double flops)
+{
+    static const char *const prefix[] = {"", "k", "M", "G", "T", "P", "E", "Z", "Y"};
+    size_t i                          = 0;
+    while (flops >= 1000 && i + 1 < sizeof prefix / sizeof *prefix) {
+        flops /= 1000;
+        i++;
+    }
+    snprintf(out, 32, "%.4g %sFLOP", flops, prefix[i]);
+    return out;
+}
+
+static void heading(cpl_text *out, const char *title)
+{
+    cpl_text_printf(out, "%s\n", title);
+}
+
+static void count_line(cpl_text *out, const char *name, int64_t number)
+{
+    char words[32];
+    cpl_text_printf(out, "  %-44s %20s\n", name, grouped(words, number));
+}
+
+static void flops_line(cpl_text *out, const char *name, double flops)
+{
+    char words[32];
+    cpl_text_printf(out, "  %-44s %20s\n", name, flops_in_words(words, flops));
+}
+
+static void bytes_line(cpl_text *out, const char *name, size_t bytes)
+{
+    char words[32];
+    cpl_text_printf(out, "  %-44s %20s\n", name, cpl_text_bytes(words, (double)bytes));
+}
+
+static void model_lines(cpl_text *out, const cpl_plan *plan)
+{
+    const cpl_model_settings *c = &plan->asked.model;
+    cpl_text_printf(out,
+                    "model: %lld layers, width %lld, %lld heads (%lld for keys), %lld experts of "
+                    "width %lld, %lld a token, vocabulary %lld%s\n\n",
+                    (long long)c->n_layers, (long long)c->d_model, (long long)c->n_heads,
+                    (long long)c->n_kv_heads, (long long)c->n_experts, (long long)c->d_expert,
+                    (long long)c->top_k, (long long)c->vocab_size, c->tied ? ", tied head" : "");
+    heading(out, "parameters");
+    count_line(out, "total", plan->total_parameters);
+    count_line(out, "active for a token, as OLMoE counts", plan->active_parameters);
+    count_line(out, "  without the input embedding", plan->active_without_input_embedding);
+    count_line(out, "  without embedding and head", plan->active_without_embedding_and_head);
+}
+
+static void work_lines(cpl_text *out, const cpl_plan *plan)
+{
+    const cpl_plan_case *asked = &plan->asked;
+    char tokens[32];
+    cpl_text_printf(out, "\nwork of a step of %s tokens, sequences of %lld\n",
+                    grouped(tokens, asked->batch_tokens), (long long)asked->seq_len);
+    flops_line(out, "experts of one layer, forward", plan->base_flops);
+    flops_line(out, "coupling loss of one layer, forward", plan->erc_flops);
+    flops_line(out, "whole model, forward, one token", plan->token_forward_flops);
+    flops_line(out,
+               asked->erc.weight > 0 ? "whole step, forward and backward, coupling included"
+                                     : "whole step, forward and backward (erc.weight 0)",
+               plan->step_flops);
+    cpl_text_printf(out,
+                    "\ncoupling loss, predicted, on each of %lld x %lld (data x expert) devices\n",
+                    (long long)asked->dp, (long long)asked->ep);
+    cpl_text_printf(out, "  %-44s %20.1f\n", "tokens through one expert: the text's own",
+                    plan->base_token_equivalents);
+    cpl_text_printf(out, "  %-44s %20.1f\n", "tokens through one expert: the proxies'",
+                    plan->erc_token_equivalents);
+    cpl_text_printf(out, "  %-44s %18.4f %%\n", "overhead over the experts' work",
+                    100 * plan->erc_overhead);
+}
+
+static void bytes_lines(cpl_text *out, const cpl_plan *plan)
+{
+    const cpl_plan_bytes *b = &plan->bytes;
+    char title[128];
+    snprintf(title, sizeof title, "\nmemory of one process, products in %s, micro-batches of %lld",
+             plan->asked.compute == CPL_BF16 ? "bf16" : "f32",
+             (long long)plan->asked.micro_sequences);
+    heading(out, title);
+    bytes_line(out, "model: weights", b->weights);
+    bytes_line(out, "model: bf16 copies", b->compute_copies);
+    bytes_line(out, "run:   gradients", b->gradients);
+    bytes_line(out, "run:   moments", b->moments);
+    bytes_line(out, "step:  activations", b->activations);
+    bytes_line(out, "step:  coupling loss", b->coupling);
+    bytes_line(out, "step:  kernels' scratch", b->scratch);
+    bytes_line(out, "total", b->total);
+    heading(out, "\ndisk");
+    bytes_line(out, "one checkpoint", b->checkpoint);
+    bytes_line(out, "all that are kept, and one being written", b->disk);
+}
+
+void cpl_plan_text(cpl_text *out, const cpl_plan *plan)
+{
+    model_lines(out, plan);
+    work_lines(out, plan);
+    bytes_lines(out, plan);
+}
+
+/* ---- for programs ---- */
+
+/* A whole number that a double holds exactly as an integer, any other as a real. */
+static json_t *number(double value)
+{
+    if (value == floor(value) && fabs(value) < 0x1p53) return json_integer((json_int_t)value);
+    return json_real(value);
+}
+
+static json_t *flops_object(const cpl_plan *plan)
+{
+    return json_pack("{s:o, s:o, s:o}", "base", number(plan->base_flops), "erc",
+                     number(plan->erc_flops), "aoe_extra", number(plan->aoe_extra_flops));
+}
+
+static json_t *bytes_object(const cpl_plan_bytes *b)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "weights",
+                     (json_int_t)b->weights, "compute_copies", (json_int_t)b->compute_copies,
+                     "gradients", (json_int_t)b->gradients, "moments", (json_int_t)b->moments,
+                     "activations", (json_int_t)b->activations, "coupling", (json_int_t)b->coupling,
+                     "scratch", (json_int_t)b->scratch, "total", (json_int_t)b->total, "checkpoint",
+                     (json_int_t)b->checkpoint, "disk", (json_int_t)b->disk);
+}
+
+static json_t *shape_object(const cpl_plan *plan)
+{
+    const cpl_model_settings *c = &plan->asked.model;
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I}", "L", (json_int_t)c->n_layers, "d",
+        (json_int_t)c->d_model, "D", (json_int_t)c->d_expert, "H", (json_int_t)c->n_heads, "Hkv",
+        (json_int_t)c->n_kv_heads, "n", (json_int_t)c->n_experts, "K", (json_int_t)c->top_k, "V",
+        (json_int_t)c->vocab_size, "tied", c->tied, "r", (json_int_t)plan->aoe_rank);
+}
+
+static json_t *counts_object(const cpl_plan *plan)
+{
+    return json_pack(
+        "{s:I, s:I, s:I, s:I}", "total_parameters", (json_int_t)plan->total_parameters,
+        "active_parameters", (json_int_t)plan->active_parameters, "active_without_input_embedding",
+        (json_int_t)plan->active_without_input_embedding, "active_without_embedding_and_head",
+        (json_int_t)plan->active_without_embedding_and_head);
+}
+
+static json_t *work_object(const cpl_plan *plan)
+{
+    const cpl_plan_case *asked = &plan->asked;
+    return json_pack(
+        "{s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:I, s:I, s:s, s:b, s:o, s:o}", "T",
+        (json_int_t)asked->batch_tokens, "dp", (json_int_t)asked->dp, "ep", (json_int_t)asked->ep,
+        "base_token_equivalents_per_device", plan->base_token_equivalents,
+        "erc_token_equivalents_per_device", plan->erc_token_equivalents, "erc_overhead",
+        plan->erc_overhead, "forward_flops_per_moe_layer", flops_object(plan), "seq_len",
+        (json_int_t)asked->seq_len, "micro_sequences", (json_int_t)asked->micro_sequences, "dtype",
+        asked->compute == CPL_BF16 ? "bf16" : "f32", "erc_in_step", asked->erc.weight > 0,
+        "token_forward_flops", number(plan->token_forward_flops), "step_flops",
+        number(plan->step_flops));
+}
+
+/* Moves the members of `part` (may be NULL) behind those of `whole`; false: no memory. */
+static bool join(json_t *whole, json_t *part)
+{
+    bool done = whole && part && json_object_update(whole, part) == 0;
+    json_decref(part);
+    return done;
+}
+
+json_t *cpl_plan_json(const cpl_plan *plan)
+{
+    json_t *whole = shape_object(plan);
+    bool counts = join(whole, counts_object(plan)), work = join(whole, work_object(plan));
+    bool bytes = whole && json_object_set_new(whole, "bytes", bytes_object(&plan->bytes)) == 0;
+    if (counts && work && bytes) return whole;
+    json_decref(whole);
+    return NULL;
+}
