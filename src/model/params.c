@@ -141,6 +141,18 @@ int64_t cpl_params_numbers(const cpl_model_settings *config)
     return total;
 }
 
+/* In double, which cannot run over where the count in integers would. */
+static cpl_status check_size(const cpl_model_settings *c)
+{
+    static const double most = 0x1p50; /* a petabyte of bytes has as many */
+    double d = (double)c->d_model, layers = (double)c->n_layers, n = (double)c->n_experts;
+    double numbers = 2.0 * (double)c->vocab_size * d +
+                     layers * (4.0 * d * d + n * d + 3.0 * n * (double)c->d_expert * d);
+    if (numbers <= most) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "the model.* sizes make %.3g parameters, which no machine can hold", numbers);
+}
+
 cpl_status cpl_model_settle(cpl_model_settings *c)
 {
     if (c->n_kv_heads == CPL_UNSET) c->n_kv_heads = c->n_heads;
@@ -161,5 +173,5 @@ cpl_status cpl_model_settle(cpl_model_settings *c)
                         "model.num_key_value_heads %lld does not divide the %lld heads of "
                         "model.num_attention_heads",
                         (long long)c->n_kv_heads, (long long)c->n_heads);
-    return CPL_OK;
+    return check_size(c);
 }
