@@ -144,7 +144,7 @@ int64_t cpl_params_numbers(const cpl_model_settings *config)
 /* In double, which cannot run over where the count in integers would. */
 static cpl_status check_size(const cpl_model_settings *c)
 {
-    static const double most = 0x1p50; /* a petabyte of bytes has as many */
+    static const double most = 0x1p50; /* numbers; four pebibytes in F32 */
     double d = (double)c->d_model, layers = (double)c->n_layers, n = (double)c->n_experts;
     double numbers = 2.0 * (double)c->vocab_size * d +
                      layers * (4.0 * d * d + n * d + 3.0 * n * (double)c->d_expert * d);
