@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-bool cpl_pull_is_utf8(const char *bytes, size_t length)
+bool cpl_json_pull_is_utf8(const char *bytes, size_t length)
 {
     const unsigned char *s = (const unsigned char *)bytes;
     for (size_t i = 0; i < length;) {
@@ -16,19 +16,19 @@ bool cpl_pull_is_utf8(const char *bytes, size_t length)
     return true;
 }
 
-cpl_pull cpl_pull_start(char *text, size_t length)
+cpl_json_pull cpl_json_pull_start(char *text, size_t length)
 {
-    return (cpl_pull){.begin = text, .at = text, .end = text + length};
+    return (cpl_json_pull){.begin = text, .at = text, .end = text + length};
 }
 
-bool cpl_pull_fail(cpl_pull *c, const char *problem)
+bool cpl_json_pull_fail(cpl_json_pull *c, const char *problem)
 {
     if (!c->problem) c->problem = problem;
     return false;
 }
 
 /* The next byte that is not white space; -1 at the end or after a problem. */
-static int peek(cpl_pull *c)
+static int peek(cpl_json_pull *c)
 {
     if (c->problem) return -1;
     while (c->at < c->end && (*c->at == ' ' || *c->at == '\t' || *c->at == '\n' || *c->at == '\r'))
@@ -37,22 +37,22 @@ static int peek(cpl_pull *c)
 }
 
 /* Passes `byte` or says what should stand there. */
-static bool expect(cpl_pull *c, int byte, const char *problem)
+static bool expect(cpl_json_pull *c, int byte, const char *problem)
 {
-    if (peek(c) != byte) return cpl_pull_fail(c, problem);
+    if (peek(c) != byte) return cpl_json_pull_fail(c, problem);
     c->at++;
     return true;
 }
 
-static bool enter(cpl_pull *c, int byte, const char *problem)
+static bool enter(cpl_json_pull *c, int byte, const char *problem)
 {
     if (!expect(c, byte, problem)) return false;
-    if (++c->depth > CPL_PULL_DEPTH) return cpl_pull_fail(c, "values nested too deeply");
+    if (++c->depth > CPL_JSON_PULL_DEPTH) return cpl_json_pull_fail(c, "values nested too deeply");
     return true;
 }
 
 /* Whether another member or item follows, with its comma passed; leaves at the closing byte. */
-static bool another(cpl_pull *c, bool *first, int closing)
+static bool another(cpl_json_pull *c, bool *first, int closing)
 {
     int next = peek(c);
     if (next == closing) {
@@ -66,35 +66,35 @@ static bool another(cpl_pull *c, bool *first, int closing)
     return !c->problem;
 }
 
-bool cpl_pull_object(cpl_pull *c)
+bool cpl_json_pull_object(cpl_json_pull *c)
 {
     return enter(c, '{', "an object should stand here");
 }
 
-bool cpl_pull_member(cpl_pull *c, bool *first, char **key)
+bool cpl_json_pull_member(cpl_json_pull *c, bool *first, char **key)
 {
-    return another(c, first, '}') && cpl_pull_string(c, key) &&
+    return another(c, first, '}') && cpl_json_pull_string(c, key) &&
            expect(c, ':', "a colon should stand here");
 }
 
-bool cpl_pull_array(cpl_pull *c)
+bool cpl_json_pull_array(cpl_json_pull *c)
 {
     return enter(c, '[', "an array should stand here");
 }
 
-bool cpl_pull_item(cpl_pull *c, bool *first)
+bool cpl_json_pull_item(cpl_json_pull *c, bool *first)
 {
     return another(c, first, ']');
 }
 
 /* Four hexadecimal digits. */
-static bool hex4(cpl_pull *c, uint32_t *out)
+static bool hex4(cpl_json_pull *c, uint32_t *out)
 {
     *out = 0;
     for (int i = 0; i < 4; i++) {
         static const char digits[] = "0123456789abcdef0123456789ABCDEF";
         const char *digit = c->at < c->end ? memchr(digits, *c->at, sizeof digits - 1) : NULL;
-        if (!digit) return cpl_pull_fail(c, "four hexadecimal digits should stand here");
+        if (!digit) return cpl_json_pull_fail(c, "four hexadecimal digits should stand here");
         *out = *out << 4 | ((uint32_t)(digit - digits) & 15u);
         c->at++;
     }
@@ -102,44 +102,44 @@ static bool hex4(cpl_pull *c, uint32_t *out)
 }
 
 /* What follows \u: a character, of two such escapes if it is beyond U+FFFF. */
-static bool unicode_escape(cpl_pull *c, char **to)
+static bool unicode_escape(cpl_json_pull *c, char **to)
 {
     uint32_t high, low;
     if (!hex4(c, &high)) return false;
-    if (high == 0) return cpl_pull_fail(c, "a NUL character in a string");
-    if (high >= 0xDC00 && high <= 0xDFFF) return cpl_pull_fail(c, "half of a surrogate pair");
+    if (high == 0) return cpl_json_pull_fail(c, "a NUL character in a string");
+    if (high >= 0xDC00 && high <= 0xDFFF) return cpl_json_pull_fail(c, "half of a surrogate pair");
     if (high >= 0xD800 && high <= 0xDBFF) {
         if (c->end - c->at < 2 || c->at[0] != '\\' || c->at[1] != 'u')
-            return cpl_pull_fail(c, "half of a surrogate pair");
+            return cpl_json_pull_fail(c, "half of a surrogate pair");
         c->at += 2;
         if (!hex4(c, &low)) return false;
-        if (low < 0xDC00 || low > 0xDFFF) return cpl_pull_fail(c, "half of a surrogate pair");
+        if (low < 0xDC00 || low > 0xDFFF) return cpl_json_pull_fail(c, "half of a surrogate pair");
         high = 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
     }
     *to += cpl_utf8_encode(high, *to); /* at most 4 bytes, of the 6 or 12 that were read */
     return true;
 }
 
-static bool escape(cpl_pull *c, char **to)
+static bool escape(cpl_json_pull *c, char **to)
 {
     static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
     char name        = c->at < c->end ? *c->at++ : '\0';
     const char *spot = name ? strchr(names, name) : NULL;
     if (name == 'u') return unicode_escape(c, to);
-    if (!spot) return cpl_pull_fail(c, "an unknown escape in a string");
+    if (!spot) return cpl_json_pull_fail(c, "an unknown escape in a string");
     *(*to)++ = values[spot - names];
     return true;
 }
 
 /* The decoded text is never longer than what was read, so it overwrites only that. */
-bool cpl_pull_string(cpl_pull *c, char **out)
+bool cpl_json_pull_string(cpl_json_pull *c, char **out)
 {
     if (!expect(c, '"', "a string should stand here")) return false;
     char *to = c->at;
     *out     = to;
     while (c->at < c->end) {
         unsigned char byte = (unsigned char)*c->at;
-        if (byte < 0x20) return cpl_pull_fail(c, "a control character in a string");
+        if (byte < 0x20) return cpl_json_pull_fail(c, "a control character in a string");
         c->at++;
         if (byte == '"') {
             *to = '\0';
@@ -150,35 +150,36 @@ bool cpl_pull_string(cpl_pull *c, char **out)
         else if (!escape(c, &to))
             return false;
     }
-    return cpl_pull_fail(c, "a string without an end");
+    return cpl_json_pull_fail(c, "a string without an end");
 }
 
-static bool digit_at(const cpl_pull *c)
+static bool digit_at(const cpl_json_pull *c)
 {
     return c->at < c->end && *c->at >= '0' && *c->at <= '9';
 }
 
-bool cpl_pull_u64(cpl_pull *c, uint64_t *out)
+bool cpl_json_pull_u64(cpl_json_pull *c, uint64_t *out)
 {
     uint64_t value = 0;
     peek(c);
     if (c->problem) return false;
-    if (!digit_at(c)) return cpl_pull_fail(c, "an unsigned integer should stand here");
+    if (!digit_at(c)) return cpl_json_pull_fail(c, "an unsigned integer should stand here");
     bool zero = *c->at == '0';
     for (int digits = 0; digit_at(c); digits++, c->at++) {
         uint64_t digit = (uint64_t)(*c->at - '0');
-        if (zero && digits) return cpl_pull_fail(c, "an integer with a leading zero");
-        if (value > (UINT64_MAX - digit) / 10) return cpl_pull_fail(c, "an integer above 2^64-1");
+        if (zero && digits) return cpl_json_pull_fail(c, "an integer with a leading zero");
+        if (value > (UINT64_MAX - digit) / 10)
+            return cpl_json_pull_fail(c, "an integer above 2^64-1");
         value = 10 * value + digit;
     }
     if (c->at < c->end && (*c->at == '.' || *c->at == 'e' || *c->at == 'E'))
-        return cpl_pull_fail(c, "a plain integer should stand here");
+        return cpl_json_pull_fail(c, "a plain integer should stand here");
     *out = value;
     return true;
 }
 
 /* Passes `word` if it stands here. */
-static bool word(cpl_pull *c, const char *text)
+static bool word(cpl_json_pull *c, const char *text)
 {
     size_t length = strlen(text);
     if (peek(c) != text[0] || (size_t)(c->end - c->at) < length) return false;
@@ -187,19 +188,19 @@ static bool word(cpl_pull *c, const char *text)
     return true;
 }
 
-bool cpl_pull_null(cpl_pull *c)
+bool cpl_json_pull_null(cpl_json_pull *c)
 {
     return word(c, "null");
 }
 
-static bool some_digits(cpl_pull *c)
+static bool some_digits(cpl_json_pull *c)
 {
-    if (!digit_at(c)) return cpl_pull_fail(c, "a digit should stand here");
+    if (!digit_at(c)) return cpl_json_pull_fail(c, "a digit should stand here");
     while (digit_at(c)) c->at++;
     return true;
 }
 
-static bool passes(cpl_pull *c, char a, char b)
+static bool passes(cpl_json_pull *c, char a, char b)
 {
     if (c->at == c->end || (*c->at != a && *c->at != b)) return false;
     c->at++;
@@ -207,11 +208,11 @@ static bool passes(cpl_pull *c, char a, char b)
 }
 
 /* Any number of the JSON grammar. */
-static bool skip_number(cpl_pull *c)
+static bool skip_number(cpl_json_pull *c)
 {
     passes(c, '-', '-');
     bool zero = passes(c, '0', '0');
-    if (zero && digit_at(c)) return cpl_pull_fail(c, "a number with a leading zero");
+    if (zero && digit_at(c)) return cpl_json_pull_fail(c, "a number with a leading zero");
     if (!zero && !some_digits(c)) return false;
     if (passes(c, '.', '.') && !some_digits(c)) return false;
     if (!passes(c, 'e', 'E')) return true;
@@ -219,34 +220,34 @@ static bool skip_number(cpl_pull *c)
     return some_digits(c);
 }
 
-static bool skip_scalar(cpl_pull *c)
+static bool skip_scalar(cpl_json_pull *c)
 {
     char *ignored;
     int next = peek(c);
-    if (next == '"') return cpl_pull_string(c, &ignored);
+    if (next == '"') return cpl_json_pull_string(c, &ignored);
     if (next == '-' || (next >= '0' && next <= '9')) return skip_number(c);
     if (word(c, "true") || word(c, "false") || word(c, "null")) return true;
-    return cpl_pull_fail(c, "a value should stand here");
+    return cpl_json_pull_fail(c, "a value should stand here");
 }
 
 /* A loop over the open brackets, not a recursion. */
-bool cpl_pull_skip(cpl_pull *c)
+bool cpl_json_pull_skip(cpl_json_pull *c)
 {
-    bool object[CPL_PULL_DEPTH + 1], first = true;
+    bool object[CPL_JSON_PULL_DEPTH + 1], first = true;
     int outside = c->depth;
     do {
         char *ignored;
         int next = peek(c);
         if (next == '{' || next == '[') {
-            if (next == '{' ? !cpl_pull_object(c) : !cpl_pull_array(c)) return false;
+            if (next == '{' ? !cpl_json_pull_object(c) : !cpl_json_pull_array(c)) return false;
             object[c->depth] = next == '{';
             first            = true;
         } else if (!skip_scalar(c)) {
             return false;
         }
         while (c->depth > outside) { /* to the next value inside, closing what ends here */
-            bool more =
-                object[c->depth] ? cpl_pull_member(c, &first, &ignored) : cpl_pull_item(c, &first);
+            bool more = object[c->depth] ? cpl_json_pull_member(c, &first, &ignored)
+                                         : cpl_json_pull_item(c, &first);
             if (c->problem) return false;
             if (more) break;
             first = false;
@@ -255,8 +256,8 @@ bool cpl_pull_skip(cpl_pull *c)
     return true;
 }
 
-bool cpl_pull_end(cpl_pull *c)
+bool cpl_json_pull_end(cpl_json_pull *c)
 {
-    if (peek(c) >= 0) return cpl_pull_fail(c, "something follows the value");
+    if (peek(c) >= 0) return cpl_json_pull_fail(c, "something follows the value");
     return !c->problem;
 }

@@ -12,7 +12,7 @@
 #include "io/json_pull.h"
 
 typedef struct parser {
-    cpl_pull pull;
+    cpl_json_pull pull;
     const char *path, *tensor; /* the entry being read, or NULL */
     cpl_text entries, dims, metadata;
     bool has_metadata;
@@ -21,16 +21,17 @@ typedef struct parser {
 static void parse_dtype(parser *p, cpl_safetensors_dtype *dtype)
 {
     char *name;
-    if (cpl_pull_string(&p->pull, &name) && !cpl_safetensors_dtype_parse(dtype, name))
-        cpl_pull_fail(&p->pull, "an unknown dtype");
+    if (cpl_json_pull_string(&p->pull, &name) && !cpl_safetensors_dtype_parse(dtype, name))
+        cpl_json_pull_fail(&p->pull, "an unknown dtype");
 }
 
 static void parse_shape(parser *p, int *rank)
 {
     uint64_t dim;
     *rank = 0;
-    if (!cpl_pull_array(&p->pull)) return;
-    for (bool first = true; cpl_pull_item(&p->pull, &first) && cpl_pull_u64(&p->pull, &dim);) {
+    if (!cpl_json_pull_array(&p->pull)) return;
+    for (bool first = true;
+         cpl_json_pull_item(&p->pull, &first) && cpl_json_pull_u64(&p->pull, &dim);) {
         cpl_text_append(&p->dims, &dim, sizeof dim);
         ++*rank; /* at most half the header's bytes */
     }
@@ -40,10 +41,11 @@ static void parse_offsets(parser *p, cpl_safetensors_entry *entry)
 {
     uint64_t offset = 0;
     int n           = 0;
-    if (!cpl_pull_array(&p->pull)) return;
-    for (bool first = true; cpl_pull_item(&p->pull, &first) && cpl_pull_u64(&p->pull, &offset); n++)
+    if (!cpl_json_pull_array(&p->pull)) return;
+    for (bool first = true;
+         cpl_json_pull_item(&p->pull, &first) && cpl_json_pull_u64(&p->pull, &offset); n++)
         *(n ? &entry->end : &entry->begin) = offset;
-    if (n != 2) cpl_pull_fail(&p->pull, "data_offsets must be two integers");
+    if (n != 2) cpl_json_pull_fail(&p->pull, "data_offsets must be two integers");
 }
 
 static void parse_entry(parser *p, const char *name)
@@ -53,20 +55,20 @@ static void parse_entry(parser *p, const char *name)
     int seen                    = 0;
     char *key;
     p->tensor = name;
-    if (!cpl_pull_object(&p->pull)) return;
-    for (bool first = true; cpl_pull_member(&p->pull, &first, &key);) {
+    if (!cpl_json_pull_object(&p->pull)) return;
+    for (bool first = true; cpl_json_pull_member(&p->pull, &first, &key);) {
         int member = strcmp(key, "dtype") == 0          ? DTYPE
                      : strcmp(key, "shape") == 0        ? SHAPE
                      : strcmp(key, "data_offsets") == 0 ? OFFSETS
                                                         : 0;
-        if (seen & member) cpl_pull_fail(&p->pull, "a member that stands twice");
+        if (seen & member) cpl_json_pull_fail(&p->pull, "a member that stands twice");
         seen |= member;
         if (member == DTYPE) parse_dtype(p, &entry.dtype);
         if (member == SHAPE) parse_shape(p, &entry.rank);
         if (member == OFFSETS) parse_offsets(p, &entry);
-        if (!member) cpl_pull_skip(&p->pull);
+        if (!member) cpl_json_pull_skip(&p->pull);
     }
-    if (seen != ALL) cpl_pull_fail(&p->pull, "dtype, shape or data_offsets is missing");
+    if (seen != ALL) cpl_json_pull_fail(&p->pull, "dtype, shape or data_offsets is missing");
     if (!p->pull.problem) p->tensor = NULL;
     cpl_text_append(&p->entries, &entry, sizeof entry);
 }
@@ -74,24 +76,24 @@ static void parse_entry(parser *p, const char *name)
 static void parse_metadata(parser *p)
 {
     char *pair[2];
-    if (p->has_metadata) cpl_pull_fail(&p->pull, "__metadata__ stands twice");
+    if (p->has_metadata) cpl_json_pull_fail(&p->pull, "__metadata__ stands twice");
     p->has_metadata = true;
-    if (cpl_pull_null(&p->pull) || !cpl_pull_object(&p->pull)) return;
-    for (bool first = true;
-         cpl_pull_member(&p->pull, &first, &pair[0]) && cpl_pull_string(&p->pull, &pair[1]);)
+    if (cpl_json_pull_null(&p->pull) || !cpl_json_pull_object(&p->pull)) return;
+    for (bool first = true; cpl_json_pull_member(&p->pull, &first, &pair[0]) &&
+                            cpl_json_pull_string(&p->pull, &pair[1]);)
         cpl_text_append(&p->metadata, (const void *)pair, sizeof pair);
 }
 
 static void parse_all(parser *p)
 {
     char *name;
-    if (!cpl_pull_object(&p->pull)) return;
-    for (bool first = true; cpl_pull_member(&p->pull, &first, &name);)
+    if (!cpl_json_pull_object(&p->pull)) return;
+    for (bool first = true; cpl_json_pull_member(&p->pull, &first, &name);)
         if (strcmp(name, "__metadata__") == 0)
             parse_metadata(p);
         else
             parse_entry(p, name);
-    cpl_pull_end(&p->pull);
+    cpl_json_pull_end(&p->pull);
 }
 
 /* What the pass found, or why it stopped. `p->tensor` stays set after a problem inside an entry. */
@@ -224,9 +226,9 @@ cpl_status cpl_safetensors_header_parse(cpl_safetensors_header *header, char *te
     cpl_status status = CPL_OK;
     parser p          = {.path = path};
     memset(header, 0, sizeof *header);
-    if (!cpl_pull_is_utf8(text, length))
+    if (!cpl_json_pull_is_utf8(text, length))
         return CPL_FAIL(CPL_ERR_INPUT, "%s: invalid header: it is not UTF-8", path);
-    p.pull = cpl_pull_start(text, length);
+    p.pull = cpl_json_pull_start(text, length);
     parse_all(&p);
     take(header, &p);
     CPL_TRY_DONE(parse_status(&p));

@@ -76,7 +76,7 @@ void cpl_safetensors_writer_abort(cpl_safetensors_writer *w)
 
 static cpl_status check_text(const cpl_safetensors_writer *w, const char *text)
 {
-    if (cpl_pull_is_utf8(text, strlen(text))) return CPL_OK;
+    if (cpl_json_pull_is_utf8(text, strlen(text))) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT, "%s: a name or metadata to be written is not UTF-8", w->path);
 }
 

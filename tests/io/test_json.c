@@ -143,10 +143,10 @@ static bool pull_accepts(const char *text, size_t length)
     char *copy = malloc(length); /* of exactly this size: the sanitizer sees a byte too many */
     assert_true(copy || !length);
     if (length) memcpy(copy, text, length);
-    bool good  = cpl_pull_is_utf8(copy, length);
-    cpl_pull c = cpl_pull_start(copy, length);
-    good       = good && cpl_pull_skip(&c) && cpl_pull_end(&c);
-    assert_true(good || c.problem || !cpl_pull_is_utf8(text, length));
+    bool good       = cpl_json_pull_is_utf8(copy, length);
+    cpl_json_pull c = cpl_json_pull_start(copy, length);
+    good            = good && cpl_json_pull_skip(&c) && cpl_json_pull_end(&c);
+    assert_true(good || c.problem || !cpl_json_pull_is_utf8(text, length));
     free(copy);
     return good;
 }
@@ -189,6 +189,8 @@ static void pull_knows_json(void **state)
                           "\"\\udc00\"",
                           "\"\\u0000\"",
                           "\"\n\"",
+                          "\"\x1f\"",
+                          "\v1",
                           "{1:2}",
                           "{\"a\"}",
                           "{\"a\":}",
@@ -211,11 +213,11 @@ static void pull_knows_json(void **state)
 static void pull_bounds_the_depth(void **state)
 {
     (void)state;
-    char text[2 * (CPL_PULL_DEPTH + 1) + 1];
-    for (int depth = CPL_PULL_DEPTH; depth <= CPL_PULL_DEPTH + 1; depth++) {
+    char text[2 * (CPL_JSON_PULL_DEPTH + 1) + 1];
+    for (int depth = CPL_JSON_PULL_DEPTH; depth <= CPL_JSON_PULL_DEPTH + 1; depth++) {
         memset(text, '[', (size_t)depth);
         memset(text + depth, ']', (size_t)depth);
-        assert_int_equal(pull_accepts(text, 2 * (size_t)depth), depth == CPL_PULL_DEPTH);
+        assert_int_equal(pull_accepts(text, 2 * (size_t)depth), depth == CPL_JSON_PULL_DEPTH);
     }
 }
 
@@ -224,8 +226,8 @@ static void pull_decodes_strings(void **state)
     (void)state;
     char text[] = "\"a\\\"\\\\\\/\\b\\f\\n\\r\\t\\u0041\\u00E9\\u20ac\\uD83D\\uDE00z\"";
     char *out;
-    cpl_pull c = cpl_pull_start(text, strlen(text));
-    assert_true(cpl_pull_string(&c, &out) && cpl_pull_end(&c));
+    cpl_json_pull c = cpl_json_pull_start(text, strlen(text));
+    assert_true(cpl_json_pull_string(&c, &out) && cpl_json_pull_end(&c));
     assert_string_equal(out, "a\"\\/\b\f\n\r\tA\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80z");
 }
 
@@ -238,16 +240,16 @@ static void pull_integers_are_plain(void **state)
     char text[40];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         strcpy(text, bad[i]);
-        cpl_pull c = cpl_pull_start(text, strlen(text));
-        assert_false(cpl_pull_u64(&c, &out));
+        cpl_json_pull c = cpl_json_pull_start(text, strlen(text));
+        assert_false(cpl_json_pull_u64(&c, &out));
         assert_non_null(c.problem);
     }
     strcpy(text, " 18446744073709551615");
-    cpl_pull c = cpl_pull_start(text, strlen(text));
-    assert_true(cpl_pull_u64(&c, &out) && out == UINT64_MAX);
+    cpl_json_pull c = cpl_json_pull_start(text, strlen(text));
+    assert_true(cpl_json_pull_u64(&c, &out) && out == UINT64_MAX);
     strcpy(text, "0,");
-    c = cpl_pull_start(text, 2);
-    assert_true(cpl_pull_u64(&c, &out) && out == 0);
+    c = cpl_json_pull_start(text, 2);
+    assert_true(cpl_json_pull_u64(&c, &out) && out == 0);
 }
 
 /* Damaged texts: the two readers must agree on what JSON is, except where ours is stricter or
