@@ -1,11 +1,16 @@
 /* proxy.h - operations of the expert-router coupling loss (method.md section 2), part of ops.h.
  *
- * Room:   tensor. R [n,d] router rows; proxies R~ = R * delta; expert j's gate W_g^j [D,d];
- *         M[i,j] = |activation of expert j for R~_i|. */
+ * Room:   tensor. model/coupling.c and the public door (couplet.h) call them in this order:
+ *             nearest, noise, diagonals, sweep, finish.
+ * Names:  R [n,d] router rows; proxies R~ = R * delta; expert j's gate W_g^j and up W_p^j [D,d] and
+ *         down W_o^j [d,D]; M[i,j] = |activation of expert j for R~_i|. */
 #ifndef CPL_TENSOR_PROXY_H
 #define CPL_TENSOR_PROXY_H
 
+#include <stdbool.h>
+
 #include "base/rng.h"
+#include "couplet.h"
 #include "tensor/tensor.h"
 
 #ifdef __cplusplus
@@ -14,10 +19,75 @@ extern "C" {
 
 struct cpl_backend;
 
+/* One matrix of every expert, wherever it lies: expert j's begins at at[j - j0] where `at` is
+ * given, else (j - j0) * step numbers behind `data`; its rows are `stride` numbers apart. Both
+ * NULL: there is no such matrix. */
+typedef struct cpl_proxy_weights {
+    const void *data;
+    int64_t step;
+    const void *const *at;
+    int64_t stride;
+} cpl_proxy_weights;
+
+/* The same for gradients: F32, always added to. */
+typedef struct cpl_proxy_grads {
+    float *data;
+    int64_t step;
+    float *const *at;
+    int64_t stride;
+} cpl_proxy_grads;
+
+/* The rows [i0,i1) and columns (experts) [j0,j1) of M, which is all of the loss where they are all
+ * of 0..n-1. The whole loss is a sum over such parts, and so is its gradient. */
+typedef struct cpl_proxy_job {
+    int64_t n, d, D, i0, i1, j0, j1;
+    cpl_erc_activation activation;
+    cpl_dtype dtype; /* of the weights: CPL_F32 or CPL_BF16 */
+    double alpha;
+    double weight; /* of the loss, in the gradients */
+
+    const float *R;                   /* [n,d] */
+    const float *delta;               /* [n,d]; NULL: 1 */
+    cpl_proxy_weights gate, up, down; /* those that the activation needs */
+
+    float *dR;                         /* [n,d] or NULL */
+    cpl_proxy_grads dgate, dup, ddown; /* none: not wanted */
+    float *M;                          /* [n,n] or NULL; only entries of this part are set */
+    double loss;                       /* of this part; unweighted; already divided by n^2 */
+
+    /* What an expert-parallel caller exchanges between the phases. */
+    float *diagonal;     /* [n] M[j,j] */
+    int32_t *violations; /* [2,n]: of row i, then of column j: how many entries reach their bound */
+
+    void *scratch; /* CPL_ALIGNMENT-aligned; untouched by others from the first phase to the last */
+    size_t scratch_bytes;
+} cpl_proxy_job;
+
 typedef struct cpl_proxy_ops {
     /* eps [n] = min over j != i of |R_i - R_j| / (2 |R_i|); 0 for a zero row, for n = 1, and
      * exactly 0 where two rows are equal (differences are formed, not products). */
     void (*nearest)(struct cpl_backend *be, cpl_tensor eps, cpl_tensor R);
+
+    /* delta [n,d] = 1 + eps_i (2 U - 1), U = uniform(key, (draw n + i) d + k) in [0,1). */
+    void (*noise)(struct cpl_backend *be, cpl_tensor delta, cpl_tensor eps, const cpl_rng_key *key,
+                  uint64_t draw);
+
+    /* Bytes of job->scratch for this shape, these gradients and be->n_threads:
+     * O(n D + n d) floats a thread and O(n^2 + n D + n d) together. */
+    size_t (*job_bytes)(const struct cpl_backend *be, const cpl_proxy_job *job);
+
+    /* Phase 1 sets diagonal[j0 ... j1-1]; the caller completes the others before phase 2. Where no
+     * gradient is wanted this is the pass that computes all of M. */
+    void (*diagonals)(struct cpl_backend *be, cpl_proxy_job *job);
+
+    /* Phase 2 sets M, loss and violations (rows 0..n-1 as far as these columns know, columns
+     * j0..j1-1, 0 elsewhere) and adds the gradient of every pair but the diagonal. The caller sums
+     * violations over the parts before phase 3. Needs diagonal[n]. */
+    void (*sweep)(struct cpl_backend *be, cpl_proxy_job *job);
+
+    /* Phase 3 adds the diagonal's own pull of experts j0..j1-1, and dR. Needs violations[2,n] and
+     * the weights still unchanged. */
+    void (*finish)(struct cpl_backend *be, cpl_proxy_job *job);
 } cpl_proxy_ops;
 
 #ifdef __cplusplus

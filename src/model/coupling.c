@@ -1,0 +1,114 @@
+/* coupling.c - see coupling.h. The order of the paper's three steps; the loops over numbers are
+ * operations of tensor/proxy.h. */
+#include "model/coupling.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/arena.h"
+
+void cpl_coupling_schedule(const cpl_erc_settings *erc, int64_t step, double *weight, double *alpha)
+{
+    const int64_t since = step - erc->start_step;
+    *weight             = since > 0 ? erc->weight : 0;
+    *alpha              = erc->alpha;
+    if (since <= 0 || since >= erc->warmup_steps) return;
+    const double progress = (double)since / (double)erc->warmup_steps;
+    *weight *= progress;
+    if (!isnan(erc->alpha_start))
+        *alpha = erc->alpha_start + progress * (erc->alpha - erc->alpha_start);
+}
+
+static cpl_proxy_weights weights_of(cpl_tensor w)
+{
+    const int64_t cols = w.shape[2];
+    return (cpl_proxy_weights){.data = w.data, .step = w.shape[1] * cols, .stride = cols};
+}
+
+static cpl_proxy_grads grads_of(cpl_tensor dw)
+{
+    const int64_t cols = dw.shape[2];
+    return (cpl_proxy_grads){
+        .data = dw.data ? cpl_f32(dw) : NULL, .step = dw.shape[1] * cols, .stride = cols};
+}
+
+/* The whole of M as one part: every row, every expert. */
+static cpl_proxy_job job_of(const cpl_coupling_outputs *out, cpl_tensor R, cpl_expert_weights w,
+                            const cpl_erc_settings *erc)
+{
+    const cpl_tensor any = erc->activation == CPL_ERC_UP ? w.w_up : w.w_gate;
+    cpl_proxy_job job    = {.n = R.shape[0], .d = R.shape[1], .D = any.shape[1]};
+    CPL_ASSERT(any.data && any.shape[0] == job.n && any.shape[2] == job.d);
+    job.i1         = job.n;
+    job.j1         = job.n;
+    job.activation = (cpl_erc_activation)erc->activation;
+    job.dtype      = any.dtype;
+    job.R          = cpl_f32(R);
+    job.delta      = cpl_f32(out->delta);
+    job.gate       = weights_of(w.w_gate);
+    job.up         = weights_of(w.w_up);
+    job.down       = weights_of(w.w_down);
+    job.dR         = out->dR.data ? cpl_f32(out->dR) : NULL;
+    job.dgate      = grads_of(out->dw.w_gate);
+    job.dup        = grads_of(out->dw.w_up);
+    job.ddown      = grads_of(out->dw.w_down);
+    job.M          = out->M.data ? cpl_f32(out->M) : NULL;
+    return job;
+}
+
+/* The exchanged numbers and the job's own scratch share be->scratch. */
+static void take_scratch(cpl_backend *be, cpl_proxy_job *job)
+{
+    const size_t room =
+        ((size_t)(3 * job->n) * 4 + CPL_ALIGNMENT - 1) / CPL_ALIGNMENT * CPL_ALIGNMENT;
+    CPL_ASSERT(be->scratch_bytes >= room + be->ops->proxy.job_bytes(be, job));
+    job->diagonal      = be->scratch;
+    job->violations    = (int32_t *)(void *)(job->diagonal + job->n);
+    job->scratch       = (char *)be->scratch + room;
+    job->scratch_bytes = be->scratch_bytes - room;
+}
+
+static void draw_noise(cpl_backend *be, const cpl_coupling_outputs *out,
+                       const cpl_erc_settings *erc, const cpl_coupling_noise *noise, int64_t draw)
+{
+    const cpl_rng_key key = {noise->seed, noise->step, noise->layer, CPL_STREAM_NOISE};
+    if (noise->given) return;
+    if (erc->noise == CPL_NOISE_NONE)
+        be->ops->fill(be, out->delta, 1.0f);
+    else
+        be->ops->proxy.noise(be, out->delta, out->eps, &key, (uint64_t)draw);
+}
+
+static void count_active(cpl_coupling_result *result, const cpl_proxy_job *job, int64_t draws)
+{
+    const double pairs = (double)job->n * (double)(job->n - 1) * (double)draws;
+    if (job->n == 1) return;
+    for (int64_t i = 0; i < job->n; i++) {
+        result->active_rows += (double)job->violations[i] / pairs;
+        result->active_columns += (double)job->violations[job->n + i] / pairs;
+    }
+}
+
+void cpl_coupling(cpl_backend *be, cpl_coupling_result *result, const cpl_coupling_outputs *out,
+                  cpl_tensor R, cpl_expert_weights w, const cpl_erc_settings *erc, double alpha,
+                  double weight, const cpl_coupling_noise *noise)
+{
+    const cpl_proxy_ops *proxy = &be->ops->proxy;
+    const bool fixed           = noise->given || erc->noise == CPL_NOISE_NONE;
+    const int64_t draws        = fixed ? 1 : erc->draws;
+    cpl_proxy_job job          = job_of(out, R, w, erc);
+    job.alpha                  = alpha;
+    job.weight                 = weight / (double)draws;
+    take_scratch(be, &job);
+    memset(result, 0, sizeof *result);
+
+    proxy->nearest(be, out->eps, R);
+    for (int64_t draw = 0; draw < draws; draw++) {
+        draw_noise(be, out, erc, noise, draw);
+        proxy->diagonals(be, &job);
+        proxy->sweep(be, &job);
+        proxy->finish(be, &job);
+        result->loss += job.loss / (double)draws;
+        count_active(result, &job, draws);
+    }
+}

@@ -1,0 +1,62 @@
+/* coupling.h - the expert-router coupling loss (paper, section "Method", equation "loss";
+ * method.md section 2; the gradient's derivation is in docs/gradients.md).
+ *
+ * Room:   model. Once per MoE layer and optimizer step; knows no tokens.
+ * Names:  n experts, d model width, D expert width; R [n,d] router rows; R~ = R * delta proxies;
+ *         M[i,j] = |R~_i W_g^j|, or the norm of another activation (erc.activation).
+ *
+ *             eps_i = min over j != i of |R_i - R_j| / (2 |R_i|),   delta_i ~ U(1 - eps_i, 1 +
+ * eps_i) L = 1/n^2 sum_i sum_{j != i}   max(M[i,j] - alpha M[i,i], 0)
+ *                                          + max(M[j,i] - alpha M[i,i], 0) */
+#ifndef CPL_MODEL_COUPLING_H
+#define CPL_MODEL_COUPLING_H
+
+#include "model/settings.h"
+#include "tensor/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where one layer's results go. */
+typedef struct cpl_coupling_outputs {
+    cpl_tensor M;     /* [n,n] or none: is set, with the delta below */
+    cpl_tensor eps;   /* [n]: is set, from the clean R */
+    cpl_tensor delta; /* [n,d]: is set (the last draw's; 1 without noise), or read where given */
+    cpl_tensor dR;    /* [n,d] *adds*; none: not wanted */
+    cpl_expert_weights
+        dw; /* F32, those of the matrices the activation uses *add*; none: not wanted */
+} cpl_coupling_outputs;
+
+/* Which noise: the same numbers give the same delta everywhere. */
+typedef struct cpl_coupling_noise {
+    uint64_t seed, step;
+    uint32_t layer;
+    bool given; /* out->delta holds the noise to use; erc.noise and erc.draws do not count */
+} cpl_coupling_noise;
+
+typedef struct cpl_coupling_result {
+    double loss;           /* of this layer, before any weight, mean over draws */
+    double active_rows;    /* share of the n (n-1) pairs i != j with M[i,j] >= alpha M[i,i] */
+    double active_columns; /* ... with M[i,j] >= alpha M[j,j] */
+} cpl_coupling_result;
+
+/* erc.weight and erc.alpha as their schedule has them at this step, counted from 1: weight 0 up to
+ * erc.start_step, then rising linearly over erc.warmup_steps while alpha goes from erc.alpha_start
+ * (where set) to erc.alpha. */
+void cpl_coupling_schedule(const cpl_erc_settings *erc, int64_t step, double *weight,
+                           double *alpha);
+
+/* The loss of one layer and the gradient of `weight` times it, in one sweep over the experts: three
+ * products with gradients wanted, one without; rows that pull nothing cost nothing. R [n,d] F32 are
+ * the master rows; w is what products read, and matrices that erc.activation does not use may be
+ * none. Where erc.reduce is mean the caller divides `weight` by the number of layers. eps and delta
+ * count as constants in the gradient, R does not. Scratch: be->scratch (proxy in scratch_bytes). */
+void cpl_coupling(cpl_backend *be, cpl_coupling_result *result, const cpl_coupling_outputs *out,
+                  cpl_tensor R, cpl_expert_weights w, const cpl_erc_settings *erc, double alpha,
+                  double weight, const cpl_coupling_noise *noise);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_MODEL_COUPLING_H */

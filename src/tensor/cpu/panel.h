@@ -1,0 +1,34 @@
+/* panel.h - products of a row-major matrix with a thin one that lies in panels.
+ *
+ * Room:    tensor/cpu. What the coupling loss multiplies with: the router's n rows, which stay in
+ *          the second cache while the experts' matrices stream past once, unpacked.
+ * Panels:  a thin matrix [depth, width] as blocks of PANEL columns (the last one narrower, a
+ *          multiple of VECTOR): block at column l is at + l * depth, its rows follow each other.
+ *          Columns between `width` and its multiple of VECTOR hold zeros.
+ * Order:   every sum runs over depth from 0 upward, one fused multiply-add at a time, whatever the
+ *          shape of the call: equal operands give equal bits. */
+#ifndef CPL_TENSOR_CPU_PANEL_H
+#define CPL_TENSOR_CPU_PANEL_H
+
+#include <stdbool.h>
+
+#include "tensor/cpu/isa.h"
+#include "tensor/cpu/lanes.h"
+
+enum { PANEL = VECTOR * PANEL_VECTORS };
+
+/* Columns of the panel that begins at column l of `width` (a multiple of VECTOR). */
+static inline int64_t cpl_panel_width(int64_t width, int64_t l)
+{
+    return width - l < PANEL ? width - l : PANEL;
+}
+
+/* c[r, 0..width) = or += sum over k < depth of x[r x_row + k x_depth] panel[k panel_step + ...]
+ * for r < rows; c's rows are c_step apart; width is a multiple of VECTOR, at most PANEL. With `add`
+ * false the old c is not read. Depth 0 sets zeros. */
+#define cpl_panel_product CPL_ISA_NAME(cpl_cpu_panel_product)
+void cpl_panel_product(float *c, int64_t c_step, int64_t rows, int64_t width, int64_t depth,
+                       const float *x, int64_t x_row, int64_t x_depth, const float *panel,
+                       int64_t panel_step, bool add);
+
+#endif /* CPL_TENSOR_CPU_PANEL_H */
