@@ -3,8 +3,8 @@
  * Room:   train. Says nothing itself: `watch` hears what happens, and the files of the run tell it
  *         (run.h, metrics.h, store/checkpoint.h).
  * Resume: everything a step depends on is a function of the settings, the step's number and what a
- *         checkpoint holds, so a run that was killed and resumed gives bit for bit what the run that
- *         was not gives, on the same machine with the same threads. */
+ *         checkpoint holds, so a run that was killed and resumed gives bit for bit what the run
+ * that was not gives, on the same machine with the same threads. */
 #ifndef CPL_TRAIN_LOOP_H
 #define CPL_TRAIN_LOOP_H
 
@@ -22,9 +22,9 @@ extern "C" {
 typedef struct cpl_train_facts {
     const cpl_settings *settings; /* complete: nothing left to derive */
     const char *run;
-    int64_t first_step;     /* the first to be made */
+    int64_t first_step; /* the first to be made */
     int64_t parameters, active_parameters;
-    int64_t train_tokens;   /* of an epoch */
+    int64_t train_tokens; /* of an epoch */
     int64_t steps_per_epoch;
     double flops_per_step, peak; /* FLOP/s of a large product here, in the compute dtype */
     const char *dtype;           /* "f32" or "bf16" */
@@ -45,6 +45,7 @@ typedef struct cpl_train_job {
     cpl_settings *settings; /* completed by the run: vocabulary, heads, derived seeds */
     const char *run;        /* its folder */
     const char *from;       /* NULL, or an OLMoE directory whose weights the run begins with */
+    const bool *given;      /* [settings of section model] set by the user; NULL: none */
     bool resume;            /* go on with what is in `run`; settings are its config.yaml */
     const cpl_log *log;
     const cpl_train_watch *watch;

@@ -27,12 +27,12 @@ typedef struct cpl_trainer {
     cpl_model model;
     cpl_optimizer optimizer;
     cpl_step step;
-    cpl_arena arena;    /* metrics and the batch */
+    cpl_arena arena; /* metrics and the batch */
     cpl_metrics metrics;
-    cpl_batch batch;    /* the whole batch of a step */
-    double peak;        /* FLOP/s */
-    int64_t done;       /* steps made */
-    int64_t saved;      /* the step of the newest checkpoint; -1: none yet */
+    cpl_batch batch; /* the whole batch of a step */
+    double peak;     /* FLOP/s */
+    int64_t done;    /* steps made */
+    int64_t saved;   /* the step of the newest checkpoint; -1: none yet */
     int64_t skipped, skipped_in_row;
 } cpl_trainer;
 

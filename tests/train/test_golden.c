@@ -38,7 +38,7 @@ static void load_settings(cpl_settings *s, const char *folder)
             snprintf(assignment, sizeof assignment, "%s=%s", key, json_string_value(value));
         else
             snprintf(assignment, sizeof assignment, "%s=%.17g", key, json_number_value(value));
-        assert_ok(cpl_settings_set(s, sections, CPL_N_SECTIONS, assignment));
+        assert_ok(cpl_settings_set(s, sections, CPL_N_SECTIONS, assignment, NULL));
     }
     json_decref(json);
 }
