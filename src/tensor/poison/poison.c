@@ -99,33 +99,22 @@ static cpl_status sync_inner(cpl_backend *be)
     return status;
 }
 
-static void nearest(cpl_backend *be, cpl_tensor eps, cpl_tensor R)
-{
-    cpl_poison_holds(eps, CPL_F32, R.shape[0]);
-    cpl_poison_fits(R, CPL_F32, R.shape[0], R.shape[1]);
-    cpl_poison_apart(CPL_POISON_LIST(eps), CPL_POISON_LIST(R));
-    cpl_backend inner = cpl_poison_begin(be);
-    cpl_poison_set(eps);
-    inner.ops->proxy.nearest(&inner, eps, R);
-    cpl_poison_end(be, &inner);
-}
-
-static const cpl_ops ops = {
+static cpl_ops ops = {
 #define CPL_OP(name) .name = cpl_poison_##name,
 #include "tensor/ops.def"
 #undef CPL_OP
-    .proxy         = {.nearest = nearest},
     .scratch_bytes = scratch_bytes,
     .sync          = sync_inner,
 };
 
 void cpl_backend_poison(cpl_backend *be, cpl_backend *inner)
 {
-    *be = (cpl_backend){
-        .ops       = &ops,
-        .name      = "poison",
-        .compute   = inner->compute,
-        .n_threads = inner->n_threads,
-        .inner     = inner,
+    ops.proxy = cpl_poison_proxy_ops; /* the same bytes each time */
+    *be       = (cpl_backend){
+              .ops       = &ops,
+              .name      = "poison",
+              .compute   = inner->compute,
+              .n_threads = inner->n_threads,
+              .inner     = inner,
     };
 }

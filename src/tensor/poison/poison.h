@@ -18,6 +18,8 @@ extern "C" {
 #include "tensor/ops.def"
 #undef CPL_OP
 
+extern const cpl_proxy_ops cpl_poison_proxy_ops; /* poison_proxy.c */
+
 /* The inner backend as the operation is to see it, with be's scratch, which is poisoned. */
 cpl_backend cpl_poison_begin(const cpl_backend *be);
 
