@@ -282,8 +282,7 @@ void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,
     micro_batches(step, model, grads, settings, batch, m);
     m->erc_weight = settings->erc.weight; /* step 0 stands outside of any schedule */
     m->erc_alpha  = settings->erc.alpha;
-    if (m->step > 0)
-        cpl_coupling_schedule(&settings->erc, m->step, &m->erc_weight, &m->erc_alpha);
+    if (m->step > 0) cpl_coupling_schedule(&settings->erc, m->step, &m->erc_weight, &m->erc_alpha);
     double layers   = settings->erc.reduce == CPL_ERC_MEAN ? (double)m->n_layers : 1.0;
     coupling_of how = {(float)m->erc_alpha, m->erc_weight / layers, with_figures};
     m->has_erc      = m->erc_weight > 0 || measure_erc || with_figures;

@@ -1,0 +1,159 @@
+/* loop.c - see loop.h: one step after the other. */
+#include "train/loop.h"
+
+#include <math.h>
+#include <time.h>
+
+#include "io/file.h"
+#include "model/cost.h"
+#include "train/evaluate.h"
+#include "train/schedule.h"
+#include "train/trainer.h"
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool due(int64_t every, int64_t step)
+{
+    return every > 0 && step % every == 0;
+}
+
+/* ---- one step ---- */
+
+/* Updates the weights, or counts a step whose loss or gradient is not finite. */
+static void update(cpl_trainer *t)
+{
+    cpl_metrics *m    = &t->metrics;
+    m->lr             = cpl_schedule_lr(&t->settings->train, m->step);
+    m->grad_norm      = cpl_optimizer_norm(&t->optimizer, &t->model);
+    m->was_skipped    = !isfinite(m->loss_total) || !isfinite(m->grad_norm);
+    t->skipped_in_row = m->was_skipped ? t->skipped_in_row + 1 : 0;
+    if (m->was_skipped) {
+        t->skipped++;
+        cpl_log_warn(t->log, "step %lld was skipped: loss %g, gradient norm %g", (long long)m->step,
+                     m->loss_total, m->grad_norm);
+    } else {
+        cpl_optimizer_update(&t->optimizer, &t->model, &t->settings->train, m->grad_norm, m->lr);
+    }
+    m->skipped = t->skipped;
+}
+
+static cpl_status one_step(cpl_trainer *t, bool with_figures)
+{
+    cpl_settings *s = t->settings;
+    cpl_metrics *m  = &t->metrics;
+    double begin    = seconds_now();
+    m->step         = t->done + 1;
+    m->tokens       = m->step * s->data.batch_tokens;
+    CPL_TRY(cpl_loader_batch(t->data.train, t->done, &t->batch));
+    cpl_step_batch batch = {t->batch.ids, t->batch.targets,
+                            s->data.document_mask ? t->batch.doc_start : NULL,
+                            s->data.batch_tokens / s->data.seq_len, t->batch.n_targets};
+    cpl_optimizer_zero(&t->optimizer, &t->model);
+    cpl_step_gradient(&t->step, &t->model, &t->optimizer.grads, s, &batch, with_figures, false, m);
+    update(t);
+    CPL_TRY(t->backend.ops->sync(&t->backend));
+    t->done         = m->step;
+    m->step_s       = seconds_now() - begin;
+    m->tokens_per_s = (double)s->data.batch_tokens / m->step_s;
+    m->peak_share = cpl_cost_step(&s->model, (double)s->data.batch_tokens, (double)s->data.seq_len,
+                                  m->erc_weight > 0) /
+                    m->step_s / t->peak;
+    if (t->skipped_in_row < s->train.max_skipped) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%lld steps in a row had a loss or gradient that is not finite; the run stops "
+                    "and its last good checkpoint is step %lld",
+                    (long long)t->skipped_in_row, (long long)(t->saved < 0 ? 0 : t->saved));
+}
+
+/* ---- what happens between steps ---- */
+
+static cpl_status evaluate(cpl_trainer *t)
+{
+    if (t->data.held_out)
+        CPL_TRY(cpl_evaluate_loss(&t->step, &t->model, t->data.held_out,
+                                  t->settings->eval.max_sequences, &t->batch, &t->metrics));
+    cpl_evaluate_coupling(&t->step, &t->model, t->settings, false, &t->metrics);
+    t->metrics.has_eval = true;
+    return CPL_OK;
+}
+
+static cpl_status save(cpl_trainer *t, const cpl_train_watch *watch)
+{
+    if (t->saved == t->done) return CPL_OK;
+    CPL_TRY(cpl_trainer_save(t));
+    if (watch->saved) watch->saved(watch->who, t->done);
+    return CPL_OK;
+}
+
+/* The figures before the first step, in RUN/start.json. */
+static cpl_status look_before(cpl_trainer *t)
+{
+    CPL_TRY(evaluate(t));
+    cpl_evaluate_coupling(&t->step, &t->model, t->settings, true, &t->metrics);
+    t->metrics.has_figures = true;
+    cpl_status status      = cpl_run_write(&t->run, "start.json", cpl_metrics_json(&t->metrics));
+    t->metrics.has_eval = t->metrics.has_figures = false;
+    return status;
+}
+
+static cpl_status steps(cpl_trainer *t, const cpl_train_job *job, cpl_train_outcome *outcome)
+{
+    const cpl_settings *s = t->settings;
+    while (t->done < s->train.steps && !outcome->stopped) {
+        int64_t step = t->done + 1;
+        bool last    = step == s->train.steps;
+        bool look    = due(s->eval.every, step) || last;
+        bool logged  = due(s->log.every, step) || look;
+        CPL_TRY(one_step(t, logged && s->erc.weight > 0));
+        if (look) CPL_TRY(evaluate(t));
+        if (job->watch->stepped) job->watch->stepped(job->watch->who, &t->metrics);
+        if (logged) CPL_TRY(cpl_run_log(&t->run, cpl_metrics_json(&t->metrics)));
+        outcome->stopped = job->stop && *job->stop;
+        if (due(s->checkpoint.every, step) || last || outcome->stopped)
+            CPL_TRY(save(t, job->watch));
+    }
+    return CPL_OK;
+}
+
+static void tell_facts(cpl_trainer *t, const cpl_train_watch *watch)
+{
+    const cpl_settings *s     = t->settings;
+    cpl_model_settings active = s->model;
+    active.n_experts          = active.top_k;
+    int64_t router = s->model.n_layers * s->model.d_model * (s->model.n_experts - s->model.top_k);
+    cpl_train_facts facts = {
+        .settings          = s,
+        .run               = t->run.folder,
+        .first_step        = t->done + 1,
+        .parameters        = cpl_params_numbers(&s->model),
+        .active_parameters = cpl_params_numbers(&active) + router, /* the router counts whole */
+        .train_tokens      = cpl_loader_epoch_instances(t->data.train) * s->data.seq_len,
+        .steps_per_epoch   = cpl_loader_steps_per_epoch(t->data.train),
+        .flops_per_step    = cpl_cost_step(&s->model, (double)s->data.batch_tokens,
+                                           (double)s->data.seq_len, s->erc.weight > 0),
+        .peak              = t->peak,
+        .dtype             = t->backend.compute == CPL_BF16 ? "bf16" : "f32",
+        .n_threads         = t->backend.n_threads,
+    };
+    if (watch->began) watch->began(watch->who, &facts);
+}
+
+cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *outcome)
+{
+    cpl_trainer t;
+    cpl_status status = CPL_OK;
+    *outcome          = (cpl_train_outcome){0};
+    CPL_TRY(cpl_trainer_open(&t, job));
+    tell_facts(&t, job->watch);
+    if (!job->resume) CPL_TRY_DONE(look_before(&t));
+    CPL_TRY_DONE(steps(&t, job, outcome));
+done:
+    outcome->step = t.done;
+    cpl_trainer_close(&t);
+    return status;
+}
