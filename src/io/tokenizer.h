@@ -97,8 +97,8 @@ typedef struct cpl_bpe_settings {
     int64_t vocab_size;    /* ids in all, 258 to 1,000,000 */
     int64_t min_frequency; /* a pair seen less often is not joined; at least 1 */
     bool nfc;              /* bring text to NFC first, and say so in the file */
-    const char *eos;       /* the separator, "<|endoftext|>" if NULL; not empty, well-formed UTF-8,
-                              not "<|padding|>"; copied */
+    const char *eos;       /* the separator, "<|endoftext|>" if NULL; 2 to 100 ASCII characters
+                              without space, not "<|padding|>"; copied */
 } cpl_bpe_settings;
 
 /* Counts words, then joins pairs. The same words with the same counts give the same file, whatever
@@ -109,8 +109,8 @@ typedef struct cpl_bpe_settings {
  * pair of neighbours with the highest count over all words (each word weighted with its count,
  * overlapping occurrences counted each) is joined next, everywhere, left to right in a word; of
  * equal counts the pair with the smaller left id, then the smaller right id. A pair whose text is
- * already a token becomes another way to make that token. A pair whose text is one of the two
- * special tokens is passed over. */
+ * already a token becomes another way to make that token. (Hugging Face's BpeTrainer with the same
+ * special tokens and the byte-level alphabet makes the same tokens.) */
 typedef struct cpl_bpe_trainer cpl_bpe_trainer;
 
 /* Sets *out to a trainer without words. CPL_ERR_INPUT: a setting is out of bounds. */

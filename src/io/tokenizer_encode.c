@@ -236,23 +236,11 @@ static cpl_status encode_normalized(cpl_encoder *e, cpl_ids *ids, const char *te
     return encode_around(e, ids, text, length, &e->t->normalized, encode_words);
 }
 
-static bool is_utf8(const char *text, size_t length)
-{
-    for (size_t at = 0; at < length;) {
-        at += cpl_unicode_ascii(text + at, length - at);
-        for (int n; at < length && (unsigned char)text[at] >= 0x80; at += (size_t)n) {
-            n = cpl_utf8_length((const unsigned char *)text + at, length - at);
-            if (n == 0) return false;
-        }
-    }
-    return true;
-}
-
 cpl_status cpl_encoder_append(cpl_encoder *e, cpl_ids *ids, const char *text, size_t length)
 {
     int64_t before = ids->count, repaired = 0;
     if (length == 0) return CPL_OK;
-    if (!is_utf8(text, length)) {
+    if (!cpl_unicode_is_utf8(text, length)) {
         cpl_text_clear(&e->whole);
         repaired = cpl_utf8_repair(&e->whole, text, length);
         CPL_TRY(cpl_text_status(&e->whole));

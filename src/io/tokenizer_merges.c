@@ -24,7 +24,7 @@ static cpl_status token_id(const reader *r, const cpl_text *name, size_t rank, i
 /* Adds the merge of r->left and r->right. */
 static cpl_status add_merge(reader *r, size_t rank)
 {
-    int32_t left, right, both;
+    int32_t left = 0, right = 0, both = 0;
     CPL_TRY(cpl_text_status(&r->left));
     CPL_TRY(cpl_text_status(&r->right));
     if (r->left.length == 0 || r->right.length == 0)

@@ -16,3 +16,15 @@ size_t cpl_unicode_ascii(const char *s, size_t length)
     while (at < length && (unsigned char)s[at] < 0x80) at++;
     return at;
 }
+
+bool cpl_unicode_is_utf8(const char *text, size_t length)
+{
+    for (size_t at = 0; at < length;) {
+        at += cpl_unicode_ascii(text + at, length - at);
+        for (int n; at < length && (unsigned char)text[at] >= 0x80; at += (size_t)n) {
+            n = cpl_utf8_length((const unsigned char *)text + at, length - at);
+            if (n == 0) return false;
+        }
+    }
+    return true;
+}

@@ -44,6 +44,9 @@ static inline uint32_t cpl_unicode_next(const unsigned char *s, int *length)
 /* Length of the longest prefix of `s` that is ASCII. */
 size_t cpl_unicode_ascii(const char *s, size_t length);
 
+/* Whether all of it is well-formed UTF-8. */
+bool cpl_unicode_is_utf8(const char *text, size_t length);
+
 /* Memory of the normalisation; all zero is valid. */
 typedef struct cpl_nfc {
     uint32_t *points; /* code points of one segment, decomposed */
