@@ -95,6 +95,12 @@ bool cpl_path_exists(const char *path); /* also true for a link that leads nowhe
 char *cpl_path_join(const char *folder, const char *name);
 char *cpl_path_folder(const char *path); /* what stands before the last '/'; "." if there is none */
 
+/* Makes the folder and those above it, as far as they are not there. */
+CPL_NODISCARD cpl_status cpl_folder_make(const char *folder);
+
+/* Removes the folder and all that is in it, as far as the system allows; links are not followed. */
+void cpl_folder_remove(const char *folder);
+
 /* Makes what was renamed or created in `folder` survive a power failure. */
 CPL_NODISCARD cpl_status cpl_folder_sync(const char *folder);
 

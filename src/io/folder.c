@@ -1,6 +1,8 @@
 /* folder.c - names and folders of file.h */
 #include <dirent.h>
 #include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -97,4 +99,37 @@ void cpl_folder_list_free(char **names, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) cpl_free(names[i]);
     cpl_free(names);
+}
+
+cpl_status cpl_folder_make(const char *folder)
+{
+    cpl_text path = {0};
+    for (const char *slash = folder; slash;) { /* every parent, then the folder itself */
+        slash = strchr(slash + 1, '/');
+        cpl_text_clear(&path);
+        cpl_text_append(&path, folder, slash ? (size_t)(slash - folder) : strlen(folder));
+        if (path.failed) break;
+        if (mkdir(path.bytes, 0777) != 0 && errno != EEXIST) {
+            cpl_text_free(&path);
+            return CPL_FAIL(CPL_ERR_IO, "%s: the folder cannot be made: %s", folder,
+                            strerror(errno));
+        }
+    }
+    cpl_status status = cpl_text_status(&path);
+    cpl_text_free(&path);
+    if (status == CPL_OK && !cpl_path_is_folder(folder))
+        return CPL_FAIL(CPL_ERR_INPUT, "%s is not a folder", folder);
+    return status;
+}
+
+static int remove_entry(const char *path, const struct stat *what, int kind, struct FTW *where)
+{
+    (void)what, (void)kind, (void)where;
+    (void)remove(path);
+    return 0;
+}
+
+void cpl_folder_remove(const char *folder)
+{
+    (void)nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }

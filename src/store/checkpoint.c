@@ -16,22 +16,6 @@
 
 enum { NAME_BYTES = 64 };
 
-/* ---- folders of files, one level deep ---- */
-
-static void remove_folder(const char *folder)
-{
-    char **names  = NULL;
-    int64_t count = 0;
-    if (cpl_folder_list(&names, &count, folder) != CPL_OK) return;
-    for (int64_t i = 0; i < count; i++) {
-        char *path = cpl_path_join(folder, names[i]);
-        if (path) unlink(path);
-        cpl_free(path);
-    }
-    cpl_folder_list_free(names, count);
-    rmdir(folder);
-}
-
 void cpl_checkpoint_clean(const char *run)
 {
     char **names  = NULL;
@@ -39,7 +23,7 @@ void cpl_checkpoint_clean(const char *run)
     if (cpl_folder_list(&names, &count, run) != CPL_OK) return;
     for (int64_t i = 0; i < count; i++) {
         char *path = strncmp(names[i], ".tmp-", 5) == 0 ? cpl_path_join(run, names[i]) : NULL;
-        if (path && unlink(path) != 0) remove_folder(path);
+        if (path && unlink(path) != 0) cpl_folder_remove(path);
         cpl_free(path);
     }
     cpl_folder_list_free(names, count);
@@ -195,7 +179,7 @@ static void prune(const char *run, int64_t keep)
     for (int64_t i = 0; doomed && i < count; i++) {
         if (step_of(names[i]) < 0 || steps-- <= keep) continue;
         char *path = cpl_path_join(run, names[i]);
-        if (path && rename(path, doomed) == 0) remove_folder(doomed);
+        if (path && rename(path, doomed) == 0) cpl_folder_remove(doomed);
         cpl_free(path);
     }
     cpl_free(doomed);
@@ -210,18 +194,18 @@ cpl_status cpl_checkpoint_save(const char *run, const cpl_checkpoint *c, int64_t
     char *fresh = cpl_path_join(run, ".tmp-step"), *path = cpl_path_join(run, name);
     char *old = cpl_path_join(run, ".tmp-old");
     if (!fresh || !path || !old) goto done;
-    remove_folder(fresh);
+    cpl_folder_remove(fresh);
     CPL_TRY_DONE(write_folder(fresh, c));
     if (cpl_path_exists(path)) { /* the same step saved again: the old one steps aside */
         CPL_TRY_DONE(move(path, old));
-        remove_folder(old);
+        cpl_folder_remove(old);
     }
     CPL_TRY_DONE(move(fresh, path));
     CPL_TRY_DONE(cpl_folder_sync(run));
     CPL_TRY_DONE(point_last(run, name));
     prune(run, keep);
 done:
-    if (status != CPL_OK && fresh) remove_folder(fresh);
+    if (status != CPL_OK && fresh) cpl_folder_remove(fresh);
     cpl_free(fresh);
     cpl_free(path);
     cpl_free(old);

@@ -6,33 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/arena.h"
 #include "base/text.h"
 #include "io/file.h"
-
-static cpl_status make_folder(const char *folder)
-{
-    cpl_text path = {0};
-    for (const char *slash = folder; slash;) { /* every parent, then the folder itself */
-        slash = strchr(slash + 1, '/');
-        cpl_text_clear(&path);
-        cpl_text_append(&path, folder, slash ? (size_t)(slash - folder) : strlen(folder));
-        if (path.failed) break;
-        if (mkdir(path.bytes, 0777) != 0 && errno != EEXIST) {
-            cpl_text_free(&path);
-            return CPL_FAIL(CPL_ERR_IO, "%s: the folder cannot be made: %s", folder,
-                            strerror(errno));
-        }
-    }
-    cpl_status status = cpl_text_status(&path);
-    cpl_text_free(&path);
-    if (status == CPL_OK && !cpl_path_is_folder(folder))
-        return CPL_FAIL(CPL_ERR_INPUT, "%s is not a folder", folder);
-    return status;
-}
 
 static cpl_status take_lock(cpl_run *run)
 {
@@ -73,7 +51,7 @@ cpl_status cpl_run_open(cpl_run *run, const char *folder, int fresh)
         status = CPL_FAIL(CPL_ERR_INPUT, "%s: there is no such run", folder);
         goto done;
     }
-    CPL_TRY_DONE(make_folder(folder));
+    CPL_TRY_DONE(cpl_folder_make(folder));
     CPL_TRY_DONE(take_lock(run));
     if (fresh) CPL_TRY_DONE(refuse_old_run(run));
 done:

@@ -1,0 +1,166 @@
+/* data.c - see data.h */
+#include "train/data.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "io/file.h"
+#include "io/paths.h"
+#include "io/tokens.h"
+
+/* ---- documents become shards ---- */
+
+static cpl_status make_shards(const cpl_tokens_job *job, const char *what, const char *folder)
+{
+    cpl_tokens_made made;
+    cpl_folder_remove(job->folder); /* what a killed run left */
+    CPL_TRY(cpl_tokens_make(job, &made));
+    if (rename(job->folder, folder) != 0)
+        return CPL_FAIL(CPL_ERR_IO, "%s: cannot be renamed to %s: %s", job->folder, folder,
+                        strerror(errno));
+    cpl_log_info(job->log,
+                 "%s: %lld documents in %lld files, %lld tokens (%lld bad, %lld empty, %lld "
+                 "ill-formed sequences replaced)",
+                 what, (long long)made.counts.documents, (long long)made.n_files,
+                 (long long)made.tokens, (long long)made.counts.bad, (long long)made.counts.empty,
+                 (long long)made.counts.repaired);
+    return CPL_OK;
+}
+
+/* Appends the folder of shards of these documents to `paths`, making it if it is not there. */
+static cpl_status encode(cpl_strings *paths, const cpl_strings *documents, const char *what,
+                         const cpl_train_data *data, const cpl_settings *settings, const char *base,
+                         const cpl_log *log)
+{
+    cpl_text folder = {0}, fresh = {0}, index = {0};
+    uint64_t hash      = 0;
+    cpl_status status  = CPL_OK;
+    cpl_tokens_job job = {.inputs         = documents,
+                          .settings       = &settings->data,
+                          .tokenizer      = data->tokenizer,
+                          .by_source      = true,
+                          .log            = log,
+                          .tokenizer_path = settings->data.tokenizer};
+    if (!data->tokenizer)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "data.tokenizer is not set, and %s is documents, not token "
+                        "shards",
+                        documents->at[0]);
+    CPL_TRY_DONE(cpl_tokens_fingerprint(&hash, &job));
+    cpl_text_printf(&folder, "%s/%s-%016llx", base, what, (unsigned long long)hash);
+    cpl_text_printf(&fresh, "%s/.tmp-%s-%016llx", base, what, (unsigned long long)hash);
+    cpl_text_printf(&index, "%s/shards.json", folder.bytes ? folder.bytes : "");
+    CPL_TRY_DONE(cpl_text_status(&index));
+    job.folder = fresh.bytes;
+    CPL_TRY_DONE(cpl_folder_make(base));
+    if (!cpl_path_exists(index.bytes)) CPL_TRY_DONE(make_shards(&job, what, folder.bytes));
+    CPL_TRY_DONE(cpl_paths_add(paths, folder.bytes));
+done:
+    cpl_text_free(&folder);
+    cpl_text_free(&fresh);
+    cpl_text_free(&index);
+    return status;
+}
+
+/* Token shards as they are, documents encoded: what cpl_shards_open is given. */
+static cpl_status shard_paths(cpl_strings *paths, const cpl_strings *inputs, const char *what,
+                              const cpl_train_data *data, const cpl_settings *settings,
+                              const char *base, const cpl_log *log)
+{
+    cpl_strings documents = {0};
+    cpl_status status     = CPL_OK;
+    for (int64_t i = 0; i < inputs->count; i++) {
+        bool shards = cpl_tokens_are_shards(inputs->at[i]);
+        CPL_TRY_DONE(cpl_paths_add(shards ? paths : &documents, inputs->at[i]));
+    }
+    if (documents.count) CPL_TRY_DONE(encode(paths, &documents, what, data, settings, base, log));
+done:
+    cpl_paths_free(&documents);
+    return status;
+}
+
+/* ---- opening ---- */
+
+static cpl_status open_shards(cpl_shards **shards, const cpl_strings *inputs, const char *what,
+                              const cpl_train_data *data, const cpl_settings *settings,
+                              const char *base, const cpl_log *log)
+{
+    cpl_strings paths         = {0};
+    cpl_shard_options options = {.type       = (cpl_token_type_choice)settings->data.token_type,
+                                 .eos        = data->eos,
+                                 .vocab_size = data->vocab_size};
+    cpl_status status         = shard_paths(&paths, inputs, what, data, settings, base, log);
+    if (status == CPL_OK)
+        status = cpl_shards_open(shards, (const char *const *)paths.at, paths.count, &options, log);
+    cpl_paths_free(&paths);
+    return status;
+}
+
+static cpl_status open_loader(cpl_loader **loader, const cpl_shards *shards,
+                              const cpl_train_data *data, const cpl_settings *settings,
+                              bool evaluation, const cpl_log *log)
+{
+    const cpl_data_settings *d = &settings->data;
+    int64_t sequences          = d->batch_tokens / d->seq_len;
+    int64_t micro         = settings->train.micro_batch ? settings->train.micro_batch : sequences;
+    int64_t seed          = d->seed != CPL_UNSET ? d->seed : settings->train.seed;
+    cpl_loader_settings s = {
+        .seq_len         = d->seq_len,
+        .batch_instances = evaluation ? micro : sequences,
+        .seed            = (uint64_t)seed,
+        .shuffle         = d->shuffle,
+        .evaluation      = evaluation,
+        .document_mask   = d->document_mask && !evaluation,
+        .filter_repeats  = d->filter_repeats && !evaluation,
+        .eos             = data->eos,
+        .weights         = evaluation ? NULL : &d->weights,
+    };
+    return cpl_loader_init(loader, shards, &s, log);
+}
+
+static cpl_status open_all(cpl_train_data *data, const cpl_settings *settings, const char *base,
+                           const cpl_log *log)
+{
+    const cpl_data_settings *d = &settings->data;
+    data->eos                  = d->eos != CPL_UNSET ? d->eos : -1;
+    if (d->train.count == 0)
+        return CPL_FAIL(CPL_ERR_INPUT, "data.train is not set: there is nothing to train on");
+    if (d->tokenizer) {
+        CPL_TRY(cpl_tokenizer_load(&data->tokenizer, d->tokenizer));
+        data->vocab_size = cpl_tokenizer_vocab_size(data->tokenizer);
+        if (data->eos < 0) data->eos = cpl_tokenizer_eos(data->tokenizer);
+    }
+    CPL_TRY(open_shards(&data->train_shards, &d->train, "train", data, settings, base, log));
+    if (data->eos < 0) data->eos = data->train_shards->eos;
+    if (!data->vocab_size) data->vocab_size = data->train_shards->vocab_size;
+    CPL_TRY(open_loader(&data->train, data->train_shards, data, settings, false, log));
+    data->fingerprint = cpl_loader_fingerprint(data->train);
+    if (d->validation.count == 0) return CPL_OK;
+    CPL_TRY(open_shards(&data->held_out_shards, &d->validation, "validation", data, settings, base,
+                        log));
+    return open_loader(&data->held_out, data->held_out_shards, data, settings, true, log);
+}
+
+cpl_status cpl_train_data_open(cpl_train_data *data, const cpl_settings *settings,
+                               const cpl_run *run, const cpl_log *log)
+{
+    memset(data, 0, sizeof *data);
+    char *base =
+        settings->data.cache ? cpl_text_copy(settings->data.cache) : cpl_run_path(run, "tokens");
+    cpl_status status = base ? open_all(data, settings, base, log) : CPL_ERR_MEMORY;
+    cpl_free(base);
+    if (status != CPL_OK) cpl_train_data_close(data);
+    return status;
+}
+
+void cpl_train_data_close(cpl_train_data *data)
+{
+    cpl_loader_free(data->train);
+    cpl_loader_free(data->held_out);
+    cpl_shards_close(data->train_shards);
+    cpl_shards_close(data->held_out_shards);
+    cpl_tokenizer_free(data->tokenizer);
+    memset(data, 0, sizeof *data);
+}
