@@ -20,6 +20,7 @@ typedef struct taken_memory {
     int count;
     cpl_backend *backend[MOST_BACKENDS];
     int n_backends;
+    uint64_t n_random; /* random tensors made so far; setting it makes the same ones again */
 } taken_memory;
 
 static inline taken_memory *taken(void)
@@ -76,8 +77,7 @@ static inline cpl_tensor new_1d(cpl_dtype dtype, int64_t a)
 /* Standard normal numbers times `scale`; other numbers at each call. */
 static inline void randomise(cpl_tensor x, float scale)
 {
-    static uint64_t step;
-    cpl_rng_key key = {.seed = 11, .step = step++, .stream = CPL_STREAM_TEST};
+    cpl_rng_key key = {.seed = 11, .step = taken()->n_random++, .stream = CPL_STREAM_TEST};
     for (int64_t i = 0; i < cpl_tensor_count(x); i++) {
         float value = scale * cpl_rng_normal(&key, (uint64_t)i);
         if (x.dtype == CPL_BF16)
@@ -103,8 +103,7 @@ static inline cpl_tensor normal_1d(int64_t a, float scale)
 /* Whole numbers in [0, below). */
 static inline void randomise_ids(cpl_tensor x, int32_t below)
 {
-    static uint64_t step;
-    cpl_rng_key key = {.seed = 12, .step = step++, .stream = CPL_STREAM_TEST};
+    cpl_rng_key key = {.seed = 12, .step = taken()->n_random++, .stream = CPL_STREAM_TEST};
     for (int64_t i = 0; i < cpl_tensor_count(x); i++)
         cpl_i32(x)[i] = (int32_t)(cpl_rng_u32(&key, (uint64_t)i) % (uint32_t)below);
 }
