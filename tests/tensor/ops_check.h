@@ -48,10 +48,32 @@ static inline int release_all(void **state)
     return 0;
 }
 
+static inline int64_t at_least_one(int64_t count)
+{
+    return count > 0 ? count : 1;
+}
+
+/* `work` with one of everything that it leaves out. */
+static inline cpl_work whole_work(cpl_work work)
+{
+    work.n_tokens   = at_least_one(work.n_tokens);
+    work.n_keys     = at_least_one(work.n_keys);
+    work.batch      = at_least_one(work.batch);
+    work.d_model    = at_least_one(work.d_model);
+    work.d_expert   = at_least_one(work.d_expert);
+    work.n_experts  = at_least_one(work.n_experts);
+    work.top_k      = at_least_one(work.top_k);
+    work.n_heads    = at_least_one(work.n_heads);
+    work.n_kv_heads = at_least_one(work.n_kv_heads);
+    work.vocab_size = at_least_one(work.vocab_size);
+    return work;
+}
+
 /* A CPU backend with scratch for `work`, until the test's end. */
 static inline cpl_backend *new_cpu(cpl_dtype compute, int n_threads, cpl_work work)
 {
     cpl_backend *be = take(sizeof *be);
+    work            = whole_work(work);
     cpl_backend_cpu(be, compute, n_threads);
     assert_ok(cpl_backend_reserve(be, &work));
     assert_true(taken()->n_backends < MOST_BACKENDS);

@@ -5,7 +5,7 @@ static const double GOLDEN = 1e-4;
 
 static cpl_backend *backend(int n_threads)
 {
-    return new_cpu(CPL_F32, n_threads, (cpl_work){.n_tokens = 1, .d_model = 1, .vocab_size = 1});
+    return new_cpu(CPL_F32, n_threads, (cpl_work){0});
 }
 
 static const double BETA1 = 0.9, BETA2 = 0.95, EPS = 1e-8, DECAY = 0.1;

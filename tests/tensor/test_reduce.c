@@ -3,7 +3,7 @@
 
 static cpl_backend *backend(int n_threads)
 {
-    return new_cpu(CPL_F32, n_threads, (cpl_work){.n_tokens = 1, .d_model = 1, .vocab_size = 1});
+    return new_cpu(CPL_F32, n_threads, (cpl_work){0});
 }
 
 static const int64_t counts[] = {0, 1, 17, 16384, 100003, 2000001};

@@ -443,7 +443,7 @@ static void check_pair(void **state, cpl_backend *a, cpl_backend *b, double eps)
 {
     char what[128];
     for (int s = 0; s < N_SHAPES; s++) {
-        const cpl_work work = work_of(&shapes[s]);
+        const cpl_work work = whole_work(work_of(&shapes[s]));
         assert_ok(cpl_backend_reserve(a, &work));
         assert_ok(cpl_backend_reserve(b, &work));
         for (int i = 0; i < N_OPERATIONS; i++, release_all(state)) {
