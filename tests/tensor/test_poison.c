@@ -1,0 +1,186 @@
+/* The poisoning backend itself: what it poisons, and that it stops at what ops.h forbids. */
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "ops_check.h"
+
+/* ---- what it poisons: seen from an inner backend that does nothing ---- */
+
+static size_t some_scratch(const cpl_backend *be, const cpl_work *work)
+{
+    (void)be, (void)work;
+    return 256;
+}
+
+static bool all_nan(const float *x, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (!isnan(x[i])) return false;
+    return true;
+}
+
+static void lazy_rms_norm(cpl_backend *be, cpl_tensor y, cpl_tensor inv, cpl_tensor x,
+                          cpl_tensor weight, float eps)
+{
+    (void)weight, (void)eps;
+    assert_true(all_nan(cpl_f32(y), cpl_tensor_count(y)));
+    assert_true(all_nan(cpl_f32(inv), cpl_tensor_count(inv)));
+    assert_true(all_nan(be->scratch, 64));
+    assert_false(isnan(cpl_f32(x)[0]));
+    be->failure = CPL_ERR_MEMORY;
+}
+
+static void lazy_clamp(cpl_backend *be, cpl_tensor y, cpl_tensor x, float limit)
+{
+    (void)be, (void)limit;
+    assert_int_equal(isnan(cpl_f32(y)[0]) != 0, y.data != x.data);
+}
+
+static void lazy_dispatch(cpl_backend *be, cpl_dispatch plan, cpl_tensor expert, int64_t n_experts)
+{
+    (void)be, (void)plan, (void)expert, (void)n_experts;
+}
+
+static const cpl_ops lazy = {
+    .rms_norm      = lazy_rms_norm,
+    .clamp         = lazy_clamp,
+    .dispatch      = lazy_dispatch,
+    .scratch_bytes = some_scratch,
+};
+
+static void make_lazy(cpl_backend *poison, cpl_backend *inner)
+{
+    const cpl_work work = {0};
+    *inner              = (cpl_backend){.ops = &lazy, .compute = CPL_F32, .n_threads = 1};
+    cpl_backend_poison(poison, inner);
+    assert_ok(cpl_backend_reserve(poison, &work));
+}
+
+static void test_outputs_and_scratch_are_poisoned(void **state)
+{
+    cpl_backend poison, inner;
+    cpl_tensor x = normal_2d(3, 5, 1), y = normal_2d(3, 5, 1);
+    (void)state;
+    make_lazy(&poison, &inner);
+    poison.ops->rms_norm(&poison, y, normal_1d(3, 1), x, normal_1d(5, 1), 1e-5f);
+    assert_int_equal(poison.failure, CPL_ERR_MEMORY); /* the inner one's failure is handed on */
+    poison.ops->clamp(&poison, y, x, 1);
+    poison.ops->clamp(&poison, x, x, 1); /* in place: nothing to poison */
+    assert_null(inner.scratch);
+    cpl_backend_free(&poison);
+}
+
+/* ---- what it stops at ---- */
+
+typedef struct scene {
+    cpl_backend *be;
+    cpl_tensor x, y, low, ids, table;
+} scene;
+
+static void fine(scene *s)
+{
+    s->be->ops->add(s->be, s->y, s->x);
+    s->be->ops->embed(s->be, s->y, s->table, s->ids);
+}
+
+static void counts_differ(scene *s)
+{
+    s->be->ops->add(s->be, s->y, normal_2d(2, 5, 1));
+}
+
+static void outputs_overlap_inputs(scene *s)
+{
+    cpl_tensor next = s->x;
+    next.data       = cpl_f32(s->x) + 1;
+    next.shape[0] = s->x.shape[0] = 2;
+    s->be->ops->add(s->be, next, s->x);
+}
+
+static void id_is_too_large(scene *s)
+{
+    cpl_i32(s->ids)[2] = 7;
+    s->be->ops->embed(s->be, s->y, s->table, s->ids);
+}
+
+static void id_is_negative(scene *s)
+{
+    cpl_i32(s->ids)[0] = -1;
+    s->be->ops->embed_backward(s->be, s->table, s->y, s->ids);
+}
+
+static void type_is_wrong(scene *s)
+{
+    s->be->ops->sum(s->be, s->low);
+}
+
+static void output_is_missing(scene *s)
+{
+    s->be->ops->fill(s->be, cpl_tensor_none(), 1);
+}
+
+static void products_do_not_fit(scene *s)
+{
+    s->be->ops->gemm(s->be, s->y, CPL_AS_IS, s->x, CPL_AS_IS, s->table, 0);
+}
+
+static void plan_is_not_made(scene *s)
+{
+    cpl_backend inner, poison;
+    cpl_tensor expert = new_tensor(CPL_I32, 3, 1);
+    cpl_dispatch plan = {new_1d(CPL_I32, 3), new_1d(CPL_I32, 3), new_tensor(CPL_I32, 3, 1)};
+    (void)s;
+    make_lazy(&poison, &inner);
+    poison.ops->dispatch(&poison, plan, expert, 2);
+}
+
+/* Whether the program is stopped by it, tried in a process of its own that says nothing. */
+static bool stops(void (*mistake)(scene *s), scene *s)
+{
+    int status;
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        signal(SIGABRT, SIG_DFL);
+        if (!freopen("/dev/null", "w", stderr)) _exit(2);
+        mistake(s);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+static void test_mistakes_are_stopped(void **state)
+{
+    cpl_backend inner, poison;
+    const cpl_work work = whole_work((cpl_work){0});
+    scene s             = {&poison,
+                           normal_2d(3, 5, 1),
+                           normal_2d(3, 5, 1),
+                           new_tensor(CPL_BF16, 3, 5),
+                           new_1d(CPL_I32, 3),
+                           normal_2d(7, 5, 1)};
+    (void)state;
+    cpl_backend_cpu(&inner, CPL_F32, 1);
+    cpl_backend_poison(&poison, &inner);
+    assert_ok(cpl_backend_reserve(&poison, &work));
+    assert_false(stops(fine, &s));
+    assert_true(stops(counts_differ, &s));
+    assert_true(stops(outputs_overlap_inputs, &s));
+    assert_true(stops(id_is_too_large, &s));
+    assert_true(stops(id_is_negative, &s));
+    assert_true(stops(type_is_wrong, &s));
+    assert_true(stops(output_is_missing, &s));
+    assert_true(stops(products_do_not_fit, &s));
+    assert_true(stops(plan_is_not_made, &s));
+    cpl_backend_free(&poison);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_outputs_and_scratch_are_poisoned, release_all),
+        cmocka_unit_test_teardown(test_mistakes_are_stopped, release_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
