@@ -5,6 +5,7 @@
  * The poisoning backend must give the same bits, for it calls the same kernels: a difference is a
  * read of memory that nobody has set. The instruction sets must agree as sums of k terms in
  * different orders do: c eps sqrt(k) of the norm, eps that of what operands are rounded to. */
+#include "base/arena.h"
 #include "ops_check.h"
 
 static const double C = 8;
@@ -395,10 +396,78 @@ static void twin_sample(cpl_backend *be, const shape *s, results *r)
     keep_number(r, be->ops->sample(be, logits, 0.8f, 0.6f, 0.7f));
 }
 
+/* ---- the coupling loss ---- */
+
 static void twin_nearest(cpl_backend *be, const shape *s, results *r)
 {
     r->terms = s->d;
     be->ops->proxy.nearest(be, kept_1d(r, s->n), normal_2d(s->n, s->d, 1));
+}
+
+static void twin_noise(cpl_backend *be, const shape *s, results *r)
+{
+    cpl_rng_key key = {.seed = 6, .stream = CPL_STREAM_NOISE};
+    be->ops->proxy.noise(be, kept_2d(r, s->n, s->d), normal_1d(s->n, 0.1f), &key, 3);
+}
+
+static cpl_proxy_weights weights_of(cpl_tensor w)
+{
+    return (cpl_proxy_weights){w.data, w.shape[1] * w.shape[2], NULL, w.shape[2]};
+}
+
+static cpl_proxy_grads grads_of(cpl_tensor dw)
+{
+    return (cpl_proxy_grads){cpl_f32(dw), dw.shape[1] * dw.shape[2], NULL, dw.shape[2]};
+}
+
+/* All three phases of all rows and experts, with every gradient. */
+static void run_phases(cpl_backend *be, const shape *s, results *r, cpl_erc_activation activation)
+{
+    const int64_t n      = s->n;
+    cpl_expert_weights w = new_experts(s), dw = new_experts(s);
+    cpl_tensor R = normal_2d(n, s->d, 1), delta = normal_2d(n, s->d, 1);
+    cpl_proxy_job job = {
+        .n          = n,
+        .d          = s->d,
+        .D          = s->D,
+        .i1         = n,
+        .j1         = n,
+        .activation = activation,
+        .dtype      = CPL_F32,
+        .alpha      = 0.5,
+        .weight     = 0.7,
+        .R          = cpl_f32(R),
+        .delta      = cpl_f32(delta),
+        .gate       = weights_of(w.w_gate),
+        .up         = weights_of(w.w_up),
+        .down       = weights_of(w.w_down),
+        .dR         = cpl_f32(kept_2d(r, n, s->d)),
+        .dgate      = grads_of(keep(r, dw.w_gate)),
+        .dup        = grads_of(keep(r, dw.w_up)),
+        .ddown      = grads_of(keep(r, dw.w_down)),
+        .M          = cpl_f32(kept_2d(r, n, n)),
+        .diagonal   = cpl_f32(kept_1d(r, n)),
+        .violations = cpl_i32(keep(r, new_tensor(CPL_I32, 2, n))),
+    };
+    r->terms          = s->D + s->d + n;
+    job.scratch_bytes = be->ops->proxy.job_bytes(be, &job);
+    job.scratch       = cpl_alloc(job.scratch_bytes);
+    assert_non_null(job.scratch);
+    be->ops->proxy.diagonals(be, &job);
+    be->ops->proxy.sweep(be, &job);
+    be->ops->proxy.finish(be, &job);
+    cpl_free(job.scratch);
+    keep_number(r, job.loss);
+}
+
+static void twin_phases_gate(cpl_backend *be, const shape *s, results *r)
+{
+    run_phases(be, s, r, CPL_ERC_GATE);
+}
+
+static void twin_phases_output(cpl_backend *be, const shape *s, results *r)
+{
+    run_phases(be, s, r, CPL_ERC_OUTPUT);
 }
 
 typedef void (*twin)(cpl_backend *be, const shape *s, results *r);
@@ -411,6 +480,9 @@ static const struct {
 #include "tensor/ops.def"
 #undef CPL_OP
     {"proxy.nearest", twin_nearest},
+    {"proxy.noise", twin_noise},
+    {"proxy phases, gate", twin_phases_gate},
+    {"proxy phases, output", twin_phases_output},
 };
 enum { N_OPERATIONS = sizeof operations / sizeof *operations };
 
