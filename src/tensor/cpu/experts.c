@@ -315,7 +315,7 @@ size_t CPL_ISA_NAME(cpl_cpu_experts_scratch)(const cpl_backend *be, const cpl_wo
 {
     cpl_expert_sizes s = {work->n_tokens, work->top_k, work->n_experts, work->d_model,
                           work->d_expert};
-    if (s.n == 0) return 0;
+    if (s.n == 0 || s.K == 0 || s.d == 0) return 0;
     bool packs      = be->compute != CPL_F32;
     int64_t rows    = chunk_rows(s.T);
     size_t forward  = panel_bytes(s, rows, false, packs);
