@@ -222,6 +222,14 @@ void cpl_setting_wants(cpl_text *out, const cpl_setting *setting)
     if (cpl_setting_may_be_unset(setting)) cpl_text_printf(out, ", or unset");
 }
 
+void cpl_setting_describe(cpl_text *out, const cpl_setting *setting)
+{
+    cpl_text_printf(out, "%s (", setting->sentence);
+    cpl_setting_wants(out, setting);
+    if (*setting->standard) cpl_text_printf(out, "; default %s", setting->standard);
+    cpl_text_char(out, ')');
+}
+
 static int same_string(const char *a, const char *b)
 {
     return a && b ? strcmp(a, b) == 0 : a == b;

@@ -152,6 +152,9 @@ void cpl_setting_quote(cpl_text *out, const char *string);
 /* Appends what a value must be: "a whole number (tokens) from 2 to 16777216", "mean or sum". */
 void cpl_setting_wants(cpl_text *out, const cpl_setting *setting);
 
+/* Appends "SENTENCE (what a value must be; default X)", as help and comments show it. */
+void cpl_setting_describe(cpl_text *out, const cpl_setting *setting);
+
 /* True if both fields hold the same value. */
 int cpl_setting_equal(const cpl_setting *setting, const void *a, const void *b);
 

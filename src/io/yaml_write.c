@@ -26,20 +26,12 @@ static void write_comment(cpl_text *out, const char *sentence)
     cpl_text_char(out, '\n');
 }
 
-/* "SENTENCE (a whole number (steps) from 1 to 1e12; default 1000)" */
-static void describe(cpl_text *out, const cpl_setting *setting)
-{
-    cpl_text_printf(out, "%s (", setting->sentence);
-    cpl_setting_wants(out, setting);
-    cpl_text_printf(out, "; default %s)", *setting->standard ? setting->standard : "[]");
-}
-
 static void write_setting(cpl_text *out, const cpl_setting *setting, const void *field,
                           bool commented)
 {
     cpl_text sentence = {0};
     if (commented) {
-        describe(&sentence, setting);
+        cpl_setting_describe(&sentence, setting);
         write_comment(out, sentence.bytes ? sentence.bytes : "");
         out->failed |= sentence.failed;
         cpl_text_free(&sentence);

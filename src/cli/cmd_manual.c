@@ -1,0 +1,114 @@
+/* cmd_manual.c - couplet manual: the manual page in man's own language, made from the tables. Used
+ * when installing; hidden from the list of verbs. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/flags.h"
+#include "cli/help.h"
+
+/* Text that man takes as it stands; a line end begins a paragraph. */
+static void print_text(const char *text)
+{
+    bool begins = true;
+    for (; *text; text++) {
+        if (begins && (*text == '.' || *text == '\'')) fputs("\\&", stdout);
+        begins = *text == '\n';
+        if (*text == '\\')
+            fputs("\\e", stdout);
+        else if (*text == '-')
+            fputs("\\-", stdout);
+        else if (*text == '\n')
+            fputs("\n.PP\n", stdout);
+        else
+            putchar(*text);
+    }
+    putchar('\n');
+}
+
+static void print_tagged(const char *bold, const char *italic, const char *text)
+{
+    printf(".TP\n\\fB");
+    for (; *bold; bold++) printf(*bold == '-' ? "\\-" : "%c", *bold);
+    printf("\\fR%s%s%s\n", italic ? " \\fI" : "", italic ? italic : "", italic ? "\\fR" : "");
+    print_text(text);
+}
+
+static void print_usage(const cpl_verb *verb)
+{
+    for (const char *line = verb->usage;; line += strcspn(line, "\n") + 1) {
+        int length = (int)strcspn(line, "\n");
+        printf(".br\n\\fBcouplet %s\\fR ", verb->name);
+        for (int i = 0; i < length; i++) printf(line[i] == '-' ? "\\-" : "%c", line[i]);
+        putchar('\n');
+        if (line[length] == '\0') break;
+    }
+}
+
+static cpl_status print_verb(const cpl_verb *verb)
+{
+    cpl_text text = {0};
+    printf(".SS couplet %s\n", verb->name);
+    print_usage(verb);
+    printf(".PP\n");
+    print_text(verb->about ? verb->about : verb->summary);
+    for (size_t f = 0; f < verb->n_flags; f++) {
+        cpl_text_clear(&text);
+        cpl_help_describe(&text, &verb->flags[f]);
+        if (text.failed) break;
+        print_tagged(verb->flags[f].name, verb->flags[f].placeholder, text.bytes);
+    }
+    cpl_status status = cpl_text_status(&text);
+    cpl_text_free(&text);
+    return status;
+}
+
+static cpl_status print_settings(void)
+{
+    cpl_section sections[CPL_N_SECTIONS];
+    char name[CPL_SETTING_NAME_BYTES];
+    cpl_text text = {0};
+    cpl_settings_sections(sections);
+    printf(".SH SETTINGS\n");
+    print_text("A configuration file is YAML: a mapping of sections, each a mapping of its "
+               "settings. --set SECTION.NAME=VALUE goes before the file.");
+    for (size_t s = 0; s < CPL_N_SECTIONS; s++)
+        for (size_t i = 0; i < sections[s].count; i++) {
+            cpl_text_clear(&text);
+            cpl_setting_describe(&text, &sections[s].list[i]);
+            if (text.failed) break;
+            print_tagged(cpl_setting_dotted(name, &sections[s].list[i]), NULL, text.bytes);
+        }
+    cpl_status status = cpl_text_status(&text);
+    cpl_text_free(&text);
+    return status;
+}
+
+static cpl_status run(const cpl_arguments *args)
+{
+    (void)args;
+    printf(".TH COUPLET 1 \"\" \"couplet %s\" \"User Commands\"\n.SH NAME\ncouplet \\- ",
+           COUPLET_VERSION);
+    print_text("train Mixture-of-Experts language models with the expert-router coupling loss");
+    printf(".SH SYNOPSIS\n\\fBcouplet\\fR \\fIVERB\\fR [words and flags]\n.SH DESCRIPTION\n");
+    print_text(cpl_help_about);
+    printf(".SH VERBS\n");
+    for (const cpl_verb *const *v = cpl_verbs; *v; v++)
+        if (!(*v)->hidden) CPL_TRY(print_verb(*v));
+    CPL_TRY(print_settings());
+    printf(".SH EXIT STATUS\n");
+    print_text("0: done. 1: the input or the world is at fault. 2: wrong use (verb, flag, --set). "
+               "What went wrong is one sentence on the standard error.");
+    printf(".SH ENVIRONMENT\n");
+    print_tagged("COUPLET_ISA", NULL,
+                 "v2, v3 or v4: an instruction set below the processor's own, to compare with.");
+    print_tagged("OMP_NUM_THREADS", NULL, "Threads, where compute.threads is 0.");
+    return CPL_OK;
+}
+
+const cpl_verb cpl_verb_manual = {
+    .name    = "manual",
+    .summary = "print the manual page",
+    .usage   = "",
+    .hidden  = true,
+    .run     = run,
+};

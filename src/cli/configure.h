@@ -1,0 +1,36 @@
+/* configure.h - the settings of a command: defaults, then the configuration file, then --set.
+ *
+ * Room:  cli. */
+#ifndef CPL_CLI_CONFIGURE_H
+#define CPL_CLI_CONFIGURE_H
+
+#include "cli/flags.h"
+#include "train/settings.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_configuration {
+    cpl_settings settings;
+    cpl_section sections[CPL_N_SECTIONS];
+    bool given[CPL_N_SETTINGS]; /* by the file or --set; see cpl_settings_index */
+} cpl_configuration;
+
+/* Sets all of it from the defaults, then from `file` (NULL: none), then from the --set flags in
+ * their order. A --set of a section that the verb does not take is CPL_ERR_USAGE. After a failure
+ * there is nothing to free. */
+CPL_NODISCARD cpl_status cpl_configure(cpl_configuration *c, const char *file,
+                                       const cpl_arguments *args);
+void cpl_configuration_free(cpl_configuration *c);
+
+/* Whether the file or --set gives the setting of this dotted name, which must exist. */
+bool cpl_configuration_gives(const cpl_configuration *c, const char *dotted);
+
+/* Whether the verb takes the settings of `section`. */
+bool cpl_verb_takes(const cpl_verb *verb, const char *section);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_CLI_CONFIGURE_H */

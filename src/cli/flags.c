@@ -1,0 +1,203 @@
+/* flags.c - see flags.h */
+#include "cli/flags.h"
+
+#include <string.h>
+
+#include "base/arena.h"
+
+cpl_setting cpl_flag_as_setting(const cpl_flag *flag)
+{
+    cpl_setting setting = {.name     = flag->name,
+                           .kind     = flag->kind == CPL_FLAG_INT      ? CPL_KIND_INT
+                                       : flag->kind == CPL_FLAG_NUMBER ? CPL_KIND_FLOAT
+                                                                       : CPL_KIND_CHOICE,
+                           .standard = flag->standard ? flag->standard : "",
+                           .low      = flag->low,
+                           .high     = flag->high,
+                           .unit     = flag->unit ? flag->unit : "",
+                           .sentence = flag->sentence};
+    return setting;
+}
+
+/* Index of the flag whose name is the `length` bytes at `name`; -1 if there is none. */
+static int find_flag(const cpl_verb *verb, const char *name, size_t length)
+{
+    for (size_t f = 0; f < verb->n_flags; f++)
+        if (strlen(verb->flags[f].name) == length && memcmp(verb->flags[f].name, name, length) == 0)
+            return (int)f;
+    return -1;
+}
+
+static cpl_status no_such_flag(const cpl_verb *verb, const char *word)
+{
+    const char *names[CPL_MOST_FLAGS + 1] = {"--help"};
+    char name[64];
+    size_t length = strcspn(word, "=");
+    if (length >= sizeof name) length = sizeof name - 1;
+    memcpy(name, word, length);
+    name[length] = '\0';
+    for (size_t f = 0; f < verb->n_flags; f++) names[f + 1] = verb->flags[f].name;
+    const char *near = cpl_text_nearest(name, names, verb->n_flags + 1);
+    if (near)
+        return CPL_FAIL(CPL_ERR_USAGE, "couplet %s has no flag %s; did you mean %s?", verb->name,
+                        name, near);
+    return CPL_FAIL(CPL_ERR_USAGE, "couplet %s has no flag %s; couplet %s --help lists them",
+                    verb->name, name, verb->name);
+}
+
+/* Takes `text` as the value of flag `f`, checking it. */
+static cpl_status take_value(cpl_arguments *args, size_t f, const char *text)
+{
+    const cpl_flag *flag = &args->verb->flags[f];
+    cpl_setting setting  = cpl_flag_as_setting(flag);
+    cpl_status status    = CPL_OK;
+    int choice           = 0;
+    args->flag[f].text   = text;
+    if (flag->kind == CPL_FLAG_INT)
+        status = cpl_setting_parse(&setting, &args->flag[f].integer, text);
+    if (flag->kind == CPL_FLAG_NUMBER)
+        status = cpl_setting_parse(&setting, &args->flag[f].number, text);
+    if (flag->kind == CPL_FLAG_CHOICE) {
+        status                = cpl_setting_parse(&setting, &choice, text);
+        args->flag[f].integer = choice;
+    }
+    return status == CPL_ERR_INPUT ? CPL_FAIL(CPL_ERR_USAGE, "%s", cpl_last_error()) : status;
+}
+
+/* Takes the flag in words[*at], and the word behind it if that is its value. */
+static cpl_status take_flag(cpl_arguments *args, int *at, int count, char *const *words)
+{
+    const char *word = words[*at], *equals = strchr(word, '=');
+    int f = find_flag(args->verb, word, equals ? (size_t)(equals - word) : strlen(word));
+    if (f < 0) return no_such_flag(args->verb, word);
+    const cpl_flag *flag = &args->verb->flags[f];
+    if (args->flag[f].given && flag->kind != CPL_FLAG_SET)
+        return CPL_FAIL(CPL_ERR_USAGE, "%s is given twice", flag->name);
+    args->flag[f].given = true;
+    if (flag->kind == CPL_FLAG_SWITCH)
+        return equals ? CPL_FAIL(CPL_ERR_USAGE, "%s takes no value", flag->name) : CPL_OK;
+    const char *value = equals ? equals + 1 : NULL;
+    if (!equals && *at + 1 < count && strncmp(words[*at + 1], "--", 2) != 0) value = words[++*at];
+    if (!value)
+        return CPL_FAIL(CPL_ERR_USAGE, "%s wants a value: %s %s", flag->name, flag->name,
+                        flag->placeholder);
+    if (flag->kind == CPL_FLAG_SET) {
+        args->sets[args->n_sets++] = value;
+        return CPL_OK;
+    }
+    return take_value(args, (size_t)f, value);
+}
+
+static bool asks_for_help(int count, char *const *words)
+{
+    for (int i = 0; i < count && strcmp(words[i], "--") != 0; i++)
+        if (strcmp(words[i], "--help") == 0 || strcmp(words[i], "-h") == 0) return true;
+    return false;
+}
+
+static cpl_status take_all(cpl_arguments *args, int count, char *const *words)
+{
+    bool flags = true;
+    for (int at = 0; at < count; at++) {
+        const char *word = words[at];
+        if (flags && strcmp(word, "--") == 0)
+            flags = false;
+        else if (flags && word[0] == '-' && word[1] != '\0')
+            CPL_TRY(take_flag(args, &at, count, words));
+        else
+            args->words[args->n_words++] = word;
+    }
+    return CPL_OK;
+}
+
+/* What only the whole shows: defaults of flags not given, required ones, the number of words. */
+static cpl_status check_all(cpl_arguments *args)
+{
+    const cpl_verb *verb = args->verb;
+    for (size_t f = 0; f < verb->n_flags; f++) {
+        const cpl_flag *flag = &verb->flags[f];
+        if (args->flag[f].given) continue;
+        if (flag->required)
+            return CPL_FAIL(CPL_ERR_USAGE, "couplet %s wants %s %s", verb->name, flag->name,
+                            flag->placeholder);
+        if (flag->standard) CPL_TRY(take_value(args, f, flag->standard));
+    }
+    if (args->n_words < verb->least)
+        return CPL_FAIL(CPL_ERR_USAGE, "couplet %s wants more words: couplet %s %.*s", verb->name,
+                        verb->name, (int)strcspn(verb->usage, "\n"), verb->usage);
+    if (verb->most >= 0 && args->n_words > verb->most)
+        return CPL_FAIL(CPL_ERR_USAGE, "couplet %s has no use for the word %.200s", verb->name,
+                        args->words[verb->most]);
+    return CPL_OK;
+}
+
+cpl_status cpl_arguments_read(cpl_arguments *args, const cpl_verb *verb, int count,
+                              char *const *words)
+{
+    CPL_ASSERT(verb->n_flags <= CPL_MOST_FLAGS);
+    memset(args, 0, sizeof *args);
+    args->verb = verb;
+    args->help = asks_for_help(count, words);
+    if (args->help) return CPL_OK;
+    cpl_status status = CPL_OK;
+    args->words       = cpl_alloc((size_t)(count + 1) * sizeof *args->words);
+    args->sets        = cpl_alloc((size_t)(count + 1) * sizeof *args->sets);
+    if (!args->words || !args->sets) status = CPL_ERR_MEMORY;
+    if (status == CPL_OK) status = take_all(args, count, words);
+    if (status == CPL_OK) status = check_all(args);
+    if (status != CPL_OK) cpl_arguments_free(args);
+    return status;
+}
+
+void cpl_arguments_free(cpl_arguments *args)
+{
+    cpl_free(args->words);
+    cpl_free(args->sets);
+    memset(args, 0, sizeof *args);
+}
+
+static size_t index_of(const cpl_arguments *args, const char *name)
+{
+    int f = find_flag(args->verb, name, strlen(name));
+    CPL_ASSERT(f >= 0);
+    return (size_t)f;
+}
+
+bool cpl_flag_given(const cpl_arguments *args, const char *name)
+{
+    return args->flag[index_of(args, name)].given;
+}
+
+bool cpl_flag_on(const cpl_arguments *args, const char *name)
+{
+    return cpl_flag_given(args, name);
+}
+
+const char *cpl_flag_text(const cpl_arguments *args, const char *name)
+{
+    return args->flag[index_of(args, name)].text;
+}
+
+int64_t cpl_flag_int(const cpl_arguments *args, const char *name)
+{
+    CPL_ASSERT(cpl_flag_text(args, name));
+    return args->flag[index_of(args, name)].integer;
+}
+
+double cpl_flag_number(const cpl_arguments *args, const char *name)
+{
+    CPL_ASSERT(cpl_flag_text(args, name));
+    return args->flag[index_of(args, name)].number;
+}
+
+int cpl_flag_choice(const cpl_arguments *args, const char *name)
+{
+    return (int)cpl_flag_int(args, name);
+}
+
+cpl_status cpl_flags_exclude(const cpl_arguments *args, const char *one, const char *other)
+{
+    if (cpl_flag_given(args, one) && cpl_flag_given(args, other))
+        return CPL_FAIL(CPL_ERR_USAGE, "%s and %s cannot be given together", one, other);
+    return CPL_OK;
+}

@@ -1,0 +1,56 @@
+/* flags.h - the words behind a verb: read once against its table, then asked by name.
+ *
+ * Room:  cli.
+ * Forms: --name VALUE, --name=VALUE, --switch; flags and other arguments in any order; behind --
+ *        everything is an argument. A VALUE that begins with -- must be written --name=VALUE. */
+#ifndef CPL_CLI_FLAGS_H
+#define CPL_CLI_FLAGS_H
+
+#include "base/settings.h"
+#include "cli/verb.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cpl_arguments {
+    const cpl_verb *verb;
+    const char **words; /* the arguments that are no flags; owned array, borrowed words */
+    int n_words;
+    const char **sets; /* the values of --set in their order; owned array */
+    int n_sets;
+    bool help; /* --help or -h is among them: nothing else was checked */
+    struct {   /* by index in verb->flags */
+        bool given;
+        const char *text; /* given, or the default, or NULL */
+        int64_t integer;  /* of INT; the index of CHOICE */
+        double number;    /* of NUMBER */
+    } flag[CPL_MOST_FLAGS];
+};
+
+/* Reads the `count` words behind the verb. CPL_ERR_USAGE: an unknown flag (with the nearest), a
+ * value missing, out of bounds or too many, a required flag missing, too few or too many words. */
+CPL_NODISCARD cpl_status cpl_arguments_read(cpl_arguments *args, const cpl_verb *verb, int count,
+                                            char *const *words);
+void cpl_arguments_free(cpl_arguments *args);
+
+/* The flag called `name` ("--out"), which the verb's table must have. INT, NUMBER and CHOICE must
+ * have been given or have a default. */
+bool cpl_flag_given(const cpl_arguments *args, const char *name);
+bool cpl_flag_on(const cpl_arguments *args, const char *name);          /* of a SWITCH */
+const char *cpl_flag_text(const cpl_arguments *args, const char *name); /* NULL: not given */
+int64_t cpl_flag_int(const cpl_arguments *args, const char *name);
+double cpl_flag_number(const cpl_arguments *args, const char *name);
+int cpl_flag_choice(const cpl_arguments *args, const char *name);
+
+/* CPL_ERR_USAGE if both flags are given. */
+CPL_NODISCARD cpl_status cpl_flags_exclude(const cpl_arguments *args, const char *one,
+                                           const char *other);
+
+/* A flag of kind INT, NUMBER or CHOICE as a setting without section. */
+cpl_setting cpl_flag_as_setting(const cpl_flag *flag);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_CLI_FLAGS_H */

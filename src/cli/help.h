@@ -1,0 +1,34 @@
+/* help.h - what --help prints, made from the tables of verbs, flags and settings.
+ *
+ * Room:  cli. */
+#ifndef CPL_CLI_HELP_H
+#define CPL_CLI_HELP_H
+
+#include <stdio.h>
+
+#include "cli/verb.h"
+#include "train/settings.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The verbs, a line each. */
+void cpl_help_general(FILE *out);
+
+/* The verbs that begin with `word`. */
+void cpl_help_family(FILE *out, const char *word);
+
+/* One verb: usage, what it does, every flag, every setting it takes. */
+CPL_NODISCARD cpl_status cpl_help_verb(FILE *out, const cpl_verb *verb);
+
+/* Appends the sentence of a flag, with what its value must be and its default. */
+void cpl_help_describe(cpl_text *out, const cpl_flag *flag);
+
+/* What main says of itself, for help and the manual. */
+extern const char *const cpl_help_about;
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_CLI_HELP_H */

@@ -1,0 +1,67 @@
+/* main.c - the program: finds the verb, reads its flags, runs it, tells what went wrong.
+ *
+ * Room:  cli.
+ * Exit:  0 done; 1 the input or the world is at fault; 2 wrong use (verb, flag, --set). */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/flags.h"
+#include "cli/help.h"
+#include "cli/output.h"
+
+enum { EXIT_DONE = 0, EXIT_WORLD = 1, EXIT_USE = 2 };
+
+static cpl_status run_verb(int count, char **words)
+{
+    const cpl_verb *verb = NULL;
+    cpl_arguments args;
+    int used = 0;
+    CPL_TRY(cpl_verb_find(&verb, &used, count, (const char *const *)words));
+    CPL_TRY(cpl_arguments_read(&args, verb, count - used, words + used));
+    cpl_status status = args.help ? cpl_help_verb(stdout, verb) : verb->run(&args);
+    cpl_arguments_free(&args);
+    return status;
+}
+
+static cpl_status no_such_flag(const char *word)
+{
+    const char *names[] = {"--help", "--version"};
+    const char *near    = cpl_text_nearest(word, names, 2);
+    if (near)
+        return CPL_FAIL(CPL_ERR_USAGE, "there is no flag %.100s; did you mean %s?", word, near);
+    return CPL_FAIL(CPL_ERR_USAGE, "a verb comes first, not %.100s; couplet help lists them", word);
+}
+
+static cpl_status run(int count, char **words)
+{
+    if (strcmp(words[0], "--help") == 0 || strcmp(words[0], "-h") == 0) {
+        cpl_help_general(stdout);
+        return CPL_OK;
+    }
+    if (strcmp(words[0], "--version") == 0) {
+        printf("couplet %s\n", COUPLET_VERSION);
+        return CPL_OK;
+    }
+    if (words[0][0] == '-') return no_such_flag(words[0]);
+    if (count > 1 && cpl_verb_is_family(words[0]) &&
+        (strcmp(words[1], "--help") == 0 || strcmp(words[1], "-h") == 0)) {
+        cpl_help_family(stdout, words[0]);
+        return CPL_OK;
+    }
+    return run_verb(count, words);
+}
+
+int main(int argc, char **argv)
+{
+    cpl_output_prepare();
+    if (argc < 2) {
+        cpl_help_general(stderr);
+        return EXIT_USE;
+    }
+    cpl_status status = run(argc - 1, argv + 1);
+    if (status == CPL_OK) status = cpl_output_check();
+    if (status == CPL_OK) return EXIT_DONE;
+    (void)fflush(stdout);
+    fprintf(stderr, "couplet: %s\n", cpl_last_error());
+    return status == CPL_ERR_USAGE ? EXIT_USE : EXIT_WORLD;
+}

@@ -1,0 +1,37 @@
+/* output.c - see output.h */
+#include "cli/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+void cpl_output_prepare(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    /* Opened the wrong way round, so that using a stream that was closed still fails. */
+    for (int stream = 0; stream <= 2; stream++)
+        if (fcntl(stream, F_GETFD) < 0 && open("/dev/null", stream ? O_RDONLY : O_WRONLY) < 0)
+            return;
+}
+
+cpl_status cpl_output_check(void)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout)) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_IO, "cannot write to the standard output: %s",
+                    errno ? strerror(errno) : "an earlier write failed");
+}
+
+static void say(void *info, cpl_log_level level, const char *sentence)
+{
+    FILE *out = level == CPL_LOG_WARN ? stderr : info;
+    fflush(stdout); /* keeps the order of the two streams on a terminal */
+    fprintf(out, "%s%s\n", level == CPL_LOG_WARN ? "warning: " : "", sentence);
+}
+
+cpl_log cpl_output_log(FILE *info)
+{
+    return (cpl_log){.say = say, .who = info};
+}

@@ -1,0 +1,31 @@
+/* output.h - what the program says, and where: results on standard output, sentences on standard
+ * error.
+ *
+ * Room:  cli. */
+#ifndef CPL_CLI_OUTPUT_H
+#define CPL_CLI_OUTPUT_H
+
+#include <stdio.h>
+
+#include "base/log.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Before all else: a closed pipe is told by the write that fails instead of a signal, and a file
+ * opened later cannot take the place of a standard stream that was closed. */
+void cpl_output_prepare(void);
+
+/* CPL_ERR_IO if something written to standard output did not arrive (a full disk, a closed pipe).
+ * A verb that writes for long calls it now and then; main calls it at the end. */
+CPL_NODISCARD cpl_status cpl_output_check(void);
+
+/* A log that writes information as lines to `info` (stdout or stderr) and warnings to stderr, as
+ * "warning: SENTENCE". */
+cpl_log cpl_output_log(FILE *info);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_CLI_OUTPUT_H */

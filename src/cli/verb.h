@@ -1,0 +1,88 @@
+/* verb.h - what a verb of the program is: its words, its flags, its function.
+ *
+ * Room:  cli. To add one: write cmd_<name>.c with a `const cpl_verb cpl_verb_<name>` and add its
+ *        line to verbs.def. Parsing, --help, the manual page and the completion of shells are made
+ *        from the tables; none of them is written by hand. */
+#ifndef CPL_CLI_VERB_H
+#define CPL_CLI_VERB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum cpl_flag_kind {
+    CPL_FLAG_SWITCH, /* takes no value */
+    CPL_FLAG_TEXT,   /* taken as it stands */
+    CPL_FLAG_FILE,   /* a text that shells complete as a file */
+    CPL_FLAG_FOLDER, /* ... as a folder */
+    CPL_FLAG_SET,    /* may be given again and again: --set */
+    CPL_FLAG_INT,
+    CPL_FLAG_NUMBER,
+    CPL_FLAG_CHOICE, /* unit is "one|another" */
+} cpl_flag_kind;
+
+typedef struct cpl_flag {
+    const char *name; /* with its dashes: "--out" */
+    cpl_flag_kind kind;
+    const char *placeholder; /* of its value, "RUN"; NULL for SWITCH */
+    const char *sentence;
+    const char *standard; /* the value when it is not given; NULL: none */
+    double low, high;     /* bounds of INT and NUMBER, both allowed */
+    const char *unit;     /* of INT and NUMBER, may be NULL; of CHOICE the words */
+    bool required;
+} cpl_flag;
+
+/* The row of --set, for every verb that takes settings. */
+#define CPL_FLAG_ROW_SET                                                                           \
+    {                                                                                              \
+        .name = "--set", .kind = CPL_FLAG_SET, .placeholder = "SECTION.NAME=VALUE",                \
+        .sentence = "Use this value of a setting; may be given several times."                     \
+    }
+
+enum { CPL_MOST_FLAGS = 32 }; /* of one verb */
+
+typedef struct cpl_arguments cpl_arguments;
+
+typedef struct cpl_verb {
+    const char *name;    /* "train"; "tokenize encode" for a verb of two words */
+    const char *summary; /* one line: begins with a verb in lower case, no full stop */
+    const char *usage;   /* what follows the name; a line each for several forms */
+    const char *about;   /* paragraphs of full sentences, a line each; may be NULL */
+    int least, most;     /* arguments that are no flags; most -1: any number */
+    const cpl_flag *flags;
+    size_t n_flags;
+    const char *sections; /* "erc balance": of settings that --set may name; "*": all; NULL: none */
+    bool hidden;          /* not shown in the list of verbs */
+
+    /* Does it. A failure is told and turned into the exit code by main. */
+    cpl_status (*run)(const cpl_arguments *args);
+} cpl_verb;
+
+#define CPL_VERB(name) extern const cpl_verb cpl_verb_##name;
+#include "cli/verbs.def"
+#undef CPL_VERB
+
+/* All of them, in the order of verbs.def; NULL ends the list. */
+extern const cpl_verb *const cpl_verbs[];
+
+/* The verb whose words begin `words` (of `count`); `*used` is how many they are. CPL_ERR_USAGE with
+ * the nearest name if there is none. */
+CPL_NODISCARD cpl_status cpl_verb_find(const cpl_verb **verb, int *used, int count,
+                                       const char *const *words);
+
+/* Whether a verb of two words begins with `word`: "tokenize". */
+bool cpl_verb_is_family(const char *word);
+
+/* Whether a member of the family `word`. */
+bool cpl_verb_is_of(const cpl_verb *verb, const char *word);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_CLI_VERB_H */
