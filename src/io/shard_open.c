@@ -1,11 +1,11 @@
 /* shard_open.c - opening token files: which they are, what their ids mean; see shards.h. */
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "io/json.h"
 #include "io/paths.h"
 #include "io/shard_format.h"
 #include "io/shard_rows.h"
@@ -22,33 +22,28 @@ enum { LOOK_TOKENS = 1 << 20 };
 
 /* ---- shards.json ---- */
 
+static cpl_status parse_info(info *out, const json_t *root, const char *path)
+{
+    const char *dtype = NULL;
+    CPL_TRY(cpl_json_string(root, "dtype", &dtype, path));
+    CPL_TRY(cpl_json_int(root, "vocab_size", &out->vocab_size, 1, INT32_MAX, path));
+    CPL_TRY(cpl_json_int(root, "eos_token_id", &out->eos, 0, out->vocab_size - 1, path));
+    bool narrow     = strcmp(dtype, "uint16") == 0;
+    out->item_bytes = narrow ? 2 : 4;
+    if (narrow || strcmp(dtype, "uint32") == 0) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: dtype must be \"uint16\" or \"uint32\"", path);
+}
+
 static cpl_status read_info(info *out, const char *folder)
 {
-    json_error_t error;
+    json_t *root      = NULL;
     cpl_status status = CPL_OK;
     char *path        = cpl_path_join(folder, "shards.json");
-    *out              = (info){0, -1, 0};
     if (!path) return CPL_ERR_MEMORY;
-    if (!cpl_path_exists(path)) {
-        cpl_free(path);
-        return CPL_OK;
+    if (cpl_path_exists(path)) {
+        status = cpl_json_load(&root, path);
+        if (status == CPL_OK) status = parse_info(out, root, path);
     }
-    json_t *root      = json_load_file(path, 0, &error);
-    const char *dtype = json_string_value(json_object_get(root, "dtype"));
-    json_t *eos       = json_object_get(root, "eos_token_id"),
-           *size      = json_object_get(root, "vocab_size");
-    if (!root)
-        status = CPL_FAIL(CPL_ERR_INPUT, "%s: line %d: %s", path, error.line, error.text);
-    else if (!dtype || (strcmp(dtype, "uint16") != 0 && strcmp(dtype, "uint32") != 0))
-        status = CPL_FAIL(CPL_ERR_INPUT, "%s: dtype must be \"uint16\" or \"uint32\"", path);
-    else if (!json_is_integer(eos) || !json_is_integer(size) || json_integer_value(size) < 1 ||
-             json_integer_value(size) > INT32_MAX || json_integer_value(eos) < 0 ||
-             json_integer_value(eos) >= json_integer_value(size))
-        status = CPL_FAIL(CPL_ERR_INPUT, "%s: vocab_size and eos_token_id are not what they can be",
-                          path);
-    else
-        *out = (info){strcmp(dtype, "uint16") == 0 ? 2 : 4, json_integer_value(eos),
-                      json_integer_value(size)};
     json_decref(root);
     cpl_free(path);
     return status;

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "check.h"
+#include "io/stream.h"
 
 /* Static buffers, 64 in turn. */
 __attribute__((noinline, unused)) static const char *in_folder(const char *folder, const char *name)
@@ -44,6 +45,22 @@ static inline cpl_text read_bytes(const char *path)
         cpl_text_append(&text, chunk, got);
     fclose(file);
     return text;
+}
+
+/* The whole content, decompressed. The caller frees it with cpl_text_free. */
+static inline cpl_text read_plain(const char *path)
+{
+    cpl_text out       = {0};
+    cpl_stream *stream = NULL;
+    char chunk[1000];
+    size_t got = 1;
+    assert_ok(cpl_stream_open(&stream, path, 27));
+    while (got) {
+        assert_ok(cpl_stream_read(stream, chunk, sizeof chunk, &got));
+        cpl_text_append(&out, chunk, got);
+    }
+    cpl_stream_close(stream);
+    return out;
 }
 
 /* Appends one gzip member that holds `bytes`. */

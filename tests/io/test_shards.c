@@ -6,11 +6,11 @@
 #include "io/shards.h"
 
 #include "base/arena.h"
+#include "base/rng.h"
 #include "files.h"
 #include "io/paths.h"
 #include "io/shard_rows.h"
 #include "io/shard_writer.h"
-#include "io/stream.h"
 
 static const char *folder;
 
@@ -25,25 +25,9 @@ static cpl_status open_one(cpl_shards **shards, const char *path, const cpl_shar
     return cpl_shards_open(shards, &path, 1, options, log);
 }
 
-/* The whole plain content. */
-static cpl_text plain(const char *path)
-{
-    cpl_text out       = {0};
-    cpl_stream *stream = NULL;
-    char chunk[1000];
-    size_t got = 1;
-    assert_ok(cpl_stream_open(&stream, path, 27));
-    while (got) {
-        assert_ok(cpl_stream_read(stream, chunk, sizeof chunk, &got));
-        cpl_text_append(&out, chunk, got);
-    }
-    cpl_stream_close(stream);
-    return out;
-}
-
 static void same_content(const char *got_path, const char *want_path)
 {
-    cpl_text got = plain(got_path), want = plain(want_path);
+    cpl_text got = read_plain(got_path), want = read_plain(want_path);
     assert_int_equal(got.length, want.length);
     assert_memory_equal(got.bytes, want.bytes, want.length);
     cpl_text_free(&got);
@@ -201,7 +185,7 @@ static void files_and_rows(void **state)
     add(writer, "giant", "b", 30, 100);
     assert_ok(cpl_shard_writer_finish(writer, &none));
     cpl_shard_writer_close(writer);
-    cpl_text rows = plain(in_folder(out, "part-03-00000.csv.gz"));
+    cpl_text rows = read_plain(in_folder(out, "part-03-00000.csv.gz"));
     assert_string_equal(rows.bytes,
                         "0,6,plain,\"in/file,1.jsonl\",5\r\n"
                         "6,9,\"a \"\"quoted\"\", id\r\nof two lines\",\"in/file,1.jsonl\",3\r\n");
@@ -538,10 +522,68 @@ static void bad_companions(void **state)
     assert_fails(CPL_ERR_INPUT, "line 1 does not begin", open_one(&shards, out, &options, NULL));
     write_string(in_folder(out, "part-0-00000.sources.tsv"), "");
     assert_fails(CPL_ERR_INPUT, "it names 0 sources", open_one(&shards, out, &options, NULL));
-    write_string(in_folder(out, "shards.json"), "{\"dtype\": \"float\"}");
+    write_string(in_folder(out, "shards.json"),
+                 "{\"dtype\": \"float\", \"vocab_size\": 2, \"eos_token_id\": 1}");
     assert_fails(CPL_ERR_INPUT, "dtype must be", open_one(&shards, out, &options, NULL));
+    write_string(in_folder(out, "shards.json"),
+                 "{\"dtype\": \"uint16\", \"vocab_size\": 2, \"eos_token_id\": 2}");
+    assert_fails(CPL_ERR_INPUT, "eos_token_id", open_one(&shards, out, &options, NULL));
     write_string(in_folder(out, "shards.json"), "{\"dtype\": ");
-    assert_fails(CPL_ERR_INPUT, "shards.json: line 1", open_one(&shards, out, &options, NULL));
+    assert_fails(CPL_ERR_INPUT, "shards.json", open_one(&shards, out, &options, NULL));
+}
+
+/* One of the files of a written folder changed or cut: a sentence or a data set, never a crash. */
+static void mutations(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "part-0-00000.npy",        "part-0-00000.csv.gz", "part-0-00000.sources.tsv",
+        "part-0-00000.sources.u8", "shards.json",         "numpy.npy"};
+    char out[512];
+    snprintf(out, sizeof out, "%s/mutations", folder);
+    cpl_shard_writer_settings s = {.folder = out, .vocab_size = 300, .eos = 0};
+    cpl_document_counts none    = {0};
+    cpl_shard_writer *writer    = NULL;
+    cpl_shard_options options   = unknown();
+    cpl_rng_key key             = {.seed = 5, .stream = CPL_STREAM_TEST};
+    uint64_t draw               = 0;
+    int refused                 = 0;
+    assert_ok(cpl_shard_writer_open(&writer, &s));
+    for (int i = 0; i < 9; i++) add(writer, "id \"q\"", i % 2 ? "a" : "b", 3 + i, i);
+    assert_ok(cpl_shard_writer_finish(writer, &none));
+    cpl_shard_writer_close(writer);
+    cpl_text real =
+        numpy(1, "{'descr': '<u2', 'fortran_order': False, 'shape': (3,), }  \n", "123456", 6);
+    write_bytes(in_folder(out, "numpy.npy"), real.bytes, real.length);
+    cpl_text_free(&real);
+    for (int round = 0; round < 900; round++) {
+        const char *path = in_folder(out, names[round % 6]);
+        cpl_text whole   = read_bytes(path);
+        uint32_t r       = cpl_rng_u32(&key, draw++);
+        size_t at        = r % whole.length;
+        char keep        = whole.bytes[at];
+        whole.bytes[at]  = (char)(r >> 24);
+        write_bytes(path, whole.bytes, r >> 20 & 1 ? at : whole.length);
+        whole.bytes[at]    = keep;
+        cpl_shards *shards = NULL;
+        cpl_text report    = {0};
+        cpl_status status  = open_one(&shards, out, &options, NULL);
+        if (status == CPL_OK) status = cpl_shards_describe(shards, 1000, &report);
+        for (int64_t f = 0; status == CPL_OK && f < shards->n_files; f++) {
+            int32_t labels[512], ids[512];
+            if (shards->file[f].n_tokens > 512) continue;
+            status = cpl_shards_piece_labels(shards, f, 2, labels);
+            if (status == CPL_OK)
+                status = cpl_shards_read(shards, f, 0, shards->file[f].n_tokens, ids);
+        }
+        refused += status != CPL_OK;
+        assert_true(status == CPL_OK || status == CPL_ERR_INPUT || status == CPL_ERR_IO);
+        cpl_text_free(&report);
+        cpl_shards_close(shards);
+        write_bytes(path, whole.bytes, whole.length);
+        cpl_text_free(&whole);
+    }
+    assert_in_range(refused, 300, 899);
 }
 
 static void no_memory(void **state)
@@ -581,13 +623,21 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reference_validation), cmocka_unit_test(reference_train),
-        cmocka_unit_test(files_and_rows),       cmocka_unit_test(by_source),
-        cmocka_unit_test(many_labels),          cmocka_unit_test(writer_refuses),
-        cmocka_unit_test(numpy_files),          cmocka_unit_test(llm_c_files),
-        cmocka_unit_test(flat_files),           cmocka_unit_test(doubtful_type),
-        cmocka_unit_test(doubtful_eos),         cmocka_unit_test(masks),
-        cmocka_unit_test(bad_companions),       cmocka_unit_test(no_memory),
+        cmocka_unit_test(reference_validation),
+        cmocka_unit_test(reference_train),
+        cmocka_unit_test(files_and_rows),
+        cmocka_unit_test(by_source),
+        cmocka_unit_test(many_labels),
+        cmocka_unit_test(writer_refuses),
+        cmocka_unit_test(numpy_files),
+        cmocka_unit_test(llm_c_files),
+        cmocka_unit_test(flat_files),
+        cmocka_unit_test(doubtful_type),
+        cmocka_unit_test(doubtful_eos),
+        cmocka_unit_test(masks),
+        cmocka_unit_test(bad_companions),
+        cmocka_unit_test(mutations),
+        cmocka_unit_test(no_memory),
     };
     folder = scratch_folder();
     return cmocka_run_group_tests(tests, NULL, NULL);
