@@ -1,0 +1,250 @@
+/* cmd_grad.c - couplet grad: every gradient of one batch, for research and for checking. */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "cli/configure.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "io/json.h"
+#include "io/weights.h"
+#include "store/hf.h"
+#include "store/named.h"
+#include "tensor/backend.h"
+#include "train/step.h"
+
+/* ---- the tokens ---- */
+
+typedef struct tokens {
+    int32_t *ids, *target; /* [B,T], owned */
+    int64_t rows, length;
+} tokens;
+
+static cpl_status read_row(const tokens *t, int64_t row, const json_t *ids, int64_t vocab_size,
+                           const char *path)
+{
+    if (!json_is_array(ids) || (int64_t)json_array_size(ids) != t->length)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: row %lld of input_ids has %lld ids, the first row has %lld", path,
+                        (long long)row, (long long)json_array_size(ids), (long long)t->length);
+    for (int64_t i = 0; i < t->length; i++) {
+        const json_t *id = json_array_get(ids, (size_t)i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+            json_integer_value(id) >= vocab_size)
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "%s: input_ids[%lld][%lld] is not an id of the model (0 to %lld)", path,
+                            (long long)row, (long long)i, (long long)(vocab_size - 1));
+        t->ids[row * t->length + i] = (int32_t)json_integer_value(id);
+    }
+    for (int64_t i = 0; i < t->length; i++) /* labels are the ids shifted by one */
+        t->target[row * t->length + i] = i + 1 < t->length ? t->ids[row * t->length + i + 1] : -1;
+    return CPL_OK;
+}
+
+static cpl_status read_tokens(tokens *t, const char *path, const cpl_model_settings *config)
+{
+    json_t *json = NULL, *rows = NULL;
+    cpl_status status = CPL_OK;
+    CPL_TRY(cpl_json_load(&json, path));
+    if (json_is_object(json)) rows = json_object_get(json, "input_ids");
+    t->rows   = (int64_t)json_array_size(rows);
+    t->length = (int64_t)json_array_size(json_array_get(rows, 0));
+    if (t->rows < 1 || t->length < 2) {
+        status = CPL_FAIL(CPL_ERR_INPUT,
+                          "%s: wanted {\"input_ids\": [[...], ...]} with rows of at least two ids",
+                          path);
+        goto done;
+    }
+    t->ids    = cpl_alloc((size_t)(t->rows * t->length) * sizeof *t->ids);
+    t->target = cpl_alloc((size_t)(t->rows * t->length) * sizeof *t->target);
+    if (!t->ids || !t->target) status = CPL_ERR_MEMORY;
+    for (int64_t i = 0; status == CPL_OK && i < t->rows; i++)
+        status = read_row(t, i, json_array_get(rows, (size_t)i), config->vocab_size, path);
+done:
+    json_decref(json);
+    return status;
+}
+
+/* ---- the gradient ---- */
+
+/* What the verb holds; all zero holds nothing. */
+typedef struct work {
+    cpl_hf *hf;
+    tokens tokens;
+    cpl_backend backend;
+    cpl_model model;
+    cpl_step step;
+    cpl_arena arena; /* gradients, logits, metrics */
+    cpl_params grads;
+    cpl_tensor logits; /* [B T, V] */
+    cpl_metrics metrics;
+} work;
+
+static void take_results(work *w, cpl_arena *arena, const cpl_model_settings *config)
+{
+    int64_t t    = w->tokens.rows * w->tokens.length;
+    size_t bytes = (size_t)(t * config->vocab_size) * sizeof(float);
+    cpl_params_take(&w->grads, arena, config, CPL_F32);
+    w->logits = cpl_tensor_2d(cpl_arena_take(arena, bytes), CPL_F32, t, config->vocab_size);
+    cpl_metrics_take(&w->metrics, arena, config, 0);
+}
+
+static cpl_status allocate(work *w, const cpl_settings *settings)
+{
+    const cpl_model_settings *config = cpl_hf_config(w->hf);
+    cpl_work shapes                  = cpl_step_work(settings, config, w->tokens.rows);
+    cpl_arena measure;
+    cpl_arena_measure(&measure);
+    take_results(w, &measure, config);
+    CPL_TRY(cpl_arena_init(&w->arena, measure.used, "gradients and logits"));
+    take_results(w, &w->arena, config);
+    cpl_backend_cpu(&w->backend, settings->compute.dtype == CPL_DTYPE_BF16 ? CPL_BF16 : CPL_F32,
+                    (int)settings->compute.threads);
+    CPL_TRY(cpl_backend_reserve(&w->backend, &shapes));
+    CPL_TRY(cpl_model_init(&w->model, &w->backend, config, w->tokens.length));
+    CPL_TRY(cpl_hf_load(w->hf, &w->model));
+    return cpl_step_init(&w->step, settings, config, w->tokens.rows);
+}
+
+static cpl_status read_delta(work *w, const char *path)
+{
+    cpl_weights *file = NULL;
+    cpl_status status = CPL_OK;
+    CPL_TRY(cpl_weights_open(&file, path, NULL));
+    for (int64_t l = 0; status == CPL_OK && l < w->model.config.n_layers; l++) {
+        char name[40];
+        snprintf(name, sizeof name, "delta.%lld", (long long)l);
+        status =
+            cpl_weights_read_f32(file, name, cpl_f32(w->step.delta[l]), 2, w->step.delta[l].shape);
+    }
+    cpl_weights_close(file);
+    w->step.has_delta = status == CPL_OK;
+    return status;
+}
+
+/* ---- what is written ---- */
+
+typedef struct losses {
+    float ce, erc, balance, z, total;
+} losses;
+
+static cpl_status name_coupling(cpl_named_list *list, const work *w)
+{
+    for (int64_t l = 0; l < w->model.config.n_layers; l++) {
+        char name[40];
+        snprintf(name, sizeof name, "erc.%lld.M", (long long)l);
+        CPL_TRY(cpl_named_add(list, name, cpl_f32(w->step.M[l]), 2, w->step.M[l].shape));
+        snprintf(name, sizeof name, "erc.%lld.eps", (long long)l);
+        CPL_TRY(cpl_named_add(list, name, cpl_f32(w->step.eps[l]), 1, w->step.eps[l].shape));
+    }
+    return CPL_OK;
+}
+
+static cpl_status write_results(work *w, losses *l, const char *path)
+{
+    cpl_named_list list  = {0};
+    const int64_t btv[3] = {w->tokens.rows, w->tokens.length, w->model.config.vocab_size};
+    cpl_status status    = CPL_OK;
+    CPL_TRY_DONE(cpl_named_add(&list, "logits", cpl_f32(w->logits), 3, btv));
+    CPL_TRY_DONE(cpl_named_add(&list, "loss.ce", &l->ce, 0, NULL));
+    CPL_TRY_DONE(cpl_named_add(&list, "loss.erc", &l->erc, 0, NULL));
+    CPL_TRY_DONE(cpl_named_add(&list, "loss.balance", &l->balance, 0, NULL));
+    CPL_TRY_DONE(cpl_named_add(&list, "loss.z", &l->z, 0, NULL));
+    CPL_TRY_DONE(cpl_named_add(&list, "loss.total", &l->total, 0, NULL));
+    CPL_TRY_DONE(name_coupling(&list, w));
+    CPL_TRY_DONE(cpl_named_params(&list, &w->grads, &w->model.config, "grad."));
+    CPL_TRY_DONE(cpl_named_write(&list, path, NULL));
+done:
+    cpl_named_free(&list);
+    return status;
+}
+
+static void print_losses(const cpl_settings *settings, const losses *l)
+{
+    printf("cross-entropy %.6f  coupling %.6f (%s over layers)  balance %.6f  z %.6f  total %.6f\n",
+           (double)l->ce, (double)l->erc, settings->erc.reduce == CPL_ERC_MEAN ? "mean" : "sum",
+           (double)l->balance, (double)l->z, (double)l->total);
+}
+
+static cpl_status compute_and_write(work *w, cpl_settings *settings, const cpl_arguments *args)
+{
+    const char *delta = cpl_flag_text(args, "--delta");
+    CPL_TRY(read_tokens(&w->tokens, cpl_flag_text(args, "--tokens"), cpl_hf_config(w->hf)));
+    settings->data.seq_len = w->tokens.length;
+    CPL_TRY(allocate(w, settings));
+    if (delta) CPL_TRY(read_delta(w, delta));
+    cpl_step_batch batch = {w->tokens.ids, w->tokens.target, NULL, w->tokens.rows,
+                            w->tokens.rows * (w->tokens.length - 1)};
+    cpl_step_gradient(&w->step, &w->model, &w->grads, settings, &batch, false, true, &w->metrics);
+    cpl_model_logits(&w->model, &w->step.pass, w->logits);
+    CPL_TRY(w->backend.ops->sync(&w->backend));
+    const cpl_metrics *m = &w->metrics;
+    losses l             = {(float)m->loss, (float)m->erc, (float)m->balance, (float)m->z,
+                            (float)m->loss_total};
+    CPL_TRY(write_results(w, &l, cpl_flag_text(args, "--out")));
+    print_losses(settings, &l);
+    return CPL_OK;
+}
+
+static cpl_status run(const cpl_arguments *args)
+{
+    cpl_configuration c;
+    work w            = {0};
+    cpl_status status = CPL_OK;
+    cpl_log log       = cpl_output_log(stderr);
+    CPL_TRY(cpl_configure(&c, NULL, args));
+    CPL_TRY_DONE(cpl_hf_open(&w.hf, args->words[0], &log));
+    CPL_TRY_DONE(compute_and_write(&w, &c.settings, args));
+done:
+    cpl_step_free(&w.step);
+    cpl_model_free(&w.model);
+    cpl_backend_free(&w.backend);
+    cpl_arena_free(&w.arena);
+    cpl_free(w.tokens.ids);
+    cpl_free(w.tokens.target);
+    cpl_hf_close(w.hf);
+    cpl_configuration_free(&c);
+    return status;
+}
+
+static const cpl_flag flags[] = {
+    {.name        = "--tokens",
+     .kind        = CPL_FLAG_FILE,
+     .placeholder = "TOKENS.json",
+     .required    = true,
+     .sentence    = "The rows to compute: {\"input_ids\": [[...], ...]}, all equally long."},
+    {.name        = "--out",
+     .kind        = CPL_FLAG_FILE,
+     .placeholder = "GRADS.safetensors",
+     .required    = true,
+     .sentence    = "The file to write."},
+    {.name        = "--delta",
+     .kind        = CPL_FLAG_FILE,
+     .placeholder = "DELTA.safetensors",
+     .sentence    = "The noise of the coupling loss, delta.{l} [n,d], instead of drawing that of "
+                    "train.seed at step 0."},
+    CPL_FLAG_ROW_SET,
+};
+
+const cpl_verb cpl_verb_grad = {
+    .name    = "grad",
+    .summary = "write every gradient of one batch, to check or to study",
+    .usage   = "MODEL_DIR --tokens TOKENS.json --out GRADS.safetensors [--delta DELTA.safetensors] "
+               "[--set erc.alpha=0.5 ...]",
+    .about =
+        "Runs one forward and backward pass over the rows and changes nothing. MODEL_DIR is a "
+        "Hugging Face OLMoE directory, a checkpoint, or a run.\n"
+        "Labels are the ids shifted by one; the cross-entropy is the mean over the B(T-1) "
+        "predicted "
+        "tokens. It computes in f32 unless told --set compute.dtype=bf16.\n"
+        "The file has logits [B,T,V]; loss.ce, loss.erc (after erc.reduce), loss.balance, loss.z "
+        "(means over layers) and loss.total; per layer erc.{l}.M [n,n] and erc.{l}.eps [n]; and "
+        "grad.NAME of the total loss for every tensor under its Hugging Face name, F32.",
+    .least    = 1,
+    .most     = 1,
+    .flags    = flags,
+    .n_flags  = sizeof flags / sizeof *flags,
+    .sections = "erc balance z compute train",
+    .run      = run,
+};
