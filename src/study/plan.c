@@ -10,6 +10,7 @@
 #include "tensor/backend.h"
 
 static const double most_bytes = 0x1p56; /* more is beyond all machines */
+static const char training[]   = "training with these settings";
 
 int64_t cpl_plan_aoe_rank(int64_t d_model, int64_t d_expert)
 {
@@ -99,8 +100,9 @@ static void count_bytes(cpl_plan *plan)
     b->gradients                = set;
     b->moments                  = 2 * set;
     b->activations              = pass_bytes(asked);
-    b->scratch                  = scratch_bytes(asked);
-    b->total = b->weights + b->compute_copies + b->gradients + b->moments + b->activations +
+    b->coupling = asked->step_bytes > b->activations ? asked->step_bytes - b->activations : 0;
+    b->scratch  = scratch_bytes(asked);
+    b->total    = b->weights + b->compute_copies + b->gradients + b->moments + b->activations +
                b->coupling + b->scratch;
     b->checkpoint = 3 * (size_t)plan->total_parameters * sizeof(float);
     b->disk       = ((size_t)asked->keep + 1) * b->checkpoint;
@@ -115,7 +117,12 @@ static double rough_bytes(const cpl_plan_case *asked)
     double t      = (double)asked->micro_sequences * (double)asked->seq_len;
     double params = 2 * v * d + l * d * (4 * d + n + 3 * n * e);
     double layer  = 12 * d + 3 * n + 6 * k + 2 * k * e;
-    return 16 * params + 4 * t * l * layer + 4 * (double)asked->seq_len * d;
+    return 16 * params + 4 * t * l * layer + 4 * l * n * (n + d) + 4 * (double)asked->seq_len * d;
+}
+
+cpl_status cpl_plan_check_size(const cpl_plan_case *asked)
+{
+    return cpl_memory_compare(rough_bytes(asked), most_bytes, training);
 }
 
 cpl_status cpl_plan_make(cpl_plan *plan, const cpl_plan_case *asked)
@@ -127,7 +134,7 @@ cpl_status cpl_plan_make(cpl_plan *plan, const cpl_plan_case *asked)
         return CPL_FAIL(CPL_ERR_USAGE,
                         "an expert-parallel size of %lld does not divide %lld experts",
                         (long long)asked->ep, (long long)asked->model.n_experts);
-    CPL_TRY(cpl_memory_compare(rough_bytes(asked), most_bytes, "training with these settings"));
+    CPL_TRY(cpl_plan_check_size(asked));
     count_parameters(plan);
     count_work(plan);
     count_bytes(plan);
@@ -136,5 +143,5 @@ cpl_status cpl_plan_make(cpl_plan *plan, const cpl_plan_case *asked)
 
 cpl_status cpl_plan_check_memory(const cpl_plan *plan)
 {
-    return cpl_memory_foretell((double)plan->bytes.total, "training with these settings");
+    return cpl_memory_foretell((double)plan->bytes.total, training);
 }

@@ -29,6 +29,8 @@ typedef struct cpl_plan_case {
     cpl_dtype compute;       /* CPL_F32 or CPL_BF16 */
     int n_threads;           /* 0: one per processor */
     int64_t keep;            /* checkpoints kept on disk */
+    size_t step_bytes;       /* what the training loop takes for a step, in all (train/step.h:
+                                cpl_step_bytes, which this floor may not call); 0: one pass alone */
 } cpl_plan_case;
 
 /* Bytes by lifetime, in one process that holds the whole model (dp and ep do not enter). */
@@ -40,7 +42,7 @@ typedef struct cpl_plan_bytes {
     size_t gradients, moments;
     /* the step: one micro-batch */
     size_t activations;
-    size_t coupling; /* of the coupling loss; 0 where its weight is 0 */
+    size_t coupling; /* the rest of asked.step_bytes: the coupling loss and its figures */
     size_t scratch;  /* of the kernels */
     size_t total;    /* of all above */
     /* on disk */
@@ -79,8 +81,11 @@ typedef struct cpl_plan {
 /* Round dD/(d+D): the rank at which Autonomy-of-Experts has as many parameters as W_g. */
 int64_t cpl_plan_aoe_rank(int64_t d_model, int64_t d_expert);
 
-/* Fills `plan`. CPL_ERR_INPUT where ep does not divide the experts; CPL_ERR_MEMORY where the sizes
- * are beyond all machines (2^56 bytes), so that nothing that counts in integers may run over. */
+/* CPL_ERR_MEMORY where the sizes are beyond all machines (2^56 bytes): to be asked before any of
+ * the functions that count bytes in integers, which could run over. */
+CPL_NODISCARD cpl_status cpl_plan_check_size(const cpl_plan_case *asked);
+
+/* Fills `plan`. CPL_ERR_USAGE where ep does not divide the experts; else as cpl_plan_check_size. */
 CPL_NODISCARD cpl_status cpl_plan_make(cpl_plan *plan, const cpl_plan_case *asked);
 
 /* CPL_ERR_MEMORY "out of memory foretold: ..." where bytes.total are more than this process can

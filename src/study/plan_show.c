@@ -109,7 +109,7 @@ static void bytes_lines(cpl_text *out, const cpl_plan *plan)
     bytes_line(out, "run:   gradients", b->gradients);
     bytes_line(out, "run:   moments", b->moments);
     bytes_line(out, "step:  activations", b->activations);
-    bytes_line(out, "step:  coupling loss", b->coupling);
+    bytes_line(out, "step:  coupling loss and its figures", b->coupling);
     bytes_line(out, "step:  kernels' scratch", b->scratch);
     bytes_line(out, "total", b->total);
     heading(out, "\ndisk");
