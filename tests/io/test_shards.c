@@ -265,6 +265,46 @@ static void many_labels(void **state)
     cpl_shards_close(shards);
 }
 
+/* The label of most tokens of every piece, counted token by token. */
+static void piece_labels(void **state)
+{
+    (void)state;
+    enum { DOCUMENTS = 60, LABELS = 3, MOST = DOCUMENTS * 9 };
+    static const char *const names[LABELS] = {"a", "b", "c"};
+    const char *out                        = in_folder(folder, "pieces");
+    cpl_shard_writer_settings s            = {.folder = out, .vocab_size = 300, .eos = 0};
+    cpl_document_counts none               = {0};
+    cpl_shard_writer *writer               = NULL;
+    cpl_shards *shards                     = NULL;
+    cpl_shard_options options              = unknown();
+    cpl_rng_key key                        = {.seed = 2, .stream = CPL_STREAM_TEST};
+    int label_of[MOST];
+    int32_t got[MOST];
+    int64_t n = 0;
+    assert_ok(cpl_shard_writer_open(&writer, &s));
+    for (int i = 0; i < DOCUMENTS; i++) {
+        uint32_t r = cpl_rng_u32(&key, (uint64_t)i);
+        int label = (int)(r % LABELS), length = 1 + (int)(r >> 8) % 8;
+        add(writer, "x", names[label], length, 1);
+        for (int k = 0; k <= length; k++) label_of[n++] = label;
+    }
+    assert_ok(cpl_shard_writer_finish(writer, &none));
+    cpl_shard_writer_close(writer);
+    assert_ok(open_one(&shards, out, &options, NULL));
+    assert_int_equal(shards->n_tokens, n);
+    for (int64_t piece = 1; piece < 40; piece++) {
+        assert_ok(cpl_shards_piece_labels(shards, 0, piece, got));
+        for (int64_t p = 0; p < n / piece; p++) {
+            int count[LABELS] = {0}, best = 0;
+            for (int64_t i = p * piece; i < (p + 1) * piece; i++) count[label_of[i]]++;
+            for (int k = 1; k < LABELS; k++)
+                if (count[k] > count[best]) best = k;
+            assert_int_equal(got[p], best);
+        }
+    }
+    cpl_shards_close(shards);
+}
+
 static void writer_refuses(void **state)
 {
     (void)state;
@@ -628,6 +668,7 @@ int main(void)
         cmocka_unit_test(files_and_rows),
         cmocka_unit_test(by_source),
         cmocka_unit_test(many_labels),
+        cmocka_unit_test(piece_labels),
         cmocka_unit_test(writer_refuses),
         cmocka_unit_test(numpy_files),
         cmocka_unit_test(llm_c_files),
