@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/text.h"
@@ -62,25 +63,41 @@ static void json_name(const cpl_shard_writer *w, char out[64])
         snprintf(out, 64, "shards.json");
 }
 
-/* Old parts beside new ones would be read as one data set. */
-static cpl_status refuse_old_parts(const cpl_shard_writer *w)
+static bool is_part_or_index(const char *name)
 {
-    char part[64], json[64], **names = NULL;
-    const char *hit = NULL;
-    int64_t count   = 0;
+    return strncmp(name, "part-", 5) == 0 || strncmp(name, "shards", 6) == 0;
+}
+
+/* Removes one old file, or refuses to write beside it. */
+static cpl_status clear_file(const cpl_shard_writer *w, const char *path)
+{
+    if (!w->settings.replace)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: there are token files already (%s): choose another folder or remove "
+                        "them",
+                        w->folder, path);
+    if (unlink(path) == 0) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_IO, "%s: cannot be removed: %s", path, strerror(errno));
+}
+
+/* Old parts beside new ones would be read as one data set, also those that a writer left that was
+ * killed. The index goes first, so that what remains never looks complete. */
+static cpl_status clear_old_parts(const cpl_shard_writer *w)
+{
+    char part[64], json[64];
+    cpl_strings old = {0};
     snprintf(part, sizeof part, "part-%0*lld-", w->digits, (long long)w->settings.writer);
     json_name(w, json);
-    CPL_TRY(cpl_folder_list(&names, &count, w->folder));
-    for (int64_t i = 0; i < count && !hit; i++)
-        if (strncmp(names[i], part, strlen(part)) == 0 || strcmp(names[i], json) == 0)
-            hit = names[i];
-    cpl_status status = CPL_OK;
-    if (hit)
-        status = CPL_FAIL(CPL_ERR_INPUT,
-                          "%s: there are token files already (%s): choose another folder or remove "
-                          "them",
-                          w->folder, hit);
-    cpl_folder_list_free(names, count);
+    cpl_status status = cpl_paths_expand(&old, w->folder, is_part_or_index, "parts");
+    if (status == CPL_ERR_INPUT && !old.count) status = CPL_OK; /* there are none */
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t i = 0; i < old.count && status == CPL_OK; i++) {
+            const char *name = strrchr(old.at[i], '/') + 1;
+            bool index       = strcmp(name, json) == 0;
+            if (pass == 0 ? index : !index && strncmp(name, part, strlen(part)) == 0)
+                status = clear_file(w, old.at[i]);
+        }
+    cpl_paths_free(&old);
     return status;
 }
 
@@ -279,7 +296,7 @@ static cpl_status start(cpl_shard_writer *w, const cpl_shard_writer_settings *s)
     CPL_TRY(copy_string(&w->tokenizer_hash, s->tokenizer_hash));
     CPL_TRY(copy_string(&w->unicode_version, s->unicode_version));
     CPL_TRY(make_folders(w->folder));
-    return refuse_old_parts(w);
+    return clear_old_parts(w);
 }
 
 cpl_status cpl_shard_writer_open(cpl_shard_writer **writer,

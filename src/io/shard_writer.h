@@ -21,7 +21,8 @@ extern "C" {
 
 /* Copied by cpl_shard_writer_open. */
 typedef struct cpl_shard_writer_settings {
-    const char *folder; /* made if it is not there; must not hold parts of this writer already */
+    const char *folder; /* made if it is not there */
+    bool replace;       /* parts of this writer that are in it already are removed; else an error */
     bool by_source;     /* one folder a source below `folder` */
     int64_t writer, n_writers; /* 0 and 1 (or 0) for a writer that is alone */
     int64_t max_tokens;        /* of a file; 0: 2^30. A larger document gets a file of its own */

@@ -240,6 +240,33 @@ static void by_source(void **state)
     cpl_shards_close(shards);
 }
 
+/* What a writer that was killed left is refused or removed, in the folders of sources too. */
+static void old_parts(void **state)
+{
+    (void)state;
+    const char *out             = in_folder(folder, "old");
+    cpl_shard_writer_settings s = {
+        .folder = out, .by_source = true, .max_tokens = 5, .vocab_size = 300};
+    cpl_document_counts none  = {0};
+    cpl_shard_writer *writer  = NULL;
+    cpl_shards *shards        = NULL;
+    cpl_shard_options options = unknown();
+    assert_ok(cpl_shard_writer_open(&writer, &s));
+    for (int i = 0; i < 3; i++) add(writer, "x", "web", 4, 1);
+    cpl_shard_writer_close(writer); /* two parts are complete, there is no index */
+    write_string(in_folder(out, "notes.txt"), "kept");
+    assert_fails(CPL_ERR_INPUT, "already", cpl_shard_writer_open(&writer, &s));
+    s.replace = true;
+    assert_ok(cpl_shard_writer_open(&writer, &s));
+    add(writer, "x", "web", 3, 1);
+    assert_ok(cpl_shard_writer_finish(writer, &none));
+    cpl_shard_writer_close(writer);
+    assert_ok(open_one(&shards, out, &options, NULL));
+    assert_int_equal(shards->n_tokens, 4);
+    assert_int_equal(access(in_folder(out, "notes.txt"), R_OK), 0);
+    cpl_shards_close(shards);
+}
+
 static void many_labels(void **state)
 {
     (void)state;
@@ -667,6 +694,7 @@ int main(void)
         cmocka_unit_test(reference_train),
         cmocka_unit_test(files_and_rows),
         cmocka_unit_test(by_source),
+        cmocka_unit_test(old_parts),
         cmocka_unit_test(many_labels),
         cmocka_unit_test(piece_labels),
         cmocka_unit_test(writer_refuses),
