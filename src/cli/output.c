@@ -10,6 +10,7 @@
 void cpl_output_prepare(void)
 {
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* likewise a file that may not grow */
     /* Opened the wrong way round, so that using a stream that was closed still fails. */
     for (int stream = 0; stream <= 2; stream++)
         if (fcntl(stream, F_GETFD) < 0 && open("/dev/null", stream ? O_RDONLY : O_WRONLY) < 0)

@@ -1,0 +1,342 @@
+/* cmd_train.c - couplet train: a new run, or one that goes on. */
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "cli/configure.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/summary.h"
+#include "io/file.h"
+#include "io/paths.h"
+#include "io/tokenizer.h"
+#include "io/tokens.h"
+#include "io/yaml.h"
+#include "model/params.h"
+#include "store/hf.h"
+#include "study/plan.h"
+#include "tensor/backend.h"
+#include "train/loop.h"
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t stop_asked;
+
+static void on_signal(int number)
+{
+    (void)number;
+    stop_asked = 1;
+}
+
+/* The first signal asks for an end after the step, a second one ends at once. */
+static void listen_for_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* ---- what the run says while it goes ---- */
+
+static cpl_status plan_of(cpl_plan *plan, const cpl_settings *s)
+{
+    int64_t sequences = s->data.batch_tokens / s->data.seq_len;
+    bool bf16         = s->compute.dtype == CPL_DTYPE_BF16 ||
+                (s->compute.dtype == CPL_DTYPE_AUTO && cpl_cpu_has_bf16());
+    cpl_plan_case asked = {
+        .model           = s->model,
+        .erc             = s->erc,
+        .batch_tokens    = s->data.batch_tokens,
+        .seq_len         = s->data.seq_len,
+        .micro_sequences = s->train.micro_batch ? s->train.micro_batch : sequences,
+        .dp              = 1,
+        .ep              = 1,
+        .compute         = bf16 ? CPL_BF16 : CPL_F32,
+        .n_threads       = (int)s->compute.threads,
+        .keep            = s->checkpoint.keep,
+    };
+    return cpl_plan_make(plan, &asked);
+}
+
+static cpl_status approve(void *who, const cpl_settings *settings)
+{
+    cpl_plan plan;
+    (void)who;
+    CPL_TRY(plan_of(&plan, settings));
+    return cpl_plan_check_memory(&plan);
+}
+
+static void began(void *who, const cpl_train_facts *f)
+{
+    const cpl_model_settings *m = &f->settings->model;
+    printf("run %s: %.2f M parameters (%.2f M active), %lld layers, %lld experts, top %lld\n",
+           f->run, (double)f->parameters / 1e6, (double)f->active_parameters / 1e6,
+           (long long)m->n_layers, (long long)m->n_experts, (long long)m->top_k);
+    printf("data: %.2f M tokens an epoch, %lld steps of %lld tokens each; steps %lld to %lld\n",
+           (double)f->train_tokens / 1e6, (long long)f->steps_per_epoch,
+           (long long)f->settings->data.batch_tokens, (long long)f->first_step,
+           (long long)f->settings->train.steps);
+    printf("compute: %s products on %d thread%s, matrix peak %.0f GFLOP/s, %.2f GFLOP a step\n",
+           f->dtype, f->n_threads, f->n_threads == 1 ? "" : "s", f->peak / 1e9,
+           f->flops_per_step / 1e9);
+    cpl_progress_begin(who, f);
+    fflush(stdout);
+}
+
+static void stepped(void *who, const cpl_metrics *m)
+{
+    cpl_progress_step(who, m);
+}
+
+static void saved(void *who, int64_t step)
+{
+    const cpl_progress *p = who;
+    if (!p->terminal) printf("step %lld saved\n", (long long)step);
+}
+
+/* A sentence must not be written into the bar. */
+static void say(void *who, cpl_log_level level, const char *sentence)
+{
+    cpl_log log = cpl_output_log(stdout);
+    cpl_progress_clear(who);
+    log.say(log.who, level, sentence);
+}
+
+/* ---- the forms of the verb ---- */
+
+/* runs/NAME for path/to/NAME.yaml. */
+static char *default_run(const char *config)
+{
+    char folder[512];
+    const char *name = strrchr(config, '/');
+    name             = name ? name + 1 : config;
+    size_t length    = strcspn(name, ".");
+    snprintf(folder, sizeof folder, "runs/%.*s", (int)length, name);
+    return cpl_text_copy(folder);
+}
+
+static cpl_status finish(const char *run, const cpl_train_outcome *outcome, cpl_progress *progress)
+{
+    cpl_progress_clear(progress);
+    if (outcome->stopped) {
+        printf("stopped after step %lld; everything is saved\ngo on with: couplet train --resume "
+               "%s\n",
+               (long long)outcome->step, run);
+        return CPL_OK;
+    }
+    CPL_TRY(cpl_summary_print(run));
+    printf("\nthe run is %s, its model %s/last\n"
+           "go on with: couplet train --resume %s --set train.steps=N\n",
+           run, run, run);
+    return CPL_OK;
+}
+
+static cpl_status train(cpl_configuration *c, const char *run, const char *from, bool resume)
+{
+    cpl_progress progress     = {0};
+    cpl_log log               = {say, &progress};
+    cpl_train_watch watch     = {&progress, approve, began, stepped, saved};
+    cpl_train_job job         = {.settings = &c->settings,
+                                 .run      = run,
+                                 .from     = from,
+                                 .given    = c->given,
+                                 .resume   = resume,
+                                 .log      = &log,
+                                 .watch    = &watch,
+                                 .stop     = &stop_asked};
+    cpl_train_outcome outcome = {0};
+    listen_for_signals();
+    cpl_status status = cpl_train(&job, &outcome);
+    cpl_progress_clear(&progress);
+    return status == CPL_OK ? finish(run, &outcome, &progress) : status;
+}
+
+static cpl_status resume(const cpl_arguments *args, const char *run)
+{
+    cpl_configuration old, fresh;
+    cpl_arguments none = *args;
+    cpl_log log        = cpl_output_log(stdout);
+    none.n_sets        = 0;
+    char *file         = cpl_path_join(run, "config.yaml");
+    cpl_status status  = CPL_ERR_MEMORY;
+    if (!file) return status;
+    if (!cpl_path_exists(file)) {
+        status = CPL_FAIL(CPL_ERR_INPUT, "%s: there is no run here (no config.yaml)", run);
+        cpl_free(file);
+        return status;
+    }
+    status = cpl_configure(&old, file, &none);
+    if (status == CPL_OK) {
+        status = cpl_configure(&fresh, file, args);
+        if (status == CPL_OK) {
+            status = cpl_train_may_resume(&old.settings, &fresh.settings, &log);
+            if (status == CPL_OK) status = train(&fresh, run, NULL, true);
+            cpl_configuration_free(&fresh);
+        }
+        cpl_configuration_free(&old);
+    }
+    cpl_free(file);
+    return status;
+}
+
+static cpl_status print_config(const cpl_arguments *args)
+{
+    cpl_configuration c;
+    cpl_text text = {0};
+    CPL_TRY(cpl_configure(&c, args->n_words ? args->words[0] : NULL, args));
+    cpl_yaml_write(&text, &c.settings, c.sections, CPL_N_SECTIONS, true);
+    cpl_status status = cpl_text_status(&text);
+    if (status == CPL_OK) fwrite(text.bytes, 1, text.length, stdout);
+    cpl_text_free(&text);
+    cpl_configuration_free(&c);
+    return status;
+}
+
+/* ---- --dry-run ---- */
+
+static cpl_status list_inputs(const char *what, const cpl_strings *inputs)
+{
+    for (int64_t i = 0; i < inputs->count; i++) {
+        cpl_strings files = {0};
+        if (cpl_tokens_are_shards(inputs->at[i])) {
+            printf("would read %s: token shards %s\n", what, inputs->at[i]);
+            continue;
+        }
+        const char *one = inputs->at[i];
+        CPL_TRY(cpl_documents_expand(&files, &one, 1));
+        printf("would read %s: %lld document files of %s (first %s)\n", what,
+               (long long)files.count, one, files.at[0]);
+        cpl_paths_free(&files);
+    }
+    return CPL_OK;
+}
+
+/* The vocabulary as the run would settle it: from the model to begin with, the setting, or the
+ * tokenizer. */
+static cpl_status settle(cpl_settings *s, const char *from)
+{
+    cpl_tokenizer *tokenizer = NULL;
+    if (from) {
+        cpl_hf *hf = NULL;
+        CPL_TRY(cpl_hf_open(&hf, from, NULL));
+        s->model = *cpl_hf_config(hf);
+        if (!s->data.tokenizer) s->data.tokenizer = cpl_hf_tokenizer_path(hf);
+        cpl_hf_close(hf);
+    }
+    if (s->data.tokenizer) {
+        CPL_TRY(cpl_tokenizer_load(&tokenizer, s->data.tokenizer));
+        if (s->model.vocab_size == CPL_UNSET)
+            s->model.vocab_size = (cpl_tokenizer_vocab_size(tokenizer) + 127) / 128 * 128;
+        cpl_tokenizer_free(tokenizer);
+    }
+    return cpl_model_settle(&s->model);
+}
+
+static cpl_status dry_run(cpl_configuration *c, const char *run, const char *from)
+{
+    cpl_settings *s = &c->settings;
+    cpl_plan plan;
+    cpl_text text = {0};
+    CPL_TRY(settle(s, from));
+    CPL_TRY(plan_of(&plan, s));
+    cpl_plan_text(&text, &plan);
+    cpl_status status = cpl_text_status(&text);
+    if (status == CPL_OK) printf("%s\n", text.bytes);
+    cpl_text_free(&text);
+    if (status != CPL_OK) return status;
+    if (from) printf("would begin with the weights of %s\n", from);
+    if (s->data.tokenizer) printf("would read the tokenizer %s\n", s->data.tokenizer);
+    CPL_TRY(list_inputs("for training", &s->data.train));
+    CPL_TRY(list_inputs("for evaluation", &s->data.validation));
+    printf(
+        "would write %s/config.yaml, metrics.jsonl, start.json and a checkpoint every %lld steps "
+        "(the newest %lld kept)\n",
+        run, (long long)s->checkpoint.every, (long long)s->checkpoint.keep);
+    return cpl_plan_check_memory(&plan);
+}
+
+static cpl_status begin(const cpl_arguments *args)
+{
+    cpl_configuration c;
+    const char *out = cpl_flag_text(args, "--out"), *from = cpl_flag_text(args, "--from");
+    if (args->n_words == 0)
+        return CPL_FAIL(CPL_ERR_USAGE,
+                        "train wants a configuration file, or --resume RUN (--print-config writes "
+                        "a file to begin with)");
+    char *run = out ? cpl_text_copy(out) : default_run(args->words[0]);
+    if (!run) return CPL_ERR_MEMORY;
+    cpl_status status = cpl_configure(&c, args->words[0], args);
+    if (status == CPL_OK) {
+        status = cpl_yaml_absolute(&c.settings, c.sections, CPL_N_SECTIONS);
+        if (status == CPL_OK)
+            status = cpl_flag_on(args, "--dry-run") ? dry_run(&c, run, from)
+                                                    : train(&c, run, from, false);
+        cpl_configuration_free(&c);
+    }
+    cpl_free(run);
+    return status;
+}
+
+static cpl_status run(const cpl_arguments *args)
+{
+    const char *run_folder = cpl_flag_text(args, "--resume");
+    if (cpl_flag_on(args, "--print-config")) return print_config(args);
+    if (!run_folder) return begin(args);
+    CPL_TRY(cpl_flags_exclude(args, "--resume", "--out"));
+    CPL_TRY(cpl_flags_exclude(args, "--resume", "--from"));
+    if (args->n_words)
+        return CPL_FAIL(CPL_ERR_USAGE,
+                        "--resume takes its configuration from the run; %s is one too many",
+                        args->words[0]);
+    return resume(args, run_folder);
+}
+
+static const cpl_flag flags[] = {
+    {.name        = "--out",
+     .kind        = CPL_FLAG_FOLDER,
+     .placeholder = "RUN",
+     .sentence    = "Folder of the new run; runs/NAME of NAME.yaml if not given."},
+    {.name        = "--from",
+     .kind        = CPL_FLAG_FOLDER,
+     .placeholder = "MODEL_DIR",
+     .sentence = "Begin with the weights of this OLMoE directory, checkpoint or run; settings of "
+                 "section model that the configuration leaves out come from it."},
+    {.name        = "--resume",
+     .kind        = CPL_FLAG_FOLDER,
+     .placeholder = "RUN",
+     .sentence =
+         "Go on with a run from its last checkpoint. Threads, cadences and, with a warning, "
+         "train.steps may be changed with --set."},
+    {.name     = "--print-config",
+     .kind     = CPL_FLAG_SWITCH,
+     .sentence = "Write the complete commented configuration and do nothing else."},
+    {.name     = "--dry-run",
+     .kind     = CPL_FLAG_SWITCH,
+     .sentence = "Say what would be read, used and written, and do nothing else."},
+    CPL_FLAG_ROW_SET,
+};
+
+const cpl_verb cpl_verb_train = {
+    .name    = "train",
+    .summary = "train a Mixture-of-Experts model with the coupling loss, or go on with a run",
+    .usage   = "CONFIG.yaml [--set train.lr=3e-4 ...] [--out RUN] [--from MODEL_DIR]\n"
+               "--resume RUN [--set ...]\n"
+               "--print-config",
+    .about =
+        "A run is a folder: config.yaml (complete, as used), metrics.jsonl (an object a logged "
+        "step), step-NNNNNN/ checkpoints that are Hugging Face OLMoE directories, and `last`, a "
+        "link to the newest whole one.\n"
+        "Ctrl-C finishes the step, saves and says how to go on. A run that was killed and resumed "
+        "gives bit for bit the losses and weights of one that was not, on the same machine with "
+        "the same threads.",
+    .least    = 0,
+    .most     = 1,
+    .flags    = flags,
+    .n_flags  = sizeof flags / sizeof *flags,
+    .sections = "*",
+    .run      = run,
+};
