@@ -2,45 +2,13 @@
 #include "io/tokenizer_load.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <xxhash.h>
 
 #include "base/arena.h"
-
-cpl_status cpl_token_file_read(cpl_text *text, const char *path)
-{
-    cpl_status status = CPL_OK;
-    char buffer[16384];
-    size_t n;
-    cpl_text_clear(text);
-    FILE *file = fopen(path, "rb");
-    if (!file) return CPL_FAIL(CPL_ERR_IO, "%s: %s", path, strerror(errno));
-    while ((n = fread(buffer, 1, sizeof buffer, file)) > 0) {
-        cpl_text_append(text, buffer, n);
-        CPL_TRY_DONE(cpl_text_status(text));
-        if (text->length > CPL_TOKEN_FILE_MAX) {
-            status = CPL_FAIL(CPL_ERR_INPUT, "%s: longer than %d MiB, which no tokenizer is", path,
-                              CPL_TOKEN_FILE_MAX >> 20);
-            goto done;
-        }
-    }
-    if (ferror(file)) status = CPL_FAIL(CPL_ERR_IO, "%s: %s", path, strerror(errno));
-done:
-    fclose(file);
-    return status;
-}
-
-static cpl_status parse(json_t **root, const cpl_text *text, const char *path)
-{
-    json_error_t error;
-    *root = json_loadb(text->bytes ? text->bytes : "", text->length, 0, &error);
-    if (!*root)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: line %d, column %d: %s", path, error.line, error.column,
-                        error.text);
-    return CPL_OK;
-}
+#include "io/file.h"
+#include "io/json.h"
 
 static cpl_status read_tokenizer_json(cpl_tokenizer *t, const json_t *root, const char *path)
 {
@@ -59,7 +27,7 @@ static cpl_status read_gpt2_pair(cpl_tokenizer *t, json_t *vocab, const char *pa
     cpl_text lines    = {0};
     json_t *added     = NULL;
     const json_t *end = json_object_get(vocab, "<|endoftext|>");
-    cpl_status status = cpl_token_file_read(&lines, merges_path);
+    cpl_status status = cpl_file_read(&lines, merges_path, CPL_TOKEN_FILE_MAX);
     if (status != CPL_OK) goto done;
     t->hash = XXH3_64bits_withSeed(lines.bytes ? lines.bytes : "", lines.length, t->hash);
     if (json_is_integer(end))
@@ -78,10 +46,10 @@ static cpl_status read_json(cpl_tokenizer *t, const char *path, const char *merg
 {
     cpl_text text     = {0};
     json_t *root      = NULL;
-    cpl_status status = cpl_token_file_read(&text, path);
+    cpl_status status = cpl_file_read(&text, path, CPL_TOKEN_FILE_MAX);
     if (status != CPL_OK) goto done;
     t->hash = XXH3_64bits(text.bytes ? text.bytes : "", text.length);
-    CPL_TRY_DONE(parse(&root, &text, path));
+    CPL_TRY_DONE(cpl_json_parse(&root, text.bytes ? text.bytes : "", text.length, path));
     cpl_text_free(&text);
     if (json_is_object(json_object_get(root, "model")))
         status = read_tokenizer_json(t, root, path);

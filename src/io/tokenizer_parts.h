@@ -41,9 +41,6 @@ void cpl_alphabet_points(uint32_t point_of[256]);
 /* Its inverse: byte_of[code point] or -1. */
 void cpl_alphabet_bytes(int16_t byte_of[CPL_ALPHABET_POINTS]);
 
-/* Sets text to the bytes of a file of at most CPL_TOKEN_FILE_MAX bytes. */
-CPL_NODISCARD cpl_status cpl_token_file_read(cpl_text *text, const char *path);
-
 #ifdef __cplusplus
 }
 #endif

@@ -1,9 +1,5 @@
 /* tokenizer_write.c - a trained tokenizer as tokenizer.json (see tokenizer.h). */
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
+#include "io/file.h"
 #include "io/tokenizer_parts.h"
 #include "io/tokenizer_train.h"
 
@@ -80,33 +76,12 @@ static void append_json(cpl_text *out, const cpl_bpe_trainer *trainer)
     cpl_text_printf(out, "\n    ]\n  }\n}\n");
 }
 
-/* Writes and syncs; the file is there and whole, or a sentence says why not. */
-static cpl_status write_file(const char *path, const cpl_text *text)
-{
-    FILE *file = fopen(path, "wb");
-    if (!file) return CPL_FAIL(CPL_ERR_IO, "%s: %s", path, strerror(errno));
-    bool written = fwrite(text->bytes, 1, text->length, file) == text->length;
-    written      = fflush(file) == 0 && written;
-    written      = fsync(fileno(file)) == 0 && written;
-    int error    = errno;
-    written      = fclose(file) == 0 && written;
-    return written ? CPL_OK : CPL_FAIL(CPL_ERR_IO, "%s: %s", path, strerror(error));
-}
-
 cpl_status cpl_bpe_write(const cpl_bpe_trainer *trainer, const char *path)
 {
-    cpl_text json = {0}, temporary = {0};
+    cpl_text json = {0};
     append_json(&json, trainer);
-    cpl_text_printf(&temporary, "%s.%ld.tmp", path, (long)getpid());
     cpl_status status = cpl_text_status(&json);
-    if (status == CPL_OK) status = cpl_text_status(&temporary);
-    if (status != CPL_OK) goto done;
-    status = write_file(temporary.bytes, &json);
-    if (status == CPL_OK && rename(temporary.bytes, path) != 0)
-        status = CPL_FAIL(CPL_ERR_IO, "%s: %s", path, strerror(errno));
-    if (status != CPL_OK) (void)unlink(temporary.bytes);
-done:
+    if (status == CPL_OK) status = cpl_file_write_atomic(path, json.bytes, json.length);
     cpl_text_free(&json);
-    cpl_text_free(&temporary);
     return status;
 }
