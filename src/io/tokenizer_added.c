@@ -47,10 +47,12 @@ void cpl_added_index(cpl_added_set *set, const char *bytes)
     memset(set->second, 0, sizeof set->second);
     uint32_t next = 0;
     int groups    = 0;
+    set->only     = set->count ? first_byte(set, 0) : -1;
     for (int b = 0; b < 256; b++) {
         set->begin[b] = next;
         next          = gather(set, next, b);
         if (next == set->begin[b]) continue;
+        if (b != set->only) set->only = -1;
         uint8_t bit = set->first[b] = (uint8_t)(1u << (groups++ % 8));
         for (uint32_t i = set->begin[b]; i < next; i++) mark_second(set, set->at + i, bit);
     }
@@ -68,6 +70,29 @@ static const cpl_added *longest_at(const cpl_added_set *set, const char *text, s
     return NULL;
 }
 
+/* Whether a token may begin at `s`, where at least two bytes are left. */
+static inline int may_begin(const cpl_added_set *set, const unsigned char *s)
+{
+    return set->first[s[0]] & set->second[s[1]];
+}
+
+/* The first place from `at` on where a token may begin; `length` if there is none. */
+static size_t next_candidate(const cpl_added_set *set, const unsigned char *s, size_t length,
+                             size_t at)
+{
+    if (set->only >= 0) {
+        const unsigned char *found = memchr(s + at, set->only, length - at);
+        return found ? (size_t)(found - s) : length;
+    }
+    for (; length - at > 8; at += 8) {
+        int some = 0;
+        for (size_t i = 0; i < 8; i++) some |= may_begin(set, s + at + i);
+        if (some) break;
+    }
+    while (length - at > 1 && !may_begin(set, s + at)) at++;
+    return length - at > 1 || set->first[s[at]] ? at : length;
+}
+
 size_t cpl_added_find(const cpl_added_set *set, const char *text, size_t length, size_t from,
                       const cpl_added **hit)
 {
@@ -75,8 +100,8 @@ size_t cpl_added_find(const cpl_added_set *set, const char *text, size_t length,
     *hit                   = NULL;
     if (set->count == 0) return length;
     for (size_t at = from; at < length; at++) {
-        bool last = at + 1 == length;
-        if (!(set->first[s[at]] & (last ? 0xFF : set->second[s[at + 1]]))) continue;
+        at = next_candidate(set, s, length, at);
+        if (at == length) break;
         *hit = longest_at(set, text + at, length - at);
         if (*hit) return at;
     }

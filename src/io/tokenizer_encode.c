@@ -15,7 +15,7 @@
 #include "io/tokenizer_unicode.h"
 
 enum {
-    CACHE_BITS = 15, /* 32,768 places of 64 bytes: 2 MiB */
+    CACHE_BITS = 16, /* 65,536 places of 64 bytes: 4 MiB */
     KEY_BYTES  = 32,
     KEY_IDS    = 7,
     BATCH      = 64, /* words */

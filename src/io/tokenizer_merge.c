@@ -78,25 +78,34 @@ static size_t byte_tokens(const cpl_merges *merges, const char *word, size_t n, 
     return count;
 }
 
+/* Rank and result of a pair in one number that orders by rank. */
+static inline uint64_t offer_of(const cpl_merges *merges, int32_t left, int32_t right)
+{
+    int32_t id = 0, rank = rank_of(merges, left, right, &id);
+    return (uint64_t)rank << 32 | (uint32_t)id;
+}
+
 static size_t merge_short(const cpl_merges *merges, int32_t *ids, size_t n)
 {
-    int32_t rank[SHORT_WORD], becomes[SHORT_WORD];
-    for (size_t i = 0; i + 1 < n; i++) rank[i] = rank_of(merges, ids[i], ids[i + 1], becomes + i);
+    const uint64_t none = (uint64_t)CPL_NO_RANK << 32;
+    uint64_t offers[SHORT_WORD]; /* of token i and the next */
+    for (size_t i = 0; i + 1 < n; i++) offers[i] = offer_of(merges, ids[i], ids[i + 1]);
     while (n > 1) {
-        size_t best = 0;
-        for (size_t i = 1; i + 1 < n; i++)
-            if (rank[i] < rank[best]) best = i;
-        if (rank[best] == CPL_NO_RANK) break;
-        ids[best] = becomes[best];
-        n--;
-        for (size_t i = best + 1; i < n; i++) {
-            ids[i]         = ids[i + 1];
-            rank[i - 1]    = rank[i];
-            becomes[i - 1] = becomes[i];
+        uint64_t best = none;
+        size_t at     = 0;
+        for (size_t i = 0; i + 1 < n; i++) {
+            at   = offers[i] < best ? i : at;
+            best = offers[i] < best ? offers[i] : best;
         }
-        if (best > 0)
-            rank[best - 1] = rank_of(merges, ids[best - 1], ids[best], becomes + best - 1);
-        if (best + 1 < n) rank[best] = rank_of(merges, ids[best], ids[best + 1], becomes + best);
+        if (best == none) break;
+        ids[at] = (int32_t)(uint32_t)best;
+        n--;
+        memmove(ids + at + 1, ids + at + 2, (n - at - 1) * sizeof *ids);
+        if (at + 1 < n) {
+            memmove(offers + at, offers + at + 1, (n - at - 1) * sizeof *offers);
+            offers[at] = offer_of(merges, ids[at], ids[at + 1]);
+        }
+        if (at > 0) offers[at - 1] = offer_of(merges, ids[at - 1], ids[at]);
     }
     return n;
 }

@@ -43,9 +43,31 @@ static inline int class_at(bytes *s, size_t at, size_t *next)
     return cpl_unicode_traits(point) & CPL_CLASS_MASK;
 }
 
+/* How many of the 8 bytes at `s` are ASCII letters before the first that is not: the upper bit of
+ * each byte of `letters` says so, all at once, since a loop's end is what a processor guesses
+ * worst. */
+static inline size_t leading_letters(bytes *s)
+{
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    const uint64_t ones = 0x0101010101010101u, upper = ones * 0x80;
+    uint64_t word;
+    memcpy(&word, s, sizeof word);
+    uint64_t lower  = (word & ~upper) | ones * 0x20;
+    uint64_t from_a = lower + ones * (0x80 - 'a'), beyond_z = lower + ones * (0x7F - 'z');
+    uint64_t letters = from_a & ~beyond_z & ~word & upper;
+    return letters == upper ? 8 : (size_t)__builtin_ctzll(letters ^ upper) / 8;
+#else
+    size_t n = 0;
+    while (n < 8 && s[n] < 0x80 && ascii_class[s[n]] == CPL_CLASS_LETTER) n++;
+    return n;
+#endif
+}
+
 /* Where the run of `class` that covers `at` ends. */
 static inline size_t run_end(bytes *s, size_t at, size_t length, int class)
 {
+    if (class == CPL_CLASS_LETTER)
+        for (size_t n = 8; n == 8 && length - at >= 8; at += n) n = leading_letters(s + at);
     while (at < length) {
         size_t next;
         if (class_at(s, at, &next) != class) break;

@@ -44,6 +44,7 @@ typedef struct cpl_added_set {
     uint32_t begin[257]; /* tokens with first byte b: begin[b] to begin[b + 1] */
     uint32_t count;
     uint8_t first[256], second[256];
+    int only; /* the first byte of all of them; -1 if they differ */
 } cpl_added_set;
 
 /* Sorts at[0..count), whose contents lie in `bytes`, and sets the rest. */
