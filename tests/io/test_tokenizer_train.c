@@ -295,8 +295,8 @@ static void words_encode_as_joined_one_by_one(void **state)
                 word[i] = (char)('a' + cpl_rng_u32(&key, draw++) % letters);
                 want[i] = (int32_t)id_of_text(trainer, word + i, 1);
             }
-            word[n] = '\0';
-            n       = join_one_by_one(trainer, want, n);
+            word[n]   = '\0';
+            n         = join_one_by_one(trainer, want, n);
             got.count = 0;
             assert_ok(cpl_encoder_append(e, &got, word, (size_t)strlen(word)));
             assert_int_equal(got.count, n);
