@@ -7,6 +7,10 @@
 
 #include "tensor/ops.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum {
     CPL_SHARE_LEAST = 16384, /* numbers touched; for fewer the threads cost more than they bring */
     CPL_MOST_BLOCKS = 64,
@@ -27,9 +31,10 @@ typedef struct cpl_blocks {
 /* At most CPL_MOST_BLOCKS blocks of at least `least` numbers; one where count is 0. */
 static inline cpl_blocks cpl_cut(int64_t count, int64_t least)
 {
-    int64_t n = count / least;
-    n         = n < 1 ? 1 : n > CPL_MOST_BLOCKS ? CPL_MOST_BLOCKS : n;
-    return (cpl_blocks){count, n, (count + n - 1) / n};
+    int64_t n      = count / least;
+    n              = n < 1 ? 1 : n > CPL_MOST_BLOCKS ? CPL_MOST_BLOCKS : n;
+    cpl_blocks cut = {count, n, (count + n - 1) / n};
+    return cut;
 }
 
 static inline int64_t cpl_block_begin(cpl_blocks cut, int64_t block)
@@ -43,4 +48,7 @@ static inline int64_t cpl_block_end(cpl_blocks cut, int64_t block)
     return cpl_block_begin(cut, block + 1);
 }
 
+#ifdef __cplusplus
+}
+#endif
 #endif /* CPL_TENSOR_CPU_SHARE_H */

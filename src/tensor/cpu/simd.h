@@ -10,6 +10,10 @@
 
 #include "tensor/numbers.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* a b + c: rounded once where the processor can, twice elsewhere. */
 static inline float cpl_madd(float a, float b, float c)
 {
@@ -59,4 +63,7 @@ static inline float cpl_largest(const float *x, int64_t n)
     return largest;
 }
 
+#ifdef __cplusplus
+}
+#endif
 #endif /* CPL_TENSOR_CPU_SIMD_H */

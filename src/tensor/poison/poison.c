@@ -99,22 +99,23 @@ static cpl_status sync_inner(cpl_backend *be)
     return status;
 }
 
-static cpl_ops ops = {
+static const cpl_ops ops = {
 #define CPL_OP(name) .name = cpl_poison_##name,
 #include "tensor/ops.def"
 #undef CPL_OP
+    .proxy         = {cpl_poison_proxy_nearest, cpl_poison_proxy_noise, cpl_poison_proxy_job_bytes,
+                      cpl_poison_proxy_diagonals, cpl_poison_proxy_sweep, cpl_poison_proxy_finish},
     .scratch_bytes = scratch_bytes,
     .sync          = sync_inner,
 };
 
 void cpl_backend_poison(cpl_backend *be, cpl_backend *inner)
 {
-    ops.proxy = cpl_poison_proxy_ops; /* the same bytes each time */
-    *be       = (cpl_backend){
-              .ops       = &ops,
-              .name      = "poison",
-              .compute   = inner->compute,
-              .n_threads = inner->n_threads,
-              .inner     = inner,
+    *be = (cpl_backend){
+        .ops       = &ops,
+        .name      = "poison",
+        .compute   = inner->compute,
+        .n_threads = inner->n_threads,
+        .inner     = inner,
     };
 }

@@ -18,7 +18,15 @@ extern "C" {
 #include "tensor/ops.def"
 #undef CPL_OP
 
-extern const cpl_proxy_ops cpl_poison_proxy_ops; /* poison_proxy.c */
+/* cpl_poison_proxy_<operation>, likewise (poison_proxy.c). */
+#define CPL_OP(name) __typeof__(*((const cpl_proxy_ops *)0)->name) cpl_poison_proxy_##name
+CPL_OP(nearest);
+CPL_OP(noise);
+CPL_OP(job_bytes);
+CPL_OP(diagonals);
+CPL_OP(sweep);
+CPL_OP(finish);
+#undef CPL_OP
 
 /* The inner backend as the operation is to see it, with be's scratch, which is poisoned. */
 cpl_backend cpl_poison_begin(const cpl_backend *be);

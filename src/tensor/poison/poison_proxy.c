@@ -2,7 +2,7 @@
  * scratch lives from its first phase to its last, so only the first poisons it. */
 #include "tensor/poison/poison.h"
 
-static void nearest(cpl_backend *be, cpl_tensor eps, cpl_tensor R)
+void cpl_poison_proxy_nearest(cpl_backend *be, cpl_tensor eps, cpl_tensor R)
 {
     cpl_poison_holds(eps, CPL_F32, R.shape[0]);
     cpl_poison_fits(R, CPL_F32, R.shape[0], R.shape[1]);
@@ -13,8 +13,8 @@ static void nearest(cpl_backend *be, cpl_tensor eps, cpl_tensor R)
     cpl_poison_end(be, &inner);
 }
 
-static void noise(cpl_backend *be, cpl_tensor delta, cpl_tensor eps, const cpl_rng_key *key,
-                  uint64_t draw)
+void cpl_poison_proxy_noise(cpl_backend *be, cpl_tensor delta, cpl_tensor eps,
+                            const cpl_rng_key *key, uint64_t draw)
 {
     cpl_poison_fits(delta, CPL_F32, delta.shape[0], delta.shape[1]);
     cpl_poison_holds(eps, CPL_F32, delta.shape[0]);
@@ -35,7 +35,7 @@ static cpl_backend within(const cpl_backend *be)
     return inner;
 }
 
-static size_t job_bytes(const cpl_backend *be, const cpl_proxy_job *job)
+size_t cpl_poison_proxy_job_bytes(const cpl_backend *be, const cpl_proxy_job *job)
 {
     return be->inner->ops->proxy.job_bytes(be->inner, job);
 }
@@ -45,7 +45,7 @@ static void check_job(const cpl_backend *be, const cpl_proxy_job *job)
     CPL_ASSERT(job->n >= 1 && job->d >= 1 && job->D >= 1);
     CPL_ASSERT(0 <= job->i0 && job->i0 < job->i1 && job->i1 <= job->n);
     CPL_ASSERT(0 <= job->j0 && job->j0 < job->j1 && job->j1 <= job->n);
-    CPL_ASSERT(job->scratch_bytes >= job_bytes(be, job));
+    CPL_ASSERT(job->scratch_bytes >= cpl_poison_proxy_job_bytes(be, job));
     CPL_ASSERT(job->R && job->diagonal && job->violations && job->scratch);
 }
 
@@ -55,7 +55,7 @@ static void fill(void *memory, size_t bytes)
     cpl_poison_set(cpl_tensor_1d(memory, CPL_F32, (int64_t)(bytes / sizeof(float))));
 }
 
-static void diagonals(cpl_backend *be, cpl_proxy_job *job)
+void cpl_poison_proxy_diagonals(cpl_backend *be, cpl_proxy_job *job)
 {
     check_job(be, job);
     fill(job->scratch, job->scratch_bytes);
@@ -65,7 +65,7 @@ static void diagonals(cpl_backend *be, cpl_proxy_job *job)
     cpl_poison_end(be, &inner);
 }
 
-static void sweep(cpl_backend *be, cpl_proxy_job *job)
+void cpl_poison_proxy_sweep(cpl_backend *be, cpl_proxy_job *job)
 {
     check_job(be, job);
     for (int64_t i = job->i0; job->M && i < job->i1; i++)
@@ -76,7 +76,7 @@ static void sweep(cpl_backend *be, cpl_proxy_job *job)
     cpl_poison_end(be, &inner);
 }
 
-static void finish(cpl_backend *be, cpl_proxy_job *job)
+void cpl_poison_proxy_finish(cpl_backend *be, cpl_proxy_job *job)
 {
     check_job(be, job);
     for (int64_t i = 0; i < 2 * job->n; i++) CPL_ASSERT(job->violations[i] >= 0);
@@ -84,5 +84,3 @@ static void finish(cpl_backend *be, cpl_proxy_job *job)
     inner.ops->proxy.finish(&inner, job);
     cpl_poison_end(be, &inner);
 }
-
-const cpl_proxy_ops cpl_poison_proxy_ops = {nearest, noise, job_bytes, diagonals, sweep, finish};
