@@ -5,7 +5,7 @@
 
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/share.h"
-#include "tensor/numbers.h"
+#include "tensor/cpu/simd.h"
 
 typedef struct settings {
     float coef, decay, beta1, rest1, beta2, rest2, eps;
@@ -26,12 +26,6 @@ static void step_part(float *restrict p, float *restrict m, float *restrict v,
         v[i]    = b;
         p[i] -= s.decay * p[i] + s.step * a / (sqrtf(b * s.inverse2) + s.eps);
     }
-}
-
-static void round_part(uint16_t *to, const float *from, int64_t count)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < count; i++) to[i] = cpl_bf16_from_f32(from[i]);
 }
 
 /* The copy is rounded piece by piece while the parameters are still in the first cache. */
@@ -61,6 +55,6 @@ void CPL_ISA_NAME(cpl_cpu_adamw)(cpl_backend *be, cpl_tensor p, cpl_tensor m, cp
     for (int64_t at = 0; at < count; at += PIECE) {
         int64_t length = count - at < PIECE ? count - at : PIECE;
         step_part(pp + at, pm + at, pv + at, pg + at, length, s);
-        if (rounded) round_part(rounded + at, pp + at, length);
+        if (rounded) cpl_round_row(rounded + at, pp + at, length);
     }
 }

@@ -7,7 +7,7 @@
 
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/share.h"
-#include "tensor/numbers.h"
+#include "tensor/cpu/simd.h"
 
 enum {
     LEAST_ROWS    = 16, /* of a block of rms_norm_backward */
@@ -130,18 +130,6 @@ void CPL_ISA_NAME(cpl_cpu_fill)(cpl_backend *be, cpl_tensor y, float value)
 
 /* ---- numbers of one type to those of another ---- */
 
-static void round_row(uint16_t *to, const float *from, int64_t count)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < count; i++) to[i] = cpl_bf16_from_f32(from[i]);
-}
-
-static void widen_row(float *to, const uint16_t *from, int64_t count)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < count; i++) to[i] = cpl_bf16_to_f32(from[i]);
-}
-
 /* `count` numbers from element `from_at` of x to element `to_at` of y. */
 static void copy_part(cpl_tensor y, int64_t to_at, cpl_tensor x, int64_t from_at, int64_t count)
 {
@@ -151,9 +139,9 @@ static void copy_part(cpl_tensor y, int64_t to_at, cpl_tensor x, int64_t from_at
     if (y.dtype == x.dtype) {
         memcpy(to, from, (size_t)count * cpl_dtype_bytes(x.dtype));
     } else if (y.dtype == CPL_BF16) {
-        round_row((uint16_t *)(void *)to, (const float *)(const void *)from, count);
+        cpl_round_row((uint16_t *)(void *)to, (const float *)(const void *)from, count);
     } else {
-        widen_row((float *)(void *)to, (const uint16_t *)(const void *)from, count);
+        cpl_widen_row((float *)(void *)to, (const uint16_t *)(const void *)from, count);
     }
 }
 

@@ -46,6 +46,19 @@ static inline float cpl_exp(float x)
     return p * cpl_f32_from_bits((low + 127u) << 23) * cpl_f32_from_bits((high + 127u) << 23);
 }
 
+/* to [n] = from [n], rounded to bf16; and back. */
+static inline void cpl_round_row(uint16_t *to, const float *from, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) to[i] = cpl_bf16_from_f32(from[i]);
+}
+
+static inline void cpl_widen_row(float *to, const uint16_t *from, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) to[i] = cpl_bf16_to_f32(from[i]);
+}
+
 /* The largest of x [n]; NaN are passed over, and -infinity is the answer where nothing else is.
  * Lanes of its own, since not every compiler vectorises a maximum that must respect NaN. */
 static inline float cpl_largest(const float *x, int64_t n)

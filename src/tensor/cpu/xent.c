@@ -77,12 +77,6 @@ static float row_gradient(float *row, int32_t target, int64_t V, float scale)
     return logf(sum) + largest - at_target;
 }
 
-static void round_row(uint16_t *to, const float *from, int64_t V)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < V; i++) to[i] = cpl_bf16_from_f32(from[i]);
-}
-
 /* ---- one chunk ---- */
 
 /* Rows `at` ... at + c - 1 of x. */
@@ -104,7 +98,7 @@ static void chunk_gradient(const cpl_backend *be, float *nll, cpl_tensor rounded
 #pragma omp parallel for num_threads(cpl_threads(be, 4 * c * V)) schedule(static)
     for (int64_t t = 0; t < c; t++) {
         nll[t] = row_gradient(rows + t * V, target[t], V, scale);
-        if (copy) round_row(copy + t * V, rows + t * V, V);
+        if (copy) cpl_round_row(copy + t * V, rows + t * V, V);
     }
 }
 

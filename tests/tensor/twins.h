@@ -1,0 +1,487 @@
+/* twins.h - every operation of ops.h once, on random inputs of several shapes: for test_twins.
+ *
+ * A twin runs its operation on a backend and keeps what came out. Inputs are random but the same
+ * whenever taken()->n_random is set to the same number before. */
+#ifndef CPL_TESTS_TENSOR_TWINS_H
+#define CPL_TESTS_TENSOR_TWINS_H
+
+#include "base/arena.h"
+#include "ops_check.h"
+
+/* ---- shapes ---- */
+
+typedef struct shape {
+    const char *what;
+    int64_t batch, length, d, n, K, D, V, H, G, h;
+    bool hot; /* the first expert is everyone's first choice */
+} shape;
+
+static const shape shapes[] = {
+    {"one of everything", 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, false},
+    {"no tokens", 0, 3, 5, 4, 2, 3, 7, 2, 1, 4, false},
+    {"odd sizes", 3, 7, 21, 5, 2, 13, 131, 3, 1, 6, false},
+    {"more experts than tokens", 1, 3, 17, 33, 2, 5, 19, 4, 2, 8, false},
+    {"one expert has all tokens", 2, 40, 33, 7, 1, 9, 67, 2, 2, 10, true},
+    {"all experts have all tokens", 2, 65, 48, 4, 4, 16, 256, 4, 4, 12, false},
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static cpl_work work_of(const shape *s)
+{
+    return (cpl_work){.n_tokens   = s->batch * s->length,
+                      .n_keys     = s->length + 2,
+                      .batch      = s->batch,
+                      .d_model    = s->d > s->H * s->h ? s->d : s->H * s->h,
+                      .d_expert   = s->D,
+                      .n_experts  = s->n,
+                      .top_k      = s->K,
+                      .n_heads    = s->H,
+                      .n_kv_heads = s->G,
+                      .vocab_size = s->V,
+                      .training   = true};
+}
+
+/* ---- one operation's results ---- */
+
+enum { MOST_RESULTS = 8 };
+
+typedef struct results {
+    cpl_tensor at[MOST_RESULTS];
+    int count;
+    int64_t terms; /* of the longest sum behind them */
+} results;
+
+static cpl_tensor keep(results *r, cpl_tensor x)
+{
+    assert_true(r->count < MOST_RESULTS);
+    return r->at[r->count++] = x;
+}
+
+static cpl_tensor kept_2d(results *r, int64_t a, int64_t b)
+{
+    return keep(r, normal_2d(a, b, 1));
+}
+
+static cpl_tensor kept_1d(results *r, int64_t a)
+{
+    return keep(r, normal_1d(a, 1));
+}
+
+static void keep_number(results *r, double number)
+{
+    cpl_f32(kept_1d(r, 1))[0] = (float)number;
+}
+
+static cpl_tensor new_3d(int64_t a, int64_t b, int64_t c)
+{
+    return cpl_tensor_3d(normal_2d(a * b, c, 0.3f).data, CPL_F32, a, b, c);
+}
+
+/* ---- the operations, in the order of ops.def ---- */
+
+static int64_t tokens(const shape *s)
+{
+    return s->batch * s->length;
+}
+
+static void twin_gemm(cpl_backend *be, const shape *s, results *r)
+{
+    const int64_t T = tokens(s);
+    cpl_tensor x = normal_2d(T, s->d, 1), w = normal_2d(s->V, s->d, 1);
+    cpl_tensor y = kept_2d(r, T, s->V), low = new_tensor(CPL_BF16, s->V, s->d);
+    r->terms = s->V + T + s->d;
+    be->ops->gemm(be, y, CPL_AS_IS, x, CPL_TRANSPOSED, w, 0);
+    be->ops->gemm(be, kept_2d(r, T, s->d), CPL_AS_IS, y, CPL_AS_IS, w, 1);
+    be->ops->gemm(be, kept_2d(r, s->V, s->d), CPL_TRANSPOSED, y, CPL_AS_IS, x, 1);
+    if (be->compute == CPL_F32) return;
+    be->ops->copy(be, low, w);
+    be->ops->gemm(be, kept_2d(r, T, s->V), CPL_AS_IS, x, CPL_TRANSPOSED, low, 0);
+}
+
+static void twin_gemm_f32(cpl_backend *be, const shape *s, results *r)
+{
+    const int64_t T = tokens(s);
+    cpl_tensor x = normal_2d(T, s->d, 1), w = normal_2d(s->n, s->d, 1), y = kept_2d(r, T, s->n);
+    r->terms = s->n + T + s->d;
+    be->ops->gemm_f32(be, y, CPL_AS_IS, x, CPL_TRANSPOSED, w, 0);
+    be->ops->gemm_f32(be, kept_2d(r, T, s->d), CPL_AS_IS, y, CPL_AS_IS, w, 1);
+    be->ops->gemm_f32(be, kept_2d(r, s->n, s->d), CPL_TRANSPOSED, y, CPL_AS_IS, x, 1);
+}
+
+static void twin_rms_norm(cpl_backend *be, const shape *s, results *r)
+{
+    const int64_t T = tokens(s);
+    r->terms        = s->d;
+    be->ops->rms_norm(be, kept_2d(r, T, s->d), kept_1d(r, T), normal_2d(T, s->d, 2),
+                      normal_1d(s->d, 1), 1e-5f);
+}
+
+static void twin_rms_norm_backward(cpl_backend *be, const shape *s, results *r)
+{
+    const int64_t T = tokens(s);
+    r->terms        = s->d + T;
+    be->ops->rms_norm_backward(be, kept_2d(r, T, s->d), kept_1d(r, s->d), normal_2d(T, s->d, 1),
+                               normal_2d(T, s->d, 1), normal_1d(s->d, 1), normal_1d(T, 1));
+}
+
+static void twin_clamp(cpl_backend *be, const shape *s, results *r)
+{
+    be->ops->clamp(be, kept_2d(r, tokens(s), s->d), normal_2d(tokens(s), s->d, 1), 0.5f);
+}
+
+static void twin_clamp_backward(cpl_backend *be, const shape *s, results *r)
+{
+    cpl_tensor dx = kept_2d(r, tokens(s), s->d);
+    be->ops->clamp_backward(be, dx, normal_2d(tokens(s), s->d, 1), normal_2d(tokens(s), s->d, 1),
+                            0.5f);
+}
+
+static void twin_add(cpl_backend *be, const shape *s, results *r)
+{
+    be->ops->add(be, kept_2d(r, tokens(s), s->d), normal_2d(tokens(s), s->d, 1));
+}
+
+static void twin_fill(cpl_backend *be, const shape *s, results *r)
+{
+    be->ops->fill(be, kept_2d(r, tokens(s), s->d), 0.25f);
+}
+
+static void twin_copy(cpl_backend *be, const shape *s, results *r)
+{
+    cpl_tensor low = new_tensor(CPL_BF16, tokens(s), s->d);
+    be->ops->copy(be, low, normal_2d(tokens(s), s->d, 1));
+    be->ops->copy(be, kept_2d(r, tokens(s), s->d), low);
+}
+
+static cpl_tensor random_ids(int64_t count, int64_t below)
+{
+    cpl_tensor ids = new_1d(CPL_I32, count);
+    randomise_ids(ids, (int32_t)below);
+    return ids;
+}
+
+static void twin_embed(cpl_backend *be, const shape *s, results *r)
+{
+    be->ops->embed(be, kept_2d(r, tokens(s), s->d), normal_2d(s->V, s->d, 1),
+                   random_ids(tokens(s), s->V));
+}
+
+static void twin_embed_backward(cpl_backend *be, const shape *s, results *r)
+{
+    r->terms = tokens(s);
+    be->ops->embed_backward(be, kept_2d(r, s->V, s->d), normal_2d(tokens(s), s->d, 1),
+                            random_ids(tokens(s), s->V));
+}
+
+static cpl_tensor rope_table(cpl_backend *be, int64_t positions, int64_t h)
+{
+    cpl_tensor table = new_tensor(CPL_F32, positions, h);
+    table            = cpl_tensor_3d(table.data, CPL_F32, positions, h / 2, 2);
+    be->ops->rope_table(be, table, 10000);
+    return table;
+}
+
+static void twin_rope_table(cpl_backend *be, const shape *s, results *r)
+{
+    keep(r, rope_table(be, s->length, s->h));
+}
+
+static void twin_rope(cpl_backend *be, const shape *s, results *r)
+{
+    cpl_tensor table = rope_table(be, s->length + 2, s->h);
+    be->ops->rope(be, kept_2d(r, tokens(s), s->H * s->h), table, s->H, s->length, 2, 1);
+    be->ops->rope(be, kept_2d(r, tokens(s), s->H * s->h), table, s->H, s->length, 0, -1);
+}
+
+/* Document starts: every third position begins one. */
+static cpl_tensor new_doc_start(int64_t batch, int64_t n_keys)
+{
+    cpl_tensor start = new_tensor(CPL_I32, batch, n_keys);
+    for (int64_t i = 0; i < batch * n_keys; i++) cpl_i32(start)[i] = (int32_t)(i % n_keys / 3 * 3);
+    return start;
+}
+
+/* With a cache longer than the keys, and with documents. */
+static void twin_attention(cpl_backend *be, const shape *s, results *r)
+{
+    const int64_t T = tokens(s), width = s->G * s->h;
+    cpl_attention_shape a = {s->batch, s->length, s->length + 1, s->length + 2, s->H, s->G, s->h};
+    cpl_tensor q = normal_2d(T, s->H * s->h, 1), k = normal_2d(s->batch * a.key_stride, width, 1);
+    cpl_tensor v = normal_2d(s->batch * a.key_stride, width, 1), none = cpl_tensor_none();
+    r->terms = s->length + s->h;
+    be->ops->attention(be, kept_2d(r, T, s->H * s->h), kept_1d(r, T * s->H), q, k, v, none, a);
+    be->ops->attention(be, kept_2d(r, T, s->H * s->h), kept_1d(r, T * s->H), q, k, v,
+                       new_doc_start(s->batch, a.n_keys), a);
+}
+
+static void twin_attention_backward(cpl_backend *be, const shape *s, results *r)
+{
+    const int64_t T = tokens(s), wide = s->H * s->h, width = s->G * s->h;
+    cpl_attention_shape a = {s->batch, s->length, s->length, s->length, s->H, s->G, s->h};
+    cpl_tensor q = normal_2d(T, wide, 1), k = normal_2d(T, width, 1), v = normal_2d(T, width, 1);
+    cpl_tensor out = new_tensor(CPL_F32, T, wide), lse = new_1d(CPL_F32, T * s->H);
+    cpl_tensor doc_start = new_doc_start(s->batch, s->length);
+    r->terms             = s->length + s->h;
+    be->ops->attention(be, out, lse, q, k, v, doc_start, a);
+    be->ops->attention_backward(be, kept_2d(r, T, wide), kept_2d(r, T, width), kept_2d(r, T, width),
+                                normal_2d(T, wide, 1), out, lse, q, k, v, doc_start, a);
+}
+
+/* ---- routing and experts ---- */
+
+typedef struct routed {
+    cpl_tensor probs, lse, expert, weight;
+} routed;
+
+static routed route(cpl_backend *be, const shape *s)
+{
+    const int64_t T   = tokens(s);
+    cpl_tensor logits = normal_2d(T, s->n, 2);
+    routed x = {new_tensor(CPL_F32, T, s->n), new_1d(CPL_F32, T), new_tensor(CPL_I32, T, s->K),
+                new_tensor(CPL_F32, T, s->K)};
+    for (int64_t t = 0; s->hot && t < T; t++) cpl_f32(logits)[t * s->n] += 30;
+    be->ops->route(be, x.probs, x.lse, x.expert, x.weight, logits, true);
+    return x;
+}
+
+static void twin_route(cpl_backend *be, const shape *s, results *r)
+{
+    routed x = route(be, s);
+    r->terms = s->n;
+    keep(r, x.probs), keep(r, x.lse), keep(r, x.expert), keep(r, x.weight);
+}
+
+static void twin_route_stats(cpl_backend *be, const shape *s, results *r)
+{
+    routed x = route(be, s);
+    r->terms = s->n;
+    be->ops->route_stats(be, kept_1d(r, s->n), kept_1d(r, s->n), kept_1d(r, 1), kept_1d(r, 1),
+                         x.probs, x.lse, x.expert);
+}
+
+static void twin_route_backward(cpl_backend *be, const shape *s, results *r)
+{
+    routed x          = route(be, s);
+    cpl_tensor counts = normal_1d(s->n, 1), dweight = normal_2d(tokens(s), s->K, 1);
+    r->terms = s->n;
+    be->ops->route_backward(be, kept_2d(r, tokens(s), s->n), dweight, x.probs, x.lse, x.expert,
+                            x.weight, counts, 0.1f, 0.2f, true);
+}
+
+static cpl_dispatch plan_of(cpl_backend *be, const shape *s, cpl_tensor expert)
+{
+    const int64_t T   = tokens(s);
+    cpl_dispatch plan = {new_1d(CPL_I32, s->n + 1), new_1d(CPL_I32, T * s->K),
+                         new_tensor(CPL_I32, T, s->K)};
+    be->ops->dispatch(be, plan, expert, s->n);
+    return plan;
+}
+
+static void twin_dispatch(cpl_backend *be, const shape *s, results *r)
+{
+    cpl_dispatch plan = plan_of(be, s, route(be, s).expert);
+    keep(r, plan.offset), keep(r, plan.token), keep(r, plan.row);
+}
+
+static cpl_expert_weights new_experts(const shape *s)
+{
+    cpl_expert_weights w;
+    w.w_gate = new_3d(s->n, s->D, s->d);
+    w.w_up   = new_3d(s->n, s->D, s->d);
+    w.w_down = new_3d(s->n, s->d, s->D);
+    return w;
+}
+
+static void twin_experts(cpl_backend *be, const shape *s, results *r)
+{
+    const int64_t T      = tokens(s);
+    routed x             = route(be, s);
+    cpl_dispatch plan    = plan_of(be, s, x.expert);
+    cpl_expert_weights w = new_experts(s);
+    cpl_tensor in = normal_2d(T, s->d, 1), none = cpl_tensor_none();
+    r->terms = s->d + s->D;
+    be->ops->experts(be, kept_2d(r, T, s->d), kept_2d(r, T * s->K, s->D),
+                     kept_2d(r, T * s->K, s->D), in, x.weight, plan, w);
+    be->ops->experts(be, kept_2d(r, T, s->d), none, none, in, x.weight, plan, w);
+}
+
+static void twin_experts_backward(cpl_backend *be, const shape *s, results *r)
+{
+    const int64_t T      = tokens(s);
+    routed x             = route(be, s);
+    cpl_dispatch plan    = plan_of(be, s, x.expert);
+    cpl_expert_weights w = new_experts(s), dw = new_experts(s);
+    cpl_tensor in = normal_2d(T, s->d, 1), y = new_tensor(CPL_F32, T, s->d);
+    cpl_tensor gate = new_tensor(CPL_F32, T * s->K, s->D), up = copy_of(gate);
+    cpl_tensor dy = normal_2d(T, s->d, 1);
+    r->terms      = s->d + s->D + T;
+    be->ops->experts(be, y, gate, up, in, x.weight, plan, w);
+    be->ops->experts_backward(be, kept_2d(r, T, s->d), kept_2d(r, T, s->K), dw, dy, gate, up, in,
+                              x.weight, plan, w);
+    keep(r, dw.w_gate), keep(r, dw.w_up), keep(r, dw.w_down);
+}
+
+/* ---- losses, sums, steps ---- */
+
+static cpl_tensor random_targets(const shape *s)
+{
+    cpl_tensor target = random_ids(tokens(s), s->V);
+    if (tokens(s) > 2) cpl_i32(target)[2] = -1;
+    return target;
+}
+
+static void twin_xent(cpl_backend *be, const shape *s, results *r)
+{
+    const int64_t T = tokens(s);
+    r->terms        = s->V + s->d;
+    be->ops->xent(be, kept_1d(r, T), normal_2d(T, s->d, 1), normal_2d(s->V, s->d, 1),
+                  random_targets(s));
+}
+
+static void twin_xent_train(cpl_backend *be, const shape *s, results *r)
+{
+    const int64_t T = tokens(s);
+    r->terms        = s->V + s->d + T;
+    be->ops->xent_train(be, kept_1d(r, T), kept_2d(r, T, s->d), kept_2d(r, s->V, s->d),
+                        normal_2d(T, s->d, 1), normal_2d(s->V, s->d, 1), random_targets(s), 0.5f);
+}
+
+static void twin_sum(cpl_backend *be, const shape *s, results *r)
+{
+    keep_number(r, be->ops->sum(be, normal_2d(tokens(s), s->d, 1)));
+}
+
+static void twin_dot(cpl_backend *be, const shape *s, results *r)
+{
+    keep_number(r, be->ops->dot(be, normal_2d(s->V, s->d, 1), normal_2d(s->V, s->d, 1)));
+}
+
+static void twin_coupling_figures(cpl_backend *be, const shape *s, results *r)
+{
+    enum { N_FIGURES = sizeof(cpl_coupling_figures) / sizeof(double) };
+    cpl_coupling_figures figures;
+    cpl_tensor M = normal_2d(s->n, s->n, 1), eps = normal_1d(s->n, 1);
+    double all[N_FIGURES];
+    r->terms = s->d * s->D + s->n;
+    for (int64_t i = 0; i < s->n * s->n; i++) cpl_f32(M)[i] = fabsf(cpl_f32(M)[i]) + 0.1f;
+    be->ops->coupling_figures(be, &figures, M, eps, normal_2d(s->n, s->d, 1),
+                              normal_2d(s->n, s->d, 1), new_3d(s->n, s->D, s->d), 0.7, s->K);
+    memcpy(all, &figures, sizeof all);
+    cpl_tensor out = kept_1d(r, N_FIGURES);
+    for (int i = 0; i < N_FIGURES; i++) cpl_f32(out)[i] = (float)all[i];
+}
+
+static void twin_adamw(cpl_backend *be, const shape *s, results *r)
+{
+    const int64_t count = s->V * s->d;
+    cpl_tensor v = kept_1d(r, count), low = new_1d(CPL_BF16, count);
+    for (int64_t i = 0; i < count; i++) cpl_f32(v)[i] = fabsf(cpl_f32(v)[i]);
+    be->ops->adamw(be, kept_1d(r, count), kept_1d(r, count), v, low, normal_1d(count, 1), 0.5f,
+                   0.01f, 0.1f, 0.9f, 0.95f, 1e-8f, 0.1, 0.05);
+}
+
+static void twin_normal(cpl_backend *be, const shape *s, results *r)
+{
+    cpl_rng_key key = {.seed = 5, .stream = CPL_STREAM_TEST};
+    be->ops->normal(be, kept_2d(r, s->V, s->d), 0.02f, 3, &key);
+}
+
+static void twin_sample(cpl_backend *be, const shape *s, results *r)
+{
+    cpl_tensor logits = normal_1d(s->V, 1);
+    keep_number(r, be->ops->sample(be, logits, 0, 1, 0.5f));
+    keep_number(r, be->ops->sample(be, logits, 0.8f, 1, 0.3f));
+    keep_number(r, be->ops->sample(be, logits, 0.8f, 0.6f, 0.7f));
+}
+
+/* ---- the coupling loss ---- */
+
+static void twin_nearest(cpl_backend *be, const shape *s, results *r)
+{
+    r->terms = s->d;
+    be->ops->proxy.nearest(be, kept_1d(r, s->n), normal_2d(s->n, s->d, 1));
+}
+
+static void twin_noise(cpl_backend *be, const shape *s, results *r)
+{
+    cpl_rng_key key = {.seed = 6, .stream = CPL_STREAM_NOISE};
+    be->ops->proxy.noise(be, kept_2d(r, s->n, s->d), normal_1d(s->n, 0.1f), &key, 3);
+}
+
+static cpl_proxy_weights weights_of(cpl_tensor w)
+{
+    return (cpl_proxy_weights){w.data, w.shape[1] * w.shape[2], NULL, w.shape[2]};
+}
+
+static cpl_proxy_grads grads_of(cpl_tensor dw)
+{
+    return (cpl_proxy_grads){cpl_f32(dw), dw.shape[1] * dw.shape[2], NULL, dw.shape[2]};
+}
+
+/* All three phases of all rows and experts, with every gradient. */
+static void run_phases(cpl_backend *be, const shape *s, results *r, cpl_erc_activation activation)
+{
+    const int64_t n      = s->n;
+    cpl_expert_weights w = new_experts(s), dw = new_experts(s);
+    cpl_tensor R = normal_2d(n, s->d, 1), delta = normal_2d(n, s->d, 1);
+    cpl_proxy_job job = {
+        .n          = n,
+        .d          = s->d,
+        .D          = s->D,
+        .i1         = n,
+        .j1         = n,
+        .activation = activation,
+        .dtype      = CPL_F32,
+        .alpha      = 0.5,
+        .weight     = 0.7,
+        .R          = cpl_f32(R),
+        .delta      = cpl_f32(delta),
+        .gate       = weights_of(w.w_gate),
+        .up         = weights_of(w.w_up),
+        .down       = weights_of(w.w_down),
+        .dR         = cpl_f32(kept_2d(r, n, s->d)),
+        .dgate      = grads_of(keep(r, dw.w_gate)),
+        .dup        = grads_of(keep(r, dw.w_up)),
+        .ddown      = grads_of(keep(r, dw.w_down)),
+        .M          = cpl_f32(kept_2d(r, n, n)),
+        .diagonal   = cpl_f32(kept_1d(r, n)),
+        .violations = cpl_i32(keep(r, new_tensor(CPL_I32, 2, n))),
+    };
+    r->terms          = s->D + s->d + n;
+    job.scratch_bytes = be->ops->proxy.job_bytes(be, &job);
+    job.scratch       = cpl_alloc(job.scratch_bytes);
+    assert_non_null(job.scratch);
+    be->ops->proxy.diagonals(be, &job);
+    be->ops->proxy.sweep(be, &job);
+    be->ops->proxy.finish(be, &job);
+    cpl_free(job.scratch);
+    keep_number(r, job.loss);
+}
+
+static void twin_phases_gate(cpl_backend *be, const shape *s, results *r)
+{
+    run_phases(be, s, r, CPL_ERC_GATE);
+}
+
+static void twin_phases_output(cpl_backend *be, const shape *s, results *r)
+{
+    run_phases(be, s, r, CPL_ERC_OUTPUT);
+}
+
+typedef void (*twin)(cpl_backend *be, const shape *s, results *r);
+
+static const struct {
+    const char *name;
+    twin run;
+} operations[] = {
+#define CPL_OP(name) {#name, twin_##name},
+#include "tensor/ops.def"
+#undef CPL_OP
+    {"proxy.nearest", twin_nearest},
+    {"proxy.noise", twin_noise},
+    {"proxy phases, gate", twin_phases_gate},
+    {"proxy phases, output", twin_phases_output},
+};
+enum { N_OPERATIONS = sizeof operations / sizeof *operations };
+
+#endif /* CPL_TESTS_TENSOR_TWINS_H */
