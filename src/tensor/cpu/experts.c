@@ -7,7 +7,7 @@
  *          backward  da = dy W_down [r,D]; dw = dot(act, da), which is dot(dy, W_down act) without
  *                    that product; dgate = w da up SiLU'(gate), dup = w da SiLU(gate);
  *                    dW_down += dy^T h, dW_gate += dgate^T x, dW_up += dup^T x,
- *                    dx = dgate W_gate + dup W_up. Eight products, against three forward. */
+ *                    dx = dgate W_gate + dup W_up. Six products, against three forward. */
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/experts_block.h"
 

@@ -1,0 +1,169 @@
+/* bench.h - what the programs of this folder share: the machine in one line, medians of
+ * alternating runs, and peak memory.
+ *
+ * Timings on a shared machine wander, so nothing here is a bare speed: a subject and the limit it
+ * is held against run in turn, and what counts is the ratio of their medians. */
+#ifndef CPL_BENCH_BENCH_H
+#define CPL_BENCH_BENCH_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/arena.h"
+#include "base/rng.h"
+#include "tensor/backend.h"
+#include "tensor/product.h"
+
+#ifndef BENCH_FLAGS
+#    define BENCH_FLAGS "unknown flags"
+#endif
+
+enum { BENCH_MOST = 64 };
+
+static inline double bench_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Stops the program with the library's sentence. */
+static inline void bench_ok(cpl_status status)
+{
+    if (status == CPL_OK) return;
+    fprintf(stderr, "%s\n", cpl_last_error());
+    exit(1);
+}
+
+static inline void bench_machine(const cpl_backend *be)
+{
+    printf("machine   %s, %d of %d threads, kernels %s\n", cpl_cpu_name(), be->n_threads,
+           cpl_cpu_count(), cpl_cpu_isa());
+    printf("built     %s, %s; oneDNN %s\n", __VERSION__, BENCH_FLAGS, cpl_product_library());
+}
+
+/* ---- medians of alternating runs ---- */
+
+typedef struct bench_times {
+    int n;
+    double seconds[BENCH_MOST];
+} bench_times;
+
+static inline int bench_by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The value that the part `share` of the runs stays below: 0.5 is the median. */
+static inline double bench_quantile(const bench_times *times, double share)
+{
+    bench_times sorted = *times;
+    qsort(sorted.seconds, (size_t)sorted.n, sizeof sorted.seconds[0], bench_by_value);
+    return sorted.seconds[(int)(share * (double)(sorted.n - 1) + 0.5)];
+}
+
+static inline double bench_median(const bench_times *times)
+{
+    return bench_quantile(times, 0.5);
+}
+
+typedef struct bench_pair {
+    bench_times subject, limit;
+} bench_pair;
+
+static inline void bench_time(bench_times *times, void (*run)(void *context), void *context)
+{
+    double begin = bench_now();
+    run(context);
+    times->seconds[times->n++] = bench_now() - begin;
+}
+
+/* Runs both once to warm up, then `pairs` times in turn. */
+static inline bench_pair bench_alternate(int pairs, void (*subject)(void *), void *subject_context,
+                                         void (*limit)(void *), void *limit_context)
+{
+    bench_pair pair = {{0, {0}}, {0, {0}}};
+    pairs           = pairs < 1 ? 1 : pairs > BENCH_MOST ? BENCH_MOST : pairs;
+    subject(subject_context);
+    limit(limit_context);
+    for (int i = 0; i < pairs; i++) {
+        bench_time(&pair.subject, subject, subject_context);
+        bench_time(&pair.limit, limit, limit_context);
+    }
+    return pair;
+}
+
+/* One line: speed of both in GFLOP/s and the subject's share of the limit, with the spread between
+ * the quarters. */
+static inline void bench_print(const char *what, const bench_pair *pair, double subject_flops,
+                               double limit_flops)
+{
+    double subject = bench_median(&pair->subject), limit = bench_median(&pair->limit);
+    double spread =
+        (bench_quantile(&pair->subject, 0.75) - bench_quantile(&pair->subject, 0.25)) / subject;
+    double share = (subject_flops / subject) / (limit_flops / limit);
+    printf("%-34s %8.1f ms +-%4.1f %%  %7.1f GFLOP/s  plain %7.1f GFLOP/s  share %5.1f %%\n", what,
+           1e3 * subject, 50 * spread, 1e-9 * subject_flops / subject, 1e-9 * limit_flops / limit,
+           100 * share);
+    fflush(stdout);
+}
+
+/* ---- peak memory ---- */
+
+/* A line of /proc/self/status in bytes; 0 where the system does not tell. */
+static inline double bench_status_bytes(const char *name)
+{
+    char line[256];
+    double kib = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file && fgets(line, sizeof line, file))
+        if (strncmp(line, name, strlen(name)) == 0) kib = atof(line + strlen(name) + 1);
+    if (file) fclose(file);
+    return kib * 1024;
+}
+
+/* Forgets the peak so far. */
+static inline void bench_reset_peak(void)
+{
+    FILE *file = fopen("/proc/self/clear_refs", "w");
+    if (!file) return;
+    fputs("5", file);
+    fclose(file);
+}
+
+/* Peak bytes that `run` held beyond what was resident before it: scratch given back before, so its
+ * pages count as they are touched. */
+static inline double bench_extra_bytes(void (*run)(void *context), void *context)
+{
+    bench_reset_peak();
+    double before = bench_status_bytes("VmRSS");
+    run(context);
+    return bench_status_bytes("VmHWM") - before;
+}
+
+/* ---- operands ---- */
+
+/* Normal numbers times `scale`; BF16 where asked. The program ends where there is no memory. */
+static inline cpl_tensor bench_normal(cpl_backend *be, cpl_dtype dtype, int64_t a, int64_t b,
+                                      int64_t c, float scale)
+{
+    static uint64_t step;
+    cpl_rng_key key = {.seed = 1, .step = step++, .stream = CPL_STREAM_TEST};
+    cpl_tensor wide = cpl_tensor_3d(NULL, CPL_F32, a, b, c);
+    wide.data       = cpl_alloc(cpl_tensor_bytes(wide));
+    if (!wide.data) bench_ok(CPL_ERR_MEMORY);
+    be->ops->normal(be, wide, scale, 8.0f, &key);
+    if (dtype == CPL_F32) return wide;
+    cpl_tensor low = wide;
+    low.dtype      = dtype;
+    low.data       = cpl_alloc(cpl_tensor_bytes(low));
+    if (!low.data) bench_ok(CPL_ERR_MEMORY);
+    be->ops->copy(be, low, wide);
+    cpl_free(wide.data);
+    return low;
+}
+
+#endif /* CPL_BENCH_BENCH_H */
