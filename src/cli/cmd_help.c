@@ -18,8 +18,7 @@ static cpl_status run(const cpl_arguments *args)
     }
     CPL_TRY(cpl_verb_find(&verb, &used, args->n_words, args->words));
     if (used < args->n_words)
-        return CPL_FAIL(CPL_ERR_USAGE, "couplet help has no use for the word %.100s",
-                        args->words[used]);
+        return CPL_FAIL(CPL_ERR_USAGE, "help has no use for the word %.100s", args->words[used]);
     return cpl_help_verb(stdout, verb);
 }
 
@@ -27,6 +26,7 @@ const cpl_verb cpl_verb_help = {
     .name    = "help",
     .summary = "tell what there is, or more of one verb",
     .usage   = "[VERB]",
+    .about   = "Lists the verbs, or prints what VERB --help prints.",
     .most    = 2,
     .run     = run,
 };

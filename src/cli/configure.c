@@ -25,9 +25,8 @@ static cpl_status check_section(const cpl_configuration *c, const cpl_verb *verb
         const char *name = c->sections[s].name;
         size_t length    = strlen(name);
         if (strncmp(set, name, length) == 0 && set[length] == '.' && !cpl_verb_takes(verb, name))
-            return CPL_FAIL(CPL_ERR_USAGE,
-                            "couplet %s does not use the settings of %s: --set %.100s", verb->name,
-                            name, set);
+            return CPL_FAIL(CPL_ERR_USAGE, "%s does not use the settings of %s: --set %.100s",
+                            verb->name, name, set);
     }
     return CPL_OK;
 }

@@ -39,10 +39,10 @@ static cpl_status no_such_flag(const cpl_verb *verb, const char *word)
     for (size_t f = 0; f < verb->n_flags; f++) names[f + 1] = verb->flags[f].name;
     const char *near = cpl_text_nearest(name, names, verb->n_flags + 1);
     if (near)
-        return CPL_FAIL(CPL_ERR_USAGE, "couplet %s has no flag %s; did you mean %s?", verb->name,
-                        name, near);
-    return CPL_FAIL(CPL_ERR_USAGE, "couplet %s has no flag %s; couplet %s --help lists them",
-                    verb->name, name, verb->name);
+        return CPL_FAIL(CPL_ERR_USAGE, "%s has no flag %s; did you mean %s?", verb->name, name,
+                        near);
+    return CPL_FAIL(CPL_ERR_USAGE, "%s has no flag %s; couplet %s --help lists them", verb->name,
+                    name, verb->name);
 }
 
 /* Takes `text` as the value of flag `f`, checking it. */
@@ -118,15 +118,15 @@ static cpl_status check_all(cpl_arguments *args)
         const cpl_flag *flag = &verb->flags[f];
         if (args->flag[f].given) continue;
         if (flag->required)
-            return CPL_FAIL(CPL_ERR_USAGE, "couplet %s wants %s %s", verb->name, flag->name,
+            return CPL_FAIL(CPL_ERR_USAGE, "%s wants %s %s", verb->name, flag->name,
                             flag->placeholder);
         if (flag->standard) CPL_TRY(take_value(args, f, flag->standard));
     }
     if (args->n_words < verb->least)
-        return CPL_FAIL(CPL_ERR_USAGE, "couplet %s wants more words: couplet %s %.*s", verb->name,
+        return CPL_FAIL(CPL_ERR_USAGE, "%s wants more words: couplet %s %.*s", verb->name,
                         verb->name, (int)strcspn(verb->usage, "\n"), verb->usage);
     if (verb->most >= 0 && args->n_words > verb->most)
-        return CPL_FAIL(CPL_ERR_USAGE, "couplet %s has no use for the word %.200s", verb->name,
+        return CPL_FAIL(CPL_ERR_USAGE, "%s has no use for the word %.200s", verb->name,
                         args->words[verb->most]);
     return CPL_OK;
 }

@@ -1,0 +1,47 @@
+# The front door. Everything is built by CMake; `make help` lists what stands here.
+JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
+PREFIX  ?= /usr/local
+DESTDIR ?=
+SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
+
+.PHONY: release deps demo test bench check install clean help
+
+release: ## builds the program, build/release/couplet
+	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) > /dev/null
+	@cmake --build --preset release --parallel $(JOBS)
+
+deps: ## installs what is missing (apt), or says what to install
+	@tools/deps.sh build test
+
+demo: ## installs what is missing, builds, trains on the corpus in data/, shows what came out
+	@tools/deps.sh build
+	@$(MAKE) --no-print-directory release
+	@tools/demo.sh
+
+test: ## installs what is missing, builds with sanitizers, runs every test
+	@tools/deps.sh build test
+	@cmake --preset dev > /dev/null
+	@cmake --build --preset dev --parallel $(JOBS)
+	@python3 tools/run_tests.py build/dev $(JOBS)
+
+bench: release ## prints what is measured beside the plain product, in the same run
+	@for program in build/release/bench/*; do [ ! -x $$program ] || $$program || exit 1; done
+
+check: ## format, clang without warnings, floors, headers, map
+	@tools/deps.sh build test check
+	@clang-format --dry-run -Werror $(SOURCES)
+	@cmake --preset clang > /dev/null
+	@cmake --build --preset clang --parallel $(JOBS)
+	@python3 tools/check_layers.py
+	@python3 tools/check_headers.py
+	@python3 tools/check_map.py
+
+install: release ## puts program, libraries, header, manual and completion under PREFIX (DESTDIR)
+	@DESTDIR=$(DESTDIR) cmake --install build/release
+
+clean: ## removes build/
+	@rm -rf build
+
+help: ## prints this
+	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name what; do \
+	    printf '  make %-9s %s\n' "$$name" "$$what"; done

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""check_program.py COUPLET: the program as a person meets it: what it prints where, its exit codes,
+its sentences, and that everything made from the tables is well-formed."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+COUPLET = os.path.abspath(sys.argv[1])
+VERSION = open("VERSION").read().strip()
+wrong = []
+
+
+def run(*words, **options):
+    done = subprocess.run([COUPLET, *words], capture_output="stdout" not in options, text=True,
+                          check=False, timeout=120, **options)
+    if done.returncode < 0:
+        wrong.append(f"couplet {' '.join(words)} died of signal {-done.returncode}")
+    return done
+
+
+def expect(words, code, out="", err=""):
+    """The exit code, and parts of both streams; a failure says one line on standard error."""
+    done = run(*words)
+    said = f"couplet {' '.join(words)}: {done.returncode} {done.stdout!r} {done.stderr!r}"
+    if done.returncode != code or out not in done.stdout or err not in done.stderr:
+        wrong.append(f"{said}\n    wanted {code} {out!r} {err!r}")
+    if code and words and (done.stderr.count("\n") != 1 or done.stdout or
+                           not done.stderr.startswith("couplet: ")):
+        wrong.append(f"{said}\n    wanted one sentence on standard error alone")
+    if not code and done.stderr:
+        wrong.append(f"{said}\n    wanted nothing on standard error")
+    return done.stdout
+
+
+def check_use():
+    expect([], 2, err="Usage:")
+    for words in (["help"], ["--help"], ["-h"]):
+        expect(words, 0, out="Verbs:\n")
+    expect(["--version"], 0, out=f"couplet {VERSION}\n")
+    expect(["version"], 0, out="oneDNN")
+    expect(["vresion"], 2, err="there is no verb vresion; did you mean version?")
+    expect(["entirely-else"], 2, err="couplet help lists them")
+    expect([""], 2, err="there is no verb")
+    expect(["--hlep"], 2, err="there is no flag --hlep; did you mean --help?")
+    expect(["-q"], 2, err="a verb comes first")
+    expect(["version", "--hlep"], 2, err="version has no flag --hlep; did you mean --help?")
+    expect(["version", "now"], 2, err="version has no use for the word now")
+    expect(["help", "vresion"], 2, err="did you mean version?")
+    expect(["help", "version", "now"], 2, err="help has no use for the word now")
+    expect(["completion"], 2, err="completion wants more words: couplet completion bash|zsh")
+    expect(["completion", "fish"], 2, err="not for fish")
+    expect(["version", "x" * 5000], 2, err="no use for the word")
+    expect(["version", "--" + "x" * 5000], 2, err="has no flag")
+
+
+def visible_verbs():
+    lines = run("help").stdout.split("Verbs:\n")[1].split("\n\n")[0].splitlines()
+    return [line[4:24].strip().split() for line in lines]
+
+
+def check_verbs():
+    """Every verb has help, the same by both ways, and refuses what it does not know."""
+    for verb in visible_verbs():
+        text = expect([*verb, "--help"], 0, out="Usage:\n    couplet " + " ".join(verb))
+        if expect(["help", *verb], 0) != text:
+            wrong.append(f"couplet help {' '.join(verb)} differs from --help")
+        if any(len(line) > 100 for line in text.splitlines()):
+            wrong.append(f"couplet {' '.join(verb)} --help has a line of more than 100 bytes")
+        expect([*verb, "--no-such-flag"], 2, err=f"{' '.join(verb)} has no flag --no-such-flag")
+        if "--set" in text:
+            for assignment, sentence in (
+                    ("erc.alhpa=1", "there is no setting erc.alhpa; did you mean erc.alpha?"),
+                    ("alpha", "--set wants SECTION.NAME=VALUE"),
+                    ("erc.alpha=-1", "erc.alpha is -1, but must be a number from 0 to 100")):
+                check_set(verb, text, assignment, sentence)
+
+
+def check_set(verb, text, assignment, sentence):
+    """With as many words and required flags as the verb wants, which need not exist."""
+    usage = text.split("Usage:\n")[1].splitlines()[0].split()[1 + len(verb):]
+    words = []
+    for at, word in enumerate(usage):
+        if word.startswith("["):
+            break
+        words.append(word if word.startswith("--") else "no-such-file")
+    if "erc.weight" in text:
+        expect([*verb, *words, "--set", assignment], 2, err=sentence)
+
+
+def check_written():
+    """The completions parse in their shells; the manual names every verb and passes man."""
+    with tempfile.TemporaryDirectory() as folder:
+        for shell in ("bash", "zsh"):
+            path = os.path.join(folder, shell)
+            with open(path, "w") as file:
+                file.write(expect(["completion", shell], 0, out="_couplet"))
+            if shutil.which(shell) and subprocess.run([shell, "-n", path], check=False).returncode:
+                wrong.append(f"the completion of {shell} is not {shell}")
+    page = expect(["manual"], 0, out=".TH COUPLET 1")
+    for verb in visible_verbs():
+        if f".SS couplet {' '.join(verb)}\n" not in page:
+            wrong.append(f"the manual has no section on {verb}")
+    if "\\fBerc.alpha\\fR" not in page:
+        wrong.append("the manual does not name erc.alpha")
+    if shutil.which("man"):
+        done = subprocess.run(["man", "--warnings", "-l", "-"], input=page, text=True, check=False,
+                              capture_output=True, env={**os.environ, "MANROFFOPT": "-ww"})
+        if done.returncode or done.stderr:
+            wrong.append(f"man says of the manual: {done.stderr}")
+    check_bash(["version"], "--h", "--help")
+    check_bash([], "vers", "version")
+
+
+def check_bash(words, begun, wanted):
+    """What bash offers behind `couplet WORDS BEGUN`."""
+    if not shutil.which("bash"):
+        return
+    script = (f'eval "$({COUPLET} completion bash)"; compopt() {{ :; }}; '
+              f"COMP_WORDS=(couplet {' '.join(words)} {begun}); COMP_CWORD={len(words) + 1}; "
+              '_couplet; echo "${COMPREPLY[@]}"')
+    said = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    if wanted not in said.stdout.split():
+        wrong.append(f"bash offers {said.stdout!r} for {words} {begun}: {said.stderr}")
+
+
+def check_output():
+    """A full disk, a closed pipe and a closed stream: exit code 1 and a sentence, no signal."""
+    def told(name, **options):
+        done = run("manual", stderr=subprocess.PIPE, **options)
+        if done.returncode != 1 or "cannot write to the standard output" not in done.stderr:
+            wrong.append(f"{name}: {done.returncode} {done.stderr!r}")
+
+    if os.path.exists("/dev/full"):
+        with open("/dev/full", "w") as full:
+            told("a full disk", stdout=full)
+    reading, writing = os.pipe()
+    os.close(reading)
+    told("a closed pipe", stdout=writing)
+    os.close(writing)
+    told("a closed stream", stdout=None, preexec_fn=lambda: os.close(1))
+
+
+check_use()
+check_verbs()
+check_written()
+check_output()
+print("\n".join(wrong))
+sys.exit(bool(wrong))

@@ -1,0 +1,218 @@
+/* test_flags.c - reading the words behind a verb, by a verb made for the test. */
+#include "cli/flags.h"
+
+#include "base/arena.h"
+#include "check.h"
+#include "cli/configure.h"
+
+static cpl_status do_nothing(const cpl_arguments *args)
+{
+    (void)args;
+    return CPL_OK;
+}
+
+static const cpl_flag flags[] = {
+    {.name = "--out", .kind = CPL_FLAG_FOLDER, .placeholder = "RUN", .sentence = "A folder."},
+    {.name = "--dry-run", .kind = CPL_FLAG_SWITCH, .sentence = "A switch."},
+    {.name        = "--tokens",
+     .kind        = CPL_FLAG_INT,
+     .placeholder = "N",
+     .sentence    = "A number.",
+     .standard    = "64",
+     .low         = 1,
+     .high        = 1e6,
+     .unit        = "tokens"},
+    {.name        = "--top-p",
+     .kind        = CPL_FLAG_NUMBER,
+     .placeholder = "P",
+     .sentence    = "A number.",
+     .standard    = "0.9",
+     .low         = 0,
+     .high        = 1},
+    {.name        = "--form",
+     .kind        = CPL_FLAG_CHOICE,
+     .placeholder = "WORD",
+     .sentence    = "A word.",
+     .standard    = "text",
+     .unit        = "text|json"},
+    CPL_FLAG_ROW_SET,
+};
+
+static const cpl_verb verb = {
+    .name     = "try",
+    .summary  = "try flags",
+    .usage    = "WORD [WORD]",
+    .least    = 1,
+    .most     = 2,
+    .flags    = flags,
+    .n_flags  = sizeof flags / sizeof *flags,
+    .sections = "erc train",
+    .run      = do_nothing,
+};
+
+static cpl_arguments args;
+
+/* Reads the words, of which NULL is the end. */
+static cpl_status read_words(const char *first, ...)
+{
+    char *words[16];
+    int count = 0;
+    va_list list;
+    va_start(list, first);
+    for (const char *word = first; word; word = va_arg(list, const char *))
+        words[count++] = (char *)word;
+    va_end(list);
+    cpl_arguments_free(&args);
+    return cpl_arguments_read(&args, &verb, count, words);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    cpl_arguments_free(&args);
+    return 0;
+}
+
+static void defaults(void **state)
+{
+    (void)state;
+    assert_ok(read_words("word", NULL));
+    assert_int_equal(args.n_words, 1);
+    assert_null(cpl_flag_text(&args, "--out"));
+    assert_false(cpl_flag_on(&args, "--dry-run"));
+    assert_int_equal(cpl_flag_int(&args, "--tokens"), 64);
+    assert_true(cpl_flag_number(&args, "--top-p") == 0.9);
+    assert_int_equal(cpl_flag_choice(&args, "--form"), 0);
+    assert_false(cpl_flag_given(&args, "--tokens"));
+}
+
+static void every_form(void **state)
+{
+    (void)state;
+    assert_ok(read_words("--out", "a b", "first", "--tokens=1e3", "--dry-run", "--top-p", ".5",
+                         "--form=json", "--set", "erc.alpha=1", "--set=erc.alpha=2", "--", "--out",
+                         NULL));
+    assert_string_equal(cpl_flag_text(&args, "--out"), "a b");
+    assert_int_equal(cpl_flag_int(&args, "--tokens"), 1000);
+    assert_true(cpl_flag_on(&args, "--dry-run"));
+    assert_true(cpl_flag_number(&args, "--top-p") == 0.5);
+    assert_int_equal(cpl_flag_choice(&args, "--form"), 1);
+    assert_int_equal(args.n_sets, 2);
+    assert_string_equal(args.sets[1], "erc.alpha=2");
+    assert_int_equal(args.n_words, 2);
+    assert_string_equal(args.words[0], "first");
+    assert_string_equal(args.words[1], "--out");
+    assert_ok(read_words("-", "--out=", NULL));
+    assert_string_equal(args.words[0], "-");
+    assert_string_equal(cpl_flag_text(&args, "--out"), "");
+    assert_ok(read_words("--out", "\"null\"", "x", NULL)); /* a text is taken as it stands */
+    assert_string_equal(cpl_flag_text(&args, "--out"), "\"null\"");
+}
+
+static void wrong_use(void **state)
+{
+    (void)state;
+    assert_fails(CPL_ERR_USAGE, "try has no flag --otu; did you mean --out?",
+                 read_words("x", "--otu=3", NULL));
+    assert_fails(CPL_ERR_USAGE, "try --help lists them", read_words("x", "--entirely-else", NULL));
+    assert_fails(CPL_ERR_USAGE, "has no flag -o", read_words("x", "-o", NULL));
+    assert_fails(CPL_ERR_USAGE, "--out wants a value: --out RUN", read_words("x", "--out", NULL));
+    assert_fails(CPL_ERR_USAGE, "--out wants a value", read_words("x", "--out", "--dry-run", NULL));
+    assert_fails(CPL_ERR_USAGE, "--out is given twice",
+                 read_words("x", "--out=a", "--out=b", NULL));
+    assert_fails(CPL_ERR_USAGE, "--dry-run takes no value", read_words("x", "--dry-run=1", NULL));
+    assert_fails(CPL_ERR_USAGE, "--tokens is 0, but must be a whole number (tokens) from 1 to 1e6",
+                 read_words("x", "--tokens", "0", NULL));
+    assert_fails(CPL_ERR_USAGE, "--top-p is -1, but must be a number from 0 to 1",
+                 read_words("x", "--top-p", "-1", NULL));
+    assert_fails(CPL_ERR_USAGE, "--form is xml, but must be text or json",
+                 read_words("x", "--form", "xml", NULL));
+    assert_fails(CPL_ERR_USAGE, "try wants more words: couplet try WORD [WORD]", read_words(NULL));
+    assert_fails(CPL_ERR_USAGE, "try has no use for the word c", read_words("a", "b", "c", NULL));
+}
+
+static void required_flag(void **state)
+{
+    (void)state;
+    const cpl_flag one[] = {
+        {.name = "--in", .kind = CPL_FLAG_FILE, .placeholder = "FILE", .required = true}};
+    cpl_verb strict    = {.name = "strict", .usage = "", .flags = one, .n_flags = 1};
+    char *words[]      = {"--in", "f"};
+    cpl_arguments read = {0};
+    assert_fails(CPL_ERR_USAGE, "strict wants --in FILE",
+                 cpl_arguments_read(&read, &strict, 0, words));
+    assert_ok(cpl_arguments_read(&read, &strict, 2, words));
+    cpl_arguments_free(&read);
+}
+
+static void help_wins(void **state)
+{
+    (void)state;
+    assert_ok(read_words("--unknown", "--help", NULL));
+    assert_true(args.help);
+    assert_ok(read_words("x", "-h", NULL));
+    assert_true(args.help);
+    assert_ok(read_words("x", "--", "--help", NULL));
+    assert_false(args.help);
+}
+
+static void excluding_flags(void **state)
+{
+    (void)state;
+    assert_ok(read_words("x", "--out=a", "--dry-run", NULL));
+    assert_fails(CPL_ERR_USAGE, "--out and --dry-run cannot be given together",
+                 cpl_flags_exclude(&args, "--out", "--dry-run"));
+    assert_ok(cpl_flags_exclude(&args, "--out", "--tokens"));
+}
+
+static void configuring(void **state)
+{
+    (void)state;
+    cpl_configuration c;
+    char path[128];
+    snprintf(path, sizeof path, "%s/c.yaml", scratch_folder());
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("erc:\n  alpha: 0.5\n  weight: 2\n", file);
+    fclose(file);
+    assert_ok(read_words("x", "--set", "erc.alpha=0.25", "--set=train.lr=1", NULL));
+    assert_ok(cpl_configure(&c, path, &args));
+    assert_true(c.settings.erc.alpha == 0.25 && c.settings.erc.weight == 2);
+    assert_true(cpl_configuration_gives(&c, "erc.weight"));
+    assert_true(cpl_configuration_gives(&c, "train.lr"));
+    assert_false(cpl_configuration_gives(&c, "train.seed"));
+    cpl_configuration_free(&c);
+    assert_ok(read_words("x", "--set", "data.seed=1", NULL));
+    assert_fails(CPL_ERR_USAGE, "try does not use the settings of data",
+                 cpl_configure(&c, NULL, &args));
+    assert_ok(read_words("x", "--set", "erc.alhpa=1", NULL));
+    assert_fails(CPL_ERR_USAGE, "did you mean erc.alpha?", cpl_configure(&c, NULL, &args));
+    assert_ok(read_words("x", NULL));
+    assert_fails(CPL_ERR_IO, "none.yaml", cpl_configure(&c, "none.yaml", &args));
+}
+
+static void no_memory(void **state)
+{
+    (void)state;
+    cpl_configuration c;
+    cpl_status status = CPL_ERR_MEMORY;
+    for (int n = 1; status == CPL_ERR_MEMORY; n++) {
+        cpl_alloc_fail_at(n);
+        status = read_words("x", "--set", "erc.alpha=1", "--form=text", NULL);
+        if (status == CPL_OK) status = cpl_configure(&c, NULL, &args);
+        cpl_alloc_fail_at(0);
+    }
+    assert_ok(status);
+    cpl_configuration_free(&c);
+}
+
+#define CASE(name) cmocka_unit_test_teardown(name, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(defaults),  CASE(every_form),      CASE(wrong_use),   CASE(required_flag),
+        CASE(help_wins), CASE(excluding_flags), CASE(configuring), CASE(no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
