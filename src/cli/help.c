@@ -71,13 +71,28 @@ void cpl_help_describe(cpl_text *out, const cpl_flag *flag)
     if (flag->required) cpl_text_printf(out, " Must be given.");
 }
 
+/* One form of use, from the name of the verb to the end of its line, broken between words. */
+static void print_form(FILE *out, const cpl_verb *verb, const char *line)
+{
+    int column = fprintf(out, "    couplet %s", verb->name);
+    while (*line && *line != '\n') {
+        int word = (int)strcspn(line, " \n");
+        if (column + 1 + word > LINE_BYTES) {
+            fprintf(out, "\n       ");
+            column = 7;
+        }
+        column += fprintf(out, " %.*s", word, line);
+        line += word + (line[word] == ' ');
+    }
+    fputc('\n', out);
+}
+
 static void print_usage(FILE *out, const cpl_verb *verb)
 {
     fprintf(out, "Usage:\n");
     for (const char *line = verb->usage;; line += strcspn(line, "\n") + 1) {
-        int length = (int)strcspn(line, "\n");
-        fprintf(out, "    couplet %s%s%.*s\n", verb->name, length ? " " : "", length, line);
-        if (line[length] == '\0') break;
+        print_form(out, verb, line);
+        if (line[strcspn(line, "\n")] == '\0') break;
     }
 }
 

@@ -52,13 +52,13 @@ static inline cpl_expert_block cpl_block_take(cpl_arena *arena, cpl_expert_sizes
 {
     const size_t rows  = (size_t)(tokens * s.K) * sizeof(float);
     cpl_expert_block b = {0};
-    b.first_row        = cpl_arena_take(arena, (size_t)s.n * sizeof(int32_t));
-    b.first_slot       = cpl_arena_take(arena, (size_t)(s.n + 1) * sizeof(int32_t));
-    b.order            = cpl_arena_take(arena, (size_t)s.n * sizeof(int32_t));
-    b.slot_of          = cpl_arena_take(arena, rows);
-    b.weight           = cpl_arena_take(arena, rows);
-    b.dot              = cpl_arena_take(arena, rows);
-    b.out              = cpl_arena_take(arena, rows * (size_t)s.d);
+    b.first_row        = (int32_t *)cpl_arena_take(arena, (size_t)s.n * sizeof(int32_t));
+    b.first_slot       = (int32_t *)cpl_arena_take(arena, (size_t)(s.n + 1) * sizeof(int32_t));
+    b.order            = (int32_t *)cpl_arena_take(arena, (size_t)s.n * sizeof(int32_t));
+    b.slot_of          = (int32_t *)cpl_arena_take(arena, rows);
+    b.weight           = (float *)cpl_arena_take(arena, rows);
+    b.dot              = (float *)cpl_arena_take(arena, rows);
+    b.out              = (float *)cpl_arena_take(arena, rows * (size_t)s.d);
     return b;
 }
 
