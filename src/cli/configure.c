@@ -31,19 +31,27 @@ static cpl_status check_section(const cpl_configuration *c, const cpl_verb *verb
     return CPL_OK;
 }
 
+/* Applies the --set flags in their order; marks them in `given` unless it is NULL. */
+static cpl_status apply_sets(cpl_configuration *c, const cpl_arguments *args, bool *given)
+{
+    for (int i = 0; i < args->n_sets; i++) {
+        CPL_TRY(check_section(c, args->verb, args->sets[i]));
+        CPL_TRY(cpl_settings_set(&c->settings, c->sections, CPL_N_SECTIONS, args->sets[i], given));
+    }
+    return CPL_OK;
+}
+
 cpl_status cpl_configure(cpl_configuration *c, const char *file, const cpl_arguments *args)
 {
     cpl_status status = CPL_OK;
     memset(c, 0, sizeof *c);
     cpl_settings_sections(c->sections);
     CPL_TRY(cpl_settings_init(&c->settings, c->sections, CPL_N_SECTIONS));
-    if (file)
+    if (file) { /* once before it is read: wrong use is told before a wrong file */
+        CPL_TRY_DONE(apply_sets(c, args, NULL));
         CPL_TRY_DONE(cpl_yaml_read(&c->settings, c->sections, CPL_N_SECTIONS, file, c->given));
-    for (int i = 0; i < args->n_sets; i++) {
-        CPL_TRY_DONE(check_section(c, args->verb, args->sets[i]));
-        CPL_TRY_DONE(
-            cpl_settings_set(&c->settings, c->sections, CPL_N_SECTIONS, args->sets[i], c->given));
     }
+    CPL_TRY_DONE(apply_sets(c, args, c->given));
 done:
     if (status != CPL_OK) cpl_configuration_free(c);
     return status;
