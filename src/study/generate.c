@@ -28,22 +28,21 @@ size_t cpl_generator_bytes(const cpl_model_settings *config, int64_t capacity, i
     return g.arena.used;
 }
 
-static cpl_status check_context(const cpl_model *model, int64_t capacity)
+cpl_status cpl_generator_fits(const cpl_model_settings *config, int64_t n_tokens)
 {
-    int64_t most = model->config.max_positions;
-    if (model->rope.shape[0] < most) most = model->rope.shape[0];
-    if (capacity <= most) return CPL_OK;
+    if (n_tokens <= config->max_positions) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,
                     "prompt and new tokens together are %lld, but the model's context is %lld "
                     "(max_position_embeddings)",
-                    (long long)capacity, (long long)most);
+                    (long long)n_tokens, (long long)config->max_positions);
 }
 
 cpl_status cpl_generator_init(cpl_generator *g, cpl_model *model, int64_t capacity, int64_t chunk)
 {
     CPL_ASSERT(capacity > 0 && chunk > 0);
     memset(g, 0, sizeof *g);
-    CPL_TRY(check_context(model, capacity));
+    CPL_TRY(cpl_generator_fits(&model->config, capacity));
+    CPL_ASSERT(capacity <= model->rope.shape[0]);
     g->model      = model;
     g->capacity   = capacity;
     g->chunk      = chunk < capacity ? chunk : capacity;

@@ -39,9 +39,13 @@ typedef struct cpl_generator {
 /* Bytes that cpl_generator_init will take, without the kernels' scratch. */
 size_t cpl_generator_bytes(const cpl_model_settings *config, int64_t capacity, int64_t chunk);
 
-/* For texts of up to `capacity` tokens, prompt included. CPL_ERR_INPUT where that is more than the
- * model's context (max_position_embeddings, and the rotary table it was made with);
- * CPL_ERR_MEMORY. Reserves the backend's scratch. */
+/* CPL_ERR_INPUT where a text of `n_tokens`, prompt included, is longer than the model's context
+ * (max_position_embeddings). */
+CPL_NODISCARD cpl_status cpl_generator_fits(const cpl_model_settings *config, int64_t n_tokens);
+
+/* For texts of up to `capacity` tokens, prompt included. As cpl_generator_fits, and
+ * CPL_ERR_MEMORY; the model must have been made for that many positions. Reserves the backend's
+ * scratch. */
 CPL_NODISCARD cpl_status cpl_generator_init(cpl_generator *g, cpl_model *model, int64_t capacity,
                                             int64_t chunk);
 void cpl_generator_free(cpl_generator *g);

@@ -1,0 +1,255 @@
+/* cmd_generate.c - couplet generate: text from a model, shown as it comes. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/configure.h"
+#include "cli/input.h"
+#include "cli/output.h"
+#include "cli/planned.h"
+#include "io/tokenizer.h"
+#include "store/hf.h"
+#include "study/generate.h"
+#include "study/memory.h"
+
+enum {
+    MOST_PROMPT_BYTES = 1 << 28,
+    CHUNK             = 256, /* tokens of the prompt computed at once */
+};
+
+/* Everything that one call holds. */
+typedef struct work {
+    const cpl_arguments *args;
+    cpl_hf *hf;
+    cpl_tokenizer *tokenizer;
+    cpl_text prompt;
+    cpl_ids ids; /* of the prompt */
+    cpl_generate_settings settings;
+    cpl_backend backend;
+    cpl_model model;
+    cpl_generator generator;
+    cpl_text waiting, shown; /* bytes not shown yet; those being shown, made well-formed */
+    cpl_status heard;        /* of showing */
+} work;
+
+/* ---- before the model ---- */
+
+static cpl_status load_tokenizer(work *w)
+{
+    const cpl_model_settings *config = cpl_hf_config(w->hf);
+    const char *given                = cpl_flag_text(w->args, "--tokenizer");
+    char *own                        = given ? NULL : cpl_hf_tokenizer_path(w->hf);
+    if (!given && !own)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s has no tokenizer.json: name one with --tokenizer",
+                        cpl_hf_folder(w->hf));
+    cpl_status status = cpl_tokenizer_load(&w->tokenizer, given ? given : own);
+    if (status == CPL_OK && cpl_tokenizer_vocab_size(w->tokenizer) > config->vocab_size)
+        status =
+            CPL_FAIL(CPL_ERR_INPUT, "%s has ids up to %lld, but the vocabulary of %s has %lld rows",
+                     given ? given : own, (long long)cpl_tokenizer_vocab_size(w->tokenizer) - 1,
+                     cpl_hf_folder(w->hf), (long long)config->vocab_size);
+    cpl_free(own);
+    return status;
+}
+
+static int64_t eos_of(const work *w)
+{
+    int64_t eos = cpl_hf_tokens_of(w->hf)->eos;
+    return eos >= 0 ? eos : cpl_tokenizer_eos(w->tokenizer);
+}
+
+/* The prompt as bytes and as ids; an empty one begins behind the end of another text. */
+static cpl_status read_prompt(work *w)
+{
+    const char *given    = cpl_flag_text(w->args, "--prompt");
+    cpl_encoder *encoder = NULL;
+    int32_t eos          = (int32_t)eos_of(w);
+    if (strcmp(given, "-") == 0)
+        CPL_TRY(cpl_input_read(&w->prompt, MOST_PROMPT_BYTES));
+    else
+        cpl_text_append(&w->prompt, given, strlen(given));
+    CPL_TRY(cpl_text_status(&w->prompt));
+    CPL_TRY(cpl_encoder_init(&encoder, w->tokenizer, false));
+    const char *bytes = w->prompt.bytes ? w->prompt.bytes : "";
+    cpl_status status = cpl_encoder_append(encoder, &w->ids, bytes, w->prompt.length);
+    cpl_encoder_free(encoder);
+    if (status != CPL_OK || w->ids.count > 0 || eos < 0) return status;
+    cpl_ids_free(&w->ids);
+    w->ids.at = cpl_alloc(sizeof eos);
+    if (!w->ids.at) return CPL_ERR_MEMORY;
+    w->ids.at[0] = eos;
+    w->ids.count = w->ids.capacity = 1;
+    return CPL_OK;
+}
+
+static cpl_status settle_length(work *w)
+{
+    const cpl_model_settings *config = cpl_hf_config(w->hf);
+    cpl_generate_settings *s         = &w->settings;
+    int64_t left                     = config->max_positions - w->ids.count;
+    s->max_tokens                    = cpl_flag_int(w->args, "--tokens");
+    if (!cpl_flag_given(w->args, "--tokens") && s->max_tokens > left)
+        s->max_tokens = left > 0 ? left : 1;
+    s->temperature = (float)cpl_flag_number(w->args, "--temperature");
+    s->top_p       = (float)cpl_flag_number(w->args, "--top-p");
+    s->seed        = (uint64_t)cpl_flag_int(w->args, "--seed");
+    s->eos         = cpl_flag_on(w->args, "--ignore-eos") ? -1 : eos_of(w);
+    s->n_ids       = cpl_tokenizer_vocab_size(w->tokenizer);
+    return cpl_generator_fits(config, w->ids.count + s->max_tokens);
+}
+
+/* ---- the model ---- */
+
+static cpl_status load_model(work *w, const cpl_configuration *c)
+{
+    const cpl_model_settings *config = cpl_hf_config(w->hf);
+    bool chosen                      = cpl_configuration_gives(c, "compute.dtype");
+    int64_t capacity                 = w->ids.count + w->settings.max_tokens;
+    cpl_backend_cpu(&w->backend, chosen ? cpl_planned_dtype(&c->settings.compute) : CPL_F32,
+                    (int)c->settings.compute.threads);
+    double needs = (double)cpl_model_bytes(config, w->backend.compute, capacity) +
+                   (double)cpl_generator_bytes(config, capacity, CHUNK);
+    CPL_TRY(cpl_memory_foretell(needs, "this model"));
+    CPL_TRY(cpl_model_init(&w->model, &w->backend, config, capacity));
+    CPL_TRY(cpl_hf_load(w->hf, &w->model));
+    return cpl_generator_init(&w->generator, &w->model, capacity, CHUNK);
+}
+
+/* ---- showing ---- */
+
+/* Shows the first `length` waiting bytes, ill-formed ones as U+FFFD. */
+static cpl_status show(work *w, size_t length)
+{
+    cpl_text_clear(&w->shown);
+    cpl_utf8_repair(&w->shown, w->waiting.bytes, length);
+    CPL_TRY(cpl_text_status(&w->shown));
+    fwrite(w->shown.bytes, 1, w->shown.length, stdout);
+    memmove(w->waiting.bytes, w->waiting.bytes + length, w->waiting.length - length);
+    w->waiting.length -= length;
+    return cpl_output_check();
+}
+
+static cpl_status take_token(work *w, int32_t id)
+{
+    CPL_TRY(cpl_tokenizer_decode(w->tokenizer, &w->waiting, &id, 1, false));
+    if (w->waiting.length == 0) return CPL_OK;
+    size_t complete = cpl_utf8_complete_prefix(w->waiting.bytes, w->waiting.length);
+    return complete > 0 ? show(w, complete) : CPL_OK;
+}
+
+static bool hear(void *who, int32_t id)
+{
+    work *w  = who;
+    w->heard = take_token(w, id);
+    return w->heard == CPL_OK;
+}
+
+static cpl_status speak(work *w)
+{
+    if (!cpl_flag_on(w->args, "--only-new")) {
+        cpl_text_append(&w->waiting, w->prompt.bytes, w->prompt.length);
+        CPL_TRY(cpl_text_status(&w->waiting));
+        if (w->waiting.length > 0) CPL_TRY(show(w, w->waiting.length));
+    }
+    CPL_TRY(cpl_generate(&w->generator, w->ids.at, w->ids.count, &w->settings, hear, w, NULL));
+    CPL_TRY(w->heard);
+    if (w->waiting.length > 0) CPL_TRY(show(w, w->waiting.length));
+    putchar('\n');
+    return CPL_OK;
+}
+
+static void close_work(work *w)
+{
+    cpl_generator_free(&w->generator);
+    cpl_model_free(&w->model);
+    cpl_backend_free(&w->backend);
+    cpl_ids_free(&w->ids);
+    cpl_text_free(&w->prompt);
+    cpl_text_free(&w->waiting);
+    cpl_text_free(&w->shown);
+    cpl_tokenizer_free(w->tokenizer);
+    cpl_hf_close(w->hf);
+}
+
+static cpl_status run(const cpl_arguments *args)
+{
+    cpl_status status = CPL_OK;
+    work w            = {.args = args};
+    cpl_log log       = cpl_output_log(stderr);
+    cpl_configuration c;
+    CPL_TRY(cpl_configure(&c, NULL, args));
+    CPL_TRY_DONE(cpl_hf_open(&w.hf, args->words[0], &log));
+    CPL_TRY_DONE(load_tokenizer(&w));
+    CPL_TRY_DONE(read_prompt(&w));
+    CPL_TRY_DONE(settle_length(&w));
+    CPL_TRY_DONE(load_model(&w, &c));
+    CPL_TRY_DONE(speak(&w));
+done:
+    close_work(&w);
+    cpl_configuration_free(&c);
+    return status;
+}
+
+static const cpl_flag flags[] = {
+    {.name        = "--prompt",
+     .kind        = CPL_FLAG_TEXT,
+     .placeholder = "TEXT",
+     .sentence    = "The text to go on with; - reads it from the standard input.",
+     .required    = true},
+    {.name        = "--tokens",
+     .kind        = CPL_FLAG_INT,
+     .placeholder = "N",
+     .sentence    = "New tokens at most; where it is not given, no more than the context has room.",
+     .standard    = "128",
+     .low         = 0,
+     .high        = 16777216,
+     .unit        = "tokens"},
+    {.name        = "--temperature",
+     .kind        = CPL_FLAG_NUMBER,
+     .placeholder = "T",
+     .sentence    = "Divides the logits before a token is drawn; 0: always the most likely token.",
+     .standard    = "1",
+     .low         = 0,
+     .high        = 1000},
+    {.name        = "--top-p",
+     .kind        = CPL_FLAG_NUMBER,
+     .placeholder = "P",
+     .sentence    = "Draw from the smallest set of likeliest tokens that has this probability.",
+     .standard    = "1",
+     .low         = 1e-6,
+     .high        = 1},
+    {.name        = "--seed",
+     .kind        = CPL_FLAG_INT,
+     .placeholder = "S",
+     .sentence    = "The same seed and prompt give the same text.",
+     .standard    = "0",
+     .low         = 0,
+     .high        = 1e15},
+    {.name        = "--tokenizer",
+     .kind        = CPL_FLAG_FILE,
+     .placeholder = "T.json",
+     .sentence    = "The tokenizer; not given: the model's own tokenizer.json."},
+    {.name     = "--only-new",
+     .kind     = CPL_FLAG_SWITCH,
+     .sentence = "Do not show the prompt before the new text."},
+    {.name     = "--ignore-eos",
+     .kind     = CPL_FLAG_SWITCH,
+     .sentence = "Go on where the model ends the text."},
+    CPL_FLAG_ROW_SET,
+};
+
+const cpl_verb cpl_verb_generate = {
+    .name    = "generate",
+    .summary = "go on with a text",
+    .usage   = "MODEL_DIR --prompt TEXT [--tokens N --temperature T --top-p P --seed S]",
+    .about =
+        "MODEL_DIR is an OLMoE directory in Hugging Face's layout, a checkpoint, or the folder "
+        "of a run, whose last checkpoint is then taken.\n"
+        "Shows the prompt and the new text as it comes. Products are in f32 unless --set "
+        "compute.dtype says otherwise. An empty prompt begins a new document.",
+    .least    = 1,
+    .most     = 1,
+    .flags    = flags,
+    .n_flags  = sizeof flags / sizeof *flags,
+    .sections = "compute",
+    .run      = run,
+};

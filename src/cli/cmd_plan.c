@@ -1,0 +1,112 @@
+/* cmd_plan.c - couplet plan: what a training run will take, before it runs. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/configure.h"
+#include "cli/planned.h"
+#include "io/json.h"
+#include "study/memory.h"
+
+static void print_memory(const cpl_plan *plan)
+{
+    char words[32];
+    double there = cpl_memory_available(), needs = (double)plan->bytes.total;
+    if (isinf(there)) return;
+    printf("\nmemory there is now: %s: %s\n", cpl_text_bytes(words, there),
+           needs > there ? "too little for this run" : "enough for this run");
+}
+
+static cpl_status print_table(const cpl_plan *plan)
+{
+    cpl_text text = {0};
+    cpl_plan_text(&text, plan);
+    cpl_status status = cpl_text_status(&text);
+    if (status == CPL_OK) {
+        fputs(text.bytes, stdout);
+        print_memory(plan);
+    }
+    cpl_text_free(&text);
+    return status;
+}
+
+static cpl_status write_json(const cpl_plan *plan, const char *path)
+{
+    cpl_status status = CPL_OK;
+    json_t *object    = cpl_plan_json(plan);
+    if (!object) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the plan");
+    if (strcmp(path, "-") != 0)
+        status = cpl_json_write_atomic(path, object, JSON_INDENT(1));
+    else if (json_dumpf(object, stdout, JSON_INDENT(1)) == 0)
+        putchar('\n');
+    json_decref(object);
+    return status;
+}
+
+static cpl_status show(const cpl_plan *plan, const char *json)
+{
+    if (!json || strcmp(json, "-") != 0) CPL_TRY(print_table(plan));
+    return json ? write_json(plan, json) : CPL_OK;
+}
+
+static cpl_status run(const cpl_arguments *args)
+{
+    cpl_configuration c;
+    cpl_plan plan;
+    CPL_TRY(cpl_configure(&c, args->words[0], args));
+    cpl_planned_for what = {.dp = cpl_flag_int(args, "--dp"), .ep = cpl_flag_int(args, "--ep")};
+    if (cpl_flag_given(args, "--tokens")) what.batch_tokens = cpl_flag_int(args, "--tokens");
+    cpl_status status = cpl_planned(&plan, &c.settings, &what);
+    if (status == CPL_OK) status = show(&plan, cpl_flag_text(args, "--json"));
+    cpl_configuration_free(&c);
+    return status;
+}
+
+static const cpl_flag flags[] = {
+    {.name        = "--json",
+     .kind        = CPL_FLAG_FILE,
+     .placeholder = "FILE",
+     .sentence    = "Write the plan as JSON too; - prints it in place of the table."},
+    {.name        = "--tokens",
+     .kind        = CPL_FLAG_INT,
+     .placeholder = "T",
+     .sentence    = "Tokens of one optimizer step over all devices; not given: data.batch_tokens.",
+     .low         = 1,
+     .high        = 1e12,
+     .unit        = "tokens"},
+    {.name        = "--dp",
+     .kind        = CPL_FLAG_INT,
+     .placeholder = "N",
+     .sentence    = "Data-parallel devices, for the predicted price of the coupling loss.",
+     .standard    = "1",
+     .low         = 1,
+     .high        = 1e6,
+     .unit        = "devices"},
+    {.name        = "--ep",
+     .kind        = CPL_FLAG_INT,
+     .placeholder = "N",
+     .sentence    = "Expert-parallel devices; must divide the number of experts.",
+     .standard    = "1",
+     .low         = 1,
+     .high        = 65535,
+     .unit        = "devices"},
+    CPL_FLAG_ROW_SET,
+};
+
+const cpl_verb cpl_verb_plan = {
+    .name     = "plan",
+    .summary  = "tell parameters, work, memory and disk of a training run before it runs",
+    .usage    = "CONFIG.yaml [--set SECTION.NAME=VALUE ...] [--json FILE]",
+    .about    = "Reads the configuration and no data. Parameters are counted as OLMoE counts them "
+                "(active: all but the experts that a token is not sent to), and without the "
+                "embedding and the head.\n"
+                "Work is in floating-point operations, a product of [m,k] and [k,n] being 2 m k n.\n"
+                "Memory is that of one process that holds the whole model, counted by the functions "
+                "that allocate it.",
+    .least    = 1,
+    .most     = 1,
+    .flags    = flags,
+    .n_flags  = sizeof flags / sizeof *flags,
+    .sections = "*",
+    .run      = run,
+};

@@ -1,0 +1,56 @@
+/* planned.c - see planned.h */
+#include "cli/planned.h"
+
+#include "io/tokenizer.h"
+#include "model/params.h"
+#include "tensor/backend.h"
+#include "train/step.h"
+
+enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding: OLMo pads to this */
+
+cpl_dtype cpl_planned_dtype(const cpl_compute_settings *compute)
+{
+    if (compute->dtype == CPL_DTYPE_AUTO) return cpl_cpu_has_bf16() ? CPL_BF16 : CPL_F32;
+    return compute->dtype == CPL_DTYPE_BF16 ? CPL_BF16 : CPL_F32;
+}
+
+static cpl_status settle(cpl_model_settings *config, const char *tokenizer_path)
+{
+    if (config->vocab_size == CPL_UNSET && tokenizer_path) {
+        cpl_tokenizer *tokenizer = NULL;
+        CPL_TRY(cpl_tokenizer_load(&tokenizer, tokenizer_path));
+        int64_t multiples =
+            (cpl_tokenizer_vocab_size(tokenizer) + VOCABULARY_MULTIPLE - 1) / VOCABULARY_MULTIPLE;
+        config->vocab_size = multiples * VOCABULARY_MULTIPLE;
+        cpl_tokenizer_free(tokenizer);
+    }
+    return cpl_model_settle(config);
+}
+
+/* Sequences computed at once, as the trainer takes them. */
+static int64_t micro_of(const cpl_settings *s)
+{
+    int64_t all = s->data.batch_tokens / s->data.seq_len;
+    if (s->train.micro_batch > 0) return s->train.micro_batch;
+    return all > 0 ? all : 1;
+}
+
+cpl_status cpl_planned(cpl_plan *plan, const cpl_settings *settings, const cpl_planned_for *what)
+{
+    cpl_plan_case asked = {
+        .model           = settings->model,
+        .erc             = settings->erc,
+        .batch_tokens    = what->batch_tokens ? what->batch_tokens : settings->data.batch_tokens,
+        .seq_len         = settings->data.seq_len,
+        .micro_sequences = micro_of(settings),
+        .dp              = what->dp,
+        .ep              = what->ep,
+        .compute         = cpl_planned_dtype(&settings->compute),
+        .n_threads       = (int)settings->compute.threads,
+        .keep            = settings->checkpoint.keep,
+    };
+    CPL_TRY(settle(&asked.model, settings->data.tokenizer));
+    CPL_TRY(cpl_plan_check_size(&asked));
+    asked.step_bytes = cpl_step_bytes(settings, &asked.model, asked.micro_sequences);
+    return cpl_plan_make(plan, &asked);
+}
