@@ -25,20 +25,18 @@ typedef struct maker {
     cpl_tokens_made *made;
 } maker;
 
-static cpl_document_settings reading_of(const cpl_tokens_job *job)
+cpl_document_settings cpl_tokens_reading(const cpl_data_settings *s)
 {
-    const cpl_data_settings *s = job->settings;
-    cpl_document_settings r    = cpl_document_defaults();
-    r.text_field               = s->text_field;
-    r.id_field                 = s->id_field;
-    r.source_field             = s->source_field;
-    r.strip                    = s->strip;
-    r.bad                      = (cpl_bad_choice)s->bad;
-    r.split                    = (cpl_split_choice)s->split;
-    r.separator                = s->separator;
-    r.max_line_bytes           = (size_t)s->max_line_bytes;
-    r.zstd_window_log          = (int)s->zstd_window_log;
-    r.lone_surrogate = job->lone_surrogates_replaced ? CPL_SURROGATE_REPLACE : CPL_SURROGATE_SKIP;
+    cpl_document_settings r = cpl_document_defaults();
+    r.text_field            = s->text_field;
+    r.id_field              = s->id_field;
+    r.source_field          = s->source_field;
+    r.strip                 = s->strip;
+    r.bad                   = (cpl_bad_choice)s->bad;
+    r.split                 = (cpl_split_choice)s->split;
+    r.separator             = s->separator;
+    r.max_line_bytes        = (size_t)s->max_line_bytes;
+    r.zstd_window_log       = (int)s->zstd_window_log;
     return r;
 }
 
@@ -117,10 +115,11 @@ static cpl_status add_files(maker *m, const cpl_strings *files)
 
 cpl_status cpl_tokens_make(const cpl_tokens_job *job, cpl_tokens_made *made)
 {
-    maker m           = {.job = job, .reading = reading_of(job), .made = made};
+    maker m           = {.job = job, .reading = cpl_tokens_reading(job->settings), .made = made};
     cpl_strings files = {0};
     cpl_status status = CPL_OK;
     memset(made, 0, sizeof *made);
+    if (job->lone_surrogates_replaced) m.reading.lone_surrogate = CPL_SURROGATE_REPLACE;
     CPL_TRY_DONE(
         cpl_documents_expand(&files, (const char *const *)job->inputs->at, job->inputs->count));
     CPL_TRY_DONE(cpl_encoder_init(&m.encoder, job->tokenizer, job->settings->special_as_text));

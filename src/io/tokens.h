@@ -35,6 +35,9 @@ typedef struct cpl_tokens_made {
     int64_t tokens;  /* written, one EOS a document included */
 } cpl_tokens_made;
 
+/* How documents are read under these settings; the strings stay theirs. */
+cpl_document_settings cpl_tokens_reading(const cpl_data_settings *settings);
+
 /* Encodes every document in the order of the files (sorted by bytes) and their lines; the same
  * inputs give the same bytes. Errors: no such files, no document in them (an empty corpus), a
  * tokenizer without an end-of-text token where data.eos is unset, and all of documents.h. */

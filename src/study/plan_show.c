@@ -41,19 +41,19 @@ static void heading(cpl_text *out, const char *title)
 static void count_line(cpl_text *out, const char *name, int64_t number)
 {
     char words[32];
-    cpl_text_printf(out, "  %-44s %20s\n", name, grouped(words, number));
+    cpl_text_printf(out, "  %-52s %20s\n", name, grouped(words, number));
 }
 
 static void flops_line(cpl_text *out, const char *name, double flops)
 {
     char words[32];
-    cpl_text_printf(out, "  %-44s %20s\n", name, flops_in_words(words, flops));
+    cpl_text_printf(out, "  %-52s %20s\n", name, flops_in_words(words, flops));
 }
 
 static void bytes_line(cpl_text *out, const char *name, size_t bytes)
 {
     char words[32];
-    cpl_text_printf(out, "  %-44s %20s\n", name, cpl_text_bytes(words, (double)bytes));
+    cpl_text_printf(out, "  %-52s %20s\n", name, cpl_text_bytes(words, (double)bytes));
 }
 
 static void model_lines(cpl_text *out, const cpl_plan *plan)
@@ -88,11 +88,11 @@ static void work_lines(cpl_text *out, const cpl_plan *plan)
     cpl_text_printf(out,
                     "\ncoupling loss, predicted, on each of %lld x %lld (data x expert) devices\n",
                     (long long)asked->dp, (long long)asked->ep);
-    cpl_text_printf(out, "  %-44s %20.1f\n", "tokens through one expert: the text's own",
+    cpl_text_printf(out, "  %-52s %20.1f\n", "tokens through one expert: the text's own",
                     plan->base_token_equivalents);
-    cpl_text_printf(out, "  %-44s %20.1f\n", "tokens through one expert: the proxies'",
+    cpl_text_printf(out, "  %-52s %20.1f\n", "tokens through one expert: the proxies'",
                     plan->erc_token_equivalents);
-    cpl_text_printf(out, "  %-44s %18.4f %%\n", "overhead over the experts' work",
+    cpl_text_printf(out, "  %-52s %18.4f %%\n", "overhead over the experts' work",
                     100 * plan->erc_overhead);
 }
 

@@ -1,0 +1,184 @@
+/* cmd_tokenize_encode.c - couplet tokenize encode: documents into token shards, or the standard
+ * input into ids on one line. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/arena.h"
+#include "cli/documents_flags.h"
+#include "cli/input.h"
+#include "cli/output.h"
+#include "io/tokens.h"
+
+enum { MOST_INPUT_BYTES = 0x7fffffff };
+
+/* ---- ids of the standard input ---- */
+
+static cpl_status print_ids(const cpl_ids *ids)
+{
+    for (int64_t i = 0; i < ids->count; i++) printf(i ? " %ld" : "%ld", (long)ids->at[i]);
+    putchar('\n');
+    return cpl_output_check();
+}
+
+static cpl_status encode_input(const cpl_tokenizer *tokenizer, bool special_as_text)
+{
+    cpl_text text        = {0};
+    cpl_ids ids          = {0};
+    cpl_encoder *encoder = NULL;
+    cpl_status status    = CPL_OK;
+    CPL_TRY_DONE(cpl_encoder_init(&encoder, tokenizer, special_as_text));
+    CPL_TRY_DONE(cpl_input_read(&text, MOST_INPUT_BYTES));
+    CPL_TRY_DONE(cpl_encoder_append(encoder, &ids, text.bytes ? text.bytes : "", text.length));
+    CPL_TRY_DONE(print_ids(&ids));
+    if (cpl_encoder_repaired(encoder) > 0)
+        fprintf(stderr, "warning: %lld ill-formed sequences of UTF-8 were encoded as U+FFFD\n",
+                (long long)cpl_encoder_repaired(encoder));
+done:
+    cpl_encoder_free(encoder);
+    cpl_ids_free(&ids);
+    cpl_text_free(&text);
+    return status;
+}
+
+/* ---- shards ---- */
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void show_progress(void *who, int64_t files_done, int64_t n_files, int64_t tokens)
+{
+    (void)who;
+    if (cpl_live_line_wanted())
+        fprintf(stderr, "\r\033[K%lld of %lld files, %lld tokens", (long long)files_done,
+                (long long)n_files, (long long)tokens);
+}
+
+static void print_summary(const cpl_tokens_made *made, double seconds, const char *folder)
+{
+    const cpl_document_counts *c = &made->counts;
+    double megabytes             = (double)c->text_bytes / 1e6;
+    printf("%lld files: %lld documents, %lld bytes of text -> %lld tokens (%.3f bytes a token)\n",
+           (long long)made->n_files, (long long)c->documents, (long long)c->text_bytes,
+           (long long)made->tokens, (double)c->text_bytes / (double)made->tokens);
+    printf("passed over: %lld bad, %lld empty; repaired: %lld sequences\n", (long long)c->bad,
+           (long long)c->empty, (long long)c->repaired);
+    printf("%.2f s, %.1f MB/s; shards in %s\n", seconds, megabytes / (seconds > 0 ? seconds : 1e-9),
+           folder);
+}
+
+static cpl_status encode_files(const cpl_arguments *args, const cpl_configuration *c,
+                               const cpl_tokenizer *tokenizer)
+{
+    cpl_log log        = cpl_output_log(stderr);
+    cpl_strings inputs = {(char **)(void *)args->words, args->n_words};
+    cpl_tokens_made made;
+    cpl_tokens_job job = {
+        .folder                   = cpl_flag_text(args, "--out"),
+        .inputs                   = &inputs,
+        .settings                 = &c->settings.data,
+        .tokenizer                = tokenizer,
+        .tokenizer_path           = cpl_flag_text(args, "--tokenizer"),
+        .source_root              = cpl_flag_text(args, "--root"),
+        .by_source                = cpl_flag_on(args, "--by-source"),
+        .lone_surrogates_replaced = cpl_flag_on(args, "--replace-surrogates"),
+        .progress                 = show_progress,
+        .log                      = &log,
+    };
+    double begin      = seconds_now();
+    cpl_status status = cpl_tokens_make(&job, &made);
+    cpl_live_line_clear();
+    if (status == CPL_OK) print_summary(&made, seconds_now() - begin, job.folder);
+    return status;
+}
+
+static cpl_status check_use(const cpl_arguments *args)
+{
+    bool ids = cpl_flag_on(args, "--ids");
+    if (ids && (args->n_words > 0 || cpl_flag_given(args, "--out")))
+        return CPL_FAIL(CPL_ERR_USAGE,
+                        "--ids reads the standard input: it goes with no INPUT and no --out");
+    if (!ids && !cpl_flag_given(args, "--out"))
+        return CPL_FAIL(CPL_ERR_USAGE, "couplet tokenize encode needs --out DIR, or --ids");
+    if (!ids && args->n_words == 0)
+        return CPL_FAIL(CPL_ERR_USAGE, "couplet tokenize encode needs an INPUT");
+    return CPL_OK;
+}
+
+static cpl_status run(const cpl_arguments *args)
+{
+    cpl_configuration c;
+    cpl_tokenizer *tokenizer = NULL;
+    cpl_status status        = CPL_OK;
+    CPL_TRY(check_use(args));
+    CPL_TRY(cpl_configure(&c, NULL, args));
+    CPL_TRY_DONE(cpl_documents_flags_apply(&c, args));
+    if (cpl_flag_on(args, "--special-as-text")) c.settings.data.special_as_text = 1;
+    if (cpl_flag_given(args, "--eos")) c.settings.data.eos = cpl_flag_int(args, "--eos");
+    CPL_TRY_DONE(cpl_tokenizer_load(&tokenizer, cpl_flag_text(args, "--tokenizer")));
+    if (cpl_flag_on(args, "--ids"))
+        CPL_TRY_DONE(encode_input(tokenizer, c.settings.data.special_as_text));
+    else
+        CPL_TRY_DONE(encode_files(args, &c, tokenizer));
+done:
+    cpl_tokenizer_free(tokenizer);
+    cpl_configuration_free(&c);
+    return status;
+}
+
+static const cpl_flag flags[] = {
+    {.name        = "--tokenizer",
+     .kind        = CPL_FLAG_FILE,
+     .placeholder = "T.json",
+     .sentence    = "The tokenizer.",
+     .required    = true},
+    {.name        = "--out",
+     .kind        = CPL_FLAG_FOLDER,
+     .placeholder = "DIR",
+     .sentence    = "Folder for the shards; made if it is not there."},
+    {.name     = "--ids",
+     .kind     = CPL_FLAG_SWITCH,
+     .sentence = "Encode the standard input as it stands and print the ids on one line."},
+    {.name     = "--by-source",
+     .kind     = CPL_FLAG_SWITCH,
+     .sentence = "Make a folder below DIR for each source."},
+    {.name        = "--root",
+     .kind        = CPL_FLAG_FOLDER,
+     .placeholder = "DIR",
+     .sentence    = "Leave this beginning out of the paths in the metadata."},
+    {.name     = "--special-as-text",
+     .kind     = CPL_FLAG_SWITCH,
+     .sentence = "Encode special tokens that stand in a document as plain text."},
+    {.name     = "--replace-surrogates",
+     .kind     = CPL_FLAG_SWITCH,
+     .sentence = "Make a lone surrogate in JSON U+FFFD; else such a document is bad (Dolma)."},
+    {.name        = "--eos",
+     .kind        = CPL_FLAG_INT,
+     .placeholder = "ID",
+     .sentence    = "The id that ends a document; not given: the tokenizer's <|endoftext|>.",
+     .low         = 0,
+     .high        = 16777215,
+     .unit        = "id"},
+    CPL_FLAG_ROWS_DOCUMENTS,
+    CPL_FLAG_ROW_SET,
+};
+
+const cpl_verb cpl_verb_tokenize_encode = {
+    .name    = "tokenize encode",
+    .summary = "make token shards of documents, or ids of the standard input",
+    .usage   = "--tokenizer T.json --out DIR INPUT...\n--tokenizer T.json --ids < TEXT",
+    .about = "INPUT is a file, folder or pattern of documents: JSON lines (.jsonl, .json) or plain "
+             "text (.txt), also with .gz or .zst behind. The same inputs give the same bytes.\n"
+             "Shards are flat little-endian arrays of ids as OLMo's, with a list of their "
+             "documents and sources beside them. At the end: what was read, made and passed over.",
+    .least = 0,
+    .most  = -1,
+    .flags = flags,
+    .n_flags  = sizeof flags / sizeof *flags,
+    .sections = "data",
+    .run      = run,
+};
