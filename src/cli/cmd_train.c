@@ -8,6 +8,7 @@
 #include "cli/configure.h"
 #include "cli/flags.h"
 #include "cli/output.h"
+#include "cli/planned.h"
 #include "cli/progress.h"
 #include "cli/summary.h"
 #include "io/file.h"
@@ -17,8 +18,6 @@
 #include "io/yaml.h"
 #include "model/params.h"
 #include "store/hf.h"
-#include "study/plan.h"
-#include "tensor/backend.h"
 #include "train/loop.h"
 
 /* ---- signals ---- */
@@ -42,24 +41,10 @@ static void listen_for_signals(void)
 
 /* ---- what the run says while it goes ---- */
 
-static cpl_status plan_of(cpl_plan *plan, const cpl_settings *s)
+static cpl_status plan_of(cpl_plan *plan, const cpl_settings *settings)
 {
-    int64_t sequences = s->data.batch_tokens / s->data.seq_len;
-    bool bf16         = s->compute.dtype == CPL_DTYPE_BF16 ||
-                (s->compute.dtype == CPL_DTYPE_AUTO && cpl_cpu_has_bf16());
-    cpl_plan_case asked = {
-        .model           = s->model,
-        .erc             = s->erc,
-        .batch_tokens    = s->data.batch_tokens,
-        .seq_len         = s->data.seq_len,
-        .micro_sequences = s->train.micro_batch ? s->train.micro_batch : sequences,
-        .dp              = 1,
-        .ep              = 1,
-        .compute         = bf16 ? CPL_BF16 : CPL_F32,
-        .n_threads       = (int)s->compute.threads,
-        .keep            = s->checkpoint.keep,
-    };
-    return cpl_plan_make(plan, &asked);
+    const cpl_planned_for one = {.dp = 1, .ep = 1};
+    return cpl_planned(plan, settings, &one);
 }
 
 static cpl_status approve(void *who, const cpl_settings *settings)

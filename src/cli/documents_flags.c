@@ -36,7 +36,7 @@ cpl_status cpl_documents_flags_apply(cpl_configuration *c, const cpl_arguments *
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (cpl_flag_given(args, rows[i].flag))
             CPL_TRY(apply(c, rows[i].setting, cpl_flag_text(args, rows[i].flag)));
-    if (cpl_flag_on(args, "--no-strip")) CPL_TRY(apply(c, "data.strip", "false"));
+    if (cpl_flag_on(args, "--no-strip")) c->settings.data.strip = 0;
     return CPL_OK;
 }
 

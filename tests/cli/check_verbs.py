@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""check_verbs.py COUPLET: plan, tokenize and generate from end to end, on small inputs of their
+own: what they print, what they write, and their sentences when something is wrong."""
+import gzip
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+COUPLET = os.path.abspath(sys.argv[1])
+GOLDEN = pathlib.Path("tests/golden").resolve()
+CONFIGS = pathlib.Path("configs").resolve()
+wrong = []
+
+
+def check(truth, what):
+    if not truth:
+        wrong.append(what)
+
+
+def run(*words, data=b""):
+    """Standard output as bytes, standard error as text, exit code."""
+    done = subprocess.run([COUPLET, *map(str, words)], input=data, capture_output=True,
+                          check=False, timeout=300)
+    if done.returncode < 0:
+        wrong.append(f"couplet {' '.join(map(str, words))} died of signal {-done.returncode}")
+    return done.stdout, done.stderr.decode(errors="replace"), done.returncode
+
+
+def good(*words, data=b""):
+    out, err, code = run(*words, data=data)
+    check(code == 0, f"couplet {' '.join(map(str, words))}: exit {code}: {err}")
+    return out
+
+
+def bad(code, part, *words, data=b""):
+    """A failure: this exit code and one sentence that has `part`."""
+    out, err, got = run(*words, data=data)
+    last = err.strip().splitlines()[-1] if err.strip() else ""
+    check(got == code and part in last and last.startswith("couplet: "),
+          f"couplet {' '.join(map(str, words))}: exit {got}, {err!r}; wanted {code}, {part!r}")
+
+
+# ---- plan ----
+
+def plan(config, *words):
+    return json.loads(good("plan", config, "--json", "-", *words))
+
+
+def same(want, got, where):
+    for key, value in want.items():
+        if isinstance(value, dict):
+            same(value, got.get(key, {}), f"{where}.{key}")
+        elif isinstance(value, float):
+            near = isinstance(got.get(key), float) and abs(got[key] - value) <= 1e-12 * abs(value)
+            check(near, f"{where}.{key}: {got.get(key)}, wanted {value}")
+        elif not isinstance(value, (str, list)):
+            check(got.get(key) == value, f"{where}.{key}: {got.get(key)}, wanted {value}")
+
+
+def check_plan(folder):
+    """The configurations kept in the project give the reference's figures."""
+    for case in json.loads((GOLDEN / "planner.json").read_text()):
+        config = CONFIGS / f"{case['name']}.yaml"
+        same(case, plan(config), case["name"])
+        for one in case.get("runs", []):
+            same(one, plan(config, "--tokens", one["T"], "--dp", one["dp"], "--ep", one["ep"]),
+                 f"{case['name']} dp {one['dp']}")
+    table = good("plan", CONFIGS / "paper-3b.yaml", "--json", folder / "plan.json").decode()
+    check("2,986,944,000" in table and "454,239,744" in table, "the table lacks the parameters")
+    check(json.loads((folder / "plan.json").read_text())["n"] == 64, "plan.json lacks n")
+    more = plan(CONFIGS / "paper-3b.yaml", "--set", "train.micro_batch=2", "--set",
+                "compute.dtype=f32")
+    less = plan(CONFIGS / "paper-3b.yaml", "--set", "compute.dtype=f32")
+    check(more["bytes"]["activations"] > 1.9 * less["bytes"]["activations"], "activations")
+    check(more["bytes"]["compute_copies"] == 0, "f32 needs no copies")
+    bad(2, "does not divide", "plan", CONFIGS / "paper-3b.yaml", "--ep", "7")
+    bad(1, "num_experts_per_tok", "plan", CONFIGS / "paper-3b.yaml", "--set",
+        "model.num_experts=4")
+    bad(1, "which no machine can hold", "plan", CONFIGS / "paper-3b.yaml", "--set",
+        "model.num_experts=65535", "--set", "model.hidden_size=1048576", "--set",
+        "model.intermediate_size=1048576", "--set", "model.num_hidden_layers=65535")
+    bad(1, "out of memory foretold", "plan", CONFIGS / "paper-3b.yaml", "--set",
+        "data.seq_len=16777216", "--set", "train.micro_batch=1000000000")
+    bad(1, "", "plan", folder / "absent.yaml")
+    empty = folder / "empty.yaml"
+    empty.write_text("model:\n  hidden_size: 64\n")
+    bad(1, "model.vocab_size is not set", "plan", empty)
+
+
+# ---- tokenize ----
+
+TEXTS = [("one", "The cat sat on the mat, and the cat sat on the hat.\n\n  Then it ran."),
+         ("two", "H\u00e4tte der Hund nicht gebellt, h\u00e4tte er den Hasen gefangen. \U0001f642 "),
+         ("one", "the the the the cat cat cat <|endoftext|> hat hat"),
+         ("two", "   \n "),
+         ("three", "x" * 3000 + " and so on and so on")]
+
+
+def write_documents(folder):
+    (folder / "docs").mkdir()
+    lines = [json.dumps({"id": str(i), "source": source, "text": text})
+             for i, (source, text) in enumerate(TEXTS)]
+    (folder / "docs" / "a.jsonl").write_text("\n".join(lines[:2]) + "\nnot json\n")
+    with gzip.open(folder / "docs" / "b.json.gz", "wt", encoding="utf-8") as out:
+        out.write("\n".join(lines[2:]) + "\n")
+    (folder / "docs" / "c.txt").write_bytes(b"plain text that is \xff broken\n")
+
+
+def train_tokenizer(folder):
+    tokenizer = folder / "T.json"
+    words = ("tokenize", "train", "--vocab-size", 300, "--min-frequency", 1)
+    out = good(*words, "--out", tokenizer, folder / "docs").decode()
+    check("5 documents" in out and "300 tokens" in out, f"tokenize train says {out!r}")
+    good(*words, "--out", folder / "T2.json", folder / "docs" / "c.txt", folder / "docs" / "b*",
+         folder / "docs" / "a.jsonl")
+    check(tokenizer.read_bytes() == (folder / "T2.json").read_bytes(),
+          "the order of inputs changes the tokenizer")
+    bad(2, "--vocab-size", "tokenize", "train", "--vocab-size", 100, "--out", tokenizer,
+        folder / "docs")
+    bad(1, "absent", "tokenize", "train", "--vocab-size", 300, "--out", folder / "no.json",
+        folder / "absent")
+    check(not (folder / "no.json").exists(), "a failed training leaves a file")
+    return tokenizer
+
+
+def round_trip(tokenizer):
+    for text in [b"", b" ", b"\n\n", "H\u00e4tte \U0001f642\n".encode(), b"a\0b\r\n\t ",
+                 b"the cat<|endoftext|>the hat", b"  leading and trailing  "]:
+        ids = good("tokenize", "encode", "--tokenizer", tokenizer, "--ids", data=text)
+        check(ids.count(b"\n") == 1 and ids.endswith(b"\n"), f"ids of {text!r}: {ids!r}")
+        back = good("tokenize", "decode", "--tokenizer", tokenizer, data=ids)
+        check(back == text, f"{text!r} came back as {back!r}")
+    ids = good("tokenize", "encode", "--tokenizer", tokenizer, "--ids", data=b"<|endoftext|>")
+    check(ids == b"0\n", f"<|endoftext|> is {ids!r}")
+    plain = good("tokenize", "encode", "--tokenizer", tokenizer, "--ids", "--special-as-text",
+                 data=b"<|endoftext|>")
+    check(plain.split() != [b"0"], "--special-as-text changes nothing")
+    skipped = good("tokenize", "decode", "--tokenizer", tokenizer, "--skip-special", data=b"0 2 0")
+    check(skipped == b"!", f"--skip-special gives {skipped!r}")
+    out, err, code = run("tokenize", "encode", "--tokenizer", tokenizer, "--ids", data=b"a\xffb")
+    check(code == 0 and "U+FFFD" in err, f"broken UTF-8: {code} {err!r}")
+    bad(1, 'byte 3: "x2" is no token id', "tokenize", "decode", "--tokenizer", tokenizer,
+        data=b"1 x2 3")
+    bad(1, "is no token id", "tokenize", "decode", "--tokenizer", tokenizer, data=b"-1")
+    bad(1, "is no token id", "tokenize", "decode", "--tokenizer", tokenizer, data=b"9" * 400)
+    bad(1, "outside the vocabulary", "tokenize", "decode", "--tokenizer", tokenizer, data=b"300")
+    bad(2, "--ids", "tokenize", "encode", "--tokenizer", tokenizer, "--ids", "file")
+    bad(2, "needs --out", "tokenize", "encode", "--tokenizer", tokenizer, "file")
+    bad(2, "INPUT", "tokenize", "encode", "--tokenizer", tokenizer, "--out", "x")
+    bad(2, "--tokenizer", "tokenize", "encode", "--ids")
+
+
+def tokens_of(file):
+    raw = file.read_bytes()
+    return [int.from_bytes(raw[i:i + 2], "little") for i in range(0, len(raw), 2)]
+
+
+def files_of(folder):
+    return {str(f.relative_to(folder)): f.read_bytes()
+            for f in sorted(folder.rglob("*")) if f.is_file()}
+
+
+def shards(folder, tokenizer):
+    words = ("tokenize", "encode", "--tokenizer", tokenizer)
+    out = good(*words, "--out", folder / "all", folder / "docs").decode()
+    check("5 documents" in out and "1 bad, 1 empty" in out and "repaired: 1" in out,
+          f"tokenize encode says {out!r}")
+    good(*words, "--out", folder / "again", folder / "docs" / "*")
+    check(files_of(folder / "all") == files_of(folder / "again"), "encoding is not deterministic")
+    ids = tokens_of(folder / "all" / "part-0-00000.npy")
+    texts = [TEXTS[0][1], TEXTS[1][1].strip(), TEXTS[2][1], TEXTS[4][1],
+             "plain text that is \ufffd broken"]
+    want = "".join(text + "<|endoftext|>" for text in texts)
+    back = good("tokenize", "decode", "--tokenizer", tokenizer,
+                data=" ".join(map(str, ids)).encode()).decode()
+    check(back == want, f"the shards hold {back!r}, wanted {want!r}")
+    good(*words, "--out", folder / "each", "--by-source", folder / "docs")
+    parts = {f.parent.name: len(tokens_of(f)) for f in (folder / "each").rglob("*.npy")}
+    check(set(parts) == {"one", "two", "three", "docs"}, f"sources {sorted(parts)}")
+    check(sum(parts.values()) == len(ids), "sources do not add up")
+    kept = good(*words, "--out", folder / "kept", "--no-strip", "--split", "line",
+                folder / "docs" / "c.txt").decode()
+    check("1 documents" in kept, kept)
+    out, err, code = run(*words, "--out", folder / "stop", "--bad", "stop", folder / "docs")
+    check(code == 1 and "a.jsonl" in err and "3" in err, f"--bad stop: {code} {err!r}")
+    bad(1, "already", *words, "--out", folder / "all", folder / "docs")
+    (folder / "void").mkdir()
+    (folder / "void" / "v.txt").write_text(" \n")
+    bad(1, "the corpus is empty", *words, "--out", folder / "none", folder / "void")
+    return ids
+
+
+def show(folder, tokenizer, ids):
+    out = good("tokenize", "show", "--tokenizer", tokenizer, folder / "all").decode()
+    check(f"{len(ids)} tokens" in out and "uint16" in out, f"show says {out!r}")
+    check("The cat sat on the mat" in out, f"show gives no sample: {out!r}")
+    for source in ("one", "two", "three"):
+        check(any(line.split()[:1] == [source] for line in out.splitlines()), f"no {source}: {out}")
+    out = good("tokenize", "show", "--samples", 1, folder / "all" / "part-0-00000.npy").decode()
+    check(" ".join(map(str, ids[:8])) in out, f"show gives no ids: {out!r}")
+    bad(1, "absent", "tokenize", "show", folder / "absent")
+
+
+# ---- generate ----
+
+def make_model(folder, tokenizer):
+    """The reference's small model with our tokenizer, as a Hugging Face directory."""
+    model = folder / "model"
+    model.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(GOLDEN / "model" / "base" / name, model / name)
+    shutil.copy(tokenizer, model / "tokenizer.json")
+    return model
+
+
+def generate(folder, tokenizer):
+    model = make_model(folder, tokenizer)
+    words = ("generate", model, "--prompt", "The cat", "--tokens", 24)
+    greedy = good(*words, "--temperature", 0)
+    check(greedy.startswith(b"The cat") and greedy.endswith(b"\n"), f"greedy gives {greedy!r}")
+    greedy.decode()
+    check(good(*words, "--temperature", 0, "--seed", 9) == greedy, "greedy obeys the seed")
+    check(good(*words, "--top-p", 1e-6, "--seed", 5) == greedy, "the smallest top-p is not greedy")
+    first = good(*words, "--seed", 1)
+    check(good(*words, "--seed", 1) == first, "a seed does not reproduce")
+    check(good(*words, "--seed", 2) != first, "seeds do not differ")
+    check(good("generate", model, "--prompt", "-", "--tokens", 24, "--seed", 1, data=b"The cat")
+          == first, "a prompt from the standard input differs")
+    new = good(*words, "--seed", 1, "--only-new")
+    check(b"The cat" + new == first, f"--only-new gives {new!r} of {first!r}")
+    for seed in range(4):
+        good("generate", model, "--prompt", "\U0001f642", "--tokens", 60, "--temperature", 30,
+             "--seed", seed).decode()
+    check(len(good("generate", model, "--prompt", "", "--tokens", 5)) > 0, "no empty prompt")
+    check(good("generate", model, "--prompt", "x", "--tokens", 0) == b"x\n", "no tokens at all")
+    good(*words, "--set", "compute.dtype=bf16", "--set", "compute.threads=1")
+    bad(1, "context is 512 (max_position_embeddings)", "generate", model, "--prompt", "x",
+        "--tokens", 512)
+    bad(2, "--temperature", *words, "--temperature", -1)
+    bad(2, "does not use the settings of train", *words, "--set", "train.lr=1")
+    bad(1, "absent", "generate", folder / "absent", "--prompt", "x")
+    generate_refuses(folder, model)
+
+
+def generate_refuses(folder, model):
+    (model / "tokenizer.json").unlink()
+    bad(1, "no tokenizer.json", "generate", model, "--prompt", "x")
+    small = ("generate", model, "--tokenizer", folder / "T.json", "--prompt", "x", "--tokens", 3)
+    good(*small)
+    big = folder / "big.json"
+    good("tokenize", "train", "--vocab-size", 400, "--min-frequency", 1, "--out", big,
+         folder / "docs")
+    if b'"399"' in big.read_bytes() or len(json.loads(big.read_text())["model"]["vocab"]) > 320:
+        bad(1, "the vocabulary of", "generate", model, "--tokenizer", big, "--prompt", "x")
+    weights = (model / "model.safetensors").read_bytes()
+    (model / "model.safetensors").write_bytes(weights[:len(weights) // 2])
+    bad(1, "model.safetensors", *small)
+    (model / "model.safetensors").unlink()
+    bad(1, "model", *small)
+
+
+def main():
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="couplet-test-"))
+    try:
+        check_plan(folder)
+        write_documents(folder)
+        tokenizer = train_tokenizer(folder)
+        round_trip(tokenizer)
+        show(folder, tokenizer, shards(folder, tokenizer))
+        generate(folder, tokenizer)
+    finally:
+        shutil.rmtree(folder)
+    for sentence in wrong:
+        print(sentence)
+    return len(wrong) > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
