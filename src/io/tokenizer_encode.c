@@ -4,10 +4,10 @@
  * raw text; each piece normalised; cut at those searched in normalised text; cut into words; each
  * word looked up in the cache, or merged.
  *
- * The cache: one place per hash, one cache line per place, the newest word stays. Words of up to 32
- * bytes that give up to 7 ids fit, which is nearly every word of any language; the others are
- * merged each time. Words are handled in batches so that the lines are fetched while the keys of
- * the following words are made. */
+ * The cache: two places per hash, one cache line each, the first for the word met last; a third
+ * word drives out the second. Words of up to 32 bytes that give up to 7 ids fit, which is nearly
+ * every word of any language; the others are merged each time. Words are handled in batches so that
+ * the lines are fetched while the keys of the following words are made. */
 #include <string.h>
 
 #include "base/arena.h"
@@ -15,7 +15,7 @@
 #include "io/tokenizer_unicode.h"
 
 enum {
-    CACHE_BITS = 16, /* 65,536 places of 64 bytes: 4 MiB */
+    CACHE_BITS = 15, /* 32,768 pairs of places of 64 bytes: 4 MiB */
     KEY_BYTES  = 32,
     KEY_IDS    = 7,
     BATCH      = 64, /* words */
@@ -24,8 +24,8 @@ enum {
 /* A word of up to 32 bytes, filled up with zeros. */
 typedef struct key {
     uint64_t words[4];
-    size_t length; /* 0: too long for the cache */
-    uint32_t place;
+    size_t length;  /* 0: too long for the cache */
+    uint32_t place; /* the first of its two */
 } key;
 
 typedef struct entry {
@@ -53,12 +53,12 @@ cpl_status cpl_encoder_init(cpl_encoder **out, const cpl_tokenizer *t, bool spec
     cpl_encoder *e = cpl_alloc(sizeof *e);
     if (!e) return CPL_ERR_MEMORY;
     *e       = (cpl_encoder){.t = t, .special_as_text = special_as_text};
-    e->cache = cpl_alloc(sizeof(entry) << CACHE_BITS);
+    e->cache = cpl_alloc(sizeof(entry) * 2 << CACHE_BITS);
     if (!e->cache) {
         cpl_encoder_free(e);
         return CPL_ERR_MEMORY;
     }
-    memset(e->cache, 0, sizeof(entry) << CACHE_BITS);
+    memset(e->cache, 0, sizeof(entry) * 2 << CACHE_BITS);
     *out = e;
     return CPL_OK;
 }
@@ -113,7 +113,7 @@ static inline uint32_t place_of(const key *k)
     uint64_t h = k->words[0] * 0x9E3779B97F4A7C15u ^ rotated(k->words[1], 29) * 0xC2B2AE3D27D4EB4Fu;
     h ^= rotated(k->words[2], 17) * 0x165667B19E3779F9u + k->words[3] * 0xD6E8FEB86659FD93u;
     h = (h ^ h >> 32 ^ k->length) * 0xFF51AFD7ED558CCDu;
-    return (uint32_t)(h >> (64 - CACHE_BITS));
+    return (uint32_t)(h >> (64 - CACHE_BITS)) * 2;
 }
 
 /* `readable`: bytes from `word` on that may be read, at least `length`. */
@@ -121,6 +121,7 @@ static inline void make_key(key *k, const char *word, size_t length, size_t read
 {
     uint64_t words[4] = {0};
     k->length         = 0;
+    k->place          = 0;
     if (length > KEY_BYTES) return;
     k->length = length;
     if (readable < KEY_BYTES) {
@@ -148,6 +149,19 @@ static inline bool holds(const entry *place, const key *k)
     return (differ | (place->length ^ k->length)) == 0;
 }
 
+/* The place that holds the word, which is then the first of its two; NULL if none does. */
+static inline const entry *find(cpl_encoder *e, const key *k)
+{
+    entry *place = e->cache + k->place;
+    if (k->length == 0) return NULL;
+    if (holds(place, k)) return place;
+    if (!holds(place + 1, k)) return NULL;
+    entry first = place[0];
+    place[0]    = place[1];
+    place[1]    = first;
+    return place;
+}
+
 /* Merges a word that the cache does not have, and keeps it there if it fits. Room is reserved. */
 static cpl_status encode_new(cpl_encoder *e, cpl_ids *ids, const char *word, size_t length,
                              const key *k)
@@ -158,6 +172,7 @@ static cpl_status encode_new(cpl_encoder *e, cpl_ids *ids, const char *word, siz
     ids->count += (int64_t)count;
     if (k->length == 0 || count > KEY_IDS) return CPL_OK;
     entry *place = e->cache + k->place;
+    place[1]     = place[0];
     memcpy(place->words, k->words, sizeof place->words);
     memcpy(place->ids, to, count * sizeof *to);
     place->length = (uint16_t)length;
@@ -172,12 +187,14 @@ static cpl_status encode_batch(cpl_encoder *e, cpl_ids *ids, const char *text, s
     key keys[BATCH];
     for (size_t i = 0, at = start; i < n; at = ends[i++]) {
         make_key(keys + i, text + at, ends[i] - at, length - at);
-        if (keys[i].length) __builtin_prefetch(e->cache + keys[i].place);
+        if (keys[i].length == 0) continue;
+        __builtin_prefetch(e->cache + keys[i].place);
+        __builtin_prefetch(e->cache + keys[i].place + 1);
     }
     CPL_TRY(reserve(ids, ends[n - 1] - start + KEY_IDS));
     for (size_t i = 0, at = start; i < n; at = ends[i++]) {
-        const entry *place = e->cache + keys[i].place;
-        if (keys[i].length && holds(place, keys + i)) {
+        const entry *place = find(e, keys + i);
+        if (place) {
             memcpy(ids->at + ids->count, place->ids, sizeof place->ids);
             ids->count += place->count;
         } else {

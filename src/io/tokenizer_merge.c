@@ -38,7 +38,9 @@ cpl_status cpl_merges_init(cpl_merges *merges, uint32_t count)
 void cpl_merges_free(cpl_merges *merges)
 {
     cpl_free(merges->at);
-    merges->at = NULL;
+    cpl_free(merges->byte_pairs);
+    merges->at         = NULL;
+    merges->byte_pairs = NULL;
 }
 
 void cpl_merges_add(cpl_merges *merges, int32_t left, int32_t right, int32_t rank, int32_t id)
@@ -68,6 +70,23 @@ static inline int32_t rank_of(const cpl_merges *merges, int32_t left, int32_t ri
     }
 }
 
+/* Rank and result of a pair in one number that orders by rank. */
+static inline uint64_t offer_of(const cpl_merges *merges, int32_t left, int32_t right)
+{
+    int32_t id = 0, rank = rank_of(merges, left, right, &id);
+    return (uint64_t)rank << 32 | (uint32_t)id;
+}
+
+cpl_status cpl_merges_finish(cpl_merges *merges)
+{
+    merges->byte_pairs = cpl_alloc(256 * 256 * sizeof *merges->byte_pairs);
+    if (!merges->byte_pairs) return CPL_ERR_MEMORY;
+    for (size_t pair = 0; pair < 256 * 256; pair++)
+        merges->byte_pairs[pair] =
+            offer_of(merges, merges->byte_id[pair >> 8], merges->byte_id[pair & 255]);
+    return CPL_OK;
+}
+
 static size_t byte_tokens(const cpl_merges *merges, const char *word, size_t n, int32_t *ids)
 {
     size_t count = 0;
@@ -78,18 +97,14 @@ static size_t byte_tokens(const cpl_merges *merges, const char *word, size_t n, 
     return count;
 }
 
-/* Rank and result of a pair in one number that orders by rank. */
-static inline uint64_t offer_of(const cpl_merges *merges, int32_t left, int32_t right)
+/* `ids` are those of the n bytes of `word`. */
+static size_t merge_short(const cpl_merges *merges, const char *word, int32_t *ids, size_t n)
 {
-    int32_t id = 0, rank = rank_of(merges, left, right, &id);
-    return (uint64_t)rank << 32 | (uint32_t)id;
-}
-
-static size_t merge_short(const cpl_merges *merges, int32_t *ids, size_t n)
-{
-    const uint64_t none = (uint64_t)CPL_NO_RANK << 32;
+    const uint64_t none       = (uint64_t)CPL_NO_RANK << 32;
+    const unsigned char *byte = (const unsigned char *)word;
     uint64_t offers[SHORT_WORD]; /* of token i and the next */
-    for (size_t i = 0; i + 1 < n; i++) offers[i] = offer_of(merges, ids[i], ids[i + 1]);
+    for (size_t i = 0; i + 1 < n; i++)
+        offers[i] = merges->byte_pairs[(size_t)byte[i] << 8 | byte[i + 1]];
     while (n > 1) {
         uint64_t best = none;
         size_t at     = 0;
@@ -218,8 +233,8 @@ cpl_status cpl_merge_word(const cpl_merges *merges, cpl_merge_scratch *scratch, 
                         "the text has %zu bytes without a place to cut; at most %d can be encoded",
                         n, INT32_MAX);
     *count = byte_tokens(merges, word, n, ids);
-    if (*count <= SHORT_WORD)
-        *count = merge_short(merges, ids, *count);
+    if (*count == n && n <= SHORT_WORD)
+        *count = merge_short(merges, word, ids, n);
     else
         CPL_TRY(merge_long(merges, scratch, ids, count));
     return CPL_OK;

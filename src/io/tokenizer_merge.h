@@ -29,6 +29,7 @@ typedef struct cpl_merges {
     uint32_t mask; /* places - 1 */
     uint32_t count;
     int32_t byte_id[256]; /* the token of a single byte, -1 if there is none */
+    uint64_t *byte_pairs; /* [256 * 256] what two bytes offer: rank << 32 | id */
 } cpl_merges;
 
 CPL_NODISCARD cpl_status cpl_merges_init(cpl_merges *merges, uint32_t count);
@@ -36,6 +37,10 @@ void cpl_merges_free(cpl_merges *merges);
 
 /* Adds one merge; of a pair that is there already the first stays. At most the promised count. */
 void cpl_merges_add(cpl_merges *merges, int32_t left, int32_t right, int32_t rank, int32_t id);
+
+/* Makes byte_pairs, when byte_id and all merges are there: nearly every word begins with them, and
+ * the few that letters make lie close together, unlike their places in the table. */
+CPL_NODISCARD cpl_status cpl_merges_finish(cpl_merges *merges);
 
 /* Memory for long words; all zero is valid. */
 typedef struct cpl_merge_scratch {

@@ -85,6 +85,7 @@ cpl_status cpl_tokenizer_read_merges(cpl_tokenizer *t, const json_t *vocab, cons
     CPL_TRY(cpl_merges_init(&t->merges, (uint32_t)json_array_size(merges)));
     for (size_t i = 0; i < json_array_size(merges); i++)
         CPL_TRY_DONE(add_entry(&r, json_array_get(merges, i), i));
+    status = cpl_merges_finish(&t->merges);
 done:
     reader_free(&r);
     return status;
@@ -121,6 +122,7 @@ cpl_status cpl_tokenizer_read_merge_lines(cpl_tokenizer *t, const json_t *vocab,
         if (length == 0) continue;
         CPL_TRY_DONE(add_spaced(&r, lines->bytes + at, length, rank++));
     }
+    status = cpl_merges_finish(&t->merges);
 done:
     reader_free(&r);
     return status;
