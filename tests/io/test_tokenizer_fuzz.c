@@ -8,7 +8,7 @@
 #include "io/file.h"
 #include "io/tokenizer.h"
 
-enum { DAMAGED = 4000, ALLOCATIONS = 5000 };
+enum { DAMAGED = 2000, ALLOCATIONS = 5000 };
 
 static const char text[] = "The wheel turns; cafe\xCC\x81 \xFF 100<|endoftext|>  water, "
                            "ababababababababababababababababababababababababababababababab.";

@@ -106,6 +106,41 @@ static void decoding_gives_the_composed_text(void **state)
     cpl_tokenizer_free(t);
 }
 
+/* Words that differ only in NULs at the end, and more words than the cache holds, in two rounds:
+ * what is kept must be what would be made anew. */
+static void kept_words_are_not_mixed_up(void **state)
+{
+    (void)state;
+    enum { WORDS = 150000 };
+    cpl_tokenizer *t;
+    cpl_encoder *e;
+    cpl_ids ids   = {0};
+    cpl_text back = {0};
+    assert_ok(cpl_tokenizer_load(&t, small()));
+    assert_ok(cpl_encoder_init(&e, t, false));
+    for (size_t n = 1; n < 40; n++) {
+        static const char zeros[40] = ".";
+        ids.count                   = 0;
+        assert_ok(cpl_encoder_append(e, &ids, zeros, n));
+        assert_int_equal(ids.count, n);
+    }
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < WORDS; i++) {
+            char word[40];
+            int length =
+                snprintf(word, sizeof word, " %d%.*s", i, i % 29, "++++++++++++++++++++++++++++");
+            ids.count = 0;
+            cpl_text_clear(&back);
+            assert_ok(cpl_encoder_append(e, &ids, word, (size_t)length));
+            assert_ok(cpl_tokenizer_decode(t, &back, ids.at, ids.count, false));
+            assert_string_equal(back.bytes, word);
+        }
+    cpl_text_free(&back);
+    cpl_ids_free(&ids);
+    cpl_encoder_free(e);
+    cpl_tokenizer_free(t);
+}
+
 static void bytes_that_are_no_utf8_become_the_replacement(void **state)
 {
     (void)state;
@@ -333,6 +368,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_text_gives_known_tokens),
         cmocka_unit_test(decoding_gives_the_composed_text),
+        cmocka_unit_test(kept_words_are_not_mixed_up),
         cmocka_unit_test(bytes_that_are_no_utf8_become_the_replacement),
         cmocka_unit_test(other_forms_of_the_file_give_the_same),
         cmocka_unit_test(a_space_is_put_in_front_where_asked),
