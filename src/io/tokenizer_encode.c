@@ -112,7 +112,7 @@ static inline uint32_t place_of(const key *k)
 {
     uint64_t h = k->words[0] * 0x9E3779B97F4A7C15u ^ rotated(k->words[1], 29) * 0xC2B2AE3D27D4EB4Fu;
     h ^= rotated(k->words[2], 17) * 0x165667B19E3779F9u + k->words[3] * 0xD6E8FEB86659FD93u;
-    h = (h ^ h >> 32 ^ k->length) * 0xFF51AFD7ED558CCDu;
+    h = (h ^ h >> 32) * 0xFF51AFD7ED558CCDu;
     return (uint32_t)(h >> (64 - CACHE_BITS)) * 2;
 }
 
