@@ -449,6 +449,6 @@ cpl_status cpl_setting_parse(const cpl_setting *setting, void *field, const char
     case CPL_KIND_WEIGHTS:
         return parse_weights(setting, field, text);
     }
-    CPL_ASSERT(!"a kind of setting");
+    CPL_ASSERT(false); /* every kind is above */
     return CPL_ERR_INPUT;
 }

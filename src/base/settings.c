@@ -83,7 +83,7 @@ size_t cpl_settings_index(const cpl_section *sections, size_t count, const cpl_s
             if (&sections[s].list[i] == setting) return before + i;
         before += sections[s].count;
     }
-    CPL_ASSERT(!"a setting of these sections");
+    CPL_ASSERT(false); /* a setting of other sections */
     return 0;
 }
 

@@ -36,7 +36,8 @@ typedef struct cpl_shard_part {
     cpl_text row;
 } cpl_shard_part;
 
-/* Begins <stem>.npy and its companions. All zero is a closed part; an open one must not be moved. */
+/* Begins <stem>.npy and its companions. All zero is a closed part; an open one must not be moved.
+ */
 CPL_NODISCARD cpl_status cpl_shard_part_open(cpl_shard_part *part, const char *stem,
                                              int item_bytes);
 
