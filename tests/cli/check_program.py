@@ -51,6 +51,10 @@ def check_use():
     expect(["help", "version", "now"], 2, err="help has no use for the word now")
     expect(["completion"], 2, err="completion wants more words: couplet completion bash|zsh")
     expect(["completion", "fish"], 2, err="not for fish")
+    expect(["tokenize"], 2, err="tokenize wants one more word; couplet help tokenize lists them")
+    expect(["tokenize", "encoed"], 2, err="did you mean tokenize encode?")
+    expect(["tokenize", "--help"], 0, out="tokenize encode")
+    expect(["help", "tokenize"], 0, out="tokenize decode")
     expect(["version", "x" * 5000], 2, err="no use for the word")
     expect(["version", "--" + "x" * 5000], 2, err="has no flag")
 
@@ -111,6 +115,10 @@ def check_written():
             wrong.append(f"man says of the manual: {done.stderr}")
     check_bash(["version"], "--h", "--help")
     check_bash([], "vers", "version")
+    check_bash(["tokenize"], "en", "encode")
+    check_bash(["tokenize", "encode"], "--tok", "--tokenizer")
+    check_bash(["train", "--set"], "train.l", "train.lr=")
+    check_bash(["grad", "--set"], "erc.alpha", "erc.alpha=")
 
 
 def check_bash(words, begun, wanted):
