@@ -88,6 +88,11 @@ typedef struct cpl_proxy_ops {
     /* Phase 3 adds the diagonal's own pull of experts j0..j1-1, and dR. Needs violations[2,n] and
      * the weights still unchanged. */
     void (*finish)(struct cpl_backend *be, cpl_proxy_job *job);
+
+    /* All of it where every expert is local (j0 = 0, j1 = n): the same numbers as the three phases
+     * up to the order of sums, without reading the experts a second time for the diagonals where
+     * nothing pulls. */
+    void (*whole)(struct cpl_backend *be, cpl_proxy_job *job);
 } cpl_proxy_ops;
 
 #ifdef __cplusplus

@@ -31,6 +31,27 @@ static inline lanes lanes_madd(lanes a, lanes b, lanes c) /* a b + c */
 {
     return _mm512_fmadd_ps(a, b, c);
 }
+/* out[k] = numbers k of VECTOR rows that begin `stride` apart, k = 0 ... 3: a transposition, in
+ * pieces of 4 x 4. */
+static inline void lanes_columns(lanes out[4], const float *x, int64_t stride)
+{
+    lanes r[4];
+    for (int i = 0; i < 4; i++) {
+        const float *at = x + i * stride;
+        r[i]            = _mm512_castps128_ps512(_mm_loadu_ps(at));
+        r[i]            = _mm512_mask_broadcast_f32x4(r[i], 0x00f0, _mm_loadu_ps(at + 4 * stride));
+        r[i]            = _mm512_mask_broadcast_f32x4(r[i], 0x0f00, _mm_loadu_ps(at + 8 * stride));
+        r[i]            = _mm512_mask_broadcast_f32x4(r[i], 0xf000, _mm_loadu_ps(at + 12 * stride));
+    }
+    __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(r[0], r[1]));
+    __m512d b = _mm512_castps_pd(_mm512_unpackhi_ps(r[0], r[1]));
+    __m512d c = _mm512_castps_pd(_mm512_unpacklo_ps(r[2], r[3]));
+    __m512d d = _mm512_castps_pd(_mm512_unpackhi_ps(r[2], r[3]));
+    out[0]    = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+    out[1]    = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+    out[2]    = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+    out[3]    = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+}
 #elif defined(__AVX2__) && defined(__FMA__)
 typedef __m256 lanes;
 enum { VECTOR = 8, PANEL_VECTORS = 2 }; /* 6 x 2 sums fit 16 registers */
@@ -49,6 +70,23 @@ static inline lanes lanes_all(float x)
 static inline lanes lanes_madd(lanes a, lanes b, lanes c)
 {
     return _mm256_fmadd_ps(a, b, c);
+}
+static inline void lanes_columns(lanes out[4], const float *x, int64_t stride)
+{
+    lanes r[4];
+    for (int i = 0; i < 4; i++) {
+        const float *at = x + i * stride;
+        r[i]            = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(at)),
+                                               _mm_loadu_ps(at + 4 * stride), 1);
+    }
+    __m256d a = _mm256_castps_pd(_mm256_unpacklo_ps(r[0], r[1]));
+    __m256d b = _mm256_castps_pd(_mm256_unpackhi_ps(r[0], r[1]));
+    __m256d c = _mm256_castps_pd(_mm256_unpacklo_ps(r[2], r[3]));
+    __m256d d = _mm256_castps_pd(_mm256_unpackhi_ps(r[2], r[3]));
+    out[0]    = _mm256_castpd_ps(_mm256_unpacklo_pd(a, c));
+    out[1]    = _mm256_castpd_ps(_mm256_unpackhi_pd(a, c));
+    out[2]    = _mm256_castpd_ps(_mm256_unpacklo_pd(b, d));
+    out[3]    = _mm256_castpd_ps(_mm256_unpackhi_pd(b, d));
 }
 #else
 typedef float lanes __attribute__((vector_size(16)));
@@ -71,9 +109,14 @@ static inline lanes lanes_madd(lanes a, lanes b, lanes c)
 {
     return a * b + c;
 }
+static inline void lanes_columns(lanes out[4], const float *x, int64_t stride)
+{
+    for (int k = 0; k < 4; k++)
+        out[k] = (lanes){x[k], x[stride + k], x[2 * stride + k], x[3 * stride + k]};
+}
 #endif
 
-static inline int64_t lanes_round_up(int64_t count)
+static inline int64_t vector_round_up(int64_t count)
 {
     return (count + VECTOR - 1) / VECTOR * VECTOR;
 }

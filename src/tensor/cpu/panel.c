@@ -3,6 +3,7 @@
 #include "tensor/cpu/panel.h"
 
 #include "base/status.h"
+#include "tensor/cpu/simd.h"
 
 #ifdef __clang__
 #    define UNROLL _Pragma("unroll")
@@ -80,5 +81,44 @@ void cpl_panel_product(float *c, int64_t c_step, int64_t rows, int64_t width, in
         o.c += mr * c_step;
         o.x += mr * x_row;
         rows -= mr;
+    }
+}
+
+/* ---- one column ---- */
+
+enum { DOT_GROUPS = 2 }; /* runs of VECTOR rows at a time, so that one's latency hides another's */
+
+/* Rows r0 ... r0 + VECTOR DOT_GROUPS - 1: vectors run over the rows, so that each sum keeps its
+ * order. */
+static void dot_groups(float *out, int64_t depth, const float *x, int64_t x_row,
+                       const float *column)
+{
+    lanes sum[DOT_GROUPS];
+    for (int g = 0; g < DOT_GROUPS; g++) sum[g] = lanes_all(0.0f);
+    int64_t k = 0;
+    for (; k + 4 <= depth; k += 4) {
+        for (int g = 0; g < DOT_GROUPS; g++) {
+            lanes part[4];
+            lanes_columns(part, x + g * VECTOR * x_row + k, x_row);
+            for (int i = 0; i < 4; i++)
+                sum[g] = lanes_madd(part[i], lanes_all(column[k + i]), sum[g]);
+        }
+    }
+    for (int g = 0; g < DOT_GROUPS; g++) lanes_store(out + g * VECTOR, sum[g]);
+    for (; k < depth; k++)
+        for (int r = 0; r < VECTOR * DOT_GROUPS; r++)
+            out[r] = cpl_madd(x[r * x_row + k], column[k], out[r]);
+}
+
+void cpl_panel_dots(float *out, int64_t rows, int64_t depth, const float *x, int64_t x_row,
+                    const float *column)
+{
+    int64_t r = 0;
+    for (; r + VECTOR * DOT_GROUPS <= rows; r += VECTOR * DOT_GROUPS)
+        dot_groups(out + r, depth, x + r * x_row, x_row, column);
+    for (; r < rows; r++) {
+        float sum = 0;
+        for (int64_t k = 0; k < depth; k++) sum = cpl_madd(x[r * x_row + k], column[k], sum);
+        out[r] = sum;
     }
 }

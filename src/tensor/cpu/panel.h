@@ -6,7 +6,8 @@
  *          multiple of VECTOR): block at column l is at + l * depth, its rows follow each other.
  *          Columns between `width` and its multiple of VECTOR hold zeros.
  * Order:   every sum runs over depth from 0 upward, one fused multiply-add at a time, whatever the
- *          shape of the call: equal operands give equal bits. */
+ *          shape of the call: equal operands give equal bits. (So an exact tie of M stays one
+ * however it is computed.) */
 #ifndef CPL_TENSOR_CPU_PANEL_H
 #define CPL_TENSOR_CPU_PANEL_H
 
@@ -30,5 +31,11 @@ static inline int64_t cpl_panel_width(int64_t width, int64_t l)
 void cpl_panel_product(float *c, int64_t c_step, int64_t rows, int64_t width, int64_t depth,
                        const float *x, int64_t x_row, int64_t x_depth, const float *panel,
                        int64_t panel_step, bool add);
+
+/* out[r] = sum over k < depth of x[r x_row + k] column[k] for r < rows: the same sums for a thin
+ * matrix of one column, bit for bit, at the speed of the memory. */
+#define cpl_panel_dots CPL_ISA_NAME(cpl_cpu_panel_dots)
+void cpl_panel_dots(float *out, int64_t rows, int64_t depth, const float *x, int64_t x_row,
+                    const float *column);
 
 #endif /* CPL_TENSOR_CPU_PANEL_H */

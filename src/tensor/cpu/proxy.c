@@ -80,35 +80,59 @@ static void prepare_row(const cpl_proxy_space *s, int64_t i)
         for (int64_t k = 0; k < job->d; k++) row[k] = cpl_bf16_to_f32(cpl_bf16_from_f32(row[k]));
 }
 
-/* Puts `count` rows (d_pad apart) into both forms. */
-static void into_panels(const cpl_proxy_space *s, const cpl_proxies *p, const float *rows)
+/* deep, panels [d, pad] = the given rows as columns; zeros between count and pad. which: NULL, or
+ * the rows to take. */
+static void as_columns(const cpl_proxies *p, const float *rows, const int32_t *which, int64_t d,
+                       int64_t d_pad)
 {
-    const int64_t d = s->job->d, d_pad = s->d_pad;
     for (int64_t l = 0; l < p->pad; l += PANEL) {
-        int64_t width = cpl_panel_width(p->pad, l);
-        float *to     = p->deep + l * d;
-        for (int64_t i = l; i < l + width; i++)
-            for (int64_t k = 0; k < d; k++)
-                to[k * width + i - l] = i < p->count ? rows[i * d_pad + k] : 0;
+        const int64_t width = cpl_panel_width(p->pad, l);
+        for (int64_t i = l; i < l + width; i++) {
+            const float *row = i < p->count ? rows + (which ? which[i] : i) * d_pad : NULL;
+            float *to        = p->deep + l * d + (i - l);
+            for (int64_t k = 0; k < d; k++) to[k * width] = row ? row[k] : 0;
+        }
     }
+}
+
+/* wide, panels [count, d_pad] = the given rows. */
+static void as_rows(const cpl_proxies *p, const float *rows, const int32_t *which, int64_t d_pad)
+{
     for (int64_t l = 0; l < d_pad; l += PANEL) {
-        int64_t width = cpl_panel_width(d_pad, l);
+        const int64_t width = cpl_panel_width(d_pad, l);
         for (int64_t i = 0; i < p->count; i++)
-            memcpy(p->wide + l * p->count + i * width, rows + i * d_pad + l,
+            memcpy(p->wide + l * p->count + i * width, rows + (which ? which[i] : i) * d_pad + l,
                    (size_t)width * sizeof(float));
     }
 }
 
 void cpl_proxy_prepare(const cpl_proxy_space *s)
 {
+    const float *first = s->rows + s->job->i0 * s->d_pad;
 #pragma omp parallel for num_threads(s->n_threads) schedule(static)
     for (int64_t i = 0; i < s->job->n; i++) prepare_row(s, i);
-    into_panels(s, &s->part, s->rows + s->job->i0 * s->d_pad);
+    as_columns(&s->part, first, NULL, s->job->d, s->d_pad);
+    as_rows(&s->part, first, NULL, s->d_pad);
 }
 
-void cpl_proxy_prepare_own(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t i)
+cpl_proxies cpl_proxy_single(const cpl_proxy_space *s, int64_t i)
 {
-    into_panels(s, &t->own, s->rows + i * s->d_pad);
+    float *row = s->rows + i * s->d_pad;
+    return (cpl_proxies){1, 1, row, row};
+}
+
+cpl_proxies cpl_proxy_chosen(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t count)
+{
+    const float *first = s->rows + s->job->i0 * s->d_pad;
+    cpl_proxies p      = {count, vector_round_up(count), t->deep, t->wide};
+    if (count == 1) {
+        p = cpl_proxy_single(s, t->row[0]);
+    } else {
+        as_columns(&p, first, t->active, s->job->d, s->d_pad);
+        as_rows(&p, first, t->active, s->d_pad);
+    }
+    for (int64_t a = 0; a < count; a++) t->active[a] = (int32_t)a;
+    return p;
 }
 
 static float *floats(cpl_arena *arena, int64_t a, int64_t b, bool wanted)
@@ -119,9 +143,19 @@ static float *floats(cpl_arena *arena, int64_t a, int64_t b, bool wanted)
 static void take_proxies(cpl_proxies *p, cpl_arena *arena, int64_t count, int64_t d, int64_t d_pad)
 {
     p->count = count;
-    p->pad   = lanes_round_up(count);
+    p->pad   = vector_round_up(count);
     p->deep  = floats(arena, d, p->pad, true);
     p->wide  = floats(arena, count, d_pad, true);
+}
+
+static void take_acts(cpl_proxy_acts *acts, cpl_arena *arena, const cpl_proxy_job *job, int64_t pad)
+{
+    const cpl_erc_activation a = job->activation;
+    acts->z                    = floats(arena, job->D, pad, cpl_proxy_has_gate(a));
+    acts->u                    = floats(arena, job->D, pad, cpl_proxy_has_up(a));
+    acts->h                    = floats(arena, job->D, pad, cpl_proxy_has_hidden(a));
+    acts->o                    = floats(arena, job->d, pad, a == CPL_ERC_OUTPUT);
+    acts->squares              = cpl_arena_take(arena, (size_t)pad * sizeof(double));
 }
 
 static void take_thread(cpl_proxy_thread *t, cpl_arena *arena, const cpl_proxy_space *s)
@@ -131,26 +165,24 @@ static void take_thread(cpl_proxy_thread *t, cpl_arena *arena, const cpl_proxy_s
     const int64_t m = s->m, pad = s->part.pad, d = job->d, D = job->D;
     const bool gate = cpl_proxy_has_gate(a), up = cpl_proxy_has_up(a), output = a == CPL_ERC_OUTPUT;
     const bool back = s->backward;
-    t->z            = floats(arena, D, pad, gate);
-    t->u            = floats(arena, D, pad, up);
-    t->h            = floats(arena, D, pad, cpl_proxy_has_hidden(a));
-    t->o            = floats(arena, d, pad, output);
-    t->squares      = cpl_arena_take(arena, (size_t)pad * sizeof(double));
-    t->pull         = cpl_arena_take(arena, (size_t)pad * sizeof(double));
-    t->scale        = floats(arena, pad, 1, back);
-    t->active       = cpl_arena_take(arena, (size_t)pad * sizeof(int32_t));
-    t->dz           = floats(arena, D, pad, back && gate);
-    t->du           = floats(arena, D, pad, back && up);
-    t->dout         = floats(arena, d, pad, back && output);
-    t->dh           = floats(arena, m, s->D_pad, back && output);
-    t->wide         = floats(arena, m, s->d_pad, back);
-    t->h_wide       = floats(arena, m, s->D_pad, back && output);
-    t->drows        = floats(arena, m, s->d_pad, back);
+    take_acts(&t->acts, arena, job, pad);
+    take_acts(&t->one, arena, job, 1);
+    t->pull      = cpl_arena_take(arena, (size_t)pad * sizeof(double));
+    t->scale     = floats(arena, pad, 1, back);
+    t->active    = cpl_arena_take(arena, (size_t)pad * sizeof(int32_t));
+    t->row       = cpl_arena_take(arena, (size_t)pad * sizeof(int32_t));
+    t->dz        = floats(arena, D, pad, back && gate);
+    t->du        = floats(arena, D, pad, back && up);
+    t->dout      = floats(arena, d, pad, back && output);
+    t->dh        = floats(arena, m, s->D_pad, back && output);
+    t->wide      = floats(arena, m, s->d_pad, back);
+    t->h_wide    = floats(arena, m, s->D_pad, back && output);
+    t->deep      = floats(arena, d, pad, back);
+    t->drows     = floats(arena, m, s->d_pad, back);
     t->block     = floats(arena, PROXY_BLOCK, d > D ? d : D, s->rounded || job->dtype != CPL_F32);
     t->pack      = floats(arena, PROXY_BLOCK, PANEL, true);
     t->dproxy    = floats(arena, job->n, s->d_pad, back);
     t->row_count = cpl_arena_take(arena, (size_t)job->n * sizeof(int32_t));
-    take_proxies(&t->own, arena, 1, d, s->d_pad);
 }
 
 cpl_proxy_space cpl_proxy_space_of(const cpl_backend *be, const cpl_proxy_job *job)
@@ -163,13 +195,19 @@ cpl_proxy_space cpl_proxy_space_of(const cpl_backend *be, const cpl_proxy_job *j
     cpl_proxy_space s = {.job = job};
     s.n_threads       = cpl_threads(be, job->n * job->d * job->D);
     s.m               = job->i1 - job->i0;
-    s.d_pad           = lanes_round_up(job->d);
-    s.D_pad           = lanes_round_up(job->D);
+    s.d_pad           = vector_round_up(job->d);
+    s.D_pad           = vector_round_up(job->D);
     s.rounded         = be->compute == CPL_BF16;
     s.backward = job->dR || job->dgate.data || job->dgate.at || job->dup.data || job->dup.at ||
                  job->ddown.data || job->ddown.at;
     s.rows   = floats(&arena, job->n, s.d_pad, true);
     s.column = floats(&arena, job->j1 - job->j0, s.m, true);
+    s.own    = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof *s.own);
+    for (int64_t j = 0; s.backward && j < job->j1 - job->j0; j++) {
+        cpl_proxy_acts measured;
+        take_acts(job->scratch ? &s.own[j] : &measured, &arena, job, 1);
+    }
+    s.waits  = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof(bool));
     s.losses = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof(double));
     s.thread = cpl_arena_take(&arena, (size_t)s.n_threads * sizeof *s.thread);
     take_proxies(&s.part, &arena, s.m, job->d, s.d_pad);
@@ -208,4 +246,5 @@ const cpl_proxy_ops CPL_ISA_NAME(cpl_cpu_proxy_ops) = {
     .diagonals = CPL_ISA_NAME(cpl_cpu_proxy_diagonals),
     .sweep     = CPL_ISA_NAME(cpl_cpu_proxy_sweep),
     .finish    = CPL_ISA_NAME(cpl_cpu_proxy_finish),
+    .whole     = CPL_ISA_NAME(cpl_cpu_proxy_whole),
 };

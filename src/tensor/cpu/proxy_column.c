@@ -87,7 +87,8 @@ static void multiply(float *out, const matrix *a, const float *in, int64_t pad,
     for (int64_t r0 = 0; r0 < a->rows; r0 += PROXY_BLOCK) {
         int64_t rows   = a->rows - r0 < PROXY_BLOCK ? a->rows - r0 : PROXY_BLOCK, stride;
         const float *x = operand_rows(a, r0, rows, t->block, &stride);
-        for (int64_t l = 0; l < pad; l += PANEL) {
+        if (pad == 1) cpl_panel_dots(out + r0, rows, a->cols, x, stride, in);
+        for (int64_t l = 0; pad > 1 && l < pad; l += PANEL) {
             int64_t width = cpl_panel_width(pad, l);
             cpl_panel_product(out + l * a->rows + r0 * width, width, rows, width, a->cols, x,
                               stride, 1, in + l * a->cols, width, false);
@@ -129,34 +130,34 @@ static void sum_squares(double *squares, const float *x, int64_t depth, int64_t 
     }
 }
 
-void cpl_proxy_forward(const cpl_proxy_space *s, cpl_proxy_thread *t, const cpl_proxies *p,
-                       int64_t j)
+void cpl_proxy_forward(const cpl_proxy_space *s, const cpl_proxy_acts *acts, cpl_proxy_thread *t,
+                       const cpl_proxies *p, int64_t j)
 {
     const cpl_erc_activation a = s->job->activation;
     const int64_t D = s->job->D, d = s->job->d;
-    const float *last = t->z;
+    const float *last = acts->z;
     int64_t depth     = D;
     if (cpl_proxy_has_gate(a)) {
         matrix gate = gate_of(s, j);
-        multiply(t->z, &gate, p->deep, p->pad, t);
+        multiply(acts->z, &gate, p->deep, p->pad, t);
     }
     if (cpl_proxy_has_up(a)) {
         matrix up = up_of(s, j);
-        multiply(t->u, &up, p->deep, p->pad, t);
-        last = t->u;
+        multiply(acts->u, &up, p->deep, p->pad, t);
+        last = acts->u;
     }
     if (cpl_proxy_has_hidden(a)) {
-        hidden(t->h, t->z, t->u, D * p->pad);
-        last = t->h;
+        hidden(acts->h, acts->z, acts->u, D * p->pad);
+        last = acts->h;
     }
     if (a == CPL_ERC_OUTPUT) {
         matrix down = down_of(s, j);
-        if (s->rounded) round_floats(t->h, D * p->pad);
-        multiply(t->o, &down, t->h, p->pad, t);
-        last  = t->o;
+        if (s->rounded) round_floats(acts->h, D * p->pad);
+        multiply(acts->o, &down, acts->h, p->pad, t);
+        last  = acts->o;
         depth = d;
     }
-    sum_squares(t->squares, last, depth, p->pad);
+    sum_squares(acts->squares, last, depth, p->pad);
 }
 
 /* ---- backward ---- */
@@ -179,6 +180,18 @@ static void gather(float *out, const float *x, int64_t depth, int64_t pad, const
         }
         a = end;
     }
+}
+
+void cpl_proxy_keep(const cpl_proxy_space *s, const cpl_proxy_acts *one, const cpl_proxy_acts *acts,
+                    int64_t pad, int64_t i)
+{
+    const int32_t only = (int32_t)i;
+    const int64_t D = s->job->D, d = s->job->d;
+    if (one->z) gather(one->z, acts->z, D, pad, &only, 1);
+    if (one->u) gather(one->u, acts->u, D, pad, &only, 1);
+    if (one->h) gather(one->h, acts->h, D, pad, &only, 1);
+    if (one->o) gather(one->o, acts->o, d, pad, &only, 1);
+    one->squares[0] = acts->squares[i];
 }
 
 /* wide, panels [count, cols_pad] = rows `active` of panels from [all, cols_pad] */
@@ -219,105 +232,153 @@ static void hidden_backward(float *dz, float *du, const float *dh, int64_t rows,
     }
 }
 
+/* Rows r0 ... of a product's gradient, see product_backward. */
+typedef struct piece {
+    const float *a, *x; /* [rows, cols] operands, `stride` apart; [rows, count] */
+    float *grad;        /* NULL: not wanted */
+    int64_t rows, cols, stride, grad_stride, count;
+} piece;
+
+/* Of a single proxy: memory is all that counts, so the rows are read once, as they lie. */
+static void single_piece(const piece *p, const float *wide, float *drows)
+{
+    for (int64_t r = 0; r < p->rows; r++) {
+        const float *a = p->a + r * p->stride;
+        const float x  = p->x[r];
+        float *grad    = p->grad ? p->grad + r * p->grad_stride : NULL;
+#pragma omp simd
+        for (int64_t k = 0; k < p->cols; k++) drows[k] += x * a[k];
+        if (!grad) continue;
+#pragma omp simd
+        for (int64_t k = 0; k < p->cols; k++) grad[k] += x * wide[k];
+    }
+}
+
+/* pack [rows, width] = columns l ... l+width-1 of p->a, zeros where there are none. */
+static void pack_panel(float *pack, const piece *p, int64_t l, int64_t width)
+{
+    const int64_t valid = p->cols - l < width ? p->cols - l : width;
+    for (int64_t r = 0; r < p->rows; r++) {
+        memcpy(pack + r * width, p->a + r * p->stride + l, (size_t)valid * sizeof(float));
+        for (int64_t k = valid; k < width; k++) pack[r * width + k] = 0;
+    }
+}
+
+/* Columns l ... l+width-1 of the gradient; `pack` is scratch where they reach beyond the matrix. */
+static void add_weight_gradient(const piece *p, const float *panel, int64_t l, int64_t width,
+                                float *pack)
+{
+    float *grad = p->grad + l;
+    if (l + width <= p->cols) {
+        cpl_panel_product(grad, p->grad_stride, p->rows, width, p->count, p->x, p->count, 1, panel,
+                          width, true);
+        return;
+    }
+    cpl_panel_product(pack, width, p->rows, width, p->count, p->x, p->count, 1, panel, width,
+                      false);
+    for (int64_t r = 0; r < p->rows; r++)
+        for (int64_t k = 0; l + k < p->cols; k++)
+            grad[r * p->grad_stride + k] += pack[r * width + k];
+}
+
 /* With the gradient x [rows, count] of a product a . in (in as panels `wide` [count, cols_pad]):
- *     a's gradient += x in,    drows [count, cols_pad] = or += x^T a */
+ *     a's gradient += x in,    drows [count, cols_pad] = or += x^T a
+ * block of rows by block of rows, while they and x are in the cache. */
 static void product_backward(const matrix *a, const float *x, const float *wide, float *drows,
                              int64_t count, bool add, const cpl_proxy_thread *t)
 {
-    const int64_t pad = lanes_round_up(a->cols);
+    const int64_t pad = vector_round_up(a->cols);
+    if (count == 1 && !add) memset(drows, 0, (size_t)pad * sizeof(float));
     for (int64_t r0 = 0; r0 < a->rows; r0 += PROXY_BLOCK) {
-        int64_t rows       = a->rows - r0 < PROXY_BLOCK ? a->rows - r0 : PROXY_BLOCK, stride;
-        const float *block = operand_rows(a, r0, rows, t->block, &stride);
-        const float *xr    = x + r0 * count;
-        for (int64_t l = 0; l < pad; l += PANEL) {
-            int64_t width = cpl_panel_width(pad, l);
-            int64_t valid = a->cols - l < width ? a->cols - l : width;
-            for (int64_t r = 0; r < rows; r++) {
-                memcpy(t->pack + r * width, block + r * stride + l, (size_t)valid * sizeof(float));
-                for (int64_t k = valid; k < width; k++) t->pack[r * width + k] = 0;
-            }
-            cpl_panel_product(drows + l, pad, count, width, rows, xr, 1, count, t->pack, width,
+        piece p = {.cols = a->cols, .grad_stride = a->grad_stride, .count = count};
+        p.rows  = a->rows - r0 < PROXY_BLOCK ? a->rows - r0 : PROXY_BLOCK;
+        p.a     = operand_rows(a, r0, p.rows, t->block, &p.stride);
+        p.x     = x + r0 * count;
+        p.grad  = a->grad ? a->grad + r0 * a->grad_stride : NULL;
+        if (count == 1) single_piece(&p, wide, drows);
+        for (int64_t l = 0; count > 1 && l < pad; l += PANEL) {
+            const int64_t width = cpl_panel_width(pad, l);
+            pack_panel(t->pack, &p, l, width);
+            cpl_panel_product(drows + l, pad, count, width, p.rows, p.x, 1, count, t->pack, width,
                               add || r0 > 0);
-            if (!a->grad) continue;
-            float *grad = a->grad + r0 * a->grad_stride + l;
-            if (valid == width) {
-                cpl_panel_product(grad, a->grad_stride, rows, width, count, xr, count, 1,
-                                  wide + l * count, width, true);
-                continue;
-            }
-            cpl_panel_product(t->pack, width, rows, width, count, xr, count, 1, wide + l * count,
-                              width, false);
-            for (int64_t r = 0; r < rows; r++)
-                for (int64_t k = 0; k < valid; k++)
-                    grad[r * a->grad_stride + k] += t->pack[r * width + k];
+            if (p.grad) add_weight_gradient(&p, wide + l * count, l, width, t->pack);
         }
     }
 }
 
-/* Through the down projection: t->dh [D, count] from the scaled output. */
-static void output_backward(const cpl_proxy_space *s, cpl_proxy_thread *t, const cpl_proxies *p,
-                            int64_t j, int64_t count, const float *scale)
+/* t->h_wide, panels [count, D_pad] = the active columns of h, panels [D, pad], as rows */
+static void gather_hidden(const cpl_proxy_space *s, const cpl_proxy_acts *acts, cpl_proxy_thread *t,
+                          int64_t pad, int64_t count)
 {
-    const int64_t d = s->job->d, D = s->job->D;
-    matrix down = down_of(s, j);
-    gather(t->dout, t->o, d, p->pad, t->active, count);
-    scale_columns(t->dout, d, count, scale);
-    if (s->rounded) round_floats(t->dout, d * count);
+    const int64_t D = s->job->D;
     for (int64_t l = 0; l < s->D_pad; l += PANEL) {
         int64_t width = cpl_panel_width(s->D_pad, l);
         for (int64_t a = 0; a < count; a++) {
-            int64_t i = t->active[a], first = i / PANEL * PANEL;
-            const float *h = t->h + first * D + (i - first);
-            for (int64_t k = 0; k < width; k++)
-                t->h_wide[l * count + a * width + k] =
-                    l + k < D ? h[(l + k) * cpl_panel_width(p->pad, first)] : 0;
+            int64_t first = t->active[a] / PANEL * PANEL, step = cpl_panel_width(pad, first);
+            const float *h = acts->h + first * D + (t->active[a] - first);
+            float *to      = t->h_wide + l * count + a * width;
+            for (int64_t k = 0; k < width; k++) to[k] = l + k < D ? h[(l + k) * step] : 0;
         }
     }
-    product_backward(&down, t->dout, t->h_wide, t->dh, count, false, t);
 }
 
-/* dout [D, count] = dh [count, D_pad] transposed: the output's scratch is used again, it is large
- * enough only when D <= d, so the panels of h are. */
-static void transpose_dh(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t count)
+/* Through the down projection: acts->h, no longer needed, becomes dh [D, count]. */
+static void output_backward(const cpl_proxy_space *s, const cpl_proxy_acts *acts,
+                            cpl_proxy_thread *t, int64_t pad, int64_t j, int64_t count)
 {
+    const int64_t d = s->job->d, D = s->job->D;
+    matrix down = down_of(s, j);
+    gather(t->dout, acts->o, d, pad, t->active, count);
+    scale_columns(t->dout, d, count, t->scale);
+    if (s->rounded) round_floats(t->dout, d * count);
+    gather_hidden(s, acts, t, pad, count);
+    product_backward(&down, t->dout, t->h_wide, t->dh, count, false, t);
     for (int64_t a = 0; a < count; a++)
-        for (int64_t c = 0; c < s->job->D; c++) t->h[c * count + a] = t->dh[a * s->D_pad + c];
+        for (int64_t c = 0; c < D; c++) acts->h[c * count + a] = t->dh[a * s->D_pad + c];
 }
 
-void cpl_proxy_backward(const cpl_proxy_space *s, cpl_proxy_thread *t, const cpl_proxies *p,
-                        int64_t j, int64_t count)
+/* The gradient of z and u [D, count] from that of the activation. */
+static void activation_backward(const cpl_proxy_space *s, const cpl_proxy_acts *acts,
+                                cpl_proxy_thread *t, int64_t pad, int64_t j, int64_t count)
 {
     const cpl_erc_activation a = s->job->activation;
     const int64_t D            = s->job->D;
-    float *scale               = t->scale;
-    for (int64_t i = 0; i < count; i++) {
-        double g = t->pull[i] / sqrt(t->squares[t->active[i]]);
-        scale[i] = (float)(g > FLT_MAX ? FLT_MAX : g < -FLT_MAX ? -FLT_MAX : g);
-    }
-    if (a == CPL_ERC_OUTPUT) {
-        output_backward(s, t, p, j, count, scale);
-        transpose_dh(s, t, count);
-    }
-    if (t->dz) gather(t->dz, t->z, D, p->pad, t->active, count);
-    if (t->du) gather(t->du, t->u, D, p->pad, t->active, count);
+    if (a == CPL_ERC_OUTPUT) output_backward(s, acts, t, pad, j, count);
+    if (t->dz) gather(t->dz, acts->z, D, pad, t->active, count);
+    if (t->du) gather(t->du, acts->u, D, pad, t->active, count);
     if (cpl_proxy_has_hidden(a))
-        hidden_backward(t->dz, t->du, a == CPL_ERC_OUTPUT ? t->h : NULL, D, count, scale);
+        hidden_backward(t->dz, t->du, a == CPL_ERC_OUTPUT ? acts->h : NULL, D, count, t->scale);
     else
-        scale_columns(t->dz ? t->dz : t->du, D, count, scale);
+        scale_columns(t->dz ? t->dz : t->du, D, count, t->scale);
+    if (t->dz && s->rounded) round_floats(t->dz, D * count);
+    if (t->du && s->rounded) round_floats(t->du, D * count);
+}
 
+/* The norm's own gradient: d|a| = a / |a|, so what is scaled is G / M. */
+static void set_scale(cpl_proxy_thread *t, const cpl_proxy_acts *acts, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        double g    = t->pull[i] / sqrt(acts->squares[t->active[i]]);
+        t->scale[i] = (float)(g > FLT_MAX ? FLT_MAX : g < -FLT_MAX ? -FLT_MAX : g);
+    }
+}
+
+void cpl_proxy_backward(const cpl_proxy_space *s, const cpl_proxy_acts *acts, cpl_proxy_thread *t,
+                        const cpl_proxies *p, int64_t j, int64_t count)
+{
     const float *wide = p->wide;
+    set_scale(t, acts, count);
+    activation_backward(s, acts, t, p->pad, j, count);
     if (count < p->count) {
         gather_rows(t->wide, p->wide, p->count, s->d_pad, t->active, count);
         wide = t->wide;
     }
     if (t->dz) {
         matrix gate = gate_of(s, j);
-        if (s->rounded) round_floats(t->dz, D * count);
         product_backward(&gate, t->dz, wide, t->drows, count, false, t);
     }
     if (t->du) {
         matrix up = up_of(s, j);
-        if (s->rounded) round_floats(t->du, D * count);
         product_backward(&up, t->du, wide, t->drows, count, t->dz != NULL, t);
     }
 }

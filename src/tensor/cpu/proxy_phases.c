@@ -1,4 +1,4 @@
-/* proxy_phases.c - the three phases of the coupling loss over the experts of this part.
+/* proxy_phases.c - the phases of the coupling loss over the experts of this part.
  *
  * Room:  tensor/cpu; see proxy.h for the phases and proxy_space.h for the scratch. Threads take
  *        experts, each a fixed run of them, and sum into memory of their own, which is joined in
@@ -8,32 +8,57 @@
 
 #include "tensor/cpu/proxy_space.h"
 
-/* Column j of M from the squares of its norms. */
-static float *store_column(const cpl_proxy_space *s, const cpl_proxy_thread *t, int64_t j)
+/* ---- the diagonal ---- */
+
+static const float UNKNOWN = -1.0f; /* no norm is negative */
+
+/* Several threads may compute one diagonal at the same time: they find the same bits. */
+static float known_diagonal(const cpl_proxy_job *job, int64_t i)
 {
-    float *column = s->column + (j - s->job->j0) * s->m;
-    for (int64_t i = 0; i < s->m; i++) column[i] = (float)sqrt(t->squares[i]);
+    float value;
+    __atomic_load(&job->diagonal[i], &value, __ATOMIC_RELAXED);
+    return value;
+}
+
+static void set_diagonal(const cpl_proxy_job *job, int64_t i, float value)
+{
+    __atomic_store(&job->diagonal[i], &value, __ATOMIC_RELAXED);
+}
+
+/* One row of one expert. */
+static void compute_diagonal(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
+{
+    const cpl_proxies own = cpl_proxy_single(s, j);
+    cpl_proxy_forward(s, &t->one, t, &own, j);
+    set_diagonal(s->job, j, (float)sqrt(t->one.squares[0]));
+}
+
+static bool in_part(const cpl_proxy_job *job, int64_t row)
+{
+    return row >= job->i0 && row < job->i1;
+}
+
+/* All of expert j's column of M. Where a backward pass will follow, what the expert makes of its
+ * own proxy is kept for the diagonal's pull, if that proxy is of this part. */
+static float *compute_column(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
+{
+    const cpl_proxy_job *job = s->job;
+    float *column            = s->column + (j - job->j0) * s->m;
+    cpl_proxy_forward(s, &t->acts, t, &s->part, j);
+    for (int64_t i = 0; i < s->m; i++) column[i] = (float)sqrt(t->acts.squares[i]);
+    if (s->backward && in_part(job, j))
+        cpl_proxy_keep(s, &s->own[j - job->j0], &t->acts, s->part.pad, j - job->i0);
     return column;
 }
 
-static void own_diagonal(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
-{
-    cpl_proxy_prepare_own(s, t, j);
-    cpl_proxy_forward(s, t, &t->own, j);
-    s->job->diagonal[j] = (float)sqrt(t->squares[0]);
-}
-
 /* One expert of phase 1. Without gradients the whole column is computed here, and only here. */
-static void diagonal_of(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
+static void diagonal_phase(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
 {
-    const cpl_proxy_job *job = s->job;
-    const bool inside        = j >= job->i0 && j < job->i1;
-    if (!s->backward) {
-        cpl_proxy_forward(s, t, &s->part, j);
-        const float *column = store_column(s, t, j);
-        if (inside) job->diagonal[j] = column[j - job->i0];
-    }
-    if (s->backward || !inside) own_diagonal(s, t, j);
+    const float *column = s->backward ? NULL : compute_column(s, t, j);
+    if (column && in_part(s->job, j))
+        set_diagonal(s->job, j, column[j - s->job->i0]);
+    else
+        compute_diagonal(s, t, j);
 }
 
 void CPL_ISA_NAME(cpl_cpu_proxy_diagonals)(cpl_backend *be, cpl_proxy_job *job)
@@ -44,74 +69,122 @@ void CPL_ISA_NAME(cpl_cpu_proxy_diagonals)(cpl_backend *be, cpl_proxy_job *job)
     {
         cpl_proxy_thread *t = &s.thread[omp_get_thread_num()];
 #pragma omp for schedule(static)
-        for (int64_t j = job->j0; j < job->j1; j++) diagonal_of(&s, t, j);
+        for (int64_t j = job->j0; j < job->j1; j++) diagonal_phase(&s, t, j);
     }
+}
+
+/* ---- one column ---- */
+
+static double unit(const cpl_proxy_job *job)
+{
+    return job->weight / ((double)job->n * (double)job->n);
 }
 
 /* Holds column j of M against both bounds: adds its hinges to the loss and the counts, and lists
- * the rows that pull, with G[i,j]. Returns how many. At an exact tie the hinge counts as active. */
-static int64_t hinges(const cpl_proxy_space *s, cpl_proxy_thread *t, const float *column, int64_t j)
+ * the rows that pull, with G[i,j]. Returns how many. At an exact tie a hinge counts as active. */
+static int64_t hinges(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
 {
-    const cpl_proxy_job *job   = s->job;
-    const double columns_bound = job->alpha * (double)job->diagonal[j];
-    const double unit          = job->weight / ((double)job->n * (double)job->n);
-    double loss                = 0;
-    int64_t count              = 0;
-    int32_t reached            = 0;
+    const cpl_proxy_job *job = s->job;
+    const float *column      = s->column + (j - job->j0) * s->m;
+    const double bound       = job->alpha * (double)job->diagonal[j];
+    double loss              = 0;
+    int64_t count            = 0;
     for (int64_t i = job->i0; i < job->i1; i++) {
         if (i == j) continue;
         const double m           = (double)column[i - job->i0];
-        const double over_row    = m - job->alpha * (double)job->diagonal[i];
-        const double over_column = m - columns_bound;
-        const int in_row = over_row >= 0, in_column = over_column >= 0;
+        const double over_row    = m - job->alpha * (double)known_diagonal(job, i);
+        const double over_column = m - bound;
+        const int reached        = (over_row >= 0) + (over_column >= 0);
         loss += (over_row < 0 ? 0 : over_row) + (over_column < 0 ? 0 : over_column); /* keeps NaN */
-        t->row_count[i] += in_row;
-        reached += in_column;
-        if (in_row + in_column == 0 || m == 0) continue;
+        t->row_count[i] += over_row >= 0;
+        job->violations[job->n + j] += over_column >= 0;
+        if (reached == 0 || m == 0) continue;
+        t->row[count]    = (int32_t)i;
         t->active[count] = (int32_t)(i - job->i0);
-        t->pull[count++] = unit * (in_row + in_column);
+        t->pull[count++] = unit(job) * reached;
     }
-    job->violations[job->n + j] = reached;
-    s->losses[j - job->j0]      = loss;
+    s->losses[j - job->j0] = loss;
     return count;
 }
 
-static void add_rows(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t first, int64_t count)
+/* dR~ of the rows that pulled, into this thread's sum. */
+static void add_rows(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t count)
 {
     for (int64_t a = 0; a < count; a++) {
-        float *to         = t->dproxy + (first + t->active[a]) * s->d_pad;
+        float *to         = t->dproxy + t->row[a] * s->d_pad;
         const float *from = t->drows + a * s->d_pad;
 #pragma omp simd
         for (int64_t k = 0; k < s->d_pad; k++) to[k] += from[k];
     }
 }
 
+/* Whether some entry of column j reaches alpha M[j,j], for which no other diagonal is needed. */
+static bool reaches_own_bound(const cpl_proxy_space *s, const float *column, int64_t j)
+{
+    const double bound = s->job->alpha * (double)known_diagonal(s->job, j);
+    for (int64_t i = 0; i < s->m; i++)
+        if (i + s->job->i0 != j && (double)column[i] >= bound) return true;
+    return false;
+}
+
+/* The diagonals nobody has met yet. Each thread begins behind its own column, so that threads which
+ * do this at the same time share the work. */
+static void complete_diagonals(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
+{
+    for (int64_t k = 1; k < s->job->n; k++) {
+        int64_t i = (j + k) % s->job->n;
+        if (in_part(s->job, i) && known_diagonal(s->job, i) < 0) compute_diagonal(s, t, i);
+    }
+}
+
 /* One expert of phase 2: the one forward product, and while its result is in the cache the two
- * backward products over the rows that pull. */
+ * backward products over the rows that pull. Where diagonals are still unknown, a column that
+ * reaches its own bound asks for them now; any other waits, as it will hardly pull at all. */
 static void sweep_expert(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
 {
     const cpl_proxy_job *job = s->job;
-    float *column            = s->column + (j - job->j0) * s->m;
     if (s->backward) {
-        cpl_proxy_forward(s, t, &s->part, j);
-        store_column(s, t, j);
+        const float *column = compute_column(s, t, j);
+        if (s->whole) {
+            if (in_part(job, j))
+                set_diagonal(job, j, column[j - job->i0]);
+            else
+                compute_diagonal(s, t, j);
+            s->waits[j] = !reaches_own_bound(s, column, j);
+            if (s->waits[j]) return;
+            complete_diagonals(s, t, j);
+        }
     }
-    if (job->M)
-        for (int64_t i = 0; i < s->m; i++) job->M[(job->i0 + i) * job->n + j] = column[i];
-    int64_t count = hinges(s, t, column, j);
+    const int64_t count = hinges(s, t, j);
     if (!s->backward || count == 0) return;
-    cpl_proxy_backward(s, t, &s->part, j, count);
-    add_rows(s, t, job->i0, count);
+    cpl_proxy_backward(s, &t->acts, t, &s->part, j, count);
+    add_rows(s, t, count);
 }
 
-static void join_counts(const cpl_proxy_space *s, cpl_proxy_job *job)
+/* A column that waited: the rows that pull after all are computed again, the others are not. */
+static void sweep_late(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
 {
-    for (int64_t i = 0; i < job->n; i++) {
-        job->violations[i] = 0;
-        for (int t = 0; t < s->n_threads; t++) job->violations[i] += s->thread[t].row_count[i];
-    }
+    const int64_t count = hinges(s, t, j);
+    if (count == 0) return;
+    const cpl_proxies chosen = cpl_proxy_chosen(s, t, count);
+    cpl_proxy_forward(s, &t->acts, t, &chosen, j);
+    cpl_proxy_backward(s, &t->acts, t, &chosen, j, count);
+    add_rows(s, t, count);
+}
+
+/* ---- all columns ---- */
+
+/* The threads' counts and losses as one, and M as the caller has it. */
+static void join(const cpl_proxy_space *s, cpl_proxy_job *job)
+{
     double loss = 0;
-    for (int64_t j = 0; j < job->j1 - job->j0; j++) loss += s->losses[j];
+    for (int64_t i = 0; i < job->n; i++)
+        for (int t = 0; t < s->n_threads; t++) job->violations[i] += s->thread[t].row_count[i];
+    for (int64_t j = job->j0; j < job->j1; j++) {
+        const float *column = s->column + (j - job->j0) * s->m;
+        for (int64_t i = 0; job->M && i < s->m; i++) job->M[(job->i0 + i) * job->n + j] = column[i];
+        loss += s->losses[j - job->j0];
+    }
     job->loss = loss / ((double)job->n * (double)job->n);
 }
 
@@ -122,34 +195,45 @@ static void clear_sums(const cpl_proxy_space *s, cpl_proxy_thread *t)
     if (t->dproxy) memset(t->dproxy, 0, (size_t)(s->job->n * s->d_pad) * sizeof(float));
 }
 
+static void sweep(const cpl_proxy_space *s, cpl_proxy_job *job)
+{
+    memset(job->violations, 0, 2 * (size_t)job->n * sizeof(int32_t));
+#pragma omp parallel num_threads(s->n_threads)
+    {
+        cpl_proxy_thread *t = &s->thread[omp_get_thread_num()];
+#pragma omp for schedule(static)
+        for (int k = 0; k < s->n_threads; k++) clear_sums(s, &s->thread[k]);
+#pragma omp for schedule(static)
+        for (int64_t j = job->j0; j < job->j1; j++) sweep_expert(s, t, j);
+#pragma omp for schedule(static)
+        for (int64_t j = job->j0; j < job->j1; j++)
+            if (s->whole && s->waits[j]) sweep_late(s, t, j);
+    }
+    join(s, job);
+}
+
 void CPL_ISA_NAME(cpl_cpu_proxy_sweep)(cpl_backend *be, cpl_proxy_job *job)
 {
     const cpl_proxy_space s = cpl_proxy_space_of(be, job);
-    memset(job->violations, 0, 2 * (size_t)job->n * sizeof(int32_t));
-#pragma omp parallel num_threads(s.n_threads)
-    {
-        cpl_proxy_thread *t = &s.thread[omp_get_thread_num()];
-#pragma omp for schedule(static)
-        for (int k = 0; k < s.n_threads; k++) clear_sums(&s, &s.thread[k]);
-#pragma omp for schedule(static)
-        for (int64_t j = job->j0; j < job->j1; j++) sweep_expert(&s, t, j);
-    }
-    join_counts(&s, job);
+    sweep(&s, job);
 }
+
+/* ---- the end ---- */
 
 /* One expert of phase 3: G[j,j] = -alpha u (hinges held against M[j,j]), one proxy's backward. */
 static void pull_diagonal(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
 {
     const cpl_proxy_job *job = s->job;
-    const double unit        = job->weight / ((double)job->n * (double)job->n);
     const double reached     = (double)job->violations[j] + (double)job->violations[job->n + j];
     if (reached == 0 || job->alpha == 0 || job->diagonal[j] == 0) return;
-    cpl_proxy_prepare_own(s, t, j);
-    cpl_proxy_forward(s, t, &t->own, j);
+    const cpl_proxies own      = cpl_proxy_single(s, j);
+    const cpl_proxy_acts *acts = &s->own[j - job->j0];
+    if (!in_part(job, j)) cpl_proxy_forward(s, acts, t, &own, j);
+    t->row[0]    = (int32_t)j;
     t->active[0] = 0;
-    t->pull[0]   = -job->alpha * unit * reached;
-    cpl_proxy_backward(s, t, &t->own, j, 1);
-    add_rows(s, t, j, 1);
+    t->pull[0]   = -job->alpha * unit(job) * reached;
+    cpl_proxy_backward(s, acts, t, &own, j, 1);
+    add_rows(s, t, 1);
 }
 
 /* dR_i += dR~_i * delta_i: delta is held constant, R is not. */
@@ -179,4 +263,19 @@ void CPL_ISA_NAME(cpl_cpu_proxy_finish)(cpl_backend *be, cpl_proxy_job *job)
             for (int64_t i = 0; i < job->n; i++) add_router_row(&s, i);
         }
     }
+}
+
+void CPL_ISA_NAME(cpl_cpu_proxy_whole)(cpl_backend *be, cpl_proxy_job *job)
+{
+    cpl_proxy_space s = cpl_proxy_space_of(be, job);
+    s.whole           = s.backward;
+    CPL_ASSERT(job->j0 == 0 && job->j1 == job->n);
+    if (s.whole) {
+        for (int64_t i = 0; i < job->n; i++) job->diagonal[i] = UNKNOWN;
+        cpl_proxy_prepare(&s);
+    } else {
+        CPL_ISA_NAME(cpl_cpu_proxy_diagonals)(be, job);
+    }
+    sweep(&s, job);
+    CPL_ISA_NAME(cpl_cpu_proxy_finish)(be, job);
 }

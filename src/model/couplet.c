@@ -1,0 +1,383 @@
+/* couplet.c - the public door of the coupling loss, see couplet.h: checks what a stranger hands in,
+ * lays out the scratch and calls the operations that the library's own model uses.
+ *
+ * Room:  model. */
+#include "couplet.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "tensor/backend.h"
+
+enum { MOST_EXPERTS = 65535, MOST_WIDTH = 1 << 24, MOST_THREADS = 4096 };
+
+const char *cpl_version(void)
+{
+    return COUPLET_VERSION;
+}
+
+void cpl_erc_init(cpl_erc *erc)
+{
+    if (!erc) return;
+    memset(erc, 0, sizeof *erc);
+    erc->alpha  = 1;
+    erc->weight = 1;
+}
+
+/* ---- checks: a sentence for every argument that cannot be ---- */
+
+#define REFUSE(...) return CPL_FAIL(CPL_ERR_INPUT, "cpl_erc: " __VA_ARGS__)
+
+/* The part with its defaults filled in: 0 ... 0 stands for all. */
+static cpl_erc with_part(const cpl_erc *erc)
+{
+    cpl_erc full = *erc;
+    if (full.first_expert == 0 && full.end_expert == 0) full.end_expert = full.n_experts;
+    if (full.first_row == 0 && full.end_row == 0) full.end_row = full.n_experts;
+    return full;
+}
+
+static cpl_status check_range(const char *what, int64_t first, int64_t end, int64_t n)
+{
+    if (first < 0 || first >= end || end > n)
+        REFUSE("%s [%lld, %lld) are not a part of 0 ... %lld", what, (long long)first,
+               (long long)end, (long long)n);
+    return CPL_OK;
+}
+
+static cpl_status check_shape(const cpl_erc *erc)
+{
+    if (erc->n_experts < 1 || erc->n_experts > MOST_EXPERTS)
+        REFUSE("n_experts is %lld, must be 1 ... %d", (long long)erc->n_experts, MOST_EXPERTS);
+    if (erc->d_model < 1 || erc->d_model > MOST_WIDTH)
+        REFUSE("d_model is %lld, must be 1 ... %d", (long long)erc->d_model, MOST_WIDTH);
+    if (erc->d_expert < 1 || erc->d_expert > MOST_WIDTH)
+        REFUSE("d_expert is %lld, must be 1 ... %d", (long long)erc->d_expert, MOST_WIDTH);
+    CPL_TRY(check_range("experts", erc->first_expert, erc->end_expert, erc->n_experts));
+    return check_range("rows", erc->first_row, erc->end_row, erc->n_experts);
+}
+
+static bool aligned(const void *at, size_t bytes)
+{
+    return (uintptr_t)at % bytes == 0;
+}
+
+/* One matrix (or gradient) of every local expert. `const void *` and `float *` pointers have one
+ * representation, but are read as what they are. */
+static cpl_status check_pointer(const cpl_erc *erc, const char *what, int64_t e, const void *at,
+                                size_t bytes)
+{
+    if (!at) REFUSE("%s of expert %lld is NULL", what, (long long)(erc->first_expert + e));
+    if (!aligned(at, bytes))
+        REFUSE("%s of expert %lld is not aligned to %zu bytes", what,
+               (long long)(erc->first_expert + e), bytes);
+    return CPL_OK;
+}
+
+static cpl_status check_stride(const char *what, int64_t stride, int64_t columns)
+{
+    if (stride < columns || stride > (int64_t)1 << 40)
+        REFUSE("%s has stride %lld; its rows are %lld numbers long", what, (long long)stride,
+               (long long)columns);
+    return CPL_OK;
+}
+
+static cpl_status check_matrices(const cpl_erc *erc, const char *what, cpl_erc_matrices w,
+                                 int64_t columns)
+{
+    const size_t bytes = erc->dtype == CPL_ERC_BF16 ? 2 : 4;
+    if (!w.at) REFUSE("the activation needs the matrices %s, which are NULL", what);
+    CPL_TRY(check_stride(what, w.stride, columns));
+    for (int64_t e = 0; e < erc->end_expert - erc->first_expert; e++)
+        CPL_TRY(check_pointer(erc, what, e, w.at[e], bytes));
+    return CPL_OK;
+}
+
+static cpl_status check_gradients(const cpl_erc *erc, const char *what, cpl_erc_gradients dw,
+                                  int64_t columns)
+{
+    if (!dw.at) return CPL_OK;
+    CPL_TRY(check_stride(what, dw.stride, columns));
+    for (int64_t e = 0; e < erc->end_expert - erc->first_expert; e++)
+        CPL_TRY(check_pointer(erc, what, e, dw.at[e], sizeof(float)));
+    return CPL_OK;
+}
+
+static bool uses_gate(const cpl_erc *erc)
+{
+    return erc->activation != CPL_ERC_UP;
+}
+
+static bool uses_up(const cpl_erc *erc)
+{
+    return erc->activation == CPL_ERC_UP || erc->activation >= CPL_ERC_SWIGLU;
+}
+
+static bool uses_down(const cpl_erc *erc)
+{
+    return erc->activation == CPL_ERC_OUTPUT;
+}
+
+static cpl_status check_experts(const cpl_erc *erc)
+{
+    const int64_t d = erc->d_model, D = erc->d_expert;
+    if (uses_gate(erc)) {
+        CPL_TRY(check_matrices(erc, "gate", erc->gate, d));
+        CPL_TRY(check_gradients(erc, "gate_grad", erc->gate_grad, d));
+    }
+    if (uses_up(erc)) {
+        CPL_TRY(check_matrices(erc, "up", erc->up, d));
+        CPL_TRY(check_gradients(erc, "up_grad", erc->up_grad, d));
+    }
+    if (uses_down(erc)) {
+        CPL_TRY(check_matrices(erc, "down", erc->down, D));
+        CPL_TRY(check_gradients(erc, "down_grad", erc->down_grad, D));
+    }
+    return CPL_OK;
+}
+
+static cpl_status check_noise(const cpl_erc *erc)
+{
+    if (erc->noise < CPL_ERC_NOISE_DRAWN || erc->noise > CPL_ERC_NOISE_NONE)
+        REFUSE("noise is %d, which is no kind of noise", (int)erc->noise);
+    if (erc->step >> 40 || erc->layer >> 16 || erc->draw >> 16)
+        REFUSE("step must be below 2^40, layer and draw below 2^16");
+    if (erc->noise != CPL_ERC_NOISE_GIVEN) return CPL_OK;
+    if (!erc->delta) REFUSE("the noise is said to be given, but delta is NULL");
+    if (!aligned(erc->delta, sizeof(float))) REFUSE("delta is not aligned to 4 bytes");
+    for (int64_t i = 0; i < erc->n_experts * erc->d_model; i++)
+        if (!isfinite(erc->delta[i]))
+            REFUSE("delta[%lld,%lld] is not finite", (long long)(i / erc->d_model),
+                   (long long)(i % erc->d_model));
+    return CPL_OK;
+}
+
+static cpl_status check_options(const cpl_erc *erc)
+{
+    if (erc->activation < CPL_ERC_GATE || erc->activation > CPL_ERC_OUTPUT)
+        REFUSE("activation is %d, which is no activation", (int)erc->activation);
+    if ((erc->dtype != CPL_ERC_F32 && erc->dtype != CPL_ERC_BF16) ||
+        (erc->compute != CPL_ERC_F32 && erc->compute != CPL_ERC_BF16))
+        REFUSE("dtype and compute must be CPL_ERC_F32 or CPL_ERC_BF16");
+    if (!isfinite(erc->alpha) || erc->alpha < 0)
+        REFUSE("alpha is %g, must be a number >= 0", erc->alpha);
+    if (!isfinite(erc->weight)) REFUSE("weight is %g, must be a number", erc->weight);
+    if (erc->n_threads < 0 || erc->n_threads > MOST_THREADS)
+        REFUSE("n_threads is %d, must be 0 ... %d", erc->n_threads, MOST_THREADS);
+    return CPL_OK;
+}
+
+static cpl_status check_floats(const char *what, const void *at, bool needed)
+{
+    if (!at && needed) REFUSE("%s is NULL", what);
+    if (!aligned(at, sizeof(float))) REFUSE("%s is not aligned to 4 bytes", what);
+    return CPL_OK;
+}
+
+static cpl_status check(const cpl_erc *erc)
+{
+    CPL_TRY(check_shape(erc));
+    CPL_TRY(check_options(erc));
+    CPL_TRY(check_floats("router", erc->router, true));
+    CPL_TRY(check_floats("router_grad", erc->router_grad, false));
+    CPL_TRY(check_floats("M", erc->M, false));
+    CPL_TRY(check_floats("eps", erc->eps, false));
+    CPL_TRY(check_floats("diagonal", erc->diagonal, false));
+    CPL_TRY(check_floats("violations", erc->violations, false));
+    CPL_TRY(check_experts(erc));
+    return check_noise(erc);
+}
+
+/* ---- from the door to the operations ---- */
+
+typedef struct evaluation {
+    cpl_backend be;
+    cpl_proxy_job job;
+    cpl_tensor R, eps, delta; /* eps, delta: in the scratch where the caller has none */
+    size_t bytes;             /* of scratch in all, any alignment */
+} evaluation;
+
+static cpl_proxy_weights weights_of(cpl_erc_matrices w, bool used)
+{
+    return (cpl_proxy_weights){.at = used ? w.at : NULL, .stride = w.stride};
+}
+
+static cpl_proxy_grads grads_of(cpl_erc_gradients dw, bool used)
+{
+    return (cpl_proxy_grads){.at = used ? dw.at : NULL, .stride = dw.stride};
+}
+
+static cpl_proxy_job job_of(const cpl_erc *erc)
+{
+    return (cpl_proxy_job){
+        .n          = erc->n_experts,
+        .d          = erc->d_model,
+        .D          = erc->d_expert,
+        .i0         = erc->first_row,
+        .i1         = erc->end_row,
+        .j0         = erc->first_expert,
+        .j1         = erc->end_expert,
+        .activation = erc->activation,
+        .dtype      = erc->dtype == CPL_ERC_BF16 ? CPL_BF16 : CPL_F32,
+        .alpha      = erc->alpha,
+        .weight     = erc->weight,
+        .R          = erc->router,
+        .gate       = weights_of(erc->gate, uses_gate(erc)),
+        .up         = weights_of(erc->up, uses_up(erc)),
+        .down       = weights_of(erc->down, uses_down(erc)),
+        .dR         = erc->router_grad,
+        .dgate      = grads_of(erc->gate_grad, uses_gate(erc)),
+        .dup        = grads_of(erc->up_grad, uses_up(erc)),
+        .ddown      = grads_of(erc->down_grad, uses_down(erc)),
+        .M          = erc->M,
+        .diagonal   = erc->diagonal,
+        .violations = erc->violations,
+    };
+}
+
+/* Lays everything out in `scratch`, or only counts where that is NULL. */
+static evaluation evaluation_of(const cpl_erc *erc, void *scratch)
+{
+    const int64_t n = erc->n_experts, d = erc->d_model;
+    evaluation e = {.job = job_of(erc)};
+    cpl_backend_cpu(&e.be, erc->compute == CPL_ERC_BF16 ? CPL_BF16 : CPL_F32, erc->n_threads);
+    e.R   = cpl_tensor_2d((void *)(uintptr_t)erc->router, CPL_F32, n, d);
+    e.eps = cpl_tensor_1d(erc->eps, CPL_F32, n);
+
+    const size_t skip =
+        scratch ? (CPL_ALIGNMENT - (uintptr_t)scratch % CPL_ALIGNMENT) % CPL_ALIGNMENT : 0;
+    cpl_arena arena;
+    cpl_arena_measure(&arena);
+    arena.base     = scratch ? (char *)scratch + skip : NULL;
+    arena.capacity = scratch ? SIZE_MAX / 2 : SIZE_MAX; /* how much there is, begin() checks */
+    float *eps     = cpl_arena_take(&arena, (size_t)n * sizeof(float));
+    if (!e.eps.data) e.eps.data = eps;
+    float *diagonal   = cpl_arena_take(&arena, (size_t)n * sizeof(float));
+    int32_t *violated = cpl_arena_take(&arena, 2 * (size_t)n * sizeof(int32_t));
+    if (!e.job.diagonal) e.job.diagonal = diagonal;
+    if (!e.job.violations) e.job.violations = violated;
+    const bool drawn    = erc->noise == CPL_ERC_NOISE_DRAWN;
+    float *delta        = drawn ? cpl_arena_take(&arena, (size_t)(n * d) * sizeof(float)) : NULL;
+    e.delta             = cpl_tensor_2d(delta, CPL_F32, n, d);
+    e.job.delta         = erc->noise == CPL_ERC_NOISE_GIVEN ? erc->delta : delta;
+    e.job.scratch_bytes = e.be.ops->proxy.job_bytes(&e.be, &e.job);
+    e.job.scratch       = cpl_arena_take(&arena, e.job.scratch_bytes);
+    e.bytes             = arena.used + CPL_ALIGNMENT;
+    return e;
+}
+
+static void draw_noise(evaluation *e, const cpl_erc *erc)
+{
+    const cpl_rng_key key = {erc->seed, erc->step, erc->layer, CPL_STREAM_NOISE};
+    e->be.ops->proxy.nearest(&e->be, e->eps, e->R);
+    if (erc->noise == CPL_ERC_NOISE_DRAWN)
+        e->be.ops->proxy.noise(&e->be, e->delta, e->eps, &key, erc->draw);
+}
+
+static bool is_zero(const float *row, int64_t d)
+{
+    for (int64_t k = 0; k < d; k++)
+        if (row[k] != 0) return false;
+    return true;
+}
+
+static void report(cpl_erc *erc, const evaluation *e)
+{
+    erc->loss           = e->job.loss;
+    erc->row_violations = erc->column_violations = erc->eps_above_1 = erc->zero_rows = 0;
+    for (int64_t i = 0; i < erc->n_experts; i++) {
+        erc->row_violations += e->job.violations[i];
+        erc->column_violations += e->job.violations[erc->n_experts + i];
+        erc->eps_above_1 += cpl_f32(e->eps)[i] > 1;
+        erc->zero_rows += is_zero(erc->router + i * erc->d_model, erc->d_model);
+    }
+}
+
+/* ---- the functions of couplet.h ---- */
+
+cpl_status cpl_erc_scratch(const cpl_erc *erc, size_t *bytes)
+{
+    if (!erc || !bytes) REFUSE("NULL was given for the loss or for its size");
+    const cpl_erc full = with_part(erc);
+    CPL_TRY(check(&full));
+    *bytes = evaluation_of(&full, NULL).bytes;
+    return CPL_OK;
+}
+
+/* Checks, and lays the scratch out as every phase finds it. */
+static cpl_status begin(evaluation *e, const cpl_erc *full)
+{
+    CPL_TRY(check(full));
+    *e = evaluation_of(full, full->scratch);
+    if (full->scratch_bytes < e->bytes)
+        REFUSE("scratch has %zu bytes, %zu are needed", full->scratch_bytes, e->bytes);
+    return CPL_OK;
+}
+
+static cpl_status begin_phase(evaluation *e, const cpl_erc *erc, int phase, const char *name)
+{
+    if (!erc) REFUSE("NULL was given for the loss");
+    if (erc->phase != phase) REFUSE("%s was called out of order", name);
+    if (!erc->scratch) REFUSE("scratch is NULL: the phases need the caller's");
+    if (!erc->diagonal || !erc->violations) REFUSE("diagonal and violations must be given");
+    const cpl_erc full = with_part(erc);
+    return begin(e, &full);
+}
+
+cpl_status cpl_erc_diagonals(cpl_erc *erc)
+{
+    evaluation e;
+    CPL_TRY(begin_phase(&e, erc, erc ? erc->phase : 0, "cpl_erc_diagonals"));
+    draw_noise(&e, erc);
+    e.be.ops->proxy.diagonals(&e.be, &e.job);
+    erc->phase = 1;
+    return CPL_OK;
+}
+
+cpl_status cpl_erc_sweep(cpl_erc *erc)
+{
+    evaluation e;
+    CPL_TRY(begin_phase(&e, erc, 1, "cpl_erc_sweep"));
+    e.be.ops->proxy.sweep(&e.be, &e.job);
+    report(erc, &e);
+    erc->phase = 2;
+    return CPL_OK;
+}
+
+cpl_status cpl_erc_finish(cpl_erc *erc)
+{
+    evaluation e;
+    CPL_TRY(begin_phase(&e, erc, 2, "cpl_erc_finish"));
+    e.be.ops->proxy.finish(&e.be, &e.job);
+    erc->phase = 0;
+    return CPL_OK;
+}
+
+cpl_status cpl_erc_run(cpl_erc *erc)
+{
+    if (!erc) REFUSE("NULL was given for the loss");
+    cpl_erc full      = with_part(erc);
+    cpl_status status = CPL_OK;
+    void *taken       = NULL;
+    if (!full.scratch) {
+        CPL_TRY(cpl_erc_scratch(&full, &full.scratch_bytes));
+        taken = full.scratch = cpl_alloc(full.scratch_bytes);
+        if (!taken) return CPL_ERR_MEMORY;
+    }
+    evaluation e;
+    CPL_TRY_DONE(begin(&e, &full));
+    if (full.end_expert - full.first_expert != full.n_experts) {
+        status = CPL_FAIL(CPL_ERR_INPUT,
+                          "cpl_erc: cpl_erc_run needs every expert; of [%lld, %lld) "
+                          "take the three phases",
+                          (long long)full.first_expert, (long long)full.end_expert);
+        goto done;
+    }
+    draw_noise(&e, &full);
+    e.be.ops->proxy.whole(&e.be, &e.job);
+    report(erc, &e);
+done:
+    cpl_free(taken);
+    return status;
+}
