@@ -86,6 +86,7 @@ static cpl_status encode_files(const cpl_arguments *args, const cpl_configuratio
         .source_root              = cpl_flag_text(args, "--root"),
         .by_source                = cpl_flag_on(args, "--by-source"),
         .lone_surrogates_replaced = cpl_flag_on(args, "--replace-surrogates"),
+        .n_threads                = (int)cpl_flag_int(args, "--threads"),
         .progress                 = show_progress,
         .log                      = &log,
     };
@@ -163,6 +164,14 @@ static const cpl_flag flags[] = {
      .low         = 0,
      .high        = 16777215,
      .unit        = "id"},
+    {.name        = "--threads",
+     .kind        = CPL_FLAG_INT,
+     .placeholder = "N",
+     .sentence    = "Threads that encode; 0: one per processor. The shards do not depend on it.",
+     .standard    = "0",
+     .low         = 0,
+     .high        = 4096,
+     .unit        = "threads"},
     CPL_FLAG_ROWS_DOCUMENTS,
     CPL_FLAG_ROW_SET,
 };

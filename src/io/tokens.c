@@ -11,6 +11,7 @@
 #include "io/file.h"
 #include "io/paths.h"
 #include "io/shard_writer.h"
+#include "io/tokens_batch.h"
 
 enum { EDGE_BYTES = 65536 }; /* of each end of a file that the fingerprint sees */
 
@@ -20,8 +21,7 @@ typedef struct maker {
     const cpl_tokens_job *job;
     cpl_document_settings reading;
     cpl_shard_writer *writer;
-    cpl_encoder *encoder;
-    cpl_ids ids;
+    cpl_tokens_batch batch;
     cpl_tokens_made *made;
 } maker;
 
@@ -71,11 +71,23 @@ static cpl_status open_writer(maker *m)
     return cpl_shard_writer_open(&m->writer, &settings);
 }
 
+/* Encodes and writes what was gathered. */
+static cpl_status flush(maker *m)
+{
+    CPL_TRY(cpl_tokens_batch_encode(&m->batch));
+    for (int64_t i = 0; i < m->batch.count; i++) {
+        cpl_document document = cpl_tokens_batch_document(&m->batch, i);
+        const cpl_ids *ids    = &m->batch.item[i].ids;
+        CPL_TRY(cpl_shard_writer_add(m->writer, &document, ids->at, ids->count));
+    }
+    cpl_tokens_batch_clear(&m->batch);
+    return CPL_OK;
+}
+
 static cpl_status add_document(maker *m, const cpl_document *document)
 {
-    m->ids.count = 0;
-    CPL_TRY(cpl_encoder_append(m->encoder, &m->ids, document->text, document->length));
-    return cpl_shard_writer_add(m->writer, document, m->ids.at, m->ids.count);
+    CPL_TRY(cpl_tokens_batch_add(&m->batch, document));
+    return cpl_tokens_batch_full(&m->batch) ? flush(m) : CPL_OK;
 }
 
 static cpl_status add_file(maker *m, const char *path)
@@ -90,6 +102,7 @@ static cpl_status add_file(maker *m, const char *path)
         if (!more) break;
         CPL_TRY_DONE(add_document(m, &document));
     }
+    CPL_TRY_DONE(flush(m));
     cpl_document_counts counts = cpl_documents_counts(documents);
     cpl_document_counts_add(&m->made->counts, &counts);
 done:
@@ -122,13 +135,13 @@ cpl_status cpl_tokens_make(const cpl_tokens_job *job, cpl_tokens_made *made)
     if (job->lone_surrogates_replaced) m.reading.lone_surrogate = CPL_SURROGATE_REPLACE;
     CPL_TRY_DONE(
         cpl_documents_expand(&files, (const char *const *)job->inputs->at, job->inputs->count));
-    CPL_TRY_DONE(cpl_encoder_init(&m.encoder, job->tokenizer, job->settings->special_as_text));
+    CPL_TRY_DONE(cpl_tokens_batch_init(&m.batch, job->tokenizer, job->settings->special_as_text,
+                                       job->n_threads));
     CPL_TRY_DONE(open_writer(&m));
     CPL_TRY_DONE(add_files(&m, &files));
 done:
     cpl_shard_writer_close(m.writer);
-    cpl_encoder_free(m.encoder);
-    cpl_ids_free(&m.ids);
+    cpl_tokens_batch_free(&m.batch);
     cpl_paths_free(&files);
     return status;
 }

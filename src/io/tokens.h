@@ -23,6 +23,7 @@ typedef struct cpl_tokens_job {
     bool by_source;             /* one folder a source */
     bool lone_surrogates_replaced;
     int64_t max_tokens; /* of a file; 0: 2^30 */
+    int n_threads;      /* that encode; 0: one per processor. The shards do not depend on it */
     /* Called after each input file with how many are done; NULL: nobody listens. */
     void (*progress)(void *who, int64_t files_done, int64_t n_files, int64_t tokens);
     void *who;

@@ -41,6 +41,7 @@ static cpl_status encode(cpl_strings *paths, const cpl_strings *documents, const
                           .settings       = &settings->data,
                           .tokenizer      = data->tokenizer,
                           .by_source      = true,
+                          .n_threads      = (int)settings->compute.threads,
                           .log            = log,
                           .tokenizer_path = settings->data.tokenizer};
     if (!data->tokenizer)

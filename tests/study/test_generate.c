@@ -196,6 +196,32 @@ static void seeds_reproduce(void **unused)
     close_world(&w);
 }
 
+/* Each token is drawn with the number of its own position. */
+static void draws_by_position(void **unused)
+{
+    (void)unused;
+    world w;
+    cpl_generator g, check;
+    open_world(&w, tiny(), CPL_F32);
+    assert_ok(cpl_generator_init(&g, &w.model, 6 + MOST_NEW, 6));
+    assert_ok(cpl_generator_init(&check, &w.model, 6 + MOST_NEW, 6));
+    cpl_generate_settings s = greedy();
+    s.temperature           = 3;
+    s.top_p                 = 0.9F;
+    s.seed                  = 21;
+    heard h                 = generate(&g, &w, s);
+    assert_ok(cpl_generator_feed(&check, w.text, 6));
+    for (int i = 0; i < MOST_NEW; i++) {
+        cpl_rng_key key = {.seed = 21, .stream = CPL_STREAM_SAMPLE, .step = (uint64_t)(6 + i)};
+        cpl_tensor all  = cpl_tensor_1d(check.logits.data, CPL_F32, w.model.config.vocab_size);
+        assert_int_equal(h.id[i], w.be.ops->sample(&w.be, all, 3, 0.9F, cpl_rng_uniform(&key, 0)));
+        assert_ok(cpl_generator_feed(&check, &h.id[i], 1));
+    }
+    cpl_generator_free(&g);
+    cpl_generator_free(&check);
+    close_world(&w);
+}
+
 /* A top-p so small that one token reaches it is greedy at any temperature, and so is a temperature
  * near 0; with temperature 1 the first token is drawn as often as the softmax says. */
 static void temperature_and_top_p(void **unused)
@@ -316,13 +342,10 @@ static void allocates_nothing_while_it_runs(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cache_changes_nothing),
-        cmocka_unit_test(greedy_takes_the_largest),
-        cmocka_unit_test(seeds_reproduce),
-        cmocka_unit_test(temperature_and_top_p),
-        cmocka_unit_test(ends_where_it_should),
-        cmocka_unit_test(refuses_in_words),
-        cmocka_unit_test(allocates_nothing_while_it_runs),
+        cmocka_unit_test(cache_changes_nothing), cmocka_unit_test(greedy_takes_the_largest),
+        cmocka_unit_test(seeds_reproduce),       cmocka_unit_test(draws_by_position),
+        cmocka_unit_test(temperature_and_top_p), cmocka_unit_test(ends_where_it_should),
+        cmocka_unit_test(refuses_in_words),      cmocka_unit_test(allocates_nothing_while_it_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
