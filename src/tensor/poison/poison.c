@@ -104,7 +104,8 @@ static const cpl_ops ops = {
 #include "tensor/ops.def"
 #undef CPL_OP
     .proxy         = {cpl_poison_proxy_nearest, cpl_poison_proxy_noise, cpl_poison_proxy_job_bytes,
-                      cpl_poison_proxy_diagonals, cpl_poison_proxy_sweep, cpl_poison_proxy_finish},
+                      cpl_poison_proxy_diagonals, cpl_poison_proxy_sweep, cpl_poison_proxy_finish,
+                      cpl_poison_proxy_whole},
     .scratch_bytes = scratch_bytes,
     .sync          = sync_inner,
 };

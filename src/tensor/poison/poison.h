@@ -26,6 +26,7 @@ CPL_OP(job_bytes);
 CPL_OP(diagonals);
 CPL_OP(sweep);
 CPL_OP(finish);
+CPL_OP(whole);
 #undef CPL_OP
 
 /* The inner backend as the operation is to see it, with be's scratch, which is poisoned. */

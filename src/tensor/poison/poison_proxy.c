@@ -65,12 +65,17 @@ void cpl_poison_proxy_diagonals(cpl_backend *be, cpl_proxy_job *job)
     cpl_poison_end(be, &inner);
 }
 
-void cpl_poison_proxy_sweep(cpl_backend *be, cpl_proxy_job *job)
+static void set_outputs(const cpl_proxy_job *job)
 {
-    check_job(be, job);
     for (int64_t i = job->i0; job->M && i < job->i1; i++)
         fill(job->M + i * job->n + job->j0, (size_t)(job->j1 - job->j0) * sizeof(float));
     for (int64_t i = 0; i < 2 * job->n; i++) job->violations[i] = -1;
+}
+
+void cpl_poison_proxy_sweep(cpl_backend *be, cpl_proxy_job *job)
+{
+    check_job(be, job);
+    set_outputs(job);
     cpl_backend inner = within(be);
     inner.ops->proxy.sweep(&inner, job);
     cpl_poison_end(be, &inner);
@@ -82,5 +87,17 @@ void cpl_poison_proxy_finish(cpl_backend *be, cpl_proxy_job *job)
     for (int64_t i = 0; i < 2 * job->n; i++) CPL_ASSERT(job->violations[i] >= 0);
     cpl_backend inner = within(be);
     inner.ops->proxy.finish(&inner, job);
+    cpl_poison_end(be, &inner);
+}
+
+void cpl_poison_proxy_whole(cpl_backend *be, cpl_proxy_job *job)
+{
+    check_job(be, job);
+    CPL_ASSERT(job->j0 == 0 && job->j1 == job->n);
+    fill(job->scratch, job->scratch_bytes);
+    fill(job->diagonal, (size_t)job->n * sizeof(float));
+    set_outputs(job);
+    cpl_backend inner = within(be);
+    inner.ops->proxy.whole(&inner, job);
     cpl_poison_end(be, &inner);
 }
