@@ -146,24 +146,27 @@ static inline double bench_extra_bytes(void (*run)(void *context), void *context
 
 /* ---- operands ---- */
 
-/* Normal numbers times `scale`; BF16 where asked. The program ends where there is no memory. */
+/* [a,b,c] of normal numbers times `scale`, the same ones over and over (drawing is slow); BF16
+ * where asked. The program ends where there is no memory. */
 static inline cpl_tensor bench_normal(cpl_backend *be, cpl_dtype dtype, int64_t a, int64_t b,
                                       int64_t c, float scale)
 {
-    static uint64_t step;
-    cpl_rng_key key = {.seed = 1, .step = step++, .stream = CPL_STREAM_TEST};
-    cpl_tensor wide = cpl_tensor_3d(NULL, CPL_F32, a, b, c);
-    wide.data       = cpl_alloc(cpl_tensor_bytes(wide));
-    if (!wide.data) bench_ok(CPL_ERR_MEMORY);
-    be->ops->normal(be, wide, scale, 8.0f, &key);
-    if (dtype == CPL_F32) return wide;
-    cpl_tensor low = wide;
-    low.dtype      = dtype;
-    low.data       = cpl_alloc(cpl_tensor_bytes(low));
-    if (!low.data) bench_ok(CPL_ERR_MEMORY);
-    be->ops->copy(be, low, wide);
-    cpl_free(wide.data);
-    return low;
+    enum { DRAWN = 1 << 18 };
+    static float numbers[DRAWN];
+    const cpl_rng_key key = {.seed = 1, .stream = CPL_STREAM_TEST};
+    cpl_tensor drawn      = cpl_tensor_1d(numbers, CPL_F32, DRAWN);
+    cpl_tensor x          = cpl_tensor_3d(NULL, dtype, a, b, c);
+    x.data                = cpl_alloc(cpl_tensor_bytes(x));
+    if (!x.data) bench_ok(CPL_ERR_MEMORY);
+    be->ops->normal(be, drawn, scale, 8.0f, &key);
+    for (int64_t at = 0; at < cpl_tensor_count(x); at += DRAWN) {
+        int64_t left    = cpl_tensor_count(x) - at;
+        cpl_tensor from = cpl_tensor_1d(numbers, CPL_F32, left < DRAWN ? left : DRAWN);
+        cpl_tensor to   = cpl_tensor_1d((char *)x.data + (size_t)at * cpl_dtype_bytes(dtype), dtype,
+                                        from.shape[0]);
+        be->ops->copy(be, to, from);
+    }
+    return x;
 }
 
 #endif /* CPL_BENCH_BENCH_H */

@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/arena.h"
+
 /* ---- instruction sets ---- */
 
 void cpl_product_limit(const char *isa)
@@ -54,6 +56,7 @@ static struct {
     dnnl_status_t status;
     dnnl_engine_t engine;
     dnnl_primitive_t matmul[2][2][2]; /* a transposed, b transposed, beta */
+    size_t scratch_bytes;             /* that one execution needs at most; 0 with 2.6 and 3.2 */
 } bf16 = {.once = PTHREAD_ONCE_INIT};
 
 /* A description of a stored matrix; version 2 has it as a struct, version 3 as a handle. */
@@ -131,10 +134,12 @@ static dnnl_status_t operand_layout(layout *l, dnnl_data_type_t type, int64_t ro
     return layout_init(l, dims, type, strides);
 }
 
+/* Scratch is the caller's: with oneDNN's own a primitive could not be used by several threads. */
 static dnnl_status_t attributes(dnnl_primitive_attr_t *attr, bool adds)
 {
     dnnl_post_ops_t ops  = NULL;
     dnnl_status_t status = dnnl_primitive_attr_create(attr);
+    if (!status) status = dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
     if (!status && adds) {
         status = dnnl_post_ops_create(&ops);
         if (!status) status = append_sum(ops);
@@ -142,6 +147,13 @@ static dnnl_status_t attributes(dnnl_primitive_attr_t *attr, bool adds)
         if (ops) dnnl_post_ops_destroy(ops);
     }
     return status;
+}
+
+static void note_scratch(dnnl_primitive_desc_t desc)
+{
+    size_t bytes =
+        dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0));
+    if (bytes > bf16.scratch_bytes) bf16.scratch_bytes = bytes;
 }
 
 static dnnl_status_t make_matmul(dnnl_primitive_t *matmul, bool ta, bool tb, bool adds)
@@ -159,6 +171,7 @@ static dnnl_status_t make_matmul(dnnl_primitive_t *matmul, bool ta, bool tb, boo
     if (!status) status = operand_layout(&c, dnnl_f32, any, any, false, any);
     if (!status) status = matmul_desc(&desc, &a, &b, &c, attr);
     if (!status) status = dnnl_primitive_create(matmul, desc);
+    if (!status) note_scratch(desc);
     if (desc) dnnl_primitive_desc_destroy(desc);
     if (attr) dnnl_primitive_attr_destroy(attr);
     layout_free(&a);
@@ -175,15 +188,37 @@ static void make_all(void)
             make_matmul(&bf16.matmul[i >> 2][i >> 1 & 1][i & 1], i >> 2, i >> 1 & 1, i & 1);
 }
 
-static dnnl_status_t execute(dnnl_primitive_t matmul, dnnl_memory_t a, dnnl_memory_t b,
-                             dnnl_memory_t c)
+/* Memory for one execution; *memory stays NULL where none is needed. */
+static dnnl_status_t scratch_init(dnnl_memory_t *memory, void **data)
+{
+    const int64_t bytes = (int64_t)bf16.scratch_bytes;
+    layout l;
+    if (bytes == 0) return dnnl_success;
+    memset(&l, 0, sizeof l);
+    *data = cpl_alloc(bf16.scratch_bytes);
+    if (!*data) return dnnl_out_of_memory;
+    dnnl_status_t status = operand_layout(&l, dnnl_u8, 1, bytes, false, bytes);
+    if (!status) status = memory_init(memory, &l, *data);
+    layout_free(&l);
+    return status;
+}
+
+static dnnl_status_t execute(dnnl_primitive_t matmul, const dnnl_memory_t operand[3])
 {
     dnnl_stream_t stream    = NULL;
-    dnnl_status_t status    = dnnl_stream_create(&stream, bf16.engine, dnnl_stream_default_flags);
-    dnnl_exec_arg_t args[3] = {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}};
-    if (!status) status = dnnl_primitive_execute(matmul, stream, 3, args);
+    dnnl_memory_t scratch   = NULL;
+    void *data              = NULL;
+    dnnl_status_t status    = scratch_init(&scratch, &data);
+    dnnl_exec_arg_t args[4] = {{DNNL_ARG_SRC, operand[0]},
+                               {DNNL_ARG_WEIGHTS, operand[1]},
+                               {DNNL_ARG_DST, operand[2]},
+                               {DNNL_ARG_SCRATCHPAD, scratch}};
+    if (!status) status = dnnl_stream_create(&stream, bf16.engine, dnnl_stream_default_flags);
+    if (!status) status = dnnl_primitive_execute(matmul, stream, scratch ? 4 : 3, args);
     if (!status) status = dnnl_stream_wait(stream);
     if (stream) dnnl_stream_destroy(stream);
+    if (scratch) dnnl_memory_destroy(scratch);
+    cpl_free(data);
     return status;
 }
 
@@ -203,8 +238,7 @@ static dnnl_status_t product_bf16(float *c, int64_t c_stride, cpl_operand a, cpl
     if (!status) status = memory_init(&memory[0], &l[0], (void *)(uintptr_t)a.data);
     if (!status) status = memory_init(&memory[1], &l[1], (void *)(uintptr_t)b.data);
     if (!status) status = memory_init(&memory[2], &l[2], c);
-    if (!status)
-        status = execute(bf16.matmul[ta][tb][beta != 0.0f], memory[0], memory[1], memory[2]);
+    if (!status) status = execute(bf16.matmul[ta][tb][beta != 0.0f], memory);
     for (int i = 0; i < 3; i++) {
         if (memory[i]) dnnl_memory_destroy(memory[i]);
         layout_free(&l[i]);
