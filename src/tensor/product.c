@@ -60,9 +60,9 @@ static struct {
 } bf16 = {.once = PTHREAD_ONCE_INIT};
 
 /* A description of a stored matrix; version 2 has it as a struct, version 3 as a handle. */
-#if DNNL_VERSION_MAJOR >= 3
 typedef dnnl_memory_desc_t layout;
 
+#if DNNL_VERSION_MAJOR >= 3
 static dnnl_status_t layout_init(layout *l, const dnnl_dims_t dims, dnnl_data_type_t type,
                                  const dnnl_dims_t strides)
 {
@@ -90,8 +90,6 @@ static dnnl_status_t append_sum(dnnl_post_ops_t ops)
     return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_f32);
 }
 #else
-typedef dnnl_memory_desc_t layout;
-
 static dnnl_status_t layout_init(layout *l, const dnnl_dims_t dims, dnnl_data_type_t type,
                                  const dnnl_dims_t strides)
 {
