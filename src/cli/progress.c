@@ -54,7 +54,7 @@ static double seconds_left(const cpl_progress *p, int64_t step)
 static void print_numbers(const cpl_progress *p, const cpl_metrics *m)
 {
     char left[32], erc[32] = "-";
-    if (m->has_erc) snprintf(erc, sizeof erc, "%.4f", m->erc);
+    if (m->has_erc) snprintf(erc, sizeof erc, "%.1e", m->erc);
     printf("%lld/%lld  loss %.4f  erc %s  balance %.3f  grad %.2f  %.0f tok/s  %.0f%% of peak  %s "
            "left",
            (long long)m->step, (long long)p->last_step, m->loss, erc, m->balance, m->grad_norm,

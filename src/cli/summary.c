@@ -56,6 +56,15 @@ static void cell(const json_t *number, int width, int digits)
         printf("%*s", width, "-");
 }
 
+/* The coupling loss spans many powers of ten. */
+static void cell_small(const json_t *number, int width)
+{
+    if (json_is_number(number))
+        printf("%*.1e", width, json_number_value(number));
+    else
+        printf("%*s", width, "-");
+}
+
 static const json_t *of_layer(const json_t *line, const char *key, size_t layer)
 {
     return json_array_get(json_object_get(line, key), layer);
@@ -98,8 +107,8 @@ static void print_layers(const json_t *start, const json_t *end)
         "after", "after", "max", "dead");
     for (size_t l = 0; l < layers; l++) {
         printf("%-6zu", l);
-        cell(of_layer(start, "erc_clean", l), 9, 4);
-        cell(of_layer(end, "erc_clean", l), 10, 4);
+        cell_small(of_layer(start, "erc_clean", l), 9);
+        cell_small(of_layer(end, "erc_clean", l), 10);
         cell(of_layer(start, "eps_mean", l), 9, 3);
         cell(of_layer(end, "eps_mean", l), 9, 3);
         with_spread(end, "router_norm_mean", "router_norm_sd", l);

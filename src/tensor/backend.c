@@ -1,6 +1,7 @@
 /* backend.c - see backend.h */
 #include "tensor/backend.h"
 
+#include <math.h>
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
@@ -170,28 +171,19 @@ static double seconds_now(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Median seconds of one product of `side`; the first run only warms up. */
-static cpl_status time_products(double *median, cpl_operand a, cpl_operand b, float *c,
+/* Seconds of the fastest product of `side`; the first run only warms up. */
+static cpl_status time_products(double *fastest, cpl_operand a, cpl_operand b, float *c,
                                 int64_t side, int n_threads, double seconds)
 {
-    enum { MOST = 256 };
-    double taken[MOST], begin = seconds_now();
+    double begin                  = seconds_now();
     const cpl_product_shape shape = {side, side, side};
     CPL_TRY(cpl_product(c, side, a, b, shape, 0, n_threads));
-    int n = 0;
+    *fastest = INFINITY;
     do {
         double start = seconds_now();
         CPL_TRY(cpl_product(c, side, a, b, shape, 0, n_threads));
-        taken[n++] = seconds_now() - start;
-    } while (n < MOST && seconds_now() - begin < seconds);
-    qsort(taken, (size_t)n, sizeof *taken, by_value);
-    *median = taken[n / 2];
+        *fastest = fmin(*fastest, seconds_now() - start);
+    } while (seconds_now() - begin < seconds);
     return CPL_OK;
 }
 
@@ -206,10 +198,10 @@ cpl_status cpl_backend_peak(double *flops, cpl_backend *be, double seconds)
     cpl_dtype dtype = bf16 ? CPL_BF16 : CPL_F32;
     cpl_operand a   = {memory, dtype, CPL_AS_IS, SIDE};
     cpl_operand b   = {memory + count, dtype, CPL_TRANSPOSED, SIDE};
-    double median   = 1;
+    double fastest  = 1;
     cpl_status status =
-        time_products(&median, a, b, memory + 2 * count, SIDE, be->n_threads, seconds);
+        time_products(&fastest, a, b, memory + 2 * count, SIDE, be->n_threads, seconds);
     cpl_free(memory);
-    *flops = 2.0 * SIDE * SIDE * SIDE / median;
+    *flops = 2.0 * SIDE * SIDE * SIDE / fastest;
     return status;
 }

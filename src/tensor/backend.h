@@ -40,7 +40,8 @@ CPL_NODISCARD cpl_status cpl_backend_reserve(cpl_backend *be, const cpl_work *wo
 void cpl_backend_free(cpl_backend *be);
 
 /* The speed in FLOP/s of a large product in be->compute with be->n_threads, measured for about
- * `seconds` (median of the repeats): the machine's matrix peak. Allocates its own operands. */
+ * `seconds`: the machine's matrix peak, so the fastest of the repeats counts (other programs only
+ * ever make one slower). Allocates its own operands. */
 CPL_NODISCARD cpl_status cpl_backend_peak(double *flops, cpl_backend *be, double seconds);
 
 #ifdef __cplusplus
