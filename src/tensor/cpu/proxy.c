@@ -78,6 +78,8 @@ static void prepare_row(const cpl_proxy_space *s, int64_t i)
     for (int64_t k = job->d; k < s->d_pad; k++) row[k] = 0;
     if (s->rounded)
         for (int64_t k = 0; k < job->d; k++) row[k] = cpl_bf16_to_f32(cpl_bf16_from_f32(row[k]));
+    for (int64_t k = 0; s->pairs && k < s->d_pad; k++)
+        s->rows_low[i * s->d_pad + k] = cpl_bf16_from_f32(row[k]);
 }
 
 /* deep, panels [d, pad] = the given rows as columns; zeros between count and pad. which: NULL, or
@@ -106,6 +108,20 @@ static void as_rows(const cpl_proxies *p, const float *rows, const int32_t *whic
     }
 }
 
+/* deep as pairs: two neighbours in depth side by side. */
+static void as_pairs(const cpl_proxies *p, int64_t d)
+{
+    for (int64_t l = 0; l < p->pad; l += PANEL) {
+        const int64_t width = cpl_panel_width(p->pad, l);
+        const float *from   = p->deep + l * d;
+        cpl_pair *to        = p->deep_pairs + l * (d / 2);
+        for (int64_t k = 0; k < d / 2; k++)
+            for (int64_t i = 0; i < width; i++)
+                to[k * width + i] = (cpl_pair){cpl_bf16_from_f32(from[2 * k * width + i]),
+                                               cpl_bf16_from_f32(from[(2 * k + 1) * width + i])};
+    }
+}
+
 void cpl_proxy_prepare(const cpl_proxy_space *s)
 {
     const float *first = s->rows + s->job->i0 * s->d_pad;
@@ -113,23 +129,26 @@ void cpl_proxy_prepare(const cpl_proxy_space *s)
     for (int64_t i = 0; i < s->job->n; i++) prepare_row(s, i);
     as_columns(&s->part, first, NULL, s->job->d, s->d_pad);
     as_rows(&s->part, first, NULL, s->d_pad);
+    if (s->pairs) as_pairs(&s->part, s->job->d);
 }
 
 cpl_proxies cpl_proxy_single(const cpl_proxy_space *s, int64_t i)
 {
-    float *row = s->rows + i * s->d_pad;
-    return (cpl_proxies){1, 1, row, row};
+    float *row      = s->rows + i * s->d_pad;
+    cpl_pair *pairs = s->pairs ? (cpl_pair *)(void *)(s->rows_low + i * s->d_pad) : NULL;
+    return (cpl_proxies){1, 1, row, row, pairs};
 }
 
 cpl_proxies cpl_proxy_chosen(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t count)
 {
     const float *first = s->rows + s->job->i0 * s->d_pad;
-    cpl_proxies p      = {count, vector_round_up(count), t->deep, t->wide};
+    cpl_proxies p      = {count, vector_round_up(count), t->deep, t->wide, t->deep_pairs};
     if (count == 1) {
         p = cpl_proxy_single(s, t->row[0]);
     } else {
         as_columns(&p, first, t->active, s->job->d, s->d_pad);
         as_rows(&p, first, t->active, s->d_pad);
+        if (s->pairs) as_pairs(&p, s->job->d);
     }
     for (int64_t a = 0; a < count; a++) t->active[a] = (int32_t)a;
     return p;
@@ -140,12 +159,19 @@ static float *floats(cpl_arena *arena, int64_t a, int64_t b, bool wanted)
     return wanted ? cpl_arena_take(arena, (size_t)(a * b) * sizeof(float)) : NULL;
 }
 
-static void take_proxies(cpl_proxies *p, cpl_arena *arena, int64_t count, int64_t d, int64_t d_pad)
+static cpl_pair *pairs(cpl_arena *arena, int64_t a, int64_t b, bool wanted)
 {
-    p->count = count;
-    p->pad   = vector_round_up(count);
-    p->deep  = floats(arena, d, p->pad, true);
-    p->wide  = floats(arena, count, d_pad, true);
+    return wanted ? cpl_arena_take(arena, (size_t)(a * b) * sizeof(cpl_pair)) : NULL;
+}
+
+static void take_proxies(cpl_proxies *p, cpl_arena *arena, int64_t count, int64_t d, int64_t d_pad,
+                         bool as_bf16)
+{
+    p->count      = count;
+    p->pad        = vector_round_up(count);
+    p->deep       = floats(arena, d, p->pad, true);
+    p->wide       = floats(arena, count, d_pad, true);
+    p->deep_pairs = pairs(arena, d / 2, p->pad, as_bf16);
 }
 
 static void take_acts(cpl_proxy_acts *acts, cpl_arena *arena, const cpl_proxy_job *job, int64_t pad)
@@ -156,6 +182,18 @@ static void take_acts(cpl_proxy_acts *acts, cpl_arena *arena, const cpl_proxy_jo
     acts->h                    = floats(arena, job->D, pad, cpl_proxy_has_hidden(a));
     acts->o                    = floats(arena, job->d, pad, a == CPL_ERC_OUTPUT);
     acts->squares              = cpl_arena_take(arena, (size_t)pad * sizeof(double));
+}
+
+static void take_pairs(cpl_proxy_thread *t, cpl_arena *arena, const cpl_proxy_space *s)
+{
+    const int64_t d = s->job->d, D = s->job->D, pad = s->part.pad, most = d > D ? d : D;
+    const bool back = s->pairs && s->backward;
+    t->deep_pairs   = pairs(arena, d / 2, pad, back);
+    t->wide_pairs   = pairs(arena, pad / 2, s->d_pad, back);
+    t->x_pairs      = pairs(arena, D / 2, pad, back);
+    t->x_low        = (uint16_t *)(void *)pairs(arena, D, pad / 2, back);
+    t->block_pairs  = pairs(arena, PROXY_BLOCK, most / 2, s->pairs);
+    t->pack_pairs   = pairs(arena, PROXY_BLOCK / 2, PANEL, back);
 }
 
 static void take_thread(cpl_proxy_thread *t, cpl_arena *arena, const cpl_proxy_space *s)
@@ -183,6 +221,7 @@ static void take_thread(cpl_proxy_thread *t, cpl_arena *arena, const cpl_proxy_s
     t->pack      = floats(arena, PROXY_BLOCK, PANEL, true);
     t->dproxy    = floats(arena, job->n, s->d_pad, back);
     t->row_count = cpl_arena_take(arena, (size_t)job->n * sizeof(int32_t));
+    take_pairs(t, arena, s);
 }
 
 cpl_proxy_space cpl_proxy_space_of(const cpl_backend *be, const cpl_proxy_job *job)
@@ -198,11 +237,13 @@ cpl_proxy_space cpl_proxy_space_of(const cpl_backend *be, const cpl_proxy_job *j
     s.d_pad           = vector_round_up(job->d);
     s.D_pad           = vector_round_up(job->D);
     s.rounded         = be->compute == CPL_BF16;
+    s.pairs           = s.rounded && job->d % 2 == 0 && job->D % 2 == 0 && cpl_panel_has_pairs();
     s.backward = job->dR || job->dgate.data || job->dgate.at || job->dup.data || job->dup.at ||
                  job->ddown.data || job->ddown.at;
-    s.rows   = floats(&arena, job->n, s.d_pad, true);
-    s.column = floats(&arena, job->j1 - job->j0, s.m, true);
-    s.own    = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof *s.own);
+    s.rows     = floats(&arena, job->n, s.d_pad, true);
+    s.rows_low = (uint16_t *)(void *)pairs(&arena, job->n, s.d_pad / 2, s.pairs);
+    s.column   = floats(&arena, job->j1 - job->j0, s.m, true);
+    s.own      = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof *s.own);
     for (int64_t j = 0; s.backward && j < job->j1 - job->j0; j++) {
         cpl_proxy_acts measured;
         take_acts(job->scratch ? &s.own[j] : &measured, &arena, job, 1);
@@ -210,7 +251,7 @@ cpl_proxy_space cpl_proxy_space_of(const cpl_backend *be, const cpl_proxy_job *j
     s.waits  = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof(bool));
     s.losses = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof(double));
     s.thread = cpl_arena_take(&arena, (size_t)s.n_threads * sizeof *s.thread);
-    take_proxies(&s.part, &arena, s.m, job->d, s.d_pad);
+    take_proxies(&s.part, &arena, s.m, job->d, s.d_pad, s.pairs);
     for (int t = 0; t < s.n_threads; t++) {
         cpl_proxy_thread measured;
         take_thread(job->scratch ? &s.thread[t] : &measured, &arena, &s);

@@ -18,9 +18,10 @@ enum { PROXY_BLOCK = 96 };
 /* Some of the proxies, as the two kinds of products want them. Of a single proxy both are the row
  * itself, and pad is 1. */
 typedef struct cpl_proxies {
-    int64_t count, pad; /* pad: count rounded up to VECTOR */
-    float *deep;        /* panels [d, pad]: a proxy is a column */
-    float *wide;        /* panels [count, d_pad]: a proxy is a row */
+    int64_t count, pad;   /* pad: count rounded up to VECTOR */
+    float *deep;          /* panels [d, pad]: a proxy is a column */
+    float *wide;          /* panels [count, d_pad]: a proxy is a row */
+    cpl_pair *deep_pairs; /* deep as pairs of bf16, panels [d/2, pad]; where `pairs` */
 } cpl_proxies;
 
 /* What one expert makes of some proxies: panels [D, pad] ([d, pad] for o), NULL where the
@@ -47,13 +48,22 @@ typedef struct cpl_proxy_thread {
     float *pack;           /* panel [PROXY_BLOCK, PANEL] */
     float *dproxy;         /* [n,d_pad] sum over this thread's experts */
     int32_t *row_count;    /* [n] */
+    /* where `pairs`, see proxy_pairs.c */
+    cpl_pair *deep_pairs;  /* panels [d/2,k] */
+    cpl_pair *wide_pairs;  /* panels [k/2,d_pad] */
+    cpl_pair *x_pairs;     /* [D/2,k] */
+    uint16_t *x_low;       /* [D,k] */
+    cpl_pair *block_pairs; /* [PROXY_BLOCK, max(d,D)/2] */
+    cpl_pair *pack_pairs;  /* [PROXY_BLOCK/2, PANEL] */
 } cpl_proxy_thread;
 
 typedef struct cpl_proxy_space {
     const cpl_proxy_job *job;
     int64_t m, d_pad, D_pad;
-    bool rounded;  /* operands of products are rounded to bf16 */
-    bool backward; /* some gradient is wanted */
+    bool rounded;       /* operands of products are rounded to bf16 */
+    bool backward;      /* some gradient is wanted */
+    bool pairs;         /* gate and up are multiplied as pairs of bf16; d and D are even */
+    uint16_t *rows_low; /* [n,d_pad] all proxies as bf16; where `pairs` */
     int n_threads;
     float *rows;              /* [n,d_pad] all proxies */
     cpl_proxies part;         /* rows i0 ... i1-1 */

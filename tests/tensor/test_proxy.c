@@ -1,0 +1,230 @@
+/* test_proxy.c - the operations of the coupling loss one by one: the noise bound, the noise, and
+ * the two ways through the phases, which must meet. Values and gradients:
+ * tests/model/test_coupling. */
+#include "tensor/proxy.h"
+
+#include <math.h>
+
+#include "base/arena.h"
+#include "check.h"
+#include "tensor/backend.h"
+
+static cpl_backend backend(int n_threads)
+{
+    cpl_backend be;
+    cpl_backend_cpu(&be, CPL_F32, n_threads);
+    return be;
+}
+
+static void fill_normal(float *x, int64_t count, float scale, uint64_t seed)
+{
+    cpl_rng_key key = {.seed = seed, .stream = CPL_STREAM_TEST};
+    for (int64_t i = 0; i < count; i++) x[i] = scale * cpl_rng_normal(&key, (uint64_t)i);
+}
+
+/* ---- eps ---- */
+
+static double plain_eps(const float *R, int n, int d, int i)
+{
+    double least = INFINITY, norm = 0;
+    for (int k = 0; k < d; k++) norm += (double)R[i * d + k] * R[i * d + k];
+    for (int j = 0; j < n; j++) {
+        double apart = 0;
+        for (int k = 0; k < d; k++) {
+            double by = (double)R[i * d + k] - R[j * d + k];
+            apart += by * by;
+        }
+        if (j != i && apart < least) least = apart;
+    }
+    return norm == 0 || n == 1 ? 0 : sqrt(least) / (2 * sqrt(norm));
+}
+
+static void check_eps(int n, int d, float scale, int zero_row, int equal_to_first)
+{
+    float R[40 * 50], eps[40];
+    fill_normal(R, n * d, scale, (uint64_t)(n + d));
+    for (int k = 0; k < d && zero_row >= 0; k++) R[zero_row * d + k] = 0;
+    for (int k = 0; k < d && equal_to_first >= 0; k++) R[equal_to_first * d + k] = R[k];
+    for (int n_threads = 1; n_threads <= 3; n_threads++) {
+        cpl_backend be = backend(n_threads);
+        be.ops->proxy.nearest(&be, cpl_tensor_1d(eps, CPL_F32, n), cpl_tensor_2d(R, CPL_F32, n, d));
+        for (int i = 0; i < n; i++) {
+            double want = plain_eps(R, n, d, i);
+            assert_near(eps[i], want, 2e-7 * want);
+        }
+        if (equal_to_first >= 0) assert_true(eps[0] == 0 && eps[equal_to_first] == 0);
+        if (zero_row >= 0) assert_true(eps[zero_row] == 0);
+    }
+}
+
+static void nearest(void **state)
+{
+    (void)state;
+    check_eps(1, 5, 1, -1, -1);
+    check_eps(2, 1, 1, -1, -1);
+    check_eps(40, 50, 1, -1, -1);
+    check_eps(33, 17, 1e-18f, 4, 30); /* squares of such differences do not exist in F32 */
+    check_eps(30, 47, 1e15f, 0, -1);
+    check_eps(7, 3, 1, -1, 6);
+}
+
+/* ---- noise ---- */
+
+static void noise(void **state)
+{
+    (void)state;
+    enum { N = 13, D = 21 };
+    float eps[N], delta[3][N * D];
+    cpl_rng_key key = {.seed = 3, .step = 9, .layer = 1, .stream = CPL_STREAM_NOISE};
+    for (int i = 0; i < N; i++) eps[i] = 0.1f * (float)i;
+    for (int k = 0; k < 3; k++) {
+        cpl_backend be = backend(k + 1);
+        be.ops->proxy.noise(&be, cpl_tensor_2d(delta[k], CPL_F32, N, D),
+                            cpl_tensor_1d(eps, CPL_F32, N), &key, k == 2 ? 1 : 0);
+    }
+    assert_memory_equal(delta[0], delta[1], sizeof delta[0]);
+    assert_memory_not_equal(delta[0], delta[2], sizeof delta[0]);
+    for (int i = 0; i < N * D; i++) {
+        const int row = i / D;
+        double first  = 2.0 * (double)cpl_rng_uniform(&key, (uint64_t)i) - 1;
+        double second = 2.0 * (double)cpl_rng_uniform(&key, (uint64_t)(N * D + i)) - 1;
+        assert_near(delta[0][i], 1 + (double)eps[row] * first, 2.4e-7);
+        assert_near(delta[2][i], 1 + (double)eps[row] * second, 2.4e-7);
+    }
+    for (int k = 0; k < D; k++) assert_true(delta[0][k] == 1); /* eps 0 */
+}
+
+/* ---- the phases ---- */
+
+enum { MOST = 40 * 40 * 40 };
+
+typedef struct run {
+    float M[40 * 40], diagonal[40], dR[40 * 40], dw[MOST];
+    int32_t violations[80];
+    double loss;
+} run;
+
+typedef struct problem {
+    int64_t n, d, D;
+    float R[40 * 40], w[MOST];
+} problem;
+
+static void solve(run *r, problem *p, double alpha, int n_threads, bool whole)
+{
+    cpl_backend be = backend(n_threads);
+    memset(r, 0, sizeof *r);
+    cpl_proxy_job job = {.n = p->n, .d = p->d, .D = p->D, .i1 = p->n, .j1 = p->n};
+    job.alpha         = alpha;
+    job.weight        = 1;
+    job.R             = p->R;
+    job.gate          = (cpl_proxy_weights){.data = p->w, .step = p->d * p->D, .stride = p->d};
+    job.dgate         = (cpl_proxy_grads){.data = r->dw, .step = p->d * p->D, .stride = p->d};
+    job.dR            = r->dR;
+    job.M             = r->M;
+    job.diagonal      = r->diagonal;
+    job.violations    = r->violations;
+    job.scratch_bytes = be.ops->proxy.job_bytes(&be, &job);
+    job.scratch       = cpl_alloc(job.scratch_bytes);
+    memset(job.scratch, 0xff, job.scratch_bytes);
+    if (whole) {
+        be.ops->proxy.whole(&be, &job);
+    } else {
+        be.ops->proxy.diagonals(&be, &job);
+        be.ops->proxy.sweep(&be, &job);
+        be.ops->proxy.finish(&be, &job);
+    }
+    r->loss = job.loss;
+    cpl_free(job.scratch);
+}
+
+static void assert_close(const float *a, const float *b, int64_t count)
+{
+    double off = 0, norm = 0;
+    for (int64_t i = 0; i < count; i++) {
+        off += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        norm += (double)a[i] * a[i];
+    }
+    assert_true(sqrt(off) <= 1e-6 * sqrt(norm));
+}
+
+/* Returns how many hinges were active. */
+static int64_t both_ways(problem *p, double alpha)
+{
+    static run one, three;
+    int64_t active = 0;
+    for (int n_threads = 1; n_threads <= 3; n_threads++) {
+        solve(&one, p, alpha, n_threads, true);
+        solve(&three, p, alpha, n_threads, false);
+        assert_memory_equal(one.M, three.M, sizeof one.M);
+        assert_memory_equal(one.diagonal, three.diagonal, sizeof one.diagonal);
+        assert_memory_equal(one.violations, three.violations, sizeof one.violations);
+        for (int64_t j = 0; j < p->n; j++) assert_true(one.M[j * p->n + j] == one.diagonal[j]);
+        assert_true(one.loss == three.loss);
+        assert_close(one.dR, three.dR, p->n * p->d);
+        assert_close(one.dw, three.dw, p->n * p->d * p->D);
+    }
+    for (int64_t i = 0; i < 2 * p->n; i++) active += one.violations[i];
+    return active;
+}
+
+/* Each expert answers its own row by `strength` more than the others. */
+static problem *problem_of(int64_t n, int64_t d, int64_t D, float strength)
+{
+    static problem p;
+    p.n = n;
+    p.d = d;
+    p.D = D;
+    fill_normal(p.R, n * d, 1, 1);
+    fill_normal(p.w, n * d * D, 0.3f, 2);
+    for (int64_t r = 0; r < n * D; r++)
+        for (int64_t k = 0; k < d; k++) p.w[r * d + k] += strength * p.R[r / D * d + k];
+    return &p;
+}
+
+static void whole_is_the_three_phases(void **state)
+{
+    (void)state;
+    assert_true(both_ways(problem_of(40, 40, 40, 0), 1) > 0);
+    assert_true(both_ways(problem_of(40, 37, 29, 0.1f), 0.5) > 0);
+    assert_true(both_ways(problem_of(17, 33, 40, 0.02f), 0) == 2 * 17 * 16);
+    assert_true(both_ways(problem_of(40, 40, 21, 5), 0.9) == 0);
+    assert_true(both_ways(problem_of(1, 3, 2, 0), 1) == 0);
+}
+
+/* One row whose own expert hardly answers: every column but its own is reached by that row alone,
+ * and by no column's bound. Those columns wait, and are then computed again for one row. */
+static void a_weak_row_pulls_late(void **state)
+{
+    (void)state;
+    for (int weak = 0; weak < 20; weak += 19) {
+        problem *p = problem_of(20, 40, 30, 5);
+        for (int64_t i = 0; i < p->D * p->d; i++) p->w[weak * p->D * p->d + i] *= 1e-3f;
+        static run one;
+        both_ways(p, 1);
+        solve(&one, p, 1, 2, true);
+        assert_true(one.violations[weak] > 10);
+        for (int j = 0; j < 20; j++) assert_true(j == weak || one.violations[20 + j] == 0);
+    }
+}
+
+/* Two and three rows that pull late together: the panels of chosen rows. */
+static void some_weak_rows_pull_late(void **state)
+{
+    (void)state;
+    problem *p = problem_of(36, 24, 30, 5);
+    for (int64_t e = 10; e < 13; e++)
+        for (int64_t i = 0; i < p->D * p->d; i++) p->w[e * p->D * p->d + i] *= 1e-3f;
+    assert_true(both_ways(p, 1) > 60);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nearest),
+        cmocka_unit_test(noise),
+        cmocka_unit_test(whole_is_the_three_phases),
+        cmocka_unit_test(a_weak_row_pulls_late),
+        cmocka_unit_test(some_weak_rows_pull_late),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
