@@ -16,13 +16,15 @@
 
 enum { NAME_BYTES = 64 };
 
+static const int64_t MOST_STEPS = 1000000000000; /* the bound of train.steps */
+
 void cpl_checkpoint_clean(const char *run)
 {
     char **names  = NULL;
     int64_t count = 0;
     if (cpl_folder_list(&names, &count, run) != CPL_OK) return;
     for (int64_t i = 0; i < count; i++) {
-        char *path = strncmp(names[i], ".tmp-", 5) == 0 ? cpl_path_join(run, names[i]) : NULL;
+        char *path = strstr(names[i], ".tmp-") ? cpl_path_join(run, names[i]) : NULL;
         if (path && unlink(path) != 0) cpl_folder_remove(path);
         cpl_free(path);
     }
@@ -71,6 +73,18 @@ static cpl_status verify_file(const char *folder, const char *name, const json_t
     return status;
 }
 
+/* Without these there is nothing to go on with, so a list that leaves one out is no list. */
+static cpl_status check_complete(const json_t *sums, const char *where)
+{
+    static const char *const needed[] = {"config.json", "model.safetensors", "state.json",
+                                         "state.safetensors"};
+    if (!json_is_object(sums)) return CPL_FAIL(CPL_ERR_INPUT, "%s: not a JSON object", where);
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (!json_object_get(sums, needed[i]))
+            return CPL_FAIL(CPL_ERR_INPUT, "%s: there is no check sum of %s", where, needed[i]);
+    return CPL_OK;
+}
+
 cpl_status cpl_checkpoint_verify(const char *folder, bool *checked)
 {
     json_t *sums      = NULL, *sum;
@@ -80,8 +94,7 @@ cpl_status cpl_checkpoint_verify(const char *folder, bool *checked)
     if (!path) return CPL_ERR_MEMORY;
     *checked = cpl_path_exists(path);
     if (*checked) status = cpl_json_load(&sums, path);
-    if (status == CPL_OK && sums && !json_is_object(sums))
-        status = CPL_FAIL(CPL_ERR_INPUT, "%s: not a JSON object", path);
+    if (status == CPL_OK && sums) status = check_complete(sums, path);
     if (status == CPL_OK && sums) json_object_foreach(sums, name, sum)
         {
             if (status == CPL_OK && !strchr(name, '/')) status = verify_file(folder, name, sum);
@@ -167,14 +180,17 @@ static int by_step(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Removes all but the newest `keep`; a folder is renamed first, so that none is ever half there. */
-static void prune(const char *run, int64_t keep)
+/* Removes all but the newest `keep` of those up to `step`; a folder is renamed first, so that none
+ * is ever half there. Later ones can only be left over from before the run went back to an earlier
+ * checkpoint: they neither count nor go. */
+static void prune(const char *run, int64_t step, int64_t keep)
 {
     char **names  = NULL;
     int64_t count = 0, steps = 0;
     if (cpl_folder_list(&names, &count, run) != CPL_OK) return;
     qsort(names, (size_t)count, sizeof *names, by_step);
-    for (int64_t i = 0; i < count; i++) steps += step_of(names[i]) >= 0;
+    for (int64_t i = 0; i < count; i++)
+        steps += step_of(names[i]) >= 0 && step_of(names[i]) <= step;
     char *doomed = cpl_path_join(run, ".tmp-old");
     for (int64_t i = 0; doomed && i < count; i++) {
         if (step_of(names[i]) < 0 || steps-- <= keep) continue;
@@ -203,7 +219,7 @@ cpl_status cpl_checkpoint_save(const char *run, const cpl_checkpoint *c, int64_t
     CPL_TRY_DONE(move(fresh, path));
     CPL_TRY_DONE(cpl_folder_sync(run));
     CPL_TRY_DONE(point_last(run, name));
-    prune(run, keep);
+    prune(run, c->step, keep);
 done:
     if (status != CPL_OK && fresh) cpl_folder_remove(fresh);
     cpl_free(fresh);
@@ -214,13 +230,37 @@ done:
 
 /* ---- loading ---- */
 
+/* The newest step-NNNNNN of the run; "" if it has none. */
+static void newest(char name[NAME_BYTES], const char *run)
+{
+    char **names  = NULL;
+    int64_t count = 0, most = -1;
+    if (cpl_folder_list(&names, &count, run) != CPL_OK) return;
+    for (int64_t i = 0; i < count; i++) {
+        if (step_of(names[i]) <= most || strlen(names[i]) >= NAME_BYTES) continue;
+        most = step_of(names[i]);
+        snprintf(name, NAME_BYTES, "%s", names[i]);
+    }
+    cpl_folder_list_free(names, count);
+}
+
+bool cpl_checkpoint_exists(const char *run)
+{
+    char name[NAME_BYTES] = "", *last = cpl_path_join(run, "last");
+    bool linked = last && cpl_path_exists(last);
+    cpl_free(last);
+    if (!linked) newest(name, run);
+    return linked || name[0];
+}
+
 cpl_status cpl_checkpoint_last(char **folder, const char *run)
 {
     char name[NAME_BYTES] = "", *link = cpl_path_join(run, "last");
     if (!link) return CPL_ERR_MEMORY;
     ssize_t length = readlink(link, name, sizeof name - 1);
     cpl_free(link);
-    if (length <= 0 || length >= NAME_BYTES - 1 || step_of(name) < 0)
+    if (length < 0) newest(name, run); /* killed before the first link, or copied without links */
+    if (length >= NAME_BYTES - 1 || step_of(name) < 0)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: `last` does not lead to a checkpoint; the run saved none yet", run);
     *folder = cpl_path_join(run, name);
@@ -240,7 +280,7 @@ static cpl_status load_state(const char *folder, cpl_checkpoint *c, const cpl_lo
     char *json           = cpl_path_join(folder, "state.json");
     if (!tensors || !json) goto done;
     CPL_TRY_DONE(cpl_json_load(&c->state, json));
-    CPL_TRY_DONE(cpl_json_int(c->state, "step", &c->step, 0, INT64_MAX / 2, json));
+    CPL_TRY_DONE(cpl_json_int(c->state, "step", &c->step, 0, MOST_STEPS, json));
     CPL_TRY_DONE(cpl_weights_open(&weights, tensors, log));
     CPL_TRY_DONE(moments(&list, c));
     CPL_TRY_DONE(cpl_named_read(&list, weights));
@@ -264,6 +304,7 @@ cpl_status cpl_checkpoint_load(const char *folder, cpl_checkpoint *c, const cpl_
                         "checkpoint of a run",
                         folder);
     CPL_TRY(cpl_hf_open(&hf, folder, NULL));
+    CPL_TRY_DONE(cpl_hf_config_agrees(&c->model->config, cpl_hf_config(hf), NULL, folder));
     CPL_TRY_DONE(cpl_hf_load(hf, c->model));
     CPL_TRY_DONE(load_state(folder, c, log));
 done:

@@ -31,24 +31,29 @@ typedef struct cpl_checkpoint {
     const char *tokenizer; /* path of the tokenizer.json to copy, or NULL */
 } cpl_checkpoint;
 
-/* Saves RUN/step-NNNNNN, points `last` at it and removes all but the newest `keep`. On failure
- * everything that was there is as it was. */
+/* Saves RUN/step-NNNNNN, points `last` at it and removes all but the newest `keep` of the steps up
+ * to this one. On failure everything that was there is as it was. */
 CPL_NODISCARD cpl_status cpl_checkpoint_save(const char *run, const cpl_checkpoint *checkpoint,
                                              int64_t keep);
 
-/* Folder of the checkpoint RUN/last leads to, from cpl_alloc. */
+/* Whether the run has a `last`, whole or not, or any checkpoint. */
+bool cpl_checkpoint_exists(const char *run);
+
+/* Folder of the checkpoint RUN/last leads to, from cpl_alloc; without such a link the newest. */
 CPL_NODISCARD cpl_status cpl_checkpoint_last(char **folder, const char *run);
 
-/* Compares every file with checksums.json: CPL_ERR_INPUT naming the file that differs or is gone.
- * A directory without checksums.json is CPL_OK with `*checked` false. */
+/* Compares every file with checksums.json: CPL_ERR_INPUT naming the file that differs, is gone, or
+ * must have a sum and has none. A directory without checksums.json is CPL_OK with `*checked` false.
+ */
 CPL_NODISCARD cpl_status cpl_checkpoint_verify(const char *folder, bool *checked);
 
 /* Verifies, then loads the weights and moments of `folder` into checkpoint->model, m, v, and sets
- * checkpoint->state (the caller gives it back with json_decref) and ->step. */
+ * checkpoint->state (the caller gives it back with json_decref) and ->step. A model.* setting that
+ * is not the checkpoint's is CPL_ERR_INPUT naming both values. */
 CPL_NODISCARD cpl_status cpl_checkpoint_load(const char *folder, cpl_checkpoint *checkpoint,
                                              const cpl_log *log);
 
-/* Removes what a killed run left half-written (.tmp-*) in `run`. */
+/* Removes what a killed run left half-written (.tmp- in its name) in `run`. */
 void cpl_checkpoint_clean(const char *run);
 
 #ifdef __cplusplus

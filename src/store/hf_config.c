@@ -9,12 +9,26 @@
 #include "io/json.h"
 #include "model/params.h"
 
+/* rope_parameters of newer files, rope_scaling of older ones: only what changes no angle. */
+static cpl_status refuse_rope_scaling(const json_t *j, const char *key, const char *where)
+{
+    const char *type   = NULL;
+    const json_t *rope = json_object_get(j, key);
+    if (!rope || json_is_null(rope)) return CPL_OK;
+    if (!json_is_object(rope))
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: %s is neither null nor an object", where, key);
+    CPL_TRY(cpl_json_string_or(rope, json_object_get(rope, "rope_type") ? "rope_type" : "type",
+                               &type, "default", where));
+    if (strcmp(type, "default") == 0) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s: rope scaling of type \"%s\" (%s) is not computed, only \"default\"", where,
+                    type, key);
+}
+
 static cpl_status refuse_what_differs(const json_t *j, const char *where)
 {
-    const char *type = NULL, *act = NULL, *rope_type = NULL;
-    bool bias            = false;
-    const json_t *rope   = json_object_get(j, "rope_parameters");
-    const json_t *scaled = json_object_get(j, "rope_scaling");
+    const char *type = NULL, *act = NULL;
+    bool bias = false;
     CPL_TRY(cpl_json_string_or(j, "model_type", &type, "", where));
     if (strcmp(type, "olmoe") != 0)
         return CPL_FAIL(CPL_ERR_INPUT, "%s: model_type is \"%s\"; only \"olmoe\" can be loaded",
@@ -27,19 +41,8 @@ static cpl_status refuse_what_differs(const json_t *j, const char *where)
     if (bias)
         return CPL_FAIL(CPL_ERR_INPUT, "%s: attention_bias is true; biases are not computed",
                         where);
-    if (json_is_object(scaled) && !json_is_object(rope)) rope = scaled;
-    if (json_is_object(rope)) {
-        CPL_TRY(cpl_json_string_or(rope, "rope_type", &rope_type, "default", where));
-        if (json_is_object(scaled) && !json_object_get(rope, "rope_type"))
-            CPL_TRY(cpl_json_string_or(rope, "type", &rope_type, "default", where));
-        if (strcmp(rope_type, "default") != 0)
-            return CPL_FAIL(CPL_ERR_INPUT,
-                            "%s: rope scaling of type \"%s\" is not computed, only \"default\"",
-                            where, rope_type);
-    } else if (scaled && !json_is_null(scaled)) {
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: rope_scaling is neither null nor an object", where);
-    }
-    return CPL_OK;
+    CPL_TRY(refuse_rope_scaling(j, "rope_parameters", where));
+    return refuse_rope_scaling(j, "rope_scaling", where);
 }
 
 /* OLMoE's class default of each size, and the bounds of the setting of the same name. */
@@ -153,4 +156,38 @@ cpl_status cpl_hf_config_write(const char *folder, const cpl_model_settings *c,
     json_decref(j);
     cpl_free(path);
     return status;
+}
+
+static cpl_status differs(const cpl_setting *s, const void *ours, const void *theirs,
+                          const char *where)
+{
+    cpl_text a = {0}, b = {0};
+    cpl_setting_print(&a, s, ours);
+    cpl_setting_print(&b, s, theirs);
+    cpl_status status =
+        CPL_FAIL(CPL_ERR_INPUT, "model.%s is %s in the configuration, but %s has %s", s->name,
+                 a.bytes ? a.bytes : "?", where, b.bytes ? b.bytes : "?");
+    cpl_text_free(&a);
+    cpl_text_free(&b);
+    return status;
+}
+
+/* A setting that may be unset says nothing while it is. */
+static bool is_unset(const cpl_setting *s, const void *field)
+{
+    if (s->kind == CPL_KIND_INT) return *(const int64_t *)field == CPL_UNSET;
+    return s->kind == CPL_KIND_FLOAT && isnan(*(const double *)field);
+}
+
+cpl_status cpl_hf_config_agrees(const cpl_model_settings *ours, const cpl_model_settings *theirs,
+                                const bool *given, const char *where)
+{
+    for (size_t i = 0; i < cpl_model_section.count; i++) {
+        const cpl_setting *s = &cpl_model_section.list[i];
+        const void *a        = (const char *)ours + s->offset;
+        const void *b        = (const char *)theirs + s->offset;
+        if (given && (!given[i] || is_unset(s, a))) continue;
+        if (!cpl_setting_equal(s, a, b)) return differs(s, a, b, where);
+    }
+    return CPL_OK;
 }

@@ -25,6 +25,13 @@ typedef struct cpl_hf_tokens {
 CPL_NODISCARD cpl_status cpl_hf_config_read(cpl_model_settings *config, cpl_hf_tokens *tokens,
                                             const char *folder);
 
+/* Whether our settings are those of the model in `where`: CPL_ERR_INPUT naming setting and both
+ * values if not. `given` [settings of section model]: only those, as far as they are set; NULL: all
+ * of them. */
+CPL_NODISCARD cpl_status cpl_hf_config_agrees(const cpl_model_settings *ours,
+                                              const cpl_model_settings *theirs, const bool *given,
+                                              const char *where);
+
 /* Writes it, with every key of section 1.2 and `torch_dtype` float32. */
 CPL_NODISCARD cpl_status cpl_hf_config_write(const char *folder, const cpl_model_settings *config,
                                              const cpl_hf_tokens *tokens);
