@@ -13,12 +13,12 @@
 #include "cli/summary.h"
 #include "io/file.h"
 #include "io/paths.h"
-#include "io/tokenizer.h"
 #include "io/tokens.h"
 #include "io/yaml.h"
-#include "model/params.h"
 #include "store/hf.h"
+#include "train/data.h"
 #include "train/loop.h"
+#include "train/settle.h"
 
 /* ---- signals ---- */
 
@@ -33,7 +33,7 @@ static void on_signal(int number)
 /* The first signal asks for an end after the step, a second one ends at once. */
 static void listen_for_signals(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
@@ -200,25 +200,21 @@ static cpl_status list_inputs(const char *what, const cpl_strings *inputs)
     return CPL_OK;
 }
 
-/* The vocabulary as the run would settle it: from the model to begin with, the setting, or the
- * tokenizer. */
-static cpl_status settle(cpl_settings *s, const char *from)
+/* The settings as the run would settle them, as far as that needs no data. */
+static cpl_status settle(cpl_configuration *c, const char *from)
 {
-    cpl_tokenizer *tokenizer = NULL;
-    if (from) {
-        cpl_hf *hf = NULL;
-        CPL_TRY(cpl_hf_open(&hf, from, NULL));
-        s->model = *cpl_hf_config(hf);
-        if (!s->data.tokenizer) s->data.tokenizer = cpl_hf_tokenizer_path(hf);
-        cpl_hf_close(hf);
-    }
-    if (s->data.tokenizer) {
-        CPL_TRY(cpl_tokenizer_load(&tokenizer, s->data.tokenizer));
-        if (s->model.vocab_size == CPL_UNSET)
-            s->model.vocab_size = (cpl_tokenizer_vocab_size(tokenizer) + 127) / 128 * 128;
-        cpl_tokenizer_free(tokenizer);
-    }
-    return cpl_model_settle(&s->model);
+    cpl_settings *s     = &c->settings;
+    cpl_hf *hf          = NULL;
+    cpl_train_data data = {0};
+    cpl_status status   = CPL_OK;
+    if (from) CPL_TRY(cpl_hf_open(&hf, from, NULL));
+    CPL_TRY_DONE(cpl_train_settle(s, hf, c->given));
+    CPL_TRY_DONE(cpl_train_data_begin(&data, s));
+    CPL_TRY_DONE(cpl_train_settle_vocabulary(s, data.vocab_size, data.eos));
+done:
+    cpl_train_data_close(&data);
+    cpl_hf_close(hf);
+    return status;
 }
 
 static cpl_status dry_run(cpl_configuration *c, const char *run, const char *from)
@@ -226,7 +222,7 @@ static cpl_status dry_run(cpl_configuration *c, const char *run, const char *fro
     cpl_settings *s = &c->settings;
     cpl_plan plan;
     cpl_text text = {0};
-    CPL_TRY(settle(s, from));
+    CPL_TRY(settle(c, from));
     CPL_TRY(plan_of(&plan, s));
     cpl_plan_text(&text, &plan);
     cpl_status status = cpl_text_status(&text);

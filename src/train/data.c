@@ -125,14 +125,6 @@ static cpl_status open_all(cpl_train_data *data, const cpl_settings *settings, c
                            const cpl_log *log)
 {
     const cpl_data_settings *d = &settings->data;
-    data->eos                  = d->eos != CPL_UNSET ? d->eos : -1;
-    if (d->train.count == 0)
-        return CPL_FAIL(CPL_ERR_INPUT, "data.train is not set: there is nothing to train on");
-    if (d->tokenizer) {
-        CPL_TRY(cpl_tokenizer_load(&data->tokenizer, d->tokenizer));
-        data->vocab_size = cpl_tokenizer_vocab_size(data->tokenizer);
-        if (data->eos < 0) data->eos = cpl_tokenizer_eos(data->tokenizer);
-    }
     CPL_TRY(open_shards(&data->train_shards, &d->train, "train", data, settings, base, log));
     if (data->eos < 0) data->eos = data->train_shards->eos;
     if (!data->vocab_size) data->vocab_size = data->train_shards->vocab_size;
@@ -144,10 +136,23 @@ static cpl_status open_all(cpl_train_data *data, const cpl_settings *settings, c
     return open_loader(&data->held_out, data->held_out_shards, data, settings, true, log);
 }
 
+cpl_status cpl_train_data_begin(cpl_train_data *data, const cpl_settings *settings)
+{
+    const cpl_data_settings *d = &settings->data;
+    memset(data, 0, sizeof *data);
+    data->eos = d->eos != CPL_UNSET ? d->eos : -1;
+    if (d->train.count == 0)
+        return CPL_FAIL(CPL_ERR_INPUT, "data.train is not set: there is nothing to train on");
+    if (!d->tokenizer) return CPL_OK;
+    CPL_TRY(cpl_tokenizer_load(&data->tokenizer, d->tokenizer));
+    data->vocab_size = cpl_tokenizer_vocab_size(data->tokenizer);
+    if (data->eos < 0) data->eos = cpl_tokenizer_eos(data->tokenizer);
+    return CPL_OK;
+}
+
 cpl_status cpl_train_data_open(cpl_train_data *data, const cpl_settings *settings,
                                const cpl_run *run, const cpl_log *log)
 {
-    memset(data, 0, sizeof *data);
     char *base =
         settings->data.cache ? cpl_text_copy(settings->data.cache) : cpl_run_path(run, "tokens");
     cpl_status status = base ? open_all(data, settings, base, log) : CPL_ERR_MEMORY;

@@ -23,9 +23,14 @@ typedef struct cpl_train_data {
     uint64_t fingerprint;         /* of the training data, for resuming */
 } cpl_train_data;
 
-/* Opens everything settings->data names. Documents are encoded into data.cache or RUN/tokens first,
- * unless what lies there was made of the same documents by the same tokenizer. Errors: an empty
- * corpus, one shorter than a batch, ids beyond the vocabulary, ... with their sentences. */
+/* Sets `data` to the tokenizer alone, with vocab_size and eos as far as it and the settings tell
+ * them; writes nothing. CPL_ERR_INPUT if data.train is not set. */
+CPL_NODISCARD cpl_status cpl_train_data_begin(cpl_train_data *data, const cpl_settings *settings);
+
+/* After cpl_train_data_begin: opens everything settings->data names. Documents are encoded into
+ * data.cache or RUN/tokens first, unless what lies there was made of the same documents by the same
+ * tokenizer. Errors: an empty corpus, one shorter than a batch, ids beyond the vocabulary, ... with
+ * their sentences. */
 CPL_NODISCARD cpl_status cpl_train_data_open(cpl_train_data *data, const cpl_settings *settings,
                                              const cpl_run *run, const cpl_log *log);
 void cpl_train_data_close(cpl_train_data *data);

@@ -2,6 +2,7 @@
 #include "train/loop.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <time.h>
 
 #include "io/file.h"
@@ -63,11 +64,18 @@ static cpl_status one_step(cpl_trainer *t, bool with_figures)
     m->peak_share = cpl_cost_step(&s->model, (double)s->data.batch_tokens, (double)s->data.seq_len,
                                   m->erc_weight > 0) /
                     m->step_s / t->peak;
-    if (t->skipped_in_row < s->train.max_skipped) return CPL_OK;
+    return CPL_OK;
+}
+
+static cpl_status give_up(const cpl_trainer *t)
+{
+    char good[64] = "no checkpoint was saved yet";
+    if (t->saved >= 0)
+        snprintf(good, sizeof good, "its last good checkpoint is step %lld", (long long)t->saved);
     return CPL_FAIL(CPL_ERR_INPUT,
                     "%lld steps in a row had a loss or gradient that is not finite; the run stops "
-                    "and its last good checkpoint is step %lld",
-                    (long long)t->skipped_in_row, (long long)(t->saved < 0 ? 0 : t->saved));
+                    "and %s",
+                    (long long)t->skipped_in_row, good);
 }
 
 /* ---- what happens between steps ---- */
@@ -101,6 +109,12 @@ static cpl_status look_before(cpl_trainer *t)
     return status;
 }
 
+/* While steps are being skipped no checkpoint takes the place of a good one. */
+static bool save_due(const cpl_trainer *t, bool ends)
+{
+    return ends || (due(t->settings->checkpoint.every, t->done) && t->skipped_in_row == 0);
+}
+
 static cpl_status steps(cpl_trainer *t, const cpl_train_job *job, cpl_train_outcome *outcome)
 {
     const cpl_settings *s = t->settings;
@@ -113,9 +127,9 @@ static cpl_status steps(cpl_trainer *t, const cpl_train_job *job, cpl_train_outc
         if (look) CPL_TRY(evaluate(t));
         if (job->watch->stepped) job->watch->stepped(job->watch->who, &t->metrics);
         if (logged) CPL_TRY(cpl_run_log(&t->run, cpl_metrics_json(&t->metrics)));
+        if (t->skipped_in_row >= s->train.max_skipped) return give_up(t);
         outcome->stopped = job->stop && *job->stop;
-        if (due(s->checkpoint.every, step) || last || outcome->stopped)
-            CPL_TRY(save(t, job->watch));
+        if (save_due(t, last || outcome->stopped)) CPL_TRY(save(t, job->watch));
     }
     return CPL_OK;
 }
@@ -150,7 +164,7 @@ cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *outcome)
     *outcome          = (cpl_train_outcome){0};
     CPL_TRY(cpl_trainer_open(&t, job));
     tell_facts(&t, job->watch);
-    if (!job->resume) CPL_TRY_DONE(look_before(&t));
+    if (t.done == 0) CPL_TRY_DONE(look_before(&t));
     CPL_TRY_DONE(steps(&t, job, outcome));
 done:
     outcome->step = t.done;

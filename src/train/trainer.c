@@ -5,78 +5,15 @@
 #include <string.h>
 
 #include "io/file.h"
+#include "io/json.h"
 #include "io/yaml.h"
 #include "model/cost.h"
 #include "store/checkpoint.h"
-
-enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding: OLMo pads to this */
+#include "train/settle.h"
 
 static const double peak_seconds = 0.3; /* how long the machine's peak is measured */
 
-/* ---- settings that the data and the model to begin with decide ---- */
-
-static cpl_status differs(const char *name, double given, double has, const char *model_dir)
-{
-    return CPL_FAIL(CPL_ERR_INPUT, "model.%s is %.10g in the configuration, but %s has %.10g", name,
-                    given, model_dir, has);
-}
-
-/* Settings of section model: those not given come from the model to begin with, those given must
- * agree with it. */
-static cpl_status adopt(cpl_model_settings *c, const cpl_model_settings *from, const bool *given,
-                        const char *model_dir)
-{
-    for (size_t i = 0; i < cpl_model_section.count; i++) {
-        const cpl_setting *s = &cpl_model_section.list[i];
-        void *to             = (char *)c + s->offset;
-        const void *has      = (const char *)from + s->offset;
-        if (given && given[i] && !cpl_setting_equal(s, to, has)) {
-            double a = s->kind == CPL_KIND_FLOAT ? *(double *)to
-                       : s->kind == CPL_KIND_INT ? (double)*(int64_t *)to
-                                                 : *(int *)to;
-            double b = s->kind == CPL_KIND_FLOAT ? *(const double *)has
-                       : s->kind == CPL_KIND_INT ? (double)*(const int64_t *)has
-                                                 : *(const int *)has;
-            return differs(s->name, a, b, model_dir);
-        }
-    }
-    *c = *from; /* numbers only: nothing is owned */
-    return CPL_OK;
-}
-
-static cpl_status settle_vocabulary(cpl_model_settings *c, const cpl_train_data *data)
-{
-    int64_t rows = data->vocab_size;
-    if (c->vocab_size == CPL_UNSET && rows > 0)
-        c->vocab_size =
-            (rows + VOCABULARY_MULTIPLE - 1) / VOCABULARY_MULTIPLE * VOCABULARY_MULTIPLE;
-    if (c->vocab_size != CPL_UNSET && c->vocab_size < rows)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "the tokenizer has ids up to %lld, but model.vocab_size is %lld",
-                        (long long)(rows - 1), (long long)c->vocab_size);
-    return cpl_model_settle(c);
-}
-
-static cpl_status check_batch(const cpl_settings *s)
-{
-    int64_t sequences = s->data.batch_tokens / s->data.seq_len;
-    if (s->data.batch_tokens % s->data.seq_len != 0 || sequences == 0)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "data.batch_tokens %lld is not a multiple of data.seq_len %lld",
-                        (long long)s->data.batch_tokens, (long long)s->data.seq_len);
-    if (s->train.micro_batch && sequences % s->train.micro_batch != 0)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "train.micro_batch %lld does not divide the %lld sequences of a batch",
-                        (long long)s->train.micro_batch, (long long)sequences);
-    if (s->data.seq_len > s->model.max_positions)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "data.seq_len %lld is beyond model.max_position_embeddings %lld",
-                        (long long)s->data.seq_len, (long long)s->model.max_positions);
-    if (s->train.warmup_steps >= s->train.steps)
-        return CPL_FAIL(CPL_ERR_INPUT, "train.warmup_steps %lld leaves nothing of train.steps %lld",
-                        (long long)s->train.warmup_steps, (long long)s->train.steps);
-    return CPL_OK;
-}
+/* ---- what the settings say ---- */
 
 static void tell_decisions(const cpl_settings *s, const cpl_log *log)
 {
@@ -152,18 +89,19 @@ static cpl_checkpoint checkpoint_of(cpl_trainer *t)
     return c;
 }
 
-static cpl_status read_state(cpl_trainer *t, const json_t *state, const char *folder)
+static cpl_status read_state(cpl_trainer *t, const json_t *state, int64_t step, const char *folder)
 {
-    const char *fingerprint = json_string_value(json_object_get(state, "data"));
+    const char *fingerprint = NULL;
     char now[17];
     snprintf(now, sizeof now, "%016llx", (unsigned long long)t->data.fingerprint);
-    t->optimizer.count = json_integer_value(json_object_get(state, "adam_steps"));
-    t->skipped         = json_integer_value(json_object_get(state, "skipped"));
-    t->skipped_in_row  = json_integer_value(json_object_get(state, "skipped_in_row"));
-    if (!fingerprint || strcmp(fingerprint, now) != 0)
+    CPL_TRY(cpl_json_int(state, "adam_steps", &t->optimizer.count, 0, step, folder));
+    CPL_TRY(cpl_json_int(state, "skipped", &t->skipped, 0, step, folder));
+    CPL_TRY(cpl_json_int(state, "skipped_in_row", &t->skipped_in_row, 0, step, folder));
+    CPL_TRY(cpl_json_string(state, "data", &fingerprint, folder));
+    if (strcmp(fingerprint, now) != 0)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: the training data has changed since (fingerprint %s, now %s)", folder,
-                        fingerprint ? fingerprint : "none", now);
+                        fingerprint, now);
     return CPL_OK;
 }
 
@@ -174,7 +112,7 @@ static cpl_status load_last(cpl_trainer *t)
     cpl_status status = CPL_OK;
     CPL_TRY(cpl_checkpoint_last(&folder, t->run.folder));
     CPL_TRY_DONE(cpl_checkpoint_load(folder, &c, t->log));
-    CPL_TRY_DONE(read_state(t, c.state, folder));
+    CPL_TRY_DONE(read_state(t, c.state, c.step, folder));
     t->done = t->saved = c.step;
     cpl_log_info(t->log, "going on from %s", folder);
 done:
@@ -183,10 +121,17 @@ done:
     return status;
 }
 
+/* Weights from elsewhere are saved before the first step, since they may not be there any more when
+ * the run goes on; drawn ones are drawn again, so that a run killed before its first checkpoint
+ * goes on too. */
 static cpl_status begin_weights(cpl_trainer *t, const cpl_train_job *job, const cpl_hf *from)
 {
-    if (job->resume) return load_last(t);
-    if (from) return cpl_hf_load(from, &t->model);
+    if (job->resume && cpl_checkpoint_exists(t->run.folder)) return load_last(t);
+    if (from) {
+        CPL_TRY(cpl_hf_load(from, &t->model));
+        return cpl_trainer_save(t);
+    }
+    if (job->resume) cpl_log_info(t->log, "no checkpoint was saved yet: going on from the start");
     cpl_model_randomize(&t->model, (uint64_t)t->settings->train.seed);
     return CPL_OK;
 }
@@ -208,21 +153,27 @@ static cpl_status write_config(cpl_trainer *t)
     return status;
 }
 
-/* The tokenizer of the model to begin with, where the configuration names none. */
-static cpl_status adopt_tokenizer(cpl_settings *s, const cpl_hf *from)
+static cpl_status settle_and_approve(cpl_trainer *t, const cpl_train_watch *watch)
 {
-    if (!s->data.tokenizer && from) s->data.tokenizer = cpl_hf_tokenizer_path(from);
-    return CPL_OK;
+    CPL_TRY(cpl_train_settle_vocabulary(t->settings, t->data.vocab_size, t->data.eos));
+    return watch->approve ? watch->approve(watch->who, t->settings) : CPL_OK;
 }
 
-static cpl_status complete_settings(cpl_trainer *t, const cpl_train_job *job, const cpl_hf *from)
+/* Everything that can be refused is refused before the run's folder is made and documents are
+ * encoded; only a vocabulary that the token shards alone know is settled after they were opened. */
+static cpl_status open_run_and_data(cpl_trainer *t, const cpl_train_job *job, const cpl_hf *from)
 {
     cpl_settings *s = t->settings;
-    if (from) CPL_TRY(adopt(&s->model, cpl_hf_config(from), job->given, cpl_hf_folder(from)));
-    CPL_TRY(adopt_tokenizer(s, from));
-    CPL_TRY(check_batch(s));
+    CPL_TRY(cpl_train_settle(s, from, job->given));
+    CPL_TRY(cpl_train_data_begin(&t->data, s));
+    bool known = s->model.vocab_size != CPL_UNSET || t->data.vocab_size > 0;
+    if (known) CPL_TRY(settle_and_approve(t, job->watch));
+    CPL_TRY(cpl_run_open(&t->run, job->run, !job->resume));
+    cpl_checkpoint_clean(t->run.folder);
+    if (from) CPL_TRY(cpl_train_keep_tokenizer(s, from, &t->run));
     CPL_TRY(cpl_train_data_open(&t->data, s, &t->run, t->log));
-    CPL_TRY(settle_vocabulary(&s->model, &t->data));
+    CPL_TRY(known ? cpl_train_settle_vocabulary(s, t->data.vocab_size, t->data.eos)
+                  : settle_and_approve(t, job->watch));
     tell_decisions(s, t->log);
     t->tokens = (cpl_hf_tokens){.pad = -1, .bos = -1, .eos = t->data.eos};
     if (t->data.tokenizer) t->tokens.pad = cpl_tokenizer_id(t->data.tokenizer, "<|padding|>");
@@ -246,11 +197,8 @@ cpl_status cpl_trainer_open(cpl_trainer *t, const cpl_train_job *job)
     t->settings = job->settings;
     t->log      = job->log;
     t->saved    = -1;
-    CPL_TRY_DONE(cpl_run_open(&t->run, job->run, !job->resume));
-    cpl_checkpoint_clean(t->run.folder);
     if (job->from) CPL_TRY_DONE(cpl_hf_open(&from, job->from, job->log));
-    CPL_TRY_DONE(complete_settings(t, job, from));
-    if (job->watch->approve) CPL_TRY_DONE(job->watch->approve(job->watch->who, t->settings));
+    CPL_TRY_DONE(open_run_and_data(t, job, from));
     cpl_backend_cpu(&t->backend, dtype_of(t->settings), (int)t->settings->compute.threads);
     CPL_TRY_DONE(allocate(t));
     CPL_TRY_DONE(begin_weights(t, job, from));

@@ -1,0 +1,91 @@
+/* settle.c - see settle.h */
+#include "train/settle.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "io/file.h"
+
+enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding: OLMo pads to this */
+
+static cpl_status check_batch(const cpl_settings *s)
+{
+    int64_t sequences = s->data.batch_tokens / s->data.seq_len;
+    if (s->data.batch_tokens % s->data.seq_len != 0 || sequences == 0)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "data.batch_tokens %lld is not a multiple of data.seq_len %lld",
+                        (long long)s->data.batch_tokens, (long long)s->data.seq_len);
+    if (s->train.micro_batch && sequences % s->train.micro_batch != 0)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "train.micro_batch %lld does not divide the %lld sequences of a batch",
+                        (long long)s->train.micro_batch, (long long)sequences);
+    if (s->data.seq_len > s->model.max_positions)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "data.seq_len %lld is beyond model.max_position_embeddings %lld",
+                        (long long)s->data.seq_len, (long long)s->model.max_positions);
+    if (s->train.warmup_steps >= s->train.steps)
+        return CPL_FAIL(CPL_ERR_INPUT, "train.warmup_steps %lld leaves nothing of train.steps %lld",
+                        (long long)s->train.warmup_steps, (long long)s->train.steps);
+    return CPL_OK;
+}
+
+cpl_status cpl_train_settle(cpl_settings *s, const cpl_hf *from, const bool *given)
+{
+    static const bool none[CPL_N_SETTINGS]; /* section model is the first of them */
+    if (from) {
+        CPL_TRY(cpl_hf_config_agrees(&s->model, cpl_hf_config(from), given ? given : none,
+                                     cpl_hf_folder(from)));
+        s->model = *cpl_hf_config(from); /* numbers only: nothing is owned */
+        if (!s->data.tokenizer) s->data.tokenizer = cpl_hf_tokenizer_path(from);
+    }
+    return check_batch(s);
+}
+
+cpl_status cpl_train_settle_vocabulary(cpl_settings *s, int64_t ids, int64_t eos)
+{
+    int64_t *rows = &s->model.vocab_size;
+    if (*rows == CPL_UNSET && ids > 0)
+        *rows = (ids + VOCABULARY_MULTIPLE - 1) / VOCABULARY_MULTIPLE * VOCABULARY_MULTIPLE;
+    if (*rows != CPL_UNSET && *rows < ids)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "the tokenizer has ids up to %lld, but model.vocab_size is %lld",
+                        (long long)(ids - 1), (long long)*rows);
+    if (*rows != CPL_UNSET && eos >= *rows)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "the id that ends documents (data.eos) is %lld, but model.vocab_size is "
+                        "%lld",
+                        (long long)eos, (long long)*rows);
+    return cpl_model_settle(&s->model);
+}
+
+/* The path without links and relative parts, from cpl_alloc. */
+static char *absolute(const char *path)
+{
+    char *real = realpath(path, NULL);
+    char *copy = real ? cpl_text_copy(real) : NULL;
+    free(real);
+    return copy;
+}
+
+cpl_status cpl_train_keep_tokenizer(cpl_settings *s, const cpl_hf *from, const cpl_run *run)
+{
+    cpl_text bytes    = {0};
+    cpl_status status = CPL_OK;
+    char *theirs = cpl_hf_tokenizer_path(from), *kept = NULL;
+    if (!theirs || strcmp(theirs, s->data.tokenizer) != 0) goto done;
+    kept = cpl_run_path(run, "tokenizer.json");
+    if (!kept) status = CPL_ERR_MEMORY;
+    if (status == CPL_OK) status = cpl_file_read(&bytes, theirs, SIZE_MAX);
+    if (status == CPL_OK) status = cpl_file_write_atomic(kept, bytes.bytes, bytes.length);
+    if (status == CPL_OK) {
+        cpl_free(s->data.tokenizer);
+        s->data.tokenizer = absolute(kept);
+        if (!s->data.tokenizer) status = CPL_FAIL(CPL_ERR_IO, "%s: cannot be found again", kept);
+    }
+done:
+    cpl_free(theirs);
+    cpl_free(kept);
+    cpl_text_free(&bytes);
+    return status;
+}
