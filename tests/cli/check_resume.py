@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+"""check_resume.py COUPLET: a run that is killed, stopped, or out of disk, at any moment, goes on
+and gives bit for bit what the run gives that was not interrupted; and what may change meanwhile."""
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from train_case import (COUPLET, bad, bytes_of, check, checkpoints, finish, good, metrics, run,
+                        same_run, sets, train, whole, write_corpus)
+
+LONG = ("train.steps=30", "checkpoint.every=1", "eval.every=5", "checkpoint.keep=2")
+
+
+def start(folder, *words):
+    return subprocess.Popen([COUPLET, "train", *map(str, words)], cwd=folder,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def begin_or_resume(folder, name):
+    if (folder / name / "config.yaml").exists():
+        return ["--resume", name]
+    return ["c.yaml", "--out", name, *sets(*LONG)]
+
+
+def killed_until_done(folder, name, seed, most):
+    """Kills after random times, mostly those in which steps and saves alternate."""
+    numbers = random.Random(seed)
+    for _ in range(most):
+        process = start(folder, *begin_or_resume(folder, name))
+        try:
+            process.wait(numbers.uniform(0.3, 1.1))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+        out = process.communicate()[0].decode()
+        check(process.returncode in (0, -signal.SIGKILL), f"after a kill: {out}")
+        if process.returncode == 0:
+            break
+    good("train", *begin_or_resume(folder, name), cwd=folder)
+    whole(folder / name, "killed")
+
+
+def check_killed(folder, uninterrupted):
+    for seed in range(2):
+        killed_until_done(folder, f"killed{seed}", seed, 8)
+        same_run(uninterrupted, folder / f"killed{seed}", f"killed (seed {seed})")
+
+
+def check_half_states(folder, uninterrupted):
+    """What a kill can leave between two system calls, put there by hand."""
+    half = folder / "half"
+    train(folder, "half", *LONG, "train.steps=30")
+    kept = checkpoints(half)
+    check(kept == ["step-000029", "step-000030"], f"keep=2 kept {kept}")
+    back = folder / "back"
+    shutil.copytree(half, back, symlinks=True)
+    (back / "last").unlink()                     # the rename was done, the link was not
+    os.symlink("step-000029", back / "last")
+    (back / ".tmp-step").mkdir()                 # a checkpoint half-written
+    (back / ".tmp-step" / "config.json").write_text("{")
+    (back / ".tmp-old").mkdir()                  # an old one half-removed
+    (back / ".tmp-old" / "model.safetensors").write_text("x")
+    os.symlink("step-000030", back / ".tmp-last")
+    (back / "config.yaml.tmp-1-1").write_text("half")
+    with open(back / "metrics.jsonl", "a", encoding="utf-8") as lines:
+        lines.write('{"step": 31, "loss"')       # a line half-written
+    good("train", "--resume", back)
+    whole(back, "half states")
+    same_run(uninterrupted, back, "half states")
+    shutil.rmtree(back / "step-000029")
+    (back / "last").unlink()                     # killed before the first link
+    good("train", "--resume", back)
+    early = folder / "early"
+    shutil.copytree(half, early, symlinks=True)  # killed before the first checkpoint
+    for name in ("last", "start.json", "metrics.jsonl"):
+        (early / name).unlink()
+    for name in kept:
+        shutil.rmtree(early / name)
+    good("train", "--resume", early)
+    same_run(uninterrupted, early, "killed before the first checkpoint")
+
+
+def check_going_back(folder):
+    """After the run went back to an earlier step, keep-N must not remove what it saves now."""
+    back = folder / "older"
+    shutil.copytree(folder / "half", back, symlinks=True)
+    (back / "last").unlink()
+    os.symlink("step-000029", back / "last")
+    shutil.copytree(back / "step-000030", back / "step-000099")
+    good("train", "--resume", back, *sets("checkpoint.keep=1"))
+    whole(back, "going back")
+    check(os.readlink(back / "last") == "step-000030", "`last` after going back")
+
+
+def check_signals(folder, uninterrupted):
+    for number, name in ((signal.SIGINT, "int"), (signal.SIGTERM, "term")):
+        process = start(folder, *begin_or_resume(folder, name))
+        while not (folder / name / "last").exists() and process.poll() is None:
+            time.sleep(0.005)
+        process.send_signal(number)
+        out = process.communicate()[0].decode()
+        check(process.returncode == 0, f"signal {number}: exit {process.returncode}: {out}")
+        check(f"go on with: couplet train --resume {name}" in out, f"signal {number}: {out}")
+        step = metrics(folder / name)[-1]["step"]
+        check(step < 30, f"signal {number} came too late to test anything")
+        check(os.readlink(folder / name / "last") == f"step-{step:06d}",
+              f"signal {number}: step {step} was not saved")
+        good("train", "--resume", name, cwd=folder)
+        same_run(uninterrupted, folder / name, f"signal {number}")
+
+
+def check_disk_full(folder, uninterrupted):
+    """A limit on the size of files stands for the full disk."""
+    out = bad(1, "", "train", "c.yaml", "--out", "full", *sets(*LONG), cwd=folder,
+              limit_blocks=100)
+    check("File too large" in out, f"disk full at the first save: {out}")
+    good("train", "--resume", "full", *sets("train.steps=30"), cwd=folder)
+    whole(folder / "full", "disk full at the first save")
+    same_run(uninterrupted, folder / "full", "disk full at the first save")
+    part = folder / "part"
+    process = start(folder, "c.yaml", "--out", "part", *sets(*LONG))
+    while not (part / "last").exists() and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    before, last = bytes_of(part / "last"), os.readlink(part / "last")
+    for blocks in (4, 40, 100, 1):
+        bad(1, "File too large", "train", "--resume", "part", cwd=folder, limit_blocks=blocks)
+        check(os.readlink(part / "last") == last and bytes_of(part / "last") == before,
+              f"disk full ({blocks} KiB): the previous checkpoint is not as it was")
+    good("train", "--resume", "part", cwd=folder)
+    same_run(uninterrupted, part, "disk full while training")
+
+
+def check_what_may_change(folder):
+    """Settings named with --resume."""
+    base = folder / "half"
+    free = folder / "free"
+    shutil.copytree(base, free, symlinks=True)
+    good("train", "--resume", free, *sets("compute.threads=1", "checkpoint.every=2",
+                                          "checkpoint.keep=3", "eval.every=3",
+                                          "eval.max_sequences=2", "log.every=2"))
+    out = good("train", "--resume", free, *sets("train.steps=34"))
+    check("train.steps was 30 and is now 34" in out, f"no warning of train.steps: {out}")
+    check(metrics(free)[-1]["step"] == 34, "train.steps=34 did not go on")
+    steps = [line["step"] for line in metrics(free)]
+    check(steps == [*range(1, 31), 32, 33, 34], f"log.every=2, eval.every=3: {steps}")
+    text = (free / "config.yaml").read_text()
+    check("steps: 34\n" in text and "keep: 3\n" in text, "config.yaml is not as used")
+    for setting, was in (("train.lr=0.5", "0.01"), ("model.hidden_size=32", "16"),
+                         ("erc.alpha=0.5", "1"), ("data.seq_len=32", "16"),
+                         ("train.seed=9", "0"), ("data.batch_tokens=128", "64"),
+                         ("compute.dtype=bf16", "f32"), ("balance.weight=0.5", "0.01"),
+                         ("data.tokenizer=other.json", "T.json"), ("z.form=over_k", "mean")):
+        name, value = setting.split("=")
+        bad(1, [name, was, value], "train", "--resume", base, "--set", setting)
+    same_run(base, base, "refusals")
+    bad(2, ["train.stepz", "train.steps"], "train", "--resume", base, "--set", "train.stepz=3")
+    bad(2, "--out", "train", "--resume", base, "--out", folder / "x")
+    bad(2, "--from", "train", "--resume", base, "--from", base)
+    bad(2, "one too many", "train", folder / "c.yaml", "--resume", base)
+    bad(1, "no run", "train", "--resume", folder / "absent")
+    check(not (folder / "absent").exists(), "--resume of nothing makes a folder")
+
+
+
+
+def check_edited(folder):
+    """Someone edited the run."""
+    base = folder / "half"
+
+    def copy(name):
+        shutil.copytree(base, folder / name, symlinks=True)
+        return folder / name
+
+    one = copy("edited1")
+    raw = bytearray((one / "last" / "model.safetensors").read_bytes())
+    raw[-5] ^= 1
+    (one / "last" / "model.safetensors").write_bytes(raw)
+    bad(1, ["model.safetensors", "check sum"], "train", "--resume", one)
+    out, err, code = run("generate", one, "--prompt", "a", "--tokens", 2)
+    check(code == 0 and "check sum" in err, f"generate from an edited checkpoint: {code} {err}")
+    two = copy("edited2")
+    (two / "last" / "state.safetensors").unlink()
+    bad(1, "state.safetensors", "train", "--resume", two)
+    (two / "last" / "checksums.json").write_text("{}")
+    bad(1, "there is no check sum of", "train", "--resume", two)
+    (two / "last" / "checksums.json").unlink()
+    bad(1, "checksums.json", "train", "--resume", two)
+    three = copy("edited3")
+    config = (three / "config.yaml").read_text()
+    for old, new, parts in (("hidden_size: 16", "hidden_size: 32", ["hidden_size", "16", "32"]),
+                            ("rope_theta: 10000", "rope_theta: 20000", ["rope_theta", "20000"]),
+                            ("num_experts_per_tok: 2", "num_experts_per_tok: 1",
+                             ["num_experts_per_tok", "1", "2"]),
+                            ("steps: 30", "stepz: 30", ["stepz", "steps"])):
+        check(old in config, f"config.yaml lacks {old}")
+        (three / "config.yaml").write_text(config.replace(old, new, 1))
+        bad(1, parts, "train", "--resume", three)
+    four = copy("edited4")
+    (four / "last").unlink()
+    os.symlink("step-000777", four / "last")
+    bad(1, "step-000777", "train", "--resume", four)
+    bad(1, "", "generate", four, "--prompt", "a")
+    five = copy("edited5")
+    documents = folder / "docs" / "two.jsonl"
+    kept = documents.read_bytes()
+    documents.write_bytes(kept + kept)
+    bad(1, "the training data has changed", "train", "--resume", five)
+    documents.write_bytes(kept)
+
+
+def check_two_runs(folder):
+    bad(1, ["holds a run already", "--resume"], "train", folder / "c.yaml", "--out",
+        folder / "half")
+    first = start(folder, "c.yaml", "--out", "busy", *sets("train.steps=100000"))
+    while not (folder / "busy" / "metrics.jsonl").exists() and first.poll() is None:
+        time.sleep(0.01)
+    bad(1, "another process is training", "train", folder / "c.yaml", "--out", folder / "busy")
+    bad(1, "another process is training", "train", "--resume", folder / "busy")
+    first.kill()
+    first.communicate()
+
+
+def main():
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="couplet-test-"))
+    try:
+        write_corpus(folder)
+        uninterrupted = train(folder, "whole", *LONG)
+        check_half_states(folder, uninterrupted)
+        check_going_back(folder)
+        check_killed(folder, uninterrupted)
+        check_signals(folder, uninterrupted)
+        check_disk_full(folder, uninterrupted)
+        check_what_may_change(folder)
+        check_edited(folder)
+        check_two_runs(folder)
+    finally:
+        shutil.rmtree(folder)
+    return finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
