@@ -1,0 +1,293 @@
+#!/usr/bin/env python3
+"""check_train.py COUPLET: what a run writes and what its numbers mean, every option of the losses
+and the model, --from, non-finite steps, and the sentences when something is wrong."""
+import gzip
+import json
+import math
+import os
+import pathlib
+import shutil
+import struct
+import sys
+import tempfile
+
+from train_case import (bad, bytes_of, check, checkpoints, finish, good, metrics, run,
+                        sets, tensors_of, train, whole, write_corpus)
+
+EPSILON = 1.2e-7  # of F32; metrics are written with nine digits
+LAYERS, EXPERTS, TOP_K, BATCH = 2, 4, 2, 64
+
+
+def near(a, b, relative, what):
+    fits = a is not None and b is not None and abs(a - b) <= relative * max(abs(a), abs(b), 1e-6)
+    check(fits, f"{what}: {a} and {b}")
+
+
+# ---- metrics ----
+
+def check_line(line, weights):
+    step = line["step"]
+    total = line["loss"] + weights["balance"] * line["balance"] + weights["z"] * line["z"]
+    total += weights["erc"] * (line["erc"] or 0)
+    near(line["loss_total"], total, 1e-6, f"step {step}: loss_total")
+    check(line["tokens"] == step * BATCH, f"step {step}: tokens {line['tokens']}")
+    check(line["erc_weight"] == weights["erc"], f"step {step}: erc_weight {line['erc_weight']}")
+    for key, value in line.items():
+        if isinstance(value, list):
+            check(len(value) == LAYERS, f"step {step}: {key} has {len(value)} layers")
+    for layer in line["tokens_per_expert"]:
+        check(len(layer) == EXPERTS and sum(layer) == BATCH * TOP_K, f"step {step}: {layer}")
+    near(line["load_max"][0], max(line["tokens_per_expert"][0]) * EXPERTS / (BATCH * TOP_K),
+         1e-6, "load_max")
+    for key in ("balance", "z"):
+        near(line[key], sum(line[key + "_layers"]) / LAYERS, 1e-6, f"step {step}: {key}")
+    check(line["tokens_per_s"] > 0 and line["peak_share"] > 0 and line["step_s"] > 0, "speed")
+    near(line["tokens_per_s"] * line["step_s"], BATCH, 1e-6, "tokens a second")
+    check(0 < line["routing_entropy"][0] <= math.log(EXPERTS) + 1e-6, "entropy")
+
+
+def check_metrics(folder, a):
+    lines = metrics(a)
+    check([line["step"] for line in lines] == list(range(1, 13)), "steps of metrics.jsonl")
+    for line in lines:
+        check_line(line, {"balance": 0.01, "z": 0.001, "erc": 1})
+        near(line["erc"], sum(line["erc_layers"]) / LAYERS, 1e-6, "erc is the mean over layers")
+        for key in ("eps_mean", "m_diagonal", "active_rows", "erc_grad_ratio_router", "home_top1",
+                    "erc_grad_cos_gate", "router_norm_sd", "gate_norm_mean", "router_cos"):
+            check(key in line, f"{key} is missing")
+    seen = [line["step"] for line in lines if "erc_clean" in line]
+    check(seen == [6, 12], f"evaluations at {seen}")
+    check(set(lines[5]["val_loss_by_source"]) == {"two"}, "sources of the evaluation")
+    check(lines[-1]["loss"] < lines[0]["loss"] - 0.3, "the loss does not fall")
+    rates = [line["lr"] for line in lines]
+    for step, rate in enumerate(rates, 1):
+        cosine = 1e-3 + 9e-3 * 0.5 * (1 + math.cos(math.pi * (step - 2) / 10))
+        near(rate, 1e-2 * step / 2 if step <= 2 else cosine, 1e-8, f"lr of step {step}")
+    check(checkpoints(a) == ["step-000008", "step-000012"], f"keep=2: {checkpoints(a)}")
+    check(os.readlink(a / "last") == "step-000012", "last")
+    whole(a, "a run")
+    again = train(folder, "again")
+    check(bytes_of(a / "last") == bytes_of(again / "last"), "the same run again differs")
+    config = good("train", "--print-config", a / "config.yaml")
+    check(config == (a / "config.yaml").read_text(), "config.yaml is not complete")
+    third = folder / "third"
+    good("train", a / "config.yaml", "--out", third)
+    check(bytes_of(a / "last") == bytes_of(third / "last"), "config.yaml does not repeat the run")
+
+
+def check_clean(folder, a):
+    """Anyone can compute erc_clean again from the checkpoint, and the loss of a batch."""
+    rows = {"input_ids": [[(7 * i + r) % 300 for i in range(12)] for r in range(3)]}
+    (folder / "rows.json").write_text(json.dumps(rows))
+    before = bytes_of(a / "last")
+    good("grad", a, "--tokens", folder / "rows.json", "--out", folder / "g.safetensors",
+         *sets("erc.noise=none"))
+    check(bytes_of(a / "last") == before, "grad changed the checkpoint")
+    results = tensors_of(folder / "g.safetensors")
+    clean = metrics(a)[-1]["erc_clean"]
+    for layer in range(LAYERS):
+        m = results[f"erc.{layer}.M"][1]
+        loss = sum(max(m[i * EXPERTS + j] - m[i * EXPERTS + i], 0) +
+                   max(m[j * EXPERTS + i] - m[i * EXPERTS + i], 0)
+                   for i in range(EXPERTS) for j in range(EXPERTS) if i != j) / EXPERTS ** 2
+        check(abs(loss - clean[layer]) <= 64 * EPSILON * max(m), f"erc_clean {clean} {loss}")
+    check(abs(results["loss.erc"][1][0] - sum(clean) / LAYERS) < 1e-6, "erc_clean and grad")
+    check(results["logits"][0] == [3, 12, 384], f"logits are {results['logits'][0]}")
+    names = {"grad." + name for name in tensors_of(a / "last" / "model.safetensors")}
+    check({name for name in results if name.startswith("grad.")} == names, "names of gradients")
+
+
+# ---- options ----
+
+OPTIONS = [
+    ("erc.weight=0",), ("erc.activation=up",), ("erc.activation=silu",), ("erc.noise=none",),
+    ("erc.activation=swiglu", "erc.reduce=sum"), ("erc.activation=output", "erc.draws=3"),
+    ("z.form=over_k", "z.weight=0.01"), ("model.norm_topk_prob=true", "balance.weight=0"),
+    ("model.tie_word_embeddings=true",), ("model.clip_qkv=0.5", "model.num_key_value_heads=1"),
+    ("data.document_mask=true", "data.filter_repeats=true"), ("data.weights={two: 2.5}",),
+    ("data.shuffle=false", "data.seed=5"), ("compute.dtype=bf16",), ("train.clip=0",),
+    ("model.num_experts=1", "model.num_experts_per_tok=1"), ("model.num_experts_per_tok=4",),
+    ("model.num_attention_heads=8",), ("erc.alpha=2", "compute.threads=1"),
+]
+
+
+def check_options(folder, base):
+    first = metrics(base)[0]
+    for i, option in enumerate(OPTIONS):
+        a = train(folder, f"option{i}", *option, "train.steps=3", "log.every=1", "eval.every=3",
+                  "train.micro_batch=2")
+        lines = metrics(a)
+        finite = all(math.isfinite(line["loss_total"]) for line in lines)
+        check(finite and len(lines) == 3 and lines[-1]["skipped"] == 0, f"{option}: {lines[-1]}")
+        if "=1" not in option[0] and option[0] != "compute.dtype=bf16" and "model" not in option[0]:
+            same_data = option[0].split(".")[0] in ("erc", "z", "train")
+            check(not same_data or abs(lines[0]["loss"] - first["loss"]) < 1e-5, f"{option}: loss")
+        shutil.rmtree(a)
+    vanilla = metrics(train(folder, "vanilla", "erc.weight=0"))
+    check(all(line["erc"] is None for line in vanilla), "erc of a vanilla run is not null")
+    check("erc_clean" in vanilla[-1] and "eps_mean" not in vanilla[-1], "vanilla figures")
+    late = metrics(train(folder, "late", "erc.start_step=3", "erc.warmup_steps=4",
+                         "erc.alpha_start=0.5"))
+    weights = [line["erc_weight"] for line in late]
+    check(weights[0] == 0 and weights[-1] == 1, f"the schedule of erc.weight: {weights}")
+    check(weights == sorted(weights) and len(set(weights)) > 3, f"erc.weight: {weights}")
+    check(late[-1]["erc_alpha"] == 1, "erc_alpha")
+    sums = metrics(train(folder, "sum", "erc.reduce=sum", "train.steps=3"))[0]
+    near(sums["erc"], sum(sums["erc_layers"]), 1e-6, "erc.reduce=sum")
+    halves = metrics(train(folder, "halves", "train.micro_batch=1", "balance.weight=0"))
+    wholes = metrics(train(folder, "wholes", "balance.weight=0"))
+    for a, b in zip(halves, wholes):
+        near(a["loss"], b["loss"], 1e-3, f"gradient accumulation, step {a['step']}")
+    near(halves[0]["grad_norm"], wholes[0]["grad_norm"], 1e-4, "gradient of micro-batches")
+
+
+# ---- --from ----
+
+def check_from(folder, base):
+    small = folder / "small.yaml"
+    text = (folder / "c.yaml").read_text()
+    text = text[text.index("data:"):].replace("    tokenizer: T.json\n", "")
+    small.write_text(text)
+    os.chdir(folder)
+    good("train", "small.yaml", "--from", base.name, "--out", "from1", *sets("train.steps=4"))
+    start = json.loads((folder / "from1" / "start.json").read_text())
+    end = metrics(base)[-1]
+    near(start["val_loss"], end["val_loss"], 1e-7, "--from does not start where the other ended")
+    check(start["erc_clean"] == end["erc_clean"], "erc_clean of the weights begun with")
+    good("train", "small.yaml", "--from", base / "last", "--out", "from2", *sets("train.steps=4"))
+    check(bytes_of(folder / "from1" / "last") == bytes_of(folder / "from2" / "last"),
+          "--from RUN and --from RUN/last differ")
+    good("train", "--resume", "from1", *sets("train.steps=6"))
+    os.chdir("/")
+    good("train", "--resume", folder / "from1", *sets("train.steps=7"))
+    bad(1, ["model.hidden_size", "16", "32"], "train", folder / "c.yaml", "--from", base,
+        "--out", folder / "no", *sets("model.hidden_size=32", "model.num_attention_heads=4"))
+    bad(1, ["model.clip_qkv", "0.5"], "train", folder / "c.yaml", "--from", base, "--out",
+        folder / "no", *sets("model.clip_qkv=0.5"))
+    bad(1, ["model.norm_topk_prob", "true", "false"], "train", folder / "c.yaml", "--from", base,
+        "--dry-run", *sets("model.norm_topk_prob=true"))
+    good("train", folder / "c.yaml", "--from", base, "--out", folder / "from3",
+         *sets("model.num_key_value_heads=unset", "train.steps=3"))
+    check(not (folder / "no").exists(), "a refused run leaves a folder")
+
+
+# ---- steps that are not finite ----
+
+def poisoned(folder, base):
+    """The base model with an infinite weight."""
+    model = folder / "poisoned"
+    shutil.copytree(base / "last", model)
+    (model / "checksums.json").unlink()
+    path = model / "model.safetensors"
+    raw = bytearray(path.read_bytes())
+    length = int.from_bytes(raw[:8], "little")
+    entry = json.loads(raw[8:8 + length])["model.layers.0.self_attn.o_proj.weight"]
+    at = 8 + length + entry["data_offsets"][0]
+    raw[at:at + 4] = struct.pack("<f", math.inf)
+    path.write_bytes(raw)
+    return model
+
+
+def check_not_finite(folder, base):
+    model = poisoned(folder, base)
+    out = bad(1, ["3 steps in a row", "step 0"], "train", folder / "c.yaml", "--from", model,
+              "--out", folder / "inf", *sets("train.max_skipped=3", "checkpoint.every=1"))
+    check(out.count("was skipped") == 3, f"skipped steps are not told: {out}")
+    lines = metrics(folder / "inf")
+    check([line["skipped"] for line in lines] == [1, 2, 3], "skipped steps are not counted")
+    whole(folder / "inf", "not finite")
+    check(checkpoints(folder / "inf") == ["step-000000"],
+          f"a skipped step was saved: {checkpoints(folder / 'inf')}")
+    out = bad(1, "5 steps in a row", "train", folder / "c.yaml", "--out", folder / "wild",
+              *sets("z.weight=1e300", "checkpoint.every=1"))
+    check("no checkpoint was saved yet" in out, out)
+    bad(1, "5 steps in a row", "train", "--resume", folder / "wild")
+    out = good("train", folder / "c.yaml", "--out", folder / "large", *sets("erc.weight=1e300"))
+    check("nan" not in out, f"erc.weight=1e300: {out}")
+    out, err, code = run("train", folder / "c.yaml", "--out", folder / "huge",
+                         *sets("train.lr=100", "train.warmup_steps=0", "train.clip=0"))
+    check(code in (0, 1), f"train.lr=100: {code}")
+
+
+# ---- refusals ----
+
+def refuse(folder, code, parts, *settings):
+    bad(code, parts, "train", folder / "c.yaml", "--out", folder / "no", *sets(*settings))
+    check(not (folder / "no").exists(), f"{settings}: a refused run leaves a folder")
+
+
+def check_refusals(folder):
+    refuse(folder, 2, ["train.leraning_rate"], "train.leraning_rate=1")
+    refuse(folder, 2, ["erc.alhpa", "erc.alpha"], "erc.alhpa=1")
+    refuse(folder, 2, ["train.lr", "100"], "train.lr=1e30")
+    refuse(folder, 2, ["erc.activation", "swiglu"], "erc.activation=relu")
+    refuse(folder, 2, ["train.eps"], "train.eps=0")
+    refuse(folder, 1, ["num_experts_per_tok", "5", "4"], "model.num_experts_per_tok=5")
+    refuse(folder, 1, ["hidden_size 16", "3 heads"], "model.num_attention_heads=3")
+    refuse(folder, 1, ["num_key_value_heads"], "model.num_attention_heads=4",
+           "model.num_key_value_heads=3")
+    refuse(folder, 1, ["ids up to 299", "256"], "model.vocab_size=256")
+    refuse(folder, 1, ["data.eos", "500", "384"], "data.eos=500", "model.vocab_size=384")
+    refuse(folder, 1, ["data.batch_tokens", "multiple"], "data.batch_tokens=65")
+    refuse(folder, 1, ["train.micro_batch"], "train.micro_batch=3")
+    refuse(folder, 1, ["max_position_embeddings"], "data.seq_len=128", "data.batch_tokens=128")
+    refuse(folder, 1, ["train.warmup_steps"], "train.warmup_steps=12")
+    refuse(folder, 1, ["out of memory foretold"], "model.hidden_size=65536",
+           "model.intermediate_size=65536", "model.num_experts=1024")
+    refuse(folder, 1, ["data.train is not set"], "data.train=[]")
+    refuse(folder, 1, ["absent.json"], "data.tokenizer=absent.json")
+
+
+def check_bad_data(folder):
+    def fails(parts, name, *settings):
+        bad(1, parts, "train", folder / "c.yaml", "--out", folder / name, *sets(*settings))
+        check(not (folder / name / "config.yaml").exists(), f"{name}: the run cannot be repeated")
+
+    fails("no-such", "bad0", f"data.train={folder}/no-such")
+    empty = folder / "empty"
+    empty.mkdir()
+    fails("empty", "bad1", f"data.train={empty}")
+    (empty / "a.txt").write_text(" \n")
+    fails("empty", "bad2", f"data.train={empty}")
+    (empty / "a.txt").write_text("abc def")
+    fails("", "bad3", f"data.train={empty}")
+    (empty / "a.jsonl").write_text('{"id": "1", "text": "abc"}\nnot json\n')
+    fails(["a.jsonl", "2"], "bad4", f"data.train={empty}/a.jsonl", "data.bad=stop")
+    cut = gzip.compress((folder / "docs" / "one.jsonl").read_bytes())
+    (empty / "b.json.gz").write_bytes(cut[:len(cut) // 2])
+    fails("b.json.gz", "bad5", f"data.train={empty}/b.json.gz")
+    fails(["thre"], "bad6", "data.weights={thre: 2}")
+    good("train", folder / "c.yaml", "--out", folder / "bad2", *sets("train.steps=3"))
+    broken = folder / "broken.yaml"
+    for text, parts in (("train:\n  stepz: 3\n", ["broken.yaml", "2", "stepz", "steps"]),
+                        ("train:\n  steps: many\n", ["broken.yaml", "steps"]),
+                        ("train:\n  steps: 0\n", ["broken.yaml", "steps", "1"]),
+                        ("train: [\n", ["broken.yaml"]), ("tarin:\n  steps: 3\n", ["train"])):
+        broken.write_text(text)
+        bad(1, parts, "train", broken)
+    bad(1, "absent.yaml", "train", folder / "absent.yaml")
+    bad(2, "train", "train")
+    bad(1, "", "train", folder / "c.yaml", "--out", "/proc/no/run")
+    bad(1, "", "train", folder / "c.yaml", "--out", folder / "T.json")
+
+
+def main():
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="couplet-test-"))
+    try:
+        write_corpus(folder)
+        base = train(folder, "base")
+        check_metrics(folder, base)
+        check_clean(folder, base)
+        check_from(folder, base)
+        check_options(folder, base)
+        check_not_finite(folder, base)
+        check_refusals(folder)
+        check_bad_data(folder)
+    finally:
+        os.chdir("/")
+        shutil.rmtree(folder)
+    return finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
