@@ -12,13 +12,14 @@
  *           and the gradient of `weight` times L. Source: "Coupling Experts and Routers in
  *           Mixture-of-Experts via an Auxiliary Loss", section 3 (loss: equation 3; noise bound:
  *           section 3.2). Call it once per layer and optimizer step, in training only; routing
- * keeps using the clean R. In the gradient eps and delta are constants, R is not; at an exact tie a
- * hinge passes its gradient; where M[i,j] is 0 the norm has none. Cost:     three products of [n,d]
- * by [n D,d] forward and backward together, one without gradients; experts' rows that pull nothing
- * are left out of the backward products. Memory:   nothing is kept between calls and nothing of the
- * caller's is written but what is named an output below. Scratch is O(n D + n d) floats a thread
- * and O(n^2 + n d) together. Threads:  no shared state; any number of threads may call at once,
- * each with a cpl_erc of its own. The same call with the same n_threads gives the same bits.
+ *           keeps using the clean R. In the gradient eps and delta are constants, R is not; at an
+ *           exact tie a hinge passes its gradient; where M[i,j] is 0 the norm has none.
+ * Cost:     three products of [n,d] by [n D,d] forward and backward together, one without
+ *           gradients; rows that pull nothing are left out of the backward products.
+ * Memory:   nothing is kept between calls and nothing of the caller's is written but what is named
+ *           an output below. Scratch is O(n D + n d) floats a thread and O(n^2 + n d) together.
+ * Threads:  no shared state; any number of threads may call at once, each with a cpl_erc of its
+ *           own. The same call with the same n_threads gives the same bits.
  * Errors:   CPL_ERR_INPUT for an argument that is not acceptable, CPL_ERR_MEMORY; cpl_last_error()
  *           is the sentence. Nothing has been written then. Numbers of the router or the experts
  *           that are infinite or NaN are no error: the loss says so by being infinite or NaN.

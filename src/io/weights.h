@@ -1,14 +1,15 @@
 /* weights.h - the tensors of a checkpoint, from one safetensors file or from many with an index.
  *
  * Room:       io. Knows names and shapes, nothing of models.
- * Discovery:  a path to a file is that file (an index if it ends in .json); of a folder the first
- *             of model.safetensors.index.json, model.safetensors,
- * consolidated.safetensors.index.json and consolidated.safetensors. Index:      {"weight_map":
- * {tensor: file}}; a file is a bare name in the index's folder and leads, also through symbolic
- * links, to a regular file. Faults:     a tensor in two files, in another file than the index says,
- * or in none although the index names it: harmless for tensors nobody asks for (one warning at
- * open), an error in cpl_weights_find. Threads:    after open, several threads may find and read.
- */
+ * Discovery:  a path to a file is that file (an index if it ends in .json); of a folder the first of
+ *             model.safetensors.index.json, model.safetensors,
+ *             consolidated.safetensors.index.json and consolidated.safetensors.
+ * Index:      {"weight_map": {tensor: file}}; a file is a bare name in the index's folder and leads,
+ *             also through symbolic links, to a regular file.
+ * Faults:     a tensor in two files, in another file than the index says, or in none although the
+ *             index names it: harmless for tensors nobody asks for (one warning at open), an error
+ *             in cpl_weights_find.
+ * Threads:    after open, several threads may find and read. */
 #ifndef CPL_IO_WEIGHTS_H
 #define CPL_IO_WEIGHTS_H
 

@@ -5,8 +5,9 @@
  * Names:  n experts, d model width, D expert width; R [n,d] router rows; R~ = R * delta proxies;
  *         M[i,j] = |R~_i W_g^j|, or the norm of another activation (erc.activation).
  *
- *             eps_i = min over j != i of |R_i - R_j| / (2 |R_i|),   delta_i ~ U(1 - eps_i, 1 +
- * eps_i) L = 1/n^2 sum_i sum_{j != i}   max(M[i,j] - alpha M[i,i], 0)
+ *             eps_i = min over j != i of |R_i - R_j| / (2 |R_i|)
+ *             delta_i ~ U(1 - eps_i, 1 + eps_i)
+ *             L = 1/n^2 sum_i sum_{j != i}   max(M[i,j] - alpha M[i,i], 0)
  *                                          + max(M[j,i] - alpha M[i,i], 0) */
 #ifndef CPL_MODEL_COUPLING_H
 #define CPL_MODEL_COUPLING_H
