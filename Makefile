@@ -27,7 +27,7 @@ test: ## installs what is missing, builds with sanitizers, runs every test
 bench: release ## prints what is measured beside the plain product, in the same run
 	@for program in build/release/bench/*; do [ ! -x $$program ] || $$program || exit 1; done
 
-check: ## format, clang without warnings, floors, headers, map
+check: ## format, clang without warnings, floors, headers, map, formats
 	@tools/deps.sh build test check
 	@clang-format --dry-run -Werror $(SOURCES)
 	@cmake --preset clang > /dev/null
@@ -35,6 +35,7 @@ check: ## format, clang without warnings, floors, headers, map
 	@python3 tools/check_layers.py
 	@python3 tools/check_headers.py
 	@python3 tools/check_map.py
+	@python3 tools/check_formats.py
 
 install: release ## puts program, libraries, header, manual and completion under PREFIX (DESTDIR)
 	@DESTDIR=$(DESTDIR) cmake --install build/release

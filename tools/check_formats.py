@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""docs/formats.md names every member of the JSON the program writes, and none that it does not write.
+
+Of the source: the string literals that look like a member's name in the functions that write it. Of
+the page: the names in the first column of the tables below one heading."""
+import pathlib
+import re
+import sys
+
+WORD = r'"([A-Za-z][A-Za-z0-9_]*)"'
+PAGE = pathlib.Path("docs/formats.md").read_text()
+
+# What is written: heading of the page, source, where its writing begins, patterns of a name, and
+# literals that are values.
+WRITTEN = [
+    ("Metrics: metrics.jsonl", "src/train/metrics.c", "", [WORD, r"^    FIGURE\((\w+)\)"], set()),
+    ("Plans: couplet plan --json", "src/study/plan_show.c", "---- for programs ----", [WORD],
+     {"bf16", "f32"}),
+]
+TABLES = [  # the same of a table behind a line that begins with `name`
+    ("state.json", ["src/train/trainer.c", "src/store/checkpoint.c"],
+     [r'c\.state = json_pack\((.*?)\);', r'c->state, "(\w+)", json_']),
+    ("shards.json", ["src/io/shard_writer.c"],
+     [r'put_(?:member|number)\(&out, "(\w+)"', r'  \\"(\w+)\\": (?:\\"|\[)']),
+]
+
+
+def first_column(text):
+    cells = re.findall(r"^\| (?:- )?(`[^|]*?) \|", text, re.M)
+    return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+
+
+def section(heading):
+    return re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)[1]
+
+
+def table(name):
+    return re.search(rf"^`{re.escape(name)}`:\n\n((?:\|.*\n)+)", PAGE, re.M)[1]
+
+
+def compare(where, source, written, told):
+    wrong = [f"docs/formats.md, {where}: `{name}` of {source} is not there"
+             for name in sorted(written - told)]
+    wrong += [f"docs/formats.md, {where}: `{name}` is not in {source}"
+              for name in sorted(told - written)]
+    return wrong if written else [f"{source}: no member found; this check looks for the wrong thing"]
+
+
+wrong = []
+for heading, source, begin, patterns, values in WRITTEN:
+    text = pathlib.Path(source).read_text()
+    text = text[text.index(begin):]
+    written = {name for p in patterns for name in re.findall(p, text, re.M)} - values
+    wrong += compare(heading, source, written, first_column(section(heading)))
+for name, sources, patterns in TABLES:
+    text = "".join(pathlib.Path(source).read_text() for source in sources)
+    found = [part for p in patterns for part in re.findall(p, text, re.S)]
+    written = {word for part in found for word in re.findall(r"^(\w+)$", part)}
+    written |= {word for part in found for word in re.findall(WORD, part)}
+    wrong += compare(name, " and ".join(sources), written, first_column(table(name)))
+print("\n".join(wrong))
+sys.exit(bool(wrong))
