@@ -187,16 +187,35 @@ static cpl_status copy_file(const char *folder, const char *name, const char *fr
     return status;
 }
 
-/* What transformers' tokenizer class needs beside tokenizer.json. */
-static cpl_status write_tokenizer(const char *folder, const char *tokenizer,
-                                  const cpl_model_settings *config)
+/* Text of the added token with this id; NULL if there is none. Borrowed from `tokenizer`. */
+static const char *added_token(const json_t *tokenizer, int64_t id)
 {
-    CPL_TRY(copy_file(folder, "tokenizer.json", tokenizer));
-    return write_json(folder, "tokenizer_config.json",
-                      json_pack("{s:s, s:b, s:b, s:b, s:s, s:I}", "tokenizer_class",
-                                "PreTrainedTokenizerFast", "add_bos_token", 0, "add_eos_token", 0,
-                                "clean_up_tokenization_spaces", 0, "eos_token", "<|endoftext|>",
-                                "model_max_length", (json_int_t)config->max_positions));
+    const json_t *added = json_object_get(tokenizer, "added_tokens");
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        const json_t *token = json_array_get(added, i), *its = json_object_get(token, "id");
+        if (id >= 0 && json_is_number(its) && json_number_value(its) == (double)id)
+            return json_string_value(json_object_get(token, "content"));
+    }
+    return NULL;
+}
+
+/* What transformers' tokenizer class needs beside tokenizer.json. */
+static cpl_status write_tokenizer(const char *folder, const char *path,
+                                  const cpl_model_settings *config, const cpl_hf_tokens *tokens)
+{
+    json_t *tokenizer = NULL;
+    CPL_TRY(copy_file(folder, "tokenizer.json", path));
+    CPL_TRY(cpl_json_load(&tokenizer, path));
+    cpl_status status =
+        write_json(folder, "tokenizer_config.json",
+                   json_pack("{s:s, s:b, s:b, s:b, s:s*, s:s*, s:I}", "tokenizer_class",
+                             "PreTrainedTokenizerFast", "add_bos_token", 0, "add_eos_token", 0,
+                             "clean_up_tokenization_spaces", 0, "eos_token",
+                             added_token(tokenizer, tokens->eos), "pad_token",
+                             added_token(tokenizer, tokens->pad), "model_max_length",
+                             (json_int_t)config->max_positions));
+    json_decref(tokenizer);
+    return status;
 }
 
 cpl_status cpl_hf_save(const char *folder, cpl_model *model, const cpl_hf_tokens *tokens,
@@ -212,7 +231,7 @@ cpl_status cpl_hf_save(const char *folder, cpl_model *model, const cpl_hf_tokens
                                       tokens->eos < 0 ? json_null() : json_integer(tokens->eos),
                                       "pad_token_id",
                                       tokens->pad < 0 ? json_null() : json_integer(tokens->pad))));
-    if (tokenizer) CPL_TRY_DONE(write_tokenizer(folder, tokenizer, &model->config));
+    if (tokenizer) CPL_TRY_DONE(write_tokenizer(folder, tokenizer, &model->config, tokens));
     CPL_TRY_DONE(cpl_named_params(&list, &model->master, &model->config, ""));
     CPL_TRY_DONE(cpl_named_write(&list, path, NULL));
 done:
