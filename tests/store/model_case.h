@@ -1,0 +1,157 @@
+/* model_case.h - small models with drawn weights for the tests of store and model, and their
+ * tensors under the names and in the types a test wants them in a file. */
+#ifndef CPL_TESTS_MODEL_CASE_H
+#define CPL_TESTS_MODEL_CASE_H
+
+#include <math.h>
+
+#include "base/arena.h"
+#include "check.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "io/safetensors_writer.h"
+#include "model/model.h"
+#include "store/hf_config.h"
+#include "store/named.h"
+#include "tensor/backend.h"
+
+/* d = 24 in 4 heads and 2 key/value heads, D = 10, 5 experts of which 2, 2 layers, 37 rows: no two
+ * sizes of a tensor are alike. */
+static inline cpl_model_settings small_config(void)
+{
+    cpl_model_settings c;
+    memset(&c, 0, sizeof c);
+    c.vocab_size = 37, c.d_model = 24, c.d_expert = 10, c.n_layers = 2, c.n_heads = 4;
+    c.n_kv_heads = 2, c.n_experts = 5, c.top_k = 2, c.max_positions = 64;
+    c.norm_eps = 1e-5, c.rope_theta = 1e4, c.clip_qkv = NAN, c.init_std = 0.25;
+    return c;
+}
+
+/* A model on its own backend, at an address that does not change. */
+typedef struct model_case {
+    cpl_backend be;
+    cpl_model model;
+} model_case;
+
+static inline model_case *model_empty(const cpl_model_settings *config, int64_t tokens)
+{
+    model_case *m = calloc(1, sizeof *m);
+    cpl_work work = cpl_pass_work(config, 2, tokens, tokens, true);
+    cpl_backend_cpu(&m->be, CPL_F32, 2);
+    assert_ok(cpl_backend_reserve(&m->be, &work));
+    assert_ok(cpl_model_init(&m->model, &m->be, config, tokens));
+    return m;
+}
+
+static inline model_case *model_drawn(const cpl_model_settings *config, uint64_t seed)
+{
+    model_case *m = model_empty(config, 16);
+    cpl_model_randomize(&m->model, seed);
+    return m;
+}
+
+static inline void model_gone(model_case *m)
+{
+    cpl_model_free(&m->model);
+    cpl_backend_free(&m->be);
+    free(m);
+}
+
+/* All parameters under their Hugging Face names. */
+static inline cpl_named_list names_of(model_case *m)
+{
+    cpl_named_list list = {0};
+    assert_ok(cpl_named_params(&list, &m->model.master, &m->model.config, ""));
+    return list;
+}
+
+/* Both have the same numbers, bit for bit, or rounded to `dtype` of a file. */
+static inline void assert_same_weights(model_case *got, model_case *want,
+                                       cpl_safetensors_dtype dtype)
+{
+    cpl_named_list a = names_of(got), b = names_of(want);
+    double bits = dtype == CPL_SAFETENSORS_BF16 ? 8 : dtype == CPL_SAFETENSORS_F16 ? 11 : 60;
+    double tiny = dtype == CPL_SAFETENSORS_F16 ? 0x1p-14 : 0; /* to_f16 makes these zero */
+    assert_int_equal(a.count, b.count);
+    for (int64_t i = 0; i < a.count; i++) {
+        int64_t count = a.at[i].shape[0] * a.at[i].shape[1] * a.at[i].shape[2];
+        assert_string_equal(a.at[i].name, b.at[i].name);
+        for (int64_t k = 0; k < count; k++)
+            if (!(fabs((double)a.at[i].data[k] - (double)b.at[i].data[k]) <=
+                  exp2(-bits) * fabs((double)b.at[i].data[k]) + tiny))
+                fail_msg("%s[%d] is %.9g, wanted %.9g", a.at[i].name, (int)k,
+                         (double)a.at[i].data[k], (double)b.at[i].data[k]);
+    }
+    cpl_named_free(&a);
+    cpl_named_free(&b);
+}
+
+/* ---- files ---- */
+
+static inline char *in_folder(const char *folder, const char *name)
+{
+    static char paths[8][600];
+    static int turn;
+    char *path = paths[turn = (turn + 1) % 8];
+    snprintf(path, sizeof paths[0], "%.400s/%.180s", folder, name);
+    return path;
+}
+
+static inline void write_text(const char *path, const char *text)
+{
+    assert_ok(cpl_file_write_atomic(path, text, strlen(text)));
+}
+
+static inline uint16_t to_bf16(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
+}
+
+static inline uint16_t to_f16(float x) /* normal numbers and zero; smaller ones become zero */
+{
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    uint32_t sign = (u >> 16) & 0x8000, rest = u & 0x7fffffff;
+    if (rest < (uint32_t)(127 - 14) << 23) return (uint16_t)sign;
+    rest += 0xfff + ((rest >> 13) & 1);
+    return (uint16_t)(sign | ((rest - ((uint32_t)(127 - 15) << 23)) >> 13));
+}
+
+/* Puts one tensor's bytes in the writer's type. */
+static inline void put_as(cpl_safetensors_writer *writer, cpl_safetensors_dtype dtype,
+                          const float *data, int64_t count)
+{
+    uint16_t *half = malloc((size_t)count * 2 + 1);
+    for (int64_t i = 0; i < count; i++)
+        half[i] = dtype == CPL_SAFETENSORS_F16 ? to_f16(data[i]) : to_bf16(data[i]);
+    if (dtype == CPL_SAFETENSORS_F32)
+        assert_ok(cpl_safetensors_writer_put(writer, data, (size_t)count * 4));
+    else
+        assert_ok(cpl_safetensors_writer_put(writer, half, (size_t)count * 2));
+    free(half);
+}
+
+/* Writes those tensors of the list for which (index % parts) == part to `path`; leaves out the one
+ * named `without` (NULL: none). */
+static inline void write_part(const cpl_named_list *list, const char *path,
+                              cpl_safetensors_dtype dtype, int parts, int part, const char *without)
+{
+    cpl_safetensors_writer *writer = NULL;
+    assert_ok(cpl_safetensors_writer_begin(&writer, path));
+    for (int64_t i = 0; i < list->count; i++) {
+        const cpl_named *n = &list->at[i];
+        if (i % parts != part || (without && strcmp(n->name, without) == 0)) continue;
+        assert_ok(cpl_safetensors_writer_declare(writer, n->name, dtype, n->rank, n->shape));
+    }
+    assert_ok(cpl_safetensors_writer_layout(writer));
+    for (int64_t k = 0; k < cpl_safetensors_writer_count(writer); k++)
+        for (int64_t i = 0; i < list->count; i++)
+            if (strcmp(cpl_safetensors_writer_name(writer, k), list->at[i].name) == 0)
+                put_as(writer, dtype, list->at[i].data,
+                       list->at[i].shape[0] * list->at[i].shape[1] * list->at[i].shape[2]);
+    assert_ok(cpl_safetensors_writer_commit(writer, NULL));
+}
+
+#endif /* CPL_TESTS_MODEL_CASE_H */

@@ -1,0 +1,330 @@
+/* test_checkpoint.c - checkpoints: saved, kept, verified, and whole whatever happens between two
+ * system calls, on a full disk, or without memory. */
+#include "store/checkpoint.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "store/hf.h"
+#include "store/model_case.h"
+
+static const cpl_hf_tokens no_tokens = {-1, -1, 0};
+
+/* A model and moments. */
+typedef struct world {
+    model_case *m;
+    cpl_arena arena;
+    cpl_params moments[2];
+} world;
+
+static world world_of(uint64_t seed)
+{
+    cpl_model_settings c = small_config();
+    world w              = {.m = model_drawn(&c, seed)};
+    cpl_arena measure;
+    cpl_arena_measure(&measure);
+    for (int i = 0; i < 2; i++) cpl_params_take(&w.moments[i], &measure, &c, CPL_F32);
+    assert_ok(cpl_arena_init(&w.arena, measure.used, "moments"));
+    for (int i = 0; i < 2; i++) {
+        cpl_params_take(&w.moments[i], &w.arena, &c, CPL_F32);
+        cpl_f32(w.moments[i].embed)[3] = (float)seed + (float)i;
+    }
+    return w;
+}
+
+static void world_gone(world *w)
+{
+    cpl_arena_free(&w->arena);
+    model_gone(w->m);
+}
+
+static cpl_checkpoint checkpoint_of(world *w, int64_t step, json_t *state)
+{
+    cpl_checkpoint c = {.step   = step,
+                        .model  = &w->m->model,
+                        .m      = &w->moments[0],
+                        .v      = &w->moments[1],
+                        .state  = state,
+                        .tokens = &no_tokens};
+    return c;
+}
+
+static cpl_status save(const char *run, world *w, int64_t step, int64_t keep)
+{
+    json_t *state     = json_pack("{s:i}", "mark", (int)step + 1000);
+    cpl_checkpoint c  = checkpoint_of(w, step, state);
+    cpl_status status = cpl_checkpoint_save(run, &c, keep);
+    json_decref(state);
+    return status;
+}
+
+static bool has(const char *run, const char *name)
+{
+    return cpl_path_exists(in_folder(run, name));
+}
+
+static void assert_nothing_half(const char *run)
+{
+    char **names  = NULL;
+    int64_t count = 0;
+    assert_ok(cpl_folder_list(&names, &count, run));
+    for (int64_t i = 0; i < count; i++) assert_null(strstr(names[i], ".tmp-"));
+    cpl_folder_list_free(names, count);
+}
+
+/* `last` leads to a checkpoint of `step` that holds what `want` holds. */
+static void assert_last(const char *run, int64_t step, world *want)
+{
+    char *folder     = NULL;
+    world got        = world_of(99);
+    cpl_checkpoint c = checkpoint_of(&got, -1, NULL);
+    int64_t mark     = 0;
+    assert_ok(cpl_checkpoint_last(&folder, run));
+    assert_ok(cpl_checkpoint_load(folder, &c, NULL));
+    assert_int_equal(c.step, step);
+    assert_ok(cpl_json_int(c.state, "mark", &mark, 0, 1 << 20, "state.json"));
+    assert_int_equal(mark, step + 1000);
+    assert_same_weights(got.m, want->m, CPL_SAFETENSORS_F32);
+    for (int i = 0; i < 2; i++)
+        assert_memory_equal(got.moments[i].embed.data, want->moments[i].embed.data,
+                            cpl_tensor_bytes(want->moments[i].embed));
+    json_decref(c.state);
+    cpl_free(folder);
+    world_gone(&got);
+}
+
+static void saves_loads_and_keeps(void **state)
+{
+    (void)state;
+    world a = world_of(1), b = world_of(2);
+    const char *run = scratch_folder();
+    char *folder    = NULL;
+    assert_false(cpl_checkpoint_exists(run));
+    assert_fails(CPL_ERR_INPUT, "saved none yet", cpl_checkpoint_last(&folder, run));
+    assert_ok(save(run, &a, 5, 2));
+    assert_true(cpl_checkpoint_exists(run));
+    assert_last(run, 5, &a);
+    assert_ok(save(run, &b, 10, 2));
+    assert_last(run, 10, &b);
+    assert_true(has(run, "step-000005"));
+    assert_ok(save(run, &a, 999999, 2));
+    assert_ok(save(run, &b, 1000000, 2)); /* seven digits come after six */
+    assert_false(has(run, "step-000005") || has(run, "step-000010"));
+    assert_true(has(run, "step-999999"));
+    assert_last(run, 1000000, &b);
+    assert_ok(save(run, &a, 1000000, 2)); /* the same step again */
+    assert_last(run, 1000000, &a);
+    assert_ok(save(run, &b, 7, 1)); /* back at an earlier step: later ones neither count nor go */
+    assert_last(run, 7, &b);
+    assert_true(has(run, "step-999999"));
+    assert_nothing_half(run);
+    world_gone(&a);
+    world_gone(&b);
+}
+
+/* What is left where a run is killed between two system calls of a save. */
+static void half_states(void **state)
+{
+    (void)state;
+    world a = world_of(1), b = world_of(2);
+    const char *run = scratch_folder();
+    assert_ok(save(run, &a, 1, 2));
+    assert_int_equal(mkdir(in_folder(run, ".tmp-step"), 0777), 0);
+    write_text(in_folder(run, ".tmp-step/model.safetensors"), "half");
+    assert_int_equal(mkdir(in_folder(run, ".tmp-old"), 0777), 0);
+    write_text(in_folder(run, ".tmp-old/state.json"), "half");
+    assert_int_equal(symlink("step-000002", in_folder(run, ".tmp-last")), 0);
+    write_text(in_folder(run, "config.yaml.tmp-77-1"), "half");
+    write_text(in_folder(run, "notes.txt"), "the user's");
+    assert_last(run, 1, &a);
+    assert_ok(save(run, &b, 2, 1)); /* over all that */
+    assert_last(run, 2, &b);
+    cpl_checkpoint_clean(run);
+    assert_nothing_half(run);
+    assert_true(has(run, "notes.txt"));
+    assert_int_equal(unlink(in_folder(run, "last")), 0); /* before the first link */
+    assert_last(run, 2, &b);
+    assert_int_equal(symlink("elsewhere", in_folder(run, "last")), 0);
+    char *folder = NULL;
+    assert_fails(CPL_ERR_INPUT, "does not lead to a checkpoint", cpl_checkpoint_last(&folder, run));
+    world_gone(&a);
+    world_gone(&b);
+}
+
+/* ---- damage ---- */
+
+static cpl_status load(const char *folder, world *w)
+{
+    cpl_checkpoint c  = checkpoint_of(w, 0, NULL);
+    cpl_status status = cpl_checkpoint_load(folder, &c, NULL);
+    json_decref(c.state);
+    return status;
+}
+
+static void edited_files_are_named(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"config.json", "generation_config.json", "state.json",
+                                        "state.safetensors", "model.safetensors"};
+    world a                          = world_of(1);
+    bool checked                     = false;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        const char *run = scratch_folder();
+        cpl_text text   = {0};
+        assert_ok(save(run, &a, 1, 1));
+        char folder[600], *path = in_folder(run, "step-000001");
+        snprintf(folder, sizeof folder, "%s", path);
+        path = in_folder(folder, files[i]);
+        assert_ok(cpl_checkpoint_verify(folder, &checked));
+        assert_true(checked);
+        assert_ok(cpl_file_read(&text, path, SIZE_MAX));
+        text.bytes[text.length - 2] ^= 1;
+        assert_ok(cpl_file_write_atomic(path, text.bytes, text.length));
+        assert_fails(CPL_ERR_INPUT, files[i], load(folder, &a));
+        assert_int_equal(unlink(path), 0);
+        assert_fails(CPL_ERR_IO, files[i], load(folder, &a));
+        cpl_text_free(&text);
+    }
+    world_gone(&a);
+}
+
+static void check_sums_must_be_there(void **state)
+{
+    (void)state;
+    static const char *const sums[] = {"{}", "[]", "3", "{\"model.safetensors\": 3}", "{"};
+    world a                         = world_of(1);
+    const char *run                 = scratch_folder();
+    assert_ok(save(run, &a, 1, 1));
+    char folder[600];
+    snprintf(folder, sizeof folder, "%s/step-000001", run);
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
+        write_text(in_folder(folder, "checksums.json"), sums[i]);
+        assert_fails(CPL_ERR_INPUT, "checksums.json", load(folder, &a));
+    }
+    assert_int_equal(unlink(in_folder(folder, "checksums.json")), 0);
+    assert_fails(CPL_ERR_INPUT, "checksums.json", load(folder, &a));
+    world_gone(&a);
+}
+
+/* A sealed checkpoint whose state.json is nonsense: refused, not believed. */
+static void reseal(const char *folder, const char *name)
+{
+    uint64_t hash = 0;
+    char hex[17];
+    json_t *sums = NULL;
+    assert_ok(cpl_file_hash(&hash, in_folder(folder, name)));
+    assert_ok(cpl_json_load(&sums, in_folder(folder, "checksums.json")));
+    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
+    json_object_set_new(sums, name, json_string(hex));
+    assert_ok(cpl_json_write_atomic(in_folder(folder, "checksums.json"), sums, 0));
+    json_decref(sums);
+}
+
+static void nonsense_is_refused(void **state)
+{
+    (void)state;
+    static const char *const states[] = {
+        "{}", "[]", "{\"step\": -1}", "{\"step\": 1e18}", "{\"step\": \"1\"}", ""};
+    world a         = world_of(1);
+    const char *run = scratch_folder();
+    char folder[600];
+    assert_ok(save(run, &a, 1, 1));
+    snprintf(folder, sizeof folder, "%s/step-000001", run);
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+        write_text(in_folder(folder, "state.json"), states[i]);
+        reseal(folder, "state.json");
+        assert_fails(CPL_ERR_INPUT, "state.json", load(folder, &a));
+    }
+    cpl_model_settings other = small_config();
+    other.rope_theta         = 5e5; /* no shape tells */
+    assert_ok(cpl_hf_config_write(folder, &other, &no_tokens));
+    reseal(folder, "config.json");
+    assert_fails(CPL_ERR_INPUT, "model.rope_theta is 10000", load(folder, &a));
+    assert_non_null(strstr(cpl_last_error(), "500000"));
+    world_gone(&a);
+}
+
+/* ---- the world fails ---- */
+
+/* No file may grow beyond `bytes`, as if the disk were full. */
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+static void full_disk(void **state)
+{
+    (void)state;
+    world a = world_of(1), b = world_of(2);
+    const char *run = scratch_folder();
+    assert_ok(save(run, &a, 1, 1));
+    for (rlim_t bytes = 0; bytes < 100000; bytes = bytes ? 3 * bytes : 10) {
+        limit_files(bytes);
+        cpl_status status = save(run, &b, 2, 1);
+        limit_files(RLIM_INFINITY);
+        assert_int_equal(status, CPL_ERR_IO);
+        assert_non_null(strstr(cpl_last_error(), run));
+        assert_last(run, 1, &a);
+        assert_false(has(run, "step-000002"));
+        assert_nothing_half(run);
+    }
+    assert_ok(save(run, &b, 2, 1));
+    assert_last(run, 2, &b);
+    world_gone(&a);
+    world_gone(&b);
+}
+
+static void no_memory(void **state)
+{
+    (void)state;
+    world a = world_of(1), b = world_of(2);
+    const char *run   = scratch_folder();
+    cpl_status status = CPL_ERR_MEMORY;
+    assert_ok(save(run, &a, 1, 1));
+    for (int64_t n = 1; status != CPL_OK; n += 3) { /* every save waits for the disk */
+        cpl_alloc_fail_at(n);
+        status = save(run, &b, 2, 1);
+        cpl_alloc_fail_at(0);
+        assert_true(status == CPL_OK || status == CPL_ERR_MEMORY);
+        if (status != CPL_OK) {
+            char *folder = NULL;
+            bool checked = false;
+            assert_ok(cpl_checkpoint_last(&folder, run));
+            assert_ok(cpl_checkpoint_verify(folder, &checked));
+            assert_true(checked);
+            cpl_free(folder);
+        }
+        assert_true(n < 2000);
+    }
+    assert_last(run, 2, &b);
+    status       = CPL_ERR_MEMORY;
+    char *folder = in_folder(run, "step-000002");
+    for (int64_t n = 1; status != CPL_OK; n++) {
+        cpl_alloc_fail_at(n);
+        status = load(folder, &b);
+        cpl_alloc_fail_at(0);
+        assert_true(status == CPL_OK || status == CPL_ERR_MEMORY);
+        assert_true(n < 2000);
+    }
+    world_gone(&a);
+    world_gone(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(saves_loads_and_keeps),
+        cmocka_unit_test(half_states),
+        cmocka_unit_test(edited_files_are_named),
+        cmocka_unit_test(check_sums_must_be_there),
+        cmocka_unit_test(nonsense_is_refused),
+        cmocka_unit_test(full_disk),
+        cmocka_unit_test(no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

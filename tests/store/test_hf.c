@@ -1,0 +1,399 @@
+/* test_hf.c - every form of a Hugging Face OLMoE directory gives the same weights; what cannot be
+ * computed is refused; saved and loaded is the same bit for bit; damaged files never crash. */
+#include "store/hf.h"
+
+#include "store/model_case.h"
+
+static const cpl_hf_tokens no_tokens = {1, -1, 0};
+
+/* A model loaded from `folder`. */
+static model_case *load(const char *folder)
+{
+    cpl_hf *hf = NULL;
+    assert_ok(cpl_hf_open(&hf, folder, NULL));
+    model_case *m = model_empty(cpl_hf_config(hf), 16);
+    assert_ok(cpl_hf_load(hf, &m->model));
+    cpl_hf_close(hf);
+    return m;
+}
+
+static void assert_loads(const char *folder, model_case *want, cpl_safetensors_dtype dtype)
+{
+    model_case *got = load(folder);
+    assert_same_weights(got, want, dtype);
+    model_gone(got);
+}
+
+/* A fresh folder with the config.json of `m`. */
+static const char *folder_with_config(model_case *m)
+{
+    const char *folder = scratch_folder();
+    assert_ok(cpl_hf_config_write(folder, &m->model.config, &no_tokens));
+    return folder;
+}
+
+/* ---- forms ---- */
+
+static void single_file_of_every_type(void **state)
+{
+    (void)state;
+    const cpl_safetensors_dtype types[] = {CPL_SAFETENSORS_F32, CPL_SAFETENSORS_BF16,
+                                           CPL_SAFETENSORS_F16};
+    cpl_model_settings c                = small_config();
+    model_case *m                       = model_drawn(&c, 3);
+    cpl_named_list list                 = names_of(m);
+    for (int i = 0; i < 3; i++) {
+        const char *folder = folder_with_config(m);
+        write_part(&list, in_folder(folder, "model.safetensors"), types[i], 1, 0, NULL);
+        assert_loads(folder, m, types[i]);
+    }
+    cpl_named_free(&list);
+    model_gone(m);
+}
+
+/* Tensors of one layer lie in different files. */
+static void write_sharded(const cpl_named_list *list, const char *folder, const char *missing)
+{
+    char name[64];
+    json_t *index = json_object(), *map = json_object();
+    for (int part = 0; part < 3; part++) {
+        snprintf(name, sizeof name, "model-%05d-of-00003.safetensors", part + 1);
+        write_part(list, in_folder(folder, name), CPL_SAFETENSORS_F32, 3, part, missing);
+        for (int64_t i = part; i < list->count; i += 3)
+            json_object_set_new(map, list->at[i].name, json_string(name));
+    }
+    json_object_set_new(index, "metadata", json_pack("{s:i}", "total_size", 1));
+    json_object_set_new(index, "weight_map", map);
+    assert_ok(cpl_json_write_atomic(in_folder(folder, "model.safetensors.index.json"), index, 0));
+    json_decref(index);
+}
+
+static void sharded(void **state)
+{
+    (void)state;
+    cpl_model_settings c = small_config();
+    model_case *m        = model_drawn(&c, 4);
+    cpl_named_list list  = names_of(m);
+    const char *folder   = folder_with_config(m);
+    write_sharded(&list, folder, NULL);
+    assert_loads(folder, m, CPL_SAFETENSORS_F32);
+    assert_int_equal(unlink(in_folder(folder, "model-00002-of-00003.safetensors")), 0);
+    cpl_hf *hf = NULL;
+    assert_fails(CPL_ERR_IO, "model-00002-of-00003", cpl_hf_open(&hf, folder, NULL));
+    cpl_named_free(&list);
+    model_gone(m);
+}
+
+static void add_fused(cpl_named_list *list, model_case *m, int64_t l, float **kept)
+{
+    char name[128];
+    const cpl_layer_params *w = &m->model.master.layer[l];
+    int64_t n = w->w_gate.shape[0], rows = w->w_gate.shape[1], cols = w->w_gate.shape[2];
+    int64_t each = rows * cols, gate_up[3] = {n, 2 * rows, cols}, down[3] = {n, cols, rows};
+    float *both = *kept = malloc((size_t)(2 * n * each) * sizeof *both);
+    for (int64_t e = 0; e < n; e++) {
+        memcpy(both + 2 * e * each, cpl_f32(w->w_gate) + e * each, (size_t)each * 4);
+        memcpy(both + (2 * e + 1) * each, cpl_f32(w->w_up) + e * each, (size_t)each * 4);
+    }
+    snprintf(name, sizeof name, "model.layers.%d.mlp.experts.gate_up_proj", (int)l);
+    assert_ok(cpl_named_add(list, name, both, 3, gate_up));
+    snprintf(name, sizeof name, "model.layers.%d.mlp.experts.down_proj", (int)l);
+    assert_ok(cpl_named_add(list, name, cpl_f32(w->w_down), 3, down));
+}
+
+/* Layer 0 fused, layer 1 fused or one tensor an expert. */
+static void fused_experts(void **state)
+{
+    (void)state;
+    cpl_model_settings c = small_config();
+    model_case *m        = model_drawn(&c, 5);
+    for (int all = 0; all < 2; all++) {
+        float *kept[2]     = {NULL, NULL};
+        cpl_named_list old = names_of(m), list = {0};
+        for (int64_t i = 0; i < old.count; i++) {
+            const cpl_named *n = &old.at[i];
+            bool expert        = strstr(n->name, ".experts.") != NULL;
+            if (!expert || (!all && strstr(n->name, "layers.1")))
+                assert_ok(cpl_named_add(&list, n->name, n->data, n->rank, n->shape));
+        }
+        for (int64_t l = 0; l <= all; l++) add_fused(&list, m, l, &kept[l]);
+        const char *folder = folder_with_config(m);
+        write_part(&list, in_folder(folder, "model.safetensors"), CPL_SAFETENSORS_F32, 1, 0, NULL);
+        assert_loads(folder, m, CPL_SAFETENSORS_F32);
+        cpl_named_free(&old);
+        cpl_named_free(&list);
+        free(kept[0]);
+        free(kept[1]);
+    }
+    model_gone(m);
+}
+
+static void published_families(void **state)
+{
+    (void)state;
+    const char *plain = shared_path("golden/families/olmoe"),
+               *parts = shared_path("golden/families/sharded_olmoe");
+    if (!plain || !parts) skip();
+    model_gone(load(plain));
+    model_gone(load(parts));
+}
+
+/* ---- saving ---- */
+
+static void save_and_load_is_the_same(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 4; variant++) {
+        cpl_model_settings c = small_config();
+        c.tied               = variant == 1;
+        c.norm_topk          = variant == 2;
+        c.clip_qkv           = variant == 3 ? 0.1 : NAN;
+        c.rope_theta         = 500000.0 / 3;
+        c.norm_eps           = 1e-6;
+        c.init_std           = 0.1;
+        model_case *m        = model_drawn(&c, 6);
+        const char *folder   = scratch_folder();
+        cpl_hf *hf           = NULL;
+        assert_ok(cpl_hf_save(folder, &m->model, &no_tokens, NULL));
+        assert_loads(folder, m, CPL_SAFETENSORS_F32);
+        assert_ok(cpl_hf_open(&hf, folder, NULL));
+        assert_ok(cpl_hf_config_agrees(&c, cpl_hf_config(hf), NULL, folder));
+        assert_int_equal(cpl_hf_tokens_of(hf)->pad, 1);
+        assert_int_equal(cpl_hf_tokens_of(hf)->bos, -1);
+        assert_int_equal(cpl_hf_tokens_of(hf)->eos, 0);
+        assert_null(cpl_hf_tokenizer_path(hf));
+        cpl_hf_close(hf);
+        model_gone(m);
+    }
+}
+
+static void tokenizer_goes_with_it(void **state)
+{
+    (void)state;
+    cpl_model_settings c = small_config();
+    model_case *m        = model_drawn(&c, 7);
+    const char *folder = scratch_folder(), *eos = NULL, *pad = NULL;
+    json_t *config = NULL;
+    cpl_text a = {0}, b = {0};
+    const char *tokenizer = golden_path("tokenizers/small.json");
+    assert_ok(cpl_hf_save(folder, &m->model, &no_tokens, tokenizer));
+    assert_ok(cpl_file_read(&a, tokenizer, SIZE_MAX));
+    assert_ok(cpl_file_read(&b, in_folder(folder, "tokenizer.json"), SIZE_MAX));
+    assert_int_equal(a.length, b.length);
+    assert_memory_equal(a.bytes, b.bytes, a.length);
+    assert_ok(cpl_json_load(&config, in_folder(folder, "tokenizer_config.json")));
+    assert_ok(cpl_json_string(config, "eos_token", &eos, "tokenizer_config.json"));
+    assert_ok(cpl_json_string_or(config, "pad_token", &pad, "", "tokenizer_config.json"));
+    assert_string_equal(eos, "<|endoftext|>");
+    assert_string_equal(pad, "<|padding|>");
+    assert_fails(CPL_ERR_IO, "absent.json",
+                 cpl_hf_save(folder, &m->model, &no_tokens, "absent.json"));
+    json_decref(config);
+    cpl_text_free(&a);
+    cpl_text_free(&b);
+    model_gone(m);
+}
+
+/* ---- config.json ---- */
+
+static cpl_status read_config(cpl_model_settings *c, cpl_hf_tokens *tokens, const char *text)
+{
+    const char *folder = scratch_folder();
+    write_text(in_folder(folder, "config.json"), text);
+    return cpl_hf_config_read(c, tokens, folder);
+}
+
+static void class_defaults(void **state)
+{
+    (void)state;
+    cpl_model_settings c;
+    cpl_hf_tokens t;
+    assert_ok(read_config(&c, &t, "{\"model_type\": \"olmoe\"}"));
+    const int64_t got[]  = {c.vocab_size, c.d_model,   c.d_expert, c.n_layers,     c.n_heads,
+                            c.n_kv_heads, c.n_experts, c.top_k,    c.max_positions};
+    const int64_t want[] = {50304, 2048, 2048, 16, 16, 16, 64, 8, 4096};
+    assert_memory_equal(got, want, sizeof got);
+    assert_true(c.rope_theta == 1e4 && c.norm_eps == 1e-5 && isnan(c.clip_qkv));
+    assert_true(!c.tied && !c.norm_topk && c.init_std == 0.02);
+    assert_int_equal(t.eos, 50279);
+    assert_int_equal(t.pad, 1);
+    assert_int_equal(t.bos, -1);
+}
+
+static void older_and_newer_keys(void **state)
+{
+    (void)state;
+    cpl_model_settings c;
+    cpl_hf_tokens t;
+    assert_ok(read_config(&c, &t,
+                          "{\"model_type\": \"olmoe\", \"rope_theta\": 5, \"rope_parameters\": "
+                          "{\"rope_theta\": 7.5, \"rope_type\": \"default\"}, "
+                          "\"num_local_experts\": 12, \"eos_token_id\": [9, 10], "
+                          "\"num_key_value_heads\": null, \"clip_qkv\": 8, \"rope_scaling\": null, "
+                          "\"pad_token_id\": null, \"tie_word_embeddings\": true}"));
+    assert_true(c.rope_theta == 7.5 && c.clip_qkv == 8 && c.tied);
+    assert_int_equal(c.n_experts, 12);
+    assert_int_equal(c.n_kv_heads, 16);
+    assert_int_equal(t.eos, 9);
+    assert_int_equal(t.pad, -1);
+    assert_ok(read_config(&c, &t, "{\"model_type\": \"olmoe\", \"rope_theta\": 5e5}"));
+    assert_true(c.rope_theta == 5e5);
+    assert_ok(read_config(&c, &t,
+                          "{\"model_type\": \"olmoe\", \"num_experts\": 16, "
+                          "\"rope_scaling\": {\"type\": \"default\"}, \"eos_token_id\": null}"));
+    assert_int_equal(c.n_experts, 16);
+    assert_int_equal(t.eos, -1);
+}
+
+static void refusals_of_the_config(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"\"attention_bias\": true", "attention_bias"},
+        {"\"hidden_act\": \"gelu\"", "gelu"},
+        {"\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}", "linear"},
+        {"\"rope_scaling\": {\"rope_type\": \"yarn\"}", "yarn"},
+        {"\"rope_scaling\": 3", "rope_scaling"},
+        {"\"rope_parameters\": {\"rope_type\": \"llama3\", \"rope_theta\": 1e4}", "llama3"},
+        {"\"rope_parameters\": {\"rope_type\": \"default\"}, "
+         "\"rope_scaling\": {\"type\": \"linear\"}",
+         "linear"},
+        {"\"num_experts\": 4, \"num_experts_per_tok\": 5", "only 4 experts"},
+        {"\"hidden_size\": 100, \"num_attention_heads\": 3", "3 heads"},
+        {"\"num_key_value_heads\": 3", "num_key_value_heads"},
+        {"\"hidden_size\": -1", "hidden_size"},
+        {"\"hidden_size\": 2.5", "hidden_size"},
+        {"\"hidden_size\": \"2048\"", "hidden_size"},
+        {"\"num_hidden_layers\": 1e300", "num_hidden_layers"},
+        {"\"rms_norm_eps\": -1", "rms_norm_eps"},
+        {"\"rope_theta\": 0", "rope_theta"},
+        {"\"eos_token_id\": \"x\"", "eos_token_id"},
+        {"\"hidden_size\": 1048576, \"intermediate_size\": 1048576, \"num_experts\": 65535, "
+         "\"num_hidden_layers\": 65535",
+         "no machine"},
+    };
+    cpl_model_settings c;
+    cpl_hf_tokens t;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[400];
+        snprintf(text, sizeof text, "{\"model_type\": \"olmoe\", %s}", cases[i][0]);
+        assert_fails(CPL_ERR_INPUT, cases[i][1], read_config(&c, &t, text));
+        assert_non_null(strstr(cpl_last_error(), "config.json"));
+    }
+    assert_fails(CPL_ERR_INPUT, "mixtral", read_config(&c, &t, "{\"model_type\": \"mixtral\"}"));
+    assert_fails(CPL_ERR_INPUT, "model_type", read_config(&c, &t, "{}"));
+    assert_fails(CPL_ERR_INPUT, "not a JSON object", read_config(&c, &t, "[1]"));
+    assert_fails(CPL_ERR_INPUT, "config.json", read_config(&c, &t, "{\"model_type\""));
+}
+
+/* ---- weights that do not fit ---- */
+
+static void refusals_of_the_weights(void **state)
+{
+    (void)state;
+    static const char gone[] = "model.layers.1.mlp.experts.3.up_proj.weight";
+    cpl_model_settings c     = small_config();
+    model_case *m            = model_drawn(&c, 8), *to;
+    cpl_named_list list      = names_of(m);
+    cpl_hf *hf               = NULL;
+    const char *folder       = folder_with_config(m);
+    assert_fails(CPL_ERR_INPUT, "", cpl_hf_open(&hf, folder, NULL));
+    write_text(in_folder(folder, "pytorch_model.bin"), "x");
+    assert_fails(CPL_ERR_INPUT, ".bin", cpl_hf_open(&hf, folder, NULL));
+    write_part(&list, in_folder(folder, "model.safetensors"), CPL_SAFETENSORS_F32, 1, 0, gone);
+    assert_ok(cpl_hf_open(&hf, folder, NULL));
+    to = model_empty(&c, 16);
+    assert_fails(CPL_ERR_INPUT, gone, cpl_hf_load(hf, &to->model));
+    cpl_hf_close(hf);
+    model_gone(to);
+
+    cpl_model_settings other = c;
+    other.d_expert           = 11;
+    assert_ok(cpl_hf_config_write(folder, &other, &no_tokens));
+    write_part(&list, in_folder(folder, "model.safetensors"), CPL_SAFETENSORS_F32, 1, 0, NULL);
+    assert_ok(cpl_hf_open(&hf, folder, NULL));
+    to = model_empty(&other, 16);
+    assert_fails(CPL_ERR_INPUT, "[10,24]", cpl_hf_load(hf, &to->model));
+    assert_non_null(strstr(cpl_last_error(), "[11,24]"));
+    cpl_hf_close(hf);
+    model_gone(to);
+    assert_fails(CPL_ERR_INPUT, "no such folder", cpl_hf_open(&hf, "/absent/model", NULL));
+    cpl_named_free(&list);
+    model_gone(m);
+}
+
+/* ---- damage ---- */
+
+/* Every byte of config.json changed in turn, to a byte that depends on where it is. */
+static void damaged_config(void **state)
+{
+    (void)state;
+    cpl_model_settings c = small_config(), got;
+    cpl_hf_tokens tokens;
+    cpl_text text      = {0};
+    const char *folder = scratch_folder();
+    char *path         = in_folder(folder, "config.json");
+    assert_ok(cpl_hf_config_write(folder, &c, &no_tokens));
+    assert_ok(cpl_file_read(&text, path, SIZE_MAX));
+    for (size_t i = 0; i < text.length; i++) {
+        char kept     = text.bytes[i];
+        text.bytes[i] = "0-\"}{]:,9e\0x"[i % 12];
+        FILE *file    = fopen(path, "wb");
+        fwrite(text.bytes, 1, i % 3 ? text.length : i, file);
+        fclose(file);
+        if (cpl_hf_config_read(&got, &tokens, folder) != CPL_OK)
+            assert_true(strlen(cpl_last_error()) > 0);
+        text.bytes[i] = kept;
+    }
+    cpl_text_free(&text);
+}
+
+/* The n-th allocation fails, for every n there is. */
+static void no_memory(void **state)
+{
+    (void)state;
+    cpl_model_settings c = small_config();
+    model_case *m        = model_drawn(&c, 9);
+    const char *folder   = scratch_folder();
+    assert_ok(cpl_hf_save(folder, &m->model, &no_tokens, golden_path("tokenizers/small.json")));
+    cpl_status status = CPL_ERR_MEMORY;
+    for (int64_t n = 1; status != CPL_OK; n++) {
+        cpl_hf *hf = NULL;
+        cpl_alloc_fail_at(n);
+        status = cpl_hf_open(&hf, folder, NULL);
+        if (status == CPL_OK) status = cpl_hf_load(hf, &m->model);
+        cpl_alloc_fail_at(0);
+        cpl_hf_close(hf);
+        assert_true(status == CPL_OK || status == CPL_ERR_MEMORY);
+        assert_true(n < 5000);
+    }
+    status = CPL_ERR_MEMORY;
+    for (int64_t n = 1; status != CPL_OK; n++) {
+        cpl_alloc_fail_at(n);
+        status = cpl_hf_save(folder, &m->model, &no_tokens, golden_path("tokenizers/small.json"));
+        cpl_alloc_fail_at(0);
+        assert_true(status == CPL_OK || status == CPL_ERR_MEMORY);
+        assert_true(n < 5000);
+    }
+    assert_loads(folder, m, CPL_SAFETENSORS_F32);
+    model_gone(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(single_file_of_every_type),
+        cmocka_unit_test(sharded),
+        cmocka_unit_test(fused_experts),
+        cmocka_unit_test(published_families),
+        cmocka_unit_test(save_and_load_is_the_same),
+        cmocka_unit_test(tokenizer_goes_with_it),
+        cmocka_unit_test(class_defaults),
+        cmocka_unit_test(older_and_newer_keys),
+        cmocka_unit_test(refusals_of_the_config),
+        cmocka_unit_test(refusals_of_the_weights),
+        cmocka_unit_test(damaged_config),
+        cmocka_unit_test(no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

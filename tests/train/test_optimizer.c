@@ -1,0 +1,147 @@
+/* test_optimizer.c - AdamW over a whole model against the formula in double, clipping, skipped
+ * steps, and the BF16 copies. (One tensor against PyTorch: tests/tensor/test_adamw.c.) */
+#include "train/optimizer.h"
+
+#include "store/model_case.h"
+
+static const cpl_train_settings recipe = {
+    .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1};
+
+/* A gradient that depends on the place alone. */
+static float drawn(int64_t tensor, int64_t i, int64_t step)
+{
+    uint64_t x = (uint64_t)(tensor * 1000003 + i * 7919 + step * 104729) * 0x9E3779B97F4A7C15u;
+    return (float)((double)(x >> 40) / (double)(1 << 24) - 0.5);
+}
+
+static void draw_gradients(cpl_optimizer *o, const cpl_model_settings *c, int64_t step,
+                           double scale)
+{
+    for (int64_t t = 0; t < cpl_params_count(c); t++) {
+        cpl_param p  = cpl_params_at(c, t);
+        cpl_tensor g = *cpl_params_tensor(&o->grads, &p);
+        for (int64_t i = 0; i < cpl_tensor_count(g); i++)
+            cpl_f32(g)[i] = (float)scale * drawn(t, i, step);
+    }
+}
+
+static double squares(cpl_optimizer *o, const cpl_model_settings *c)
+{
+    double sum = 0;
+    for (int64_t t = 0; t < cpl_params_count(c); t++) {
+        cpl_param p  = cpl_params_at(c, t);
+        cpl_tensor g = *cpl_params_tensor(&o->grads, &p);
+        for (int64_t i = 0; i < cpl_tensor_count(g); i++)
+            sum += (double)cpl_f32(g)[i] * (double)cpl_f32(g)[i];
+    }
+    return sum;
+}
+
+/* Every tensor's first numbers in double beside the optimizer's, over steps clipped and not. */
+static void as_the_formula(void **state)
+{
+    (void)state;
+    enum { STEPS = 6, MOST = 64 };
+    static const double scales[STEPS] = {3, 1e-3, 0.1, 1e-12, 50, 1};
+    static double w[MOST], m[MOST], v[MOST];
+    cpl_model_settings c = small_config();
+    model_case *mc       = model_drawn(&c, 1);
+    cpl_optimizer o;
+    int64_t count = cpl_params_count(&c);
+    assert_true(count <= MOST);
+    assert_ok(cpl_optimizer_init(&o, &c));
+    for (int64_t t = 0; t < count; t++) {
+        cpl_param p = cpl_params_at(&c, t);
+        w[t]        = (double)cpl_f32(*cpl_params_tensor(&mc->model.master, &p))[1];
+    }
+    for (int step = 1; step <= STEPS; step++) {
+        draw_gradients(&o, &c, step, scales[step - 1]);
+        double norm = cpl_optimizer_norm(&o, &mc->model);
+        assert_near(norm, sqrt(squares(&o, &c)), 1e-6 * norm);
+        double coef = fmin(1, 1 / (norm + 1e-6));
+        for (int64_t t = 0; t < count; t++) {
+            cpl_param p = cpl_params_at(&c, t);
+            double g    = coef * (double)cpl_f32(*cpl_params_tensor(&o.grads, &p))[1];
+            m[t]        = 0.9 * m[t] + 0.1 * g;
+            v[t]        = 0.95 * v[t] + 0.05 * g * g;
+            w[t] -= 1e-2 * 0.1 * w[t]; /* decay on everything, norms and embeddings too */
+            w[t] -=
+                1e-2 * m[t] / (1 - pow(0.9, step)) / (sqrt(v[t] / (1 - pow(0.95, step))) + 1e-8);
+        }
+        cpl_optimizer_update(&o, &mc->model, &recipe, norm, 1e-2);
+        for (int64_t t = 0; t < count; t++) {
+            cpl_param p = cpl_params_at(&c, t);
+            float got   = cpl_f32(*cpl_params_tensor(&mc->model.master, &p))[1];
+            assert_near((double)got, w[t], 1e-6 * (fabs(w[t]) + 1e-1));
+        }
+    }
+    assert_int_equal(o.count, STEPS);
+    cpl_optimizer_free(&o);
+    model_gone(mc);
+}
+
+static void zero_and_not_finite(void **state)
+{
+    (void)state;
+    cpl_model_settings c = small_config();
+    model_case *mc       = model_drawn(&c, 1);
+    cpl_optimizer o;
+    assert_ok(cpl_optimizer_init(&o, &c));
+    assert_true(cpl_optimizer_norm(&o, &mc->model) == 0);
+    draw_gradients(&o, &c, 1, 1);
+    cpl_optimizer_zero(&o, &mc->model);
+    assert_true(squares(&o, &c) == 0);
+    cpl_f32(o.grads.head)[5] = INFINITY;
+    assert_false(isfinite(cpl_optimizer_norm(&o, &mc->model)));
+    cpl_f32(o.grads.head)[5] = NAN;
+    assert_false(isfinite(cpl_optimizer_norm(&o, &mc->model)));
+    cpl_f32(o.grads.head)[5] = 3e38f; /* its square is beyond F32, the norm is not */
+    assert_near(cpl_optimizer_norm(&o, &mc->model), 3e38, 1e32);
+    assert_int_equal(o.count, 0);
+    cpl_optimizer_free(&o);
+    model_gone(mc);
+}
+
+static void copies_follow(void **state)
+{
+    (void)state;
+    cpl_model_settings c = small_config();
+    cpl_backend be;
+    cpl_model model, fresh;
+    cpl_optimizer o;
+    cpl_backend_cpu(&be, CPL_BF16, 2);
+    assert_ok(cpl_model_init(&model, &be, &c, 16));
+    assert_ok(cpl_model_init(&fresh, &be, &c, 16));
+    assert_ok(cpl_optimizer_init(&o, &c));
+    cpl_model_randomize(&model, 5);
+    draw_gradients(&o, &c, 1, 1);
+    cpl_optimizer_update(&o, &model, &recipe, cpl_optimizer_norm(&o, &model), 1e-2);
+    for (int64_t t = 0; t < cpl_params_count(&c); t++) {
+        cpl_param p   = cpl_params_at(&c, t);
+        cpl_tensor to = *cpl_params_tensor(&fresh.master, &p),
+                   w  = *cpl_params_tensor(&model.master, &p);
+        memcpy(to.data, w.data, cpl_tensor_bytes(w));
+    }
+    cpl_model_refresh(&fresh);
+    for (int64_t t = 0; t < cpl_params_count(&c); t++) {
+        cpl_param p  = cpl_params_at(&c, t);
+        cpl_tensor a = *cpl_params_tensor(&model.compute, &p),
+                   b = *cpl_params_tensor(&fresh.compute, &p);
+        assert_int_equal(a.dtype, b.dtype);
+        assert_memory_equal(a.data, b.data, cpl_tensor_bytes(b));
+    }
+    cpl_optimizer_free(&o);
+    cpl_model_free(&model);
+    cpl_model_free(&fresh);
+    cpl_backend_free(&be);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_the_formula),
+        cmocka_unit_test(zero_and_not_finite),
+        cmocka_unit_test(copies_follow),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
