@@ -1,0 +1,227 @@
+/* test_model.c - the whole model's properties: threads, documents, order of sequences, unset
+ * memory, the same start for the same seed, and that it learns one batch by heart. (Every gradient
+ * against PyTorch: tests/train/test_golden.c. The cache: tests/study/test_generate.c.) */
+#include "model/model.h"
+
+#include "store/model_case.h"
+#include "train/optimizer.h"
+
+enum { B = 2, S = 12, T = B * S };
+
+/* Forward and backward passes over [B,S] and what comes out. */
+typedef struct world {
+    cpl_model_settings config;
+    cpl_backend cpu, poison, *be;
+    cpl_model model;
+    cpl_optimizer run; /* gradients */
+    cpl_arena arena;
+    cpl_pass pass;
+    float logits[T * 37];
+    double nll;
+} world;
+
+static world *world_of(const cpl_model_settings *config, int threads, bool poisoned)
+{
+    world *w      = calloc(1, sizeof *w);
+    cpl_work work = cpl_pass_work(config, B, S, S, true);
+    cpl_arena measure;
+    w->config = *config;
+    cpl_backend_cpu(&w->cpu, CPL_F32, threads);
+    w->be = &w->cpu;
+    if (poisoned) cpl_backend_poison(w->be = &w->poison, &w->cpu);
+    assert_ok(cpl_backend_reserve(w->be, &work));
+    assert_ok(cpl_model_init(&w->model, w->be, config, S));
+    cpl_model_randomize(&w->model, 11);
+    assert_ok(cpl_optimizer_init(&w->run, config));
+    cpl_arena_measure(&measure);
+    cpl_pass_take(&w->pass, &measure, config, B, S, true, false);
+    assert_ok(cpl_arena_init(&w->arena, measure.used, "pass"));
+    cpl_pass_take(&w->pass, &w->arena, config, B, S, true, false);
+    return w;
+}
+
+static void world_gone(world *w)
+{
+    cpl_arena_free(&w->arena);
+    cpl_optimizer_free(&w->run);
+    cpl_model_free(&w->model);
+    cpl_backend_free(w->be);
+    free(w);
+}
+
+static const int32_t some_ids[T] = {1, 5, 9,  2, 7, 30, 12, 4, 5, 9, 8,  36,
+                                    3, 0, 11, 6, 5, 22, 9,  2, 7, 1, 31, 13};
+
+static void pass_over(world *w, const int32_t *ids, const int32_t *doc_start)
+{
+    int32_t target[T];
+    cpl_moe_pull pull = {1e-3f, 1e-3f};
+    cpl_tensor id     = cpl_tensor_1d((void *)(uintptr_t)ids, CPL_I32, T);
+    cpl_tensor doc =
+        doc_start ? cpl_tensor_2d((void *)(uintptr_t)doc_start, CPL_I32, B, S) : cpl_tensor_none();
+    for (int i = 0; i < T; i++) target[i] = i % S == S - 1 ? -1 : ids[i + 1];
+    cpl_optimizer_zero(&w->run, &w->model);
+    cpl_model_forward(&w->model, &w->pass, id, doc, NULL);
+    cpl_model_logits(&w->model, &w->pass, cpl_tensor_2d(w->logits, CPL_F32, T, 37));
+    w->nll = cpl_model_backward(&w->model, &w->pass, &w->run.grads, id, doc,
+                                cpl_tensor_1d(target, CPL_I32, T), 1.0f / T, pull);
+    assert_ok(w->be->ops->sync(w->be));
+}
+
+static void assert_same_gradients(world *a, world *b, double relative)
+{
+    for (int64_t i = 0; i < cpl_params_count(&a->config); i++) {
+        cpl_param p       = cpl_params_at(&a->config, i);
+        cpl_tensor x      = *cpl_params_tensor(&a->run.grads, &p),
+                   y      = *cpl_params_tensor(&b->run.grads, &p);
+        double difference = 0, reference = 0;
+        for (int64_t k = 0; k < cpl_tensor_count(x); k++) {
+            double u = (double)cpl_f32(x)[k], v = (double)cpl_f32(y)[k];
+            difference += (u - v) * (u - v);
+            reference += v * v;
+        }
+        assert_true(isfinite(reference));
+        assert_near(sqrt(difference), 0, relative * sqrt(reference));
+    }
+}
+
+/* What differs is the order of sums: c eps sqrt(terms). */
+static void one_thread_or_two(void **state)
+{
+    (void)state;
+    cpl_model_settings c = small_config();
+    world *one = world_of(&c, 1, false), *two = world_of(&c, 2, false);
+    pass_over(one, some_ids, NULL);
+    pass_over(two, some_ids, NULL);
+    assert_near(one->nll, two->nll, 1e-6 * two->nll);
+    for (int i = 0; i < T * 37; i++)
+        assert_near((double)one->logits[i], (double)two->logits[i], 1e-5);
+    assert_same_gradients(one, two, 1e-5);
+    world_gone(one);
+    world_gone(two);
+}
+
+static void nothing_unset_is_read(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 3; variant++) {
+        cpl_model_settings c = small_config();
+        c.tied               = variant == 1;
+        c.norm_topk          = variant == 1;
+        c.clip_qkv           = variant == 2 ? 0.5 : NAN;
+        world *plain = world_of(&c, 2, false), *poisoned = world_of(&c, 2, true);
+        pass_over(plain, some_ids, NULL);
+        pass_over(poisoned, some_ids, NULL);
+        assert_near(plain->nll, poisoned->nll, 0);
+        assert_memory_equal(plain->logits, poisoned->logits, sizeof plain->logits);
+        assert_same_gradients(plain, poisoned, 0);
+        world_gone(plain);
+        world_gone(poisoned);
+    }
+}
+
+/* Every token's logits are those of its document alone. */
+static void documents_apart(void **state)
+{
+    (void)state;
+    static const int first[4] = {0, 5, S, S + 8}, after[4] = {5, S, S + 8, T};
+    cpl_model_settings c = small_config();
+    world *w = world_of(&c, 2, false), *alone = world_of(&c, 2, false);
+    int32_t doc_start[T];
+    for (int d = 0; d < 4; d++)
+        for (int i = first[d]; i < after[d]; i++) doc_start[i] = first[d] % S;
+    pass_over(w, some_ids, doc_start);
+    for (int d = 0; d < 4; d++) {
+        int32_t ids[T] = {0};
+        int length     = after[d] - first[d];
+        memcpy(ids, some_ids + first[d], (size_t)length * sizeof *ids);
+        pass_over(alone, ids, NULL); /* at other positions: only distances count */
+        for (int i = 0; i < length * 37; i++)
+            assert_near((double)w->logits[first[d] * 37 + i], (double)alone->logits[i], 2e-5);
+    }
+    pass_over(alone, some_ids, NULL);
+    assert_true(fabsf(alone->logits[(S - 1) * 37] - w->logits[(S - 1) * 37]) > 1e-3f);
+    world_gone(w);
+    world_gone(alone);
+}
+
+static void sequences_do_not_see_each_other(void **state)
+{
+    (void)state;
+    cpl_model_settings c = small_config();
+    world *w = world_of(&c, 2, false), *other = world_of(&c, 2, false);
+    int32_t swapped[T];
+    memcpy(swapped, some_ids + S, S * sizeof *swapped);
+    memcpy(swapped + S, some_ids, S * sizeof *swapped);
+    pass_over(w, some_ids, NULL);
+    pass_over(other, swapped, NULL);
+    for (int i = 0; i < S * 37; i++)
+        assert_near((double)w->logits[i], (double)other->logits[S * 37 + i], 1e-5);
+    assert_near(w->nll, other->nll, 1e-5 * w->nll);
+    assert_same_gradients(w, other, 1e-5);
+    world_gone(w);
+    world_gone(other);
+}
+
+/* A normal cut at three deviations; the same for the same seed, another for another. */
+static void same_seed_same_start(void **state)
+{
+    (void)state;
+    cpl_model_settings c = small_config();
+    model_case *a = model_drawn(&c, 3), *b = model_drawn(&c, 3), *other = model_drawn(&c, 4);
+    assert_same_weights(a, b, CPL_SAFETENSORS_F32);
+    double sum = 0, square = 0, most = 0;
+    int64_t count = 0;
+    for (int64_t i = 0; i < cpl_params_count(&c); i++) {
+        cpl_param p  = cpl_params_at(&c, i);
+        cpl_tensor x = *cpl_params_tensor(&a->model.master, &p);
+        cpl_tensor y = *cpl_params_tensor(&other->model.master, &p);
+        for (int64_t k = 0; k < cpl_tensor_count(x); k++) {
+            double v = (double)cpl_f32(x)[k];
+            if (p.ones) {
+                assert_true(v == 1);
+                continue;
+            }
+            sum += v, square += v * v, count++;
+            most = fmax(most, fabs(v));
+        }
+        if (!p.ones) assert_memory_not_equal(x.data, y.data, cpl_tensor_bytes(x));
+    }
+    double deviation = c.init_std * 0.98658; /* of a normal cut at three */
+    assert_true(most <= 3 * c.init_std && most > 2.8 * c.init_std);
+    assert_near(sum / (double)count, 0, 5 * deviation / sqrt((double)count));
+    assert_near(sqrt(square / (double)count), deviation, 5 * deviation / sqrt((double)count));
+    model_gone(a);
+    model_gone(b);
+    model_gone(other);
+}
+
+/* Sixty updates on one batch: from above the entropy of its ids to nearly nothing. */
+static void learns_one_batch(void **state)
+{
+    (void)state;
+    const cpl_train_settings recipe = {
+        .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0, .clip = 1};
+    cpl_model_settings c = small_config();
+    c.init_std           = 0.05;
+    world *w             = world_of(&c, 1, false);
+    for (int step = 0; step < 60; step++) {
+        pass_over(w, some_ids, NULL);
+        if (step == 0) assert_near(w->nll / (T - B), log(37), 0.3);
+        cpl_optimizer_update(&w->run, &w->model, &recipe, cpl_optimizer_norm(&w->run, &w->model),
+                             1e-2);
+    }
+    pass_over(w, some_ids, NULL);
+    assert_true(w->nll / (T - B) < 0.05);
+    world_gone(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_thread_or_two),    cmocka_unit_test(nothing_unset_is_read),
+        cmocka_unit_test(documents_apart),      cmocka_unit_test(sequences_do_not_see_each_other),
+        cmocka_unit_test(same_seed_same_start), cmocka_unit_test(learns_one_batch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
