@@ -60,7 +60,11 @@ def run(*words, cwd=None, limit_blocks=None):
         command = ["bash", "-c", f'ulimit -f {limit_blocks}; exec "$@"', "-", *command]
     done = subprocess.run(command, capture_output=True, check=False, timeout=300, cwd=cwd)
     out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
-    check(done.returncode in (0, 1, 2), f"{said(words)}: exit {done.returncode}: {err[-2000:]}")
+    sound = "Sanitizer" not in err and "runtime error" not in err
+    check(sound and done.returncode in (0, 1, 2),
+          f"{said(words)}: exit {done.returncode}: {err[-2000:]}")
+    check(done.returncode == 0 or err.splitlines()[-1:] and err.splitlines()[-1].startswith("couplet: "),
+          f"{said(words)}: no sentence: {err!r}")
     return out, err, done.returncode
 
 

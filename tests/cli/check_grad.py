@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""check_grad.py COUPLET: `couplet grad` over directories of every form, its sentences when the
+rows, the noise or the directory are wrong; and files of a run damaged at random, which no verb may
+answer with a crash."""
+import array
+import json
+import pathlib
+import random
+import shutil
+import sys
+import tempfile
+
+from train_case import (GOLDEN, bad, bytes_of, check, finish, good, run, sets, tensors_of, train,
+                        write_corpus)
+
+
+def write_tensors(path, tensors, dtype="F32"):
+    """Name -> (shape, numbers); BF16 cuts the low half off."""
+    header, data = {}, b""
+    for name, (shape, numbers) in tensors.items():
+        raw = numbers.tobytes()
+        if dtype == "BF16":
+            raw = b"".join(raw[i + 2:i + 4] for i in range(0, len(raw), 4))
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data),
+                                                                        len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def cut_to_bf16(numbers):
+    raw = numbers.tobytes()
+    return array.array("f", b"".join(b"\0\0" + raw[i + 2:i + 4] for i in range(0, len(raw), 4)))
+
+
+def fuse(tensors, layers, experts):
+    fused = {name: value for name, value in tensors.items() if ".experts." not in name}
+    for layer in range(layers):
+        both, down = array.array("f"), array.array("f")
+        for expert in range(experts):
+            name = f"model.layers.{layer}.mlp.experts.{expert}."
+            (rows, cols), gate = tensors[name + "gate_proj.weight"]
+            both += gate + tensors[name + "up_proj.weight"][1]
+            down += tensors[name + "down_proj.weight"][1]
+        name = f"model.layers.{layer}.mlp.experts."
+        fused[name + "gate_up_proj"] = ([experts, 2 * rows, cols], both)
+        fused[name + "down_proj"] = ([experts, cols, rows], down)
+    return fused
+
+
+def shard(folder, tensors):
+    names, files = sorted(tensors), ["model-00001-of-00002.safetensors",
+                                     "model-00002-of-00002.safetensors"]
+    for i, file in enumerate(files):
+        write_tensors(folder / file, {name: tensors[name] for name in names[i::2]})
+    weight_map = {name: files[i % 2] for i, name in enumerate(names)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+
+def check_forms(folder):
+    """Single, fused, sharded and BF16 directories of the same numbers give the same bytes."""
+    base = GOLDEN / "model" / "base"
+    config = json.loads((base / "config.json").read_text())
+    tensors = {name: (shape, cut_to_bf16(numbers))
+               for name, (shape, numbers) in tensors_of(base / "model.safetensors").items()}
+    layers, experts = config["num_hidden_layers"], config["num_experts"]
+    fused = fuse(tensors, layers, experts)
+    results = []
+    for name in ("single", "fused", "sharded", "sharded-fused", "bf16"):
+        model = folder / name
+        model.mkdir()
+        shutil.copy(base / "config.json", model)
+        what = fused if "fused" in name else tensors
+        if "sharded" in name:
+            shard(model, what)
+        else:
+            write_tensors(model / "model.safetensors", what, "BF16" if name == "bf16" else "F32")
+        before = bytes_of(model)
+        good("grad", model, "--tokens", base / "tokens.json", "--out", folder / f"{name}.out",
+             "--delta", base / "delta.safetensors", *sets("compute.threads=2"))
+        check(bytes_of(model) == before, f"grad changed {name}")
+        results.append((folder / f"{name}.out").read_bytes())
+        check(results[-1] == results[0], f"{name} gives other gradients than single")
+
+
+def check_rows(folder):
+    model = GOLDEN / "model" / "base"
+    rows = folder / "rows.json"
+    vocab = json.loads((model / "config.json").read_text())["vocab_size"]
+    words = ("grad", model, "--tokens", rows, "--out", folder / "rows.out")
+    for text, parts in (('{"input_ids": [[1, 2, 3], [4, 5]]}', ["row 1", "2 ids", "3"]),
+                        ('{"input_ids": [[1, 2], [3]]}', ["row 1"]),
+                        (f'{{"input_ids": [[1, 2], [3, {vocab}]]}}', ["input_ids[1][1]"]),
+                        ('{"input_ids": [[1, -1]]}', ["input_ids[0][1]"]),
+                        ('{"input_ids": [[1, 2.5]]}', ["input_ids[0][1]"]),
+                        ('{"input_ids": [[1, 99999999999999999999]]}', ["input_ids[0]"]),
+                        ('{"input_ids": [[1, "2"]]}', ["input_ids[0][1]"]),
+                        ('{"input_ids": [[1], [2]]}', ["at least two"]),
+                        ('{"input_ids": []}', ["input_ids"]), ('{"input_ids": 3}', ["input_ids"]),
+                        ('{"input_ids": [3, 4]}', ["input_ids"]), ("[[1, 2]]", ["input_ids"]),
+                        ('{"input_ids": [[1, 2]', ["rows.json"]), ("", ["rows.json"])):
+        rows.write_text(text)
+        bad(1, parts, *words)
+    check(not (folder / "rows.out").exists(), "a refused grad leaves a file")
+    rows.write_text('{"input_ids": [[1, 2, 3, 4]]}')
+    good(*words)
+    first = (folder / "rows.out").read_bytes()
+    good(*words)
+    check((folder / "rows.out").read_bytes() == first, "grad twice differs")
+    good(*words, *sets("train.seed=1"))
+    check((folder / "rows.out").read_bytes() != first, "train.seed does not draw other noise")
+    good(*words, *sets("erc.weight=0"))
+    results = tensors_of(folder / "rows.out")
+    total = results["loss.ce"][1][0] + 0.01 * results["loss.balance"][1][0] + \
+        0.001 * results["loss.z"][1][0]
+    check(abs(results["loss.total"][1][0] - total) < 1e-5, "weight 0 counts in the total")
+    check(results["loss.erc"][1][0] > 0, "weight 0 is not shown")
+    good(*words, *sets("compute.dtype=bf16"))
+    bad(2, "", *words, *sets("model.hidden_size=3"))
+    bad(2, "--tokens", "grad", model, "--out", folder / "x")
+    bad(1, "absent", "grad", folder / "absent", *words[2:])
+    bad(1, "", "grad", model, "--tokens", rows, "--out", "/proc/no/x")
+    bad(1, "File too large", *words, limit_blocks=1)
+    check_delta(folder, words)
+
+
+def check_delta(folder, words):
+    delta = folder / "d.safetensors"
+    given = tensors_of(GOLDEN / "model" / "base" / "delta.safetensors")
+    write_tensors(delta, {"delta.0": given["delta.0"]})
+    bad(1, "delta.1", *words, "--delta", delta)
+    shape, numbers = given["delta.1"]
+    write_tensors(delta, {"delta.0": given["delta.0"], "delta.1": (shape[::-1], numbers)})
+    bad(1, ["delta.1", f"[{shape[1]},{shape[0]}]", f"[{shape[0]},{shape[1]}]"], *words, "--delta",
+        delta)
+    bad(1, "absent", *words, "--delta", folder / "absent")
+
+
+# ---- damage ----
+
+def damaged(numbers, raw):
+    """One to four random edits."""
+    raw = bytearray(raw)
+    for _ in range(numbers.randint(1, 4)):
+        at = numbers.randrange(len(raw) + 1)
+        what = numbers.randrange(5)
+        if what == 0:
+            del raw[at:at + numbers.randint(1, 40)]
+        elif what == 1:
+            raw[at:at] = numbers.choice((b"\0", b"\xff", b"{", b"]", b'"', b"-1e999", b": :", b"\n",
+                                         b"99999999999999999999", b"NaN", b"[[[[[[[["))
+        elif what == 2:
+            raw[at:at + 1] = bytes([numbers.randrange(256)])
+        elif what == 3:
+            raw = raw[:at]
+        else:
+            raw[at:at] = raw[:numbers.randint(1, 200)]
+    return bytes(raw)
+
+
+def check_damage(folder):
+    """Exit 0 or 1 and, in the sanitizer build, no report: `run` looks at that."""
+    numbers = random.Random(5)
+    write_corpus(folder)
+    base = train(folder, "base", "train.steps=4", "checkpoint.every=2")
+    rows = folder / "rows.json"
+    rows.write_text('{"input_ids": [[1, 2, 3, 4], [5, 6, 7, 8]]}')
+    for name, times in (("config.yaml", 12), ("metrics.jsonl", 8), ("start.json", 4),
+                        ("last/state.json", 4), ("last/checksums.json", 6),
+                        ("last/config.json", 12), ("rows.json", 12)):
+        path = rows if name == "rows.json" else base / name
+        kept = path.read_bytes()
+        for _ in range(times):
+            path.write_bytes(damaged(numbers, kept))
+            if name == "config.yaml":
+                run("train", path, "--dry-run")
+            elif name in ("rows.json", "last/config.json"):
+                run("grad", base, "--tokens", rows, "--out", folder / "out")
+            else:
+                run("train", "--resume", base)
+            path.write_bytes(kept)
+    good("train", "--resume", base)
+
+
+def main():
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="couplet-test-"))
+    try:
+        check_forms(folder)
+        check_rows(folder)
+        check_damage(folder)
+    finally:
+        shutil.rmtree(folder)
+    return finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
