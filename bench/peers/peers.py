@@ -1,0 +1,68 @@
+"""What the programs of this folder share: the machine in one line, medians of runs taken in turn,
+resident memory of this process. A bare speed of a shared machine says little; what counts is the
+ratio to a plain product that ran in the same minutes."""
+import os
+import platform
+import statistics
+import time
+
+
+def processor():
+    with open("/proc/cpuinfo") as lines:
+        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} processors"
+
+
+def seconds(run):
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
+def in_turn(rounds, *subjects):
+    """Runs each once to warm up, then all of them `rounds` times in turn: a list of times each."""
+    for subject in subjects:
+        subject()
+    times = [[] for _ in subjects]
+    for _ in range(rounds):
+        for subject, mine in zip(subjects, times):
+            mine.append(seconds(subject))
+    return times
+
+
+def median(times):
+    return statistics.median(times)
+
+
+def spread(times):
+    """Half the distance between the quarters, as a share of the median."""
+    ordered = sorted(times)
+    last = len(ordered) - 1
+    quarters = ordered[round(0.75 * last)] - ordered[round(0.25 * last)]
+    return quarters / 2 / median(times)
+
+
+def _status(name):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+def resident():
+    return _status("VmRSS:")
+
+
+def peak_resident():
+    return _status("VmHWM:")
+
+
+def forget_peak():
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
+def extra_bytes(run):
+    """Peak bytes that `run` held beyond what was resident before it."""
+    forget_peak()
+    before = resident()
+    run()
+    return peak_resident() - before
