@@ -1,6 +1,7 @@
 /* tokenizer.c - how fast one core turns text into ids.
  *
- * Usage:   bench_tokenizer TOKENIZER DOCUMENTS...     (tokenizer.json; .json.gz, .jsonl.zst, .txt)
+ * Usage:   tokenizer [TOKENIZER DOCUMENTS...]     (tokenizer.json; .json.gz, .jsonl.zst, .txt);
+ *          without them, in the root of the project: its own tokenizer and English text
  * Prints:  machine, text, median and spread of the runs in MB/s (10^6 bytes of text), once with an
  *          empty cache of words at the start of each run ("cold"), once with the cache of the run
  *          before ("warm"), and the ratio to a plain pass over the same memory (XXH3, memcpy). */
@@ -15,6 +16,10 @@
 #include "io/tokenizer.h"
 
 enum { RUNS = 5 };
+
+static const char *const own[] = {"data/tokenizer.json", "data/train/encyclopedia-0000.json.gz",
+                                  "data/train/encyclopedia-0001.json.gz",
+                                  "data/train/books-0000.json.gz", "data/train/books-0001.json.gz"};
 
 /* All documents, one after the other: document i ends at ends[i]. */
 typedef struct corpus {
@@ -135,12 +140,13 @@ int main(int argc, char **argv)
     cpl_tokenizer *t;
     double hash[RUNS], copy[RUNS];
     uint64_t sum = 0;
-    if (argc < 3) {
-        fprintf(stderr, "usage: %s TOKENIZER DOCUMENTS...\n", argv[0]);
+    if (argc == 2) {
+        fprintf(stderr, "usage: %s [TOKENIZER DOCUMENTS...]\n", argv[0]);
         return 2;
     }
-    stop_on(cpl_tokenizer_load(&t, argv[1]));
+    stop_on(cpl_tokenizer_load(&t, argc > 1 ? argv[1] : own[0]));
     for (int i = 2; i < argc; i++) read_documents(&c, argv[i]);
+    for (size_t i = 1; argc < 2 && i < sizeof own / sizeof *own; i++) read_documents(&c, own[i]);
     print_machine();
     printf("text: %zu documents, %.1f MB\n", c.count, (double)c.text.length / 1e6);
     double cold = measure(t, &c, true), warm = measure(t, &c, false);
