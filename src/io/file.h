@@ -67,6 +67,7 @@ typedef struct cpl_writer {
 
 enum { CPL_WRITER_BUFFER = 1 << 18 };
 
+/* CPL_ERR_IO where `path` is there and is not a regular file, among other things. */
 CPL_NODISCARD cpl_status cpl_writer_open(cpl_writer *writer, const char *path);
 
 /* Adds bytes. A failure is remembered, all later bytes are dropped, and commit tells it. */

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -57,6 +58,14 @@ static void release(cpl_writer *w)
     w->length = length;
 }
 
+/* Taking the name of a device or a pipe would remove it: /dev/null, for one who may. */
+static cpl_status refuse_special(const char *path)
+{
+    struct stat what;
+    if (stat(path, &what) != 0 || S_ISREG(what.st_mode)) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_IO, "%s: cannot be written: it is not a regular file", path);
+}
+
 cpl_status cpl_writer_open(cpl_writer *w, const char *path)
 {
     cpl_status status = CPL_OK;
@@ -68,6 +77,7 @@ cpl_status cpl_writer_open(cpl_writer *w, const char *path)
     if (!w->path || !w->buffer || !w->hasher)
         CPL_TRY_DONE(CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to write it", path));
     XXH3_64bits_reset(w->hasher);
+    CPL_TRY_DONE(refuse_special(path));
     CPL_TRY_DONE(create(w));
     w->open = true;
 done:

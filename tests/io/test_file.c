@@ -297,6 +297,22 @@ static void failing_allocations(void **state)
     cpl_free(path);
 }
 
+/* Renaming over a pipe or a device would remove it. */
+static void only_regular_files_are_replaced(void **state)
+{
+    (void)state;
+    const char *folder = scratch_folder();
+    char *pipe         = cpl_path_join(folder, "pipe");
+    struct stat what;
+    assert_int_equal(mkfifo(pipe, 0666), 0);
+    assert_fails(CPL_ERR_IO, "not a regular file", cpl_file_write_atomic(pipe, "x", 1));
+    assert_fails(CPL_ERR_IO, "not a regular file", cpl_file_write_atomic(folder, "x", 1));
+    assert_int_equal(stat(pipe, &what), 0);
+    assert_true(S_ISFIFO(what.st_mode));
+    assert_only(folder, "pipe");
+    cpl_free(pipe);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -309,6 +325,7 @@ int main(void)
         cmocka_unit_test(folders),
         cmocka_unit_test(joins_and_parents),
         cmocka_unit_test(failing_allocations),
+        cmocka_unit_test(only_regular_files_are_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
