@@ -1,5 +1,6 @@
 /* cmd_grad.c - couplet grad: every gradient of one batch, for research and for checking. */
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -167,7 +168,8 @@ static void print_losses(const cpl_settings *settings, const losses *l)
            (double)l->balance, (double)l->z, (double)l->total);
 }
 
-static cpl_status compute_and_write(work *w, cpl_settings *settings, const cpl_arguments *args)
+static cpl_status compute_and_write(work *w, cpl_settings *settings, const cpl_arguments *args,
+                                    const cpl_log *log)
 {
     const char *delta = cpl_flag_text(args, "--delta");
     CPL_TRY(read_tokens(&w->tokens, cpl_flag_text(args, "--tokens"), cpl_hf_config(w->hf)));
@@ -184,6 +186,7 @@ static cpl_status compute_and_write(work *w, cpl_settings *settings, const cpl_a
                             (float)m->loss_total};
     CPL_TRY(write_results(w, &l, cpl_flag_text(args, "--out")));
     print_losses(settings, &l);
+    if (!isfinite(l.total)) cpl_log_warn(log, "the loss is not finite: %g", (double)l.total);
     return CPL_OK;
 }
 
@@ -195,7 +198,7 @@ static cpl_status run(const cpl_arguments *args)
     cpl_log log       = cpl_output_log(stderr);
     CPL_TRY(cpl_configure(&c, NULL, args));
     CPL_TRY_DONE(cpl_hf_open(&w.hf, args->words[0], &log));
-    CPL_TRY_DONE(compute_and_write(&w, &c.settings, args));
+    CPL_TRY_DONE(compute_and_write(&w, &c.settings, args, &log));
 done:
     cpl_step_free(&w.step);
     cpl_model_free(&w.model);

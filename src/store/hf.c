@@ -2,6 +2,7 @@
 #include "store/hf.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "io/file.h"
@@ -39,6 +40,37 @@ static cpl_status resolve(char **folder, const char *model_dir)
     return status;
 }
 
+/* The number behind `part` in a tensor's name; -1 if `part` does not stand there. */
+static int64_t number_behind(const char *name, const char *part)
+{
+    const char *at = strstr(name, part);
+    return at && at[strlen(part)] >= '0' && at[strlen(part)] <= '9'
+               ? (int64_t)strtoll(at + strlen(part), NULL, 10)
+               : -1;
+}
+
+/* A checkpoint with more layers or experts than the configuration says is another model. */
+static cpl_status refuse_surplus(const cpl_hf *hf)
+{
+    for (int64_t i = 0; i < cpl_weights_count(hf->weights); i++) {
+        const char *name = cpl_weights_at(hf->weights, i)->entry->name;
+        int64_t layer = number_behind(name, "model.layers."), e = number_behind(name, ".experts.");
+        if (layer >= hf->config.n_layers)
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "%s has tensor %s of layer %lld, but config.json says "
+                            "num_hidden_layers %lld",
+                            cpl_weights_path(hf->weights), name, (long long)layer,
+                            (long long)hf->config.n_layers);
+        if (e >= hf->config.n_experts)
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "%s has tensor %s of expert %lld, but config.json says num_experts "
+                            "%lld",
+                            cpl_weights_path(hf->weights), name, (long long)e,
+                            (long long)hf->config.n_experts);
+    }
+    return CPL_OK;
+}
+
 cpl_status cpl_hf_open(cpl_hf **out, const char *model_dir, const cpl_log *log)
 {
     cpl_status status = CPL_OK;
@@ -50,6 +82,7 @@ cpl_status cpl_hf_open(cpl_hf **out, const char *model_dir, const cpl_log *log)
     CPL_TRY_DONE(resolve(&hf->folder, model_dir));
     CPL_TRY_DONE(cpl_hf_config_read(&hf->config, &hf->tokens, hf->folder));
     CPL_TRY_DONE(cpl_weights_open(&hf->weights, hf->folder, log));
+    CPL_TRY_DONE(refuse_surplus(hf));
     if (cpl_checkpoint_verify(hf->folder, &checked) != CPL_OK)
         cpl_log_warn(log, "%s", cpl_last_error());
     *out = hf;

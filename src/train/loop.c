@@ -123,7 +123,7 @@ static cpl_status steps(cpl_trainer *t, const cpl_train_job *job, cpl_train_outc
         bool last    = step == s->train.steps;
         bool look    = due(s->eval.every, step) || last;
         bool logged  = due(s->log.every, step) || look;
-        CPL_TRY(one_step(t, logged && s->erc.weight > 0));
+        CPL_TRY(one_step(t, logged));
         if (look) CPL_TRY(evaluate(t));
         if (job->watch->stepped) job->watch->stepped(job->watch->who, &t->metrics);
         if (logged) CPL_TRY(cpl_run_log(&t->run, cpl_metrics_json(&t->metrics)));

@@ -82,6 +82,7 @@ static const member figure_members[] = {
     FIGURE(kappa_off_diagonal),
     FIGURE(kappa_rows_own),
     FIGURE(kappa_columns_own),
+    {"erc_over_diagonal", offsetof(cpl_layer_metrics, erc_over_diagonal)},
     {"erc_grad_ratio_router", offsetof(cpl_layer_metrics, router_ratio)},
     {"erc_grad_cos_router", offsetof(cpl_layer_metrics, router_cos)},
     {"erc_grad_ratio_gate", offsetof(cpl_layer_metrics, gate_ratio)},

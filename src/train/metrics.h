@@ -24,6 +24,7 @@ typedef struct cpl_layer_metrics {
     double router_ratio,
         router_cos;              /* |gradient of the weighted ERC| / |the rest|, and their cosine */
     double gate_ratio, gate_cos; /* the same for W_g */
+    double erc_over_diagonal;    /* erc over the mean diagonal of M: free of the weights\' scale */
     double erc_clean;            /* clean R, masters, after the update: at evaluations */
     cpl_coupling_figures figures;
 } cpl_layer_metrics;

@@ -248,6 +248,7 @@ static void coupling(cpl_step *step, cpl_model *model, cpl_params *grads,
                 model->be, &layer->figures, step->M[l], step->eps[l], model->master.layer[l].router,
                 settings->erc.noise == CPL_NOISE_NONE ? cpl_tensor_none() : step->delta[l],
                 model->master.layer[l].w_gate, how.alpha, model->config.top_k);
+        if (how.figures) layer->erc_over_diagonal = layer->erc / layer->figures.m_diagonal;
         m->erc += layer->erc;
     }
     if (settings->erc.reduce == CPL_ERC_MEAN) m->erc /= (double)m->n_layers;
@@ -285,9 +286,9 @@ void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,
     if (m->step > 0) cpl_coupling_schedule(&settings->erc, m->step, &m->erc_weight, &m->erc_alpha);
     double layers   = settings->erc.reduce == CPL_ERC_MEAN ? (double)m->n_layers : 1.0;
     coupling_of how = {(float)m->erc_alpha, m->erc_weight / layers, with_figures};
-    m->has_erc      = m->erc_weight > 0 || measure_erc || with_figures;
+    m->has_erc      = m->erc_weight > 0 || measure_erc;
     m->has_figures  = with_figures;
-    if (m->has_erc) coupling(step, model, grads, settings, how, m);
+    if (m->has_erc || with_figures) coupling(step, model, grads, settings, how, m);
     m->loss_total = m->loss + settings->balance.weight * m->balance + settings->z.weight * m->z +
                     m->erc_weight * m->erc;
 }

@@ -125,7 +125,8 @@ def check_options(folder, base):
         shutil.rmtree(a)
     vanilla = metrics(train(folder, "vanilla", "erc.weight=0"))
     check(all(line["erc"] is None for line in vanilla), "erc of a vanilla run is not null")
-    check("erc_clean" in vanilla[-1] and "eps_mean" not in vanilla[-1], "vanilla figures")
+    check("erc_clean" in vanilla[-1] and min(vanilla[-1]["eps_mean"]) > 0, "vanilla figures")
+    check(vanilla[-1]["erc_grad_ratio_router"][0] == 0, "a vanilla run has a coupling gradient")
     late = metrics(train(folder, "late", "erc.start_step=3", "erc.warmup_steps=4",
                          "erc.alpha_start=0.5"))
     weights = [line["erc_weight"] for line in late]
