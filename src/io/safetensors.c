@@ -80,7 +80,7 @@ static cpl_status check_length(uint64_t *header_bytes, const char *start, size_t
 static cpl_status read_header(cpl_safetensors *file, uint64_t file_bytes)
 {
     char start[32];
-    uint64_t n;
+    uint64_t n         = 0;
     size_t start_bytes = file_bytes < sizeof start ? (size_t)file_bytes : sizeof start;
     CPL_TRY(cpl_file_read_at(file->descriptor, start, start_bytes, 0, file->path));
     CPL_TRY(check_length(&n, start, start_bytes, file_bytes, file->path));

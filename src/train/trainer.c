@@ -17,13 +17,15 @@ static const double peak_seconds = 0.3; /* how long the machine's peak is measur
 
 static void tell_decisions(const cpl_settings *s, const cpl_log *log)
 {
+    char noise[128] = "no noise";
+    if (s->erc.noise == CPL_NOISE_BOUNDED)
+        snprintf(noise, sizeof noise,
+                 "%lld draw%s of noise an optimizer step (the paper draws in every forward pass)",
+                 (long long)s->erc.draws, s->erc.draws == 1 ? "" : "s");
     if (s->erc.weight > 0) {
-        cpl_log_info(log,
-                     "coupling loss: weight %g, alpha %g, %s over layers, activation norm of "
-                     "R~ with %lld draw%s of noise an optimizer step (the paper draws in every "
-                     "forward pass)",
+        cpl_log_info(log, "coupling loss: weight %g, alpha %g, %s over layers; proxies with %s",
                      s->erc.weight, s->erc.alpha, s->erc.reduce == CPL_ERC_MEAN ? "mean" : "sum",
-                     (long long)s->erc.draws, s->erc.draws == 1 ? "" : "s");
+                     noise);
         if (s->erc.alpha > 1)
             cpl_log_warn(log,
                          "erc.alpha %g is above 1: the loss degenerates towards a vanilla "
