@@ -17,7 +17,8 @@ write_basic_package_version_file(coupletConfigVersion.cmake COMPATIBILITY SameMa
 install(EXPORT coupletTargets NAMESPACE couplet:: DESTINATION ${COUPLET_CMAKE_DIR})
 install(EXPORT coupletStaticTargets NAMESPACE couplet:: DESTINATION ${COUPLET_CMAKE_DIR})
 install(FILES ${CMAKE_BINARY_DIR}/coupletConfig.cmake
-              ${CMAKE_BINARY_DIR}/coupletConfigVersion.cmake DESTINATION ${COUPLET_CMAKE_DIR})
+              ${CMAKE_BINARY_DIR}/coupletConfigVersion.cmake cmake/Finddnnl.cmake
+        DESTINATION ${COUPLET_CMAKE_DIR})
 
 # pkg-config: the prefix is found from where the file lies, so that a staged or moved tree works.
 file(RELATIVE_PATH COUPLET_PC_PREFIX "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig"
