@@ -1,0 +1,65 @@
+/* formats.h - how numbers are stored in published checkpoints: of how many a block consists, and
+ * how long it is.
+ *
+ * Room:    tensor. To floats: the operations `decode` and `scale` of ops.h.
+ * Source:  checkpoints.md sections 4.1 and 5; the blocks of GGUF as in the Python package `gguf`.
+ */
+#ifndef CPL_TENSOR_FORMATS_H
+#define CPL_TENSOR_FORMATS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* FORMAT(name, numbers of a block, bytes of a block, what it is) */
+#define CPL_FORMATS(FORMAT)                                                                        \
+    FORMAT(F64, 1, 8, "f64, rounded to f32")                                                       \
+    FORMAT(F32, 1, 4, "f32")                                                                       \
+    FORMAT(F16, 1, 2, "f16")                                                                       \
+    FORMAT(BF16, 1, 2, "bf16")                                                                     \
+    FORMAT(F8_E4M3, 1, 1, "f8, 4 bits of exponent")                                                \
+    FORMAT(F8_E5M2, 1, 1, "f8, 5 bits of exponent")                                                \
+    FORMAT(F8_E8M0, 1, 1, "powers of two")                                                         \
+    FORMAT(F4_PAIR, 2, 1, "f4 (E2M1), the first of two in the low bits")                           \
+    FORMAT(INT4_WORD, 8, 4, "eight 4-bit integers in 32 bits, lowest first, stored plus 8")        \
+    FORMAT(Q8_0, 32, 34, "GGUF Q8_0")                                                              \
+    FORMAT(Q4_K, 256, 144, "GGUF Q4_K")                                                            \
+    FORMAT(Q5_K, 256, 176, "GGUF Q5_K")                                                            \
+    FORMAT(Q6_K, 256, 210, "GGUF Q6_K")                                                            \
+    FORMAT(MXFP4, 32, 17, "GGUF MXFP4")
+
+typedef enum cpl_format {
+#define CPL_FORMAT_ENUM(name, numbers, bytes, what) CPL_FORMAT_##name,
+    CPL_FORMATS(CPL_FORMAT_ENUM)
+#undef CPL_FORMAT_ENUM
+        CPL_FORMAT_OTHER, /* stored in some way that is not read */
+    CPL_N_FORMATS = CPL_FORMAT_OTHER
+} cpl_format;
+
+const char *cpl_format_name(cpl_format format);      /* "BF16"; "other" */
+int64_t cpl_format_block_numbers(cpl_format format); /* 1 for plain numbers; OTHER: 1 */
+int64_t cpl_format_block_bytes(cpl_format format);   /* OTHER: 0 */
+
+/* Which of the numbers of a stored matrix are wanted: result (r,c) is the number
+ * first + r row_step + c col_step behind the beginning of the bytes given. A format with blocks of
+ * more than one number wants col_step 1 and `first`, `row_step` and the number of columns to be
+ * multiples of its block (INT4_WORD and F4_PAIR: the columns may end inside a block). */
+typedef struct cpl_decode_shape {
+    int64_t rows, cols;
+    int64_t first, row_step, col_step;
+} cpl_decode_shape;
+
+/* Factors of a matrix of which these rows [first_row, first_row + rows) are wanted: number (r,c)
+ * has the factor at (r / block_rows) * step + c / block_cols. */
+typedef struct cpl_scale_shape {
+    int64_t rows, cols;
+    int64_t first_row, block_rows, block_cols, step;
+} cpl_scale_shape;
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_TENSOR_FORMATS_H */
