@@ -21,6 +21,7 @@ typedef enum cpl_rng_stream {
     CPL_STREAM_SAMPLE  = 3, /* generation: step = position */
     CPL_STREAM_TEST    = 4,
     CPL_STREAM_MIXTURE = 5, /* which instances a fractional mixing weight keeps */
+    CPL_STREAM_PAIRING = 6, /* random pairings of rows and experts: layer, step = pairing */
 } cpl_rng_stream;
 
 typedef struct cpl_rng_key {

@@ -20,11 +20,13 @@ enum { CPL_CHANCE_PAIRINGS = 100, CPL_CHANCE_MAX_ALPHAS = 32 };
 double cpl_chance_erc(const float *M, int64_t n, double alpha);
 
 /* The pairing p of rows and columns that maximises the sum of score[i, p(i)] (Hungarian algorithm,
- * n^3); among equal ones the identity where it is one of them. Sets pairing [n]. */
+ * n^3); among equal ones (to 1e-12 of the sum) the identity where it is one of them. Sets
+ * pairing [n]. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_chance_assign(int32_t *pairing, const double *score, int64_t n);
 
 /* Quantiles and maximum of ratio_ij = max(M_ij / M_ii, M_ij / M_jj) over the pairs i != j, linear
- * between neighbours as NumPy's; 0/0 counts as 0, x/0 is infinite. */
+ * between neighbours as NumPy's; 0/0 counts as 0, x/0 is infinite. A ratio is rounded so that its
+ * hinges are closed: ERC at a finite `most` is exactly 0. CPL_ERR_MEMORY. */
 typedef struct cpl_chance_ratios {
     double q50, q90, q99, most; /* most is alpha_min; n = 1: all 0 */
     double violated;            /* share of the pairs above 1 */
@@ -46,8 +48,10 @@ typedef struct cpl_chance {
     double erc_sd[CPL_CHANCE_MAX_ALPHAS];   /* divided by their number */
 } cpl_chance;
 
-/* row_norm [n] of R, gate_norm [n] of the experts. Random pairings: stream of (seed, layer), one
- * Fisher-Yates shuffle each. CPL_ERR_MEMORY. */
+/* row_norm [n] of R, gate_norm [n] of the experts. Random pairing t is one Fisher-Yates shuffle of
+ * 0 .. n-1: for i = n-1 .. 1 places i and floor(u (i+1) / 2^32) change, u = cpl_rng_u32 of index i,
+ * CPL_STREAM_PAIRING, step t, seed and layer. One thread; n >= 1. Numbers of M that are not finite
+ * give figures without meaning. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_chance_of(cpl_chance *out, const float *M, const double *row_norm,
                                        const double *gate_norm, int64_t n, const double *alphas,
                                        int n_alphas, uint64_t seed, int64_t layer);
