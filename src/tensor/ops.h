@@ -23,6 +23,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "tensor/figures.h"
+#include "tensor/formats.h"
 #include "tensor/proxy.h"
 #include "tensor/tensor.h"
 
@@ -212,6 +213,16 @@ struct cpl_ops {
      * largest (lowest id on ties). */
     int32_t (*sample)(cpl_backend *be, cpl_tensor logits, float temperature, float top_p,
                       float uniform);
+
+    /* ---- stored numbers (decode.c): one thread, for callers that share work among threads
+     * themselves ---- */
+
+    /* out [rows,cols] F32 = the numbers of `bytes`, stored in `format`, that `shape` picks. `bytes`
+     * need not be aligned for its type; `format` is not OTHER. */
+    void (*decode)(cpl_backend *be, float *out, cpl_format format, const void *bytes,
+                   cpl_decode_shape shape);
+    /* x [rows,cols] F32 times its factors. */
+    void (*scale)(cpl_backend *be, float *x, const float *factors, cpl_scale_shape shape);
 
     /* ---- proxies (proxy.c): the coupling loss; declared in tensor/proxy.h ---- */
     cpl_proxy_ops proxy;

@@ -211,3 +211,42 @@ int32_t cpl_poison_sample(cpl_backend *be, cpl_tensor logits, float temperature,
     CPL_ASSERT(id >= 0 && id < cpl_tensor_count(logits));
     return id;
 }
+
+/* ---- stored numbers ---- */
+
+/* From the beginning of the bytes to the end of the last block that is wanted. */
+static int64_t bytes_read(cpl_format format, cpl_decode_shape s)
+{
+    if (s.rows == 0 || s.cols == 0) return 0;
+    const int64_t last = s.first + (s.rows - 1) * s.row_step + (s.cols - 1) * s.col_step;
+    return (last / cpl_format_block_numbers(format) + 1) * cpl_format_block_bytes(format);
+}
+
+/* The bytes are seen as whole floats, so up to three of the last go unseen. */
+void cpl_poison_decode(cpl_backend *be, float *out, cpl_format format, const void *bytes,
+                       cpl_decode_shape shape)
+{
+    cpl_tensor to = cpl_tensor_2d(out, CPL_F32, shape.rows, shape.cols);
+    cpl_tensor from =
+        cpl_tensor_1d((void *)(uintptr_t)bytes, CPL_F32, bytes_read(format, shape) / 4);
+    cpl_poison_apart(CPL_POISON_LIST(to), CPL_POISON_LIST(from));
+    cpl_backend inner = cpl_poison_begin(be);
+    cpl_poison_set(to);
+    inner.ops->decode(&inner, out, format, bytes, shape);
+    cpl_poison_end(be, &inner);
+}
+
+void cpl_poison_scale(cpl_backend *be, float *x, const float *factors, cpl_scale_shape shape)
+{
+    cpl_tensor to = cpl_tensor_2d(x, CPL_F32, shape.rows, shape.cols);
+    cpl_tensor of = cpl_tensor_none();
+    if (shape.rows > 0 && shape.cols > 0) {
+        int64_t row = (shape.first_row + shape.rows - 1) / shape.block_rows;
+        of          = cpl_tensor_1d((void *)(uintptr_t)factors, CPL_F32,
+                                    row * shape.step + (shape.cols - 1) / shape.block_cols + 1);
+    }
+    cpl_poison_apart(CPL_POISON_LIST(to), CPL_POISON_LIST(of));
+    cpl_backend inner = cpl_poison_begin(be);
+    inner.ops->scale(&inner, x, factors, shape);
+    cpl_poison_end(be, &inner);
+}
