@@ -149,3 +149,27 @@ bool cpl_file_is_lfs_pointer(const void *bytes, size_t length)
     static const char begin[] = "version https://git-lfs";
     return length >= sizeof begin - 1 && memcmp(bytes, begin, sizeof begin - 1) == 0;
 }
+
+const char *cpl_file_hint(const void *bytes, size_t length)
+{
+    static const struct {
+        const char *begin, *hint;
+    } known[] = {
+        {"PK\x03\x04", "; it looks like a PyTorch .bin or .pt file: convert it to safetensors"},
+        {"\x80\x02", "; it looks like an old PyTorch or pickle file: convert it to safetensors"},
+        {"\x80\x04", "; it looks like a pickle file: convert it to safetensors"},
+        {"GGUF", "; it is a GGUF file"},
+        {"\x93NUMPY", "; it is a NumPy file"},
+        {"\x89HDF", "; it is an HDF5 file"},
+        {"\x1f\x8b", "; it is compressed with gzip"},
+        {"\x28\xb5\x2f\xfd", "; it is compressed with zstd"},
+        {"<!DOCTYPE", "; it looks like a web page, as a failed download leaves one"},
+        {"<html", "; it looks like a web page, as a failed download leaves one"},
+        {"{", "; it looks like JSON"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (length >= strlen(known[i].begin) &&
+            memcmp(bytes, known[i].begin, strlen(known[i].begin)) == 0)
+            return known[i].hint;
+    return "";
+}

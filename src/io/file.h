@@ -48,6 +48,10 @@ void cpl_file_unmap(cpl_mapping *mapping); /* all zero: nothing to do */
 /* Whether these first bytes of a file are a Git LFS pointer, put where the real file should be. */
 bool cpl_file_is_lfs_pointer(const void *bytes, size_t length);
 
+/* For a file that is not what it should be, by its first bytes: "; it looks like a web page, ..."; ""
+ * if it looks like nothing known. */
+const char *cpl_file_hint(const void *bytes, size_t length);
+
 /* Writing ---------------------------------------------------------------------------------------*/
 
 /* A file being written beside `path` under a temporary name (path, ".tmp-", process, number). It

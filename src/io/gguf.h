@@ -4,7 +4,8 @@
  * Room:    io. Several files as one checkpoint, and the other container: stored.h.
  * Layout:  checkpoints.md section 4.1; versions 2 and 3, little-endian.
  * Strict:  what llama.cpp's loader refuses, and besides: a length or count that the file cannot
- *          hold, tensors that overlap or end behind the file.
+ *          hold, tensors that overlap or end behind the file. One thing is allowed: a type of tensor
+ *          that has no name here, so that the others can be read.
  * Shapes:  outermost first, as everywhere here (the file lists them the other way round).
  * Threads: after open, several threads may read one file. */
 #ifndef CPL_IO_GGUF_H
@@ -30,7 +31,8 @@ typedef struct cpl_gguf_entry {
     int rank;
     int64_t shape[CPL_GGUF_MAX_RANK];
     int64_t n_elements;
-    uint64_t offset, bytes; /* in the file, from its beginning */
+    uint64_t offset, bytes; /* in the file, from its beginning; of a type without a name: as far as
+                               the next tensor */
 } cpl_gguf_entry;
 
 typedef struct cpl_gguf cpl_gguf;
@@ -43,9 +45,13 @@ const char *cpl_gguf_path(const cpl_gguf *file);
 int64_t cpl_gguf_count(const cpl_gguf *file);
 const cpl_gguf_entry *cpl_gguf_at(const cpl_gguf *file, int64_t i); /* in the order of the file */
 
+/* Borrowed, for reading beside this. */
+int cpl_gguf_descriptor(const cpl_gguf *file);
+
 /* The metadata as an object: numbers, booleans and strings under their keys; arrays of at most
- * 4,096 numbers or booleans too; longer ones and arrays of strings (vocabularies) are passed over.
- * A u64 beyond int64 is a real. Strings that are not UTF-8 are passed over. Borrowed. */
+ * 4,096 numbers or booleans too. Passed over are longer arrays, those of strings (vocabularies) or
+ * of arrays, strings of more than 1 MiB or that are not UTF-8, and arrays beyond 2^20 elements
+ * together. A u64 beyond int64 is a real, a number that is not finite null. Borrowed. */
 const json_t *cpl_gguf_metadata(const cpl_gguf *file);
 
 /* Sets `out` to the bytes [first, first + bytes) of the tensor. */

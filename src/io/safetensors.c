@@ -21,31 +21,6 @@ struct cpl_safetensors {
     cpl_safetensors_header header;
 };
 
-/* What a file that is no safetensors file looks like; "" if it looks like nothing known. */
-static const char *looks_like(const char *bytes, size_t length)
-{
-    static const struct {
-        const char *begin, *hint;
-    } known[] = {
-        {"PK\x03\x04", "; it looks like a PyTorch .bin or .pt file: convert it to safetensors"},
-        {"\x80\x02", "; it looks like an old PyTorch or pickle file: convert it to safetensors"},
-        {"\x80\x04", "; it looks like a pickle file: convert it to safetensors"},
-        {"GGUF", "; it is a GGUF file"},
-        {"\x93NUMPY", "; it is a NumPy file"},
-        {"\x89HDF", "; it is an HDF5 file"},
-        {"\x1f\x8b", "; it is compressed with gzip"},
-        {"\x28\xb5\x2f\xfd", "; it is compressed with zstd"},
-        {"<!DOCTYPE", "; it looks like a web page, as a failed download leaves one"},
-        {"<html", "; it looks like a web page, as a failed download leaves one"},
-        {"{", "; it looks like JSON"},
-    };
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (length >= strlen(known[i].begin) &&
-            memcmp(bytes, known[i].begin, strlen(known[i].begin)) == 0)
-            return known[i].hint;
-    return "";
-}
-
 /* The length N that the file begins with must leave room for itself. Sets `header_bytes`. */
 static cpl_status check_length(uint64_t *header_bytes, const char *start, size_t start_bytes,
                                uint64_t file_bytes, const char *path)
@@ -67,7 +42,7 @@ static cpl_status check_length(uint64_t *header_bytes, const char *start, size_t
                         "%s: header too large: %llu bytes, the format allows %d; this is no "
                         "safetensors file%s",
                         path, (unsigned long long)n, CPL_SAFETENSORS_MAX_HEADER,
-                        looks_like(start, start_bytes));
+                        cpl_file_hint(start, start_bytes));
     if (n > file_bytes - sizeof n)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: invalid header length: %llu bytes are announced, %llu follow; it was "
@@ -124,6 +99,16 @@ void cpl_safetensors_close(cpl_safetensors *file)
 const char *cpl_safetensors_path(const cpl_safetensors *file)
 {
     return file->path;
+}
+
+int cpl_safetensors_descriptor(const cpl_safetensors *file)
+{
+    return file->descriptor;
+}
+
+uint64_t cpl_safetensors_data_at(const cpl_safetensors *file)
+{
+    return file->data_at;
 }
 
 int64_t cpl_safetensors_count(const cpl_safetensors *file)

@@ -81,6 +81,10 @@ void cpl_safetensors_close(cpl_safetensors *file); /* NULL: nothing to do */
 const char *cpl_safetensors_path(const cpl_safetensors *file);
 int64_t cpl_safetensors_count(const cpl_safetensors *file);
 
+/* Borrowed, and where in it the data begin, for reading beside this. */
+int cpl_safetensors_descriptor(const cpl_safetensors *file);
+uint64_t cpl_safetensors_data_at(const cpl_safetensors *file);
+
 /* The tensors in the order of their data; `i` in [0, count). */
 const cpl_safetensors_entry *cpl_safetensors_at(const cpl_safetensors *file, int64_t i);
 
