@@ -47,8 +47,7 @@ static cpl_status nothing_found(const char *folder)
     return status;
 }
 
-/* Sets the file or index that `path` means; from cpl_alloc. */
-static cpl_status discover(char **found, const char *path)
+cpl_status cpl_weights_files_discover(char **found, const char *path)
 {
     static const char *const names[] = {"model.safetensors.index.json", "model.safetensors",
                                         "consolidated.safetensors.index.json",
@@ -67,7 +66,7 @@ static cpl_status discover(char **found, const char *path)
         }
         cpl_free(candidate);
     }
-    return nothing_found(path);
+    return CPL_OK;
 }
 
 /* A name from the index must stay in the index's folder. */
@@ -143,7 +142,8 @@ cpl_status cpl_weights_files_find(cpl_weights_files *files, const char *path)
 {
     cpl_status status = CPL_OK;
     memset(files, 0, sizeof *files);
-    CPL_TRY_DONE(discover(&files->path, path));
+    CPL_TRY_DONE(cpl_weights_files_discover(&files->path, path));
+    if (!files->path) CPL_TRY_DONE(nothing_found(path));
     if (ends_with(files->path, ".json")) {
         CPL_TRY_DONE(cpl_json_load(&files->index, files->path));
         CPL_TRY_DONE(read_map(files));

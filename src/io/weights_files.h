@@ -1,6 +1,6 @@
 /* weights_files.h - which files a checkpoint consists of.
  *
- * Room:  io, inside weights.c only. The rules are those in the head of weights.h. */
+ * Room:  io, inside weights.c and stored*.c only. The rules are those in the head of weights.h. */
 #ifndef CPL_IO_WEIGHTS_FILES_H
 #define CPL_IO_WEIGHTS_FILES_H
 
@@ -22,6 +22,11 @@ typedef struct cpl_weights_files {
     int64_t count;
 } cpl_weights_files;
 
+/* Sets the file or index that `path` means, from cpl_alloc; NULL if it is a folder that has none of
+ * the names of weights.h. */
+CPL_NODISCARD cpl_status cpl_weights_files_discover(char **found, const char *path);
+
+/* Finds the files and checks the index. A folder that has none is an error that says what it has. */
 CPL_NODISCARD cpl_status cpl_weights_files_find(cpl_weights_files *files, const char *path);
 void cpl_weights_files_free(cpl_weights_files *files);
 
