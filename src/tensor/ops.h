@@ -183,13 +183,16 @@ struct cpl_ops {
     double (*sum)(cpl_backend *be, cpl_tensor x);
     /* sum of x y */
     double (*dot)(cpl_backend *be, cpl_tensor x, cpl_tensor y);
+    /* out [n] = the Euclidean norm of each x[i] of x [n, ...], rounded to F32 once: |W_g^j|_F of
+     * the experts' gates [n,D,d]. A NaN or an infinity of x[i] reaches out[i]. */
+    void (*row_norms)(cpl_backend *be, cpl_tensor out, cpl_tensor x);
 
     /* ---- figures (figures.c) ---- */
 
     /* Fills `out` from M [n,n] (made with these R, delta and gates), eps [n], R [n,d], delta [n,d]
-     * (none: 1) and w_gate [n,D,d] F32. */
+     * (none: 1) and gate_norm [n], the norms |W_g^j|_F of the gates. */
     void (*coupling_figures)(cpl_backend *be, cpl_coupling_figures *out, cpl_tensor M,
-                             cpl_tensor eps, cpl_tensor R, cpl_tensor delta, cpl_tensor w_gate,
+                             cpl_tensor eps, cpl_tensor R, cpl_tensor delta, cpl_tensor gate_norm,
                              double alpha, int64_t top_k);
 
     /* ---- optimizer (adamw.c) ---- */

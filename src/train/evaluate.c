@@ -41,9 +41,10 @@ void cpl_evaluate_coupling(cpl_step *step, cpl_model *model, const cpl_settings 
         cpl_coupling_result result;
         cpl_coupling(&f32, &result, &out, w->router, masters, &erc, erc.alpha, 0, &none);
         metrics->layer[l].erc_clean = result.loss;
-        if (figures)
-            f32.ops->coupling_figures(&f32, &metrics->layer[l].figures, step->M[l], step->eps[l],
-                                      w->router, cpl_tensor_none(), w->w_gate, erc.alpha,
-                                      model->config.top_k);
+        if (!figures) continue;
+        f32.ops->row_norms(&f32, step->gate_norm, w->w_gate);
+        f32.ops->coupling_figures(&f32, &metrics->layer[l].figures, step->M[l], step->eps[l],
+                                  w->router, cpl_tensor_none(), step->gate_norm, erc.alpha,
+                                  model->config.top_k);
     }
 }

@@ -8,6 +8,11 @@
 
 /* ---- memory ---- */
 
+static cpl_tensor take1(cpl_arena *arena, int64_t count)
+{
+    return cpl_tensor_1d(cpl_arena_take(arena, (size_t)count * sizeof(float)), CPL_F32, count);
+}
+
 static cpl_tensor take2(cpl_arena *arena, int64_t rows, int64_t cols)
 {
     size_t bytes = (size_t)(rows * cols) * sizeof(float);
@@ -44,11 +49,11 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
     step->eps         = cpl_arena_take(&step->arena, (size_t)layers * sizeof *step->eps);
     step->delta       = cpl_arena_take(&step->arena, (size_t)layers * sizeof *step->delta);
     for (int64_t l = 0; l < layers; l++) {
-        *(step->M ? &step->M[l] : &unseen) = take2(&step->arena, n, n);
-        *(step->eps ? &step->eps[l] : &unseen) =
-            cpl_tensor_1d(cpl_arena_take(&step->arena, (size_t)n * sizeof(float)), CPL_F32, n);
+        *(step->M ? &step->M[l] : &unseen)         = take2(&step->arena, n, n);
+        *(step->eps ? &step->eps[l] : &unseen)     = take1(&step->arena, n);
         *(step->delta ? &step->delta[l] : &unseen) = take2(&step->arena, n, d);
     }
+    step->gate_norm = take1(&step->arena, n);
     step->pass_mark = cpl_arena_mark(&step->arena);
     cpl_pass_take(&step->pass, &step->arena, c, step->micro, step->seq_len, true, false);
     size_t end = cpl_arena_mark(&step->arena);
@@ -229,6 +234,20 @@ static double couple_apart(cpl_step *step, cpl_model *model, cpl_layer_params *g
     return loss;
 }
 
+/* Of layer l, whose M, eps and delta have just been made. */
+static void fill_figures(cpl_step *step, cpl_model *model, int64_t l, const cpl_settings *settings,
+                         coupling_of how, cpl_layer_metrics *layer)
+{
+    cpl_backend *be           = model->be;
+    const cpl_layer_params *w = &model->master.layer[l];
+    const bool noisy          = settings->erc.noise != CPL_NOISE_NONE;
+    be->ops->row_norms(be, step->gate_norm, w->w_gate);
+    be->ops->coupling_figures(be, &layer->figures, step->M[l], step->eps[l], w->router,
+                              noisy ? step->delta[l] : cpl_tensor_none(), step->gate_norm,
+                              how.alpha, model->config.top_k);
+    layer->erc_over_diagonal = layer->erc / layer->figures.m_diagonal;
+}
+
 static void coupling(cpl_step *step, cpl_model *model, cpl_params *grads,
                      const cpl_settings *settings, coupling_of how, cpl_metrics *m)
 {
@@ -243,12 +262,7 @@ static void coupling(cpl_step *step, cpl_model *model, cpl_params *grads,
         else
             layer->erc = couple(step, model, l, settings, how, m->step, grads->layer[l].router,
                                 experts_of(&grads->layer[l]));
-        if (how.figures)
-            model->be->ops->coupling_figures(
-                model->be, &layer->figures, step->M[l], step->eps[l], model->master.layer[l].router,
-                settings->erc.noise == CPL_NOISE_NONE ? cpl_tensor_none() : step->delta[l],
-                model->master.layer[l].w_gate, how.alpha, model->config.top_k);
-        if (how.figures) layer->erc_over_diagonal = layer->erc / layer->figures.m_diagonal;
+        if (how.figures) fill_figures(step, model, l, settings, how, layer);
         m->erc += layer->erc;
     }
     if (settings->erc.reduce == CPL_ERC_MEAN) m->erc /= (double)m->n_layers;

@@ -34,6 +34,7 @@ typedef struct cpl_step {
     int64_t micro, seq_len;
     cpl_pass pass;
     cpl_tensor *M, *eps, *delta; /* [L] each: [n,n], [n], [n,d] of the last coupling loss */
+    cpl_tensor gate_norm;        /* [n] |W_g^j|_F of the layer whose figures were made last */
     bool has_delta;              /* delta is given by the caller, not drawn */
     size_t pass_mark;            /* where the pass begins in the arena */
 } cpl_step;

@@ -1,4 +1,4 @@
-/* Sums: exact where doubles are, and the same bits whatever the number of threads. */
+/* Sums and norms: exact where doubles are, and the same bits whatever the number of threads. */
 #include "ops_check.h"
 
 static cpl_backend *backend(int n_threads)
@@ -54,12 +54,72 @@ static void test_same_bits_with_any_threads(void **state)
     }
 }
 
+/* ---- norms ---- */
+
+static double plain_norm(cpl_tensor x, int64_t i)
+{
+    const int64_t length = cpl_tensor_count(x) / x.shape[0];
+    double squares       = 0;
+    for (int64_t k = 0; k < length; k++)
+        squares += (double)cpl_f32(x)[i * length + k] * (double)cpl_f32(x)[i * length + k];
+    return sqrt(squares);
+}
+
+static void check_row_norms(int64_t n, int64_t rows, int64_t cols, float scale)
+{
+    cpl_tensor x = cpl_tensor_3d(normal_2d(n * rows, cols, scale).data, CPL_F32, n, rows, cols);
+    cpl_tensor norms[3];
+    for (int k = 0; k < 3; k++) {
+        cpl_backend *be = backend(k + 1);
+        norms[k]        = new_1d(CPL_F32, n);
+        be->ops->row_norms(be, norms[k], x);
+        assert_same_bits(norms[k], norms[0]);
+    }
+    for (int64_t i = 0; i < n; i++) { /* rounded to F32 once: half a unit of the last place */
+        double want = plain_norm(x, i);
+        assert_near(cpl_f32(norms[0])[i], want, 0.5 * (double)FLT_EPSILON * want * (1 + 1e-9));
+    }
+}
+
+/* Squares of the smallest and largest of these numbers do not exist in F32. */
+static void test_row_norms(void **state)
+{
+    (void)state;
+    check_row_norms(1, 1, 1, 1);
+    check_row_norms(5, 3, 21, 1e-25f);
+    check_row_norms(3, 1, 32, 1e25f);
+    check_row_norms(7, 64, 129, 0.02f);
+    check_row_norms(2, 700, 300, 1);
+    cpl_backend *be = backend(2);
+    be->ops->row_norms(be, new_1d(CPL_F32, 0), new_tensor(CPL_F32, 0, 4));
+}
+
+/* Wherever in a row they stand, and in no other row. */
+static void test_row_norms_show_nan_and_infinity(void **state)
+{
+    enum { N = 3, D = 77 };
+    cpl_backend *be  = backend(1);
+    cpl_tensor norms = new_1d(CPL_F32, N);
+    (void)state;
+    for (int k = 0; k < D; k++) {
+        cpl_tensor x                  = normal_2d(N, D, 1);
+        cpl_f32(x)[0 * D + k]         = NAN;
+        cpl_f32(x)[2 * D + D - 1 - k] = -INFINITY;
+        be->ops->row_norms(be, norms, x);
+        assert_true(isnan(cpl_f32(norms)[0]));
+        assert_true(isfinite(cpl_f32(norms)[1]));
+        assert_true(isinf(cpl_f32(norms)[2]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_against_plain_loops, release_all),
         cmocka_unit_test_teardown(test_sums_are_in_double, release_all),
         cmocka_unit_test_teardown(test_same_bits_with_any_threads, release_all),
+        cmocka_unit_test_teardown(test_row_norms, release_all),
+        cmocka_unit_test_teardown(test_row_norms_show_nan_and_infinity, release_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

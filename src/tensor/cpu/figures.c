@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "tensor/cpu/cpu.h"
+#include "tensor/cpu/lanes.h"
 
 /* Scratch: the norms of rows and gates, and one row of inner products. */
 typedef struct view {
@@ -32,12 +33,7 @@ static view view_of(cpl_backend *be, int64_t n, int64_t d)
 static void norms(double *out, const float *x, int64_t rows, int64_t cols, int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < rows; i++) {
-        double squares = 0;
-#pragma omp simd reduction(+ : squares)
-        for (int64_t k = 0; k < cols; k++) squares += (double)x[i * cols + k] * x[i * cols + k];
-        out[i] = sqrt(squares);
-    }
+    for (int64_t i = 0; i < rows; i++) out[i] = sqrt(lanes_squares(x + i * cols, cols));
 }
 
 static void mean_and_sd(double *mean, double *sd, const double *x, int64_t n)
@@ -159,14 +155,14 @@ static double mean_cosine(const float *dots, const double *norm, int64_t n)
 
 void CPL_ISA_NAME(cpl_cpu_coupling_figures)(cpl_backend *be, cpl_coupling_figures *out,
                                             cpl_tensor M, cpl_tensor eps, cpl_tensor R,
-                                            cpl_tensor delta, cpl_tensor w_gate, double alpha,
+                                            cpl_tensor delta, cpl_tensor gate_norm, double alpha,
                                             int64_t top_k)
 {
     int64_t n = R.shape[0], d = R.shape[1];
     const float *r = cpl_f32(R), *noise = delta.data ? cpl_f32(delta) : NULL;
     view v = view_of(be, n, d);
     norms(v.router_norm, r, n, d, be->n_threads);
-    norms(v.gate_norm, cpl_f32(w_gate), n, w_gate.shape[1] * w_gate.shape[2], be->n_threads);
+    for (int64_t j = 0; j < n; j++) v.gate_norm[j] = cpl_f32(gate_norm)[j];
     mean_and_sd(&out->router_norm_mean, &out->router_norm_sd, v.router_norm, n);
     mean_and_sd(&out->gate_norm_mean, &out->gate_norm_sd, v.gate_norm, n);
     eps_figures(out, cpl_f32(eps), &v, n);

@@ -1,7 +1,9 @@
 /* lanes.h - a vector of floats as wide as the instruction set has them.
  *
  * Room:  tensor/cpu (header only). Five operations are all that the panel products need; written
- *        as functions so that the products read as plain loops. */
+ *        as functions so that the products read as plain loops. `doubles` are half as many numbers
+ *        of twice the width, for sums of squares: the compiler's own conversion takes twice as
+ *        long. */
 #ifndef CPL_TENSOR_CPU_LANES_H
 #define CPL_TENSOR_CPU_LANES_H
 
@@ -30,6 +32,15 @@ static inline lanes lanes_all(float x)
 static inline lanes lanes_madd(lanes a, lanes b, lanes c) /* a b + c */
 {
     return _mm512_fmadd_ps(a, b, c);
+}
+typedef __m512d doubles;
+static inline doubles doubles_load(const float *x) /* VECTOR / 2 numbers as doubles */
+{
+    return _mm512_cvtps_pd(_mm256_loadu_ps(x));
+}
+static inline doubles doubles_madd(doubles a, doubles b, doubles c) /* a b + c */
+{
+    return _mm512_fmadd_pd(a, b, c);
 }
 /* out[k] = numbers k of VECTOR rows that begin `stride` apart, k = 0 ... 3: a transposition, in
  * pieces of 4 x 4. */
@@ -71,6 +82,15 @@ static inline lanes lanes_madd(lanes a, lanes b, lanes c)
 {
     return _mm256_fmadd_ps(a, b, c);
 }
+typedef __m256d doubles;
+static inline doubles doubles_load(const float *x)
+{
+    return _mm256_cvtps_pd(_mm_loadu_ps(x));
+}
+static inline doubles doubles_madd(doubles a, doubles b, doubles c)
+{
+    return _mm256_fmadd_pd(a, b, c);
+}
 static inline void lanes_columns(lanes out[4], const float *x, int64_t stride)
 {
     lanes r[4];
@@ -109,6 +129,15 @@ static inline lanes lanes_madd(lanes a, lanes b, lanes c)
 {
     return a * b + c;
 }
+typedef double doubles __attribute__((vector_size(16)));
+static inline doubles doubles_load(const float *x)
+{
+    return (doubles){(double)x[0], (double)x[1]};
+}
+static inline doubles doubles_madd(doubles a, doubles b, doubles c)
+{
+    return a * b + c;
+}
 static inline void lanes_columns(lanes out[4], const float *x, int64_t stride)
 {
     for (int k = 0; k < 4; k++)
@@ -119,6 +148,26 @@ static inline void lanes_columns(lanes out[4], const float *x, int64_t stride)
 static inline int64_t vector_round_up(int64_t count)
 {
     return (count + VECTOR - 1) / VECTOR * VECTOR;
+}
+
+/* Sum of the squares of x [n], in double: no scale of the weights overflows or vanishes. Eight
+ * sums, so that one's latency hides another's. */
+static inline double lanes_squares(const float *x, int64_t n)
+{
+    enum { HALF = VECTOR / 2, SUMS = 8, STEP = HALF * SUMS };
+    doubles sum[SUMS];
+    double part[STEP], all = 0;
+    int64_t i = 0;
+    memset(sum, 0, sizeof sum);
+    for (; i + STEP <= n; i += STEP)
+        for (int k = 0; k < SUMS; k++) {
+            doubles w = doubles_load(x + i + k * HALF);
+            sum[k]    = doubles_madd(w, w, sum[k]);
+        }
+    memcpy(part, sum, sizeof part);
+    for (; i < n; i++) part[0] += (double)x[i] * (double)x[i];
+    for (int k = 0; k < STEP; k++) all += part[k];
+    return all;
 }
 
 #endif /* CPL_TENSOR_CPU_LANES_H */

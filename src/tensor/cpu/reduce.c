@@ -1,7 +1,10 @@
-/* reduce.c - sums in double over fixed blocks, joined in order.
+/* reduce.c - sums in double over fixed blocks, joined in order; norms.
  *
  * Room:  tensor/cpu. What each does stands in ops.h. */
+#include <math.h>
+
 #include "tensor/cpu/cpu.h"
+#include "tensor/cpu/lanes.h"
 #include "tensor/cpu/share.h"
 
 static double sum_part(const float *x, int64_t count)
@@ -45,6 +48,17 @@ double CPL_ISA_NAME(cpl_cpu_dot)(cpl_backend *be, cpl_tensor x, cpl_tensor y)
     const int64_t count = cpl_tensor_count(x);
     CPL_ASSERT(cpl_tensor_count(y) == count);
     return count ? reduce(be, cpl_f32(x), cpl_f32(y), count) : 0.0;
+}
+
+/* Whole rows to each thread, so that the sum of a row has one order. */
+void CPL_ISA_NAME(cpl_cpu_row_norms)(cpl_backend *be, cpl_tensor out, cpl_tensor x)
+{
+    const int64_t n = x.shape[0], length = n ? cpl_tensor_count(x) / n : 0;
+    const float *from = cpl_f32(x);
+    float *norm       = cpl_f32(out);
+    CPL_ASSERT(cpl_tensor_count(out) == n);
+#pragma omp parallel for num_threads(cpl_threads(be, n *length)) schedule(static)
+    for (int64_t i = 0; i < n; i++) norm[i] = (float)sqrt(lanes_squares(from + i * length, length));
 }
 
 size_t CPL_ISA_NAME(cpl_cpu_reduce_scratch)(const cpl_backend *be, const cpl_work *work)

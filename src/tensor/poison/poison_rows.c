@@ -158,18 +158,29 @@ double cpl_poison_dot(cpl_backend *be, cpl_tensor x, cpl_tensor y)
     return sum;
 }
 
+void cpl_poison_row_norms(cpl_backend *be, cpl_tensor out, cpl_tensor x)
+{
+    cpl_poison_holds(x, CPL_F32, cpl_tensor_count(x));
+    cpl_poison_holds(out, CPL_F32, x.shape[0]);
+    cpl_poison_apart(CPL_POISON_LIST(out), CPL_POISON_LIST(x));
+    cpl_backend inner = cpl_poison_begin(be);
+    cpl_poison_set(out);
+    inner.ops->row_norms(&inner, out, x);
+    cpl_poison_end(be, &inner);
+}
+
 void cpl_poison_coupling_figures(cpl_backend *be, cpl_coupling_figures *out, cpl_tensor M,
-                                 cpl_tensor eps, cpl_tensor R, cpl_tensor delta, cpl_tensor w_gate,
-                                 double alpha, int64_t top_k)
+                                 cpl_tensor eps, cpl_tensor R, cpl_tensor delta,
+                                 cpl_tensor gate_norm, double alpha, int64_t top_k)
 {
     const int64_t n = R.shape[0], d = R.shape[1];
     cpl_poison_fits(M, CPL_F32, n, n);
     cpl_poison_holds(eps, CPL_F32, n);
     cpl_poison_fits(R, CPL_F32, n, d);
     if (delta.data) cpl_poison_fits(delta, CPL_F32, n, d);
-    CPL_ASSERT(w_gate.rank == 3 && w_gate.shape[0] == n && w_gate.shape[2] == d);
+    cpl_poison_holds(gate_norm, CPL_F32, n);
     cpl_backend inner = cpl_poison_begin(be);
-    inner.ops->coupling_figures(&inner, out, M, eps, R, delta, w_gate, alpha, top_k);
+    inner.ops->coupling_figures(&inner, out, M, eps, R, delta, gate_norm, alpha, top_k);
     cpl_poison_end(be, &inner);
 }
 
