@@ -4,7 +4,8 @@
  *          will do (training), weights.h is the stricter and simpler door.
  * Where:   a folder or file as in weights.h (safetensors, with or without index); a .gguf file, with
  *          the other parts of a split one (-00001-of-00003.gguf) beside it; a folder that has no
- *          safetensors and exactly one .gguf (or one split one).
+ *          safetensors and exactly one .gguf (or one split one). Files named ...-TP-00x.safetensors
+ *          hold slices: all of the folder belong to it, with an index or without.
  * Faults:  a shard that is missing or damaged, a tensor in two files or in another than the index
  *          says: a fault of those tensors, told where one of them is read and nowhere else.
  * Threads: after open, several threads may find and read. */
@@ -48,7 +49,8 @@ typedef struct cpl_stored {
 
 /* Opens and checks the headers of all files, as far as they can be read. An error only where
  * nothing can be read at all (no such file, no weights in the folder, an index that is not one or
- * that names a file outside its folder, a single file that is damaged). `log` may be NULL. */
+ * that names a file outside its folder, a damaged file that is the only one or of which no index
+ * tells what is in it). `log` may be NULL. */
 CPL_NODISCARD cpl_status cpl_stored_open(cpl_stored_files **out, const char *path,
                                          const cpl_log *log);
 void cpl_stored_close(cpl_stored_files *files); /* NULL: nothing to do */

@@ -250,15 +250,17 @@ static cpl_status open_part(const cpl_stored_files *s, cpl_stored_part *part)
     cpl_status status = s->is_gguf ? cpl_gguf_open(&part->gguf, part->path)
                                    : cpl_safetensors_open(&part->safetensors, part->path);
     if (status == CPL_OK || status == CPL_ERR_MEMORY) return status;
-    part->fault = cpl_text_copy(cpl_last_error());
+    part->failure = status;
+    part->fault   = cpl_text_copy(cpl_last_error());
     return part->fault ? CPL_OK : no_memory(s);
 }
 
 static cpl_status nothing_opened(const cpl_stored_files *s)
 {
-    if (s->n_parts == 1 && !s->files.map) return CPL_FAIL(CPL_ERR_INPUT, "%s", s->parts[0].fault);
-    return CPL_FAIL(CPL_ERR_INPUT, "%s (nor can any other of the %lld files of %s be read)",
-                    s->parts[0].fault, (long long)s->n_parts, s->files.path);
+    const cpl_stored_part *first = &s->parts[0];
+    if (s->n_parts == 1 && !s->files.map) return CPL_FAIL(first->failure, "%s", first->fault);
+    return CPL_FAIL(first->failure, "%s (nor can any other of the %lld files of %s be read)",
+                    first->fault, (long long)s->n_parts, s->files.path);
 }
 
 cpl_status cpl_stored_open_parts(cpl_stored_files *s)
@@ -275,7 +277,7 @@ cpl_status cpl_stored_open_parts(cpl_stored_files *s)
         n_opened += !part->fault;
         if (part->slice >= s->n_slices) s->n_slices = part->slice + 1;
         if (part->fault && count > 1 && !s->files.map) /* nothing tells what would be in it */
-            return CPL_FAIL(CPL_ERR_INPUT, "%s (file %lld of %lld of one checkpoint)", part->fault,
+            return CPL_FAIL(part->failure, "%s (file %lld of %lld of one checkpoint)", part->fault,
                             (long long)i + 1, (long long)count);
         if (s->is_gguf && !part->fault) CPL_TRY(check_split(s, i));
     }

@@ -21,9 +21,10 @@ typedef struct cpl_stored_part {
     const char *path, *name; /* the name is the path's end; borrowed from the list of files */
     cpl_safetensors *safetensors;
     cpl_gguf *gguf;
-    char *fault; /* why it could not be opened, a sentence; owned */
-    int slice;   /* by its name; -1: none */
-    int stem;    /* then the length of what stands before "-TP-" */
+    char *fault;        /* why it could not be opened, a sentence; owned */
+    cpl_status failure; /* then of which kind */
+    int slice;          /* by its name; -1: none */
+    int stem;           /* then the length of what stands before "-TP-" */
 } cpl_stored_part;
 
 struct cpl_stored_files {

@@ -184,8 +184,8 @@ static void nothing_to_read(void **state)
 {
     (void)state;
     const char *folder = scratch_folder();
-    refuses("/no/such/place", CPL_ERR_INPUT, "/no/such/place");
-    refuses("/no/such/place.gguf", CPL_ERR_INPUT, "/no/such/place.gguf");
+    refuses("/no/such/place", CPL_ERR_IO, "/no/such/place");
+    refuses("/no/such/place.gguf", CPL_ERR_IO, "/no/such/place.gguf");
     refuses(folder, CPL_ERR_INPUT, "looked for model.safetensors.index.json");
     assert_non_null(strstr(cpl_last_error(), "GGUF"));
     text_file(at(folder, "pytorch_model.bin"), "PK\x03\x04\x01\x01\x01\x01\x01");
@@ -267,7 +267,7 @@ static void a_shard_that_cannot_be_read(void **state)
     const char *folder = three_shards();
     assert_int_equal(unlink(at(folder, "one")) | unlink(at(folder, "two")), 0);
     text_file(at(folder, "three"), "version https://git-lfs.github.com/spec/v1\n");
-    refuses(folder, CPL_ERR_INPUT, "nor can any other of the 3 files");
+    refuses(folder, CPL_ERR_IO, "nor can any other of the 3 files");
 }
 
 static void tensors_that_the_index_has_wrong(void **state)
@@ -349,6 +349,29 @@ static void slices_of_a_tensor(void **state)
         assert_int_equal(cpl_stored_find(s, "r")->n_slices, 1);
         cpl_stored_close(s);
     }
+}
+
+/* Their order is that of the numbers, not of the names. */
+static void slices_in_files_of_other_names(void **state)
+{
+    (void)state;
+    const char *folder = scratch_folder();
+    tensor_file(at(folder, "b-TP-0.safetensors"), "a", 0);
+    tensor_file(at(folder, "c-TP-001.safetensors"), "a", 1);
+    tensor_file(at(folder, "a-TP-02.safetensors"), "a", 2);
+    cpl_stored_files *s = opens(folder);
+    assert_int_equal(cpl_stored_count(s), 3);
+    assert_sorted(s);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(cpl_stored_at(s, i)->slice, i);
+        assert_value(cpl_stored_at(s, i), (float)i);
+    }
+    cpl_stored_close(s);
+    tensor_file(at(folder, "d-TP-1.safetensors"), "a", 1); /* the second one twice */
+    s = opens(folder);
+    assert_fault(s, "a", "is in 4 files");
+    assert_int_equal(cpl_stored_count(s), 1);
+    cpl_stored_close(s);
 }
 
 static void slices_that_are_missing(void **state)
@@ -467,7 +490,7 @@ static void a_gguf_file_in_parts(void **state)
     copy(at(folder, "m-00003-of-00003.gguf"), golden_path("gguf/aligned.gguf"));
     refuses(at(folder, "m-00001-of-00003.gguf"), CPL_ERR_INPUT, "named as part 3 of 3");
     assert_int_equal(unlink(at(folder, "m-00003-of-00003.gguf")), 0);
-    refuses(at(folder, "m-00001-of-00003.gguf"), CPL_ERR_INPUT, "m-00003-of-00003.gguf");
+    refuses(at(folder, "m-00001-of-00003.gguf"), CPL_ERR_IO, "m-00003-of-00003.gguf");
     copy(at(folder, "one-00001-of-00001.gguf"), golden_path("gguf/aligned.gguf"));
     cpl_stored_files *s = opens(at(folder, "one-00001-of-00001.gguf"));
     assert_int_equal(cpl_stored_count(s), 2);
@@ -642,6 +665,7 @@ int main(void)
         cmocka_unit_test(tensors_that_the_index_has_wrong),
         cmocka_unit_test(an_index_that_is_none),
         cmocka_unit_test(slices_of_a_tensor),
+        cmocka_unit_test(slices_in_files_of_other_names),
         cmocka_unit_test(slices_that_are_missing),
         cmocka_unit_test(a_gguf_file),
         cmocka_unit_test(a_gguf_file_in_parts),
