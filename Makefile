@@ -2,9 +2,10 @@
 JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX  ?= /usr/local
 DESTDIR ?=
+SECONDS ?= 60
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release deps demo test bench check install clean help
+.PHONY: release deps demo test fuzz bench check install clean help
 
 release: ## builds the program, build/release/couplet
 	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) > /dev/null
@@ -23,6 +24,13 @@ test: ## installs what is missing, builds with sanitizers, runs every test
 	@cmake --preset dev > /dev/null
 	@cmake --build --preset dev --parallel $(JOBS)
 	@python3 tools/run_tests.py build/dev $(JOBS)
+
+fuzz: ## damages files for SECONDS (60) in each of the fuzzing tests, with sanitizers
+	@tools/deps.sh build test
+	@cmake --preset dev > /dev/null
+	@cmake --build --preset dev --parallel $(JOBS)
+	@for program in build/dev/tests/*_fuzz; do \
+	    COUPLET_FUZZ_SECONDS=$(SECONDS) $$program || exit 1; done
 
 bench: release ## prints what is measured beside the plain product, in the same run
 	@for program in build/release/bench/*; do [ ! -x $$program ] || $$program || exit 1; done
