@@ -32,8 +32,10 @@ typedef struct cpl_stored_matrix {
 
 typedef enum cpl_gate_layout {
     CPL_GATE_PER_EXPERT, /* a matrix [D,d] for each expert (GGUF's and Grok-2's slices included) */
-    CPL_GATE_ROWS,       /* one tensor [n,A,d] (also flat, [n A,d]); the gate is among the A rows */
-    CPL_GATE_COLUMNS     /* one tensor [n,d,A]; the gate is among the A columns */
+    CPL_GATE_ROWS,   /* one tensor [n,A,d] (also flat, [n A,d]), or one [A,d] for each expert; the
+                            gate is among the A rows */
+    CPL_GATE_COLUMNS /* one tensor [n,d,A], or one [d,A] for each expert; the gate is among the A
+                            columns */
 } cpl_gate_layout;
 
 /* One MoE layer, or one that cannot be measured. */
@@ -56,14 +58,16 @@ typedef struct cpl_moe_layer {
     cpl_gate_layout layout;
     int64_t width;                     /* A; D where nothing shares the tensor */
     bool interleaved;                  /* gate at the even ones of A; else the first D */
-    const cpl_stored_matrix *matrices; /* (n) of PER_EXPERT, else (1) */
+    const cpl_stored_matrix *matrices; /* (n_matrices) */
+    int64_t n_matrices;                /* n, one for each expert, or 1 for all of them */
 } cpl_moe_layer;
 
 typedef struct cpl_moe_map {
-    const char *family;    /* the row's name: "mixtral"; the model_type of an unlisted one, or "" */
-    const char *title;     /* "Mixtral"; for sentences */
-    bool guessed;          /* no row of the table: read by the rules of names and shapes */
-    const char *guess;     /* then: what was taken for what, a sentence */
+    const char *family; /* the model_type: "mixtral"; of GGUF the first one of the row; "" if it is
+                              not told */
+    const char *title;  /* "Mixtral"; for sentences; of an unlisted one its model_type, or "" */
+    bool guessed;       /* no row of the table: read by the rules of names and shapes */
+    const char *guess;  /* then: what was taken for what, a sentence */
     cpl_moe_layer *layers; /* (n_layers), by part (encoder first), then by number */
     int64_t n_layers;
     int64_t n_dense; /* layers without routed experts */
@@ -80,6 +84,18 @@ typedef struct cpl_moe_map {
  * layer only is that layer's `fault`. The stored files must outlive the map. */
 CPL_NODISCARD cpl_status cpl_moe_map_make(cpl_moe_map *map, const cpl_stored_files *files);
 void cpl_moe_map_free(cpl_moe_map *map); /* all zero: nothing to do */
+
+/* The same of tensors that need not lie in files. */
+typedef struct cpl_moe_source {
+    const char *path;
+    const json_t *config;             /* an object; NULL: there is none */
+    const cpl_stored *const *tensors; /* (count) in any order; slices of one name: by slice, and
+                                         behind slice 0 in memory */
+    int64_t count;
+    bool is_gguf;
+} cpl_moe_source;
+
+CPL_NODISCARD cpl_status cpl_moe_map_of(cpl_moe_map *map, const cpl_moe_source *source);
 
 /* Every row of the table, for help and other languages' copies: (count) rows. */
 typedef struct cpl_family {
