@@ -172,6 +172,12 @@ static bool set_orientation(cpl_filling *f)
         misfit(f);
         return false;
     }
+    if (columns && cpl_format_block_numbers(f->all[0].format) != 1) {
+        CPL_FAULT(f, "%s: tensor %s: blocks of %s across the rows of a gate are not read",
+                  f->all[0].weight->path, f->all[0].weight->name,
+                  cpl_format_name(f->all[0].format));
+        return false;
+    }
     f->layer->layout = columns ? CPL_GATE_COLUMNS : CPL_GATE_ROWS;
     f->layer->width  = columns ? B : A;
     return true;

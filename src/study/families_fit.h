@@ -1,4 +1,5 @@
-/* families_fit.h - how the tensors of one MoE layer fit together: n, d, D and which way round they lie.
+/* families_fit.h - how the tensors of one MoE layer fit together: n, d, D, and which way round they
+ * lie.
  *
  * Room:    study, inside families_layer.c only.
  * Source:  checkpoints.md section 2.4. */

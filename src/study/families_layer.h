@@ -29,8 +29,8 @@ typedef struct cpl_layer_names {
 } cpl_layer_names;
 
 /* Fills `layer`, of which prefix and number are set, but for `part`. Sets `is_moe`: false, and
- * nothing filled, where the layer has no experts. `stems_used` [2] are router's and gates', -1 where
- * there is none. CPL_ERR_INPUT where nothing says which of two readings is meant, or for a
+ * nothing filled, where the layer has no experts. `stems_used` [2] are router's and gates', or -1.
+ * CPL_ERR_INPUT where nothing says which of two readings is meant, or for a
  * quantisation that is not read; anything else that is wrong is the layer's fault. */
 CPL_NODISCARD cpl_status cpl_moe_layer_fill(cpl_moe_layer *layer, bool *is_moe, int stems_used[2],
                                             const cpl_layer_reading *reading,

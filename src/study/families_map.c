@@ -1,5 +1,5 @@
-/* Tensors sorted by name stand layer by layer, since those of one layer begin alike; so one pass over
- * them finds the layers, and everything is done in n log n. */
+/* Tensors sorted by name stand layer by layer, since those of one layer begin alike; so one pass
+ * over them finds the layers, and everything is done in n log n. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* families_matrix.h - a stored tensor with its scales, as a matrix of numbers.
  *
  * Room:    study, inside the families room.
- * Source:  checkpoints.md section 5. What tensors are there decides how one is read; the config only
- *          adds the sizes of blocks. */
+ * Source:  checkpoints.md section 5. What tensors are there decides how one is read; the config
+ *          only adds the sizes of blocks. */
 #ifndef CPL_STUDY_FAMILIES_MATRIX_H
 #define CPL_STUDY_FAMILIES_MATRIX_H
 
@@ -25,7 +25,7 @@ typedef struct cpl_matrix_shape {
     int64_t n, rows, cols; /* n 1 where not stacked */
 } cpl_matrix_shape;
 
-/* Sets both; `d` is the number of columns that is expected, 0 if none is. NULL, or the sentence that
+/* Sets both; `d` is the number of columns that is expected, 0 if none is. NULL, or a sentence that
  * says why it cannot be read. One of weight, blocks, packed must be there. */
 const char *cpl_matrix_make(cpl_stored_matrix *out, cpl_matrix_shape *shape, cpl_pool *pool,
                             const cpl_matrix_parts *parts, const cpl_moe_config *config, int64_t d);

@@ -1,4 +1,4 @@
-/* families_names.h - what the name of a tensor says: layer, router or gate, expert, kind of numbers.
+/* families_names.h - what a tensor's name says: layer, router or gate, expert, kind of numbers.
  *
  * Room:    study, inside the families room.
  * Source:  checkpoints.md section 2.2; the names themselves are in families.def. */

@@ -1,5 +1,5 @@
-/* families_cases.h - checkpoints.md section 2.3 row by row, then what stands below it: names and shapes
- * as those families store them, and the map that must come out. Unless a case says otherwise
+/* families_cases.h - checkpoints.md section 2.3 row by row, then what stands below it: names and
+ * shapes as those families store them, and the map that must come out. Unless a case says otherwise
  * n = 6, d = 32, D = 20, K = 2; the dense width is 56. */
 #ifndef CPL_TESTS_FAMILIES_CASES_H
 #define CPL_TESTS_FAMILIES_CASES_H
@@ -11,7 +11,7 @@ typedef struct families_case {
     bool is_gguf;
 } families_case;
 
-#define L "model.layers."
+#define L            "model.layers."
 #define EACH_GATE(l) /* router and experts as most families have them */                           \
     L l ".mlp.gate.weight BF16 6,32;" L l ".mlp.experts.{0-5}.gate_proj.weight BF16 20,32;" L l    \
         ".mlp.experts.{0-5}.up_proj.weight BF16 20,32;" L l                                        \
@@ -29,16 +29,17 @@ typedef struct families_case {
 #define SHARED(l, name)                                                                            \
     L l ".mlp." name ".gate_proj.weight BF16 24,32;" L l ".mlp." name                              \
         ".down_proj.weight BF16 32,24;"
-#define TYPE(type)    "{\"model_type\":\"" type "\",\"num_hidden_layers\":2,\"num_experts_per_tok\":2}"
-#define EACH(family)  family " 0 0\nmodel.layers.0. 6 32 20 2 each\nmodel.layers.1. 6 32 20 2 each\n"
+#define TYPE(type) "{\"model_type\":\"" type "\",\"num_hidden_layers\":2,\"num_experts_per_tok\":2}"
+#define EACH(family) family " 0 0\nmodel.layers.0. 6 32 20 2 each\nmodel.layers.1. 6 32 20 2 each\n"
 #define LIKE_OLMOE(type)                                                                           \
     {                                                                                              \
         type, TYPE(type), EACH_GATE("{0-1}") ATTENTION("{0-1}"), EACH(type), false                 \
     }
 
 static const families_case families_cases[] = {
-    {"mixtral", "{\"model_type\":\"mixtral\",\"num_local_experts\":6,\"num_experts_per_tok\":2,"
-                "\"hidden_size\":32,\"intermediate_size\":20,\"num_hidden_layers\":2}",
+    {"mixtral",
+     "{\"model_type\":\"mixtral\",\"num_local_experts\":6,\"num_experts_per_tok\":2,"
+     "\"hidden_size\":32,\"intermediate_size\":20,\"num_hidden_layers\":2}",
      L "{0-1}.block_sparse_moe.gate.weight BF16 6,32;" W123("block_sparse_moe", "{0-1}")
          ATTENTION("{0-1}") "model.embed_tokens.weight BF16 64,32;lm_head.weight BF16 64,32",
      EACH("mixtral"), false},
@@ -63,8 +64,10 @@ static const families_case families_cases[] = {
        "0.mlp.experts.{0-5}.gate_proj.weight_scale_inv BF16 2,2",
      "qwen3_moe 0 0\nmodel.layers.0. 6 32 20 2 each F8_E4M3 by BF16 16,24\n", false},
     {"qwen3_next", TYPE("qwen3_next"),
-     EACH_GATE("{0-1}") SHARED("{0-1}", "shared_expert") "mtp.layers.0.mlp.gate.weight BF16 6,32;"
-     "mtp.layers.0.mlp.experts.{0-5}.gate_proj.weight BF16 20,32;mtp.fc.weight BF16 32,64",
+     EACH_GATE("{0-1}")
+         SHARED("{0-1}", "shared_expert") "mtp.layers.0.mlp.gate.weight BF16 6,32;"
+                                          "mtp.layers.0.mlp.experts.{0-5}.gate_proj.weight BF16 "
+                                          "20,32;mtp.fc.weight BF16 32,64",
      "qwen3_next 0 1\nmodel.layers.0. 6 32 20 2 each\nmodel.layers.1. 6 32 20 2 each\n", false},
     {"qwen3_vl_moe",
      "{\"model_type\":\"qwen3_vl_moe\",\"text_config\":{\"model_type\":\"qwen3_vl_moe_text\","
@@ -94,8 +97,7 @@ static const families_case families_cases[] = {
      "0.mlp.gate.weight BF16 8,16;talker." L "0.mlp.experts.{0-7}.gate_proj.weight BF16 12,16;"
      "thinker.audio_tower.layers.0.fc1.weight BF16 4,4",
      "qwen3_omni_moe 0 0\nthinker.model.layers.0. 6 32 20 2 each\n", false},
-    {"qwen3_5_moe",
-     "{\"model_type\":\"qwen3_5_moe\",\"text_config\":{\"num_experts_per_tok\":2}}",
+    {"qwen3_5_moe", "{\"model_type\":\"qwen3_5_moe\",\"text_config\":{\"num_experts_per_tok\":2}}",
      "model.language_model.layers.0.mlp.gate.weight BF16 6,32;"
      "model.language_model.layers.0.mlp.experts.gate_up_proj BF16 6,40,32;"
      "model.language_model.layers.1.mlp.gate.weight BF16 6,32;"
@@ -168,12 +170,13 @@ static const families_case families_cases[] = {
        "1.mlp.experts.gate_up_proj_blocks U8 6,32,16;" L
        "1.mlp.experts.gate_up_proj_scales U8 6,32,1;" L
        "{0-1}.mlp.experts.down_proj_bias BF16 6,32",
-     "gpt_oss 0 0\nmodel.layers.0. 6 32 20 2 rows of 40 interleaved biased F4_PAIR by F8_E8M0 1,32\n"
+     "gpt_oss 0 0\nmodel.layers.0. 6 32 20 2 rows of 40 interleaved biased F4_PAIR by F8_E8M0 "
+     "1,32\n"
      "model.layers.1. 6 32 16 2 rows of 32 interleaved biased F4_PAIR by F8_E8M0 1,32\n",
      false},
     {"phimoe", TYPE("phimoe"),
      L "0.block_sparse_moe.gate.weight BF16 6,32;" W123("block_sparse_moe", "0") L
-       "1.block_sparse_moe.gate.weight BF16 6,32;" W123("mlp", "1"),
+     "1.block_sparse_moe.gate.weight BF16 6,32;" W123("mlp", "1"),
      EACH("phimoe"), false},
     {"phimoe re-saved", TYPE("phimoe"),
      L "0.mlp.router.weight BF16 6,32;" L "0.mlp.experts.gate_up_proj BF16 6,40,32",
@@ -309,7 +312,7 @@ static const families_case families_cases[] = {
      "bailing_moe_v2 1 0\nmodel.layers.1. 6 32 20 2 each\n", false},
     {"arctic", TYPE("arctic"),
      L "1.block_sparse_moe.gate.weight BF16 6,32;" W123("block_sparse_moe", "1") L
-       "{0-1}.residual_mlp.w1.weight BF16 32,32;" L "0.block_sparse_moe.mlp.w1.weight BF16 56,32",
+     "{0-1}.residual_mlp.w1.weight BF16 32,32;" L "0.block_sparse_moe.mlp.w1.weight BF16 56,32",
      "arctic 1 0\nmodel.layers.1. 6 32 20 2 each\n", false},
     {"afmoe", TYPE("afmoe"),
      L "1.mlp.router.gate.weight BF16 6,32;" L "1.mlp.expert_bias F32 6;" L
@@ -329,8 +332,9 @@ static const families_case families_cases[] = {
     {"diffusion_gemma", TYPE("diffusion_gemma"),
      L "0.router.proj.weight BF16 6,32;" L "0.experts.gate_up_proj BF16 6,40,32",
      "diffusion_gemma 0 0\nmodel.layers.0. 6 32 20 2 rows of 40 incomparable\n", false},
-    {"mistral's own", "{\"dim\":32,\"n_layers\":2,\"moe\":{\"num_experts\":6,"
-                      "\"num_experts_per_tok\":2}}",
+    {"mistral's own",
+     "{\"dim\":32,\"n_layers\":2,\"moe\":{\"num_experts\":6,"
+     "\"num_experts_per_tok\":2}}",
      "layers.0.feed_forward.gate.weight BF16 6,32;"
      "layers.0.feed_forward.experts.{0-5}.w1.weight BF16 20,32;"
      "layers.1.gate.weight BF16 6,32;layers.1.experts.{0-5}.w1.weight BF16 20,32;"
@@ -347,8 +351,8 @@ static const families_case families_cases[] = {
     {"step3p7", TYPE("step3p7"),
      L "1.moe.gate.weight BF16 6,32;" L "1.moe.router_bias F32 6;" L
        "1.moe.gate_proj.weight BF16 6,20,32;" L "1.moe.up_proj.weight BF16 6,20,32;" L
-       "1.moe.down_proj.weight BF16 6,32,20;" L "1.share_expert.gate_proj.weight BF16 20,32;" DENSE(
-           "0"),
+       "1.moe.down_proj.weight BF16 6,32,20;" L
+       "1.share_expert.gate_proj.weight BF16 20,32;" DENSE("0"),
      "step3p7 1 0\nmodel.layers.1. 6 32 20 2 rows\n", false},
     {"inkling_mm_model",
      "{\"model_type\":\"inkling_mm_model\",\"text_config\":{\"num_experts_per_tok\":2,"
@@ -364,8 +368,9 @@ static const families_case families_cases[] = {
      "model.llm.layers.0.mlp.gate.weight BF16 6,32;"
      "model.llm.layers.0.mlp.experts.w13_weight BF16 6,40,32",
      "inkling2 0 0\nmodel.llm.layers.0. 6 32 20 2 rows of 40 interleaved\n", false},
-    {"aria", "{\"model_type\":\"aria\",\"text_config\":{\"model_type\":\"aria_text\","
-             "\"moe_num_experts\":6,\"moe_topk\":2}}",
+    {"aria",
+     "{\"model_type\":\"aria\",\"text_config\":{\"model_type\":\"aria_text\","
+     "\"moe_num_experts\":6,\"moe_topk\":2}}",
      "language_model." L "{0-1}.mlp.router.weight BF16 6,32;language_model." L
      "0.mlp.experts.fc1.weight BF16 6,32,40;language_model." L
      "1.mlp.experts.fc1.weight BF16 6,32,32;language_model." L
@@ -383,8 +388,9 @@ static const families_case families_cases[] = {
      "ernie4_5_vl_moe 0 0\nmodel.layers.0. 6 32 20 2 each turned\n"
      "model.layers.1. 6 32 20 2 each turned\n",
      false},
-    {"switch_transformers", "{\"model_type\":\"switch_transformers\",\"num_experts\":6,"
-                            "\"num_layers\":2,\"d_model\":32}",
+    {"switch_transformers",
+     "{\"model_type\":\"switch_transformers\",\"num_experts\":6,"
+     "\"num_layers\":2,\"d_model\":32}",
      "encoder.block.1.layer.1.mlp.router.classifier.weight F32 6,32;"
      "encoder.block.1.layer.1.mlp.experts.expert_{0-5}.wi.weight F32 20,32;"
      "encoder.block.1.layer.1.mlp.experts.expert_{0-5}.wo.weight F32 32,20;"
@@ -462,8 +468,8 @@ static const families_case families_cases[] = {
      "kimi_k25 0 0\nlanguage_model.model.blocks.0. 6 32 20 2 each\n", false},
     {"kimi_linear", "{\"model_type\":\"kimi_linear\",\"num_experts_per_token\":2}",
      L "1.block_sparse_moe.gate.weight BF16 6,32;" W123("block_sparse_moe", "1") L
-       "1.block_sparse_moe.gate.e_score_correction_bias F32 6;" L
-       "1.block_sparse_moe.shared_experts.gate_proj.weight BF16 20,32;" DENSE("0"),
+     "1.block_sparse_moe.gate.e_score_correction_bias F32 6;" L
+     "1.block_sparse_moe.shared_experts.gate_proj.weight BF16 20,32;" DENSE("0"),
      "kimi_linear 1 0\nmodel.layers.1. 6 32 20 2 each\n", false},
     {"zaya", TYPE("zaya"),
      L "0.mlp.gate.down_proj.weight BF16 8,32;" L "0.mlp.gate.router_mlp.fc1.weight BF16 7,8;" L
@@ -495,9 +501,11 @@ static const families_case families_cases[] = {
 
     /* ---- a family nobody has listed ---- */
     {"unlisted", TYPE("brand_new"), EACH_GATE("{0-1}"),
-     "brand_new 0 0 guess\nmodel.layers.0. 6 32 20 2 each\nmodel.layers.1. 6 32 20 2 each\n", false},
-    {"unlisted, known below", "{\"model_type\":\"brand_new\",\"text_config\":{\"model_type\":"
-                              "\"gpt_oss\",\"num_experts_per_tok\":2}}",
+     "brand_new 0 0 guess\nmodel.layers.0. 6 32 20 2 each\nmodel.layers.1. 6 32 20 2 each\n",
+     false},
+    {"unlisted, known below",
+     "{\"model_type\":\"brand_new\",\"text_config\":{\"model_type\":"
+     "\"gpt_oss\",\"num_experts_per_tok\":2}}",
      L "0.mlp.router.weight BF16 6,32;" L "0.mlp.experts.gate_up_proj BF16 6,32,40",
      "gpt_oss 0 0\nmodel.layers.0. 6 32 20 2 columns of 40 interleaved\n", false},
     {"no config", NULL, EACH_GATE("0"), " 0 0 guess\nmodel.layers.0. 6 32 20 0 each\n", false},
@@ -514,8 +522,9 @@ static const families_case families_cases[] = {
      "blk.0.ffn_up_exps.weight Q8_0 6,20,32;blk.0.ffn_down_exps.weight F16 6,32,20;"
      "blk.0.attn_q.weight F32 32,32",
      "olmoe 0 0\nblk.0. 6 32 20 2 rows\n", true},
-    {"llama in GGUF, as it was", "{\"general.architecture\":\"llama\","
-                                 "\"llama.expert_used_count\":2,\"llama.block_count\":1}",
+    {"llama in GGUF, as it was",
+     "{\"general.architecture\":\"llama\","
+     "\"llama.expert_used_count\":2,\"llama.block_count\":1}",
      "blk.0.ffn_gate_inp.weight F32 6,32;blk.0.ffn_gate.{0-5}.weight F16 20,32;"
      "blk.0.ffn_up.{0-5}.weight F16 20,32",
      "mixtral 0 0\nblk.0. 6 32 20 2 each\n", true},
@@ -559,8 +568,7 @@ static const families_case families_cases[] = {
      "model.layers.0.mlp.experts.5.gate_proj.weight is missing (the router has rows for 6 "
      "experts)\n",
      false},
-    {"no router", TYPE("olmoe"),
-     EACH_GATE("0") L "1.mlp.experts.{0-5}.gate_proj.weight BF16 20,32",
+    {"no router", TYPE("olmoe"), EACH_GATE("0") L "1.mlp.experts.{0-5}.gate_proj.weight BF16 20,32",
      "olmoe 0 0\nmodel.layers.0. 6 32 20 2 each\nmodel.layers.1. fault case: layer "
      "model.layers.1. has experts (model.layers.1.mlp.experts.0.gate_proj.weight), but no router "
      "under a known name\n",

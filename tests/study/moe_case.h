@@ -1,8 +1,8 @@
-/* moe_case.h - checkpoints for the tests of the families: lists of tensors as text, without files, and
- * a map as text.
+/* moe_case.h - checkpoints for the tests of the families: lists of tensors as text, without files,
+ * and a map as text.
  *
- * A list:  "name TYPE 8,32;name TYPE 8;..." where {a-b} in a name stands for the numbers a to b, each
- *          combination of them one tensor.
+ * A list:  "name TYPE 8,32;name TYPE 8;..." where {a-b} in a name stands for the numbers a to b,
+ *          each combination of them one tensor.
  * A map:   a line for the whole and one for each layer; see moe_map_text. */
 #ifndef CPL_TESTS_MOE_CASE_H
 #define CPL_TESTS_MOE_CASE_H

@@ -1,0 +1,292 @@
+/* test_layouts.c - files in every layout give the same router and gate rows, bit for bit; and what
+ * is wrong with a file is said. */
+#include "study/gates.h"
+
+#include "layouts.h"
+#include "tensor/backend.h"
+
+#define CONFIG(type, more) "{\"model_type\":\"" type "\"" more "}"
+#define FP8                                                                                        \
+    ",\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":[16,24]},"           \
+    "\"num_experts_per_tok\":2"
+#define FLOATS                                                                                     \
+    ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":"                \
+    "\"float-quantized\"},\"num_experts_per_tok\":2"
+#define INT4                                                                                       \
+    ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":"                \
+    "\"pack-quantized\",\"config_groups\":{\"g\":{\"weights\":{\"num_bits\":4,\"group_size\":16}}" \
+    "}},\"num_experts_per_tok\":2"
+#define K2    ",\"num_experts_per_tok\":2"
+#define LAYER "model.layers.%d."
+#define OLMOE LAYER, "mlp.gate", "mlp.experts.%d.gate_proj"
+#define FUSED LAYER, "mlp.gate", "mlp.experts.gate_up_proj"
+#define OSS   LAYER, "mlp.router", "mlp.experts.gate_up_proj"
+
+#define SIZES(width, expert) .n = 6, .d = (width), .D = (expert), .K = 2
+
+static const layout layouts[] = {
+    {"per expert", CONFIG("olmoe", K2), OLMOE, EACH, AS_BF16, SIZES(40, 28)},
+    {"f32", CONFIG("olmoe", K2), OLMOE, EACH, AS_F32, SIZES(40, 28)},
+    {"f16", CONFIG("olmoe", K2), OLMOE, EACH, AS_F16, SIZES(40, 28)},
+    {"in shards", CONFIG("olmoe", K2), OLMOE, EACH, AS_BF16, SIZES(40, 28), .shards = 3},
+    {"mixtral", CONFIG("mixtral", K2), "model.layers.%d.", "block_sparse_moe.gate",
+     "block_sparse_moe.experts.%d.w1", EACH, AS_BF16, SIZES(40, 28)},
+    {"prefixes", CONFIG("olmoe", K2), "language_model.model.blocks.%d.", "mlp.gate",
+     "mlp.experts.%d.gate_proj", EACH, AS_BF16, SIZES(40, 28),
+     .others = "vision_tower.layers.0.mlp.gate.weight mtp.0.mlp.gate.weight"},
+    {"text_config and a dense layer before",
+     CONFIG("qwen3_5_moe", ",\"text_config\":{\"num_experts_per_tok\":2,\"num_hidden_layers\":3}"),
+     "model.language_model.layers.%d.", "mlp.gate", "mlp.experts.%d.gate_proj", EACH, AS_BF16,
+     SIZES(40, 28), .first = 1, .others = "model.language_model.layers.0.mlp.gate_proj.weight"},
+    {"multi-token prediction", CONFIG("deepseek_v3", K2 ",\"num_hidden_layers\":2"), OLMOE, EACH,
+     AS_BF16, SIZES(40, 28),
+     .others = "model.layers.2.mlp.gate.weight model.layers.2.mlp.experts.0.gate_proj.weight"},
+    {"lists in the config",
+     CONFIG("hunyuan_v1_moe", ",\"moe_topk\":[3,2,2],\"num_experts\":[6,6,6]"), LAYER,
+     "mlp.gate.wg", "mlp.experts.%d.gate_proj", EACH, AS_BF16, SIZES(40, 28), .first = 1},
+    {"rows", CONFIG("granitemoe", K2), LAYER, "block_sparse_moe.router.layer",
+     "block_sparse_moe.input_linear", ROWS, AS_BF16, SIZES(40, 28)},
+    {"rows, 2D == d", CONFIG("qwen3_5_moe", K2), FUSED, ROWS, AS_BF16, SIZES(40, 20)},
+    {"columns", CONFIG("qwen3_vl_moe", K2), FUSED, COLUMNS, AS_BF16, SIZES(40, 28)},
+    {"columns, 2D == d", CONFIG("qwen3_vl_moe", K2), FUSED, COLUMNS, AS_BF16, SIZES(40, 20)},
+    {"rows, 2D == d, Transformers 5",
+     CONFIG("qwen3_vl_moe", K2 ",\"transformers_version\":\"5.1.0\""), FUSED, ROWS, AS_BF16,
+     SIZES(40, 20)},
+    {"columns of Llama-4, 2D == d", CONFIG("llama4", K2), LAYER, "feed_forward.router",
+     "feed_forward.experts.gate_up_proj", COLUMNS, AS_BF16, SIZES(40, 20)},
+    {"columns of Aria", CONFIG("aria_text", K2), LAYER, "mlp.router", "mlp.experts.fc1", COLUMNS,
+     AS_BF16, SIZES(40, 28)},
+    {"columns taking turns", CONFIG("gpt_oss", K2), OSS, COLUMNS_ALTERNATE, AS_BF16, SIZES(40, 28)},
+    {"columns taking turns, 2D == d", CONFIG("gpt_oss", K2), OSS, COLUMNS_ALTERNATE, AS_BF16,
+     SIZES(40, 20)},
+    {"columns in halves under the same names", CONFIG("openai_privacy_filter", K2), OSS, COLUMNS,
+     AS_BF16, SIZES(40, 28)},
+    {"rows taking turns, extra rows", CONFIG("inkling_mm_model", K2), "model.llm.layers.%d.",
+     "mlp.gate", "mlp.experts.w13_weight", ROWS_ALTERNATE, AS_BF16, SIZES(40, 28), .extra = 2},
+    {"zero experts", CONFIG("longcat_flash", ",\"moe_topk\":2,\"n_routed_experts\":6"), LAYER,
+     "mlp.router.classifier", "mlp.experts.%d.gate_proj", EACH, AS_BF16, SIZES(40, 28), .extra = 3},
+    {"apart", CONFIG("step3p7", K2), LAYER, "moe.gate", "moe.gate_proj", APART, AS_BF16,
+     SIZES(40, 28), .others = "model.layers.0.moe.up_proj.weight"},
+    {"flat", CONFIG("dbrx", ",\"ffn_config\":{\"moe_top_k\":2}"), "transformer.blocks.%d.",
+     "ffn.router.layer", "ffn.experts.mlp.w1", FLAT, AS_BF16, SIZES(40, 28)},
+    {"router transposed, halves for text and pictures",
+     CONFIG("ernie4_5_vl_moe", ",\"moe_k\":2,\"moe_intermediate_size\":[28,24]"), OLMOE, EACH,
+     AS_BF16, SIZES(40, 28), .router_turned = true, .vision = 6},
+    {"all transposed", CONFIG("ernie4_5_moe", ",\"moe_k\":2"), "ernie.layers.%d.", "mlp.gate",
+     "mlp.experts.%d.up_gate_proj", EACH_PAIR_TURNED, AS_BF16, SIZES(40, 28),
+     .router_turned = true},
+    {"all transposed, not fused", CONFIG("ernie4_5_moe", ",\"moe_k\":2"), OLMOE, EACH_TURNED,
+     AS_BF16, SIZES(40, 28), .router_turned = true},
+    {"unlisted", CONFIG("brand_new", K2), OLMOE, EACH, AS_BF16, SIZES(40, 28)},
+
+    {"f8 in blocks, the last ones partial", CONFIG("deepseek_v3", FP8), OLMOE, EACH, AS_F8_BLOCKS,
+     SIZES(40, 28), .block_rows = 16, .block_cols = 24},
+    {"f8, scales in bf16", CONFIG("deepseek_v3", FP8), OLMOE, EACH, AS_F8_BF16, SIZES(40, 28),
+     .block_rows = 16, .block_cols = 24},
+    {"f8, scales as exponents", CONFIG("minimax_m2", FP8), LAYER, "block_sparse_moe.gate",
+     "block_sparse_moe.experts.%d.w1", EACH, AS_F8_U8, SIZES(40, 28), .block_rows = 16,
+     .block_cols = 24},
+    {"f8 of DeepSeek-V4", CONFIG("deepseek_v4", FP8), "layers.%d.", "ffn.gate", "ffn.experts.%d.w1",
+     EACH, AS_F8_E8M0, SIZES(40, 28), .block_rows = 16, .block_cols = 24},
+    {"f8 rows", CONFIG("qwen3_5_moe", FP8), FUSED, ROWS, AS_F8_STACKED, SIZES(40, 28),
+     .block_rows = 16, .block_cols = 24},
+    {"f8 columns", CONFIG("llama4", FP8), LAYER, "feed_forward.router",
+     "feed_forward.experts.gate_up_proj", COLUMNS, AS_F8_STACKED, SIZES(40, 28), .block_rows = 16,
+     .block_cols = 24},
+    {"f8 columns taking turns", CONFIG("gpt_oss", FP8), OSS, COLUMNS_ALTERNATE, AS_F8_STACKED,
+     SIZES(40, 28), .block_rows = 16, .block_cols = 24},
+    {"f8 rows taking turns", CONFIG("inkling2", FP8), LAYER, "mlp.gate", "mlp.experts.w13_weight",
+     ROWS_ALTERNATE, AS_F8_STACKED, SIZES(40, 28), .block_rows = 16, .block_cols = 24},
+    {"f8 a channel", CONFIG("glm4_moe", FLOATS), OLMOE, EACH, AS_F8_CHANNEL, SIZES(40, 28)},
+    {"f8 a tensor", CONFIG("glm4_moe", FLOATS), OLMOE, EACH, AS_F8_TENSOR, SIZES(40, 28)},
+    {"mxfp4", CONFIG("gpt_oss", K2), OSS, ROWS_ALTERNATE, AS_MXFP4, SIZES(64, 28)},
+    {"mxfp4, 2D == d", CONFIG("gpt_oss", K2), OSS, ROWS_ALTERNATE, AS_MXFP4, SIZES(64, 32)},
+    {"mxfp4, flattened", CONFIG("gpt_oss", K2), OSS, ROWS_ALTERNATE, AS_MXFP4_FLAT, SIZES(64, 28)},
+    {"f4 of DeepSeek-V4", CONFIG("deepseek_v4", FP8), "layers.%d.", "ffn.gate", "ffn.experts.%d.w1",
+     EACH, AS_F4, SIZES(64, 28)},
+    {"int4", CONFIG("kimi_k2", INT4), OLMOE, EACH, AS_INT4, SIZES(44, 28), .block_cols = 16},
+};
+
+/* ---- reading ---- */
+
+static void check_rows(const layout *t, const float *rows, int l, int e, int first, int count)
+{
+    for (int c = 0; c < count; c++)
+        for (int a = 0; a < t->d; a++) {
+            float want = layout_value(t, l, e, 0, first + c, a);
+            if (rows[c * t->d + a] != want)
+                fail_msg("%s: layer %d expert %d row %d column %d is %.9g, wanted %.9g", t->name, l,
+                         e, first + c, a, (double)rows[c * t->d + a], (double)want);
+        }
+}
+
+static void check_gates(cpl_backend *be, const layout *t, const cpl_moe_layer *layer, int l)
+{
+    cpl_gate gate = {0};
+    float *rows   = malloc(sizeof *rows * (size_t)(t->D * t->d));
+    int64_t bytes = 0;
+    for (int e = t->n - 1; e >= 0; e--) {
+        cpl_gate_prefetch(layer, e);
+        assert_ok(cpl_gate_load(be, &gate, layer, e));
+        for (int first = 0, count; first < t->D; first += count) {
+            count = first + 5 < t->D ? 5 : t->D - first;
+            cpl_gate_rows(be, cpl_tensor_2d(rows, CPL_F32, count, t->d), &gate, first);
+            check_rows(t, rows, l, e, first, count);
+        }
+        assert_ok(cpl_gate_check(be, &gate, rows));
+    }
+    assert_true(gate.size + gate.scale_size <= cpl_gate_bytes(layer));
+    bytes = gate.read_bytes;
+    assert_true(bytes < cpl_layer_bytes(layer));
+    cpl_gate_free(&gate);
+    free(rows);
+}
+
+static void check_layer(cpl_backend *be, const layout *t, const cpl_moe_layer *layer, int l)
+{
+    if (layer->fault) fail_msg("%s: %s", t->name, layer->fault);
+    assert_null(layer->skip);
+    assert_int_equal(layer->n, t->n);
+    assert_int_equal(layer->d, t->d);
+    assert_int_equal(layer->D, t->D);
+    assert_int_equal(layer->K, t->K);
+    assert_int_equal(layer->layer, l + t->first);
+    assert_int_equal(layer->extra_rows, t->extra);
+    float *R = malloc(sizeof *R * (size_t)(t->n * t->d));
+    assert_ok(cpl_router_read(be, cpl_tensor_2d(R, CPL_F32, t->n, t->d), layer));
+    for (int i = 0; i < t->n; i++)
+        for (int a = 0; a < t->d; a++)
+            if (R[i * t->d + a] != layout_router(l, i, a))
+                fail_msg("%s: router row %d column %d", t->name, i, a);
+    free(R);
+    check_gates(be, t, layer, l);
+}
+
+static void check_layout(const layout *t)
+{
+    cpl_backend cpu, be;
+    cpl_backend_cpu(&cpu, CPL_F32, 1);
+    cpl_backend_poison(&be, &cpu);
+    const char *folder = scratch_folder();
+    layout_write(t, folder);
+    cpl_stored_files *files;
+    cpl_moe_map map;
+    assert_ok(cpl_stored_open(&files, folder, NULL));
+    if (cpl_moe_map_make(&map, files) != CPL_OK) fail_msg("%s: %s", t->name, cpl_last_error());
+    assert_int_equal(map.n_layers, LAYOUT_LAYERS);
+    for (int l = 0; l < LAYOUT_LAYERS; l++) check_layer(&be, t, &map.layers[l], l);
+    cpl_moe_map_free(&map);
+    cpl_stored_close(files);
+}
+
+static void every_layout(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) check_layout(&layouts[i]);
+}
+
+/* ---- the folders that Transformers has written ---- */
+
+static void check_golden(const cpl_moe_map *map, const char *folder)
+{
+    char path[512];
+    json_error_t error;
+    snprintf(path, sizeof path, "%s/expected.json", folder);
+    json_t *expected = json_load_file(path, 0, &error);
+    json_t *layers   = json_object_get(expected, "layers");
+    assert_string_equal(map->family, json_string_value(json_object_get(expected, "family")));
+    assert_int_equal(map->n_layers, json_array_size(layers));
+    assert_int_equal(map->n_notes, 0);
+    assert_int_equal(map->n_dense, json_array_size(json_object_get(expected, "skipped_layers")));
+    for (int64_t i = 0; i < map->n_layers; i++) {
+        const cpl_moe_layer *layer = &map->layers[i];
+        json_t *want               = json_array_get(layers, (size_t)i);
+        assert_null(layer->fault);
+        assert_int_equal(layer->layer, json_integer_value(json_object_get(want, "layer")));
+        assert_int_equal(layer->K, json_integer_value(json_object_get(want, "K")));
+        assert_int_equal(layer->n, json_integer_value(json_object_get(want, "n")));
+        assert_int_equal(layer->d, json_integer_value(json_object_get(want, "d")));
+        assert_int_equal(layer->D, json_integer_value(json_object_get(want, "D")));
+    }
+    json_decref(expected);
+}
+
+static void golden_families(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"olmoe",       "sharded_olmoe", "mixtral", "qwen3_moe",
+                                        "deepseek_v3", "granitemoe",    "gpt_oss"};
+    if (!shared_path("golden/families")) skip();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char relative[128];
+        snprintf(relative, sizeof relative, "golden/families/%s", names[i]);
+        const char *folder = shared_path(relative);
+        cpl_stored_files *files;
+        cpl_moe_map map;
+        assert_ok(cpl_stored_open(&files, folder, NULL));
+        assert_ok(cpl_moe_map_make(&map, files));
+        check_golden(&map, folder);
+        cpl_moe_map_free(&map);
+        cpl_stored_close(files);
+    }
+}
+
+/* ---- NaN, and bytes that were read ---- */
+
+static void not_a_number(void **state)
+{
+    (void)state;
+    enum { N = 2, MODEL = 4, WIDTH = 3 };
+    const char *folder = scratch_folder();
+    layout_files *f    = calloc(1, sizeof *f);
+    int64_t router[2] = {N, MODEL}, gate[2] = {WIDTH, MODEL};
+    float nan = NAN, infinite = -INFINITY;
+    layout_add(f, "layers.0.mlp.gate.weight", CPL_SAFETENSORS_F32, 2, router, 4 * N * MODEL);
+    layout_add(f, "layers.0.mlp.experts.0.gate_proj.weight", CPL_SAFETENSORS_F32, 2, gate,
+               4 * WIDTH * MODEL);
+    layout_add(f, "layers.0.mlp.experts.1.gate_proj.weight", CPL_SAFETENSORS_F32, 2, gate,
+               4 * WIDTH * MODEL);
+    memcpy(f->all[0].data + 4 * (MODEL + 2), &nan, 4);
+    memcpy(f->all[2].data + 4 * (2 * MODEL + 1), &infinite, 4);
+    memcpy(f->all[2].data + 4 * (2 * MODEL + 3), &nan, 4);
+    char path[256];
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    layout_write_file(f, path, 0, 1);
+    for (int i = 0; i < f->count; i++) free(f->all[i].data);
+    free(f);
+
+    cpl_backend be;
+    cpl_backend_cpu(&be, CPL_F32, 1);
+    cpl_stored_files *files;
+    cpl_moe_map map;
+    cpl_gate gate_1 = {0};
+    float R[N * MODEL], scratch[MODEL];
+    assert_ok(cpl_stored_open(&files, folder, NULL));
+    assert_ok(cpl_moe_map_make(&map, files));
+    assert_fails(CPL_ERR_INPUT,
+                 "layers.0.mlp.gate.weight: the router has 1 values that are NaN or infinite, the "
+                 "first (NaN) in row 1, column 2",
+                 cpl_router_read(&be, cpl_tensor_2d(R, CPL_F32, N, MODEL), &map.layers[0]));
+    assert_ok(cpl_gate_load(&be, &gate_1, &map.layers[0], 0));
+    assert_ok(cpl_gate_check(&be, &gate_1, scratch));
+    assert_ok(cpl_gate_load(&be, &gate_1, &map.layers[0], 1));
+    assert_fails(CPL_ERR_INPUT,
+                 "experts.1.gate_proj.weight: the gate of expert 1 has 2 values that are NaN or "
+                 "infinite, the first (-Inf) in its row 2, column 1",
+                 cpl_gate_check(&be, &gate_1, scratch));
+    assert_int_equal(gate_1.read_bytes, 2 * 4 * WIDTH * MODEL);
+    assert_int_equal(cpl_layer_bytes(&map.layers[0]), 4 * (N * MODEL + 2 * WIDTH * MODEL));
+    cpl_gate_free(&gate_1);
+    cpl_moe_map_free(&map);
+    cpl_stored_close(files);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_layout),
+        cmocka_unit_test(golden_families),
+        cmocka_unit_test(not_a_number),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
