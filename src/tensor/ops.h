@@ -25,6 +25,7 @@
 #include "tensor/figures.h"
 #include "tensor/formats.h"
 #include "tensor/proxy.h"
+#include "tensor/response.h"
 #include "tensor/tensor.h"
 
 #ifdef __cplusplus
@@ -229,6 +230,9 @@ struct cpl_ops {
 
     /* ---- proxies (proxy.c): the coupling loss; declared in tensor/proxy.h ---- */
     cpl_proxy_ops proxy;
+
+    /* ---- responses (response.c): M from gates in pieces; declared in tensor/response.h ---- */
+    cpl_response_ops response;
 
     /* Bytes of scratch that the operations above need at most for these shapes. */
     size_t (*scratch_bytes)(const cpl_backend *be, const cpl_work *work);

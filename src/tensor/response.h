@@ -3,7 +3,8 @@
  * Room:   tensor; operations of ops.h. For matrices that come from a file in pieces; a model in
  *         memory has its M from proxy.h.
  * Names:  X [n,d] the router rows or proxies; W [rows,d] some rows of an expert's gate. With all of
- *         its rows added, sqrt(squares[i]) is M[i,j] and sqrt(*norm) is |W_g^j|_F. */
+ *         its rows added, sqrt(squares[i]) is M[i,j] and sqrt(*norm) is |W_g^j|_F.
+ * Types:  X and W are F32 and multiplied as such, whatever be->compute is. */
 #ifndef CPL_TENSOR_RESPONSE_H
 #define CPL_TENSOR_RESPONSE_H
 
@@ -27,7 +28,9 @@ typedef struct cpl_response_ops {
 
     /* squares [n] *add* the sum over the rows r of W of (X_i . W_r)^2, in double; norm *adds* the
      * sum of the squares of W. One thread, so that the caller's threads each take an expert;
-     * `scratch` is the calling thread's. A NaN or an infinity of W reaches *norm. */
+     * `scratch` is the calling thread's. A NaN or an infinity of W reaches *norm. W may have no
+     * rows, or more than `rows`. Rows in the same order give the same bits however they are split
+     * over calls, and squares of the same bits as the M of proxy.h in F32 comes from. */
     void (*add)(struct cpl_backend *be, double *squares, double *norm, const void *packed,
                 int64_t n, cpl_tensor W, void *scratch);
 } cpl_response_ops;

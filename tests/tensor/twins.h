@@ -519,6 +519,25 @@ static void twin_phases_output(cpl_backend *be, const shape *s, results *r)
     run_phases(be, s, r, CPL_ERC_OUTPUT);
 }
 
+/* All rows of one gate in two calls, onto sums that are not 0. */
+static void twin_response(cpl_backend *be, const shape *s, results *r)
+{
+    const cpl_response_ops *op = &be->ops->response;
+    const int64_t n = s->n, d = s->d, D = s->D + 100, first = D / 3;
+    cpl_tensor X = normal_2d(n, d, 1), w = normal_2d(D, d, 0.3f), out = kept_1d(r, n + 1);
+    double *sums  = new_doubles(n + 1);
+    void *packed  = take(op->packed_bytes(be, n, d));
+    void *scratch = take(op->scratch_bytes(be, n, d));
+    r->terms      = d + D;
+    assert_true(op->rows(be, n, d) >= 1);
+    for (int64_t i = 0; i <= n; i++) sums[i] = cpl_f32(out)[i];
+    op->pack(be, packed, X);
+    op->add(be, sums, sums + n, packed, n, cpl_tensor_2d(w.data, CPL_F32, first, d), scratch);
+    op->add(be, sums, sums + n, packed, n,
+            cpl_tensor_2d(cpl_f32(w) + first * d, CPL_F32, D - first, d), scratch);
+    for (int64_t i = 0; i <= n; i++) cpl_f32(out)[i] = (float)sums[i];
+}
+
 typedef void (*twin)(cpl_backend *be, const shape *s, results *r);
 
 static const struct {
@@ -532,6 +551,7 @@ static const struct {
     {"proxy.noise", twin_noise},
     {"proxy phases, gate", twin_phases_gate},
     {"proxy phases, output", twin_phases_output},
+    {"response", twin_response},
 };
 enum { N_OPERATIONS = sizeof operations / sizeof *operations };
 

@@ -27,8 +27,10 @@ CPL_CPU_SCRATCH(figures);
 CPL_CPU_SCRATCH(sample);
 CPL_CPU_SCRATCH(proxy);
 
-/* All operations but the proxies (table.c), and the proxies (proxy.c); backend.c joins them. */
+/* All operations but the proxies and the responses (table.c), the proxies (proxy.c), the responses
+ * (response.c); backend.c joins them. */
 extern const cpl_ops CPL_ISA_NAME(cpl_cpu_ops);
 extern const cpl_proxy_ops CPL_ISA_NAME(cpl_cpu_proxy_ops);
+extern const cpl_response_ops CPL_ISA_NAME(cpl_cpu_response_ops);
 
 #endif /* CPL_TENSOR_CPU_CPU_H */

@@ -1,4 +1,5 @@
-/* table.c - the whole table of one instruction set; backend.c adds the proxies to it. */
+/* table.c - the whole table of one instruction set; backend.c adds proxies and responses
+ * to it. */
 #include "tensor/cpu/cpu.h"
 
 static size_t scratch_bytes(const cpl_backend *be, const cpl_work *work)

@@ -106,6 +106,9 @@ static const cpl_ops ops = {
     .proxy         = {cpl_poison_proxy_nearest, cpl_poison_proxy_noise, cpl_poison_proxy_job_bytes,
                       cpl_poison_proxy_diagonals, cpl_poison_proxy_sweep, cpl_poison_proxy_finish,
                       cpl_poison_proxy_whole},
+    .response      = {cpl_poison_response_packed_bytes, cpl_poison_response_pack,
+                      cpl_poison_response_rows, cpl_poison_response_scratch_bytes,
+                      cpl_poison_response_add},
     .scratch_bytes = scratch_bytes,
     .sync          = sync_inner,
 };

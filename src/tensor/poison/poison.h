@@ -29,6 +29,15 @@ CPL_OP(finish);
 CPL_OP(whole);
 #undef CPL_OP
 
+/* cpl_poison_response_<operation>, likewise (poison_response.c). */
+#define CPL_OP(name) __typeof__(*((const cpl_response_ops *)0)->name) cpl_poison_response_##name
+CPL_OP(packed_bytes);
+CPL_OP(pack);
+CPL_OP(rows);
+CPL_OP(scratch_bytes);
+CPL_OP(add);
+#undef CPL_OP
+
 /* The inner backend as the operation is to see it, with be's scratch, which is poisoned. */
 cpl_backend cpl_poison_begin(const cpl_backend *be);
 

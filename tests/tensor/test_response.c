@@ -1,0 +1,281 @@
+/* Responses against plain loops in double, at every level of instructions: sums of squares and the
+ * norm, however the rows are split over calls and threads, and at scales where F32 has no squares.
+ */
+#include <omp.h>
+
+#include "base/arena.h"
+#include "levels.h"
+#include "ops_check.h"
+
+/* Of a sum of d products in F32: C eps sqrt(d) of the norms of its factors. */
+static const double C = 1;
+
+typedef struct sums {
+    double *squares, *norm; /* [n]; [1] */
+} sums;
+
+typedef struct problem {
+    cpl_backend *be;
+    int64_t n, d, D;
+    cpl_tensor X, W; /* [n,d], [D,d] */
+    void *packed;
+} problem;
+
+/* Memory exactly as long as asked for, and full of what nobody has set. */
+static void *unset(size_t bytes)
+{
+    return memset(take(bytes), 0xff, bytes);
+}
+
+static problem problem_of(int64_t n, int64_t d, int64_t D, float scale)
+{
+    problem p = {new_cpu(CPL_F32, 1, (cpl_work){0}),
+                 n,
+                 d,
+                 D,
+                 normal_2d(n, d, 1),
+                 normal_2d(D, d, scale),
+                 NULL};
+    p.packed  = unset(p.be->ops->response.packed_bytes(p.be, n, d));
+    p.be->ops->response.pack(p.be, p.packed, p.X);
+    return p;
+}
+
+static void *scratch_of(const problem *p)
+{
+    return unset(p->be->ops->response.scratch_bytes(p->be, p->n, p->d));
+}
+
+static sums new_sums(const problem *p)
+{
+    sums s = {new_doubles(p->n), new_doubles(1)};
+    return s;
+}
+
+static void add_rows(const problem *p, sums to, int64_t first, int64_t count, void *scratch)
+{
+    cpl_tensor rows = cpl_tensor_2d(cpl_f32(p->W) + first * p->d, CPL_F32, count, p->d);
+    p->be->ops->response.add(p->be, to.squares, to.norm, p->packed, p->n, rows, scratch);
+}
+
+static sums whole(const problem *p)
+{
+    sums s = new_sums(p);
+    add_rows(p, s, 0, p->D, scratch_of(p));
+    return s;
+}
+
+static double dot(const float *a, const float *b, int64_t d)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < d; k++) sum += (double)a[k] * (double)b[k];
+    return sum;
+}
+
+static const float *row(cpl_tensor x, int64_t i)
+{
+    return cpl_f32(x) + i * x.shape[1];
+}
+
+static sums oracle(const problem *p)
+{
+    sums s = new_sums(p);
+    for (int64_t r = 0; r < p->D; r++) {
+        *s.norm += dot(row(p->W, r), row(p->W, r), p->d);
+        for (int64_t i = 0; i < p->n; i++) {
+            double product = dot(row(p->X, i), row(p->W, r), p->d);
+            s.squares[i] += product * product;
+        }
+    }
+    return s;
+}
+
+/* The products are off by e_r = C eps sqrt(d) |X_i| |W_r| at most, so that their squares' sum is
+ * off by 2 sum |p_r| e_r + sum e_r^2, which Cauchy and Schwarz bound. */
+static void check_sums(const problem *p, sums got, sums want, double already)
+{
+    const double norm = *want.norm;
+    assert_near(*got.norm - already, norm,
+                4 * DBL_EPSILON * (sqrt((double)(p->D * p->d)) * norm + already));
+    for (int64_t i = 0; i < p->n; i++) {
+        double size = sqrt(dot(row(p->X, i), row(p->X, i), p->d) * norm);
+        double off  = sum_tolerance(C, p->d) * size;
+        assert_near(got.squares[i] - already, want.squares[i],
+                    2 * sqrt(want.squares[i]) * off + off * off +
+                        4 * DBL_EPSILON * (want.squares[i] + already));
+    }
+}
+
+static void check(int64_t n, int64_t d, int64_t D, float scale)
+{
+    problem p = problem_of(n, d, D, scale);
+    check_sums(&p, whole(&p), oracle(&p), 0);
+}
+
+static const int64_t widths[] = {1, 2, 3, 4, 7, 8, 15, 16, 17, 33, 48, 63, 64, 65, 100, 130};
+
+static void test_router_rows(void **state)
+{
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++, release_all(state)) {
+        check(widths[i], 37, 29, 0.02f);
+        check(widths[i], 1, 1, 1);
+    }
+}
+
+static void test_expert_rows(void **state)
+{
+    static const int64_t rows[] = {0, 1, 2, 3, 5, 6, 7, 95, 96, 97, 200};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++, release_all(state)) {
+        check(1, 33, rows[i], 0.02f);
+        check(5, 33, rows[i], 0.02f);
+        check(70, 64, rows[i], 0.02f);
+    }
+}
+
+/* Blocks are shorter where rows are long. */
+static void test_depths(void **state)
+{
+    static const int64_t depths[] = {1, 2, 31, 32, 63, 65, 129, 1536, 5461, 7168};
+    for (size_t i = 0; i < sizeof depths / sizeof *depths; i++, release_all(state)) {
+        check(1, depths[i], 50, 0.02f);
+        check(19, depths[i], 101, 0.02f);
+    }
+}
+
+/* The squares of these products, and those of these weights, do not exist in F32. */
+static void test_scales(void **state)
+{
+    (void)state;
+    check(1, 40, 30, 1e25f);
+    check(20, 40, 30, 1e25f);
+    check(1, 40, 30, 1e-25f);
+    check(20, 40, 30, 1e-25f);
+}
+
+static void test_it_adds(void **state)
+{
+    problem p = problem_of(21, 50, 130, 1);
+    sums s    = new_sums(&p);
+    (void)state;
+    *s.norm = 1000;
+    for (int64_t i = 0; i < p.n; i++) s.squares[i] = 1000;
+    add_rows(&p, s, 0, p.D, scratch_of(&p));
+    check_sums(&p, s, oracle(&p), 1000);
+}
+
+/* The bits do not depend on how the rows are split, as long as they come in their order. */
+static void test_same_bits_however_split(void **state)
+{
+    static const int64_t pieces[] = {1, 2, 5, 6, 50, 84, 96, 131};
+    for (int64_t n = 1; n < 40; n += 19, release_all(state)) {
+        problem p     = problem_of(n, 1571, 299, 0.02f);
+        sums all      = whole(&p);
+        void *scratch = scratch_of(&p);
+        for (size_t k = 0; k < sizeof pieces / sizeof *pieces; k++) {
+            sums s = new_sums(&p);
+            for (int64_t r = 0; r < p.D; r += pieces[k])
+                add_rows(&p, s, r, p.D - r < pieces[k] ? p.D - r : pieces[k], scratch);
+            assert_memory_equal(s.squares, all.squares, (size_t)n * sizeof(double));
+            assert_memory_equal(s.norm, all.norm, sizeof(double));
+        }
+    }
+}
+
+/* Each thread has its own sums and scratch; X and the backend are everyone's. */
+static void test_threads_share_x(void **state)
+{
+    enum { N_EXPERTS = 16, ROWS = 200 };
+    problem p = problem_of(64, 201, N_EXPERTS * ROWS, 0.02f);
+    sums alone[N_EXPERTS], together[N_EXPERTS];
+    void *scratch[4];
+    (void)state;
+    for (int t = 0; t < 4; t++) scratch[t] = scratch_of(&p);
+    for (int j = 0; j < N_EXPERTS; j++) {
+        alone[j]    = new_sums(&p);
+        together[j] = new_sums(&p);
+        add_rows(&p, alone[j], j * ROWS, ROWS, scratch[0]);
+    }
+#pragma omp parallel for num_threads(4) schedule(dynamic)
+    for (int j = 0; j < N_EXPERTS; j++)
+        add_rows(&p, together[j], j * ROWS, ROWS, scratch[omp_get_thread_num()]);
+    for (int j = 0; j < N_EXPERTS; j++) {
+        assert_memory_equal(alone[j].squares, together[j].squares, (size_t)p.n * sizeof(double));
+        assert_memory_equal(alone[j].norm, together[j].norm, sizeof(double));
+    }
+}
+
+/* What is wrong with a weight shows in the norm, wherever it stands. */
+static void test_norm_shows_nan_and_infinity(void **state)
+{
+    enum { N = 3, D = 41, ROWS = 7 };
+    for (int k = 0; k < D * ROWS; k++, release_all(state)) {
+        problem p          = problem_of(k % 2 ? N : 1, D, ROWS, 1);
+        float old          = cpl_f32(p.W)[k];
+        cpl_f32(p.W)[k]    = NAN;
+        sums with_nan      = whole(&p);
+        cpl_f32(p.W)[k]    = -INFINITY;
+        sums with_infinity = whole(&p);
+        cpl_f32(p.W)[k]    = old;
+        assert_true(isnan(*with_nan.norm));
+        assert_true(isinf(*with_infinity.norm) && *with_infinity.norm > 0);
+        assert_true(isfinite(*whole(&p).norm));
+        assert_false(isfinite(with_nan.squares[0]) || isfinite(with_infinity.squares[0]));
+    }
+}
+
+/* M as training computes it in F32 (proxy.h), to the bit: the products and the order of their
+ * squares are the same. */
+static void check_proxies(int64_t n, int64_t d, int64_t D)
+{
+    problem p     = problem_of(n, d, n * D, 0.02f);
+    cpl_tensor M  = new_tensor(CPL_F32, n, n);
+    float *diag   = take((size_t)n * sizeof(float));
+    int32_t *hits = take(2 * (size_t)n * sizeof(int32_t));
+
+    cpl_proxy_job job = {.n = n, .d = d, .D = D, .i1 = n, .j1 = n, .alpha = 1, .weight = 1};
+    job.R             = cpl_f32(p.X);
+    job.gate          = (cpl_proxy_weights){p.W.data, D * d, NULL, d};
+    job.M             = cpl_f32(M);
+    job.diagonal      = diag;
+    job.violations    = hits;
+    job.scratch_bytes = p.be->ops->proxy.job_bytes(p.be, &job);
+    job.scratch       = cpl_alloc(job.scratch_bytes);
+    assert_non_null(job.scratch);
+    p.be->ops->proxy.whole(p.be, &job);
+    cpl_free(job.scratch);
+    for (int64_t j = 0; j < n; j++) {
+        sums s = new_sums(&p);
+        add_rows(&p, s, j * D, D, scratch_of(&p));
+        for (int64_t i = 0; i < n; i++)
+            assert_true((float)sqrt(s.squares[i]) == cpl_f32(M)[i * n + j]);
+    }
+}
+
+static void test_same_as_in_training(void **state)
+{
+    (void)state;
+    check_proxies(1, 33, 20);
+    check_proxies(20, 33, 101);
+    check_proxies(33, 64, 48);
+}
+
+static int run(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_router_rows, release_all),
+        cmocka_unit_test_teardown(test_expert_rows, release_all),
+        cmocka_unit_test_teardown(test_depths, release_all),
+        cmocka_unit_test_teardown(test_scales, release_all),
+        cmocka_unit_test_teardown(test_it_adds, release_all),
+        cmocka_unit_test_teardown(test_same_bits_however_split, release_all),
+        cmocka_unit_test_teardown(test_threads_share_x, release_all),
+        cmocka_unit_test_teardown(test_norm_shows_nan_and_infinity, release_all),
+        cmocka_unit_test_teardown(test_same_as_in_training, release_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return run_at_every_level(run);
+}
