@@ -1,0 +1,148 @@
+/* inspect.c - how near does `couplet inspect` come to what its work must cost?
+ *
+ * usage:   bench_inspect [pairs]
+ * Names:   n experts, d model width, D expert width, as in response.h; X [n,d], W_j [D,d].
+ *
+ * Responses: M and the norms of all gates of one layer in memory, every thread taking experts, each
+ *          in pieces of the size that the operation asks for, as they come from a file. Held
+ *          against the product of [n,d] by [n D,d]^T in oneDNN, in the faster of two forms: one
+ *          call, or a call an expert spread over the threads. The norms are not counted as work. */
+#include <omp.h>
+
+#include "bench.h"
+
+/* ---- responses ---- */
+
+typedef struct layer {
+    cpl_backend *be;
+    int64_t n, d, D;
+    cpl_tensor X, w, product; /* [n,d], [n,D,d], [n,n D] or [n,n,D] */
+    void *packed;
+    char *scratch; /* [n_threads] */
+    size_t scratch_bytes;
+    double *squares, *norms; /* [n,n]: of expert j at j n; [n] */
+    bool one_call;           /* the limit's form */
+} layer;
+
+static void *room(size_t bytes)
+{
+    void *memory = cpl_alloc(bytes);
+    if (!memory) bench_ok(CPL_ERR_MEMORY);
+    memset(memory, 0, bytes);
+    return memory;
+}
+
+static void init(layer *l, cpl_backend *be, int64_t n, int64_t d, int64_t D)
+{
+    const cpl_response_ops *op = &be->ops->response;
+    memset(l, 0, sizeof *l);
+    l->be            = be;
+    l->n             = n;
+    l->d             = d;
+    l->D             = D;
+    l->X             = bench_normal(be, CPL_F32, 1, n, d, 0.02f);
+    l->X             = cpl_tensor_2d(l->X.data, CPL_F32, n, d);
+    l->w             = bench_normal(be, CPL_F32, n, D, d, 0.02f);
+    l->product       = cpl_tensor_2d(room((size_t)(n * n * D) * sizeof(float)), CPL_F32, n, n * D);
+    l->packed        = room(op->packed_bytes(be, n, d));
+    l->scratch_bytes = op->scratch_bytes(be, n, d);
+    l->scratch       = room((size_t)be->n_threads * l->scratch_bytes);
+    l->squares       = room((size_t)(n * n) * sizeof(double));
+    l->norms         = room((size_t)n * sizeof(double));
+    op->pack(be, l->packed, l->X);
+}
+
+static void free_all(layer *l)
+{
+    cpl_free(l->X.data);
+    cpl_free(l->w.data);
+    cpl_free(l->product.data);
+    cpl_free(l->packed);
+    cpl_free(l->scratch);
+    cpl_free(l->squares);
+    cpl_free(l->norms);
+}
+
+static void one_expert(const layer *l, int64_t j)
+{
+    const cpl_response_ops *op = &l->be->ops->response;
+    const int64_t piece        = op->rows(l->be, l->n, l->d);
+    char *scratch              = l->scratch + (size_t)omp_get_thread_num() * l->scratch_bytes;
+    for (int64_t r = 0; r < l->D; r += piece) {
+        const int64_t rows = l->D - r < piece ? l->D - r : piece;
+        float *at          = cpl_f32(l->w) + (j * l->D + r) * l->d;
+        op->add(l->be, l->squares + j * l->n, l->norms + j, l->packed, l->n,
+                cpl_tensor_2d(at, CPL_F32, rows, l->d), scratch);
+    }
+}
+
+static void responses(void *context)
+{
+    layer *l = context;
+    memset(l->squares, 0, (size_t)(l->n * l->n) * sizeof(double));
+    memset(l->norms, 0, (size_t)l->n * sizeof(double));
+#pragma omp parallel for num_threads(l->be->n_threads) schedule(dynamic)
+    for (int64_t j = 0; j < l->n; j++) one_expert(l, j);
+}
+
+/* Of `count` experts from j on, [n, count D]. */
+static cpl_status product(const layer *l, int64_t j, int64_t count, int n_threads)
+{
+    cpl_operand a = {l->X.data, CPL_F32, CPL_AS_IS, l->d};
+    cpl_operand b = {cpl_f32(l->w) + j * l->D * l->d, CPL_F32, CPL_TRANSPOSED, l->d};
+    return cpl_product(cpl_f32(l->product) + j * l->n * l->D, count * l->D, a, b,
+                       (cpl_product_shape){l->n, count * l->D, l->d}, 0, n_threads);
+}
+
+static void plain(void *context)
+{
+    layer *l          = context;
+    cpl_status status = CPL_OK;
+    if (l->one_call) {
+        bench_ok(product(l, 0, l->n, l->be->n_threads));
+        return;
+    }
+#pragma omp parallel for num_threads(l->be->n_threads) schedule(static)
+    for (int64_t j = 0; j < l->n; j++) {
+        cpl_status one = product(l, j, 1, 1);
+        if (one != CPL_OK) {
+#pragma omp critical
+            status = one;
+        }
+    }
+    bench_ok(status);
+}
+
+static void choose_limit(layer *l)
+{
+    layer spread = *l, whole = *l;
+    whole.one_call  = true;
+    bench_pair pair = bench_alternate(2, plain, &spread, plain, &whole);
+    l->one_call     = bench_median(&pair.limit) < bench_median(&pair.subject);
+    printf("limit     %s\n", l->one_call ? "one call" : "experts over threads");
+}
+
+static void measure_responses(cpl_backend *be, const char *what, int64_t n, int64_t d, int64_t D,
+                              int pairs)
+{
+    layer l;
+    init(&l, be, n, d, D);
+    printf("\nresponses, n=%d, d=%d, D=%d, pieces of %d rows\n", (int)n, (int)d, (int)D,
+           (int)be->ops->response.rows(be, n, d));
+    choose_limit(&l);
+    const double flops = 2.0 * (double)(n * n) * (double)(d * D);
+    bench_pair pair    = bench_alternate(pairs, responses, &l, plain, &l);
+    bench_print(what, &pair, flops, flops);
+    free_all(&l);
+}
+
+int main(int argc, char **argv)
+{
+    const int pairs = argc > 1 ? atoi(argv[1]) : 5;
+    cpl_backend be;
+    cpl_backend_cpu(&be, CPL_F32, 0);
+    bench_machine(&be);
+    measure_responses(&be, "  M of a layer, the 15B's width", 256, 1536, 768, pairs);
+    measure_responses(&be, "  M of a layer, OLMoE-1B-7B", 64, 2048, 1024, pairs);
+    return 0;
+}
