@@ -228,6 +228,27 @@ struct cpl_ops {
     /* x [rows,cols] F32 times its factors. */
     void (*scale)(cpl_backend *be, float *x, const float *factors, cpl_scale_shape shape);
 
+    /* ---- t-SNE (tsne.c): N points and all pairs of them; the same bits for any threads ---- */
+
+    /* The largest |x|; infinite or NaN where a number of x is. 0 where x is empty. */
+    double (*tsne_largest)(cpl_backend *be, cpl_tensor x);
+    /* out [N,d] = scale x [N,d] less the mean of its rows, which is taken in double; a column of
+     * equal numbers becomes zero. */
+    void (*tsne_centre)(cpl_backend *be, cpl_tensor out, cpl_tensor x, float scale);
+    /* D [N,N] = |scale x_i - scale x_j|^2 of the rows of x [N,d], summed from the differences, so
+     * that near points keep all digits. Symmetric, zero on the diagonal and for equal rows. */
+    void (*tsne_distances)(cpl_backend *be, cpl_tensor D, cpl_tensor x, float scale);
+    /* P [N,N], squared distances before, becomes the joint affinities (p(j|i) + p(i|j)) / 2N, at
+     * least DBL_EPSILON, 0 on the diagonal; p(.|i) is proportional to exp(-b_i P_ij), with b_i
+     * such that exp(entropy) is `perplexity` (in [1, N - 1]) to a factor of 1 +- 1e-5, as far as
+     * ties between distances allow. Nothing depends on the scale of the distances. N >= 2. */
+    void (*tsne_affinities)(cpl_backend *be, cpl_tensor P, double perplexity);
+    /* Over the others j of every point i of y [2,N], with q = 1 / (1 + |y_i - y_j|^2), six rows of
+     * forces [6,N]: sum P_ij q (y_i - y_j), two rows; sum q^2 (y_i - y_j), two rows; sum q;
+     * and sum P_ij log(P_ij / q), or 0 where no `divergence` is asked for. */
+    void (*tsne_forces)(cpl_backend *be, cpl_tensor forces, cpl_tensor P, cpl_tensor y,
+                        bool divergence);
+
     /* ---- proxies (proxy.c): the coupling loss; declared in tensor/proxy.h ---- */
     cpl_proxy_ops proxy;
 

@@ -445,6 +445,45 @@ static void twin_scale(cpl_backend *be, const shape *s, results *r)
                    (cpl_scale_shape){T, s->d, 2, 3, 4, step});
 }
 
+/* ---- t-SNE: V + 1 points, for it takes at least two ---- */
+
+static void twin_tsne_largest(cpl_backend *be, const shape *s, results *r)
+{
+    keep_number(r, be->ops->tsne_largest(be, normal_2d(tokens(s), s->d, 1)));
+}
+
+static void twin_tsne_centre(cpl_backend *be, const shape *s, results *r)
+{
+    be->ops->tsne_centre(be, kept_2d(r, s->V, s->d), normal_2d(s->V, s->d, 1), 0.25f);
+}
+
+static void twin_tsne_distances(cpl_backend *be, const shape *s, results *r)
+{
+    r->terms = s->d;
+    be->ops->tsne_distances(be, kept_2d(r, s->V, s->V), normal_2d(s->V, s->d, 1), 0.25f);
+}
+
+/* Last bits may decide whether the bisection goes one step further, which its tolerance of 1e-5
+ * then hides: as if so many terms were added. */
+static void twin_tsne_affinities(cpl_backend *be, const shape *s, results *r)
+{
+    const int64_t n = s->V + 1;
+    cpl_tensor P    = kept_2d(r, n, n);
+    r->terms        = 10000;
+    be->ops->tsne_distances(be, P, normal_2d(n, s->d, 1), 1);
+    be->ops->tsne_affinities(be, P, 1 + 0.3 * (double)(n - 2));
+}
+
+static void twin_tsne_forces(cpl_backend *be, const shape *s, results *r)
+{
+    const int64_t n = s->V + 1;
+    cpl_tensor P = normal_2d(n, n, 1), y = normal_2d(2, n, 3);
+    r->terms = n;
+    for (int64_t i = 0; i < n * n; i++) cpl_f32(P)[i] = fabsf(cpl_f32(P)[i]);
+    be->ops->tsne_forces(be, kept_2d(r, 6, n), P, y, true);
+    be->ops->tsne_forces(be, kept_2d(r, 6, n), P, y, false);
+}
+
 /* ---- the coupling loss ---- */
 
 static void twin_nearest(cpl_backend *be, const shape *s, results *r)
