@@ -96,14 +96,10 @@ void cpl_fit_router(cpl_filling *f)
 static bool check_n(cpl_filling *f)
 {
     int64_t known = n_known(f), n = f->layer->n;
-    if (cpl_gate_each(f)) {
-        if (!check_experts(f, n)) return false;
-        bool more =
-            cpl_fit_flag(f, "vision_half") || cpl_moe_config_flag(f->r->config, "zero_experts");
-        if (known <= n || more) return true;
-    } else if (!f->gates.stacked || known == n) {
-        return true;
-    }
+    bool more = cpl_fit_flag(f, "vision_half") || cpl_moe_config_flag(f->r->config, "zero_experts");
+    if (cpl_gate_each(f) && !check_experts(f, n)) return false;
+    if (!cpl_gate_each(f) && !f->gates.stacked) return true; /* flat: the width will tell */
+    if (known == n || (known > n && more)) return true;
     char shape[128];
     const cpl_stored *router = f->layer->router.weight;
     CPL_FAULT(f, "%s: router %s is %s, but %s has %" PRId64 " experts", router->path, router->name,
@@ -207,7 +203,7 @@ static bool set_D(cpl_filling *f)
         return false;
     }
     layer->D           = pair ? layer->width / 2 : layer->width;
-    layer->interleaved = pair && cpl_fit_flag(f, "interleaved");
+    layer->interleaved = pair && f->gate < f->r->stems->own && cpl_fit_flag(f, "interleaved");
     if (!pair && cpl_gate_each(f) && layer->layout == CPL_GATE_ROWS)
         layer->layout = CPL_GATE_PER_EXPERT;
     return true;

@@ -131,11 +131,12 @@ cpl_stems cpl_stems_make(cpl_pool *pool, const cpl_family *family)
     int most = 0;
     for (int64_t i = 0; i < cpl_n_families; i++)
         most += n_words(cpl_families[i].router) + n_words(cpl_families[i].gate);
-    cpl_stems stems = {cpl_pool_take(pool, 2 * (size_t)most * sizeof(cpl_stem)), 0};
+    cpl_stems stems = {cpl_pool_take(pool, 2 * (size_t)most * sizeof(cpl_stem)), 0, 0};
     if (!stems.all) return stems;
     if (family) {
         add_words(&stems, family->router, true);
         add_words(&stems, family->gate, false);
+        stems.own = stems.count;
     }
     for (int64_t i = 0; i < cpl_n_families; i++) {
         add_words(&stems, cpl_families[i].router, true);

@@ -33,8 +33,8 @@ typedef struct cpl_stem {
 } cpl_stem;
 
 typedef struct cpl_stems {
-    cpl_stem *all; /* (count) those of the family first, then those of all families, each once */
-    int count;
+    cpl_stem *all;  /* (count) those of the family first, then those of all families, each once */
+    int count, own; /* own: those of the family */
 } cpl_stems;
 
 /* What one tensor is in its layer. */

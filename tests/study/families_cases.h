@@ -302,6 +302,11 @@ static const families_case families_cases[] = {
      "longcat_flash 0 0\nmodel.layers.0. 6 32 20 2 each extra 3\n"
      "model.layers.1. 6 32 20 2 each extra 3\n",
      false},
+    {"longcat_flash, stacked",
+     "{\"model_type\":\"longcat_flash\",\"n_routed_experts\":6,\"moe_topk\":2}",
+     L "0.mlp.router.classifier.weight F32 9,32;" L "0.mlp.experts.gate_up_proj BF16 9,40,32;" L
+       "0.mlp.experts.down_proj BF16 6,32,20",
+     "longcat_flash 0 0\nmodel.layers.0. 6 32 20 2 rows of 40 extra 3\n", false},
     {"lfm2_moe", TYPE("lfm2_moe"),
      L "1.feed_forward.gate.weight BF16 6,32;" L "1.feed_forward.expert_bias F32 6;" W123(
          "feed_forward", "1") L "0.feed_forward.w1.weight BF16 56,32",
@@ -364,6 +369,10 @@ static const families_case families_cases[] = {
      "inkling_mm_model 0 0\nmodel.llm.layers.0. 6 32 20 2 rows of 40 interleaved extra 2\n"
      "model.llm.layers.1. 6 32 16 2 rows of 32 interleaved extra 2\n",
      false},
+    {"inkling_mm_model re-saved: halves again", TYPE("inkling_mm_model"),
+     "model.language_model.layers.0.mlp.gate.weight BF16 8,32;"
+     "model.language_model.layers.0.mlp.experts.gate_up_proj BF16 6,40,32",
+     "inkling_mm_model 0 0\nmodel.language_model.layers.0. 6 32 20 2 rows of 40 extra 2\n", false},
     {"inkling2", TYPE("inkling2"),
      "model.llm.layers.0.mlp.gate.weight BF16 6,32;"
      "model.llm.layers.0.mlp.experts.w13_weight BF16 6,40,32",
