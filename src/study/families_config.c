@@ -7,6 +7,7 @@
 #include "study/families_names.h"
 
 enum { DEFAULT_BLOCK = 128, MAX_KEY = 128 };
+static const int64_t MOST = (int64_t)1 << 40; /* no number of a config is that large */
 
 /* ---- where things are ---- */
 
@@ -56,7 +57,7 @@ static int64_t number_in(const json_t *value, int64_t index)
 {
     if (json_is_array(value)) value = json_array_get(value, (size_t)index);
     int64_t number = json_integer_value(value);
-    return number > 0 ? number : 0;
+    return number > 0 && number <= MOST ? number : 0;
 }
 
 static int64_t number_under(const json_t *level, const char *keys, int64_t index, const char **name)

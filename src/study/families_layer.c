@@ -235,7 +235,7 @@ static void fill_half(cpl_filling *f, bool *is_moe)
     const cpl_hit *hits = hits_of(f, f->router >= 0 ? f->router : f->gate, &count);
     for (int64_t i = 0; i < count; i++) refuse_method(f, &hits[i]);
     if (f->router >= 0) {
-        *is_moe = is_listed(f);
+        *is_moe = f->router < f->r->stems->own;
         CPL_FAULT(f, "%s: layer %s has the router %s, but no experts under a known name",
                   hits->tensor->path, f->layer->prefix, hits->tensor->name);
     } else {

@@ -220,11 +220,12 @@ const char *cpl_matrix_make(cpl_stored_matrix *out, cpl_matrix_shape *shape, cpl
     *shape                   = (cpl_matrix_shape){0};
     if (weight->fault) return weight->fault;
     if (parts->scale && parts->scale->fault) return parts->scale->fault;
+    if (weight->n_elements < 1) return misshapen(&m, weight, "of any size");
+    if (parts->scale && parts->scale->n_elements < 1)
+        return misshapen(&m, parts->scale, "of any size");
     const char *fault = check_slices(&m, weight);
     if (!fault)
         fault = parts->weight ? make_plain(&m) : parts->packed ? make_packed(&m) : make_blocks(&m);
     if (!fault && parts->scale) fault = make_scale(&m);
-    if (!fault && (shape->rows < 1 || shape->cols < 1 || shape->n < 1))
-        fault = misshapen(&m, weight, "of any size");
     return fault;
 }

@@ -611,6 +611,13 @@ static const families_case families_cases[] = {
      "olmoe 0 0\nmodel.layers.0. fault case: tensor model.layers.0.mlp.experts.0.gate_proj.weight "
      "is stored as F8_E4M3 and model.layers.0.mlp.experts.0.gate_proj.weight's scale is missing\n",
      false},
+    {"no numbers", TYPE("olmoe"),
+     L "0.mlp.gate.weight BF16 6,32;" L
+     "0.mlp.experts.{0-5}.gate_proj.weight I8 0,4611686018427387904;" L
+       "0.mlp.experts.{0-5}.gate_proj.scale F8_E8M0 1,1",
+     "olmoe 0 0\nmodel.layers.0. fault case: tensor model.layers.0.mlp.experts.0.gate_proj.weight "
+     "is [0,4611686018427387904], which is not of any size\n",
+     false},
     {"a type that is not read", TYPE("olmoe"),
      L "0.mlp.gate.weight BF16 6,32;" L "0.mlp.experts.{0-5}.gate_proj.weight I16 20,32",
      "olmoe 0 0\nmodel.layers.0. fault case: tensor model.layers.0.mlp.experts.0.gate_proj.weight "

@@ -52,6 +52,7 @@ typedef struct layout {
     int n, d, D, K, extra; /* extra rows of the router */
     int vision;            /* as many more experts with another width */
     bool router_turned;
+    int cut;                    /* rows of the first of two slices; 0: whole */
     int shards;                 /* files; 0: one without index */
     int block_rows, block_cols; /* of scales */
     const char *others;         /* more tensors to be left alone: names, separated by spaces */
@@ -461,6 +462,43 @@ static inline void layout_write_index(const layout_files *f, const char *folder,
     fclose(index);
 }
 
+/* Cuts every matrix but the routers along its rows, the first `cut` rows into one file and the rest
+ * into another: tensor-parallel slices under the same names. */
+static inline void layout_write_slices(const layout_files *f, const char *folder, int cut)
+{
+    layout_files *slices[3] = {calloc(1, sizeof *f), calloc(1, sizeof *f), calloc(1, sizeof *f)};
+    static const char *const names[] = {"m-00000-TP-common", "m-00001-TP-000", "m-00001-TP-001"};
+    char path[256];
+    for (int i = 0; i < f->count; i++) {
+        const layout_tensor *t = &f->all[i];
+        if (!strstr(t->name, "experts")) {
+            slices[0]->all[slices[0]->count++] = *t;
+            continue;
+        }
+        size_t row = t->bytes / (size_t)t->shape[0];
+        for (int s = 0; s < 2; s++) {
+            layout_tensor *part = &slices[1 + s]->all[slices[1 + s]->count++];
+            *part               = *t;
+            part->shape[0]      = s ? t->shape[0] - cut : cut;
+            part->bytes         = row * (size_t)part->shape[0];
+            part->data          = t->data + (s ? row * (size_t)cut : 0);
+        }
+    }
+    for (int k = 0; k < 3; k++) {
+        snprintf(path, sizeof path, "%s/%s.safetensors", folder, names[k]);
+        layout_write_file(slices[k], path, 0, 1);
+    }
+    snprintf(path, sizeof path, "%s/model.safetensors.index.json", folder);
+    FILE *index = fopen(path, "w");
+    fprintf(index, "{\"metadata\": {\"total_size\": 1}, \"weight_map\": {");
+    for (int i = 0; i < f->count; i++)
+        fprintf(index, "%s\"%s\": \"%s.safetensors\"", i ? ", " : "", f->all[i].name,
+                names[strstr(f->all[i].name, "experts") ? 1 : 0]);
+    fprintf(index, "}}");
+    fclose(index);
+    for (int k = 0; k < 3; k++) free(slices[k]);
+}
+
 /* Writes the checkpoint into `folder`. */
 static inline void layout_write(const layout *t, const char *folder)
 {
@@ -469,7 +507,8 @@ static inline void layout_write(const layout *t, const char *folder)
     for (int l = 0; l < LAYOUT_LAYERS; l++) layout_add_layer(t, f, l);
     layout_add_others(t, f);
     int shards = t->shards ? t->shards : 1;
-    for (int s = 0; s < shards; s++) {
+    if (t->cut) layout_write_slices(f, folder, t->cut);
+    for (int s = 0; !t->cut && s < shards; s++) {
         snprintf(path, sizeof path, "%s/model.safetensors", folder);
         if (t->shards)
             snprintf(path, sizeof path, "%s/model-%05d-of-%05d.safetensors", folder, s + 1, shards);

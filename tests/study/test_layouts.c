@@ -77,6 +77,8 @@ static const layout layouts[] = {
      .router_turned = true},
     {"all transposed, not fused", CONFIG("ernie4_5_moe", ",\"moe_k\":2"), OLMOE, EACH_TURNED,
      AS_BF16, SIZES(40, 28), .router_turned = true},
+    {"slices", CONFIG("git", K2), LAYER, "block_sparse_moe.gate", "block_sparse_moe.experts.%d.w1",
+     EACH, AS_BF16, SIZES(40, 28), .cut = 12},
     {"unlisted", CONFIG("brand_new", K2), OLMOE, EACH, AS_BF16, SIZES(40, 28)},
 
     {"f8 in blocks, the last ones partial", CONFIG("deepseek_v3", FP8), OLMOE, EACH, AS_F8_BLOCKS,
@@ -231,6 +233,71 @@ static void golden_families(void **state)
     }
 }
 
+/* ---- GGUF, beside what the Python package says is in it ---- */
+
+static void read_wanted(float *out, cpl_stored_files *wanted, const char *what, int64_t layer,
+                        size_t count)
+{
+    char name[32];
+    snprintf(name, sizeof name, "%s.%lld", what, (long long)layer);
+    const cpl_stored *tensor = cpl_stored_find(wanted, name);
+    assert_non_null(tensor);
+    assert_int_equal(tensor->n_elements, count);
+    assert_ok(cpl_stored_read(tensor, out, 0, count * sizeof *out));
+}
+
+static void check_gguf_layer(cpl_backend *be, const cpl_moe_layer *layer, cpl_stored_files *wanted)
+{
+    enum { N = 3, WIDTH = 5, MODEL = 256, GATE = WIDTH * MODEL };
+    static float R[N * MODEL], rows[GATE], want_R[N * MODEL], want[N * GATE];
+    cpl_gate gate = {0};
+    assert_null(layer->fault);
+    assert_int_equal(layer->n, N);
+    assert_int_equal(layer->D, WIDTH);
+    assert_int_equal(layer->K, 2);
+    read_wanted(want_R, wanted, "R", layer->layer, N * MODEL);
+    read_wanted(want, wanted, "G", layer->layer, N * GATE);
+    assert_ok(cpl_router_read(be, cpl_tensor_2d(R, CPL_F32, N, MODEL), layer));
+    assert_memory_equal(R, want_R, sizeof R);
+    for (int e = 0; e < N; e++) {
+        assert_ok(cpl_gate_load(be, &gate, layer, e));
+        cpl_gate_rows(be, cpl_tensor_2d(rows, CPL_F32, WIDTH, MODEL), &gate, 0);
+        for (int i = 0; i < GATE; i++)
+            assert_near(rows[i], want[e * GATE + i], 1e-6 * fabs(want[e * GATE + i]));
+    }
+    cpl_gate_free(&gate);
+}
+
+static void gguf_files(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *family;
+        int n_layers, n_dense, n_mtp;
+    } files[] = {{"deepseek2", "deepseek_v2", 3, 1, 1}, {"llama", "mixtral", 1, 0, 0}};
+    cpl_backend be;
+    cpl_backend_cpu(&be, CPL_F32, 1);
+    for (int i = 0; i < 2; i++) {
+        char name[64];
+        cpl_stored_files *file, *wanted;
+        cpl_moe_map map;
+        snprintf(name, sizeof name, "gguf/moe/%s.gguf", files[i].name);
+        assert_ok(cpl_stored_open(&file, golden_path(name), NULL));
+        snprintf(name, sizeof name, "gguf/moe/%s.safetensors", files[i].name);
+        assert_ok(cpl_stored_open(&wanted, golden_path(name), NULL));
+        assert_ok(cpl_moe_map_make(&map, file));
+        assert_string_equal(map.family, files[i].family);
+        assert_int_equal(map.n_layers, files[i].n_layers);
+        assert_int_equal(map.n_dense, files[i].n_dense);
+        assert_int_equal(map.n_mtp, files[i].n_mtp);
+        assert_int_equal(map.n_notes, 0);
+        for (int64_t l = 0; l < map.n_layers; l++) check_gguf_layer(&be, &map.layers[l], wanted);
+        cpl_moe_map_free(&map);
+        cpl_stored_close(wanted);
+        cpl_stored_close(file);
+    }
+}
+
 /* ---- NaN, and bytes that were read ---- */
 
 static void not_a_number(void **state)
@@ -286,6 +353,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout),
         cmocka_unit_test(golden_families),
+        cmocka_unit_test(gguf_files),
         cmocka_unit_test(not_a_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
