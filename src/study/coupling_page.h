@@ -1,0 +1,33 @@
+/* coupling_page.h - reports of coupling for people: one page, or a file for each chart.
+ *
+ * Room:   study. What is drawn is coupling_charts.h; how a page is made, page.h.
+ * Lead:   the scale-free figures. Raw values of the loss and norms come later, with a sentence on
+ *         why models of different families are not compared by them; nothing is ranked.
+ * Same:   the same reports give the same bytes: no time, place or version is in them. */
+#ifndef CPL_STUDY_COUPLING_PAGE_H
+#define CPL_STUDY_COUPLING_PAGE_H
+
+#include "base/text.h"
+#include "study/coupling_report.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Appends the whole page of one or more reports; several have their charts side by side with the
+ * same scales, in the order given. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_coupling_page(cpl_text *out, const cpl_coupling_report *const *reports,
+                                           int64_t count);
+
+/* Writes every chart as a file NAME-KIND.svg into `folder`, which is made where it is not there; M
+ * of a layer is NAME-coupling-PART-LAYER.svg. Sets how many files were written; NULL: not asked.
+ * CPL_ERR_INPUT, before anything is made, where the folder is a checkpoint's or below one
+ * (outside.h); CPL_ERR_IO, CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_coupling_svgs(int64_t *n_written, const char *folder,
+                                           const cpl_coupling_report *const *reports,
+                                           int64_t count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_STUDY_COUPLING_PAGE_H */

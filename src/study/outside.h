@@ -1,0 +1,22 @@
+/* outside.h - that nothing is ever written into a checkpoint's folder.
+ *
+ * Room:  study. */
+#ifndef CPL_STUDY_OUTSIDE_H
+#define CPL_STUDY_OUTSIDE_H
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* CPL_ERR_INPUT where `target`, a file or folder to be written that need not be there yet, is the
+ * folder of the checkpoint, lies below it, or is its file; links are followed. A checkpoint given as
+ * one file has a folder of its own where a config.json stands beside it; else only the file itself
+ * is kept. A checkpoint that is not there keeps nothing. */
+CPL_NODISCARD cpl_status cpl_outside_check(const char *target, const char *checkpoint);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_STUDY_OUTSIDE_H */
