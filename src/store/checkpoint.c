@@ -271,6 +271,24 @@ cpl_status cpl_checkpoint_last(char **folder, const char *run)
     return CPL_FAIL(CPL_ERR_INPUT, "%s: `last` leads to %s, which is not there", run, name);
 }
 
+cpl_status cpl_checkpoint_resolve(char **folder, const char *path)
+{
+    char *last = cpl_path_join(path, "last"), *config = cpl_path_join(path, "config.json");
+    cpl_status status = CPL_ERR_MEMORY;
+    if (last && config) {
+        status = CPL_OK;
+        if (!cpl_path_is_folder(path))
+            status = CPL_FAIL(CPL_ERR_INPUT, "%s: there is no such folder", path);
+        else if (!cpl_path_exists(config) && cpl_path_exists(last))
+            status = cpl_checkpoint_last(folder, path);
+        else if (!(*folder = cpl_text_copy(path)))
+            status = CPL_ERR_MEMORY;
+    }
+    cpl_free(last);
+    cpl_free(config);
+    return status;
+}
+
 static cpl_status load_state(const char *folder, cpl_checkpoint *c, const cpl_log *log)
 {
     cpl_named_list list  = {0};

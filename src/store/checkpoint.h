@@ -42,6 +42,10 @@ bool cpl_checkpoint_exists(const char *run);
 /* Folder of the checkpoint RUN/last leads to, from cpl_alloc; without such a link the newest. */
 CPL_NODISCARD cpl_status cpl_checkpoint_last(char **folder, const char *run);
 
+/* What a user means by a folder: the last checkpoint of a run, any other folder itself; from
+ * cpl_alloc. */
+CPL_NODISCARD cpl_status cpl_checkpoint_resolve(char **folder, const char *path);
+
 /* Compares every file with checksums.json: CPL_ERR_INPUT naming the file that differs, is gone, or
  * must have a sum and has none. A directory without checksums.json is CPL_OK with `*checked` false.
  */

@@ -20,26 +20,6 @@ struct cpl_hf {
 
 /* ---- opening ---- */
 
-/* The run's last checkpoint where `model_dir` is a run, else the folder itself. */
-static cpl_status resolve(char **folder, const char *model_dir)
-{
-    char *last        = cpl_path_join(model_dir, "last"),
-         *config      = cpl_path_join(model_dir, "config.json");
-    cpl_status status = CPL_ERR_MEMORY;
-    if (last && config) {
-        status = CPL_OK;
-        if (!cpl_path_is_folder(model_dir))
-            status = CPL_FAIL(CPL_ERR_INPUT, "%s: there is no such folder", model_dir);
-        else if (!cpl_path_exists(config) && cpl_path_exists(last))
-            status = cpl_checkpoint_last(folder, model_dir);
-        else if (!(*folder = cpl_text_copy(model_dir)))
-            status = CPL_ERR_MEMORY;
-    }
-    cpl_free(last);
-    cpl_free(config);
-    return status;
-}
-
 /* The number behind `part` in a tensor's name; -1 if `part` does not stand there. */
 static int64_t number_behind(const char *name, const char *part)
 {
@@ -79,7 +59,7 @@ cpl_status cpl_hf_open(cpl_hf **out, const char *model_dir, const cpl_log *log)
     *out              = NULL;
     if (!hf) return CPL_ERR_MEMORY;
     memset(hf, 0, sizeof *hf);
-    CPL_TRY_DONE(resolve(&hf->folder, model_dir));
+    CPL_TRY_DONE(cpl_checkpoint_resolve(&hf->folder, model_dir));
     CPL_TRY_DONE(cpl_hf_config_read(&hf->config, &hf->tokens, hf->folder));
     CPL_TRY_DONE(cpl_weights_open(&hf->weights, hf->folder, log));
     CPL_TRY_DONE(refuse_surplus(hf));
