@@ -16,6 +16,7 @@ WRITTEN = [
     ("Metrics: metrics.jsonl", "src/train/metrics.c", "", [WORD, r"^    FIGURE\((\w+)\)"], set()),
     ("Plans: couplet plan --json", "src/study/plan_show.c", "---- for programs ----", [WORD],
      {"bf16", "f32"}),
+    ("Inspections: couplet inspect --json", "src/study/coupling_json.c", "", [WORD], set()),
 ]
 TABLES = [  # the same of a table behind a line that begins with `name`
     ("state.json", ["src/train/trainer.c", "src/store/checkpoint.c"],

@@ -1,0 +1,276 @@
+/* cmd_inspect.c - couplet inspect: how well router and experts of published checkpoints agree. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "cli/flags.h"
+#include "cli/inspected.h"
+#include "cli/lists.h"
+#include "cli/output.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "study/coupling_json.h"
+#include "study/coupling_page.h"
+#include "study/outside.h"
+
+static const double LARGEST_ALPHA = 1e6;
+
+/* Everything that one call holds. */
+typedef struct work {
+    const cpl_arguments *args;
+    cpl_inspect_options options;
+    int64_t *layers; /* owned; of --layers */
+    cpl_inspected_bar bar;
+    cpl_coupling_report *reports;         /* (n) owned */
+    const cpl_coupling_report **pointers; /* (n) the same, for charts; owned */
+    int64_t n;
+} work;
+
+/* ---- flags ---- */
+
+static cpl_status read_options(work *w)
+{
+    const cpl_arguments *a = w->args;
+    cpl_inspect_options *o = &w->options;
+    const char *layers = cpl_flag_text(a, "--layers"), *memory = cpl_flag_text(a, "--memory");
+    CPL_TRY(cpl_list_numbers(o->alphas, &o->n_alphas, CPL_CHANCE_MAX_ALPHAS, "--alpha",
+                             cpl_flag_text(a, "--alpha"), 0, LARGEST_ALPHA));
+    if (layers) CPL_TRY(cpl_list_ranges(&w->layers, &o->n_layers, "--layers", layers));
+    o->layers       = w->layers;
+    o->memory_bytes = (double)INFINITY;
+    if (memory) CPL_TRY(cpl_list_bytes(&o->memory_bytes, "--memory", memory));
+    o->noisy = cpl_flag_given(a, "--noise");
+    if (o->noisy) o->noise_seed = (uint64_t)cpl_flag_int(a, "--noise");
+    const int64_t threads = cpl_flag_int(a, "--threads");
+    o->n_threads          = threads ? (int)threads : cpl_cpu_count();
+    o->keep_going         = cpl_flag_on(a, "--keep-going");
+    o->picture            = cpl_flag_given(a, "--html") || cpl_flag_given(a, "--svg");
+    o->picture_layer =
+        cpl_flag_given(a, "--tsne-layer") ? cpl_flag_int(a, "--tsne-layer") : INT64_C(-1);
+    o->picture_stride = cpl_flag_given(a, "--tsne-stride") ? cpl_flag_int(a, "--tsne-stride") : 0;
+    o->perplexity     = cpl_flag_number(a, "--perplexity");
+    o->iterations     = cpl_flag_int(a, "--iterations");
+    o->seed           = (uint64_t)cpl_flag_int(a, "--seed");
+    o->watch          = cpl_inspected_watch;
+    o->who            = &w->bar;
+    return CPL_OK;
+}
+
+/* Nothing is written into the folder of a checkpoint. */
+static cpl_status check_output(const work *w, const char *flag)
+{
+    const char *path = cpl_flag_text(w->args, flag);
+    if (!path || strcmp(path, "-") == 0) return CPL_OK;
+    for (int i = 0; i < w->args->n_words; i++) CPL_TRY(cpl_outside_check(path, w->args->words[i]));
+    return CPL_OK;
+}
+
+/* ---- work ---- */
+
+static cpl_status inspect_one(work *w, cpl_coupling_report *report, const char *path)
+{
+    const cpl_log log = cpl_output_log(stderr);
+    cpl_inspect_cost cost;
+    CPL_TRY(cpl_inspect_open(report, &cost, path, &w->options, &log));
+    cpl_inspected_cost(report, &cost);
+    cpl_status status = cpl_inspect_run(report);
+    cpl_inspected_clear(&w->bar);
+    return status;
+}
+
+static cpl_status inspect_all(work *w)
+{
+    const size_t count = (size_t)w->args->n_words;
+    w->reports         = cpl_alloc(count * sizeof *w->reports);
+    w->pointers        = cpl_alloc(count * sizeof *w->pointers);
+    if (w->reports) memset(w->reports, 0, count * sizeof *w->reports);
+    if (!w->reports || !w->pointers) return CPL_ERR_MEMORY;
+    for (int i = 0; i < w->args->n_words; i++) {
+        CPL_TRY(inspect_one(w, &w->reports[i], w->args->words[i]));
+        w->pointers[w->n++] = &w->reports[i];
+    }
+    return CPL_OK;
+}
+
+/* ---- results ---- */
+
+static cpl_status write_json(const work *w, const char *path)
+{
+    cpl_status status = CPL_OK;
+    json_t *json      = cpl_coupling_json(w->reports, w->n);
+    if (!json) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the report");
+    if (strcmp(path, "-") != 0)
+        status = cpl_json_write_atomic(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    else if (json_dumpf(json, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) == 0)
+        putchar('\n');
+    json_decref(json);
+    return status;
+}
+
+static cpl_status print_all(const work *w)
+{
+    for (int64_t i = 0; i < w->n; i++) {
+        if (i) putchar('\n');
+        CPL_TRY(cpl_inspected_print(&w->reports[i]));
+    }
+    if (w->n > 1) cpl_inspected_compare(w->reports, w->n);
+    return CPL_OK;
+}
+
+static cpl_status write_page(const work *w, const char *path)
+{
+    cpl_text page     = {0};
+    cpl_status status = cpl_coupling_page(&page, w->pointers, w->n);
+    if (status == CPL_OK) status = cpl_file_write_atomic(path, page.bytes, page.length);
+    cpl_text_free(&page);
+    return status;
+}
+
+static cpl_status show_all(const work *w)
+{
+    const char *json = cpl_flag_text(w->args, "--json"), *html = cpl_flag_text(w->args, "--html");
+    const char *svg = cpl_flag_text(w->args, "--svg");
+    if (!json || strcmp(json, "-") != 0) CPL_TRY(print_all(w));
+    if (json) CPL_TRY(write_json(w, json));
+    if (html) CPL_TRY(write_page(w, html));
+    if (svg) CPL_TRY(cpl_coupling_svgs(NULL, svg, w->pointers, w->n));
+    return CPL_OK;
+}
+
+/* What was left out with --keep-going is still a failure, told at the end. */
+static cpl_status judge(const work *w)
+{
+    int64_t faulty    = 0;
+    const char *first = NULL;
+    for (int64_t i = 0; i < w->n; i++)
+        for (int64_t l = 0; l < w->reports[i].n_layers; l++) {
+            const cpl_layer_report *layer = &w->reports[i].layers[l];
+            if (!layer->fault || layer->skipped) continue;
+            if (faulty++ == 0) first = layer->fault;
+        }
+    if (faulty == 0) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT, "%lld layer%s could not be read; the first: %s",
+                    (long long)faulty, faulty == 1 ? "" : "s", first);
+}
+
+static cpl_status run(const cpl_arguments *args)
+{
+    work w            = {.args = args};
+    cpl_status status = CPL_OK;
+    CPL_TRY_DONE(read_options(&w));
+    CPL_TRY_DONE(check_output(&w, "--json"));
+    CPL_TRY_DONE(check_output(&w, "--html"));
+    CPL_TRY_DONE(check_output(&w, "--svg"));
+    CPL_TRY_DONE(inspect_all(&w));
+    CPL_TRY_DONE(show_all(&w));
+    status = judge(&w);
+done:
+    cpl_inspected_clear(&w.bar);
+    for (int64_t i = 0; w.reports && i < args->n_words; i++) cpl_inspect_close(&w.reports[i]);
+    cpl_free(w.reports);
+    cpl_free((void *)w.pointers);
+    cpl_free(w.layers);
+    return status;
+}
+
+static const cpl_flag flags[] = {
+    {.name        = "--json",
+     .kind        = CPL_FLAG_FILE,
+     .placeholder = "FILE",
+     .sentence    = "Write all figures as JSON too; - prints them in place of the tables."},
+    {.name        = "--html",
+     .kind        = CPL_FLAG_FILE,
+     .placeholder = "FILE",
+     .sentence    = "Write a page with charts, whole in one file."},
+    {.name        = "--svg",
+     .kind        = CPL_FLAG_FOLDER,
+     .placeholder = "FOLDER",
+     .sentence    = "Write every chart as a vector file into this folder."},
+    {.name        = "--alpha",
+     .kind        = CPL_FLAG_TEXT,
+     .placeholder = "LIST",
+     .sentence    = "Values of alpha at which ERC is given.",
+     .standard    = "1,2,3,4,5"},
+    {.name        = "--layers",
+     .kind        = CPL_FLAG_TEXT,
+     .placeholder = "LIST",
+     .sentence    = "Only these layers, as 0,5-7, by the numbers in the names of the tensors."},
+    {.name        = "--noise",
+     .kind        = CPL_FLAG_INT,
+     .placeholder = "SEED",
+     .sentence = "Take M from noisy proxies, as in training, drawn with this seed; not given: from "
+                 "the router rows as they are.",
+     .low      = 0,
+     .high     = 9007199254740991.0},
+    {.name        = "--threads",
+     .kind        = CPL_FLAG_INT,
+     .placeholder = "N",
+     .sentence    = "Threads; 0: as many as there are processors.",
+     .standard    = "0",
+     .low         = 0,
+     .high        = 1024},
+    {.name        = "--memory",
+     .kind        = CPL_FLAG_TEXT,
+     .placeholder = "SIZE",
+     .sentence    = "Never take more memory than this, as 512M or 4G."},
+    {.name     = "--keep-going",
+     .kind     = CPL_FLAG_SWITCH,
+     .sentence = "Report the sound layers of a checkpoint that is damaged; the exit code is still "
+                 "1."},
+    {.name        = "--tsne-layer",
+     .kind        = CPL_FLAG_INT,
+     .placeholder = "LAYER",
+     .sentence    = "The layer of the t-SNE picture; not given: the middle one.",
+     .low         = 0,
+     .high        = 1e6},
+    {.name        = "--tsne-stride",
+     .kind        = CPL_FLAG_INT,
+     .placeholder = "STRIDE",
+     .sentence    = "The picture shows the experts i with i mod STRIDE = 0, at most 8; not given: "
+                    "an eighth of their number.",
+     .low         = 1,
+     .high        = 1e6},
+    {.name        = "--perplexity",
+     .kind        = CPL_FLAG_NUMBER,
+     .placeholder = "P",
+     .sentence    = "Perplexity of t-SNE.",
+     .standard    = "30",
+     .low         = 1,
+     .high        = 1000},
+    {.name        = "--iterations",
+     .kind        = CPL_FLAG_INT,
+     .placeholder = "N",
+     .sentence    = "Iterations of t-SNE.",
+     .standard    = "1000",
+     .low         = 250,
+     .high        = 100000},
+    {.name        = "--seed",
+     .kind        = CPL_FLAG_INT,
+     .placeholder = "SEED",
+     .sentence    = "Of the random pairings of the comparison to chance, and of t-SNE.",
+     .standard    = "1",
+     .low         = 0,
+     .high        = 9007199254740991.0},
+};
+
+const cpl_verb cpl_verb_inspect = {
+    .name    = "inspect",
+    .summary = "tell from the weights of any MoE checkpoint whether its router knows its experts",
+    .usage   = "CHECKPOINT [CHECKPOINT ...] [--json FILE] [--html FILE] [--svg FOLDER]\n"
+               "[--alpha LIST] [--layers LIST] [--noise SEED] [--threads N] [--memory SIZE]",
+    .about =
+        "A checkpoint is a folder in the Hugging Face layout, a .safetensors file or a .gguf file "
+        "of a family the program knows, or of one whose tensors can only be read in one way. "
+        "Only routers and the gates of the experts are read; nothing is written beside them.\n"
+        "M[i,j] = |R_i . W_g^j| is how strongly router row i excites expert j. ERC is the "
+        "coupling loss of these weights; alpha_min is the smallest alpha at which it is 0. kappa = "
+        "M / (|R| |W|) is free of scale, and z tells by how many standard deviations the experts' "
+        "own kappa exceeds that of random pairings.\n"
+        "A checkpoint without MoE layers, or with damaged weights, ends with exit code 1.",
+    .least   = 1,
+    .most    = -1,
+    .flags   = flags,
+    .n_flags = sizeof flags / sizeof *flags,
+    .run     = run,
+};

@@ -1,0 +1,346 @@
+/* coupling_measure.c - the figures of all layers: threads take experts, in the order of the file, of
+ * several layers at a time. Each expert is read, multiplied and forgotten by one thread, so the
+ * figures do not depend on how many there are. */
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/text.h"
+#include "study/coupling_work.h"
+
+/* ---- what is in work ---- */
+
+/* One layer: prepared by the thread that meets it first, finished by the one that is last. */
+typedef struct work {
+    cpl_layer_report *report;
+    omp_lock_t lock;
+    bool begun;
+    int64_t left;  /* experts that are not done */
+    double bytes;  /* to read */
+    float *R;      /* [n,d] */
+    float *delta;  /* [n,d]; NULL without noise */
+    void *packed;  /* R, or R * delta */
+    float *norm32; /* [n] gate norms, for the operation that takes them so */
+} work;
+
+typedef struct crew {
+    cpl_coupling_report *report;
+    work *works; /* (n) of the layers to be measured */
+    int64_t n, next_work, next_expert;
+    omp_lock_t lock; /* of what stands below, and of next_... */
+    bool stopped;
+    cpl_status failure;
+    char sentence[1024];
+    double began, bytes_read, bytes;
+} crew;
+
+/* ---- a layer ---- */
+
+static cpl_tensor router_tensor(const work *w, float *data)
+{
+    return cpl_tensor_2d(data, CPL_F32, w->report->at->n, w->report->at->d);
+}
+
+static cpl_status take_memory(work *w, cpl_backend *be, bool noisy)
+{
+    cpl_layer_report *l = w->report;
+    const size_t n = (size_t)l->at->n, d = (size_t)l->at->d;
+    w->R           = cpl_alloc(n * d * sizeof(float));
+    w->delta       = noisy ? cpl_alloc(n * d * sizeof(float)) : NULL;
+    w->packed      = cpl_alloc(be->ops->response.packed_bytes(be, l->at->n, l->at->d));
+    w->norm32      = cpl_alloc(n * sizeof(float));
+    l->M           = cpl_alloc(n * n * sizeof(float));
+    l->eps         = cpl_alloc(n * sizeof(float));
+    l->router_norm = cpl_alloc(n * sizeof(double));
+    l->gate_norm   = cpl_alloc(n * sizeof(double));
+    l->cosine      = cpl_alloc(n * (n - 1) / 2 * sizeof(float));
+    return w->R && (w->delta || !noisy) && w->packed && w->norm32 && l->M && l->eps &&
+                   l->router_norm && l->gate_norm && l->cosine
+               ? CPL_OK
+               : CPL_ERR_MEMORY;
+}
+
+static void give_back(work *w)
+{
+    cpl_free(w->R);
+    cpl_free(w->delta);
+    cpl_free(w->packed);
+    cpl_free(w->norm32);
+    w->R = w->delta = w->norm32 = NULL;
+    w->packed                   = NULL;
+}
+
+/* delta of the noisy proxies at step 0, and the proxies themselves. */
+static cpl_status pack_noisy(work *w, cpl_backend *be, uint64_t seed)
+{
+    const int64_t count   = w->report->at->n * w->report->at->d;
+    const cpl_rng_key key = {seed, 0, (uint32_t)w->report->at->layer, CPL_STREAM_NOISE};
+    cpl_tensor eps        = cpl_tensor_1d(w->report->eps, CPL_F32, w->report->at->n);
+    float *proxies        = cpl_alloc((size_t)count * sizeof(float));
+    if (!proxies) return CPL_ERR_MEMORY;
+    be->ops->proxy.noise(be, router_tensor(w, w->delta), eps, &key, 0);
+    for (int64_t i = 0; i < count; i++) proxies[i] = w->R[i] * w->delta[i];
+    be->ops->response.pack(be, w->packed, router_tensor(w, proxies));
+    cpl_free(proxies);
+    return CPL_OK;
+}
+
+/* Reads the router; all of the layer that needs no expert. */
+static cpl_status begin_layer(crew *c, work *w, cpl_hand *h)
+{
+    cpl_layer_report *l = w->report;
+    cpl_tensor eps      = cpl_tensor_1d(NULL, CPL_F32, l->at->n);
+    CPL_TRY(take_memory(w, &h->be, c->report->options.noisy));
+    cpl_tensor R = router_tensor(w, w->R);
+    CPL_TRY(cpl_router_read(&h->be, R, l->at));
+    eps.data = l->eps;
+    h->be.ops->proxy.nearest(&h->be, eps, R);
+    if (c->report->options.noisy) return pack_noisy(w, &h->be, c->report->options.noise_seed);
+    h->be.ops->response.pack(&h->be, w->packed, R);
+    return CPL_OK;
+}
+
+/* |R_i|, and the cosines of the pairs of rows; be->scratch holds their products [n,n]. */
+static void compare_rows(work *w, cpl_backend *be)
+{
+    cpl_layer_report *l = w->report;
+    const int64_t n     = l->at->n;
+    const cpl_tensor R  = router_tensor(w, w->R);
+    float *dots = be->scratch, *to = l->cosine;
+    CPL_ASSERT(be->scratch_bytes >= (size_t)(n * n) * sizeof(float));
+    be->ops->row_norms(be, cpl_tensor_1d(w->norm32, CPL_F32, n), R);
+    for (int64_t i = 0; i < n; i++) l->router_norm[i] = (double)w->norm32[i];
+    be->ops->gemm_f32(be, cpl_tensor_2d(dots, CPL_F32, n, n), CPL_AS_IS, R, CPL_TRANSPOSED, R, 0);
+    for (int64_t i = 1; i < n; i++)
+        for (int64_t j = 0; j < i; j++) {
+            const double norms = l->router_norm[i] * l->router_norm[j];
+            *to++              = norms > 0 ? (float)((double)dots[i * n + j] / norms) : 0;
+        }
+}
+
+/* All experts are known. */
+static cpl_status finish_layer(crew *c, work *w, cpl_hand *h)
+{
+    cpl_layer_report *l          = w->report;
+    const cpl_inspect_options *o = &c->report->options;
+    const int64_t n              = l->at->n;
+    cpl_backend *be              = &h->be;
+    compare_rows(w, be);
+    for (int64_t j = 0; j < n; j++) w->norm32[j] = (float)l->gate_norm[j];
+    const cpl_tensor delta = w->delta ? router_tensor(w, w->delta) : cpl_tensor_none();
+    be->ops->coupling_figures(be, &l->figures, cpl_tensor_2d(l->M, CPL_F32, n, n),
+                              cpl_tensor_1d(l->eps, CPL_F32, n), router_tensor(w, w->R), delta,
+                              cpl_tensor_1d(w->norm32, CPL_F32, n), 1.0, l->at->K ? l->at->K : 1);
+    for (int a = 0; a < o->n_alphas; a++) l->erc[a] = cpl_chance_erc(l->M, n, o->alphas[a]);
+    CPL_TRY(cpl_chance_ratios_of(&l->ratios, l->M, n));
+    CPL_TRY(cpl_chance_of(&l->chance, l->M, l->router_norm, l->gate_norm, n, o->alphas, o->n_alphas,
+                          o->seed, l->at->layer));
+    l->has_M = l->at->comparable;
+    return be->ops->sync(be);
+}
+
+/* ---- an expert ---- */
+
+static cpl_status measure_expert(work *w, cpl_hand *h, int64_t j)
+{
+    cpl_layer_report *l     = w->report;
+    const cpl_moe_layer *at = l->at;
+    const int64_t block     = cpl_hand_rows(&h->be, at);
+    double norm             = 0;
+    CPL_TRY(cpl_gate_load(&h->be, &h->gate, at, j));
+    memset(h->squares, 0, (size_t)at->n * sizeof(double));
+    for (int64_t c = 0; c < at->D; c += block) {
+        const int64_t rows = at->D - c < block ? at->D - c : block;
+        cpl_tensor W       = cpl_tensor_2d(h->rows, CPL_F32, rows, at->d);
+        cpl_gate_rows(&h->be, W, &h->gate, c);
+        h->be.ops->response.add(&h->be, h->squares, &norm, w->packed, at->n, W, h->scratch);
+    }
+    if (!isfinite(norm)) CPL_TRY(cpl_gate_check(&h->be, &h->gate, h->rows));
+    l->gate_norm[j] = sqrt(norm);
+    for (int64_t i = 0; i < at->n; i++) l->M[i * at->n + j] = (float)sqrt(h->squares[i]);
+    return CPL_OK;
+}
+
+/* ---- the crew ---- */
+
+/* With keep_going a layer that failed is left out; without, everything stops. */
+static cpl_status note_failure(crew *c, work *w, cpl_status status)
+{
+    if (status == CPL_OK) return CPL_OK;
+    omp_set_lock(&c->lock);
+    if (c->report->options.keep_going && status != CPL_ERR_MEMORY) {
+        if (!w->report->fault) w->report->fault = cpl_text_copy(cpl_last_error());
+        if (!w->report->fault) c->failure = CPL_ERR_MEMORY;
+    } else if (!c->stopped) {
+        c->failure = status;
+        snprintf(c->sentence, sizeof c->sentence, "%s", cpl_last_error());
+    }
+    c->stopped = c->stopped || c->failure != CPL_OK;
+    omp_unset_lock(&c->lock);
+    return status;
+}
+
+/* The next expert in the order of the layers. */
+static bool next_task(crew *c, work **w, int64_t *expert)
+{
+    omp_set_lock(&c->lock);
+    const bool there = !c->stopped && c->next_work < c->n;
+    if (there) {
+        *w      = &c->works[c->next_work];
+        *expert = c->next_expert++;
+        if (c->next_expert == (*w)->report->at->n) {
+            c->next_work++;
+            c->next_expert = 0;
+        }
+    }
+    omp_unset_lock(&c->lock);
+    return there;
+}
+
+static void tell_progress(crew *c, const work *w)
+{
+    const cpl_inspect_options *o = &c->report->options;
+    if (!o->watch) return;
+    cpl_inspect_progress p = {.path       = c->report->path,
+                              .layer      = w->report->at->layer,
+                              .bytes_read = c->bytes_read,
+                              .bytes      = c->bytes,
+                              .iterations = c->report->picture.n_points ? o->iterations : 0};
+    p.seconds              = cpl_coupling_clock() - c->began;
+    p.seconds_left = c->bytes_read > 0 ? p.seconds * (c->bytes / c->bytes_read - 1) : (double)NAN;
+    o->watch(o->who, &p);
+}
+
+static void count_expert(crew *c, work *w)
+{
+    omp_set_lock(&c->lock);
+    c->bytes_read += w->bytes / (double)w->report->at->n;
+    tell_progress(c, w);
+    omp_unset_lock(&c->lock);
+}
+
+/* The first to come reads the router; the others wait for it. */
+static bool layer_is_ready(crew *c, work *w, cpl_hand *h)
+{
+    omp_set_lock(&w->lock);
+    if (!w->begun) (void)note_failure(c, w, begin_layer(c, w, h));
+    w->begun         = true;
+    const bool ready = !w->report->fault && !c->stopped;
+    omp_unset_lock(&w->lock);
+    return ready;
+}
+
+static void leave_layer(crew *c, work *w, cpl_hand *h)
+{
+    omp_set_lock(&w->lock);
+    const bool last = --w->left == 0;
+    omp_unset_lock(&w->lock);
+    if (!last) return;
+    if (!w->report->fault && !c->stopped) (void)note_failure(c, w, finish_layer(c, w, h));
+    give_back(w);
+}
+
+static void work_on(crew *c, cpl_hand *h)
+{
+    work *w;
+    int64_t expert;
+    while (next_task(c, &w, &expert)) {
+        if (layer_is_ready(c, w, h)) {
+            if (expert + 1 < w->report->at->n) cpl_gate_prefetch(w->report->at, expert + 1);
+            (void)note_failure(c, w, measure_expert(w, h, expert));
+        }
+        count_expert(c, w);
+        leave_layer(c, w, h);
+    }
+}
+
+static cpl_status gather(crew *c)
+{
+    cpl_coupling_report *r = c->report;
+    c->works               = cpl_alloc((size_t)r->n_layers * sizeof *c->works);
+    if (!c->works) return CPL_ERR_MEMORY;
+    memset(c->works, 0, (size_t)r->n_layers * sizeof *c->works);
+    for (int64_t l = 0; l < r->n_layers; l++) {
+        if (r->layers[l].fault) continue;
+        work *w   = &c->works[c->n++];
+        w->report = &r->layers[l];
+        w->left   = w->report->at->n;
+        omp_init_lock(&w->lock);
+        w->bytes = (double)cpl_layer_bytes(w->report->at);
+        c->bytes += w->bytes;
+    }
+    return CPL_OK;
+}
+
+static void dissolve(crew *c)
+{
+    for (int64_t i = 0; i < c->n; i++) {
+        give_back(&c->works[i]);
+        omp_destroy_lock(&c->works[i].lock);
+    }
+    cpl_free(c->works);
+}
+
+static void run_threads(crew *c, const cpl_hand_needs *m, int n_threads)
+{
+#pragma omp parallel num_threads(n_threads)
+    {
+        cpl_hand h        = {0};
+        cpl_status status = cpl_hand_init(&h, m);
+        if (status == CPL_OK) {
+            work_on(c, &h);
+        } else {
+            omp_set_lock(&c->lock);
+            c->failure = status;
+            c->stopped = true;
+            snprintf(c->sentence, sizeof c->sentence, "%s", cpl_last_error());
+            omp_unset_lock(&c->lock);
+        }
+        cpl_hand_free(&h);
+    }
+}
+
+static double flops_of(const cpl_moe_layer *at)
+{
+    return 2.0 * (double)at->n * (double)at->n * (double)at->D * (double)at->d;
+}
+
+static void count_measured(cpl_coupling_report *r)
+{
+    r->n_measured = 0;
+    for (int64_t l = 0; l < r->n_layers; l++) {
+        if (r->layers[l].fault) continue;
+        r->n_measured++;
+        r->flops += flops_of(r->layers[l].at);
+    }
+}
+
+cpl_status cpl_coupling_measure(cpl_coupling_report *report, double began)
+{
+    crew c                 = {.report = report, .began = began};
+    const cpl_hand_needs m = cpl_hand_needs_of(report);
+    cpl_status status      = gather(&c);
+    if (status == CPL_OK) {
+        omp_init_lock(&c.lock);
+        run_threads(&c, &m, report->options.n_threads);
+        omp_destroy_lock(&c.lock);
+        status = c.failure == CPL_OK ? CPL_OK : CPL_FAIL(c.failure, "%s", c.sentence);
+    }
+    report->bytes_read += c.bytes_read;
+    count_measured(report);
+    dissolve(&c);
+    return status;
+}
+
+/* ---- all of it ---- */
+
+cpl_status cpl_inspect_run(cpl_coupling_report *report)
+{
+    const double began = cpl_coupling_clock();
+    CPL_TRY(cpl_coupling_measure(report, began));
+    if (report->picture.n_points) CPL_TRY(cpl_picture_make(report, began));
+    report->seconds = cpl_coupling_clock() - began;
+    return CPL_OK;
+}

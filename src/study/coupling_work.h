@@ -1,0 +1,67 @@
+/* coupling_work.h - what coupling_report.c, coupling_measure.c and coupling_picture.c share.
+ *
+ * Room:  study, inside those three and coupling_hand.c only. */
+#ifndef CPL_STUDY_COUPLING_WORK_H
+#define CPL_STUDY_COUPLING_WORK_H
+
+#include "study/coupling_report.h"
+#include "study/gates.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Seconds of a clock that only goes forward. */
+double cpl_coupling_clock(void);
+
+/* ---- coupling_hand.c ---- */
+
+/* One thread's own. */
+typedef struct cpl_hand {
+    cpl_backend be; /* of one thread */
+    cpl_gate gate;
+    float *rows;     /* [cpl_hand_rows, d] */
+    double *squares; /* [n] */
+    void *scratch;
+} cpl_hand;
+
+/* Bytes of every piece, the largest over the layers; router and packed are a layer's in work. */
+typedef struct cpl_hand_needs {
+    size_t gate, rows, squares, scratch, figures, router, packed;
+} cpl_hand_needs;
+
+cpl_hand_needs cpl_hand_needs_of(const cpl_coupling_report *report);
+CPL_NODISCARD cpl_status cpl_hand_init(cpl_hand *hand, const cpl_hand_needs *needs);
+void cpl_hand_free(cpl_hand *hand);
+
+/* Rows of a gate that are multiplied at a time. */
+int64_t cpl_hand_rows(const cpl_backend *be, const cpl_moe_layer *at);
+
+/* What n_threads threads take while they work, in bytes. */
+double cpl_coupling_work_bytes(const cpl_coupling_report *report, int n_threads);
+
+/* Sets cost->seconds from a short product and a short read. */
+CPL_NODISCARD cpl_status cpl_coupling_foretell(cpl_inspect_cost *cost,
+                                               const cpl_coupling_report *report);
+
+/* ---- coupling_measure.c ---- */
+
+/* The figures of all layers that have no fault yet. `began` is when it all began. */
+CPL_NODISCARD cpl_status cpl_coupling_measure(cpl_coupling_report *report, double began);
+
+/* ---- coupling_picture.c ---- */
+
+/* Chooses layer, experts and rows; no points where no layer fits. A layer asked for that has no
+ * figures is an error. */
+CPL_NODISCARD cpl_status cpl_picture_choose(cpl_coupling_report *report);
+double cpl_picture_bytes(const cpl_coupling_report *report);
+/* A guess from what a pair of points takes a thread. */
+double cpl_picture_seconds(const cpl_coupling_report *report, int n_threads);
+
+/* Reads the rows and embeds them. A failure is the picture's `fault`, unless memory was short. */
+CPL_NODISCARD cpl_status cpl_picture_make(cpl_coupling_report *report, double began);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_STUDY_COUPLING_WORK_H */

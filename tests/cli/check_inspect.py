@@ -1,0 +1,382 @@
+#!/usr/bin/env python3
+"""check_inspect.py COUPLET: inspection from end to end. Small checkpoints written here, with figures
+computed here in double; the reference families where they are; what training wrote, against its own
+figures; damaged checkpoints, and that nothing is written into any of them."""
+import hashlib
+import json
+import math
+import os
+import pathlib
+import random
+import shutil
+import struct
+import sys
+import tempfile
+
+from train_case import bad, check, finish, good, metrics, run, train, write_corpus
+
+SHARED = pathlib.Path(os.environ.get("COUPLET_SHARED", "../shared")).resolve()
+ALPHAS = ("1", "2", "3", "4", "5")
+
+
+# ---- checkpoints ----
+
+def floats(rng, count, scale=1.0):
+    """Numbers that bf16 holds exactly: 7 bits of mantissa."""
+    return [rng.randint(-127, 127) * scale / 64 for _ in range(count)]
+
+
+def pack(dtype, numbers):
+    if dtype == "F32":
+        return struct.pack(f"<{len(numbers)}f", *numbers)
+    return b"".join(struct.pack("<f", x)[2:] for x in numbers)
+
+
+def write_safetensors(path, tensors, dtype="BF16"):
+    """tensors: name -> (shape, numbers)"""
+    header, data = {}, b""
+    for name, (shape, numbers) in tensors.items():
+        piece = pack(dtype, numbers)
+        header[name] = {"dtype": dtype, "shape": shape,
+                        "data_offsets": [len(data), len(data) + len(piece)]}
+        data += piece
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+class Case:
+    """An OLMoE-like checkpoint of several layers with all its numbers."""
+
+    def __init__(self, seed, layers=3, n=6, d=20, D=9, k=2):
+        rng = random.Random(seed)
+        self.n, self.d, self.D, self.k = n, d, D, k
+        self.R = [[floats(rng, d, 0.25 * 2 ** (i % 3)) for i in range(n)] for _ in range(layers)]
+        self.W = [[[floats(rng, d) for _ in range(D)] for _ in range(n)] for _ in range(layers)]
+
+    def tensors(self):
+        out = {"model.embed_tokens.weight": ([8, self.d], [0.0] * 8 * self.d)}
+        for l, (R, W) in enumerate(zip(self.R, self.W)):
+            out[f"model.layers.{l}.mlp.gate.weight"] = ([self.n, self.d], sum(R, []))
+            for e, rows in enumerate(W):
+                name = f"model.layers.{l}.mlp.experts.{e}."
+                out[name + "gate_proj.weight"] = ([self.D, self.d], sum(rows, []))
+                out[name + "up_proj.weight"] = ([self.D, self.d], [0.5] * self.D * self.d)
+                out[name + "down_proj.weight"] = ([self.d, self.D], [0.5] * self.D * self.d)
+        return out
+
+    def config(self):
+        return {"model_type": "olmoe", "hidden_size": self.d, "intermediate_size": self.D,
+                "num_experts": self.n, "num_experts_per_tok": self.k,
+                "num_hidden_layers": len(self.R)}
+
+    def write(self, folder, dtype="BF16"):
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(self.config()))
+        write_safetensors(folder / "model.safetensors", self.tensors(), dtype)
+        return folder
+
+    def write_sharded(self, folder):
+        """A file for every layer, and one for the rest."""
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(self.config()))
+        names, files = {}, {}
+        for name, tensor in self.tensors().items():
+            part = int(name.split(".")[2]) + 2 if ".layers." in name else 1
+            file = f"model-{part:05d}-of-{len(self.R) + 1:05d}.safetensors"
+            files.setdefault(file, {})[name] = tensor
+            names[name] = file
+        for file, tensors in files.items():
+            write_safetensors(folder / file, tensors)
+        index = {"metadata": {}, "weight_map": names}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        return folder
+
+
+# ---- the figures, in double ----
+
+def dot(a, b):
+    return math.fsum(x * y for x, y in zip(a, b))
+
+
+def norm(a):
+    return math.sqrt(dot(a, a))
+
+
+def mean_and_std(x):
+    mean = math.fsum(x) / len(x)
+    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in x) / len(x))
+
+
+def erc(M, alpha):
+    n = len(M)
+    return math.fsum(max(M[i][j] - alpha * M[i][i], 0) + max(M[j][i] - alpha * M[i][i], 0)
+                     for i in range(n) for j in range(n) if i != j) / n ** 2
+
+
+def figures(R, W, k):
+    n = len(R)
+    M = [[norm([dot(r, row) for row in rows]) for rows in W] for r in R]
+    pairs = [(i, j) for i in range(n) for j in range(n) if i != j]
+    sizes, gates = [norm(r) for r in R], [norm(sum(rows, [])) for rows in W]
+    eps = [min(norm([a - b for a, b in zip(R[i], R[j])]) for j in range(n) if j != i) /
+           (2 * sizes[i]) for i in range(n)]
+    kappa = [[M[i][j] / (sizes[i] * gates[j]) for j in range(n)] for i in range(n)]
+    own = math.fsum(kappa[i][i] for i in range(n)) / n
+    rows = [math.fsum(row) / n for row in kappa]
+    columns = [math.fsum(kappa[i][j] for i in range(n)) / n for j in range(n)]
+    every = math.fsum(rows) / n
+    spread = math.sqrt(math.fsum((kappa[i][j] - rows[i] - columns[j] + every) ** 2
+                                 for i in range(n) for j in range(n)) / (n - 1)) / n
+    router, expert = mean_and_std(sizes), mean_and_std(gates)
+    return {
+        "K": k, "n": n, "d": len(R[0]), "D": len(W[0]),
+        "erc": {a: erc(M, float(a)) for a in ALPHAS},
+        "alpha_min": max(max(M[i][j] / M[i][i], M[i][j] / M[j][j]) for i, j in pairs),
+        "eps": {"mean": math.fsum(eps) / n, "min": min(eps), "max": max(eps)},
+        "M": {"diag_mean": math.fsum(M[i][i] for i in range(n)) / n,
+              "offdiag_mean": math.fsum(M[i][j] for i, j in pairs) / len(pairs)},
+        "router_norm": {"mean": router[0], "std": router[1]},
+        "expert_norm": {"mean": expert[0], "std": expert[1]},
+        "router_cos": {"mean_abs": math.fsum(abs(dot(R[i], R[j])) / (sizes[i] * sizes[j])
+                                             for i, j in pairs) / len(pairs)},
+        "kappa": {"diag_mean": own,
+                  "offdiag_mean": math.fsum(kappa[i][j] for i, j in pairs) / len(pairs),
+                  "rows_own": sum(max(row) == row[i] for i, row in enumerate(kappa)) / n,
+                  "columns_own": sum(max(row[j] for row in kappa) == kappa[j][j]
+                                     for j in range(n)) / n},
+        "chance": {"kappa_diag_expected": every, "kappa_diag_std": spread,
+                   "z": (own - every) / spread, "own": 1 / n},
+    }
+
+
+def same(want, got, where):
+    """All that is wanted is there: whole numbers exactly, others within 1e-4 or 1e-7."""
+    for key, value in want.items():
+        if isinstance(value, dict):
+            same(value, got.get(key, {}), f"{where}.{key}")
+        elif isinstance(value, float):
+            number = got.get(key)
+            near = isinstance(number, (int, float)) and (
+                abs(number - value) <= max(1e-4 * abs(value), 1e-7))
+            check(near, f"{where}.{key}: {number}, wanted {value}")
+        else:
+            check(got.get(key) == value, f"{where}.{key}: {got.get(key)}, wanted {value}")
+
+
+def inspect(*words):
+    return json.loads(json_of(good("inspect", *words, "--json", "-")))
+
+
+def json_of(text):
+    return text[text.index("{\n"):text.rindex("}") + 1]
+
+
+# ---- what must be right ----
+
+def check_own(work):
+    for seed, shape in ((1, {}), (2, {"n": 5, "d": 33, "D": 17, "layers": 1, "k": 1}),
+                        (3, {"n": 19, "d": 16, "D": 40, "layers": 2})):
+        case = Case(seed, **shape)
+        for name, folder in ((f"whole-{seed}", case.write(work / f"whole-{seed}")),
+                             (f"f32-{seed}", case.write(work / f"f32-{seed}", "F32")),
+                             (f"shards-{seed}", case.write_sharded(work / f"shards-{seed}"))):
+            got = inspect(folder)
+            check(got["family"] == "olmoe", f"{name}: family {got['family']}")
+            check([l["layer"] for l in got["layers"]] == list(range(len(case.R))), f"{name}: layers")
+            for l, layer in enumerate(got["layers"]):
+                same(figures(case.R[l], case.W[l], case.k), layer, f"{name} layer {l}")
+        got = inspect(work / f"whole-{seed}" / "model.safetensors")
+        same(figures(case.R[0], case.W[0], case.k), got["layers"][0], f"file {seed}")
+
+
+def check_reference():
+    folder = SHARED / "golden" / "families"
+    if not folder.is_dir():
+        return
+    for expected in sorted(folder.glob("*/expected.json")):
+        want, got = json.loads(expected.read_text()), inspect(expected.parent)
+        name = expected.parent.name
+        check(got["family"] == want["family"], f"{name}: family {got['family']}")
+        check([l["layer"] for l in got["layers"]] == [l["layer"] for l in want["layers"]],
+              f"{name}: layers")
+        for mine, theirs in zip(got["layers"], want["layers"]):
+            same(theirs, mine, name)
+
+
+def check_options(work):
+    folder = work / "whole-1"
+    case = Case(1)
+    every = inspect(folder)["layers"]
+    check([l["layer"] for l in inspect(folder, "--layers", "0,2")["layers"]] == [0, 2], "--layers")
+    check([l["layer"] for l in inspect(folder, "--layers", "1-2")["layers"]] == [1, 2], "--layers")
+    some = inspect(folder, "--alpha", "0.5,1.25")["layers"][0]
+    M = [[norm([dot(r, row) for row in rows]) for rows in case.W[0]] for r in case.R[0]]
+    same({"0.5": erc(M, 0.5), "1.25": erc(M, 1.25)}, some["erc"], "--alpha")
+    check(inspect(folder, "--threads", "1")["layers"] == inspect(folder, "--threads", "5")["layers"],
+          "threads change figures")
+    noisy, again = (inspect(folder, "--noise", "7")["layers"] for _ in range(2))
+    other = inspect(folder, "--noise", "8")["layers"]
+    check(noisy == again and noisy[0]["erc"] != every[0]["erc"] != other[0]["erc"] and
+          noisy[0]["erc"] != other[0]["erc"], "--noise")
+    check(noisy[0]["eps"] == every[0]["eps"], "noise has changed eps")
+    check(abs(noisy[0]["M"]["diag_mean"] / every[0]["M"]["diag_mean"] - 1) < 0.3, "noisy M is far")
+    first, second = (inspect(folder, "--seed", s)["layers"][0]["chance"] for s in (1, 2))
+    check(first["erc_mean"] != second["erc_mean"] and first["z"] == second["z"], "--seed")
+    both = inspect(folder, work / "whole-3")
+    check(len(both["checkpoints"]) == 2 and both["checkpoints"][0]["layers"] == every, "two")
+    table = good("inspect", folder, work / "whole-3")
+    check("Side by side" in table and "layer" in table and "FLOPs" in table and
+          "Router and experts agree" in table, f"table: {table}")
+    bad(2, ["--alpha"], "inspect", folder, "--alpha", "1,x")
+    bad(2, ["--layers"], "inspect", folder, "--layers", "3-1")
+    bad(2, ["--memory"], "inspect", folder, "--memory", "much")
+    bad(1, ["layer 9"], "inspect", folder, "--layers", "9")
+    bad(1, ["memory"], "inspect", folder, "--memory", "1K")
+    for flag in ("--json", "--html", "--svg"):
+        bad(1, ["lies in the checkpoint"], "inspect", folder, flag, folder / "x")
+        bad(1, ["lies in the checkpoint"], "inspect", folder, flag, work / "no" / ".." / folder / "x")
+    bad(1, ["lies in the checkpoint"], "inspect", folder / "model.safetensors", "--json", folder / "x")
+
+
+def check_pages(work):
+    page, charts = work / "page.html", work / "charts"
+    good("inspect", work / "whole-1", work / "whole-3", "--html", page, "--svg", charts,
+         "--iterations", 250, "--tsne-layer", 1)
+    text = page.read_text()
+    check("<html" in text and text.rstrip().endswith("</html>"), "page")
+    check("whole-1" in text and "whole-3" in text and "t-SNE" in text, "names on the page")
+    check(len(list(charts.glob("*.svg"))) >= 6, f"charts: {sorted(charts.glob('*'))}")
+    again = work / "again.html"
+    good("inspect", work / "whole-1", work / "whole-3", "--html", again, "--iterations", 250,
+         "--tsne-layer", 1)
+    check(again.read_text() == text, "the same page twice")
+
+
+def check_training(work):
+    folder = work / "training"
+    folder.mkdir()
+    write_corpus(folder)
+    run_folder = train(folder, "a")
+    line = [l for l in metrics(run_folder) if "erc_clean" in l][-1]
+    for l, layer in enumerate(inspect(run_folder)["layers"]):
+        mine, theirs = layer["erc"]["1"], line["erc_clean"][l]
+        check(abs(mine - theirs) <= 1e-5 * max(abs(theirs), 1e-3),
+              f"training says {theirs}, inspection {mine}")
+
+
+# ---- what is damaged ----
+
+def copy(work, name, of):
+    target = work / name
+    shutil.copytree(work / of, target)
+    return target
+
+
+def patch_number(folder, name, value):
+    """Writes `value` over the fourth number of a bf16 tensor."""
+    path = folder / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    length = struct.unpack("<Q", data[:8])[0]
+    at = 8 + length + json.loads(data[8:8 + length])[name]["data_offsets"][0] + 6
+    data[at:at + 2] = struct.pack("<f", value)[2:]
+    path.write_bytes(data)
+
+
+def check_damaged(work):
+    second = "model-00003-of-00004.safetensors"
+    gone = copy(work, "gone", "shards-1")
+    (gone / second).unlink()
+    bad(1, [second], "inspect", gone)
+    out, err, code = run("inspect", gone, "--keep-going", "--json", "-")
+    got = json.loads(json_of(out))
+    check(code == 1 and [l["layer"] for l in got["layers"]] == [0, 2] and second in err and
+          got["faulty"][0]["layer"] == 1, f"--keep-going: {code} {err}")
+
+    cut = copy(work, "cut", "shards-1")
+    (cut / second).write_bytes((cut / second).read_bytes()[:-10])
+    bad(1, [second], "inspect", cut)
+
+    pointer = copy(work, "pointer", "whole-1")
+    (pointer / "model.safetensors").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    bad(1, ["LFS"], "inspect", pointer)
+    pointer = copy(work, "pointer-shard", "shards-1")
+    (pointer / second).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    bad(1, ["LFS", second], "inspect", pointer)
+
+    outside = copy(work, "outside", "shards-1")
+    index = outside / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace(second, "../" + second))
+    bad(1, ["../" + second], "inspect", outside)
+
+    for value, word in ((math.nan, "NaN"), (math.inf, "infin")):
+        sick = copy(work, f"sick-{word}", "whole-1")
+        name = "model.layers.1.mlp.experts.2.gate_proj.weight"
+        patch_number(sick, name, value)
+        bad(1, [name, "1 "], "inspect", sick)
+        sick = copy(work, f"sick-router-{word}", "whole-1")
+        patch_number(sick, "model.layers.1.mlp.gate.weight", value)
+        bad(1, ["model.layers.1.mlp.gate.weight"], "inspect", sick)
+        out, _, code = run("inspect", sick, "--keep-going", "--json", "-")
+        check(code == 1 and len(json.loads(json_of(out))["layers"]) == 2, f"{word}: keep going")
+
+    dense = work / "dense"
+    dense.mkdir()
+    (dense / "config.json").write_text('{"model_type": "llama"}')
+    write_safetensors(dense / "model.safetensors",
+                      {"model.layers.0.mlp.gate_proj.weight": ([4, 2], [1.0] * 8)})
+    bad(1, ["dense", "MoE"], "inspect", dense)
+
+    quantised = copy(work, "quantised", "whole-1")
+    config = json.loads((quantised / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "gptq"}
+    (quantised / "config.json").write_text(json.dumps(config))
+    tensors = {k.replace("gate_proj.weight", "gate_proj.qweight"): v
+               for k, v in Case(1).tensors().items()}
+    write_safetensors(quantised / "model.safetensors", tensors)
+    bad(1, ["gptq"], "inspect", quantised)
+
+    wrong = copy(work, "wrong-shape", "whole-1")
+    tensors = Case(1).tensors()
+    tensors["model.layers.1.mlp.experts.3.gate_proj.weight"] = ([9, 19], [1.0] * 9 * 19)
+    write_safetensors(wrong / "model.safetensors", tensors)
+    bad(1, ["model.layers.1.mlp.experts.3.gate_proj.weight"], "inspect", wrong)
+    del tensors["model.layers.1.mlp.experts.3.gate_proj.weight"]
+    write_safetensors(wrong / "model.safetensors", tensors)
+    bad(1, ["experts.3"], "inspect", wrong)
+    bad(1, ["nowhere"], "inspect", work / "nowhere")
+
+
+def check_zero_diagonal(work):
+    case = Case(1)
+    case.R[1][2] = [1.0] + [0.0] * (case.d - 1)
+    case.W[1][2] = [[0.0] + row[1:] for row in case.W[1][2]]
+    folder = case.write(work / "zero")
+    layer = inspect(folder)["layers"][1]
+    check(layer["alpha_min"] is None and layer["alpha_min_infinite"] is True, "infinite alpha_min")
+    check("alpha_min_infinite" not in inspect(folder)["layers"][0], "finite alpha_min")
+    check("infinite" in good("inspect", folder), "an infinite alpha_min is said")
+
+
+def state_of(work):
+    return {str(p.relative_to(work)): hashlib.sha256(p.read_bytes()).hexdigest()
+            for p in sorted(work.rglob("*")) if p.is_file() and p.suffix not in (".html", ".svg")}
+
+
+def main():
+    work = pathlib.Path(tempfile.mkdtemp(prefix="couplet-inspect-"))
+    check_own(work)
+    before = state_of(work)
+    check_reference()
+    check_options(work)
+    check_pages(work)
+    check(state_of(work) == before, "something was written into a checkpoint")
+    check_damaged(work)
+    check_zero_diagonal(work)
+    check_training(work)
+    shutil.rmtree(work)
+    return finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
