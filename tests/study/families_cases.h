@@ -512,6 +512,9 @@ static const families_case families_cases[] = {
     {"unlisted", TYPE("brand_new"), EACH_GATE("{0-1}"),
      "brand_new 0 0 guess\nmodel.layers.0. 6 32 20 2 each\nmodel.layers.1. 6 32 20 2 each\n",
      false},
+    {"unlisted, experts of the attention", TYPE("brand_new"),
+     EACH_GATE("0") L "0.self_attn.experts.{0-3}.w1.weight BF16 8,32",
+     "brand_new 0 0 guess\nmodel.layers.0. 6 32 20 2 each\n", false},
     {"unlisted, known below",
      "{\"model_type\":\"brand_new\",\"text_config\":{\"model_type\":"
      "\"gpt_oss\",\"num_experts_per_tok\":2}}",

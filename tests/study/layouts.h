@@ -53,6 +53,7 @@ typedef struct layout {
     int vision;            /* as many more experts with another width */
     bool router_turned;
     int cut;                    /* rows of the first of two slices; 0: whole */
+    bool router_in_each;        /* whole in both slices, else in a file of its own */
     int shards;                 /* files; 0: one without index */
     int block_rows, block_cols; /* of scales */
     const char *others;         /* more tensors to be left alone: names, separated by spaces */
@@ -464,7 +465,8 @@ static inline void layout_write_index(const layout_files *f, const char *folder,
 
 /* Cuts every matrix but the routers along its rows, the first `cut` rows into one file and the rest
  * into another: tensor-parallel slices under the same names. */
-static inline void layout_write_slices(const layout_files *f, const char *folder, int cut)
+static inline void layout_write_slices(const layout_files *f, const char *folder, int cut,
+                                       bool router_in_each)
 {
     layout_files *slices[3] = {calloc(1, sizeof *f), calloc(1, sizeof *f), calloc(1, sizeof *f)};
     static const char *const names[] = {"m-00000-TP-common", "m-00001-TP-000", "m-00001-TP-001"};
@@ -472,7 +474,8 @@ static inline void layout_write_slices(const layout_files *f, const char *folder
     for (int i = 0; i < f->count; i++) {
         const layout_tensor *t = &f->all[i];
         if (!strstr(t->name, "experts")) {
-            slices[0]->all[slices[0]->count++] = *t;
+            for (int s = router_in_each; s <= 2 * router_in_each; s++)
+                slices[s]->all[slices[s]->count++] = *t;
             continue;
         }
         size_t row = t->bytes / (size_t)t->shape[0];
@@ -493,7 +496,7 @@ static inline void layout_write_slices(const layout_files *f, const char *folder
     fprintf(index, "{\"metadata\": {\"total_size\": 1}, \"weight_map\": {");
     for (int i = 0; i < f->count; i++)
         fprintf(index, "%s\"%s\": \"%s.safetensors\"", i ? ", " : "", f->all[i].name,
-                names[strstr(f->all[i].name, "experts") ? 1 : 0]);
+                names[strstr(f->all[i].name, "experts") || router_in_each]);
     fprintf(index, "}}");
     fclose(index);
     for (int k = 0; k < 3; k++) free(slices[k]);
@@ -507,7 +510,7 @@ static inline void layout_write(const layout *t, const char *folder)
     for (int l = 0; l < LAYOUT_LAYERS; l++) layout_add_layer(t, f, l);
     layout_add_others(t, f);
     int shards = t->shards ? t->shards : 1;
-    if (t->cut) layout_write_slices(f, folder, t->cut);
+    if (t->cut) layout_write_slices(f, folder, t->cut, t->router_in_each);
     for (int s = 0; !t->cut && s < shards; s++) {
         snprintf(path, sizeof path, "%s/model.safetensors", folder);
         if (t->shards)

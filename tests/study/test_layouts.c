@@ -79,6 +79,9 @@ static const layout layouts[] = {
      AS_BF16, SIZES(40, 28), .router_turned = true},
     {"slices", CONFIG("git", K2), LAYER, "block_sparse_moe.gate", "block_sparse_moe.experts.%d.w1",
      EACH, AS_BF16, SIZES(40, 28), .cut = 12},
+    {"slices, the router whole in each", CONFIG("git", K2), LAYER, "block_sparse_moe.gate",
+     "block_sparse_moe.experts.%d.w1", EACH, AS_BF16, SIZES(40, 28), .cut = 12,
+     .router_in_each = true},
     {"unlisted", CONFIG("brand_new", K2), OLMOE, EACH, AS_BF16, SIZES(40, 28)},
 
     {"f8 in blocks, the last ones partial", CONFIG("deepseek_v3", FP8), OLMOE, EACH, AS_F8_BLOCKS,
