@@ -167,7 +167,7 @@ static bool ending_of(cpl_hit *hit, const char *rest)
 /* Whether `at` is the stem, with a number for {e} and a known ending. */
 static bool stem_is_at(cpl_hit *hit, const cpl_stem *stem, const char *at)
 {
-    if (strncmp(at, stem->text, stem->hole) != 0) return false;
+    if (*at != *stem->text || strncmp(at, stem->text, stem->hole) != 0) return false;
     at += stem->hole;
     if (stem->hole == stem->length) return ending_of(hit, at);
     size_t digits      = number_at(at, &hit->expert);
@@ -198,11 +198,10 @@ static const char *without_sublayer(const char *suffix)
 
 bool cpl_stems_find(cpl_hit *hit, const cpl_stems *stems, const char *suffix)
 {
-    if (!is_routed(suffix)) return false;
-    suffix = without_sublayer(suffix);
+    const char *name = without_sublayer(suffix);
     for (int i = 0; i < stems->count; i++) {
         *hit = (cpl_hit){.stem = i};
-        if (stem_is_in(hit, &stems->all[i], suffix)) return true;
+        if (stem_is_in(hit, &stems->all[i], name)) return is_routed(suffix);
     }
     return false;
 }
