@@ -236,24 +236,34 @@ static void number_labels(cpl_chart_sheet *s)
     }
 }
 
+/* Width of the widest name. */
+static double names_width(const cpl_chart *chart)
+{
+    int64_t most = 1;
+    for (int64_t k = 0; k < chart->n_x_names; k++) {
+        int64_t letters = cpl_markup_length(chart->x_names[k]);
+        if (letters > most) most = letters;
+    }
+    return (double)(most < 12 ? most : 12) * CPL_CHART_LETTER;
+}
+
 /* Every so many-th name, in steps of 1, 2, 5, 10, ...; counted anew in each part. */
 static void category_labels(cpl_chart_sheet *s)
 {
     static const int64_t steps[] = {1, 2, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 200, 500, 1000};
     const cpl_chart *chart       = s->chart;
-    double slot = (s->right - s->left) / (double)chart->n_x_names, widest = 1;
-    size_t i = 0;
-    for (int64_t k = 0; k < chart->n_x_names; k++)
-        widest = fmax(widest, fmin((double)cpl_markup_length(chart->x_names[k]), 12));
-    while (i + 1 < sizeof steps / sizeof *steps &&
-           (double)steps[i] * slot < widest * CPL_CHART_LETTER + 5)
-        i++;
+    double slot = (s->right - s->left) / (double)chart->n_x_names, wide = names_width(chart) + 5;
+    double free_from = -1;
+    size_t i         = 0;
+    while (i + 1 < sizeof steps / sizeof *steps && (double)steps[i] * slot < wide) i++;
     for (int64_t k = 0; k < chart->n_x_names; k++) {
         int64_t in_part = k;
         for (int64_t p = 0; p < chart->n_x_parts; p++)
             if (k >= chart->x_parts[p].first) in_part = k - chart->x_parts[p].first;
-        if (in_part % steps[i] == 0)
-            x_label_at(s, cpl_chart_place_at(s, (double)k), chart->x_names[k]);
+        double x = cpl_chart_place_at(s, (double)k);
+        if (in_part % steps[i] != 0 || x - wide / 2 < free_from) continue;
+        x_label_at(s, x, chart->x_names[k]);
+        free_from = x + wide / 2 - 5;
     }
 }
 
@@ -279,6 +289,14 @@ static void rules(cpl_chart_sheet *s)
     }
 }
 
+/* What the label of the last tick takes beyond the axis; half a place of a category is free. */
+static double overhang(const cpl_chart_sheet *s)
+{
+    if (s->chart->n_x_names == 0) return 8;
+    double slot = (s->right - s->left) / (double)s->chart->n_x_names;
+    return fmax((names_width(s->chart) + 4 - slot) / 2 - s->edge, 0);
+}
+
 void cpl_chart_sheet_axes(cpl_chart_sheet *s)
 {
     const cpl_chart *chart = s->chart;
@@ -289,7 +307,7 @@ void cpl_chart_sheet_axes(cpl_chart_sheet *s)
     }
     s->top += 7;
     s->left += cpl_chart_axis_label_width(&s->y) + 5;
-    if (chart->n_x_names == 0) s->right -= 8; /* half a label at the last tick */
+    s->right -= overhang(s);
     if (chart->x_label) {
         s->bottom -= line_height - 2;
         cpl_chart_put_text(s->out, (s->left + s->right) / 2, s->bottom + 9, "c-label", "middle",

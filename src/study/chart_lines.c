@@ -105,12 +105,11 @@ static void put_tip(cpl_chart_sheet *sheet, const cpl_chart_series *s, int64_t i
  * shows. */
 static void dots(cpl_chart_sheet *sheet, const cpl_chart_series *s)
 {
-    bool all  = s->n <= MOST_DOTS && !s->plain;
+    bool all = s->n <= MOST_DOTS && !s->plain, small = s->ramp || s->n > MOST_DOTS / 2;
     int64_t i = 0, end;
     for (; next_stretch(sheet, s, &i, &end); i = end)
         for (int64_t k = i; k < end && (all || end - i == 1); k++) {
-            cpl_text_printf(sheet->out, "<circle class=\"c-dot\" r=\"%s\"",
-                            s->ramp ? "1.8" : "2.4");
+            cpl_text_printf(sheet->out, "<circle class=\"c-dot\" r=\"%s\"", small ? "1.7" : "2.4");
             cpl_chart_put_attribute(sheet->out, "cx", cpl_chart_axis_at(&sheet->x, x_of(s, k)));
             cpl_chart_put_attribute(sheet->out, "cy", cpl_chart_axis_at(&sheet->y, s->y[k]));
             cpl_text_char(sheet->out, '>');

@@ -383,7 +383,7 @@ static void draw_picture(cpl_text *out, cpl_chart *chart, const cpl_coupling_rep
     int32_t experts[CPL_CHART_COLOURS];
     char names[CPL_CHART_COLOURS][24], kl[48];
     const char *pointers[CPL_CHART_COLOURS];
-    char note[160];
+    char note[200], thinned[40] = "";
     int64_t n_classes = 0;
     int32_t *classes  = cpl_alloc((size_t)p->n_points * sizeof *classes);
     if (!classes) {
@@ -401,8 +401,9 @@ static void draw_picture(cpl_text *out, cpl_chart *chart, const cpl_coupling_rep
         snprintf(names[k], sizeof names[k], "%d", experts[k]);
         pointers[k] = names[k];
     }
-    snprintf(note, sizeof note, "layer %lld, perplexity %g, %lld iterations, KL %s",
-             (long long)p->layer, p->perplexity, (long long)p->iterations,
+    if (p->every > 1) snprintf(thinned, sizeof thinned, "; 1 row in %lld", (long long)p->every);
+    snprintf(note, sizeof note, "layer %lld; i mod %lld = 0%s; perplexity %g; KL %s",
+             (long long)p->layer, (long long)p->stride, thinned, p->perplexity,
              cpl_markup_figure(kl, p->kl, 4));
     chart->note         = note;
     chart->legend_title = "expert";

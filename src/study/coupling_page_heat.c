@@ -35,7 +35,7 @@ const char cpl_coupling_page_heat_style[] =
     ".thumbs button{font:inherit;font-size:12px;color:var(--muted);background:none;border:0;"
     "padding:3px;cursor:pointer;border-radius:3px;text-align:center}\n"
     ".thumbs button[aria-pressed=true]{outline:2px solid var(--q0);color:var(--ink)}\n"
-    ".bar{max-width:440px;margin:6px 0}\n";
+    ".bar{max-width:370px;margin:6px 0}\n";
 
 /* The value of a cell is found again where it is shown; the colours are those of the files. */
 static const char script[] =

@@ -22,7 +22,7 @@ static void figure(cpl_text *out, double value, int digits)
 static void percent(cpl_text *out, double share)
 {
     char words[32];
-    snprintf(words, sizeof words, "%.*f %%", share > 0 && share < 0.1 ? 1 : 0, 100 * share);
+    snprintf(words, sizeof words, "%.3g %%", 100 * share);
     cpl_page_cell(out, isfinite(share) ? words : "–");
 }
 
@@ -412,7 +412,7 @@ void cpl_coupling_page_raw_layers(cpl_text *out, const cpl_coupling_view *view)
     int n                             = 0;
     columns[n++]                      = "layer";
     for (int k = 0; k < r->options.n_alphas; k++) {
-        snprintf(alphas[k], sizeof alphas[k], "ERC, α = %g", r->options.alphas[k]);
+        snprintf(alphas[k], sizeof alphas[k], "ERC, α = %g", r->options.alphas[k]);
         columns[n++] = alphas[k];
     }
     for (size_t i = 0; i < sizeof behind / sizeof *behind; i++) columns[n++] = behind[i];

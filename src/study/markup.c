@@ -102,12 +102,9 @@ void cpl_markup_coordinate(cpl_text *out, double value)
 static void dressed(char out[48], const char *plain)
 {
     static const char *const raised[] = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
-    const char *e                     = strchr(plain, 'e');
-    size_t mantissa                   = e ? (size_t)(e - plain) : strlen(plain);
-    int power                         = 0;
-    out[0]                            = '\0';
-    if (*plain == '-') strcat(out, "−");
-    strncat(out, plain + (*plain == '-'), mantissa - (*plain == '-'));
+    const char *e = strchr(plain, 'e'), *digits = plain + (*plain == '-');
+    int power = 0, length = (int)(e ? (size_t)(e - digits) : strlen(digits));
+    snprintf(out, 48, "%s%.*s", digits > plain ? "−" : "", length, digits);
     if (!e) return;
     sscanf(e + 1, "%d", &power);
     strcat(out, power < 0 ? "×10⁻" : "×10");

@@ -351,6 +351,7 @@ static void direct_names_do_not_overlap(void **state)
         assert_int_equal(sscanf(strstr(s, "y=\""), "y=\"%lf", &at[n++]), 1);
     assert_int_equal(n, N);
     for (int i = 1; i < N; i++) assert_true(at[i] - at[i - 1] >= 11.9);
+    assert_true(at[0] > 8 && at[N - 1] < 248); /* on the sheet */
     cpl_text_free(&out);
 }
 
