@@ -139,9 +139,9 @@ const cpl_coupling_look cpl_coupling_looks[CPL_COUPLING_KINDS] = {
          .band        = "± sd",
          .band_colour = -1,
          .lines       = against_chance},
-    [CPL_COUPLING_RATIOS]      = {.file  = "ratios",
-                                  .title = "Responses to others, in units of the own",
-                                  .y_label = "max(Mᵢⱼ/Mᵢᵢ, Mᵢⱼ/Mⱼⱼ) over the pairs i ≠ j",
+    [CPL_COUPLING_RATIOS]      = {.file      = "ratios",
+                                  .title     = "Responses to others, in units of the own",
+                                  .y_label   = "max(M_ij / M_ii, M_ij / M_jj), i ≠ j",
                                   .caption   = "Quantiles over all pairs beside their greatest, α_min, "
                                                     "which a single pair can set. Below 1 every bound holds "
                                                     "at α = 1; ∞ is an α_min that is infinite.",
@@ -179,7 +179,7 @@ const cpl_coupling_look cpl_coupling_looks[CPL_COUPLING_KINDS] = {
                                   .from_zero = true},
     [CPL_COUPLING_ROUTER_NORM] = {.file    = "router-norms",
                                   .title   = "Norms of router rows",
-                                  .y_label = "|Rᵢ|",
+                                  .y_label = "|R_i|",
                                   .caption = BOXES,
                                   .spread  = router_norms},
     [CPL_COUPLING_GATE_NORM]   = {.file    = "expert-norms",

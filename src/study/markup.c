@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
@@ -98,20 +99,16 @@ void cpl_markup_coordinate(cpl_text *out, double value)
     cpl_text_append(out, text, (size_t)length);
 }
 
-/* Copies a number with true minus signs and without an exponent's letter. */
+/* Copies a number with true minus signs and without zeros in its exponent. Raised digits would be
+ * nicer, but the usual fonts of papers lack some of them. */
 static void dressed(char out[48], const char *plain)
 {
-    static const char *const raised[] = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
     const char *e = strchr(plain, 'e'), *digits = plain + (*plain == '-');
     int power = 0, length = (int)(e ? (size_t)(e - digits) : strlen(digits));
-    snprintf(out, 48, "%s%.*s", digits > plain ? "−" : "", length, digits);
+    int end = snprintf(out, 48, "%s%.*s", digits > plain ? "−" : "", length, digits);
     if (!e) return;
     sscanf(e + 1, "%d", &power);
-    strcat(out, power < 0 ? "×10⁻" : "×10");
-    power = power < 0 ? -power : power;
-    if (power >= 100) strcat(out, raised[power / 100]);
-    if (power >= 10) strcat(out, raised[power / 10 % 10]);
-    strcat(out, raised[power % 10]);
+    snprintf(out + end, 48 - (size_t)end, "e%s%d", power < 0 ? "−" : "", abs(power));
 }
 
 const char *cpl_markup_figure(char out[48], double value, int digits)

@@ -25,7 +25,7 @@ int64_t cpl_markup_length(const char *string);
 void cpl_markup_coordinate(cpl_text *out, double value);
 
 /* Writes a figure for people into `out`, which is returned: `digits` significant ones, with a true
- * minus, "×10⁻⁵" instead of an exponent, "∞" and "–" for what is infinite or not a number. */
+ * minus, "1.2e−5" where it is very small or large, "∞" and "–" for what is infinite or not a number. */
 const char *cpl_markup_figure(char out[48], double value, int digits);
 
 /* Appends bytes as base64 with padding. */

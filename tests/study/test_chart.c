@@ -62,8 +62,8 @@ static void figures_are_for_people(void **state)
     assert_figure(0, 4, "0");
     assert_figure(-1.25, 3, "−1.25");
     assert_figure(0.00012345, 3, "0.000123");
-    assert_figure(0.000012345, 3, "1.23×10⁻⁵");
-    assert_figure(-3e120, 1, "−3×10¹²⁰");
+    assert_figure(0.000012345, 3, "1.23e−5");
+    assert_figure(-3e120, 1, "−3e120");
     assert_figure(123456, 3, "123456");
     assert_figure(INFINITY, 3, "∞");
     assert_figure(NAN, 3, "–");
