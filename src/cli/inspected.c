@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "study/coupling_json.h"
+#include "study/coupling_verdict.h"
 
 enum { BAR_CELLS = 20 };
 
@@ -198,17 +198,17 @@ static void print_raw(const cpl_coupling_report *r)
     const cpl_inspect_options *o = &r->options;
     printf("\nRaw figures: ERC and norms depend on the scale of the weights, so they cannot be "
            "compared\nbetween models; eps says how far router rows are apart, and without coupling "
-           "nothing more\n%-10s%*s%10s%19s%16s%16s%7s\n%-10s",
+           "nothing more\n%-10s%*s%12s%19s%16s%16s%7s\n%-10s",
            "", 8 * o->n_alphas, "ERC", "% of pairs", "eps", "|R|", "|W_g|", "mean", "layer");
     print_alphas(o);
-    printf("%10s%7s%6s%6s%16s%16s%7s\n", "violated", "mean", "min", "max", "mean +- sd",
+    printf("%12s%7s%6s%6s%16s%16s%7s\n", "violated", "mean", "min", "max", "mean +- sd",
            "mean +- sd", "|cos|");
     for (int64_t i = 0; i < r->n_layers; i++) {
         const cpl_layer_report *l = &r->layers[i];
         if (l->fault) continue;
         name_layer(l);
         for (int a = 0; a < o->n_alphas; a++) cell_scaled(l->has_M ? l->erc[a] : (double)NAN, 8);
-        cell(l->has_M ? 100 * l->ratios.violated : (double)NAN, 10, 1);
+        cell(l->has_M ? 100 * l->ratios.violated : (double)NAN, 12, 1);
         print_norms(&l->figures);
         putchar('\n');
     }

@@ -1,4 +1,4 @@
-/* coupling_json.h - a coupling report as JSON, and as one sentence in plain words.
+/* coupling_json.h - a coupling report as JSON.
  *
  * Room:  study. Every member of the JSON is told in docs/formats.md. */
 #ifndef CPL_STUDY_COUPLING_JSON_H
@@ -6,7 +6,6 @@
 
 #include <jansson.h>
 
-#include "base/text.h"
 #include "study/coupling_report.h"
 
 #ifdef __cplusplus
@@ -16,9 +15,6 @@ extern "C" {
 /* A new object for one report, {"checkpoints": [...]} for several; the caller gives it back with
  * json_decref. A figure that is not finite is null. NULL if there is no memory. */
 json_t *cpl_coupling_json(const cpl_coupling_report *reports, int64_t count);
-
-/* Appends what the scale-free figures of all layers come to: one or two sentences. */
-void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *report);
 
 #ifdef __cplusplus
 }

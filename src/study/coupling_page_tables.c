@@ -4,10 +4,9 @@
 #include <string.h>
 
 #include "study/coupling_page_parts.h"
+#include "study/coupling_verdict.h"
 #include "study/markup.h"
 #include "study/page.h"
-
-static const double far_from_chance = 3; /* standard deviations */
 
 #define COLUMNS(names) names, sizeof names / sizeof *names
 
@@ -50,7 +49,7 @@ static void dashes(cpl_text *out, int count)
 
 /* Means over the layers with M; the range of some. */
 typedef struct overall {
-    int64_t n_with_M, n_far, n_skipped, n_faulty;
+    int64_t n_with_M, n_skipped, n_faulty;
     double diagonal, off, erc, rows, columns, assignment, chance;
     cpl_chart_range z, n, d, D, K, alpha_min;
     bool infinite;
@@ -60,7 +59,6 @@ static void add_layer(overall *o, const cpl_layer_report *layer, int alpha)
 {
     const cpl_chance *c = &layer->chance;
     o->n_with_M++;
-    o->n_far += c->z > far_from_chance;
     o->diagonal += c->kappa_diagonal;
     o->off += c->kappa_off_diagonal;
     o->erc += cpl_coupling_charts_erc(layer, layer->erc[alpha]);
@@ -209,19 +207,11 @@ void cpl_coupling_page_checkpoints(cpl_text *out, const cpl_coupling_charts *cha
 
 static void closing_sentence(cpl_text *out, const cpl_coupling_report *r)
 {
-    char words[400];
-    overall o = overall_of(r, 0);
-    if (!o.n_with_M) {
-        cpl_page_paragraph(out, "No layer has a coupling matrix: see the table of layers for why.");
-        return;
-    }
-    snprintf(words, sizeof words,
-             "In %lld of %lld layers the mean κ of own pairs lies more than %g standard deviations "
-             "above that of random pairings. On average %.1f %% of the router rows meet their "
-             "strongest response in their own expert; chance gives %.1f %%.",
-             (long long)o.n_far, (long long)o.n_with_M, far_from_chance, 100 * o.rows,
-             100 * o.chance);
-    cpl_page_paragraph(out, words);
+    cpl_text words = {0};
+    cpl_coupling_verdict(&words, r);
+    cpl_page_paragraph(out, words.bytes ? words.bytes : "");
+    out->failed = out->failed || words.failed;
+    cpl_text_free(&words);
 }
 
 /* A sentence of one layer: "layer 3: ...". Several layers with the same one are told once. */
