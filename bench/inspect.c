@@ -1,15 +1,24 @@
 /* inspect.c - how near does `couplet inspect` come to what its work must cost?
  *
- * usage:   bench_inspect [pairs]
+ * usage:   bench_inspect [pairs [CHECKPOINT]]
  * Names:   n experts, d model width, D expert width, as in response.h; X [n,d], W_j [D,d].
  *
  * Responses: M and the norms of all gates of one layer in memory, every thread taking experts, each
  *          in pieces of the size that the operation asks for, as they come from a file. Held
  *          against the product of [n,d] by [n D,d]^T in oneDNN, in the faster of two forms: one
- *          call, or a call an expert spread over the threads. The norms are not counted as work. */
+ *          call, or a call an expert spread over the threads. The norms are not counted as work.
+ *
+ * Checkpoint: the whole inspection of CHECKPOINT (bench/make_olmoe.py makes one of OLMoE-1B-7B's
+ *          shape), from opening to the figures, held against the sum of two times: of reading the
+ *          bytes of its routers and gates once, into memory that is used again, all threads taking
+ *          experts, and of the products, oneDNN's of one expert at a time on operands in memory.
+ *          All three in turn; whether the file lies in the system's cache is up to the caller. */
+#include <math.h>
 #include <omp.h>
 
 #include "bench.h"
+#include "study/coupling_report.h"
+#include "study/gates.h"
 
 /* ---- responses ---- */
 
@@ -136,12 +145,98 @@ static void measure_responses(cpl_backend *be, const char *what, int64_t n, int6
     free_all(&l);
 }
 
+/* ---- a whole checkpoint ---- */
+
+typedef struct checkpoint {
+    cpl_backend *be;
+    const char *path;
+    cpl_inspect_options options;
+    cpl_coupling_report files; /* opened, for the reading */
+} checkpoint;
+
+static void inspect(void *context)
+{
+    checkpoint *c = context;
+    cpl_coupling_report report;
+    cpl_inspect_cost cost;
+    bench_ok(cpl_inspect_open(&report, &cost, c->path, &c->options, NULL));
+    bench_ok(cpl_inspect_run(&report));
+    cpl_inspect_close(&report);
+}
+
+/* Every byte once, and nothing done with it. */
+static void read_once(void *context)
+{
+    checkpoint *c = context;
+#pragma omp parallel num_threads(c->be->n_threads)
+    {
+        cpl_gate gate = {0};
+        for (int64_t l = 0; l < c->files.n_layers; l++) {
+            const cpl_moe_layer *at = c->files.layers[l].at;
+#pragma omp for schedule(dynamic) nowait
+            for (int64_t e = 0; e < at->n; e++) bench_ok(cpl_gate_load(c->be, &gate, at, e));
+        }
+        cpl_gate_free(&gate);
+    }
+}
+
+/* R . W_g^T of every expert of every layer, on operands that are there; all layers as the first. */
+static void products(void *context)
+{
+    checkpoint *c           = context;
+    const cpl_moe_layer *at = c->files.layers[0].at;
+    const int64_t n = at->n, d = at->d, D = at->D, T = c->be->n_threads;
+    cpl_tensor X = bench_normal(c->be, CPL_F32, 1, n, d, 0.02f);
+    cpl_tensor W = bench_normal(c->be, CPL_F32, T, D, d, 0.02f);
+    float *out   = room((size_t)(T * n * D) * sizeof(float));
+#pragma omp parallel for num_threads(c->be->n_threads) schedule(static)
+    for (int64_t j = 0; j < n * c->files.n_layers; j++) {
+        const int64_t t = omp_get_thread_num();
+        cpl_operand a   = {X.data, CPL_F32, CPL_AS_IS, d};
+        cpl_operand b   = {cpl_f32(W) + t * D * d, CPL_F32, CPL_TRANSPOSED, d};
+        bench_ok(cpl_product(out + t * n * D, D, a, b, (cpl_product_shape){n, D, d}, 0, 1));
+    }
+    cpl_free(X.data);
+    cpl_free(W.data);
+    cpl_free(out);
+}
+
+static void measure_checkpoint(cpl_backend *be, const char *path, int pairs)
+{
+    checkpoint c      = {.be = be, .path = path};
+    bench_times whole = {0}, reading = {0}, multiplying = {0};
+    cpl_inspect_cost cost;
+    c.options = (cpl_inspect_options){.n_alphas     = 5,
+                                      .alphas       = {1, 2, 3, 4, 5},
+                                      .n_threads    = be->n_threads,
+                                      .memory_bytes = (double)INFINITY};
+    bench_ok(cpl_inspect_open(&c.files, &cost, path, &c.options, NULL));
+    printf("\nwhole inspection of %s: %.2f GB to read, %.3g FLOP\n", path, 1e-9 * cost.bytes,
+           cost.flops);
+    inspect(&c);
+    printf("  peak memory of the process so far %.0f MB\n", 1e-6 * bench_status_bytes("VmHWM"));
+    for (int i = 0; i < pairs; i++) {
+        bench_time(&reading, read_once, &c);
+        bench_time(&multiplying, products, &c);
+        bench_time(&whole, inspect, &c);
+    }
+    const double a = bench_median(&reading), b = bench_median(&multiplying);
+    const double all = bench_median(&whole);
+    printf("  inspection %.2f s; reading %.2f s + products %.2f s = %.2f s; ratio %.2f\n", all, a,
+           b, a + b, all / (a + b));
+    cpl_inspect_close(&c.files);
+}
+
 int main(int argc, char **argv)
 {
     const int pairs = argc > 1 ? atoi(argv[1]) : 5;
     cpl_backend be;
     cpl_backend_cpu(&be, CPL_F32, 0);
     bench_machine(&be);
+    if (argc > 2) {
+        measure_checkpoint(&be, argv[2], pairs);
+        return 0;
+    }
     measure_responses(&be, "  M of a layer, the 15B's width", 256, 1536, 768, pairs);
     measure_responses(&be, "  M of a layer, OLMoE-1B-7B", 64, 2048, 1024, pairs);
     return 0;
