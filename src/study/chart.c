@@ -306,7 +306,7 @@ void cpl_chart_sheet_axes(cpl_chart_sheet *s)
         s->top += line_height;
     }
     s->top += 7;
-    s->left += cpl_chart_axis_label_width(&s->y) + 5;
+    s->left += cpl_chart_axis_label_width(&s->y) + 8; /* some fonts are wider */
     s->right -= overhang(s);
     if (chart->x_label) {
         s->bottom -= line_height - 2;

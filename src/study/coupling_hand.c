@@ -147,6 +147,16 @@ static double read_speed(cpl_hand *h, const cpl_moe_layer *at)
     return h->gate.read_bytes > 0 ? seconds / (double)h->gate.read_bytes : 0;
 }
 
+/* A guess: pairings, assignment and quantiles of all layers, which go with n^2. */
+static double chance_seconds(const cpl_coupling_report *r, double threads)
+{
+    const double seconds_a_pair = 1.5e-6;
+    double pairs                = 0;
+    for (int64_t l = 0; l < r->n_layers; l++)
+        if (!r->layers[l].fault) pairs += (double)r->layers[l].at->n * (double)r->layers[l].at->n;
+    return seconds_a_pair * pairs / threads;
+}
+
 cpl_status cpl_coupling_foretell(cpl_inspect_cost *cost, const cpl_coupling_report *r)
 {
     const cpl_moe_layer *at = first_layer(r);
@@ -159,7 +169,7 @@ cpl_status cpl_coupling_foretell(cpl_inspect_cost *cost, const cpl_coupling_repo
         const double threads = cost->n_threads;
         cost->seconds        = cost->flops * product_speed(&h, at, packed, R) / threads +
                         cost->bytes * read_speed(&h, at);
-        cost->seconds += cpl_picture_seconds(r, cost->n_threads);
+        cost->seconds += chance_seconds(r, threads) + cpl_picture_seconds(r, cost->n_threads);
     } else {
         status = CPL_ERR_MEMORY;
     }
