@@ -29,7 +29,7 @@ typedef struct families_case {
 #define SHARED(l, name)                                                                            \
     L l ".mlp." name ".gate_proj.weight BF16 24,32;" L l ".mlp." name                              \
         ".down_proj.weight BF16 32,24;"
-#define TYPE(type) "{\"model_type\":\"" type "\",\"num_hidden_layers\":2,\"num_experts_per_tok\":2}"
+#define TYPE(type)   "{\"model_type\":\"" type "\",\"num_hidden_layers\":2,\"num_experts_per_tok\":2}"
 #define EACH(family) family " 0 0\nmodel.layers.0. 6 32 20 2 each\nmodel.layers.1. 6 32 20 2 each\n"
 #define LIKE_OLMOE(type)                                                                           \
     {                                                                                              \
@@ -616,7 +616,7 @@ static const families_case families_cases[] = {
      false},
     {"no numbers", TYPE("olmoe"),
      L "0.mlp.gate.weight BF16 6,32;" L
-     "0.mlp.experts.{0-5}.gate_proj.weight I8 0,4611686018427387904;" L
+       "0.mlp.experts.{0-5}.gate_proj.weight I8 0,4611686018427387904;" L
        "0.mlp.experts.{0-5}.gate_proj.scale F8_E8M0 1,1",
      "olmoe 0 0\nmodel.layers.0. fault case: tensor model.layers.0.mlp.experts.0.gate_proj.weight "
      "is [0,4611686018427387904], which is not of any size\n",
