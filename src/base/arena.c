@@ -10,7 +10,7 @@ typedef struct block_head {
     size_t bytes;
 } block_head;
 
-static atomic_llong alloc_count, fail_at;
+static atomic_llong alloc_count, fail_at, held, most_held;
 
 static size_t round_up(size_t bytes)
 {
@@ -20,6 +20,13 @@ static size_t round_up(size_t bytes)
 static bool told_to_fail(void)
 {
     return atomic_load(&fail_at) > 0 && atomic_fetch_sub(&fail_at, 1) == 1;
+}
+
+static void count_held(size_t bytes)
+{
+    long long now  = atomic_fetch_add(&held, (long long)bytes) + (long long)bytes;
+    long long most = atomic_load(&most_held);
+    while (now > most && !atomic_compare_exchange_weak(&most_held, &most, now)) continue;
 }
 
 void *cpl_alloc(size_t bytes)
@@ -33,14 +40,21 @@ void *cpl_alloc(size_t bytes)
         return NULL;
     }
     ((block_head *)(void *)block)->bytes = bytes;
+    count_held(bytes);
     return block + CPL_ALIGNMENT;
+}
+
+/* Of the block whose memory this is. */
+static block_head *head_of(void *memory)
+{
+    return (block_head *)(void *)((char *)memory - CPL_ALIGNMENT);
 }
 
 void *cpl_realloc(void *old, size_t bytes)
 {
     void *fresh = cpl_alloc(bytes);
     if (!fresh || !old) return fresh;
-    size_t had = ((block_head *)(void *)((char *)old - CPL_ALIGNMENT))->bytes;
+    size_t had = head_of(old)->bytes;
     memcpy(fresh, old, had < bytes ? had : bytes);
     cpl_free(old);
     return fresh;
@@ -48,12 +62,24 @@ void *cpl_realloc(void *old, size_t bytes)
 
 void cpl_free(void *memory)
 {
-    if (memory) free((char *)memory - CPL_ALIGNMENT);
+    if (!memory) return;
+    atomic_fetch_sub(&held, (long long)head_of(memory)->bytes);
+    free(head_of(memory));
 }
 
 int64_t cpl_alloc_count(void)
 {
     return (int64_t)atomic_load(&alloc_count);
+}
+
+int64_t cpl_alloc_held(void)
+{
+    return (int64_t)atomic_load(&held);
+}
+
+int64_t cpl_alloc_most(void)
+{
+    return (int64_t)atomic_exchange(&most_held, atomic_load(&held));
 }
 
 void cpl_alloc_fail_at(int64_t nth)
