@@ -29,10 +29,11 @@ static cpl_layer_report *middle_layer(const cpl_coupling_report *r)
     return NULL;
 }
 
-static cpl_layer_report *layer_of(const cpl_coupling_report *r)
+/* The one that was chosen; NULL if it turned out to be damaged, and was left out. */
+static const cpl_moe_layer *layer_of(const cpl_coupling_report *r)
 {
-    return r->options.picture_layer < 0 ? middle_layer(r)
-                                        : layer_by_number(r, r->options.picture_layer);
+    const cpl_layer_report *layer = &r->layers[r->picture.index];
+    return layer->fault ? NULL : layer->at;
 }
 
 static int64_t divide_up(int64_t a, int64_t b)
@@ -54,13 +55,15 @@ static int64_t default_stride(int64_t n)
 cpl_status cpl_picture_choose(cpl_coupling_report *r)
 {
     cpl_picture *p          = &r->picture;
-    cpl_layer_report *layer = layer_of(r);
+    int64_t wanted          = r->options.picture_layer;
+    cpl_layer_report *layer = wanted < 0 ? middle_layer(r) : layer_by_number(r, wanted);
     if (!layer)
         return CPL_FAIL(CPL_ERR_INPUT, "%s: layer %lld, wanted for t-SNE, has no figures", r->path,
-                        (long long)r->options.picture_layer);
+                        (long long)wanted);
     const int64_t n = layer->at->n, D = layer->at->D;
     const int64_t asked      = r->options.picture_stride;
     p->layer                 = layer->at->layer;
+    p->index                 = layer - r->layers;
     r->options.picture_layer = p->layer;
     p->stride                = expert_step(n, asked > 0 ? asked : default_stride(n));
     p->n_experts             = divide_up(n, p->stride);
@@ -84,12 +87,12 @@ static void backend_of(cpl_backend *be, int n_threads)
 
 double cpl_picture_bytes(const cpl_coupling_report *r)
 {
-    const cpl_layer_report *layer = layer_of(r);
-    const int64_t d = layer->at->d, N = r->picture.n_points;
+    const cpl_moe_layer *at = layer_of(r);
+    const int64_t d = at->d, N = r->picture.n_points;
     cpl_backend be;
     backend_of(&be, r->options.n_threads);
     return (double)cpl_tsne_bytes(&be, N, d) + (double)N * (double)(d + 3) * 4 +
-           (double)cpl_gate_bytes(layer->at) + (double)d * 4;
+           (double)cpl_gate_bytes(at) + (double)d * 4;
 }
 
 double cpl_picture_seconds(const cpl_coupling_report *r, int n_threads)
@@ -128,7 +131,7 @@ static void watch(void *who, int64_t iteration, double kl)
 static cpl_status read_rows(cpl_coupling_report *r, cpl_backend *be, float *x)
 {
     cpl_picture *p          = &r->picture;
-    const cpl_moe_layer *at = layer_of(r)->at;
+    const cpl_moe_layer *at = layer_of(r);
     cpl_gate gate           = {0};
     cpl_status status       = CPL_OK;
     int64_t row             = 0;
@@ -148,7 +151,7 @@ static cpl_status read_rows(cpl_coupling_report *r, cpl_backend *be, float *x)
 static cpl_status embed(cpl_coupling_report *r, cpl_backend *be, float *x, double began)
 {
     cpl_picture *p     = &r->picture;
-    const int64_t d    = layer_of(r)->at->d;
+    const int64_t d    = layer_of(r)->d;
     watcher w          = {r, began, cpl_coupling_clock()};
     cpl_tsne_options o = {.perplexity = r->options.perplexity,
                           .iterations = r->options.iterations,
@@ -164,22 +167,30 @@ static cpl_status embed(cpl_coupling_report *r, cpl_backend *be, float *x, doubl
     return CPL_OK;
 }
 
+/* No picture, for this reason. */
+static cpl_status leave_out(cpl_picture *p, const char *reason)
+{
+    cpl_free(p->y);
+    cpl_free(p->expert);
+    p->y        = NULL;
+    p->expert   = NULL;
+    p->n_points = 0;
+    p->fault    = cpl_text_copy(reason);
+    return p->fault ? CPL_OK : CPL_ERR_MEMORY;
+}
+
 cpl_status cpl_picture_make(cpl_coupling_report *r, double began)
 {
     cpl_picture *p = &r->picture;
     const size_t N = (size_t)p->n_points;
     cpl_backend be;
     backend_of(&be, r->options.n_threads);
-    if (!layer_of(r)) { /* its layer turned out to be damaged, and was left out */
-        p->n_points = 0;
-        p->fault    = cpl_text_copy("the layer of the t-SNE picture could not be read");
-        return p->fault ? CPL_OK : CPL_ERR_MEMORY;
-    }
-    float *x          = cpl_alloc(N * (size_t)layer_of(r)->at->d * sizeof(float));
+    if (!layer_of(r)) return leave_out(p, "the layer of the t-SNE picture could not be read");
+    float *x          = cpl_alloc(N * (size_t)layer_of(r)->d * sizeof(float));
     p->y              = cpl_alloc(N * 2 * sizeof(float));
     p->expert         = cpl_alloc(N * sizeof(int32_t));
     cpl_status status = x && p->y && p->expert ? embed(r, &be, x, began) : CPL_ERR_MEMORY;
     cpl_free(x);
     cpl_backend_free(&be);
-    return status;
+    return status == CPL_OK || status == CPL_ERR_MEMORY ? status : leave_out(p, cpl_last_error());
 }

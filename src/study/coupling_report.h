@@ -70,6 +70,7 @@ typedef struct cpl_layer_report {
 /* The rows of some experts' gates in two dimensions. */
 typedef struct cpl_picture {
     int64_t layer, stride; /* of the experts i with i mod stride = 0 */
+    int64_t index;         /* of the layer in the report: two parts may have layers of one number */
     int64_t n_experts;     /* in the picture, at most 8 */
     int64_t every;         /* every so many-th row of their gates: 1 is all of them */
     int64_t n_points;      /* 0: no picture */
