@@ -115,8 +115,9 @@ static const cpl_moe_layer *first_layer(const cpl_coupling_report *r)
     return NULL;
 }
 
-/* Seconds a FLOP of one thread, from products of the shape to come. */
-static double product_speed(cpl_hand *h, const cpl_moe_layer *at, void *packed, float *R)
+/* Seconds a FLOP of one thread, from products of the shape to come, and no more of them. */
+static double product_speed(cpl_hand *h, const cpl_moe_layer *at, void *packed, float *R,
+                            double to_come)
 {
     const int64_t rows = cpl_hand_rows(&h->be, at);
     double norm = 0, began = 0, flops = 0, seconds = 0;
@@ -130,7 +131,7 @@ static double product_speed(cpl_hand *h, const cpl_moe_layer *at, void *packed, 
                                 cpl_tensor_2d(h->rows, CPL_F32, rows, at->d), h->scratch);
         flops += 2.0 * (double)at->n * (double)rows * (double)at->d;
         seconds = cpl_coupling_clock() - began;
-    } while (seconds < SAMPLE_SECONDS);
+    } while (seconds < SAMPLE_SECONDS && flops < to_come);
     return seconds / flops;
 }
 
@@ -167,8 +168,8 @@ cpl_status cpl_coupling_foretell(cpl_inspect_cost *cost, const cpl_coupling_repo
     float *R                = cpl_alloc(m.router);
     if (status == CPL_OK && packed && R) {
         const double threads = cost->n_threads;
-        cost->seconds        = cost->flops * product_speed(&h, at, packed, R) / threads +
-                        cost->bytes * read_speed(&h, at);
+        const double product = product_speed(&h, at, packed, R, cost->flops);
+        cost->seconds        = cost->flops * product / threads + cost->bytes * read_speed(&h, at);
         cost->seconds += chance_seconds(r, threads) + cpl_picture_seconds(r, cost->n_threads);
     } else {
         status = CPL_ERR_MEMORY;
