@@ -72,11 +72,20 @@ static void give_back(work *w)
     w->packed                   = NULL;
 }
 
+/* The upper bits of a layer's number, which no model has but a file may claim, go to the step. */
+static cpl_rng_key noise_key(uint64_t seed, int64_t layer)
+{
+    return (cpl_rng_key){.seed   = seed,
+                         .step   = (uint64_t)layer >> 16 & 0xffffffffu,
+                         .layer  = (uint32_t)layer & 0xffffu,
+                         .stream = CPL_STREAM_NOISE};
+}
+
 /* delta of the noisy proxies at step 0, and the proxies themselves. */
 static cpl_status pack_noisy(work *w, cpl_backend *be, uint64_t seed)
 {
     const int64_t count   = w->report->at->n * w->report->at->d;
-    const cpl_rng_key key = {seed, 0, (uint32_t)w->report->at->layer, CPL_STREAM_NOISE};
+    const cpl_rng_key key = noise_key(seed, w->report->at->layer);
     cpl_tensor eps        = cpl_tensor_1d(w->report->eps, CPL_F32, w->report->at->n);
     float *proxies        = cpl_alloc((size_t)count * sizeof(float));
     if (!proxies) return CPL_ERR_MEMORY;
@@ -165,19 +174,27 @@ static cpl_status measure_expert(work *w, cpl_hand *h, int64_t j)
 
 /* ---- the crew ---- */
 
+/* Ends it all with the calling thread's last sentence, unless something has; under c->lock. */
+static void stop(crew *c, cpl_status status)
+{
+    if (c->stopped) return;
+    c->stopped = true;
+    c->failure = status;
+    snprintf(c->sentence, sizeof c->sentence, "%s", cpl_last_error());
+}
+
 /* With keep_going a layer that failed is left out; without, everything stops. */
 static cpl_status note_failure(crew *c, work *w, cpl_status status)
 {
     if (status == CPL_OK) return CPL_OK;
     omp_set_lock(&c->lock);
-    if (c->report->options.keep_going && status != CPL_ERR_MEMORY) {
-        if (!w->report->fault) w->report->fault = cpl_text_copy(cpl_last_error());
-        if (!w->report->fault) c->failure = CPL_ERR_MEMORY;
-    } else if (!c->stopped) {
-        c->failure = status;
-        snprintf(c->sentence, sizeof c->sentence, "%s", cpl_last_error());
+    bool may_go_on = c->report->options.keep_going && status != CPL_ERR_MEMORY;
+    if (may_go_on && !w->report->fault) {
+        w->report->fault = cpl_text_copy(cpl_last_error());
+        may_go_on        = w->report->fault;
+        status           = may_go_on ? status : CPL_ERR_MEMORY;
     }
-    c->stopped = c->stopped || c->failure != CPL_OK;
+    if (!may_go_on) stop(c, status);
     omp_unset_lock(&c->lock);
     return status;
 }
@@ -293,9 +310,7 @@ static void run_threads(crew *c, const cpl_hand_needs *m, int n_threads)
             work_on(c, &h);
         } else {
             omp_set_lock(&c->lock);
-            c->failure = status;
-            c->stopped = true;
-            snprintf(c->sentence, sizeof c->sentence, "%s", cpl_last_error());
+            stop(c, status);
             omp_unset_lock(&c->lock);
         }
         cpl_hand_free(&h);
