@@ -111,8 +111,20 @@ static cpl_status begin_layer(crew *c, work *w, cpl_hand *h)
     return CPL_OK;
 }
 
+/* Numbers that are finite, but whose products are not. */
+static cpl_status fail_as_too_large(const cpl_moe_layer *at, int64_t row, const char *with,
+                                    int64_t number)
+{
+    const cpl_stored *router = at->router.weight;
+    return CPL_FAIL(
+        CPL_ERR_INPUT,
+        "%s: tensor %s: the product of router row %lld and %s %lld is no finite number: "
+        "the values of one of them are far too large for weights",
+        router->path, router->name, (long long)row, with, (long long)number);
+}
+
 /* |R_i|, and the cosines of the pairs of rows; be->scratch holds their products [n,n]. */
-static void compare_rows(work *w, cpl_backend *be)
+static cpl_status compare_rows(work *w, cpl_backend *be)
 {
     cpl_layer_report *l = w->report;
     const int64_t n     = l->at->n;
@@ -122,11 +134,13 @@ static void compare_rows(work *w, cpl_backend *be)
     be->ops->row_norms(be, cpl_tensor_1d(w->norm32, CPL_F32, n), R);
     for (int64_t i = 0; i < n; i++) l->router_norm[i] = (double)w->norm32[i];
     be->ops->gemm_f32(be, cpl_tensor_2d(dots, CPL_F32, n, n), CPL_AS_IS, R, CPL_TRANSPOSED, R, 0);
-    for (int64_t i = 1; i < n; i++)
-        for (int64_t j = 0; j < i; j++) {
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j <= i; j++) {
             const double norms = l->router_norm[i] * l->router_norm[j];
-            *to++              = norms > 0 ? (float)((double)dots[i * n + j] / norms) : 0;
+            if (!isfinite(dots[i * n + j])) return fail_as_too_large(l->at, i, "row", j);
+            if (j < i) *to++ = norms > 0 ? (float)((double)dots[i * n + j] / norms) : 0;
         }
+    return CPL_OK;
 }
 
 /* All experts are known. */
@@ -136,7 +150,7 @@ static cpl_status finish_layer(crew *c, work *w, cpl_hand *h)
     const cpl_inspect_options *o = &c->report->options;
     const int64_t n              = l->at->n;
     cpl_backend *be              = &h->be;
-    compare_rows(w, be);
+    CPL_TRY(compare_rows(w, be));
     for (int64_t j = 0; j < n; j++) w->norm32[j] = (float)l->gate_norm[j];
     const cpl_tensor delta = w->delta ? router_tensor(w, w->delta) : cpl_tensor_none();
     be->ops->coupling_figures(be, &l->figures, cpl_tensor_2d(l->M, CPL_F32, n, n),
@@ -168,7 +182,11 @@ static cpl_status measure_expert(work *w, cpl_hand *h, int64_t j)
     }
     if (!isfinite(norm)) CPL_TRY(cpl_gate_check(&h->be, &h->gate, h->rows));
     l->gate_norm[j] = sqrt(norm);
-    for (int64_t i = 0; i < at->n; i++) l->M[i * at->n + j] = (float)sqrt(h->squares[i]);
+    for (int64_t i = 0; i < at->n; i++) {
+        const float m = (float)sqrt(h->squares[i]);
+        if (!isfinite(m)) return fail_as_too_large(at, i, "the gate of expert", j);
+        l->M[i * at->n + j] = m;
+    }
     return CPL_OK;
 }
 

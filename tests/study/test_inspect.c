@@ -297,6 +297,33 @@ static void a_wrong_shape(void **state)
     case_free(&c);
 }
 
+/* Finite weights with products that are not: no figures come of them. */
+static void too_large_numbers(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        inspect_case c = mixed_case();
+        cpl_coupling_report sound;
+        cpl_inspect_options options = inspect_plainly();
+        assert_ok(inspect_all(&sound, case_write(&c, 0), &options));
+        cpl_folder_remove(c.folder);
+        float *R = (float *)(void *)case_tensor(&c, "model.layers.0.mlp.gate.weight")->data;
+        float *W =
+            (float *)(void *)case_tensor(&c, "model.layers.0.mlp.experts.3.gate_proj.weight")->data;
+        for (int a = 0; a < 40; a++) R[2 * 40 + a] *= k == 2 ? 1 : 1e20f;
+        for (int a = 0; a < 17 * 40; a++) W[a] *= k == 0 ? 1 : k == 1 ? 1e20f : 3e38f;
+        case_write(&c, 0);
+        check_fault(c.folder, &sound, 0,
+                    k == 0
+                        ? "layers.0.mlp.gate.weight: the product of router row 2 and row 2 is no "
+                          "finite number"
+                    : k == 1 ? "product of router row 2 and the gate of expert 3 is no finite"
+                             : "product of router row ");
+        cpl_inspect_close(&sound);
+        case_free(&c);
+    }
+}
+
 /* ---- what the figures mean ---- */
 
 /* Expert j answers to router row to[j] above all: its gate is a tenth of noise and u R_i^T / |R_i|. */
@@ -341,8 +368,28 @@ static double response(const inspect_layer *l, const float *row, int j)
     return sqrt(squares);
 }
 
+static double dot(const float *a, const float *b, int d)
+{
+    double sum = 0;
+    for (int k = 0; k < d; k++) sum += (double)a[k] * (double)b[k];
+    return sum;
+}
+
+static double cosine(const inspect_layer *l, int i, int j)
+{
+    const float *a = l->R + i * l->d, *b = l->R + j * l->d;
+    return dot(a, b, l->d) / sqrt(dot(a, a, l->d) * dot(b, b, l->d));
+}
+
+/* M, norms of the gates and cosines of the rows. */
 static void check_M(const cpl_layer_report *report, const inspect_layer *l)
 {
+    const int size = l->D * l->d;
+    for (int i = 0, pair = 0; i < l->n; i++) {
+        const float *W = l->W + i * size;
+        assert_near(report->gate_norm[i], sqrt(dot(W, W, size)), 1e-12 * size);
+        for (int j = 0; j < i; j++) assert_near(report->cosine[pair++], cosine(l, i, j), 1e-6);
+    }
     for (int i = 0; i < l->n; i++)
         for (int j = 0; j < l->n; j++) {
             const double want = response(l, l->R + i * l->d, j);
@@ -1010,6 +1057,7 @@ int main(void)
         cmocka_unit_test(nan_in_a_router),
         cmocka_unit_test(a_shard_is_missing),
         cmocka_unit_test(a_wrong_shape),
+        cmocka_unit_test(too_large_numbers),
         cmocka_unit_test(planted_experts_agree),
         cmocka_unit_test(permuted_experts_are_found),
         cmocka_unit_test(random_experts_are_chance),
