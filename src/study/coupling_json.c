@@ -5,13 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "study/coupling_verdict.h"
+
 /* What all of it is made with. */
 typedef struct maker {
     const cpl_inspect_options *o; /* of the report at hand */
     bool failed;                  /* there was no memory for something */
 } maker;
-
-#include "study/coupling_verdict.h"
 
 static json_t *number(double value)
 {
