@@ -15,22 +15,28 @@
 /* One layer: prepared by the thread that meets it first, finished by the one that is last. */
 typedef struct work {
     cpl_layer_report *report;
+    int64_t index; /* among the works */
     omp_lock_t lock;
     bool begun;
-    int64_t left;  /* experts that are not done */
-    double bytes;  /* to read */
-    float *R;      /* [n,d] */
-    float *delta;  /* [n,d]; NULL without noise */
-    void *packed;  /* R, or R * delta */
-    float *norm32; /* [n] gate norms, for the operation that takes them so */
+    int64_t left;   /* experts that are not done */
+    int64_t failed; /* the expert at which it did, BEFORE or n; NEVER; under the crew's lock */
+    double bytes;   /* to read */
+    float *R;       /* [n,d] */
+    float *delta;   /* [n,d]; NULL without noise */
+    void *packed;   /* R, or R * delta */
+    float *norm32;  /* [n] gate norms, for the operation that takes them so */
 } work;
+
+/* Places beside the experts' numbers: the router, which comes first, and none. */
+static const int64_t BEFORE = -1, NEVER = INT64_MAX;
 
 typedef struct crew {
     cpl_coupling_report *report;
     work *works; /* (n) of the layers to be measured */
     int64_t n, next_work, next_expert;
-    omp_lock_t lock; /* of what stands below, and of next_... */
-    bool stopped;
+    omp_lock_t lock;     /* of what stands below, and of next_... */
+    bool stopped;        /* nobody takes a new expert */
+    int64_t failed_work; /* the first that did, where that ends it all; NEVER */
     cpl_status failure;
     char sentence[1024];
     double began, bytes_read, bytes;
@@ -192,29 +198,49 @@ static cpl_status measure_expert(work *w, cpl_hand *h, int64_t j)
 
 /* ---- the crew ---- */
 
-/* Ends it all with the calling thread's last sentence, unless something has; under c->lock. */
+/* Ends it all with the calling thread's last sentence; under c->lock. */
 static void stop(crew *c, cpl_status status)
 {
-    if (c->stopped) return;
     c->stopped = true;
     c->failure = status;
     snprintf(c->sentence, sizeof c->sentence, "%s", cpl_last_error());
 }
 
-/* With keep_going a layer that failed is left out; without, everything stops. */
-static cpl_status note_failure(crew *c, work *w, cpl_status status)
+/* Whether what comes of this expert is still asked for: nothing that stands before it has failed.
+ * So the first failure in the order of the file is told, whoever meets one first. Under c->lock. */
+static bool matters(const crew *c, const work *w, int64_t expert)
 {
-    if (status == CPL_OK) return CPL_OK;
+    return c->failure != CPL_ERR_MEMORY && w->index <= c->failed_work && expert < w->failed;
+}
+
+static bool still_matters(crew *c, const work *w, int64_t expert)
+{
     omp_set_lock(&c->lock);
-    bool may_go_on = c->report->options.keep_going && status != CPL_ERR_MEMORY;
-    if (may_go_on && !w->report->fault) {
-        w->report->fault = cpl_text_copy(cpl_last_error());
-        may_go_on        = w->report->fault;
-        status           = may_go_on ? status : CPL_ERR_MEMORY;
-    }
-    if (!may_go_on) stop(c, status);
+    const bool does = matters(c, w, expert);
     omp_unset_lock(&c->lock);
-    return status;
+    return does;
+}
+
+/* The layer's fault; CPL_ERR_MEMORY if there is none for the sentence. */
+static cpl_status blame(cpl_layer_report *l)
+{
+    cpl_free(l->fault);
+    l->fault = cpl_text_copy(cpl_last_error());
+    return l->fault ? CPL_OK : CPL_ERR_MEMORY;
+}
+
+/* With keep_going a layer that failed is left out; without, everything stops. */
+static void note_failure(crew *c, work *w, int64_t expert, cpl_status status)
+{
+    if (status == CPL_OK) return;
+    omp_set_lock(&c->lock);
+    const bool first      = matters(c, w, expert);
+    const bool keep_going = c->report->options.keep_going && status != CPL_ERR_MEMORY;
+    if (first) w->failed = expert;
+    if (first && keep_going) status = blame(w->report);
+    if (first && !keep_going) c->failed_work = w->index;
+    if (first && (!keep_going || status != CPL_OK)) stop(c, status);
+    omp_unset_lock(&c->lock);
 }
 
 /* The next expert in the order of the layers. */
@@ -257,23 +283,25 @@ static void count_expert(crew *c, work *w)
 }
 
 /* The first to come reads the router; the others wait for it. */
-static bool layer_is_ready(crew *c, work *w, cpl_hand *h)
+static bool layer_is_ready(crew *c, work *w, cpl_hand *h, int64_t expert)
 {
     omp_set_lock(&w->lock);
-    if (!w->begun) (void)note_failure(c, w, begin_layer(c, w, h));
-    w->begun         = true;
-    const bool ready = !w->report->fault && !c->stopped;
+    if (!w->begun && still_matters(c, w, expert)) {
+        note_failure(c, w, BEFORE, begin_layer(c, w, h));
+        w->begun = true;
+    }
     omp_unset_lock(&w->lock);
-    return ready;
+    return still_matters(c, w, expert);
 }
 
 static void leave_layer(crew *c, work *w, cpl_hand *h)
 {
+    const int64_t n = w->report->at->n;
     omp_set_lock(&w->lock);
     const bool last = --w->left == 0;
     omp_unset_lock(&w->lock);
     if (!last) return;
-    if (!w->report->fault && !c->stopped) (void)note_failure(c, w, finish_layer(c, w, h));
+    if (still_matters(c, w, n)) note_failure(c, w, n, finish_layer(c, w, h));
     give_back(w);
 }
 
@@ -282,9 +310,9 @@ static void work_on(crew *c, cpl_hand *h)
     work *w;
     int64_t expert;
     while (next_task(c, &w, &expert)) {
-        if (layer_is_ready(c, w, h)) {
+        if (layer_is_ready(c, w, h, expert)) {
             if (expert + 1 < w->report->at->n) cpl_gate_prefetch(w->report->at, expert + 1);
-            (void)note_failure(c, w, measure_expert(w, h, expert));
+            note_failure(c, w, expert, measure_expert(w, h, expert));
         }
         count_expert(c, w);
         leave_layer(c, w, h);
@@ -299,7 +327,9 @@ static cpl_status gather(crew *c)
     memset(c->works, 0, (size_t)r->n_layers * sizeof *c->works);
     for (int64_t l = 0; l < r->n_layers; l++) {
         if (r->layers[l].fault) continue;
-        work *w   = &c->works[c->n++];
+        work *w   = &c->works[c->n];
+        w->index  = c->n++;
+        w->failed = NEVER;
         w->report = &r->layers[l];
         w->left   = w->report->at->n;
         omp_init_lock(&w->lock);
@@ -352,7 +382,7 @@ static void count_measured(cpl_coupling_report *r)
 
 cpl_status cpl_coupling_measure(cpl_coupling_report *report, double began)
 {
-    crew c                 = {.report = report, .began = began};
+    crew c                 = {.report = report, .began = began, .failed_work = NEVER};
     const cpl_hand_needs m = cpl_hand_needs_of(report);
     cpl_status status      = gather(&c);
     if (status == CPL_OK) {

@@ -297,6 +297,37 @@ static void a_wrong_shape(void **state)
     case_free(&c);
 }
 
+/* Several faults: whoever meets one, the first in the order of the file is told. */
+static void the_first_fault(void **state)
+{
+    (void)state;
+    inspect_case c = mixed_case();
+    cpl_coupling_report report;
+    cpl_inspect_options options = inspect_plainly();
+    case_lay_out(&c);
+    for (int e = 7; e < 24; e++) {
+        char name[80];
+        snprintf(name, sizeof name, "model.layers.3.mlp.experts.%d.gate_proj.weight", e);
+        put_nan(&c, name, e < 10 ? 12 * 33 - 1 : 0);
+    }
+    put_nan(&c, "model.layers.4.mlp.gate.weight", 0);
+    put_nan(&c, "model.layers.4.mlp.experts.0.gate_proj.weight", 0);
+    case_write(&c, 0);
+    for (int k = 0; k < 60; k++) {
+        options.n_threads  = 1 + k % 7;
+        options.keep_going = false;
+        assert_fails(CPL_ERR_INPUT, "the gate of expert 7 has",
+                     inspect_all(&report, c.folder, &options));
+        options.keep_going = true;
+        assert_ok(inspect_all(&report, c.folder, &options));
+        assert_int_equal(report.n_measured, 3);
+        assert_non_null(strstr(report.layers[3].fault, "the gate of expert 7 has"));
+        assert_non_null(strstr(report.layers[4].fault, "mlp.gate.weight: the router has 1"));
+        cpl_inspect_close(&report);
+    }
+    case_free(&c);
+}
+
 /* Finite weights with products that are not: no figures come of them. */
 static void too_large_numbers(void **state)
 {
@@ -1065,6 +1096,7 @@ int main(void)
         cmocka_unit_test(nan_in_a_router),
         cmocka_unit_test(a_shard_is_missing),
         cmocka_unit_test(a_wrong_shape),
+        cmocka_unit_test(the_first_fault),
         cmocka_unit_test(too_large_numbers),
         cmocka_unit_test(planted_experts_agree),
         cmocka_unit_test(permuted_experts_are_found),
