@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include "inspect_case.h"
+#include "study/coupling_verdict.h"
 #include "study/tsne.h"
 #include "tensor/backend.h"
 
