@@ -1,7 +1,9 @@
 /* cmd_inspect.c - couplet inspect: how well router and experts of published checkpoints agree. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "cli/flags.h"
@@ -25,6 +27,8 @@ typedef struct work {
     cpl_coupling_report *reports;         /* (n) owned */
     const cpl_coupling_report **pointers; /* (n) the same, for charts; owned */
     int64_t n;
+    int64_t lost;      /* checkpoints that could not be opened or read, with --keep-going */
+    char reason[1024]; /* of the first of them */
 } work;
 
 /* ---- flags ---- */
@@ -61,22 +65,93 @@ static cpl_status read_options(work *w)
 static cpl_status check_output(const work *w, const char *flag)
 {
     const char *path = cpl_flag_text(w->args, flag);
-    if (!path || strcmp(path, "-") == 0) return CPL_OK;
+    if (!path || (strcmp(flag, "--json") == 0 && strcmp(path, "-") == 0)) return CPL_OK;
     for (int i = 0; i < w->args->n_words; i++) CPL_TRY(cpl_outside_check(path, w->args->words[i]));
+    return CPL_OK;
+}
+
+/* Better now than after all the work. */
+static cpl_status check_file_place(const char *path)
+{
+    char *folder      = path ? cpl_path_folder(path) : NULL;
+    cpl_status status = CPL_OK;
+    if (!path || strcmp(path, "-") == 0) return CPL_OK;
+    if (!folder) return CPL_ERR_MEMORY;
+    if (cpl_path_is_folder(path))
+        status = CPL_FAIL(CPL_ERR_IO, "%s: is a folder, not a file to write", path);
+    else if (!cpl_path_is_folder(folder))
+        status = CPL_FAIL(CPL_ERR_IO, "%s: there is no folder %s", path, folder);
+    else if (access(folder, W_OK) != 0)
+        status = CPL_FAIL(CPL_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    cpl_free(folder);
+    return status;
+}
+
+static cpl_status check_outputs(const work *w)
+{
+    static const char *const names[] = {"--json", "--html", "--svg"};
+    const char *json = cpl_flag_text(w->args, "--json"), *html = cpl_flag_text(w->args, "--html");
+    const char *svg = cpl_flag_text(w->args, "--svg");
+    for (int i = 0; i < 3; i++) CPL_TRY(check_output(w, names[i]));
+    CPL_TRY(check_file_place(json));
+    CPL_TRY(check_file_place(html));
+    if (json && html && strcmp(json, html) == 0)
+        return CPL_FAIL(CPL_ERR_USAGE, "--json and --html both name %s", json);
+    if (svg && cpl_path_exists(svg) && !cpl_path_is_folder(svg))
+        return CPL_FAIL(CPL_ERR_IO, "%s: is there and is no folder", svg);
     return CPL_OK;
 }
 
 /* ---- work ---- */
 
-static cpl_status inspect_one(work *w, cpl_coupling_report *report, const char *path)
+/* With --keep-going and others to report, one checkpoint less. */
+static cpl_status lose(work *w, cpl_status status)
 {
-    const cpl_log log = cpl_output_log(stderr);
-    cpl_inspect_cost cost;
-    CPL_TRY(cpl_inspect_open(report, &cost, path, &w->options, &log));
-    cpl_inspected_cost(report, &cost);
-    cpl_status status = cpl_inspect_run(report);
-    cpl_inspected_clear(&w->bar);
-    return status;
+    if (status == CPL_OK || status == CPL_ERR_MEMORY || w->args->n_words == 1 ||
+        !w->options.keep_going)
+        return status;
+    if (w->lost++ == 0) snprintf(w->reason, sizeof w->reason, "%s", cpl_last_error());
+    fprintf(stderr, "left out: %s\n", cpl_last_error());
+    return CPL_OK;
+}
+
+/* Opens all and tells what each will cost, before any is read. */
+static cpl_status open_all(work *w)
+{
+    for (int i = 0; i < w->args->n_words; i++) {
+        cpl_inspect_cost cost;
+        cpl_coupling_report *report = &w->reports[w->n];
+        cpl_status status = cpl_inspect_open(report, &cost, w->args->words[i], &w->options, NULL);
+        if (status != CPL_OK) {
+            CPL_TRY(lose(w, status));
+            continue;
+        }
+        cpl_inspected_cost(report, &cost);
+        w->n++;
+    }
+    return CPL_OK;
+}
+
+static cpl_status run_all(work *w)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < w->n; i++) {
+        cpl_status status = cpl_inspect_run(&w->reports[i]);
+        cpl_inspected_clear(&w->bar);
+        if (status != CPL_OK) {
+            CPL_TRY(lose(w, status));
+            cpl_inspect_close(&w->reports[i]);
+            continue;
+        }
+        if (kept < i) {
+            w->reports[kept] = w->reports[i];
+            memset(&w->reports[i], 0, sizeof w->reports[i]);
+        }
+        w->pointers[kept] = &w->reports[kept];
+        kept++;
+    }
+    w->n = kept;
+    return kept || !w->lost ? CPL_OK : CPL_FAIL(CPL_ERR_INPUT, "%s", w->reason);
 }
 
 static cpl_status inspect_all(work *w)
@@ -86,11 +161,8 @@ static cpl_status inspect_all(work *w)
     w->pointers        = cpl_alloc(count * sizeof *w->pointers);
     if (w->reports) memset(w->reports, 0, count * sizeof *w->reports);
     if (!w->reports || !w->pointers) return CPL_ERR_MEMORY;
-    for (int i = 0; i < w->args->n_words; i++) {
-        CPL_TRY(inspect_one(w, &w->reports[i], w->args->words[i]));
-        w->pointers[w->n++] = &w->reports[i];
-    }
-    return CPL_OK;
+    CPL_TRY(open_all(w));
+    return run_all(w);
 }
 
 /* ---- results ---- */
@@ -149,6 +221,9 @@ static cpl_status judge(const work *w)
             if (!layer->fault || layer->skipped) continue;
             if (faulty++ == 0) first = layer->fault;
         }
+    if (w->lost)
+        return CPL_FAIL(CPL_ERR_INPUT, "%lld checkpoint%s left out; the first: %s",
+                        (long long)w->lost, w->lost == 1 ? "" : "s", w->reason);
     if (faulty == 0) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT, "%lld layer%s could not be read; the first: %s",
                     (long long)faulty, faulty == 1 ? "" : "s", first);
@@ -159,9 +234,7 @@ static cpl_status run(const cpl_arguments *args)
     work w            = {.args = args};
     cpl_status status = CPL_OK;
     CPL_TRY_DONE(read_options(&w));
-    CPL_TRY_DONE(check_output(&w, "--json"));
-    CPL_TRY_DONE(check_output(&w, "--html"));
-    CPL_TRY_DONE(check_output(&w, "--svg"));
+    CPL_TRY_DONE(check_outputs(&w));
     CPL_TRY_DONE(inspect_all(&w));
     CPL_TRY_DONE(show_all(&w));
     status = judge(&w);

@@ -100,6 +100,8 @@ static void cell(double value, int width, int digits)
         printf("%*s", width, "-");
     else if (isinf(value))
         printf("%*s", width, value > 0 ? "inf" : "-inf");
+    else if (fabs(value) >= 1e6)
+        printf("%*.2g", width, value);
     else
         printf("%*.*f", width, digits, value);
 }
@@ -242,7 +244,8 @@ static bool same_shape(const cpl_layer_report *a, const cpl_layer_report *b)
 static void print_shape(const cpl_layer_report *l)
 {
     const cpl_moe_layer *at = l->at;
-    printf(": %lld experts (chance: %.3g %%), ", (long long)at->n, 100.0 / (double)at->n);
+    printf(": %lld expert%s (chance: %.3g %%), ", (long long)at->n, at->n == 1 ? "" : "s",
+           100.0 / (double)at->n);
     if (at->K) printf("%lld a token, ", (long long)at->K);
     printf("d = %lld, D = %lld", (long long)at->d, (long long)at->D);
     if (at->extra_rows)
@@ -257,7 +260,9 @@ static void print_shape(const cpl_layer_report *l)
 static void print_shapes(const cpl_coupling_report *r)
 {
     for (int64_t first = 0, i = 1; i <= r->n_layers; i++) {
-        if (i < r->n_layers && same_shape(&r->layers[first], &r->layers[i])) continue;
+        if (i < r->n_layers && same_shape(&r->layers[first], &r->layers[i]) &&
+            r->layers[i].at->layer == r->layers[i - 1].at->layer + 1)
+            continue;
         if (!r->layers[first].fault) {
             print_range(r, first, i - 1);
             print_shape(&r->layers[first]);
@@ -411,18 +416,19 @@ static double mean_over_layers(const cpl_coupling_report *r, double (*of)(const 
     return count ? sum / (double)count : (double)NAN;
 }
 
-enum { COMPARE_WIDTH = 18 };
-
-static void print_name(const char *name)
-{
-    const size_t length = strlen(name), most = COMPARE_WIDTH - 2;
-    printf("  %*s", (int)most, length > most ? name + length - most : name);
-}
+enum { COMPARE_WIDTH = 10 };
 
 void cpl_inspected_compare(const cpl_coupling_report *reports, int64_t count)
 {
-    printf("\nSide by side: means over layers, free of the scale of the weights\n%-38s", "");
-    for (int64_t i = 0; i < count; i++) print_name(reports[i].name);
+    printf("\nSide by side: means over layers, free of the scale of the weights; ERC at alpha %g\n",
+           reports[0].options.alphas[0]);
+    for (int64_t i = 0; i < count; i++) printf("  (%lld) %s\n", (long long)i + 1, reports[i].path);
+    printf("%-38s", "");
+    for (int64_t i = 0; i < count; i++) {
+        char number[32];
+        snprintf(number, sizeof number, "(%lld)", (long long)i + 1);
+        printf("%*s", COMPARE_WIDTH, number);
+    }
     putchar('\n');
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         printf("%-38s", rows[k].name);

@@ -55,37 +55,90 @@ static bool is_at_or_below(const cpl_text *path, const cpl_text *folder)
            (path->length == folder->length || path->bytes[folder->length] == '/');
 }
 
-/* Whether a single file lies in a folder that is a checkpoint's own. */
-static cpl_status has_own_folder(bool *has, const char *file)
+/* Whether a single file lies in a folder that is a checkpoint's own: known by what stands beside it. */
+static cpl_status has_own_folder(bool *has, const char *folder)
 {
-    char *folder = cpl_path_folder(file);
-    char *config = folder ? cpl_path_join(folder, "config.json") : NULL;
-    cpl_free(folder);
-    if (!config) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a path");
-    *has = cpl_path_exists(config);
-    cpl_free(config);
+    static const char *const signs[] = {"config.json", "params.json",
+                                        "model.safetensors.index.json",
+                                        "consolidated.safetensors.index.json"};
+    *has                             = false;
+    for (size_t i = 0; i < sizeof signs / sizeof *signs && !*has; i++) {
+        char *sign = cpl_path_join(folder, signs[i]);
+        if (!sign) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a path");
+        *has = cpl_path_exists(sign);
+        cpl_free(sign);
+    }
     return CPL_OK;
+}
+
+static cpl_status refuse(const char *target, const char *checkpoint)
+{
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s: lies in the checkpoint %s, where nothing is written; name a place "
+                    "outside it",
+                    target, checkpoint);
+}
+
+/* `there` is where the target will lie. */
+static cpl_status check_against(const cpl_text *there, const char *kept_path, const char *target,
+                                const char *checkpoint)
+{
+    cpl_text kept     = {0};
+    cpl_status status = resolve(&kept, kept_path);
+    if (status == CPL_OK && is_at_or_below(there, &kept)) status = refuse(target, checkpoint);
+    cpl_text_free(&kept);
+    return status;
+}
+
+/* The folder that a path names a file in, where that is a checkpoint's own. */
+static cpl_status check_folder_of(const cpl_text *there, const char *file, const char *target,
+                                  const char *checkpoint)
+{
+    bool own          = false;
+    char *folder      = cpl_path_folder(file);
+    cpl_status status = folder ? has_own_folder(&own, folder)
+                               : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a path");
+    if (status == CPL_OK && own) status = check_against(there, folder, target, checkpoint);
+    cpl_free(folder);
+    return status;
+}
+
+/* A single file: itself, and its folder both as named and where links lead. */
+static cpl_status check_file(const cpl_text *there, const char *target, const char *checkpoint)
+{
+    cpl_text real     = {0};
+    cpl_status status = resolve(&real, checkpoint);
+    if (status == CPL_OK) status = check_against(there, checkpoint, target, checkpoint);
+    if (status == CPL_OK) status = check_folder_of(there, checkpoint, target, checkpoint);
+    if (status == CPL_OK) status = check_folder_of(there, real.bytes, target, checkpoint);
+    cpl_text_free(&real);
+    return status;
+}
+
+/* Weights are no place for results, whosever they are: another part of a split file, say. */
+static bool is_weights(const char *path)
+{
+    static const char *const endings[] = {".safetensors", ".gguf", ".bin", ".pt", ".pth"};
+    const size_t length                = strlen(path);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        const size_t own = strlen(endings[i]);
+        if (length > own && strcmp(path + length - own, endings[i]) == 0) return true;
+    }
+    return false;
 }
 
 cpl_status cpl_outside_check(const char *target, const char *checkpoint)
 {
+    cpl_text there    = {0};
     cpl_status status = CPL_OK;
-    cpl_text there = {0}, kept = {0};
-    bool own = false;
+    if (is_weights(target) && cpl_path_exists(target))
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: is there and looks like weights; name another file",
+                        target);
     if (!cpl_path_exists(checkpoint)) return CPL_OK;
-    CPL_TRY_DONE(resolve(&kept, checkpoint));
-    if (!cpl_path_is_folder(checkpoint)) {
-        CPL_TRY_DONE(has_own_folder(&own, kept.length ? kept.bytes : checkpoint));
-        if (own) append_component(&kept, "..", 2);
-    }
     CPL_TRY_DONE(resolve(&there, target));
-    if (is_at_or_below(&there, &kept))
-        status = CPL_FAIL(CPL_ERR_INPUT,
-                          "%s: lies in the checkpoint %s, where nothing is written; name a place "
-                          "outside it",
-                          target, checkpoint);
+    status = cpl_path_is_folder(checkpoint) ? check_against(&there, checkpoint, target, checkpoint)
+                                            : check_file(&there, target, checkpoint);
 done:
     cpl_text_free(&there);
-    cpl_text_free(&kept);
     return status;
 }

@@ -236,6 +236,26 @@ def check_options(work):
         bad(1, ["lies in the checkpoint"], "inspect", folder, flag, folder / "x")
         bad(1, ["lies in the checkpoint"], "inspect", folder, flag, work / "no" / ".." / folder / "x")
     bad(1, ["lies in the checkpoint"], "inspect", folder / "model.safetensors", "--json", folder / "x")
+    bad(1, ["lies in the checkpoint"], "inspect", ".", "--html", "-", cwd=folder)
+    alone = work / "alone"
+    alone.mkdir()
+    for name in ("one.safetensors", "two.safetensors"):
+        shutil.copy(folder / "model.safetensors", alone / name)
+    bad(1, ["looks like weights"], "inspect", alone / "one.safetensors", "--json",
+        alone / "two.safetensors")
+    hub = work / "hub"
+    (hub / "blobs").mkdir(parents=True)
+    (hub / "snapshot").mkdir()
+    for name in ("model.safetensors", "config.json"):
+        shutil.copy(folder / name, hub / "blobs" / ("x" + name[0]))
+        (hub / "snapshot" / name).symlink_to("../blobs/x" + name[0])
+    same(inspect(folder)["layers"][0], inspect(hub / "snapshot")["layers"][0], "links")
+    bad(1, ["lies in the checkpoint"], "inspect", hub / "snapshot" / "model.safetensors", "--json",
+        hub / "snapshot" / "out.json")
+    out, err, code = run("inspect", work / "nowhere", folder, "--keep-going", "--json", "-")
+    got = json.loads(json_of(out))
+    check(code == 1 and got["layers"] == every and "nowhere" in err, f"one of two: {code} {err}")
+    bad(1, ["no/such"], "inspect", folder, "--json", work / "no/such/x.json")
 
 
 def check_pages(work):
@@ -256,11 +276,11 @@ def check_training(work):
     folder = work / "training"
     folder.mkdir()
     write_corpus(folder)
-    run_folder = train(folder, "a")
+    run_folder = train(folder, "a", "erc.weight=0")  # so that there is a loss to compare
     line = [l for l in metrics(run_folder) if "erc_clean" in l][-1]
     for l, layer in enumerate(inspect(run_folder)["layers"]):
         mine, theirs = layer["erc"]["1"], line["erc_clean"][l]
-        check(abs(mine - theirs) <= 1e-5 * max(abs(theirs), 1e-3),
+        check(theirs > 1e-6 and abs(mine - theirs) <= 1e-5 * theirs,
               f"training says {theirs}, inspection {mine}")
 
 
@@ -358,19 +378,21 @@ def check_zero_diagonal(work):
     check("infinite" in good("inspect", folder), "an infinite alpha_min is said")
 
 
-def state_of(work):
-    return {str(p.relative_to(work)): hashlib.sha256(p.read_bytes()).hexdigest()
-            for p in sorted(work.rglob("*")) if p.is_file() and p.suffix not in (".html", ".svg")}
+def state_of(folders):
+    """Every file in the folders of checkpoints."""
+    return {str(p): hashlib.sha256(p.read_bytes()).hexdigest()
+            for folder in folders for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def main():
     work = pathlib.Path(tempfile.mkdtemp(prefix="couplet-inspect-"))
     check_own(work)
-    before = state_of(work)
+    folders = sorted(work.iterdir())
+    before = state_of(folders)
     check_reference()
     check_options(work)
     check_pages(work)
-    check(state_of(work) == before, "something was written into a checkpoint")
+    check(state_of(folders) == before, "something was written into a checkpoint")
     check_damaged(work)
     check_zero_diagonal(work)
     check_training(work)
