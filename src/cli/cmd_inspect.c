@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/text.h"
 #include "cli/flags.h"
 #include "cli/inspected.h"
 #include "cli/lists.h"
@@ -14,6 +15,7 @@
 #include "io/json.h"
 #include "study/coupling_json.h"
 #include "study/coupling_page.h"
+#include "study/memory.h"
 #include "study/outside.h"
 
 static const double LARGEST_ALPHA = 1e6;
@@ -27,11 +29,28 @@ typedef struct work {
     cpl_coupling_report *reports;         /* (n) owned */
     const cpl_coupling_report **pointers; /* (n) the same, for charts; owned */
     int64_t n;
+    double base_bytes; /* of the program itself: code, libraries, stacks of threads */
     int64_t lost;      /* checkpoints that could not be opened or read, with --keep-going */
     char reason[1024]; /* of the first of them */
 } work;
 
 /* ---- flags ---- */
+
+/* --memory is of the whole process: what it holds already, and what comes with its threads. */
+static cpl_status settle_memory(work *w, const char *memory)
+{
+    const double libraries = 0x1p23, a_thread = 0x1p19; /* bytes; measured, and rounded up */
+    char base[32];
+    w->base_bytes           = cpl_memory_resident() + libraries + a_thread * w->options.n_threads;
+    w->options.memory_bytes = (double)INFINITY;
+    if (!memory) return CPL_OK;
+    CPL_TRY(cpl_list_bytes(&w->options.memory_bytes, "--memory", memory));
+    w->options.memory_bytes -= w->base_bytes;
+    if (w->options.memory_bytes > 0) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_MEMORY,
+                    "--memory %s: out of memory foretold: the program alone takes %s", memory,
+                    cpl_text_bytes(base, w->base_bytes));
+}
 
 static cpl_status read_options(work *w)
 {
@@ -41,15 +60,14 @@ static cpl_status read_options(work *w)
     CPL_TRY(cpl_list_numbers(o->alphas, &o->n_alphas, CPL_CHANCE_MAX_ALPHAS, "--alpha",
                              cpl_flag_text(a, "--alpha"), 0, LARGEST_ALPHA));
     if (layers) CPL_TRY(cpl_list_ranges(&w->layers, &o->n_layers, "--layers", layers));
-    o->layers       = w->layers;
-    o->memory_bytes = (double)INFINITY;
-    if (memory) CPL_TRY(cpl_list_bytes(&o->memory_bytes, "--memory", memory));
-    o->noisy = cpl_flag_given(a, "--noise");
+    o->layers = w->layers;
+    o->noisy  = cpl_flag_given(a, "--noise");
     if (o->noisy) o->noise_seed = (uint64_t)cpl_flag_int(a, "--noise");
     const int64_t threads = cpl_flag_int(a, "--threads");
     o->n_threads          = threads ? (int)threads : cpl_cpu_count();
-    o->keep_going         = cpl_flag_on(a, "--keep-going");
-    o->picture            = cpl_flag_given(a, "--html") || cpl_flag_given(a, "--svg");
+    CPL_TRY(settle_memory(w, memory));
+    o->keep_going = cpl_flag_on(a, "--keep-going");
+    o->picture    = cpl_flag_given(a, "--html") || cpl_flag_given(a, "--svg");
     o->picture_layer =
         cpl_flag_given(a, "--tsne-layer") ? cpl_flag_int(a, "--tsne-layer") : INT64_C(-1);
     o->picture_stride = cpl_flag_given(a, "--tsne-stride") ? cpl_flag_int(a, "--tsne-stride") : 0;
@@ -126,7 +144,7 @@ static cpl_status open_all(work *w)
             CPL_TRY(lose(w, status));
             continue;
         }
-        cpl_inspected_cost(report, &cost);
+        cpl_inspected_cost(report, &cost, w->base_bytes);
         w->n++;
     }
     return CPL_OK;

@@ -25,13 +25,14 @@ static const char *duration(char out[32], double seconds)
     return out;
 }
 
-void cpl_inspected_cost(const cpl_coupling_report *r, const cpl_inspect_cost *cost)
+void cpl_inspected_cost(const cpl_coupling_report *r, const cpl_inspect_cost *cost,
+                        double base_bytes)
 {
     char bytes[32], memory[32], picture[32], time[32];
     fprintf(stderr, "%s: %s to read, %.3g FLOPs, about %s on %d thread%s; at most %s of memory",
             r->path, cpl_text_bytes(bytes, cost->bytes), cost->flops, duration(time, cost->seconds),
             cost->n_threads, cost->n_threads == 1 ? "" : "s",
-            cpl_text_bytes(memory, cost->memory_bytes));
+            cpl_text_bytes(memory, base_bytes + cost->memory_bytes));
     if (cost->picture_bytes > 0)
         fprintf(stderr, ", then %s for t-SNE", cpl_text_bytes(picture, cost->picture_bytes));
     fputc('\n', stderr);

@@ -10,8 +10,10 @@
 extern "C" {
 #endif
 
-/* What it will cost, on standard error, before it begins. */
-void cpl_inspected_cost(const cpl_coupling_report *report, const cpl_inspect_cost *cost);
+/* What it will cost, on standard error, before it begins; `base_bytes` is what the program itself
+ * takes. */
+void cpl_inspected_cost(const cpl_coupling_report *report, const cpl_inspect_cost *cost,
+                        double base_bytes);
 
 /* For options.watch; `who` is a cpl_inspected_bar, all zero at first. On a terminal a line of
  * standard error that is drawn again, elsewhere a line every now and then. */

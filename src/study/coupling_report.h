@@ -90,6 +90,7 @@ typedef struct cpl_coupling_report {
     cpl_layer_report *layers;     /* (n_layers) of those chosen, in the order of the map */
     int64_t n_layers, n_measured; /* measured: with figures */
     cpl_picture picture;
+    double table_bytes; /* of names, shapes and layers, held while it is open */
     double bytes_read, flops, seconds;
 } cpl_coupling_report;
 
@@ -97,7 +98,7 @@ typedef struct cpl_coupling_report {
 typedef struct cpl_inspect_cost {
     double bytes;         /* to read: routers and gates of the chosen layers */
     double flops;         /* 2 n^2 D d a layer */
-    double memory_bytes;  /* at most, t-SNE apart */
+    double memory_bytes;  /* at most, beyond what the process holds; t-SNE apart */
     double picture_bytes; /* of t-SNE; 0 without */
     double seconds;       /* at the speed of this machine, measured by a short product and a short
                             read of the files themselves; t-SNE included */

@@ -105,6 +105,13 @@ static double left_in_groups(const char *root, char path[512], const char *limit
     }
 }
 
+double cpl_memory_resident(void)
+{
+    char text[FILE_BYTES];
+    read_text(text, "/proc/self/status");
+    return fmax(cpl_memory_field(text, "VmRSS"), 0);
+}
+
 double cpl_memory_available(void)
 {
     char text[FILE_BYTES], path[512];

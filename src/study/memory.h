@@ -15,6 +15,9 @@ extern "C" {
  * each control group leaves, counting its page cache as free. INFINITY where nothing tells. */
 double cpl_memory_available(void);
 
+/* Bytes of this process that are in memory now; 0 where nothing tells. */
+double cpl_memory_resident(void);
+
 /* CPL_ERR_MEMORY "out of memory foretold: ..." where `needs` bytes are more than there are; `what`
  * says what needs them: "training with these settings". */
 CPL_NODISCARD cpl_status cpl_memory_foretell(double needs, const char *what);
