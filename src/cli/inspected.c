@@ -242,6 +242,7 @@ static bool same_shape(const cpl_layer_report *a, const cpl_layer_report *b)
            a->at->biased == b->at->biased && a->at->extra_rows == b->at->extra_rows;
 }
 
+/* Rows of the router that are left out stand in the note. */
 static void print_shape(const cpl_layer_report *l)
 {
     const cpl_moe_layer *at = l->at;
@@ -249,9 +250,6 @@ static void print_shape(const cpl_layer_report *l)
            100.0 / (double)at->n);
     if (at->K) printf("%lld a token, ", (long long)at->K);
     printf("d = %lld, D = %lld", (long long)at->d, (long long)at->D);
-    if (at->extra_rows)
-        printf("; %lld rows of the router belong to no expert and are left out",
-               (long long)at->extra_rows);
     if (at->biased) printf("; biases are left out");
     if (!at->comparable)
         printf("; router and experts read differently normalised vectors: no M, no ERC");

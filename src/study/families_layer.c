@@ -162,18 +162,26 @@ static bool read_other_gates(cpl_filling *f, int64_t count)
     return true;
 }
 
-/* Names that only a model type could tell apart: gpt-oss and its kin. */
+/* Names that only a known model type tells apart: those of gpt-oss and its kin, whose gate and up
+ * take turns; without any model type also what only looks like them. */
 static void refuse_untold_halves(cpl_filling *f)
 {
     const cpl_moe_config *config = f->r->config;
-    if (config->is_gguf || config->model_type || config->family || f->refusal) return;
-    if (cpl_gate_stem(f)->mark != '+') return;
-    if (has_bias(f, f->router) || strstr(cpl_gate_stem(f)->text, "w13_weight"))
-        f->refusal =
-            CPL_SAY(f,
-                    "%s: tensor %s: without model_type in a config.json nothing says whether "
-                    "gate and up are two halves or take turns",
-                    f->all[0].weight->path, f->all[0].weight->name);
+    if (config->is_gguf || is_listed(f) || f->refusal || cpl_gate_stem(f)->mark != '+') return;
+    const cpl_stored *gate = f->all[0].weight;
+    const cpl_family *kin  = cpl_stems_in_turns(&f->r->stems->all[f->router], cpl_gate_stem(f));
+    bool alike             = has_bias(f, f->router) || strstr(cpl_gate_stem(f)->text, "w13_weight");
+    if (config->model_type && kin)
+        f->refusal = CPL_SAY(f,
+                             "%s: tensor %s: the model_type %s is not known, and in %s gate and up "
+                             "take turns under these names: nothing says whether they do so here "
+                             "or are two halves",
+                             gate->path, gate->name, config->model_type, kin->title);
+    else if (!config->model_type && (kin || alike))
+        f->refusal = CPL_SAY(f,
+                             "%s: tensor %s: without model_type in a config.json nothing says "
+                             "whether gate and up are two halves or take turns",
+                             gate->path, gate->name);
 }
 
 static bool read_first_gate(cpl_filling *f)
@@ -191,16 +199,24 @@ static bool read_first_gate(cpl_filling *f)
 
 /* ---- the whole layer ---- */
 
+/* What the router's rows behind those of its experts are for. */
+static const char *note_of_extra(cpl_filling *f)
+{
+    int64_t rows = f->layer->extra_rows;
+    if (!rows) return "";
+    const char *whose = cpl_moe_config_flag(f->r->config, "zero_experts")
+                            ? "identity experts, which have no weights,"
+                            : "shared experts";
+    return CPL_SAY(f, "%" PRId64 " row%s of the router for %s %s left out", rows,
+                   rows == 1 ? "" : "s", whose, rows == 1 ? "is" : "are");
+}
+
 static void set_note(cpl_filling *f)
 {
     cpl_moe_layer *layer = f->layer;
-    const char *gateless = "", *extra = "", *between = "";
+    const char *gateless = "", *extra = note_of_extra(f), *between = "";
     if (cpl_gate_stem(f)->mark == '-')
         gateless = "its experts have no gate: their one input matrix is measured";
-    if (layer->extra_rows)
-        extra =
-            CPL_SAY(f, "%" PRId64 " rows of the router belong to no routed expert and are left out",
-                    layer->extra_rows);
     if (*gateless && *extra) between = "; ";
     if (*gateless || *extra) layer->note = CPL_SAY(f, "%s%s%s", gateless, between, extra);
 }

@@ -246,6 +246,7 @@ static void set_family(making *m)
     map->title   = config->family ? config->family->title : map->family;
     map->guessed = !config->family;
     if (!map->guessed) return;
+    if (!*map->title) map->title = "family not told";
     map->guess = cpl_moe_guess(m->pool, config, &m->stems, m->stems_used);
 }
 

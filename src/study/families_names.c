@@ -145,6 +145,28 @@ cpl_stems cpl_stems_make(cpl_pool *pool, const cpl_family *family)
     return stems;
 }
 
+static bool words_have_stem(const char *words, const cpl_stem *stem)
+{
+    for (const char *at = words; *at;) {
+        size_t length = strcspn(at, " ");
+        cpl_stem one  = stem_of(at, length, stem->router);
+        if (same_stem(&one, stem)) return true;
+        at += length + strspn(at + length, " ");
+    }
+    return false;
+}
+
+const cpl_family *cpl_stems_in_turns(const cpl_stem *router, const cpl_stem *gate)
+{
+    for (int64_t i = 0; i < cpl_n_families; i++) {
+        const cpl_family *one = &cpl_families[i];
+        if (cpl_words_have(one->flags, "interleaved") && words_have_stem(one->router, router) &&
+            words_have_stem(one->gate, gate))
+            return one;
+    }
+    return NULL;
+}
+
 /* ---- one name against the stems ---- */
 
 static bool ending_of(cpl_hit *hit, const char *rest)

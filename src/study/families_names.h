@@ -61,6 +61,10 @@ bool cpl_name_projects(const char *suffix); /* what the experts read is projecte
 /* The names to look for; `family` may be NULL. Without memory `count` is 0. */
 cpl_stems cpl_stems_make(cpl_pool *pool, const cpl_family *family);
 
+/* The first family of the table that lets gate and up take turns in tensors with the names of this
+ * router and this gate; NULL: none does. */
+const cpl_family *cpl_stems_in_turns(const cpl_stem *router, const cpl_stem *gate);
+
 /* Whether the tensor with this name behind its layer's prefix is a router's or a gate's. */
 bool cpl_stems_find(cpl_hit *hit, const cpl_stems *stems, const char *suffix);
 

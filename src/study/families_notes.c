@@ -28,6 +28,16 @@ static void add_note(cpl_moe_map *map, const char *sentence)
     if (map->notes) map->notes[map->n_notes++] = (char *)sentence;
 }
 
+static const char *file_of(const cpl_moe_config *config)
+{
+    return config->is_gguf ? "the metadata" : "config.json";
+}
+
+static const char *others_too(cpl_pool *pool, int64_t others)
+{
+    return others ? cpl_pool_printf(pool, " (so in %" PRId64 " more layers)", others) : "";
+}
+
 /* One sentence on the first layer where they disagree, and how many others do. */
 static void note_figure(cpl_moe_map *map, cpl_pool *pool, const cpl_moe_config *config, figure what)
 {
@@ -46,14 +56,34 @@ static void note_figure(cpl_moe_map *map, cpl_pool *pool, const cpl_moe_config *
         said  = number;
     }
     if (!first) return;
-    const char *file = config->is_gguf ? "the metadata" : "config.json";
-    const char *more =
-        others ? cpl_pool_printf(pool, " (so in %" PRId64 " more layers)", others) : "";
+    const char *more = others_too(pool, others);
     add_note(map, cpl_pool_printf(pool,
                                   "%s says %.*s is %" PRId64 ", but the tensors of %s say %" PRId64
                                   "%s: the tensors are believed",
-                                  file, (int)strcspn(key, " "), key, said, first->prefix,
+                                  file_of(config), (int)strcspn(key, " "), key, said, first->prefix,
                                   found(first, what), more));
+}
+
+/* No token can go to more experts than the router has rows; identity experts are among them. */
+static void note_K(cpl_moe_map *map, cpl_pool *pool, const cpl_moe_config *config)
+{
+    const cpl_moe_layer *first = NULL;
+    int64_t others             = 0;
+    for (int64_t i = 0; i < map->n_layers; i++) {
+        const cpl_moe_layer *layer = &map->layers[i];
+        if (layer->fault || layer->skip || layer->K <= layer->n + layer->extra_rows) continue;
+        others += first != NULL;
+        if (!first) first = layer;
+    }
+    if (!first) return;
+    const char *key = "";
+    cpl_moe_config_number(config, CPL_CONFIG_K, first->layer, &key);
+    add_note(map,
+             cpl_pool_printf(pool,
+                             "%s says %.*s is %" PRId64 ", but the router of %s has only "
+                             "%" PRId64 " rows%s",
+                             file_of(config), (int)strcspn(key, " "), key, first->K, first->prefix,
+                             first->n + first->extra_rows, others_too(pool, others)));
 }
 
 void cpl_moe_notes(cpl_moe_map *map, cpl_pool *pool, const cpl_moe_config *config)
@@ -62,25 +92,33 @@ void cpl_moe_notes(cpl_moe_map *map, cpl_pool *pool, const cpl_moe_config *confi
     note_figure(map, pool, config, FIGURE_N);
     note_figure(map, pool, config, FIGURE_MODEL);
     note_figure(map, pool, config, FIGURE_D);
+    note_K(map, pool, config);
 }
 
 /* ---- guesses ---- */
 
+/* Why no row of the table says how the checkpoint is read. */
+static const char *why_guessed(cpl_pool *pool, const cpl_moe_config *config)
+{
+    if (config->model_type)
+        return cpl_pool_printf(pool, "the %s %s is not known",
+                               config->is_gguf ? "architecture" : "model_type", config->model_type);
+    if (config->is_gguf) return "no architecture in the metadata";
+    return config->n_levels ? "no model_type in config.json" : "no config.json";
+}
+
 const char *cpl_moe_guess(cpl_pool *pool, const cpl_moe_config *config, const cpl_stems *stems,
                           const int used[2])
 {
-    const char *type = config->model_type ? config->model_type : "(not told)";
-    const char *what = config->is_gguf ? "architecture" : "model_type";
-    if (used[0] < 0)
-        return cpl_pool_printf(pool, "the %s %s is not known: read by its tensors' names", what,
-                               type);
+    const char *why = why_guessed(pool, config);
+    if (used[0] < 0) return cpl_pool_printf(pool, "%s: read by names and shapes", why);
     const cpl_stem *router = &stems->all[used[0]], *gate = &stems->all[used[1]];
     const char *half = gate->mark == '+' ? ", the first half of it," : "";
     return cpl_pool_printf(pool,
-                           "the %s %s is not known: by names and shapes %.*s is taken for the "
-                           "router and %.*s%s for the experts' gates",
-                           what, type, (int)router->length, router->text, (int)gate->length,
-                           gate->text, half);
+                           "%s: by names and shapes %.*s is taken for the router and %.*s%s for "
+                           "the experts' gates",
+                           why, (int)router->length, router->text, (int)gate->length, gate->text,
+                           half);
 }
 
 const char *cpl_moe_likely(const cpl_stored *const *tensors, int64_t count)

@@ -426,7 +426,7 @@ static const families_case families_cases[] = {
      "openai_privacy_filter 0 0\nmodel.layers.0. 6 32 20 2 columns of 40 biased\n"
      "model.layers.1. 6 32 16 2 columns of 32 biased\n",
      false},
-    {"smallthinker", TYPE("smallthinker"),
+    {"smallthinker", "{\"model_type\":\"smallthinker\",\"moe_num_active_primary_experts\":2}",
      L "0.block_sparse_moe.primary_router.weight BF16 6,32;" L
        "0.block_sparse_moe.experts.{0-5}.gate.weight BF16 20,32;" L
        "0.block_sparse_moe.experts.{0-5}.up.weight BF16 20,32",
@@ -520,6 +520,16 @@ static const families_case families_cases[] = {
      "\"gpt_oss\",\"num_experts_per_tok\":2}}",
      L "0.mlp.router.weight BF16 6,32;" L "0.mlp.experts.gate_up_proj BF16 6,32,40",
      "gpt_oss 0 0\nmodel.layers.0. 6 32 20 2 columns of 40 interleaved\n", false},
+    {"unlisted, halves in one tensor", TYPE("brand_new"),
+     L "0.mlp.gate.weight BF16 6,32;" L "0.mlp.experts.gate_up_proj BF16 6,40,32",
+     "brand_new 0 0 guess\nmodel.layers.0. 6 32 20 2 rows of 40\n", false},
+    {"unlisted, halves under names near those of gpt-oss", TYPE("brand_new"),
+     L "0.block_sparse_moe.router.weight BF16 6,32;" L
+       "0.block_sparse_moe.experts.gate_up_proj BF16 6,40,32",
+     "brand_new 0 0 guess\nmodel.layers.0. 6 32 20 2 rows of 40\n", false},
+    {"no config, halves in one tensor", NULL,
+     L "0.mlp.gate.weight BF16 6,32;" L "0.mlp.experts.gate_up_proj BF16 6,40,32",
+     " 0 0 guess\nmodel.layers.0. 6 32 20 0 rows of 40\n", false},
     {"no config", NULL, EACH_GATE("0"), " 0 0 guess\nmodel.layers.0. 6 32 20 0 each\n", false},
     {"unlisted, transformer.h", TYPE("brand_new"),
      "transformer.h.0.moe.gate.weight BF16 6,32;"

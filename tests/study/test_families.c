@@ -61,6 +61,22 @@ static const struct {
      "model.layers.0.mlp.router.weight BF16 6,32;model.layers.0.mlp.router.bias BF16 6;"
      "model.layers.0.mlp.experts.gate_up_proj BF16 6,32,40",
      "without model_type"},
+    {NULL,
+     "model.layers.0.mlp.router.weight BF16 6,32;"
+     "model.layers.0.mlp.experts.gate_up_proj BF16 6,40,32",
+     "without model_type"},
+    {"{\"model_type\":\"gpt_oss_finetune\"}",
+     "model.layers.0.mlp.router.weight BF16 6,32;model.layers.0.mlp.router.bias BF16 6;"
+     "model.layers.0.mlp.experts.gate_up_proj BF16 6,32,40",
+     "tensor model.layers.0.mlp.experts.gate_up_proj: the model_type gpt_oss_finetune is not "
+     "known, and in gpt-oss gate and up take turns"},
+    {"{\"model_type\":\"odd\"}",
+     "model.layers.0.mlp.router.weight BF16 6,32;"
+     "model.layers.0.mlp.experts.gate_up_proj_blocks U8 6,40,1,16;"
+     "model.layers.0.mlp.experts.gate_up_proj_scales U8 6,40,1",
+     "in gpt-oss gate and up take turns"},
+    {"{\"model_type\":\"odd\"}", ROUTER "model.layers.0.mlp.experts.w13_weight BF16 6,40,32",
+     "in Inkling gate and up take turns"},
     {"{\"model_type\":\"odd\"}",
      ROUTER "model.layers.0.mlp.router.weight BF16 6,32;" GATES ".weight BF16 20,32",
      "which of the two is the router"},
@@ -137,6 +153,33 @@ static void config_and_shapes(void **state)
     cpl_moe_map_free(&map);
 }
 
+/* More experts a token than the router has rows; rows of identity experts count. */
+static void K_and_the_router(void **state)
+{
+    (void)state;
+    cpl_moe_map map;
+    assert_ok(moe_map_read(&map, &list, "{\"model_type\":\"olmoe\",\"num_experts_per_tok\":7}",
+                           olmoe_layer, false));
+    assert_int_equal(map.n_notes, 1);
+    assert_string_equal(map.notes[0], "config.json says num_experts_per_tok is 7, but the router "
+                                      "of model.layers.0. has only 6 rows (so in 1 more layers)");
+    cpl_moe_map_free(&map);
+    assert_ok(moe_map_read(&map, &list, "{\"model_type\":\"olmoe\",\"num_experts_per_tok\":6}",
+                           olmoe_layer, false));
+    assert_int_equal(map.n_notes, 0);
+    cpl_moe_map_free(&map);
+    assert_ok(moe_map_read(&map, &list,
+                           "{\"model_type\":\"longcat_flash\",\"n_routed_experts\":6,"
+                           "\"moe_topk\":8}",
+                           "model.layers.0.mlp.router.classifier.weight BF16 9,32;" GATES
+                           ".weight BF16 20,32",
+                           false));
+    assert_int_equal(map.n_notes, 0);
+    assert_string_equal(map.layers[0].note, "3 rows of the router for identity experts, which have "
+                                            "no weights, are left out");
+    cpl_moe_map_free(&map);
+}
+
 static void guesses_and_notes(void **state)
 {
     (void)state;
@@ -145,6 +188,15 @@ static void guesses_and_notes(void **state)
     assert_string_equal(map.guess, "the model_type brand_new is not known: by names and shapes "
                                    "mlp.gate is taken for the router and "
                                    "mlp.experts.{e}.gate_proj for the experts' gates");
+    assert_string_equal(map.title, "brand_new");
+    cpl_moe_map_free(&map);
+    assert_ok(moe_map_read(&map, &list, NULL, olmoe_layer, false));
+    assert_string_equal(map.title, "family not told");
+    assert_string_equal(map.guess, "no config.json: by names and shapes mlp.gate is taken for the "
+                                   "router and mlp.experts.{e}.gate_proj for the experts' gates");
+    cpl_moe_map_free(&map);
+    assert_ok(moe_map_read(&map, &list, "{\"num_experts\":6}", olmoe_layer, false));
+    assert_memory_equal(map.guess, "no model_type in config.json: by", 32);
     cpl_moe_map_free(&map);
     assert_ok(moe_map_read(&map, &list, "{\"model_type\":\"nemotron_h\"}",
                            "layers.0.mixer.gate.weight BF16 6,32;"
@@ -303,10 +355,15 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_family),      cmocka_unit_test(refusals),
-        cmocka_unit_test(config_and_shapes), cmocka_unit_test(guesses_and_notes),
-        cmocka_unit_test(stored_faults),     cmocka_unit_test(slices),
-        cmocka_unit_test(rows_of_the_table), cmocka_unit_test(a_large_header),
+        cmocka_unit_test(every_family),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(config_and_shapes),
+        cmocka_unit_test(K_and_the_router),
+        cmocka_unit_test(guesses_and_notes),
+        cmocka_unit_test(stored_faults),
+        cmocka_unit_test(slices),
+        cmocka_unit_test(rows_of_the_table),
+        cmocka_unit_test(a_large_header),
         cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
