@@ -293,7 +293,7 @@ static const cpl_flag flags[] = {
      .sentence = "Take M from noisy proxies, as in training, drawn with this seed; not given: from "
                  "the router rows as they are.",
      .low      = 0,
-     .high     = 9007199254740991.0},
+     .high     = 9e15},
     {.name        = "--threads",
      .kind        = CPL_FLAG_INT,
      .placeholder = "N",
@@ -342,14 +342,13 @@ static const cpl_flag flags[] = {
      .sentence    = "Of the random pairings of the comparison to chance, and of t-SNE.",
      .standard    = "1",
      .low         = 0,
-     .high        = 9007199254740991.0},
+     .high        = 9e15},
 };
 
 const cpl_verb cpl_verb_inspect = {
     .name    = "inspect",
     .summary = "tell from the weights of any MoE checkpoint whether its router knows its experts",
-    .usage   = "CHECKPOINT [CHECKPOINT ...] [--json FILE] [--html FILE] [--svg FOLDER]\n"
-               "[--alpha LIST] [--layers LIST] [--noise SEED] [--threads N] [--memory SIZE]",
+    .usage   = "CHECKPOINT [CHECKPOINT ...] [--json FILE] [--html FILE] [--svg FOLDER] [...]",
     .about =
         "A checkpoint is a folder in the Hugging Face layout, a .safetensors file or a .gguf file "
         "of a family the program knows, or of one whose tensors can only be read in one way. "

@@ -95,6 +95,14 @@ static json_t *ratios(maker *m, const cpl_chance_ratios *r)
     return object;
 }
 
+/* The expert that the best assignment gives to each router row. */
+static json_t *assignment(maker *m, const cpl_layer_report *l)
+{
+    json_t *array = json_array();
+    for (int64_t i = 0; i < l->at->n; i++) add(m, array, json_integer(l->assigned[i]));
+    return array;
+}
+
 /* What needs M. */
 static void put_coupling(maker *m, json_t *object, const cpl_layer_report *l)
 {
@@ -110,11 +118,13 @@ static void put_coupling(maker *m, json_t *object, const cpl_layer_report *l)
     put(m, object, "ratio", ratios(m, &l->ratios));
     put(m, object, "kappa", kappa(&l->chance));
     put(m, object, "chance", chance(m, l));
+    put(m, object, "assignment", assignment(m, l));
 }
 
 static json_t *home(maker *m, const cpl_coupling_figures *f)
 {
     json_t *object = pair("top1", f->home_clean_top1, "topk", f->home_clean_topk);
+    if (!m->o->noisy) return object;
     put(m, object, "noisy_top1", number(f->home_top1));
     put(m, object, "noisy_topk", number(f->home_topk));
     return object;
@@ -163,12 +173,13 @@ static json_t *left_out(maker *m, const cpl_layer_report *l)
     return object;
 }
 
-static json_t *picture(maker *m, const cpl_picture *p)
+static json_t *picture(maker *m, const cpl_coupling_report *r)
 {
-    json_t *object = json_object();
+    const cpl_picture *p = &r->picture;
+    json_t *object       = json_object();
     if (p->fault) put(m, object, "reason", words(p->fault));
     if (p->n_points == 0) return object;
-    put(m, object, "layer", json_integer(p->layer));
+    put_place(m, object, r->layers[p->index].at);
     put(m, object, "stride", json_integer(p->stride));
     put(m, object, "experts", json_integer(p->n_experts));
     put(m, object, "every_row", json_integer(p->every));
@@ -217,7 +228,7 @@ static json_t *checkpoint(maker *m, const cpl_coupling_report *r)
     put(m, object, "dense_layers", json_integer(r->map.n_dense));
     put(m, object, "mtp_layers", json_integer(r->map.n_mtp));
     put(m, object, "notes", notes(m, &r->map));
-    if (r->options.picture) put(m, object, "tsne", picture(m, &r->picture));
+    if (r->options.picture) put(m, object, "tsne", picture(m, r));
     cpl_coupling_verdict(&verdict, r);
     m->failed = verdict.failed || m->failed;
     put(m, object, "verdict", words(verdict.bytes ? verdict.bytes : ""));

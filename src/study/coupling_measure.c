@@ -62,8 +62,9 @@ static cpl_status take_memory(work *w, cpl_backend *be, bool noisy)
     l->router_norm = cpl_alloc(n * sizeof(double));
     l->gate_norm   = cpl_alloc(n * sizeof(double));
     l->cosine      = cpl_alloc(n * (n - 1) / 2 * sizeof(float));
+    l->assigned    = cpl_alloc(n * sizeof(int32_t));
     return w->R && (w->delta || !noisy) && w->packed && w->norm32 && l->M && l->eps &&
-                   l->router_norm && l->gate_norm && l->cosine
+                   l->router_norm && l->gate_norm && l->cosine && l->assigned
                ? CPL_OK
                : CPL_ERR_MEMORY;
 }
@@ -149,6 +150,22 @@ static cpl_status compare_rows(work *w, cpl_backend *be)
     return CPL_OK;
 }
 
+/* Who belongs to whom by the best assignment on kappa. */
+static cpl_status assign(cpl_layer_report *l)
+{
+    const int64_t n = l->at->n;
+    double *kappa   = cpl_alloc((size_t)(n * n) * sizeof *kappa);
+    if (!kappa) return CPL_ERR_MEMORY;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) {
+            const double scale = l->router_norm[i] * l->gate_norm[j];
+            kappa[i * n + j]   = scale > 0 ? (double)l->M[i * n + j] / scale : 0;
+        }
+    cpl_status status = cpl_chance_assign(l->assigned, kappa, n);
+    cpl_free(kappa);
+    return status;
+}
+
 /* All experts are known. */
 static cpl_status finish_layer(crew *c, work *w, cpl_hand *h)
 {
@@ -166,6 +183,7 @@ static cpl_status finish_layer(crew *c, work *w, cpl_hand *h)
     CPL_TRY(cpl_chance_ratios_of(&l->ratios, l->M, n));
     CPL_TRY(cpl_chance_of(&l->chance, l->M, l->router_norm, l->gate_norm, n, o->alphas, o->n_alphas,
                           o->seed, l->at->layer));
+    CPL_TRY(assign(l));
     l->has_M = l->at->comparable;
     return be->ops->sync(be);
 }

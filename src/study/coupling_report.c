@@ -78,7 +78,7 @@ static double kept_bytes(const cpl_coupling_report *r)
     double sum = r->table_bytes;
     for (int64_t l = 0; l < r->n_layers; l++) {
         double n = (double)r->layers[l].at->n;
-        if (!r->layers[l].fault) sum += 4 * n * n + 2 * n * n + 20 * n;
+        if (!r->layers[l].fault) sum += 4 * n * n + 2 * n * n + 24 * n;
     }
     return sum;
 }
@@ -198,6 +198,7 @@ static void free_layer(cpl_layer_report *layer)
     cpl_free(layer->router_norm);
     cpl_free(layer->gate_norm);
     cpl_free(layer->cosine);
+    cpl_free(layer->assigned);
 }
 
 void cpl_inspect_close(cpl_coupling_report *r)

@@ -60,7 +60,8 @@ typedef struct cpl_layer_report {
     float *eps;          /* [n] */
     double *router_norm; /* [n] |R_i| */
     double *gate_norm;   /* [n] |W_g^j|_F */
-    float *cosine; /* [n (n-1) / 2] cosines of router rows i > j, row by row; 0 of a zero row */
+    float *cosine;     /* [n (n-1) / 2] cosines of router rows i > j, row by row; 0 of a zero row */
+    int32_t *assigned; /* [n] the expert that the best assignment on kappa gives to row i */
     double erc[CPL_CHANCE_MAX_ALPHAS];
     cpl_coupling_figures figures; /* at alpha 1; active_rows and active_columns too */
     cpl_chance_ratios ratios;

@@ -367,6 +367,19 @@ def check_damaged(work):
     bad(1, ["nowhere"], "inspect", work / "nowhere")
 
 
+def check_permutation(work):
+    """Experts in another order: the best assignment finds it."""
+    case, order = Case(5, layers=1, n=7, d=24, D=30), [3, 0, 4, 6, 1, 2, 5]
+    for e, expert in enumerate(order):  # expert e answers row order[e] most
+        row = case.R[0][expert]
+        case.W[0][e] = [[2 * x for x in row] if c % 3 == 0 else w
+                        for c, w in enumerate(case.W[0][e])]
+    layer = inspect(case.write(work / "permuted"))["layers"][0]
+    check([layer["assignment"][r] for r in order] == list(range(7)),
+          f"assignment {layer['assignment']} of experts in the order {order}")
+    check(layer["chance"]["assignment_own"] == 0, "the assignment keeps some")
+
+
 def check_zero_diagonal(work):
     case = Case(1)
     case.R[1][2] = [1.0] + [0.0] * (case.d - 1)
@@ -394,6 +407,7 @@ def main():
     check_pages(work)
     check(state_of(folders) == before, "something was written into a checkpoint")
     check_damaged(work)
+    check_permutation(work)
     check_zero_diagonal(work)
     check_training(work)
     shutil.rmtree(work)
