@@ -19,7 +19,7 @@ extern "C" {
 enum { CPL_CHART_COLOURS = 8, CPL_CHART_RAMP = 16 };
 
 typedef struct cpl_chart_range {
-    double low, high; /* low < high: to be shown exactly; all zero: taken from the data */
+    double low, high; /* to be shown as cpl_chart_range_shown says; all zero: taken from the data */
 } cpl_chart_range;
 
 /* An empty range to begin cpl_chart_range_add with. */
@@ -32,6 +32,11 @@ void cpl_chart_range_add(cpl_chart_range *range, double value);
  * are given the result have the same scale. An empty one becomes [0, 1]; on a logarithmic scale a
  * range that is not above 0 becomes [0.1, 1]. */
 cpl_chart_range cpl_chart_range_round(cpl_chart_range range, bool logarithmic);
+
+/* What a chart shows that is asked for the range: exactly that, up to 1e301 in size, and from 1e-301
+ * on a logarithmic scale. One that is empty, or whose ends differ by less than a millionth, is
+ * rounded instead, which widens it: no ticks could be told apart on it. */
+cpl_chart_range cpl_chart_range_shown(cpl_chart_range range, bool logarithmic);
 
 /* A stretch of a category axis with a name of its own below it: "encoder". */
 typedef struct cpl_chart_part {

@@ -7,7 +7,10 @@
 #include "study/chart_sheet.h"
 
 static const double slack = 1e-9; /* of a step: what rounding may cost at the ends */
-enum { WANTED_TICKS = 5, MANY_DECADES = 3 };
+/* Sizes that are computed with: of seen values, of what is shown (rounding adds to them). */
+static const double largest = 1e300, largest_shown = 1e301, narrowest = 1e-290;
+static const double same = 1e-6; /* of the size: nearer numbers have no ticks between them */
+enum { WANTED_TICKS = 5, MANY_DECADES = 3, MOST_ROUNDS = 8 };
 
 cpl_chart_range cpl_chart_range_none(void)
 {
@@ -26,9 +29,25 @@ bool cpl_chart_range_is_none(cpl_chart_range range)
     return range.low > range.high;
 }
 
-static bool is_asked(cpl_chart_range range)
+static bool is_asked(cpl_chart_range range, bool log)
 {
-    return isfinite(range.low) && isfinite(range.high) && range.low < range.high;
+    if (!isfinite(range.low) || !isfinite(range.high) || range.low > range.high) return false;
+    return log ? range.low > 0 : range.low != 0 || range.high != 0;
+}
+
+/* What lies between them can be computed with. */
+static cpl_chart_range clamped(cpl_chart_range range, double least, double most)
+{
+    range.low  = fmin(fmax(range.low, least), most);
+    range.high = fmin(fmax(range.high, least), most);
+    return range;
+}
+
+/* Whether ticks can be told apart: the ends are a few million steps from 0 at most. */
+static bool is_wide(cpl_chart_range range)
+{
+    double size = fmax(fabs(range.low), fabs(range.high));
+    return range.high - range.low > fmax(size * same, narrowest);
 }
 
 /* The smallest of 1, 2, 5 times a power of ten that is not below `value` > 0. */
@@ -53,13 +72,11 @@ static double linear_step(double low, double high)
  * drawn apart. */
 static cpl_chart_range widened(cpl_chart_range range)
 {
-    const double most = 1e300, least = 1e-290;
     if (cpl_chart_range_is_none(range)) return (cpl_chart_range){0, 1};
-    range.low   = fmax(range.low, -most);
-    range.high  = fmin(range.high, most);
+    range = clamped(range, -largest, largest);
+    if (is_wide(range)) return range;
     double size = fmax(fabs(range.low), fabs(range.high));
-    if (range.high - range.low > fmax(size * 1e-6, least)) return range;
-    double half = size > least ? size / 2 : 0.5, low = range.low - half;
+    double half = size > narrowest ? size / 2 : 0.5, low = range.low - half;
     return (cpl_chart_range){range.low >= 0 ? fmax(low, 0) : low, range.high + half};
 }
 
@@ -67,8 +84,8 @@ static cpl_chart_range rounded_log(cpl_chart_range range)
 {
     if (cpl_chart_range_is_none(range) || range.high <= 0) return (cpl_chart_range){0.1, 1};
     double low  = range.low > 0 ? range.low : range.high / 10;
-    low         = fmin(fmax(low, 1e-300), 1e299);
-    double high = fmin(range.high, 1e300);
+    low         = fmin(fmax(low, 1 / largest), largest / 10);
+    double high = fmin(fmax(range.high, low), largest);
     low         = round_down(low);
     high        = fmax(round_up(high), low * 10);
     if (log10(high) - log10(low) > MANY_DECADES) {
@@ -81,13 +98,25 @@ static cpl_chart_range rounded_log(cpl_chart_range range)
 cpl_chart_range cpl_chart_range_round(cpl_chart_range range, bool logarithmic)
 {
     if (logarithmic) return rounded_log(range);
-    range = widened(range);
-    for (double step = 0, wider; (wider = linear_step(range.low, range.high)) != step;) {
+    double step = 0;
+    range       = widened(range);
+    for (int i = 0; i < MOST_ROUNDS; i++) {
+        double wider = linear_step(range.low, range.high);
+        if (wider == step) break;
         step       = wider; /* of the wider range it may be the next larger one */
         range.low  = floor(range.low / step + slack) * step;
         range.high = ceil(range.high / step - slack) * step;
     }
     return range;
+}
+
+cpl_chart_range cpl_chart_range_shown(cpl_chart_range range, bool logarithmic)
+{
+    cpl_chart_range shown =
+        clamped(range, logarithmic ? 1 / largest_shown : -largest_shown, largest_shown);
+    /* On a logarithmic scale a ratio is what counts, however near 0 both ends are. */
+    bool wide = logarithmic ? shown.high > shown.low * (1 + same) : is_wide(shown);
+    return is_asked(range, logarithmic) && wide ? shown : cpl_chart_range_round(range, logarithmic);
 }
 
 static void add_tick(cpl_chart_axis *axis, double value)
@@ -100,31 +129,35 @@ static void linear_ticks(cpl_chart_axis *axis)
     axis->step   = linear_step(axis->low, axis->high);
     double first = ceil(axis->low / axis->step - slack);
     double last  = floor(axis->high / axis->step + slack);
-    for (double i = first; i <= last; i++) add_tick(axis, i == 0 ? 0 : i * axis->step);
+    int n        = (int)fmin(last - first + 1, CPL_CHART_MOST_TICKS);
+    for (int i = 0; i < n; i++) add_tick(axis, first + i == 0 ? 0 : (first + i) * axis->step);
 }
 
-/* Decades where there are many; 1, 2 and 5 of each where there are few. */
+/* Decades where there are many; 1, 2 and 5 of each where there are few; where fewer than two of
+ * them lie in the range, those of a linear scale. The powers are at most 301 in size. */
 static void log_ticks(cpl_chart_axis *axis)
 {
     static const double leads[] = {1, 2, 5};
-    double first = floor(log10(axis->low) + slack), last = ceil(log10(axis->high) - slack);
-    double decades = log10(axis->high) - log10(axis->low);
-    int n_leads    = decades > MANY_DECADES ? 1 : 3;
-    double stride  = ceil(decades / 7 - slack);
-    if (n_leads == 1) first = ceil(log10(axis->low) - slack);
-    for (double power = first; power <= last; power += stride)
+    double from = log10(axis->low), to = log10(axis->high);
+    int n_leads = to - from > MANY_DECADES ? 1 : 3;
+    int first   = (int)(n_leads == 1 ? ceil(from - slack) : floor(from + slack));
+    int last = (int)ceil(to - slack), stride = (int)fmax(ceil((to - from) / 7 - slack), 1);
+    for (int power = first; power <= last; power += stride)
         for (int i = 0; i < n_leads; i++) {
             double value = leads[i] * pow(10, power);
             if (value >= axis->low * (1 - slack) && value <= axis->high * (1 + slack))
                 add_tick(axis, value);
         }
+    if (axis->n_ticks > 1) return;
+    axis->n_ticks = 0;
+    linear_ticks(axis);
 }
 
 cpl_chart_axis cpl_chart_axis_of(cpl_chart_range asked, cpl_chart_range seen, bool log)
 {
-    bool fixed            = is_asked(asked) && (!log || asked.low > 0);
-    cpl_chart_range range = fixed ? asked : cpl_chart_range_round(seen, log);
-    cpl_chart_axis axis   = {.low = range.low, .high = range.high, .log = log, .to = 1};
+    cpl_chart_range range =
+        is_asked(asked, log) ? cpl_chart_range_shown(asked, log) : cpl_chart_range_round(seen, log);
+    cpl_chart_axis axis = {.low = range.low, .high = range.high, .log = log, .to = 1};
     if (log)
         log_ticks(&axis);
     else
@@ -145,7 +178,7 @@ double cpl_chart_axis_at(const cpl_chart_axis *axis, double value)
 /* As many digits as it takes to tell one tick from the next. */
 static int label_digits(const cpl_chart_axis *axis, double value)
 {
-    if (axis->log || value == 0) return 1;
+    if (axis->step == 0 || value == 0) return 1;
     double digits = floor(log10(fabs(value)) + slack) - floor(log10(axis->step) + slack) + 1;
     return digits < 1 ? 1 : digits > 9 ? 9 : (int)digits;
 }

@@ -143,18 +143,11 @@ static void put_bar(cpl_text *out, const cpl_chart_axis *axis, double across, bo
     }
 }
 
-/* Colours need a range of some width. */
-static cpl_chart_range colour_range(cpl_chart_range range, bool log_scale)
-{
-    cpl_chart_axis axis = cpl_chart_axis_of(range, range, log_scale);
-    return (cpl_chart_range){axis.low, axis.high};
-}
-
 void cpl_chart_heat(cpl_text *out, const cpl_chart *chart, const cpl_chart_matrix *matrix)
 {
     cpl_chart tall     = *chart;
     cpl_chart_matrix m = *matrix;
-    m.range            = colour_range(m.range, m.logarithmic);
+    m.range            = cpl_chart_range_shown(m.range, m.logarithmic);
     if (tall.height <= 0) tall.height = 370;
     cpl_chart_sheet s    = cpl_chart_sheet_open(out, &tall);
     cpl_chart_axis axis  = cpl_chart_axis_of(m.range, m.range, m.logarithmic);
@@ -189,7 +182,7 @@ void cpl_chart_heat_bar(cpl_text *out, const cpl_chart *chart, cpl_chart_range r
     cpl_chart low = *chart;
     if (low.height <= 0) low.height = 54;
     cpl_chart_sheet s   = cpl_chart_sheet_open(out, &low);
-    range               = colour_range(range, logarithmic);
+    range               = cpl_chart_range_shown(range, logarithmic);
     cpl_chart_axis axis = cpl_chart_axis_of(range, range, logarithmic);
     if (chart->x_label) {
         cpl_chart_put_text(out, s.left, s.top + 9, "c-label", "start", chart->x_label,

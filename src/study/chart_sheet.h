@@ -22,7 +22,7 @@ typedef struct cpl_chart_axis {
     double from, to; /* where low and high stand */
     double ticks[CPL_CHART_MOST_TICKS];
     int n_ticks;
-    double step; /* between ticks; 0 where they stand at 1, 2, 5 of each decade */
+    double step; /* between ticks; 0 where they stand at 1, 2, 5 of decades */
 } cpl_chart_axis;
 
 /* What is drawn, and the part of it that is still free. */
@@ -37,7 +37,9 @@ typedef struct cpl_chart_sheet {
 /* Whether cpl_chart_range_add has added nothing. */
 bool cpl_chart_range_is_none(cpl_chart_range range);
 
-/* The axis of a range (rounded here if it is `seen` because `asked` is all zero). */
+/* The axis of the range that is asked for, as cpl_chart_range_shown has it; of the one that is seen,
+ * rounded, where `asked` is all zero, upside down or not finite, or not above 0 on a logarithmic
+ * scale. It has between 2 and CPL_CHART_MOST_TICKS ticks. */
 cpl_chart_axis cpl_chart_axis_of(cpl_chart_range asked, cpl_chart_range seen, bool log);
 
 /* Where the value stands, from `from` to `to`. Not for NaN. */

@@ -230,7 +230,7 @@ static cpl_status add_heat(cpl_chart_range *range, const cpl_layer_report *layer
     return CPL_OK;
 }
 
-/* The range as it is: a bar needs no round ends. */
+/* The range as it is, where it has some width: a bar needs no round ends. */
 static cpl_status find_heat_scale(cpl_coupling_charts *charts)
 {
     cpl_chart_range range = cpl_chart_range_none();
@@ -240,8 +240,7 @@ static cpl_status find_heat_scale(cpl_coupling_charts *charts)
             if (layer->has_M) CPL_TRY(add_heat(&range, layer));
         }
     charts->heat_log = range.low > 0 && range.high > 8 * range.low;
-    if (!(range.low < range.high)) range = cpl_chart_range_round(range, false);
-    charts->heat = range;
+    charts->heat     = cpl_chart_range_shown(range, charts->heat_log);
     return CPL_OK;
 }
 
@@ -383,7 +382,7 @@ static void draw_picture(cpl_text *out, cpl_chart *chart, const cpl_coupling_rep
     int32_t experts[CPL_CHART_COLOURS];
     char names[CPL_CHART_COLOURS][24], kl[48];
     const char *pointers[CPL_CHART_COLOURS];
-    char note[200], thinned[40] = "";
+    char note[200], which[40] = "expert 0", thinned[40] = "";
     int64_t n_classes = 0;
     int32_t *classes  = cpl_alloc((size_t)p->n_points * sizeof *classes);
     if (!classes) {
@@ -402,9 +401,9 @@ static void draw_picture(cpl_text *out, cpl_chart *chart, const cpl_coupling_rep
         pointers[k] = names[k];
     }
     if (p->every > 1) snprintf(thinned, sizeof thinned, "; 1 row in %lld", (long long)p->every);
-    snprintf(note, sizeof note, "layer %lld; i mod %lld = 0%s; perplexity %g; KL %s",
-             (long long)p->layer, (long long)p->stride, thinned, p->perplexity,
-             cpl_markup_figure(kl, p->kl, 4));
+    if (p->n_experts > 1) snprintf(which, sizeof which, "i mod %lld = 0", (long long)p->stride);
+    snprintf(note, sizeof note, "layer %lld; %s%s; perplexity %g; KL %s", (long long)p->layer,
+             which, thinned, p->perplexity, cpl_markup_figure(kl, p->kl, 4));
     chart->note         = note;
     chart->legend_title = "expert";
     cpl_chart_points(out, chart, p->y, classes, p->n_points, pointers, n_classes);

@@ -108,17 +108,27 @@ static void put_raw(cpl_text *out, const cpl_coupling_charts *charts)
     put_tables(out, charts, cpl_coupling_page_raw_layers);
 }
 
+static void picture_experts(char out[80], const cpl_picture *p)
+{
+    if (p->n_experts == 1)
+        strcpy(out, "expert 0 alone");
+    else
+        snprintf(out, 80, "experts i with i mod %lld = 0 (%lld of them)", (long long)p->stride,
+                 (long long)p->n_experts);
+}
+
 static void picture_caption(cpl_text *out, const cpl_coupling_report *r)
 {
     const cpl_picture *p = &r->picture;
-    char words[500], thinned[80] = "all rows", kl[48];
+    char words[500], experts[80], thinned[80] = "all rows", kl[48];
+    picture_experts(experts, p);
     if (p->every > 1) snprintf(thinned, sizeof thinned, "one row in %lld", (long long)p->every);
     snprintf(words, sizeof words,
-             "Layer %lld; experts i with i mod %lld = 0 (%lld of them); %s of each gate, %lld "
-             "points; perplexity %g, %lld iterations, Kullback-Leibler divergence %s.",
-             (long long)p->layer, (long long)p->stride, (long long)p->n_experts, thinned,
+             "Layer %lld; %s; %s of %s gate, %lld "
+             "points; perplexity %g, %lld iteration%s, Kullback-Leibler divergence %s.",
+             (long long)p->layer, experts, thinned, p->n_experts == 1 ? "its" : "each",
              (long long)p->n_points, p->perplexity, (long long)p->iterations,
-             cpl_markup_figure(kl, p->kl, 4));
+             p->iterations == 1 ? "" : "s", cpl_markup_figure(kl, p->kl, 4));
     cpl_page_chart_close(out, words);
 }
 

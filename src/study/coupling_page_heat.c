@@ -147,18 +147,20 @@ static void put_words(cpl_text *out, const uint16_t *words, int64_t count)
 }
 
 typedef struct limits {
-    double least, low, high; /* least of all; least and greatest above 0 */
+    double least, most; /* of all */
+    double low, high;   /* low < high: those above 0 lie between */
 } limits;
 
 static limits limits_of(const cpl_layer_report *layer)
 {
-    limits of = {layer->M[0], INFINITY, 0};
+    limits of = {.least = layer->M[0], .low = INFINITY};
     for (int64_t i = 0; i < layer->at->n * layer->at->n; i++) {
         double value = layer->M[i];
         of.least     = fmin(of.least, value);
         if (value > 0) of.low = fmin(of.low, value);
-        of.high = fmax(of.high, value);
+        of.most = fmax(of.most, value);
     }
+    of.high = of.most;
     if (of.high <= 0) of.low = of.high = 1;
     if (of.high <= of.low) of.high = of.low * 1.0001; /* a span for the logarithm */
     return of;
@@ -206,7 +208,7 @@ static void put_thumb(cpl_text *out, const cpl_coupling_view *view, int64_t inde
     cpl_text_printf(out, "\" data-title=\"L");
     cpl_markup_text(out, cpl_coupling_charts_words(words, layer) + 1);
     cpl_text_printf(out, ": M from %s to %s, mean diagonal %s\"",
-                    cpl_markup_figure(low, of.least, 4), cpl_markup_figure(high, of.high, 4),
+                    cpl_markup_figure(low, of.least, 4), cpl_markup_figure(high, of.most, 4),
                     cpl_markup_figure(mean, layer->figures.m_diagonal, 4));
     cpl_text_printf(out,
                     " data-n=\"%lld\" data-low=\"%.9g\" data-high=\"%.9g\" data-scale=\"%.9g\"",

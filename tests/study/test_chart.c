@@ -162,6 +162,89 @@ static void strange_ranges_have_axes(void **state)
             }
 }
 
+/* Whatever is asked for or seen, the axis is there: finite, with ticks that rise, lie in the range and
+ * can be told apart. */
+static void check_any_axis(cpl_chart_range asked, cpl_chart_range seen, bool log)
+{
+    cpl_chart_axis axis = cpl_chart_axis_of(asked, seen, log);
+    char a[48], b[48];
+    if (!isfinite(axis.low) || !isfinite(axis.high) || !(axis.low < axis.high) ||
+        (log && !(axis.low > 0)) || axis.n_ticks < 2 || axis.n_ticks > CPL_CHART_MOST_TICKS)
+        fail_msg("asked %.17g to %.17g, seen %.17g to %.17g, log %d: %.17g to %.17g, %d ticks",
+                 asked.low, asked.high, seen.low, seen.high, log, axis.low, axis.high,
+                 axis.n_ticks);
+    double over = 1e-9 * (log ? axis.high : axis.high - axis.low);
+    for (int i = 0; i < axis.n_ticks; i++) {
+        double share = cpl_chart_axis_at(&axis, axis.ticks[i]);
+        if (!(axis.ticks[i] >= axis.low - over && axis.ticks[i] <= axis.high + over) ||
+            !(share >= 0 && share <= 1))
+            fail_msg("%.17g to %.17g, log %d: tick %.17g", axis.low, axis.high, log, axis.ticks[i]);
+        if (i == 0) continue;
+        assert_true(axis.ticks[i] > axis.ticks[i - 1]);
+        cpl_chart_axis_label(a, &axis, i);
+        cpl_chart_axis_label(b, &axis, i - 1);
+        if (strcmp(a, b) == 0) fail_msg("%.17g to %.17g: %s twice", axis.low, axis.high, a);
+    }
+}
+
+/* A range of each kind at `at`: alone, as what is asked for and as what is seen. */
+static void check_ranges_at(double at, double width)
+{
+    const cpl_chart_range none = {0, 0}, unit = {0, 1},
+                          ranges[] = {{at, at + width},
+                                      {-at - width, -at},
+                                      {-at, width},
+                                      {at, nextafter(at, INFINITY)}};
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        for (int log = 0; log < 2; log++) {
+            check_any_axis(ranges[i], unit, log);
+            check_any_axis(none, ranges[i], log);
+            check_any_axis(ranges[i], ranges[i], log);
+            cpl_chart_range shown = cpl_chart_range_shown(ranges[i], log);
+            cpl_chart_range again = cpl_chart_range_shown(shown, log);
+            assert_true(shown.low < shown.high);
+            if (again.low != shown.low || again.high != shown.high)
+                fail_msg("shown %.17g to %.17g, then %.17g to %.17g", shown.low, shown.high,
+                         again.low, again.high);
+        }
+}
+
+static void axes_of_any_width_have_ticks(void **state)
+{
+    (void)state;
+    for (int power = -323; power <= 308; power += power > -10 && power < 20 ? 1 : 9)
+        for (int lead = 1; lead < 10; lead += 4) {
+            double at = fmin(lead * pow(10, power), DBL_MAX);
+            check_ranges_at(at, 0);
+            for (int narrow = -20; narrow <= 20; narrow++)
+                check_ranges_at(at, fmin(at * pow(10, narrow), DBL_MAX - at));
+        }
+    check_ranges_at(DBL_MAX, 0);
+    check_ranges_at(5e-324, 5e-324);
+    check_ranges_at(9007199254740992, 2); /* 2^53, from where on adding 1 changes nothing */
+    check_any_axis((cpl_chart_range){-DBL_MAX, DBL_MAX}, (cpl_chart_range){0, 0}, false);
+    check_any_axis((cpl_chart_range){5e-324, DBL_MAX}, (cpl_chart_range){0, 0}, true);
+    check_any_axis((cpl_chart_range){NAN, 1}, (cpl_chart_range){0, 0}, false);
+    check_any_axis((cpl_chart_range){2, 1}, cpl_chart_range_none(), true);
+}
+
+/* A range that is wide enough is shown as it was asked for; a narrower one holds what was asked. */
+static void asked_ranges_are_kept_or_widened(void **state)
+{
+    static const double widths[] = {1e-16, 1e-12, 1e-9, 5e-7, 2e-6, 1e-3, 0.3, 7};
+    (void)state;
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        for (int log = 0; log < 2; log++) {
+            cpl_chart_range asked = {1.2345, 1.2345 * (1 + widths[i])};
+            cpl_chart_axis axis   = cpl_chart_axis_of(asked, (cpl_chart_range){0, 1}, log);
+            assert_true(axis.low <= asked.low && axis.high >= asked.high);
+            if (widths[i] > 1e-6)
+                assert_true(axis.low == asked.low && axis.high == asked.high);
+            else
+                assert_true(axis.high - axis.low > 0.5);
+        }
+}
+
 /* Given to a chart, a rounded range is the one the chart would have taken itself. */
 static void rounding_twice_changes_nothing(void **state)
 {
@@ -456,6 +539,31 @@ static void every_cell_has_the_colour_of_its_value(void **state)
     }
 }
 
+/* Matrices and bars of a range that is hardly one, or none. */
+static void narrow_ranges_have_colours(void **state)
+{
+    static const cpl_chart_range ranges[] = {{1, 1},      {1, 1 + DBL_EPSILON}, {0, 0},
+                                             {0, 5e-324}, {DBL_MAX, DBL_MAX},   {1e15, 1e15 + 1}};
+    const float values[]                  = {1, 0, 3e38f, 1e-45f};
+    (void)state;
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        for (int log_scale = 0; log_scale < 2; log_scale++) {
+            uint32_t cells[4]       = {0};
+            cpl_text out            = {0};
+            cpl_chart chart         = {.title = "narrow"};
+            cpl_chart_matrix matrix = {values, NULL, 2, 1, ranges[i], log_scale, NULL};
+            cpl_chart_heat(&out, &chart, &matrix);
+            xml_check(out.bytes);
+            read_cells(cells, 2, out.bytes);
+            for (int k = 0; k < 4; k++) assert_true(cells[k] != 0);
+            cpl_text_clear(&out);
+            cpl_chart_heat_bar(&out, &chart, ranges[i], log_scale);
+            xml_check(out.bytes);
+            assert_true(count_of(out.bytes, "<line class=\"c-axis\"") >= 2);
+            cpl_text_free(&out);
+        }
+}
+
 static void a_heat_bar_has_all_colours(void **state)
 {
     cpl_text out    = {0};
@@ -548,6 +656,8 @@ int main(void)
         cmocka_unit_test(ticks_cover_the_range),
         cmocka_unit_test(labels_differ),
         cmocka_unit_test(strange_ranges_have_axes),
+        cmocka_unit_test(axes_of_any_width_have_ticks),
+        cmocka_unit_test(asked_ranges_are_kept_or_widened),
         cmocka_unit_test(rounding_twice_changes_nothing),
         cmocka_unit_test(heat_colours_are_even),
         cmocka_unit_test(a_page_takes_variables_and_a_file_none),
@@ -559,6 +669,7 @@ int main(void)
         cmocka_unit_test(quantiles_are_numpys),
         cmocka_unit_test(spread_has_a_box_for_each_place),
         cmocka_unit_test(every_cell_has_the_colour_of_its_value),
+        cmocka_unit_test(narrow_ranges_have_colours),
         cmocka_unit_test(a_heat_bar_has_all_colours),
         cmocka_unit_test(every_point_is_a_mark_of_its_class),
         cmocka_unit_test(files_stand_alone),

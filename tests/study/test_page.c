@@ -263,6 +263,74 @@ static void pages_hold_the_matrices(void **state)
     }
 }
 
+/* ---- matrices of hardly any width ---- */
+
+/* Sets M [n,n] to `value` in every layer, with the figures that scale the colours. The layers differ
+ * by `apart` of their mean diagonal. */
+static void make_even(cpl_coupling_report *report, float value, double apart)
+{
+    for (int64_t l = 0; l < report->n_layers; l++) {
+        cpl_layer_report *layer = &report->layers[l];
+        for (int64_t i = 0; i < layer->at->n * layer->at->n; i++) layer->M[i] = value;
+        layer->figures.m_diagonal     = value * (1 + apart * (double)l);
+        layer->figures.m_off_diagonal = layer->at->n > 1 ? layer->figures.m_diagonal : 0;
+    }
+}
+
+/* The page and the files are made, the scale of colours has some width, every M is in its place. */
+static void check_even(const fixture_case *of, float value, double apart)
+{
+    opened o;
+    cpl_text page              = {0};
+    cpl_coupling_charts charts = {0};
+    char *folder               = cpl_path_join(scratch_folder(), "even");
+    open_case(&o, of);
+    for (int64_t r = 0; r < o.count; r++) make_even(&o.reports[r], value, apart);
+    assert_ok(cpl_coupling_charts_open(&charts, o.pointers, o.count));
+    assert_true(charts.heat.high - charts.heat.low > 1e-6 * charts.heat.high);
+    cpl_coupling_charts_close(&charts);
+    assert_ok(cpl_coupling_page(&page, o.pointers, o.count));
+    const char *tag = page.bytes;
+    for (int64_t l = 0; l < o.reports[0].n_layers; l++) {
+        tag = strstr(tag + 1, "<button type=\"button\"");
+        assert_non_null(tag);
+        check_matrix(&o.reports[0].layers[l], tag);
+    }
+    if (value == 0) assert_non_null(strstr(page.bytes, ": M from 0 to 0, mean diagonal 0"));
+    assert_ok(cpl_coupling_svgs(NULL, folder, o.pointers, o.count));
+    cpl_folder_remove(folder);
+    cpl_free(folder);
+    cpl_text_free(&page);
+    close_case(&o);
+}
+
+static void even_matrices_have_pages(void **state)
+{
+    static const float values[]  = {1, 0, 0.3f, 1e-45f, 3e38f};
+    static const double aparts[] = {0, 1.2e-16, 3e-16, 1e-12, 1e-7};
+    fixture_kind some = fixture_small, single = fixture_single;
+    some.n_layers             = 3;
+    single.n_layers           = 3;
+    const fixture_case made[] = {{"even", {&some}, 1}, {"one", {&single}, 1}};
+    (void)state;
+    for (size_t v = 0; v < sizeof values / sizeof *values; v++)
+        for (size_t a = 0; a < sizeof aparts / sizeof *aparts; a++)
+            for (size_t k = 0; k < 2; k++) check_even(&made[k], values[v], aparts[a]);
+}
+
+/* Of one expert nothing is said in the plural. */
+static void one_expert_is_no_experts(void **state)
+{
+    cpl_text page = page_of(&cases[3]);
+    (void)state;
+    assert_null(strstr(page.bytes, "1 experts"));
+    assert_null(strstr(page.bytes, "1 of them"));
+    assert_null(strstr(page.bytes, "i mod 1 = 0"));
+    assert_non_null(strstr(page.bytes, "Layer 0; expert 0 alone; one row in 4 of its gate, "));
+    assert_non_null(strstr(page.bytes, "layer 0; expert 0; 1 row in 4; perplexity 30"));
+    cpl_text_free(&page);
+}
+
 /* ---- the same scales ---- */
 
 /* The labels of the y axis, joined. */
@@ -473,6 +541,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_quantity_is_defined),
         cmocka_unit_test(the_picture_says_what_it_shows),
         cmocka_unit_test(pages_hold_the_matrices),
+        cmocka_unit_test(even_matrices_have_pages),
+        cmocka_unit_test(one_expert_is_no_experts),
         cmocka_unit_test(reports_share_their_scales),
         cmocka_unit_test(marks_tell_the_figures),
         cmocka_unit_test(every_chart_is_a_file),
