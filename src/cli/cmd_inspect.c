@@ -91,9 +91,9 @@ static cpl_status check_output(const work *w, const char *flag)
 /* Better now than after all the work. */
 static cpl_status check_file_place(const char *path)
 {
-    char *folder      = path ? cpl_path_folder(path) : NULL;
     cpl_status status = CPL_OK;
     if (!path || strcmp(path, "-") == 0) return CPL_OK;
+    char *folder = cpl_path_folder(path);
     if (!folder) return CPL_ERR_MEMORY;
     if (cpl_path_is_folder(path))
         status = CPL_FAIL(CPL_ERR_IO, "%s: is a folder, not a file to write", path);

@@ -131,13 +131,14 @@ cpl_status cpl_outside_check(const char *target, const char *checkpoint)
 {
     cpl_text there    = {0};
     cpl_status status = CPL_OK;
-    if (is_weights(target) && cpl_path_exists(target))
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: is there and looks like weights; name another file",
-                        target);
-    if (!cpl_path_exists(checkpoint)) return CPL_OK;
     CPL_TRY_DONE(resolve(&there, target));
-    status = cpl_path_is_folder(checkpoint) ? check_against(&there, checkpoint, target, checkpoint)
-                                            : check_file(&there, target, checkpoint);
+    if (cpl_path_is_folder(checkpoint))
+        CPL_TRY_DONE(check_against(&there, checkpoint, target, checkpoint));
+    else if (cpl_path_exists(checkpoint))
+        CPL_TRY_DONE(check_file(&there, target, checkpoint));
+    if (is_weights(target) && cpl_path_exists(target))
+        status = CPL_FAIL(CPL_ERR_INPUT, "%s: is there and looks like weights; name another file",
+                          target);
 done:
     cpl_text_free(&there);
     return status;

@@ -96,13 +96,12 @@ static double bytes_taken(const char *folder, const cpl_inspect_options *options
     const int64_t before = cpl_alloc_held();
     (void)cpl_alloc_most();
     assert_ok(cpl_inspect_open(&report, cost, folder, options, NULL));
-    const int64_t open = cpl_alloc_held();
     (void)cpl_alloc_most();
     assert_ok(cpl_inspect_run(&report));
     const int64_t most = cpl_alloc_most();
     cpl_inspect_close(&report);
     assert_int_equal(cpl_alloc_held(), before);
-    return (double)(most - open);
+    return (double)(most - before);
 }
 
 /* Of every layer with figures: M, cosines, eps and two norms. */
@@ -110,7 +109,7 @@ static double kept_of(const inspect_case *c)
 {
     double sum = 0;
     for (int l = 0; l < c->n_layers; l++)
-        sum += 6.0 * c->layers[l].n * c->layers[l].n + 20.0 * c->layers[l].n;
+        sum += 6.0 * c->layers[l].n * c->layers[l].n + 24.0 * c->layers[l].n;
     return sum;
 }
 
@@ -498,7 +497,7 @@ static void random_experts_are_chance(void **state)
         assert_true(fabs(report.layers[l].chance.z) < 4);
         assert_true(report.layers[l].ratios.most > 1);
     }
-    assert_verdict(&report, "no better than chance in 6 of 6 layers");
+    assert_verdict(&report, "no better than chance may give");
     cpl_inspect_close(&report);
     case_free(&c);
 }
@@ -569,7 +568,7 @@ static void one_expert(void **state)
     check_M(l, &c.layers[0]); /* eps is 0, so that delta is 1 */
     assert_true(l->eps[0] == 0 && l->erc[0] == 0 && l->ratios.most == 0 && isnan(l->chance.z));
     assert_int_equal(report.picture.n_points, 11);
-    assert_verdict(&report, "Router and experts agree");
+    assert_verdict(&report, "nothing to agree on");
     cpl_inspect_close(&report);
     case_free(&c);
 }
