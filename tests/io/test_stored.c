@@ -11,19 +11,7 @@
 #include "checkpoints.h"
 #include "io/json.h"
 #include "io/weights.h"
-
-static char warned[1024];
-static int n_warnings;
-
-static void listen(void *who, cpl_log_level level, const char *sentence)
-{
-    (void)who;
-    assert_int_equal(level, CPL_LOG_WARN);
-    snprintf(warned, sizeof warned, "%s", sentence);
-    n_warnings++;
-}
-
-static const cpl_log a_log = {listen, NULL};
+#include "warnings.h"
 
 static cpl_stored_files *opens(const char *path)
 {

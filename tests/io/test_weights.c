@@ -3,6 +3,7 @@
  * Method: folders made here with the library's own writer; published-like folders of the reference
  * data where they are present. */
 #include "io/weights.h"
+#include "warnings.h"
 
 #include <stdbool.h>
 #include <sys/stat.h>
@@ -12,19 +13,6 @@
 #include "checkpoints.h"
 #include "io/file.h"
 #include "io/json.h"
-
-static char warned[1024];
-static int n_warnings;
-
-static void listen(void *who, cpl_log_level level, const char *sentence)
-{
-    (void)who;
-    assert_int_equal(level, CPL_LOG_WARN);
-    snprintf(warned, sizeof warned, "%s", sentence);
-    n_warnings++;
-}
-
-static const cpl_log a_log = {listen, NULL};
 
 static cpl_weights *opens(const char *path)
 {

@@ -152,4 +152,53 @@ static inline cpl_status inspect_all(cpl_coupling_report *report, const char *pa
     return status;
 }
 
+/* ---- cases, damage and comparisons that several tests share ---- */
+
+static inline inspect_case case_of(int n, int d, int D)
+{
+    inspect_case c = {0};
+    case_add(&c, n, d, D);
+    return c;
+}
+
+/* Layers of different sizes, one of a single expert. */
+static inline inspect_case mixed_case(void)
+{
+    static const int sizes[][3] = {{5, 40, 17}, {2, 40, 9}, {1, 24, 8}, {24, 33, 12}, {9, 40, 30}};
+    inspect_case c              = {0};
+    for (int l = 0; l < 5; l++) case_add(&c, sizes[l][0], sizes[l][1], sizes[l][2]);
+    return c;
+}
+
+static inline void put_nan(inspect_case *c, const char *name, size_t at)
+{
+    const float nan = NAN;
+    memcpy(case_tensor(c, name)->data + at * sizeof nan, &nan, sizeof nan);
+}
+
+static inline void check_same_layer(const cpl_layer_report *a, const cpl_layer_report *b)
+{
+    const size_t n = (size_t)a->at->n;
+    assert_int_equal(a->at->n, b->at->n);
+    assert_null(a->fault);
+    assert_null(b->fault);
+    assert_int_equal(a->has_M, b->has_M);
+    assert_memory_equal(a->M, b->M, n * n * sizeof(float));
+    assert_memory_equal(a->eps, b->eps, n * sizeof(float));
+    assert_memory_equal(a->router_norm, b->router_norm, n * sizeof(double));
+    assert_memory_equal(a->gate_norm, b->gate_norm, n * sizeof(double));
+    if (n > 1) assert_memory_equal(a->cosine, b->cosine, n * (n - 1) / 2 * sizeof(float));
+    assert_memory_equal(a->erc, b->erc, sizeof a->erc);
+    assert_memory_equal(&a->figures, &b->figures, sizeof a->figures);
+    assert_memory_equal(&a->ratios, &b->ratios, sizeof a->ratios);
+    assert_memory_equal(&a->chance, &b->chance, sizeof a->chance);
+}
+
+static inline void check_same_report(const cpl_coupling_report *a, const cpl_coupling_report *b)
+{
+    assert_int_equal(a->n_layers, b->n_layers);
+    assert_int_equal(a->n_measured, b->n_measured);
+    for (int64_t l = 0; l < a->n_layers; l++) check_same_layer(&a->layers[l], &b->layers[l]);
+}
+
 #endif /* CPL_TESTS_INSPECT_CASE_H */
