@@ -248,6 +248,6 @@ const cpl_verb cpl_verb_grad = {
     .most     = 1,
     .flags    = flags,
     .n_flags  = sizeof flags / sizeof *flags,
-    .sections = "erc balance z compute train",
+    .sections = "erc balance z orth compute train",
     .run      = run,
 };

@@ -68,11 +68,11 @@ void cpl_model_randomize(cpl_model *model, uint64_t seed)
         cpl_rng_key key = {.seed   = seed,
                            .stream = CPL_STREAM_INIT,
                            .layer  = (uint32_t)(p.layer + 1),
-                           .step   = (uint64_t)p.index};
-        if (p.ones)
-            model->be->ops->fill(model->be, *t, 1);
-        else
+                           .step   = (uint64_t)p.stream};
+        if (p.init == CPL_INIT_NORMAL)
             model->be->ops->normal(model->be, *t, (float)c->init_std, 3, &key);
+        else
+            model->be->ops->fill(model->be, *t, p.init == CPL_INIT_ONES ? 1 : 0);
     }
     cpl_model_refresh(model);
 }

@@ -46,6 +46,11 @@ static cpl_expert_weights experts_of(const cpl_layer_params *w)
     return e;
 }
 
+static cpl_routing routing_of(const cpl_model_settings *config)
+{
+    return (cpl_routing){.renormalise = config->norm_topk, .bias = cpl_tensor_none()};
+}
+
 void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_tensor x,
                      const cpl_layer_params *w, const cpl_model_settings *config,
                      const cpl_moe_scratch *s)
@@ -54,11 +59,12 @@ void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_te
     ops->rms_norm(be, kept->b, kept->inv, x, w->post_norm, (float)config->norm_eps);
     ops->gemm_f32(be, s->logits, CPL_AS_IS, kept->b, CPL_TRANSPOSED, w->router, 0);
     ops->route(be, kept->probs, kept->lse, kept->expert, kept->weight, s->logits,
-               config->norm_topk);
+               routing_of(config));
     ops->route_stats(be, kept->counts, kept->mean_prob, kept->z, kept->entropy, kept->probs,
-                     kept->lse, kept->expert);
+                     kept->lse, kept->expert, false);
     ops->dispatch(be, kept->plan, kept->expert, config->n_experts);
-    ops->experts(be, out, kept->gate, kept->up, kept->b, kept->weight, kept->plan, experts_of(w));
+    ops->experts(be, out, kept->gate, kept->up, kept->b, cpl_tensor_none(), kept->weight,
+                 kept->plan, experts_of(w));
     ops->add(be, out, x);
 }
 
@@ -68,11 +74,12 @@ void cpl_moe_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw, cpl_
 {
     const cpl_ops *ops = be->ops;
     ops->fill(be, s->db, 0);
-    ops->experts_backward(be, s->db, s->dweight, experts_of(dw), dx, kept->gate, kept->up, kept->b,
-                          kept->weight, kept->plan, experts_of(w));
+    ops->experts_backward(be, s->db, cpl_tensor_none(), s->dweight, experts_of(dw), dx, kept->gate,
+                          kept->up, kept->b, cpl_tensor_none(), kept->weight, kept->plan,
+                          experts_of(w));
     ops->route_backward(be, s->logits, s->dweight, kept->probs, kept->lse, kept->expert,
                         kept->weight, kept->counts, pull.balance_scale, pull.z_scale,
-                        config->norm_topk);
+                        routing_of(config));
     ops->gemm_f32(be, s->db, CPL_AS_IS, s->logits, CPL_AS_IS, w->router, 1);
     ops->gemm_f32(be, dw->router, CPL_TRANSPOSED, s->logits, CPL_AS_IS, kept->b, 1);
     ops->rms_norm_backward(be, dx, dw->post_norm, s->db, x, w->post_norm, kept->inv);

@@ -4,13 +4,15 @@
 #include <stdio.h>
 
 typedef enum owner { MODEL, LAYER, EXPERTS } owner;
-typedef enum init { NORMAL, ONES } init;
-typedef enum size { SIZE_1, SIZE_V, SIZE_d, SIZE_D, SIZE_KV, SIZE_N } size;
+typedef enum when { ALWAYS, UNTIED, ROUTER, AOE, BIAS, SHARED } when;
+typedef enum size { SIZE_1, SIZE_V, SIZE_d, SIZE_D, SIZE_KV, SIZE_N, SIZE_r, SIZE_S } size;
 
 typedef struct row {
     const char *field;
     owner owner;
-    init init;
+    when when;
+    cpl_param_init init;
+    int stream;
     const char *hub;
     size rows, cols;
     size_t offset;
@@ -19,8 +21,9 @@ typedef struct row {
 #define OFFSET_MODEL(field)   offsetof(cpl_params, field)
 #define OFFSET_LAYER(field)   offsetof(cpl_layer_params, field)
 #define OFFSET_EXPERTS(field) offsetof(cpl_layer_params, field)
-#define CPL_PARAM(field, owner, init, hub, rows, cols)                                             \
-    {#field, owner, init, hub, SIZE_##rows, SIZE_##cols, OFFSET_##owner(field)},
+#define CPL_PARAM(field, owner, when, init, stream, hub, rows, cols)                               \
+    {#field, owner,       when,        CPL_INIT_##init,      stream,                               \
+     hub,    SIZE_##rows, SIZE_##cols, OFFSET_##owner(field)},
 static const row list[] = {
 #include "model/params.def"
 };
@@ -31,6 +34,41 @@ enum { N_ROWS = sizeof list / sizeof *list };
 int64_t cpl_model_kv_width(const cpl_model_settings *c)
 {
     return c->d_model / c->n_heads * c->n_kv_heads;
+}
+
+int64_t cpl_model_shared_width(const cpl_model_settings *c)
+{
+    return c->n_shared * c->d_expert;
+}
+
+bool cpl_model_is_olmoe(const cpl_model_settings *c)
+{
+    return c->router == CPL_ROUTER_SOFTMAX && c->n_shared == 0;
+}
+
+int64_t cpl_model_aoe_rank(int64_t d_model, int64_t d_expert)
+{
+    const int64_t sum = d_model + d_expert, rank = (2 * d_model * d_expert + sum) / (2 * sum);
+    return rank < 1 ? 1 : rank;
+}
+
+static bool has(const cpl_model_settings *c, when when)
+{
+    switch (when) {
+    case UNTIED:
+        return !c->tied;
+    case ROUTER:
+        return c->router != CPL_ROUTER_AOE;
+    case AOE:
+        return c->router == CPL_ROUTER_AOE;
+    case BIAS:
+        return c->router_bias;
+    case SHARED:
+        return c->n_shared > 0;
+    case ALWAYS:
+        break;
+    }
+    return true;
 }
 
 static int64_t size_of(const cpl_model_settings *c, size s)
@@ -46,54 +84,90 @@ static int64_t size_of(const cpl_model_settings *c, size s)
         return cpl_model_kv_width(c);
     case SIZE_N:
         return c->n_experts;
+    case SIZE_r:
+        return c->aoe_rank;
+    case SIZE_S:
+        return cpl_model_shared_width(c);
     case SIZE_1:
         break;
     }
     return 1;
 }
 
-/* Lines of the list that stand before the layers' ones, inside, and behind. */
-static int first_layer_row(void)
+/* How many lines of this kind of owner the model has, from line `from` on until another kind. */
+static int64_t run_of(const cpl_model_settings *c, int *from, bool of_model)
 {
-    int i = 0;
-    while (list[i].owner == MODEL) i++;
-    return i;
+    int64_t count = 0;
+    for (; *from < N_ROWS && (list[*from].owner == MODEL) == of_model; ++*from)
+        count += has(c, list[*from].when);
+    return count;
 }
 
-static int last_layer_row(void)
+/* The list's three parts, before the layers, in each, behind them: where each begins, and how many
+ * of its lines the model has. */
+typedef struct parts {
+    int first[3];
+    int64_t count[3];
+} parts;
+
+static parts parts_of(const cpl_model_settings *c)
 {
-    int i = N_ROWS - 1;
-    while (list[i].owner == MODEL) i--;
-    return i;
+    parts p = {{0}, {0}};
+    int at  = 0;
+    for (int i = 0; i < 3; i++) {
+        p.first[i] = at;
+        p.count[i] = run_of(c, &at, i != 1);
+    }
+    CPL_ASSERT(at == N_ROWS);
+    return p;
 }
 
 int64_t cpl_params_count(const cpl_model_settings *config)
 {
-    int in_layer = last_layer_row() - first_layer_row() + 1;
-    return config->n_layers * in_layer + (N_ROWS - in_layer) - (config->tied ? 1 : 0);
+    const parts p = parts_of(config);
+    return p.count[0] + config->n_layers * p.count[1] + p.count[2];
+}
+
+/* The `nth` line, from line `at` on, that the model has. */
+static const row *line_of(const cpl_model_settings *c, int at, int64_t nth)
+{
+    while (!has(c, list[at].when) || nth-- > 0) at++;
+    return &list[at];
+}
+
+static const row *row_of(const cpl_model_settings *c, int64_t i, int64_t *layer)
+{
+    const parts p  = parts_of(c);
+    int64_t behind = p.count[0] + c->n_layers * p.count[1];
+    *layer         = -1;
+    if (i < p.count[0]) return line_of(c, p.first[0], i);
+    if (i >= behind) return line_of(c, p.first[2], i - behind);
+    *layer = (i - p.count[0]) / p.count[1];
+    return line_of(c, p.first[1], (i - p.count[0]) % p.count[1]);
 }
 
 cpl_param cpl_params_at(const cpl_model_settings *config, int64_t i)
 {
-    int first = first_layer_row(), in_layer = last_layer_row() - first + 1;
-    int64_t layer = -1, behind = first + config->n_layers * in_layer;
-    int at = (int)i;
+    int64_t layer;
     CPL_ASSERT(i >= 0 && i < cpl_params_count(config));
-    if (i >= behind) {
-        at = first + in_layer + (int)(i - behind);
-    } else if (i >= first) {
-        layer = (i - first) / in_layer;
-        at    = first + (int)((i - first) % in_layer);
-    }
-    const row *r = &list[at];
-    int64_t rows = size_of(config, r->rows);
-    int64_t cols = size_of(config, r->cols);
-    cpl_param p  = {r->field,  r->hub, layer,    r->owner == EXPERTS, r->init == ONES, at,
-                    r->offset, 0,      {1, 1, 1}};
+    const row *r = row_of(config, i, &layer);
+    cpl_param p  = {.field      = r->field,
+                    .hub        = r->hub,
+                    .layer      = layer,
+                    .per_expert = r->owner == EXPERTS,
+                    .init       = r->init,
+                    .stream     = r->stream,
+                    .offset     = r->offset,
+                    .shape      = {1, 1, 1}};
     if (r->owner == EXPERTS) p.shape[p.rank++] = config->n_experts;
-    p.shape[p.rank++] = rows;
-    if (r->cols != SIZE_1) p.shape[p.rank++] = cols;
+    p.shape[p.rank++] = size_of(config, r->rows);
+    if (r->cols != SIZE_1) p.shape[p.rank++] = size_of(config, r->cols);
     return p;
+}
+
+bool cpl_param_trains(const cpl_param *param)
+{
+    return param->init != CPL_INIT_ZEROS;
 }
 
 cpl_tensor *cpl_params_tensor(cpl_params *set, const cpl_param *param)
@@ -146,15 +220,28 @@ static cpl_status check_size(const cpl_model_settings *c)
 {
     static const double most = 0x1p50; /* numbers; four pebibytes in F32 */
     double d = (double)c->d_model, layers = (double)c->n_layers, n = (double)c->n_experts;
-    double numbers = 2.0 * (double)c->vocab_size * d +
-                     layers * (4.0 * d * d + n * d + 3.0 * n * (double)c->d_expert * d);
+    double numbers =
+        2.0 * (double)c->vocab_size * d +
+        layers * (4.0 * d * d + n * d + 3.0 * (n + (double)c->n_shared) * (double)c->d_expert * d);
     if (numbers <= most) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,
                     "the model.* sizes make %.3g parameters, which no machine can hold", numbers);
 }
 
+static cpl_status check_router(const cpl_model_settings *c)
+{
+    if (c->router_bias && c->router != CPL_ROUTER_SIGMOID)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "model.router_bias is true, but model.router is %s: the bias is added to "
+                        "sigmoid scores, each of which stands for itself",
+                        c->router == CPL_ROUTER_AOE ? "aoe" : "softmax");
+    return CPL_OK;
+}
+
 cpl_status cpl_model_settle(cpl_model_settings *c)
 {
+    if (c->router == CPL_ROUTER_AOE && c->aoe_rank == CPL_UNSET)
+        c->aoe_rank = cpl_model_aoe_rank(c->d_model, c->d_expert);
     if (c->n_kv_heads == CPL_UNSET) c->n_kv_heads = c->n_heads;
     if (c->vocab_size == CPL_UNSET)
         return CPL_FAIL(CPL_ERR_INPUT, "model.vocab_size is not set and no tokenizer gives it");
@@ -173,5 +260,6 @@ cpl_status cpl_model_settle(cpl_model_settings *c)
                         "model.num_key_value_heads %lld does not divide the %lld heads of "
                         "model.num_attention_heads",
                         (long long)c->n_kv_heads, (long long)c->n_heads);
+    CPL_TRY(check_router(c));
     return check_size(c);
 }

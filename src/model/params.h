@@ -19,9 +19,9 @@ extern "C" {
 /* Of one layer. */
 typedef struct cpl_layer_params {
 #define CPL_PARAM_MODEL(field)
-#define CPL_PARAM_LAYER(field)                         cpl_tensor field;
-#define CPL_PARAM_EXPERTS(field)                       cpl_tensor field;
-#define CPL_PARAM(field, owner, init, hub, rows, cols) CPL_PARAM_##owner(field)
+#define CPL_PARAM_LAYER(field)       cpl_tensor field;
+#define CPL_PARAM_EXPERTS(field)     cpl_tensor field;
+#define CPL_PARAM(field, owner, ...) CPL_PARAM_##owner(field)
 #include "model/params.def"
 #undef CPL_PARAM_MODEL
 #undef CPL_PARAM_LAYER
@@ -40,15 +40,18 @@ typedef struct cpl_params {
     cpl_layer_params *layer; /* [L], in the same arena */
 } cpl_params;
 
+/* What a parameter begins with. */
+typedef enum cpl_param_init { CPL_INIT_NORMAL, CPL_INIT_ONES, CPL_INIT_ZEROS } cpl_param_init;
+
 /* One parameter of a model, whichever set it is looked at in. */
 typedef struct cpl_param {
     const char *field; /* "w_gate" */
     const char *hub;   /* the last part of its Hugging Face name; all of it for the model's own */
     int64_t layer;     /* -1: the model's own */
     bool per_expert;   /* [n, rows, columns]: one Hugging Face tensor for each of the n */
-    bool ones;         /* initial value 1, not a normal number */
-    int index;         /* of its line in params.def */
-    size_t offset;     /* of the tensor in cpl_params or in cpl_layer_params */
+    cpl_param_init init;
+    int stream;    /* of its random numbers */
+    size_t offset; /* of the tensor in cpl_params or in cpl_layer_params */
     int rank;
     int64_t shape[3];
 } cpl_param;
@@ -56,7 +59,18 @@ typedef struct cpl_param {
 /* Key/value width: d G / H. */
 int64_t cpl_model_kv_width(const cpl_model_settings *config);
 
-/* Tensors in all, and the i-th of them in memory's order. A tied head is not among them. */
+/* Width of the shared expert, all of them side by side; 0 where there is none. */
+int64_t cpl_model_shared_width(const cpl_model_settings *config);
+
+/* Whether it is an OLMoE, which other programs can load: a softmax router and nothing besides. */
+bool cpl_model_is_olmoe(const cpl_model_settings *config);
+
+/* Autonomy-of-Experts' rank that keeps the number of parameters (method.md section 3): d D / (d + D)
+ * to the nearest, at least 1. */
+int64_t cpl_model_aoe_rank(int64_t d_model, int64_t d_expert);
+
+/* Tensors in all, and the i-th of them in memory's order. What the model does not have (a tied head,
+ * the router of Autonomy-of-Experts, ...) is not among them. */
 int64_t cpl_params_count(const cpl_model_settings *config);
 cpl_param cpl_params_at(const cpl_model_settings *config, int64_t i);
 
@@ -66,14 +80,19 @@ cpl_tensor *cpl_params_tensor(cpl_params *set, const cpl_param *param);
 /* Writes the Hugging Face name; `expert` counts only where the parameter is per expert. */
 void cpl_param_name(char out[128], const cpl_param *param, int64_t expert);
 
-/* Takes a whole set from the arena, all tensors of `dtype`; head is embed where tied. */
+/* Whether training gives it a gradient and AdamW moves it. */
+bool cpl_param_trains(const cpl_param *param);
+
+/* Takes a whole set from the arena, all tensors of `dtype`; head is embed where tied, and a tensor
+ * that the model does not have is none. */
 void cpl_params_take(cpl_params *set, cpl_arena *arena, const cpl_model_settings *config,
                      cpl_dtype dtype);
 
 /* Numbers in all parameters. */
 int64_t cpl_params_numbers(const cpl_model_settings *config);
 
-/* Fills what is unset (key/value heads) and checks what bounds cannot: K <= n, heads that divide.
+/* Fills what is unset (key/value heads, aoe_rank) and checks what bounds cannot: K <= n, heads that
+ * divide, settings of routers that contradict each other.
  * vocab_size must be set. CPL_ERR_INPUT with a sentence. */
 CPL_NODISCARD cpl_status cpl_model_settle(cpl_model_settings *config);
 

@@ -12,6 +12,7 @@ extern "C" {
 
 typedef enum cpl_erc_reduce { CPL_ERC_MEAN, CPL_ERC_SUM } cpl_erc_reduce;
 typedef enum cpl_erc_noise { CPL_NOISE_BOUNDED, CPL_NOISE_NONE } cpl_erc_noise;
+typedef enum cpl_router { CPL_ROUTER_SOFTMAX, CPL_ROUTER_SIGMOID, CPL_ROUTER_AOE } cpl_router;
 typedef enum cpl_z_form { CPL_Z_MEAN, CPL_Z_OVER_K } cpl_z_form;
 /* erc.activation is couplet.h's cpl_erc_activation, in the same order. */
 
@@ -32,10 +33,15 @@ typedef struct cpl_z_settings {
 #include "model/z.def"
 } cpl_z_settings;
 
+typedef struct cpl_orth_settings {
+#include "model/orth.def"
+} cpl_orth_settings;
+
 #undef CPL_SETTING
 
 /* Their offsets are 0: each is a struct of its own. */
-extern const cpl_section cpl_model_section, cpl_erc_section, cpl_balance_section, cpl_z_section;
+extern const cpl_section cpl_model_section, cpl_erc_section, cpl_balance_section, cpl_z_section,
+    cpl_orth_section;
 
 #ifdef __cplusplus
 }

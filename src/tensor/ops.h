@@ -45,6 +45,14 @@ typedef struct cpl_backend {
     const struct cpl_backend *inner; /* what a wrapping backend (poison) calls */
 } cpl_backend;
 
+/* How the scores of experts become choices and weights. */
+typedef struct cpl_routing {
+    bool sigmoid;     /* a score is the sigmoid of its logit; else softmax over the experts */
+    bool renormalise; /* the K weights are divided by their sum (all 0 where that is 0) */
+    cpl_tensor bias;  /* [n] added to the scores where experts are chosen and nowhere else, or none;
+                         with sigmoid alone */
+} cpl_routing;
+
 typedef enum cpl_trans { CPL_AS_IS, CPL_TRANSPOSED } cpl_trans;
 
 /* The largest shapes that operations will be called with: what scratch is sized for. */
@@ -53,7 +61,9 @@ typedef struct cpl_work {
     int64_t n_keys;   /* longest sequence attended to */
     int64_t batch;    /* B */
     int64_t d_model, d_expert, n_experts, top_k, n_heads, n_kv_heads, vocab_size;
-    bool training; /* backward operations will be called too */
+    int64_t d_shared;  /* width of a shared expert (experts with n = K = 1); 0: none */
+    int64_t gate_rank; /* r of factorised gates; 0: none */
+    bool training;     /* backward operations will be called too */
 } cpl_work;
 
 typedef struct cpl_attention_shape {
@@ -74,8 +84,9 @@ typedef struct cpl_dispatch {
 
 /* The three matrices of every expert of a layer. */
 typedef struct cpl_expert_weights {
-    cpl_tensor w_gate, w_up; /* [n,D,d] */
-    cpl_tensor w_down;       /* [n,d,D] */
+    cpl_tensor w_gate; /* [n,D,d], or [n,D,r] where the gate's input is `hidden` */
+    cpl_tensor w_up;   /* [n,D,d] */
+    cpl_tensor w_down; /* [n,d,D] */
 } cpl_expert_weights;
 
 struct cpl_ops {
@@ -138,22 +149,33 @@ struct cpl_ops {
 
     /* ---- routing (route.c) ---- */
 
-    /* probs [T,n] = softmax(logits [T,n]); lse [T]; expert [T,K] I32 the K largest logits, best
-     * first, equal ones by lower index; weight [T,K] their probs (divided by their sum where
-     * `renormalise`). */
+    /* probs [T,n] = the scores: softmax(logits [T,n]), or the sigmoid of each; lse [T] = log of the
+     * sum of the logits' exponentials; expert [T,K] I32 the K largest logits (with a bias: the
+     * largest score + bias), best first, equal ones by lower index; weight [T,K] their scores
+     * (divided by their sum where `renormalise`). */
     void (*route)(cpl_backend *be, cpl_tensor probs, cpl_tensor lse, cpl_tensor expert,
-                  cpl_tensor weight, cpl_tensor logits, bool renormalise);
+                  cpl_tensor weight, cpl_tensor logits, cpl_routing how);
     /* counts [n] = assignments to each expert, mean_prob [n] = mean over tokens of probs, z [1] =
-     * mean over tokens of lse^2, entropy [1] = mean over tokens of the entropy of probs. */
+     * mean over tokens of lse^2, entropy [1] = mean over tokens of the entropy of probs. Sigmoid
+     * scores of a token are divided by their sum over all n first. */
     void (*route_stats)(cpl_backend *be, cpl_tensor counts, cpl_tensor mean_prob, cpl_tensor z,
-                        cpl_tensor entropy, cpl_tensor probs, cpl_tensor lse, cpl_tensor expert);
+                        cpl_tensor entropy, cpl_tensor probs, cpl_tensor lse, cpl_tensor expert,
+                        bool sigmoid);
     /* dlogits [T,n] = gradient of
      *     sum dweight * weight  +  balance_scale sum_e counts[e] sum_t probs[t,e]
      *                           +  z_scale sum_t lse[t]^2
-     * with dweight [T,K] and, for the second and third part, `counts` held constant. */
+     * with dweight [T,K] and, for the second and third part, `counts` held constant. In the second
+     * part sigmoid scores are divided by their sum as in route_stats; with them z_scale is 0. */
     void (*route_backward)(cpl_backend *be, cpl_tensor dlogits, cpl_tensor dweight,
                            cpl_tensor probs, cpl_tensor lse, cpl_tensor expert, cpl_tensor weight,
-                           cpl_tensor counts, float balance_scale, float z_scale, bool renormalise);
+                           cpl_tensor counts, float balance_scale, float z_scale, cpl_routing how);
+    /* bias [n] *adds* rate where load [n] is below its mean, -rate where above, nothing where equal:
+     * DeepSeek-V3's balancing without a loss. */
+    void (*balance_bias)(cpl_backend *be, cpl_tensor bias, cpl_tensor load, float rate);
+    /* Returns the mean over all n^2 entries of (R^ R^T - I)^2 with R^ the rows of R [n,d] divided by
+     * their norms (a zero row counts as orthogonal to all: its entries give nothing); dR [n,d]
+     * *adds* scale times the gradient, or is none. */
+    double (*orthogonality)(cpl_backend *be, cpl_tensor dR, cpl_tensor R, float scale);
     /* Sorts the assignments by expert (stable): fills `plan`. */
     void (*dispatch)(cpl_backend *be, cpl_dispatch plan, cpl_tensor expert, int64_t n_experts);
 
@@ -161,15 +183,22 @@ struct cpl_ops {
 
     /* y [T,d] = sum over k of weight[t,k] W_down (SiLU(W_gate x) * (W_up x)) of expert[t,k].
      * gate, up [T K, D]: the two products by sorted row, kept for backward; `none` when nobody
-     * wants them. Products in be->compute. An expert without tokens and one with all of them are
-     * ordinary cases. */
+     * wants them. hidden [T,n,r]: none, or what W_gate [n,D,r] is multiplied with instead of x: row
+     * [t,e] for expert e (Autonomy-of-Experts). Products in be->compute. An expert without tokens
+     * and one with all of them are ordinary cases. */
     void (*experts)(cpl_backend *be, cpl_tensor y, cpl_tensor gate, cpl_tensor up, cpl_tensor x,
-                    cpl_tensor weight, cpl_dispatch plan, cpl_expert_weights w);
-    /* dx [T,d] and dw *add*, dweight [T,K] is set. gate and up are overwritten (scratch). */
-    void (*experts_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dweight,
+                    cpl_tensor hidden, cpl_tensor weight, cpl_dispatch plan, cpl_expert_weights w);
+    /* dx [T,d] and dw *add*, dweight [T,K] is set, and so is dhidden [T K, r] by sorted row (none
+     * where hidden is). gate and up are overwritten (scratch). */
+    void (*experts_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dhidden, cpl_tensor dweight,
                              cpl_expert_weights dw, cpl_tensor dy, cpl_tensor gate, cpl_tensor up,
-                             cpl_tensor x, cpl_tensor weight, cpl_dispatch plan,
+                             cpl_tensor x, cpl_tensor hidden, cpl_tensor weight, cpl_dispatch plan,
                              cpl_expert_weights w);
+    /* hidden [T,n,r] becomes its own gradient: dnorm[t,e] / norm[t,e] hidden[t,e] (0 where the norm
+     * is 0), and where e is one of expert [T,K] also dchosen [T K, r] of that sorted row. norm,
+     * dnorm [T,n]. */
+    void (*hidden_backward)(cpl_backend *be, cpl_tensor hidden, cpl_tensor norm, cpl_tensor dnorm,
+                            cpl_tensor dchosen, cpl_tensor expert, cpl_dispatch plan);
 
     /* ---- cross-entropy (xent.c): no T x V matrix ---- */
 

@@ -43,8 +43,8 @@ static cpl_section at(cpl_section section, size_t offset)
 void cpl_settings_sections(cpl_section sections[CPL_N_SECTIONS])
 {
     const cpl_section all[CPL_N_SECTIONS] = {
-        AT(model), AT(data),    AT(train),      AT(erc),  AT(balance),
-        AT(z),     AT(compute), AT(checkpoint), AT(eval), AT(log),
+        AT(model), AT(data),    AT(train),      AT(erc),  AT(balance), AT(z),
+        AT(orth),  AT(compute), AT(checkpoint), AT(eval), AT(log),
     };
     memcpy(sections, all, sizeof all);
 }

@@ -44,6 +44,7 @@ typedef struct cpl_settings {
     cpl_erc_settings erc;
     cpl_balance_settings balance;
     cpl_z_settings z;
+    cpl_orth_settings orth;
     cpl_compute_settings compute;
     cpl_checkpoint_settings checkpoint;
     cpl_eval_settings eval;
@@ -52,12 +53,13 @@ typedef struct cpl_settings {
 
 #define CPL_SETTING(...) +1
 enum {
-    CPL_N_SECTIONS = 10,
+    CPL_N_SECTIONS = 11,
     CPL_N_SETTINGS = 0 /* of all sections: size of an array `given` */
 #include "io/data.def"
 #include "model/balance.def"
 #include "model/erc.def"
 #include "model/model.def"
+#include "model/orth.def"
 #include "model/z.def"
 #include "tensor/compute.def"
 #include "train/checkpoint.def"
