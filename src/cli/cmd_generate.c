@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "cli/configure.h"
 #include "cli/input.h"
 #include "cli/output.h"
@@ -9,7 +10,6 @@
 #include "io/tokenizer.h"
 #include "store/hf.h"
 #include "study/generate.h"
-#include "study/memory.h"
 
 enum {
     MOST_PROMPT_BYTES = 1 << 28,

@@ -10,6 +10,7 @@
 #include "cli/output.h"
 #include "io/json.h"
 #include "io/weights.h"
+#include "model/losses.h"
 #include "store/hf.h"
 #include "store/named.h"
 #include "tensor/backend.h"
@@ -112,6 +113,10 @@ static cpl_status read_delta(work *w, const char *path)
 {
     cpl_weights *file = NULL;
     cpl_status status = CPL_OK;
+    if (w->model.config.router == CPL_ROUTER_AOE)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "--delta %s: this model has no router (model.router is aoe), so no noise",
+                        path);
     CPL_TRY(cpl_weights_open(&file, path, NULL));
     for (int64_t l = 0; status == CPL_OK && l < w->model.config.n_layers; l++) {
         char name[40];
@@ -127,11 +132,13 @@ static cpl_status read_delta(work *w, const char *path)
 /* ---- what is written ---- */
 
 typedef struct losses {
-    float ce, erc, balance, z, total;
+    float ce, erc, balance, z, orth, total;
 } losses;
 
+/* Nothing of a model without a router. */
 static cpl_status name_coupling(cpl_named_list *list, const work *w)
 {
+    if (!w->metrics.has_erc) return CPL_OK;
     for (int64_t l = 0; l < w->model.config.n_layers; l++) {
         char name[40];
         snprintf(name, sizeof name, "erc.%lld.M", (long long)l);
@@ -149,7 +156,8 @@ static cpl_status write_results(work *w, losses *l, const char *path)
     cpl_status status    = CPL_OK;
     CPL_TRY_DONE(cpl_named_add(&list, "logits", cpl_f32(w->logits), 3, btv));
     CPL_TRY_DONE(cpl_named_add(&list, "loss.ce", &l->ce, 0, NULL));
-    CPL_TRY_DONE(cpl_named_add(&list, "loss.erc", &l->erc, 0, NULL));
+    if (w->metrics.has_erc) CPL_TRY_DONE(cpl_named_add(&list, "loss.erc", &l->erc, 0, NULL));
+    if (w->metrics.has_orth) CPL_TRY_DONE(cpl_named_add(&list, "loss.orth", &l->orth, 0, NULL));
     CPL_TRY_DONE(cpl_named_add(&list, "loss.balance", &l->balance, 0, NULL));
     CPL_TRY_DONE(cpl_named_add(&list, "loss.z", &l->z, 0, NULL));
     CPL_TRY_DONE(cpl_named_add(&list, "loss.total", &l->total, 0, NULL));
@@ -182,8 +190,8 @@ static cpl_status compute_and_write(work *w, cpl_settings *settings, const cpl_a
     cpl_model_logits(&w->model, &w->step.pass, w->logits);
     CPL_TRY(w->backend.ops->sync(&w->backend));
     const cpl_metrics *m = &w->metrics;
-    losses l             = {(float)m->loss, (float)m->erc, (float)m->balance, (float)m->z,
-                            (float)m->loss_total};
+    losses l             = {(float)m->loss, (float)m->erc,  (float)m->balance,
+                            (float)m->z,    (float)m->orth, (float)m->loss_total};
     CPL_TRY(write_results(w, &l, cpl_flag_text(args, "--out")));
     print_losses(settings, &l);
     if (!isfinite(l.total)) cpl_log_warn(log, "the loss is not finite: %g", (double)l.total);
@@ -198,6 +206,8 @@ static cpl_status run(const cpl_arguments *args)
     cpl_log log       = cpl_output_log(stderr);
     CPL_TRY(cpl_configure(&c, NULL, args));
     CPL_TRY_DONE(cpl_hf_open(&w.hf, args->words[0], &log));
+    CPL_TRY_DONE(
+        cpl_losses_settle(&c.settings.erc, &c.settings.z, &c.settings.orth, cpl_hf_config(w.hf)));
     CPL_TRY_DONE(compute_and_write(&w, &c.settings, args, &log));
 done:
     cpl_step_free(&w.step);
@@ -242,7 +252,8 @@ const cpl_verb cpl_verb_grad = {
         "predicted "
         "tokens. It computes in f32 unless told --set compute.dtype=bf16.\n"
         "The file has logits [B,T,V]; loss.ce, loss.erc (after erc.reduce), loss.balance, loss.z "
-        "(means over layers) and loss.total; per layer erc.{l}.M [n,n] and erc.{l}.eps [n]; and "
+        "(means over layers), loss.orth where orth.weight is above 0, and loss.total; per layer "
+        "erc.{l}.M [n,n] and erc.{l}.eps [n]; and "
         "grad.NAME of the total loss for every tensor under its Hugging Face name, F32.",
     .least    = 1,
     .most     = 1,

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "cli/flags.h"
 #include "cli/inspected.h"
@@ -15,7 +16,6 @@
 #include "io/json.h"
 #include "study/coupling_json.h"
 #include "study/coupling_page.h"
-#include "study/memory.h"
 #include "study/outside.h"
 
 static const double LARGEST_ALPHA = 1e6;

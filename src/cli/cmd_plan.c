@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "cli/configure.h"
 #include "cli/planned.h"
 #include "io/json.h"
-#include "study/memory.h"
 
 static void print_memory(const cpl_plan *plan)
 {

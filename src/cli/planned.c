@@ -2,6 +2,7 @@
 #include "cli/planned.h"
 
 #include "io/tokenizer.h"
+#include "model/losses.h"
 #include "model/params.h"
 #include "tensor/backend.h"
 #include "train/step.h"
@@ -14,8 +15,10 @@ cpl_dtype cpl_planned_dtype(const cpl_compute_settings *compute)
     return compute->dtype == CPL_DTYPE_BF16 ? CPL_BF16 : CPL_F32;
 }
 
-static cpl_status settle(cpl_model_settings *config, const char *tokenizer_path)
+static cpl_status settle(cpl_settings *s)
 {
+    cpl_model_settings *config = &s->model;
+    const char *tokenizer_path = s->data.tokenizer;
     if (config->vocab_size == CPL_UNSET && tokenizer_path) {
         cpl_tokenizer *tokenizer = NULL;
         CPL_TRY(cpl_tokenizer_load(&tokenizer, tokenizer_path));
@@ -24,7 +27,8 @@ static cpl_status settle(cpl_model_settings *config, const char *tokenizer_path)
         config->vocab_size = multiples * VOCABULARY_MULTIPLE;
         cpl_tokenizer_free(tokenizer);
     }
-    return cpl_model_settle(config);
+    CPL_TRY(cpl_model_settle(config));
+    return cpl_losses_settle(&s->erc, &s->z, &s->orth, config);
 }
 
 /* Sequences computed at once, as the trainer takes them. */
@@ -37,20 +41,21 @@ static int64_t micro_of(const cpl_settings *s)
 
 cpl_status cpl_planned(cpl_plan *plan, const cpl_settings *settings, const cpl_planned_for *what)
 {
+    cpl_settings s = *settings; /* owned by the caller; numbers alone are settled here */
+    CPL_TRY(settle(&s));
     cpl_plan_case asked = {
-        .model           = settings->model,
-        .erc             = settings->erc,
-        .batch_tokens    = what->batch_tokens ? what->batch_tokens : settings->data.batch_tokens,
-        .seq_len         = settings->data.seq_len,
-        .micro_sequences = micro_of(settings),
+        .model           = s.model,
+        .erc             = s.erc,
+        .batch_tokens    = what->batch_tokens ? what->batch_tokens : s.data.batch_tokens,
+        .seq_len         = s.data.seq_len,
+        .micro_sequences = micro_of(&s),
         .dp              = what->dp,
         .ep              = what->ep,
-        .compute         = cpl_planned_dtype(&settings->compute),
-        .n_threads       = (int)settings->compute.threads,
-        .keep            = settings->checkpoint.keep,
+        .compute         = cpl_planned_dtype(&s.compute),
+        .n_threads       = (int)s.compute.threads,
+        .keep            = s.checkpoint.keep,
     };
-    CPL_TRY(settle(&asked.model, settings->data.tokenizer));
     CPL_TRY(cpl_plan_check_size(&asked));
-    asked.step_bytes = cpl_step_bytes(settings, &asked.model, asked.micro_sequences);
+    asked.step_bytes = cpl_step_bytes(&s, &asked.model, asked.micro_sequences);
     return cpl_plan_make(plan, &asked);
 }

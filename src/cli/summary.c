@@ -32,7 +32,7 @@ static cpl_status load_end(json_t **out, const char *run)
         const char *end = strchr(line, '\n');
         size_t length   = end ? (size_t)(end - line) : strlen(line);
         json_t *object  = json_loadb(line, length, 0, NULL);
-        if (json_object_get(object, "erc_clean")) {
+        if (json_object_get(object, "val_loss")) {
             json_decref(*out);
             *out = json_incref(object);
         }
@@ -119,6 +119,20 @@ static void print_layers(const json_t *start, const json_t *end)
     }
 }
 
+/* Of a model without a router. */
+static void print_loads(const json_t *end)
+{
+    size_t layers = json_array_size(json_object_get(end, "load_max"));
+    printf("\nLoad of the experts (largest share over the mean)\n%-6s%8s%5s\n", "layer", "max",
+           "dead");
+    for (size_t l = 0; l < layers; l++) {
+        printf("%-6zu", l);
+        cell(of_layer(end, "load_max", l), 8, 2);
+        cell(of_layer(end, "dead_experts", l), 5, 0);
+        putchar('\n');
+    }
+}
+
 cpl_status cpl_summary_print(const char *run)
 {
     json_t *start = NULL, *end = NULL;
@@ -126,7 +140,10 @@ cpl_status cpl_summary_print(const char *run)
     CPL_TRY_DONE(load_start(&start, run));
     CPL_TRY_DONE(load_end(&end, run));
     print_losses(start, end);
-    print_layers(start, end);
+    if (json_object_get(end, "erc_clean"))
+        print_layers(start, end);
+    else
+        print_loads(end);
 done:
     json_decref(start);
     json_decref(end);

@@ -18,3 +18,13 @@ double cpl_z_factor(const cpl_z_settings *z, int64_t top_k)
 {
     return z->form == CPL_Z_OVER_K ? 1.0 / (double)top_k : 1.0;
 }
+
+void cpl_balance_move_bias(cpl_backend *be, cpl_tensor bias, cpl_tensor load, double rate)
+{
+    be->ops->balance_bias(be, bias, load, (float)rate);
+}
+
+double cpl_balance_orthogonality(cpl_backend *be, cpl_tensor dR, cpl_tensor R, double weight)
+{
+    return be->ops->orthogonality(be, dR, R, (float)weight);
+}

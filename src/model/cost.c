@@ -14,18 +14,32 @@ double cpl_cost_coupling(const cpl_model_settings *c)
            (double)c->d_model;
 }
 
+double cpl_cost_aoe(const cpl_model_settings *c, double n_tokens)
+{
+    double n = (double)c->n_experts, k = (double)c->top_k, r = (double)c->aoe_rank;
+    double d = (double)c->d_model, D = (double)c->d_expert;
+    return 2.0 * n_tokens * ((n - k) * d * r + k * (d * r + r * D - d * D));
+}
+
+static double cost_router(const cpl_model_settings *c)
+{
+    if (c->router == CPL_ROUTER_AOE) return cpl_cost_aoe(c, 1.0);
+    return 2.0 * (double)c->n_experts * (double)c->d_model;
+}
+
 double cpl_cost_token(const cpl_model_settings *c, double seq_len)
 {
     double d = (double)c->d_model, kv = (double)cpl_model_kv_width(c);
     double projections = 2.0 * (2.0 * d * d + 2.0 * d * kv);
     double scores      = 4.0 * d * (seq_len + 1.0) / 2.0;
-    double router      = 2.0 * (double)c->n_experts * d;
-    double layer       = projections + scores + router + cpl_cost_experts(c, 1.0);
+    double shared      = 6.0 * (double)cpl_model_shared_width(c) * d;
+    double layer       = projections + scores + cost_router(c) + cpl_cost_experts(c, 1.0) + shared;
     return (double)c->n_layers * layer + 2.0 * (double)c->vocab_size * d;
 }
 
-double cpl_cost_step(const cpl_model_settings *c, double n_tokens, double seq_len, int coupling)
+double cpl_cost_step(const cpl_model_settings *c, double n_tokens, double seq_len,
+                     int64_t coupled_layers)
 {
-    double tokens = 3.0 * n_tokens * cpl_cost_token(c, seq_len);
-    return tokens + (coupling ? 3.0 * (double)c->n_layers * cpl_cost_coupling(c) : 0.0);
+    return 3.0 * n_tokens * cpl_cost_token(c, seq_len) +
+           3.0 * (double)coupled_layers * cpl_cost_coupling(c);
 }

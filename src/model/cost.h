@@ -11,21 +11,27 @@
 extern "C" {
 #endif
 
-/* Experts of one layer, forward, over n_tokens: 6 T K D d. */
+/* Experts of one layer, forward, over n_tokens: 6 T K D d, the base that other work is compared
+ * with, whatever the router. */
 double cpl_cost_experts(const cpl_model_settings *config, double n_tokens);
+
+/* What Autonomy-of-Experts of rank r adds to that: 2 T (n-K) d r for the experts a token is not sent
+ * to. A rank that does not keep the number of parameters changes the K chosen ones' gates too:
+ * 2 T K (d r + r D - d D), 0 or nearly so at r = d D / (d + D). */
+double cpl_cost_aoe(const cpl_model_settings *config, double n_tokens);
 
 /* Coupling loss of one layer, forward: 2 n^2 D d. */
 double cpl_cost_coupling(const cpl_model_settings *config);
 
 /* The whole model, forward, of one token in a sequence of seq_len: per layer the four projections,
- * 4 d keys for scores and values with (seq_len + 1) / 2 keys on average, router, experts; the head.
- */
+ * 4 d keys for scores and values with (seq_len + 1) / 2 keys on average, router (or what
+ * Autonomy-of-Experts adds), experts, shared expert; the head. */
 double cpl_cost_token(const cpl_model_settings *config, double seq_len);
 
-/* One optimizer step over n_tokens: three times the forward pass, and with `coupling` three
- * coupling products a layer. */
+/* One optimizer step over n_tokens: three times the forward pass, and three coupling products in each
+ * of `coupled_layers`. */
 double cpl_cost_step(const cpl_model_settings *config, double n_tokens, double seq_len,
-                     int coupling);
+                     int64_t coupled_layers);
 
 #ifdef __cplusplus
 }

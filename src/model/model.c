@@ -12,11 +12,12 @@ static void take_copies(cpl_params *compute, const cpl_params *master, cpl_arena
     cpl_params_take(compute, arena, config, CPL_BF16);
     compute->norm = master->norm;
     for (int64_t l = 0; compute->layer && l < config->n_layers; l++) {
-        compute->layer[l].input_norm = master->layer[l].input_norm;
-        compute->layer[l].post_norm  = master->layer[l].post_norm;
-        compute->layer[l].q_norm     = master->layer[l].q_norm;
-        compute->layer[l].k_norm     = master->layer[l].k_norm;
-        compute->layer[l].router     = master->layer[l].router;
+        compute->layer[l].input_norm  = master->layer[l].input_norm;
+        compute->layer[l].post_norm   = master->layer[l].post_norm;
+        compute->layer[l].q_norm      = master->layer[l].q_norm;
+        compute->layer[l].k_norm      = master->layer[l].k_norm;
+        compute->layer[l].router      = master->layer[l].router;
+        compute->layer[l].router_bias = master->layer[l].router_bias;
     }
 }
 
@@ -170,6 +171,8 @@ cpl_work cpl_pass_work(const cpl_model_settings *config, int64_t batch, int64_t 
         .n_heads    = config->n_heads,
         .n_kv_heads = config->n_kv_heads,
         .vocab_size = config->vocab_size,
+        .d_shared   = cpl_model_shared_width(config),
+        .gate_rank  = config->router == CPL_ROUTER_AOE ? config->aoe_rank : 0,
         .training   = training,
     };
     return work;

@@ -1,10 +1,16 @@
 /* moe.h - the Mixture-of-Experts half of a layer, forward and backward (paper, "Background";
- * method.md section 1).
+ * method.md sections 1 and 3).
  *
- * Room:   model. T tokens, n experts, K of them a token.
+ * Room:   model. T tokens, n experts, K of them a token, r rank of factorised gates.
  *
- *             b = RMSNorm(x);  p = softmax(b R^T) over all n;  S = the K largest
- *             out = x + sum_{e in S} p[e] W_down_e (SiLU(W_gate_e b) * (W_up_e b))
+ *             b = RMSNorm(x);  p = scores of the experts;  S = the K with the largest
+ *             out = x + sum_{e in S} p[e] W_down_e (SiLU(g_e) * (W_up_e b)) + shared expert of b
+ *
+ *         model.router says what scores are and what g_e is:
+ *             softmax  p = softmax(b R^T) over all n;          g_e = W_gate_e b
+ *             sigmoid  p = sigmoid(b R^T), each for itself; S by p + bias where there is one
+ *             aoe      no router: h_e = W_gate_a_e b [r], p = softmax over e of |h_e|, and
+ *                      g_e = W_gate_b_e h_e goes on from the same h_e (Autonomy-of-Experts)
  *
  *         The router's logits are F32 products of the F32 master rows, whatever the experts use. */
 #ifndef CPL_MODEL_MOE_H
@@ -12,6 +18,7 @@
 
 #include "base/arena.h"
 #include "model/params.h"
+#include "model/shared.h"
 #include "tensor/ops.h"
 
 #ifdef __cplusplus
@@ -22,7 +29,9 @@ extern "C" {
 typedef struct cpl_moe_kept {
     cpl_tensor b;      /* [T,d] */
     cpl_tensor inv;    /* [T] */
-    cpl_tensor probs;  /* [T,n] */
+    cpl_tensor hidden; /* [T,n,r] h_e of every expert, chosen or not: aoe; else none */
+    cpl_tensor norm;   /* [T,n] |h_e|: aoe; else none */
+    cpl_tensor probs;  /* [T,n] scores */
     cpl_tensor lse;    /* [T] */
     cpl_tensor expert; /* [T,K] I32 */
     cpl_tensor weight; /* [T,K] */
@@ -30,13 +39,16 @@ typedef struct cpl_moe_kept {
     cpl_tensor gate, up;          /* [T K, D]; none when not training */
     cpl_tensor counts, mean_prob; /* [n] */
     cpl_tensor z, entropy;        /* [1] */
+    cpl_shared_kept shared;
 } cpl_moe_kept;
 
 /* Shared by all layers. */
 typedef struct cpl_moe_scratch {
     cpl_tensor logits;  /* [T,n]: forward's logits, backward's dlogits */
     cpl_tensor dweight; /* [T,K] */
+    cpl_tensor dhidden; /* [T K, r] of the chosen: aoe; else none */
     cpl_tensor db;      /* [T,d] */
+    cpl_shared_scratch shared;
 } cpl_moe_scratch;
 
 /* What the auxiliary losses of one layer weigh, through route_backward. */
@@ -54,8 +66,8 @@ void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_te
                      const cpl_layer_params *w, const cpl_model_settings *config,
                      const cpl_moe_scratch *s);
 
-/* dx [T,d] holds the gradient of out and becomes that of x; dw *adds*. kept's gate and up are used
- * up. */
+/* dx [T,d] holds the gradient of out and becomes that of x; dw *adds*. kept's gate, up and
+ * hidden are used up. */
 void cpl_moe_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw, cpl_moe_kept *kept,
                       cpl_tensor x, const cpl_layer_params *w, const cpl_model_settings *config,
                       cpl_moe_pull pull, const cpl_moe_scratch *s);

@@ -215,14 +215,31 @@ int64_t cpl_params_numbers(const cpl_model_settings *config)
     return total;
 }
 
+int64_t cpl_params_active(const cpl_model_settings *config)
+{
+    int64_t idle = 0;
+    for (int64_t i = 0; i < cpl_params_count(config); i++) {
+        cpl_param p = cpl_params_at(config, i);
+        if (p.per_expert && p.offset != offsetof(cpl_layer_params, w_gate_a))
+            idle += (config->n_experts - config->top_k) * p.shape[1] * p.shape[2];
+    }
+    return cpl_params_numbers(config) - idle;
+}
+
+static double gate_factors(const cpl_model_settings *c)
+{
+    if (c->router != CPL_ROUTER_AOE) return 0;
+    return (double)c->n_experts * (double)c->aoe_rank * (double)(c->d_model + c->d_expert);
+}
+
 /* In double, which cannot run over where the count in integers would. */
 static cpl_status check_size(const cpl_model_settings *c)
 {
     static const double most = 0x1p50; /* numbers; four pebibytes in F32 */
     double d = (double)c->d_model, layers = (double)c->n_layers, n = (double)c->n_experts;
-    double numbers =
-        2.0 * (double)c->vocab_size * d +
-        layers * (4.0 * d * d + n * d + 3.0 * (n + (double)c->n_shared) * (double)c->d_expert * d);
+    double numbers = 2.0 * (double)c->vocab_size * d +
+                     layers * (4.0 * d * d + n * d + gate_factors(c) +
+                               3.0 * (n + (double)c->n_shared) * (double)c->d_expert * d);
     if (numbers <= most) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,
                     "the model.* sizes make %.3g parameters, which no machine can hold", numbers);
@@ -235,6 +252,12 @@ static cpl_status check_router(const cpl_model_settings *c)
                         "model.router_bias is true, but model.router is %s: the bias is added to "
                         "sigmoid scores, each of which stands for itself",
                         c->router == CPL_ROUTER_AOE ? "aoe" : "softmax");
+    if (c->aoe_rank != CPL_UNSET && c->router != CPL_ROUTER_AOE)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "model.aoe_rank is %lld, but model.router is %s: only aoe has factorised "
+                        "gates",
+                        (long long)c->aoe_rank,
+                        c->router == CPL_ROUTER_SIGMOID ? "sigmoid" : "softmax");
     return CPL_OK;
 }
 

@@ -91,6 +91,11 @@ void cpl_params_take(cpl_params *set, cpl_arena *arena, const cpl_model_settings
 /* Numbers in all parameters. */
 int64_t cpl_params_numbers(const cpl_model_settings *config);
 
+/* Those that take part in one token, as OLMoE counts: all but the experts it is not sent to. Both
+ * tables and the router count whole, and so do the first factors of Autonomy-of-Experts' gates,
+ * which every token meets. */
+int64_t cpl_params_active(const cpl_model_settings *config);
+
 /* Fills what is unset (key/value heads, aoe_rank) and checks what bounds cannot: K <= n, heads that
  * divide, settings of routers that contradict each other.
  * vocab_size must be set. CPL_ERR_INPUT with a sentence. */

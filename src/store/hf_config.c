@@ -9,6 +9,10 @@
 #include "io/json.h"
 #include "model/params.h"
 
+/* model_type of what is no OLMoE, and its words for model.router. */
+static const char own_type[]            = "couplet";
+static const char *const router_words[] = {"softmax", "sigmoid", "aoe"};
+
 /* rope_parameters of newer files, rope_scaling of older ones: only what changes no angle. */
 static cpl_status refuse_rope_scaling(const json_t *j, const char *key, const char *where)
 {
@@ -30,9 +34,10 @@ static cpl_status refuse_what_differs(const json_t *j, const char *where)
     const char *type = NULL, *act = NULL;
     bool bias = false;
     CPL_TRY(cpl_json_string_or(j, "model_type", &type, "", where));
-    if (strcmp(type, "olmoe") != 0)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: model_type is \"%s\"; only \"olmoe\" can be loaded",
-                        where, type);
+    if (strcmp(type, "olmoe") != 0 && strcmp(type, own_type) != 0)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: model_type is \"%s\"; only \"olmoe\" and \"%s\" can be loaded", where,
+                        type, own_type);
     CPL_TRY(cpl_json_string_or(j, "hidden_act", &act, "silu", where));
     if (strcmp(act, "silu") != 0)
         return CPL_FAIL(CPL_ERR_INPUT, "%s: hidden_act is \"%s\"; only \"silu\" is computed", where,
@@ -86,6 +91,24 @@ static cpl_status read_numbers(cpl_model_settings *c, const json_t *j, const cha
     return CPL_OK;
 }
 
+/* The keys of our own, absent from an OLMoE. */
+static cpl_status read_router(cpl_model_settings *c, const json_t *j, const char *where)
+{
+    const char *word = NULL;
+    bool bias        = false;
+    CPL_TRY(cpl_json_string_or(j, "router", &word, router_words[0], where));
+    for (c->router = 0; c->router < 3 && strcmp(word, router_words[c->router]) != 0;) c->router++;
+    if (c->router == 3)
+        return CPL_FAIL(
+            CPL_ERR_INPUT,
+            "%s: router is \"%s\"; only \"softmax\", \"sigmoid\" and \"aoe\" are computed", where,
+            word);
+    CPL_TRY(cpl_json_bool_or(j, "router_bias", &bias, false, where));
+    c->router_bias = bias;
+    CPL_TRY(cpl_json_int_or(j, "n_shared_experts", &c->n_shared, 0, 65535, 0, where));
+    return cpl_json_int_or(j, "aoe_rank", &c->aoe_rank, 1, 1048576, CPL_UNSET, where);
+}
+
 static cpl_status read_tokens(cpl_hf_tokens *tokens, const json_t *j, const char *where)
 {
     const json_t *eos = json_object_get(j, "eos_token_id");
@@ -114,6 +137,7 @@ cpl_status cpl_hf_config_read(cpl_model_settings *config, cpl_hf_tokens *tokens,
     CPL_TRY_DONE(refuse_what_differs(j, path));
     CPL_TRY_DONE(read_sizes(config, j, path));
     CPL_TRY_DONE(read_numbers(config, j, path));
+    CPL_TRY_DONE(read_router(config, j, path));
     CPL_TRY_DONE(read_tokens(tokens, j, path));
     status = cpl_model_settle(config);
     if (status != CPL_OK) status = CPL_FAIL(status, "%s: %s", path, cpl_last_error());
@@ -126,6 +150,24 @@ done:
 static json_t *id_or_null(int64_t id)
 {
     return id < 0 ? json_null() : json_integer(id);
+}
+
+/* Another model_type, so that no program takes it for the OLMoE it is not, and the keys of our own. A
+ * key that could not be set for want of memory is missing in `j`, which writing it would not show:
+ * NULL is set then. */
+static void add_router(json_t **j, const cpl_model_settings *c)
+{
+    bool good =
+        json_object_set_new(*j, "model_type", json_string(own_type)) == 0 &&
+        json_object_set_new(*j, "architectures", json_pack("[s]", "CoupletForCausalLM")) == 0 &&
+        json_object_set_new(*j, "router", json_string(router_words[c->router])) == 0 &&
+        json_object_set_new(*j, "router_bias", json_boolean(c->router_bias)) == 0 &&
+        json_object_set_new(*j, "n_shared_experts", json_integer(c->n_shared)) == 0;
+    if (good && c->router == CPL_ROUTER_AOE)
+        good = json_object_set_new(*j, "aoe_rank", json_integer(c->aoe_rank)) == 0;
+    if (good) return;
+    json_decref(*j);
+    *j = NULL;
 }
 
 cpl_status cpl_hf_config_write(const char *folder, const cpl_model_settings *c,
@@ -149,6 +191,7 @@ cpl_status cpl_hf_config_write(const char *folder, const cpl_model_settings *c,
         "use_cache", 1, "torch_dtype", "float32");
     char *path        = cpl_path_join(folder, "config.json");
     cpl_status status = CPL_ERR_MEMORY;
+    if (j && !cpl_model_is_olmoe(c)) add_router(&j, c);
     if (!j)
         status = CPL_FAIL(CPL_ERR_MEMORY, "out of memory for config.json");
     else if (path)

@@ -11,7 +11,7 @@
 #include "io/file.h"
 #include "store/checkpoint.h"
 #include "study/coupling_work.h"
-#include "study/memory.h"
+#include "base/memory.h"
 
 /* ---- which layers ---- */
 

@@ -6,7 +6,7 @@
 
 #include "model/cost.h"
 #include "model/model.h"
-#include "study/memory.h"
+#include "base/memory.h"
 #include "tensor/backend.h"
 
 static const double most_bytes = 0x1p56; /* more is beyond all machines */

@@ -32,8 +32,9 @@ void cpl_evaluate_coupling(cpl_step *step, cpl_model *model, const cpl_settings 
     cpl_backend f32         = *model->be; /* the masters are F32, whatever training computes in */
     cpl_erc_settings erc    = settings->erc;
     cpl_coupling_noise none = {0};
-    f32.compute             = CPL_F32;
-    erc.noise               = CPL_NOISE_NONE;
+    if (model->config.router == CPL_ROUTER_AOE) return;
+    f32.compute = CPL_F32;
+    erc.noise   = CPL_NOISE_NONE;
     for (int64_t l = 0; l < metrics->n_layers; l++) {
         const cpl_layer_params *w  = &model->master.layer[l];
         cpl_expert_weights masters = {w->w_gate, w->w_up, w->w_down};
@@ -47,4 +48,6 @@ void cpl_evaluate_coupling(cpl_step *step, cpl_model *model, const cpl_settings 
                                   w->router, cpl_tensor_none(), step->gate_norm, erc.alpha,
                                   model->config.top_k);
     }
+    metrics->has_clean = true;
+    if (figures) metrics->has_figures = true;
 }

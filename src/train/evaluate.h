@@ -20,7 +20,8 @@ CPL_NODISCARD cpl_status cpl_evaluate_loss(cpl_step *step, cpl_model *model, cpl
 
 /* Fills layer[].erc_clean: the loss of every layer at erc.alpha with erc.activation, from the F32
  * masters, without noise; the same number for anyone who computes it from the checkpoint.
- * `figures`: also layer[].figures, as they are without noise. */
+ * `figures`: also layer[].figures, as they are without noise. Says so in has_clean and
+ * has_figures; without a router there is nothing to compute. */
 void cpl_evaluate_coupling(cpl_step *step, cpl_model *model, const cpl_settings *settings,
                            bool figures, cpl_metrics *metrics);
 

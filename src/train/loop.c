@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/memory.h"
 #include "io/file.h"
 #include "model/cost.h"
+#include "model/losses.h"
 #include "train/evaluate.h"
 #include "train/schedule.h"
 #include "train/trainer.h"
@@ -25,6 +27,11 @@ static bool due(int64_t every, int64_t step)
 
 /* ---- one step ---- */
 
+static int64_t coupled_layers(const cpl_settings *s)
+{
+    return cpl_losses_coupled_layers(&s->erc, s->model.n_layers);
+}
+
 /* Updates the weights, or counts a step whose loss or gradient is not finite. */
 static void update(cpl_trainer *t)
 {
@@ -39,6 +46,7 @@ static void update(cpl_trainer *t)
                      m->loss_total, m->grad_norm);
     } else {
         cpl_optimizer_update(&t->optimizer, &t->model, &t->settings->train, m->grad_norm, m->lr);
+        cpl_step_move_biases(&t->step, &t->model, t->settings, m);
     }
     m->skipped = t->skipped;
 }
@@ -62,7 +70,7 @@ static cpl_status one_step(cpl_trainer *t, bool with_figures)
     m->step_s       = seconds_now() - begin;
     m->tokens_per_s = (double)s->data.batch_tokens / m->step_s;
     m->peak_share = cpl_cost_step(&s->model, (double)s->data.batch_tokens, (double)s->data.seq_len,
-                                  m->erc_weight > 0) /
+                                  m->erc_weight > 0 ? coupled_layers(s) : 0) /
                     m->step_s / t->peak;
     return CPL_OK;
 }
@@ -103,9 +111,8 @@ static cpl_status look_before(cpl_trainer *t)
 {
     CPL_TRY(evaluate(t));
     cpl_evaluate_coupling(&t->step, &t->model, t->settings, true, &t->metrics);
-    t->metrics.has_figures = true;
-    cpl_status status      = cpl_run_write(&t->run, "start.json", cpl_metrics_json(&t->metrics));
-    t->metrics.has_eval = t->metrics.has_figures = false;
+    cpl_status status   = cpl_run_write(&t->run, "start.json", cpl_metrics_json(&t->metrics));
+    t->metrics.has_eval = t->metrics.has_clean = t->metrics.has_figures = false;
     return status;
 }
 
@@ -126,6 +133,7 @@ static cpl_status steps(cpl_trainer *t, const cpl_train_job *job, cpl_train_outc
         CPL_TRY(one_step(t, logged));
         if (look) CPL_TRY(evaluate(t));
         if (job->watch->stepped) job->watch->stepped(job->watch->who, &t->metrics);
+        t->metrics.memory_bytes = logged ? cpl_memory_peak() : 0;
         if (logged) CPL_TRY(cpl_run_log(&t->run, cpl_metrics_json(&t->metrics)));
         if (t->skipped_in_row >= s->train.max_skipped) return give_up(t);
         outcome->stopped = job->stop && *job->stop;
@@ -136,23 +144,21 @@ static cpl_status steps(cpl_trainer *t, const cpl_train_job *job, cpl_train_outc
 
 static void tell_facts(cpl_trainer *t, const cpl_train_watch *watch)
 {
-    const cpl_settings *s     = t->settings;
-    cpl_model_settings active = s->model;
-    active.n_experts          = active.top_k;
-    int64_t router = s->model.n_layers * s->model.d_model * (s->model.n_experts - s->model.top_k);
+    const cpl_settings *s = t->settings;
     cpl_train_facts facts = {
         .settings          = s,
         .run               = t->run.folder,
         .first_step        = t->done + 1,
         .parameters        = cpl_params_numbers(&s->model),
-        .active_parameters = cpl_params_numbers(&active) + router, /* the router counts whole */
+        .active_parameters = cpl_params_active(&s->model),
         .train_tokens      = cpl_loader_epoch_instances(t->data.train) * s->data.seq_len,
         .steps_per_epoch   = cpl_loader_steps_per_epoch(t->data.train),
-        .flops_per_step    = cpl_cost_step(&s->model, (double)s->data.batch_tokens,
-                                           (double)s->data.seq_len, s->erc.weight > 0),
-        .peak              = t->peak,
-        .dtype             = t->backend.compute == CPL_BF16 ? "bf16" : "f32",
-        .n_threads         = t->backend.n_threads,
+        .flops_per_step =
+            cpl_cost_step(&s->model, (double)s->data.batch_tokens, (double)s->data.seq_len,
+                          s->erc.weight > 0 ? coupled_layers(s) : 0),
+        .peak      = t->peak,
+        .dtype     = t->backend.compute == CPL_BF16 ? "bf16" : "f32",
+        .n_threads = t->backend.n_threads,
     };
     if (watch->began) watch->began(watch->who, &facts);
 }

@@ -118,7 +118,7 @@ static void put_evaluation(json_t *object, const cpl_metrics *m)
         if (m->source[i].targets > 0)
             put(sources, m->source[i].label, m->source[i].nll / (double)m->source[i].targets);
     (void)json_object_set_new(object, "val_loss_by_source", sources);
-    put_layers(object, "erc_clean", m, offsetof(cpl_layer_metrics, erc_clean));
+    if (m->has_clean) put_layers(object, "erc_clean", m, offsetof(cpl_layer_metrics, erc_clean));
 }
 
 json_t *cpl_metrics_json(const cpl_metrics *m)
@@ -131,6 +131,7 @@ json_t *cpl_metrics_json(const cpl_metrics *m)
     (void)json_object_set_new(o, "erc", m->has_erc ? number(m->erc) : json_null());
     put(o, "balance", m->balance);
     put(o, "z", m->z);
+    (void)json_object_set_new(o, "orth", m->has_orth ? number(m->orth) : json_null());
     put(o, "grad_norm", m->grad_norm);
     put(o, "lr", m->lr);
     put(o, "erc_weight", m->erc_weight);
@@ -138,6 +139,7 @@ json_t *cpl_metrics_json(const cpl_metrics *m)
     put(o, "tokens_per_s", m->tokens_per_s);
     put(o, "peak_share", m->peak_share);
     put(o, "step_s", m->step_s);
+    put(o, "memory_bytes", m->memory_bytes);
     (void)json_object_set_new(o, "skipped", json_integer(m->skipped));
     for (size_t i = 0; i < sizeof layer_members / sizeof *layer_members; i++)
         put_layers(o, layer_members[i].key, m, layer_members[i].offset);

@@ -41,14 +41,18 @@ typedef struct cpl_metrics {
     double loss;                  /* cross-entropy, mean over targets, nats */
     double loss_total;            /* the weighted sum */
     double erc, balance, z;       /* unweighted; erc after erc.reduce */
+    double orth;                  /* mean over layers, unweighted */
     double erc_weight, erc_alpha; /* as the schedule has them at this step */
     double grad_norm;             /* before clipping */
     double lr, tokens_per_s, peak_share, step_s;
-    int64_t skipped; /* steps skipped so far */
+    double memory_bytes; /* the most this process has had in memory so far */
+    int64_t skipped;     /* steps skipped so far */
     bool was_skipped;
     bool has_erc;     /* the coupling loss was computed in this step */
+    bool has_orth;    /* orth was computed in this step */
     bool has_figures; /* layer[].figures and the gradient ratios are filled */
-    bool has_eval;    /* sources and erc_clean are filled */
+    bool has_eval;    /* sources are filled */
+    bool has_clean;   /* erc_clean is filled */
     int64_t n_layers, n_experts, n_sources;
     cpl_layer_metrics *layer; /* [L] */
     double *counts;           /* [L,n] assignments to each expert in this step */

@@ -60,7 +60,8 @@ void cpl_optimizer_update(cpl_optimizer *o, cpl_model *model, const cpl_train_se
     double correct1 = 1.0 - pow(s->beta1, (double)o->count);
     double correct2 = 1.0 - pow(s->beta2, (double)o->count);
     for (int64_t i = 0; i < cpl_params_count(&model->config); i++) {
-        cpl_param p     = cpl_params_at(&model->config, i);
+        cpl_param p = cpl_params_at(&model->config, i);
+        if (!cpl_param_trains(&p)) continue;
         cpl_tensor w    = *cpl_params_tensor(&model->master, &p);
         cpl_tensor copy = *cpl_params_tensor(&model->compute, &p);
         if (copy.data == w.data) copy = cpl_tensor_none();

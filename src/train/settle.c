@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "io/file.h"
+#include "model/losses.h"
 
 enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding: OLMo pads to this */
 
@@ -56,7 +57,8 @@ cpl_status cpl_train_settle_vocabulary(cpl_settings *s, int64_t ids, int64_t eos
                         "the id that ends documents (data.eos) is %lld, but model.vocab_size is "
                         "%lld",
                         (long long)eos, (long long)*rows);
-    return cpl_model_settle(&s->model);
+    CPL_TRY(cpl_model_settle(&s->model));
+    return cpl_losses_settle(&s->erc, &s->z, &s->orth, &s->model);
 }
 
 /* The path without links and relative parts, from cpl_alloc. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "model/balance.h"
+#include "train/step_coupling.h"
 
 /* ---- memory ---- */
 
@@ -19,28 +20,6 @@ static cpl_tensor take2(cpl_arena *arena, int64_t rows, int64_t cols)
     return cpl_tensor_2d(cpl_arena_take(arena, bytes), CPL_F32, rows, cols);
 }
 
-/* The coupling gradient of one layer, apart from the rest. */
-typedef struct apart {
-    cpl_tensor router;
-    cpl_expert_weights experts;
-} apart;
-
-static cpl_tensor like(cpl_arena *arena, int64_t n, int64_t rows, int64_t cols)
-{
-    return cpl_tensor_3d(take2(arena, n * rows, cols).data, CPL_F32, n, rows, cols);
-}
-
-static apart take_apart(cpl_arena *arena, const cpl_settings *settings, const cpl_model_settings *c)
-{
-    int64_t n = c->n_experts, d = c->d_model, D = c->d_expert;
-    bool gate_only   = settings->erc.activation == CPL_ERC_GATE;
-    apart a          = {.router = take2(arena, n, d)};
-    a.experts.w_gate = like(arena, n, D, d);
-    a.experts.w_up   = gate_only ? cpl_tensor_none() : like(arena, n, D, d);
-    a.experts.w_down = gate_only ? cpl_tensor_none() : like(arena, n, d, D);
-    return a;
-}
-
 static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_model_settings *c)
 {
     int64_t n = c->n_experts, d = c->d_model, layers = c->n_layers;
@@ -48,17 +27,18 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
     step->M           = cpl_arena_take(&step->arena, (size_t)layers * sizeof *step->M);
     step->eps         = cpl_arena_take(&step->arena, (size_t)layers * sizeof *step->eps);
     step->delta       = cpl_arena_take(&step->arena, (size_t)layers * sizeof *step->delta);
-    for (int64_t l = 0; l < layers; l++) {
+    for (int64_t l = 0; l < layers && c->router != CPL_ROUTER_AOE; l++) {
         *(step->M ? &step->M[l] : &unseen)         = take2(&step->arena, n, n);
         *(step->eps ? &step->eps[l] : &unseen)     = take1(&step->arena, n);
         *(step->delta ? &step->delta[l] : &unseen) = take2(&step->arena, n, d);
     }
     step->gate_norm = take1(&step->arena, n);
+    step->load      = take1(&step->arena, n);
     step->pass_mark = cpl_arena_mark(&step->arena);
     cpl_pass_take(&step->pass, &step->arena, c, step->micro, step->seq_len, true, false);
     size_t end = cpl_arena_mark(&step->arena);
     cpl_arena_release(&step->arena, step->pass_mark);
-    (void)take_apart(&step->arena, settings, c); /* raises the peak where it is the larger one */
+    cpl_step_coupling_measure(&step->arena, settings, c); /* raises the peak where it is larger */
     cpl_arena_release(&step->arena, step->pass_mark);
     step->arena.used = end;
 }
@@ -164,113 +144,21 @@ static void micro_batches(cpl_step *step, cpl_model *model, cpl_params *grads,
     sum_up(m, c, settings);
 }
 
-/* ---- the coupling loss ---- */
+/* ---- orthogonal rows ---- */
 
-static cpl_expert_weights experts_of(const cpl_layer_params *w)
+static void orthogonality(cpl_model *model, cpl_params *grads, const cpl_settings *settings,
+                          cpl_metrics *m)
 {
-    cpl_expert_weights e = {w->w_gate, w->w_up, w->w_down};
-    return e;
-}
-
-/* How a gradient of the coupling loss stands to that of all the rest. */
-static void compare(cpl_backend *be, double *ratio, double *cosine, cpl_tensor erc, cpl_tensor rest)
-{
-    double ee = be->ops->dot(be, erc, erc), rr = be->ops->dot(be, rest, rest);
-    double er = be->ops->dot(be, erc, rest);
-    *ratio    = sqrt(ee / rr);
-    *cosine   = er / sqrt(ee * rr);
-}
-
-static void zero(cpl_backend *be, cpl_tensor t)
-{
-    if (t.data) be->ops->fill(be, t, 0);
-}
-
-static void add(cpl_backend *be, cpl_tensor to, cpl_tensor t)
-{
-    if (t.data) be->ops->add(be, to, t);
-}
-
-typedef struct coupling_of {
-    float alpha;
-    double weight; /* of one layer's loss */
-    bool figures;
-} coupling_of;
-
-static double couple(cpl_step *step, cpl_model *model, int64_t l, const cpl_settings *settings,
-                     coupling_of how, int64_t at_step, cpl_tensor dR, cpl_expert_weights dw)
-{
-    cpl_coupling_result result;
-    cpl_coupling_noise noise = {.seed  = (uint64_t)settings->train.seed,
-                                .step  = (uint64_t)at_step,
-                                .layer = (uint32_t)l,
-                                .given = step->has_delta};
-    cpl_coupling_outputs out = {step->M[l], step->eps[l], step->delta[l], dR, dw};
-    cpl_coupling(model->be, &result, &out, model->master.layer[l].router,
-                 experts_of(&model->compute.layer[l]), &settings->erc, how.alpha, (float)how.weight,
-                 &noise);
-    return result.loss;
-}
-
-/* The layer's coupling gradient by itself in the activations' memory, compared, then added. */
-static double couple_apart(cpl_step *step, cpl_model *model, cpl_layer_params *grads, int64_t l,
-                           const cpl_settings *settings, coupling_of how, int64_t at_step,
-                           cpl_layer_metrics *layer)
-{
-    cpl_backend *be = model->be;
-    cpl_arena_release(&step->arena, step->pass_mark);
-    apart a = take_apart(&step->arena, settings, &model->config);
-    zero(be, a.router);
-    zero(be, a.experts.w_gate);
-    zero(be, a.experts.w_up);
-    zero(be, a.experts.w_down);
-    double loss = couple(step, model, l, settings, how, at_step, a.router, a.experts);
-    compare(be, &layer->router_ratio, &layer->router_cos, a.router, grads->router);
-    compare(be, &layer->gate_ratio, &layer->gate_cos, a.experts.w_gate, grads->w_gate);
-    add(be, grads->router, a.router);
-    add(be, grads->w_gate, a.experts.w_gate);
-    add(be, grads->w_up, a.experts.w_up);
-    add(be, grads->w_down, a.experts.w_down);
-    return loss;
-}
-
-/* Of layer l, whose M, eps and delta have just been made. */
-static void fill_figures(cpl_step *step, cpl_model *model, int64_t l, const cpl_settings *settings,
-                         coupling_of how, cpl_layer_metrics *layer)
-{
-    cpl_backend *be           = model->be;
-    const cpl_layer_params *w = &model->master.layer[l];
-    const bool noisy          = settings->erc.noise != CPL_NOISE_NONE;
-    be->ops->row_norms(be, step->gate_norm, w->w_gate);
-    be->ops->coupling_figures(be, &layer->figures, step->M[l], step->eps[l], w->router,
-                              noisy ? step->delta[l] : cpl_tensor_none(), step->gate_norm,
-                              how.alpha, model->config.top_k);
-    layer->erc_over_diagonal = layer->erc / layer->figures.m_diagonal;
-}
-
-static void coupling(cpl_step *step, cpl_model *model, cpl_params *grads,
-                     const cpl_settings *settings, coupling_of how, cpl_metrics *m)
-{
-    cpl_expert_weights none = {cpl_tensor_none(), cpl_tensor_none(), cpl_tensor_none()};
+    const double layers = (double)m->n_layers, weight = settings->orth.weight;
     for (int64_t l = 0; l < m->n_layers; l++) {
-        cpl_layer_metrics *layer = &m->layer[l];
-        if (how.weight <= 0)
-            layer->erc = couple(step, model, l, settings, how, m->step, cpl_tensor_none(), none);
-        else if (how.figures)
-            layer->erc =
-                couple_apart(step, model, &grads->layer[l], l, settings, how, m->step, layer);
-        else
-            layer->erc = couple(step, model, l, settings, how, m->step, grads->layer[l].router,
-                                experts_of(&grads->layer[l]));
-        if (how.figures) fill_figures(step, model, l, settings, how, layer);
-        m->erc += layer->erc;
+        cpl_tensor dR = weight > 0 ? grads->layer[l].router : cpl_tensor_none();
+        m->orth += cpl_balance_orthogonality(model->be, dR, model->master.layer[l].router,
+                                             weight / layers) /
+                   layers;
     }
-    if (settings->erc.reduce == CPL_ERC_MEAN) m->erc /= (double)m->n_layers;
-    if (!how.figures) return;
-    cpl_arena_release(&step->arena, step->pass_mark); /* its arrays were written over */
-    cpl_pass_take(&step->pass, &step->arena, &model->config, step->micro, step->seq_len, true,
-                  false);
 }
+
+/* ---- the whole ---- */
 
 static void clear(cpl_metrics *m)
 {
@@ -293,16 +181,24 @@ void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, const cpl_step_batch *batch, bool with_figures,
                        bool measure_erc, cpl_metrics *m)
 {
+    const bool routed = model->config.router != CPL_ROUTER_AOE;
     clear(m);
     micro_batches(step, model, grads, settings, batch, m);
-    m->erc_weight = settings->erc.weight; /* step 0 stands outside of any schedule */
-    m->erc_alpha  = settings->erc.alpha;
-    if (m->step > 0) cpl_coupling_schedule(&settings->erc, m->step, &m->erc_weight, &m->erc_alpha);
-    double layers   = settings->erc.reduce == CPL_ERC_MEAN ? (double)m->n_layers : 1.0;
-    coupling_of how = {(float)m->erc_alpha, m->erc_weight / layers, with_figures};
-    m->has_erc      = m->erc_weight > 0 || measure_erc;
-    m->has_figures  = with_figures;
-    if (m->has_erc || with_figures) coupling(step, model, grads, settings, how, m);
+    m->has_orth = routed && (settings->orth.weight > 0 || with_figures);
+    if (m->has_orth) orthogonality(model, grads, settings, m);
+    if (routed) cpl_step_coupling(step, model, grads, settings, with_figures, measure_erc, m);
     m->loss_total = m->loss + settings->balance.weight * m->balance + settings->z.weight * m->z +
-                    m->erc_weight * m->erc;
+                    settings->orth.weight * m->orth + m->erc_weight * m->erc;
+}
+
+void cpl_step_move_biases(cpl_step *step, cpl_model *model, const cpl_settings *settings,
+                          const cpl_metrics *m)
+{
+    if (!model->config.router_bias) return;
+    for (int64_t l = 0; l < m->n_layers; l++) {
+        for (int64_t e = 0; e < m->n_experts; e++)
+            cpl_f32(step->load)[e] = (float)m->counts[l * m->n_experts + e];
+        cpl_balance_move_bias(model->be, model->master.layer[l].router_bias, step->load,
+                              settings->balance.bias_rate);
+    }
 }

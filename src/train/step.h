@@ -3,10 +3,13 @@
  * Room:   train. Used by the loop, and by `couplet grad`, which looks at what comes out.
  * Names:  a batch is [B,S] tokens, computed `micro` sequences at a time; L layers, n experts.
  *
- *             total = ce + balance.weight * balance + z.weight * z + erc weight * erc
+ *             total = ce + balance.weight * balance + z.weight * z + orth.weight * orth
+ *                   + erc weight * erc
  *
  *         ce is the mean over all targets of the batch; balance and z are means over layers and
- *         micro-batches; erc is the mean or the sum over layers (erc.reduce). */
+ *         micro-batches, orth is one over layers; erc is the mean or the sum over the layers that
+ *         have it (erc.reduce, erc.layers). Autonomy-of-Experts has no router, so neither orth nor
+ *         erc nor any figure about router rows. */
 #ifndef CPL_TRAIN_STEP_H
 #define CPL_TRAIN_STEP_H
 
@@ -35,6 +38,7 @@ typedef struct cpl_step {
     cpl_pass pass;
     cpl_tensor *M, *eps, *delta; /* [L] each: [n,n], [n], [n,d] of the last coupling loss */
     cpl_tensor gate_norm;        /* [n] |W_g^j|_F of the layer whose figures were made last */
+    cpl_tensor load;             /* [n] assignments of a layer, for its biases */
     bool has_delta;              /* delta is given by the caller, not drawn */
     size_t pass_mark;            /* where the pass begins in the arena */
 } cpl_step;
@@ -57,6 +61,11 @@ cpl_work cpl_step_work(const cpl_settings *settings, const cpl_model_settings *c
 void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, const cpl_step_batch *batch, bool with_figures,
                        bool measure_erc, cpl_metrics *metrics);
+
+/* After the optimizer's update: moves the biases of a router that is balanced by them
+ * (model.router_bias) by the loads of the step, as `metrics` counted them. */
+void cpl_step_move_biases(cpl_step *step, cpl_model *model, const cpl_settings *settings,
+                          const cpl_metrics *metrics);
 
 #ifdef __cplusplus
 }

@@ -23,9 +23,10 @@ static void tell_decisions(const cpl_settings *s, const cpl_log *log)
                  "%lld draw%s of noise an optimizer step (the paper draws in every forward pass)",
                  (long long)s->erc.draws, s->erc.draws == 1 ? "" : "s");
     if (s->erc.weight > 0) {
-        cpl_log_info(log, "coupling loss: weight %g, alpha %g, %s over layers; proxies with %s",
+        cpl_log_info(log, "coupling loss: weight %g, alpha %g, %s over layers%s%s; proxies with %s",
                      s->erc.weight, s->erc.alpha, s->erc.reduce == CPL_ERC_MEAN ? "mean" : "sum",
-                     noise);
+                     strcmp(s->erc.layers, "all") ? " " : "",
+                     strcmp(s->erc.layers, "all") ? s->erc.layers : "", noise);
         if (s->erc.alpha > 1)
             cpl_log_warn(log,
                          "erc.alpha %g is above 1: the loss degenerates towards a vanilla "
@@ -34,6 +35,25 @@ static void tell_decisions(const cpl_settings *s, const cpl_log *log)
     }
     cpl_log_info(log, "router z-loss: weight %g, %s", s->z.weight,
                  s->z.form == CPL_Z_MEAN ? "mean over tokens" : "mean over tokens divided by K");
+    if (s->orth.weight > 0)
+        cpl_log_info(log, "router orthogonality: weight %g, mean over layers", s->orth.weight);
+}
+
+/* What the model has that an OLMoE has not. */
+static void tell_model(const cpl_settings *s, const cpl_log *log)
+{
+    const cpl_model_settings *m = &s->model;
+    if (cpl_model_is_olmoe(m)) return;
+    if (m->router == CPL_ROUTER_AOE)
+        cpl_log_info(log, "no router: Autonomy-of-Experts with gates of rank %lld",
+                     (long long)m->aoe_rank);
+    if (m->router == CPL_ROUTER_SIGMOID)
+        cpl_log_info(log, "sigmoid scores%s", m->router_bias ? ", balanced by biases" : "");
+    if (m->n_shared)
+        cpl_log_info(log, "shared experts: one of width %lld",
+                     (long long)cpl_model_shared_width(m));
+    cpl_log_warn(log, "checkpoints of this model are no OLMoE: other programs will not load them "
+                      "(model_type couplet; docs/formats.md says what they hold)");
 }
 
 /* ---- memory ---- */
@@ -176,6 +196,7 @@ static cpl_status open_run_and_data(cpl_trainer *t, const cpl_train_job *job, co
     CPL_TRY(cpl_train_data_open(&t->data, s, &t->run, t->log));
     CPL_TRY(known ? cpl_train_settle_vocabulary(s, t->data.vocab_size, t->data.eos)
                   : settle_and_approve(t, job->watch));
+    tell_model(s, t->log);
     tell_decisions(s, t->log);
     t->tokens = (cpl_hf_tokens){.pad = -1, .bos = -1, .eos = t->data.eos};
     if (t->data.tokenizer) t->tokens.pad = cpl_tokenizer_id(t->data.tokenizer, "<|padding|>");

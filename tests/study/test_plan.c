@@ -6,7 +6,7 @@
 
 #include "check.h"
 #include "model/model.h"
-#include "study/memory.h"
+#include "base/memory.h"
 #include "tensor/backend.h"
 
 static const double ratio_tolerance = 1e-12;

@@ -1,5 +1,5 @@
 /* memory.c - see memory.h */
-#include "study/memory.h"
+#include "base/memory.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -105,11 +105,21 @@ static double left_in_groups(const char *root, char path[512], const char *limit
     }
 }
 
-double cpl_memory_resident(void)
+static double of_this_process(const char *key)
 {
     char text[FILE_BYTES];
     read_text(text, "/proc/self/status");
-    return fmax(cpl_memory_field(text, "VmRSS"), 0);
+    return fmax(cpl_memory_field(text, key), 0);
+}
+
+double cpl_memory_resident(void)
+{
+    return of_this_process("VmRSS");
+}
+
+double cpl_memory_peak(void)
+{
+    return of_this_process("VmHWM");
 }
 
 double cpl_memory_available(void)

@@ -1,9 +1,9 @@
 /* memory.h - how much memory a process may still take, and the sentence for who wants more.
  *
- * Room:  study. Linux: /proc/meminfo, and the limits of the control groups (both versions) this
+ * Room:  base. Linux: /proc/meminfo, and the limits of the control groups (both versions) this
  *        process is in, at every level. */
-#ifndef CPL_STUDY_MEMORY_H
-#define CPL_STUDY_MEMORY_H
+#ifndef CPL_BASE_MEMORY_H
+#define CPL_BASE_MEMORY_H
 
 #include "base/status.h"
 
@@ -17,6 +17,9 @@ double cpl_memory_available(void);
 
 /* Bytes of this process that are in memory now; 0 where nothing tells. */
 double cpl_memory_resident(void);
+
+/* The most there were at any time since it began; 0 where nothing tells. */
+double cpl_memory_peak(void);
 
 /* CPL_ERR_MEMORY "out of memory foretold: ..." where `needs` bytes are more than there are; `what`
  * says what needs them: "training with these settings". */
@@ -37,4 +40,4 @@ void cpl_memory_group(char path[512], const char *text, const char *controller);
 #ifdef __cplusplus
 }
 #endif
-#endif /* CPL_STUDY_MEMORY_H */
+#endif /* CPL_BASE_MEMORY_H */
