@@ -72,15 +72,16 @@ static void load(layer *l, bool hot)
 static void forward(void *context)
 {
     layer *l = context;
-    l->be->ops->experts(l->be, l->y, l->gate, l->up, l->x, l->weight, l->plan, l->w);
+    l->be->ops->experts(l->be, l->y, l->gate, l->up, l->x, cpl_tensor_none(), l->weight, l->plan,
+                        l->w);
 }
 
 static void forward_backward(void *context)
 {
     layer *l = context;
     forward(l);
-    l->be->ops->experts_backward(l->be, l->dx, l->dweight, l->dw, l->dy, l->gate, l->up, l->x,
-                                 l->weight, l->plan, l->w);
+    l->be->ops->experts_backward(l->be, l->dx, cpl_tensor_none(), l->dweight, l->dw, l->dy, l->gate,
+                                 l->up, l->x, cpl_tensor_none(), l->weight, l->plan, l->w);
     bench_ok(l->be->ops->sync(l->be));
 }
 

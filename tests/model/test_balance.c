@@ -12,6 +12,8 @@
 
 enum { LIMIT_DIGITS = 5 }; /* plain f32 stays below 1e-5 everywhere (golden README) */
 
+static const cpl_routing softmax = {0};
+
 typedef struct routed {
     cpl_tensor logits, probs, lse, expert, weight, counts, mean_prob, z, entropy, dlogits, dweight;
 } routed;
@@ -42,8 +44,9 @@ static routed routed_of(cpl_backend *be, const cpl_safetensors *file, int64_t t,
                 take(CPL_F32, t, k)};
     assert_ok(cpl_safetensors_read_f32(file, cpl_safetensors_find(file, "logits"),
                                        cpl_f32(r.logits), 0, t * n));
-    be->ops->route(be, r.probs, r.lse, r.expert, r.weight, r.logits, false);
-    be->ops->route_stats(be, r.counts, r.mean_prob, r.z, r.entropy, r.probs, r.lse, r.expert);
+    be->ops->route(be, r.probs, r.lse, r.expert, r.weight, r.logits, softmax);
+    be->ops->route_stats(be, r.counts, r.mean_prob, r.z, r.entropy, r.probs, r.lse, r.expert,
+                         false);
     return r;
 }
 
@@ -77,7 +80,7 @@ static void one_balance(cpl_backend *be, const cpl_safetensors *file, int64_t t,
     const double two = 2; /* any weight */
     compare(file, "loss", &loss, 1);
     be->ops->route_backward(be, r.dlogits, r.dweight, r.probs, r.lse, r.expert, r.weight, r.counts,
-                            cpl_balance_scale(two, n, t, k), 0, false);
+                            cpl_balance_scale(two, n, t, k), 0, softmax);
     for (int64_t i = 0; i < t * n; i++) cpl_f32(r.dlogits)[i] /= 2;
     compare(file, "dlogits", cpl_f32(r.dlogits), t * n);
     routed_free(&r);
@@ -92,7 +95,7 @@ static void one_z(cpl_backend *be, const cpl_safetensors *file, int64_t t, int64
         float loss       = (float)(factor * (double)*cpl_f32(r.z));
         compare(file, form ? "loss.over_k" : "loss.mean", &loss, 1);
         be->ops->route_backward(be, r.dlogits, r.dweight, r.probs, r.lse, r.expert, r.weight,
-                                r.counts, 0, (float)(factor / (double)t), false);
+                                r.counts, 0, (float)(factor / (double)t), softmax);
         compare(file, form ? "dlogits.over_k" : "dlogits.mean", cpl_f32(r.dlogits), t * n);
         routed_free(&r);
     }

@@ -208,10 +208,10 @@ static answer run_experts(cpl_backend *be, const problem *p)
                          {ones_like(p->w.w_gate), ones_like(p->w.w_up), ones_like(p->w.w_down)}};
     cpl_tensor unkept = new_tensor(CPL_F32, s.T, s.d), none = cpl_tensor_none();
     int64_t before = cpl_alloc_count();
-    be->ops->experts(be, a.y, a.gate, a.up, p->x, p->weight, plan, p->w);
-    be->ops->experts(be, unkept, none, none, p->x, p->weight, plan, p->w);
-    be->ops->experts_backward(be, a.dx, a.dweight, a.dw, p->dy, a.gate, a.up, p->x, p->weight, plan,
-                              p->w);
+    be->ops->experts(be, a.y, a.gate, a.up, p->x, none, p->weight, plan, p->w);
+    be->ops->experts(be, unkept, none, none, p->x, none, p->weight, plan, p->w);
+    be->ops->experts_backward(be, a.dx, none, a.dweight, a.dw, p->dy, a.gate, a.up, p->x, none,
+                              p->weight, plan, p->w);
     assert_int_equal(cpl_alloc_count(), before);
     assert_ok(be->ops->sync(be));
     assert_same_bits(a.y, unkept);

@@ -14,7 +14,7 @@ static cpl_backend *backend(int n_threads)
 
 typedef struct routing {
     int64_t T, n, K;
-    bool renormalise;
+    cpl_routing how;
     cpl_tensor logits, probs, lse, expert, weight, counts, mean_prob, z, entropy;
 } routing;
 
@@ -22,27 +22,27 @@ static routing new_routing(cpl_tensor logits, int64_t K, bool renormalise)
 {
     const int64_t T = logits.shape[0], n = logits.shape[1];
     return (routing){
-        .T           = T,
-        .n           = n,
-        .K           = K,
-        .renormalise = renormalise,
-        .logits      = logits,
-        .probs       = new_tensor(CPL_F32, T, n),
-        .lse         = new_1d(CPL_F32, T),
-        .expert      = new_tensor(CPL_I32, T, K),
-        .weight      = new_tensor(CPL_F32, T, K),
-        .counts      = new_1d(CPL_F32, n),
-        .mean_prob   = new_1d(CPL_F32, n),
-        .z           = new_1d(CPL_F32, 1),
-        .entropy     = new_1d(CPL_F32, 1),
+        .T         = T,
+        .n         = n,
+        .K         = K,
+        .how       = {.renormalise = renormalise},
+        .logits    = logits,
+        .probs     = new_tensor(CPL_F32, T, n),
+        .lse       = new_1d(CPL_F32, T),
+        .expert    = new_tensor(CPL_I32, T, K),
+        .weight    = new_tensor(CPL_F32, T, K),
+        .counts    = new_1d(CPL_F32, n),
+        .mean_prob = new_1d(CPL_F32, n),
+        .z         = new_1d(CPL_F32, 1),
+        .entropy   = new_1d(CPL_F32, 1),
     };
 }
 
 static void run(cpl_backend *be, routing *r)
 {
-    be->ops->route(be, r->probs, r->lse, r->expert, r->weight, r->logits, r->renormalise);
-    be->ops->route_stats(be, r->counts, r->mean_prob, r->z, r->entropy, r->probs, r->lse,
-                         r->expert);
+    be->ops->route(be, r->probs, r->lse, r->expert, r->weight, r->logits, r->how);
+    be->ops->route_stats(be, r->counts, r->mean_prob, r->z, r->entropy, r->probs, r->lse, r->expert,
+                         r->how.sigmoid);
 }
 
 /* ---- the same in double ---- */
@@ -89,7 +89,7 @@ static void check_numbers(const routing *r)
         lse[t]                = softmax(p, logits + t * n, n);
         for (int64_t k = 0; k < K; k++) sum += p[chosen[k]], counts[chosen[k]]++;
         for (int64_t k = 0; k < K; k++)
-            weight[t * K + k] = p[chosen[k]] / (r->renormalise ? sum : 1);
+            weight[t * K + k] = p[chosen[k]] / (r->how.renormalise ? sum : 1);
         for (int64_t e = 0; e < n; e++) mean[e] += p[e] / (double)T;
         for (int64_t e = 0; e < n; e++) entropy -= p[e] > 0 ? p[e] * log(p[e]) / (double)T : 0;
         z += lse[t] * lse[t] / (double)T;
@@ -181,9 +181,9 @@ static double value(void *context)
     for (int64_t t = 0; t < r->T; t++) {
         const int32_t *chosen = cpl_i32(r->expert) + t * r->K;
         double lse = softmax(probs, o->logits + t * r->n, r->n), all = 0;
-        for (int64_t k = 0; k < r->K; k++) all += r->renormalise ? probs[chosen[k]] : 0;
+        for (int64_t k = 0; k < r->K; k++) all += r->how.renormalise ? probs[chosen[k]] : 0;
         for (int64_t k = 0; k < r->K; k++)
-            sum += o->dweight[t * r->K + k] * probs[chosen[k]] / (r->renormalise ? all : 1);
+            sum += o->dweight[t * r->K + k] * probs[chosen[k]] / (r->how.renormalise ? all : 1);
         for (int64_t e = 0; e < r->n; e++) sum += o->balance * o->counts[e] * probs[e];
         sum += o->z * lse * lse;
     }
@@ -210,7 +210,7 @@ static void check_gradient(int64_t T, int64_t n, int64_t K, bool renormalise)
     assert_away_from_kinks(&r);
     objective o = {&r, doubles_of(dweight), doubles_of(r.counts), doubles_of(r.logits), 0.3, 0.2};
     be->ops->route_backward(be, dlogits, dweight, r.probs, r.lse, r.expert, r.weight, r.counts,
-                            (float)o.balance, (float)o.z, renormalise);
+                            (float)o.balance, (float)o.z, r.how);
     assert_close("dlogits", dlogits, gradient(value, &o, o.logits, T * n), sum_tolerance(C, n),
                  1e-7);
 }
@@ -299,7 +299,7 @@ static void check_balance(const char *name, int64_t K)
     const double want = *golden_doubles(file, "loss");
     assert_near(loss, want, GOLDEN * want);
     be->ops->route_backward(be, dlogits, none, r.probs, r.lse, r.expert, r.weight, r.counts,
-                            (float)(n / (T * T * (double)K)), 0, false);
+                            (float)(n / (T * T * (double)K)), 0, r.how);
     assert_close("dlogits", dlogits, golden_doubles(file, "dlogits"), GOLDEN, 1e-6);
     cpl_safetensors_close(file);
 }
@@ -328,7 +328,7 @@ static void check_z(const char *name, int64_t K)
     assert_near(cpl_f32(r.z)[0], mean, GOLDEN * mean);
     assert_near(cpl_f32(r.z)[0] / (double)K, *golden_doubles(file, "loss.over_k"), GOLDEN * mean);
     be->ops->route_backward(be, dlogits, none, r.probs, r.lse, r.expert, r.weight, r.counts, 0,
-                            1.0f / (float)r.T, false);
+                            1.0f / (float)r.T, r.how);
     assert_close("dlogits", dlogits, golden_doubles(file, "dlogits.mean"), GOLDEN, 0);
     cpl_safetensors_close(file);
 }

@@ -240,7 +240,8 @@ static routed route(cpl_backend *be, const shape *s)
     routed x = {new_tensor(CPL_F32, T, s->n), new_1d(CPL_F32, T), new_tensor(CPL_I32, T, s->K),
                 new_tensor(CPL_F32, T, s->K)};
     for (int64_t t = 0; s->hot && t < T; t++) cpl_f32(logits)[t * s->n] += 30;
-    be->ops->route(be, x.probs, x.lse, x.expert, x.weight, logits, true);
+    be->ops->route(be, x.probs, x.lse, x.expert, x.weight, logits,
+                   (cpl_routing){.renormalise = true});
     return x;
 }
 
@@ -256,7 +257,7 @@ static void twin_route_stats(cpl_backend *be, const shape *s, results *r)
     routed x = route(be, s);
     r->terms = s->n;
     be->ops->route_stats(be, kept_1d(r, s->n), kept_1d(r, s->n), kept_1d(r, 1), kept_1d(r, 1),
-                         x.probs, x.lse, x.expert);
+                         x.probs, x.lse, x.expert, false);
 }
 
 static void twin_route_backward(cpl_backend *be, const shape *s, results *r)
@@ -265,7 +266,7 @@ static void twin_route_backward(cpl_backend *be, const shape *s, results *r)
     cpl_tensor counts = normal_1d(s->n, 1), dweight = normal_2d(tokens(s), s->K, 1);
     r->terms = s->n;
     be->ops->route_backward(be, kept_2d(r, tokens(s), s->n), dweight, x.probs, x.lse, x.expert,
-                            x.weight, counts, 0.1f, 0.2f, true);
+                            x.weight, counts, 0.1f, 0.2f, (cpl_routing){.renormalise = true});
 }
 
 static cpl_dispatch plan_of(cpl_backend *be, const shape *s, cpl_tensor expert)
@@ -281,6 +282,19 @@ static void twin_dispatch(cpl_backend *be, const shape *s, results *r)
 {
     cpl_dispatch plan = plan_of(be, s, route(be, s).expert);
     keep(r, plan.offset), keep(r, plan.token), keep(r, plan.row);
+}
+
+static void twin_balance_bias(cpl_backend *be, const shape *s, results *r)
+{
+    be->ops->balance_bias(be, kept_1d(r, s->n), normal_1d(s->n, 1), 0.125f);
+}
+
+static void twin_orthogonality(cpl_backend *be, const shape *s, results *r)
+{
+    cpl_tensor R = normal_2d(s->n, s->d, 1);
+    r->terms     = s->n + s->d;
+    keep_number(r, be->ops->orthogonality(be, kept_2d(r, s->n, s->d), R, 0.5f));
+    keep_number(r, be->ops->orthogonality(be, cpl_tensor_none(), R, 0.5f));
 }
 
 static cpl_expert_weights new_experts(const shape *s)
@@ -301,8 +315,8 @@ static void twin_experts(cpl_backend *be, const shape *s, results *r)
     cpl_tensor in = normal_2d(T, s->d, 1), none = cpl_tensor_none();
     r->terms = s->d + s->D;
     be->ops->experts(be, kept_2d(r, T, s->d), kept_2d(r, T * s->K, s->D),
-                     kept_2d(r, T * s->K, s->D), in, x.weight, plan, w);
-    be->ops->experts(be, kept_2d(r, T, s->d), none, none, in, x.weight, plan, w);
+                     kept_2d(r, T * s->K, s->D), in, none, x.weight, plan, w);
+    be->ops->experts(be, kept_2d(r, T, s->d), none, none, in, none, x.weight, plan, w);
 }
 
 static void twin_experts_backward(cpl_backend *be, const shape *s, results *r)
@@ -315,10 +329,20 @@ static void twin_experts_backward(cpl_backend *be, const shape *s, results *r)
     cpl_tensor gate = new_tensor(CPL_F32, T * s->K, s->D), up = copy_of(gate);
     cpl_tensor dy = normal_2d(T, s->d, 1);
     r->terms      = s->d + s->D + T;
-    be->ops->experts(be, y, gate, up, in, x.weight, plan, w);
-    be->ops->experts_backward(be, kept_2d(r, T, s->d), kept_2d(r, T, s->K), dw, dy, gate, up, in,
-                              x.weight, plan, w);
+    be->ops->experts(be, y, gate, up, in, cpl_tensor_none(), x.weight, plan, w);
+    be->ops->experts_backward(be, kept_2d(r, T, s->d), cpl_tensor_none(), kept_2d(r, T, s->K), dw,
+                              dy, gate, up, in, cpl_tensor_none(), x.weight, plan, w);
     keep(r, dw.w_gate), keep(r, dw.w_up), keep(r, dw.w_down);
+}
+
+static void twin_hidden_backward(cpl_backend *be, const shape *s, results *r)
+{
+    const int64_t T = tokens(s), width = s->D + 1;
+    routed x        = route(be, s);
+    cpl_tensor norm = normal_2d(T, s->n, 1);
+    for (int64_t i = 0; i < T * s->n; i++) cpl_f32(norm)[i] = fabsf(cpl_f32(norm)[i]) + 0.5f;
+    be->ops->hidden_backward(be, keep(r, new_3d(T, s->n, width)), norm, normal_2d(T, s->n, 1),
+                             normal_2d(T * s->K, width, 1), x.expert, plan_of(be, s, x.expert));
 }
 
 /* ---- losses, sums, steps ---- */

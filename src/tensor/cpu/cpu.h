@@ -20,6 +20,7 @@ CPL_CPU_SCRATCH(gemm);
 CPL_CPU_SCRATCH(rows);
 CPL_CPU_SCRATCH(attention);
 CPL_CPU_SCRATCH(route);
+CPL_CPU_SCRATCH(orth);
 CPL_CPU_SCRATCH(experts);
 CPL_CPU_SCRATCH(xent);
 CPL_CPU_SCRATCH(reduce);

@@ -7,7 +7,11 @@
  *          backward  da = dy W_down [r,D]; dw = dot(act, da), which is dot(dy, W_down act) without
  *                    that product; dgate = w da up SiLU'(gate), dup = w da SiLU(gate);
  *                    dW_down += dy^T h, dW_gate += dgate^T x, dW_up += dup^T x,
- *                    dx = dgate W_gate + dup W_up. Six products, against three forward. */
+ *                    dx = dgate W_gate + dup W_up. Six products, against three forward.
+ *          Where the gate's input is a hidden vector [r] of token and expert in place of x, it
+ *          stands in gate and dW_gate, and dhidden = dgate W_gate, dx = dup W_up. */
+#include <float.h>
+
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/experts_block.h"
 
@@ -19,16 +23,17 @@ typedef struct job {
     cpl_form form;
     cpl_expert_sizes s;
     const int32_t *token; /* [T K] of the sorted rows */
-    const float *x, *dy;
-    float *gate, *up;
+    const float *x, *dy, *hidden;
+    float *gate, *up, *dhidden;
     cpl_expert_weights w, dw;
     cpl_expert_block block;
 } job;
 
 /* Panels of one team, for chunks of at most `rows` rows. */
 typedef struct panel_set {
-    void *weight;          /* [D,d] or [d,D], where weights are not in the backend's form */
+    void *weight;          /* [D,d], [d,D] or [D,r], where weights are not in the backend's form */
     void *x, *dy;          /* [rows,d] */
+    void *hidden;          /* [rows,r] */
     void *h, *dgate, *dup; /* [rows,D] */
     float *da, *gate, *up; /* [rows,D] F32 */
 } panel_set;
@@ -46,10 +51,12 @@ typedef struct chunk {
 static panel_set take_panels(cpl_arena *arena, cpl_expert_sizes s, int64_t rows, bool backward,
                              bool packs)
 {
-    const size_t wide = (size_t)(rows * s.d) * sizeof(float);
-    const size_t slim = (size_t)(rows * s.D) * sizeof(float);
-    panel_set p       = {0};
-    if (packs) p.weight = cpl_arena_take(arena, (size_t)(s.D * s.d) * sizeof(float));
+    const size_t wide    = (size_t)(rows * s.d) * sizeof(float);
+    const size_t slim    = (size_t)(rows * s.D) * sizeof(float);
+    panel_set p          = {0};
+    const int64_t widest = s.d > s.r ? s.d : s.r;
+    if (packs) p.weight = cpl_arena_take(arena, (size_t)(s.D * widest) * sizeof(float));
+    if (s.r) p.hidden = cpl_arena_take(arena, (size_t)(rows * s.r) * sizeof(float));
     p.x = cpl_arena_take(arena, wide);
     p.h = cpl_arena_take(arena, slim);
     if (backward) {
@@ -85,6 +92,23 @@ static cpl_operand gather(const job *j, const chunk *c, void *panel, const float
 #pragma omp parallel for num_threads(c->threads) schedule(static) if (c->threads > 1)
     for (int64_t i = 0; i < c->rows; i++) cpl_put(j->form, panel, i * d, x + token[i] * d, d);
     return (cpl_operand){panel, cpl_form_dtype(j->form), CPL_AS_IS, d};
+}
+
+/* What the chunk's gates are multiplied with: x, or the hidden vectors of its expert. */
+static cpl_operand gather_gate(const job *j, const chunk *c, cpl_operand x)
+{
+    if (!j->hidden) return x;
+    const int64_t n = j->s.n, r = j->s.r;
+    const int32_t *token = j->token + c->row;
+#pragma omp parallel for num_threads(c->threads) schedule(static) if (c->threads > 1)
+    for (int64_t i = 0; i < c->rows; i++)
+        cpl_put(j->form, c->p.hidden, i * r, j->hidden + (token[i] * n + c->expert) * r, r);
+    return (cpl_operand){c->p.hidden, cpl_form_dtype(j->form), CPL_AS_IS, r};
+}
+
+static int64_t gate_width(const job *j)
+{
+    return j->hidden ? j->s.r : j->s.d;
 }
 
 /* The matrix of the chunk's expert as operand. */
@@ -164,7 +188,8 @@ static void chunk_forward(const job *j, const chunk *c)
     float *gate   = j->gate ? j->gate + c->row * D : c->p.gate;
     float *up     = j->up ? j->up + c->row * D : c->p.up;
     cpl_operand x = gather(j, c, c->p.x, j->x);
-    multiply(j, c, gate, x, cpl_transposed(weight_of(j, c, j->w.w_gate)), c->rows, D, d, 0);
+    multiply(j, c, gate, gather_gate(j, c, x), cpl_transposed(weight_of(j, c, j->w.w_gate)),
+             c->rows, D, gate_width(j), 0);
     multiply(j, c, up, x, cpl_transposed(weight_of(j, c, j->w.w_up)), c->rows, D, d, 0);
 #pragma omp parallel for num_threads(c->threads) schedule(static) if (c->threads > 1)
     for (int64_t i = 0; i < c->rows; i++)
@@ -187,13 +212,16 @@ static void chunk_backward(const job *j, const chunk *c)
             activate_row_backward(j->form, p, i * D, gate + i * D, up + i * D, p->da + i * D,
                                   j->block.weight[c->slot + i], D);
     cpl_operand x = gather(j, c, p->x, j->x), h = slim_panel(j, p->h);
+    cpl_operand in    = gather_gate(j, c, x);
     cpl_operand dgate = slim_panel(j, p->dgate), dup = slim_panel(j, p->dup);
-    float *dx = j->block.out + c->slot * d;
+    float *dx  = j->block.out + c->slot * d;
+    float *din = j->dhidden ? j->dhidden + c->row * j->s.r : dx;
     multiply(j, c, cpl_tensor_at(j->dw.w_down, e).data, cpl_transposed(dy), h, d, D, rows, 1);
-    multiply(j, c, cpl_tensor_at(j->dw.w_gate, e).data, cpl_transposed(dgate), x, D, d, rows, 1);
+    multiply(j, c, cpl_tensor_at(j->dw.w_gate, e).data, cpl_transposed(dgate), in, D, gate_width(j),
+             rows, 1);
     multiply(j, c, cpl_tensor_at(j->dw.w_up, e).data, cpl_transposed(dup), x, D, d, rows, 1);
-    multiply(j, c, dx, dgate, weight_of(j, c, j->w.w_gate), rows, d, D, 0);
-    multiply(j, c, dx, dup, weight_of(j, c, j->w.w_up), rows, d, D, 1);
+    multiply(j, c, din, dgate, weight_of(j, c, j->w.w_gate), rows, gate_width(j), D, 0);
+    multiply(j, c, dx, dup, weight_of(j, c, j->w.w_up), rows, d, D, din == dx ? 1.0f : 0.0f);
 }
 
 /* All rows of one expert, in even chunks. */
@@ -263,11 +291,15 @@ static void run(job *j, float *sum, float *dweight, const float *weight, cpl_dis
 
 /* ---- the operations ---- */
 
-static cpl_expert_sizes sizes_of(cpl_tensor x, cpl_tensor weight, cpl_expert_weights w)
+static cpl_expert_sizes sizes_of(cpl_tensor x, cpl_tensor hidden, cpl_tensor weight,
+                                 cpl_expert_weights w)
 {
-    cpl_expert_sizes s = {x.shape[0], weight.shape[1], w.w_gate.shape[0], x.shape[1],
-                          w.w_gate.shape[1]};
-    CPL_ASSERT(weight.shape[0] == s.T && w.w_gate.shape[2] == s.d && w.w_up.shape[0] == s.n);
+    cpl_expert_sizes s = {x.shape[0], weight.shape[1],   w.w_gate.shape[0],
+                          x.shape[1], w.w_gate.shape[1], 0};
+    if (hidden.data) s.r = w.w_gate.shape[2];
+    CPL_ASSERT(hidden.data ? cpl_tensor_count(hidden) == s.T * s.n * s.r
+                           : w.w_gate.shape[2] == s.d);
+    CPL_ASSERT(weight.shape[0] == s.T && w.w_up.shape[0] == s.n);
     CPL_ASSERT(w.w_up.shape[1] == s.D && w.w_up.shape[2] == s.d && w.w_down.shape[0] == s.n);
     CPL_ASSERT(w.w_down.shape[1] == s.d && w.w_down.shape[2] == s.D);
     return s;
@@ -279,51 +311,108 @@ static float *optional(cpl_tensor t)
 }
 
 void CPL_ISA_NAME(cpl_cpu_experts)(cpl_backend *be, cpl_tensor y, cpl_tensor gate, cpl_tensor up,
-                                   cpl_tensor x, cpl_tensor weight, cpl_dispatch plan,
-                                   cpl_expert_weights w)
+                                   cpl_tensor x, cpl_tensor hidden, cpl_tensor weight,
+                                   cpl_dispatch plan, cpl_expert_weights w)
 {
-    job j = {.be    = be,
-             .form  = cpl_form_of(be),
-             .s     = sizes_of(x, weight, w),
-             .token = cpl_i32(plan.token),
-             .x     = cpl_f32(x),
-             .gate  = optional(gate),
-             .up    = optional(up),
-             .w     = w};
+    job j = {.be     = be,
+             .form   = cpl_form_of(be),
+             .s      = sizes_of(x, hidden, weight, w),
+             .token  = cpl_i32(plan.token),
+             .x      = cpl_f32(x),
+             .hidden = optional(hidden),
+             .gate   = optional(gate),
+             .up     = optional(up),
+             .w      = w};
     run(&j, cpl_f32(y), NULL, cpl_f32(weight), plan);
 }
 
-void CPL_ISA_NAME(cpl_cpu_experts_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dweight,
-                                            cpl_expert_weights dw, cpl_tensor dy, cpl_tensor gate,
-                                            cpl_tensor up, cpl_tensor x, cpl_tensor weight,
+void CPL_ISA_NAME(cpl_cpu_experts_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dhidden,
+                                            cpl_tensor dweight, cpl_expert_weights dw,
+                                            cpl_tensor dy, cpl_tensor gate, cpl_tensor up,
+                                            cpl_tensor x, cpl_tensor hidden, cpl_tensor weight,
                                             cpl_dispatch plan, cpl_expert_weights w)
 {
-    job j = {.be    = be,
-             .form  = cpl_form_of(be),
-             .s     = sizes_of(x, weight, w),
-             .token = cpl_i32(plan.token),
-             .x     = cpl_f32(x),
-             .dy    = cpl_f32(dy),
-             .gate  = cpl_f32(gate),
-             .up    = cpl_f32(up),
-             .w     = w,
-             .dw    = dw};
+    job j = {.be      = be,
+             .form    = cpl_form_of(be),
+             .s       = sizes_of(x, hidden, weight, w),
+             .token   = cpl_i32(plan.token),
+             .x       = cpl_f32(x),
+             .dy      = cpl_f32(dy),
+             .hidden  = optional(hidden),
+             .gate    = cpl_f32(gate),
+             .up      = cpl_f32(up),
+             .dhidden = optional(dhidden),
+             .w       = w,
+             .dw      = dw};
+    CPL_ASSERT(!hidden.data == !dhidden.data);
+    CPL_ASSERT(!dhidden.data || cpl_tensor_count(dhidden) == j.s.T * j.s.K * j.s.r);
     run(&j, cpl_f32(dx), cpl_f32(dweight), cpl_f32(weight), plan);
 }
 
-size_t CPL_ISA_NAME(cpl_cpu_experts_scratch)(const cpl_backend *be, const cpl_work *work)
+/* ---- the gates' input ---- */
+
+/* hidden [n,r] of one token becomes its gradient through the norms. A norm that is not a normal
+ * number counts as 0: its reciprocal may be infinite. */
+static void norms_backward(float *hidden, const float *norm, const float *dnorm, int64_t n,
+                           int64_t r)
 {
-    cpl_expert_sizes s = {work->n_tokens, work->top_k, work->n_experts, work->d_model,
-                          work->d_expert};
+    for (int64_t e = 0; e < n; e++) {
+        const float factor = norm[e] < FLT_MIN ? 0.0f : dnorm[e] / norm[e];
+        float *row         = hidden + e * r;
+#pragma omp simd
+        for (int64_t i = 0; i < r; i++) row[i] *= factor;
+    }
+}
+
+static void add_row(float *to, const float *from, int64_t count)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) to[i] += from[i];
+}
+
+/* A token's vectors stay in the cache from the first pass over them to the second. */
+void CPL_ISA_NAME(cpl_cpu_hidden_backward)(cpl_backend *be, cpl_tensor hidden, cpl_tensor norm,
+                                           cpl_tensor dnorm, cpl_tensor dchosen, cpl_tensor expert,
+                                           cpl_dispatch plan)
+{
+    const int64_t T = expert.shape[0], K = expert.shape[1], n = cpl_tensor_cols(norm);
+    const int64_t r   = cpl_tensor_cols(hidden);
+    float *all        = cpl_f32(hidden);
+    const float *from = cpl_f32(dchosen), *length = cpl_f32(norm), *dlength = cpl_f32(dnorm);
+    const int32_t *chosen = cpl_i32(expert), *row = cpl_i32(plan.row);
+    CPL_ASSERT(cpl_tensor_count(hidden) == T * n * r && cpl_tensor_count(dnorm) == T * n);
+    CPL_ASSERT(cpl_tensor_count(dchosen) == T * K * r);
+#pragma omp parallel for num_threads(cpl_threads(be, T *n *r)) schedule(static)
+    for (int64_t t = 0; t < T; t++) {
+        float *own = all + t * n * r;
+        norms_backward(own, length + t * n, dlength + t * n, n, r);
+        for (int64_t i = t * K; i < (t + 1) * K; i++)
+            add_row(own + chosen[i] * r, from + row[i] * r, r);
+    }
+}
+
+static size_t scratch_for(const cpl_backend *be, cpl_expert_sizes s, bool training)
+{
     if (s.n == 0 || s.K == 0 || s.d == 0) return 0;
     bool packs      = be->compute != CPL_F32;
     int64_t rows    = chunk_rows(s.T);
     size_t forward  = panel_bytes(s, rows, false, packs);
-    size_t backward = panel_bytes(s, rows, work->training, packs);
+    size_t backward = panel_bytes(s, rows, training, packs);
     size_t most     = forward > backward ? forward : backward;
     cpl_arena measure;
     cpl_arena_measure(&measure);
     (void)cpl_block_take(&measure, s, cpl_block_most_tokens(s.T, s.K, s.d));
     cpl_arena_take(&measure, most * (size_t)be->n_threads);
     return measure.used;
+}
+
+/* For the routed experts, and for a shared one that has all tokens. */
+size_t CPL_ISA_NAME(cpl_cpu_experts_scratch)(const cpl_backend *be, const cpl_work *work)
+{
+    cpl_expert_sizes routed = {work->n_tokens, work->top_k,    work->n_experts,
+                               work->d_model,  work->d_expert, work->gate_rank};
+    cpl_expert_sizes shared = {work->n_tokens, 1, 1, work->d_model, work->d_shared, 0};
+    size_t one              = scratch_for(be, routed, work->training);
+    size_t two              = work->d_shared > 0 ? scratch_for(be, shared, work->training) : 0;
+    return one > two ? one : two;
 }

@@ -1,8 +1,8 @@
 /* experts_block.h - a block of tokens of a grouped operation, and who works on which expert.
  *
  * Room:   tensor/cpu (header only; for experts.c).
- * Names:  T tokens, K experts a token, n experts, d model width, D expert width. A block is a range
- *         of tokens; its assignments, sorted by expert, have the slots 0 ... rows-1.
+ * Names:  T tokens, K experts a token, n experts, d model width, D expert width, r width of the
+ *         gates' input where it is not x. A block is a range of tokens; its assignments, sorted by expert, have the slots 0 ... rows-1.
  * Why:    every expert's results for a block lie in their slots, [rows, d], until they are summed
  *         token by token in a fixed order. Blocks keep that array small for any T. */
 #ifndef CPL_TENSOR_CPU_EXPERTS_BLOCK_H
@@ -18,7 +18,7 @@ enum {
 };
 
 typedef struct cpl_expert_sizes {
-    int64_t T, K, n, d, D;
+    int64_t T, K, n, d, D, r; /* r 0: gates are multiplied with x */
 } cpl_expert_sizes;
 
 typedef struct cpl_expert_block {

@@ -128,6 +128,7 @@ size_t CPL_ISA_NAME(cpl_cpu_gemm_scratch)(const cpl_backend *be, const cpl_work 
 {
     int64_t most = longest(longest(work->n_tokens, work->vocab_size), work->d_model);
     most         = longest(longest(most, work->d_expert), work->n_experts);
+    most         = longest(longest(most, work->d_shared), work->n_experts * work->gate_rank);
     most         = most < BLOCK_DEPTH ? most * most : BLOCK_NUMBERS;
     return be->compute == CPL_F32 ? 0 : 2 * panel_bytes(most);
 }

@@ -1,4 +1,4 @@
-/* route.c - the router's choice: softmax, the K best, figures about them, gradient, sorting.
+/* route.c - the router's choice: scores, the K best, figures about them, gradient, sorting, bias.
  *
  * Room:   tensor/cpu. What each does stands in ops.h.
  * Names:  T tokens, n experts, K experts a token.
@@ -31,33 +31,57 @@ static float softmax(float *probs, const float *logits, int64_t n)
     return largest + logf(sum);
 }
 
-/* What experts are ordered by: the logit, and NaN below everything. */
-static inline float rank_of(float logit)
+/* probs = the sigmoid of each logit, by way of exp(-|logit|), which never overflows. */
+static void sigmoid(float *probs, const float *logits, int64_t n)
 {
-    return logit == logit ? logit : -INFINITY;
+#pragma omp simd
+    for (int64_t e = 0; e < n; e++) {
+        const float small = cpl_exp(-fabsf(logits[e])), large = 1.0f / (1.0f + small);
+        probs[e] = logits[e] >= 0 ? large : small * large;
+    }
+}
+
+/* Sets probs; returns the log of the sum of the logits' exponentials. */
+static float scores(float *probs, const float *logits, int64_t n, bool sigmoids)
+{
+    const float lse = softmax(probs, logits, n);
+    if (sigmoids) sigmoid(probs, logits, n);
+    return lse;
+}
+
+/* What experts are ordered by: logits, or scores with a bias. */
+typedef struct order {
+    const float *value, *bias; /* [n]; bias may be NULL */
+} order;
+
+/* Of expert e; NaN stands below everything. */
+static inline float rank_of(order by, int64_t e)
+{
+    const float rank = by.bias ? by.value[e] + by.bias[e] : by.value[e];
+    return rank == rank ? rank : -INFINITY;
 }
 
 /* The best expert behind `last` (whose rank is `last_rank`) in the order by rank, then by index:
  * no list of those already taken is needed, and every call finds one while fewer than n are. */
-static int32_t next_best(const float *logits, int64_t n, float last_rank, int32_t last)
+static int32_t next_best(order by, int64_t n, float last_rank, int32_t last)
 {
     int32_t best    = -1;
     float best_rank = -INFINITY;
     for (int32_t e = 0; e < n; e++) {
-        float rank = rank_of(logits[e]);
+        float rank = rank_of(by, e);
         bool left  = rank < last_rank || (rank == last_rank && e > last);
         if (left && (best < 0 || rank > best_rank)) best = e, best_rank = rank;
     }
     return best;
 }
 
-static void choose(int32_t *expert, const float *logits, int64_t n, int64_t K)
+static void choose(int32_t *expert, order by, int64_t n, int64_t K)
 {
     int32_t last    = -1;
     float last_rank = INFINITY;
     for (int64_t k = 0; k < K; k++) {
-        last      = next_best(logits, n, last_rank, last);
-        last_rank = rank_of(logits[last]);
+        last      = next_best(by, n, last_rank, last);
+        last_rank = rank_of(by, last);
         expert[k] = last;
     }
 }
@@ -70,21 +94,32 @@ static float chosen_sum(const float *probs, const int32_t *expert, int64_t K)
     return sum;
 }
 
+/* Sigmoid scores may be so small that their sum has no reciprocal: they are divided by it. Those of
+ * softmax are not, since the largest is among the chosen. */
+static void weigh(float *weight, const float *probs, const int32_t *expert, int64_t K,
+                  cpl_routing how)
+{
+    const float sum   = how.renormalise ? chosen_sum(probs, expert, K) : 1.0f;
+    const float scale = how.sigmoid ? 1.0f : 1.0f / sum;
+    const float whole = how.sigmoid && sum != 0.0f ? sum : 1.0f;
+    for (int64_t k = 0; k < K; k++) weight[k] = probs[expert[k]] * scale / whole;
+}
+
 void CPL_ISA_NAME(cpl_cpu_route)(cpl_backend *be, cpl_tensor probs, cpl_tensor lse,
                                  cpl_tensor expert, cpl_tensor weight, cpl_tensor logits,
-                                 bool renormalise)
+                                 cpl_routing how)
 {
     const int64_t T = logits.shape[0], n = logits.shape[1], K = expert.shape[1];
-    CPL_ASSERT(K >= 1 && K <= n);
+    CPL_ASSERT(K >= 1 && K <= n && (how.sigmoid || !how.bias.data));
+    const float *bias = how.bias.data ? cpl_f32(how.bias) : NULL;
     float *pp = cpl_f32(probs), *plse = cpl_f32(lse), *pw = cpl_f32(weight);
     int32_t *pe     = cpl_i32(expert);
     const float *pl = cpl_f32(logits);
 #pragma omp parallel for num_threads(cpl_threads(be, T *n *(K + 4))) schedule(static)
     for (int64_t t = 0; t < T; t++) {
-        plse[t] = softmax(pp + t * n, pl + t * n, n);
-        choose(pe + t * K, pl + t * n, n, K);
-        float scale = renormalise ? 1.0f / chosen_sum(pp + t * n, pe + t * K, K) : 1.0f;
-        for (int64_t k = 0; k < K; k++) pw[t * K + k] = pp[t * n + pe[t * K + k]] * scale;
+        plse[t] = scores(pp + t * n, pl + t * n, n, how.sigmoid);
+        choose(pe + t * K, (order){(bias ? pp : pl) + t * n, bias}, n, K);
+        weigh(pw + t * K, pp + t * n, pe + t * K, K, how);
     }
 }
 
@@ -106,21 +141,34 @@ static sums sums_at(double *scratch, int64_t n, int64_t block)
     return (sums){at, at + n, at + 2 * n, at + 2 * n + 1};
 }
 
-static double entropy_of(const float *probs, int64_t n)
+/* What a token's sigmoid scores are divided by: their sum, or 1 where they are all 0. */
+static float whole_of(const float *probs, int64_t n)
 {
     float sum = 0;
-    for (int64_t e = 0; e < n; e++) sum -= probs[e] > 0 ? probs[e] * logf(probs[e]) : 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t e = 0; e < n; e++) sum += probs[e];
+    return sum != 0.0f ? sum : 1.0f;
+}
+
+/* Of probs / whole. */
+static double entropy_of(const float *probs, float whole, int64_t n)
+{
+    float sum = 0;
+    for (int64_t e = 0; e < n; e++) {
+        const float p = probs[e] / whole;
+        sum -= p > 0 ? p * logf(p) : 0.0f;
+    }
     return (double)sum;
 }
 
-static void sum_token(sums s, const float *probs, float lse, const int32_t *expert, int64_t n,
-                      int64_t K)
+static void sum_token(sums s, const float *probs, float whole, float lse, const int32_t *expert,
+                      int64_t n, int64_t K)
 {
 #pragma omp simd
-    for (int64_t e = 0; e < n; e++) s.probs[e] += (double)probs[e];
+    for (int64_t e = 0; e < n; e++) s.probs[e] += (double)(probs[e] / whole);
     for (int64_t k = 0; k < K; k++) s.counts[expert[k]] += 1.0;
     *s.z += (double)lse * (double)lse;
-    *s.entropy += entropy_of(probs, n);
+    *s.entropy += entropy_of(probs, whole, n);
 }
 
 /* to [count] = scale * sum over the blocks of parts [blocks, stride], in order. */
@@ -136,7 +184,7 @@ static void join(float *to, const double *parts, int64_t blocks, int64_t stride,
 
 void CPL_ISA_NAME(cpl_cpu_route_stats)(cpl_backend *be, cpl_tensor counts, cpl_tensor mean_prob,
                                        cpl_tensor z, cpl_tensor entropy, cpl_tensor probs,
-                                       cpl_tensor lse, cpl_tensor expert)
+                                       cpl_tensor lse, cpl_tensor expert, bool sigmoid)
 {
     const int64_t T = probs.shape[0], n = probs.shape[1], K = expert.shape[1];
     const int64_t stride = sums_length(n);
@@ -150,8 +198,10 @@ void CPL_ISA_NAME(cpl_cpu_route_stats)(cpl_backend *be, cpl_tensor counts, cpl_t
     for (int64_t b = 0; b < cut.n; b++) {
         sums s = sums_at(scratch, n, b);
         memset(s.counts, 0, (size_t)stride * sizeof(double));
-        for (int64_t t = cpl_block_begin(cut, b); t < cpl_block_end(cut, b); t++)
-            sum_token(s, pp + t * n, plse[t], pe + t * K, n, K);
+        for (int64_t t = cpl_block_begin(cut, b); t < cpl_block_end(cut, b); t++) {
+            const float whole = sigmoid ? whole_of(pp + t * n, n) : 1.0f;
+            sum_token(s, pp + t * n, whole, plse[t], pe + t * K, n, K);
+        }
     }
     sums first = sums_at(scratch, n, 0);
     join(cpl_f32(counts), first.counts, cut.n, stride, n, 1.0);
@@ -185,23 +235,79 @@ static void softmax_backward(float *dlogits, const float *probs, float dlse, int
     for (int64_t e = 0; e < n; e++) dlogits[e] = probs[e] * (dlogits[e] - along + dlse);
 }
 
+/* What the gradient of one token is made of: dweight, weight, expert [K]; probs, counts [n]. */
+typedef struct token {
+    const float *dweight, *probs, *weight, *counts;
+    const int32_t *expert;
+    int64_t n, K;
+} token;
+
+static void softmax_token(float *dlogits, const token *t, float balance_scale, float dlse,
+                          bool renormalise)
+{
+#pragma omp simd
+    for (int64_t e = 0; e < t->n; e++) dlogits[e] = balance_scale * t->counts[e];
+    chosen_backward(dlogits, t->dweight, t->probs, t->expert, t->weight, t->K, renormalise);
+    softmax_backward(dlogits, t->probs, dlse, t->n);
+}
+
+/* Shares q_e = s_e / sum s have dq_e / ds_i = ([e = i] - q_e) / sum s, and ds_i = s_i (1 - s_i)
+ * dlogit_i; weights, where renormalised, are shares of the chosen. Written with the shares in place
+ * of a reciprocal sum, no score is too small. */
+static void sigmoid_token(float *dlogits, const token *t, float balance_scale, bool renormalise)
+{
+    const float *s = t->probs, whole = whole_of(s, t->n);
+    float mean = 0, along = 0;
+#pragma omp simd reduction(+ : mean)
+    for (int64_t e = 0; e < t->n; e++) mean += t->counts[e] * (s[e] / whole);
+#pragma omp simd
+    for (int64_t e = 0; e < t->n; e++)
+        dlogits[e] = balance_scale * (t->counts[e] - mean) * (s[e] / whole) * (1.0f - s[e]);
+    for (int64_t k = 0; renormalise && k < t->K; k++) along += t->dweight[k] * t->weight[k];
+    for (int64_t k = 0; k < t->K; k++) {
+        const int32_t e = t->expert[k];
+        dlogits[e] += (t->dweight[k] - along) * t->weight[k] * (1.0f - s[e]);
+    }
+}
+
 void CPL_ISA_NAME(cpl_cpu_route_backward)(cpl_backend *be, cpl_tensor dlogits, cpl_tensor dweight,
                                           cpl_tensor probs, cpl_tensor lse, cpl_tensor expert,
                                           cpl_tensor weight, cpl_tensor counts, float balance_scale,
-                                          float z_scale, bool renormalise)
+                                          float z_scale, cpl_routing how)
 {
     const int64_t T = probs.shape[0], n = probs.shape[1], K = expert.shape[1];
+    CPL_ASSERT(!how.sigmoid || z_scale == 0.0f);
     float *out       = cpl_f32(dlogits);
     const float *pdw = cpl_f32(dweight), *pp = cpl_f32(probs), *plse = cpl_f32(lse);
     const float *pw = cpl_f32(weight), *load = cpl_f32(counts);
     const int32_t *pe = cpl_i32(expert);
 #pragma omp parallel for num_threads(cpl_threads(be, 4 * T * n)) schedule(static)
     for (int64_t t = 0; t < T; t++) {
-        float *row = out + t * n;
-#pragma omp simd
-        for (int64_t e = 0; e < n; e++) row[e] = balance_scale * load[e];
-        chosen_backward(row, pdw + t * K, pp + t * n, pe + t * K, pw + t * K, K, renormalise);
-        softmax_backward(row, pp + t * n, 2.0f * z_scale * plse[t], n);
+        const token one = {pdw + t * K, pp + t * n, pw + t * K, load, pe + t * K, n, K};
+        if (how.sigmoid)
+            sigmoid_token(out + t * n, &one, balance_scale, how.renormalise);
+        else
+            softmax_token(out + t * n, &one, balance_scale, 2.0f * z_scale * plse[t],
+                          how.renormalise);
+    }
+}
+
+/* ---- balancing without a loss ---- */
+
+/* Loads are compared with their mean as n load with their sum: equal loads are equal so. */
+void CPL_ISA_NAME(cpl_cpu_balance_bias)(cpl_backend *be, cpl_tensor bias, cpl_tensor load,
+                                        float rate)
+{
+    const int64_t n    = cpl_tensor_count(bias);
+    float *to          = cpl_f32(bias);
+    const float *count = cpl_f32(load);
+    double sum         = 0;
+    (void)be;
+    CPL_ASSERT(cpl_tensor_count(load) == n);
+    for (int64_t e = 0; e < n; e++) sum += (double)count[e];
+    for (int64_t e = 0; e < n; e++) {
+        const double all = (double)n * (double)count[e];
+        to[e] += all < sum ? rate : all > sum ? -rate : 0.0f;
     }
 }
 

@@ -11,6 +11,7 @@ static size_t scratch_bytes(const cpl_backend *be, const cpl_work *work)
         CPL_ISA_NAME(cpl_cpu_experts_scratch), CPL_ISA_NAME(cpl_cpu_xent_scratch),
         CPL_ISA_NAME(cpl_cpu_reduce_scratch),  CPL_ISA_NAME(cpl_cpu_figures_scratch),
         CPL_ISA_NAME(cpl_cpu_sample_scratch),  CPL_ISA_NAME(cpl_cpu_proxy_scratch),
+        CPL_ISA_NAME(cpl_cpu_orth_scratch),
     };
     size_t most = 0;
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {

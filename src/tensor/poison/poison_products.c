@@ -95,23 +95,34 @@ void cpl_poison_attention_backward(cpl_backend *be, cpl_tensor dq, cpl_tensor dk
 
 /* ---- experts ---- */
 
-static void check_matrices(cpl_expert_weights w, int64_t n, int64_t D, int64_t d)
+/* r: width of what the gates are multiplied with. */
+static void check_matrices(cpl_expert_weights w, int64_t n, int64_t D, int64_t d, int64_t r)
 {
     cpl_poison_is_float(w.w_gate);
     CPL_ASSERT(w.w_up.dtype == w.w_gate.dtype && w.w_down.dtype == w.w_gate.dtype);
     CPL_ASSERT(w.w_gate.rank == 3 && w.w_up.rank == 3 && w.w_down.rank == 3);
     CPL_ASSERT(w.w_gate.shape[0] == n && w.w_up.shape[0] == n && w.w_down.shape[0] == n);
-    cpl_poison_fits(w.w_gate, w.w_gate.dtype, n * D, d);
+    cpl_poison_fits(w.w_gate, w.w_gate.dtype, n * D, r);
     cpl_poison_fits(w.w_up, w.w_gate.dtype, n * D, d);
     cpl_poison_fits(w.w_down, w.w_gate.dtype, n * d, D);
 }
 
+/* Checks `hidden`, which may be none, and returns the width of the gates' input. */
+static int64_t check_hidden(cpl_tensor hidden, int64_t T, int64_t n, int64_t d)
+{
+    if (!hidden.data) return d;
+    CPL_ASSERT(hidden.rank == 3 && hidden.shape[0] == T);
+    cpl_poison_fits(hidden, CPL_F32, T * n, hidden.shape[2]);
+    return hidden.shape[2];
+}
+
 void cpl_poison_experts(cpl_backend *be, cpl_tensor y, cpl_tensor gate, cpl_tensor up, cpl_tensor x,
-                        cpl_tensor weight, cpl_dispatch plan, cpl_expert_weights w)
+                        cpl_tensor hidden, cpl_tensor weight, cpl_dispatch plan,
+                        cpl_expert_weights w)
 {
     const int64_t T = weight.shape[0], K = weight.shape[1];
-    const int64_t n = w.w_gate.shape[0], D = w.w_gate.shape[1], d = w.w_gate.shape[2];
-    check_matrices(w, n, D, d);
+    const int64_t n = w.w_up.shape[0], D = w.w_up.shape[1], d = w.w_up.shape[2];
+    check_matrices(w, n, D, d, check_hidden(hidden, T, n, d));
     cpl_poison_plan(plan, T, K, n);
     cpl_poison_fits(x, CPL_F32, T, d);
     cpl_poison_fits(y, CPL_F32, T, d);
@@ -119,27 +130,30 @@ void cpl_poison_experts(cpl_backend *be, cpl_tensor y, cpl_tensor gate, cpl_tens
     CPL_ASSERT(!gate.data == !up.data);
     if (gate.data) cpl_poison_fits(gate, CPL_F32, T * K, D);
     if (up.data) cpl_poison_fits(up, CPL_F32, T * K, D);
-    cpl_poison_apart(
-        CPL_POISON_LIST(y, gate, up),
-        CPL_POISON_LIST(x, weight, w.w_gate, w.w_up, w.w_down, plan.offset, plan.token, plan.row));
+    cpl_poison_apart(CPL_POISON_LIST(y, gate, up),
+                     CPL_POISON_LIST(x, hidden, weight, w.w_gate, w.w_up, w.w_down, plan.offset,
+                                     plan.token, plan.row));
     cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(y);
     cpl_poison_set(gate);
     cpl_poison_set(up);
-    inner.ops->experts(&inner, y, gate, up, x, weight, plan, w);
+    inner.ops->experts(&inner, y, gate, up, x, hidden, weight, plan, w);
     cpl_poison_end(be, &inner);
 }
 
 /* gate and up are worth nothing afterwards, and are made to look it. */
-void cpl_poison_experts_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dweight,
-                                 cpl_expert_weights dw, cpl_tensor dy, cpl_tensor gate,
-                                 cpl_tensor up, cpl_tensor x, cpl_tensor weight, cpl_dispatch plan,
-                                 cpl_expert_weights w)
+void cpl_poison_experts_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dhidden,
+                                 cpl_tensor dweight, cpl_expert_weights dw, cpl_tensor dy,
+                                 cpl_tensor gate, cpl_tensor up, cpl_tensor x, cpl_tensor hidden,
+                                 cpl_tensor weight, cpl_dispatch plan, cpl_expert_weights w)
 {
     const int64_t T = weight.shape[0], K = weight.shape[1];
-    const int64_t n = w.w_gate.shape[0], D = w.w_gate.shape[1], d = w.w_gate.shape[2];
-    check_matrices(w, n, D, d);
-    check_matrices(dw, n, D, d);
+    const int64_t n = w.w_up.shape[0], D = w.w_up.shape[1], d = w.w_up.shape[2];
+    const int64_t r = check_hidden(hidden, T, n, d);
+    check_matrices(w, n, D, d, r);
+    check_matrices(dw, n, D, d, r);
+    CPL_ASSERT(!hidden.data == !dhidden.data);
+    if (dhidden.data) cpl_poison_fits(dhidden, CPL_F32, T * K, r);
     CPL_ASSERT(dw.w_gate.dtype == CPL_F32);
     cpl_poison_plan(plan, T, K, n);
     cpl_poison_fits(dx, CPL_F32, T, d);
@@ -148,14 +162,36 @@ void cpl_poison_experts_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dwei
     cpl_poison_fits(dweight, CPL_F32, T, K);
     cpl_poison_fits(gate, CPL_F32, T * K, D);
     cpl_poison_fits(up, CPL_F32, T * K, D);
-    cpl_poison_apart(CPL_POISON_LIST(dx, dweight, dw.w_gate, dw.w_up, dw.w_down, gate, up),
-                     CPL_POISON_LIST(dy, x, weight, w.w_gate, w.w_up, w.w_down, plan.offset,
+    cpl_poison_apart(CPL_POISON_LIST(dx, dhidden, dweight, dw.w_gate, dw.w_up, dw.w_down, gate, up),
+                     CPL_POISON_LIST(dy, x, hidden, weight, w.w_gate, w.w_up, w.w_down, plan.offset,
                                      plan.token, plan.row));
     cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(dweight);
-    inner.ops->experts_backward(&inner, dx, dweight, dw, dy, gate, up, x, weight, plan, w);
+    cpl_poison_set(dhidden);
+    inner.ops->experts_backward(&inner, dx, dhidden, dweight, dw, dy, gate, up, x, hidden, weight,
+                                plan, w);
     cpl_poison_set(gate);
     cpl_poison_set(up);
+    cpl_poison_end(be, &inner);
+}
+
+void cpl_poison_hidden_backward(cpl_backend *be, cpl_tensor hidden, cpl_tensor norm,
+                                cpl_tensor dnorm, cpl_tensor dchosen, cpl_tensor expert,
+                                cpl_dispatch plan)
+{
+    const int64_t T = expert.shape[0], K = expert.shape[1], n = norm.shape[1];
+    const int64_t r = check_hidden(hidden, T, n, hidden.shape[2]);
+    cpl_poison_fits(norm, CPL_F32, T, n);
+    cpl_poison_fits(dnorm, CPL_F32, T, n);
+    cpl_poison_fits(dchosen, CPL_F32, T * K, r);
+    cpl_poison_fits(expert, CPL_I32, T, K);
+    cpl_poison_in_range(expert, 0, n);
+    cpl_poison_plan(plan, T, K, n);
+    cpl_poison_apart(CPL_POISON_LIST(hidden), CPL_POISON_LIST(norm, dnorm, dchosen, expert,
+                                                              plan.offset, plan.token, plan.row));
+    CPL_ASSERT(hidden.data != NULL);
+    cpl_backend inner = cpl_poison_begin(be);
+    inner.ops->hidden_backward(&inner, hidden, norm, dnorm, dchosen, expert, plan);
     cpl_poison_end(be, &inner);
 }
 

@@ -2,7 +2,7 @@
 #include "tensor/poison/poison.h"
 
 void cpl_poison_route(cpl_backend *be, cpl_tensor probs, cpl_tensor lse, cpl_tensor expert,
-                      cpl_tensor weight, cpl_tensor logits, bool renormalise)
+                      cpl_tensor weight, cpl_tensor logits, cpl_routing how)
 {
     const int64_t T = logits.shape[0], n = logits.shape[1], K = expert.shape[1];
     CPL_ASSERT(K >= 1 && K <= n);
@@ -11,19 +11,23 @@ void cpl_poison_route(cpl_backend *be, cpl_tensor probs, cpl_tensor lse, cpl_ten
     cpl_poison_holds(lse, CPL_F32, T);
     cpl_poison_fits(expert, CPL_I32, T, K);
     cpl_poison_fits(weight, CPL_F32, T, K);
-    cpl_poison_apart(CPL_POISON_LIST(probs, lse, expert, weight), CPL_POISON_LIST(logits));
+    CPL_ASSERT(how.sigmoid || !how.bias.data);
+    if (how.bias.data) cpl_poison_holds(how.bias, CPL_F32, n);
+    cpl_poison_apart(CPL_POISON_LIST(probs, lse, expert, weight),
+                     CPL_POISON_LIST(logits, how.bias));
     cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(probs);
     cpl_poison_set(lse);
     cpl_poison_set(expert);
     cpl_poison_set(weight);
-    inner.ops->route(&inner, probs, lse, expert, weight, logits, renormalise);
+    inner.ops->route(&inner, probs, lse, expert, weight, logits, how);
     cpl_poison_in_range(expert, 0, n);
     cpl_poison_end(be, &inner);
 }
 
 void cpl_poison_route_stats(cpl_backend *be, cpl_tensor counts, cpl_tensor mean_prob, cpl_tensor z,
-                            cpl_tensor entropy, cpl_tensor probs, cpl_tensor lse, cpl_tensor expert)
+                            cpl_tensor entropy, cpl_tensor probs, cpl_tensor lse, cpl_tensor expert,
+                            bool sigmoid)
 {
     const int64_t T = probs.shape[0], n = probs.shape[1];
     cpl_poison_holds(counts, CPL_F32, n);
@@ -41,14 +45,14 @@ void cpl_poison_route_stats(cpl_backend *be, cpl_tensor counts, cpl_tensor mean_
     cpl_poison_set(mean_prob);
     cpl_poison_set(z);
     cpl_poison_set(entropy);
-    inner.ops->route_stats(&inner, counts, mean_prob, z, entropy, probs, lse, expert);
+    inner.ops->route_stats(&inner, counts, mean_prob, z, entropy, probs, lse, expert, sigmoid);
     cpl_poison_end(be, &inner);
 }
 
 void cpl_poison_route_backward(cpl_backend *be, cpl_tensor dlogits, cpl_tensor dweight,
                                cpl_tensor probs, cpl_tensor lse, cpl_tensor expert,
                                cpl_tensor weight, cpl_tensor counts, float balance_scale,
-                               float z_scale, bool renormalise)
+                               float z_scale, cpl_routing how)
 {
     const int64_t T = probs.shape[0], n = probs.shape[1], K = expert.shape[1];
     cpl_poison_fits(dlogits, CPL_F32, T, n);
@@ -59,13 +63,37 @@ void cpl_poison_route_backward(cpl_backend *be, cpl_tensor dlogits, cpl_tensor d
     cpl_poison_fits(weight, CPL_F32, T, K);
     cpl_poison_holds(counts, CPL_F32, n);
     cpl_poison_in_range(expert, 0, n);
+    CPL_ASSERT(!how.sigmoid || z_scale == 0);
     cpl_poison_apart(CPL_POISON_LIST(dlogits),
                      CPL_POISON_LIST(dweight, probs, lse, expert, weight, counts));
     cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(dlogits);
     inner.ops->route_backward(&inner, dlogits, dweight, probs, lse, expert, weight, counts,
-                              balance_scale, z_scale, renormalise);
+                              balance_scale, z_scale, how);
     cpl_poison_end(be, &inner);
+}
+
+void cpl_poison_balance_bias(cpl_backend *be, cpl_tensor bias, cpl_tensor load, float rate)
+{
+    const int64_t n = cpl_tensor_count(bias);
+    cpl_poison_holds(bias, CPL_F32, n);
+    cpl_poison_holds(load, CPL_F32, n);
+    cpl_poison_apart(CPL_POISON_LIST(bias), CPL_POISON_LIST(load));
+    cpl_backend inner = cpl_poison_begin(be);
+    inner.ops->balance_bias(&inner, bias, load, rate);
+    cpl_poison_end(be, &inner);
+}
+
+double cpl_poison_orthogonality(cpl_backend *be, cpl_tensor dR, cpl_tensor R, float scale)
+{
+    CPL_ASSERT(R.rank == 2);
+    cpl_poison_fits(R, CPL_F32, R.shape[0], R.shape[1]);
+    if (dR.data) cpl_poison_fits(dR, CPL_F32, R.shape[0], R.shape[1]);
+    cpl_poison_apart(CPL_POISON_LIST(dR), CPL_POISON_LIST(R));
+    cpl_backend inner = cpl_poison_begin(be);
+    const double loss = inner.ops->orthogonality(&inner, dR, R, scale);
+    cpl_poison_end(be, &inner);
+    return loss;
 }
 
 void cpl_poison_dispatch(cpl_backend *be, cpl_dispatch plan, cpl_tensor expert, int64_t n_experts)
