@@ -52,9 +52,9 @@ int64_t cpl_model_aoe_rank(int64_t d_model, int64_t d_expert)
     return rank < 1 ? 1 : rank;
 }
 
-static bool has(const cpl_model_settings *c, when when)
+static bool has(const cpl_model_settings *c, when which)
 {
-    switch (when) {
+    switch (which) {
     case UNTIED:
         return !c->tied;
     case ROUTER:

@@ -178,14 +178,14 @@ static void same_seed_same_start(void **state)
         cpl_tensor y = *cpl_params_tensor(&other->model.master, &p);
         for (int64_t k = 0; k < cpl_tensor_count(x); k++) {
             double v = (double)cpl_f32(x)[k];
-            if (p.ones) {
+            if (p.init == CPL_INIT_ONES) {
                 assert_true(v == 1);
                 continue;
             }
             sum += v, square += v * v, count++;
             most = fmax(most, fabs(v));
         }
-        if (!p.ones) assert_memory_not_equal(x.data, y.data, cpl_tensor_bytes(x));
+        if (p.init == CPL_INIT_NORMAL) assert_memory_not_equal(x.data, y.data, cpl_tensor_bytes(x));
     }
     double deviation = c.init_std * 0.98658; /* of a normal cut at three */
     assert_true(most <= 3 * c.init_std && most > 2.8 * c.init_std);
