@@ -9,7 +9,7 @@ import sys
 
 COUPLET = os.path.abspath(sys.argv[1])
 GOLDEN = pathlib.Path("tests/golden").resolve()
-TIMING = ("tokens_per_s", "peak_share", "step_s")
+TIMING = ("tokens_per_s", "peak_share", "step_s", "memory_bytes")
 wrong = []
 
 CONFIG = """\

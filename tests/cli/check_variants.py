@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""check_variants.py COUPLET: every kind of router and loss from training to its checkpoint and back:
+resumed, continued, generated from, differentiated, planned, inspected; and what is refused."""
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+
+from train_case import (bad, check, finish, good, metrics, same_run, sets, tensors_of, train, whole,
+                        write_corpus)
+
+VARIANTS = {
+    "aoe": ["model.router=aoe"],
+    "aoe-rank": ["model.router=aoe", "model.aoe_rank=3", "model.n_shared_experts=1"],
+    "sigmoid": ["model.router=sigmoid"],
+    "biased": ["model.router=sigmoid", "model.router_bias=true", "model.norm_topk_prob=true",
+               "balance.weight=0", "balance.bias_rate=0.01"],
+    "shared": ["model.n_shared_experts=2", "erc.alpha=0.5"],
+    "some-layers": ["erc.layers=1", "orth.weight=0.1"],
+    "bf16": ["model.router=aoe", "model.n_shared_experts=1", "compute.dtype=bf16"],
+}
+PLAIN = ("some-layers",)  # an OLMoE for all the world
+NO_ROUTER = ("aoe", "aoe-rank", "bf16")
+
+
+def config_of(folder):
+    return json.loads((folder / "last" / "config.json").read_text())
+
+
+def check_names(name, folder):
+    """What the checkpoint holds, by names and shapes (d 16, D 8, n 4, 2 layers)."""
+    config, tensors = config_of(folder), tensors_of(folder / "last" / "model.safetensors")
+    kind = "olmoe" if name in PLAIN else "couplet"
+    check(config["model_type"] == kind, f"{name}: model_type {config['model_type']}")
+    shape = {key.replace("model.layers.1.mlp.", ""): value[0] for key, value in tensors.items()
+             if key.startswith("model.layers.1.mlp.")}
+    aoe = name in NO_ROUTER
+    rank = 3 if name == "aoe-rank" else 5  # 16 * 8 / 24 = 5.33
+    check(("gate.weight" in shape) != aoe, f"{name}: router {sorted(shape)}")
+    check(("experts.3.gate_proj.weight" in shape) != aoe, f"{name}: gates {sorted(shape)}")
+    if aoe:
+        check(shape.get("experts.3.gate_a_proj.weight") == [rank, 16], f"{name}: {shape}")
+        check(shape.get("experts.3.gate_b_proj.weight") == [8, rank], f"{name}: {shape}")
+        check(config["router"] == "aoe" and config["aoe_rank"] == rank, f"{name}: {config}")
+    bias = shape.get("gate.e_score_correction_bias")
+    check(bias == ([4] if name == "biased" else None), f"{name}: bias {bias}")
+    wide = shape.get("shared_experts.down_proj.weight")
+    want = {"shared": [16, 16], "aoe-rank": [16, 8], "bf16": [16, 8]}.get(name)
+    check(wide == want, f"{name}: shared {wide}, wanted {want}")
+
+
+def check_lines(name, folder):
+    start = json.loads((folder / "start.json").read_text())
+    line = metrics(folder)[-1]
+    aoe = name in NO_ROUTER
+    for key in ("erc_clean", "eps_mean", "router_cos"):
+        check((key in line) != aoe, f"{name}: {key} in metrics")
+        check((key in start) != aoe, f"{name}: {key} in start.json")
+    check(line["val_loss"] < start["val_loss"], f"{name}: does not learn")
+    check(line["memory_bytes"] > 1e6, f"{name}: memory {line['memory_bytes']}")
+    check((line["orth"] is None) == aoe, f"{name}: orth {line['orth']}")
+    check((line["erc"] is None) == aoe, f"{name}: erc {line['erc']}")
+    if name == "some-layers":
+        check(line["erc"] == line["erc_layers"][1], f"{name}: erc is that of layer 1: {line['erc']}")
+        check(line["erc_grad_ratio_gate"][0] == 0, f"{name}: layer 0 has no coupling gradient")
+        want = (line["loss"] + 0.01 * line["balance"] + 0.001 * line["z"] + 0.1 * line["orth"] +
+                line["erc"])
+        check(abs(line["loss_total"] - want) < 1e-6, f"{name}: total {line['loss_total']}, {want}")
+    if name == "biased":
+        bias = tensors_of(folder / "last" / "model.safetensors")
+        moved = bias["model.layers.0.mlp.gate.e_score_correction_bias"][1]
+        steps = [round(value / 0.01, 3) for value in moved]
+        check(any(steps) and all(step == round(step) for step in steps), f"biases moved by {steps}")
+
+
+def check_uses(name, folder):
+    run = folder / name
+    tokens = folder / "tokens.json"
+    tokens.write_text(json.dumps({"input_ids": [[1, 7, 3, 40, 9, 2], [5, 5, 80, 11, 6, 30]]}))
+    out = good("generate", run, "--prompt", "abc", "--tokens", 5, "--temperature", 0)
+    check(out == good("generate", run / "last", "--prompt", "abc", "--tokens", 5,
+                      "--temperature", 0), f"{name}: generates something else")
+    good("grad", run, "--tokens", tokens, "--out", folder / "g.safetensors")
+    grads = tensors_of(folder / "g.safetensors")
+    params = tensors_of(run / "last" / "model.safetensors")
+    check({"grad." + key for key in params} <= set(grads), f"{name}: gradients are missing")
+    check(("loss.erc" in grads) != (name in NO_ROUTER), f"{name}: loss.erc")
+    good("train", folder / "from.yaml", "--out", folder / (name + "-on"), "--from", run)
+    check(config_of(folder / (name + "-on")) == config_of(run), f"{name}: --from changes the model")
+    if name in NO_ROUTER:
+        bad(1, ["Autonomy-of-Experts"], "inspect", run)
+    else:
+        good("inspect", run, "--json", folder / "i.json", "--alpha", metrics_alpha(name))
+        report = json.loads((folder / "i.json").read_text())
+        check(report["family"] == "couplet" and not report["guessed"] or name in PLAIN,
+              f"{name}: family {report['family']}")
+        for layer, want in zip(report["layers"], metrics(run)[-1]["erc_clean"]):
+            got = layer["erc"][str(metrics_alpha(name))]
+            check(abs(got - want) <= 1e-5 * max(1e-6, want), f"{name}: inspect {got}, run {want}")
+    if name not in PLAIN:
+        bad(1, ["model.", "configuration"], "train", folder / "c.yaml", "--out", folder / "no",
+            "--from", run, *sets("model.router=softmax", "model.n_shared_experts=0"))
+
+
+def metrics_alpha(name):
+    return 0.5 if name == "shared" else 1
+
+
+def check_variant(name, folder):
+    settings = VARIANTS[name]
+    run = train(folder, name, *settings)
+    whole(run, name)
+    train_in_two(folder, name, settings)
+    same_run(run, folder / (name + "-two"), f"{name} resumed")
+    check_names(name, run)
+    check_lines(name, run)
+    check_uses(name, folder)
+    good("plan", folder / "c.yaml", *sets(*settings, "model.vocab_size=384"))
+
+
+def train_in_two(folder, name, settings):
+    """Stops after step 4 by a copy of the run as it was, then goes on."""
+    two = folder / (name + "-two")
+    train(folder, name + "-two", *settings, "checkpoint.keep=9")
+    for step in ("step-000008", "step-000012"):
+        shutil.rmtree(two / step)
+    (two / "last").unlink()
+    (two / "last").symlink_to("step-000004")
+    good("train", "--resume", two, *sets("checkpoint.keep=2"))
+
+
+def check_refused(folder):
+    def refused(parts, *settings):
+        bad(1, parts, "train", folder / "c.yaml", "--out", folder / "refused", *sets(*settings))
+        check(not (folder / "refused").exists(), f"{settings}: a run was begun")
+        bad(1, parts, "plan", folder / "c.yaml", *sets(*settings, "model.vocab_size=384"))
+
+    refused(["erc.weight is 1", "model.router is aoe"], "model.router=aoe", "erc.weight=1")
+    refused(["orth.weight is 0.5", "model.router is aoe"], "model.router=aoe", "orth.weight=0.5")
+    refused(["model.router_bias is true", "model.router is softmax"], "model.router_bias=true")
+    refused(["model.router_bias is true", "model.router is aoe"], "model.router=aoe",
+            "model.router_bias=true")
+    refused(["z.weight is 0.001", "model.router is sigmoid"], "model.router=sigmoid",
+            "z.weight=0.001")
+    refused(["model.aoe_rank is 4", "model.router is softmax"], "model.aoe_rank=4")
+    refused(["erc.layers", "layer 2", "model.num_hidden_layers is 2"], "erc.layers=\"0,2\"")
+    for wrong in ("", "x", "0-", "1-0", "0,,1", "-1", "0 1", "all,0", "0,"):
+        refused(["erc.layers"], f"erc.layers=\"{wrong}\"")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        write_corpus(folder)
+        plain = train(folder, "plain")
+        text = (folder / "c.yaml").read_text().replace("steps: 12", "steps: 2")
+        head = text.index("model:"), text.index("data:")
+        (folder / "from.yaml").write_text(text[:head[0]] + text[head[1]:].replace(
+            "warmup_steps: 2", "warmup_steps: 0"))
+        for variant in VARIANTS:
+            check_variant(variant, folder)
+        same = train(folder, "listed", "erc.layers=\"0-1\"", "orth.weight=0")
+        same_run(plain, same, "all layers by number")
+        check_refused(folder)
+    return finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
