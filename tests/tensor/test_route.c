@@ -1,48 +1,13 @@
 /* Routing: choice, figures, gradient and sorting, against plain double and the reference values. */
 #include "golden.h"
+#include "routing.h"
 
 static const double C      = 8;
 static const double GOLDEN = 1e-4; /* the limit that the reference values come with */
 
-static cpl_backend *backend(int n_threads)
+static cpl_routing softmax_routing(bool renormalise)
 {
-    return new_cpu(CPL_F32, n_threads,
-                   (cpl_work){.n_tokens = 700, .d_model = 8, .n_experts = 300, .vocab_size = 8});
-}
-
-/* ---- one routing: everything that route makes ---- */
-
-typedef struct routing {
-    int64_t T, n, K;
-    cpl_routing how;
-    cpl_tensor logits, probs, lse, expert, weight, counts, mean_prob, z, entropy;
-} routing;
-
-static routing new_routing(cpl_tensor logits, int64_t K, bool renormalise)
-{
-    const int64_t T = logits.shape[0], n = logits.shape[1];
-    return (routing){
-        .T         = T,
-        .n         = n,
-        .K         = K,
-        .how       = {.renormalise = renormalise},
-        .logits    = logits,
-        .probs     = new_tensor(CPL_F32, T, n),
-        .lse       = new_1d(CPL_F32, T),
-        .expert    = new_tensor(CPL_I32, T, K),
-        .weight    = new_tensor(CPL_F32, T, K),
-        .counts    = new_1d(CPL_F32, n),
-        .mean_prob = new_1d(CPL_F32, n),
-        .z         = new_1d(CPL_F32, 1),
-        .entropy   = new_1d(CPL_F32, 1),
-    };
-}
-
-static void run(cpl_backend *be, routing *r)
-{
-    be->ops->route(be, r->probs, r->lse, r->expert, r->weight, r->logits, r->how);
-    be->ops->route_stats(be, r->counts, r->mean_prob, r->z, r->entropy, r->probs, r->lse, r->expert,
-                         r->how.sigmoid);
+    return (cpl_routing){.renormalise = renormalise};
 }
 
 /* ---- the same in double ---- */
@@ -55,26 +20,6 @@ static double softmax(double *probs, const double *logits, int64_t n)
     for (int64_t e = 0; e < n; e++) sum += probs[e] = exp(logits[e] - largest);
     for (int64_t e = 0; e < n; e++) probs[e] /= sum;
     return largest + log(sum);
-}
-
-/* How many experts stand before expert e: larger logit, or equal and lower index. */
-static int64_t place(const float *logits, int64_t n, int64_t e)
-{
-    int64_t before = 0;
-    for (int64_t i = 0; i < n; i++)
-        before += logits[i] > logits[e] || (logits[i] == logits[e] && i < e);
-    return before;
-}
-
-static void check_choice(const routing *r)
-{
-    const float *logits = cpl_f32(r->logits);
-    for (int64_t t = 0; t < r->T; t++)
-        for (int64_t k = 0; k < r->K; k++) {
-            int32_t e = cpl_i32(r->expert)[t * r->K + k];
-            assert_true(e >= 0 && e < r->n);
-            assert_int_equal(place(logits + t * r->n, r->n, e), k);
-        }
 }
 
 static void check_numbers(const routing *r)
@@ -106,9 +51,9 @@ static void check_numbers(const routing *r)
 
 static void check(cpl_tensor logits, int64_t K, bool renormalise)
 {
-    routing r = new_routing(logits, K, renormalise);
-    run(backend(2), &r);
-    check_choice(&r);
+    routing r = new_routing(logits, K, softmax_routing(renormalise));
+    run_routing(routing_backend(2), &r);
+    check_choice(&r, cpl_f32(r.logits));
     check_numbers(&r);
 }
 
@@ -125,9 +70,9 @@ static void test_random_logits(void **state)
 
 static void test_no_tokens(void **state)
 {
-    routing r = new_routing(new_tensor(CPL_F32, 0, 5), 2, true);
+    routing r = new_routing(new_tensor(CPL_F32, 0, 5), 2, softmax_routing(true));
     (void)state;
-    run(backend(2), &r);
+    run_routing(routing_backend(2), &r);
     for (int e = 0; e < 5; e++) assert_true(cpl_f32(r.counts)[e] == 0);
     assert_true(cpl_f32(r.z)[0] == 0 && cpl_f32(r.entropy)[0] == 0);
 }
@@ -149,10 +94,10 @@ static void test_ties(void **state)
 static void test_nan_gives_valid_experts(void **state)
 {
     cpl_tensor logits = normal_2d(2, 6, 1);
-    routing r         = new_routing(logits, 6, false);
+    routing r         = new_routing(logits, 6, softmax_routing(false));
     (void)state;
     for (int e = 0; e < 6; e++) cpl_f32(logits)[e] = e == 2 ? 1.0f : NAN;
-    run(backend(1), &r);
+    run_routing(routing_backend(1), &r);
     for (int t = 0; t < 2; t++) {
         bool seen[6] = {false};
         for (int k = 0; k < 6; k++) {
@@ -203,10 +148,10 @@ static void assert_away_from_kinks(const routing *r)
 
 static void check_gradient(int64_t T, int64_t n, int64_t K, bool renormalise)
 {
-    cpl_backend *be    = backend(2);
-    routing r          = new_routing(normal_2d(T, n, 1.5f), K, renormalise);
+    cpl_backend *be    = routing_backend(2);
+    routing r          = new_routing(normal_2d(T, n, 1.5f), K, softmax_routing(renormalise));
     cpl_tensor dweight = normal_2d(T, K, 1), dlogits = new_tensor(CPL_F32, T, n);
-    run(be, &r);
+    run_routing(be, &r);
     assert_away_from_kinks(&r);
     objective o = {&r, doubles_of(dweight), doubles_of(r.counts), doubles_of(r.logits), 0.3, 0.2};
     be->ops->route_backward(be, dlogits, dweight, r.probs, r.lse, r.expert, r.weight, r.counts,
@@ -233,7 +178,7 @@ static void check_dispatch(cpl_tensor expert, int64_t n)
 {
     const int64_t T = expert.shape[0], K = expert.shape[1];
     cpl_dispatch plan = {new_1d(CPL_I32, n + 1), new_1d(CPL_I32, T * K), new_tensor(CPL_I32, T, K)};
-    cpl_backend *be   = backend(3);
+    cpl_backend *be   = routing_backend(3);
     be->ops->dispatch(be, plan, expert, n);
     const int32_t *offset = cpl_i32(plan.offset), *token = cpl_i32(plan.token);
     assert_int_equal(offset[0], 0);
@@ -251,8 +196,9 @@ static void check_dispatch(cpl_tensor expert, int64_t n)
 static void test_dispatch(void **state)
 {
     for (int i = 0; i < N_SHAPES; i++, release_all(state)) {
-        routing r = new_routing(normal_2d(shapes[i][0], shapes[i][1], 1), shapes[i][2], false);
-        run(backend(2), &r);
+        routing r = new_routing(normal_2d(shapes[i][0], shapes[i][1], 1), shapes[i][2],
+                                softmax_routing(false));
+        run_routing(routing_backend(2), &r);
         check_dispatch(r.expert, r.n);
     }
 }
@@ -270,10 +216,11 @@ static void test_dispatch_extremes(void **state)
 static void test_nothing_depends_on_threads(void **state)
 {
     cpl_tensor logits = normal_2d(700, 17, 2);
-    routing a = new_routing(logits, 4, true), b = new_routing(logits, 4, true);
+    routing a         = new_routing(logits, 4, softmax_routing(true)),
+            b         = new_routing(logits, 4, softmax_routing(true));
     (void)state;
-    run(backend(1), &a);
-    run(backend(3), &b);
+    run_routing(routing_backend(1), &a);
+    run_routing(routing_backend(3), &b);
     assert_same_bits(a.weight, b.weight);
     assert_same_bits(a.expert, b.expert);
     assert_same_bits(a.mean_prob, b.mean_prob);
@@ -287,12 +234,12 @@ static void check_balance(const char *name, int64_t K)
     char path[128];
     snprintf(path, sizeof path, "losses/%s.safetensors", name);
     cpl_safetensors *file = golden_open(path);
-    cpl_backend *be       = backend(2);
-    routing r             = new_routing(golden_tensor(file, "logits"), K, false);
+    cpl_backend *be       = routing_backend(2);
+    routing r             = new_routing(golden_tensor(file, "logits"), K, softmax_routing(false));
     const double T = (double)r.T, n = (double)r.n;
     cpl_tensor dlogits = new_tensor(CPL_F32, r.T, r.n);
     cpl_tensor none    = new_tensor(CPL_F32, r.T, K); /* zeros */
-    run(be, &r);
+    run_routing(be, &r);
     assert_close("counts", r.counts, golden_doubles(file, "counts"), 0, 0);
     assert_close("P", r.mean_prob, golden_doubles(file, "P"), GOLDEN, 0);
     const double loss = n * be->ops->dot(be, r.counts, r.mean_prob) / (T * (double)K);
@@ -320,11 +267,11 @@ static void check_z(const char *name, int64_t K)
     char path[128];
     snprintf(path, sizeof path, "losses/%s.safetensors", name);
     cpl_safetensors *file = golden_open(path);
-    cpl_backend *be       = backend(2);
-    routing r             = new_routing(golden_tensor(file, "logits"), K, false);
+    cpl_backend *be       = routing_backend(2);
+    routing r             = new_routing(golden_tensor(file, "logits"), K, softmax_routing(false));
     cpl_tensor dlogits = new_tensor(CPL_F32, r.T, r.n), none = new_tensor(CPL_F32, r.T, K);
     const double mean = *golden_doubles(file, "loss.mean");
-    run(be, &r);
+    run_routing(be, &r);
     assert_near(cpl_f32(r.z)[0], mean, GOLDEN * mean);
     assert_near(cpl_f32(r.z)[0] / (double)K, *golden_doubles(file, "loss.over_k"), GOLDEN * mean);
     be->ops->route_backward(be, dlogits, none, r.probs, r.lse, r.expert, r.weight, r.counts, 0,

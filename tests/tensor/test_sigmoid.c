@@ -1,0 +1,339 @@
+/* Routing by sigmoid scores, with and without a bias, against plain double; and the bias's own
+ * steps. */
+#include "levels.h"
+#include "routing.h"
+
+static const double C = 8;
+
+static cpl_routing sigmoids(bool renormalise, cpl_tensor bias)
+{
+    return (cpl_routing){.sigmoid = true, .renormalise = renormalise, .bias = bias};
+}
+
+/* ---- the same in double ---- */
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+static double log_sum_exp(const double *x, int64_t n)
+{
+    double largest = -INFINITY, sum = 0;
+    for (int64_t e = 0; e < n; e++) largest = fmax(largest, x[e]);
+    for (int64_t e = 0; e < n; e++) sum += exp(x[e] - largest);
+    return largest + log(sum);
+}
+
+static void check_numbers(const routing *r)
+{
+    const int64_t T = r->T, n = r->n, K = r->K;
+    double *logits = doubles_of(r->logits), *probs = new_doubles(T * n), *lse = new_doubles(T);
+    double *weight = new_doubles(T * K), *counts = new_doubles(n), *mean = new_doubles(n);
+    double z = 0, entropy = 0;
+    for (int64_t t = 0; t < T; t++) {
+        double chosen_sum = 0, all = 0, *p = probs + t * n;
+        const int32_t *chosen = cpl_i32(r->expert) + t * K;
+        for (int64_t e = 0; e < n; e++) all += p[e] = sigmoid(logits[t * n + e]);
+        for (int64_t k = 0; k < K; k++) chosen_sum += p[chosen[k]], counts[chosen[k]]++;
+        for (int64_t k = 0; k < K; k++)
+            weight[t * K + k] = p[chosen[k]] / (r->how.renormalise ? chosen_sum : 1);
+        for (int64_t e = 0; e < n; e++) mean[e] += p[e] / all / (double)T;
+        for (int64_t e = 0; e < n; e++) entropy -= p[e] / all * log(p[e] / all) / (double)T;
+        lse[t] = log_sum_exp(logits + t * n, n);
+        z += lse[t] * lse[t] / (double)T;
+    }
+    const double tolerance = sum_tolerance(C, n);
+    assert_close("probs", r->probs, probs, tolerance, 0);
+    assert_close("lse", r->lse, lse, tolerance, 0);
+    assert_close("weight", r->weight, weight, tolerance, 0);
+    assert_close("counts", r->counts, counts, 0, 0);
+    assert_close("mean_prob", r->mean_prob, mean, tolerance, 0);
+    assert_close("z", r->z, &z, tolerance, 0);
+    assert_close("entropy", r->entropy, &entropy, tolerance, tolerance);
+}
+
+/* What experts are ordered by. */
+static const float *order_of(const routing *r)
+{
+    if (!r->how.bias.data) return cpl_f32(r->logits);
+    cpl_tensor sum = copy_of(r->probs);
+    for (int64_t i = 0; i < r->T * r->n; i++) cpl_f32(sum)[i] += cpl_f32(r->how.bias)[i % r->n];
+    return cpl_f32(sum);
+}
+
+static void check(cpl_tensor logits, int64_t K, cpl_routing how)
+{
+    routing r = new_routing(logits, K, how);
+    run_routing(routing_backend(2), &r);
+    check_choice(&r, order_of(&r));
+    check_numbers(&r);
+}
+
+static void as_in_double(void **state)
+{
+    static const int64_t shapes[][3] = {
+        {1, 1, 1}, {5, 7, 3}, {33, 64, 8}, {700, 17, 17}, {3, 300, 9}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++, release_all(state))
+        for (int how = 0; how < 4; how++) {
+            const int64_t T = shapes[i][0], n = shapes[i][1], K = shapes[i][2];
+            cpl_tensor bias = how & 1 ? normal_1d(n, 0.3f) : cpl_tensor_none();
+            check(normal_2d(T, n, 2), K, sigmoids(how & 2, bias));
+        }
+}
+
+/* ---- the choice ---- */
+
+/* A bias moves the choice, and neither scores nor what they weigh. */
+static void bias_chooses_only(void **state)
+{
+    cpl_tensor logits = normal_2d(40, 9, 1), bias = new_1d(CPL_F32, 9);
+    (void)state;
+    cpl_f32(bias)[4] = 2;
+    routing with     = new_routing(logits, 3, sigmoids(false, bias));
+    routing without  = new_routing(logits, 3, sigmoids(false, cpl_tensor_none()));
+    run_routing(routing_backend(2), &with);
+    run_routing(routing_backend(2), &without);
+    assert_same_bits(with.probs, without.probs);
+    assert_same_bits(with.mean_prob, without.mean_prob);
+    assert_same_bits(with.lse, without.lse);
+    for (int t = 0; t < 40; t++) {
+        assert_int_equal(cpl_i32(with.expert)[t * 3], 4);
+        assert_true(cpl_f32(with.weight)[t * 3] == cpl_f32(with.probs)[t * 9 + 4]);
+    }
+    assert_true(cpl_f32(without.counts)[4] < 40);
+}
+
+static void ties_go_to_the_lower_index(void **state)
+{
+    cpl_tensor logits = new_tensor(CPL_F32, 60, 11), values = new_tensor(CPL_I32, 60, 11);
+    cpl_tensor bias = new_1d(CPL_F32, 11);
+    (void)state;
+    randomise_ids(values, 3);
+    for (int i = 0; i < 660; i++) cpl_f32(logits)[i] = (float)cpl_i32(values)[i];
+    cpl_f32(bias)[2] = cpl_f32(bias)[7] = 0.125f;
+    for (int K = 1; K <= 11; K++) {
+        check(logits, K, sigmoids(false, cpl_tensor_none()));
+        check(logits, K, sigmoids(true, bias));
+    }
+}
+
+/* Scores of 1 tie where their logits do not: without a bias the logits decide. */
+static void logits_decide_among_saturated_scores(void **state)
+{
+    cpl_tensor logits = new_tensor(CPL_F32, 1, 3), bias = new_1d(CPL_F32, 3);
+    (void)state;
+    memcpy(cpl_f32(logits), (float[]){200, 300, 250}, 3 * sizeof(float));
+    routing plain = new_routing(logits, 3, sigmoids(false, cpl_tensor_none()));
+    routing moved = new_routing(logits, 3, sigmoids(false, bias));
+    run_routing(routing_backend(1), &plain);
+    run_routing(routing_backend(1), &moved);
+    assert_memory_equal(plain.expert.data, ((int32_t[]){1, 2, 0}), 3 * sizeof(int32_t));
+    assert_memory_equal(moved.expert.data, ((int32_t[]){0, 1, 2}), 3 * sizeof(int32_t));
+}
+
+static void nan_gives_valid_experts(void **state)
+{
+    cpl_tensor logits = normal_2d(1, 6, 1), bias = new_1d(CPL_F32, 6);
+    routing r    = new_routing(logits, 6, sigmoids(false, bias));
+    bool seen[6] = {false};
+    (void)state;
+    for (int e = 0; e < 6; e++) cpl_f32(logits)[e] = e == 2 ? 1.0f : NAN;
+    run_routing(routing_backend(1), &r);
+    assert_int_equal(cpl_i32(r.expert)[0], 2);
+    for (int k = 0; k < 6; k++) {
+        int32_t e = cpl_i32(r.expert)[k];
+        assert_true(e >= 0 && e < 6 && !seen[e]);
+        seen[e] = true;
+    }
+}
+
+/* ---- the gradient ---- */
+
+typedef struct objective {
+    const routing *r;
+    const double *dweight, *counts;
+    double *logits, balance;
+} objective;
+
+/* What ops.h says route_backward is the gradient of; the choice is held. */
+static double value(void *context)
+{
+    const objective *o = context;
+    const routing *r   = o->r;
+    double sum         = 0;
+    for (int64_t t = 0; t < r->T; t++) {
+        const double *x       = o->logits + t * r->n;
+        const int32_t *chosen = cpl_i32(r->expert) + t * r->K;
+        double of_chosen = 0, all = 0;
+        for (int64_t k = 0; k < r->K; k++) of_chosen += sigmoid(x[chosen[k]]);
+        for (int64_t e = 0; e < r->n; e++) all += sigmoid(x[e]);
+        for (int64_t k = 0; k < r->K; k++)
+            sum += o->dweight[t * r->K + k] * sigmoid(x[chosen[k]]) /
+                   (r->how.renormalise ? of_chosen : 1);
+        for (int64_t e = 0; e < r->n; e++) sum += o->balance * o->counts[e] * sigmoid(x[e]) / all;
+    }
+    return sum;
+}
+
+static cpl_tensor backward(cpl_backend *be, const routing *r, cpl_tensor dweight, double balance)
+{
+    cpl_tensor dlogits = new_tensor(CPL_F32, r->T, r->n);
+    be->ops->route_backward(be, dlogits, dweight, r->probs, r->lse, r->expert, r->weight, r->counts,
+                            (float)balance, 0, r->how);
+    return dlogits;
+}
+
+static void check_gradient(int64_t T, int64_t n, int64_t K, cpl_routing how)
+{
+    cpl_backend *be    = routing_backend(2);
+    routing r          = new_routing(normal_2d(T, n, 1.5f), K, how);
+    cpl_tensor dweight = normal_2d(T, K, 1);
+    run_routing(be, &r);
+    objective o = {&r, doubles_of(dweight), doubles_of(r.counts), doubles_of(r.logits), 0.3};
+    assert_close("dlogits", backward(be, &r, dweight, o.balance),
+                 gradient(value, &o, o.logits, T * n), sum_tolerance(C, n), 1e-7);
+}
+
+static void gradient_as_by_differences(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 4; how++) {
+        cpl_tensor bias = normal_1d(30, 0.3f), none = cpl_tensor_none();
+        for (int64_t n = 1; n <= 30; n += n + 2) {
+            bias.shape[0]      = n;
+            const int64_t K    = n < 3 ? 1 : 3;
+            cpl_routing choose = sigmoids(how & 1, how & 2 ? bias : none);
+            check_gradient(5, n, K, choose);
+            check_gradient(3, n, n, choose);
+        }
+    }
+}
+
+/* Shares do not change where all scores are scaled, nor the loss with them: no gradient along. */
+static void balance_pulls_along_no_common_factor(void **state)
+{
+    cpl_backend *be = routing_backend(1);
+    routing r       = new_routing(normal_2d(6, 8, 1), 2, sigmoids(true, cpl_tensor_none()));
+    (void)state;
+    run_routing(be, &r);
+    cpl_tensor dlogits = backward(be, &r, new_tensor(CPL_F32, 6, 2), 0.5);
+    for (int t = 0; t < 6; t++) {
+        double along = 0, size = 0;
+        for (int e = 0; e < 8; e++) {
+            double d = cpl_f32(dlogits)[t * 8 + e], s = cpl_f32(r.probs)[t * 8 + e];
+            along += d / (1 - s); /* dL/ds times s */
+            size += fabs(d / (1 - s));
+        }
+        assert_true(size > 0.01);
+        assert_near(along, 0, size * sum_tolerance(C, 8));
+    }
+}
+
+/* ---- scores of 0 and 1 ---- */
+
+static void large_logits_give_no_nan(void **state)
+{
+    enum { T = 5, N = 4, K = 2 };
+    static const float rows[T] = {200, -200, -100, -80, INFINITY};
+    cpl_tensor logits = new_tensor(CPL_F32, T, N), dweight = normal_2d(T, K, 1);
+    (void)state;
+    for (int i = 0; i < T * N; i++) cpl_f32(logits)[i] = rows[i / N];
+    cpl_f32(logits)[2] = -300; /* one score 0 among scores of 1 */
+    for (int i = 0; i < N; i++) cpl_f32(logits)[4 * N + i] = i % 2 ? 1e30f : -1e30f;
+    for (int renormalise = 0; renormalise < 2; renormalise++) {
+        cpl_backend *be = routing_backend(1);
+        routing r       = new_routing(logits, K, sigmoids(renormalise, cpl_tensor_none()));
+        run_routing(be, &r);
+        cpl_tensor dlogits = backward(be, &r, dweight, 0.5);
+        const float *w     = cpl_f32(r.weight);
+        for (int i = 0; i < T * K; i++) assert_true(w[i] >= 0 && w[i] <= 1);
+        for (int i = 0; i < T * N; i++) assert_true(isfinite(cpl_f32(dlogits)[i]));
+        for (int i = 0; i < 2 * N; i++) assert_true(cpl_f32(dlogits)[i] == 0);
+        for (int i = 4 * N; i < 5 * N; i++) assert_true(cpl_f32(dlogits)[i] == 0);
+        for (int i = 0; i < N; i++) assert_true(isfinite(cpl_f32(r.mean_prob)[i]));
+        assert_true(isfinite(*cpl_f32(r.entropy)));
+        assert_true(w[1 * K] == 0 && w[1 * K + 1] == 0); /* scores of 0: weights of 0 */
+        if (!renormalise) continue;
+        for (int k = 0; k < K; k++) assert_near(w[2 * K + k], 0.5, 0.01);
+        for (int k = 0; k < K; k++) assert_near(w[3 * K + k], 0.5, 1e-6);
+    }
+}
+
+static void no_tokens(void **state)
+{
+    routing r = new_routing(new_tensor(CPL_F32, 0, 5), 2, sigmoids(true, normal_1d(5, 1)));
+    (void)state;
+    run_routing(routing_backend(2), &r);
+    for (int e = 0; e < 5; e++) assert_true(cpl_f32(r.counts)[e] == 0);
+    assert_true(cpl_f32(r.mean_prob)[0] == 0 && cpl_f32(r.entropy)[0] == 0);
+}
+
+static void nothing_depends_on_threads(void **state)
+{
+    cpl_tensor logits = normal_2d(700, 17, 2), bias = normal_1d(17, 0.2f);
+    routing a          = new_routing(logits, 4, sigmoids(true, bias));
+    routing b          = new_routing(logits, 4, sigmoids(true, bias));
+    cpl_tensor dweight = normal_2d(700, 4, 1);
+    (void)state;
+    run_routing(routing_backend(1), &a);
+    run_routing(routing_backend(3), &b);
+    assert_same_bits(a.weight, b.weight);
+    assert_same_bits(a.expert, b.expert);
+    assert_same_bits(a.mean_prob, b.mean_prob);
+    assert_same_bits(a.entropy, b.entropy);
+    assert_same_bits(backward(routing_backend(1), &a, dweight, 1),
+                     backward(routing_backend(3), &b, dweight, 1));
+}
+
+/* ---- the bias's steps ---- */
+
+static void bias_rises_where_load_is_below_the_mean(void **state)
+{
+    cpl_backend *be = routing_backend(1);
+    cpl_tensor bias = new_1d(CPL_F32, 4), load = new_1d(CPL_F32, 4);
+    (void)state;
+    memcpy(cpl_f32(bias), (float[]){1, 2, 3, 4}, 4 * sizeof(float));
+    memcpy(cpl_f32(load), (float[]){7, 0, 4, 5}, 4 * sizeof(float));
+    be->ops->balance_bias(be, bias, load, 0.25f);
+    assert_memory_equal(bias.data, ((float[]){0.75f, 2.25f, 3, 3.75f}), 4 * sizeof(float));
+}
+
+/* Equal loads, of whatever size and number, and none at all, move nothing. */
+static void equal_loads_move_nothing(void **state)
+{
+    static const float loads[] = {0, 1.0f / 3, 0.1f, 16777215};
+    cpl_backend *be            = routing_backend(1);
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        for (int n = 1; n < 70; n += 3) {
+            cpl_tensor bias = normal_1d(n, 1), before = copy_of(bias), load = new_1d(CPL_F32, n);
+            for (int e = 0; e < n; e++) cpl_f32(load)[e] = loads[i];
+            be->ops->balance_bias(be, bias, load, 0.25f);
+            assert_same_bits(bias, before);
+        }
+}
+
+static int run(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(as_in_double, release_all),
+        cmocka_unit_test_teardown(bias_chooses_only, release_all),
+        cmocka_unit_test_teardown(ties_go_to_the_lower_index, release_all),
+        cmocka_unit_test_teardown(logits_decide_among_saturated_scores, release_all),
+        cmocka_unit_test_teardown(nan_gives_valid_experts, release_all),
+        cmocka_unit_test_teardown(gradient_as_by_differences, release_all),
+        cmocka_unit_test_teardown(balance_pulls_along_no_common_factor, release_all),
+        cmocka_unit_test_teardown(large_logits_give_no_nan, release_all),
+        cmocka_unit_test_teardown(no_tokens, release_all),
+        cmocka_unit_test_teardown(nothing_depends_on_threads, release_all),
+        cmocka_unit_test_teardown(bias_rises_where_load_is_below_the_mean, release_all),
+        cmocka_unit_test_teardown(equal_loads_move_nothing, release_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return run_at_every_level(run);
+}
