@@ -33,6 +33,8 @@ static cpl_work work_of(const shape *s)
                       .batch      = s->batch,
                       .d_model    = s->d > s->H * s->h ? s->d : s->H * s->h,
                       .d_expert   = s->D,
+                      .d_shared   = s->V,
+                      .gate_rank  = s->D + 1,
                       .n_experts  = s->n,
                       .top_k      = s->K,
                       .n_heads    = s->H,
@@ -43,7 +45,7 @@ static cpl_work work_of(const shape *s)
 
 /* ---- one operation's results ---- */
 
-enum { MOST_RESULTS = 8 };
+enum { MOST_RESULTS = 16 };
 
 typedef struct results {
     cpl_tensor at[MOST_RESULTS];
@@ -233,40 +235,62 @@ typedef struct routed {
     cpl_tensor probs, lse, expert, weight;
 } routed;
 
-static routed route(cpl_backend *be, const shape *s)
+static routed route_by(cpl_backend *be, const shape *s, cpl_routing how)
 {
     const int64_t T   = tokens(s);
     cpl_tensor logits = normal_2d(T, s->n, 2);
     routed x = {new_tensor(CPL_F32, T, s->n), new_1d(CPL_F32, T), new_tensor(CPL_I32, T, s->K),
                 new_tensor(CPL_F32, T, s->K)};
     for (int64_t t = 0; s->hot && t < T; t++) cpl_f32(logits)[t * s->n] += 30;
-    be->ops->route(be, x.probs, x.lse, x.expert, x.weight, logits,
-                   (cpl_routing){.renormalise = true});
+    be->ops->route(be, x.probs, x.lse, x.expert, x.weight, logits, how);
     return x;
+}
+
+/* Softmax, sigmoid, and sigmoid with a bias, all renormalised. */
+enum { N_ROUTINGS = 3 };
+
+static cpl_routing routing_of(const shape *s, int which)
+{
+    return (cpl_routing){.sigmoid     = which > 0,
+                         .renormalise = true,
+                         .bias        = which > 1 ? normal_1d(s->n, 0.2f) : cpl_tensor_none()};
+}
+
+static routed route(cpl_backend *be, const shape *s)
+{
+    return route_by(be, s, routing_of(s, 0));
 }
 
 static void twin_route(cpl_backend *be, const shape *s, results *r)
 {
-    routed x = route(be, s);
     r->terms = s->n;
-    keep(r, x.probs), keep(r, x.lse), keep(r, x.expert), keep(r, x.weight);
+    for (int i = 0; i < N_ROUTINGS; i++) {
+        routed x = route_by(be, s, routing_of(s, i));
+        keep(r, x.probs), keep(r, x.lse), keep(r, x.expert), keep(r, x.weight);
+    }
 }
 
 static void twin_route_stats(cpl_backend *be, const shape *s, results *r)
 {
-    routed x = route(be, s);
     r->terms = s->n;
-    be->ops->route_stats(be, kept_1d(r, s->n), kept_1d(r, s->n), kept_1d(r, 1), kept_1d(r, 1),
-                         x.probs, x.lse, x.expert, false);
+    for (int i = 0; i < N_ROUTINGS; i++) {
+        cpl_routing how = routing_of(s, i);
+        routed x        = route_by(be, s, how);
+        be->ops->route_stats(be, kept_1d(r, s->n), kept_1d(r, s->n), kept_1d(r, 1), kept_1d(r, 1),
+                             x.probs, x.lse, x.expert, how.sigmoid);
+    }
 }
 
 static void twin_route_backward(cpl_backend *be, const shape *s, results *r)
 {
-    routed x          = route(be, s);
-    cpl_tensor counts = normal_1d(s->n, 1), dweight = normal_2d(tokens(s), s->K, 1);
     r->terms = s->n;
-    be->ops->route_backward(be, kept_2d(r, tokens(s), s->n), dweight, x.probs, x.lse, x.expert,
-                            x.weight, counts, 0.1f, 0.2f, (cpl_routing){.renormalise = true});
+    for (int i = 0; i < N_ROUTINGS; i++) {
+        cpl_routing how   = routing_of(s, i);
+        routed x          = route_by(be, s, how);
+        cpl_tensor counts = normal_1d(s->n, 1), dweight = normal_2d(tokens(s), s->K, 1);
+        be->ops->route_backward(be, kept_2d(r, tokens(s), s->n), dweight, x.probs, x.lse, x.expert,
+                                x.weight, counts, 0.1f, how.sigmoid ? 0.0f : 0.2f, how);
+    }
 }
 
 static cpl_dispatch plan_of(cpl_backend *be, const shape *s, cpl_tensor expert)
@@ -297,42 +321,65 @@ static void twin_orthogonality(cpl_backend *be, const shape *s, results *r)
     keep_number(r, be->ops->orthogonality(be, cpl_tensor_none(), R, 0.5f));
 }
 
-static cpl_expert_weights new_experts(const shape *s)
+/* Gates of inputs of width r. */
+static cpl_expert_weights new_experts_of(const shape *s, int64_t r)
 {
     cpl_expert_weights w;
-    w.w_gate = new_3d(s->n, s->D, s->d);
+    w.w_gate = new_3d(s->n, s->D, r);
     w.w_up   = new_3d(s->n, s->D, s->d);
     w.w_down = new_3d(s->n, s->d, s->D);
     return w;
 }
 
+static cpl_expert_weights new_experts(const shape *s)
+{
+    return new_experts_of(s, s->d);
+}
+
+/* With gates of x, or of hidden vectors of width r. */
+static void run_experts(cpl_backend *be, const shape *s, results *r, cpl_tensor hidden,
+                        cpl_expert_weights w)
+{
+    const int64_t T   = tokens(s);
+    routed x          = route(be, s);
+    cpl_dispatch plan = plan_of(be, s, x.expert);
+    cpl_tensor in = normal_2d(T, s->d, 1), none = cpl_tensor_none();
+    be->ops->experts(be, kept_2d(r, T, s->d), kept_2d(r, T * s->K, s->D),
+                     kept_2d(r, T * s->K, s->D), in, hidden, x.weight, plan, w);
+    be->ops->experts(be, kept_2d(r, T, s->d), none, none, in, hidden, x.weight, plan, w);
+}
+
 static void twin_experts(cpl_backend *be, const shape *s, results *r)
+{
+    const int64_t rank = s->D + 1;
+    r->terms           = s->d + s->D;
+    run_experts(be, s, r, cpl_tensor_none(), new_experts(s));
+    run_experts(be, s, r, new_3d(tokens(s), s->n, rank), new_experts_of(s, rank));
+}
+
+static void run_experts_backward(cpl_backend *be, const shape *s, results *r, cpl_tensor hidden,
+                                 cpl_tensor dhidden, int64_t gate_width)
 {
     const int64_t T      = tokens(s);
     routed x             = route(be, s);
     cpl_dispatch plan    = plan_of(be, s, x.expert);
-    cpl_expert_weights w = new_experts(s);
-    cpl_tensor in = normal_2d(T, s->d, 1), none = cpl_tensor_none();
-    r->terms = s->d + s->D;
-    be->ops->experts(be, kept_2d(r, T, s->d), kept_2d(r, T * s->K, s->D),
-                     kept_2d(r, T * s->K, s->D), in, none, x.weight, plan, w);
-    be->ops->experts(be, kept_2d(r, T, s->d), none, none, in, none, x.weight, plan, w);
+    cpl_expert_weights w = new_experts_of(s, gate_width), dw = new_experts_of(s, gate_width);
+    cpl_tensor in = normal_2d(T, s->d, 1), y = new_tensor(CPL_F32, T, s->d);
+    cpl_tensor gate = new_tensor(CPL_F32, T * s->K, s->D), up = copy_of(gate);
+    cpl_tensor dy = normal_2d(T, s->d, 1);
+    be->ops->experts(be, y, gate, up, in, hidden, x.weight, plan, w);
+    be->ops->experts_backward(be, kept_2d(r, T, s->d), dhidden, kept_2d(r, T, s->K), dw, dy, gate,
+                              up, in, hidden, x.weight, plan, w);
+    keep(r, dw.w_gate), keep(r, dw.w_up), keep(r, dw.w_down);
 }
 
 static void twin_experts_backward(cpl_backend *be, const shape *s, results *r)
 {
-    const int64_t T      = tokens(s);
-    routed x             = route(be, s);
-    cpl_dispatch plan    = plan_of(be, s, x.expert);
-    cpl_expert_weights w = new_experts(s), dw = new_experts(s);
-    cpl_tensor in = normal_2d(T, s->d, 1), y = new_tensor(CPL_F32, T, s->d);
-    cpl_tensor gate = new_tensor(CPL_F32, T * s->K, s->D), up = copy_of(gate);
-    cpl_tensor dy = normal_2d(T, s->d, 1);
-    r->terms      = s->d + s->D + T;
-    be->ops->experts(be, y, gate, up, in, cpl_tensor_none(), x.weight, plan, w);
-    be->ops->experts_backward(be, kept_2d(r, T, s->d), cpl_tensor_none(), kept_2d(r, T, s->K), dw,
-                              dy, gate, up, in, cpl_tensor_none(), x.weight, plan, w);
-    keep(r, dw.w_gate), keep(r, dw.w_up), keep(r, dw.w_down);
+    const int64_t rank = s->D + 1;
+    r->terms           = s->d + s->D + tokens(s);
+    run_experts_backward(be, s, r, cpl_tensor_none(), cpl_tensor_none(), s->d);
+    run_experts_backward(be, s, r, new_3d(tokens(s), s->n, rank),
+                         kept_2d(r, tokens(s) * s->K, rank), rank);
 }
 
 static void twin_hidden_backward(cpl_backend *be, const shape *s, results *r)

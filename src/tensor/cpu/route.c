@@ -236,13 +236,13 @@ static void softmax_backward(float *dlogits, const float *probs, float dlse, int
 }
 
 /* What the gradient of one token is made of: dweight, weight, expert [K]; probs, counts [n]. */
-typedef struct token {
+typedef struct token_parts {
     const float *dweight, *probs, *weight, *counts;
     const int32_t *expert;
     int64_t n, K;
-} token;
+} token_parts;
 
-static void softmax_token(float *dlogits, const token *t, float balance_scale, float dlse,
+static void softmax_token(float *dlogits, const token_parts *t, float balance_scale, float dlse,
                           bool renormalise)
 {
 #pragma omp simd
@@ -254,7 +254,8 @@ static void softmax_token(float *dlogits, const token *t, float balance_scale, f
 /* Shares q_e = s_e / sum s have dq_e / ds_i = ([e = i] - q_e) / sum s, and ds_i = s_i (1 - s_i)
  * dlogit_i; weights, where renormalised, are shares of the chosen. Written with the shares in place
  * of a reciprocal sum, no score is too small. */
-static void sigmoid_token(float *dlogits, const token *t, float balance_scale, bool renormalise)
+static void sigmoid_token(float *dlogits, const token_parts *t, float balance_scale,
+                          bool renormalise)
 {
     const float *s = t->probs, whole = whole_of(s, t->n);
     float mean = 0, along = 0;
@@ -283,7 +284,7 @@ void CPL_ISA_NAME(cpl_cpu_route_backward)(cpl_backend *be, cpl_tensor dlogits, c
     const int32_t *pe = cpl_i32(expert);
 #pragma omp parallel for num_threads(cpl_threads(be, 4 * T * n)) schedule(static)
     for (int64_t t = 0; t < T; t++) {
-        const token one = {pdw + t * K, pp + t * n, pw + t * K, load, pe + t * K, n, K};
+        const token_parts one = {pdw + t * K, pp + t * n, pw + t * K, load, pe + t * K, n, K};
         if (how.sigmoid)
             sigmoid_token(out + t * n, &one, balance_scale, how.renormalise);
         else
