@@ -89,6 +89,9 @@ static void test_row_norms(void **state)
     check_row_norms(5, 3, 21, 1e-25f);
     check_row_norms(3, 1, 32, 1e25f);
     check_row_norms(7, 64, 129, 0.02f);
+    check_row_norms(9, 1, 43, 1e-30f);
+    check_row_norms(2, 1, 1023, 1);
+    check_row_norms(2, 1, 1024, 1);
     check_row_norms(2, 700, 300, 1);
     cpl_backend *be = backend(2);
     be->ops->row_norms(be, new_1d(CPL_F32, 0), new_tensor(CPL_F32, 0, 4));

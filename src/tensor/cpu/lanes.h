@@ -170,4 +170,28 @@ static inline double lanes_squares(const float *x, int64_t n)
     return all;
 }
 
+/* The same for short rows, where joining many sums would take longer than the squares. */
+static inline double lanes_squares_short(const float *x, int64_t n)
+{
+    enum { HALF = VECTOR / 2, SUMS = 4, STEP = HALF * SUMS };
+    doubles sum[SUMS];
+    double part[HALF], all = 0;
+    int64_t i = 0;
+    memset(sum, 0, sizeof sum);
+    for (; i + STEP <= n; i += STEP)
+        for (int k = 0; k < SUMS; k++) {
+            doubles w = doubles_load(x + i + k * HALF);
+            sum[k]    = doubles_madd(w, w, sum[k]);
+        }
+    for (int k = 0; i + HALF <= n; i += HALF, k++) {
+        doubles w = doubles_load(x + i);
+        sum[k]    = doubles_madd(w, w, sum[k]);
+    }
+    for (; i < n; i++) all += (double)x[i] * (double)x[i];
+    sum[0] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    memcpy(part, &sum[0], sizeof part);
+    for (int k = 0; k < HALF; k++) all += part[k];
+    return all;
+}
+
 #endif /* CPL_TENSOR_CPU_LANES_H */

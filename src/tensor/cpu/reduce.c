@@ -50,6 +50,13 @@ double CPL_ISA_NAME(cpl_cpu_dot)(cpl_backend *be, cpl_tensor x, cpl_tensor y)
     return count ? reduce(be, cpl_f32(x), cpl_f32(y), count) : 0.0;
 }
 
+enum { SHORT_ROW = 1024 };
+
+static double squares(const float *x, int64_t length)
+{
+    return length < SHORT_ROW ? lanes_squares_short(x, length) : lanes_squares(x, length);
+}
+
 /* Whole rows to each thread, so that the sum of a row has one order. */
 void CPL_ISA_NAME(cpl_cpu_row_norms)(cpl_backend *be, cpl_tensor out, cpl_tensor x)
 {
@@ -58,7 +65,7 @@ void CPL_ISA_NAME(cpl_cpu_row_norms)(cpl_backend *be, cpl_tensor out, cpl_tensor
     float *norm       = cpl_f32(out);
     CPL_ASSERT(cpl_tensor_count(out) == n);
 #pragma omp parallel for num_threads(cpl_threads(be, n *length)) schedule(static)
-    for (int64_t i = 0; i < n; i++) norm[i] = (float)sqrt(lanes_squares(from + i * length, length));
+    for (int64_t i = 0; i < n; i++) norm[i] = (float)sqrt(squares(from + i * length, length));
 }
 
 size_t CPL_ISA_NAME(cpl_cpu_reduce_scratch)(const cpl_backend *be, const cpl_work *work)
