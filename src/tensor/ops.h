@@ -257,6 +257,24 @@ struct cpl_ops {
     /* x [rows,cols] F32 times its factors. */
     void (*scale)(cpl_backend *be, float *x, const float *factors, cpl_scale_shape shape);
 
+    /* ---- silhouettes (silhouette.c): the experts of a layer as clusters of the rows of their
+     * gates, distance 1 - cosine; one thread, as decode.c ---- */
+
+    /* y [rows,d] = every row of x over its length, taken in double; a zero row stays zero. y may be
+     * x. A NaN or an infinity makes NaN in its row. */
+    void (*unit_rows)(cpl_backend *be, cpl_tensor y, cpl_tensor x);
+    /* sum [d] *adds* the rows of x [rows,d], in double. */
+    void (*add_rows)(cpl_backend *be, double *sum, cpl_tensor x);
+    /* *sum *adds* the silhouettes (b - a) / max(a, b) of the rows of U [rows,d], which are some of
+     * expert own's D rows made unit_rows. a: mean distance to the D - 1 others of its own expert;
+     * b: the least mean distance to the D rows of another. `packed`: what response.pack made of the
+     * means [n,d] of all experts' unit rows, n >= 2, so that n products a row are enough. A zero
+     * row lies at a distance of 1 from everything, hence 0. 0 also where D = 1, and where a and b
+     * are no more than the rounding of the products, 4 eps sqrt(d). A NaN in U or a mean reaches
+     * *sum. Rows in the same order give the same bits however they are split over calls. */
+    void (*silhouettes)(cpl_backend *be, double *sum, const void *packed, int64_t n, int64_t own,
+                        int64_t D, cpl_tensor U);
+
     /* ---- t-SNE (tsne.c): N points and all pairs of them; the same bits for any threads ---- */
 
     /* The largest |x|; infinite or NaN where a number of x is. 0 where x is empty. */

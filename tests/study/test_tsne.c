@@ -9,6 +9,7 @@
 
 #include <malloc.h>
 
+#include "../tensor/exact.h"
 #include "../tensor/levels.h"
 #include "../tensor/ops_check.h"
 #include "base/arena.h"
@@ -86,36 +87,21 @@ static double divergence_of(cpl_tensor x, cpl_tensor y, double perplexity)
 
 /* ---- the points of tests/golden/tsne/make_reference.py, number for number ---- */
 
-static double uniform(uint64_t seed, int64_t i)
-{
-    uint64_t z = seed + (uint64_t)(i + 1) * 0x9E3779B97F4A7C15u;
-    z          = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-    z          = (z ^ z >> 27) * 0x94D049BB133111EBu;
-    return (double)((z ^ z >> 31) >> 52) / 4096;
-}
-
-static double normal(uint64_t seed, int64_t i)
-{
-    double sum = -6;
-    for (int k = 0; k < 12; k++) sum += uniform(seed, 12 * i + k);
-    return sum;
-}
-
 static double clusters(int64_t i, int64_t k)
 {
-    return normal(1, i * 20 + k) + (k == i % 3 ? 6 : 0);
+    return exact_normal(1, i * 20 + k) + (k == i % 3 ? 6 : 0);
 }
 
 static double even(int64_t i, int64_t k)
 {
-    return uniform(2, i * 50 + k);
+    return exact_uniform(2, i * 50 + k);
 }
 
 static double experts(int64_t i, int64_t k)
 {
-    double sum = 3 * normal(6, i % 8 * 64 + k) + 0.5 * normal(5, i * 64 + k);
+    double sum = 3 * exact_normal(6, i % 8 * 64 + k) + 0.5 * exact_normal(5, i * 64 + k);
     for (int64_t r = 0; r < 6; r++)
-        sum += normal(3, i * 6 + r) * normal(4, (i % 8 * 6 + r) * 64 + k);
+        sum += exact_normal(3, i * 6 + r) * exact_normal(4, (i % 8 * 6 + r) * 64 + k);
     return sum;
 }
 

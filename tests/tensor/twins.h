@@ -648,6 +648,39 @@ static void twin_response(cpl_backend *be, const shape *s, results *r)
     for (int64_t i = 0; i <= n; i++) cpl_f32(out)[i] = (float)sums[i];
 }
 
+/* ---- silhouettes: one expert more than the shape has, for they take at least two ---- */
+
+static void twin_unit_rows(cpl_backend *be, const shape *s, results *r)
+{
+    r->terms = s->d;
+    be->ops->unit_rows(be, kept_2d(r, tokens(s), s->d), normal_2d(tokens(s), s->d, 3));
+}
+
+static void twin_add_rows(cpl_backend *be, const shape *s, results *r)
+{
+    cpl_tensor out = kept_1d(r, s->d);
+    double *sum    = new_doubles(s->d);
+    for (int64_t k = 0; k < s->d; k++) sum[k] = cpl_f32(out)[k];
+    be->ops->add_rows(be, sum, normal_2d(tokens(s), s->d, 1));
+    for (int64_t k = 0; k < s->d; k++) cpl_f32(out)[k] = (float)sum[k];
+}
+
+/* Distances of numbers near 1: the products' rounding is what may differ. */
+static void twin_silhouettes(cpl_backend *be, const shape *s, results *r)
+{
+    const int64_t n = s->n + 1, d = s->d, D = s->D + 100, first = D / 3;
+    cpl_tensor X = normal_2d(n, d, 0.1f), w = normal_2d(D, d, 1);
+    double sum   = 0.5;
+    void *packed = take(be->ops->response.packed_bytes(be, n, d));
+    r->terms     = d + D;
+    be->ops->response.pack(be, packed, X);
+    be->ops->unit_rows(be, w, w);
+    be->ops->silhouettes(be, &sum, packed, n, n / 2, D, cpl_tensor_2d(w.data, CPL_F32, first, d));
+    be->ops->silhouettes(be, &sum, packed, n, n / 2, D,
+                         cpl_tensor_2d(cpl_f32(w) + first * d, CPL_F32, D - first, d));
+    keep_number(r, sum);
+}
+
 typedef void (*twin)(cpl_backend *be, const shape *s, results *r);
 
 static const struct {
