@@ -12,7 +12,8 @@
  *          shape), from opening to the figures, held against the sum of two times: of reading the
  *          bytes of its routers and gates once, into memory that is used again, all threads taking
  *          experts, and of the products, oneDNN's of one expert at a time on operands in memory.
- *          All three in turn; whether the file lies in the system's cache is up to the caller. */
+ *          Beside it the inspection with silhouettes, which reads and multiplies twice.
+ *          All in turn; whether the file lies in the system's cache is up to the caller. */
 #include <math.h>
 #include <omp.h>
 
@@ -203,8 +204,9 @@ static void products(void *context)
 
 static void measure_checkpoint(cpl_backend *be, const char *path, int pairs)
 {
-    checkpoint c      = {.be = be, .path = path};
-    bench_times whole = {0}, reading = {0}, multiplying = {0};
+    checkpoint c = {.be = be, .path = path};
+    checkpoint twice;
+    bench_times whole = {0}, reading = {0}, multiplying = {0}, silhouettes = {0};
     cpl_inspect_cost cost;
     c.options = (cpl_inspect_options){.n_alphas     = 5,
                                       .alphas       = {1, 2, 3, 4, 5},
@@ -214,16 +216,23 @@ static void measure_checkpoint(cpl_backend *be, const char *path, int pairs)
     printf("\nwhole inspection of %s: %.2f GB to read, %.3g FLOP\n", path, 1e-9 * cost.bytes,
            cost.flops);
     inspect(&c);
-    printf("  peak memory of the process so far %.0f MB\n", 1e-6 * bench_status_bytes("VmHWM"));
+    printf("  peak memory of the process so far %.0f MB", 1e-6 * bench_status_bytes("VmHWM"));
+    twice                    = c;
+    twice.options.silhouette = true;
+    inspect(&twice);
+    printf(", with silhouettes %.0f MB\n", 1e-6 * bench_status_bytes("VmHWM"));
     for (int i = 0; i < pairs; i++) {
         bench_time(&reading, read_once, &c);
         bench_time(&multiplying, products, &c);
         bench_time(&whole, inspect, &c);
+        bench_time(&silhouettes, inspect, &twice);
     }
     const double a = bench_median(&reading), b = bench_median(&multiplying);
     const double all = bench_median(&whole);
     printf("  inspection %.2f s; reading %.2f s + products %.2f s = %.2f s; ratio %.2f\n", all, a,
            b, a + b, all / (a + b));
+    printf("  with silhouettes %.2f s, %.2f times as long\n", bench_median(&silhouettes),
+           bench_median(&silhouettes) / all);
     cpl_inspect_close(&c.files);
 }
 

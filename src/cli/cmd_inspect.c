@@ -60,8 +60,9 @@ static cpl_status read_options(work *w)
     CPL_TRY(cpl_list_numbers(o->alphas, &o->n_alphas, CPL_CHANCE_MAX_ALPHAS, "--alpha",
                              cpl_flag_text(a, "--alpha"), 0, LARGEST_ALPHA));
     if (layers) CPL_TRY(cpl_list_ranges(&w->layers, &o->n_layers, "--layers", layers));
-    o->layers = w->layers;
-    o->noisy  = cpl_flag_given(a, "--noise");
+    o->layers     = w->layers;
+    o->noisy      = cpl_flag_given(a, "--noise");
+    o->silhouette = cpl_flag_on(a, "--silhouette");
     if (o->noisy) o->noise_seed = (uint64_t)cpl_flag_int(a, "--noise");
     const int64_t threads = cpl_flag_int(a, "--threads");
     o->n_threads          = threads ? (int)threads : cpl_cpu_count();
@@ -294,6 +295,10 @@ static const cpl_flag flags[] = {
                  "the router rows as they are.",
      .low      = 0,
      .high     = 9e15},
+    {.name     = "--silhouette",
+     .kind     = CPL_FLAG_SWITCH,
+     .sentence = "Tell how far the rows of each expert's gate keep together; reads the gates "
+                 "twice, and takes more than twice as long."},
     {.name        = "--threads",
      .kind        = CPL_FLAG_INT,
      .placeholder = "N",

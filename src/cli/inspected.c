@@ -217,6 +217,29 @@ static void print_raw(const cpl_coupling_report *r)
     }
 }
 
+/* Where they were asked for. */
+static void print_silhouettes(const cpl_coupling_report *r)
+{
+    printf("\nSpecialisation: silhouettes of the rows of W_g, the experts being the clusters, by "
+           "cosine\ndistance; 1: rows of an expert point one way, 0: as near to another expert, "
+           "below: nearer\n%-10s%10s%12s%12s\n%-10s%10s%12s%12s\n",
+           "", "mean of", "expert with", "expert with", "layer", "rows", "the least", "the most");
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        const cpl_layer_report *l = &r->layers[i];
+        double least = NAN, most = NAN;
+        if (l->fault) continue;
+        for (int64_t j = 0; j < l->at->n; j++) {
+            least = fmin(least, l->silhouettes[j]);
+            most  = fmax(most, l->silhouettes[j]);
+        }
+        name_layer(l);
+        cell(l->silhouette, 10, 4);
+        cell(least, 12, 4);
+        cell(most, 12, 4);
+        putchar('\n');
+    }
+}
+
 /* What is true of many layers is said once, with the layers. */
 static void print_range(const cpl_coupling_report *r, int64_t first, int64_t last)
 {
@@ -326,6 +349,7 @@ cpl_status cpl_inspected_print(const cpl_coupling_report *r)
     print_head(r);
     if (any_M(r)) print_agreement(r);
     if (r->n_measured) print_raw(r);
+    if (r->n_measured && r->options.silhouette) print_silhouettes(r);
     print_infinite(r);
     if (r->picture.fault) printf("no t-SNE: %s\n", r->picture.fault);
     cpl_coupling_verdict(&verdict, r);
@@ -342,6 +366,7 @@ typedef struct row {
     const char *name;
     double (*of)(const cpl_layer_report *l);
     double factor;
+    bool asked; /* only where silhouettes were asked for; also of layers without M */
 } row;
 
 static double kappa_own(const cpl_layer_report *l)
@@ -388,28 +413,33 @@ static double cosine(const cpl_layer_report *l)
 {
     return l->figures.router_cos;
 }
+static double silhouette(const cpl_layer_report *l)
+{
+    return l->silhouette;
+}
 
 static const row rows[] = {
-    {"kappa, own pairs", kappa_own, 1},
-    {"kappa, other pairs", kappa_others, 1},
-    {"z of own against random pairings", z_of, 1},
-    {"% of rows whose own is largest", rows_own, 100},
-    {"% of columns whose own is largest", columns_own, 100},
-    {"% of the best assignment that is own", assigned, 100},
-    {"% of these by chance", by_chance, 100},
-    {"ERC / mean diagonal", relative_erc, 1},
-    {"the same under random pairings", relative_chance, 1},
-    {"% of pairs violated at alpha 1", violated, 100},
-    {"mean |cos| of router rows", cosine, 1},
+    {"kappa, own pairs", kappa_own, 1, false},
+    {"kappa, other pairs", kappa_others, 1, false},
+    {"z of own against random pairings", z_of, 1, false},
+    {"% of rows whose own is largest", rows_own, 100, false},
+    {"% of columns whose own is largest", columns_own, 100, false},
+    {"% of the best assignment that is own", assigned, 100, false},
+    {"% of these by chance", by_chance, 100, false},
+    {"ERC / mean diagonal", relative_erc, 1, false},
+    {"the same under random pairings", relative_chance, 1, false},
+    {"% of pairs violated at alpha 1", violated, 100, false},
+    {"mean |cos| of router rows", cosine, 1, false},
+    {"silhouette of the rows of W_g", silhouette, 1, true},
 };
 
-static double mean_over_layers(const cpl_coupling_report *r, double (*of)(const cpl_layer_report *))
+static double mean_over_layers(const cpl_coupling_report *r, const row *figure)
 {
     double sum    = 0;
     int64_t count = 0;
     for (int64_t i = 0; i < r->n_layers; i++) {
-        if (r->layers[i].fault || !r->layers[i].has_M) continue;
-        sum += of(&r->layers[i]);
+        if (r->layers[i].fault || !(r->layers[i].has_M || figure->asked)) continue;
+        sum += figure->of(&r->layers[i]);
         count++;
     }
     return count ? sum / (double)count : (double)NAN;
@@ -430,9 +460,10 @@ void cpl_inspected_compare(const cpl_coupling_report *reports, int64_t count)
     }
     putchar('\n');
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        if (rows[k].asked && !reports[0].options.silhouette) continue;
         printf("%-38s", rows[k].name);
         for (int64_t i = 0; i < count; i++)
-            cell(rows[k].factor * mean_over_layers(&reports[i], rows[k].of), COMPARE_WIDTH,
+            cell(rows[k].factor * mean_over_layers(&reports[i], &rows[k]), COMPARE_WIDTH,
                  rows[k].factor > 1 ? 1 : 4);
         putchar('\n');
     }

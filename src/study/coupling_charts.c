@@ -283,6 +283,7 @@ bool cpl_coupling_charts_have(const cpl_coupling_charts *charts, int64_t view,
 {
     const cpl_coupling_report *r = charts->views[view].report;
     if (kind == CPL_COUPLING_PICTURE) return r->picture.n_points > 0;
+    if (kind == CPL_COUPLING_SILHOUETTE && !r->options.silhouette) return false;
     for (int64_t i = 0; i < r->n_layers; i++) {
         const cpl_layer_report *layer = &r->layers[i];
         if (cpl_coupling_looks[kind].spread ? !layer->fault : layer->has_M) return true;

@@ -14,6 +14,19 @@ double cpl_coupling_clock(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* ---- work ---- */
+
+double cpl_coupling_read_bytes(const cpl_coupling_report *r, const cpl_moe_layer *at)
+{
+    return (double)cpl_layer_bytes(at) * (cpl_silhouette_reads(r, at) ? 2 : 1);
+}
+
+double cpl_coupling_flops(const cpl_coupling_report *r, const cpl_moe_layer *at)
+{
+    const double once = 2.0 * (double)at->n * (double)at->n * (double)at->D * (double)at->d;
+    return once * (cpl_silhouette_reads(r, at) ? 2 : 1);
+}
+
 /* ---- memory ---- */
 
 static cpl_work shape_of(const cpl_moe_layer *at)
@@ -46,6 +59,7 @@ cpl_hand_needs cpl_hand_needs_of(const cpl_coupling_report *r)
         most_of.gate    = most(most_of.gate, cpl_gate_bytes(at));
         most_of.rows    = most(most_of.rows, (size_t)cpl_hand_rows(&be, at) * d * sizeof(float));
         most_of.squares = most(most_of.squares, n * sizeof(double));
+        if (cpl_silhouette_reads(r, at)) most_of.sum = most(most_of.sum, d * sizeof(double));
         most_of.scratch = most(most_of.scratch, be.ops->response.scratch_bytes(&be, at->n, at->d));
         most_of.figures = most(most_of.figures, be.ops->scratch_bytes(&be, &shape));
         most_of.router  = most(most_of.router, n * d * sizeof(float));
@@ -76,8 +90,9 @@ static double chance_bytes(const cpl_coupling_report *r)
 double cpl_coupling_work_bytes(const cpl_coupling_report *r, int n_threads)
 {
     const cpl_hand_needs m = cpl_hand_needs_of(r);
-    const double shared    = (double)(m.router * (r->options.noisy ? 3 : 1) + m.packed);
-    const double own       = (double)(m.gate + m.rows + m.squares + m.scratch + m.figures);
+    const double matrices  = (r->options.noisy ? 3 : 1) + (r->options.silhouette ? 1 : 0);
+    const double shared    = (double)m.router * matrices + (double)m.packed;
+    const double own       = (double)(m.gate + m.rows + m.squares + m.sum + m.scratch + m.figures);
     return n_threads * (own + chance_bytes(r)) +
            fmin(layers_at_once(r, n_threads), (double)n_threads + 1) * shared;
 }
@@ -87,10 +102,13 @@ cpl_status cpl_hand_init(cpl_hand *h, const cpl_hand_needs *m)
     cpl_backend_cpu(&h->be, CPL_F32, 1);
     h->rows             = cpl_alloc(m->rows);
     h->squares          = cpl_alloc(m->squares);
+    h->sum              = m->sum ? cpl_alloc(m->sum) : NULL;
     h->scratch          = cpl_alloc(m->scratch);
     h->be.scratch       = cpl_alloc(m->figures);
     h->be.scratch_bytes = m->figures;
-    return h->rows && h->squares && h->scratch && h->be.scratch ? CPL_OK : CPL_ERR_MEMORY;
+    return h->rows && h->squares && (h->sum || !m->sum) && h->scratch && h->be.scratch
+               ? CPL_OK
+               : CPL_ERR_MEMORY;
 }
 
 void cpl_hand_free(cpl_hand *h)
@@ -98,6 +116,7 @@ void cpl_hand_free(cpl_hand *h)
     cpl_gate_free(&h->gate);
     cpl_free(h->rows);
     cpl_free(h->squares);
+    cpl_free(h->sum);
     cpl_free(h->scratch);
     cpl_free(h->be.scratch);
 }

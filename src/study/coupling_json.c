@@ -121,6 +121,15 @@ static void put_coupling(maker *m, json_t *object, const cpl_layer_report *l)
     put(m, object, "assignment", assignment(m, l));
 }
 
+/* Where they were asked for; null where n = 1. */
+static void put_silhouette(maker *m, json_t *object, const cpl_layer_report *l)
+{
+    json_t *array = json_array();
+    for (int64_t j = 0; j < l->at->n; j++) add(m, array, number(l->silhouettes[j]));
+    put(m, object, "silhouette", number(l->silhouette));
+    put(m, object, "silhouette_experts", array);
+}
+
 static json_t *home(maker *m, const cpl_coupling_figures *f)
 {
     json_t *object = pair("top1", f->home_clean_top1, "topk", f->home_clean_topk);
@@ -156,6 +165,7 @@ static json_t *measured(maker *m, const cpl_layer_report *l)
     put(m, object, "router_cos", json_pack("{s:o}", "mean_abs", number(f->router_cos)));
     put(m, object, "zero_rows", json_integer((json_int_t)f->zero_rows));
     put(m, object, "home", home(m, f));
+    if (l->silhouettes) put_silhouette(m, object, l);
     if (at->extra_rows) put(m, object, "router_rows_left_out", json_integer(at->extra_rows));
     if (at->biased) put(m, object, "biases_left_out", json_true());
     if (!at->comparable) put(m, object, "comparable", json_false());

@@ -82,6 +82,14 @@ static int64_t cosines(double *values, const cpl_layer_report *layer)
     return pairs;
 }
 
+/* None where they were not asked for, or a single expert has none. */
+static int64_t silhouettes(double *values, const cpl_layer_report *layer)
+{
+    if (!layer->silhouettes || layer->at->n == 1) return 0;
+    for (int64_t j = 0; values && j < layer->at->n; j++) values[j] = layer->silhouettes[j];
+    return layer->at->n;
+}
+
 /* ---- the list ---- */
 
 #define BOXES                                                                                      \
@@ -139,25 +147,34 @@ const cpl_coupling_look cpl_coupling_looks[CPL_COUPLING_KINDS] = {
          .band        = "± sd",
          .band_colour = -1,
          .lines       = against_chance},
-    [CPL_COUPLING_RATIOS]      = {.file      = "ratios",
-                                  .title     = "Responses to others, in units of the own",
-                                  .y_label   = "max(M_ij / M_ii, M_ij / M_jj), i ≠ j",
-                                  .caption   = "Quantiles over all pairs beside their greatest, α_min, "
-                                                    "which a single pair can set. Below 1 every bound holds "
-                                                    "at α = 1; ∞ is an α_min that is infinite.",
-                                  .log_y     = true,
-                                  .n_lines   = 4,
-                                  .names     = {"50 %", "90 %", "99 %", "α_min"},
-                                  .colours   = {5, 0, 2, 1},
-                                  .rule      = 1,
-                                  .rule_name = "α = 1",
-                                  .lines     = ratios},
-    [CPL_COUPLING_ALPHA]       = {.file    = "erc-over-alpha",
-                                  .title   = "Coupling loss against α",
-                                  .y_label = "ERC / mean diagonal of M",
-                                  .caption = "One line a layer. The loss falls with α and is zero from "
-                                                   "α_min on.",
-                                  .from_zero = true},
+    [CPL_COUPLING_RATIOS] = {.file      = "ratios",
+                             .title     = "Responses to others, in units of the own",
+                             .y_label   = "max(M_ij / M_ii, M_ij / M_jj), i ≠ j",
+                             .caption   = "Quantiles over all pairs beside their greatest, α_min, "
+                                          "which a single pair can set. Below 1 every bound holds "
+                                          "at α = 1; ∞ is an α_min that is infinite.",
+                             .log_y     = true,
+                             .n_lines   = 4,
+                             .names     = {"50 %", "90 %", "99 %", "α_min"},
+                             .colours   = {5, 0, 2, 1},
+                             .rule      = 1,
+                             .rule_name = "α = 1",
+                             .lines     = ratios},
+    [CPL_COUPLING_ALPHA]  = {.file    = "erc-over-alpha",
+                             .title   = "Coupling loss against α",
+                             .y_label = "ERC / mean diagonal of M",
+                             .caption = "One line a layer. The loss falls with α and is zero from "
+                                         "α_min on.",
+                             .from_zero = true},
+    [CPL_COUPLING_SILHOUETTE] =
+        {.file      = "silhouette",
+         .title     = "Specialisation of the experts",
+         .y_label   = "silhouette of the rows of an expert's W_g",
+         .caption   = "How much nearer the rows of an expert's gate are to each other than to the "
+                      "next expert's, by cosine distance in the original space: 1 where they point "
+                      "one way, about 0 where nothing sets them apart. " BOXES,
+         .from_zero = true,
+         .spread    = silhouettes},
     [CPL_COUPLING_COSINE]      = {.file    = "router-cosine",
                                   .title   = "Router rows among themselves",
                                   .y_label = "|cos| of two router rows",

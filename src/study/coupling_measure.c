@@ -1,8 +1,13 @@
 /* coupling_measure.c - the figures of all layers: threads take experts, in the order of the file, of
  * several layers at a time. Each expert is read, multiplied and forgotten by one thread, so the
- * figures do not depend on how many there are. */
+ * figures do not depend on how many there are.
+ *
+ * Silhouettes need the means of all experts of the layer, so its experts are taken a second time
+ * after the first. Tasks are given out in order: whoever waits for the first taking of a layer
+ * waits for threads that wait for nothing. */
 #include <math.h>
 #include <omp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,27 +20,30 @@
 /* One layer: prepared by the thread that meets it first, finished by the one that is last. */
 typedef struct work {
     cpl_layer_report *report;
-    int64_t index; /* among the works */
-    omp_lock_t lock;
-    bool begun;
-    int64_t left;   /* experts that are not done */
-    int64_t failed; /* the expert at which it did, BEFORE or n; NEVER; under the crew's lock */
+    int64_t index;   /* among the works */
+    int64_t n_tasks; /* n, or 2n with a second taking of the experts */
+    pthread_mutex_t lock;
+    pthread_cond_t first_taken; /* every expert for the first time */
+    bool begun, middled;        /* router read; means packed */
+    int64_t left;               /* tasks that are not done */
+    int64_t failed; /* the task at which it did, BEFORE or n_tasks; NEVER; under the crew's lock */
     double bytes;   /* to read */
     float *R;       /* [n,d] */
     float *delta;   /* [n,d]; NULL without noise */
-    void *packed;   /* R, or R * delta */
+    void *packed;   /* R, or R * delta; in the second taking the means */
+    float *mean;    /* [n,d] of each expert's unit rows; NULL without a second taking */
     float *norm32;  /* [n] gate norms, for the operation that takes them so */
 } work;
 
-/* Places beside the experts' numbers: the router, which comes first, and none. */
+/* Places beside the tasks' numbers: the router, which comes first, and none. */
 static const int64_t BEFORE = -1, NEVER = INT64_MAX;
 
 typedef struct crew {
     cpl_coupling_report *report;
     work *works; /* (n) of the layers to be measured */
-    int64_t n, next_work, next_expert;
+    int64_t n, next_work, next_task;
     omp_lock_t lock;     /* of what stands below, and of next_... */
-    bool stopped;        /* nobody takes a new expert */
+    bool stopped;        /* nobody takes a new task */
     int64_t failed_work; /* the first that did, where that ends it all; NEVER */
     cpl_status failure;
     char sentence[1024];
@@ -49,12 +57,13 @@ static cpl_tensor router_tensor(const work *w, float *data)
     return cpl_tensor_2d(data, CPL_F32, w->report->at->n, w->report->at->d);
 }
 
-static cpl_status take_memory(work *w, cpl_backend *be, bool noisy)
+static cpl_status take_memory(work *w, cpl_backend *be, const cpl_inspect_options *o)
 {
     cpl_layer_report *l = w->report;
     const size_t n = (size_t)l->at->n, d = (size_t)l->at->d;
     w->R           = cpl_alloc(n * d * sizeof(float));
-    w->delta       = noisy ? cpl_alloc(n * d * sizeof(float)) : NULL;
+    w->delta       = o->noisy ? cpl_alloc(n * d * sizeof(float)) : NULL;
+    w->mean        = w->n_tasks > l->at->n ? cpl_alloc(n * d * sizeof(float)) : NULL;
     w->packed      = cpl_alloc(be->ops->response.packed_bytes(be, l->at->n, l->at->d));
     w->norm32      = cpl_alloc(n * sizeof(float));
     l->M           = cpl_alloc(n * n * sizeof(float));
@@ -63,8 +72,10 @@ static cpl_status take_memory(work *w, cpl_backend *be, bool noisy)
     l->gate_norm   = cpl_alloc(n * sizeof(double));
     l->cosine      = cpl_alloc(n * (n - 1) / 2 * sizeof(float));
     l->assigned    = cpl_alloc(n * sizeof(int32_t));
-    return w->R && (w->delta || !noisy) && w->packed && w->norm32 && l->M && l->eps &&
-                   l->router_norm && l->gate_norm && l->cosine && l->assigned
+    l->silhouettes = o->silhouette ? cpl_alloc(n * sizeof(double)) : NULL;
+    return w->R && (w->delta || !o->noisy) && (w->mean || w->n_tasks == l->at->n) && w->packed &&
+                   w->norm32 && l->M && l->eps && l->router_norm && l->gate_norm && l->cosine &&
+                   l->assigned && (l->silhouettes || !o->silhouette)
                ? CPL_OK
                : CPL_ERR_MEMORY;
 }
@@ -73,10 +84,11 @@ static void give_back(work *w)
 {
     cpl_free(w->R);
     cpl_free(w->delta);
+    cpl_free(w->mean);
     cpl_free(w->packed);
     cpl_free(w->norm32);
-    w->R = w->delta = w->norm32 = NULL;
-    w->packed                   = NULL;
+    w->R = w->delta = w->mean = w->norm32 = NULL;
+    w->packed                             = NULL;
 }
 
 /* The upper bits of a layer's number, which no model has but a file may claim, go to the step. */
@@ -108,7 +120,7 @@ static cpl_status begin_layer(crew *c, work *w, cpl_hand *h)
 {
     cpl_layer_report *l = w->report;
     cpl_tensor eps      = cpl_tensor_1d(NULL, CPL_F32, l->at->n);
-    CPL_TRY(take_memory(w, &h->be, c->report->options.noisy));
+    CPL_TRY(take_memory(w, &h->be, &c->report->options));
     cpl_tensor R = router_tensor(w, w->R);
     CPL_TRY(cpl_router_read(&h->be, R, l->at));
     eps.data = l->eps;
@@ -184,6 +196,7 @@ static cpl_status finish_layer(crew *c, work *w, cpl_hand *h)
     CPL_TRY(cpl_chance_of(&l->chance, l->M, l->router_norm, l->gate_norm, n, o->alphas, o->n_alphas,
                           o->seed, l->at->layer));
     CPL_TRY(assign(l));
+    cpl_silhouette_finish(l);
     l->has_M = l->at->comparable;
     return be->ops->sync(be);
 }
@@ -198,12 +211,15 @@ static cpl_status measure_expert(work *w, cpl_hand *h, int64_t j)
     double norm             = 0;
     CPL_TRY(cpl_gate_load(&h->be, &h->gate, at, j));
     memset(h->squares, 0, (size_t)at->n * sizeof(double));
+    if (w->mean) memset(h->sum, 0, (size_t)at->d * sizeof(double));
     for (int64_t c = 0; c < at->D; c += block) {
         const int64_t rows = at->D - c < block ? at->D - c : block;
         cpl_tensor W       = cpl_tensor_2d(h->rows, CPL_F32, rows, at->d);
         cpl_gate_rows(&h->be, W, &h->gate, c);
         h->be.ops->response.add(&h->be, h->squares, &norm, w->packed, at->n, W, h->scratch);
+        if (w->mean) cpl_silhouette_add(h, W);
     }
+    if (w->mean) cpl_silhouette_mean(w->mean + j * at->d, h, at);
     if (!isfinite(norm)) CPL_TRY(cpl_gate_check(&h->be, &h->gate, h->rows));
     l->gate_norm[j] = sqrt(norm);
     for (int64_t i = 0; i < at->n; i++) {
@@ -224,17 +240,17 @@ static void stop(crew *c, cpl_status status)
     snprintf(c->sentence, sizeof c->sentence, "%s", cpl_last_error());
 }
 
-/* Whether what comes of this expert is still asked for: nothing that stands before it has failed.
+/* Whether what comes of this task is still asked for: nothing that stands before it has failed.
  * So the first failure in the order of the file is told, whoever meets one first. Under c->lock. */
-static bool matters(const crew *c, const work *w, int64_t expert)
+static bool matters(const crew *c, const work *w, int64_t task)
 {
-    return c->failure != CPL_ERR_MEMORY && w->index <= c->failed_work && expert < w->failed;
+    return c->failure != CPL_ERR_MEMORY && w->index <= c->failed_work && task < w->failed;
 }
 
-static bool still_matters(crew *c, const work *w, int64_t expert)
+static bool still_matters(crew *c, const work *w, int64_t task)
 {
     omp_set_lock(&c->lock);
-    const bool does = matters(c, w, expert);
+    const bool does = matters(c, w, task);
     omp_unset_lock(&c->lock);
     return does;
 }
@@ -248,30 +264,30 @@ static cpl_status blame(cpl_layer_report *l)
 }
 
 /* With keep_going a layer that failed is left out; without, everything stops. */
-static void note_failure(crew *c, work *w, int64_t expert, cpl_status status)
+static void note_failure(crew *c, work *w, int64_t task, cpl_status status)
 {
     if (status == CPL_OK) return;
     omp_set_lock(&c->lock);
-    const bool first      = matters(c, w, expert);
+    const bool first      = matters(c, w, task);
     const bool keep_going = c->report->options.keep_going && status != CPL_ERR_MEMORY;
-    if (first) w->failed = expert;
+    if (first) w->failed = task;
     if (first && keep_going) status = blame(w->report);
     if (first && !keep_going) c->failed_work = w->index;
     if (first && (!keep_going || status != CPL_OK)) stop(c, status);
     omp_unset_lock(&c->lock);
 }
 
-/* The next expert in the order of the layers. */
-static bool next_task(crew *c, work **w, int64_t *expert)
+/* The next task in the order of the layers: expert task mod n of `w`. */
+static bool next_task(crew *c, work **w, int64_t *task)
 {
     omp_set_lock(&c->lock);
     const bool there = !c->stopped && c->next_work < c->n;
     if (there) {
-        *w      = &c->works[c->next_work];
-        *expert = c->next_expert++;
-        if (c->next_expert == (*w)->report->at->n) {
+        *w    = &c->works[c->next_work];
+        *task = c->next_task++;
+        if (c->next_task == (*w)->n_tasks) {
             c->next_work++;
-            c->next_expert = 0;
+            c->next_task = 0;
         }
     }
     omp_unset_lock(&c->lock);
@@ -292,47 +308,65 @@ static void tell_progress(crew *c, const work *w)
     o->watch(o->who, &p);
 }
 
-static void count_expert(crew *c, work *w)
+static void count_task(crew *c, work *w)
 {
     omp_set_lock(&c->lock);
-    c->bytes_read += w->bytes / (double)w->report->at->n;
+    c->bytes_read += w->bytes / (double)w->n_tasks;
     tell_progress(c, w);
     omp_unset_lock(&c->lock);
 }
 
 /* The first to come reads the router; the others wait for it. */
-static bool layer_is_ready(crew *c, work *w, cpl_hand *h, int64_t expert)
+static bool layer_is_ready(crew *c, work *w, cpl_hand *h, int64_t task)
 {
-    omp_set_lock(&w->lock);
-    if (!w->begun && still_matters(c, w, expert)) {
+    pthread_mutex_lock(&w->lock);
+    if (!w->begun && still_matters(c, w, task)) {
         note_failure(c, w, BEFORE, begin_layer(c, w, h));
         w->begun = true;
     }
-    omp_unset_lock(&w->lock);
-    return still_matters(c, w, expert);
+    pthread_mutex_unlock(&w->lock);
+    return still_matters(c, w, task);
+}
+
+/* The first to come packs the means; all wait until every expert's is there. */
+static bool means_are_ready(crew *c, work *w, cpl_hand *h, int64_t task)
+{
+    const int64_t n = w->report->at->n;
+    pthread_mutex_lock(&w->lock);
+    while (w->left > n) pthread_cond_wait(&w->first_taken, &w->lock);
+    if (!w->middled && still_matters(c, w, task)) {
+        h->be.ops->response.pack(&h->be, w->packed, router_tensor(w, w->mean));
+        w->middled = true;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return still_matters(c, w, task);
 }
 
 static void leave_layer(crew *c, work *w, cpl_hand *h)
 {
-    const int64_t n = w->report->at->n;
-    omp_set_lock(&w->lock);
+    pthread_mutex_lock(&w->lock);
     const bool last = --w->left == 0;
-    omp_unset_lock(&w->lock);
+    if (w->left == w->report->at->n) pthread_cond_broadcast(&w->first_taken);
+    pthread_mutex_unlock(&w->lock);
     if (!last) return;
-    if (still_matters(c, w, n)) note_failure(c, w, n, finish_layer(c, w, h));
+    if (still_matters(c, w, w->n_tasks)) note_failure(c, w, w->n_tasks, finish_layer(c, w, h));
     give_back(w);
 }
 
 static void work_on(crew *c, cpl_hand *h)
 {
     work *w;
-    int64_t expert;
-    while (next_task(c, &w, &expert)) {
-        if (layer_is_ready(c, w, h, expert)) {
-            if (expert + 1 < w->report->at->n) cpl_gate_prefetch(w->report->at, expert + 1);
-            note_failure(c, w, expert, measure_expert(w, h, expert));
+    int64_t task;
+    while (next_task(c, &w, &task)) {
+        const int64_t n = w->report->at->n, expert = task % n;
+        const bool again = task >= n;
+        if (again ? means_are_ready(c, w, h, task) : layer_is_ready(c, w, h, task)) {
+            if (expert + 1 < n) cpl_gate_prefetch(w->report->at, expert + 1);
+            note_failure(c, w, task,
+                         again ? cpl_silhouette_expert(w->report, h, w->packed, expert)
+                               : measure_expert(w, h, expert));
         }
-        count_expert(c, w);
+        count_task(c, w);
         leave_layer(c, w, h);
     }
 }
@@ -345,13 +379,15 @@ static cpl_status gather(crew *c)
     memset(c->works, 0, (size_t)r->n_layers * sizeof *c->works);
     for (int64_t l = 0; l < r->n_layers; l++) {
         if (r->layers[l].fault) continue;
-        work *w   = &c->works[c->n];
-        w->index  = c->n++;
-        w->failed = NEVER;
-        w->report = &r->layers[l];
-        w->left   = w->report->at->n;
-        omp_init_lock(&w->lock);
-        w->bytes = (double)cpl_layer_bytes(w->report->at);
+        work *w    = &c->works[c->n];
+        w->index   = c->n++;
+        w->failed  = NEVER;
+        w->report  = &r->layers[l];
+        w->n_tasks = w->report->at->n * (cpl_silhouette_reads(r, w->report->at) ? 2 : 1);
+        w->left    = w->n_tasks;
+        pthread_mutex_init(&w->lock, NULL);
+        pthread_cond_init(&w->first_taken, NULL);
+        w->bytes = cpl_coupling_read_bytes(r, w->report->at);
         c->bytes += w->bytes;
     }
     return CPL_OK;
@@ -361,7 +397,8 @@ static void dissolve(crew *c)
 {
     for (int64_t i = 0; i < c->n; i++) {
         give_back(&c->works[i]);
-        omp_destroy_lock(&c->works[i].lock);
+        pthread_mutex_destroy(&c->works[i].lock);
+        pthread_cond_destroy(&c->works[i].first_taken);
     }
     cpl_free(c->works);
 }
@@ -383,18 +420,13 @@ static void run_threads(crew *c, const cpl_hand_needs *m, int n_threads)
     }
 }
 
-static double flops_of(const cpl_moe_layer *at)
-{
-    return 2.0 * (double)at->n * (double)at->n * (double)at->D * (double)at->d;
-}
-
 static void count_measured(cpl_coupling_report *r)
 {
     r->n_measured = 0;
     for (int64_t l = 0; l < r->n_layers; l++) {
         if (r->layers[l].fault) continue;
         r->n_measured++;
-        r->flops += flops_of(r->layers[l].at);
+        r->flops += cpl_coupling_flops(r, r->layers[l].at);
     }
 }
 

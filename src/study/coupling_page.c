@@ -80,7 +80,7 @@ static void put_scale_free(cpl_text *out, const cpl_coupling_charts *charts)
     cpl_page_paragraph(out, "These figures stay the same when a router row or an expert is scaled, "
                             "or come beside what chance gives for the same weights. They are the "
                             "ones to compare models by.");
-    put_charts(out, charts, CPL_COUPLING_KAPPA, CPL_COUPLING_ALPHA);
+    put_charts(out, charts, CPL_COUPLING_KAPPA, CPL_COUPLING_SILHOUETTE);
     cpl_page_section(out, "All layers, scale-free");
     put_tables(out, charts, cpl_coupling_page_layers);
 }

@@ -8,7 +8,8 @@
 #include "study/markup.h"
 #include "study/page.h"
 
-#define COLUMNS(names) names, sizeof names / sizeof *names
+#define COUNT(names)   ((int)(sizeof names / sizeof *names))
+#define COLUMNS(names) names, COUNT(names)
 
 /* ---- cells ---- */
 
@@ -51,6 +52,7 @@ static void dashes(cpl_text *out, int count)
 typedef struct overall {
     int64_t n_with_M, n_skipped, n_faulty;
     double diagonal, off, erc, rows, columns, assignment, chance;
+    double silhouette; /* of all layers with figures */
     cpl_chart_range z, n, d, D, K, alpha_min;
     bool infinite;
 } overall;
@@ -82,6 +84,7 @@ static overall overall_of(const cpl_coupling_report *r, int alpha)
         o.n_faulty += layer->fault && !layer->skipped;
         if (layer->has_M) add_layer(&o, layer, alpha);
         if (layer->fault) continue;
+        o.silhouette += layer->silhouette;
         cpl_chart_range_add(&o.n, (double)layer->at->n);
         cpl_chart_range_add(&o.d, (double)layer->at->d);
         cpl_chart_range_add(&o.D, (double)layer->at->D);
@@ -89,6 +92,7 @@ static overall overall_of(const cpl_coupling_report *r, int alpha)
     }
     double count = o.n_with_M ? (double)o.n_with_M : NAN;
     for (double *mean = &o.diagonal; mean <= &o.chance; mean++) *mean /= count;
+    o.silhouette /= (double)r->n_measured;
     return o;
 }
 
@@ -169,17 +173,26 @@ static void what_it_is(cpl_text *out, const cpl_coupling_charts *charts)
     cpl_page_table_close(out);
 }
 
+static bool any_silhouette(const cpl_coupling_charts *charts)
+{
+    for (int64_t v = 0; v < charts->n_views; v++)
+        if (charts->views[v].report->options.silhouette) return true;
+    return false;
+}
+
 static void scale_free(cpl_text *out, const cpl_coupling_charts *charts)
 {
     static const char *const columns[] = {
         "checkpoint", "κ of own expert", "κ of others", "rows with their own", "columns",
-        "assignment", "chance 1/n",      "z-score",     "ERC / mean diagonal", "α_min"};
+        "assignment", "chance 1/n",      "z-score",     "ERC / mean diagonal", "α_min",
+        "silhouette"};
+    const bool silhouettes = any_silhouette(charts);
     cpl_page_table_open(out,
                         charts->n_views > 1
                             ? "Means over the layers; z-score and α_min as ranges. In the order in "
                               "which the checkpoints were given."
                             : "Means over the layers; z-score and α_min as ranges.",
-                        COLUMNS(columns));
+                        columns, COUNT(columns) - !silhouettes);
     for (int64_t v = 0; v < charts->n_views; v++) {
         overall o = overall_of(charts->views[v].report, charts->views[v].alpha);
         cpl_page_row_open(out, charts->views[v].report->name);
@@ -192,6 +205,7 @@ static void scale_free(cpl_text *out, const cpl_coupling_charts *charts)
         range_cell(out, o.z, 3);
         figure(out, o.erc, 3);
         alpha_min_range(out, &o);
+        if (silhouettes) figure(out, o.silhouette, 3);
         cpl_page_row_close(out);
     }
     cpl_page_table_close(out);
@@ -351,21 +365,23 @@ void cpl_coupling_page_layers(cpl_text *out, const cpl_coupling_view *view)
     static const char *const columns[] = {
         "layer",    "n",          "κ own", "κ others",       "rows own",        "columns own",
         "assigned", "chance 1/n", "z",     "ERC / diagonal", "random pairings", "ratio 50 %",
-        "90 %",     "99 %",       "α_min", "violated"};
+        "90 %",     "99 %",       "α_min", "violated",       "silhouette"};
     enum { WITH_M = 14 };
-    cpl_page_table_open(out, NULL, COLUMNS(columns));
+    const bool silhouettes = view->report->options.silhouette;
+    cpl_page_table_open(out, NULL, columns, COUNT(columns) - !silhouettes);
     for (int64_t i = 0; i < view->report->n_layers; i++) {
         const cpl_layer_report *layer = &view->report->layers[i];
         char label[48];
         cpl_page_row_open(out, cpl_coupling_charts_label(label, layer));
         if (layer->fault) {
-            row_of_fault(out, layer, WITH_M + 1);
+            row_of_fault(out, layer, WITH_M + 1 + silhouettes);
         } else {
             integer(out, layer->at->n);
             if (layer->has_M)
                 scale_free_cells(out, layer, view->alpha);
             else
                 dashes(out, WITH_M);
+            if (silhouettes) figure(out, layer->silhouette, 3);
         }
         cpl_page_row_close(out);
     }

@@ -43,6 +43,13 @@ static const struct {
     {"router cosine",
      "|cos| of the angle between two different router rows, over all pairs. Near 0 "
      "the rows point in unrelated directions."},
+    {"silhouette",
+     "Of a row of W_g: (b − a) / max(a, b), with a its mean distance 1 − cos to the other rows of "
+     "its "
+     "expert and b the least mean distance to the rows of another one. 1 means that the rows of an "
+     "expert point one way and apart from all others, 0 that another expert is as near, below 0 "
+     "that "
+     "one is nearer; random rows of many dimensions lie just below 0."},
     {"t-SNE",
      "A map into two dimensions that keeps near neighbours near; here of the rows of W_g of "
      "a few experts. KL is the Kullback-Leibler divergence it reached, lower is closer."},

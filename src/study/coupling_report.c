@@ -78,7 +78,7 @@ static double kept_bytes(const cpl_coupling_report *r)
     double sum = r->table_bytes;
     for (int64_t l = 0; l < r->n_layers; l++) {
         double n = (double)r->layers[l].at->n;
-        if (!r->layers[l].fault) sum += 4 * n * n + 2 * n * n + 24 * n;
+        if (!r->layers[l].fault) sum += 4 * n * n + 2 * n * n + 32 * n;
     }
     return sum;
 }
@@ -88,8 +88,8 @@ static void add_work(cpl_inspect_cost *cost, const cpl_coupling_report *r)
     for (int64_t l = 0; l < r->n_layers; l++) {
         const cpl_moe_layer *at = r->layers[l].at;
         if (r->layers[l].fault) continue;
-        cost->bytes += (double)cpl_layer_bytes(at);
-        cost->flops += 2.0 * (double)at->n * (double)at->n * (double)at->D * (double)at->d;
+        cost->bytes += cpl_coupling_read_bytes(r, at);
+        cost->flops += cpl_coupling_flops(r, at);
     }
 }
 
@@ -199,6 +199,7 @@ static void free_layer(cpl_layer_report *layer)
     cpl_free(layer->gate_norm);
     cpl_free(layer->cosine);
     cpl_free(layer->assigned);
+    cpl_free(layer->silhouettes);
 }
 
 void cpl_inspect_close(cpl_coupling_report *r)

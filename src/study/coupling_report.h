@@ -25,6 +25,7 @@ typedef struct cpl_inspect_options {
     int n_alphas;
     const int64_t *layers; /* (n_layers) numbers to look at; NULL: all */
     int64_t n_layers;
+    bool silhouette;        /* also the silhouettes, for which gates are read twice */
     bool noisy;             /* M from R * delta as in training; else from R */
     uint64_t noise_seed;    /* of delta, at step 0 */
     int n_threads;          /* at least 1 */
@@ -62,6 +63,9 @@ typedef struct cpl_layer_report {
     double *gate_norm;   /* [n] |W_g^j|_F */
     float *cosine;     /* [n (n-1) / 2] cosines of router rows i > j, row by row; 0 of a zero row */
     int32_t *assigned; /* [n] the expert that the best assignment on kappa gives to row i */
+    double *silhouettes; /* [n] means over the rows of W_g^j as members of the cluster j, distance
+                            1 - cosine; NaN where n = 1, 0 where D = 1; NULL unless asked for */
+    double silhouette;   /* their mean, which is that over all rows; NaN unless asked for */
     double erc[CPL_CHANCE_MAX_ALPHAS];
     cpl_coupling_figures figures; /* at alpha 1; active_rows and active_columns too */
     cpl_chance_ratios ratios;
@@ -97,8 +101,9 @@ typedef struct cpl_coupling_report {
 
 /* What it will cost, before anything is read. */
 typedef struct cpl_inspect_cost {
-    double bytes;         /* to read: routers and gates of the chosen layers */
-    double flops;         /* 2 n^2 D d a layer */
+    double bytes;         /* to read: routers and gates of the chosen layers; gates twice for the
+                             silhouettes, most of it then out of the system's cache */
+    double flops;         /* 2 n^2 D d a layer, and as much again for the silhouettes */
     double memory_bytes;  /* at most, beyond what the process holds; t-SNE apart */
     double picture_bytes; /* of t-SNE; 0 without */
     double seconds;       /* at the speed of this machine, measured by a short product and a short

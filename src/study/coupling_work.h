@@ -1,6 +1,7 @@
-/* coupling_work.h - what coupling_report.c, coupling_measure.c and coupling_picture.c share.
+/* coupling_work.h - what coupling_report.c, coupling_measure.c, coupling_silhouette.c and
+ * coupling_picture.c share.
  *
- * Room:  study, inside those three and coupling_hand.c only. */
+ * Room:  study, inside those four and coupling_hand.c only. */
 #ifndef CPL_STUDY_COUPLING_WORK_H
 #define CPL_STUDY_COUPLING_WORK_H
 
@@ -22,12 +23,13 @@ typedef struct cpl_hand {
     cpl_gate gate;
     float *rows;     /* [cpl_hand_rows, d] */
     double *squares; /* [n] */
+    double *sum;     /* [d] of unit rows; NULL where there are no silhouettes */
     void *scratch;
 } cpl_hand;
 
 /* Bytes of every piece, the largest over the layers; router and packed are a layer's in work. */
 typedef struct cpl_hand_needs {
-    size_t gate, rows, squares, scratch, figures, router, packed;
+    size_t gate, rows, squares, sum, scratch, figures, router, packed;
 } cpl_hand_needs;
 
 cpl_hand_needs cpl_hand_needs_of(const cpl_coupling_report *report);
@@ -36,6 +38,10 @@ void cpl_hand_free(cpl_hand *hand);
 
 /* Rows of a gate that are multiplied at a time. */
 int64_t cpl_hand_rows(const cpl_backend *be, const cpl_moe_layer *at);
+
+/* Of a layer: what its gates take to read, and the FLOPs of their products, silhouettes included. */
+double cpl_coupling_read_bytes(const cpl_coupling_report *report, const cpl_moe_layer *at);
+double cpl_coupling_flops(const cpl_coupling_report *report, const cpl_moe_layer *at);
 
 /* What n_threads threads take while they work, in bytes. */
 double cpl_coupling_work_bytes(const cpl_coupling_report *report, int n_threads);
@@ -48,6 +54,21 @@ CPL_NODISCARD cpl_status cpl_coupling_foretell(cpl_inspect_cost *cost,
 
 /* The figures of all layers that have no fault yet. `began` is when it all began. */
 CPL_NODISCARD cpl_status cpl_coupling_measure(cpl_coupling_report *report, double began);
+
+/* ---- coupling_silhouette.c: gates are read again when the means of all experts are known ---- */
+
+/* Whether the layer needs the second reading. */
+bool cpl_silhouette_reads(const cpl_coupling_report *report, const cpl_moe_layer *at);
+
+/* Adds rows of the gate at hand to hand->sum; they become unit rows. */
+void cpl_silhouette_add(cpl_hand *hand, cpl_tensor W);
+/* Sets mean [d] from hand->sum over D rows. */
+void cpl_silhouette_mean(float *mean, const cpl_hand *hand, const cpl_moe_layer *at);
+/* Sets l->silhouettes[j] from its gate, which it reads, and the packed means. */
+CPL_NODISCARD cpl_status cpl_silhouette_expert(cpl_layer_report *l, cpl_hand *hand,
+                                               const void *packed, int64_t j);
+/* Sets l->silhouette, and all of l->silhouettes where they need no reading. */
+void cpl_silhouette_finish(cpl_layer_report *l);
 
 /* ---- coupling_picture.c ---- */
 

@@ -113,6 +113,24 @@ def erc(M, alpha):
                      for i in range(n) for j in range(n) if i != j) / n ** 2
 
 
+def silhouettes(W):
+    """Of each expert, the mean over its rows: all pairs, 1 - cosine; a zero row is 1 from all."""
+    def distance(a, b):
+        sizes = norm(a) * norm(b)
+        return 1 - dot(a, b) / sizes if sizes else 1
+
+    def mean(values):
+        return math.fsum(values) / len(values)
+
+    def of_row(own, r):
+        a = mean([distance(W[own][r], row) for k, row in enumerate(W[own]) if k != r])
+        b = min(mean([distance(W[own][r], row) for row in rows])
+                for c, rows in enumerate(W) if c != own)
+        return (b - a) / max(a, b)
+
+    return [mean([of_row(c, r) for r in range(len(rows))]) for c, rows in enumerate(W)]
+
+
 def figures(R, W, k):
     n = len(R)
     M = [[norm([dot(r, row) for row in rows]) for rows in W] for r in R]
@@ -256,6 +274,40 @@ def check_options(work):
     got = json.loads(json_of(out))
     check(code == 1 and got["layers"] == every and "nowhere" in err, f"one of two: {code} {err}")
     bad(1, ["no/such"], "inspect", folder, "--json", work / "no/such/x.json")
+
+
+def near(got, want):
+    return len(got) == len(want) and all(abs(a - b) < 2e-6 for a, b in zip(got, want))
+
+
+def check_silhouettes(work):
+    """Experts whose rows lie around a middle, one with a zero row; with and without the flag."""
+    case = Case(6, layers=2, n=5, d=24, D=7)
+    for e, rows in enumerate(case.W[1]):
+        middle = case.R[1][e]
+        case.W[1][e] = [[float(round(4 * m + w)) for m, w in zip(middle, row)] for row in rows]
+    case.W[0][2][4] = [0.0] * case.d
+    folder = case.write(work / "specialised", "F32")
+    got = inspect(folder, "--silhouette")
+    for W, layer in zip(case.W, got["layers"]):
+        want = silhouettes(W)
+        check(near(layer["silhouette_experts"], want), f"silhouettes {layer['silhouette_experts']}")
+        check(near([layer["silhouette"]], [sum(want) / len(want)]), f"mean {layer['silhouette']}")
+    check(got["layers"][1]["silhouette"] > 0.1 > 0 > got["layers"][0]["silhouette"] > -0.2,
+          "silhouettes of experts with a middle, and without")
+    plain = inspect(folder)
+    for layer in got["layers"]:
+        del layer["silhouette"], layer["silhouette_experts"]
+    check(plain == got, "--silhouette changes other figures")
+    page, charts = work / "silhouette.html", work / "silhouette-charts"
+    table = good("inspect", folder, folder, "--silhouette", "--html", page, "--svg", charts,
+                 "--iterations", 250)
+    check("Specialisation" in table and "silhouette of the rows" in table, f"table: {table}")
+    check(page.read_text().count("Specialisation of the experts") >= 1, "no chart on the page")
+    check(len(list(charts.glob("*-silhouette.svg"))) == 2, "no chart as a file")
+    table = good("inspect", folder, folder, "--html", page, "--iterations", 250)
+    check("ilhouette" not in table and "<th>silhouette" not in page.read_text() and
+          "Specialisation" not in page.read_text(), "silhouettes that nobody asked for")
 
 
 def check_pages(work):
@@ -409,6 +461,7 @@ def main():
     check_damaged(work)
     check_permutation(work)
     check_zero_diagonal(work)
+    check_silhouettes(work)
     check_training(work)
     shutil.rmtree(work)
     return finish()

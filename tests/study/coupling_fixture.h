@@ -15,7 +15,7 @@ typedef struct fixture_kind {
     double lift;  /* of the diagonal of M, in the last layer; none in the first */
     double scale; /* of all weights */
     uint64_t seed;
-    bool guessed, picture;
+    bool guessed, picture, silhouette;
     int64_t n_encoder;   /* of the layers, the first so many are the encoder's */
     int64_t faulty;      /* index of a layer with a fault; -1: none */
     int64_t skipped;     /* ... that is skipped */
@@ -198,8 +198,13 @@ static inline void fixture_fill(cpl_layer_report *layer, const cpl_inspect_optio
         }
     fixture_spread(&f->router_norm_mean, &f->router_norm_sd, layer->router_norm, n);
     fixture_spread(&f->gate_norm_mean, &f->gate_norm_sd, layer->gate_norm, n);
+    layer->silhouette = options->silhouette && n > 1 ? 0 : (double)NAN;
+    if (options->silhouette) layer->silhouettes = fixture_take(n, sizeof(double));
+    for (int64_t i = 0; layer->silhouettes && i < n; i++) {
+        layer->silhouettes[i] = n > 1 ? 0.1 * lift + 0.02 * fixture_normal(state) : (double)NAN;
+        layer->silhouette += layer->silhouettes[i] / (double)n;
+    }
     layer->has_M = true;
-    (void)options;
 }
 
 static inline void fixture_layer(cpl_coupling_report *report, int64_t i, const fixture_kind *kind,
@@ -276,9 +281,10 @@ static inline void fixture_open(cpl_coupling_report *report, const fixture_kind 
     static const double alphas[] = {1, 2, 3, 4, 5};
     uint64_t state               = kind->seed * 7919 + 17;
     memset(report, 0, sizeof *report);
-    report->path             = strdup(kind->path);
-    report->name             = strdup(kind->name);
-    report->options.n_alphas = 5;
+    report->path               = strdup(kind->path);
+    report->name               = strdup(kind->name);
+    report->options.n_alphas   = 5;
+    report->options.silhouette = kind->silhouette;
     memcpy(report->options.alphas, alphas, sizeof alphas);
     report->map        = (cpl_moe_map){.family   = kind->family,
                                        .title    = kind->title,
@@ -306,6 +312,7 @@ static inline void fixture_close(cpl_coupling_report *report)
         free(layer->router_norm);
         free(layer->gate_norm);
         free(layer->cosine);
+        free(layer->silhouettes);
     }
     free(report->layers);
     free(report->map.layers);
@@ -347,6 +354,7 @@ static const fixture_kind fixture_wide  = {.path        = "/models/wide-64e.gguf
                                            .K           = 8,
                                            .lift        = 0.3,
                                            .scale       = 3,
+                                           .silhouette  = true,
                                            .seed        = 2,
                                            .picture     = true,
                                            .faulty      = -1,
@@ -366,6 +374,7 @@ static const fixture_kind fixture_odd    = {.path        = "/models/<b>&\"x",
                                             .D           = 40,
                                             .lift        = 0.8,
                                             .scale       = 0.01,
+                                            .silhouette  = true,
                                             .seed        = 3,
                                             .guessed     = true,
                                             .n_encoder   = 4,
@@ -386,6 +395,7 @@ static const fixture_kind fixture_single = {.path        = "/models/one",
                                             .D           = 8,
                                             .K           = 1,
                                             .scale       = 1,
+                                            .silhouette  = true,
                                             .seed        = 4,
                                             .picture     = true,
                                             .faulty      = -1,

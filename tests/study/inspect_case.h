@@ -192,6 +192,10 @@ static inline void check_same_layer(const cpl_layer_report *a, const cpl_layer_r
     assert_memory_equal(&a->figures, &b->figures, sizeof a->figures);
     assert_memory_equal(&a->ratios, &b->ratios, sizeof a->ratios);
     assert_memory_equal(&a->chance, &b->chance, sizeof a->chance);
+    assert_int_equal(a->silhouettes != NULL, b->silhouettes != NULL);
+    if (!a->silhouettes) return;
+    assert_memory_equal(a->silhouettes, b->silhouettes, n * sizeof(double));
+    assert_memory_equal(&a->silhouette, &b->silhouette, sizeof a->silhouette);
 }
 
 static inline void check_same_report(const cpl_coupling_report *a, const cpl_coupling_report *b)

@@ -40,6 +40,8 @@ static void same_bits_with_any_threads(void **state)
     options.noisy      = true;
     options.noise_seed = 5;
     check_threads(c.folder, options);
+    options.silhouette = true;
+    check_threads(c.folder, options);
     case_free(&c);
 }
 
@@ -62,12 +64,12 @@ static double bytes_taken(const char *folder, const cpl_inspect_options *options
     return (double)(most - before);
 }
 
-/* Of every layer with figures: M, cosines, eps and two norms. */
+/* Of every layer with figures: M, cosines, eps, two norms and perhaps silhouettes. */
 static double kept_of(const inspect_case *c)
 {
     double sum = 0;
     for (int l = 0; l < c->n_layers; l++)
-        sum += 6.0 * c->layers[l].n * c->layers[l].n + 24.0 * c->layers[l].n;
+        sum += 6.0 * c->layers[l].n * c->layers[l].n + 32.0 * c->layers[l].n;
     return sum;
 }
 
@@ -93,10 +95,11 @@ static void takes_what_was_said(void **state)
         inspect_case c = case_of(shapes[i][0], shapes[i][1], shapes[i][2]);
         case_add(&c, shapes[i][0] / 2 + 1, shapes[i][1], shapes[i][2] + 1);
         case_write(&c, 0);
-        for (int k = 0; k < 8; k++) {
-            options.n_threads = k % 2 ? 5 : 1;
-            options.noisy     = k & 2;
-            options.picture   = k & 4 && i == 1;
+        for (int k = 0; k < 16; k++) {
+            options.n_threads  = k % 2 ? 5 : 1;
+            options.noisy      = k & 2;
+            options.picture    = k & 4 && i == 1;
+            options.silhouette = k & 8;
             check_bytes(&c, options);
         }
         case_free(&c);
@@ -632,7 +635,7 @@ static void no_memory(void **state)
     cpl_inspect_options options = inspect_plainly();
     case_add(&c, 2, 8, 4);
     case_write(&c, 2);
-    options.picture = options.noisy = true;
+    options.picture = options.noisy = options.silhouette = true;
     fail_everywhere(c.folder, options);
     options.n_threads = 2;
     fail_everywhere(c.folder, options);

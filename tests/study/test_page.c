@@ -69,6 +69,12 @@ static int64_t layers_with_M(const cpl_coupling_report *report)
     return count;
 }
 
+/* A chart of each kind, but the picture and the silhouettes where there are none. */
+static int64_t charts_of(const fixture_kind *kind)
+{
+    return CPL_COUPLING_KINDS - !kind->picture - !kind->silhouette;
+}
+
 /* ---- the page ---- */
 
 static void pages_need_no_network(void **state)
@@ -101,9 +107,9 @@ static void charts_of_a_page_are_well_formed(void **state)
             *end = '\0';
             xml_check(s);
         }
-        /* one of each kind, all but the picture of the odd ones, and the colour bar */
-        int64_t kinds = CPL_COUPLING_KINDS - !cases[i].kinds[0]->picture;
-        assert_int_equal(n, kinds * cases[i].count + 1);
+        int64_t wanted = 1; /* the colour bar */
+        for (int64_t k = 0; k < cases[i].count; k++) wanted += charts_of(cases[i].kinds[k]);
+        assert_int_equal(n, wanted);
         cpl_text_free(&page);
     }
 }
@@ -115,6 +121,18 @@ static void pages_are_the_same_twice(void **state)
     assert_string_equal(a.bytes, b.bytes);
     cpl_text_free(&a);
     cpl_text_free(&b);
+}
+
+/* Columns of all checkpoints, and of the layers of those whose silhouettes were asked for. */
+static void silhouettes_where_asked_for(void **state)
+{
+    static const int64_t columns[CASES] = {0, 2, 2, 2, 3};
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        cpl_text page = page_of(&cases[i]);
+        assert_int_equal(count_of(page.bytes, ">silhouette</th>"), columns[i]);
+        cpl_text_free(&page);
+    }
 }
 
 static void names_are_escaped(void **state)
@@ -413,8 +431,7 @@ static void every_chart_is_a_file(void **state)
         char *folder = cpl_path_join(scratch_folder(), "new/charts");
         open_case(&o, &cases[k]);
         for (int64_t r = 0; r < o.count; r++)
-            wanted +=
-                layers_with_M(&o.reports[r]) + CPL_COUPLING_KINDS - !cases[k].kinds[r]->picture;
+            wanted += layers_with_M(&o.reports[r]) + charts_of(cases[k].kinds[r]);
         assert_ok(cpl_coupling_svgs(&n_written, folder, o.pointers, o.count));
         assert_ok(cpl_folder_list(&names, &n_names, folder));
         assert_int_equal(n_written, wanted);
@@ -535,6 +552,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(pages_need_no_network),
         cmocka_unit_test(charts_of_a_page_are_well_formed),
         cmocka_unit_test(pages_are_the_same_twice),
+        cmocka_unit_test(silhouettes_where_asked_for),
         cmocka_unit_test(names_are_escaped),
         cmocka_unit_test(what_is_wrong_is_told),
         cmocka_unit_test(raw_values_are_not_for_ranking),
