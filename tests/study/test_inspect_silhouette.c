@@ -129,7 +129,7 @@ static void damage(void **state)
     }
 }
 
-/* Gates are read twice and multiplied twice, but those of a single expert. */
+/* Gates are read twice and multiplied twice, but those of a single expert; the memory is foretold. */
 static void cost(void **state)
 {
     (void)state;
@@ -146,6 +146,8 @@ static void cost(void **state)
     assert_ok(cpl_inspect_run(&r));
     assert_near(twice.flops - once.flops, 2.0 * 4 * 4 * 16 * 8, 0.5);
     assert_near(twice.bytes - once.bytes, 4 * (4.0 * 16 + 4 * 8 * 16), 0.5);
+    /* Means of a layer in work, and the sum of one thread. */
+    assert_true(twice.memory_bytes - once.memory_bytes >= 4.0 * 4 * 16 + 8.0 * 16);
     assert_near(r.bytes_read, twice.bytes, 0.5);
     assert_near(r.flops, twice.flops, 0.5);
     assert_true(isnan(plain.layers[0].silhouette) && !plain.layers[0].silhouettes);
