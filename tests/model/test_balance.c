@@ -1,5 +1,5 @@
 /* test_balance.c - load balancing and z-loss of one layer against the reference, with their
- * gradients. */
+ * gradients; balancing by biases. */
 #include "model/balance.h"
 
 #include <math.h>
@@ -133,8 +133,70 @@ static void as_the_reference(void **state)
     cpl_backend_free(&be);
 }
 
+/* ---- balancing by biases ---- */
+
+static double busiest(const float *counts, int64_t n)
+{
+    double most = 0, all = 0;
+    for (int64_t e = 0; e < n; e++) {
+        most = fmax(most, (double)counts[e]);
+        all += (double)counts[e];
+    }
+    return most * (double)n / all;
+}
+
+/* Logits that favour the first experts, the same preference in every batch, other noise. */
+static void skewed(cpl_tensor logits, uint64_t step)
+{
+    const cpl_rng_key key = {.seed = 5, .stream = CPL_STREAM_TEST, .step = step};
+    const int64_t t = logits.shape[0], n = logits.shape[1];
+    for (int64_t i = 0; i < t * n; i++) {
+        double noise       = (double)cpl_rng_u32(&key, (uint64_t)i) / 0x1p32 - 0.5;
+        cpl_f32(logits)[i] = (float)(1.5 - 0.35 * (double)(i % n) + noise);
+    }
+}
+
+/* A router that sends nearly all to a few experts is evened out by the biases alone, while what the
+ * chosen weigh stays a matter of their scores. */
+static void biases_even_out_a_skewed_router(void **state)
+{
+    (void)state;
+    enum { TOKENS = 256, N = 16, K = 2, STEPS = 1500, LAST = 50 };
+    cpl_backend be;
+    cpl_work work     = {.n_tokens = TOKENS, .n_experts = N, .top_k = K, .training = true};
+    cpl_tensor logits = take(CPL_F32, TOKENS, N), probs = take(CPL_F32, TOKENS, N);
+    cpl_tensor lse = take1(TOKENS), expert = take(CPL_I32, TOKENS, K);
+    cpl_tensor weight = take(CPL_F32, TOKENS, K), counts = take1(N), mean = take1(N);
+    cpl_tensor z = take1(1), entropy = take1(1);
+    cpl_routing how = {.sigmoid = true, .bias = take1(N)};
+    float late[N]   = {0}; /* loads of the last steps together: of one alone chance has a part */
+    double first    = 0;
+    cpl_backend_cpu(&be, CPL_F32, 2);
+    assert_ok(cpl_backend_reserve(&be, &work));
+    for (int step = 0; step < STEPS; step++) {
+        skewed(logits, (uint64_t)step);
+        be.ops->route(&be, probs, lse, expert, weight, logits, how);
+        be.ops->route_stats(&be, counts, mean, z, entropy, probs, lse, expert, true);
+        cpl_balance_move_bias(&be, how.bias, counts, 1e-3);
+        if (step == 0) first = busiest(cpl_f32(counts), N);
+        for (int64_t e = 0; e < N && step >= STEPS - LAST; e++) late[e] += cpl_f32(counts)[e];
+    }
+    assert_true(first > 4); /* two of sixteen have more than half of all */
+    assert_true(busiest(late, N) < 1.1);
+    for (int64_t i = 0; i < TOKENS * K; i++)
+        assert_near((double)cpl_f32(weight)[i],
+                    (double)cpl_f32(probs)[i / K * N + cpl_i32(expert)[i]], 0);
+    const cpl_tensor all[] = {logits, probs, lse, expert,  weight,
+                              counts, mean,  z,   entropy, how.bias};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i].data);
+    cpl_backend_free(&be);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(as_the_reference)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_the_reference),
+        cmocka_unit_test(biases_even_out_a_skewed_router),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
