@@ -267,6 +267,16 @@ static void experts_in_bf16(void **state)
     check(CPL_BF16);
 }
 
+/* More assignments than one block of slots holds: slots and sorted rows part. */
+static void several_blocks(void **state)
+{
+    const sizes s = {1100, 8, 9, 8192, 1, 2};
+    problem p     = new_problem(s, false);
+    (void)state;
+    answer a = run_experts(backend_for(s, CPL_F32, 2), &p);
+    compare(&a, &p, f32_limit(s));
+}
+
 /* Matrices that come as bf16 give what their F32 originals give once rounded. */
 static void bf16_weights(void **state)
 {
@@ -438,6 +448,7 @@ static int run(void)
         cmocka_unit_test_teardown(equations_agree_with_differences, release_all),
         cmocka_unit_test_teardown(experts_in_f32, release_all),
         cmocka_unit_test_teardown(experts_in_bf16, release_all),
+        cmocka_unit_test_teardown(several_blocks, release_all),
         cmocka_unit_test_teardown(bf16_weights, release_all),
         cmocka_unit_test_teardown(factors_are_as_their_product, release_all),
         cmocka_unit_test_teardown(scratch_covers_a_shared_expert, release_all),

@@ -148,6 +148,42 @@ static void plan_is_not_made(scene *s)
     poison.ops->dispatch(&poison, plan, expert, 2);
 }
 
+/* One token, two experts, both chosen. */
+static void route_by(scene *s, cpl_routing how)
+{
+    s->be->ops->route(s->be, new_tensor(CPL_F32, 1, 2), new_1d(CPL_F32, 1),
+                      new_tensor(CPL_I32, 1, 2), new_tensor(CPL_F32, 1, 2), normal_2d(1, 2, 1),
+                      how);
+}
+
+static void bias_fits(scene *s)
+{
+    route_by(s, (cpl_routing){.sigmoid = true, .bias = normal_1d(2, 1)});
+}
+
+static void bias_without_sigmoid(scene *s)
+{
+    route_by(s, (cpl_routing){.bias = normal_1d(2, 1)});
+}
+
+static void bias_is_too_short(scene *s)
+{
+    route_by(s, (cpl_routing){.sigmoid = true, .bias = normal_1d(1, 1)});
+}
+
+static void z_loss_of_sigmoids(scene *s)
+{
+    cpl_tensor wide = normal_2d(1, 2, 1), expert = new_tensor(CPL_I32, 1, 2);
+    s->be->ops->route_backward(s->be, new_tensor(CPL_F32, 1, 2), wide, wide, normal_1d(1, 1),
+                               expert, wide, normal_1d(2, 1), 1, 0.5f,
+                               (cpl_routing){.sigmoid = true});
+}
+
+static void rows_lie_in_their_gradient(scene *s)
+{
+    s->be->ops->orthogonality(s->be, s->x, s->x, 1);
+}
+
 /* Whether the program is stopped by it, tried in a process of its own that says nothing. */
 static bool stops(void (*mistake)(scene *s), scene *s)
 {
@@ -190,6 +226,11 @@ static void test_mistakes_are_stopped(void **state)
     assert_true(stops(numbers_lie_over_their_bytes, &s));
     assert_true(stops(factors_lie_in_what_they_scale, &s));
     assert_true(stops(plan_is_not_made, &s));
+    assert_false(stops(bias_fits, &s));
+    assert_true(stops(bias_without_sigmoid, &s));
+    assert_true(stops(bias_is_too_short, &s));
+    assert_true(stops(z_loss_of_sigmoids, &s));
+    assert_true(stops(rows_lie_in_their_gradient, &s));
     cpl_backend_free(&poison);
 }
 
