@@ -17,7 +17,7 @@ VARIANTS = {
     "biased": ["model.router=sigmoid", "model.router_bias=true", "model.norm_topk_prob=true",
                "balance.weight=0", "balance.bias_rate=0.01"],
     "shared": ["model.n_shared_experts=2", "erc.alpha=0.5"],
-    "some-layers": ["erc.layers=1", "orth.weight=0.1"],
+    "some-layers": ["erc.layers=0", "erc.alpha=0.25", "orth.weight=0.1"],
     "bf16": ["model.router=aoe", "model.n_shared_experts=1", "compute.dtype=bf16"],
 }
 PLAIN = ("some-layers",)  # an OLMoE for all the world
@@ -62,8 +62,9 @@ def check_lines(name, folder):
     check((line["orth"] is None) == aoe, f"{name}: orth {line['orth']}")
     check((line["erc"] is None) == aoe, f"{name}: erc {line['erc']}")
     if name == "some-layers":
-        check(line["erc"] == line["erc_layers"][1], f"{name}: erc is that of layer 1: {line['erc']}")
-        check(line["erc_grad_ratio_gate"][0] == 0, f"{name}: layer 0 has no coupling gradient")
+        check(line["erc"] == line["erc_layers"][0] > 0, f"{name}: erc is that of layer 0: {line['erc']}")
+        check(line["erc_grad_ratio_gate"][0] > 0, f"{name}: layer 0 has a coupling gradient")
+        check(line["erc_grad_ratio_gate"][1] == 0, f"{name}: layer 1 has no coupling gradient")
         want = (line["loss"] + 0.01 * line["balance"] + 0.001 * line["z"] + 0.1 * line["orth"] +
                 line["erc"])
         check(abs(line["loss_total"] - want) < 1e-6, f"{name}: total {line['loss_total']}, {want}")
@@ -104,7 +105,42 @@ def check_uses(name, folder):
 
 
 def metrics_alpha(name):
-    return 0.5 if name == "shared" else 1
+    return {"shared": 0.5, "some-layers": 0.25}.get(name, 1)
+
+
+def orthogonality(tensors, moved):
+    """Mean over layers, from the routers as they are but for one number: (name, index, change)."""
+    total = 0
+    for layer in range(2):
+        name = f"model.layers.{layer}.mlp.gate.weight"
+        (n, d), numbers = tensors[name][0], list(tensors[name][1])
+        if moved[0] == name:
+            numbers[moved[1]] += moved[2]
+        rows = [numbers[i * d:(i + 1) * d] for i in range(n)]
+        norms = [sum(x * x for x in row) ** 0.5 for row in rows]
+        entries = [sum(x * y for x, y in zip(rows[i], rows[j])) / norms[i] / norms[j] - (i == j)
+                   for i in range(n) for j in range(n)]
+        total += sum(entry * entry for entry in entries) / n / n / 2
+    return total
+
+
+def check_orthogonal(folder):
+    """The gradient that orth.weight adds is that of its mean over layers."""
+    run, out = folder / "plain", folder / "g.safetensors"
+    params, grads = tensors_of(run / "last" / "model.safetensors"), []
+    for weight in (0, 2):
+        good("grad", run, "--tokens", folder / "tokens.json", "--out", out,
+             *sets(f"orth.weight={weight}"))
+        grads.append(tensors_of(out))
+    check(abs(grads[1]["loss.orth"][1][0] - orthogonality(params, ("", 0, 0))) < 1e-6, "loss.orth")
+    check("loss.orth" not in grads[0], "loss.orth without a weight")
+    for layer in range(2):
+        name = f"model.layers.{layer}.mlp.gate.weight"
+        for at in (0, 7, 33, 63):
+            want = (orthogonality(params, (name, at, 1e-4)) -
+                    orthogonality(params, (name, at, -1e-4))) / 1e-4  # weight 2
+            got = grads[1]["grad." + name][1][at] - grads[0]["grad." + name][1][at]
+            check(abs(got - want) < 1e-3 * max(1, abs(want)), f"orth gradient {got}, wanted {want}")
 
 
 def check_variant(name, folder):
@@ -162,6 +198,7 @@ def main():
             check_variant(variant, folder)
         same = train(folder, "listed", "erc.layers=\"0-1\"", "orth.weight=0")
         same_run(plain, same, "all layers by number")
+        check_orthogonal(folder)
         check_refused(folder)
     return finish()
 
