@@ -1,9 +1,7 @@
 /* cmd_inspect.c - couplet inspect: how well router and experts of published checkpoints agree. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/memory.h"
@@ -12,11 +10,11 @@
 #include "cli/inspected.h"
 #include "cli/lists.h"
 #include "cli/output.h"
+#include "cli/places.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "study/coupling_json.h"
 #include "study/coupling_page.h"
-#include "study/outside.h"
 
 static const double LARGEST_ALPHA = 1e6;
 
@@ -77,47 +75,6 @@ static cpl_status read_options(work *w)
     o->seed           = (uint64_t)cpl_flag_int(a, "--seed");
     o->watch          = cpl_inspected_watch;
     o->who            = &w->bar;
-    return CPL_OK;
-}
-
-/* Nothing is written into the folder of a checkpoint. */
-static cpl_status check_output(const work *w, const char *flag)
-{
-    const char *path = cpl_flag_text(w->args, flag);
-    if (!path || (strcmp(flag, "--json") == 0 && strcmp(path, "-") == 0)) return CPL_OK;
-    for (int i = 0; i < w->args->n_words; i++) CPL_TRY(cpl_outside_check(path, w->args->words[i]));
-    return CPL_OK;
-}
-
-/* Better now than after all the work. */
-static cpl_status check_file_place(const char *path)
-{
-    cpl_status status = CPL_OK;
-    if (!path || strcmp(path, "-") == 0) return CPL_OK;
-    char *folder = cpl_path_folder(path);
-    if (!folder) return CPL_ERR_MEMORY;
-    if (cpl_path_is_folder(path))
-        status = CPL_FAIL(CPL_ERR_IO, "%s: is a folder, not a file to write", path);
-    else if (!cpl_path_is_folder(folder))
-        status = CPL_FAIL(CPL_ERR_IO, "%s: there is no folder %s", path, folder);
-    else if (access(folder, W_OK) != 0)
-        status = CPL_FAIL(CPL_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-    cpl_free(folder);
-    return status;
-}
-
-static cpl_status check_outputs(const work *w)
-{
-    static const char *const names[] = {"--json", "--html", "--svg"};
-    const char *json = cpl_flag_text(w->args, "--json"), *html = cpl_flag_text(w->args, "--html");
-    const char *svg = cpl_flag_text(w->args, "--svg");
-    for (int i = 0; i < 3; i++) CPL_TRY(check_output(w, names[i]));
-    CPL_TRY(check_file_place(json));
-    CPL_TRY(check_file_place(html));
-    if (json && html && strcmp(json, html) == 0)
-        return CPL_FAIL(CPL_ERR_USAGE, "--json and --html both name %s", json);
-    if (svg && cpl_path_exists(svg) && !cpl_path_is_folder(svg))
-        return CPL_FAIL(CPL_ERR_IO, "%s: is there and is no folder", svg);
     return CPL_OK;
 }
 
@@ -253,7 +210,7 @@ static cpl_status run(const cpl_arguments *args)
     work w            = {.args = args};
     cpl_status status = CPL_OK;
     CPL_TRY_DONE(read_options(&w));
-    CPL_TRY_DONE(check_outputs(&w));
+    CPL_TRY_DONE(cpl_places_check(args));
     CPL_TRY_DONE(inspect_all(&w));
     CPL_TRY_DONE(show_all(&w));
     status = judge(&w);

@@ -2,25 +2,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/arena.h"
 #include "io/file.h"
 #include "study/coupling_charts.h"
 #include "study/coupling_page.h"
 #include "study/outside.h"
+#include "study/svg_file.h"
 
-enum { NAME_BYTES = 72 };
-
-/* A name that every file system takes: what is neither letter, digit, dot, dash nor underscore
- * becomes an underscore; a dot in front, too. */
-static void plain_name(char out[NAME_BYTES], const char *name)
-{
-    static const char good[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-    size_t n                 = 0;
-    for (; name[n] && n + 1 < NAME_BYTES; n++) out[n] = strchr(good, name[n]) ? name[n] : '_';
-    out[n] = '\0';
-    if (n == 0) strcpy(out, "checkpoint");
-    if (out[0] == '.' || out[0] == '-') out[0] = '_';
-}
+enum { NAME_BYTES = CPL_SVG_NAME_BYTES };
 
 /* The name for files of the report: with its number behind it where an earlier one has the same. */
 static void file_name(char out[NAME_BYTES + 24], const cpl_coupling_report *const *reports,
@@ -28,9 +16,9 @@ static void file_name(char out[NAME_BYTES + 24], const cpl_coupling_report *cons
 {
     char mine[NAME_BYTES], other[NAME_BYTES];
     bool taken = false;
-    plain_name(mine, reports[r]->name);
+    cpl_svg_name(mine, reports[r]->name, "checkpoint");
     for (int64_t i = 0; i < r; i++) {
-        plain_name(other, reports[i]->name);
+        cpl_svg_name(other, reports[i]->name, "checkpoint");
         taken = taken || strcmp(mine, other) == 0;
     }
     if (taken)
@@ -42,13 +30,9 @@ static void file_name(char out[NAME_BYTES + 24], const cpl_coupling_report *cons
 static cpl_status write_one(int64_t *n_written, const char *folder, const char *name,
                             const cpl_text *svg)
 {
-    char *path = cpl_path_join(folder, name);
-    CPL_TRY(cpl_text_status(svg));
-    if (!path) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a path");
-    cpl_status status = cpl_file_write_atomic(path, svg->bytes, svg->length);
-    cpl_free(path);
-    if (status == CPL_OK) ++*n_written;
-    return status;
+    CPL_TRY(cpl_svg_write(folder, name, svg));
+    ++*n_written;
+    return CPL_OK;
 }
 
 static cpl_status write_kinds(int64_t *n_written, const char *folder, const char *name,
@@ -81,7 +65,7 @@ static cpl_status write_heats(int64_t *n_written, const char *folder, const char
         if (!r->layers[i].has_M) continue;
         cpl_text_clear(&svg);
         cpl_coupling_charts_heat(&svg, charts, view, i);
-        plain_name(part, *at->part ? at->part : "layer");
+        cpl_svg_name(part, at->part, "layer");
         snprintf(file, sizeof file, "%s-coupling-%.20s-%03lld.svg", name, part,
                  (long long)at->layer);
         CPL_TRY_DONE(write_one(n_written, folder, file, &svg));

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/arena.h"
-#include "study/families_pool.h"
+#include "study/pool.h"
 
 const cpl_family cpl_families[] = {
 #define CPL_FAMILY(types, title, gguf, router, gate, flags)                                        \

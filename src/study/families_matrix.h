@@ -7,7 +7,7 @@
 #define CPL_STUDY_FAMILIES_MATRIX_H
 
 #include "study/families_config.h"
-#include "study/families_pool.h"
+#include "study/pool.h"
 
 #ifdef __cplusplus
 extern "C" {

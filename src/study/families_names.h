@@ -6,7 +6,7 @@
 #define CPL_STUDY_FAMILIES_NAMES_H
 
 #include "study/families.h"
-#include "study/families_pool.h"
+#include "study/pool.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -129,6 +129,18 @@ const char *cpl_markup_figure(char out[48], double value, int digits)
     return out;
 }
 
+const char *cpl_markup_count(char out[32], int64_t number)
+{
+    char plain[24];
+    int length = snprintf(plain, sizeof plain, "%lld", (long long)number), at = 0;
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0 && plain[i - 1] != '-') out[at++] = ',';
+        out[at++] = plain[i];
+    }
+    out[at] = '\0';
+    return out;
+}
+
 void cpl_markup_base64(cpl_text *out, const unsigned char *bytes, size_t length)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -28,6 +28,9 @@ void cpl_markup_coordinate(cpl_text *out, double value);
  * minus, "1.2e−5" where it is very small or large, "∞" and "–" for what is infinite or not a number. */
 const char *cpl_markup_figure(char out[48], double value, int digits);
 
+/* Writes a whole number with commas, "2,986,944", into `out`, which is returned. */
+const char *cpl_markup_count(char out[32], int64_t number);
+
 /* Appends bytes as base64 with padding. */
 void cpl_markup_base64(cpl_text *out, const unsigned char *bytes, size_t length);
 

@@ -3,22 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "study/markup.h"
 #include "study/plan.h"
 
 /* ---- for people ---- */
-
-/* "2,986,944,000" into `out`, which is returned. */
-static const char *grouped(char out[32], int64_t number)
-{
-    char plain[24];
-    int length = snprintf(plain, sizeof plain, "%lld", (long long)number), at = 0;
-    for (int i = 0; i < length; i++) {
-        if (i > 0 && (length - i) % 3 == 0) out[at++] = ',';
-        out[at++] = plain[i];
-    }
-    out[at] = '\0';
-    return out;
-}
 
 /* "169.9 TFLOP" into `out`, which is returned. */
 static const char *flops_in_words(char out[32], double flops)
@@ -41,7 +29,7 @@ static void heading(cpl_text *out, const char *title)
 static void count_line(cpl_text *out, const char *name, int64_t number)
 {
     char words[32];
-    cpl_text_printf(out, "  %-52s %20s\n", name, grouped(words, number));
+    cpl_text_printf(out, "  %-52s %20s\n", name, cpl_markup_count(words, number));
 }
 
 static void flops_line(cpl_text *out, const char *name, double flops)
@@ -77,7 +65,7 @@ static void work_lines(cpl_text *out, const cpl_plan *plan)
     const cpl_plan_case *asked = &plan->asked;
     char tokens[32];
     cpl_text_printf(out, "\nwork of a step of %s tokens, sequences of %lld\n",
-                    grouped(tokens, asked->batch_tokens), (long long)asked->seq_len);
+                    cpl_markup_count(tokens, asked->batch_tokens), (long long)asked->seq_len);
     flops_line(out, "experts of one layer, forward", plan->base_flops);
     flops_line(out, "coupling loss of one layer, forward", plan->erc_flops);
     flops_line(out, "whole model, forward, one token", plan->token_forward_flops);

@@ -1,0 +1,26 @@
+/* svg_file.h - a chart as a file of its own.
+ *
+ * Room:  study. */
+#ifndef CPL_STUDY_SVG_FILE_H
+#define CPL_STUDY_SVG_FILE_H
+
+#include "base/text.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { CPL_SVG_NAME_BYTES = 72 };
+
+/* Writes a name that every file system takes: what is neither letter, digit, dot, dash nor
+ * underscore becomes an underscore; a dot or dash in front, too. `otherwise` stands for an empty
+ * one. */
+void cpl_svg_name(char out[CPL_SVG_NAME_BYTES], const char *name, const char *otherwise);
+
+/* Writes the chart to FOLDER/`name`; a failure of its text is told here. */
+CPL_NODISCARD cpl_status cpl_svg_write(const char *folder, const char *name, const cpl_text *svg);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_STUDY_SVG_FILE_H */
