@@ -23,6 +23,8 @@ typedef enum cpl_rng_stream {
     CPL_STREAM_MIXTURE = 5, /* which instances a fractional mixing weight keeps */
     CPL_STREAM_PAIRING = 6, /* random pairings of rows and experts: layer, step = pairing */
     CPL_STREAM_TSNE    = 7, /* t-SNE: step 0: first basis of the components, 1 and 2: a start */
+    CPL_STREAM_BOOTSTRAP =
+        8, /* documents of a resample: step = resample, layer = source, index = draw */
 } cpl_rng_stream;
 
 typedef struct cpl_rng_key {

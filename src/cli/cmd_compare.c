@@ -1,0 +1,101 @@
+/* cmd_compare.c - couplet compare: runs lined up. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/text.h"
+#include "cli/flags.h"
+#include "cli/places.h"
+#include "io/file.h"
+#include "study/compare.h"
+#include "study/compare_tables.h"
+#include "train/settings.h"
+
+/* What a configuration of this version has where it does not name a setting. */
+static const char *standard_of(void *who, const char *name)
+{
+    cpl_section sections[CPL_N_SECTIONS];
+    (void)who;
+    cpl_settings_sections(sections);
+    const cpl_setting *s = cpl_settings_find(NULL, sections, CPL_N_SECTIONS, name, NULL);
+    return s ? s->standard : NULL;
+}
+
+static cpl_status print_text(const cpl_compare *compare)
+{
+    cpl_text text     = {0};
+    cpl_status status = cpl_compare_text(&text, compare);
+    if (status == CPL_OK) fputs(text.bytes, stdout);
+    cpl_text_free(&text);
+    return status;
+}
+
+static cpl_status show_all(const cpl_arguments *args, const cpl_compare *compare)
+{
+    const char *json = cpl_flag_text(args, "--json");
+    if (!json || strcmp(json, "-") != 0) CPL_TRY(print_text(compare));
+    return CPL_OK;
+}
+
+static cpl_status run(const cpl_arguments *args)
+{
+    const int64_t n             = args->n_words;
+    cpl_run_record *runs        = NULL;
+    cpl_compare compare         = {0};
+    cpl_compare_options options = {.group_by = cpl_flag_text(args, "--group-by"),
+                                   .standard = standard_of};
+    cpl_status status           = CPL_OK;
+    CPL_TRY(cpl_places_check(args));
+    runs = cpl_alloc((size_t)n * sizeof *runs);
+    if (!runs) return CPL_ERR_MEMORY;
+    memset(runs, 0, (size_t)n * sizeof *runs);
+    for (int64_t i = 0; i < n; i++) CPL_TRY_DONE(cpl_run_record_open(&runs[i], args->words[i]));
+    CPL_TRY_DONE(cpl_compare_open(&compare, runs, n, &options));
+    status = show_all(args, &compare);
+done:
+    cpl_compare_close(&compare);
+    for (int64_t i = 0; i < n; i++) cpl_run_record_close(&runs[i]);
+    cpl_free(runs);
+    return status;
+}
+
+static const cpl_flag flags[] = {
+    {.name        = "--group-by",
+     .kind        = CPL_FLAG_TEXT,
+     .placeholder = "SETTING",
+     .sentence = "Group runs by the value of this setting, as erc.alpha, and order them by it; not "
+                 "given: runs that differ only in their seeds are a group."},
+    {.name        = "--json",
+     .kind        = CPL_FLAG_FILE,
+     .placeholder = "FILE",
+     .sentence    = "Write everything as JSON too; - prints it in place of the tables."},
+    {.name        = "--html",
+     .kind        = CPL_FLAG_FILE,
+     .placeholder = "FILE",
+     .sentence    = "Write a page with tables and curves, whole in one file."},
+    {.name        = "--svg",
+     .kind        = CPL_FLAG_FOLDER,
+     .placeholder = "FOLDER",
+     .sentence    = "Write every chart as a vector file into this folder."},
+};
+
+const cpl_verb cpl_verb_compare = {
+    .name    = "compare",
+    .summary = "line runs up: settings, losses, coupling, speed, with spread over seeds",
+    .usage   = "RUN [RUN ...] [--group-by SETTING] [--json FILE] [--html FILE] [--svg FOLDER]",
+    .about =
+        "A RUN is a folder that couplet train made; it may still be in progress. Nothing is "
+        "written "
+        "into it.\n"
+        "Figures are taken at the largest number of tokens at which every run was evaluated. Runs "
+        "that differ only in their seeds become mean and standard deviation. Runs of different "
+        "groups that share seed and data are compared in pairs with the group of the first RUN: "
+        "mean difference, 95 % interval, and the smallest difference that so many pairs could "
+        "show.\n"
+        "Where training data, tokenizer or held-out text differ, a warning stands at the top.",
+    .least   = 1,
+    .most    = -1,
+    .flags   = flags,
+    .n_flags = sizeof flags / sizeof *flags,
+    .run     = run,
+};

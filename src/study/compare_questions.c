@@ -1,0 +1,165 @@
+/* compare_questions.c - see compare_questions.h */
+#include "study/compare_questions.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "study/statistics.h"
+
+/* ---- one file ---- */
+
+/* Whether a name of "metrics" is that of a member of "correct": itself, or "exact_match,NAME". */
+static bool names(const char *metric, const char *member)
+{
+    const char *comma = strchr(metric, ',');
+    return strcmp(metric, member) == 0 || (comma && strcmp(comma + 1, member) == 0);
+}
+
+/* The member of "correct" that counts: the first in the order of "metrics", else its own first. */
+static const char *metric_of(const json_t *task, json_t *correct)
+{
+    const char *metric, *member, *first = NULL;
+    json_t *value, *metrics = json_object_get(task, "metrics");
+    json_object_foreach(metrics, metric, value)
+    {
+        json_object_foreach(correct, member, value) if (names(metric, member)) return member;
+    }
+    json_object_foreach(correct, member, value)
+    {
+        if (!first) first = member;
+    }
+    return first ? first : "";
+}
+
+/* Whether the sample is right; -1: it does not say so. */
+static int right(const json_t *sample, const char *metric)
+{
+    const json_t *correct = json_object_get(sample, "correct");
+    if (json_is_object(correct)) correct = json_object_get(correct, metric);
+    if (json_is_boolean(correct)) return json_is_true(correct);
+    return json_is_number(correct) ? json_number_value(correct) > 0.5 : -1;
+}
+
+static cpl_status no_memory(void)
+{
+    return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the questions");
+}
+
+/* Sets `*out` to a new object: id -> right or not. An id may be a text or a number. */
+static cpl_status by_id(json_t **out, const json_t *task, const char *metric)
+{
+    size_t i;
+    json_t *sample, *samples = json_object_get(task, "samples");
+    *out = json_object();
+    json_array_foreach(samples, i, sample)
+    {
+        const json_t *id = json_object_get(sample, "id");
+        const int is     = right(sample, metric);
+        char *key        = id && is >= 0 ? json_dumps(id, JSON_ENCODE_ANY) : NULL;
+        if (key && json_object_set_new(*out, key, json_boolean(is)) != 0) {
+            free(key);
+            return no_memory();
+        }
+        free(key);
+    }
+    return *out ? CPL_OK : no_memory();
+}
+
+/* ---- two files ---- */
+
+static void count(cpl_question_table *t, const json_t *base, const json_t *other)
+{
+    const char *id;
+    json_t *a, *all = (json_t *)base;
+    json_object_foreach(all, id, a)
+    {
+        const json_t *b = json_object_get(other, id);
+        if (!b) continue;
+        const bool one = json_is_true(a), two = json_is_true(b);
+        t->both += one && two;
+        t->only_base += one && !two;
+        t->only_other += !one && two;
+        t->neither += !one && !two;
+    }
+    const int64_t matched = t->both + t->only_base + t->only_other + t->neither;
+    t->left_out = (int64_t)json_object_size(base) + (int64_t)json_object_size(other) - 2 * matched;
+    t->p        = cpl_fair_coin(t->only_base, t->only_base + t->only_other);
+}
+
+static cpl_status append(cpl_question_counts *out, const cpl_question_table *t)
+{
+    if (out->n == out->capacity) {
+        const int64_t capacity   = out->capacity ? 2 * out->capacity : 16;
+        cpl_question_table *more = cpl_realloc(out->tables, (size_t)capacity * sizeof *more);
+        if (!more) return no_memory();
+        out->tables   = more;
+        out->capacity = capacity;
+    }
+    out->tables[out->n++] = *t;
+    return CPL_OK;
+}
+
+static cpl_status compare_task(cpl_question_counts *out, int64_t pair, const char *name,
+                               const json_t *base, const json_t *other)
+{
+    json_t *a = NULL, *b = NULL;
+    const json_t *samples = json_object_get(base, "samples");
+    json_t *correct       = json_object_get(json_array_get(samples, 0), "correct");
+    const char *metric    = metric_of(base, correct);
+    cpl_question_table t  = {.pair   = pair,
+                             .task   = cpl_pool_copy(&out->pool, name, strlen(name)),
+                             .metric = cpl_pool_copy(&out->pool, metric, strlen(metric))};
+    cpl_status status     = by_id(&a, base, metric);
+    if (status == CPL_OK) status = by_id(&b, other, metric);
+    if (status == CPL_OK) {
+        count(&t, a, b);
+        if (t.both + t.only_base + t.only_other + t.neither > 0) status = append(out, &t);
+    }
+    json_decref(a);
+    json_decref(b);
+    return status;
+}
+
+static cpl_status load(json_t **file, cpl_question_counts *out, const cpl_run_record *run)
+{
+    cpl_status status = cpl_run_json(file, run, "questions.json");
+    if (status == CPL_OK || status == CPL_ERR_MEMORY) return status;
+    out->reason = cpl_pool_printf(&out->pool, "%s", cpl_last_error());
+    return CPL_OK;
+}
+
+static cpl_status compare_pair(cpl_question_counts *out, int64_t pair, const cpl_run_record *base,
+                               const cpl_run_record *other)
+{
+    json_t *a = NULL, *b = NULL, *task;
+    const char *name;
+    cpl_status status = CPL_OK;
+    CPL_TRY_DONE(load(&a, out, base));
+    CPL_TRY_DONE(load(&b, out, other));
+    json_t *tasks = json_object_get(a, "results"), *theirs = json_object_get(b, "results");
+    json_object_foreach(tasks, name, task)
+    {
+        const json_t *same = json_object_get(theirs, name);
+        if (same) CPL_TRY_DONE(compare_task(out, pair, name, task, same));
+    }
+done:
+    json_decref(a);
+    json_decref(b);
+    return status;
+}
+
+cpl_status cpl_question_counts_of(cpl_question_counts *out, const cpl_run_record *const *base,
+                                  const cpl_run_record *const *other, int64_t n)
+{
+    memset(out, 0, sizeof *out);
+    for (int64_t i = 0; i < n; i++) CPL_TRY(compare_pair(out, i, base[i], other[i]));
+    return cpl_pool_status(&out->pool);
+}
+
+void cpl_question_counts_free(cpl_question_counts *counts)
+{
+    cpl_free(counts->tables);
+    cpl_pool_free(&counts->pool);
+    memset(counts, 0, sizeof *counts);
+}

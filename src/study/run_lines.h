@@ -1,0 +1,25 @@
+/* run_lines.h - the lines of a run's metrics, into its record.
+ *
+ * Room:  study, for run_record.c only. */
+#ifndef CPL_STUDY_RUN_LINES_H
+#define CPL_STUDY_RUN_LINES_H
+
+#include "study/run_record.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Sets the lines of `run`, their sources and counts of damage, from a file of JSON lines, whatever
+ * it is compressed with. `batch_tokens` stands for the tokens of a step where a line does not say
+ * them; NaN: then the line is damaged. CPL_ERR_INPUT where no line can be used. */
+CPL_NODISCARD cpl_status cpl_run_lines_read(cpl_run_record *run, const char *path,
+                                            double batch_tokens);
+
+/* Sets the start of `run` from start.json; a damaged one leaves the run without. */
+CPL_NODISCARD cpl_status cpl_run_lines_start(cpl_run_record *run, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_STUDY_RUN_LINES_H */

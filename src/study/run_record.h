@@ -1,0 +1,116 @@
+/* run_record.h - a run as read from its folder: settings, metrics, what stands beside them.
+ *
+ * Room:     study; reads, writes nothing.
+ * Files:    RUN/config.yaml, RUN/metrics.jsonl (or .jsonl.gz, .jsonl.zst), and where they are
+ *           RUN/start.json and the state.json and tokenizer.json of a checkpoint. Settings and
+ *           members of other versions are kept or passed over, never an error.
+ * Damage:   lines that are no object with a step are counted and passed over. Where a step stands
+ *           several times, the last line counts; lines are in the order of steps.
+ * Numbers:  NaN is a figure that a line has not, or has as null. */
+#ifndef CPL_STUDY_RUN_RECORD_H
+#define CPL_STUDY_RUN_RECORD_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "io/yaml_flat.h"
+#include "study/pool.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CPL_RUN_FIGURE(name, ...) CPL_RUN_##name,
+typedef enum cpl_run_figure_name {
+#include "study/run_figures.def"
+    CPL_RUN_FIGURES
+} cpl_run_figure_name;
+#undef CPL_RUN_FIGURE
+
+typedef enum cpl_run_of { CPL_RUN_OF_STEP, CPL_RUN_OF_LAYERS } cpl_run_of;
+typedef enum cpl_run_how {
+    CPL_RUN_HOW_AT,
+    CPL_RUN_HOW_TENTH,
+    CPL_RUN_HOW_MEDIAN,
+    CPL_RUN_HOW_MOST
+} cpl_run_how;
+typedef enum cpl_run_curve {
+    CPL_RUN_CURVE_NONE,
+    CPL_RUN_CURVE_PLAIN,
+    CPL_RUN_CURVE_LOG,
+    CPL_RUN_CURVE_LOSS
+} cpl_run_curve;
+
+/* One of run_figures.def. */
+typedef struct cpl_run_figure {
+    const char *key;
+    cpl_run_of of;
+    cpl_run_how how;
+    bool at_start;
+    cpl_run_curve curve;
+    const char *file, *label;
+    int digits;
+    const char *sentence;
+} cpl_run_figure;
+
+extern const cpl_run_figure cpl_run_figures[CPL_RUN_FIGURES];
+
+/* A logged step. */
+typedef struct cpl_run_line {
+    int64_t step;
+    double tokens;
+    double values[CPL_RUN_FIGURES]; /* of LAYERS: the mean over the layers that have a number */
+    double *layers;                 /* [CPL_RUN_FIGURES,n_layers]; of STEP: NaN */
+    int64_t n_layers;
+    double *sources;   /* (n_sources) validation loss by cpl_run_record.sources */
+    int64_t n_sources; /* those known when the line was read; of later ones it has none */
+} cpl_run_line;
+
+typedef struct cpl_run_record {
+    const char *folder; /* as named */
+    const char *name;   /* the last part of the folder's own path */
+    cpl_yaml_flat settings;
+    cpl_run_line *lines; /* (n_lines), at least one; steps rise */
+    int64_t n_lines, line_capacity;
+    cpl_run_line start; /* of start.json, at 0 tokens */
+    bool has_start;
+    const char **sources; /* (n_sources) labels of held-out text in the order they first came */
+    int64_t n_sources, source_capacity;
+    int64_t n_damaged;     /* lines that could not be used */
+    int64_t n_repeated;    /* lines in whose place a later one of the same step came */
+    const char *cut;       /* why the file could not be read to its end; NULL: it could */
+    const char *data;      /* fingerprint of the training data; NULL: no checkpoint says it */
+    const char *tokenizer; /* hash of the checkpoint's tokenizer.json; NULL: none */
+    int64_t steps;         /* train.steps; -1 unknown */
+    bool in_progress;
+    cpl_pool pool;
+} cpl_run_record;
+
+/* Reads the run in `folder`. CPL_ERR_INPUT: it is no run, or none of its lines can be used; the
+ * sentence names the folder. After a failure `run` is closed. */
+CPL_NODISCARD cpl_status cpl_run_record_open(cpl_run_record *run, const char *folder);
+void cpl_run_record_close(cpl_run_record *run); /* all zero is allowed */
+
+/* The last line at or before so many tokens, or exactly at them; NULL: none. */
+const cpl_run_line *cpl_run_line_before(const cpl_run_record *run, double tokens);
+const cpl_run_line *cpl_run_line_at(const cpl_run_record *run, double tokens);
+
+/* Validation loss of a source by its label; NaN where the line has none. */
+double cpl_run_source(const cpl_run_record *run, const cpl_run_line *line, const char *label);
+
+/* Whether the line has an evaluation. */
+bool cpl_run_evaluated(const cpl_run_line *line);
+
+/* Sets `*out` to RUN/`name` or, where that is not there, RUN/`name`.gz or .zst; NULL: none of them is
+ * there. CPL_ERR_INPUT where it cannot be read. The caller gives it back with json_decref. */
+CPL_NODISCARD cpl_status cpl_run_json(json_t **out, const cpl_run_record *run, const char *name);
+
+/* Median of tokens_per_s over the lines; NaN: none has it. */
+CPL_NODISCARD cpl_status cpl_run_speed(double *out, const cpl_run_record *run);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_STUDY_RUN_RECORD_H */
