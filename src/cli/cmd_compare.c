@@ -7,7 +7,10 @@
 #include "cli/flags.h"
 #include "cli/places.h"
 #include "io/file.h"
+#include "io/json.h"
 #include "study/compare.h"
+#include "study/compare_json.h"
+#include "study/compare_page.h"
 #include "study/compare_tables.h"
 #include "train/settings.h"
 
@@ -30,10 +33,36 @@ static cpl_status print_text(const cpl_compare *compare)
     return status;
 }
 
+static cpl_status write_json(const cpl_compare *compare, const char *path)
+{
+    cpl_status status = CPL_OK;
+    json_t *json      = cpl_compare_json(compare);
+    if (!json) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the comparison");
+    if (strcmp(path, "-") != 0)
+        status = cpl_json_write_atomic(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    else if (json_dumpf(json, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) == 0)
+        putchar('\n');
+    json_decref(json);
+    return status;
+}
+
+static cpl_status write_page(const cpl_compare *compare, const char *path)
+{
+    cpl_text page     = {0};
+    cpl_status status = cpl_compare_page(&page, compare);
+    if (status == CPL_OK) status = cpl_file_write_atomic(path, page.bytes, page.length);
+    cpl_text_free(&page);
+    return status;
+}
+
 static cpl_status show_all(const cpl_arguments *args, const cpl_compare *compare)
 {
-    const char *json = cpl_flag_text(args, "--json");
+    const char *json = cpl_flag_text(args, "--json"), *html = cpl_flag_text(args, "--html");
+    const char *svg = cpl_flag_text(args, "--svg");
     if (!json || strcmp(json, "-") != 0) CPL_TRY(print_text(compare));
+    if (json) CPL_TRY(write_json(compare, json));
+    if (html) CPL_TRY(write_page(compare, html));
+    if (svg) CPL_TRY(cpl_compare_svgs(svg, compare));
     return CPL_OK;
 }
 

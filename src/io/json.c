@@ -1,6 +1,8 @@
 /* json.c - see json.h */
 #include "io/json.h"
 
+#include <string.h>
+
 #include "io/file.h"
 
 static cpl_status cannot_parse(const json_error_t *error, const char *where)
@@ -182,6 +184,17 @@ static int put(const char *bytes, size_t length, void *writer)
 {
     cpl_writer_put(writer, bytes, length);
     return 0; /* the writer remembers a failure */
+}
+
+json_t *cpl_json_words(const char *bytes)
+{
+    json_t *value  = json_string(bytes);
+    cpl_text whole = {0};
+    if (value) return value;
+    (void)cpl_utf8_repair(&whole, bytes, strlen(bytes));
+    if (!whole.failed) value = json_string(whole.bytes ? whole.bytes : "");
+    cpl_text_free(&whole);
+    return value;
 }
 
 cpl_status cpl_json_write_atomic(const char *path, const json_t *json, size_t flags)

@@ -55,6 +55,9 @@ CPL_NODISCARD cpl_status cpl_json_string_or(const json_t *object, const char *ke
                                             const char **value, const char *absent,
                                             const char *where);
 
+/* A new string; bytes that are no UTF-8, as in names of files, become U+FFFD. NULL: no memory. */
+json_t *cpl_json_words(const char *bytes);
+
 /* Writes the document and a line end; `flags` are jansson's (JSON_INDENT(2), JSON_SORT_KEYS). The
  * file that was there stays until the new one is whole. */
 CPL_NODISCARD cpl_status cpl_json_write_atomic(const char *path, const json_t *json, size_t flags);

@@ -206,7 +206,7 @@ static cpl_status add_sources(cpl_compare *c)
         CPL_TRY(add(c, row, of_source, label));
     }
     const cpl_compared_figure time = {
-        .file     = "validation-loss-equal-time",
+        .file     = "val_loss_equal_time",
         .label    = "  at equal time",
         .sentence = "Validation loss after the time in which the first run reached its last "
                     "evaluation; a run's time is its tokens over its median tokens/s, and between "

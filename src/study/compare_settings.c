@@ -127,7 +127,19 @@ static void set_values(cpl_compare *c, cpl_compared_setting *s)
     }
 }
 
-/* Where every run has a checkpoint that says what it was trained on, that counts. */
+static bool has_other_lengths(const cpl_compare *c)
+{
+    const char *name = "data.seq_len";
+    for (int64_t r = 1; r < c->n_runs; r++) {
+        const char *one   = cpl_yaml_flat_get(&c->runs[0].settings, name);
+        const char *other = cpl_yaml_flat_get(&c->runs[r].settings, name);
+        if (!one || !other || strcmp(one, other) != 0) return one != other;
+    }
+    return false;
+}
+
+/* Where every run has a checkpoint that says what it was trained on, that counts. The fingerprint of
+ * training data holds the length of sequences too: of other lengths it says nothing. */
 static void set_fingerprints(cpl_compare *c, cpl_compared_setting *s,
                              const char *(*of)(const cpl_run_record *run))
 {
@@ -155,7 +167,8 @@ static cpl_status fill(cpl_compare *c, cpl_compared_setting *s)
     s->meanings        = cpl_pool_take(&c->pool, bytes);
     if (!s->texts || !s->meanings) return CPL_ERR_MEMORY;
     set_values(c, s);
-    if (strcmp(s->name, "data.train") == 0) set_fingerprints(c, s, data_of);
+    if (strcmp(s->name, "data.train") == 0 && !has_other_lengths(c))
+        set_fingerprints(c, s, data_of);
     if (strcmp(s->name, "data.tokenizer") == 0) set_fingerprints(c, s, tokenizer_of);
     for (int64_t r = 1; r < c->n_runs; r++)
         s->differs = s->differs || strcmp(s->meanings[r], s->meanings[0]) != 0;

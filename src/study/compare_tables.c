@@ -39,7 +39,7 @@ static const char *with_spread(cpl_pool *pool, const cpl_compared_figure *f, con
 static const char *interval(cpl_pool *pool, double low, double high)
 {
     if (isnan(low) || isnan(high)) return "–";
-    return cpl_pool_printf(pool, "%s … %s", signed_number(pool, low, 3),
+    return cpl_pool_printf(pool, "%s to %s", signed_number(pool, low, 3),
                            signed_number(pool, high, 3));
 }
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "io/json.h"
 #include "study/coupling_verdict.h"
 
 /* What all of it is made with. */
@@ -16,18 +17,6 @@ typedef struct maker {
 static json_t *number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
-}
-
-/* Names of files and of tensors in them may be no UTF-8. */
-static json_t *words(const char *bytes)
-{
-    json_t *value  = json_string(bytes);
-    cpl_text whole = {0};
-    if (value) return value;
-    (void)cpl_utf8_repair(&whole, bytes, strlen(bytes));
-    if (!whole.failed) value = json_string(whole.bytes);
-    cpl_text_free(&whole);
-    return value;
 }
 
 /* {"mean": ..., "std": ...} and the like */
@@ -141,7 +130,7 @@ static json_t *home(maker *m, const cpl_coupling_figures *f)
 
 static void put_place(maker *m, json_t *object, const cpl_moe_layer *at)
 {
-    if (*at->part) put(m, object, "part", words(at->part));
+    if (*at->part) put(m, object, "part", cpl_json_words(at->part));
     put(m, object, "layer", json_integer(at->layer));
 }
 
@@ -169,7 +158,7 @@ static json_t *measured(maker *m, const cpl_layer_report *l)
     if (at->extra_rows) put(m, object, "router_rows_left_out", json_integer(at->extra_rows));
     if (at->biased) put(m, object, "biases_left_out", json_true());
     if (!at->comparable) put(m, object, "comparable", json_false());
-    if (at->note) put(m, object, "note", words(at->note));
+    if (at->note) put(m, object, "note", cpl_json_words(at->note));
     return object;
 }
 
@@ -179,7 +168,7 @@ static json_t *left_out(maker *m, const cpl_layer_report *l)
 {
     json_t *object = json_object();
     put_place(m, object, l->at);
-    put(m, object, "reason", words(l->fault));
+    put(m, object, "reason", cpl_json_words(l->fault));
     return object;
 }
 
@@ -187,7 +176,7 @@ static json_t *picture(maker *m, const cpl_coupling_report *r)
 {
     const cpl_picture *p = &r->picture;
     json_t *object       = json_object();
-    if (p->fault) put(m, object, "reason", words(p->fault));
+    if (p->fault) put(m, object, "reason", cpl_json_words(p->fault));
     if (p->n_points == 0) return object;
     put_place(m, object, r->layers[p->index].at);
     put(m, object, "stride", json_integer(p->stride));
@@ -203,7 +192,7 @@ static json_t *picture(maker *m, const cpl_coupling_report *r)
 static json_t *notes(maker *m, const cpl_moe_map *map)
 {
     json_t *array = json_array();
-    for (int64_t i = 0; i < map->n_notes; i++) add(m, array, words(map->notes[i]));
+    for (int64_t i = 0; i < map->n_notes; i++) add(m, array, cpl_json_words(map->notes[i]));
     return array;
 }
 
@@ -227,10 +216,10 @@ static json_t *checkpoint(maker *m, const cpl_coupling_report *r)
     cpl_text verdict = {0};
     json_t *object   = json_object();
     m->o             = &r->options;
-    put(m, object, "checkpoint", words(r->path));
-    put(m, object, "family", words(r->map.family));
+    put(m, object, "checkpoint", cpl_json_words(r->path));
+    put(m, object, "family", cpl_json_words(r->map.family));
     put(m, object, "guessed", json_boolean(r->map.guessed));
-    if (r->map.guessed && r->map.guess) put(m, object, "guess", words(r->map.guess));
+    if (r->map.guessed && r->map.guess) put(m, object, "guess", cpl_json_words(r->map.guess));
     if (r->options.noisy)
         put(m, object, "noise_seed", json_integer((json_int_t)r->options.noise_seed));
     put(m, object, "seed", json_integer((json_int_t)r->options.seed));
@@ -241,7 +230,7 @@ static json_t *checkpoint(maker *m, const cpl_coupling_report *r)
     if (r->options.picture) put(m, object, "tsne", picture(m, r));
     cpl_coupling_verdict(&verdict, r);
     m->failed = verdict.failed || m->failed;
-    put(m, object, "verdict", words(verdict.bytes ? verdict.bytes : ""));
+    put(m, object, "verdict", cpl_json_words(verdict.bytes ? verdict.bytes : ""));
     cpl_text_free(&verdict);
     return object;
 }

@@ -32,7 +32,7 @@ static bool grow(cpl_pool *pool, size_t bytes)
 
 void *cpl_pool_take(cpl_pool *pool, size_t bytes)
 {
-    bytes = rounded(bytes);
+    bytes = rounded(bytes ? bytes : 1);
     if (bytes > pool->left && !grow(pool, bytes)) return NULL;
     void *piece = pool->next;
     pool->next += bytes;
