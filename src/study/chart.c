@@ -292,7 +292,8 @@ static void rules(cpl_chart_sheet *s)
 /* What the label of the last tick takes beyond the axis; half a place of a category is free. */
 static double overhang(const cpl_chart_sheet *s)
 {
-    if (s->chart->n_x_names == 0) return 8;
+    if (s->chart->n_x_names == 0)
+        return fmax(cpl_chart_axis_label_width(&s->x) / 2 + 3 - s->edge, 8);
     double slot = (s->right - s->left) / (double)s->chart->n_x_names;
     return fmax((names_width(s->chart) + 4 - slot) / 2 - s->edge, 0);
 }

@@ -8,7 +8,7 @@
 #include "study/chart.h"
 #include "study/svg_file.h"
 
-static const double million = 1e6, early = 0.05, wide_ratio = 30;
+static const double early = 0.05, wide_ratio = 30;
 
 /* ---- which there are ---- */
 
@@ -85,6 +85,7 @@ typedef struct drawing {
     const cpl_compare *c;
     const cpl_compared_figure *figure;
     double first; /* tokens before which nothing is drawn */
+    double unit;  /* tokens of one on the axis */
     cpl_pool pool;
     cpl_chart_series *series;
     int64_t n_series;
@@ -96,6 +97,14 @@ static double last_tokens(const cpl_compare *c)
     for (int64_t r = 0; r < c->n_runs; r++)
         last = fmax(last, c->runs[r].lines[c->runs[r].n_lines - 1].tokens);
     return last;
+}
+
+/* Sets what tokens are counted in; returns the name of the axis. */
+static const char *settle_unit(drawing *d)
+{
+    const double last = last_tokens(d->c);
+    d->unit           = last >= 1e6 ? 1e6 : last >= 1e3 ? 1e3 : 1;
+    return last >= 1e6 ? "million tokens" : last >= 1e3 ? "thousand tokens" : "tokens";
 }
 
 /* The line of a run's place among its lines, start.json before the first; NULL behind the last. */
@@ -146,7 +155,7 @@ static cpl_status add_group(drawing *d, int64_t g)
         const double tokens = nth_line(first, i)->tokens;
         const cpl_spread s  = members_at(d, group, tokens, values);
         if (tokens < d->first || isnan(s.mean)) continue;
-        x[n]      = tokens / million;
+        x[n]      = tokens / d->unit;
         y[n]      = s.mean;
         low[n]    = s.mean - s.sd;
         high[n++] = s.mean + s.sd;
@@ -176,8 +185,7 @@ static cpl_status add_points(drawing *d)
         y[n]            = d->figure->values[r];
         y[n + 1]        = (double)NAN;
     }
-    d->series[d->n_series++] =
-        (cpl_chart_series){.name = "a run", .x = x, .y = y, .n = n, .colour = 1};
+    d->series[d->n_series++] = (cpl_chart_series){.x = x, .y = y, .n = n, .colour = 1};
     return CPL_OK;
 }
 
@@ -193,7 +201,7 @@ static cpl_status add_means(drawing *d)
         y[n++] = d->figure->spread[g].mean;
     }
     d->series[d->n_series++] =
-        (cpl_chart_series){.name = "mean", .x = x, .y = y, .n = n, .colour = 0, .plain = true};
+        (cpl_chart_series){.x = x, .y = y, .n = n, .colour = 0, .plain = true};
     return CPL_OK;
 }
 
@@ -225,16 +233,15 @@ cpl_status cpl_compare_chart_draw(cpl_text *out, const cpl_compare_charts *chart
     const cpl_compare *c           = charts->compare;
     const cpl_compare_chart *chart = &charts->charts[i];
     drawing d                      = {.c = c, .figure = &c->figures[chart->figure]};
+    const char *x_label            = settle_unit(&d);
     cpl_status status              = fill(&d, chart);
     const bool ramp                = !chart->at_the_end && c->n_groups > CPL_CHART_COLOURS;
-    const char *title              = d.figure->source
-                                         ? cpl_pool_printf(&d.pool, "validation loss of %s", d.figure->source)
-                                         : d.figure->label;
-    cpl_chart drawn                = {.title   = title,
-                                      .x_label = chart->at_the_end ? c->options.group_by : "million tokens",
+    cpl_chart drawn                = {.title   = d.figure->label,
+                                      .x_label = chart->at_the_end ? c->options.group_by : x_label,
                                       .log_x   = chart->at_the_end && is_wide(c),
                                       .log_y   = chart->curve == CPL_RUN_CURVE_LOG,
                                       .in_page = in_page};
+    if (drawn.log_y) drawn.note = "0 lies below the scale and is not drawn.";
     if (ramp) drawn.ramp_names[0] = c->groups[0].name;
     if (ramp) drawn.ramp_names[1] = c->groups[c->n_groups - 1].name;
     if (status == CPL_OK) cpl_chart_lines(out, &drawn, d.series, d.n_series);

@@ -197,17 +197,19 @@ static cpl_status add_sources(cpl_compare *c)
 {
     for (int64_t i = 0; i < c->n_sources; i++) {
         const char *label       = c->sources[i];
-        cpl_compared_figure row = {.file  = cpl_pool_printf(&c->pool, "validation-loss-%s", label),
-                                   .label = cpl_pool_printf(&c->pool, "  of %s", label),
-                                   .sentence = "The same of one source of held-out text.",
-                                   .digits   = 4,
-                                   .figure   = -1,
-                                   .source   = label};
+        cpl_compared_figure row = {
+            .file     = cpl_pool_printf(&c->pool, "validation-loss-%s", label),
+            .label    = cpl_pool_printf(&c->pool, "validation loss, %s", label),
+            .sentence = cpl_pool_printf(
+                &c->pool, "Cross-entropy of the held-out text of %s, nats a token.", label),
+            .digits = 4,
+            .figure = -1,
+            .source = label};
         CPL_TRY(add(c, row, of_source, label));
     }
     const cpl_compared_figure time = {
         .file     = "val_loss_equal_time",
-        .label    = "  at equal time",
+        .label    = "validation loss at equal time",
         .sentence = "Validation loss after the time in which the first run reached its last "
                     "evaluation; a run's time is its tokens over its median tokens/s, and between "
                     "two evaluations the loss is taken to be linear.",

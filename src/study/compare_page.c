@@ -13,6 +13,9 @@
 #include "study/page.h"
 #include "study/svg_file.h"
 
+/* Names of figures are several words long: in a narrow window they keep room for one. */
+static const char more_style[] = "tbody th{min-width:min(11em,38vw)}\n";
+
 static void put_title(cpl_text *out, const cpl_compare *c)
 {
     cpl_text title = {0}, lead = {0};
@@ -24,7 +27,7 @@ static void put_title(cpl_text *out, const cpl_compare *c)
     cpl_text_printf(&lead, "Figures %s. Made by couplet compare.",
                     cpl_compare_point_words(words, c));
     out->failed = out->failed || title.failed || lead.failed;
-    if (!out->failed) cpl_page_open(out, title.bytes, lead.bytes, NULL);
+    if (!out->failed) cpl_page_open(out, title.bytes, lead.bytes, more_style);
     cpl_text_free(&title);
     cpl_text_free(&lead);
 }
@@ -119,6 +122,7 @@ static cpl_status put_all_charts(cpl_text *out, const cpl_compare_charts *charts
         char words[200];
         snprintf(words, sizeof words, "At the end, against %.120s", c->options.group_by);
         cpl_page_section(out, words);
+        cpl_page_small(out, "A point a run; the line goes through the means of the groups.");
         CPL_TRY(put_charts(out, charts, true));
     }
     cpl_page_section(out, "Against tokens");
@@ -138,7 +142,7 @@ static void put_terms(cpl_text *out, const cpl_compare *c)
     cpl_page_terms_open(out);
     for (int64_t i = 0; i < c->n_figures; i++) {
         const cpl_compared_figure *f = &c->figures[i];
-        if (!f->source) cpl_page_term(out, f->label + strspn(f->label, " "), f->sentence);
+        if (!f->source) cpl_page_term(out, f->label, f->sentence);
     }
     cpl_page_terms_close(out);
 }
