@@ -75,12 +75,12 @@ static cpl_status list_names(cpl_compare *c)
 
 /* ---- values ---- */
 
-/* Where the last two parts of a path of `length` bytes begin. */
-static const char *last_parts(const char *path, size_t length)
+/* Where the last two parts of a path of `*length` bytes begin; a slash at its end is cut. */
+static const char *last_parts(const char *path, size_t *length)
 {
-    int parts      = 0;
-    const char *at = path + length;
-    while (at > path && at[-1] == '/') at--;
+    int parts = 0;
+    while (*length > 1 && path[*length - 1] == '/') --*length;
+    const char *at = path + *length;
     for (; at > path; at--)
         if (at[-1] == '/' && ++parts == 2) break;
     return at;
@@ -95,8 +95,9 @@ static const char *short_paths(cpl_pool *pool, const char *text)
         cpl_text_append(&out, text, between);
         text += between;
         const size_t length = *text ? strcspn(text, "],\"") : 0;
-        const char *begin   = last_parts(text, length);
-        cpl_text_append(&out, begin, (size_t)(text + length - begin));
+        size_t shown        = length;
+        const char *begin   = last_parts(text, &shown);
+        cpl_text_append(&out, begin, (size_t)(text + shown - begin));
         text += length;
     }
     pool->failed       = pool->failed || out.failed;

@@ -204,7 +204,10 @@ cpl_status cpl_run_lines_read(cpl_run_record *run, const char *path, double batc
     CPL_TRY_DONE(cpl_pieces_init(&pieces, stream, "\n", LONGEST_LINE));
     CPL_TRY_DONE(read_pieces(run, &pieces, batch_tokens));
     settle_steps(run);
-    if (run->n_lines == 0 && run->n_damaged == 0)
+    if (run->n_lines == 0 && run->cut)
+        status = CPL_FAIL(CPL_ERR_INPUT, "%s: no line of its metrics could be read: %s",
+                          run->folder, run->cut);
+    else if (run->n_lines == 0 && run->n_damaged == 0)
         status = CPL_FAIL(CPL_ERR_INPUT, "%s: no step has been logged yet", run->folder);
     else if (run->n_lines == 0)
         status = CPL_FAIL(CPL_ERR_INPUT,
