@@ -17,6 +17,8 @@ WRITTEN = [
     ("Plans: couplet plan --json", "src/study/plan_show.c", "---- for programs ----", [WORD],
      {"bf16", "f32"}),
     ("Inspections: couplet inspect --json", "src/study/coupling_json.c", "", [WORD], set()),
+    ("Comparisons: couplet compare --json", "src/study/compare_json.c", "", [WORD],
+     {"matters", "seed", "bookkeeping", "evaluated", "logged", "last"}),
 ]
 TABLES = [  # the same of a table behind a line that begins with `name`
     ("state.json", ["src/train/trainer.c", "src/store/checkpoint.c"],

@@ -47,15 +47,26 @@ void cpl_chart_put_line(cpl_text *out, const char *classes, double x1, double y1
     cpl_text_printf(out, "/>\n");
 }
 
-void cpl_chart_put_place(cpl_text *out, const cpl_chart *chart, double x)
+/* A place on an axis of numbers, as short as says it: "0.5", not "0.500000". */
+static void put_number(cpl_text *out, double x)
 {
     char words[48];
+    size_t length = strlen(cpl_markup_figure(words, x, 6));
+    if (strchr(words, '.') && !strchr(words, 'e')) {
+        while (words[length - 1] == '0') length--;
+        if (words[length - 1] == '.') length--;
+    }
+    cpl_text_append(out, words, length);
+}
+
+void cpl_chart_put_place(cpl_text *out, const cpl_chart *chart, double x)
+{
     if (chart->x_label) {
         cpl_markup_text(out, chart->x_label);
         cpl_text_char(out, ' ');
     }
     if (!chart->n_x_names)
-        cpl_text_printf(out, "%s", cpl_markup_figure(words, x, 6));
+        put_number(out, x);
     else if (x >= 0 && x < (double)chart->n_x_names)
         cpl_markup_text(out, chart->x_names[(int)x]);
     for (int64_t p = 0; p < chart->n_x_parts; p++) {

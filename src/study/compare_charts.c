@@ -160,7 +160,7 @@ static cpl_status add_group(drawing *d, int64_t g)
         low[n]    = s.mean - s.sd;
         high[n++] = s.mean + s.sd;
     }
-    cpl_chart_series line = {.name = group->name, .x = x, .y = y, .n = n, .plain = n > 40};
+    cpl_chart_series line = {.name = group->name, .x = x, .y = y, .n = n};
     colour(&line, g, d->c->n_groups);
     d->series[d->n_series++] = line;
     if (group->n < 2) return CPL_OK;

@@ -4,42 +4,9 @@
 
 #include "base/arena.h"
 #include "base/rng.h"
+#include "study/compare_case.h"
 #include "study/compare_json.h"
 #include "study/compare_tables.h"
-#include "study/run_case.h"
-
-typedef struct lined_up {
-    cpl_run_record runs[CASE_RUNS];
-    int64_t n;
-    cpl_compare c;
-} lined_up;
-
-static const char *standard(void *who, const char *name)
-{
-    (void)who;
-    return strcmp(name, "erc.noise") == 0 ? "bounded" : NULL;
-}
-
-static void line_up_folders(lined_up *out, const char *const *folders, int64_t n, const char *by)
-{
-    const cpl_compare_options options = {.group_by = by, .standard = standard};
-    out->n                            = n;
-    for (int64_t i = 0; i < n; i++) assert_ok(cpl_run_record_open(&out->runs[i], folders[i]));
-    assert_ok(cpl_compare_open(&out->c, out->runs, n, &options));
-}
-
-static void line_up(lined_up *out, const run_case *cases, int64_t n, const char *by)
-{
-    const char *folders[CASE_RUNS], *root = scratch_folder();
-    for (int64_t i = 0; i < n; i++) folders[i] = write_run(root, &cases[i]);
-    line_up_folders(out, folders, n, by);
-}
-
-static void release(lined_up *l)
-{
-    cpl_compare_close(&l->c);
-    for (int64_t i = 0; i < l->n; i++) cpl_run_record_close(&l->runs[i]);
-}
 
 static const cpl_compared_figure *figure(const cpl_compare *c, const char *file)
 {
@@ -63,16 +30,6 @@ static const cpl_compared_setting *setting(const cpl_compare *c, const char *nam
     fail_msg("there is no setting %s", name);
     return NULL;
 }
-
-/* Two groups of three seeds. */
-static const run_case six[] = {
-    {.name = "vanilla-s0", .seed = 0, .shift = 0, .last = 20, .steps = 20, .alpha = 1},
-    {.name = "vanilla-s1", .seed = 1, .shift = 0.01, .last = 20, .steps = 20, .alpha = 1},
-    {.name = "vanilla-s2", .seed = 2, .shift = -0.02, .last = 20, .steps = 20, .alpha = 1},
-    {.name = "erc-s2", .seed = 2, .shift = -0.05, .weight = 1, .last = 20, .steps = 20, .alpha = 1},
-    {.name = "erc-s0", .seed = 0, .shift = -0.04, .weight = 1, .last = 20, .steps = 20, .alpha = 1},
-    {.name = "erc-s1", .seed = 1, .shift = 0.02, .weight = 1, .last = 20, .steps = 20, .alpha = 1},
-};
 
 /* ---- groups ---- */
 

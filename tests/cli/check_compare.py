@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""check_compare.py COUPLET: runs lined up from end to end. Tiny runs made with the program: groups over
+seeds, pairs, groups by a setting, warnings, damage, a run in progress, what is no run, and that nothing
+is written into any of them. Figures are worked out again from metrics.jsonl."""
+import gzip
+import json
+import math
+import pathlib
+import re
+import shutil
+import statistics
+import sys
+import tempfile
+
+from train_case import bad, bytes_of, check, finish, good, metrics, run, train, write_corpus
+
+
+def compared(*words):
+    """The JSON of a comparison."""
+    out, err, code = run("compare", *words, "--json", "-")
+    check(code == 0, f"compare {words}: {err}")
+    return json.loads(out) if code == 0 else {}
+
+
+def near(got, want, what, tolerance=1e-8):
+    fits = got is not None and math.isclose(got, want, rel_tol=tolerance, abs_tol=1e-12)
+    check(fits, f"{what}: {got}, wanted {want}")
+
+
+def tree(folder):
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def last_evaluated(folder):
+    return [line for line in metrics(folder) if "val_loss" in line][-1]
+
+
+def mean(numbers):
+    return math.fsum(numbers) / len(numbers)
+
+
+def check_figures(found, folder):
+    line, figures = last_evaluated(folder), found["figures"]
+    name = folder.name
+    near(figures["val_loss"], line["val_loss"], f"{name}, val_loss")
+    for key in ("eps_mean", "router_norm_mean", "gate_norm_mean", "kappa_diagonal", "load_max",
+                "erc_clean", "routing_entropy"):
+        near(figures[key], mean(line[key]), f"{name}, {key}")
+        check(found["layers"][key] == line[key], f"{name}: layers of {key}")
+    check(figures["erc"] == line["erc"] or math.isclose(figures["erc"], line["erc"], rel_tol=1e-8),
+          f"{name}, erc: {figures['erc']} and {line['erc']}")
+    near(figures["tokens_per_s"], statistics.median(l["tokens_per_s"] for l in metrics(folder)),
+         f"{name}, tokens/s")
+    tail = [l["loss"] for l in metrics(folder) if l["tokens"] > 0.9 * line["tokens"]]
+    near(figures["loss"], mean(tail), f"{name}, loss of the last tenth")
+    check(figures["val_loss_by_source"].keys() == line["val_loss_by_source"].keys(),
+          f"{name}: sources {figures['val_loss_by_source']}")
+
+
+def check_groups(vanilla, coupled):
+    found = compared(*vanilla, *coupled)
+    check([g["name"] for g in found["groups"]] == ["vanilla", "erc"], f"groups {found['groups']}")
+    check(found["baseline"] == "vanilla" and not found["warnings"], f"{found['warnings']}")
+    for entry, folder in zip(found["runs"], vanilla + coupled):
+        check_figures(entry, folder)
+    losses = [last_evaluated(folder)["val_loss"] for folder in coupled]
+    spread = found["groups"][1]["figures"]["val_loss"]
+    near(spread["mean"], mean(losses), "mean of a group")
+    near(spread["sd"], statistics.stdev(losses), "deviation of a group", 1e-6)
+    differences = [last_evaluated(b)["val_loss"] - last_evaluated(a)["val_loss"]
+                   for a, b in zip(vanilla, coupled)]
+    pairs = found["comparisons"][0]
+    check(pairs["n"] == 2 and [p["other"] for p in pairs["pairs"]] == ["erc-s0", "erc-s1"],
+          f"pairs {pairs}")
+    near(pairs["mean"], mean(differences), "mean of pairs", 1e-6)
+    near(pairs["high"] - pairs["mean"],
+         12.7062047361747 * statistics.stdev(differences) / math.sqrt(2), "interval of pairs", 1e-6)
+    check([s["setting"] for s in found["differing"]] == ["erc.weight", "train.seed"],
+          f"differing {found['differing']}")
+
+
+def check_text(vanilla, coupled, work):
+    before = [tree(folder) for folder in vanilla + coupled]
+    page, charts = work / "page.html", work / "charts"
+    said = good("compare", *vanilla, *coupled, "--html", page, "--svg", charts, "--json",
+                work / "c.json")
+    for part in ("Settings that differ", "Figures at 768 tokens", "vanilla (2)", "router |cos|",
+                 "peak memory" if "memory_bytes" in metrics(vanilla[0])[0] else "tokens/s",
+                 "difference to vanilla in pairs"):
+        check(part in said, f"the text has no {part!r}: {said}")
+    check(re.search(r"^erc-s1 +12 of 12 +768 +- +erc$", said, re.M), f"runs: {said}")
+    check("<svg" in page.read_text() and "vanilla" in page.read_text(), "the page has no chart")
+    for name in ("validation-loss", "training-loss", "erc", "eps", "router-norm", "gate-norm",
+                 "router-cosine", "balance", "alpha-min", "kappa-rows-own", "validation-loss-two"):
+        check((charts / f"{name}.svg").exists(), f"no chart {name}")
+    check(before == [tree(folder) for folder in vanilla + coupled], "a run was written into")
+    check(json.loads((work / "c.json").read_text()) == compared(*vanilla, *coupled),
+          "JSON in a file and on the terminal differ")
+    good("compare", vanilla[0])
+
+
+def check_group_by(vanilla, coupled, work):
+    found = compared(*coupled, *vanilla, "--group-by", "erc.weight")
+    check([g["place"] for g in found["groups"]] == [0, 1], f"places {found['groups']}")
+    check(found["baseline"] == "erc.weight 1", found["baseline"])
+    good("compare", *vanilla, *coupled, "--group-by", "erc.weight", "--svg", work / "ends")
+    check((work / "ends" / "at-the-end-eps.svg").exists(), "no chart of the end")
+    bad(2, ["no run has a setting erc.wieght", "erc.weight"], "compare", vanilla[0], "--group-by",
+        "erc.wieght")
+
+
+def check_warnings(work, vanilla):
+    long_run = train(work, "long", "data.seq_len=32")
+    said = good("compare", vanilla[0], long_run)
+    check(said.startswith("warning: vanilla-s0 and long differ in their length of sequences (data."
+                          "seq_len: 16 and 32)"), said[:300])
+    other = train(work, "other", f"data.validation={work}/docs/one.jsonl")
+    said = good("compare", vanilla[0], other)
+    check(said.startswith("warning: vanilla-s0 and other differ in their validation data"), said[:300])
+    check(compared(vanilla[0], other)["comparisons"][0]["n"] == 0, "a pair of other data")
+
+
+def check_damage(work, vanilla):
+    """Copies only; a torn last line, a line of rubbish, a run in progress, compressed metrics."""
+    torn = work / "torn"
+    shutil.copytree(vanilla[0], torn, symlinks=True)
+    text = (torn / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (torn / "metrics.jsonl").write_text("".join(text[:3]) + "rubbish\n" + "".join(text[3:8]) +
+                                        text[8][:40])
+    said = good("compare", torn, vanilla[1])
+    check("torn: 2 damaged lines" in said and "8 of 12, in progress" in said, said)
+    check("Figures at 384 tokens" in said, said)
+    with gzip.open(torn / "metrics.jsonl.gz", "wt") as file:
+        file.write("".join(text))
+    (torn / "metrics.jsonl").unlink()
+    found = compared(torn, vanilla[0])
+    check(found["runs"][0]["figures"]["val_loss"] == found["runs"][1]["figures"]["val_loss"] and
+          not found["warnings"], "compressed metrics differ")
+    (torn / "metrics.jsonl.gz").write_text("")
+    bad(1, [str(torn), "ends too early"], "compare", torn)
+
+
+def check_bad(work, vanilla):
+    bad(1, ["is a checkpoint, not a run"], "compare", vanilla[0] / "last")
+    bad(1, [str(work / "docs"), "is no run"], "compare", work / "docs")
+    bad(1, ["no such folder"], "compare", work / "none")
+    bad(2, [], "compare")
+    for flag in ("--json", "--html", "--svg"):
+        bad(1, ["where nothing is written"], "compare", vanilla[1], vanilla[0], flag,
+            vanilla[0] / "x")
+        bad(1, ["where nothing is written"], "compare", vanilla[0], flag, vanilla[0] / "metrics.jsonl")
+    bad(2, ["both name"], "compare", vanilla[0], "--json", work / "x", "--html", work / "x")
+    check(not (vanilla[0] / "x").exists(), "something was written into a run")
+
+
+def check_closer(vanilla, coupled):
+    """Documents and questions beside the runs."""
+    for k, folder in enumerate(vanilla + coupled):
+        documents = [{"source": "s", "id": f"d{i}", "bytes": 100 + i, "tokens": 30,
+                      "nll": 60 + 5 * math.sin(i) + k} for i in range(20)]
+        with gzip.open(folder / "documents.json.gz", "wt") as file:
+            json.dump({"step": 12, "window": 16, "documents": documents}, file)
+        samples = [{"id": i, "correct": {"acc": int(i % 5 < 1 + k)}} for i in range(40)]
+        (folder / "questions.json").write_text(json.dumps(
+            {"settings": {}, "results": {"quiz": {"metrics": {"acc": 0}, "samples": samples}}}))
+    found = compared(*vanilla, *coupled)["comparisons"][0]
+    total = sum(100 + i for i in range(20))
+    whole = found["bits_per_byte"]["sets"][0]
+    near(whole["difference"], 20 * 2 / math.log(2) / total, "difference of bits per byte")
+    check(whole["low"] < whole["difference"] < whole["high"], f"interval {whole}")
+    quiz = found["questions"][0]
+    check((quiz["both"], quiz["only_base"], quiz["only_other"], quiz["neither"]) == (8, 0, 16, 16),
+          f"questions {quiz}")
+    near(quiz["p"], 2 * 0.5 ** 16, "McNemar")
+    said = good("compare", *vanilla, *coupled)
+    check("Bits per byte of held-out documents" in said and "quiz, acc" in said, said[-2000:])
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        work = pathlib.Path(name)
+        write_corpus(work)
+        vanilla = [train(work, f"vanilla-s{s}", "erc.weight=0", f"train.seed={s}") for s in (0, 1)]
+        coupled = [train(work, f"erc-s{s}", f"train.seed={s}") for s in (0, 1)]
+        before = [bytes_of(folder) for folder in vanilla + coupled]
+        check_groups(vanilla, coupled)
+        check_text(vanilla, coupled, work)
+        check_group_by(vanilla, coupled, work)
+        check_warnings(work, vanilla)
+        check_damage(work, vanilla)
+        check_bad(work, vanilla)
+        check(before == [bytes_of(folder) for folder in vanilla + coupled], "a run has changed")
+        check_closer(vanilla, coupled)
+    return finish()
+
+
+sys.exit(main())
