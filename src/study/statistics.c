@@ -45,7 +45,6 @@ double cpl_fair_coin(int64_t k, int64_t n)
 {
     const int64_t less = k < n - k ? k : n - k;
     double sum         = 0;
-    if (2 * less == n) return 1;
     for (int64_t i = 0; i <= less; i++)
         sum += exp(lgamma((double)n + 1) - lgamma((double)i + 1) - lgamma((double)(n - i) + 1) -
                    (double)n * log(2));

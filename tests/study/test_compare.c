@@ -334,6 +334,20 @@ static void the_seed_of_the_order_must_agree(void **state)
     release(&l);
 }
 
+static void a_run_is_in_one_pair(void **state)
+{
+    (void)state;
+    run_case three[] = {six[0], six[0], six[4]};
+    three[1].name    = "vanilla-again";
+    lined_up l;
+    line_up(&l, three, 3, NULL);
+    assert_int_equal(l.c.groups[0].n, 2);
+    assert_int_equal(l.c.pairings[0].n, 1);
+    assert_int_equal(l.c.pairings[0].pairs[0].base, 0);
+    assert_true(isnan(l.c.pairings[0].half)); /* one pair has no interval */
+    release(&l);
+}
+
 /* ---- documents ---- */
 
 enum { DOCUMENTS = 400 };
@@ -482,10 +496,14 @@ static void documents_of_other_steps_are_not_compared(void **state)
     release(&l);
     static const char *const bad[][2] = {
         {"{\"step\":10,\"window\":64,\"documents\":[]}", "of different steps or windows"},
+        {"{\"step\":20,\"window\":32,\"documents\":[]}", "of different steps or windows"},
         {"{\"step\":20,\"window\":64,\"documents\":[]}", "no document in common"},
+        {"{\"step\":20,\"window\":64,\"documents\":[{\"source\":\"a\",\"id\":\"x\","
+         "\"bytes\":11,\"nll\":5}]}",
+         "no document in common"}, /* other bytes are another document */
         {"{\"step\":", "documents.json: line 1"},
     };
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         write_string(in_folder(folders[1], "documents.json"), bad[i][0]);
         line_up_folders(&l, folders, 2, NULL);
         assert_int_equal(l.c.pairings[0].documents.n_pairs, 0);
@@ -637,6 +655,7 @@ int main(void)
         cmocka_unit_test(damage_is_told),
         cmocka_unit_test(pairs_share_their_seed),
         cmocka_unit_test(the_seed_of_the_order_must_agree),
+        cmocka_unit_test(a_run_is_in_one_pair),
         cmocka_unit_test(bits_per_byte_are_of_the_same_documents),
         cmocka_unit_test(the_bootstrap_is_near_the_analytic_interval),
         cmocka_unit_test(the_bootstrap_is_the_same_twice),

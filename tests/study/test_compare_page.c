@@ -189,6 +189,23 @@ static void curves_are_means(void **state)
     release(&l);
 }
 
+static void losses_begin_at_a_twentieth(void **state)
+{
+    (void)state;
+    run_case long_one = alphas[0];
+    long_one.last = long_one.steps = 60;
+    lined_up l;
+    cpl_text svg = {0};
+    line_up(&l, &long_one, 1, NULL);
+    draw(&svg, &l, "training-loss");
+    assert_int_equal(count_of(svg.bytes, "<circle"), 58); /* steps 3 to 60 */
+    cpl_text_clear(&svg);
+    draw(&svg, &l, "eps");
+    assert_int_equal(count_of(svg.bytes, "<circle"), 60);
+    cpl_text_free(&svg);
+    release(&l);
+}
+
 static void ends_stand_against_the_setting(void **state)
 {
     (void)state;
@@ -317,6 +334,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(names_are_escaped),
         cmocka_unit_test(pages_are_the_same_twice),
         cmocka_unit_test(curves_are_means),
+        cmocka_unit_test(losses_begin_at_a_twentieth),
         cmocka_unit_test(ends_stand_against_the_setting),
         cmocka_unit_test(a_mean_needs_all_members),
         cmocka_unit_test(every_chart_is_a_file),
