@@ -249,8 +249,8 @@ const char *cpl_compare_point_words(char out[160], const cpl_compare *c)
     static const char *const why[] = {
         "the most at which every run was evaluated",
         "the most that every run has logged; none was evaluated by all",
-        "where the shortest ends: of every run the last line before it, as no line is common to "
-        "all"};
+        "where the shortest ends: of every run its last line before, as none is common to all",
+    };
     char tokens[32];
     snprintf(out, 160, "at %s tokens, %s", cpl_markup_count(tokens, (int64_t)c->point),
              why[c->point_kind]);

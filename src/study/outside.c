@@ -74,9 +74,8 @@ static cpl_status has_own_folder(bool *has, const char *folder)
 static cpl_status refuse(const char *target, const char *checkpoint)
 {
     return CPL_FAIL(CPL_ERR_INPUT,
-                    "%s: lies in the checkpoint %s, where nothing is written; name a place "
-                    "outside it",
-                    target, checkpoint);
+                    "%s: lies in %s, where nothing is written; name a place outside it", target,
+                    checkpoint);
 }
 
 /* `there` is where the target will lie. */

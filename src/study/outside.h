@@ -1,4 +1,4 @@
-/* outside.h - that nothing is ever written into a checkpoint's folder.
+/* outside.h - that nothing is ever written into a folder that is read: a checkpoint's, a run's.
  *
  * Room:  study. */
 #ifndef CPL_STUDY_OUTSIDE_H

@@ -251,10 +251,10 @@ def check_options(work):
     bad(1, ["layer 9"], "inspect", folder, "--layers", "9")
     bad(1, ["memory"], "inspect", folder, "--memory", "1K")
     for flag in ("--json", "--html", "--svg"):
-        bad(1, ["lies in the checkpoint"], "inspect", folder, flag, folder / "x")
-        bad(1, ["lies in the checkpoint"], "inspect", folder, flag, work / "no" / ".." / folder / "x")
-    bad(1, ["lies in the checkpoint"], "inspect", folder / "model.safetensors", "--json", folder / "x")
-    bad(1, ["lies in the checkpoint"], "inspect", ".", "--html", "-", cwd=folder)
+        bad(1, ["where nothing is written"], "inspect", folder, flag, folder / "x")
+        bad(1, ["where nothing is written"], "inspect", folder, flag, work / "no" / ".." / folder / "x")
+    bad(1, ["where nothing is written"], "inspect", folder / "model.safetensors", "--json", folder / "x")
+    bad(1, ["where nothing is written"], "inspect", ".", "--html", "-", cwd=folder)
     alone = work / "alone"
     alone.mkdir()
     for name in ("one.safetensors", "two.safetensors"):
@@ -268,7 +268,7 @@ def check_options(work):
         shutil.copy(folder / name, hub / "blobs" / ("x" + name[0]))
         (hub / "snapshot" / name).symlink_to("../blobs/x" + name[0])
     same(inspect(folder)["layers"][0], inspect(hub / "snapshot")["layers"][0], "links")
-    bad(1, ["lies in the checkpoint"], "inspect", hub / "snapshot" / "model.safetensors", "--json",
+    bad(1, ["where nothing is written"], "inspect", hub / "snapshot" / "model.safetensors", "--json",
         hub / "snapshot" / "out.json")
     out, err, code = run("inspect", work / "nowhere", folder, "--keep-going", "--json", "-")
     got = json.loads(json_of(out))

@@ -470,12 +470,12 @@ static void a_checkpoint_is_never_written_into(void **state)
     assert_int_equal(symlink("model", link_to), 0);
     assert_ok(cpl_file_write_atomic(file, "x", 1));
 
-    assert_fails(CPL_ERR_INPUT, "lies in the checkpoint", cpl_outside_check(model, model));
-    assert_fails(CPL_ERR_INPUT, "lies in the checkpoint", cpl_outside_check(inside, model));
-    assert_fails(CPL_ERR_INPUT, "lies in the checkpoint", cpl_outside_check(link_to, model));
-    assert_fails(CPL_ERR_INPUT, "lies in the checkpoint", cpl_outside_check(inside, link_to));
-    assert_fails(CPL_ERR_INPUT, "lies in the checkpoint", cpl_outside_check(round_about, model));
-    assert_fails(CPL_ERR_INPUT, "lies in the checkpoint", cpl_outside_check(file, file));
+    assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_outside_check(model, model));
+    assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_outside_check(inside, model));
+    assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_outside_check(link_to, model));
+    assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_outside_check(inside, link_to));
+    assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_outside_check(round_about, model));
+    assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_outside_check(file, file));
     assert_ok(cpl_outside_check(beside, model));
     assert_ok(cpl_outside_check(root, model));
     assert_ok(cpl_outside_check("charts", model));
@@ -484,13 +484,13 @@ static void a_checkpoint_is_never_written_into(void **state)
     snprintf(inside, sizeof inside, "%s/config.json", model);
     assert_ok(cpl_file_write_atomic(inside, "{}", 2));
     snprintf(inside, sizeof inside, "%s/new/charts", model);
-    assert_fails(CPL_ERR_INPUT, "lies in the checkpoint", cpl_outside_check(inside, file));
+    assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_outside_check(inside, file));
     assert_ok(cpl_outside_check(beside, file));
 
     open_case(&o, &cases[0]);
     free(o.reports[0].path);
     o.reports[0].path = strdup(model);
-    assert_fails(CPL_ERR_INPUT, "lies in the checkpoint",
+    assert_fails(CPL_ERR_INPUT, "where nothing is written",
                  cpl_coupling_svgs(NULL, inside, o.pointers, 1));
     snprintf(round_about, sizeof round_about, "%s/new", model);
     assert_false(cpl_path_exists(round_about));
