@@ -253,7 +253,8 @@ cpl_status cpl_compare_table_documents(cpl_grid *g, cpl_pool *pool, const cpl_co
         for (int64_t s = 0; s < of->n_sets; s++, row++) {
             const char *source = of->sets[s].source, *name = c->groups[c->pairings[p].group].name;
             g->rows[row] =
-                source ? cpl_pool_printf(pool, "  %s", *source ? source : "no source") : name;
+                source ? cpl_pool_printf(pool, "%s, %s", name, *source ? source : "no source")
+                       : name;
             put_set(g, pool, row, &of->sets[s]);
         }
     }

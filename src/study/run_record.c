@@ -241,9 +241,16 @@ void cpl_run_record_close(cpl_run_record *run)
 
 const cpl_run_line *cpl_run_line_before(const cpl_run_record *run, double tokens)
 {
-    for (int64_t i = run->n_lines; i-- > 0;)
-        if (run->lines[i].tokens <= tokens) return &run->lines[i];
-    return NULL;
+    int64_t low  = 0,
+            high = run->n_lines; /* lines below `low` are at or before, from `high` behind */
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (run->lines[middle].tokens <= tokens)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low ? &run->lines[low - 1] : NULL;
 }
 
 const cpl_run_line *cpl_run_line_at(const cpl_run_record *run, double tokens)

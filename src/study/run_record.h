@@ -93,7 +93,8 @@ typedef struct cpl_run_record {
 CPL_NODISCARD cpl_status cpl_run_record_open(cpl_run_record *run, const char *folder);
 void cpl_run_record_close(cpl_run_record *run); /* all zero is allowed */
 
-/* The last line at or before so many tokens, or exactly at them; NULL: none. */
+/* The last line at or before so many tokens, or exactly at them; NULL: none. Tokens rise with the
+ * steps; where a damaged file has it otherwise, any line with so many may be the one. */
 const cpl_run_line *cpl_run_line_before(const cpl_run_record *run, double tokens);
 const cpl_run_line *cpl_run_line_at(const cpl_run_record *run, double tokens);
 
