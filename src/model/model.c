@@ -196,6 +196,7 @@ void cpl_model_forward(cpl_model *model, cpl_pass *pass, cpl_tensor ids, cpl_ten
                               model->rope, &at, cache_k, cache_v);
         cpl_moe_forward(be, pass->x[2 * l + 2], &pass->moe[kept], pass->x[2 * l + 1], w, c,
                         &pass->moe_scratch);
+        if (pass->watch) pass->watch(pass->who, l, &pass->moe[kept]);
     }
     be->ops->rms_norm(be, pass->final, pass->final_inv, pass->x[2 * c->n_layers],
                       model->compute.norm, (float)c->norm_eps);

@@ -54,6 +54,13 @@ typedef struct cpl_pass {
     cpl_tensor dx, dfinal;         /* [T,d] */
     cpl_attention_scratch attention_scratch;
     cpl_moe_scratch moe_scratch;
+
+    /* Called by cpl_model_forward after the experts' half of every layer, in their order; NULL:
+     * nobody. `kept` is that layer's: b, inv, probs, lse, expert, weight, plan and the counts are
+     * valid until it returns; in a pass that is not training the next layer overwrites them, and
+     * there is no gate and no up. Not changed by the watcher; cpl_pass_take sets none. */
+    void (*watch)(void *who, int64_t layer, const cpl_moe_kept *kept);
+    void *who;
 } cpl_pass;
 
 /* Keys and values of the tokens seen so far by one sequence, all layers. */

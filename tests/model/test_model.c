@@ -196,6 +196,41 @@ static void same_seed_same_start(void **state)
     model_gone(other);
 }
 
+/* What a watcher saw: the layers in their order, and of each what belongs to it. */
+typedef struct seen {
+    int64_t layers, counted[8];
+    const cpl_moe_kept *kept[8];
+} seen;
+
+static void look(void *who, int64_t layer, const cpl_moe_kept *kept)
+{
+    seen *s = who;
+    assert_int_equal(layer, s->layers);
+    assert_true(layer < 8);
+    s->kept[layer] = kept;
+    for (int64_t e = 0; e < cpl_tensor_count(kept->counts); e++)
+        s->counted[layer] += (int64_t)cpl_f32(kept->counts)[e];
+    s->layers++;
+}
+
+static void a_watcher_sees_every_layer(void **state)
+{
+    (void)state;
+    cpl_model_settings c = small_config();
+    world *w             = world_of(&c, 1, false);
+    seen s               = {0};
+    pass_over(w, some_ids, NULL); /* nobody watches */
+    w->pass.watch = look;
+    w->pass.who   = &s;
+    pass_over(w, some_ids, NULL);
+    assert_int_equal(s.layers, c.n_layers);
+    for (int64_t l = 0; l < c.n_layers; l++) {
+        assert_int_equal(s.counted[l], T * c.top_k);
+        assert_ptr_equal(s.kept[l], &w->pass.moe[l]);
+    }
+    world_gone(w);
+}
+
 /* Sixty updates on one batch: from above the entropy of its ids to nearly nothing. */
 static void learns_one_batch(void **state)
 {
@@ -219,9 +254,13 @@ static void learns_one_batch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_thread_or_two),    cmocka_unit_test(nothing_unset_is_read),
-        cmocka_unit_test(documents_apart),      cmocka_unit_test(sequences_do_not_see_each_other),
-        cmocka_unit_test(same_seed_same_start), cmocka_unit_test(learns_one_batch),
+        cmocka_unit_test(one_thread_or_two),
+        cmocka_unit_test(nothing_unset_is_read),
+        cmocka_unit_test(documents_apart),
+        cmocka_unit_test(sequences_do_not_see_each_other),
+        cmocka_unit_test(same_seed_same_start),
+        cmocka_unit_test(learns_one_batch),
+        cmocka_unit_test(a_watcher_sees_every_layer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
