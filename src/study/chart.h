@@ -121,13 +121,14 @@ void cpl_chart_spread(cpl_text *out, const cpl_chart *chart, const cpl_chart_gro
 /* ---- heat ---- */
 
 typedef struct cpl_chart_matrix {
-    const float *values;  /* [n,n] */
+    const float *values;  /* [n, n_columns] */
     const int32_t *order; /* (n) of rows and columns alike; NULL: as they are */
     int64_t n;
     double scale;          /* what is drawn is value * scale */
     cpl_chart_range range; /* of colours; what lies beyond has the colour of the end */
     bool logarithmic;
     const char *value_label; /* above the colour bar */
+    int64_t n_columns;       /* 0: n, with cells that are squares; else they fill the chart */
 } cpl_chart_matrix;
 
 /* One path for each of 64 levels of colour that occur. Rows downwards, columns to the right. */

@@ -33,26 +33,33 @@ static void put_fill(cpl_text *out, int level)
 
 /* ---- the matrix ---- */
 
-/* Sets levels [n,n] in the order they are drawn. */
-static void find_levels(signed char *levels, const cpl_chart_matrix *m)
+/* Rows, columns and the size of a cell. */
+typedef struct grid {
+    int64_t rows, columns;
+    double width, height;
+} grid;
+
+/* Sets levels [rows,columns] in the order they are drawn. */
+static void find_levels(signed char *levels, const cpl_chart_matrix *m, const grid *g)
 {
-    for (int64_t row = 0; row < m->n; row++)
-        for (int64_t column = 0; column < m->n; column++) {
+    for (int64_t row = 0; row < g->rows; row++)
+        for (int64_t column = 0; column < g->columns; column++) {
             int64_t i = m->order ? m->order[row] : row, j = m->order ? m->order[column] : column;
-            double value                = (double)m->values[i * m->n + j] * m->scale;
-            levels[row * m->n + column] = (signed char)level_of(value, m->range, m->logarithmic);
+            double value = (double)m->values[i * g->columns + j] * m->scale;
+            levels[row * g->columns + column] =
+                (signed char)level_of(value, m->range, m->logarithmic);
         }
 }
 
 /* All cells of one level, in units of a cell: a rectangle for each run in a row. */
-static void put_level(cpl_text *out, const signed char *levels, int64_t n, int level)
+static void put_level(cpl_text *out, const signed char *levels, const grid *g, int level)
 {
     bool any = false;
-    for (int64_t row = 0; row < n; row++)
-        for (int64_t j = 0, end; j < n; j = end) {
+    for (int64_t row = 0; row < g->rows; row++)
+        for (int64_t j = 0, end; j < g->columns; j = end) {
             end = j + 1;
-            if (levels[row * n + j] != level) continue;
-            while (end < n && levels[row * n + end] == level) end++;
+            if (levels[row * g->columns + j] != level) continue;
+            while (end < g->columns && levels[row * g->columns + end] == level) end++;
             if (!any) {
                 cpl_text_printf(out, "<path");
                 put_fill(out, level);
@@ -65,31 +72,49 @@ static void put_level(cpl_text *out, const signed char *levels, int64_t n, int l
     if (any) cpl_text_printf(out, "\"/>\n");
 }
 
-static void put_cells(cpl_chart_sheet *s, const cpl_chart_matrix *m, double cell)
+static void put_cells(cpl_chart_sheet *s, const cpl_chart_matrix *m, const grid *g)
 {
-    signed char *levels = cpl_alloc((size_t)(m->n * m->n));
+    signed char *levels = cpl_alloc((size_t)(g->rows * g->columns));
     if (!levels) {
         s->out->failed = true;
         return;
     }
-    find_levels(levels, m);
+    find_levels(levels, m, g);
     cpl_text_printf(s->out, "<g class=\"c-cells\" shape-rendering=\"crispEdges\" transform=\"");
-    cpl_text_printf(s->out, "translate(%.2f %.2f) scale(%.6g)\">\n", s->left, s->top, cell);
-    for (int level = 0; level < LEVELS; level++) put_level(s->out, levels, m->n, level);
+    cpl_text_printf(s->out, "translate(%.2f %.2f) scale(%.6g", s->left, s->top, g->width);
+    if (g->height != g->width) cpl_text_printf(s->out, " %.6g", g->height);
+    cpl_text_printf(s->out, ")\">\n");
+    for (int level = 0; level < LEVELS; level++) put_level(s->out, levels, g, level);
     cpl_text_printf(s->out, "</g>\n");
     cpl_free(levels);
 }
 
-/* The numbers of rows and columns, where they can be read. */
-static void put_numbers(cpl_chart_sheet *s, const cpl_chart_matrix *m, double cell)
+/* Every so many-th number is shown: all of them, or in a chart of many cells whose order is their
+ * own 4, 8, 16, ... apart; 0: none. */
+static int64_t every_of(int64_t count, bool ordered)
 {
+    int64_t every = 4;
+    if (count <= MOST_NAMES) return 1;
+    if (ordered) return 0;
+    while (count / every > MOST_NAMES / 2) every *= 2;
+    return every;
+}
+
+/* The numbers of rows and columns, where they can be read. */
+static void put_numbers(cpl_chart_sheet *s, const cpl_chart_matrix *m, const grid *g)
+{
+    const int64_t across = every_of(g->columns, m->order != NULL);
+    const int64_t down   = every_of(g->rows, m->order != NULL);
     char label[24];
-    for (int64_t k = 0; k < m->n && m->n <= MOST_NAMES; k++) {
-        double middle = ((double)k + 0.5) * cell;
+    for (int64_t k = 0; down && k < g->rows; k += down) {
         snprintf(label, sizeof label, "%lld", (long long)(m->order ? m->order[k] : k));
-        cpl_chart_put_text(s->out, s->left - 4, s->top + middle + 4, "c-label", "end", label, 60);
-        cpl_chart_put_text(s->out, s->left + middle, s->bottom + 13, "c-label", "middle", label,
-                           60);
+        cpl_chart_put_text(s->out, s->left - 4, s->top + ((double)k + 0.5) * g->height + 4,
+                           "c-label", "end", label, 60);
+    }
+    for (int64_t k = 0; across && k < g->columns; k += across) {
+        snprintf(label, sizeof label, "%lld", (long long)(m->order ? m->order[k] : k));
+        cpl_chart_put_text(s->out, s->left + ((double)k + 0.5) * g->width, s->bottom + 13,
+                           "c-label", "middle", label, 60);
     }
 }
 
@@ -151,7 +176,7 @@ void cpl_chart_heat(cpl_text *out, const cpl_chart *chart, const cpl_chart_matri
     if (tall.height <= 0) tall.height = 370;
     cpl_chart_sheet s    = cpl_chart_sheet_open(out, &tall);
     cpl_chart_axis axis  = cpl_chart_axis_of(m.range, m.range, m.logarithmic);
-    double bar_room      = 26 + fmax(cpl_chart_axis_label_width(&axis), 12);
+    double bar_room      = 31 + fmax(cpl_chart_axis_label_width(&axis), 12);
     const char *label[2] = {chart->y_label, m.value_label};
     for (int i = 0; i < 2; i++)
         if (label[i])
@@ -160,16 +185,19 @@ void cpl_chart_heat(cpl_text *out, const cpl_chart *chart, const cpl_chart_matri
     s.top += 17;
     s.left += 20;
     s.bottom -= 31;
-    double side = fmin(s.right - bar_room - s.left, s.bottom - s.top);
-    double cell = side / (double)m.n;
-    s.right     = s.left + side;
-    s.bottom    = s.top + side;
-    put_cells(&s, &m, cell);
+    grid g       = {m.n, m.n_columns ? m.n_columns : m.n, 0, 0};
+    double width = s.right - bar_room - s.left, height = s.bottom - s.top;
+    if (m.n_columns == 0) width = height = fmin(width, height);
+    g.width  = width / (double)g.columns;
+    g.height = height / (double)g.rows;
+    s.right  = s.left + width;
+    s.bottom = s.top + height;
+    put_cells(&s, &m, &g);
     put_frame(&s);
-    put_numbers(&s, &m, cell);
+    put_numbers(&s, &m, &g);
     if (chart->x_label)
         cpl_chart_put_text(out, (s.left + s.right) / 2, s.bottom + 28, "c-label", "middle",
-                           chart->x_label, side);
+                           chart->x_label, width);
     axis.from = s.bottom;
     axis.to   = s.top;
     put_bar(out, &axis, s.right + 12, false);

@@ -519,7 +519,7 @@ static void every_cell_has_the_colour_of_its_value(void **state)
         uint32_t cells[N * N]   = {0};
         cpl_text out            = {0};
         cpl_chart chart         = evil_chart();
-        cpl_chart_matrix matrix = {values, order, N, 0.5, {0.1, 1.9}, log_scale, evil};
+        cpl_chart_matrix matrix = {values, order, N, 0.5, {0.1, 1.9}, log_scale, evil, 0};
         cpl_chart_heat(&out, &chart, &matrix);
         xml_check(out.bytes);
         assert_null(strstr(out.bytes, "<b>"));
@@ -539,6 +539,37 @@ static void every_cell_has_the_colour_of_its_value(void **state)
     }
 }
 
+/* A matrix with more columns than rows fills the chart; its cells are no squares. */
+static void a_matrix_may_be_wide(void **state)
+{
+    enum { ROWS = 3, COLUMNS = 30 };
+    float values[ROWS * COLUMNS];
+    uint32_t cells[COLUMNS * COLUMNS] = {0};
+    cpl_text out                      = {0};
+    cpl_chart chart                   = {.title = "wide"};
+    cpl_chart_matrix matrix           = {values, NULL, ROWS, 1, {0, 1}, false, "x", COLUMNS};
+    double left, top, width, height;
+    (void)state;
+    for (int i = 0; i < ROWS * COLUMNS; i++) values[i] = (float)(i * 7 % 90) / 90;
+    cpl_chart_heat(&out, &chart, &matrix);
+    xml_check(out.bytes);
+    read_cells(cells, COLUMNS, out.bytes);
+    for (int r = 0; r < COLUMNS; r++)
+        for (int c = 0; c < COLUMNS; c++) {
+            int level = r < ROWS ? (int)(64 * (double)values[r * COLUMNS + c]) : 0;
+            assert_int_equal(cells[r * COLUMNS + c],
+                             r < ROWS ? cpl_chart_heat_colour((level + 0.5) / 64) : 0);
+        }
+    assert_int_equal(sscanf(strstr(out.bytes, "translate("), "translate(%lf %lf) scale(%lf %lf)",
+                            &left, &top, &width, &height),
+                     4);
+    assert_true(left + COLUMNS * width < 360 && top + ROWS * height < 370);
+    assert_true(COLUMNS * width > 200 && ROWS * height > 250);
+    assert_non_null(strstr(out.bytes, ">28</text>")); /* every fourth column has its number */
+    assert_null(strstr(out.bytes, ">27</text>"));
+    cpl_text_free(&out);
+}
+
 /* Matrices and bars of a range that is hardly one, or none. */
 static void narrow_ranges_have_colours(void **state)
 {
@@ -551,7 +582,7 @@ static void narrow_ranges_have_colours(void **state)
             uint32_t cells[4]       = {0};
             cpl_text out            = {0};
             cpl_chart chart         = {.title = "narrow"};
-            cpl_chart_matrix matrix = {values, NULL, 2, 1, ranges[i], log_scale, NULL};
+            cpl_chart_matrix matrix = {values, NULL, 2, 1, ranges[i], log_scale, NULL, 0};
             cpl_chart_heat(&out, &chart, &matrix);
             xml_check(out.bytes);
             read_cells(cells, 2, out.bytes);
@@ -630,7 +661,7 @@ static void without_memory_it_is_said(void **state)
 {
     const float values[]    = {1, 2, 3, 4};
     cpl_chart chart         = {.title = "t"};
-    cpl_chart_matrix matrix = {values, NULL, 2, 1, {0, 4}, false, "v"};
+    cpl_chart_matrix matrix = {values, NULL, 2, 1, {0, 4}, false, "v", 0};
     int64_t n               = 1;
     (void)state;
     for (bool done = false; !done; n++) {
@@ -671,6 +702,7 @@ int main(void)
         cmocka_unit_test(every_cell_has_the_colour_of_its_value),
         cmocka_unit_test(narrow_ranges_have_colours),
         cmocka_unit_test(a_heat_bar_has_all_colours),
+        cmocka_unit_test(a_matrix_may_be_wide),
         cmocka_unit_test(every_point_is_a_mark_of_its_class),
         cmocka_unit_test(files_stand_alone),
         cmocka_unit_test(without_memory_it_is_said),
