@@ -17,6 +17,7 @@ WRITTEN = [
     ("Plans: couplet plan --json", "src/study/plan_show.c", "---- for programs ----", [WORD],
      {"bf16", "f32"}),
     ("Document losses: documents.json", "src/study/document_loss.c", "---- files ----", [WORD], set()),
+    ("Routing over text: couplet inspect --text", "src/study/routing_json.c", "", [WORD], set()),
     ("Inspections: couplet inspect --json", "src/study/coupling_json.c", "", [WORD], set()),
     ("Comparisons: couplet compare --json", "src/study/compare_json.c", "", [WORD],
      {"matters", "seed", "bookkeeping", "evaluated", "logged", "last"}),

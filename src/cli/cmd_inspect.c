@@ -11,10 +11,13 @@
 #include "cli/lists.h"
 #include "cli/output.h"
 #include "cli/places.h"
+#include "cli/routed.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "study/coupling_json.h"
 #include "study/coupling_page.h"
+#include "study/routing_json.h"
+#include "study/routing_page.h"
 
 static const double LARGEST_ALPHA = 1e6;
 
@@ -30,6 +33,10 @@ typedef struct work {
     double base_bytes; /* of the program itself: code, libraries, stacks of threads */
     int64_t lost;      /* checkpoints that could not be opened or read, with --keep-going */
     char reason[1024]; /* of the first of them */
+    bool routed;       /* --text: the routing report too */
+    const char *text;
+    cpl_routing_options routing_options;
+    cpl_routing_report routing;
 } work;
 
 /* ---- flags ---- */
@@ -75,7 +82,7 @@ static cpl_status read_options(work *w)
     o->seed           = (uint64_t)cpl_flag_int(a, "--seed");
     o->watch          = cpl_inspected_watch;
     o->who            = &w->bar;
-    return CPL_OK;
+    return cpl_routed_options(&w->routed, &w->routing_options, &w->text, a, o);
 }
 
 /* ---- work ---- */
@@ -130,6 +137,28 @@ static cpl_status run_all(work *w)
     return kept || !w->lost ? CPL_OK : CPL_FAIL(CPL_ERR_INPUT, "%s", w->reason);
 }
 
+/* The text is read first: what is wrong with it is told before any work. A model without router rows
+ * has a routing report and no coupling table. */
+static cpl_status open_routed(work *w)
+{
+    const cpl_log log = cpl_output_log(stderr);
+    cpl_routing_cost cost;
+    CPL_TRY(cpl_routing_open(&w->routing, &cost, w->args->words[0], &w->routing_options, &log));
+    cpl_status status = open_all(w);
+    if (status == CPL_ERR_INPUT) cpl_log_warn(&log, "no coupling table: %s", cpl_last_error());
+    if (status != CPL_OK && status != CPL_ERR_INPUT) return status;
+    cpl_routed_cost(&w->routing, &cost);
+    return CPL_OK;
+}
+
+static cpl_status inspect_routed(work *w)
+{
+    const cpl_log log = cpl_output_log(stderr);
+    CPL_TRY(open_routed(w));
+    CPL_TRY(run_all(w));
+    return cpl_routing_run(&w->routing, &log);
+}
+
 static cpl_status inspect_all(work *w)
 {
     const size_t count = (size_t)w->args->n_words;
@@ -137,16 +166,27 @@ static cpl_status inspect_all(work *w)
     w->pointers        = cpl_alloc(count * sizeof *w->pointers);
     if (w->reports) memset(w->reports, 0, count * sizeof *w->reports);
     if (!w->reports || !w->pointers) return CPL_ERR_MEMORY;
+    if (w->routed) return inspect_routed(w);
     CPL_TRY(open_all(w));
     return run_all(w);
 }
 
 /* ---- results ---- */
 
+/* All figures; NULL if there is no memory. */
+static json_t *json_of(const work *w)
+{
+    json_t *json = w->routed && w->n == 0 ? json_object() : cpl_coupling_json(w->reports, w->n);
+    if (!w->routed || json_object_set_new(json, "routing", cpl_routing_json(&w->routing)) == 0)
+        return json;
+    json_decref(json);
+    return NULL;
+}
+
 static cpl_status write_json(const work *w, const char *path)
 {
     cpl_status status = CPL_OK;
-    json_t *json      = cpl_coupling_json(w->reports, w->n);
+    json_t *json      = json_of(w);
     if (!json) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the report");
     if (strcmp(path, "-") != 0)
         status = cpl_json_write_atomic(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
@@ -163,13 +203,27 @@ static cpl_status print_all(const work *w)
         CPL_TRY(cpl_inspected_print(&w->reports[i]));
     }
     if (w->n > 1) cpl_inspected_compare(w->reports, w->n);
+    if (w->routed && w->n) putchar('\n');
+    if (w->routed) cpl_routed_print(&w->routing);
     return CPL_OK;
+}
+
+static void put_routing(cpl_text *out, const void *report)
+{
+    cpl_routing_page_sections(out, report);
+}
+
+static cpl_status make_page(cpl_text *page, const work *w)
+{
+    if (!w->routed) return cpl_coupling_page(page, w->pointers, w->n);
+    if (w->n == 0) return cpl_routing_page(page, &w->routing);
+    return cpl_coupling_page_with(page, w->pointers, w->n, put_routing, &w->routing);
 }
 
 static cpl_status write_page(const work *w, const char *path)
 {
     cpl_text page     = {0};
-    cpl_status status = cpl_coupling_page(&page, w->pointers, w->n);
+    cpl_status status = make_page(&page, w);
     if (status == CPL_OK) status = cpl_file_write_atomic(path, page.bytes, page.length);
     cpl_text_free(&page);
     return status;
@@ -182,7 +236,8 @@ static cpl_status show_all(const work *w)
     if (!json || strcmp(json, "-") != 0) CPL_TRY(print_all(w));
     if (json) CPL_TRY(write_json(w, json));
     if (html) CPL_TRY(write_page(w, html));
-    if (svg) CPL_TRY(cpl_coupling_svgs(NULL, svg, w->pointers, w->n));
+    if (svg && w->n) CPL_TRY(cpl_coupling_svgs(NULL, svg, w->pointers, w->n));
+    if (svg && w->routed) CPL_TRY(cpl_routing_svgs(NULL, svg, &w->routing));
     return CPL_OK;
 }
 
@@ -217,6 +272,7 @@ static cpl_status run(const cpl_arguments *args)
 done:
     cpl_inspected_clear(&w.bar);
     for (int64_t i = 0; w.reports && i < args->n_words; i++) cpl_inspect_close(&w.reports[i]);
+    cpl_routing_close(&w.routing);
     cpl_free(w.reports);
     cpl_free((void *)w.pointers);
     cpl_free(w.layers);
@@ -305,6 +361,7 @@ static const cpl_flag flags[] = {
      .standard    = "1",
      .low         = 0,
      .high        = 9e15},
+    CPL_FLAG_ROWS_ROUTING,
 };
 
 const cpl_verb cpl_verb_inspect = {
@@ -319,6 +376,10 @@ const cpl_verb cpl_verb_inspect = {
         "coupling loss of these weights; alpha_min is the smallest alpha at which it is 0. kappa = "
         "M / (|R| |W|) is free of scale, and z tells by how many standard deviations the experts' "
         "own kappa exceeds that of random pairings.\n"
+        "With --text the model of one OLMoE folder or run reads that text, and a second report "
+        "tells "
+        "what its router does with it: load, experts that go together, domains, whether the choice "
+        "agrees with the experts' own answers |x W_g|, and, of a run, how early it settled.\n"
         "A checkpoint without MoE layers, or with damaged weights, ends with exit code 1.",
     .least   = 1,
     .most    = -1,

@@ -178,7 +178,7 @@ cpl_status cpl_compare_svgs(const char *folder, const cpl_compare *c)
         snprintf(name, sizeof name, "%s.svg", charts.charts[i].file);
         cpl_text_clear(&svg);
         CPL_TRY_DONE(cpl_compare_chart_draw(&svg, &charts, i, false));
-        CPL_TRY_DONE(cpl_svg_write(folder, name, &svg));
+        CPL_TRY_DONE(cpl_svg_write(NULL, folder, name, &svg));
     }
 done:
     cpl_text_free(&svg);

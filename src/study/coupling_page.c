@@ -181,6 +181,13 @@ static void put_close(cpl_text *out, const cpl_coupling_charts *charts)
 cpl_status cpl_coupling_page(cpl_text *out, const cpl_coupling_report *const *reports,
                              int64_t count)
 {
+    return cpl_coupling_page_with(out, reports, count, NULL, NULL);
+}
+
+cpl_status cpl_coupling_page_with(cpl_text *out, const cpl_coupling_report *const *reports,
+                                  int64_t count, void (*more)(cpl_text *out, const void *who),
+                                  const void *who)
+{
     cpl_coupling_charts charts;
     CPL_ASSERT(count > 0);
     CPL_TRY(cpl_coupling_charts_open(&charts, reports, count));
@@ -191,6 +198,7 @@ cpl_status cpl_coupling_page(cpl_text *out, const cpl_coupling_report *const *re
     put_router(out, &charts);
     put_raw(out, &charts);
     put_pictures(out, &charts);
+    if (more) more(out, who);
     cpl_page_section(out, "What the words mean");
     cpl_coupling_page_definitions(out);
     put_close(out, &charts);

@@ -19,6 +19,14 @@ extern "C" {
 CPL_NODISCARD cpl_status cpl_coupling_page(cpl_text *out, const cpl_coupling_report *const *reports,
                                            int64_t count);
 
+/* The same with sections of the caller's before the definitions of words; `more` writes them into the
+ * page from `who`. */
+CPL_NODISCARD cpl_status cpl_coupling_page_with(cpl_text *out,
+                                                const cpl_coupling_report *const *reports,
+                                                int64_t count,
+                                                void (*more)(cpl_text *out, const void *who),
+                                                const void *who);
+
 /* Writes every chart as a file NAME-KIND.svg into `folder`, which is made where it is not there; M
  * of a layer is NAME-coupling-PART-LAYER.svg. Sets how many files were written; NULL: not asked.
  * CPL_ERR_INPUT, before anything is made, where the folder is a checkpoint's or below one

@@ -8,13 +8,11 @@
 #include "study/outside.h"
 #include "study/svg_file.h"
 
-enum { NAME_BYTES = CPL_SVG_NAME_BYTES };
-
 /* The name for files of the report: with its number behind it where an earlier one has the same. */
-static void file_name(char out[NAME_BYTES + 24], const cpl_coupling_report *const *reports,
+static void file_name(char out[CPL_SVG_NAME_BYTES + 24], const cpl_coupling_report *const *reports,
                       int64_t r)
 {
-    char mine[NAME_BYTES], other[NAME_BYTES];
+    char mine[CPL_SVG_NAME_BYTES], other[CPL_SVG_NAME_BYTES];
     bool taken = false;
     cpl_svg_name(mine, reports[r]->name, "checkpoint");
     for (int64_t i = 0; i < r; i++) {
@@ -22,17 +20,9 @@ static void file_name(char out[NAME_BYTES + 24], const cpl_coupling_report *cons
         taken = taken || strcmp(mine, other) == 0;
     }
     if (taken)
-        snprintf(out, NAME_BYTES + 24, "%s_%lld", mine, (long long)r + 1);
+        snprintf(out, CPL_SVG_NAME_BYTES + 24, "%s_%lld", mine, (long long)r + 1);
     else
         strcpy(out, mine);
-}
-
-static cpl_status write_one(int64_t *n_written, const char *folder, const char *name,
-                            const cpl_text *svg)
-{
-    CPL_TRY(cpl_svg_write(folder, name, svg));
-    ++*n_written;
-    return CPL_OK;
 }
 
 static cpl_status write_kinds(int64_t *n_written, const char *folder, const char *name,
@@ -40,13 +30,13 @@ static cpl_status write_kinds(int64_t *n_written, const char *folder, const char
 {
     cpl_status status = CPL_OK;
     cpl_text svg      = {0};
-    char file[NAME_BYTES + 64];
+    char file[CPL_SVG_NAME_BYTES + 64];
     for (cpl_coupling_kind kind = 0; kind < CPL_COUPLING_KINDS; kind++) {
         if (!cpl_coupling_charts_have(charts, view, kind)) continue;
         cpl_text_clear(&svg);
         cpl_coupling_charts_draw(&svg, charts, view, kind, false);
         snprintf(file, sizeof file, "%s-%s.svg", name, cpl_coupling_looks[kind].file);
-        CPL_TRY_DONE(write_one(n_written, folder, file, &svg));
+        CPL_TRY_DONE(cpl_svg_write(n_written, folder, file, &svg));
     }
 done:
     cpl_text_free(&svg);
@@ -59,7 +49,7 @@ static cpl_status write_heats(int64_t *n_written, const char *folder, const char
     cpl_status status            = CPL_OK;
     const cpl_coupling_report *r = charts->views[view].report;
     cpl_text svg                 = {0};
-    char file[NAME_BYTES + 96], part[NAME_BYTES];
+    char file[CPL_SVG_NAME_BYTES + 96], part[CPL_SVG_NAME_BYTES];
     for (int64_t i = 0; i < r->n_layers; i++) {
         const cpl_moe_layer *at = r->layers[i].at;
         if (!r->layers[i].has_M) continue;
@@ -68,7 +58,7 @@ static cpl_status write_heats(int64_t *n_written, const char *folder, const char
         cpl_svg_name(part, at->part, "layer");
         snprintf(file, sizeof file, "%s-coupling-%.20s-%03lld.svg", name, part,
                  (long long)at->layer);
-        CPL_TRY_DONE(write_one(n_written, folder, file, &svg));
+        CPL_TRY_DONE(cpl_svg_write(n_written, folder, file, &svg));
     }
 done:
     cpl_text_free(&svg);
@@ -80,7 +70,7 @@ cpl_status cpl_coupling_svgs(int64_t *n_written, const char *folder,
 {
     cpl_status status          = CPL_OK;
     cpl_coupling_charts charts = {0};
-    char name[NAME_BYTES + 24];
+    char name[CPL_SVG_NAME_BYTES + 24];
     int64_t written = 0;
     for (int64_t r = 0; r < count; r++) CPL_TRY(cpl_outside_check(folder, reports[r]->path));
     CPL_TRY_DONE(cpl_coupling_charts_open(&charts, reports, count));

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "study/memory.h"
+#include "base/memory.h"
 
 enum { USUAL_WINDOW = 1024, USUAL_BATCH = 4096 };
 
@@ -50,7 +50,7 @@ static cpl_status find_window(cpl_reader *r, const cpl_reader_options *o)
                     (long long)r->window, (long long)context);
 }
 
-static int64_t step_of(const char *folder)
+int64_t cpl_reader_step(const char *folder)
 {
     const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
     char *end = NULL;
@@ -68,16 +68,22 @@ cpl_status cpl_reader_open(cpl_reader *r, const char *model_dir, const cpl_reade
     CPL_TRY_DONE(load_tokenizer(r, o->tokenizer));
     CPL_TRY_DONE(find_window(r, o));
     find_eos(r);
-    r->step = step_of(cpl_hf_folder(r->hf));
+    r->step = cpl_reader_step(cpl_hf_folder(r->hf));
     cpl_backend_cpu(&r->be, o->compute, o->n_threads);
 done:
     if (status != CPL_OK) cpl_reader_close(r);
     return status;
 }
 
-void cpl_reader_close(cpl_reader *r)
+void cpl_reader_unload(cpl_reader *r)
 {
     if (r->loaded) cpl_model_free(&r->model);
+    r->loaded = false;
+}
+
+void cpl_reader_close(cpl_reader *r)
+{
+    cpl_reader_unload(r);
     if (r->be.ops) cpl_backend_free(&r->be);
     cpl_tokenizer_free(r->tokenizer);
     cpl_hf_close(r->hf);

@@ -43,7 +43,11 @@ CPL_NODISCARD cpl_status cpl_reader_open(cpl_reader *reader, const char *model_d
 /* The weights; nothing where they are there. CPL_ERR_MEMORY also where they are foretold not to
  * fit. cpl_reader_read calls it. */
 CPL_NODISCARD cpl_status cpl_reader_load(cpl_reader *reader);
-void cpl_reader_close(cpl_reader *reader); /* all zero: nothing to do */
+void cpl_reader_unload(cpl_reader *reader); /* gives them back; it can be loaded again */
+void cpl_reader_close(cpl_reader *reader);  /* all zero: nothing to do */
+
+/* NNNNNN of a folder's path or name that ends in step-NNNNNN; -1 of another. */
+int64_t cpl_reader_step(const char *folder);
 
 /* One batch of windows. Position r * length + k is prediction k of row r. */
 typedef struct cpl_reader_batch {

@@ -17,12 +17,14 @@ void cpl_svg_name(char out[CPL_SVG_NAME_BYTES], const char *name, const char *ot
     if (out[0] == '.' || out[0] == '-') out[0] = '_';
 }
 
-cpl_status cpl_svg_write(const char *folder, const char *name, const cpl_text *svg)
+cpl_status cpl_svg_write(int64_t *n_written, const char *folder, const char *name,
+                         const cpl_text *svg)
 {
     CPL_TRY(cpl_text_status(svg));
     char *path = cpl_path_join(folder, name);
     if (!path) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a path");
     cpl_status status = cpl_file_write_atomic(path, svg->bytes, svg->length);
     cpl_free(path);
+    if (status == CPL_OK && n_written) ++*n_written;
     return status;
 }
