@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""check_routing.py COUPLET: the routing report from end to end, on a small run: figures that must fit
+together, saturation between its checkpoints, the same bytes again, page and vector files, bad input."""
+import json
+import math
+import pathlib
+import shutil
+import sys
+import tempfile
+import xml.etree.ElementTree as xml
+
+from train_case import bad, bytes_of, check, finish, good, run, train, write_corpus
+
+N, K, LAYERS = 4, 2, 2
+
+
+def near(a, b, tolerance=1e-7):
+    return abs(a - b) <= tolerance
+
+
+def report(folder, text, *words):
+    out, err, code = run("inspect", folder, "--text", text, "--json", "-", *words)
+    check(code == 0, f"inspect --text {text} {words}: exit {code}: {err}")
+    return json.loads(out), err
+
+
+def check_load(layer, routing):
+    tokens = routing["tokens"]
+    check(near(sum(layer["load"]), 1), "the loads are shares")
+    check(near(layer["load_max_over_mean"], max(layer["load"]) * N), "max over mean")
+    check(layer["dead"] == sum(x == 0 for x in layer["load"]), "dead experts")
+    entropy = -sum(x * math.log(x) for x in layer["load"] if x > 0)
+    check(near(layer["load_entropy"], entropy), "entropy of the load")
+    check(0 < layer["router_entropy"] <= math.log(N) + 1e-6, "entropy of the router")
+    together = layer["together"]
+    for i in range(N):
+        check(near(together[i][i], layer["load"][i] * tokens * K, 1e-2), "the diagonal of together")
+        check(sum(together[i]) == K * together[i][i], "a token has K experts")
+    for pair in layer["pairs"]:
+        i, j = pair["experts"]
+        check(pair["tokens"] == together[i][j] == together[j][i], "pairs")
+    expected = sum(p["expected"] for p in layer["pairs"])
+    pairs = sum(p["tokens"] for p in layer["pairs"])
+    check(near(expected, pairs, 1e-6 * tokens) if len(layer["pairs"]) == N * (N - 1) // 2
+          else expected < pairs, "what is expected is shared out")
+
+
+def check_domains(layer, routing):
+    shares = layer["domains"]["by_expert"]
+    for of_domain in shares:
+        check(near(sum(of_domain), 1), "a domain's shares")
+    for e in range(N):
+        if layer["load"][e]:
+            check(near(sum(row[e] for row in layer["domains"]["by_domain"]), 1), "an expert's shares")
+            whole = sum(row[e] * s["tokens"] for row, s in zip(shares, routing["sources"]))
+            check(near(whole / routing["tokens"], layer["load"][e]), "domains make the load")
+    p, q = shares
+    m = [(a + b) / 2 for a, b in zip(p, q)]
+    both = sum(x * math.log2(x / y) for s in (p, q) for x, y in zip(s, m) if x > 0) / 2
+    check(near(layer["domains"]["distance"], math.sqrt(both)), "distance between domains")
+    check(0 <= layer["domains"]["halves"] < 0.5, "distance between halves")
+
+
+def check_answers(layer, routing):
+    a, m = layer["agreement"], layer["tokens_M"]
+    check(near(a["top1_chance"], 1 / N) and near(a["overlap_chance"], K / N), "chance")
+    check(-1 <= a["spearman_mean"] <= 1 and 0 <= a["top1"] <= 1 and 0 <= a["overlap"] <= 1, "shares")
+    check(sum(m["routed"]) == K * routing["sampled"], "every sampled token has K experts")
+    check(m["experts"] + m["left_out"] == N, "experts kept and left out")
+    check(m["experts"] == sum(x >= 8 for x in m["routed"]), "experts with 8 tokens")
+    kept = [i for i in range(N) if m["routed"][i] >= 8]
+    M = [[m["M"][i][j] for j in kept] for i in kept]
+    n = len(kept)
+    check(near(m["diag_mean"], sum(M[i][i] for i in range(n)) / n, 1e-6), "mean diagonal")
+    for alpha, erc in m["erc"].items():
+        want = sum(max(M[i][j] - float(alpha) * M[i][i], 0) + max(M[j][i] - float(alpha) * M[i][i], 0)
+                   for i in range(n) for j in range(n) if i != j) / n ** 2
+        check(near(erc, want, 1e-5), f"ERC of M_tok at {alpha}: {erc}, {want}")
+    check(set(m["erc"]) == {"0.5", "1", "2", "3"}, f"alphas {set(m['erc'])}")
+
+
+def check_figures(folder, text):
+    everything, err = report(folder, text)
+    routing = everything["routing"]
+    check("alpha_min" in everything["layers"][0], "the coupling figures are there as ever")
+    check(routing["n"] == N and routing["K"] == K and len(routing["layers"]) == LAYERS, "shape")
+    check([s["source"] for s in routing["sources"]] == ["one", "two"], "sources")
+    check(sum(s["tokens"] for s in routing["sources"]) == routing["tokens"], "tokens of sources")
+    check(routing["window"] == 64 and routing["step"] == 12, "window and step")
+    check(routing["documents"] == 80, f"{routing['documents']} documents")
+    check("FLOPs" in err, "the cost is told")
+    for layer in routing["layers"]:
+        check_load(layer, routing)
+        check_domains(layer, routing)
+        check_answers(layer, routing)
+        for ids in (layer["input_ids"], layer["next_ids"]):
+            check(ids["ids"] > 0 and 0 < ids["mean"] <= 1, "vocabulary")
+            check(ids["examples"][0]["text"] != "", "an example's text")
+    return routing
+
+
+def check_saturation(folder, text, routing):
+    check([s["step"] for s in routing["saturation"]] == [4, 8], "the steps that are there")
+    early, late = routing["saturation"]
+    check(all(0 < x <= 1 for x in early["topk"] + late["topk"]), "saturation is a share")
+    check(sum(late["topk"]) > sum(early["topk"]), "later is nearer to the last")
+    alone, _ = report(folder / "last", text)
+    check(alone["routing"]["saturation"] == [], "a checkpoint alone has no saturation")
+    check(alone["routing"]["layers"] == routing["layers"], "a run is its last checkpoint")
+
+
+def check_options(work, folder, text):
+    less, _ = report(folder, text, "--text-tokens", 200, "--response-tokens", 50, "--window", 16,
+                     "--alpha", "1,4")
+    routing = less["routing"]
+    check(routing["tokens"] == 200 and routing["sampled"] == 50 and routing["window"] == 16, "limits")
+    check([s["tokens"] for s in routing["sources"]] == [100, 100], "an even share")
+    check(set(routing["layers"][0]["tokens_M"]["erc"]) == {"1", "4"}, "--alpha")
+    again, _ = report(folder, text, "--text-tokens", 200, "--response-tokens", 50, "--window", 16,
+                      "--alpha", "1,4")
+    check(less == again, "the same again")
+    plain = work / "plain.txt"
+    plain.write_text("abc dee\n" * 30)
+    one, _ = report(folder, plain)
+    check(one["routing"]["layers"][0]["domains"]["distance"] is None, "one domain has no distance")
+
+
+def check_shown(work, folder, text):
+    out = good("inspect", folder, "--text", text, "--html", work / "page.html", "--svg", work / "svg",
+               "--iterations", 250)
+    for words in ("Load of 4 experts", "rank correlation", "M_tok", "Vocabulary", "Router saturation"):
+        check(words in out, f"the tables do not say {words}")
+    page = (work / "page.html").read_text()
+    check("What the router does over text" in page and "What the words mean" in page, "the page")
+    check("http" not in page.replace("http-equiv", "").replace("http://www.w3.org", ""), "a request")
+    files = sorted(p.name for p in (work / "svg").glob("*-routing-*.svg"))
+    check(len(files) == 9 + 2 + 2 * LAYERS, f"{len(files)} files of routing: {files}")
+    for name in files:
+        xml.parse(work / "svg" / name)
+
+
+def check_bad(work, folder, text):
+    empty, blank = work / "empty.jsonl", work / "blank.txt"
+    empty.write_text("")
+    blank.write_text("  \n")
+    bad(1, ["no text"], "inspect", folder, "--text", empty)
+    bad(1, ["no text"], "inspect", folder, "--text", blank)
+    bad(1, ["nowhere.txt"], "inspect", folder, "--text", work / "nowhere.txt")
+    bad(1, ["window of 65", "64"], "inspect", folder, "--text", text, "--window", 65)
+    bad(2, ["--text", "one checkpoint"], "inspect", folder, folder, "--text", text)
+    bad(2, ["--text-tokens", "--text"], "inspect", folder, "--text-tokens", 5)
+    bare = work / "bare"
+    shutil.copytree(folder / "last", bare)
+    (bare / "tokenizer.json").unlink()
+    (bare / "checksums.json").unlink()
+    bad(1, ["bare has no tokenizer.json"], "inspect", bare, "--text", text)
+    config = json.loads((bare / "config.json").read_text())
+    shutil.copy(work / "T.json", bare / "tokenizer.json")
+    config["vocab_size"] = 100
+    (bare / "config.json").write_text(json.dumps(config))
+    bad(1, ["ids up to", "100 rows"], "inspect", bare, "--text", text)
+
+
+def main():
+    work = pathlib.Path(tempfile.mkdtemp(prefix="couplet-routing-"))
+    write_corpus(work)
+    folder, text = train(work, "run", "checkpoint.keep=3"), work / "docs"
+    before = bytes_of(folder / "last")
+    routing = check_figures(folder, text)
+    check_saturation(folder, text, routing)
+    check_options(work, folder, text)
+    check_shown(work, folder, text)
+    check_bad(work, folder, text)
+    check(bytes_of(folder / "last") == before, "something was written into the checkpoint")
+    shutil.rmtree(work)
+    return finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
