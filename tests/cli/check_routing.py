@@ -4,6 +4,7 @@ together, saturation between its checkpoints, the same bytes again, page and vec
 import json
 import math
 import pathlib
+import re
 import shutil
 import sys
 import tempfile
@@ -125,7 +126,55 @@ def check_options(work, folder, text):
     check(one["routing"]["layers"][0]["domains"]["distance"] is None, "one domain has no distance")
 
 
-def check_shown(work, folder, text):
+def cells_of(path):
+    """Colours of a heat map's cells, by row and column."""
+    cells = {}
+    group = next(g for g in xml.parse(path).iter() if g.get("class") == "c-cells")
+    for level in group:
+        for x, y, width in re.findall(r"M(\d+) (\d+)h(\d+)v1", level.get("d")):
+            cells.update({(int(y), int(x) + k): level.get("fill") for k in range(int(width))})
+    return cells
+
+
+def check_map(path, values, range_, log):
+    """Cells of one of 64 levels have one colour, and of two levels two; what has no value none."""
+    colours, cells = {}, cells_of(path)
+    low, high = (math.log(x) for x in range_) if log else range_
+    for place, value in values.items():
+        if value is None:
+            check(place not in cells, f"{path.name}: {place} has a colour")
+            continue
+        share = ((math.log(value) if value > 0 else -1e9) if log else value) - low
+        level = 64 * share / (high - low)
+        if 0 < level < 64 and abs(level - round(level)) < 1e-3:
+            continue  # rounding decides
+        level = min(max(math.floor(level), 0), 63)
+        check(colours.setdefault(level, cells.get(place)) == cells.get(place) is not None,
+              f"{path.name}: the colour of {place}")
+    check(len(set(colours.values())) == len(colours) > 2, f"{path.name}: {len(colours)} levels")
+
+
+def check_maps(folder, routing):
+    for d, source in enumerate(routing["sources"]):
+        values = {}
+        for l, layer in enumerate(routing["layers"]):
+            shares = layer["domains"]["by_expert"]
+            for e in range(N):
+                mean = sum(row[e] for row in shares) / len(shares)
+                values[l, e] = shares[d][e] / mean if mean else None
+        check_map(folder / f"run-routing-domain-{d:03d}.svg", values, (0.25, 4), True)
+    for l, layer in enumerate(routing["layers"]):
+        together, values = layer["together"], {}
+        factor = (sum(map(sum, together)) / K * (K - 1) / 2 /
+                  sum(together[i][i] * together[j][j] for i in range(N) for j in range(i)))
+        for i in range(N):
+            for j in range(N):
+                expected = factor * together[i][i] * together[j][j]
+                values[i, j] = together[i][j] / expected if i != j and expected else None
+        check_map(folder / f"run-routing-together-{l:03d}.svg", values, (0.125, 8), True)
+
+
+def check_shown(work, folder, text, routing):
     out = good("inspect", folder, "--text", text, "--html", work / "page.html", "--svg", work / "svg",
                "--iterations", 250)
     for words in ("Load of 4 experts", "rank correlation", "M_tok", "Vocabulary", "Router saturation"):
@@ -137,6 +186,7 @@ def check_shown(work, folder, text):
     check(len(files) == 9 + 2 + 2 * LAYERS, f"{len(files)} files of routing: {files}")
     for name in files:
         xml.parse(work / "svg" / name)
+    check_maps(work / "svg", routing)
 
 
 def check_bad(work, folder, text):
@@ -169,7 +219,7 @@ def main():
     routing = check_figures(folder, text)
     check_saturation(folder, text, routing)
     check_options(work, folder, text)
-    check_shown(work, folder, text)
+    check_shown(work, folder, text, routing)
     check_bad(work, folder, text)
     check(bytes_of(folder / "last") == before, "something was written into the checkpoint")
     shutil.rmtree(work)

@@ -567,6 +567,7 @@ static void a_matrix_may_be_wide(void **state)
     assert_true(COLUMNS * width > 200 && ROWS * height > 250);
     assert_non_null(strstr(out.bytes, ">28</text>")); /* every fourth column has its number */
     assert_null(strstr(out.bytes, ">27</text>"));
+    assert_non_null(strstr(out.bytes, ">2</text>")); /* and every row */
     cpl_text_free(&out);
 }
 

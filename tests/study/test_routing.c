@@ -2,6 +2,7 @@
  * router is planted so that every choice is known, against plain loops in double. */
 #include <float.h>
 
+#include "study/markup.h"
 #include "study/rank.h"
 #include "study/routing_json.h"
 #include "study/routing_measure.h"
@@ -57,6 +58,10 @@ static void pairs_are_counted(void **state)
     cpl_routing_pair all[9];
     assert_int_equal(cpl_routing_frequent(all, 9, together, N), 3);
     assert_true(all[2].i == 1 && all[2].j == 2);
+    /* equal ones stand in the order of the experts */
+    int64_t even[9] = {4, 2, 2, 2, 4, 2, 2, 2, 4};
+    assert_int_equal(cpl_routing_frequent(all, 2, even, 3), 2);
+    assert_true(all[0].i == 0 && all[0].j == 1 && all[1].i == 0 && all[1].j == 2);
 }
 
 /* scipy.spatial.distance.jensenshannon with base 2 */
@@ -133,10 +138,10 @@ static void saturation_is_the_shared_part(void **state)
 /* Three ids: one always with expert 2 (and one of the others), one that is divided, one too rare. */
 static void vocabulary_is_counted(void **state)
 {
-    enum { MANY = 27 };
-    int32_t ids[MANY], choice[MANY * 2];
+    enum { MANY = 27, ALL = MANY + 8 };
+    int32_t ids[ALL], choice[ALL * 2];
     cpl_routing_record r = {
-        .n_layers = 1, .n_tokens = MANY, .n_experts = 5, .top_k = 2, .choice = choice};
+        .n_layers = 1, .n_tokens = ALL, .n_experts = 5, .top_k = 2, .choice = choice};
     cpl_routing_index index;
     cpl_routing_vocabulary v;
     (void)state;
@@ -146,11 +151,16 @@ static void vocabulary_is_counted(void **state)
         choice[2 * i + 1] = ids[i] == 70 ? i % 2 : 0;
         if (ids[i] == 7 && i == 25) choice[2 * i + 1] = 1;
     }
-    assert_ok(cpl_routing_index_init(&index, ids, MANY, 1));
-    assert_int_equal(index.n_ids, 2); /* 9 occurs 7 times */
+    for (int i = MANY; i < ALL; i++) { /* 8 times, half of them to expert 1 */
+        ids[i]            = 11;
+        choice[2 * i]     = i % 2 ? 1 : 2;
+        choice[2 * i + 1] = 3 + i / 2 % 2;
+    }
+    assert_ok(cpl_routing_index_init(&index, ids, ALL, 1));
+    assert_int_equal(index.n_ids, 3); /* 9 occurs 7 times */
     assert_ok(cpl_routing_vocabulary_of(&v, &r, 0, &index));
-    assert_int_equal(v.n_ids, 2);
-    assert_int_equal(v.n_examples, 2);
+    assert_int_equal(v.n_ids, 3);
+    assert_int_equal(v.n_examples, 3);
     assert_int_equal(v.example[0].id, 70);
     assert_int_equal(v.example[0].expert, 2);
     assert_int_equal(v.example[0].count, 9);
@@ -158,7 +168,10 @@ static void vocabulary_is_counted(void **state)
     assert_int_equal(v.example[1].id, 7);
     assert_int_equal(v.example[1].expert, 0);
     assert_near(v.example[1].share, 8 / 9.0, 1e-15);
-    assert_near(v.mean, (1 + 8 / 9.0) / 2, 1e-15);
+    assert_int_equal(v.example[2].id, 11);
+    assert_int_equal(v.example[2].expert, 1); /* as many as 2, 3 and 4 */
+    assert_int_equal(v.example[2].count, 8);
+    assert_near(v.mean, (1 + 8 / 9.0 + 0.5) / 3, 1e-15);
     /* dealt anew: the same places, so that the favourite of all has at least its part of a group */
     assert_true(v.shuffled < v.mean && v.shuffled >= 1 / 3.0);
     cpl_routing_vocabulary_free(&v);
@@ -209,7 +222,7 @@ static void samples_are_even(void **state)
 static void agreement_is_counted(void **state)
 {
     static const double scores[3][4]  = {{4, 3, 2, 1}, {1, 2, 3, 4}, {2, 2, 2, 2}};
-    static const double answers[3][4] = {{9, 5, 6, 1}, {5, 5, 7, 6}, {1, 2, 3, 4}};
+    static const double answers[3][4] = {{9, 5, 6, 1}, {5, 5, 7, 7}, {1, 2, 3, 4}};
     static const int32_t chosen[3][2] = {{0, 1}, {3, 2}, {0, 1}};
     void *scratch                     = malloc(cpl_rank_scratch(4));
     cpl_routing_agreement a;
@@ -223,7 +236,7 @@ static void agreement_is_counted(void **state)
     assert_int_equal(a.n_ranked, 2); /* the last has equal scores */
     assert_near(a.rho, rho_0 + rho_1, 1e-14);
     assert_near(a.rho_2, rho_0 * rho_0 + rho_1 * rho_1, 1e-14);
-    assert_int_equal(a.top1, 1);       /* the first */
+    assert_int_equal(a.top1, 1);       /* the first; of the second 2 answers as much as 3 */
     assert_int_equal(a.shared, 1 + 2); /* {0, 2}, {2, 3}, {3, 2} */
     static const double row_0[4] = {9 + 1, 5 + 2, 6 + 3, 1 + 4};
     for (int j = 0; j < 4; j++) assert_near(a.sums[j], row_0[j], 0);
@@ -322,7 +335,7 @@ static cpl_routing_options options_of(const char **input)
                              .seed            = 1};
     o.reader.n_threads    = 2;
     o.reader.window       = 24;
-    o.reader.batch_tokens = 1200;
+    o.reader.batch_tokens = 3000;
     return o;
 }
 
@@ -529,6 +542,46 @@ static void a_lost_checkpoint_is_told(void **state)
     cpl_routing_close(&r);
 }
 
+/* The chart of this kind has a mark that says `name`, layer 1, and the value. */
+static void assert_drawn(const char *folder, const char *kind, const char *name, double value)
+{
+    char file[80], tip[120], figure[48];
+    cpl_text svg = {0};
+    snprintf(file, sizeof file, "-routing-%s.svg", kind);
+    char **names, *path = NULL;
+    int64_t count;
+    assert_ok(cpl_folder_list(&names, &count, folder));
+    for (int64_t i = 0; i < count; i++)
+        if (strstr(names[i], file)) path = in_folder(folder, names[i]);
+    assert_non_null(path);
+    assert_ok(cpl_file_read(&svg, path, 1 << 24));
+    snprintf(tip, sizeof tip, "<title>%s, layer 1: %s</title>", name,
+             cpl_markup_figure(figure, value, 4));
+    if (!strstr(svg.bytes, tip)) fail_msg("%s has no %s", path, tip);
+    cpl_folder_list_free(names, count);
+    cpl_text_free(&svg);
+}
+
+static void check_drawn(const char *folder, const cpl_routing_layer *l)
+{
+    assert_drawn(folder, "entropy", "load", l->load.entropy / log(EXPERTS));
+    assert_drawn(folder, "entropy", "router", l->router_entropy / log(EXPERTS));
+    assert_drawn(folder, "ranks", "rank correlation", l->rho_mean);
+    assert_drawn(folder, "agreement", "first choice", l->top1);
+    assert_drawn(folder, "agreement", "top K", l->overlap);
+    assert_drawn(folder, "agreement", "chance 1/n", 0.2);
+    assert_drawn(folder, "agreement", "chance K/n", 0.4);
+    assert_drawn(folder, "likeness", "r", l->stand.off.pearson);
+    assert_drawn(folder, "likeness", "rho", l->stand.off.spearman);
+    assert_drawn(folder, "likeness", "r, rows", l->stand.off_rows.pearson);
+    assert_drawn(folder, "likeness", "rho, rows", l->stand.off_rows.spearman);
+    assert_drawn(folder, "domains", "two domains", l->domains.distance);
+    assert_drawn(folder, "domains", "halves of one", l->domains.halves);
+    assert_drawn(folder, "vocabulary", "read", l->input.mean);
+    assert_drawn(folder, "vocabulary", "next", l->next.mean);
+    assert_drawn(folder, "vocabulary", "read, dealt", l->input.shuffled);
+}
+
 /* Every member that numbers need is there, and what is drawn is well-formed. */
 static void shown_in_every_form(void **state)
 {
@@ -570,6 +623,7 @@ static void shown_in_every_form(void **state)
         cpl_text_free(&svg);
     }
     cpl_folder_list_free(names, count);
+    check_drawn(folder, &r.layers[1]);
     assert_fails(CPL_ERR_INPUT, "", cpl_routing_svgs(NULL, in_folder(run, "svg"), &r));
     cpl_routing_close(&r);
 }
