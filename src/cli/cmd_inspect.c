@@ -137,18 +137,29 @@ static cpl_status run_all(work *w)
     return kept || !w->lost ? CPL_OK : CPL_FAIL(CPL_ERR_INPUT, "%s", w->reason);
 }
 
-/* The text is read first: what is wrong with it is told before any work. A model without router rows
- * has a routing report and no coupling table. */
+/* A model without router rows has a routing report and no coupling table; of any other the failure to
+ * make one stays a failure. */
+static cpl_status without_table(work *w, const cpl_log *log)
+{
+    char reason[1024];
+    snprintf(reason, sizeof reason, "%s", cpl_last_error());
+    CPL_TRY(cpl_reader_load(&w->routing.reader));
+    if (cpl_routing_has_router(&w->routing.reader.model.master.layer[0]))
+        return CPL_FAIL(CPL_ERR_INPUT, "%s", reason);
+    cpl_log_warn(log, "no coupling table: %s", reason);
+    return CPL_OK;
+}
+
+/* The text is read first: what is wrong with it is told before any work. */
 static cpl_status open_routed(work *w)
 {
     const cpl_log log = cpl_output_log(stderr);
     cpl_routing_cost cost;
     CPL_TRY(cpl_routing_open(&w->routing, &cost, w->args->words[0], &w->routing_options, &log));
     cpl_status status = open_all(w);
-    if (status == CPL_ERR_INPUT) cpl_log_warn(&log, "no coupling table: %s", cpl_last_error());
-    if (status != CPL_OK && status != CPL_ERR_INPUT) return status;
-    cpl_routed_cost(&w->routing, &cost);
-    return CPL_OK;
+    if (status == CPL_ERR_INPUT) status = without_table(w, &log);
+    if (status == CPL_OK) cpl_routed_cost(&w->routing, &cost);
+    return status;
 }
 
 static cpl_status inspect_routed(work *w)

@@ -198,6 +198,7 @@ def check_bad(work, folder, text):
     bad(1, ["nowhere.txt"], "inspect", folder, "--text", work / "nowhere.txt")
     bad(1, ["window of 65", "64"], "inspect", folder, "--text", text, "--window", 65)
     bad(2, ["--text", "one checkpoint"], "inspect", folder, folder, "--text", text)
+    bad(1, ["layer 9"], "inspect", folder, "--text", text, "--layers", 9)
     bad(2, ["--text-tokens", "--text"], "inspect", folder, "--text-tokens", 5)
     bare = work / "bare"
     shutil.copytree(folder / "last", bare)
