@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/memory.h"
+#include "io/file.h"
 
 enum { USUAL_WINDOW = 1024, USUAL_BATCH = 4096 };
 
@@ -15,17 +16,20 @@ static cpl_status load_tokenizer(cpl_reader *r, const char *given)
 {
     const cpl_model_settings *config = cpl_hf_config(r->hf);
     const char *folder               = cpl_hf_folder(r->hf);
-    char *own                        = given ? NULL : cpl_hf_tokenizer_path(r->hf);
-    if (!given && !own)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s has no tokenizer.json: text cannot be read with it",
-                        folder);
-    const char *path  = given ? given : own;
-    cpl_status status = cpl_tokenizer_load(&r->tokenizer, path);
-    if (status == CPL_OK && cpl_tokenizer_vocab_size(r->tokenizer) > config->vocab_size)
+    char *own                        = cpl_path_join(folder, "tokenizer.json");
+    const char *path                 = given ? given : own;
+    cpl_status status                = CPL_OK;
+    if (!own) return CPL_ERR_MEMORY;
+    if (!given && !cpl_path_exists(own))
+        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT,
+                              "%s has no tokenizer.json: text cannot be read with it", folder));
+    CPL_TRY_DONE(cpl_tokenizer_load(&r->tokenizer, path));
+    if (cpl_tokenizer_vocab_size(r->tokenizer) > config->vocab_size)
         status =
             CPL_FAIL(CPL_ERR_INPUT, "%s has ids up to %lld, but the vocabulary of %s has %lld rows",
                      path, (long long)cpl_tokenizer_vocab_size(r->tokenizer) - 1, folder,
                      (long long)config->vocab_size);
+done:
     cpl_free(own);
     return status;
 }

@@ -628,6 +628,42 @@ static void shown_in_every_form(void **state)
     cpl_routing_close(&r);
 }
 
+/* The report and all its forms; with failing allocations nothing but a status comes of it. */
+static cpl_status everything(const char *run, const char **text)
+{
+    cpl_routing_options o = options_of(text);
+    cpl_routing_report r;
+    cpl_routing_cost cost;
+    cpl_text page     = {0};
+    cpl_status status = CPL_OK;
+    CPL_TRY(cpl_routing_open(&r, &cost, run, &o, NULL));
+    CPL_TRY_DONE(cpl_routing_run(&r, NULL));
+    CPL_TRY_DONE(cpl_routing_page(&page, &r));
+done:
+    cpl_text_free(&page);
+    cpl_routing_close(&r);
+    return status;
+}
+
+static void without_memory_it_is_said(void **state)
+{
+    (void)state;
+    const char *run = planted_run(), *text = reader_text(2);
+    int64_t before = cpl_alloc_count();
+    assert_ok(everything(run, &text));
+    int64_t all = cpl_alloc_count() - before, held = cpl_alloc_held(), failed = 0;
+    for (int64_t n = 1; n <= all; n += 1 + all / 150) {
+        cpl_alloc_fail_at(n);
+        cpl_status status = everything(run, &text);
+        cpl_alloc_fail_at(0);
+        if (status != CPL_OK && status != CPL_ERR_MEMORY)
+            fail_msg("allocation %d of %d: %s", (int)n, (int)all, cpl_last_error());
+        failed += status != CPL_OK;
+        assert_int_equal(cpl_alloc_held(), held);
+    }
+    assert_true(failed > 100);
+}
+
 /* One expert, one token: nothing divides by nothing. */
 static void the_smallest_case(void **state)
 {
@@ -672,6 +708,7 @@ int main(void)
         cmocka_unit_test(a_planted_router_is_found),
         cmocka_unit_test(a_lost_checkpoint_is_told),
         cmocka_unit_test(shown_in_every_form),
+        cmocka_unit_test(without_memory_it_is_said),
         cmocka_unit_test(the_smallest_case),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
