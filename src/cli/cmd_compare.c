@@ -5,7 +5,9 @@
 #include "base/arena.h"
 #include "base/text.h"
 #include "cli/flags.h"
+#include "cli/output.h"
 #include "cli/places.h"
+#include "cli/scored.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "study/compare.h"
@@ -66,6 +68,18 @@ static cpl_status show_all(const cpl_arguments *args, const cpl_compare *compare
     return CPL_OK;
 }
 
+/* A single run is no comparison: its documents are scored where that is asked for. */
+static cpl_status score_documents(const cpl_arguments *args)
+{
+    cpl_log log = cpl_output_log(stderr);
+    if (cpl_flag_on(args, "--no-documents")) return CPL_OK;
+    const bool again = cpl_flag_given(args, "--documents");
+    if (args->n_words < 2 && !again) return CPL_OK;
+    for (int i = 0; i < args->n_words; i++)
+        CPL_TRY(cpl_scored_run(args->words[i], cpl_flag_int(args, "--documents"), again, &log));
+    return CPL_OK;
+}
+
 static cpl_status run(const cpl_arguments *args)
 {
     const int64_t n             = args->n_words;
@@ -75,6 +89,8 @@ static cpl_status run(const cpl_arguments *args)
                                    .standard = standard_of};
     cpl_status status           = CPL_OK;
     CPL_TRY(cpl_places_check(args));
+    CPL_TRY(cpl_flags_exclude(args, "--documents", "--no-documents"));
+    CPL_TRY(score_documents(args));
     runs = cpl_alloc((size_t)n * sizeof *runs);
     if (!runs) return CPL_ERR_MEMORY;
     memset(runs, 0, (size_t)n * sizeof *runs);
@@ -94,6 +110,19 @@ static const cpl_flag flags[] = {
      .placeholder = "SETTING",
      .sentence = "Group runs by the value of this setting, as erc.alpha, and order them by it; not "
                  "given: runs that differ only in their seeds are a group."},
+    {.name        = "--documents",
+     .kind        = CPL_FLAG_INT,
+     .placeholder = "N",
+     .sentence = "Score the first N held-out documents of each source under the last checkpoint of "
+                 "every run that is done, though they have been scored before; 0: all. Not given: "
+                 "64 of runs without RUN/documents.json, where there are two runs or more.",
+     .standard = "64",
+     .low      = 0,
+     .high     = 1e9,
+     .unit     = "documents"},
+    {.name     = "--no-documents",
+     .kind     = CPL_FLAG_SWITCH,
+     .sentence = "Score none; those that are there count."},
     {.name        = "--json",
      .kind        = CPL_FLAG_FILE,
      .placeholder = "FILE",
@@ -115,7 +144,7 @@ const cpl_verb cpl_verb_compare = {
     .about =
         "A RUN is a folder that couplet train made; it may still be in progress. Nothing is "
         "written "
-        "into it.\n"
+        "into it but documents.json, the losses of held-out documents (--documents).\n"
         "Figures are taken at the largest number of tokens at which every run was evaluated. Runs "
         "that differ only in their seeds become mean and standard deviation. Runs of different "
         "groups that share seed and data are compared in pairs with the group of the first RUN: "

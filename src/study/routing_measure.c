@@ -18,22 +18,30 @@ typedef struct work {
     cpl_reader *reader;
     int64_t sampled, all, room;
     float *rows, *products, *answers; /* [room,d], [room,D], [n,room] */
+    float *hidden;                    /* [room,r] */
     int64_t *tokens;                  /* [room] of the batch */
     double *score, *answer;           /* [n] */
     void *scratch;
 } work;
+
+/* Of factorised gates; 0: they are whole. */
+static int64_t rank_of(const cpl_model_settings *c)
+{
+    return c->router == CPL_ROUTER_AOE ? c->aoe_rank : 0;
+}
 
 static cpl_status take_memory(work *w, const cpl_model_settings *c)
 {
     const size_t room = (size_t)w->room, n = (size_t)c->n_experts;
     w->rows     = cpl_alloc(room * (size_t)c->d_model * sizeof(float));
     w->products = cpl_alloc(room * (size_t)c->d_expert * sizeof(float));
+    w->hidden   = cpl_alloc(room * (size_t)rank_of(c) * sizeof(float) + 1);
     w->answers  = cpl_alloc(room * n * sizeof(float));
     w->tokens   = cpl_alloc(room * sizeof *w->tokens);
     w->score    = cpl_alloc(2 * n * sizeof(double));
     w->scratch  = cpl_alloc(cpl_rank_scratch((int64_t)n));
     w->answer   = w->score ? w->score + n : NULL;
-    return w->rows && w->products && w->answers && w->tokens && w->score && w->scratch
+    return w->rows && w->products && w->hidden && w->answers && w->tokens && w->score && w->scratch
                ? CPL_OK
                : CPL_ERR_MEMORY;
 }
@@ -42,6 +50,7 @@ static void free_memory(work *w)
 {
     cpl_free(w->rows);
     cpl_free(w->products);
+    cpl_free(w->hidden);
     cpl_free(w->answers);
     cpl_free(w->tokens);
     cpl_free(w->score);
@@ -56,7 +65,8 @@ static void add_answers(work *w, int64_t layer, const cpl_moe_kept *kept, int64_
     cpl_tensor answers          = cpl_tensor_2d(w->answers, CPL_F32, n, count);
     cpl_routing_respond(&w->reader->be, answers, &w->reader->model.master.layer[layer],
                         cpl_tensor_2d(w->rows, CPL_F32, count, c->d_model),
-                        cpl_tensor_2d(w->products, CPL_F32, count, c->d_expert));
+                        cpl_tensor_2d(w->products, CPL_F32, count, c->d_expert),
+                        cpl_tensor_2d(w->hidden, CPL_F32, count, rank_of(c)));
     for (int64_t s = 0; s < count; s++) {
         const float *scores = cpl_f32(kept->probs) + w->tokens[s] * n;
         for (int64_t e = 0; e < n; e++) {
@@ -123,7 +133,7 @@ cpl_status cpl_routing_clean(float *M, cpl_reader *reader, int64_t layer)
     cpl_status status           = CPL_ERR_MEMORY;
     if (columns && products) {
         cpl_routing_respond(&reader->be, cpl_tensor_2d(columns, CPL_F32, n, n), w, w->router,
-                            cpl_tensor_2d(products, CPL_F32, n, c->d_expert));
+                            cpl_tensor_2d(products, CPL_F32, n, c->d_expert), cpl_tensor_none());
         status = reader->be.ops->sync(&reader->be);
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j < n; j++) M[i * n + j] = columns[j * n + i];

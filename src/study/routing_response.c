@@ -13,11 +13,15 @@ bool cpl_routing_has_router(const cpl_layer_params *layer)
 }
 
 void cpl_routing_respond(cpl_backend *be, cpl_tensor answers, const cpl_layer_params *layer,
-                         cpl_tensor X, cpl_tensor scratch)
+                         cpl_tensor X, cpl_tensor scratch, cpl_tensor hidden)
 {
+    const bool whole = layer->w_gate.data != NULL;
     for (int64_t j = 0; j < answers.shape[0]; j++) {
-        be->ops->gemm_f32(be, scratch, CPL_AS_IS, X, CPL_TRANSPOSED,
-                          cpl_tensor_at(layer->w_gate, j), 0);
+        if (!whole)
+            be->ops->gemm_f32(be, hidden, CPL_AS_IS, X, CPL_TRANSPOSED,
+                              cpl_tensor_at(layer->w_gate_a, j), 0);
+        be->ops->gemm_f32(be, scratch, CPL_AS_IS, whole ? X : hidden, CPL_TRANSPOSED,
+                          cpl_tensor_at(whole ? layer->w_gate : layer->w_gate_b, j), 0);
         be->ops->row_norms(be, cpl_tensor_at(answers, j), scratch);
     }
 }

@@ -18,9 +18,10 @@ extern "C" {
 bool cpl_routing_has_router(const cpl_layer_params *layer);
 
 /* answers [n,S] = |X_s W_g^j| of the rows of X [S,d] F32, with the F32 masters of the layer;
- * scratch [S,D] F32. The one place that knows which parameters make W_g^j. */
+ * scratch [S,D] F32, and [S,r] where the gates are factorised, else none. The one place that knows
+ * which parameters make W_g^j. */
 void cpl_routing_respond(cpl_backend *be, cpl_tensor answers, const cpl_layer_params *layer,
-                         cpl_tensor X, cpl_tensor scratch);
+                         cpl_tensor X, cpl_tensor scratch, cpl_tensor hidden);
 
 /* Sums over the sampled tokens of one layer. */
 typedef struct cpl_routing_agreement {

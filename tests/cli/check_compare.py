@@ -15,9 +15,9 @@ import tempfile
 from train_case import bad, bytes_of, check, finish, good, metrics, run, train, write_corpus
 
 
-def compared(*words):
+def compared(*words, extra=("--no-documents",)):
     """The JSON of a comparison."""
-    out, err, code = run("compare", *words, "--json", "-")
+    out, err, code = run("compare", *words, "--json", "-", *extra)
     check(code == 0, f"compare {words}: {err}")
     return json.loads(out) if code == 0 else {}
 
@@ -82,7 +82,7 @@ def check_groups(vanilla, coupled):
 def check_text(vanilla, coupled, work):
     before = [tree(folder) for folder in vanilla + coupled]
     page, charts = work / "page.html", work / "charts"
-    said = good("compare", *vanilla, *coupled, "--html", page, "--svg", charts, "--json",
+    said = good("compare", "--no-documents", *vanilla, *coupled, "--html", page, "--svg", charts, "--json",
                 work / "c.json")
     for part in ("Settings that differ", "Figures at 768 tokens", "vanilla (2)", "router |cos|",
                  "peak memory" if "memory_bytes" in metrics(vanilla[0])[0] else "tokens/s",
@@ -96,14 +96,14 @@ def check_text(vanilla, coupled, work):
     check(before == [tree(folder) for folder in vanilla + coupled], "a run was written into")
     check(json.loads((work / "c.json").read_text()) == compared(*vanilla, *coupled),
           "JSON in a file and on the terminal differ")
-    good("compare", vanilla[0])
+    good("compare", "--no-documents", vanilla[0])
 
 
 def check_group_by(vanilla, coupled, work):
     found = compared(*coupled, *vanilla, "--group-by", "erc.weight")
     check([g["place"] for g in found["groups"]] == [0, 1], f"places {found['groups']}")
     check(found["baseline"] == "erc.weight 1", found["baseline"])
-    good("compare", *vanilla, *coupled, "--group-by", "erc.weight", "--svg", work / "ends")
+    good("compare", "--no-documents", *vanilla, *coupled, "--group-by", "erc.weight", "--svg", work / "ends")
     check((work / "ends" / "at-the-end-eps.svg").exists(), "no chart of the end")
     bad(2, ["no run has a setting erc.wieght", "erc.weight"], "compare", vanilla[0], "--group-by",
         "erc.wieght")
@@ -111,11 +111,11 @@ def check_group_by(vanilla, coupled, work):
 
 def check_warnings(work, vanilla):
     long_run = train(work, "long", "data.seq_len=32")
-    said = good("compare", vanilla[0], long_run)
+    said = good("compare", "--no-documents", vanilla[0], long_run)
     check(said.startswith("warning: vanilla-s0 and long differ in their length of sequences (data."
                           "seq_len: 16 and 32)"), said[:300])
     other = train(work, "other", f"data.validation={work}/docs/one.jsonl")
-    said = good("compare", vanilla[0], other)
+    said = good("compare", "--no-documents", vanilla[0], other)
     check(said.startswith("warning: vanilla-s0 and other differ in their validation data"), said[:300])
     check(compared(vanilla[0], other)["comparisons"][0]["n"] == 0, "a pair of other data")
 
@@ -127,7 +127,7 @@ def check_damage(work, vanilla):
     text = (torn / "metrics.jsonl").read_text().splitlines(keepends=True)
     (torn / "metrics.jsonl").write_text("".join(text[:3]) + "rubbish\n" + "".join(text[3:8]) +
                                         text[8][:40])
-    said = good("compare", torn, vanilla[1])
+    said = good("compare", "--no-documents", torn, vanilla[1])
     check("torn: 2 damaged lines" in said and "8 of 12, in progress" in said, said)
     check("Figures at 384 tokens" in said, said)
     with gzip.open(torn / "metrics.jsonl.gz", "wt") as file:
@@ -153,9 +153,43 @@ def check_bad(work, vanilla):
     check(not (vanilla[0] / "x").exists(), "something was written into a run")
 
 
+def check_documents(work, vanilla, coupled):
+    """Held-out documents are scored where runs are done, once, and pairs compared by them."""
+    files = [folder / "documents.json" for folder in vanilla + coupled]
+    check(not any(file.exists() for file in files), "--no-documents has scored")
+    good("compare", vanilla[0])
+    check(not files[0].exists(), "a single run was scored")
+    found = compared(*vanilla, *coupled, extra=())["comparisons"][0]
+    check(all(file.exists() for file in files), "documents were not scored")
+    sets, losses = found["bits_per_byte"]["sets"], [json.loads(file.read_text()) for file in files]
+    check(sets[0]["documents"] == len(losses[0]["documents"]) == 40, f"documents {sets[0]}")
+    check(all(one["step"] == 12 and one["window"] == 16 for one in losses), "step or window")
+
+    def bits(of):
+        return [sum(one["nll"] for one in loss["documents"]) / math.log(2) /
+                sum(one["bytes"] for one in loss["documents"]) for loss in of]
+    near(sets[0]["difference"], mean(bits(losses[2:])) - mean(bits(losses[:2])), "bits per byte", 1e-6)
+    held_out = metrics(vanilla[0])[-1]["val_loss"]
+    own = (sum(one["nll"] for one in losses[0]["documents"]) /
+           sum(one["tokens"] for one in losses[0]["documents"]))
+    check(abs(own - held_out) < 0.5, f"documents have {own} nats a token, evaluation {held_out}")
+    before = [file.stat().st_mtime_ns for file in files]
+    compared(*vanilla, *coupled, extra=())
+    check(before == [file.stat().st_mtime_ns for file in files], "scored again for nothing")
+    compared(vanilla[0], extra=("--documents", 3))
+    check(len(json.loads(files[0].read_text())["documents"]) == 3, "--documents 3")
+    short = train(work, "short", "train.steps=12")
+    shutil.rmtree(short / "step-000012")
+    (short / "last").unlink()
+    (short / "last").symlink_to("step-000008")
+    compared(vanilla[0], short, extra=())
+    check(not (short / "documents.json").exists(), "a run without its last step was scored")
+
+
 def check_closer(vanilla, coupled):
     """Documents and questions beside the runs."""
     for k, folder in enumerate(vanilla + coupled):
+        (folder / "documents.json").unlink()
         documents = [{"source": "s", "id": f"d{i}", "bytes": 100 + i, "tokens": 30,
                       "nll": 60 + 5 * math.sin(i) + k} for i in range(20)]
         with gzip.open(folder / "documents.json.gz", "wt") as file:
@@ -190,6 +224,7 @@ def main():
         check_damage(work, vanilla)
         check_bad(work, vanilla)
         check(before == [bytes_of(folder) for folder in vanilla + coupled], "a run has changed")
+        check_documents(work, vanilla, coupled)
         check_closer(vanilla, coupled)
     return finish()
 

@@ -1,0 +1,29 @@
+/* scored.h - the losses of held-out documents under a run's last checkpoint, made where they are
+ * missing: what comparisons pair runs by.
+ *
+ * Room:  cli. The one file that a comparison writes into a run: RUN/documents.json. */
+#ifndef CPL_CLI_SCORED_H
+#define CPL_CLI_SCORED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/log.h"
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Scores the first `max_documents` held-out documents of each source (0: all) under the last
+ * checkpoint of `run` and writes RUN/documents.json, unless one of that step and window is there and
+ * not `again`. A run that is not done, has no checkpoint, or whose held-out text is not documents that
+ * can be read is left as it is; where that is not plain to see, it is told. CPL_ERR_MEMORY,
+ * CPL_ERR_IO. */
+CPL_NODISCARD cpl_status cpl_scored_run(const char *run, int64_t max_documents, bool again,
+                                        const cpl_log *log);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_CLI_SCORED_H */
