@@ -5,7 +5,7 @@ DESTDIR ?=
 SECONDS ?= 60
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release deps demo test fuzz bench check install clean help
+.PHONY: release deps demo test fuzz bench experiments check install clean help
 
 release: ## builds the program, build/release/couplet
 	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) > /dev/null
@@ -35,6 +35,10 @@ fuzz: ## damages files for SECONDS (60) in each of the fuzzing tests, with sanit
 bench: release ## prints what is measured beside the plain product, in the same run
 	@for program in build/release/bench/*; do [ ! -x $$program ] || $$program || exit 1; done
 
+experiments: release ## makes the runs of experiments/ that are missing; ONLY=alpha, JOBS=1, MEASURE=1
+	@python3 tools/experiments.py build/release/couplet --jobs $(JOBS) \
+	    $(if $(ONLY),--only $(ONLY)) $(if $(MEASURE),--measure)
+
 check: ## format, clang without warnings, floors, headers, map, formats
 	@tools/deps.sh build test check
 	@clang-format --dry-run -Werror $(SOURCES)
@@ -53,4 +57,4 @@ clean: ## removes build/
 
 help: ## prints this
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name what; do \
-	    printf '  make %-9s %s\n' "$$name" "$$what"; done
+	    printf '  make %-11s %s\n' "$$name" "$$what"; done

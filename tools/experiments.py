@@ -1,0 +1,396 @@
+#!/usr/bin/env python3
+"""experiments.py COUPLET [--only WORD] [--jobs N] [--measure] [--list]: makes the runs that
+experiments/list.json names, one thread each and N at a time, measures what their checkpoints hold,
+records both in experiments/runs/, and writes results.json and the picture of every experiment.
+
+A run that is recorded is not made again; one that was interrupted goes on from its last checkpoint.
+--only WORD: the experiment of that folder, or all whose folder's name contains the word.
+--measure:   the cost of coupling loss and Autonomy-of-Experts, which needs an idle machine.
+--list:      what is there and what is missing; nothing is made."""
+import argparse
+import concurrent.futures
+import gzip
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+HOME = ROOT / "experiments"
+WORK = ROOT / "build" / "experiments"  # runs with their checkpoints
+LIST = json.loads((HOME / "list.json").read_text())
+KEEP_EVERY = 100  # steps between recorded lines of metrics
+
+
+def say(*words):
+    print(*words, flush=True)
+
+
+# ---- runs ----
+
+def run_names(arm):
+    return [f"{arm}-s{seed}" for seed in LIST["runs"][arm]["seeds"]]
+
+
+def settings_of(name):
+    arm, seed = name.rsplit("-s", 1)
+    entry = LIST["runs"][arm]
+    short = LIST["short"] if entry.get("short") else []
+    return [*short, *entry["settings"], f"train.seed={seed}"]
+
+
+def couplet(program, *words, log=None):
+    """One thread, which does not spin while another process wants the processor."""
+    environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
+    done = subprocess.run([program, *map(str, words)], env=environment, check=False, text=True,
+                          stdout=log or subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        told = f"see {log.name}" if log else done.stdout[-2000:]
+        raise RuntimeError(f"couplet {' '.join(map(str, words))}: exit {done.returncode}: {told}")
+    return done.stdout
+
+
+def sets(settings):
+    return [word for one in settings for word in ("--set", one)]
+
+
+def train(program, name):
+    """The run's folder, trained to its end."""
+    run, settings = WORK / name, settings_of(name)
+    note = WORK / f"{name}.settings.json"
+    if run.exists() and (not note.exists() or json.loads(note.read_text()) != settings):
+        shutil.rmtree(run)  # made with other settings
+    if (run / "done").exists():
+        return run
+    with open(WORK / f"{name}.log", "a", encoding="utf-8") as log:
+        if (run / "last").exists():
+            couplet(program, "train", "--resume", run, log=log)
+        else:
+            shutil.rmtree(run, ignore_errors=True)
+            note.write_text(json.dumps(settings))
+            couplet(program, "train", HOME / "base.yaml", "--out", run,
+                    *sets([f"data.cache={WORK / 'tokens'}", *settings]), log=log)
+    (run / "done").write_text("")
+    return run
+
+
+def rounded(value):
+    """Six digits are more than a run of another seed repeats."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, list):
+        return [rounded(one) for one in value]
+    if isinstance(value, dict):
+        return {key: rounded(one) for key, one in value.items()}
+    return value
+
+
+def write_gz(path, text):
+    with open(path, "wb") as file, gzip.GzipFile("", "wb", 9, file, 0) as packed:
+        packed.write(text.encode())
+
+
+def record_metrics(run, to):
+    """Every KEEP_EVERY-th line and the evaluated ones, without the counts of single experts."""
+    lines = []
+    for text in (run / "metrics.jsonl").read_text().splitlines():
+        line = json.loads(text)
+        line.pop("tokens_per_expert")
+        if line["step"] % KEEP_EVERY == 0 or "val_loss" in line:
+            lines.append(json.dumps(rounded(line)))
+    write_gz(to / "metrics.jsonl.gz", "\n".join(lines) + "\n")
+
+
+def record_config(run, to):
+    """As used, with the data where a reader of the record has it, and no comments."""
+    lines = [line for line in (run / "config.yaml").read_text().splitlines()
+             if not line.lstrip().startswith("#")]
+    text = "\n".join(lines) + "\n"
+    for there, here in ((str(ROOT / "data"), "../../../data"), (str(WORK / "tokens"), "tokens")):
+        text = text.replace(there, here)
+    (to / "config.yaml").write_text(text)
+
+
+def measured(program, run):
+    """What the checkpoint holds, as `couplet inspect` tells it."""
+    report = WORK / f"{run.name}.report.json"
+    couplet(program, "inspect", run, "--json", report, "--silhouette", "--alpha", "0.5,1,2,3,4,5",
+            "--text", ROOT / "data" / "validation", "--window", 256, "--text-tokens", 100000)
+    return json.loads(report.read_text())
+
+
+def record_picture(program, run, to):
+    """t-SNE of the experts of the middle layer, of the first seed alone."""
+    charts = WORK / f"{run.name}.charts"
+    couplet(program, "inspect", run, "--svg", charts)
+    for picture in charts.glob("*tsne*.svg"):
+        shutil.copy(picture, to / "tsne.svg")
+    shutil.rmtree(charts)
+
+
+def slim(value, most=32):
+    """Without matrices and long lists."""
+    if isinstance(value, dict):
+        return {key: slim(one, most) for key, one in value.items()
+                if not (isinstance(one, list) and (len(one) > most or
+                        any(isinstance(part, list) for part in one)))}
+    if isinstance(value, list):
+        return [slim(one, most) for one in value]
+    return value
+
+
+def record(program, name):
+    """Makes the run if need be and records it, whole or not at all."""
+    to, part = HOME / "runs" / name, WORK / f"{name}.part"
+    if to.exists():
+        return False
+    run = train(program, name)
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    record_config(run, part)
+    record_metrics(run, part)
+    (part / "start.json").write_text(json.dumps(rounded(
+        {key: value for key, value in json.loads((run / "start.json").read_text()).items()
+         if key != "tokens_per_expert"})) + "\n")
+    (part / "report.json").write_text(json.dumps(rounded(slim(measured(program, run)))) + "\n")
+    if name.endswith("-s0") and "model.router=aoe" not in settings_of(name):
+        record_picture(program, run, part)
+    couplet(program, "compare", run, "--documents", 0)  # scores all that are held out
+    write_gz(part / "documents.json.gz",
+             json.dumps(rounded(json.loads((run / "documents.json").read_text()))))
+    to.parent.mkdir(exist_ok=True)
+    part.rename(to)
+    for step in sorted(run.glob("step-*"))[:-1]:
+        shutil.rmtree(step)
+    return True
+
+
+# ---- experiments ----
+
+def dig(value, path):
+    """The member at a dotted path; a list gives the list of its entries' members."""
+    for key in path.split("."):
+        if isinstance(value, list):
+            value = [one.get(key) if isinstance(one, dict) else None for one in value]
+        elif isinstance(value, dict):
+            value = value.get(key)
+        else:
+            return None
+    return value
+
+
+def layers_of(name, path):
+    """A figure of a run's report.json, layer by layer; those that have none are left out."""
+    report = json.loads((HOME / "runs" / name / "report.json").read_text())
+    return [value for value in dig(report, path) or [] if isinstance(value, (int, float))]
+
+
+def spread(rows):
+    """Of runs' figures by layer: the layers' mean, its mean and deviation over runs, and each layer's
+    mean over runs."""
+    rows = [row for row in rows if row]
+    if not rows:
+        return None
+    means = [statistics.fmean(row) for row in rows]
+    sd = statistics.stdev(means) if len(means) > 1 else None
+    whole = len({len(row) for row in rows}) == 1
+    layers = [statistics.fmean(column) for column in zip(*rows)] if whole else None
+    return {"mean": statistics.fmean(means), "sd": sd, "n": len(means), "layers": layers}
+
+
+def post_hoc(experiment):
+    """Figures of checkpoints: mean and spread over seeds, for every arm."""
+    return {arm: {label: spread([layers_of(name, path) for name in run_names(arm)])
+                  for label, path in experiment.get("report", {}).items()}
+            for arm in experiment["arms"]}
+
+
+def compared(program, experiment, folder):
+    """`couplet compare` over the recorded runs: figures, pairs, charts."""
+    runs = [HOME / "runs" / name for arm in experiment["arms"] for name in run_names(arm)]
+    charts, out = WORK / "charts", WORK / "compare.json"
+    shutil.rmtree(charts, ignore_errors=True)
+    words = ["--group-by", experiment["group_by"]] if "group_by" in experiment else []
+    charts.mkdir(parents=True)
+    couplet(program, "compare", *runs, *words, "--json", out, "--svg", charts)
+    for old in folder.glob("*.svg"):
+        old.unlink()
+    for chart in experiment["charts"]:
+        shutil.copy(charts / f"{chart}.svg", folder / f"{chart}.svg")
+    return json.loads(out.read_text())
+
+
+def summary(report, experiment):
+    """Of compare's report: the figures the experiment is about, and all pairs."""
+    keep = experiment["figures"]
+    return {"point_tokens": report["point_tokens"], "warnings": report["warnings"],
+            "groups": [{"name": group["name"], "members": group["members"],
+                        "figures": {key: value for key, value in group["figures"].items()
+                                    if key in keep}} for group in report["groups"]],
+            "comparisons": report["comparisons"]}
+
+
+def loss_at(name, tokens):
+    """Validation loss of a recorded run, between its evaluations."""
+    with gzip.open(HOME / "runs" / name / "metrics.jsonl.gz", "rt") as file:
+        lines = [json.loads(line) for line in file]
+    points = [(line["tokens"], line["val_loss"]) for line in lines if "val_loss" in line]
+    for (a, low), (b, high) in zip(points, points[1:]):
+        if a <= tokens <= b:
+            return low + (high - low) * (tokens - a) / (b - a)
+    return points[-1][1] if tokens >= points[-1][0] else None
+
+
+def at_equal_time(experiment):
+    """Every arm stopped when vanilla is done, by the cost that was measured on an idle machine. Their
+    schedules are then not at their ends, which speaks against the slower ones."""
+    cost = HOME / "overhead" / "results.json"
+    if not cost.exists():
+        return None
+    known, result, base = json.loads(cost.read_text())["arms"], {}, experiment["arms"][0]
+    for arm in experiment["arms"]:
+        ratio = known[arm if arm in known else "erc-1-mean"]["time_over_vanilla"]
+        tokens = 2000 * 2048 / max(1, ratio)
+        differences = [loss_at(name, tokens) - loss_at(other, 2000 * 2048)
+                       for name, other in zip(run_names(arm), run_names(base))]
+        result[arm] = {"tokens": tokens, "difference": spread([[one] for one in differences])}
+    return result
+
+
+def conclude(program, experiment):
+    folder = HOME / experiment["folder"]
+    folder.mkdir(exist_ok=True)
+    results = {"command": f"make experiments ONLY={experiment['folder']}",
+               "runs": [name for arm in experiment["arms"] for name in run_names(arm)]}
+    if experiment.get("figures"):
+        results.update(summary(compared(program, experiment, folder), experiment))
+    results["checkpoints"] = post_hoc(experiment)
+    if experiment.get("equal_time"):
+        results["equal_time"] = at_equal_time(experiment)
+    for arm in experiment.get("tsne", []):
+        shutil.copy(HOME / "runs" / f"{arm}-s0" / "tsne.svg", folder / f"tsne-{arm}.svg")
+    (folder / "results.json").write_text(json.dumps(rounded(results), indent=1) + "\n")
+    say(f"{experiment['folder']}: results.json and {len(experiment['charts'])} charts written")
+
+
+# ---- the cost, measured ----
+
+def step_seconds(program, arm, steps=40):
+    """Median over the steps of a short run of its own, on all processors."""
+    run = WORK / "cost"
+    shutil.rmtree(run, ignore_errors=True)
+    settings = LIST["runs"][arm]["settings"]
+    couplet(program, "train", HOME / "base.yaml", "--out", run,
+            *sets([f"data.cache={WORK / 'tokens'}", *settings, f"train.steps={steps}",
+                   "train.warmup_steps=5", "log.every=1", "eval.every=0", "checkpoint.every=0",
+                   "eval.max_sequences=1"]))
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return (statistics.median(line["step_s"] for line in lines[5:]),
+            max(line["memory_bytes"] for line in lines))
+
+
+def planned(program, arm):
+    out = WORK / "plan.json"
+    couplet(program, "plan", HOME / "base.yaml", *sets(LIST["runs"][arm]["settings"]),
+            "--json", out)
+    plan = json.loads(out.read_text())
+    return {"step_flops": plan["step_flops"], "bytes": plan["bytes"]["total"]}
+
+
+def measure_cost(program, experiment, rounds=5):
+    """Alternating short runs; ratios to vanilla beside those of `couplet plan`."""
+    arms = experiment["arms"]
+    times = {arm: [] for arm in arms}
+    memory = {}
+    for _ in range(rounds):
+        for arm in arms:
+            seconds, memory[arm] = step_seconds(program, arm)
+            times[arm].append(seconds)
+    base = arms[0]
+    plans = {arm: planned(program, arm) for arm in arms}
+    results = {"command": "make experiments ONLY=overhead MEASURE=1", "rounds": rounds, "arms": {}}
+    for arm in arms:
+        ratios = [own / reference for own, reference in zip(times[arm], times[base])]
+        results["arms"][arm] = {
+            "step_seconds": statistics.median(times[arm]),
+            "time_over_vanilla": statistics.median(ratios),
+            "time_over_vanilla_spread": [min(ratios), max(ratios)],
+            "planned_work_over_vanilla": plans[arm]["step_flops"] / plans[base]["step_flops"],
+            "memory_bytes": memory[arm], "memory_over_vanilla": memory[arm] / memory[base],
+            "planned_memory_bytes": plans[arm]["bytes"],
+            "planned_memory_over_vanilla": plans[arm]["bytes"] / plans[base]["bytes"]}
+    folder = HOME / experiment["folder"]
+    folder.mkdir(exist_ok=True)
+    (folder / "results.json").write_text(json.dumps(rounded(results), indent=1) + "\n")
+    say(f"{experiment['folder']}: measured")
+
+
+# ---- the whole ----
+
+def chosen(only):
+    exact = [one for one in LIST["experiments"] if one["folder"] == only]
+    found = exact or [one for one in LIST["experiments"] if not only or only in one["folder"]]
+    if not found:
+        sys.exit(f"experiments: no experiment is called {only}; there are " +
+                 ", ".join(one["folder"] for one in LIST["experiments"]))
+    return found
+
+
+def names_of(experiments):
+    """The runs they stand on, each once, the first seed of all arms before the second."""
+    arms = [arm for one in experiments if not one.get("cost")
+            for arm in [*one["arms"], *one.get("tsne", [])]]
+    arms = list(dict.fromkeys(arms))
+    seeds = sorted({seed for arm in arms for seed in LIST["runs"][arm]["seeds"]})
+    return [f"{arm}-s{seed}" for seed in seeds for arm in arms
+            if seed in LIST["runs"][arm]["seeds"]]
+
+
+def show(names):
+    for name in names:
+        there = (HOME / "runs" / name).exists()
+        begun = (WORK / name).exists()
+        say(f"{name:28} {'recorded' if there else 'begun' if begun else '-'}")
+
+
+def make_all(program, names, jobs):
+    missing = [name for name in names if not (HOME / "runs" / name).exists()]
+    say(f"{len(names)} runs, {len(missing)} of them to be made, {jobs} at a time")
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        waiting = {pool.submit(record, program, name): name for name in missing}
+        for done in concurrent.futures.as_completed(waiting):
+            error = done.exception()
+            failed += error is not None
+            say(f"{waiting[done]}: {error or 'recorded'}")
+    return failed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("couplet", type=os.path.abspath)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--list", action="store_true")
+    how = parser.parse_args()
+    experiments = chosen(how.only)
+    names = names_of(experiments)
+    if how.list:
+        return show(names)
+    WORK.mkdir(parents=True, exist_ok=True)
+    failed = make_all(how.couplet, names, max(1, how.jobs))
+    for experiment in experiments:
+        if experiment.get("cost"):
+            if how.measure:
+                measure_cost(how.couplet, experiment)
+        elif all((HOME / "runs" / name).exists() for name in names_of([experiment])):
+            conclude(how.couplet, experiment)
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
