@@ -109,7 +109,8 @@ def record_config(run, to):
     lines = [line for line in (run / "config.yaml").read_text().splitlines()
              if not line.lstrip().startswith("#")]
     text = "\n".join(lines) + "\n"
-    for there, here in ((str(ROOT / "data"), "../../../data"), (str(WORK / "tokens"), "tokens")):
+    for there, here in ((str(HOME / ".." / "data"), "../../../data"),
+                        (str(ROOT / "data"), "../../../data"), (str(WORK / "tokens"), "tokens")):
         text = text.replace(there, here)
     (to / "config.yaml").write_text(text)
 
@@ -126,16 +127,16 @@ def record_picture(program, run, to):
     """t-SNE of the experts of the middle layer, of the first seed alone."""
     charts = WORK / f"{run.name}.charts"
     couplet(program, "inspect", run, "--svg", charts)
-    for picture in charts.glob("*tsne*.svg"):
+    for picture in charts.glob("*-t-sne.svg"):
         shutil.copy(picture, to / "tsne.svg")
     shutil.rmtree(charts)
 
 
-def slim(value, most=32):
-    """Without matrices and long lists."""
+def slim(value, most=12):
+    """Without matrices, lists with a number for every expert, and names of folders."""
     if isinstance(value, dict):
         return {key: slim(one, most) for key, one in value.items()
-                if not (isinstance(one, list) and (len(one) > most or
+                if key not in ("checkpoint", "model", "pairs") and not (isinstance(one, list) and (len(one) > most or
                         any(isinstance(part, list) for part in one)))}
     if isinstance(value, list):
         return [slim(one, most) for one in value]
