@@ -117,7 +117,7 @@ static void compare(const char *what, cpl_dtype dtype, int64_t n_layers, int64_t
     subject s;
     bench_reset_peak();
     init(&s, dtype, n_layers, vocab_size, micro);
-    double flops    = cpl_cost_step(&s.settings.model, TOKENS, SEQ_LEN, 1);
+    double flops    = cpl_cost_step(&s.settings.model, TOKENS, SEQ_LEN, &s.settings.erc);
     double limit    = PLAIN_REPEATS * 2.0 * TOKENS * 1536 * 1536;
     bench_pair pair = bench_alternate(pairs, one_step, &s, plain, &s);
     bench_print(what, &pair, flops, limit);

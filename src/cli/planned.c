@@ -56,6 +56,8 @@ cpl_status cpl_planned(cpl_plan *plan, const cpl_settings *settings, const cpl_p
         .keep            = s.checkpoint.keep,
     };
     CPL_TRY(cpl_plan_check_size(&asked));
-    asked.step_bytes = cpl_step_bytes(&s, &asked.model, asked.micro_sequences);
+    const cpl_model_settings twin = cpl_plan_twin(&asked.model);
+    asked.step_bytes              = cpl_step_bytes(&s, &asked.model, asked.micro_sequences);
+    asked.twin_step_bytes         = cpl_step_bytes(&s, &twin, asked.micro_sequences);
     return cpl_plan_make(plan, &asked);
 }

@@ -1,6 +1,7 @@
 /* cost.c - see cost.h */
 #include "model/cost.h"
 
+#include "model/losses.h"
 #include "model/params.h"
 
 double cpl_cost_experts(const cpl_model_settings *c, double n_tokens)
@@ -8,10 +9,11 @@ double cpl_cost_experts(const cpl_model_settings *c, double n_tokens)
     return 6.0 * n_tokens * (double)c->top_k * (double)c->d_expert * (double)c->d_model;
 }
 
-double cpl_cost_coupling(const cpl_model_settings *c)
+double cpl_cost_coupling(const cpl_model_settings *c, const cpl_erc_settings *erc)
 {
-    return 2.0 * (double)c->n_experts * (double)c->n_experts * (double)c->d_expert *
-           (double)c->d_model;
+    static const double matrices[] = {1, 1, 1, 2, 3}; /* gate up silu swiglu output */
+    const double n = (double)c->n_experts, times = matrices[erc->activation] * (double)erc->draws;
+    return 2.0 * n * n * (double)c->d_expert * (double)c->d_model * times;
 }
 
 double cpl_cost_aoe(const cpl_model_settings *c, double n_tokens)
@@ -38,8 +40,10 @@ double cpl_cost_token(const cpl_model_settings *c, double seq_len)
 }
 
 double cpl_cost_step(const cpl_model_settings *c, double n_tokens, double seq_len,
-                     int64_t coupled_layers)
+                     const cpl_erc_settings *erc)
 {
-    return 3.0 * n_tokens * cpl_cost_token(c, seq_len) +
-           3.0 * (double)coupled_layers * cpl_cost_coupling(c);
+    double tokens = 3.0 * n_tokens * cpl_cost_token(c, seq_len);
+    if (!erc) return tokens;
+    return tokens +
+           3.0 * (double)cpl_losses_coupled_layers(erc, c->n_layers) * cpl_cost_coupling(c, erc);
 }

@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "io/file.h"
 #include "store/checkpoint.h"
 #include "study/coupling_work.h"
-#include "base/memory.h"
 
 /* ---- which layers ---- */
 

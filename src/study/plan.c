@@ -4,59 +4,90 @@
 #include <math.h>
 #include <string.h>
 
-#include "model/cost.h"
-#include "model/model.h"
 #include "base/memory.h"
+#include "model/cost.h"
+#include "model/losses.h"
+#include "model/model.h"
 #include "tensor/backend.h"
 
 static const double most_bytes = 0x1p56; /* more is beyond all machines */
 static const char training[]   = "training with these settings";
 
-int64_t cpl_plan_aoe_rank(int64_t d_model, int64_t d_expert)
+/* ---- twins ---- */
+
+static bool is_aoe(const cpl_model_settings *c)
 {
-    int64_t sum = d_model + d_expert;
-    return (2 * d_model * d_expert + sum) / (2 * sum);
+    return c->router == CPL_ROUTER_AOE;
+}
+
+cpl_model_settings cpl_plan_twin(const cpl_model_settings *model)
+{
+    cpl_model_settings twin = *model;
+    twin.router             = CPL_ROUTER_SOFTMAX;
+    twin.router_bias        = 0;
+    twin.aoe_rank           = CPL_UNSET;
+    return twin;
+}
+
+/* The same model as Autonomy-of-Experts, at the rank that keeps its parameters. */
+static cpl_model_settings as_aoe(const cpl_model_settings *model)
+{
+    cpl_model_settings aoe = *model;
+    if (is_aoe(model)) return aoe;
+    aoe.router   = CPL_ROUTER_AOE;
+    aoe.aoe_rank = cpl_model_aoe_rank(model->d_model, model->d_expert);
+    return aoe;
 }
 
 /* ---- parameters and work ---- */
 
 static void count_parameters(cpl_plan *plan)
 {
-    const cpl_model_settings *c = &plan->asked.model;
-    int64_t idle                = c->n_layers * (c->n_experts - c->top_k);
-    int64_t table               = c->vocab_size * c->d_model;
-    plan->total_parameters      = cpl_params_numbers(c);
-    plan->active_parameters     = plan->total_parameters - idle * 3 * c->d_model * c->d_expert;
+    const cpl_model_settings *c             = &plan->asked.model;
+    int64_t table                           = c->vocab_size * c->d_model;
+    plan->total_parameters                  = cpl_params_numbers(c);
+    plan->active_parameters                 = cpl_params_active(c);
     plan->active_without_input_embedding    = plan->active_parameters - (c->tied ? 0 : table);
     plan->active_without_embedding_and_head = plan->active_parameters - (c->tied ? 1 : 2) * table;
 }
 
-/* Products [D,d] a proxy meets in one expert, by erc.activation. */
-static double products_of(int activation)
+static double step_flops(const cpl_plan_case *asked)
 {
-    static const double products[] = {1, 1, 1, 2, 3}; /* gate up silu swiglu output */
-    return products[activation];
+    return cpl_cost_step(&asked->model, (double)asked->batch_tokens, (double)asked->seq_len,
+                         asked->erc.weight > 0 ? &asked->erc : NULL);
+}
+
+/* The coupling loss by itself and in the step. */
+static void count_coupling(cpl_plan *plan)
+{
+    const cpl_plan_case *asked  = &plan->asked;
+    const cpl_model_settings *c = &asked->model;
+    if (is_aoe(c)) return;
+    plan->erc_flops = cpl_cost_coupling(c, &asked->erc);
+    plan->erc_token_equivalents =
+        plan->erc_flops * (double)c->top_k / cpl_cost_experts(c, 1) / (double)asked->ep;
+    plan->erc_overhead = plan->erc_token_equivalents / plan->base_token_equivalents;
+    if (!(asked->erc.weight > 0)) return;
+    plan->coupled_layers        = cpl_losses_coupled_layers(&asked->erc, c->n_layers);
+    double forward              = (double)plan->coupled_layers * plan->erc_flops;
+    plan->erc_share_all_active  = 3 * forward / plan->step_flops;
+    plan->erc_share_none_active = forward / (plan->step_flops - 2 * forward);
 }
 
 static void count_work(cpl_plan *plan)
 {
-    const cpl_plan_case *asked  = &plan->asked;
-    const cpl_model_settings *c = &asked->model;
-    double t = (double)asked->batch_tokens, n = (double)c->n_experts, k = (double)c->top_k;
-    double times = products_of(asked->erc.activation) * (double)asked->erc.draws;
+    const cpl_plan_case *asked   = &plan->asked;
+    const cpl_model_settings *c  = &asked->model;
+    const cpl_model_settings aoe = as_aoe(c);
+    double t                     = (double)asked->batch_tokens;
 
-    plan->aoe_rank        = cpl_plan_aoe_rank(c->d_model, c->d_expert);
-    plan->base_flops      = cpl_cost_experts(c, t);
-    plan->erc_flops       = times * cpl_cost_coupling(c);
-    plan->aoe_extra_flops = 2 * t * (n - k) * (double)c->d_model * (double)plan->aoe_rank;
-
-    plan->base_token_equivalents = k * t / (double)asked->dp;
-    plan->erc_token_equivalents  = times * n * (n / (double)asked->ep) / 3;
-    plan->erc_overhead           = plan->erc_token_equivalents / plan->base_token_equivalents;
-
-    plan->token_forward_flops = cpl_cost_token(c, (double)asked->seq_len);
-    plan->step_flops          = cpl_cost_step(c, t, (double)asked->seq_len, 0);
-    if (asked->erc.weight > 0) plan->step_flops += 3 * (double)c->n_layers * plan->erc_flops;
+    plan->base_flops             = cpl_cost_experts(c, t);
+    plan->aoe_rank               = aoe.aoe_rank;
+    plan->aoe_extra_flops        = cpl_cost_aoe(&aoe, t);
+    plan->base_token_equivalents = (double)c->top_k * t / (double)asked->dp;
+    plan->token_forward_flops    = cpl_cost_token(c, (double)asked->seq_len);
+    plan->step_flops             = step_flops(asked);
+    count_coupling(plan);
 }
 
 /* ---- bytes ---- */
@@ -89,34 +120,65 @@ static size_t scratch_bytes(const cpl_plan_case *asked)
     return be.ops->scratch_bytes(&be, &work);
 }
 
-static void count_bytes(cpl_plan *plan)
+static cpl_plan_bytes bytes_of(const cpl_plan_case *asked)
 {
-    const cpl_plan_case *asked  = &plan->asked;
     const cpl_model_settings *c = &asked->model;
-    cpl_plan_bytes *b           = &plan->bytes;
+    cpl_plan_bytes b            = {0};
     size_t set                  = set_bytes(c);
-    b->weights                  = cpl_model_bytes(c, CPL_F32, asked->seq_len);
-    b->compute_copies           = cpl_model_bytes(c, asked->compute, asked->seq_len) - b->weights;
-    b->gradients                = set;
-    b->moments                  = 2 * set;
-    b->activations              = pass_bytes(asked);
-    b->coupling = asked->step_bytes > b->activations ? asked->step_bytes - b->activations : 0;
-    b->scratch  = scratch_bytes(asked);
-    b->total    = b->weights + b->compute_copies + b->gradients + b->moments + b->activations +
-               b->coupling + b->scratch;
-    b->checkpoint = 3 * (size_t)plan->total_parameters * sizeof(float);
-    b->disk       = ((size_t)asked->keep + 1) * b->checkpoint;
+    b.weights                   = cpl_model_bytes(c, CPL_F32, asked->seq_len);
+    b.compute_copies            = cpl_model_bytes(c, asked->compute, asked->seq_len) - b.weights;
+    b.gradients                 = set;
+    b.moments                   = 2 * set;
+    b.activations               = pass_bytes(asked);
+    b.coupling = asked->step_bytes > b.activations ? asked->step_bytes - b.activations : 0;
+    b.scratch  = scratch_bytes(asked);
+    b.total = b.weights + b.compute_copies + b.gradients + b.moments + b.activations + b.coupling +
+              b.scratch;
+    b.checkpoint = 3 * (size_t)cpl_params_numbers(c) * sizeof(float);
+    b.disk       = ((size_t)asked->keep + 1) * b.checkpoint;
+    return b;
 }
 
-/* The bytes to within a small factor, in double, which cannot run over. */
+/* ---- Autonomy-of-Experts beside its twin ---- */
+
+static int64_t more(size_t ours, size_t twin)
+{
+    return (int64_t)ours - (int64_t)twin;
+}
+
+static void count_extra(cpl_plan *plan)
+{
+    cpl_plan_case twin        = plan->asked;
+    const cpl_plan_bytes *own = &plan->bytes;
+    cpl_plan_extra *extra     = &plan->aoe;
+    if (!is_aoe(&twin.model)) return;
+    twin.model             = cpl_plan_twin(&twin.model);
+    twin.step_bytes        = twin.twin_step_bytes;
+    const cpl_plan_bytes b = bytes_of(&twin);
+    const double flops     = step_flops(&twin);
+    extra->parameters      = plan->total_parameters - cpl_params_numbers(&twin.model);
+    extra->step_flops      = plan->step_flops - flops;
+    extra->share_of_step   = extra->step_flops / flops;
+    extra->model_bytes     = more(own->weights + own->compute_copies, b.weights + b.compute_copies);
+    extra->run_bytes       = more(own->gradients + own->moments, b.gradients + b.moments);
+    extra->total_bytes     = more(own->total, b.total);
+    extra->step_bytes      = extra->total_bytes - extra->model_bytes - extra->run_bytes;
+    extra->share_of_bytes  = (double)extra->total_bytes / (double)b.total;
+}
+
+/* ---- the whole ---- */
+
+/* The bytes to within a small factor, in double, which cannot run over; of Autonomy-of-Experts,
+ * those of its twin too. */
 static double rough_bytes(const cpl_plan_case *asked)
 {
     const cpl_model_settings *c = &asked->model;
     double l = (double)c->n_layers, d = (double)c->d_model, e = (double)c->d_expert;
     double n = (double)c->n_experts, k = (double)c->top_k, v = (double)c->vocab_size;
+    double r = is_aoe(c) ? (double)c->aoe_rank : 0, s = (double)c->n_shared * e;
     double t      = (double)asked->micro_sequences * (double)asked->seq_len;
-    double params = 2 * v * d + l * d * (4 * d + n + 3 * n * e);
-    double layer  = 12 * d + 3 * n + 6 * k + 2 * k * e;
+    double params = 2 * v * d + l * (d * (4 * d + n + 3 * n * e + 3 * s) + n * r * (d + e));
+    double layer  = 13 * d + 3 * n + 6 * k + 2 * k * e + 2 * s + (n + k) * r;
     return 16 * params + 4 * t * l * layer + 4 * l * n * (n + d) + 4 * (double)asked->seq_len * d;
 }
 
@@ -137,7 +199,8 @@ cpl_status cpl_plan_make(cpl_plan *plan, const cpl_plan_case *asked)
     CPL_TRY(cpl_plan_check_size(asked));
     count_parameters(plan);
     count_work(plan);
-    count_bytes(plan);
+    plan->bytes = bytes_of(asked);
+    count_extra(plan);
     return CPL_OK;
 }
 

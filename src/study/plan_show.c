@@ -8,6 +8,17 @@
 
 /* ---- for people ---- */
 
+static bool is_aoe(const cpl_plan *plan)
+{
+    return plan->asked.model.router == CPL_ROUTER_AOE;
+}
+
+static const char *router_name(const cpl_plan *plan)
+{
+    static const char *const names[] = {"softmax", "sigmoid", "aoe"};
+    return names[plan->asked.model.router];
+}
+
 /* "169.9 TFLOP" into `out`, which is returned. */
 static const char *flops_in_words(char out[32], double flops)
 {
@@ -44,16 +55,43 @@ static void bytes_line(cpl_text *out, const char *name, size_t bytes)
     cpl_text_printf(out, "  %-52s %20s\n", name, cpl_text_bytes(words, (double)bytes));
 }
 
+/* With its sign. */
+static void more_bytes_line(cpl_text *out, const char *name, int64_t bytes)
+{
+    char words[32];
+    cpl_text_printf(out, "  %-52s %11s%9s\n", name, bytes < 0 ? "-" : "+",
+                    cpl_text_bytes(words, fabs((double)bytes)));
+}
+
+static void share_line(cpl_text *out, const char *name, double share)
+{
+    cpl_text_printf(out, "  %-52s %18.4f %%\n", name, 100 * share);
+}
+
+/* What distinguishes the model from OLMoE's kind. */
+static void variant_words(cpl_text *out, const cpl_plan *plan)
+{
+    const cpl_model_settings *c = &plan->asked.model;
+    if (is_aoe(plan))
+        cpl_text_printf(out, ", Autonomy-of-Experts of rank %lld", (long long)c->aoe_rank);
+    if (c->router == CPL_ROUTER_SIGMOID)
+        cpl_text_printf(out, ", sigmoid router%s", c->router_bias ? " with biases" : "");
+    if (c->n_shared > 0)
+        cpl_text_printf(out, ", %lld shared expert%s", (long long)c->n_shared,
+                        c->n_shared == 1 ? "" : "s");
+}
+
 static void model_lines(cpl_text *out, const cpl_plan *plan)
 {
     const cpl_model_settings *c = &plan->asked.model;
     cpl_text_printf(out,
                     "model: %lld layers, width %lld, %lld heads (%lld for keys), %lld experts of "
-                    "width %lld, %lld a token, vocabulary %lld%s\n\n",
+                    "width %lld, %lld a token, vocabulary %lld%s",
                     (long long)c->n_layers, (long long)c->d_model, (long long)c->n_heads,
                     (long long)c->n_kv_heads, (long long)c->n_experts, (long long)c->d_expert,
                     (long long)c->top_k, (long long)c->vocab_size, c->tied ? ", tied head" : "");
-    heading(out, "parameters");
+    variant_words(out, plan);
+    heading(out, "\n\nparameters");
     count_line(out, "total", plan->total_parameters);
     count_line(out, "active for a token, as OLMoE counts", plan->active_parameters);
     count_line(out, "  without the input embedding", plan->active_without_input_embedding);
@@ -67,12 +105,21 @@ static void work_lines(cpl_text *out, const cpl_plan *plan)
     cpl_text_printf(out, "\nwork of a step of %s tokens, sequences of %lld\n",
                     cpl_markup_count(tokens, asked->batch_tokens), (long long)asked->seq_len);
     flops_line(out, "experts of one layer, forward", plan->base_flops);
-    flops_line(out, "coupling loss of one layer, forward", plan->erc_flops);
+    if (is_aoe(plan))
+        flops_line(out, "norms of all experts in one layer, beyond that", plan->aoe_extra_flops);
+    else
+        flops_line(out, "coupling loss of one layer, forward", plan->erc_flops);
     flops_line(out, "whole model, forward, one token", plan->token_forward_flops);
     flops_line(out,
-               asked->erc.weight > 0 ? "whole step, forward and backward, coupling included"
-                                     : "whole step, forward and backward (erc.weight 0)",
+               is_aoe(plan)            ? "whole step, forward and backward"
+               : asked->erc.weight > 0 ? "whole step, forward and backward, coupling included"
+                                       : "whole step, forward and backward (erc.weight 0)",
                plan->step_flops);
+}
+
+static void coupling_lines(cpl_text *out, const cpl_plan *plan)
+{
+    const cpl_plan_case *asked = &plan->asked;
     cpl_text_printf(out,
                     "\ncoupling loss, predicted, on each of %lld x %lld (data x expert) devices\n",
                     (long long)asked->dp, (long long)asked->ep);
@@ -80,8 +127,27 @@ static void work_lines(cpl_text *out, const cpl_plan *plan)
                     plan->base_token_equivalents);
     cpl_text_printf(out, "  %-52s %20.1f\n", "tokens through one expert: the proxies'",
                     plan->erc_token_equivalents);
-    cpl_text_printf(out, "  %-52s %18.4f %%\n", "overhead over the experts' work",
-                    100 * plan->erc_overhead);
+    share_line(out, "overhead over the experts' work", plan->erc_overhead);
+    if (!(asked->erc.weight > 0)) return;
+    cpl_text_printf(out, "  %-52s %13lld of %lld\n", "layers that have it (erc.layers)",
+                    (long long)plan->coupled_layers, (long long)asked->model.n_layers);
+    share_line(out, "share of the step, every hinge active (3 products)",
+               plan->erc_share_all_active);
+    share_line(out, "share of the step, no hinge active (1 product)", plan->erc_share_none_active);
+}
+
+static void aoe_lines(cpl_text *out, const cpl_plan *plan)
+{
+    const cpl_plan_extra *extra = &plan->aoe;
+    heading(out, "\nAutonomy-of-Experts, predicted, beside the same model with a softmax router");
+    cpl_text_printf(out,
+                    "  Autonomy-of-Experts adds %.1f %% to the step's work and %.1f %% to the "
+                    "memory\n",
+                    100 * extra->share_of_step, 100 * extra->share_of_bytes);
+    more_bytes_line(out, "model", extra->model_bytes);
+    more_bytes_line(out, "run", extra->run_bytes);
+    more_bytes_line(out, "step", extra->step_bytes);
+    more_bytes_line(out, "total", extra->total_bytes);
 }
 
 static void bytes_lines(cpl_text *out, const cpl_plan *plan)
@@ -109,6 +175,10 @@ void cpl_plan_text(cpl_text *out, const cpl_plan *plan)
 {
     model_lines(out, plan);
     work_lines(out, plan);
+    if (is_aoe(plan))
+        aoe_lines(out, plan);
+    else
+        coupling_lines(out, plan);
     bytes_lines(out, plan);
 }
 
@@ -140,11 +210,13 @@ static json_t *bytes_object(const cpl_plan_bytes *b)
 static json_t *shape_object(const cpl_plan *plan)
 {
     const cpl_model_settings *c = &plan->asked.model;
-    return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I}", "L", (json_int_t)c->n_layers, "d",
-        (json_int_t)c->d_model, "D", (json_int_t)c->d_expert, "H", (json_int_t)c->n_heads, "Hkv",
-        (json_int_t)c->n_kv_heads, "n", (json_int_t)c->n_experts, "K", (json_int_t)c->top_k, "V",
-        (json_int_t)c->vocab_size, "tied", c->tied, "r", (json_int_t)plan->aoe_rank);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:b, s:I, s:I}", "L",
+                     (json_int_t)c->n_layers, "d", (json_int_t)c->d_model, "D",
+                     (json_int_t)c->d_expert, "H", (json_int_t)c->n_heads, "Hkv",
+                     (json_int_t)c->n_kv_heads, "n", (json_int_t)c->n_experts, "K",
+                     (json_int_t)c->top_k, "V", (json_int_t)c->vocab_size, "tied", c->tied,
+                     "router", router_name(plan), "router_bias", c->router_bias, "n_shared_experts",
+                     (json_int_t)c->n_shared, "r", (json_int_t)plan->aoe_rank);
 }
 
 static json_t *counts_object(const cpl_plan *plan)
@@ -160,7 +232,7 @@ static json_t *work_object(const cpl_plan *plan)
 {
     const cpl_plan_case *asked = &plan->asked;
     return json_pack(
-        "{s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:I, s:I, s:s, s:b, s:o, s:o}", "T",
+        "{s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:I, s:I, s:s, s:b, s:o, s:o, s:I, s:f, s:f}", "T",
         (json_int_t)asked->batch_tokens, "dp", (json_int_t)asked->dp, "ep", (json_int_t)asked->ep,
         "base_token_equivalents_per_device", plan->base_token_equivalents,
         "erc_token_equivalents_per_device", plan->erc_token_equivalents, "erc_overhead",
@@ -168,7 +240,22 @@ static json_t *work_object(const cpl_plan *plan)
         (json_int_t)asked->seq_len, "micro_sequences", (json_int_t)asked->micro_sequences, "dtype",
         asked->compute == CPL_BF16 ? "bf16" : "f32", "erc_in_step", asked->erc.weight > 0,
         "token_forward_flops", number(plan->token_forward_flops), "step_flops",
-        number(plan->step_flops));
+        number(plan->step_flops), "coupled_layers", (json_int_t)plan->coupled_layers,
+        "erc_share_all_active", plan->erc_share_all_active, "erc_share_none_active",
+        plan->erc_share_none_active);
+}
+
+/* null where the model has a router. */
+static json_t *extra_object(const cpl_plan *plan)
+{
+    const cpl_plan_extra *e = &plan->aoe;
+    if (!is_aoe(plan)) return json_null();
+    return json_pack("{s:I, s:o, s:f, s:I, s:I, s:I, s:I, s:f}", "extra_parameters",
+                     (json_int_t)e->parameters, "extra_step_flops", number(e->step_flops),
+                     "extra_share_of_step", e->share_of_step, "extra_model_bytes",
+                     (json_int_t)e->model_bytes, "extra_run_bytes", (json_int_t)e->run_bytes,
+                     "extra_step_bytes", (json_int_t)e->step_bytes, "extra_total_bytes",
+                     (json_int_t)e->total_bytes, "extra_share_of_bytes", e->share_of_bytes);
 }
 
 /* Moves the members of `part` (may be NULL) behind those of `whole`; false: no memory. */
@@ -184,7 +271,8 @@ json_t *cpl_plan_json(const cpl_plan *plan)
     json_t *whole = shape_object(plan);
     bool counts = join(whole, counts_object(plan)), work = join(whole, work_object(plan));
     bool bytes = whole && json_object_set_new(whole, "bytes", bytes_object(&plan->bytes)) == 0;
-    if (counts && work && bytes) return whole;
+    bool extra = whole && json_object_set_new(whole, "aoe_beside_softmax", extra_object(plan)) == 0;
+    if (counts && work && bytes && extra) return whole;
     json_decref(whole);
     return NULL;
 }

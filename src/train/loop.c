@@ -8,7 +8,6 @@
 #include "base/memory.h"
 #include "io/file.h"
 #include "model/cost.h"
-#include "model/losses.h"
 #include "train/evaluate.h"
 #include "train/schedule.h"
 #include "train/trainer.h"
@@ -27,9 +26,11 @@ static bool due(int64_t every, int64_t step)
 
 /* ---- one step ---- */
 
-static int64_t coupled_layers(const cpl_settings *s)
+/* Operations of a step in which the coupling loss weighs `erc_weight`. */
+static double work_of(const cpl_settings *s, double erc_weight)
 {
-    return cpl_losses_coupled_layers(&s->erc, s->model.n_layers);
+    return cpl_cost_step(&s->model, (double)s->data.batch_tokens, (double)s->data.seq_len,
+                         erc_weight > 0 ? &s->erc : NULL);
 }
 
 /* Updates the weights, or counts a step whose loss or gradient is not finite. */
@@ -69,9 +70,7 @@ static cpl_status one_step(cpl_trainer *t, bool with_figures)
     t->done         = m->step;
     m->step_s       = seconds_now() - begin;
     m->tokens_per_s = (double)s->data.batch_tokens / m->step_s;
-    m->peak_share = cpl_cost_step(&s->model, (double)s->data.batch_tokens, (double)s->data.seq_len,
-                                  m->erc_weight > 0 ? coupled_layers(s) : 0) /
-                    m->step_s / t->peak;
+    m->peak_share   = work_of(s, m->erc_weight) / m->step_s / t->peak;
     return CPL_OK;
 }
 
@@ -153,12 +152,10 @@ static void tell_facts(cpl_trainer *t, const cpl_train_watch *watch)
         .active_parameters = cpl_params_active(&s->model),
         .train_tokens      = cpl_loader_epoch_instances(t->data.train) * s->data.seq_len,
         .steps_per_epoch   = cpl_loader_steps_per_epoch(t->data.train),
-        .flops_per_step =
-            cpl_cost_step(&s->model, (double)s->data.batch_tokens, (double)s->data.seq_len,
-                          s->erc.weight > 0 ? coupled_layers(s) : 0),
-        .peak      = t->peak,
-        .dtype     = t->backend.compute == CPL_BF16 ? "bf16" : "f32",
-        .n_threads = t->backend.n_threads,
+        .flops_per_step    = work_of(s, s->erc.weight),
+        .peak              = t->peak,
+        .dtype             = t->backend.compute == CPL_BF16 ? "bf16" : "f32",
+        .n_threads         = t->backend.n_threads,
     };
     if (watch->began) watch->began(watch->who, &facts);
 }
