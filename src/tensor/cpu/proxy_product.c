@@ -86,12 +86,21 @@ static void single_piece(const piece *p, const float *wide, float *drows)
     }
 }
 
-/* pack [rows, width] = columns l ... l+width-1 of p->a, zeros where there are none. */
+/* pack [rows, width] = columns l ... l+width-1 of p->a, zeros where there are none. A panel is a
+ * short piece of every row, which no processor foresees, so the next panel of the matrix and of its
+ * gradient are asked for here; a whole panel's length is known to the compiler. */
 static void pack_panel(float *pack, const piece *p, int64_t l, int64_t width)
 {
     const int64_t valid = p->cols - l < width ? p->cols - l : width;
+    const int64_t ahead = l + width < p->cols ? l + width : l;
     for (int64_t r = 0; r < p->rows; r++) {
-        memcpy(pack + r * width, p->a + r * p->stride + l, (size_t)valid * sizeof(float));
+        const float *from = p->a + r * p->stride;
+        __builtin_prefetch(from + ahead);
+        if (p->grad) __builtin_prefetch(p->grad + r * p->grad_stride + ahead, 1);
+        if (valid == PANEL)
+            memcpy(pack + r * width, from + l, PANEL * sizeof(float));
+        else
+            memcpy(pack + r * width, from + l, (size_t)valid * sizeof(float));
         for (int64_t k = valid; k < width; k++) pack[r * width + k] = 0;
     }
 }
