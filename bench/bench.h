@@ -70,9 +70,12 @@ static inline double bench_median(const bench_times *times)
     return bench_quantile(times, 0.5);
 }
 
-typedef struct bench_pair {
-    bench_times subject, limit;
-} bench_pair;
+/* Something that is timed, in turn with others. */
+typedef struct bench_run {
+    void (*run)(void *context);
+    void *context;
+    bench_times times;
+} bench_run;
 
 static inline void bench_time(bench_times *times, void (*run)(void *context), void *context)
 {
@@ -81,19 +84,33 @@ static inline void bench_time(bench_times *times, void (*run)(void *context), vo
     times->seconds[times->n++] = bench_now() - begin;
 }
 
-/* Runs both once to warm up, then `pairs` times in turn. */
+/* Runs all once to warm up, then `rounds` times in turn. */
+static inline void bench_rounds(int rounds, bench_run *runs, int n)
+{
+    rounds = rounds < 1 ? 1 : rounds > BENCH_MOST ? BENCH_MOST : rounds;
+    for (int i = 0; i < n; i++) runs[i].run(runs[i].context);
+    for (int r = 0; r < rounds; r++)
+        for (int i = 0; i < n; i++) bench_time(&runs[i].times, runs[i].run, runs[i].context);
+}
+
+/* The ratios of two of them, round by round. */
+static inline bench_times bench_ratios(const bench_times *above, const bench_times *below)
+{
+    bench_times ratios = {above->n, {0}};
+    for (int r = 0; r < above->n; r++) ratios.seconds[r] = above->seconds[r] / below->seconds[r];
+    return ratios;
+}
+
+typedef struct bench_pair {
+    bench_times subject, limit;
+} bench_pair;
+
 static inline bench_pair bench_alternate(int pairs, void (*subject)(void *), void *subject_context,
                                          void (*limit)(void *), void *limit_context)
 {
-    bench_pair pair = {{0, {0}}, {0, {0}}};
-    pairs           = pairs < 1 ? 1 : pairs > BENCH_MOST ? BENCH_MOST : pairs;
-    subject(subject_context);
-    limit(limit_context);
-    for (int i = 0; i < pairs; i++) {
-        bench_time(&pair.subject, subject, subject_context);
-        bench_time(&pair.limit, limit, limit_context);
-    }
-    return pair;
+    bench_run runs[2] = {{subject, subject_context, {0, {0}}}, {limit, limit_context, {0, {0}}}};
+    bench_rounds(pairs, runs, 2);
+    return (bench_pair){runs[0].times, runs[1].times};
 }
 
 /* One line: speed of both in GFLOP/s and the subject's share of the limit, with the spread between
