@@ -309,8 +309,9 @@ const cpl_verb cpl_verb_train = {
                "--print-config",
     .about =
         "A run is a folder: config.yaml (complete, as used), metrics.jsonl (an object a logged "
-        "step), step-NNNNNN/ checkpoints that are Hugging Face OLMoE directories, and `last`, a "
-        "link to the newest whole one.\n"
+        "step), step-NNNNNN/ checkpoints that are Hugging Face OLMoE directories (with another "
+        "model.router or shared experts: directories of our own), and `last`, a link to the "
+        "newest whole one.\n"
         "Ctrl-C finishes the step, saves and says how to go on. A run that was killed and resumed "
         "gives bit for bit the losses and weights of one that was not, on the same machine with "
         "the same threads.",

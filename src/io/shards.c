@@ -221,3 +221,19 @@ uint64_t cpl_shards_fingerprint(const cpl_shards *shards, int64_t eos, int64_t s
     int64_t numbers[2] = {eos, seq_len};
     return XXH3_64bits_withSeed(numbers, sizeof numbers, hash);
 }
+
+uint64_t cpl_shards_content(const cpl_shards *shards)
+{
+    enum { CHUNK = 4096 };
+    uint32_t ids[CHUNK];
+    uint64_t hash = XXH3_64bits("couplet tokens 1", 16);
+    for (int64_t i = 0; i < shards->n_files; i++) {
+        const cpl_shard *f = &shards->file[i];
+        for (int64_t first = 0; first < f->n_tokens; first += CHUNK) {
+            int64_t count = f->n_tokens - first < CHUNK ? f->n_tokens - first : CHUNK;
+            for (int64_t k = 0; k < count; k++) ids[k] = (uint32_t)cpl_shard_token(f, first + k);
+            hash = XXH3_64bits_withSeed(ids, (size_t)count * sizeof *ids, hash);
+        }
+    }
+    return hash;
+}

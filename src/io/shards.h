@@ -117,6 +117,10 @@ CPL_NODISCARD cpl_status cpl_shards_describe(const cpl_shards *shards, int64_t m
  * in their order, and of `eos` and `seq_len`: changes if a resumed run would see other data. */
 uint64_t cpl_shards_fingerprint(const cpl_shards *shards, int64_t eos, int64_t seq_len);
 
+/* Hash (XXH3) of all token ids in the order of the files, wherever these lie: the same for the same
+ * text. Reads everything. */
+uint64_t cpl_shards_content(const cpl_shards *shards);
+
 #ifdef __cplusplus
 }
 #endif

@@ -161,6 +161,28 @@ cpl_status cpl_train_data_open(cpl_train_data *data, const cpl_settings *setting
     return status;
 }
 
+static json_t *digits(uint64_t hash)
+{
+    char text[17];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
+    return json_string(text);
+}
+
+cpl_status cpl_train_data_identify(json_t *object, const cpl_train_data *data,
+                                   const cpl_settings *settings)
+{
+    uint64_t tokenizer         = 0;
+    const cpl_shards *others   = data->held_out_shards;
+    const char *tokenizer_file = settings->data.tokenizer;
+    if (tokenizer_file) CPL_TRY(cpl_file_hash(&tokenizer, tokenizer_file));
+    json_t *held_out = others ? digits(cpl_shards_content(others)) : json_null();
+    json_t *words    = tokenizer_file ? digits(tokenizer) : json_null();
+    bool set         = json_object_set_new(object, "data", digits(data->fingerprint)) == 0;
+    set              = json_object_set_new(object, "held_out", held_out) == 0 && set;
+    set              = json_object_set_new(object, "tokenizer", words) == 0 && set;
+    return set ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the names of the data");
+}
+
 void cpl_train_data_close(cpl_train_data *data)
 {
     cpl_loader_free(data->train);

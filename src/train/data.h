@@ -35,6 +35,12 @@ CPL_NODISCARD cpl_status cpl_train_data_open(cpl_train_data *data, const cpl_set
                                              const cpl_run *run, const cpl_log *log);
 void cpl_train_data_close(cpl_train_data *data);
 
+/* Sets three members of `object`, 16 hexadecimal digits each or null: `data`, the fingerprint of the
+ * training data; `held_out`, the hash of the held-out tokens; `tokenizer`, that of the file. They
+ * tell whether two runs read the same. CPL_ERR_MEMORY, CPL_ERR_IO. */
+CPL_NODISCARD cpl_status cpl_train_data_identify(json_t *object, const cpl_train_data *data,
+                                                 const cpl_settings *settings);
+
 #ifdef __cplusplus
 }
 #endif

@@ -54,6 +54,9 @@ def check_lines(name, folder):
     start = json.loads((folder / "start.json").read_text())
     line = metrics(folder)[-1]
     aoe = name in NO_ROUTER
+    state = json.loads((folder / "last" / "state.json").read_text())
+    check(start["data"] == state["data"], f"{name}: data {start['data']}, {state['data']}")
+    check(len(start["held_out"]) == len(start["tokenizer"]) == 16, f"{name}: {start}")
     for key in ("erc_clean", "eps_mean", "router_cos"):
         check((key in line) != aoe, f"{name}: {key} in metrics")
         check((key in start) != aoe, f"{name}: {key} in start.json")
@@ -166,6 +169,21 @@ def train_in_two(folder, name, settings):
     good("train", "--resume", two, *sets("checkpoint.keep=2"))
 
 
+def check_identity(folder):
+    """start.json tells the held-out text by its content, not by where it lies."""
+    def start_of(name, path):
+        run = train(folder, name, f"data.validation={path}", "train.steps=1", "train.warmup_steps=0")
+        return json.loads((run / "start.json").read_text())
+    (folder / "elsewhere").mkdir()
+    shutil.copy(folder / "docs" / "two.jsonl", folder / "elsewhere" / "copy.jsonl")
+    here, there, other = (start_of("here", folder / "docs" / "two.jsonl"),
+                          start_of("there", folder / "elsewhere" / "copy.jsonl"),
+                          start_of("other", folder / "docs" / "one.jsonl"))
+    check(here["held_out"] == there["held_out"], "the same held-out text is told apart")
+    check(here["held_out"] != other["held_out"], "other held-out text is not told apart")
+    check(here["tokenizer"] == other["tokenizer"] and here["data"] == other["data"], "data")
+
+
 def check_refused(folder):
     def refused(parts, *settings):
         bad(1, parts, "train", folder / "c.yaml", "--out", folder / "refused", *sets(*settings))
@@ -199,6 +217,7 @@ def main():
         same = train(folder, "listed", "erc.layers=\"0-1\"", "orth.weight=0")
         same_run(plain, same, "all layers by number")
         check_orthogonal(folder)
+        check_identity(folder)
         check_refused(folder)
     return finish()
 
