@@ -3,7 +3,7 @@
  *
  * Room:     study.
  * Groups:   runs whose settings differ in seeds and bookkeeping only; or, where a setting is named,
- *           runs that have the same value of it.
+ *           runs that have the same value of it and the same training data and held-out text.
  * Point:    the largest number of tokens at which every run has an evaluated line; else at which
  *           every run has a line; else of every run its last line before the shortest one's end.
  * Pairs:    of the first run's group, the baseline, with each other group: runs that share
@@ -39,8 +39,10 @@ typedef struct cpl_compared_setting {
     const char *name;
     const char **texts;    /* (n_runs) as shown; "-" where it is not there */
     const char **meanings; /* (n_runs) equal where the runs mean the same */
+    const char **marks;    /* (n_runs) hash of the content, which counts between two runs that
+                            * have one; NULL: the run has none. NULL: of no setting of content */
     cpl_setting_role role;
-    bool differs; /* the meanings do */
+    bool differs; /* between any two runs */
 } cpl_compared_setting;
 
 typedef struct cpl_run_group {

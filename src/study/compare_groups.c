@@ -33,13 +33,19 @@ static bool alike(const cpl_compare *c, int64_t a, int64_t b)
 {
     if (c->options.group_by) {
         const cpl_compared_setting *s = cpl_compare_setting(c, c->options.group_by);
-        return strcmp(s->meanings[a], s->meanings[b]) == 0;
+        return strcmp(s->meanings[a], s->meanings[b]) == 0 && cpl_compare_same_text(c, a, b);
     }
     for (int64_t i = 0; i < c->n_settings; i++) {
         const cpl_compared_setting *s = &c->settings[i];
-        if (s->role == CPL_ROLE_MATTERS && strcmp(s->meanings[a], s->meanings[b]) != 0)
-            return false;
+        if (s->role == CPL_ROLE_MATTERS && !cpl_compare_same(c, s, a, b)) return false;
     }
+    return true;
+}
+
+static bool belongs(const cpl_compare *c, const cpl_run_group *group, int64_t run)
+{
+    for (int64_t i = 0; i < group->n; i++)
+        if (!alike(c, group->members[i], run)) return false;
     return true;
 }
 
@@ -56,7 +62,7 @@ static cpl_status gather(cpl_compare *c)
     CPL_TRY(take_groups(c));
     for (int64_t r = 0; r < c->n_runs; r++) {
         int64_t g = 0;
-        while (g < c->n_groups && !alike(c, c->groups[g].members[0], r)) g++;
+        while (g < c->n_groups && !belongs(c, &c->groups[g], r)) g++;
         cpl_run_group *group = &c->groups[g];
         if (g == c->n_groups) {
             c->n_groups++;

@@ -104,6 +104,7 @@ static json_t *run_of(maker *m, int64_t r)
     put(m, o, "damaged_lines", json_integer((json_int_t)run->n_damaged));
     put(m, o, "repeated_steps", json_integer((json_int_t)run->n_repeated));
     put(m, o, "data", run->data ? cpl_json_words(run->data) : json_null());
+    put(m, o, "held_out", run->held_out ? cpl_json_words(run->held_out) : json_null());
     put(m, o, "tokenizer", run->tokenizer ? cpl_json_words(run->tokenizer) : json_null());
     put(m, o, "figures", figures_of(m, r, -1));
     put(m, o, "layers", layers_of(m, r));

@@ -26,7 +26,7 @@ static bool same_data(const cpl_compare *c, int64_t a, int64_t b)
     for (int64_t i = 0; i < c->n_settings; i++) {
         const cpl_compared_setting *s = &c->settings[i];
         if (s->role != CPL_ROLE_MATTERS || strncmp(s->name, "data.", 5) != 0) continue;
-        if (strcmp(s->meanings[a], s->meanings[b]) != 0) return false;
+        if (!cpl_compare_same(c, s, a, b)) return false;
     }
     return true;
 }

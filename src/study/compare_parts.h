@@ -16,6 +16,14 @@ CPL_NODISCARD cpl_status cpl_compare_settings(cpl_compare *compare);
 /* The setting of a name; NULL: no run has it. */
 const cpl_compared_setting *cpl_compare_setting(const cpl_compare *compare, const char *name);
 
+/* Whether two runs have the same under a setting: by the hash of its content where both have one,
+ * else by its meaning. */
+bool cpl_compare_same(const cpl_compare *compare, const cpl_compared_setting *setting, int64_t a,
+                      int64_t b);
+
+/* Whether two runs learn from the same text and are evaluated on the same. */
+bool cpl_compare_same_text(const cpl_compare *compare, int64_t a, int64_t b);
+
 /* What the run has under a name, as cpl_compared_setting.texts; "-" where no run has it. */
 const char *cpl_compare_value(const cpl_compare *compare, int64_t run, const char *name);
 

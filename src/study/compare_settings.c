@@ -38,6 +38,39 @@ static cpl_setting_role role_of(const char *name)
 
 /* ---- names ---- */
 
+/* What stands for the content of the files that a setting names. The fingerprint of training data
+ * holds the length of sequences too: of other lengths it says nothing. */
+typedef struct content {
+    const char *setting;
+    const char *(*of)(const cpl_run_record *run);
+    bool holds_length;
+} content;
+
+static const char *data_of(const cpl_run_record *run)
+{
+    return run->data;
+}
+static const char *held_out_of(const cpl_run_record *run)
+{
+    return run->held_out;
+}
+static const char *tokenizer_of(const cpl_run_record *run)
+{
+    return run->tokenizer;
+}
+
+static const content contents[] = {{"data.train", data_of, true},
+                                   {"data.validation", held_out_of, false},
+                                   {"data.tokenizer", tokenizer_of, false}};
+enum { CONTENTS = sizeof contents / sizeof *contents };
+
+static const content *content_of(const char *name)
+{
+    for (int i = 0; i < CONTENTS; i++)
+        if (strcmp(contents[i].setting, name) == 0) return &contents[i];
+    return NULL;
+}
+
 static bool has_name(const cpl_compare *c, const char *name)
 {
     return cpl_compare_setting(c, name) != NULL;
@@ -59,7 +92,7 @@ const char *cpl_compare_value(const cpl_compare *c, int64_t run, const char *nam
 /* Every name of any run once: those of a role together, in the order they first come. */
 static cpl_status list_names(cpl_compare *c)
 {
-    int64_t most = 1;
+    int64_t most = CONTENTS;
     for (int64_t r = 0; r < c->n_runs; r++) most += c->runs[r].settings.count;
     c->settings = cpl_pool_take(&c->pool, (size_t)most * sizeof *c->settings);
     if (!c->settings) return CPL_ERR_MEMORY;
@@ -71,6 +104,18 @@ static cpl_status list_names(cpl_compare *c)
                 c->settings[c->n_settings++] = (cpl_compared_setting){.name = name, .role = role};
             }
     return CPL_OK;
+}
+
+/* Content that is known is compared though no configuration names it. */
+static void list_contents(cpl_compare *c)
+{
+    for (int i = 0; i < CONTENTS; i++) {
+        bool known = false;
+        for (int64_t r = 0; r < c->n_runs; r++) known = known || contents[i].of(&c->runs[r]);
+        if (!known || has_name(c, contents[i].setting)) continue;
+        memmove(c->settings + 1, c->settings, (size_t)c->n_settings++ * sizeof *c->settings);
+        c->settings[0] = (cpl_compared_setting){.name = contents[i].setting};
+    }
 }
 
 /* ---- values ---- */
@@ -128,37 +173,18 @@ static void set_values(cpl_compare *c, cpl_compared_setting *s)
     }
 }
 
-static bool has_other_lengths(const cpl_compare *c)
+static cpl_status set_marks(cpl_compare *c, cpl_compared_setting *s)
 {
-    const char *name = "data.seq_len";
-    for (int64_t r = 1; r < c->n_runs; r++) {
-        const char *one   = cpl_yaml_flat_get(&c->runs[0].settings, name);
-        const char *other = cpl_yaml_flat_get(&c->runs[r].settings, name);
-        if (!one || !other || strcmp(one, other) != 0) return one != other;
-    }
-    return false;
-}
-
-/* Where every run has a checkpoint that says what it was trained on, that counts. The fingerprint of
- * training data holds the length of sequences too: of other lengths it says nothing. */
-static void set_fingerprints(cpl_compare *c, cpl_compared_setting *s,
-                             const char *(*of)(const cpl_run_record *run))
-{
-    for (int64_t r = 0; r < c->n_runs; r++)
-        if (!of(&c->runs[r])) return;
+    const content *of = content_of(s->name);
+    if (!of) return CPL_OK;
+    s->marks = cpl_pool_take(&c->pool, (size_t)c->n_runs * sizeof(char *));
+    if (!s->marks) return CPL_ERR_MEMORY;
     for (int64_t r = 0; r < c->n_runs; r++) {
-        s->meanings[r] = of(&c->runs[r]);
-        s->texts[r]    = cpl_pool_printf(&c->pool, "%s (%s)", s->texts[r], s->meanings[r]);
+        s->marks[r] = of->of(&c->runs[r]);
+        if (s->marks[r])
+            s->texts[r] = cpl_pool_printf(&c->pool, "%s (%s)", s->texts[r], s->marks[r]);
     }
-}
-
-static const char *data_of(const cpl_run_record *run)
-{
-    return run->data;
-}
-static const char *tokenizer_of(const cpl_run_record *run)
-{
-    return run->tokenizer;
+    return CPL_OK;
 }
 
 static cpl_status fill(cpl_compare *c, cpl_compared_setting *s)
@@ -168,17 +194,52 @@ static cpl_status fill(cpl_compare *c, cpl_compared_setting *s)
     s->meanings        = cpl_pool_take(&c->pool, bytes);
     if (!s->texts || !s->meanings) return CPL_ERR_MEMORY;
     set_values(c, s);
-    if (strcmp(s->name, "data.train") == 0 && !has_other_lengths(c))
-        set_fingerprints(c, s, data_of);
-    if (strcmp(s->name, "data.tokenizer") == 0) set_fingerprints(c, s, tokenizer_of);
-    for (int64_t r = 1; r < c->n_runs; r++)
-        s->differs = s->differs || strcmp(s->meanings[r], s->meanings[0]) != 0;
-    return CPL_OK;
+    return set_marks(c, s);
+}
+
+/* ---- comparing ---- */
+
+static bool same_length(const cpl_compare *c, int64_t a, int64_t b)
+{
+    const cpl_compared_setting *length = cpl_compare_setting(c, "data.seq_len");
+    return !length || strcmp(length->meanings[a], length->meanings[b]) == 0;
+}
+
+bool cpl_compare_same(const cpl_compare *c, const cpl_compared_setting *s, int64_t a, int64_t b)
+{
+    if (s->marks && s->marks[a] && s->marks[b] &&
+        (!content_of(s->name)->holds_length || same_length(c, a, b)))
+        return strcmp(s->marks[a], s->marks[b]) == 0;
+    return strcmp(s->meanings[a], s->meanings[b]) == 0;
+}
+
+bool cpl_compare_same_text(const cpl_compare *c, int64_t a, int64_t b)
+{
+    static const char *const names[] = {"data.train", "data.validation"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const cpl_compared_setting *s = cpl_compare_setting(c, names[i]);
+        if (s && !cpl_compare_same(c, s, a, b)) return false;
+    }
+    return true;
+}
+
+/* What has marks is no order of equals: there two runs may be the same as a third and not as each
+ * other. */
+static bool differs(const cpl_compare *c, const cpl_compared_setting *s)
+{
+    const int64_t last = s->marks ? c->n_runs : 1;
+    for (int64_t a = 0; a < last; a++)
+        for (int64_t b = a + 1; b < c->n_runs; b++)
+            if (!cpl_compare_same(c, s, a, b)) return true;
+    return false;
 }
 
 cpl_status cpl_compare_settings(cpl_compare *c)
 {
     CPL_TRY(list_names(c));
+    list_contents(c);
     for (int64_t i = 0; i < c->n_settings; i++) CPL_TRY(fill(c, &c->settings[i]));
+    for (int64_t i = 0; i < c->n_settings; i++)
+        c->settings[i].differs = differs(c, &c->settings[i]);
     return CPL_OK;
 }

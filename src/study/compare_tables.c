@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "study/compare_parts.h"
 #include "study/markup.h"
 
 enum { WHOLE_DIGITS = 9 }; /* of a figure that is a count */
@@ -86,21 +87,21 @@ cpl_status cpl_compare_table_runs(cpl_grid *g, cpl_pool *pool, const cpl_compare
 
 /* ---- settings ---- */
 
-static bool came_before(const cpl_compared_setting *s, const cpl_run_group *group, int64_t i)
+static bool came_before(const cpl_compare *c, const cpl_compared_setting *s,
+                        const cpl_run_group *group, int64_t i)
 {
     for (int64_t k = 0; k < i; k++)
-        if (strcmp(s->meanings[group->members[k]], s->meanings[group->members[i]]) == 0)
-            return true;
+        if (cpl_compare_same(c, s, group->members[k], group->members[i])) return true;
     return false;
 }
 
 /* The values of the members, each once. */
-static const char *values_of(cpl_pool *pool, const cpl_compared_setting *s,
+static const char *values_of(cpl_pool *pool, const cpl_compare *c, const cpl_compared_setting *s,
                              const cpl_run_group *group)
 {
     cpl_text out = {0};
     for (int64_t i = 0; i < group->n; i++)
-        if (!came_before(s, group, i))
+        if (!came_before(c, s, group, i))
             cpl_text_printf(&out, "%s%s", out.length ? ", " : "", s->texts[group->members[i]]);
     pool->failed       = pool->failed || out.failed;
     const char *result = cpl_pool_copy(pool, out.bytes ? out.bytes : "", out.length);
@@ -128,7 +129,7 @@ cpl_status cpl_compare_table_settings(cpl_grid *g, cpl_pool *pool, const cpl_com
         if (!s->differs) continue;
         g->rows[row] = s->name;
         for (int64_t k = 0; k < c->n_groups; k++)
-            cpl_grid_set(g, row, k, values_of(pool, s, &c->groups[k]));
+            cpl_grid_set(g, row, k, values_of(pool, c, s, &c->groups[k]));
         row++;
     }
     return cpl_pool_status(pool);

@@ -42,28 +42,39 @@ static const same_text must_agree[] = {
     {"data.seq_len", "length of sequences", "tokens of theirs have different context"},
 };
 
+/* How many runs have another content than `run`; the first of them in `*other`. */
+static int64_t count_others(const cpl_compare *c, const cpl_compared_setting *s, int64_t run,
+                            int64_t *other)
+{
+    int64_t count = 0;
+    for (int64_t r = c->n_runs; r-- > 0;) {
+        if (cpl_compare_same(c, s, run, r)) continue;
+        *other = r;
+        count++;
+    }
+    return count;
+}
+
 static cpl_status warn_of_text(cpl_compare *c, const same_text *must)
 {
     const cpl_compared_setting *s = cpl_compare_setting(c, must->setting);
     if (!s || !s->differs) return CPL_OK;
-    int64_t other = 1, count = 0;
-    while (strcmp(s->meanings[other], s->meanings[0]) == 0) other++;
-    for (int64_t r = other; r < c->n_runs; r++)
-        count += strcmp(s->meanings[r], s->meanings[0]) != 0;
+    int64_t run = 0, other = 0, count = 0;
+    while ((count = count_others(c, s, run, &other)) == 0) run++;
     char more[64] = "";
     if (count > 1) snprintf(more, sizeof more, " (and %lld more runs)", (long long)count - 1);
-    return cpl_compare_warn(c, "%s and %s%s differ in their %s (%s: %s and %s): %s", c->names[0],
-                            c->names[other], more, must->what, s->name, s->texts[0],
+    return cpl_compare_warn(c, "%s and %s%s differ in their %s (%s: %s and %s): %s", c->names[run],
+                            c->names[other], more, must->what, s->name, s->texts[run],
                             s->texts[other], must->why);
 }
 
 /* ---- groups that hold more than seeds ---- */
 
-static bool differs_within(const cpl_run_group *group, const cpl_compared_setting *s)
+static bool differs_within(const cpl_compare *c, const cpl_run_group *group,
+                           const cpl_compared_setting *s)
 {
     for (int64_t i = 1; i < group->n; i++)
-        if (strcmp(s->meanings[group->members[i]], s->meanings[group->members[0]]) != 0)
-            return true;
+        if (!cpl_compare_same(c, s, group->members[i], group->members[0])) return true;
     return false;
 }
 
@@ -73,7 +84,7 @@ static cpl_status warn_of_group(cpl_compare *c, const cpl_run_group *group)
     cpl_status status = CPL_OK;
     for (int64_t i = 0; i < c->n_settings; i++) {
         const cpl_compared_setting *s = &c->settings[i];
-        if (s->role != CPL_ROLE_MATTERS || !differs_within(group, s)) continue;
+        if (s->role != CPL_ROLE_MATTERS || !differs_within(c, group, s)) continue;
         cpl_text_printf(&list, "%s%s", list.length ? ", " : "", s->name);
     }
     if (list.length)

@@ -219,6 +219,14 @@ done:
     return status;
 }
 
+/* A member that is a text; NULL: it is none, or empty. */
+static const char *text_of(cpl_run_record *run, const json_t *object, const char *key)
+{
+    const json_t *member = json_object_get(object, key);
+    const size_t length  = json_string_length(member);
+    return length ? cpl_pool_copy(&run->pool, json_string_value(member), length) : NULL;
+}
+
 cpl_status cpl_run_lines_start(cpl_run_record *run, const char *path)
 {
     json_t *object    = NULL;
@@ -228,7 +236,10 @@ cpl_status cpl_run_lines_start(cpl_run_record *run, const char *path)
         json_decref(object);
         return CPL_OK;
     }
-    status = take_line(run, &run->start, object);
+    run->data      = text_of(run, object, "data");
+    run->held_out  = text_of(run, object, "held_out");
+    run->tokenizer = text_of(run, object, "tokenizer");
+    status         = take_line(run, &run->start, object);
     for (int f = 0; f < CPL_RUN_FIGURES; f++)
         if (!cpl_run_figures[f].at_start) run->start.values[f] = (double)NAN;
     run->has_start = status == CPL_OK;

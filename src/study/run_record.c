@@ -154,6 +154,7 @@ static cpl_status read_fingerprint(cpl_run_record *run)
     char *path        = NULL;
     json_t *state     = NULL;
     const char *words = NULL;
+    if (run->data) return CPL_OK;
     CPL_TRY(in_checkpoint(&path, run->folder, "state.json"));
     if (path && cpl_json_load(&state, path) == CPL_OK)
         words = json_string_value(json_object_get(state, "data"));
@@ -167,6 +168,7 @@ static cpl_status read_tokenizer(cpl_run_record *run)
 {
     char *path    = NULL;
     uint64_t hash = 0;
+    if (run->tokenizer) return CPL_OK;
     CPL_TRY(in_checkpoint(&path, run->folder, "tokenizer.json"));
     if (path && cpl_file_hash(&hash, path) == CPL_OK)
         run->tokenizer = cpl_pool_printf(&run->pool, "%016" PRIx64, hash);

@@ -78,11 +78,13 @@ typedef struct cpl_run_record {
     bool has_start;
     const char **sources; /* (n_sources) labels of held-out text in the order they first came */
     int64_t n_sources, source_capacity;
-    int64_t n_damaged;     /* lines that could not be used */
-    int64_t n_repeated;    /* lines in whose place a later one of the same step came */
-    const char *cut;       /* why the file could not be read to its end; NULL: it could */
-    const char *data;      /* fingerprint of the training data; NULL: no checkpoint says it */
-    const char *tokenizer; /* hash of the checkpoint's tokenizer.json; NULL: none */
+    int64_t n_damaged;  /* lines that could not be used */
+    int64_t n_repeated; /* lines in whose place a later one of the same step came */
+    const char *cut;    /* why the file could not be read to its end; NULL: it could */
+    /* Of start.json; else, the held-out text excepted, of a checkpoint. NULL: neither says it. */
+    const char *data;      /* fingerprint of the training data */
+    const char *held_out;  /* hash of the tokens of the held-out text */
+    const char *tokenizer; /* hash of tokenizer.json */
     int64_t steps;         /* train.steps; -1 unknown */
     bool in_progress;
     cpl_pool pool;

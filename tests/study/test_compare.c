@@ -249,7 +249,7 @@ static void the_same_data_elsewhere_does_not(void **state)
     release(&l);
 }
 
-static void fingerprints_count_where_all_have_them(void **state)
+static void fingerprints_count_where_both_have_them(void **state)
 {
     (void)state;
     const char *root = scratch_folder(), *folders[2];
@@ -267,6 +267,76 @@ static void fingerprints_count_where_all_have_them(void **state)
     write_string(in_folder(folders[1], "step-000020/state.json"), "{\"data\":\"other\"}");
     line_up_folders(&l, folders, 2, NULL);
     assert_true(warns(&l.c, "(same) and [another/place] (other)"));
+    release(&l);
+}
+
+/* Runs `cases` with a start.json that says this of each; NULL: without. */
+static void line_up_started(lined_up *l, const run_case *cases, const char *const *says, int64_t n,
+                            const char *by)
+{
+    const char *folders[CASE_RUNS], *root = scratch_folder();
+    for (int64_t i = 0; i < n; i++) {
+        folders[i] = write_run(root, &cases[i]);
+        if (says[i]) write_string(in_folder(folders[i], "start.json"), says[i]);
+    }
+    line_up_folders(l, folders, n, by);
+}
+
+static void the_same_content_elsewhere_does_not_warn(void **state)
+{
+    (void)state;
+    static const char says[] = "{\"data\":\"aa\",\"held_out\":\"bb\",\"tokenizer\":\"cc\"}";
+    const char *const both[] = {says, says};
+    run_case two[]           = {six[0], six[4]};
+    two[0].train             = "[/home/one/here]\n    validation: /v/1\n    tokenizer: /t/1";
+    two[1].train             = "[/quite/another/place]\n    validation: /v/2\n    tokenizer: /t/2";
+    lined_up l;
+    line_up_started(&l, two, both, 2, NULL);
+    assert_int_equal(l.c.n_warnings, 0);
+    assert_int_equal(l.c.pairings[0].n, 1);
+    release(&l);
+}
+
+/* The same words in the configuration, and other text under them. */
+static void other_content_under_one_path_separates(void **state)
+{
+    (void)state;
+    static const char *const others[][2] = {
+        {"{\"data\":\"other\",\"held_out\":\"bb\"}", "training data"},
+        {"{\"data\":\"aa\",\"held_out\":\"other\"}", "validation data"},
+    };
+    for (int i = 0; i < 2; i++)
+        for (int by = 0; by < 2; by++) {
+            const char *const says[] = {"{\"data\":\"aa\",\"held_out\":\"bb\"}", others[i][0],
+                                        NULL};
+            const run_case three[]   = {six[0], six[1], six[4]};
+            lined_up l;
+            line_up_started(&l, three, says, 3, by ? "model.vocab_size" : NULL);
+            assert_int_equal(l.c.n_groups, by ? 2 : 3);
+            assert_int_equal(l.c.group_of[1], 1);
+            assert_non_null(strstr(l.c.warnings[0], "vanilla-s0 and vanilla-s1 differ in their"));
+            assert_non_null(strstr(l.c.warnings[0], others[i][1]));
+            release(&l);
+            const run_case same_seed[] = {six[0], six[4]};
+            line_up_started(&l, same_seed, says, 2, NULL);
+            assert_int_equal(l.c.pairings[0].n, 0);
+            release(&l);
+        }
+}
+
+/* Where one of three has no start.json, the others' content still counts between them. */
+static void content_counts_between_those_that_know_it(void **state)
+{
+    (void)state;
+    const char *const says[] = {NULL, "{\"held_out\":\"x\"}", "{\"held_out\":\"y\"}"};
+    const run_case three[]   = {six[0], six[1], six[2]};
+    lined_up l;
+    line_up_started(&l, three, says, 3, NULL);
+    assert_int_equal(l.c.n_groups, 2);
+    assert_int_equal(l.c.group_of[1], 0); /* by the path */
+    assert_int_equal(l.c.group_of[2], 1);
+    assert_non_null(
+        strstr(l.c.warnings[0], "vanilla-s1 and vanilla-s2 differ in their validation"));
     release(&l);
 }
 
@@ -651,7 +721,10 @@ int main(void)
         cmocka_unit_test(equal_time_is_between_evaluations),
         cmocka_unit_test(other_data_warns_first),
         cmocka_unit_test(the_same_data_elsewhere_does_not),
-        cmocka_unit_test(fingerprints_count_where_all_have_them),
+        cmocka_unit_test(fingerprints_count_where_both_have_them),
+        cmocka_unit_test(the_same_content_elsewhere_does_not_warn),
+        cmocka_unit_test(other_content_under_one_path_separates),
+        cmocka_unit_test(content_counts_between_those_that_know_it),
         cmocka_unit_test(damage_is_told),
         cmocka_unit_test(pairs_share_their_seed),
         cmocka_unit_test(the_seed_of_the_order_must_agree),

@@ -206,6 +206,18 @@ static void what_stands_beside_is_read(void **state)
     run = opened(folder);
     assert_string_equal(run.data, "old");
     cpl_run_record_close(&run);
+    write_string(in_folder(folder, "start.json"),
+                 "{\"data\":\"a1\",\"held_out\":\"b2\",\"tokenizer\":\"c3\"}");
+    run = opened(folder);
+    assert_string_equal(run.data, "a1"); /* before what a checkpoint says */
+    assert_string_equal(run.held_out, "b2");
+    assert_string_equal(run.tokenizer, "c3");
+    cpl_run_record_close(&run);
+    write_string(in_folder(folder, "start.json"), "{\"data\":1,\"held_out\":null}");
+    run = opened(folder);
+    assert_string_equal(run.data, "old");
+    assert_null(run.held_out);
+    cpl_run_record_close(&run);
     write_string(in_folder(folder, "start.json"), "{\"step\":");
     run = opened(folder);
     assert_false(run.has_start);
