@@ -100,9 +100,10 @@ static cpl_status warn_of_damage(cpl_compare *c, int64_t r)
 {
     const cpl_run_record *run = &c->runs[r];
     if (run->n_damaged)
-        CPL_TRY(cpl_compare_warn(c, "%s: %lld damaged line%s of its metrics passed over",
+        CPL_TRY(cpl_compare_warn(c, "%s: %lld damaged line%s of its metrics %s passed over",
                                  c->names[r], (long long)run->n_damaged,
-                                 run->n_damaged == 1 ? " was" : "s were"));
+                                 run->n_damaged == 1 ? "" : "s",
+                                 run->n_damaged == 1 ? "was" : "were"));
     if (run->n_repeated)
         CPL_TRY(cpl_compare_warn(
             c,

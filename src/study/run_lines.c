@@ -88,6 +88,58 @@ static bool take_sources(cpl_run_record *run, cpl_run_line *line, const json_t *
     return true;
 }
 
+/* ---- what is no line ---- */
+
+static bool is_number_or_null(const json_t *value)
+{
+    return json_is_number(value) || json_is_null(value);
+}
+
+static bool all_numbers(const json_t *values)
+{
+    size_t i;
+    json_t *value, *all = (json_t *)values;
+    json_array_foreach(all, i, value)
+    {
+        if (!is_number_or_null(value)) return false;
+    }
+    return json_is_array(values) || json_is_null(values);
+}
+
+static bool all_losses(const json_t *losses)
+{
+    const char *label;
+    json_t *value, *all = (json_t *)losses;
+    json_object_foreach(all, label, value)
+    {
+        if (!is_number_or_null(value)) return false;
+    }
+    return !losses || json_is_object(losses) || json_is_null(losses);
+}
+
+/* Whether the figures are what a step has: a loss, null where it was not finite, some figure that
+ * is a number, and none that is something else. */
+static bool has_figures(const json_t *object)
+{
+    bool any = false;
+    for (int f = 0; f < CPL_RUN_FIGURES; f++) {
+        const json_t *member = json_object_get(object, cpl_run_figures[f].key);
+        const bool layers    = cpl_run_figures[f].of == CPL_RUN_OF_LAYERS;
+        if (member && !(layers ? all_numbers(member) : is_number_or_null(member))) return false;
+        any = any || json_is_number(member);
+    }
+    return any && json_object_get(object, "loss") &&
+           all_losses(json_object_get(object, "val_loss_by_source"));
+}
+
+/* Tokens of the step; NaN: the line says them wrongly, or nothing does. */
+static double tokens_of(const json_t *object, double step, double batch_tokens)
+{
+    const json_t *member = json_object_get(object, "tokens");
+    const double want = step * batch_tokens, said = member ? number_of(member) : want;
+    return isnan(want) || fabs(said - want) < 0.5 ? said : (double)NAN;
+}
+
 static cpl_status take_line(cpl_run_record *run, cpl_run_line *line, const json_t *object)
 {
     if (take_figures(run, line, object) &&
@@ -115,9 +167,9 @@ static cpl_status read_object(cpl_run_record *run, const json_t *object, double 
 {
     cpl_run_line line = {0};
     const double step = number_of(json_object_get(object, "step"));
-    line.tokens       = number_of(json_object_get(object, "tokens"));
-    if (isnan(line.tokens)) line.tokens = step * batch_tokens;
-    if (!(step >= 0 && step < 0x1p53 && line.tokens >= 0 && line.tokens < 1e18)) {
+    line.tokens       = tokens_of(object, step, batch_tokens);
+    if (!(step >= 0 && step < 0x1p53 && step == floor(step) && line.tokens >= 0 &&
+          line.tokens < 1e18 && has_figures(object))) {
         run->n_damaged++;
         return CPL_OK;
     }
@@ -129,7 +181,7 @@ static cpl_status read_object(cpl_run_record *run, const json_t *object, double 
 static bool is_blank(const cpl_piece *piece)
 {
     for (size_t i = 0; i < piece->length; i++)
-        if (!strchr(" \t\r", piece->bytes[i])) return false;
+        if (!memchr(" \t\r", piece->bytes[i], 3)) return false;
     return true;
 }
 
@@ -195,6 +247,45 @@ static void settle_steps(cpl_run_record *run)
     run->n_lines = kept;
 }
 
+/* Sets `before` of every line to the one before it in the longest row of lines that ends there and
+ * whose tokens rise, -1 none; returns the last line of the longest row of all. `ends[k]` is the line
+ * with the fewest tokens that ends a row of k + 1. */
+static int64_t find_rising(int64_t *before, int64_t *ends, const cpl_run_line *lines, int64_t n)
+{
+    int64_t longest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t low = 0, high = longest;
+        while (low < high) {
+            const int64_t middle = low + (high - low) / 2;
+            if (lines[ends[middle]].tokens < lines[i].tokens)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        before[i] = low ? ends[low - 1] : -1;
+        ends[low] = i;
+        if (low == longest) longest++;
+    }
+    return longest ? ends[longest - 1] : -1;
+}
+
+/* Leaves out the fewest lines without which tokens rise with the steps. */
+static cpl_status drop_falling(cpl_run_record *run)
+{
+    const size_t n  = (size_t)run->n_lines;
+    int64_t *before = cpl_alloc((2 * n + 1) * sizeof *before), at = run->n_lines;
+    if (!before)
+        return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the metrics of %s", run->folder);
+    for (int64_t i = find_rising(before, before + n, run->lines, run->n_lines); i >= 0;
+         i         = before[i])
+        run->lines[--at] = run->lines[i];
+    run->n_damaged += at;
+    run->n_lines -= at;
+    if (at) memmove(run->lines, run->lines + at, (size_t)run->n_lines * sizeof *run->lines);
+    cpl_free(before);
+    return CPL_OK;
+}
+
 cpl_status cpl_run_lines_read(cpl_run_record *run, const char *path, double batch_tokens)
 {
     cpl_stream *stream = NULL;
@@ -204,15 +295,17 @@ cpl_status cpl_run_lines_read(cpl_run_record *run, const char *path, double batc
     CPL_TRY_DONE(cpl_pieces_init(&pieces, stream, "\n", LONGEST_LINE));
     CPL_TRY_DONE(read_pieces(run, &pieces, batch_tokens));
     settle_steps(run);
+    CPL_TRY_DONE(drop_falling(run));
     if (run->n_lines == 0 && run->cut)
         status = CPL_FAIL(CPL_ERR_INPUT, "%s: no line of its metrics could be read: %s",
                           run->folder, run->cut);
     else if (run->n_lines == 0 && run->n_damaged == 0)
         status = CPL_FAIL(CPL_ERR_INPUT, "%s: no step has been logged yet", run->folder);
     else if (run->n_lines == 0)
-        status = CPL_FAIL(CPL_ERR_INPUT,
-                          "%s: none of the %lld lines of its metrics is an object with a step",
-                          run->folder, (long long)run->n_damaged);
+        status =
+            CPL_FAIL(CPL_ERR_INPUT,
+                     "%s: none of the %lld lines of its metrics has a step, its tokens and a loss",
+                     run->folder, (long long)run->n_damaged);
 done:
     cpl_pieces_free(&pieces);
     cpl_stream_close(stream);

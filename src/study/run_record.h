@@ -4,8 +4,10 @@
  * Files:    RUN/config.yaml, RUN/metrics.jsonl (or .jsonl.gz, .jsonl.zst), and where they are
  *           RUN/start.json and the state.json and tokenizer.json of a checkpoint. Settings and
  *           members of other versions are kept or passed over, never an error.
- * Damage:   lines that are no object with a step are counted and passed over. Where a step stands
- *           several times, the last line counts; lines are in the order of steps.
+ * Damage:   lines without a step, its tokens and a loss (a number, or null where it was not finite),
+ *           lines with a figure of another type, and lines whose tokens are not those of their
+ *           step are counted and passed over. Where a step stands several times, the last sound
+ *           line counts; lines are in the order of steps, and tokens rise with them.
  * Numbers:  NaN is a figure that a line has not, or has as null. */
 #ifndef CPL_STUDY_RUN_RECORD_H
 #define CPL_STUDY_RUN_RECORD_H
@@ -95,8 +97,7 @@ typedef struct cpl_run_record {
 CPL_NODISCARD cpl_status cpl_run_record_open(cpl_run_record *run, const char *folder);
 void cpl_run_record_close(cpl_run_record *run); /* all zero is allowed */
 
-/* The last line at or before so many tokens, or exactly at them; NULL: none. Tokens rise with the
- * steps; where a damaged file has it otherwise, any line with so many may be the one. */
+/* The last line at or before so many tokens, or exactly at them; NULL: none. */
 const cpl_run_line *cpl_run_line_before(const cpl_run_record *run, double tokens);
 const cpl_run_line *cpl_run_line_at(const cpl_run_record *run, double tokens);
 

@@ -188,9 +188,10 @@ static void without_a_common_line_each_ones_last(void **state)
     const char *root = scratch_folder(), *folders[2];
     run_case two[]   = {six[0], six[3]};
     for (int i = 0; i < 2; i++) folders[i] = write_run(root, &two[i]);
+    write_string(in_folder(folders[1], "config.yaml"), "data:\n    batch_tokens: 125\n");
     write_string(
         in_folder(folders[1], "metrics.jsonl"),
-        "{\"step\":1,\"tokens\":150,\"loss\":3}\n{\"step\":2,\"tokens\":250,\"loss\":2}\n");
+        "{\"step\":1,\"tokens\":125,\"loss\":3}\n{\"step\":2,\"tokens\":250,\"loss\":2}\n");
     lined_up l;
     line_up_folders(&l, folders, 2, NULL);
     assert_int_equal(l.c.point_kind, CPL_POINT_LAST);
@@ -345,11 +346,11 @@ static void damage_is_told(void **state)
     (void)state;
     const char *folder = write_run(scratch_folder(), &six[0]);
     FILE *file         = fopen(in_folder(folder, "metrics.jsonl"), "a");
-    fputs("{\"step\":\n{\"step\":20,\"tokens\":2000,\"val_loss\":1}\n{", file);
+    fputs("{\"step\":\n{\"step\":20,\"tokens\":2000,\"loss\":2,\"val_loss\":1}\n{", file);
     fclose(file);
     lined_up l;
     line_up_folders(&l, &folder, 1, NULL);
-    assert_true(warns(&l.c, "2 damaged lines"));
+    assert_true(warns(&l.c, "2 damaged lines of its metrics were passed over"));
     assert_true(warns(&l.c, "1 step has several lines"));
     assert_near(figure(&l.c, "validation-loss")->values[0], 1, 0);
     assert_int_equal(l.c.n_pairings, 0);

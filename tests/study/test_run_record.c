@@ -124,17 +124,101 @@ static void damaged_lines_are_counted(void **state)
                             "\n"
                             "[1, 2]\n"
                             "{\"loss\":4}\n"
-                            "{\"step\":2,\"loss\":4,\"eps_mean\":3,\"val_loss\":\"x\"}\n"
-                            "{\"step\":3,\"tokens\":null,\"loss\":3}\r\n"
+                            "{\"step\":2,\"loss\":4,\"eps_mean\":[3,null],\"val_loss\":null}\n"
+                            "{\"step\":3,\"loss\":3}\r\n"
                             "{\"step\":4,\"lo");
     cpl_run_record run = opened(folder);
     assert_int_equal(run.n_lines, 3);
     assert_int_equal(run.n_damaged, 4);
     assert_near(run.lines[2].tokens, 3 * CASE_TOKENS, 0); /* by data.batch_tokens */
-    assert_true(isnan(run.lines[1].values[CPL_RUN_EPS]));
+    assert_near(run.lines[1].values[CPL_RUN_EPS], 3, 0);
     assert_true(isnan(run.lines[1].values[CPL_RUN_VAL_LOSS]));
     assert_true(run.in_progress);
     cpl_run_record_close(&run);
+}
+
+/* None of them takes the place of the good line of its step. */
+static void a_line_without_its_figures_is_damage(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "{\"step\":2}",
+        "{\"step\":2,\"tokens\":200}",
+        "{\"step\":2,\"tokens\":200,\"val_loss\":3}",
+        "{\"step\":2,\"tokens\":200,\"loss\":null}",
+        "{\"step\":2,\"tokens\":200,\"loss\":\"abc\"}",
+        "{\"step\":2,\"tokens\":200,\"loss\":3,\"eps_mean\":[\"a\"]}",
+        "{\"step\":2,\"tokens\":200,\"loss\":3,\"eps_mean\":3}",
+        "{\"step\":2,\"tokens\":200,\"loss\":3,\"balance\":[1]}",
+        "{\"step\":2,\"tokens\":200,\"loss\":3,\"val_loss_by_source\":[1]}",
+        "{\"step\":2,\"tokens\":200,\"loss\":3,\"val_loss_by_source\":{\"a\":\"b\"}}",
+        "{\"step\":2,\"tokens\":null,\"loss\":3}",
+        "{\"step\":2,\"tokens\":\"200\",\"loss\":3}",
+        "{\"step\":2,\"tokens\":201,\"loss\":3}",
+        "{\"step\":2,\"tokens\":20000,\"loss\":3}",
+        "{\"step\":2.5,\"tokens\":250,\"loss\":3}",
+        "{\"step\":null,\"tokens\":200,\"loss\":3}",
+    };
+    const char *folder = write_run(scratch_folder(), &plain);
+    cpl_text good      = read_bytes(in_folder(folder, "metrics.jsonl"));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        cpl_text text = {0};
+        cpl_text_printf(&text, "%.*s%s\n", (int)good.length, good.bytes, bad[i]);
+        replace_metrics(folder, text.bytes);
+        cpl_run_record run = opened(folder);
+        assert_int_equal(run.n_lines, 6);
+        assert_int_equal(run.n_damaged, 1);
+        assert_int_equal(run.n_repeated, 0);
+        assert_near(run.lines[1].values[CPL_RUN_LOSS], case_loss(&plain, 2), 1e-12);
+        cpl_run_record_close(&run);
+        cpl_text_free(&text);
+    }
+    cpl_text_free(&good);
+}
+
+/* A step whose loss was not finite has been made. */
+static void a_loss_that_was_not_finite_is_no_damage(void **state)
+{
+    (void)state;
+    const char *folder = write_run(scratch_folder(), &plain);
+    replace_metrics(folder, "{\"step\":1,\"tokens\":100,\"loss\":null,\"skipped\":1}\n");
+    cpl_run_record run = opened(folder);
+    assert_int_equal(run.n_damaged, 0);
+    assert_true(isnan(run.lines[0].values[CPL_RUN_LOSS]));
+    cpl_run_record_close(&run);
+}
+
+static void a_line_of_zeros_is_damage(void **state)
+{
+    (void)state;
+    static const char bytes[] = "{\"step\":1,\"loss\":5}\n\0\0\0\0\n \t\r\n";
+    const char *folder        = write_run(scratch_folder(), &plain);
+    write_bytes(in_folder(folder, "metrics.jsonl"), bytes, sizeof bytes - 1);
+    cpl_run_record run = opened(folder);
+    assert_int_equal(run.n_lines, 1);
+    assert_int_equal(run.n_damaged, 1);
+    cpl_run_record_close(&run);
+}
+
+/* Without data.batch_tokens the lines tell each other. */
+static void tokens_that_fall_are_damage(void **state)
+{
+    (void)state;
+    static const double tokens[] = {100, 200, 30000, 400, 500, 40, 700, 700};
+    const char *folder           = write_run(scratch_folder(), &plain);
+    cpl_text text                = {0};
+    write_string(in_folder(folder, "config.yaml"), "train:\n    steps: 8\n");
+    for (int i = 0; i < 8; i++)
+        cpl_text_printf(&text, "{\"step\":%d,\"tokens\":%g,\"loss\":%d}\n", i + 1, tokens[i], i);
+    replace_metrics(folder, text.bytes);
+    cpl_run_record run = opened(folder);
+    assert_int_equal(run.n_lines, 5);
+    assert_int_equal(run.n_damaged, 3);
+    static const int steps[] = {1, 2, 4, 5};
+    for (int i = 0; i < 4; i++) assert_int_equal(run.lines[i].step, steps[i]);
+    assert_near(run.lines[4].tokens, 700, 0);
+    cpl_run_record_close(&run);
+    cpl_text_free(&text);
 }
 
 static void the_last_line_of_a_step_counts(void **state)
@@ -276,6 +360,10 @@ int main(void)
         cmocka_unit_test(compressed_metrics_are_read),
         cmocka_unit_test(a_cut_compressed_file_has_its_beginning),
         cmocka_unit_test(damaged_lines_are_counted),
+        cmocka_unit_test(a_line_without_its_figures_is_damage),
+        cmocka_unit_test(a_loss_that_was_not_finite_is_no_damage),
+        cmocka_unit_test(a_line_of_zeros_is_damage),
+        cmocka_unit_test(tokens_that_fall_are_damage),
         cmocka_unit_test(the_last_line_of_a_step_counts),
         cmocka_unit_test(a_run_in_progress_is_known),
         cmocka_unit_test(what_stands_beside_is_read),
