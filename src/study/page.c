@@ -24,7 +24,8 @@ static const char style[] =
     "max-width:100ch;margin:12px 0}\n"
     "dt{font-weight:600;overflow-wrap:anywhere}\n"
     "dd{margin:0;overflow-wrap:anywhere}\n"
-    ".table{overflow:auto;margin:12px 0 20px;max-width:100%;max-height:46em}\n"
+    ".table{overflow:auto;margin:12px 0 20px;max-width:100%}\n"
+    ".table:has(tbody tr:nth-child(61)){max-height:46em}\n"
     "table{border-collapse:separate;border-spacing:0;font-size:13px;font-variant-numeric:tabular-"
     "nums}\n"
     "th,td{padding:4px 10px;text-align:right;white-space:nowrap;"
@@ -49,7 +50,7 @@ static const char style[] =
     "max-width:min(300px,90vw);overflow-wrap:anywhere}\n"
     "@media(max-width:560px){main{padding:18px 14px 40px}h1{font-size:21px}"
     "dl{grid-template-columns:1fr;gap:2px}dd{margin-bottom:10px}td.words{min-width:18em}}\n"
-    "@media print{.table{max-height:none}h2{break-after:avoid}figure{break-inside:avoid}}\n";
+    "@media print{.table{max-height:none!important}h2{break-after:avoid}figure{break-inside:avoid}}\n";
 
 /* Shows the <title> of a mark as a tip; on a small mark the nearest within 14 pixels counts. */
 static const char script_begin[] =

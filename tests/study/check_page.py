@@ -65,6 +65,9 @@ function probe(tries) {
   dot.dispatchEvent(new PointerEvent('pointermove', { clientX: at.left + 1, clientY: at.top + 1,
                                                       bubbles: true }));
   found.tip = document.getElementById('tip').hidden ? '' : document.getElementById('tip').textContent;
+  found.tables = [...document.querySelectorAll('.table')].map(t => ({
+    rows: t.querySelectorAll('tbody tr').length, hidden: t.scrollHeight - t.clientHeight,
+    height: t.clientHeight }));
   found.window = innerWidth;
   found.wide = document.documentElement.scrollWidth;
   found.error = page.dataset.error || '';
@@ -123,6 +126,10 @@ def faults(found, width, scheme):
               if not c["marks"] and not c["empty"]]
     wrong += [f"chart {c['name']!r} is {c['width']} x {c['height']}" for c in found["charts"]
               if not 200 < c["width"] <= width or c["height"] < 40]
+    wrong += [f"a table of {t['rows']} rows hides {t['hidden']} pixels" for t in found["tables"]
+              if t["rows"] <= 60 and t["hidden"] > 1]
+    wrong += [f"a table of {t['rows']} rows is {t['height']} high" for t in found["tables"]
+              if t["rows"] > 60 and t["height"] > 800]
     canvases = found["canvases"]
     if len(canvases) != len(found["cells"]) + len(found["readout"]):
         wrong.append(f"{len(canvases)} canvases for {len(found['cells'])} layers")
