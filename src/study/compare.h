@@ -6,6 +6,7 @@
  *           runs that have the same value of it and the same training data and held-out text.
  * Point:    the largest number of tokens at which every run has an evaluated line; else at which
  *           every run has a line; else of every run its last line before the shortest one's end.
+ *           Runs that have logged no step yet have no part in it.
  * Pairs:    of the first run's group, the baseline, with each other group: runs that share
  *           train.seed, the seed of the order and all settings of the data.
  * Numbers:  NaN is what a run has not. */
@@ -81,7 +82,8 @@ typedef struct cpl_pairing {
 typedef enum cpl_point_kind {
     CPL_POINT_EVALUATED,
     CPL_POINT_LOGGED,
-    CPL_POINT_LAST
+    CPL_POINT_LAST,
+    CPL_POINT_NONE /* no run has logged a step */
 } cpl_point_kind;
 
 typedef struct cpl_compare {

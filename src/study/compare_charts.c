@@ -95,7 +95,7 @@ static double last_tokens(const cpl_compare *c)
 {
     double last = 0;
     for (int64_t r = 0; r < c->n_runs; r++)
-        last = fmax(last, c->runs[r].lines[c->runs[r].n_lines - 1].tokens);
+        if (cpl_run_last(&c->runs[r])) last = fmax(last, cpl_run_last(&c->runs[r])->tokens);
     return last;
 }
 
@@ -120,17 +120,20 @@ static const cpl_run_line *line_at(const cpl_run_record *run, double tokens)
     return cpl_run_line_at(run, tokens);
 }
 
-/* Mean and deviation over the members at so many tokens; NaN where one has no number. */
+/* Mean and deviation over the members that have begun at so many tokens; NaN where one of them has
+ * no number. */
 static cpl_spread members_at(const drawing *d, const cpl_run_group *group, double tokens,
                              double *values)
 {
+    int64_t n = 0;
     for (int64_t i = 0; i < group->n; i++) {
         const cpl_run_record *run = &d->c->runs[group->members[i]];
-        const cpl_run_line *line  = line_at(run, tokens);
-        values[i]                 = line ? line_value(run, line, d->figure) : (double)NAN;
+        if (!cpl_run_last(run)) continue;
+        const cpl_run_line *line = line_at(run, tokens);
+        values[n++]              = line ? line_value(run, line, d->figure) : (double)NAN;
     }
-    cpl_spread s = cpl_spread_of(values, group->n);
-    if (s.n < group->n) s.mean = (double)NAN;
+    cpl_spread s = cpl_spread_of(values, n);
+    if (s.n < n) s.mean = (double)NAN;
     return s;
 }
 
@@ -142,10 +145,18 @@ static void colour(cpl_chart_series *s, int64_t i, int64_t n)
     s->colour = s->ramp ? 0 : (int)i;
 }
 
+/* The first member that has logged a step; where none has, the first. */
+static const cpl_run_record *first_logged(const cpl_compare *c, const cpl_run_group *group)
+{
+    for (int64_t i = 0; i < group->n; i++)
+        if (cpl_run_last(&c->runs[group->members[i]])) return &c->runs[group->members[i]];
+    return &c->runs[group->members[0]];
+}
+
 static cpl_status add_group(drawing *d, int64_t g)
 {
     const cpl_run_group *group  = &d->c->groups[g];
-    const cpl_run_record *first = &d->c->runs[group->members[0]];
+    const cpl_run_record *first = first_logged(d->c, group);
     const size_t most           = (size_t)(first->n_lines + 1);
     double *x = cpl_pool_take(&d->pool, 4 * most * sizeof *x), *y = x + most, *low = y + most;
     double *high = low + most, *values = cpl_pool_take(&d->pool, (size_t)group->n * sizeof *values);

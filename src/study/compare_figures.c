@@ -11,15 +11,24 @@
 static bool all_have(const cpl_compare *c, double tokens, bool evaluated)
 {
     for (int64_t r = 0; r < c->n_runs; r++) {
+        if (!cpl_run_last(&c->runs[r])) continue;
         const cpl_run_line *line = cpl_run_line_at(&c->runs[r], tokens);
         if (!line || (evaluated && !cpl_run_evaluated(line))) return false;
     }
     return true;
 }
 
+/* The first run that has logged a step; NULL: none has. */
+static const cpl_run_record *first_logged(const cpl_compare *c)
+{
+    for (int64_t r = 0; r < c->n_runs; r++)
+        if (cpl_run_last(&c->runs[r])) return &c->runs[r];
+    return NULL;
+}
+
 static bool find_point(cpl_compare *c, bool evaluated)
 {
-    const cpl_run_record *first = &c->runs[0];
+    const cpl_run_record *first = first_logged(c);
     for (int64_t i = first->n_lines; i-- > 0;) {
         if (!all_have(c, first->lines[i].tokens, evaluated)) continue;
         c->point = first->lines[i].tokens;
@@ -30,14 +39,18 @@ static bool find_point(cpl_compare *c, bool evaluated)
 
 static void set_point(cpl_compare *c)
 {
+    c->point_kind = CPL_POINT_NONE;
+    if (!first_logged(c)) return;
     c->point_kind = CPL_POINT_EVALUATED;
     if (find_point(c, true)) return;
     c->point_kind = CPL_POINT_LOGGED;
     if (find_point(c, false)) return;
     c->point_kind = CPL_POINT_LAST;
     c->point      = (double)INFINITY;
-    for (int64_t r = 0; r < c->n_runs; r++)
-        c->point = fmin(c->point, c->runs[r].lines[c->runs[r].n_lines - 1].tokens);
+    for (int64_t r = 0; r < c->n_runs; r++) {
+        const cpl_run_line *last = cpl_run_last(&c->runs[r]);
+        if (last) c->point = fmin(c->point, last->tokens);
+    }
 }
 
 const cpl_run_line *cpl_compare_line(const cpl_compare *c, int64_t run)
@@ -170,7 +183,8 @@ static double of_time(const cpl_compare *c, int64_t run, const void *what)
 static double of_tokens(const cpl_compare *c, int64_t run, const void *what)
 {
     (void)what;
-    return c->runs[run].lines[c->runs[run].n_lines - 1].tokens;
+    const cpl_run_line *last = cpl_run_last(&c->runs[run]);
+    return last ? last->tokens : (double)NAN;
 }
 
 static bool knows(const cpl_compare *c, const char *label)
@@ -250,6 +264,7 @@ const char *cpl_compare_point_words(char out[160], const cpl_compare *c)
         "the most at which every run was evaluated",
         "the most that every run has logged; none was evaluated by all",
         "where the shortest ends: of every run its last line before, as none is common to all",
+        "as no step is logged yet",
     };
     char tokens[32];
     snprintf(out, 160, "at %s tokens, %s", cpl_markup_count(tokens, (int64_t)c->point),

@@ -22,7 +22,7 @@ static cpl_status name_runs(cpl_compare *c)
         }
         const char *name = same_name > 1 ? c->runs[r].folder : c->runs[r].name;
         c->names[r] =
-            same_folder > 1 ? cpl_pool_printf(&c->pool, "%s (%d)", name, same_folder) : name;
+            same_folder > 1 ? cpl_pool_printf(&c->pool, "%s [%d]", name, same_folder) : name;
     }
     return CPL_OK;
 }
@@ -167,8 +167,9 @@ static void name_group(cpl_compare *c, int64_t g)
         group->name =
             length ? cpl_pool_copy(&c->pool, c->names[first], length) : words_of(c, group);
     }
-    if (taken(c, g))
-        group->name = cpl_pool_printf(&c->pool, "%s (%lld)", group->name, (long long)g);
+    const char *stem = group->name;
+    for (long long k = 2; taken(c, g); k++)
+        group->name = cpl_pool_printf(&c->pool, "%s [%lld]", stem, k);
 }
 
 static cpl_status check_setting(const cpl_compare *c)

@@ -95,10 +95,11 @@ static json_t *run_of(maker *m, int64_t r)
 {
     json_t *o                 = json_object();
     const cpl_run_record *run = &m->c->runs[r];
+    const cpl_run_line *last  = cpl_run_last(run);
     put(m, o, "name", cpl_json_words(m->c->names[r]));
     put(m, o, "folder", cpl_json_words(run->folder));
     put(m, o, "group", cpl_json_words(m->c->groups[m->c->group_of[r]].name));
-    put(m, o, "step", json_integer((json_int_t)run->lines[run->n_lines - 1].step));
+    put(m, o, "step", last ? json_integer((json_int_t)last->step) : json_null());
     put(m, o, "steps", run->steps < 0 ? json_null() : json_integer((json_int_t)run->steps));
     put(m, o, "in_progress", json_boolean(run->in_progress));
     put(m, o, "damaged_lines", json_integer((json_int_t)run->n_damaged));
@@ -218,7 +219,7 @@ static json_t *pairing_of(maker *m, const cpl_pairing *p)
 
 json_t *cpl_compare_json(const cpl_compare *c)
 {
-    static const char *const kinds[] = {"evaluated", "logged", "last"};
+    static const char *const kinds[] = {"evaluated", "logged", "last", "none"};
     maker m                          = {.c = c};
     json_t *o = json_object(), *warnings = json_array(), *runs = json_array();
     json_t *groups = json_array(), *pairings = json_array();

@@ -33,6 +33,7 @@ static bool same_data(const cpl_compare *c, int64_t a, int64_t b)
 
 static bool are_a_pair(const cpl_compare *c, int64_t a, int64_t b)
 {
+    if (!cpl_run_last(&c->runs[a]) || !cpl_run_last(&c->runs[b])) return false;
     return strcmp(meaning(c, a, "train.seed"), meaning(c, b, "train.seed")) == 0 &&
            strcmp(order_seed(c, a), order_seed(c, b)) == 0 && same_data(c, a, b);
 }

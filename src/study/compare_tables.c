@@ -53,10 +53,16 @@ static const char *count(cpl_pool *pool, int64_t n)
 
 static const char *steps_of(cpl_pool *pool, const cpl_run_record *run)
 {
-    const long long last = run->lines[run->n_lines - 1].step;
+    if (!cpl_run_last(run)) return "no step logged yet";
+    const long long last = cpl_run_last(run)->step;
     if (run->steps < 0) return cpl_pool_printf(pool, "%lld", last);
     return cpl_pool_printf(pool, "%lld of %lld%s", last, (long long)run->steps,
                            run->in_progress ? ", in progress" : "");
+}
+
+static int64_t tokens_of(const cpl_run_record *run)
+{
+    return (int64_t)cpl_run_last(run)->tokens;
 }
 
 static const char *damage_of(cpl_pool *pool, const cpl_run_record *run)
@@ -78,7 +84,7 @@ cpl_status cpl_compare_table_runs(cpl_grid *g, cpl_pool *pool, const cpl_compare
         const cpl_run_record *run = &c->runs[r];
         g->rows[r]                = c->names[r];
         cpl_grid_set(g, r, 0, steps_of(pool, run));
-        cpl_grid_set(g, r, 1, number(pool, run->lines[run->n_lines - 1].tokens, WHOLE_DIGITS));
+        cpl_grid_set(g, r, 1, cpl_run_last(run) ? count(pool, tokens_of(run)) : "–");
         cpl_grid_set(g, r, 2, damage_of(pool, run));
         if (c->grouped) cpl_grid_set(g, r, 3, c->groups[c->group_of[r]].name);
     }
@@ -113,7 +119,8 @@ static const char *group_title(cpl_pool *pool, const cpl_compare *c, int64_t g)
 {
     const cpl_run_group *group = &c->groups[g];
     if (!c->grouped) return group->name;
-    return cpl_pool_printf(pool, "%s (%lld)", group->name, (long long)group->n);
+    return cpl_pool_printf(pool, "%s (%lld run%s)", group->name, (long long)group->n,
+                           group->n == 1 ? "" : "s");
 }
 
 cpl_status cpl_compare_table_settings(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)

@@ -117,13 +117,13 @@ static cpl_status warn_of_damage(cpl_compare *c, int64_t r)
 
 static cpl_status warn_of_point(cpl_compare *c)
 {
-    if (c->point_kind == CPL_POINT_EVALUATED) return CPL_OK;
+    if (c->point_kind == CPL_POINT_EVALUATED || c->point_kind == CPL_POINT_NONE) return CPL_OK;
     return cpl_compare_warn(
         c,
         c->point_kind == CPL_POINT_LOGGED
             ? "there is no number of tokens at which every run was evaluated: figures are at the "
               "largest that all have logged, and a validation loss only where there is one"
-            : "no two runs need have a line at the same number of tokens: of each the last one "
+            : "there is no number of tokens at which every run has a line: of each the last one "
               "before the shortest run's end is taken");
 }
 

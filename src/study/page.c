@@ -50,7 +50,8 @@ static const char style[] =
     "max-width:min(300px,90vw);overflow-wrap:anywhere}\n"
     "@media(max-width:560px){main{padding:18px 14px 40px}h1{font-size:21px}"
     "dl{grid-template-columns:1fr;gap:2px}dd{margin-bottom:10px}td.words{min-width:18em}}\n"
-    "@media print{.table{max-height:none!important}h2{break-after:avoid}figure{break-inside:avoid}}\n";
+    "@media "
+    "print{.table{max-height:none!important}h2{break-after:avoid}figure{break-inside:avoid}}\n";
 
 /* Shows the <title> of a mark as a tip; on a small mark the nearest within 14 pixels counts. */
 static const char script_begin[] =

@@ -299,9 +299,7 @@ cpl_status cpl_run_lines_read(cpl_run_record *run, const char *path, double batc
     if (run->n_lines == 0 && run->cut)
         status = CPL_FAIL(CPL_ERR_INPUT, "%s: no line of its metrics could be read: %s",
                           run->folder, run->cut);
-    else if (run->n_lines == 0 && run->n_damaged == 0)
-        status = CPL_FAIL(CPL_ERR_INPUT, "%s: no step has been logged yet", run->folder);
-    else if (run->n_lines == 0)
+    else if (run->n_lines == 0 && run->n_damaged)
         status =
             CPL_FAIL(CPL_ERR_INPUT,
                      "%s: none of the %lld lines of its metrics has a step, its tokens and a loss",

@@ -102,9 +102,7 @@ static cpl_status read_metrics(cpl_run_record *run)
 {
     char *path = NULL;
     CPL_TRY(find_stored(&path, run->folder, "metrics.jsonl"));
-    if (!path)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: is a run without metrics.jsonl: nothing was logged",
-                        run->folder);
+    if (!path) return CPL_OK;
     cpl_status status = cpl_run_lines_read(run, path, setting_number(run, "data.batch_tokens"));
     cpl_free(path);
     return status;
@@ -202,9 +200,10 @@ static const char *name_of(cpl_run_record *run)
 
 static void settle(cpl_run_record *run)
 {
-    const double steps = setting_number(run, "train.steps");
-    run->steps         = steps >= 0 && steps < 1e15 ? (int64_t)steps : INT64_C(-1);
-    run->in_progress   = run->lines[run->n_lines - 1].step < run->steps || is_locked(run->folder);
+    const double steps       = setting_number(run, "train.steps");
+    run->steps               = steps >= 0 && steps < 1e15 ? (int64_t)steps : INT64_C(-1);
+    const cpl_run_line *last = cpl_run_last(run);
+    run->in_progress         = !last || last->step < run->steps || is_locked(run->folder);
 }
 
 cpl_status cpl_run_record_open(cpl_run_record *run, const char *folder)
@@ -240,6 +239,11 @@ void cpl_run_record_close(cpl_run_record *run)
 }
 
 /* ---- asking ---- */
+
+const cpl_run_line *cpl_run_last(const cpl_run_record *run)
+{
+    return run->n_lines ? &run->lines[run->n_lines - 1] : NULL;
+}
 
 const cpl_run_line *cpl_run_line_before(const cpl_run_record *run, double tokens)
 {
@@ -309,7 +313,7 @@ cpl_status cpl_run_json(json_t **out, const cpl_run_record *run, const char *nam
 
 cpl_status cpl_run_speed(double *out, const cpl_run_record *run)
 {
-    double *values = cpl_alloc((size_t)run->n_lines * sizeof *values);
+    double *values = cpl_alloc((size_t)(run->n_lines + 1) * sizeof *values);
     int64_t n      = 0;
     if (!values) return CPL_ERR_MEMORY;
     for (int64_t i = 0; i < run->n_lines; i++) {

@@ -74,7 +74,7 @@ typedef struct cpl_run_record {
     const char *folder; /* as named */
     const char *name;   /* the last part of the folder's own path */
     cpl_yaml_flat settings;
-    cpl_run_line *lines; /* (n_lines), at least one; steps rise */
+    cpl_run_line *lines; /* (n_lines) steps rise; none of a run that has just begun */
     int64_t n_lines, line_capacity;
     cpl_run_line start; /* of start.json, at 0 tokens */
     bool has_start;
@@ -92,10 +92,13 @@ typedef struct cpl_run_record {
     cpl_pool pool;
 } cpl_run_record;
 
-/* Reads the run in `folder`. CPL_ERR_INPUT: it is no run, or none of its lines can be used; the
- * sentence names the folder. After a failure `run` is closed. */
+/* Reads the run in `folder`; one that has logged no step yet has no lines. CPL_ERR_INPUT: it is no
+ * run, or has lines of which none can be used; the sentence names the folder. After a failure `run` is closed. */
 CPL_NODISCARD cpl_status cpl_run_record_open(cpl_run_record *run, const char *folder);
 void cpl_run_record_close(cpl_run_record *run); /* all zero is allowed */
+
+/* The last line; NULL: no step has been logged yet. */
+const cpl_run_line *cpl_run_last(const cpl_run_record *run);
 
 /* The last line at or before so many tokens, or exactly at them; NULL: none. */
 const cpl_run_line *cpl_run_line_before(const cpl_run_record *run, double tokens);

@@ -84,7 +84,7 @@ def check_text(vanilla, coupled, work):
     page, charts = work / "page.html", work / "charts"
     said = good("compare", "--no-documents", *vanilla, *coupled, "--html", page, "--svg", charts, "--json",
                 work / "c.json")
-    for part in ("Settings that differ", "Figures at 768 tokens", "vanilla (2)", "router |cos|",
+    for part in ("Settings that differ", "Figures at 768 tokens", "vanilla (2 runs)", "router |cos|",
                  "peak memory" if "memory_bytes" in metrics(vanilla[0])[0] else "tokens/s",
                  "difference to vanilla in pairs"):
         check(part in said, f"the text has no {part!r}: {said}")

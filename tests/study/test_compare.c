@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "study/compare_case.h"
 #include "study/compare_json.h"
+#include "study/compare_page.h"
 #include "study/compare_tables.h"
 
 static const cpl_compared_figure *figure(const cpl_compare *c, const char *file)
@@ -130,6 +131,31 @@ static void groups_by_a_setting_are_in_its_order(void **state)
     release(&l);
 }
 
+/* Two groups of runs that are called alike: a name is none of a count. */
+static void groups_of_one_stem_have_other_names(void **state)
+{
+    (void)state;
+    run_case five[]                  = {six[3], six[4], six[3], six[4], six[3]};
+    static const char *const names[] = {"erc-s0", "erc-s1", "erc-s2", "erc-s3", "erc-4"};
+    for (int i = 0; i < 5; i++) {
+        five[i].name  = names[i];
+        five[i].alpha = i / 2;
+    }
+    five[4].name = "erc";
+    lined_up l;
+    cpl_text out = {0};
+    line_up(&l, five, 5, NULL);
+    assert_int_equal(l.c.n_groups, 3);
+    assert_string_equal(l.c.groups[0].name, "erc");
+    assert_string_equal(l.c.groups[1].name, "erc [2]");
+    assert_string_equal(l.c.groups[2].name, "erc [3]");
+    assert_ok(cpl_compare_text(&out, &l.c));
+    assert_non_null(strstr(out.bytes, "erc [2] (2 runs)"));
+    assert_non_null(strstr(out.bytes, "erc [3] (1 run)"));
+    cpl_text_free(&out);
+    release(&l);
+}
+
 static void a_setting_that_is_not_there_is_told(void **state)
 {
     (void)state;
@@ -195,9 +221,50 @@ static void without_a_common_line_each_ones_last(void **state)
     lined_up l;
     line_up_folders(&l, folders, 2, NULL);
     assert_int_equal(l.c.point_kind, CPL_POINT_LAST);
+    assert_true(warns(&l.c, "there is no number of tokens at which every run has a line"));
     assert_near(l.c.point, 250, 0);
     assert_int_equal(cpl_compare_line(&l.c, 0)->step, 2);
     assert_int_equal(cpl_compare_line(&l.c, 1)->step, 2);
+    release(&l);
+}
+
+static void check_page(const cpl_compare *c)
+{
+    cpl_text out = {0};
+    assert_ok(cpl_compare_page(&out, c));
+    assert_non_null(strstr(out.bytes, "no step logged yet"));
+    cpl_text_free(&out);
+}
+
+/* First of its group and of all, and in no one's way. */
+static void a_run_that_has_just_begun_is_listed(void **state)
+{
+    (void)state;
+    run_case four[] = {six[0], six[1], six[3], six[4]};
+    four[0].last = four[3].last = 0;
+    lined_up l;
+    cpl_text out = {0};
+    line_up(&l, four, 4, NULL);
+    assert_int_equal(l.c.point_kind, CPL_POINT_EVALUATED);
+    assert_near(l.c.point, 2000, 0);
+    assert_int_equal(l.c.n_groups, 2);
+    assert_int_equal(l.c.groups[0].n, 2);
+    assert_true(isnan(figure(&l.c, "validation-loss")->values[0]));
+    assert_true(isnan(figure(&l.c, "tokens")->values[0]));
+    assert_near(figure(&l.c, "validation-loss")->spread[0].mean, case_val(&four[1], 20), 1e-12);
+    assert_int_equal(l.c.pairings[0].n, 0); /* erc-s0 would be the other of vanilla-s0 */
+    assert_ok(cpl_compare_text(&out, &l.c));
+    assert_non_null(strstr(out.bytes, "no step logged yet"));
+    check_page(&l.c);
+    json_t *o = cpl_compare_json(&l.c), *run = json_array_get(json_object_get(o, "runs"), 0);
+    assert_true(json_is_null(json_object_get(run, "step")));
+    assert_true(json_is_true(json_object_get(run, "in_progress")));
+    json_decref(o);
+    cpl_text_free(&out);
+    release(&l);
+    line_up(&l, four, 1, NULL); /* nothing but a run that has begun */
+    assert_int_equal(l.c.point_kind, CPL_POINT_NONE);
+    check_page(&l.c);
     release(&l);
 }
 
@@ -715,10 +782,12 @@ int main(void)
         cmocka_unit_test(a_setting_of_another_version_has_its_default),
         cmocka_unit_test(numbers_mean_the_same_however_written),
         cmocka_unit_test(groups_by_a_setting_are_in_its_order),
+        cmocka_unit_test(groups_of_one_stem_have_other_names),
         cmocka_unit_test(a_setting_that_is_not_there_is_told),
         cmocka_unit_test(the_point_is_the_last_that_all_evaluated),
         cmocka_unit_test(without_evaluations_the_last_that_all_logged),
         cmocka_unit_test(without_a_common_line_each_ones_last),
+        cmocka_unit_test(a_run_that_has_just_begun_is_listed),
         cmocka_unit_test(equal_time_is_between_evaluations),
         cmocka_unit_test(other_data_warns_first),
         cmocka_unit_test(the_same_data_elsewhere_does_not),
