@@ -7,6 +7,8 @@
  * Point:    the largest number of tokens at which every run has an evaluated line; else at which
  *           every run has a line; else of every run its last line before the shortest one's end.
  *           Runs that have logged no step yet have no part in it.
+ *           Without a point at which all were evaluated, validation loss is linear between two
+ *           evaluations of a run.
  * Pairs:    of the first run's group, the baseline, with each other group: runs that share
  *           train.seed, the seed of the order and all settings of the data.
  * Numbers:  NaN is what a run has not. */
@@ -122,8 +124,10 @@ void cpl_compare_close(cpl_compare *compare);
 /* The line of a run that its figures are taken from; NULL: none. */
 const cpl_run_line *cpl_compare_line(const cpl_compare *compare, int64_t run);
 
+enum { CPL_POINT_WORDS = 240 };
+
 /* "at 2,048,000 tokens, the most at which every run was evaluated" into `out`, which is returned. */
-const char *cpl_compare_point_words(char out[160], const cpl_compare *compare);
+const char *cpl_compare_point_words(char out[CPL_POINT_WORDS], const cpl_compare *compare);
 
 #ifdef __cplusplus
 }

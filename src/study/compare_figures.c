@@ -58,16 +58,60 @@ const cpl_run_line *cpl_compare_line(const cpl_compare *c, int64_t run)
     return cpl_run_line_before(&c->runs[run], c->point);
 }
 
+/* ---- validation loss ---- */
+
+/* Validation loss of a line, of the source where one is named. */
+static double loss_in(const cpl_run_record *run, const cpl_run_line *line, const char *source)
+{
+    return source ? cpl_run_source(run, line, source) : line->values[CPL_RUN_VAL_LOSS];
+}
+
+/* Validation loss at so many tokens, linear between evaluations; NaN beyond them. */
+static double loss_between(const cpl_run_record *run, const char *source, double tokens)
+{
+    const cpl_run_line *low = NULL;
+    if (run->has_start && !isnan(loss_in(run, &run->start, source))) low = &run->start;
+    for (int64_t i = 0; i < run->n_lines; i++) {
+        const cpl_run_line *high = &run->lines[i];
+        const double b           = loss_in(run, high, source);
+        if (isnan(b)) continue;
+        /* The shortest run's own end may be off by the rounding of a quotient. */
+        if (fabs(high->tokens - tokens) <= 1e-9 * tokens) return b;
+        if (high->tokens > tokens) {
+            if (!low) return (double)NAN;
+            const double a = loss_in(run, low, source);
+            return a + (b - a) * (tokens - low->tokens) / (high->tokens - low->tokens);
+        }
+        low = high;
+    }
+    return (double)NAN;
+}
+
+static double loss_at_point(const cpl_compare *c, int64_t run, const char *source)
+{
+    const cpl_run_line *line = cpl_compare_line(c, run);
+    if (c->point_kind != CPL_POINT_EVALUATED) return loss_between(&c->runs[run], source, c->point);
+    return line ? loss_in(&c->runs[run], line, source) : (double)NAN;
+}
+
+double cpl_compare_loss(const cpl_compare *c, int64_t run)
+{
+    return loss_at_point(c, run, NULL);
+}
+
 /* ---- figures ---- */
 
+/* Before the run's own last line at the point, which may lie far before it. */
 static double tenth(const cpl_compare *c, int64_t run, int figure)
 {
-    const cpl_run_record *r = &c->runs[run];
-    double sum              = 0;
-    int64_t count           = 0;
+    const cpl_run_record *r  = &c->runs[run];
+    const cpl_run_line *last = cpl_compare_line(c, run);
+    const double end         = last ? last->tokens : 0;
+    double sum               = 0;
+    int64_t count            = 0;
     for (int64_t i = 0; i < r->n_lines; i++) {
         const cpl_run_line *line = &r->lines[i];
-        if (line->tokens <= 0.9 * c->point || line->tokens > c->point) continue;
+        if (line->tokens <= 0.9 * end || line->tokens > end) continue;
         if (isnan(line->values[figure])) continue;
         sum += line->values[figure];
         count++;
@@ -85,6 +129,7 @@ static double most(const cpl_run_record *run, int figure)
 static double value_of(const cpl_compare *c, int64_t run, int figure)
 {
     const cpl_run_line *line = cpl_compare_line(c, run);
+    if (figure == CPL_RUN_VAL_LOSS) return loss_at_point(c, run, NULL);
     switch (cpl_run_figures[figure].how) {
     case CPL_RUN_HOW_TENTH:
         return tenth(c, run, figure);
@@ -96,12 +141,6 @@ static double value_of(const cpl_compare *c, int64_t run, int figure)
         break;
     }
     return line ? line->values[figure] : (double)NAN;
-}
-
-static double source_value(const cpl_compare *c, int64_t run, const char *label)
-{
-    const cpl_run_line *line = cpl_compare_line(c, run);
-    return line ? cpl_run_source(&c->runs[run], line, label) : (double)NAN;
 }
 
 /* ---- equal time ---- */
@@ -124,27 +163,6 @@ static cpl_status set_seconds(cpl_compare *c)
         if (last) c->seconds = fmin(c->seconds, last->tokens / c->speed[r]);
     }
     return CPL_OK;
-}
-
-/* Validation loss at so many tokens, linear between evaluations; NaN beyond them. */
-static double loss_between(const cpl_run_record *run, double tokens)
-{
-    const cpl_run_line *low = NULL;
-    if (run->has_start && cpl_run_evaluated(&run->start)) low = &run->start;
-    for (int64_t i = 0; i < run->n_lines; i++) {
-        const cpl_run_line *high = &run->lines[i];
-        if (!cpl_run_evaluated(high)) continue;
-        const double b = high->values[CPL_RUN_VAL_LOSS];
-        /* The shortest run's own end may be off by the rounding of a quotient. */
-        if (fabs(high->tokens - tokens) <= 1e-9 * tokens) return b;
-        if (high->tokens > tokens) {
-            if (!low) return (double)NAN;
-            const double a = low->values[CPL_RUN_VAL_LOSS];
-            return a + (b - a) * (tokens - low->tokens) / (high->tokens - low->tokens);
-        }
-        low = high;
-    }
-    return (double)NAN;
 }
 
 /* ---- rows ---- */
@@ -173,12 +191,12 @@ static double of_figure(const cpl_compare *c, int64_t run, const void *what)
 }
 static double of_source(const cpl_compare *c, int64_t run, const void *what)
 {
-    return source_value(c, run, what);
+    return loss_at_point(c, run, what);
 }
 static double of_time(const cpl_compare *c, int64_t run, const void *what)
 {
     (void)what;
-    return loss_between(&c->runs[run], c->seconds * c->speed[run]);
+    return loss_between(&c->runs[run], NULL, c->seconds * c->speed[run]);
 }
 static double of_tokens(const cpl_compare *c, int64_t run, const void *what)
 {
@@ -258,16 +276,18 @@ cpl_status cpl_compare_figures(cpl_compare *c)
     return add(c, tokens, of_tokens, NULL);
 }
 
-const char *cpl_compare_point_words(char out[160], const cpl_compare *c)
+const char *cpl_compare_point_words(char out[CPL_POINT_WORDS], const cpl_compare *c)
 {
     static const char *const why[] = {
         "the most at which every run was evaluated",
-        "the most that every run has logged; none was evaluated by all",
-        "where the shortest ends: of every run its last line before, as none is common to all",
+        "the most that every run has logged; none was evaluated by all, so validation loss is "
+        "linear between two evaluations",
+        "where the shortest ends: of every run its last line before, as none is common to all, and "
+        "validation loss linear between two evaluations",
         "as no step is logged yet",
     };
     char tokens[32];
-    snprintf(out, 160, "at %s tokens, %s", cpl_markup_count(tokens, (int64_t)c->point),
+    snprintf(out, CPL_POINT_WORDS, "at %s tokens, %s", cpl_markup_count(tokens, (int64_t)c->point),
              why[c->point_kind]);
     return out;
 }

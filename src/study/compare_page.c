@@ -19,7 +19,7 @@ static const char more_style[] = "tbody th{min-width:min(11em,38vw)}\n";
 static void put_title(cpl_text *out, const cpl_compare *c)
 {
     cpl_text title = {0}, lead = {0};
-    char words[160];
+    char words[CPL_POINT_WORDS];
     cpl_text_printf(&title, "Runs side by side: ");
     for (int64_t g = 0; g < c->n_groups && g < 6; g++)
         cpl_text_printf(&title, "%s%s", g ? ", " : "", c->groups[g].name);

@@ -45,12 +45,6 @@ static bool is_used(const cpl_pairing *p, int64_t other)
     return false;
 }
 
-static double loss_of(const cpl_compare *c, int64_t run)
-{
-    const cpl_run_line *line = cpl_compare_line(c, run);
-    return line ? line->values[CPL_RUN_VAL_LOSS] : (double)NAN;
-}
-
 /* Each run of the baseline with the first run of the group that is free and fits. */
 static cpl_status find_pairs(cpl_compare *c, cpl_pairing *p)
 {
@@ -61,7 +55,8 @@ static cpl_status find_pairs(cpl_compare *c, cpl_pairing *p)
         for (int64_t k = 0; k < group->n; k++) {
             const int64_t a = base->members[i], b = group->members[k];
             if (is_used(p, b) || !are_a_pair(c, a, b)) continue;
-            p->pairs[p->n++] = (cpl_run_pair){a, b, loss_of(c, b) - loss_of(c, a)};
+            p->pairs[p->n++] =
+                (cpl_run_pair){a, b, cpl_compare_loss(c, b) - cpl_compare_loss(c, a)};
             break;
         }
     return CPL_OK;

@@ -33,6 +33,9 @@ CPL_NODISCARD cpl_status cpl_compare_groups(cpl_compare *compare);
 /* Sets point, times and figures. */
 CPL_NODISCARD cpl_status cpl_compare_figures(cpl_compare *compare);
 
+/* Validation loss of a run at the point of comparison; NaN: it has none there. */
+double cpl_compare_loss(const cpl_compare *compare, int64_t run);
+
 /* Sets the pairings. */
 CPL_NODISCARD cpl_status cpl_compare_pairs(cpl_compare *compare);
 

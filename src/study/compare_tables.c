@@ -155,7 +155,7 @@ cpl_status cpl_compare_table_figures(cpl_grid *g, cpl_pool *pool, const cpl_comp
                                      bool by_runs)
 {
     const int64_t columns = by_runs ? c->n_runs : c->n_groups;
-    char words[160];
+    char words[CPL_POINT_WORDS];
     int64_t n = 0, row = 0;
     for (int64_t i = 0; i < c->n_figures; i++) n += any_has(c, &c->figures[i]);
     CPL_TRY(cpl_grid_open(g, pool, n, columns));

@@ -122,9 +122,11 @@ static cpl_status warn_of_point(cpl_compare *c)
         c,
         c->point_kind == CPL_POINT_LOGGED
             ? "there is no number of tokens at which every run was evaluated: figures are at the "
-              "largest that all have logged, and a validation loss only where there is one"
+              "largest that all have logged, and validation loss is linear between the two "
+              "evaluations around it"
             : "there is no number of tokens at which every run has a line: of each the last one "
-              "before the shortest run's end is taken");
+              "before the shortest run's end is taken, and validation loss is linear between the "
+              "two evaluations around that end");
 }
 
 cpl_status cpl_compare_warnings(cpl_compare *c)

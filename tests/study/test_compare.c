@@ -205,6 +205,9 @@ static void without_evaluations_the_last_that_all_logged(void **state)
     assert_near(l.c.point, 1300, 0);
     assert_true(warns(&l.c, "at which every run was evaluated"));
     assert_true(isnan(figure(&l.c, "validation-loss")->values[1]));
+    const double a = case_val(&two[0], 12), b = case_val(&two[0], 14);
+    assert_near(figure(&l.c, "validation-loss")->values[0], (a + b) / 2, 1e-12);
+    assert_near(figure(&l.c, "validation-loss-b")->values[0], (a + b) / 2 + 0.5, 1e-12);
     release(&l);
 }
 
@@ -214,16 +217,28 @@ static void without_a_common_line_each_ones_last(void **state)
     const char *root = scratch_folder(), *folders[2];
     run_case two[]   = {six[0], six[3]};
     for (int i = 0; i < 2; i++) folders[i] = write_run(root, &two[i]);
-    write_string(in_folder(folders[1], "config.yaml"), "data:\n    batch_tokens: 125\n");
-    write_string(
-        in_folder(folders[1], "metrics.jsonl"),
-        "{\"step\":1,\"tokens\":125,\"loss\":3}\n{\"step\":2,\"tokens\":250,\"loss\":2}\n");
+    write_string(in_folder(folders[1], "config.yaml"),
+                 "data:\n    batch_tokens: 130\ntrain:\n    seed: 0\n");
+    write_string(in_folder(folders[1], "metrics.jsonl"),
+                 "{\"step\":1,\"tokens\":130,\"loss\":3}\n"
+                 "{\"step\":2,\"tokens\":260,\"loss\":2,\"val_loss\":2.5}\n");
     lined_up l;
     line_up_folders(&l, folders, 2, NULL);
     assert_int_equal(l.c.point_kind, CPL_POINT_LAST);
     assert_true(warns(&l.c, "there is no number of tokens at which every run has a line"));
-    assert_near(l.c.point, 250, 0);
+    assert_near(l.c.point, 260, 0);
     assert_int_equal(cpl_compare_line(&l.c, 0)->step, 2);
+    /* no line of the first is in the last tenth before the point, one is before its own line */
+    assert_near(figure(&l.c, "training-loss")->values[0], case_loss(&two[0], 2), 1e-12);
+    assert_near(figure(&l.c, "training-loss")->values[1], 2, 1e-12);
+    /* 260 lies between the evaluations at 200 and 400 */
+    const double a = case_val(&two[0], 2), b = case_val(&two[0], 4);
+    assert_near(figure(&l.c, "validation-loss")->values[0], a + (b - a) * 60 / 200, 1e-12);
+    assert_near(figure(&l.c, "validation-loss-a")->values[0], a - 0.5 + (b - a) * 60 / 200, 1e-12);
+    assert_near(figure(&l.c, "validation-loss")->values[1], 2.5, 0);
+    char words[CPL_POINT_WORDS];
+    assert_non_null(strstr(cpl_compare_point_words(words, &l.c),
+                           "validation loss linear between two evaluations"));
     assert_int_equal(cpl_compare_line(&l.c, 1)->step, 2);
     release(&l);
 }
