@@ -91,7 +91,7 @@ static cpl_status look_closer(cpl_compare *c, cpl_pairing *p)
         CPL_TRY(cpl_compare_warn(c, "%s: not every pair was compared by documents: %s", name,
                                  p->documents.reason));
     if (p->questions.reason)
-        CPL_TRY(cpl_compare_warn(c, "%s: not every pair was compared by questions: %s", name,
+        CPL_TRY(cpl_compare_warn(c, "%s: not every pair was compared by all questions: %s", name,
                                  p->questions.reason));
     return CPL_OK;
 }

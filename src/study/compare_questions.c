@@ -121,11 +121,55 @@ static cpl_status compare_task(cpl_question_counts *out, int64_t pair, const cha
     return status;
 }
 
+/* ---- shape ---- */
+
+/* How many samples of a task tell neither what they are nor whether they are right. */
+static int64_t count_useless(const json_t *task)
+{
+    size_t i;
+    int64_t useless = 0;
+    json_t *sample, *samples = json_object_get(task, "samples");
+    json_array_foreach(samples, i, sample)
+    {
+        json_t *correct = json_object_get(sample, "correct");
+        useless +=
+            !json_object_get(sample, "id") ||
+            !(json_is_object(correct) || json_is_boolean(correct) || json_is_number(correct));
+    }
+    return useless;
+}
+
+/* What is wrong with a file; NULL: nothing. */
+static const char *fault_of(cpl_pool *pool, const json_t *file)
+{
+    const char *name;
+    json_t *task, *results = json_object_get(file, "results");
+    if (!json_is_object(file)) return "it is no object";
+    if (!json_is_object(results)) return "its member results is no object of tasks";
+    json_object_foreach(results, name, task)
+    {
+        const int64_t useless = count_useless(task);
+        if (!json_is_array(json_object_get(task, "samples")))
+            return cpl_pool_printf(pool, "its task %.80s has no array samples", name);
+        if (useless)
+            return cpl_pool_printf(pool,
+                                   "%lld of the samples of its task %.80s %s no id or no correct",
+                                   (long long)useless, name, useless == 1 ? "has" : "have");
+    }
+    return NULL;
+}
+
 static cpl_status load(json_t **file, cpl_question_counts *out, const cpl_run_record *run)
 {
     cpl_status status = cpl_run_json(file, run, "questions.json");
-    if (status == CPL_OK || status == CPL_ERR_MEMORY) return status;
-    out->reason = cpl_pool_printf(&out->pool, "%s", cpl_last_error());
+    if (status == CPL_ERR_MEMORY) return status;
+    if (status != CPL_OK) {
+        out->reason = cpl_pool_printf(&out->pool, "%s", cpl_last_error());
+        return CPL_OK;
+    }
+    const char *fault = *file ? fault_of(&out->pool, *file) : NULL;
+    if (fault)
+        out->reason = cpl_pool_printf(&out->pool, "%s/questions.json: %s", run->folder, fault);
     return CPL_OK;
 }
 

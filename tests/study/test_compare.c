@@ -713,6 +713,31 @@ static void questions_are_counted_both_ways(void **state)
     release(&l);
 }
 
+static void questions_of_another_shape_are_told(void **state)
+{
+    (void)state;
+    const char *root = scratch_folder(), *folders[2];
+    for (int i = 0; i < 2; i++) folders[i] = write_run(root, &six[i * 4]);
+    write_questions(folders[0], "1110", false);
+    static const char *const bad[][2] = {
+        {"[]", "erc-s0/questions.json: it is no object"},
+        {"{\"result\":{}}", "questions.json: its member results is no object"},
+        {"{\"results\":[]}", "questions.json: its member results is no object"},
+        {"{\"results\":{\"ranked\":{\"sample\":[]}}}", "its task ranked has no array samples"},
+        {"{\"results\":{\"ranked\":[]}}", "its task ranked has no array samples"},
+        {"{\"results\":{\"ranked\":{\"samples\":[1,{\"id\":1,\"correct\":1},{\"id\":2}]}}}",
+         "2 of the samples of its task ranked have no id"},
+        {"{\"results\":", "questions.json: line 1"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        lined_up l;
+        write_string(in_folder(folders[1], "questions.json"), bad[i][0]);
+        line_up_folders(&l, folders, 2, NULL);
+        assert_true(warns(&l.c, bad[i][1]));
+        release(&l);
+    }
+}
+
 /* ---- out ---- */
 
 static void the_text_says_it_all(void **state)
@@ -819,6 +844,7 @@ int main(void)
         cmocka_unit_test(the_bootstrap_is_the_same_twice),
         cmocka_unit_test(documents_of_other_steps_are_not_compared),
         cmocka_unit_test(questions_are_counted_both_ways),
+        cmocka_unit_test(questions_of_another_shape_are_told),
         cmocka_unit_test(the_text_says_it_all),
         cmocka_unit_test(the_json_has_what_was_measured),
         cmocka_unit_test(memory_that_is_not_there_is_told),
