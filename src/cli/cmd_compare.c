@@ -82,7 +82,8 @@ static cpl_status score_documents(const cpl_arguments *args)
 
 static cpl_status run(const cpl_arguments *args)
 {
-    const int64_t n             = args->n_words;
+    const size_t most           = (size_t)args->n_words;
+    int64_t n                   = 0;
     cpl_run_record *runs        = NULL;
     cpl_compare compare         = {0};
     cpl_compare_options options = {.group_by = cpl_flag_text(args, "--group-by"),
@@ -91,10 +92,10 @@ static cpl_status run(const cpl_arguments *args)
     CPL_TRY(cpl_places_check(args));
     CPL_TRY(cpl_flags_exclude(args, "--documents", "--no-documents"));
     CPL_TRY(score_documents(args));
-    runs = cpl_alloc((size_t)n * sizeof *runs);
+    runs = cpl_alloc(most * sizeof *runs);
     if (!runs) return CPL_ERR_MEMORY;
-    memset(runs, 0, (size_t)n * sizeof *runs);
-    for (int64_t i = 0; i < n; i++) CPL_TRY_DONE(cpl_run_record_open(&runs[i], args->words[i]));
+    memset(runs, 0, most * sizeof *runs);
+    CPL_TRY_DONE(cpl_run_records_open(runs, &n, args->words, args->n_words));
     CPL_TRY_DONE(cpl_compare_open(&compare, runs, n, &options));
     status = show_all(args, &compare);
 done:

@@ -94,7 +94,15 @@ static cpl_status warn_of_group(cpl_compare *c, const cpl_run_group *group)
     return status;
 }
 
-/* ---- damage ---- */
+/* ---- what was named, and damage ---- */
+
+static cpl_status warn_of_naming(cpl_compare *c, int64_t r)
+{
+    const cpl_run_record *run = &c->runs[r];
+    if (!run->again) return CPL_OK;
+    return cpl_compare_warn(c, "%s and %s are the same folder: it counts once", run->folder,
+                            run->again);
+}
 
 static cpl_status warn_of_damage(cpl_compare *c, int64_t r)
 {
@@ -136,6 +144,7 @@ cpl_status cpl_compare_warnings(cpl_compare *c)
     for (int64_t g = 0; g < c->n_groups && c->options.group_by; g++)
         CPL_TRY(warn_of_group(c, &c->groups[g]));
     CPL_TRY(warn_of_point(c));
+    for (int64_t r = 0; r < c->n_runs; r++) CPL_TRY(warn_of_naming(c, r));
     for (int64_t r = 0; r < c->n_runs; r++) CPL_TRY(warn_of_damage(c, r));
     return CPL_OK;
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -236,6 +237,31 @@ void cpl_run_record_close(cpl_run_record *run)
     cpl_free((void *)run->sources);
     cpl_pool_free(&run->pool);
     memset(run, 0, sizeof *run);
+}
+
+/* ---- several ---- */
+
+static bool is_same_folder(const char *one, const char *other)
+{
+    struct stat a, b;
+    return stat(one, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+cpl_status cpl_run_records_open(cpl_run_record *runs, int64_t *n, const char *const *folders,
+                                int64_t n_folders)
+{
+    *n = 0;
+    for (int64_t i = 0; i < n_folders; i++) {
+        int64_t k = 0;
+        while (k < *n && !is_same_folder(runs[k].folder, folders[i])) k++;
+        if (k == *n)
+            CPL_TRY(cpl_run_record_open(&runs[(*n)++], folders[i]));
+        else
+            runs[k].again = cpl_pool_copy(&runs[k].pool, folders[i], strlen(folders[i]));
+        CPL_TRY(cpl_pool_status(&runs[k].pool));
+    }
+    return CPL_OK;
 }
 
 /* ---- asking ---- */

@@ -97,6 +97,8 @@ def check_text(vanilla, coupled, work):
     check(json.loads((work / "c.json").read_text()) == compared(*vanilla, *coupled),
           "JSON in a file and on the terminal differ")
     good("compare", "--no-documents", vanilla[0])
+    twice = compared(vanilla[0], str(vanilla[0]) + "/", coupled[0])
+    check(len(twice["runs"]) == 2 and "are the same folder" in twice["warnings"][0], f"twice: {twice}")
 
 
 def check_group_by(vanilla, coupled, work):

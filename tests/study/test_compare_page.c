@@ -33,7 +33,21 @@ static const run_case evil[] = {
 
 static const run_case one[] = {{.name = "alone", .last = 1, .steps = 3, .alpha = 1}};
 
-enum { MANY = 12 };
+enum { MANY = 12, SETTINGS = 40 };
+
+/* Two runs that differ in so many settings that a table of theirs is higher than a window. */
+static const run_case *other_settings(void)
+{
+    static run_case cases[2];
+    static char more[2][SETTINGS * 24];
+    for (int i = 0; i < 2; i++) {
+        cases[i] = six[i * 4];
+        for (int k = 0, at = 0; k < SETTINGS; k++)
+            at += snprintf(more[i] + at, sizeof more[i] - (size_t)at, "    k%d: %d\n", k, k + i);
+        cases[i].more = more[i];
+    }
+    return cases;
+}
 
 static const run_case *many(void)
 {
@@ -59,7 +73,7 @@ typedef struct page_case {
     bool odd; /* no warning, figures or pairs to speak of */
 } page_case;
 
-enum { PAGES = 6 };
+enum { PAGES = 7 };
 
 static page_case page_case_of(int i)
 {
@@ -70,6 +84,7 @@ static page_case page_case_of(int i)
         {"many", many(), MANY, NULL, false},
         {"evil", evil, 2, NULL, false},
         {"alone", one, 1, NULL, true},
+        {"settings", other_settings(), 2, NULL, false},
     };
     return cases[i];
 }

@@ -327,6 +327,29 @@ static void a_run_that_has_just_begun_has_no_lines(void **state)
     }
 }
 
+static void a_folder_named_twice_is_read_once(void **state)
+{
+    (void)state;
+    const char *root = scratch_folder();
+    run_case other   = plain;
+    other.name       = "other";
+    char dotted[600];
+    cpl_run_record runs[4] = {0};
+    int64_t n              = 0;
+    const char *one = write_run(root, &plain), *two = write_run(root, &other);
+    snprintf(dotted, sizeof dotted, "%s/../plain/", two);
+    assert_int_equal(symlink(two, in_folder(root, "link")), 0);
+    const char *const folders[] = {one, two, dotted, in_folder(root, "link")};
+    assert_ok(cpl_run_records_open(runs, &n, folders, 4));
+    assert_int_equal(n, 2);
+    assert_string_equal(runs[0].again, dotted);
+    assert_string_equal(runs[1].again, folders[3]);
+    for (int i = 0; i < 2; i++) cpl_run_record_close(&runs[i]);
+    const char *const fails[] = {one, "/no/such", two};
+    assert_fails(CPL_ERR_INPUT, "no such folder", cpl_run_records_open(runs, &n, fails, 3));
+    for (int i = 0; i < n; i++) cpl_run_record_close(&runs[i]);
+}
+
 static void what_is_no_run_is_told(void **state)
 {
     (void)state;
@@ -383,6 +406,7 @@ int main(void)
         cmocka_unit_test(a_run_in_progress_is_known),
         cmocka_unit_test(what_stands_beside_is_read),
         cmocka_unit_test(a_run_that_has_just_begun_has_no_lines),
+        cmocka_unit_test(a_folder_named_twice_is_read_once),
         cmocka_unit_test(what_is_no_run_is_told),
         cmocka_unit_test(memory_that_is_not_there_is_told),
     };
