@@ -20,7 +20,7 @@ WRITTEN = [
     ("Routing over text: couplet inspect --text", "src/study/routing_json.c", "", [WORD], set()),
     ("Inspections: couplet inspect --json", "src/study/coupling_json.c", "", [WORD], set()),
     ("Comparisons: couplet compare --json", "src/study/compare_json.c", "", [WORD],
-     {"matters", "seed", "bookkeeping", "evaluated", "logged", "last"}),
+     {"matters", "seed", "bookkeeping", "evaluated", "logged", "last", "none"}),
 ]
 TABLES = [  # the same of a table behind a line that begins with `name`
     ("state.json", ["src/train/trainer.c", "src/store/checkpoint.c"],
