@@ -30,11 +30,15 @@ static const char *signed_number(cpl_pool *pool, double value, int digits)
     return cpl_pool_printf(pool, "%s%s", value > 0 ? "+" : "", number(pool, value, digits));
 }
 
-static const char *with_spread(cpl_pool *pool, const cpl_compared_figure *f, const cpl_spread *s)
+/* Of a group of `n` runs; where only some have the figure, with how many. */
+static const char *with_spread(cpl_pool *pool, const cpl_compared_figure *f, const cpl_spread *s,
+                               int64_t n)
 {
-    const char *mean = number(pool, shown_value(f, s->mean), f->digits);
-    if (isnan(s->sd) || f->digits == WHOLE_DIGITS) return mean;
-    return cpl_pool_printf(pool, "%s ± %s", mean, number(pool, shown_value(f, s->sd), 2));
+    const char *words = number(pool, shown_value(f, s->mean), f->digits);
+    if (!isnan(s->sd) && f->digits != WHOLE_DIGITS)
+        words = cpl_pool_printf(pool, "%s ± %s", words, number(pool, shown_value(f, s->sd), 2));
+    if (s->n == 0 || s->n == n) return words;
+    return cpl_pool_printf(pool, "%s (n = %lld)", words, (long long)s->n);
 }
 
 static const char *interval(cpl_pool *pool, double low, double high)
@@ -151,6 +155,16 @@ static bool any_has(const cpl_compare *c, const cpl_compared_figure *f)
     return false;
 }
 
+/* Whether some figure is one of some runs of a group, and not of all. */
+static bool any_lacks(const cpl_compare *c)
+{
+    for (int64_t i = 0; i < c->n_figures; i++)
+        for (int64_t g = 0; g < c->n_groups; g++)
+            if (c->figures[i].spread[g].n && c->figures[i].spread[g].n < c->groups[g].n)
+                return true;
+    return false;
+}
+
 cpl_status cpl_compare_table_figures(cpl_grid *g, cpl_pool *pool, const cpl_compare *c,
                                      bool by_runs)
 {
@@ -161,6 +175,7 @@ cpl_status cpl_compare_table_figures(cpl_grid *g, cpl_pool *pool, const cpl_comp
     CPL_TRY(cpl_grid_open(g, pool, n, columns));
     g->title  = cpl_pool_printf(pool, "Figures %s", cpl_compare_point_words(words, c));
     g->corner = "figure";
+    if (!by_runs && any_lacks(c)) g->note = "n: so many runs of the group have the figure.";
     for (int64_t k = 0; k < columns; k++)
         g->columns[k] = by_runs ? c->names[k] : group_title(pool, c, k);
     for (int64_t i = 0; i < c->n_figures; i++) {
@@ -170,7 +185,7 @@ cpl_status cpl_compare_table_figures(cpl_grid *g, cpl_pool *pool, const cpl_comp
         for (int64_t k = 0; k < columns; k++)
             cpl_grid_set(g, row, k,
                          by_runs ? number(pool, shown_value(f, f->values[k]), f->digits)
-                                 : with_spread(pool, f, &f->spread[k]));
+                                 : with_spread(pool, f, &f->spread[k], c->groups[k].n));
         row++;
     }
     return cpl_pool_status(pool);

@@ -270,6 +270,8 @@ static void a_run_that_has_just_begun_is_listed(void **state)
     assert_int_equal(l.c.pairings[0].n, 0); /* erc-s0 would be the other of vanilla-s0 */
     assert_ok(cpl_compare_text(&out, &l.c));
     assert_non_null(strstr(out.bytes, "no step logged yet"));
+    assert_non_null(strstr(out.bytes, "(n = 1)"));
+    assert_non_null(strstr(out.bytes, "n: so many runs of the group have the figure."));
     check_page(&l.c);
     json_t *o = cpl_compare_json(&l.c), *run = json_array_get(json_object_get(o, "runs"), 0);
     assert_true(json_is_null(json_object_get(run, "step")));
@@ -751,6 +753,7 @@ static void the_text_says_it_all(void **state)
     line_up(&l, two, 2, NULL);
     assert_ok(cpl_compare_text(&out, &l.c));
     assert_true(strncmp(out.bytes, "warning: vanilla-s0 and erc-s2", 30) == 0);
+    assert_null(strstr(out.bytes, "n = "));
     assert_non_null(strstr(out.bytes, "13 of 20, in progress"));
     assert_non_null(strstr(out.bytes, "at 1,200 tokens"));
     assert_non_null(strstr(out.bytes, "validation loss, b"));
