@@ -252,6 +252,7 @@ cpl_status cpl_compare_chart_draw(cpl_text *out, const cpl_compare_charts *chart
                                       .log_x   = chart->at_the_end && is_wide(c),
                                       .log_y   = chart->curve == CPL_RUN_CURVE_LOG,
                                       .in_page = in_page};
+    if (chart->curve == CPL_RUN_CURVE_SHARE) drawn.y = (cpl_chart_range){.low = 0, .high = 1};
     if (drawn.log_y) drawn.note = "0 lies below the scale and is not drawn.";
     if (ramp) drawn.ramp_names[0] = c->groups[0].name;
     if (ramp) drawn.ramp_names[1] = c->groups[c->n_groups - 1].name;

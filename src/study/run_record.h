@@ -42,7 +42,8 @@ typedef enum cpl_run_curve {
     CPL_RUN_CURVE_NONE,
     CPL_RUN_CURVE_PLAIN,
     CPL_RUN_CURVE_LOG,
-    CPL_RUN_CURVE_LOSS
+    CPL_RUN_CURVE_LOSS,
+    CPL_RUN_CURVE_SHARE
 } cpl_run_curve;
 
 /* One of run_figures.def. */

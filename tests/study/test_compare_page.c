@@ -252,6 +252,25 @@ static void a_mean_needs_all_members(void **state)
     release(&l);
 }
 
+/* Shares near each other still stand on the whole scale. */
+static void a_share_goes_from_0_to_1(void **state)
+{
+    (void)state;
+    const run_case few = {.name = "few", .alpha = 1, .last = 2, .steps = 2};
+    const char *folder = write_run(scratch_folder(), &few);
+    write_string(in_folder(folder, "metrics.jsonl"),
+                 "{\"step\":1,\"tokens\":100,\"loss\":3,\"kappa_rows_own\":[0.48]}\n"
+                 "{\"step\":2,\"tokens\":200,\"loss\":3,\"kappa_rows_own\":[0.52]}\n");
+    lined_up l;
+    cpl_text svg = {0};
+    line_up_folders(&l, &folder, 1, NULL);
+    draw(&svg, &l, "kappa-rows-own");
+    assert_int_equal(count_of(svg.bytes, ">1.0</text>"), 1);
+    assert_int_equal(count_of(svg.bytes, ">0.2</text>"), 1);
+    cpl_text_free(&svg);
+    release(&l);
+}
+
 static void every_chart_is_a_file(void **state)
 {
     (void)state;
@@ -352,6 +371,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(losses_begin_at_a_twentieth),
         cmocka_unit_test(ends_stand_against_the_setting),
         cmocka_unit_test(a_mean_needs_all_members),
+        cmocka_unit_test(a_share_goes_from_0_to_1),
         cmocka_unit_test(every_chart_is_a_file),
         cmocka_unit_test(a_wide_table_is_turned),
         cmocka_unit_test(without_memory_it_is_said),
