@@ -204,6 +204,21 @@ static void curves_are_means(void **state)
     release(&l);
 }
 
+/* A member without a logged step takes no curve away, first though it be. */
+static void a_run_that_has_just_begun_hides_no_curve(void **state)
+{
+    (void)state;
+    run_case two[] = {six[0], six[1]};
+    two[0].last    = 0;
+    lined_up l;
+    cpl_text svg = {0};
+    line_up(&l, two, 2, NULL);
+    draw(&svg, &l, "eps");
+    assert_int_equal(count_of(svg.bytes, "<circle"), 20);
+    cpl_text_free(&svg);
+    release(&l);
+}
+
 static void losses_begin_at_a_twentieth(void **state)
 {
     (void)state;
@@ -368,6 +383,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(names_are_escaped),
         cmocka_unit_test(pages_are_the_same_twice),
         cmocka_unit_test(curves_are_means),
+        cmocka_unit_test(a_run_that_has_just_begun_hides_no_curve),
         cmocka_unit_test(losses_begin_at_a_twentieth),
         cmocka_unit_test(ends_stand_against_the_setting),
         cmocka_unit_test(a_mean_needs_all_members),
