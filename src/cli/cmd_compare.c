@@ -9,7 +9,6 @@
 #include "cli/places.h"
 #include "cli/scored.h"
 #include "io/file.h"
-#include "io/json.h"
 #include "study/compare.h"
 #include "study/compare_json.h"
 #include "study/compare_page.h"
@@ -37,15 +36,8 @@ static cpl_status print_text(const cpl_compare *compare)
 
 static cpl_status write_json(const cpl_compare *compare, const char *path)
 {
-    cpl_status status = CPL_OK;
-    json_t *json      = cpl_compare_json(compare);
-    if (!json) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the comparison");
-    if (strcmp(path, "-") != 0)
-        status = cpl_json_write_atomic(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-    else if (json_dumpf(json, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) == 0)
-        putchar('\n');
-    json_decref(json);
-    return status;
+    return cpl_output_json(cpl_compare_json(compare), "the comparison", path,
+                           JSON_REAL_PRECISION(9));
 }
 
 static cpl_status write_page(const cpl_compare *compare, const char *path)

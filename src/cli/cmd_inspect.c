@@ -13,7 +13,6 @@
 #include "cli/places.h"
 #include "cli/routed.h"
 #include "io/file.h"
-#include "io/json.h"
 #include "study/coupling_json.h"
 #include "study/coupling_page.h"
 #include "study/routing_json.h"
@@ -196,15 +195,7 @@ static json_t *json_of(const work *w)
 
 static cpl_status write_json(const work *w, const char *path)
 {
-    cpl_status status = CPL_OK;
-    json_t *json      = json_of(w);
-    if (!json) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the report");
-    if (strcmp(path, "-") != 0)
-        status = cpl_json_write_atomic(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-    else if (json_dumpf(json, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) == 0)
-        putchar('\n');
-    json_decref(json);
-    return status;
+    return cpl_output_json(json_of(w), "the report", path, JSON_REAL_PRECISION(9));
 }
 
 static cpl_status print_all(const work *w)

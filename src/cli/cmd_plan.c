@@ -5,8 +5,8 @@
 
 #include "base/memory.h"
 #include "cli/configure.h"
+#include "cli/output.h"
 #include "cli/planned.h"
-#include "io/json.h"
 
 static void print_memory(const cpl_plan *plan)
 {
@@ -32,15 +32,7 @@ static cpl_status print_table(const cpl_plan *plan)
 
 static cpl_status write_json(const cpl_plan *plan, const char *path)
 {
-    cpl_status status = CPL_OK;
-    json_t *object    = cpl_plan_json(plan);
-    if (!object) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the plan");
-    if (strcmp(path, "-") != 0)
-        status = cpl_json_write_atomic(path, object, JSON_INDENT(1));
-    else if (json_dumpf(object, stdout, JSON_INDENT(1)) == 0)
-        putchar('\n');
-    json_decref(object);
-    return status;
+    return cpl_output_json(cpl_plan_json(plan), "the plan", path, 0);
 }
 
 static cpl_status show(const cpl_plan *plan, const char *json)

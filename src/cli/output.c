@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "io/json.h"
+
 void cpl_output_prepare(void)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -35,4 +37,16 @@ static void say(void *info, cpl_log_level level, const char *sentence)
 cpl_log cpl_output_log(FILE *info)
 {
     return (cpl_log){.say = say, .who = info};
+}
+
+cpl_status cpl_output_json(json_t *object, const char *what, const char *path, size_t flags)
+{
+    cpl_status status = CPL_OK;
+    if (!object) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for %s", what);
+    if (strcmp(path, "-") != 0)
+        status = cpl_json_write_atomic(path, object, JSON_INDENT(1) | flags);
+    else if (json_dumpf(object, stdout, JSON_INDENT(1) | flags) == 0)
+        putchar('\n');
+    json_decref(object);
+    return status;
 }

@@ -5,6 +5,7 @@
 #ifndef CPL_CLI_OUTPUT_H
 #define CPL_CLI_OUTPUT_H
 
+#include <jansson.h>
 #include <stdio.h>
 
 #include "base/log.h"
@@ -24,6 +25,11 @@ CPL_NODISCARD cpl_status cpl_output_check(void);
 /* A log that writes information as lines to `info` (stdout or stderr) and warnings to stderr, as
  * "warning: SENTENCE". */
 cpl_log cpl_output_log(FILE *info);
+
+/* Writes the object to the file, atomically, or to standard output where `path` is -, indented by one
+ * and with jansson's further `flags`. Takes the object over; NULL is CPL_ERR_MEMORY, of `what`. */
+CPL_NODISCARD cpl_status cpl_output_json(json_t *object, const char *what, const char *path,
+                                         size_t flags);
 
 #ifdef __cplusplus
 }
