@@ -13,26 +13,6 @@
 
 /* ---- cells ---- */
 
-static void figure(cpl_text *out, double value, int digits)
-{
-    char words[48];
-    cpl_page_cell(out, cpl_markup_figure(words, value, digits));
-}
-
-static void percent(cpl_text *out, double share)
-{
-    char words[32];
-    snprintf(words, sizeof words, "%.3g %%", 100 * share);
-    cpl_page_cell(out, isfinite(share) ? words : "–");
-}
-
-static void integer(cpl_text *out, int64_t value)
-{
-    char words[24];
-    snprintf(words, sizeof words, "%lld", (long long)value);
-    cpl_page_cell(out, words);
-}
-
 static void with_spread(cpl_text *out, double mean, double sd)
 {
     char a[48], b[48], words[112];
@@ -160,10 +140,10 @@ static void what_it_is(cpl_text *out, const cpl_coupling_charts *charts)
         overall o                    = overall_of(r, charts->views[v].alpha);
         cpl_page_row_open(out, r->name);
         family_cell(out, &r->map);
-        integer(out, r->n_measured);
-        integer(out, o.n_skipped);
-        integer(out, o.n_faulty);
-        integer(out, r->map.n_dense);
+        cpl_page_count(out, r->n_measured);
+        cpl_page_count(out, o.n_skipped);
+        cpl_page_count(out, o.n_faulty);
+        cpl_page_count(out, r->map.n_dense);
         whole_range_cell(out, o.n);
         whole_range_cell(out, o.d);
         whole_range_cell(out, o.D);
@@ -196,16 +176,16 @@ static void scale_free(cpl_text *out, const cpl_coupling_charts *charts)
     for (int64_t v = 0; v < charts->n_views; v++) {
         overall o = overall_of(charts->views[v].report, charts->views[v].alpha);
         cpl_page_row_open(out, charts->views[v].report->name);
-        figure(out, o.diagonal, 3);
-        figure(out, o.off, 3);
-        percent(out, o.rows);
-        percent(out, o.columns);
-        percent(out, o.assignment);
-        percent(out, o.chance);
+        cpl_page_figure(out, o.diagonal, 3);
+        cpl_page_figure(out, o.off, 3);
+        cpl_page_percent(out, o.rows);
+        cpl_page_percent(out, o.columns);
+        cpl_page_percent(out, o.assignment);
+        cpl_page_percent(out, o.chance);
         range_cell(out, o.z, 3);
-        figure(out, o.erc, 3);
+        cpl_page_figure(out, o.erc, 3);
         alpha_min_range(out, &o);
-        if (silhouettes) figure(out, o.silhouette, 3);
+        if (silhouettes) cpl_page_figure(out, o.silhouette, 3);
         cpl_page_row_close(out);
     }
     cpl_page_table_close(out);
@@ -340,24 +320,24 @@ static void row_of_fault(cpl_text *out, const cpl_layer_report *layer, int colum
 static void scale_free_cells(cpl_text *out, const cpl_layer_report *layer, int alpha)
 {
     const cpl_chance *c = &layer->chance;
-    figure(out, c->kappa_diagonal, 3);
+    cpl_page_figure(out, c->kappa_diagonal, 3);
     if (layer->at->n > 1)
-        figure(out, c->kappa_off_diagonal, 3);
+        cpl_page_figure(out, c->kappa_off_diagonal, 3);
     else
         dashes(out, 1);
-    percent(out, c->kappa_rows_own);
-    percent(out, c->kappa_columns_own);
-    percent(out, c->assignment_own);
-    percent(out, 1.0 / (double)layer->at->n);
-    figure(out, c->z, 3);
-    figure(out, cpl_coupling_charts_erc(layer, layer->erc[alpha]), 3);
+    cpl_page_percent(out, c->kappa_rows_own);
+    cpl_page_percent(out, c->kappa_columns_own);
+    cpl_page_percent(out, c->assignment_own);
+    cpl_page_percent(out, 1.0 / (double)layer->at->n);
+    cpl_page_figure(out, c->z, 3);
+    cpl_page_figure(out, cpl_coupling_charts_erc(layer, layer->erc[alpha]), 3);
     with_spread(out, cpl_coupling_charts_erc(layer, c->erc_mean[alpha]),
                 cpl_coupling_charts_erc(layer, c->erc_sd[alpha]));
-    figure(out, layer->ratios.q50, 3);
-    figure(out, layer->ratios.q90, 3);
-    figure(out, layer->ratios.q99, 3);
-    figure(out, layer->ratios.most, 3);
-    percent(out, layer->ratios.violated);
+    cpl_page_figure(out, layer->ratios.q50, 3);
+    cpl_page_figure(out, layer->ratios.q90, 3);
+    cpl_page_figure(out, layer->ratios.q99, 3);
+    cpl_page_figure(out, layer->ratios.most, 3);
+    cpl_page_percent(out, layer->ratios.violated);
 }
 
 void cpl_coupling_page_layers(cpl_text *out, const cpl_coupling_view *view)
@@ -376,12 +356,12 @@ void cpl_coupling_page_layers(cpl_text *out, const cpl_coupling_view *view)
         if (layer->fault) {
             row_of_fault(out, layer, WITH_M + 1 + silhouettes);
         } else {
-            integer(out, layer->at->n);
+            cpl_page_count(out, layer->at->n);
             if (layer->has_M)
                 scale_free_cells(out, layer, view->alpha);
             else
                 dashes(out, WITH_M);
-            if (silhouettes) figure(out, layer->silhouette, 3);
+            if (silhouettes) cpl_page_figure(out, layer->silhouette, 3);
         }
         cpl_page_row_close(out);
     }
@@ -391,15 +371,15 @@ void cpl_coupling_page_layers(cpl_text *out, const cpl_coupling_view *view)
 static void raw_cells(cpl_text *out, const cpl_layer_report *layer, int n_alphas)
 {
     const cpl_coupling_figures *f = &layer->figures;
-    for (int k = 0; k < n_alphas; k++) figure(out, layer->has_M ? layer->erc[k] : NAN, 4);
-    figure(out, layer->has_M ? f->m_diagonal : NAN, 4);
-    figure(out, layer->has_M && layer->at->n > 1 ? f->m_off_diagonal : NAN, 4);
+    for (int k = 0; k < n_alphas; k++) cpl_page_figure(out, layer->has_M ? layer->erc[k] : NAN, 4);
+    cpl_page_figure(out, layer->has_M ? f->m_diagonal : NAN, 4);
+    cpl_page_figure(out, layer->has_M && layer->at->n > 1 ? f->m_off_diagonal : NAN, 4);
     with_spread(out, f->router_norm_mean, f->router_norm_sd);
     with_spread(out, f->gate_norm_mean, f->gate_norm_sd);
-    figure(out, f->eps_mean, 3);
-    figure(out, f->eps_min, 3);
-    figure(out, f->eps_max, 3);
-    figure(out, f->router_cos, 3);
+    cpl_page_figure(out, f->eps_mean, 3);
+    cpl_page_figure(out, f->eps_min, 3);
+    cpl_page_figure(out, f->eps_max, 3);
+    cpl_page_figure(out, f->router_cos, 3);
 }
 
 void cpl_coupling_page_raw_layers(cpl_text *out, const cpl_coupling_view *view)

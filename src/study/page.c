@@ -1,6 +1,8 @@
 /* page.c - see page.h */
 #include "study/page.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "study/chart.h"
@@ -202,6 +204,26 @@ void cpl_page_row_open(cpl_text *out, const char *name)
 void cpl_page_cell(cpl_text *out, const char *text)
 {
     element(out, "td", NULL, text);
+}
+
+void cpl_page_figure(cpl_text *out, double value, int digits)
+{
+    char words[48];
+    cpl_page_cell(out, cpl_markup_figure(words, value, digits));
+}
+
+void cpl_page_percent(cpl_text *out, double share)
+{
+    char words[32];
+    snprintf(words, sizeof words, "%.3g %%", 100 * share);
+    cpl_page_cell(out, isfinite(share) ? words : "–");
+}
+
+void cpl_page_count(cpl_text *out, int64_t value)
+{
+    char words[24];
+    snprintf(words, sizeof words, "%lld", (long long)value);
+    cpl_page_cell(out, words);
 }
 
 void cpl_page_cell_span(cpl_text *out, const char *text, int64_t columns)

@@ -18,26 +18,6 @@ enum { MOST_CELLS = 100000 }; /* of the maps of one kind in a page: about a mega
 
 /* ---- cells ---- */
 
-static void figure(cpl_text *out, double value, int digits)
-{
-    char words[48];
-    cpl_page_cell(out, cpl_markup_figure(words, value, digits));
-}
-
-static void percent(cpl_text *out, double share)
-{
-    char words[32];
-    snprintf(words, sizeof words, "%.3g %%", 100 * share);
-    cpl_page_cell(out, isfinite(share) ? words : "–");
-}
-
-static void whole(cpl_text *out, int64_t value)
-{
-    char words[24];
-    snprintf(words, sizeof words, "%lld", (long long)value);
-    cpl_page_cell(out, words);
-}
-
 static void row_of_layer(cpl_text *out, int64_t layer)
 {
     char name[24];
@@ -100,10 +80,10 @@ static void put_load(cpl_text *out, const cpl_routing_charts *charts)
                                100 * (double)l->pairs[k].tokens / (double)r->texts.n_predictions,
                                (double)l->pairs[k].tokens / l->pairs[k].expected);
         row_of_layer(out, i);
-        figure(out, l->load.most_over_mean, 3);
-        whole(out, l->load.dead);
-        figure(out, l->load.entropy, 3);
-        figure(out, l->router_entropy, 3);
+        cpl_page_figure(out, l->load.most_over_mean, 3);
+        cpl_page_count(out, l->load.dead);
+        cpl_page_figure(out, l->load.entropy, 3);
+        cpl_page_figure(out, l->router_entropy, 3);
         cpl_page_cell(out, pairs);
         cpl_page_row_close(out);
     }
@@ -141,17 +121,17 @@ static void put_agreement(cpl_text *out, const cpl_routing_charts *charts)
         const cpl_routing_layer *l = &r->layers[i];
         const cpl_routing_stand *s = &l->stand;
         row_of_layer(out, i);
-        figure(out, l->rho_mean, 3);
-        figure(out, l->rho_sd, 2);
-        percent(out, l->top1);
-        percent(out, l->overlap);
-        whole(out, s->n_kept);
-        percent(out, s->rows_own);
-        figure(out, s->alpha_min, 3);
-        figure(out, s->off.pearson, 2);
-        figure(out, s->off.spearman, 2);
-        figure(out, s->off_rows.pearson, 2);
-        figure(out, s->off_rows.spearman, 2);
+        cpl_page_figure(out, l->rho_mean, 3);
+        cpl_page_figure(out, l->rho_sd, 2);
+        cpl_page_percent(out, l->top1);
+        cpl_page_percent(out, l->overlap);
+        cpl_page_count(out, s->n_kept);
+        cpl_page_percent(out, s->rows_own);
+        cpl_page_figure(out, s->alpha_min, 3);
+        cpl_page_figure(out, s->off.pearson, 2);
+        cpl_page_figure(out, s->off.spearman, 2);
+        cpl_page_figure(out, s->off_rows.pearson, 2);
+        cpl_page_figure(out, s->off_rows.spearman, 2);
         cpl_page_row_close(out);
     }
     cpl_page_table_close(out);
@@ -210,9 +190,9 @@ static void put_vocabulary(cpl_text *out, const cpl_routing_charts *charts)
         const cpl_routing_vocabulary *v[] = {&r->layers[i].input, &r->layers[i].next};
         row_of_layer(out, i);
         for (int k = 0; k < 2; k++) {
-            whole(out, v[k]->n_ids);
-            percent(out, v[k]->mean);
-            percent(out, v[k]->shuffled);
+            cpl_page_count(out, v[k]->n_ids);
+            cpl_page_percent(out, v[k]->mean);
+            cpl_page_percent(out, v[k]->shuffled);
             put_examples(out, v[k]);
         }
         cpl_page_row_close(out);
