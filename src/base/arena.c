@@ -4,6 +4,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+enum { LARGE_BLOCK = 4 << 20 };
 
 /* The size stands in front of each block, so that cpl_realloc keeps the alignment. */
 typedef struct block_head {
@@ -29,6 +32,18 @@ static void count_held(size_t bytes)
     while (now > most && !atomic_compare_exchange_weak(&most_held, &most, now)) continue;
 }
 
+/* Large blocks in large pages, where the system lends them: a matrix of 5 MB in pages of 4 KB is more
+ * addresses than a processor remembers. */
+static void ask_for_large_pages(char *block, size_t bytes)
+{
+#ifdef MADV_HUGEPAGE
+    const size_t page = 4096, lead = (page - (uintptr_t)block % page) % page;
+    if (bytes >= LARGE_BLOCK) (void)madvise(block + lead, bytes - lead, MADV_HUGEPAGE);
+#else
+    (void)block, (void)bytes;
+#endif
+}
+
 void *cpl_alloc(size_t bytes)
 {
     atomic_fetch_add(&alloc_count, 1);
@@ -39,6 +54,7 @@ void *cpl_alloc(size_t bytes)
         (void)CPL_FAIL(CPL_ERR_MEMORY, "out of memory: %zu bytes were asked for", bytes);
         return NULL;
     }
+    ask_for_large_pages(block, bytes);
     ((block_head *)(void *)block)->bytes = bytes;
     count_held(bytes);
     return block + CPL_ALIGNMENT;

@@ -496,8 +496,8 @@ static void memory(void **state)
         erc.n_threads   = threads;
         assert_ok(cpl_erc_scratch(&erc, &bytes));
         /* a thread: activations and their gradient; active proxies twice, their gradient, the sum;
-         * a packed block. Together: proxies three times, delta, M, the own activations. */
-        const int64_t fixed = 96 * 64 + 4096, each = 2 * n * D + 4 * n * d + fixed;
+         * a packed strip. Together: proxies three times, delta, M, the own activations. */
+        const int64_t fixed = 96 * 256 + 4096, each = 2 * n * D + 4 * n * d + fixed;
         assert_true(bytes <= sizeof(float) * (size_t)(threads * each + 4 * n * d + 4 * n * n +
                                                       n * (D + 64) + fixed));
         assert_true(bytes < sizeof(float) * (size_t)(n * n * D));

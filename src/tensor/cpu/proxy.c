@@ -218,7 +218,7 @@ static void take_thread(cpl_proxy_thread *t, cpl_arena *arena, const cpl_proxy_s
     t->deep      = floats(arena, d, pad, back);
     t->drows     = floats(arena, m, s->d_pad, back);
     t->block     = floats(arena, PROXY_BLOCK, d > D ? d : D, s->rounded || job->dtype != CPL_F32);
-    t->pack      = floats(arena, PROXY_BLOCK, PANEL, true);
+    t->pack      = floats(arena, PROXY_BLOCK, PROXY_STRIP, true);
     t->dproxy    = floats(arena, job->n, s->d_pad, back);
     t->row_count = cpl_arena_take(arena, (size_t)job->n * sizeof(int32_t));
     take_pairs(t, arena, s);

@@ -11,9 +11,9 @@
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/panel.h"
 
-/* Rows of an expert's matrix that are worked on at a time: a packed block of BLOCK x PANEL numbers
- * stays in the first cache. */
-enum { PROXY_BLOCK = 96 };
+/* Rows of an expert's matrix that are worked on at a time, and columns in a backward pass: a packed
+ * block of BLOCK x PANEL numbers stays in the first cache, one of BLOCK x STRIP in the second. */
+enum { PROXY_BLOCK = 96, PROXY_STRIP = 256 };
 
 /* Some of the proxies, as the two kinds of products want them. Of a single proxy both are the row
  * itself, and pad is 1. */
@@ -45,7 +45,7 @@ typedef struct cpl_proxy_thread {
     float *deep;           /* panels [d,k]: the active proxies */
     float *drows;          /* [k,d_pad] gradient of the active proxies */
     float *block;          /* [PROXY_BLOCK, max(d,D)] an expert's rows as F32 operands */
-    float *pack;           /* panel [PROXY_BLOCK, PANEL] */
+    float *pack;           /* panels [PROXY_BLOCK, PROXY_STRIP] */
     float *dproxy;         /* [n,d_pad] sum over this thread's experts */
     int32_t *row_count;    /* [n] */
     /* where `pairs`, see proxy_pairs.c */
