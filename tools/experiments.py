@@ -172,8 +172,8 @@ def record(program, name):
 # ---- experiments ----
 
 def dig(value, path):
-    """The member at a dotted path; a list gives the list of its entries' members."""
-    for key in path.split("."):
+    """The member at a path like a/b; a list gives the list of its entries' members."""
+    for key in path.split("/"):
         if isinstance(value, list):
             value = [one.get(key) if isinstance(one, dict) else None for one in value]
         elif isinstance(value, dict):
