@@ -74,6 +74,21 @@ typedef struct cpl_attention_shape {
     int64_t n_heads, n_kv_heads, head_dim;
 } cpl_attention_shape;
 
+/* New tokens of one sequence among those of others, whose keys and values lie in rows of a store
+ * that all of them share. */
+typedef struct cpl_segment {
+    int64_t first, n_queries;  /* rows of q and out */
+    int64_t first_key, n_keys; /* its part of key_row: the sequence from its beginning to its last
+                                  new token; query i stands at position n_keys - n_queries + i */
+} cpl_segment;
+
+typedef struct cpl_segments {
+    const cpl_segment *at;
+    int64_t count;
+    cpl_tensor key_row; /* I32: rows of k and v */
+    int64_t n_heads, n_kv_heads, head_dim;
+} cpl_segments;
+
 /* Which sorted row each (token, choice) has: made by dispatch, read by experts.
  * Row r = offset[e] ... offset[e+1]-1 belongs to expert e, tokens in rising order. */
 typedef struct cpl_dispatch {
@@ -133,6 +148,10 @@ struct cpl_ops {
     void (*rope)(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t n_heads,
                  int64_t n_queries, int64_t first, int direction);
 
+    /* The same with token t at position[t] of position [T] I32, forward. */
+    void (*rope_at)(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t n_heads,
+                    cpl_tensor position);
+
     /* ---- attention (attention.c): causal, no T x T matrix ---- */
 
     /* out [B nq, H h] = softmax(q k^T / sqrt(h)) v over keys at or before the query's position and
@@ -146,6 +165,12 @@ struct cpl_ops {
                                cpl_tensor dout, cpl_tensor out, cpl_tensor lse, cpl_tensor q,
                                cpl_tensor k, cpl_tensor v, cpl_tensor doc_start,
                                cpl_attention_shape shape);
+
+    /* The same forward for segments of any lengths, in F32 whatever be->compute is: query i of a
+     * segment sees its keys 0 ... n_keys - n_queries + i. q, out [T, H h]; k, v [rows, G h]. Rows
+     * of out that belong to no segment stay as they are. */
+    void (*attention_segments)(cpl_backend *be, cpl_tensor out, cpl_tensor q, cpl_tensor k,
+                               cpl_tensor v, const cpl_segments *segments);
 
     /* ---- routing (route.c) ---- */
 
@@ -207,6 +232,10 @@ struct cpl_ops {
     /* The same and, in the one sweep, its gradient times `scale`: dx is set, dhead *adds*. */
     void (*xent_train)(cpl_backend *be, cpl_tensor nll, cpl_tensor dx, cpl_tensor dhead,
                        cpl_tensor x, cpl_tensor head, cpl_tensor target, float scale);
+
+    /* out [P] = log softmax(logits [R,V])[row[p], id[p]]; row, id [P] I32. */
+    void (*log_probs)(cpl_backend *be, cpl_tensor out, cpl_tensor logits, cpl_tensor row,
+                      cpl_tensor id);
 
     /* ---- sums (reduce.c): in double, in an order that does not depend on the threads ---- */
 

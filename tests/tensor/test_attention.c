@@ -291,6 +291,68 @@ static void documents_do_not_mix(void **state)
     assert_memory_equal(cpl_f32(a.out) + 100 * 16, cpl_f32(b.out) + 100 * 16, 200 * 16 * 4);
 }
 
+/* ---- segments ---- */
+
+/* Where key i of the sequences' `keys` lies in a store of `rows`: behind each other, anywhere, or a
+ * common beginning and then anywhere. */
+static int32_t row_of(int64_t i, int64_t keys, int64_t rows, int kind)
+{
+    if (kind == 0 || (kind == 2 && i < keys / 2)) return (int32_t)i;
+    return (int32_t)((i * 37 + 11) % rows);
+}
+
+static void check_segments(shape s, int kind)
+{
+    const int64_t lead = 3; /* rows of q that belong to no segment */
+    const int64_t rows = 2 * s.n_keys + 5, width = s.n_heads * s.head_dim;
+    const int64_t T = 2 * s.n_queries + lead, slim = s.n_kv_heads * s.head_dim;
+    cpl_backend *be = new_cpu(CPL_F32, 2,
+                              (cpl_work){.n_tokens   = T,
+                                         .n_keys     = s.n_keys,
+                                         .batch      = 1,
+                                         .d_model    = width,
+                                         .n_heads    = s.n_heads,
+                                         .n_kv_heads = s.n_kv_heads});
+    cpl_tensor q = normal_2d(T, width, 1), k = normal_2d(rows, slim, 1),
+               v   = normal_2d(rows, slim, 1);
+    cpl_tensor out = normal_2d(T, width, 1), old = copy_of(out);
+    cpl_tensor key_row     = new_1d(CPL_I32, 2 * s.n_keys);
+    const cpl_segment at[] = {{lead, s.n_queries, 0, s.n_keys},
+                              {lead + s.n_queries, s.n_queries, s.n_keys, s.n_keys}};
+    for (int64_t i = 0; i < 2 * s.n_keys; i++)
+        cpl_i32(key_row)[i] = row_of(i % s.n_keys, s.n_keys, rows, i < s.n_keys ? kind : 1);
+    const cpl_segments segments = {at, 2, key_row, s.n_heads, s.n_kv_heads, s.head_dim};
+    be->ops->attention_segments(be, out, q, k, v, &segments);
+    assert_ok(be->ops->sync(be));
+    assert_memory_equal(out.data, old.data, (size_t)(lead * width) * sizeof(float));
+    for (int i = 0; i < 2; i++) {
+        problem p = new_problem(s, 0, 1);
+        memcpy(p.q.data, cpl_f32(q) + at[i].first * width, cpl_tensor_bytes(p.q));
+        for (int64_t key = 0; key < s.n_keys; key++) {
+            const int64_t row = cpl_i32(key_row)[at[i].first_key + key];
+            memcpy(cpl_f32(p.k) + key * slim, cpl_f32(k) + row * slim,
+                   (size_t)slim * sizeof(float));
+            memcpy(cpl_f32(p.v) + key * slim, cpl_f32(v) + row * slim,
+                   (size_t)slim * sizeof(float));
+        }
+        wide w = widen(&p);
+        equations(&w, false);
+        assert_close("out",
+                     cpl_tensor_2d(cpl_f32(out) + at[i].first * width, CPL_F32, s.n_queries, width),
+                     w.out, f32_limit(s), 0);
+    }
+}
+
+static void segments_in_any_rows(void **state)
+{
+    static const shape some[] = {{1, 1, 1, 1, 1, 1, 4},      {1, 1, 70, 70, 2, 1, 16},
+                                 {1, 8, 9, 9, 3, 3, 6},      {1, 9, 9, 9, 2, 2, 12},
+                                 {1, 40, 300, 300, 4, 2, 8}, {1, 150, 700, 700, 2, 1, 32},
+                                 {1, 2, 1100, 1100, 2, 2, 8}};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        for (int kind = 0; kind < 3; kind++, release_all(state)) check_segments(some[i], kind);
+}
+
 static int run(void)
 {
     const struct CMUnitTest tests[] = {
@@ -300,6 +362,7 @@ static int run(void)
         cmocka_unit_test_teardown(large_scores, release_all),
         cmocka_unit_test_teardown(one_query_is_the_last_of_many, release_all),
         cmocka_unit_test_teardown(documents_do_not_mix, release_all),
+        cmocka_unit_test_teardown(segments_in_any_rows, release_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,12 +80,29 @@ static void test_rotation(void **state)
     check_rotation(0, 4, 2, 8, 0);
 }
 
+static void test_any_positions(void **state)
+{
+    (void)state;
+    const int64_t P = 9, H = 3, h = 6, T = 40;
+    cpl_backend *be  = backend();
+    cpl_tensor table = table_of(be, P, h, 10000), x = normal_2d(T, H * h, 1), want = copy_of(x);
+    cpl_tensor position = new_1d(CPL_I32, T);
+    for (int64_t t = 0; t < T; t++) {
+        cpl_i32(position)[t] = (int32_t)(t * 7 % P);
+        cpl_tensor one       = cpl_tensor_2d(cpl_f32(want) + t * H * h, CPL_F32, 1, H * h);
+        be->ops->rope(be, one, table, H, 1, t * 7 % P, 1);
+    }
+    be->ops->rope_at(be, x, table, H, position);
+    assert_same_bits(x, want);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_table, release_all),
         cmocka_unit_test_teardown(test_first_frequency_is_exact, release_all),
         cmocka_unit_test_teardown(test_rotation, release_all),
+        cmocka_unit_test_teardown(test_any_positions, release_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

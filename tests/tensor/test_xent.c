@@ -172,6 +172,27 @@ static void test_bf16(void **state)
     assert_same_bits(with_f32.dx, with_low.dx);
 }
 
+/* Of any rows in any order, as xent of that row with that target. */
+static void test_log_probs(void **state)
+{
+    (void)state;
+    const int64_t R = 5, V = 301, P = 12;
+    cpl_backend *be   = new_cpu(CPL_F32, 2, (cpl_work){0});
+    cpl_tensor logits = normal_2d(R, V, 4), out = new_1d(CPL_F32, P);
+    cpl_tensor row = new_1d(CPL_I32, P), id = new_1d(CPL_I32, P);
+    double want[12];
+    for (int64_t p = 0; p < P; p++) {
+        cpl_i32(row)[p] = (int32_t)(p * 3 % R);
+        cpl_i32(id)[p]  = (int32_t)(p * 29 % V);
+        const float *at = cpl_f32(logits) + p * 3 % R * V;
+        double sum      = 0;
+        for (int64_t i = 0; i < V; i++) sum += exp((double)at[i]);
+        want[p] = (double)at[p * 29 % V] - log(sum);
+    }
+    be->ops->log_probs(be, out, logits, row, id);
+    assert_close("log probabilities", out, want, 1e-6, 0);
+}
+
 static void test_same_bits_again(void **state)
 {
     problem p = new_problem(40, 16, 1300);
@@ -192,6 +213,7 @@ int main(void)
         cmocka_unit_test_teardown(test_without_targets, release_all),
         cmocka_unit_test_teardown(test_large_logits, release_all),
         cmocka_unit_test_teardown(test_bf16, release_all),
+        cmocka_unit_test_teardown(test_log_probs, release_all),
         cmocka_unit_test_teardown(test_same_bits_again, release_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

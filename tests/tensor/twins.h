@@ -195,6 +195,13 @@ static void twin_rope(cpl_backend *be, const shape *s, results *r)
     be->ops->rope(be, kept_2d(r, tokens(s), s->H * s->h), table, s->H, s->length, 0, -1);
 }
 
+static void twin_rope_at(cpl_backend *be, const shape *s, results *r)
+{
+    cpl_tensor table = rope_table(be, s->length + 2, s->h);
+    be->ops->rope_at(be, kept_2d(r, tokens(s), s->H * s->h), table, s->H,
+                     random_ids(tokens(s), s->length + 2));
+}
+
 /* Document starts: every third position begins one. */
 static cpl_tensor new_doc_start(int64_t batch, int64_t n_keys)
 {
@@ -227,6 +234,24 @@ static void twin_attention_backward(cpl_backend *be, const shape *s, results *r)
     be->ops->attention(be, out, lse, q, k, v, doc_start, a);
     be->ops->attention_backward(be, kept_2d(r, T, wide), kept_2d(r, T, width), kept_2d(r, T, width),
                                 normal_2d(T, wide, 1), out, lse, q, k, v, doc_start, a);
+}
+
+/* A segment for every sequence, whose keys lie anywhere; in the second call behind each other. */
+static void twin_attention_segments(cpl_backend *be, const shape *s, results *r)
+{
+    const int64_t T = tokens(s), keys = s->length + 1, width = s->G * s->h,
+                  rows = s->batch * keys + 1;
+    cpl_tensor q = normal_2d(T, s->H * s->h, 1), k = normal_2d(rows, width, 1);
+    cpl_tensor v = normal_2d(rows, width, 1), row = random_ids(s->batch * keys, rows);
+    cpl_segment at[8];
+    CPL_ASSERT(s->batch <= 8);
+    cpl_segments segments = {at, s->length > 0 ? s->batch : 0, row, s->H, s->G, s->h};
+    r->terms              = s->length + s->h;
+    for (int64_t b = 0; b < s->batch; b++)
+        at[b] = (cpl_segment){b * s->length, s->length, b * keys, keys};
+    be->ops->attention_segments(be, kept_2d(r, T, s->H * s->h), q, k, v, &segments);
+    for (int64_t i = 0; i < s->batch * keys; i++) cpl_i32(row)[i] = (int32_t)i;
+    be->ops->attention_segments(be, kept_2d(r, T, s->H * s->h), q, k, v, &segments);
 }
 
 /* ---- routing and experts ---- */
@@ -407,6 +432,14 @@ static void twin_xent(cpl_backend *be, const shape *s, results *r)
     r->terms        = s->V + s->d;
     be->ops->xent(be, kept_1d(r, T), normal_2d(T, s->d, 1), normal_2d(s->V, s->d, 1),
                   random_targets(s));
+}
+
+static void twin_log_probs(cpl_backend *be, const shape *s, results *r)
+{
+    const int64_t T = tokens(s);
+    r->terms        = s->V;
+    be->ops->log_probs(be, kept_1d(r, 2 * T), normal_2d(T, s->V, 1), random_ids(2 * T, T),
+                       random_ids(2 * T, s->V));
 }
 
 static void twin_xent_train(cpl_backend *be, const shape *s, results *r)

@@ -9,6 +9,8 @@
  *          dk += ds^T q, dq += ds k. Five products a tile.
  *          The products are plain matrix products; operands lie in the tensors themselves in F32
  *          and in panels of their own in bf16. No T x T matrix.
+ *          Segments: a tile's keys are multiplied where they lie if they follow each other, else
+ *          out of panels they are gathered into; of a few queries each key is visited by itself.
  * Threads: forward takes (sequence, head, tile of queries) as a task. Backward takes (sequence, key
  *          head), so that dk and dv, sums over r query heads, are added to in one order. */
 #include <math.h>
@@ -18,6 +20,7 @@
 #include "tensor/cpu/operand.h"
 
 enum { TILE_QUERIES = 128, TILE_KEYS = 512 };
+enum { FEW_QUERIES = 8, LONG_RUN = 64 }; /* of segments */
 
 typedef struct job {
     cpl_backend *be;
@@ -27,6 +30,7 @@ typedef struct job {
     float *out, *lse;
     const float *q, *k, *v;
     const int32_t *doc_start; /* [B, n_keys] or NULL */
+    const int32_t *key_row;   /* [n_keys] of a segment, or NULL */
     const float *dout;
     float *dq, *dk, *dv;
 } job;
@@ -48,32 +52,29 @@ typedef struct tile {
 
 /* ---- scratch ---- */
 
-static tile_work take_work(cpl_arena *arena, int64_t n_queries, int64_t n_keys, int64_t h,
-                           bool packs)
+static tile_work take_work(cpl_arena *arena, int64_t h, bool packs)
 {
-    const size_t one  = sizeof(float);
-    const size_t rows = (size_t)(n_queries < TILE_QUERIES ? n_queries : TILE_QUERIES) * one;
-    const size_t keys = (size_t)(n_keys < TILE_KEYS ? n_keys : TILE_KEYS);
-    tile_work w       = {0};
-    w.s               = cpl_arena_take(arena, rows * keys);
-    w.dp              = cpl_arena_take(arena, rows * keys);
-    w.largest         = cpl_arena_take(arena, rows);
-    w.sum             = cpl_arena_take(arena, rows);
+    const size_t rows = TILE_QUERIES * sizeof(float), keys = TILE_KEYS;
+    tile_work w = {0};
+    w.s         = cpl_arena_take(arena, rows * keys);
+    w.dp        = cpl_arena_take(arena, rows * keys);
+    w.largest   = cpl_arena_take(arena, rows);
+    w.sum       = cpl_arena_take(arena, rows);
+    w.k         = cpl_arena_take(arena, keys * (size_t)h * sizeof(float));
+    w.v         = cpl_arena_take(arena, keys * (size_t)h * sizeof(float));
     if (!packs) return w;
     w.q    = cpl_arena_take(arena, rows * (size_t)h);
     w.dout = cpl_arena_take(arena, rows * (size_t)h);
-    w.k    = cpl_arena_take(arena, keys * (size_t)h * one);
-    w.v    = cpl_arena_take(arena, keys * (size_t)h * one);
     w.p    = cpl_arena_take(arena, rows * keys);
     w.ds   = cpl_arena_take(arena, rows * keys);
     return w;
 }
 
-static size_t work_bytes(int64_t n_queries, int64_t n_keys, int64_t h, bool packs)
+static size_t work_bytes(int64_t h, bool packs)
 {
     cpl_arena measure;
     cpl_arena_measure(&measure);
-    (void)take_work(&measure, n_queries, n_keys, h, packs);
+    (void)take_work(&measure, h, packs);
     return measure.used;
 }
 
@@ -81,11 +82,11 @@ static size_t work_bytes(int64_t n_queries, int64_t n_keys, int64_t h, bool pack
 static tile_work own_work(const job *j)
 {
     const bool packs   = j->be->compute != CPL_F32;
-    const size_t bytes = work_bytes(j->s.n_queries, j->s.n_keys, j->s.head_dim, packs);
+    const size_t bytes = work_bytes(j->s.head_dim, packs);
     const size_t at    = (size_t)omp_get_thread_num() * bytes;
     CPL_ASSERT(at + bytes <= j->be->scratch_bytes);
     cpl_arena arena = cpl_arena_over((char *)j->be->scratch + at, bytes);
-    return take_work(&arena, j->s.n_queries, j->s.n_keys, j->s.head_dim, packs);
+    return take_work(&arena, j->s.head_dim, packs);
 }
 
 /* ---- where things lie ---- */
@@ -121,9 +122,43 @@ static cpl_operand query_rows(const job *j, void *panel, const float *x, const t
     return head_rows(j, panel, x, query_place(j, t), j->s.n_heads, t->rows);
 }
 
+/* How many keys from `key` on lie behind each other. */
+static int64_t run_of(const job *j, int64_t key, int64_t end)
+{
+    int64_t next = key + 1;
+    while (next < end && j->key_row[next] == j->key_row[next - 1] + 1) next++;
+    return next - key;
+}
+
+/* How many keys of the tile are taken at once from `key` on. */
+static int64_t keys_at(const job *j, const tile *t, int64_t key)
+{
+    const int64_t left = t->end - key, most = left < TILE_KEYS ? left : TILE_KEYS;
+    if (!j->key_row) return most;
+    const int64_t run = run_of(j, key, key + most);
+    return run >= LONG_RUN ? run : most;
+}
+
+/* Rows of a segment's keys: in place where they follow each other. */
+static cpl_operand segment_rows(const job *j, void *panel, const float *x, const tile *t,
+                                int64_t key, int64_t keys)
+{
+    const int64_t h = j->s.head_dim, heads = j->s.n_kv_heads,
+                  head   = t->head / (j->s.n_heads / heads);
+    const int64_t stride = heads * h;
+    if (run_of(j, key, key + keys) == keys)
+        return (cpl_operand){x + place(j, j->key_row[key], heads, head), CPL_F32, CPL_AS_IS,
+                             stride};
+    for (int64_t i = 0; i < keys; i++)
+        memcpy((float *)panel + i * h, x + place(j, j->key_row[key + i], heads, head),
+               (size_t)h * sizeof *x);
+    return (cpl_operand){panel, CPL_F32, CPL_AS_IS, h};
+}
+
 static cpl_operand key_rows(const job *j, void *panel, const float *x, const tile *t, int64_t key,
                             int64_t keys)
 {
+    if (j->key_row) return segment_rows(j, panel, x, t, key, keys);
     return head_rows(j, panel, x, key_place(j, t, key), j->s.n_kv_heads, keys);
 }
 
@@ -214,10 +249,10 @@ static void forward_tile(const job *j, const tile_work *w, const tile *t)
         w->largest[i] = -INFINITY;
         w->sum[i]     = 0;
     }
-    for (int64_t key = t->begin; key < t->end; key += TILE_KEYS) {
-        const int64_t keys = t->end - key < TILE_KEYS ? t->end - key : TILE_KEYS;
-        cpl_operand k      = key_rows(j, w->k, j->k, t, key, keys);
-        cpl_operand v      = key_rows(j, w->v, j->v, t, key, keys);
+    for (int64_t key = t->begin, keys; key < t->end; key += keys) {
+        keys          = keys_at(j, t, key);
+        cpl_operand k = key_rows(j, w->k, j->k, t, key, keys);
+        cpl_operand v = key_rows(j, w->v, j->v, t, key, keys);
         multiply(j, w->s, keys, q, cpl_transposed(k), t->rows, keys, h, 0);
         for (int64_t i = 0; i < t->rows; i++) {
             int64_t begin, end;
@@ -228,11 +263,12 @@ static void forward_tile(const job *j, const tile_work *w, const tile *t)
         multiply(j, out, stride, scores(j, w->p, w->s, t->rows, keys), v, t->rows, h, keys,
                  key > t->begin ? 1.0f : 0.0f);
     }
-    float *lse = j->lse + (t->b * j->s.n_heads + t->head) * j->s.n_queries + t->first;
+    float *lse =
+        j->lse ? j->lse + (t->b * j->s.n_heads + t->head) * j->s.n_queries + t->first : NULL;
     for (int64_t i = 0; i < t->rows; i++) {
         const float part = 1.0f / w->sum[i];
         for (int64_t x = 0; x < h; x++) out[i * stride + x] *= part;
-        lse[i] = w->largest[i] + logf(w->sum[i]);
+        if (lse) lse[i] = w->largest[i] + logf(w->sum[i]);
     }
 }
 
@@ -264,6 +300,77 @@ void CPL_ISA_NAME(cpl_cpu_attention)(cpl_backend *be, cpl_tensor out, cpl_tensor
         tile t      = tile_at(&j, i / tiles / s.n_heads, head, at * TILE_QUERIES);
         tile_work w = own_work(&j);
         forward_tile(&j, &w, &t);
+    }
+}
+
+/* ---- segments ---- */
+
+/* out [h] = the attention of one query q [h] to the first `keys` keys. */
+static void visit_keys(const job *j, const tile_work *w, float *out, const float *q, int64_t keys,
+                       int64_t key_head)
+{
+    const int64_t h = j->s.head_dim, heads = j->s.n_kv_heads;
+    float largest = -INFINITY, sum = 0;
+    memset(out, 0, (size_t)h * sizeof *out);
+    for (int64_t first = 0; first < keys; first += TILE_KEYS) {
+        const int64_t count = keys - first < TILE_KEYS ? keys - first : TILE_KEYS;
+        const int32_t *row  = j->key_row + first;
+        for (int64_t i = 0; i < count; i++) {
+            const float *k = j->k + place(j, row[i], heads, key_head);
+            float dot      = 0;
+#pragma omp simd reduction(+ : dot)
+            for (int64_t x = 0; x < h; x++) dot += q[x] * k[x];
+            w->s[i] = dot;
+        }
+        soften_row(j, w->s, 0, count, count, &largest, &sum, out);
+        for (int64_t i = 0; i < count; i++) {
+            const float *v = j->v + place(j, row[i], heads, key_head);
+            const float p  = w->s[i];
+#pragma omp simd
+            for (int64_t x = 0; x < h; x++) out[x] += p * v[x];
+        }
+    }
+    for (int64_t x = 0; x < h; x++) out[x] *= 1.0f / sum;
+}
+
+/* One head of one segment. */
+static void segment_head(const job *j, int64_t head)
+{
+    tile_work w = own_work(j);
+    if (j->s.n_queries <= FEW_QUERIES) {
+        for (int64_t i = 0; i < j->s.n_queries; i++) {
+            const int64_t at = place(j, i, j->s.n_heads, head);
+            visit_keys(j, &w, j->out + at, j->q + at, position(j, i) + 1,
+                       head / (j->s.n_heads / j->s.n_kv_heads));
+        }
+        return;
+    }
+    for (int64_t first = 0; first < j->s.n_queries; first += TILE_QUERIES) {
+        tile t = tile_at(j, 0, head, first);
+        forward_tile(j, &w, &t);
+    }
+}
+
+void CPL_ISA_NAME(cpl_cpu_attention_segments)(cpl_backend *be, cpl_tensor out, cpl_tensor q,
+                                              cpl_tensor k, cpl_tensor v,
+                                              const cpl_segments *segments)
+{
+    const int64_t H = segments->n_heads, h = segments->head_dim;
+#pragma omp parallel for num_threads(be->n_threads) schedule(dynamic, 1)
+    for (int64_t i = 0; i < segments->count * H; i++) {
+        const cpl_segment *at = &segments->at[i / H];
+        const int64_t first   = at->first * H * h;
+        job j                 = {.be      = be,
+                                 .form    = CPL_FORM_F32,
+                                 .s       = {1, at->n_queries, at->n_keys, at->n_keys, H, segments->n_kv_heads, h},
+                                 .scale   = 1.0f / sqrtf((float)h),
+                                 .out     = cpl_f32(out) + first,
+                                 .q       = cpl_f32(q) + first,
+                                 .k       = cpl_f32(k),
+                                 .v       = cpl_f32(v),
+                                 .key_row = cpl_i32(segments->key_row) + at->first_key};
+        check_shape(j.s);
+        segment_head(&j, i % H);
     }
 }
 
@@ -368,6 +475,5 @@ size_t CPL_ISA_NAME(cpl_cpu_attention_scratch)(const cpl_backend *be, const cpl_
 {
     if (work->n_heads == 0) return 0;
     int64_t h = work->d_model / work->n_heads;
-    return (size_t)be->n_threads *
-           work_bytes(TILE_QUERIES, work->n_keys, h, be->compute != CPL_F32);
+    return (size_t)be->n_threads * work_bytes(h, be->compute != CPL_F32);
 }

@@ -39,6 +39,12 @@ static void rotate(float *head, const float *angles, int64_t half, float sign)
     }
 }
 
+static void rotate_heads(float *heads, const float *angles, int64_t n_heads, int64_t half,
+                         float sign)
+{
+    for (int64_t i = 0; i < n_heads; i++) rotate(heads + i * 2 * half, angles, half, sign);
+}
+
 void CPL_ISA_NAME(cpl_cpu_rope)(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t n_heads,
                                 int64_t n_queries, int64_t first, int direction)
 {
@@ -50,7 +56,21 @@ void CPL_ISA_NAME(cpl_cpu_rope)(cpl_backend *be, cpl_tensor x, cpl_tensor table,
 #pragma omp parallel for num_threads(cpl_threads(be, 2 * cpl_tensor_count(x))) schedule(static)
     for (int64_t t = 0; t < T; t++) {
         const float *at = angles + (first + t % n_queries) * 2 * half;
-        for (int64_t head = 0; head < n_heads; head++)
-            rotate(px + (t * n_heads + head) * 2 * half, at, half, sign);
+        rotate_heads(px + t * n_heads * 2 * half, at, n_heads, half, sign);
+    }
+}
+
+void CPL_ISA_NAME(cpl_cpu_rope_at)(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t n_heads,
+                                   cpl_tensor position)
+{
+    const int64_t T = cpl_tensor_rows(x), half = table.shape[1];
+    CPL_ASSERT(cpl_tensor_cols(x) == n_heads * 2 * half && cpl_tensor_count(position) == T);
+    float *px           = cpl_f32(x);
+    const float *angles = cpl_f32(table);
+    const int32_t *at   = cpl_i32(position);
+#pragma omp parallel for num_threads(cpl_threads(be, 2 * cpl_tensor_count(x))) schedule(static)
+    for (int64_t t = 0; t < T; t++) {
+        CPL_ASSERT(at[t] >= 0 && at[t] < table.shape[0]);
+        rotate_heads(px + t * n_heads * 2 * half, angles + at[t] * 2 * half, n_heads, half, 1.0f);
     }
 }

@@ -136,6 +136,17 @@ void CPL_ISA_NAME(cpl_cpu_xent)(cpl_backend *be, cpl_tensor nll, cpl_tensor x, c
     if (be->failure == CPL_OK) be->failure = rest.failure;
 }
 
+void CPL_ISA_NAME(cpl_cpu_log_probs)(cpl_backend *be, cpl_tensor out, cpl_tensor logits,
+                                     cpl_tensor row, cpl_tensor id)
+{
+    const int64_t P = cpl_tensor_count(out), V = logits.shape[1];
+    const int32_t *at = cpl_i32(row), *target = cpl_i32(id);
+    const float *rows = cpl_f32(logits);
+    float *to         = cpl_f32(out);
+#pragma omp parallel for num_threads(cpl_threads(be, 2 * P * V)) schedule(static)
+    for (int64_t p = 0; p < P; p++) to[p] = -row_nll(rows + at[p] * V, target[p], V);
+}
+
 void CPL_ISA_NAME(cpl_cpu_xent_train)(cpl_backend *be, cpl_tensor nll, cpl_tensor dx,
                                       cpl_tensor dhead, cpl_tensor x, cpl_tensor head,
                                       cpl_tensor target, float scale)

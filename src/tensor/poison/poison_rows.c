@@ -137,6 +137,19 @@ void cpl_poison_rope(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t n_
     cpl_poison_end(be, &inner);
 }
 
+void cpl_poison_rope_at(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t n_heads,
+                        cpl_tensor position)
+{
+    CPL_ASSERT(table.rank == 3 && table.shape[2] == 2);
+    cpl_poison_fits(x, CPL_F32, cpl_tensor_rows(x), n_heads * table.shape[1] * 2);
+    cpl_poison_holds(position, CPL_I32, cpl_tensor_rows(x));
+    cpl_poison_in_range(position, 0, table.shape[0]);
+    cpl_poison_apart(CPL_POISON_LIST(x), CPL_POISON_LIST(table, position));
+    cpl_backend inner = cpl_poison_begin(be);
+    inner.ops->rope_at(&inner, x, table, n_heads, position);
+    cpl_poison_end(be, &inner);
+}
+
 /* ---- whole tensors: sums, optimizer, random numbers, drawing ---- */
 
 double cpl_poison_sum(cpl_backend *be, cpl_tensor x)
