@@ -52,8 +52,8 @@ static cpl_attention_shape shape_of(const cpl_model_settings *config, const cpl_
     cpl_attention_shape s = {
         .batch      = at->batch,
         .n_queries  = at->n_queries,
-        .n_keys     = at->past + at->n_queries,
-        .key_stride = at->past + at->n_queries,
+        .n_keys     = at->n_queries,
+        .key_stride = at->n_queries,
         .n_heads    = config->n_heads,
         .n_kv_heads = config->n_kv_heads,
         .head_dim   = config->d_model / config->n_heads,
@@ -61,30 +61,49 @@ static cpl_attention_shape shape_of(const cpl_model_settings *config, const cpl_
     return s;
 }
 
-/* Rows first ... first + count - 1 of a cache. */
-static cpl_tensor rows_of(cpl_tensor cache, int64_t first, int64_t count)
+/* The new tokens' keys and values go into rows of the cache. */
+static void write_to_cache(cpl_attention_kept *kept, const cpl_cached *cached, int64_t layer,
+                           int64_t n_tokens, bool clamped)
 {
-    int64_t cols = cpl_tensor_cols(cache);
-    CPL_ASSERT(first + count <= cpl_tensor_rows(cache));
-    return cpl_tensor_2d(cpl_f32(cache) + first * cols, CPL_F32, count, cols);
+    const cpl_tensor all_k = cpl_tensor_at(cached->cache.k, layer);
+    const cpl_tensor all_v = cpl_tensor_at(cached->cache.v, layer);
+    const int64_t cols = cpl_tensor_cols(all_k), from = cached->first_row * cols;
+    CPL_ASSERT(cached->first_row + n_tokens <= cpl_tensor_rows(all_k));
+    kept->k = cpl_tensor_2d(cpl_f32(all_k) + from, CPL_F32, n_tokens, cols);
+    kept->v = cpl_tensor_2d(cpl_f32(all_v) + from, CPL_F32, n_tokens, cols);
+    if (!clamped) kept->v_raw = kept->v;
+}
+
+static void attend_to_cache(cpl_backend *be, const cpl_attention_kept *kept,
+                            const cpl_cached *cached, const cpl_model_settings *config,
+                            int64_t layer)
+{
+    cpl_segments segments = cached->segments;
+    segments.n_heads      = config->n_heads;
+    segments.n_kv_heads   = config->n_kv_heads;
+    segments.head_dim     = config->d_model / config->n_heads;
+    be->ops->attention_segments(be, kept->att, kept->q, cpl_tensor_at(cached->cache.k, layer),
+                                cpl_tensor_at(cached->cache.v, layer), &segments);
+}
+
+/* q or k in place. */
+static void rotate(cpl_backend *be, cpl_tensor x, cpl_tensor rope, int64_t heads,
+                   const cpl_positions *at)
+{
+    if (at->cached)
+        be->ops->rope_at(be, x, rope, heads, at->cached->position);
+    else
+        be->ops->rope(be, x, rope, heads, at->n_queries, 0, 1);
 }
 
 void cpl_attention_forward(cpl_backend *be, cpl_tensor out, cpl_attention_kept *kept, cpl_tensor x,
                            const cpl_layer_params *w, const cpl_model_settings *config,
-                           cpl_tensor rope, const cpl_positions *at, cpl_tensor cache_k,
-                           cpl_tensor cache_v)
+                           cpl_tensor rope, const cpl_positions *at, int64_t layer)
 {
     const cpl_ops *ops = be->ops;
     float eps = (float)config->norm_eps, limit = (float)config->clip_qkv;
-    cpl_tensor all_k = kept->k, all_v = kept->v;
-    if (cache_k.data) {
-        CPL_ASSERT(at->batch == 1);
-        kept->k = rows_of(cache_k, at->past, at->n_queries);
-        kept->v = rows_of(cache_v, at->past, at->n_queries);
-        all_k   = rows_of(cache_k, 0, at->past + at->n_queries);
-        all_v   = rows_of(cache_v, 0, at->past + at->n_queries);
-        if (!clamps(config)) kept->v_raw = kept->v;
-    }
+    if (at->cached)
+        write_to_cache(kept, at->cached, layer, at->batch * at->n_queries, clamps(config));
     ops->rms_norm(be, kept->a, kept->inv, x, w->input_norm, eps);
     ops->gemm(be, kept->q_raw, CPL_AS_IS, kept->a, CPL_TRANSPOSED, w->w_q, 0);
     ops->gemm(be, kept->k_raw, CPL_AS_IS, kept->a, CPL_TRANSPOSED, w->w_k, 0);
@@ -96,10 +115,13 @@ void cpl_attention_forward(cpl_backend *be, cpl_tensor out, cpl_attention_kept *
         ops->clamp(be, kept->k, kept->k, limit);
         ops->clamp(be, kept->v, kept->v_raw, limit);
     }
-    ops->rope(be, kept->q, rope, config->n_heads, at->n_queries, at->past, 1);
-    ops->rope(be, kept->k, rope, config->n_kv_heads, at->n_queries, at->past, 1);
-    ops->attention(be, kept->att, kept->lse, kept->q, all_k, all_v, at->doc_start,
-                   shape_of(config, at));
+    rotate(be, kept->q, rope, config->n_heads, at);
+    rotate(be, kept->k, rope, config->n_kv_heads, at);
+    if (at->cached)
+        attend_to_cache(be, kept, at->cached, config, layer);
+    else
+        ops->attention(be, kept->att, kept->lse, kept->q, kept->k, kept->v, at->doc_start,
+                       shape_of(config, at));
     ops->copy(be, out, x);
     ops->gemm(be, out, CPL_AS_IS, kept->att, CPL_TRANSPOSED, w->w_o, 1);
 }

@@ -30,11 +30,28 @@ typedef struct cpl_attention_scratch {
     cpl_tensor dk, dk_raw, dv;       /* [T,KV] */
 } cpl_attention_scratch;
 
-/* Where the tokens of this call stand. Training: past 0, n_queries = S, cache none. Generation:
- * `past` positions are in the cache already and k, v of the new ones are put behind them. */
+/* Keys and values of the tokens seen so far, of any number of sequences, all layers. Which rows are
+ * whose is the business of those who hold it. */
+typedef struct cpl_cache {
+    cpl_tensor k, v; /* [L, capacity, KV] */
+} cpl_cache;
+
+/* T new tokens of some sequences whose beginnings are in a cache. Only `at`, `count` and `key_row`
+ * of the segments are read; those of a token's own pass may be in key_row too, as all keys are
+ * stored before any is looked at. */
+typedef struct cpl_cached {
+    cpl_cache cache;
+    int64_t first_row;   /* rows first_row ... first_row + T - 1 receive the new tokens' */
+    cpl_tensor position; /* [T] I32: where in its sequence each stands */
+    cpl_segments segments;
+} cpl_cached;
+
+/* Where the tokens of this call stand: at the beginning of B sequences, or behind what is cached
+ * (then n_queries = T, batch = 1). */
 typedef struct cpl_positions {
-    int64_t batch, n_queries, past;
-    cpl_tensor doc_start; /* [B,S] I32, or none */
+    int64_t batch, n_queries;
+    cpl_tensor doc_start;     /* [B,S] I32, or none */
+    const cpl_cached *cached; /* NULL: none */
 } cpl_positions;
 
 void cpl_attention_take(cpl_attention_kept *kept, cpl_arena *arena,
@@ -43,11 +60,10 @@ void cpl_attention_take(cpl_attention_kept *kept, cpl_arena *arena,
 void cpl_attention_scratch_take(cpl_attention_scratch *s, cpl_arena *arena,
                                 const cpl_model_settings *config, int64_t n_tokens);
 
-/* out [T,d] is set; it is not x. cache_k, cache_v [capacity, KV] with batch 1, or none. */
+/* out [T,d] is set; it is not x. `layer` says where in the cache, if there is one. */
 void cpl_attention_forward(cpl_backend *be, cpl_tensor out, cpl_attention_kept *kept, cpl_tensor x,
                            const cpl_layer_params *w, const cpl_model_settings *config,
-                           cpl_tensor rope, const cpl_positions *at, cpl_tensor cache_k,
-                           cpl_tensor cache_v);
+                           cpl_tensor rope, const cpl_positions *at, int64_t layer);
 
 /* dx [T,d] holds the gradient of out and becomes that of x; dw *adds*. */
 void cpl_attention_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw,

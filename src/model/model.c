@@ -154,7 +154,6 @@ void cpl_cache_take(cpl_cache *cache, cpl_arena *arena, const cpl_model_settings
     int64_t rows = config->n_layers * capacity, kv = cpl_model_kv_width(config);
     cache->k = cpl_tensor_3d(take2(arena, rows, kv).data, CPL_F32, config->n_layers, capacity, kv);
     cache->v = cpl_tensor_3d(take2(arena, rows, kv).data, CPL_F32, config->n_layers, capacity, kv);
-    cache->length = 0;
 }
 
 cpl_work cpl_pass_work(const cpl_model_settings *config, int64_t batch, int64_t n_queries,
@@ -181,35 +180,37 @@ cpl_work cpl_pass_work(const cpl_model_settings *config, int64_t batch, int64_t 
 /* ---- forward ---- */
 
 void cpl_model_forward(cpl_model *model, cpl_pass *pass, cpl_tensor ids, cpl_tensor doc_start,
-                       cpl_cache *cache)
+                       const cpl_cached *cached)
 {
     const cpl_model_settings *c = &model->config;
     cpl_backend *be             = model->be;
-    cpl_positions at = {pass->batch, pass->n_queries, cache ? cache->length : 0, doc_start};
+    cpl_positions at            = {pass->batch, pass->n_queries, doc_start, cached};
     be->ops->embed(be, pass->x[0], model->compute.embed, ids);
     for (int64_t l = 0; l < c->n_layers; l++) {
         int64_t kept              = pass->training ? l : 0;
         const cpl_layer_params *w = &model->compute.layer[l];
-        cpl_tensor cache_k        = cache ? cpl_tensor_at(cache->k, l) : cpl_tensor_none();
-        cpl_tensor cache_v        = cache ? cpl_tensor_at(cache->v, l) : cpl_tensor_none();
         cpl_attention_forward(be, pass->x[2 * l + 1], &pass->attention[kept], pass->x[2 * l], w, c,
-                              model->rope, &at, cache_k, cache_v);
+                              model->rope, &at, l);
         cpl_moe_forward(be, pass->x[2 * l + 2], &pass->moe[kept], pass->x[2 * l + 1], w, c,
                         &pass->moe_scratch);
         if (pass->watch) pass->watch(pass->who, l, &pass->moe[kept]);
     }
     be->ops->rms_norm(be, pass->final, pass->final_inv, pass->x[2 * c->n_layers],
                       model->compute.norm, (float)c->norm_eps);
-    if (cache) cache->length += pass->n_queries;
 }
 
-void cpl_model_logits(cpl_model *model, const cpl_pass *pass, cpl_tensor logits)
+void cpl_model_logits(cpl_model *model, const cpl_pass *pass, cpl_tensor logits, cpl_tensor chosen,
+                      cpl_tensor index)
 {
-    int64_t rows = cpl_tensor_rows(logits), all = cpl_tensor_rows(pass->final);
-    int64_t d = model->config.d_model;
-    CPL_ASSERT(rows <= all);
-    cpl_tensor last = cpl_tensor_2d(cpl_f32(pass->final) + (all - rows) * d, CPL_F32, rows, d);
-    model->be->ops->gemm(model->be, logits, CPL_AS_IS, last, CPL_TRANSPOSED, model->compute.head,
+    const int64_t rows = cpl_tensor_rows(logits), all = cpl_tensor_rows(pass->final);
+    const int64_t d = model->config.d_model;
+    if (index.data) {
+        model->be->ops->embed(model->be, chosen, pass->final, index);
+    } else {
+        CPL_ASSERT(rows <= all);
+        chosen = cpl_tensor_2d(cpl_f32(pass->final) + (all - rows) * d, CPL_F32, rows, d);
+    }
+    model->be->ops->gemm(model->be, logits, CPL_AS_IS, chosen, CPL_TRANSPOSED, model->compute.head,
                          0);
 }
 
@@ -227,7 +228,7 @@ double cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_params *grads, c
 {
     const cpl_model_settings *c = &model->config;
     cpl_backend *be             = model->be;
-    cpl_positions at            = {pass->batch, pass->n_queries, 0, doc_start};
+    cpl_positions at            = {pass->batch, pass->n_queries, doc_start, NULL};
     CPL_ASSERT(pass->training);
     be->ops->xent_train(be, pass->nll, pass->dfinal, grads->head, pass->final, model->compute.head,
                         target, ce_scale);

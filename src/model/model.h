@@ -63,12 +63,6 @@ typedef struct cpl_pass {
     void *who;
 } cpl_pass;
 
-/* Keys and values of the tokens seen so far by one sequence, all layers. */
-typedef struct cpl_cache {
-    cpl_tensor k, v; /* [L, capacity, KV] */
-    int64_t length;
-} cpl_cache;
-
 /* Takes a pass from the arena (measure or own). Not training: only what forward needs, layers share
  * their activations. cached: k and v go into a cache. */
 void cpl_pass_take(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
@@ -80,13 +74,15 @@ void cpl_cache_take(cpl_cache *cache, cpl_arena *arena, const cpl_model_settings
 cpl_work cpl_pass_work(const cpl_model_settings *config, int64_t batch, int64_t n_queries,
                        int64_t n_keys, bool training);
 
-/* ids [T] I32 -> pass->final. doc_start [B,S] I32 or none. cache: NULL, or where the new tokens'
- * keys and values go and the old ones' are; its length grows by n_queries. */
+/* ids [T] I32 -> pass->final. doc_start [B,S] I32 or none. cached: NULL, or what the tokens follow
+ * (attention.h), in a pass taken for it. */
 void cpl_model_forward(cpl_model *model, cpl_pass *pass, cpl_tensor ids, cpl_tensor doc_start,
-                       cpl_cache *cache);
+                       const cpl_cached *cached);
 
-/* logits [rows, V] = head . final of the last `rows` tokens of the pass (all of them: T). */
-void cpl_model_logits(cpl_model *model, const cpl_pass *pass, cpl_tensor logits);
+/* logits [R,V] = head . final of the tokens `index` [R] I32 of the pass, by way of chosen [R,d]; or
+ * of its last R tokens, where both are none. */
+void cpl_model_logits(cpl_model *model, const cpl_pass *pass, cpl_tensor logits, cpl_tensor chosen,
+                      cpl_tensor index);
 
 /* After forward: pass->nll of target [T] I32 (-1: none); returns their sum. */
 double cpl_model_score(cpl_model *model, cpl_pass *pass, cpl_tensor target);

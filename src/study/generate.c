@@ -15,6 +15,7 @@ static void take_all(cpl_generator *g, const cpl_model_settings *config)
     cpl_pass largest;
     cpl_cache_take(&g->cache, &g->arena, config, g->capacity);
     g->ids    = cpl_tensor_1d(take(&g->arena, CPL_I32, g->chunk, 1).data, CPL_I32, g->chunk);
+    g->order  = cpl_tensor_1d(take(&g->arena, CPL_I32, g->capacity, 1).data, CPL_I32, g->capacity);
     g->logits = take(&g->arena, CPL_F32, 1, config->vocab_size);
     g->mark   = cpl_arena_mark(&g->arena);
     cpl_pass_take(&largest, &g->arena, config, 1, g->chunk, false, true);
@@ -51,6 +52,7 @@ cpl_status cpl_generator_init(cpl_generator *g, cpl_model *model, int64_t capaci
     CPL_TRY(cpl_backend_reserve(model->be, &work));
     CPL_TRY(cpl_arena_init(&g->arena, bytes, "keys, values and activations"));
     take_all(g, &model->config);
+    for (int64_t i = 0; i < g->capacity; i++) cpl_i32(g->order)[i] = (int32_t)i;
     return CPL_OK;
 }
 
@@ -62,7 +64,7 @@ void cpl_generator_free(cpl_generator *g)
 
 void cpl_generator_reset(cpl_generator *g)
 {
-    g->cache.length = 0;
+    g->length = 0;
 }
 
 static cpl_status check_ids(const cpl_generator *g, const int32_t *ids, int64_t count)
@@ -72,10 +74,10 @@ static cpl_status check_ids(const cpl_generator *g, const int32_t *ids, int64_t 
         if (ids[i] < 0 || ids[i] >= size)
             return CPL_FAIL(CPL_ERR_INPUT,
                             "token %lld has id %ld, but the model's vocabulary has %lld",
-                            (long long)(g->cache.length + i), (long)ids[i], (long long)size);
-    if (count <= g->capacity - g->cache.length) return CPL_OK;
+                            (long long)(g->length + i), (long)ids[i], (long long)size);
+    if (count <= g->capacity - g->length) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT, "%lld tokens after %lld do not fit into a context of %lld",
-                    (long long)count, (long long)g->cache.length, (long long)g->capacity);
+                    (long long)count, (long long)g->length, (long long)g->capacity);
 }
 
 /* One pass over at most `chunk` tokens; `last`: the logits of what follows are wanted. */
@@ -85,9 +87,17 @@ static void feed_chunk(cpl_generator *g, const int32_t *ids, int64_t count, bool
     cpl_arena_release(&g->arena, g->mark);
     cpl_pass_take(&pass, &g->arena, &g->model->config, 1, count, false, true);
     memcpy(g->ids.data, ids, (size_t)count * sizeof *ids);
+    const cpl_segment segment = {0, count, 0, g->length + count};
+    const cpl_cached cached   = {
+          .cache     = g->cache,
+          .first_row = g->length,
+          .position  = cpl_tensor_1d(cpl_i32(g->order) + g->length, CPL_I32, count),
+          .segments  = {.at = &segment, .count = 1, .key_row = g->order},
+    };
     cpl_model_forward(g->model, &pass, cpl_tensor_1d(g->ids.data, CPL_I32, count),
-                      cpl_tensor_none(), &g->cache);
-    if (last) cpl_model_logits(g->model, &pass, g->logits);
+                      cpl_tensor_none(), &cached);
+    g->length += count;
+    if (last) cpl_model_logits(g->model, &pass, g->logits, cpl_tensor_none(), cpl_tensor_none());
 }
 
 cpl_status cpl_generator_feed(cpl_generator *g, const int32_t *ids, int64_t count)
@@ -104,16 +114,15 @@ cpl_status cpl_generator_feed(cpl_generator *g, const int32_t *ids, int64_t coun
     if (isfinite(sum)) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,
                     "the logits at position %lld are not finite: the weights are bad",
-                    (long long)(g->cache.length - 1));
+                    (long long)(g->length - 1));
 }
 
 /* The token at the position that the cache has come to. */
 static int32_t draw(const cpl_generator *g, const cpl_generate_settings *s)
 {
-    cpl_backend *be = g->model->be;
-    int64_t size    = g->model->config.vocab_size;
-    cpl_rng_key key = {
-        .seed = s->seed, .step = (uint64_t)g->cache.length, .stream = CPL_STREAM_SAMPLE};
+    cpl_backend *be   = g->model->be;
+    int64_t size      = g->model->config.vocab_size;
+    cpl_rng_key key   = {.seed = s->seed, .step = (uint64_t)g->length, .stream = CPL_STREAM_SAMPLE};
     int64_t n_ids     = s->n_ids > 0 && s->n_ids < size ? s->n_ids : size;
     cpl_tensor logits = cpl_tensor_1d(g->logits.data, CPL_F32, n_ids);
     return be->ops->sample(be, logits, s->temperature, s->top_p, cpl_rng_uniform(&key, 0));

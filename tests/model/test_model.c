@@ -62,7 +62,8 @@ static void pass_over(world *w, const int32_t *ids, const int32_t *doc_start)
     for (int i = 0; i < T; i++) target[i] = i % S == S - 1 ? -1 : ids[i + 1];
     cpl_optimizer_zero(&w->run, &w->model);
     cpl_model_forward(&w->model, &w->pass, id, doc, NULL);
-    cpl_model_logits(&w->model, &w->pass, cpl_tensor_2d(w->logits, CPL_F32, T, 37));
+    cpl_model_logits(&w->model, &w->pass, cpl_tensor_2d(w->logits, CPL_F32, T, 37),
+                     cpl_tensor_none(), cpl_tensor_none());
     w->nll = cpl_model_backward(&w->model, &w->pass, &w->run.grads, id, doc,
                                 cpl_tensor_1d(target, CPL_I32, T), 1.0f / T, pull);
     assert_ok(w->be->ops->sync(w->be));
