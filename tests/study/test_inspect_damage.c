@@ -34,17 +34,23 @@ static void check_fault(const char *folder, const cpl_coupling_report *sound, in
     }
 }
 
+/* The mixed case, and its report before a test changes it and writes it again. */
+static inspect_case sound_case(cpl_coupling_report *sound)
+{
+    inspect_case c              = mixed_case();
+    cpl_inspect_options options = inspect_plainly();
+    assert_ok(inspect_all(sound, case_write(&c, 0), &options));
+    cpl_folder_remove(c.folder);
+    return c;
+}
+
 static void nan_in_a_gate(void **state)
 {
     (void)state;
-    inspect_case c = mixed_case();
     cpl_coupling_report sound;
-    cpl_inspect_options options = inspect_plainly();
-    assert_ok(inspect_all(&sound, case_write(&c, 0), &options));
-    cpl_folder_remove(c.folder);
+    inspect_case c = sound_case(&sound);
     put_nan(&c, "model.layers.3.mlp.experts.20.gate_proj.weight", 2 * 33 + 7);
-    case_write(&c, 0);
-    check_fault(c.folder, &sound, 3,
+    check_fault(case_write(&c, 0), &sound, 3,
                 "layers.3.mlp.experts.20.gate_proj.weight: the gate of expert 20 has 1 values that "
                 "are NaN or infinite, the first (NaN) in its row 2, column 7");
     cpl_inspect_close(&sound);
@@ -54,14 +60,10 @@ static void nan_in_a_gate(void **state)
 static void nan_in_a_router(void **state)
 {
     (void)state;
-    inspect_case c = mixed_case();
     cpl_coupling_report sound;
-    cpl_inspect_options options = inspect_plainly();
-    assert_ok(inspect_all(&sound, case_write(&c, 0), &options));
-    cpl_folder_remove(c.folder);
+    inspect_case c = sound_case(&sound);
     put_nan(&c, "model.layers.0.mlp.gate.weight", 41);
-    case_write(&c, 0);
-    check_fault(c.folder, &sound, 0,
+    check_fault(case_write(&c, 0), &sound, 0,
                 "layers.0.mlp.gate.weight: the router has 1 values that are NaN or infinite, the "
                 "first (NaN) in row 1, column 1");
     cpl_inspect_close(&sound);
@@ -94,20 +96,15 @@ static void a_shard_is_missing(void **state)
 static void a_wrong_shape(void **state)
 {
     (void)state;
-    inspect_case c = mixed_case();
     cpl_coupling_report sound;
-    cpl_inspect_options options = inspect_plainly();
-    assert_ok(inspect_all(&sound, case_write(&c, 0), &options));
-    cpl_folder_remove(c.folder);
+    inspect_case c   = sound_case(&sound);
     layout_tensor *t = case_tensor(&c, "model.layers.4.mlp.experts.7.gate_proj.weight");
     t->shape[0] = 40, t->shape[1] = 30;
-    case_write(&c, 0);
-    check_fault(c.folder, &sound, 4, "experts.7.gate_proj.weight is [40,30], but");
+    check_fault(case_write(&c, 0), &sound, 4, "experts.7.gate_proj.weight is [40,30], but");
     cpl_folder_remove(c.folder);
     t->shape[0] = 30, t->shape[1] = 40;
     snprintf(t->name, sizeof t->name, "model.layers.4.mlp.experts.9.gate_proj.weight");
-    case_write(&c, 0);
-    check_fault(c.folder, &sound, 4, "experts.7.gate_proj.weight is missing");
+    check_fault(case_write(&c, 0), &sound, 4, "experts.7.gate_proj.weight is missing");
     cpl_inspect_close(&sound);
     case_free(&c);
 }
@@ -148,18 +145,14 @@ static void too_large_numbers(void **state)
 {
     (void)state;
     for (int k = 0; k < 3; k++) {
-        inspect_case c = mixed_case();
         cpl_coupling_report sound;
-        cpl_inspect_options options = inspect_plainly();
-        assert_ok(inspect_all(&sound, case_write(&c, 0), &options));
-        cpl_folder_remove(c.folder);
-        float *R = (float *)(void *)case_tensor(&c, "model.layers.0.mlp.gate.weight")->data;
+        inspect_case c = sound_case(&sound);
+        float *R       = (float *)(void *)case_tensor(&c, "model.layers.0.mlp.gate.weight")->data;
         float *W =
             (float *)(void *)case_tensor(&c, "model.layers.0.mlp.experts.3.gate_proj.weight")->data;
         for (int a = 0; a < 40; a++) R[2 * 40 + a] *= k == 2 ? 1 : 1e20f;
         for (int a = 0; a < 17 * 40; a++) W[a] *= k == 0 ? 1 : k == 1 ? 1e20f : 3e38f;
-        case_write(&c, 0);
-        check_fault(c.folder, &sound, 0,
+        check_fault(case_write(&c, 0), &sound, 0,
                     k == 0
                         ? "layers.0.mlp.gate.weight: the product of router row 2 and row 2 is no "
                           "finite number"
