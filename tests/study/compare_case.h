@@ -49,4 +49,36 @@ static const run_case six[] = {
     {.name = "erc-s1", .seed = 1, .shift = 0.02, .weight = 1, .last = 20, .steps = 20, .alpha = 1},
 };
 
+/* vanilla-s0 and erc-s0. */
+static inline void write_pair(const char *folders[2])
+{
+    const char *root = scratch_folder();
+    for (int i = 0; i < 2; i++) folders[i] = write_run(root, &six[i * 4]);
+}
+
+/* ---- what came of it ---- */
+
+static inline const cpl_compared_figure *figure(const cpl_compare *c, const char *file)
+{
+    for (int64_t i = 0; i < c->n_figures; i++)
+        if (strcmp(c->figures[i].file, file) == 0) return &c->figures[i];
+    fail_msg("there is no figure %s", file);
+    return NULL;
+}
+
+static inline bool warns(const cpl_compare *c, const char *part)
+{
+    for (int64_t i = 0; i < c->n_warnings; i++)
+        if (strstr(c->warnings[i], part)) return true;
+    return false;
+}
+
+static inline const cpl_compared_setting *setting(const cpl_compare *c, const char *name)
+{
+    for (int64_t i = 0; i < c->n_settings; i++)
+        if (strcmp(c->settings[i].name, name) == 0) return &c->settings[i];
+    fail_msg("there is no setting %s", name);
+    return NULL;
+}
+
 #endif /* CPL_TESTS_STUDY_COMPARE_CASE_H */
