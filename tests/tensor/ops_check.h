@@ -122,6 +122,12 @@ static inline cpl_tensor normal_1d(int64_t a, float scale)
     return cpl_tensor_1d(x.data, CPL_F32, a);
 }
 
+static inline cpl_tensor normal_3d(int64_t a, int64_t b, int64_t c, float scale)
+{
+    cpl_tensor x = normal_2d(a * b, c, scale);
+    return cpl_tensor_3d(x.data, CPL_F32, a, b, c);
+}
+
 /* Whole numbers in [0, below). */
 static inline void randomise_ids(cpl_tensor x, int32_t below)
 {
@@ -136,6 +142,35 @@ static inline cpl_tensor copy_of(cpl_tensor x)
     y.data       = take(cpl_tensor_bytes(x));
     memcpy(y.data, x.data, cpl_tensor_bytes(x));
     return y;
+}
+
+/* What an operation adds to starts at one. */
+static inline cpl_tensor ones_like(cpl_tensor x)
+{
+    cpl_tensor y = x;
+    y.dtype      = CPL_F32;
+    y.data       = take(cpl_tensor_bytes(y));
+    for (int64_t i = 0; i < cpl_tensor_count(y); i++) cpl_f32(y)[i] = 1;
+    return y;
+}
+
+/* F32 rounded to bf16. */
+static inline cpl_tensor as_bf16(cpl_backend *be, cpl_tensor x)
+{
+    cpl_tensor low = x;
+    low.dtype      = CPL_BF16;
+    low.data       = take(cpl_tensor_bytes(low));
+    be->ops->copy(be, low, x);
+    return low;
+}
+
+/* The assignments expert [T,K] sorted by their n experts. */
+static inline cpl_dispatch dispatch_of(cpl_backend *be, cpl_tensor expert, int64_t n)
+{
+    const int64_t T = expert.shape[0], K = expert.shape[1];
+    cpl_dispatch plan = {new_1d(CPL_I32, n + 1), new_1d(CPL_I32, T * K), new_tensor(CPL_I32, T, K)};
+    be->ops->dispatch(be, plan, expert, n);
+    return plan;
 }
 
 static inline double *doubles_of(cpl_tensor x)
@@ -172,6 +207,13 @@ static inline void assert_close(const char *what, cpl_tensor got, const double *
     }
     if (!(sqrt(off) <= limit * sqrt(size) + floor))
         fail_msg("%s is off by %.3g of %.3g, more than %.3g", what, sqrt(off), sqrt(size), limit);
+}
+
+/* As assert_close, of what began at one. */
+static inline void assert_added(const char *what, cpl_tensor got, double *want, double limit)
+{
+    for (int64_t i = 0; i < cpl_tensor_count(got); i++) want[i] += 1;
+    assert_close(what, got, want, limit, 0);
 }
 
 static inline void assert_same_bits(cpl_tensor a, cpl_tensor b)

@@ -1,4 +1,5 @@
-/* routing.h - one routing with everything that route and route_stats make of it. */
+/* routing.h - one routing with everything that route and route_stats make of it, and the same in plain
+ * double, by softmax or sigmoid. */
 #ifndef CPL_TESTS_TENSOR_ROUTING_H
 #define CPL_TESTS_TENSOR_ROUTING_H
 
@@ -61,6 +62,106 @@ static inline void check_choice(const routing *r, const float *values)
             assert_true(e >= 0 && e < r->n);
             assert_int_equal(place(values + t * r->n, r->n, e), k);
         }
+}
+
+/* ---- the same in double ---- */
+
+static const double ROUTING_C = 8;
+
+/* scores [n] of logits [n]; sets their sum, which of a softmax is 1, and returns the log of the sum of
+ * exponentials. */
+static inline double scores_of(double *scores, double *sum, const double *logits, int64_t n,
+                               bool sigmoid)
+{
+    double largest = -INFINITY, exponentials = 0;
+    for (int64_t e = 0; e < n; e++) largest = fmax(largest, logits[e]);
+    for (int64_t e = 0; e < n; e++) exponentials += exp(logits[e] - largest);
+    const double lse = largest + log(exponentials);
+    *sum             = 0;
+    for (int64_t e = 0; e < n; e++)
+        *sum += scores[e] = sigmoid ? 1 / (1 + exp(-logits[e])) : exp(logits[e] - lse);
+    return lse;
+}
+
+static inline void check_numbers(const routing *r)
+{
+    const int64_t T = r->T, n = r->n, K = r->K;
+    double *logits = doubles_of(r->logits), *probs = new_doubles(T * n), *lse = new_doubles(T);
+    double *weight = new_doubles(T * K), *counts = new_doubles(n), *mean = new_doubles(n);
+    double z = 0, entropy = 0;
+    for (int64_t t = 0; t < T; t++) {
+        double of_chosen = 0, all, *p = probs + t * n;
+        const int32_t *chosen = cpl_i32(r->expert) + t * K;
+        lse[t]                = scores_of(p, &all, logits + t * n, n, r->how.sigmoid);
+        for (int64_t k = 0; k < K; k++) of_chosen += p[chosen[k]], counts[chosen[k]]++;
+        for (int64_t k = 0; k < K; k++)
+            weight[t * K + k] = p[chosen[k]] / (r->how.renormalise ? of_chosen : 1);
+        for (int64_t e = 0; e < n; e++) mean[e] += p[e] / all / (double)T;
+        for (int64_t e = 0; e < n; e++)
+            entropy -= p[e] > 0 ? p[e] / all * log(p[e] / all) / (double)T : 0;
+        z += lse[t] * lse[t] / (double)T;
+    }
+    const double tolerance = sum_tolerance(ROUTING_C, n);
+    assert_close("probs", r->probs, probs, tolerance, 0);
+    assert_close("lse", r->lse, lse, tolerance, 0);
+    assert_close("weight", r->weight, weight, tolerance, 0);
+    assert_close("counts", r->counts, counts, 0, 0);
+    assert_close("mean_prob", r->mean_prob, mean, tolerance, 0);
+    assert_close("z", r->z, &z, tolerance, 0);
+    assert_close("entropy", r->entropy, &entropy, tolerance, tolerance);
+}
+
+/* ---- the gradient ---- */
+
+typedef struct objective {
+    const routing *r;
+    const double *dweight, *counts; /* [T,K], [n] */
+    double *logits, *scores;        /* [T,n], [n] */
+    double balance, z;
+} objective;
+
+/* What ops.h says route_backward is the gradient of; the choice is held. */
+static inline double objective_value(void *context)
+{
+    const objective *o = context;
+    const routing *r   = o->r;
+    double sum = 0, *p = o->scores;
+    for (int64_t t = 0; t < r->T; t++) {
+        const int32_t *chosen = cpl_i32(r->expert) + t * r->K;
+        double of_chosen      = 0, all;
+        double lse            = scores_of(p, &all, o->logits + t * r->n, r->n, r->how.sigmoid);
+        for (int64_t k = 0; k < r->K; k++) of_chosen += p[chosen[k]];
+        for (int64_t k = 0; k < r->K; k++)
+            sum += o->dweight[t * r->K + k] * p[chosen[k]] / (r->how.renormalise ? of_chosen : 1);
+        for (int64_t e = 0; e < r->n; e++) sum += o->balance * o->counts[e] * p[e] / all;
+        sum += o->z * lse * lse;
+    }
+    return sum;
+}
+
+static inline cpl_tensor routing_backward(cpl_backend *be, const routing *r, cpl_tensor dweight,
+                                          double balance, double z)
+{
+    cpl_tensor dlogits = new_tensor(CPL_F32, r->T, r->n);
+    be->ops->route_backward(be, dlogits, dweight, r->probs, r->lse, r->expert, r->weight, r->counts,
+                            (float)balance, (float)z, r->how);
+    return dlogits;
+}
+
+/* Of the routing `r` that was run. */
+static inline void check_gradient(cpl_backend *be, const routing *r, double z)
+{
+    cpl_tensor dweight = normal_2d(r->T, r->K, 1);
+    objective o        = {r,
+                          doubles_of(dweight),
+                          doubles_of(r->counts),
+                          doubles_of(r->logits),
+                          new_doubles(r->n),
+                          0.3,
+                          z};
+    assert_close("dlogits", routing_backward(be, r, dweight, o.balance, o.z),
+                 gradient(objective_value, &o, o.logits, r->T * r->n),
+                 sum_tolerance(ROUTING_C, r->n), 1e-7);
 }
 
 #endif /* CPL_TESTS_TENSOR_ROUTING_H */

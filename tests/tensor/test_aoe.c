@@ -53,8 +53,6 @@ static layer open_layer(const cpl_safetensors *file, layer l)
     l.y         = new_tensor(CPL_F32, l.T, l.d);
     l.gate      = new_tensor(CPL_F32, l.T * l.K, l.D);
     l.up        = new_tensor(CPL_F32, l.T * l.K, l.D);
-    l.plan      = (cpl_dispatch){new_1d(CPL_I32, l.n + 1), new_1d(CPL_I32, l.T * l.K),
-                                 new_tensor(CPL_I32, l.T, l.K)};
     return l;
 }
 
@@ -75,7 +73,7 @@ static void forward(layer *l)
                    cpl_tensor_2d(l->hidden.data, CPL_F32, l->T * l->n, l->r));
     ops->route(be, l->probs, lse, l->expert, l->weight, l->norm, scores);
     ops->route_stats(be, l->counts, l->mean_prob, z, entropy, l->probs, lse, l->expert, false);
-    ops->dispatch(be, l->plan, l->expert, l->n);
+    l->plan = dispatch_of(be, l->expert, l->n);
     ops->experts(be, l->y, l->gate, l->up, l->x, l->hidden, l->weight, l->plan, l->w);
 }
 

@@ -26,12 +26,6 @@ typedef struct answer {
     cpl_expert_weights dw;
 } answer;
 
-static cpl_tensor normal_3d(int64_t a, int64_t b, int64_t c, float scale)
-{
-    cpl_tensor x = normal_2d(a * b, c, scale);
-    return cpl_tensor_3d(x.data, CPL_F32, a, b, c);
-}
-
 static void choose(problem *p, choice how)
 {
     const sizes s   = p->s;
@@ -178,28 +172,10 @@ static cpl_backend *backend_for(sizes s, cpl_dtype compute, int n_threads)
                               .training  = true});
 }
 
-static cpl_dispatch dispatch(cpl_backend *be, const problem *p)
-{
-    cpl_dispatch plan = {new_1d(CPL_I32, p->s.n + 1), new_1d(CPL_I32, p->s.T * p->s.K),
-                         new_tensor(CPL_I32, p->s.T, p->s.K)};
-    be->ops->dispatch(be, plan, p->expert, p->s.n);
-    return plan;
-}
-
-/* dx and dw, which are added to, start at one. */
-static cpl_tensor ones_like(cpl_tensor x)
-{
-    cpl_tensor y = x;
-    y.dtype      = CPL_F32;
-    y.data       = take(cpl_tensor_bytes(y));
-    for (int64_t i = 0; i < cpl_tensor_count(y); i++) cpl_f32(y)[i] = 1;
-    return y;
-}
-
 static answer run_experts(cpl_backend *be, const problem *p)
 {
     const sizes s     = p->s;
-    cpl_dispatch plan = dispatch(be, p);
+    cpl_dispatch plan = dispatch_of(be, p->expert, s.n);
     answer a          = {ones_like(p->x),
                          new_tensor(CPL_F32, s.T * s.K, s.D),
                          new_tensor(CPL_F32, s.T * s.K, s.D),
@@ -216,12 +192,6 @@ static answer run_experts(cpl_backend *be, const problem *p)
     assert_ok(be->ops->sync(be));
     assert_same_bits(a.y, unkept);
     return a;
-}
-
-static void assert_added(const char *what, cpl_tensor got, double *want, double limit)
-{
-    for (int64_t i = 0; i < cpl_tensor_count(got); i++) want[i] += 1;
-    assert_close(what, got, want, limit, 0);
 }
 
 static void compare(const answer *a, const problem *p, double limit)
@@ -298,13 +268,7 @@ static void bf16_weights(void **state)
     answer with_f32 = run_experts(be, &p);
     cpl_tensor *w[] = {&p.w.w_gate, &p.w.w_up, &p.w.w_down};
     (void)state;
-    for (int i = 0; i < 3; i++) {
-        cpl_tensor low = *w[i];
-        low.dtype      = CPL_BF16;
-        low.data       = take(cpl_tensor_bytes(low));
-        be->ops->copy(be, low, *w[i]);
-        *w[i] = low;
-    }
+    for (int i = 0; i < 3; i++) *w[i] = as_bf16(be, *w[i]);
     answer with_bf16 = run_experts(be, &p);
     assert_same_answer(&with_f32, &with_bf16);
 }

@@ -17,12 +17,6 @@ typedef struct problem {
     cpl_expert_weights w;
 } problem;
 
-static cpl_tensor normal_3d(int64_t a, int64_t b, int64_t c, float scale)
-{
-    cpl_tensor x = normal_2d(a * b, c, scale);
-    return cpl_tensor_3d(x.data, CPL_F32, a, b, c);
-}
-
 static problem new_problem(sizes s, bool hot)
 {
     problem p        = {.s      = s,
@@ -162,24 +156,6 @@ static cpl_backend *backend_for(sizes s, cpl_dtype compute, int n_threads)
                               .training  = true});
 }
 
-static cpl_dispatch dispatch(cpl_backend *be, cpl_tensor expert, int64_t n)
-{
-    const int64_t T = expert.shape[0], K = expert.shape[1];
-    cpl_dispatch plan = {new_1d(CPL_I32, n + 1), new_1d(CPL_I32, T * K), new_tensor(CPL_I32, T, K)};
-    be->ops->dispatch(be, plan, expert, n);
-    return plan;
-}
-
-/* What is added to starts at one. */
-static cpl_tensor ones_like(cpl_tensor x)
-{
-    cpl_tensor y = x;
-    y.dtype      = CPL_F32;
-    y.data       = take(cpl_tensor_bytes(y));
-    for (int64_t i = 0; i < cpl_tensor_count(y); i++) cpl_f32(y)[i] = 1;
-    return y;
-}
-
 static answer run_experts(cpl_backend *be, const problem *p)
 {
     const sizes s   = p->s;
@@ -188,7 +164,7 @@ static answer run_experts(cpl_backend *be, const problem *p)
                        new_tensor(CPL_F32, s.T * s.K, s.r),
                        ones_like(p->weight),
                        {ones_like(p->w.w_gate), ones_like(p->w.w_up), ones_like(p->w.w_down)},
-                       dispatch(be, p->expert, s.n)};
+                       dispatch_of(be, p->expert, s.n)};
     cpl_tensor gate = new_tensor(CPL_F32, s.T * s.K, s.D), up = copy_of(gate);
     cpl_tensor unkept = new_tensor(CPL_F32, s.T, s.d), none = cpl_tensor_none();
     for (int64_t i = 0; i < s.T * s.K * s.r; i++) cpl_f32(a.dhidden)[i] = NAN; /* is set */
@@ -199,12 +175,6 @@ static answer run_experts(cpl_backend *be, const problem *p)
     assert_ok(be->ops->sync(be));
     assert_same_bits(a.y, unkept);
     return a;
-}
-
-static void assert_added(const char *what, cpl_tensor got, double *want, double limit)
-{
-    for (int64_t i = 0; i < cpl_tensor_count(got); i++) want[i] += 1;
-    assert_close(what, got, want, limit, 0);
 }
 
 static void compare(const answer *a, const problem *p, double limit)
@@ -286,13 +256,7 @@ static void bf16_weights(void **state)
     answer with_f32 = run_experts(be, &p), with_bf16;
     cpl_tensor *w[] = {&p.w.w_gate, &p.w.w_up, &p.w.w_down};
     (void)state;
-    for (int i = 0; i < 3; i++) {
-        cpl_tensor low = *w[i];
-        low.dtype      = CPL_BF16;
-        low.data       = take(cpl_tensor_bytes(low));
-        be->ops->copy(be, low, *w[i]);
-        *w[i] = low;
-    }
+    for (int i = 0; i < 3; i++) *w[i] = as_bf16(be, *w[i]);
     with_bf16 = run_experts(be, &p);
     assert_same_bits(with_f32.y, with_bf16.y);
     assert_same_bits(with_f32.dx, with_bf16.dx);
@@ -353,7 +317,7 @@ static void check_shared(cpl_backend *be, double limit)
     problem p       = new_problem(s, false);
     cpl_tensor gate = new_tensor(CPL_F32, s.T, s.D), up = copy_of(gate), none = cpl_tensor_none();
     cpl_tensor y = ones_like(p.x), dx = ones_like(p.x), dweight = ones_like(p.weight);
-    cpl_dispatch all      = dispatch(be, p.expert, 1);
+    cpl_dispatch all      = dispatch_of(be, p.expert, 1);
     cpl_expert_weights dw = {ones_like(p.w.w_gate), ones_like(p.w.w_up), ones_like(p.w.w_down)};
     p.hidden.data         = p.x.data;
     wide w                = widen(&p);
@@ -396,7 +360,7 @@ static void check_hidden_backward(sizes s, bool hot, int n_threads)
 {
     cpl_backend *be   = backend_for(s, CPL_F32, n_threads);
     problem p         = new_problem(s, hot);
-    cpl_dispatch plan = dispatch(be, p.expert, s.n);
+    cpl_dispatch plan = dispatch_of(be, p.expert, s.n);
     cpl_tensor norm = new_tensor(CPL_F32, s.T, s.n), dnorm = normal_2d(s.T, s.n, 1);
     cpl_tensor dchosen = normal_2d(s.T * s.K, s.r, 1);
     if (s.T > 1) memset(cpl_tensor_at(p.hidden, 1).data, 0, (size_t)(s.n * s.r) * sizeof(float));
@@ -434,7 +398,7 @@ static void zero_norms_have_no_gradient(void **state)
     cpl_tensor expert = new_tensor(CPL_I32, 2, 1), dchosen = normal_2d(2, 3, 1);
     (void)state;
     cpl_f32(hidden)[1] = cpl_f32(norm)[0] = 1e-42f;
-    be->ops->hidden_backward(be, hidden, norm, dnorm, dchosen, expert, dispatch(be, expert, 2));
+    be->ops->hidden_backward(be, hidden, norm, dnorm, dchosen, expert, dispatch_of(be, expert, 2));
     for (int t = 0; t < 2; t++)
         for (int k = 0; k < 3; k++) {
             assert_true(cpl_f32(hidden)[t * 6 + k] == cpl_f32(dchosen)[t * 3 + k]);

@@ -318,18 +318,9 @@ static void twin_route_backward(cpl_backend *be, const shape *s, results *r)
     }
 }
 
-static cpl_dispatch plan_of(cpl_backend *be, const shape *s, cpl_tensor expert)
-{
-    const int64_t T   = tokens(s);
-    cpl_dispatch plan = {new_1d(CPL_I32, s->n + 1), new_1d(CPL_I32, T * s->K),
-                         new_tensor(CPL_I32, T, s->K)};
-    be->ops->dispatch(be, plan, expert, s->n);
-    return plan;
-}
-
 static void twin_dispatch(cpl_backend *be, const shape *s, results *r)
 {
-    cpl_dispatch plan = plan_of(be, s, route(be, s).expert);
+    cpl_dispatch plan = dispatch_of(be, route(be, s).expert, s->n);
     keep(r, plan.offset), keep(r, plan.token), keep(r, plan.row);
 }
 
@@ -367,7 +358,7 @@ static void run_experts(cpl_backend *be, const shape *s, results *r, cpl_tensor 
 {
     const int64_t T   = tokens(s);
     routed x          = route(be, s);
-    cpl_dispatch plan = plan_of(be, s, x.expert);
+    cpl_dispatch plan = dispatch_of(be, x.expert, s->n);
     cpl_tensor in = normal_2d(T, s->d, 1), none = cpl_tensor_none();
     be->ops->experts(be, kept_2d(r, T, s->d), kept_2d(r, T * s->K, s->D),
                      kept_2d(r, T * s->K, s->D), in, hidden, x.weight, plan, w);
@@ -387,7 +378,7 @@ static void run_experts_backward(cpl_backend *be, const shape *s, results *r, cp
 {
     const int64_t T      = tokens(s);
     routed x             = route(be, s);
-    cpl_dispatch plan    = plan_of(be, s, x.expert);
+    cpl_dispatch plan    = dispatch_of(be, x.expert, s->n);
     cpl_expert_weights w = new_experts_of(s, gate_width), dw = new_experts_of(s, gate_width);
     cpl_tensor in = normal_2d(T, s->d, 1), y = new_tensor(CPL_F32, T, s->d);
     cpl_tensor gate = new_tensor(CPL_F32, T * s->K, s->D), up = copy_of(gate);
@@ -414,7 +405,8 @@ static void twin_hidden_backward(cpl_backend *be, const shape *s, results *r)
     cpl_tensor norm = normal_2d(T, s->n, 1);
     for (int64_t i = 0; i < T * s->n; i++) cpl_f32(norm)[i] = fabsf(cpl_f32(norm)[i]) + 0.5f;
     be->ops->hidden_backward(be, keep(r, new_3d(T, s->n, width)), norm, normal_2d(T, s->n, 1),
-                             normal_2d(T * s->K, width, 1), x.expert, plan_of(be, s, x.expert));
+                             normal_2d(T * s->K, width, 1), x.expert,
+                             dispatch_of(be, x.expert, s->n));
 }
 
 /* ---- losses, sums, steps ---- */
