@@ -2,11 +2,11 @@
  *
  * Kept is what a reader of weights may ask for: numbers, booleans, strings, short arrays of numbers.
  * Vocabularies are passed over string by string without being held. */
-#include <math.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "io/gguf_parts.h"
+#include "io/json.h"
 #include "io/json_pull.h"
 
 enum {
@@ -71,12 +71,6 @@ static cpl_status read_type(reader *r, value_type *type)
     return CPL_OK;
 }
 
-/* Numbers that are not finite have no form in JSON: null. */
-static json_t *real(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 /* The bytes of a number, little-endian as the processor (safetensors.c sees to that). */
 typedef union number {
     uint8_t u8;
@@ -108,7 +102,7 @@ static json_t *scalar(value_type type, const number *n)
     case I32:
         return json_integer(n->i32);
     case F32:
-        return real((double)n->f32);
+        return cpl_json_number((double)n->f32);
     case BOOL:
         return json_boolean(n->u8 != 0);
     case U64:
@@ -116,7 +110,7 @@ static json_t *scalar(value_type type, const number *n)
     case I64:
         return json_integer((json_int_t)n->i64);
     default:
-        return real(n->f64);
+        return cpl_json_number(n->f64);
     }
 }
 

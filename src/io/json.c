@@ -1,6 +1,7 @@
 /* json.c - see json.h */
 #include "io/json.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "io/file.h"
@@ -184,6 +185,11 @@ static int put(const char *bytes, size_t length, void *writer)
 {
     cpl_writer_put(writer, bytes, length);
     return 0; /* the writer remembers a failure */
+}
+
+json_t *cpl_json_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
 }
 
 json_t *cpl_json_words(const char *bytes)

@@ -10,17 +10,12 @@ typedef struct maker {
     bool failed; /* there was no memory for something */
 } maker;
 
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 /* Counts of tokens and bytes are whole. */
 static json_t *whole(double value)
 {
     return isfinite(value) && fabs(value) < 0x1p53 && value == floor(value)
                ? json_integer((json_int_t)value)
-               : number(value);
+               : cpl_json_number(value);
 }
 
 static void put(maker *m, json_t *object, const char *key, json_t *value)
@@ -35,8 +30,8 @@ static void add(maker *m, json_t *array, json_t *value)
 
 static void put_spread(maker *m, json_t *object, const cpl_spread *s)
 {
-    put(m, object, "mean", number(s->mean));
-    put(m, object, "sd", number(s->sd));
+    put(m, object, "mean", cpl_json_number(s->mean));
+    put(m, object, "sd", cpl_json_number(s->sd));
     put(m, object, "n", json_integer((json_int_t)s->n));
 }
 
@@ -85,7 +80,7 @@ static json_t *layers_of(maker *m, int64_t run)
         if (cpl_run_figures[f].of != CPL_RUN_OF_LAYERS) continue;
         json_t *array = json_array();
         for (int64_t l = 0; l < line->n_layers; l++)
-            add(m, array, number(line->layers[f * line->n_layers + l]));
+            add(m, array, cpl_json_number(line->layers[f * line->n_layers + l]));
         put(m, object, cpl_run_figures[f].key, array);
     }
     return object;
@@ -141,7 +136,7 @@ static json_t *group_of(maker *m, int64_t g)
     for (int64_t i = 0; i < group->n; i++)
         add(m, members, cpl_json_words(m->c->names[group->members[i]]));
     put(m, o, "name", cpl_json_words(group->name));
-    put(m, o, "place", number(group->place));
+    put(m, o, "place", cpl_json_number(group->place));
     put(m, o, "members", members);
     put(m, o, "figures", figures_of(m, -1, g));
     return o;
@@ -155,11 +150,11 @@ static json_t *set_of(maker *m, const cpl_document_set *set)
     put(m, o, "source", set->source ? cpl_json_words(set->source) : json_null());
     put(m, o, "documents", json_integer((json_int_t)set->n));
     put(m, o, "bytes", whole(set->bytes));
-    put(m, o, "base", number(set->base));
-    put(m, o, "other", number(set->other));
-    put(m, o, "difference", number(set->difference));
-    put(m, o, "low", number(set->low));
-    put(m, o, "high", number(set->high));
+    put(m, o, "base", cpl_json_number(set->base));
+    put(m, o, "other", cpl_json_number(set->other));
+    put(m, o, "difference", cpl_json_number(set->difference));
+    put(m, o, "low", cpl_json_number(set->low));
+    put(m, o, "high", cpl_json_number(set->high));
     return o;
 }
 
@@ -188,7 +183,7 @@ static json_t *question_of(maker *m, const cpl_pairing *p, const cpl_question_ta
     put(m, o, "only_other", json_integer((json_int_t)t->only_other));
     put(m, o, "neither", json_integer((json_int_t)t->neither));
     put(m, o, "left_out", json_integer((json_int_t)t->left_out));
-    put(m, o, "p", number(t->p));
+    put(m, o, "p", cpl_json_number(t->p));
     return o;
 }
 
@@ -199,16 +194,16 @@ static json_t *pairing_of(maker *m, const cpl_pairing *p)
         json_t *pair = json_object();
         put(m, pair, "base", cpl_json_words(m->c->names[p->pairs[i].base]));
         put(m, pair, "other", cpl_json_words(m->c->names[p->pairs[i].other]));
-        put(m, pair, "difference", number(p->pairs[i].difference));
+        put(m, pair, "difference", cpl_json_number(p->pairs[i].difference));
         add(m, pairs, pair);
     }
     for (int64_t i = 0; i < p->questions.n; i++)
         add(m, questions, question_of(m, p, &p->questions.tables[i]));
     put(m, o, "group", cpl_json_words(m->c->groups[p->group].name));
     put_spread(m, o, &p->spread);
-    put(m, o, "low", number(p->spread.mean - p->half));
-    put(m, o, "high", number(p->spread.mean + p->half));
-    put(m, o, "detectable", number(p->detectable));
+    put(m, o, "low", cpl_json_number(p->spread.mean - p->half));
+    put(m, o, "high", cpl_json_number(p->spread.mean + p->half));
+    put(m, o, "detectable", cpl_json_number(p->detectable));
     put(m, o, "pairs", pairs);
     put(m, o, "bits_per_byte", bits_of(m, &p->documents));
     put(m, o, "questions", questions);
@@ -230,7 +225,7 @@ json_t *cpl_compare_json(const cpl_compare *c)
     put(&m, o, "warnings", warnings);
     put(&m, o, "point_tokens", whole(c->point));
     put(&m, o, "point_kind", cpl_json_words(kinds[c->point_kind]));
-    put(&m, o, "equal_time_s", number(c->seconds));
+    put(&m, o, "equal_time_s", cpl_json_number(c->seconds));
     put(&m, o, "group_by", c->options.group_by ? cpl_json_words(c->options.group_by) : json_null());
     put(&m, o, "baseline", cpl_json_words(c->groups[c->baseline].name));
     put(&m, o, "differing", settings_that_differ(&m));

@@ -14,15 +14,10 @@ typedef struct maker {
     bool failed;                  /* there was no memory for something */
 } maker;
 
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 /* {"mean": ..., "std": ...} and the like */
 static json_t *pair(const char *one, double a, const char *other, double b)
 {
-    return json_pack("{s:o, s:o}", one, number(a), other, number(b));
+    return json_pack("{s:o, s:o}", one, cpl_json_number(a), other, cpl_json_number(b));
 }
 
 static void put(maker *m, json_t *object, const char *key, json_t *value)
@@ -49,26 +44,27 @@ static json_t *by_alpha(maker *m, const double *values)
     char key[32];
     json_t *object = json_object();
     for (int a = 0; a < m->o->n_alphas; a++)
-        put(m, object, alpha_key(key, m->o->alphas[a]), number(values[a]));
+        put(m, object, alpha_key(key, m->o->alphas[a]), cpl_json_number(values[a]));
     return object;
 }
 
 static json_t *kappa(const cpl_chance *c)
 {
-    return json_pack("{s:o, s:o, s:o, s:o}", "diag_mean", number(c->kappa_diagonal), "offdiag_mean",
-                     number(c->kappa_off_diagonal), "rows_own", number(c->kappa_rows_own),
-                     "columns_own", number(c->kappa_columns_own));
+    return json_pack("{s:o, s:o, s:o, s:o}", "diag_mean", cpl_json_number(c->kappa_diagonal),
+                     "offdiag_mean", cpl_json_number(c->kappa_off_diagonal), "rows_own",
+                     cpl_json_number(c->kappa_rows_own), "columns_own",
+                     cpl_json_number(c->kappa_columns_own));
 }
 
 static json_t *chance(maker *m, const cpl_layer_report *l)
 {
     const cpl_chance *c = &l->chance;
     json_t *object      = json_object();
-    put(m, object, "own", number(1.0 / (double)l->at->n));
-    put(m, object, "assignment_own", number(c->assignment_own));
-    put(m, object, "kappa_diag_expected", number(c->expected));
-    put(m, object, "kappa_diag_std", number(c->deviation));
-    put(m, object, "z", number(c->z));
+    put(m, object, "own", cpl_json_number(1.0 / (double)l->at->n));
+    put(m, object, "assignment_own", cpl_json_number(c->assignment_own));
+    put(m, object, "kappa_diag_expected", cpl_json_number(c->expected));
+    put(m, object, "kappa_diag_std", cpl_json_number(c->deviation));
+    put(m, object, "z", cpl_json_number(c->z));
     put(m, object, "erc_mean", by_alpha(m, c->erc_mean));
     put(m, object, "erc_std", by_alpha(m, c->erc_sd));
     put(m, object, "pairings", json_integer(CPL_CHANCE_PAIRINGS));
@@ -77,8 +73,9 @@ static json_t *chance(maker *m, const cpl_layer_report *l)
 
 static json_t *ratios(maker *m, const cpl_chance_ratios *r)
 {
-    json_t *object = json_pack("{s:o, s:o, s:o, s:o}", "q50", number(r->q50), "q90", number(r->q90),
-                               "q99", number(r->q99), "violated", number(r->violated));
+    json_t *object = json_pack("{s:o, s:o, s:o, s:o}", "q50", cpl_json_number(r->q50), "q90",
+                               cpl_json_number(r->q90), "q99", cpl_json_number(r->q99), "violated",
+                               cpl_json_number(r->violated));
     put(m, object, "row", json_integer(r->most_row));
     put(m, object, "column", json_integer(r->most_column));
     return object;
@@ -100,7 +97,7 @@ static void put_coupling(maker *m, json_t *object, const cpl_layer_report *l)
     for (int a = 0; a < m->o->n_alphas; a++) relative[a] = l->erc[a] / f->m_diagonal;
     put(m, object, "erc", by_alpha(m, l->erc));
     put(m, object, "erc_relative", by_alpha(m, relative));
-    put(m, object, "alpha_min", number(l->ratios.most));
+    put(m, object, "alpha_min", cpl_json_number(l->ratios.most));
     if (isinf(l->ratios.most)) put(m, object, "alpha_min_infinite", json_true());
     put(m, object, "M", pair("diag_mean", f->m_diagonal, "offdiag_mean", f->m_off_diagonal));
     put(m, object, "violated", pair("rows", f->active_rows, "columns", f->active_columns));
@@ -114,8 +111,8 @@ static void put_coupling(maker *m, json_t *object, const cpl_layer_report *l)
 static void put_silhouette(maker *m, json_t *object, const cpl_layer_report *l)
 {
     json_t *array = json_array();
-    for (int64_t j = 0; j < l->at->n; j++) add(m, array, number(l->silhouettes[j]));
-    put(m, object, "silhouette", number(l->silhouette));
+    for (int64_t j = 0; j < l->at->n; j++) add(m, array, cpl_json_number(l->silhouettes[j]));
+    put(m, object, "silhouette", cpl_json_number(l->silhouette));
     put(m, object, "silhouette_experts", array);
 }
 
@@ -123,8 +120,8 @@ static json_t *home(maker *m, const cpl_coupling_figures *f)
 {
     json_t *object = pair("top1", f->home_clean_top1, "topk", f->home_clean_topk);
     if (!m->o->noisy) return object;
-    put(m, object, "noisy_top1", number(f->home_top1));
-    put(m, object, "noisy_topk", number(f->home_topk));
+    put(m, object, "noisy_top1", cpl_json_number(f->home_top1));
+    put(m, object, "noisy_topk", cpl_json_number(f->home_topk));
     return object;
 }
 
@@ -145,13 +142,13 @@ static json_t *measured(maker *m, const cpl_layer_report *l)
     put(m, object, "d", json_integer(at->d));
     put(m, object, "D", json_integer(at->D));
     if (l->has_M) put_coupling(m, object, l);
-    json_t *eps = json_pack("{s:o, s:o, s:o}", "mean", number(f->eps_mean), "min",
-                            number(f->eps_min), "max", number(f->eps_max));
+    json_t *eps = json_pack("{s:o, s:o, s:o}", "mean", cpl_json_number(f->eps_mean), "min",
+                            cpl_json_number(f->eps_min), "max", cpl_json_number(f->eps_max));
     put(m, eps, "above_1", json_integer((json_int_t)f->eps_above_1));
     put(m, object, "eps", eps);
     put(m, object, "router_norm", pair("mean", f->router_norm_mean, "std", f->router_norm_sd));
     put(m, object, "expert_norm", pair("mean", f->gate_norm_mean, "std", f->gate_norm_sd));
-    put(m, object, "router_cos", json_pack("{s:o}", "mean_abs", number(f->router_cos)));
+    put(m, object, "router_cos", json_pack("{s:o}", "mean_abs", cpl_json_number(f->router_cos)));
     put(m, object, "zero_rows", json_integer((json_int_t)f->zero_rows));
     put(m, object, "home", home(m, f));
     if (l->silhouettes) put_silhouette(m, object, l);
@@ -183,9 +180,9 @@ static json_t *picture(maker *m, const cpl_coupling_report *r)
     put(m, object, "experts", json_integer(p->n_experts));
     put(m, object, "every_row", json_integer(p->every));
     put(m, object, "points", json_integer(p->n_points));
-    put(m, object, "perplexity", number(p->perplexity));
+    put(m, object, "perplexity", cpl_json_number(p->perplexity));
     put(m, object, "iterations", json_integer(p->iterations));
-    put(m, object, "kl", number(p->kl));
+    put(m, object, "kl", cpl_json_number(p->kl));
     return object;
 }
 

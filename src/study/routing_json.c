@@ -3,7 +3,8 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
+
+#include "io/json.h"
 
 /* What all of it is made with. */
 typedef struct maker {
@@ -11,25 +12,9 @@ typedef struct maker {
     bool failed; /* there was no memory for something */
 } maker;
 
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 static json_t *integer(int64_t value)
 {
     return json_integer((json_int_t)value);
-}
-
-/* A path may be no UTF-8. */
-static json_t *words(const char *bytes)
-{
-    json_t *value  = NULL;
-    cpl_text whole = {0};
-    cpl_utf8_repair(&whole, bytes, strlen(bytes));
-    if (!whole.failed) value = json_stringn(whole.bytes, whole.length);
-    cpl_text_free(&whole);
-    return value;
 }
 
 static void put(maker *m, json_t *object, const char *key, json_t *value)
@@ -52,7 +37,7 @@ static json_t *integers(maker *m, const int64_t *values, int64_t n)
 static json_t *numbers(maker *m, const double *values, int64_t n)
 {
     json_t *array = json_array();
-    for (int64_t i = 0; i < n; i++) add(m, array, number(values[i]));
+    for (int64_t i = 0; i < n; i++) add(m, array, cpl_json_number(values[i]));
     return array;
 }
 
@@ -61,7 +46,7 @@ static json_t *shares(maker *m, const int64_t *values, int64_t n, const int64_t 
 {
     json_t *array = json_array();
     for (int64_t i = 0; i < n; i++)
-        add(m, array, number((double)values[i] / (double)of[each ? i : 0]));
+        add(m, array, cpl_json_number((double)values[i] / (double)of[each ? i : 0]));
     return array;
 }
 
@@ -71,10 +56,10 @@ static void put_load(maker *m, json_t *object, const cpl_routing_layer *l)
 {
     const int64_t n = m->r->n_experts, all = m->r->texts.n_predictions * m->r->top_k;
     put(m, object, "load", shares(m, l->assignments, n, &all, false));
-    put(m, object, "load_max_over_mean", number(l->load.most_over_mean));
-    put(m, object, "load_entropy", number(l->load.entropy));
+    put(m, object, "load_max_over_mean", cpl_json_number(l->load.most_over_mean));
+    put(m, object, "load_entropy", cpl_json_number(l->load.entropy));
     put(m, object, "dead", integer(l->load.dead));
-    put(m, object, "router_entropy", number(l->router_entropy));
+    put(m, object, "router_entropy", cpl_json_number(l->router_entropy));
     put(m, object, "weight", numbers(m, l->mean_weight, n));
 }
 
@@ -88,7 +73,7 @@ static void put_together(maker *m, json_t *object, const cpl_routing_layer *l)
         json_t *pair              = json_object();
         put(m, pair, "experts", json_pack("[I,I]", (json_int_t)p->i, (json_int_t)p->j));
         put(m, pair, "tokens", integer(p->tokens));
-        put(m, pair, "expected", number(p->expected));
+        put(m, pair, "expected", cpl_json_number(p->expected));
         add(m, pairs, pair);
     }
     put(m, object, "together", together);
@@ -105,8 +90,8 @@ static json_t *domains(maker *m, const cpl_routing_layer *l)
         add(m, by_expert, shares(m, l->by_source + s * n, n, &all, false));
         add(m, by_domain, shares(m, l->by_source + s * n, n, l->assignments, true));
     }
-    put(m, object, "distance", number(l->domains.distance));
-    put(m, object, "halves", number(l->domains.halves));
+    put(m, object, "distance", cpl_json_number(l->domains.distance));
+    put(m, object, "halves", cpl_json_number(l->domains.halves));
     put(m, object, "by_expert", by_expert);
     put(m, object, "by_domain", by_domain);
     return object;
@@ -116,18 +101,19 @@ static json_t *agreement(maker *m, const cpl_routing_layer *l)
 {
     const double n = (double)m->r->n_experts;
     json_t *object = json_object();
-    put(m, object, "spearman_mean", number(l->rho_mean));
-    put(m, object, "spearman_std", number(l->rho_sd));
-    put(m, object, "top1", number(l->top1));
-    put(m, object, "top1_chance", number(1 / n));
-    put(m, object, "overlap", number(l->overlap));
-    put(m, object, "overlap_chance", number((double)m->r->top_k / n));
+    put(m, object, "spearman_mean", cpl_json_number(l->rho_mean));
+    put(m, object, "spearman_std", cpl_json_number(l->rho_sd));
+    put(m, object, "top1", cpl_json_number(l->top1));
+    put(m, object, "top1_chance", cpl_json_number(1 / n));
+    put(m, object, "overlap", cpl_json_number(l->overlap));
+    put(m, object, "overlap_chance", cpl_json_number((double)m->r->top_k / n));
     return object;
 }
 
 static json_t *likeness(cpl_routing_likeness l)
 {
-    return json_pack("{s:o, s:o}", "pearson", number(l.pearson), "spearman", number(l.spearman));
+    return json_pack("{s:o, s:o}", "pearson", cpl_json_number(l.pearson), "spearman",
+                     cpl_json_number(l.spearman));
 }
 
 /* The rows of experts without a token are null. */
@@ -138,7 +124,7 @@ static json_t *matrix(maker *m, const cpl_routing_layer *l)
     for (int64_t i = 0; i < n; i++) {
         json_t *row = l->routed[i] ? json_array() : json_null();
         for (int64_t j = 0; l->routed[i] && j < n; j++)
-            add(m, row, number((double)l->M_tok[i * n + j]));
+            add(m, row, cpl_json_number((double)l->M_tok[i * n + j]));
         add(m, rows, row);
     }
     return rows;
@@ -151,18 +137,18 @@ static json_t *tokens_M(maker *m, const cpl_routing_layer *l)
     for (int a = 0; a < m->r->options.n_alphas; a++) {
         char key[32];
         snprintf(key, sizeof key, "%.15g", m->r->options.alphas[a]);
-        put(m, erc, key, number(s->erc[a]));
-        put(m, relative, key, number(s->erc[a] / s->diagonal));
+        put(m, erc, key, cpl_json_number(s->erc[a]));
+        put(m, relative, key, cpl_json_number(s->erc[a] / s->diagonal));
     }
     put(m, object, "experts", integer(s->n_kept));
     put(m, object, "left_out", integer(s->n_left_out));
     put(m, object, "routed", integers(m, l->routed, m->r->n_experts));
     put(m, object, "M", matrix(m, l));
-    put(m, object, "diag_mean", number(s->diagonal));
-    put(m, object, "rows_own", number(s->rows_own));
+    put(m, object, "diag_mean", cpl_json_number(s->diagonal));
+    put(m, object, "rows_own", cpl_json_number(s->rows_own));
     put(m, object, "erc", erc);
     put(m, object, "erc_relative", relative);
-    put(m, object, "alpha_min", number(s->alpha_min));
+    put(m, object, "alpha_min", cpl_json_number(s->alpha_min));
     if (isinf(s->alpha_min)) put(m, object, "alpha_min_infinite", json_true());
     if (!s->has_M) return object;
     put(m, object, "all", likeness(s->all));
@@ -179,15 +165,15 @@ static json_t *vocabulary(maker *m, const cpl_routing_vocabulary *v)
         const cpl_routing_example *x = &v->example[i];
         json_t *example              = json_object();
         put(m, example, "id", integer(x->id));
-        put(m, example, "text", words(x->text ? x->text : ""));
+        put(m, example, "text", cpl_json_words(x->text ? x->text : ""));
         put(m, example, "expert", integer(x->expert));
-        put(m, example, "share", number(x->share));
+        put(m, example, "share", cpl_json_number(x->share));
         put(m, example, "count", integer(x->count));
         add(m, examples, example);
     }
     put(m, object, "ids", integer(v->n_ids));
-    put(m, object, "mean", number(v->mean));
-    put(m, object, "shuffled", number(v->shuffled));
+    put(m, object, "mean", cpl_json_number(v->mean));
+    put(m, object, "shuffled", cpl_json_number(v->shuffled));
     put(m, object, "examples", examples);
     return object;
 }
@@ -214,7 +200,7 @@ static json_t *sources(maker *m)
     json_t *array = json_array();
     for (int64_t s = 0; s < m->r->texts.sources.count; s++) {
         json_t *source = json_object();
-        put(m, source, "source", words(m->r->texts.sources.at[s]));
+        put(m, source, "source", cpl_json_words(m->r->texts.sources.at[s]));
         put(m, source, "tokens", integer(m->r->source_tokens[s]));
         add(m, array, source);
     }
@@ -238,7 +224,7 @@ json_t *cpl_routing_json(const cpl_routing_report *r)
 {
     maker m        = {.r = r};
     json_t *object = json_object(), *layers = json_array();
-    put(&m, object, "model", words(r->path));
+    put(&m, object, "model", cpl_json_words(r->path));
     put(&m, object, "step", r->reader.step < 0 ? json_null() : integer(r->reader.step));
     put(&m, object, "tokens", integer(r->texts.n_predictions));
     put(&m, object, "documents", integer(r->texts.n_documents));

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "io/json.h"
+
 void cpl_metrics_take(cpl_metrics *m, cpl_arena *arena, const cpl_model_settings *config,
                       int64_t n_sources)
 {
@@ -26,14 +28,9 @@ double cpl_metrics_validation(const cpl_metrics *m)
     return targets > 0 ? nll / targets : NAN;
 }
 
-static json_t *number(double x)
-{
-    return isfinite(x) ? json_real(x) : json_null();
-}
-
 static void put(json_t *object, const char *key, double x)
 {
-    (void)json_object_set_new(object, key, number(x));
+    (void)json_object_set_new(object, key, cpl_json_number(x));
 }
 
 /* One array with a number of every layer: the member of cpl_layer_metrics at `offset`. */
@@ -43,7 +40,7 @@ static void put_layers(json_t *object, const char *key, const cpl_metrics *m, si
     for (int64_t l = 0; l < m->n_layers; l++) {
         double x;
         memcpy(&x, (const char *)&m->layer[l] + offset, sizeof x);
-        (void)json_array_append_new(array, number(x));
+        (void)json_array_append_new(array, cpl_json_number(x));
     }
     (void)json_object_set_new(object, key, array);
 }
@@ -128,10 +125,10 @@ json_t *cpl_metrics_json(const cpl_metrics *m)
     (void)json_object_set_new(o, "tokens", json_integer(m->tokens));
     put(o, "loss", m->loss);
     put(o, "loss_total", m->loss_total);
-    (void)json_object_set_new(o, "erc", m->has_erc ? number(m->erc) : json_null());
+    (void)json_object_set_new(o, "erc", m->has_erc ? cpl_json_number(m->erc) : json_null());
     put(o, "balance", m->balance);
     put(o, "z", m->z);
-    (void)json_object_set_new(o, "orth", m->has_orth ? number(m->orth) : json_null());
+    (void)json_object_set_new(o, "orth", m->has_orth ? cpl_json_number(m->orth) : json_null());
     put(o, "grad_norm", m->grad_norm);
     put(o, "lr", m->lr);
     put(o, "erc_weight", m->erc_weight);
