@@ -174,11 +174,8 @@ cpl_status cpl_compare_svgs(const char *folder, const cpl_compare *c)
     CPL_TRY_DONE(cpl_compare_charts_open(&charts, c));
     CPL_TRY_DONE(cpl_folder_make(folder));
     for (int64_t i = 0; i < charts.n; i++) {
-        char name[104];
-        snprintf(name, sizeof name, "%s.svg", charts.charts[i].file);
-        cpl_text_clear(&svg);
         CPL_TRY_DONE(cpl_compare_chart_draw(&svg, &charts, i, false));
-        CPL_TRY_DONE(cpl_svg_write(NULL, folder, name, &svg));
+        CPL_TRY_DONE(cpl_svg_write(NULL, folder, &svg, "%s.svg", charts.charts[i].file));
     }
 done:
     cpl_text_free(&svg);

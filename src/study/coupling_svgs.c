@@ -30,13 +30,11 @@ static cpl_status write_kinds(int64_t *n_written, const char *folder, const char
 {
     cpl_status status = CPL_OK;
     cpl_text svg      = {0};
-    char file[CPL_SVG_NAME_BYTES + 64];
     for (cpl_coupling_kind kind = 0; kind < CPL_COUPLING_KINDS; kind++) {
         if (!cpl_coupling_charts_have(charts, view, kind)) continue;
-        cpl_text_clear(&svg);
         cpl_coupling_charts_draw(&svg, charts, view, kind, false);
-        snprintf(file, sizeof file, "%s-%s.svg", name, cpl_coupling_looks[kind].file);
-        CPL_TRY_DONE(cpl_svg_write(n_written, folder, file, &svg));
+        CPL_TRY_DONE(cpl_svg_write(n_written, folder, &svg, "%s-%s.svg", name,
+                                   cpl_coupling_looks[kind].file));
     }
 done:
     cpl_text_free(&svg);
@@ -49,16 +47,14 @@ static cpl_status write_heats(int64_t *n_written, const char *folder, const char
     cpl_status status            = CPL_OK;
     const cpl_coupling_report *r = charts->views[view].report;
     cpl_text svg                 = {0};
-    char file[CPL_SVG_NAME_BYTES + 96], part[CPL_SVG_NAME_BYTES];
+    char part[CPL_SVG_NAME_BYTES];
     for (int64_t i = 0; i < r->n_layers; i++) {
         const cpl_moe_layer *at = r->layers[i].at;
         if (!r->layers[i].has_M) continue;
-        cpl_text_clear(&svg);
         cpl_coupling_charts_heat(&svg, charts, view, i);
         cpl_svg_name(part, at->part, "layer");
-        snprintf(file, sizeof file, "%s-coupling-%.20s-%03lld.svg", name, part,
-                 (long long)at->layer);
-        CPL_TRY_DONE(cpl_svg_write(n_written, folder, file, &svg));
+        CPL_TRY_DONE(cpl_svg_write(n_written, folder, &svg, "%s-coupling-%.20s-%03lld.svg", name,
+                                   part, (long long)at->layer));
     }
 done:
     cpl_text_free(&svg);

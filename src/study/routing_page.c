@@ -27,12 +27,18 @@ static void row_of_layer(cpl_text *out, int64_t layer)
 
 /* ---- charts ---- */
 
-static void put_chart(cpl_text *out, const cpl_routing_charts *charts, cpl_routing_kind kind)
+/* The kinds from `first` to `last` that show anything. */
+static void put_charts(cpl_text *out, const cpl_routing_charts *charts, cpl_routing_kind first,
+                       cpl_routing_kind last)
 {
-    if (!cpl_routing_charts_have(charts, kind)) return;
-    cpl_page_chart_open(out);
-    cpl_routing_charts_draw(out, charts, kind, true);
-    cpl_page_chart_close(out, cpl_routing_looks[kind].caption);
+    cpl_page_charts_open(out);
+    for (cpl_routing_kind kind = first; kind <= last; kind++) {
+        if (!cpl_routing_charts_have(charts, kind)) continue;
+        cpl_page_chart_open(out);
+        cpl_routing_charts_draw(out, charts, kind, true);
+        cpl_page_chart_close(out, cpl_routing_looks[kind].caption);
+    }
+    cpl_page_charts_close(out);
 }
 
 /* All of a kind, or where they are too large the first, the middle and the last. */
@@ -61,10 +67,7 @@ static void put_load(cpl_text *out, const cpl_routing_charts *charts)
                                           "load entropy", "router entropy", "most frequent pairs"};
     const cpl_routing_report *r        = charts->report;
     cpl_page_subsection(out, "Load");
-    cpl_page_charts_open(out);
-    put_chart(out, charts, CPL_ROUTING_LOAD);
-    put_chart(out, charts, CPL_ROUTING_ENTROPY);
-    cpl_page_charts_close(out);
+    put_charts(out, charts, CPL_ROUTING_LOAD, CPL_ROUTING_ENTROPY);
     cpl_page_table_open(out,
                         "Entropies in nats. Pairs: tokens that go to both experts, and how many "
                         "times what independence gives.",
@@ -108,10 +111,7 @@ static void put_agreement(cpl_text *out, const cpl_routing_charts *charts)
         "|R_i W_g^j| stands for in the coupling loss.",
         (long long)r->n_sampled, (long long)r->n_experts);
     cpl_page_paragraph(out, words);
-    cpl_page_charts_open(out);
-    for (cpl_routing_kind kind = CPL_ROUTING_RANKS; kind <= CPL_ROUTING_ERC; kind++)
-        put_chart(out, charts, kind);
-    cpl_page_charts_close(out);
+    put_charts(out, charts, CPL_ROUTING_RANKS, CPL_ROUTING_ERC);
     cpl_page_table_open(
         out,
         "Own largest and α_min are of M_tok, among experts with 8 sampled tokens or "
@@ -144,9 +144,7 @@ static void put_agreement(cpl_text *out, const cpl_routing_charts *charts)
 static void put_domains(cpl_text *out, const cpl_routing_charts *charts)
 {
     cpl_page_subsection(out, "Domains");
-    cpl_page_charts_open(out);
-    put_chart(out, charts, CPL_ROUTING_DOMAINS);
-    cpl_page_charts_close(out);
+    put_charts(out, charts, CPL_ROUTING_DOMAINS, CPL_ROUTING_DOMAINS);
     if (cpl_routing_charts_maps(charts, CPL_ROUTING_BY_DOMAIN))
         cpl_page_small(out, "Below: an expert's share of a domain's tokens over the mean of its "
                             "shares of all domains; 1 is no preference.");
@@ -179,10 +177,7 @@ static void put_vocabulary(cpl_text *out, const cpl_routing_charts *charts)
                                           "next ids", "share",    "dealt", "examples"};
     const cpl_routing_report *r        = charts->report;
     cpl_page_subsection(out, "Vocabulary and time");
-    cpl_page_charts_open(out);
-    put_chart(out, charts, CPL_ROUTING_VOCABULARY);
-    put_chart(out, charts, CPL_ROUTING_SATURATION);
-    cpl_page_charts_close(out);
+    put_charts(out, charts, CPL_ROUTING_VOCABULARY, CPL_ROUTING_SATURATION);
     cpl_page_table_open(out,
                         "Ids that occur 8 times or more, as they are read and as they come next.",
                         COLUMNS(columns));
@@ -256,13 +251,11 @@ static cpl_status write_kinds(int64_t *n_written, const char *folder, const char
 {
     cpl_status status = CPL_OK;
     cpl_text svg      = {0};
-    char file[CPL_SVG_NAME_BYTES + 64];
     for (cpl_routing_kind kind = 0; kind < CPL_ROUTING_KINDS; kind++) {
         if (!cpl_routing_charts_have(charts, kind)) continue;
-        cpl_text_clear(&svg);
         cpl_routing_charts_draw(&svg, charts, kind, false);
-        snprintf(file, sizeof file, "%s-routing-%s.svg", name, cpl_routing_looks[kind].file);
-        CPL_TRY_DONE(cpl_svg_write(n_written, folder, file, &svg));
+        CPL_TRY_DONE(cpl_svg_write(n_written, folder, &svg, "%s-routing-%s.svg", name,
+                                   cpl_routing_looks[kind].file));
     }
 done:
     cpl_text_free(&svg);
@@ -274,13 +267,10 @@ static cpl_status write_maps(int64_t *n_written, const char *folder, const char 
 {
     cpl_status status = CPL_OK;
     cpl_text svg      = {0};
-    char file[CPL_SVG_NAME_BYTES + 64];
     for (int64_t i = 0; i < cpl_routing_charts_maps(charts, map); i++) {
-        cpl_text_clear(&svg);
         cpl_routing_charts_map(&svg, charts, map, i, false);
-        snprintf(file, sizeof file, "%s-routing-%s-%03lld.svg", name,
-                 cpl_routing_map_looks[map].file, (long long)i);
-        CPL_TRY_DONE(cpl_svg_write(n_written, folder, file, &svg));
+        CPL_TRY_DONE(cpl_svg_write(n_written, folder, &svg, "%s-routing-%s-%03lld.svg", name,
+                                   cpl_routing_map_looks[map].file, (long long)i));
     }
 done:
     cpl_text_free(&svg);

@@ -17,10 +17,10 @@ enum { CPL_SVG_NAME_BYTES = 72 };
  * one. */
 void cpl_svg_name(char out[CPL_SVG_NAME_BYTES], const char *name, const char *otherwise);
 
-/* Writes the chart to FOLDER/`name` and counts it in `n_written` (NULL: nowhere); a failure of its
- * text is told here. */
-CPL_NODISCARD cpl_status cpl_svg_write(int64_t *n_written, const char *folder, const char *name,
-                                       const cpl_text *svg);
+/* Writes the chart to the file of that name in `folder`, counts it in `n_written` (NULL: nowhere) and
+ * clears `svg` for the next; a failure of its text is told here. */
+CPL_NODISCARD cpl_status cpl_svg_write(int64_t *n_written, const char *folder, cpl_text *svg,
+                                       const char *name, ...) CPL_PRINTF(4, 5);
 
 #ifdef __cplusplus
 }
