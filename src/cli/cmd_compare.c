@@ -116,18 +116,8 @@ static const cpl_flag flags[] = {
     {.name     = "--no-documents",
      .kind     = CPL_FLAG_SWITCH,
      .sentence = "Score none; those that are there count."},
-    {.name        = "--json",
-     .kind        = CPL_FLAG_FILE,
-     .placeholder = "FILE",
-     .sentence    = "Write everything as JSON too; - prints it in place of the tables."},
-    {.name        = "--html",
-     .kind        = CPL_FLAG_FILE,
-     .placeholder = "FILE",
-     .sentence    = "Write a page with tables and curves, whole in one file."},
-    {.name        = "--svg",
-     .kind        = CPL_FLAG_FOLDER,
-     .placeholder = "FOLDER",
-     .sentence    = "Write every chart as a vector file into this folder."},
+    CPL_FLAG_ROWS_PLACES("Write everything as JSON too; - prints it in place of the tables.",
+                         "Write a page with tables and curves, whole in one file."),
 };
 
 const cpl_verb cpl_verb_compare = {

@@ -282,18 +282,8 @@ done:
 }
 
 static const cpl_flag flags[] = {
-    {.name        = "--json",
-     .kind        = CPL_FLAG_FILE,
-     .placeholder = "FILE",
-     .sentence    = "Write all figures as JSON too; - prints them in place of the tables."},
-    {.name        = "--html",
-     .kind        = CPL_FLAG_FILE,
-     .placeholder = "FILE",
-     .sentence    = "Write a page with charts, whole in one file."},
-    {.name        = "--svg",
-     .kind        = CPL_FLAG_FOLDER,
-     .placeholder = "FOLDER",
-     .sentence    = "Write every chart as a vector file into this folder."},
+    CPL_FLAG_ROWS_PLACES("Write all figures as JSON too; - prints them in place of the tables.",
+                         "Write a page with charts, whole in one file."),
     {.name        = "--alpha",
      .kind        = CPL_FLAG_TEXT,
      .placeholder = "LIST",

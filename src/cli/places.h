@@ -10,6 +10,15 @@
 extern "C" {
 #endif
 
+/* Rows for a verb's table, with the sentences of --json and --html. */
+#define CPL_FLAG_ROWS_PLACES(json, html)                                                           \
+    {.name = "--json", .kind = CPL_FLAG_FILE, .placeholder = "FILE", .sentence = json},            \
+        {.name = "--html", .kind = CPL_FLAG_FILE, .placeholder = "FILE", .sentence = html},        \
+    {                                                                                              \
+        .name = "--svg", .kind = CPL_FLAG_FOLDER, .placeholder = "FOLDER",                         \
+        .sentence = "Write every chart as a vector file into this folder."                         \
+    }
+
 /* Looks at the three flags before any work is done: CPL_ERR_INPUT where a result would lie in what
  * one of the words names; CPL_ERR_IO where it could not be written; CPL_ERR_USAGE where two are one
  * file. `-` of --json is the standard output. */
