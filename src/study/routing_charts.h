@@ -63,6 +63,9 @@ void cpl_routing_charts_draw(cpl_text *out, const cpl_routing_charts *charts, cp
 void cpl_routing_charts_map(cpl_text *out, const cpl_routing_charts *charts, cpl_routing_map map,
                             int64_t index, bool in_page);
 
+/* Inner: what routing_maps.c gives `answers` at opening. */
+cpl_chart_range cpl_routing_answers_range(const cpl_routing_report *report);
+
 #ifdef __cplusplus
 }
 #endif
