@@ -5,18 +5,41 @@
 #include <string.h>
 
 #include "io/file.h"
+#include "io/json_pick.h"
 
-static cpl_status cannot_parse(const json_error_t *error, const char *where)
+/* Whether jansson failed for want of memory: often it does not say so, but calls sound text
+ * unsound or says nothing. A lone surrogate is the one thing that only jansson minds. */
+static bool ran_out(const json_error_t *error, const char *bytes, size_t length)
 {
-    if (json_error_code(error) == json_error_out_of_memory)
+    if (!error->text[0]) return true;
+    switch (json_error_code(error)) {
+    case json_error_out_of_memory:
+        return true;
+    case json_error_invalid_syntax:
+    case json_error_premature_end_of_input:
+        return !strstr(error->text, "invalid Unicode") && cpl_json_is_object(bytes, length);
+    default:
+        return false;
+    }
+}
+
+cpl_status cpl_json_parse_at(json_t **out, const char *bytes, size_t length, const char *where,
+                             int64_t line, int64_t column)
+{
+    json_error_t error = {.line = 0};
+    *out               = json_loadb(bytes, length, JSON_REJECT_DUPLICATES, &error);
+    if (!*out && error.text[0] && json_error_code(&error) == json_error_numeric_overflow)
+        *out = json_loadb(bytes, length, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
+    if (*out) return CPL_OK;
+    if (ran_out(&error, bytes, length))
         return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for this JSON", where);
-    return CPL_FAIL(CPL_ERR_INPUT, "%s: line %d, column %d: not valid JSON: %s", where, error->line,
-                    error->column, error->text);
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: line %lld, column %lld: not valid JSON: %s", where,
+                    (long long)line + error.line - 1,
+                    (long long)(error.line > 1 ? 1 : column) + error.column - 1, error.text);
 }
 
 cpl_status cpl_json_parse(json_t **out, const char *bytes, size_t length, const char *where)
 {
-    json_error_t error;
     *out = NULL;
     if (!length) return CPL_FAIL(CPL_ERR_INPUT, "%s: is empty where JSON should be", where);
     if (cpl_file_is_lfs_pointer(bytes, length))
@@ -24,10 +47,7 @@ cpl_status cpl_json_parse(json_t **out, const char *bytes, size_t length, const 
                         "%s: is a Git LFS pointer, not the file itself; fetch it with `git lfs "
                         "pull`",
                         where);
-    *out = json_loadb(bytes, length, JSON_REJECT_DUPLICATES, &error);
-    if (!*out && json_error_code(&error) == json_error_numeric_overflow)
-        *out = json_loadb(bytes, length, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
-    return *out ? CPL_OK : cannot_parse(&error, where);
+    return cpl_json_parse_at(out, bytes, length, where, 1, 1);
 }
 
 cpl_status cpl_json_load(json_t **out, const char *path)

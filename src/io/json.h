@@ -28,6 +28,10 @@ CPL_NODISCARD cpl_status cpl_json_load(json_t **out, const char *path);
 CPL_NODISCARD cpl_status cpl_json_parse(json_t **out, const char *bytes, size_t length,
                                         const char *where);
 
+/* The same of bytes that begin at `line` and `column` of the file, both from 1. */
+CPL_NODISCARD cpl_status cpl_json_parse_at(json_t **out, const char *bytes, size_t length,
+                                           const char *where, int64_t line, int64_t column);
+
 /* Sets `value` to a member that must be there. An integer may also be written as a real without a
  * fraction, below 2^53, and lies in [lo, hi], as does a float. Strings, objects and arrays are
  * borrowed from `object`. */

@@ -270,3 +270,13 @@ const char *cpl_json_pick(const char *bytes, size_t length, cpl_json_field *fiel
     *where = (size_t)(s.at - s.begin);
     return s.why;
 }
+
+bool cpl_json_is_object(const char *bytes, size_t length)
+{
+    const unsigned char *begin = (const unsigned char *)bytes;
+    scan s                     = {begin, begin, begin + length, NULL, NULL, 0};
+    skip_blanks(&s);
+    if (s.at == s.end || *s.at != '{' || !value(&s, 0, NULL)) return false;
+    skip_blanks(&s);
+    return s.at == s.end;
+}

@@ -7,6 +7,7 @@
 #ifndef CPL_IO_JSON_PICK_H
 #define CPL_IO_JSON_PICK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,6 +44,10 @@ typedef struct cpl_json_field {
  * left in the `failed` of the field's text. */
 const char *cpl_json_pick(const char *bytes, size_t length, cpl_json_field *fields, int n_fields,
                           size_t *where);
+
+/* Whether the bytes are one object by the grammar. Ill-formed UTF-8 and halves of surrogate pairs
+ * in strings pass. */
+bool cpl_json_is_object(const char *bytes, size_t length);
 
 #ifdef __cplusplus
 }
