@@ -35,6 +35,10 @@ static void says_where(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_fails(CPL_ERR_INPUT, cases[i].says,
                      cpl_json_parse(&json, cases[i].text, strlen(cases[i].text), "t.json"));
+    assert_fails(CPL_ERR_INPUT, "t.json: line 7, column 15: not valid JSON",
+                 cpl_json_parse_at(&json, "{\"a\" 1}", 7, "t.json", 7, 10));
+    assert_fails(CPL_ERR_INPUT, "t.json: line 8, column 6: not valid JSON",
+                 cpl_json_parse_at(&json, "{\n \"a\" 1}", 9, "t.json", 7, 10));
     assert_fails(CPL_ERR_IO, "/no/such.json", cpl_json_load(&json, "/no/such.json"));
     char deep[5001];
     memset(deep, '[', 5000);

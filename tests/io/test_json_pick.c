@@ -199,11 +199,23 @@ static int release(void **state)
     return 0;
 }
 
+static void knows_objects(void **state)
+{
+    (void)state;
+    const char *good[] = {"{}", " {\"a\":[1,{}]}\n", "{\"\xFF\":\"\\ud800\"}", "{\"a\":1,\"a\":2}"};
+    const char *bad[] = {"", "[]", "{} {}", "{\"a\"}", "{\"a\":01}", "{\"a\":[}", "{\"a\":\"\n\"}"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_true(cpl_json_is_object(good[i], strlen(good[i])));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(cpl_json_is_object(bad[i], strlen(bad[i])));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(picks),    cmocka_unit_test(last_wins), cmocka_unit_test(escapes),
-        cmocka_unit_test(refusals), cmocka_unit_test(depth),     cmocka_unit_test(mutations),
+        cmocka_unit_test(picks),         cmocka_unit_test(last_wins), cmocka_unit_test(escapes),
+        cmocka_unit_test(refusals),      cmocka_unit_test(depth),     cmocka_unit_test(mutations),
+        cmocka_unit_test(knows_objects),
     };
     return cmocka_run_group_tests(tests, NULL, release);
 }
