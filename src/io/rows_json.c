@@ -177,7 +177,7 @@ static void end_of_array(cpl_rows *r)
 /* Whether what was cut out can only be the row that it should be. */
 static bool is_sound(const cpl_rows *r)
 {
-    return r->row_bytes > r->kind.max_bytes || r->text.failed ||
+    return r->row_bytes > r->kind.max_bytes || r->text.failed || r->sentence.failed ||
            cpl_json_is_object(r->text.bytes, r->text.length);
 }
 
