@@ -1,0 +1,38 @@
+/* normal.h - answers brought into a form in which equal ones are the same bytes.
+ *
+ * Room:   study/eval. The list is normals.def.
+ * Source: eval-tasks.md 1.6 and 3.2 to 3.7, and what lm-eval 0.4.13 does where it differs: the
+ *         normal form of MATH's answers knows whole words and names of LaTeX commands. */
+#ifndef CPL_STUDY_EVAL_NORMAL_H
+#define CPL_STUDY_EVAL_NORMAL_H
+
+#include "study/eval/span.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Sets `out`, which `answer` is no piece of; false if the answer has no normal form: it is then
+ * compared as it is. `spare` is memory to work in. Out of memory is remembered in one of the two. */
+typedef bool cpl_normal_function(cpl_text *out, cpl_span answer, cpl_text *spare);
+
+typedef struct cpl_normal {
+    const char *name;
+    cpl_normal_function *make;
+    const char *what; /* it makes of an answer */
+} cpl_normal;
+
+extern const cpl_normal cpl_normals[];
+extern const size_t cpl_n_normals;
+
+/* CPL_ERR_INPUT with the nearest name if there is none of that name. */
+CPL_NODISCARD cpl_status cpl_normal_find(const cpl_normal **normal, const char *name);
+
+#define CPL_NORMAL(name, what) cpl_normal_function cpl_normal_##name;
+#include "study/eval/normals.def"
+#undef CPL_NORMAL
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_STUDY_EVAL_NORMAL_H */
