@@ -1,11 +1,14 @@
 /* folder.c - names and folders of file.h */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "io/file.h"
@@ -20,6 +23,23 @@ bool cpl_path_exists(const char *path)
 {
     struct stat info;
     return lstat(path, &info) == 0;
+}
+
+cpl_status cpl_file_lock(int *held, const char *path, bool wait)
+{
+    int file = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0666), failed;
+    *held    = -1;
+    if (file < 0) return CPL_FAIL(CPL_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+    do failed = flock(file, wait ? LOCK_EX : LOCK_EX | LOCK_NB);
+    while (failed && errno == EINTR);
+    if (!failed) {
+        *held = file;
+        return CPL_OK;
+    }
+    int why = errno;
+    close(file);
+    if (why == EWOULDBLOCK) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_IO, "%s: cannot be locked: %s", path, strerror(why));
 }
 
 char *cpl_path_join(const char *folder, const char *name)

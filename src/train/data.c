@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "io/file.h"
@@ -29,12 +30,31 @@ static cpl_status make_shards(const cpl_tokens_job *job, const char *what, const
     return CPL_OK;
 }
 
+/* The shards of `job` as `folder`, if they are not there. Of several runs that want them at once, one
+ * makes them and the others wait. */
+static cpl_status have_shards(const cpl_tokens_job *job, const char *what, const char *folder,
+                              const char *base)
+{
+    char *lock = cpl_path_join(base, ".lock"), *index = cpl_path_join(folder, "shards.json");
+    int held          = -1;
+    cpl_status status = lock && index ? CPL_OK : CPL_ERR_MEMORY;
+    if (status == CPL_OK && !cpl_path_exists(index)) {
+        CPL_TRY_DONE(cpl_file_lock(&held, lock, true));
+        if (!cpl_path_exists(index)) status = make_shards(job, what, folder);
+    }
+done:
+    if (held >= 0) close(held);
+    cpl_free(lock);
+    cpl_free(index);
+    return status;
+}
+
 /* Appends the folder of shards of these documents to `paths`, making it if it is not there. */
 static cpl_status encode(cpl_strings *paths, const cpl_strings *documents, const char *what,
                          const cpl_train_data *data, const cpl_settings *settings, const char *base,
                          const cpl_log *log)
 {
-    cpl_text folder = {0}, fresh = {0}, index = {0};
+    cpl_text folder = {0}, fresh = {0};
     uint64_t hash      = 0;
     cpl_status status  = CPL_OK;
     cpl_tokens_job job = {.inputs         = documents,
@@ -52,16 +72,15 @@ static cpl_status encode(cpl_strings *paths, const cpl_strings *documents, const
     CPL_TRY_DONE(cpl_tokens_fingerprint(&hash, &job));
     cpl_text_printf(&folder, "%s/%s-%016llx", base, what, (unsigned long long)hash);
     cpl_text_printf(&fresh, "%s/.tmp-%s-%016llx", base, what, (unsigned long long)hash);
-    cpl_text_printf(&index, "%s/shards.json", folder.bytes ? folder.bytes : "");
-    CPL_TRY_DONE(cpl_text_status(&index));
+    CPL_TRY_DONE(cpl_text_status(&folder));
+    CPL_TRY_DONE(cpl_text_status(&fresh));
     job.folder = fresh.bytes;
     CPL_TRY_DONE(cpl_folder_make(base));
-    if (!cpl_path_exists(index.bytes)) CPL_TRY_DONE(make_shards(&job, what, folder.bytes));
+    CPL_TRY_DONE(have_shards(&job, what, folder.bytes, base));
     CPL_TRY_DONE(cpl_paths_add(paths, folder.bytes));
 done:
     cpl_text_free(&folder);
     cpl_text_free(&fresh);
-    cpl_text_free(&index);
     return status;
 }
 

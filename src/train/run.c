@@ -2,10 +2,8 @@
 #include "train/run.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -16,15 +14,12 @@ static cpl_status take_lock(cpl_run *run)
 {
     char *path = cpl_run_path(run, "lock");
     if (!path) return CPL_ERR_MEMORY;
-    run->lock = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+    cpl_status status = cpl_file_lock(&run->lock, path, false);
     cpl_free(path);
-    if (run->lock < 0)
-        return CPL_FAIL(CPL_ERR_IO, "%s: the run cannot be locked: %s", run->folder,
-                        strerror(errno));
-    if (flock(run->lock, LOCK_EX | LOCK_NB) != 0)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: another process is training in this folder",
-                        run->folder);
-    return CPL_OK;
+    if (status == CPL_OK && run->lock < 0)
+        status =
+            CPL_FAIL(CPL_ERR_INPUT, "%s: another process is training in this folder", run->folder);
+    return status;
 }
 
 static cpl_status refuse_old_run(const cpl_run *run)

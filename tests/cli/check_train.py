@@ -8,10 +8,11 @@ import os
 import pathlib
 import shutil
 import struct
+import subprocess
 import sys
 import tempfile
 
-from train_case import (bad, bytes_of, check, checkpoints, finish, good, metrics, run,
+from train_case import (COUPLET, bad, bytes_of, check, checkpoints, finish, good, metrics, run, said,
                         sets, tensors_of, train, whole, write_corpus)
 
 EPSILON = 1.2e-7  # of F32; metrics are written with nine digits
@@ -272,11 +273,25 @@ def check_bad_data(folder):
     bad(1, "", "train", folder / "c.yaml", "--out", folder / "T.json")
 
 
+def check_shared_cache(folder):
+    """Runs that start at the same time with the same cache: one encodes, the others wait."""
+    words = [[COUPLET, "train", folder / "c.yaml", "--out", folder / f"together{i}",
+              *sets(f"data.cache={folder / 'together'}", "train.steps=3", f"train.seed={i}")]
+             for i in range(4)]
+    runs = [subprocess.Popen(one, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for one in words]
+    for run_, words_ in zip(runs, words):
+        told = run_.communicate(timeout=300)[1]
+        check(run_.returncode == 0, f"{said(words_[1:])} beside others: {told[-500:]}")
+    made = sorted(path.name for path in (folder / "together").glob("[!.]*"))
+    check(len(made) == 2, f"a cache shared by runs holds {made}")
+
+
 def main():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="couplet-test-"))
     try:
         write_corpus(folder)
         base = train(folder, "base")
+        check_shared_cache(folder)
         check_metrics(folder, base)
         check_clean(folder, base)
         check_from(folder, base)
