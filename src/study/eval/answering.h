@@ -1,0 +1,48 @@
+/* answering.h - questions put to a model: what it says to each, as the object that a results file
+ * holds of it.
+ *
+ * Room:   study/eval. Joins questions, a tokenizer and an asker.
+ * Memory: questions are taken in blocks, so that tokens of a block alone are held.
+ * Form:   the keys of a question are those of docs/formats.md, "Results of an evaluation". */
+#ifndef CPL_STUDY_EVAL_ANSWERING_H
+#define CPL_STUDY_EVAL_ANSWERING_H
+
+#include <jansson.h>
+
+#include "io/tokenizer.h"
+#include "study/eval/asker.h"
+#include "study/eval/question.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_answering {
+    cpl_asker *asker;
+    const cpl_tokenizer *tokenizer;
+    int64_t window; /* the model's */
+    int64_t eos;    /* stands for an empty context, and ends what is generated; -1: none */
+    bool texts;     /* `samples` hold contexts, continuations and prompts themselves too */
+} cpl_answering;
+
+/* Takes one answered question; `sample` is its own from then on. A failure ends the asking. */
+typedef struct cpl_answering_listener {
+    cpl_status (*take)(void *who, int64_t index, json_t *sample);
+    /* Hears of every finished option or text: progress. May be NULL. */
+    void (*progress)(void *who, int64_t done, int64_t of);
+    void *who;
+} cpl_answering_listener;
+
+/* Asks `n` questions, all of one `ask`, and hands each to the listener, in the order of the
+ * questions. CPL_ERR_INPUT: a continuation longer than the window, a question longer than it where
+ * its form says so, a generation that leaves no room for the prompt: all name the question. */
+CPL_NODISCARD cpl_status cpl_answering_ask(const cpl_answering *a, const cpl_question *questions,
+                                           int64_t n, const cpl_answering_listener *listener);
+
+/* The longest window that the forms of the questions ask for, at least `window`. */
+int64_t cpl_answering_window(const cpl_question *questions, int64_t n, int64_t window);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_STUDY_EVAL_ANSWERING_H */

@@ -1,0 +1,79 @@
+/* task.h - a task file, read: what is asked, and how.
+ *
+ * Room:   study/eval. docs/tasks.md describes the file; task*.c check all of it when it is read, so
+ *         that what is wrong is said before a model is touched.
+ * Errors: "FILE:LINE: what is wrong", with the nearest name where one is unknown. */
+#ifndef CPL_STUDY_EVAL_TASK_H
+#define CPL_STUDY_EVAL_TASK_H
+
+#include "study/eval/score.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_names {
+    const char *const *at;
+    int64_t count;
+} cpl_names;
+
+/* A way of asking: "inloop", or a variant of one, "harness/authors". */
+typedef struct cpl_profile {
+    const char *name;
+    const char *split;
+    cpl_names metrics; /* what is reported, the headline first: names of scores.def, "soft", or of
+                        * answers (all "exact_match" where the answers are filters of one metric) */
+    bool
+        groups_first; /* the plain metric is the mean of the groups, "_micro" that of all questions */
+    cpl_names forms; /* the variants that are asked in its place; none: it is asked itself */
+    cpl_names shots; /* exemplars, as written: "5", or several */
+} cpl_profile;
+
+typedef struct cpl_group {
+    const char *name;
+    cpl_names subjects;
+    cpl_names metrics; /* none: the profile's */
+} cpl_group;
+
+typedef struct cpl_task_parts cpl_task_parts; /* fields, splits, templates: task_parts.h */
+
+typedef struct cpl_task {
+    const char *id, *title;
+    const char *source, *licence; /* NULL: not told */
+    cpl_names sets;               /* of the paper: "3b", "15b" */
+    double chance;                /* percent; NaN: not told */
+    cpl_profile *profiles;        /* (n_profiles) */
+    int64_t n_profiles;
+    cpl_group *groups; /* (n_groups) */
+    int64_t n_groups;
+    cpl_task_parts *parts;
+} cpl_task;
+
+/* Reads a task file, or `length` bytes of one that the sentences call `name`. The caller gives the
+ * task to cpl_task_free. */
+CPL_NODISCARD cpl_status cpl_task_read(cpl_task **task, const char *path);
+CPL_NODISCARD cpl_status cpl_task_parse(cpl_task **task, const char *name, const void *bytes,
+                                        size_t length);
+void cpl_task_free(cpl_task *task); /* NULL is allowed */
+
+/* Sets the profile of that name; `variant` may be NULL; `name` NULL: the default one of `set` ("3b",
+ * "15b"; NULL: of the task). CPL_ERR_INPUT with the names there are. */
+CPL_NODISCARD cpl_status cpl_task_profile(const cpl_profile **profile, const cpl_task *task,
+                                          const char *set, const char *name, const char *variant);
+
+/* ---- the built-in ones ---- */
+
+/* Their files, in the order of the paper: embedded in the library. */
+typedef struct cpl_task_text {
+    const char *id;
+    const char *bytes;
+    size_t length;
+} cpl_task_text;
+
+extern const cpl_task_text cpl_task_texts[];
+extern const size_t cpl_n_task_texts;
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_STUDY_EVAL_TASK_H */
