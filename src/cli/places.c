@@ -35,16 +35,22 @@ static cpl_status check_file_place(const char *path)
     return status;
 }
 
-cpl_status cpl_places_check(const cpl_arguments *args)
+cpl_status cpl_places_check_files(const cpl_arguments *args)
 {
-    static const char *const names[] = {"--json", "--html", "--svg"};
     const char *json = cpl_flag_text(args, "--json"), *html = cpl_flag_text(args, "--html");
-    const char *svg = cpl_flag_text(args, "--svg");
-    for (int i = 0; i < 3; i++) CPL_TRY(check_output(args, names[i]));
     CPL_TRY(check_file_place(json));
     CPL_TRY(check_file_place(html));
     if (json && html && strcmp(json, html) == 0)
         return CPL_FAIL(CPL_ERR_USAGE, "--json and --html both name %s", json);
+    return CPL_OK;
+}
+
+cpl_status cpl_places_check(const cpl_arguments *args)
+{
+    static const char *const names[] = {"--json", "--html", "--svg"};
+    const char *svg                  = cpl_flag_text(args, "--svg");
+    for (int i = 0; i < 3; i++) CPL_TRY(check_output(args, names[i]));
+    CPL_TRY(cpl_places_check_files(args));
     if (svg && cpl_path_exists(svg) && !cpl_path_is_folder(svg))
         return CPL_FAIL(CPL_ERR_IO, "%s: is there and is no folder", svg);
     return CPL_OK;

@@ -24,6 +24,9 @@ extern "C" {
  * file. `-` of --json is the standard output. */
 CPL_NODISCARD cpl_status cpl_places_check(const cpl_arguments *args);
 
+/* The same of --json and --html alone, which may lie anywhere. */
+CPL_NODISCARD cpl_status cpl_places_check_files(const cpl_arguments *args);
+
 #ifdef __cplusplus
 }
 #endif

@@ -5,7 +5,7 @@
 #define CPL_STUDY_COMPARE_TABLES_H
 
 #include "study/compare.h"
-#include "study/compare_grid.h"
+#include "study/grid.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -9,7 +9,7 @@
 #include "io/file.h"
 #include "study/compare_case.h"
 #include "study/compare_charts.h"
-#include "study/compare_grid.h"
+#include "study/grid.h"
 #include "study/markup.h"
 #include "study/page_check.h"
 

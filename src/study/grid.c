@@ -1,5 +1,5 @@
-/* compare_grid.c - see compare_grid.h */
-#include "study/compare_grid.h"
+/* grid.c - see grid.h */
+#include "study/grid.h"
 
 #include <string.h>
 

@@ -1,10 +1,10 @@
-/* compare_grid.h - a table of names and texts, shown on a terminal or in a page.
+/* grid.h - a table of names and texts, shown on a terminal or in a page.
  *
  * Room:  study. A table with more than CPL_GRID_COLUMNS columns is turned when it is shown: its rows
  *        become columns.
  * Text:  cells are UTF-8 as in pages; on a terminal the signs of numbers become plain ASCII. */
-#ifndef CPL_STUDY_COMPARE_GRID_H
-#define CPL_STUDY_COMPARE_GRID_H
+#ifndef CPL_STUDY_GRID_H
+#define CPL_STUDY_GRID_H
 
 #include "base/text.h"
 #include "study/pool.h"
@@ -38,4 +38,4 @@ void cpl_grid_page(cpl_text *out, const cpl_grid *grid);
 #ifdef __cplusplus
 }
 #endif
-#endif /* CPL_STUDY_COMPARE_GRID_H */
+#endif /* CPL_STUDY_GRID_H */

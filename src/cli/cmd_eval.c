@@ -1,0 +1,344 @@
+/* cmd_eval.c - couplet eval: a model's answers to the questions of benchmarks. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "cli/configure.h"
+#include "cli/examined.h"
+#include "cli/output.h"
+#include "cli/places.h"
+#include "cli/planned.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "io/paths.h"
+#include "study/eval/evaluation_page.h"
+#include "study/eval/evaluation_tables.h"
+#include "study/eval/examinee.h"
+
+/* Everything that one call holds. */
+typedef struct work {
+    const cpl_arguments *args;
+    cpl_configuration configuration;
+    char *data;        /* the folder of rows; owned */
+    cpl_strings words; /* of --tasks; owned */
+    cpl_selection selection;
+    cpl_examinee examinee;
+    cpl_evaluation evaluation;
+    json_t *settings;
+    cpl_record record;
+    cpl_examined_bar bar;
+    cpl_log log;
+} work;
+
+/* ---- what is asked ---- */
+
+static cpl_status split_words(work *w)
+{
+    static const cpl_setting list = {
+        .section = "", .name = "--tasks", .kind = CPL_KIND_STRINGS, .standard = "", .sentence = ""};
+    const char *text = cpl_flag_text(w->args, "--tasks");
+    return text ? cpl_setting_parse(&list, &w->words, text) : CPL_OK;
+}
+
+static cpl_status select_tasks(work *w)
+{
+    const char *file        = cpl_flag_text(w->args, "--task-file");
+    cpl_selection_wish wish = {.files   = &file,
+                               .n_files = file != NULL,
+                               .profile = cpl_flag_text(w->args, "--profile"),
+                               .variant = cpl_flag_text(w->args, "--variant")};
+    CPL_TRY(cpl_selection_init(&w->selection));
+    CPL_TRY(split_words(w));
+    wish.words   = (const char *const *)w->words.at;
+    wish.n_words = w->words.count;
+    return cpl_selection_add(&w->selection, &wish);
+}
+
+static int64_t wished(const cpl_arguments *args, const char *flag)
+{
+    return cpl_flag_given(args, flag) ? cpl_flag_int(args, flag) : CPL_UNSET;
+}
+
+static cpl_status open_evaluation(work *w)
+{
+    const cpl_arguments *a        = w->args;
+    const cpl_questions_wish wish = {.data       = w->data,
+                                     .offset     = cpl_flag_int(a, "--offset"),
+                                     .limit      = wished(a, "--limit"),
+                                     .shots      = wished(a, "--num-fewshot"),
+                                     .max_tokens = wished(a, "--max-gen-toks"),
+                                     .skip_bad   = cpl_flag_on(a, "--skip-bad"),
+                                     .log        = &w->log};
+    return cpl_evaluation_open(&w->evaluation, &w->selection, &wish,
+                               cpl_examinee_window(&w->examinee));
+}
+
+/* ---- what tells this evaluation from others ---- */
+
+static cpl_status add(json_t *object, const char *name, json_t *value)
+{
+    return value && json_object_set_new(object, name, value) == 0 ? CPL_OK : CPL_ERR_MEMORY;
+}
+
+static cpl_status add_wish(json_t *object, const char *name, int64_t value)
+{
+    return value == CPL_UNSET ? CPL_OK : add(object, name, json_integer(value));
+}
+
+static json_t *keys_json(const cpl_selection *s)
+{
+    json_t *keys = json_array();
+    for (int64_t i = 0; i < s->count; i++)
+        if (json_array_append_new(keys, json_pack("[s,s]", s->at[i].key, s->at[i].profile->name)) !=
+            0) {
+            json_decref(keys);
+            return NULL;
+        }
+    return keys;
+}
+
+static cpl_status describe(work *w)
+{
+    const cpl_questions_wish *wish = &w->evaluation.wish;
+    const bool bf16                = w->examinee.be.compute == CPL_BF16;
+    w->settings                    = json_object();
+    if (!w->settings) return CPL_ERR_MEMORY;
+    CPL_TRY(cpl_examinee_describe(&w->examinee, w->settings));
+    CPL_TRY(add(w->settings, "dtype", json_string(bf16 ? "bfloat16" : "float32")));
+    CPL_TRY(add(w->settings, "data", cpl_json_words(w->data)));
+    CPL_TRY(add(w->settings, "tasks", keys_json(&w->selection)));
+    CPL_TRY(add(w->settings, "offset", json_integer(wish->offset)));
+    CPL_TRY(add_wish(w->settings, "limit", wish->limit));
+    CPL_TRY(add_wish(w->settings, "num_fewshot", wish->shots));
+    CPL_TRY(add_wish(w->settings, "max_gen_toks", wish->max_tokens));
+    CPL_TRY(add(w->settings, "samples", json_boolean(cpl_flag_on(w->args, "--samples"))));
+    return add(w->settings, "max_length", json_integer(cpl_examinee_window(&w->examinee)));
+}
+
+/* ---- where results go ---- */
+
+/* F.partial beside the results; nothing where none are written. */
+static cpl_status open_record(work *w)
+{
+    const char *json = cpl_flag_text(w->args, "--json");
+    if (!json || strcmp(json, "-") == 0) return CPL_OK;
+    cpl_text path = {0};
+    cpl_text_printf(&path, "%s.partial", json);
+    cpl_status status = cpl_text_status(&path);
+    if (status == CPL_OK)
+        status = cpl_record_open(&w->record, path.bytes, w->settings,
+                                 cpl_flag_on(w->args, "--overwrite"));
+    if (status == CPL_OK && w->record.count)
+        cpl_log_info(&w->log, "going on with %s: %lld questions were answered before", path.bytes,
+                     (long long)w->record.count);
+    cpl_text_free(&path);
+    return status;
+}
+
+static cpl_status check_results(const cpl_arguments *args)
+{
+    const char *json = cpl_flag_text(args, "--json");
+    CPL_TRY(cpl_places_check_files(args));
+    if (!json || strcmp(json, "-") == 0 || !cpl_path_exists(json)) return CPL_OK;
+    if (cpl_flag_on(args, "--overwrite")) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s holds results already: --overwrite replaces them, or write to another file",
+                    json);
+}
+
+static cpl_status print_table(const work *w)
+{
+    cpl_text text     = {0};
+    cpl_status status = cpl_evaluation_text(&text, &w->evaluation);
+    if (status == CPL_OK) fputs(text.bytes ? text.bytes : "", stdout);
+    cpl_text_free(&text);
+    return status;
+}
+
+static cpl_status write_page(const work *w, const char *path)
+{
+    cpl_text page     = {0};
+    cpl_status status = cpl_evaluation_page(&page, &w->evaluation, w->args->words[0]);
+    if (status == CPL_OK) status = cpl_file_write_atomic(path, page.bytes, page.length);
+    cpl_text_free(&page);
+    return status;
+}
+
+static cpl_status show_all(work *w)
+{
+    const char *json = cpl_flag_text(w->args, "--json"), *html = cpl_flag_text(w->args, "--html");
+    if (!json || strcmp(json, "-") != 0) CPL_TRY(print_table(w));
+    if (json)
+        CPL_TRY(cpl_output_json(cpl_evaluation_json(&w->evaluation, w->settings), "the results",
+                                json, JSON_REAL_PRECISION(9)));
+    if (html) CPL_TRY(write_page(w, html));
+    cpl_record_remove(&w->record);
+    return CPL_OK;
+}
+
+/* ---- the forms of the verb ---- */
+
+static cpl_status evaluate(work *w)
+{
+    const cpl_arguments *a        = w->args;
+    const cpl_compute_settings *c = &w->configuration.settings.compute;
+    const bool chosen             = cpl_configuration_gives(&w->configuration, "compute.dtype");
+    CPL_TRY(check_results(a));
+    CPL_TRY(cpl_examinee_open(&w->examinee, a->words[0], cpl_flag_text(a, "--tokenizer"), &w->log));
+    CPL_TRY(open_evaluation(w));
+    CPL_TRY(cpl_examinee_load(&w->examinee, chosen ? cpl_planned_dtype(c) : CPL_F32,
+                              (int)c->threads, w->evaluation.window));
+    w->examinee.answering.texts = cpl_flag_on(a, "--samples");
+    CPL_TRY(describe(w));
+    CPL_TRY(open_record(w));
+    cpl_evaluation_watch watch = cpl_examined_watch(&w->bar, w->evaluation.n_questions);
+    cpl_status status =
+        cpl_evaluation_run(&w->evaluation, &w->examinee.answering,
+                           w->record.file ? &w->record : NULL, cpl_flag_on(a, "--samples"), &watch);
+    cpl_examined_clear(&w->bar);
+    CPL_TRY(status);
+    return show_all(w);
+}
+
+static cpl_status settle_data(work *w)
+{
+    const char *given = cpl_flag_text(w->args, "--data");
+    w->data           = given ? cpl_text_copy(given) : cpl_examined_data();
+    if (!w->data) return CPL_ERR_MEMORY;
+    if (given && !cpl_path_is_folder(given))
+        return CPL_FAIL(CPL_ERR_INPUT, "--data %s: there is no such folder", given);
+    return CPL_OK;
+}
+
+static cpl_status work_off(work *w)
+{
+    const cpl_arguments *a = w->args;
+    CPL_TRY(settle_data(w));
+    CPL_TRY(select_tasks(w));
+    if (cpl_flag_on(a, "--list")) return cpl_examined_list(&w->selection, w->data);
+    if (a->n_words == 0) return CPL_FAIL(CPL_ERR_USAGE, "eval wants a MODEL_DIR, or --list");
+    if (w->selection.count == 0)
+        return CPL_FAIL(CPL_ERR_USAGE, "eval wants --tasks, --task-file or --text: `couplet eval "
+                                       "--list` shows the tasks there are");
+    if (a->n_words > 1)
+        return CPL_FAIL(CPL_ERR_USAGE, "eval takes one MODEL_DIR; %s is one too many", a->words[1]);
+    return evaluate(w);
+}
+
+static cpl_status run(const cpl_arguments *args)
+{
+    work w = {.args = args, .log = cpl_output_log(stderr)};
+    CPL_TRY(cpl_configure(&w.configuration, NULL, args));
+    cpl_status status = work_off(&w);
+    cpl_record_close(&w.record);
+    json_decref(w.settings);
+    cpl_evaluation_close(&w.evaluation);
+    cpl_examinee_close(&w.examinee);
+    cpl_selection_free(&w.selection);
+    cpl_paths_free(&w.words);
+    cpl_free(w.data);
+    cpl_configuration_free(&w.configuration);
+    return status;
+}
+
+static const cpl_flag flags[] = {
+    {.name        = "--tasks",
+     .kind        = CPL_FLAG_TEXT,
+     .placeholder = "TASK,...",
+     .sentence    = "Ids of tasks, or paper-3b, paper-15b, all."},
+    {.name        = "--task-file",
+     .kind        = CPL_FLAG_FILE,
+     .placeholder = "T.yaml",
+     .sentence    = "A task of your own (docs/tasks.md)."},
+    {.name        = "--profile",
+     .kind        = CPL_FLAG_TEXT,
+     .placeholder = "PROFILE",
+     .sentence = "inloop (OLMoE's own evaluations), harness (lm-evaluation-harness) or olmes; not "
+                 "given: each task's own."},
+    {.name        = "--variant",
+     .kind        = CPL_FLAG_TEXT,
+     .placeholder = "V",
+     .sentence    = "A variant of the profile, as --list shows them behind a slash."},
+    {.name        = "--data",
+     .kind        = CPL_FLAG_FOLDER,
+     .placeholder = "DIR",
+     .sentence = "Where the rows are, by their published names; not given: the samples that come "
+                 "with the program, which are too few for a figure to report."},
+    {.name        = "--limit",
+     .kind        = CPL_FLAG_INT,
+     .placeholder = "N",
+     .sentence    = "Rows at most, of each subject.",
+     .low         = 1,
+     .high        = 1e9,
+     .unit        = "rows"},
+    {.name        = "--offset",
+     .kind        = CPL_FLAG_INT,
+     .placeholder = "M",
+     .sentence    = "Rows left out at the beginning, of each subject.",
+     .standard    = "0",
+     .low         = 0,
+     .high        = 1e9,
+     .unit        = "rows"},
+    {.name        = "--num-fewshot",
+     .kind        = CPL_FLAG_INT,
+     .placeholder = "K",
+     .sentence    = "Exemplars in place of the profile's.",
+     .low         = 0,
+     .high        = 1000},
+    {.name        = "--max-gen-toks",
+     .kind        = CPL_FLAG_INT,
+     .placeholder = "N",
+     .sentence    = "Tokens generated at most, in place of the task's.",
+     .low         = 1,
+     .high        = 1e6,
+     .unit        = "tokens"},
+    {.name        = "--tokenizer",
+     .kind        = CPL_FLAG_FILE,
+     .placeholder = "T.json",
+     .sentence    = "The tokenizer; not given: the model's own tokenizer.json."},
+    {.name        = "--json",
+     .kind        = CPL_FLAG_FILE,
+     .placeholder = "FILE",
+     .sentence    = "Write the results as JSON too; - prints them in place of the table. What is "
+                    "answered is kept in FILE.partial until then, and an interrupted evaluation goes "
+                    "on from it."},
+    {.name        = "--html",
+     .kind        = CPL_FLAG_FILE,
+     .placeholder = "FILE",
+     .sentence    = "Write a page with tables and a chart, whole in one file."},
+    {.name     = "--samples",
+     .kind     = CPL_FLAG_SWITCH,
+     .sentence = "Every question with its answer in the JSON."},
+    {.name     = "--overwrite",
+     .kind     = CPL_FLAG_SWITCH,
+     .sentence = "Replace results that are there, and begin anew."},
+    {.name     = "--skip-bad",
+     .kind     = CPL_FLAG_SWITCH,
+     .sentence = "Count rows that cannot be used instead of failing."},
+    {.name     = "--list",
+     .kind     = CPL_FLAG_SWITCH,
+     .sentence = "Show the tasks, their profiles and the rows that are there."},
+    CPL_FLAG_ROW_SET,
+};
+
+const cpl_verb cpl_verb_eval = {
+    .name    = "eval",
+    .summary = "ask a model the questions of benchmarks",
+    .usage =
+        "MODEL_DIR --tasks TASK,... [--profile P] [--data DIR] [--limit N] [--json F] [--html F]\n"
+        "--list [--data DIR]",
+    .about =
+        "MODEL_DIR is an OLMoE directory in Hugging Face's layout, a checkpoint, or the folder "
+        "of a run, whose last checkpoint is then taken. Every task is asked as a published program "
+        "asks it, which is its profile; a figure without its profile, split and exemplars says "
+        "little.\n"
+        "An interrupted evaluation goes on where it stopped. Products are in f32 unless --set "
+        "compute.dtype says otherwise. For couplet compare, write the results of a run with "
+        "--samples to RUN/questions.json.",
+    .least    = 0,
+    .most     = -1,
+    .flags    = flags,
+    .n_flags  = sizeof flags / sizeof *flags,
+    .sections = "compute",
+    .run      = run,
+};

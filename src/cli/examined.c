@@ -1,0 +1,194 @@
+/* examined.c - see examined.h */
+#include "cli/examined.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/text.h"
+#include "io/file.h"
+#include "study/grid.h"
+
+enum { BAR_CELLS = 20 };
+
+/* ---- the bar ---- */
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void draw(cpl_examined_bar *b)
+{
+    const double done = b->behind + b->now, all = (double)(b->total - b->recorded);
+    const double share   = b->total ? (done + (double)b->recorded) / (double)b->total : 1;
+    const double seconds = b->shown - b->began, speed = seconds > 0 ? done / seconds : 0;
+    const int full = (int)(BAR_CELLS * share);
+    fprintf(stderr, "\r\033[K[");
+    for (int i = 0; i < BAR_CELLS; i++) fputc(i < full ? '=' : i == full ? '>' : ' ', stderr);
+    fprintf(stderr, "] %.0f/%lld questions  %.1f/s", done + (double)b->recorded,
+            (long long)b->total, speed);
+    if (speed > 0) {
+        const long left = (long)((all - done) / speed + 0.5);
+        fprintf(stderr, "  %ld:%02ld left", left / 60, left % 60);
+    }
+    fprintf(stderr, "  %s", b->task);
+    fflush(stderr);
+    b->drawn = true;
+}
+
+void cpl_examined_clear(cpl_examined_bar *b)
+{
+    if (b->drawn) fprintf(stderr, "\r\033[K");
+    b->drawn = false;
+}
+
+static void began(void *who, const cpl_evaluated *one, int64_t recorded)
+{
+    cpl_examined_bar *b = who;
+    b->recorded += recorded;
+    b->task = one->what->key;
+    if (recorded && !b->terminal)
+        fprintf(stderr, "%s: %lld of %lld questions were answered before\n", one->what->key,
+                (long long)recorded, (long long)one->n);
+}
+
+static void advanced(void *who, double questions)
+{
+    cpl_examined_bar *b = who;
+    const double time   = seconds_now();
+    b->now              = questions;
+    if (!b->terminal || time - b->shown < 0.1) return;
+    b->shown = time;
+    draw(b);
+}
+
+static void finished(void *who, const cpl_evaluated *one)
+{
+    cpl_examined_bar *b  = who;
+    const double seconds = seconds_now() - b->began;
+    b->behind += b->now;
+    b->now = 0;
+    if (!b->terminal)
+        fprintf(stderr, "%s: %lld questions (%.0f of %lld in all, %.1f/s)\n", one->what->key,
+                (long long)one->n, b->behind + (double)b->recorded, (long long)b->total,
+                seconds > 0 ? b->behind / seconds : 0);
+}
+
+cpl_evaluation_watch cpl_examined_watch(cpl_examined_bar *bar, int64_t total)
+{
+    *bar = (cpl_examined_bar){
+        .terminal = isatty(STDERR_FILENO), .total = total, .task = "", .began = seconds_now()};
+    return (cpl_evaluation_watch){bar, began, advanced, finished};
+}
+
+/* ---- the list ---- */
+
+static const char *sets_words(cpl_pool *pool, const cpl_task *task)
+{
+    const char *words = "";
+    for (int64_t i = 0; i < task->sets.count; i++)
+        words = cpl_pool_printf(pool, "%s%s%s", words, *words ? ", " : "", task->sets.at[i]);
+    return words;
+}
+
+/* "300", "300, 2 bad", "-". */
+static cpl_status rows_words(const char **words, cpl_pool *pool, const cpl_task *task,
+                             const cpl_profile *profile, const char *data)
+{
+    int64_t rows, bad;
+    *words = "-";
+    CPL_TRY(cpl_questions_count(&rows, &bad, task, profile, data));
+    if (rows < 0) return CPL_OK;
+    *words = bad ? cpl_pool_printf(pool, "%lld, %lld bad", (long long)rows, (long long)bad)
+                 : cpl_pool_printf(pool, "%lld", (long long)rows);
+    return CPL_OK;
+}
+
+static const char *profile_name(cpl_pool *pool, const cpl_task *task, const cpl_profile *profile)
+{
+    const cpl_profile *standard;
+    bool chosen =
+        cpl_task_profile(&standard, task, NULL, NULL, NULL) == CPL_OK && standard == profile;
+    return cpl_pool_printf(pool, "%s%s", profile->name, chosen ? " *" : "");
+}
+
+static cpl_status fill_list(cpl_grid *g, cpl_pool *pool, const cpl_selection *s, const char *data)
+{
+    static const char *const columns[] = {"paper", "profile", "split", "shots", "metric", "rows"};
+    int64_t rows = 0, row = 0;
+    for (int64_t i = 0; i < s->n_tasks; i++) rows += s->tasks[i]->n_profiles;
+    CPL_TRY(cpl_grid_open(g, pool, rows, 6));
+    g->corner = "task";
+    g->fixed  = true;
+    for (int k = 0; k < 6; k++) g->columns[k] = columns[k];
+    for (int64_t i = 0; i < s->n_tasks; i++)
+        for (int64_t p = 0; p < s->tasks[i]->n_profiles; p++, row++) {
+            const cpl_task *task       = s->tasks[i];
+            const cpl_profile *profile = &task->profiles[p];
+            const char *words          = "";
+            CPL_TRY(rows_words(&words, pool, task, profile, data));
+            g->rows[row] = p ? "" : task->id;
+            cpl_grid_set(g, row, 0, p ? "" : sets_words(pool, task));
+            cpl_grid_set(g, row, 1, profile_name(pool, task, profile));
+            cpl_grid_set(g, row, 2, profile->split ? profile->split : "");
+            cpl_grid_set(g, row, 3, profile->shots.count ? profile->shots.at[0] : "0");
+            cpl_grid_set(g, row, 4, profile->metrics.count ? profile->metrics.at[0] : "");
+            cpl_grid_set(g, row, 5, words);
+        }
+    return cpl_pool_status(pool);
+}
+
+static void print_sources(const cpl_selection *s)
+{
+    printf("\nWhere the full rows are published, and their licence:\n");
+    for (int64_t i = 0; i < s->n_tasks; i++)
+        if (s->tasks[i]->source)
+            printf("  %-16s %s (%s)\n", s->tasks[i]->id, s->tasks[i]->source,
+                   s->tasks[i]->licence ? s->tasks[i]->licence : "licence not stated");
+}
+
+cpl_status cpl_examined_list(const cpl_selection *s, const char *data)
+{
+    cpl_pool pool = {0};
+    cpl_text text = {0};
+    cpl_grid g;
+    cpl_status status = fill_list(&g, &pool, s, data);
+    if (status == CPL_OK) {
+        cpl_grid_text(&text, &g);
+        status = cpl_text_status(&text);
+    }
+    if (status == CPL_OK) {
+        printf("rows in %s; * is the profile of a task where none is named\n", data);
+        fputs(text.bytes ? text.bytes : "", stdout);
+        print_sources(s);
+    }
+    cpl_text_free(&text);
+    cpl_pool_free(&pool);
+    return status;
+}
+
+/* ---- where rows are ---- */
+
+char *cpl_examined_data(void)
+{
+    static const char *const places[] = {"../share/couplet/eval", "../../data/eval"};
+    char program[4096];
+    ssize_t length                   = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[length > 0 ? length : 0] = '\0';
+    char *folder                     = length > 0 ? cpl_path_folder(program) : NULL;
+    for (int i = 0; folder && i < 2; i++) {
+        char *path = cpl_path_join(folder, places[i]);
+        if (path && cpl_path_is_folder(path)) {
+            cpl_free(folder);
+            return path;
+        }
+        cpl_free(path);
+    }
+    cpl_free(folder);
+    return cpl_text_copy("data/eval");
+}

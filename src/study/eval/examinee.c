@@ -1,0 +1,110 @@
+/* examinee.c - see examinee.h */
+#include "study/eval/examinee.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/memory.h"
+#include "io/file.h"
+#include "io/json.h"
+
+static cpl_status load_tokenizer(cpl_examinee *e, const char *given)
+{
+    const int64_t rows = cpl_hf_config(e->hf)->vocab_size;
+    char *own          = given ? NULL : cpl_hf_tokenizer_path(e->hf);
+    const char *path   = given ? given : own;
+    if (!path)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s has no tokenizer.json: name one with --tokenizer",
+                        cpl_hf_folder(e->hf));
+    cpl_status status = cpl_tokenizer_load(&e->tokenizer, path);
+    if (status == CPL_OK && cpl_tokenizer_vocab_size(e->tokenizer) > rows)
+        status =
+            CPL_FAIL(CPL_ERR_INPUT, "%s has ids up to %lld, but the vocabulary of %s has %lld rows",
+                     path, (long long)cpl_tokenizer_vocab_size(e->tokenizer) - 1,
+                     cpl_hf_folder(e->hf), (long long)rows);
+    cpl_free(own);
+    return status;
+}
+
+cpl_status cpl_examinee_open(cpl_examinee *e, const char *model_dir, const char *tokenizer,
+                             const cpl_log *log)
+{
+    cpl_status status = CPL_OK;
+    memset(e, 0, sizeof *e);
+    CPL_TRY_DONE(cpl_hf_open(&e->hf, model_dir, log));
+    CPL_TRY_DONE(load_tokenizer(e, tokenizer));
+    const int64_t eos = cpl_hf_tokens_of(e->hf)->eos;
+    e->answering      = (cpl_answering){.asker     = &e->asker,
+                                        .tokenizer = e->tokenizer,
+                                        .window    = cpl_examinee_window(e),
+                                        .eos       = eos >= 0 ? eos : cpl_tokenizer_eos(e->tokenizer)};
+done:
+    if (status != CPL_OK) cpl_examinee_close(e);
+    return status;
+}
+
+void cpl_examinee_close(cpl_examinee *e)
+{
+    cpl_asker_free(&e->asker);
+    cpl_model_free(&e->model);
+    cpl_backend_free(&e->be);
+    cpl_tokenizer_free(e->tokenizer);
+    cpl_hf_close(e->hf);
+    memset(e, 0, sizeof *e);
+}
+
+int64_t cpl_examinee_window(const cpl_examinee *e)
+{
+    return cpl_hf_config(e->hf)->max_positions;
+}
+
+cpl_status cpl_examinee_load(cpl_examinee *e, cpl_dtype compute, int n_threads, int64_t window)
+{
+    const cpl_model_settings *config = cpl_hf_config(e->hf);
+    const cpl_asker_settings how     = {.window = window};
+    cpl_backend_cpu(&e->be, compute, n_threads);
+    CPL_TRY(cpl_memory_foretell((double)cpl_model_bytes(config, compute, window) +
+                                    (double)cpl_asker_bytes(config, &how),
+                                "evaluating this model"));
+    CPL_TRY(cpl_model_init(&e->model, &e->be, config, window));
+    CPL_TRY(cpl_hf_load(e->hf, &e->model));
+    return cpl_asker_init(&e->asker, &e->model, &how);
+}
+
+/* ---- what it is ---- */
+
+/* Bytes and newest time of change of the files of weights in a folder. */
+static cpl_status look_at_weights(const char *folder, json_int_t *bytes, json_int_t *changed)
+{
+    char **names;
+    int64_t count;
+    *bytes = *changed = 0;
+    CPL_TRY(cpl_folder_list(&names, &count, folder));
+    for (int64_t i = 0; i < count; i++) {
+        struct stat info;
+        char *path = strstr(names[i], ".safetensors") ? cpl_path_join(folder, names[i]) : NULL;
+        if (path && stat(path, &info) == 0) {
+            *bytes += (json_int_t)info.st_size;
+            if (info.st_mtime > *changed) *changed = (json_int_t)info.st_mtime;
+        }
+        cpl_free(path);
+    }
+    cpl_folder_list_free(names, count);
+    return CPL_OK;
+}
+
+cpl_status cpl_examinee_describe(const cpl_examinee *e, json_t *settings)
+{
+    const char *folder = cpl_hf_folder(e->hf);
+    char *real         = realpath(folder, NULL);
+    json_int_t bytes, changed;
+    cpl_status status = look_at_weights(folder, &bytes, &changed);
+    if (status == CPL_OK &&
+        (json_object_set_new(settings, "model", cpl_json_words(real ? real : folder)) != 0 ||
+         json_object_set_new(settings, "weights",
+                             json_pack("{s:I,s:I}", "bytes", bytes, "changed", changed)) != 0))
+        status = CPL_ERR_MEMORY;
+    free(real);
+    return status;
+}

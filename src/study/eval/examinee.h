@@ -1,0 +1,47 @@
+/* examinee.h - a model with its tokenizer, ready to be asked.
+ *
+ * Room:  study/eval. Anything that store/hf.h opens: OLMoE directories, checkpoints, runs, variants.
+ * Note:  refers to itself: it stays where it is. */
+#ifndef CPL_STUDY_EVAL_EXAMINEE_H
+#define CPL_STUDY_EVAL_EXAMINEE_H
+
+#include <jansson.h>
+
+#include "store/hf.h"
+#include "study/eval/answering.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_examinee {
+    cpl_hf *hf;
+    cpl_tokenizer *tokenizer;
+    cpl_backend be;
+    cpl_model model;
+    cpl_asker asker;
+    cpl_answering answering;
+} cpl_examinee;
+
+/* Configuration and tokenizer (`tokenizer` NULL: the model's own tokenizer.json), no weights yet.
+ * CPL_ERR_INPUT: no tokenizer, or one with ids beyond the model's vocabulary. */
+CPL_NODISCARD cpl_status cpl_examinee_open(cpl_examinee *e, const char *model_dir,
+                                           const char *tokenizer, const cpl_log *log);
+void cpl_examinee_close(cpl_examinee *e); /* all zero: nothing to do */
+
+/* The model's context. */
+int64_t cpl_examinee_window(const cpl_examinee *e);
+
+/* The weights, and a cache for questions of up to `window` tokens, which may be more than the
+ * model's context. CPL_ERR_MEMORY also where it is foretold not to fit. */
+CPL_NODISCARD cpl_status cpl_examinee_load(cpl_examinee *e, cpl_dtype compute, int n_threads,
+                                           int64_t window);
+
+/* Adds to `settings` what tells this model's weights from others: "model", its folder, and "weights",
+ * the bytes and the time of change of its files. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_examinee_describe(const cpl_examinee *e, json_t *settings);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_STUDY_EVAL_EXAMINEE_H */

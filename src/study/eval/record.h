@@ -1,0 +1,44 @@
+/* record.h - what has been answered so far, on the disk: an interrupted evaluation goes on from it.
+ *
+ * Room:   study/eval.
+ * File:   FILE.partial, JSON lines: {"settings": ...}, then {"task": KEY, "sample": ...} for every
+ *         answered question. A last line that was cut by the interruption is taken off. */
+#ifndef CPL_STUDY_EVAL_RECORD_H
+#define CPL_STUDY_EVAL_RECORD_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_record {
+    FILE *file;
+    char *path;
+    json_t *done;  /* {KEY: {id: sample}} of what was there */
+    int64_t count; /* of it */
+} cpl_record;
+
+/* Goes on with `path`, or begins it. CPL_ERR_INPUT where it was begun with other settings, naming
+ * one that differs, or is no such file; CPL_ERR_IO. `fresh`: what is there counts for nothing. */
+CPL_NODISCARD cpl_status cpl_record_open(cpl_record *r, const char *path, const json_t *settings,
+                                         bool fresh);
+void cpl_record_close(cpl_record *r); /* all zero: nothing to do */
+
+/* What was answered to a question; NULL: nothing. Borrowed. */
+json_t *cpl_record_find(const cpl_record *r, const char *key, const char *id);
+
+/* Adds an answered question; it is on the disk when this returns. CPL_ERR_IO. */
+CPL_NODISCARD cpl_status cpl_record_add(cpl_record *r, const char *key, json_t *sample);
+
+/* Closes and removes the file: the results are written. */
+void cpl_record_remove(cpl_record *r);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_STUDY_EVAL_RECORD_H */
