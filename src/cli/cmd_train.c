@@ -11,6 +11,7 @@
 #include "cli/planned.h"
 #include "cli/progress.h"
 #include "cli/summary.h"
+#include "cli/tasked.h"
 #include "io/file.h"
 #include "io/paths.h"
 #include "io/tokens.h"
@@ -83,6 +84,24 @@ static void saved(void *who, int64_t step)
     if (!p->terminal) printf("step %lld saved\n", (long long)step);
 }
 
+/* What the watch of a run refers to. */
+typedef struct watcher {
+    cpl_progress progress; /* first: the other functions know it alone */
+    cpl_tasked tasked;
+} watcher;
+
+static cpl_status examine(void *who, cpl_model *model, json_t **tasks)
+{
+    watcher *w     = who;
+    cpl_text words = {0};
+    CPL_TRY(cpl_tasked_examine(&w->tasked, model, tasks));
+    cpl_tasked_words(&words, &w->tasked);
+    cpl_progress_clear(&w->progress);
+    printf("tasks: %s\n", words.bytes ? words.bytes : "");
+    cpl_text_free(&words);
+    return CPL_OK;
+}
+
 /* A sentence must not be written into the bar. */
 static void say(void *who, cpl_log_level level, const char *sentence)
 {
@@ -122,9 +141,9 @@ static cpl_status finish(const char *run, const cpl_train_outcome *outcome, cpl_
 
 static cpl_status train(cpl_configuration *c, const char *run, const char *from, bool resume)
 {
-    cpl_progress progress     = {0};
-    cpl_log log               = {say, &progress};
-    cpl_train_watch watch     = {&progress, approve, began, stepped, saved};
+    watcher w                 = {0};
+    cpl_log log               = {say, &w.progress};
+    cpl_train_watch watch     = {&w, approve, began, stepped, saved, examine};
     cpl_train_job job         = {.settings = &c->settings,
                                  .run      = run,
                                  .from     = from,
@@ -134,10 +153,13 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
                                  .watch    = &watch,
                                  .stop     = &stop_asked};
     cpl_train_outcome outcome = {0};
+    CPL_TRY(cpl_tasked_open(&w.tasked, &c->settings, &log));
+    job.positions = cpl_tasked_window(&w.tasked);
     listen_for_signals();
     cpl_status status = cpl_train(&job, &outcome);
-    cpl_progress_clear(&progress);
-    return status == CPL_OK ? finish(run, &outcome, &progress) : status;
+    cpl_progress_clear(&w.progress);
+    cpl_tasked_close(&w.tasked);
+    return status == CPL_OK ? finish(run, &outcome, &w.progress) : status;
 }
 
 static cpl_status resume(const cpl_arguments *args, const char *run)

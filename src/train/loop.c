@@ -97,6 +97,18 @@ static cpl_status evaluate(cpl_trainer *t)
     return CPL_OK;
 }
 
+static bool tasks_due(const cpl_settings *s, const cpl_train_watch *watch, int64_t step)
+{
+    return watch->examine && s->eval.tasks.count &&
+           (due(s->eval.tasks_every, step) || step == s->train.steps);
+}
+
+static void forget_tasks(cpl_trainer *t)
+{
+    json_decref(t->metrics.tasks);
+    t->metrics.tasks = NULL;
+}
+
 static cpl_status save(cpl_trainer *t, const cpl_train_watch *watch)
 {
     if (t->saved == t->done) return CPL_OK;
@@ -132,12 +144,15 @@ static cpl_status steps(cpl_trainer *t, const cpl_train_job *job, cpl_train_outc
         int64_t step = t->done + 1;
         bool last    = step == s->train.steps;
         bool look    = due(s->eval.every, step) || last;
-        bool logged  = due(s->log.every, step) || look;
+        bool examine = tasks_due(s, job->watch, step);
+        bool logged  = due(s->log.every, step) || look || examine;
         CPL_TRY(one_step(t, logged));
         if (look) CPL_TRY(evaluate(t));
+        if (examine) CPL_TRY(job->watch->examine(job->watch->who, &t->model, &t->metrics.tasks));
         if (job->watch->stepped) job->watch->stepped(job->watch->who, &t->metrics);
         t->metrics.memory_bytes = logged ? cpl_memory_peak() : 0;
         if (logged) CPL_TRY(cpl_run_log(&t->run, cpl_metrics_json(&t->metrics)));
+        forget_tasks(t);
         if (t->skipped_in_row >= s->train.max_skipped) return give_up(t);
         outcome->stopped = job->stop && *job->stop;
         if (save_due(t, last || outcome->stopped)) CPL_TRY(save(t, job->watch));
@@ -175,6 +190,7 @@ cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *outcome)
     CPL_TRY_DONE(steps(&t, job, outcome));
 done:
     outcome->step = t.done;
+    forget_tasks(&t);
     cpl_trainer_close(&t);
     return status;
 }

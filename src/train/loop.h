@@ -11,6 +11,7 @@
 #include <signal.h>
 
 #include "base/log.h"
+#include "model/model.h"
 #include "train/metrics.h"
 #include "train/settings.h"
 
@@ -39,11 +40,15 @@ typedef struct cpl_train_watch {
     void (*began)(void *who, const cpl_train_facts *facts);
     void (*stepped)(void *who, const cpl_metrics *metrics); /* after every step */
     void (*saved)(void *who, int64_t step);
+    /* Every eval.tasks_every steps, where there are eval.tasks: sets what is told of them, an object
+     * of objects of figures, or leaves it NULL. Changes nothing of the model. */
+    cpl_status (*examine)(void *who, cpl_model *model, json_t **tasks);
 } cpl_train_watch;
 
 typedef struct cpl_train_job {
     cpl_settings *settings; /* completed by the run: vocabulary, heads, derived seeds */
     const char *run;        /* its folder */
+    int64_t positions;      /* that the model must be able to read; fewer than data.seq_len: that */
     const char *from;       /* NULL, or an OLMoE directory whose weights the run begins with */
     const bool *given;      /* [settings of section model] set by the user; NULL: none */
     bool resume;            /* go on with what is in `run`; settings are its config.yaml */

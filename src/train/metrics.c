@@ -145,5 +145,6 @@ json_t *cpl_metrics_json(const cpl_metrics *m)
         put_layers(o, figure_members[i].key, m, figure_members[i].offset);
     put_counts(o, m);
     if (m->has_eval) put_evaluation(o, m);
+    if (m->tasks) (void)json_object_set(o, "tasks", m->tasks);
     return o;
 }

@@ -80,7 +80,7 @@ static void take_batch(cpl_trainer *t, cpl_arena *arena, int64_t n_sources)
     t->batch.labels    = cpl_arena_take(arena, (size_t)sequences_of(s) * sizeof(int32_t));
 }
 
-static cpl_status allocate(cpl_trainer *t)
+static cpl_status allocate(cpl_trainer *t, int64_t positions)
 {
     cpl_settings *s = t->settings;
     cpl_arena measure;
@@ -93,7 +93,8 @@ static cpl_status allocate(cpl_trainer *t)
     for (int64_t i = 0; i < n_sources; i++)
         t->metrics.source[i].label = cpl_loader_labels(t->data.held_out)->at[i];
     CPL_TRY(cpl_backend_reserve(&t->backend, &work));
-    CPL_TRY(cpl_model_init(&t->model, &t->backend, &s->model, s->data.seq_len));
+    CPL_TRY(cpl_model_init(&t->model, &t->backend, &s->model,
+                           positions > s->data.seq_len ? positions : s->data.seq_len));
     CPL_TRY(cpl_optimizer_init(&t->optimizer, &s->model));
     return cpl_step_init(&t->step, s, &s->model, micro_of(s));
 }
@@ -223,7 +224,7 @@ cpl_status cpl_trainer_open(cpl_trainer *t, const cpl_train_job *job)
     if (job->from) CPL_TRY_DONE(cpl_hf_open(&from, job->from, job->log));
     CPL_TRY_DONE(open_run_and_data(t, job, from));
     cpl_backend_cpu(&t->backend, dtype_of(t->settings), (int)t->settings->compute.threads);
-    CPL_TRY_DONE(allocate(t));
+    CPL_TRY_DONE(allocate(t, job->positions));
     CPL_TRY_DONE(begin_weights(t, job, from));
     CPL_TRY_DONE(cpl_backend_peak(&t->peak, &t->backend, peak_seconds));
     CPL_TRY_DONE(write_config(t));

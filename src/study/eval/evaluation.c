@@ -196,11 +196,13 @@ static cpl_status conclude(cpl_evaluated *one, const cpl_questions *q, asking *a
     if (status == CPL_OK && samples && json_object_set(result, "samples", list) != 0)
         status = CPL_ERR_MEMORY;
     json_decref(list);
-    if (status == CPL_OK)
-        one->result = result;
-    else
+    if (status != CPL_OK) {
         json_decref(result);
-    return status;
+        return status;
+    }
+    json_decref(one->result); /* of an evaluation before */
+    one->result = result;
+    return CPL_OK;
 }
 
 static cpl_status ask_task(cpl_evaluated *one, const cpl_questions *q,
@@ -246,7 +248,8 @@ static cpl_status best_form(cpl_evaluation *e, int64_t of)
     if (!best) return CPL_OK;
     cpl_evaluated *one = &e->at[of];
     name               = cpl_evaluation_headline(best->result, &value, &error);
-    one->n             = best->n;
+    json_decref(one->result);
+    one->n      = best->n;
     one->result = json_pack("{s:s,s:s,s:s,s:O,s:O,s:I,s:O}", "task", one->what->task->id, "profile",
                             one->what->profile->name, "best_of", best->what->key, "split",
                             json_object_get(best->result, "split"), "num_fewshot",
