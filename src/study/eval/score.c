@@ -5,14 +5,14 @@
 
 #include "study/eval/names.h"
 
-#define CPL_SCORE(name, what) static cpl_score_function score_##name;
-#define CPL_LOSS(name, what)  static cpl_score_function score_##name;
+#define CPL_SCORE(name, length, what) static cpl_score_function score_##name;
+#define CPL_LOSS(name, what)          static cpl_score_function score_##name;
 #include "study/eval/scores.def"
 #undef CPL_SCORE
 #undef CPL_LOSS
 
-#define CPL_SCORE(name, what) {#name, score_##name, false, what},
-#define CPL_LOSS(name, what)  {#name, score_##name, true, what},
+#define CPL_SCORE(name, length, what) {#name, score_##name, false, CPL_LENGTH_##length, what},
+#define CPL_LOSS(name, what)          {#name, score_##name, true, CPL_LENGTH_CONTINUATION, what},
 const cpl_score cpl_scores[] = {
 #include "study/eval/scores.def"
 };

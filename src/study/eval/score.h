@@ -26,10 +26,18 @@ typedef struct cpl_option_facts {
 
 typedef double cpl_score_function(const cpl_option_facts *option);
 
+/* What a score divides by, as far as a reader may want to know it. */
+typedef enum cpl_score_length {
+    CPL_LENGTH_NONE,
+    CPL_LENGTH_CHOICE,
+    CPL_LENGTH_CONTINUATION,
+} cpl_score_length;
+
 typedef struct cpl_score {
     const char *name;
     cpl_score_function *of;
     bool loss; /* told of the right option, and the lower the better */
+    cpl_score_length length;
     const char *what;
 } cpl_score;
 

@@ -1,0 +1,69 @@
+/* answering_parts.h - what the files of answering.h share.
+ *
+ * Room:  study/eval. answering.c cuts questions into blocks; answering_rank.c and
+ *        answering_generate.c ask one block; answering_sample.c makes the objects. */
+#ifndef CPL_STUDY_EVAL_ANSWERING_PARTS_H
+#define CPL_STUDY_EVAL_ANSWERING_PARTS_H
+
+#include "study/eval/answering.h"
+#include "study/eval/encode.h"
+#include "study/eval/score.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_answering_work {
+    const cpl_answering *a;
+    const cpl_answering_listener *listener;
+    const cpl_question *question; /* (n) all of them */
+    int64_t n;
+    cpl_encoding encoding;
+    cpl_ids ids; /* of the block */
+    int64_t done, of;
+} cpl_answering_work;
+
+/* Asks the block that begins at question `first`, hands its samples out and sets `last` to where
+ * the next one begins. */
+CPL_NODISCARD cpl_status cpl_answering_rank(cpl_answering_work *w, int64_t first, int64_t *last);
+CPL_NODISCARD cpl_status cpl_answering_generate(cpl_answering_work *w, int64_t first,
+                                                int64_t *last);
+
+/* Tells the listener that one more is done; a cpl_asker_done of the work. */
+CPL_NODISCARD cpl_status cpl_answering_count(void *work, int64_t index);
+
+/* The sequences that a ranked question asks for: its options, and where its scores want them the
+ * same continuations behind the bare context. */
+int64_t cpl_answering_requests(const cpl_question *q);
+
+/* The tokens that a question of this form may have. */
+int64_t cpl_answering_window_of(const cpl_answering *a, const cpl_form *form);
+
+/* Adds to a failure which question it is about. */
+CPL_NODISCARD cpl_status cpl_answering_about(cpl_status status, const cpl_question *q);
+
+/* CPL_ERR_INPUT where tokens of it are cut off and its form does not allow it. */
+CPL_NODISCARD cpl_status cpl_answering_fits(const cpl_encoded *encoded, const cpl_form *form);
+
+/* ---- samples (answering_sample.c) ---- */
+
+/* The object of a ranked question, from (n_options) encodings and facts. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_sample_ranked(json_t **sample, const cpl_question *q,
+                                           const cpl_encoded *encoded,
+                                           const cpl_option_facts *facts, bool texts);
+
+typedef struct cpl_generated {
+    cpl_span text; /* well-formed, cut by the stop strings */
+    cpl_encoded prompt;
+    int64_t tokens; /* generated, an end-of-text counted */
+} cpl_generated;
+
+/* The object of a generated text: its answers are marked. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_sample_generated(json_t **sample, const cpl_question *q,
+                                              const cpl_generated *generated,
+                                              cpl_marking_room *room, bool texts);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_STUDY_EVAL_ANSWERING_PARTS_H */
