@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "study/eval/answering_parts.h"
+#include "study/eval/sample.h"
 #include "study/eval/stops.h"
 
 enum { MOST_QUESTIONS = 128 }; /* of a block: what an interruption loses */

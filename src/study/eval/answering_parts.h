@@ -1,13 +1,12 @@
 /* answering_parts.h - what the files of answering.h share.
  *
  * Room:  study/eval. answering.c cuts questions into blocks; answering_rank.c and
- *        answering_generate.c ask one block; answering_sample.c makes the objects. */
+ *        answering_generate.c ask one block. */
 #ifndef CPL_STUDY_EVAL_ANSWERING_PARTS_H
 #define CPL_STUDY_EVAL_ANSWERING_PARTS_H
 
 #include "study/eval/answering.h"
 #include "study/eval/encode.h"
-#include "study/eval/score.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -44,24 +43,6 @@ CPL_NODISCARD cpl_status cpl_answering_about(cpl_status status, const cpl_questi
 
 /* CPL_ERR_INPUT where tokens of it are cut off and its form does not allow it. */
 CPL_NODISCARD cpl_status cpl_answering_fits(const cpl_encoded *encoded, const cpl_form *form);
-
-/* ---- samples (answering_sample.c) ---- */
-
-/* The object of a ranked question, from (n_options) encodings and facts. CPL_ERR_MEMORY. */
-CPL_NODISCARD cpl_status cpl_sample_ranked(json_t **sample, const cpl_question *q,
-                                           const cpl_encoded *encoded,
-                                           const cpl_option_facts *facts, bool texts);
-
-typedef struct cpl_generated {
-    cpl_span text; /* well-formed, cut by the stop strings */
-    cpl_encoded prompt;
-    int64_t tokens; /* generated, an end-of-text counted */
-} cpl_generated;
-
-/* The object of a generated text: its answers are marked. CPL_ERR_MEMORY. */
-CPL_NODISCARD cpl_status cpl_sample_generated(json_t **sample, const cpl_question *q,
-                                              const cpl_generated *generated,
-                                              cpl_marking_room *room, bool texts);
 
 #ifdef __cplusplus
 }

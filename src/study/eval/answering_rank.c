@@ -1,6 +1,7 @@
 /* answering_rank.c - see answering_parts.h: how likely every option of a block is. */
 #include "base/arena.h"
 #include "study/eval/answering_parts.h"
+#include "study/eval/sample.h"
 #include "study/eval/words.h"
 
 enum { MOST_QUESTIONS = 512, MOST_TOKENS = 1 << 22 }; /* of a block */

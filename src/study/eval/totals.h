@@ -15,10 +15,19 @@ extern "C" {
 #endif
 
 /* Adds to `result` "metrics" ({name: value, name_stderr: ...}; with subjects name_macro too, with
- * groups_first name_micro), "subjects" and "groups" ({name: {"n": ..., metric: value}}), from
- * `samples` (an array in any order). Means over questions; standard errors are those of a mean:
- * sqrt(p (1-p) / (n-1)) where all values are 0 or 1. CPL_ERR_INPUT: no samples, or one that lacks
- * what a metric is made of. */
+ * groups_first name_micro), "subjects" and "groups" ({name: {"n": ..., metric: value}}, standard
+ * errors too), from `samples` (an array in any order). Where the answers are filters of a metric,
+ * "metric,filter" in place of its name, and "metric_stderr,filter".
+ *
+ * Means over questions. The standard error of n questions' mean is s / sqrt(n), s their deviation:
+ * sqrt(p (1-p) / (n-1)) where all values are 0 or 1. Over several subjects s is the deviation within
+ * them, pooled, as lm-eval has it; of a mean of groups it is made of theirs. It is not told where
+ * no subject has two questions.
+ *
+ * Subjects are what stands before the last "/" of an id. A group without samples is left out. A
+ * ranked question says nothing of answers, a generated one nothing of scores but for the headline;
+ * CPL_ERR_INPUT: no samples, one that lacks what a metric is made of otherwise, a metric of none.
+ * On failure `result` may hold a part. */
 CPL_NODISCARD cpl_status cpl_totals_add(json_t *result, const cpl_task *task,
                                         const cpl_profile *profile, const json_t *samples);
 

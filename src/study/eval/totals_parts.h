@@ -1,0 +1,52 @@
+/* totals_parts.h - what the files of totals.h share.
+ *
+ * Room:  study/eval. totals_read.c sums up the samples, subject by subject; totals.c makes means and
+ *        objects of the sums. */
+#ifndef CPL_STUDY_EVAL_TOTALS_PARTS_H
+#define CPL_STUDY_EVAL_TOTALS_PARTS_H
+
+#include "study/eval/totals.h"
+#include "study/pool.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Questions that are alike: those of one subject, or all where there are none. */
+typedef struct cpl_tally {
+    int64_t n;
+    double sum, squares;
+} cpl_tally;
+
+typedef struct cpl_totals_subject {
+    const char *name; /* NULL: there are no subjects */
+    int64_t n;        /* samples */
+    cpl_tally *of;    /* (n_metrics) */
+} cpl_totals_subject;
+
+typedef struct cpl_totals_metric {
+    const char *name;   /* as profile or group has it */
+    const char *filter; /* NULL: none */
+    const char *own;    /* the key of its mark where it is a further answer */
+} cpl_totals_metric;
+
+typedef struct cpl_totals {
+    const cpl_task *task;
+    const cpl_profile *profile;
+    const json_t *samples;
+    cpl_pool pool;
+    cpl_totals_metric *metric; /* (n_metrics) the profile's, then what groups have besides */
+    int64_t n_metrics, n_own;
+    cpl_totals_subject *subject; /* (n_subjects) by name */
+    int64_t n_subjects;
+    int64_t *of_sample; /* the subject of each */
+} cpl_totals;
+
+/* Lists metrics and subjects and adds every sample to its subject; `task`, `profile` and `samples`
+ * are set. CPL_ERR_INPUT: see totals.h. */
+CPL_NODISCARD cpl_status cpl_totals_read(cpl_totals *t);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_STUDY_EVAL_TOTALS_PARTS_H */

@@ -1,0 +1,213 @@
+/* totals_read.c - see totals_parts.h */
+#include <stdlib.h>
+#include <string.h>
+
+#include "study/eval/totals_parts.h"
+
+/* ---- metrics ---- */
+
+static const json_t *sample_at(const cpl_totals *t, int64_t i)
+{
+    return json_array_get(t->samples, (size_t)i);
+}
+
+static bool is_ranked(const json_t *sample)
+{
+    return json_object_get(sample, "loglik") != NULL;
+}
+
+/* The "correct" of the first generated text that has filters; NULL: there is none. */
+static json_t *filters_of(const cpl_totals *t)
+{
+    for (int64_t i = 0; i < (int64_t)json_array_size(t->samples); i++) {
+        json_t *correct = json_object_get(sample_at(t, i), "correct");
+        if (!is_ranked(sample_at(t, i)) && json_is_object(correct)) return correct;
+    }
+    return NULL;
+}
+
+static bool is_there(const cpl_totals *t, const char *name)
+{
+    for (int64_t i = 0; i < t->n_metrics; i++)
+        if (strcmp(t->metric[i].name, name) == 0) return true;
+    return false;
+}
+
+/* A metric of that name, or one for each filter. */
+static void add_metric(cpl_totals *t, const char *name, json_t *filters)
+{
+    const char *filter;
+    json_t *value;
+    if (is_there(t, name)) return;
+    const char *own = cpl_pool_printf(&t->pool, "correct_%s", name);
+    if (!filters) t->metric[t->n_metrics++] = (cpl_totals_metric){name, NULL, own};
+    json_object_foreach(filters, filter, value)
+    {
+        t->metric[t->n_metrics++] = (cpl_totals_metric){name, filter, own};
+    }
+}
+
+static cpl_status list_metrics(cpl_totals *t)
+{
+    json_t *filters  = filters_of(t);
+    int64_t most     = t->profile->metrics.count;
+    const size_t per = filters ? json_object_size(filters) : 1;
+    for (int64_t g = 0; g < t->task->n_groups; g++) most += t->task->groups[g].metrics.count;
+    t->metric = cpl_pool_take(&t->pool, (size_t)most * per * sizeof *t->metric);
+    CPL_TRY(cpl_pool_status(&t->pool));
+    for (int64_t i = 0; i < t->profile->metrics.count; i++)
+        add_metric(t, t->profile->metrics.at[i], filters);
+    t->n_own = t->n_metrics;
+    for (int64_t g = 0; g < t->task->n_groups; g++)
+        for (int64_t i = 0; i < t->task->groups[g].metrics.count; i++)
+            add_metric(t, t->task->groups[g].metrics.at[i], filters);
+    return CPL_OK;
+}
+
+/* ---- subjects ---- */
+
+static int by_name(const void *left, const void *right)
+{
+    const cpl_totals_subject *a = left, *b = right;
+    return strcmp(a->name, b->name);
+}
+
+/* What stands before the last "/" of an id; NULL: nothing. */
+static const char *subject_of(cpl_totals *t, const json_t *sample)
+{
+    const char *id    = json_string_value(json_object_get(sample, "id"));
+    const char *slash = id ? strrchr(id, '/') : NULL;
+    return slash ? cpl_pool_copy(&t->pool, id, (size_t)(slash - id)) : NULL;
+}
+
+/* Equal names of the sorted list become one. */
+static void join_equal(cpl_totals *t)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < t->n_subjects; i++)
+        if (n == 0 || strcmp(t->subject[n - 1].name, t->subject[i].name) != 0)
+            t->subject[n++] = t->subject[i];
+    t->n_subjects = n;
+}
+
+static cpl_status no_subject(const json_t *sample)
+{
+    const char *id = json_string_value(json_object_get(sample, "id"));
+    return CPL_FAIL(CPL_ERR_INPUT, "question %s has no subject, but others have one",
+                    id ? id : "without a text as id");
+}
+
+/* All names, sorted; then the place of each sample's among them. */
+static cpl_status list_subjects(cpl_totals *t)
+{
+    const int64_t n    = (int64_t)json_array_size(t->samples);
+    const char **names = cpl_pool_take(&t->pool, (size_t)n * sizeof *names);
+    t->subject         = cpl_pool_take(&t->pool, (size_t)n * sizeof *t->subject);
+    t->of_sample       = cpl_pool_take(&t->pool, (size_t)n * sizeof *t->of_sample);
+    CPL_TRY(cpl_pool_status(&t->pool));
+    for (int64_t i = 0; i < n; i++) {
+        names[i] = subject_of(t, sample_at(t, i));
+        if (names[i]) t->subject[t->n_subjects++].name = names[i];
+    }
+    CPL_TRY(cpl_pool_status(&t->pool));
+    if (t->n_subjects == 0) {
+        t->subject[0].n = n;
+        t->n_subjects   = 1;
+        return CPL_OK;
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (!names[i]) return no_subject(sample_at(t, i));
+    qsort(t->subject, (size_t)t->n_subjects, sizeof *t->subject, by_name);
+    join_equal(t);
+    for (int64_t i = 0; i < n; i++) {
+        const cpl_totals_subject key = {.name = names[i]};
+        cpl_totals_subject *found =
+            bsearch(&key, t->subject, (size_t)t->n_subjects, sizeof key, by_name);
+        found->n++;
+        t->of_sample[i] = found - t->subject;
+    }
+    return CPL_OK;
+}
+
+/* ---- one value ---- */
+
+static bool is_score(const char *name)
+{
+    for (size_t i = 0; i < cpl_n_scores; i++)
+        if (strcmp(cpl_scores[i].name, name) == 0) return true;
+    return strcmp(name, "soft") == 0;
+}
+
+/* Of a ranked question; NULL: it has none. */
+static const json_t *ranked_value(const json_t *sample, const char *name, const char *headline)
+{
+    const json_t *value = json_object_get(json_object_get(sample, "correct"), name);
+    if (!value) value = json_object_get(json_object_get(sample, "loss"), name);
+    if (value || strcmp(name, "soft") != 0) return value;
+    const json_t *soft = json_object_get(sample, "soft");
+    return json_object_get(soft, headline);
+}
+
+/* Of a generated text: a further answer is told by its name, and what is not is the first one. */
+static const json_t *generated_value(const json_t *sample, const cpl_totals_metric *m)
+{
+    const json_t *correct = json_object_get(sample, "correct");
+    if (m->filter) return json_object_get(correct, m->filter);
+    const json_t *own = json_object_get(sample, m->own);
+    return own ? own : correct;
+}
+
+/* Whether a question of its kind says anything of the metric. */
+static bool concerns(const cpl_totals *t, const json_t *sample, const char *name)
+{
+    if (is_ranked(sample)) return is_score(name);
+    return !is_score(name) || strcmp(name, t->profile->metrics.at[0]) == 0;
+}
+
+static cpl_status lacks(const json_t *sample, const cpl_totals_metric *m)
+{
+    char *id                = json_dumps(json_object_get(sample, "id"), JSON_ENCODE_ANY);
+    const cpl_status status = CPL_FAIL(
+        CPL_ERR_INPUT, "question %s has no number for the metric %s%s%s", id ? id : "without an id",
+        m->name, m->filter ? "," : "", m->filter ? m->filter : "");
+    free(id);
+    return status;
+}
+
+static cpl_status add_sample(cpl_totals *t, const json_t *sample, cpl_totals_subject *to)
+{
+    const char *headline = t->profile->metrics.at[0];
+    for (int64_t i = 0; i < t->n_metrics; i++) {
+        const cpl_totals_metric *m = &t->metric[i];
+        if (!concerns(t, sample, m->name)) continue;
+        const json_t *found = is_ranked(sample) ? ranked_value(sample, m->name, headline)
+                                                : generated_value(sample, m);
+        if (!json_is_number(found) && !json_is_boolean(found)) return lacks(sample, m);
+        const double value =
+            json_is_boolean(found) ? json_is_true(found) : json_number_value(found);
+        to->of[i].n++;
+        to->of[i].sum += value;
+        to->of[i].squares += value * value;
+    }
+    return CPL_OK;
+}
+
+static cpl_status add_all(cpl_totals *t)
+{
+    for (int64_t i = 0; i < t->n_subjects; i++)
+        t->subject[i].of = cpl_pool_take(&t->pool, (size_t)t->n_metrics * sizeof(cpl_tally));
+    CPL_TRY(cpl_pool_status(&t->pool));
+    for (int64_t i = 0; i < (int64_t)json_array_size(t->samples); i++)
+        CPL_TRY(add_sample(t, sample_at(t, i), &t->subject[t->of_sample[i]]));
+    return cpl_pool_status(&t->pool);
+}
+
+cpl_status cpl_totals_read(cpl_totals *t)
+{
+    CPL_ASSERT(t->profile->metrics.count > 0);
+    if (json_array_size(t->samples) == 0)
+        return CPL_FAIL(CPL_ERR_INPUT, "there are no answered questions of %s", t->task->id);
+    CPL_TRY(list_metrics(t));
+    CPL_TRY(list_subjects(t));
+    return add_all(t);
+}
