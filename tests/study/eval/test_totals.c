@@ -1,0 +1,387 @@
+/* test_totals.c - the totals of reference samples are the references' own, and what no reference
+ * shows: several metrics of a text, groups with metrics of their own, samples that lack something. */
+#include "study/eval/totals.h"
+
+#include <math.h>
+
+#include "study/eval/golden_case.h"
+
+static const double SLACK = 1e-6;
+
+/* ---- groups ---- */
+
+#define STEM                                                                                       \
+    "abstract_algebra astronomy college_biology college_chemistry college_computer_science "       \
+    "college_mathematics college_physics computer_security conceptual_physics "                    \
+    "electrical_engineering elementary_mathematics high_school_biology high_school_chemistry "     \
+    "high_school_computer_science high_school_mathematics high_school_physics "                    \
+    "high_school_statistics machine_learning"
+#define HUMANITIES                                                                                 \
+    "formal_logic high_school_european_history high_school_us_history high_school_world_history "  \
+    "international_law jurisprudence logical_fallacies moral_disputes moral_scenarios philosophy " \
+    "prehistory professional_law world_religions"
+#define SOCIAL                                                                                     \
+    "econometrics high_school_geography high_school_government_and_politics "                      \
+    "high_school_macroeconomics high_school_microeconomics high_school_psychology "                \
+    "human_sexuality professional_psychology public_relations security_studies sociology "         \
+    "us_foreign_policy"
+#define OTHER                                                                                      \
+    "business_ethics clinical_knowledge college_medicine global_facts human_aging management "     \
+    "marketing medical_genetics miscellaneous nutrition professional_accounting "                  \
+    "professional_medicine virology"
+#define NOUS "aqua-rat logiqa-en lsat-ar lsat-lr lsat-rc sat-en-without-passage sat-en sat-math"
+#define CHINESE                                                                                    \
+    "gaokao-biology gaokao-chemistry gaokao-chinese gaokao-geography gaokao-history "              \
+    "gaokao-mathcloze gaokao-mathqa gaokao-physics jec-qa-ca jec-qa-kd logiqa-zh"
+
+/* Of which reference, name, subjects (NULL: all of them), metrics (NULL: the profile's). */
+static const struct {
+    const char *file, *name, *subjects, *metric;
+} groups[] = {
+    {"harness/mmlu", "mmlu_stem", STEM " anatomy", NULL},
+    {"harness/mmlu", "mmlu_humanities", HUMANITIES, NULL},
+    {"harness/mmlu", "mmlu_social_sciences", SOCIAL, NULL},
+    {"harness/mmlu", "mmlu_other", OTHER, NULL},
+    {"harness/mmlu", "mmlu", NULL, NULL},
+    {"inloop/mmlu", "mmlu_stem", STEM, NULL},
+    {"inloop/mmlu", "mmlu_humanities", HUMANITIES, NULL},
+    {"inloop/mmlu", "mmlu_social_sciences", SOCIAL, NULL},
+    {"inloop/mmlu", "mmlu_other", OTHER " anatomy", NULL},
+    {"harness/agieval", "agieval_en", NOUS " gaokao-english math", "acc"},
+    {"harness/agieval", "agieval_cn", CHINESE, "acc"},
+    {"harness/agieval", "agieval_nous", NOUS, "acc_norm"},
+    {"harness/agieval", "agieval", NULL, NULL},
+    {"harness/ceval", "ceval-valid", NULL, NULL},
+    {"harness/bbh", "bbh_cot_fewshot", NULL, NULL},
+    {"harness/mmlu_pro", "mmlu_pro", NULL, NULL},
+};
+
+/* Names between spaces. */
+static cpl_names split(cpl_pool *pool, const char *words)
+{
+    const char **at = cpl_pool_take(pool, 64 * sizeof *at);
+    cpl_names names = {at, 0};
+    while (*words) {
+        const size_t length = strcspn(words, " ");
+        at[names.count++]   = cpl_pool_copy(pool, words, length);
+        words += length + (words[length] == ' ');
+    }
+    return names;
+}
+
+/* The keys of an object. */
+static cpl_names keys_of(cpl_pool *pool, json_t *object)
+{
+    const char *key;
+    json_t *value;
+    const char **at = cpl_pool_take(pool, (json_object_size(object) + 1) * sizeof *at);
+    cpl_names names = {at, 0};
+    json_object_foreach(object, key, value) at[names.count++] = key;
+    return names;
+}
+
+/* The task of a reference: public fields alone. */
+static cpl_task task_of(cpl_pool *pool, const char *file, json_t *result)
+{
+    enum { MOST = 8 };
+    cpl_task task   = {.id = file};
+    task.groups     = cpl_pool_take(pool, MOST * sizeof *task.groups);
+    json_t *subject = json_object_get(result, "subjects");
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        if (strncmp(groups[i].file, file, strlen(groups[i].file)) != 0) continue;
+        if (!json_object_get(json_object_get(result, "groups"), groups[i].name)) continue;
+        task.groups[task.n_groups++] = (cpl_group){
+            groups[i].name,
+            groups[i].subjects ? split(pool, groups[i].subjects) : keys_of(pool, subject),
+            groups[i].metric ? split(pool, groups[i].metric) : (cpl_names){0},
+        };
+    }
+    return task;
+}
+
+/* ---- metrics ---- */
+
+/* The plain names among the reference's metrics, the headline first. math_verify is another
+ * program's. */
+static cpl_profile profile_of(cpl_pool *pool, json_t *result, const json_t *settings)
+{
+    const char *headline = json_string_value(json_object_get(settings, "headline"));
+    const char **at      = cpl_pool_take(pool, 16 * sizeof *at);
+    cpl_profile profile  = {.metrics = {at, 0}, .groups_first = headline != NULL};
+    const char *key;
+    json_t *value, *metrics = json_object_get(result, "metrics");
+    if (headline) at[profile.metrics.count++] = headline;
+    json_object_foreach(metrics, key, value)
+    {
+        const char *comma = strchr(key, ',');
+        if (strstr(key, "_stderr") || strstr(key, "_macro") || strstr(key, "_micro")) continue;
+        if (strcmp(key, "math_verify") == 0 || (headline && strcmp(key, headline) == 0)) continue;
+        key = comma ? cpl_pool_copy(pool, key, (size_t)(comma - key)) : key;
+        if (profile.metrics.count && strcmp(at[profile.metrics.count - 1], key) == 0) continue;
+        at[profile.metrics.count++] = key;
+    }
+    return profile;
+}
+
+/* Adds what our samples have and the reference's have not: characters are taken for bytes. */
+static void add_losses(json_t *sample, const char *headline)
+{
+    cpl_option_facts facts[16] = {{0}};
+    const cpl_score *score;
+    const json_t *ll = json_object_get(sample, "loglik"), *chars = json_object_get(sample, "chars");
+    const int64_t n    = (int64_t)json_array_size(ll);
+    const int64_t gold = json_integer_value(json_object_get(sample, "gold"));
+    json_t *loss       = json_object();
+    assert_true(n > 1 && n <= 16);
+    for (size_t i = 0; i < (size_t)n; i++) {
+        facts[i].loglik = json_number_value(json_array_get(ll, i));
+        facts[i].chars = facts[i].bytes = json_integer_value(json_array_get(chars, i));
+    }
+    for (size_t i = 0; i < cpl_n_scores; i++)
+        if (cpl_scores[i].loss)
+            json_object_set_new(loss, cpl_scores[i].name,
+                                json_real(cpl_scores[i].of(&facts[gold])));
+    json_object_set_new(sample, "loss", loss);
+    assert_ok(cpl_score_find(&score, headline));
+    json_object_set_new(sample, "soft",
+                        json_pack("{s:f}", headline, cpl_score_soft(score, facts, n, &gold, 1)));
+    for (size_t i = 0; i < 3; i++) { /* the reference has both, but not for every task */
+        const char *const name = ((const char *const[]){"acc", "len_norm", "len_norm_v2"})[i];
+        json_t *correct        = json_object_get(sample, "correct");
+        if (json_object_get(correct, name)) continue;
+        assert_ok(cpl_score_find(&score, name));
+        json_object_set_new(correct, name, json_integer(cpl_score_best(score, facts, n) == gold));
+    }
+}
+
+static bool is_of_another(const char *key)
+{
+    return strncmp(key, "math_verify", 11) == 0;
+}
+
+/* Every number of the reference is one of ours. */
+static void check_numbers(const char *file, const char *where, json_t *got, json_t *want)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(want, key, value)
+    {
+        if (is_of_another(key)) continue;
+        const json_t *own = json_object_get(got, key);
+        if (!own) fail_msg("%s: %s has no %s", file, where, key);
+        const double a = json_number_value(own), b = json_number_value(value);
+        /* not all of MMLU is ASCII, and the references do not tell bytes */
+        const double slack = strncmp(key, "bpb", 3) == 0 ? 1e-3 : SLACK;
+        if (fabs(a - b) > slack * (1 + fabs(b)))
+            fail_msg("%s: %s of %s is %.9g, wanted %.9g", file, key, where, a, b);
+    }
+}
+
+static void check_each(const char *file, json_t *got, json_t *want)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(want, key, value)
+        check_numbers(file, key, json_object_get(got, key), value);
+}
+
+static void check_file(const char *file)
+{
+    cpl_pool pool = {0};
+    size_t i;
+    json_t *result, *sample, *root = golden_file(file, &result), *own = json_object();
+    const json_t *settings    = json_object_get(root, "settings");
+    const json_t *samples     = json_object_get(result, "samples");
+    const cpl_task task       = task_of(&pool, file, result);
+    const cpl_profile profile = profile_of(&pool, result, settings);
+    if (profile.groups_first)
+        json_array_foreach(samples, i, sample) add_losses(sample, profile.metrics.at[0]);
+    assert_ok(cpl_pool_status(&pool));
+    assert_ok(cpl_totals_add(own, &task, &profile, samples));
+    check_numbers(file, "metrics", json_object_get(own, "metrics"),
+                  json_object_get(result, "metrics"));
+    check_each(file, json_object_get(own, "subjects"), json_object_get(result, "subjects"));
+    check_each(file, json_object_get(own, "groups"), json_object_get(result, "groups"));
+    const char *headline = json_object_iter_key(json_object_iter(json_object_get(own, "metrics")));
+    assert_int_equal(strncmp(headline, profile.metrics.at[0], strlen(profile.metrics.at[0])), 0);
+    json_decref(own);
+    json_decref(root);
+    cpl_pool_free(&pool);
+}
+
+static void references(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_RANKED; i++) check_file(golden_ranked[i]);
+    for (int i = 0; i < N_GENERATED; i++) check_file(golden_generated[i]);
+}
+
+/* ---- made up ---- */
+
+/* The totals of samples written down; `groups` and metrics between spaces. */
+static cpl_status add(json_t **result, const char *metrics, const char *group, bool groups_first,
+                      const char *samples)
+{
+    cpl_pool pool       = {0};
+    json_t *list        = json_loads(samples, 0, NULL);
+    cpl_group both[2]   = {{"left", split(&pool, group ? group : ""), {0}},
+                           {"right", split(&pool, "c"), split(&pool, "acc bpb")}};
+    cpl_task task       = {.id = "made", .groups = both, .n_groups = group ? 2 : 0};
+    cpl_profile profile = {.metrics = split(&pool, metrics), .groups_first = groups_first};
+    assert_non_null(list);
+    *result                 = json_object();
+    const cpl_status status = cpl_totals_add(*result, &task, &profile, list);
+    json_decref(list);
+    cpl_pool_free(&pool);
+    return status;
+}
+
+static double at(const json_t *result, const char *where, const char *part, const char *key)
+{
+    const json_t *object = json_object_get(result, where);
+    if (part) object = json_object_get(object, part);
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value)) fail_msg("%s has no %s", part ? part : where, key);
+    return json_number_value(value);
+}
+
+static const char *const ranked =
+    "[{\"id\": \"b/0\", \"loglik\": [], \"correct\": {\"acc\": 1}, \"soft\": {\"acc\": 0.5},"
+    "  \"loss\": {\"bpb\": 2}},"
+    " {\"id\": \"a/0#1\", \"loglik\": [], \"correct\": {\"acc\": 0}, \"soft\": {\"acc\": 0.25},"
+    "  \"loss\": {\"bpb\": 3}},"
+    " {\"id\": \"c/x/0\", \"loglik\": [], \"correct\": {\"acc\": 1}, \"soft\": {\"acc\": 1},"
+    "  \"loss\": {\"bpb\": 1}},"
+    " {\"id\": \"b/1\", \"loglik\": [], \"correct\": {\"acc\": 0}, \"soft\": {\"acc\": 0},"
+    "  \"loss\": {\"bpb\": 6}}]";
+
+static void subjects_and_groups(void **state)
+{
+    (void)state;
+    json_t *r;
+    assert_ok(add(&r, "acc soft", "a b", false, ranked));
+    assert_near(at(r, "metrics", NULL, "acc"), 0.5, 0);
+    assert_near(at(r, "metrics", NULL, "acc_macro"), (0 + 0.5 + 1) / 3, 1e-15);
+    assert_near(at(r, "metrics", NULL, "soft"), 1.75 / 4, 1e-15);
+    /* within the one subject that has two: variance 1/2 */
+    assert_near(at(r, "metrics", NULL, "acc_stderr"), sqrt(0.5 / 4), 1e-15);
+    assert_near(at(r, "subjects", "b", "acc_stderr"), sqrt(0.25 / 1), 1e-15);
+    assert_null(
+        json_object_get(json_object_get(json_object_get(r, "subjects"), "a"), "acc_stderr"));
+    assert_near(at(r, "subjects", "b", "n"), 2, 0);
+    assert_near(at(r, "subjects", "c/x", "soft"), 1, 0);
+    assert_near(at(r, "groups", "left", "acc"), 1.0 / 3, 1e-15);
+    assert_near(at(r, "groups", "left", "n"), 3, 0);
+    assert_null(json_object_get(json_object_get(r, "groups"), "right")); /* c is not c/x */
+    json_decref(r);
+    assert_ok(add(&r, "acc bpb", "c/x", true, ranked));
+    assert_near(at(r, "metrics", NULL, "acc"), 1, 0);
+    assert_near(at(r, "metrics", NULL, "acc_micro"), 0.5, 0);
+    assert_near(at(r, "metrics", NULL, "bpb_micro"), 3, 1e-15);
+    assert_null(json_object_get(json_object_get(r, "metrics"), "acc_stderr"));
+    json_decref(r);
+}
+
+static void spread_of_any_values(void **state)
+{
+    (void)state;
+    json_t *r;
+    assert_ok(add(&r, "f1", NULL, false,
+                  "[{\"id\": 0, \"text\": \"\", \"correct\": 0.5},"
+                  " {\"id\": 1, \"text\": \"\", \"correct\": true},"
+                  " {\"id\": 2, \"text\": \"\", \"correct\": 0}]"));
+    assert_near(at(r, "metrics", NULL, "f1"), 0.5, 1e-15);
+    assert_near(at(r, "metrics", NULL, "f1_stderr"), 0.5 / sqrt(3), 1e-15);
+    assert_int_equal(json_object_size(r), 1);
+    json_decref(r);
+}
+
+static void further_answers(void **state)
+{
+    (void)state;
+    json_t *r;
+    assert_ok(add(&r, "robust exact_match", NULL, false,
+                  "[{\"id\": 0, \"text\": \"\", \"correct\": 0, \"correct_robust\": 1}]"));
+    assert_near(at(r, "metrics", NULL, "robust"), 1, 0);
+    assert_near(at(r, "metrics", NULL, "exact_match"), 0, 0);
+    json_decref(r);
+    /* filters, some subjects ranked and some not */
+    assert_ok(add(&r, "exact_match", NULL, false,
+                  "[{\"id\": 0, \"text\": \"\", \"correct\": {\"a\": 0, \"b\": 1}},"
+                  " {\"id\": 1, \"text\": \"\", \"correct\": {\"a\": 1, \"b\": 1}}]"));
+    assert_near(at(r, "metrics", NULL, "exact_match,a"), 0.5, 0);
+    assert_near(at(r, "metrics", NULL, "exact_match,b"), 1, 0);
+    assert_near(at(r, "metrics", NULL, "exact_match_stderr,a"), 0.5, 1e-15);
+    json_decref(r);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    json_t *r;
+    static const struct {
+        const char *metrics, *samples, *part;
+        bool groups_first;
+    } bad[] = {
+        {"acc", "[]", "no answered questions of made", 0},
+        {"acc", "[{\"loglik\": []}]", "question without an id has no number for the metric acc", 0},
+        {"acc", "[{\"id\": 3, \"loglik\": [], \"correct\": {}}]", "question 3 has no number", 0},
+        {"acc", "[{\"id\": 3, \"loglik\": [], \"correct\": {\"acc\": \"1\"}}]", "question 3", 0},
+        {"acc", "[{\"id\": 3, \"text\": \"\"}]", "metric acc", 0},
+        {"acc", "[7]", "metric acc", 0},
+        {"exact_match",
+         "[{\"id\": 1, \"text\": \"\", \"correct\": {\"a\": 0, \"b\": 1}},"
+         " {\"id\": 2, \"text\": \"\", \"correct\": {\"a\": 0}}]",
+         "question 2 has no number for the metric exact_match,b", 0},
+        {"acc",
+         "[{\"id\": \"a/1\", \"loglik\": [], \"correct\": {\"acc\": 1}},"
+         " {\"id\": 2, \"loglik\": [], \"correct\": {\"acc\": 1}}]",
+         "no subject, but others have one", 0},
+        {"acc acc_norm", "[{\"id\": 3, \"text\": \"\", \"correct\": 0}]",
+         "no question says anything of the metric acc_norm", 0},
+        {"acc",
+         "[{\"id\": \"z/1\", \"loglik\": [], \"correct\": {\"acc\": 1}, \"loss\": {\"bpb\": 1}}]",
+         "no question is of a group of made", 1},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_fails(CPL_ERR_INPUT, bad[i].part,
+                     add(&r, bad[i].metrics, bad[i].groups_first ? "a" : NULL, bad[i].groups_first,
+                         bad[i].samples));
+        json_decref(r);
+    }
+}
+
+static void no_memory(void **state)
+{
+    (void)state;
+    const char *const metric = "acc";
+    cpl_task task            = {.id = "made"};
+    cpl_profile profile      = {.metrics = {&metric, 1}};
+    json_t *list             = json_loads(ranked, 0, NULL);
+    for (int64_t nth = 1;; nth++) {
+        json_t *result = json_object();
+        cpl_alloc_fail_at(nth);
+        const cpl_status status = cpl_totals_add(result, &task, &profile, list);
+        cpl_alloc_fail_at(0);
+        json_decref(result);
+        if (status == CPL_OK) {
+            assert_true(nth > 1);
+            break;
+        }
+        assert_int_equal(status, CPL_ERR_MEMORY);
+    }
+    json_decref(list);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(references),
+        cmocka_unit_test(subjects_and_groups),
+        cmocka_unit_test(spread_of_any_values),
+        cmocka_unit_test(further_answers),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
