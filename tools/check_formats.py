@@ -10,7 +10,7 @@ import sys
 WORD = r'"([A-Za-z][A-Za-z0-9_]*)"'
 PAGE = pathlib.Path("docs/formats.md").read_text()
 
-# What is written: heading of the page, source, where its writing begins, patterns of a name, and
+# What is written: heading of the page, sources, where their writing begins, patterns of a name, and
 # literals that are values.
 WRITTEN = [
     ("Metrics: metrics.jsonl", "src/train/metrics.c", "", [WORD, r"^    FIGURE\((\w+)\)"], set()),
@@ -21,6 +21,8 @@ WRITTEN = [
     ("Inspections: couplet inspect --json", "src/study/coupling_json.c", "", [WORD], set()),
     ("Comparisons: couplet compare --json", "src/study/compare_json.c", "", [WORD],
      {"matters", "seed", "bookkeeping", "evaluated", "logged", "last", "none"}),
+    ("Results of an evaluation", "src/study/eval/sample_ranked.c src/study/eval/sample_generated.c "
+     "src/study/eval/totals.c", "", [WORD], set()),
 ]
 TABLES = [  # the same of a table behind a line that begins with `name`
     ("state.json", ["src/train/trainer.c", "src/store/checkpoint.c"],
@@ -54,8 +56,8 @@ def compare(where, source, written, told):
 
 wrong = []
 for heading, source, begin, patterns, values in WRITTEN:
-    text = pathlib.Path(source).read_text()
-    text = text[text.index(begin):]
+    texts = [pathlib.Path(one).read_text() for one in source.split()]
+    text = "".join(one[one.index(begin):] for one in texts)
     written = {name for p in patterns for name in re.findall(p, text, re.M)} - values
     wrong += compare(heading, source, written, first_column(section(heading)))
 for name, sources, patterns in TABLES:

@@ -69,7 +69,7 @@ static mean group_mean(const cpl_totals *t, int64_t m)
 
 /* ---- the objects ---- */
 
-/* Puts "name", "name_ENDING" or, with a filter, "name_ENDING,filter"; nothing if it is NaN. */
+/* Puts NAME and the ending, and behind a comma the filter if there is one; nothing if it is NaN. */
 static cpl_status put(cpl_totals *t, json_t *object, const cpl_totals_metric *m, const char *ending,
                       double value)
 {
