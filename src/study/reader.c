@@ -47,11 +47,16 @@ static cpl_status find_window(cpl_reader *r, const cpl_reader_options *o)
     int64_t context = cpl_hf_config(r->hf)->max_positions;
     r->window       = o->window ? o->window : USUAL_WINDOW < context ? USUAL_WINDOW : context;
     r->batch_tokens = o->batch_tokens ? o->batch_tokens : USUAL_BATCH;
-    if (r->window >= 1 && r->window <= context) return CPL_OK;
+    r->stride       = o->stride ? o->stride : r->window;
+    if (r->window < 1 || r->window > context)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "a window of %lld tokens is not between 1 and the model's context of %lld "
+                        "(max_position_embeddings)",
+                        (long long)r->window, (long long)context);
+    if (r->stride >= 1 && r->stride <= r->window) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,
-                    "a window of %lld tokens is not between 1 and the model's context of %lld "
-                    "(max_position_embeddings)",
-                    (long long)r->window, (long long)context);
+                    "a stride of %lld tokens is not between 1 and the window of %lld",
+                    (long long)r->stride, (long long)r->window);
 }
 
 int64_t cpl_reader_step(const char *folder)
@@ -182,11 +187,11 @@ static void fill_row(work *w, int64_t row, const cpl_window *window, int64_t len
     int64_t to         = row * length;
     w->document[row]   = window->document;
     for (int64_t k = 0; k < length; k++) {
-        bool inside       = k < window->length;
+        bool inside = k < window->length, heard = inside && k >= window->again;
         int64_t at        = window->first + k;
         w->ids[to + k]    = inside ? cpl_texts_input(t, window->document, at) : 0;
-        w->target[to + k] = inside ? cpl_texts_target(t, window->document, at) : -1;
-        w->place[to + k]  = inside ? t->documents[window->document].place + at : -1;
+        w->target[to + k] = heard ? cpl_texts_target(t, window->document, at) : -1;
+        w->place[to + k]  = heard ? t->documents[window->document].place + at : -1;
     }
 }
 
@@ -223,7 +228,7 @@ cpl_status cpl_reader_read(cpl_reader *r, const cpl_texts *texts, const cpl_read
     work w            = {.reader = r, .texts = texts, .ear = ear, .heard = CPL_OK};
     cpl_status status = CPL_OK;
     CPL_TRY_DONE(cpl_reader_load(r));
-    CPL_TRY_DONE(cpl_texts_windows(&w.windows, &w.n_windows, texts, r->window));
+    CPL_TRY_DONE(cpl_texts_windows(&w.windows, &w.n_windows, texts, r->window, r->stride));
     CPL_TRY_DONE(take_memory(&w));
     for (int64_t at = 0, rows; at < w.n_windows; at += rows) {
         rows = count_rows(&w, at);

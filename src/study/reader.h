@@ -19,6 +19,7 @@ extern "C" {
 typedef struct cpl_reader_options {
     const char *tokenizer; /* a path; NULL: the tokenizer.json of the model's folder */
     int64_t window;        /* predictions of a window; 0: 1024, or the model's context if shorter */
+    int64_t stride;        /* new predictions of a window behind the first (texts.h); 0: all */
     int64_t batch_tokens;  /* at once, a whole window at least; 0: 4096 */
     cpl_dtype compute;     /* CPL_F32 is 0 */
     int n_threads;         /* 0: one per processor */
@@ -30,13 +31,13 @@ typedef struct cpl_reader {
     cpl_backend be;
     cpl_model model; /* refers to be: a reader stays where it is */
     bool loaded;
-    int64_t window, batch_tokens;
+    int64_t window, stride, batch_tokens;
     int64_t eos;  /* the model's, else the tokenizer's; -1: neither has one */
     int64_t step; /* of a checkpoint's folder step-NNNNNN; -1: another name */
 } cpl_reader;
 
 /* Configuration and tokenizer, no weights yet. CPL_ERR_INPUT: no tokenizer, one with ids beyond the
- * model's vocabulary, a window longer than the context. On failure it is closed. */
+ * model's vocabulary, a window longer than the context, a stride longer than that. On failure it is closed. */
 CPL_NODISCARD cpl_status cpl_reader_open(cpl_reader *reader, const char *model_dir,
                                          const cpl_reader_options *options, const cpl_log *log);
 
@@ -52,10 +53,11 @@ int64_t cpl_reader_step(const char *folder);
 /* One batch of windows. Position r * length + k is prediction k of row r. */
 typedef struct cpl_reader_batch {
     int64_t rows, length;
-    const int32_t *ids, *target; /* target -1 behind the end of a shorter window */
+    const int32_t *ids, *target; /* target -1 behind the end of a shorter window, and where an
+                                    earlier window has predicted it */
     const int64_t *place;        /* of the prediction in the texts; -1 there */
     const int64_t *document;     /* (rows) */
-    const float *nll;            /* when it is scored; nats, 0 behind the end */
+    const float *nll;            /* when it is scored; nats, 0 where the target is -1 */
 } cpl_reader_batch;
 
 /* Who listens; either function may be NULL, and without `scored` no loss is computed. `layer` is

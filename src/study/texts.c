@@ -224,18 +224,38 @@ static int by_length(const void *a, const void *b)
     return (x->first > y->first) - (x->first < y->first);
 }
 
+/* The window whose new predictions begin at `at` of a document that has `all`. */
+static cpl_window window_at(int64_t document, int64_t at, int64_t all, int64_t length,
+                            int64_t stride)
+{
+    const bool apart    = at == 0 || stride == length;
+    const int64_t most  = apart ? length : stride;
+    const int64_t end   = all - at < most ? all : at + most;
+    const int64_t first = apart ? at : end - length;
+    return (cpl_window){document, first, end - first, at - first};
+}
+
+static int64_t count_windows(int64_t all, int64_t length, int64_t stride)
+{
+    return all <= length ? 1 : 1 + (all - length + stride - 1) / stride;
+}
+
 cpl_status cpl_texts_windows(cpl_window **windows, int64_t *count, const cpl_texts *texts,
-                             int64_t length)
+                             int64_t length, int64_t stride)
 {
     int64_t n = 0, k = 0;
-    CPL_ASSERT(length > 0);
+    CPL_ASSERT(stride > 0 && stride <= length);
     for (int64_t i = 0; i < texts->n_documents; i++)
-        n += (texts->documents[i].predictions + length - 1) / length;
+        n += count_windows(texts->documents[i].predictions, length, stride);
     cpl_window *made = cpl_alloc((size_t)n * sizeof *made + 1);
     if (!made) return CPL_ERR_MEMORY;
     for (int64_t i = 0; i < texts->n_documents; i++)
-        for (int64_t at = 0, all = texts->documents[i].predictions; at < all; at += length)
-            made[k++] = (cpl_window){i, at, all - at < length ? all - at : length};
+        for (int64_t at = 0, all = texts->documents[i].predictions; at < all;) {
+            made[k] = window_at(i, at, all, length, stride);
+            at      = made[k].first + made[k].length;
+            k++;
+        }
+    CPL_ASSERT(k == n);
     qsort(made, (size_t)n, sizeof *made, by_length);
     *windows = made;
     *count   = n;

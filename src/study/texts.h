@@ -4,8 +4,9 @@
  * Names:   a *prediction* is one token that a model is asked for. The first token of a document is
  *          predicted from <eos>, as in training, where documents are joined by it; without an <eos>
  *          the first token is only read. The <eos> behind a document is not predicted. A *window* is
- *          a run of predictions of one document that is read at once; windows do not overlap, so the
- *          first of a window sees one token alone.
+ *          a run of predictions of one document that is read at once. Windows do not overlap, so
+ *          that the first of one sees one token alone, or they go on by a *stride* that is shorter:
+ *          what a window repeats of the one before is read and not predicted again.
  * Place:   every prediction has a number of its own, in the order of the documents. */
 #ifndef CPL_STUDY_TEXTS_H
 #define CPL_STUDY_TEXTS_H
@@ -61,12 +62,15 @@ int32_t cpl_texts_target(const cpl_texts *texts, int64_t document, int64_t k);
 
 typedef struct cpl_window {
     int64_t document, first, length; /* predictions first ... first + length - 1 */
+    int64_t again;                   /* so many of them, at the beginning, are only read */
 } cpl_window;
 
 /* Sets windows of at most `length` predictions, longest first, equal ones in the order of the text;
- * owned by the caller (cpl_free). CPL_ERR_MEMORY. */
+ * owned by the caller (cpl_free). With a `stride` (1 <= stride <= length) below the length all windows
+ * of a document behind its first have `length` predictions and make `stride` new ones; the last one
+ * what is left. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_texts_windows(cpl_window **windows, int64_t *count,
-                                           const cpl_texts *texts, int64_t length);
+                                           const cpl_texts *texts, int64_t length, int64_t stride);
 
 #ifdef __cplusplus
 }

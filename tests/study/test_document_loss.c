@@ -67,7 +67,7 @@ static void windows_cover_everything_once(void **state)
         int64_t count, before = length;
         cpl_window *windows;
         char *seen = calloc(1, (size_t)texts.n_predictions);
-        assert_ok(cpl_texts_windows(&windows, &count, &texts, length));
+        assert_ok(cpl_texts_windows(&windows, &count, &texts, length, length));
         for (int64_t i = 0; i < count; i++) {
             const cpl_texts_document *d = &texts.documents[windows[i].document];
             assert_true(windows[i].length >= 1 && windows[i].length <= before);
