@@ -47,7 +47,7 @@ static int64_t end_of(const cpl_answering_work *w, int64_t first)
 {
     const cpl_question *q = w->question;
     int64_t last          = first;
-    while (last < w->n && last - first < MOST_QUESTIONS &&
+    while (last < w->n && last - first < MOST_QUESTIONS && q[last].form->ask == CPL_ASK_GENERATE &&
            q[last].form->max_gen_toks == q[first].form->max_gen_toks)
         last++;
     return last;
@@ -70,7 +70,6 @@ static cpl_status make_room(block *b)
 static cpl_status encode(cpl_answering_work *w, const cpl_question *q, cpl_encoded *encoded)
 {
     const int64_t window = cpl_answering_window_of(w->a, q->form);
-    CPL_ASSERT(q->form->ask == CPL_ASK_GENERATE);
     if (q->form->max_gen_toks >= window)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%lld generated tokens leave a window of %lld no room for the prompt",

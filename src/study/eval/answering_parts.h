@@ -22,7 +22,7 @@ typedef struct cpl_answering_work {
     int64_t done, of;
 } cpl_answering_work;
 
-/* Asks the block that begins at question `first`, hands its samples out and sets `last` to where
+/* Asks the block of questions of one kind that begins at `first`, hands its samples out and sets `last` to where
  * the next one begins. */
 CPL_NODISCARD cpl_status cpl_answering_rank(cpl_answering_work *w, int64_t first, int64_t *last);
 CPL_NODISCARD cpl_status cpl_answering_generate(cpl_answering_work *w, int64_t first,

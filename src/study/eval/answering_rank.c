@@ -64,8 +64,9 @@ static cpl_status encode_all(block *b)
     w->ids.count          = 0;
     for (b->last = b->first; b->last < w->n; b->last++) {
         const cpl_question *q = &w->question[b->last];
-        if (b->last - b->first == MOST_QUESTIONS || w->ids.count > MOST_TOKENS) break;
-        CPL_ASSERT(q->form->ask == CPL_ASK_RANK);
+        if (q->form->ask != CPL_ASK_RANK || b->last - b->first == MOST_QUESTIONS ||
+            w->ids.count > MOST_TOKENS)
+            break;
         CPL_TRY(cpl_answering_about(encode_question(b, q), q));
     }
     for (int64_t i = 0; i < b->n; i++) {

@@ -465,6 +465,36 @@ static void many_texts(void **state)
     close_bench(&b);
 }
 
+/* A task may rank some of its subjects' options and generate the others' texts. */
+static void both_kinds(void **state)
+{
+    (void)state;
+    static const bool is_text[] = {1, 0, 0, 1, 1, 0};
+    enum { N = sizeof is_text };
+    bench b;
+    open_bench(&b, false);
+    int64_t gold          = 0;
+    cpl_option two[]      = {option("the stone", " a"), option("the stone", " the")};
+    const cpl_form ranked = rank_form(), text = text_form(3, NULL, 0);
+    cpl_question q[N];
+    for (int i = 0; i < N; i++)
+        q[i] = is_text[i] ? text_question(&text, "the stone")
+                          : (cpl_question){.id        = "s/1",
+                                           .form      = &ranked,
+                                           .options   = two,
+                                           .n_options = 2,
+                                           .gold      = &gold,
+                                           .n_gold    = 1};
+    json_t *samples = ask(&b, q, N);
+    for (size_t i = 0; i < N; i++) {
+        const json_t *one = json_array_get(samples, i);
+        assert_int_equal(json_object_get(one, "text") != NULL, is_text[i]);
+        assert_int_equal(json_object_get(one, "loglik") != NULL, !is_text[i]);
+    }
+    json_decref(samples);
+    close_bench(&b);
+}
+
 /* ---- what cannot be asked ---- */
 
 static void refusals(void **state)
@@ -570,6 +600,7 @@ int main(void)
         cmocka_unit_test(many_questions),
         cmocka_unit_test(texts_and_where_they_end),
         cmocka_unit_test(many_texts),
+        cmocka_unit_test(both_kinds),
         cmocka_unit_test(refusals),
         cmocka_unit_test(a_listener_that_fails),
         cmocka_unit_test(no_memory),
