@@ -16,7 +16,7 @@ static const cpl_score *named(const char *name)
 static void every_figure(void **state)
 {
     (void)state;
-    static const struct {
+    const struct {
         const char *name;
         double value;
         bool loss;
