@@ -27,7 +27,7 @@ typedef struct cpl_question {
     const char *subject; /* NULL: the task has none */
     const cpl_form *form;
     /* rank */
-    cpl_option *options; /* (n_options), two at least */
+    cpl_option *options; /* (n_options), two at least; one if only losses are told */
     int64_t n_options;
     const char *unconditional; /* the bare context of acc_uncond; NULL: not wanted */
     int64_t *gold;             /* (n_gold) places among the options, ascending, at least one */
