@@ -41,6 +41,22 @@ static cpl_status make(maker *m, const cpl_template *t)
     return cpl_template_make(&m->text, t, &m->scope);
 }
 
+/* Appends the context of a row, or of an option. */
+static cpl_status append_context(cpl_text *out, maker *m)
+{
+    const cpl_manner *manner = m->of->manner;
+    json_t *raw = NULL, *made = NULL;
+    if (!manner->context_as.count) return cpl_template_make(out, &manner->context, &m->scope);
+    CPL_TRY(make(m, &manner->context));
+    raw               = json_stringn(m->text.bytes ? m->text.bytes : "", m->text.length);
+    cpl_status status = raw ? cpl_chain_apply(&made, &manner->context_as, raw)
+                            : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a context");
+    if (status == CPL_OK) cpl_text_append(out, json_string_value(made), json_string_length(made));
+    json_decref(raw);
+    json_decref(made);
+    return status;
+}
+
 /* ---- what is known before any template is made ---- */
 
 static cpl_status set_subject(maker *m)
@@ -223,11 +239,13 @@ static cpl_status append_before(cpl_text *out, maker *m, const char *before, boo
 static cpl_status make_context(const char **context, cpl_pool *pool, maker *m, const char *before,
                                bool described)
 {
-    cpl_text_clear(&m->text);
-    CPL_TRY(append_before(&m->text, m, before, described));
-    CPL_TRY(cpl_template_make(&m->text, &m->of->manner->context, &m->scope));
-    *context = cpl_pool_copy(pool, m->text.bytes ? m->text.bytes : "", m->text.length);
-    return cpl_pool_status(pool);
+    cpl_text text     = {0};
+    cpl_status status = append_before(&text, m, before, described);
+    if (status == CPL_OK) status = append_context(&text, m);
+    if (status == CPL_OK) status = cpl_text_status(&text);
+    if (status == CPL_OK) *context = cpl_pool_copy(pool, text.bytes ? text.bytes : "", text.length);
+    cpl_text_free(&text);
+    return status == CPL_OK ? cpl_pool_status(pool) : status;
 }
 
 static cpl_status make_continuation(cpl_option *option, cpl_pool *pool, maker *m)
@@ -357,16 +375,17 @@ static cpl_status append_target(cpl_text *out, maker *m)
 static cpl_status set_parts(maker *m)
 {
     const cpl_manner *manner = m->of->manner;
-    cpl_text target          = {0};
+    cpl_text text            = {0};
     cpl_status status        = CPL_OK;
     if (manner->context_each) CPL_TRY(set_option(m, m->gold[0]));
-    CPL_TRY(make(m, &manner->context));
-    CPL_TRY(set_text(m, "context", m->text.bytes, m->text.length));
-    CPL_TRY_DONE(append_target(&target, m));
-    CPL_TRY_DONE(set_text(m, "target", target.bytes, target.length));
+    CPL_TRY_DONE(append_context(&text, m));
+    CPL_TRY_DONE(set_text(m, "context", text.bytes, text.length));
+    cpl_text_clear(&text);
+    CPL_TRY_DONE(append_target(&text, m));
+    CPL_TRY_DONE(set_text(m, "target", text.bytes, text.length));
     status = set_text(m, "delimiter", manner->delimiter, strlen(manner->delimiter));
 done:
-    cpl_text_free(&target);
+    cpl_text_free(&text);
     return status;
 }
 

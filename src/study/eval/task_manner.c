@@ -61,6 +61,20 @@ static cpl_status read_prompt(cpl_manner *manner, const cpl_task *task, const js
     return CPL_OK;
 }
 
+/* "strip|replace:_=-" */
+static cpl_status read_context_as(cpl_manner *manner, const cpl_task *task, const json_t *from)
+{
+    const json_t *node = json_object_get(from, "context_as");
+    const char *text;
+    CPL_TRY(cpl_task_text_of(&text, task, from, "context_as", NULL));
+    if (!text) return CPL_OK;
+    CPL_TRY(AT(task, node,
+               cpl_chain_parse(&manner->context_as, &task->parts->pool, cpl_span_of(text))));
+    if (cpl_chain_makes_list(&manner->context_as))
+        return FAIL(task, node, "a context is a text, not a list");
+    return CPL_OK;
+}
+
 /* A template that may be left out: one of the pool's, or NULL. */
 static cpl_status read_optional(const cpl_template **t, const cpl_task *task, const json_t *from,
                                 const char *key)
@@ -87,6 +101,7 @@ static cpl_status read_texts(cpl_manner *manner, cpl_task *task, const json_t *f
     CPL_TRY(read_optional(&manner->target, task, from, "target"));
     CPL_TRY(cpl_task_text_of(&manner->delimiter, task, from, "delimiter", " "));
     CPL_TRY(cpl_task_text_of(&manner->unconditional, task, from, "unconditional", "Answer:"));
+    CPL_TRY(read_context_as(manner, task, from));
     if (!context) return FAIL(task, place, "context: what is the model given?");
     manner->context_each = cpl_template_names(&manner->context, "choice") ||
                            cpl_template_names(&manner->context, "letter");

@@ -92,7 +92,8 @@ typedef struct cpl_manner {
     cpl_form form;
     const cpl_template *description, *target; /* NULL: none */
     cpl_template context, option, exemplar;
-    bool context_each; /* the context is the option's own */
+    cpl_chain context_as; /* what is made of the whole context */
+    bool context_each;    /* the context is the option's own */
     const char *delimiter, *unconditional;
     cpl_options_list *lists; /* (n_lists) */
     int64_t n_lists;

@@ -11,13 +11,13 @@
 
 /* The keys of a profile; those of a case are the first ones. */
 static const char *const keys[] = {
-    "subjects",      "ask",          "context",     "delimiter", "option",  "lists",
-    "exemplar",      "target",       "prompt",      "tokens",    "window",  "beyond",
-    "unconditional", "scores",       "until",       "answers",   "choices", "gold",
-    "fields",        "max_gen_toks", "description", "split",     "shots",   "metrics",
-    "exemplars",     "cases",        "forms",       "headline",  "like",
+    "subjects",      "ask",          "context",    "delimiter",   "option",   "lists",
+    "exemplar",      "target",       "prompt",     "tokens",      "window",   "beyond",
+    "unconditional", "scores",       "until",      "answers",     "choices",  "gold",
+    "fields",        "max_gen_toks", "context_as", "description", "split",    "shots",
+    "metrics",       "exemplars",    "cases",      "forms",       "headline", "like",
 };
-enum { N_CASE_KEYS = 21, N_KEYS = sizeof keys / sizeof *keys, MOST_SHOTS = 64, MOST_PROFILES = 64 };
+enum { N_CASE_KEYS = 22, N_KEYS = sizeof keys / sizeof *keys, MOST_SHOTS = 64, MOST_PROFILES = 64 };
 
 /* ---- what holds for a profile ---- */
 
