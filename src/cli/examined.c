@@ -101,7 +101,8 @@ static cpl_status rows_words(const char **words, cpl_pool *pool, const cpl_task 
                              const cpl_profile *profile, const char *data)
 {
     int64_t rows, bad;
-    *words = "-";
+    *words = profile->forms.count ? "" : "-";
+    if (profile->forms.count) return CPL_OK;
     CPL_TRY(cpl_questions_count(&rows, &bad, task, profile, data));
     if (rows < 0) return CPL_OK;
     *words = bad ? cpl_pool_printf(pool, "%lld, %lld bad", (long long)rows, (long long)bad)

@@ -186,6 +186,21 @@ static json_t *samples_json(json_t **sample, int64_t n)
     return list;
 }
 
+/* "headline": the profile's first metric, of several filters the first. */
+static cpl_status set_headline(json_t *result, const cpl_profile *profile)
+{
+    const char *first = profile->metrics.at[0], *name;
+    const size_t stem = strlen(first);
+    json_t *value;
+    json_object_foreach(json_object_get(result, "metrics"), name, value)
+    {
+        if (strncmp(name, first, stem) != 0 || (name[stem] != '\0' && name[stem] != ',')) continue;
+        return json_object_set_new(result, "headline", json_string(name)) == 0 ? CPL_OK
+                                                                               : CPL_ERR_MEMORY;
+    }
+    return CPL_FAIL(CPL_ERR_INPUT, "%s has no metric %s", profile->name, first);
+}
+
 static cpl_status conclude(cpl_evaluated *one, const cpl_questions *q, asking *a, bool samples)
 {
     json_t *list      = samples_json(a->sample, q->count);
@@ -193,6 +208,7 @@ static cpl_status conclude(cpl_evaluated *one, const cpl_questions *q, asking *a
     cpl_status status = CPL_ERR_MEMORY;
     if (result && json_object_set_new(result, "cut", json_integer(count_cut(list))) == 0)
         status = cpl_totals_add(result, one->what->task, one->what->profile, list);
+    if (status == CPL_OK) status = set_headline(result, one->what->profile);
     if (status == CPL_OK && samples && json_object_set(result, "samples", list) != 0)
         status = CPL_ERR_MEMORY;
     json_decref(list);

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""check_eval.py COUPLET [--all]: couplet eval against what the reference programs gave, question by
+question: ids, hashes of prompts, log-likelihoods, token counts, predictions, texts, answers, totals;
+going on after an interruption; what is refused. Without --all of every reference the first rows
+alone, and of generated tasks few tokens' worth of them, since the program may be built with
+sanitizers."""
+import gzip
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+COUPLET, ALL = sys.argv[1], "--all" in sys.argv
+GOLDEN = pathlib.Path("../shared/golden/eval").resolve()
+NEAR = 5e-3  # two scores so close may be told apart either way
+wrong = []
+
+
+def check(truth, what):
+    if not truth:
+        wrong.append(what)
+
+
+def run(*words):
+    done = subprocess.run([COUPLET, "eval", *map(str, words)], capture_output=True, text=True,
+                          check=False, timeout=1500)
+    return done.returncode, done.stdout, done.stderr
+
+
+def evaluate(out, *words):
+    code, _, told = run(*words, "--json", out)
+    check(code == 0, f"{words}: exit {code}: {told[-500:]}")
+    return json.loads(pathlib.Path(out).read_text()) if code == 0 else None
+
+
+# ---- against the references ----
+
+def options_of(settings, limit):
+    words = ["--tasks", settings["task"], "--profile", settings["profile"], "--data",
+             GOLDEN / "data", "--offset", settings["offset"], "--limit", limit, "--samples"]
+    names = {"max_gen_toks": "--max-gen-toks", "num_fewshot": "--num-fewshot",
+             "variant": "--variant"}
+    for key, value in settings["options"].items():
+        words += [names[key], value]
+    return words
+
+
+def close(a, b, absolute, relative):
+    return abs(a - b) <= max(absolute, relative * abs(b))
+
+
+def check_scores(where, ours, theirs):
+    for i, (a, b) in enumerate(zip(ours["loglik"], theirs["loglik"], strict=True)):
+        check(close(a, b, 2e-2, 1e-3), f"{where}: option {i}: log-likelihood {a}, theirs {b}")
+    for key in ("tokens", "ctx_tokens", "gold", "cut", "sha256", "chars"):
+        check(ours.get(key) == theirs.get(key),
+              f"{where}: {key} is {ours.get(key)}, theirs {theirs.get(key)}")
+    for metric, pred in theirs["pred"].items():
+        check(ours["pred"].get(metric) == pred or near(theirs, metric),
+              f"{where}: {metric} predicts {ours['pred'].get(metric)}, theirs {pred}")
+
+
+def near(theirs, metric):
+    """Whether the two best scores are so close that rounding decides."""
+    lengths = theirs.get("chars", [1] * len(theirs["loglik"]))
+    scores = sorted(value / {"acc": 1, "len_norm": length - 1}.get(metric, length)
+                    for value, length in zip(theirs["loglik"], lengths))
+    return scores[-1] - scores[-2] < NEAR
+
+
+def check_text(where, ours, theirs):
+    for key in ("prompt_sha256", "prompt_chars", "prompt_bytes", "prompt_tokens", "cut", "target"):
+        check(ours.get(key) == theirs.get(key),
+              f"{where}: {key} is {str(ours.get(key))[:200]}, theirs {str(theirs.get(key))[:200]}")
+    sure = theirs["sure_chars"]
+    check(ours["text"][:sure] == theirs["text"][:sure], f"{where}: the text is {ours['text']!r}, "
+          f"theirs {theirs['text']!r}, sure of {sure} characters")
+    if ours["text"] != theirs["text"]:
+        return
+    for key in ("answer", "correct", "gen_tokens", "robust", "extracted", "correct_norm"):
+        if key in theirs:
+            check(ours.get(key) == theirs[key],
+                  f"{where}: {key} is {ours.get(key)}, theirs {theirs[key]}")
+
+
+def check_totals(name, ours, theirs):
+    for key, value in theirs["metrics"].items():
+        if key.startswith("math_verify"):
+            continue
+        relative = 2e-3 if key.startswith(("bpb", "ce_loss", "soft")) else 1e-6
+        check(key in ours["metrics"] and close(ours["metrics"][key], value, 1e-6, relative),
+              f"{name}: {key} is {ours['metrics'].get(key)}, theirs {value}")
+    for kind in ("subjects", "groups"):
+        for part, metrics in theirs.get(kind, {}).items():
+            got = ours.get(kind, {}).get(part, {})
+            for key, value in metrics.items():
+                if key.startswith("math_verify"):
+                    continue
+                relative = 2e-3 if key.startswith(("bpb", "ce_loss", "soft")) else 1e-6
+                check(key in got and close(got[key], value, 1e-6, relative),
+                      f"{name}: {kind}: {part}: {key} is {got.get(key)}, theirs {value}")
+
+
+def near_ties(theirs):
+    return any("pred" in sample and any(near(sample, metric) for metric in sample["pred"])
+               for sample in theirs["samples"])
+
+
+def check_reference(path, folder):
+    with gzip.open(path) as file:
+        reference = json.load(file)
+    settings, theirs = reference["settings"], next(iter(reference["results"].values()))
+    generated = any("text" in sample for sample in theirs["samples"])
+    name = f"{path.parent.name}/{path.name.removesuffix('.json.gz')}"
+    limit = settings["limit"] if ALL else 1 if generated else min(4, settings["limit"])
+    if not ALL and generated and settings["limit"] < 4:
+        return  # a question of every subject: minutes
+    result = evaluate(folder / f"{name.replace('/', '-')}.json", GOLDEN / "model",
+                      *options_of(settings, limit))
+    if result is None:
+        return
+    ours = next(iter(result["results"].values()))
+    by_id = {sample["id"]: sample for sample in theirs["samples"]}
+    check(len(ours["samples"]) > 0 and (not ALL or len(ours["samples"]) == len(by_id)),
+          f"{name}: {len(ours['samples'])} questions, theirs {len(by_id)}")
+    for sample in ours["samples"]:
+        where = f"{name}: question {sample['id']}"
+        if sample["id"] not in by_id:
+            check(False, f"{where} is none of theirs")
+        elif "text" in sample:
+            check_text(where, sample, by_id[sample["id"]])
+        else:
+            check_scores(where, sample, by_id[sample["id"]])
+    if ALL and not near_ties(theirs):
+        check_totals(name, ours, theirs)
+
+
+# ---- interruption ----
+
+def check_same(again, first):
+    """What is asked together with other questions differs by rounding."""
+    for task, one in first.items():
+        for sample, other in zip(one["samples"], again[task]["samples"], strict=True):
+            check(sample["id"] == other["id"] and sample["sha256"] == other["sha256"],
+                  f"going on: {sample['id']} and {other['id']}")
+            check(all(close(a, b, 1e-4, 1e-5) for a, b in zip(sample["loglik"], other["loglik"])),
+                  f"going on: question {sample['id']} has another log-likelihood")
+        check(one["metrics"] == again[task]["metrics"], f"going on: {task} has other totals")
+
+
+def check_resume(folder):
+    words = [GOLDEN / "model", "--tasks", "arc_challenge,boolq", "--profile", "harness", "--data",
+             GOLDEN / "data", "--limit", 5, "--samples"]
+    whole, again = folder / "whole.json", folder / "again.json"
+    partial = folder / "again.json.partial"
+    first = evaluate(whole, *words)
+    lines = [json.dumps({"settings": first["settings"]})]
+    lines += [json.dumps({"task": "arc_challenge", "sample": sample})
+              for sample in first["results"]["arc_challenge"]["samples"][:3]]
+    partial.write_text("\n".join(lines) + '\n{"task": "arc_challenge", "sam')
+    code, _, told = run(*words, "--json", again)
+    check(code == 0 and "3 questions were answered before" in told, f"going on: {code} {told}")
+    check_same(json.loads(again.read_text())["results"], first["results"])
+    check(not partial.exists(), "the partial file stays behind")
+    code, _, told = run(*words, "--json", again)
+    check(code == 1 and "--overwrite" in told, f"a complete file is not refused: {code} {told}")
+    code, _, told = run(*words, "--json", again, "--overwrite")
+    check(code == 0, f"--overwrite: {code} {told}")
+    partial.write_text(lines[0] + "\n")
+    again.unlink()
+    code, _, told = run(*words[:-3], "--limit", 4, "--samples", "--json", again)
+    check(code == 1 and "limit was 5 and is 4 now" in told, f"other settings: {code} {told}")
+
+
+# ---- what is refused ----
+
+def refused(code, parts, *words):
+    got, _, told = run(*words)
+    last = told.strip().splitlines()[-1] if told.strip() else ""
+    check(got == code and last.startswith("couplet: ") and all(part in last for part in parts),
+          f"{words}: exit {got}, {told!r}; wanted {code} and {parts}")
+
+
+def check_refusals(folder):
+    model, data = GOLDEN / "model", ["--data", GOLDEN / "data"]
+    refused(2, ["arc_chalenge", "arc_challenge"], model, "--tasks", "arc_chalenge", *data)
+    refused(2, ["gsm8k", "inloop", "harness"], model, "--tasks", "gsm8k", "--profile", "inloop")
+    refused(2, ["--tasks"], model)
+    refused(2, ["MODEL_DIR"], "--tasks", "arc_challenge")
+    (folder / "empty").mkdir()
+    refused(1, ["arc_challenge", "ARC-Challenge-Dev.jsonl", "allenai.org"], model, "--tasks",
+            "arc_challenge", "--data", folder / "empty")
+    refused(1, ["there is no such folder"], model, "--tasks", "copa", "--data", folder / "none")
+    bad = folder / "bad" / "copa"
+    bad.mkdir(parents=True)
+    rows = (GOLDEN / "data/copa/val.jsonl").read_text().splitlines()[:4]
+    (bad / "val.jsonl").write_text("\n".join([*rows[:2], rows[2][:40], rows[3]]) + "\n")
+    refused(1, ["val.jsonl", "line 3"], model, "--tasks", "copa", "--data", folder / "bad")
+    code, out, told = run(model, "--tasks", "copa", "--data", folder / "bad", "--skip-bad")
+    check(code == 0 and "line 3" in told and "1 bad rows were left out" in out,
+          f"--skip-bad: {code} {out} {told}")
+    refused(1, ["room"], model, "--tasks", "gsm8k", *data, "--limit", 1, "--max-gen-toks", 2048)
+    refused(1, ["ids up to"], model, "--tasks", "copa", *data, "--tokenizer",
+            large_tokenizer(folder))
+
+
+def large_tokenizer(folder):
+    """One that has an id beyond the model's vocabulary."""
+    tokenizer = json.loads((GOLDEN / "model/tokenizer.json").read_text())
+    tokenizer["added_tokens"].append({"id": 60000, "content": "<|far|>", "single_word": False,
+                                      "lstrip": False, "rstrip": False, "normalized": False,
+                                      "special": True})
+    path = folder / "large.json"
+    path.write_text(json.dumps(tokenizer))
+    return path
+
+
+def check_shown(folder):
+    code, out, _ = run("--list", "--data", GOLDEN / "data")
+    check(code == 0 and "arc_challenge" in out and "inloop *" in out and "allenai.org" in out,
+          f"--list: {code} {out[:300]}")
+    page = folder / "page.html"
+    code, out, told = run(GOLDEN / "model", "--tasks", "mmlu", "--profile", "harness", "--data",
+                          GOLDEN / "data", "--limit", 1, "--num-fewshot", 0, "--html", page)
+    check(code == 0 and "mmlu" in out and "acc_macro" in out, f"{code} {out} {told}")
+    check("abstract_algebra" in page.read_text() and "<svg" in page.read_text(), "the page")
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="couplet-test-") as name:
+        folder = pathlib.Path(name)
+        for path in sorted(GOLDEN.glob("*/*.json.gz")):
+            check_reference(path, folder)
+        check_resume(folder)
+        check_refusals(folder)
+        check_shown(folder)
+    for one in wrong[:40]:
+        print(one)
+    print(f"{len(wrong)} things are wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
