@@ -184,7 +184,8 @@ static cpl_status read_stream(reader *in)
     CPL_TRY(next(in));
     if (in->event.type == YAML_STREAM_END_EVENT) {
         in->tree->root = json_string("");
-        return in->tree->root ? CPL_OK : OUT_OF_MEMORY(in->tree);
+        if (!in->tree->root) return OUT_OF_MEMORY(in->tree);
+        return note_place(in->tree, in->tree->root, (yaml_mark_t){0});
     }
     CPL_TRY(next(in));
     CPL_TRY(read_value(in, &in->tree->root, in->event.start_mark, 1));

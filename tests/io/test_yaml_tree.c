@@ -1,6 +1,6 @@
 /* yaml_tree: a YAML file as a tree, with places; what is refused; damaged files. */
-#include "fuzz.h"
 #include "base/arena.h"
+#include "fuzz.h"
 #include "io/yaml_tree.h"
 
 static const char sample[] = "task: arc # comment\n"
@@ -30,10 +30,11 @@ static void test_values(void **state)
     (void)state;
     cpl_yaml_tree tree;
     assert_ok(cpl_yaml_tree_parse(&tree, "f.yaml", sample, strlen(sample)));
-    json_t *want = json_loads("{\"task\": \"arc\", \"sets\": [\"3b\", \"15b\"], \"splits\": {\"test\": "
-                              "{\"files\": [\"a.jsonl\", \"b.jsonl\"]}, \"dev\": \"x\\ty\"}, "
-                              "\"nothing\": \"\", \"text\": \"one\\ntwo\\n\"}",
-                              0, NULL);
+    json_t *want =
+        json_loads("{\"task\": \"arc\", \"sets\": [\"3b\", \"15b\"], \"splits\": {\"test\": "
+                   "{\"files\": [\"a.jsonl\", \"b.jsonl\"]}, \"dev\": \"x\\ty\"}, "
+                   "\"nothing\": \"\", \"text\": \"one\\ntwo\\n\"}",
+                   0, NULL);
     assert_true(json_equal(tree.root, want));
     json_decref(want);
     check_place(&tree, tree.root, "f.yaml:1:1: wrong");

@@ -1,0 +1,326 @@
+/* Task files: the built-in ones, what is wrong with others, damage. */
+#include <math.h>
+
+#include "base/arena.h"
+#include "fuzz.h"
+#include "study/eval/task.h"
+
+/* ---- the built-in ones ---- */
+
+static cpl_task *built_in(size_t i)
+{
+    cpl_task *task = NULL;
+    assert_ok(cpl_task_parse(&task, cpl_task_texts[i].id, cpl_task_texts[i].bytes,
+                             cpl_task_texts[i].length));
+    return task;
+}
+
+/* The first table of the protocols: default profile of a set, split, exemplars, headline, chance. */
+static const struct {
+    const char *id, *set, *profile, *split, *shots, *headline;
+    double chance;
+} table[] = {
+    {"arc_challenge", "3b", "inloop", "validation", "0", "len_norm", 25},
+    {"commonsense_qa", "3b", "inloop", "validation", "0", "len_norm", 20},
+    {"copa", "3b", "inloop", "validation", "0", "acc", 50},
+    {"boolq", "3b", "inloop", "bare", "0", "acc", 50},
+    {"hellaswag", "3b", "inloop", "validation", "0", "len_norm", 25},
+    {"openbookqa", "3b", "inloop", "validation", "0", "len_norm", 25},
+    {"sciq", "3b", "inloop", "validation", "0", "acc", 25},
+    {"social_iqa", "3b", "inloop", "validation", "0", "len_norm", 33.3},
+    {"winogrande", "3b", "inloop", "validation", "0", "acc", 50},
+    {"mmlu", "3b", "inloop", "validation", "none", "len_norm", 25},
+    {"mmlu", "15b", "harness", "test", "5", "acc", 25},
+    {"ceval", "15b", "harness", "validation", "5", "acc", 25},
+    {"mmlu_pro", "15b", "harness", "test", "5", "exact_match", 11.1},
+    {"agieval", "15b", "harness", "test", "0", "acc", 26.3},
+    {"bbh", "15b", "harness", "test", "3", "exact_match", 25.7},
+    {"math", "15b", "harness", "test", "4", "exact_match", 0},
+    {"gsm8k", "15b", "harness", "test", "5", "exact_match", 0},
+    {"gsm8k_cot", NULL, "harness", "test", "8", "exact_match", 0},
+    {"triviaqa", "15b", "harness", "validation", "5", "exact_match", 0},
+};
+
+static void test_table(void **state)
+{
+    (void)state;
+    const char *last = "";
+    size_t seen      = 0;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (strcmp(table[i].id, last) != 0) seen++;
+        last           = table[i].id;
+        cpl_task *task = built_in(seen - 1);
+        const cpl_profile *p;
+        assert_string_equal(task->id, table[i].id);
+        assert_ok(cpl_task_profile(&p, task, table[i].set, NULL, NULL));
+        assert_string_equal(p->name, table[i].profile);
+        assert_string_equal(p->split, table[i].split);
+        assert_string_equal(p->shots.at[0], table[i].shots);
+        assert_string_equal(p->metrics.at[0], table[i].headline);
+        assert_near(task->chance, table[i].chance, 1e-9);
+        assert_non_null(task->source);
+        assert_non_null(task->licence);
+        cpl_task_free(task);
+    }
+    assert_int_equal(seen, cpl_n_task_texts);
+}
+
+static const cpl_group *group_of(const cpl_task *task, const char *name)
+{
+    for (int64_t i = 0; i < task->n_groups; i++)
+        if (strcmp(task->groups[i].name, name) == 0) return &task->groups[i];
+    fail_msg("%s has no group %s", task->id, name);
+    return NULL;
+}
+
+static void test_groups(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t task;
+        const char *group;
+        int64_t subjects;
+        const char *metric;
+    } all[] = {{9, "mmlu_stem", 18, NULL},
+               {9, "mmlu_humanities", 13, NULL},
+               {9, "mmlu_social_sciences", 12, NULL},
+               {9, "mmlu_other", 14, NULL},
+               {10, "ceval_hard", 8, NULL},
+               {12, "agieval_en", 10, "acc"},
+               {12, "agieval_cn", 11, "acc"},
+               {12, "agieval_nous", 8, "acc_norm"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        cpl_task *task         = built_in(all[i].task);
+        const cpl_group *group = group_of(task, all[i].group);
+        assert_int_equal(group->subjects.count, all[i].subjects);
+        assert_int_equal(group->metrics.count, all[i].metric != NULL);
+        if (all[i].metric) assert_string_equal(group->metrics.at[0], all[i].metric);
+        cpl_task_free(task);
+    }
+}
+
+static void test_profiles(void **state)
+{
+    (void)state;
+    const cpl_profile *p;
+    cpl_task *mmlu = built_in(9);
+    assert_ok(cpl_task_profile(&p, mmlu, NULL, NULL, NULL));
+    assert_string_equal(p->name, "inloop");
+    assert_true(p->groups_first);
+    assert_int_equal(p->shots.count, 7);
+    assert_ok(cpl_task_profile(&p, mmlu, "15b", "inloop", "mc_5shot"));
+    assert_string_equal(p->name, "inloop/mc_5shot");
+    assert_true(p->groups_first);
+    assert_ok(cpl_task_profile(&p, mmlu, NULL, "inloop", "mc_5shot_test"));
+    assert_string_equal(p->split, "test");
+    assert_string_equal(p->metrics.at[0], "acc");
+    assert_ok(cpl_task_profile(&p, mmlu, NULL, "harness", NULL));
+    assert_false(p->groups_first);
+    assert_fails(CPL_ERR_INPUT, "mmlu: there is no profile harnes; did you mean harness?",
+                 cpl_task_profile(&p, mmlu, NULL, "harnes", NULL));
+    assert_fails(CPL_ERR_INPUT,
+                 "mmlu: there is no profile inloop/seventh; there are inloop, inloop/test",
+                 cpl_task_profile(&p, mmlu, NULL, "inloop", "seventh"));
+    cpl_task_free(mmlu);
+    cpl_task_free(NULL);
+}
+
+/* ---- what is wrong ---- */
+
+#define HEAD          "task: t\nsplits: {a: a.jsonl, b: b.jsonl}\nfields: {q: q, l: \"l[]\", k: k}\n"
+#define RANK          "choices: l\ngold: {value: k, among: letters}\n"
+#define PROFILE(keys) "profiles:\n    p: {split: a, context: \"{q}\"" keys "}\n"
+
+static const struct {
+    const char *file, *sentence;
+} wrong[] = {
+    {"", "t.yaml:1:1: a task is a mapping"},
+    {"[1]", "t.yaml:1:1: a task is a mapping"},
+    {"task: T\n", "t.yaml:1:1: an id is made of lower-case letters"},
+    {"title: x\n", "t.yaml:1:1: task: what is its id?"},
+    {"task: [a]\n", "t.yaml:1:1: task is a text"},
+    {"task: t\nsplit: a\n", "t.yaml:2:1: there is no key of a task split; did you mean splits?"},
+    {"task: t\n", "t.yaml:1:1: fields: what is read of a row?"},
+    {"task: t\nfields: {q: q}\n", "splits: which files hold the rows?"},
+    {"task: t\nchance: 101\n", "t.yaml:2:1: chance is a number of percent, not 101"},
+    {"task: t\nfields: {q: q}\nsplits: {a: a.txtt}\n",
+     "t.yaml:3:10: a.txtt: a file ends in .jsonl"},
+    {"task: t\nfields: {q: q}\nsplits: {a: ../a.csv}\n", "files lie below the folder of the data"},
+    {"task: t\nfields: {q: q}\nsplits: {a: {fils: a.csv}}\n", "did you mean files?"},
+    {"task: t\nfields: {q: q}\nsplits: {a: {files: a.csv, headless: maybe}}\n",
+     "there is no headless maybe"},
+    {"task: t\nfields: {q: q}\nsplits: {a: {files: a.xml}}\n",
+     "member: which elements of the XML file"},
+    {"task: t\nfields: {q: q}\nsplits: {a: []}\n", "the split a has no file"},
+    {"task: t\nfields: {q: q}\nsubject: file\nsplits: {a: a.csv}\n", "subject: file wants one *"},
+    {"task: t\nfields: {q: q}\nsubject: file\nsplits: {a: \"*/a.csv\"}\n",
+     "subject: file wants one *"},
+    {"task: t\nfields: {q: q}\ngroups: {x: [y]}\n",
+     "subjects and groups want to know what a subject is"},
+    {"task: t\nfields: {q: q}\nsubject: \"{q}\"\nsubjects: {x: {a: b}, y: {c: d}}\n",
+     "y has no text a"},
+    {HEAD, "profiles: how are the questions asked?"},
+    {HEAD "profiles: {p: 3}\n", "t.yaml:4:12: a profile is a mapping"},
+    {HEAD "profiles: {p: {contxt: x}}\n", "did you mean context?"},
+    {HEAD "profiles: {p: {context: x}}\n", "t.yaml:4:12: split: whose rows are asked?"},
+    {HEAD "profiles: {p: {split: c, context: x}}\n", "t.yaml:4:16: there is no split c"},
+    {HEAD "profiles: {p: {split: a}}\n", "context: what is the model given?"},
+    {HEAD "profiles: {\"x/y\": {split: a}}\n", "there is no profile x, from which x/y takes"},
+    {HEAD "profiles: {p: {like: r}, r: {like: p}}\n", "p is like itself"},
+    {HEAD PROFILE(""), "t.yaml:5:5: choices: what are the options of a question?"},
+    {HEAD "choices: l\n" PROFILE(""), "gold: which option is the right one?"},
+    {HEAD "choices: q\ngold: 1\n" PROFILE(""), "t.yaml:4:1: q is a text, and a list is wanted"},
+    {HEAD "choices: m\ngold: 1\n" PROFILE(""), "t.yaml:4:1: there is no field m"},
+    {HEAD "choices: l\ngold: 26\n" PROFILE(""), "gold is a whole number from 0 to 25, not 26"},
+    {HEAD "choices: l\ngold: {value: k}\n" PROFILE(""),
+     "gold is a place, or {value: FIELD, among: LIST}"},
+    {HEAD "choices: l\ngold: {value: x, among: l}\n" PROFILE(""),
+     "t.yaml:5:1: there is no field x"},
+    {HEAD "choices: l\ngold: {value: k, among: q}\n" PROFILE(""),
+     "q is a text, and a list is wanted"},
+    {HEAD RANK PROFILE(", shots: 2"), "exemplars: whose rows are the 2 exemplars?"},
+    {HEAD RANK PROFILE(", shots: many"), "shots are none or a number up to 64, not many"},
+    {HEAD RANK PROFILE(", exemplars: a"), "a question would be among its own exemplars"},
+    {HEAD RANK PROFILE(", ask: rang"), "there is no ask rang; did you mean rank?"},
+    {HEAD RANK PROFILE(", scores: [acc, ac_norm]"),
+     "there is no score ac_norm; did you mean acc_norm?"},
+    {HEAD RANK PROFILE(", scores: [bpb]"), "bpb is told of the right option alone"},
+    {HEAD RANK PROFILE(", metrics: [acc, exact]"), "there is no metric exact"},
+    {HEAD RANK PROFILE(", window: -1"), "window is a whole number from 1 to 16777216, not -1"},
+    {HEAD RANK PROFILE(", window: 12x"), "window is a whole number"},
+    {HEAD RANK PROFILE(", tokens: join"), "did you mean joint?"},
+    {HEAD RANK PROFILE(", option: \"{p}\""), "there is no field p"},
+    {HEAD RANK PROFILE(", option: \"{l}\""), "{l} is a list, and a text is wanted"},
+    {HEAD RANK PROFILE(", description: \"{choice}\""), "there is no field choice"},
+    {HEAD RANK PROFILE(", option: \"{q|upper}\""),
+     "there is no transformation upper; there are strip, lstrip"},
+    {HEAD RANK PROFILE(", option: \"{q|before}\""), "before wants a text behind it"},
+    {HEAD RANK PROFILE(", option: \"{q|strip:x}\""), "strip takes nothing behind it"},
+    {HEAD RANK PROFILE(", option: \"{q|replace:x}\""),
+     "replace wants a text behind it: \":TEXT=WITH\""},
+    {HEAD RANK PROFILE(", option: \"{q|lines}\""), "makes a list, and a text is wanted"},
+    {HEAD RANK PROFILE(", option: \"{q\""), "is not closed"},
+    {HEAD RANK PROFILE(", option: \"q}\""), "closes nothing"},
+    {HEAD RANK PROFILE(", option: \"{}\""), "holds no name"},
+    {HEAD RANK PROFILE(", lists: {q: x}, option: \"{q}\""), "lists: q is a field already"},
+    {HEAD RANK PROFILE(", lists: {m: {every: x}}"), "there is no key of a list of options every"},
+    {HEAD RANK PROFILE(", lists: {m: \"{x}\"}, option: \"{m}\""), "there is no field x"},
+    {HEAD RANK PROFILE(", context_as: options"), "a context is a text, not a list"},
+    {HEAD RANK PROFILE(", forms: [cf]"), "t: there is no profile p/cf"},
+    {HEAD RANK PROFILE(", headline: groups"), "the task has no groups"},
+    {HEAD RANK PROFILE(", cases: [{subjects: x}]"), "cases are of subjects, and the task has none"},
+    {HEAD RANK PROFILE(", prompt: {file: p.txt, as: bb}"), "did you mean bbh?"},
+    {HEAD RANK "default: q\n" PROFILE(""), "t.yaml:6:1: t: there is no profile q"},
+    {HEAD RANK "default: {3b: p}\n" PROFILE(""), "3b is not among its sets"},
+    {HEAD "profiles: {p: {split: a, ask: generate, context: x}}\n",
+     "an answer wants a reference, or the profile a target"},
+    {HEAD "profiles: {p: {split: a, ask: generate, context: \"{choice}\", target: x}}\n",
+     "{choice} is of options, and text is generated"},
+    {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filtr: "
+          "none}}}}\n",
+     "there is no key of a answer filtr; did you mean filter?"},
+    {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filter: "
+          "P1}}}}\n",
+     "there is no filter P1"},
+    {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, until: [\"\"]}}\n",
+     "an empty stop string"},
+    {"task: t\nsplits: {a: a.csv}\nfields: {choice: q}\n" PROFILE(""), "that name is the engine's"},
+    {"task: t\nsplits: {a: a.csv}\nfields: {q: {text: \"{r}\"}, r: {text: \"{q}\"}}\n" PROFILE(""),
+     "is made of itself, or of one that is"},
+    {"task: t\nsplits: {a: a.csv}\nfields: {q: {text: \"{r}\"}}\n" PROFILE(""),
+     "t.yaml:3:10: there is no field r"},
+    {"task: t\nsplits: {a: a.csv}\nfields: {q: [a, \"b[]\"]}\n" PROFILE(""), "are lists in part"},
+    {"task: t\nsplits: {a: a.csv}\nfields: {q: \"a[].b[]\"}\n" PROFILE(""), "[] stands twice"},
+    {"task: t\nsplits: {a: a.csv}\nfields: {q: \"a..b\"}\n" PROFILE(""), "a member without a name"},
+    {"task: t\nsplits: {a: a.csv}\nfields: {q: \"a[x]\"}\n" PROFILE(""), "behind a name stands []"},
+    {"task: t\nsplits: {a: a.csv}\nfields: {q: {look_up: a}}\n" PROFILE(""),
+     "look_up wants a table"},
+    {"task: t\nsplits: {a: a.csv}\nfields: {q: {tekst: a}}\n" PROFILE(""), "did you mean text?"},
+    {"task: t\nsplits: {a: {files: a.csv, fields: 3}}\nfields: {q: q}\n" PROFILE(""),
+     "fields is a mapping"},
+};
+
+static void test_wrong(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        cpl_task *task    = NULL;
+        cpl_status status = cpl_task_parse(&task, "t.yaml", wrong[i].file, strlen(wrong[i].file));
+        if (status != CPL_ERR_INPUT || !strstr(cpl_last_error(), wrong[i].sentence))
+            fail_msg("%s\n... says \"%s\", not \"%s\"", wrong[i].file,
+                     status ? cpl_last_error() : "nothing", wrong[i].sentence);
+        assert_non_null(strstr(cpl_last_error(), "t.yaml:"));
+        assert_null(task);
+    }
+    cpl_task *task;
+    assert_int_not_equal(cpl_task_read(&task, "tests/no-such-task.yaml"), CPL_OK);
+    assert_null(task);
+    assert_ok(cpl_task_read(&task, "data/eval/tasks/boolq.yaml"));
+    assert_string_equal(task->id, "boolq");
+    cpl_task_free(task);
+}
+
+/* The smallest that is right: what is left out is as it is told. */
+static void test_least(void **state)
+{
+    (void)state;
+    static const char file[] = HEAD RANK PROFILE("");
+    cpl_task *task;
+    assert_ok(cpl_task_parse(&task, "t.yaml", file, strlen(file)));
+    assert_string_equal(task->title, "t");
+    assert_true(isnan(task->chance));
+    assert_null(task->source);
+    assert_int_equal(task->sets.count, 0);
+    assert_int_equal(task->profiles[0].metrics.count, 3);
+    assert_string_equal(task->profiles[0].metrics.at[2], "acc_bytes");
+    assert_string_equal(task->profiles[0].shots.at[0], "0");
+    cpl_task_free(task);
+}
+
+/* ---- damage ---- */
+
+static void test_fuzz(void **state)
+{
+    (void)state;
+    cpl_text file = {0};
+    int64_t good = 0, bad = 0;
+    for (fuzz f = fuzz_start(12, 3000); fuzz_next(&f);) {
+        const cpl_task_text *text = &cpl_task_texts[f.round % cpl_n_task_texts];
+        const cpl_text whole = {.bytes = (char *)(uintptr_t)text->bytes, .length = text->length};
+        cpl_task *task;
+        fuzz_damage(&f, &file, &whole);
+        cpl_status status = cpl_task_parse(&task, "t.yaml", file.bytes, file.length);
+        if (status != CPL_OK) assert_non_null(strstr(cpl_last_error(), "t.yaml"));
+        good += status == CPL_OK;
+        bad += status != CPL_OK;
+        cpl_task_free(task);
+    }
+    if (!fuzz_is_alone()) assert_true(good > 0 && bad > 0);
+    cpl_text_free(&file);
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    for (int64_t n = 1;; n++) {
+        cpl_task *task;
+        cpl_alloc_fail_at(n);
+        cpl_status status =
+            cpl_task_parse(&task, "t", cpl_task_texts[9].bytes, cpl_task_texts[9].length);
+        cpl_alloc_fail_at(0);
+        cpl_task_free(task);
+        if (status == CPL_OK) break;
+        assert_int_equal(status, CPL_ERR_MEMORY);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table),    cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_profiles), cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_least),    cmocka_unit_test(test_fuzz),
+        cmocka_unit_test(test_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
