@@ -51,6 +51,9 @@ json_t *cpl_sample_id(const cpl_question *q);
 /* Hands `made` over if it is whole, else gives it back: CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_sample_finish(json_t **sample, json_t *made, bool whole);
 
+/* What a further answer is called in a sample: its name, of exact_match_NAME only NAME. */
+const char *cpl_sample_key(const char *answer);
+
 #ifdef __cplusplus
 }
 #endif

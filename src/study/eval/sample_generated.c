@@ -1,4 +1,6 @@
 /* sample_generated.c - see sample.h */
+#include <string.h>
+
 #include "base/arena.h"
 #include "study/eval/sample.h"
 #include "study/eval/words.h"
@@ -28,6 +30,13 @@ static bool put_named(json_t *sample, const char *prefix, const char *name, json
     return ok;
 }
 
+const char *cpl_sample_key(const char *answer)
+{
+    static const char stem[] = "exact_match_";
+    const size_t length      = sizeof stem - 1;
+    return strncmp(answer, stem, length) == 0 && answer[length] ? answer + length : answer;
+}
+
 /* Answer i: filters of one metric are told by their names; otherwise the first one plainly, and a
  * further one under its own name. */
 static bool put_answer(json_t *sample, const cpl_form *form, int64_t i, const cpl_mark *mark)
@@ -45,8 +54,9 @@ static bool put_answer(json_t *sample, const cpl_form *form, int64_t i, const cp
         return ok && (!answer->show_normal ||
                       cpl_sample_put(sample, "extracted", answer_json(answer, mark, false)));
     }
-    const bool ok = cpl_sample_put(sample, answer->name, value);
-    return put_named(sample, "correct", answer->name, correct) && ok;
+    const char *key = cpl_sample_key(answer->name);
+    const bool ok   = cpl_sample_put(sample, key, value);
+    return put_named(sample, "correct", key, correct) && ok;
 }
 
 static cpl_status mark_answer(json_t *sample, const cpl_question *q, int64_t i, cpl_span text,

@@ -17,6 +17,12 @@ typedef struct cpl_names {
     int64_t count;
 } cpl_names;
 
+typedef struct cpl_group {
+    const char *name;
+    cpl_names subjects; /* none: all there are */
+    cpl_names metrics;  /* none: the profile's */
+} cpl_group;
+
 /* A way of asking: "inloop", or a variant of one, "harness/authors". */
 typedef struct cpl_profile {
     const char *name;
@@ -27,13 +33,9 @@ typedef struct cpl_profile {
         groups_first; /* the plain metric is the mean of the groups, "_micro" that of all questions */
     cpl_names forms; /* the variants that are asked in its place; none: it is asked itself */
     cpl_names shots; /* exemplars, as written: "5", or several */
+    cpl_group *groups; /* (n_groups) the task's, and the profile's own in their place */
+    int64_t n_groups;
 } cpl_profile;
-
-typedef struct cpl_group {
-    const char *name;
-    cpl_names subjects;
-    cpl_names metrics; /* none: the profile's */
-} cpl_group;
 
 typedef struct cpl_task_parts cpl_task_parts; /* fields, splits, templates: task_parts.h */
 
@@ -44,8 +46,6 @@ typedef struct cpl_task {
     double chance;                /* percent; NaN: not told */
     cpl_profile *profiles;        /* (n_profiles) */
     int64_t n_profiles;
-    cpl_group *groups; /* (n_groups) */
-    int64_t n_groups;
     cpl_task_parts *parts;
 } cpl_task;
 

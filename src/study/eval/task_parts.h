@@ -121,7 +121,7 @@ struct cpl_task_parts {
     json_t *kept; /* objects made of several of the tree: an array; NULL: none yet */
     cpl_split *splits;
     int64_t n_splits;
-    const json_t *fields, *gold, *choices, *subject, *subjects; /* the task's; NULL: not given */
+    const json_t *fields, *gold, *choices, *subject, *subjects, *groups; /* the task's; NULL: not given */
     cpl_known *facts; /* (n_facts) what `subjects` tells of each, by their names */
     int64_t n_facts;
     cpl_way *ways;                           /* (n_profiles) */
@@ -162,6 +162,10 @@ bool cpl_names_hold(const cpl_names *names, const char *name);
 
 CPL_NODISCARD cpl_status cpl_task_read_splits(cpl_task *task, const json_t *splits);
 CPL_NODISCARD cpl_status cpl_task_read_subjects(cpl_task *task, const json_t *root);
+
+/* Sets the profile's groups: the task's, and those of `own` (NULL: none) in their place or besides. */
+CPL_NODISCARD cpl_status cpl_task_read_groups(cpl_profile *profile, cpl_task *task,
+                                              const json_t *own);
 CPL_NODISCARD cpl_status cpl_task_read_profiles(cpl_task *task, const json_t *profiles);
 
 /* Reads one manner of a profile. `from` is all that holds for it. */

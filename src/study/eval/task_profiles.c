@@ -11,11 +11,11 @@
 
 /* The keys of a profile; those of a case are the first ones. */
 static const char *const keys[] = {
-    "subjects",      "ask",          "context",    "delimiter",   "option",   "lists",
-    "exemplar",      "target",       "prompt",     "tokens",      "window",   "beyond",
-    "unconditional", "scores",       "until",      "answers",     "choices",  "gold",
-    "fields",        "max_gen_toks", "context_as", "description", "split",    "shots",
-    "metrics",       "exemplars",    "cases",      "forms",       "headline", "like",
+    "subjects",    "ask",     "context", "delimiter", "option",    "lists",         "exemplar",
+    "target",      "prompt",  "tokens",  "window",    "beyond",    "unconditional", "scores",
+    "until",       "answers", "choices", "gold",      "fields",    "max_gen_toks",  "context_as",
+    "description", "split",   "shots",   "metrics",   "exemplars", "cases",         "forms",
+    "headline",    "groups",  "like",
 };
 enum { N_CASE_KEYS = 22, N_KEYS = sizeof keys / sizeof *keys, MOST_SHOTS = 64, MOST_PROFILES = 64 };
 
@@ -171,9 +171,9 @@ static cpl_status read_metrics(cpl_profile *profile, cpl_way *way, cpl_task *tas
             at[i] = rank ? form->scores[i]->name : form->answers[i].name;
         profile->metrics = (cpl_names){at, n};
     }
-    for (int64_t i = 0; i < task->n_groups; i++)
-        if (task->groups[i].metrics.count)
-            CPL_TRY(check_metrics(task, way, &task->groups[i].metrics, node ? node : place));
+    for (int64_t i = 0; i < profile->n_groups; i++)
+        if (profile->groups[i].metrics.count)
+            CPL_TRY(check_metrics(task, way, &profile->groups[i].metrics, node ? node : place));
     CPL_TRY(check_metrics(task, way, &profile->metrics, node ? node : place));
     bool losses = rank;
     for (int64_t i = 0; losses && i < profile->metrics.count; i++) {
@@ -220,7 +220,7 @@ static cpl_status read_headline(cpl_profile *profile, const cpl_task *task, cons
     size_t headline;
     CPL_TRY(cpl_task_word_of(&headline, task, all, "headline", what, 2, 0));
     profile->groups_first = headline == 1;
-    if (headline == 1 && !task->n_groups)
+    if (headline == 1 && !profile->n_groups)
         return FAIL(task, json_object_get(all, "headline"), "the task has no groups");
     return CPL_OK;
 }
@@ -233,6 +233,7 @@ static cpl_status read_profile(cpl_profile *profile, cpl_way *way, cpl_task *tas
     CPL_TRY(collect(&all, task, profiles, profile->name));
     CPL_TRY(find_split(&way->split, task, all, "split"));
     CPL_TRY(find_split(&way->exemplars, task, all, "exemplars"));
+    CPL_TRY(cpl_task_read_groups(profile, task, json_object_get(all, "groups")));
     CPL_TRY(read_headline(profile, task, all));
     if (way->split) profile->split = way->split->name;
     CPL_TRY(read_shots(way, profile, task, all, own));

@@ -137,50 +137,75 @@ static cpl_status read_facts(cpl_task *task, const json_t *subjects)
     return CPL_OK;
 }
 
+/* "all", a list of subjects, or a mapping with such a member. */
+static cpl_status read_members(cpl_group *group, const cpl_task *task, const json_t *from,
+                               const json_t *place)
+{
+    const char *text = json_string_value(from);
+    if (text && strcmp(text, "all") == 0) return CPL_OK;
+    if (!json_is_array(from)) return FAIL(task, place, "a group has subjects: all, or a list");
+    json_t *wrapped = json_pack("{s:O}", "subjects", from);
+    if (!wrapped) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a group");
+    cpl_status status = cpl_task_names_of(&group->subjects, task, wrapped, "subjects");
+    json_decref(wrapped);
+    if (status == CPL_OK && !group->subjects.count)
+        return FAIL(task, place, "a group has subjects: all, or a list");
+    return status;
+}
+
 static cpl_status read_group(cpl_group *group, const cpl_task *task, const json_t *from)
 {
     static const char *const keys[] = {"subjects", "metrics"};
-    if (json_is_array(from)) {
-        json_t *wrapped = json_pack("{s:O}", "subjects", from);
-        if (!wrapped) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a group");
-        cpl_status status = cpl_task_names_of(&group->subjects, task, wrapped, "subjects");
-        json_decref(wrapped);
-        return status;
-    }
+    if (!json_is_object(from)) return read_members(group, task, from, from);
     CPL_TRY(cpl_task_keys(task, from, "group", keys, 2));
-    CPL_TRY(cpl_task_names_of(&group->subjects, task, from, "subjects"));
     CPL_TRY(cpl_task_names_of(&group->metrics, task, from, "metrics"));
-    if (!group->subjects.count) return FAIL(task, from, "a group has subjects");
+    return read_members(group, task, json_object_get(from, "subjects"), from);
+}
+
+static cpl_status check_groups(const cpl_task *task, const json_t *groups)
+{
+    if (!groups) return CPL_OK;
+    if (!task->parts->subject)
+        return FAIL(task, groups,
+                    "subjects and groups want to know what a subject is: subject: file");
+    if (!json_is_object(groups))
+        return FAIL(task, groups, "groups is a mapping from a name to subjects");
+    return CPL_OK;
+}
+
+cpl_status cpl_task_read_groups(cpl_profile *profile, cpl_task *task, const json_t *own)
+{
+    const json_t *all = task->parts->groups, *maps[2] = {all, own};
+    const size_t most = json_object_size(all) + json_object_size(own);
+    const char *name;
+    json_t *from;
+    CPL_TRY(check_groups(task, own));
+    if (most == 0) return CPL_OK;
+    profile->groups = cpl_pool_take(&task->parts->pool, most * sizeof *profile->groups);
+    if (!profile->groups) return cpl_pool_status(&task->parts->pool);
+    for (int i = 0; i < 2; i++) json_object_foreach((json_t *)(uintptr_t)maps[i], name, from)
+        {
+            if (i == 0 && json_object_get(own, name)) continue;
+            cpl_group *group = &profile->groups[profile->n_groups++];
+            group->name      = name;
+            CPL_TRY(read_group(group, task, from));
+        }
     return CPL_OK;
 }
 
 cpl_status cpl_task_read_subjects(cpl_task *task, const json_t *root)
 {
     struct cpl_task_parts *parts = task->parts;
-    const json_t *groups         = json_object_get(root, "groups");
-    const char *name;
-    json_t *from;
-    parts->subject  = json_object_get(root, "subject");
-    parts->subjects = json_object_get(root, "subjects");
+    parts->subject               = json_object_get(root, "subject");
+    parts->subjects              = json_object_get(root, "subjects");
+    parts->groups                = json_object_get(root, "groups");
     if (parts->subject && !json_is_string(parts->subject))
         return FAIL(task, parts->subject, "subject is file, or a text with a field in it");
-    if ((parts->subjects || groups) && !parts->subject)
+    if (parts->subjects && !parts->subject)
         return FAIL(task, root,
                     "subjects and groups want to know what a subject is: subject: file");
     if (parts->subjects && !json_object_size(parts->subjects))
         return FAIL(task, parts->subjects, "subjects is a mapping from a subject to values");
     if (parts->subjects) CPL_TRY(read_facts(task, parts->subjects));
-    if (!groups) return CPL_OK;
-    if (!json_is_object(groups))
-        return FAIL(task, groups, "groups is a mapping from a name to subjects");
-    task->groups =
-        cpl_pool_take(&parts->pool, (json_object_size(groups) + 1) * sizeof *task->groups);
-    if (!task->groups) return cpl_pool_status(&parts->pool);
-    json_object_foreach((json_t *)(uintptr_t)groups, name, from)
-    {
-        cpl_group *group = &task->groups[task->n_groups++];
-        group->name      = name;
-        CPL_TRY(read_group(group, task, from));
-    }
-    return CPL_OK;
+    return check_groups(task, parts->groups);
 }

@@ -15,6 +15,7 @@ typedef struct mean {
 
 static bool is_in(const cpl_group *group, const char *name)
 {
+    if (group->subjects.count == 0) return true;
     for (int64_t i = 0; i < group->subjects.count; i++)
         if (strcmp(group->subjects.at[i], name) == 0) return true;
     return false;
@@ -57,8 +58,8 @@ static mean group_mean(const cpl_totals *t, int64_t m)
 {
     double sum = 0, squares = 0;
     int64_t many = 0;
-    for (int64_t g = 0; g < t->task->n_groups; g++) {
-        const mean one = mean_of(t, &t->task->groups[g], m);
+    for (int64_t g = 0; g < t->profile->n_groups; g++) {
+        const mean one = mean_of(t, &t->profile->groups[g], m);
         if (isnan(one.value)) continue;
         sum += one.value;
         squares += one.error * one.error;
@@ -163,10 +164,10 @@ static cpl_status put_group(cpl_totals *t, json_t *groups, const cpl_group *grou
 static cpl_status put_groups(cpl_totals *t, json_t *result)
 {
     json_t *groups;
-    if (!t->subject[0].name || t->task->n_groups == 0) return CPL_OK;
+    if (!t->subject[0].name || t->profile->n_groups == 0) return CPL_OK;
     CPL_TRY(open_object(&groups, result, "groups"));
-    for (int64_t g = 0; g < t->task->n_groups; g++)
-        CPL_TRY(put_group(t, groups, &t->task->groups[g]));
+    for (int64_t g = 0; g < t->profile->n_groups; g++)
+        CPL_TRY(put_group(t, groups, &t->profile->groups[g]));
     return CPL_OK;
 }
 

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "study/eval/sample.h"
 #include "study/eval/totals_parts.h"
 
 /* ---- metrics ---- */
@@ -39,7 +40,7 @@ static void add_metric(cpl_totals *t, const char *name, json_t *filters)
     const char *filter;
     json_t *value;
     if (is_there(t, name)) return;
-    const char *own = cpl_pool_printf(&t->pool, "correct_%s", name);
+    const char *own = cpl_pool_printf(&t->pool, "correct_%s", cpl_sample_key(name));
     if (!filters) t->metric[t->n_metrics++] = (cpl_totals_metric){name, NULL, own};
     json_object_foreach(filters, filter, value)
     {
@@ -52,15 +53,15 @@ static cpl_status list_metrics(cpl_totals *t)
     json_t *filters  = filters_of(t);
     int64_t most     = t->profile->metrics.count;
     const size_t per = filters ? json_object_size(filters) : 1;
-    for (int64_t g = 0; g < t->task->n_groups; g++) most += t->task->groups[g].metrics.count;
+    for (int64_t g = 0; g < t->profile->n_groups; g++) most += t->profile->groups[g].metrics.count;
     t->metric = cpl_pool_take(&t->pool, (size_t)most * per * sizeof *t->metric);
     CPL_TRY(cpl_pool_status(&t->pool));
     for (int64_t i = 0; i < t->profile->metrics.count; i++)
         add_metric(t, t->profile->metrics.at[i], filters);
     t->n_own = t->n_metrics;
-    for (int64_t g = 0; g < t->task->n_groups; g++)
-        for (int64_t i = 0; i < t->task->groups[g].metrics.count; i++)
-            add_metric(t, t->task->groups[g].metrics.at[i], filters);
+    for (int64_t g = 0; g < t->profile->n_groups; g++)
+        for (int64_t i = 0; i < t->profile->groups[g].metrics.count; i++)
+            add_metric(t, t->profile->groups[g].metrics.at[i], filters);
     return CPL_OK;
 }
 

@@ -67,8 +67,9 @@ static void test_table(void **state)
 
 static const cpl_group *group_of(const cpl_task *task, const char *name)
 {
-    for (int64_t i = 0; i < task->n_groups; i++)
-        if (strcmp(task->groups[i].name, name) == 0) return &task->groups[i];
+    const cpl_profile *profile = &task->profiles[0];
+    for (int64_t i = 0; i < profile->n_groups; i++)
+        if (strcmp(profile->groups[i].name, name) == 0) return &profile->groups[i];
     fail_msg("%s has no group %s", task->id, name);
     return NULL;
 }

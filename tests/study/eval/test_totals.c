@@ -8,54 +8,6 @@
 
 static const double SLACK = 1e-6;
 
-/* ---- groups ---- */
-
-#define STEM                                                                                       \
-    "abstract_algebra astronomy college_biology college_chemistry college_computer_science "       \
-    "college_mathematics college_physics computer_security conceptual_physics "                    \
-    "electrical_engineering elementary_mathematics high_school_biology high_school_chemistry "     \
-    "high_school_computer_science high_school_mathematics high_school_physics "                    \
-    "high_school_statistics machine_learning"
-#define HUMANITIES                                                                                 \
-    "formal_logic high_school_european_history high_school_us_history high_school_world_history "  \
-    "international_law jurisprudence logical_fallacies moral_disputes moral_scenarios philosophy " \
-    "prehistory professional_law world_religions"
-#define SOCIAL                                                                                     \
-    "econometrics high_school_geography high_school_government_and_politics "                      \
-    "high_school_macroeconomics high_school_microeconomics high_school_psychology "                \
-    "human_sexuality professional_psychology public_relations security_studies sociology "         \
-    "us_foreign_policy"
-#define OTHER                                                                                      \
-    "business_ethics clinical_knowledge college_medicine global_facts human_aging management "     \
-    "marketing medical_genetics miscellaneous nutrition professional_accounting "                  \
-    "professional_medicine virology"
-#define NOUS "aqua-rat logiqa-en lsat-ar lsat-lr lsat-rc sat-en-without-passage sat-en sat-math"
-#define CHINESE                                                                                    \
-    "gaokao-biology gaokao-chemistry gaokao-chinese gaokao-geography gaokao-history "              \
-    "gaokao-mathcloze gaokao-mathqa gaokao-physics jec-qa-ca jec-qa-kd logiqa-zh"
-
-/* Of which reference, name, subjects (NULL: all of them), metrics (NULL: the profile's). */
-static const struct {
-    const char *file, *name, *subjects, *metric;
-} groups[] = {
-    {"harness/mmlu", "mmlu_stem", STEM " anatomy", NULL},
-    {"harness/mmlu", "mmlu_humanities", HUMANITIES, NULL},
-    {"harness/mmlu", "mmlu_social_sciences", SOCIAL, NULL},
-    {"harness/mmlu", "mmlu_other", OTHER, NULL},
-    {"harness/mmlu", "mmlu", NULL, NULL},
-    {"inloop/mmlu", "mmlu_stem", STEM, NULL},
-    {"inloop/mmlu", "mmlu_humanities", HUMANITIES, NULL},
-    {"inloop/mmlu", "mmlu_social_sciences", SOCIAL, NULL},
-    {"inloop/mmlu", "mmlu_other", OTHER " anatomy", NULL},
-    {"harness/agieval", "agieval_en", NOUS " gaokao-english math", "acc"},
-    {"harness/agieval", "agieval_cn", CHINESE, "acc"},
-    {"harness/agieval", "agieval_nous", NOUS, "acc_norm"},
-    {"harness/agieval", "agieval", NULL, NULL},
-    {"harness/ceval", "ceval-valid", NULL, NULL},
-    {"harness/bbh", "bbh_cot_fewshot", NULL, NULL},
-    {"harness/mmlu_pro", "mmlu_pro", NULL, NULL},
-};
-
 /* Names between spaces. */
 static cpl_names split(cpl_pool *pool, const char *words)
 {
@@ -69,34 +21,20 @@ static cpl_names split(cpl_pool *pool, const char *words)
     return names;
 }
 
-/* The keys of an object. */
-static cpl_names keys_of(cpl_pool *pool, json_t *object)
+/* The built-in task and profile of a reference, for its groups. The caller frees the task. */
+static const cpl_profile *built_in(cpl_task **task, const json_t *settings)
 {
-    const char *key;
-    json_t *value;
-    const char **at = cpl_pool_take(pool, (json_object_size(object) + 1) * sizeof *at);
-    cpl_names names = {at, 0};
-    json_object_foreach(object, key, value) at[names.count++] = key;
-    return names;
-}
-
-/* The task of a reference: public fields alone. */
-static cpl_task task_of(cpl_pool *pool, const char *file, json_t *result)
-{
-    enum { MOST = 8 };
-    cpl_task task   = {.id = file};
-    task.groups     = cpl_pool_take(pool, MOST * sizeof *task.groups);
-    json_t *subject = json_object_get(result, "subjects");
-    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
-        if (strncmp(groups[i].file, file, strlen(groups[i].file)) != 0) continue;
-        if (!json_object_get(json_object_get(result, "groups"), groups[i].name)) continue;
-        task.groups[task.n_groups++] = (cpl_group){
-            groups[i].name,
-            groups[i].subjects ? split(pool, groups[i].subjects) : keys_of(pool, subject),
-            groups[i].metric ? split(pool, groups[i].metric) : (cpl_names){0},
-        };
-    }
-    return task;
+    const char *id             = json_string_value(json_object_get(settings, "task"));
+    const json_t *options      = json_object_get(settings, "options");
+    const cpl_profile *profile = NULL;
+    for (size_t i = 0; i < cpl_n_task_texts; i++)
+        if (strcmp(cpl_task_texts[i].id, id) == 0)
+            assert_ok(cpl_task_parse(task, id, cpl_task_texts[i].bytes, cpl_task_texts[i].length));
+    assert_non_null(*task);
+    assert_ok(cpl_task_profile(&profile, *task, NULL,
+                               json_string_value(json_object_get(settings, "profile")),
+                               json_string_value(json_object_get(options, "variant"))));
+    return profile;
 }
 
 /* ---- metrics ---- */
@@ -107,7 +45,7 @@ static cpl_profile profile_of(cpl_pool *pool, json_t *result, const json_t *sett
 {
     const char *headline = json_string_value(json_object_get(settings, "headline"));
     const char **at      = cpl_pool_take(pool, 16 * sizeof *at);
-    cpl_profile profile  = {.metrics = {at, 0}, .groups_first = headline != NULL};
+    cpl_profile profile  = {.metrics = {at, 0}};
     const char *key;
     json_t *value, *metrics = json_object_get(result, "metrics");
     if (headline) at[profile.metrics.count++] = headline;
@@ -190,20 +128,26 @@ static void check_file(const char *file)
     cpl_pool pool = {0};
     size_t i;
     json_t *result, *sample, *root = golden_file(file, &result), *own = json_object();
-    const json_t *settings    = json_object_get(root, "settings");
-    const json_t *samples     = json_object_get(result, "samples");
-    const cpl_task task       = task_of(&pool, file, result);
-    const cpl_profile profile = profile_of(&pool, result, settings);
-    if (profile.groups_first)
+    const json_t *settings   = json_object_get(root, "settings");
+    const json_t *samples    = json_object_get(result, "samples");
+    cpl_task *task           = NULL;
+    const cpl_profile *whole = built_in(&task, settings);
+    cpl_profile profile      = profile_of(&pool, result, settings);
+    profile.groups           = whole->groups;
+    profile.n_groups         = whole->n_groups;
+    profile.groups_first     = whole->groups_first;
+    assert_string_equal(profile.metrics.at[0], whole->metrics.at[0]);
+    if (json_object_get(settings, "headline"))
         json_array_foreach(samples, i, sample) add_losses(sample, profile.metrics.at[0]);
     assert_ok(cpl_pool_status(&pool));
-    assert_ok(cpl_totals_add(own, &task, &profile, samples));
+    assert_ok(cpl_totals_add(own, task, &profile, samples));
     check_numbers(file, "metrics", json_object_get(own, "metrics"),
                   json_object_get(result, "metrics"));
     check_each(file, json_object_get(own, "subjects"), json_object_get(result, "subjects"));
     check_each(file, json_object_get(own, "groups"), json_object_get(result, "groups"));
     const char *headline = json_object_iter_key(json_object_iter(json_object_get(own, "metrics")));
     assert_int_equal(strncmp(headline, profile.metrics.at[0], strlen(profile.metrics.at[0])), 0);
+    cpl_task_free(task);
     json_decref(own);
     json_decref(root);
     cpl_pool_free(&pool);
@@ -226,8 +170,11 @@ static cpl_status add(json_t **result, const char *metrics, const char *group, b
     json_t *list        = json_loads(samples, 0, NULL);
     cpl_group both[2]   = {{"left", split(&pool, group ? group : ""), {0}},
                            {"right", split(&pool, "c"), split(&pool, "acc bpb")}};
-    cpl_task task       = {.id = "made", .groups = both, .n_groups = group ? 2 : 0};
-    cpl_profile profile = {.metrics = split(&pool, metrics), .groups_first = groups_first};
+    cpl_task task       = {.id = "made"};
+    cpl_profile profile = {.metrics      = split(&pool, metrics),
+                           .groups_first = groups_first,
+                           .groups       = both,
+                           .n_groups     = group ? 2 : 0};
     assert_non_null(list);
     *result                 = json_object();
     const cpl_status status = cpl_totals_add(*result, &task, &profile, list);
