@@ -54,7 +54,9 @@ const char *cpl_pool_printf(cpl_pool *pool, const char *format, ...)
 const char *cpl_pool_copy(cpl_pool *pool, const char *bytes, size_t length)
 {
     char *copy = cpl_pool_take(pool, length + 1);
-    return copy ? memcpy(copy, bytes, length) : "out of memory";
+    if (!copy) return "out of memory";
+    if (length) memcpy(copy, bytes, length);
+    return copy;
 }
 
 cpl_status cpl_pool_status(const cpl_pool *pool)

@@ -17,7 +17,7 @@ struct cpl_questions_store {
     cpl_question *question; /* (room) */
     int64_t room;
     cpl_form *forms;   /* the manners' with the wished number of tokens; NULL: theirs are good */
-    json_t *exemplars; /* subject ("": all) -> rows, each [values, "FILE:LINE"] */
+    json_t *exemplars; /* subject ("": all) -> rows, each [values, "FILE: line LINE"] */
     json_t *before;    /* subject -> what stands before, one text for each number of exemplars */
 };
 
@@ -51,7 +51,7 @@ static cpl_status leave_out(reading *r, const char *sentence)
 static cpl_status leave_row_out(reading *r, const cpl_seen_row *row)
 {
     char sentence[1024];
-    snprintf(sentence, sizeof sentence, "%s:%lld: %s", row->path, (long long)row->line,
+    snprintf(sentence, sizeof sentence, "%s: line %lld: %s", row->path, (long long)row->line,
              cpl_last_error());
     return leave_out(r, sentence);
 }
@@ -70,7 +70,7 @@ static cpl_status keep_exemplar(void *who, const cpl_seen_row *row)
         failed = json_object_set_new(r->store->exemplars, subject, rows) != 0;
     }
     char place[1024];
-    snprintf(place, sizeof place, "%s:%lld", row->path, (long long)row->line);
+    snprintf(place, sizeof place, "%s: line %lld", row->path, (long long)row->line);
     failed = failed || json_array_append_new(rows, json_pack("[Os]", row->values, place)) != 0;
     if (failed) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for exemplars", row->path);
     return CPL_OK;

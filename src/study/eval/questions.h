@@ -2,7 +2,7 @@
  *
  * Room:   study/eval. Stands on io/rows for the files and on task.h for what is made of them.
  * Bad:    a row that does not parse, lacks a field, or whose right answer is none of its options is
- *         told with file and line; it is an error, or, where bad rows are skipped, counted. */
+ *         told ("FILE: line N: ..."); it is an error, or, where bad rows are skipped, counted. */
 #ifndef CPL_STUDY_EVAL_QUESTIONS_H
 #define CPL_STUDY_EVAL_QUESTIONS_H
 

@@ -26,9 +26,9 @@ static cpl_status append_lines(cpl_text *out, cpl_rows *rows, const char *path)
         if (line > 2) cpl_text_printf(out, "%s\n", text);
         json_decref(row.values);
         if (line == 2 && !rule)
-            return CPL_FAIL(CPL_ERR_INPUT,
-                            "%s:2: the canary and a line of hyphens should stand above the prompt",
-                            path);
+            return CPL_FAIL(
+                CPL_ERR_INPUT,
+                "%s: line 2: the canary and a line of hyphens should stand above the prompt", path);
     }
 }
 

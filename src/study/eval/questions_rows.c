@@ -197,7 +197,7 @@ static cpl_status see(walk *w, const char *path, const char *subject, const cpl_
     if (w->sheet->subject_kind != CPL_SUBJECT_MADE) return hand_over(w, &seen);
     if (row->values) status = make_subject(&made, w, row->values);
     if (status == CPL_ERR_INPUT) {
-        snprintf(sentence, sizeof sentence, "%s:%lld: %s", path, (long long)row->line,
+        snprintf(sentence, sizeof sentence, "%s: line %lld: %s", path, (long long)row->line,
                  cpl_last_error());
         seen.values = NULL;
         seen.bad    = sentence;
@@ -217,7 +217,7 @@ static cpl_status add_label(cpl_rows *labels, const char *path, cpl_row *row)
     cpl_status status = cpl_rows_next(labels, &label);
     if (status != CPL_OK) return status;
     if (!label.values && !label.bad)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s:%lld: the labels end before this row", path,
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: line %lld: the labels end before this row", path,
                         (long long)row->line);
     if (label.bad) row->bad = label.bad;
     if (row->values && label.values &&

@@ -2,7 +2,7 @@
  *
  * Room:   study/eval. docs/tasks.md describes the file; task*.c check all of it when it is read, so
  *         that what is wrong is said before a model is touched.
- * Errors: "FILE:LINE: what is wrong", with the nearest name where one is unknown. */
+ * Errors: "FILE:LINE:COLUMN: what is wrong", with the nearest name where one is unknown. */
 #ifndef CPL_STUDY_EVAL_TASK_H
 #define CPL_STUDY_EVAL_TASK_H
 
@@ -28,7 +28,8 @@ typedef struct cpl_profile {
     const char *name;
     const char *split;
     cpl_names metrics; /* what is reported, the headline first: names of scores.def, "soft", or of
-                        * answers (all "exact_match" where the answers are filters of one metric) */
+                        * answers; "exact_match" alone where the answers are filters of one metric.
+                        * With forms those of the first one, as `split` is */
     bool
         groups_first; /* the plain metric is the mean of the groups, "_micro" that of all questions */
     cpl_names forms; /* the variants that are asked in its place; none: it is asked itself */

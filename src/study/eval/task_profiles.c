@@ -43,6 +43,7 @@ static cpl_status base_of(const char **base, cpl_task *task, const json_t *profi
     const char *slash = strchr(name, '/');
     CPL_TRY(cpl_task_text_of(base, task, own, "like", NULL));
     if (!*base && slash) *base = cpl_pool_copy(&task->parts->pool, name, (size_t)(slash - name));
+    CPL_TRY(cpl_pool_status(&task->parts->pool));
     if (!*base || json_object_get(profiles, *base)) return CPL_OK;
     return FAIL(task, own,
                 "there is no profile %.100s, from which %.100s takes what it does not say", *base,

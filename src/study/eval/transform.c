@@ -269,6 +269,7 @@ static cpl_status parse_one(cpl_transform *transform, cpl_pool *pool, cpl_span t
     size_t end       = colon == CPL_NOWHERE ? text.length : colon;
     const char *name = cpl_pool_copy(pool, text.bytes, end);
     *transform       = (cpl_transform){0};
+    CPL_TRY(cpl_pool_status(pool));
     CPL_TRY(find_kind(&transform->kind, name));
     wants argument = transform->kind->argument;
     if ((argument == NOTHING) != (colon == CPL_NOWHERE))

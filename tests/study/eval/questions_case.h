@@ -60,7 +60,7 @@ static inline json_t *load_gz(const char *path)
 
 static inline void write_file(const char *folder, const char *name, const char *bytes)
 {
-    char path[512];
+    char path[1024];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *out = fopen(path, "wb");
     if (!out) fail_msg("%s: cannot be written", path);

@@ -234,7 +234,7 @@ static const struct {
     {"task: t\nsplits: {a: a.csv}\nfields: {q: \"a[].b[]\"}\n" PROFILE(""), "[] stands twice"},
     {"task: t\nsplits: {a: a.csv}\nfields: {q: \"a..b\"}\n" PROFILE(""), "a member without a name"},
     {"task: t\nsplits: {a: a.csv}\nfields: {q: \"a[x]\"}\n" PROFILE(""), "behind a name stands []"},
-    {"task: t\nsplits: {a: a.csv}\nfields: {q: {look_up: a}}\n" PROFILE(""),
+    {"task: t\nsplits: {a: a.csv}\nfields: {q: {look_up: a, in: {}}}\n" PROFILE(""),
      "look_up wants a table"},
     {"task: t\nsplits: {a: a.csv}\nfields: {q: {tekst: a}}\n" PROFILE(""), "did you mean text?"},
     {"task: t\nsplits: {a: {files: a.csv, fields: 3}}\nfields: {q: q}\n" PROFILE(""),
@@ -275,6 +275,22 @@ static void test_least(void **state)
     assert_int_equal(task->profiles[0].metrics.count, 3);
     assert_string_equal(task->profiles[0].metrics.at[2], "acc_bytes");
     assert_string_equal(task->profiles[0].shots.at[0], "0");
+    cpl_task_free(task);
+}
+
+/* The example of docs/tasks.md is a task file. */
+static void test_documented(void **state)
+{
+    (void)state;
+    char page[65536];
+    FILE *in      = fopen("docs/tasks.md", "rb");
+    size_t length = fread(page, 1, sizeof page - 1, in);
+    fclose(in);
+    page[length] = '\0';
+    char *begin = strstr(page, "```yaml\n") + 8, *end = strstr(begin, "```");
+    cpl_task *task;
+    assert_ok(cpl_task_parse(&task, "docs/tasks.md", begin, (size_t)(end - begin)));
+    assert_int_equal(task->n_profiles, 2);
     cpl_task_free(task);
 }
 
@@ -320,8 +336,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),    cmocka_unit_test(test_groups),
         cmocka_unit_test(test_profiles), cmocka_unit_test(test_wrong),
-        cmocka_unit_test(test_least),    cmocka_unit_test(test_fuzz),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_least),    cmocka_unit_test(test_documented),
+        cmocka_unit_test(test_fuzz),     cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
