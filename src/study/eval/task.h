@@ -17,6 +17,12 @@ typedef struct cpl_names {
     int64_t count;
 } cpl_names;
 
+typedef enum cpl_headline_of {
+    CPL_OF_QUESTIONS, /* of all questions */
+    CPL_OF_GROUPS,    /* of the groups, each counting once; "_micro" is that of all questions */
+    CPL_OF_SUBJECTS,  /* the same of the subjects */
+} cpl_headline_of;
+
 typedef struct cpl_group {
     const char *name;
     cpl_names subjects; /* none: all there are */
@@ -30,10 +36,9 @@ typedef struct cpl_profile {
     cpl_names metrics; /* what is reported, the headline first: names of scores.def, "soft", or of
                         * answers; "exact_match" alone where the answers are filters of one metric.
                         * With forms those of the first one, as `split` is */
-    bool
-        groups_first; /* the plain metric is the mean of the groups, "_micro" that of all questions */
-    cpl_names forms; /* the variants that are asked in its place; none: it is asked itself */
-    cpl_names shots; /* exemplars, as written: "5", or several */
+    cpl_headline_of headline; /* whose mean the plain metric is */
+    cpl_names forms;   /* the variants that are asked in its place; none: it is asked itself */
+    cpl_names shots;   /* exemplars, as written: "5", or several */
     cpl_group *groups; /* (n_groups) the task's, and the profile's own in their place */
     int64_t n_groups;
 } cpl_profile;

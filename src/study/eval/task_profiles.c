@@ -217,12 +217,14 @@ static cpl_status read_manners(cpl_way *way, cpl_task *task, const char *profile
 
 static cpl_status read_headline(cpl_profile *profile, const cpl_task *task, const json_t *all)
 {
-    static const char *const what[] = {"questions", "groups"};
+    static const char *const what[] = {"questions", "groups", "subjects"};
     size_t headline;
-    CPL_TRY(cpl_task_word_of(&headline, task, all, "headline", what, 2, 0));
-    profile->groups_first = headline == 1;
-    if (headline == 1 && !profile->n_groups)
+    CPL_TRY(cpl_task_word_of(&headline, task, all, "headline", what, 3, 0));
+    profile->headline = (cpl_headline_of)headline;
+    if (profile->headline == CPL_OF_GROUPS && !profile->n_groups)
         return FAIL(task, json_object_get(all, "headline"), "the task has no groups");
+    if (profile->headline == CPL_OF_SUBJECTS && !task->parts->subject)
+        return FAIL(task, json_object_get(all, "headline"), "the task has no subjects");
     return CPL_OK;
 }
 

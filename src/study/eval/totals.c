@@ -39,33 +39,44 @@ static mean mean_of(const cpl_totals *t, const cpl_group *group, int64_t m)
                   n > subjects ? sqrt(within / (double)(n - subjects) / (double)n) : NAN};
 }
 
-/* Each subject counts once. */
-static double macro_mean(const cpl_totals *t, int64_t m)
+/* The mean of means, each counting once; those without questions count for nothing. */
+typedef struct mean_of_means {
+    double sum, squares;
+    int64_t n;
+} mean_of_means;
+
+static void add_mean(mean_of_means *of, mean one)
 {
-    double sum   = 0;
-    int64_t many = 0;
-    for (int64_t i = 0; i < t->n_subjects; i++) {
-        const cpl_tally *one = &t->subject[i].of[m];
-        if (one->n == 0) continue;
-        sum += one->sum / (double)one->n;
-        many++;
-    }
-    return sum / (double)many;
+    if (isnan(one.value)) return;
+    of->sum += one.value;
+    of->squares += one.error * one.error;
+    of->n++;
 }
 
-/* Each group that has questions counts once. */
+static mean whole_mean(const mean_of_means *of)
+{
+    return (mean){of->sum / (double)of->n, sqrt(of->squares) / (double)of->n};
+}
+
+static mean subject_mean(const cpl_totals *t, int64_t subject, int64_t m)
+{
+    const cpl_group alone = {.subjects = {&t->subject[subject].name, 1}};
+    return mean_of(t, &alone, m);
+}
+
+static mean macro_mean(const cpl_totals *t, int64_t m)
+{
+    mean_of_means of = {0};
+    for (int64_t i = 0; i < t->n_subjects; i++) add_mean(&of, subject_mean(t, i, m));
+    return whole_mean(&of);
+}
+
 static mean group_mean(const cpl_totals *t, int64_t m)
 {
-    double sum = 0, squares = 0;
-    int64_t many = 0;
-    for (int64_t g = 0; g < t->profile->n_groups; g++) {
-        const mean one = mean_of(t, &t->profile->groups[g], m);
-        if (isnan(one.value)) continue;
-        sum += one.value;
-        squares += one.error * one.error;
-        many++;
-    }
-    return (mean){sum / (double)many, sqrt(squares) / (double)many};
+    mean_of_means of = {0};
+    for (int64_t g = 0; g < t->profile->n_groups; g++)
+        add_mean(&of, mean_of(t, &t->profile->groups[g], m));
+    return whole_mean(&of);
 }
 
 /* ---- the objects ---- */
@@ -96,23 +107,40 @@ static cpl_status open_object(json_t **object, json_t *to, const char *key)
     return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the totals");
 }
 
+/* Metric i of the profile as the profile counts it; `all` is its mean over all questions. */
+static mean first_mean(const cpl_totals *t, int64_t i, mean all)
+{
+    switch (t->profile->headline) {
+    case CPL_OF_GROUPS:
+        return group_mean(t, i);
+    case CPL_OF_SUBJECTS:
+        return macro_mean(t, i);
+    default:
+        return all;
+    }
+}
+
+static cpl_status put_metric(cpl_totals *t, json_t *metrics, int64_t i)
+{
+    const cpl_totals_metric *m = &t->metric[i];
+    const bool subjects        = t->subject[0].name != NULL;
+    const mean all = mean_of(t, NULL, i), first = subjects ? first_mean(t, i, all) : all;
+    if (isnan(all.value))
+        return CPL_FAIL(CPL_ERR_INPUT, "no question says anything of the metric %s", m->name);
+    if (isnan(first.value))
+        return CPL_FAIL(CPL_ERR_INPUT, "no question is of a group of %s", t->task->id);
+    CPL_TRY(put_mean(t, metrics, m, first));
+    if (!subjects) return CPL_OK;
+    CPL_TRY(put(t, metrics, m, "_macro", macro_mean(t, i).value));
+    return t->profile->headline == CPL_OF_QUESTIONS ? CPL_OK
+                                                    : put(t, metrics, m, "_micro", all.value);
+}
+
 static cpl_status put_metrics(cpl_totals *t, json_t *result)
 {
-    const bool groups = t->profile->groups_first && t->subject[0].name;
     json_t *metrics;
     CPL_TRY(open_object(&metrics, result, "metrics"));
-    for (int64_t i = 0; i < t->n_own; i++) {
-        const cpl_totals_metric *m = &t->metric[i];
-        const mean all             = mean_of(t, NULL, i);
-        if (isnan(all.value))
-            return CPL_FAIL(CPL_ERR_INPUT, "no question says anything of the metric %s", m->name);
-        const mean first = groups ? group_mean(t, i) : all;
-        if (isnan(first.value))
-            return CPL_FAIL(CPL_ERR_INPUT, "no question is of a group of %s", t->task->id);
-        CPL_TRY(put_mean(t, metrics, m, first));
-        if (t->subject[0].name) CPL_TRY(put(t, metrics, m, "_macro", macro_mean(t, i)));
-        if (groups) CPL_TRY(put(t, metrics, m, "_micro", all.value));
-    }
+    for (int64_t i = 0; i < t->n_own; i++) CPL_TRY(put_metric(t, metrics, i));
     return CPL_OK;
 }
 
@@ -128,12 +156,10 @@ static cpl_status put_subjects(cpl_totals *t, json_t *result)
     if (!t->subject[0].name) return CPL_OK;
     CPL_TRY(open_object(&subjects, result, "subjects"));
     for (int64_t i = 0; i < t->n_subjects; i++) {
-        const cpl_names self  = {&t->subject[i].name, 1};
-        const cpl_group alone = {.subjects = self};
         CPL_TRY(open_object(&one, subjects, t->subject[i].name));
         CPL_TRY(put_count(one, t->subject[i].n));
         for (int64_t m = 0; m < t->n_own; m++)
-            CPL_TRY(put_mean(t, one, &t->metric[m], mean_of(t, &alone, m)));
+            CPL_TRY(put_mean(t, one, &t->metric[m], subject_mean(t, i, m)));
     }
     return CPL_OK;
 }

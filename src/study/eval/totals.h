@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /* Adds to `result` "metrics" ({name: value, name_stderr: ...}; with subjects name_macro too, with
- * groups_first name_micro), "subjects" and "groups" ({name: {"n": ..., metric: value}}, standard
+ * a headline of groups or subjects name_micro), "subjects" and "groups" ({name: {"n": ..., metric: value}}, standard
  * errors too), from `samples` (an array in any order). Where the answers are filters of a metric,
  * "metric,filter" in place of its name, and "metric_stderr,filter".
  *

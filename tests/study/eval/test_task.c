@@ -107,16 +107,16 @@ static void test_profiles(void **state)
     cpl_task *mmlu = built_in(9);
     assert_ok(cpl_task_profile(&p, mmlu, NULL, NULL, NULL));
     assert_string_equal(p->name, "inloop");
-    assert_true(p->groups_first);
+    assert_int_equal(p->headline, CPL_OF_GROUPS);
     assert_int_equal(p->shots.count, 7);
     assert_ok(cpl_task_profile(&p, mmlu, "15b", "inloop", "mc_5shot"));
     assert_string_equal(p->name, "inloop/mc_5shot");
-    assert_true(p->groups_first);
+    assert_int_equal(p->headline, CPL_OF_GROUPS);
     assert_ok(cpl_task_profile(&p, mmlu, NULL, "inloop", "mc_5shot_test"));
     assert_string_equal(p->split, "test");
     assert_string_equal(p->metrics.at[0], "acc");
     assert_ok(cpl_task_profile(&p, mmlu, NULL, "harness", NULL));
-    assert_false(p->groups_first);
+    assert_int_equal(p->headline, CPL_OF_QUESTIONS);
     assert_fails(CPL_ERR_INPUT, "mmlu: there is no profile harnes; did you mean harness?",
                  cpl_task_profile(&p, mmlu, NULL, "harnes", NULL));
     assert_fails(CPL_ERR_INPUT,

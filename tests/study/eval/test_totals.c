@@ -135,7 +135,7 @@ static void check_file(const char *file)
     cpl_profile profile      = profile_of(&pool, result, settings);
     profile.groups           = whole->groups;
     profile.n_groups         = whole->n_groups;
-    profile.groups_first     = whole->groups_first;
+    profile.headline         = whole->headline;
     assert_string_equal(profile.metrics.at[0], whole->metrics.at[0]);
     if (json_object_get(settings, "headline"))
         json_array_foreach(samples, i, sample) add_losses(sample, profile.metrics.at[0]);
@@ -171,10 +171,10 @@ static cpl_status add(json_t **result, const char *metrics, const char *group, b
     cpl_group both[2]   = {{"left", split(&pool, group ? group : ""), {0}},
                            {"right", split(&pool, "c"), split(&pool, "acc bpb")}};
     cpl_task task       = {.id = "made"};
-    cpl_profile profile = {.metrics      = split(&pool, metrics),
-                           .groups_first = groups_first,
-                           .groups       = both,
-                           .n_groups     = group ? 2 : 0};
+    cpl_profile profile = {.metrics  = split(&pool, metrics),
+                           .headline = groups_first ? CPL_OF_GROUPS : CPL_OF_QUESTIONS,
+                           .groups   = both,
+                           .n_groups = group ? 2 : 0};
     assert_non_null(list);
     *result                 = json_object();
     const cpl_status status = cpl_totals_add(*result, &task, &profile, list);
@@ -226,6 +226,21 @@ static void subjects_and_groups(void **state)
     assert_near(at(r, "metrics", NULL, "acc_micro"), 0.5, 0);
     assert_near(at(r, "metrics", NULL, "bpb_micro"), 3, 1e-15);
     assert_null(json_object_get(json_object_get(r, "metrics"), "acc_stderr"));
+    json_decref(r);
+}
+
+static void mean_of_subjects(void **state)
+{
+    (void)state;
+    const char *name = "acc";
+    json_t *list = json_loads(ranked, 0, NULL), *r = json_object();
+    cpl_task task       = {.id = "made"};
+    cpl_profile profile = {.metrics = {&name, 1}, .headline = CPL_OF_SUBJECTS};
+    assert_ok(cpl_totals_add(r, &task, &profile, list));
+    assert_near(at(r, "metrics", NULL, "acc"), (0 + 0.5 + 1) / 3, 1e-15);
+    assert_near(at(r, "metrics", NULL, "acc_macro"), (0 + 0.5 + 1) / 3, 1e-15);
+    assert_near(at(r, "metrics", NULL, "acc_micro"), 0.5, 1e-15);
+    json_decref(list);
     json_decref(r);
 }
 
@@ -323,11 +338,9 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(references),
-        cmocka_unit_test(subjects_and_groups),
-        cmocka_unit_test(spread_of_any_values),
-        cmocka_unit_test(further_answers),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(references),       cmocka_unit_test(subjects_and_groups),
+        cmocka_unit_test(mean_of_subjects), cmocka_unit_test(spread_of_any_values),
+        cmocka_unit_test(further_answers),  cmocka_unit_test(refusals),
         cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
