@@ -6,6 +6,7 @@
 #include "cli/configure.h"
 #include "cli/examined.h"
 #include "cli/output.h"
+#include "cli/perplexed.h"
 #include "cli/places.h"
 #include "cli/planned.h"
 #include "io/file.h"
@@ -19,7 +20,7 @@
 typedef struct work {
     const cpl_arguments *args;
     cpl_configuration configuration;
-    char *data;        /* the folder of rows; owned */
+    char *data, *own;  /* the folder of rows, and of those that come with the program; owned */
     cpl_strings words; /* of --tasks; owned */
     cpl_selection selection;
     cpl_examinee examinee;
@@ -63,6 +64,7 @@ static cpl_status open_evaluation(work *w)
 {
     const cpl_arguments *a        = w->args;
     const cpl_questions_wish wish = {.data       = w->data,
+                                     .own        = w->own,
                                      .offset     = cpl_flag_int(a, "--offset"),
                                      .limit      = wished(a, "--limit"),
                                      .shots      = wished(a, "--num-fewshot"),
@@ -203,7 +205,9 @@ static cpl_status evaluate(work *w)
 static cpl_status settle_data(work *w)
 {
     const char *given = cpl_flag_text(w->args, "--data");
-    w->data           = given ? cpl_text_copy(given) : cpl_examined_data();
+    w->own            = cpl_examined_data();
+    if (!w->own) return CPL_ERR_MEMORY;
+    w->data = cpl_text_copy(given ? given : w->own);
     if (!w->data) return CPL_ERR_MEMORY;
     if (given && !cpl_path_is_folder(given))
         return CPL_FAIL(CPL_ERR_INPUT, "--data %s: there is no such folder", given);
@@ -217,6 +221,7 @@ static cpl_status work_off(work *w)
     CPL_TRY(select_tasks(w));
     if (cpl_flag_on(a, "--list")) return cpl_examined_list(&w->selection, w->data);
     if (a->n_words == 0) return CPL_FAIL(CPL_ERR_USAGE, "eval wants a MODEL_DIR, or --list");
+    if (cpl_flag_given(a, "--text")) return cpl_perplexed(a, &w->configuration, &w->log);
     if (w->selection.count == 0)
         return CPL_FAIL(CPL_ERR_USAGE, "eval wants --tasks, --task-file or --text: `couplet eval "
                                        "--list` shows the tasks there are");
@@ -237,6 +242,7 @@ static cpl_status run(const cpl_arguments *args)
     cpl_selection_free(&w.selection);
     cpl_paths_free(&w.words);
     cpl_free(w.data);
+    cpl_free(w.own);
     cpl_configuration_free(&w.configuration);
     return status;
 }
@@ -292,6 +298,7 @@ static const cpl_flag flags[] = {
      .low         = 1,
      .high        = 1e6,
      .unit        = "tokens"},
+    CPL_FLAG_ROWS_PERPLEXED,
     {.name        = "--tokenizer",
      .kind        = CPL_FLAG_FILE,
      .placeholder = "T.json",
@@ -339,6 +346,6 @@ const cpl_verb cpl_verb_eval = {
     .most     = -1,
     .flags    = flags,
     .n_flags  = sizeof flags / sizeof *flags,
-    .sections = "compute",
+    .sections = "compute data",
     .run      = run,
 };

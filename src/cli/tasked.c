@@ -29,9 +29,11 @@ cpl_status cpl_tasked_open(cpl_tasked *t, const cpl_settings *s, const cpl_log *
         return CPL_FAIL(CPL_ERR_INPUT,
                         "eval.tasks needs data.tokenizer: questions are texts, and token shards do "
                         "not say how to read them");
-    t->data = s->eval.tasks_data ? cpl_text_copy(s->eval.tasks_data) : cpl_examined_data();
-    if (!t->data) return CPL_ERR_MEMORY;
+    t->own = cpl_examined_data();
+    if (t->own) t->data = cpl_text_copy(s->eval.tasks_data ? s->eval.tasks_data : t->own);
+    if (!t->data) CPL_TRY_DONE(CPL_ERR_MEMORY);
     wish.data = t->data;
+    wish.own  = t->own;
     CPL_TRY_DONE(cpl_tokenizer_load(&t->tokenizer, s->data.tokenizer));
     CPL_TRY_DONE(select_tasks(t, s));
     status = cpl_evaluation_open(&t->evaluation, &t->selection, &wish, s->model.max_positions);
@@ -47,6 +49,7 @@ void cpl_tasked_close(cpl_tasked *t)
     cpl_selection_free(&t->selection);
     cpl_tokenizer_free(t->tokenizer);
     cpl_free(t->data);
+    cpl_free(t->own);
     memset(t, 0, sizeof *t);
 }
 

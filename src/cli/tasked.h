@@ -15,7 +15,7 @@ extern "C" {
 typedef struct cpl_tasked {
     cpl_selection selection;
     cpl_tokenizer *tokenizer;
-    char *data; /* owned */
+    char *data, *own; /* folders of rows; owned */
     cpl_evaluation evaluation;
     cpl_asker asker;
     bool open; /* the asker is */

@@ -4,7 +4,7 @@
 #include "study/eval/sample.h"
 #include "study/eval/words.h"
 
-enum { MOST_QUESTIONS = 512, MOST_TOKENS = 1 << 22 }; /* of a block */
+enum { MOST_QUESTIONS = 128, MOST_TOKENS = 1 << 20 }; /* of a block: what an interruption loses */
 
 /* One block. Its sequences are those of its questions one after the other: the options, then the
  * same behind the bare context. Equal ones pass through the model once (asker.h). */

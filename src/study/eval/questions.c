@@ -86,14 +86,19 @@ static cpl_status add_files(reading *r, const cpl_split_files *files)
 static cpl_status read_exemplars(reading *r)
 {
     const cpl_split *split = r->way->exemplars;
+    const char *data       = r->wish->data;
     cpl_split_files files  = {0};
     cpl_status status      = CPL_OK;
     if (r->most_shots <= 0 || r->way->manners[0].prompt != CPL_PROMPT_NONE) return CPL_OK;
-    CPL_TRY_DONE(cpl_split_find(&files, r->task, split, r->wish->data));
+    CPL_TRY_DONE(cpl_split_find(&files, r->task, split, data));
+    if (files.source < 0 && r->wish->own) {
+        data = r->wish->own;
+        CPL_TRY_DONE(cpl_split_find(&files, r->task, split, data));
+    }
     if (files.source < 0) CPL_TRY_DONE(cpl_split_missing(r->task, split, r->wish->data));
     r->shown = files.source;
     CPL_TRY_DONE(add_files(r, &files));
-    status = cpl_split_walk(&files, r->task, split, r->way->manners[0].shown, r->wish->data, 0,
+    status = cpl_split_walk(&files, r->task, split, r->way->manners[0].shown, data, 0,
                             r->most_shots, keep_exemplar, r);
 done:
     cpl_paths_free(&files.paths);
@@ -133,8 +138,12 @@ static cpl_status append_exemplars(cpl_text *out, reading *r, const cpl_manner *
 static cpl_status append_before(cpl_text *out, reading *r, const cpl_manner *manner,
                                 const char *subject, int64_t shots)
 {
-    if (manner->prompt != CPL_PROMPT_NONE)
-        return cpl_prompt_read(out, r->task, manner, subject, r->wish->data, &r->store->files);
+    if (manner->prompt != CPL_PROMPT_NONE) {
+        cpl_status status =
+            cpl_prompt_read(out, r->task, manner, subject, r->wish->data, &r->store->files);
+        if (status != CPL_ERR_INPUT || !r->wish->own) return status;
+        return cpl_prompt_read(out, r->task, manner, subject, r->wish->own, &r->store->files);
+    }
     return append_exemplars(out, r, manner, subject, shots > 0 ? shots : 0);
 }
 

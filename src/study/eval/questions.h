@@ -16,6 +16,7 @@ extern "C" {
 
 typedef struct cpl_questions_wish {
     const char *data;   /* the folder of all rows: --data */
+    const char *own;    /* where exemplars and prompts are that `data` has not; NULL: nowhere */
     int64_t offset;     /* rows left out at the beginning, of each subject */
     int64_t limit;      /* rows at most, of each subject; CPL_UNSET: all */
     int64_t shots;      /* exemplars in place of the profile's; CPL_UNSET */
