@@ -1,53 +1,15 @@
 /* questions_make.c - a question, or an exemplar, of a row; see questions_parts.h */
-#include <stdlib.h>
 #include <string.h>
 
 #include "study/eval/questions_parts.h"
 
-enum { MOST_OPTIONS = 26 };
-
-/* A row that is being made something of. */
-typedef struct maker {
-    const cpl_making *of;
-    cpl_scope scope;
-    json_t *choices;            /* owned; NULL: none are wanted */
-    int64_t gold[MOST_OPTIONS]; /* ascending */
-    int64_t n_gold;
-    cpl_text text; /* memory to work in */
-} maker;
-
-static void finish(maker *m)
-{
-    cpl_scope_end(&m->scope);
-    json_decref(m->choices);
-    cpl_text_free(&m->text);
-}
-
-static cpl_status set_text(maker *m, const char *name, const char *bytes, size_t length)
-{
-    return cpl_scope_set(&m->scope, name, json_stringn(bytes ? bytes : "", length));
-}
-
-static cpl_status set_letter(maker *m, const char *name, int64_t place)
-{
-    char letter = (char)('A' + place);
-    return set_text(m, name, &letter, 1);
-}
-
-/* Makes a template, in place of what `text` held. */
-static cpl_status make(maker *m, const cpl_template *t)
-{
-    cpl_text_clear(&m->text);
-    return cpl_template_make(&m->text, t, &m->scope);
-}
-
 /* Appends the context of a row, or of an option. */
-static cpl_status append_context(cpl_text *out, maker *m)
+static cpl_status append_context(cpl_text *out, cpl_maker *m)
 {
     const cpl_manner *manner = m->of->manner;
     json_t *raw = NULL, *made = NULL;
     if (!manner->context_as.count) return cpl_template_make(out, &manner->context, &m->scope);
-    CPL_TRY(make(m, &manner->context));
+    CPL_TRY(cpl_maker_make(m, &manner->context));
     raw               = json_stringn(m->text.bytes ? m->text.bytes : "", m->text.length);
     cpl_status status = raw ? cpl_chain_apply(&made, &manner->context_as, raw)
                             : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a context");
@@ -57,178 +19,10 @@ static cpl_status append_context(cpl_text *out, maker *m)
     return status;
 }
 
-/* ---- what is known before any template is made ---- */
-
-static cpl_status set_subject(maker *m)
-{
-    const struct cpl_task_parts *parts = m->of->task->parts;
-    const char *subject                = m->of->subject;
-    if (!subject || m->of->sheet->subject_kind == CPL_SUBJECT_NONE) return CPL_OK;
-    CPL_TRY(set_text(m, "subject", subject, strlen(subject)));
-    const json_t *facts = json_object_get(parts->subjects, subject);
-    if (parts->n_facts && !facts)
-        return CPL_FAIL(CPL_ERR_INPUT, "the task's subjects do not have \"%s\"", subject);
-    for (int64_t i = 0; i < parts->n_facts; i++)
-        CPL_TRY(cpl_scope_set(&m->scope, parts->facts[i].name,
-                              json_incref(json_object_get(facts, parts->facts[i].name))));
-    return CPL_OK;
-}
-
-/* A new array of the texts of a listing. */
-static cpl_status make_listing(json_t **out, maker *m, const cpl_listing *listing)
-{
-    json_t *value;
-    *out = NULL;
-    if (listing->field) {
-        CPL_TRY(cpl_scope_value(&value, &m->scope, listing->field));
-        *out = json_incref(value);
-        return CPL_OK;
-    }
-    json_t *list = json_array();
-    if (!list) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a list");
-    for (int64_t i = 0; i < listing->count; i++) {
-        cpl_status status = make(m, &listing->made[i]);
-        if (status == CPL_OK &&
-            json_array_append_new(list,
-                                  json_stringn(m->text.bytes ? m->text.bytes : "", m->text.length)))
-            status = CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a list");
-        if (status == CPL_OK) continue;
-        json_decref(list);
-        return status;
-    }
-    *out = list;
-    return CPL_OK;
-}
-
-/* The option at hand; -1: none any more. */
-static cpl_status set_option(maker *m, int64_t place)
-{
-    if (place < 0) {
-        json_object_del(m->scope.values, "choice");
-        json_object_del(m->scope.values, "letter");
-        return CPL_OK;
-    }
-    json_t *choice = json_incref(json_array_get(m->choices, (size_t)place));
-    CPL_TRY(cpl_scope_set(&m->scope, "choice", choice));
-    return set_letter(m, "letter", place);
-}
-
-static cpl_status make_options_list(maker *m, const cpl_options_list *list)
-{
-    cpl_text joined   = {0};
-    cpl_status status = CPL_OK;
-    for (size_t i = 0; i < json_array_size(m->choices); i++) {
-        if (i) cpl_text_append(&joined, list->between, strlen(list->between));
-        CPL_TRY_DONE(set_option(m, (int64_t)i));
-        CPL_TRY_DONE(cpl_template_make(&joined, &list->each, &m->scope));
-    }
-    CPL_TRY_DONE(cpl_text_status(&joined));
-    CPL_TRY_DONE(set_option(m, -1));
-    status = set_text(m, list->name, joined.bytes, joined.length);
-done:
-    cpl_text_free(&joined);
-    return status;
-}
-
-static cpl_status make_options(maker *m)
-{
-    const cpl_manner *manner = m->of->manner;
-    CPL_TRY(make_listing(&m->choices, m, &m->of->sheet->choices));
-    size_t n = json_array_size(m->choices);
-    if (n < (m->of->one_option ? 1 : 2)) return CPL_FAIL(CPL_ERR_INPUT, "it has %zu options", n);
-    if (n > MOST_OPTIONS)
-        return CPL_FAIL(CPL_ERR_INPUT, "it has %zu options, more than %d", n, MOST_OPTIONS);
-    CPL_TRY(set_letter(m, "last_letter", (int64_t)n - 1));
-    for (int64_t i = 0; i < manner->n_lists; i++) CPL_TRY(make_options_list(m, &manner->lists[i]));
-    return CPL_OK;
-}
-
-/* ---- right answers ---- */
-
-static int64_t place_in_list(const json_t *list, const char *value)
-{
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (strcmp(json_string_value(json_array_get(list, i)), value) == 0) return (int64_t)i;
-    return -1;
-}
-
-static int64_t place_of(const cpl_gold_rule *rule, const json_t *list, const char *value)
-{
-    if (rule->among == CPL_AMONG_LETTERS)
-        return *value >= 'A' && *value <= 'Z' && !value[1] ? *value - 'A' : -1;
-    if (rule->among == CPL_AMONG_NUMBERS) {
-        size_t digits = strspn(value, "0123456789");
-        return digits && digits < 3 && !value[digits] ? atoi(value) : -1;
-    }
-    return place_in_list(list, value);
-}
-
-static void add_gold(maker *m, int64_t place)
-{
-    int64_t at = m->n_gold;
-    for (int64_t i = 0; i < m->n_gold; i++)
-        if (m->gold[i] == place) return;
-    for (; at > 0 && m->gold[at - 1] > place; at--) m->gold[at] = m->gold[at - 1];
-    m->gold[at] = place;
-    m->n_gold++;
-}
-
-static cpl_status add_gold_value(maker *m, const json_t *list, const json_t *value)
-{
-    const char *text = json_string_value(value);
-    int64_t place    = place_of(&m->of->sheet->gold, list, text);
-    if (place < 0 || place >= (int64_t)json_array_size(m->choices))
-        return CPL_FAIL(CPL_ERR_INPUT, "the right answer \"%.100s\" is none of its %zu options",
-                        text, json_array_size(m->choices));
-    add_gold(m, place);
-    return CPL_OK;
-}
-
-static cpl_status make_gold_values(maker *m, const json_t *list)
-{
-    json_t *value;
-    CPL_TRY(cpl_scope_value(&value, &m->scope, m->of->sheet->gold.value));
-    if (!json_is_array(value)) return add_gold_value(m, list, value);
-    for (size_t i = 0; i < json_array_size(value); i++)
-        CPL_TRY(add_gold_value(m, list, json_array_get(value, i)));
-    if (!m->n_gold) return CPL_FAIL(CPL_ERR_INPUT, "it has no right answer");
-    return CPL_OK;
-}
-
-static cpl_status make_gold(maker *m)
-{
-    const cpl_gold_rule *rule = &m->of->sheet->gold;
-    json_t *list              = NULL;
-    if (rule->among == CPL_AMONG_FIXED) {
-        if (rule->place >= (int64_t)json_array_size(m->choices))
-            return CPL_FAIL(CPL_ERR_INPUT, "the right answer is option %lld of %zu",
-                            (long long)rule->place, json_array_size(m->choices));
-        add_gold(m, rule->place);
-    } else {
-        if (rule->among == CPL_AMONG_LIST) CPL_TRY(make_listing(&list, m, &rule->list));
-        cpl_status status = make_gold_values(m, list);
-        json_decref(list);
-        if (status != CPL_OK) return status;
-    }
-    const json_t *choice = json_array_get(m->choices, (size_t)m->gold[0]);
-    CPL_TRY(set_text(m, "gold_choice", json_string_value(choice), json_string_length(choice)));
-    return set_letter(m, "gold_letter", m->gold[0]);
-}
-
-static cpl_status start(maker *m, const cpl_making *of)
-{
-    *m = (maker){.of = of};
-    CPL_TRY(cpl_scope_start(&m->scope, &of->sheet->fields, of->row));
-    CPL_TRY(set_subject(m));
-    if (of->sheet->wants_options) CPL_TRY(make_options(m));
-    if (of->sheet->wants_gold) CPL_TRY(make_gold(m));
-    return CPL_OK;
-}
-
 /* ---- questions ---- */
 
 /* What stands before the context: description, and exemplars. */
-static cpl_status append_before(cpl_text *out, maker *m, const char *before, bool described)
+static cpl_status append_before(cpl_text *out, cpl_maker *m, const char *before, bool described)
 {
     if (described && m->of->manner->description)
         CPL_TRY(cpl_template_make(out, m->of->manner->description, &m->scope));
@@ -236,8 +30,8 @@ static cpl_status append_before(cpl_text *out, maker *m, const char *before, boo
     return cpl_text_status(out);
 }
 
-static cpl_status make_context(const char **context, cpl_pool *pool, maker *m, const char *before,
-                               bool described)
+static cpl_status make_context(const char **context, cpl_pool *pool, cpl_maker *m,
+                               const char *before, bool described)
 {
     cpl_text text     = {0};
     cpl_status status = append_before(&text, m, before, described);
@@ -248,7 +42,7 @@ static cpl_status make_context(const char **context, cpl_pool *pool, maker *m, c
     return status == CPL_OK ? cpl_pool_status(pool) : status;
 }
 
-static cpl_status make_continuation(cpl_option *option, cpl_pool *pool, maker *m)
+static cpl_status make_continuation(cpl_option *option, cpl_pool *pool, cpl_maker *m)
 {
     const char *delimiter = m->of->manner->delimiter;
     cpl_text_clear(&m->text);
@@ -260,7 +54,7 @@ static cpl_status make_continuation(cpl_option *option, cpl_pool *pool, maker *m
     return cpl_pool_status(pool);
 }
 
-static cpl_status make_ranked(cpl_question *q, cpl_pool *pool, maker *m, const char *before,
+static cpl_status make_ranked(cpl_question *q, cpl_pool *pool, cpl_maker *m, const char *before,
                               bool described)
 {
     const cpl_manner *manner = m->of->manner;
@@ -276,7 +70,7 @@ static cpl_status make_ranked(cpl_question *q, cpl_pool *pool, maker *m, const c
     if (!manner->context_each) CPL_TRY(make_context(&shared, pool, m, before, described));
     for (int64_t i = 0; i < q->n_options; i++) {
         q->options[i].context = shared;
-        CPL_TRY(set_option(m, i));
+        CPL_TRY(cpl_maker_option(m, i));
         if (!shared) CPL_TRY(make_context(&q->options[i].context, pool, m, before, described));
         CPL_TRY(make_continuation(&q->options[i], pool, m));
     }
@@ -284,7 +78,7 @@ static cpl_status make_ranked(cpl_question *q, cpl_pool *pool, maker *m, const c
 }
 
 /* Appends the texts of a reference to an array. */
-static cpl_status add_references(json_t *list, bool *listed, maker *m, const cpl_template *t)
+static cpl_status add_references(json_t *list, bool *listed, cpl_maker *m, const cpl_template *t)
 {
     json_t *value = NULL;
     if (cpl_template_is_name(t)) CPL_TRY(cpl_scope_value(&value, &m->scope, t->pieces[0].name));
@@ -296,7 +90,7 @@ static cpl_status add_references(json_t *list, bool *listed, maker *m, const cpl
         *listed = true;
         return failed ? CPL_FAIL(CPL_ERR_MEMORY, "out of memory for references") : CPL_OK;
     }
-    CPL_TRY(make(m, t));
+    CPL_TRY(cpl_maker_make(m, t));
     if (json_array_append_new(list,
                               json_stringn(m->text.bytes ? m->text.bytes : "", m->text.length)))
         return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for references");
@@ -318,7 +112,7 @@ static cpl_status keep_references(cpl_references *references, cpl_pool *pool, co
 }
 
 static cpl_status make_references(cpl_references *references, bool *listed, cpl_pool *pool,
-                                  maker *m, const cpl_reference_rule *rule)
+                                  cpl_maker *m, const cpl_reference_rule *rule)
 {
     json_t *list      = json_array();
     cpl_status status = list ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for references");
@@ -330,7 +124,7 @@ static cpl_status make_references(cpl_references *references, bool *listed, cpl_
     return status;
 }
 
-static cpl_status make_generated(cpl_question *q, cpl_pool *pool, maker *m, const char *before,
+static cpl_status make_generated(cpl_question *q, cpl_pool *pool, cpl_maker *m, const char *before,
                                  bool described)
 {
     const cpl_manner *manner = m->of->manner;
@@ -349,41 +143,41 @@ static cpl_status make_generated(cpl_question *q, cpl_pool *pool, maker *m, cons
 cpl_status cpl_making_question(cpl_question *question, cpl_pool *pool, const cpl_making *making,
                                const char *before, bool described)
 {
-    maker m;
-    cpl_status status = start(&m, making);
+    cpl_maker m;
+    cpl_status status = cpl_maker_start(&m, making);
     question->form    = &making->manner->form;
     question->subject = making->subject;
     bool rank         = making->manner->form.ask == CPL_ASK_RANK;
     if (status == CPL_OK)
         status = rank ? make_ranked(question, pool, &m, before, described)
                       : make_generated(question, pool, &m, before, described);
-    finish(&m);
+    cpl_maker_end(&m);
     return status;
 }
 
 /* ---- exemplars ---- */
 
 /* Appends the answer of an exemplar: the profile's target, or the right option. */
-static cpl_status append_target(cpl_text *out, maker *m)
+static cpl_status append_target(cpl_text *out, cpl_maker *m)
 {
     const cpl_manner *manner = m->of->manner;
     if (manner->target) return cpl_template_make(out, manner->target, &m->scope);
-    CPL_TRY(set_option(m, m->gold[0]));
+    CPL_TRY(cpl_maker_option(m, m->gold[0]));
     return cpl_template_make(out, &manner->option, &m->scope);
 }
 
-static cpl_status set_parts(maker *m)
+static cpl_status set_parts(cpl_maker *m)
 {
     const cpl_manner *manner = m->of->manner;
     cpl_text text            = {0};
     cpl_status status        = CPL_OK;
-    if (manner->context_each) CPL_TRY(set_option(m, m->gold[0]));
+    if (manner->context_each) CPL_TRY(cpl_maker_option(m, m->gold[0]));
     CPL_TRY_DONE(append_context(&text, m));
-    CPL_TRY_DONE(set_text(m, "context", text.bytes, text.length));
+    CPL_TRY_DONE(cpl_maker_set(m, "context", text.bytes, text.length));
     cpl_text_clear(&text);
     CPL_TRY_DONE(append_target(&text, m));
-    CPL_TRY_DONE(set_text(m, "target", text.bytes, text.length));
-    status = set_text(m, "delimiter", manner->delimiter, strlen(manner->delimiter));
+    CPL_TRY_DONE(cpl_maker_set(m, "target", text.bytes, text.length));
+    status = cpl_maker_set(m, "delimiter", manner->delimiter, strlen(manner->delimiter));
 done:
     cpl_text_free(&text);
     return status;
@@ -391,10 +185,10 @@ done:
 
 cpl_status cpl_making_exemplar(cpl_text *out, const cpl_making *making)
 {
-    maker m;
-    cpl_status status = start(&m, making);
+    cpl_maker m;
+    cpl_status status = cpl_maker_start(&m, making);
     if (status == CPL_OK) status = set_parts(&m);
     if (status == CPL_OK) status = cpl_template_make(out, &making->manner->exemplar, &m.scope);
-    finish(&m);
+    cpl_maker_end(&m);
     return status;
 }

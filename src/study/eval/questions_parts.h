@@ -26,9 +26,11 @@ typedef struct cpl_seen_row {
 
 /* The files of a split that are there: those of the first alternative that is there. */
 typedef struct cpl_split_files {
-    int64_t source;    /* -1: there are none */
-    cpl_strings paths; /* the caller gives them back with cpl_paths_free */
+    int64_t source; /* -1: there are none */
+    cpl_strings paths, labels;
 } cpl_split_files;
+
+void cpl_split_files_free(cpl_split_files *files);
 
 CPL_NODISCARD cpl_status cpl_split_find(cpl_split_files *files, const cpl_task *task,
                                         const cpl_split *split, const char *data);
@@ -57,6 +59,33 @@ typedef struct cpl_making {
     bool one_option; /* is enough */
 } cpl_making;
 
+enum { CPL_MOST_OPTIONS = 26 };
+
+/* A row that is being made something of (questions_row.c). */
+typedef struct cpl_maker {
+    const cpl_making *of;
+    cpl_scope scope;
+    json_t *choices;                /* owned; NULL: none are wanted */
+    int64_t gold[CPL_MOST_OPTIONS]; /* (n_gold) ascending */
+    int64_t n_gold;
+    cpl_text text; /* memory to work in */
+} cpl_maker;
+
+/* Sets all that templates may name but the option at hand. cpl_maker_end follows in any case.
+ * CPL_ERR_INPUT: the row is a bad one. */
+CPL_NODISCARD cpl_status cpl_maker_start(cpl_maker *m, const cpl_making *of);
+void cpl_maker_end(cpl_maker *m);
+
+/* Sets what a name stands for. */
+CPL_NODISCARD cpl_status cpl_maker_set(cpl_maker *m, const char *name, const char *bytes,
+                                       size_t length);
+
+/* Sets the option at hand; -1: none any more. */
+CPL_NODISCARD cpl_status cpl_maker_option(cpl_maker *m, int64_t place);
+
+/* Sets `text` to what a template makes. */
+CPL_NODISCARD cpl_status cpl_maker_make(cpl_maker *m, const cpl_template *t);
+
 /* Sets all of a question but its id; `before` stands before its context, and the description before
  * that where it is `described`. Texts are the pool's. CPL_ERR_INPUT: the row is a bad one. */
 CPL_NODISCARD cpl_status cpl_making_question(cpl_question *question, cpl_pool *pool,
@@ -72,6 +101,45 @@ CPL_NODISCARD cpl_status cpl_making_exemplar(cpl_text *out, const cpl_making *ma
 CPL_NODISCARD cpl_status cpl_prompt_read(cpl_text *out, const cpl_task *task,
                                          const cpl_manner *manner, const char *subject,
                                          const char *data, cpl_strings *files);
+
+/* ---- questions_before.c, questions.c ---- */
+
+struct cpl_questions_store {
+    cpl_pool pool;
+    cpl_strings files;
+    cpl_question *question; /* (room) */
+    int64_t room;
+    cpl_form *forms;   /* the manners' with the wished number of tokens; NULL: theirs are good */
+    json_t *exemplars; /* subject ("": all) -> rows, each [values, "FILE: line LINE"] */
+    json_t *before;    /* subject -> what stands before, one text for each number of exemplars */
+};
+
+typedef struct cpl_reading {
+    cpl_questions *q;
+    struct cpl_questions_store *store;
+    const cpl_task *task;
+    const cpl_way *way;
+    const cpl_questions_wish *wish;
+    const int64_t *shots; /* (n_shots) */
+    int64_t n_shots, most_shots;
+    int64_t shown; /* source of the exemplars */
+} cpl_reading;
+
+/* The manner of a subject, which may be NULL. */
+const cpl_manner *cpl_way_manner(const cpl_way *way, const char *subject);
+
+/* Handles a bad row, told by a sentence: an error, or left out with a word. */
+CPL_NODISCARD cpl_status cpl_reading_leave_out(cpl_reading *r, const char *sentence);
+
+/* Adds the names of files that are read. */
+CPL_NODISCARD cpl_status cpl_reading_add_files(cpl_reading *r, const cpl_split_files *files);
+
+/* Reads the exemplars that any question wants. */
+CPL_NODISCARD cpl_status cpl_reading_exemplars(cpl_reading *r);
+
+/* Sets what stands before a question of a subject: a text for each number of exemplars. Borrowed. */
+CPL_NODISCARD cpl_status cpl_reading_before(const json_t **list, cpl_reading *r,
+                                            const cpl_manner *manner, const char *subject);
 
 #ifdef __cplusplus
 }

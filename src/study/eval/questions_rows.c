@@ -29,17 +29,20 @@ static cpl_status add_files(bool *there, cpl_strings *to, const cpl_task *task, 
     return status;
 }
 
-static cpl_status find_source(bool *there, cpl_strings *paths, const cpl_task *task,
+static cpl_status find_source(bool *there, cpl_split_files *files, const cpl_task *task,
                               const cpl_source *source, const char *data)
 {
-    cpl_strings labels = {0};
-    cpl_status status  = CPL_OK;
-    *there             = true;
+    *there = true;
     for (int64_t i = 0; *there && i < source->files.count; i++)
-        CPL_TRY(add_files(there, paths, task, data, source->files.at[i]));
-    if (*there && source->labels) status = add_files(there, &labels, task, data, source->labels);
-    cpl_paths_free(&labels);
-    return status;
+        CPL_TRY(add_files(there, &files->paths, task, data, source->files.at[i]));
+    if (!*there || !source->labels) return CPL_OK;
+    return add_files(there, &files->labels, task, data, source->labels);
+}
+
+void cpl_split_files_free(cpl_split_files *files)
+{
+    cpl_paths_free(&files->paths);
+    cpl_paths_free(&files->labels);
 }
 
 cpl_status cpl_split_find(cpl_split_files *files, const cpl_task *task, const cpl_split *split,
@@ -48,12 +51,12 @@ cpl_status cpl_split_find(cpl_split_files *files, const cpl_task *task, const cp
     bool there = false;
     *files     = (cpl_split_files){.source = -1};
     for (int64_t i = 0; i < split->n_sources; i++) {
-        cpl_status status = find_source(&there, &files->paths, task, &split->sources[i], data);
+        cpl_status status = find_source(&there, files, task, &split->sources[i], data);
         if (there && status == CPL_OK) {
             files->source = i;
             return CPL_OK;
         }
-        cpl_paths_free(&files->paths);
+        cpl_split_files_free(files);
         if (status != CPL_OK) return status;
     }
     return CPL_OK;

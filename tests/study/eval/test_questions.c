@@ -255,7 +255,7 @@ static void test_social_iqa(void **state)
     asked a = ask("social_iqa", "inloop", NULL, data, CPL_UNSET);
     CHECK_RANKED(&a.q.question[0], "Question: S. Q?\nAnswer:", 2, " a", " b", " c");
     CHECK_RANKED(&a.q.question[1], "Question: T. R?\nAnswer:", 0, " a", " b", " c");
-    assert_int_equal(a.q.files.count, 1);
+    assert_int_equal(a.q.files.count, 2);
     end(&a);
     data = data_with(
         "social_iqa", "dev.jsonl",

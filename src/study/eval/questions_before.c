@@ -1,0 +1,121 @@
+/* questions_before.c - what stands before a question: exemplars, or a prompt; see questions_parts.h
+ *
+ * Exemplars are rows of a split of their own. Those that are wanted are kept, and become texts when the
+ * first question of their subject comes, since how that is asked depends on the subject. */
+#include <string.h>
+
+#include "io/paths.h"
+#include "study/eval/questions_parts.h"
+
+static cpl_status keep_exemplar(void *who, const cpl_seen_row *row)
+{
+    cpl_reading *r      = who;
+    const char *subject = row->subject ? row->subject : "";
+    if (!row->values) return cpl_reading_leave_out(r, row->bad);
+    json_t *rows = json_object_get(r->store->exemplars, subject);
+    bool failed  = false;
+    if (!rows) {
+        rows   = json_array();
+        failed = json_object_set_new(r->store->exemplars, subject, rows) != 0;
+    }
+    char place[1024];
+    snprintf(place, sizeof place, "%s: line %lld", row->path, (long long)row->line);
+    failed = failed || json_array_append_new(rows, json_pack("[Os]", row->values, place)) != 0;
+    if (failed) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for exemplars", row->path);
+    return CPL_OK;
+}
+
+cpl_status cpl_reading_exemplars(cpl_reading *r)
+{
+    const cpl_split *split = r->way->exemplars;
+    const char *data       = r->wish->data;
+    cpl_split_files files  = {0};
+    cpl_status status      = CPL_OK;
+    if (r->most_shots <= 0 || r->way->manners[0].prompt != CPL_PROMPT_NONE) return CPL_OK;
+    CPL_TRY_DONE(cpl_split_find(&files, r->task, split, data));
+    if (files.source < 0 && r->wish->own) {
+        data = r->wish->own;
+        CPL_TRY_DONE(cpl_split_find(&files, r->task, split, data));
+    }
+    if (files.source < 0) CPL_TRY_DONE(cpl_split_missing(r->task, split, r->wish->data));
+    r->shown = files.source;
+    CPL_TRY_DONE(cpl_reading_add_files(r, &files));
+    status = cpl_split_walk(&files, r->task, split, r->way->manners[0].shown, data, 0,
+                            r->most_shots, keep_exemplar, r);
+done:
+    cpl_split_files_free(&files);
+    return status;
+}
+
+/* Appends the first `n` exemplars of a subject. */
+static cpl_status append_exemplars(cpl_text *out, cpl_reading *r, const cpl_manner *manner,
+                                   const char *subject, int64_t n)
+{
+    json_t *rows = json_object_get(r->store->exemplars, subject ? subject : "");
+    if (!rows) rows = json_object_get(r->store->exemplars, "");
+    if ((int64_t)json_array_size(rows) < n)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: %lld exemplars are wanted, and the split %s has %zu%s%s", r->task->id,
+                        (long long)n, r->way->exemplars->name, json_array_size(rows),
+                        subject ? " of the subject " : "", subject ? subject : "");
+    for (int64_t i = 0; i < n; i++) {
+        const json_t *pair = json_array_get(rows, (size_t)i);
+        cpl_making making  = {.task       = r->task,
+                              .manner     = manner,
+                              .sheet      = &manner->shown[r->shown],
+                              .subject    = subject,
+                              .row        = json_array_get(pair, 0),
+                              .one_option = r->way->one_option};
+        cpl_status status  = cpl_making_exemplar(out, &making);
+        if (status == CPL_ERR_INPUT)
+            return CPL_FAIL(status, "%s: %s", json_string_value(json_array_get(pair, 1)),
+                            cpl_last_error());
+        if (status != CPL_OK) return status;
+    }
+    return CPL_OK;
+}
+
+/* ---- what stands before a question ---- */
+
+static cpl_status append_before(cpl_text *out, cpl_reading *r, const cpl_manner *manner,
+                                const char *subject, int64_t shots)
+{
+    if (manner->prompt != CPL_PROMPT_NONE) {
+        cpl_status status =
+            cpl_prompt_read(out, r->task, manner, subject, r->wish->data, &r->store->files);
+        if (status != CPL_ERR_INPUT || !r->wish->own) return status;
+        return cpl_prompt_read(out, r->task, manner, subject, r->wish->own, &r->store->files);
+    }
+    return append_exemplars(out, r, manner, subject, shots > 0 ? shots : 0);
+}
+
+static cpl_status make_before(json_t *list, cpl_reading *r, const cpl_manner *manner,
+                              const char *subject)
+{
+    cpl_text text     = {0};
+    cpl_status status = CPL_OK;
+    for (int64_t i = 0; status == CPL_OK && i < r->n_shots; i++) {
+        cpl_text_clear(&text);
+        status = append_before(&text, r, manner, subject, r->shots[i]);
+        if (status == CPL_OK) status = cpl_text_status(&text);
+        if (status == CPL_OK &&
+            json_array_append_new(list, json_stringn(text.bytes ? text.bytes : "", text.length)))
+            status = CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for exemplars", r->task->id);
+    }
+    cpl_text_free(&text);
+    return status;
+}
+
+cpl_status cpl_reading_before(const json_t **list, cpl_reading *r, const cpl_manner *manner,
+                              const char *subject)
+{
+    const char *key = subject ? subject : "";
+    json_t *there   = json_object_get(r->store->before, key);
+    *list           = there;
+    if (there) return CPL_OK;
+    there = json_array();
+    if (json_object_set_new(r->store->before, key, there))
+        return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for exemplars", r->task->id);
+    *list = there;
+    return make_before(there, r, manner, subject);
+}

@@ -1,0 +1,28 @@
+/* transform_parts.h - the functions of transforms.def.
+ *
+ * Room:   study/eval, for transform*.c. */
+#ifndef CPL_STUDY_EVAL_TRANSFORM_PARTS_H
+#define CPL_STUDY_EVAL_TRANSFORM_PARTS_H
+
+#include "study/eval/transform.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Appends what becomes of `text`. CPL_ERR_INPUT: it cannot be done. */
+typedef cpl_status cpl_text_transform(cpl_text *out, cpl_span text, const cpl_transform *how);
+
+/* Appends the parts of `text` to an array. The same. */
+typedef cpl_status cpl_list_transform(json_t *out, cpl_span text);
+
+#define CPL_TRANSFORM(name, wants, what) cpl_text_transform cpl_transform_##name;
+#define CPL_SPLITTER(name, what)         cpl_list_transform cpl_transform_##name;
+#include "study/eval/transforms.def"
+#undef CPL_TRANSFORM
+#undef CPL_SPLITTER
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_STUDY_EVAL_TRANSFORM_PARTS_H */
