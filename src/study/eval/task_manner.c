@@ -105,8 +105,8 @@ static cpl_status read_texts(cpl_manner *manner, cpl_task *task, const json_t *f
     if (!context) return FAIL(task, place, "context: what is the model given?");
     manner->context_each = cpl_template_names(&manner->context, "choice") ||
                            cpl_template_names(&manner->context, "letter");
-    if (manner->context_each && json_object_get(from, "ask") &&
-        strcmp(json_string_value(json_object_get(from, "ask")), "generate") == 0)
+    const char *ask = json_string_value(json_object_get(from, "ask"));
+    if (manner->context_each && ask && strcmp(ask, "generate") == 0)
         return FAIL(task, json_object_get(from, "context"),
                     "{choice} is of options, and text is generated");
     return CPL_OK;

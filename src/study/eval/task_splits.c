@@ -84,7 +84,7 @@ static cpl_status read_split(cpl_split *split, const cpl_task *task, const json_
         CPL_TRY(read_source(&split->sources[i], task, source));
         const json_t *subject =
             split->sources[i].subject ? split->sources[i].subject : task->parts->subject;
-        if (!subject || strcmp(json_string_value(subject), "file") != 0) continue;
+        if (!json_is_string(subject) || strcmp(json_string_value(subject), "file") != 0) continue;
         for (int64_t k = 0; k < split->sources[i].files.count; k++)
             CPL_TRY(check_star(task, source, split->sources[i].files.at[k]));
     }
