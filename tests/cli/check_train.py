@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 from train_case import (COUPLET, bad, bytes_of, check, checkpoints, finish, good, metrics, run, said,
-                        sets, tensors_of, train, whole, write_corpus)
+                        sets, tensors_of, train, untimed, whole, write_corpus)
 
 EPSILON = 1.2e-7  # of F32; metrics are written with nine digits
 LAYERS, EXPERTS, TOP_K, BATCH = 2, 4, 2, 64
@@ -273,6 +273,25 @@ def check_bad_data(folder):
     bad(1, "", "train", folder / "c.yaml", "--out", folder / "T.json")
 
 
+def check_tasks(folder, base):
+    """eval.tasks are evaluated while the run goes, and change nothing of it."""
+    settings = ["eval.tasks=copa,gsm8k_cot", "eval.tasks_every=8", "eval.tasks_limit=2"]
+    # gsm8k_cot generates: the model's context must hold prompt and answer
+    bad(1, ["room"], "train", folder / "c.yaml", "--out", folder / "no-room", *sets(*settings))
+    check(not (folder / "no-room" / "metrics.jsonl").exists(), "tasks without room: it began")
+    a = train(folder, "tasks", "eval.tasks=copa", *settings[1:])
+    lines = metrics(a)
+    check([line["step"] for line in lines if "tasks" in line] == [8, 12],
+          f"tasks at {[line['step'] for line in lines if 'tasks' in line]}")
+    figures = lines[-1]["tasks"]["copa"]
+    check(0 <= figures["acc"] <= 1 and figures["bpb"] > 0, f"tasks: {figures}")
+    for one, other in zip(untimed(lines), untimed(metrics(base))):
+        one.pop("tasks", None)
+        check(one == other, f"step {one['step']} differs beside evaluated tasks")
+    bad(2, ["cpa", "copa"], "train", folder / "c.yaml", "--out", folder / "no-task",
+        *sets("eval.tasks=cpa"))
+
+
 def check_shared_cache(folder):
     """Runs that start at the same time with the same cache: one encodes, the others wait."""
     words = [[COUPLET, "train", folder / "c.yaml", "--out", folder / f"together{i}",
@@ -292,6 +311,7 @@ def main():
         write_corpus(folder)
         base = train(folder, "base")
         check_shared_cache(folder)
+        check_tasks(folder, base)
         check_metrics(folder, base)
         check_clean(folder, base)
         check_from(folder, base)

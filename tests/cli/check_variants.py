@@ -24,6 +24,17 @@ PLAIN = ("some-layers",)  # an OLMoE for all the world
 NO_ROUTER = ("aoe", "aoe-rank", "bf16")
 
 
+def check_answers(name, run):
+    """couplet eval reads it as couplet train has trained it."""
+    out = run / "answers.json"
+    good("eval", run, "--tasks", "copa,gsm8k_cot", "--limit", 2, "--num-fewshot", 0,
+         "--max-gen-toks", 4, "--json", out, "--samples")
+    results = json.loads(out.read_text())["results"]
+    logs = [value for one in results["copa"]["samples"] for value in one["loglik"]]
+    check(len(logs) == 4 and all(-1000 < value < 0 for value in logs), f"{name}: eval: {logs}")
+    check(len(results["gsm8k_cot"]["samples"]) == 2, f"{name}: eval: {results['gsm8k_cot']}")
+
+
 def config_of(folder):
     return json.loads((folder / "last" / "config.json").read_text())
 
@@ -85,6 +96,7 @@ def check_uses(name, folder):
     out = good("generate", run, "--prompt", "abc", "--tokens", 5, "--temperature", 0)
     check(out == good("generate", run / "last", "--prompt", "abc", "--tokens", 5,
                       "--temperature", 0), f"{name}: generates something else")
+    check_answers(name, run)
     good("grad", run, "--tokens", tokens, "--out", folder / "g.safetensors")
     grads = tensors_of(folder / "g.safetensors")
     params = tensors_of(run / "last" / "model.safetensors")

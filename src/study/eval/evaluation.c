@@ -20,11 +20,13 @@ static cpl_status look(cpl_evaluated *one, const cpl_questions_wish *wish, int64
 {
     cpl_questions q = {0};
     CPL_TRY(cpl_questions_read(&q, one->what->task, one->what->profile, wish));
-    one->n       = q.count;
-    one->skipped = q.skipped;
-    one->window  = cpl_answering_window(q.question, q.count, window);
+    one->n            = q.count;
+    one->skipped      = q.skipped;
+    one->window       = cpl_answering_window(q.question, q.count, window);
+    cpl_status status = cpl_answering_check(q.question, q.count, window);
     cpl_questions_free(&q);
-    return CPL_OK;
+    if (status != CPL_ERR_INPUT) return status;
+    return CPL_FAIL(status, "%s: %s", one->what->key, cpl_last_error());
 }
 
 cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection,

@@ -63,3 +63,10 @@ cpl_status cpl_sample_finish(json_t **sample, json_t *made, bool whole)
     json_decref(made);
     return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for an answered question");
 }
+
+const char *cpl_sample_key(const char *answer)
+{
+    static const char stem[] = "exact_match_";
+    const size_t length      = sizeof stem - 1;
+    return strncmp(answer, stem, length) == 0 && answer[length] ? answer + length : answer;
+}

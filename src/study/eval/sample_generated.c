@@ -1,6 +1,4 @@
 /* sample_generated.c - see sample.h */
-#include <string.h>
-
 #include "base/arena.h"
 #include "study/eval/sample.h"
 #include "study/eval/words.h"
@@ -28,13 +26,6 @@ static bool put_named(json_t *sample, const char *prefix, const char *name, json
     if (key.failed) json_decref(value);
     cpl_text_free(&key);
     return ok;
-}
-
-const char *cpl_sample_key(const char *answer)
-{
-    static const char stem[] = "exact_match_";
-    const size_t length      = sizeof stem - 1;
-    return strncmp(answer, stem, length) == 0 && answer[length] ? answer + length : answer;
 }
 
 /* Answer i: filters of one metric are told by their names; otherwise the first one plainly, and a
