@@ -193,4 +193,5 @@ def main():
                   f" {check(task, kept, result)}", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
