@@ -1,5 +1,6 @@
 /* cmd_train.c - couplet train: a new run, or one that goes on. */
 #include <jansson.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,19 +26,33 @@
 
 static volatile sig_atomic_t stop_asked;
 
-static void on_signal(int number)
+/* The first signal asks for an end after the step, a second one ends at once. */
+static void *wait_for_signals(void *set)
 {
-    (void)number;
+    int number = 0;
+    sigwait(set, &number);
     stop_asked = 1;
+    sigwait(set, &number);
+    pthread_sigmask(SIG_UNBLOCK, set, NULL);
+    raise(number);
+    return NULL;
 }
 
-/* The first signal asks for an end after the step, a second one ends at once. */
-static void listen_for_signals(void)
+/* Before any other thread begins, which then blocks them too. A handler would run on the stack of a
+ * thread that computes, and kernels that oneDNN 2.6 makes for AVX-512 let the stack pointer stand
+ * elsewhere for a while: a signal then overwrites memory. */
+static cpl_status listen_for_signals(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    static sigset_t set;
+    pthread_t thread;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 ||
+        pthread_create(&thread, NULL, wait_for_signals, &set) != 0)
+        return CPL_FAIL(CPL_ERR_MEMORY, "no thread can be made that waits for signals");
+    pthread_detach(thread);
+    return CPL_OK;
 }
 
 /* ---- what the run says while it goes ---- */
@@ -154,8 +169,7 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
                                  .stop     = &stop_asked};
     cpl_train_outcome outcome = {0};
     CPL_TRY(cpl_tasked_open(&w.tasked, &c->settings, &log));
-    job.positions = cpl_tasked_window(&w.tasked);
-    listen_for_signals();
+    job.positions     = cpl_tasked_window(&w.tasked);
     cpl_status status = cpl_train(&job, &outcome);
     cpl_progress_clear(&w.progress);
     cpl_tasked_close(&w.tasked);
@@ -288,6 +302,7 @@ static cpl_status run(const cpl_arguments *args)
 {
     const char *run_folder = cpl_flag_text(args, "--resume");
     if (cpl_flag_on(args, "--print-config")) return print_config(args);
+    CPL_TRY(listen_for_signals());
     if (!run_folder) return begin(args);
     CPL_TRY(cpl_flags_exclude(args, "--resume", "--out"));
     CPL_TRY(cpl_flags_exclude(args, "--resume", "--from"));

@@ -191,6 +191,8 @@ def check_refusals(folder):
     (folder / "empty").mkdir()
     refused(1, ["arc_challenge", "ARC-Challenge-Dev.jsonl", "allenai.org"], model, "--tasks",
             "arc_challenge", "--data", folder / "empty")
+    refused(1, ["gsm8k", "test.jsonl", "--offset 1000"], model, "--tasks", "gsm8k", *data,
+            "--offset", 1000)
     refused(1, ["there is no such folder"], model, "--tasks", "copa", "--data", folder / "none")
     bad = folder / "bad" / "copa"
     bad.mkdir(parents=True)

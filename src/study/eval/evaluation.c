@@ -16,13 +16,30 @@ static bool is_asked(const cpl_selected *what)
     return what->profile->forms.count == 0;
 }
 
+static cpl_status refuse_nothing(const cpl_evaluated *one, const cpl_questions *q,
+                                 const cpl_questions_wish *wish)
+{
+    const char *file = q->files.count ? q->files.at[q->files.count - 1] : wish->data;
+    if (wish->offset > 0)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: there are no questions: %s has no rows behind --offset %lld",
+                        one->what->key, file, (long long)wish->offset);
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: there are no questions: %s has no rows that can be used",
+                    one->what->key, file);
+}
+
 static cpl_status look(cpl_evaluated *one, const cpl_questions_wish *wish, int64_t window)
 {
     cpl_questions q = {0};
     CPL_TRY(cpl_questions_read(&q, one->what->task, one->what->profile, wish));
-    one->n            = q.count;
-    one->skipped      = q.skipped;
-    one->window       = cpl_answering_window(q.question, q.count, window);
+    one->n       = q.count;
+    one->skipped = q.skipped;
+    one->window  = cpl_answering_window(q.question, q.count, window);
+    if (q.count == 0) {
+        cpl_status status = refuse_nothing(one, &q, wish);
+        cpl_questions_free(&q);
+        return status;
+    }
     cpl_status status = cpl_answering_check(q.question, q.count, window);
     cpl_questions_free(&q);
     if (status != CPL_ERR_INPUT) return status;
