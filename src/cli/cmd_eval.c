@@ -185,7 +185,6 @@ static cpl_status evaluate(work *w)
     const cpl_arguments *a        = w->args;
     const cpl_compute_settings *c = &w->configuration.settings.compute;
     const bool chosen             = cpl_configuration_gives(&w->configuration, "compute.dtype");
-    CPL_TRY(check_results(a));
     CPL_TRY(cpl_examinee_open(&w->examinee, a->words[0], cpl_flag_text(a, "--tokenizer"), &w->log));
     CPL_TRY(open_evaluation(w));
     CPL_TRY(cpl_examinee_load(&w->examinee, chosen ? cpl_planned_dtype(c) : CPL_F32,
@@ -221,6 +220,7 @@ static cpl_status work_off(work *w)
     CPL_TRY(select_tasks(w));
     if (cpl_flag_on(a, "--list")) return cpl_examined_list(&w->selection, w->data);
     if (a->n_words == 0) return CPL_FAIL(CPL_ERR_USAGE, "eval wants a MODEL_DIR, or --list");
+    CPL_TRY(check_results(a));
     if (cpl_flag_given(a, "--text")) return cpl_perplexed(a, &w->configuration, &w->log);
     if (w->selection.count == 0)
         return CPL_FAIL(CPL_ERR_USAGE, "eval wants --tasks, --task-file or --text: `couplet eval "
@@ -333,6 +333,7 @@ const cpl_verb cpl_verb_eval = {
     .summary = "ask a model the questions of benchmarks",
     .usage =
         "MODEL_DIR --tasks TASK,... [--profile P] [--data DIR] [--limit N] [--json F] [--html F]\n"
+        "MODEL_DIR --text FILE... [--window N] [--stride N] [--json F]\n"
         "--list [--data DIR]",
     .about =
         "MODEL_DIR is an OLMoE directory in Hugging Face's layout, a checkpoint, or the folder "

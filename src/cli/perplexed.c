@@ -78,8 +78,9 @@ static cpl_status show(const cpl_perplexity *p, const cpl_arguments *args)
 /* What only tasks have. */
 static cpl_status refuse_others(const cpl_arguments *args)
 {
-    static const char *const others[] = {"--tasks", "--task-file", "--profile", "--html",
-                                         "--limit"};
+    static const char *const others[] = {
+        "--tasks", "--task-file",   "--profile",      "--variant", "--data",    "--html",
+        "--limit", "--num-fewshot", "--max-gen-toks", "--samples", "--skip-bad"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         CPL_TRY(cpl_flags_exclude(args, "--text", others[i]));
     return CPL_OK;

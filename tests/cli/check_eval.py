@@ -10,6 +10,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 
 COUPLET, ALL = sys.argv[1], "--all" in sys.argv
 GOLDEN = pathlib.Path("../shared/golden/eval").resolve()
@@ -173,6 +174,39 @@ def check_resume(folder):
     check(code == 1 and "limit was 5 and is 4 now" in told, f"other settings: {code} {told}")
 
 
+def check_killed(folder):
+    """Killed in its second task; the first one is not asked again. Other rows are refused."""
+    data = folder / "rows"
+    (data / "arc_challenge").mkdir(parents=True)
+    rows = (GOLDEN / "data/arc_challenge/ARC-Challenge-Test.jsonl").read_text().splitlines()[:3]
+    arc = data / "arc_challenge/ARC-Challenge-Test.jsonl"
+    arc.write_text("\n".join(rows) + "\n")
+    (data / "gsm8k").symlink_to(GOLDEN / "data/gsm8k")
+    out, partial = folder / "killed.json", folder / "killed.json.partial"
+    words = [GOLDEN / "model", "--tasks", "arc_challenge,gsm8k", "--profile", "harness", "--data",
+             data, "--limit", 3, "--max-gen-toks", 128, "--samples", "--json", out]
+    begun = subprocess.Popen([COUPLET, "eval", *map(str, words)], stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL)
+    until = time.time() + 300
+    while begun.poll() is None and time.time() < until and \
+            not (partial.exists() and partial.read_bytes().count(b"\n") >= 4):
+        time.sleep(0.02)
+    begun.kill()
+    begun.wait()
+    check(partial.exists() and not out.exists(), "killed, it leaves results or no partial file")
+    arc.write_text("\n".join(reversed(rows)) + "\n")
+    refused(1, ["arc_challenge, question 0", "--overwrite"], *words)
+    arc.write_text("\n".join(rows) + "\n")
+    code, _, told = run(*words)
+    check(code == 0 and "arc_challenge: 3 of 3 questions were answered before" in told,
+          f"going on after a kill: {code} {told}")
+    again = json.loads(out.read_text())["results"]
+    whole = evaluate(folder / "unkilled.json", *words[:-2])["results"]
+    check_same(again, {"arc_challenge": whole["arc_challenge"]})
+    check([one["text"][:20] for one in again["gsm8k"]["samples"]] ==
+          [one["text"][:20] for one in whole["gsm8k"]["samples"]], "texts after a kill differ")
+
+
 # ---- what is refused ----
 
 def refused(code, parts, *words):
@@ -235,6 +269,7 @@ def main():
         for path in sorted(GOLDEN.glob("*/*.json.gz")):
             check_reference(path, folder)
         check_resume(folder)
+        check_killed(folder)
         check_refusals(folder)
         check_shown(folder)
     for one in wrong[:40]:

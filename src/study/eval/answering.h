@@ -33,9 +33,11 @@ typedef struct cpl_answering_listener {
     void *who;
 } cpl_answering_listener;
 
-/* Asks `n` questions, ranked ones and texts as they come, and hands each to the listener, in the order
- * of the questions; the asker has been made for cpl_answering_window tokens. CPL_ERR_INPUT: a continuation longer than the window, a question longer than it where
- * its form says so, a generation that leaves no room for the prompt: all name the question. */
+/* Asks `n` questions, ranked ones and texts as they come, and hands each to the listener: ranked ones
+ * block by block in their order, a generated one as soon as it is finished. The asker has been made
+ * for cpl_answering_window tokens. CPL_ERR_INPUT: a continuation longer than the window, a question
+ * longer than it where its form says so, a generation that leaves no room for the prompt: all name
+ * the question. */
 CPL_NODISCARD cpl_status cpl_answering_ask(const cpl_answering *a, const cpl_question *questions,
                                            int64_t n, const cpl_answering_listener *listener);
 

@@ -7,7 +7,7 @@
 #include "study/eval/sample.h"
 #include "study/eval/stops.h"
 
-enum { MOST_QUESTIONS = 128 }; /* of a block: what an interruption loses */
+enum { MOST_QUESTIONS = 128 }; /* of a block */
 
 /* What is written behind one prompt. Special tokens are no part of the text, but a stop string may
  * be one: lm-eval looks for them before it leaves special tokens out. */
@@ -137,15 +137,6 @@ static bool hear(void *who, int64_t index, int32_t id)
     return status == CPL_OK && !one->enough;
 }
 
-/* What ended without having had enough has met the end-of-text, which counts as a token. */
-static cpl_status finish(void *who, int64_t index)
-{
-    block *b = who;
-    CPL_TRY(b->heard);
-    if (!b->written[index].enough) b->written[index].tokens++;
-    return cpl_answering_count(b->w, index);
-}
-
 static cpl_status tell_one(block *b, int64_t i)
 {
     const cpl_answering_work *w = b->w;
@@ -163,6 +154,16 @@ static cpl_status tell_one(block *b, int64_t i)
     return w->listener->take(w->listener->who, b->first + i, sample);
 }
 
+/* What ended without having had enough has met the end-of-text, which counts as a token. */
+static cpl_status finish(void *who, int64_t index)
+{
+    block *b = who;
+    CPL_TRY(b->heard);
+    if (!b->written[index].enough) b->written[index].tokens++;
+    CPL_TRY(tell_one(b, index));
+    return cpl_answering_count(b->w, index);
+}
+
 static cpl_status ask(block *b)
 {
     const cpl_answering *a            = b->w->a;
@@ -174,10 +175,8 @@ static cpl_status ask(block *b)
     const int64_t n                   = b->last - b->first;
     CPL_TRY(make_room(b));
     CPL_TRY(encode_all(b));
-    CPL_TRY(cpl_asker_continue(a->asker, b->prompts, n, b->w->question[b->first].form->max_gen_toks,
-                               &listener));
-    for (int64_t i = 0; i < n; i++) CPL_TRY(tell_one(b, i));
-    return CPL_OK;
+    return cpl_asker_continue(a->asker, b->prompts, n, b->w->question[b->first].form->max_gen_toks,
+                              &listener);
 }
 
 cpl_status cpl_answering_generate(cpl_answering_work *w, int64_t first, int64_t *last)

@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "io/json.h"
+#include "study/eval/sample.h"
 #include "study/eval/totals.h"
 
 /* ---- what there is to ask ---- */
@@ -114,15 +115,23 @@ static void gather(asking *a, const cpl_questions *q, cpl_ask ask)
     }
 }
 
-static int64_t recall(asking *a, const cpl_questions *q)
+/* Takes what was answered before; rows, exemplars and templates must still be the same. */
+static cpl_status recall(asking *a, const cpl_questions *q, int64_t *recalled)
 {
-    int64_t recalled = 0;
+    const char *key = a->one->what->key;
+    *recalled       = 0;
     for (int64_t i = 0; i < q->count && a->record; i++) {
-        json_t *sample = cpl_record_find(a->record, a->one->what->key, q->question[i].id);
-        a->sample[i]   = json_incref(sample);
-        recalled += sample != NULL;
+        json_t *sample = cpl_record_find(a->record, key, q->question[i].id);
+        if (!sample) continue;
+        if (!cpl_sample_is_of(sample, &q->question[i]))
+            return CPL_FAIL(
+                CPL_ERR_INPUT,
+                "%s: %s, question %s, was asked in other words: --overwrite begins anew",
+                a->record->path, key, q->question[i].id);
+        a->sample[i] = json_incref(sample);
+        ++*recalled;
     }
-    return recalled;
+    return CPL_OK;
 }
 
 static cpl_status ask_all(asking *a, const cpl_questions *q, const cpl_answering *answering)
@@ -247,14 +256,15 @@ static cpl_status ask_task(cpl_evaluated *one, const cpl_questions *q,
     const size_t n    = (size_t)(q->count > 0 ? q->count : 1);
     asking a          = {.one = one, .record = record, .watch = watch};
     cpl_status status = CPL_ERR_MEMORY;
+    int64_t recalled  = 0;
     a.question        = cpl_alloc(n * sizeof *a.question);
     a.place           = cpl_alloc(n * sizeof *a.place);
     a.sample          = cpl_alloc(n * sizeof(json_t *));
     if (!a.question || !a.place || !a.sample) goto done;
     memset(a.sample, 0, n * sizeof(json_t *));
-    int64_t recalled = recall(&a, q);
-    if (watch->began) watch->began(watch->who, one, recalled);
-    status = ask_all(&a, q, answering);
+    status = recall(&a, q, &recalled);
+    if (status == CPL_OK && watch->began) watch->began(watch->who, one, recalled);
+    if (status == CPL_OK) status = ask_all(&a, q, answering);
     if (status == CPL_OK) status = conclude(one, q, &a, samples);
     if (status == CPL_OK && watch->finished) watch->finished(watch->who, one);
 done:

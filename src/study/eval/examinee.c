@@ -23,8 +23,8 @@ static cpl_status load_tokenizer(cpl_examinee *e, const char *given)
             CPL_FAIL(CPL_ERR_INPUT, "%s has ids up to %lld, but the vocabulary of %s has %lld rows",
                      path, (long long)cpl_tokenizer_vocab_size(e->tokenizer) - 1,
                      cpl_hf_folder(e->hf), (long long)rows);
-    cpl_free(own);
-    return status;
+    e->tokenizer_path = own ? own : cpl_text_copy(given);
+    return status == CPL_OK && !e->tokenizer_path ? CPL_ERR_MEMORY : status;
 }
 
 cpl_status cpl_examinee_open(cpl_examinee *e, const char *model_dir, const char *tokenizer,
@@ -50,6 +50,7 @@ void cpl_examinee_close(cpl_examinee *e)
     cpl_model_free(&e->model);
     cpl_backend_free(&e->be);
     cpl_tokenizer_free(e->tokenizer);
+    cpl_free(e->tokenizer_path);
     cpl_hf_close(e->hf);
     memset(e, 0, sizeof *e);
 }
@@ -99,9 +100,15 @@ cpl_status cpl_examinee_describe(const cpl_examinee *e, json_t *settings)
     const char *folder = cpl_hf_folder(e->hf);
     char *real         = realpath(folder, NULL);
     json_int_t bytes, changed;
-    cpl_status status = look_at_weights(folder, &bytes, &changed);
+    cpl_status status  = look_at_weights(folder, &bytes, &changed);
+    struct stat tokens = {0};
+    (void)stat(e->tokenizer_path, &tokens);
     if (status == CPL_OK &&
-        (json_object_set_new(settings, "model", cpl_json_words(real ? real : folder)) != 0 ||
+        (json_object_set_new(settings, "tokenizer",
+                             json_pack("{s:o,s:I,s:I}", "path", cpl_json_words(e->tokenizer_path),
+                                       "bytes", (json_int_t)tokens.st_size, "changed",
+                                       (json_int_t)tokens.st_mtime)) != 0 ||
+         json_object_set_new(settings, "model", cpl_json_words(real ? real : folder)) != 0 ||
          json_object_set_new(settings, "weights",
                              json_pack("{s:I,s:I}", "bytes", bytes, "changed", changed)) != 0))
         status = CPL_ERR_MEMORY;

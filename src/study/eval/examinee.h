@@ -17,6 +17,7 @@ extern "C" {
 typedef struct cpl_examinee {
     cpl_hf *hf;
     cpl_tokenizer *tokenizer;
+    char *tokenizer_path; /* owned */
     cpl_backend be;
     cpl_model model;
     cpl_asker asker;
@@ -38,7 +39,8 @@ CPL_NODISCARD cpl_status cpl_examinee_load(cpl_examinee *e, cpl_dtype compute, i
                                            int64_t window);
 
 /* Adds to `settings` what tells this model's weights from others: "model", its folder, and "weights",
- * the bytes and the time of change of its files. CPL_ERR_MEMORY. */
+ * the bytes and the time of change of its files; and "tokenizer", its path, bytes and time.
+ * CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_examinee_describe(const cpl_examinee *e, json_t *settings);
 
 #ifdef __cplusplus

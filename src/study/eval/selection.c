@@ -90,7 +90,8 @@ static bool key_is_taken(const cpl_selection *s, const char *key)
     return false;
 }
 
-/* id, or id/profile for a second profile of the task, or id/profile/variant for a form. */
+/* id, or id/profile for a second profile of the task and for a form; and a number behind it where
+ * that is taken too, by another task of the same id. */
 static char *make_key(const cpl_selection *s, const cpl_task *task, const cpl_profile *profile,
                       bool form)
 {
@@ -98,6 +99,11 @@ static char *make_key(const cpl_selection *s, const cpl_task *task, const cpl_pr
     cpl_text_printf(&key, "%s", task->id);
     if (form || (!key.failed && key_is_taken(s, key.bytes)))
         cpl_text_printf(&key, "/%s", profile->name);
+    const size_t length = key.length;
+    for (int n = 2; !key.failed && key_is_taken(s, key.bytes); n++) {
+        key.length = length;
+        cpl_text_printf(&key, "#%d", n);
+    }
     if (cpl_text_status(&key) == CPL_OK) return key.bytes;
     cpl_text_free(&key);
     return NULL;

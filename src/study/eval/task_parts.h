@@ -121,7 +121,8 @@ struct cpl_task_parts {
     json_t *kept; /* objects made of several of the tree: an array; NULL: none yet */
     cpl_split *splits;
     int64_t n_splits;
-    const json_t *fields, *gold, *choices, *subject, *subjects, *groups; /* the task's; NULL: not given */
+    const json_t *fields, *gold, *choices, *subject, *subjects,
+        *groups;      /* the task's; NULL: not given */
     cpl_known *facts; /* (n_facts) what `subjects` tells of each, by their names */
     int64_t n_facts;
     cpl_way *ways;                           /* (n_profiles) */
