@@ -98,14 +98,14 @@ done:
 }
 
 static const cpl_flag flags[] = {
-    {.name        = "--group-by",
-     .kind        = CPL_FLAG_TEXT,
-     .placeholder = "SETTING",
+    {.name       = "--group-by",
+     .kind       = CPL_FLAG_TEXT,
+     .value_name = "SETTING",
      .sentence = "Group runs by the value of this setting, as erc.alpha, and order them by it; not "
                  "given: runs that differ only in their seeds are a group."},
-    {.name        = "--documents",
-     .kind        = CPL_FLAG_INT,
-     .placeholder = "N",
+    {.name       = "--documents",
+     .kind       = CPL_FLAG_INT,
+     .value_name = "N",
      .sentence = "Score the first N held-out documents of each source under the last checkpoint of "
                  "every run that is done, though they have been scored before; 0: all. Not given: "
                  "64 of runs without RUN/documents.json, where there are two runs or more.",

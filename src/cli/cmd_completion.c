@@ -124,7 +124,7 @@ static void print_zsh_flag(const cpl_verb *verb, const cpl_flag *flag)
     putchar(']');
     if (flag->kind != CPL_FLAG_SWITCH) {
         putchar(':');
-        print_zsh_text(flag->placeholder);
+        print_zsh_text(flag->value_name);
         putchar(':');
     }
     if (flag->kind == CPL_FLAG_FILE) printf("_files");

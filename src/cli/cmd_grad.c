@@ -222,21 +222,21 @@ done:
 }
 
 static const cpl_flag flags[] = {
-    {.name        = "--tokens",
-     .kind        = CPL_FLAG_FILE,
-     .placeholder = "TOKENS.json",
-     .required    = true,
-     .sentence    = "The rows to compute: {\"input_ids\": [[...], ...]}, all equally long."},
-    {.name        = "--out",
-     .kind        = CPL_FLAG_FILE,
-     .placeholder = "GRADS.safetensors",
-     .required    = true,
-     .sentence    = "The file to write."},
-    {.name        = "--delta",
-     .kind        = CPL_FLAG_FILE,
-     .placeholder = "DELTA.safetensors",
-     .sentence    = "The noise of the coupling loss, delta.{l} [n,d], instead of drawing that of "
-                    "train.seed at step 0."},
+    {.name       = "--tokens",
+     .kind       = CPL_FLAG_FILE,
+     .value_name = "TOKENS.json",
+     .required   = true,
+     .sentence   = "The rows to compute: {\"input_ids\": [[...], ...]}, all equally long."},
+    {.name       = "--out",
+     .kind       = CPL_FLAG_FILE,
+     .value_name = "GRADS.safetensors",
+     .required   = true,
+     .sentence   = "The file to write."},
+    {.name       = "--delta",
+     .kind       = CPL_FLAG_FILE,
+     .value_name = "DELTA.safetensors",
+     .sentence   = "The noise of the coupling loss, delta.{l} [n,d], instead of drawing that of "
+                   "train.seed at step 0."},
     CPL_FLAG_ROW_SET,
 };
 

@@ -55,7 +55,7 @@ static cpl_status print_verb(const cpl_verb *verb)
         cpl_text_clear(&text);
         cpl_help_describe(&text, &verb->flags[f]);
         if (text.failed) break;
-        print_tagged(verb->flags[f].name, verb->flags[f].placeholder, text.bytes);
+        print_tagged(verb->flags[f].name, verb->flags[f].value_name, text.bytes);
     }
     cpl_status status = cpl_text_status(&text);
     cpl_text_free(&text);

@@ -78,11 +78,11 @@ done:
 }
 
 static const cpl_flag flags[] = {
-    {.name        = "--tokenizer",
-     .kind        = CPL_FLAG_FILE,
-     .placeholder = "T.json",
-     .sentence    = "The tokenizer.",
-     .required    = true},
+    {.name       = "--tokenizer",
+     .kind       = CPL_FLAG_FILE,
+     .value_name = "T.json",
+     .sentence   = "The tokenizer.",
+     .required   = true},
     {.name     = "--skip-special",
      .kind     = CPL_FLAG_SWITCH,
      .sentence = "Leave out special tokens such as <|endoftext|>."},

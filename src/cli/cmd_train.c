@@ -314,18 +314,18 @@ static cpl_status run(const cpl_arguments *args)
 }
 
 static const cpl_flag flags[] = {
-    {.name        = "--out",
-     .kind        = CPL_FLAG_FOLDER,
-     .placeholder = "RUN",
-     .sentence    = "Folder of the new run; runs/NAME of NAME.yaml if not given."},
-    {.name        = "--from",
-     .kind        = CPL_FLAG_FOLDER,
-     .placeholder = "MODEL_DIR",
-     .sentence = "Begin with the weights of this OLMoE directory, checkpoint or run; settings of "
-                 "section model that the configuration leaves out come from it."},
-    {.name        = "--resume",
-     .kind        = CPL_FLAG_FOLDER,
-     .placeholder = "RUN",
+    {.name       = "--out",
+     .kind       = CPL_FLAG_FOLDER,
+     .value_name = "RUN",
+     .sentence   = "Folder of the new run; runs/NAME of NAME.yaml if not given."},
+    {.name       = "--from",
+     .kind       = CPL_FLAG_FOLDER,
+     .value_name = "MODEL_DIR",
+     .sentence   = "Begin with the weights of this OLMoE directory, checkpoint or run; settings of "
+                   "section model that the configuration leaves out come from it."},
+    {.name       = "--resume",
+     .kind       = CPL_FLAG_FOLDER,
+     .value_name = "RUN",
      .sentence =
          "Go on with a run from its last checkpoint. Threads, cadences and, with a warning, "
          "train.steps may be changed with --set."},

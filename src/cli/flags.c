@@ -80,7 +80,7 @@ static cpl_status take_flag(cpl_arguments *args, int *at, int count, char *const
     if (!equals && *at + 1 < count && strncmp(words[*at + 1], "--", 2) != 0) value = words[++*at];
     if (!value)
         return CPL_FAIL(CPL_ERR_USAGE, "%s wants a value: %s %s", flag->name, flag->name,
-                        flag->placeholder);
+                        flag->value_name);
     if (flag->kind == CPL_FLAG_SET) {
         args->sets[args->n_sets++] = value;
         return CPL_OK;
@@ -119,7 +119,7 @@ static cpl_status check_all(cpl_arguments *args)
         if (args->flag[f].given) continue;
         if (flag->required)
             return CPL_FAIL(CPL_ERR_USAGE, "%s wants %s %s", verb->name, flag->name,
-                            flag->placeholder);
+                            flag->value_name);
         if (flag->standard) CPL_TRY(take_value(args, f, flag->standard));
     }
     if (args->n_words < verb->least)

@@ -105,8 +105,8 @@ static cpl_status print_flags(FILE *out, const cpl_verb *verb)
         cpl_text_clear(&text);
         cpl_help_describe(&text, flag);
         if (text.failed) break;
-        fprintf(out, "    %s%s%s\n", flag->name, flag->placeholder ? " " : "",
-                flag->placeholder ? flag->placeholder : "");
+        fprintf(out, "    %s%s%s\n", flag->name, flag->value_name ? " " : "",
+                flag->value_name ? flag->value_name : "");
         print_wrapped(out, 8, text.bytes);
     }
     fprintf(out, "    --help\n        Print this.\n");

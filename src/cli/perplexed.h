@@ -13,20 +13,20 @@ extern "C" {
 
 /* Rows for the verb's table. */
 #define CPL_FLAG_ROWS_PERPLEXED                                                                    \
-    {.name        = "--text",                                                                      \
-     .kind        = CPL_FLAG_FILE,                                                                 \
-     .placeholder = "FILE",                                                                        \
-     .sentence    = "Perplexity and bits per byte of this text, and of those named behind the "    \
-                    "flags; files, folders and patterns as data.train takes them (--set data.*)."},   \
-        {.name        = "--window",                                                                \
-         .kind        = CPL_FLAG_INT,                                                              \
-         .placeholder = "N",                                                                       \
-         .sentence    = "Tokens of --text read at once; not given: 1024, or the model's context.", \
-         .low         = 1,                                                                         \
-         .high        = 1e7,                                                                       \
-         .unit        = "tokens"},                                                                        \
+    {.name       = "--text",                                                                       \
+     .kind       = CPL_FLAG_FILE,                                                                  \
+     .value_name = "FILE",                                                                         \
+     .sentence   = "Perplexity and bits per byte of this text, and of those named behind the "     \
+                   "flags; files, folders and patterns as data.train takes them (--set data.*)."},   \
+        {.name       = "--window",                                                                 \
+         .kind       = CPL_FLAG_INT,                                                               \
+         .value_name = "N",                                                                        \
+         .sentence   = "Tokens of --text read at once; not given: 1024, or the model's context.",  \
+         .low        = 1,                                                                          \
+         .high       = 1e7,                                                                        \
+         .unit       = "tokens"},                                                                        \
     {                                                                                              \
-        .name = "--stride", .kind = CPL_FLAG_INT, .placeholder = "N",                              \
+        .name = "--stride", .kind = CPL_FLAG_INT, .value_name = "N",                               \
         .sentence = "The window goes on by so many tokens of --text, each predicted once, from "   \
                     "what the window holds before it; not given: by whole windows.",               \
         .low = 1, .high = 1e7, .unit = "tokens"                                                    \

@@ -12,10 +12,10 @@ extern "C" {
 
 /* Rows for a verb's table, with the sentences of --json and --html. */
 #define CPL_FLAG_ROWS_PLACES(json, html)                                                           \
-    {.name = "--json", .kind = CPL_FLAG_FILE, .placeholder = "FILE", .sentence = json},            \
-        {.name = "--html", .kind = CPL_FLAG_FILE, .placeholder = "FILE", .sentence = html},        \
+    {.name = "--json", .kind = CPL_FLAG_FILE, .value_name = "FILE", .sentence = json},             \
+        {.name = "--html", .kind = CPL_FLAG_FILE, .value_name = "FILE", .sentence = html},         \
     {                                                                                              \
-        .name = "--svg", .kind = CPL_FLAG_FOLDER, .placeholder = "FOLDER",                         \
+        .name = "--svg", .kind = CPL_FLAG_FOLDER, .value_name = "FOLDER",                          \
         .sentence = "Write every chart as a vector file into this folder."                         \
     }
 

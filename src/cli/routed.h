@@ -13,33 +13,33 @@ extern "C" {
 #endif
 
 /* Rows for the verb's table. */
-#define CPL_FLAG_ROWS_ROUTING                                                                      \
-    {.name        = "--text",                                                                      \
-     .kind        = CPL_FLAG_FILE,                                                                 \
-     .placeholder = "FILE",                                                                        \
-     .sentence =                                                                                   \
-         "Also report what the router does over this text: a file, a folder or a pattern, "        \
-         "in any form of data.train."},                                                            \
-        {.name        = "--window",                                                                \
-         .kind        = CPL_FLAG_INT,                                                              \
-         .placeholder = "N",                                                                       \
-         .sentence = "Tokens of that text that are read at once; not given: 1024, or the model's " \
-                     "context if that is shorter.",                                                \
-         .low      = 1,                                                                            \
-         .high     = 16777216,                                                                     \
-         .unit     = "tokens"},                                                                        \
-        {.name        = "--text-tokens",                                                           \
-         .kind        = CPL_FLAG_INT,                                                              \
-         .placeholder = "N",                                                                       \
-         .sentence    = "Tokens of that text at most, shared evenly by its sources; 0: all.",      \
-         .standard    = "65536",                                                                   \
-         .low         = 0,                                                                         \
-         .high        = 1e12,                                                                      \
-         .unit        = "tokens"},                                                                        \
-    {                                                                                              \
-        .name = "--response-tokens", .kind = CPL_FLAG_INT, .placeholder = "N",                     \
-        .sentence = "Of these, evenly spread, so many are also shown to every expert.",            \
-        .standard = "2048", .low = 1, .high = 1e9, .unit = "tokens"                                \
+#define CPL_FLAG_ROWS_ROUTING                                                                        \
+    {.name       = "--text",                                                                         \
+     .kind       = CPL_FLAG_FILE,                                                                    \
+     .value_name = "FILE",                                                                           \
+     .sentence =                                                                                     \
+         "Also report what the router does over this text: a file, a folder or a pattern, "          \
+         "in any form of data.train."},                                                              \
+        {.name       = "--window",                                                                   \
+         .kind       = CPL_FLAG_INT,                                                                 \
+         .value_name = "N",                                                                          \
+         .sentence   = "Tokens of that text that are read at once; not given: 1024, or the model's " \
+                       "context if that is shorter.",                                                \
+         .low        = 1,                                                                            \
+         .high       = 16777216,                                                                     \
+         .unit       = "tokens"},                                                                          \
+        {.name       = "--text-tokens",                                                              \
+         .kind       = CPL_FLAG_INT,                                                                 \
+         .value_name = "N",                                                                          \
+         .sentence   = "Tokens of that text at most, shared evenly by its sources; 0: all.",         \
+         .standard   = "65536",                                                                      \
+         .low        = 0,                                                                            \
+         .high       = 1e12,                                                                         \
+         .unit       = "tokens"},                                                                          \
+    {                                                                                                \
+        .name = "--response-tokens", .kind = CPL_FLAG_INT, .value_name = "N",                        \
+        .sentence = "Of these, evenly spread, so many are also shown to every expert.",              \
+        .standard = "2048", .low = 1, .high = 1e9, .unit = "tokens"                                  \
     }
 
 /* Whether --text is given, and the options it comes with. `inputs` [1] is set to its value. Alphas

@@ -30,7 +30,7 @@ typedef enum cpl_flag_kind {
 typedef struct cpl_flag {
     const char *name; /* with its dashes: "--out" */
     cpl_flag_kind kind;
-    const char *placeholder; /* of its value, "RUN"; NULL for SWITCH */
+    const char *value_name; /* of its value, "RUN"; NULL for SWITCH */
     const char *sentence;
     const char *standard; /* the value when it is not given; NULL: none */
     double low, high;     /* bounds of INT and NUMBER, both allowed */
@@ -41,7 +41,7 @@ typedef struct cpl_flag {
 /* The row of --set, for every verb that takes settings. */
 #define CPL_FLAG_ROW_SET                                                                           \
     {                                                                                              \
-        .name = "--set", .kind = CPL_FLAG_SET, .placeholder = "SECTION.NAME=VALUE",                \
+        .name = "--set", .kind = CPL_FLAG_SET, .value_name = "SECTION.NAME=VALUE",                 \
         .sentence = "Use this value of a setting; may be given several times."                     \
     }
 

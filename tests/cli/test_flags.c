@@ -12,29 +12,29 @@ static cpl_status do_nothing(const cpl_arguments *args)
 }
 
 static const cpl_flag flags[] = {
-    {.name = "--out", .kind = CPL_FLAG_FOLDER, .placeholder = "RUN", .sentence = "A folder."},
+    {.name = "--out", .kind = CPL_FLAG_FOLDER, .value_name = "RUN", .sentence = "A folder."},
     {.name = "--dry-run", .kind = CPL_FLAG_SWITCH, .sentence = "A switch."},
-    {.name        = "--tokens",
-     .kind        = CPL_FLAG_INT,
-     .placeholder = "N",
-     .sentence    = "A number.",
-     .standard    = "64",
-     .low         = 1,
-     .high        = 1e6,
-     .unit        = "tokens"},
-    {.name        = "--top-p",
-     .kind        = CPL_FLAG_NUMBER,
-     .placeholder = "P",
-     .sentence    = "A number.",
-     .standard    = "0.9",
-     .low         = 0,
-     .high        = 1},
-    {.name        = "--form",
-     .kind        = CPL_FLAG_CHOICE,
-     .placeholder = "WORD",
-     .sentence    = "A word.",
-     .standard    = "text",
-     .unit        = "text|json"},
+    {.name       = "--tokens",
+     .kind       = CPL_FLAG_INT,
+     .value_name = "N",
+     .sentence   = "A number.",
+     .standard   = "64",
+     .low        = 1,
+     .high       = 1e6,
+     .unit       = "tokens"},
+    {.name       = "--top-p",
+     .kind       = CPL_FLAG_NUMBER,
+     .value_name = "P",
+     .sentence   = "A number.",
+     .standard   = "0.9",
+     .low        = 0,
+     .high       = 1},
+    {.name       = "--form",
+     .kind       = CPL_FLAG_CHOICE,
+     .value_name = "WORD",
+     .sentence   = "A word.",
+     .standard   = "text",
+     .unit       = "text|json"},
     CPL_FLAG_ROW_SET,
 };
 
@@ -135,7 +135,7 @@ static void required_flag(void **state)
 {
     (void)state;
     const cpl_flag one[] = {
-        {.name = "--in", .kind = CPL_FLAG_FILE, .placeholder = "FILE", .required = true}};
+        {.name = "--in", .kind = CPL_FLAG_FILE, .value_name = "FILE", .required = true}};
     cpl_verb strict    = {.name = "strict", .usage = "", .flags = one, .n_flags = 1};
     char *words[]      = {"--in", "f"};
     cpl_arguments read = {0};
