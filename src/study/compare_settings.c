@@ -12,7 +12,9 @@ static const char *const seeds[] = {"train.seed", "data.seed"};
 
 /* Names, or with a dot at their end whole sections. */
 static const char *const bookkeeping[] = {"checkpoint.",         "log.",
-                                          "eval.every",          "compute.threads",
+                                          "eval.every",          "eval.tasks",
+                                          "eval.tasks_every",    "eval.tasks_limit",
+                                          "eval.tasks_data",     "compute.threads",
                                           "data.cache",          "data.max_line_bytes",
                                           "data.zstd_window_log"};
 
@@ -154,11 +156,13 @@ static const char *short_paths(cpl_pool *pool, const char *text)
 /* Numbers mean the same however they are written; so do the words for nothing. */
 static const char *plain_meaning(cpl_pool *pool, const char *text)
 {
-    char *end          = NULL;
-    const double value = strtod(text, &end);
+    static const char *const nothing[] = {"", "null", "~", "[]", "{}"};
+    char *end                          = NULL;
+    const double value                 = strtod(text, &end);
     if (end != text && *end == '\0' && isfinite(value))
         return cpl_pool_printf(pool, "%.17g", value);
-    if (strcmp(text, "null") == 0 || strcmp(text, "~") == 0 || *text == '\0') return "unset";
+    for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++)
+        if (strcmp(text, nothing[i]) == 0) return "unset";
     return text;
 }
 

@@ -75,12 +75,29 @@ static void numbers_mean_the_same_however_written(void **state)
 {
     (void)state;
     run_case two[] = {six[0], six[1]};
-    two[0].more    = "z:\n    weight: 1e-3\nbalance:\n    weight: null\n";
-    two[1].more    = "z:\n    weight: 0.001\nbalance:\n    weight: unset\n";
+    two[0].more    = "z:\n    weight: 1e-3\nbalance:\n    weight: null\n"
+                     "orth:\n    words: []\n";
+    two[1].more    = "z:\n    weight: 0.001\nbalance:\n    weight: unset\n"
+                     "orth:\n    words:\n";
     lined_up l;
     line_up(&l, two, 2, NULL);
     assert_int_equal(l.c.n_groups, 1);
     assert_false(setting(&l.c, "z.weight")->differs);
+    assert_false(setting(&l.c, "orth.words")->differs);
+    release(&l);
+}
+
+/* Which tasks a run is asked on the way changes nothing of what it learns. */
+static void evaluated_tasks_split_no_group(void **state)
+{
+    (void)state;
+    run_case two[] = {six[0], six[1]};
+    two[1].more    = "eval:\n    tasks: [boolq]\n    tasks_every: 10\n    tasks_limit: 5\n"
+                     "    tasks_data: rows\n";
+    lined_up l;
+    line_up(&l, two, 2, NULL);
+    assert_int_equal(l.c.n_groups, 1);
+    assert_true(setting(&l.c, "eval.tasks")->differs);
     release(&l);
 }
 
@@ -328,6 +345,7 @@ int main(void)
         cmocka_unit_test(runs_of_other_seeds_are_a_group),
         cmocka_unit_test(mean_and_deviation_are_the_members),
         cmocka_unit_test(bookkeeping_splits_no_group),
+        cmocka_unit_test(evaluated_tasks_split_no_group),
         cmocka_unit_test(a_setting_of_another_version_has_its_default),
         cmocka_unit_test(numbers_mean_the_same_however_written),
         cmocka_unit_test(groups_by_a_setting_are_in_its_order),
