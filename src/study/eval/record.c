@@ -40,6 +40,8 @@ static cpl_status refuse(const cpl_record *r, const json_t *there, const json_t 
         r->path);
 }
 
+#define WAY_OUT ": remove the file, or begin anew with --overwrite"
+
 static cpl_status take_sample(cpl_record *r, const json_t *values, int64_t line)
 {
     const char *key = json_string_value(json_object_get(values, "task"));
@@ -47,7 +49,8 @@ static cpl_status take_sample(cpl_record *r, const json_t *values, int64_t line)
     json_t *id      = json_object_get(sample, "id");
     char name[32];
     if (!key || !id)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s:%lld: no answered question", r->path, (long long)line);
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: line %lld: holds no answered question" WAY_OUT, r->path,
+                        (long long)line);
     const char *text = json_string_value(id);
     if (!text) {
         snprintf(name, sizeof name, "%lld", (long long)json_integer_value(id));
@@ -66,7 +69,7 @@ static cpl_status take_sample(cpl_record *r, const json_t *values, int64_t line)
 static cpl_status take_row(cpl_record *r, const cpl_row *row, const json_t *settings)
 {
     const json_t *there = json_object_get(row->values, "settings");
-    if (row->bad) return CPL_FAIL(CPL_ERR_INPUT, "%s", row->bad);
+    if (row->bad) return CPL_FAIL(CPL_ERR_INPUT, "%s" WAY_OUT, row->bad);
     if (row->line > 1) return take_sample(r, row->values, row->line);
     return there && json_equal(there, settings) ? CPL_OK : refuse(r, there, settings);
 }
@@ -89,19 +92,55 @@ static cpl_status read_all(cpl_record *r, const json_t *settings)
     return status;
 }
 
-/* Takes off what stands behind the last line end. */
-static cpl_status cut_last_line(const char *path)
+/* ---- the file itself ---- */
+
+static cpl_status cannot(const cpl_record *r, const char *what)
 {
-    FILE *file = fopen(path, "r+");
+    return CPL_FAIL(CPL_ERR_IO, "%s: cannot be %s: %s", r->path, what, strerror(errno));
+}
+
+/* Opens the file, made if need be, for this evaluation alone, until it is closed. */
+static cpl_status take_file(cpl_record *r)
+{
+    int held;
+    CPL_TRY(cpl_file_lock(&held, r->path, false));
+    if (held < 0)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: another evaluation is writing to it: wait for its end, or write to "
+                        "another file",
+                        r->path);
+    r->file = fdopen(held, "r+");
+    if (r->file) return CPL_OK;
+    close(held);
+    return cannot(r, "opened");
+}
+
+/* What is there is touched only where it begins as this room's files do, as far as it goes: an
+ * interruption may have cut the first line too. */
+static cpl_status check_ours(const cpl_record *r)
+{
+    static const char begin[] = "{\"settings\":";
+    char there[sizeof begin];
+    const size_t n = fread(there, 1, sizeof begin - 1, r->file);
+    if (ferror(r->file)) return cannot(r, "read");
+    rewind(r->file);
+    if (memcmp(there, begin, n) == 0) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s: is no record of an evaluation, whose first line begins with %s: rename or "
+                    "remove it, or write the results to another file",
+                    r->path, begin);
+}
+
+/* Takes off what stands behind the last line end; everything where it is `fresh`. */
+static cpl_status cut_last_line(const cpl_record *r, bool fresh)
+{
     long end = 0, at = 0;
-    if (!file) return CPL_FAIL(CPL_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
-    for (int c = getc(file); c != EOF; c = getc(file)) {
+    for (int c = fresh ? EOF : getc(r->file); c != EOF; c = getc(r->file)) {
         at++;
         if (c == '\n') end = at;
     }
-    bool cut = at == end || ftruncate(fileno(file), end) == 0;
-    if (fclose(file) != 0 || !cut)
-        return CPL_FAIL(CPL_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    if (ferror(r->file)) return cannot(r, "read");
+    if (ftruncate(fileno(r->file), end) != 0) return cannot(r, "written");
     return CPL_OK;
 }
 
@@ -113,8 +152,7 @@ static cpl_status write_line(cpl_record *r, json_t *line)
     bool written = json_dumpf(line, r->file, JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0 &&
                    fputc('\n', r->file) != EOF && fflush(r->file) == 0;
     json_decref(line);
-    if (written) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_IO, "%s: cannot be written: %s", r->path, strerror(errno));
+    return written ? CPL_OK : cannot(r, "written");
 }
 
 cpl_status cpl_record_open(cpl_record *r, const char *path, const json_t *settings, bool fresh)
@@ -125,17 +163,12 @@ cpl_status cpl_record_open(cpl_record *r, const char *path, const json_t *settin
         cpl_record_close(r);
         return CPL_ERR_MEMORY;
     }
-    bool there = !fresh && cpl_path_exists(path);
-    if (there) {
-        CPL_TRY_DONE(cut_last_line(path));
-        CPL_TRY_DONE(read_all(r, settings));
-    }
-    r->file = fopen(path, there ? "a" : "w");
-    if (!r->file) {
-        status = CPL_FAIL(CPL_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
-        goto done;
-    }
-    if (fseek(r->file, 0, SEEK_END) == 0 && ftell(r->file) == 0)
+    CPL_TRY_DONE(take_file(r));
+    CPL_TRY_DONE(check_ours(r));
+    CPL_TRY_DONE(cut_last_line(r, fresh));
+    CPL_TRY_DONE(read_all(r, settings));
+    if (fseek(r->file, 0, SEEK_END) != 0) CPL_TRY_DONE(cannot(r, "written"));
+    if (ftell(r->file) == 0)
         status = write_line(r, json_pack("{s:O}", "settings", (json_t *)settings));
 done:
     if (status != CPL_OK) cpl_record_close(r);

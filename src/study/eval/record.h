@@ -2,7 +2,8 @@
  *
  * Room:   study/eval.
  * File:   FILE.partial, JSON lines: {"settings": ...}, then {"task": KEY, "sample": ...} for every
- *         answered question. A last line that was cut by the interruption is taken off. */
+ *         answered question. A last line that was cut by the interruption is taken off.
+ * Lock:   the file is one evaluation's alone while it is open. */
 #ifndef CPL_STUDY_EVAL_RECORD_H
 #define CPL_STUDY_EVAL_RECORD_H
 
@@ -17,14 +18,16 @@ extern "C" {
 #endif
 
 typedef struct cpl_record {
-    FILE *file;
+    FILE *file; /* locked */
     char *path;
     json_t *done;  /* {KEY: {id: sample}} of what was there */
     int64_t count; /* of it */
 } cpl_record;
 
-/* Goes on with `path`, or begins it. CPL_ERR_INPUT where it was begun with other settings, naming
- * one that differs, or is no such file; CPL_ERR_IO. `fresh`: what is there counts for nothing. */
+/* Goes on with `path`, or begins it. `fresh`: what was answered there counts for nothing.
+ * CPL_ERR_INPUT where it was begun with other settings, naming one that differs, holds a wrong line,
+ * or is open elsewhere, and where it is no such file, which is then left as it is, fresh or not;
+ * CPL_ERR_IO. */
 CPL_NODISCARD cpl_status cpl_record_open(cpl_record *r, const char *path, const json_t *settings,
                                          bool fresh);
 void cpl_record_close(cpl_record *r); /* all zero: nothing to do */
