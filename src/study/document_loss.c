@@ -120,8 +120,8 @@ done:
 
 static json_t *one_json(const cpl_document_loss *d)
 {
-    return json_pack("{s:s, s:s, s:I, s:I, s:f}", "source", d->source, "id", d->id, "bytes",
-                     (json_int_t)d->bytes, "tokens", (json_int_t)d->tokens, "nll", d->nll);
+    return json_pack("{s:o, s:s, s:I, s:I, s:f}", "source", cpl_json_words(d->source), "id", d->id,
+                     "bytes", (json_int_t)d->bytes, "tokens", (json_int_t)d->tokens, "nll", d->nll);
 }
 
 json_t *cpl_document_losses_json(const cpl_document_losses *l)

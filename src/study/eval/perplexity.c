@@ -95,9 +95,10 @@ done:
 /* A perplexity beyond all numbers is null. */
 static json_t *row_json(const cpl_perplexity_row *row)
 {
-    return json_pack("{s:s?, s:I, s:I, s:I, s:f, s:f, s:o, s:f}", "source", row->source,
-                     "documents", (json_int_t)row->documents, "bytes", (json_int_t)row->bytes,
-                     "tokens", (json_int_t)row->tokens, "nll", row->nll, "nll_per_token",
+    return json_pack("{s:o?, s:I, s:I, s:I, s:f, s:f, s:o, s:f}", "source",
+                     row->source ? cpl_json_words(row->source) : json_null(), "documents",
+                     (json_int_t)row->documents, "bytes", (json_int_t)row->bytes, "tokens",
+                     (json_int_t)row->tokens, "nll", row->nll, "nll_per_token",
                      cpl_perplexity_per_token(row), "perplexity",
                      cpl_json_number(cpl_perplexity_value(row)), "bits_per_byte",
                      cpl_perplexity_bits(row));

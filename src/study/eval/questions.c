@@ -18,8 +18,14 @@ const cpl_manner *cpl_way_manner(const cpl_way *way, const char *subject)
     return &way->manners[0];
 }
 
-cpl_status cpl_reading_leave_out(cpl_reading *r, const char *sentence)
+cpl_status cpl_reading_leave_out(cpl_reading *r, const cpl_seen_row *row)
 {
+    char sentence[1024];
+    if (row->values)
+        snprintf(sentence, sizeof sentence, "%s: line %lld: %s", row->path, (long long)row->line,
+                 cpl_last_error());
+    else
+        snprintf(sentence, sizeof sentence, "%s", row->bad);
     if (!r->wish->skip_bad) return CPL_FAIL(CPL_ERR_INPUT, "%s", sentence);
     r->q->skipped++;
     if (r->wish->log) cpl_log_warn(r->wish->log, "%s; the row is left out", sentence);
@@ -33,14 +39,6 @@ cpl_status cpl_reading_add_files(cpl_reading *r, const cpl_split_files *files)
     for (int64_t i = 0; i < files->labels.count; i++)
         CPL_TRY(cpl_paths_add(&r->store->files, files->labels.at[i]));
     return CPL_OK;
-}
-
-static cpl_status leave_row_out(cpl_reading *r, const cpl_seen_row *row)
-{
-    char sentence[1024];
-    snprintf(sentence, sizeof sentence, "%s: line %lld: %s", row->path, (long long)row->line,
-             cpl_last_error());
-    return cpl_reading_leave_out(r, sentence);
 }
 
 /* ---- questions ---- */
@@ -84,10 +82,10 @@ static cpl_status add_question(cpl_reading *r, const cpl_making *making, const c
     return CPL_OK;
 }
 
-static cpl_status take_row(void *who, const cpl_seen_row *row)
+static cpl_status take_row(void *who, cpl_seen_row *row)
 {
     cpl_reading *r = who;
-    if (!row->values) return cpl_reading_leave_out(r, row->bad);
+    if (!row->values) return cpl_reading_leave_out(r, row);
     const cpl_manner *manner = cpl_way_manner(r->way, row->subject);
     const json_t *before;
     CPL_TRY(cpl_reading_before(&before, r, manner, row->subject));
@@ -104,7 +102,7 @@ static cpl_status take_row(void *who, const cpl_seen_row *row)
         if (status != CPL_ERR_INPUT && status != CPL_OK) return status;
         if (status == CPL_OK) continue;
         r->q->count = first;
-        return leave_row_out(r, row);
+        return cpl_reading_leave_out(r, row);
     }
     return CPL_OK;
 }

@@ -7,21 +7,49 @@
 #include "io/paths.h"
 #include "study/eval/questions_parts.h"
 
-static cpl_status keep_exemplar(void *who, const cpl_seen_row *row)
+/* What a row is made an exemplar with, for questions of a subject, which may be NULL. */
+static cpl_making making_of(const cpl_reading *r, const cpl_manner *manner, const char *subject,
+                            const json_t *row)
+{
+    return (cpl_making){.task       = r->task,
+                        .manner     = manner,
+                        .sheet      = &manner->shown[r->shown],
+                        .subject    = subject,
+                        .row        = row,
+                        .one_option = r->way->one_option};
+}
+
+/* Whether a row can be shown: in the manner of its subject, or, where it has none, in all of them. */
+static cpl_status try_exemplar(const cpl_reading *r, const cpl_seen_row *row)
+{
+    cpl_text text     = {0};
+    cpl_status status = row->values ? CPL_OK : CPL_ERR_INPUT;
+    for (int64_t i = 0; i < r->way->n_manners && status == CPL_OK; i++) {
+        const cpl_manner *manner = &r->way->manners[i];
+        if (row->subject && manner != cpl_way_manner(r->way, row->subject)) continue;
+        const cpl_making making = making_of(r, manner, row->subject, row->values);
+        status                  = cpl_making_exemplar(&text, &making);
+    }
+    cpl_text_free(&text);
+    return status;
+}
+
+static cpl_status keep_exemplar(void *who, cpl_seen_row *row)
 {
     cpl_reading *r      = who;
     const char *subject = row->subject ? row->subject : "";
-    if (!row->values) return cpl_reading_leave_out(r, row->bad);
+    cpl_status status   = try_exemplar(r, row);
+    row->passed_over    = status == CPL_ERR_INPUT;
+    if (row->passed_over) return cpl_reading_leave_out(r, row);
+    CPL_TRY(status);
     json_t *rows = json_object_get(r->store->exemplars, subject);
     bool failed  = false;
     if (!rows) {
         rows   = json_array();
         failed = json_object_set_new(r->store->exemplars, subject, rows) != 0;
     }
-    char place[1024];
-    snprintf(place, sizeof place, "%s: line %lld", row->path, (long long)row->line);
-    failed = failed || json_array_append_new(rows, json_pack("[Os]", row->values, place)) != 0;
-    if (failed) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for exemplars", row->path);
+    if (failed || json_array_append(rows, row->values) != 0)
+        return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for exemplars", row->path);
     return CPL_OK;
 }
 
@@ -59,18 +87,8 @@ static cpl_status append_exemplars(cpl_text *out, cpl_reading *r, const cpl_mann
                         (long long)n, r->way->exemplars->name, json_array_size(rows),
                         subject ? " of the subject " : "", subject ? subject : "");
     for (int64_t i = 0; i < n; i++) {
-        const json_t *pair = json_array_get(rows, (size_t)i);
-        cpl_making making  = {.task       = r->task,
-                              .manner     = manner,
-                              .sheet      = &manner->shown[r->shown],
-                              .subject    = subject,
-                              .row        = json_array_get(pair, 0),
-                              .one_option = r->way->one_option};
-        cpl_status status  = cpl_making_exemplar(out, &making);
-        if (status == CPL_ERR_INPUT)
-            return CPL_FAIL(status, "%s: %s", json_string_value(json_array_get(pair, 1)),
-                            cpl_last_error());
-        if (status != CPL_OK) return status;
+        const cpl_making making = making_of(r, manner, subject, json_array_get(rows, (size_t)i));
+        CPL_TRY(cpl_making_exemplar(out, &making));
     }
     return CPL_OK;
 }

@@ -8,7 +8,7 @@ typedef struct counting {
     int64_t rows, bad;
 } counting;
 
-static cpl_status count_row(void *who, const cpl_seen_row *row)
+static cpl_status count_row(void *who, cpl_seen_row *row)
 {
     counting *c       = who;
     cpl_pool pool     = {0};

@@ -22,6 +22,7 @@ typedef struct cpl_seen_row {
     const char *bad;     /* and why, with file and line */
     const char *path;
     int64_t line;
+    bool passed_over; /* set by the taker: it is none of the `limit` rows */
 } cpl_seen_row;
 
 /* The files of a split that are there: those of the first alternative that is there. */
@@ -44,7 +45,7 @@ CPL_NODISCARD cpl_status cpl_split_missing(const cpl_task *task, const cpl_split
 CPL_NODISCARD cpl_status cpl_split_walk(const cpl_split_files *files, const cpl_task *task,
                                         const cpl_split *split, const cpl_sheet *sheets,
                                         const char *data, int64_t offset, int64_t limit,
-                                        cpl_status (*take)(void *who, const cpl_seen_row *row),
+                                        cpl_status (*take)(void *who, cpl_seen_row *row),
                                         void *who);
 
 /* ---- questions_make.c ---- */
@@ -110,7 +111,7 @@ struct cpl_questions_store {
     cpl_question *question; /* (room) */
     int64_t room;
     cpl_form *forms;   /* the manners' with the wished number of tokens; NULL: theirs are good */
-    json_t *exemplars; /* subject ("": all) -> rows, each [values, "FILE: line LINE"] */
+    json_t *exemplars; /* subject ("": all) -> rows that can be shown */
     json_t *before;    /* subject -> what stands before, one text for each number of exemplars */
 };
 
@@ -128,8 +129,9 @@ typedef struct cpl_reading {
 /* The manner of a subject, which may be NULL. */
 const cpl_manner *cpl_way_manner(const cpl_way *way, const char *subject);
 
-/* Handles a bad row, told by a sentence: an error, or left out with a word. */
-CPL_NODISCARD cpl_status cpl_reading_leave_out(cpl_reading *r, const char *sentence);
+/* Handles a bad row: an error, or left out with a word. Why it is bad it says itself, or, where its
+ * values are there, the last failure. */
+CPL_NODISCARD cpl_status cpl_reading_leave_out(cpl_reading *r, const cpl_seen_row *row);
 
 /* Adds the names of files that are read. */
 CPL_NODISCARD cpl_status cpl_reading_add_files(cpl_reading *r, const cpl_split_files *files);

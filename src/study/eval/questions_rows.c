@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "io/json_pull.h"
 #include "io/paths.h"
 #include "io/rows.h"
 #include "study/eval/questions_parts.h"
@@ -125,7 +126,7 @@ typedef struct walk {
     const char *data;
     int64_t place; /* of the source */
     int64_t offset, end;
-    cpl_status (*take)(void *who, const cpl_seen_row *row);
+    cpl_status (*take)(void *who, cpl_seen_row *row);
     void *who;
     json_t *counts; /* subject -> rows seen */
     bool full;      /* no row of this file is wanted any more */
@@ -153,14 +154,18 @@ static void append_subject(cpl_text *out, const char *path, const char *name)
     if (length >= before + behind) cpl_text_append(out, file + before, length - before - behind);
 }
 
+static cpl_status count_rows(walk *w, const char *subject, int64_t count)
+{
+    if (json_object_set_new(w->counts, subject, json_integer(count)) == 0) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to count rows", w->task->id);
+}
+
 /* The next place within a subject; "" stands for none. */
 static cpl_status next_index(int64_t *index, walk *w, const char *subject)
 {
     json_t *count = json_object_get(w->counts, subject);
     *index        = count ? json_integer_value(count) : 0;
-    if (json_object_set_new(w->counts, subject, json_integer(*index + 1)))
-        return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to count rows", w->task->id);
-    return CPL_OK;
+    return count_rows(w, subject, *index + 1);
 }
 
 /* Appends the subject of a row, where a template makes it. */
@@ -180,10 +185,12 @@ done:
 
 static cpl_status hand_over(walk *w, cpl_seen_row *row)
 {
-    CPL_TRY(next_index(&row->index, w, row->subject ? row->subject : ""));
+    const char *subject = row->subject ? row->subject : "";
+    CPL_TRY(next_index(&row->index, w, subject));
+    if (row->index >= w->offset && row->index < w->end) CPL_TRY(w->take(w->who, row));
+    if (row->passed_over) return count_rows(w, subject, row->index);
     w->full = row->index + 1 >= w->end && w->sheet->subject_kind != CPL_SUBJECT_MADE;
-    if (row->index < w->offset || row->index >= w->end) return CPL_OK;
-    return w->take(w->who, row);
+    return CPL_OK;
 }
 
 static cpl_status see(walk *w, const char *path, const char *subject, const cpl_row *row)
@@ -295,6 +302,11 @@ static cpl_status walk_file(walk *w, const char *path)
     CPL_TRY_DONE(cpl_text_status(&subject));
     if (by_file && (!subject.length || subject.length > MOST_SUBJECT_BYTES))
         CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "%s: names no subject, as %s does", path, name));
+    if (by_file && !cpl_json_pull_is_utf8(subject.bytes, subject.length))
+        CPL_TRY_DONE(CPL_FAIL(
+            CPL_ERR_INPUT,
+            "%s: a subject is called as its file, and this name is not UTF-8: rename the file",
+            path));
     CPL_TRY_DONE(cpl_rows_open(&rows, path, &kind));
     if (w->source->labels) CPL_TRY_DONE(open_labels(&labels, w, subject.bytes));
     status = walk_rows(w, rows, labels, path, subject.bytes);
@@ -308,7 +320,7 @@ done:
 cpl_status cpl_split_walk(const cpl_split_files *files, const cpl_task *task,
                           const cpl_split *split, const cpl_sheet *sheets, const char *data,
                           int64_t offset, int64_t limit,
-                          cpl_status (*take)(void *who, const cpl_seen_row *row), void *who)
+                          cpl_status (*take)(void *who, cpl_seen_row *row), void *who)
 {
     walk w            = {.task   = task,
                          .source = &split->sources[files->source],

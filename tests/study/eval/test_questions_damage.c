@@ -435,6 +435,76 @@ static void test_exemplars(void **state)
     cpl_task_free(bbh);
 }
 
+/* A bad row is no exemplar: it is counted, and the next good one is shown in its place. */
+static void test_bad_exemplars(void **state)
+{
+    (void)state;
+    cpl_task *mmlu = built_in("mmlu"), *gsm8k = built_in("gsm8k");
+    const char *data        = new_data("mmlu");
+    cpl_questions_wish wish = wish_of(data);
+    cpl_questions q;
+    wish.skip_bad = true;
+    wish.shots    = 2;
+    put(data, "mmlu", "test/x_test.csv", "q,1,2,3,4,A\n");
+    put(data, "mmlu", "test/y_test.csv", "q,1,2,3,4,A\n");
+    put(data, "mmlu", "dev/x_dev.csv", "x1,1,2,3,4,A\nx2,1,2,3,4,G\nx3,1,2\nx4,1,2,3,4,B\nx5,1\n");
+    put(data, "mmlu", "dev/y_dev.csv", "y1,1,2,3,4,A\ny2,1,2,3,4,B\n");
+    assert_ok(read_with(&q, mmlu, "harness", &wish));
+    assert_int_equal(q.skipped, 2); /* of x5 nothing has to be known */
+    assert_non_null(strstr(q.question[0].options[0].context, "\n\nx1\nA. 1"));
+    assert_null(strstr(q.question[0].options[0].context, "x2"));
+    assert_non_null(strstr(q.question[0].options[0].context, "\n\nx4\nA. 1"));
+    assert_non_null(strstr(q.question[1].options[0].context, "\n\ny2\nA. 1"));
+    cpl_questions_free(&q);
+    wish.shots = 3;
+    expect(mmlu, "harness", &wish,
+           "3 exemplars are wanted, and the split dev has 2 of the subject x");
+    data      = new_data("gsm8k");
+    wish.data = data;
+    put(data, "gsm8k", "test.jsonl", "{\"question\": \"q\", \"answer\": \"#### 1\"}\n");
+    put(data, "gsm8k", "train.jsonl",
+        "{\"question\": \n{\"question\": \"r\"}\n{\"question\": \"s\", \"answer\": \"#### 1\"}\n"
+        "{\"question\": \"t\", \"answer\": \"#### 1\"}\n{\"question\": \"u\", \"answer\": "
+        "\"1\"}\n");
+    assert_ok(read_with(&q, gsm8k, "harness",
+                        &(cpl_questions_wish){.data       = data,
+                                              .limit      = CPL_UNSET,
+                                              .shots      = 2,
+                                              .max_tokens = CPL_UNSET,
+                                              .skip_bad   = true}));
+    assert_int_equal(q.skipped, 2);
+    assert_non_null(strstr(q.question[0].prompt, "Question: s\nAnswer:"));
+    assert_non_null(strstr(q.question[0].prompt, "Question: t\nAnswer:"));
+    assert_null(strstr(q.question[0].prompt, "Question: r\n"));
+    cpl_questions_free(&q);
+    cpl_task_free(mmlu);
+    cpl_task_free(gsm8k);
+}
+
+/* Names of files and folders are bytes: only what becomes a subject must be UTF-8. */
+static void test_names_of_files(void **state)
+{
+    (void)state;
+    cpl_task *mmlu = built_in("mmlu");
+    char data[256], path[300];
+    snprintf(data, sizeof data, "%s/Fr\xFChling", scratch_folder());
+    assert_int_equal(mkdir(data, 0777), 0);
+    snprintf(path, sizeof path, "%s/mmlu", data);
+    assert_int_equal(mkdir(path, 0777), 0);
+    cpl_questions_wish wish = wish_of(data);
+    cpl_questions q;
+    wish.shots = 1;
+    put(data, "mmlu", "test/x_test.csv", "q,1,2,3,4,A\n");
+    put(data, "mmlu", "dev/x_dev.csv", "q,1,2,3,4,A\n");
+    assert_ok(read_with(&q, mmlu, "harness", &wish));
+    assert_int_equal(q.count, 1);
+    cpl_questions_free(&q);
+    put(data, "mmlu", "test/\xFC_test.csv", "q,1,2,3,4,A\n");
+    expect(mmlu, "harness", &wish,
+           "_test.csv: a subject is called as its file, and this name is not UTF-8");
+    cpl_task_free(mmlu);
+}
+
 static void test_labels(void **state)
 {
     (void)state;
@@ -561,10 +631,16 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_members),   cmocka_unit_test(test_files),
-        cmocka_unit_test(test_csv),       cmocka_unit_test(test_labels),
-        cmocka_unit_test(test_exemplars), cmocka_unit_test(test_log),
-        cmocka_unit_test(test_fuzz),      cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_members),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_labels),
+        cmocka_unit_test(test_exemplars),
+        cmocka_unit_test(test_bad_exemplars),
+        cmocka_unit_test(test_names_of_files),
+        cmocka_unit_test(test_log),
+        cmocka_unit_test(test_fuzz),
+        cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
