@@ -72,7 +72,7 @@ static cpl_status open_evaluation(work *w)
                                      .skip_bad   = cpl_flag_on(a, "--skip-bad"),
                                      .log        = &w->log};
     return cpl_evaluation_open(&w->evaluation, &w->selection, &wish,
-                               cpl_examinee_window(&w->examinee));
+                               cpl_examinee_window(&w->examinee), w->examinee.tokenizer);
 }
 
 /* ---- what tells this evaluation from others ---- */

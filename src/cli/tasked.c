@@ -36,7 +36,8 @@ cpl_status cpl_tasked_open(cpl_tasked *t, const cpl_settings *s, const cpl_log *
     wish.own  = t->own;
     CPL_TRY_DONE(cpl_tokenizer_load(&t->tokenizer, s->data.tokenizer));
     CPL_TRY_DONE(select_tasks(t, s));
-    status = cpl_evaluation_open(&t->evaluation, &t->selection, &wish, s->model.max_positions);
+    status = cpl_evaluation_open(&t->evaluation, &t->selection, &wish, s->model.max_positions,
+                                 t->tokenizer);
 done:
     if (status != CPL_OK) cpl_tasked_close(t);
     return status;

@@ -15,28 +15,6 @@ int64_t cpl_answering_requests(const cpl_question *q)
     return q->n_options * (q->unconditional ? 2 : 1);
 }
 
-int64_t cpl_answering_window_of(const cpl_answering *a, const cpl_form *form)
-{
-    const int64_t window = form->window > 0 ? form->window : a->window;
-    CPL_ASSERT(window <= a->asker->how.window);
-    return window;
-}
-
-cpl_status cpl_answering_about(cpl_status status, const cpl_question *q)
-{
-    if (status != CPL_ERR_INPUT) return status;
-    return CPL_FAIL(status, "question %s: %s", q->id, cpl_last_error());
-}
-
-cpl_status cpl_answering_fits(const cpl_encoded *encoded, const cpl_form *form)
-{
-    if (encoded->cut == 0 || !form->stop_beyond) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT,
-                    "it has %lld tokens more than fit into the window, and its profile does not "
-                    "let it be cut",
-                    (long long)encoded->cut);
-}
-
 cpl_status cpl_answering_count(void *work, int64_t index)
 {
     cpl_answering_work *w = work;

@@ -44,10 +44,10 @@ CPL_NODISCARD cpl_status cpl_answering_ask(const cpl_answering *a, const cpl_que
 /* The longest window that the forms of the questions ask for, at least `window`. */
 int64_t cpl_answering_window(const cpl_question *questions, int64_t n, int64_t window);
 
-/* What can be told before a model is there; `window` is the model's. CPL_ERR_INPUT: a generation that
- * leaves no room for the prompt. */
+/* What can be told before a model is there; `window` is the model's. CPL_ERR_INPUT as
+ * cpl_answering_ask, but for what only asking finds. */
 CPL_NODISCARD cpl_status cpl_answering_check(const cpl_question *questions, int64_t n,
-                                             int64_t window);
+                                             int64_t window, const cpl_tokenizer *tokenizer);
 
 #ifdef __cplusplus
 }

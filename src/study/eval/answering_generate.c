@@ -67,32 +67,11 @@ static cpl_status make_room(block *b)
     return cpl_text_status(&b->eos);
 }
 
-static cpl_status leaves_room(const cpl_form *form, int64_t window)
-{
-    if (form->max_gen_toks < window) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT,
-                    "%lld generated tokens leave a window of %lld no room for the prompt",
-                    (long long)form->max_gen_toks, (long long)window);
-}
-
-cpl_status cpl_answering_check(const cpl_question *questions, int64_t n, int64_t window)
-{
-    for (int64_t i = 0; i < n; i++) {
-        const cpl_form *form = questions[i].form;
-        if (form->ask != CPL_ASK_GENERATE) continue;
-        CPL_TRY(cpl_answering_about(leaves_room(form, form->window > 0 ? form->window : window),
-                                    &questions[i]));
-    }
-    return CPL_OK;
-}
-
 static cpl_status encode(cpl_answering_work *w, const cpl_question *q, cpl_encoded *encoded)
 {
-    const int64_t window = cpl_answering_window_of(w->a, q->form);
-    CPL_TRY(leaves_room(q->form, window));
-    CPL_TRY(cpl_encode_prompt(&w->encoding, &w->ids, encoded, q->prompt,
-                              window - q->form->max_gen_toks));
-    return cpl_answering_fits(encoded, q->form);
+    const int64_t window = cpl_answering_window_of(q->form, w->a->window);
+    CPL_ASSERT(window <= w->a->asker->how.window);
+    return cpl_answering_encode_prompt(&w->encoding, &w->ids, encoded, q->form, window, q->prompt);
 }
 
 static cpl_status encode_all(block *b)

@@ -1,7 +1,8 @@
 /* answering_parts.h - what the files of answering.h share.
  *
  * Room:  study/eval. answering.c cuts questions into blocks; answering_rank.c and
- *        answering_generate.c ask one block. */
+ *        answering_generate.c ask one block; answering_encode.c makes texts ids, for them and for
+ *        what is told before a model is there. */
 #ifndef CPL_STUDY_EVAL_ANSWERING_PARTS_H
 #define CPL_STUDY_EVAL_ANSWERING_PARTS_H
 
@@ -35,14 +36,21 @@ CPL_NODISCARD cpl_status cpl_answering_count(void *work, int64_t index);
  * same continuations behind the bare context. */
 int64_t cpl_answering_requests(const cpl_question *q);
 
-/* The tokens that a question of this form may have. */
-int64_t cpl_answering_window_of(const cpl_answering *a, const cpl_form *form);
+/* The tokens that a question of this form may have with a model of this window. */
+int64_t cpl_answering_window_of(const cpl_form *form, int64_t window);
 
 /* Adds to a failure which question it is about. */
 CPL_NODISCARD cpl_status cpl_answering_about(cpl_status status, const cpl_question *q);
 
-/* CPL_ERR_INPUT where tokens of it are cut off and its form does not allow it. */
-CPL_NODISCARD cpl_status cpl_answering_fits(const cpl_encoded *encoded, const cpl_form *form);
+/* Appends the ids of an option, or of a prompt; `window` is the question's. CPL_ERR_INPUT as
+ * encode.h has it, where tokens are cut off and the form does not allow it, and where a prompt has no
+ * room beside what is generated. */
+CPL_NODISCARD cpl_status cpl_answering_encode_option(cpl_encoding *e, cpl_ids *ids,
+                                                     cpl_encoded *out, const cpl_form *form,
+                                                     int64_t window, const cpl_option *option);
+CPL_NODISCARD cpl_status cpl_answering_encode_prompt(cpl_encoding *e, cpl_ids *ids,
+                                                     cpl_encoded *out, const cpl_form *form,
+                                                     int64_t window, const char *prompt);
 
 #ifdef __cplusplus
 }

@@ -39,22 +39,17 @@ static cpl_status make_room(block *b)
     return b->encoded && b->asked && b->facts ? CPL_OK : CPL_ERR_MEMORY;
 }
 
-static cpl_status encode(block *b, const cpl_question *q, const char *context,
-                         const char *continuation)
-{
-    cpl_answering_work *w = b->w;
-    cpl_encoded *encoded  = &b->encoded[b->n++];
-    CPL_TRY(cpl_encode_pair(&w->encoding, &w->ids, encoded, context, continuation, q->form->joining,
-                            cpl_answering_window_of(w->a, q->form)));
-    return cpl_answering_fits(encoded, q->form);
-}
-
 static cpl_status encode_question(block *b, const cpl_question *q)
 {
-    for (int64_t i = 0; i < q->n_options; i++)
-        CPL_TRY(encode(b, q, q->options[i].context, q->options[i].continuation));
-    for (int64_t i = 0; q->unconditional && i < q->n_options; i++)
-        CPL_TRY(encode(b, q, q->unconditional, q->options[i].continuation));
+    cpl_answering_work *w = b->w;
+    const int64_t window  = cpl_answering_window_of(q->form, w->a->window);
+    CPL_ASSERT(window <= w->a->asker->how.window);
+    for (int64_t i = 0; i < cpl_answering_requests(q); i++) {
+        cpl_option option = q->options[i % q->n_options];
+        if (i >= q->n_options) option.context = q->unconditional;
+        CPL_TRY(cpl_answering_encode_option(&w->encoding, &w->ids, &b->encoded[b->n++], q->form,
+                                            window, &option));
+    }
     return CPL_OK;
 }
 

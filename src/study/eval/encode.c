@@ -84,7 +84,8 @@ cpl_status cpl_encode_pair(cpl_encoding *e, cpl_ids *ids, cpl_encoded *out, cons
         return CPL_FAIL(CPL_ERR_INPUT, "a continuation of it has no tokens of its own");
     if (out->scored > window)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "a continuation of it has %lld tokens, but the window is %lld",
+                        "a continuation of it has %lld tokens, but the window is %lld; take its "
+                        "row out of the file, or a model with a longer window",
                         (long long)out->scored, (long long)window);
     keep_last(ids, out, window + 1);
     return CPL_OK;

@@ -29,7 +29,15 @@ static cpl_status refuse_nothing(const cpl_evaluated *one, const cpl_questions *
                     one->what->key, file);
 }
 
-static cpl_status look(cpl_evaluated *one, const cpl_questions_wish *wish, int64_t window)
+/* Adds to a failure which task it is about. */
+static cpl_status about(cpl_status status, const cpl_selected *what)
+{
+    if (status != CPL_ERR_INPUT) return status;
+    return CPL_FAIL(status, "%s, profile %s: %s", what->key, what->profile->name, cpl_last_error());
+}
+
+static cpl_status look(cpl_evaluated *one, const cpl_questions_wish *wish, int64_t window,
+                       const cpl_tokenizer *tokenizer)
 {
     cpl_questions q = {0};
     CPL_TRY(cpl_questions_read(&q, one->what->task, one->what->profile, wish));
@@ -41,14 +49,14 @@ static cpl_status look(cpl_evaluated *one, const cpl_questions_wish *wish, int64
         cpl_questions_free(&q);
         return status;
     }
-    cpl_status status = cpl_answering_check(q.question, q.count, window);
+    cpl_status status = cpl_answering_check(q.question, q.count, window, tokenizer);
     cpl_questions_free(&q);
-    if (status != CPL_ERR_INPUT) return status;
-    return CPL_FAIL(status, "%s: %s", one->what->key, cpl_last_error());
+    return about(status, one->what);
 }
 
 cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection,
-                               const cpl_questions_wish *wish, int64_t window)
+                               const cpl_questions_wish *wish, int64_t window,
+                               const cpl_tokenizer *tokenizer)
 {
     cpl_status status = CPL_OK;
     const size_t room = (size_t)(selection->count > 0 ? selection->count : 1) * sizeof *e->at;
@@ -60,7 +68,7 @@ cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection
     for (int64_t i = 0; i < e->count && status == CPL_OK; i++) {
         e->at[i].what = &selection->at[i];
         if (!is_asked(e->at[i].what)) continue;
-        status = look(&e->at[i], wish, window);
+        status = look(&e->at[i], wish, window, tokenizer);
         e->n_questions += e->at[i].n;
         if (e->at[i].window > e->window) e->window = e->at[i].window;
     }
@@ -264,7 +272,7 @@ static cpl_status ask_task(cpl_evaluated *one, const cpl_questions *q,
     memset(a.sample, 0, n * sizeof(json_t *));
     status = recall(&a, q, &recalled);
     if (status == CPL_OK && watch->began) watch->began(watch->who, one, recalled);
-    if (status == CPL_OK) status = ask_all(&a, q, answering);
+    if (status == CPL_OK) status = about(ask_all(&a, q, answering), one->what);
     if (status == CPL_OK) status = conclude(one, q, &a, samples);
     if (status == CPL_OK && watch->finished) watch->finished(watch->who, one);
 done:

@@ -36,9 +36,10 @@ typedef struct cpl_evaluation {
 } cpl_evaluation;
 
 /* Reads all questions once, so that whatever is wrong with them is said before a model is loaded;
- * `window` is the model's. As cpl_questions_read. */
+ * window and tokenizer are the model's. As cpl_questions_read and cpl_answering_check. */
 CPL_NODISCARD cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection,
-                                             const cpl_questions_wish *wish, int64_t window);
+                                             const cpl_questions_wish *wish, int64_t window,
+                                             const cpl_tokenizer *tokenizer);
 void cpl_evaluation_close(cpl_evaluation *e); /* all zero: nothing to do */
 
 /* Who watches; every function may be NULL. */

@@ -497,6 +497,13 @@ static void both_kinds(void **state)
 
 /* ---- what cannot be asked ---- */
 
+/* The same is told before a model is there. */
+static void both_fail(bench *b, const cpl_question *q, const char *part)
+{
+    ask_fails(b, q, part);
+    assert_fails(CPL_ERR_INPUT, part, cpl_answering_check(q, 1, WINDOW, b->tokenizer));
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -508,10 +515,14 @@ static void refusals(void **state)
     cpl_question q   = {
           .id = "s/7", .form = &ranked, .options = two, .n_options = 2, .gold = &gold, .n_gold = 1};
     ranked.window = 2;
-    ask_fails(&b, &q, "question s/7: a continuation of it has 3 tokens, but the window is 2");
+    both_fail(&b, &q,
+              "question s/7: a continuation of it has 3 tokens, but the window is 2; take its row "
+              "out of the file");
     ranked.window      = 4;
     ranked.stop_beyond = true;
-    ask_fails(&b, &q, "question s/7: it has 1 tokens more than fit into the window");
+    both_fail(&b, &q, "question s/7: it has 1 tokens more than fit into the window");
+    ranked.window = 5;
+    assert_ok(cpl_answering_check(&q, 1, 1, b.tokenizer));
     ranked.window       = 0;
     two[1].continuation = "";
     ask_fails(&b, &q, "question s/7: a continuation of it has no tokens");
@@ -521,11 +532,17 @@ static void refusals(void **state)
     b.answering.eos = EOS;
     text            = text_form(WINDOW, NULL, 0);
     q               = text_question(&text, "the stone");
-    ask_fails(&b, &q, "question s/7: 40 generated tokens leave a window of 40 no room");
+    both_fail(&b, &q,
+              "question s/7: 40 generated tokens leave a window of 40 no room for the prompt; "
+              "--max-gen-toks of couplet eval asks for fewer");
     text.max_gen_toks = WINDOW - 1;
     text.stop_beyond  = true;
-    ask_fails(&b, &q, "question s/7: it has 2 tokens more");
-    text.stop_beyond                          = false;
+    both_fail(&b, &q, "question s/7: it has 2 tokens more");
+    text.max_gen_toks = WINDOW - 3;
+    assert_ok(cpl_answering_check(&q, 1, WINDOW, b.tokenizer));
+    text.stop_beyond  = false;
+    text.max_gen_toks = WINDOW - 1;
+    assert_ok(cpl_answering_check(&q, 1, WINDOW, b.tokenizer));
     cpl_f32(b.w.model.master.layer[1].w_q)[5] = NAN;
     cpl_model_refresh(&b.w.model);
     ask_fails(&b, &q, "not finite");

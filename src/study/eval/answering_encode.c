@@ -1,0 +1,104 @@
+/* answering_encode.c - see answering_parts.h: texts of questions as ids, and whether they fit. */
+#include <string.h>
+
+#include "study/eval/answering_parts.h"
+
+int64_t cpl_answering_window_of(const cpl_form *form, int64_t window)
+{
+    return form->window > 0 ? form->window : window;
+}
+
+cpl_status cpl_answering_about(cpl_status status, const cpl_question *q)
+{
+    if (status != CPL_ERR_INPUT) return status;
+    return CPL_FAIL(status, "question %s: %s", q->id, cpl_last_error());
+}
+
+/* ---- one text ---- */
+
+static cpl_status fits(const cpl_encoded *encoded, const cpl_form *form)
+{
+    const char *way_out = form->ask == CPL_ASK_GENERATE
+                              ? "; --max-gen-toks and --num-fewshot of couplet eval make room"
+                              : "; --num-fewshot of couplet eval makes room";
+    if (encoded->cut == 0 || !form->stop_beyond) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "it has %lld tokens more than fit into the window, and its profile does not "
+                    "let it be cut%s",
+                    (long long)encoded->cut, way_out);
+}
+
+static cpl_status leaves_room(const cpl_form *form, int64_t window)
+{
+    if (form->max_gen_toks < window) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%lld generated tokens leave a window of %lld no room for the prompt; "
+                    "--max-gen-toks of couplet eval asks for fewer",
+                    (long long)form->max_gen_toks, (long long)window);
+}
+
+cpl_status cpl_answering_encode_option(cpl_encoding *e, cpl_ids *ids, cpl_encoded *out,
+                                       const cpl_form *form, int64_t window,
+                                       const cpl_option *option)
+{
+    CPL_TRY(
+        cpl_encode_pair(e, ids, out, option->context, option->continuation, form->joining, window));
+    return fits(out, form);
+}
+
+cpl_status cpl_answering_encode_prompt(cpl_encoding *e, cpl_ids *ids, cpl_encoded *out,
+                                       const cpl_form *form, int64_t window, const char *prompt)
+{
+    CPL_TRY(leaves_room(form, window));
+    CPL_TRY(cpl_encode_prompt(e, ids, out, prompt, window - form->max_gen_toks));
+    return fits(out, form);
+}
+
+/* ---- before a model is there ---- */
+
+/* A token has a byte at least: what has no more bytes than the window has tokens fits. Others are
+ * encoded. */
+static cpl_status check_option(cpl_encoding *e, cpl_ids *ids, const cpl_form *form, int64_t window,
+                               const cpl_option *option)
+{
+    cpl_encoded encoded;
+    size_t bytes = strlen(option->continuation);
+    if (form->stop_beyond) bytes += strlen(option->context);
+    if (bytes <= (size_t)window) return CPL_OK;
+    ids->count = 0;
+    return cpl_answering_encode_option(e, ids, &encoded, form, window, option);
+}
+
+static cpl_status check_prompt(cpl_encoding *e, cpl_ids *ids, const cpl_form *form, int64_t window,
+                               const char *prompt)
+{
+    cpl_encoded encoded;
+    CPL_TRY(leaves_room(form, window));
+    if (!form->stop_beyond || strlen(prompt) <= (size_t)(window - form->max_gen_toks))
+        return CPL_OK;
+    ids->count = 0;
+    return cpl_answering_encode_prompt(e, ids, &encoded, form, window, prompt);
+}
+
+static cpl_status check(cpl_encoding *e, cpl_ids *ids, const cpl_question *q, int64_t window)
+{
+    window = cpl_answering_window_of(q->form, window);
+    if (q->form->ask == CPL_ASK_GENERATE) return check_prompt(e, ids, q->form, window, q->prompt);
+    for (int64_t i = 0; i < q->n_options; i++)
+        CPL_TRY(check_option(e, ids, q->form, window, &q->options[i]));
+    return CPL_OK;
+}
+
+cpl_status cpl_answering_check(const cpl_question *questions, int64_t n, int64_t window,
+                               const cpl_tokenizer *tokenizer)
+{
+    cpl_encoding e    = {.eos = 0}; /* whether there is one is told later */
+    cpl_ids ids       = {0};
+    cpl_status status = cpl_encoder_init(&e.encoder, tokenizer, false);
+    for (int64_t i = 0; status == CPL_OK && i < n; i++)
+        status = cpl_answering_about(check(&e, &ids, &questions[i], window), &questions[i]);
+    cpl_ids_free(&ids);
+    cpl_text_free(&e.joined);
+    cpl_encoder_free(e.encoder);
+    return status;
+}
