@@ -94,6 +94,8 @@ static cpl_status settle_length(work *w)
     s->seed        = (uint64_t)cpl_flag_int(w->args, "--seed");
     s->eos         = cpl_flag_on(w->args, "--ignore-eos") ? -1 : eos_of(w);
     s->n_ids       = cpl_tokenizer_vocab_size(w->tokenizer);
+    if (s->eos >= 0)
+        s->also = (cpl_ends){cpl_hf_tokens_of(w->hf)->also, cpl_hf_tokens_of(w->hf)->n_also};
     return cpl_generator_fits(config, w->ids.count + s->max_tokens);
 }
 

@@ -109,17 +109,67 @@ static cpl_status read_router(cpl_model_settings *c, const json_t *j, const char
     return cpl_json_int_or(j, "aoe_rank", &c->aoe_rank, 1, 1048576, CPL_UNSET, where);
 }
 
-static cpl_status read_tokens(cpl_hf_tokens *tokens, const json_t *j, const char *where)
+/* Adds an id that ends what is written; the first is the end-of-text id. */
+static cpl_status add_end(cpl_hf_tokens *tokens, int64_t id, const char *where)
+{
+    bool known = id < 0 || id == tokens->eos;
+    for (int64_t i = 0; i < tokens->n_also; i++) known = known || tokens->also[i] == id;
+    if (known) return CPL_OK;
+    if (tokens->eos < 0) {
+        tokens->eos = id;
+        return CPL_OK;
+    }
+    if (tokens->n_also == CPL_HF_MOST_ENDS)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: eos_token_id names more than %d ids", where,
+                        CPL_HF_MOST_ENDS);
+    tokens->also[tokens->n_also++] = id;
+    return CPL_OK;
+}
+
+/* One id, null, or a list of ids. */
+static cpl_status read_ends(cpl_hf_tokens *tokens, const json_t *j, const char *where)
 {
     const json_t *eos = json_object_get(j, "eos_token_id");
+    int64_t id;
+    for (size_t i = 0; i < json_array_size(eos); i++) {
+        const json_t *one = json_array_get(eos, i);
+        if (!json_is_integer(one) || json_integer_value(one) < 0 ||
+            json_integer_value(one) > INT32_MAX)
+            return CPL_FAIL(CPL_ERR_INPUT, "%s: eos_token_id is a list in which place %zu is no id",
+                            where, i);
+        CPL_TRY(add_end(tokens, json_integer_value(one), where));
+    }
+    if (json_is_array(eos)) return CPL_OK;
+    CPL_TRY(cpl_json_int_or(j, "eos_token_id", &id, -1, INT32_MAX, -1, where));
+    return add_end(tokens, id, where);
+}
+
+static cpl_status read_tokens(cpl_hf_tokens *tokens, int64_t vocab_size, const json_t *j,
+                              const char *where)
+{
+    enum { CLASS_DEFAULT = 50279 };
+    *tokens = (cpl_hf_tokens){.eos = -1};
     CPL_TRY(cpl_json_int_or(j, "pad_token_id", &tokens->pad, -1, INT32_MAX,
                             json_object_get(j, "pad_token_id") ? -1 : 1, where));
     CPL_TRY(cpl_json_int_or(j, "bos_token_id", &tokens->bos, -1, INT32_MAX, -1, where));
-    if (json_is_array(eos) && json_is_integer(json_array_get(eos, 0))) {
-        tokens->eos = json_integer_value(json_array_get(eos, 0));
-        return CPL_OK;
+    if (!json_object_get(j, "eos_token_id") && vocab_size > CLASS_DEFAULT)
+        tokens->eos = CLASS_DEFAULT;
+    return read_ends(tokens, j, where);
+}
+
+/* What generation_config.json says besides; it need not be there. */
+static cpl_status read_generation(cpl_hf_tokens *tokens, const char *folder)
+{
+    json_t *j         = NULL;
+    char *path        = cpl_path_join(folder, "generation_config.json");
+    cpl_status status = path ? CPL_OK : CPL_ERR_MEMORY;
+    if (status == CPL_OK && cpl_path_exists(path)) {
+        status = cpl_json_load(&j, path);
+        if (status == CPL_OK) status = read_ends(tokens, j, path);
     }
-    return cpl_json_int_or(j, "eos_token_id", &tokens->eos, -1, INT32_MAX, eos ? -1 : 50279, where);
+    json_decref(j);
+    cpl_free(path);
+    return status;
 }
 
 cpl_status cpl_hf_config_read(cpl_model_settings *config, cpl_hf_tokens *tokens, const char *folder)
@@ -138,7 +188,8 @@ cpl_status cpl_hf_config_read(cpl_model_settings *config, cpl_hf_tokens *tokens,
     CPL_TRY_DONE(read_sizes(config, j, path));
     CPL_TRY_DONE(read_numbers(config, j, path));
     CPL_TRY_DONE(read_router(config, j, path));
-    CPL_TRY_DONE(read_tokens(tokens, j, path));
+    CPL_TRY_DONE(read_tokens(tokens, config->vocab_size, j, path));
+    CPL_TRY_DONE(read_generation(tokens, folder));
     status = cpl_model_settle(config);
     if (status != CPL_OK) status = CPL_FAIL(status, "%s: %s", path, cpl_last_error());
 done:

@@ -154,7 +154,7 @@ cpl_status cpl_generate(cpl_generator *g, const int32_t *prompt, int64_t n_promp
     CPL_TRY(cpl_generator_feed(g, prompt, n_prompt));
     while (*count < settings->max_tokens) {
         int32_t id = draw(g, settings);
-        if (id == settings->eos) return CPL_OK;
+        if (id == settings->eos || cpl_ends_hold(&settings->also, id)) return CPL_OK;
         ++*count;
         if (!hear(who, id) || *count == settings->max_tokens) return CPL_OK;
         CPL_TRY(cpl_generator_feed(g, &id, 1));

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "model/model.h"
+#include "study/ends.h"
 #include "tensor/backend.h"
 
 #ifdef __cplusplus
@@ -23,6 +24,7 @@ typedef struct cpl_generate_settings {
     uint64_t seed;
     int64_t eos;   /* the id that ends the text, not handed out; -1: none */
     int64_t n_ids; /* only ids below it are drawn: the tokenizer's size; 0: the whole vocabulary */
+    cpl_ends also; /* other ids that end it as eos does */
 } cpl_generate_settings;
 
 typedef struct cpl_generator {
@@ -64,7 +66,7 @@ CPL_NODISCARD cpl_status cpl_generator_feed(cpl_generator *g, const int32_t *ids
 typedef bool (*cpl_generate_hear)(void *who, int32_t id);
 
 /* Forgets, takes in the prompt (at least one token) and hands new tokens to `hear` until there are
- * max_tokens, eos is drawn or `hear` has had enough. `n_new` (may be NULL) is set to how many were
+ * max_tokens, an id that ends it is drawn or `hear` has had enough. `n_new` (may be NULL) is set to how many were
  * handed out. CPL_ERR_INPUT where prompt and max_tokens together are more than the capacity, and
  * as cpl_generator_feed. */
 CPL_NODISCARD cpl_status cpl_generate(cpl_generator *g, const int32_t *prompt, int64_t n_prompt,

@@ -9,7 +9,7 @@
 #include "store/hf.h"
 #include "store/model_case.h"
 
-static const cpl_hf_tokens no_tokens = {-1, -1, 0};
+static const cpl_hf_tokens no_tokens = {.pad = -1, .bos = -1};
 
 /* A model and moments. */
 typedef struct world {

@@ -4,7 +4,7 @@
 
 #include "store/model_case.h"
 
-static const cpl_hf_tokens no_tokens = {1, -1, 0};
+static const cpl_hf_tokens no_tokens = {.pad = 1, .bos = -1};
 
 /* A model loaded from `folder`. */
 static model_case *load(const char *folder)
@@ -235,6 +235,8 @@ static void older_and_newer_keys(void **state)
     assert_int_equal(c.n_experts, 12);
     assert_int_equal(c.n_kv_heads, 16);
     assert_int_equal(t.eos, 9);
+    assert_int_equal(t.n_also, 1);
+    assert_int_equal(t.also[0], 10);
     assert_int_equal(t.pad, -1);
     assert_ok(read_config(&c, &t, "{\"model_type\": \"olmoe\", \"rope_theta\": 5e5}"));
     assert_true(c.rope_theta == 5e5);
@@ -243,6 +245,37 @@ static void older_and_newer_keys(void **state)
                           "\"rope_scaling\": {\"type\": \"default\"}, \"eos_token_id\": null}"));
     assert_int_equal(c.n_experts, 16);
     assert_int_equal(t.eos, -1);
+    assert_ok(read_config(&c, &t, "{\"model_type\": \"olmoe\", \"vocab_size\": 50279}"));
+    assert_int_equal(t.eos, -1); /* the class default is not in it */
+}
+
+/* All ids that end a text, of both files, each once. */
+static void ends_of_both_files(void **state)
+{
+    (void)state;
+    const char *folder = scratch_folder();
+    cpl_model_settings c;
+    cpl_hf_tokens t;
+    char config[128], generation[128];
+    snprintf(config, sizeof config, "%s/config.json", folder);
+    snprintf(generation, sizeof generation, "%s/generation_config.json", folder);
+    const char *all = "{\"model_type\": \"olmoe\", \"eos_token_id\": [9, 10, 9]}";
+    assert_ok(cpl_file_write_atomic(config, all, strlen(all)));
+    const char *more = "{\"eos_token_id\": [10, 9, 12]}";
+    assert_ok(cpl_file_write_atomic(generation, more, strlen(more)));
+    assert_ok(cpl_hf_config_read(&c, &t, folder));
+    assert_int_equal(t.eos, 9);
+    assert_int_equal(t.n_also, 2);
+    assert_int_equal(t.also[0], 10);
+    assert_int_equal(t.also[1], 12);
+    const char *bad = "{\"eos_token_id\": [10, null]}";
+    assert_ok(cpl_file_write_atomic(generation, bad, strlen(bad)));
+    assert_fails(CPL_ERR_INPUT, "generation_config.json: eos_token_id is a list in which place 1",
+                 cpl_hf_config_read(&c, &t, folder));
+    const char *many = "{\"eos_token_id\": [1,2,3,4,5,6,7,8,11,12,13,14,15,16,17,18,19,20,21,22]}";
+    assert_ok(cpl_file_write_atomic(generation, many, strlen(many)));
+    assert_fails(CPL_ERR_INPUT, "eos_token_id names more than 16 ids",
+                 cpl_hf_config_read(&c, &t, folder));
 }
 
 static void refusals_of_the_config(void **state)
@@ -390,6 +423,7 @@ int main(void)
         cmocka_unit_test(tokenizer_goes_with_it),
         cmocka_unit_test(class_defaults),
         cmocka_unit_test(older_and_newer_keys),
+        cmocka_unit_test(ends_of_both_files),
         cmocka_unit_test(refusals_of_the_config),
         cmocka_unit_test(refusals_of_the_weights),
         cmocka_unit_test(damaged_config),

@@ -20,7 +20,7 @@ static inline cpl_model_settings reader_config(void)
 /* Writes the model as an OLMoE directory; with `eos` -1 no <eos> is named. */
 static inline void reader_save(const char *folder, model_case *m, int64_t eos, bool tokenizer)
 {
-    cpl_hf_tokens tokens = {1, -1, eos};
+    cpl_hf_tokens tokens = {.pad = 1, .bos = -1, .eos = eos};
     assert_ok(cpl_hf_save(folder, &m->model, &tokens,
                           tokenizer ? golden_path("tokenizers/small.json") : NULL));
 }

@@ -23,6 +23,7 @@ typedef struct cpl_answering {
     int64_t window; /* the model's */
     int64_t eos;    /* stands for an empty context, and ends what is generated; -1: none */
     bool texts;     /* `samples` hold contexts, continuations and prompts themselves too */
+    cpl_ends also;  /* other ids that end what is generated */
 } cpl_answering;
 
 /* Takes one answered question; `sample` is its own from then on. A failure ends the asking. */

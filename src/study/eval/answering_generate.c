@@ -150,7 +150,8 @@ static cpl_status ask(block *b)
                                          .n_ids = cpl_tokenizer_vocab_size(a->tokenizer),
                                          .hear  = hear,
                                          .done  = finish,
-                                         .who   = b};
+                                         .who   = b,
+                                         .also  = a->also};
     const int64_t n                   = b->last - b->first;
     CPL_TRY(make_room(b));
     CPL_TRY(encode_all(b));

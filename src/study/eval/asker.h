@@ -11,6 +11,7 @@
 #define CPL_STUDY_EVAL_ASKER_H
 
 #include "model/model.h"
+#include "study/ends.h"
 #include "study/eval/prefix_tree.h"
 #include "tensor/backend.h"
 
@@ -70,10 +71,11 @@ typedef struct cpl_asker_listener {
     bool (*hear)(void *who, int64_t index, int32_t id); /* false: enough of this one */
     cpl_asker_done done;                                /* may be NULL */
     void *who;
+    cpl_ends also; /* other ids that end one as eos does */
 } cpl_asker_listener;
 
 /* Goes on greedily behind every prompt (1 <= length, length + max_tokens <= window): the most
- * likely token, the lowest id on ties, until eos, max_tokens, or `hear` has had enough. Failures as
+ * likely token, the lowest id on ties, until an id that ends it, max_tokens, or `hear` has had enough. Failures as
  * cpl_asker_score. */
 CPL_NODISCARD cpl_status cpl_asker_continue(cpl_asker *asker, const cpl_sequence *prompts,
                                             int64_t n, int64_t max_tokens,

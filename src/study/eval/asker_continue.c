@@ -26,7 +26,7 @@ typedef struct continuing {
 static bool goes_on(const continuing *c, live *one, int64_t index)
 {
     const cpl_asker_listener *l = c->listener;
-    if (one->next == l->eos) return false;
+    if (one->next == l->eos || cpl_ends_hold(&l->also, one->next)) return false;
     one->n_new++;
     return l->hear(l->who, index, one->next) && one->n_new < c->max_tokens;
 }

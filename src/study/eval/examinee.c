@@ -11,20 +11,49 @@
 
 static cpl_status load_tokenizer(cpl_examinee *e, const char *given)
 {
-    const int64_t rows = cpl_hf_config(e->hf)->vocab_size;
-    char *own          = given ? NULL : cpl_hf_tokenizer_path(e->hf);
-    const char *path   = given ? given : own;
+    char *own        = given ? NULL : cpl_hf_tokenizer_path(e->hf);
+    const char *path = given ? given : own;
     if (!path)
         return CPL_FAIL(CPL_ERR_INPUT, "%s has no tokenizer.json: name one with --tokenizer",
                         cpl_hf_folder(e->hf));
     cpl_status status = cpl_tokenizer_load(&e->tokenizer, path);
-    if (status == CPL_OK && cpl_tokenizer_vocab_size(e->tokenizer) > rows)
-        status =
-            CPL_FAIL(CPL_ERR_INPUT, "%s has ids up to %lld, but the vocabulary of %s has %lld rows",
-                     path, (long long)cpl_tokenizer_vocab_size(e->tokenizer) - 1,
-                     cpl_hf_folder(e->hf), (long long)rows);
     e->tokenizer_path = own ? own : cpl_text_copy(given);
     return status == CPL_OK && !e->tokenizer_path ? CPL_ERR_MEMORY : status;
+}
+
+/* A vocabulary may be padded: only what is too much is wrong. */
+static cpl_status check_tokenizer(const cpl_examinee *e)
+{
+    const int64_t rows = cpl_hf_config(e->hf)->vocab_size;
+    const int64_t ids  = cpl_tokenizer_vocab_size(e->tokenizer);
+    if (ids <= rows) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s has %lld ids, but by %s/config.json the model's vocabulary has %lld: it is "
+                    "another model's; --tokenizer names the right one",
+                    e->tokenizer_path, (long long)ids, cpl_hf_folder(e->hf), (long long)rows);
+}
+
+/* An id that the model's folder names must be one of the tokenizer's, which is the smaller one. */
+static cpl_status check_id(const cpl_examinee *e, const char *key, int64_t id)
+{
+    const int64_t ids = cpl_tokenizer_vocab_size(e->tokenizer);
+    if (id < ids) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s/config.json, or generation_config.json beside it: %s is %lld, but %s has "
+                    "the ids 0 to %lld: correct it there, or name another file with --tokenizer",
+                    cpl_hf_folder(e->hf), key, (long long)id, e->tokenizer_path,
+                    (long long)ids - 1);
+}
+
+static cpl_status check_fit(const cpl_examinee *e)
+{
+    const cpl_hf_tokens *tokens = cpl_hf_tokens_of(e->hf);
+    CPL_TRY(check_tokenizer(e));
+    CPL_TRY(check_id(e, "bos_token_id", tokens->bos));
+    CPL_TRY(check_id(e, "eos_token_id", tokens->eos));
+    for (int64_t i = 0; i < tokens->n_also; i++)
+        CPL_TRY(check_id(e, "eos_token_id", tokens->also[i]));
+    return CPL_OK;
 }
 
 cpl_status cpl_examinee_open(cpl_examinee *e, const char *model_dir, const char *tokenizer,
@@ -34,11 +63,14 @@ cpl_status cpl_examinee_open(cpl_examinee *e, const char *model_dir, const char 
     memset(e, 0, sizeof *e);
     CPL_TRY_DONE(cpl_hf_open(&e->hf, model_dir, log));
     CPL_TRY_DONE(load_tokenizer(e, tokenizer));
-    const int64_t eos = cpl_hf_tokens_of(e->hf)->eos;
-    e->answering      = (cpl_answering){.asker     = &e->asker,
-                                        .tokenizer = e->tokenizer,
-                                        .window    = cpl_examinee_window(e),
-                                        .eos       = eos >= 0 ? eos : cpl_tokenizer_eos(e->tokenizer)};
+    CPL_TRY_DONE(check_fit(e));
+    const cpl_hf_tokens *tokens = cpl_hf_tokens_of(e->hf);
+    const int64_t eos           = tokens->eos;
+    e->answering                = (cpl_answering){.asker     = &e->asker,
+                                                  .tokenizer = e->tokenizer,
+                                                  .window    = cpl_examinee_window(e),
+                                                  .eos       = eos >= 0 ? eos : cpl_tokenizer_eos(e->tokenizer),
+                                                  .also      = {tokens->also, tokens->n_also}};
 done:
     if (status != CPL_OK) cpl_examinee_close(e);
     return status;

@@ -25,7 +25,8 @@ typedef struct cpl_examinee {
 } cpl_examinee;
 
 /* Configuration and tokenizer (`tokenizer` NULL: the model's own tokenizer.json), no weights yet.
- * CPL_ERR_INPUT: no tokenizer, or one with ids beyond the model's vocabulary. */
+ * CPL_ERR_INPUT: no tokenizer, one with ids beyond the model's vocabulary, or an end-of-text
+ * or beginning-of-text id of the model that it has not. */
 CPL_NODISCARD cpl_status cpl_examinee_open(cpl_examinee *e, const char *model_dir,
                                            const char *tokenizer, const cpl_log *log);
 void cpl_examinee_close(cpl_examinee *e); /* all zero: nothing to do */

@@ -48,7 +48,7 @@ static void open_bench(bench *b, bool chained)
     assert_ok(cpl_tokenizer_load(&b->tokenizer, golden_path("tokenizers/small.json")));
     assert_ok(cpl_encoder_init(&b->encoder, b->tokenizer, false));
     assert_ok(cpl_asker_init(&b->asker, &b->w.model, &(cpl_asker_settings){WINDOW + 8, 0, 0}));
-    b->answering = (cpl_answering){&b->asker, b->tokenizer, WINDOW, EOS, true};
+    b->answering = (cpl_answering){&b->asker, b->tokenizer, WINDOW, EOS, true, {0}};
 }
 
 static void close_bench(bench *b)

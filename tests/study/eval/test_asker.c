@@ -162,7 +162,9 @@ static void check_continuations(world *w, const lines *l, int64_t max_tokens, in
                                 int64_t chunk)
 {
     static heard h;
+    static const int64_t others[] = {5, 23, 40};
     const int64_t eos = 17, n_ids = 55;
+    const cpl_ends also = {others, 3};
     cpl_sequence prompt[MOST];
     cpl_asker a;
     memset(&h, 0, sizeof h);
@@ -170,19 +172,21 @@ static void check_continuations(world *w, const lines *l, int64_t max_tokens, in
         prompt[i]   = (cpl_sequence){l->ids[i], 1 + l->asked[i].length % (WINDOW - max_tokens)};
         h.enough[i] = 1 + i % (max_tokens + 2);
     }
-    const cpl_asker_listener listener = {eos, n_ids, hear, mark_done, &h};
+    const cpl_asker_listener listener = {eos, n_ids, hear, mark_done, &h, also};
     assert_ok(cpl_asker_init(&a, &w->model, &(cpl_asker_settings){WINDOW, rows, chunk}));
     assert_ok(cpl_asker_continue(&a, prompt, l->n, max_tokens, &listener));
     cpl_asker_free(&a);
     for (int64_t i = 0; i < l->n; i++) {
         cpl_generator g;
         alone one                     = {.enough = h.enough[i]};
-        const cpl_generate_settings s = {max_tokens, 0, 1, 0, eos, n_ids};
+        const cpl_generate_settings s = {max_tokens, 0, 1, 0, eos, n_ids, also};
         assert_ok(cpl_generator_init(&g, &w->model, WINDOW, WINDOW));
         assert_ok(cpl_generate(&g, prompt[i].ids, prompt[i].length, &s, hear_alone, &one, NULL));
         cpl_generator_free(&g);
         assert_int_equal(h.done[i], 1);
         assert_int_equal(h.count[i], one.count);
+        for (int64_t k = 0; k < one.count; k++)
+            assert_false(cpl_ends_hold(&also, one.ids[k]) || one.ids[k] == eos);
         assert_memory_equal(h.ids[i], one.ids, (size_t)one.count * sizeof *one.ids);
     }
 }
@@ -211,7 +215,7 @@ static void refusals(void **state)
     world w;
     cpl_asker a;
     const int32_t ids[WINDOW + 2] = {1, 2, 61};
-    const cpl_asker_listener deaf = {-1, 0, hear, NULL, NULL};
+    const cpl_asker_listener deaf = {.eos = -1, .hear = hear};
     open_world(&w, tiny(), CPL_F32);
     assert_ok(cpl_asker_init(&a, &w.model, &(cpl_asker_settings){WINDOW, 0, 0}));
     assert_int_equal(a.how.rows, 8192);
