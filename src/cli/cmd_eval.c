@@ -38,7 +38,11 @@ static cpl_status split_words(work *w)
     static const cpl_setting list = {
         .section = "", .name = "--tasks", .kind = CPL_KIND_STRINGS, .standard = "", .sentence = ""};
     const char *text = cpl_flag_text(w->args, "--tasks");
-    return text ? cpl_setting_parse(&list, &w->words, text) : CPL_OK;
+    if (!text || cpl_setting_parse(&list, &w->words, text) == CPL_OK) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_USAGE,
+                    "--tasks %s: names of tasks are wanted, with one comma between "
+                    "two of them",
+                    text);
 }
 
 static cpl_status select_tasks(work *w)

@@ -221,6 +221,9 @@ def check_refusals(folder):
     refused(2, ["arc_chalenge", "arc_challenge"], model, "--tasks", "arc_chalenge", *data)
     refused(2, ["gsm8k", "inloop", "harness"], model, "--tasks", "gsm8k", "--profile", "inloop")
     refused(2, ["--tasks"], model)
+    refused(2, ["--tasks copa,,boolq: names of tasks are wanted"], model, "--tasks", "copa,,boolq")
+    refused(2, ["copa", "no profile olmes", "inloop, harness"], model, "--tasks", "copa",
+            "--profile", "olmes")
     refused(2, ["MODEL_DIR"], "--tasks", "arc_challenge")
     (folder / "empty").mkdir()
     refused(1, ["arc_challenge", "ARC-Challenge-Dev.jsonl", "allenai.org"], model, "--tasks",
@@ -234,10 +237,10 @@ def check_refusals(folder):
     (bad / "val.jsonl").write_text("\n".join([*rows[:2], rows[2][:40], rows[3]]) + "\n")
     refused(1, ["val.jsonl", "line 3"], model, "--tasks", "copa", "--data", folder / "bad")
     code, out, told = run(model, "--tasks", "copa", "--data", folder / "bad", "--skip-bad")
-    check(code == 0 and "line 3" in told and "1 bad rows were left out" in out,
+    check(code == 0 and "line 3" in told and "1 bad row was left out" in out,
           f"--skip-bad: {code} {out} {told}")
     refused(1, ["room"], model, "--tasks", "gsm8k", *data, "--limit", 1, "--max-gen-toks", 2048)
-    refused(1, ["ids up to"], model, "--tasks", "copa", *data, "--tokenizer",
+    refused(1, [" ids, but by ", "config.json"], model, "--tasks", "copa", *data, "--tokenizer",
             large_tokenizer(folder))
 
 

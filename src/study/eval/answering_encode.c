@@ -23,9 +23,10 @@ static cpl_status fits(const cpl_encoded *encoded, const cpl_form *form)
                               : "; --num-fewshot of couplet eval makes room";
     if (encoded->cut == 0 || !form->stop_beyond) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,
-                    "it has %lld tokens more than fit into the window, and its profile does not "
+                    "it has %lld token%s more than fit%s into the window, and its profile does not "
                     "let it be cut%s",
-                    (long long)encoded->cut, way_out);
+                    (long long)encoded->cut, encoded->cut == 1 ? "" : "s",
+                    encoded->cut == 1 ? "s" : "", way_out);
 }
 
 static cpl_status leaves_room(const cpl_form *form, int64_t window)

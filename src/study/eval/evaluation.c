@@ -54,11 +54,44 @@ static cpl_status look(cpl_evaluated *one, const cpl_questions_wish *wish, int64
     return about(status, one->what);
 }
 
+/* Tells all tasks without rows in one sentence; of a single one the reading says more. */
+static cpl_status check_rows(const cpl_selection *selection, const cpl_questions_wish *wish)
+{
+    cpl_text names = {0}, all = {0}, wanted = {0};
+    cpl_status status  = CPL_OK;
+    int64_t n          = 0;
+    const bool samples = cpl_questions_of_samples(wish);
+    for (int64_t i = 0; i < selection->count; i++) {
+        const cpl_selected *what = &selection->at[i];
+        if (!is_asked(what)) continue;
+        cpl_text_clear(&wanted);
+        CPL_TRY_DONE(cpl_questions_missing(&wanted, what->task, what->profile, wish));
+        if (!wanted.length) continue;
+        cpl_text_printf(&names, "%s%s", n ? ", " : "", what->key);
+        cpl_text_printf(&all, "%s%s/%s", n++ ? "; " : "", what->task->id, wanted.bytes);
+    }
+    CPL_TRY_DONE(cpl_text_status(&names));
+    CPL_TRY_DONE(cpl_text_status(&all));
+    if (n > 1)
+        status =
+            CPL_FAIL(CPL_ERR_INPUT,
+                     "there are no rows of %lld tasks %s%s: %s; --data DIR "
+                     "(eval.tasks_data of a training run) names a folder of yours with "
+                     "their files (`couplet eval --list` tells all sources): DIR/%s",
+                     (long long)n, samples ? "among the samples that come with the program" : "in ",
+                     samples ? "" : wish->data, names.bytes, all.bytes);
+done:
+    cpl_text_free(&names);
+    cpl_text_free(&all);
+    cpl_text_free(&wanted);
+    return status;
+}
+
 cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection,
                                const cpl_questions_wish *wish, int64_t window,
                                const cpl_tokenizer *tokenizer)
 {
-    cpl_status status = CPL_OK;
+    cpl_status status = check_rows(selection, wish);
     const size_t room = (size_t)(selection->count > 0 ? selection->count : 1) * sizeof *e->at;
     *e                = (cpl_evaluation){.selection = selection, .wish = *wish, .window = window};
     e->at             = cpl_alloc(room);
@@ -369,7 +402,7 @@ double cpl_evaluation_average(const cpl_evaluation *e, const char *set)
     int64_t n  = 0;
     for (int64_t i = 0; i < e->selection->n_tasks; i++) {
         const cpl_task *task = e->selection->tasks[i];
-        if (!cpl_selection_is_of(task, set)) continue;
+        if (!cpl_selection_is_of(e->selection, i, set)) continue;
         const cpl_evaluated *one = under_set(e, task, set);
         if (!one) return NAN;
         cpl_evaluation_headline(one->result, &value, &error);

@@ -145,6 +145,17 @@ static void put_remarks(cpl_text *out, const cpl_evaluation *e)
 
 /* ---- what stands in the tables ---- */
 
+/* Where rows are from, once for all forms. */
+static void put_source(cpl_text *out, const cpl_selected *what)
+{
+    const cpl_task *task = what->task;
+    char words[400];
+    if (what->form_of >= 0 || !task->source) return;
+    snprintf(words, sizeof words, "%.80s: rows from %.200s (%.80s)", task->title, task->source,
+             task->licence ? task->licence : "licence not stated");
+    cpl_page_small(out, words);
+}
+
 static void put_terms(cpl_text *out, const cpl_evaluation *e)
 {
     cpl_page_section(out, "What the words mean");
@@ -155,14 +166,7 @@ static void put_terms(cpl_text *out, const cpl_evaluation *e)
     cpl_page_term(out, "exact_match", "the share of generated answers that are right");
     cpl_page_term(out, "_macro, _micro", "the mean over subjects; over all questions");
     cpl_page_terms_close(out);
-    for (int64_t i = 0; i < e->count; i++)
-        if (e->at[i].what->task->licence && e->at[i].what->form_of < 0) {
-            char words[400];
-            snprintf(words, sizeof words, "%.80s: rows under %.80s, from %.200s",
-                     e->at[i].what->task->title, e->at[i].what->task->licence,
-                     e->at[i].what->task->source ? e->at[i].what->task->source : "-");
-            cpl_page_small(out, words);
-        }
+    for (int64_t i = 0; i < e->count; i++) put_source(out, e->at[i].what);
 }
 
 cpl_status cpl_evaluation_page(cpl_text *out, const cpl_evaluation *e, const char *model)

@@ -170,18 +170,20 @@ cpl_status cpl_evaluation_table_of(cpl_grid *g, cpl_pool *pool, const cpl_evalua
 /* ---- text ---- */
 
 static void remark(cpl_text *out, const char *key, const json_t *result, const char *member,
-                   const char *words)
+                   const char *one, const char *several)
 {
     const long long count = json_integer_value(json_object_get(result, member));
-    if (count > 0) cpl_text_printf(out, "%s: %lld %s\n", key, count, words);
+    if (count > 0) cpl_text_printf(out, "%s: %lld %s\n", key, count, count == 1 ? one : several);
 }
 
 void cpl_evaluation_remarks(cpl_text *out, const cpl_evaluation *e)
 {
     for (int64_t i = 0; i < e->count; i++) {
         remark(out, e->at[i].what->key, e->at[i].result, "cut",
+               "question was longer than the window and lost its beginning",
                "questions were longer than the window and lost their beginning");
-        remark(out, e->at[i].what->key, e->at[i].result, "skipped", "bad rows were left out");
+        remark(out, e->at[i].what->key, e->at[i].result, "skipped", "bad row was left out",
+               "bad rows were left out");
     }
 }
 

@@ -113,7 +113,7 @@ static cpl_status read_rows(cpl_reading *r)
     cpl_status status     = CPL_OK;
     int64_t limit = r->wish->limit == CPL_UNSET ? -1 : r->wish->limit, offset = r->wish->offset;
     CPL_TRY_DONE(cpl_split_find(&files, r->task, r->way->split, r->wish->data));
-    if (files.source < 0) CPL_TRY_DONE(cpl_split_missing(r->task, r->way->split, r->wish->data));
+    if (files.source < 0) CPL_TRY_DONE(cpl_split_missing(r->task, r->way->split, r->wish));
     CPL_TRY_DONE(cpl_reading_add_files(r, &files));
     if (limit != 0)
         status = cpl_split_walk(&files, r->task, r->way->split, r->way->manners[0].asked,
@@ -194,8 +194,8 @@ static cpl_status sort_questions(cpl_questions *q)
     return CPL_ERR_MEMORY;
 }
 
-static cpl_status start(cpl_reading *r, cpl_questions *q, const cpl_task *task,
-                        const cpl_profile *profile, const cpl_questions_wish *wish)
+cpl_status cpl_reading_start(cpl_reading *r, cpl_questions *q, const cpl_task *task,
+                             const cpl_profile *profile, const cpl_questions_wish *wish)
 {
     CPL_ASSERT(profile->forms.count == 0);
     *q       = (cpl_questions){.task = task, .profile = profile};
@@ -217,7 +217,7 @@ cpl_status cpl_questions_read(cpl_questions *q, const cpl_task *task, const cpl_
                               const cpl_questions_wish *wish)
 {
     cpl_reading r;
-    cpl_status status = start(&r, q, task, profile, wish);
+    cpl_status status = cpl_reading_start(&r, q, task, profile, wish);
     if (status == CPL_OK) status = cpl_reading_exemplars(&r);
     if (status == CPL_OK) status = read_rows(&r);
     if (status == CPL_OK) status = sort_questions(q);

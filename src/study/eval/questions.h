@@ -7,6 +7,7 @@
 #define CPL_STUDY_EVAL_QUESTIONS_H
 
 #include "base/log.h"
+#include "base/text.h"
 #include "study/eval/question.h"
 #include "study/eval/task.h"
 
@@ -44,6 +45,15 @@ CPL_NODISCARD cpl_status cpl_questions_read(cpl_questions *q, const cpl_task *ta
                                             const cpl_profile *profile,
                                             const cpl_questions_wish *wish);
 void cpl_questions_free(cpl_questions *q); /* all zero: nothing to do */
+
+/* Whether `data` is the program's own folder, into which nobody should have to put anything. */
+bool cpl_questions_of_samples(const cpl_questions_wish *wish);
+
+/* Appends the files that are wanted, and where they are published, if there are no rows of a split that
+ * cpl_questions_read needs; nothing if they are there. */
+CPL_NODISCARD cpl_status cpl_questions_missing(cpl_text *wanted, const cpl_task *task,
+                                               const cpl_profile *profile,
+                                               const cpl_questions_wish *wish);
 
 /* Sets how many rows of the profile's split are in the files of `data`, -1 if there is no file, and
  * how many of them are bad; for --list. Only CPL_ERR_MEMORY and CPL_ERR_IO. */

@@ -53,19 +53,24 @@ static cpl_status keep_exemplar(void *who, cpl_seen_row *row)
     return CPL_OK;
 }
 
+bool cpl_reading_shows(const cpl_reading *r)
+{
+    return r->most_shots > 0 && r->way->manners[0].prompt == CPL_PROMPT_NONE;
+}
+
 cpl_status cpl_reading_exemplars(cpl_reading *r)
 {
     const cpl_split *split = r->way->exemplars;
     const char *data       = r->wish->data;
     cpl_split_files files  = {0};
     cpl_status status      = CPL_OK;
-    if (r->most_shots <= 0 || r->way->manners[0].prompt != CPL_PROMPT_NONE) return CPL_OK;
+    if (!cpl_reading_shows(r)) return CPL_OK;
     CPL_TRY_DONE(cpl_split_find(&files, r->task, split, data));
     if (files.source < 0 && r->wish->own) {
         data = r->wish->own;
         CPL_TRY_DONE(cpl_split_find(&files, r->task, split, data));
     }
-    if (files.source < 0) CPL_TRY_DONE(cpl_split_missing(r->task, split, r->wish->data));
+    if (files.source < 0) CPL_TRY_DONE(cpl_split_missing(r->task, split, r->wish));
     r->shown = files.source;
     CPL_TRY_DONE(cpl_reading_add_files(r, &files));
     status = cpl_split_walk(&files, r->task, split, r->way->manners[0].shown, data, 0,

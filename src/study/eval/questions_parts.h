@@ -36,10 +36,6 @@ void cpl_split_files_free(cpl_split_files *files);
 CPL_NODISCARD cpl_status cpl_split_find(cpl_split_files *files, const cpl_task *task,
                                         const cpl_split *split, const char *data);
 
-/* CPL_ERR_INPUT that says what is missing and what to put where. */
-CPL_NODISCARD cpl_status cpl_split_missing(const cpl_task *task, const cpl_split *split,
-                                           const char *data);
-
 /* Hands over rows [offset, offset + limit) of each subject, in the order of the files, and all rows
  * that are bad before their subject is known. `sheets` are those of the split's sources. */
 CPL_NODISCARD cpl_status cpl_split_walk(const cpl_split_files *files, const cpl_task *task,
@@ -47,6 +43,12 @@ CPL_NODISCARD cpl_status cpl_split_walk(const cpl_split_files *files, const cpl_
                                         const char *data, int64_t offset, int64_t limit,
                                         cpl_status (*take)(void *who, cpl_seen_row *row),
                                         void *who);
+
+/* ---- questions_missing.c ---- */
+
+/* CPL_ERR_INPUT that says what is missing and what to put where. */
+CPL_NODISCARD cpl_status cpl_split_missing(const cpl_task *task, const cpl_split *split,
+                                           const cpl_questions_wish *wish);
 
 /* ---- questions_make.c ---- */
 
@@ -125,6 +127,14 @@ typedef struct cpl_reading {
     int64_t n_shots, most_shots;
     int64_t shown; /* source of the exemplars */
 } cpl_reading;
+
+/* Settles what is wished; the questions have no rows yet, and are given back in any case. */
+CPL_NODISCARD cpl_status cpl_reading_start(cpl_reading *r, cpl_questions *q, const cpl_task *task,
+                                           const cpl_profile *profile,
+                                           const cpl_questions_wish *wish);
+
+/* Whether rows of a split of their own are exemplars. */
+bool cpl_reading_shows(const cpl_reading *r);
 
 /* The manner of a subject, which may be NULL. */
 const cpl_manner *cpl_way_manner(const cpl_way *way, const char *subject);

@@ -106,7 +106,8 @@ static cpl_status make_options(cpl_maker *m)
     const cpl_manner *manner = m->of->manner;
     CPL_TRY(make_listing(&m->choices, m, &m->of->sheet->choices));
     size_t n = json_array_size(m->choices);
-    if (n < (m->of->one_option ? 1 : 2)) return CPL_FAIL(CPL_ERR_INPUT, "it has %zu options", n);
+    if (n < (m->of->one_option ? 1 : 2))
+        return CPL_FAIL(CPL_ERR_INPUT, n ? "it has one option alone" : "it has no options");
     if (n > CPL_MOST_OPTIONS)
         return CPL_FAIL(CPL_ERR_INPUT, "it has %zu options, more than %d", n, CPL_MOST_OPTIONS);
     CPL_TRY(set_letter(m, "last_letter", (int64_t)n - 1));

@@ -63,26 +63,6 @@ cpl_status cpl_split_find(cpl_split_files *files, const cpl_task *task, const cp
     return CPL_OK;
 }
 
-cpl_status cpl_split_missing(const cpl_task *task, const cpl_split *split, const char *data)
-{
-    cpl_text names = {0};
-    for (int64_t i = 0; i < split->n_sources; i++) {
-        const cpl_source *source = &split->sources[i];
-        cpl_text_printf(&names, "%s", i ? ", or " : "");
-        for (int64_t k = 0; k < source->files.count; k++)
-            cpl_text_printf(&names, "%s%s", k ? " and " : "", source->files.at[k]);
-        if (source->labels) cpl_text_printf(&names, " and %s", source->labels);
-    }
-    cpl_status status = CPL_FAIL(
-        CPL_ERR_INPUT,
-        "%s: there are no rows of the split %s; put into %s/%s/ the file %s%s%s%s%s%s", task->id,
-        split->name, data, task->id, names.bytes ? names.bytes : "",
-        task->source ? ", published at " : "", task->source ? task->source : "",
-        task->licence ? " (" : "", task->licence ? task->licence : "", task->licence ? ")" : "");
-    cpl_text_free(&names);
-    return status;
-}
-
 /* ---- formats ---- */
 
 static bool ends_with(const char *name, const char *end)

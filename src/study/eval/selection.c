@@ -32,6 +32,7 @@ cpl_status cpl_selection_init(cpl_selection *s)
         status                    = cpl_task_parse(&task, text->id, text->bytes, text->length);
         if (status == CPL_OK) status = add_task(s, task);
     }
+    s->n_built_in = s->n_tasks;
     if (status != CPL_OK) cpl_selection_free(s);
     return status;
 }
@@ -74,10 +75,11 @@ static cpl_status unknown(const cpl_selection *s, const char *word)
                     nearest ? "?" : "");
 }
 
-bool cpl_selection_is_of(const cpl_task *task, const char *set)
+bool cpl_selection_is_of(const cpl_selection *s, int64_t i, const char *set)
 {
-    for (int64_t i = 0; i < task->sets.count; i++)
-        if (strcmp(task->sets.at[i], set) == 0) return true;
+    const cpl_names *sets_of = &s->tasks[i]->sets;
+    for (int64_t k = 0; i < s->n_built_in && k < sets_of->count; k++)
+        if (strcmp(sets_of->at[k], set) == 0) return true;
     return false;
 }
 
@@ -158,7 +160,7 @@ static cpl_status select_set(cpl_selection *s, const char *set, const cpl_select
 {
     const int64_t n = s->n_tasks;
     for (int64_t i = 0; i < n; i++)
-        if (cpl_selection_is_of(s->tasks[i], set)) CPL_TRY(select_task(s, s->tasks[i], set, wish));
+        if (cpl_selection_is_of(s, i, set)) CPL_TRY(select_task(s, s->tasks[i], set, wish));
     return CPL_OK;
 }
 
@@ -167,6 +169,10 @@ static cpl_status select_word(cpl_selection *s, const char *word, const cpl_sele
     const bool all       = strcmp(word, "all") == 0;
     const cpl_task *task = find_task(s, word);
     bool found           = all;
+    if (!*word)
+        return CPL_FAIL(CPL_ERR_USAGE,
+                        "the name of a task is empty: names of tasks are wanted, with one comma "
+                        "between two of them");
     for (int i = 0; i < N_SETS; i++) {
         if (!all && strcmp(word, sets[i].word) != 0) continue;
         CPL_TRY(select_set(s, sets[i].set, wish));

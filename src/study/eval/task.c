@@ -39,6 +39,19 @@ static cpl_status read_chance(cpl_task *task, const json_t *root)
     return CPL_OK;
 }
 
+static cpl_status read_sets(cpl_task *task, const json_t *root)
+{
+    static const char *const sets[] = {"3b", "15b"};
+    const json_t *from              = json_object_get(root, "sets");
+    size_t index;
+    CPL_TRY(cpl_task_names_of(&task->sets, task, root, "sets"));
+    for (int64_t i = 0; i < task->sets.count; i++)
+        CPL_TRY(cpl_yaml_tree_place(
+            &task->parts->tree, json_is_array(from) ? json_array_get(from, (size_t)i) : from,
+            cpl_names_find(&index, "set of the paper", task->sets.at[i], sets, 2)));
+    return CPL_OK;
+}
+
 static cpl_status read_defaults(cpl_task *task, const json_t *root)
 {
     struct cpl_task_parts *parts = task->parts;
@@ -72,7 +85,7 @@ static cpl_status read_task(cpl_task *task)
     CPL_TRY(cpl_task_text_of(&task->title, task, root, "title", task->id));
     CPL_TRY(cpl_task_text_of(&task->source, task, root, "source", NULL));
     CPL_TRY(cpl_task_text_of(&task->licence, task, root, "licence", NULL));
-    CPL_TRY(cpl_task_names_of(&task->sets, task, root, "sets"));
+    CPL_TRY(read_sets(task, root));
     CPL_TRY(read_chance(task, root));
     parts->fields  = json_object_get(root, "fields");
     parts->gold    = json_object_get(root, "gold");

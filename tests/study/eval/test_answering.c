@@ -520,7 +520,7 @@ static void refusals(void **state)
               "out of the file");
     ranked.window      = 4;
     ranked.stop_beyond = true;
-    both_fail(&b, &q, "question s/7: it has 1 tokens more than fit into the window");
+    both_fail(&b, &q, "question s/7: it has 1 token more than fits into the window");
     ranked.window = 5;
     assert_ok(cpl_answering_check(&q, 1, 1, b.tokenizer));
     ranked.window       = 0;
