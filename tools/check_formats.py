@@ -23,7 +23,7 @@ WRITTEN = [
      {"matters", "seed", "bookkeeping", "evaluated", "logged", "last", "none"}),
     ("Perplexity of text", "src/study/eval/perplexity.c", "---- JSON ----", [WORD], set()),
     ("Results of an evaluation", "src/study/eval/sample_ranked.c src/study/eval/sample_generated.c "
-     "src/study/eval/totals.c src/study/eval/evaluation.c", "", [WORD],
+     "src/study/eval/totals.c src/study/eval/evaluation.c src/study/eval/evaluation_ask.c", "", [WORD],
      set()),
 ]
 TABLES = [  # the same of a table behind a line that begins with `name`

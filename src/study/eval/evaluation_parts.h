@@ -1,0 +1,25 @@
+/* evaluation_parts.h - what the files of evaluation.h share.
+ *
+ * Room:  study/eval. evaluation.c has all tasks together, evaluation_ask.c one of them. */
+#ifndef CPL_STUDY_EVAL_EVALUATION_PARTS_H
+#define CPL_STUDY_EVAL_EVALUATION_PARTS_H
+
+#include "study/eval/evaluation.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Asks the questions that `record` (NULL: none) has no answer to, and sets the result. The others as
+ * of cpl_evaluation_run. */
+CPL_NODISCARD cpl_status cpl_evaluation_ask(cpl_evaluated *one, const cpl_questions *q,
+                                            const cpl_answering *answering, cpl_record *record,
+                                            bool samples, const cpl_evaluation_watch *watch);
+
+/* Adds to a failure which task it is about. */
+CPL_NODISCARD cpl_status cpl_evaluation_about(cpl_status status, const cpl_selected *what);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_STUDY_EVAL_EVALUATION_PARTS_H */
