@@ -86,8 +86,10 @@ cpl_status cpl_document_losses_measure(cpl_document_losses *l, cpl_reader *reade
     cpl_reader_ear ear = {.scored = add_batch, .who = l};
     cpl_status status  = CPL_OK;
     memset(l, 0, sizeof *l);
-    l->step   = reader->step;
-    l->window = reader->window;
+    l->step      = reader->step;
+    l->window    = reader->window;
+    l->stride    = reader->stride;
+    l->n_sources = texts->sources.count;
     CPL_TRY_DONE(begin(l, texts));
     CPL_TRY_DONE(cpl_reader_read(reader, texts, &ear));
     status = check_finite(l);

@@ -22,8 +22,9 @@ typedef struct cpl_document_loss {
 } cpl_document_loss;
 
 typedef struct cpl_document_losses {
-    int64_t step;   /* of the checkpoint; -1: it has none */
-    int64_t window; /* predictions of a window */
+    int64_t step;              /* of the checkpoint; -1: it has none */
+    int64_t window;            /* predictions of a window */
+    int64_t stride, n_sources; /* of the reader and the texts; 0 where they were read from a file */
     cpl_document_loss *at;
     int64_t count;
 } cpl_document_losses;

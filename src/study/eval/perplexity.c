@@ -61,33 +61,28 @@ static cpl_status add_up(cpl_perplexity *p, int64_t n_sources)
     return CPL_OK;
 }
 
+static cpl_status conclude(cpl_perplexity *p)
+{
+    p->stride         = p->losses.stride;
+    cpl_status status = add_up(p, p->losses.n_sources);
+    if (status != CPL_OK) cpl_perplexity_free(p);
+    return status;
+}
+
 cpl_status cpl_perplexity_measure(cpl_perplexity *p, cpl_reader *reader, const cpl_texts *texts)
 {
     memset(p, 0, sizeof *p);
-    p->stride = reader->stride;
     CPL_TRY(cpl_document_losses_measure(&p->losses, reader, texts));
-    cpl_status status = add_up(p, texts->sources.count);
-    if (status != CPL_OK) cpl_perplexity_free(p);
-    return status;
+    return conclude(p);
 }
 
 cpl_status cpl_perplexity_of(cpl_perplexity *p, const char *model_dir, const char *const *inputs,
                              int64_t n_inputs, const cpl_reader_options *reading,
                              const cpl_texts_options *asked, const cpl_log *log)
 {
-    cpl_reader reader;
-    cpl_texts texts           = {0};
-    cpl_texts_options options = *asked;
-    cpl_status status         = CPL_OK;
     memset(p, 0, sizeof *p);
-    CPL_TRY(cpl_reader_open(&reader, model_dir, reading, log));
-    options.eos = reader.eos;
-    CPL_TRY_DONE(cpl_texts_read(&texts, inputs, n_inputs, reader.tokenizer, &options, log));
-    status = cpl_perplexity_measure(p, &reader, &texts);
-done:
-    cpl_texts_free(&texts);
-    cpl_reader_close(&reader);
-    return status;
+    CPL_TRY(cpl_document_losses_of(&p->losses, model_dir, inputs, n_inputs, reading, asked, log));
+    return conclude(p);
 }
 
 /* ---- JSON ---- */
