@@ -4,48 +4,30 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <yaml.h>
 
 #include "base/arena.h"
 #include "base/settings.h"
 #include "io/file.h"
 #include "io/yaml.h"
+#include "io/yaml_events.h"
 
 typedef struct reader {
-    yaml_parser_t parser;
-    yaml_event_t event; /* the current one; owned while `holds` */
-    bool holds;
-    const char *name;
+    cpl_yaml_events events;
     cpl_yaml_flat *out;
 } reader;
 
-static cpl_status fail(const reader *in, yaml_mark_t mark, const char *what)
-{
-    return CPL_FAIL(CPL_ERR_INPUT, "%s:%zu:%zu: %s", in->name, mark.line + 1, mark.column + 1,
-                    what);
-}
+#define FAIL_HERE(in, ...) CPL_YAML_FAIL(&(in)->events, __VA_ARGS__)
 
 static cpl_status next(reader *in)
 {
-    if (in->holds) yaml_event_delete(&in->event);
-    in->holds = false;
-    if (!yaml_parser_parse(&in->parser, &in->event)) {
-        if (in->parser.error == YAML_MEMORY_ERROR)
-            return CPL_FAIL(CPL_ERR_MEMORY, "out of memory while reading %s", in->name);
-        return fail(in, in->parser.problem_mark,
-                    in->parser.problem ? in->parser.problem : "this is not YAML");
-    }
-    in->holds = true;
-    if (in->event.type == YAML_ALIAS_EVENT)
-        return fail(in, in->event.start_mark, "aliases are not read here");
-    return CPL_OK;
+    return cpl_yaml_events_next(&in->events);
 }
 
 /* Appends the current scalar; `nested`: within a list or pairs, where a quoted one stays quoted. */
 static void append_scalar(const reader *in, cpl_text *out, bool nested)
 {
-    const char *bytes = (const char *)in->event.data.scalar.value;
-    if (nested && in->event.data.scalar.style != YAML_PLAIN_SCALAR_STYLE)
+    const char *bytes = (const char *)in->events.event.data.scalar.value;
+    if (nested && in->events.event.data.scalar.style != YAML_PLAIN_SCALAR_STYLE)
         cpl_setting_quote(out, bytes);
     else
         cpl_text_append(out, bytes, strlen(bytes));
@@ -55,17 +37,16 @@ static void append_scalar(const reader *in, cpl_text *out, bool nested)
  * nested in another one counts `depth` up. */
 static cpl_status append_value(reader *in, cpl_text *out, int depth)
 {
-    const bool list         = in->event.type == YAML_SEQUENCE_START_EVENT;
+    const bool list         = in->events.event.type == YAML_SEQUENCE_START_EVENT;
     yaml_event_type_t close = list ? YAML_SEQUENCE_END_EVENT : YAML_MAPPING_END_EVENT;
-    if (in->event.type == YAML_SCALAR_EVENT) {
+    if (in->events.event.type == YAML_SCALAR_EVENT) {
         append_scalar(in, out, depth > 0);
         return CPL_OK;
     }
-    if (depth >= CPL_YAML_FLAT_DEPTH)
-        return fail(in, in->event.start_mark, "values are nested too deep");
+    if (depth >= CPL_YAML_FLAT_DEPTH) return FAIL_HERE(in, "values are nested too deep");
     cpl_text_char(out, list ? '[' : '{');
     CPL_TRY(next(in));
-    for (bool first = true; in->event.type != close; first = false) {
+    for (bool first = true; in->events.event.type != close; first = false) {
         if (!first) cpl_text_append(out, ", ", 2);
         CPL_TRY(append_value(in, out, depth + 1));
         CPL_TRY(next(in));
@@ -113,8 +94,7 @@ static cpl_status read_value(reader *in, const char *name)
 /* Appends the current event, which must be a name. */
 static cpl_status append_name(const reader *in, cpl_text *name)
 {
-    if (in->event.type != YAML_SCALAR_EVENT)
-        return fail(in, in->event.start_mark, "a name is expected here");
+    if (in->events.event.type != YAML_SCALAR_EVENT) return FAIL_HERE(in, "a name is expected here");
     append_scalar(in, name, false);
     return cpl_text_status(name);
 }
@@ -125,10 +105,10 @@ static cpl_status read_members(reader *in, cpl_text *name, bool in_section)
 {
     const size_t length = name->length;
     CPL_TRY(next(in));
-    while (in->event.type != YAML_MAPPING_END_EVENT) {
+    while (in->events.event.type != YAML_MAPPING_END_EVENT) {
         CPL_TRY(append_name(in, name));
         CPL_TRY(next(in));
-        if (!in_section && in->event.type == YAML_MAPPING_START_EVENT) {
+        if (!in_section && in->events.event.type == YAML_MAPPING_START_EVENT) {
             cpl_text_char(name, '.');
             CPL_TRY(read_members(in, name, true));
         } else {
@@ -147,12 +127,11 @@ static cpl_status read_stream(reader *in)
     cpl_status status = CPL_OK;
     CPL_TRY(next(in)); /* the stream's start */
     CPL_TRY(next(in)); /* the document's start */
-    if (in->event.type == YAML_STREAM_END_EVENT) return CPL_OK;
+    if (in->events.event.type == YAML_STREAM_END_EVENT) return CPL_OK;
     CPL_TRY(next(in));
-    if (in->event.type != YAML_MAPPING_START_EVENT)
-        return fail(in, in->event.start_mark,
-                    "a configuration is made of sections, NAME: and its "
-                    "settings below");
+    if (in->events.event.type != YAML_MAPPING_START_EVENT)
+        return FAIL_HERE(in, "a configuration is made of sections, NAME: and its "
+                             "settings below");
     status = read_members(in, &name, false);
     cpl_text_free(&name);
     return status;
@@ -161,14 +140,12 @@ static cpl_status read_stream(reader *in)
 cpl_status cpl_yaml_flat_parse(cpl_yaml_flat *out, const char *name, const void *bytes,
                                size_t length)
 {
-    reader in = {.name = name, .out = out};
+    reader in = {.out = out};
     *out      = (cpl_yaml_flat){0};
-    if (!yaml_parser_initialize(&in.parser))
-        return CPL_FAIL(CPL_ERR_MEMORY, "out of memory while reading %s", name);
-    yaml_parser_set_input_string(&in.parser, length ? bytes : (const void *)"", length);
+    CPL_TRY(cpl_yaml_events_open(&in.events, name, bytes, length));
+    in.events.lenient = true;
     cpl_status status = read_stream(&in);
-    if (in.holds) yaml_event_delete(&in.event);
-    yaml_parser_delete(&in.parser);
+    cpl_yaml_events_close(&in.events);
     if (status != CPL_OK) cpl_yaml_flat_free(out);
     return status;
 }

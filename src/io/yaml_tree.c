@@ -3,83 +3,23 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <yaml.h>
 
 #include "base/arena.h"
 #include "io/file.h"
 #include "io/yaml.h"
+#include "io/yaml_events.h"
 
 typedef struct reader {
-    yaml_parser_t parser;
-    yaml_event_t event; /* the current one; owned while `holds` */
-    bool holds;
+    cpl_yaml_events events;
     cpl_yaml_tree *tree;
 } reader;
 
-#define FAIL_AT(in, mark, ...) fail_at((in), (mark), __VA_ARGS__)
-#define FAIL_HERE(in, ...)     fail_at((in), (in)->event.start_mark, __VA_ARGS__)
-#define OUT_OF_MEMORY(tree)    CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to read it", (tree)->name)
-
-static cpl_status fail_at(const reader *in, yaml_mark_t mark, const char *format, ...)
-    CPL_PRINTF(3, 4);
-
-static cpl_status fail_at(const reader *in, yaml_mark_t mark, const char *format, ...)
-{
-    char sentence[512];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(sentence, sizeof sentence, format, arguments);
-    va_end(arguments);
-    return CPL_FAIL(CPL_ERR_INPUT, "%s:%zu:%zu: %s", in->tree->name, mark.line + 1, mark.column + 1,
-                    sentence);
-}
-
-/* ---- events ---- */
-
-static void drop(reader *in)
-{
-    if (in->holds) yaml_event_delete(&in->event);
-    in->holds = false;
-}
-
-static cpl_status syntax_error(const reader *in)
-{
-    const yaml_parser_t *p = &in->parser;
-    const char *problem    = p->problem ? p->problem : "this is not YAML";
-    if (p->error == YAML_MEMORY_ERROR) return OUT_OF_MEMORY(in->tree);
-    if (p->error == YAML_READER_ERROR)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: byte %zu: %s", in->tree->name, p->problem_offset,
-                        problem);
-    return FAIL_AT(in, p->problem_mark, "%s", problem);
-}
-
-/* Refuses what makes a file hard to read, or larger than it looks. */
-static cpl_status refuse_extras(const reader *in)
-{
-    const yaml_event_t *e     = &in->event;
-    const yaml_char_t *anchor = NULL, *tag = NULL;
-    if (e->type == YAML_SCALAR_EVENT) {
-        anchor = e->data.scalar.anchor;
-        tag    = e->data.scalar.tag;
-    } else if (e->type == YAML_SEQUENCE_START_EVENT) {
-        anchor = e->data.sequence_start.anchor;
-        tag    = e->data.sequence_start.tag;
-    } else if (e->type == YAML_MAPPING_START_EVENT) {
-        anchor = e->data.mapping_start.anchor;
-        tag    = e->data.mapping_start.tag;
-    }
-    if (e->type == YAML_ALIAS_EVENT) return FAIL_HERE(in, "aliases are not used here");
-    if (anchor) return FAIL_HERE(in, "anchors are not used here");
-    if (tag) return FAIL_HERE(in, "tags are not used here");
-    return CPL_OK;
-}
+#define FAIL_HERE(in, ...)  CPL_YAML_FAIL(&(in)->events, __VA_ARGS__)
+#define OUT_OF_MEMORY(tree) CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to read it", (tree)->name)
 
 static cpl_status next(reader *in)
 {
-    drop(in);
-    if (!yaml_parser_parse(&in->parser, &in->event)) return syntax_error(in);
-    in->holds = true;
-    return refuse_extras(in);
+    return cpl_yaml_events_next(&in->events);
 }
 
 /* ---- values ---- */
@@ -99,10 +39,9 @@ static cpl_status note_place(cpl_yaml_tree *tree, const json_t *value, yaml_mark
 
 static cpl_status read_scalar(const reader *in, json_t **value)
 {
-    const char *bytes = (const char *)in->event.data.scalar.value;
-    size_t length     = in->event.data.scalar.length;
-    if (strlen(bytes) != length) return FAIL_HERE(in, "a text holds a NUL character");
-    *value = json_stringn_nocheck(bytes, length);
+    const char *bytes;
+    CPL_TRY(cpl_yaml_events_scalar(&in->events, &bytes));
+    *value = json_stringn_nocheck(bytes, in->events.event.data.scalar.length);
     return *value ? CPL_OK : OUT_OF_MEMORY(in->tree);
 }
 
@@ -111,9 +50,9 @@ static cpl_status read_value(reader *in, json_t **value, yaml_mark_t mark, int d
 static cpl_status read_list(reader *in, json_t *list, int depth)
 {
     CPL_TRY(next(in));
-    while (in->event.type != YAML_SEQUENCE_END_EVENT) {
+    while (in->events.event.type != YAML_SEQUENCE_END_EVENT) {
         json_t *value = NULL;
-        CPL_TRY(read_value(in, &value, in->event.start_mark, depth + 1));
+        CPL_TRY(read_value(in, &value, in->events.event.start_mark, depth + 1));
         if (json_array_append_new(list, value)) return OUT_OF_MEMORY(in->tree);
         CPL_TRY(next(in));
     }
@@ -123,9 +62,9 @@ static cpl_status read_list(reader *in, json_t *list, int depth)
 static cpl_status read_member(reader *in, json_t *mapping, int depth)
 {
     json_t *key = NULL, *value = NULL;
-    yaml_mark_t mark  = in->event.start_mark;
+    yaml_mark_t mark  = in->events.event.start_mark;
     cpl_status status = CPL_OK;
-    if (in->event.type != YAML_SCALAR_EVENT) return FAIL_HERE(in, "a name is expected here");
+    if (in->events.event.type != YAML_SCALAR_EVENT) return FAIL_HERE(in, "a name is expected here");
     CPL_TRY_DONE(read_scalar(in, &key));
     const char *name = json_string_value(key);
     if (json_object_get(mapping, name)) {
@@ -143,7 +82,7 @@ done:
 static cpl_status read_mapping(reader *in, json_t *mapping, int depth)
 {
     CPL_TRY(next(in));
-    while (in->event.type != YAML_MAPPING_END_EVENT) {
+    while (in->events.event.type != YAML_MAPPING_END_EVENT) {
         CPL_TRY(read_member(in, mapping, depth));
         CPL_TRY(next(in));
     }
@@ -154,7 +93,7 @@ static cpl_status read_mapping(reader *in, json_t *mapping, int depth)
 static cpl_status read_value(reader *in, json_t **value, yaml_mark_t mark, int depth)
 {
     cpl_status status      = CPL_OK;
-    yaml_event_type_t type = in->event.type;
+    yaml_event_type_t type = in->events.event.type;
     *value                 = NULL;
     if (depth > CPL_YAML_TREE_DEPTH)
         return FAIL_HERE(in, "more than %d levels", CPL_YAML_TREE_DEPTH);
@@ -182,16 +121,17 @@ static cpl_status read_stream(reader *in)
 {
     CPL_TRY(next(in)); /* the stream's start */
     CPL_TRY(next(in));
-    if (in->event.type == YAML_STREAM_END_EVENT) {
+    if (in->events.event.type == YAML_STREAM_END_EVENT) {
         in->tree->root = json_string("");
         if (!in->tree->root) return OUT_OF_MEMORY(in->tree);
         return note_place(in->tree, in->tree->root, (yaml_mark_t){0});
     }
     CPL_TRY(next(in));
-    CPL_TRY(read_value(in, &in->tree->root, in->event.start_mark, 1));
+    CPL_TRY(read_value(in, &in->tree->root, in->events.event.start_mark, 1));
     CPL_TRY(next(in)); /* the document's end */
     CPL_TRY(next(in));
-    if (in->event.type != YAML_STREAM_END_EVENT) return FAIL_HERE(in, "one document is expected");
+    if (in->events.event.type != YAML_STREAM_END_EVENT)
+        return FAIL_HERE(in, "one document is expected");
     return CPL_OK;
 }
 
@@ -215,16 +155,11 @@ cpl_status cpl_yaml_tree_parse(cpl_yaml_tree *tree, const char *name, const void
         status = CPL_FAIL(CPL_ERR_INPUT, "%s: more than %d bytes", name, CPL_YAML_MOST_BYTES);
         goto done;
     }
-    if (!yaml_parser_initialize(&in.parser)) {
-        status = OUT_OF_MEMORY(tree);
-        goto done;
-    }
-    yaml_parser_set_input_string(&in.parser, length ? bytes : (const void *)"", length);
+    CPL_TRY_DONE(cpl_yaml_events_open(&in.events, tree->name, bytes, length));
     CPL_TRY_DONE(read_stream(&in));
     if (tree->n_places) qsort(tree->places, tree->n_places, sizeof *tree->places, by_address);
 done:
-    drop(&in);
-    yaml_parser_delete(&in.parser); /* all zero is allowed */
+    cpl_yaml_events_close(&in.events);
     if (status != CPL_OK) cpl_yaml_tree_free(tree);
     return status;
 }

@@ -68,9 +68,9 @@ static void test_refused(void **state)
         const char *bytes, *sentence;
     } all[] = {
         {"a: 1\na: 2\n", "f:2:1: a stands here twice"},
-        {"a: &x 1\n", "f:1:4: anchors are not used here"},
-        {"a: *x\n", "f:1:4: aliases are not used here"},
-        {"a: !!int 1\n", "f:1:4: tags are not used here"},
+        {"a: &x 1\n", "f:1:4: anchors (&x) are not used here"},
+        {"a: *x\n", "f:1:4: aliases (*x) are not used here"},
+        {"a: !!int 1\n", "f:1:4: tags (tag:yaml.org,2002:int) are not used here"},
         {"a: 1\n---\nb: 2\n", "one document is expected"},
         {"a: [1, 2\n", "f:2:1: "},
         {"a: \"x\\0y\"\n", "f:1:4: a text holds a NUL character"},
