@@ -3,11 +3,11 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "cli/asked.h"
 #include "cli/configure.h"
 #include "cli/examined.h"
 #include "cli/output.h"
 #include "cli/perplexed.h"
-#include "cli/places.h"
 #include "cli/planned.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -141,17 +141,6 @@ static cpl_status open_record(work *w)
     return status;
 }
 
-static cpl_status check_results(const cpl_arguments *args)
-{
-    const char *json = cpl_flag_text(args, "--json");
-    CPL_TRY(cpl_places_check_files(args));
-    if (!json || strcmp(json, "-") == 0 || !cpl_path_exists(json)) return CPL_OK;
-    if (cpl_flag_on(args, "--overwrite")) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT,
-                    "%s holds results already: --overwrite replaces them, or write to another file",
-                    json);
-}
-
 static cpl_status print_table(const work *w)
 {
     cpl_text text     = {0};
@@ -219,18 +208,13 @@ static cpl_status settle_data(work *w)
 
 static cpl_status work_off(work *w)
 {
-    const cpl_arguments *a = w->args;
+    cpl_asked_form form;
+    CPL_TRY(cpl_asked_form_of(&form, w->args));
+    CPL_TRY(cpl_asked_check_results(w->args));
+    if (form == CPL_ASKED_TEXT) return cpl_perplexed(w->args, &w->configuration, &w->log);
     CPL_TRY(settle_data(w));
     CPL_TRY(select_tasks(w));
-    if (cpl_flag_on(a, "--list")) return cpl_examined_list(&w->selection, w->data);
-    if (a->n_words == 0) return CPL_FAIL(CPL_ERR_USAGE, "eval wants a MODEL_DIR, or --list");
-    CPL_TRY(check_results(a));
-    if (cpl_flag_given(a, "--text")) return cpl_perplexed(a, &w->configuration, &w->log);
-    if (w->selection.count == 0)
-        return CPL_FAIL(CPL_ERR_USAGE, "eval wants --tasks, --task-file or --text: `couplet eval "
-                                       "--list` shows the tasks there are");
-    if (a->n_words > 1)
-        return CPL_FAIL(CPL_ERR_USAGE, "eval takes one MODEL_DIR; %s is one too many", a->words[1]);
+    if (form == CPL_ASKED_LIST) return cpl_examined_list(&w->selection, w->data);
     return evaluate(w);
 }
 

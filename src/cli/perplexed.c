@@ -75,17 +75,6 @@ static cpl_status show(const cpl_perplexity *p, const cpl_arguments *args)
                            JSON_REAL_PRECISION(9));
 }
 
-/* What only tasks have. */
-static cpl_status refuse_others(const cpl_arguments *args)
-{
-    static const char *const others[] = {
-        "--tasks", "--task-file",   "--profile",      "--variant", "--data",    "--html",
-        "--limit", "--num-fewshot", "--max-gen-toks", "--samples", "--skip-bad"};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        CPL_TRY(cpl_flags_exclude(args, "--text", others[i]));
-    return CPL_OK;
-}
-
 cpl_status cpl_perplexed(const cpl_arguments *args, const cpl_configuration *c, const cpl_log *log)
 {
     const cpl_settings *s     = &c->settings;
@@ -98,7 +87,6 @@ cpl_status cpl_perplexed(const cpl_arguments *args, const cpl_configuration *c, 
         .stride    = cpl_flag_given(args, "--stride") ? cpl_flag_int(args, "--stride") : 0,
         .compute   = chosen ? cpl_planned_dtype(&s->compute) : CPL_F32,
         .n_threads = (int)s->compute.threads};
-    CPL_TRY(refuse_others(args));
     texts.reading         = cpl_tokens_reading(&s->data);
     texts.special_as_text = s->data.special_as_text;
     const char **inputs   = cpl_alloc((size_t)args->n_words * sizeof *inputs);

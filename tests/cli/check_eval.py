@@ -12,27 +12,9 @@ import sys
 import tempfile
 import time
 
-COUPLET, ALL = sys.argv[1], "--all" in sys.argv
-GOLDEN = pathlib.Path("../shared/golden/eval").resolve()
+from eval_case import ALL, COUPLET, GOLDEN, check, close, evaluate, refused, run, tell
+
 NEAR = 5e-3  # two scores so close may be told apart either way
-wrong = []
-
-
-def check(truth, what):
-    if not truth:
-        wrong.append(what)
-
-
-def run(*words):
-    done = subprocess.run([COUPLET, "eval", *map(str, words)], capture_output=True, text=True,
-                          check=False, timeout=1500)
-    return done.returncode, done.stdout, done.stderr
-
-
-def evaluate(out, *words):
-    code, _, told = run(*words, "--json", out)
-    check(code == 0, f"{words}: exit {code}: {told[-500:]}")
-    return json.loads(pathlib.Path(out).read_text()) if code == 0 else None
 
 
 # ---- against the references ----
@@ -45,10 +27,6 @@ def options_of(settings, limit):
     for key, value in settings["options"].items():
         words += [names[key], value]
     return words
-
-
-def close(a, b, absolute, relative):
-    return abs(a - b) <= max(absolute, relative * abs(b))
 
 
 def check_scores(where, ours, theirs):
@@ -209,13 +187,6 @@ def check_killed(folder):
 
 # ---- what is refused ----
 
-def refused(code, parts, *words):
-    got, _, told = run(*words)
-    last = told.strip().splitlines()[-1] if told.strip() else ""
-    check(got == code and last.startswith("couplet: ") and all(part in last for part in parts),
-          f"{words}: exit {got}, {told!r}; wanted {code} and {parts}")
-
-
 def check_refusals(folder):
     model, data = GOLDEN / "model", ["--data", GOLDEN / "data"]
     refused(2, ["arc_chalenge", "arc_challenge"], model, "--tasks", "arc_chalenge", *data)
@@ -275,10 +246,7 @@ def main():
         check_killed(folder)
         check_refusals(folder)
         check_shown(folder)
-    for one in wrong[:40]:
-        print(one)
-    print(f"{len(wrong)} things are wrong")
-    return 1 if wrong else 0
+    return tell()
 
 
 if __name__ == "__main__":
