@@ -21,7 +21,8 @@ WRITTEN = [
     ("Inspections: couplet inspect --json", "src/study/coupling_json.c", "", [WORD], set()),
     ("Comparisons: couplet compare --json", "src/study/compare_json.c", "", [WORD],
      {"matters", "seed", "bookkeeping", "evaluated", "logged", "last", "none"}),
-    ("Perplexity of text", "src/study/eval/perplexity.c", "---- JSON ----", [WORD], set()),
+    ("Perplexity of text", "src/study/eval/perplexity.c src/cli/perplexed.c", "---- JSON ----",
+     [WORD], set()),
     ("Results of an evaluation", "src/study/eval/sample_ranked.c src/study/eval/sample_generated.c "
      "src/study/eval/totals.c src/study/eval/evaluation.c src/study/eval/evaluation_ask.c", "", [WORD],
      set()),

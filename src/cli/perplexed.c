@@ -58,6 +58,8 @@ static cpl_status print_table(const cpl_perplexity *p)
     return status;
 }
 
+/* ---- JSON ---- */
+
 static json_t *as_json(const cpl_perplexity *p, const char *model)
 {
     json_t *object = cpl_perplexity_json(p);
@@ -89,6 +91,7 @@ cpl_status cpl_perplexed(const cpl_arguments *args, const cpl_configuration *c, 
         .n_threads = (int)s->compute.threads};
     texts.reading         = cpl_tokens_reading(&s->data);
     texts.special_as_text = s->data.special_as_text;
+    texts.by_file         = true;
     const char **inputs   = cpl_alloc((size_t)args->n_words * sizeof *inputs);
     if (!inputs) return CPL_ERR_MEMORY;
     inputs[0] = cpl_flag_text(args, "--text");

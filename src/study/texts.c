@@ -109,13 +109,22 @@ static cpl_status add_document(work *w, const cpl_document *document)
     return CPL_OK;
 }
 
-static cpl_status add_file(work *w, const char *path, const cpl_log *log)
+static bool is_among(const char *path, const char *const *inputs, int64_t n)
 {
-    cpl_documents *documents = NULL;
+    for (int64_t i = 0; i < n; i++)
+        if (strcmp(path, inputs[i]) == 0) return true;
+    return false;
+}
+
+static cpl_status add_file(work *w, const char *path, bool by_file, const cpl_log *log)
+{
+    cpl_documents *documents      = NULL;
+    cpl_document_settings reading = w->options->reading;
     cpl_document document;
     bool more         = true;
     cpl_status status = CPL_OK;
-    CPL_TRY(cpl_documents_open(&documents, path, &w->options->reading, log));
+    if (by_file) reading.default_source = path;
+    CPL_TRY(cpl_documents_open(&documents, path, &reading, log));
     for (;;) {
         CPL_TRY_DONE(cpl_documents_next(documents, &document, &more));
         if (!more) break;
@@ -203,7 +212,10 @@ cpl_status cpl_texts_read(cpl_texts *texts, const char *const *inputs, int64_t n
     texts->eos = options->eos;
     CPL_TRY_DONE(cpl_documents_expand(&files, inputs, n_inputs));
     CPL_TRY_DONE(cpl_encoder_init(&w.encoder, tokenizer, options->special_as_text));
-    for (int64_t i = 0; i < files.count; i++) CPL_TRY_DONE(add_file(&w, files.at[i], log));
+    for (int64_t i = 0; i < files.count; i++) {
+        const bool named = options->by_file && is_among(files.at[i], inputs, n_inputs);
+        CPL_TRY_DONE(add_file(&w, files.at[i], named, log));
+    }
     if (options->max_tokens) CPL_TRY_DONE(cut(&w));
     status = number(texts, files.count);
 done:

@@ -20,8 +20,10 @@ extern "C" {
 
 typedef struct cpl_texts_options {
     cpl_document_settings reading;
-    bool special_as_text;  /* a literal <|endoftext|> in a document is plain text */
-    int64_t eos;           /* -1: none */
+    bool special_as_text; /* a literal <|endoftext|> in a document is plain text */
+    bool by_file; /* a document that names no source is of its file where that is an input itself,
+                     called as it is there; otherwise of the folder, as without this */
+    int64_t eos;  /* -1: none */
     int64_t max_documents; /* of each source, the first ones; 0: all */
     int64_t max_tokens;    /* predictions in all, shared evenly by the sources as far as they have
                               them; the last document of a source may be cut; 0: all */

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """check_eval_forms.py COUPLET: what can be asked of couplet eval: which flags go with which of its
-forms, and what is there already."""
+forms, and what is there already; --text, against what a task of one's own (--task-file) says of the
+same tokens."""
+import json
+import math
 import pathlib
 import sys
 import tempfile
 
-from eval_case import GOLDEN, check, refused, run, tell
+from eval_case import GOLDEN, check, close, evaluate, refused, run, tell
 
 MODEL, DATA = GOLDEN / "model", GOLDEN / "data"
 COPA = ["--tasks", "copa", "--data", DATA, "--limit", 2]
@@ -53,11 +56,87 @@ def check_there(folder):
     refused(1, [str(there), "--overwrite"], folder / "no-model", "--text", there, "--json", there)
 
 
+# ---- --text ----
+
+ENDS = """
+task: ends
+splits: {test: ends.jsonl}
+fields: {before: before, end: end}
+choices: ["{end}"]
+gold: 0
+profiles:
+    harness: {split: test, context: "{before}", delimiter: "", metrics: [ce_loss]}
+"""
+
+
+def ends(folder, *rows):
+    """ln p of an end behind what stands before it, by a task of one option; "" is end-of-text."""
+    (folder / "ends.yaml").write_text(ENDS)
+    (folder / "ends.jsonl").write_text("".join(
+        json.dumps({"before": before, "end": end}) + "\n" for before, end in rows))
+    result = evaluate(folder / "ends.json", MODEL, "--task-file", folder / "ends.yaml", "--data",
+                      folder, "--samples", "--overwrite")
+    check(result["results"]["ends"]["headline"] == "ce_loss", "the task of one's own")
+    return [sample["loglik"][0] for sample in result["results"]["ends"]["samples"]]
+
+
+def nll_of(folder, text, *words):
+    """Of the one source there is."""
+    path = folder / "nll.txt"
+    path.write_text(text)
+    sources = evaluate(folder / "nll.json", MODEL, "--text", path, *words,
+                       "--overwrite")["sources"]
+    check(len(sources) == 2 and sources[0]["source"] == str(path), f"sources {sources}")
+    check(sources[1] == {**sources[0], "source": None}, "all is another than its only source")
+    return sources[0]
+
+
+def check_windows(folder):
+    """Six words, a token each, in windows of five: the first is predicted from end-of-text, the last
+    from the one before it, or with a stride from all that the window holds."""
+    words = "one two three four five six"
+    whole, first, apart, behind = ends(folder, ("", words), ("", words[:-4]), (" five", " six"),
+                                       (words[:-4], " six"))
+    one = nll_of(folder, words, "--window", 6)
+    check(one["tokens"] == 6 and one["bytes"] == len(words) and one["documents"] == 1, f"{one}")
+    check(close(one["nll"], -whole, 1e-4, 1e-5), f"one window: {one['nll']} and {whole}")
+    check(close(one["perplexity"], math.exp(one["nll"] / 6), 0, 1e-6), "perplexity")
+    check(close(one["bits_per_byte"], one["nll"] / math.log(2) / len(words), 0, 1e-6), "bits")
+    for more, end in (([], apart), (["--stride", 5], apart), (["--stride", 1], behind),
+                      (["--stride", 4], behind)):
+        got = nll_of(folder, words, "--window", 5, *more)
+        check(got["tokens"] == 6 and close(got["nll"], -first - end, 1e-4, 1e-5),
+              f"windows of five, {more}: {got['nll']}, and {-first - end} from the task")
+    refused(1, ["stride of 6", "window of 5"], MODEL, "--text", folder / "nll.txt", "--window", 5,
+            "--stride", 6)
+    refused(1, ["2049", "2048"], MODEL, "--text", folder / "nll.txt", "--window", 2049)
+
+
+def check_sources(folder):
+    """A file named itself is a source, called as it is there; files of a folder are their folder."""
+    (folder / "web").mkdir()
+    for name in ("web/a.txt", "web/b.txt", "c.md"):
+        (folder / name).write_text(f"The text of {name}, which is short.")
+    (folder / "d.jsonl").write_text('{"text": "Says where it is from.", "source": "books"}\n'
+                                    '{"text": "Says nothing."}\n')
+    for inputs, names in ((["c.md"], ["c.md"]), (["web"], ["web"]),
+                          (["web/b.txt", "web/a.txt"], ["web/a.txt", "web/b.txt", "all"]),
+                          (["web", "c.md", "d.jsonl"], ["web", "c.md", "books", "d.jsonl", "all"])):
+        code, out, told = run(MODEL, "--text", *inputs, cwd=folder)
+        got = [line.split()[0] for line in out.splitlines()[1:-1]]
+        check(code == 0 and sorted(got) == sorted(names), f"{inputs}: {code} {got} {told}")
+    check(out.splitlines()[-1] == "windows of 1024 tokens", f"windows: {out}")
+    code, out, _ = run(MODEL, "--text", folder / "c.md", "--window", 8, "--stride", 2)
+    check(out.splitlines()[-1] == "windows of 8 tokens, 2 new ones each", f"windows: {out}")
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="couplet-test-") as name:
         folder = pathlib.Path(name)
         check_flags(folder)
         check_there(folder)
+        check_windows(folder)
+        check_sources(folder)
     return tell()
 
 
