@@ -25,7 +25,7 @@ static const struct {
     {"arc_challenge", "3b", "inloop", "validation", "0", "len_norm", 25},
     {"commonsense_qa", "3b", "inloop", "validation", "0", "len_norm", 20},
     {"copa", "3b", "inloop", "validation", "0", "acc", 50},
-    {"boolq", "3b", "inloop", "bare", "0", "acc", 50},
+    {"boolq", "3b", "inloop", "validation", "0", "acc", 50},
     {"hellaswag", "3b", "inloop", "validation", "0", "len_norm", 25},
     {"openbookqa", "3b", "inloop", "validation", "0", "len_norm", 25},
     {"sciq", "3b", "inloop", "validation", "0", "acc", 25},
