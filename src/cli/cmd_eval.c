@@ -239,11 +239,11 @@ static const cpl_flag flags[] = {
     {.name       = "--tasks",
      .kind       = CPL_FLAG_TEXT,
      .value_name = "TASK,...",
-     .sentence   = "Ids of tasks, or paper-3b, paper-15b, all."},
+     .sentence   = "Ask these tasks: ids of them (--list), or paper-3b, paper-15b, all."},
     {.name       = "--task-file",
      .kind       = CPL_FLAG_FILE,
      .value_name = "T.yaml",
-     .sentence   = "A task of your own (docs/tasks.md)."},
+     .sentence   = "Ask a task of your own (docs/tasks.md), alone or besides --tasks."},
     {.name       = "--profile",
      .kind       = CPL_FLAG_TEXT,
      .value_name = "PROFILE",
@@ -256,12 +256,12 @@ static const cpl_flag flags[] = {
     {.name       = "--data",
      .kind       = CPL_FLAG_FOLDER,
      .value_name = "DIR",
-     .sentence   = "Where the rows are, by their published names; not given: the samples that come "
-                   "with the program, which are too few for a figure to report."},
+     .sentence   = "Where the rows of tasks are, by their published names; not given: the samples "
+                   "that come with the program, which are too few for a figure to report."},
     {.name       = "--limit",
      .kind       = CPL_FLAG_INT,
      .value_name = "N",
-     .sentence   = "Rows at most, of each subject.",
+     .sentence   = "Rows asked at most, of each subject.",
      .low        = 1,
      .high       = 1e9,
      .unit       = "rows"},
@@ -276,7 +276,7 @@ static const cpl_flag flags[] = {
     {.name       = "--num-fewshot",
      .kind       = CPL_FLAG_INT,
      .value_name = "K",
-     .sentence   = "Exemplars in place of the profile's.",
+     .sentence   = "As many exemplars, in place of the profile's.",
      .low        = 0,
      .high       = 1000},
     {.name       = "--max-gen-toks",
@@ -294,35 +294,37 @@ static const cpl_flag flags[] = {
     {.name       = "--json",
      .kind       = CPL_FLAG_FILE,
      .value_name = "FILE",
-     .sentence   = "Write the results as JSON too; - prints them in place of the table. What is "
-                   "answered is kept in FILE.partial until then, and an interrupted evaluation goes "
+     .sentence   = "Write the results as JSON too; - prints them in place of the table. Answers to "
+                   "tasks are kept in FILE.partial until then, and an interrupted evaluation goes "
                    "on from it."},
     {.name       = "--html",
      .kind       = CPL_FLAG_FILE,
      .value_name = "FILE",
-     .sentence   = "Write a page with tables and a chart, whole in one file."},
+     .sentence   = "Write a page with the tasks' tables and a chart, whole in one file."},
     {.name     = "--samples",
      .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Every question with its answer in the JSON."},
+     .sentence = "Every question of the tasks with its answer in the JSON; needs --json."},
     {.name     = "--overwrite",
      .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Replace results that are there, and begin anew."},
+     .sentence = "Replace --json and --html where they are there, and begin anew."},
     {.name     = "--skip-bad",
      .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Count rows that cannot be used instead of failing."},
-    {.name     = "--list",
-     .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Show the tasks, their profiles and the rows that are there."},
+     .sentence = "Count rows of tasks that cannot be used instead of failing."},
+    {.name = "--list",
+     .kind = CPL_FLAG_SWITCH,
+     .sentence =
+         "Show the tasks, their profiles and the rows that are there (--data); asks no model."},
     CPL_FLAG_ROW_SET,
 };
 
 const cpl_verb cpl_verb_eval = {
     .name    = "eval",
-    .summary = "ask a model the questions of benchmarks",
+    .summary = "ask a model the questions of benchmarks, or how well it predicts text",
     .usage =
-        "MODEL_DIR --tasks TASK,... [--profile P] [--data DIR] [--limit N] [--json F] [--html F]\n"
+        "MODEL_DIR --tasks TASK,... [--task-file T.yaml] [--profile P] [--data DIR] [--limit N] "
+        "[--json F] [--html F]\n"
         "MODEL_DIR --text FILE... [--window N] [--stride N] [--json F]\n"
-        "--list [--data DIR]",
+        "--list [--data DIR] [--task-file T.yaml]",
     .about =
         "MODEL_DIR is an OLMoE directory in Hugging Face's layout, a checkpoint, or the folder "
         "of a run, whose last checkpoint is then taken. Every task is asked as a published program "
@@ -330,7 +332,11 @@ const cpl_verb cpl_verb_eval = {
         "little.\n"
         "An interrupted evaluation goes on where it stopped. Products are in f32 unless --set "
         "compute.dtype says otherwise. For couplet compare, write the results of a run with "
-        "--samples to RUN/questions.json.",
+        "--samples to RUN/questions.json.\n"
+        "--text tells perplexity and bits per byte in place of tasks, and takes --window, "
+        "--stride, "
+        "--tokenizer, --json, --overwrite and --set; all other flags but --list go with tasks, and "
+        "what a form has no use for is refused. docs/evaluation.md says what is computed.",
     .least    = 0,
     .most     = -1,
     .flags    = flags,

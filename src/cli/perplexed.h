@@ -21,10 +21,11 @@ extern "C" {
         {.name       = "--window",                                                                 \
          .kind       = CPL_FLAG_INT,                                                               \
          .value_name = "N",                                                                        \
-         .sentence   = "Tokens of --text read at once; not given: 1024, or the model's context.",  \
-         .low        = 1,                                                                          \
-         .high       = 1e7,                                                                        \
-         .unit       = "tokens"},                                                                        \
+         .sentence =                                                                               \
+             "Tokens of --text read at once; not given: 1024, or the model's context if shorter.", \
+         .low  = 1,                                                                                \
+         .high = 1e7,                                                                              \
+         .unit = "tokens"},                                                                        \
     {                                                                                              \
         .name = "--stride", .kind = CPL_FLAG_INT, .value_name = "N",                               \
         .sentence = "The window goes on by so many tokens of --text, each predicted once, from "   \
