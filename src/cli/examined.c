@@ -2,6 +2,7 @@
 #include "cli/examined.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -183,12 +184,15 @@ char *cpl_examined_data(void)
     program[length > 0 ? length : 0] = '\0';
     char *folder                     = length > 0 ? cpl_path_folder(program) : NULL;
     for (int i = 0; folder && i < 2; i++) {
-        char *path = cpl_path_join(folder, places[i]);
-        if (path && cpl_path_is_folder(path)) {
+        char *path = cpl_path_join(folder, places[i]), *real = path ? realpath(path, NULL) : NULL;
+        cpl_free(path);
+        if (real && cpl_path_is_folder(real)) {
+            path = cpl_text_copy(real);
+            free(real);
             cpl_free(folder);
             return path;
         }
-        cpl_free(path);
+        free(real);
     }
     cpl_free(folder);
     return cpl_text_copy("data/eval");

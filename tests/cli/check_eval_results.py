@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """check_eval_results.py COUPLET: what couplet eval makes of several tasks: the better of two forms, the
-averages of the paper's sets, a task of one's own beside built-in ones; and a record that is damaged."""
+averages of the paper's sets, tasks of one's own beside built-in ones; and a record that is damaged."""
 import json
 import pathlib
 import shutil
@@ -122,6 +122,18 @@ profiles:
 """
 
 
+def check_documented(folder):
+    """The example of docs/tasks.md is a task, beside the built-in one of the same name."""
+    page = pathlib.Path("docs/tasks.md").read_text()
+    task = folder / "documented.yaml"
+    task.write_text(page.split("```yaml\n")[1].split("```")[0])
+    whole = evaluate(folder / "documented.json", MODEL, "--task-file", task, "--tasks",
+                     "arc_challenge", "--data", DATA, "--limit", 3)["results"]
+    built_in, own = whole["arc_challenge"], whole["arc_challenge/inloop"]
+    check(own["metrics"].items() <= built_in["metrics"].items() and len(own["metrics"]) > 8,
+          f"docs/tasks.md: {own}, built in {built_in}")
+
+
 def check_own(folder):
     task, data = folder / "sums.yaml", folder / "own"
     task.write_text(OWN)
@@ -178,6 +190,7 @@ def main():
         folder = pathlib.Path(name)
         check_forms(folder)
         check_averages(folder)
+        check_documented(folder)
         check_own(folder)
         check_damaged(folder)
     return tell()
