@@ -135,7 +135,7 @@ static cpl_status open_record(work *w)
         status = cpl_record_open(&w->record, path.bytes, w->settings,
                                  cpl_flag_on(w->args, "--overwrite"));
     if (status == CPL_OK && w->record.count)
-        cpl_log_info(&w->log, "going on with %s: %lld questions were answered before", path.bytes,
+        cpl_log_info(&w->log, "going on with %s: %lld answered before", path.bytes,
                      (long long)w->record.count);
     cpl_text_free(&path);
     return status;

@@ -35,20 +35,11 @@ typedef struct work {
 
 static cpl_status load_tokenizer(work *w)
 {
-    const cpl_model_settings *config = cpl_hf_config(w->hf);
-    const char *given                = cpl_flag_text(w->args, "--tokenizer");
-    char *own                        = given ? NULL : cpl_hf_tokenizer_path(w->hf);
-    if (!given && !own)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s has no tokenizer.json: name one with --tokenizer",
-                        cpl_hf_folder(w->hf));
-    cpl_status status = cpl_tokenizer_load(&w->tokenizer, given ? given : own);
-    if (status == CPL_OK && cpl_tokenizer_vocab_size(w->tokenizer) > config->vocab_size)
-        status =
-            CPL_FAIL(CPL_ERR_INPUT, "%s has ids up to %lld, but the vocabulary of %s has %lld rows",
-                     given ? given : own, (long long)cpl_tokenizer_vocab_size(w->tokenizer) - 1,
-                     cpl_hf_folder(w->hf), (long long)config->vocab_size);
-    cpl_free(own);
-    return status;
+    char *path = NULL;
+    CPL_TRY(
+        cpl_hf_load_tokenizer(&w->tokenizer, &path, w->hf, cpl_flag_text(w->args, "--tokenizer")));
+    cpl_free(path);
+    return CPL_OK;
 }
 
 static int64_t eos_of(const work *w)

@@ -54,7 +54,7 @@ static void began(void *who, const cpl_evaluated *one, int64_t recorded)
     b->recorded += recorded;
     b->task = one->what->key;
     if (recorded && !b->terminal)
-        fprintf(stderr, "%s: %lld of %lld questions were answered before\n", one->what->key,
+        fprintf(stderr, "%s: %lld of %lld answered before\n", one->what->key,
                 (long long)recorded, (long long)one->n);
 }
 
@@ -75,7 +75,7 @@ static void finished(void *who, const cpl_evaluated *one)
     b->behind += b->now;
     b->now = 0;
     if (!b->terminal)
-        fprintf(stderr, "%s: %lld questions (%.0f of %lld in all, %.1f/s)\n", one->what->key,
+        fprintf(stderr, "%s: %lld answered (%.0f of %lld in all, %.1f/s)\n", one->what->key,
                 (long long)one->n, b->behind + (double)b->recorded, (long long)b->total,
                 seconds > 0 ? b->behind / seconds : 0);
 }

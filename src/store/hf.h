@@ -8,6 +8,7 @@
 #define CPL_STORE_HF_H
 
 #include "base/log.h"
+#include "io/tokenizer.h"
 #include "model/model.h"
 #include "store/hf_config.h"
 
@@ -28,6 +29,12 @@ const cpl_hf_tokens *cpl_hf_tokens_of(const cpl_hf *hf);
 
 /* `folder`/tokenizer.json from cpl_alloc; NULL if the directory has none (or no memory). */
 char *cpl_hf_tokenizer_path(const cpl_hf *hf);
+
+/* The tokenizer that the model is read with: `given` (a path), or the directory's own where it is
+ * NULL, and the path taken, from cpl_alloc. CPL_ERR_INPUT: there is none, it is damaged, or it has
+ * more ids than the model's vocabulary rows; nothing is owned then. */
+CPL_NODISCARD cpl_status cpl_hf_load_tokenizer(cpl_tokenizer **out, char **path, const cpl_hf *hf,
+                                               const char *given);
 
 /* Fills the masters of a model initialised with cpl_hf_config and refreshes the copies. A missing
  * tensor and one of another shape are CPL_ERR_INPUT with its name and both shapes. */

@@ -14,24 +14,10 @@ enum { USUAL_WINDOW = 1024, USUAL_BATCH = 4096 };
 
 static cpl_status load_tokenizer(cpl_reader *r, const char *given)
 {
-    const cpl_model_settings *config = cpl_hf_config(r->hf);
-    const char *folder               = cpl_hf_folder(r->hf);
-    char *own                        = cpl_path_join(folder, "tokenizer.json");
-    const char *path                 = given ? given : own;
-    cpl_status status                = CPL_OK;
-    if (!own) return CPL_ERR_MEMORY;
-    if (!given && !cpl_path_exists(own))
-        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT,
-                              "%s has no tokenizer.json: text cannot be read with it", folder));
-    CPL_TRY_DONE(cpl_tokenizer_load(&r->tokenizer, path));
-    if (cpl_tokenizer_vocab_size(r->tokenizer) > config->vocab_size)
-        status =
-            CPL_FAIL(CPL_ERR_INPUT, "%s has ids up to %lld, but the vocabulary of %s has %lld rows",
-                     path, (long long)cpl_tokenizer_vocab_size(r->tokenizer) - 1, folder,
-                     (long long)config->vocab_size);
-done:
-    cpl_free(own);
-    return status;
+    char *path = NULL;
+    CPL_TRY(cpl_hf_load_tokenizer(&r->tokenizer, &path, r->hf, given));
+    cpl_free(path);
+    return CPL_OK;
 }
 
 /* An end-of-text id that config.json names and the vocabulary has not is no use. */

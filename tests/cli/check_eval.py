@@ -146,7 +146,7 @@ def check_resume(folder):
               for sample in first["results"]["arc_challenge"]["samples"][:3]]
     partial.write_text("\n".join(lines) + '\n{"task": "arc_challenge", "sam')
     code, _, told = run(*words, "--json", again)
-    check(code == 0 and "3 questions were answered before" in told, f"going on: {code} {told}")
+    check(code == 0 and "3 answered before" in told, f"going on: {code} {told}")
     check_same(json.loads(again.read_text())["results"], first["results"])
     check(not partial.exists(), "the partial file stays behind")
     code, _, told = run(*words, "--json", again)
@@ -183,7 +183,7 @@ def check_killed(folder):
     refused(1, ["arc_challenge, question 0", "--overwrite"], *words)
     arc.write_text("\n".join(rows) + "\n")
     code, _, told = run(*words)
-    check(code == 0 and "arc_challenge: 3 of 3 questions were answered before" in told,
+    check(code == 0 and "arc_challenge: 3 of 3 answered before" in told,
           f"going on after a kill: {code} {told}")
     again = json.loads(out.read_text())["results"]
     whole = evaluate(folder / "unkilled.json", *words[:-2])["results"]
@@ -218,7 +218,7 @@ def check_refusals(folder):
     check(code == 0 and "line 3" in told and "1 bad row was left out" in out,
           f"--skip-bad: {code} {out} {told}")
     refused(1, ["room"], model, "--tasks", "gsm8k", *data, "--limit", 1, "--max-gen-toks", 2048)
-    refused(1, [" ids, but by ", "config.json"], model, "--tasks", "copa", *data, "--tokenizer",
+    refused(1, ["large.json has ids up to 60000", "another model"], model, "--tasks", "copa", *data, "--tokenizer",
             large_tokenizer(folder))
 
 

@@ -9,30 +9,6 @@
 #include "io/file.h"
 #include "io/json.h"
 
-static cpl_status load_tokenizer(cpl_examinee *e, const char *given)
-{
-    char *own        = given ? NULL : cpl_hf_tokenizer_path(e->hf);
-    const char *path = given ? given : own;
-    if (!path)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s has no tokenizer.json: name one with --tokenizer",
-                        cpl_hf_folder(e->hf));
-    cpl_status status = cpl_tokenizer_load(&e->tokenizer, path);
-    e->tokenizer_path = own ? own : cpl_text_copy(given);
-    return status == CPL_OK && !e->tokenizer_path ? CPL_ERR_MEMORY : status;
-}
-
-/* A vocabulary may be padded: only what is too much is wrong. */
-static cpl_status check_tokenizer(const cpl_examinee *e)
-{
-    const int64_t rows = cpl_hf_config(e->hf)->vocab_size;
-    const int64_t ids  = cpl_tokenizer_vocab_size(e->tokenizer);
-    if (ids <= rows) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT,
-                    "%s has %lld ids, but by %s/config.json the model's vocabulary has %lld: it is "
-                    "another model's; --tokenizer names the right one",
-                    e->tokenizer_path, (long long)ids, cpl_hf_folder(e->hf), (long long)rows);
-}
-
 /* An id that the model's folder names must be one of the tokenizer's, which is the smaller one. */
 static cpl_status check_id(const cpl_examinee *e, const char *key, int64_t id)
 {
@@ -48,7 +24,6 @@ static cpl_status check_id(const cpl_examinee *e, const char *key, int64_t id)
 static cpl_status check_fit(const cpl_examinee *e)
 {
     const cpl_hf_tokens *tokens = cpl_hf_tokens_of(e->hf);
-    CPL_TRY(check_tokenizer(e));
     CPL_TRY(check_id(e, "bos_token_id", tokens->bos));
     CPL_TRY(check_id(e, "eos_token_id", tokens->eos));
     for (int64_t i = 0; i < tokens->n_also; i++)
@@ -62,7 +37,7 @@ cpl_status cpl_examinee_open(cpl_examinee *e, const char *model_dir, const char 
     cpl_status status = CPL_OK;
     memset(e, 0, sizeof *e);
     CPL_TRY_DONE(cpl_hf_open(&e->hf, model_dir, log));
-    CPL_TRY_DONE(load_tokenizer(e, tokenizer));
+    CPL_TRY_DONE(cpl_hf_load_tokenizer(&e->tokenizer, &e->tokenizer_path, e->hf, tokenizer));
     CPL_TRY_DONE(check_fit(e));
     const cpl_hf_tokens *tokens = cpl_hf_tokens_of(e->hf);
     const int64_t eos           = tokens->eos;
