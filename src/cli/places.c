@@ -45,6 +45,12 @@ cpl_status cpl_places_check_files(const cpl_arguments *args)
     return CPL_OK;
 }
 
+cpl_status cpl_places_check_json(const cpl_arguments *args)
+{
+    CPL_TRY(check_output(args, "--json"));
+    return check_file_place(cpl_flag_text(args, "--json"));
+}
+
 cpl_status cpl_places_check(const cpl_arguments *args)
 {
     static const char *const names[] = {"--json", "--html", "--svg"};

@@ -27,6 +27,9 @@ CPL_NODISCARD cpl_status cpl_places_check(const cpl_arguments *args);
 /* The same of --json and --html alone, which may lie anywhere. */
 CPL_NODISCARD cpl_status cpl_places_check_files(const cpl_arguments *args);
 
+/* The same as the first, of --json alone. */
+CPL_NODISCARD cpl_status cpl_places_check_json(const cpl_arguments *args);
+
 #ifdef __cplusplus
 }
 #endif

@@ -86,11 +86,10 @@ static void measure_M(const cpl_certify_work *w, cpl_fault_set faults, double *s
  * they are those of the right ones. */
 static cpl_status fill_figures(cpl_certify_work *w, cpl_certificate *out, cpl_fault_set faults)
 {
-    const cpl_certify_grade *grade   = out->rounded ? &cpl_certify_bf16 : &cpl_certify_f32;
     const int64_t count              = w->dump.n * w->dump.d;
     double size[CPL_CERTIFY_FIGURES] = {0}, away[CPL_CERTIFY_FIGURES] = {0};
     cpl_certify_judged judged;
-    CPL_TRY(cpl_certify_judge(w, &judged, faults, grade, true));
+    CPL_TRY(cpl_certify_judge(w, &judged, faults, w->grade, true));
     size[LOSS] = fabs(w->loss);
     away[LOSS] = fabs(w->dump.loss - w->loss);
     if (w->dump.M) measure_M(w, faults, &size[M], &away[M]);

@@ -37,11 +37,12 @@ static cpl_status check_names(const cpl_certify_dump *dump)
         if (known) continue;
         for (int k = 0; k < N_NAMES; k++) near = is_alike(name, names[k]) ? names[k] : near;
         if (!near) near = cpl_text_nearest(name, names, N_NAMES);
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: tensor %.100s is none of a dump's%s%s; a dump has R, W_g, W_p, delta, "
-                        "alpha, weight, layers, loss, M, dR, dW_g, dW_p",
-                        cpl_safetensors_path(dump->file), name, near ? ": did you mean " : "",
-                        near ? near : "");
+        return CPL_FAIL(
+            CPL_ERR_INPUT,
+            "%s: tensor %.100s is none of a dump's%s%s%s a dump has R, W_g, W_p, delta, "
+            "alpha, weight, layers, loss, M, dR, dW_g, dW_p",
+            cpl_safetensors_path(dump->file), name, near ? ": did you mean " : "", near ? near : "",
+            near ? "?" : ";");
     }
     return CPL_OK;
 }

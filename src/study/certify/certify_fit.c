@@ -12,7 +12,7 @@
 
 #define HAS(faults, name) (((faults)&CPL_FAULT_BIT(name)) != 0)
 
-enum { MOST_SWEEPS = 400 };
+enum { MOST_SWEEPS = 200 };
 static const double STILL = 1e-7; /* of a share, in a sweep */
 
 typedef struct fit {
@@ -22,7 +22,7 @@ typedef struct fit {
         by_r; /* one over the squares of the dump's gradients; 0: that one is not looked at */
     double *slope_w; /* [j,i] half the derivative of the distance by c */
     double *rest;    /* [n,d] dR of c less the dump's */
-    double *step;    /* [2,d] what a hinge adds to dR in rows i and k */
+    double *steps;   /* [n_hinges,2,d] what each adds to dR in rows i and k */
 } fit;
 
 static bool has_noise(const fit *f)
@@ -45,47 +45,44 @@ static void add_step(const fit *f, double *step, int64_t i, int64_t j, double c)
     for (int64_t k = 0; k < d; k++) step[k] += c * V[k] * (delta ? delta[k] : 1);
 }
 
-/* Sets the rows of `step`: that of i, with that of k where it is the same, and that of k. */
+static double *step_of(const fit *f, const cpl_certify_hinge *h)
+{
+    return f->steps + (h - f->w->hinges) * 2 * f->w->dump.d;
+}
+
+/* Sets what h adds to dR: in the row of i, with that of k where it is the same, and of k. */
 static void set_step(const fit *f, const cpl_certify_hinge *h)
 {
     const int64_t d = f->w->dump.d;
-    double a, b;
+    double *step    = step_of(f, h), a, b;
     coefficients(f, h, &a, &b);
-    memset(f->step, 0, (size_t)(2 * d) * sizeof *f->step);
-    add_step(f, f->step, h->i, h->j, a);
-    add_step(f, h->k == h->i ? f->step : f->step + d, h->k, h->k, b);
+    memset(step, 0, (size_t)(2 * d) * sizeof *step);
+    add_step(f, step, h->i, h->j, a);
+    add_step(f, h->k == h->i ? step : step + d, h->k, h->k, b);
 }
 
 static double curve_of(const fit *f, const cpl_certify_hinge *h)
 {
     const int64_t n = f->w->dump.n, d = f->w->dump.d;
-    const double *gram = f->w->t->gram;
-    double a, b, curve = 0;
+    const double *gram = f->w->t->gram, *step = step_of(f, h);
+    double a, b;
     coefficients(f, h, &a, &b);
-    if (f->by_w > 0) {
-        curve += a * a * gram[(h->j * n + h->i) * n + h->i];
-        curve += b * b * gram[(h->k * n + h->k) * n + h->k];
-        if (h->k == h->j) curve += 2 * a * b * gram[(h->j * n + h->i) * n + h->k];
-    }
-    curve *= f->by_w;
-    if (f->by_r > 0) {
-        set_step(f, h);
-        curve += f->by_r * cpl_certify_dot(f->step, f->step, 2 * d);
-    }
-    return curve;
+    double curve =
+        a * a * gram[(h->j * n + h->i) * n + h->i] + b * b * gram[(h->k * n + h->k) * n + h->k];
+    if (h->k == h->j) curve += 2 * a * b * gram[(h->j * n + h->i) * n + h->k];
+    return f->by_w * curve + f->by_r * cpl_certify_dot(step, step, 2 * d);
 }
 
 static double slope_of(const fit *f, const cpl_certify_hinge *h)
 {
     const int64_t n = f->w->dump.n, d = f->w->dump.d;
+    const double *step = step_of(f, h);
     double a, b;
     coefficients(f, h, &a, &b);
     double slope = f->by_w * (a * f->slope_w[h->j * n + h->i] + b * f->slope_w[h->k * n + h->k]);
-    if (f->by_r > 0) {
-        set_step(f, h);
-        slope += f->by_r * cpl_certify_dot(f->step, f->rest + h->i * d, d);
-        if (h->k != h->i) slope += f->by_r * cpl_certify_dot(f->step + d, f->rest + h->k * d, d);
-    }
+    if (f->by_r == 0) return slope;
+    slope += f->by_r * cpl_certify_dot(step, f->rest + h->i * d, d);
+    if (h->k != h->i) slope += f->by_r * cpl_certify_dot(step + d, f->rest + h->k * d, d);
     return slope;
 }
 
@@ -101,17 +98,17 @@ static void grow(const fit *f, int64_t i, int64_t j, double by)
 
 static void move(const fit *f, cpl_certify_hinge *h, double by)
 {
-    const int64_t d = f->w->dump.d;
+    const int64_t d    = f->w->dump.d;
+    const double *step = step_of(f, h);
     double a, b;
     coefficients(f, h, &a, &b);
     h->share += by;
     grow(f, h->i, h->j, by * a);
     grow(f, h->k, h->k, by * b);
     if (f->by_r == 0) return;
-    set_step(f, h);
-    for (int64_t k = 0; k < d; k++) f->rest[h->i * d + k] += by * f->step[k];
+    for (int64_t k = 0; k < d; k++) f->rest[h->i * d + k] += by * step[k];
     if (h->k != h->i)
-        for (int64_t k = 0; k < d; k++) f->rest[h->k * d + k] += by * f->step[d + k];
+        for (int64_t k = 0; k < d; k++) f->rest[h->k * d + k] += by * step[d + k];
 }
 
 /* The most that a share moved. */
@@ -145,7 +142,10 @@ static void begin(fit *f)
     }
     cpl_certify_router(w, f->faults);
     for (int64_t k = 0; k < n * d; k++) f->rest[k] = w->dR[k] - w->dump.dR[k];
-    for (int64_t m = 0; m < w->n_hinges; m++) w->hinges[m].curve = curve_of(f, &w->hinges[m]);
+    for (int64_t m = 0; m < w->n_hinges; m++) {
+        set_step(f, &w->hinges[m]);
+        w->hinges[m].curve = curve_of(f, &w->hinges[m]);
+    }
 }
 
 cpl_status cpl_certify_fit(cpl_certify_work *w, cpl_fault_set faults)
@@ -153,11 +153,11 @@ cpl_status cpl_certify_fit(cpl_certify_work *w, cpl_fault_set faults)
     const int64_t n = w->dump.n, d = w->dump.d;
     if (w->n_hinges == 0) return CPL_OK;
     fit f         = {.w = w, .faults = faults};
-    double *block = cpl_alloc((size_t)(n * n + n * d + 2 * d) * sizeof *block);
+    double *block = cpl_alloc((size_t)(n * n + n * d + 2 * d * w->n_hinges) * sizeof *block);
     if (!block) return CPL_ERR_MEMORY;
     f.slope_w = block;
     f.rest    = block + n * n;
-    f.step    = f.rest + n * d;
+    f.steps   = f.rest + n * d;
     begin(&f);
     for (int s = 0; s < MOST_SWEEPS; s++)
         if (sweep(&f) < STILL) break;

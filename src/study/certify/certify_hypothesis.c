@@ -9,7 +9,8 @@
 
 #define HAS(faults, name) (((faults)&CPL_FAULT_BIT(name)) != 0)
 
-static const double TIE = 1e-9; /* relative; sums of doubles in another order differ by less */
+static const double TIE   = 1e-9;   /* relative; sums of doubles in another order differ by less */
+static const double SHORT = 0x1p-8; /* one step of bf16, relative */
 
 /* ---- what is compared ---- */
 
@@ -26,18 +27,24 @@ static double compared(const cpl_certify_work *w, cpl_fault_set faults, int64_t 
     return HAS(faults, SQUARED) ? M * M : M;
 }
 
-/* The rounding of X and W touches each product: its part does not shrink with M. */
 double cpl_certify_error(const cpl_certify_work *w, const cpl_certify_grade *grade, int64_t i,
                          int64_t j)
 {
-    const double M = w->t->M[j * w->dump.n + i], whole = w->t->x_norm[i] * w->t->w_norm[j];
-    return grade->unit * sqrt(M * M + whole * whole / (double)w->dump.d);
+    return grade->unit * w->t->error[j * w->dump.n + i];
+}
+
+double cpl_certify_M_error(const cpl_certify_work *w, const cpl_certify_grade *grade, int64_t i,
+                           int64_t j)
+{
+    const double error = cpl_certify_error(w, grade, i, j);
+    const double own   = grade->M_unit * w->t->M[j * w->dump.n + i];
+    return sqrt(error * error / (double)w->dump.D + own * own);
 }
 
 static double compared_error(const cpl_certify_work *w, cpl_fault_set faults,
                              const cpl_certify_grade *grade, int64_t i, int64_t j)
 {
-    const double error = cpl_certify_error(w, grade, i, j);
+    const double error = cpl_certify_M_error(w, grade, i, j);
     return HAS(faults, SQUARED) ? 2 * w->t->M[j * w->dump.n + i] * error : error;
 }
 
@@ -76,7 +83,7 @@ static double coefficient(const cpl_certify_work *w, cpl_fault_set faults)
 static double band(const terms *t, int64_t i, int64_t j, int64_t k)
 {
     const cpl_certify_work *w = t->w;
-    const double step         = w->dump.short_M ? cpl_certify_bf16.M_step : t->grade->M_step;
+    const double step         = w->dump.short_M ? SHORT : t->grade->M_step;
     if (w->dump.M)
         return step * (fabs(seen(w, t->faults, i, j)) + t->alpha * fabs(seen(w, t->faults, k, k)));
     return 4 * (compared_error(w, t->faults, t->grade, i, j) +

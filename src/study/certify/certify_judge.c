@@ -10,8 +10,11 @@
 
 #define HAS(faults, name) (((faults)&CPL_FAULT_BIT(name)) != 0)
 
-const cpl_certify_grade cpl_certify_f32  = {.unit = 2e-6, .relative = 1e-4, .M_step = 4e-7};
-const cpl_certify_grade cpl_certify_bf16 = {.unit = 2.5e-3, .relative = 1e-2, .M_step = 0x1p-8};
+const cpl_certify_grade cpl_certify_grades[CPL_CERTIFY_GRADES] = {
+    [CPL_CERTIFY_F32]      = {2e-6, 2e-6, 1e-4, 1e-4, 4e-7, false},
+    [CPL_CERTIFY_AUTOCAST] = {2.5e-3, 1e-4, 5e-3, 1e-2, 4e-7, true},
+    [CPL_CERTIFY_BF16]     = {2.5e-3, 1.5e-3, 1e-2, 1e-2, 0x1p-8, true},
+};
 
 static const double DEVIATIONS = 4;
 
@@ -34,7 +37,7 @@ static double judge_M(const cpl_certify_work *w, cpl_certify_judged *out,
     if (!w->dump.M) return 0;
     for (int64_t j = 0; j < n; j++)
         for (int64_t i = 0; i < n; i++) {
-            const double M = w->t->M[j * n + i], error = cpl_certify_error(w, grade, i, j);
+            const double M = w->t->M[j * n + i], error = cpl_certify_M_error(w, grade, i, j);
             const double F = HAS(out->faults, SQUARED) ? M * M : M;
             away += pow(given_M(w, out->faults, i, j) - F, 2);
             size += F * F;
@@ -42,7 +45,7 @@ static double judge_M(const cpl_certify_work *w, cpl_certify_judged *out,
         }
     out->M_away = away == 0 ? 0 : sqrt(away / size);
     if (away == 0) return 0;
-    return sqrt(away) / (grade->relative * sqrt(size) + DEVIATIONS * sqrt(noise));
+    return sqrt(away) / (grade->values * sqrt(size) + DEVIATIONS * sqrt(noise));
 }
 
 /* Of F: the size that hinges have at most. */
@@ -63,7 +66,7 @@ static double judge_loss(const cpl_certify_work *w, cpl_certify_judged *out,
     out->loss         = w->loss;
     if (away == 0) return 0;
     const double passes =
-        grade->relative * (fabs(w->loss) + NOTHING * fabs(w->u) * largest(w, out->faults)) +
+        grade->values * (fabs(w->loss) + NOTHING * fabs(w->u) * largest(w, out->faults)) +
         DEVIATIONS * w->loss_noise;
     return away / passes;
 }
@@ -115,11 +118,11 @@ static void measure_noise(const cpl_certify_work *w, measured *experts, measured
         x += pow(w->t->x_norm[j], 2) / (double)n;
         g += pow(w_norm, 2) / (double)n / least;
     }
-    const double nothing = grade->relative * NOTHING * fabs(w->u);
+    const double nothing = grade->gradients * NOTHING * fabs(w->u);
     experts->passes =
-        grade->relative * sqrt(experts->size) + DEVIATIONS * sqrt(2 * by_w) + nothing * sqrt(x);
+        grade->gradients * sqrt(experts->size) + DEVIATIONS * sqrt(2 * by_w) + nothing * sqrt(x);
     router->passes =
-        grade->relative * sqrt(router->size) + DEVIATIONS * sqrt(2 * by_r) + nothing * sqrt(g);
+        grade->gradients * sqrt(router->size) + DEVIATIONS * sqrt(2 * by_r) + nothing * sqrt(g);
 }
 
 static double over(double away, double passes)

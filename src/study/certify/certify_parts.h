@@ -16,11 +16,17 @@ extern "C" {
 
 /* How exact an implementation is taken to be. */
 typedef struct cpl_certify_grade {
-    double unit;     /* relative error of the numbers of a product */
-    double relative; /* of loss, M and gradients: what passes */
-    double M_step;   /* relative error of the dump's M beside the one its hinges saw */
+    double unit;      /* relative error of the numbers of a product */
+    double M_unit;    /* of M itself, once more */
+    double values;    /* what passes of loss and M, relative */
+    double gradients; /* and of gradients */
+    double M_step;    /* relative error of the dump's M beside the one its hinges saw */
+    bool rounded;
 } cpl_certify_grade;
-extern const cpl_certify_grade cpl_certify_f32, cpl_certify_bf16;
+
+/* Everything in f32; products in bf16, as autocast makes them; everything in bf16. */
+enum { CPL_CERTIFY_F32, CPL_CERTIFY_AUTOCAST, CPL_CERTIFY_BF16, CPL_CERTIFY_GRADES };
+extern const cpl_certify_grade cpl_certify_grades[CPL_CERTIFY_GRADES];
 
 /* A hinge that may go either way: its share of the gradient is fitted. */
 typedef struct cpl_certify_hinge {
@@ -36,6 +42,8 @@ typedef struct cpl_certify_work {
     cpl_certify_tables tables[2][3]; /* [quiet], [gate, both, up] */
     double *eps;                     /* [n] of R, and */
     int64_t *nearest;                /* [n] the row it comes from */
+
+    const cpl_certify_grade *grade; /* at which the verdict was found */
 
     /* the hypothesis at hand */
     const cpl_certify_tables *t;
@@ -81,9 +89,11 @@ cpl_certify_tables *cpl_certify_kind(cpl_certify_work *w, cpl_fault_set faults);
 CPL_NODISCARD cpl_status cpl_certify_assume(cpl_certify_work *w, cpl_fault_set faults,
                                             const cpl_certify_grade *grade);
 
-/* Relative error of A_ij at this grade, times M: an absolute one. */
+/* Error of A_ij, a vector, at this grade; and of its norm M[i,j], along which lies a share. */
 double cpl_certify_error(const cpl_certify_work *w, const cpl_certify_grade *grade, int64_t i,
                          int64_t j);
+double cpl_certify_M_error(const cpl_certify_work *w, const cpl_certify_grade *grade, int64_t i,
+                           int64_t j);
 
 /* dF/dM over M: what turns dL/dF into c. */
 double cpl_certify_slope(const cpl_certify_work *w, cpl_fault_set faults, int64_t i, int64_t j);

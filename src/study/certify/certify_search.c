@@ -1,9 +1,9 @@
 /* certify_search.c - the smallest set of faults that explains a dump; see certify_parts.h.
  *
  * First all sets are held against the dump as if it had been computed in f32. Where none explains
- * it, again with what bf16 would do to it; that lets small faults pass too, so there a larger set
- * takes the place of a smaller one that fits, where it fits so much better that rounding cannot be
- * the reason: see beats(). */
+ * it, again with what products in bf16 would do to it, and then with everything in bf16; that lets
+ * small faults pass too, so there a larger set takes the place of a smaller one that fits, where it
+ * fits so much better that rounding cannot be the reason: see beats(). */
 #include <math.h>
 #include <string.h>
 
@@ -102,18 +102,28 @@ static const cpl_certify_judged *choose(const search *s, bool larger_too)
     return best;
 }
 
-static cpl_status search_f32(search *s)
+static cpl_status try_sets(search *s, const cpl_certify_grade *grade)
 {
-    s->grade = &cpl_certify_f32;
-    for (int size = 0; size <= 2 && !s->n_fits; size++) CPL_TRY(try_size(s, size));
-    return s->n_fits ? CPL_OK : try_factor(s);
+    s->grade = grade;
+    for (int size = 0; size <= 2 && (grade->rounded || !s->n_fits); size++)
+        CPL_TRY(try_size(s, size));
+    return CPL_OK;
 }
 
-static cpl_status search_bf16(search *s)
+/* Grade by grade until something fits. A number that nothing explains could be rounding, so that
+ * comes after all that is known. */
+static cpl_status try_grades(search *s)
 {
-    s->grade = &cpl_certify_bf16;
-    for (int size = 0; size <= 2; size++) CPL_TRY(try_size(s, size));
-    return s->n_fits ? CPL_OK : try_factor(s);
+    const cpl_certify_grade *grades = cpl_certify_grades;
+    CPL_TRY(try_sets(s, &grades[CPL_CERTIFY_F32]));
+    if (!s->n_fits) CPL_TRY(try_factor(s));
+    for (int g = CPL_CERTIFY_AUTOCAST; g < CPL_CERTIFY_GRADES && !s->n_fits; g++)
+        CPL_TRY(try_sets(s, &grades[g]));
+    for (int g = CPL_CERTIFY_AUTOCAST; g < CPL_CERTIFY_GRADES && !s->n_fits; g++) {
+        s->grade = &grades[g];
+        CPL_TRY(try_factor(s));
+    }
+    return CPL_OK;
 }
 
 /* ---- the verdict ---- */
@@ -127,7 +137,7 @@ static bool is_as_good(const cpl_certify_judged *one, const cpl_certify_judged *
 
 static void set_verdict(const search *s, const cpl_certify_judged *best, cpl_certificate *out)
 {
-    out->rounded = s->grade == &cpl_certify_bf16;
+    out->rounded = s->grade->rounded;
     out->faults  = best->faults;
     out->verdict = best->faults ? CPL_CERTIFY_FAULT : CPL_CERTIFY_RIGHT;
     out->factor  = best->factor;
@@ -180,9 +190,9 @@ static cpl_status find_untold(const search *s, const cpl_certify_judged *best, c
 cpl_status cpl_certify_search(cpl_certify_work *w, cpl_certificate *out)
 {
     search s = {.w = w};
-    CPL_TRY(search_f32(&s));
-    if (s.n_fits == 0) CPL_TRY(search_bf16(&s));
-    const cpl_certify_judged *best = choose(&s, s.grade == &cpl_certify_bf16);
+    CPL_TRY(try_grades(&s));
+    w->grade                       = s.grade;
+    const cpl_certify_judged *best = choose(&s, s.grade->rounded);
     if (!best) return find_nearest(&s, out);
     set_verdict(&s, best, out);
     return find_untold(&s, best, out);

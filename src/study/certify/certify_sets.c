@@ -43,9 +43,10 @@ static bool is_noisy(const cpl_certify_dump *dump)
     return false;
 }
 
-static const char *idle_by_noise(const cpl_certify_work *w, cpl_fault_set faults)
+static const char *idle_by_noise(const cpl_certify_work *w, cpl_fault f, cpl_fault_set faults)
 {
     if (!is_noisy(&w->dump)) return "the dump has no noise (delta)";
+    if (f == CPL_FAULT_NOISE_LEFT_OUT) return NULL;
     return faults & (BIT(NOISE_LEFT_OUT) | BIT(ROUTER_DETACHED)) ? "another fault hides it" : NULL;
 }
 
@@ -70,7 +71,7 @@ const char *cpl_certify_idle(const cpl_certify_work *w, cpl_fault f, cpl_fault_s
     case CPL_FAULT_NOISE_LEFT_OUT:
     case CPL_FAULT_DELTA_LEFT_OUT:
     case CPL_FAULT_EPS_GRADIENT:
-        return idle_by_noise(w, faults);
+        return idle_by_noise(w, f, faults);
     case CPL_FAULT_ALPHA_IGNORED:
     case CPL_FAULT_DIAGONAL_DETACHED:
     case CPL_FAULT_DIAGONAL_KEPT:

@@ -13,7 +13,7 @@
 
 void cpl_certify_tables_free(cpl_certify_tables *t)
 {
-    double *const all[] = {t->X, t->M, t->x_norm, t->w_norm, t->V, t->got, t->gram};
+    double *const all[] = {t->X, t->M, t->x_norm, t->w_norm, t->error, t->V, t->got, t->gram};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) cpl_free(all[i]);
     memset(t, 0, sizeof *t);
 }
@@ -34,6 +34,7 @@ static cpl_status take_tables(cpl_certify_tables *t, const cpl_certify_dump *dum
     CPL_TRY(take(&t->M, n * n));
     CPL_TRY(take(&t->x_norm, n));
     CPL_TRY(take(&t->w_norm, n));
+    CPL_TRY(take(&t->error, n * n));
     if (!full) return CPL_OK;
     CPL_TRY(take(&t->V, n * n * d));
     CPL_TRY(take(&t->got, n * n));
@@ -105,6 +106,20 @@ static cpl_status square_grads(const job *w, const desk *k, int64_t j)
     return CPL_OK;
 }
 
+/* M and its error. The rounding of X and W touches each product: its part does not shrink where
+ * they cancel. */
+static void set_norms(const job *w, const desk *k, int64_t j)
+{
+    const int64_t n       = w->dump->n;
+    cpl_certify_tables *t = w->t;
+    t->w_norm[j]          = sqrt(t->w_norm[j]);
+    for (int64_t i = 0; i < n; i++) {
+        const double whole  = t->x_norm[i] * t->w_norm[j];
+        t->M[j * n + i]     = sqrt(k->square[i]);
+        t->error[j * n + i] = sqrt(k->square[i] + whole * whole / (double)w->dump->d);
+    }
+}
+
 static cpl_status take_expert(const job *w, const desk *k, int64_t j)
 {
     const int64_t n = w->dump->n;
@@ -112,8 +127,7 @@ static cpl_status take_expert(const job *w, const desk *k, int64_t j)
     w->t->w_norm[j] = 0;
     for (int h = 0; h < CPL_CERTIFY_HALVES; h++)
         if (w->t->uses[h]) CPL_TRY(add_half(w, k, h, j));
-    w->t->w_norm[j] = sqrt(w->t->w_norm[j]);
-    for (int64_t i = 0; i < n; i++) w->t->M[j * n + i] = sqrt(k->square[i]);
+    set_norms(w, k, j);
     return w->full ? square_grads(w, k, j) : CPL_OK;
 }
 

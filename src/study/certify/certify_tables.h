@@ -25,6 +25,7 @@ typedef struct cpl_certify_tables {
     double *X;                     /* [n,d] */
     double *M;                     /* [j,i]: M[i,j] is M[j * n + i], as all tables */
     double *x_norm, *w_norm;       /* [n] |X_i|, |W^j|_F */
+    double *error;                 /* [j,i]: of A_ij, for numbers with a relative error of 1 */
     double *V;                     /* [j,i,d]: A_ij W^j */
     double *got;                   /* [j,i]: A_ij^T got^j X_i */
     double *gram;                  /* [j,i,k]: (A_ij . A_kj) (X_i . X_k) */

@@ -8,9 +8,9 @@
 
 #include <math.h>
 
+#include "base/arena.h"
 #include "check.h"
-#include "io/file.h"
-#include "io/safetensors_writer.h"
+#include "io/safetensors.h"
 #include "study/certify/certify.h"
 #include "tensor/numbers.h"
 
@@ -100,8 +100,8 @@ static inline void naive_room(naive *v)
 
 static inline void naive_free(naive *v)
 {
-    double *all[] = {v->R, v->delta, v->dR, v->X, v->W[0], v->W[1], v->dW[0], v->dW[1],
-                     v->M, v->eps,   v->A};
+    double *all[] = {v->R,     v->delta, v->dR, v->X,   v->W[0], v->W[1],
+                     v->dW[0], v->dW[1], v->M,  v->eps, v->A};
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) free(all[k]);
     free(v->nearest);
 }
@@ -114,8 +114,7 @@ static inline void naive_eps(naive *v)
         for (int m = 0; m < v->n; m++) {
             double apart = 0;
             if (m == i) continue;
-            for (int k = 0; k < v->d; k++)
-                apart += pow(v->R[i * v->d + k] - v->R[m * v->d + k], 2);
+            for (int k = 0; k < v->d; k++) apart += pow(v->R[i * v->d + k] - v->R[m * v->d + k], 2);
             if (apart < least) least = apart, v->nearest[i] = m;
         }
         v->eps[i] = v->n > 1 && norm > 0 ? sqrt(least) / (2 * sqrt(norm)) : 0;
@@ -144,8 +143,8 @@ static inline void naive_fill(naive *v, dice *r, double own)
 /* Small odd shapes; alpha 0 ... 1.5, weight and layers other than 1. */
 static inline naive naive_random(uint64_t seed)
 {
-    dice r    = {seed * 0x9e3779b97f4a7c15u + 1};
-    naive v   = {.tie = 1};
+    dice r  = {seed * 0x9e3779b97f4a7c15u + 1};
+    naive v = {.tie = 1};
     for (int k = 0; k < 4; k++) dice_unit(&r);
     v.n       = dice_int(&r, 2, 24);
     v.d       = 2 * dice_int(&r, 1, 6) + 1;
@@ -165,8 +164,7 @@ static inline naive naive_random(uint64_t seed)
 
 static inline bool uses(cpl_fault_set faults, int half)
 {
-    return half == 0 ? !HAS(faults, UP_FOR_GATE)
-                     : HAS(faults, UP_FOR_GATE) || HAS(faults, MERGED);
+    return half == 0 ? !HAS(faults, UP_FOR_GATE) : HAS(faults, UP_FOR_GATE) || HAS(faults, MERGED);
 }
 
 static inline double *naive_a(const naive *v, int i, int j)
@@ -179,9 +177,8 @@ static inline double naive_dot(const naive *v, const double *x, const double *w,
 {
     double sum = 0;
     for (int k = 0; k < count; k++) {
-        const double term =
-            product(v->kind, x[k * x_step]) * product(v->kind, w[k * w_step]);
-        sum = v->kind == NAIVE_F64 ? sum + term : to_f32(sum + term);
+        const double term = product(v->kind, x[k * x_step]) * product(v->kind, w[k * w_step]);
+        sum               = v->kind == NAIVE_F64 ? sum + term : to_f32(sum + term);
     }
     return product(v->kind, sum);
 }
@@ -197,8 +194,7 @@ static inline void naive_M(naive *v, cpl_fault_set faults)
             memset(a, 0, (size_t)(2 * D) * sizeof *a);
             for (int h = 0; h < 2; h++)
                 for (int c = 0; c < D && uses(faults, h); c++)
-                    a[h * D + c] =
-                        naive_dot(v, v->X + i * d, v->W[h] + (j * D + c) * d, d, 1, 1);
+                    a[h * D + c] = naive_dot(v, v->X + i * d, v->W[h] + (j * D + c) * d, d, 1, 1);
             for (int c = 0; c < 2 * D; c++) square += a[c] * a[c];
             v->M[i * n + j] = plain(v->kind, HAS(faults, SQUARED) ? square : sqrt(square));
         }
@@ -285,7 +281,7 @@ static inline void naive_dA(naive *v, cpl_fault_set faults, const double *dM)
 {
     for (int j = 0; j < v->n; j++)
         for (int i = 0; i < v->n; i++) {
-            const double M     = v->M[i * v->n + j], by_M = plain(v->kind, dM[i * v->n + j]);
+            const double M = v->M[i * v->n + j], by_M = plain(v->kind, dM[i * v->n + j]);
             const double slope = HAS(faults, SQUARED) ? 2 : M > 0 ? 1 / M : 0;
             double *a          = naive_a(v, i, j);
             for (int c = 0; c < 2 * v->D; c++) a[c] = plain(v->kind, by_M * slope * a[c]);
@@ -297,8 +293,7 @@ static inline void naive_backward(naive *v, cpl_fault_set faults, const double *
     const int n = v->n, d = v->d, D = v->D;
     double *dX = zeros(n * d);
     naive_dA(v, faults, dM);
-    for (int h = 0; h < 2; h++)
-        memset(v->dW[h], 0, (size_t)(n * D * d) * sizeof(double));
+    for (int h = 0; h < 2; h++) memset(v->dW[h], 0, (size_t)(n * D * d) * sizeof(double));
     for (int j = 0; j < n; j++)
         for (int h = 0; h < 2; h++) {
             if (!uses(faults, h)) continue;
@@ -308,8 +303,8 @@ static inline void naive_backward(naive *v, cpl_fault_set faults, const double *
                         naive_dot(v, naive_a(v, 0, j) + h * D + c, v->X + k, n, 2 * D, d);
             for (int i = 0; i < n; i++)
                 for (int k = 0; k < d; k++)
-                    dX[i * d + k] += naive_dot(v, naive_a(v, i, j) + h * D,
-                                               v->W[h] + j * D * d + k, D, 1, d);
+                    dX[i * d + k] +=
+                        naive_dot(v, naive_a(v, i, j) + h * D, v->W[h] + j * D * d + k, D, 1, d);
         }
     naive_router(v, faults, dX);
     free(dX);
@@ -341,42 +336,66 @@ typedef struct piece {
     const double *values;
 } piece;
 
+static inline size_t piece_count(const piece *p)
+{
+    size_t count = 1;
+    for (int k = 0; k < p->rank; k++) count *= (size_t)p->shape[k];
+    return count;
+}
+
 static inline size_t piece_bytes(const piece *p, void *out)
 {
-    int64_t count = 1;
-    for (int k = 0; k < p->rank; k++) count *= p->shape[k];
-    for (int64_t k = 0; k < count; k++) {
+    const size_t count = piece_count(p);
+    for (size_t k = 0; k < count; k++) {
         const float narrow    = (float)p->values[k];
         const uint16_t bf16   = cpl_bf16_from_f32(narrow);
         const int64_t integer = (int64_t)p->values[k];
         switch (p->dtype) {
-        case CPL_SAFETENSORS_F64: memcpy((char *)out + 8 * k, &p->values[k], 8); break;
-        case CPL_SAFETENSORS_I64: memcpy((char *)out + 8 * k, &integer, 8); break;
-        case CPL_SAFETENSORS_F32: memcpy((char *)out + 4 * k, &narrow, 4); break;
-        default: memcpy((char *)out + 2 * k, &bf16, 2);
+        case CPL_SAFETENSORS_F64:
+            memcpy((char *)out + 8 * k, &p->values[k], 8);
+            break;
+        case CPL_SAFETENSORS_I64:
+            memcpy((char *)out + 8 * k, &integer, 8);
+            break;
+        case CPL_SAFETENSORS_F32:
+            memcpy((char *)out + 4 * k, &narrow, 4);
+            break;
+        default:
+            memcpy((char *)out + 2 * k, &bf16, 2);
         }
     }
-    return (size_t)count * (size_t)cpl_safetensors_dtype_bits(p->dtype) / 8;
+    return count * (size_t)cpl_safetensors_dtype_bits(p->dtype) / 8;
 }
 
+/* Plainly, not as the library does, which syncs each file: there are thousands of them. */
 static inline void write_pieces(const char *path, const piece *pieces, int count)
 {
-    cpl_safetensors_writer *out;
-    assert_ok(cpl_safetensors_writer_begin(&out, path));
-    for (int k = 0; k < count; k++)
-        assert_ok(cpl_safetensors_writer_declare(out, pieces[k].name, pieces[k].dtype,
-                                                 pieces[k].rank, pieces[k].shape));
-    assert_ok(cpl_safetensors_writer_layout(out));
-    for (int64_t at = 0; at < count; at++)
-        for (int k = 0; k < count; k++) {
-            if (strcmp(pieces[k].name, cpl_safetensors_writer_name(out, at)) != 0) continue;
-            int64_t numbers = 1;
-            for (int r = 0; r < pieces[k].rank; r++) numbers *= pieces[k].shape[r];
-            void *bytes = malloc((size_t)numbers * 8 + 8);
-            assert_ok(cpl_safetensors_writer_put(out, bytes, piece_bytes(&pieces[k], bytes)));
-            free(bytes);
-        }
-    assert_ok(cpl_safetensors_writer_commit(out, NULL));
+    char header[4096] = "{";
+    unsigned char length[8];
+    size_t end = 0;
+    FILE *out  = fopen(path, "wb");
+    assert_non_null(out);
+    for (int k = 0; k < count; k++) {
+        const piece *p = &pieces[k];
+        char *at       = header + strlen(header);
+        at += sprintf(at, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", k ? "," : "", p->name,
+                      cpl_safetensors_dtype_name(p->dtype));
+        for (int r = 0; r < p->rank; r++)
+            at += sprintf(at, "%s%lld", r ? "," : "", (long long)p->shape[r]);
+        const size_t begin = end;
+        end += piece_count(p) * (size_t)cpl_safetensors_dtype_bits(p->dtype) / 8;
+        sprintf(at, "],\"data_offsets\":[%zu,%zu]}", begin, end);
+    }
+    strcat(header, "}");
+    for (int k = 0; k < 8; k++) length[k] = (unsigned char)(strlen(header) >> 8 * k);
+    fwrite(length, 1, 8, out);
+    fwrite(header, 1, strlen(header), out);
+    for (int k = 0; k < count; k++) {
+        void *bytes = malloc(piece_count(&pieces[k]) * 8 + 8);
+        fwrite(bytes, 1, piece_bytes(&pieces[k], bytes), out);
+        free(bytes);
+    }
+    assert_int_equal(fclose(out), 0);
 }
 
 enum { MOST_PIECES = 12 };
@@ -389,7 +408,7 @@ static inline int naive_pieces(const naive *v, piece *p, bool gradients)
                                       : v->kind == NAIVE_BF16 ? CPL_SAFETENSORS_BF16
                                                               : CPL_SAFETENSORS_F32;
     const int64_t n = v->n, d = v->d, D = v->D;
-    int count = 0;
+    int count  = 0;
     p[count++] = (piece){"R", in, 2, {n, d}, v->R};
     p[count++] = (piece){"W_g", in, 3, {n, D, d}, v->W[0]};
     if (v->has_up) p[count++] = (piece){"W_p", in, 3, {n, D, d}, v->W[1]};

@@ -1,0 +1,72 @@
+/* cmd_certify.c - couplet certify: whether an implementation of the coupling loss is right. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "cli/places.h"
+#include "study/certify/certify_show.h"
+
+static cpl_status print_text(const cpl_certificate *certificate, const char *path)
+{
+    cpl_text text           = {0};
+    const cpl_status status = cpl_certify_text(&text, certificate, path);
+    if (status == CPL_OK) fputs(text.bytes, stdout);
+    cpl_text_free(&text);
+    return status;
+}
+
+/* The exit code: what is not right is a failure. */
+static cpl_status tell(const cpl_certificate *certificate, const char *path)
+{
+    cpl_text clause   = {0};
+    cpl_status status = CPL_OK;
+    if (certificate->verdict == CPL_CERTIFY_RIGHT) return CPL_OK;
+    cpl_certify_clause(&clause, certificate);
+    status = cpl_text_status(&clause);
+    if (status == CPL_OK)
+        status = CPL_FAIL(CPL_ERR_INPUT, "%s is not right: %s", path, clause.bytes);
+    cpl_text_free(&clause);
+    return status;
+}
+
+static cpl_status run(const cpl_arguments *args)
+{
+    const char *path = args->words[0], *json = cpl_flag_text(args, "--json");
+    cpl_certificate certificate;
+    CPL_TRY(cpl_places_check_json(args));
+    CPL_TRY(cpl_certify(&certificate, path, 0));
+    if (!json || strcmp(json, "-") != 0) CPL_TRY(print_text(&certificate, path));
+    if (json)
+        CPL_TRY(cpl_output_json(cpl_certify_json(&certificate, path), "the certificate", json,
+                                JSON_REAL_PRECISION(9)));
+    return tell(&certificate, path);
+}
+
+static const cpl_flag flags[] = {
+    {.name       = "--json",
+     .kind       = CPL_FLAG_FILE,
+     .value_name = "FILE",
+     .sentence   = "Write verdict and figures as JSON too; - prints it in place of the text."},
+};
+
+const cpl_verb cpl_verb_certify = {
+    .name    = "certify",
+    .summary = "tell whether an implementation of the coupling loss is right, or its fault",
+    .usage   = "DUMP.safetensors [--json FILE]",
+    .about =
+        "DUMP holds what an implementation was given - R [n,d], W_g [n,D,d]; delta [n,d], W_p "
+        "[n,D,d], alpha, weight, layers where they play a part - and what it gave: loss; M [n,n], "
+        "dR, dW_g, dW_p. A gradient that is not there counts as zero.\n"
+        "Known faults and all pairs of them are tried; the smallest set that explains every number "
+        "is "
+        "named, with how it is mended. Rounding to bf16 and the treatment of ties are no faults. "
+        "What "
+        "the dump cannot tell is listed.\n"
+        "Exit code 0: right. 1: a fault, or a file that is no dump.",
+    .least   = 1,
+    .most    = 1,
+    .flags   = flags,
+    .n_flags = sizeof flags / sizeof *flags,
+    .run     = run,
+};

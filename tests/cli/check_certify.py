@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""check_certify.py COUPLET: `couplet certify` over dumps made of the reference's cases: exit codes,
+words, JSON, and files that are no dumps."""
+import array
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+COUPLET = os.path.abspath(sys.argv[1])
+GOLDEN = pathlib.Path("tests/golden/erc").resolve()
+NAMES = {"R": "R", "Wg": "W_g", "delta": "delta", "M": "M", "loss": "loss", "dR": "dR", "dWg": "dW_g"}
+wrong = []
+
+
+def check(truth, what):
+    if not truth:
+        wrong.append(what)
+
+
+def run(*words):
+    done = subprocess.run([COUPLET, "certify", *map(str, words)], capture_output=True, text=True,
+                          check=False, timeout=300)
+    check(done.returncode >= 0, f"couplet certify {words} died of signal {-done.returncode}")
+    return done.stdout, done.stderr.strip(), done.returncode
+
+
+def read(path):
+    """Name -> (type, shape, bytes)."""
+    raw = path.read_bytes()
+    begin = 8 + struct.unpack("<Q", raw[:8])[0]
+    return {name: (entry["dtype"], entry["shape"],
+                   raw[begin + entry["data_offsets"][0]:begin + entry["data_offsets"][1]])
+            for name, entry in json.loads(raw[8:begin]).items() if name != "__metadata__"}
+
+
+def write(path, tensors):
+    header, data = {}, b""
+    for name, (dtype, shape, raw) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape,
+                        "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return path
+
+
+def dump_of(name):
+    about = next(c for c in json.loads((GOLDEN / "cases.json").read_text()) if c["name"] == name)
+    tensors = {NAMES[key]: value for key, value in read(GOLDEN / f"{name}.safetensors").items()
+               if key in NAMES}
+    for key in ("alpha", "weight"):
+        tensors[key] = ("F64", [], struct.pack("<d", about[key]))
+    return tensors
+
+
+def times(tensor, factor):
+    numbers = array.array("d", tensor[2])
+    return tensor[0], tensor[1], array.array("d", [factor * x for x in numbers]).tobytes()
+
+
+def right(folder):
+    dump = write(folder / "right.safetensors", dump_of("basic"))
+    out, err, code = run(dump)
+    check(code == 0 and err == "", f"a right dump: exit {code}, {err}")
+    for part in ("n 8, d 24, D 40, alpha 1", "right: loss, M and gradients", "would not show"):
+        check(part in out, f"no {part!r} in {out!r}")
+    out, err, code = run(dump, "--json", "-")
+    told = json.loads(out)
+    check(told["verdict"] == "right" and told["faults"] == [] and told["rounding"] == "f32",
+          f"JSON of a right dump: {told}")
+    check(told["figures"]["dR"]["distance"] < 1e-6, f"figures: {told['figures']}")
+    out, err, code = run(dump, "--json", folder / "right.json")
+    check(code == 0 and "right: " in out and
+          json.loads((folder / "right.json").read_text()) == told, "--json FILE differs from -")
+    return dump
+
+
+def faults(folder):
+    tensors = dump_of("basic")
+    del tensors["dR"]
+    out, err, code = run(write(folder / "detached.safetensors", tensors))
+    check(code == 1 and "is not right: the router gets no gradient" in err, f"{code}: {err}")
+    check("fault router_detached: " in out and "To mend it: use router.weight itself" in out, out)
+    tensors = dump_of("basic")
+    for name in ("loss", "dR", "dW_g"):
+        tensors[name] = times(tensors[name], 8 / 7)
+    out, err, code = run(write(folder / "pairs.safetensors", tensors), "--json", "-")
+    told = json.loads(out)
+    check(code == 1 and [f["key"] for f in told["faults"]] == ["pairs_mean"], f"{code}: {told}")
+    check("n (n - 1)" in err, err)
+    tensors["dR"] = times(tensors["dR"], -3)
+    out, err, code = run(write(folder / "nonsense.safetensors", tensors))
+    check(code == 1 and "no known fault" in err and "Nearest: " in out, f"{code}: {err}\n{out}")
+
+
+def no_dumps(folder, dump):
+    for words, code, part in (
+            ((folder / "absent.safetensors",), 1, "absent.safetensors"),
+            ((GOLDEN / "cases.json",), 1, "cases.json"),
+            ((GOLDEN / "basic.safetensors",), 1, "did you mean dW_g?"),
+            ((dump, "--json", dump), 1, "right.safetensors"),
+            ((dump, "--json", folder / "no" / "x.json"), 1, "there is no folder"),
+            ((dump, "--json", folder), 1, "is a folder"),
+            ((), 2, "DUMP"), ((dump, "--jsn", "x"), 2, "--json")):
+        out, err, got = run(*words)
+        check(got == code and part in err and len(err.splitlines()) == 1,
+              f"{words}: exit {got}, {err!r}; wanted {code}, {part!r}")
+    damaged = folder / "damaged.safetensors"
+    whole = dump.read_bytes()
+    for at in range(0, len(whole), max(1, len(whole) // 40)):
+        damaged.write_bytes(whole[:at])
+        out, err, got = run(damaged)
+        check(got == 1 and "damaged.safetensors" in err, f"cut at {at}: exit {got}, {err!r}")
+
+
+def main():
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="couplet-test-"))
+    try:
+        dump = right(folder)
+        faults(folder)
+        no_dumps(folder, dump)
+    finally:
+        shutil.rmtree(folder)
+    for sentence in wrong:
+        print(sentence)
+    return len(wrong) > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
