@@ -21,6 +21,9 @@ WRITTEN = [
     ("Inspections: couplet inspect --json", "src/study/coupling_json.c", "", [WORD], set()),
     ("Comparisons: couplet compare --json", "src/study/compare_json.c", "", [WORD],
      {"matters", "seed", "bookkeeping", "evaluated", "logged", "last", "none"}),
+    ("Certificates: couplet certify --json", "src/study/certify/certify_json.c", "", [WORD],
+     {"right", "fault", "unknown", "none", "pass", "strict", "half", "other", "bf16", "f32"}),
+    ("Dumps: couplet certify", "src/study/certify/certify_dump.c", "", [WORD], {"NaN", "infinite"}),
     ("Perplexity of text", "src/study/eval/perplexity.c src/cli/perplexed.c", "---- JSON ----",
      [WORD], set()),
     ("Results of an evaluation", "src/study/eval/sample_ranked.c src/study/eval/sample_generated.c "
