@@ -64,7 +64,7 @@ typedef struct terms {
     double alpha, sign; /* of the hinge: sign (F[i,j] - alpha F[k,k]) */
 } terms;
 
-static double coefficient(const cpl_certify_work *w, cpl_fault_set faults)
+double cpl_certify_u(const cpl_certify_work *w, cpl_fault_set faults)
 {
     const double n = (double)w->dump.n;
     double u       = w->dump.weight / (n * n * w->dump.layers);
@@ -156,7 +156,7 @@ cpl_status cpl_certify_assume(cpl_certify_work *w, cpl_fault_set faults,
     const int64_t n = w->dump.n;
     const terms t   = {w, faults, grade, HAS(faults, ALPHA_IGNORED) ? 1 : w->dump.alpha,
                      HAS(faults, HINGE_SIGN) ? -1 : 1};
-    w->u            = coefficient(w, faults);
+    w->u            = cpl_certify_u(w, faults);
     w->loss = w->loss_noise = 0;
     w->n_hinges = w->active = 0;
     memset(w->c, 0, (size_t)(n * n) * sizeof *w->c);

@@ -185,14 +185,48 @@ static cpl_status judge_gradients(cpl_certify_work *w, cpl_certify_judged *out,
 
 /* ---- all of it ---- */
 
+/* Faults that change neither M nor the loss but for u. */
+static const cpl_fault_set outer =
+    CPL_FAULT_BIT(LOSS_SIGN) | CPL_FAULT_BIT(PAIRS_MEAN) | CPL_FAULT_BIT(ROWS_MEAN) |
+    CPL_FAULT_BIT(NO_MEAN) | CPL_FAULT_BIT(WEIGHT_LEFT_OUT) | CPL_FAULT_BIT(WEIGHT_TWICE) |
+    CPL_FAULT_BIT(LAYERS_SUM) | CPL_FAULT_BIT(LAYERS_TWICE) | CPL_FAULT_BIT(ROUTER_DETACHED) |
+    CPL_FAULT_BIT(EXPERTS_DETACHED) | CPL_FAULT_BIT(DELTA_LEFT_OUT) | CPL_FAULT_BIT(EPS_GRADIENT) |
+    CPL_FAULT_BIT(FACTOR);
+
+static void remember(cpl_certify_work *w, const cpl_certify_judged *judged,
+                     const cpl_certify_grade *grade)
+{
+    w->last.inner      = judged->faults & ~outer;
+    w->last.grade      = grade;
+    w->last.loss       = w->loss / w->u;
+    w->last.loss_noise = w->loss_noise / fabs(w->u);
+    w->last.M_off      = judged->off;
+    w->last.M_away     = judged->M_away;
+}
+
+/* Whether loss and M of the set before, which has the same, already tell that this one is not. */
+static bool is_out(cpl_certify_work *w, cpl_certify_judged *out, const cpl_certify_grade *grade)
+{
+    if (w->last.grade != grade || w->last.inner != (out->faults & ~outer)) return false;
+    w->u          = cpl_certify_u(w, out->faults);
+    w->loss       = w->last.loss * w->u;
+    w->loss_noise = w->last.loss_noise * fabs(w->u);
+    out->M_away   = w->last.M_away;
+    out->off      = w->last.M_off;
+    if (!HAS(out->faults, FACTOR)) out->off = fmax(out->off, judge_loss(w, out, grade));
+    return out->off > 1;
+}
+
 static cpl_status judge_all(cpl_certify_work *w, cpl_certify_judged *out,
                             const cpl_certify_grade *grade, bool all)
 {
     const bool by_factor = HAS(out->faults, FACTOR);
+    if (!all && is_out(w, out, grade)) return CPL_OK;
     CPL_TRY(
         cpl_certify_tables_take(cpl_certify_kind(w, out->faults), &w->dump, false, w->n_threads));
     CPL_TRY(cpl_certify_assume(w, out->faults, grade));
     out->off = judge_M(w, out, grade);
+    remember(w, out, grade);
     if (!by_factor) out->off = fmax(out->off, judge_loss(w, out, grade));
     if (out->off > 1 && !all) return CPL_OK;
     CPL_TRY(

@@ -45,6 +45,13 @@ typedef struct cpl_certify_work {
 
     const cpl_certify_grade *grade; /* at which the verdict was found */
 
+    /* loss and M of the sets met last: many sets share them but for u */
+    struct {
+        cpl_fault_set inner; /* the faults that they depend on */
+        const cpl_certify_grade *grade;
+        double loss, loss_noise, M_off, M_away; /* those of the loss at u = 1 */
+    } last;
+
     /* the hypothesis at hand */
     const cpl_certify_tables *t;
     double *c;  /* [j,i] */
@@ -88,6 +95,9 @@ cpl_certify_tables *cpl_certify_kind(cpl_certify_work *w, cpl_fault_set faults);
 /* Sets u, loss, c, hinges and active of w from M of w->t. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_certify_assume(cpl_certify_work *w, cpl_fault_set faults,
                                             const cpl_certify_grade *grade);
+
+/* u under these faults. */
+double cpl_certify_u(const cpl_certify_work *w, cpl_fault_set faults);
 
 /* Error of A_ij, a vector, at this grade; and of its norm M[i,j], along which lies a share. */
 double cpl_certify_error(const cpl_certify_work *w, const cpl_certify_grade *grade, int64_t i,
