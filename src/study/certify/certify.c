@@ -2,9 +2,11 @@
 #include "study/certify/certify.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/memory.h"
 #include "study/certify/certify_parts.h"
 #include "study/certify/certify_product.h"
 
@@ -120,11 +122,24 @@ static cpl_status take(double **out, int64_t count)
     return *out ? CPL_OK : CPL_ERR_MEMORY;
 }
 
+/* Better a sentence than a program that is killed when it touches what it was promised: the tables of
+ * one kind of M, and tables of n^2 numbers. */
+static cpl_status check_memory(const cpl_certify_dump *dump)
+{
+    enum { SQUARES = 8 };
+    char what[96];
+    const double n = (double)dump->n, wide = (double)(dump->d + dump->n + SQUARES);
+    snprintf(what, sizeof what, "judging %lld experts of width %lld", (long long)dump->n,
+             (long long)dump->d);
+    return cpl_memory_foretell(n * n * wide * sizeof(double), what);
+}
+
 static cpl_status open_work(cpl_certify_work *w, const char *path, int n_threads)
 {
     memset(w, 0, sizeof *w);
     w->n_threads = n_threads;
     CPL_TRY(cpl_certify_dump_open(&w->dump, path));
+    CPL_TRY(check_memory(&w->dump));
     CPL_TRY(take(&w->c, w->dump.n * w->dump.n));
     CPL_TRY(take(&w->dX, w->dump.n * w->dump.d));
     CPL_TRY(take(&w->dR, w->dump.n * w->dump.d));

@@ -265,6 +265,22 @@ static void no_dumps(void **state)
     naive_free(&v);
 }
 
+/* 20,000 experts of width 1 are a small file, and 64 TB to judge. */
+static void too_many_experts(void **state)
+{
+    (void)state;
+    enum { MANY = 20000 };
+    cpl_certificate out;
+    double *ones = zeros(MANY), loss = 0;
+    for (int k = 0; k < MANY; k++) ones[k] = 1;
+    const piece pieces[] = {{"R", CPL_SAFETENSORS_F32, 2, {MANY, 1}, ones},
+                            {"W_g", CPL_SAFETENSORS_F32, 3, {MANY, 1, 1}, ones},
+                            {"loss", CPL_SAFETENSORS_F32, 0, {0}, &loss}};
+    write_pieces(case_path(), pieces, 3);
+    assert_fails(CPL_ERR_MEMORY, "judging 20000 experts", cpl_certify(&out, case_path(), 1));
+    free(ones);
+}
+
 static void out_of_memory(void **state)
 {
     (void)state;
@@ -294,7 +310,7 @@ int main(void)
         cmocka_unit_test(the_reference_is_right), cmocka_unit_test(ties_otherwise),
         cmocka_unit_test(words_and_members),      cmocka_unit_test(what_a_dump_cannot_tell),
         cmocka_unit_test(a_factor_and_nonsense),  cmocka_unit_test(no_dumps),
-        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(too_many_experts),       cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
