@@ -1,0 +1,172 @@
+"""couplet.erc_loss: what a trainer hands in, checked and brought into one form for the operator."""
+from __future__ import annotations
+
+import warnings
+from typing import Any, List, Optional, Sequence, Tuple, Union
+
+import torch
+from torch import Tensor
+
+from . import _operator
+from ._job import HALVES, USES_GATE, USES_UP
+from ._library import ACTIVATIONS
+
+Matrices = Union[Tensor, Sequence[Tensor]]
+
+
+def _refuse(sentence: str) -> None:
+    raise ValueError(f"cpl_erc: {sentence}")
+
+
+def _rows_in_memory(tensor: Tensor, name: str) -> Tensor:
+    """`tensor`, or a copy where its rows are not contiguous."""
+    if tensor.stride(-1) == 1 or tensor.shape[-1] <= 1 or tensor.numel() == 0:
+        return tensor
+    if not torch.compiler.is_compiling():
+        warnings.warn(f"couplet: the rows of {name} are not contiguous; they are copied for every "
+                      "evaluation", stacklevel=4)
+    return tensor.contiguous()
+
+
+def _as_list(matrices: Optional[Matrices], name: str) -> List[Tensor]:
+    """One [n, r, k] tensor, or n of [r, k] with rows equally far apart."""
+    if matrices is None:
+        return []
+    many = [matrices] if isinstance(matrices, Tensor) else list(matrices)
+    if not many or not all(isinstance(t, Tensor) for t in many):
+        raise TypeError(f"cpl_erc: {name} must be a tensor [n, D, d] or a list of n tensors [D, d]")
+    rank = 3 if isinstance(matrices, Tensor) else 2
+    if any(t.dim() != rank or t.shape != many[0].shape for t in many):
+        _refuse(f"{name} has the shape {[tuple(t.shape) for t in many[:3]]}, must be one tensor "
+                "[n, D, d] or n equal ones [D, d]")
+    many = [_rows_in_memory(t, name) for t in many]
+    if any(t.stride(-2) != many[0].stride(-2) for t in many):
+        many = [t.contiguous() for t in many]
+    return many
+
+
+def _count(many: List[Tensor]) -> int:
+    return many[0].shape[0] if many[0].dim() == 3 else len(many)
+
+
+def _check_tensors(router: Tensor, named: Sequence[Tuple[str, List[Tensor]]]) -> None:
+    for name, many in named:
+        for t in many:
+            if t.device != router.device:
+                _refuse(f"{name} is on {t.device}, the router on {router.device}")
+            if not t.is_floating_point() or t.dtype.itemsize < 2:
+                raise TypeError(f"cpl_erc: {name} is {t.dtype}, must be float32, bfloat16, float16 "
+                                "or float64")
+            if t.dtype != named[1][1][0].dtype and name != "router":
+                raise TypeError(f"cpl_erc: {name} is {t.dtype}, {named[1][0]} is "
+                                f"{named[1][1][0].dtype}; they must be alike")
+
+
+def _check_shapes(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor],
+                  half: str, n_here: Optional[int]) -> None:
+    n, d = router.shape
+    count = n if n_here is None else n_here
+    first = gate or up
+    D = first[0].shape[-2] // (2 if half and gate else 1)
+    if half and gate and gate[0].shape[-2] % 2:
+        _refuse(f"w_gate has {gate[0].shape[-2]} rows an expert, which gate and up cannot share")
+    for name, many, r, k in (("w_gate", gate, 2 * D if half else D, d), ("w_up", up, D, d),
+                             ("w_down", down, d, D)):
+        if many and (_count(many) != count or tuple(many[0].shape[-2:]) != (r, k)):
+            _refuse(f"{name} is {[_count(many), *many[0].shape[-2:]]}, must be {[count, r, k]} beside "
+                    f"a router {[n, d]}")
+
+
+def _compute(compute: Any) -> str:
+    if compute in (None, "f32", torch.float32):
+        return "f32"
+    if compute in ("bf16", torch.bfloat16):
+        return "bf16"
+    raise ValueError(f"cpl_erc: compute is {compute!r}, must be None, \"f32\" or \"bf16\"")
+
+
+def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices],
+            w_down: Optional[Matrices], activation: str, noise: str, delta: Optional[Tensor],
+            gate_half: Optional[str], n_here: Optional[int] = None) -> tuple:
+    """Checks what is handed in; returns router, gate, up, down, delta, want, half for the operator.
+    n_here: how many experts the matrices must have; None: as many as the router has rows."""
+    if not isinstance(router, Tensor) or router.dim() != 2:
+        raise TypeError("cpl_erc: router must be a tensor [n, d]")
+    if activation not in ACTIVATIONS:
+        _refuse(f"activation is {activation!r}, must be one of {', '.join(ACTIVATIONS)}")
+    if noise not in ("bounded", "none"):
+        _refuse(f"noise is {noise!r}, must be bounded or none")
+    half = gate_half or ""
+    if half not in HALVES:
+        _refuse(f"gate_half is {gate_half!r}, must be first, second, interleaved or None")
+    fused_up = half != "" and w_up is None
+    uses_gate = activation in USES_GATE or (activation in USES_UP and fused_up)
+    gate = _as_list(w_gate, "w_gate") if uses_gate else []
+    up = _as_list(w_up, "w_up") if activation in USES_UP else []
+    down = _as_list(w_down, "w_down") if activation == "output" else []
+    for name, many, needed in (("gate", gate, uses_gate), ("down", down, activation == "output"),
+                               ("up", up, activation in USES_UP and not fused_up)):
+        if needed and not many:
+            _refuse(f"the activation needs the matrices {name}, which are NULL")
+    named = [(name, many) for name, many in (("router", [router]), ("w_gate", gate), ("w_up", up),
+                                             ("w_down", down)) if many]
+    _check_tensors(router, named)
+    _check_shapes(router, gate, up, down, half, n_here)
+    if delta is not None and (delta.shape != router.shape or delta.device != router.device):
+        _refuse(f"delta is {list(delta.shape)} on {delta.device}, must be {list(router.shape)} on "
+                f"{router.device}")
+    router = router if router.is_contiguous() else _rows_in_memory(router, "router").contiguous()
+    need = lambda many: torch.is_grad_enabled() and any(t.requires_grad for t in many)
+    want = [need([router]), need(gate), need(up), need(down)]
+    return router, gate, up, down, None if delta is None else delta.detach(), want, half
+
+
+def erc_loss(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices] = None,
+             w_down: Optional[Matrices] = None, *, alpha: float = 1.0, weight: float = 1.0,
+             activation: str = "gate", noise: str = "bounded", delta: Optional[Tensor] = None,
+             seed: int = 0, step: int = 0, layer: int = 0, draw: int = 0,
+             gate_half: Optional[str] = None, compute: Any = None) -> Tensor:
+    """The expert-router coupling loss of one Mixture-of-Experts layer, times `weight`.
+
+    Call it once per layer and optimizer step, in training only; routing keeps using the clean router.
+
+        R~_i   = R_i * delta_i,   delta_i ~ U(1 - eps_i, 1 + eps_i)^d
+        M[i,j] = |R~_i W_g^j|
+        L      = 1/n^2 sum_{i, j != i} max(M[i,j] - alpha M[i,i], 0) + max(M[j,i] - alpha M[i,i], 0)
+
+    Args:
+        router: R [n, d], f32, bf16, f16 or f64. All but f64 are taken as f32.
+        w_gate: the experts' gates, rows as Hugging Face stores them: [n, D, d], a list of n [D, d], or
+            with `gate_half` a fused [n, 2D, d] (or a list of [2D, d]) that holds gate and up.
+        w_up, w_down: [n, D, d] and [n, d, D] (or lists), for the activations that use them. Of a fused
+            w_gate the other half is the up projection.
+        alpha: >= 0; the paper's range is [0, 1].
+        weight: the coefficient. With L layers and their mean as the loss: the coefficient / L.
+        activation: what M takes the norm of: "gate" (the paper's), "up", "silu", "swiglu", "output".
+        noise: "bounded" (the paper's), drawn from (seed, step, layer, draw) alone, the same numbers on
+            every device and rank; or "none".
+        delta: [n, d] noise of your own; then nothing is drawn.
+        seed, step, layer, draw: whole numbers; step below 2^40, layer and draw below 2^16.
+        gate_half: "first", "second" or "interleaved" (gate at the even rows): w_gate is fused.
+        compute: "bf16" rounds the operands of products; sums, norms, noise and hinges stay f32.
+
+    Returns:
+        weight * L [], f32 (f64 where router or experts are). Its backward pass hands over gradients
+        that were made with the loss, in the same sweep; tensors that need none get none.
+
+    f32 and bf16 on the CPU are computed by the C library on the tensors' own memory, with the
+    interpreter's lock given back; anything else in plain torch, a chunk of experts at a time.
+
+    Raises:
+        ValueError, TypeError: an argument that is not acceptable. Numbers that are NaN or infinite in
+        the weights are no error: the loss is NaN or infinite then.
+    """
+    tensors = arrange(router, w_gate, w_up, w_down, activation, noise, delta, gate_half)
+    *tensors, want, half = tensors
+    return _operator.erc(*tensors, want, half, float(alpha), float(weight), activation, noise,
+                         signed(seed), step, layer, draw, _compute(compute))[0]
+
+
+def signed(seed: int) -> int:
+    """0 ... 2^64 - 1 as the int64 that operators take; the same bits."""
+    return seed - (1 << 64) if seed >= 1 << 63 else seed

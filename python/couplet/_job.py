@@ -1,0 +1,106 @@
+"""One evaluation of the coupling loss as both paths take it: where the matrices lie, what is asked,
+where results go.
+
+Names: n experts in all, c of them here (all, but for expert parallelism), d model width, D expert
+width, A rows of an expert's tensor: D, or 2D where gate and up projection share it."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Optional, Sequence
+
+import torch
+from torch import Tensor
+
+HALVES = ("", "first", "second", "interleaved")  # where the gate is in a fused tensor; "": not fused
+USES_GATE = ("gate", "silu", "swiglu", "output")
+USES_UP = ("up", "swiglu", "output")
+
+
+def part(tensor: Tensor, half: str, is_gate: bool) -> Tensor:
+    """The gate's or the up projection's rows of [..., A, d], as a view."""
+    if half == "":
+        return tensor
+    if half == "interleaved":
+        return tensor[..., 0 if is_gate else 1::2, :]
+    D = tensor.shape[-2] // 2
+    return tensor[..., :D, :] if (half == "first") == is_gate else tensor[..., D:, :]
+
+
+class Experts:
+    """A matrix [r, k] of each of c experts: one tensor [c, r, k], or c tensors [r, k]."""
+
+    def __init__(self, tensors: Sequence[Tensor]):
+        self.stacked: Optional[Tensor] = tensors[0] if tensors[0].dim() == 3 else None
+        self.single = list(tensors) if self.stacked is None else []
+        self.dtype = tensors[0].dtype
+        stacked = self.stacked
+        self.shape = (len(tensors), *tensors[0].shape) if stacked is None else tuple(stacked.shape)
+
+    def one(self, j: int) -> Tensor:
+        """[r, k] of local expert j."""
+        return self.single[j] if self.stacked is None else self.stacked[j]
+
+    def some(self, first: int, end: int) -> Tensor:
+        """[end - first, r, k]; a view where the tensor is one."""
+        if self.stacked is None:
+            return torch.stack(self.single[first:end])
+        return self.stacked[first:end]
+
+    def pointers(self) -> list[int]:
+        """Where each matrix begins."""
+        if self.stacked is None:
+            return [t.data_ptr() for t in self.single]
+        step = self.stacked.stride(0) * self.stacked.element_size()
+        return [self.stacked.data_ptr() + j * step for j in range(self.stacked.shape[0])]
+
+    def stride(self) -> int:
+        """How many numbers lie between two rows."""
+        return (self.single[0] if self.stacked is None else self.stacked).stride(-2)
+
+
+@dataclass
+class Job:
+    router: Tensor                   # [n, d]
+    gate: Optional[Experts]          # [D, d] of each; None: not used by the activation
+    up: Optional[Experts]            # [D, d]
+    down: Optional[Experts]          # [d, D]
+    n: int
+    d: int
+    D: int
+    first: int                       # the experts that are here: [first, end)
+    end: int
+    delta: Optional[Tensor]          # [n, d]; given noise
+    noise: str                       # "bounded" or "none"
+    alpha: float
+    weight: float
+    activation: str
+    seed: int
+    step: int
+    layer: int
+    draw: int
+    compute: str                     # "f32" or "bf16": what operands of products are rounded to
+    # Outputs, zeros to begin with; None: not wanted.
+    d_router: Optional[Tensor] = None
+    d_gate: Optional[Experts] = None
+    d_up: Optional[Experts] = None
+    d_down: Optional[Experts] = None
+    kept: dict = field(default_factory=dict)  # the paths' own
+
+    @property
+    def backward(self) -> bool:
+        return any(x is not None for x in (self.d_router, self.d_gate, self.d_up, self.d_down))
+
+
+class Alone:
+    """What processes exchange between the phases where there is only one: nothing."""
+
+    def diagonals(self, own: Tensor) -> Tensor:
+        """[c] of the experts here -> [n]."""
+        return own
+
+    def counts(self, violations: Tensor, loss: Tensor) -> tuple[Tensor, Tensor]:
+        """Sums [2, n] and [] over the processes."""
+        return violations, loss
+
+    def router_grad(self, d_router: Tensor) -> None:
+        """Sums [n, d] over the processes, in place."""

@@ -1,0 +1,112 @@
+"""The coupling loss by the C library: tensors on the CPU, f32 or bf16, handed over by pointer."""
+from __future__ import annotations
+
+import ctypes
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from . import _library as lib
+from ._job import Alone, Experts, Job
+
+
+def fits(job: Job) -> bool:
+    """Whether the library can: f32 or bf16 on the CPU."""
+    used = [x for x in (job.gate, job.up, job.down) if x is not None]
+    dtypes = {job.router.dtype, *(x.dtype for x in used)}
+    return job.router.device.type == "cpu" and dtypes <= {torch.float32, torch.bfloat16}
+
+
+def _matrices(pointers: Optional[list[int]], stride: int, kept: list) -> lib.Matrices:
+    if pointers is None:
+        return lib.Matrices()
+    array = (ctypes.c_void_p * len(pointers))(*pointers)
+    kept.append(array)
+    return lib.Matrices(ctypes.cast(array, ctypes.POINTER(ctypes.c_void_p)), stride)
+
+
+def _options(erc: lib.Erc, job: Job) -> None:
+    erc.n_experts, erc.d_model, erc.d_expert = job.n, job.d, job.D
+    erc.first_expert, erc.end_expert = job.first, job.end
+    erc.activation = lib.ACTIVATIONS.index(job.activation)
+    erc.alpha, erc.weight = job.alpha, job.weight
+    erc.noise = lib.NONE if job.noise == "none" else lib.DRAWN
+    erc.seed = job.seed & (1 << 64) - 1
+    # What does not fit the field is told by the library as too large.
+    erc.step = job.step if 0 <= job.step < 1 << 64 else (1 << 64) - 1
+    erc.layer = job.layer if 0 <= job.layer < 1 << 32 else (1 << 32) - 1
+    erc.draw = job.draw if 0 <= job.draw < 1 << 32 else (1 << 32) - 1
+    erc.compute = lib.BF16 if job.compute == "bf16" else lib.F32
+    erc.n_threads = torch.get_num_threads()
+
+
+def check(job: Job) -> None:
+    """The library's own checks of shapes and options, for the path that does not run there: pointers
+    are never followed, one stands for all. ValueError with its sentence."""
+    erc, kept = lib.new_erc(), []
+    _options(erc, job)
+    somewhere = [64] * (job.end - job.first)
+    erc.router = 64
+    if job.gate is not None:
+        erc.gate = _matrices(somewhere, job.d, kept)
+    if job.up is not None:
+        erc.up = _matrices(somewhere, job.d, kept)
+    if job.down is not None:
+        erc.down = _matrices(somewhere, job.D, kept)
+    lib.scratch_bytes(erc)
+
+
+def _weights(experts: Optional[Experts], kept: list) -> lib.Matrices:
+    if experts is None:
+        return lib.Matrices()
+    return _matrices(experts.pointers(), experts.stride(), kept)
+
+
+def _erc_of(job: Job, kept: list) -> lib.Erc:
+    erc = lib.new_erc()
+    _options(erc, job)
+    router = job.router.float()
+    kept.append(router)
+    erc.router = router.data_ptr()
+    used = [x for x in (job.gate, job.up, job.down) if x is not None]
+    erc.dtype = lib.BF16 if used and used[0].dtype == torch.bfloat16 else lib.F32
+    for name in ("gate", "up", "down"):
+        setattr(erc, name, _weights(getattr(job, name), kept))
+        setattr(erc, f"{name}_grad", _weights(getattr(job, f"d_{name}"), kept))
+    if job.d_router is not None:
+        erc.router_grad = job.d_router.data_ptr()
+    if job.delta is not None:
+        delta = job.delta.float().contiguous()
+        kept.append(delta)
+        erc.noise, erc.delta = lib.GIVEN, delta.data_ptr()
+    return erc
+
+
+def run(job: Job) -> Tensor:
+    """Every expert is here: one call. Returns L, f64 [], before the weight."""
+    kept: list = []
+    erc = _erc_of(job, kept)
+    lib.call("run", erc)
+    return torch.tensor(erc.loss, dtype=torch.float64)
+
+
+def run_phases(job: Job, exchange: Alone) -> Tensor:
+    """The three phases of couplet.h with the exchange between them."""
+    kept: list = []
+    erc = _erc_of(job, kept)
+    diagonal = torch.zeros(job.n)
+    violations = torch.zeros(2, job.n, dtype=torch.int32)
+    erc.diagonal, erc.violations = diagonal.data_ptr(), violations.data_ptr()
+    erc.scratch_bytes = lib.scratch_bytes(erc)
+    scratch = torch.empty(erc.scratch_bytes, dtype=torch.uint8)
+    erc.scratch = scratch.data_ptr()
+    lib.call("diagonals", erc)
+    diagonal.copy_(exchange.diagonals(diagonal[job.first:job.end].clone()))
+    lib.call("sweep", erc)
+    counts, loss = exchange.counts(violations, torch.tensor(erc.loss, dtype=torch.float64))
+    violations.copy_(counts)
+    lib.call("finish", erc)
+    if job.d_router is not None:
+        exchange.router_grad(job.d_router)
+    return loss

@@ -1,0 +1,164 @@
+"""couplet::erc, the coupling loss as an operator of torch.
+
+The gradient is made in the forward call, in the same sweep as the loss, and handed over in the
+backward one: the loss is a scalar, so that all that is left then is to multiply by its gradient."""
+from __future__ import annotations
+
+from typing import List, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+from . import _native, _plain
+from ._job import USES_GATE, USES_UP, Alone, Experts, Job, part
+
+ALONE = Alone()
+
+
+def _experts(tensors: Sequence[Tensor], half: str, is_gate: bool) -> Optional[Experts]:
+    return Experts([part(t, half, is_gate) for t in tensors]) if tensors else None
+
+
+def _shape_of(tensors: Sequence[Tensor]) -> Sequence[int]:
+    """[n, r, k] of one tensor or of n [r, k]."""
+    shape = tensors[0].shape
+    return shape if len(shape) == 3 else (len(tensors), *shape)
+
+
+def _gradient_like(tensors: Sequence[Tensor], wanted: bool, dtype: Optional[torch.dtype],
+                   router: Tensor) -> Tensor:
+    """Zeros [n, r, k]; empty where it is not wanted."""
+    if not wanted or not tensors:
+        return router.new_empty(0, dtype=torch.float32)
+    return torch.zeros(_shape_of(tensors), dtype=dtype or tensors[0].dtype, device=router.device)
+
+
+def make_job(router: Tensor, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor],
+             delta: Optional[Tensor], half: str, alpha: float, weight: float, activation: str,
+             noise: str, seed: int, step: int, layer: int, draw: int, compute: str,
+             first: int = 0) -> Job:
+    """The tensors as they came in, cut into the matrices that the activation needs."""
+    gates = _experts(gate, half, True) if activation in USES_GATE else None
+    ups = None
+    if activation in USES_UP:
+        ups = _experts(up, "", False) if up else _experts(gate, half, False)
+    downs = _experts(down, "", False) if activation == "output" else None
+    count, D, _ = (gates or ups).shape
+    return Job(router, gates, ups, downs, router.shape[0], router.shape[1], D, first,
+               first + count, delta, noise, alpha, weight, activation, seed, step, layer, draw,
+               compute)
+
+
+def evaluate(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor],
+             half: str, want: Sequence[bool],
+             exchange: Optional[Alone] = None) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """weight * L [] and the gradients of router, gate, up, down, each of its tensor's dtype; empty
+    where `want` says that there is no need."""
+    native = _native.fits(job)
+    sums = torch.float32 if native else None  # the library adds in f32; plain torch as things lie
+    wide = torch.float64 if job.router.dtype == torch.float64 else torch.float32
+    d_router = job.router.new_zeros(job.router.shape if want[0] else 0, dtype=sums or wide)
+    d_gate, d_up, d_down = (_gradient_like(t, wanted, sums, job.router)
+                            for t, wanted in zip((gate, up, down), want[1:]))
+    job.d_router = d_router if want[0] else None
+    if want[1] and job.gate is not None:
+        job.d_gate = _experts([d_gate], half, True)
+    if job.up is not None:
+        if up and want[2]:
+            job.d_up = Experts([d_up])
+        elif not up and want[1]:
+            job.d_up = _experts([d_gate], half, False)
+    if want[3] and job.down is not None:
+        job.d_down = Experts([d_down])
+    if native:
+        loss = _native.run_phases(job, exchange) if exchange else _native.run(job)
+    else:
+        loss = _plain.run_phases(job, exchange or ALONE)
+    result = (loss * job.weight).to(device=job.router.device, dtype=_loss_dtype(job.router, gate))
+    grads = [g.to(like[0].dtype) if wanted and like else g
+             for g, like, wanted in zip((d_gate, d_up, d_down), (gate, up, down), want[1:])]
+    return (result, d_router.to(job.router.dtype) if want[0] else d_router, *grads)
+
+
+def _loss_dtype(router: Tensor, gate: Sequence[Tensor]) -> torch.dtype:
+    is_wide = any(t.dtype == torch.float64 for t in (router, *gate[:1]))
+    return torch.float64 if is_wide else torch.float32
+
+
+@torch.library.custom_op("couplet::erc", mutates_args=())
+def erc(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor],
+        delta: Optional[Tensor], want: List[bool], half: str, alpha: float, weight: float,
+        activation: str, noise: str, seed: int, step: int, layer: int, draw: int,
+        compute: str) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Loss and gradients in one sweep; see couplet.erc_loss."""
+    job = make_job(router, gate, up, down, delta, half, alpha, weight, activation, noise, seed,
+                   step, layer, draw, compute)
+    return evaluate(job, gate, up, down, half, want)
+
+
+@erc.register_fake
+def _(router, gate, up, down, delta, want, half, alpha, weight, activation, noise, seed, step,
+      layer, draw, compute):
+    nothing = router.new_empty(0, dtype=torch.float32)
+    grads = [t[0].new_empty(_shape_of(t)) if wanted and t else nothing.clone()
+             for t, wanted in zip((gate, up, down), want[1:])]
+    return (router.new_empty((), dtype=_loss_dtype(router, gate)),
+            torch.empty_like(router, memory_format=torch.contiguous_format) if want[0] else nothing,
+            *grads)
+
+
+def _setup(ctx, inputs, output):
+    router, gate, up, down, delta, want, *options = inputs
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(router, *gate, *up, *down, *([] if delta is None else [delta]))
+    ctx.lengths, ctx.has_delta = (len(gate), len(up), len(down)), delta is not None
+    ctx.whole = [bool(t) and t[0].dim() == 3 for t in (gate, up, down)]
+    ctx.want, ctx.options = want, options
+    ctx.gradients = list(output[1:])
+
+
+def _again(ctx) -> List[Tensor]:
+    """The gradients once more, for a second backward pass through a graph that was kept."""
+    router, *rest = ctx.saved_tensors
+    g, u, d = ctx.lengths
+    delta = rest[-1] if ctx.has_delta else None
+    with torch.no_grad():
+        return list(erc(router, rest[:g], rest[g:g + u], rest[g + u:g + u + d], delta, ctx.want,
+                        *ctx.options))[1:]
+
+
+def scaled(gradients: List[Tensor], by: Tensor) -> List[Tensor]:
+    """gradients * by. In eager mode in place, and nothing at all where `by` is 1 on the CPU: nobody
+    else has them. Under compilation out of place."""
+    if type(by) is not torch.Tensor or torch.compiler.is_compiling():
+        return [g * by.to(g.dtype) for g in gradients]
+    if by.device.type == "cpu" and by.item() == 1:
+        return gradients
+    return [g.mul_(by.to(g.dtype)) for g in gradients]
+
+
+def _backward(ctx, d_loss, *_):
+    g, u, d = ctx.lengths
+    none = (None, [None] * g, [None] * u, [None] * d) + (None,) * (2 + len(ctx.options))
+    if d_loss is None:
+        return none
+    if type(d_loss) is torch.Tensor and torch.is_grad_enabled():
+        raise RuntimeError("couplet: the coupling loss has no second derivative here; "
+                           "couplet.reference.erc_loss has one")
+    gradients, ctx.gradients = ctx.gradients, None
+    if gradients is None:
+        gradients = _again(ctx)
+    gradients = scaled(gradients, d_loss)
+    lists = [as_list(gradients[k + 1], ctx.lengths[k], ctx.whole[k], ctx.want[k + 1])
+             for k in range(3)]
+    return (gradients[0] if ctx.want[0] else None, *lists, *none[4:])
+
+
+def as_list(gradient: Tensor, length: int, whole: bool, wanted: bool) -> list:
+    if not wanted:
+        return [None] * length
+    return [gradient] if whole else list(gradient.unbind(0))
+
+
+erc.register_autograd(_backward, setup_context=_setup)

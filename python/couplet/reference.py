@@ -1,0 +1,37 @@
+"""The paper's pseudo-code as it stands, with what docs/decisions.md decides. To read and to check
+against: it holds [n, n, D] numbers and more for the backward pass. Only `gate`."""
+from __future__ import annotations
+
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+
+def hinge(x: Tensor) -> Tensor:
+    """clamp(x, min=0) that passes the gradient at 0, as torch.clamp did when the paper was written."""
+    return torch.where(x >= 0, x, torch.zeros_like(x))
+
+
+def eps_of(R: Tensor) -> Tensor:
+    """min over j != i of |R_i - R_j| / (2 |R_i|), [n]; 0 of a zero row and for n = 1."""
+    distances = torch.cdist(R, R, p=2, compute_mode="donot_use_mm_for_euclid_dist")
+    distances.fill_diagonal_(float("inf"))
+    norm_R = torch.norm(R, dim=1)
+    eps = distances.min(dim=1).values / 2 / norm_R
+    return torch.where((norm_R == 0) | (len(R) == 1), torch.zeros_like(eps), eps)
+
+
+def erc_loss(R: Tensor, Wg: Tensor, alpha: float = 1.0, weight: float = 1.0,
+             delta: Optional[Tensor] = None) -> Tensor:
+    """weight * L [] of router R [n, d] and gates Wg [n, D, d]; delta [n, d] noise, drawn if None."""
+    if delta is None:
+        with torch.no_grad():
+            eps = eps_of(R).unsqueeze(1)
+            low, high = 1 - eps, 1 + eps
+            delta = low + torch.rand_like(R) * (high - low)
+    M = torch.norm(torch.einsum("jDd,id->ijD", Wg, delta * R), dim=-1)  # no gradient where it is 0
+    rows = hinge(M - alpha * torch.diag(M).unsqueeze(1))
+    columns = hinge(M - alpha * torch.diag(M).unsqueeze(0))
+    mask = torch.ones_like(M) - torch.eye(M.size(0), dtype=M.dtype, device=M.device)
+    return weight * ((rows + columns) * mask).mean()

@@ -1,0 +1,29 @@
+"""What the tests share: where golden values are, and how results are held against them."""
+import os
+import pathlib
+
+import pytest
+import torch
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+torch.set_num_threads(2)
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SHARED = pathlib.Path(os.environ.get("COUPLET_SHARED", ROOT.parent / "shared"))
+GOLDEN = SHARED / "golden" / "erc"
+
+
+def close(got, want, limit, name=""):
+    """norm(got - want) / norm(want) <= limit; absolutely where `want` is next to nothing."""
+    got, want = got.detach().double(), want.double()
+    error, size = torch.linalg.vector_norm(got - want), torch.linalg.vector_norm(want)
+    if size < 1e-10:
+        assert error < 1e-6, (name, error)
+    else:
+        assert error <= limit * size, (name, float(error / size))
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(1)

@@ -1,0 +1,93 @@
+"""Every case of the golden values, on both paths."""
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import couplet
+from conftest import GOLDEN, close
+from couplet import _native
+
+CASES = json.loads((GOLDEN / "cases.json").read_text()) if GOLDEN.exists() else [None]
+LEAVES = {"R": "dR", "Wg": "dWg", "Wp": "dWp", "Wo": "dWo"}
+
+
+def evaluate(case, tensors, dtype, **more):
+    leaves = {name: tensors[name].to(dtype).requires_grad_() for name in LEAVES if name in tensors}
+    loss = couplet.erc_loss(leaves["R"], leaves.get("Wg"), leaves.get("Wp"), leaves.get("Wo"),
+                            alpha=case["alpha"], weight=case["weight"],
+                            activation=case["activation"], noise=case["noise"],
+                            delta=tensors.get("delta"), **more)
+    loss.backward()
+    return loss, {LEAVES[name]: t.grad for name, t in leaves.items()}
+
+
+def compare(case, dtype, limit, **more):
+    if case is None:
+        pytest.skip("no golden values here")
+    tensors = load_file(GOLDEN / f"{case['name']}.safetensors")
+    loss, gradients = evaluate(case, tensors, dtype, **more)
+    close(loss, tensors["loss"], limit, "loss")
+    for name, gradient in gradients.items():
+        want = tensors.get(name)
+        if want is None:
+            assert gradient is None or not gradient.any(), name
+        else:
+            close(gradient, want, limit, name)
+
+
+def name_of(case):
+    return case["name"] if case else "none"
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_library_f32(case):
+    compare(case, torch.float32, 1e-4)
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_plain_f32(case, monkeypatch):
+    monkeypatch.setattr(_native, "fits", lambda job: False)
+    compare(case, torch.float32, 1e-4)
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_plain_f64(case):
+    compare(case, torch.float64, 1e-6)
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_plain_in_chunks_of_experts(case, monkeypatch):
+    """As on devices that want large products: several experts at once."""
+    from couplet import _plain
+    monkeypatch.setattr(_plain, "experts_at_once", lambda job: 3)
+    compare(case, torch.float64, 1e-6)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if not c or c["activation"] == "gate"],
+                         ids=name_of)
+def test_reference_f64(case):
+    if case is None:
+        pytest.skip("no golden values here")
+    tensors = load_file(GOLDEN / f"{case['name']}.safetensors")
+    R, W = (tensors[name].double().requires_grad_() for name in ("R", "Wg"))
+    delta = tensors.get("delta", torch.ones_like(tensors["R"])).double()
+    loss = couplet.reference.erc_loss(R, W, case["alpha"], case["weight"], delta)
+    loss.backward()
+    close(loss, tensors["loss"], 1e-6, "loss")
+    close(R.grad, tensors["dR"], 1e-6, "dR")
+    close(W.grad, tensors["dWg"], 1e-6, "dWg")
+
+
+def decides_alike_in_bf16(case):
+    facts = case["facts"]
+    return not facts["exact_ties"] and facts["loss"] > 0 and (facts["nearest_kink"] or 0) > 3e-3
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if not c or decides_alike_in_bf16(c)], ids=name_of)
+@pytest.mark.parametrize("plain", (False, True), ids=("library", "plain"))
+def test_bf16_products(case, plain, monkeypatch):
+    if plain:
+        monkeypatch.setattr(_native, "fits", lambda job: False)
+    compare(case, torch.float32, 6e-2, compute="bf16")

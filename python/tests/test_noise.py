@@ -1,0 +1,70 @@
+"""The noise of the plain path is that of the C library."""
+import math
+
+import pytest
+import torch
+
+import couplet
+from couplet import _library, _native, _noise
+from couplet._operator import make_job
+
+
+def of_the_library(router, **key):
+    """delta [n, d]: with the identity for expert e's only row k, M[i, e] = |R_i[k] delta_i[k]|."""
+    n, d = router.shape
+    delta = torch.empty(n, d)
+    for k in range(d):
+        gates = torch.zeros(n, 1, d)
+        gates[:, 0, k] = 1
+        job = make_job(router, [gates], [], [], None, "", 1.0, 1.0, "gate", "bounded", key["seed"],
+                       key["step"], key["layer"], key["draw"], "f32")
+        kept, M = [], torch.empty(n, n)
+        erc = _native._erc_of(job, kept)
+        erc.M = M.data_ptr()
+        _library.call("run", erc)
+        delta[:, k] = M[:, 0] / router[:, k]
+    return delta
+
+
+@pytest.mark.parametrize("key", (dict(seed=0, step=0, layer=0, draw=0),
+                                 dict(seed=2**64 - 1, step=2**40 - 1, layer=2**16 - 1, draw=2**16 - 1),
+                                 dict(seed=77, step=12345, layer=3, draw=1)), ids=str)
+@pytest.mark.parametrize("n, d", ((1, 5), (7, 13), (40, 6)))
+def test_same_numbers(key, n, d):
+    router = torch.rand(n, d) + 0.5
+    router[n // 2] = router[0]
+    ours = _noise.bounded(router, **key)
+    torch.testing.assert_close(ours, of_the_library(router, **key), rtol=3e-7, atol=0)
+
+
+def test_philox_known_answers():
+    """Random123's kat_vectors for philox4x32-10: counter and key all zero."""
+    got = _noise.philox(torch.zeros(1, dtype=torch.int64), 0, 0, 0, stream=0)
+    assert got[0].tolist() == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+
+
+def test_bounds():
+    router = torch.randn(8, 30)
+    delta, eps = _noise.bounded(router, 1, 2, 3, 0), _noise.nearest(router)
+    assert ((delta - 1).abs() <= eps[:, None] * (1 + 1e-6)).all()
+    assert ((delta - 1).abs().max(1).values > 0.7 * eps).all()
+
+
+def test_eps_of_special_rows():
+    router = torch.randn(40, 5)
+    router[3] = router[9]
+    router[4] = 0
+    eps = _noise.nearest(router)
+    assert eps[3] == eps[9] == eps[4] == 0
+    assert _noise.nearest(router[:1]).tolist() == [0]
+    tiny = torch.zeros(2, 3)
+    tiny[0] = 1e-38
+    tiny[1] = 1e30
+    assert all(math.isfinite(e) for e in _noise.nearest(tiny))
+
+
+def test_every_part_of_the_key_matters():
+    m = torch.randn(4, 6), torch.randn(4, 5, 6)
+    base = dict(seed=1, step=1, layer=1, draw=1)
+    losses = {couplet.erc_loss(*m, **{**base, name: 2}).item() for name in base}
+    assert len(losses | {couplet.erc_loss(*m, **base).item()}) == 5

@@ -1,0 +1,312 @@
+"""The operator: gradients of every form of input, compilation, dtypes, what is copied and what not."""
+import gc
+import warnings
+
+import pytest
+import torch
+
+import couplet
+from conftest import close
+from couplet import _native, _operator
+from couplet._job import USES_GATE, USES_UP
+
+n, d, D = 6, 12, 10
+ACTIVATIONS = ("gate", "up", "silu", "swiglu", "output")
+
+
+def model(dtype=torch.float32, grad=True, n=n, d=d, D=D):
+    shapes = {"router": (n, d), "w_gate": (n, D, d), "w_up": (n, D, d), "w_down": (n, d, D)}
+    return {name: torch.randn(shape, dtype=dtype).requires_grad_(grad)
+            for name, shape in shapes.items()}
+
+
+def used(activation):
+    return ["router"] + ["w_gate"] * (activation in USES_GATE) + \
+        ["w_up"] * (activation in USES_UP) + ["w_down"] * (activation == "output")
+
+
+def gradients(loss, tensors):
+    loss.backward()
+    result = [t.grad.clone() for t in tensors]
+    for t in tensors:
+        t.grad = None
+    return result
+
+
+# ---- right ----
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("alpha", (0.0, 0.6, 1.0))
+def test_gradcheck(activation, alpha):
+    m = model(torch.float64, n=4, d=5, D=3)
+    delta = 1 + 0.2 * torch.rand(4, 5, dtype=torch.float64)
+    names = used(activation)
+
+    def loss(*tensors):
+        m2 = {**{k: v.detach() for k, v in m.items()}, **dict(zip(names, tensors))}
+        return couplet.erc_loss(**m2, alpha=alpha, weight=3.0, activation=activation, delta=delta)
+
+    assert torch.autograd.gradcheck(loss, [m[name] for name in names])
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_both_paths_agree_with_drawn_noise(activation):
+    m = model()
+    kw = dict(activation=activation, seed=2**63 + 5, step=2**33 + 1, layer=7, draw=2, weight=0.5)
+    native = couplet.erc_loss(**m, **kw)
+    leaves = [m[name] for name in used(activation)]
+    first = gradients(native, leaves)
+    wide = {k: v.detach().double().requires_grad_() for k, v in m.items()}
+    plain = couplet.erc_loss(**wide, **kw)
+    second = gradients(plain, [wide[name] for name in used(activation)])
+    close(native, plain, 1e-5)
+    for a, b in zip(first, second):
+        close(a, b, 1e-5)
+
+
+def test_the_reference_is_the_same_function():
+    m = model(torch.float64)
+    delta = 1 + 0.2 * torch.rand(n, d, dtype=torch.float64)
+    ours = couplet.erc_loss(m["router"], m["w_gate"], delta=delta, alpha=0.7, weight=2)
+    first = gradients(ours, [m["router"], m["w_gate"]])
+    theirs = couplet.reference.erc_loss(m["router"], m["w_gate"], 0.7, 2, delta)
+    close(ours, theirs, 1e-12)
+    for a, b in zip(first, gradients(theirs, [m["router"], m["w_gate"]])):
+        close(a, b, 1e-12)
+
+
+@pytest.mark.parametrize("half", ("first", "second", "interleaved"))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+@pytest.mark.parametrize("activation", ("gate", "up", "swiglu"))
+def test_fused(half, dtype, activation):
+    m = model(dtype)
+    gate, up = m["w_gate"].detach(), m["w_up"].detach()
+    fused = torch.stack((gate, up), 2).flatten(1, 2) if half == "interleaved" else \
+        torch.cat((gate, up) if half == "first" else (up, gate), 1)
+    fused.requires_grad_()
+    want = couplet.erc_loss(**m, activation=activation)
+    m["router"].grad = None
+    want.backward()
+    loss = couplet.erc_loss(m["router"].detach(), fused, gate_half=half, activation=activation)
+    loss.backward()
+    close(loss, want, 1e-6)
+    from couplet._job import part
+    for t, is_gate in ((m["w_gate"], True), (m["w_up"], False)):
+        want_grad = torch.zeros_like(t) if t.grad is None else t.grad
+        close(part(fused.grad, half, is_gate), want_grad, 1e-5)
+
+
+@pytest.mark.parametrize("count", (1, n))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+def test_lists(count, dtype):
+    m = model(dtype)
+    router, whole = m["router"].detach()[:count], m["w_gate"].detach()[:count].requires_grad_()
+    couplet.erc_loss(router, whole).backward()
+    each = [t.clone().requires_grad_() for t in whole.detach()]
+    couplet.erc_loss(router, each).backward()
+    for t, want in zip(each, whole.grad):
+        close(t.grad, want, 1e-6)
+
+
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16))
+def test_low_precision_weights(dtype):
+    """bf16 by the library, f16 in plain torch: the loss of the rounded weights, in f32."""
+    m = {k: v.detach().to(dtype).requires_grad_() for k, v in model().items()}
+    wide = {k: v.detach().double().requires_grad_() for k, v in m.items()}
+    kw = dict(activation="output", seed=3)
+    loss, want = couplet.erc_loss(**m, **kw), couplet.erc_loss(**wide, **kw)
+    assert loss.dtype == torch.float32
+    close(loss, want, 1e-5)
+    loss.backward(), want.backward()
+    for name in m:
+        assert m[name].grad.dtype == dtype
+        close(m[name].grad, wide[name].grad, 1e-2, name)
+
+
+def test_router_f32_beside_bf16_experts():
+    m = model(torch.bfloat16)
+    router = m["router"].detach().float().requires_grad_()
+    couplet.erc_loss(router, m["w_gate"]).backward()
+    assert router.grad.dtype == torch.float32 and m["w_gate"].grad.dtype == torch.bfloat16
+
+
+# ---- an operator ----
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16))
+@pytest.mark.parametrize("as_list", (False, True))
+def test_opcheck(dtype, as_list):
+    m = model(dtype)
+    lists = [list(m[k].detach().unbind(0)) if as_list else [m[k]] for k in ("w_gate", "w_up", "w_down")]
+    for many in lists:
+        for t in many:
+            t.requires_grad_()
+    arguments = (m["router"], *lists, None, [True] * 4, "", 1.0, 2.0, "output", "bounded", 1, 2, 3, 0,
+                 "f32")
+    torch.library.opcheck(_operator.erc, arguments)
+
+
+def test_opcheck_of_what_is_not_wanted():
+    m = model()
+    arguments = (m["router"].detach(), [m["w_gate"]], [], [], torch.ones(n, d),
+                 [False, True, False, False], "", 1.0, 1.0, "gate", "bounded", 1, 2, 3, 0, "f32")
+    torch.library.opcheck(_operator.erc, arguments)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+def test_compile(dtype):
+    m = model(dtype)
+    fused = torch.cat((m["w_gate"], m["w_up"]), 1).detach().requires_grad_()
+
+    def step(router, w, weight, number):
+        loss = couplet.erc_loss(router, w, gate_half="first", step=number, weight=weight)
+        return 2 * loss + router.square().sum()
+
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    for number in range(3):
+        want = step(m["router"], fused, 0.5, number)
+        first = gradients(want, [m["router"], fused])
+        got = compiled(m["router"], fused, 0.5, number)
+        close(got, want, 1e-6)
+        for a, b in zip(gradients(got, [m["router"], fused]), first):
+            close(a, b, 1e-6)
+
+
+# ---- what a backward pass does ----
+
+def test_gradients_are_handed_over_not_copied(monkeypatch):
+    made = []
+    whole = _operator.evaluate
+
+    def evaluate(*arguments):
+        result = whole(*arguments)
+        made.append([t.data_ptr() for t in result])  # the tensors themselves would be shared, so copied
+        return result
+
+    monkeypatch.setattr(_operator, "evaluate", evaluate)
+    m = model()
+    couplet.erc_loss(m["router"], m["w_gate"]).backward()
+    assert len(made) == 1
+    assert [m["router"].grad.data_ptr(), m["w_gate"].grad.data_ptr()] == made[0][1:3]
+
+
+def test_scaling_and_second_backward():
+    m = model()
+    loss = couplet.erc_loss(m["router"], m["w_gate"])
+    (3 * loss).backward(retain_graph=True)
+    three = m["w_gate"].grad.clone()
+    m["w_gate"].grad = None
+    loss.backward()  # the first one scaled the gradients in place: they are made again
+    close(three, 3 * m["w_gate"].grad, 1e-6)
+
+
+def test_only_what_is_wanted(monkeypatch):
+    wants = []
+    whole = _operator.evaluate
+    monkeypatch.setattr(_operator, "evaluate", lambda *a: wants.append(list(a[5])) or whole(*a))
+    m = model()
+    couplet.erc_loss(m["router"].detach(), m["w_gate"]).backward()
+    with torch.no_grad():
+        assert not couplet.erc_loss(m["router"], m["w_gate"]).requires_grad
+    couplet.erc_loss(m["router"].detach(), m["w_gate"].detach())
+    assert wants == [[False, True, False, False], [False] * 4, [False] * 4]
+
+
+def test_no_second_derivative():
+    m = model()
+    loss = couplet.erc_loss(m["router"], m["w_gate"])
+    with pytest.raises(RuntimeError, match="second derivative"):
+        torch.autograd.grad(loss, m["router"], create_graph=True)
+
+
+def test_no_gradient_is_kept_alive():
+    def large():
+        gc.collect()
+        return sum(type(t) in (torch.Tensor, torch.nn.Parameter) and t.shape == (n, D, d)
+                   for t in gc.get_objects())
+
+    m = model()
+    before = large()
+    loss = couplet.erc_loss(m["router"], m["w_gate"])
+    loss.backward()
+    m["w_gate"].grad = None
+    assert large() == before
+
+
+# ---- memory as it lies ----
+
+def test_strided_rows_are_no_copy():
+    wide = torch.randn(n, D, 2 * d)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = couplet.erc_loss(torch.ones(n, d), wide[..., :d])
+    close(got, couplet.erc_loss(torch.ones(n, d), wide[..., :d].contiguous()), 1e-7)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+def test_columns_are_copied_with_a_warning(dtype):
+    m = model(dtype)
+    columns = m["w_gate"].detach().transpose(1, 2).contiguous().requires_grad_()
+    want = couplet.erc_loss(m["router"], m["w_gate"])
+    with pytest.warns(UserWarning, match="w_gate are not contiguous"):
+        got = couplet.erc_loss(m["router"], columns.transpose(1, 2))
+    close(got, want, 1e-6)
+    want.backward(), got.backward()
+    close(columns.grad.transpose(1, 2), m["w_gate"].grad, 1e-6)
+
+
+# ---- bad input: sentences, never a crash ----
+
+def test_one_expert():
+    m = model()
+    loss = couplet.erc_loss(m["router"][:1], m["w_gate"][:1])
+    loss.backward()
+    assert loss.item() == 0 and not m["w_gate"].grad.any()
+
+
+@pytest.mark.parametrize("plain", (False, True), ids=("library", "plain"))
+def test_not_a_number(plain, monkeypatch):
+    if plain:
+        monkeypatch.setattr(_native, "fits", lambda job: False)
+    m = model()
+    for name in ("router", "w_gate"):
+        sick = {k: v.detach().clone() for k, v in m.items()}
+        sick[name][1, 2] = float("nan")
+        assert couplet.erc_loss(sick["router"].requires_grad_(), sick["w_gate"]).isnan()
+
+
+WRONG = {
+    "n_experts is 0": dict(router=torch.ones(0, d), w_gate=torch.ones(0, D, d)),
+    "alpha is -1, must be a number >= 0": dict(alpha=-1),
+    "alpha is nan": dict(alpha=float("nan")),
+    "weight is inf": dict(weight=float("inf")),
+    "step must be below 2^40": dict(step=-1),
+    "layer and draw below": dict(layer=1 << 16),
+    "layer and draw below ": dict(draw=1 << 40),
+    "is not finite": dict(delta=torch.full((n, d), float("nan"))),
+    "w_gate is [6, 10, 11], must be [6, 10, 12]": dict(w_gate=torch.ones(n, D, d - 1)),
+    "w_gate is [5, 10, 12]": dict(w_gate=torch.ones(n - 1, D, d)),
+    "delta is [6, 11]": dict(delta=torch.ones(n, d - 1)),
+    "activation is 'relu', must be one of": dict(activation="relu"),
+    "noise is 'much'": dict(noise="much"),
+    "gate_half is 'third'": dict(gate_half="third"),
+    "needs the matrices gate, which are NULL": dict(w_gate=None),
+    "needs the matrices up, which are NULL": dict(activation="up", w_up=None),
+    "compute is 'f8'": dict(compute="f8"),
+    "rows an expert, which gate and up cannot share": dict(w_gate=torch.ones(n, 5, d),
+                                                          gate_half="first"),
+    "router must be a tensor": dict(router=torch.ones(d)),
+    "w_gate is torch.int32": dict(w_gate=torch.ones(n, D, d, dtype=torch.int32)),
+    "w_gate is on meta": dict(w_gate=torch.ones(n, D, d, device="meta")),
+    "they must be alike": dict(activation="swiglu", w_up=torch.ones(n, D, d, dtype=torch.float16)),
+    "must be a tensor": dict(w_gate=[]),
+}
+
+
+@pytest.mark.parametrize("sentence", WRONG)
+@pytest.mark.parametrize("plain", (False, True), ids=("library", "plain"))
+def test_wrong(sentence, plain, monkeypatch):
+    if plain:
+        monkeypatch.setattr(_native, "fits", lambda job: False)
+    with pytest.raises((ValueError, TypeError)) as error:
+        couplet.erc_loss(**{**model(grad=False), **WRONG[sentence]})
+    assert sentence.strip() in str(error.value) and str(error.value).startswith("cpl_erc: ")
