@@ -53,14 +53,14 @@ static json_t *layer_as_json(const cpl_moe_layer *l)
 {
     static const char *const layouts[] = {"per_expert", "rows", "columns"};
     const char *router                 = l->router.weight ? l->router.weight->name : NULL;
-    return json_pack(
-        "{ss ss sI so so so sb sI sI sI sI sI so sb ss sI sb so}", "part", l->part, "prefix",
-        l->prefix, "layer", (json_int_t)l->layer, "skip", text_or_null(l->skip), "fault",
-        text_or_null(l->fault), "note", text_or_null(l->note), "comparable", l->comparable, "n",
-        (json_int_t)l->n, "d", (json_int_t)l->d, "D", (json_int_t)l->D, "K", (json_int_t)l->K,
-        "extra_rows", (json_int_t)l->extra_rows, "router", text_or_null(router),
-        "router_transposed", l->router_transposed, "layout", layouts[l->layout], "width",
-        (json_int_t)l->width, "interleaved", l->interleaved, "matrices", names_of(l));
+    return json_pack("{ss ss sI so so so sb sI sI sI sI sI so sb ss sI sb so}", "part", l->part,
+                     "prefix", l->prefix, "layer", (json_int_t)l->layer, "skip",
+                     text_or_null(l->skip), "fault", text_or_null(l->fault), "note",
+                     text_or_null(l->note), "comparable", l->comparable, "n", (json_int_t)l->n, "d",
+                     (json_int_t)l->d, "D", (json_int_t)l->D, "K", (json_int_t)l->K, "extra_rows",
+                     (json_int_t)l->extra_rows, "router", text_or_null(router), "router_transposed",
+                     l->router_transposed, "layout", layouts[l->layout], "width",
+                     (json_int_t)l->width, "interleaved", l->interleaved, "matrices", names_of(l));
 }
 
 static char *map_as_text(const cpl_moe_map *map)

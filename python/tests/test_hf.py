@@ -1,0 +1,227 @@
+"""Models of Transformers: routers and gates found, the loss once a step, its weight under gradient
+accumulation, figures as the program has them. Models are random and tiny; nothing is downloaded."""
+import json
+import pathlib
+import subprocess
+
+import pytest
+import torch
+
+import couplet
+from conftest import close
+from couplet import _library
+
+transformers = pytest.importorskip("transformers")
+from transformers import (LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM,  # noqa: E402
+                          OlmoeConfig, OlmoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
+                          Trainer, TrainingArguments)
+
+SHAPE = dict(vocab_size=96, hidden_size=32, intermediate_size=24, num_hidden_layers=2,
+             num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=64,
+             eos_token_id=1, bos_token_id=None, pad_token_id=None)
+MODELS = {
+    "olmoe": (OlmoeForCausalLM, OlmoeConfig, dict(num_experts=8, num_experts_per_tok=2)),
+    "mixtral": (MixtralForCausalLM, MixtralConfig, dict(num_local_experts=8, num_experts_per_tok=2)),
+    "qwen3_moe": (Qwen3MoeForCausalLM, Qwen3MoeConfig,
+                  dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=24)),
+}
+
+
+def tiny(kind="olmoe", **more):
+    model, config, settings = MODELS[kind]
+    torch.manual_seed(0)
+    return model(config(**{**SHAPE, **settings, **more})).train()
+
+
+def by_hand(model, reduce="mean", **settings):
+    """The same loss from parameters by name."""
+    p = dict(model.named_parameters())
+    each = [couplet.erc_loss(p[f"model.layers.{l}.mlp.gate.weight"],
+                             p[f"model.layers.{l}.mlp.experts.gate_up_proj"], gate_half="first", layer=l,
+                             **settings) for l in range(2)]
+    return sum(each) / (2 if reduce == "mean" else 1)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("reduce", ("mean", "sum"))
+def test_models(kind, reduce):
+    model = tiny(kind)
+    erc = couplet.hf.attach(model, weight=0.5, alpha=0.8, reduce=reduce, seed=4)
+    loss = erc.loss()
+    loss.backward()
+    got = {name: p.grad for name, p in model.named_parameters()}
+    model.zero_grad(set_to_none=True)
+    want = 0.5 * by_hand(model, reduce, alpha=0.8, seed=4)
+    want.backward()
+    close(loss, want, 1e-6)
+    for name, p in model.named_parameters():
+        assert (p.grad is None) == (got[name] is None), name
+        if p.grad is not None:
+            close(got[name], p.grad, 1e-5, name)
+    assert {name for name in got if got[name] is not None} == {
+        f"model.layers.{l}.mlp.{what}" for l in range(2)
+        for what in ("gate.weight", "experts.gate_up_proj")}
+
+
+def test_saved_weights_load_unchanged(tmp_path):
+    model = tiny()
+    couplet.hf.attach(model).loss().backward()
+    model.save_pretrained(tmp_path)
+    again = OlmoeForCausalLM.from_pretrained(tmp_path)
+    for a, b in zip(model.parameters(), again.parameters()):
+        assert torch.equal(a, b)
+
+
+# ---- once per optimizer step ----
+
+def test_once_per_step():
+    model = tiny()
+    erc = couplet.hf.attach(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    values = []
+    for _ in range(3):
+        first, second = erc.loss(), erc.loss()
+        assert first.requires_grad and not second.requires_grad and second.item() == 0
+        values.append((erc.step, first.item()))
+        first.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert [step for step, _ in values] == [0, 1, 2] and len({v for _, v in values}) == 3
+    model.eval()
+    assert erc.loss().item() == 0
+
+
+def test_next_step_counts_as_told():
+    model = tiny()
+    erc = couplet.hf.attach(model, seed=2)
+    erc.next_step(17)
+    close(erc.loss(), by_hand(model, seed=2, step=17), 1e-6)
+    erc.next_step()
+    close(erc.loss(), by_hand(model, seed=2, step=18), 1e-6)
+
+
+def test_gradient_accumulation_by_hand():
+    """(a + b) / 2 over two micro-batches has the whole coefficient of the loss."""
+    model = tiny()
+    erc = couplet.hf.attach(model, accumulation=2)
+    for _ in range(2):
+        micro_batch = model.lm_head.weight.sum()
+        ((micro_batch + erc.loss()) / 2).backward()
+    got = model.model.layers[0].mlp.gate.weight.grad.clone()
+    model.zero_grad()
+    by_hand(model).backward()
+    close(got, model.model.layers[0].mlp.gate.weight.grad, 1e-6)
+
+
+def rows(count):
+    made = torch.Generator().manual_seed(5)
+    return [{"input_ids": ids, "labels": ids.clone()}
+            for ids in torch.randint(2, 96, (count, 12), generator=made)]
+
+
+def trainer_of(model, folder, accumulation, steps=1):
+    settings = TrainingArguments(
+        output_dir=str(folder), max_steps=steps, per_device_train_batch_size=2, logging_steps=1,
+        gradient_accumulation_steps=accumulation, optim="sgd", learning_rate=1.0, max_grad_norm=0.0,
+        lr_scheduler_type="constant", report_to=[], save_strategy="no", use_cpu=True,
+        disable_tqdm=True, seed=1)
+    return Trainer(model=model, args=settings, train_dataset=rows(8))
+
+
+@pytest.mark.parametrize("accumulation", (1, 3))
+@pytest.mark.parametrize("scaled", (None, False))
+def test_trainer_gives_the_whole_coefficient(tmp_path, accumulation, scaled):
+    """After one step of SGD the weights differ from those without by -lr times the gradient."""
+    start, moved = tiny(), []
+    by_hand(start, weight=100.0, seed=3).backward()
+    for weight in (0.0, 100.0):
+        trainer = trainer_of(tiny(), tmp_path, accumulation)
+        trainer.loss_is_scaled_for_ga = scaled
+        erc = couplet.hf.attach(trainer.model, weight=weight, seed=3)
+        erc.join(trainer)
+        trainer.train()
+        moved.append(dict(trainer.model.named_parameters()))
+    for name, p in start.named_parameters():
+        if p.grad is not None and p.grad.abs().max() > 0:
+            close(moved[0][name] - moved[1][name], p.grad, 2e-3, name)
+
+
+def test_trainer_logs(tmp_path):
+    model = tiny()
+    trainer = trainer_of(model, tmp_path, 2, steps=2)
+    seen = []
+
+    class Reporter(transformers.TrainerCallback):
+        def on_log(self, args, state, control, logs=None, **kwargs):
+            seen.append(dict(logs))
+
+    trainer.add_callback(Reporter())
+    erc = couplet.hf.attach(model)
+    erc.join(trainer, per_layer=True)
+    trainer.train()
+    names = {"erc", "erc_clean", "erc_eps_mean", "erc_kappa_diagonal", "erc_home_top1", "erc_home_topk/1"}
+    for entry in (*seen[:2], *trainer.state.log_history[:2]):
+        assert names <= set(entry), set(entry)
+    assert erc.step == 1
+
+
+# ---- figures ----
+
+def test_figures_are_those_of_the_program(tmp_path):
+    program = pathlib.Path(_library.__file__).parent / "bin" / "couplet"
+    if not program.exists():
+        pytest.skip("the program is not beside the package")
+    model = tiny()
+    figures = couplet.hf.attach(model).figures(per_layer=True)
+    model.save_pretrained(tmp_path / "model")
+    subprocess.run([program, "inspect", tmp_path / "model", "--alpha", "1", "--json",
+                    tmp_path / "figures.json"], check=True, stdout=subprocess.DEVNULL)
+    report = json.loads((tmp_path / "figures.json").read_text())
+    for layer in report["layers"]:
+        of = lambda name: figures[f"{name}/{layer['layer']}"]
+        pairs = {"erc_clean": layer["erc"]["1"], "alpha_min": layer["alpha_min"],
+                 "eps_mean": layer["eps"]["mean"], "eps_max": layer["eps"]["max"],
+                 "kappa_diagonal": layer["kappa"]["diag_mean"],
+                 "kappa_off_diagonal": layer["kappa"]["offdiag_mean"],
+                 "kappa_rows_own": layer["kappa"]["rows_own"],
+                 "kappa_columns_own": layer["kappa"]["columns_own"],
+                 "home_clean_top1": layer["home"]["top1"], "home_clean_topk": layer["home"]["topk"]}
+        for name, want in pairs.items():
+            assert of(name) == pytest.approx(want, rel=1e-4), name
+
+
+# ---- bad input ----
+
+def test_no_experts():
+    model = LlamaForCausalLM(LlamaConfig(**SHAPE))
+    with pytest.raises(ValueError, match="no MoE layers: no tensor is a router's or an expert's"):
+        couplet.hf.attach(model)
+
+
+class Odd(torch.nn.Module):
+    def __init__(self, names):
+        super().__init__()
+        self.config = {"model_type": "odd", "num_hidden_layers": 1}
+        self.names = names
+
+    def named_parameters(self, *_, **__):
+        return iter((name, torch.nn.Parameter(torch.randn(shape))) for name, shape in self.names.items())
+
+
+def test_unknown_family():
+    with pytest.raises(ValueError, match=r"Odd: no MoE layers: no router and experts under a known name "
+                                         r"\(layers.0.expert_bank looks like one; model_type odd\)"):
+        couplet.hf.attach(Odd({"layers.0.expert_bank": (4, 3, 2)}))
+
+
+def test_guessed_family_warns():
+    model = Odd({"model.layers.0.mlp.gate.weight": (4, 6),
+                 **{f"model.layers.0.mlp.experts.{e}.gate_proj.weight": (5, 6) for e in range(4)}})
+    with pytest.warns(UserWarning, match="is taken for the router"):
+        erc = couplet.hf.attach(model)
+    assert erc.layers[0].n == 4 and len(erc.layers[0].gates()) == 4
+
+
+def test_wrong_reduce():
+    with pytest.raises(ValueError, match="reduce is 'max', must be mean or sum"):
+        couplet.hf.attach(tiny(), reduce="max")
