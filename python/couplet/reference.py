@@ -15,8 +15,8 @@ def hinge(x: Tensor) -> Tensor:
 
 def eps_of(R: Tensor) -> Tensor:
     """min over j != i of |R_i - R_j| / (2 |R_i|), [n]; 0 of a zero row and for n = 1."""
-    distances = torch.cdist(R, R, p=2, compute_mode="donot_use_mm_for_euclid_dist")
-    distances.fill_diagonal_(float("inf"))
+    distances = torch.norm(R[:, None] - R[None, :], dim=-1)  # cdist's product form rounds equal rows apart
+    distances = distances.masked_fill(torch.eye(len(R), dtype=torch.bool, device=R.device), float("inf"))
     norm_R = torch.norm(R, dim=1)
     eps = distances.min(dim=1).values / 2 / norm_R
     return torch.where((norm_R == 0) | (len(R) == 1), torch.zeros_like(eps), eps)

@@ -1,0 +1,87 @@
+"""python -m couplet.certify: inputs, dumps, and the program's judgement of them."""
+import pathlib
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import losses_of_others
+from conftest import close
+from couplet import certify
+
+RIGHT = ("ours", "papers", "fused", "draws_itself")
+WRONG = {"merged": "over gate and up together", "detached": "the router gets no gradient",
+         "pairs_mean": "n (n - 1)", "through_eps": "through eps", "under_no_grad": "no gradient"}
+program = certify.find_program()
+needs_verb = pytest.mark.skipif(not program or not certify.has_verb(program),
+                                reason="the program has no verb certify")
+
+
+def hinges(name):
+    x = certify.make_inputs(name)
+    M = torch.einsum("jDd,id->ijD", x["W_g"].double(), (x["R"] * x["delta"]).double()).norm(dim=-1)
+    off = ~torch.eye(len(M), dtype=torch.bool)
+    both = torch.stack([M - x["alpha"] * M.diagonal()[:, None], M - x["alpha"] * M.diagonal()])[:, off]
+    return (both >= 0).double().mean().item(), int((both == 0).sum()), both.abs().min().item()
+
+
+def test_inputs_cover_the_hinges():
+    assert 0.3 < hinges("some-active")[0] < 0.7
+    assert hinges("all-active")[0] == 1
+    assert 0 < hinges("few-active")[0] < 0.25
+    assert hinges("ties")[1] >= 3
+    for name in ("some-active", "all-active", "few-active"):
+        assert hinges(name)[2] > 1e-4, name
+
+
+def test_inputs_are_always_the_same():
+    x = certify.make_inputs("some-active")
+    assert x["R"].double().sum().item() == pytest.approx(-5.011981546878815, rel=1e-6)
+
+
+
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_dump(name):
+    x = certify.make_inputs("few-active")
+    d = certify.dump(getattr(losses_of_others, name), x)
+    assert d["loss"].shape == () and d["dR"].shape == x["R"].shape and "delta" in d
+    assert d["alpha"].dtype == torch.float64 and float(d["alpha"]) == x["alpha"]
+    want = certify.dump(losses_of_others.papers, {**x, "delta": d["delta"]})
+    for key in ("loss", "dR", "dW_g"):
+        close(d[key], want[key], 1e-5, key)
+    assert ("W_p" in d) == (name == "fused")
+
+
+def test_dump_without_gradient():
+    d = certify.dump(losses_of_others.under_no_grad, certify.make_inputs("some-active"))
+    assert "dR" not in d and "dW_g" not in d and "loss" in d
+
+
+def test_what_cannot_be_run(capsys):
+    if program and certify.has_verb(program):
+        assert certify.main(["no_such_module:loss"]) == 2
+        assert certify.main(["losses_of_others:absent"]) == 2
+        assert certify.main(["losses_of_others"]) == 2
+        assert "write my_module:my_loss" in capsys.readouterr().err
+    else:
+        assert certify.main(["losses_of_others:ours"]) == 2
+
+
+@needs_verb
+@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("dtype", ("float32", "bfloat16"))
+def test_right(name, dtype, tmp_path, capfd):
+    assert certify.main([f"losses_of_others:{name}", "--keep", str(tmp_path), "--dtype", dtype]) == 0, \
+        capfd.readouterr()
+    assert {p.stem for p in tmp_path.iterdir()} == set(certify.INPUTS)
+    assert load_file(tmp_path / "ties.safetensors")["R"].dtype == getattr(torch, dtype)
+
+
+@needs_verb
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong(name, capfd):
+    path = pathlib.Path(losses_of_others.__file__)
+    assert certify.main([f"{path}:{name}"]) == 1
+    assert WRONG[name] in capfd.readouterr().out
