@@ -5,7 +5,7 @@ DESTDIR ?=
 SECONDS ?= 60
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release deps demo test fuzz bench experiments check install clean help
+.PHONY: release deps demo test python fuzz bench experiments check install clean help
 
 release: ## builds the program, build/release/couplet
 	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) > /dev/null
@@ -24,6 +24,10 @@ test: ## installs what is missing, builds with sanitizers, runs every test
 	@cmake --preset dev > /dev/null
 	@cmake --build --preset dev --parallel $(JOBS)
 	@python3 tools/run_tests.py build/dev $(JOBS)
+
+python: ## makes build/venv with PyTorch (some gigabytes) and runs the tests of the Python package in it
+	@python3 tools/run_python_tests.py prepare build/venv
+	@python3 tools/run_python_tests.py run build/venv
 
 fuzz: ## damages files for SECONDS (60) in each of the fuzzing tests, with sanitizers
 	@tools/deps.sh build test

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""What is couplet.erc_loss worth beside the paper's pseudo-code in eager PyTorch?
+
+Names:    n experts, d model width, D expert width, router [n,d], gates [n,D,d]; f32, CPU.
+Subjects: forward and backward of couplet.erc_loss by the C library, of the same in plain torch
+          operations, and of couplet.reference.erc_loss (the paper's einsum to [n,n,D]), in turn.
+Hinges:   "all": alpha 0.5 and random weights; "none": experts that answer ten times as strongly to
+          their own row. The noise is given, so that each computes the same loss; they are compared.
+Memory:   peak of a process of its own, beyond inputs and their gradients.
+Bars:     those of the project; a line says how far it is from its bar."""
+import argparse
+import json
+import subprocess
+import sys
+
+import torch
+
+import couplet
+import peers
+from couplet import _native
+
+BARS = {"library": {"all": 3.0, "none": 8.0, "memory": 0.1},
+        "plain": {"all": 1.0, "none": 1.0, "memory": 0.25}}
+SUBJECTS = ("library", "plain", "reference")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--experts", type=int, nargs="+", default=[64, 256], help="n, one or more")
+    parser.add_argument("--d-model", type=int, default=1536)
+    parser.add_argument("--d-expert", type=int, default=768)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=0, help="0: as torch chooses")
+    parser.add_argument("--memory-of", choices=SUBJECTS, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def inputs(n, d, D, hinges):
+    torch.manual_seed(1)
+    router, gates = torch.randn(n, d), torch.randn(n, D, d) / d**0.5
+    if hinges == "none":
+        u = torch.nn.functional.normalize(torch.randn(n, D), dim=1) * 10 * (D / d)**0.5
+        gates += u[:, :, None] * torch.nn.functional.normalize(router, dim=1)[:, None, :]
+    delta = 1 + 0.3 * (2 * torch.rand(n, d) - 1)
+    return router.requires_grad_(), gates.requires_grad_(), delta
+
+
+def evaluation(subject, router, gates, delta):
+    """A function that makes the loss and its gradients, whose memory it takes anew."""
+    in_c = _native.fits
+
+    def run():
+        router.grad = gates.grad = None
+        _native.fits = in_c if subject == "library" else lambda job: False
+        if subject == "reference":
+            loss = couplet.reference.erc_loss(router, gates, 0.5, 1.0, delta)
+        else:
+            loss = couplet.erc_loss(router, gates, alpha=0.5, delta=delta)
+        loss.backward()
+        _native.fits = in_c
+        return loss.item()
+
+    return run
+
+
+def extra_megabytes(args, n, subject):
+    words = [sys.executable, __file__, "--memory-of", subject, "--experts", str(n), "--d-model",
+             str(args.d_model), "--d-expert", str(args.d_expert), "--threads", str(args.threads)]
+    out = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    return json.loads(out) / 1e6
+
+
+def memory_of(args):
+    """Beyond inputs and gradients; a small case has come before, so that libraries are loaded."""
+    evaluation(args.memory_of, *inputs(8, 16, 8, "all"))()
+    n, d, D = args.experts[0], args.d_model, args.d_expert
+    run = evaluation(args.memory_of, *inputs(n, d, D, "all"))
+    print(peers.extra_bytes(run) - 4 * (n * d + n * D * d))
+
+
+def measure(args, n, hinges):
+    runs = [evaluation(subject, *inputs(n, args.d_model, args.d_expert, hinges))
+            for subject in SUBJECTS]
+    losses = [run() for run in runs]
+    assert max(losses) - min(losses) <= 1e-4 * abs(losses[-1]) + 1e-12, losses
+    times = dict(zip(SUBJECTS, peers.in_turn(args.rounds, *runs)))
+    for subject in SUBJECTS:
+        mine = times[subject]
+        line = (f"  n {n:<4} hinges {hinges:<5} {subject:<10} {1e3 * peers.median(mine):9.1f} ms "
+                f"+-{100 * peers.spread(mine):4.1f} %")
+        if subject in BARS:
+            ratio = peers.median([a / b for a, b in zip(times["reference"], mine)])
+            bar = BARS[subject][hinges]
+            line += f"  {ratio:6.2f} times as fast; bar {bar:g}: {'met' if ratio >= bar else 'MISSED'}"
+        print(line, flush=True)
+
+
+def compare_memory(args, n):
+    extra = {subject: extra_megabytes(args, n, subject) for subject in SUBJECTS}
+    print(f"  n {n:<4} extra memory, hinges all: reference {extra['reference']:.1f} MB")
+    for subject, bars in BARS.items():
+        share = extra[subject] / extra["reference"] if extra["reference"] > 0 else float("nan")
+        print(f"  n {n:<4} {'':<12} {subject:<10} {extra[subject]:9.1f} MB  {share:6.3f} of it; bar "
+              f"{bars['memory']:g}: {'met' if share <= bars['memory'] else 'MISSED'}", flush=True)
+
+
+def main():
+    args = arguments()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    if args.memory_of:
+        memory_of(args)
+        return
+    print(f"machine   {peers.processor()}; torch {torch.__version__}, couplet {couplet.__version__}, "
+          f"{torch.get_num_threads()} threads")
+    print(f"coupling  f32, d {args.d_model}, D {args.d_expert}, forward and backward; medians of "
+          f"{args.rounds} rounds")
+    for n in args.experts:
+        for hinges in ("all", "none"):
+            measure(args, n, hinges)
+        compare_memory(args, n)
+
+
+if __name__ == "__main__":
+    main()

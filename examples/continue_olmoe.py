@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Transformers' Trainer goes on with an OLMoE model, once without and once with the coupling loss.
+
+    make demo                                         # writes runs/demo, the default model
+    pip install './python[hf]'
+    python examples/continue_olmoe.py [MODEL_DIR] [--steps 50] [--out runs/continued]
+
+MODEL_DIR is a Hugging Face OLMoE directory with a tokenizer, a checkpoint of couplet or a run. Prints
+both runs' losses and figures side by side, then has `couplet inspect` measure the two results."""
+import argparse
+import gzip
+import json
+import pathlib
+import subprocess
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Trainer, TrainingArguments
+
+import couplet
+from couplet.certify import find_program
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SHOWN = ("loss", "erc", "erc_clean", "erc_eps_mean", "erc_kappa_diagonal", "erc_kappa_off_diagonal",
+         "erc_kappa_rows_own", "erc_home_top1")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("model", nargs="?", default=str(ROOT / "runs" / "demo"))
+    parser.add_argument("--text", nargs="+", help="JSON lines with `text` (.gz too), or plain text; "
+                        "default: the .json.gz of data/train")
+    parser.add_argument("--out", default=str(ROOT / "runs" / "continued"))
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--batch", type=int, default=4, help="sequences of a micro-batch")
+    parser.add_argument("--accumulation", type=int, default=2, help="micro-batches of a step")
+    parser.add_argument("--length", type=int, default=128, help="tokens of a sequence")
+    parser.add_argument("--lr", type=float, default=3e-4)
+    parser.add_argument("--weight", type=float, default=1.0)
+    parser.add_argument("--alpha", type=float, default=1.0)
+    return parser.parse_args()
+
+
+def weights_of(model):
+    """A run's last checkpoint; any other folder as it is."""
+    last = pathlib.Path(model) / "last"
+    return (last if last.exists() else pathlib.Path(model)).resolve()
+
+
+def texts_of(path):
+    opened = gzip.open(path, "rt") if path.suffix == ".gz" else open(path)
+    with opened as lines:
+        if ".json" in path.name:
+            yield from (json.loads(line)["text"] for line in lines)
+        else:
+            yield lines.read()
+
+
+def sequences(folder, files, length, count):
+    """`count` sequences of `length` ids: documents joined by the end-of-text id, cut into pieces."""
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    end = json.loads((folder / "config.json").read_text()).get("eos_token_id")
+    rows, ids = [], []
+    for path in files:
+        share, first = -(-count // len(files)), len(rows)  # of every file alike
+        for text in texts_of(path):
+            ids += tokenizer(text, add_special_tokens=False)["input_ids"] + ([end] if end is not None else [])
+            while len(ids) >= length and len(rows) - first < share:
+                row = torch.tensor(ids[:length])
+                rows.append({"input_ids": row, "labels": row.clone()})
+                ids = ids[length:]
+            if len(rows) - first >= share:
+                break
+    return rows
+
+
+def go_on(args, folder, rows, weight, out):
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    settings = TrainingArguments(
+        output_dir=str(out), max_steps=args.steps, per_device_train_batch_size=args.batch,
+        gradient_accumulation_steps=args.accumulation, learning_rate=args.lr, seed=1,
+        logging_steps=max(args.steps // 5, 1), save_strategy="no", report_to=[], disable_tqdm=True,
+        use_cpu=not torch.cuda.is_available())
+    trainer = Trainer(model=model, args=settings, train_dataset=rows)
+    couplet.hf.attach(model, weight=weight, alpha=args.alpha).join(trainer)  # all there is to it
+    trainer.train()
+    model.save_pretrained(out)
+    (out / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
+    return [entry for entry in trainer.state.log_history if "loss" in entry]
+
+
+def show(without, with_erc):
+    print(f"\n{'step':>6}  {'figure':<24} {'without':>12} {'with ERC':>12}")
+    for a, b in zip(without, with_erc):
+        for name in SHOWN:
+            if name in b:
+                value = f"{a[name]:12.5g}" if name in a else f"{'-':>12}"
+                print(f"{b['step']:>6}  {name:<24} {value} {b[name]:12.5g}")
+
+
+def main():
+    args = arguments()
+    folder = weights_of(args.model)
+    if not (folder / "config.json").exists():
+        raise SystemExit(f"{folder} has no config.json; make demo writes the default model")
+    files = [pathlib.Path(f) for f in args.text or sorted((ROOT / "data" / "train").rglob("*.json.gz"))]
+    rows = sequences(folder, files, args.length, args.steps * args.batch * args.accumulation)
+    out = pathlib.Path(args.out)
+    logs = [go_on(args, folder, rows, weight, out / name)
+            for name, weight in (("without", 0.0), ("with-erc", args.weight))]
+    show(*logs)
+    program = find_program()
+    if program:
+        subprocess.run([program, "inspect", str(out / "without"), str(out / "with-erc")], check=True)
+
+
+if __name__ == "__main__":
+    main()

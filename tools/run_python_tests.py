@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""run_python_tests.py prepare|run VENV: the tests of the Python package in a virtual environment.
+
+prepare  makes VENV with PyTorch, Transformers and pytest from PyPI (minutes, some gigabytes); what is
+         there already is used. Does not fail: `run` tells.
+run      builds python/ into VENV and runs its tests. Ends with `N passed, N failed, N skipped`; where
+         VENV has no PyTorch, because it could not be installed, that is one skipped test."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as xml
+
+NEEDS = ["torch>=2.4", "transformers>=5", "accelerate", "safetensors", "numpy", "pytest", "setuptools"]
+INSTALL_SECONDS, TEST_SECONDS = 900, 600
+CHECK = "import torch, transformers, accelerate, safetensors, numpy, pytest"
+
+
+def python_of(venv):
+    return str(pathlib.Path(venv) / "bin" / "python")
+
+
+def is_ready(venv):
+    try:
+        return subprocess.run([python_of(venv), "-c", CHECK], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+def prepare(venv):
+    if is_ready(venv):
+        return
+    try:
+        subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+        subprocess.run([python_of(venv), "-m", "pip", "install", "-q", "--no-cache-dir", *NEEDS],
+                       check=True, timeout=INSTALL_SECONDS)
+    except (subprocess.SubprocessError, OSError) as error:
+        print(f"PyTorch cannot be installed: {error}")
+
+
+def counts_of(report):
+    suite = next(xml.parse(report).getroot().iter("testsuite"))
+    total, failed, errors, skipped = (int(suite.get(name, 0))
+                                      for name in ("tests", "failures", "errors", "skipped"))
+    return total - failed - errors - skipped, failed + errors, skipped
+
+
+def run(venv):
+    if not is_ready(venv):
+        print(f"{venv} has no PyTorch, which could not be installed: the Python tests are skipped")
+        return 0, 0, 1
+    build = [python_of(venv), "-m", "pip", "install", "-q", "./python"]
+    if subprocess.run(build, check=False).returncode:
+        return 0, 1, 0
+    with tempfile.TemporaryDirectory() as folder:
+        report = f"{folder}/report.xml"
+        try:
+            subprocess.run([python_of(venv), "-m", "pytest", "--junitxml", report, "--tb=short",
+                            "-p", "no:cacheprovider", "python/tests"], check=False, timeout=TEST_SECONDS)
+            return counts_of(report)
+        except (subprocess.TimeoutExpired, OSError, StopIteration) as error:
+            print(f"the Python tests did not end: {error}")
+            return 0, 1, 0
+
+
+def main():
+    what, venv = sys.argv[1:]
+    if what == "prepare":
+        prepare(venv)
+        return 0
+    passed, failed, skipped = run(venv)
+    print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""), flush=True)
+    return failed > 0
+
+
+sys.exit(main())
