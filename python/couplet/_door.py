@@ -163,8 +163,12 @@ def erc_loss(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices
     """
     tensors = arrange(router, w_gate, w_up, w_down, activation, noise, delta, gate_half)
     *tensors, want, half = tensors
-    return _operator.erc(*tensors, want, half, float(alpha), float(weight), activation, noise,
-                         signed(seed), step, layer, draw, _compute(compute))[0]
+    # A float argument is a constant of a compiled graph. A weight that follows a schedule is kept out of
+    # it, where the gradient is scaled anyway.
+    compiling = torch.compiler.is_compiling()
+    loss = _operator.erc(*tensors, want, half, float(alpha), 1.0 if compiling else float(weight),
+                         activation, noise, signed(seed), step, layer, draw, _compute(compute))[0]
+    return loss * weight if compiling else loss
 
 
 def signed(seed: int) -> int:

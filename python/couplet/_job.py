@@ -21,7 +21,7 @@ def part(tensor: Tensor, half: str, is_gate: bool) -> Tensor:
     if half == "":
         return tensor
     if half == "interleaved":
-        return tensor[..., 0 if is_gate else 1::2, :]
+        return tensor[..., slice(0 if is_gate else 1, None, 2), :]
     D = tensor.shape[-2] // 2
     return tensor[..., :D, :] if (half == "first") == is_gate else tensor[..., D:, :]
 

@@ -2,8 +2,6 @@
 
 The gradient is made in the forward call, in the same sweep as the loss, and handed over in the
 backward one: the loss is a scalar, so that all that is left then is to multiply by its gradient."""
-from __future__ import annotations
-
 from typing import List, Optional, Sequence, Tuple
 
 import torch

@@ -190,6 +190,12 @@ def test_figures_are_those_of_the_program(tmp_path):
             assert of(name) == pytest.approx(want, rel=1e-4), name
 
 
+def test_home_of_equal_rows_is_the_lower_expert():
+    from couplet._figures import _home
+    R = torch.eye(4)[[0, 0, 2, 3]]
+    assert _home(R, R, 2) == {"top1": 0.75, "topk": 1.0}
+
+
 # ---- bad input ----
 
 def test_no_experts():

@@ -4,6 +4,8 @@ import warnings
 
 import pytest
 import torch
+import torch._dynamo.testing
+import torch.utils._python_dispatch
 
 import couplet
 from conftest import close
@@ -161,14 +163,16 @@ def test_compile(dtype):
         loss = couplet.erc_loss(router, w, gate_half="first", step=number, weight=weight)
         return 2 * loss + router.square().sum()
 
-    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
-    for number in range(3):
-        want = step(m["router"], fused, 0.5, number)
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(step, fullgraph=True, backend=counter)
+    for number in range(6):
+        want = step(m["router"], fused, 0.1 * number, number)
         first = gradients(want, [m["router"], fused])
-        got = compiled(m["router"], fused, 0.5, number)
+        got = compiled(m["router"], fused, 0.1 * number, number)
         close(got, want, 1e-6)
         for a, b in zip(gradients(got, [m["router"], fused]), first):
             close(a, b, 1e-6)
+    assert counter.frame_count <= 3  # 0 is a constant; then step and weight are symbols
 
 
 # ---- what a backward pass does ----
@@ -187,6 +191,37 @@ def test_gradients_are_handed_over_not_copied(monkeypatch):
     couplet.erc_loss(m["router"], m["w_gate"]).backward()
     assert len(made) == 1
     assert [m["router"].grad.data_ptr(), m["w_gate"].grad.data_ptr()] == made[0][1:3]
+    assert m["w_gate"].grad._version == 0  # nor multiplied by 1
+
+
+class Large(torch.utils._python_dispatch.TorchDispatchMode):
+    """Notes the operations that make something as large as the gates."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.numel() >= n * D * d:
+            self.names.append(function.__name__)
+        return result
+
+
+def test_nothing_as_large_outside_the_operator():
+    """No copy of a gradient, and no zeros for gradients of outputs that have none."""
+    m = model()
+    with Large() as large:
+        loss = couplet.erc_loss(m["router"], m["w_gate"])
+        loss.backward()
+    assert [name for name in large.names if "detach" not in name] == []
+
+
+def test_gradients_among_the_outputs_have_none():
+    m = model()
+    out = _operator.erc(m["router"], [m["w_gate"]], [], [], None, [True, True, False, False], "", 1.0, 1.0,
+                        "gate", "bounded", 1, 2, 3, 0, "f32")
+    assert [t.requires_grad for t in out] == [True] + [False] * 4
 
 
 def test_scaling_and_second_backward():
