@@ -4,13 +4,14 @@ experiments/list.json names, one thread each and N at a time, measures what thei
 records both in experiments/runs/, and writes results.json and the picture of every experiment.
 
 A run that is recorded is not made again; one that was interrupted goes on from its last checkpoint.
---only WORD: the experiment of that folder, or all whose folder's name contains the word.
+--only WORD: the experiment of that folder, or all whose folder or runs have the word in their names.
 --measure:   the cost of coupling loss and Autonomy-of-Experts, which needs an idle machine.
 --list:      what is there and what is missing; nothing is made."""
 import argparse
 import concurrent.futures
 import gzip
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -245,6 +246,27 @@ def loss_at(name, tokens):
     return points[-1][1] if tokens >= points[-1][0] else None
 
 
+def bits_per_byte(name):
+    """Of all documents that are held out."""
+    with gzip.open(HOME / "runs" / name / "documents.json.gz", "rt") as file:
+        documents = json.load(file)["documents"]
+    return (sum(one["nll"] for one in documents) / math.log(2) /
+            sum(one["bytes"] for one in documents))
+
+
+def bits_per_byte_pairs(experiment):
+    """Each arm less the first, in pairs of the same seed, with a 95 % interval by Student's t."""
+    quantile = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571}  # of 0.975, by degrees of freedom
+    result, base = {}, experiment["arms"][0]
+    for arm in experiment["arms"][1:]:
+        pairs = [bits_per_byte(name) - bits_per_byte(other)
+                 for name, other in zip(run_names(arm), run_names(base))]
+        mean, sd = statistics.fmean(pairs), statistics.stdev(pairs)
+        half = quantile[len(pairs) - 1] * sd / math.sqrt(len(pairs))
+        result[arm] = {"pairs": pairs, "mean": mean, "low": mean - half, "high": mean + half}
+    return result
+
+
 def at_equal_time(experiment):
     """Every arm stopped when vanilla is done, by the cost that was measured on an idle machine. Their
     schedules are then not at their ends, which speaks against the slower ones."""
@@ -270,6 +292,7 @@ def conclude(program, experiment):
         results.update(summary(compared(program, experiment, folder), experiment))
     results["checkpoints"] = post_hoc(experiment)
     if experiment.get("equal_time"):
+        results["bits_per_byte_pairs"] = bits_per_byte_pairs(experiment)
         results["equal_time"] = at_equal_time(experiment)
     for arm in experiment.get("tsne", []):
         shutil.copy(HOME / "runs" / f"{arm}-s0" / "tsne.svg", folder / f"tsne-{arm}.svg")
@@ -280,7 +303,7 @@ def conclude(program, experiment):
 # ---- the cost, measured ----
 
 def step_seconds(program, arm, steps=40):
-    """Median over the steps of a short run of its own, on all processors."""
+    """Median over the steps of a short run of its own."""
     run = WORK / "cost"
     shutil.rmtree(run, ignore_errors=True)
     settings = LIST["runs"][arm]["settings"]
@@ -333,7 +356,8 @@ def measure_cost(program, experiment, rounds=5):
 
 def chosen(only):
     exact = [one for one in LIST["experiments"] if one["folder"] == only]
-    found = exact or [one for one in LIST["experiments"] if not only or only in one["folder"]]
+    found = exact or [one for one in LIST["experiments"]
+                      if any(only in name for name in [one["folder"], *one["arms"]])]
     if not found:
         sys.exit(f"experiments: no experiment is called {only}; there are " +
                  ", ".join(one["folder"] for one in LIST["experiments"]))
@@ -384,10 +408,12 @@ def main():
         return show(names)
     WORK.mkdir(parents=True, exist_ok=True)
     failed = make_all(how.couplet, names, max(1, how.jobs))
-    for experiment in experiments:
+    for experiment in sorted(experiments, key=lambda one: not one.get("cost")):
         if experiment.get("cost"):
             if how.measure:
                 measure_cost(how.couplet, experiment)
+            else:
+                say(f"{experiment['folder']}: is measured with --measure (make: MEASURE=1) alone")
         elif all((HOME / "runs" / name).exists() for name in names_of([experiment])):
             conclude(how.couplet, experiment)
     return failed > 0
