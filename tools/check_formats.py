@@ -27,8 +27,8 @@ WRITTEN = [
     ("Perplexity of text", "src/study/eval/perplexity.c src/cli/perplexed.c", "---- JSON ----",
      [WORD], set()),
     ("Results of an evaluation", "src/study/eval/sample_ranked.c src/study/eval/sample_generated.c "
-     "src/study/eval/totals.c src/study/eval/evaluation.c src/study/eval/evaluation_ask.c", "", [WORD],
-     set()),
+     "src/study/eval/totals.c src/study/eval/evaluation.c src/study/eval/evaluation_ask.c "
+     "src/study/eval/record.c", "", [WORD], {"file", "opened", "read", "written"}),
 ]
 TABLES = [  # the same of a table behind a line that begins with `name`
     ("state.json", ["src/train/trainer.c", "src/store/checkpoint.c"],

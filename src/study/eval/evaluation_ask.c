@@ -32,7 +32,10 @@ static cpl_status take(void *who, int64_t index, json_t *sample)
 {
     asking *a                  = who;
     a->sample[a->place[index]] = sample;
-    return a->record ? cpl_record_add(a->record, a->one->what->key, sample) : CPL_OK;
+    if (!a->record) return CPL_OK;
+    char sum[SHA256_DIGEST_STRING_LENGTH];
+    cpl_question_sum(sum, &a->question[index]);
+    return cpl_record_add(a->record, a->one->what->key, sum, sample);
 }
 
 static void advance(void *who, int64_t done, int64_t of)
@@ -53,18 +56,22 @@ static void gather(asking *a, const cpl_questions *q, cpl_ask ask)
     }
 }
 
-/* Takes what was answered before; rows, exemplars and templates must still be the same. */
+/* Takes what was answered before; all that is asked, and by which it is marked, must still be the
+ * same. */
 static cpl_status recall(asking *a, const cpl_questions *q, int64_t *recalled)
 {
-    const char *key = a->one->what->key;
-    *recalled       = 0;
+    const char *key = a->one->what->key, *told;
+    char sum[SHA256_DIGEST_STRING_LENGTH];
+    *recalled = 0;
     for (int64_t i = 0; i < q->count && a->record; i++) {
-        json_t *sample = cpl_record_find(a->record, key, q->question[i].id);
+        json_t *sample = cpl_record_find(a->record, key, q->question[i].id, &told);
         if (!sample) continue;
-        if (!cpl_sample_is_of(sample, &q->question[i]))
+        cpl_question_sum(sum, &q->question[i]);
+        if (strcmp(sum, told) != 0)
             return CPL_FAIL(
                 CPL_ERR_INPUT,
-                "%s: %s, question %s, was asked in other words: --overwrite begins anew",
+                "%s: %s, question %s, was asked in other words, or marked in another way, than "
+                "its rows and its task file say now: --overwrite begins anew",
                 a->record->path, key, q->question[i].id);
         a->sample[i] = json_incref(sample);
         ++*recalled;

@@ -5,6 +5,8 @@
 #ifndef CPL_STUDY_EVAL_QUESTION_H
 #define CPL_STUDY_EVAL_QUESTION_H
 
+#include <sha256.h>
+
 #include "study/eval/form.h"
 
 #ifdef __cplusplus
@@ -38,6 +40,10 @@ typedef struct cpl_question {
     cpl_references *references; /* (form->n_answers) */
     bool listed;                /* the first answer's references are told as a list, even of one */
 } cpl_question;
+
+/* SHA-256, in hexadecimal, of all that is asked and of all by which the answer is marked: texts,
+ * right answers, references, and the form with its scores, filters and stop strings. */
+void cpl_question_sum(char hex[SHA256_DIGEST_STRING_LENGTH], const cpl_question *q);
 
 #ifdef __cplusplus
 }

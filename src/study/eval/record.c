@@ -42,7 +42,7 @@ static cpl_status refuse(const cpl_record *r, const json_t *there, const json_t 
 
 #define WAY_OUT ": remove the file, or begin anew with --overwrite"
 
-static cpl_status take_sample(cpl_record *r, const json_t *values, int64_t line)
+static cpl_status take_sample(cpl_record *r, json_t *values, int64_t line)
 {
     const char *key = json_string_value(json_object_get(values, "task"));
     json_t *sample  = json_object_get(values, "sample");
@@ -62,7 +62,7 @@ static cpl_status take_sample(cpl_record *r, const json_t *values, int64_t line)
         if (!of || json_object_set_new(r->done, key, of) != 0) return CPL_ERR_MEMORY;
     }
     r->count += json_object_get(of, text) == NULL;
-    return json_object_set(of, text, sample) == 0 ? CPL_OK : CPL_ERR_MEMORY;
+    return json_object_set(of, text, values) == 0 ? CPL_OK : CPL_ERR_MEMORY;
 }
 
 /* One row; the first holds the settings. */
@@ -183,14 +183,18 @@ void cpl_record_close(cpl_record *r)
     *r = (cpl_record){0};
 }
 
-json_t *cpl_record_find(const cpl_record *r, const char *key, const char *id)
+json_t *cpl_record_find(const cpl_record *r, const char *key, const char *id, const char **sum)
 {
-    return json_object_get(json_object_get(r->done, key), id);
+    const json_t *line = json_object_get(json_object_get(r->done, key), id);
+    const char *told   = json_string_value(json_object_get(line, "question"));
+    *sum               = told ? told : "";
+    return json_object_get(line, "sample");
 }
 
-cpl_status cpl_record_add(cpl_record *r, const char *key, json_t *sample)
+cpl_status cpl_record_add(cpl_record *r, const char *key, const char *sum, json_t *sample)
 {
-    return write_line(r, json_pack("{s:s,s:O}", "task", key, "sample", sample));
+    return write_line(r,
+                      json_pack("{s:s,s:s,s:O}", "task", key, "question", sum, "sample", sample));
 }
 
 void cpl_record_remove(cpl_record *r)

@@ -1,8 +1,9 @@
 /* record.h - what has been answered so far, on the disk: an interrupted evaluation goes on from it.
  *
  * Room:   study/eval.
- * File:   FILE.partial, JSON lines: {"settings": ...}, then {"task": KEY, "sample": ...} for every
- *         answered question. A last line that was cut by the interruption is taken off.
+ * File:   FILE.partial, JSON lines: {"settings": ...}, then {"task": KEY, "question": SUM, "sample": ...}
+ *         for every answered question, with its cpl_question_sum. A last line that was cut by the
+ *         interruption is taken off.
  * Lock:   the file is one evaluation's alone while it is open. */
 #ifndef CPL_STUDY_EVAL_RECORD_H
 #define CPL_STUDY_EVAL_RECORD_H
@@ -20,7 +21,7 @@ extern "C" {
 typedef struct cpl_record {
     FILE *file; /* locked */
     char *path;
-    json_t *done;  /* {KEY: {id: sample}} of what was there */
+    json_t *done;  /* {KEY: {id: line}} of what was there */
     int64_t count; /* of it */
 } cpl_record;
 
@@ -32,11 +33,13 @@ CPL_NODISCARD cpl_status cpl_record_open(cpl_record *r, const char *path, const 
                                          bool fresh);
 void cpl_record_close(cpl_record *r); /* all zero: nothing to do */
 
-/* What was answered to a question; NULL: nothing. Borrowed. */
-json_t *cpl_record_find(const cpl_record *r, const char *key, const char *id);
+/* What was answered to a question; NULL: nothing. Sets `sum` to what that was the sum of, "" where the
+ * line tells none. Both borrowed. */
+json_t *cpl_record_find(const cpl_record *r, const char *key, const char *id, const char **sum);
 
 /* Adds an answered question; it is on the disk when this returns. CPL_ERR_IO. */
-CPL_NODISCARD cpl_status cpl_record_add(cpl_record *r, const char *key, json_t *sample);
+CPL_NODISCARD cpl_status cpl_record_add(cpl_record *r, const char *key, const char *sum,
+                                        json_t *sample);
 
 /* Closes and removes the file: the results are written. */
 void cpl_record_remove(cpl_record *r);

@@ -70,24 +70,3 @@ const char *cpl_sample_key(const char *answer)
     const size_t length      = sizeof stem - 1;
     return strncmp(answer, stem, length) == 0 && answer[length] ? answer + length : answer;
 }
-
-static bool is_digest(const json_t *told, const char *first, const char *second)
-{
-    json_t *digest  = cpl_sample_digest(first, second);
-    const bool same = digest && json_equal(digest, told);
-    json_decref(digest);
-    return same;
-}
-
-bool cpl_sample_is_of(const json_t *sample, const cpl_question *q)
-{
-    const json_t *sums = json_object_get(sample, "sha256");
-    if (q->form->ask == CPL_ASK_GENERATE)
-        return is_digest(json_object_get(sample, "prompt_sha256"), q->prompt, NULL);
-    if ((int64_t)json_array_size(sums) != q->n_options) return false;
-    for (int64_t i = 0; i < q->n_options; i++)
-        if (!is_digest(json_array_get(sums, (size_t)i), q->options[i].context,
-                       q->options[i].continuation))
-            return false;
-    return true;
-}

@@ -48,9 +48,6 @@ json_t *cpl_sample_digest(const char *first, const char *second);
 /* The number of a row alone as a number, anything else as a string. */
 json_t *cpl_sample_id(const cpl_question *q);
 
-/* Whether a sample was made of this question, by the sums of what was asked. */
-bool cpl_sample_is_of(const json_t *sample, const cpl_question *q);
-
 /* Hands `made` over if it is whole, else gives it back: CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_sample_finish(json_t **sample, json_t *made, bool whole);
 

@@ -161,12 +161,83 @@ static void going_on(void **state)
     case_put(&c, "ranked", "a.jsonl", written_rows);
     case_put(&c, "ranked", "a.jsonl", "{\"q\": \"x\", \"o\": [\"a\", \"b\"], \"g\": \"0\"}\n");
     assert_ok(cpl_record_open(&record, path, settings, false));
-    assert_fails(CPL_ERR_INPUT, "ranked, question 0, was asked in other words: --overwrite",
+    assert_fails(CPL_ERR_INPUT, "ranked, question 0, was asked in other words, or marked",
                  run(&c, &record, true, &s));
     cpl_record_close(&record);
     json_decref(first);
     json_decref(settings);
     case_close(&c);
+}
+
+/* Asks a task, and goes on when its file and its rows are others. */
+static cpl_status go_on(const char *task, const char *now, const char *rows)
+{
+    evaluation_case c;
+    seen s;
+    cpl_record record;
+    char path[200];
+    json_t *settings = json_object();
+    const bool other = strstr(now, "task: written") != NULL;
+    case_open(&c);
+    case_select(&c, "a.yaml", task, NULL);
+    snprintf(path, sizeof path, "%s/out.partial", c.folder);
+    assert_ok(case_look(&c));
+    assert_ok(cpl_record_open(&record, path, settings, false));
+    assert_ok(run(&c, &record, false, &s));
+    cpl_record_close(&record);
+    cpl_evaluation_close(&c.evaluation);
+    cpl_selection_free(&c.selection);
+    assert_ok(cpl_selection_init(&c.selection));
+    case_select(&c, "a.yaml", now, NULL);
+    case_put(&c, other ? "written" : "ranked", other ? "b.jsonl" : "a.jsonl", rows);
+    assert_ok(case_look(&c));
+    assert_ok(cpl_record_open(&record, path, settings, false));
+    cpl_status status = run(&c, &record, false, &s);
+    cpl_record_close(&record);
+    json_decref(settings);
+    case_close(&c);
+    return status;
+}
+
+/* A task text with `from` replaced. */
+static const char *with(const char *text, const char *from, const char *to)
+{
+    static char made[2048];
+    const char *at = strstr(text, from);
+    assert_non_null(at);
+    snprintf(made, sizeof made, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    return made;
+}
+
+/* What was marked by another key, or in another way, is not taken over. */
+static void marked_otherwise(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *task, *rows, *from, *to;
+    } others[] = {
+        {ranked_task, ranked_rows, "scores: [acc, acc_norm]", "scores: [acc, acc_bytes]"},
+        {ranked_task, ranked_rows, "context: \"{q}\"", "tokens: separate, context: \"{q}\""},
+        {ranked_task, ranked_rows, "context: \"{q}\"", "window: 30, context: \"{q}\""},
+        {written_task, written_rows, "max_gen_toks: 4", "max_gen_toks: 5"},
+        {written_task, written_rows, "max_gen_toks: 4", "until: [\"x\"], max_gen_toks: 4"},
+        {written_task, written_rows, "max_gen_toks: 4",
+         "answers: {exact_match: {filter: last_number}}, max_gen_toks: 4"},
+        {written_task, written_rows, "max_gen_toks: 4",
+         "answers: {exact_match: {reference: \"{q}\"}}, max_gen_toks: 4"},
+    };
+    static const char told[] = "question 0, was asked in other words, or marked in another way";
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        assert_fails(CPL_ERR_INPUT, told,
+                     go_on(others[i].task, with(others[i].task, others[i].from, others[i].to),
+                           others[i].rows));
+    assert_fails(
+        CPL_ERR_INPUT, told,
+        go_on(ranked_task, ranked_task, with(ranked_rows, "\"g\": \"0\"", "\"g\": \"1\"")));
+    assert_fails(CPL_ERR_INPUT, told,
+                 go_on(written_task, written_task, with(written_rows, "mill", "dam")));
+    assert_ok(go_on(ranked_task, with(ranked_task, "chance: 50", "chance: 25"), ranked_rows));
+    assert_ok(go_on(written_task, written_task, written_rows));
 }
 
 /* ---- what cannot be asked ---- */
@@ -251,9 +322,13 @@ static void no_questions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_comes_out), cmocka_unit_test(averages),
-        cmocka_unit_test(forms),          cmocka_unit_test(going_on),
-        cmocka_unit_test(missing_rows),   cmocka_unit_test(whose_it_is),
+        cmocka_unit_test(what_comes_out),
+        cmocka_unit_test(averages),
+        cmocka_unit_test(forms),
+        cmocka_unit_test(going_on),
+        cmocka_unit_test(marked_otherwise),
+        cmocka_unit_test(missing_rows),
+        cmocka_unit_test(whose_it_is),
         cmocka_unit_test(no_questions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,18 +41,21 @@ static json_t *settings_of(const char *model, int limit)
 static void add(cpl_record *r, const char *key, json_t *id, int pred)
 {
     json_t *sample = json_pack("{s:o,s:i}", "id", id, "pred", pred);
-    assert_ok(cpl_record_add(r, key, sample));
+    assert_ok(cpl_record_add(r, key, "0f", sample));
     json_decref(sample);
 }
 
 static int pred_of(const cpl_record *r, const char *key, const char *id)
 {
-    const json_t *sample = cpl_record_find(r, key, id);
+    const char *sum;
+    const json_t *sample = cpl_record_find(r, key, id, &sum);
+    assert_string_equal(sum, sample ? "0f" : "");
     return sample ? (int)json_integer_value(json_object_get(sample, "pred")) : -1;
 }
 
 static const char begun[] = "{\"settings\":{\"model\":\"m\",\"limit\":3}}\n";
-static const char first[] = "{\"task\":\"copa\",\"sample\":{\"id\":0,\"pred\":1}}\n";
+static const char first[] =
+    "{\"task\":\"copa\",\"question\":\"0f\",\"sample\":{\"id\":0,\"pred\":1}}\n";
 
 /* Begun, closed, gone on with: what was answered is found, what comes stands behind it. */
 static void going_on(void **state)
