@@ -13,7 +13,7 @@ struct cpl_field {
     kind kind;
     bool list; /* its value is one */
     const cpl_path *paths;
-    const cpl_template *made; /* (count), one where it is MADE */
+    const cpl_template *made; /* (count) */
     int64_t count;            /* of paths or templates */
     const char *looked_up;    /* name of the field */
     const json_t *table;
@@ -50,12 +50,12 @@ static cpl_status parse_paths(cpl_field *field, cpl_pool *pool, const cpl_yaml_t
 static cpl_status parse_made(cpl_field *field, cpl_pool *pool, const cpl_yaml_tree *tree,
                              const json_t *from, kind wanted)
 {
-    bool list          = wanted == MADE_LIST;
-    size_t n           = list ? json_array_size(from) : 1;
+    bool list          = json_is_array(from);
+    size_t n           = list || wanted == MADE_LIST ? json_array_size(from) : 1;
     cpl_template *made = cpl_pool_take(pool, (n + 1) * sizeof *made);
     if (!made) return cpl_pool_status(pool);
     if (list && !n)
-        return cpl_yaml_tree_fail(tree, from, "list is a list of texts: [\"{one}\", \"{two}\"]");
+        return cpl_yaml_tree_fail(tree, from, "a list of texts is wanted: [\"{one}\", \"{two}\"]");
     for (size_t i = 0; i < n; i++) {
         const json_t *text = list ? json_array_get(from, i) : from;
         if (!json_is_string(text)) return cpl_yaml_tree_fail(tree, text, "a text is wanted here");
@@ -64,7 +64,7 @@ static cpl_status parse_made(cpl_field *field, cpl_pool *pool, const cpl_yaml_tr
     field->kind  = wanted;
     field->made  = made;
     field->count = (int64_t)n;
-    field->list  = list;
+    field->list  = wanted == MADE_LIST;
     return CPL_OK;
 }
 
@@ -255,6 +255,15 @@ static cpl_status make_one(json_t **value, const cpl_template *t, cpl_scope *sco
     return status;
 }
 
+/* By the first template whose fields are there. */
+static cpl_status make_first(json_t **value, const cpl_field *field, cpl_scope *scope)
+{
+    cpl_status status = CPL_ERR_INPUT;
+    for (int64_t i = 0; status == CPL_ERR_INPUT && i < field->count; i++)
+        status = make_one(value, &field->made[i], scope);
+    return status;
+}
+
 static cpl_status make_list(json_t **value, const cpl_field *field, cpl_scope *scope)
 {
     cpl_status status = CPL_OK;
@@ -306,7 +315,7 @@ static cpl_status look_up(json_t **value, const cpl_field *field, cpl_scope *sco
 static cpl_status read_field(json_t **value, const cpl_field *field, cpl_scope *scope)
 {
     if (field->kind == PATHS) return read_paths(value, field, scope->row);
-    if (field->kind == MADE) return make_one(value, &field->made[0], scope);
+    if (field->kind == MADE) return make_first(value, field, scope);
     if (field->kind == MADE_LIST) return make_list(value, field, scope);
     return look_up(value, field, scope);
 }

@@ -200,12 +200,15 @@ static void test_hellaswag(void **state)
         "grip. [step] "
         "As  you   bowl.\", \"endings\": [\"[title] If you're outside. [title] If [not\\n] "
         "closed.\", "
-        "\"b\"], \"label\": \"0\"}\n");
+        "\"b\"], \"label\": \"0\"}\n"
+        "{\"activity_label\": \"Walks\", \"ctx\": \"A man walks. She\", \"ctx_b\": \"She\", "
+        "\"endings\": [\"a\", \"b\"], \"label\": 0}\n");
     asked a = ask("hellaswag", "inloop", NULL, data, CPL_UNSET);
     CHECK_RANKED(&a.q.question[0], "Pole vault: Pole vault is a sport. A woman in a ny shirt", 1,
                  " go down a rock and stop.", " watch.");
     CHECK_RANKED(&a.q.question[1], "Sports: How to bowl. To bowl, you grip. As you  bowl.", 0,
                  "  If you're outside.. If [not\n] closed.", " b");
+    CHECK_RANKED(&a.q.question[2], "Walks: A man walks. She", 0, " a", " b");
     end(&a);
 }
 
