@@ -103,12 +103,8 @@ static cpl_status append_exemplars(cpl_text *out, cpl_reading *r, const cpl_mann
 static cpl_status append_before(cpl_text *out, cpl_reading *r, const cpl_manner *manner,
                                 const char *subject, int64_t shots)
 {
-    if (manner->prompt != CPL_PROMPT_NONE) {
-        cpl_status status =
-            cpl_prompt_read(out, r->task, manner, subject, r->wish->data, &r->store->files);
-        if (status != CPL_ERR_INPUT || !r->wish->own) return status;
-        return cpl_prompt_read(out, r->task, manner, subject, r->wish->own, &r->store->files);
-    }
+    if (manner->prompt != CPL_PROMPT_NONE)
+        return cpl_prompt_read(out, r->task, manner, subject, r->wish, &r->store->files);
     return append_exemplars(out, r, manner, subject, shots > 0 ? shots : 0);
 }
 

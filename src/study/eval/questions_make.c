@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "study/eval/questions_parts.h"
+#include "study/eval/words.h"
 
 /* Appends the context of a row, or of an option. */
 static cpl_status append_context(cpl_text *out, cpl_maker *m)
@@ -97,12 +98,24 @@ static cpl_status add_references(json_t *list, bool *listed, cpl_maker *m, const
     return CPL_OK;
 }
 
+/* Whether no reference has anything in it. */
+static bool all_empty(const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *text = json_string_value(json_array_get(list, i));
+        if (cpl_words_strip(cpl_span_of(text)).length > 0) return false;
+    }
+    return true;
+}
+
 static cpl_status keep_references(cpl_references *references, cpl_pool *pool, const json_t *list)
 {
     size_t n        = json_array_size(list);
     const char **at = cpl_pool_take(pool, n * sizeof *at);
     if (!at) return cpl_pool_status(pool);
-    if (!n) return CPL_FAIL(CPL_ERR_INPUT, "there is nothing to hold an answer against");
+    if (all_empty(list))
+        return CPL_FAIL(CPL_ERR_INPUT, "there is nothing to hold an answer against%s",
+                        n ? ": its right answer is empty" : "");
     for (size_t i = 0; i < n; i++) {
         const json_t *text = json_array_get(list, i);
         at[i]              = cpl_pool_copy(pool, json_string_value(text), json_string_length(text));

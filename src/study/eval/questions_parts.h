@@ -100,10 +100,11 @@ CPL_NODISCARD cpl_status cpl_making_exemplar(cpl_text *out, const cpl_making *ma
 
 /* ---- questions_prompt.c ---- */
 
-/* Appends what a profile's prompt file puts before a question of a subject. */
+/* Appends what a profile's prompt file puts before a question of a subject: the one in `data`, or, where
+ * there is none, in `own`. CPL_ERR_INPUT: neither is there, or the one that is there is no prompt. */
 CPL_NODISCARD cpl_status cpl_prompt_read(cpl_text *out, const cpl_task *task,
                                          const cpl_manner *manner, const char *subject,
-                                         const char *data, cpl_strings *files);
+                                         const cpl_questions_wish *wish, cpl_strings *files);
 
 /* ---- questions_before.c, questions.c ---- */
 

@@ -167,6 +167,22 @@ static cpl_status make_gold_values(cpl_maker *m, const json_t *list)
     return CPL_OK;
 }
 
+/* The place is told a second time, as a number: where it is told at all, it is the same. */
+static cpl_status check_again(cpl_maker *m, const char *again)
+{
+    json_t *value;
+    CPL_TRY(cpl_scope_value(&value, &m->scope, again));
+    const char *text = json_string_value(value);
+    char place[32];
+    snprintf(place, sizeof place, "%lld", (long long)m->gold[0]);
+    if (!*text || strcmp(text, place) == 0) return CPL_OK;
+    return CPL_FAIL(
+        CPL_ERR_INPUT,
+        "its right answer is option %s (counted from 0) by the one field, and %.100s by "
+        "the other, %s",
+        place, text, again);
+}
+
 static cpl_status make_gold(cpl_maker *m)
 {
     const cpl_gold_rule *rule = &m->of->sheet->gold;
@@ -182,6 +198,7 @@ static cpl_status make_gold(cpl_maker *m)
         json_decref(list);
         if (status != CPL_OK) return status;
     }
+    if (rule->again) CPL_TRY(check_again(m, rule->again));
     const json_t *choice = json_array_get(m->choices, (size_t)m->gold[0]);
     CPL_TRY(cpl_maker_set(m, "gold_choice", json_string_value(choice), json_string_length(choice)));
     return set_letter(m, "gold_letter", m->gold[0]);

@@ -54,7 +54,8 @@ typedef struct cpl_gold_rule {
     cpl_among among;
     int64_t place; /* where it is fixed */
     const char *value;
-    bool several; /* the value is a list */
+    const char *again; /* a field with the same place as a number; NULL: none */
+    bool several;      /* the value is a list */
     cpl_listing list;
 } cpl_gold_rule;
 

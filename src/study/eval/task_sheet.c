@@ -87,7 +87,7 @@ static cpl_status check_listing(cpl_listing *listing, const cpl_task *task,
 
 static cpl_status read_gold(cpl_gold_rule *rule, const cpl_task *task, const json_t *gold)
 {
-    static const char *const keys[] = {"value", "among"};
+    static const char *const keys[] = {"value", "among", "again"};
     const char *among;
     if (json_is_string(gold)) {
         json_t *wrapped = json_pack("{s:O}", "gold", gold);
@@ -98,8 +98,9 @@ static cpl_status read_gold(cpl_gold_rule *rule, const cpl_task *task, const jso
         rule->among = CPL_AMONG_FIXED;
         return status;
     }
-    CPL_TRY(cpl_task_keys(task, gold, "right answer", keys, 2));
+    CPL_TRY(cpl_task_keys(task, gold, "right answer", keys, 3));
     CPL_TRY(cpl_task_text_of(&rule->value, task, gold, "value", NULL));
+    CPL_TRY(cpl_task_text_of(&rule->again, task, gold, "again", NULL));
     if (!rule->value || !json_object_get(gold, "among"))
         return FAIL(task, gold, "gold is a place, or {value: FIELD, among: LIST}");
     rule->among = CPL_AMONG_LIST;
@@ -117,6 +118,10 @@ static cpl_status check_gold(cpl_gold_rule *rule, const cpl_task *task,
 {
     if (rule->value)
         CPL_TRY(AT(task, node, cpl_names_there_find(&rule->several, there, rule->value)));
+    bool list = false;
+    if (rule->again) CPL_TRY(AT(task, node, cpl_names_there_find(&list, there, rule->again)));
+    if (list || (rule->again && rule->several))
+        return FAIL(task, node, "again: a single place can be told again, by a text");
     return check_listing(&rule->list, task, there, node);
 }
 

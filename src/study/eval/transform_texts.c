@@ -115,6 +115,17 @@ cpl_status cpl_transform_behind(cpl_text *out, cpl_span text, const cpl_transfor
     return CPL_OK;
 }
 
+cpl_status cpl_transform_holding(cpl_text *out, cpl_span text, const cpl_transform *how)
+{
+    size_t at = cpl_span_find_last(text, how->first);
+    if (at == CPL_NOWHERE) return CPL_FAIL(CPL_ERR_INPUT, "it holds no \"%.100s\"", how->first);
+    cpl_span behind = cpl_span_part(text, at + strlen(how->first), text.length);
+    if (cpl_words_strip(behind).length == 0)
+        return CPL_FAIL(CPL_ERR_INPUT, "nothing stands behind its \"%.100s\"", how->first);
+    cpl_text_append(out, text.bytes, text.length);
+    return CPL_OK;
+}
+
 cpl_status cpl_transform_replace(cpl_text *out, cpl_span text, const cpl_transform *how)
 {
     size_t from = 0;

@@ -166,9 +166,55 @@ static const kind_of_row kinds[] = {
      "test.jsonl",
      NULL,
      NULL,
-     "{\"question\": \"q\", \"options\": [\"a\", \"b\"], \"answer\": \"A\", \"category\": \"law\"}",
-     "question options category",
+     "{\"question\": \"q\", \"options\": [\"a\", \"b\"], \"answer\": \"A\", \"answer_index\": 0, "
+     "\"category\": "
+     "\"law\"}",
+     "question options category answer",
      "\"options\": [\"a\"]",
+     {0}},
+    {"mmlu_pro",
+     "harness",
+     "test.jsonl",
+     NULL,
+     NULL,
+     "{\"question\": \"q\", \"options\": [\"a\", \"b\"], \"answer\": \"A\", \"answer_index\": 0, "
+     "\"category\": "
+     "\"law\"}",
+     "",
+     "\"answer\": \"D\"",
+     {0}},
+    {"mmlu_pro",
+     "harness",
+     "test.jsonl",
+     NULL,
+     NULL,
+     "{\"question\": \"q\", \"options\": [\"a\", \"b\"], \"answer\": \"A\", \"answer_index\": 0, "
+     "\"category\": "
+     "\"law\"}",
+     "",
+     "\"answer\": \"K\"",
+     {0}},
+    {"mmlu_pro",
+     "harness",
+     "test.jsonl",
+     NULL,
+     NULL,
+     "{\"question\": \"q\", \"options\": [\"a\", \"b\"], \"answer\": \"A\", \"answer_index\": 0, "
+     "\"category\": "
+     "\"law\"}",
+     "",
+     "\"answer_index\": 1",
+     {0}},
+    {"mmlu_pro",
+     "harness",
+     "test.jsonl",
+     NULL,
+     NULL,
+     "{\"question\": \"q\", \"options\": [\"a\", \"b\"], \"answer\": \"A\", \"answer_index\": 0, "
+     "\"category\": "
+     "\"law\"}",
+     "",
+     "\"answer\": \"\"",
      {0}},
     {"agieval",
      "harness",
@@ -225,6 +271,60 @@ static const kind_of_row kinds[] = {
      "question answer",
      "\"answer\": \"1\"",
      {0}},
+    {"gsm8k",
+     "harness",
+     "test.jsonl",
+     NULL,
+     NULL,
+     "{\"question\": \"q\", \"answer\": \"#### 1\"}",
+     "",
+     "\"answer\": \"1\"",
+     {0}},
+    {"gsm8k",
+     "harness",
+     "test.jsonl",
+     NULL,
+     NULL,
+     "{\"question\": \"q\", \"answer\": \"#### 1\"}",
+     "",
+     "\"answer\": \"so\\n#### \"",
+     {0}},
+    {"gsm8k_cot",
+     "harness",
+     "test.jsonl",
+     NULL,
+     NULL,
+     "{\"question\": \"q\", \"answer\": \"#### 1\"}",
+     "",
+     "\"answer\": \"so\\n#### \"",
+     {0}},
+    {"math",
+     "harness",
+     "test.jsonl",
+     NULL,
+     NULL,
+     "{\"problem\": \"p\", \"type\": \"Algebra\", \"solution\": \"\\\\boxed{1}\"}",
+     "",
+     "\"solution\": \"so $\\\\boxed{}$\"",
+     {0}},
+    {"agieval",
+     "harness",
+     "v1/math.jsonl",
+     NULL,
+     NULL,
+     "{\"passage\": null, \"question\": \"q\", \"options\": null, \"answer\": \"1\"}",
+     "",
+     "\"answer\": \" \"",
+     {0}},
+    {"bbh",
+     "harness",
+     "navigate.json",
+     "{\"canary\": \"c\", \"examples\": [",
+     "]}",
+     "{\"input\": \"i\", \"target\": \"t\"}",
+     "",
+     "\"target\": \"\"",
+     {"cot-prompts/navigate.txt", CANARY}},
     {"triviaqa",
      "harness",
      "qa/web-dev.json",
@@ -323,6 +423,52 @@ static void test_members(void **state)
         if (!k->before) check_bad(task, k, data, "[]");
         cpl_task_free(task);
     }
+}
+
+/* ---- prompts ---- */
+
+/* A prompt that is there and none is told by its name; only where there is none the program's own is
+ * taken. What no folder has is missing from the user's. */
+static void test_prompts(void **state)
+{
+    (void)state;
+    static const char rows[] =
+        "{\"canary\": \"c\", \"examples\": [{\"input\": \"i\", \"target\": \"t\"}]}";
+    static const char *const damaged[] = {
+        "",           "E.\n\nQ: a\nA: b\n", "c\n---\n", "c\n---\n\n \n", "c\n---\nE.\n\xff\xfe\n",
+        "\x89PNG\r\n"};
+    cpl_task *bbh = built_in("bbh");
+    char data[256];
+    snprintf(data, sizeof data, "%s", new_data("bbh"));
+    put(data, "bbh", "navigate.json", rows);
+    char own[300];
+    snprintf(own, sizeof own, "%s/ours", data);
+    assert_int_equal(mkdir(own, 0777), 0);
+    cpl_questions_wish wish = wish_of(data);
+    cpl_questions q;
+    wish.own          = own;
+    cpl_status status = read_with(&q, bbh, "harness", &wish);
+    assert_int_equal(status, CPL_ERR_INPUT);
+    assert_non_null(strstr(cpl_last_error(), "cot-prompts/navigate.txt"));
+    assert_null(strstr(cpl_last_error(), own));
+    snprintf(own, sizeof own, "%s/ours/bbh", data);
+    assert_int_equal(mkdir(own, 0777), 0);
+    snprintf(own, sizeof own, "%s/ours", data);
+    put(own, "bbh", "cot-prompts/navigate.txt", CANARY);
+    assert_ok(read_with(&q, bbh, "harness", &wish));
+    cpl_questions_free(&q);
+    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
+        put(data, "bbh", "cot-prompts/navigate.txt", damaged[i]);
+        for (int skip = 0; skip < 2; skip++) {
+            wish.skip_bad = skip;
+            status        = read_with(&q, bbh, "harness", &wish);
+            if (status != CPL_ERR_INPUT ||
+                !strstr(cpl_last_error(), "/bbh/cot-prompts/navigate.txt") ||
+                strstr(cpl_last_error(), own))
+                fail_msg("prompt %zu says \"%s\"", i, status ? cpl_last_error() : "nothing");
+        }
+    }
+    cpl_task_free(bbh);
 }
 
 /* ---- files ---- */
@@ -552,12 +698,12 @@ static void test_log(void **state)
     wish.log      = &log;
     wish.shots    = 0;
     put(data, "gsm8k", "test.jsonl",
-        "{\"question\": \"q\", \"answer\": \"1\"}\n{\"question\": \"q\"}\n"
-        "{\"question\": \"r\", \"answer\": \"1\"}\n");
+        "{\"question\": \"q\", \"answer\": \"#### 1\"}\n{\"question\": \"q\"}\n"
+        "{\"question\": \"r\", \"answer\": \"#### 1\"}\n");
     assert_ok(read_with(&q, task, "harness", &wish));
-    assert_non_null(strstr(
-        heard,
-        "test.jsonl: line 2: the field answer: there is no text at answer; the row is left out"));
+    assert_non_null(
+        strstr(heard, "test.jsonl: line 2: the field answer: there is no text at answer"));
+    assert_non_null(strstr(heard, "; the row is left out"));
     assert_string_equal(q.question[1].id, "2"); /* the bad row keeps its place */
     cpl_questions_free(&q);
     cpl_task_free(task);
@@ -631,15 +777,11 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_members),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_labels),
-        cmocka_unit_test(test_exemplars),
-        cmocka_unit_test(test_bad_exemplars),
-        cmocka_unit_test(test_names_of_files),
-        cmocka_unit_test(test_log),
-        cmocka_unit_test(test_fuzz),
+        cmocka_unit_test(test_prompts),       cmocka_unit_test(test_members),
+        cmocka_unit_test(test_files),         cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_labels),        cmocka_unit_test(test_exemplars),
+        cmocka_unit_test(test_bad_exemplars), cmocka_unit_test(test_names_of_files),
+        cmocka_unit_test(test_log),           cmocka_unit_test(test_fuzz),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
