@@ -56,6 +56,34 @@ def check_there(folder):
     refused(1, [str(there), "--overwrite"], folder / "no-model", "--text", there, "--json", there)
 
 
+# ---- contexts ----
+
+def check_contexts(folder):
+    """On a model made for 64 tokens the window of olmes is its context, and what is longer is cut and
+    counted; that of inloop stays 2048, and what is longer than the context is counted."""
+    short = folder / "short"
+    short.mkdir()
+    for path in MODEL.iterdir():
+        (short / path.name).symlink_to(path)
+    (short / "config.json").unlink()
+    config = json.loads((MODEL / "config.json").read_text())
+    (short / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 64}))
+    words = ["--tasks", "boolq", "--data", DATA, "--limit", 3, "--samples", "--overwrite"]
+    whole = evaluate(folder / "2048.json", MODEL, *words)["results"]["boolq"]
+    longer = sum(max(a + b for a, b in zip(sample["ctx_tokens"], sample["tokens"])) > 65
+                 for sample in whole["samples"])
+    check(longer > 0 and whole["cut"] == 0 and "beyond" not in whole, f"2048: {longer} {whole}")
+    inloop = evaluate(folder / "64.json", short, *words)["results"]["boolq"]
+    check(inloop["beyond"] == longer and inloop["cut"] == 0, f"inloop, 64: {inloop}")
+    check(inloop["metrics"] == whole["metrics"], "inloop, 64: asked otherwise")
+    olmes = evaluate(folder / "64.json", short, *words, "--profile", "olmes", "--variant",
+                     "mcf")["results"]
+    (olmes,) = olmes.values()
+    check(olmes["cut"] == 3 and "beyond" not in olmes, f"olmes, 64: {olmes}")
+    _, out, told = run(short, *words[:-2])
+    check(f"boolq: {longer} question" in out and "beyond it" in out, f"inloop, 64: {out} {told}")
+
+
 # ---- --text ----
 
 ENDS = """
@@ -135,6 +163,7 @@ def main():
         folder = pathlib.Path(name)
         check_flags(folder)
         check_there(folder)
+        check_contexts(folder)
         check_windows(folder)
         check_sources(folder)
     return tell()

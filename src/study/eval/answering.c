@@ -3,9 +3,12 @@
 
 int64_t cpl_answering_window(const cpl_question *questions, int64_t n, int64_t window)
 {
-    for (int64_t i = 0; i < n; i++)
-        if (questions[i].form->window > window) window = questions[i].form->window;
-    return window;
+    int64_t longest = window;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t own = cpl_answering_window_of(questions[i].form, window);
+        if (own > longest) longest = own;
+    }
+    return longest;
 }
 
 /* ---- what both kinds need ---- */

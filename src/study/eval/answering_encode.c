@@ -5,7 +5,8 @@
 
 int64_t cpl_answering_window_of(const cpl_form *form, int64_t window)
 {
-    return form->window > 0 ? form->window : window;
+    if (form->window <= 0 || (form->window > window && !form->fixed)) return window;
+    return form->window;
 }
 
 cpl_status cpl_answering_about(cpl_status status, const cpl_question *q)

@@ -144,6 +144,38 @@ static int64_t count_cut(const json_t *samples)
     return count;
 }
 
+/* Ranked questions of which more than `window` tokens, the model's, were fed: their form's is longer. */
+static int64_t count_beyond(const json_t *samples, int64_t window)
+{
+    int64_t count = 0;
+    size_t i, k;
+    json_t *sample, *tokens;
+    json_array_foreach((json_t *)samples, i, sample)
+    {
+        const json_t *context = json_object_get(sample, "ctx_tokens");
+        int64_t most          = 0;
+        json_array_foreach(json_object_get(sample, "tokens"), k, tokens)
+        {
+            const int64_t fed =
+                json_integer_value(json_array_get(context, k)) + json_integer_value(tokens) - 1;
+            if (fed > most) most = fed;
+        }
+        count += most > window;
+    }
+    return count;
+}
+
+/* "cut"; and "beyond", where a window is longer than the model's. */
+static cpl_status add_lengths(json_t *result, const cpl_questions *q, const json_t *samples,
+                              int64_t window)
+{
+    bool whole = json_object_set_new(result, "cut", json_integer(count_cut(samples))) == 0;
+    if (cpl_answering_window(q->question, q->count, window) > window)
+        whole = whole && json_object_set_new(result, "beyond",
+                                             json_integer(count_beyond(samples, window))) == 0;
+    return whole ? CPL_OK : CPL_ERR_MEMORY;
+}
+
 /* All samples, in the order of the questions; they are the array's from then on. */
 static json_t *samples_json(json_t **sample, int64_t n)
 {
@@ -174,12 +206,14 @@ static cpl_status set_headline(json_t *result, const cpl_profile *profile)
     return CPL_FAIL(CPL_ERR_INPUT, "%s has no metric %s", profile->name, first);
 }
 
-static cpl_status conclude(cpl_evaluated *one, const cpl_questions *q, asking *a, bool samples)
+static cpl_status conclude(cpl_evaluated *one, const cpl_questions *q, asking *a, int64_t window,
+                           bool samples)
 {
     json_t *list      = samples_json(a->sample, q->count);
     json_t *result    = list ? describe(one->what, q) : NULL;
     cpl_status status = CPL_ERR_MEMORY;
-    if (result && json_object_set_new(result, "cut", json_integer(count_cut(list))) == 0)
+    if (result) status = add_lengths(result, q, list, window);
+    if (status == CPL_OK)
         status = cpl_totals_add(result, one->what->task, one->what->profile, list);
     if (status == CPL_OK) status = set_headline(result, one->what->profile);
     if (status == CPL_OK && samples && json_object_set(result, "samples", list) != 0)
@@ -210,7 +244,7 @@ cpl_status cpl_evaluation_ask(cpl_evaluated *one, const cpl_questions *q,
     status = recall(&a, q, &recalled);
     if (status == CPL_OK && watch->began) watch->began(watch->who, one, recalled);
     if (status == CPL_OK) status = cpl_evaluation_about(ask_all(&a, q, answering), one->what);
-    if (status == CPL_OK) status = conclude(one, q, &a, samples);
+    if (status == CPL_OK) status = conclude(one, q, &a, answering->window, samples);
     if (status == CPL_OK && watch->finished) watch->finished(watch->who, one);
 done:
     for (int64_t i = 0; a.sample && i < q->count; i++) json_decref(a.sample[i]);

@@ -182,6 +182,9 @@ void cpl_evaluation_remarks(cpl_text *out, const cpl_evaluation *e)
         remark(out, e->at[i].what->key, e->at[i].result, "cut",
                "question was longer than the window and lost its beginning",
                "questions were longer than the window and lost their beginning");
+        remark(out, e->at[i].what->key, e->at[i].result, "beyond",
+               "question was longer than the model's context, and was asked beyond it",
+               "questions were longer than the model's context, and were asked beyond it");
         remark(out, e->at[i].what->key, e->at[i].result, "skipped", "bad row was left out",
                "bad rows were left out");
     }

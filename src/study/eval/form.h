@@ -32,7 +32,8 @@ typedef struct cpl_answer {
 typedef struct cpl_form {
     cpl_ask ask;
     cpl_joining joining;
-    int64_t window;   /* tokens that are fed at most; 0: the model's */
+    int64_t window; /* tokens that are fed at most, and no more than the model's window; 0: that */
+    bool fixed;     /* `window` holds where the model's is shorter too */
     bool stop_beyond; /* a longer question is an error; otherwise its last tokens are kept */
     /* rank */
     const struct cpl_score *const *scores; /* (n_scores) by which options are compared: score.h */

@@ -47,6 +47,7 @@ static void add_form(SHA256_CTX *sum, const cpl_form *form)
     add_number(sum, form->ask);
     add_number(sum, form->joining);
     add_number(sum, form->window);
+    add_number(sum, form->fixed);
     add_number(sum, form->stop_beyond);
     add_number(sum, form->n_scores);
     for (int64_t i = 0; i < form->n_scores; i++) add_text(sum, form->scores[i]->name);

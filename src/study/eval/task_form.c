@@ -12,13 +12,14 @@ typedef struct habit {
     const char *name;
     cpl_joining joining;
     int64_t window;
+    bool fixed; /* whatever the model's is: the reference program does not ask for that */
     const char *scores[4];
 } habit;
 
 static const habit habits[] = {
-    {"harness", CPL_JOIN_JOINT, 0, {"acc", "acc_norm", "acc_bytes"}},
-    {"inloop", CPL_JOIN_SEPARATE, 2048, {"acc", "len_norm", "len_norm_v2"}},
-    {"olmes", CPL_JOIN_SEPARATE, 2048, {"acc", "acc_per_char", "acc_per_token"}},
+    {"harness", CPL_JOIN_JOINT, 0, false, {"acc", "acc_norm", "acc_bytes"}},
+    {"inloop", CPL_JOIN_SEPARATE, 2048, true, {"acc", "len_norm", "len_norm_v2"}},
+    {"olmes", CPL_JOIN_SEPARATE, 2048, false, {"acc", "acc_per_char", "acc_per_token"}},
 };
 
 static const habit *habit_of(const char *profile)
@@ -155,6 +156,7 @@ cpl_status cpl_task_read_form(cpl_manner *manner, cpl_task *task, const char *pr
     form->ask         = (cpl_ask)ask;
     form->joining     = (cpl_joining)joining;
     form->stop_beyond = beyond == 1;
+    form->fixed       = usual->fixed && !json_object_get(from, "window");
     if (form->ask == CPL_ASK_RANK) return read_scores(form, task, from, usual);
     CPL_TRY(cpl_task_int_of(&form->max_gen_toks, task, from, "max_gen_toks", 1, 1 << 24, 256));
     CPL_TRY(read_until(form, task, from));

@@ -348,6 +348,8 @@ static void many_questions(void **state)
     assert_near(number(second, "cut", NULL),
                 number_in(second, "ctx_tokens", 1) + number_in(second, "tokens", 1) - 4, 0);
     assert_near(number_in(second, "ctx_tokens", 1), number_in(first, "ctx_tokens", 1), 0);
+    assert_int_equal(cpl_answering_window(q, N, 2), 2); /* no longer than the model's */
+    forms[1].fixed = true;
     assert_int_equal(cpl_answering_window(q, N, 2), 3);
     assert_int_equal(cpl_answering_window(q, N, WINDOW), WINDOW);
     assert_int_equal(cpl_answering_window(q, 1, 2), 2);
@@ -522,6 +524,8 @@ static void refusals(void **state)
     ranked.stop_beyond = true;
     both_fail(&b, &q, "question s/7: it has 1 token more than fits into the window");
     ranked.window = 5;
+    assert_fails(CPL_ERR_INPUT, "question s/7: ", cpl_answering_check(&q, 1, 1, b.tokenizer));
+    ranked.fixed = true;
     assert_ok(cpl_answering_check(&q, 1, 1, b.tokenizer));
     ranked.window       = 0;
     two[1].continuation = "";
