@@ -32,7 +32,7 @@ typedef struct cpl_tokenizer cpl_tokenizer;
  * a tokenizer.json; one of the two files of GPT-2's form (encoder.json or vocab.json beside
  * vocab.bpe or merges.txt); or a folder that holds either (tokenizer.json is preferred).
  * CPL_ERR_IO: the file cannot be read. CPL_ERR_INPUT: it is no tokenizer, contradicts itself, or
- * needs something that is not implemented. */
+ * is of another kind than byte-level BPE, which is refused by the name of the part it asks for. */
 CPL_NODISCARD cpl_status cpl_tokenizer_load(cpl_tokenizer **out, const char *path);
 void cpl_tokenizer_free(cpl_tokenizer *t); /* NULL is allowed */
 

@@ -1,5 +1,5 @@
-/* tokenizer_check.c - what a tokenizer.json asks for, and the refusal of what is not implemented
- * (see tokenizer_load.h). */
+/* tokenizer_check.c - what a tokenizer.json asks for, and the refusal of other kinds than byte-level
+ * BPE (see tokenizer_load.h). */
 #include <string.h>
 
 #include "io/tokenizer_load.h"

@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /* Reads what a tokenizer.json says about anything but tokens and merges, sets the switches of `t`
- * accordingly, and refuses what is not implemented. `path` is for the sentences. */
+ * accordingly, and refuses other kinds than byte-level BPE. `path` is for the sentences. */
 CPL_NODISCARD cpl_status cpl_tokenizer_check(cpl_tokenizer *t, const json_t *root,
                                              const char *path);
 

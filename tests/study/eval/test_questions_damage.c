@@ -40,6 +40,10 @@ static cpl_status read_with(cpl_questions *q, const cpl_task *task, const char *
 
 /* ---- a member that lacks, or is of another kind ---- */
 
+#define MMLU_PRO_ROW                                                                               \
+    "{\"question\": \"q\", \"options\": [\"a\", \"b\"], \"answer\": \"A\", "                       \
+    "\"answer_index\": 0, \"category\": \"law\"}"
+
 typedef struct kind_of_row {
     const char *task, *profile, *file;
     const char *before, *behind; /* what stands around the rows of a JSON file; NULL: lines */
@@ -166,56 +170,14 @@ static const kind_of_row kinds[] = {
      "test.jsonl",
      NULL,
      NULL,
-     "{\"question\": \"q\", \"options\": [\"a\", \"b\"], \"answer\": \"A\", \"answer_index\": 0, "
-     "\"category\": "
-     "\"law\"}",
+     MMLU_PRO_ROW,
      "question options category answer",
      "\"options\": [\"a\"]",
      {0}},
-    {"mmlu_pro",
-     "harness",
-     "test.jsonl",
-     NULL,
-     NULL,
-     "{\"question\": \"q\", \"options\": [\"a\", \"b\"], \"answer\": \"A\", \"answer_index\": 0, "
-     "\"category\": "
-     "\"law\"}",
-     "",
-     "\"answer\": \"D\"",
-     {0}},
-    {"mmlu_pro",
-     "harness",
-     "test.jsonl",
-     NULL,
-     NULL,
-     "{\"question\": \"q\", \"options\": [\"a\", \"b\"], \"answer\": \"A\", \"answer_index\": 0, "
-     "\"category\": "
-     "\"law\"}",
-     "",
-     "\"answer\": \"K\"",
-     {0}},
-    {"mmlu_pro",
-     "harness",
-     "test.jsonl",
-     NULL,
-     NULL,
-     "{\"question\": \"q\", \"options\": [\"a\", \"b\"], \"answer\": \"A\", \"answer_index\": 0, "
-     "\"category\": "
-     "\"law\"}",
-     "",
-     "\"answer_index\": 1",
-     {0}},
-    {"mmlu_pro",
-     "harness",
-     "test.jsonl",
-     NULL,
-     NULL,
-     "{\"question\": \"q\", \"options\": [\"a\", \"b\"], \"answer\": \"A\", \"answer_index\": 0, "
-     "\"category\": "
-     "\"law\"}",
-     "",
-     "\"answer\": \"\"",
-     {0}},
+    {"mmlu_pro", "harness", "test.jsonl", NULL, NULL, MMLU_PRO_ROW, "", "\"answer\": \"D\"", {0}},
+    {"mmlu_pro", "harness", "test.jsonl", NULL, NULL, MMLU_PRO_ROW, "", "\"answer\": \"K\"", {0}},
+    {"mmlu_pro", "harness", "test.jsonl", NULL, NULL, MMLU_PRO_ROW, "", "\"answer_index\": 1", {0}},
+    {"mmlu_pro", "harness", "test.jsonl", NULL, NULL, MMLU_PRO_ROW, "", "\"answer\": \"\"", {0}},
     {"agieval",
      "harness",
      "v1/sat-en.jsonl",
