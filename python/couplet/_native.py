@@ -1,14 +1,34 @@
 """The coupling loss by the C library: tensors on the CPU, f32 or bf16, handed over by pointer."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from typing import Optional
+import math
+import mmap
+from typing import Optional, Sequence
 
 import torch
 from torch import Tensor
 
 from . import _library as lib
 from ._job import Alone, Experts, Job
+
+
+_LARGE = 1 << 22  # bytes
+
+
+def zeros(shape: Sequence[int]) -> Tensor:
+    """f32 zeros on the CPU, for sums. Large ones are pages that the system hands out, zero already, when
+    they are first touched: by the threads that add to them, or never where no hinge pulls. torch.zeros
+    touches every page and writes it, which takes longer than the loss itself where nothing pulls."""
+    count = math.prod(shape)
+    if 4 * count < _LARGE:
+        return torch.zeros(shape)
+    memory = mmap.mmap(-1, 4 * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.float32).view(*shape)  # keeps `memory`
 
 
 def fits(job: Job) -> bool:

@@ -23,12 +23,14 @@ def _shape_of(tensors: Sequence[Tensor]) -> Sequence[int]:
     return shape if len(shape) == 3 else (len(tensors), *shape)
 
 
-def _gradient_like(tensors: Sequence[Tensor], wanted: bool, dtype: Optional[torch.dtype],
-                   router: Tensor) -> Tensor:
-    """Zeros [n, r, k]; empty where it is not wanted."""
+def _gradient_like(tensors: Sequence[Tensor], wanted: bool, native: bool, router: Tensor) -> Tensor:
+    """Zeros [n, r, k]; empty where it is not wanted. The library adds in f32; plain torch as things
+    lie."""
     if not wanted or not tensors:
         return router.new_empty(0, dtype=torch.float32)
-    return torch.zeros(_shape_of(tensors), dtype=dtype or tensors[0].dtype, device=router.device)
+    if native:
+        return _native.zeros(_shape_of(tensors))
+    return torch.zeros(_shape_of(tensors), dtype=tensors[0].dtype, device=router.device)
 
 
 def make_job(router: Tensor, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor],
@@ -53,10 +55,9 @@ def evaluate(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Seque
     """weight * L [] and the gradients of router, gate, up, down, each of its tensor's dtype; empty
     where `want` says that there is no need."""
     native = _native.fits(job)
-    sums = torch.float32 if native else None  # the library adds in f32; plain torch as things lie
     wide = torch.float64 if job.router.dtype == torch.float64 else torch.float32
-    d_router = job.router.new_zeros(job.router.shape if want[0] else 0, dtype=sums or wide)
-    d_gate, d_up, d_down = (_gradient_like(t, wanted, sums, job.router)
+    d_router = job.router.new_zeros(job.router.shape if want[0] else 0, dtype=wide)
+    d_gate, d_up, d_down = (_gradient_like(t, wanted, native, job.router)
                             for t, wanted in zip((gate, up, down), want[1:]))
     job.d_router = d_router if want[0] else None
     if want[1] and job.gate is not None:

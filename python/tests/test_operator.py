@@ -1,5 +1,7 @@
 """The operator: gradients of every form of input, compilation, dtypes, what is copied and what not."""
 import gc
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -49,6 +51,41 @@ def test_gradcheck(activation, alpha):
         return couplet.erc_loss(**m2, alpha=alpha, weight=3.0, activation=activation, delta=delta)
 
     assert torch.autograd.gradcheck(loss, [m[name] for name in names])
+
+def large(hinges):
+    """Gradients of more than _native._LARGE bytes."""
+    m = model(n=8, d=512, D=384)
+    with torch.no_grad():
+        if not hinges:  # every expert answers its own row by far the most
+            own = torch.nn.functional.normalize(m["router"], dim=1)
+            m["w_gate"] += 1000 * own[:, None, :]
+    return m["router"], m["w_gate"]
+
+
+@pytest.mark.parametrize("hinges", (True, False))
+def test_large_gradients(hinges):
+    router, gate = large(hinges)
+    assert gate.numel() * 4 >= _native._LARGE
+    loss = couplet.erc_loss(router, gate, alpha=0.5, noise="none")
+    assert (loss.item() > 0) == hinges
+    loss.backward()
+    first = [router.grad, gate.grad]
+    router.grad = gate.grad = loss = None
+    gc.collect()
+    second = gradients(couplet.reference.erc_loss(router, gate, 0.5, 1.0, torch.ones_like(router)),
+                       [router, gate])
+    for a, b in zip(first, second):
+        close(a, b, 1e-5)
+    close(first[1].add_(1), second[1] + 1, 1e-6)  # nobody wrote there; it can be written
+
+
+def test_large_gradients_that_outlive_everything():
+    program = ("import torch, couplet\n"
+               "r, g = torch.randn(8, 512).requires_grad_(), torch.randn(8, 384, 512).requires_grad_()\n"
+               "couplet.erc_loss(r, g).backward()\n"
+               "torch.kept = g.grad\n")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0 and not done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
