@@ -187,7 +187,7 @@ static cpl_status compute_and_write(work *w, cpl_settings *settings, const cpl_a
     cpl_step_batch batch = {w->tokens.ids, w->tokens.target, NULL, w->tokens.rows,
                             w->tokens.rows * (w->tokens.length - 1)};
     cpl_step_gradient(&w->step, &w->model, &w->grads, settings, &batch, false, true, &w->metrics);
-    cpl_model_logits(&w->model, &w->step.pass, w->logits, cpl_tensor_none(), cpl_tensor_none());
+    cpl_model_logits(&w->model, &w->step.pass, w->logits, 0);
     CPL_TRY(w->backend.ops->sync(&w->backend));
     const cpl_metrics *m = &w->metrics;
     losses l             = {(float)m->loss, (float)m->erc,  (float)m->balance,

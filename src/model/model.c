@@ -148,6 +148,21 @@ void cpl_pass_take(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *c
     cpl_attention_scratch_take(&pass->attention_scratch, arena, config, t);
 }
 
+void cpl_pass_ask(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
+                  cpl_tensor asked)
+{
+    const int64_t rows = asked.shape[0], d = config->d_model;
+    CPL_ASSERT(!pass->training && rows <= pass->batch * pass->n_queries);
+    pass->asks       = true;
+    pass->asked      = asked;
+    pass->asked_x[0] = take2(arena, rows, d);
+    pass->asked_x[1] = take2(arena, rows, d);
+    cpl_moe_take(&pass->asked_moe, arena, config, rows, false);
+    cpl_moe_scratch_take(&pass->asked_scratch, arena, config, rows, false);
+    pass->final     = take2(arena, rows, d);
+    pass->final_inv = cpl_tensor_1d(take2(arena, rows, 1).data, CPL_F32, rows);
+}
+
 void cpl_cache_take(cpl_cache *cache, cpl_arena *arena, const cpl_model_settings *config,
                     int64_t capacity)
 {
@@ -179,6 +194,23 @@ cpl_work cpl_pass_work(const cpl_model_settings *config, int64_t batch, int64_t 
 
 /* ---- forward ---- */
 
+/* The experts' half of layer l. */
+static void forward_experts(cpl_model *model, cpl_pass *pass, int64_t l, cpl_tensor out,
+                            cpl_moe_kept *kept, cpl_tensor x, const cpl_moe_scratch *scratch)
+{
+    cpl_moe_forward(model->be, out, kept, x, &model->compute.layer[l], &model->config, scratch);
+    if (pass->watch) pass->watch(pass->who, l, kept);
+}
+
+/* Of the last layer, for the tokens asked for alone. */
+static cpl_tensor forward_asked(cpl_model *model, cpl_pass *pass, int64_t l)
+{
+    const cpl_tensor x = pass->asked_x[0], out = pass->asked_x[1];
+    model->be->ops->embed(model->be, x, pass->x[2 * l + 1], pass->asked);
+    forward_experts(model, pass, l, out, &pass->asked_moe, x, &pass->asked_scratch);
+    return out;
+}
+
 void cpl_model_forward(cpl_model *model, cpl_pass *pass, cpl_tensor ids, cpl_tensor doc_start,
                        const cpl_cached *cached)
 {
@@ -186,32 +218,30 @@ void cpl_model_forward(cpl_model *model, cpl_pass *pass, cpl_tensor ids, cpl_ten
     cpl_backend *be             = model->be;
     cpl_positions at            = {pass->batch, pass->n_queries, doc_start, cached};
     be->ops->embed(be, pass->x[0], model->compute.embed, ids);
+    cpl_tensor end = pass->x[2 * c->n_layers];
     for (int64_t l = 0; l < c->n_layers; l++) {
-        int64_t kept              = pass->training ? l : 0;
-        const cpl_layer_params *w = &model->compute.layer[l];
-        cpl_attention_forward(be, pass->x[2 * l + 1], &pass->attention[kept], pass->x[2 * l], w, c,
-                              model->rope, &at, l);
-        cpl_moe_forward(be, pass->x[2 * l + 2], &pass->moe[kept], pass->x[2 * l + 1], w, c,
-                        &pass->moe_scratch);
-        if (pass->watch) pass->watch(pass->who, l, &pass->moe[kept]);
+        int64_t kept = pass->training ? l : 0;
+        cpl_attention_forward(be, pass->x[2 * l + 1], &pass->attention[kept], pass->x[2 * l],
+                              &model->compute.layer[l], c, model->rope, &at, l);
+        if (!pass->asks || l < c->n_layers - 1)
+            forward_experts(model, pass, l, pass->x[2 * l + 2], &pass->moe[kept],
+                            pass->x[2 * l + 1], &pass->moe_scratch);
+        else if (cpl_tensor_rows(pass->final) > 0)
+            end = forward_asked(model, pass, l);
+        else
+            return;
     }
-    be->ops->rms_norm(be, pass->final, pass->final_inv, pass->x[2 * c->n_layers],
-                      model->compute.norm, (float)c->norm_eps);
+    be->ops->rms_norm(be, pass->final, pass->final_inv, end, model->compute.norm,
+                      (float)c->norm_eps);
 }
 
-void cpl_model_logits(cpl_model *model, const cpl_pass *pass, cpl_tensor logits, cpl_tensor chosen,
-                      cpl_tensor index)
+void cpl_model_logits(cpl_model *model, const cpl_pass *pass, cpl_tensor logits, int64_t first)
 {
-    const int64_t rows = cpl_tensor_rows(logits), all = cpl_tensor_rows(pass->final);
-    const int64_t d = model->config.d_model;
-    if (index.data) {
-        model->be->ops->embed(model->be, chosen, pass->final, index);
-    } else {
-        CPL_ASSERT(rows <= all);
-        chosen = cpl_tensor_2d(cpl_f32(pass->final) + (all - rows) * d, CPL_F32, rows, d);
-    }
-    model->be->ops->gemm(model->be, logits, CPL_AS_IS, chosen, CPL_TRANSPOSED, model->compute.head,
-                         0);
+    const int64_t rows = cpl_tensor_rows(logits), d = model->config.d_model;
+    CPL_ASSERT(first >= 0 && first + rows <= cpl_tensor_rows(pass->final));
+    model->be->ops->gemm(model->be, logits, CPL_AS_IS,
+                         cpl_tensor_2d(cpl_f32(pass->final) + first * d, CPL_F32, rows, d),
+                         CPL_TRANSPOSED, model->compute.head, 0);
 }
 
 double cpl_model_score(cpl_model *model, cpl_pass *pass, cpl_tensor target)

@@ -49,7 +49,8 @@ typedef struct cpl_pass {
     cpl_tensor *x;                 /* [2L+1] of [T,d]: the stream before, within, behind layers */
     cpl_attention_kept *attention; /* [L] when training, else one for all */
     cpl_moe_kept *moe;             /* [L], likewise */
-    cpl_tensor final, final_inv;   /* [T,d], [T]: the stream after the last norm */
+    cpl_tensor final, final_inv;   /* [T,d], [T]: the stream after the last norm; R rows of it
+                                      where R tokens were asked for */
     cpl_tensor nll;                /* [T] */
     cpl_tensor dx, dfinal;         /* [T,d] */
     cpl_attention_scratch attention_scratch;
@@ -61,12 +62,24 @@ typedef struct cpl_pass {
      * there is no gate and no up. Not changed by the watcher; cpl_pass_take sets none. */
     void (*watch)(void *who, int64_t layer, const cpl_moe_kept *kept);
     void *who;
+    /* Set by cpl_pass_ask: which tokens, and what the last layer's experts make of them alone. */
+    bool asks;
+    cpl_tensor asked;      /* [R] I32 */
+    cpl_tensor asked_x[2]; /* [R,d] the stream within and behind the last layer */
+    cpl_moe_kept asked_moe;
+    cpl_moe_scratch asked_scratch;
 } cpl_pass;
 
 /* Takes a pass from the arena (measure or own). Not training: only what forward needs, layers share
  * their activations. cached: k and v go into a cache. */
 void cpl_pass_take(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
                    int64_t batch, int64_t n_queries, bool training, bool cached);
+/* Of a pass that is not training, just taken: `final` is wanted of the tokens `asked` [R] I32 alone,
+ * 0 <= R <= T, and becomes [R,d] in their order. The last layer's experts then see no others, and
+ * neither does a watcher in that layer. `asked` is read by cpl_model_forward. */
+void cpl_pass_ask(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
+                  cpl_tensor asked);
+
 void cpl_cache_take(cpl_cache *cache, cpl_arena *arena, const cpl_model_settings *config,
                     int64_t capacity);
 
@@ -79,10 +92,8 @@ cpl_work cpl_pass_work(const cpl_model_settings *config, int64_t batch, int64_t 
 void cpl_model_forward(cpl_model *model, cpl_pass *pass, cpl_tensor ids, cpl_tensor doc_start,
                        const cpl_cached *cached);
 
-/* logits [R,V] = head . final of the tokens `index` [R] I32 of the pass, by way of chosen [R,d]; or
- * of its last R tokens, where both are none. */
-void cpl_model_logits(cpl_model *model, const cpl_pass *pass, cpl_tensor logits, cpl_tensor chosen,
-                      cpl_tensor index);
+/* logits [R,V] = head . rows first ... first + R - 1 of the pass's final. */
+void cpl_model_logits(cpl_model *model, const cpl_pass *pass, cpl_tensor logits, int64_t first);
 
 /* After forward: pass->nll of target [T] I32 (-1: none); returns their sum. */
 double cpl_model_score(cpl_model *model, cpl_pass *pass, cpl_tensor target);

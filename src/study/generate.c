@@ -16,9 +16,11 @@ static void take_all(cpl_generator *g, const cpl_model_settings *config)
     cpl_cache_take(&g->cache, &g->arena, config, g->capacity);
     g->ids    = cpl_tensor_1d(take(&g->arena, CPL_I32, g->chunk, 1).data, CPL_I32, g->chunk);
     g->order  = cpl_tensor_1d(take(&g->arena, CPL_I32, g->capacity, 1).data, CPL_I32, g->capacity);
+    g->asked  = cpl_tensor_1d(take(&g->arena, CPL_I32, 1, 1).data, CPL_I32, 1);
     g->logits = take(&g->arena, CPL_F32, 1, config->vocab_size);
     g->mark   = cpl_arena_mark(&g->arena);
     cpl_pass_take(&largest, &g->arena, config, 1, g->chunk, false, true);
+    cpl_pass_ask(&largest, &g->arena, config, g->asked);
 }
 
 size_t cpl_generator_bytes(const cpl_model_settings *config, int64_t capacity, int64_t chunk)
@@ -86,6 +88,8 @@ static void feed_chunk(cpl_generator *g, const int32_t *ids, int64_t count, bool
     cpl_pass pass;
     cpl_arena_release(&g->arena, g->mark);
     cpl_pass_take(&pass, &g->arena, &g->model->config, 1, count, false, true);
+    cpl_i32(g->asked)[0] = (int32_t)(count - 1);
+    cpl_pass_ask(&pass, &g->arena, &g->model->config, cpl_tensor_1d(g->asked.data, CPL_I32, last));
     memcpy(g->ids.data, ids, (size_t)count * sizeof *ids);
     const cpl_segment segment = {0, count, 0, g->length + count};
     const cpl_cached cached   = {
@@ -97,7 +101,7 @@ static void feed_chunk(cpl_generator *g, const int32_t *ids, int64_t count, bool
     cpl_model_forward(g->model, &pass, cpl_tensor_1d(g->ids.data, CPL_I32, count),
                       cpl_tensor_none(), &cached);
     g->length += count;
-    if (last) cpl_model_logits(g->model, &pass, g->logits, cpl_tensor_none(), cpl_tensor_none());
+    if (last) cpl_model_logits(g->model, &pass, g->logits, 0);
 }
 
 cpl_status cpl_generator_feed(cpl_generator *g, const int32_t *ids, int64_t count)

@@ -36,6 +36,7 @@ typedef struct cpl_generator {
     int64_t length;    /* tokens seen so far, in as many rows of the cache */
     cpl_tensor ids;    /* [chunk] I32 */
     cpl_tensor order;  /* [capacity] I32: 0, 1, 2 ... */
+    cpl_tensor asked;  /* [1] I32 */
     cpl_tensor logits; /* [1,V] */
     size_t mark;       /* of the arena: behind it lies the pass of the moment */
 } cpl_generator;

@@ -62,8 +62,7 @@ static void pass_over(world *w, const int32_t *ids, const int32_t *doc_start)
     for (int i = 0; i < T; i++) target[i] = i % S == S - 1 ? -1 : ids[i + 1];
     cpl_optimizer_zero(&w->run, &w->model);
     cpl_model_forward(&w->model, &w->pass, id, doc, NULL);
-    cpl_model_logits(&w->model, &w->pass, cpl_tensor_2d(w->logits, CPL_F32, T, 37),
-                     cpl_tensor_none(), cpl_tensor_none());
+    cpl_model_logits(&w->model, &w->pass, cpl_tensor_2d(w->logits, CPL_F32, T, 37), 0);
     w->nll = cpl_model_backward(&w->model, &w->pass, &w->run.grads, id, doc,
                                 cpl_tensor_1d(target, CPL_I32, T), 1.0f / T, pull);
     assert_ok(w->be->ops->sync(w->be));
@@ -252,6 +251,49 @@ static void learns_one_batch(void **state)
     world_gone(w);
 }
 
+/* A pass without training whose arena has room for all tokens and for as many asked for. */
+static void take_forward(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *c,
+                         cpl_tensor asked)
+{
+    cpl_arena_measure(arena);
+    cpl_pass_take(pass, arena, c, B, S, false, false);
+    cpl_pass_ask(pass, arena, c, asked);
+    assert_ok(cpl_arena_init(arena, arena->used, "pass"));
+    cpl_pass_take(pass, arena, c, B, S, false, false);
+    cpl_pass_ask(pass, arena, c, asked);
+}
+
+/* Where some tokens are asked for, in any order, their logits are those of the whole pass. */
+static void tokens_asked_for(void **state)
+{
+    (void)state;
+    static const int32_t some[] = {T - 1, 0, 7, 7};
+    for (int aoe = 0; aoe < 2; aoe++) {
+        cpl_model_settings c = small_config();
+        c.router             = aoe ? CPL_ROUTER_AOE : CPL_ROUTER_SOFTMAX;
+        c.aoe_rank           = aoe ? 3 : c.aoe_rank;
+        c.n_shared           = 1;
+        world *w             = world_of(&c, 2, true);
+        cpl_tensor ids       = cpl_tensor_1d((void *)(uintptr_t)some_ids, CPL_I32, T);
+        pass_over(w, some_ids, NULL);
+        for (int count = 0; count <= 4; count++) {
+            cpl_pass pass;
+            cpl_arena arena;
+            float logits[37];
+            take_forward(&pass, &arena, &c, cpl_tensor_1d((void *)(uintptr_t)some, CPL_I32, count));
+            cpl_model_forward(&w->model, &pass, ids, cpl_tensor_none(), NULL);
+            assert_int_equal(cpl_tensor_rows(pass.final), count);
+            for (int first = 0; first < count; first++) {
+                cpl_model_logits(&w->model, &pass, cpl_tensor_2d(logits, CPL_F32, 1, 37), first);
+                for (int v = 0; v < 37; v++)
+                    assert_near((double)logits[v], (double)w->logits[some[first] * 37 + v], 1e-6);
+            }
+            cpl_arena_free(&arena);
+        }
+        world_gone(w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,6 +304,7 @@ int main(void)
         cmocka_unit_test(same_seed_same_start),
         cmocka_unit_test(learns_one_batch),
         cmocka_unit_test(a_watcher_sees_every_layer),
+        cmocka_unit_test(tokens_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -165,8 +165,7 @@ static double plain_nll(model_case *m, const int32_t *ids, const int32_t *target
     cpl_pass_take(&pass, &arena, &m->model.config, 1, count, false, false);
     cpl_model_forward(&m->model, &pass, cpl_tensor_1d((void *)(uintptr_t)ids, CPL_I32, count),
                       cpl_tensor_none(), NULL);
-    cpl_model_logits(&m->model, &pass, cpl_tensor_2d(logits, CPL_F32, count, vocab),
-                     cpl_tensor_none(), cpl_tensor_none());
+    cpl_model_logits(&m->model, &pass, cpl_tensor_2d(logits, CPL_F32, count, vocab), 0);
     for (int64_t t = 0; t < count; t++) {
         double sum = 0;
         for (int64_t v = 0; v < vocab; v++) sum += exp((double)logits[t * vocab + v]);

@@ -26,8 +26,7 @@ static float *whole_logits(world *w)
     cpl_pass_take(&pass, &arena, &w->model.config, 1, TEXT, false, false);
     cpl_model_forward(&w->model, &pass, cpl_tensor_1d(w->text, CPL_I32, TEXT), cpl_tensor_none(),
                       NULL);
-    cpl_model_logits(&w->model, &pass, cpl_tensor_2d(logits, CPL_F32, TEXT, vocab),
-                     cpl_tensor_none(), cpl_tensor_none());
+    cpl_model_logits(&w->model, &pass, cpl_tensor_2d(logits, CPL_F32, TEXT, vocab), 0);
     cpl_arena_free(&arena);
     return logits;
 }

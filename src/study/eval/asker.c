@@ -31,17 +31,17 @@ static void take_all(cpl_asker *a, const cpl_model_settings *config)
     cpl_cache_take(&a->cache, &a->arena, config, a->how.rows);
     a->ids      = take_1d(&a->arena, CPL_I32, a->how.chunk);
     a->position = take_1d(&a->arena, CPL_I32, a->how.chunk);
-    a->index    = take_1d(&a->arena, CPL_I32, CPL_ASKER_PICKS);
+    a->asked    = take_1d(&a->arena, CPL_I32, a->how.chunk);
     a->pick_row = take_1d(&a->arena, CPL_I32, CPL_ASKER_PICKS);
     a->pick_id  = take_1d(&a->arena, CPL_I32, CPL_ASKER_PICKS);
     a->pick     = take_1d(&a->arena, CPL_F32, CPL_ASKER_PICKS);
-    a->chosen   = take_2d(&a->arena, CPL_ASKER_PICKS, config->d_model);
     a->logits   = take_2d(&a->arena, CPL_ASKER_PICKS, config->vocab_size);
     a->segment  = cpl_arena_take(&a->arena, (size_t)a->how.chunk * sizeof *a->segment);
     a->held     = take_1d(&a->arena, CPL_I32, a->how.window).data;
     a->held_row = take_1d(&a->arena, CPL_I32, a->how.window).data;
     a->mark     = cpl_arena_mark(&a->arena);
     cpl_pass_take(&largest, &a->arena, config, 1, a->how.chunk, false, true);
+    cpl_pass_ask(&largest, &a->arena, config, a->asked);
 }
 
 size_t cpl_asker_bytes(const cpl_model_settings *config, const cpl_asker_settings *how)
@@ -92,12 +92,15 @@ cpl_status cpl_asker_more_keys(cpl_asker *a, int64_t count, int32_t **at)
     return CPL_OK;
 }
 
-/* `count` tokens, in a->ids and a->position, go into rows first_row ... of the cache. */
+/* `count` tokens, in a->ids and a->position, go into rows first_row ... of the cache; n_asked of
+ * them, in a->asked, are wanted. */
 void cpl_asker_pass(cpl_asker *a, cpl_pass *pass, int64_t count, int64_t n_segments,
-                    int64_t first_row)
+                    int64_t first_row, int64_t n_asked)
 {
     cpl_arena_release(&a->arena, a->mark);
     cpl_pass_take(pass, &a->arena, &a->model->config, 1, count, false, true);
+    cpl_pass_ask(pass, &a->arena, &a->model->config,
+                 cpl_tensor_1d(a->asked.data, CPL_I32, n_asked));
     const cpl_cached cached = {
         .cache     = a->cache,
         .first_row = first_row,

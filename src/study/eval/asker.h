@@ -30,12 +30,13 @@ typedef struct cpl_asker {
     cpl_asker_settings how;
     cpl_arena arena;
     cpl_cache cache;
-    cpl_tensor ids, position;                  /* [chunk] I32 */
-    cpl_tensor index, pick_row, pick_id, pick; /* [PICKS] I32, the last F32 */
-    cpl_tensor chosen, logits;                 /* [PICKS,d], [PICKS,V] */
-    size_t mark;                               /* of the arena: behind it lies the pass */
-    cpl_segment *segment;                      /* [chunk] */
-    int32_t *key_row;                          /* grows */
+    cpl_tensor ids, position; /* [chunk] I32 */
+    cpl_tensor asked;         /* [chunk] I32: tokens of the pass whose logits are wanted */
+    cpl_tensor pick_row, pick_id, pick; /* [PICKS] I32, the last F32 */
+    cpl_tensor logits;                  /* [PICKS,V] */
+    size_t mark;                        /* of the arena: behind it lies the pass */
+    cpl_segment *segment;               /* [chunk] */
+    int32_t *key_row;                   /* grows */
     int64_t key_rows, key_room;
     int32_t *held, *held_row; /* [window] tokens whose rows are still good */
     int64_t n_held;

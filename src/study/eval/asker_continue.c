@@ -73,8 +73,7 @@ static cpl_status read_prompts(continuing *c, cpl_asker_group *g)
 static cpl_status step(continuing *c, cpl_asker_group *g, int64_t first_row)
 {
     cpl_asker *a = c->plan.a;
-    cpl_pass pass;
-    a->key_rows = 0;
+    a->key_rows  = 0;
     for (int64_t i = 0; i < c->count; i++) {
         live *one = &c->live[i];
         int32_t *rows;
@@ -85,12 +84,11 @@ static cpl_status step(continuing *c, cpl_asker_group *g, int64_t first_row)
         CPL_TRY(cpl_asker_more_keys(a, one->length, &rows));
         memcpy(rows, one->rows, (size_t)one->length * sizeof *rows);
     }
-    cpl_asker_pass(a, &pass, c->count, c->count, first_row);
     for (int64_t i = 0; i < c->count; i++)
         g->picks[i] = (cpl_asker_pick){.token = i, .sequence = i, .id = -1};
     g->n_picks   = c->count;
     int64_t next = 0;
-    CPL_TRY(cpl_asker_answer(g, &pass, 0, c->count, &next));
+    CPL_TRY(cpl_asker_answer(g, 0, c->count, c->count, first_row, &next));
     for (int64_t i = 0; i < c->count; i++) c->live[i].next = g->picks[i].best;
     return CPL_OK;
 }

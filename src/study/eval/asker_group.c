@@ -150,39 +150,28 @@ static cpl_status put_tokens(cpl_asker_group *g, const cpl_node *node, int64_t f
     return CPL_OK;
 }
 
-/* a->logits [rows,V] of the tokens a->index [rows] of the pass. */
-static cpl_tensor logits_of(cpl_asker *a, const cpl_pass *pass, int64_t rows)
-{
-    const cpl_model_settings *c = &a->model->config;
-    cpl_tensor logits           = cpl_tensor_2d(a->logits.data, CPL_F32, rows, c->vocab_size);
-    cpl_model_logits(a->model, pass, logits,
-                     cpl_tensor_2d(a->chosen.data, CPL_F32, rows, c->d_model),
-                     cpl_tensor_1d(a->index.data, CPL_I32, rows));
-    return logits;
-}
-
 static cpl_status not_finite(void)
 {
     return CPL_FAIL(CPL_ERR_INPUT, "a log-probability is not finite: the weights are bad");
 }
 
-/* Answers picks first ... last - 1, of tokens first_token ... of the pass, whose rows are at most
- * CPL_ASKER_PICKS. */
+/* Answers picks first ... last - 1, at most CPL_ASKER_PICKS, the first of which is behind row
+ * first_row of the pass's final. */
 static cpl_status answer_some(cpl_asker_group *g, const cpl_pass *pass, int64_t first, int64_t last,
-                              int64_t first_token)
+                              int64_t first_row)
 {
     cpl_asker *a = g->a;
     int64_t rows = 0, asked = 0;
     for (int64_t i = first; i < last; i++) {
         const cpl_asker_pick *p = &g->picks[i];
-        if (i == first || p->token != p[-1].token)
-            cpl_i32(a->index)[rows++] = (int32_t)(p->token - first_token);
+        rows += i == first || p->token != p[-1].token;
         if (p->id < 0) continue;
         cpl_i32(a->pick_row)[asked]  = (int32_t)(rows - 1);
         cpl_i32(a->pick_id)[asked++] = p->id;
     }
     cpl_backend *be   = a->model->be;
-    cpl_tensor logits = logits_of(a, pass, rows);
+    cpl_tensor logits = cpl_tensor_2d(a->logits.data, CPL_F32, rows, a->logits.shape[1]);
+    cpl_model_logits(a->model, pass, logits, first_row);
     be->ops->log_probs(be, cpl_tensor_1d(a->pick.data, CPL_F32, asked), logits,
                        cpl_tensor_1d(a->pick_row.data, CPL_I32, asked),
                        cpl_tensor_1d(a->pick_id.data, CPL_I32, asked));
@@ -203,15 +192,28 @@ static cpl_status answer_some(cpl_asker_group *g, const cpl_pass *pass, int64_t 
     return CPL_OK;
 }
 
-/* Answers the picks from *next on that lie in the pass of tokens from ... to - 1. */
-cpl_status cpl_asker_answer(cpl_asker_group *g, const cpl_pass *pass, int64_t from, int64_t to,
-                            int64_t *next)
+/* Writes the different tokens of picks first ... last - 1 into a->asked, counted from `from`. Returns
+ * how many there are. */
+static int64_t list_asked(cpl_asker_group *g, int64_t first, int64_t last, int64_t from)
 {
-    while (*next < g->n_picks && g->picks[*next].token < to) {
-        int64_t last = *next;
-        while (last < g->n_picks && last - *next < CPL_ASKER_PICKS && g->picks[last].token < to)
-            last++;
-        CPL_TRY(answer_some(g, pass, *next, last, from));
+    int64_t count = 0;
+    for (int64_t i = first; i < last; i++)
+        if (i == first || g->picks[i].token != g->picks[i - 1].token)
+            cpl_i32(g->a->asked)[count++] = (int32_t)(g->picks[i].token - from);
+    return count;
+}
+
+cpl_status cpl_asker_answer(cpl_asker_group *g, int64_t from, int64_t to, int64_t n_segments,
+                            int64_t first_row, int64_t *next)
+{
+    cpl_pass pass;
+    int64_t end = *next, row = 0;
+    while (end < g->n_picks && g->picks[end].token < to) end++;
+    cpl_asker_pass(g->a, &pass, to - from, n_segments, first_row, list_asked(g, *next, end, from));
+    while (*next < end) {
+        const int64_t last = end - *next < CPL_ASKER_PICKS ? end : *next + CPL_ASKER_PICKS;
+        while (cpl_i32(g->a->asked)[row] < g->picks[*next].token - from) row++;
+        CPL_TRY(answer_some(g, &pass, *next, last, row));
         *next = last;
     }
     return CPL_OK;
@@ -223,7 +225,6 @@ cpl_status cpl_asker_run(cpl_asker_group *g)
     cpl_asker *a = g->a;
     int64_t at = 0, next = 0, node = 0;
     while (at < g->tree.tokens) {
-        cpl_pass pass;
         int64_t to = at, n_segments = 0;
         a->key_rows = 0;
         while (to - at < a->how.chunk && to < g->tree.tokens) {
@@ -234,8 +235,7 @@ cpl_status cpl_asker_run(cpl_asker_group *g)
             to = stop;
             if (to == end) node++;
         }
-        cpl_asker_pass(a, &pass, to - at, n_segments, g->first_row + at);
-        CPL_TRY(cpl_asker_answer(g, &pass, at, to, &next));
+        CPL_TRY(cpl_asker_answer(g, at, to, n_segments, g->first_row + at, &next));
         at = to;
     }
     return CPL_OK;

@@ -20,9 +20,9 @@ enum { CPL_ASKER_PICKS = 128 }; /* rows of logits at once */
 CPL_NODISCARD cpl_status cpl_asker_more_keys(cpl_asker *a, int64_t count, int32_t **at);
 
 /* `count` tokens, in a->ids and a->position, with a->segment and a->key_row, go into rows first_row
- * ... of the cache. */
+ * ... of the cache; of the n_asked in a->asked the pass has the stream's end. */
 void cpl_asker_pass(cpl_asker *a, cpl_pass *pass, int64_t count, int64_t n_segments,
-                    int64_t first_row);
+                    int64_t first_row, int64_t n_asked);
 
 /* CPL_ERR_INPUT: an id outside the vocabulary. */
 CPL_NODISCARD cpl_status cpl_asker_check_ids(const cpl_asker *a, const int32_t *ids,
@@ -90,9 +90,10 @@ void cpl_asker_rows(const cpl_asker_group *g, const cpl_node *node, int64_t end,
 /* All tokens of the tree through the model, and all picks, sorted by token, answered. */
 CPL_NODISCARD cpl_status cpl_asker_run(cpl_asker_group *g);
 
-/* Answers the picks from *next on that lie in the pass of tokens from ... to - 1. */
-CPL_NODISCARD cpl_status cpl_asker_answer(cpl_asker_group *g, const cpl_pass *pass, int64_t from,
-                                          int64_t to, int64_t *next);
+/* Tokens from ... to - 1, which lie ready as for cpl_asker_pass, through the model into rows
+ * first_row ... of the cache; answers the picks from *next on that lie among them. */
+CPL_NODISCARD cpl_status cpl_asker_answer(cpl_asker_group *g, int64_t from, int64_t to,
+                                          int64_t n_segments, int64_t first_row, int64_t *next);
 
 /* The path of the group's last sequence is what the next group may go on from. */
 void cpl_asker_hold(const cpl_asker_group *g, const cpl_asker_plan *p, int64_t sequence);
