@@ -54,8 +54,8 @@ static void began(void *who, const cpl_evaluated *one, int64_t recorded)
     b->recorded += recorded;
     b->task = one->what->key;
     if (recorded && !b->terminal)
-        fprintf(stderr, "%s: %lld of %lld answered before\n", one->what->key,
-                (long long)recorded, (long long)one->n);
+        fprintf(stderr, "%s: %lld of %lld answered before\n", one->what->key, (long long)recorded,
+                (long long)one->n);
 }
 
 static void advanced(void *who, double questions)
@@ -138,7 +138,7 @@ static cpl_status fill_list(cpl_grid *g, cpl_pool *pool, const cpl_selection *s,
             cpl_grid_set(g, row, 0, p ? "" : sets_words(pool, task));
             cpl_grid_set(g, row, 1, profile_name(pool, task, profile));
             cpl_grid_set(g, row, 2, profile->split ? profile->split : "");
-            cpl_grid_set(g, row, 3, profile->shots.count ? profile->shots.at[0] : "0");
+            cpl_grid_set(g, row, 3, profile->shots);
             cpl_grid_set(g, row, 4, profile->metrics.count ? profile->metrics.at[0] : "");
             cpl_grid_set(g, row, 5, words);
         }

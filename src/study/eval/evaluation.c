@@ -137,8 +137,11 @@ static cpl_status best_form(cpl_evaluation *e, int64_t of)
                             "metrics", json_object_get(best->result, "metrics"));
     bool whole =
         one->result && json_object_set_new(one->result, "headline", json_string(name)) == 0;
-    json_t *chance = json_object_get(best->result, "chance");
-    if (chance) whole = whole && json_object_set(one->result, "chance", chance) == 0;
+    static const char *const also[] = {"chance", "shots"};
+    for (int i = 0; i < 2; i++) {
+        json_t *there = json_object_get(best->result, also[i]);
+        if (there) whole = whole && json_object_set(one->result, also[i], there) == 0;
+    }
     return whole ? CPL_OK : CPL_ERR_MEMORY;
 }
 

@@ -120,6 +120,8 @@ static json_t *describe(const cpl_selected *what, const cpl_questions *q)
                                "num_fewshot", (json_int_t)q->shots, "n", (json_int_t)q->count,
                                "skipped", (json_int_t)q->skipped, "files", names_json(q->files));
     bool whole     = object != NULL;
+    if (q->all_shots)
+        whole = whole && json_object_set_new(object, "shots", json_string(q->all_shots)) == 0;
     if (slash) whole = whole && json_object_set_new(object, "variant", json_string(slash + 1)) == 0;
     if (isfinite(what->task->chance))
         whole = whole && json_object_set_new(object, "chance",

@@ -81,9 +81,11 @@ static void put_task(cpl_grid *g, cpl_pool *pool, int64_t row, const cpl_evaluat
                  best ? cpl_pool_printf(pool, "best: %s", strchr(best, '/') + 1)
                       : profile_words(pool, r));
     cpl_grid_set(g, row, SPLIT, json_string_value(json_object_get(r, "split")));
-    cpl_grid_set(
-        g, row, SHOTS,
-        cpl_pool_printf(pool, "%lld", json_integer_value(json_object_get(r, "num_fewshot"))));
+    const char *shots = json_string_value(json_object_get(r, "shots"));
+    if (!shots)
+        shots =
+            cpl_pool_printf(pool, "%lld", json_integer_value(json_object_get(r, "num_fewshot")));
+    cpl_grid_set(g, row, SHOTS, shots);
     cpl_grid_set(g, row, QUESTIONS, cpl_pool_printf(pool, "%lld", n));
     if (chance)
         cpl_grid_set(g, row, CHANCE, cpl_evaluation_value(pool, "acc", json_number_value(chance)));

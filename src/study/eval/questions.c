@@ -148,6 +148,7 @@ static cpl_status settle_shots(cpl_reading *r)
     for (int64_t i = 0; i < r->n_shots; i++)
         if (r->shots[i] > r->most_shots) r->most_shots = r->shots[i];
     r->q->shots = r->shots[r->n_shots - 1] > 0 ? r->shots[r->n_shots - 1] : 0;
+    if (r->n_shots > 1) r->q->all_shots = r->q->profile->shots;
     return CPL_OK;
 }
 

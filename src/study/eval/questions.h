@@ -31,10 +31,11 @@ typedef struct cpl_questions {
     const cpl_profile *profile;
     cpl_question *question; /* (count) subject after subject, each in the order of its rows */
     int64_t count;
-    int64_t shots;      /* of the profile, or as wished; the last of several */
-    int64_t max_tokens; /* of generation; 0: nothing is generated */
-    int64_t skipped;    /* bad rows */
-    cpl_names files;    /* that were read */
+    int64_t shots;         /* of the profile, or as wished; the last of several */
+    const char *all_shots; /* several numbers in words, "0-5"; NULL: it is one */
+    int64_t max_tokens;    /* of generation; 0: nothing is generated */
+    int64_t skipped;       /* bad rows */
+    cpl_names files;       /* that were read */
     struct cpl_questions_store *store;
 } cpl_questions;
 

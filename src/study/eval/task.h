@@ -38,7 +38,7 @@ typedef struct cpl_profile {
                         * With forms those of the first one, as `split` is */
     cpl_headline_of headline; /* whose mean the plain metric is */
     cpl_names forms;   /* the variants that are asked in its place; none: it is asked itself */
-    cpl_names shots;   /* exemplars, as written: "5", or several */
+    const char *shots; /* exemplars: "5", or of several numbers "0-5" or "0,1,5" */
     cpl_group *groups; /* (n_groups) the task's, and the profile's own in their place */
     int64_t n_groups;
 } cpl_profile;

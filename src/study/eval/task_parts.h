@@ -160,6 +160,10 @@ CPL_NODISCARD cpl_status cpl_task_template_of(cpl_template *t, bool *there, cons
 
 bool cpl_names_hold(const cpl_names *names, const char *name);
 
+/* Numbers of exemplars in words, from the smallest: "5", "0-5", "0,1,5"; -1 is none. In the pool; NULL
+ * without memory. */
+const char *cpl_task_shots_words(cpl_pool *pool, const int64_t *shots, int64_t n);
+
 /* ---- the parts, in the order in which they are read ---- */
 
 CPL_NODISCARD cpl_status cpl_task_read_splits(cpl_task *task, const json_t *splits);

@@ -96,19 +96,41 @@ static cpl_status find_split(const cpl_split **split, const cpl_task *task, cons
     return CPL_OK;
 }
 
+static bool is_wanted(const int64_t *shots, int64_t n, int64_t value)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (shots[i] == value || (shots[i] < 0 && value == 0)) return true;
+    return false;
+}
+
+const char *cpl_task_shots_words(cpl_pool *pool, const int64_t *shots, int64_t n)
+{
+    int64_t most = 0, count = 0, first = -1;
+    const char *words = "";
+    for (int64_t i = 0; i < n; i++) most = shots[i] > most ? shots[i] : most;
+    for (int64_t value = 0; value <= most && words; value++) {
+        if (!is_wanted(shots, n, value)) continue;
+        words = cpl_pool_printf(pool, "%s%s%lld", words, count++ ? "," : "", (long long)value);
+        if (first < 0) first = value;
+    }
+    if (count > 2 && count == most - first + 1)
+        words = cpl_pool_printf(pool, "%lld-%lld", (long long)first, (long long)most);
+    return words;
+}
+
 static cpl_status read_shots(cpl_way *way, cpl_profile *profile, cpl_task *task, const json_t *from,
                              const json_t *place)
 {
     static const char *const nought[] = {"0"};
     const json_t *node                = json_object_get(from, "shots");
     bool prompted                     = json_object_get(from, "prompt") != NULL;
-    CPL_TRY(cpl_task_names_of(&profile->shots, task, from, "shots"));
-    if (!profile->shots.count) profile->shots = (cpl_names){nought, 1};
-    int64_t n      = profile->shots.count,
-            *shots = cpl_pool_take(&task->parts->pool, (size_t)n * sizeof *shots);
+    cpl_names texts;
+    CPL_TRY(cpl_task_names_of(&texts, task, from, "shots"));
+    if (!texts.count) texts = (cpl_names){nought, 1};
+    int64_t n = texts.count, *shots = cpl_pool_take(&task->parts->pool, (size_t)n * sizeof *shots);
     if (!shots) return cpl_pool_status(&task->parts->pool);
     for (int64_t i = 0; i < n; i++) {
-        const char *text = profile->shots.at[i];
+        const char *text = texts.at[i];
         char *end        = NULL;
         long value       = strtol(text, &end, 10);
         bool none        = strcmp(text, "none") == 0;
@@ -120,9 +142,10 @@ static cpl_status read_shots(cpl_way *way, cpl_profile *profile, cpl_task *task,
             return FAIL(task, node ? node : place, "exemplars: whose rows are the %ld exemplars?",
                         value);
     }
-    way->shots   = shots;
-    way->n_shots = n;
-    return CPL_OK;
+    way->shots     = shots;
+    way->n_shots   = n;
+    profile->shots = cpl_task_shots_words(&task->parts->pool, shots, n);
+    return cpl_pool_status(&task->parts->pool);
 }
 
 /* Whether a metric is told by some manner; "soft" and the losses by all that rank. */

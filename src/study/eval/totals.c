@@ -24,19 +24,22 @@ static bool is_in(const cpl_group *group, const char *name)
 /* Over all questions of the subjects of a group; NULL: of all subjects. */
 static mean mean_of(const cpl_totals *t, const cpl_group *group, int64_t m)
 {
-    int64_t n = 0, subjects = 0;
+    int64_t n = 0, questions = 0, subjects = 0;
     double sum = 0, within = 0;
     for (int64_t i = 0; i < t->n_subjects; i++) {
         const cpl_tally *one = &t->subject[i].of[m];
         if (one->n == 0 || (group && !is_in(group, t->subject[i].name))) continue;
         n += one->n;
         sum += one->sum;
-        within += fmax(one->squares - one->sum * one->sum / (double)one->n, 0);
+        questions += one->questions;
+        within += fmax(one->squares - one->means * one->means / (double)one->questions, 0);
         subjects++;
     }
     if (n == 0) return (mean){NAN, NAN};
     return (mean){sum / (double)n,
-                  n > subjects ? sqrt(within / (double)(n - subjects) / (double)n) : NAN};
+                  questions > subjects
+                      ? sqrt(within / (double)(questions - subjects) / (double)questions)
+                      : NAN};
 }
 
 /* The mean of means, each counting once; those without questions count for nothing. */

@@ -19,8 +19,9 @@ extern "C" {
  * errors too), from `samples` (an array in any order). Where the answers are filters of a metric,
  * "metric,filter" in place of its name, and "metric_stderr,filter".
  *
- * Means over questions. The standard error of n questions' mean is s / sqrt(n), s their deviation:
- * sqrt(p (1-p) / (n-1)) where all values are 0 or 1. Over several subjects s is the deviation within
+ * Means over samples. The standard error of n questions' mean is s / sqrt(n), s their deviation:
+ * sqrt(p (1-p) / (n-1)) where all values are 0 or 1. Samples whose ids are the same up to a "#" are one
+ * question, and its value is their mean. Over several subjects s is the deviation within
  * them, pooled, as lm-eval has it; of a mean of groups it is made of theirs. It is not told where
  * no subject has two questions.
  *

@@ -12,10 +12,13 @@
 extern "C" {
 #endif
 
-/* Questions that are alike: those of one subject, or all where there are none. */
+/* Samples that are alike: those of one subject, or all where there are none. A question that was
+ * asked several times has several samples, and one mean. */
 typedef struct cpl_tally {
-    int64_t n;
-    double sum, squares;
+    int64_t n; /* samples */
+    double sum;
+    int64_t questions;
+    double means, squares; /* sums over the questions: of their means, and of those squared */
 } cpl_tally;
 
 typedef struct cpl_totals_subject {
@@ -39,7 +42,8 @@ typedef struct cpl_totals {
     int64_t n_metrics, n_own;
     cpl_totals_subject *subject; /* (n_subjects) by name */
     int64_t n_subjects;
-    int64_t *of_sample; /* the subject of each */
+    int64_t *of_sample;   /* the subject of each */
+    int64_t *question_of; /* the question of each, from 0 to the number of samples */
 } cpl_totals;
 
 /* Lists metrics and subjects and adds every sample to its subject; `task`, `profile` and `samples`

@@ -1,4 +1,5 @@
 /* totals_read.c - see totals_parts.h */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,6 +131,52 @@ static cpl_status list_subjects(cpl_totals *t)
     return CPL_OK;
 }
 
+/* ---- questions ---- */
+
+/* One of several samples of a question. */
+typedef struct repeated {
+    const char *id; /* without what stands behind the "#" */
+    int64_t sample;
+} repeated;
+
+static int by_question(const void *left, const void *right)
+{
+    const repeated *a = left, *b = right;
+    const int order = strcmp(a->id, b->id);
+    return order ? order : (a->sample > b->sample) - (a->sample < b->sample);
+}
+
+/* The question of a sample that is one of several; NULL: it is the only one. */
+static const char *question_of(cpl_totals *t, const json_t *sample)
+{
+    const char *id    = json_string_value(json_object_get(sample, "id"));
+    const char *slash = id ? strrchr(id, '/') : NULL;
+    const char *mark  = id ? strchr(slash ? slash : id, '#') : NULL;
+    return mark ? cpl_pool_copy(&t->pool, id, (size_t)(mark - id)) : NULL;
+}
+
+/* Every sample that is the only one of its question has its own place, and others that of their
+ * first one. */
+static cpl_status list_questions(cpl_totals *t)
+{
+    const int64_t n = (int64_t)json_array_size(t->samples);
+    int64_t many    = 0;
+    repeated *of    = cpl_pool_take(&t->pool, (size_t)n * sizeof *of);
+    t->question_of  = cpl_pool_take(&t->pool, (size_t)n * sizeof *t->question_of);
+    CPL_TRY(cpl_pool_status(&t->pool));
+    for (int64_t i = 0; i < n; i++) {
+        const char *id    = question_of(t, sample_at(t, i));
+        t->question_of[i] = i;
+        if (id) of[many++] = (repeated){id, i};
+    }
+    CPL_TRY(cpl_pool_status(&t->pool));
+    qsort(of, (size_t)many, sizeof *of, by_question);
+    for (int64_t i = 1; i < many; i++)
+        if (strcmp(of[i].id, of[i - 1].id) == 0)
+            t->question_of[of[i].sample] = t->question_of[of[i - 1].sample];
+    return CPL_OK;
+}
+
 /* ---- one value ---- */
 
 static bool is_score(const char *name)
@@ -175,31 +222,61 @@ static cpl_status lacks(const json_t *sample, const cpl_totals_metric *m)
     return status;
 }
 
-static cpl_status add_sample(cpl_totals *t, const json_t *sample, cpl_totals_subject *to)
+/* Sets the value of a sample; NaN: it says nothing of the metric. */
+static cpl_status value_of(double *value, const cpl_totals *t, const json_t *sample,
+                           const cpl_totals_metric *m)
 {
-    const char *headline = t->profile->metrics.at[0];
-    for (int64_t i = 0; i < t->n_metrics; i++) {
-        const cpl_totals_metric *m = &t->metric[i];
-        if (!concerns(t, sample, m->name)) continue;
-        const json_t *found = is_ranked(sample) ? ranked_value(sample, m->name, headline)
-                                                : generated_value(sample, m);
-        if (!json_is_number(found) && !json_is_boolean(found)) return lacks(sample, m);
-        const double value =
-            json_is_boolean(found) ? json_is_true(found) : json_number_value(found);
-        to->of[i].n++;
-        to->of[i].sum += value;
-        to->of[i].squares += value * value;
+    *value = NAN;
+    if (!concerns(t, sample, m->name)) return CPL_OK;
+    const json_t *found = is_ranked(sample)
+                              ? ranked_value(sample, m->name, t->profile->metrics.at[0])
+                              : generated_value(sample, m);
+    if (!json_is_number(found) && !json_is_boolean(found)) return lacks(sample, m);
+    *value = json_is_boolean(found) ? json_is_true(found) : json_number_value(found);
+    return CPL_OK;
+}
+
+/* All samples of one question, while they are added. */
+typedef struct of_question {
+    int64_t n;
+    double sum;
+} of_question;
+
+/* Adds metric m of all samples to their subjects; `question` (n) is memory to work in, all zero
+ * before and after. */
+static cpl_status add_samples(cpl_totals *t, int64_t m, of_question *question)
+{
+    const int64_t n = (int64_t)json_array_size(t->samples);
+    double value;
+    for (int64_t i = 0; i < n; i++) {
+        cpl_tally *to = &t->subject[t->of_sample[i]].of[m];
+        CPL_TRY(value_of(&value, t, sample_at(t, i), &t->metric[m]));
+        if (isnan(value)) continue;
+        to->n++;
+        to->sum += value;
+        question[t->question_of[i]].n++;
+        question[t->question_of[i]].sum += value;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        cpl_tally *to = &t->subject[t->of_sample[i]].of[m];
+        if (question[i].n == 0) continue;
+        const double mean = question[i].sum / (double)question[i].n;
+        to->questions++;
+        to->means += mean;
+        to->squares += mean * mean;
+        question[i] = (of_question){0};
     }
     return CPL_OK;
 }
 
 static cpl_status add_all(cpl_totals *t)
 {
+    const size_t n        = json_array_size(t->samples);
+    of_question *question = cpl_pool_take(&t->pool, n * sizeof *question);
     for (int64_t i = 0; i < t->n_subjects; i++)
         t->subject[i].of = cpl_pool_take(&t->pool, (size_t)t->n_metrics * sizeof(cpl_tally));
     CPL_TRY(cpl_pool_status(&t->pool));
-    for (int64_t i = 0; i < (int64_t)json_array_size(t->samples); i++)
-        CPL_TRY(add_sample(t, sample_at(t, i), &t->subject[t->of_sample[i]]));
+    for (int64_t m = 0; m < t->n_metrics; m++) CPL_TRY(add_samples(t, m, question));
     return cpl_pool_status(&t->pool);
 }
 
@@ -210,5 +287,6 @@ cpl_status cpl_totals_read(cpl_totals *t)
         return CPL_FAIL(CPL_ERR_INPUT, "there are no answered questions of %s", t->task->id);
     CPL_TRY(list_metrics(t));
     CPL_TRY(list_subjects(t));
+    CPL_TRY(list_questions(t));
     return add_all(t);
 }

@@ -6,6 +6,7 @@
 
 #include "evaluation_case.h"
 #include "io/file.h"
+#include "study/eval/evaluation_tables.h"
 
 /* ---- watching ---- */
 
@@ -93,6 +94,39 @@ static void what_comes_out(void **state)
     json_decref(settings);
     assert_ok(run(&c, NULL, true, &s)); /* as a training run does, again and again */
     assert_int_equal(json_array_size(json_object_get(result_of(&c, "ranked"), "samples")), 3);
+    case_close(&c);
+}
+
+/* Every question with several numbers of exemplars: the table names them. */
+static void numbers_of_exemplars(void **state)
+{
+    (void)state;
+    evaluation_case c;
+    seen s;
+    cpl_text text = {0};
+    case_open(&c);
+    case_select(&c, "n.yaml",
+                "task: ranked\nsplits: {a: a.jsonl, e: e.jsonl}\n"
+                "fields: {q: q, o: \"o[]\", g: g}\nchoices: o\n"
+                "gold: {value: g, among: numbers}\nprofiles: {p: {split: a, context: \"{q}\", "
+                "exemplars: e, shots: [none, 0, 1, 2]}}\n",
+                NULL);
+    case_put(&c, "ranked", "e.jsonl", ranked_rows);
+    assert_ok(case_look(&c));
+    assert_ok(run(&c, NULL, false, &s));
+    const json_t *result = result_of(&c, "ranked");
+    assert_int_equal(whole(result, "n"), 12);
+    assert_int_equal(whole(result, "num_fewshot"), 2);
+    assert_string_equal(json_string_value(json_object_get(result, "shots")), "0-2");
+    assert_ok(cpl_evaluation_text(&text, &c.evaluation));
+    assert_non_null(strstr(text.bytes, "      p      a    0-2  "));
+    cpl_text_free(&text);
+    cpl_evaluation_close(&c.evaluation);
+    c.wish.shots = 1;
+    assert_ok(case_look(&c));
+    assert_ok(run(&c, NULL, false, &s));
+    assert_null(json_object_get(result_of(&c, "ranked"), "shots"));
+    assert_int_equal(whole(result_of(&c, "ranked"), "num_fewshot"), 1);
     case_close(&c);
 }
 
@@ -322,13 +356,10 @@ static void no_questions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_comes_out),
-        cmocka_unit_test(averages),
-        cmocka_unit_test(forms),
-        cmocka_unit_test(going_on),
-        cmocka_unit_test(marked_otherwise),
-        cmocka_unit_test(missing_rows),
-        cmocka_unit_test(whose_it_is),
+        cmocka_unit_test(what_comes_out), cmocka_unit_test(numbers_of_exemplars),
+        cmocka_unit_test(averages),       cmocka_unit_test(forms),
+        cmocka_unit_test(going_on),       cmocka_unit_test(marked_otherwise),
+        cmocka_unit_test(missing_rows),   cmocka_unit_test(whose_it_is),
         cmocka_unit_test(no_questions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

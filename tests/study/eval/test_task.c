@@ -6,6 +6,7 @@
 #include "fuzz.h"
 #include "io/yaml_tree.h"
 #include "study/eval/questions.h"
+#include "study/eval/task_parts.h"
 
 /* ---- the built-in ones ---- */
 
@@ -31,7 +32,7 @@ static const struct {
     {"sciq", "3b", "inloop", "validation", "0", "acc", 25},
     {"social_iqa", "3b", "inloop", "validation", "0", "len_norm", 33.3},
     {"winogrande", "3b", "inloop", "validation", "0", "acc", 50},
-    {"mmlu", "3b", "inloop", "validation", "none", "len_norm", 25},
+    {"mmlu", "3b", "inloop", "validation", "0-5", "len_norm", 25},
     {"mmlu", "15b", "harness", "test", "5", "acc", 25},
     {"ceval", "15b", "harness", "validation", "5", "acc", 25},
     {"mmlu_pro", "15b", "harness", "test", "5", "exact_match", 11.1},
@@ -57,7 +58,7 @@ static void test_table(void **state)
         assert_ok(cpl_task_profile(&p, task, table[i].set, NULL, NULL));
         assert_string_equal(p->name, table[i].profile);
         assert_string_equal(p->split, table[i].split);
-        assert_string_equal(p->shots.at[0], table[i].shots);
+        assert_string_equal(p->shots, table[i].shots);
         assert_string_equal(p->metrics.at[0], table[i].headline);
         assert_near(task->chance, table[i].chance, 1e-9);
         assert_non_null(task->source);
@@ -111,7 +112,7 @@ static void test_profiles(void **state)
     assert_ok(cpl_task_profile(&p, mmlu, NULL, NULL, NULL));
     assert_string_equal(p->name, "inloop");
     assert_int_equal(p->headline, CPL_OF_GROUPS);
-    assert_int_equal(p->shots.count, 7);
+    assert_string_equal(p->shots, "0-5");
     assert_ok(cpl_task_profile(&p, mmlu, "15b", "inloop", "mc_5shot"));
     assert_string_equal(p->name, "inloop/mc_5shot");
     assert_int_equal(p->headline, CPL_OF_GROUPS);
@@ -272,6 +273,27 @@ static void test_wrong(void **state)
     cpl_task_free(task);
 }
 
+static void test_shots(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t n, shots[7];
+        const char *words;
+    } lists[]     = {{1, {5}, "5"},
+                     {1, {-1}, "0"},
+                     {2, {0, 1}, "0,1"},
+                     {3, {5, 0, 1}, "0,1,5"},
+                     {3, {2, 3, 4}, "2-4"},
+                     {2, {-1, 0}, "0"},
+                     {7, {-1, 0, 1, 2, 3, 4, 5}, "0-5"}};
+    cpl_pool pool = {0};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        assert_string_equal(cpl_task_shots_words(&pool, lists[i].shots, lists[i].n),
+                            lists[i].words);
+    assert_ok(cpl_pool_status(&pool));
+    cpl_pool_free(&pool);
+}
+
 /* The smallest that is right: what is left out is as it is told. */
 static void test_least(void **state)
 {
@@ -285,7 +307,7 @@ static void test_least(void **state)
     assert_int_equal(task->sets.count, 0);
     assert_int_equal(task->profiles[0].metrics.count, 3);
     assert_string_equal(task->profiles[0].metrics.at[2], "acc_bytes");
-    assert_string_equal(task->profiles[0].shots.at[0], "0");
+    assert_string_equal(task->profiles[0].shots, "0");
     cpl_task_free(task);
 }
 
@@ -425,11 +447,11 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),    cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_profiles), cmocka_unit_test(test_wrong),
-        cmocka_unit_test(test_least),    cmocka_unit_test(test_documented),
-        cmocka_unit_test(test_fuzz),     cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_table),      cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_profiles),   cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_least),      cmocka_unit_test(test_shots),
+        cmocka_unit_test(test_documented), cmocka_unit_test(test_fuzz),
+        cmocka_unit_test(test_shapes),     cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -229,6 +229,44 @@ static void subjects_and_groups(void **state)
     json_decref(r);
 }
 
+/* Rows that are asked three times each, in any order: two observations a subject. */
+static void repeated_questions(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id;
+        int right;
+    } asked[]           = {{"b/1#0", 1}, {"a/0#2", 1}, {"a/1#0", 0}, {"a/0#0", 1},
+                           {"a/1#1", 0}, {"b/0#1", 1}, {"a/0#1", 0}, {"b/0#0", 0},
+                           {"a/1#2", 0}, {"b/0#2", 0}, {"b/1#1", 1}, {"b/1#2", 1}};
+    const char *name    = "acc";
+    cpl_task task       = {.id = "made"};
+    cpl_profile profile = {.metrics = {&name, 1}};
+    json_t *list = json_array(), *r = json_object();
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
+        json_array_append_new(list, json_pack("{s:s,s:[],s:{s:i}}", "id", asked[i].id, "loglik",
+                                              "correct", "acc", asked[i].right));
+    assert_ok(cpl_totals_add(r, &task, &profile, list));
+    assert_near(at(r, "metrics", NULL, "acc"), 0.5, 1e-15);
+    assert_near(at(r, "metrics", NULL, "acc_macro"), 0.5, 1e-15);
+    assert_near(at(r, "subjects", "a", "n"), 6, 0);
+    assert_near(at(r, "subjects", "a", "acc"), 1.0 / 3, 1e-15);
+    /* means 2/3 and 0: deviation (2/3) / sqrt 2; of b 1/3 and 1: the same */
+    assert_near(at(r, "subjects", "a", "acc_stderr"), 1.0 / 3, 1e-15);
+    assert_near(at(r, "subjects", "b", "acc_stderr"), 1.0 / 3, 1e-15);
+    assert_near(at(r, "metrics", NULL, "acc_stderr"), sqrt(2.0 / 9 / 4), 1e-15);
+    json_decref(list);
+    json_decref(r);
+    r    = json_object();
+    list = json_loads("[{\"id\": \"c#/4\", \"loglik\": [], \"correct\": {\"acc\": 1}},"
+                      " {\"id\": \"c#/5\", \"loglik\": [], \"correct\": {\"acc\": 0}}]",
+                      0, NULL);
+    assert_ok(cpl_totals_add(r, &task, &profile, list)); /* the subject is called c# */
+    assert_near(at(r, "metrics", NULL, "acc_stderr"), 0.5, 1e-15);
+    json_decref(list);
+    json_decref(r);
+}
+
 static void mean_of_subjects(void **state)
 {
     (void)state;
@@ -338,9 +376,13 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(references),       cmocka_unit_test(subjects_and_groups),
-        cmocka_unit_test(mean_of_subjects), cmocka_unit_test(spread_of_any_values),
-        cmocka_unit_test(further_answers),  cmocka_unit_test(refusals),
+        cmocka_unit_test(references),
+        cmocka_unit_test(subjects_and_groups),
+        cmocka_unit_test(repeated_questions),
+        cmocka_unit_test(mean_of_subjects),
+        cmocka_unit_test(spread_of_any_values),
+        cmocka_unit_test(further_answers),
+        cmocka_unit_test(refusals),
         cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
