@@ -22,6 +22,7 @@ cpl_status cpl_tasked_open(cpl_tasked *t, const cpl_settings *s, const cpl_log *
     cpl_questions_wish wish = {.limit      = limit ? limit : CPL_UNSET,
                                .shots      = CPL_UNSET,
                                .max_tokens = CPL_UNSET,
+                               .of_run     = true,
                                .log        = log};
     memset(t, 0, sizeof *t);
     if (s->eval.tasks.count == 0) return CPL_OK;
@@ -32,6 +33,7 @@ cpl_status cpl_tasked_open(cpl_tasked *t, const cpl_settings *s, const cpl_log *
     t->own = cpl_examined_data();
     if (t->own) t->data = cpl_text_copy(s->eval.tasks_data ? s->eval.tasks_data : t->own);
     if (!t->data) CPL_TRY_DONE(CPL_ERR_MEMORY);
+    if (!s->eval.tasks_data) CPL_TRY_DONE(cpl_examined_check_data(t->own, "eval.tasks_data:"));
     wish.data = t->data;
     wish.own  = t->own;
     CPL_TRY_DONE(cpl_tokenizer_load(&t->tokenizer, s->data.tokenizer));

@@ -45,10 +45,17 @@ CPL_NODISCARD cpl_status cpl_answering_ask(const cpl_answering *a, const cpl_que
 /* The longest window that the forms of the questions ask for, at least `window`. */
 int64_t cpl_answering_window(const cpl_question *questions, int64_t n, int64_t window);
 
-/* What can be told before a model is there; `window` is the model's. CPL_ERR_INPUT as
- * cpl_answering_ask, but for what only asking finds. */
+/* What somebody can do about questions that do not fit, said behind that; NULL: nothing. */
+typedef struct cpl_answering_advice {
+    const char *room;   /* where what is generated leaves the prompt no room */
+    const char *beyond; /* where a question is too long, and its form does not let it be cut */
+} cpl_answering_advice;
+
+/* What can be told before a model is there; `window` is the model's, `advice` may be NULL. CPL_ERR_INPUT
+ * as cpl_answering_ask, but for what only asking finds. */
 CPL_NODISCARD cpl_status cpl_answering_check(const cpl_question *questions, int64_t n,
-                                             int64_t window, const cpl_tokenizer *tokenizer);
+                                             int64_t window, const cpl_tokenizer *tokenizer,
+                                             const cpl_answering_advice *advice);
 
 #ifdef __cplusplus
 }

@@ -17,6 +17,13 @@ static bool is_asked(const cpl_selected *what)
     return what->profile->forms.count == 0;
 }
 
+static int64_t count_asked(const cpl_selection *selection)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < selection->count; i++) n += is_asked(&selection->at[i]);
+    return n;
+}
+
 static cpl_status refuse_nothing(const cpl_evaluated *one, const cpl_questions *q,
                                  const cpl_questions_wish *wish)
 {
@@ -30,7 +37,7 @@ static cpl_status refuse_nothing(const cpl_evaluated *one, const cpl_questions *
 }
 
 static cpl_status look(cpl_evaluated *one, const cpl_questions_wish *wish, int64_t window,
-                       const cpl_tokenizer *tokenizer)
+                       const cpl_tokenizer *tokenizer, bool alone)
 {
     cpl_questions q = {0};
     CPL_TRY(cpl_questions_read(&q, one->what->task, one->what->profile, wish));
@@ -42,9 +49,9 @@ static cpl_status look(cpl_evaluated *one, const cpl_questions_wish *wish, int64
         cpl_questions_free(&q);
         return status;
     }
-    cpl_status status = cpl_answering_check(q.question, q.count, window, tokenizer);
+    cpl_status status = cpl_evaluation_check(one->what, &q, wish, window, tokenizer, alone);
     cpl_questions_free(&q);
-    return cpl_evaluation_about(status, one->what);
+    return status;
 }
 
 /* Tells all tasks without rows in one sentence; of a single one the reading says more. */
@@ -66,13 +73,12 @@ static cpl_status check_rows(const cpl_selection *selection, const cpl_questions
     CPL_TRY_DONE(cpl_text_status(&names));
     CPL_TRY_DONE(cpl_text_status(&all));
     if (n > 1)
-        status =
-            CPL_FAIL(CPL_ERR_INPUT,
-                     "there are no rows of %lld tasks %s%s: %s; --data DIR "
-                     "(eval.tasks_data of a training run) names a folder of yours with "
-                     "their files (`couplet eval --list` tells all sources): DIR/%s",
-                     (long long)n, samples ? "among the samples that come with the program" : "in ",
-                     samples ? "" : wish->data, names.bytes, all.bytes);
+        status = CPL_FAIL(
+            CPL_ERR_INPUT,
+            "there are no rows of %lld tasks %s%s: %s; %s DIR names a folder of yours with "
+            "their files (`couplet eval --list` tells all sources): DIR/%s",
+            (long long)n, samples ? "among the samples that come with the program" : "in ",
+            samples ? "" : wish->data, names.bytes, cpl_questions_data_word(wish), all.bytes);
 done:
     cpl_text_free(&names);
     cpl_text_free(&all);
@@ -90,11 +96,12 @@ cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection
     e->at             = cpl_alloc(room);
     if (!e->at) return CPL_ERR_MEMORY;
     memset(e->at, 0, room);
-    e->count = selection->count;
+    e->count         = selection->count;
+    const bool alone = count_asked(selection) == 1;
     for (int64_t i = 0; i < e->count && status == CPL_OK; i++) {
         e->at[i].what = &selection->at[i];
         if (!is_asked(e->at[i].what)) continue;
-        status = look(&e->at[i], wish, window, tokenizer);
+        status = look(&e->at[i], wish, window, tokenizer, alone);
         e->n_questions += e->at[i].n;
         if (e->at[i].window > e->window) e->window = e->at[i].window;
     }

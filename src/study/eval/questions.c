@@ -86,6 +86,8 @@ static cpl_status take_row(void *who, cpl_seen_row *row)
 {
     cpl_reading *r = who;
     if (!row->values) return cpl_reading_leave_out(r, row);
+    if (row->subject && cpl_task_find_subject(r->task, row->subject) != CPL_OK)
+        return cpl_reading_leave_out(r, row);
     const cpl_manner *manner = cpl_way_manner(r->way, row->subject);
     const json_t *before;
     CPL_TRY(cpl_reading_before(&before, r, manner, row->subject));
@@ -148,6 +150,7 @@ static cpl_status settle_shots(cpl_reading *r)
     for (int64_t i = 0; i < r->n_shots; i++)
         if (r->shots[i] > r->most_shots) r->most_shots = r->shots[i];
     r->q->shots = r->shots[r->n_shots - 1] > 0 ? r->shots[r->n_shots - 1] : 0;
+    r->q->fewer = cpl_reading_shows(r);
     if (r->n_shots > 1) r->q->all_shots = r->q->profile->shots;
     return CPL_OK;
 }

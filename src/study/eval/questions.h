@@ -23,6 +23,7 @@ typedef struct cpl_questions_wish {
     int64_t shots;      /* exemplars in place of the profile's; CPL_UNSET */
     int64_t max_tokens; /* generated in place of the profile's; CPL_UNSET */
     bool skip_bad;
+    bool of_run;        /* advice names settings of a training run, not flags of couplet eval */
     const cpl_log *log; /* of bad rows that are skipped */
 } cpl_questions_wish;
 
@@ -32,6 +33,7 @@ typedef struct cpl_questions {
     cpl_question *question; /* (count) subject after subject, each in the order of its rows */
     int64_t count;
     int64_t shots;         /* of the profile, or as wished; the last of several */
+    bool fewer;            /* exemplars can be wished: there are some that are rows */
     const char *all_shots; /* several numbers in words, "0-5"; NULL: it is one */
     int64_t max_tokens;    /* of generation; 0: nothing is generated */
     int64_t skipped;       /* bad rows */
@@ -49,6 +51,9 @@ void cpl_questions_free(cpl_questions *q); /* all zero: nothing to do */
 
 /* Whether `data` is the program's own folder, into which nobody should have to put anything. */
 bool cpl_questions_of_samples(const cpl_questions_wish *wish);
+
+/* What names the folder of all rows: a flag, or a setting. */
+const char *cpl_questions_data_word(const cpl_questions_wish *wish);
 
 /* Appends the files that are wanted, and where they are published, if there are no rows of a split that
  * cpl_questions_read needs; nothing if they are there. */

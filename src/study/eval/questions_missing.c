@@ -18,6 +18,11 @@ static void append_wanted(cpl_text *out, const cpl_task *task, const cpl_split *
                         task->licence ? task->licence : "licence not stated");
 }
 
+const char *cpl_questions_data_word(const cpl_questions_wish *wish)
+{
+    return wish->of_run ? "eval.tasks_data:" : "--data";
+}
+
 bool cpl_questions_of_samples(const cpl_questions_wish *wish)
 {
     return wish->own && strcmp(wish->data, wish->own) == 0;
@@ -33,9 +38,8 @@ cpl_status cpl_split_missing(const cpl_task *task, const cpl_split *split,
         cpl_questions_of_samples(wish)
             ? CPL_FAIL(CPL_ERR_INPUT,
                        "%s: there are no rows of the split %s among the samples that come with the "
-                       "program; --data DIR (eval.tasks_data of a training run) names a folder of "
-                       "yours: put into DIR/%s/ the file %s",
-                       task->id, split->name, task->id, names)
+                       "program; %s DIR names a folder of yours: put into DIR/%s/ the file %s",
+                       task->id, split->name, cpl_questions_data_word(wish), task->id, names)
             : CPL_FAIL(CPL_ERR_INPUT,
                        "%s: there are no rows of the split %s in %s; put into %s/%s/ the file %s",
                        task->id, split->name, wish->data, wish->data, task->id, names);

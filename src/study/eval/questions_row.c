@@ -37,9 +37,8 @@ static cpl_status set_subject(cpl_maker *m)
     const char *subject                = m->of->subject;
     if (!subject || m->of->sheet->subject_kind == CPL_SUBJECT_NONE) return CPL_OK;
     CPL_TRY(cpl_maker_set(m, "subject", subject, strlen(subject)));
+    CPL_TRY(cpl_task_find_subject(m->of->task, subject));
     const json_t *facts = json_object_get(parts->subjects, subject);
-    if (parts->n_facts && !facts)
-        return CPL_FAIL(CPL_ERR_INPUT, "the task's subjects do not have \"%s\"", subject);
     for (int64_t i = 0; i < parts->n_facts; i++)
         CPL_TRY(cpl_scope_set(&m->scope, parts->facts[i].name,
                               json_incref(json_object_get(facts, parts->facts[i].name))));

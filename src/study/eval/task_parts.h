@@ -124,6 +124,7 @@ struct cpl_task_parts {
     int64_t n_splits;
     const json_t *fields, *gold, *choices, *subject, *subjects,
         *groups;      /* the task's; NULL: not given */
+    cpl_names known;  /* the subjects there are; none: not told */
     cpl_known *facts; /* (n_facts) what `subjects` tells of each, by their names */
     int64_t n_facts;
     cpl_way *ways;                           /* (n_profiles) */
@@ -173,6 +174,17 @@ CPL_NODISCARD cpl_status cpl_task_read_subjects(cpl_task *task, const json_t *ro
 CPL_NODISCARD cpl_status cpl_task_read_groups(cpl_profile *profile, cpl_task *task,
                                               const json_t *own);
 CPL_NODISCARD cpl_status cpl_task_read_profiles(cpl_task *task, const json_t *profiles);
+
+/* Reads what a profile reports; its manners are there. `from` is all that holds for it. */
+CPL_NODISCARD cpl_status cpl_task_read_metrics(cpl_profile *profile, cpl_way *way, cpl_task *task,
+                                               const json_t *from, const json_t *place);
+
+/* Checks that these are subjects of the task, where it lists its own. */
+CPL_NODISCARD cpl_status cpl_task_check_subjects(const cpl_task *task, const cpl_names *subjects,
+                                                 const json_t *node);
+
+/* CPL_ERR_INPUT, with the nearest one, where the task lists its subjects and this is none of them. */
+CPL_NODISCARD cpl_status cpl_task_find_subject(const cpl_task *task, const char *subject);
 
 /* Reads one manner of a profile. `from` is all that holds for it. */
 CPL_NODISCARD cpl_status cpl_task_read_manner(cpl_manner *manner, cpl_task *task,

@@ -1,5 +1,5 @@
-/* task_profiles.c - the profiles of a task file: what each takes from another, its cases, its
- * metrics; see task_parts.h */
+/* task_profiles.c - the profiles of a task file: what each takes from another, its cases;
+ * see task_parts.h */
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,7 +79,7 @@ static cpl_status collect(const json_t **out, cpl_task *task, const json_t *prof
     return join(out, task, task_wide, all);
 }
 
-/* ---- shots, splits, metrics ---- */
+/* ---- shots, splits ---- */
 
 static cpl_status find_split(const cpl_split **split, const cpl_task *task, const json_t *from,
                              const char *key)
@@ -148,66 +148,6 @@ static cpl_status read_shots(cpl_way *way, cpl_profile *profile, cpl_task *task,
     return cpl_pool_status(&task->parts->pool);
 }
 
-/* Whether a metric is told by some manner; "soft" and the losses by all that rank. */
-static bool is_told(const cpl_way *way, const char *metric)
-{
-    for (int64_t i = 0; i < way->n_manners; i++) {
-        const cpl_form *form = &way->manners[i].form;
-        const cpl_score *score;
-        if (form->ask == CPL_ASK_RANK && strcmp(metric, "soft") == 0) return true;
-        for (int64_t k = 0; k < form->n_scores; k++)
-            if (strcmp(form->scores[k]->name, metric) == 0) return true;
-        if (form->ask == CPL_ASK_RANK && cpl_score_find(&score, metric) == CPL_OK && score->loss)
-            return true;
-        for (int64_t k = 0; k < form->n_answers; k++)
-            if (strcmp(form->answers[k].name, metric) == 0) return true;
-        if (form->filters && strcmp(metric, "exact_match") == 0) return true;
-    }
-    return false;
-}
-
-static cpl_status check_metrics(const cpl_task *task, const cpl_way *way, const cpl_names *metrics,
-                                const json_t *node)
-{
-    for (int64_t i = 0; i < metrics->count; i++)
-        if (!is_told(way, metrics->at[i]))
-            return FAIL(task, node,
-                        "there is no metric %.100s: neither among the scores nor an answer",
-                        metrics->at[i]);
-    return CPL_OK;
-}
-
-/* Without a list: the scores, or the answers. */
-static cpl_status read_metrics(cpl_profile *profile, cpl_way *way, cpl_task *task,
-                               const json_t *from, const json_t *place)
-{
-    static const char *const one[] = {"exact_match"};
-    const cpl_form *form           = &way->manners[0].form;
-    const json_t *node             = json_object_get(from, "metrics");
-    bool rank                      = form->ask == CPL_ASK_RANK;
-    CPL_TRY(cpl_task_names_of(&profile->metrics, task, from, "metrics"));
-    if (form->filters) profile->metrics = (cpl_names){one, 1};
-    if (!profile->metrics.count) {
-        int64_t n       = rank ? form->n_scores : form->n_answers;
-        const char **at = cpl_pool_take(&task->parts->pool, (size_t)n * sizeof *at);
-        if (!at) return cpl_pool_status(&task->parts->pool);
-        for (int64_t i = 0; i < n; i++)
-            at[i] = rank ? form->scores[i]->name : form->answers[i].name;
-        profile->metrics = (cpl_names){at, n};
-    }
-    for (int64_t i = 0; i < profile->n_groups; i++)
-        if (profile->groups[i].metrics.count)
-            CPL_TRY(check_metrics(task, way, &profile->groups[i].metrics, node ? node : place));
-    CPL_TRY(check_metrics(task, way, &profile->metrics, node ? node : place));
-    bool losses = rank;
-    for (int64_t i = 0; losses && i < profile->metrics.count; i++) {
-        const cpl_score *score;
-        losses = cpl_score_find(&score, profile->metrics.at[i]) == CPL_OK && score->loss;
-    }
-    way->one_option = losses;
-    return CPL_OK;
-}
-
 /* ---- manners ---- */
 
 static cpl_status read_case(cpl_manner *manner, cpl_task *task, const cpl_way *way,
@@ -217,6 +157,7 @@ static cpl_status read_case(cpl_manner *manner, cpl_task *task, const cpl_way *w
     CPL_TRY(cpl_task_keys(task, own, "case", keys, N_CASE_KEYS));
     CPL_TRY(cpl_task_names_of(&manner->subjects, task, own, "subjects"));
     if (!manner->subjects.count) return FAIL(task, own, "subjects: whose case is this?");
+    CPL_TRY(cpl_task_check_subjects(task, &manner->subjects, json_object_get(own, "subjects")));
     CPL_TRY(join(&joint, task, all, own));
     return cpl_task_read_manner(manner, task, way, profile, joint, own);
 }
@@ -268,7 +209,7 @@ static cpl_status read_profile(cpl_profile *profile, cpl_way *way, cpl_task *tas
     if (way->split == way->exemplars)
         return FAIL(task, own, "exemplars: a question would be among its own exemplars");
     CPL_TRY(read_manners(way, task, profile->name, all, own));
-    return read_metrics(profile, way, task, all, own);
+    return cpl_task_read_metrics(profile, way, task, all, own);
 }
 
 /* A form is a variant of its profile, and has no forms itself; it tells the metrics. */

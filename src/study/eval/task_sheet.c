@@ -92,8 +92,7 @@ static cpl_status read_gold(cpl_gold_rule *rule, const cpl_task *task, const jso
     if (json_is_string(gold)) {
         json_t *wrapped = json_pack("{s:O}", "gold", gold);
         if (!wrapped) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the task %s", task->id);
-        cpl_status status =
-            AT(task, gold, cpl_task_int_of(&rule->place, task, wrapped, "gold", 0, 25, 0));
+        cpl_status status = cpl_task_int_of(&rule->place, task, wrapped, "gold", 0, 25, 0);
         json_decref(wrapped);
         rule->among = CPL_AMONG_FIXED;
         return status;

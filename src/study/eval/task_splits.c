@@ -1,6 +1,7 @@
 /* task_splits.c - splits, subjects and groups of a task file; see task_parts.h */
 #include <string.h>
 
+#include "base/text.h"
 #include "study/eval/names.h"
 #include "study/eval/task_parts.h"
 
@@ -137,6 +138,42 @@ static cpl_status read_facts(cpl_task *task, const json_t *subjects)
     return CPL_OK;
 }
 
+/* The subjects there are: a list, or a mapping from each to its values. */
+static cpl_status read_known(cpl_task *task, const json_t *root)
+{
+    struct cpl_task_parts *parts = task->parts;
+    const char *subject;
+    json_t *facts;
+    if (json_is_array(parts->subjects))
+        return cpl_task_names_of(&parts->known, task, root, "subjects");
+    CPL_TRY(read_facts(task, parts->subjects));
+    const char **at = cpl_pool_take(&parts->pool, json_object_size(parts->subjects) * sizeof *at);
+    if (!at) return cpl_pool_status(&parts->pool);
+    json_object_foreach((json_t *)(uintptr_t)parts->subjects, subject, facts)
+        at[parts->known.count++] = subject;
+    parts->known.at              = at;
+    return CPL_OK;
+}
+
+cpl_status cpl_task_find_subject(const cpl_task *task, const char *subject)
+{
+    const cpl_names *known = &task->parts->known;
+    if (!known->count || cpl_names_hold(known, subject)) return CPL_OK;
+    const char *near = cpl_text_nearest(subject, known->at, (size_t)known->count);
+    return CPL_FAIL(CPL_ERR_INPUT, "%s has no subject %.100s%s%s%s", task->id, subject,
+                    near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
+cpl_status cpl_task_check_subjects(const cpl_task *task, const cpl_names *subjects,
+                                   const json_t *node)
+{
+    for (int64_t i = 0; i < subjects->count; i++)
+        CPL_TRY(cpl_yaml_tree_place(&task->parts->tree,
+                                    json_is_array(node) ? json_array_get(node, (size_t)i) : node,
+                                    cpl_task_find_subject(task, subjects->at[i])));
+    return CPL_OK;
+}
+
 /* "all", a list of subjects, or a mapping with such a member. */
 static cpl_status read_members(cpl_group *group, const cpl_task *task, const json_t *from,
                                const json_t *place)
@@ -150,7 +187,7 @@ static cpl_status read_members(cpl_group *group, const cpl_task *task, const jso
     json_decref(wrapped);
     if (status == CPL_OK && !group->subjects.count)
         return FAIL(task, place, "a group has subjects: all, or a list");
-    return status;
+    return status == CPL_OK ? cpl_task_check_subjects(task, &group->subjects, from) : status;
 }
 
 static cpl_status read_group(cpl_group *group, const cpl_task *task, const json_t *from)
@@ -204,8 +241,9 @@ cpl_status cpl_task_read_subjects(cpl_task *task, const json_t *root)
     if (parts->subjects && !parts->subject)
         return FAIL(task, root,
                     "subjects and groups want to know what a subject is: subject: file");
-    if (parts->subjects && !json_object_size(parts->subjects))
-        return FAIL(task, parts->subjects, "subjects is a mapping from a subject to values");
-    if (parts->subjects) CPL_TRY(read_facts(task, parts->subjects));
+    if (parts->subjects && !json_object_size(parts->subjects) && !json_array_size(parts->subjects))
+        return FAIL(task, parts->subjects,
+                    "subjects is a list, or a mapping from a subject to values");
+    if (parts->subjects) CPL_TRY(read_known(task, root));
     return check_groups(task, parts->groups);
 }

@@ -32,6 +32,9 @@ extern "C" {
 CPL_NODISCARD cpl_status cpl_totals_add(json_t *result, const cpl_task *task,
                                         const cpl_profile *profile, const json_t *samples);
 
+/* Whether a ranked question, or a generated one, has to say anything of a metric of the profile. */
+bool cpl_totals_concern(const cpl_profile *profile, const char *metric, bool ranked);
+
 #ifdef __cplusplus
 }
 #endif

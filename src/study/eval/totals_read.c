@@ -205,11 +205,10 @@ static const json_t *generated_value(const json_t *sample, const cpl_totals_metr
     return own ? own : correct;
 }
 
-/* Whether a question of its kind says anything of the metric. */
-static bool concerns(const cpl_totals *t, const json_t *sample, const char *name)
+bool cpl_totals_concern(const cpl_profile *profile, const char *metric, bool ranked)
 {
-    if (is_ranked(sample)) return is_score(name);
-    return !is_score(name) || strcmp(name, t->profile->metrics.at[0]) == 0;
+    if (ranked) return is_score(metric);
+    return !is_score(metric) || strcmp(metric, profile->metrics.at[0]) == 0;
 }
 
 static cpl_status lacks(const json_t *sample, const cpl_totals_metric *m)
@@ -227,7 +226,7 @@ static cpl_status value_of(double *value, const cpl_totals *t, const json_t *sam
                            const cpl_totals_metric *m)
 {
     *value = NAN;
-    if (!concerns(t, sample, m->name)) return CPL_OK;
+    if (!cpl_totals_concern(t->profile, m->name, is_ranked(sample))) return CPL_OK;
     const json_t *found = is_ranked(sample)
                               ? ranked_value(sample, m->name, t->profile->metrics.at[0])
                               : generated_value(sample, m);

@@ -503,7 +503,7 @@ static void both_kinds(void **state)
 static void both_fail(bench *b, const cpl_question *q, const char *part)
 {
     ask_fails(b, q, part);
-    assert_fails(CPL_ERR_INPUT, part, cpl_answering_check(q, 1, WINDOW, b->tokenizer));
+    assert_fails(CPL_ERR_INPUT, part, cpl_answering_check(q, 1, WINDOW, b->tokenizer, NULL));
 }
 
 static void refusals(void **state)
@@ -524,9 +524,9 @@ static void refusals(void **state)
     ranked.stop_beyond = true;
     both_fail(&b, &q, "question s/7: it has 1 token more than fits into the window");
     ranked.window = 5;
-    assert_fails(CPL_ERR_INPUT, "question s/7: ", cpl_answering_check(&q, 1, 1, b.tokenizer));
+    assert_fails(CPL_ERR_INPUT, "question s/7: ", cpl_answering_check(&q, 1, 1, b.tokenizer, NULL));
     ranked.fixed = true;
-    assert_ok(cpl_answering_check(&q, 1, 1, b.tokenizer));
+    assert_ok(cpl_answering_check(&q, 1, 1, b.tokenizer, NULL));
     ranked.window       = 0;
     two[1].continuation = "";
     ask_fails(&b, &q, "question s/7: a continuation of it has no tokens");
@@ -537,16 +537,20 @@ static void refusals(void **state)
     text            = text_form(WINDOW, NULL, 0);
     q               = text_question(&text, "the stone");
     both_fail(&b, &q,
-              "question s/7: 40 generated tokens leave a window of 40 no room for the prompt; "
-              "--max-gen-toks of couplet eval asks for fewer");
+              "question s/7: 40 generated tokens leave a window of 40 no room for the prompt");
+    const cpl_answering_advice advice = {"make room", "ask for less"};
+    assert_fails(CPL_ERR_INPUT, "no room for the prompt; make room",
+                 cpl_answering_check(&q, 1, WINDOW, b.tokenizer, &advice));
     text.max_gen_toks = WINDOW - 1;
     text.stop_beyond  = true;
     both_fail(&b, &q, "question s/7: it has 2 tokens more");
+    assert_fails(CPL_ERR_INPUT, "let it be cut; ask for less",
+                 cpl_answering_check(&q, 1, WINDOW, b.tokenizer, &advice));
     text.max_gen_toks = WINDOW - 3;
-    assert_ok(cpl_answering_check(&q, 1, WINDOW, b.tokenizer));
+    assert_ok(cpl_answering_check(&q, 1, WINDOW, b.tokenizer, NULL));
     text.stop_beyond  = false;
     text.max_gen_toks = WINDOW - 1;
-    assert_ok(cpl_answering_check(&q, 1, WINDOW, b.tokenizer));
+    assert_ok(cpl_answering_check(&q, 1, WINDOW, b.tokenizer, NULL));
     cpl_f32(b.w.model.master.layer[1].w_q)[5] = NAN;
     cpl_model_refresh(&b.w.model);
     ask_fails(&b, &q, "not finite");

@@ -97,6 +97,11 @@ static void what_comes_out(void **state)
     case_close(&c);
 }
 
+static const char with_exemplars[] =
+    "task: ranked\nsplits: {a: a.jsonl, e: e.jsonl}\nfields: {q: q, o: \"o[]\", g: g}\n"
+    "choices: o\ngold: {value: g, among: numbers}\nprofiles: {p: {split: a, context: \"{q}\", "
+    "exemplars: e, shots: [none, 0, 1, 2]}}\n";
+
 /* Every question with several numbers of exemplars: the table names them. */
 static void numbers_of_exemplars(void **state)
 {
@@ -105,12 +110,7 @@ static void numbers_of_exemplars(void **state)
     seen s;
     cpl_text text = {0};
     case_open(&c);
-    case_select(&c, "n.yaml",
-                "task: ranked\nsplits: {a: a.jsonl, e: e.jsonl}\n"
-                "fields: {q: q, o: \"o[]\", g: g}\nchoices: o\n"
-                "gold: {value: g, among: numbers}\nprofiles: {p: {split: a, context: \"{q}\", "
-                "exemplars: e, shots: [none, 0, 1, 2]}}\n",
-                NULL);
+    case_select(&c, "n.yaml", with_exemplars, NULL);
     case_put(&c, "ranked", "e.jsonl", ranked_rows);
     assert_ok(case_look(&c));
     assert_ok(run(&c, NULL, false, &s));
@@ -291,9 +291,13 @@ static void missing_rows(void **state)
     c.wish.own = c.folder;
     assert_fails(CPL_ERR_INPUT,
                  "no rows of 3 tasks among the samples that come with the program: openbookqa, "
-                 "sciq, social_iqa; --data DIR (eval.tasks_data of a training run) names a folder "
-                 "of yours",
+                 "sciq, social_iqa; --data DIR names a folder of yours",
                  case_look(&c));
+    c.wish.of_run = true;
+    assert_fails(CPL_ERR_INPUT, "social_iqa; eval.tasks_data: DIR names a folder of yours",
+                 case_look(&c));
+    assert_null(strstr(cpl_last_error(), "--data"));
+    c.wish.of_run = false;
     assert_null(strstr(cpl_last_error(), c.folder));
     assert_non_null(strstr(cpl_last_error(), "DIR/openbookqa/Main/dev.tsv, or Main/dev.jsonl, "
                                              "published at https://allenai.org"));
@@ -319,10 +323,12 @@ static void whose_it_is(void **state)
     case_select(&c, "r.yaml", ranked_task, NULL);
     case_select(&c, "w.yaml", written_task, NULL);
     c.wish.max_tokens = CASE_WINDOW;
-    assert_fails(CPL_ERR_INPUT,
-                 "written, profile w: question 0: 40 generated tokens leave a window of 40 no room "
-                 "for the prompt; --max-gen-toks",
-                 case_look(&c));
+    assert_fails(
+        CPL_ERR_INPUT,
+        "written, profile w: question 0: 40 generated tokens leave a window of 40 no room "
+        "for the prompt; ask written in a run of its own, where --max-gen-toks below 40 makes "
+        "room and changes no other task",
+        case_look(&c));
     c.wish.max_tokens = CPL_UNSET;
     char row[200];
     snprintf(row, sizeof row, "{\"q\": \"x\", \"o\": [\"a\", \"%082d\"], \"g\": \"0\"}\n", 0);
@@ -335,6 +341,81 @@ static void whose_it_is(void **state)
     cpl_model_refresh(&c.w.model);
     assert_fails(CPL_ERR_INPUT, "ranked, profile p: ", run(&c, NULL, false, &s));
     assert_non_null(strstr(cpl_last_error(), "not finite"));
+    case_close(&c);
+}
+
+/* What makes room for one task alone; a training run has settings, and no flags. */
+static void advice(void **state)
+{
+    (void)state;
+    evaluation_case c;
+    case_open(&c);
+    case_select(&c, "w.yaml", written_task, NULL);
+    c.wish.max_tokens = CASE_WINDOW;
+    assert_fails(CPL_ERR_INPUT, "prompt; --max-gen-toks below 40 makes room", case_look(&c));
+    c.wish.of_run = true;
+    assert_fails(CPL_ERR_INPUT,
+                 "prompt; take written out of eval.tasks, or make model.max_positions larger",
+                 case_look(&c));
+    assert_null(strstr(cpl_last_error(), "--"));
+    c.wish = wish_of(c.folder);
+    cpl_selection_free(&c.selection);
+    assert_ok(cpl_selection_init(&c.selection));
+    case_select(&c, "r.yaml", with(ranked_task, "context", "window: 2, beyond: error, context"),
+                NULL);
+    assert_fails(CPL_ERR_INPUT, "be cut; a model of a longer context has room for it",
+                 case_look(&c));
+    assert_null(strstr(cpl_last_error(), "--num-fewshot"));
+    cpl_selection_free(&c.selection);
+    assert_ok(cpl_selection_init(&c.selection));
+    case_put(&c, "ranked", "e.jsonl", ranked_rows);
+    case_select(&c, "r.yaml", with(with_exemplars, "context", "window: 4, beyond: error, context"),
+                NULL);
+    assert_fails(CPL_ERR_INPUT, "be cut; --num-fewshot with a smaller number makes room",
+                 case_look(&c));
+    case_close(&c);
+}
+
+/* A task whose subjects are asked in two ways, and counted in a group. */
+static const char mixed_task[] =
+    "task: mixed\nsplits: {a: \"*.jsonl\"}\nfields: {q: q, o: \"o[]\", g: g}\nchoices: o\n"
+    "gold: {value: g, among: numbers}\nsubject: file\ngroups: {left: [law]}\n"
+    "profiles:\n"
+    "  p: {split: a, context: \"{q}\", metrics: [acc, acc_norm], cases: [{subjects: [sums], "
+    "ask: generate, max_gen_toks: 4, answers: {acc: {reference: \"{g}\"}}}]}\n"
+    "  g: {split: a, context: \"{q}\", headline: groups}\n";
+
+static void hear_warning(void *who, cpl_log_level level, const char *sentence)
+{
+    assert_int_equal(level, CPL_LOG_WARN);
+    snprintf(who, 300, "%s", sentence);
+}
+
+/* What would be told behind all questions is told before the first. */
+static void of_no_use(void **state)
+{
+    (void)state;
+    evaluation_case c;
+    char heard[300]   = "";
+    const cpl_log log = {hear_warning, heard};
+    case_open(&c);
+    c.wish.log = &log;
+    case_select(&c, "m.yaml", mixed_task, NULL);
+    case_put(&c, "mixed", "sums.jsonl", ranked_rows);
+    assert_fails(
+        CPL_ERR_INPUT,
+        "mixed, profile p: no question would say anything of the metric acc_norm: all that "
+        "are there are answered in writing",
+        case_look(&c));
+    case_put(&c, "mixed", "low.jsonl", ranked_rows);
+    c.wish.log = &log;
+    assert_ok(case_look(&c));
+    assert_non_null(strstr(heard, "mixed: left names the subject law, of which there are no rows"));
+    cpl_evaluation_close(&c.evaluation);
+    cpl_selection_free(&c.selection);
+    assert_ok(cpl_selection_init(&c.selection));
+    case_select(&c, "m.yaml", mixed_task, "g");
+    assert_fails(CPL_ERR_INPUT, "mixed, profile g: the subject low is in no group", case_look(&c));
     case_close(&c);
 }
 
@@ -360,7 +441,8 @@ int main(void)
         cmocka_unit_test(averages),       cmocka_unit_test(forms),
         cmocka_unit_test(going_on),       cmocka_unit_test(marked_otherwise),
         cmocka_unit_test(missing_rows),   cmocka_unit_test(whose_it_is),
-        cmocka_unit_test(no_questions),
+        cmocka_unit_test(no_questions),   cmocka_unit_test(advice),
+        cmocka_unit_test(of_no_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

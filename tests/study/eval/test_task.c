@@ -133,6 +133,7 @@ static void test_profiles(void **state)
 /* ---- what is wrong ---- */
 
 #define HEAD          "task: t\nsplits: {a: a.jsonl, b: b.jsonl}\nfields: {q: q, l: \"l[]\", k: k}\n"
+#define KNOWN         HEAD "subject: \"{q}\"\nsubjects: [law, math]\n"
 #define RANK          "choices: l\ngold: {value: k, among: letters}\n"
 #define PROFILE(keys) "profiles:\n    p: {split: a, context: \"{q}\"" keys "}\n"
 
@@ -177,6 +178,8 @@ static const struct {
     {HEAD "choices: q\ngold: 1\n" PROFILE(""), "t.yaml:4:1: q is a text, and a list is wanted"},
     {HEAD "choices: m\ngold: 1\n" PROFILE(""), "t.yaml:4:1: there is no field m"},
     {HEAD "choices: l\ngold: 26\n" PROFILE(""), "gold is a whole number from 0 to 25, not 26"},
+    {HEAD "choices: l\ngold: -1\n" PROFILE(""),
+     "t.yaml:5:1: gold is a whole number from 0 to 25, not -1"},
     {HEAD "choices: l\ngold: {value: k}\n" PROFILE(""),
      "gold is a place, or {value: FIELD, among: LIST}"},
     {HEAD "choices: l\ngold: {value: x, among: l}\n" PROFILE(""),
@@ -191,6 +194,27 @@ static const struct {
      "there is no score ac_norm; did you mean acc_norm?"},
     {HEAD RANK PROFILE(", scores: [bpb]"), "bpb is told of the right option alone"},
     {HEAD RANK PROFILE(", metrics: [acc, exact]"), "there is no metric exact"},
+    {HEAD RANK PROFILE(", metrics: [soft]"), "t.yaml:7:35: soft is made of the headline's scores, "
+                                             "and soft, which stands first, is no score "
+                                             "of the profile"},
+    {HEAD RANK PROFILE(", metrics: [bpb, soft]"), "and bpb, which stands first"},
+    {HEAD RANK PROFILE(", scores: [acc], metrics: [acc, acc_norm]"),
+     "acc_norm is not among the scores of the profile"},
+    {KNOWN RANK "groups: {x: [maths]}\n" PROFILE(""),
+     "t.yaml:8:14: t has no subject maths; did you mean math?"},
+    {KNOWN RANK PROFILE(", cases: [{subjects: [law, mats]}]"),
+     "t has no subject mats; did you mean math?"},
+    {KNOWN RANK PROFILE(", cases: [{subjects: lav}]"), "t has no subject lav; did you mean law?"},
+    {KNOWN RANK PROFILE(", cases: [{subjects: law, ask: generate, target: \"{q}\"}]"),
+     "the case of law generates text, and none of its answers is called acc: write answers: {acc:"},
+    {KNOWN RANK PROFILE(", cases: [{subjects: law, scores: [acc_bytes]}]"),
+     "acc is not among the scores of the case of law"},
+    {KNOWN
+     "profiles: {p: {split: a, ask: generate, context: x, target: y, metrics: filters, answers: "
+     "{m: {}}, cases: [{subjects: law, answers: {n: {}}}]}}\n",
+     "metrics: filters: the case of law has other answers than the profile"},
+    {"task: t\nfields: {q: q}\nsubject: \"{q}\"\nsubjects: 3\n",
+     "subjects is a list, or a mapping from a subject to values"},
     {HEAD RANK PROFILE(", window: -1"), "window is a whole number from 1 to 16777216, not -1"},
     {HEAD RANK PROFILE(", window: 12x"), "window is a whole number"},
     {HEAD RANK PROFILE(", tokens: join"), "did you mean joint?"},
@@ -262,7 +286,9 @@ static void test_wrong(void **state)
         if (status != CPL_ERR_INPUT || !strstr(cpl_last_error(), wrong[i].sentence))
             fail_msg("%s\n... says \"%s\", not \"%s\"", wrong[i].file,
                      status ? cpl_last_error() : "nothing", wrong[i].sentence);
-        assert_non_null(strstr(cpl_last_error(), "t.yaml:"));
+        const char *place = strstr(cpl_last_error(), "t.yaml:");
+        assert_non_null(place);
+        assert_null(strstr(place + 1, "t.yaml:")); /* it is told once */
         assert_null(task);
     }
     cpl_task *task;
