@@ -134,7 +134,11 @@ static void next_members(cpl_rows *r, bool first)
     }
     cpl_rows_pass(r);
     if (!before)
-        cpl_rows_fail(r, r->line, 0, "the object that ends here has no \"%.64s\"", r->kind.member);
+        cpl_rows_fail(
+            r, r->line, 0,
+            "the object that ends here has no \"%.64s\" (a file with an object on every line "
+            "is called .jsonl)",
+            r->kind.member);
     r->place = AFTER;
 }
 

@@ -44,6 +44,12 @@ bool cpl_filter_none(cpl_span *answer, cpl_span text)
     return found(answer, text, 0, text.length);
 }
 
+bool cpl_filter_without_space(cpl_span *answer, cpl_span text)
+{
+    *answer = cpl_span_part(text, text.length && text.bytes[0] == ' ' ? 1 : 0, text.length);
+    return true;
+}
+
 /* ---- numbers ---- */
 
 static bool is_of_number(char c)

@@ -9,16 +9,19 @@ typedef enum wants { NOTHING, TEXT, PAIR } wants;
 struct cpl_transform_kind {
     const char *name;
     wants argument;
-    cpl_text_transform *text; /* one of the two is NULL */
+    cpl_text_transform *text; /* two of the three are NULL */
     cpl_list_transform *list;
+    cpl_list_sieve *sieve;
 };
 
 static const cpl_transform_kind kinds[] = {
-#define CPL_TRANSFORM(name, wants, what) {#name, wants, cpl_transform_##name, NULL},
-#define CPL_SPLITTER(name, what)         {#name, NOTHING, NULL, cpl_transform_##name},
+#define CPL_TRANSFORM(name, wants, what) {#name, wants, cpl_transform_##name, NULL, NULL},
+#define CPL_SPLITTER(name, what)         {#name, NOTHING, NULL, cpl_transform_##name, NULL},
+#define CPL_SIEVE(name, what)            {#name, TEXT, NULL, NULL, cpl_transform_##name},
 #include "study/eval/transforms.def"
 #undef CPL_TRANSFORM
 #undef CPL_SPLITTER
+#undef CPL_SIEVE
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -89,6 +92,8 @@ static cpl_status apply_to_text(json_t **out, const cpl_transform *how, const js
     cpl_span text     = {json_string_value(value), json_string_length(value)};
     cpl_text made     = {0};
     cpl_status status = CPL_OK;
+    if (how->kind->sieve)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s wants a list, not a text", how->kind->name);
     if (how->kind->list) {
         *out   = json_array();
         status = *out ? how->kind->list(*out, text) : CPL_FAIL(CPL_ERR_MEMORY, "out of memory");
@@ -111,12 +116,16 @@ static cpl_status apply_to_list(json_t **out, const cpl_transform *how, const js
     size_t i;
     const json_t *item;
     cpl_status status = CPL_OK;
+    const size_t kept = how->kind->sieve ? how->kind->sieve(value, how) : json_array_size(value);
     *out              = json_array();
     if (!*out) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a list");
-    json_array_foreach(value, i, item)
-    {
+    for (i = 0; i < kept; i++) {
         json_t *made = NULL;
-        CPL_TRY_DONE(apply_to_text(&made, how, item));
+        item         = json_array_get(value, i);
+        if (how->kind->sieve)
+            made = json_incref((json_t *)(uintptr_t)item);
+        else
+            CPL_TRY_DONE(apply_to_text(&made, how, item));
         if (json_array_append_new(*out, made))
             CPL_TRY_DONE(CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a list"));
     }

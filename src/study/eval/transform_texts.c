@@ -155,14 +155,24 @@ static void without_brackets(cpl_text *out, cpl_span text)
     }
 }
 
+/* " [title]" becomes ". ", and a full stop before it goes with it where `stop_too`: one pass, so that
+ * of several titles in a row what has been written is not looked at again. */
+static void replace_titles(cpl_text *out, cpl_span text, bool stop_too)
+{
+    static const char stopped[] = ". [title]", bare[] = " [title]";
+    for (size_t at = 0; at < text.length;) {
+        const char *title = stop_too && cpl_span_is_at(text, at, stopped) ? stopped : bare;
+        const bool there  = cpl_span_is_at(text, at, title);
+        cpl_text_append(out, there ? ". " : text.bytes + at, there ? 2 : 1);
+        at += there ? strlen(title) : 1;
+    }
+}
+
 /* strip; titles; brackets; two spaces as one, in one pass (eval-tasks.md 2.5). */
-static cpl_status clean_up(cpl_text *out, cpl_span text, const char *title_too)
+static cpl_status clean_up(cpl_text *out, cpl_span text, bool stop_too)
 {
     cpl_text now = {0}, spare = {0};
-    cpl_edit_set(&now, cpl_words_strip(text));
-    if (title_too) cpl_edit_replace(&now, title_too, ". ", &spare);
-    cpl_edit_replace(&now, " [title]", ". ", &spare);
-    cpl_text_clear(&spare);
+    replace_titles(&now, cpl_words_strip(text), stop_too);
     without_brackets(&spare, cpl_span_text(&now));
     cpl_edit_swap(&now, &spare);
     cpl_edit_replace(&now, "  ", " ", &spare);
@@ -177,13 +187,13 @@ static cpl_status clean_up(cpl_text *out, cpl_span text, const char *title_too)
 cpl_status cpl_transform_hellaswag(cpl_text *out, cpl_span text, const cpl_transform *how)
 {
     (void)how;
-    return clean_up(out, text, NULL);
+    return clean_up(out, text, false);
 }
 
 cpl_status cpl_transform_hellaswag_olmes(cpl_text *out, cpl_span text, const cpl_transform *how)
 {
     (void)how;
-    return clean_up(out, text, ". [title]");
+    return clean_up(out, text, true);
 }
 
 cpl_status cpl_transform_boxed(cpl_text *out, cpl_span text, const cpl_transform *how)
@@ -235,4 +245,12 @@ cpl_status cpl_transform_lines(json_t *out, cpl_span text)
         from = at + strlen(mark);
     }
     return append_part(out, text, from, text.length);
+}
+
+size_t cpl_transform_unpadded(const json_t *list, const cpl_transform *how)
+{
+    size_t kept = json_array_size(list);
+    while (kept > 0 && strcmp(json_string_value(json_array_get(list, kept - 1)), how->first) == 0)
+        kept--;
+    return kept;
 }

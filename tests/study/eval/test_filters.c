@@ -189,16 +189,23 @@ static void filters_have_names(void **state)
     assert_fails(CPL_ERR_INPUT, "gsm8k_strict, last_number,", cpl_filter_find(&filter, "regexp"));
 }
 
+/* Nothing but one space goes: other white space tells answers apart. */
+static void a_space_in_front(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {" True", "True"}, {"  True", " True"}, {"True ", "True "}, {"\nTrue", "\nTrue"}, {"", ""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(extracted(cpl_filter_without_space, cases[i][0]), cases[i][1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers),
-        cmocka_unit_test(what_the_answer_is_said_to_be),
-        cmocka_unit_test(letters),
-        cmocka_unit_test(final_answers_of_math),
-        cmocka_unit_test(boxes_and_dollars),
-        cmocka_unit_test(answers_of_agieval),
-        cmocka_unit_test(filters_have_names),
+        cmocka_unit_test(numbers),           cmocka_unit_test(what_the_answer_is_said_to_be),
+        cmocka_unit_test(letters),           cmocka_unit_test(final_answers_of_math),
+        cmocka_unit_test(boxes_and_dollars), cmocka_unit_test(answers_of_agieval),
+        cmocka_unit_test(a_space_in_front),  cmocka_unit_test(filters_have_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -210,6 +210,17 @@ static void test_hellaswag(void **state)
                  "  If you're outside.. If [not\n] closed.", " b");
     CHECK_RANKED(&a.q.question[2], "Walks: A man walks. She", 0, " a", " b");
     end(&a);
+    data = data_with(
+        "hellaswag", "hellaswag_val.jsonl",
+        "{\"activity_label\": \"A\", \"ctx\": \"One. [title][title] Two [title] Three.\", "
+        "\"endings\": [\"x. [title] [title] y\", \"b\"], \"label\": 0}\n");
+    a = ask("hellaswag", "olmes", "cf", data,
+            0); /* what was written for one title is no other one's */
+    CHECK_RANKED(&a.q.question[0], "A: One. Two. Three.", 0, " x. . y", " b");
+    end(&a);
+    a = ask("hellaswag", "inloop", NULL, data, CPL_UNSET);
+    CHECK_RANKED(&a.q.question[0], "A: One.. Two. Three.", 0, " x.. . y", " b");
+    end(&a);
 }
 
 static void test_openbookqa(void **state)
@@ -372,6 +383,16 @@ static void test_mmlu_pro(void **state)
     assert_string_equal(a.q.question[0].id, "computer_science/0");
     assert_int_equal(a.q.max_tokens, 2048);
     end(&a);
+    add_file(data, "mmlu_pro", "test.jsonl", /* filled up, as old copies are */
+             "{\"question\": \"Typical bodies.\", \"options\": [\"Safe practices\", \"Fear\", "
+             "\"N/A\", \"N/A \"], \"answer\": \"B\", \"answer_index\": 1, \"category\": "
+             "\"computer science\", \"cot_content\": \"\"}\n"
+             "{\"question\": \"What is left?\", \"options\": [\"N/A\", \"a\"], \"answer\": \"B\", "
+             "\"category\": \"computer science\"}\n");
+    a = ask("mmlu_pro", "harness", NULL, data, 0);
+    assert_string_equal(a.q.question[0].prompt, prompt);
+    assert_non_null(strstr(a.q.question[1].prompt, "\nA. N/A\nB. a\nAnswer"));
+    end(&a);
     snprintf(prompt, sizeof prompt, "%s%s%s", start, shot, end_of_prompt);
     add_file(data, "mmlu_pro", "validation.jsonl",
              "{\"question\": \"How?\", \"options\": [\"so\", \"so\"], \"answer\": \"A\", "
@@ -443,6 +464,7 @@ static void test_bbh(void **state)
     a = ask("bbh", "harness", "answers", data, 3);
     assert_string_equal(a.q.question[0].prompt,
                         "Evaluate it.\n\nQ: one\nA: True\n\nQ: two\nA: ] ]\n\nQ: not ( True )\nA:");
+    assert_string_equal(a.q.question[0].form->answers[0].marking.filter->name, "without_space");
     end(&a);
     a = ask("bbh", "harness", "q_colon", data, CPL_UNSET);
     assert_string_equal(a.q.question[0].form->until[1], "Q:");
@@ -492,6 +514,37 @@ static void test_gsm8k(void **state)
                         "Question: T?\nAnswer: <<1=1>>1\n#### 1\n\nQuestion: Janet’s?\nAnswer:");
     assert_int_equal(a.q.question[0].form->n_answers, 2);
     end(&a);
+}
+
+/* Copies on hubs: lines of objects with names in small letters, by the published names or by theirs. */
+static void test_triviaqa_lines(void **state)
+{
+    (void)state;
+    static const char *const names[][4] = {
+        {"qa/web-dev.jsonl", "qa/wikipedia-dev.jsonl", "qa/web-train.jsonl",
+         "qa/wikipedia-train.jsonl"},
+        {"validation.jsonl", "more.jsonl", "train.jsonl", "more.jsonl"}};
+    for (int i = 0; i < 2; i++) {
+        const char *data = data_with(
+            "triviaqa", names[i][0],
+            "{\"question\": \"Which?\", \"question_id\": \"tc_1\", \"answer\": {\"value\": "
+            "\"Sunset\", \"aliases\": [\"Sunset Blvd\", \"Sunset\"], \"normalized_aliases\": "
+            "[\"sunset blvd\"], \"normalized_value\": \"sunset\", \"type\": "
+            "\"WikipediaEntity\"}}\n");
+        add_file(data, "triviaqa", names[i][1], "");
+        add_file(data, "triviaqa", names[i][3], "");
+        add_file(data, "triviaqa", names[i][2],
+                 "{\"question\": \"T\", \"answer\": {\"value\": \"v\", \"aliases\": [\"first\", "
+                 "\"v\"]}}\n");
+        asked a               = ask("triviaqa", "harness", NULL, data, 1);
+        const cpl_question *q = a.q.question;
+        assert_int_equal(a.q.count, 1);
+        assert_string_equal(q[0].prompt,
+                            "Question: T?\nAnswer: first\n\nQuestion: Which??\nAnswer:");
+        assert_int_equal(q[0].references[0].count, 2);
+        assert_string_equal(q[0].references[1].at[0], "sunset blvd");
+        end(&a);
+    }
 }
 
 static void test_triviaqa(void **state)
@@ -648,8 +701,9 @@ int main(void)
         cmocka_unit_test(test_ceval),      cmocka_unit_test(test_mmlu_pro),
         cmocka_unit_test(test_agieval),    cmocka_unit_test(test_bbh),
         cmocka_unit_test(test_math),       cmocka_unit_test(test_gsm8k),
-        cmocka_unit_test(test_triviaqa),   cmocka_unit_test(test_own),
-        cmocka_unit_test(test_values),     cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_triviaqa),   cmocka_unit_test(test_triviaqa_lines),
+        cmocka_unit_test(test_own),        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -324,6 +324,7 @@ static void check_bad(const cpl_task *task, const kind_of_row *k, const char *da
     cpl_status status = read_with(&q, task, k->profile, &wish);
     if (status != CPL_ERR_INPUT || !strstr(cpl_last_error(), place))
         fail_msg("%s: %s\n... says \"%s\"", k->task, second, status ? cpl_last_error() : "nothing");
+    assert_null(strchr(cpl_last_error(), '|')); /* no transformations */
     wish.skip_bad = true;
     assert_ok(read_with(&q, task, k->profile, &wish));
     assert_int_equal(q.count, 2);
@@ -479,11 +480,11 @@ static void test_csv(void **state)
     static const struct {
         const char *task, *dev, *test, *good, *bad, *sentence;
     } all[] = {
-        {"mmlu", "dev/x_dev.csv", "test/x_test.csv", "q,1,2,3,4,A\n", "q,1,2,3,4,E\n",
-         "test/x_test.csv: line 2: the right answer \"E\" is none of its 4 options"},
-        {"mmlu", "dev/x_dev.csv", "test/x_test.csv", "q,1,2,3,4,A\n", "q,1,2\n",
-         "test/x_test.csv: line 2: "},
-        {"mmlu", "dev/x_dev.csv", "test/x_test.csv", "q,1,2,3,4,A\n", "q,1,2,3,4,\n",
+        {"mmlu", "dev/anatomy_dev.csv", "test/anatomy_test.csv", "q,1,2,3,4,A\n", "q,1,2,3,4,E\n",
+         "test/anatomy_test.csv: line 2: the right answer \"E\" is none of its 4 options"},
+        {"mmlu", "dev/anatomy_dev.csv", "test/anatomy_test.csv", "q,1,2,3,4,A\n", "q,1,2\n",
+         "test/anatomy_test.csv: line 2: "},
+        {"mmlu", "dev/anatomy_dev.csv", "test/anatomy_test.csv", "q,1,2,3,4,A\n", "q,1,2,3,4,\n",
          "the right answer \"\" is none of its 4 options"},
         {"ceval", "dev/law_dev.csv", "val/law_val.csv", "id,question,A,B,C,D,answer\n",
          "1,q,1,2,3,4,F\n",
@@ -491,7 +492,7 @@ static void test_csv(void **state)
         {"ceval", "dev/law_dev.csv", "val/law_val.csv", "id,question,A,B,C,answer\n",
          "1,q,1,2,3,C\n", "the field d: there is no text at D"},
         {"ceval", "dev/cooking_dev.csv", "val/cooking_val.csv", "id,question,A,B,C,D,answer\n",
-         "1,q,1,2,3,4,A\n", "the task's subjects do not have \"cooking\""},
+         "1,q,1,2,3,4,A\n", "ceval has no subject cooking"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         cpl_task *task          = built_in(all[i].task);
@@ -512,15 +513,15 @@ static void test_exemplars(void **state)
     cpl_task *mmlu          = built_in("mmlu");
     const char *data        = new_data("mmlu");
     cpl_questions_wish wish = wish_of(data);
-    put(data, "mmlu", "test/x_test.csv", "q,1,2,3,4,A\n");
+    put(data, "mmlu", "test/anatomy_test.csv", "q,1,2,3,4,A\n");
     expect(mmlu, "harness", &wish, "mmlu: there are no rows of the split dev");
-    put(data, "mmlu", "dev/x_dev.csv", "q,1,2,3,4,A\nq,1,2,3,4,B\n");
+    put(data, "mmlu", "dev/anatomy_dev.csv", "q,1,2,3,4,A\nq,1,2,3,4,B\n");
     expect(mmlu, "harness", &wish,
-           "5 exemplars are wanted, and the split dev has 2 of the subject x");
-    put(data, "mmlu", "dev/x_dev.csv", "q,1,2,3,4,A\nq,1,2,3,4,G\n");
+           "5 exemplars are wanted, and the split dev has 2 of the subject anatomy");
+    put(data, "mmlu", "dev/anatomy_dev.csv", "q,1,2,3,4,A\nq,1,2,3,4,G\n");
     wish.shots = 2;
     expect(mmlu, "harness", &wish,
-           "dev/x_dev.csv: line 2: the right answer \"G\" is none of its 4 options");
+           "dev/anatomy_dev.csv: line 2: the right answer \"G\" is none of its 4 options");
     wish.shots = -5;
     expect(mmlu, "harness", &wish, "has no exemplars, and -5 are wanted");
     cpl_task_free(mmlu);
@@ -540,6 +541,9 @@ static void test_exemplars(void **state)
     put(data, "bbh", "cot-prompts/navigate.txt", "one\ntwo\nthree\n");
     expect(bbh, "harness", &wish,
            "cot-prompts/navigate.txt: line 2: the canary and a line of hyphens");
+    put(data, "bbh", "navigat.json", "{\"examples\": [{\"input\": \"i\", \"target\": \"t\"}]}");
+    expect(bbh, "harness", &wish,
+           "bbh/navigat.json: line 1: bbh has no subject navigat; did you mean navigate?");
     cpl_task_free(bbh);
 }
 
@@ -553,10 +557,11 @@ static void test_bad_exemplars(void **state)
     cpl_questions q;
     wish.skip_bad = true;
     wish.shots    = 2;
-    put(data, "mmlu", "test/x_test.csv", "q,1,2,3,4,A\n");
-    put(data, "mmlu", "test/y_test.csv", "q,1,2,3,4,A\n");
-    put(data, "mmlu", "dev/x_dev.csv", "x1,1,2,3,4,A\nx2,1,2,3,4,G\nx3,1,2\nx4,1,2,3,4,B\nx5,1\n");
-    put(data, "mmlu", "dev/y_dev.csv", "y1,1,2,3,4,A\ny2,1,2,3,4,B\n");
+    put(data, "mmlu", "test/anatomy_test.csv", "q,1,2,3,4,A\n");
+    put(data, "mmlu", "test/virology_test.csv", "q,1,2,3,4,A\n");
+    put(data, "mmlu", "dev/anatomy_dev.csv",
+        "x1,1,2,3,4,A\nx2,1,2,3,4,G\nx3,1,2\nx4,1,2,3,4,B\nx5,1\n");
+    put(data, "mmlu", "dev/virology_dev.csv", "y1,1,2,3,4,A\ny2,1,2,3,4,B\n");
     assert_ok(read_with(&q, mmlu, "harness", &wish));
     assert_int_equal(q.skipped, 2); /* of x5 nothing has to be known */
     assert_non_null(strstr(q.question[0].options[0].context, "\n\nx1\nA. 1"));
@@ -566,7 +571,7 @@ static void test_bad_exemplars(void **state)
     cpl_questions_free(&q);
     wish.shots = 3;
     expect(mmlu, "harness", &wish,
-           "3 exemplars are wanted, and the split dev has 2 of the subject x");
+           "3 exemplars are wanted, and the split dev has 2 of the subject anatomy");
     data      = new_data("gsm8k");
     wish.data = data;
     put(data, "gsm8k", "test.jsonl", "{\"question\": \"q\", \"answer\": \"#### 1\"}\n");
@@ -602,8 +607,8 @@ static void test_names_of_files(void **state)
     cpl_questions_wish wish = wish_of(data);
     cpl_questions q;
     wish.shots = 1;
-    put(data, "mmlu", "test/x_test.csv", "q,1,2,3,4,A\n");
-    put(data, "mmlu", "dev/x_dev.csv", "q,1,2,3,4,A\n");
+    put(data, "mmlu", "test/anatomy_test.csv", "q,1,2,3,4,A\n");
+    put(data, "mmlu", "dev/anatomy_dev.csv", "q,1,2,3,4,A\n");
     assert_ok(read_with(&q, mmlu, "harness", &wish));
     assert_int_equal(q.count, 1);
     cpl_questions_free(&q);
