@@ -97,6 +97,8 @@ static cpl_status check_new(const cpl_arguments *args, const char *flag)
 cpl_status cpl_asked_check_results(const cpl_arguments *args)
 {
     CPL_TRY(cpl_places_check_files(args));
+    CPL_TRY(cpl_places_keep(args, cpl_flag_text(args, "--task-file")));
+    CPL_TRY(cpl_places_keep(args, cpl_flag_text(args, "--tokenizer")));
     CPL_TRY(check_new(args, "--json"));
     return check_new(args, "--html");
 }

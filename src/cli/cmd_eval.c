@@ -194,7 +194,7 @@ static cpl_status evaluate(work *w)
     return show_all(w);
 }
 
-static cpl_status settle_data(work *w)
+static cpl_status settle_data(work *w, bool asked)
 {
     const char *given = cpl_flag_text(w->args, "--data");
     w->own            = cpl_examined_data();
@@ -203,7 +203,7 @@ static cpl_status settle_data(work *w)
     if (!w->data) return CPL_ERR_MEMORY;
     if (given && !cpl_path_is_folder(given))
         return CPL_FAIL(CPL_ERR_INPUT, "--data %s: there is no such folder", given);
-    return CPL_OK;
+    return given || !asked ? CPL_OK : cpl_examined_check_data(w->own, "--data");
 }
 
 static cpl_status work_off(work *w)
@@ -212,7 +212,7 @@ static cpl_status work_off(work *w)
     CPL_TRY(cpl_asked_form_of(&form, w->args));
     CPL_TRY(cpl_asked_check_results(w->args));
     if (form == CPL_ASKED_TEXT) return cpl_perplexed(w->args, &w->configuration, &w->log);
-    CPL_TRY(settle_data(w));
+    CPL_TRY(settle_data(w, form == CPL_ASKED_TASKS));
     CPL_TRY(select_tasks(w));
     if (form == CPL_ASKED_LIST) return cpl_examined_list(&w->selection, w->data);
     return evaluate(w);

@@ -111,11 +111,18 @@ static cpl_status rows_words(const char **words, cpl_pool *pool, const cpl_task 
     return CPL_OK;
 }
 
-static const char *profile_name(cpl_pool *pool, const cpl_task *task, const cpl_profile *profile)
+static bool is_standard(const cpl_task *task, const cpl_profile *profile, const char *set)
 {
     const cpl_profile *standard;
-    bool chosen =
-        cpl_task_profile(&standard, task, NULL, NULL, NULL) == CPL_OK && standard == profile;
+    return cpl_task_profile(&standard, task, set, NULL, NULL) == CPL_OK && standard == profile;
+}
+
+/* "inloop *"; of a task that is asked in two sets under two profiles both have it. */
+static const char *profile_name(cpl_pool *pool, const cpl_task *task, const cpl_profile *profile)
+{
+    bool chosen = is_standard(task, profile, NULL);
+    for (int64_t i = 0; i < task->sets.count; i++)
+        chosen |= is_standard(task, profile, task->sets.at[i]);
     return cpl_pool_printf(pool, "%s%s", profile->name, chosen ? " *" : "");
 }
 
@@ -165,7 +172,12 @@ cpl_status cpl_examined_list(const cpl_selection *s, const char *data)
         status = cpl_text_status(&text);
     }
     if (status == CPL_OK) {
-        printf("rows in %s; * is the profile of a task where none is named\n", data);
+        if (cpl_path_is_folder(data))
+            printf("rows in %s; ", data);
+        else
+            printf("the rows that come with the program are not there (--data DIR); ");
+        printf("* is the profile of a task where none is named, of mmlu in paper-3b and in "
+               "paper-15b\n");
         fputs(text.bytes ? text.bytes : "", stdout);
         print_sources(s);
     }
@@ -176,13 +188,37 @@ cpl_status cpl_examined_list(const cpl_selection *s, const char *data)
 
 /* ---- where rows are ---- */
 
-char *cpl_examined_data(void)
+static const char *const places[] = {"../share/couplet/eval", "../../data/eval"};
+
+/* The folder of the program, from cpl_alloc; NULL: not known. */
+static char *program_folder(void)
 {
-    static const char *const places[] = {"../share/couplet/eval", "../../data/eval"};
     char program[4096];
     ssize_t length                   = readlink("/proc/self/exe", program, sizeof program - 1);
     program[length > 0 ? length : 0] = '\0';
-    char *folder                     = length > 0 ? cpl_path_folder(program) : NULL;
+    return length > 0 ? cpl_path_folder(program) : NULL;
+}
+
+cpl_status cpl_examined_check_data(const char *data, const char *word)
+{
+    char *folder = program_folder();
+    if (cpl_path_is_folder(data)) {
+        cpl_free(folder);
+        return CPL_OK;
+    }
+    cpl_status status = CPL_FAIL(
+        CPL_ERR_INPUT,
+        "the rows that come with the program are not there: beside it, in %s, neither %s nor %s is "
+        "a folder, nor is %s here. Put the program back where it was installed or built (a link to "
+        "it can stand elsewhere), or name a folder of rows with %s DIR",
+        folder ? folder : "its folder", places[0], places[1], data, word);
+    cpl_free(folder);
+    return status;
+}
+
+char *cpl_examined_data(void)
+{
+    char *folder = program_folder();
     for (int i = 0; folder && i < 2; i++) {
         char *path = cpl_path_join(folder, places[i]), *real = path ? realpath(path, NULL) : NULL;
         cpl_free(path);

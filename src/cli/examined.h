@@ -35,6 +35,9 @@ CPL_NODISCARD cpl_status cpl_examined_list(const cpl_selection *selection, const
  * project's data/eval; "data/eval" where neither is there. NULL: no memory. */
 char *cpl_examined_data(void);
 
+/* CPL_ERR_INPUT where that folder is not there; `word` is the flag or setting that names another. */
+CPL_NODISCARD cpl_status cpl_examined_check_data(const char *data, const char *word);
+
 #ifdef __cplusplus
 }
 #endif

@@ -6,8 +6,10 @@
 
 #include "base/arena.h"
 #include "cli/output.h"
+#include "cli/places.h"
 #include "cli/planned.h"
 #include "io/json.h"
+#include "io/paths.h"
 #include "io/tokens.h"
 #include "study/eval/perplexity.h"
 #include "study/grid.h"
@@ -77,6 +79,17 @@ static cpl_status show(const cpl_perplexity *p, const cpl_arguments *args)
                            JSON_REAL_PRECISION(9));
 }
 
+/* No result is written over a text. */
+static cpl_status keep_inputs(const cpl_arguments *args, const char *const *inputs)
+{
+    cpl_strings files = {0};
+    cpl_status status = cpl_documents_expand(&files, inputs, args->n_words);
+    for (int64_t i = 0; status == CPL_OK && i < files.count; i++)
+        status = cpl_places_keep(args, files.at[i]);
+    cpl_paths_free(&files);
+    return status;
+}
+
 cpl_status cpl_perplexed(const cpl_arguments *args, const cpl_configuration *c, const cpl_log *log)
 {
     const cpl_settings *s     = &c->settings;
@@ -96,8 +109,9 @@ cpl_status cpl_perplexed(const cpl_arguments *args, const cpl_configuration *c, 
     if (!inputs) return CPL_ERR_MEMORY;
     inputs[0] = cpl_flag_text(args, "--text");
     for (int i = 1; i < args->n_words; i++) inputs[i] = args->words[i];
-    cpl_status status =
-        cpl_perplexity_of(&p, args->words[0], inputs, args->n_words, &reader, &texts, log);
+    cpl_status status = keep_inputs(args, inputs);
+    if (status == CPL_OK)
+        status = cpl_perplexity_of(&p, args->words[0], inputs, args->n_words, &reader, &texts, log);
     if (status == CPL_OK) status = show(&p, args);
     cpl_perplexity_free(&p);
     cpl_free(inputs);

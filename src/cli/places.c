@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -42,6 +43,22 @@ cpl_status cpl_places_check_files(const cpl_arguments *args)
     CPL_TRY(check_file_place(html));
     if (json && html && strcmp(json, html) == 0)
         return CPL_FAIL(CPL_ERR_USAGE, "--json and --html both name %s", json);
+    return CPL_OK;
+}
+
+cpl_status cpl_places_keep(const cpl_arguments *args, const char *file)
+{
+    static const char *const flags[] = {"--json", "--html"};
+    struct stat kept, there;
+    if (!file || stat(file, &kept) != 0) return CPL_OK;
+    for (int i = 0; i < 2; i++) {
+        const char *path = cpl_flag_given(args, flags[i]) ? cpl_flag_text(args, flags[i]) : NULL;
+        if (!path || stat(path, &there) != 0) continue;
+        if (kept.st_dev == there.st_dev && kept.st_ino == there.st_ino)
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "%s %s: is read, and not written over: name another file", flags[i],
+                            path);
+    }
     return CPL_OK;
 }
 

@@ -27,6 +27,9 @@ CPL_NODISCARD cpl_status cpl_places_check(const cpl_arguments *args);
 /* The same of --json and --html alone, which may lie anywhere. */
 CPL_NODISCARD cpl_status cpl_places_check_files(const cpl_arguments *args);
 
+/* CPL_ERR_INPUT where --json or --html names this file, which is read. NULL is allowed. */
+CPL_NODISCARD cpl_status cpl_places_keep(const cpl_arguments *args, const char *file);
+
 /* The same as the first, of --json alone. */
 CPL_NODISCARD cpl_status cpl_places_check_json(const cpl_arguments *args);
 

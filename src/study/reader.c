@@ -20,12 +20,17 @@ static cpl_status load_tokenizer(cpl_reader *r, const char *given)
     return CPL_OK;
 }
 
-/* An end-of-text id that config.json names and the vocabulary has not is no use. */
-static void find_eos(cpl_reader *r)
+static cpl_status find_eos(cpl_reader *r)
 {
-    r->eos = cpl_hf_tokens_of(r->hf)->eos;
+    const int64_t ids = cpl_hf_config(r->hf)->vocab_size;
+    r->eos            = cpl_hf_tokens_of(r->hf)->eos;
     if (r->eos < 0) r->eos = cpl_tokenizer_eos(r->tokenizer);
-    if (r->eos >= cpl_hf_config(r->hf)->vocab_size) r->eos = -1;
+    if (r->eos < ids) return CPL_OK;
+    return CPL_FAIL(
+        CPL_ERR_INPUT,
+        "%s/config.json, or generation_config.json beside it: eos_token_id is %lld, but the "
+        "model has the ids 0 to %lld: correct it there",
+        cpl_hf_folder(r->hf), (long long)r->eos, (long long)ids - 1);
 }
 
 static cpl_status find_window(cpl_reader *r, const cpl_reader_options *o)
@@ -62,7 +67,7 @@ cpl_status cpl_reader_open(cpl_reader *r, const char *model_dir, const cpl_reade
     CPL_TRY_DONE(cpl_hf_open(&r->hf, model_dir, log));
     CPL_TRY_DONE(load_tokenizer(r, o->tokenizer));
     CPL_TRY_DONE(find_window(r, o));
-    find_eos(r);
+    CPL_TRY_DONE(find_eos(r));
     r->step = cpl_reader_step(cpl_hf_folder(r->hf));
     cpl_backend_cpu(&r->be, o->compute, o->n_threads);
 done:

@@ -37,7 +37,7 @@ typedef struct cpl_reader {
 } cpl_reader;
 
 /* Configuration and tokenizer, no weights yet. CPL_ERR_INPUT: no tokenizer, one with ids beyond the
- * model's vocabulary, a window longer than the context, a stride longer than that. On failure it is closed. */
+ * model's vocabulary, an end-of-text id beyond it, a window longer than the context, a stride longer than that. On failure it is closed. */
 CPL_NODISCARD cpl_status cpl_reader_open(cpl_reader *reader, const char *model_dir,
                                          const cpl_reader_options *options, const cpl_log *log);
 

@@ -132,6 +132,11 @@ static cpl_status add_file(work *w, const char *path, bool by_file, const cpl_lo
     }
     cpl_document_counts counts = cpl_documents_counts(documents);
     cpl_document_counts_add(&w->texts->counts, &counts);
+    if (counts.repaired > 0)
+        cpl_log_warn(
+            log,
+            "%s: %lld place%s no UTF-8 (or half a surrogate pair): read as U+FFFD, as in training",
+            path, (long long)counts.repaired, counts.repaired == 1 ? " is" : "s are");
 done:
     cpl_documents_close(documents);
     return status;

@@ -5,10 +5,12 @@ same tokens."""
 import json
 import math
 import pathlib
+import shutil
+import subprocess
 import sys
 import tempfile
 
-from eval_case import GOLDEN, check, close, evaluate, refused, run, tell
+from eval_case import COUPLET, GOLDEN, check, close, evaluate, refused, run, tell
 
 MODEL, DATA = GOLDEN / "model", GOLDEN / "data"
 COPA = ["--tasks", "copa", "--data", DATA, "--limit", 2]
@@ -56,6 +58,40 @@ def check_there(folder):
     refused(1, [str(there), "--overwrite"], folder / "no-model", "--text", there, "--json", there)
 
 
+def check_read(folder):
+    """What is read is not written over."""
+    kept = folder / "kept"
+    kept.mkdir()
+    text, link = kept / "a.txt", folder / "link.json"
+    text.write_text("A text.")
+    link.symlink_to(text)
+    for words in (["--text", text, "--json", text], ["--text", kept, "--json", link]):
+        refused(1, ["--json", "is read, and not written over"], MODEL, *words, "--overwrite")
+    task = folder / "ends.yaml"
+    task.write_text(ENDS)
+    for flag in ("--json", "--html"):
+        refused(1, [flag, "is read, and not written over"], MODEL, "--task-file", task, "--data",
+                folder, flag, task, "--overwrite")
+    check(text.read_text() == "A text." and task.read_text() == ENDS, "what is read was changed")
+
+
+def check_moved(folder):
+    """The program without the folders that come with it."""
+    program = folder / "bin/couplet"
+    program.parent.mkdir()
+    shutil.copy(COUPLET, program)
+
+    def moved(*words):
+        return subprocess.run([program, "eval", *map(str, words)], capture_output=True, text=True,
+                              check=False, timeout=600, cwd=folder)
+    done = moved(MODEL, "--tasks", "copa")
+    check(done.returncode == 1 and "come with the program are not there" in done.stderr and
+          str(program.parent) in done.stderr and "--data DIR" in done.stderr, f"{done}")
+    check(moved(MODEL, *COPA).returncode == 0, "a moved program with --data")
+    done = moved("--list")
+    check(done.returncode == 0 and "come with the program are not there" in done.stdout, f"{done}")
+
+
 # ---- contexts ----
 
 def check_contexts(folder):
@@ -82,6 +118,20 @@ def check_contexts(folder):
     check(olmes["cut"] == 3 and "beyond" not in olmes, f"olmes, 64: {olmes}")
     _, out, told = run(short, *words[:-2])
     check(f"boolq: {longer} question" in out and "beyond it" in out, f"inloop, 64: {out} {told}")
+
+
+def check_ids(folder):
+    """An end-of-text id that the model has not is told, with tasks and with --text."""
+    other = folder / "other-eos"
+    other.mkdir()
+    for path in MODEL.iterdir():
+        (other / path.name).symlink_to(path)
+    (other / "config.json").unlink()
+    config = json.loads((MODEL / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "eos_token_id": 60000}))
+    (folder / "short.txt").write_text("A text.")
+    for words in (COPA, ["--text", folder / "short.txt"]):
+        refused(1, ["config.json", "eos_token_id is 60000", "correct it there"], other, *words)
 
 
 # ---- --text ----
@@ -158,14 +208,27 @@ def check_sources(folder):
     check(out.splitlines()[-1] == "windows of 8 tokens, 2 new ones each", f"windows: {out}")
 
 
+def check_ill_formed(folder):
+    """Bytes that are no UTF-8 are told, with their file."""
+    path = folder / "ill.txt"
+    path.write_bytes(b"A \xff text, and \xe2\x82 half of a sign.")
+    code, out, told = run(MODEL, "--text", path)
+    check(code == 0 and "ill.txt: 2 places are no UTF-8" in told, f"{code} {told}")
+    check(" 35 " in out, f"bytes with U+FFFD in their places: {out}")
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="couplet-test-") as name:
         folder = pathlib.Path(name)
         check_flags(folder)
         check_there(folder)
+        check_read(folder)
+        check_moved(folder)
         check_contexts(folder)
+        check_ids(folder)
         check_windows(folder)
         check_sources(folder)
+        check_ill_formed(folder)
     return tell()
 
 

@@ -236,8 +236,10 @@ static cpl_status read_paths(json_t **value, const cpl_field *field, const json_
         CPL_TRY(cpl_path_value(value, &field->paths[i], row));
         if (*value) return CPL_OK;
     }
-    for (int64_t i = 0; i < field->count; i++)
-        cpl_text_printf(&all, "%s%s", i ? " or " : "", field->paths[i].written);
+    for (int64_t i = 0; i < field->count; i++) { /* without what would be made of it */
+        const char *written = field->paths[i].written;
+        cpl_text_printf(&all, "%s%.*s", i ? " or " : "", (int)strcspn(written, "|"), written);
+    }
     cpl_status status = CPL_FAIL(CPL_ERR_INPUT, "there is no %s at %s",
                                  field->list ? "list" : "text", all.bytes ? all.bytes : "a path");
     cpl_text_free(&all);

@@ -60,19 +60,61 @@ static const struct {
 
 enum { N_SETS = sizeof sets / sizeof sets[0] };
 
+/* Whether all characters of `word` stand in `name`, in their order and the first one first: "siqa" of
+ * "social_iqa". */
+static bool abbreviates(const char *word, const char *name)
+{
+    const char *at = name;
+    if (*word != *name) return false;
+    for (; *at && *word; at++) word += *at == *word;
+    return !*word;
+}
+
+/* "mmlu" of "mmlu_anatomy". */
+static bool begins(const char *name, const char *word)
+{
+    const size_t length = strlen(name);
+    return strncmp(word, name, length) == 0 && strchr("_-/:", word[length]);
+}
+
+/* Appends the names that may have been meant: those that begin so, or else the shortest one that the
+ * word abbreviates, or that it begins with, or the nearest. */
+static void append_meant(cpl_text *out, const char *word, const char *const *names, size_t count)
+{
+    const char *shortest = NULL, *whole = NULL;
+    for (size_t i = 0; i < count; i++) {
+        const size_t length = strlen(names[i]);
+        if (strncmp(names[i], word, strlen(word)) == 0)
+            cpl_text_printf(out, "%s%s", out->length ? " or " : "", names[i]);
+        if (strlen(word) > 2 && abbreviates(word, names[i]) &&
+            (!shortest || length < strlen(shortest)))
+            shortest = names[i];
+        if (begins(names[i], word) && (!whole || length > strlen(whole))) whole = names[i];
+    }
+    if (out->length) return;
+    const char *one = shortest ? shortest : whole ? whole : cpl_text_nearest(word, names, count);
+    cpl_text_printf(out, "%s", one ? one : "");
+}
+
 static cpl_status unknown(const cpl_selection *s, const char *word)
 {
     const size_t count = (size_t)s->n_tasks + N_SETS + 1;
+    cpl_text meant     = {0};
     const char **names = cpl_alloc(count * sizeof *names);
     if (!names) return CPL_ERR_MEMORY;
     for (int64_t i = 0; i < s->n_tasks; i++) names[i] = s->tasks[i]->id;
     for (int i = 0; i < N_SETS; i++) names[s->n_tasks + i] = sets[i].word;
-    names[count - 1]    = "all";
-    const char *nearest = cpl_text_nearest(word, names, count);
+    names[count - 1] = "all";
+    append_meant(&meant, word, names, count);
     cpl_free(names);
-    return CPL_FAIL(CPL_ERR_USAGE, "there is no task %s%s%s%s (`couplet eval --list` shows all)",
-                    word, nearest ? "; did you mean " : "", nearest ? nearest : "",
-                    nearest ? "?" : "");
+    cpl_status status = cpl_text_status(&meant);
+    if (status == CPL_OK)
+        status =
+            CPL_FAIL(CPL_ERR_USAGE, "there is no task %s%s%s%s (`couplet eval --list` shows all)",
+                     word, meant.length ? "; did you mean " : "", meant.length ? meant.bytes : "",
+                     meant.length ? "?" : "");
+    cpl_text_free(&meant);
+    return status;
 }
 
 bool cpl_selection_is_of(const cpl_selection *s, int64_t i, const char *set)

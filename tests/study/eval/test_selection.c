@@ -70,6 +70,17 @@ static void what_there_is_not(void **state)
     assert_ok(cpl_selection_init(&s));
     assert_fails(CPL_ERR_USAGE, "there is no task arc_chalenge; did you mean arc_challenge?",
                  add(&s, "arc_chalenge", NULL, NULL));
+    static const char *const meant[][2] = {
+        {"arc", "arc_challenge"}, {"siqa", "social_iqa"},        {"csqa", "commonsense_qa"},
+        {"obqa", "openbookqa"},   {"gsm", "gsm8k or gsm8k_cot"}, {"paper", "paper-3b or paper-15b"},
+        {"mmlu_anatomy", "mmlu"}, {"mmlu_pro_law", "mmlu_pro"},  {"agieval_en", "agieval"},
+        {"mmul", "mmlu"}};
+    char sentence[100];
+    for (size_t i = 0; i < sizeof meant / sizeof *meant; i++) {
+        snprintf(sentence, sizeof sentence, "there is no task %s; did you mean %s? (", meant[i][0],
+                 meant[i][1]);
+        assert_fails(CPL_ERR_USAGE, sentence, add(&s, meant[i][0], NULL, NULL));
+    }
     assert_fails(CPL_ERR_USAGE, "there is no task paper3b; did you mean paper-3b?",
                  add(&s, "paper3b", NULL, NULL));
     assert_fails(CPL_ERR_USAGE, "there is no task xyz (`couplet eval --list` shows all)",
