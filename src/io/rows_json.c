@@ -133,12 +133,11 @@ static void next_members(cpl_rows *r, bool first)
         if (wanted || !cut_value(r, false)) return;
     }
     cpl_rows_pass(r);
+    const int64_t line = r->line;
+    const bool lines   = !before && peek(r) == '{';
     if (!before)
-        cpl_rows_fail(
-            r, r->line, 0,
-            "the object that ends here has no \"%.64s\" (a file with an object on every line "
-            "is called .jsonl)",
-            r->kind.member);
+        cpl_rows_fail(r, line, 0, "the object that ends here has no \"%.64s\"%s", r->kind.member,
+                      lines ? "; a file that has an object on every line is called .jsonl" : "");
     r->place = AFTER;
 }
 

@@ -165,6 +165,11 @@ static void bad_json_objects(void **state)
          {"!line 2: the object that ends here has no "
           "\"d\""}},
         {MEMBERS(JSON, "d"), "{}", {"!line 1: the object that ends here has no \"d\""}},
+        {MEMBERS(JSON, "d"),
+         "{}\n{}",
+         {"!line 1: the object that ends here has no \"d\"; a file that has an object on every "
+          "line is "
+          "called .jsonl"}},
         {MEMBERS(JSON, "d"), "{\"d\": null}", {"!line 1, column 7: an array should stand here"}},
         {MEMBERS(JSON, "d"),
          "{\"d\":[{}],\"d\":[]}",
