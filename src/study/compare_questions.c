@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/text.h"
+#include "study/eval/totals.h"
 #include "study/statistics.h"
 
 /* ---- one file ---- */
@@ -68,10 +70,39 @@ static cpl_status by_id(json_t **out, const json_t *task, const char *metric)
 
 /* ---- two files ---- */
 
-static void count(cpl_question_table *t, const json_t *base, const json_t *other)
+/* Adds to what `lead` says of the question of a sample: how often the other run alone was right, less
+ * how often the base was. */
+static cpl_status add_lead(json_t *lead, const char *id, int by)
+{
+    char *question = cpl_text_copy(id);
+    if (!question) return no_memory();
+    question[cpl_totals_question(id)] = '\0';
+    const json_int_t now              = json_integer_value(json_object_get(lead, question)) + by;
+    const bool is_there               = json_object_set_new(lead, question, json_integer(now)) == 0;
+    cpl_free(question);
+    return is_there ? CPL_OK : no_memory();
+}
+
+/* McNemar's test over questions: one that was asked several times is on the side of the run that was
+ * right more often. */
+static double p_of(json_t *lead)
+{
+    const char *question;
+    json_t *by;
+    int64_t base = 0, other = 0;
+    json_object_foreach(lead, question, by)
+    {
+        base += json_integer_value(by) < 0;
+        other += json_integer_value(by) > 0;
+    }
+    return cpl_fair_coin(base, base + other);
+}
+
+static cpl_status count(cpl_question_table *t, const json_t *base, const json_t *other)
 {
     const char *id;
-    json_t *a, *all = (json_t *)base;
+    json_t *a, *all = (json_t *)base, *lead = json_object();
+    cpl_status status = lead ? CPL_OK : no_memory();
     json_object_foreach(all, id, a)
     {
         const json_t *b = json_object_get(other, id);
@@ -81,10 +112,13 @@ static void count(cpl_question_table *t, const json_t *base, const json_t *other
         t->only_base += one && !two;
         t->only_other += !one && two;
         t->neither += !one && !two;
+        if (status == CPL_OK && one != two) status = add_lead(lead, id, two - one);
     }
     const int64_t matched = t->both + t->only_base + t->only_other + t->neither;
     t->left_out = (int64_t)json_object_size(base) + (int64_t)json_object_size(other) - 2 * matched;
-    t->p        = cpl_fair_coin(t->only_base, t->only_base + t->only_other);
+    t->p        = p_of(lead);
+    json_decref(lead);
+    return status;
 }
 
 static cpl_status append(cpl_question_counts *out, const cpl_question_table *t)
@@ -112,10 +146,9 @@ static cpl_status compare_task(cpl_question_counts *out, int64_t pair, const cha
                              .metric = cpl_pool_copy(&out->pool, metric, strlen(metric))};
     cpl_status status     = by_id(&a, base, metric);
     if (status == CPL_OK) status = by_id(&b, other, metric);
-    if (status == CPL_OK) {
-        count(&t, a, b);
-        if (t.both + t.only_base + t.only_other + t.neither > 0) status = append(out, &t);
-    }
+    if (status == CPL_OK) status = count(&t, a, b);
+    if (status == CPL_OK && t.both + t.only_base + t.only_other + t.neither > 0)
+        status = append(out, &t);
     json_decref(a);
     json_decref(b);
     return status;

@@ -1,5 +1,5 @@
 /* compare_questions.h - two runs question by question: how often one is right where the other is
- * not, and McNemar's exact test.
+ * not, and McNemar's exact test, in which a question asked several times counts once.
  *
  * Room:  study.
  * File:  RUN/questions.json, plain or compressed: {"results": {TASK: {"metrics": {...}, "samples":
@@ -22,7 +22,7 @@ typedef struct cpl_question_table {
     const char *metric; /* "" where `correct` is a plain number */
     int64_t both, only_base, only_other, neither;
     int64_t left_out; /* questions that one side alone has */
-    double p;         /* two-sided, exact */
+    double p;         /* two-sided, exact; over questions, whatever the number of samples of each */
 } cpl_question_table;
 
 typedef struct cpl_question_counts {

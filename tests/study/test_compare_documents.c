@@ -217,6 +217,32 @@ static void questions_are_counted_both_ways(void **state)
     release(&l);
 }
 
+/* Twice two questions asked four times: one run leads in the first, nobody in the second. */
+static void askings_of_a_question_count_once(void **state)
+{
+    (void)state;
+    static const char *const right[] = {"11111100", "00001010"};
+    const char *folders[2];
+    write_pair(folders);
+    for (int side = 0; side < 2; side++) {
+        cpl_text text = {0};
+        cpl_text_printf(&text, "{\"results\":{\"mmlu\":{\"samples\":[");
+        for (int i = 0; i < 8; i++)
+            cpl_text_printf(&text, "%s{\"id\":\"law#1/%d#%d\",\"correct\":%c}", i ? "," : "", i / 4,
+                            i % 4, right[side][i]);
+        cpl_text_printf(&text, "]}}}");
+        write_bytes(in_folder(folders[side], "questions.json"), text.bytes, text.length);
+        cpl_text_free(&text);
+    }
+    lined_up l;
+    line_up_folders(&l, folders, 2, NULL);
+    const cpl_question_table *t = &l.c.pairings[0].questions.tables[0];
+    assert_int_equal(t->only_base, 5);
+    assert_int_equal(t->only_other, 1);
+    assert_near(t->p, 1, 1e-12); /* one question against none, not five against one: 0.21875 */
+    release(&l);
+}
+
 static void questions_of_another_shape_are_told(void **state)
 {
     (void)state;
@@ -280,6 +306,7 @@ int main(void)
         cmocka_unit_test(the_bootstrap_is_the_same_twice),
         cmocka_unit_test(documents_of_other_steps_are_not_compared),
         cmocka_unit_test(questions_are_counted_both_ways),
+        cmocka_unit_test(askings_of_a_question_count_once),
         cmocka_unit_test(questions_of_another_shape_are_told),
         cmocka_unit_test(memory_that_is_not_there_is_told),
     };

@@ -32,6 +32,10 @@ extern "C" {
 CPL_NODISCARD cpl_status cpl_totals_add(json_t *result, const cpl_task *task,
                                         const cpl_profile *profile, const json_t *samples);
 
+/* How many characters of a sample's id name its question: all, or those before the "#" that tells
+ * several askings apart. */
+size_t cpl_totals_question(const char *id);
+
 /* Whether a ranked question, or a generated one, has to say anything of a metric of the profile. */
 bool cpl_totals_concern(const cpl_profile *profile, const char *metric, bool ranked);
 

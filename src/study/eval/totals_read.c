@@ -146,13 +146,19 @@ static int by_question(const void *left, const void *right)
     return order ? order : (a->sample > b->sample) - (a->sample < b->sample);
 }
 
+size_t cpl_totals_question(const char *id)
+{
+    const char *slash = strrchr(id, '/');
+    const char *mark  = strchr(slash ? slash : id, '#');
+    return mark ? (size_t)(mark - id) : strlen(id);
+}
+
 /* The question of a sample that is one of several; NULL: it is the only one. */
 static const char *question_of(cpl_totals *t, const json_t *sample)
 {
-    const char *id    = json_string_value(json_object_get(sample, "id"));
-    const char *slash = id ? strrchr(id, '/') : NULL;
-    const char *mark  = id ? strchr(slash ? slash : id, '#') : NULL;
-    return mark ? cpl_pool_copy(&t->pool, id, (size_t)(mark - id)) : NULL;
+    const char *id      = json_string_value(json_object_get(sample, "id"));
+    const size_t length = id ? cpl_totals_question(id) : 0;
+    return id && id[length] ? cpl_pool_copy(&t->pool, id, length) : NULL;
 }
 
 /* Every sample that is the only one of its question has its own place, and others that of their
