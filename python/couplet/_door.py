@@ -1,6 +1,7 @@
 """couplet.erc_loss: what a trainer hands in, checked and brought into one form for the operator."""
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
@@ -18,13 +19,21 @@ def _refuse(sentence: str) -> None:
     raise ValueError(f"cpl_erc: {sentence}")
 
 
+def _level_of_caller() -> int:
+    """The `stacklevel` of who called into this package, so that a place is warned of once."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back and frame.f_globals.get("__package__") == __package__:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 def _rows_in_memory(tensor: Tensor, name: str) -> Tensor:
     """`tensor`, or a copy where its rows are not contiguous."""
     if tensor.stride(-1) == 1 or tensor.shape[-1] <= 1 or tensor.numel() == 0:
         return tensor
     if not torch.compiler.is_compiling():
         warnings.warn(f"couplet: the rows of {name} are not contiguous; they are copied for every "
-                      "evaluation", stacklevel=4)
+                      "evaluation", stacklevel=_level_of_caller())
     return tensor.contiguous()
 
 

@@ -54,6 +54,16 @@ def whole(parameter: Tensor) -> Tensor:
     return parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
 
 
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model that has the config, inside what torch.compile and DistributedDataParallel make of it."""
+    while not hasattr(model, "config") or hasattr(model, "_orig_mod"):
+        inner = getattr(model, "_orig_mod", getattr(model, "module", None))
+        if not isinstance(inner, nn.Module):
+            break
+        model = inner
+    return model
+
+
 def _config_of(model: nn.Module) -> Dict[str, Any]:
     config = getattr(model, "config", None)
     config = config.to_dict() if hasattr(config, "to_dict") else dict(config or {})

@@ -21,7 +21,8 @@ class Erc:
                  noise: str, compute: Any, accumulation: int):
         if reduce not in ("mean", "sum"):
             raise ValueError(f"couplet: reduce is {reduce!r}, must be mean or sum")
-        self.model, self.layers = model, _layers.find(model)
+        self.model = _layers.unwrapped(model)
+        self.layers = _layers.find(self.model)
         self.weight, self.alpha, self.reduce, self.seed = weight, alpha, reduce, seed
         self.noise, self.compute, self.accumulation = noise, compute, accumulation
         self.step = 0                            # of the noise: optimizer steps that had a loss
@@ -160,7 +161,8 @@ def attach(model: nn.Module, weight: float = 1.0, alpha: float = 1.0, reduce: st
     they lie in the parameters: nothing is copied, nothing of the model is changed.
 
     Args:
-        model: any model whose parameters' names and config tell its family.
+        model: any model whose parameters' names and config tell its family; compiled or in
+            DistributedDataParallel, too.
         weight, alpha: coefficient of the loss, and its alpha (both 1 in the paper).
         reduce: "mean" (default) or "sum" over the layers.
         seed, noise, compute: as in `couplet.erc_loss`.

@@ -1,0 +1,147 @@
+"""torch.compile: one graph, the same numbers as in eager mode; by inductor where there is a C++ compiler."""
+import pytest
+import torch
+import torch._dynamo.testing
+
+import couplet
+from conftest import close
+
+n, d, D = 6, 12, 10
+
+
+def has_compiler():
+    try:
+        from torch._inductor.cpp_builder import get_cpp_compiler
+        get_cpp_compiler()
+        return True
+    except Exception:  # of another kind in every release
+        return False
+
+
+needs_compiler = pytest.mark.skipif(not has_compiler(), reason="inductor finds no C++ compiler")
+BACKENDS = ("aot_eager", pytest.param("inductor", marks=needs_compiler))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_compiled_before():
+    torch._dynamo.reset()
+
+
+def leaf(*shape, dtype=torch.float32):
+    return torch.randn(shape, dtype=dtype).requires_grad_()
+
+
+def gradients(loss, leaves):
+    loss.backward()
+    result = [t.grad for t in leaves]
+    for t in leaves:
+        t.grad = None
+    return result
+
+
+def same(function, leaves, *numbers, compiled=None, limit=1e-6):
+    """Value and gradients of `function`, compiled and not."""
+    compiled = compiled or torch.compile(function, fullgraph=True)
+    want, got = function(*leaves, *numbers), compiled(*leaves, *numbers)
+    close(got, want, limit)
+    for a, b in zip(gradients(got, leaves), gradients(want, leaves)):
+        close(a, b, limit)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16))
+def test_one_graph_for_all_steps(dtype, backend):
+    """The library (f32, bf16) and plain torch (f64); step and weight are symbols."""
+    def step(router, fused, weight, number):
+        loss = couplet.erc_loss(router, fused, gate_half="first", step=number, weight=weight)
+        return 2 * loss + router.square().sum()
+
+    counter = torch._dynamo.testing.CompileCounterWithBackend(backend)
+    compiled = torch.compile(step, fullgraph=True, backend=counter)
+    leaves = [leaf(n, d, dtype=dtype), leaf(n, 2 * D, d, dtype=dtype)]
+    for number in range(6):
+        same(step, leaves, 0.1 * number, number, compiled=compiled,
+             limit=2e-2 if dtype == torch.bfloat16 else 1e-6)
+    assert counter.frame_count <= 3  # 0 is a constant; then step and weight are symbols
+
+
+FORMS = {
+    "list": (lambda r, *gates: couplet.erc_loss(r, gates), (n, d), *[(D, d)] * n),
+    "columns": (lambda r, w: couplet.erc_loss(r.mT, 2 * w.mT), (d, n), (n, d, D)),
+    "slices": (lambda r, w: couplet.erc_loss(r[:, 2:9], w[:, ::2, 2:9]), (n, d), (n, D, d)),
+    "cast": (lambda r, w: couplet.erc_loss(r.bfloat16(), w.mT.bfloat16()), (n, d), (n, d, D)),
+    "output": (lambda *t: couplet.erc_loss(*t, activation="output"), (n, d), (n, D, d), (n, D, d), (n, d, D)),
+    "autocast": (torch.autocast("cpu", torch.bfloat16)(couplet.erc_loss), (n, d), (n, D, d)),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_input(form):
+    function, *shapes = FORMS[form]
+    same(function, [leaf(*shape) for shape in shapes])
+
+
+class Experts(torch.nn.Module):
+    """A layer that hands out its coupling loss beside what it makes of tokens x [T, d]."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(2)
+        self.router = torch.nn.Linear(d, n, bias=False)
+        self.gate_up = torch.nn.Parameter(torch.randn(n, 2 * D, d))
+        self.down = torch.nn.Parameter(torch.randn(n, d, D))
+
+    def forward(self, x, step):
+        gate, up = torch.einsum("td,nkd->tnk", x, self.gate_up).chunk(2, -1)
+        each = torch.einsum("tnk,ndk->tnd", torch.nn.functional.silu(gate) * up, self.down)
+        y = (self.router(x).softmax(-1)[..., None] * each).sum(1)
+        return y, couplet.erc_loss(self.router.weight, self.gate_up, gate_half="first", step=step)
+
+
+def trained(module, run):
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
+    x = torch.randn(8, d, generator=torch.Generator().manual_seed(3))
+    for step in range(3):
+        y, erc = run(x, step)
+        (y.square().mean() + erc).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return list(module.parameters())
+
+
+@needs_compiler
+def test_module_in_training():
+    eager, module = Experts(), Experts()
+    got = trained(module, torch.compile(module, fullgraph=True))
+    for a, b in zip(got, trained(eager, eager)):
+        close(a, b, 1e-5)
+
+
+@needs_compiler
+def test_no_second_derivative():
+    leaves = [leaf(n, d), leaf(n, D, d)]
+    loss = torch.compile(lambda *t: couplet.erc_loss(*t), fullgraph=True)(*leaves)
+    first, = torch.autograd.grad(loss, leaves[:1], create_graph=True)
+    with pytest.raises(RuntimeError, match="double backward"):
+        first.square().sum().backward()
+
+
+@needs_compiler
+def test_attached_to_a_compiled_model():
+    """The loss evaluated inside what is compiled, too: graphs break there, numbers are the same."""
+    pytest.importorskip("transformers")
+    from test_hf import tiny
+    values = []
+    for attach_to, wrap in ((lambda m: m, lambda f: f), (torch.compile, torch.compile)):
+        model = tiny()
+        erc = couplet.hf.attach(attach_to(model))
+        step = wrap(lambda: model.lm_head.weight.square().sum() + erc.loss())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            loss = step()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            values.append((loss.item(), erc.step))
+    assert values[:3] == [(pytest.approx(loss, rel=1e-6), step) for loss, step in values[3:]]
