@@ -5,19 +5,23 @@
     pip install './python[hf]'
     python examples/continue_olmoe.py [MODEL_DIR] [--steps 50] [--out runs/continued]
 
-MODEL_DIR is a Hugging Face OLMoE directory with a tokenizer, a checkpoint of couplet or a run. Prints
-both runs' losses and figures side by side, then has `couplet inspect` measure the two results."""
+MODEL_DIR is a Hugging Face OLMoE directory with tokenizer.json, a checkpoint of couplet or a run. Prints
+both runs' losses and figures side by side, then has `couplet inspect` measure the two results. The
+demo's model was trained with the loss and has next to none at alpha 1; with --alpha 0.5 it has again."""
 import argparse
 import gzip
 import json
 import pathlib
 import subprocess
 
-import torch
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Trainer, TrainingArguments
+try:
+    import torch
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Trainer, TrainingArguments
 
-import couplet
-from couplet.certify import find_program
+    import couplet
+    from couplet.certify import find_program
+except ImportError as error:
+    raise SystemExit(f"{error}; from the checkout: pip install './python[hf]'")
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SHOWN = ("loss", "erc", "erc_clean", "erc_eps_mean", "erc_kappa_diagonal", "erc_kappa_off_diagonal",
@@ -27,7 +31,7 @@ SHOWN = ("loss", "erc", "erc_clean", "erc_eps_mean", "erc_kappa_diagonal", "erc_
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("model", nargs="?", default=str(ROOT / "runs" / "demo"))
-    parser.add_argument("--text", nargs="+", help="JSON lines with `text` (.gz too), or plain text; "
+    parser.add_argument("--text", nargs="+", help="JSON lines with `text` (.json, .jsonl, .gz), or plain text; "
                         "default: the .json.gz of data/train")
     parser.add_argument("--out", default=str(ROOT / "runs" / "continued"))
     parser.add_argument("--steps", type=int, default=50)
@@ -47,12 +51,28 @@ def weights_of(model):
 
 
 def texts_of(path):
-    opened = gzip.open(path, "rt") if path.suffix == ".gz" else open(path)
+    opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8")
     with opened as lines:
-        if ".json" in path.name:
-            yield from (json.loads(line)["text"] for line in lines)
-        else:
-            yield lines.read()
+        try:
+            if ".json" in path.name:
+                yield from (json.loads(line)["text"] for line in lines)
+            else:
+                yield lines.read()
+        except (ValueError, KeyError) as error:
+            raise SystemExit(f"{path} is not what its name says, JSON lines with `text`, or text: {error!r}")
+
+
+def files_of(named):
+    """What --text names, else the corpus that Python reads without a further package: the .gz."""
+    files = [pathlib.Path(f) for f in named or sorted((ROOT / "data" / "train").rglob("*.json.gz"))]
+    for path in files:
+        if path.suffix == ".zst":
+            raise SystemExit(f"{path}: Python has no zstd before 3.14; unpack it first: zstd -d {path}")
+        if not path.is_file():
+            raise SystemExit(f"{path}: there is no such file")
+    if not files:
+        raise SystemExit(f"{ROOT / 'data' / 'train'} has no .json.gz; name some text with --text")
+    return files
 
 
 def sequences(folder, files, length, count):
@@ -70,6 +90,8 @@ def sequences(folder, files, length, count):
                 ids = ids[length:]
             if len(rows) - first >= share:
                 break
+    if not rows:
+        raise SystemExit(f"the text has fewer than {length} tokens, which is --length; name more with --text")
     return rows
 
 
@@ -88,26 +110,29 @@ def go_on(args, folder, rows, weight, out):
     return [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
-def show(without, with_erc):
+def show(without, with_erc, alpha):
     print(f"\n{'step':>6}  {'figure':<24} {'without':>12} {'with ERC':>12}")
     for a, b in zip(without, with_erc):
         for name in SHOWN:
             if name in b:
                 value = f"{a[name]:12.5g}" if name in a else f"{'-':>12}"
                 print(f"{b['step']:>6}  {name:<24} {value} {b[name]:12.5g}")
+    if all(entry["erc_clean"] == 0 for entry in (*without, *with_erc)):
+        print(f"\nNo hinge is active at alpha {alpha:g}: this model has learned the coupling already, as those do "
+              "that were trained\nwith the loss, and it changes nothing more. A smaller --alpha asks for more.")
 
 
 def main():
     args = arguments()
     folder = weights_of(args.model)
-    if not (folder / "config.json").exists():
-        raise SystemExit(f"{folder} has no config.json; make demo writes the default model")
-    files = [pathlib.Path(f) for f in args.text or sorted((ROOT / "data" / "train").rglob("*.json.gz"))]
-    rows = sequences(folder, files, args.length, args.steps * args.batch * args.accumulation)
+    for name in ("config.json", "tokenizer.json"):
+        if not (folder / name).exists():
+            raise SystemExit(f"{folder} has no {name}; make demo writes the default model")
+    rows = sequences(folder, files_of(args.text), args.length, args.steps * args.batch * args.accumulation)
     out = pathlib.Path(args.out)
     logs = [go_on(args, folder, rows, weight, out / name)
             for name, weight in (("without", 0.0), ("with-erc", args.weight))]
-    show(*logs)
+    show(*logs, args.alpha)
     program = find_program()
     if program:
         subprocess.run([program, "inspect", str(out / "without"), str(out / "with-erc")], check=True)

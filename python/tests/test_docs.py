@@ -1,0 +1,147 @@
+"""What docs/pytorch.md and docs/certify.md show, run as it stands there on something small."""
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import types
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import couplet
+from conftest import ROOT
+from couplet import certify
+
+program = certify.find_program()
+needs_verb = pytest.mark.skipif(not program or not certify.has_verb(program),
+                                reason="the program has no verb certify")
+
+
+def blocks(page):
+    """The indented blocks of a page."""
+    text = (ROOT / "docs" / page).read_text()
+    found = re.findall(r"(?:^|\n\n)((?:    .*\n(?:\n(?=    ))*)+)", text)
+    return [re.sub(r"(?m)^    ", "", block) for block in found]
+
+
+def block(page, beginning):
+    found = [b for b in blocks(page) if b.startswith(beginning)]
+    assert len(found) == 1, (page, beginning, len(found))
+    return found[0]
+
+
+KNOWN = {"pytorch.md": ("pip install ./python", "for step, batch", "erc = couplet.hf.attach", "erc.join",
+                        "loss = (model(**batch)", "loss = couplet.erc_loss_ep", "python -m couplet.certify"),
+         "certify.md": ("couplet certify DUMP", "import torch", "char h[512]")}
+
+
+@pytest.mark.parametrize("page", KNOWN)
+def test_every_block_is_known_here(page):
+    assert [b.split("\n")[0] for b in blocks(page) if not b.startswith(KNOWN[page])] == []
+
+
+# ---- pytorch.md ----
+
+class Layer(torch.nn.Module):
+    def __init__(self, n=4, d=6, D=5):
+        super().__init__()
+        self.router = torch.nn.Linear(d, n, bias=False)
+        self.w_gate = torch.nn.Parameter(torch.randn(n, D, d))
+
+
+def test_training_loop():
+    moe_layers = [Layer(), Layer()]
+    everything = [p for layer in moe_layers for p in layer.parameters()]
+    names = dict(couplet=couplet, moe_layers=moe_layers, seed=3, coefficient=0.5, batches=[1, 2],
+                 model=lambda batch: types.SimpleNamespace(loss=everything[0].sum() * batch))
+    exec(block("pytorch.md", "for step, batch"), names)
+    assert names["step"] == 1 and all(p.grad.abs().sum() > 0 for p in everything)
+
+
+def test_transformers(tmp_path):
+    pytest.importorskip("transformers")
+    from test_hf import rows, tiny, trainer_of
+    names = dict(couplet=couplet, model=tiny(), accumulation=2,
+                 batch={k: v[None] for k, v in rows(1)[0].items()})
+    exec(block("pytorch.md", "erc = couplet.hf.attach"), names)
+    exec(block("pytorch.md", "loss = (model(**batch)"), names)
+    assert names["erc"].value > 0
+    names["trainer"] = trainer_of(names["model"], tmp_path, 1)
+    exec(block("pytorch.md", "erc.join"), names)
+    assert "erc" in names["trainer"].state.log_history[0]
+
+
+def test_expert_parallelism(tmp_path):
+    layer = Layer()
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        names = dict(couplet=couplet, router=layer.router.weight, local_w_gate=layer.w_gate, group=None,
+                     seed=3, step=1, l=0)
+        exec(block("pytorch.md", "loss = couplet.erc_loss_ep"), names)
+    finally:
+        dist.destroy_process_group()
+    assert names["loss"].item() == pytest.approx(
+        couplet.erc_loss(layer.router.weight, layer.w_gate, seed=3, step=1).item(), rel=1e-6)
+
+
+@needs_verb
+def test_certify_from_the_shell(tmp_path):
+    words = shlex.split(block("pytorch.md", "python -m couplet.certify").replace("[", "").replace("]", ""))
+    (tmp_path / "my_module.py").write_text("from couplet.reference import erc_loss\n"
+                                           "def my_loss(router, w_gate, delta, alpha, weight):\n"
+                                           "    return erc_loss(router, w_gate, alpha, weight, delta)\n")
+    done = subprocess.run([sys.executable, *words[1:]], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done
+    assert len(list((tmp_path / "FOLDER").iterdir())) == len(certify.INPUTS)
+
+
+# ---- certify.md ----
+
+def judged(folder):
+    words = shlex.split(block("certify.md", "couplet certify DUMP").replace("[", "").replace("]", "")
+                        .replace("DUMP", "dump"))
+    return subprocess.run([program, *words[1:]], cwd=folder, capture_output=True, text=True)
+
+
+@needs_verb
+@pytest.mark.parametrize("right", (True, False))
+def test_dump_in_python(right, tmp_path, monkeypatch):
+    def my_loss(router, gates, delta, alpha, weight):
+        return couplet.reference.erc_loss(router, gates, alpha, weight if right else -weight, delta)
+
+    monkeypatch.chdir(tmp_path)
+    exec(block("certify.md", "import torch"), dict(my_loss=my_loss))
+    done = judged(tmp_path)
+    assert done.returncode == (0 if right else 1), done.stdout
+    assert right or "loss_sign" in (tmp_path / "FILE").read_text()
+
+
+MAIN = """#include <stdio.h>
+#include <string.h>
+enum { n = 3, D = 4, d = 5 };
+int main(void)
+{
+    float R[n * d], W[n * D * d], loss = 1;
+    for (int i = 0; i < n * d; i++) R[i] = i * i %% 7 - 3;
+    for (int i = 0; i < n * D * d; i++) W[i] = i * i %% 11 - 5;
+    FILE *f = fopen("dump.safetensors", "wb");
+    %s
+    return fclose(f);
+}
+"""
+
+
+@needs_verb
+@pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
+def test_dump_in_c(tmp_path):
+    """It has no gradients, which count as zero: not right, but a dump that is read."""
+    (tmp_path / "dump.c").write_text(MAIN % block("certify.md", "char h[512]"))
+    subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Wformat=2", "-Werror", "dump.c", "-o", "dump"],
+                   cwd=tmp_path, check=True)
+    subprocess.run(["./dump"], cwd=tmp_path, check=True)
+    done = judged(tmp_path)
+    said = json.loads((tmp_path / "FILE").read_text())
+    assert done.returncode == 1 and [said[name] for name in "nDd"] == [3, 4, 5], done
