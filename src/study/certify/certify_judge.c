@@ -157,17 +157,36 @@ static void multiply(cpl_certify_work *w, double factor)
     w->loss_noise *= fabs(factor);
 }
 
+static void multiply_by_fitted(cpl_certify_work *w, cpl_certify_judged *out)
+{
+    measured experts, router;
+    measure_experts(w, &experts, out->faults);
+    measure_router(w, &router, out->faults);
+    const double factor = fitted_scale(&experts, &router);
+    multiply(w, factor);
+    out->factor *= factor;
+}
+
+/* FACTOR's number. Hinges at their bound add nothing to the loss, so where there are some it is the
+ * loss that the fit of their shares begins with. */
+static cpl_status take_factor(cpl_certify_work *w, cpl_certify_judged *out)
+{
+    const double by_loss = w->dump.loss / w->loss;
+    if (w->n_hinges > 0 && w->loss != 0 && by_loss != 0) {
+        multiply(w, by_loss);
+        out->factor = by_loss;
+        CPL_TRY(cpl_certify_fit(w, out->faults));
+    }
+    multiply_by_fitted(w, out);
+    return CPL_OK;
+}
+
 static cpl_status judge_gradients(cpl_certify_work *w, cpl_certify_judged *out,
                                   const cpl_certify_grade *grade)
 {
     measured experts, router;
     const cpl_fault_set faults = out->faults;
-    if (HAS(faults, FACTOR)) {
-        measure_experts(w, &experts, faults);
-        measure_router(w, &router, faults);
-        out->factor = fitted_scale(&experts, &router);
-        multiply(w, out->factor);
-    }
+    if (HAS(faults, FACTOR)) CPL_TRY(take_factor(w, out));
     CPL_TRY(cpl_certify_fit(w, faults));
     measure_experts(w, &experts, faults);
     measure_router(w, &router, faults);

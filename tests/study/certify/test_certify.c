@@ -107,13 +107,21 @@ static void the_reference_is_right(void **state)
     json_decref(list);
 }
 
-/* Ties that give nothing, or half; the inputs are small integers, so that they are exact. */
+static void multiply_outputs(naive *v, float by)
+{
+    v->loss *= by;
+    for (int k = 0; k < v->n * v->d; k++) v->dR[k] *= by;
+    for (int k = 0; k < v->n * v->D * v->d; k++) v->dW[0][k] *= by;
+}
+
+/* Ties that give nothing, or half, and then a factor before everything too; the inputs are small
+ * integers, so that they are exact. */
 static void ties_otherwise(void **state)
 {
     (void)state;
     json_t *list = golden_list(), *about;
     size_t at;
-    int told = 0;
+    int told = 0, told_factors = 0;
     json_array_foreach(list, at, about)
     {
         const char *name = json_string_value(json_object_get(about, "name"));
@@ -125,10 +133,15 @@ static void ties_otherwise(void **state)
             if (c.verdict != CPL_CERTIFY_RIGHT || c.rounded)
                 fail_msg("%s: %s, verdict %d", name, set_text(c.faults), c.verdict);
             told += c.ties == (half ? CPL_CERTIFY_TIES_HALF : CPL_CERTIFY_TIES_STRICT);
+            naive_run(&v, 0);
+            multiply_outputs(&v, 3.7f);
+            c = certify_as_it_is(&v);
+            told_factors += c.faults == CPL_FAULT_BIT(FACTOR) && fabs(c.factor - 3.7) < 1e-3;
             naive_free(&v);
         }
     }
     if (told < 6) fail_msg("only %d of the ten were told", told);
+    if (told_factors < 6) fail_msg("only %d of the ten factors were told", told_factors);
     json_decref(list);
 }
 
@@ -187,9 +200,7 @@ static void a_factor_and_nonsense(void **state)
     dice r  = {9};
     v.kind  = NAIVE_F32;
     naive_run(&v, 0);
-    v.loss *= 3.7;
-    for (int k = 0; k < v.n * v.d; k++) v.dR[k] *= 3.7;
-    for (int k = 0; k < v.n * v.D * v.d; k++) v.dW[0][k] *= 3.7;
+    multiply_outputs(&v, 3.7f);
     cpl_certificate c = certify_as_it_is(&v);
     assert_int_equal(c.faults, CPL_FAULT_BIT(FACTOR));
     assert_near(c.factor, 3.7, 1e-4);
