@@ -34,7 +34,8 @@ def block(page, beginning):
 
 
 KNOWN = {"pytorch.md": ("pip install ./python", "for step, batch", "erc = couplet.hf.attach", "erc.join",
-                        "loss = (model(**batch)", "loss = couplet.erc_loss_ep", "python -m couplet.certify"),
+                        "loss = (model(**batch)", "loss = couplet.erc_loss_ep", "with FSDP.summon_full_params",  # test_fsdp.py
+                        "python -m couplet.certify"),
          "certify.md": ("couplet certify DUMP", "import torch", "char h[512]")}
 
 

@@ -1,4 +1,6 @@
-"""A model sharded by FSDP (fully_shard) over two processes: the same loss and gradients as whole."""
+"""A model sharded by FSDP (fully_shard, and FSDP1) or copied (DDP) over two processes: loss and gradients
+are those of one."""
+import contextlib
 import os
 import tempfile
 
@@ -14,6 +16,9 @@ pytest.importorskip("transformers")
 fsdp = pytest.importorskip("torch.distributed.fsdp")
 if not hasattr(fsdp, "fully_shard"):
     pytest.skip("this torch has no fully_shard", allow_module_level=True)
+from test_hf import tiny  # noqa: E402
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP  # noqa: E402
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy  # noqa: E402
 
 IDS = torch.arange(8).view(1, 8)
 
@@ -25,32 +30,94 @@ def trained(model):
     return loss.detach(), erc
 
 
-def process(rank, size, folder):
-    from test_hf import tiny
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
+def again(model, erc):
+    """Two losses behind an optimizer step: that it was seen, and that the second is a zero."""
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    whole = FSDP.summon_full_params(model) if isinstance(model, FSDP) else contextlib.nullcontext()
+    with whole:
+        return [erc.loss().item(), erc.loss().item()]
+
+
+def sharded(mesh):
     model = tiny()
-    mesh = dist.device_mesh.init_device_mesh("cpu", (size,))
     for layer in model.model.layers:
         fsdp.fully_shard(layer, mesh=mesh)
-    fsdp.fully_shard(model, mesh=mesh)
+    return fsdp.fully_shard(model, mesh=mesh)
+
+
+def grads_of(model):
+    return {name: p.grad.full_tensor() for name, p in model.named_parameters()}
+
+
+def fully_shard(mesh):
+    model = sharded(mesh)
     loss, erc = trained(model)
-    grads = {name: p.grad.full_tensor() for name, p in model.named_parameters()}
-    torch.optim.SGD(model.parameters(), lr=0.1).step()
-    again = [erc.loss().item(), erc.loss().item()]
+    return loss, grads_of(model), again(model, erc)
+
+
+def in_a_loop_of_ones_own(mesh):
+    """`couplet.erc_loss` on full_tensor(), as docs/pytorch.md has it."""
+    model = sharded(mesh)
+    loss = model(input_ids=IDS, labels=IDS).loss
+    for number, layer in enumerate(model.model.layers):
+        loss = loss + couplet.erc_loss(layer.mlp.gate.weight.full_tensor(),
+                                       layer.mlp.experts.gate_up_proj.full_tensor(), gate_half="first",
+                                       weight=3.0 / 2, layer=number)
+    loss.backward()
+    return loss.detach(), grads_of(model), [1, 0]
+
+
+def fsdp1(mesh):
+    """A backward pass of its own, inside summon_full_params, behind that of the model."""
+    whole = tiny()
+    erc = couplet.hf.attach(whole, weight=3.0)
+    model = FSDP(whole, auto_wrap_policy=ModuleWrapPolicy({type(whole.model.layers[0])}),
+                 use_orig_params=True, device_id=torch.device("cpu"))
+    loss = model(input_ids=IDS, labels=IDS).loss
+    loss.backward()
+    with FSDP.summon_full_params(model, with_grads=True):
+        extra = erc.loss()
+        extra.backward()
+    with FSDP.summon_full_params(model, with_grads=True):
+        grads = {name.replace("_fsdp_wrapped_module.", ""): p.grad.clone()
+                 for name, p in model.named_parameters()}
+    return loss.detach() + extra.detach(), grads, again(model, erc)
+
+
+def replicas(mesh):
+    """DistributedDataParallel, whose gradients are a mean: attached to the wrapped model."""
+    model = torch.nn.parallel.DistributedDataParallel(tiny())
+    loss, erc = trained(model)
+    grads = {name: p.grad.clone() for name, p in model.module.named_parameters()}
+    return loss, grads, again(model, erc)
+
+
+CASES = (fully_shard, in_a_loop_of_ones_own, fsdp1, replicas)
+
+
+def process(rank, size, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
+    mesh = dist.device_mesh.init_device_mesh("cpu", (size,))
+    results = {case.__name__: case(mesh) for case in CASES}
     if rank == 0:
-        torch.save((loss, grads, again), os.path.join(folder, "result.pt"))
+        torch.save(results, os.path.join(folder, "results.pt"))
     dist.destroy_process_group()
 
 
-def test_sharded_is_whole():
-    from test_hf import tiny
+@pytest.fixture(scope="module")
+def two():
     with tempfile.TemporaryDirectory() as folder:
         mp.spawn(process, args=(2, folder), nprocs=2)
-        loss, grads, again = torch.load(os.path.join(folder, "result.pt"))
+        yield torch.load(os.path.join(folder, "results.pt"))
+
+
+@pytest.mark.parametrize("case", [case.__name__ for case in CASES])
+def test_two_processes_are_one(two, case):
+    loss, grads, behind = two[case]
     model = tiny()
     want, _ = trained(model)
     close(loss, want, 1e-6)
     for name, p in model.named_parameters():
         close(grads[name], p.grad, 1e-5, name)
-    assert again[0] > 0 and again[1] == 0  # the step was seen by the shards' version counters
+    assert behind[0] > 0 and behind[1] == 0  # the step was seen by the shards' version counters
