@@ -1,6 +1,7 @@
 """couplet.erc_loss: what a trainer hands in, checked and brought into one form for the operator."""
 from __future__ import annotations
 
+import operator
 import sys
 import warnings
 from typing import Any, List, Optional, Sequence, Tuple, Union
@@ -29,12 +30,13 @@ def _level_of_caller() -> int:
 
 def _rows_in_memory(tensor: Tensor, name: str) -> Tensor:
     """`tensor`, or a copy where its rows are not contiguous."""
-    if tensor.stride(-1) == 1 or tensor.shape[-1] <= 1 or tensor.numel() == 0:
+    apart = tensor.stride(-2) >= tensor.shape[-1] or tensor.shape[-2] <= 1  # not expanded from one
+    if tensor.numel() == 0 or (apart and (tensor.stride(-1) == 1 or tensor.shape[-1] <= 1)):
         return tensor
     if not torch.compiler.is_compiling():
         warnings.warn(f"couplet: the rows of {name} are not contiguous; they are copied for every "
                       "evaluation", stacklevel=_level_of_caller())
-    return tensor.contiguous()
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _as_list(matrices: Optional[Matrices], name: str) -> List[Tensor]:
@@ -48,6 +50,8 @@ def _as_list(matrices: Optional[Matrices], name: str) -> List[Tensor]:
     if any(t.dim() != rank or t.shape != many[0].shape for t in many):
         _refuse(f"{name} has the shape {[tuple(t.shape) for t in many[:3]]}, must be one tensor "
                 "[n, D, d] or n equal ones [D, d]")
+    if any(t.layout != torch.strided for t in many):
+        raise TypeError(f"cpl_erc: {name} is {many[0].layout}, must be dense")
     many = [_rows_in_memory(t, name) for t in many]
     if any(t.stride(-2) != many[0].stride(-2) for t in many):
         many = [t.contiguous() for t in many]
@@ -94,6 +98,39 @@ def _compute(compute: Any) -> str:
     raise ValueError(f"cpl_erc: compute is {compute!r}, must be None, \"f32\" or \"bf16\"")
 
 
+def number(value: Any, name: str) -> Any:
+    """A constant of the loss: nothing that needs a gradient, which it would not get."""
+    if isinstance(value, (int, float)) or (torch.compiler.is_compiling() and not isinstance(value, str)):
+        return value
+    if isinstance(value, Tensor) and value.requires_grad:
+        raise TypeError(f"cpl_erc: {name} needs a gradient, which it would not get; it must be a number")
+    try:
+        return value if isinstance(value, (torch.SymInt, torch.SymFloat)) else float(value + 0)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"cpl_erc: {name} is {value!r}, must be a number") from None
+
+
+def whole_number(value: Any, name: str) -> Any:
+    """seed, step, layer or draw."""
+    if isinstance(value, (int, torch.SymInt)):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"cpl_erc: {name} is {value!r}, must be a whole number") from None
+
+
+def _refuse_transforms(tensors: Sequence[Tensor]) -> None:
+    """Forward derivatives would be zeros in silence; of vmap and grad torch tells something of its own."""
+    if torch.compiler.is_compiling():
+        return
+    forward = torch.autograd.forward_ad
+    dual = forward._current_level >= 0 and any(forward.unpack_dual(t).tangent is not None for t in tensors)
+    if dual or torch._C._are_functorch_transforms_active():
+        raise NotImplementedError("couplet: the coupling loss knows backward passes only: no vmap, jvp or other "
+                                  "transform of torch.func; couplet.reference.erc_loss is plain torch")
+
+
 def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices],
             w_down: Optional[Matrices], activation: str, noise: str, delta: Optional[Tensor],
             gate_half: Optional[str], n_here: Optional[int] = None) -> tuple:
@@ -101,6 +138,8 @@ def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices]
     n_here: how many experts the matrices must have; None: as many as the router has rows."""
     if not isinstance(router, Tensor) or router.dim() != 2:
         raise TypeError("cpl_erc: router must be a tensor [n, d]")
+    if router.layout != torch.strided:
+        raise TypeError(f"cpl_erc: router is {router.layout}, must be dense")
     if activation not in ACTIVATIONS:
         _refuse(f"activation is {activation!r}, must be one of {', '.join(ACTIVATIONS)}")
     if noise not in ("bounded", "none"):
@@ -121,10 +160,14 @@ def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices]
                                              ("w_down", down)) if many]
     _check_tensors(router, named)
     _check_shapes(router, gate, up, down, half, n_here)
+    if delta is not None and not (isinstance(delta, Tensor) and delta.is_floating_point()):
+        raise TypeError(f"cpl_erc: delta is {getattr(delta, 'dtype', type(delta).__name__)}, must be a tensor "
+                        "[n, d] of floating-point numbers")
     if delta is not None and (delta.shape != router.shape or delta.device != router.device):
         _refuse(f"delta is {list(delta.shape)} on {delta.device}, must be {list(router.shape)} on "
                 f"{router.device}")
     router = router if router.is_contiguous() else _rows_in_memory(router, "router").contiguous()
+    _refuse_transforms([router, *gate, *up, *down])
     need = lambda many: torch.is_grad_enabled() and any(t.requires_grad for t in many)
     want = [need([router]), need(gate), need(up), need(down)]
     return router, gate, up, down, None if delta is None else delta.detach(), want, half
@@ -172,6 +215,9 @@ def erc_loss(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices
     """
     tensors = arrange(router, w_gate, w_up, w_down, activation, noise, delta, gate_half)
     *tensors, want, half = tensors
+    alpha, weight = number(alpha, "alpha"), number(weight, "weight")
+    seed, step, layer, draw = (whole_number(value, name) for value, name in (
+        (seed, "seed"), (step, "step"), (layer, "layer"), (draw, "draw")))
     # A float argument is a constant of a compiled graph. A weight that follows a schedule is kept out of
     # it, where the gradient is scaled anyway.
     compiling = torch.compiler.is_compiling()
@@ -182,4 +228,6 @@ def erc_loss(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices
 
 def signed(seed: int) -> int:
     """0 ... 2^64 - 1 as the int64 that operators take; the same bits."""
+    if not -(1 << 63) <= seed < 1 << 64:
+        _refuse(f"seed is {seed}, must be below 2^64")
     return seed - (1 << 64) if seed >= 1 << 63 else seed

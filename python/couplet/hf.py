@@ -5,13 +5,14 @@
     erc.join(trainer)                             # or Transformers' Trainer: all that is needed"""
 from __future__ import annotations
 
+import math
 from typing import Any, Dict, List, Optional
 
 import torch
 from torch import Tensor, nn
 
 from . import _figures, _layers
-from ._door import erc_loss
+from ._door import erc_loss, number, whole_number
 
 
 class Erc:
@@ -21,6 +22,12 @@ class Erc:
                  noise: str, compute: Any, accumulation: int):
         if reduce not in ("mean", "sum"):
             raise ValueError(f"couplet: reduce is {reduce!r}, must be mean or sum")
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"couplet: model is a {type(model).__name__}, must be a torch.nn.Module")
+        if not math.isfinite(number(weight, "weight")):
+            raise ValueError(f"couplet: weight is {weight}, must be a finite number")
+        if whole_number(accumulation, "accumulation") < 1:
+            raise ValueError(f"couplet: accumulation is {accumulation}, must be at least 1")
         self.model = _layers.unwrapped(model)
         self.layers = _layers.find(self.model)
         self.weight, self.alpha, self.reduce, self.seed = weight, alpha, reduce, seed
@@ -49,7 +56,7 @@ class Erc:
             return torch.zeros((), device=device)
         if self._evaluated is not None and not self._counted_outside:
             self.step += 1
-        self._evaluated = versions
+        self._evaluated = versions if torch.is_grad_enabled() else None  # without a graph it is only looked at
         total = self._sum_over_layers(device)
         count = len(self.layers) if self.reduce == "mean" else 1
         self.value = total.detach() / count  # read when it is logged

@@ -1,7 +1,9 @@
 """Models of Transformers: routers and gates found, the loss once a step, its weight under gradient
 accumulation, figures as the program has them. Models are random and tiny; nothing is downloaded."""
+import copy
 import json
 import pathlib
+import pickle
 import subprocess
 
 import pytest
@@ -89,6 +91,23 @@ def test_once_per_step():
     assert [step for step, _ in values] == [0, 1, 2] and len({v for _, v in values}) == 3
     model.eval()
     assert erc.loss().item() == 0
+
+
+def test_without_a_graph_it_is_only_looked_at():
+    model = tiny()
+    erc = couplet.hf.attach(model)
+    with torch.no_grad():
+        looked = erc.loss()
+    loss = erc.loss()
+    assert loss.requires_grad and loss.item() == looked.item() and erc.step == 0
+
+
+def test_copies():
+    """deepcopy and pickle keep router and gates those of the copied model."""
+    erc = couplet.hf.attach(tiny(), seed=3)
+    for copied in (copy.deepcopy(erc), pickle.loads(pickle.dumps(erc))):
+        assert copied.layers[0].router_parameter is copied.model.model.layers[0].mlp.gate.weight
+        assert copied.loss().item() == couplet.hf.attach(tiny(), seed=3).loss().item()
 
 
 def test_next_step_counts_as_told():
@@ -226,6 +245,17 @@ def test_guessed_family_warns():
     with pytest.warns(UserWarning, match="is taken for the router"):
         erc = couplet.hf.attach(model)
     assert erc.layers[0].n == 4 and len(erc.layers[0].gates()) == 4
+
+
+@pytest.mark.parametrize("sentence, settings", (
+    ("weight is nan, must be a finite number", dict(weight=float("nan"))),
+    ("weight is '1', must be a number", dict(weight="1")),
+    ("accumulation is 0, must be at least 1", dict(accumulation=0)),
+    ("model is a str, must be a torch.nn.Module", dict(model="gpt2")),
+))
+def test_wrong_settings(sentence, settings):
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        couplet.hf.attach(**{"model": tiny(), **settings})
 
 
 def test_wrong_reduce():

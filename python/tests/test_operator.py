@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 import torch.utils._python_dispatch
+import torch.utils.checkpoint
 
 import couplet
 from conftest import close
@@ -305,7 +306,48 @@ def test_columns_are_copied_with_a_warning(dtype):
     close(columns.grad.transpose(1, 2), m["w_gate"].grad, 1e-6)
 
 
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+def test_rows_that_share_their_memory_are_copied(dtype):
+    one = torch.randn(n, 1, d, dtype=dtype)
+    with pytest.warns(UserWarning, match="w_gate are not contiguous"):
+        got = couplet.erc_loss(torch.ones(n, d), one.expand(n, D, d))
+    close(got, couplet.erc_loss(torch.ones(n, d), one.repeat(1, D, 1)), 1e-6)
+
+
 # ---- bad input: sentences, never a crash ----
+
+TRANSFORMS = {
+    "vmap": lambda f, r: torch.func.vmap(f)(torch.stack((r, r))),
+    "grad": lambda f, r: torch.func.grad(f)(r),
+    "jvp": lambda f, r: torch.func.jvp(f, (r,), (r,)),
+    "hessian": lambda f, r: torch.func.hessian(f)(r),
+    "autograd.functional.jvp": lambda f, r: torch.autograd.functional.jvp(f, r, r, strict=True),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_are_refused(name):
+    m = model(grad=False)
+    with pytest.raises((NotImplementedError, RuntimeError), match="couplet: the coupling loss"):
+        TRANSFORMS[name](lambda r: couplet.erc_loss(r, m["w_gate"]), m["router"])
+
+
+def test_forward_derivative_is_refused():
+    m = model(grad=False)
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError):
+        dual = torch.autograd.forward_ad.make_dual(m["router"], m["router"])
+        couplet.erc_loss(dual, m["w_gate"])
+
+
+def test_checkpointed():
+    m = model()
+    loss = lambda r, w: couplet.erc_loss(r, 2 * w)
+    want = gradients(loss(m["router"], m["w_gate"]), [m["router"], m["w_gate"]])
+    for reentrant in (False, True):
+        got = torch.utils.checkpoint.checkpoint(loss, m["router"], m["w_gate"], use_reentrant=reentrant)
+        for a, b in zip(gradients(got, [m["router"], m["w_gate"]]), want):
+            close(a, b, 1e-6)
+
 
 def test_one_expert():
     m = model()
@@ -350,6 +392,17 @@ WRONG = {
     "w_gate is on meta": dict(w_gate=torch.ones(n, D, d, device="meta")),
     "they must be alike": dict(activation="swiglu", w_up=torch.ones(n, D, d, dtype=torch.float16)),
     "must be a tensor": dict(w_gate=[]),
+    "w_gate is torch.float64, w_gate is torch.float32; they must be alike": dict(
+        w_gate=[torch.ones(D, d, dtype=torch.float64 if e else torch.float32) for e in range(n)]),
+    "w_gate is torch.sparse_coo, must be dense": dict(w_gate=torch.ones(n, D, d).to_sparse()),
+    "router is torch.sparse_coo, must be dense": dict(router=torch.ones(n, d).to_sparse()),
+    "delta is list, must be a tensor": dict(delta=[1.0]),
+    "delta is torch.complex64": dict(delta=torch.ones(n, d, dtype=torch.complex64)),
+    "alpha is '1', must be a number": dict(alpha="1"),
+    "alpha is None, must be a number": dict(alpha=None),
+    "weight needs a gradient": dict(weight=torch.ones((), requires_grad=True)),
+    "step is 1.5, must be a whole number": dict(step=1.5),
+    "seed is 18446744073709551616, must be below 2^64": dict(seed=1 << 64),
 }
 
 
