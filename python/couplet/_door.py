@@ -127,8 +127,8 @@ def _refuse_transforms(tensors: Sequence[Tensor]) -> None:
     forward = torch.autograd.forward_ad
     dual = forward._current_level >= 0 and any(forward.unpack_dual(t).tangent is not None for t in tensors)
     if dual or torch._C._are_functorch_transforms_active():
-        raise NotImplementedError("couplet: the coupling loss knows backward passes only: no vmap, jvp or other "
-                                  "transform of torch.func; couplet.reference.erc_loss is plain torch")
+        raise NotImplementedError("couplet: the coupling loss knows backward passes only: no vmap, jvp or "
+                                  "other transform of torch.func; couplet.reference.erc_loss is plain torch")
 
 
 def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices],
@@ -161,8 +161,8 @@ def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices]
     _check_tensors(router, named)
     _check_shapes(router, gate, up, down, half, n_here)
     if delta is not None and not (isinstance(delta, Tensor) and delta.is_floating_point()):
-        raise TypeError(f"cpl_erc: delta is {getattr(delta, 'dtype', type(delta).__name__)}, must be a tensor "
-                        "[n, d] of floating-point numbers")
+        found = getattr(delta, "dtype", type(delta).__name__)
+        raise TypeError(f"cpl_erc: delta is {found}, must be a tensor [n, d] of floating-point numbers")
     if delta is not None and (delta.shape != router.shape or delta.device != router.device):
         _refuse(f"delta is {list(delta.shape)} on {delta.device}, must be {list(router.shape)} on "
                 f"{router.device}")

@@ -56,7 +56,8 @@ class Erc:
             return torch.zeros((), device=device)
         if self._evaluated is not None and not self._counted_outside:
             self.step += 1
-        self._evaluated = versions if torch.is_grad_enabled() else None  # without a graph it is only looked at
+        # Under torch.no_grad() it is only looked at: the step's own evaluation is still to come.
+        self._evaluated = versions if torch.is_grad_enabled() else None
         total = self._sum_over_layers(device)
         count = len(self.layers) if self.reduce == "mean" else 1
         self.value = total.detach() / count  # read when it is logged

@@ -1,10 +1,13 @@
 """python -m couplet.certify: inputs, dumps, and the program's judgement of them."""
+import json
 import pathlib
+import subprocess
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
+import losses_in_eager
 import losses_of_others
 from conftest import close
 from couplet import certify
@@ -85,3 +88,49 @@ def test_wrong(name, capfd):
     path = pathlib.Path(losses_of_others.__file__)
     assert certify.main([f"{path}:{name}"]) == 1
     assert WRONG[name] in capfd.readouterr().out
+
+
+# ---- every fault of docs/certify.md in eager torch ----
+
+@pytest.fixture(params=("f32", "bf16 with products in f32", "bf16"))
+def eager_dtype(request, monkeypatch):
+    monkeypatch.setattr(losses_in_eager, "products", torch.float32 if "products" in request.param else None)
+    return torch.float32 if request.param == "f32" else torch.bfloat16
+
+
+def verdicts(function, dtype, folder):
+    """What `couplet certify --json` says of each input."""
+    result = {}
+    for name in certify.INPUTS:
+        dump, said = folder / f"{name}.safetensors", folder / f"{name}.json"
+        save_file(certify.dump(function, certify.make_inputs(name), dtype), dump)
+        subprocess.run([program, "certify", dump, "--json", said], capture_output=True, check=False)
+        result[name] = json.loads(said.read_text())
+    return result
+
+
+@needs_verb
+def test_right_in_eager(eager_dtype, tmp_path):
+    for function in losses_in_eager.RIGHT:
+        for name, said in verdicts(function, eager_dtype, tmp_path).items():
+            assert said["verdict"] == "right", (function.__name__, name, said["faults"])
+
+
+@needs_verb
+def test_faults_in_eager(eager_dtype, tmp_path):
+    """Each is named; where an input cannot show it, that is said, or it is among the alternatives."""
+    for key, function in losses_in_eager.FAULTS.items():
+        named = 0
+        for name, said in verdicts(function, eager_dtype, tmp_path).items():
+            faults = [fault["key"] for fault in said["faults"]]
+            untold = {entry["key"] for entry in said["untold"]}
+            named += faults == [key]
+            assert faults == [key] or [key] in said["alternatives"] or (not faults and key in untold) or \
+                (key, name) == ("factor", "all-active"), (key, name, said)  # 3 = 6 / 2: two other faults
+        assert named >= 2, (key, named)
+
+
+@needs_verb
+def test_experts_under_no_grad_in_eager(eager_dtype, tmp_path):
+    for name, said in verdicts(losses_in_eager.experts_under_no_grad, eager_dtype, tmp_path).items():
+        assert {fault["key"] for fault in said["faults"]} == {"router_detached", "experts_detached"}, name

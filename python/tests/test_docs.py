@@ -33,8 +33,9 @@ def block(page, beginning):
     return found[0]
 
 
+# The one with FSDP is run in test_fsdp.py.
 KNOWN = {"pytorch.md": ("pip install ./python", "for step, batch", "erc = couplet.hf.attach", "erc.join",
-                        "loss = (model(**batch)", "loss = couplet.erc_loss_ep", "with FSDP.summon_full_params",  # test_fsdp.py
+                        "loss = (model(**batch)", "loss = couplet.erc_loss_ep", "with FSDP.summon_full_params",
                         "python -m couplet.certify"),
          "certify.md": ("couplet certify DUMP", "import torch", "char h[512]")}
 

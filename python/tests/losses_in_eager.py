@@ -1,0 +1,119 @@
+"""Coupling losses in eager PyTorch as trainers write them: right ones, and one with each fault of
+docs/certify.md under its key. Products are of the tensors' dtype, or of `products`."""
+import torch
+
+products = None  # torch.float32: operands are cast first
+
+
+def norms(r, W):
+    """[n, n] of proxies [n, d] and gates [n, D, d]."""
+    dtype = products or r.dtype
+    return torch.linalg.vector_norm(torch.einsum("id,jDd->ijD", r.to(dtype), W.to(dtype)), dim=-1)
+
+
+def mean_hinge(M, alpha, weight, row=True, column=True, sign=1, diagonal=False, detach=False):
+    own = alpha * (torch.diagonal(M).detach() if detach else torch.diagonal(M))
+    hinges = torch.zeros_like(M)
+    if row:
+        hinges = hinges + (sign * (M - own[:, None])).clamp(min=0)
+    if column:
+        hinges = hinges + (sign * (M - own[None, :])).clamp(min=0)
+    if not diagonal:
+        hinges = hinges.masked_fill(torch.eye(len(M), dtype=torch.bool), 0)
+    return weight * hinges.sum() / len(M)**2
+
+
+def right(router, w_gate, delta, alpha, weight, **fault):
+    return mean_hinge(norms(router * delta, w_gate), alpha, weight, **fault)
+
+
+def right_with_M(router, w_gate, delta, alpha, weight):
+    M = norms(router * delta, w_gate)
+    return {"loss": mean_hinge(M, alpha, weight), "M": M}
+
+
+def right_expert_by_expert(router, w_gate, delta, alpha, weight):
+    r = (router * delta).to(products or router.dtype)
+    M = torch.stack([torch.nn.functional.linear(r, w.to(r.dtype)).norm(dim=-1) for w in w_gate], 1)
+    own, others = alpha * M.diagonal(), 1 - torch.eye(len(M), dtype=M.dtype)
+    return weight * ((torch.relu(M - own[:, None]) + torch.relu(M - own)) * others).mean()
+
+
+def right_fused(router, gate_up_proj, delta, alpha, weight):
+    return right(router, gate_up_proj.chunk(2, 1)[0], delta, alpha, weight)
+
+
+class _DeltaLeftOut(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, router, delta):
+        return router * delta
+
+    @staticmethod
+    def backward(ctx, d_proxy):
+        return d_proxy, None
+
+
+def _noise_of(router):
+    R = router.float()
+    apart = torch.cdist(R, R, compute_mode="donot_use_mm_for_euclid_dist")
+    eps = (apart + torch.diag(torch.full((len(R),), 1e9))).min(1).values / (2 * R.norm(dim=1))
+    u = torch.rand(R.shape, generator=torch.Generator().manual_seed(0))
+    return (1 + eps[:, None] * (2 * u - 1)).to(router.dtype)
+
+
+def right_with_its_own_noise(router, w_gate, alpha, weight):
+    with torch.no_grad():
+        delta = _noise_of(router)
+    return {"loss": right(router, w_gate, delta, alpha, weight), "delta": delta}
+
+
+def eps_gradient(router, w_gate, alpha, weight):
+    delta = _noise_of(router)
+    return {"loss": right(router, w_gate, delta, alpha, weight), "delta": delta}
+
+
+def experts_under_no_grad(router, w_gate, delta, alpha, weight):
+    with torch.no_grad():
+        M = norms(router * delta, w_gate)
+    return mean_hinge(M, alpha, weight)
+
+
+def merged(router, w_gate_up, delta, alpha, weight):
+    return right(router, w_gate_up, delta, alpha, weight)
+
+
+def up_for_gate(router, w_gate_up, delta, alpha, weight):
+    return right(router, w_gate_up.chunk(2, 1)[1], delta, alpha, weight)
+
+
+def transposed(router, w_gate, delta, alpha, weight):
+    M = norms(router * delta, w_gate)
+    return {"loss": mean_hinge(M, alpha, weight), "M": M.T}
+
+
+def _of(change):
+    return lambda router, w_gate, delta, alpha, weight: change(router, w_gate, delta, alpha, weight)
+
+
+FAULTS = {
+    "merged": merged, "up_for_gate": up_for_gate, "transposed": transposed, "eps_gradient": eps_gradient,
+    "noise_left_out": _of(lambda r, w, e, a, c: right(r, w, torch.ones_like(e), a, c)),
+    "squared": _of(lambda r, w, e, a, c: mean_hinge(norms(r * e, w)**2, a, c)),
+    "row_missing": _of(lambda *t: right(*t, row=False)),
+    "column_missing": _of(lambda *t: right(*t, column=False)),
+    "hinge_sign": _of(lambda *t: right(*t, sign=-1)),
+    "alpha_ignored": _of(lambda r, w, e, a, c: right(r, w, e, 1, c)),
+    "diagonal_kept": _of(lambda *t: right(*t, diagonal=True)),
+    "diagonal_detached": _of(lambda *t: right(*t, detach=True)),
+    "loss_sign": _of(lambda *t: -right(*t)),
+    "pairs_mean": _of(lambda r, *t: right(r, *t) * len(r) / (len(r) - 1)),
+    "rows_mean": _of(lambda r, *t: right(r, *t) * len(r)),
+    "no_mean": _of(lambda r, *t: right(r, *t) * len(r)**2),
+    "weight_left_out": _of(lambda r, w, e, a, c: right(r, w, e, a, 1)),
+    "weight_twice": _of(lambda r, w, e, a, c: right(r, w, e, a, c * c)),
+    "router_detached": _of(lambda r, *t: right(r.detach(), *t)),
+    "experts_detached": _of(lambda r, w, *t: right(r, w.detach(), *t)),
+    "delta_left_out": _of(lambda r, w, e, a, c: mean_hinge(norms(_DeltaLeftOut.apply(r, e), w), a, c)),
+    "factor": _of(lambda *t: right(*t) * 3),
+}
+RIGHT = (right, right_with_M, right_expert_by_expert, right_fused, right_with_its_own_noise)
