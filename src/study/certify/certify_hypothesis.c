@@ -48,13 +48,6 @@ static double compared_error(const cpl_certify_work *w, cpl_fault_set faults,
     return HAS(faults, SQUARED) ? 2 * w->t->M[j * w->dump.n + i] * error : error;
 }
 
-/* As the implementation saw it, where it tells. */
-static double seen(const cpl_certify_work *w, cpl_fault_set faults, int64_t i, int64_t j)
-{
-    if (!w->dump.M) return compared(w, faults, i, j);
-    return HAS(faults, TRANSPOSED) ? w->dump.M[j * w->dump.n + i] : w->dump.M[i * w->dump.n + j];
-}
-
 /* ---- hinges ---- */
 
 typedef struct terms {
@@ -63,6 +56,25 @@ typedef struct terms {
     const cpl_certify_grade *grade;
     double alpha, sign; /* of the hinge: sign (F[i,j] - alpha F[k,k]) */
 } terms;
+
+/* By how much of itself a number of the dump's M may have been rounded. */
+static double step_of(const terms *t)
+{
+    return t->w->dump.short_M ? SHORT : t->grade->M_step;
+}
+
+/* As the implementation saw it, where it tells. What lies further from the M at hand than rounding
+ * comes from another one, and says nothing of the hinges of this. */
+static double seen(const terms *t, int64_t i, int64_t j)
+{
+    const cpl_certify_work *w = t->w;
+    const double F            = compared(w, t->faults, i, j);
+    if (!w->dump.M) return F;
+    const double told =
+        HAS(t->faults, TRANSPOSED) ? w->dump.M[j * w->dump.n + i] : w->dump.M[i * w->dump.n + j];
+    const double rounding = 8 * compared_error(w, t->faults, t->grade, i, j) + 4 * step_of(t) * F;
+    return fabs(told - F) <= rounding ? told : F;
+}
 
 double cpl_certify_u(const cpl_certify_work *w, cpl_fault_set faults)
 {
@@ -83,9 +95,7 @@ double cpl_certify_u(const cpl_certify_work *w, cpl_fault_set faults)
 static double band(const terms *t, int64_t i, int64_t j, int64_t k)
 {
     const cpl_certify_work *w = t->w;
-    const double step         = w->dump.short_M ? SHORT : t->grade->M_step;
-    if (w->dump.M)
-        return step * (fabs(seen(w, t->faults, i, j)) + t->alpha * fabs(seen(w, t->faults, k, k)));
+    if (w->dump.M) return step_of(t) * (fabs(seen(t, i, j)) + t->alpha * fabs(seen(t, k, k)));
     return 4 * (compared_error(w, t->faults, t->grade, i, j) +
                 t->alpha * compared_error(w, t->faults, t->grade, k, k));
 }
@@ -109,8 +119,8 @@ static cpl_status add_hinge(const terms *t, int64_t i, int64_t j, int64_t k)
     cpl_certify_work *w = t->w;
     const int64_t n     = w->dump.n;
     const double F = compared(w, t->faults, i, j), bound = t->alpha * compared(w, t->faults, k, k);
-    const double over = t->sign * (F - bound);
-    const double view = t->sign * (seen(w, t->faults, i, j) - t->alpha * seen(w, t->faults, k, k));
+    const double over   = t->sign * (F - bound);
+    const double view   = t->sign * (seen(t, i, j) - t->alpha * seen(t, k, k));
     cpl_certify_hinge h = {.i = i, .j = j, .k = k, .size = t->sign * w->u};
     h.pull              = HAS(t->faults, DIAGONAL_DETACHED) ? 0 : -t->alpha * h.size;
     h.exact             = fabs(over) <= TIE * (F + bound);
