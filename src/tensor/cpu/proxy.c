@@ -248,9 +248,10 @@ cpl_proxy_space cpl_proxy_space_of(const cpl_backend *be, const cpl_proxy_job *j
         cpl_proxy_acts measured;
         take_acts(job->scratch ? &s.own[j] : &measured, &arena, job, 1);
     }
-    s.waits  = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof(bool));
-    s.losses = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof(double));
-    s.thread = cpl_arena_take(&arena, (size_t)s.n_threads * sizeof *s.thread);
+    s.waits    = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof(bool));
+    s.foretold = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof *s.foretold);
+    s.losses   = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof(double));
+    s.thread   = cpl_arena_take(&arena, (size_t)s.n_threads * sizeof *s.thread);
     take_proxies(&s.part, &arena, s.m, job->d, s.d_pad, s.pairs);
     for (int t = 0; t < s.n_threads; t++) {
         cpl_proxy_thread measured;

@@ -107,6 +107,28 @@ static int64_t hinges(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
     return count;
 }
 
+/* Adds the expert's own proxy to the list, with the diagonal's pull as far as it can be foretold: as if
+ * its row had as many hinges at their bound as its column. Where it has, phase 3 need not take the
+ * expert and its gradient through memory again; else it adds what is missing. */
+static int64_t foretell_diagonal(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j,
+                                 int64_t count)
+{
+    const cpl_proxy_job *job = s->job;
+    const int32_t reached    = 2 * job->violations[job->n + j];
+    int64_t at               = count;
+    if (!s->whole || reached == 0 || job->alpha == 0 || job->diagonal[j] == 0) return count;
+    for (; at > 0 && t->row[at - 1] > j; at--) {
+        t->row[at]    = t->row[at - 1];
+        t->active[at] = t->active[at - 1];
+        t->pull[at]   = t->pull[at - 1];
+    }
+    t->row[at]     = (int32_t)j;
+    t->active[at]  = (int32_t)j;
+    t->pull[at]    = -job->alpha * unit(job) * reached;
+    s->foretold[j] = reached;
+    return count + 1;
+}
+
 /* dR~ of the rows that pulled, into this thread's sum. */
 static void add_rows(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t count)
 {
@@ -155,8 +177,9 @@ static void sweep_expert(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t 
             complete_diagonals(s, t, j);
         }
     }
-    const int64_t count = hinges(s, t, j);
+    int64_t count = hinges(s, t, j);
     if (!s->backward || count == 0) return;
+    count = foretell_diagonal(s, t, j, count);
     cpl_proxy_backward(s, &t->acts, t, &s->part, j, count);
     add_rows(s, t, count);
 }
@@ -198,6 +221,7 @@ static void clear_sums(const cpl_proxy_space *s, cpl_proxy_thread *t)
 static void sweep(const cpl_proxy_space *s, cpl_proxy_job *job)
 {
     memset(job->violations, 0, 2 * (size_t)job->n * sizeof(int32_t));
+    memset(s->foretold, 0, (size_t)(job->j1 - job->j0) * sizeof *s->foretold);
 #pragma omp parallel num_threads(s->n_threads)
     {
         cpl_proxy_thread *t = &s->thread[omp_get_thread_num()];
@@ -220,11 +244,13 @@ void CPL_ISA_NAME(cpl_cpu_proxy_sweep)(cpl_backend *be, cpl_proxy_job *job)
 
 /* ---- the end ---- */
 
-/* One expert of phase 3: G[j,j] = -alpha u (hinges held against M[j,j]), one proxy's backward. */
+/* One expert of phase 3: G[j,j] = -alpha u (hinges held against M[j,j]), one proxy's backward; without
+ * what phase 2 added of it. */
 static void pull_diagonal(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
 {
     const cpl_proxy_job *job = s->job;
-    const double reached     = (double)job->violations[j] + (double)job->violations[job->n + j];
+    const double reached     = (double)job->violations[j] + (double)job->violations[job->n + j] -
+                           (double)s->foretold[j - job->j0];
     if (reached == 0 || job->alpha == 0 || job->diagonal[j] == 0) return;
     const cpl_proxies own      = cpl_proxy_single(s, j);
     const cpl_proxy_acts *acts = &s->own[j - job->j0];

@@ -65,13 +65,14 @@ typedef struct cpl_proxy_space {
     bool pairs;         /* gate and up are multiplied as pairs of bf16; d and D are even */
     uint16_t *rows_low; /* [n,d_pad] all proxies as bf16; where `pairs` */
     int n_threads;
-    float *rows;              /* [n,d_pad] all proxies */
-    cpl_proxies part;         /* rows i0 ... i1-1 */
-    float *column;            /* [j1-j0, m] M by columns */
-    double *losses;           /* [j1-j0] */
-    cpl_proxy_acts *own;      /* [j1-j0] what expert j makes of its own proxy, kept for phase 3 */
-    bool whole;               /* diagonals become known on the way */
-    bool *waits;              /* [j1-j0] column j's hinges wait until all of them are */
+    float *rows;         /* [n,d_pad] all proxies */
+    cpl_proxies part;    /* rows i0 ... i1-1 */
+    float *column;       /* [j1-j0, m] M by columns */
+    double *losses;      /* [j1-j0] */
+    int32_t *foretold;   /* [j1-j0] hinges against M[j,j] whose pull phase 2 has added already */
+    cpl_proxy_acts *own; /* [j1-j0] what expert j makes of its own proxy, kept for phase 3 */
+    bool whole;          /* diagonals become known on the way */
+    bool *waits;         /* [j1-j0] column j's hinges wait until all of them are */
     cpl_proxy_thread *thread; /* [n_threads] */
     size_t bytes;
 } cpl_proxy_space;
