@@ -116,14 +116,15 @@ static int64_t foretell_diagonal(const cpl_proxy_space *s, cpl_proxy_thread *t, 
     const cpl_proxy_job *job = s->job;
     const int32_t reached    = 2 * job->violations[job->n + j];
     int64_t at               = count;
-    if (!s->whole || reached == 0 || job->alpha == 0 || job->diagonal[j] == 0) return count;
+    if (!s->whole || !in_part(job, j) || reached == 0) return count;
+    if (job->alpha == 0 || job->diagonal[j] == 0) return count;
     for (; at > 0 && t->row[at - 1] > j; at--) {
         t->row[at]    = t->row[at - 1];
         t->active[at] = t->active[at - 1];
         t->pull[at]   = t->pull[at - 1];
     }
     t->row[at]     = (int32_t)j;
-    t->active[at]  = (int32_t)j;
+    t->active[at]  = (int32_t)(j - job->i0);
     t->pull[at]    = -job->alpha * unit(job) * reached;
     s->foretold[j] = reached;
     return count + 1;
