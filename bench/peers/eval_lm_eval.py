@@ -4,7 +4,7 @@ eval`, on the same model, rows and tasks: ARC-Challenge (0 shots), MMLU (5 shots
 generated), f32, on the same threads.
 
 Model:   an OLMoE directory with tokenizer.json; --make FOLDER --tokenizer T.json writes one with
-         random weights first (d 512, 8 layers of 16 experts of 512, 4 a token: 158 M parameters).
+         random weights first (d 512, 8 layers of 16 experts of 512, 4 a token: 113 M parameters).
 Rows:    those of data/eval, read by both; lm-eval gets them in place of its downloads.
 Timed:   of lm-eval the evaluation alone, its model loaded and its prompts built; of couplet the
          whole command. So the ratio is not in couplet's favour. Each pair in turn, the median.

@@ -52,18 +52,24 @@ def check_there(folder):
     for flag in ("--json", "--html"):
         refused(1, [str(there), "--overwrite"], folder / "no-model", *COPA, flag, there)
         check(there.read_text() == "mine", f"{flag} was written over")
-        code, _, told = run(MODEL, *COPA, flag, there, "--overwrite")
-        check(code == 0 and "copa" in there.read_text(), f"{flag} --overwrite: {code} {told}")
+        for text in ("mine", '{"model": 1}', "{", "<html>"):
+            there.write_text(text)
+            refused(1, [str(there), "no results"], folder / "no-model", *COPA, flag, there, "--overwrite")
+            check(there.read_text() == text, f"{flag} --overwrite: {text} was written over")
+        there.write_text("")
+        for _ in range(2):  # an empty file, then its own results
+            code, _, told = run(MODEL, *COPA, flag, there, "--overwrite")
+            check(code == 0 and "copa" in there.read_text(), f"{flag} --overwrite: {code} {told}")
         there.write_text("mine")
     refused(1, [str(there), "--overwrite"], folder / "no-model", "--text", there, "--json", there)
 
 
 def check_read(folder):
-    """What is read is not written over."""
+    """What is read is not written over, even if it looks like results."""
     kept = folder / "kept"
     kept.mkdir()
     text, link = kept / "a.txt", folder / "link.json"
-    text.write_text("A text.")
+    text.write_text('{"results": "A text."}')
     link.symlink_to(text)
     for words in (["--text", text, "--json", text], ["--text", kept, "--json", link]):
         refused(1, ["--json", "is read, and not written over"], MODEL, *words, "--overwrite")
@@ -72,7 +78,7 @@ def check_read(folder):
     for flag in ("--json", "--html"):
         refused(1, [flag, "is read, and not written over"], MODEL, "--task-file", task, "--data",
                 folder, flag, task, "--overwrite")
-    check(text.read_text() == "A text." and task.read_text() == ENDS, "what is read was changed")
+    check(text.read_text() == '{"results": "A text."}' and task.read_text() == ENDS, "what is read was changed")
 
 
 def check_moved(folder):

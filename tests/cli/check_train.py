@@ -277,7 +277,7 @@ def check_tasks(folder, base):
     """eval.tasks are evaluated while the run goes, and change nothing of it."""
     settings = ["eval.tasks=copa,gsm8k_cot", "eval.tasks_every=8", "eval.tasks_limit=2"]
     # gsm8k_cot generates: the model's context must hold prompt and answer
-    bad(1, ["no room for the prompt; take gsm8k_cot out of eval.tasks, or make model.max_positions "
+    bad(1, ["no room for the prompt; take gsm8k_cot out of eval.tasks, or make model.max_position_embeddings "
             "larger"], "train", folder / "c.yaml", "--out", folder / "no-room", *sets(*settings))
     check(not (folder / "no-room" / "metrics.jsonl").exists(), "tasks without room: it began")
     a = train(folder, "tasks", "eval.tasks=copa", *settings[1:])

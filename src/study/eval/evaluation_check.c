@@ -81,11 +81,33 @@ static void warn_of(const cpl_questions *q, const cpl_names *names, const char *
                          q->task->id, kind, names->at[i]);
 }
 
-/* A task that lists its subjects has been checked by itself, and may have rows of some of them. */
+/* Of a task that lists its subjects, whose names have been checked. */
+static void warn_of_missing(const cpl_questions *q, const cpl_names *known, const cpl_log *log)
+{
+    const char *first = NULL;
+    int64_t missing   = 0;
+    for (int64_t i = 0; i < known->count; i++) {
+        if (is_there(q, known->at[i])) continue;
+        if (missing++ == 0) first = known->at[i];
+    }
+    if (missing)
+        cpl_log_warn(log,
+                     "%s: %lld of its %lld subjects %s no rows, %s %s: what comes out is of the "
+                     "others, and not what is published as %s",
+                     q->task->id, (long long)missing, (long long)known->count,
+                     missing == 1 ? "has" : "have", missing == 1 ? "which is" : "the first is",
+                     first, q->task->id);
+}
+
 static void warn_of_names(const cpl_questions *q, const cpl_questions_wish *wish)
 {
-    const cpl_way *way = &q->task->parts->ways[q->profile - q->task->profiles];
-    if (q->task->parts->known.count || !wish->log || wish->offset > 0) return;
+    const cpl_way *way     = &q->task->parts->ways[q->profile - q->task->profiles];
+    const cpl_names *known = &q->task->parts->known;
+    if (!wish->log || wish->offset > 0) return;
+    if (known->count) {
+        warn_of_missing(q, known, wish->log);
+        return;
+    }
     for (int64_t i = 1; i < way->n_manners; i++)
         warn_of(q, &way->manners[i].subjects, "a case", wish->log);
     for (int64_t i = 0; i < q->profile->n_groups; i++)
@@ -103,7 +125,8 @@ static void advise(char advice[ADVICE], const cpl_selected *what, bool alone, bo
     const char *key = what->key;
     if (of_run)
         snprintf(advice, ADVICE,
-                 "take %.100s out of eval.tasks, or make model.max_positions larger", key);
+                 "take %.100s out of eval.tasks, or make model.max_position_embeddings larger",
+                 key);
     else if (!*flags)
         snprintf(advice, ADVICE, "a model of a longer context has room for it");
     else if (alone)

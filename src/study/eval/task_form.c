@@ -96,6 +96,16 @@ static cpl_status read_answer(cpl_answer *answer, cpl_reference_rule *rule, cons
     return read_reference(rule, task, from, manner->target, place);
 }
 
+/* A name of an answer is one of a metric in results, where other names end in these. */
+static bool is_answer_name(const char *name)
+{
+    static const char *const taken[] = {"_stderr", "_macro", "_micro"};
+    for (int i = 0; i < 3; i++)
+        if (strstr(name, taken[i])) return false;
+    return *name && strspn(name, "abcdefghijklmnopqrstuvwxyz"
+                                 "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == strlen(name);
+}
+
 static cpl_status read_answers(cpl_manner *manner, cpl_task *task, const json_t *from,
                                const json_t *place)
 {
@@ -121,7 +131,13 @@ static cpl_status read_answers(cpl_manner *manner, cpl_task *task, const json_t 
         json_is_string(metrics) && strcmp(json_string_value(metrics), "filters") == 0;
     json_object_foreach((json_t *)(uintptr_t)answers, name, value)
     {
-        int64_t i  = manner->form.n_answers++;
+        int64_t i = manner->form.n_answers++;
+        if (!is_answer_name(name))
+            return FAIL(
+                task, value,
+                "answers: \"%.100s\" is no name: letters, digits, _ and -, and not _stderr, "
+                "_macro or _micro, which results have behind it",
+                name);
         at[i].name = name;
         CPL_TRY(read_answer(&at[i], &manner->references[i], task, manner, value, place));
     }

@@ -186,6 +186,18 @@ static void test_boolq(void **state)
     a = ask("boolq", "harness", NULL, bare, CPL_UNSET);
     CHECK_RANKED(&a.q.question[0], with, 0, " no", " yes");
     end(&a);
+    /* exemplars of the authors' rows have their titles too */
+    char folder[128];
+    snprintf(folder, sizeof folder, "%s/boolq", bare);
+    write_file(folder, "train.jsonl",
+               "{\"question\": \"was it\", \"title\": \"Oil\", \"answer\": true, "
+               "\"passage\": \"Some.\"}\n");
+    a = ask("boolq", "harness", NULL, bare, 1);
+    CHECK_RANKED(&a.q.question[0],
+                 "Oil -- Some.\nQuestion: was it?\nAnswer: yes\n\nFuel -- All -- of it.\nQuestion: "
+                 "is it?\nAnswer:",
+                 0, " no", " yes");
+    end(&a);
 }
 
 static void test_hellaswag(void **state)

@@ -253,6 +253,11 @@ static const struct {
      "subject is file, none or a text"},
     {HEAD "profiles: {p: {split: a, ask: generate, context: \"{choice}\", target: x}}\n",
      "{choice} is of options, and text is generated"},
+    {HEAD
+     "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {a_stderr: {}}}}\n",
+     "answers: \"a_stderr\" is no name"},
+    {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {<b>: {}}}}\n",
+     "answers: \"<b>\" is no name"},
     {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filtr: "
           "none}}}}\n",
      "there is no key of a answer filtr; did you mean filter?"},
