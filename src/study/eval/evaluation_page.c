@@ -3,19 +3,20 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "study/chart.h"
 #include "study/eval/evaluation_tables.h"
 #include "study/page.h"
 
-/* ---- the chart: a headline a task, with its standard error, and chance ---- */
+/* ---- charts: a headline a task, with its standard error, and chance ---- */
 
 /* Of one task at x: its value, two standard errors to both sides, chance. */
 typedef struct mark {
     double x[2], value, bar[2], chance_x[2], chance[2];
 } mark;
 
-enum { SERIES = 3 };
+enum { SERIES = 3, ABREAST = 6 }; /* so many tasks a chart have room for their names */
 
 static void set_mark(mark *m, int64_t at, const json_t *result)
 {
@@ -25,8 +26,8 @@ static void set_mark(mark *m, int64_t at, const json_t *result)
     cpl_evaluation_headline(result, &m->value, &error);
     m->value *= 100;
     m->x[0] = m->x[1] = (double)at;
-    m->bar[0]         = m->value - 200 * error;
-    m->bar[1]         = m->value + 200 * error;
+    m->bar[0]         = fmax(m->value - 200 * error, 0);
+    m->bar[1]         = fmin(m->value + 200 * error, 100);
     m->chance_x[0]    = (double)at - 0.3;
     m->chance_x[1]    = (double)at + 0.3;
     m->chance[0] = m->chance[1] = level;
@@ -60,7 +61,23 @@ static bool is_drawn(const cpl_evaluated *one)
     return *name && !(cpl_score_find(&score, name) == CPL_OK && score->loss);
 }
 
-static cpl_status put_chart(cpl_text *out, const cpl_evaluation *e)
+static void put_chart(cpl_text *out, const char *const *names, int64_t n,
+                      const cpl_chart_series *series)
+{
+    const cpl_chart chart = {.title     = "Headline metrics",
+                             .y_label   = "percent",
+                             .y         = {0, 100},
+                             .x_names   = names,
+                             .n_x_names = n,
+                             .width     = 720,
+                             .height    = 320,
+                             .in_page   = true};
+    cpl_page_chart_open(out);
+    cpl_chart_lines(out, &chart, series, n * SERIES);
+    cpl_page_chart_close(out, NULL);
+}
+
+static cpl_status put_charts(cpl_text *out, const cpl_evaluation *e)
 {
     cpl_pool pool            = {0};
     const size_t most        = (size_t)e->count;
@@ -71,24 +88,14 @@ static cpl_status put_chart(cpl_text *out, const cpl_evaluation *e)
     cpl_status status        = cpl_pool_status(&pool);
     for (int64_t i = 0; status == CPL_OK && i < e->count; i++) {
         if (!is_drawn(&e->at[i])) continue;
-        set_mark(&marks[n], n, e->at[i].result);
-        set_series(&series[n * SERIES], &marks[n], n == 0);
+        set_mark(&marks[n], n % ABREAST, e->at[i].result);
+        set_series(&series[n * SERIES], &marks[n], n % ABREAST == 0);
         names[n++] = e->at[i].what->key;
     }
-    if (n > 0) {
-        const cpl_chart chart = {.title     = "Headline metrics",
-                                 .y_label   = "percent",
-                                 .x_names   = names,
-                                 .n_x_names = n,
-                                 .width     = 720,
-                                 .height    = 320,
-                                 .in_page   = true};
-        cpl_page_charts_open(out);
-        cpl_page_chart_open(out);
-        cpl_chart_lines(out, &chart, series, n * SERIES);
-        cpl_page_chart_close(out, NULL);
-        cpl_page_charts_close(out);
-    }
+    if (n > 0) cpl_page_charts_open(out);
+    for (int64_t i = 0; i < n; i += ABREAST)
+        put_chart(out, names + i, n - i < ABREAST ? n - i : ABREAST, series + i * SERIES);
+    if (n > 0) cpl_page_charts_close(out);
     cpl_pool_free(&pool);
     return status;
 }
@@ -138,7 +145,9 @@ static void put_remarks(cpl_text *out, const cpl_evaluation *e)
 {
     cpl_text remarks = {0};
     cpl_evaluation_remarks(&remarks, e);
-    if (remarks.length) cpl_page_note(out, remarks.bytes);
+    for (char *rest = NULL, *line = strtok_r(remarks.bytes, "\n", &rest); line;
+         line = strtok_r(NULL, "\n", &rest))
+        cpl_page_note(out, line);
     out->failed = out->failed || remarks.failed;
     cpl_text_free(&remarks);
 }
@@ -177,7 +186,7 @@ cpl_status cpl_evaluation_page(cpl_text *out, const cpl_evaluation *e, const cha
         out, title,
         "Every figure with its profile, split, exemplars and metric. Made by couplet eval.", NULL);
     put_remarks(out, e);
-    CPL_TRY(put_chart(out, e));
+    CPL_TRY(put_charts(out, e));
     cpl_page_section(out, "Results");
     CPL_TRY(put_results(out, e));
     CPL_TRY(put_all_parts(out, e));

@@ -147,7 +147,8 @@ cpl_status cpl_evaluation_table_of(cpl_grid *g, cpl_pool *pool, const cpl_evalua
     json_t *part, *value;
     int64_t row = 0, column = 0;
     CPL_TRY(cpl_grid_open(g, pool, (int64_t)json_object_size(all), count_rows(first)));
-    g->title  = cpl_pool_printf(pool, "%s, %s", one->what->task->title, of);
+    g->title  = cpl_pool_printf(pool, "%s, %s, %s", one->what->task->title,
+                                profile_words(pool, one->result), of);
     g->corner = of;
     g->fixed  = true;
     json_object_foreach((json_t *)first, metric, value) if (!is_error(metric))
