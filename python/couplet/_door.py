@@ -90,7 +90,21 @@ def _check_shapes(router: Tensor, gate: List[Tensor], up: List[Tensor], down: Li
                     f"a router {[n, d]}")
 
 
-def _compute(compute: Any) -> str:
+def check_noise(noise: Any) -> None:
+    if noise not in ("bounded", "none"):
+        _refuse(f"noise is {noise!r}, must be bounded or none")
+
+
+def warn_of_alpha(alpha: Any) -> None:
+    """Warns who called this package; `couplet.hf` has done so when it attached."""
+    if torch.compiler.is_compiling() or not alpha > 1:
+        return
+    if sys._getframe(2).f_globals.get("__package__") != __package__:
+        warnings.warn(f"couplet: alpha {float(alpha):g} is above 1: the loss degenerates towards none",
+                      stacklevel=_level_of_caller())
+
+
+def compute_name(compute: Any) -> str:
     if compute in (None, "f32", torch.float32):
         return "f32"
     if compute in ("bf16", torch.bfloat16):
@@ -142,8 +156,7 @@ def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices]
         raise TypeError(f"cpl_erc: router is {router.layout}, must be dense")
     if activation not in ACTIVATIONS:
         _refuse(f"activation is {activation!r}, must be one of {', '.join(ACTIVATIONS)}")
-    if noise not in ("bounded", "none"):
-        _refuse(f"noise is {noise!r}, must be bounded or none")
+    check_noise(noise)
     half = gate_half or ""
     if half not in HALVES:
         _refuse(f"gate_half is {gate_half!r}, must be first, second, interleaved or None")
@@ -192,7 +205,7 @@ def erc_loss(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices
             with `gate_half` a fused [n, 2D, d] (or a list of [2D, d]) that holds gate and up.
         w_up, w_down: [n, D, d] and [n, d, D] (or lists), for the activations that use them. Of a fused
             w_gate the other half is the up projection.
-        alpha: >= 0; the paper's range is [0, 1].
+        alpha: >= 0; the paper's range is [0, 1]. Above 1 there is a warning.
         weight: the coefficient. With L layers and their mean as the loss: the coefficient / L.
         activation: what M takes the norm of: "gate" (the paper's), "up", "silu", "swiglu", "output".
         noise: "bounded" (the paper's), drawn from (seed, step, layer, draw) alone, the same numbers on
@@ -216,13 +229,14 @@ def erc_loss(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices
     tensors = arrange(router, w_gate, w_up, w_down, activation, noise, delta, gate_half)
     *tensors, want, half = tensors
     alpha, weight = number(alpha, "alpha"), number(weight, "weight")
+    warn_of_alpha(alpha)
     seed, step, layer, draw = (whole_number(value, name) for value, name in (
         (seed, "seed"), (step, "step"), (layer, "layer"), (draw, "draw")))
     # A float argument is a constant of a compiled graph. A weight that follows a schedule is kept out of
     # it, where the gradient is scaled anyway.
     compiling = torch.compiler.is_compiling()
     loss = _operator.erc(*tensors, want, half, float(alpha), 1.0 if compiling else float(weight),
-                         activation, noise, signed(seed), step, layer, draw, _compute(compute))[0]
+                         activation, noise, signed(seed), step, layer, draw, compute_name(compute))[0]
     return loss * weight if compiling else loss
 
 

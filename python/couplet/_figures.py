@@ -51,6 +51,12 @@ def _hinges(M: Tensor, alpha: float) -> Dict[str, float]:
 def of_layer(router: Tensor, w_gate: Matrices, gate_half: Optional[str], alpha: float, K: int,
              seed: int, step: int, layer: int) -> Dict[str, float]:
     """Of the clean rows R; `home_top1` and `home_topk` of proxies with the noise of `step`."""
+    with _plain.without_autocast(router.device):
+        return _of_layer(router, w_gate, gate_half, alpha, K, seed, step, layer)
+
+
+def _of_layer(router: Tensor, w_gate: Matrices, gate_half: Optional[str], alpha: float, K: int,
+              seed: int, step: int, layer: int) -> Dict[str, float]:
     router, gate, *_, half = arrange(router, w_gate, None, None, "gate", "none", None, gate_half)
     job = _operator.make_job(router, gate, [], [], None, half, alpha, 1.0, "gate", "none", seed, step,
                              layer, 0, "f32")

@@ -54,8 +54,9 @@ class Experts:
         return [self.stacked.data_ptr() + j * step for j in range(self.stacked.shape[0])]
 
     def stride(self) -> int:
-        """How many numbers lie between two rows."""
-        return (self.single[0] if self.stacked is None else self.stacked).stride(-2)
+        """How many numbers lie between two rows; of a single row torch keeps any."""
+        one = self.single[0] if self.stacked is None else self.stacked
+        return one.stride(-2) if one.shape[-2] > 1 else one.shape[-1]
 
 
 @dataclass

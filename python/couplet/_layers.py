@@ -6,6 +6,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Union
 
+import torch
 from torch import Tensor, nn
 
 from . import _library
@@ -43,6 +44,8 @@ class Layer:
     def _one(self, gate: Tensor) -> Tensor:
         if len(self.gate_parameters) == 1 and self.n > 1 and gate.dim() == 2:
             gate = gate.view(self.n, -1, gate.shape[-1])
+        if gate.dim() == 3 and len(gate) > self.n:
+            gate = gate[:self.n]  # the rest is of experts that compute nothing (LongCat-Flash)
         return gate.mT if self.columns else gate
 
     def parameters(self) -> List[Tensor]:
@@ -51,7 +54,18 @@ class Layer:
 
 def whole(parameter: Tensor) -> Tensor:
     """All of it, of a sharded one (DTensor); gradients go back to the shards."""
-    return parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
+    return parameter.full_tensor() if is_sharded(parameter) else parameter
+
+
+def is_sharded(parameter: Tensor) -> bool:
+    """A DTensor: every process has a part."""
+    return hasattr(parameter, "full_tensor")
+
+
+def some_bytes(parameter: Tensor) -> Tensor:
+    """A copy of the first numbers that this process has, to see by whether they change."""
+    here = parameter.to_local() if is_sharded(parameter) else parameter
+    return here.detach().flatten()[:1 << 16].clone().view(torch.uint8)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import pathlib
 from ctypes import (POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32,
                     c_uint64, c_void_p)
@@ -93,9 +94,18 @@ def call(name: str, erc: Erc) -> None:
     _raise_if(getattr(_lib, f"cpl_erc_{name}")(ctypes.byref(erc)))
 
 
+def _for_json(value: Any) -> Any:
+    """Infinity and NaN, which JSON does not have, as null."""
+    if isinstance(value, dict):
+        return {key: _for_json(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_for_json(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def moe_map(path: str, config: dict[str, Any], tensors: list[tuple[str, str, list[int]]]) -> dict:
     """Where a model keeps routers and gates, by the inspector's table: python/native/moe_map.h."""
-    request = json.dumps({"path": path, "config": config, "tensors": tensors}, default=str)
+    request = json.dumps({"path": path, "config": _for_json(config), "tensors": tensors}, default=str)
     answer = c_void_p()
     _raise_if(_lib.couplet_moe_map(request.encode(), ctypes.byref(answer)))
     try:

@@ -7,8 +7,9 @@ hinges are not active are left out of the backward products. Noise, norms, hinge
 or wider, whatever the dtype of the matrices."""
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
-from typing import Iterator, Optional
+from typing import ContextManager, Iterator, Optional
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +19,13 @@ from . import _native, _noise
 from ._job import Alone, Experts, Job
 
 CHUNK_NUMBERS = 1 << 24  # of an activation or a matrix, on devices that want large products
+
+
+def without_autocast(device: torch.device) -> ContextManager:
+    """torch.autocast would round the operands of products, whatever `compute` says."""
+    if torch.amp.is_autocast_available(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return contextlib.nullcontext()
 
 
 def _widest(device: torch.device) -> torch.dtype:
@@ -223,6 +231,11 @@ def run_phases(job: Job, exchange: Alone) -> Tensor:
     _native.check(job)
     if job.delta is not None:
         _check_finite(job.delta)
+    with without_autocast(job.router.device):
+        return _run_phases(job, exchange)
+
+
+def _run_phases(job: Job, exchange: Alone) -> Tensor:
     w = Work(job)
     part, own = diagonals(w)
     diagonal = exchange.diagonals(part)

@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any, Dict, List, Optional
 
 import torch
 from torch import Tensor, nn
 
 from . import _figures, _layers
-from ._door import erc_loss, number, whole_number
+from ._door import (_level_of_caller, check_noise, compute_name, erc_loss, number, signed, warn_of_alpha,
+                    whole_number)
 
 
 class Erc:
@@ -26,6 +28,11 @@ class Erc:
             raise TypeError(f"couplet: model is a {type(model).__name__}, must be a torch.nn.Module")
         if not math.isfinite(number(weight, "weight")):
             raise ValueError(f"couplet: weight is {weight}, must be a finite number")
+        if not 0 <= number(alpha, "alpha") < math.inf:
+            raise ValueError(f"couplet: alpha is {alpha}, must be a number >= 0")
+        check_noise(noise)
+        compute_name(compute)
+        signed(whole_number(seed, "seed"))
         if whole_number(accumulation, "accumulation") < 1:
             raise ValueError(f"couplet: accumulation is {accumulation}, must be at least 1")
         self.model = _layers.unwrapped(model)
@@ -35,6 +42,8 @@ class Erc:
         self.step = 0                            # of the noise: optimizer steps that had a loss
         self.value: Optional[float] = None       # the last one, reduced, before the weight
         self._evaluated: Optional[List[int]] = None  # the parameters' versions then
+        self._bytes: Optional[Tensor] = None     # of `_watched` then
+        self._has_warned = False
         self._counted_outside = False            # next_step says when a step begins
 
     # ---- the loss ----
@@ -44,7 +53,8 @@ class Erc:
 
         The first call of a step has a graph; later calls of the same step (gradient accumulation) are
         a zero without one, as are all in `model.eval()` and with weight 0. A step is over when the
-        version counter of a router or gate has moved, or when `next_step` is called.
+        version counter of a router or gate has moved, or when `next_step` is called. An optimizer
+        that goes around the counters (`p.data.add_`) is found out by the numbers, with a warning.
 
         divided_by: by how many micro-batches the loss is divided before its backward pass; the one
         evaluation is multiplied by it, so that the step gets the whole coefficient. Default:
@@ -52,12 +62,15 @@ class Erc:
         """
         versions = self._versions()
         device = self.layers[0].router_parameter.device
-        if not self.model.training or self.weight == 0 or versions == self._evaluated:
+        if not self.model.training or self.weight == 0 or (
+                versions == self._evaluated and not self._changed_unseen()):
             return torch.zeros((), device=device)
         if self._evaluated is not None and not self._counted_outside:
             self.step += 1
         # Under torch.no_grad() it is only looked at: the step's own evaluation is still to come.
         self._evaluated = versions if torch.is_grad_enabled() else None
+        watched = None if self._counted_outside else self._watched()
+        self._bytes = None if watched is None else _layers.some_bytes(watched)
         total = self._sum_over_layers(device)
         count = len(self.layers) if self.reduce == "mean" else 1
         self.value = total.detach() / count  # read when it is logged
@@ -75,6 +88,27 @@ class Erc:
 
     def _versions(self) -> List[int]:
         return [p._version for layer in self.layers for p in layer.parameters()]
+
+    def _watched(self) -> Optional[Tensor]:
+        """A parameter that every optimizer step changes: the first router, unless it is frozen."""
+        trained = (p for layer in self.layers for p in layer.parameters() if p.requires_grad)
+        return next(trained, None)
+
+    def _changed_unseen(self) -> bool:
+        """Whether numbers have changed and no version counter has moved: then a step was taken, and
+        is to have its loss; but not where processes might see it differently."""
+        watched = self._watched()
+        if self._counted_outside or self._bytes is None or watched is None:
+            return False
+        now = _layers.some_bytes(watched)
+        if (now.shape, now.device) != (self._bytes.shape, self._bytes.device) or torch.equal(now, self._bytes):
+            return False
+        if not self._has_warned:
+            warnings.warn("couplet: a parameter has changed, but not its version counter, by which erc.loss() "
+                          "sees that an optimizer step is over; call erc.next_step() whenever one begins",
+                          stacklevel=_level_of_caller())
+        self._has_warned = True
+        return not _layers.is_sharded(watched)
 
     def next_step(self, step: Optional[int] = None) -> None:
         """An optimizer step begins: the next `loss` is evaluated. `step` is its number for the noise
@@ -181,4 +215,6 @@ def attach(model: nn.Module, weight: float = 1.0, alpha: float = 1.0, reduce: st
         ValueError: with the sentence of `couplet inspect`, for a model without experts or of a family
             that is neither in the table nor plain from names and shapes.
     """
-    return Erc(model, weight, alpha, reduce, seed, noise, compute, accumulation)
+    erc = Erc(model, weight, alpha, reduce, seed, noise, compute, accumulation)
+    warn_of_alpha(alpha)
+    return erc

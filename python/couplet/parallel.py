@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from . import _operator
-from ._door import Matrices, _compute, arrange
+from ._door import Matrices, arrange, compute_name, number, warn_of_alpha
 from ._job import Alone
 
 
@@ -96,7 +96,9 @@ def erc_loss_ep(router: Tensor, local_w_gate: Matrices, group: Optional[dist.Pro
     first = _first_expert(router.shape[0], count, group)
     router, gate, up, down, delta, want, half = arrange(
         router, local_w_gate, local_w_up, local_w_down, activation, noise, delta, gate_half, count)
+    alpha, weight = number(alpha, "alpha"), number(weight, "weight")
+    warn_of_alpha(alpha)
     arguments = (float(alpha), float(weight), activation, noise, seed, step, layer, draw,
-                 _compute(compute), first)
+                 compute_name(compute), first)
     lengths = (len(gate), len(up), len(down))
     return _ErcEp.apply(group, arguments, half, want, lengths, router, *gate, *up, *down, delta)

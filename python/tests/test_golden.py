@@ -10,6 +10,7 @@ from conftest import GOLDEN, close
 from couplet import _native
 
 CASES = json.loads((GOLDEN / "cases.json").read_text()) if GOLDEN.exists() else [None]
+pytestmark = pytest.mark.filterwarnings("ignore:couplet. alpha")
 LEAVES = {"R": "dR", "Wg": "dWg", "Wp": "dWp", "Wo": "dWo"}
 
 

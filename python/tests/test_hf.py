@@ -5,6 +5,7 @@ import json
 import pathlib
 import pickle
 import subprocess
+import warnings
 
 import pytest
 import torch
@@ -117,6 +118,55 @@ def test_next_step_counts_as_told():
     close(erc.loss(), by_hand(model, seed=2, step=17), 1e-6)
     erc.next_step()
     close(erc.loss(), by_hand(model, seed=2, step=18), 1e-6)
+
+
+def go_around_the_counters(model):
+    for p in model.parameters():
+        if p.grad is not None:
+            p.data.add_(p.grad, alpha=-1.0)
+            p.grad = None
+
+
+def test_an_optimizer_that_moves_no_version_counter():
+    model = tiny()
+    erc = couplet.hf.attach(model)
+    with pytest.warns(UserWarning, match=r"call erc.next_step\(\) whenever one begins") as warned:
+        for step in range(3):
+            loss = erc.loss()
+            close(loss, by_hand(model, step=step), 1e-6)
+            loss.backward()
+            go_around_the_counters(model)
+    assert [w.filename for w in warned] == [__file__]
+    erc.next_step()
+    with warnings.catch_warnings():  # who has followed the advice hears no more of it
+        warnings.simplefilter("error")
+        for step in range(3):
+            loss = erc.loss()
+            assert loss.requires_grad and not erc.loss().requires_grad
+            loss.backward()
+            go_around_the_counters(model)
+            erc.next_step()
+
+
+@pytest.mark.parametrize("accumulation", (1, 4))
+@pytest.mark.parametrize("frozen", (False, True))
+def test_accumulation_is_not_taken_for_such_an_optimizer(accumulation, frozen):
+    model = tiny()
+    for name, p in model.named_parameters():
+        p.requires_grad_(not frozen or "layers.0" not in name)
+    erc = couplet.hf.attach(model, accumulation=accumulation)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            seen = []
+            for _ in range(4):
+                extra = erc.loss()
+                seen.append(extra.requires_grad)
+                ((model.lm_head.weight.sum() + extra) / accumulation).backward()
+            assert seen == [True, False, False, False]
+            optimizer.step()
+            optimizer.zero_grad()
 
 
 def test_gradient_accumulation_by_hand():
@@ -251,11 +301,23 @@ def test_guessed_family_warns():
     ("weight is nan, must be a finite number", dict(weight=float("nan"))),
     ("weight is '1', must be a number", dict(weight="1")),
     ("accumulation is 0, must be at least 1", dict(accumulation=0)),
+    ("alpha is -1, must be a number >= 0", dict(alpha=-1)),
+    ("alpha is nan, must be a number >= 0", dict(alpha=float("nan"))),
+    ("noise is 'x', must be bounded or none", dict(noise="x")),
+    ("compute is 'f8', must be None", dict(compute="f8")),
+    ("seed is 'a', must be a whole number", dict(seed="a")),
     ("model is a str, must be a torch.nn.Module", dict(model="gpt2")),
 ))
 def test_wrong_settings(sentence, settings):
     with pytest.raises((ValueError, TypeError), match=sentence):
         couplet.hf.attach(**{"model": tiny(), **settings})
+
+
+def test_alpha_above_one_is_warned_of_once():
+    model = tiny()
+    with pytest.warns(UserWarning, match="alpha 1.5 is above 1") as warned:
+        couplet.hf.attach(model, alpha=1.5).loss()
+    assert [w.filename for w in warned] == [__file__]
 
 
 def test_wrong_reduce():

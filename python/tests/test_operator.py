@@ -2,7 +2,6 @@
 import gc
 import subprocess
 import sys
-import warnings
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ import torch.utils.checkpoint
 
 import couplet
 from conftest import close
-from couplet import _native, _operator
+from couplet import _native, _operator, _plain
 from couplet._job import USES_GATE, USES_UP
 
 n, d, D = 6, 12, 10
@@ -162,6 +161,21 @@ def test_low_precision_weights(dtype):
         close(m[name].grad, wide[name].grad, 1e-2, name)
 
 
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.float16, torch.bfloat16))
+@pytest.mark.parametrize("at_once", (None, 1, 4))  # None: as the CPU does it; plain torch, as other devices do
+def test_autocast_changes_nothing(dtype, at_once, monkeypatch):
+    if at_once:
+        monkeypatch.setattr(_native, "fits", lambda job: False)
+        monkeypatch.setattr(_plain, "experts_at_once", lambda job: at_once)
+    m = model(dtype)
+    leaves, results = list(m.values()), []
+    for enabled in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            loss = couplet.erc_loss(**m, activation="output", seed=3, alpha=0.7)
+        results.append([loss.detach(), *gradients(loss, leaves)])
+    assert all(torch.equal(a, b) for a, b in zip(*results))
+
+
 def test_router_f32_beside_bf16_experts():
     m = model(torch.bfloat16)
     router = m["router"].detach().float().requires_grad_()
@@ -281,136 +295,3 @@ def test_no_gradient_is_kept_alive():
     loss.backward()
     m["w_gate"].grad = None
     assert large() == before
-
-
-# ---- memory as it lies ----
-
-def test_strided_rows_are_no_copy():
-    wide = torch.randn(n, D, 2 * d)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        got = couplet.erc_loss(torch.ones(n, d), wide[..., :d])
-    close(got, couplet.erc_loss(torch.ones(n, d), wide[..., :d].contiguous()), 1e-7)
-
-
-@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
-def test_columns_are_copied_with_a_warning(dtype):
-    m = model(dtype)
-    columns = m["w_gate"].detach().transpose(1, 2).contiguous().requires_grad_()
-    want = couplet.erc_loss(m["router"], m["w_gate"])
-    with pytest.warns(UserWarning, match="w_gate are not contiguous") as warned:
-        got = couplet.erc_loss(m["router"], columns.transpose(1, 2))
-    assert [w.filename for w in warned] == [__file__]  # the caller's line: Python says it once there
-    close(got, want, 1e-6)
-    want.backward(), got.backward()
-    close(columns.grad.transpose(1, 2), m["w_gate"].grad, 1e-6)
-
-
-@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
-def test_rows_that_share_their_memory_are_copied(dtype):
-    one = torch.randn(n, 1, d, dtype=dtype)
-    with pytest.warns(UserWarning, match="w_gate are not contiguous"):
-        got = couplet.erc_loss(torch.ones(n, d), one.expand(n, D, d))
-    close(got, couplet.erc_loss(torch.ones(n, d), one.repeat(1, D, 1)), 1e-6)
-
-
-# ---- bad input: sentences, never a crash ----
-
-TRANSFORMS = {
-    "vmap": lambda f, r: torch.func.vmap(f)(torch.stack((r, r))),
-    "grad": lambda f, r: torch.func.grad(f)(r),
-    "jvp": lambda f, r: torch.func.jvp(f, (r,), (r,)),
-    "hessian": lambda f, r: torch.func.hessian(f)(r),
-    "autograd.functional.jvp": lambda f, r: torch.autograd.functional.jvp(f, r, r, strict=True),
-}
-
-
-@pytest.mark.parametrize("name", TRANSFORMS)
-def test_transforms_are_refused(name):
-    m = model(grad=False)
-    with pytest.raises((NotImplementedError, RuntimeError), match="couplet: the coupling loss"):
-        TRANSFORMS[name](lambda r: couplet.erc_loss(r, m["w_gate"]), m["router"])
-
-
-def test_forward_derivative_is_refused():
-    m = model(grad=False)
-    with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError):
-        dual = torch.autograd.forward_ad.make_dual(m["router"], m["router"])
-        couplet.erc_loss(dual, m["w_gate"])
-
-
-def test_checkpointed():
-    m = model()
-    loss = lambda r, w: couplet.erc_loss(r, 2 * w)
-    want = gradients(loss(m["router"], m["w_gate"]), [m["router"], m["w_gate"]])
-    for reentrant in (False, True):
-        got = torch.utils.checkpoint.checkpoint(loss, m["router"], m["w_gate"], use_reentrant=reentrant)
-        for a, b in zip(gradients(got, [m["router"], m["w_gate"]]), want):
-            close(a, b, 1e-6)
-
-
-def test_one_expert():
-    m = model()
-    loss = couplet.erc_loss(m["router"][:1], m["w_gate"][:1])
-    loss.backward()
-    assert loss.item() == 0 and not m["w_gate"].grad.any()
-
-
-@pytest.mark.parametrize("plain", (False, True), ids=("library", "plain"))
-def test_not_a_number(plain, monkeypatch):
-    if plain:
-        monkeypatch.setattr(_native, "fits", lambda job: False)
-    m = model()
-    for name in ("router", "w_gate"):
-        sick = {k: v.detach().clone() for k, v in m.items()}
-        sick[name][1, 2] = float("nan")
-        assert couplet.erc_loss(sick["router"].requires_grad_(), sick["w_gate"]).isnan()
-
-
-WRONG = {
-    "n_experts is 0": dict(router=torch.ones(0, d), w_gate=torch.ones(0, D, d)),
-    "alpha is -1, must be a number >= 0": dict(alpha=-1),
-    "alpha is nan": dict(alpha=float("nan")),
-    "weight is inf": dict(weight=float("inf")),
-    "step must be below 2^40": dict(step=-1),
-    "layer and draw below": dict(layer=1 << 16),
-    "layer and draw below ": dict(draw=1 << 40),
-    "is not finite": dict(delta=torch.full((n, d), float("nan"))),
-    "w_gate is [6, 10, 11], must be [6, 10, 12]": dict(w_gate=torch.ones(n, D, d - 1)),
-    "w_gate is [5, 10, 12]": dict(w_gate=torch.ones(n - 1, D, d)),
-    "delta is [6, 11]": dict(delta=torch.ones(n, d - 1)),
-    "activation is 'relu', must be one of": dict(activation="relu"),
-    "noise is 'much'": dict(noise="much"),
-    "gate_half is 'third'": dict(gate_half="third"),
-    "needs the matrices gate, which are NULL": dict(w_gate=None),
-    "needs the matrices up, which are NULL": dict(activation="up", w_up=None),
-    "compute is 'f8'": dict(compute="f8"),
-    "rows an expert, which gate and up cannot share": dict(w_gate=torch.ones(n, 5, d),
-                                                          gate_half="first"),
-    "router must be a tensor": dict(router=torch.ones(d)),
-    "w_gate is torch.int32": dict(w_gate=torch.ones(n, D, d, dtype=torch.int32)),
-    "w_gate is on meta": dict(w_gate=torch.ones(n, D, d, device="meta")),
-    "they must be alike": dict(activation="swiglu", w_up=torch.ones(n, D, d, dtype=torch.float16)),
-    "must be a tensor": dict(w_gate=[]),
-    "w_gate is torch.float64, w_gate is torch.float32; they must be alike": dict(
-        w_gate=[torch.ones(D, d, dtype=torch.float64 if e else torch.float32) for e in range(n)]),
-    "w_gate is torch.sparse_coo, must be dense": dict(w_gate=torch.ones(n, D, d).to_sparse()),
-    "router is torch.sparse_coo, must be dense": dict(router=torch.ones(n, d).to_sparse()),
-    "delta is list, must be a tensor": dict(delta=[1.0]),
-    "delta is torch.complex64": dict(delta=torch.ones(n, d, dtype=torch.complex64)),
-    "alpha is '1', must be a number": dict(alpha="1"),
-    "alpha is None, must be a number": dict(alpha=None),
-    "weight needs a gradient": dict(weight=torch.ones((), requires_grad=True)),
-    "step is 1.5, must be a whole number": dict(step=1.5),
-    "seed is 18446744073709551616, must be below 2^64": dict(seed=1 << 64),
-}
-
-
-@pytest.mark.parametrize("sentence", WRONG)
-@pytest.mark.parametrize("plain", (False, True), ids=("library", "plain"))
-def test_wrong(sentence, plain, monkeypatch):
-    if plain:
-        monkeypatch.setattr(_native, "fits", lambda job: False)
-    with pytest.raises((ValueError, TypeError)) as error:
-        couplet.erc_loss(**{**model(grad=False), **WRONG[sentence]})
-    assert sentence.strip() in str(error.value) and str(error.value).startswith("cpl_erc: ")

@@ -1,6 +1,8 @@
-"""Experts spread over two processes: the same numbers as in one."""
+"""Experts spread over two processes of three: the same numbers as in one."""
+import datetime
 import os
 import tempfile
+import warnings
 
 import pytest
 import torch
@@ -35,30 +37,49 @@ def arguments(case, part):
 
 
 def process(rank, size, folder):
+    """The first process is of no group but the one of all."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
-    part = slice(rank * n // size, (rank + 1) * n // size)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size,
+                            timeout=datetime.timedelta(seconds=60))
+    group = dist.new_group([1, 2])
+    torch.save([of_all(rank, size)] + (of_two(rank - 1, group) if rank else []), os.path.join(folder, f"{rank}.pt"))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def of_all(rank, size):
+    (router, gate, *_), settings = arguments(CASES[0], slice(rank * n // size, (rank + 1) * n // size))
+    return couplet.erc_loss_ep(router, gate, **settings).detach()
+
+
+def of_two(rank, group):
     results = []
     for case in CASES:
-        (router, gate, up, down), settings = arguments(case, part)
-        loss = couplet.erc_loss_ep(router, gate, None, up, down, **settings)
+        (router, gate, up, down), settings = arguments(case, slice(rank * n // 2, (rank + 1) * n // 2))
+        loss = couplet.erc_loss_ep(router, gate, group, up, down, **settings)
         (3 * loss).backward()
         results.append([loss.detach()] + [None if t is None else t.grad
                                           for t in (router, gate, up, down)])
     try:
-        couplet.erc_loss_ep(router[:5], gate)
-        results.append("no error")
+        couplet.erc_loss_ep(router[:5], gate, group)
     except ValueError as error:
         results.append(str(error))
-    torch.save(results, os.path.join(folder, f"{rank}.pt"))
-    dist.destroy_process_group()
+    with warnings.catch_warnings(record=True) as warned:
+        couplet.erc_loss_ep(router, gate, group, alpha=1.5)
+    results.append([(str(w.message), w.filename) for w in warned])
+    return results
 
 
 @pytest.fixture(scope="module")
-def two():
+def three():
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(process, args=(2, folder), nprocs=2)
-        yield [torch.load(os.path.join(folder, f"{rank}.pt")) for rank in range(2)]
+        mp.spawn(process, args=(3, folder), nprocs=3)
+        yield [torch.load(os.path.join(folder, f"{rank}.pt")) for rank in range(3)]
+
+
+@pytest.fixture(scope="module")
+def two(three):
+    return [results[1:] for results in three[1:]]
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=lambda k: "-".join(map(str, CASES[k])))
@@ -78,4 +99,15 @@ def test_two_processes_are_one(two, number):
 
 
 def test_uneven_experts_are_refused(two):
-    assert "cpl_erc: 3 experts here and 2 processes, but the router has 5 rows" in two[0][-1]
+    assert "cpl_erc: 3 experts here and 2 processes, but the router has 5 rows" in two[0][-2]
+
+
+def test_alpha_above_one_is_warned_of(two):
+    (sentence, where), = two[0][-1]
+    assert "alpha 1.5 is above 1" in sentence and where == __file__
+
+
+def test_without_a_group_all_take_part(three):
+    leaves, settings = arguments(CASES[0], slice(0, n))
+    for results in three:
+        close(results[0], couplet.erc_loss(*leaves, **settings), 1e-5)

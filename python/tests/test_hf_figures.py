@@ -1,0 +1,85 @@
+"""What erc.figures() says, against the definitions written out; test_hf.py has them against the program."""
+import pytest
+import torch
+
+import couplet
+
+pytest.importorskip("transformers")
+from test_hf import tiny  # noqa: E402
+
+
+def different_layers():
+    """The second layer is coupled, the first is not: figures differ."""
+    model = tiny()
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.mlp.gate.weight.normal_()
+            layer.mlp.experts.gate_up_proj.normal_()
+        own = torch.nn.functional.normalize(model.model.layers[1].mlp.gate.weight, dim=1)
+        model.model.layers[1].mlp.experts.gate_up_proj += own[:, None, :]
+        model.model.layers[1].mlp.gate.weight[3] *= 0.3
+    return model
+
+
+def matrices(model, number):
+    layer = model.model.layers[number].mlp
+    R, W = layer.gate.weight.detach().double(), layer.experts.gate_up_proj.detach()[:, :24].double()
+    return R, torch.linalg.vector_norm(torch.einsum("id,jDd->ijD", R, W), dim=-1)
+
+
+def shares(M, alpha):
+    """Of the pairs i != j, those that pull against their row's diagonal, and their column's."""
+    off, own = ~torch.eye(len(M), dtype=torch.bool), alpha * M.diagonal()
+    return [(M >= own[:, None])[off].double().mean().item(), (M >= own[None, :])[off].double().mean().item()]
+
+
+def test_hinges():
+    model = different_layers()
+    f = couplet.hf.attach(model, alpha=0.9).figures(per_layer=True)
+    for number in range(2):
+        rows, columns = shares(matrices(model, number)[1], 0.9)
+        assert 0 < rows < 1 and 0 < columns < 1 and abs(rows - columns) > 0.01
+        assert [f[f"active_rows/{number}"], f[f"active_columns/{number}"]] == pytest.approx([rows, columns])
+
+
+def test_over_layers():
+    """Extremes of all layers, means of the others."""
+    f = couplet.hf.attach(different_layers()).figures(per_layer=True)
+    for name, over in {"alpha_min": max, "eps_max": max, "eps_min": min,
+                       "eps_mean": lambda x: sum(x) / 2, "kappa_diagonal": lambda x: sum(x) / 2}.items():
+        each = [f[f"{name}/0"], f[f"{name}/1"]]
+        assert abs(each[0] - each[1]) > 1e-3
+        assert f[name] == pytest.approx(over(each)), name
+
+
+def test_home_is_of_proxies_with_this_steps_noise():
+    model = different_layers()
+    erc = couplet.hf.attach(model, seed=6)
+    erc.next_step(11)
+    f = erc.figures(per_layer=True)
+    homes = []
+    for number in range(2):
+        R, _ = matrices(model, number)
+        delta = couplet._noise.bounded(R, 6, 11, number, 0)
+        home = ((R * delta) @ R.T).argmax(1) == torch.arange(8)
+        homes.append(home.double().mean().item())
+        assert f[f"home_top1/{number}"] == pytest.approx(homes[-1])
+    assert min(homes) < min(f["home_clean_top1/0"], f["home_clean_top1/1"])  # else nothing was seen
+
+
+@pytest.mark.parametrize("reduce", ("mean", "sum"))
+def test_erc_is_reduced_and_not_weighted(reduce):
+    model = different_layers()
+    erc = couplet.hf.attach(model, weight=0.25, reduce=reduce, noise="none", accumulation=3)
+    loss = erc.loss()
+    f = erc.figures(per_layer=True)
+    over = sum(f[f"erc_clean/{number}"] for number in range(2)) / (2 if reduce == "mean" else 1)
+    assert f["erc"] == pytest.approx(over, rel=1e-5) and f["erc_clean"] == pytest.approx(over, rel=1e-5)
+    assert loss.item() == pytest.approx(0.25 * 3 * over, rel=1e-5)
+
+
+def test_autocast_changes_nothing():
+    erc = couplet.hf.attach(different_layers())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = erc.figures(per_layer=True)
+    assert inside == erc.figures(per_layer=True)

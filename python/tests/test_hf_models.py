@@ -1,0 +1,100 @@
+"""Models of Transformers, family by family: the loss and its gradients are those of the paper's
+pseudo-code on the parameters that the model's own code uses."""
+import pytest
+import torch
+
+import couplet
+from conftest import close
+
+transformers = pytest.importorskip("transformers")
+
+SHAPE = dict(vocab_size=96, hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, max_position_embeddings=64, pad_token_id=None)
+LONGCAT = dict(vocab_size=96, hidden_size=32, ffn_hidden_size=24, expert_ffn_hidden_size=24, num_layers=2,
+               num_attention_heads=4, n_routed_experts=8, zero_expert_num=2, moe_topk=2, kv_lora_rank=8,
+               q_lora_rank=8, qk_rope_head_dim=4, qk_nope_head_dim=4, v_head_dim=8)
+# Model and config, its settings, names of router and gates behind "model.layers.0.", and how the gates
+# [n, D, d] are taken from the latter by the model's code.
+FAMILIES = {
+    "gpt-oss": ("GptOssForCausalLM", "GptOssConfig",
+                dict(SHAPE, head_dim=8, num_local_experts=8, num_experts_per_tok=2),
+                "mlp.router.weight", "mlp.experts.gate_up_proj", lambda t: t[..., ::2].transpose(1, 2)),
+    "llama4": ("Llama4ForCausalLM", "Llama4TextConfig",
+               dict(SHAPE, head_dim=8, num_local_experts=8, num_experts_per_tok=1, intermediate_size_mlp=24,
+                    interleave_moe_layer_step=1),
+               "feed_forward.router.weight", "feed_forward.experts.gate_up_proj",
+               lambda t: t.chunk(2, -1)[0].transpose(1, 2)),
+    "longcat-flash": ("LongcatFlashForCausalLM", "LongcatFlashConfig", LONGCAT,  # two experts do nothing
+                      "mlp.router.classifier.weight", "mlp.experts.gate_up_proj", lambda t: t[:8, :24]),
+    "granite-hybrid": ("GraniteMoeHybridForCausalLM", "GraniteMoeHybridConfig",  # infinity in its config
+                       dict(SHAPE, num_local_experts=8, num_experts_per_tok=2, shared_intermediate_size=24,
+                            mamba_n_heads=8, mamba_d_head=8, mamba_d_state=8, mamba_n_groups=1,
+                            layer_types=["attention", "mamba"]),
+                       "block_sparse_moe.router.weight", "block_sparse_moe.experts.gate_up_proj",
+                       lambda t: t[:, :24]),
+}
+
+
+def of_the_paper(model, router, gates, taken, **settings):
+    p = dict(model.named_parameters())
+    each = [couplet.reference.erc_loss(R, taken(p[f"model.layers.{l}.{gates}"]), delta=torch.ones_like(R), **settings)
+            for l in range(2) for R in [p[f"model.layers.{l}.{router}"][:8]]]
+    return sum(each) / 2
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.filterwarnings("ignore:couplet. the rows of w_gate")
+def test_family(family):
+    kind, config, settings, *names = FAMILIES[family]
+    model = getattr(transformers, kind)(getattr(transformers, config)(**settings)).train()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.normal_(0, 0.3)
+    loss = couplet.hf.attach(model, weight=0.5, alpha=0.8, noise="none").loss()
+    loss.backward()
+    got = {name: p.grad for name, p in model.named_parameters()}
+    model.zero_grad(set_to_none=True)
+    want = of_the_paper(model, *names, alpha=0.8, weight=0.5)
+    want.backward()
+    close(loss, want, 1e-5)
+    for name, p in model.named_parameters():
+        assert (p.grad is None) == (got[name] is None), name
+        if p.grad is not None:
+            close(got[name], p.grad, 1e-4, name)
+
+
+class InMemory(torch.nn.Module):
+    """Parameters under given names."""
+
+    def __init__(self, model_type, shapes, **config):
+        super().__init__()
+        self.config = {"model_type": model_type, "num_hidden_layers": 1, **config}
+        self.kept = {name: torch.nn.Parameter(torch.randn(shape)) for name, shape in shapes.items()}
+
+    def named_parameters(self, *_, **__):
+        return iter(self.kept.items())
+
+
+def test_router_stored_transposed():
+    """As ERNIE 4.5 VL has it: [d, n]."""
+    gates = [f"model.layers.0.mlp.experts.{e}.gate_proj.weight" for e in range(4)]
+    model = InMemory("ernie4_5_moe_vl", {"model.layers.0.mlp.gate.weight": (6, 4), **dict.fromkeys(gates, (5, 6))})
+    loss = couplet.hf.attach(model, noise="none").loss()
+    router = model.kept["model.layers.0.mlp.gate.weight"].detach().T
+    close(loss, couplet.reference.erc_loss(router, torch.stack([model.kept[g].detach() for g in gates]),
+                                           delta=torch.ones(4, 6)), 1e-5)
+
+
+@pytest.mark.parametrize("number", (float("inf"), float("-inf"), float("nan")))
+def test_numbers_that_json_has_not(number):
+    gates = {f"model.layers.0.mlp.experts.{e}.gate_proj.weight": (5, 6) for e in range(4)}
+    model = InMemory("olmoe", {"model.layers.0.mlp.gate.weight": (4, 6), **gates},
+                     a=number, b=(0.0, number), c={"d": [number]})
+    assert couplet.hf.attach(model).layers[0].n == 4
+
+
+def test_whole_gates_are_not_sliced():
+    """A slice's backward pass would make a second gradient as large."""
+    from test_hf import tiny
+    layer = couplet.hf.attach(tiny()).layers[0]
+    assert layer.gates() is layer.gate_parameters[0]

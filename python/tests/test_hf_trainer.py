@@ -1,0 +1,77 @@
+"""The loss inside a Trainer's steps: the gradient of every step has the whole coefficient, whatever the
+Trainer divides by."""
+import pytest
+
+import couplet
+from conftest import close
+
+transformers = pytest.importorskip("transformers")
+from test_hf import by_hand, rows, tiny  # noqa: E402
+
+WEIGHT = 7.0
+
+
+class Nothing(transformers.Trainer):
+    """A loss of its own that is 0: what gradients there are come from the coupling."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        outputs = model(**inputs)
+        loss = 0 * outputs.logits.sum()
+        return (loss, outputs) if return_outputs else loss
+
+
+class Check(transformers.TrainerCallback):
+    """Before an optimizer's step: the gradients are those of the whole loss by hand."""
+
+    def __init__(self, model):
+        self.model, self.steps = model, 0
+
+    def on_pre_optimizer_step(self, args, state, control, **kwargs):
+        got = {name: p.grad for name, p in self.model.named_parameters()}
+        self.model.zero_grad(set_to_none=True)
+        by_hand(self.model, weight=WEIGHT, seed=3, step=state.global_step).backward()
+        for name, p in self.model.named_parameters():
+            if p.grad is not None and p.grad.any():
+                close(got[name], p.grad, 1e-4, name)
+            p.grad = got[name]
+        self.steps += 1
+
+
+def trainer_of(kind, model, folder, check, accumulation=3):
+    settings = transformers.TrainingArguments(
+        output_dir=str(folder), num_train_epochs=2, per_device_train_batch_size=2, logging_steps=1,
+        gradient_accumulation_steps=accumulation, optim="sgd", learning_rate=0.01, max_grad_norm=0.0,
+        report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True, seed=1)
+    more = dict(model=model, args=settings, train_dataset=rows(10), callbacks=[check])
+    if kind == "function":
+        return transformers.Trainer(
+            compute_loss_func=lambda outputs, labels, num_items_in_batch=None: 0 * outputs.logits.sum(), **more)
+    trainer = Nothing(**more)
+    trainer.model_accepts_loss_kwargs = kind == "divides by all tokens"
+    return trainer
+
+
+@pytest.mark.parametrize("kind", ("function", "divides by all tokens", "divides by micro-batches"))
+def test_every_step_has_the_whole_coefficient(kind, tmp_path):
+    """Five micro-batches an epoch, three a step: the second step of each epoch has two."""
+    model = tiny()
+    check = Check(model)
+    trainer = trainer_of(kind, model, tmp_path, check)
+    if kind == "function":
+        trainer.model_accepts_loss_kwargs = False  # the function alone tells that it divides
+    couplet.hf.attach(model, weight=WEIGHT, seed=3).join(trainer)
+    trainer.train()
+    assert check.steps == 4
+
+
+def test_outputs_are_returned_with_the_loss(tmp_path):
+    model = tiny()
+    trainer = trainer_of("divides by all tokens", model, tmp_path, Check(model), 1)
+    couplet.hf.attach(model, weight=WEIGHT, seed=3).join(trainer)
+    batch = {name: t[None] for name, t in rows(1)[0].items()}
+    trainer.current_gradient_accumulation_steps = 1
+    loss, outputs = trainer.compute_loss(model, batch, return_outputs=True)
+    close(loss, by_hand(model, weight=WEIGHT, seed=3), 1e-5)
+    assert outputs.logits.shape == (1, 12, 96)
+    model.eval()
+    assert trainer.compute_loss(model, batch, return_outputs=True)[0].item() == 0

@@ -1,0 +1,179 @@
+"""What a caller may hand in: tensors as they lie in memory, what is warned of, what is refused and in
+which sentence."""
+import warnings
+
+import pytest
+import torch
+import torch.utils.checkpoint
+
+import couplet
+from conftest import close
+from couplet import _native
+from test_operator import D, d, gradients, model, n
+
+# ---- memory as it lies ----
+
+def test_strided_rows_are_no_copy():
+    wide = torch.randn(n, D, 2 * d)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = couplet.erc_loss(torch.ones(n, d), wide[..., :d])
+    close(got, couplet.erc_loss(torch.ones(n, d), wide[..., :d].contiguous()), 1e-7)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+def test_columns_are_copied_with_a_warning(dtype):
+    m = model(dtype)
+    columns = m["w_gate"].detach().transpose(1, 2).contiguous().requires_grad_()
+    want = couplet.erc_loss(m["router"], m["w_gate"])
+    with pytest.warns(UserWarning, match="w_gate are not contiguous") as warned:
+        got = couplet.erc_loss(m["router"], columns.transpose(1, 2))
+    assert [w.filename for w in warned] == [__file__]  # the caller's line: Python says it once there
+    close(got, want, 1e-6)
+    want.backward(), got.backward()
+    close(columns.grad.transpose(1, 2), m["w_gate"].grad, 1e-6)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+def test_rows_that_share_their_memory_are_copied(dtype):
+    one = torch.randn(n, 1, d, dtype=dtype)
+    with pytest.warns(UserWarning, match="w_gate are not contiguous"):
+        got = couplet.erc_loss(torch.ones(n, d), one.expand(n, D, d))
+    close(got, couplet.erc_loss(torch.ones(n, d), one.repeat(1, D, 1)), 1e-6)
+
+
+@pytest.mark.parametrize("strides", ((30, 0, 1), (30, 1, 1), (30, 30, 1)))
+@pytest.mark.parametrize("as_list", (False, True))
+def test_the_stride_of_a_single_row_is_nothing(strides, as_list):
+    numbers = torch.randn(n * 30)
+    gates = numbers.as_strided((n, 1, d), strides)
+    want = couplet.erc_loss(torch.ones(n, d), gates.clone(memory_format=torch.contiguous_format).double())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        close(couplet.erc_loss(torch.ones(n, d), list(gates) if as_list else gates), want, 1e-6)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+def test_rows_that_overlap_are_copied(dtype):
+    numbers = torch.randn(n, D + d - 1, dtype=dtype, requires_grad=True)
+    want = couplet.erc_loss(torch.ones(n, d), numbers.unfold(1, d, 1).contiguous())
+    wanted = torch.autograd.grad(want, numbers)[0]
+    with pytest.warns(UserWarning, match="w_gate are not contiguous") as warned:
+        got = couplet.erc_loss(torch.ones(n, d), numbers.unfold(1, d, 1))
+    assert len(warned) == 1
+    close(got, want, 1e-6)
+    close(torch.autograd.grad(got, numbers)[0], wanted, 1e-6)
+
+
+# ---- alpha above 1 ----
+
+def test_alpha_above_one_is_warned_of():
+    m = model(grad=False)
+    with pytest.warns(UserWarning, match="alpha 1.5 is above 1") as warned:
+        couplet.erc_loss(m["router"], m["w_gate"], alpha=1.5)
+    assert [w.filename for w in warned] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        couplet.erc_loss(m["router"], m["w_gate"], alpha=1.0)
+
+
+# ---- bad input: sentences, never a crash ----
+
+TRANSFORMS = {
+    "vmap": lambda f, r: torch.func.vmap(f)(torch.stack((r, r))),
+    "grad": lambda f, r: torch.func.grad(f)(r),
+    "jvp": lambda f, r: torch.func.jvp(f, (r,), (r,)),
+    "hessian": lambda f, r: torch.func.hessian(f)(r),
+    "autograd.functional.jvp": lambda f, r: torch.autograd.functional.jvp(f, r, r, strict=True),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_are_refused(name):
+    m = model(grad=False)
+    with pytest.raises((NotImplementedError, RuntimeError), match="couplet: the coupling loss"):
+        TRANSFORMS[name](lambda r: couplet.erc_loss(r, m["w_gate"]), m["router"])
+
+
+def test_forward_derivative_is_refused():
+    m = model(grad=False)
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError):
+        dual = torch.autograd.forward_ad.make_dual(m["router"], m["router"])
+        couplet.erc_loss(dual, m["w_gate"])
+
+
+def test_checkpointed():
+    m = model()
+    loss = lambda r, w: couplet.erc_loss(r, 2 * w)
+    want = gradients(loss(m["router"], m["w_gate"]), [m["router"], m["w_gate"]])
+    for reentrant in (False, True):
+        got = torch.utils.checkpoint.checkpoint(loss, m["router"], m["w_gate"], use_reentrant=reentrant)
+        for a, b in zip(gradients(got, [m["router"], m["w_gate"]]), want):
+            close(a, b, 1e-6)
+
+
+def test_one_expert():
+    m = model()
+    loss = couplet.erc_loss(m["router"][:1], m["w_gate"][:1])
+    loss.backward()
+    assert loss.item() == 0 and not m["w_gate"].grad.any()
+
+
+@pytest.mark.parametrize("plain", (False, True), ids=("library", "plain"))
+def test_not_a_number(plain, monkeypatch):
+    if plain:
+        monkeypatch.setattr(_native, "fits", lambda job: False)
+    m = model()
+    for name in ("router", "w_gate"):
+        sick = {k: v.detach().clone() for k, v in m.items()}
+        sick[name][1, 2] = float("nan")
+        assert couplet.erc_loss(sick["router"].requires_grad_(), sick["w_gate"]).isnan()
+
+
+WRONG = {
+    "n_experts is 0": dict(router=torch.ones(0, d), w_gate=torch.ones(0, D, d)),
+    "alpha is -1, must be a number >= 0": dict(alpha=-1),
+    "alpha is nan": dict(alpha=float("nan")),
+    "weight is inf": dict(weight=float("inf")),
+    "step must be below 2^40": dict(step=-1),
+    "layer and draw below": dict(layer=1 << 16),
+    "layer and draw below ": dict(draw=1 << 40),
+    "is not finite": dict(delta=torch.full((n, d), float("nan"))),
+    "w_gate is [6, 10, 11], must be [6, 10, 12]": dict(w_gate=torch.ones(n, D, d - 1)),
+    "w_gate is [5, 10, 12]": dict(w_gate=torch.ones(n - 1, D, d)),
+    "delta is [6, 11]": dict(delta=torch.ones(n, d - 1)),
+    "activation is 'relu', must be one of": dict(activation="relu"),
+    "noise is 'much'": dict(noise="much"),
+    "gate_half is 'third'": dict(gate_half="third"),
+    "needs the matrices gate, which are NULL": dict(w_gate=None),
+    "needs the matrices up, which are NULL": dict(activation="up", w_up=None),
+    "compute is 'f8'": dict(compute="f8"),
+    "rows an expert, which gate and up cannot share": dict(w_gate=torch.ones(n, 5, d),
+                                                          gate_half="first"),
+    "router must be a tensor": dict(router=torch.ones(d)),
+    "w_gate is torch.int32": dict(w_gate=torch.ones(n, D, d, dtype=torch.int32)),
+    "w_gate is on meta": dict(w_gate=torch.ones(n, D, d, device="meta")),
+    "they must be alike": dict(activation="swiglu", w_up=torch.ones(n, D, d, dtype=torch.float16)),
+    "must be a tensor": dict(w_gate=[]),
+    "w_gate is torch.float64, w_gate is torch.float32; they must be alike": dict(
+        w_gate=[torch.ones(D, d, dtype=torch.float64 if e else torch.float32) for e in range(n)]),
+    "w_gate is torch.sparse_coo, must be dense": dict(w_gate=torch.ones(n, D, d).to_sparse()),
+    "router is torch.sparse_coo, must be dense": dict(router=torch.ones(n, d).to_sparse()),
+    "delta is list, must be a tensor": dict(delta=[1.0]),
+    "delta is torch.complex64": dict(delta=torch.ones(n, d, dtype=torch.complex64)),
+    "alpha is '1', must be a number": dict(alpha="1"),
+    "alpha is None, must be a number": dict(alpha=None),
+    "weight needs a gradient": dict(weight=torch.ones((), requires_grad=True)),
+    "step is 1.5, must be a whole number": dict(step=1.5),
+    "seed is 18446744073709551616, must be below 2^64": dict(seed=1 << 64),
+}
+
+
+@pytest.mark.parametrize("sentence", WRONG)
+@pytest.mark.parametrize("plain", (False, True), ids=("library", "plain"))
+def test_wrong(sentence, plain, monkeypatch):
+    if plain:
+        monkeypatch.setattr(_native, "fits", lambda job: False)
+    with pytest.raises((ValueError, TypeError)) as error:
+        couplet.erc_loss(**{**model(grad=False), **WRONG[sentence]})
+    assert sentence.strip() in str(error.value) and str(error.value).startswith("cpl_erc: ")
