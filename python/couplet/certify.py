@@ -12,15 +12,13 @@ of the following that it has; one that needs any other gets the first five in th
 
 router [n, d], w_gate [n, D, d], delta [n, d] noise, alpha and weight numbers. It returns the loss, or a
 dict with `loss` and, where it has them, `M` [n, n] and `delta` [n, d], its own noise. A callable that
-neither takes nor returns delta must not use noise.
+neither takes nor returns delta must not use noise. Of one that takes no alpha say which it has (--alpha);
+the weight of one that takes none is 1, or --weight.
 
 Exit code 0: all right; 1: a fault; 2: it could not be run."""
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
-import inspect
 import pathlib
 import shutil
 import subprocess
@@ -32,12 +30,8 @@ import torch
 from torch import Tensor
 
 from . import _noise
+from ._callable import CannotRun, Loss, load
 
-NAMES = {"router": ("router", "R", "r"), "w_gate": ("w_gate", "W_g", "Wg", "gate"),
-         "delta": ("delta",), "alpha": ("alpha",), "weight": ("weight",),
-         "w_up": ("w_up", "W_p", "Wp", "up"),
-         "w_gate_up": ("w_gate_up", "gate_up", "gate_up_proj")}
-POSITIONAL = ("router", "w_gate", "delta", "alpha", "weight")
 # name: n, d, D, alpha, weight, by how much expert j answers to row j beyond chance
 INPUTS = {"some-active": (8, 24, 20, 1.0, 1.0, 0.0), "all-active": (6, 17, 9, 0.3, 0.25, 0.0),
           "few-active": (12, 20, 16, 0.8, 2.5, 1.6), "ties": (8, 24, 7, 1.0, 1.5, 0.0)}
@@ -73,66 +67,40 @@ def make_inputs(name: str) -> Dict[str, Any]:
             "weight": weight}
 
 
-# ---- the callable ----
+# ---- the dump ----
 
-def load(what: str) -> Callable[..., Any]:
-    """"my_module:my_loss" or "path/to/file.py:my_loss"."""
-    module, _, name = what.partition(":")
-    if not name:
-        raise ValueError(f"{what} names no callable; write my_module:my_loss")
-    sys.path.insert(0, "")
-    if module.endswith(".py"):
-        spec = importlib.util.spec_from_file_location(pathlib.Path(module).stem, module)
-        loaded = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(loaded)
-    else:
-        loaded = importlib.import_module(module)
-    found: Any = loaded
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
-
-
-def _arguments(function: Callable[..., Any]) -> Tuple[Dict[str, str], bool]:
-    """Our name -> its keyword; and whether they go by position instead."""
-    has = inspect.signature(function).parameters
-    found = {ours: theirs for ours, names in NAMES.items() for theirs in names if theirs in has}
-    needed = {name for name, p in has.items()
-              if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-    by_name = bool(found) and needed <= set(found.values())
-    return (found, False) if by_name else ({name: name for name in POSITIONAL}, True)
-
-
-def _called(function: Callable[..., Any], values: Dict[str, Any]) -> Dict[str, Any]:
-    arguments, by_position = _arguments(function)
-    if by_position:
-        given = function(*(values[name] for name in POSITIONAL))
-    else:
-        given = function(**{theirs: values[ours] for ours, theirs in arguments.items()})
-    return dict(given) if isinstance(given, dict) else {"loss": given}
+def _fixed(loss: Loss, alpha: Optional[float], weight: Optional[float]) -> Dict[str, float]:
+    """alpha and weight of a callable that does not take them."""
+    for name, value in (("alpha", alpha), ("weight", weight)):
+        if name in loss.takes and value is not None:
+            raise CannotRun(f"it takes {name} itself; --{name} is for one that does not")
+    if "alpha" not in loss.takes and alpha is None:
+        raise CannotRun("it takes no alpha; say which one it has, as --alpha 1, the paper's")
+    fixed = {"alpha": alpha, "weight": 1.0 if weight is None else weight}
+    return {name: value for name, value in fixed.items() if name not in loss.takes}
 
 
 def dump(function: Callable[..., Any], inputs: Dict[str, Any], dtype: torch.dtype = torch.float32,
-         device: str = "cpu") -> Dict[str, Tensor]:
-    """Runs the callable and returns the dump's tensors."""
-    arguments, _ = _arguments(function)
+         device: str = "cpu", alpha: Optional[float] = None, weight: Optional[float] = None) -> Dict[str, Tensor]:
+    """Runs the callable and returns the dump's tensors; alpha and weight where it does not take them."""
+    run = Loss(function)
+    numbers = {"alpha": inputs["alpha"], "weight": inputs["weight"], **_fixed(run, alpha, weight)}
     leaf = lambda t: t.detach().to(device=device, dtype=dtype, copy=True).requires_grad_()
-    R, W_g, W_p = leaf(inputs["R"]), leaf(inputs["W_g"]), leaf(inputs["W_p"])
-    fused = leaf(torch.cat((inputs["W_g"], inputs["W_p"]), 1))
-    delta = inputs["delta"].to(device=device, dtype=dtype)
-    given = _called(function, {"router": R, "w_gate": W_g, "w_up": W_p, "w_gate_up": fused,
-                               "delta": delta, "alpha": inputs["alpha"], "weight": inputs["weight"]})
-    loss = given["loss"]
-    if loss.requires_grad:
-        loss.backward()
-    if "w_gate_up" in arguments and fused.grad is not None:
+    before = {name: inputs[name].to(device=device, dtype=dtype) for name in ("R", "W_g", "W_p", "delta")}
+    R, W_g, W_p = (leaf(before[name]) for name in ("R", "W_g", "W_p"))
+    fused = leaf(torch.cat((before["W_g"], before["W_p"]), 1))
+    given = run({"router": R, "w_gate": W_g, "w_up": W_p, "w_gate_up": fused, "delta": before["delta"].clone(),
+                 "alpha": inputs["alpha"], "weight": inputs["weight"]})
+    if given["loss"].requires_grad:
+        run.backward(given["loss"])
+    if "w_gate_up" in run.takes and fused.grad is not None:
         W_g.grad, W_p.grad = fused.grad.chunk(2, dim=1)
-    tensors = {"R": R, "W_g": W_g, "loss": loss.reshape(()), "dR": R.grad, "dW_g": W_g.grad,
-               "M": given.get("M"), "delta": given.get("delta", delta if "delta" in arguments else None)}
-    if {"w_up", "w_gate_up"} & set(arguments):
-        tensors.update(W_p=W_p, dW_p=W_p.grad)
-    tensors.update({name: torch.tensor(inputs[name], dtype=torch.float64)
-                    for name in ("alpha", "weight")})
+    tensors = {"R": before["R"], "W_g": before["W_g"], "loss": given["loss"].reshape(()), "dR": R.grad,
+               "dW_g": W_g.grad, "M": given.get("M"),
+               "delta": given.get("delta", before["delta"] if "delta" in run.takes else None)}
+    if {"w_up", "w_gate_up"} & run.takes:
+        tensors.update(W_p=before["W_p"], dW_p=W_p.grad)
+    tensors.update({name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()})
     return {name: t.detach().to("cpu").contiguous().clone()
             for name, t in tensors.items() if t is not None}
 
@@ -150,21 +118,27 @@ def has_verb(program: str) -> bool:
     return subprocess.run([program, "certify", "--help"], capture_output=True, check=False).returncode == 0
 
 
-def certify(function: Callable[..., Any], folder: pathlib.Path, program: str,
-            dtype: torch.dtype = torch.float32, device: str = "cpu") -> List[Tuple[str, int]]:
-    """Writes FOLDER/<input>.safetensors for every input and runs the program on it; returns the exit
-    code of each."""
-    from safetensors.torch import save_file
+def certify(function: Callable[..., Any], folder: pathlib.Path, program: str, **settings: Any) -> List[str]:
+    """Writes FOLDER/<input>.safetensors for every input, with `settings` as `dump` has them, and runs the
+    program on it; returns the names of those that are not right."""
+    try:
+        from safetensors.torch import save_file
+    except ImportError:
+        raise CannotRun("dumps need safetensors: pip install safetensors") from None
 
-    codes = []
+    wrong = []
     for name in INPUTS:
         path = folder / f"{name}.safetensors"
-        save_file(dump(function, make_inputs(name), dtype, device), path)
-        codes.append((name, subprocess.run([program, "certify", str(path)], check=False).returncode))
-    return codes
+        save_file(dump(function, make_inputs(name), **settings), path)
+        code = subprocess.run([program, "certify", str(path)], check=False).returncode
+        if code not in (0, 1):
+            raise CannotRun(f"{program} certify {path} ended with {code}")
+        if code:
+            wrong.append(name)
+    return wrong
 
 
-def main(words: Optional[List[str]] = None) -> int:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m couplet.certify", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("callable", help="my_module:my_loss or file.py:my_loss")
@@ -172,23 +146,39 @@ def main(words: Optional[List[str]] = None) -> int:
     parser.add_argument("--dtype", default="float32",
                         choices=("float32", "float64", "bfloat16", "float16"))
     parser.add_argument("--device", default="cpu")
-    args = parser.parse_args(words)
+    parser.add_argument("--alpha", type=float, help="that of a callable that does not take it")
+    parser.add_argument("--weight", type=float, help="that of a callable that does not take it; default 1")
+    return parser
+
+
+def _run(args: argparse.Namespace) -> List[str]:
     program = find_program()
-    if not program or not has_verb(program):
-        print(f"couplet.certify: {program or 'couplet'} "
-              + ("has no verb certify" if program else "is neither beside the package nor in PATH"),
-              file=sys.stderr)
-        return 2
+    if not program:
+        raise CannotRun("the program couplet is neither beside the package nor in PATH")
+    if not has_verb(program):
+        raise CannotRun(f"{program} has no verb certify")
     try:
-        function = load(args.callable)
-    except (ImportError, AttributeError, ValueError, OSError) as error:
-        print(f"couplet.certify: {args.callable}: {error}", file=sys.stderr)
-        return 2
+        torch.zeros(1, device=args.device)
+    except Exception as error:  # each kind of device has its own
+        raise CannotRun(f"device {args.device}: {str(error).splitlines()[0]}") from None
+    function = load(args.callable)
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(args.keep or temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        codes = certify(function, folder, program, getattr(torch, args.dtype), args.device)
-    wrong = [name for name, code in codes if code]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            return certify(function, folder, program, dtype=getattr(torch, args.dtype), device=args.device,
+                           alpha=args.alpha, weight=args.weight)
+        except OSError as error:
+            raise CannotRun(str(error)) from None
+
+
+def main(words: Optional[List[str]] = None) -> int:
+    args = _parser().parse_args(words)
+    try:
+        wrong = _run(args)
+    except CannotRun as error:
+        print(f"couplet.certify: {args.callable}: {error}", file=sys.stderr)
+        return 2
     print(f"{args.callable}: " + (f"not right on {', '.join(wrong)}" if wrong else
                                   f"right on all of {', '.join(INPUTS)}"))
     return 1 if wrong else 0

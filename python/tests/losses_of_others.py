@@ -44,3 +44,84 @@ def through_eps(router, w_gate, alpha, weight):
 def under_no_grad(router, w_gate, delta, alpha, weight):
     with torch.no_grad():
         return couplet.reference.erc_loss(router, w_gate, alpha, weight, delta)
+
+
+# ---- those that leave something to the caller ----
+
+def without_weight(router, w_gate, delta, alpha):
+    return couplet.reference.erc_loss(router, w_gate, alpha, 1.0, delta)
+
+
+def without_alpha(router, w_gate, delta, weight):
+    return couplet.reference.erc_loss(router, w_gate, 1.0, weight, delta)
+
+
+def without_both(router, w_gate, delta):
+    return couplet.reference.erc_loss(router, w_gate, 0.6, 1.0, delta)
+
+
+class Module(torch.nn.Module):
+    def forward(self, router, w_gate, delta, alpha, weight):
+        return couplet.reference.erc_loss(router, w_gate, alpha, weight, delta)
+
+
+module = Module()
+
+
+def changes_its_inputs(router, w_gate, delta, alpha, weight):
+    with torch.no_grad():
+        for t in (router, w_gate, delta):
+            t.mul_(2)
+    return couplet.reference.erc_loss(router, w_gate, alpha, weight, delta)
+
+
+# ---- those that cannot be judged ----
+
+number = 3
+
+
+def a_float(*given):
+    return papers(*given).item()
+
+
+def nothing(router, w_gate, delta, alpha, weight):
+    return None
+
+
+def a_tuple(*given):
+    return papers(*given), 1
+
+
+def a_vector(router, w_gate, delta, alpha, weight):
+    return router.sum(1)
+
+
+def an_integer(*given):
+    return papers(*given).long()
+
+
+def no_loss(*given):
+    return {"Loss": papers(*given)}
+
+
+def short_M(*given):
+    return {"loss": papers(*given), "M": torch.ones(3)}
+
+
+def raises(router, w_gate, delta, alpha, weight):
+    raise KeyError("boom")
+
+
+def leaves(router, w_gate, delta, alpha, weight):
+    raise SystemExit(0)
+
+
+def backward_raises(router, w_gate, delta, alpha, weight):
+    loss = (router**2).sum()
+    with torch.no_grad():
+        router.mul_(2)
+    return loss
+
+
+def other_arguments(a, b):
+    return a.sum()

@@ -62,14 +62,78 @@ def test_dump_without_gradient():
     assert "dR" not in d and "dW_g" not in d and "loss" in d
 
 
-def test_what_cannot_be_run(capsys):
-    if program and certify.has_verb(program):
-        assert certify.main(["no_such_module:loss"]) == 2
-        assert certify.main(["losses_of_others:absent"]) == 2
-        assert certify.main(["losses_of_others"]) == 2
-        assert "write my_module:my_loss" in capsys.readouterr().err
-    else:
-        assert certify.main(["losses_of_others:ours"]) == 2
+CANNOT = {
+    "a_float": "it returns a float, must return the loss",
+    "nothing": "it returns None, must return the loss",
+    "a_tuple": "it returns a tuple, must return the loss",
+    "a_vector": "it returns a tensor [8] of torch.float32, must return the loss",
+    "an_integer": "it returns a tensor [] of torch.int64, must return the loss",
+    "no_loss": "it returns a dict with Loss, must have loss",
+    "short_M": "it returns as M a tensor [3] of torch.float32, must be a tensor [8, 8]",
+    "raises": "it raises KeyError: 'boom'\n\nTraceback",
+    "leaves": "it raises SystemExit: 0",
+    "backward_raises": "its backward pass raises RuntimeError: ",
+    "other_arguments": "its arguments are (a, b), must be some of router, w_gate",
+    "Module": "Module is a class; name a function, or an instance",
+    "number": "number is 3, which cannot be called",
+    "absent": "losses_of_others has no absent",
+    "without_alpha": "it takes no alpha; say which one it has, as --alpha 1",
+}
+
+
+@needs_verb
+@pytest.mark.parametrize("name", CANNOT)
+def test_callables_that_cannot_be_run(name, capsys):
+    assert certify.main([f"losses_of_others:{name}"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"couplet.certify: losses_of_others:{name}: {CANNOT[name]}")
+    assert "couplet/" not in said  # of a traceback, the callable's part
+
+
+@needs_verb
+@pytest.mark.parametrize("words, sentence", (
+    (["no_such_module:loss"], "no_such_module cannot be imported: ModuleNotFoundError: No module named"),
+    (["losses_of_others"], "losses_of_others names no callable; write my_module:my_loss"),
+    (["losses_of_others:ours", "--device", "nowhere"], "device nowhere: "),
+    (["losses_of_others:ours", "--alpha", "1"], "it takes alpha itself; --alpha is for one that does not"),
+    (["losses_of_others:ours", "--keep", "/dev/null/x"], "/dev/null"),
+))
+def test_what_cannot_be_run(words, sentence, capsys):
+    assert certify.main(words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("couplet.certify: ") and sentence in said and "Traceback" not in said
+
+
+def test_without_the_program(monkeypatch, capsys):
+    monkeypatch.setattr(certify, "find_program", lambda: None)
+    assert certify.main(["losses_of_others:ours"]) == 2
+    assert "neither beside the package nor in PATH" in capsys.readouterr().err
+
+
+# ---- alpha and weight that a callable does not take ----
+
+@pytest.mark.parametrize("name, settings, numbers", (
+    ("without_weight", {}, (0.8, 1.0)), ("without_weight", {"weight": 1.0}, (0.8, 1.0)),
+    ("without_alpha", {"alpha": 1.0}, (1.0, 2.5)), ("without_both", {"alpha": 0.7}, (0.7, 1.0)),
+    ("without_both", {"alpha": 0.7, "weight": 3.0}, (0.7, 3.0)), ("module", {}, (0.8, 2.5)),
+))
+def test_the_dump_claims_what_was_handed_over(name, settings, numbers):
+    d = certify.dump(getattr(losses_of_others, name), certify.make_inputs("few-active"), **settings)
+    assert (float(d["alpha"]), float(d["weight"])) == numbers
+
+
+@needs_verb
+@pytest.mark.parametrize("words", (["without_weight"], ["without_both", "--alpha", "0.6"]))
+def test_right_without_alpha_or_weight(words, capfd, monkeypatch):
+    monkeypatch.setattr(certify, "INPUTS", {"few-active": certify.INPUTS["few-active"]})
+    assert certify.main([f"losses_of_others:{words[0]}", *words[1:]]) == 0, capfd.readouterr()
+
+
+def test_inputs_are_dumped_as_they_were():
+    x = certify.make_inputs("some-active")
+    d = certify.dump(losses_of_others.changes_its_inputs, x)
+    for name in ("R", "W_g", "delta"):
+        assert torch.equal(d[name], x[name]), name
 
 
 @needs_verb
