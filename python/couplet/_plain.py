@@ -32,9 +32,13 @@ def _widest(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
+def is_cpu(device: torch.device) -> bool:
+    return device.type == "cpu"
+
+
 def experts_at_once(job: Job) -> int:
     """One on the CPU, where a product of one expert is large enough; more elsewhere."""
-    if job.router.device.type == "cpu":
+    if is_cpu(job.router.device):
         return 1
     return max(1, min(CHUNK_NUMBERS // (job.n * job.D), CHUNK_NUMBERS // (job.d * job.D)))
 

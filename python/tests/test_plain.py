@@ -1,0 +1,71 @@
+"""The plain path: how much it holds and how much it multiplies, counted in the operations of torch."""
+import pytest
+import torch
+import torch.utils._python_dispatch
+
+import couplet
+from conftest import close
+from couplet import _operator, _plain
+
+PRODUCTS = ("mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_")
+
+
+class Count(torch.utils._python_dispatch.TorchDispatchMode):
+    """The largest tensor that an operation makes, and the multiplications of all products."""
+
+    def __init__(self):
+        super().__init__()
+        self.largest = self.multiplied = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        name = function.__name__.split(".")[0]
+        if isinstance(result, torch.Tensor) and name not in ("view", "expand", "transpose"):
+            self.largest = max(self.largest, result.numel())
+        if name in PRODUCTS:
+            a, b = args[-2:]
+            self.multiplied += a.numel() * b.shape[-1]
+        return result
+
+
+def counted(router, gate, alpha=1.0):
+    """Loss and gradients of the plain path, by its parts: an operator hides what it does from the count."""
+    router, gate = router.detach().double(), gate.detach().double()
+    want, half = [True, True, False, False], ""
+    job = _operator.make_job(router, [gate], [], [], None, half, alpha, 1.0, "gate", "none", 0, 0, 0, 0, "f32")
+    with Count() as count:
+        loss, d_router, d_gate, *_ = _operator.evaluate(job, [gate], [], [], half, want)
+    return count, loss, d_router, d_gate
+
+
+def coupled(n, D, d, own):
+    """Experts that answer their own row by `own` more than chance."""
+    router, gate = torch.nn.functional.normalize(torch.randn(n, d), dim=1), torch.randn(n, D, d)
+    gate += own * router[:, None, :]
+    return router, gate
+
+
+@pytest.mark.parametrize("chunk", (None, 3))  # None: as on the CPU; 3: as elsewhere, of three experts' size
+def test_never_n_n_D(chunk, monkeypatch):
+    n, D, d = 24, 16, 8
+    if chunk:
+        monkeypatch.setattr(_plain, "CHUNK_NUMBERS", chunk * n * D)
+        monkeypatch.setattr(_plain, "is_cpu", lambda device: False)
+    router, gate = coupled(n, D, d, 0.0)
+    count, loss, d_router, d_gate = counted(router, gate)
+    assert loss > 0 and count.largest <= max(gate.numel(), (chunk or 1) * n * D) < n * n * D
+    leaves = [router.double().requires_grad_(), gate.double().requires_grad_()]
+    want = couplet.reference.erc_loss(*leaves, delta=torch.ones(n, d))
+    want.backward()
+    for got, wanted in zip((loss, d_router, d_gate), (want, leaves[0].grad, leaves[1].grad)):
+        close(got, wanted, 1e-10)
+
+
+def test_what_does_not_pull_is_not_multiplied():
+    """In products [n,d] by [n D,d]: 1 + 1/n forward; backward 2 less what does not pull."""
+    n, D, d = 24, 16, 8
+    work = lambda own, alpha: counted(*coupled(n, D, d, own), alpha)[0].multiplied / (n * n * D * d)
+    all_active, some, none = work(0.0, 0.0), work(1.5, 1.0), work(1000.0, 1.0)
+    assert all_active == pytest.approx(3 - 1 / n)  # alpha 0: no row pulls at its own expert
+    assert none == pytest.approx(1 + 1 / n)
+    assert none * 1.05 < some < all_active * 0.6
