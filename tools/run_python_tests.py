@@ -12,7 +12,7 @@ import tempfile
 import xml.etree.ElementTree as xml
 
 NEEDS = ["torch>=2.4", "transformers>=5", "accelerate", "safetensors", "numpy", "pytest", "setuptools"]
-INSTALL_SECONDS, TEST_SECONDS = 900, 600
+INSTALL_SECONDS, TEST_SECONDS = 900, 900
 CHECK = "import torch, transformers, accelerate, safetensors, numpy, pytest"
 
 
