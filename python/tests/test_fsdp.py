@@ -121,3 +121,20 @@ def test_two_processes_are_one(two, case):
     for name, p in model.named_parameters():
         close(grads[name], p.grad, 1e-5, name)
     assert behind[0] > 0 and behind[1] == 0  # the step was seen by the shards' version counters
+
+
+def test_shards_that_move_no_version_counter(tmp_path):
+    """There is a warning, and no loss: a process whose shard is empty would not take part."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        model = sharded(torch.distributed.device_mesh.init_device_mesh("cpu", (1,)))
+        _, erc = trained(model)
+        for p in model.parameters():
+            p.data.to_local().add_(1)
+        with pytest.warns(UserWarning, match="call erc.next_step") as warned:
+            assert erc.loss().item() == 0
+        assert [w.filename for w in warned] == [__file__]
+        erc.next_step()
+        assert erc.loss().requires_grad
+    finally:
+        dist.destroy_process_group()

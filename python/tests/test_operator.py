@@ -6,7 +6,6 @@ import sys
 import pytest
 import torch
 import torch.utils._python_dispatch
-import torch.utils.checkpoint
 
 import couplet
 from conftest import close
