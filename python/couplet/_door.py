@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from . import _operator
-from ._job import HALVES, USES_GATE, USES_UP
+from ._job import HALVES, USES_GATE, USES_UP, has_whole_rows
 from ._library import ACTIVATIONS
 
 Matrices = Union[Tensor, Sequence[Tensor]]
@@ -30,8 +30,7 @@ def _level_of_caller() -> int:
 
 def _rows_in_memory(tensor: Tensor, name: str) -> Tensor:
     """`tensor`, or a copy where its rows are not contiguous."""
-    apart = tensor.stride(-2) >= tensor.shape[-1] or tensor.shape[-2] <= 1  # not expanded from one
-    if tensor.numel() == 0 or (apart and (tensor.stride(-1) == 1 or tensor.shape[-1] <= 1)):
+    if has_whole_rows(tensor):
         return tensor
     if not torch.compiler.is_compiling():
         warnings.warn(f"couplet: the rows of {name} are not contiguous; they are copied for every "

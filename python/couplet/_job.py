@@ -26,6 +26,13 @@ def part(tensor: Tensor, half: str, is_gate: bool) -> Tensor:
     return tensor[..., :D, :] if (half == "first") == is_gate else tensor[..., D:, :]
 
 
+def has_whole_rows(tensor: Tensor) -> bool:
+    """Whether the numbers of a row [..., r, k] are contiguous, and no two rows share any."""
+    r, k = tensor.shape[-2:]
+    return tensor.numel() == 0 or (
+        (tensor.stride(-2) >= k or r <= 1) and (tensor.stride(-1) == 1 or k <= 1))
+
+
 class Experts:
     """A matrix [r, k] of each of c experts: one tensor [c, r, k], or c tensors [r, k]."""
 

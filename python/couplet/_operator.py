@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from . import _native, _plain
-from ._job import USES_GATE, USES_UP, Alone, Experts, Job, part
+from ._job import USES_GATE, USES_UP, Alone, Experts, Job, has_whole_rows, part
 
 ALONE = Alone()
 
@@ -84,12 +84,21 @@ def _loss_dtype(router: Tensor, gate: Sequence[Tensor]) -> torch.dtype:
     return torch.float64 if is_wide else torch.float32
 
 
+def _as_traced(tensors: List[Tensor]) -> List[Tensor]:
+    """Rows whole and equally far apart, as couplet.erc_loss hands them over; a compiler (torch 2.6's) may lay
+    out otherwise what it makes itself."""
+    if all(has_whole_rows(t) and t.stride(-2) == tensors[0].stride(-2) for t in tensors):
+        return tensors
+    return [t.contiguous() for t in tensors]
+
+
 @torch.library.custom_op("couplet::erc", mutates_args=())
 def erc(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor],
         delta: Optional[Tensor], want: List[bool], half: str, alpha: float, weight: float,
         activation: str, noise: str, seed: int, step: int, layer: int, draw: int,
         compute: str) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Loss and gradients in one sweep; see couplet.erc_loss."""
+    router, gate, up, down = router.contiguous(), _as_traced(gate), _as_traced(up), _as_traced(down)
     job = make_job(router, gate, up, down, delta, half, alpha, weight, activation, noise, seed,
                    step, layer, draw, compute)
     return evaluate(job, gate, up, down, half, want)

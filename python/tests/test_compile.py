@@ -123,7 +123,7 @@ def test_no_second_derivative():
     leaves = [leaf(n, d), leaf(n, D, d)]
     loss = torch.compile(lambda *t: couplet.erc_loss(*t), fullgraph=True)(*leaves)
     first, = torch.autograd.grad(loss, leaves[:1], create_graph=True)
-    with pytest.raises(RuntimeError, match="double backward"):
+    with pytest.raises(RuntimeError, match="double backward|does not require grad"):
         first.square().sum().backward()
 
 
