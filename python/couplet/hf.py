@@ -98,7 +98,7 @@ class Erc:
         """Whether numbers have changed and no version counter has moved: then a step was taken, and
         is to have its loss; but not where processes might see it differently."""
         watched = self._watched()
-        if self._counted_outside or self._bytes is None or watched is None:
+        if self._bytes is None or watched is None:
             return False
         now = _layers.some_bytes(watched)
         if (now.shape, now.device) != (self._bytes.shape, self._bytes.device) or torch.equal(now, self._bytes):
