@@ -61,7 +61,7 @@ def without_both(router, w_gate, delta):
 
 
 class Module(torch.nn.Module):
-    def forward(self, router, w_gate, delta, alpha, weight):
+    def forward(self, w_gate, router, delta, alpha, weight):
         return couplet.reference.erc_loss(router, w_gate, alpha, weight, delta)
 
 
