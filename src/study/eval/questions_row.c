@@ -182,6 +182,15 @@ static cpl_status check_again(cpl_maker *m, const char *again)
         place, text, again);
 }
 
+/* Among a list of labels every option has its own. */
+static cpl_status check_labels(const cpl_maker *m, const json_t *list)
+{
+    const size_t labels = json_array_size(list), options = json_array_size(m->choices);
+    if (labels >= options) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT, "it has %zu options, but %zu label%s for them", options, labels,
+                    labels == 1 ? "" : "s");
+}
+
 static cpl_status make_gold(cpl_maker *m)
 {
     const cpl_gold_rule *rule = &m->of->sheet->gold;
@@ -193,7 +202,8 @@ static cpl_status make_gold(cpl_maker *m)
         add_gold(m, rule->place);
     } else {
         if (rule->among == CPL_AMONG_LIST) CPL_TRY(make_listing(&list, m, &rule->list));
-        cpl_status status = make_gold_values(m, list);
+        cpl_status status = list ? check_labels(m, list) : CPL_OK;
+        if (status == CPL_OK) status = make_gold_values(m, list);
         json_decref(list);
         if (status != CPL_OK) return status;
     }
