@@ -145,9 +145,8 @@ static void put_remarks(cpl_text *out, const cpl_evaluation *e)
 {
     cpl_text remarks = {0};
     cpl_evaluation_remarks(&remarks, e);
-    for (char *rest = NULL, *line = strtok_r(remarks.bytes, "\n", &rest); line;
-         line = strtok_r(NULL, "\n", &rest))
-        cpl_page_note(out, line);
+    char *rest = NULL, *line = remarks.length ? strtok_r(remarks.bytes, "\n", &rest) : NULL;
+    for (; line; line = strtok_r(NULL, "\n", &rest)) cpl_page_note(out, line);
     out->failed = out->failed || remarks.failed;
     cpl_text_free(&remarks);
 }
