@@ -12,34 +12,34 @@ extern "C" {
 
 /* Rows for a verb's table; the verb takes the settings of data. */
 #define CPL_FLAG_ROWS_DOCUMENTS                                                                    \
-    {.name        = "--split",                                                                     \
-     .kind        = CPL_FLAG_CHOICE,                                                               \
-     .value_name = "HOW",                                                                         \
-     .sentence    = "Where one document of plain text ends (data.split).",                         \
-     .standard    = "file",                                                                        \
-     .unit        = "file|blank_line|line|separator"},                                                    \
-        {.name        = "--separator",                                                             \
-         .kind        = CPL_FLAG_TEXT,                                                             \
-         .value_name = "TEXT",                                                                    \
-         .sentence    = "The separator of --split separator (data.separator)."},                      \
-        {.name        = "--text-field",                                                            \
-         .kind        = CPL_FLAG_TEXT,                                                             \
-         .value_name = "NAME",                                                                    \
-         .sentence    = "Name of the text in a JSON document (data.text_field)."},                    \
-        {.name        = "--id-field",                                                              \
-         .kind        = CPL_FLAG_TEXT,                                                             \
-         .value_name = "NAME",                                                                    \
-         .sentence    = "Name of the document's id (data.id_field)."},                                \
-        {.name        = "--source-field",                                                          \
-         .kind        = CPL_FLAG_TEXT,                                                             \
-         .value_name = "NAME",                                                                    \
-         .sentence    = "Name of the document's source (data.source_field)."},                        \
-        {.name        = "--bad",                                                                   \
-         .kind        = CPL_FLAG_CHOICE,                                                           \
-         .value_name = "WHAT",                                                                    \
-         .sentence    = "Count and pass over a document that cannot be used, or stop (data.bad).", \
-         .standard    = "skip",                                                                    \
-         .unit        = "skip|stop"},                                                                     \
+    {.name       = "--split",                                                                      \
+     .kind       = CPL_FLAG_CHOICE,                                                                \
+     .value_name = "HOW",                                                                          \
+     .sentence   = "Where one document of plain text ends (data.split).",                          \
+     .standard   = "file",                                                                         \
+     .unit       = "file|blank_line|line|separator"},                                                    \
+        {.name       = "--separator",                                                              \
+         .kind       = CPL_FLAG_TEXT,                                                              \
+         .value_name = "TEXT",                                                                     \
+         .sentence   = "The separator of --split separator (data.separator)."},                      \
+        {.name       = "--text-field",                                                             \
+         .kind       = CPL_FLAG_TEXT,                                                              \
+         .value_name = "NAME",                                                                     \
+         .sentence   = "Name of the text in a JSON document (data.text_field)."},                    \
+        {.name       = "--id-field",                                                               \
+         .kind       = CPL_FLAG_TEXT,                                                              \
+         .value_name = "NAME",                                                                     \
+         .sentence   = "Name of the document's id (data.id_field)."},                                \
+        {.name       = "--source-field",                                                           \
+         .kind       = CPL_FLAG_TEXT,                                                              \
+         .value_name = "NAME",                                                                     \
+         .sentence   = "Name of the document's source (data.source_field)."},                        \
+        {.name       = "--bad",                                                                    \
+         .kind       = CPL_FLAG_CHOICE,                                                            \
+         .value_name = "WHAT",                                                                     \
+         .sentence   = "Count and pass over a document that cannot be used, or stop (data.bad).",  \
+         .standard   = "skip",                                                                     \
+         .unit       = "skip|stop"},                                                                     \
     {                                                                                              \
         .name = "--no-strip", .kind = CPL_FLAG_SWITCH,                                             \
         .sentence = "Keep white space at both ends of a document (data.strip)."                    \

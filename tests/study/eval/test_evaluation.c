@@ -354,9 +354,10 @@ static void advice(void **state)
     c.wish.max_tokens = CASE_WINDOW;
     assert_fails(CPL_ERR_INPUT, "prompt; --max-gen-toks below 40 makes room", case_look(&c));
     c.wish.of_run = true;
-    assert_fails(CPL_ERR_INPUT,
-                 "prompt; take written out of eval.tasks, or make model.max_position_embeddings larger",
-                 case_look(&c));
+    assert_fails(
+        CPL_ERR_INPUT,
+        "prompt; take written out of eval.tasks, or make model.max_position_embeddings larger",
+        case_look(&c));
     assert_null(strstr(cpl_last_error(), "--"));
     c.wish = wish_of(c.folder);
     cpl_selection_free(&c.selection);
