@@ -316,13 +316,8 @@ static void test_winogrande(void **state)
     end(&a);
 }
 
-static void test_mmlu(void **state)
+static void check_mmlu(const char *data)
 {
-    (void)state;
-    const char *data = data_with("mmlu", "test/abstract_algebra_test.csv",
-                                 "\"Find the degree, of \"\"Q\"\".\n\",0,4,2,6,B\n");
-    add_file(data, "mmlu", "dev/abstract_algebra_dev.csv", "Find all c.,0,1,2,3,B\nx,1,2,3,4,A\n");
-    add_file(data, "mmlu", "val/abstract_algebra_val.csv", "Which?,0,4,2,6,B\n");
     asked a = ask("mmlu", "harness", NULL, data, 1);
     CHECK_RANKED(
         &a.q.question[0],
@@ -348,6 +343,27 @@ static void test_mmlu(void **state)
         "Question: Find the degree, of \"Q\".\n\n A. 0\n B. 4\n C. 2\n D. 6\nAnswer:",
         1, " A", " B", " C", " D");
     end(&a);
+}
+
+/* The authors' files, and a hub's copy of them. */
+static void test_mmlu(void **state)
+{
+    (void)state;
+    const char *data = data_with("mmlu", "test/abstract_algebra_test.csv",
+                                 "\"Find the degree, of \"\"Q\"\".\n\",0,4,2,6,B\n");
+    add_file(data, "mmlu", "dev/abstract_algebra_dev.csv", "Find all c.,0,1,2,3,B\nx,1,2,3,4,A\n");
+    add_file(data, "mmlu", "val/abstract_algebra_val.csv", "Which?,0,4,2,6,B\n");
+    check_mmlu(data);
+#define HUB "\"subject\": \"abstract_algebra\", \"choices\": [\"0\", "
+    data = data_with("mmlu", "test.jsonl",
+                     "{\"question\": \"Find the degree, of \\\"Q\\\".\\n\", " HUB
+                     "\"4\", \"2\", \"6\"], \"answer\": 1}\n");
+    add_file(data, "mmlu", "dev.jsonl",
+             "{\"question\": \"Find all c.\", " HUB "\"1\", \"2\", \"3\"], \"answer\": 1}\n");
+    add_file(data, "mmlu", "validation.jsonl",
+             "{\"question\": \"Which?\", " HUB "\"4\", \"2\", \"6\"], \"answer\": 1}\n");
+#undef HUB
+    check_mmlu(data);
 }
 
 static void test_ceval(void **state)
