@@ -24,6 +24,14 @@ def close(got, want, limit, name=""):
         assert error <= limit * size, (name, float(error / size))
 
 
+def same_gradients(model, got, limit):
+    """Those of `got`, by name, None where there is none, and those of the model's parameters."""
+    for name, p in model.named_parameters():
+        assert (p.grad is None) == (got[name] is None), name
+        if p.grad is not None:
+            close(got[name], p.grad, limit, name)
+
+
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(1)

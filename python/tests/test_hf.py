@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import couplet
-from conftest import close
+from conftest import close, same_gradients
 from couplet import _library
 
 transformers = pytest.importorskip("transformers")
@@ -57,10 +57,7 @@ def test_models(kind, reduce):
     want = 0.5 * by_hand(model, reduce, alpha=0.8, seed=4)
     want.backward()
     close(loss, want, 1e-6)
-    for name, p in model.named_parameters():
-        assert (p.grad is None) == (got[name] is None), name
-        if p.grad is not None:
-            close(got[name], p.grad, 1e-5, name)
+    same_gradients(model, got, 1e-5)
     assert {name for name in got if got[name] is not None} == {
         f"model.layers.{l}.mlp.{what}" for l in range(2)
         for what in ("gate.weight", "experts.gate_up_proj")}
