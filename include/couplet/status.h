@@ -11,11 +11,12 @@ extern "C" {
 
 typedef enum cpl_status {
     CPL_OK = 0,
-    CPL_ERR_INPUT,  /* a file, setting, tensor or argument is not acceptable */
-    CPL_ERR_IO,     /* the operating system refused a read or a write */
-    CPL_ERR_MEMORY, /* host or device memory ran out, or would */
-    CPL_ERR_DEVICE, /* a matrix library, GPU or communicator failed */
-    CPL_ERR_USAGE,  /* a verb, flag or --set is wrong (the program exits with 2) */
+    CPL_ERR_INPUT,   /* a file, setting, tensor or argument is not acceptable */
+    CPL_ERR_IO,      /* the operating system refused a read or a write */
+    CPL_ERR_MEMORY,  /* host or device memory ran out, or would */
+    CPL_ERR_DEVICE,  /* a matrix library, GPU or communicator failed */
+    CPL_ERR_USAGE,   /* a verb, flag or --set is wrong (the program exits with 2) */
+    CPL_ERR_STOPPED, /* a signal asked the program to stop; never in somebody else's process */
 } cpl_status;
 
 #if defined(__GNUC__)

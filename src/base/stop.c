@@ -1,0 +1,23 @@
+/* stop.c - see stop.h */
+#include "base/stop.h"
+
+#include <stdatomic.h>
+
+static volatile atomic_int asked; /* lock-free, so that a handler may set it */
+
+void cpl_stop_ask(int signal_number)
+{
+    atomic_store(&asked, signal_number);
+}
+
+int cpl_stop_asked(void)
+{
+    return atomic_load(&asked);
+}
+
+cpl_status cpl_stop_check(void)
+{
+    int number = cpl_stop_asked();
+    if (number == 0) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_STOPPED, "stopped by signal %d", number);
+}

@@ -1,0 +1,27 @@
+/* stop.h - whether this process was asked to stop: set by a signal, looked at by long work.
+ *
+ * Room:  base. Only the program sets it (cli); inside somebody else's process it stays 0.
+ * Use:   between two steps of work, and at least ten times a second while waiting for a file, a lock
+ *        or a pipe: CPL_TRY(cpl_stop_check()). What was begun is cleaned up as after any failure. */
+#ifndef CPL_BASE_STOP_H
+#define CPL_BASE_STOP_H
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Records the request. Safe in a signal handler and from any thread; 0 takes it back (for tests). */
+void cpl_stop_ask(int signal_number);
+
+/* The number of the signal that asked, or 0. */
+int cpl_stop_asked(void);
+
+/* CPL_ERR_STOPPED with a sentence if somebody asked, CPL_OK otherwise. */
+CPL_NODISCARD cpl_status cpl_stop_check(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_BASE_STOP_H */
