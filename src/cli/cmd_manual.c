@@ -102,6 +102,9 @@ static cpl_status run(const cpl_arguments *args)
     print_tagged("COUPLET_ISA", NULL,
                  "v2, v3 or v4: an instruction set below the processor's own, to compare with.");
     print_tagged("OMP_NUM_THREADS", NULL, "Threads, where compute.threads is 0.");
+    print_tagged("OMP_WAIT_POLICY, GOMP_SPINCOUNT", NULL,
+                 "How threads wait for each other. Without either the program sets GOMP_SPINCOUNT, "
+                 "so that a waiting thread soon sleeps and leaves its processor to other work.");
     return CPL_OK;
 }
 

@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 #include <xxhash.h>
@@ -73,6 +74,16 @@ static void print_features(void)
     printf("%s\n", any ? "" : " none of those that matter here");
 }
 
+/* What libgomp read of the environment when it was loaded; see spin.h. */
+static void print_waiting(void)
+{
+    const char *policy = getenv("OMP_WAIT_POLICY"), *count = getenv("GOMP_SPINCOUNT");
+    printf("%-14s %s%s\n", "waiting", count ? "GOMP_SPINCOUNT " : "OMP_WAIT_POLICY ",
+           count    ? count
+           : policy ? policy
+                    : "undefined");
+}
+
 static cpl_status run(const cpl_arguments *args)
 {
     (void)args;
@@ -82,6 +93,7 @@ static cpl_status run(const cpl_arguments *args)
     row("processor", cpl_cpu_name());
     printf("%-14s %d\n", "processors", cpl_cpu_count());
     print_features();
+    print_waiting();
     row("kernels", cpl_cpu_isa());
     row("compute.dtype", cpl_cpu_has_bf16()
                              ? "auto is bf16: the processor multiplies bf16 itself"

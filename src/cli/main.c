@@ -8,6 +8,7 @@
 #include "cli/flags.h"
 #include "cli/help.h"
 #include "cli/output.h"
+#include "cli/spin.h"
 
 enum { EXIT_DONE = 0, EXIT_WORLD = 1, EXIT_USE = 2 };
 
@@ -53,6 +54,7 @@ static cpl_status run(int count, char **words)
 
 int main(int argc, char **argv)
 {
+    cpl_spin_bound(argv);
     cpl_output_prepare();
     if (argc < 2) {
         cpl_help_general(stderr);

@@ -128,7 +128,7 @@ const char *cpl_cpu_name(void)
 
 int cpl_cpu_count(void)
 {
-    return omp_get_num_procs();
+    return omp_get_max_threads();
 }
 
 /* ---- one backend ---- */

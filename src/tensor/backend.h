@@ -21,7 +21,7 @@ bool cpl_cpu_has_bf16(void);
 /* The processor's name as the system tells it. */
 const char *cpl_cpu_name(void);
 
-/* Processors this program may run on. */
+/* Processors this program may run on, or OMP_NUM_THREADS where that is set. */
 int cpl_cpu_count(void);
 
 /* A CPU backend. compute: CPL_F32 or CPL_BF16 (works on every processor; slow without

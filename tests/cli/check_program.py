@@ -6,8 +6,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 COUPLET = os.path.abspath(sys.argv[1])
+TOKENIZER = os.path.abspath("data/tokenizer.json")
 VERSION = open("VERSION").read().strip()
 wrong = []
 
@@ -32,6 +34,40 @@ def expect(words, code, out="", err=""):
     if not code and done.stderr:
         wrong.append(f"{said}\n    wanted nothing on standard error")
     return done.stdout
+
+
+NO_POLICY = {name: value for name, value in os.environ.items()
+             if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+
+
+def waiting(**environment):
+    """How threads wait, as `couplet version` reports it."""
+    lines = run("version", env=NO_POLICY | environment).stdout.splitlines()
+    return next(line.split(maxsplit=1)[1] for line in lines if line.startswith("waiting "))
+
+
+def check_waiting():
+    """The program bounds the spinning of its threads, unless the environment says how they wait."""
+    count = waiting().split()
+    if count[0] != "GOMP_SPINCOUNT" or not 0 < int(count[1]) < 100000:
+        wrong.append(f"threads wait by default: {count}")
+    for name, value in (("OMP_WAIT_POLICY", "active"), ("GOMP_SPINCOUNT", "77")):
+        if waiting(**{name: value}) != f"{name} {value}":
+            wrong.append(f"{name}={value} is not left as it is: {waiting(**{name: value})}")
+    with tempfile.TemporaryDirectory() as folder:  # by its own name, not as /proc/self/exe
+        shutil.copy(COUPLET, f"{folder}/renamed")
+        command = [f"{folder}/renamed", "tokenize", "encode", "--tokenizer", TOKENIZER, "--ids"]
+        with subprocess.Popen(command, env=NO_POLICY, stdin=subprocess.PIPE) as process:
+            for _ in range(200):
+                with open(f"/proc/{process.pid}/environ", "rb") as environment:
+                    if b"GOMP_SPINCOUNT" in environment.read():
+                        break
+                time.sleep(0.05)
+            with open(f"/proc/{process.pid}/comm") as file:
+                name = file.read().strip()
+            process.kill()
+    if name != "renamed":
+        wrong.append(f"the program that was executed again is called {name}")
 
 
 def check_use():
@@ -150,6 +186,7 @@ def check_output():
     told("a closed stream", stdout=None, preexec_fn=lambda: os.close(1))
 
 
+check_waiting()
 check_use()
 check_verbs()
 check_written()
