@@ -6,48 +6,50 @@ SECONDS ?= 60
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
 .PHONY: release deps demo test python fuzz bench experiments check install clean help
+export JOBS V
 
-release: ## builds the program, build/release/couplet
-	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) > /dev/null
-	@cmake --build --preset release --parallel $(JOBS)
+release: ## builds the program, build/release/couplet (V=1: prints every command)
+	@tools/deps.sh build
+	@CONFIGURE=-DCMAKE_INSTALL_PREFIX=$(PREFIX) tools/build.sh release
 
 deps: ## installs what is missing (apt), or says what to install
 	@tools/deps.sh build test
 
-demo: ## installs what is missing, builds, trains on the corpus in data/, shows what came out
+demo: ## installs what is missing, builds, trains with and without the coupling loss, compares
 	@tools/deps.sh build
-	@$(MAKE) --no-print-directory release
-	@tools/demo.sh
+	@tools/build.sh release --target couplet
+	@tools/demo.sh build/release/couplet
 
 test: ## installs what is missing, builds with sanitizers, runs every test
 	@tools/deps.sh build test
-	@cmake --preset dev > /dev/null
-	@cmake --build --preset dev --parallel $(JOBS)
+	@tools/build.sh dev
 	@python3 tools/run_tests.py build/dev $(JOBS)
 
 python: ## makes build/venv with PyTorch (some gigabytes) and runs the tests of the Python package in it
+	@tools/deps.sh build python
 	@python3 tools/run_python_tests.py prepare build/venv
 	@python3 tools/run_python_tests.py run build/venv
 
 fuzz: ## damages files for SECONDS (60) in each of the fuzzing tests, with sanitizers
 	@tools/deps.sh build test
-	@cmake --preset dev > /dev/null
-	@cmake --build --preset dev --parallel $(JOBS)
+	@tools/build.sh dev
 	@for program in build/dev/tests/*_fuzz; do \
 	    COUPLET_FUZZ_SECONDS=$(SECONDS) $$program || exit 1; done
 
-bench: release ## prints what is measured beside the plain product, in the same run
+bench: ## prints what is measured beside the plain product, in the same run
+	@tools/deps.sh build
+	@tools/build.sh release --target bench
 	@for program in build/release/bench/*; do [ ! -x $$program ] || $$program || exit 1; done
 
 experiments: release ## makes the runs of experiments/ that are missing; ONLY=alpha, JOBS=1, MEASURE=1
+	@tools/deps.sh python
 	@python3 tools/experiments.py build/release/couplet --jobs $(JOBS) \
 	    $(if $(ONLY),--only $(ONLY)) $(if $(MEASURE),--measure)
 
 check: ## format, clang without warnings, floors, headers, map, formats
 	@tools/deps.sh build test check
 	@clang-format --dry-run -Werror $(SOURCES)
-	@cmake --preset clang > /dev/null
-	@cmake --build --preset clang --parallel $(JOBS)
+	@tools/build.sh clang --target all bench
 	@python3 tools/check_layers.py
 	@python3 tools/check_headers.py
 	@python3 tools/check_map.py

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what is missing of the named groups (build, test, check): with apt where there is one,
+# Installs what is missing of the named groups (build, test, check, python): with apt where there is one,
 # with sudo when not root, saying what; elsewhere it prints the names. Does nothing if all is there.
 set -eu
 
@@ -8,13 +8,17 @@ build='gcc libc6-dev make cmake pkg-config libdnnl-dev libyaml-dev libjansson-de
        libexpat1-dev libzstd-dev libutf8proc-dev libxxhash-dev libmd-dev'
 test='g++ python3 libcmocka-dev'
 check='clang clang-format libomp-dev'
+python='python3 python3-venv'
 
 # A command may have come from elsewhere; a library must be the package.
 is_there() {
     case " $commands " in
-        *" $1 "*) command -v "$1" > /dev/null ;;
-        *) [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2> /dev/null)" = installed ] ;;
+        *" $1 "*) command -v "$1" > /dev/null && return ;;
     esac
+    if [ "$1" = python3-venv ]; then
+        python3 -c 'import ensurepip' 2> /dev/null && return
+    fi
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2> /dev/null)" = installed ]
 }
 
 wanted=
@@ -23,14 +27,15 @@ for group in "${@:-build}"; do
         build) wanted="$wanted $build" ;;
         test) wanted="$wanted $test" ;;
         check) wanted="$wanted $check" ;;
-        *) echo "deps.sh: there is no group $group; there are build, test and check" >&2; exit 2 ;;
+        python) wanted="$wanted $python" ;;
+        *) echo "deps.sh: there is no group $group; there are build, test, check, python" >&2; exit 2 ;;
     esac
 done
 
 if ! command -v apt-get > /dev/null || ! command -v dpkg-query > /dev/null; then
-    echo "This system has no apt. Install what these Debian packages hold:"
-    echo $wanted
-    exit 0
+    command -v cmake > /dev/null && command -v pkg-config > /dev/null && exit 0
+    echo "This system has no apt. Install what these Debian packages hold:" $wanted >&2
+    exit 1
 fi
 
 missing=
@@ -41,13 +46,16 @@ done
 
 sudo=
 if [ "$(id -u)" -ne 0 ]; then
-    if ! command -v sudo > /dev/null; then
-        echo "deps.sh: become root and run: apt-get install$missing" >&2
+    if ! command -v sudo > /dev/null || { [ ! -t 0 ] && ! sudo -n true 2> /dev/null; }; then
+        echo "Become root and run: apt-get update && apt-get install$missing" >&2
         exit 1
     fi
     sudo=sudo
 fi
 echo "Installing with apt${sudo:+ and sudo}:$missing"
-$sudo env DEBIAN_FRONTEND=noninteractive apt-get update -q < /dev/null
-$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing \
-    < /dev/null
+apt_get="$sudo env DEBIAN_FRONTEND=noninteractive apt-get -q"
+if ! $apt_get update < /dev/null ||
+   ! $apt_get install -y --no-install-recommends $missing < /dev/null; then
+    echo "apt could not install them. Try: apt-get update && apt-get install$missing" >&2
+    exit 1
+fi
