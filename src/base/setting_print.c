@@ -177,7 +177,7 @@ static void want_bounds(cpl_text *out, double low, double high)
 static void want_number(cpl_text *out, const cpl_setting *setting, const char *noun)
 {
     cpl_text_printf(out, "%s", noun);
-    if (*setting->unit) cpl_text_printf(out, " (%s)", setting->unit);
+    if (*setting->unit) cpl_text_printf(out, " of %s", setting->unit);
     want_bounds(out, setting->low, setting->high);
 }
 

@@ -134,10 +134,11 @@ static bool nearest(char out[CPL_SETTING_NAME_BYTES], const cpl_section *section
     if (names && pointers) {
         for (const cpl_section *s = sections; s < sections + count; s++)
             for (size_t i = 0; i < s->count; i++, n++)
-                pointers[n] = cpl_setting_dotted(names[n], &s->list[i]);
+                pointers[n] = dot ? cpl_setting_dotted(names[n], &s->list[i]) : s->list[i].name;
         best = cpl_text_nearest(dotted, pointers, n);
     }
-    if (best) memcpy(out, best, CPL_SETTING_NAME_BYTES);
+    if (best && dot) memcpy(out, best, CPL_SETTING_NAME_BYTES);
+    if (best && !dot) cpl_setting_dotted(out, find_by_name(sections, count, best));
     cpl_free(names);
     cpl_free(pointers);
     return best != NULL;

@@ -10,7 +10,8 @@
  *         default  its text as in YAML, always in quotes; FLOAT "unset" is NaN, INT "unset" is
  *                  CPL_UNSET, STRING "unset" is NULL
  *         low,high bounds, both allowed (INT, FLOAT); -INFINITY and INFINITY for none
- *         unit     "tokens", "steps", ...; for CHOICE the words, "mean|sum", in the enum's order
+ *         unit     what is counted, in the plural ("tokens", "steps", ...), or ""; of a path "path"
+ *                  or "paths"; for CHOICE the words, "mean|sum", in the enum's order
  *
  *         The parser, --set, --help, --print-config, bounds checks, config.yaml of a run and the
  *         tests all read these lists. */
@@ -77,9 +78,10 @@ typedef struct cpl_setting {
     {#section, #name, CPL_KIND_##kind, offsetof(cpl_##section##_settings, field), standard, low,   \
      high,     unit,  sentence},
 
-/* The section made of the list <name>_list. */
+/* The section made of the list <name>_list; `sentence` says in a few words what it is about. */
 /* clang-format off */
-#define CPL_SECTION(name) {#name, name##_list, sizeof name##_list / sizeof *name##_list, 0}
+#define CPL_SECTION(name, sentence)                                                                \
+    {#name, name##_list, sizeof name##_list / sizeof *name##_list, 0, sentence}
 /* clang-format on */
 
 /* A section of settings and where its struct lies within a larger one. */
@@ -87,7 +89,8 @@ typedef struct cpl_section {
     const char *name;
     const cpl_setting *list;
     size_t count;
-    size_t offset; /* of the section's struct in the joint struct */
+    size_t offset;        /* of the section's struct in the joint struct */
+    const char *sentence; /* what it is about: no capital, no full stop */
 } cpl_section;
 
 enum {
@@ -149,7 +152,7 @@ void cpl_setting_print(cpl_text *out, const cpl_setting *setting, const void *fi
 /* Appends the string in double quotes, with YAML's escapes. */
 void cpl_setting_quote(cpl_text *out, const char *string);
 
-/* Appends what a value must be: "a whole number (tokens) from 2 to 16777216", "mean or sum". */
+/* Appends what a value must be: "a whole number of tokens from 2 to 16777216", "mean or sum". */
 void cpl_setting_wants(cpl_text *out, const cpl_setting *setting);
 
 /* Appends "SENTENCE (what a value must be; default X)", as help and comments show it. */

@@ -106,11 +106,12 @@ static int edits(const char *a, const char *b)
 
 const char *cpl_text_nearest(const char *word, const char *const *candidates, size_t count)
 {
-    int limit        = (int)strnlen(word, 63) / 3 > 2 ? (int)strnlen(word, 63) / 3 : 2;
+    const int length = (int)strnlen(word, 63);
+    int limit        = length > 8 ? length / 3 : length > 3 ? 2 : length > 1;
     const char *best = NULL;
     for (size_t i = 0; i < count; i++) {
         int distance = edits(word, candidates[i]);
-        if (distance < limit || (distance == limit && !best)) {
+        if (distance < limit || (distance == limit && limit > 0 && !best)) {
             best  = candidates[i];
             limit = distance;
         }

@@ -35,7 +35,8 @@ CPL_NODISCARD cpl_status cpl_text_status(const cpl_text *text); /* CPL_ERR_MEMOR
 char *cpl_text_copy(const char *string);
 
 /* The candidate with the fewest single-character edits (a swap of neighbours counts one) from
- * `word`, or NULL if none is near (more than a third of its length, and more than 2). */
+ * `word`, or NULL if none is near: at most a third of its length, or 2 in a word of four characters
+ * and more, 1 in a shorter one, none in a single character. */
 const char *cpl_text_nearest(const char *word, const char *const *candidates, size_t count);
 
 /* "1.5 GiB" into `out`, which is returned. */

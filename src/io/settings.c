@@ -7,4 +7,5 @@ static const cpl_setting data_list[] = {
 };
 #undef CPL_SETTING
 
-const cpl_section cpl_data_section = CPL_SECTION(data);
+const cpl_section cpl_data_section =
+    CPL_SECTION(data, "what is read: documents, token shards, sequences, order");

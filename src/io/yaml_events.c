@@ -13,7 +13,7 @@ static cpl_status no_memory(const cpl_yaml_events *e)
 cpl_status cpl_yaml_events_open(cpl_yaml_events *e, const char *name, const void *bytes,
                                 size_t length)
 {
-    *e = (cpl_yaml_events){.name = name};
+    *e = (cpl_yaml_events){.name = name, .bytes = bytes, .length = length};
     if (!yaml_parser_initialize(&e->parser)) return no_memory(e);
     yaml_parser_set_input_string(&e->parser, length ? bytes : (const void *)"", length);
     return CPL_OK;
@@ -42,6 +42,18 @@ cpl_status cpl_yaml_events_fail(const cpl_yaml_events *e, yaml_mark_t mark, cons
                     sentence);
 }
 
+/* Whether a tab is among the blanks that line `line`, counted from 0, begins with. */
+static bool is_indented_with_tab(const cpl_yaml_events *e, size_t line)
+{
+    const char *at = e->bytes, *end = e->length ? e->bytes + e->length : e->bytes;
+    for (; line && at < end; line--) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        at                  = newline ? newline + 1 : end;
+    }
+    while (at < end && *at == ' ') at++;
+    return at < end && *at == '\t';
+}
+
 static cpl_status syntax_error(const cpl_yaml_events *e)
 {
     const yaml_parser_t *p = &e->parser;
@@ -49,6 +61,10 @@ static cpl_status syntax_error(const cpl_yaml_events *e)
     if (p->error == YAML_MEMORY_ERROR) return no_memory(e);
     if (p->error == YAML_READER_ERROR)
         return CPL_FAIL(CPL_ERR_INPUT, "%s: byte %zu: %s", e->name, p->problem_offset, problem);
+    if (is_indented_with_tab(e, p->problem_mark.line))
+        return cpl_yaml_events_fail(e, p->problem_mark,
+                                    "this line is indented with a tab, which YAML does not allow: "
+                                    "use spaces");
     return cpl_yaml_events_fail(e, p->problem_mark, "%s", problem);
 }
 

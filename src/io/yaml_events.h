@@ -19,8 +19,9 @@ typedef struct cpl_yaml_events {
     yaml_parser_t parser;
     yaml_event_t event; /* the current one; owned while `holds` */
     bool holds;
-    const char *name; /* of the file; borrowed */
-    bool lenient;     /* anchors and tags are passed over */
+    const char *name, *bytes; /* of the file, and its text; borrowed */
+    size_t length;
+    bool lenient; /* anchors and tags are passed over */
 } cpl_yaml_events;
 
 /* `bytes` and `name` outlive it. CPL_ERR_MEMORY. */

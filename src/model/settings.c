@@ -31,8 +31,10 @@ static const cpl_setting orth_list[] = {
 };
 #undef CPL_SETTING
 
-const cpl_section cpl_model_section   = CPL_SECTION(model);
-const cpl_section cpl_erc_section     = CPL_SECTION(erc);
-const cpl_section cpl_balance_section = CPL_SECTION(balance);
-const cpl_section cpl_z_section       = CPL_SECTION(z);
-const cpl_section cpl_orth_section    = CPL_SECTION(orth);
+const cpl_section cpl_model_section =
+    CPL_SECTION(model, "the shape and the mathematics of the model");
+const cpl_section cpl_erc_section     = CPL_SECTION(erc, "the expert-router coupling loss");
+const cpl_section cpl_balance_section = CPL_SECTION(balance, "the load-balancing loss");
+const cpl_section cpl_z_section       = CPL_SECTION(z, "the router z-loss");
+const cpl_section cpl_orth_section =
+    CPL_SECTION(orth, "the loss that makes router rows orthogonal");

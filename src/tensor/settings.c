@@ -7,4 +7,5 @@ static const cpl_setting compute_list[] = {
 };
 #undef CPL_SETTING
 
-const cpl_section cpl_compute_section = CPL_SECTION(compute);
+const cpl_section cpl_compute_section =
+    CPL_SECTION(compute, "threads and the type of matrix products");

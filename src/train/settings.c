@@ -27,10 +27,11 @@ static const cpl_setting log_list[] = {
 };
 #undef CPL_SETTING
 
-const cpl_section cpl_train_section      = CPL_SECTION(train);
-const cpl_section cpl_checkpoint_section = CPL_SECTION(checkpoint);
-const cpl_section cpl_eval_section       = CPL_SECTION(eval);
-const cpl_section cpl_log_section        = CPL_SECTION(log);
+const cpl_section cpl_train_section      = CPL_SECTION(train, "steps, learning rate, optimizer");
+const cpl_section cpl_checkpoint_section = CPL_SECTION(checkpoint, "the checkpoints of a run");
+const cpl_section cpl_eval_section =
+    CPL_SECTION(eval, "evaluation on held-out text and on tasks during training");
+const cpl_section cpl_log_section = CPL_SECTION(log, "the lines of metrics.jsonl");
 
 static cpl_section at(cpl_section section, size_t offset)
 {

@@ -31,7 +31,7 @@ static const cpl_setting demo_list[] = {
                                     "A path.") CPL_SETTING_ROW(demo, list, list, STRINGS, "", 0, 0,
                                                                "paths", "Paths.")
                         CPL_SETTING_ROW(demo, pairs, pairs, WEIGHTS, "{}", 0, 1e6, "", "Weights.")};
-static const cpl_section sections[] = {CPL_SECTION(demo)};
+static const cpl_section sections[] = {CPL_SECTION(demo, "settings of this test")};
 
 static cpl_demo_settings demo;
 
@@ -90,7 +90,7 @@ static void whole_numbers(void **state)
         ".",   "1 ",  " 1",   "1,000", "0",      "-3", "1e16", "99999999999999999999",
         "nan", "inf", "true", "\"7\"", "7 steps"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_fails(CPL_ERR_INPUT, "a whole number (steps) from 1 to 1e15",
+        assert_fails(CPL_ERR_INPUT, "a whole number of steps from 1 to 1e15",
                      cpl_setting_parse(&demo_list[0], &demo.steps, bad[i]));
     assert_int_equal(demo.steps, 1000000000000000); /* the last good one stands */
 }

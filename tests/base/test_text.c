@@ -10,6 +10,12 @@ static void nearest_names(void **state)
     assert_string_equal(cpl_text_nearest("train.lrr", names, 4), "train.lr");
     assert_string_equal(cpl_text_nearest("erc.aplha", names, 4), "erc.alpha");
     assert_null(cpl_text_nearest("something.else.entirely", names, 4));
+    const char *const sections[] = {"z", "erc", "log"};
+    assert_null(cpl_text_nearest("a", sections, 3)); /* nothing of it would be kept */
+    assert_null(cpl_text_nearest("at", sections, 3));
+    assert_null(cpl_text_nearest("arb", sections, 3));
+    assert_string_equal(cpl_text_nearest("ecr", sections, 3), "erc");
+    assert_string_equal(cpl_text_nearest("logs", sections, 3), "log");
 }
 
 static void grows(void **state)

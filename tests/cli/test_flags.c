@@ -121,7 +121,7 @@ static void wrong_use(void **state)
     assert_fails(CPL_ERR_USAGE, "--out is given twice",
                  read_words("x", "--out=a", "--out=b", NULL));
     assert_fails(CPL_ERR_USAGE, "--dry-run takes no value", read_words("x", "--dry-run=1", NULL));
-    assert_fails(CPL_ERR_USAGE, "--tokens is 0, but must be a whole number (tokens) from 1 to 1e6",
+    assert_fails(CPL_ERR_USAGE, "--tokens is 0, but must be a whole number of tokens from 1 to 1e6",
                  read_words("x", "--tokens", "0", NULL));
     assert_fails(CPL_ERR_USAGE, "--top-p is -1, but must be a number from 0 to 1",
                  read_words("x", "--top-p", "-1", NULL));

@@ -135,7 +135,12 @@ static void refuses(void **state)
         {"train:\n---\nmodel:\n", "c.yaml:2:1: a configuration is one document"},
         {"data:\n  separator: \"a\\0b\"\n", "c.yaml:2:14: a text holds a NUL character"},
         {"data:\n  train: [a\n", "c.yaml:3:1: "},
-        {"train:\n\tlr: 1\n", "c.yaml:2:1: "},
+        {"train:\n\tlr: 1\n", "c.yaml:2:1: this line is indented with a tab"},
+        {"train:\n  lr: 1\n  \tsteps: 1\n", "c.yaml:3:"},
+        {"# \xC3\xA4\xC3\xB6\ndata:\n  train:\n\t- a\n",
+         "c.yaml:4:1: this line is indented with a tab"},
+        {"train:\t@x\n", "c.yaml:1:8: found character that cannot start any token"},
+        {"erz:\n", "c.yaml:1:1: there is no section erz; did you mean erc?"},
         {"train:\n  lr: \x01\n", "c.yaml: byte 13: "},
         {"train:\n  lr: \xFF\n", "c.yaml: byte 13: "},
     };
