@@ -184,6 +184,23 @@ void cpl_yaml_tree_free(cpl_yaml_tree *tree)
     memset(tree, 0, sizeof *tree);
 }
 
+static const cpl_yaml_place *place_of(const cpl_yaml_tree *tree, const json_t *value)
+{
+    const cpl_yaml_place wanted = {.value = value};
+    if (!value || !tree->n_places) return NULL;
+    return bsearch(&wanted, tree->places, tree->n_places, sizeof *tree->places, by_address);
+}
+
+cpl_status cpl_yaml_tree_same_place(cpl_yaml_tree *tree, const json_t *made, const json_t *value)
+{
+    const cpl_yaml_place *place = place_of(tree, value);
+    if (!place) return CPL_OK;
+    CPL_TRY(note_place(tree, made,
+                       (yaml_mark_t){.line = place->line - 1, .column = place->column - 1}));
+    qsort(tree->places, tree->n_places, sizeof *tree->places, by_address);
+    return CPL_OK;
+}
+
 cpl_status cpl_yaml_tree_fail(const cpl_yaml_tree *tree, const json_t *value, const char *format,
                               ...)
 {
@@ -192,9 +209,8 @@ cpl_status cpl_yaml_tree_fail(const cpl_yaml_tree *tree, const json_t *value, co
     va_start(arguments, format);
     vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
-    const cpl_yaml_place wanted = {.value = value}, *place = NULL;
-    if (value && tree->n_places)
-        place = bsearch(&wanted, tree->places, tree->n_places, sizeof *tree->places, by_address);
+    const cpl_yaml_place *place = place_of(tree, value);
+    if (!place) place = place_of(tree, tree->root);
     if (!place) return CPL_FAIL(CPL_ERR_INPUT, "%s: %s", tree->name, sentence);
     return CPL_FAIL(CPL_ERR_INPUT, "%s:%zu:%zu: %s", tree->name, place->line, place->column,
                     sentence);

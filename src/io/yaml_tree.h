@@ -39,8 +39,12 @@ CPL_NODISCARD cpl_status cpl_yaml_tree_parse(cpl_yaml_tree *tree, const char *na
                                              const void *bytes, size_t length);
 void cpl_yaml_tree_free(cpl_yaml_tree *tree);
 
-/* CPL_ERR_INPUT "FILE:LINE:COLUMN: " and the sentence. Without the place where `value`, which may be
- * NULL, is none of this tree. */
+/* Gives `made`, which is none of the tree and lives as long, the place of `value`, if it has one. */
+CPL_NODISCARD cpl_status cpl_yaml_tree_same_place(cpl_yaml_tree *tree, const json_t *made,
+                                                  const json_t *value);
+
+/* CPL_ERR_INPUT "FILE:LINE:COLUMN: " and the sentence. The place is that of the whole where `value`,
+ * which may be NULL, has none: something is lacking there. */
 CPL_NODISCARD cpl_status cpl_yaml_tree_fail(const cpl_yaml_tree *tree, const json_t *value,
                                             const char *format, ...) CPL_PRINTF(3, 4);
 

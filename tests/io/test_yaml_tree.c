@@ -41,7 +41,13 @@ static void test_values(void **state)
     check_place(&tree, at(tree.root, "task"), "f.yaml:1:1: wrong");
     check_place(&tree, json_array_get(at(tree.root, "sets"), 1), "f.yaml:2:12: wrong");
     check_place(&tree, at(at(tree.root, "splits"), "dev"), "f.yaml:5:5: wrong");
-    check_place(&tree, NULL, "f.yaml: wrong");
+    check_place(&tree, NULL, "f.yaml:1:1: wrong");
+    json_t *made = json_object();
+    check_place(&tree, made, "f.yaml:1:1: wrong");
+    assert_ok(cpl_yaml_tree_same_place(&tree, made, at(at(tree.root, "splits"), "dev")));
+    check_place(&tree, made, "f.yaml:5:5: wrong");
+    check_place(&tree, at(at(tree.root, "splits"), "dev"), "f.yaml:5:5: wrong");
+    json_decref(made);
     assert_fails(CPL_ERR_INPUT, "f.yaml:6:1: there is no x",
                  cpl_yaml_tree_place(&tree, at(tree.root, "nothing"),
                                      CPL_FAIL(CPL_ERR_INPUT, "there is no x")));

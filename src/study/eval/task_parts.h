@@ -203,7 +203,8 @@ CPL_NODISCARD cpl_status cpl_task_check_sheet(cpl_sheet *sheet, const cpl_task *
                                               const json_t *from, const json_t *place);
 
 /* An object that is the members of `below` and, in their place or besides, those of `above`; either
- * may be NULL. It lives as long as the task. */
+ * may be NULL. It lives as long as the task, and its place
+ * is that of `above`, or where there is none that of `below`. */
 CPL_NODISCARD cpl_status cpl_task_join(const json_t **out, cpl_task *task, const json_t *below,
                                        const json_t *above);
 

@@ -72,13 +72,26 @@ static cpl_status read_listing(cpl_listing *listing, const cpl_task *task, const
     return CPL_OK;
 }
 
+/* `field` is one that a list is taken from. */
+static cpl_status no_list(const cpl_task *task, const json_t *fields, const char *field,
+                          const json_t *node)
+{
+    const char *path = json_string_value(json_object_get(fields, field));
+    if (!path) return FAIL(task, node, "%.100s is a text, and a list is wanted", field);
+    return FAIL(task, node,
+                "%.100s is a text, and a list is wanted; where %.100s is a list in the rows, its "
+                "path ends in []: %.100s: \"%.100s[]\"",
+                field, path, field, path);
+}
+
 static cpl_status check_listing(cpl_listing *listing, const cpl_task *task,
-                                const cpl_names_there *there, const json_t *node)
+                                const cpl_names_there *there, const json_t *fields,
+                                const json_t *node)
 {
     bool list = false;
     if (listing->field) {
         CPL_TRY(AT(task, node, cpl_names_there_find(&list, there, listing->field)));
-        if (!list) return FAIL(task, node, "%s is a text, and a list is wanted", listing->field);
+        if (!list) return no_list(task, fields, listing->field, node);
     }
     for (int64_t i = 0; i < listing->count; i++)
         CPL_TRY(AT(task, node, cpl_names_there_check(there, &listing->made[i])));
@@ -113,7 +126,7 @@ static cpl_status read_gold(cpl_gold_rule *rule, const cpl_task *task, const jso
 }
 
 static cpl_status check_gold(cpl_gold_rule *rule, const cpl_task *task,
-                             const cpl_names_there *there, const json_t *node)
+                             const cpl_names_there *there, const json_t *fields, const json_t *node)
 {
     if (rule->value)
         CPL_TRY(AT(task, node, cpl_names_there_find(&rule->several, there, rule->value)));
@@ -121,7 +134,7 @@ static cpl_status check_gold(cpl_gold_rule *rule, const cpl_task *task,
     if (rule->again) CPL_TRY(AT(task, node, cpl_names_there_find(&list, there, rule->again)));
     if (list || (rule->again && rule->several))
         return FAIL(task, node, "again: a single place can be told again, by a text");
-    return check_listing(&rule->list, task, there, node);
+    return check_listing(&rule->list, task, there, fields, node);
 }
 
 static cpl_status read_subject(cpl_sheet *sheet, const cpl_task *task, const json_t *node)
@@ -174,10 +187,11 @@ cpl_status cpl_task_read_sheet(cpl_sheet *sheet, cpl_task *task, const cpl_sourc
         CPL_TRY(read_listing(&sheet->choices, task, from, "choices"));
     else if (json_object_get(fields, "choices"))
         sheet->choices.field = "choices";
-    CPL_TRY(check_listing(&sheet->choices, task, &there, choices ? choices : fields));
+    if (!choices) choices = json_object_get(fields, "choices");
+    CPL_TRY(check_listing(&sheet->choices, task, &there, fields, choices));
     if (!gold) return CPL_OK;
     CPL_TRY(read_gold(&sheet->gold, task, gold));
-    return check_gold(&sheet->gold, task, &there, gold);
+    return check_gold(&sheet->gold, task, &there, fields, gold);
 }
 
 /* ---- checking ---- */

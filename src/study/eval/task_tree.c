@@ -108,6 +108,7 @@ cpl_status cpl_task_join(const json_t **out, cpl_task *task, const json_t *below
     if (!failed && below) failed = json_object_update(joint, (json_t *)(uintptr_t)below) != 0;
     if (!failed && above) failed = json_object_update(joint, (json_t *)(uintptr_t)above) != 0;
     if (failed) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the task %s", task->id);
-    *out = joint;
-    return CPL_OK;
+    *out                = joint;
+    const json_t *whole = json_object_size(above) || !below ? above : below;
+    return cpl_yaml_tree_same_place(&parts->tree, joint, whole);
 }

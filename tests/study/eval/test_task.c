@@ -176,6 +176,13 @@ static const struct {
     {HEAD PROFILE(""), "t.yaml:5:5: choices: what are the options of a question?"},
     {HEAD "choices: l\n" PROFILE(""), "gold: which option is the right one?"},
     {HEAD "choices: q\ngold: 1\n" PROFILE(""), "t.yaml:4:1: q is a text, and a list is wanted"},
+    {HEAD "choices: q\ngold: 1\n" PROFILE(""), "its path ends in []: q: \"q[]\""},
+    {"task: t\nsplits: {a: a.csv}\nfields:\n  q: q\n  choices: opts\ngold: 1\n" PROFILE(""),
+     "t.yaml:5:3: choices is a text, and a list is wanted; where opts is a list in the rows, its "
+     "path ends in []: choices: \"opts[]\""},
+    {"task: t\nsplits: {a: a.csv}\nfields: {q: q}\ngold: 1\nprofiles:\n  p:\n    split: a\n"
+     "    context: x\n    fields: {choices: opts}\n",
+     "t.yaml:9:14: choices is a text"},
     {HEAD "choices: m\ngold: 1\n" PROFILE(""), "t.yaml:4:1: there is no field m"},
     {HEAD "choices: l\ngold: 26\n" PROFILE(""), "gold is a whole number from 0 to 25, not 26"},
     {HEAD "choices: l\ngold: -1\n" PROFILE(""),
@@ -292,7 +299,10 @@ static void test_wrong(void **state)
             fail_msg("%s\n... says \"%s\", not \"%s\"", wrong[i].file,
                      status ? cpl_last_error() : "nothing", wrong[i].sentence);
         const char *place = strstr(cpl_last_error(), "t.yaml:");
+        int line, column;
         assert_non_null(place);
+        if (sscanf(place, "t.yaml:%d:%d: ", &line, &column) != 2)
+            fail_msg("%s\n... has no line and column: %s", wrong[i].file, cpl_last_error());
         assert_null(strstr(place + 1, "t.yaml:")); /* it is told once */
         assert_null(task);
     }
