@@ -212,6 +212,12 @@ json_t *cpl_json_number(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+json_t *cpl_json_count(double value)
+{
+    if (value == floor(value) && fabs(value) < 0x1p53) return json_integer((json_int_t)value);
+    return cpl_json_number(value);
+}
+
 json_t *cpl_json_words(const char *bytes)
 {
     json_t *value  = json_string(bytes);

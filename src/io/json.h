@@ -62,6 +62,9 @@ CPL_NODISCARD cpl_status cpl_json_string_or(const json_t *object, const char *ke
 /* A new real, or null where the value is not finite: JSON has no form for it. */
 json_t *cpl_json_number(double value);
 
+/* The same of a count: an integer where the value is whole and below 2^53. */
+json_t *cpl_json_count(double value);
+
 /* A new string; bytes that are no UTF-8, as in names of files, become U+FFFD. NULL: no memory. */
 json_t *cpl_json_words(const char *bytes);
 

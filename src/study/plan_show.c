@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "io/json.h"
 #include "study/markup.h"
 #include "study/plan.h"
 
@@ -184,17 +185,11 @@ void cpl_plan_text(cpl_text *out, const cpl_plan *plan)
 
 /* ---- for programs ---- */
 
-/* A whole number that a double holds exactly as an integer, any other as a real. */
-static json_t *number(double value)
-{
-    if (value == floor(value) && fabs(value) < 0x1p53) return json_integer((json_int_t)value);
-    return json_real(value);
-}
-
 static json_t *flops_object(const cpl_plan *plan)
 {
-    return json_pack("{s:o, s:o, s:o}", "base", number(plan->base_flops), "erc",
-                     number(plan->erc_flops), "aoe_extra", number(plan->aoe_extra_flops));
+    return json_pack("{s:o, s:o, s:o}", "base", cpl_json_count(plan->base_flops), "erc",
+                     cpl_json_count(plan->erc_flops), "aoe_extra",
+                     cpl_json_count(plan->aoe_extra_flops));
 }
 
 static json_t *bytes_object(const cpl_plan_bytes *b)
@@ -239,8 +234,8 @@ static json_t *work_object(const cpl_plan *plan)
         plan->erc_overhead, "forward_flops_per_moe_layer", flops_object(plan), "seq_len",
         (json_int_t)asked->seq_len, "micro_sequences", (json_int_t)asked->micro_sequences, "dtype",
         asked->compute == CPL_BF16 ? "bf16" : "f32", "erc_in_step", asked->erc.weight > 0,
-        "token_forward_flops", number(plan->token_forward_flops), "step_flops",
-        number(plan->step_flops), "coupled_layers", (json_int_t)plan->coupled_layers,
+        "token_forward_flops", cpl_json_count(plan->token_forward_flops), "step_flops",
+        cpl_json_count(plan->step_flops), "coupled_layers", (json_int_t)plan->coupled_layers,
         "erc_share_all_active", plan->erc_share_all_active, "erc_share_none_active",
         plan->erc_share_none_active);
 }
@@ -251,7 +246,7 @@ static json_t *extra_object(const cpl_plan *plan)
     const cpl_plan_extra *e = &plan->aoe;
     if (!is_aoe(plan)) return json_null();
     return json_pack("{s:I, s:o, s:f, s:I, s:I, s:I, s:I, s:f}", "extra_parameters",
-                     (json_int_t)e->parameters, "extra_step_flops", number(e->step_flops),
+                     (json_int_t)e->parameters, "extra_step_flops", cpl_json_count(e->step_flops),
                      "extra_share_of_step", e->share_of_step, "extra_model_bytes",
                      (json_int_t)e->model_bytes, "extra_run_bytes", (json_int_t)e->run_bytes,
                      "extra_step_bytes", (json_int_t)e->step_bytes, "extra_total_bytes",

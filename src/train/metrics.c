@@ -33,26 +33,44 @@ static void put(json_t *object, const char *key, double x)
     (void)json_object_set_new(object, key, cpl_json_number(x));
 }
 
-/* One array with a number of every layer: the member of cpl_layer_metrics at `offset`. */
-static void put_layers(json_t *object, const char *key, const cpl_metrics *m, size_t offset)
+/* One array with what `number` makes of every layer's member of cpl_layer_metrics at `offset`. */
+static void put_layers_as(json_t *object, const char *key, const cpl_metrics *m, size_t offset,
+                          json_t *(*number)(double))
 {
     json_t *array = json_array();
     for (int64_t l = 0; l < m->n_layers; l++) {
         double x;
         memcpy(&x, (const char *)&m->layer[l] + offset, sizeof x);
-        (void)json_array_append_new(array, cpl_json_number(x));
+        (void)json_array_append_new(array, number(x));
     }
     (void)json_object_set_new(object, key, array);
+}
+
+static void put_layers(json_t *object, const char *key, const cpl_metrics *m, size_t offset)
+{
+    put_layers_as(object, key, m, offset, cpl_json_number);
 }
 
 typedef struct member {
     const char *key;
     size_t offset;
+    bool count; /* of experts: an integer */
 } member;
 
-#define FIGURE(key)                                                                                \
+static void put_members(json_t *object, const member *list, size_t n, const cpl_metrics *m)
+{
+    for (const member *one = list; one < list + n; one++)
+        put_layers_as(object, one->key, m, one->offset,
+                      one->count ? cpl_json_count : cpl_json_number);
+}
+
+#define FIGURE(name)                                                                               \
     {                                                                                              \
-#        key, offsetof(cpl_layer_metrics, figures.key)                                             \
+#        name, offsetof(cpl_layer_metrics, figures.name), false                                    \
+    }
+#define COUNT(name)                                                                                \
+    {                                                                                              \
+#        name, offsetof(cpl_layer_metrics, figures.name), true                                     \
     }
 
 static const member figure_members[] = {
@@ -64,8 +82,8 @@ static const member figure_members[] = {
     FIGURE(eps_mean),
     FIGURE(eps_min),
     FIGURE(eps_max),
-    FIGURE(eps_above_1),
-    FIGURE(zero_rows),
+    COUNT(eps_above_1),
+    COUNT(zero_rows),
     FIGURE(router_norm_mean),
     FIGURE(router_norm_sd),
     FIGURE(gate_norm_mean),
@@ -79,19 +97,19 @@ static const member figure_members[] = {
     FIGURE(kappa_off_diagonal),
     FIGURE(kappa_rows_own),
     FIGURE(kappa_columns_own),
-    {"erc_over_diagonal", offsetof(cpl_layer_metrics, erc_over_diagonal)},
-    {"erc_grad_ratio_router", offsetof(cpl_layer_metrics, router_ratio)},
-    {"erc_grad_cos_router", offsetof(cpl_layer_metrics, router_cos)},
-    {"erc_grad_ratio_gate", offsetof(cpl_layer_metrics, gate_ratio)},
-    {"erc_grad_cos_gate", offsetof(cpl_layer_metrics, gate_cos)},
+    {"erc_over_diagonal", offsetof(cpl_layer_metrics, erc_over_diagonal), false},
+    {"erc_grad_ratio_router", offsetof(cpl_layer_metrics, router_ratio), false},
+    {"erc_grad_cos_router", offsetof(cpl_layer_metrics, router_cos), false},
+    {"erc_grad_ratio_gate", offsetof(cpl_layer_metrics, gate_ratio), false},
+    {"erc_grad_cos_gate", offsetof(cpl_layer_metrics, gate_cos), false},
 };
 
 static const member layer_members[] = {
-    {"balance_layers", offsetof(cpl_layer_metrics, balance)},
-    {"z_layers", offsetof(cpl_layer_metrics, z)},
-    {"routing_entropy", offsetof(cpl_layer_metrics, entropy)},
-    {"load_max", offsetof(cpl_layer_metrics, load_max)},
-    {"dead_experts", offsetof(cpl_layer_metrics, dead)},
+    {"balance_layers", offsetof(cpl_layer_metrics, balance), false},
+    {"z_layers", offsetof(cpl_layer_metrics, z), false},
+    {"routing_entropy", offsetof(cpl_layer_metrics, entropy), false},
+    {"load_max", offsetof(cpl_layer_metrics, load_max), false},
+    {"dead_experts", offsetof(cpl_layer_metrics, dead), true},
 };
 
 static void put_counts(json_t *object, const cpl_metrics *m)
@@ -136,13 +154,12 @@ json_t *cpl_metrics_json(const cpl_metrics *m)
     put(o, "tokens_per_s", m->tokens_per_s);
     put(o, "peak_share", m->peak_share);
     put(o, "step_s", m->step_s);
-    put(o, "memory_bytes", m->memory_bytes);
+    (void)json_object_set_new(o, "memory_bytes", cpl_json_count(m->memory_bytes));
     (void)json_object_set_new(o, "skipped", json_integer(m->skipped));
-    for (size_t i = 0; i < sizeof layer_members / sizeof *layer_members; i++)
-        put_layers(o, layer_members[i].key, m, layer_members[i].offset);
+    put_members(o, layer_members, sizeof layer_members / sizeof *layer_members, m);
     if (m->has_erc) put_layers(o, "erc_layers", m, offsetof(cpl_layer_metrics, erc));
-    for (size_t i = 0; m->has_figures && i < sizeof figure_members / sizeof *figure_members; i++)
-        put_layers(o, figure_members[i].key, m, figure_members[i].offset);
+    if (m->has_figures)
+        put_members(o, figure_members, sizeof figure_members / sizeof *figure_members, m);
     put_counts(o, m);
     if (m->has_eval) put_evaluation(o, m);
     if (m->tasks) (void)json_object_set(o, "tasks", m->tasks);

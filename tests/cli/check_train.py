@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -50,6 +51,9 @@ def check_line(line, weights):
 def check_metrics(folder, a):
     lines = metrics(a)
     check([line["step"] for line in lines] == list(range(1, 13)), "steps of metrics.jsonl")
+    for text in (a / "metrics.jsonl").read_text().splitlines():
+        for name in ("memory_bytes", "dead_experts", "eps_above_1", "zero_rows"):
+            check(re.search(rf'"{name}":(\d+|\[\d+(,\d+)*\])[,}}]', text), f"{name} is no integer: {text}")
     for line in lines:
         check_line(line, {"balance": 0.01, "z": 0.001, "erc": 1})
         near(line["erc"], sum(line["erc_layers"]) / LAYERS, 1e-6, "erc is the mean over layers")
