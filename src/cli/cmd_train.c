@@ -209,8 +209,11 @@ static cpl_status print_config(const cpl_arguments *args)
     cpl_configuration c;
     cpl_text text = {0};
     CPL_TRY(cpl_configure(&c, args->n_words ? args->words[0] : NULL, args));
-    cpl_yaml_write(&text, &c.settings, c.sections, CPL_N_SECTIONS, true);
-    cpl_status status = cpl_text_status(&text);
+    cpl_status status = cpl_yaml_absolute(&c.settings, c.sections, CPL_N_SECTIONS);
+    if (status == CPL_OK) {
+        cpl_yaml_write(&text, &c.settings, c.sections, CPL_N_SECTIONS, true);
+        status = cpl_text_status(&text);
+    }
     if (status == CPL_OK) fwrite(text.bytes, 1, text.length, stdout);
     cpl_text_free(&text);
     cpl_configuration_free(&c);
@@ -229,16 +232,19 @@ static cpl_status list_inputs(const char *what, const cpl_strings *inputs)
         }
         const char *one = inputs->at[i];
         CPL_TRY(cpl_documents_expand(&files, &one, 1));
-        printf("would read %s: %lld document files of %s (first %s)\n", what,
-               (long long)files.count, one, files.at[0]);
+        printf("would read %s: %lld document file%s of %s (first %s)\n", what,
+               (long long)files.count, files.count == 1 ? "" : "s", one, files.at[0]);
         cpl_paths_free(&files);
     }
     return CPL_OK;
 }
 
-/* The settings as the run would settle them, as far as that needs no data. */
-static cpl_status settle(cpl_configuration *c, const char *from)
+/* The settings as the run would settle them. Data is opened only where token shards alone know the
+ * vocabulary, which writes nothing. */
+static cpl_status settle(cpl_configuration *c, const char *run, const char *from)
 {
+    cpl_log log         = cpl_output_log(stdout);
+    cpl_run nowhere     = {.folder = (char *)(uintptr_t)run};
     cpl_settings *s     = &c->settings;
     cpl_hf *hf          = NULL;
     cpl_train_data data = {0};
@@ -246,6 +252,8 @@ static cpl_status settle(cpl_configuration *c, const char *from)
     if (from) CPL_TRY(cpl_hf_open(&hf, from, NULL));
     CPL_TRY_DONE(cpl_train_settle(s, hf, c->given));
     CPL_TRY_DONE(cpl_train_data_begin(&data, s));
+    if (s->model.vocab_size == CPL_UNSET && !data.vocab_size)
+        CPL_TRY_DONE(cpl_train_data_open(&data, s, &nowhere, &log));
     CPL_TRY_DONE(cpl_train_settle_vocabulary(s, data.vocab_size, data.eos));
 done:
     cpl_train_data_close(&data);
@@ -253,18 +261,30 @@ done:
     return status;
 }
 
+/* What is wrong with eval.tasks is reported before anything else, as in a run. */
+static cpl_status check_tasks(const cpl_settings *s)
+{
+    cpl_log log       = cpl_output_log(stdout);
+    cpl_tasked tasked = {0};
+    CPL_TRY(cpl_tasked_open(&tasked, s, &log));
+    cpl_tasked_close(&tasked);
+    return CPL_OK;
+}
+
 static cpl_status dry_run(cpl_configuration *c, const char *run, const char *from)
 {
     cpl_settings *s = &c->settings;
     cpl_plan plan;
     cpl_text text = {0};
-    CPL_TRY(settle(c, from));
+    CPL_TRY(check_tasks(s));
+    CPL_TRY(settle(c, run, from));
     CPL_TRY(plan_of(&plan, s));
     cpl_plan_text(&text, &plan);
     cpl_status status = cpl_text_status(&text);
     if (status == CPL_OK) printf("%s\n", text.bytes);
     cpl_text_free(&text);
-    if (status != CPL_OK) return status;
+    CPL_TRY(status);
+    CPL_TRY(cpl_plan_check_memory(&plan));
     if (from) printf("would begin with the weights of %s\n", from);
     if (s->data.tokenizer) printf("would read the tokenizer %s\n", s->data.tokenizer);
     CPL_TRY(list_inputs("for training", &s->data.train));
@@ -273,7 +293,7 @@ static cpl_status dry_run(cpl_configuration *c, const char *run, const char *fro
         "would write %s/config.yaml, metrics.jsonl, start.json and a checkpoint every %lld steps "
         "(the newest %lld kept)\n",
         run, (long long)s->checkpoint.every, (long long)s->checkpoint.keep);
-    return cpl_plan_check_memory(&plan);
+    return CPL_OK;
 }
 
 static cpl_status begin(const cpl_arguments *args)
@@ -331,7 +351,7 @@ static const cpl_flag flags[] = {
          "train.steps may be changed with --set."},
     {.name     = "--print-config",
      .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Write the complete commented configuration and do nothing else."},
+     .sentence = "Write the complete commented configuration, with absolute paths, and do nothing else."},
     {.name     = "--dry-run",
      .kind     = CPL_FLAG_SWITCH,
      .sentence = "Say what would be read, used and written, and do nothing else."},

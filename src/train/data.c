@@ -64,11 +64,7 @@ static cpl_status encode(cpl_strings *paths, const cpl_strings *documents, const
                           .n_threads      = (int)settings->compute.threads,
                           .log            = log,
                           .tokenizer_path = settings->data.tokenizer};
-    if (!data->tokenizer)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "data.tokenizer is not set, and %s is documents, not token "
-                        "shards",
-                        documents->at[0]);
+    CPL_ASSERT(data->tokenizer); /* cpl_train_data_begin */
     CPL_TRY_DONE(cpl_tokens_fingerprint(&hash, &job));
     cpl_text_printf(&folder, "%s/%s-%016llx", base, what, (unsigned long long)hash);
     cpl_text_printf(&fresh, "%s/.tmp-%s-%016llx", base, what, (unsigned long long)hash);
@@ -155,6 +151,17 @@ static cpl_status open_all(cpl_train_data *data, const cpl_settings *settings, c
     return open_loader(&data->held_out, data->held_out_shards, data, settings, true, log);
 }
 
+/* Documents are of use with a tokenizer alone. */
+static cpl_status check_shards(const cpl_strings *inputs)
+{
+    for (int64_t i = 0; i < inputs->count; i++)
+        if (!cpl_tokens_are_shards(inputs->at[i]))
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "data.tokenizer is not set, and %s is documents, not token shards",
+                            inputs->at[i]);
+    return CPL_OK;
+}
+
 cpl_status cpl_train_data_begin(cpl_train_data *data, const cpl_settings *settings)
 {
     const cpl_data_settings *d = &settings->data;
@@ -162,7 +169,10 @@ cpl_status cpl_train_data_begin(cpl_train_data *data, const cpl_settings *settin
     data->eos = d->eos != CPL_UNSET ? d->eos : -1;
     if (d->train.count == 0)
         return CPL_FAIL(CPL_ERR_INPUT, "data.train is not set: there is nothing to train on");
-    if (!d->tokenizer) return CPL_OK;
+    if (!d->tokenizer) {
+        CPL_TRY(check_shards(&d->train));
+        return check_shards(&d->validation);
+    }
     CPL_TRY(cpl_tokenizer_load(&data->tokenizer, d->tokenizer));
     data->vocab_size = cpl_tokenizer_vocab_size(data->tokenizer);
     if (data->eos < 0) data->eos = cpl_tokenizer_eos(data->tokenizer);

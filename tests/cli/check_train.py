@@ -75,9 +75,43 @@ def check_metrics(folder, a):
     check(bytes_of(a / "last") == bytes_of(again / "last"), "the same run again differs")
     config = good("train", "--print-config", a / "config.yaml")
     check(config == (a / "config.yaml").read_text(), "config.yaml is not complete")
+    check_print_config(folder)
     third = folder / "third"
     good("train", a / "config.yaml", "--out", third)
     check(bytes_of(a / "last") == bytes_of(third / "last"), "config.yaml does not repeat the run")
+
+
+def check_print_config(folder):
+    """What --print-config writes means the same wherever it is saved."""
+    elsewhere = folder / "else" / "where"
+    elsewhere.mkdir(parents=True)
+    text = run("train", "--print-config", "c.yaml", cwd=folder)[0]
+    (elsewhere / "saved.yaml").write_text(text)
+    want = run("train", "--dry-run", folder / "c.yaml", "--out", "/no-run")
+    got = run("train", "--dry-run", "saved.yaml", "--out", "/no-run", cwd=elsewhere)
+    check(got[2] == 0 and got[0] == want[0], f"--print-config saved elsewhere: {got}, not {want}")
+
+
+def check_dry_run(folder):
+    """--dry-run reports what a run would: its faults, and a vocabulary that token shards know."""
+    for settings in (["data.tokenizer=unset"], ["data.tokenizer=unset", "model.vocab_size=300"],
+                     ["data.train=[]"], ["data.batch_tokens=65"], ["data.eos=500"],
+                     ["data.tokenizer=absent.json"], ["model.num_attention_heads=3"],
+                     ["data.train=no-such"], ["eval.tasks=copa", "data.tokenizer=unset"],
+                     ["eval.tasks=copa,gsm8k_cot", "eval.tasks_limit=2"]):
+        words = ("train", folder / "c.yaml", "--out", folder / "dry", *sets(*settings))
+        want, got = run(*words), run(*words, "--dry-run")
+        check(want[2] == got[2] == 1 and want[1].splitlines()[-1] == got[1].splitlines()[-1],
+              f"{settings}: --dry-run says {got[1]!r}, the run {want[1]!r}")
+        shutil.rmtree(folder / "dry", ignore_errors=True)
+    good("tokenize", "encode", "--tokenizer", folder / "T.json", "--out", folder / "shards",
+         folder / "docs" / "one.jsonl")
+    shards = sets(f"data.train={folder / 'shards'}", "data.validation=[]", "data.tokenizer=unset")
+    good("train", folder / "c.yaml", "--out", folder / "dry", "--dry-run", *shards)
+    check(not (folder / "dry").exists(), "--dry-run makes a folder")
+    out = good("train", folder / "c.yaml", "--dry-run",
+               *sets(f"data.train={folder / 'docs' / 'one.jsonl'}"))
+    check("1 document file of" in out, f"--dry-run: {out}")
 
 
 def check_clean(folder, a):
@@ -324,6 +358,7 @@ def main():
         check_not_finite(folder, base)
         check_refusals(folder)
         check_bad_data(folder)
+        check_dry_run(folder)
     finally:
         os.chdir("/")
         shutil.rmtree(folder)
