@@ -11,13 +11,16 @@ install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 # CMake: find_package(couplet) gives couplet::couplet (shared) and couplet::couplet_static.
 set_target_properties(couplet_shared PROPERTIES EXPORT_NAME couplet)
 set(COUPLET_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/couplet)
-configure_package_config_file(cmake/coupletConfig.cmake.in coupletConfig.cmake
+# Where find_package does not look when the build folder is in PATH: they are of use installed alone.
+set(COUPLET_PACKAGING ${CMAKE_BINARY_DIR}/packaging)
+file(REMOVE ${CMAKE_BINARY_DIR}/coupletConfig.cmake) # of an older build
+configure_package_config_file(cmake/coupletConfig.cmake.in ${COUPLET_PACKAGING}/coupletConfig.cmake
                               INSTALL_DESTINATION ${COUPLET_CMAKE_DIR})
-write_basic_package_version_file(coupletConfigVersion.cmake COMPATIBILITY SameMajorVersion)
+write_basic_package_version_file(${COUPLET_PACKAGING}/coupletConfigVersion.cmake COMPATIBILITY SameMajorVersion)
 install(EXPORT coupletTargets NAMESPACE couplet:: DESTINATION ${COUPLET_CMAKE_DIR})
 install(EXPORT coupletStaticTargets NAMESPACE couplet:: DESTINATION ${COUPLET_CMAKE_DIR})
-install(FILES ${CMAKE_BINARY_DIR}/coupletConfig.cmake
-              ${CMAKE_BINARY_DIR}/coupletConfigVersion.cmake cmake/Finddnnl.cmake
+install(FILES ${COUPLET_PACKAGING}/coupletConfig.cmake
+              ${COUPLET_PACKAGING}/coupletConfigVersion.cmake cmake/Finddnnl.cmake
         DESTINATION ${COUPLET_CMAKE_DIR})
 
 # pkg-config: the prefix is found from where the file lies, so that a staged or moved tree works.

@@ -77,6 +77,13 @@ def check_cmake(folder, prefix):
     run(folder / "build/static")
 
 
+def check_build_in_path(folder, prefix):
+    """A build folder in PATH, as for trying the program, does not hide what is installed."""
+    path = os.pathsep.join([BUILD, str(prefix / "bin"), os.environ["PATH"]])
+    run("cmake", "-S", folder, "-B", folder / "in-path", f"-DCMAKE_C_COMPILER={COMPILER}",
+        f"-DCMAKE_C_FLAGS={' '.join(FLAGS)}", env={**os.environ, "PATH": path})
+
+
 def main():
     if not shutil.which("pkg-config"):
         print("there is no pkg-config")
@@ -91,6 +98,7 @@ def main():
         check_exports(prefix, library)
         check_pkg_config(folder, library)
         check_cmake(folder, prefix)
+        check_build_in_path(folder, prefix)
     return 0
 
 
