@@ -23,20 +23,26 @@ static double seconds_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* "12.5/s, 1:07 left" of the questions that are done in this run; no time where none is left. */
+static void print_speed(const cpl_examined_bar *b, double done, double seconds)
+{
+    const double speed = seconds > 0 ? done / seconds : 0;
+    fprintf(stderr, "%.1f/s", speed);
+    const double open = (double)(b->total - b->recorded) - done;
+    if (speed <= 0 || open <= 0) return;
+    const long left = (long)(open / speed + 0.5);
+    fprintf(stderr, ", %ld:%02ld left", left / 60, left % 60);
+}
+
 static void draw(cpl_examined_bar *b)
 {
-    const double done = b->behind + b->now, all = (double)(b->total - b->recorded);
-    const double share   = b->total ? (done + (double)b->recorded) / (double)b->total : 1;
-    const double seconds = b->shown - b->began, speed = seconds > 0 ? done / seconds : 0;
-    const int full = (int)(BAR_CELLS * share);
+    const double done  = b->behind + b->now;
+    const double share = b->total ? (done + (double)b->recorded) / (double)b->total : 1;
+    const int full     = (int)(BAR_CELLS * share);
     fprintf(stderr, "\r\033[K[");
     for (int i = 0; i < BAR_CELLS; i++) fputc(i < full ? '=' : i == full ? '>' : ' ', stderr);
-    fprintf(stderr, "] %.0f/%lld questions  %.1f/s", done + (double)b->recorded,
-            (long long)b->total, speed);
-    if (speed > 0) {
-        const long left = (long)((all - done) / speed + 0.5);
-        fprintf(stderr, "  %ld:%02ld left", left / 60, left % 60);
-    }
+    fprintf(stderr, "] %.0f/%lld questions  ", done + (double)b->recorded, (long long)b->total);
+    print_speed(b, done, b->shown - b->began);
     fprintf(stderr, "  %s", b->task);
     fflush(stderr);
     b->drawn = true;
@@ -74,10 +80,11 @@ static void finished(void *who, const cpl_evaluated *one)
     const double seconds = seconds_now() - b->began;
     b->behind += b->now;
     b->now = 0;
-    if (!b->terminal)
-        fprintf(stderr, "%s: %lld answered (%.0f of %lld in all, %.1f/s)\n", one->what->key,
-                (long long)one->n, b->behind + (double)b->recorded, (long long)b->total,
-                seconds > 0 ? b->behind / seconds : 0);
+    if (b->terminal) return;
+    fprintf(stderr, "%s: %lld answered (%.0f of %lld in all, ", one->what->key, (long long)one->n,
+            b->behind + (double)b->recorded, (long long)b->total);
+    print_speed(b, b->behind, seconds);
+    fprintf(stderr, ")\n");
 }
 
 cpl_evaluation_watch cpl_examined_watch(cpl_examined_bar *bar, int64_t total)

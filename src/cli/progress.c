@@ -51,14 +51,23 @@ static double seconds_left(const cpl_progress *p, int64_t step)
     return (seconds_now() - p->began) / done * (double)(p->last_step - step);
 }
 
+double cpl_progress_speed(cpl_progress *p, double tokens_per_s)
+{
+    const int64_t over = p->seen < p->log_every ? ++p->seen : p->log_every;
+    if (tokens_per_s > 0) p->pace += (1 / tokens_per_s - p->pace) / (double)over;
+    return p->pace > 0 ? 1 / p->pace : 0;
+}
+
 static void print_numbers(const cpl_progress *p, const cpl_metrics *m)
 {
+    const double speed = p->pace > 0 ? 1 / p->pace : 0;
+    const double share = m->tokens_per_s > 0 ? m->peak_share * speed / m->tokens_per_s : 0;
     char left[32], erc[32] = "-";
     if (m->has_erc) snprintf(erc, sizeof erc, "%.1e", m->erc);
     printf("%lld/%lld  loss %.4f  erc %s  balance %.3f  grad %.2f  %.0f tok/s  %.0f%% of peak  %s "
            "left",
            (long long)m->step, (long long)p->last_step, m->loss, erc, m->balance, m->grad_norm,
-           m->tokens_per_s, 100 * m->peak_share, duration(left, seconds_left(p, m->step)));
+           speed, 100 * share, duration(left, seconds_left(p, m->step)));
 }
 
 static void draw_bar(cpl_progress *p, const cpl_metrics *m)
@@ -74,6 +83,7 @@ static void draw_bar(cpl_progress *p, const cpl_metrics *m)
 void cpl_progress_step(cpl_progress *p, const cpl_metrics *m)
 {
     bool logged = m->step % p->log_every == 0 || m->step == p->last_step;
+    cpl_progress_speed(p, m->tokens_per_s);
     if (p->terminal) {
         draw_bar(p, m);
     } else if (logged || m->has_eval) {

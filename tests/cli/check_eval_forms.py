@@ -5,6 +5,7 @@ same tokens."""
 import json
 import math
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -43,6 +44,15 @@ def check_flags(folder):
     refused(2, ["asks no model"], "--list", MODEL)
     refused(2, ["one too many"], MODEL, text, *COPA)
     refused(2, ["--samples needs --json"], MODEL, *COPA, "--samples")
+
+
+def check_progress():
+    """In a pipe each task is a line: how many are answered, how fast, and the time that is left."""
+    told = run(MODEL, "--tasks", "copa,hellaswag", *COPA[2:])[2]
+    lines = [line for line in told.splitlines() if " answered (" in line]
+    check(len(lines) == 2 and
+          re.fullmatch(r"copa: 2 answered \(2 of 4 in all, [\d.]+/s, \d+:\d\d left\)", lines[0]) and
+          re.fullmatch(r"hellaswag: 2 answered \(4 of 4 in all, [\d.]+/s\)", lines[1]), f"{lines}")
 
 
 def check_there(folder):
@@ -226,6 +236,7 @@ def check_ill_formed(folder):
 def main():
     with tempfile.TemporaryDirectory(prefix="couplet-test-") as name:
         folder = pathlib.Path(name)
+        check_progress()
         check_flags(folder)
         check_there(folder)
         check_read(folder)
