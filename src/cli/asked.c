@@ -34,6 +34,8 @@ static const struct rule {
     {"--tokenizer", TASKS | TEXT},
     {"--json", TASKS | TEXT},
     {"--overwrite", TASKS | TEXT},
+    {"--threads", TASKS | TEXT},
+    {"--set", TASKS | TEXT},
 };
 
 static cpl_status find_form(cpl_asked_form *form, const cpl_arguments *args)
@@ -60,6 +62,12 @@ static cpl_status check_flags(const cpl_arguments *args, cpl_asked_form form)
         return CPL_FAIL(CPL_ERR_USAGE, "eval %s has no use for %s, which goes with %s", names[form],
                         r->flag, names[r->forms & TASKS ? CPL_ASKED_TASKS : CPL_ASKED_TEXT]);
     }
+    for (int i = 0; form == CPL_ASKED_TASKS && i < args->n_sets; i++)
+        if (strncmp(args->sets[i], "data.", 5) == 0)
+            return CPL_FAIL(CPL_ERR_USAGE,
+                            "eval --tasks has no use for --set %.100s, which goes "
+                            "with --text",
+                            args->sets[i]);
     if (cpl_flag_on(args, "--samples") && !cpl_flag_given(args, "--json"))
         return CPL_FAIL(CPL_ERR_USAGE, "--samples needs --json FILE: that is where questions and "
                                        "their answers are written");

@@ -35,7 +35,7 @@ static cpl_status run(const cpl_arguments *args)
     const char *path = args->words[0], *json = cpl_flag_text(args, "--json");
     cpl_certificate certificate;
     CPL_TRY(cpl_places_check_json(args));
-    CPL_TRY(cpl_certify(&certificate, path, 0));
+    CPL_TRY(cpl_certify(&certificate, path, (int)cpl_flag_int(args, "--threads")));
     if (!json || strcmp(json, "-") != 0) CPL_TRY(print_text(&certificate, path));
     if (json)
         CPL_TRY(cpl_output_json(cpl_certify_json(&certificate, path), "the certificate", json,
@@ -48,6 +48,7 @@ static const cpl_flag flags[] = {
      .kind       = CPL_FLAG_FILE,
      .value_name = "FILE",
      .sentence   = "Write verdict and figures as JSON too; - prints it in place of the text."},
+    CPL_FLAG_ROW_THREADS,
 };
 
 const cpl_verb cpl_verb_certify = {

@@ -66,9 +66,12 @@ static cpl_status score_documents(const cpl_arguments *args)
     cpl_log log = cpl_output_log(stderr);
     if (cpl_flag_on(args, "--no-documents")) return CPL_OK;
     const bool again = cpl_flag_given(args, "--documents");
+    const int threads =
+        cpl_flag_given(args, "--threads") ? (int)cpl_flag_int(args, "--threads") : -1;
     if (args->n_words < 2 && !again) return CPL_OK;
     for (int i = 0; i < args->n_words; i++)
-        CPL_TRY(cpl_scored_run(args->words[i], cpl_flag_int(args, "--documents"), again, &log));
+        CPL_TRY(cpl_scored_run(args->words[i], cpl_flag_int(args, "--documents"), threads, again,
+                               &log));
     return CPL_OK;
 }
 
@@ -116,6 +119,7 @@ static const cpl_flag flags[] = {
     {.name     = "--no-documents",
      .kind     = CPL_FLAG_SWITCH,
      .sentence = "Score none; those that are there count."},
+    CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROWS_PLACES("Write everything as JSON too; - prints it in place of the tables.",
                          "Write a page with tables and curves, whole in one file."),
 };
@@ -127,7 +131,9 @@ const cpl_verb cpl_verb_compare = {
     .about =
         "A RUN is a folder that couplet train made; it may still be in progress. Nothing is "
         "written "
-        "into it but documents.json, the losses of held-out documents (--documents).\n"
+        "into it but documents.json, the losses of held-out documents (--documents), computed with "
+        "the "
+        "run's own compute.threads where --threads is not given.\n"
         "Figures are taken at the largest number of tokens at which every run was evaluated. Runs "
         "that differ only in their seeds become mean and standard deviation. Runs of different "
         "groups that share seed and data are compared in pairs with the group of the first RUN: "

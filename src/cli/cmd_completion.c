@@ -13,8 +13,9 @@ static void print_settings(const cpl_verb *verb)
     char name[CPL_SETTING_NAME_BYTES];
     cpl_settings_sections(sections);
     for (size_t s = 0; s < CPL_N_SECTIONS; s++)
-        for (size_t i = 0; cpl_verb_takes(verb, sections[s].name) && i < sections[s].count; i++)
-            printf(" %s=", cpl_setting_dotted(name, &sections[s].list[i]));
+        for (size_t i = 0; i < sections[s].count; i++)
+            if (cpl_verb_lists(verb, &sections[s].list[i]))
+                printf(" %s=", cpl_setting_dotted(name, &sections[s].list[i]));
 }
 
 /* The words of a choice with blanks between them. */

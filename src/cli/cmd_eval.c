@@ -314,6 +314,7 @@ static const cpl_flag flags[] = {
      .kind = CPL_FLAG_SWITCH,
      .sentence =
          "Show the tasks, their profiles and the rows that are there (--data); asks no model."},
+    CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };
 
@@ -334,13 +335,14 @@ const cpl_verb cpl_verb_eval = {
         "compute.dtype says otherwise. For couplet compare, write the results of a run with "
         "--samples to RUN/questions.json.\n"
         "--text tells perplexity and bits per byte in place of tasks, and takes --window, "
-        "--stride, "
-        "--tokenizer, --json, --overwrite and --set; all other flags but --list go with tasks, and "
-        "what a form has no use for is refused. docs/evaluation.md says what is computed.",
+        "--stride, --tokenizer, --json, --overwrite, --threads and --set; all other flags but "
+        "--list "
+        "go with tasks, and the settings of data go with --text. docs/evaluation.md says what is "
+        "computed.",
     .least    = 0,
     .most     = -1,
     .flags    = flags,
     .n_flags  = sizeof flags / sizeof *flags,
-    .sections = "compute data",
+    .settings = "compute.dtype " CPL_SETTINGS_PERPLEXED,
     .run      = run,
 };

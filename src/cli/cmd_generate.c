@@ -227,6 +227,7 @@ static const cpl_flag flags[] = {
     {.name     = "--ignore-eos",
      .kind     = CPL_FLAG_SWITCH,
      .sentence = "Go on where the model ends the text."},
+    CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };
 
@@ -243,6 +244,6 @@ const cpl_verb cpl_verb_generate = {
     .most     = 1,
     .flags    = flags,
     .n_flags  = sizeof flags / sizeof *flags,
-    .sections = "compute",
+    .settings = "compute.dtype",
     .run      = run,
 };

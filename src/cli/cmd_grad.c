@@ -237,6 +237,7 @@ static const cpl_flag flags[] = {
      .value_name = "DELTA.safetensors",
      .sentence   = "The noise of the coupling loss, delta.{l} [n,d], instead of drawing that of "
                    "train.seed at step 0."},
+    CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };
 
@@ -259,6 +260,7 @@ const cpl_verb cpl_verb_grad = {
     .most     = 1,
     .flags    = flags,
     .n_flags  = sizeof flags / sizeof *flags,
-    .sections = "erc balance z orth compute train",
+    .settings = "erc.weight erc.alpha erc.reduce erc.layers erc.activation erc.noise erc.draws "
+                "balance.weight z orth compute.dtype train.seed",
     .run      = run,
 };

@@ -17,16 +17,17 @@ static cpl_status run(const cpl_arguments *args)
         return CPL_OK;
     }
     CPL_TRY(cpl_verb_find(&verb, &used, args->n_words, args->words));
-    if (used < args->n_words)
-        return CPL_FAIL(CPL_ERR_USAGE, "help has no use for the word %.100s", args->words[used]);
-    return cpl_help_verb(stdout, verb);
+    if (used + 1 < args->n_words)
+        return CPL_FAIL(CPL_ERR_USAGE, "help has no use for the word %.100s",
+                        args->words[used + 1]);
+    return cpl_help_verb(stdout, verb, used < args->n_words ? args->words[used] : NULL);
 }
 
 const cpl_verb cpl_verb_help = {
     .name    = "help",
-    .summary = "tell what there is, or more of one verb",
-    .usage   = "[VERB]",
-    .about   = "Lists the verbs, or prints what VERB --help prints.",
-    .most    = 2,
+    .summary = "list the verbs, or describe one of them",
+    .usage   = "[VERB [SECTION, SECTION.NAME or all]]",
+    .about   = "Lists the verbs, or prints what VERB --help [SECTION] prints.",
+    .most    = 4,
     .run     = run,
 };

@@ -53,7 +53,7 @@ static cpl_status print_verb(const cpl_verb *verb)
     print_text(verb->about ? verb->about : verb->summary);
     for (size_t f = 0; f < verb->n_flags; f++) {
         cpl_text_clear(&text);
-        cpl_help_describe(&text, &verb->flags[f]);
+        cpl_help_describe(&text, verb, &verb->flags[f]);
         if (text.failed) break;
         print_tagged(verb->flags[f].name, verb->flags[f].value_name, text.bytes);
     }
@@ -71,13 +71,16 @@ static cpl_status print_settings(void)
     printf(".SH SETTINGS\n");
     print_text("A configuration file is YAML: a mapping of sections, each a mapping of its "
                "settings. --set SECTION.NAME=VALUE goes before the file.");
-    for (size_t s = 0; s < CPL_N_SECTIONS; s++)
+    for (size_t s = 0; s < CPL_N_SECTIONS; s++) {
+        printf(".SS %s: ", sections[s].name);
+        print_text(sections[s].sentence);
         for (size_t i = 0; i < sections[s].count; i++) {
             cpl_text_clear(&text);
             cpl_setting_describe(&text, &sections[s].list[i]);
             if (text.failed) break;
             print_tagged(cpl_setting_dotted(name, &sections[s].list[i]), NULL, text.bytes);
         }
+    }
     cpl_status status = cpl_text_status(&text);
     cpl_text_free(&text);
     return status;
@@ -105,6 +108,9 @@ static cpl_status run(const cpl_arguments *args)
     print_tagged("OMP_WAIT_POLICY, GOMP_SPINCOUNT", NULL,
                  "How threads wait for each other. Without either the program sets GOMP_SPINCOUNT, "
                  "so that a waiting thread soon sleeps and leaves its processor to other work.");
+    print_tagged("NO_COLOR", NULL,
+                 "Where it is set and not empty, help has no bold words; as where "
+                 "TERM is dumb, or the output is no terminal.");
     return CPL_OK;
 }
 

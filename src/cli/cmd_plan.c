@@ -82,6 +82,7 @@ static const cpl_flag flags[] = {
      .low        = 1,
      .high       = 65535,
      .unit       = "devices"},
+    CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };
 
@@ -99,6 +100,6 @@ const cpl_verb cpl_verb_plan = {
     .most     = 1,
     .flags    = flags,
     .n_flags  = sizeof flags / sizeof *flags,
-    .sections = "*",
+    .settings = "*",
     .run      = run,
 };

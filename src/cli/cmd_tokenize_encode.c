@@ -86,7 +86,7 @@ static cpl_status encode_files(const cpl_arguments *args, const cpl_configuratio
         .source_root              = cpl_flag_text(args, "--root"),
         .by_source                = cpl_flag_on(args, "--by-source"),
         .lone_surrogates_replaced = cpl_flag_on(args, "--replace-surrogates"),
-        .n_threads                = (int)cpl_flag_int(args, "--threads"),
+        .n_threads                = (int)c->settings.compute.threads,
         .progress                 = show_progress,
         .log                      = &log,
     };
@@ -99,7 +99,10 @@ static cpl_status encode_files(const cpl_arguments *args, const cpl_configuratio
 
 static cpl_status check_use(const cpl_arguments *args)
 {
-    bool ids = cpl_flag_on(args, "--ids");
+    static const char *const of_ids[] = {"--ids", "--tokenizer", "--special-as-text",
+                                         "data.special_as_text", "--out"};
+    bool ids                          = cpl_flag_on(args, "--ids");
+    if (ids) CPL_TRY(cpl_flags_only(args, "--ids", of_ids, sizeof of_ids / sizeof *of_ids));
     if (ids && (args->n_words > 0 || cpl_flag_given(args, "--out")))
         return CPL_FAIL(CPL_ERR_USAGE,
                         "--ids reads the standard input: it goes with no INPUT and no --out");
@@ -117,9 +120,6 @@ static cpl_status run(const cpl_arguments *args)
     cpl_status status        = CPL_OK;
     CPL_TRY(check_use(args));
     CPL_TRY(cpl_configure(&c, NULL, args));
-    CPL_TRY_DONE(cpl_documents_flags_apply(&c, args));
-    if (cpl_flag_on(args, "--special-as-text")) c.settings.data.special_as_text = 1;
-    if (cpl_flag_given(args, "--eos")) c.settings.data.eos = cpl_flag_int(args, "--eos");
     CPL_TRY_DONE(cpl_tokenizer_load(&tokenizer, cpl_flag_text(args, "--tokenizer")));
     if (cpl_flag_on(args, "--ids"))
         CPL_TRY_DONE(encode_input(tokenizer, c.settings.data.special_as_text));
@@ -153,7 +153,8 @@ static const cpl_flag flags[] = {
      .sentence   = "Leave this beginning out of the paths in the metadata."},
     {.name     = "--special-as-text",
      .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Encode special tokens that stand in a document as plain text."},
+     .sentence = "Encode special tokens that stand in a document as plain text.",
+     .setting  = "data.special_as_text=true"},
     {.name     = "--replace-surrogates",
      .kind     = CPL_FLAG_SWITCH,
      .sentence = "Make a lone surrogate in JSON U+FFFD; else such a document is bad (Dolma)."},
@@ -163,16 +164,9 @@ static const cpl_flag flags[] = {
      .sentence   = "The id that ends a document; not given: the tokenizer's <|endoftext|>.",
      .low        = 0,
      .high       = 16777215,
-     .unit       = "id"},
-    {.name       = "--threads",
-     .kind       = CPL_FLAG_INT,
-     .value_name = "N",
-     .sentence   = "Threads that encode; 0: one per processor. The shards do not depend on it.",
-     .standard   = "0",
-     .low        = 0,
-     .high       = 4096,
-     .unit       = "threads"},
+     .setting    = "data.eos"},
     CPL_FLAG_ROWS_DOCUMENTS,
+    CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };
 
@@ -181,13 +175,14 @@ const cpl_verb cpl_verb_tokenize_encode = {
     .summary = "make token shards of documents, or ids of the standard input",
     .usage   = "--tokenizer T.json --out DIR INPUT...\n--tokenizer T.json --ids < TEXT",
     .about = "INPUT is a file, folder or pattern of documents: JSON lines (.jsonl, .json) or plain "
-             "text (.txt), also with .gz or .zst behind. The same inputs give the same bytes.\n"
+             "text (.txt), also with .gz or .zst behind. The same inputs give the same bytes, with "
+             "any number of threads.\n"
              "Shards are flat little-endian arrays of ids as OLMo's, with a list of their "
              "documents and sources beside them. At the end: what was read, made and passed over.",
     .least = 0,
     .most  = -1,
     .flags = flags,
     .n_flags  = sizeof flags / sizeof *flags,
-    .sections = "data",
+    .settings = CPL_SETTINGS_DOCUMENTS,
     .run      = run,
 };

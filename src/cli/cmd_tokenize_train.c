@@ -77,8 +77,7 @@ static cpl_status run(const cpl_arguments *args)
 {
     cpl_configuration c;
     CPL_TRY(cpl_configure(&c, NULL, args));
-    cpl_status status = cpl_documents_flags_apply(&c, args);
-    if (status == CPL_OK) status = train(args, &c);
+    cpl_status status = train(args, &c);
     cpl_configuration_free(&c);
     return status;
 }
@@ -128,6 +127,6 @@ const cpl_verb cpl_verb_tokenize_train = {
     .most  = -1,
     .flags = flags,
     .n_flags  = sizeof flags / sizeof *flags,
-    .sections = "data",
+    .settings = CPL_SETTINGS_DOCUMENTS,
     .run      = run,
 };

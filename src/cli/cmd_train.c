@@ -179,18 +179,16 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
 static cpl_status resume(const cpl_arguments *args, const char *run)
 {
     cpl_configuration old, fresh;
-    cpl_arguments none = *args;
-    cpl_log log        = cpl_output_log(stdout);
-    none.n_sets        = 0;
-    char *file         = cpl_path_join(run, "config.yaml");
-    cpl_status status  = CPL_ERR_MEMORY;
+    cpl_log log       = cpl_output_log(stdout);
+    char *file        = cpl_path_join(run, "config.yaml");
+    cpl_status status = CPL_ERR_MEMORY;
     if (!file) return status;
     if (!cpl_path_exists(file)) {
         status = CPL_FAIL(CPL_ERR_INPUT, "%s: there is no run here (no config.yaml)", run);
         cpl_free(file);
         return status;
     }
-    status = cpl_configure(&old, file, &none);
+    status = cpl_configure(&old, file, NULL);
     if (status == CPL_OK) {
         status = cpl_configure(&fresh, file, args);
         if (status == CPL_OK) {
@@ -320,12 +318,16 @@ static cpl_status begin(const cpl_arguments *args)
 
 static cpl_status run(const cpl_arguments *args)
 {
-    const char *run_folder = cpl_flag_text(args, "--resume");
+    const char *run_folder            = cpl_flag_text(args, "--resume");
+    static const char *const others[] = {"--out", "--from", "--resume", "--dry-run"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        CPL_TRY(cpl_flags_exclude(args, "--print-config", others[i]));
     if (cpl_flag_on(args, "--print-config")) return print_config(args);
     CPL_TRY(listen_for_signals());
     if (!run_folder) return begin(args);
     CPL_TRY(cpl_flags_exclude(args, "--resume", "--out"));
     CPL_TRY(cpl_flags_exclude(args, "--resume", "--from"));
+    CPL_TRY(cpl_flags_exclude(args, "--resume", "--dry-run"));
     if (args->n_words)
         return CPL_FAIL(CPL_ERR_USAGE,
                         "--resume takes its configuration from the run; %s is one too many",
@@ -349,12 +351,14 @@ static const cpl_flag flags[] = {
      .sentence =
          "Go on with a run from its last checkpoint. Threads, cadences and, with a warning, "
          "train.steps may be changed with --set."},
-    {.name     = "--print-config",
-     .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Write the complete commented configuration, with absolute paths, and do nothing else."},
+    {.name = "--print-config",
+     .kind = CPL_FLAG_SWITCH,
+     .sentence =
+         "Write the complete commented configuration, with absolute paths, and do nothing else."},
     {.name     = "--dry-run",
      .kind     = CPL_FLAG_SWITCH,
      .sentence = "Say what would be read, used and written, and do nothing else."},
+    CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };
 
@@ -363,7 +367,7 @@ const cpl_verb cpl_verb_train = {
     .summary = "train a Mixture-of-Experts model with the coupling loss, or go on with a run",
     .usage   = "CONFIG.yaml [--set train.lr=3e-4 ...] [--out RUN] [--from MODEL_DIR]\n"
                "--resume RUN [--set ...]\n"
-               "--print-config",
+               "--print-config [CONFIG.yaml] [--set ...]",
     .about =
         "A run is a folder: config.yaml (complete, as used), metrics.jsonl (an object a logged "
         "step), step-NNNNNN/ checkpoints that are Hugging Face OLMoE directories (with another "
@@ -376,6 +380,8 @@ const cpl_verb cpl_verb_train = {
     .most     = 1,
     .flags    = flags,
     .n_flags  = sizeof flags / sizeof *flags,
-    .sections = "*",
+    .settings = "*",
+    .first    = "data.train data.tokenizer model.hidden_size model.num_hidden_layers "
+                "model.num_experts data.batch_tokens train.steps train.lr erc.weight erc.alpha",
     .run      = run,
 };

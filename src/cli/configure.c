@@ -1,43 +1,127 @@
 /* configure.c - see configure.h */
 #include "cli/configure.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "io/yaml.h"
 
-bool cpl_verb_takes(const cpl_verb *verb, const char *section)
+/* Whether one of the blank-separated words is the setting or its section. */
+static bool are_named(const char *words, const cpl_setting *setting)
 {
-    size_t length = strlen(section);
-    if (!verb->sections) return false;
-    if (strcmp(verb->sections, "*") == 0) return true;
-    for (const char *at = verb->sections; *at; at += strspn(at, " ")) {
+    char dotted[CPL_SETTING_NAME_BYTES];
+    size_t section = strlen(setting->section), whole;
+    cpl_setting_dotted(dotted, setting);
+    whole = strlen(dotted);
+    for (const char *at = words; *at; at += strspn(at, " ")) {
         size_t word = strcspn(at, " ");
-        if (word == length && memcmp(at, section, length) == 0) return true;
+        if ((word == section || word == whole) && memcmp(at, dotted, word) == 0) return true;
         at += word;
     }
     return false;
 }
 
-/* Refuses to set what the verb would not look at. */
-static cpl_status check_section(const cpl_configuration *c, const cpl_verb *verb, const char *set)
+bool cpl_verb_lists(const cpl_verb *verb, const cpl_setting *setting)
 {
-    for (size_t s = 0; s < CPL_N_SECTIONS; s++) {
-        const char *name = c->sections[s].name;
-        size_t length    = strlen(name);
-        if (strncmp(set, name, length) == 0 && set[length] == '.' && !cpl_verb_takes(verb, name))
-            return CPL_FAIL(CPL_ERR_USAGE, "%s does not use the settings of %s: --set %.100s",
-                            verb->name, name, set);
-    }
+    if (!verb->settings) return false;
+    return strcmp(verb->settings, "*") == 0 || are_named(verb->settings, setting);
+}
+
+/* Whether `assignment` is NAME or NAME=VALUE of the setting. */
+static bool assigns(const char *assignment, const cpl_setting *setting)
+{
+    char dotted[CPL_SETTING_NAME_BYTES];
+    const size_t length = strcspn(assignment, "=");
+    cpl_setting_dotted(dotted, setting);
+    return strlen(dotted) == length && memcmp(assignment, dotted, length) == 0;
+}
+
+bool cpl_verb_takes(const cpl_verb *verb, const cpl_setting *setting)
+{
+    for (size_t f = 0; f < verb->n_flags; f++)
+        if (verb->flags[f].setting && assigns(verb->flags[f].setting, setting)) return true;
+    return cpl_verb_lists(verb, setting);
+}
+
+/* Refuses to set what the verb would not look at. */
+static cpl_status check_set(const cpl_configuration *c, const cpl_verb *verb, const char *set)
+{
+    for (size_t s = 0; s < CPL_N_SECTIONS; s++)
+        for (size_t i = 0; i < c->sections[s].count; i++)
+            if (assigns(set, &c->sections[s].list[i]) &&
+                !cpl_verb_takes(verb, &c->sections[s].list[i]))
+                return CPL_FAIL(CPL_ERR_USAGE,
+                                "%s has no use for --set %.100s; couplet %s --help all lists the "
+                                "settings it uses",
+                                verb->name, set, verb->name);
     return CPL_OK;
 }
 
-/* Applies the --set flags in their order; marks them in `given` unless it is NULL. */
-static cpl_status apply_sets(cpl_configuration *c, const cpl_arguments *args, bool *given)
+/* Appends "SECTION.NAME=VALUE" of a flag that is another way to give a setting. Text is taken as it
+ * stands: quotes and colons in it mean nothing. */
+static void write_assignment(cpl_text *out, const cpl_flag *flag, const char *value)
 {
+    cpl_text_printf(out, "%s", flag->setting);
+    if (flag->kind == CPL_FLAG_SWITCH) return;
+    cpl_text_char(out, '=');
+    if (flag->kind == CPL_FLAG_TEXT)
+        cpl_setting_quote(out, value);
+    else
+        cpl_text_printf(out, "%s", value);
+}
+
+/* Sets `assignment`; appends the value that its setting then has. */
+static cpl_status assign(cpl_configuration *c, const char *assignment, bool *given, cpl_text *value)
+{
+    char dotted[CPL_SETTING_NAME_BYTES];
+    void *field = NULL;
+    CPL_TRY(cpl_settings_set(&c->settings, c->sections, CPL_N_SECTIONS, assignment, given));
+    snprintf(dotted, sizeof dotted, "%.*s", (int)strcspn(assignment, "="), assignment);
+    const cpl_setting *setting =
+        cpl_settings_find(&c->settings, c->sections, CPL_N_SECTIONS, dotted, &field);
+    cpl_setting_print(value, setting, field);
+    return cpl_text_status(value);
+}
+
+/* Sets what the flag stands for, and fails where --set gives another value. */
+static cpl_status apply_flag(cpl_configuration *c, const cpl_arguments *args, size_t f, bool *given)
+{
+    const cpl_flag *flag = &args->verb->flags[f];
+    const size_t name    = strcspn(flag->setting, "=");
+    cpl_text assignment = {0}, ours = {0}, theirs = {0};
+    cpl_status status = CPL_OK;
+    write_assignment(&assignment, flag, args->flag[f].text);
+    CPL_TRY_DONE(cpl_text_status(&assignment));
+    CPL_TRY_DONE(assign(c, assignment.bytes, given, &ours));
     for (int i = 0; i < args->n_sets; i++) {
-        CPL_TRY(check_section(c, args->verb, args->sets[i]));
+        const char *set = args->sets[i];
+        if (strncmp(set, flag->setting, name) != 0 || set[name] != '=') continue;
+        cpl_text_clear(&theirs);
+        CPL_TRY_DONE(assign(c, set, given, &theirs));
+        if (strcmp(ours.bytes, theirs.bytes) == 0) continue;
+        CPL_TRY_DONE(
+            CPL_FAIL(CPL_ERR_USAGE, "%s and --set %.100s give different values", flag->name, set));
+    }
+done:
+    cpl_text_free(&assignment);
+    cpl_text_free(&ours);
+    cpl_text_free(&theirs);
+    return status;
+}
+
+/* Applies the --set flags in their order, and the flags that are settings; marks them in `given`
+ * unless it is NULL. */
+static cpl_status apply_flags(cpl_configuration *c, const cpl_arguments *args, bool *given)
+{
+    if (!args) return CPL_OK;
+    for (int i = 0; i < args->n_sets; i++) {
+        CPL_TRY(check_set(c, args->verb, args->sets[i]));
         CPL_TRY(cpl_settings_set(&c->settings, c->sections, CPL_N_SECTIONS, args->sets[i], given));
     }
+    for (size_t f = 0; f < args->verb->n_flags; f++)
+        if (args->verb->flags[f].setting && args->flag[f].given)
+            CPL_TRY(apply_flag(c, args, f, given));
     return CPL_OK;
 }
 
@@ -47,11 +131,11 @@ cpl_status cpl_configure(cpl_configuration *c, const char *file, const cpl_argum
     memset(c, 0, sizeof *c);
     cpl_settings_sections(c->sections);
     CPL_TRY(cpl_settings_init(&c->settings, c->sections, CPL_N_SECTIONS));
-    if (file) { /* once before it is read: wrong use is told before a wrong file */
-        CPL_TRY_DONE(apply_sets(c, args, NULL));
+    if (file) { /* once before it is read: wrong use is reported before a wrong file */
+        CPL_TRY_DONE(apply_flags(c, args, NULL));
         CPL_TRY_DONE(cpl_yaml_read(&c->settings, c->sections, CPL_N_SECTIONS, file, c->given));
     }
-    CPL_TRY_DONE(apply_sets(c, args, c->given));
+    CPL_TRY_DONE(apply_flags(c, args, c->given));
 done:
     if (status != CPL_OK) cpl_configuration_free(c);
     return status;

@@ -18,8 +18,9 @@ typedef struct cpl_configuration {
 } cpl_configuration;
 
 /* Sets all of it from the defaults, then from `file` (NULL: none), then from the --set flags in
- * their order. A --set of a section that the verb does not take is CPL_ERR_USAGE. After a failure
- * there is nothing to free. */
+ * their order and from the flags that are another way to give a setting (args NULL: from none). A
+ * --set of a setting that the verb does not use is CPL_ERR_USAGE, as is a flag beside a --set with
+ * another value. After a failure there is nothing to free. */
 CPL_NODISCARD cpl_status cpl_configure(cpl_configuration *c, const char *file,
                                        const cpl_arguments *args);
 void cpl_configuration_free(cpl_configuration *c);
@@ -27,8 +28,11 @@ void cpl_configuration_free(cpl_configuration *c);
 /* Whether the file or --set gives the setting of this dotted name, which must exist. */
 bool cpl_configuration_gives(const cpl_configuration *c, const char *dotted);
 
-/* Whether the verb takes the settings of `section`. */
-bool cpl_verb_takes(const cpl_verb *verb, const char *section);
+/* Whether the verb's table names the setting or its section: help and completion list it. */
+bool cpl_verb_lists(const cpl_verb *verb, const cpl_setting *setting);
+
+/* Whether --set may name it: it is listed, or a flag is another way to give it. */
+bool cpl_verb_takes(const cpl_verb *verb, const cpl_setting *setting);
 
 #ifdef __cplusplus
 }

@@ -10,43 +10,53 @@
 extern "C" {
 #endif
 
-/* Rows for a verb's table; the verb takes the settings of data. */
+/* Rows for a verb's table. */
 #define CPL_FLAG_ROWS_DOCUMENTS                                                                    \
     {.name       = "--split",                                                                      \
      .kind       = CPL_FLAG_CHOICE,                                                                \
      .value_name = "HOW",                                                                          \
-     .sentence   = "Where one document of plain text ends (data.split).",                          \
+     .sentence   = "Where one document of plain text ends.",                                       \
      .standard   = "file",                                                                         \
-     .unit       = "file|blank_line|line|separator"},                                                    \
+     .unit       = "file|blank_line|line|separator",                                               \
+     .setting    = "data.split"},                                                                     \
         {.name       = "--separator",                                                              \
          .kind       = CPL_FLAG_TEXT,                                                              \
          .value_name = "TEXT",                                                                     \
-         .sentence   = "The separator of --split separator (data.separator)."},                      \
+         .sentence   = "The separator of --split separator.",                                      \
+         .standard   = "<|endoftext|>",                                                            \
+         .setting    = "data.separator"},                                                             \
         {.name       = "--text-field",                                                             \
          .kind       = CPL_FLAG_TEXT,                                                              \
          .value_name = "NAME",                                                                     \
-         .sentence   = "Name of the text in a JSON document (data.text_field)."},                    \
+         .sentence   = "Name of the text in a JSON document; dots reach into objects.",            \
+         .standard   = "text",                                                                     \
+         .setting    = "data.text_field"},                                                            \
         {.name       = "--id-field",                                                               \
          .kind       = CPL_FLAG_TEXT,                                                              \
          .value_name = "NAME",                                                                     \
-         .sentence   = "Name of the document's id (data.id_field)."},                                \
+         .sentence   = "Name of the document's id.",                                               \
+         .standard   = "id",                                                                       \
+         .setting    = "data.id_field"},                                                              \
         {.name       = "--source-field",                                                           \
          .kind       = CPL_FLAG_TEXT,                                                              \
          .value_name = "NAME",                                                                     \
-         .sentence   = "Name of the document's source (data.source_field)."},                        \
+         .sentence   = "Name of the document's source.",                                           \
+         .standard   = "source",                                                                   \
+         .setting    = "data.source_field"},                                                          \
         {.name       = "--bad",                                                                    \
          .kind       = CPL_FLAG_CHOICE,                                                            \
          .value_name = "WHAT",                                                                     \
-         .sentence   = "Count and pass over a document that cannot be used, or stop (data.bad).",  \
+         .sentence   = "Count and pass over a document that cannot be used, or stop.",             \
          .standard   = "skip",                                                                     \
-         .unit       = "skip|stop"},                                                                     \
+         .unit       = "skip|stop",                                                                \
+         .setting    = "data.bad"},                                                                   \
     {                                                                                              \
         .name = "--no-strip", .kind = CPL_FLAG_SWITCH,                                             \
-        .sentence = "Keep white space at both ends of a document (data.strip)."                    \
+        .sentence = "Keep white space at both ends of a document.", .setting = "data.strip=false"  \
     }
 
-/* Sets data.* of `c` from the flags that were given; they count more than --set. */
-CPL_NODISCARD cpl_status cpl_documents_flags_apply(cpl_configuration *c, const cpl_arguments *args);
+/* The settings of reading documents that have no flag. */
+#define CPL_SETTINGS_DOCUMENTS "data.max_line_bytes data.zstd_window_log"
 
 /* Whether a line that is written over again is wanted: standard error is a terminal. */
 bool cpl_live_line_wanted(void);

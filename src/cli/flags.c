@@ -88,10 +88,13 @@ static cpl_status take_flag(cpl_arguments *args, int *at, int count, char *const
     return take_value(args, (size_t)f, value);
 }
 
-static bool asks_for_help(int count, char *const *words)
+static bool asks_for_help(const char **topic, int count, char *const *words)
 {
-    for (int i = 0; i < count && strcmp(words[i], "--") != 0; i++)
-        if (strcmp(words[i], "--help") == 0 || strcmp(words[i], "-h") == 0) return true;
+    for (int i = 0; i < count && strcmp(words[i], "--") != 0; i++) {
+        if (strcmp(words[i], "--help") != 0 && strcmp(words[i], "-h") != 0) continue;
+        if (i + 1 < count && words[i + 1][0] != '-') *topic = words[i + 1];
+        return true;
+    }
     return false;
 }
 
@@ -137,7 +140,7 @@ cpl_status cpl_arguments_read(cpl_arguments *args, const cpl_verb *verb, int cou
     CPL_ASSERT(verb->n_flags <= CPL_MOST_FLAGS);
     memset(args, 0, sizeof *args);
     args->verb = verb;
-    args->help = asks_for_help(count, words);
+    args->help = asks_for_help(&args->topic, count, words);
     if (args->help) return CPL_OK;
     cpl_status status = CPL_OK;
     args->words       = cpl_alloc((size_t)(count + 1) * sizeof *args->words);
@@ -199,5 +202,29 @@ cpl_status cpl_flags_exclude(const cpl_arguments *args, const char *one, const c
 {
     if (cpl_flag_given(args, one) && cpl_flag_given(args, other))
         return CPL_FAIL(CPL_ERR_USAGE, "%s and %s cannot be given together", one, other);
+    return CPL_OK;
+}
+
+static bool is_among(const char *name, size_t length, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strlen(names[i]) == length && memcmp(names[i], name, length) == 0) return true;
+    return false;
+}
+
+cpl_status cpl_flags_only(const cpl_arguments *args, const char *form, const char *const *names,
+                          size_t n)
+{
+    const cpl_verb *verb = args->verb;
+    for (size_t f = 0; f < verb->n_flags; f++) {
+        const cpl_flag *flag = &verb->flags[f];
+        if (args->flag[f].given && flag->kind != CPL_FLAG_SET &&
+            !is_among(flag->name, strlen(flag->name), names, n))
+            return CPL_FAIL(CPL_ERR_USAGE, "%s %s has no use for %s", verb->name, form, flag->name);
+    }
+    for (int i = 0; i < args->n_sets; i++)
+        if (!is_among(args->sets[i], strcspn(args->sets[i], "="), names, n))
+            return CPL_FAIL(CPL_ERR_USAGE, "%s %s has no use for --set %.100s", verb->name, form,
+                            args->sets[i]);
     return CPL_OK;
 }

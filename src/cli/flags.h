@@ -19,8 +19,9 @@ struct cpl_arguments {
     int n_words;
     const char **sets; /* the values of --set in their order; owned array */
     int n_sets;
-    bool help; /* --help or -h is among them: nothing else was checked */
-    struct {   /* by index in verb->flags */
+    bool help;         /* --help or -h is among them: nothing else was checked */
+    const char *topic; /* the word after --help: a section, a setting or all; NULL: none */
+    struct {           /* by index in verb->flags */
         bool given;
         const char *text; /* given, or the default, or NULL */
         int64_t integer;  /* of INT; the index of CHOICE */
@@ -46,6 +47,11 @@ int cpl_flag_choice(const cpl_arguments *args, const char *name);
 /* CPL_ERR_USAGE if both flags are given. */
 CPL_NODISCARD cpl_status cpl_flags_exclude(const cpl_arguments *args, const char *one,
                                            const char *other);
+
+/* CPL_ERR_USAGE "VERB FORM has no use for FLAG" if a flag is given that is none of the `n` names.
+ * Names may be settings: --set may then give these, and no other. */
+CPL_NODISCARD cpl_status cpl_flags_only(const cpl_arguments *args, const char *form,
+                                        const char *const *names, size_t n);
 
 /* A flag of kind INT, NUMBER or CHOICE as a setting without section. */
 cpl_setting cpl_flag_as_setting(const cpl_flag *flag);

@@ -33,6 +33,11 @@ extern "C" {
         .low = 1, .high = 1e7, .unit = "tokens"                                                    \
     }
 
+/* The settings of the verb that this form reads. */
+#define CPL_SETTINGS_PERPLEXED                                                                     \
+    "data.bad data.text_field data.id_field data.source_field data.strip data.split "              \
+    "data.separator data.special_as_text data.max_line_bytes data.zstd_window_log"
+
 /* Reads, scores, prints a table of the sources and writes --json. args->words are the model and
  * further inputs. */
 CPL_NODISCARD cpl_status cpl_perplexed(const cpl_arguments *args, const cpl_configuration *c,

@@ -79,15 +79,17 @@ static bool read_config(cpl_settings *s, const cpl_section *sections, const char
     return read;
 }
 
-cpl_status cpl_scored_run(const char *run, int64_t max_documents, bool again, const cpl_log *log)
+cpl_status cpl_scored_run(const char *run, int64_t max_documents, int n_threads, bool again,
+                          const cpl_log *log)
 {
     cpl_section sections[CPL_N_SECTIONS];
     cpl_settings s;
     cpl_status status = CPL_OK;
     cpl_settings_sections(sections);
     CPL_TRY(cpl_settings_init(&s, sections, CPL_N_SECTIONS));
-    if (cpl_checkpoint_exists(run) && read_config(&s, sections, run))
-        status = score_done_run(&s, run, max_documents, again, log);
+    const bool read = cpl_checkpoint_exists(run) && read_config(&s, sections, run);
+    if (n_threads >= 0) s.compute.threads = n_threads;
+    if (read) status = score_done_run(&s, run, max_documents, again, log);
     cpl_settings_free(&s, sections, CPL_N_SECTIONS);
     return status;
 }

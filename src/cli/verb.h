@@ -36,6 +36,9 @@ typedef struct cpl_flag {
     double low, high;     /* bounds of INT and NUMBER, both allowed */
     const char *unit;     /* of INT and NUMBER, may be NULL; of CHOICE the words */
     bool required;
+    const char
+        *setting; /* NULL, or the setting it is another way to give: "data.split"; of a SWITCH
+                            with the value, "data.strip=false" */
 } cpl_flag;
 
 /* The row of --set, for every verb that takes settings. */
@@ -43,6 +46,14 @@ typedef struct cpl_flag {
     {                                                                                              \
         .name = "--set", .kind = CPL_FLAG_SET, .value_name = "SECTION.NAME=VALUE",                 \
         .sentence = "Use this value of a setting; may be given several times."                     \
+    }
+
+/* The row of --threads, for every verb that computes with more than one thread. */
+#define CPL_FLAG_ROW_THREADS                                                                       \
+    {                                                                                              \
+        .name = "--threads", .kind = CPL_FLAG_INT, .value_name = "N",                              \
+        .sentence = "Threads; 0: one per processor this program may use.", .standard = "0",        \
+        .low = 0, .high = 4096, .unit = "threads", .setting = "compute.threads"                    \
     }
 
 enum { CPL_MOST_FLAGS = 32 }; /* of one verb */
@@ -57,8 +68,11 @@ typedef struct cpl_verb {
     int least, most;     /* arguments that are no flags; most -1: any number */
     const cpl_flag *flags;
     size_t n_flags;
-    const char *sections; /* "erc balance": of settings that --set may name; "*": all; NULL: none */
-    bool hidden;          /* not shown in the list of verbs */
+    const char
+        *settings;     /* that --set may name, besides those of the flags: "erc train.seed" is all
+                             of erc and one of train; "*": all; NULL: none */
+    const char *first; /* those that one needs first, for the short help; may be NULL */
+    bool hidden;       /* not shown in the list of verbs */
 
     /* Does it. A failure is told and turned into the exit code by main. */
     cpl_status (*run)(const cpl_arguments *args);

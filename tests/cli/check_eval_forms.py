@@ -38,6 +38,14 @@ def check_flags(folder):
         refused(2, ["eval --text", words[0]], MODEL, "--text", text, *words)
     for words in (["--json", "x.json"], ["--tokenizer", text], ["--overwrite"]):
         refused(2, ["eval --list", words[0]], "--list", *words)
+    for words in (["--threads", 2], ["--set", "compute.dtype=f32"]):
+        refused(2, ["eval --list", words[0]], "--list", *words)
+    refused(2, ["eval --tasks has no use for --set data.split=line, which goes with --text"], MODEL, *COPA,
+            "--set", "data.split=line")
+    refused(2, ["eval has no use for --set data.shuffle=true"], MODEL, "--text", text, "--set",
+            "data.shuffle=true")
+    refused(2, ["--threads and --set compute.threads=1 give different values"], MODEL, *COPA,
+            "--threads", 2, "--set", "compute.threads=1")
     refused(2, ["--text and --tasks"], MODEL, *COPA, "--text", text)
     refused(2, ["--list and --tasks"], "--list", "--tasks", "copa")
     refused(2, ["--list and --text"], "--list", "--text", text)

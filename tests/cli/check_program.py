@@ -84,7 +84,8 @@ def check_use():
     expect(["version", "--hlep"], 2, err="version has no flag --hlep; did you mean --help?")
     expect(["version", "now"], 2, err="version has no use for the word now")
     expect(["help", "vresion"], 2, err="did you mean version?")
-    expect(["help", "version", "now"], 2, err="help has no use for the word now")
+    expect(["help", "version", "now"], 2, err="version has no settings, and so no help on now")
+    expect(["help", "train", "erc", "now"], 2, err="help has no use for the word now")
     expect(["completion"], 2, err="completion wants more words: couplet completion bash|zsh")
     expect(["completion", "fish"], 2, err="not for fish")
     expect(["tokenize"], 2, err="tokenize wants one more word; couplet help tokenize lists them")
@@ -109,7 +110,8 @@ def check_verbs():
         if any(len(line) > 100 for line in text.splitlines()):
             wrong.append(f"couplet {' '.join(verb)} --help has a line of more than 100 bytes")
         expect([*verb, "--no-such-flag"], 2, err=f"{' '.join(verb)} has no flag --no-such-flag")
-        if "--set" in text:
+        if "--set SECTION" in text:
+            text = expect([*verb, "--help", "all"], 0)
             for assignment, sentence in (
                     ("erc.alhpa=1", "there is no setting erc.alhpa; did you mean erc.alpha?"),
                     ("alpha", "--set wants SECTION.NAME=VALUE"),
@@ -127,6 +129,110 @@ def check_set(verb, text, assignment, sentence):
         words.append(word if word.startswith("--") else "no-such-file")
     if "erc.weight" in text:
         expect([*verb, *words, "--set", assignment], 2, err=sentence)
+
+
+FEW_LINES = 100
+
+
+def check_help():
+    """Help is short, has sections, and shows one of them or one setting when asked."""
+    short, whole = run("train", "--help").stdout, run("train", "--help", "all").stdout
+    if short.count("\n") > FEW_LINES or "coupling loss (10)" not in short or "first:" not in short:
+        wrong.append(f"train --help has {short.count(chr(10))} lines: {short}")
+    section, names = None, {}
+    for line in run("train", "--print-config").stdout.splitlines():
+        if line and not line.startswith((" ", "#")):
+            section = line.split(":")[0]
+        elif line.strip() and not line.strip().startswith("#"):
+            names.setdefault(section, []).append(f"{section}.{line.split(':')[0].strip()}")
+    for section, settings in names.items():
+        text = expect(["train", "--help", section], 0, out=f"{section}: ")
+        if [line.strip() for line in text.splitlines() if line.startswith("    " + section)] != settings:
+            wrong.append(f"train --help {section}: {text}, wanted {settings}")
+        if any(f"    {name}\n" not in whole for name in settings):
+            wrong.append(f"train --help all lacks one of {settings}")
+    expect(["train", "--help", "erc.alpha"], 0, out="    erc.alpha\n        Bound of M")
+    expect(["train", "no.yaml", "--help", "compute.threads"], 0, out="whole number of threads")
+    if expect(["help", "train", "erc"], 0) != expect(["train", "--help", "erc"], 0):
+        wrong.append("couplet help train erc differs from train --help erc")
+    expect(["train", "--help", "ecr"], 2, err="train has no section ecr of settings; did you mean erc?")
+    expect(["train", "--help", "aplha"], 2, err="did you mean erc.alpha?")
+    expect(["grad", "--help", "train.lr"], 2, err="grad has no use for the setting train.lr")
+    expect(["certify", "--help", "erc"], 2, err="certify has no settings")
+    for words in ("(numbers)", "(draws)", "(threads)"):
+        if words in whole:
+            wrong.append(f"train --help all says {words}")
+
+
+def check_settings():
+    """A verb lists the settings it uses, and refuses others."""
+    used = {"eval": ["data.split", "compute.dtype"], "grad": ["erc.draws", "train.seed"],
+            "generate": ["compute.dtype"], "tokenize encode": ["data.max_line_bytes"],
+            "tokenize train": ["data.zstd_window_log"]}
+    unused = {"eval": ["data.shuffle", "data.batch_tokens", "train.lr"],
+              "grad": ["train.steps", "train.lr", "train.warmup_steps", "balance.bias_rate",
+                       "erc.start_step"],
+              "generate": ["data.split"], "tokenize encode": ["data.train", "data.split"],
+              "tokenize train": ["data.token_type", "data.special_as_text"]}
+    for verb, names in used.items():
+        text = run(*verb.split(), "--help", "all").stdout
+        lacking = [name for name in names if f"    {name}\n" not in text]
+        surplus = [name for name in unused[verb] if f"    {name}\n" in text]
+        if lacking or surplus:
+            wrong.append(f"{verb} --help all lacks {lacking} and has {surplus}")
+    for name in ("train.steps=3", "erc.start_step=1", "data.seed=1"):
+        expect(["grad", "x", "--tokens", "t", "--out", "o", "--set", name], 2,
+               err=f"grad has no use for --set {name}")
+    expect(["train", "--print-config", "--resume", "x"], 2, err="cannot be given together")
+    expect(["train", "--resume", "x", "--dry-run"], 2, err="cannot be given together")
+    encode = ["tokenize", "encode", "--tokenizer", "T", "--ids"]
+    expect([*encode, "--split", "line"], 2, err="tokenize encode --ids has no use for --split")
+    expect([*encode, "--set", "data.strip=false"], 2, err="no use for --set data.strip=false")
+
+
+COMPUTING = ["train", "grad", "tokenize encode", "inspect", "eval", "compare", "certify", "plan",
+             "generate"]
+
+
+def check_threads():
+    """--threads has the same bounds and the same help in every verb that has it."""
+    for verb in COMPUTING:
+        text = run(*verb.split(), "--help").stdout
+        said = " ".join(text.split("    --threads N\n")[-1].split("\n    --")[0].split())
+        if not said.startswith("Threads; 0: one per processor this program may use. (a whole number "
+                               "of threads from 0 to 4096; default 0)"):
+            wrong.append(f"{verb} --threads: {said}")
+        expect([*verb.split(), "--threads", "4097"], 2, err="from 0 to 4096")
+    expect(["train", "x.yaml", "--threads", "2", "--set", "compute.threads=1"], 2,
+           err="--threads and --set compute.threads=1 give different values")
+
+
+def on_terminal(*words, **environment):
+    """What the program writes when its output is a terminal."""
+    ours, theirs = os.openpty()
+    done = subprocess.Popen([COUPLET, *words], stdout=theirs,
+                            env={**{"TERM": "xterm", "PATH": ""}, **environment})
+    os.close(theirs)
+    text = b""
+    try:
+        while part := os.read(ours, 1 << 16):
+            text += part
+    except OSError:  # the other end is closed
+        pass
+    os.close(ours)
+    done.wait()
+    return text.decode()
+
+
+def check_bold():
+    bold = "\x1b[1merc\x1b[m"
+    if bold not in on_terminal("train", "--help"):
+        wrong.append("the sections of train --help are not in bold on a terminal")
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        if "\x1b" in on_terminal("train", "--help", **{name: value}):
+            wrong.append(f"train --help is in bold with {name}={value}")
+    if "\x1b" in run("train", "--help").stdout:
+        wrong.append("train --help is in bold in a pipe")
 
 
 def check_written():
@@ -189,6 +295,10 @@ def check_output():
 check_waiting()
 check_use()
 check_verbs()
+check_help()
+check_settings()
+check_threads()
+check_bold()
 check_written()
 check_output()
 print("\n".join(wrong))

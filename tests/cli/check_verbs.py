@@ -241,7 +241,8 @@ def generate(folder, tokenizer):
     bad(1, "context is 512 (max_position_embeddings)", "generate", model, "--prompt", "x",
         "--tokens", 512)
     bad(2, "--temperature", *words, "--temperature", -1)
-    bad(2, "does not use the settings of train", *words, "--set", "train.lr=1")
+    bad(2, "generate has no use for --set train.lr=1", *words, "--set", "train.lr=1")
+    check(good(*words, "--seed", 1, "--threads", 1) == first, "--threads changes the text")
     bad(1, "absent", "generate", folder / "absent", "--prompt", "x")
     generate_refuses(folder, model)
 

@@ -35,6 +35,7 @@ static const cpl_flag flags[] = {
      .sentence   = "A word.",
      .standard   = "text",
      .unit       = "text|json"},
+    CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };
 
@@ -46,7 +47,7 @@ static const cpl_verb verb = {
     .most     = 2,
     .flags    = flags,
     .n_flags  = sizeof flags / sizeof *flags,
-    .sections = "erc train",
+    .settings = "erc train.seed",
     .run      = do_nothing,
 };
 
@@ -152,6 +153,11 @@ static void help_wins(void **state)
     assert_true(args.help);
     assert_ok(read_words("x", "-h", NULL));
     assert_true(args.help);
+    assert_null(args.topic);
+    assert_ok(read_words("x", "--help", "erc", NULL));
+    assert_string_equal(args.topic, "erc");
+    assert_ok(read_words("--help", "--dry-run", NULL));
+    assert_null(args.topic);
     assert_ok(read_words("x", "--", "--help", NULL));
     assert_false(args.help);
 }
@@ -175,20 +181,133 @@ static void configuring(void **state)
     assert_non_null(file);
     fputs("erc:\n  alpha: 0.5\n  weight: 2\n", file);
     fclose(file);
-    assert_ok(read_words("x", "--set", "erc.alpha=0.25", "--set=train.lr=1", NULL));
+    assert_ok(read_words("x", "--set", "erc.alpha=0.25", "--set=train.seed=1", NULL));
     assert_ok(cpl_configure(&c, path, &args));
     assert_true(c.settings.erc.alpha == 0.25 && c.settings.erc.weight == 2);
     assert_true(cpl_configuration_gives(&c, "erc.weight"));
-    assert_true(cpl_configuration_gives(&c, "train.lr"));
-    assert_false(cpl_configuration_gives(&c, "train.seed"));
+    assert_true(cpl_configuration_gives(&c, "train.seed"));
+    assert_false(cpl_configuration_gives(&c, "train.lr"));
     cpl_configuration_free(&c);
     assert_ok(read_words("x", "--set", "data.seed=1", NULL));
-    assert_fails(CPL_ERR_USAGE, "try does not use the settings of data",
+    assert_fails(CPL_ERR_USAGE, "try has no use for --set data.seed=1",
                  cpl_configure(&c, NULL, &args));
+    assert_ok(read_words("x", "--set", "train.seed=1", NULL));
+    assert_ok(cpl_configure(&c, NULL, &args));
+    cpl_configuration_free(&c);
+    assert_ok(read_words("x", "--set", "train.lr=1", NULL)); /* of the section, not the verb */
+    assert_fails(CPL_ERR_USAGE, "try --help all lists", cpl_configure(&c, NULL, &args));
     assert_ok(read_words("x", "--set", "erc.alhpa=1", NULL));
     assert_fails(CPL_ERR_USAGE, "did you mean erc.alpha?", cpl_configure(&c, NULL, &args));
     assert_ok(read_words("x", NULL));
     assert_fails(CPL_ERR_IO, "none.yaml", cpl_configure(&c, "none.yaml", &args));
+}
+
+/* --threads is compute.threads by another name, and before what a file says. */
+static void flags_as_settings(void **state)
+{
+    (void)state;
+    cpl_configuration c;
+    char path[128];
+    snprintf(path, sizeof path, "%s/threads.yaml", scratch_folder());
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("compute:\n  threads: 7\n", file);
+    fclose(file);
+    assert_ok(read_words("x", "--threads", "2", NULL));
+    assert_ok(cpl_configure(&c, path, &args));
+    assert_int_equal(c.settings.compute.threads, 2);
+    assert_true(cpl_configuration_gives(&c, "compute.threads"));
+    cpl_configuration_free(&c);
+    assert_ok(read_words("x", NULL));
+    assert_ok(cpl_configure(&c, path, &args));
+    assert_int_equal(c.settings.compute.threads, 7);
+    cpl_configuration_free(&c);
+    assert_ok(read_words("x", "--threads=3", "--set", "compute.threads=3", NULL));
+    assert_ok(cpl_configure(&c, NULL, &args));
+    assert_int_equal(c.settings.compute.threads, 3);
+    cpl_configuration_free(&c);
+    assert_ok(read_words("x", "--threads=3", "--set", "compute.threads=2", NULL));
+    assert_fails(CPL_ERR_USAGE, "--threads and --set compute.threads=2 give different values",
+                 cpl_configure(&c, NULL, &args));
+    assert_fails(CPL_ERR_USAGE, "whole number of threads from 0 to 4096",
+                 read_words("x", "--threads=4097", NULL));
+}
+
+/* A text with quotes and colons means itself, and a switch sets the value in its row. */
+static void documents_flags(void **state)
+{
+    (void)state;
+    cpl_configuration c;
+    cpl_arguments read;
+    char *words[] = {"in", "--vocab-size=300", "--out=T", "--separator", "\"a: b\"", "--no-strip"};
+    assert_ok(cpl_arguments_read(&read, &cpl_verb_tokenize_train, 6, words));
+    assert_ok(cpl_configure(&c, NULL, &read));
+    assert_string_equal(c.settings.data.separator, "\"a: b\"");
+    assert_false(c.settings.data.strip);
+    cpl_configuration_free(&c);
+    cpl_arguments_free(&read);
+}
+
+/* What a form of a verb has no use for. */
+static void only_some(void **state)
+{
+    (void)state;
+    const char *const some[] = {"--out", "erc.alpha"};
+    assert_ok(read_words("x", "--out=a", "--set", "erc.alpha=1", NULL));
+    assert_ok(cpl_flags_only(&args, "--form", some, 2));
+    assert_ok(read_words("x", "--out=a", "--dry-run", NULL));
+    assert_fails(CPL_ERR_USAGE, "try --form has no use for --dry-run",
+                 cpl_flags_only(&args, "--form", some, 2));
+    assert_ok(read_words("x", "--set", "erc.weight=1", NULL));
+    assert_fails(CPL_ERR_USAGE, "try --form has no use for --set erc.weight=1",
+                 cpl_flags_only(&args, "--form", some, 2));
+}
+
+/* The words of a verb's list of settings name sections and settings. */
+static void check_words(const cpl_verb *v, const char *words, const cpl_section *sections)
+{
+    char word[CPL_SETTING_NAME_BYTES];
+    for (const char *at = words; at && *at; at += strspn(at, " ")) {
+        const int length = (int)strcspn(at, " ");
+        bool known       = false;
+        snprintf(word, sizeof word, "%.*s", length, at);
+        for (size_t s = 0; s < CPL_N_SECTIONS; s++) known |= strcmp(sections[s].name, word) == 0;
+        known |= cpl_settings_find(NULL, sections, CPL_N_SECTIONS, word, NULL) != NULL;
+        if (!known && strcmp(words, "*") != 0) fail_msg("%s names %s", v->name, word);
+        at += length;
+    }
+}
+
+/* A flag that is a setting by another name has its bounds, its words and its default. */
+static void check_twin(const cpl_verb *v, const cpl_flag *flag, const cpl_section *sections)
+{
+    char name[CPL_SETTING_NAME_BYTES];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(flag->setting, "="), flag->setting);
+    const cpl_setting *s = cpl_settings_find(NULL, sections, CPL_N_SECTIONS, name, NULL);
+    if (!s) fail_msg("%s %s is no setting %s", v->name, flag->name, name);
+    if (flag->kind == CPL_FLAG_SWITCH) return;
+    if (strcmp(s->standard, "unset") == 0)
+        assert_null(flag->standard);
+    else
+        assert_string_equal(flag->standard, s->standard);
+    const cpl_setting as_flag = cpl_flag_as_setting(flag);
+    if (flag->kind == CPL_FLAG_TEXT) return;
+    assert_int_equal(as_flag.kind, s->kind);
+    assert_true(as_flag.low == s->low && as_flag.high == s->high);
+    assert_string_equal(as_flag.unit, s->unit);
+}
+
+static void tables(void **state)
+{
+    (void)state;
+    cpl_section sections[CPL_N_SECTIONS];
+    cpl_settings_sections(sections);
+    for (const cpl_verb *const *v = cpl_verbs; *v; v++) {
+        check_words(*v, (*v)->settings, sections);
+        check_words(*v, (*v)->first, sections);
+        for (size_t f = 0; f < (*v)->n_flags; f++)
+            if ((*v)->flags[f].setting) check_twin(*v, &(*v)->flags[f], sections);
+    }
 }
 
 static void no_memory(void **state)
@@ -211,8 +330,9 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(defaults),  CASE(every_form),      CASE(wrong_use),   CASE(required_flag),
-        CASE(help_wins), CASE(excluding_flags), CASE(configuring), CASE(no_memory),
+        CASE(defaults),        CASE(every_form),      CASE(wrong_use),   CASE(required_flag),
+        CASE(help_wins),       CASE(excluding_flags), CASE(configuring), CASE(flags_as_settings),
+        CASE(documents_flags), CASE(only_some),       CASE(tables),      CASE(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
