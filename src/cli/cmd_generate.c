@@ -7,6 +7,7 @@
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/planned.h"
+#include "io/file.h"
 #include "io/tokenizer.h"
 #include "store/hf.h"
 #include "study/generate.h"
@@ -28,6 +29,8 @@ typedef struct work {
     cpl_model model;
     cpl_generator generator;
     cpl_text waiting, shown; /* bytes not shown yet; those being shown, made well-formed */
+    const char *stop;        /* the text that ends the new one; NULL: none */
+    bool stopped;            /* it came */
     cpl_status heard;        /* of showing */
 } work;
 
@@ -52,9 +55,12 @@ static int64_t eos_of(const work *w)
 static cpl_status read_prompt(work *w)
 {
     const char *given    = cpl_flag_text(w->args, "--prompt");
+    const char *file     = cpl_flag_text(w->args, "--prompt-file");
     cpl_encoder *encoder = NULL;
     int32_t eos          = (int32_t)eos_of(w);
-    if (strcmp(given, "-") == 0)
+    if (file)
+        CPL_TRY(cpl_file_read(&w->prompt, file, MOST_PROMPT_BYTES));
+    else if (strcmp(given, "-") == 0)
         CPL_TRY(cpl_input_read(&w->prompt, MOST_PROMPT_BYTES));
     else
         cpl_text_append(&w->prompt, given, strlen(given));
@@ -72,14 +78,20 @@ static cpl_status read_prompt(work *w)
     return CPL_OK;
 }
 
-static cpl_status settle_length(work *w)
+/* No more than the context has room for; cpl_generator_fits refuses a prompt that fills it. */
+static cpl_status settle_length(work *w, const cpl_log *log)
 {
     const cpl_model_settings *config = cpl_hf_config(w->hf);
     cpl_generate_settings *s         = &w->settings;
-    int64_t left                     = config->max_positions - w->ids.count;
+    const int64_t room               = config->max_positions - w->ids.count;
+    const int64_t left               = room > 0 ? room : 1;
     s->max_tokens                    = cpl_flag_int(w->args, "--tokens");
-    if (!cpl_flag_given(w->args, "--tokens") && s->max_tokens > left)
-        s->max_tokens = left > 0 ? left : 1;
+    if (cpl_flag_given(w->args, "--tokens") && s->max_tokens > left)
+        cpl_log_warn(log,
+                     "--tokens %lld is cut to %lld, for which the model's context of %lld tokens "
+                     "(max_position_embeddings) has room after the prompt",
+                     (long long)s->max_tokens, (long long)left, (long long)config->max_positions);
+    if (s->max_tokens > left) s->max_tokens = left;
     s->temperature = (float)cpl_flag_number(w->args, "--temperature");
     s->top_p       = (float)cpl_flag_number(w->args, "--top-p");
     s->seed        = (uint64_t)cpl_flag_int(w->args, "--seed");
@@ -121,23 +133,40 @@ static cpl_status show(work *w, size_t length)
     return cpl_output_check();
 }
 
+/* Whether the waiting bytes hold the stop text: `*ready` is then where it begins. If not, bytes that
+ * may be its beginning are not ready. */
+static bool find_stop(const work *w, size_t *ready)
+{
+    const size_t length = strlen(w->stop), waiting = w->waiting.length;
+    for (size_t at = 0; at < waiting; at++) {
+        const size_t left = waiting - at < length ? waiting - at : length;
+        if (memcmp(w->waiting.bytes + at, w->stop, left) != 0) continue;
+        if (at < *ready || left == length) *ready = at;
+        return left == length;
+    }
+    return false;
+}
+
 static cpl_status take_token(work *w, int32_t id)
 {
     CPL_TRY(cpl_tokenizer_decode(w->tokenizer, &w->waiting, &id, 1, false));
     if (w->waiting.length == 0) return CPL_OK;
-    size_t complete = cpl_utf8_complete_prefix(w->waiting.bytes, w->waiting.length);
-    return complete > 0 ? show(w, complete) : CPL_OK;
+    size_t ready = cpl_utf8_complete_prefix(w->waiting.bytes, w->waiting.length);
+    if (w->stop) w->stopped = find_stop(w, &ready);
+    if (w->stopped) w->waiting.length = ready;
+    return ready > 0 ? show(w, ready) : CPL_OK;
 }
 
 static bool hear(void *who, int32_t id)
 {
     work *w  = who;
     w->heard = take_token(w, id);
-    return w->heard == CPL_OK;
+    return w->heard == CPL_OK && !w->stopped;
 }
 
-static cpl_status speak(work *w)
+static cpl_status speak_once(work *w)
 {
+    w->stopped = false;
     if (!cpl_flag_on(w->args, "--only-new")) {
         cpl_text_append(&w->waiting, w->prompt.bytes, w->prompt.length);
         CPL_TRY(cpl_text_status(&w->waiting));
@@ -147,6 +176,31 @@ static cpl_status speak(work *w)
     CPL_TRY(w->heard);
     if (w->waiting.length > 0) CPL_TRY(show(w, w->waiting.length));
     putchar('\n');
+    return CPL_OK;
+}
+
+/* Sample i, counted from 0, is what --seed S+i alone gives. */
+static cpl_status speak(work *w)
+{
+    const int64_t n = cpl_flag_int(w->args, "--samples");
+    for (int64_t i = 0; i < n; i++, w->settings.seed++) {
+        if (n > 1)
+            printf("%s--- sample %lld of %lld, seed %llu ---\n", i ? "\n" : "", (long long)i + 1,
+                   (long long)n, (unsigned long long)w->settings.seed);
+        CPL_TRY(speak_once(w));
+    }
+    return CPL_OK;
+}
+
+static cpl_status check_use(work *w)
+{
+    const cpl_arguments *args = w->args;
+    w->stop                   = cpl_flag_text(args, "--stop");
+    CPL_TRY(cpl_flags_exclude(args, "--prompt", "--prompt-file"));
+    if (!cpl_flag_given(args, "--prompt") && !cpl_flag_given(args, "--prompt-file"))
+        return CPL_FAIL(CPL_ERR_USAGE, "generate wants --prompt TEXT or --prompt-file FILE");
+    if (w->stop && !*w->stop)
+        return CPL_FAIL(CPL_ERR_USAGE, "--stop wants a text that is not empty");
     return CPL_OK;
 }
 
@@ -169,11 +223,12 @@ static cpl_status run(const cpl_arguments *args)
     work w            = {.args = args};
     cpl_log log       = cpl_output_log(stderr);
     cpl_configuration c;
+    CPL_TRY(check_use(&w));
     CPL_TRY(cpl_configure(&c, NULL, args));
     CPL_TRY_DONE(cpl_hf_open(&w.hf, args->words[0], &log));
     CPL_TRY_DONE(load_tokenizer(&w));
     CPL_TRY_DONE(read_prompt(&w));
-    CPL_TRY_DONE(settle_length(&w));
+    CPL_TRY_DONE(settle_length(&w, &log));
     CPL_TRY_DONE(load_model(&w, &c));
     CPL_TRY_DONE(speak(&w));
 done:
@@ -186,12 +241,15 @@ static const cpl_flag flags[] = {
     {.name       = "--prompt",
      .kind       = CPL_FLAG_TEXT,
      .value_name = "TEXT",
-     .sentence   = "The text to go on with; - reads it from the standard input.",
-     .required   = true},
+     .sentence   = "The text to go on with; - reads it from the standard input."},
+    {.name       = "--prompt-file",
+     .kind       = CPL_FLAG_FILE,
+     .value_name = "FILE",
+     .sentence   = "The text to go on with is that of this file, its last line end included."},
     {.name       = "--tokens",
      .kind       = CPL_FLAG_INT,
      .value_name = "N",
-     .sentence   = "New tokens at most; where it is not given, no more than the context has room.",
+     .sentence   = "New tokens at most, and no more than the context has room.",
      .standard   = "128",
      .low        = 0,
      .high       = 16777216,
@@ -217,6 +275,18 @@ static const cpl_flag flags[] = {
      .standard   = "0",
      .low        = 0,
      .high       = 1e15},
+    {.name       = "--samples",
+     .kind       = CPL_FLAG_INT,
+     .value_name = "N",
+     .sentence   = "Texts, each under a line with its number and its seed: S, S+1, ...",
+     .standard   = "1",
+     .low        = 1,
+     .high       = 1e6,
+     .unit       = "samples"},
+    {.name       = "--stop",
+     .kind       = CPL_FLAG_TEXT,
+     .value_name = "TEXT",
+     .sentence   = "End the new text where this comes in it, which is not shown."},
     {.name       = "--tokenizer",
      .kind       = CPL_FLAG_FILE,
      .value_name = "T.json",
@@ -234,7 +304,8 @@ static const cpl_flag flags[] = {
 const cpl_verb cpl_verb_generate = {
     .name    = "generate",
     .summary = "go on with a text",
-    .usage   = "MODEL_DIR --prompt TEXT [--tokens N --temperature T --top-p P --seed S]",
+    .usage   = "MODEL_DIR --prompt TEXT [--tokens N --temperature T --top-p P --seed S]\n"
+               "MODEL_DIR --prompt-file FILE [--samples N --stop TEXT ...]",
     .about =
         "MODEL_DIR is an OLMoE directory in Hugging Face's layout, a checkpoint, or the folder "
         "of a run, whose last checkpoint is then taken.\n"

@@ -238,13 +238,42 @@ def generate(folder, tokenizer):
     check(len(good("generate", model, "--prompt", "", "--tokens", 5)) > 0, "no empty prompt")
     check(good("generate", model, "--prompt", "x", "--tokens", 0) == b"x\n", "no tokens at all")
     good(*words, "--set", "compute.dtype=bf16", "--set", "compute.threads=1")
-    bad(1, "context is 512 (max_position_embeddings)", "generate", model, "--prompt", "x",
-        "--tokens", 512)
+    long, err, code = run("generate", model, "--prompt", "x", "--tokens", 512, "--ignore-eos")
+    check(code == 0 and err.count("\n") == 1 and "--tokens 512 is cut to 511" in err,
+          f"--tokens beyond the context: {code} {err!r}")
+    check(good("generate", model, "--prompt", "x", "--tokens", 511, "--ignore-eos") == long,
+          "--tokens beyond the context is not all that it has room for")
+    bad(1, "context is 512 (max_position_embeddings)", "generate", model, "--prompt", "x " * 600)
     bad(2, "--temperature", *words, "--temperature", -1)
     bad(2, "generate has no use for --set train.lr=1", *words, "--set", "train.lr=1")
     check(good(*words, "--seed", 1, "--threads", 1) == first, "--threads changes the text")
+    several(folder, words)
     bad(1, "absent", "generate", folder / "absent", "--prompt", "x")
     generate_refuses(folder, model)
+
+
+def several(folder, words):
+    """--samples, --stop and --prompt-file."""
+    samples = good(*words, "--samples", 3, "--seed", 1)
+    check(samples == b"\n".join(
+        f"--- sample {i + 1} of 3, seed {i + 1} ---\n".encode() + good(*words, "--seed", i + 1)
+        for i in range(3)), f"--samples gives {samples!r}")
+    whole = good(*words, "--seed", 1, "--only-new").decode().removesuffix("\n")
+    longest = max(whole.split("\ufffd"), key=len)  # U+FFFD stands for other bytes
+    for begin, end in ((0, 1), (1, 6), (len(longest) - 2, len(longest))):
+        stop = longest[begin:end]
+        cut = good(*words, "--seed", 1, "--only-new", "--stop", stop).decode()
+        check(cut == whole[:whole.index(stop)] + "\n", f"--stop {stop!r} of {whole!r}: {cut!r}")
+    check(good(*words, "--seed", 1, "--only-new", "--stop", "never there").decode() == whole + "\n",
+          "a --stop that does not come changes the text")
+    prompt = folder / "prompt.txt"
+    prompt.write_text("The cat")
+    words = ["--prompt-file" if word == "--prompt" else prompt if word == "The cat" else word
+             for word in words]
+    check(good(*words, "--seed", 1, "--only-new").decode() == whole + "\n", "--prompt-file")
+    bad(2, "cannot be given together", *words, "--prompt", "x")
+    bad(2, "generate wants --prompt TEXT or --prompt-file FILE", "generate", words[1])
+    bad(2, "--stop wants a text", *words, "--stop", "")
 
 
 def generate_refuses(folder, model):
