@@ -18,6 +18,20 @@ static void print_settings(const cpl_verb *verb)
                 printf(" %s=", cpl_setting_dotted(name, &sections[s].list[i]));
 }
 
+/* What --help takes after it: the sections of the verb's settings. */
+static void print_topics(const cpl_verb *verb)
+{
+    cpl_section sections[CPL_N_SECTIONS];
+    cpl_settings_sections(sections);
+    printf("all");
+    for (size_t s = 0; s < CPL_N_SECTIONS; s++)
+        for (size_t i = 0; i < sections[s].count; i++)
+            if (cpl_verb_takes(verb, &sections[s].list[i])) {
+                printf(" %s", sections[s].name);
+                break;
+            }
+}
+
 /* The words of a choice with blanks between them. */
 static void print_choices(const char *choices)
 {
@@ -39,6 +53,38 @@ static void print_words(const char *family)
     }
 }
 
+/* Cases of a shell, by the words after help: what the next one may be. */
+static void print_help_cases(void)
+{
+    const cpl_verb *last = NULL;
+    printf("        '') offered='");
+    print_words(NULL);
+    printf("' ;;\n");
+    for (const cpl_verb *const *v = cpl_verbs; *v; last = *v++) {
+        const char *space = strchr((*v)->name, ' ');
+        char family[64]   = "";
+        if (space) snprintf(family, sizeof family, "%.*s", (int)(space - (*v)->name), (*v)->name);
+        if (space && !(last && cpl_verb_is_of(last, family))) {
+            printf("        %s) offered='", family);
+            print_words(family);
+            printf("' ;;\n");
+        }
+        if (!(*v)->settings) continue;
+        printf("        '%s') offered='", (*v)->name);
+        print_topics(*v);
+        printf("' ;;\n");
+    }
+}
+
+/* The words that a flag offers. */
+static void print_offered(const cpl_flag *flag)
+{
+    cpl_text words = {0};
+    flag->offer(&words);
+    if (words.length) printf("%.*s", (int)words.length - 1, words.bytes); /* no blank at the end */
+    cpl_text_free(&words);
+}
+
 /* bash ------------------------------------------------------------------------------------------*/
 
 static void print_bash_value(const cpl_verb *verb, const cpl_flag *flag)
@@ -53,11 +99,22 @@ static void print_bash_value(const cpl_verb *verb, const cpl_flag *flag)
         printf("COMPREPLY=($(compgen -W '");
         print_choices(flag->unit);
         printf("' -- \"$cur\"))");
+    } else if (flag->offer) { /* the last of several with commas between */
+        printf("COMPREPLY=($(compgen -P \"${cur%%\"${cur##*,}\"}\" -W '");
+        print_offered(flag);
+        printf("' -- \"${cur##*,}\"))");
     } else if (flag->kind == CPL_FLAG_FILE || flag->kind == CPL_FLAG_FOLDER) {
         printf("compopt -o filenames\n        COMPREPLY=($(compgen -%c -- \"$cur\"))",
                flag->kind == CPL_FLAG_FILE ? 'f' : 'd');
     }
     printf("\n        return ;;\n");
+}
+
+static void print_bash_help(const cpl_verb *verb)
+{
+    printf("    '%s:--help')\n        COMPREPLY=($(compgen -W '", verb->name);
+    print_topics(verb);
+    printf("' -- \"$cur\"))\n        return ;;\n");
 }
 
 static void print_bash_families(void)
@@ -86,11 +143,18 @@ static void print_bash(void)
            "        COMPREPLY=($(compgen -W '--help --version",
            COUPLET_VERSION);
     print_words(NULL);
-    printf("' -- \"$cur\"))\n        return\n    fi\n    case $verb in\n");
+    printf("' -- \"$cur\"))\n        return\n    fi\n"
+           "    if [[ $verb == help ]]; then\n        local offered=\n"
+           "        case \"${COMP_WORDS[*]:2:COMP_CWORD-2}\" in\n");
+    print_help_cases();
+    printf("        esac\n        COMPREPLY=($(compgen -W \"$offered\" -- \"$cur\"))\n"
+           "        return\n    fi\n    case $verb in\n");
     print_bash_families();
     printf("    esac\n    case $verb:$prev in\n");
-    for (const cpl_verb *const *v = cpl_verbs; *v; v++)
+    for (const cpl_verb *const *v = cpl_verbs; *v; v++) {
         for (size_t f = 0; f < (*v)->n_flags; f++) print_bash_value(*v, &(*v)->flags[f]);
+        if ((*v)->settings) print_bash_help(*v);
+    }
     printf("    esac\n    case $verb in\n");
     for (const cpl_verb *const *v = cpl_verbs; *v; v++) {
         printf("    '%s') flags='--help", (*v)->name);
@@ -128,6 +192,11 @@ static void print_zsh_flag(const cpl_verb *verb, const cpl_flag *flag)
         print_zsh_text(flag->value_name);
         putchar(':');
     }
+    if (flag->offer) {
+        printf("{_sequence compadd - ");
+        print_offered(flag);
+        putchar('}');
+    }
     if (flag->kind == CPL_FLAG_FILE) printf("_files");
     if (flag->kind == CPL_FLAG_FOLDER) printf("_files -/");
     if (flag->kind == CPL_FLAG_SET) {
@@ -149,7 +218,10 @@ static void print_zsh(void)
            "    if ((CURRENT == 2)); then\n        compadd -- --help --version",
            COUPLET_VERSION);
     print_words(NULL);
-    printf("\n        return\n    fi\n    local verb=$words[2]\n");
+    printf("\n        return\n    fi\n    local verb=$words[2] offered=\n"
+           "    if [[ $verb == help ]]; then\n        case \"${words[3,CURRENT-1]}\" in\n");
+    print_help_cases();
+    printf("        esac\n        compadd -- ${=offered}\n        return\n    fi\n");
     for (const cpl_verb *const *v = cpl_verbs; *v; v++) {
         const char *space = strchr((*v)->name, ' ');
         if (!space) continue;
@@ -161,7 +233,13 @@ static void print_zsh(void)
     }
     printf("    shift words\n    ((CURRENT--))\n    case $verb in\n");
     for (const cpl_verb *const *v = cpl_verbs; *v; v++) {
-        printf("    '%s')\n        _arguments '--help[Print help.]'", (*v)->name);
+        printf("    '%s')\n        _arguments '--help[Print help.]", (*v)->name);
+        if ((*v)->settings) {
+            printf("::section:(");
+            print_topics(*v);
+            putchar(')');
+        }
+        putchar('\'');
         for (size_t f = 0; f < (*v)->n_flags; f++) print_zsh_flag(*v, &(*v)->flags[f]);
         printf(" \\\n            '*:file:_files' ;;\n");
     }

@@ -193,6 +193,39 @@ cpl_status cpl_examined_list(const cpl_selection *s, const char *data)
     return status;
 }
 
+/* ---- for completion ---- */
+
+void cpl_examined_offer_tasks(cpl_text *words)
+{
+    cpl_selection s = {0};
+    cpl_text_printf(words, "all paper-3b paper-15b ");
+    if (cpl_selection_init(&s) == CPL_OK)
+        for (int64_t i = 0; i < s.n_tasks; i++) cpl_text_printf(words, "%s ", s.tasks[i]->id);
+    cpl_selection_free(&s);
+}
+
+/* Whether a task before this one, or a profile of this one before this, has the name. */
+static bool is_offered(const cpl_selection *s, int64_t task, int64_t profile)
+{
+    const char *name = s->tasks[task]->profiles[profile].name;
+    for (int64_t i = 0; i <= task; i++)
+        for (int64_t p = 0; p < (i < task ? s->tasks[i]->n_profiles : profile); p++)
+            if (strcmp(s->tasks[i]->profiles[p].name, name) == 0) return true;
+    return false;
+}
+
+/* Without variants, which follow a slash. */
+void cpl_examined_offer_profiles(cpl_text *words)
+{
+    cpl_selection s = {0};
+    if (cpl_selection_init(&s) == CPL_OK)
+        for (int64_t i = 0; i < s.n_tasks; i++)
+            for (int64_t p = 0; p < s.tasks[i]->n_profiles; p++)
+                if (!strchr(s.tasks[i]->profiles[p].name, '/') && !is_offered(&s, i, p))
+                    cpl_text_printf(words, "%s ", s.tasks[i]->profiles[p].name);
+    cpl_selection_free(&s);
+}
+
 /* ---- where rows are ---- */
 
 static const char *const places[] = {"../share/couplet/eval", "../../data/eval"};

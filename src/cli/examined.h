@@ -31,6 +31,10 @@ void cpl_examined_clear(cpl_examined_bar *bar);
  * Those of `files` (n_files) too. */
 CPL_NODISCARD cpl_status cpl_examined_list(const cpl_selection *selection, const char *data);
 
+/* Appends the words that --tasks takes, and the names of profiles, with a blank behind each. */
+void cpl_examined_offer_tasks(cpl_text *words);
+void cpl_examined_offer_profiles(cpl_text *words);
+
 /* The rows that come with the program, from cpl_alloc: share/couplet/eval beside its bin, or the
  * project's data/eval; "data/eval" where neither is there. NULL: no memory. */
 char *cpl_examined_data(void);

@@ -68,7 +68,10 @@ void cpl_help_general(FILE *out)
     print_wrapped(out, 0, cpl_help_about);
     fprintf(out, "\nUsage:\n    couplet VERB [WORDS AND FLAGS]\n\nVerbs:\n");
     print_verbs(out, NULL);
-    fprintf(out, "\ncouplet VERB --help describes a verb; couplet --version prints %s.\n",
+    fprintf(out,
+            "\ncouplet VERB --help describes a verb; couplet --version prints %s.\n"
+            "couplet completion bash|zsh prints the completion of a shell, couplet manual the "
+            "manual page.\n",
             COUPLET_VERSION);
 }
 

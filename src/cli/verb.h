@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/text.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -39,6 +40,8 @@ typedef struct cpl_flag {
     const char
         *setting; /* NULL, or the setting it is another way to give: "data.split"; of a SWITCH
                             with the value, "data.strip=false" */
+    void (*offer)(cpl_text *words); /* appends what shells offer as its value, with blanks between;
+                                       several go with commas; NULL: nothing */
 } cpl_flag;
 
 /* The row of --set, for every verb that takes settings. */

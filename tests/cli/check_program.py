@@ -159,6 +159,8 @@ def check_help():
     expect(["train", "--help", "aplha"], 2, err="did you mean erc.alpha?")
     expect(["grad", "--help", "train.lr"], 2, err="grad has no use for the setting train.lr")
     expect(["certify", "--help", "erc"], 2, err="certify has no settings")
+    expect(["help"], 0, out="couplet completion bash|zsh")
+    expect(["help"], 0, out="couplet manual")
     for words in ("(numbers)", "(draws)", "(threads)"):
         if words in whole:
             wrong.append(f"train --help all says {words}")
@@ -261,6 +263,13 @@ def check_written():
     check_bash(["tokenize", "encode"], "--tok", "--tokenizer")
     check_bash(["train", "--set"], "train.l", "train.lr=")
     check_bash(["grad", "--set"], "erc.alpha", "erc.alpha=")
+    check_bash(["help"], "tok", "tokenize")
+    check_bash(["help", "tokenize"], "en", "encode")
+    check_bash(["help", "train"], "er", "erc")
+    check_bash(["train", "--help"], "er", "erc")
+    check_bash(["eval", "m", "--tasks"], "hellas", "hellaswag")
+    check_bash(["eval", "m", "--tasks"], "copa,hellas", "copa,hellaswag")
+    check_bash(["eval", "m", "--profile"], "har", "harness")
 
 
 def check_bash(words, begun, wanted):
