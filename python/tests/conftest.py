@@ -10,8 +10,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 torch.set_num_threads(2)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SHARED = pathlib.Path(os.environ.get("COUPLET_SHARED", ROOT.parent / "shared"))
-GOLDEN = SHARED / "golden" / "erc"
+GOLDEN = ROOT / "tests" / "golden" / "erc"
 
 
 def close(got, want, limit, name=""):

@@ -350,13 +350,12 @@ static void small_corpus(void **state)
 static void corpus(void **state)
 {
     (void)state;
-    if (!shared_path("data/corpus/train")) skip();
-    count(shared_path("data/corpus/train/books-0000.json.gz"), 165, 3041337, "books");
-    count(shared_path("data/corpus/train/code-0001.jsonl.zst"), 622, 2608673, "code");
-    count(shared_path("data/corpus/train/encyclopedia-0000.json.gz"), 900, 2798267, "encyclopedia");
-    count(shared_path("data/corpus/train/science-0001.jsonl.zst"), 1897, 2912607, "science");
-    count(shared_path("data/corpus/validation/qa-0000.jsonl.zst"), 79, 199967, "qa");
-    count(shared_path("data/corpus/validation/web-0000.json.gz"), 29, 209501, "web");
+    count("data/train/books-0000.json.gz", 165, 3041337, "books");
+    count("data/train/code-0001.jsonl.zst", 622, 2608673, "code");
+    count("data/train/encyclopedia-0000.json.gz", 900, 2798267, "encyclopedia");
+    count("data/train/science-0001.jsonl.zst", 1897, 2912607, "science");
+    count("data/validation/qa-0000.jsonl.zst", 79, 199967, "qa");
+    count("data/validation/web-0000.json.gz", 29, 209501, "web");
 }
 
 int main(void)

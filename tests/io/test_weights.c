@@ -256,10 +256,9 @@ static void reference_folders(void **state)
                                            "gpt_oss", "granitemoe",    "deepseek_v3"};
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         char relative[128];
-        snprintf(relative, sizeof relative, "golden/families/%s", families[f]);
-        const char *folder = shared_path(relative);
-        if (!folder) skip();
-        cpl_weights *w = opens(folder);
+        snprintf(relative, sizeof relative, "families/%s", families[f]);
+        const char *folder = golden_path(relative);
+        cpl_weights *w     = opens(folder);
         assert_int_equal(n_warnings, 0);
         assert_true(cpl_weights_count(w) > 10);
         for (int64_t i = 0; i < cpl_weights_count(w); i++) {
