@@ -5,7 +5,7 @@ DESTDIR ?=
 SECONDS ?= 60
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release deps demo test python fuzz bench experiments check install clean help
+.PHONY: release deps demo test further python fuzz bench experiments check install clean help
 export JOBS V
 
 release: ## builds the program, build/release/couplet (V=1: prints every command)
@@ -24,6 +24,9 @@ test: ## installs what is missing, builds with sanitizers, runs every test
 	@tools/deps.sh build test
 	@tools/build.sh dev
 	@python3 tools/run_tests.py build/dev $(JOBS)
+
+further: ## after `test`: the tests on the larger reference data, in $$COUPLET_SHARED or ../shared
+	@python3 tools/run_tests.py build/dev $(JOBS) further
 
 python: ## makes build/venv with PyTorch (some gigabytes) and runs the tests of the Python package in it
 	@tools/deps.sh build python

@@ -4,6 +4,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -46,8 +47,8 @@ static inline const char *golden_path(const char *relative)
     return path;
 }
 
-/* A path below the larger reference data that only some machines have: $COUPLET_SHARED, or
- * ../shared beside the project. NULL if it is not there: the test then calls skip(). */
+/* A path below the larger reference data, which only the further tests read: $COUPLET_SHARED, or
+ * ../shared beside the project. */
 static inline const char *shared_path(const char *relative)
 {
     static char paths[4][512];
@@ -55,8 +56,31 @@ static inline const char *shared_path(const char *relative)
     char *path       = paths[turn = (turn + 1) % 4];
     const char *root = getenv("COUPLET_SHARED");
     snprintf(path, sizeof paths[0], "%s/%s", root ? root : "../shared", relative);
-    return access(path, R_OK) == 0 ? path : NULL;
+    return path;
 }
+
+/* Whether the program runs its further tests, on the larger reference data: its argument says so. */
+static bool further;
+
+static inline bool runs_further(int n_arguments, char **arguments)
+{
+    return further = n_arguments > 1 && strcmp(arguments[1], "further") == 0;
+}
+
+/* A path below golden: of the checkout, or, in further tests, of the larger reference data. */
+static inline const char *reference_path(const char *relative)
+{
+    char name[256];
+    snprintf(name, sizeof name, "golden/%s", relative);
+    return further ? shared_path(name) : golden_path(relative);
+}
+
+/* Runs the tests of a program, or with the argument "further" the further ones alone. */
+#define run_groups(n_arguments, arguments, tests, further_tests, set_up, tear_down)                \
+    (!runs_further(n_arguments, arguments) ? cmocka_run_group_tests(tests, set_up, tear_down)      \
+     : access(shared_path(""), R_OK) != 0                                                          \
+         ? 77                                                                                      \
+         : cmocka_run_group_tests(further_tests, set_up, tear_down))
 
 /* A fresh empty folder for this test; the caller leaves it to the system's temporary folder. */
 static inline const char *scratch_folder(void)

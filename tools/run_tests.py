@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""run_tests.py BUILD [JOBS]: runs ctest in BUILD and counts single test cases: those that cmocka
-reports within a program, and one for each program or script that reports none. Prints what failed,
+"""run_tests.py BUILD [JOBS] [further]: runs ctest in BUILD and counts single test cases: those that
+cmocka reports within a program, and one for each program or script that reports none. With `further` it
+runs the tests on the larger reference data, and otherwise all others. Prints what failed,
 then `N passed, N failed, N skipped` (without the last part if nothing was skipped)."""
 import os
 import re
@@ -13,10 +14,10 @@ SHOWN_BYTES = 20000  # of what a failed test printed
 COUNT = re.compile(r"\[  (PASSED|FAILED|SKIPPED)\s*\] (\d+) test\(s\)")
 
 
-def run_ctest(build, jobs):
+def run_ctest(build, jobs, which):
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "report.xml")
-        command = ["ctest", "--test-dir", build, "-j", jobs, "--output-junit", report,
+        command = ["ctest", "--test-dir", build, "-j", jobs, *which, "--output-junit", report,
                    "--test-output-size-passed", "1000000", "--test-output-size-failed", "1000000"]
         code = subprocess.run(command, check=False).returncode
         return code, xml.parse(report).getroot().iter("testcase")
@@ -41,7 +42,8 @@ def count(case):
 
 def main():
     build, jobs = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else str(os.cpu_count())
-    code, cases = run_ctest(build, jobs)
+    which = "-L" if "further" in sys.argv[3:] else "-LE"
+    code, cases = run_ctest(build, jobs, [which, "^further$"])
     totals = [0, 0, 0]
     for case in cases:
         counts = count(case)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""check_eval.py COUPLET [--all]: couplet eval against what the reference programs gave, question by
+"""check_eval.py COUPLET [further] [--all]: couplet eval against what the reference programs gave, question by
 question: ids, hashes of prompts, log-likelihoods, token counts, predictions, texts, answers, totals;
 going on after an interruption; what is refused. Without --all of most references the first rows
 alone, and of generated tasks few tokens' worth of them, since the program may be built with
@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 
-from eval_case import ALL, COUPLET, GOLDEN, check, close, evaluate, refused, run, tell
+from eval_case import ALL, COUPLET, FURTHER, GOLDEN, check, close, evaluate, refused, run, tell
 
 NEAR = 5e-3  # two scores so close may be told apart either way
 WHOLE = {"harness/copa", "harness/agieval", "harness/arc_challenge", "harness/triviaqa.0shot",
@@ -314,14 +314,17 @@ def check_shown(folder):
 def main():
     with tempfile.TemporaryDirectory(prefix="couplet-test-") as name:
         folder = pathlib.Path(name)
-        for path in sorted(GOLDEN.glob("*/*.json.gz")):
+        references = sorted(GOLDEN.glob("*/*.json.gz"))
+        check(len(references) == 30, f"{GOLDEN} has {len(references)} references")
+        for path in references:
             check_reference(path, folder)
         for task in PARTS:
             check_part(folder, task)
-        check_resume(folder)
-        check_killed(folder)
-        check_refusals(folder)
-        check_shown(folder)
+        if not FURTHER:
+            check_resume(folder)
+            check_killed(folder)
+            check_refusals(folder)
+            check_shown(folder)
     return tell()
 
 

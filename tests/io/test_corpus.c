@@ -1,8 +1,8 @@
 /* test_corpus.c - from compressed documents to token shards: documents, tokenizer and writer as
  * one.
  *
- * Reference: ../shared/data/tokenized-mini, made with the reference tokenizers, byte for byte, and
- * the SHA-256 of the token streams of larger files. Without ../shared the tests are skipped. */
+ * Reference: tests/golden/data/tokenized-small, made with the reference tokenizers, byte for byte,
+ * and the SHA-256 of the token streams of larger files; further, the same of the larger data. */
 #include "base/arena.h"
 #include "files.h"
 #include "io/documents.h"
@@ -12,6 +12,7 @@
 #include "io/tokenizer.h"
 #include "sha256.h"
 
+static const char *const OLMO = "allenai_gpt-neox-olmo-dolma-v1_5";
 static const char *folder;
 
 static void encode_file(cpl_shard_writer *writer, cpl_encoder *encoder, const char *path,
@@ -70,14 +71,25 @@ static void same(const char *got_folder, const char *want_folder, const char *na
     cpl_text_free(&want);
 }
 
+/* The whole tokenizer, or the small form that the checkout has. */
+static const char *tokenizer_path(const char *name)
+{
+    static char path[512];
+    snprintf(path, sizeof path, "%s/%s.json",
+             further ? shared_path("data/tokenizers") : golden_path("tokenizers"), name);
+    return path;
+}
+
 static void small_corpus(const char *tokenizer, const char *reference)
 {
-    char root[512], want[512], relative[128];
-    snprintf(root, sizeof root, "%s", shared_path("data/corpus-mini"));
-    snprintf(relative, sizeof relative, "data/tokenized-mini/%s", reference);
-    snprintf(want, sizeof want, "%s", shared_path(relative));
-    static const char *const splits[] = {"train", "validation"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const splits[] = {"validation", "train"};
+    char root[512], want[600];
+    snprintf(root, sizeof root, "%s",
+             further ? shared_path("data/corpus-mini") : golden_path("data/corpus-mini"));
+    snprintf(want, sizeof want, "%s/%s",
+             further ? shared_path("data/tokenized-mini") : golden_path("data/tokenized-small"),
+             reference);
+    for (int i = 0; i < 1 + further; i++) {
         char name[128];
         snprintf(name, sizeof name, "%s-%s", reference, splits[i]);
         const char *out = in_folder(folder, name);
@@ -90,34 +102,30 @@ static void small_corpus(const char *tokenizer, const char *reference)
 static void olmo(void **state)
 {
     (void)state;
-    const char *tokenizer = shared_path("data/tokenizers/allenai_gpt-neox-olmo-dolma-v1_5.json");
-    if (!tokenizer || !shared_path("data/tokenized-mini")) skip();
-    small_corpus(tokenizer, "gpt-neox-olmo-dolma-v1_5");
+    small_corpus(tokenizer_path(OLMO), "gpt-neox-olmo-dolma-v1_5");
 }
 
 static void gpt2(void **state)
 {
     (void)state;
-    const char *tokenizer = shared_path("data/tokenizers/gpt2.json");
-    if (!tokenizer || !shared_path("data/tokenized-mini")) skip();
-    small_corpus(tokenizer, "gpt2");
+    small_corpus(tokenizer_path("gpt2"), "gpt2");
 }
 
 /* A shard of the larger corpus against its line of reference-counts.tsv. */
 static void larger_shard(void **state)
 {
     (void)state;
-    const char *tokenizer = shared_path("data/tokenizers/allenai_gpt-neox-olmo-dolma-v1_5.json");
-    const char *shard     = shared_path("data/corpus/validation/code-0000.jsonl.zst");
-    if (!tokenizer || !shard || !shared_path("data/tokenizers/reference-counts.tsv")) skip();
     char sum[65];
-    const char *out = in_folder(folder, "code");
-    encode(tokenizer, NULL, shard, out);
+    const char *out   = in_folder(folder, "code");
+    const char *table = further ? shared_path("data/tokenizers/reference-counts.tsv")
+                                : golden_path("tokenizers/reference-counts.tsv");
+    encode(tokenizer_path(OLMO), NULL, "data/validation/code-0000.jsonl.zst", out);
     cpl_text tokens = read_plain(in_folder(out, "part-0-00000.npy"));
-    cpl_text counts = read_plain(shared_path("data/tokenizers/reference-counts.tsv"));
+    cpl_text counts = read_plain(table);
     sha256_of(sum, tokens.bytes, tokens.length);
     const char *line =
-        strstr(counts.bytes, "gpt-neox-olmo-dolma-v1_5\tcorpus/validation/code-0000");
+        strstr(counts.bytes, further ? "gpt-neox-olmo-dolma-v1_5\tcorpus/validation/code-0000"
+                                     : "gpt-neox-olmo-dolma-v1_5\tdata/validation/code-0000");
     assert_non_null(line);
     assert_non_null(strstr(line, sum));
     assert_true(strstr(line, sum) < strchr(line, '\n'));
@@ -125,7 +133,7 @@ static void larger_shard(void **state)
     cpl_text_free(&counts);
 }
 
-int main(void)
+int main(int n_arguments, char **arguments)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(olmo),
@@ -133,5 +141,5 @@ int main(void)
         cmocka_unit_test(larger_shard),
     };
     folder = scratch_folder();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_groups(n_arguments, arguments, tests, tests, NULL, NULL);
 }

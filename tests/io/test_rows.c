@@ -42,9 +42,32 @@ typedef struct sample {
     const char *sum; /* the beginning of SHA-256 over all rows of all files */
 } sample;
 
-/* Rows and sums by Python: json.loads a line, json.load, csv.reader and csv.DictReader with
+/* Rows and sums by Python (tests/golden/eval/make_rows.py): json.loads a line, json.load, csv.reader and csv.DictReader with
  * newline="", str.split("\t"), xml.etree. */
 static const sample samples[] = {
+    {"arc_challenge", "*.jsonl", FORMAT(JSONL), 3, 203, "4850d4fbb9503e0a"},
+    {"copa", "*.jsonl", FORMAT(JSONL), 2, 132, "855a379868f84ff8"},
+    {"winogrande", "winogrande_1.1/*.jsonl", FORMAT(JSONL), 2, 154, "944ecc949d89f185"},
+    {"agieval", "v1/*.jsonl", FORMAT(JSONL), 21, 93, "4b70ce166dcd1c1e"},
+    {"math", "*.jsonl", FORMAT(JSONL), 2, 74, "4872e851dd71ef5b"},
+    {"mmlu", "dev/*_dev.csv", HEADLESS(CSV), 57, 285, "6caca63907eac2af"},
+    {"mmlu", "test/*_test.csv", HEADLESS(CSV), 57, 285, "a730e9faa32cdc06"},
+    {"ceval", "dev/*_dev.csv", FORMAT(CSV), 52, 260, "1b4675d1bbc000a0"},
+    {"ceval", "val/*_val.csv", FORMAT(CSV), 52, 104, "26512c1a511fe1f2"},
+    {"openbookqa", "Main/*.tsv", FORMAT(TSV), 3, 29, "fec072b62ecc7485"},
+    {"sciq", "*.json", FORMAT(JSON), 3, 29, "d370604094d8615b"},
+    {"social_iqa", "*.jsonl", FORMAT(JSONL), 1, 10, "0228e52871803cf5"},
+    {"social_iqa", "*-labels.lst", FORMAT(LINES), 1, 10, "00efa58dfcf4fd3a"},
+    {"bbh", "*.json", MEMBERS(JSON, "examples"), 27, 135, "caca87405f25f5ac"},
+    {"triviaqa", "qa/*.json", MEMBERS(JSON, "Data"), 4, 18, "ad394973fd57079b"},
+    {"olmes", "std_fewshot.json", MEMBERS(JSON, "winogrande"), 1, 10, "895648bb007fd047"},
+    {"other-layouts", "copa-dev.xml", MEMBERS(XML, "item"), 1, 2, "4d7e20e6b46658a7"},
+    {"other-layouts", "MATH/*.json", FORMAT(JSON), 1, 1, "f34ab4e980f4e927"},
+    {"other-layouts", "prompts.csv", FORMAT(CSV), 1, 1, "6ef86a9b82d54300"},
+    {"other-layouts", "sciq.json", FORMAT(JSON), 1, 3, "a45efdc88a9edc29"},
+};
+
+static const sample larger_samples[] = {
     {"arc_challenge", "*.jsonl", FORMAT(JSONL), 4, 308, "6595fbed8ea7a286"},
     {"commonsense_qa", "*.jsonl", FORMAT(JSONL), 2, 310, "f48fbb71ffd419d2"},
     {"copa", "*.jsonl", FORMAT(JSONL), 2, 132, "855a379868f84ff8"},
@@ -76,15 +99,11 @@ static const sample samples[] = {
     {"olmes", "std_fewshot.json", MEMBERS(JSON, "winogrande"), 1, 10, "895648bb007fd047"},
 };
 
-enum { N_SAMPLES = sizeof samples / sizeof *samples };
-
-static void real_files(void **state)
+/* Each file of `wanted` below `data`. */
+static void check_samples(const char *data, const sample *wanted, size_t n)
 {
-    (void)state;
-    const char *data = shared_path("data/eval");
-    if (!data) skip();
-    for (int i = 0; i < N_SAMPLES; i++) {
-        const sample *s   = &samples[i];
+    for (size_t i = 0; i < n; i++) {
+        const sample *s   = &wanted[i];
         cpl_strings paths = {0};
         int64_t count     = 0;
         char hex[65];
@@ -100,14 +119,26 @@ static void real_files(void **state)
     }
 }
 
+static void real_files(void **state)
+{
+    (void)state;
+    check_samples(golden_path("eval/data"), samples, sizeof samples / sizeof *samples);
+}
+
+static void more_real_files(void **state)
+{
+    (void)state;
+    check_samples(shared_path("data/eval"), larger_samples,
+                  sizeof larger_samples / sizeof *larger_samples);
+}
+
 /* The first of the rows that begins on `line`; its member `name`, or that of its member `inside`. */
 static void expect_member(const char *path, cpl_rows_kind kind, int64_t line, const char *inside,
                           const char *name, const char *value)
 {
     cpl_rows *rows;
     cpl_row row = {0};
-    if (!shared_path(path)) skip();
-    assert_ok(cpl_rows_open(&rows, shared_path(path), &kind));
+    assert_ok(cpl_rows_open(&rows, path, &kind));
     do {
         json_decref(row.values);
         assert_ok(cpl_rows_next(rows, &row));
@@ -122,14 +153,27 @@ static void expect_member(const char *path, cpl_rows_kind kind, int64_t line, co
 static void values_and_lines(void **state)
 {
     (void)state;
-    expect_member("data/eval/triviaqa/qa/web-dev.json", (cpl_rows_kind)MEMBERS(JSON, "Data"), 38,
-                  "Answer", "Value", "Sunset Boulevard");
-    expect_member("data/eval/copa/copa-dev.xml", (cpl_rows_kind)MEMBERS(XML, "item"), 11, NULL, "p",
-                  "The woman tolerated her friend's difficult behavior.");
-    expect_member("data/eval/openbookqa/Main/test.tsv", (cpl_rows_kind)FORMAT(TSV), 2, NULL,
-                  "Answer Key", "B");
-    expect_member("data/eval/ceval/dev/computer_network_dev.csv", (cpl_rows_kind)FORMAT(CSV), 2,
-                  NULL, "B", "\xE7\xBD\x91\xE6\xA1\xA5");
+    expect_member(golden_path("eval/data/triviaqa/qa/web-dev.json"),
+                  (cpl_rows_kind)MEMBERS(JSON, "Data"), 19, "Answer", "Value", "Pacific Ocean");
+    expect_member(golden_path("eval/data/other-layouts/copa-dev.xml"),
+                  (cpl_rows_kind)MEMBERS(XML, "item"), 11, NULL, "p", "The boy's lamp went out.");
+    expect_member(golden_path("eval/data/openbookqa/Main/test.tsv"), (cpl_rows_kind)FORMAT(TSV), 2,
+                  NULL, "Answer Key", "D");
+    expect_member(golden_path("eval/data/ceval/dev/computer_network_dev.csv"),
+                  (cpl_rows_kind)FORMAT(CSV), 4, NULL, "B", "74");
+}
+
+static void more_values_and_lines(void **state)
+{
+    (void)state;
+    expect_member(shared_path("data/eval/triviaqa/qa/web-dev.json"),
+                  (cpl_rows_kind)MEMBERS(JSON, "Data"), 38, "Answer", "Value", "Sunset Boulevard");
+    expect_member(shared_path("data/eval/copa/copa-dev.xml"), (cpl_rows_kind)MEMBERS(XML, "item"),
+                  11, NULL, "p", "The woman tolerated her friend's difficult behavior.");
+    expect_member(shared_path("data/eval/openbookqa/Main/test.tsv"), (cpl_rows_kind)FORMAT(TSV), 2,
+                  NULL, "Answer Key", "B");
+    expect_member(shared_path("data/eval/ceval/dev/computer_network_dev.csv"),
+                  (cpl_rows_kind)FORMAT(CSV), 2, NULL, "B", "\xE7\xBD\x91\xE6\xA1\xA5");
 }
 
 /* ---- each format ---- */
@@ -384,7 +428,7 @@ static int remove_folder(void **state)
     return 0;
 }
 
-int main(void)
+int main(int n_arguments, char **arguments)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(real_files),    cmocka_unit_test(values_and_lines),
@@ -394,5 +438,7 @@ int main(void)
         cmocka_unit_test(compressed),    cmocka_unit_test(memory_is_that_of_a_row),
         cmocka_unit_test(finds_files),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    const struct CMUnitTest further_tests[] = {cmocka_unit_test(more_real_files),
+                                               cmocka_unit_test(more_values_and_lines)};
+    return run_groups(n_arguments, arguments, tests, further_tests, make_folder, remove_folder);
 }

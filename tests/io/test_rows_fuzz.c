@@ -1,7 +1,7 @@
 /* test_rows_fuzz.c - damaged files of rows: always rows, bad rows with a sentence, or an error with
  * one; never a crash, a leak, a row that is both, or a line that is neither.
  *
- * Method: real files where they are there, and small ones that hold every turn of their format;
+ * Method: real files, and small ones that hold every turn of their format;
  * each round damages one, plain or, now and then, compressed, and reads it to its end. */
 #include "fuzz.h"
 #include "io/file.h"
@@ -12,8 +12,8 @@ enum { ROUNDS = 4000, LONGEST = 1 << 13 };
 typedef struct target {
     const char *what;
     cpl_rows_kind kind;
-    const char *real; /* below the shared data */
-    const char *text; /* instead, or in turn */
+    const char *real; /* below tests/golden */
+    const char *text; /* in turn */
     cpl_text whole, small;
     int64_t rows, bad, files, refused;
 } target;
@@ -21,40 +21,40 @@ typedef struct target {
 static target targets[] = {
     {.what = "JSON lines",
      .kind = FORMAT(JSONL),
-     .real = "data/eval/agieval/v1/gaokao-biology.jsonl",
+     .real = "eval/data/agieval/v1/gaokao-biology.jsonl",
      .text = "{\"a\":\"\\u00e9\\ud83d\\ude00\",\"b\":[1,-2.5e3,null]}\n\n{\"c\":{\"d\":[[],{}]}}"
              "\r\n{}\n"},
     {.what = "JSON array",
      .kind = FORMAT(JSON),
-     .real = "data/eval/sciq/official-layout/valid.json",
+     .real = "eval/data/other-layouts/sciq.json",
      .text = "[{\"a\":\"]}\\\\\\\"\"}, {\"b\":[1,{\"c\":null}]},\n{}, 1, \"x\"]\n"},
     {.what = "JSON member",
      .kind = MEMBERS(JSON, "Data"),
-     .real = "data/eval/triviaqa/qa/web-dev.json",
+     .real = "eval/data/triviaqa/qa/web-dev.json",
      .text = "{\"a\":[{}],\"Data\":[{\"a\":1},{\"b\":\"\\n\"}],\"b\":{\"Data\":[]}}"},
     {.what = "JSON object",
      .kind = FORMAT(JSON),
-     .real = "data/eval/math/MATH/test/algebra/1.json",
+     .real = "eval/data/other-layouts/MATH/1.json",
      .text = "{\"problem\":\"$x$\",\"level\":\"Level 5\",\"solution\":\"\\\\boxed{1}\"}"},
     {.what = "CSV",
      .kind = FORMAT(CSV),
-     .real = "data/eval/ceval/dev/computer_architecture_dev.csv",
+     .real = "eval/data/ceval/dev/computer_architecture_dev.csv",
      .text = "a,b,c\r\n1,\"x,\"\"y\"\"\n\",\r\n\n,it\"s,\"\"\n"},
     {.what = "CSV, headless",
      .kind = HEADLESS(CSV),
-     .real = "data/eval/mmlu/test/high_school_european_history_test.csv",
+     .real = "eval/data/mmlu/test/high_school_european_history_test.csv",
      .text = "q,\"a\nb\",\"\"\"\",D\n1,2,3,4\n"},
     {.what = "TSV",
      .kind = FORMAT(TSV),
-     .real = "data/eval/openbookqa/Main/train.tsv",
+     .real = "eval/data/openbookqa/Main/train.tsv",
      .text = "a\tb\n1\t\"2\r\n\t\n3\t4\n"},
     {.what = "lines",
      .kind = FORMAT(LINES),
-     .real = "data/eval/social_iqa/dev-labels.lst",
+     .real = "eval/data/social_iqa/dev-labels.lst",
      .text = "1\n\n\xC3\xA9 2\r\n3"},
     {.what = "XML",
      .kind = MEMBERS(XML, "item"),
-     .real = "data/eval/copa/copa-dev.xml",
+     .real = "eval/data/other-layouts/copa-dev.xml",
      .text = "<?xml version='1.0'?><!DOCTYPE c SYSTEM 'c.dtd' [<!ENTITY e 'E'>]>\n<c>\n<item "
              "a='1&amp;'>"
              "<p>x &lt;&e;&#233;</p><q><![CDATA[<]]></q><r/></item>\n<item/></c>\n"},
@@ -64,10 +64,9 @@ enum { TARGETS = sizeof targets / sizeof *targets };
 
 static void load(target *t)
 {
-    const char *real = shared_path(t->real);
+    const char *real = golden_path(t->real);
     cpl_text_append(&t->small, t->text, strlen(t->text));
     cpl_text_append(&t->whole, t->text, strlen(t->text));
-    if (!real) return;
     assert_ok(cpl_file_read(&t->whole, real, 1 << 20));
     if (t->whole.length > LONGEST) t->whole.length = LONGEST; /* a cut is a damage too */
 }

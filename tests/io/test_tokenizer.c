@@ -1,6 +1,6 @@
 /* test_tokenizer.c - the published tokenizers against the reference implementation: vectors, whole
- * shards, decoding. Needs the reference data and is skipped without it; what can be checked without
- * stands in test_tokenizer_small.c. */
+ * shards, decoding. The checkout has small forms of them, with their first merges
+ * (tests/golden/tokenizers/make_tokenizers.py); the further tests take the whole ones. */
 #include "check.h"
 
 #include <jansson.h>
@@ -11,12 +11,19 @@
 #include "io/tokenizer.h"
 #include "sha256.h"
 
-static cpl_tokenizer *load_shared(const char *relative)
+/* A file beside the tokenizers. Static, until the next call. */
+static const char *beside(const char *name)
 {
-    const char *path = shared_path(relative);
-    if (!path) skip();
+    static char path[512];
+    snprintf(path, sizeof path, "%s/%s",
+             further ? shared_path("data/tokenizers") : golden_path("tokenizers"), name);
+    return path;
+}
+
+static cpl_tokenizer *load_published(const char *name)
+{
     cpl_tokenizer *t;
-    assert_ok(cpl_tokenizer_load(&t, path));
+    assert_ok(cpl_tokenizer_load(&t, beside(name)));
     return t;
 }
 
@@ -69,53 +76,64 @@ static int check_vectors(const cpl_tokenizer *t, const char *path, const char *o
     return checked;
 }
 
-static void check_family(const char *tokenizer, const char *name, int64_t vocab_size, int32_t eos,
+/* Of the small form and of the whole one. */
+typedef struct ids_of {
+    int64_t vocab_size;
+    int32_t eos;
+} ids_of;
+
+static const ids_of olmo_ids[]   = {{1771, 1770}, {50280, 50279}};
+static const ids_of pii_ids[]    = {{1771, 0}, {50280, 0}};
+static const ids_of gpt2_ids[]   = {{1757, 1756}, {50257, 50256}};
+static const ids_of dolma2_ids[] = {{1778, 1757}, {100278, 100257}};
+
+static void check_family(const char *tokenizer, const char *name, const ids_of *ids,
                          bool normalizes)
 {
     char vectors[256];
-    snprintf(vectors, sizeof vectors, "data/tokenizers/vectors-%s.jsonl", name);
-    cpl_tokenizer *t = load_shared(tokenizer);
-    assert_int_equal(cpl_tokenizer_vocab_size(t), vocab_size);
-    assert_int_equal(cpl_tokenizer_eos(t), eos);
-    assert_int_equal(cpl_tokenizer_id(t, "<|endoftext|>"), eos);
+    snprintf(vectors, sizeof vectors, "vectors-%s.jsonl", name);
+    cpl_tokenizer *t = load_published(tokenizer);
+    assert_int_equal(cpl_tokenizer_vocab_size(t), ids[further].vocab_size);
+    assert_int_equal(cpl_tokenizer_eos(t), ids[further].eos);
+    assert_int_equal(cpl_tokenizer_id(t, "<|endoftext|>"), ids[further].eos);
     assert_int_equal(cpl_tokenizer_normalizes(t), normalizes);
-    assert_int_equal(check_vectors(t, shared_path(vectors), NULL), 655);
-    check_vectors(t, shared_path("data/tokenizers/published-vectors.jsonl"), name);
+    assert_int_equal(check_vectors(t, beside(vectors), NULL), 655);
+    if (further) check_vectors(t, beside("published-vectors.jsonl"), name);
     cpl_tokenizer_free(t);
 }
 
 static void olmo_v1_5_encodes_as_its_vectors_say(void **state)
 {
     (void)state;
-    check_family("data/tokenizers/allenai_gpt-neox-olmo-dolma-v1_5.json",
-                 "allenai_gpt-neox-olmo-dolma-v1_5", 50280, 50279, true);
+    check_family("allenai_gpt-neox-olmo-dolma-v1_5.json", "allenai_gpt-neox-olmo-dolma-v1_5",
+                 olmo_ids, true);
 }
 
 static void neox_pii_encodes_as_its_vectors_say(void **state)
 {
     (void)state;
-    check_family("data/tokenizers/allenai_eleuther-ai-gpt-neox-20b-pii-special.json",
-                 "allenai_eleuther-ai-gpt-neox-20b-pii-special", 50280, 0, true);
+    check_family("allenai_eleuther-ai-gpt-neox-20b-pii-special.json",
+                 "allenai_eleuther-ai-gpt-neox-20b-pii-special", pii_ids, true);
 }
 
 static void gpt2_encodes_as_its_vectors_say(void **state)
 {
     (void)state;
-    check_family("data/tokenizers/gpt2.json", "gpt2", 50257, 50256, false);
+    check_family("gpt2.json", "gpt2", gpt2_ids, false);
 }
 
 static void gpt2_in_its_own_form_is_the_same(void **state)
 {
     (void)state;
-    check_family("data/tokenizers/gpt2-openai", "gpt2", 50257, 50256, false);
-    check_family("data/tokenizers/gpt2-openai/encoder.json", "gpt2", 50257, 50256, false);
-    check_family("data/tokenizers/gpt2-openai/vocab.bpe", "gpt2", 50257, 50256, false);
+    check_family("gpt2-openai", "gpt2", gpt2_ids, false);
+    check_family("gpt2-openai/encoder.json", "gpt2", gpt2_ids, false);
+    check_family("gpt2-openai/vocab.bpe", "gpt2", gpt2_ids, false);
 }
 
 static void dolma2_encodes_as_its_vectors_say(void **state)
 {
     (void)state;
-    check_family("data/tokenizers/allenai_dolma2.json", "allenai_dolma2", 100278, 100257, false);
+    check_family("allenai_dolma2.json", "allenai_dolma2", dolma2_ids, false);
 }
 
 /* The bytes of a compressed shard, to be freed. */
@@ -177,11 +195,11 @@ static void encode_shard(cpl_encoder *e, cpl_ids *ids, const char *path, int32_t
 static void check_shard(cpl_encoder *e, const char *shard, int32_t eos, long long tokens,
                         const char *want)
 {
-    char relative[300], hex[65];
+    char larger[300], hex[65];
     cpl_ids ids = {0};
     sha256 sum;
-    snprintf(relative, sizeof relative, "data/%s", shard);
-    encode_shard(e, &ids, shared_path(relative), eos);
+    snprintf(larger, sizeof larger, "data/%s", shard);
+    encode_shard(e, &ids, further ? shared_path(larger) : shard, eos);
     assert_int_equal(ids.count, tokens);
     sha256_init(&sum);
     for (int64_t i = 0; i < ids.count; i++)
@@ -194,12 +212,12 @@ static void check_shard(cpl_encoder *e, const char *shard, int32_t eos, long lon
 /* The rows of reference-counts.tsv for one tokenizer and the shards whose names begin as given. */
 static int check_shards(const char *tokenizer, const char *name, const char *prefix)
 {
-    cpl_tokenizer *t = load_shared(tokenizer);
+    cpl_tokenizer *t = load_published(tokenizer);
     cpl_encoder *e;
     char row[512], row_name[100], shard[200], want[100];
     long long documents, bytes, tokens;
     int checked = 0;
-    FILE *file  = fopen(shared_path("data/tokenizers/reference-counts.tsv"), "r");
+    FILE *file  = fopen(beside("reference-counts.tsv"), "r");
     assert_non_null(file);
     assert_ok(cpl_encoder_init(&e, t, false));
     while (fgets(row, sizeof row, file)) {
@@ -219,16 +237,17 @@ static int check_shards(const char *tokenizer, const char *name, const char *pre
 static void shards_encode_as_recorded(void **state)
 {
     (void)state;
-    const char *prefix = getenv("COUPLET_ALL_SHARDS") ? "corpus" : "corpus-mini";
-    assert_true(check_shards("data/tokenizers/allenai_gpt-neox-olmo-dolma-v1_5.json",
-                             "gpt-neox-olmo-dolma-v1_5", prefix) >= 12);
-    assert_true(check_shards("data/tokenizers/gpt2.json", "gpt2", prefix) >= 12);
+    const char *prefix = !further ? "" : getenv("COUPLET_ALL_SHARDS") ? "corpus" : "corpus-mini";
+    assert_true(check_shards("allenai_gpt-neox-olmo-dolma-v1_5.json", "gpt-neox-olmo-dolma-v1_5",
+                             prefix) >= 12);
+    assert_true(check_shards("gpt2.json", "gpt2", prefix) >= 12);
 }
 
 static void special_tokens_can_be_plain_text(void **state)
 {
     (void)state;
-    cpl_tokenizer *t         = load_shared("data/tokenizers/allenai_gpt-neox-olmo-dolma-v1_5.json");
+    cpl_tokenizer *t         = load_published("allenai_gpt-neox-olmo-dolma-v1_5.json");
+    const int32_t eos        = olmo_ids[further].eos;
     static const char text[] = "a<|endoftext|>b  c";
     cpl_encoder *with, *without;
     cpl_ids ids    = {0};
@@ -237,15 +256,15 @@ static void special_tokens_can_be_plain_text(void **state)
     assert_ok(cpl_encoder_init(&without, t, true));
     assert_ok(cpl_encoder_append(with, &ids, text, strlen(text)));
     assert_int_equal(ids.count, 5);
-    assert_int_equal(ids.at[1], 50279);
+    assert_int_equal(ids.at[1], eos);
     assert_ok(cpl_tokenizer_decode(t, &shown, ids.at, ids.count, true));
     assert_string_equal(shown.bytes, "ab  c");
     ids.count = 0;
     cpl_text_clear(&shown);
     assert_ok(cpl_encoder_append(without, &ids, text, strlen(text)));
     assert_true(ids.count > 5);
-    for (int64_t i = 0; i < ids.count; i++) assert_int_not_equal(ids.at[i], 50279);
-    assert_int_equal(ids.at[ids.count - 2], 50276); /* two spaces are no special token */
+    for (int64_t i = 0; i < ids.count; i++) assert_int_not_equal(ids.at[i], eos);
+    assert_int_equal(ids.at[ids.count - 2], eos - 3); /* two spaces are no special token */
     assert_ok(cpl_tokenizer_decode(t, &shown, ids.at, ids.count, true));
     assert_string_equal(shown.bytes, text);
     cpl_text_free(&shown);
@@ -255,7 +274,7 @@ static void special_tokens_can_be_plain_text(void **state)
     cpl_tokenizer_free(t);
 }
 
-int main(void)
+int main(int n_arguments, char **arguments)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(olmo_v1_5_encodes_as_its_vectors_say),
@@ -266,5 +285,5 @@ int main(void)
         cmocka_unit_test(shards_encode_as_recorded),
         cmocka_unit_test(special_tokens_can_be_plain_text),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_groups(n_arguments, arguments, tests, tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* golden_case.h - the model, tokenizer and reference results of shared/golden/eval, and questions made
- * of the references' own texts. */
+/* golden_case.h - the model, tokenizer and reference results of golden/eval, of the checkout or of the
+ * larger reference data, and questions made of the references' own texts. */
 #ifndef CPL_TESTS_STUDY_EVAL_GOLDEN_CASE_H
 #define CPL_TESTS_STUDY_EVAL_GOLDEN_CASE_H
 
@@ -33,15 +33,12 @@ enum {
 
 /* ---- files ---- */
 
-/* The reference "harness/copa"; skips the test where it is not there. `result` is set to the object
- * of its task. The caller gives it back. */
+/* The reference "harness/copa". `result` is set to the object of its task. The caller gives it back. */
 __attribute__((unused)) static json_t *golden_file(const char *name, json_t **result)
 {
     char relative[128];
-    snprintf(relative, sizeof relative, "golden/eval/%s.json.gz", name);
-    const char *path = shared_path(relative);
-    if (!path) skip();
-    json_t *file = load_plain(path);
+    snprintf(relative, sizeof relative, "eval/%s.json.gz", name);
+    json_t *file = load_plain(reference_path(relative));
     *result      = json_object_iter_value(json_object_iter(json_object_get(file, "results")));
     assert_non_null(*result);
     return file;
@@ -58,11 +55,10 @@ typedef struct golden {
     cpl_answering answering;
 } golden;
 
-/* For sequences of `window` tokens; skips the test where the model is not there. */
+/* For sequences of `window` tokens. */
 __attribute__((unused)) static void open_golden(golden *g, int64_t window)
 {
-    const char *path = shared_path("golden/eval/model");
-    if (!path) skip();
+    const char *path = reference_path("eval/model");
     memset(g, 0, sizeof *g);
     cpl_backend_cpu(&g->be, CPL_F32, 2);
     assert_ok(cpl_hf_open(&g->hf, path, NULL));

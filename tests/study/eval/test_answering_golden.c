@@ -1,6 +1,6 @@
 /* test_answering_golden.c - the questions of the reference results whose texts are at hand, asked of
  * the reference model: log-likelihoods, tokens, predictions and texts within the tolerances that
- * shared/golden/eval/README.md states, whatever is asked together. */
+ * tests/golden/eval/README.md states, whatever is asked together. */
 #include <math.h>
 
 #include "study/eval/golden_case.h"
@@ -233,10 +233,8 @@ static void given_texts_as_the_references(void **state)
 {
     (void)state;
     static const char *const same[] = {"answer", "target", "extracted", "correct_norm"};
-    const char *path                = shared_path("golden/eval/scoring.json.gz");
-    if (!path) skip();
-    json_t *file    = load_plain(path), *c;
-    int64_t algebra = 0;
+    json_t *file                    = load_plain(reference_path("eval/scoring.json.gz")), *c;
+    int64_t algebra                 = 0;
     size_t i;
     json_array_foreach(json_object_get(file, "cases"), i, c)
     {
@@ -260,12 +258,12 @@ static void given_texts_as_the_references(void **state)
     json_decref(file);
 }
 
-int main(void)
+int main(int n_arguments, char **arguments)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranked_as_the_references),
         cmocka_unit_test(generated_as_the_references),
         cmocka_unit_test(given_texts_as_the_references),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_groups(n_arguments, arguments, tests, tests, NULL, NULL);
 }

@@ -114,9 +114,8 @@ static void any_text_is_marked(void **state)
 static void real_texts_are_cut_anywhere(void **state)
 {
     (void)state;
-    const char *path = shared_path("golden/eval/scoring.json.gz");
-    if (!path) skip();
-    json_t *file = load_plain(path), *cases = json_object_get(file, "cases");
+    json_t *file  = load_plain(golden_path("eval/scoring.json.gz")),
+           *cases = json_object_get(file, "cases");
     cpl_text text = {0}, whole = {0};
     cpl_marking_room room = {0};
     for (fuzz f = fuzz_start(92, ROUNDS); fuzz_next(&f);) {

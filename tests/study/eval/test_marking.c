@@ -136,10 +136,8 @@ static int64_t check_cases(const json_t *cases, const char *task, bool seen[])
 static void given_texts_are_marked_as_lm_eval_does(void **state)
 {
     (void)state;
-    const char *path = shared_path("golden/eval/scoring.json.gz");
-    if (!path) skip();
     bool seen[sizeof algebra / sizeof *algebra] = {false};
-    json_t *file                                = load_plain(path);
+    json_t *file = load_plain(reference_path("eval/scoring.json.gz"));
     assert_int_equal(check_cases(json_object_get(file, "cases"), NULL, seen), 1196);
     for (size_t i = 0; i < sizeof seen; i++)
         if (!seen[i]) fail_msg("%s %s is not met", algebra[i][0], algebra[i][1]);
@@ -151,27 +149,25 @@ static void generated_texts_are_marked_as_lm_eval_does(void **state)
     (void)state;
     static const struct {
         const char *task, *file;
-        int64_t texts;
+        int64_t texts[2]; /* in the checkout, in the larger data */
     } files[] = {
-        {"gsm8k", "gsm8k", 10},
-        {"gsm8k_cot", "gsm8k_cot", 10},
-        {"bbh", "bbh", 27},
-        {"math", "math", 14},
-        {"mmlu_pro", "mmlu_pro", 14},
-        {"triviaqa", "triviaqa", 20},
-        {"triviaqa", "triviaqa.0shot", 10},
-        {"agieval", "agieval", 4},
+        {"gsm8k", "gsm8k", {3, 10}},
+        {"gsm8k_cot", "gsm8k_cot", {3, 10}},
+        {"bbh", "bbh", {27, 27}},
+        {"math", "math", {7, 14}},
+        {"mmlu_pro", "mmlu_pro", {14, 14}},
+        {"triviaqa", "triviaqa", {4, 20}},
+        {"triviaqa", "triviaqa.0shot", {4, 10}},
+        {"agieval", "agieval", {4, 4}},
     };
     bool seen[sizeof algebra / sizeof *algebra];
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char name[64];
-        snprintf(name, sizeof name, "golden/eval/harness/%s.json.gz", files[i].file);
-        const char *path = shared_path(name);
-        if (!path) skip();
-        json_t *file     = load_plain(path);
+        snprintf(name, sizeof name, "eval/harness/%s.json.gz", files[i].file);
+        json_t *file     = load_plain(reference_path(name));
         json_t *result   = json_object_get(json_object_get(file, "results"), files[i].task);
         const json_t *of = json_object_get(result, "samples");
-        assert_int_equal(check_cases(of, files[i].task, seen), files[i].texts);
+        assert_int_equal(check_cases(of, files[i].task, seen), files[i].texts[further]);
         json_decref(file);
     }
 }
@@ -179,9 +175,7 @@ static void generated_texts_are_marked_as_lm_eval_does(void **state)
 static void letters_of_a_real_run(void **state)
 {
     (void)state;
-    const char *path = shared_path("data/eval/mmlu_pro/fixtures/generations.jsonl");
-    if (!path) skip();
-    json_t *rows = load_lines(path), *row;
+    json_t *rows = load_lines(golden_path("eval/fixtures/mmlu_pro.jsonl.gz")), *row;
     size_t i;
     json_array_foreach(rows, i, row)
     {
@@ -196,14 +190,12 @@ static void letters_of_a_real_run(void **state)
 static void solutions_of_real_models(void **state)
 {
     (void)state;
-    const char *path = shared_path("data/eval/gsm8k/fixtures/example_model_solutions.jsonl");
-    if (!path) skip();
     static const char *const models[] = {"6b_finetuning", "6b_verification", "175b_finetuning",
                                          "175b_verification"};
     const cpl_marking last =
         marking_of(&(metric){NULL, NULL, "last_number", "last_number", "gsm8k", "exact"});
     cpl_marking_room room = {0};
-    json_t *rows          = load_lines(path), *row;
+    json_t *rows          = load_lines(golden_path("eval/fixtures/gsm8k.jsonl.gz")), *row;
     size_t i;
     int64_t correct = 0;
     json_array_foreach(rows, i, row)
@@ -227,13 +219,11 @@ static void solutions_of_real_models(void **state)
 static void answers_of_a_real_run(void **state)
 {
     (void)state;
-    const char *path = shared_path("data/eval/bbh/fixtures/generations.jsonl");
-    if (!path) skip();
     const cpl_marking plain = marking_of(&metrics[4]);
     const cpl_marking robust =
         marking_of(&(metric){NULL, NULL, "the_answer_is_robust", NULL, "none", "exact"});
     cpl_marking_room room = {0};
-    json_t *rows          = load_lines(path), *row;
+    json_t *rows          = load_lines(golden_path("eval/fixtures/bbh.jsonl.gz")), *row;
     size_t i;
     int64_t right = 0, robustly = 0;
     json_array_foreach(rows, i, row)
@@ -320,7 +310,7 @@ static void growing_texts_reach_stop_strings(void **state)
     assert_false(cpl_stops_reached(cpl_span_of(text), 0, stops, 1));
 }
 
-int main(void)
+int main(int n_arguments, char **arguments)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(given_texts_are_marked_as_lm_eval_does),
@@ -332,5 +322,9 @@ int main(void)
         cmocka_unit_test(texts_end_at_stop_strings),
         cmocka_unit_test(growing_texts_reach_stop_strings),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest further_tests[] = {
+        cmocka_unit_test(given_texts_are_marked_as_lm_eval_does),
+        cmocka_unit_test(generated_texts_are_marked_as_lm_eval_does),
+    };
+    return run_groups(n_arguments, arguments, tests, further_tests, NULL, NULL);
 }

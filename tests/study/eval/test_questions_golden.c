@@ -122,7 +122,7 @@ static void check_file(const char *path)
     cpl_task *task         = built_in(name);
     const cpl_profile *profile;
     cpl_questions q;
-    cpl_questions_wish wish = wish_of(shared_path("golden/eval/data"));
+    cpl_questions_wish wish = wish_of(reference_path("eval/data"));
     wish.offset             = number_or(settings, "offset", 0);
     wish.limit              = number_or(settings, "limit", CPL_UNSET);
     wish.max_tokens         = number_or(options, "max_gen_toks", CPL_UNSET);
@@ -145,8 +145,7 @@ static void check_folder(const char *folder, size_t n_files)
 {
     char pattern[600];
     glob_t hits;
-    if (!shared_path(folder)) skip();
-    snprintf(pattern, sizeof pattern, "%s/*.json.gz", shared_path(folder));
+    snprintf(pattern, sizeof pattern, "%s/*.json.gz", reference_path(folder));
     assert_int_equal(glob(pattern, 0, NULL, &hits), 0);
     assert_int_equal(hits.gl_pathc, n_files);
     for (size_t i = 0; i < hits.gl_pathc; i++) check_file(hits.gl_pathv[i]);
@@ -156,18 +155,18 @@ static void check_folder(const char *folder, size_t n_files)
 static void test_harness(void **state)
 {
     (void)state;
-    check_folder("golden/eval/harness", 19);
+    check_folder("eval/harness", 19);
 }
 
 static void test_inloop(void **state)
 {
     (void)state;
-    check_folder("golden/eval/inloop", 11);
+    check_folder("eval/inloop", 11);
 }
 
-int main(void)
+int main(int n_arguments, char **arguments)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_harness),
                                        cmocka_unit_test(test_inloop)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_groups(n_arguments, arguments, tests, tests, NULL, NULL);
 }

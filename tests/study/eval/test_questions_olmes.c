@@ -4,7 +4,10 @@
  * minerva_math_algebra (its exemplars are worded
  * otherwise in four places); continuations of gold_bpb, which are answers rewritten. The requests of BoolQ, HellaSwag, Social IQa
  * and WinoGrande are of rows that are not among the samples, and so are SciQ's exemplars: these rows
- * are made of the requests themselves, HellaSwag's texts being clean already. */
+ * are made of the requests themselves, HellaSwag's texts being clean already.
+ *
+ * In the checkout's requests own rows stand in the place of those of OpenBookQA, SciQ and Social IQa
+ * (tests/golden/eval/make_requests.py). */
 #include <sys/stat.h>
 
 #include "questions_case.h"
@@ -57,13 +60,15 @@ static const char *text_of(const json_t *object, const char *key)
 
 static json_t *load_requests(const char *file)
 {
-    char path[128], line[1 << 18];
-    snprintf(path, sizeof path, "data/eval/olmes/requests/%s.jsonl", file);
+    char path[600], line[1 << 18];
+    snprintf(path, sizeof path, further ? "%s/olmes/requests/%s.jsonl" : "%s/olmes/%s.jsonl.gz",
+             further ? shared_path("data/eval") : golden_path("eval"), file);
     json_t *requests = json_array();
-    FILE *in         = fopen(shared_path(path), "rb");
+    gzFile in        = gzopen(path, "rb");
     if (!in) fail_msg("%s: cannot be read", path);
-    while (fgets(line, sizeof line, in)) json_array_append_new(requests, json_loads(line, 0, NULL));
-    fclose(in);
+    while (gzgets(in, line, sizeof line))
+        json_array_append_new(requests, json_loads(line, 0, NULL));
+    gzclose(in);
     return requests;
 }
 
@@ -162,18 +167,24 @@ static void write_sciq_train(const json_t *requests, const char *path)
 static void link_to(const char *from, const char *to)
 {
     char real[4096];
-    assert_non_null(from);
     assert_non_null(realpath(from, real));
     assert_int_equal(symlink(real, to), 0);
+}
+
+/* The rows that the requests are of. */
+static const char *rows_at(void)
+{
+    return further ? shared_path("data/eval") : golden_path("eval/data");
 }
 
 /* A folder of data with the rows and the exemplars. */
 static const char *data_of(const published *p, const json_t *requests)
 {
     const char *folder = scratch_folder();
-    char path[256], from[256];
+    char path[256], from[600];
     snprintf(path, sizeof path, "%s/olmes", folder);
-    link_to(shared_path("data/eval/olmes"), path);
+    snprintf(from, sizeof from, "%s/olmes", rows_at());
+    link_to(from, path);
     snprintf(path, sizeof path, "%s/%s", folder, p->task);
     assert_int_equal(mkdir(path, 0777), 0);
     snprintf(path, sizeof path, "%s/%s/Main", folder, p->task);
@@ -181,9 +192,9 @@ static const char *data_of(const published *p, const json_t *requests)
     snprintf(path, sizeof path, "%s/%s/train.json", folder, p->task);
     if (strcmp(p->task, "sciq") == 0 && p->shots) write_sciq_train(requests, path);
     snprintf(path, sizeof path, "%s/%s/%s", folder, p->task, p->to);
-    snprintf(from, sizeof from, "data/eval/%s", p->from ? p->from : "");
+    snprintf(from, sizeof from, "%s/%s", rows_at(), p->from ? p->from : "");
     if (p->from)
-        link_to(shared_path(from), path);
+        link_to(from, path);
     else
         write_rows(p, requests, path);
     return folder;
@@ -226,7 +237,6 @@ static void check_file(const published *p)
 static void test_requests(void **state)
 {
     (void)state;
-    if (!shared_path("data/eval/olmes/requests")) skip();
     for (size_t i = 0; i < N_ALL; i++) check_file(&all[i]);
 }
 
@@ -249,9 +259,8 @@ static void test_contexts(void **state)
     cpl_questions q;
     size_t i;
     json_t *request;
-    if (!shared_path("data/eval/olmes/requests")) skip();
     json_t *requests        = load_requests("gsm8k.gold_bpb_5shot");
-    cpl_questions_wish wish = wish_of(shared_path("data/eval"));
+    cpl_questions_wish wish = wish_of(rows_at());
     assert_ok(cpl_task_parse(&task, "gsm8k.yaml", gsm8k, strlen(gsm8k)));
     assert_ok(cpl_questions_read(&q, task, &task->profiles[0], &wish));
     json_array_foreach(requests, i, request) assert_string_equal(
@@ -274,10 +283,12 @@ static void test_forms(void **state)
     cpl_task_free(task);
 }
 
-int main(void)
+int main(int n_arguments, char **arguments)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_requests),
-                                       cmocka_unit_test(test_contexts),
-                                       cmocka_unit_test(test_forms)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest tests[]         = {cmocka_unit_test(test_requests),
+                                               cmocka_unit_test(test_contexts),
+                                               cmocka_unit_test(test_forms)};
+    const struct CMUnitTest further_tests[] = {cmocka_unit_test(test_requests),
+                                               cmocka_unit_test(test_contexts)};
+    return run_groups(n_arguments, arguments, tests, further_tests, NULL, NULL);
 }
