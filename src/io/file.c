@@ -1,10 +1,9 @@
-/* file.c - reading, mapping and hashing of file.h; writing is in writer.c, folders in folder.c */
+/* file.c - reading and hashing of file.h; writing is in writer.c, folders in folder.c */
 #include "io/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -98,7 +97,7 @@ cpl_status cpl_file_read_at(int descriptor, void *out, size_t bytes, uint64_t of
 cpl_status cpl_file_hash(uint64_t *hash, const char *path)
 {
     cpl_status status = CPL_OK;
-    int descriptor;
+    int descriptor    = -1;
     uint64_t length;
     ssize_t got;
     CPL_TRY(cpl_file_open(&descriptor, &length, path));
@@ -116,32 +115,6 @@ done:
     cpl_free(chunk);
     close(descriptor);
     return status;
-}
-
-cpl_status cpl_file_map(cpl_mapping *mapping, const char *path)
-{
-    cpl_status status = CPL_OK;
-    int descriptor;
-    uint64_t length;
-    memset(mapping, 0, sizeof *mapping);
-    CPL_TRY(cpl_file_open(&descriptor, &length, path));
-    if (length) { /* the system maps nothing of length 0 */
-        void *bytes = mmap(NULL, (size_t)length, PROT_READ, MAP_SHARED, descriptor, 0);
-        if (bytes == MAP_FAILED)
-            CPL_TRY_DONE(CPL_FAIL(CPL_ERR_IO, "%s: its %llu bytes cannot be mapped: %s", path,
-                                  (unsigned long long)length, strerror(errno)));
-        mapping->bytes  = bytes;
-        mapping->length = (size_t)length;
-    }
-done:
-    close(descriptor);
-    return status;
-}
-
-void cpl_file_unmap(cpl_mapping *mapping)
-{
-    if (mapping->length) munmap((void *)(uintptr_t)mapping->bytes, mapping->length);
-    memset(mapping, 0, sizeof *mapping);
 }
 
 bool cpl_file_is_lfs_pointer(const void *bytes, size_t length)

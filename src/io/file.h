@@ -1,4 +1,4 @@
-/* file.h - whole files in and out: reading, mapping, hashing, writing so that a crash or a full
+/* file.h - whole files in and out: reading, hashing, writing so that a crash or a full
  * disk never leaves half a file, and the names of folders.
  *
  * Room:   io. Every sentence names the file and says what the system said.
@@ -34,16 +34,6 @@ CPL_NODISCARD cpl_status cpl_file_read_at(int descriptor, void *out, size_t byte
                                           const char *path);
 
 CPL_NODISCARD cpl_status cpl_file_hash(uint64_t *hash, const char *path);
-
-typedef struct cpl_mapping {
-    const unsigned char *bytes; /* NULL for an empty file */
-    size_t length;
-} cpl_mapping;
-
-/* A regular file as read-only memory until cpl_file_unmap. The file must not become shorter
- * meanwhile: touching a page that is gone kills the process, so this is for files of our own. */
-CPL_NODISCARD cpl_status cpl_file_map(cpl_mapping *mapping, const char *path);
-void cpl_file_unmap(cpl_mapping *mapping); /* all zero: nothing to do */
 
 /* Whether these first bytes of a file are a Git LFS pointer, put where the real file should be. */
 bool cpl_file_is_lfs_pointer(const void *bytes, size_t length);

@@ -346,7 +346,7 @@ int64_t cpl_loader_label_instances(const cpl_loader *l, int64_t label)
     return l->first[label + 1] - l->first[label];
 }
 
-uint64_t cpl_loader_fingerprint(const cpl_loader *l)
+cpl_status cpl_loader_fingerprint(uint64_t *hash, const cpl_loader *l)
 {
-    return cpl_shards_fingerprint(l->shards, l->settings.eos, l->settings.seq_len);
+    return cpl_shards_fingerprint(hash, l->shards, l->settings.eos, l->settings.seq_len);
 }

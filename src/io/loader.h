@@ -78,8 +78,8 @@ int64_t cpl_loader_eval_batches(const cpl_loader *loader, int64_t label, int64_t
 CPL_NODISCARD cpl_status cpl_loader_eval_batch(cpl_loader *loader, int64_t label, int64_t limit,
                                                int64_t index, cpl_batch *batch);
 
-/* Hash of the data, the EOS id and T; see cpl_shards_fingerprint. */
-uint64_t cpl_loader_fingerprint(const cpl_loader *loader);
+/* Sets the hash of the data, the EOS id and T; see cpl_shards_fingerprint. */
+CPL_NODISCARD cpl_status cpl_loader_fingerprint(uint64_t *hash, const cpl_loader *loader);
 
 #ifdef __cplusplus
 }

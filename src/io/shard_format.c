@@ -5,6 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { NUMPY_LONGEST = 4096 }; /* bytes of a NumPy dictionary */
+
+/* A file by its first bytes. */
+typedef struct head {
+    const char *path;
+    uint64_t file_bytes;
+    size_t length;
+    unsigned char bytes[NUMPY_LONGEST + 16];
+} head;
+
 static uint32_t le32(const unsigned char *b)
 {
     return b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
@@ -14,10 +24,10 @@ static uint32_t le32(const unsigned char *b)
 
 /* In flat data these bytes would be the ids 20115, 19797, 22861, and then a small one and two that
  * spell "{'"; nothing but a NumPy file begins so. */
-static bool is_numpy(const cpl_mapping *map, size_t *text)
+static bool is_numpy(const head *h, size_t *text)
 {
-    const unsigned char *b = map->bytes;
-    if (map->length < 14 || memcmp(b, "\x93NUMPY", 6) != 0) return false;
+    const unsigned char *b = h->bytes;
+    if (h->length < 14 || memcmp(b, "\x93NUMPY", 6) != 0) return false;
     if (b[6] < 1 || b[6] > 3 || b[7] != 0) return false;
     *text = b[6] == 1 ? 10 : 12;
     return b[*text] == '{' && b[*text + 1] == '\'';
@@ -51,61 +61,63 @@ static long long one_dimension(const char *shape)
     return strncmp(end, ",)", 2) == 0 ? n : -1;
 }
 
-static cpl_status numpy(cpl_shard_format *format, const cpl_mapping *map, size_t text,
-                        const char *path)
+static cpl_status numpy(cpl_shard_format *format, const head *h, size_t text)
 {
-    enum { LONGEST = 4096 };
-    char dictionary[LONGEST];
-    size_t length = text == 10 ? map->bytes[8] | (size_t)map->bytes[9] << 8 : le32(map->bytes + 8);
-    if (length >= LONGEST || text + length > map->length)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: its NumPy header of %zu bytes does not fit", path,
+    char dictionary[NUMPY_LONGEST];
+    const unsigned char *b = h->bytes;
+    size_t length          = text == 10 ? b[8] | (size_t)b[9] << 8 : le32(b + 8);
+    if (length >= NUMPY_LONGEST || text + length > h->length)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: its NumPy header of %zu bytes does not fit", h->path,
                         length);
-    memcpy(dictionary, map->bytes + text, length);
+    memcpy(dictionary, b + text, length);
     dictionary[length] = '\0';
     const char *descr  = entry(dictionary, "'descr':");
     const char *order  = entry(dictionary, "'fortran_order':");
     const char *shape  = entry(dictionary, "'shape':");
     if (!descr || !order || !shape || strncmp(order, "False", 5) != 0)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: its NumPy header is not one of a plain array", path);
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: its NumPy header is not one of a plain array", h->path);
     format->offset     = text + length;
     format->item_bytes = item_bytes(descr);
     if (!format->item_bytes)
         return CPL_FAIL(CPL_ERR_INPUT, "%s: its NumPy type is %.16s, token ids are '<u2' or '<u4'",
-                        path, descr);
-    long long n = one_dimension(shape);
-    size_t left = map->length - format->offset, item = (size_t)format->item_bytes;
+                        h->path, descr);
+    long long n   = one_dimension(shape);
+    uint64_t left = h->file_bytes - format->offset, item = (uint64_t)format->item_bytes;
     if (n < 0 || left % item != 0 || (uint64_t)n != left / item)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: its NumPy shape %.32s does not fit the %zu bytes that follow", path,
-                        shape, left);
+                        "%s: its NumPy shape %.32s does not fit the %llu bytes that follow",
+                        h->path, shape, (unsigned long long)left);
     return CPL_OK;
 }
 
 /* ---- llm.c ---- */
 
-static cpl_status llm_c(cpl_shard_format *format, const cpl_mapping *map, const char *path)
+static cpl_status llm_c(cpl_shard_format *format, const head *h)
 {
     enum { HEADER = 1024 };
-    uint32_t version = le32(map->bytes + 4), count = le32(map->bytes + 8);
+    uint32_t version = le32(h->bytes + 4), count = le32(h->bytes + 8);
     if (version != 1)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: version %u of llm.c's token files is not known", path,
-                        version);
-    if (map->length != HEADER + 2 * (size_t)count)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: version %u of llm.c's token files is not known",
+                        h->path, version);
+    if (h->file_bytes != HEADER + 2 * (uint64_t)count)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: its llm.c header says %u tokens, its %zu bytes do not fit that", path,
-                        count, map->length);
+                        "%s: its llm.c header says %u tokens, its %llu bytes do not fit that",
+                        h->path, count, (unsigned long long)h->file_bytes);
     *format = (cpl_shard_format){HEADER, 2};
     return CPL_OK;
 }
 
-cpl_status cpl_shard_format_find(cpl_shard_format *format, const cpl_mapping *map, const char *path)
+cpl_status cpl_shard_format_find(cpl_shard_format *format, const cpl_shard_file *file)
 {
     enum { LLM_C = 20240520 };
     size_t text = 0;
+    head h      = {.path = file->path, .file_bytes = file->length};
+    h.length    = file->length < sizeof h.bytes ? (size_t)file->length : sizeof h.bytes;
     *format     = (cpl_shard_format){0, 0};
-    if (is_numpy(map, &text)) return numpy(format, map, text, path);
-    /* Flat ids that begin so would need the ids 55432 and 308, and a small number behind. */
-    if (map->length >= 1024 && le32(map->bytes) == LLM_C && le32(map->bytes + 4) < 256)
-        return llm_c(format, map, path);
+    CPL_TRY(cpl_shard_file_read(file, h.bytes, h.length, 0));
+    if (is_numpy(&h, &text)) return numpy(format, &h, text);
+    /* Flat ids that begin so would need the ids 55432 and 308, and a small number after them. */
+    if (h.length >= 1024 && le32(h.bytes) == LLM_C && le32(h.bytes + 4) < 256)
+        return llm_c(format, &h);
     return CPL_OK;
 }

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "io/file.h"
+#include "io/shard_file.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,8 +20,8 @@ typedef struct cpl_shard_format {
 } cpl_shard_format;
 
 /* Recognises a NumPy or llm.c header, which must then fit the file; anything else is flat. */
-CPL_NODISCARD cpl_status cpl_shard_format_find(cpl_shard_format *format, const cpl_mapping *map,
-                                               const char *path);
+CPL_NODISCARD cpl_status cpl_shard_format_find(cpl_shard_format *format,
+                                               const cpl_shard_file *file);
 
 #ifdef __cplusplus
 }

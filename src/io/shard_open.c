@@ -1,10 +1,10 @@
 /* shard_open.c - opening token files: which they are, what their ids mean; see shards.h. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "io/file.h"
 #include "io/json.h"
 #include "io/paths.h"
 #include "io/shard_format.h"
@@ -108,19 +108,26 @@ static cpl_status number_labels(cpl_shards *s)
 
 /* ---- item type ---- */
 
-/* Do these bytes, read as uint16, look like uint32? Then nearly every second id is 0 or 1. */
-static bool looks_like_uint32(const unsigned char *bytes, size_t length)
+/* Do the `length` bytes from `offset` on, read as uint16, look like uint32? Then nearly every second
+ * id is 0 or 1. */
+static cpl_status looks_like_uint32(bool *wide, const cpl_shard_file *file, uint64_t offset,
+                                    uint64_t length)
 {
-    enum { LEAST_PAIRS = 64 };
-    size_t pairs = length / 4 < LOOK_TOKENS / 2 ? length / 4 : LOOK_TOKENS / 2;
-    size_t odd = 0, even = 0;
-    for (size_t i = 0; i < pairs; i++) {
-        const unsigned char *b = bytes + 4 * i;
-        even += b[0] <= 1 && b[1] == 0;
-        odd += b[2] <= 1 && b[3] == 0;
+    enum { LEAST_PAIRS = 64, CHUNK = 1 << 14 };
+    unsigned char bytes[CHUNK];
+    uint64_t pairs = length / 4 < LOOK_TOKENS / 2 ? length / 4 : LOOK_TOKENS / 2;
+    uint64_t odd = 0, even = 0;
+    *wide = length % 4 == 0 && pairs >= LEAST_PAIRS;
+    for (uint64_t at = 0, n; *wide && at < 4 * pairs; at += n) {
+        n = 4 * pairs - at < CHUNK ? 4 * pairs - at : CHUNK;
+        CPL_TRY(cpl_shard_file_read(file, bytes, n, offset + at));
+        for (const unsigned char *b = bytes; b < bytes + n; b += 4) {
+            even += b[0] <= 1 && b[1] == 0;
+            odd += b[2] <= 1 && b[3] == 0;
+        }
     }
-    return length % 4 == 0 && pairs >= LEAST_PAIRS && odd >= pairs - pairs / 100 &&
-           even < pairs / 2;
+    *wide = *wide && odd >= pairs - pairs / 100 && even < pairs / 2;
+    return CPL_OK;
 }
 
 static int width_of_vocabulary(int64_t vocab_size)
@@ -133,10 +140,10 @@ static cpl_status decide_type(cpl_shard *file, const cpl_shard_format *format,
                               const cpl_log *log)
 {
     static const int asked[] = {0, 2, 4};
-    const unsigned char *ids = file->map.bytes ? file->map.bytes + format->offset : NULL;
-    size_t length            = file->map.length - format->offset;
-    bool wide                = looks_like_uint32(ids, length);
+    uint64_t length          = file->ids.length - format->offset;
     int bytes                = format->item_bytes;
+    bool wide                = false;
+    CPL_TRY(looks_like_uint32(&wide, &file->ids, format->offset, length));
     if (!bytes) bytes = asked[options->type];
     if (!bytes) bytes = known->item_bytes;
     if (!bytes) bytes = width_of_vocabulary(options->vocab_size);
@@ -146,18 +153,26 @@ static cpl_status decide_type(cpl_shard *file, const cpl_shard_format *format,
                      "%s: read as uint16, but every second id is 0 or 1, as if it were uint32: see "
                      "data.token_type",
                      file->path);
-    if (length % (size_t)bytes != 0)
+    if (length % (uint64_t)bytes != 0)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: its %zu bytes are no whole number of ids of %d bytes: it is "
+                        "%s: its %llu bytes are no whole number of ids of %d bytes: it is "
                         "truncated, or no token file",
-                        file->path, length, bytes);
+                        file->path, (unsigned long long)length, bytes);
     file->item_bytes = bytes;
-    file->tokens     = ids;
-    file->n_tokens   = (int64_t)(length / (size_t)bytes);
+    file->offset     = format->offset;
+    file->n_tokens   = (int64_t)(length / (uint64_t)bytes);
     return CPL_OK;
 }
 
 /* ---- one file ---- */
+
+/* Opens a file by position; the first ones stay open. */
+static cpl_status open_bytes(cpl_shards *s, cpl_shard_file *file, const char *path)
+{
+    CPL_TRY(cpl_shard_file_open(file, path, s->n_kept < CPL_SHARDS_KEPT_OPEN));
+    s->n_kept += file->kept;
+    return CPL_OK;
+}
 
 static cpl_status open_file(cpl_shards *s, const char *path, const char *label,
                             const cpl_shard_options *options, const info *known, const cpl_log *log)
@@ -168,12 +183,9 @@ static cpl_status open_file(cpl_shards *s, const char *path, const char *label,
     s->file         = more;
     cpl_shard *file = &more[s->n_files++];
     memset(file, 0, sizeof *file);
-    file->path = cpl_text_copy(path);
-    if (!file->path) return CPL_ERR_MEMORY;
-    CPL_TRY(cpl_file_map(&file->map, path));
-    if (file->map.length)
-        madvise((void *)(uintptr_t)file->map.bytes, file->map.length, MADV_RANDOM);
-    CPL_TRY(cpl_shard_format_find(&format, &file->map, path));
+    CPL_TRY(open_bytes(s, &file->ids, path));
+    file->path = file->ids.path;
+    CPL_TRY(cpl_shard_format_find(&format, &file->ids));
     CPL_TRY(decide_type(file, &format, options, known, log));
     s->n_tokens += file->n_tokens;
     return find_own_labels(file, label);
@@ -224,11 +236,11 @@ static cpl_status open_masks(cpl_shards *s, const cpl_shard_options *options)
                         (long long)options->n_masks, (long long)s->n_files);
     for (int64_t i = 0; i < s->n_files; i++) {
         cpl_shard *file = &s->file[i];
-        CPL_TRY(cpl_file_map(&file->mask, options->masks[i]));
-        if ((int64_t)file->mask.length != file->n_tokens)
-            return CPL_FAIL(CPL_ERR_INPUT, "%s: %zu bytes of label mask for the %lld tokens of %s",
-                            options->masks[i], file->mask.length, (long long)file->n_tokens,
-                            file->path);
+        CPL_TRY(open_bytes(s, &file->mask, options->masks[i]));
+        if (file->mask.length != (uint64_t)file->n_tokens)
+            return CPL_FAIL(CPL_ERR_INPUT, "%s: %llu bytes of label mask for the %lld tokens of %s",
+                            options->masks[i], (unsigned long long)file->mask.length,
+                            (long long)file->n_tokens, file->path);
     }
     return CPL_OK;
 }
@@ -250,7 +262,8 @@ static cpl_status eos_of_rows(const cpl_shard *file, int64_t *eos)
     for (int i = 0; i < LOOK_ROWS; i++) {
         CPL_TRY_DONE(cpl_shard_rows_next(&rows, &start, &end, &more));
         if (!more || end == start) break;
-        uint64_t last = cpl_shard_token(file, end - 1);
+        uint64_t last = 0;
+        CPL_TRY_DONE(cpl_shard_tokens(file, end - 1, 1, &last));
         if (i > 0 && (int64_t)last != *eos) {
             *eos = -1;
             break;
@@ -262,11 +275,11 @@ done:
     return status;
 }
 
-static void warn_of_candidates(const cpl_shards *s, const cpl_log *log)
+static cpl_status warn_of_candidates(const cpl_shards *s, const cpl_log *log)
 {
     cpl_shard_survey survey;
-    cpl_shards_survey(s, 4 * LOOK_TOKENS, &survey);
-    if (survey.n_candidate[4]) return;
+    CPL_TRY(cpl_shards_survey(s, 4 * LOOK_TOKENS, &survey));
+    if (survey.n_candidate[4]) return CPL_OK;
     for (int i = 0; i < 4; i++)
         if (survey.n_candidate[i])
             cpl_log_warn(
@@ -275,6 +288,7 @@ static void warn_of_candidates(const cpl_shards *s, const cpl_log *log)
                 "does (%lld times): which of them ends the documents?",
                 s->file[0].path, (long long)s->eos, (long long)survey.looked_at,
                 (unsigned long long)survey.candidate[i], (long long)survey.n_candidate[i]);
+    return CPL_OK;
 }
 
 /* Settles the end-of-text id, or tells what speaks against the one given. */
@@ -289,8 +303,8 @@ static cpl_status check_eos(cpl_shards *s, const cpl_log *log)
                      "%s: by its metadata its documents end in the id %lld, the end-of-text id is "
                      "%lld",
                      s->file[0].path, (long long)rows_say, (long long)s->eos);
-    if (rows_say < 0 && s->eos >= 0 && s->n_tokens) warn_of_candidates(s, log);
-    return CPL_OK;
+    bool unsure = rows_say < 0 && s->eos >= 0 && s->n_tokens;
+    return unsure ? warn_of_candidates(s, log) : CPL_OK;
 }
 
 /* ---- all ---- */
@@ -335,11 +349,10 @@ void cpl_shards_close(cpl_shards *s)
     if (!s) return;
     for (int64_t i = 0; i < s->n_files; i++) {
         cpl_shard *file = &s->file[i];
-        cpl_file_unmap(&file->map);
-        cpl_file_unmap(&file->mask);
+        cpl_shard_file_close(&file->ids);
+        cpl_shard_file_close(&file->mask);
         cpl_paths_free(&file->own_labels);
         cpl_free(file->label);
-        cpl_free(file->path);
     }
     cpl_paths_free(&s->labels);
     cpl_free(s->file);

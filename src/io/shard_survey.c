@@ -19,30 +19,38 @@ static void count_token(cpl_shard_survey *s, uint64_t id, bool odd_place, uint64
     for (int c = 0; c < N_CANDIDATES; c++) s->n_candidate[c] += id == s->candidate[c];
 }
 
-static void look_at(const cpl_shards *shards, int64_t max_tokens, cpl_shard_survey *s)
+static cpl_status look_at(const cpl_shards *shards, int64_t max_tokens, cpl_shard_survey *s)
 {
+    enum { CHUNK = 4096 }; /* even: whether a place is odd does not depend on the chunk */
+    uint64_t ids[CHUNK];
     for (int64_t f = 0; f < shards->n_files; f++) {
         const cpl_shard *file = &shards->file[f];
-        for (int64_t i = 0; i < file->n_tokens && s->looked_at < max_tokens; i++) {
-            uint64_t id = cpl_shard_token(file, i);
-            count_token(s, id, i % 2 == 1, (uint64_t)shards->vocab_size);
+        for (int64_t first = 0, n; first < file->n_tokens && s->looked_at < max_tokens;
+             first += n) {
+            n = file->n_tokens - first;
+            if (n > max_tokens - s->looked_at) n = max_tokens - s->looked_at;
+            if (n > CHUNK) n = CHUNK;
+            CPL_TRY(cpl_shard_tokens(file, first, n, ids));
+            for (int64_t i = 0; i < n; i++)
+                count_token(s, ids[i], i % 2 == 1, (uint64_t)shards->vocab_size);
         }
     }
+    return CPL_OK;
 }
 
-void cpl_shards_survey(const cpl_shards *shards, int64_t max_tokens, cpl_shard_survey *survey)
+cpl_status cpl_shards_survey(const cpl_shards *shards, int64_t max_tokens, cpl_shard_survey *survey)
 {
     cpl_shard_survey first = {.candidate = {0, 50256, 50279}};
     uint64_t last          = (uint64_t)shards->vocab_size - 1;
     if (!shards->vocab_size) {
-        look_at(shards, max_tokens, &first);
+        CPL_TRY(look_at(shards, max_tokens, &first));
         last = first.largest;
     }
     memset(survey, 0, sizeof *survey);
     memcpy(survey->candidate, first.candidate, sizeof first.candidate);
     survey->candidate[3] = last;
     survey->candidate[4] = shards->eos >= 0 ? (uint64_t)shards->eos : last;
-    look_at(shards, max_tokens, survey);
+    return look_at(shards, max_tokens, survey);
 }
 
 /* ---- words ---- */
@@ -95,7 +103,7 @@ static void describe_files(const cpl_shards *shards, cpl_text *out)
     for (int64_t i = 0; i < shards->n_files; i++) {
         const cpl_shard *f = &shards->file[i];
         cpl_text_printf(out, "%s: %lld tokens, uint%d, %s\n", f->path, (long long)f->n_tokens,
-                        8 * f->item_bytes, cpl_text_bytes(size, (double)f->map.length));
+                        8 * f->item_bytes, cpl_text_bytes(size, (double)f->ids.length));
     }
     cpl_text_printf(out, "%lld files, %lld tokens", (long long)shards->n_files,
                     (long long)shards->n_tokens);
@@ -152,7 +160,7 @@ cpl_status cpl_shards_describe(const cpl_shards *shards, int64_t max_tokens, cpl
     memset(t.documents, 0, bytes);
     memset(t.tokens, 0, bytes);
     for (int64_t f = 0; f < shards->n_files; f++) CPL_TRY_DONE(add_file(shards, f, &t));
-    cpl_shards_survey(shards, max_tokens, &survey);
+    CPL_TRY_DONE(cpl_shards_survey(shards, max_tokens, &survey));
     describe_files(shards, out);
     describe_totals(shards, &t, out);
     describe_survey(&survey, out);

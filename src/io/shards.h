@@ -1,4 +1,4 @@
-/* shards.h - token files, mapped into memory and read by position.
+/* shards.h - token files, read by position.
  *
  * Room:    io. shard_writer.h makes such files; so do OLMo, Dolma, nanoGPT and llm.c.
  * Formats: a flat array of little-endian unsigned ids (OLMo's .npy without a NumPy header, .bin); a
@@ -18,8 +18,8 @@
 #include "base/settings.h"
 #include "base/status.h"
 #include "base/text.h"
-#include "io/file.h"
 #include "io/settings.h"
+#include "io/shard_file.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -36,11 +36,15 @@ typedef struct cpl_shard_options {
     int64_t n_masks;
 } cpl_shard_options;
 
+/* Files of one cpl_shards that stay open, token files and masks; the others are opened for each read.
+ * The order of the reads is random, so it does not matter which. */
+enum { CPL_SHARDS_KEPT_OPEN = 128 };
+
 typedef struct cpl_shard {
-    char *path;
-    cpl_mapping map, mask;       /* mask: empty if there is none */
-    const unsigned char *tokens; /* inside map */
-    int item_bytes;              /* 1, 2, 4 or 8 */
+    const char *path;         /* that of `ids` */
+    cpl_shard_file ids, mask; /* mask: without a path if there is none */
+    uint64_t offset;          /* bytes of `ids` before the first token */
+    int item_bytes;           /* 1, 2, 4 or 8 */
     int64_t n_tokens;
     cpl_strings own_labels; /* of its documents, by the numbers of its sidecar */
     int32_t *label;         /* for each of these its number in the list of all labels */
@@ -50,6 +54,7 @@ typedef struct cpl_shard {
 typedef struct cpl_shards {
     cpl_shard *file;
     int64_t n_files, n_tokens;
+    int64_t n_kept;     /* files that stay open */
     cpl_strings labels; /* sorted */
     int64_t eos;        /* -1: unknown */
     int64_t vocab_size; /* 0: unknown */
@@ -62,8 +67,9 @@ CPL_NODISCARD cpl_status cpl_shards_open(cpl_shards **shards, const char *const 
                                          const cpl_log *log);
 void cpl_shards_close(cpl_shards *shards); /* NULL is allowed */
 
-/* Token `i` of a file, whatever it is. */
-uint64_t cpl_shard_token(const cpl_shard *file, int64_t i);
+/* Sets `ids[0 .. count)` to the tokens of `file` from `first` on, whatever they are. */
+CPL_NODISCARD cpl_status cpl_shard_tokens(const cpl_shard *file, int64_t first, int64_t count,
+                                          uint64_t *ids);
 
 /* Sets `ids[0 .. count)` to the tokens of `file` from `first` on, which must be there. An id that
  * is not below the vocabulary size (below 2^31 if that is unknown) is an error with its position.
@@ -105,7 +111,8 @@ typedef struct cpl_shard_survey {
 } cpl_shard_survey;
 
 /* Looks at the first `max_tokens` tokens, file by file. */
-void cpl_shards_survey(const cpl_shards *shards, int64_t max_tokens, cpl_shard_survey *survey);
+CPL_NODISCARD cpl_status cpl_shards_survey(const cpl_shards *shards, int64_t max_tokens,
+                                           cpl_shard_survey *survey);
 
 /* Appends a report for people: files, items, tokens, documents and tokens of each label, candidates
  * for the end-of-text id among the first `max_tokens` tokens, and whether the item type is likely.
@@ -113,13 +120,14 @@ void cpl_shards_survey(const cpl_shards *shards, int64_t max_tokens, cpl_shard_s
 CPL_NODISCARD cpl_status cpl_shards_describe(const cpl_shards *shards, int64_t max_tokens,
                                              cpl_text *out);
 
-/* Hash (XXH3, 64 bits) of names (file and folder), sizes and the first and last 64 KiB of the files
+/* Sets the hash (XXH3, 64 bits) of names (file and folder), sizes and the first and last 64 KiB of the files
  * in their order, and of `eos` and `seq_len`: changes if a resumed run would see other data. */
-uint64_t cpl_shards_fingerprint(const cpl_shards *shards, int64_t eos, int64_t seq_len);
+CPL_NODISCARD cpl_status cpl_shards_fingerprint(uint64_t *hash, const cpl_shards *shards,
+                                                int64_t eos, int64_t seq_len);
 
-/* Hash (XXH3) of all token ids in the order of the files, wherever these lie: the same for the same
- * text. Reads everything. */
-uint64_t cpl_shards_content(const cpl_shards *shards);
+/* Sets the hash (XXH3) of all token ids in the order of the files, wherever these lie: the same for
+ * the same text. Reads everything. */
+CPL_NODISCARD cpl_status cpl_shards_content(uint64_t *hash, const cpl_shards *shards);
 
 #ifdef __cplusplus
 }

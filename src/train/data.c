@@ -144,7 +144,7 @@ static cpl_status open_all(cpl_train_data *data, const cpl_settings *settings, c
     if (data->eos < 0) data->eos = data->train_shards->eos;
     if (!data->vocab_size) data->vocab_size = data->train_shards->vocab_size;
     CPL_TRY(open_loader(&data->train, data->train_shards, data, settings, false, log));
-    data->fingerprint = cpl_loader_fingerprint(data->train);
+    CPL_TRY(cpl_loader_fingerprint(&data->fingerprint, data->train));
     if (d->validation.count == 0) return CPL_OK;
     CPL_TRY(open_shards(&data->held_out_shards, &d->validation, "validation", data, settings, base,
                         log));
@@ -200,11 +200,12 @@ static json_t *digits(uint64_t hash)
 cpl_status cpl_train_data_identify(json_t *object, const cpl_train_data *data,
                                    const cpl_settings *settings)
 {
-    uint64_t tokenizer         = 0;
+    uint64_t tokenizer = 0, ids = 0;
     const cpl_shards *others   = data->held_out_shards;
     const char *tokenizer_file = settings->data.tokenizer;
     if (tokenizer_file) CPL_TRY(cpl_file_hash(&tokenizer, tokenizer_file));
-    json_t *held_out = others ? digits(cpl_shards_content(others)) : json_null();
+    if (others) CPL_TRY(cpl_shards_content(&ids, others));
+    json_t *held_out = others ? digits(ids) : json_null();
     json_t *words    = tokenizer_file ? digits(tokenizer) : json_null();
     bool set         = json_object_set_new(object, "data", digits(data->fingerprint)) == 0;
     set              = json_object_set_new(object, "held_out", held_out) == 0 && set;

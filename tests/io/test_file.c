@@ -88,27 +88,6 @@ static void writes_and_reads_every_length(void **state)
     cpl_free(path);
 }
 
-static void maps(void **state)
-{
-    (void)state;
-    const char *folder = scratch_folder();
-    char *path         = in(folder, "a");
-    cpl_mapping mapping;
-    assert_ok(cpl_file_write_atomic(path, "hello", 5));
-    assert_ok(cpl_file_map(&mapping, path));
-    assert_int_equal(mapping.length, 5);
-    assert_memory_equal(mapping.bytes, "hello", 5);
-    cpl_file_unmap(&mapping);
-    assert_ok(cpl_file_write_atomic(path, "", 0));
-    assert_ok(cpl_file_map(&mapping, path));
-    assert_int_equal(mapping.length, 0);
-    assert_null(mapping.bytes);
-    cpl_file_unmap(&mapping);
-    assert_fails(CPL_ERR_INPUT, "not a regular file", cpl_file_map(&mapping, folder));
-    cpl_file_unmap(&mapping);
-    cpl_free(path);
-}
-
 static void says_what_is_wrong(void **state)
 {
     (void)state;
@@ -317,7 +296,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writes_and_reads_every_length),
-        cmocka_unit_test(maps),
         cmocka_unit_test(says_what_is_wrong),
         cmocka_unit_test(a_full_disk_leaves_the_old_file),
         cmocka_unit_test(abort_leaves_the_old_file),

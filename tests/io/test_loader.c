@@ -4,6 +4,8 @@
  * filter and the document places written out plainly below. */
 #include "io/loader.h"
 
+#include <unistd.h>
+
 #include "base/arena.h"
 #include "base/rng.h"
 #include "files.h"
@@ -209,7 +211,10 @@ static void pure_function_of_step(void **state)
         assert_memory_equal(instances, want[step], sizeof want[step]);
     }
     assert_int_equal(cpl_alloc_count(), before);
-    assert_int_equal(cpl_loader_fingerprint(a), cpl_loader_fingerprint(b));
+    uint64_t print_a = 0, print_b = 1;
+    assert_ok(cpl_loader_fingerprint(&print_a, a));
+    assert_ok(cpl_loader_fingerprint(&print_b, b));
+    assert_int_equal(print_a, print_b);
     cpl_loader_free(a);
     cpl_loader_free(b);
     cpl_shards_close(shards);
@@ -414,7 +419,8 @@ static void bad_id(void **state)
 static uint64_t print_of(const char *path, int64_t eos, int64_t seq_len)
 {
     cpl_shards *shards = open_shards(&path, 1);
-    uint64_t hash      = cpl_shards_fingerprint(shards, eos, seq_len);
+    uint64_t hash      = 0;
+    assert_ok(cpl_shards_fingerprint(&hash, shards, eos, seq_len));
     cpl_shards_close(shards);
     return hash;
 }
@@ -437,6 +443,57 @@ static void fingerprints(void **state)
     fputc(77, file);
     fclose(file);
     assert_int_not_equal(print_of(a, 9, 8), hash);
+}
+
+/* Cut to nothing while the loader reads it: a sentence, where a mapping would end the process. */
+static void becomes_shorter(void **state)
+{
+    (void)state;
+    const char *path      = tokens("shorter", "a.npy", 64 * T, 0);
+    cpl_shards *shards    = open_shards(&path, 1);
+    cpl_loader_settings s = plain_settings();
+    cpl_loader *loader    = NULL;
+    uint64_t hash         = 0;
+    assert_ok(cpl_loader_init(&loader, shards, &s, NULL));
+    assert_ok(cpl_loader_batch(loader, 0, &batch));
+    assert_int_equal(truncate(path, 3 * T * 2), 0);
+    assert_ok(cpl_loader_batch(loader, 0, &batch));
+    assert_fails(CPL_ERR_IO, "a.npy: ends at byte 48; it became shorter",
+                 cpl_loader_batch(loader, 1, &batch));
+    assert_fails(CPL_ERR_IO, "became shorter", cpl_loader_fingerprint(&hash, loader));
+    assert_fails(CPL_ERR_IO, "became shorter", cpl_shards_content(&hash, shards));
+    cpl_loader_free(loader);
+    cpl_shards_close(shards);
+}
+
+/* More files than stay open: each is read, and one that changed is named. */
+static void many_files(void **state)
+{
+    enum { FILES = CPL_SHARDS_KEPT_OPEN + 3 };
+    (void)state;
+    char name[32], all[512];
+    const char *path = all;
+    snprintf(all, sizeof all, "%s/many", folder);
+    for (int i = 0; i < FILES; i++) {
+        snprintf(name, sizeof name, "%05d.npy", i);
+        tokens("many", name, 2 * T, i * 8);
+    }
+    cpl_shards *shards    = open_shards(&path, 1);
+    cpl_loader_settings s = plain_settings();
+    cpl_loader *loader    = NULL;
+    assert_int_equal(shards->n_files, FILES);
+    assert_int_equal(shards->n_kept, CPL_SHARDS_KEPT_OPEN);
+    assert_ok(cpl_loader_init(&loader, shards, &s, NULL));
+    for (int i = 0; i < FILES; i++) {
+        assert_ok(cpl_loader_batch(loader, i, &batch));
+        assert_int_equal(ids[0], i * 8);
+        assert_int_equal(ids[2 * T - 1], i * 8 + 2 * T - 1);
+    }
+    tokens("many", name, T, 0);
+    assert_fails(CPL_ERR_IO, "it changed while in use",
+                 cpl_loader_batch(loader, FILES - 1, &batch));
+    cpl_loader_free(loader);
+    cpl_shards_close(shards);
 }
 
 static void no_memory(void **state)
@@ -492,6 +549,8 @@ int main(void)
         cmocka_unit_test(refusals),
         cmocka_unit_test(bad_id),
         cmocka_unit_test(fingerprints),
+        cmocka_unit_test(becomes_shorter),
+        cmocka_unit_test(many_files),
         cmocka_unit_test(no_memory),
         cmocka_unit_test(small_corpus),
     };
