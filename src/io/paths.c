@@ -80,24 +80,32 @@ static cpl_status visit(cpl_strings *paths, FTS *tree, FTSENT *entry,
                         bool (*wanted)(const char *name))
 {
     bool hidden = entry->fts_level > 0 && entry->fts_name[0] == '.';
+    bool asked  = !hidden && wanted(entry->fts_name);
     switch (entry->fts_info) {
     case FTS_D:
         if (hidden || (entry->fts_level > 0 && is_attributes(entry)))
             fts_set(tree, entry, FTS_SKIP);
         return CPL_OK;
     case FTS_F:
-        return !hidden && wanted(entry->fts_name) ? cpl_paths_add(paths, entry->fts_path) : CPL_OK;
+        return asked ? cpl_paths_add(paths, entry->fts_path) : CPL_OK;
+    case FTS_DEFAULT:
+        if (!asked) return CPL_OK;
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: is not a regular file", entry->fts_path);
+    case FTS_SLNONE:
+        if (!asked) return CPL_OK;
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: is a symbolic link to a file that does not exist",
+                        entry->fts_path);
     case FTS_DNR:
     case FTS_ERR:
     case FTS_NS:
         return CPL_FAIL(CPL_ERR_IO, "%s: cannot be read: %s", entry->fts_path,
                         strerror(entry->fts_errno));
-    default: /* a folder left, a cycle, a link to nothing, a device */
+    default: /* a folder left, a cycle */
         return CPL_OK;
     }
 }
 
-static cpl_status walk(cpl_strings *paths, const char *folder, bool (*wanted)(const char *name))
+cpl_status cpl_paths_below(cpl_strings *paths, const char *folder, bool (*wanted)(const char *name))
 {
     cpl_status status = CPL_OK;
     char *root        = cpl_text_copy(folder);
@@ -120,7 +128,8 @@ done:
 static cpl_status add_existing(cpl_strings *paths, const char *path, const struct stat *info,
                                bool (*wanted)(const char *name))
 {
-    return S_ISDIR(info->st_mode) ? walk(paths, path, wanted) : cpl_paths_add(paths, path);
+    return S_ISDIR(info->st_mode) ? cpl_paths_below(paths, path, wanted)
+                                  : cpl_paths_add(paths, path);
 }
 
 static cpl_status add_pattern(cpl_strings *paths, const char *pattern,
@@ -130,9 +139,12 @@ static cpl_status add_pattern(cpl_strings *paths, const char *pattern,
     glob_t hits       = {0};
     struct stat info;
     if (glob(pattern, 0, NULL, &hits) == 0)
-        for (size_t i = 0; i < hits.gl_pathc; i++)
-            if (stat(hits.gl_pathv[i], &info) == 0)
-                CPL_TRY_DONE(add_existing(paths, hits.gl_pathv[i], &info, wanted));
+        for (size_t i = 0; i < hits.gl_pathc; i++) {
+            const char *hit = hits.gl_pathv[i];
+            if (stat(hit, &info) != 0)
+                CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "%s: %s", hit, strerror(errno)));
+            CPL_TRY_DONE(add_existing(paths, hit, &info, wanted));
+        }
 done:
     globfree(&hits);
     return status;

@@ -25,9 +25,13 @@ void cpl_paths_sort(cpl_strings *paths);
  * none. From cpl_alloc, NULL if there is no memory. */
 char *cpl_path_label(const char *path);
 
-/* Appends what `input` stands for: a file is itself; a folder is every file below it, at any depth,
- * whose name `wanted` accepts; else `input` is a pattern of glob(3), each hit a file or a folder.
- * Names that begin with a dot are passed over in folders. CPL_ERR_INPUT if nothing comes of it. */
+/* Appends every file below `folder`, at any depth, whose name `wanted` accepts. Names that begin with
+ * a dot are passed over. CPL_ERR_INPUT where such a name is a pipe, a device or a link to nothing. */
+CPL_NODISCARD cpl_status cpl_paths_below(cpl_strings *paths, const char *folder,
+                                         bool (*wanted)(const char *name));
+
+/* Appends what `input` stands for: a file is itself; a folder is what cpl_paths_below finds; else
+ * `input` is a pattern of glob(3), each hit a file or a folder. CPL_ERR_INPUT if nothing comes of it. */
 CPL_NODISCARD cpl_status cpl_paths_expand(cpl_strings *paths, const char *input,
                                           bool (*wanted)(const char *name), const char *what);
 

@@ -9,6 +9,7 @@
 #include "io/paths.h"
 #include "io/shard_format.h"
 #include "io/shard_rows.h"
+#include "io/shard_whole.h"
 #include "io/shards.h"
 
 /* What the shards.json of a folder says; all unknown if there is none. */
@@ -223,6 +224,8 @@ static cpl_status open_path(cpl_shards *s, const char *path, const char *label,
     cpl_paths_sort(&files);
     for (int64_t i = 0; i < files.count && status == CPL_OK; i++)
         status = open_file(s, files.at[i], label, options, &known, log);
+    if (status == CPL_OK)
+        status = cpl_shards_check_whole(&files, s->file + (s->n_files - files.count), path, log);
     cpl_paths_free(&files);
     cpl_free(where);
     return status;

@@ -88,8 +88,7 @@ static cpl_status clear_old_parts(const cpl_shard_writer *w)
     cpl_strings old = {0};
     snprintf(part, sizeof part, "part-%0*lld-", w->digits, (long long)w->settings.writer);
     json_name(w, json);
-    cpl_status status = cpl_paths_expand(&old, w->folder, is_part_or_index, "parts");
-    if (status == CPL_ERR_INPUT && !old.count) status = CPL_OK; /* there are none */
+    cpl_status status = cpl_paths_below(&old, w->folder, is_part_or_index);
     for (int pass = 0; pass < 2; pass++)
         for (int64_t i = 0; i < old.count && status == CPL_OK; i++) {
             const char *name = strrchr(old.at[i], '/') + 1;
