@@ -167,8 +167,7 @@ static cpl_status show_all(work *w)
         CPL_TRY(cpl_output_json(cpl_evaluation_json(&w->evaluation, w->settings), "the results",
                                 json, JSON_REAL_PRECISION(9)));
     if (html) CPL_TRY(write_page(w, html));
-    cpl_record_remove(&w->record);
-    return CPL_OK;
+    return cpl_record_remove(&w->record);
 }
 
 /* ---- the forms of the verb ---- */

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/arena.h"
 #include "base/text.h"
@@ -185,4 +186,43 @@ cpl_status cpl_weights_read_f32(const cpl_weights *w, const char *name, float *o
     if (!cpl_safetensors_has_shape(tensor->entry, rank, shape))
         return wrong_shape(tensor, rank, shape);
     return cpl_safetensors_read_f32(tensor->file, tensor->entry, out, 0, tensor->entry->n_elements);
+}
+
+/* ---- what tells weights apart ---- */
+
+/* Adds `bytes` bytes of a tensor from `begin` on. */
+static cpl_status add_sample(XXH64_hash_t *hash, const cpl_weight *tensor, uint64_t begin,
+                             size_t bytes)
+{
+    unsigned char sample[3 * CPL_WEIGHTS_SAMPLE];
+    CPL_ASSERT(bytes <= sizeof sample);
+    CPL_TRY(cpl_safetensors_read_raw(tensor->file, tensor->entry, sample, begin, bytes));
+    *hash = XXH3_64bits_withSeed(sample, bytes, *hash);
+    return CPL_OK;
+}
+
+static cpl_status add_tensor(XXH64_hash_t *hash, const cpl_weight *tensor)
+{
+    const cpl_safetensors_entry *e = tensor->entry;
+    const uint64_t bytes = e->end - e->begin, numbers[] = {(uint64_t)e->dtype, bytes};
+    const uint64_t part = CPL_WEIGHTS_SAMPLE;
+    *hash               = XXH3_64bits_withSeed(e->name, strlen(e->name), *hash);
+    *hash               = XXH3_64bits_withSeed(numbers, sizeof numbers, *hash);
+    *hash               = XXH3_64bits_withSeed(e->shape, (size_t)e->rank * sizeof *e->shape, *hash);
+    if (bytes <= 3 * part) return add_sample(hash, tensor, 0, (size_t)bytes);
+    CPL_TRY(add_sample(hash, tensor, 0, (size_t)part));
+    CPL_TRY(add_sample(hash, tensor, (bytes - part) / 2, (size_t)part));
+    return add_sample(hash, tensor, bytes - part, (size_t)part);
+}
+
+cpl_status cpl_weights_sampled_hash(uint64_t *hash, uint64_t *bytes, const cpl_weights *w)
+{
+    XXH64_hash_t sum = XXH3_64bits("couplet weights 1", 17);
+    *bytes           = 0;
+    for (int64_t i = 0; i < w->count; i++) {
+        CPL_TRY(add_tensor(&sum, &w->tensors[i]));
+        *bytes += w->tensors[i].entry->end - w->tensors[i].entry->begin;
+    }
+    *hash = sum;
+    return CPL_OK;
 }

@@ -56,6 +56,14 @@ CPL_NODISCARD cpl_status cpl_weights_find(const cpl_weight **out, const cpl_weig
 CPL_NODISCARD cpl_status cpl_weights_read_f32(const cpl_weights *weights, const char *name,
                                               float *out, int rank, const int64_t *shape);
 
+/* Sets a hash by which checkpoints are told apart: XXH3 over name, dtype and shape of every tensor and
+ * over CPL_WEIGHTS_SAMPLE bytes of its beginning, middle and end (all of it where it is no longer).
+ * However the tensors are spread over files, and whatever the files are called, it is the same.
+ * `bytes`: of all tensors. CPL_ERR_IO. */
+enum { CPL_WEIGHTS_SAMPLE = 1024 };
+CPL_NODISCARD cpl_status cpl_weights_sampled_hash(uint64_t *hash, uint64_t *bytes,
+                                                  const cpl_weights *weights);
+
 #ifdef __cplusplus
 }
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "io/file.h"
 #include "io/json.h"
@@ -92,6 +93,26 @@ const cpl_model_settings *cpl_hf_config(const cpl_hf *hf)
 const cpl_hf_tokens *cpl_hf_tokens_of(const cpl_hf *hf)
 {
     return &hf->tokens;
+}
+
+/* Adds the XXH3 of a file of the folder, which it may lack. */
+static cpl_status add_file(uint64_t *hash, const cpl_hf *hf, const char *name)
+{
+    uint64_t own      = 0;
+    char *path        = cpl_path_join(hf->folder, name);
+    cpl_status status = path ? CPL_OK : CPL_ERR_MEMORY;
+    if (path && cpl_path_exists(path)) status = cpl_file_hash(&own, path);
+    *hash = XXH3_64bits_withSeed(&own, sizeof own, *hash);
+    cpl_free(path);
+    return status;
+}
+
+cpl_status cpl_hf_identify(const cpl_hf *hf, uint64_t *weights, uint64_t *bytes, uint64_t *config)
+{
+    *config = 0;
+    CPL_TRY(add_file(config, hf, "generation_config.json"));
+    CPL_TRY(add_file(config, hf, "config.json"));
+    return cpl_weights_sampled_hash(weights, bytes, hf->weights);
 }
 
 char *cpl_hf_tokenizer_path(const cpl_hf *hf)

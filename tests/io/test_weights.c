@@ -229,6 +229,62 @@ static cpl_status use(const char *folder)
     return status;
 }
 
+/* ---- what tells them apart ---- */
+
+static uint64_t hash_of(const char *path)
+{
+    cpl_weights *w = opens(path);
+    uint64_t hash, bytes;
+    assert_ok(cpl_weights_sampled_hash(&hash, &bytes, w));
+    assert_int_equal(bytes, (uint64_t)cpl_weights_count(w) * 8);
+    cpl_weights_close(w);
+    return hash;
+}
+
+/* Names and numbers count; files and their names do not. */
+static void told_apart(void **state)
+{
+    (void)state;
+    const char *folder = scratch_folder();
+    char *path         = cpl_path_join(folder, "model.safetensors");
+    tensor_file(at(folder, "one"), "ab", 1);
+    tensor_file(at(folder, "two"), "c", 1);
+    index_file(folder, "\"a\": \"one\", \"b\": \"one\", \"c\": \"two\"");
+    const uint64_t hash = hash_of(folder);
+    tensor_file(path, "cba", 1);
+    assert_true(hash_of(path) == hash);
+    tensor_file(path, "abd", 1);
+    assert_true(hash_of(path) != hash);
+    tensor_file(path, "abc", 2);
+    assert_true(hash_of(path) != hash);
+    cpl_free(path);
+}
+
+/* A byte that changes at the beginning, in the middle or at the end of a large tensor is seen. */
+static void large_tensors(void **state)
+{
+    (void)state;
+    enum { BYTES = 100000 };
+    static const int64_t places[] = {0, BYTES / 2, BYTES - 1};
+    static const char header[] =
+        "{\"x\":{\"dtype\":\"U8\",\"shape\":[100000],\"data_offsets\":[0,100000]}}";
+    const uint64_t length = sizeof header - 1;
+    const char *path      = at(scratch_folder(), "model.safetensors");
+    uint64_t seen[4], bytes;
+    static unsigned char file[8 + sizeof header - 1 + BYTES];
+    memcpy(file, &length, 8);
+    memcpy(file + 8, header, (size_t)length);
+    for (int i = 0; i < 4; i++) {
+        if (i) file[8 + (int64_t)length + places[i - 1]]++;
+        assert_ok(cpl_file_write_atomic(path, file, sizeof file));
+        cpl_weights *w = opens(path);
+        assert_ok(cpl_weights_sampled_hash(&seen[i], &bytes, w));
+        cpl_weights_close(w);
+        for (int k = 0; k < i; k++) assert_true(seen[i] != seen[k]);
+    }
+    assert_int_equal(bytes, BYTES);
+}
+
 static void failing_allocations(void **state)
 {
     (void)state;
@@ -286,6 +342,8 @@ int main(void)
         cmocka_unit_test(names_that_lead_elsewhere),
         cmocka_unit_test(tensors_at_fault),
         cmocka_unit_test(foreign_forms),
+        cmocka_unit_test(told_apart),
+        cmocka_unit_test(large_tensors),
         cmocka_unit_test(failing_allocations),
         cmocka_unit_test(reference_folders),
     };

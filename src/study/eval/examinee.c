@@ -1,12 +1,11 @@
 /* examinee.c - see examinee.h */
 #include "study/eval/examinee.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/memory.h"
-#include "io/file.h"
 #include "io/json.h"
 
 /* An id that the model's folder names must be one of the tokenizer's, which is the smaller one. */
@@ -82,43 +81,28 @@ cpl_status cpl_examinee_load(cpl_examinee *e, cpl_dtype compute, int n_threads, 
 
 /* ---- what it is ---- */
 
-/* Bytes and newest time of change of the files of weights in a folder. */
-static cpl_status look_at_weights(const char *folder, json_int_t *bytes, json_int_t *changed)
+static json_t *hash_json(uint64_t hash)
 {
-    char **names;
-    int64_t count;
-    *bytes = *changed = 0;
-    CPL_TRY(cpl_folder_list(&names, &count, folder));
-    for (int64_t i = 0; i < count; i++) {
-        struct stat info;
-        char *path = strstr(names[i], ".safetensors") ? cpl_path_join(folder, names[i]) : NULL;
-        if (path && stat(path, &info) == 0) {
-            *bytes += (json_int_t)info.st_size;
-            if (info.st_mtime > *changed) *changed = (json_int_t)info.st_mtime;
-        }
-        cpl_free(path);
-    }
-    cpl_folder_list_free(names, count);
-    return CPL_OK;
+    char hex[17];
+    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
+    return json_string(hex);
 }
 
 cpl_status cpl_examinee_describe(const cpl_examinee *e, json_t *settings)
 {
+    uint64_t weights, bytes, config;
+    CPL_TRY(cpl_hf_identify(e->hf, &weights, &bytes, &config));
     const char *folder = cpl_hf_folder(e->hf);
     char *real         = realpath(folder, NULL);
-    json_int_t bytes, changed;
-    cpl_status status  = look_at_weights(folder, &bytes, &changed);
-    struct stat tokens = {0};
-    (void)stat(e->tokenizer_path, &tokens);
-    if (status == CPL_OK &&
-        (json_object_set_new(settings, "tokenizer",
-                             json_pack("{s:o,s:I,s:I}", "path", cpl_json_words(e->tokenizer_path),
-                                       "bytes", (json_int_t)tokens.st_size, "changed",
-                                       (json_int_t)tokens.st_mtime)) != 0 ||
-         json_object_set_new(settings, "model", cpl_json_words(real ? real : folder)) != 0 ||
-         json_object_set_new(settings, "weights",
-                             json_pack("{s:I,s:I}", "bytes", bytes, "changed", changed)) != 0))
-        status = CPL_ERR_MEMORY;
+    const bool whole =
+        json_object_set_new(settings, "tokenizer",
+                            json_pack("{s:o,s:o}", "path", cpl_json_words(e->tokenizer_path),
+                                      "xxh3", hash_json(cpl_tokenizer_hash(e->tokenizer)))) == 0 &&
+        json_object_set_new(settings, "model", cpl_json_words(real ? real : folder)) == 0 &&
+        json_object_set_new(
+            settings, "weights",
+            json_pack("{s:I,s:o}", "bytes", (json_int_t)bytes, "xxh3", hash_json(weights))) == 0 &&
+        json_object_set_new(settings, "config", hash_json(config)) == 0;
     free(real);
-    return status;
+    return whole ? CPL_OK : CPL_ERR_MEMORY;
 }

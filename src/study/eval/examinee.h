@@ -39,9 +39,9 @@ int64_t cpl_examinee_window(const cpl_examinee *e);
 CPL_NODISCARD cpl_status cpl_examinee_load(cpl_examinee *e, cpl_dtype compute, int n_threads,
                                            int64_t window);
 
-/* Adds to `settings` what tells this model's weights from others: "model", its folder, and "weights",
- * the bytes and the time of change of its files; and "tokenizer", its path, bytes and time.
- * CPL_ERR_MEMORY. */
+/* Adds to `settings` what tells this model from others, by content: "weights" and "config" (see
+ * cpl_hf_identify) and "tokenizer"; and where they lie: "model", its folder, and the tokenizer's path.
+ * CPL_ERR_MEMORY, CPL_ERR_IO. */
 CPL_NODISCARD cpl_status cpl_examinee_describe(const cpl_examinee *e, json_t *settings);
 
 #ifdef __cplusplus

@@ -65,13 +65,33 @@ static cpl_status take_sample(cpl_record *r, json_t *values, int64_t line)
     return json_object_set(of, text, values) == 0 ? CPL_OK : CPL_ERR_MEMORY;
 }
 
+/* Settings that only say where something lies: a copy of a model elsewhere is the same model. */
+static json_t *without_places(const json_t *settings)
+{
+    json_t *copy = json_deep_copy(settings);
+    json_object_del(copy, "model");
+    json_object_del(json_object_get(copy, "tokenizer"), "path");
+    return copy;
+}
+
+/* The settings of the first line and of now, but for places, agree. */
+static cpl_status check_settings(const cpl_record *r, const json_t *there, const json_t *now)
+{
+    json_t *a = there ? without_places(there) : NULL, *b = without_places(now);
+    cpl_status status = b && (a || !there) ? CPL_OK : CPL_ERR_MEMORY;
+    if (status == CPL_OK && !(a && json_equal(a, b))) status = refuse(r, a, b);
+    json_decref(a);
+    json_decref(b);
+    return status;
+}
+
 /* One row; the first holds the settings. */
 static cpl_status take_row(cpl_record *r, const cpl_row *row, const json_t *settings)
 {
     const json_t *there = json_object_get(row->values, "settings");
     if (row->bad) return CPL_FAIL(CPL_ERR_INPUT, "%s" WAY_OUT, row->bad);
     if (row->line > 1) return take_sample(r, row->values, row->line);
-    return there && json_equal(there, settings) ? CPL_OK : refuse(r, there, settings);
+    return check_settings(r, there, settings);
 }
 
 static cpl_status read_all(cpl_record *r, const json_t *settings)
@@ -197,8 +217,11 @@ cpl_status cpl_record_add(cpl_record *r, const char *key, const char *sum, json_
                       json_pack("{s:s,s:s,s:O}", "task", key, "question", sum, "sample", sample));
 }
 
-void cpl_record_remove(cpl_record *r)
+cpl_status cpl_record_remove(cpl_record *r)
 {
-    if (r->path) unlink(r->path);
+    cpl_status status = CPL_OK;
+    if (r->path && unlink(r->path) != 0 && errno != ENOENT)
+        status = cannot(r, "removed, though the results are written");
     cpl_record_close(r);
+    return status;
 }

@@ -2,8 +2,8 @@
  *
  * Room:   study/eval.
  * File:   FILE.partial, JSON lines: {"settings": ...}, then {"task": KEY, "question": SUM, "sample": ...}
- *         for every answered question, with its cpl_question_sum. A last line that was cut by the
- *         interruption is taken off.
+ *         for every answered question, with its cpl_question_sum; of two the last counts. A last
+ *         line that was cut by the interruption is taken off.
  * Lock:   the file is one evaluation's alone while it is open. */
 #ifndef CPL_STUDY_EVAL_RECORD_H
 #define CPL_STUDY_EVAL_RECORD_H
@@ -25,7 +25,8 @@ typedef struct cpl_record {
     int64_t count; /* of it */
 } cpl_record;
 
-/* Goes on with `path`, or begins it. `fresh`: what was answered there counts for nothing.
+/* Goes on with `path`, or begins it. `fresh`: what was answered there counts for nothing. Settings
+ * agree if they are equal but for "model" and the "path" of "tokenizer", which are only places.
  * CPL_ERR_INPUT where it was begun with other settings, naming one that differs, holds a wrong line,
  * or is open elsewhere, and where it is no such file, which is then left as it is, fresh or not;
  * CPL_ERR_IO. */
@@ -41,8 +42,9 @@ json_t *cpl_record_find(const cpl_record *r, const char *key, const char *id, co
 CPL_NODISCARD cpl_status cpl_record_add(cpl_record *r, const char *key, const char *sum,
                                         json_t *sample);
 
-/* Closes and removes the file: the results are written. */
-void cpl_record_remove(cpl_record *r);
+/* Closes and removes the file: the results are written. CPL_ERR_IO where it cannot be removed. All
+ * zero: nothing to do. */
+CPL_NODISCARD cpl_status cpl_record_remove(cpl_record *r);
 
 #ifdef __cplusplus
 }

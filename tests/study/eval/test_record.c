@@ -3,6 +3,8 @@
 #include "study/eval/record.h"
 
 #include <jansson.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "check.h"
@@ -83,7 +85,7 @@ static void going_on(void **state)
     assert_ok(cpl_record_open(&r, path, settings, true));
     assert_int_equal(r.count, 0);
     assert_string_equal(content(path), begun);
-    cpl_record_remove(&r);
+    assert_ok(cpl_record_remove(&r));
     assert_false(cpl_path_exists(path));
     json_decref(settings);
 }
@@ -164,6 +166,47 @@ static void other_settings(void **state)
     json_decref(settings);
 }
 
+/* A model and a tokenizer elsewhere are the same ones; what they hold is compared. */
+static void other_places(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {
+        "{\"model\": \"m\", \"tokenizer\": {\"path\": \"t\", \"xxh3\": \"0f\"}}",
+        "{\"model\": \"n\", \"tokenizer\": {\"path\": \"u\", \"xxh3\": \"0f\"}}",
+        "{\"model\": \"m\", \"tokenizer\": {\"path\": \"t\", \"xxh3\": \"1f\"}}"};
+    const char *path = place();
+    unlink(path);
+    for (int i = 0; i < 3; i++) {
+        json_t *settings = json_loads(lines[i], 0, NULL);
+        cpl_record r;
+        cpl_status status = cpl_record_open(&r, path, settings, false);
+        if (i < 2)
+            assert_ok(status);
+        else
+            assert_fails(CPL_ERR_INPUT, "(tokenizer was {\"xxh3\":\"0f\"} and is {\"xxh3\":\"1f\"}",
+                         status);
+        cpl_record_close(&r);
+        json_decref(settings);
+    }
+}
+
+/* What stays behind is told. */
+static void no_removal(void **state)
+{
+    (void)state;
+    const char *path = place();
+    json_t *settings = settings_of("m", 3);
+    cpl_record r;
+    unlink(path);
+    assert_ok(cpl_record_open(&r, path, settings, false));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkdir(path, 0777), 0);
+    assert_fails(CPL_ERR_IO, "out.json.partial: cannot be removed, though the results are written",
+                 cpl_record_remove(&r));
+    assert_int_equal(rmdir(path), 0);
+    json_decref(settings);
+}
+
 /* Two evaluations never write to one file. */
 static void open_elsewhere(void **state)
 {
@@ -196,6 +239,7 @@ static void no_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(other_places),   cmocka_unit_test(no_removal),
         cmocka_unit_test(going_on),       cmocka_unit_test(cut_lines),
         cmocka_unit_test(other_files),    cmocka_unit_test(wrong_lines),
         cmocka_unit_test(other_settings), cmocka_unit_test(open_elsewhere),
