@@ -37,23 +37,62 @@ static int64_t count_all(const cpl_question *questions, int64_t n)
     return count;
 }
 
+static cpl_status open_work(cpl_answering_work *w, const cpl_answering *a,
+                            const cpl_question *questions, int64_t n)
+{
+    *w = (cpl_answering_work){.a = a, .question = questions, .n = n, .encoding = {.eos = a->eos}};
+    return cpl_encoder_init(&w->encoding.encoder, a->tokenizer, false);
+}
+
+static void close_work(cpl_answering_work *w)
+{
+    cpl_ids_free(&w->ids);
+    cpl_text_free(&w->encoding.joined);
+    cpl_encoder_free(w->encoding.encoder);
+}
+
 cpl_status cpl_answering_ask(const cpl_answering *a, const cpl_question *questions, int64_t n,
                              const cpl_answering_listener *listener)
 {
-    cpl_answering_work w = {.a        = a,
-                            .listener = listener,
-                            .question = questions,
-                            .n        = n,
-                            .encoding = {.eos = a->eos},
-                            .of       = count_all(questions, n)};
-    CPL_TRY(cpl_encoder_init(&w.encoding.encoder, a->tokenizer, false));
+    cpl_answering_work w;
     cpl_status status = CPL_OK;
+    CPL_TRY(open_work(&w, a, questions, n));
+    w.listener = listener;
+    w.of       = count_all(questions, n);
     for (int64_t first = 0, last; status == CPL_OK && first < n; first = last)
         status = questions[first].form->ask == CPL_ASK_RANK
                      ? cpl_answering_rank(&w, first, &last)
                      : cpl_answering_generate(&w, first, &last);
-    cpl_ids_free(&w.ids);
-    cpl_text_free(&w.encoding.joined);
-    cpl_encoder_free(w.encoding.encoder);
+    close_work(&w);
+    return status;
+}
+
+/* ---- going on ---- */
+
+static cpl_status block_end(cpl_answering_work *w, int64_t first, int64_t *last)
+{
+    if (w->question[first].form->ask == CPL_ASK_RANK) return cpl_answering_rank_end(w, first, last);
+    *last = cpl_answering_generate_end(w, first);
+    return CPL_OK;
+}
+
+static void keep_whole(bool *answered, int64_t first, int64_t last)
+{
+    bool whole = true;
+    for (int64_t i = first; i < last; i++) whole &= answered[i];
+    for (int64_t i = first; i < last; i++) answered[i] = whole;
+}
+
+cpl_status cpl_answering_keep_blocks(const cpl_answering *a, const cpl_question *questions,
+                                     int64_t n, bool *answered)
+{
+    cpl_answering_work w;
+    cpl_status status = CPL_OK;
+    CPL_TRY(open_work(&w, a, questions, n));
+    for (int64_t first = 0, last; status == CPL_OK && first < n; first = last) {
+        status = block_end(&w, first, &last);
+        if (status == CPL_OK) keep_whole(answered, first, last);
+    }
+    close_work(&w);
     return status;
 }

@@ -2,7 +2,8 @@
  * holds of it.
  *
  * Room:   study/eval. Joins questions, a tokenizer and an asker.
- * Memory: questions are taken in blocks, so that tokens of a block alone are held.
+ * Memory: questions are taken in blocks, so that tokens of a block alone are held. Where one ends
+ *         depends on the questions in it alone.
  * Form:   the keys of a question are those of docs/formats.md, "Results of an evaluation". */
 #ifndef CPL_STUDY_EVAL_ANSWERING_H
 #define CPL_STUDY_EVAL_ANSWERING_H
@@ -41,6 +42,13 @@ typedef struct cpl_answering_listener {
  * the question. */
 CPL_NODISCARD cpl_status cpl_answering_ask(const cpl_answering *a, const cpl_question *questions,
                                            int64_t n, const cpl_answering_listener *listener);
+
+/* Clears `answered[i]` of every question in whose block one has no answer: only what is asked in the
+ * same blocks is answered in the same bits, so an interrupted asking goes on with whole blocks. Failures
+ * as cpl_answering_ask. */
+CPL_NODISCARD cpl_status cpl_answering_keep_blocks(const cpl_answering *a,
+                                                   const cpl_question *questions, int64_t n,
+                                                   bool *answered);
 
 /* The longest window that the forms of the questions ask for, at least `window`. */
 int64_t cpl_answering_window(const cpl_question *questions, int64_t n, int64_t window);

@@ -43,7 +43,7 @@ static void free_block(block *b)
 }
 
 /* A block is asked for equally many tokens at most. */
-static int64_t end_of(const cpl_answering_work *w, int64_t first)
+int64_t cpl_answering_generate_end(const cpl_answering_work *w, int64_t first)
 {
     const cpl_question *q = w->question;
     int64_t last          = first;
@@ -161,7 +161,7 @@ static cpl_status ask(block *b)
 
 cpl_status cpl_answering_generate(cpl_answering_work *w, int64_t first, int64_t *last)
 {
-    block b                 = {.w = w, .first = first, .last = end_of(w, first)};
+    block b = {.w = w, .first = first, .last = cpl_answering_generate_end(w, first)};
     const cpl_status status = ask(&b);
     *last                   = b.last;
     free_block(&b);

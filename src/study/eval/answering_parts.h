@@ -29,6 +29,11 @@ CPL_NODISCARD cpl_status cpl_answering_rank(cpl_answering_work *w, int64_t first
 CPL_NODISCARD cpl_status cpl_answering_generate(cpl_answering_work *w, int64_t first,
                                                 int64_t *last);
 
+/* Sets `last` to the end of the block that begins at `first`, and asks nothing. */
+CPL_NODISCARD cpl_status cpl_answering_rank_end(cpl_answering_work *w, int64_t first,
+                                                int64_t *last);
+int64_t cpl_answering_generate_end(const cpl_answering_work *w, int64_t first);
+
 /* Tells the listener that one more is done; a cpl_asker_done of the work. */
 CPL_NODISCARD cpl_status cpl_answering_count(void *work, int64_t index);
 

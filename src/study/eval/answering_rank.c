@@ -4,7 +4,7 @@
 #include "study/eval/sample.h"
 #include "study/eval/words.h"
 
-enum { MOST_QUESTIONS = 128, MOST_TOKENS = 1 << 20 }; /* of a block: what an interruption loses */
+enum { MOST_QUESTIONS = 128, MOST_TOKENS = 1 << 20 }; /* of a block */
 
 /* One block. Its sequences are those of its questions one after the other: the options, then the
  * same behind the bare context. Equal ones pass through the model once (asker.h). */
@@ -118,6 +118,16 @@ cpl_status cpl_answering_rank(cpl_answering_work *w, int64_t first, int64_t *las
     status = tell(&b);
     *last  = b.last;
 done:
+    free_block(&b);
+    return status;
+}
+
+cpl_status cpl_answering_rank_end(cpl_answering_work *w, int64_t first, int64_t *last)
+{
+    block b           = {.w = w, .first = first};
+    cpl_status status = make_room(&b);
+    if (status == CPL_OK) status = encode_all(&b);
+    *last = b.last;
     free_block(&b);
     return status;
 }

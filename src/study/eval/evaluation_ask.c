@@ -45,12 +45,12 @@ static void advance(void *who, int64_t done, int64_t of)
     a->watch->advanced(a->watch->who, (double)a->behind + (double)a->n * (double)done / (double)of);
 }
 
-/* The questions of one kind that have no answer yet. */
-static void gather(asking *a, const cpl_questions *q, cpl_ask ask)
+/* The questions of one kind, or those of them that have no answer yet. */
+static void gather(asking *a, const cpl_questions *q, cpl_ask ask, bool answered_too)
 {
     a->n = 0;
     for (int64_t i = 0; i < q->count; i++) {
-        if (a->sample[i] || q->question[i].form->ask != ask) continue;
+        if ((a->sample[i] && !answered_too) || q->question[i].form->ask != ask) continue;
         a->question[a->n] = q->question[i];
         a->place[a->n++]  = i;
     }
@@ -58,11 +58,10 @@ static void gather(asking *a, const cpl_questions *q, cpl_ask ask)
 
 /* Takes what was answered before; all that is asked, and by which it is marked, must still be the
  * same. */
-static cpl_status recall(asking *a, const cpl_questions *q, int64_t *recalled)
+static cpl_status recall(asking *a, const cpl_questions *q)
 {
     const char *key = a->one->what->key, *told;
     char sum[SHA256_DIGEST_STRING_LENGTH];
-    *recalled = 0;
     for (int64_t i = 0; i < q->count && a->record; i++) {
         json_t *sample = cpl_record_find(a->record, key, q->question[i].id, &told);
         if (!sample) continue;
@@ -74,17 +73,53 @@ static cpl_status recall(asking *a, const cpl_questions *q, int64_t *recalled)
                 "its rows and its task file say now: --overwrite begins anew",
                 a->record->path, key, q->question[i].id);
         a->sample[i] = json_incref(sample);
-        ++*recalled;
     }
+    return CPL_OK;
+}
+
+/* Answers of one kind in whose block one is missing are dropped, and asked again. */
+static cpl_status keep_blocks(asking *a, const cpl_questions *q, cpl_ask ask,
+                              const cpl_answering *answering)
+{
+    gather(a, q, ask, true);
+    bool *answered = cpl_alloc((size_t)a->n + 1);
+    if (!answered) return CPL_ERR_MEMORY;
+    for (int64_t i = 0; i < a->n; i++) answered[i] = a->sample[a->place[i]] != NULL;
+    cpl_status status = cpl_answering_keep_blocks(answering, a->question, a->n, answered);
+    for (int64_t i = 0; i < a->n && status == CPL_OK; i++) {
+        if (answered[i]) continue;
+        json_decref(a->sample[a->place[i]]);
+        a->sample[a->place[i]] = NULL;
+    }
+    cpl_free(answered);
+    return cpl_evaluation_about(status, a->one->what);
+}
+
+static int64_t count_answered(const asking *a, int64_t n)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) count += a->sample[i] != NULL;
+    return count;
+}
+
+static const cpl_ask kinds[] = {CPL_ASK_RANK, CPL_ASK_GENERATE};
+
+/* Sets how many answers of before count. */
+static cpl_status go_on(asking *a, const cpl_questions *q, const cpl_answering *answering,
+                        int64_t *recalled)
+{
+    CPL_TRY(recall(a, q));
+    for (int k = 0; k < 2 && count_answered(a, q->count); k++)
+        CPL_TRY(keep_blocks(a, q, kinds[k], answering));
+    *recalled = count_answered(a, q->count);
     return CPL_OK;
 }
 
 static cpl_status ask_all(asking *a, const cpl_questions *q, const cpl_answering *answering)
 {
-    static const cpl_ask kinds[]          = {CPL_ASK_RANK, CPL_ASK_GENERATE};
     const cpl_answering_listener listener = {take, advance, a};
     for (int k = 0; k < 2; k++) {
-        gather(a, q, kinds[k]);
+        gather(a, q, kinds[k], false);
         if (a->n) CPL_TRY(cpl_answering_ask(answering, a->question, a->n, &listener));
         a->behind += a->n;
     }
@@ -243,7 +278,7 @@ cpl_status cpl_evaluation_ask(cpl_evaluated *one, const cpl_questions *q,
     a.sample          = cpl_alloc(n * sizeof(json_t *));
     if (!a.question || !a.place || !a.sample) goto done;
     memset(a.sample, 0, n * sizeof(json_t *));
-    status = recall(&a, q, &recalled);
+    status = go_on(&a, q, answering, &recalled);
     if (status == CPL_OK && watch->began) watch->began(watch->who, one, recalled);
     if (status == CPL_OK) status = cpl_evaluation_about(ask_all(&a, q, answering), one->what);
     if (status == CPL_OK) status = conclude(one, q, &a, answering->window, samples);
