@@ -158,10 +158,11 @@ static cpl_status add_group(drawing *d, int64_t g)
     const cpl_run_group *group  = &d->c->groups[g];
     const cpl_run_record *first = first_logged(d->c, group);
     const size_t most           = (size_t)(first->n_lines + 1);
-    double *x = cpl_pool_take(&d->pool, 4 * most * sizeof *x), *y = x + most, *low = y + most;
-    double *high = low + most, *values = cpl_pool_take(&d->pool, (size_t)group->n * sizeof *values);
-    int64_t n = 0;
+    double *x                   = cpl_pool_take(&d->pool, 4 * most * sizeof *x);
+    double *values              = cpl_pool_take(&d->pool, (size_t)group->n * sizeof *values);
     if (!x || !values) return CPL_ERR_MEMORY;
+    double *y = x + most, *low = y + most, *high = low + most;
+    int64_t n = 0;
     for (int64_t i = 0; nth_line(first, i); i++) {
         const double tokens = nth_line(first, i)->tokens;
         const cpl_spread s  = members_at(d, group, tokens, values);
@@ -188,9 +189,10 @@ static cpl_status add_group(drawing *d, int64_t g)
 static cpl_status add_points(drawing *d)
 {
     const size_t most = 2 * (size_t)d->c->n_runs;
-    double *x = cpl_pool_take(&d->pool, 2 * most * sizeof *x), *y = x + most;
-    int64_t n = 0;
+    double *x         = cpl_pool_take(&d->pool, 2 * most * sizeof *x);
     if (!x) return CPL_ERR_MEMORY;
+    double *y = x + most;
+    int64_t n = 0;
     for (int64_t r = 0; r < d->c->n_runs; r++, n += 2) {
         x[n] = x[n + 1] = d->c->groups[d->c->group_of[r]].place;
         y[n]            = d->figure->values[r];
@@ -203,9 +205,10 @@ static cpl_status add_points(drawing *d)
 static cpl_status add_means(drawing *d)
 {
     const size_t most = (size_t)d->c->n_groups;
-    double *x = cpl_pool_take(&d->pool, 2 * most * sizeof *x), *y = x + most;
-    int64_t n = 0;
+    double *x         = cpl_pool_take(&d->pool, 2 * most * sizeof *x);
     if (!x) return CPL_ERR_MEMORY;
+    double *y = x + most;
+    int64_t n = 0;
     for (int64_t g = 0; g < d->c->n_groups; g++) {
         if (isnan(d->figure->spread[g].mean)) continue;
         x[n]   = d->c->groups[g].place;
