@@ -11,24 +11,33 @@
 
 /* ---- what there is to do ---- */
 
-/* Documents, not token shards, of which every one is still there. */
+/* Documents, not token shards. */
 static bool has_documents(const cpl_settings *s)
 {
     for (int64_t i = 0; i < s->data.validation.count; i++)
-        if (cpl_tokens_are_shards(s->data.validation.at[i]) ||
-            !cpl_path_exists(s->data.validation.at[i]))
-            return false;
+        if (cpl_tokens_are_shards(s->data.validation.at[i])) return false;
     return s->data.validation.count > 0;
 }
 
-/* Whether `path` holds the losses of this step and window. */
-static bool is_scored(const char *path, int64_t step, int64_t window)
+/* Sets whether `path` holds the losses of this step and window; one that is damaged does not. */
+static cpl_status find_scored(bool *scored, const char *path, int64_t step, int64_t window)
 {
     cpl_document_losses there = {0};
-    if (!cpl_path_exists(path) || cpl_document_losses_load(&there, path) != CPL_OK) return false;
-    bool same = there.step == step && there.window == window;
+    *scored                   = false;
+    if (!cpl_path_exists(path)) return CPL_OK;
+    cpl_status status = cpl_document_losses_load(&there, path);
+    if (status == CPL_ERR_INPUT) return CPL_OK;
+    *scored = status == CPL_OK && there.step == step && there.window == window;
     cpl_document_losses_free(&there);
-    return same;
+    return status;
+}
+
+/* A comparison stands without the scores of a run; the reason is told. */
+static cpl_status without(cpl_status status, const char *run, const cpl_log *log)
+{
+    if (status != CPL_ERR_INPUT) return status;
+    cpl_log_warn(log, "%s: held-out documents were not scored: %s", run, cpl_last_error());
+    return CPL_OK;
 }
 
 /* ---- doing it ---- */
@@ -56,27 +65,32 @@ static cpl_status score_done_run(const cpl_settings *s, const char *run, int64_t
     char *checkpoint = NULL, *path = cpl_path_join(run, "documents.json");
     cpl_status status  = path ? cpl_checkpoint_last(&checkpoint, run) : CPL_ERR_MEMORY;
     const int64_t step = status == CPL_OK ? cpl_reader_step(checkpoint) : -1;
-    if (status == CPL_OK && step == s->train.steps && has_documents(s) &&
-        (again || !is_scored(path, step, s->data.seq_len))) {
-        status = score(s, checkpoint, path, max_documents, log);
-        if (status == CPL_ERR_INPUT) { /* a comparison stands without it */
-            cpl_log_warn(log, "held-out documents were not scored: %s", cpl_last_error());
-            status = CPL_OK;
-        }
+    bool scored        = true;
+    if (status == CPL_OK && step == s->train.steps && has_documents(s)) {
+        scored = false;
+        if (!again) status = find_scored(&scored, path, step, s->data.seq_len);
     }
+    if (status == CPL_OK && !scored)
+        status = without(score(s, checkpoint, path, max_documents, log), run, log);
     cpl_free(checkpoint);
     cpl_free(path);
     return status;
 }
 
-/* The run's own configuration, if this program can read all of it; false: it is left alone. */
-static bool read_config(cpl_settings *s, const cpl_section *sections, const char *run)
+/* The run's own configuration; false: there is none, or this program cannot read all of it. */
+static cpl_status read_config(bool *read, cpl_settings *s, const cpl_section *sections,
+                              const char *run, const cpl_log *log)
 {
     char *path = cpl_path_join(run, "config.yaml");
-    bool read  = path && cpl_path_exists(path) &&
-                cpl_yaml_read(s, sections, CPL_N_SECTIONS, path, NULL) == CPL_OK;
+    *read      = false;
+    if (!path) return CPL_ERR_MEMORY;
+    cpl_status status = CPL_OK;
+    if (cpl_path_exists(path)) {
+        status = cpl_yaml_read(s, sections, CPL_N_SECTIONS, path, NULL);
+        *read  = status == CPL_OK;
+    }
     cpl_free(path);
-    return read;
+    return without(status, run, log);
 }
 
 cpl_status cpl_scored_run(const char *run, int64_t max_documents, int n_threads, bool again,
@@ -84,10 +98,11 @@ cpl_status cpl_scored_run(const char *run, int64_t max_documents, int n_threads,
 {
     cpl_section sections[CPL_N_SECTIONS];
     cpl_settings s;
+    bool read         = false;
     cpl_status status = CPL_OK;
     cpl_settings_sections(sections);
     CPL_TRY(cpl_settings_init(&s, sections, CPL_N_SECTIONS));
-    const bool read = cpl_checkpoint_exists(run) && read_config(&s, sections, run);
+    if (cpl_checkpoint_exists(run)) status = read_config(&read, &s, sections, run, log);
     if (n_threads >= 0) s.compute.threads = n_threads;
     if (read) status = score_done_run(&s, run, max_documents, again, log);
     cpl_settings_free(&s, sections, CPL_N_SECTIONS);
