@@ -243,7 +243,7 @@ static cpl_status show_all(const work *w)
     return CPL_OK;
 }
 
-/* What was left out with --keep-going is still a failure, told at the end. */
+/* What was left out, with --keep-going or of the picture, is still a failure, told at the end. */
 static cpl_status judge(const work *w)
 {
     int64_t faulty    = 0;
@@ -257,9 +257,14 @@ static cpl_status judge(const work *w)
     if (w->lost)
         return CPL_FAIL(CPL_ERR_INPUT, "%lld checkpoint%s left out; the first: %s",
                         (long long)w->lost, w->lost == 1 ? "" : "s", w->reason);
-    if (faulty == 0) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT, "%lld layer%s could not be read; the first: %s",
-                    (long long)faulty, faulty == 1 ? "" : "s", first);
+    if (faulty)
+        return CPL_FAIL(CPL_ERR_INPUT, "%lld layer%s could not be read; the first: %s",
+                        (long long)faulty, faulty == 1 ? "" : "s", first);
+    for (int64_t i = 0; i < w->n; i++)
+        if (w->reports[i].picture.lost)
+            return CPL_FAIL(CPL_ERR_INPUT, "%s: there is no t-SNE picture: %s", w->reports[i].path,
+                            w->reports[i].picture.fault);
+    return CPL_OK;
 }
 
 static cpl_status run(const cpl_arguments *args)

@@ -84,9 +84,7 @@ static cpl_status put_tables(cpl_text *out, const cpl_compare *c)
                       "baseline. The interval is Student's; detectable is the smallest true "
                       "difference that so many pairs with this spread find at 5 % with a power of "
                       "80 %."));
-    CPL_TRY(put_table(out, c, cpl_compare_table_documents, NULL,
-                      "The interval is a bootstrap over documents: 2,000 resamples, the same "
-                      "documents for all pairs."));
+    CPL_TRY(put_table(out, c, cpl_compare_table_documents, NULL, NULL));
     return put_table(out, c, cpl_compare_table_questions, NULL,
                      "Of the questions that both runs answered; McNemar's exact test, two-sided.");
 }

@@ -253,11 +253,31 @@ static const char *left_out(cpl_pool *pool, const cpl_compare *c)
         base += c->pairings[p].documents.only_base;
         other += c->pairings[p].documents.only_other;
     }
-    if (base + other == 0) return NULL;
-    return cpl_pool_printf(pool,
-                           "%lld document%s of the baseline and %lld of the others are on one side "
-                           "only and left out.",
-                           (long long)base, base == 1 ? "" : "s", (long long)other);
+    if (base + other == 0) return "";
+    return cpl_pool_printf(
+        pool,
+        " %lld document%s of the baseline and %lld of the others are on one side "
+        "only and left out.",
+        (long long)base, base == 1 ? "" : "s", (long long)other);
+}
+
+/* A group compared by a single pair of runs has no spread over seeds. */
+static bool any_single_pair(const cpl_compare *c)
+{
+    for (int64_t p = 0; p < c->n_pairings; p++)
+        if (c->pairings[p].documents.n_sets && c->pairings[p].n == 1) return true;
+    return false;
+}
+
+static const char *interval_note(cpl_pool *pool, const cpl_compare *c)
+{
+    return cpl_pool_printf(
+        pool,
+        "95 %% interval, bootstrap over documents: 2,000 resamples, the same documents for all "
+        "pairs.%s%s",
+        any_single_pair(c) ? " With one pair of runs it is of these two runs, not of the settings."
+                           : "",
+        left_out(pool, c));
 }
 
 cpl_status cpl_compare_table_documents(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
@@ -269,7 +289,7 @@ cpl_status cpl_compare_table_documents(cpl_grid *g, cpl_pool *pool, const cpl_co
     CPL_TRY(cpl_grid_open(g, pool, n, 5));
     g->title  = "Bits per byte of held-out documents";
     g->corner = "group";
-    g->note   = left_out(pool, c);
+    g->note   = n ? interval_note(pool, c) : NULL;
     for (int64_t k = 0; k < 5; k++) g->columns[k] = columns[k];
     for (int64_t p = 0; p < c->n_pairings; p++) {
         const cpl_document_difference *of = &c->pairings[p].documents;

@@ -167,7 +167,7 @@ static cpl_status embed(cpl_coupling_report *r, cpl_backend *be, float *x, doubl
     return CPL_OK;
 }
 
-/* No picture, for this reason. */
+/* No picture, because this failed. */
 static cpl_status leave_out(cpl_picture *p, const char *reason)
 {
     cpl_free(p->y);
@@ -175,6 +175,7 @@ static cpl_status leave_out(cpl_picture *p, const char *reason)
     p->y        = NULL;
     p->expert   = NULL;
     p->n_points = 0;
+    p->lost     = true;
     p->fault    = cpl_text_copy(reason);
     return p->fault ? CPL_OK : CPL_ERR_MEMORY;
 }

@@ -84,6 +84,7 @@ typedef struct cpl_picture {
     double kl, perplexity;
     int64_t iterations;
     char *fault; /* NULL, or why there is none; owned */
+    bool lost;   /* because something failed, not because it was not to be made */
 } cpl_picture;
 
 typedef struct cpl_coupling_report {

@@ -54,34 +54,43 @@ static tally tally_of(const cpl_coupling_report *r)
 static void say_how(cpl_text *out, const char *how, const tally *t)
 {
     cpl_text_printf(out,
-                    "Router and experts agree %s (z = %.1f over all layers): %.3g %% of the router "
+                    "The weights of router and experts agree %s (z = %.1f over all layers): %.3g "
+                    "%% of the router "
                     "rows excite their own expert most (chance: %.3g %%); all of ERC's constraints "
                     "are met in %lld of %lld layer%s.",
                     how, t->z, 100 * t->own, 100 * t->chance, (long long)t->met,
                     (long long)t->layers, t->layers == 1 ? "" : "s");
 }
 
+static void say(cpl_text *out, const tally *t)
+{
+    if (t->layers == 0 && t->lone > 0)
+        cpl_text_printf(out, "Every layer has a single expert: there is nothing to agree on.");
+    else if (t->layers == 0)
+        cpl_text_printf(out, "No layer has a coupling matrix that means something: nothing is said "
+                             "on whether the weights of router and experts agree.");
+    else if (t->told == 0)
+        cpl_text_printf(out, "Nothing tells whether the weights of router and experts agree: in "
+                             "every layer all pairings of router rows and experts give the same.");
+    else if (t->met == t->layers)
+        cpl_text_printf(out,
+                        "The weights of router and experts agree: in every layer measured (%lld) "
+                        "each router row excites its own expert most, and each expert is excited "
+                        "most by its own row.",
+                        (long long)t->layers);
+    else if (t->z > FAR)
+        say_how(out, "better than chance", t);
+    else if (t->z < -FAR)
+        say_how(out, "less than chance would have it", t);
+    else
+        say_how(out, "no better than chance may give", t);
+}
+
 void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *r)
 {
     const tally t = tally_of(r);
-    if (t.layers == 0 && t.lone > 0)
-        cpl_text_printf(out, "Every layer has a single expert: there is nothing to agree on.");
-    else if (t.layers == 0)
-        cpl_text_printf(out, "No layer has a coupling matrix that means something: nothing is said "
-                             "on whether router and experts agree.");
-    else if (t.told == 0)
-        cpl_text_printf(out, "Nothing tells whether router and experts agree: in every layer all "
-                             "pairings of router rows and experts give the same.");
-    else if (t.met == t.layers)
-        cpl_text_printf(out,
-                        "Router and experts agree: in every layer measured (%lld) each router row "
-                        "excites its own expert most, and each expert is excited most by its own "
-                        "row.",
-                        (long long)t.layers);
-    else if (t.z > FAR)
-        say_how(out, "better than chance", &t);
-    else if (t.z < -FAR)
-        say_how(out, "less than chance would have it", &t);
-    else
-        say_how(out, "no better than chance may give", &t);
+    say(out, &t);
+    if (t.layers)
+        cpl_text_printf(out, " Whether the router's choices agree with the experts' answers to "
+                             "text is another question: --text measures it.");
 }

@@ -80,7 +80,8 @@ typedef struct cpl_moe_map {
 } cpl_moe_map;
 
 /* Fills `map` from names, shapes and config alone; reads no weights. CPL_ERR_INPUT where there are
- * no MoE layers, where the quantisation is not one that is read (with its name), or where nothing
+ * no MoE layers, where a part of the model has a layer twice, where the tensors are the moments of an
+ * optimizer, where the quantisation is not one that is read (with its name), or where nothing
  * says which of two readings is meant. What is wrong with one layer only is that layer's `fault`.
  * The stored files must outlive the map. */
 CPL_NODISCARD cpl_status cpl_moe_map_make(cpl_moe_map *map, const cpl_stored_files *files);

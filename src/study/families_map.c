@@ -230,6 +230,39 @@ static cpl_status make_layers(making *m)
     return CPL_OK;
 }
 
+/* ---- what is no model ---- */
+
+/* One part of a model has a layer once: two of a number are two models, or a model and something of its
+ * shape. */
+static cpl_status refuse_twice(const making *m)
+{
+    for (int64_t i = 1; i < m->map->n_layers; i++) {
+        const cpl_moe_layer *a = &m->map->layers[i - 1], *b = &m->map->layers[i];
+        if (a->layer != b->layer || part_rank(a) != part_rank(b)) continue;
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: layer %" PRId64 " is there twice, as %.200s* and as %.200s*: the file "
+                        "holds two models, or more than a model: name one that holds one",
+                        m->source->path, a->layer, a->prefix, b->prefix);
+    }
+    return CPL_OK;
+}
+
+/* The state.safetensors of our checkpoints: for every tensor of the model m.NAME and v.NAME. */
+static cpl_status refuse_moments(const making *m)
+{
+    const int64_t half = m->source->count / 2;
+    if (half == 0 || m->source->count % 2) return CPL_OK;
+    for (int64_t i = 0; i < half; i++) {
+        const char *first = name_at(m, i), *second = name_at(m, half + i);
+        if (strncmp(first, "m.", 2) || strncmp(second, "v.", 2) || strcmp(first + 2, second + 2))
+            return CPL_OK;
+    }
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s: holds the optimizer's moments (m.* and v.*) of a checkpoint of couplet "
+                    "train, and no weights: name model.safetensors beside it, or the folder",
+                    m->source->path);
+}
+
 /* ---- the whole ---- */
 
 static const char *first_word(making *m, const char *words)
@@ -279,10 +312,12 @@ static cpl_status make_map(making *m)
     m->stems = cpl_stems_make(m->pool, m->config.family);
     if (m->pool->failed) return CPL_FAIL(CPL_ERR_MEMORY, "no memory for the names to look for");
     sort_tensors(m);
+    CPL_TRY(refuse_moments(m));
     find_groups(m);
     find_parts(m);
     CPL_TRY(make_layers(m));
     if (m->map->n_layers == 0) return refuse_none(m);
+    CPL_TRY(refuse_twice(m));
     set_family(m);
     cpl_moe_notes(m->map, m->pool, &m->config);
     if (m->pool->failed) return CPL_FAIL(CPL_ERR_MEMORY, "no memory for the map of the layers");

@@ -186,6 +186,12 @@ def check_documents(work, vanilla, coupled):
     (short / "last").symlink_to("step-000008")
     compared(vanilla[0], short, extra=())
     check(not (short / "documents.json").exists(), "a run without its last step was scored")
+    lost = train(work, "lost")
+    config = lost / "config.yaml"
+    config.write_text(config.read_text().replace("docs/two.jsonl", "docs/gone.jsonl"))
+    said = good("compare", "--documents", 3, vanilla[0], lost)
+    check("warning: " in said and "gone.jsonl" in said and
+          "held-out documents were not scored" in said, f"documents that are gone: {said[-900:]}")
 
 
 def check_closer(vanilla, coupled):
@@ -210,6 +216,13 @@ def check_closer(vanilla, coupled):
     near(quiz["p"], 2 * 0.5 ** 16, "McNemar")
     said = good("compare", *vanilla, *coupled)
     check("Bits per byte of held-out documents" in said and "quiz, acc" in said, said[-2000:])
+    check("95 % interval, bootstrap over documents" in said and "of these two runs" not in said,
+          f"two pairs: {said[-2000:]}")
+    page = vanilla[0].parent / "two.html"
+    said = good("compare", vanilla[0], coupled[0], "--html", page)
+    for words in (said, page.read_text()):
+        check("95 % interval, bootstrap over documents" in words and
+              "of these two runs, not of the settings" in words, f"one pair: {words[-2000:]}")
 
 
 def main():

@@ -242,7 +242,7 @@ def check_options(work):
     check(len(both["checkpoints"]) == 2 and both["checkpoints"][0]["layers"] == every, "two")
     table = good("inspect", folder, work / "whole-3")
     check("Side by side" in table and "layer" in table and "FLOPs" in table and
-          "Router and experts agree" in table, f"table: {table}")
+          "The weights of router and experts agree" in table and "--text measures" in table, f"table: {table}")
     bad(2, ["--alpha"], "inspect", folder, "--alpha", "1,x")
     bad(2, ["--layers"], "inspect", folder, "--layers", "3-1")
     bad(2, ["--memory"], "inspect", folder, "--memory", "much")
@@ -447,6 +447,23 @@ def state_of(folders):
             for folder in folders for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
+def check_no_model(work):
+    """The optimizer's moments are no model; of two layers with one number neither is taken."""
+    work = work / "no-model"
+    work.mkdir()
+    write_corpus(work)
+    last = train(work, "run") / "last"
+    bad(1, ["state.safetensors: holds the optimizer's moments", "model.safetensors"], "inspect",
+        last / "state.safetensors")
+    good("inspect", last / "model.safetensors")
+    case = Case(41, layers=2)
+    twice = {other + name: value for name, value in case.tensors().items()
+             for other in ("", "teacher.")}
+    write_safetensors(work / "twice.safetensors", twice)
+    bad(1, ["twice.safetensors: layer 0 is there twice, as model.layers.0.* and as "
+            "teacher.model.layers.0.*"], "inspect", work / "twice.safetensors")
+
+
 def main():
     work = pathlib.Path(tempfile.mkdtemp(prefix="couplet-inspect-"))
     check_own(work)
@@ -461,6 +478,7 @@ def main():
     check_zero_diagonal(work)
     check_silhouettes(work)
     check_training(work)
+    check_no_model(work)
     shutil.rmtree(work)
     return finish()
 

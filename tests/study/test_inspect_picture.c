@@ -131,6 +131,7 @@ static void check_thinned(int n, int D, int64_t expert, int64_t every, int64_t l
     assert_ok(cpl_inspect_run(&report));
     if (!report.picture.fault || !strstr(report.picture.fault, words))
         fail_msg("\"%s\" does not say \"%s\"", report.picture.fault, words);
+    assert_true(report.picture.lost);
     cpl_inspect_close(&report);
     case_free(&c);
 }
@@ -178,6 +179,7 @@ static void picture_without_memory(void **state)
     options.memory_bytes = cost.memory_bytes;
     assert_ok(cpl_inspect_open(&report, &told, c.folder, &options, NULL));
     assert_true(told.picture_bytes == 0 && told.memory_bytes == cost.memory_bytes);
+    assert_false(report.picture.lost);
     assert_ok(cpl_inspect_run(&report));
     assert_int_equal(report.n_measured, 1);
     assert_int_equal(report.picture.n_points, 0);
