@@ -32,8 +32,8 @@ WRITTEN = [
 ]
 TABLES = [  # the same of a table behind a line that begins with `name`
     ("state.json", ["src/train/trainer.c", "src/store/checkpoint.c"],
-     [r'c\.state = json_pack\((.*?)\);', r'c->state, "(\w+)", json_']),
-    ("start.json", ["src/train/data.c"], [r'json_object_set_new\(object, "(\w+)"']),
+     [r'return json_pack\((.*?)\);', r'c->state, "(\w+)", json_']),
+    ("start.json", ["src/train/data.c", "src/train/loop.c"], [r'json_object_set_new\(object, "(\w+)"']),
     ("shards.json", ["src/io/shard_writer.c"],
      [r'put_(?:member|number)\(&out, "(\w+)"', r'  \\"(\w+)\\": (?:\\"|\[)']),
 ]

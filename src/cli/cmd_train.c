@@ -154,7 +154,9 @@ static cpl_status finish(const char *run, const cpl_train_outcome *outcome, cpl_
     return CPL_OK;
 }
 
-static cpl_status train(cpl_configuration *c, const char *run, const char *from, bool resume)
+/* `written`: the config.yaml of a run that goes on, as it stands; NULL: a new run. */
+static cpl_status train(cpl_configuration *c, const char *run, const char *from,
+                        const cpl_settings *written)
 {
     watcher w                 = {0};
     cpl_log log               = {say, &w.progress};
@@ -163,7 +165,8 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
                                  .run      = run,
                                  .from     = from,
                                  .given    = c->given,
-                                 .resume   = resume,
+                                 .resume   = written != NULL,
+                                 .written  = written,
                                  .log      = &log,
                                  .watch    = &watch,
                                  .stop     = &stop_asked};
@@ -193,7 +196,7 @@ static cpl_status resume(const cpl_arguments *args, const char *run)
         status = cpl_configure(&fresh, file, args);
         if (status == CPL_OK) {
             status = cpl_train_may_resume(&old.settings, &fresh.settings, &log);
-            if (status == CPL_OK) status = train(&fresh, run, NULL, true);
+            if (status == CPL_OK) status = train(&fresh, run, NULL, &old.settings);
             cpl_configuration_free(&fresh);
         }
         cpl_configuration_free(&old);
@@ -309,7 +312,7 @@ static cpl_status begin(const cpl_arguments *args)
         status = cpl_yaml_absolute(&c.settings, c.sections, CPL_N_SECTIONS);
         if (status == CPL_OK)
             status = cpl_flag_on(args, "--dry-run") ? dry_run(&c, run, from)
-                                                    : train(&c, run, from, false);
+                                                    : train(&c, run, from, NULL);
         cpl_configuration_free(&c);
     }
     cpl_free(run);

@@ -98,7 +98,7 @@ void cpl_folder_remove(const char *folder);
 
 /* Takes the lock of the file `path`, which is made if need be, for this process alone; it is given
  * back by closing `*held` or by ending. If another process has it: waits, or leaves *held at -1.
- * CPL_ERR_IO. */
+ * CPL_ERR_INPUT where `path` is a symbolic link, CPL_ERR_IO. */
 CPL_NODISCARD cpl_status cpl_file_lock(int *held, const char *path, bool wait);
 
 /* Makes what was renamed or created in `folder` survive a power failure. */

@@ -27,8 +27,13 @@ bool cpl_path_exists(const char *path)
 
 cpl_status cpl_file_lock(int *held, const char *path, bool wait)
 {
-    int file = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0666), failed;
+    int file = open(path, O_CREAT | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0666), failed;
     *held    = -1;
+    if (file < 0 && errno == ELOOP)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: is a symbolic link, and a lock is taken of no link; "
+                        "remove it",
+                        path);
     if (file < 0) return CPL_FAIL(CPL_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
     do failed = flock(file, wait ? LOCK_EX : LOCK_EX | LOCK_NB);
     while (failed && errno == EINTR);

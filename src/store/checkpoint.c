@@ -180,10 +180,9 @@ static int by_step(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Removes all but the newest `keep` of those up to `step`; a folder is renamed first, so that none
- * is ever half there. Later ones can only be left over from before the run went back to an earlier
+/* A folder is renamed first, so that none is ever half there. Later ones can only be left over from before the run went back to an earlier
  * checkpoint: they neither count nor go. */
-static void prune(const char *run, int64_t step, int64_t keep)
+void cpl_checkpoint_prune(const char *run, int64_t step, int64_t keep)
 {
     char **names  = NULL;
     int64_t count = 0, steps = 0;
@@ -219,7 +218,7 @@ cpl_status cpl_checkpoint_save(const char *run, const cpl_checkpoint *c, int64_t
     CPL_TRY_DONE(move(fresh, path));
     CPL_TRY_DONE(cpl_folder_sync(run));
     CPL_TRY_DONE(point_last(run, name));
-    prune(run, c->step, keep);
+    cpl_checkpoint_prune(run, c->step, keep);
 done:
     if (status != CPL_OK && fresh) cpl_folder_remove(fresh);
     cpl_free(fresh);

@@ -36,6 +36,10 @@ typedef struct cpl_checkpoint {
 CPL_NODISCARD cpl_status cpl_checkpoint_save(const char *run, const cpl_checkpoint *checkpoint,
                                              int64_t keep);
 
+/* Removes all but the newest `keep` checkpoints of steps up to `step`, as far as the system allows:
+ * what a killed run left over. */
+void cpl_checkpoint_prune(const char *run, int64_t step, int64_t keep);
+
 /* Whether the run has a `last`, whole or not, or any checkpoint. */
 bool cpl_checkpoint_exists(const char *run);
 

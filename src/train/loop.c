@@ -122,9 +122,11 @@ static cpl_status look_before(cpl_trainer *t)
 {
     CPL_TRY(evaluate(t));
     cpl_evaluate_coupling(&t->step, &t->model, t->settings, true, &t->metrics);
-    json_t *object = cpl_metrics_json(&t->metrics);
+    json_t *object = cpl_metrics_json(&t->metrics), *settings = NULL;
     if (!object) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for start.json");
     cpl_status status = cpl_train_data_identify(object, &t->data, t->settings);
+    if (status == CPL_OK) status = cpl_resume_settings(&settings, t->settings);
+    (void)json_object_set_new(object, "settings", settings);
     if (status == CPL_OK) status = cpl_run_write(&t->run, "start.json", json_incref(object));
     json_decref(object);
     t->metrics.has_eval = t->metrics.has_clean = t->metrics.has_figures = false;

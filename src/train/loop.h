@@ -51,7 +51,8 @@ typedef struct cpl_train_job {
     int64_t positions;      /* that the model must be able to read; fewer than data.seq_len: that */
     const char *from;       /* NULL, or an OLMoE directory whose weights the run begins with */
     const bool *given;      /* [settings of section model] set by the user; NULL: none */
-    bool resume;            /* go on with what is in `run`; settings are its config.yaml */
+    bool resume;            /* go on with what is in `run` */
+    const cpl_settings *written; /* of a run that goes on: its config.yaml, as it stands */
     const cpl_log *log;
     const cpl_train_watch *watch;
     const volatile sig_atomic_t *stop; /* not 0: finish the step, save, return */
@@ -64,9 +65,10 @@ typedef struct cpl_train_outcome {
 
 CPL_NODISCARD cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *outcome);
 
-/* Whether a run made with `old` may go on with `fresh`: threads, cadences and (with a warning)
- * train.steps may differ; anything else is CPL_ERR_INPUT naming both values. */
-CPL_NODISCARD cpl_status cpl_train_may_resume(cpl_settings *old, cpl_settings *fresh,
+/* Whether a run with `old` in its config.yaml may go on with `fresh`: threads, cadences and (with a
+ * warning) train.steps may differ; anything else is CPL_ERR_INPUT naming both values. That the
+ * config.yaml is still the run's own, cpl_train finds out. */
+CPL_NODISCARD cpl_status cpl_train_may_resume(const cpl_settings *old, const cpl_settings *fresh,
                                               const cpl_log *log);
 
 #ifdef __cplusplus

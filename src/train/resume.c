@@ -1,7 +1,8 @@
-/* resume.c - which settings may change when a run goes on; see loop.h. */
+/* resume.c - which settings may change when a run goes on, and which a run was made with; see loop.h
+ * and trainer.h. */
 #include <string.h>
 
-#include "train/loop.h"
+#include "train/trainer.h"
 
 static bool may_change(const cpl_setting *s)
 {
@@ -11,37 +12,173 @@ static bool may_change(const cpl_setting *s)
     return strcmp(s->section, "compute") == 0 && strcmp(s->name, "threads") == 0;
 }
 
-static cpl_status refuse(const cpl_setting *s, const void *old, const void *fresh)
+static bool is_steps(const cpl_setting *s)
 {
-    cpl_text was = {0}, is = {0};
-    cpl_setting_print(&was, s, old);
-    cpl_setting_print(&is, s, fresh);
-    cpl_status status =
-        CPL_FAIL(CPL_ERR_INPUT,
-                 "%s.%s is %s in the run and cannot become %s when it goes on; begin a new run "
-                 "(--from starts from this one's weights)",
-                 s->section, s->name, was.bytes ? was.bytes : "?", is.bytes ? is.bytes : "?");
-    cpl_text_free(&was);
-    cpl_text_free(&is);
-    return status;
+    return strcmp(s->section, "train") == 0 && strcmp(s->name, "steps") == 0;
 }
 
-cpl_status cpl_train_may_resume(cpl_settings *old, cpl_settings *fresh, const cpl_log *log)
+static bool is_path(const cpl_setting *s)
+{
+    return strcmp(s->unit, "path") == 0 || strcmp(s->unit, "paths") == 0;
+}
+
+/* ---- two sets of settings ---- */
+
+typedef struct change {
+    const cpl_setting *setting;
+    const void *old, *fresh; /* values */
+} change;
+
+/* Sets the next one, from `*index` on, that is not the same and may not change; false: none. */
+static bool next_change(change *c, size_t *index, const cpl_settings *old,
+                        const cpl_settings *fresh)
 {
     cpl_section sections[CPL_N_SECTIONS];
+    size_t at = 0;
+    cpl_settings_sections(sections);
+    for (int i = 0; i < CPL_N_SECTIONS; i++)
+        for (size_t k = 0; k < sections[i].count; k++, at++) {
+            const cpl_setting *s = &sections[i].list[k];
+            const char *a        = (const char *)old + sections[i].offset + s->offset;
+            const char *b        = (const char *)fresh + sections[i].offset + s->offset;
+            if (at < *index || may_change(s) || cpl_setting_equal(s, a, b)) continue;
+            *c     = (change){s, a, b};
+            *index = at + 1;
+            return true;
+        }
+    return false;
+}
+
+typedef struct words {
+    cpl_text was, is;
+} words;
+
+static cpl_status print_both(words *w, const change *c)
+{
+    cpl_setting_print(&w->was, c->setting, c->old);
+    cpl_setting_print(&w->is, c->setting, c->fresh);
+    CPL_TRY(cpl_text_status(&w->was));
+    return cpl_text_status(&w->is);
+}
+
+static void free_both(words *w)
+{
+    cpl_text_free(&w->was);
+    cpl_text_free(&w->is);
+}
+
+static void warn_of_steps(const change *c, const cpl_log *log)
+{
+    cpl_log_warn(log,
+                 "train.steps was %lld and is now %lld: the learning rates from here on are those "
+                 "of a schedule of the new length",
+                 (long long)*(const cpl_field_INT *)c->old,
+                 (long long)*(const cpl_field_INT *)c->fresh);
+}
+
+cpl_status cpl_train_may_resume(const cpl_settings *old, const cpl_settings *fresh,
+                                const cpl_log *log)
+{
+    change c;
+    for (size_t index = 0; next_change(&c, &index, old, fresh);) {
+        words w           = {0};
+        cpl_status status = CPL_OK;
+        char name[CPL_SETTING_NAME_BYTES];
+        if (is_steps(c.setting)) {
+            warn_of_steps(&c, log);
+            continue;
+        }
+        status = print_both(&w, &c);
+        if (status == CPL_OK)
+            status = CPL_FAIL(CPL_ERR_INPUT,
+                              "%s is %s in the run and cannot become %s when it goes on; begin a "
+                              "new run (--from starts from this one's weights)",
+                              cpl_setting_dotted(name, c.setting), w.was.bytes, w.is.bytes);
+        free_both(&w);
+        return status;
+    }
+    return CPL_OK;
+}
+
+/* ---- settings as an object of a checkpoint ---- */
+
+cpl_status cpl_resume_settings(json_t **out, const cpl_settings *settings)
+{
+    cpl_section sections[CPL_N_SECTIONS];
+    char name[CPL_SETTING_NAME_BYTES];
+    bool whole = (*out = json_object()) != NULL;
     cpl_settings_sections(sections);
     for (int i = 0; i < CPL_N_SECTIONS; i++)
         for (size_t k = 0; k < sections[i].count; k++) {
             const cpl_setting *s = &sections[i].list[k];
-            const char *a        = (const char *)old + sections[i].offset + s->offset;
-            const char *b        = (const char *)fresh + sections[i].offset + s->offset;
-            if (cpl_setting_equal(s, a, b) || may_change(s)) continue;
-            if (strcmp(s->section, "train") != 0 || strcmp(s->name, "steps") != 0)
-                return refuse(s, a, b);
-            cpl_log_warn(log,
-                         "train.steps was %lld and is now %lld: the learning rates from here on "
-                         "are those of a schedule of the new length",
-                         (long long)old->train.steps, (long long)fresh->train.steps);
+            cpl_text value       = {0};
+            if (may_change(s)) continue;
+            cpl_setting_print(&value, s, (const char *)settings + sections[i].offset + s->offset);
+            whole = !value.failed && value.bytes &&
+                    json_object_set_new(*out, cpl_setting_dotted(name, s),
+                                        json_string(value.bytes)) == 0 &&
+                    whole;
+            cpl_text_free(&value);
         }
+    return whole ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the settings of the run");
+}
+
+/* Sets `out`, which holds defaults, from the object. */
+static cpl_status read_settings(cpl_settings *out, const json_t *object, const char *where)
+{
+    cpl_section sections[CPL_N_SECTIONS];
+    const char *name;
+    json_t *value, *all = (json_t *)object;
+    cpl_settings_sections(sections);
+    json_object_foreach(all, name, value)
+    {
+        void *field          = NULL;
+        const cpl_setting *s = cpl_settings_find(out, sections, CPL_N_SECTIONS, name, &field);
+        if (!s || !json_is_string(value))
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "%s: the run was made with a setting %s that this version does not "
+                            "have; go on with the version that began it",
+                            where, name);
+        CPL_TRY(cpl_setting_parse(s, field, json_string_value(value)));
+    }
     return CPL_OK;
+}
+
+/* What config.yaml says and the checkpoint does not. Files may have moved; what they hold is compared
+ * where it is read. */
+static cpl_status judge_edit(const change *c, const char *where, const cpl_log *log)
+{
+    words w = {0};
+    char name[CPL_SETTING_NAME_BYTES];
+    cpl_status status = print_both(&w, c);
+    cpl_setting_dotted(name, c->setting);
+    if (status == CPL_OK && is_path(c->setting))
+        cpl_log_warn(log, "%s was %s when %s was written, config.yaml says %s now", name,
+                     w.was.bytes, where, w.is.bytes);
+    else if (status == CPL_OK)
+        status =
+            CPL_FAIL(CPL_ERR_INPUT,
+                     "config.yaml of the run says %s %s now, but the run was made with %s (%s); "
+                     "put that back, or begin a new run with --from",
+                     name, w.is.bytes, w.was.bytes, where);
+    free_both(&w);
+    return status;
+}
+
+cpl_status cpl_resume_check(const json_t *object, const char *where, const cpl_settings *config,
+                            const cpl_log *log)
+{
+    cpl_section sections[CPL_N_SECTIONS];
+    cpl_settings made;
+    change c;
+    cpl_settings_sections(sections);
+    CPL_TRY(cpl_settings_init(&made, sections, CPL_N_SECTIONS));
+    cpl_status status = read_settings(&made, object, where);
+    for (size_t index = 0; status == CPL_OK && next_change(&c, &index, &made, config);)
+        if (is_steps(c.setting))
+            warn_of_steps(&c, log);
+        else
+            status = judge_edit(&c, where, log);
+    cpl_settings_free(&made, sections, CPL_N_SECTIONS);
+    return status;
 }

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/text.h"
 #include "io/file.h"
+#include "train/metrics_file.h"
 
 static cpl_status take_lock(cpl_run *run)
 {
@@ -68,40 +69,11 @@ char *cpl_run_path(const cpl_run *run, const char *name)
     return cpl_path_join(run->folder, name);
 }
 
-/* Bytes of the lines that are whole and of steps up to `step`; steps only rise. */
-static size_t whole_lines(const cpl_text *text, int64_t step)
+cpl_status cpl_run_open_metrics(cpl_run *run, int64_t step, int64_t lines, const cpl_log *log)
 {
-    size_t kept = 0;
-    while (kept < text->length) {
-        const char *line = text->bytes + kept;
-        const char *end  = memchr(line, '\n', text->length - kept);
-        if (!end) break;
-        json_t *object = json_loadb(line, (size_t)(end - line), 0, NULL);
-        json_t *at     = json_object_get(object, "step");
-        bool keep      = json_is_integer(at) && json_integer_value(at) <= step;
-        json_decref(object);
-        if (!keep) break;
-        kept += (size_t)(end - line) + 1;
-    }
-    return kept;
-}
-
-cpl_status cpl_run_open_metrics(cpl_run *run, int64_t step)
-{
-    cpl_status status = CPL_OK;
-    cpl_text text     = {0};
-    char *path        = cpl_run_path(run, "metrics.jsonl");
+    char *path = cpl_run_path(run, "metrics.jsonl");
     if (!path) return CPL_ERR_MEMORY;
-    if (cpl_path_exists(path)) {
-        CPL_TRY_DONE(cpl_file_read(&text, path, SIZE_MAX));
-        size_t kept = whole_lines(&text, step);
-        if (kept < text.length) CPL_TRY_DONE(cpl_file_write_atomic(path, text.bytes, kept));
-    }
-    run->metrics = fopen(path, "ae");
-    if (!run->metrics)
-        status = CPL_FAIL(CPL_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-done:
-    cpl_text_free(&text);
+    cpl_status status = cpl_metrics_file_open(&run->metrics, &run->lines, path, step, lines, log);
     cpl_free(path);
     return status;
 }
@@ -114,6 +86,12 @@ static char *dump(json_t *object)
     return text;
 }
 
+static cpl_status cannot_write(const cpl_run *run)
+{
+    return CPL_FAIL(CPL_ERR_IO, "%s/metrics.jsonl: cannot be written: %s", run->folder,
+                    strerror(errno));
+}
+
 cpl_status cpl_run_log(cpl_run *run, json_t *line)
 {
     char *text = dump(line);
@@ -121,9 +99,14 @@ cpl_status cpl_run_log(cpl_run *run, json_t *line)
     int failed = fprintf(run->metrics, "%s\n", text) < 0;
     failed |= fflush(run->metrics) != 0;
     free(text);
-    return failed ? CPL_FAIL(CPL_ERR_IO, "%s/metrics.jsonl: cannot be written: %s", run->folder,
-                             strerror(errno))
-                  : CPL_OK;
+    if (failed) return cannot_write(run);
+    run->lines++;
+    return CPL_OK;
+}
+
+cpl_status cpl_run_sync(const cpl_run *run)
+{
+    return run->metrics && fsync(fileno(run->metrics)) != 0 ? cannot_write(run) : CPL_OK;
 }
 
 cpl_status cpl_run_write(const cpl_run *run, const char *name, json_t *object)

@@ -14,7 +14,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "base/status.h"
+#include "base/log.h"
 #include "train/settings.h"
 
 #ifdef __cplusplus
@@ -24,7 +24,8 @@ extern "C" {
 typedef struct cpl_run {
     char *folder;
     FILE *metrics;
-    int lock; /* descriptor */
+    int64_t lines; /* of metrics.jsonl */
+    int lock;      /* descriptor */
 } cpl_run;
 
 /* Makes the folder if it is not there and locks it. `fresh`: CPL_ERR_INPUT if a run is there
@@ -35,11 +36,16 @@ void cpl_run_close(cpl_run *run);
 /* A path in the run's folder, from cpl_alloc. */
 char *cpl_run_path(const cpl_run *run, const char *name);
 
-/* Cuts metrics.jsonl back to the lines of steps up to `step` and opens it for appending. */
-CPL_NODISCARD cpl_status cpl_run_open_metrics(cpl_run *run, int64_t step);
+/* Cuts metrics.jsonl back to the lines of steps up to `step`, of which `lines` are expected (-1: not
+ * known), and opens it for appending; see metrics_file.h. */
+CPL_NODISCARD cpl_status cpl_run_open_metrics(cpl_run *run, int64_t step, int64_t lines,
+                                              const cpl_log *log);
 
 /* Appends one line and hands it to the system. CPL_ERR_IO on a full disk. Takes the object over. */
 CPL_NODISCARD cpl_status cpl_run_log(cpl_run *run, json_t *line);
+
+/* Makes the lines appended so far survive a power failure; nothing before the file is open. */
+CPL_NODISCARD cpl_status cpl_run_sync(const cpl_run *run);
 
 /* Writes the object as one line to RUN/`name`, atomically. Takes the object over. */
 CPL_NODISCARD cpl_status cpl_run_write(const cpl_run *run, const char *name, json_t *object);

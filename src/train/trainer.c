@@ -120,6 +120,7 @@ static cpl_status read_state(cpl_trainer *t, const json_t *state, int64_t step, 
     CPL_TRY(cpl_json_int(state, "adam_steps", &t->optimizer.count, 0, step, folder));
     CPL_TRY(cpl_json_int(state, "skipped", &t->skipped, 0, step, folder));
     CPL_TRY(cpl_json_int(state, "skipped_in_row", &t->skipped_in_row, 0, step, folder));
+    CPL_TRY(cpl_json_int_or(state, "metrics_lines", &t->lines, 0, INT64_MAX, -1, folder));
     CPL_TRY(cpl_json_string(state, "data", &fingerprint, folder));
     if (strcmp(fingerprint, now) != 0)
         return CPL_FAIL(CPL_ERR_INPUT,
@@ -137,6 +138,7 @@ static cpl_status load_last(cpl_trainer *t)
     CPL_TRY_DONE(cpl_checkpoint_load(folder, &c, t->log));
     CPL_TRY_DONE(read_state(t, c.state, c.step, folder));
     t->done = t->saved = c.step;
+    cpl_checkpoint_prune(t->run.folder, c.step, t->settings->checkpoint.keep);
     cpl_log_info(t->log, "going on from %s", folder);
 done:
     json_decref(c.state);
@@ -157,6 +159,50 @@ static cpl_status begin_weights(cpl_trainer *t, const cpl_train_job *job, const 
     if (job->resume) cpl_log_info(t->log, "no checkpoint was saved yet: going on from the start");
     cpl_model_randomize(&t->model, (uint64_t)t->settings->train.seed);
     return CPL_OK;
+}
+
+/* ---- whether config.yaml is still the run's own ---- */
+
+/* Sets the path of the file that says what the run was made with, from cpl_alloc. */
+static cpl_status find_made_with(char **path, const cpl_run *run)
+{
+    char *folder = NULL;
+    *path        = NULL;
+    if (cpl_checkpoint_exists(run->folder)) {
+        CPL_TRY(cpl_checkpoint_last(&folder, run->folder));
+        *path = cpl_path_join(folder, "state.json");
+        cpl_free(folder);
+    } else {
+        *path = cpl_run_path(run, "start.json");
+    }
+    return *path ? CPL_OK : CPL_ERR_MEMORY;
+}
+
+static cpl_status check_config(const cpl_run *run, const cpl_settings *written, const cpl_log *log)
+{
+    char *path        = NULL;
+    json_t *object    = NULL, *settings;
+    cpl_status status = find_made_with(&path, run);
+    if (status != CPL_OK || !cpl_path_exists(path)) goto done;
+    CPL_TRY_DONE(cpl_json_load(&object, path));
+    settings = json_object_get(object, "settings");
+    if (settings)
+        status = cpl_resume_check(settings, path, written, log);
+    else
+        cpl_log_warn(log,
+                     "%s: does not say the settings of the run, as older versions wrote it: "
+                     "config.yaml is taken for what they were",
+                     path);
+done:
+    json_decref(object);
+    cpl_free(path);
+    return status;
+}
+
+static cpl_status open_old_run(cpl_trainer *t, const cpl_train_job *job)
+{
+    CPL_TRY(cpl_run_open(&t->run, job->run, 0));
+    return check_config(&t->run, job->written, t->log);
 }
 
 /* ---- opening ---- */
@@ -187,11 +233,12 @@ static cpl_status settle_and_approve(cpl_trainer *t, const cpl_train_watch *watc
 static cpl_status open_run_and_data(cpl_trainer *t, const cpl_train_job *job, const cpl_hf *from)
 {
     cpl_settings *s = t->settings;
+    if (job->resume) CPL_TRY(open_old_run(t, job));
     CPL_TRY(cpl_train_settle(s, from, job->given));
     CPL_TRY(cpl_train_data_begin(&t->data, s));
     bool known = s->model.vocab_size != CPL_UNSET || t->data.vocab_size > 0;
     if (known) CPL_TRY(settle_and_approve(t, job->watch));
-    CPL_TRY(cpl_run_open(&t->run, job->run, !job->resume));
+    if (!job->resume) CPL_TRY(cpl_run_open(&t->run, job->run, 1));
     cpl_checkpoint_clean(t->run.folder);
     if (from) CPL_TRY(cpl_train_keep_tokenizer(s, from, &t->run));
     CPL_TRY(cpl_train_data_open(&t->data, s, &t->run, t->log));
@@ -228,7 +275,7 @@ cpl_status cpl_trainer_open(cpl_trainer *t, const cpl_train_job *job)
     CPL_TRY_DONE(begin_weights(t, job, from));
     CPL_TRY_DONE(cpl_backend_peak(&t->peak, &t->backend, peak_seconds));
     CPL_TRY_DONE(write_config(t));
-    CPL_TRY_DONE(cpl_run_open_metrics(&t->run, t->done));
+    CPL_TRY_DONE(cpl_run_open_metrics(&t->run, t->done, t->lines, t->log));
     t->metrics.skipped = t->skipped;
 done:
     cpl_hf_close(from);
@@ -250,15 +297,29 @@ void cpl_trainer_close(cpl_trainer *t)
     t->run.lock = -1;
 }
 
-cpl_status cpl_trainer_save(cpl_trainer *t)
+/* What a checkpoint holds beside the numbers; NULL: no memory, or the settings cannot be written. */
+static json_t *state_of(const cpl_trainer *t)
 {
     char fingerprint[17];
-    cpl_checkpoint c = checkpoint_of(t);
+    json_t *settings = NULL;
     snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)t->data.fingerprint);
-    c.state = json_pack("{s:i, s:I, s:I, s:I, s:I, s:s}", "format", 1, "tokens",
-                        (json_int_t)(t->done * t->settings->data.batch_tokens), "adam_steps",
-                        (json_int_t)t->optimizer.count, "skipped", (json_int_t)t->skipped,
-                        "skipped_in_row", (json_int_t)t->skipped_in_row, "data", fingerprint);
+    if (cpl_resume_settings(&settings, t->settings) != CPL_OK) {
+        json_decref(settings);
+        return NULL;
+    }
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:s, s:o}", "format", 1, "tokens",
+                     (json_int_t)(t->done * t->settings->data.batch_tokens), "adam_steps",
+                     (json_int_t)t->optimizer.count, "skipped", (json_int_t)t->skipped,
+                     "skipped_in_row", (json_int_t)t->skipped_in_row, "metrics_lines",
+                     (json_int_t)t->run.lines, "data", fingerprint, "settings", settings);
+}
+
+/* A checkpoint is never newer than the metrics on the disk. */
+cpl_status cpl_trainer_save(cpl_trainer *t)
+{
+    CPL_TRY(cpl_run_sync(&t->run));
+    cpl_checkpoint c = checkpoint_of(t);
+    c.state          = state_of(t);
     if (!c.state) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the trainer's state");
     cpl_status status = cpl_checkpoint_save(t->run.folder, &c, t->settings->checkpoint.keep);
     json_decref(c.state);

@@ -1,4 +1,5 @@
-/* trainer.h - everything a run holds while it trains; shared by loop.c and trainer.c alone.
+/* trainer.h - everything a run holds while it trains; shared by loop.c, trainer.c and
+ * resume.c alone.
  *
  * Room:   train. */
 #ifndef CPL_TRAIN_TRAINER_H
@@ -33,12 +34,22 @@ typedef struct cpl_trainer {
     double peak;     /* FLOP/s */
     int64_t done;    /* steps made */
     int64_t saved;   /* the step of the newest checkpoint; -1: none yet */
+    int64_t lines;   /* of metrics that the checkpoint knows of; -1: it does not say */
     int64_t skipped, skipped_in_row;
 } cpl_trainer;
 
 /* Opens the data, completes the settings, makes the model and loads what it begins with. */
 CPL_NODISCARD cpl_status cpl_trainer_open(cpl_trainer *t, const cpl_train_job *job);
 void cpl_trainer_close(cpl_trainer *t);
+
+/* Sets an object of the caller's with every setting that may not change when a run goes on: dotted
+ * name to text, as config.yaml has it. In resume.c, as the next one. */
+CPL_NODISCARD cpl_status cpl_resume_settings(json_t **object, const cpl_settings *settings);
+
+/* Compares such an object, of the file `where`, with the run's config.yaml. A setting that it lacks
+ * counts as its default. A warning for train.steps and for paths, CPL_ERR_INPUT for others. */
+CPL_NODISCARD cpl_status cpl_resume_check(const json_t *object, const char *where,
+                                          const cpl_settings *config, const cpl_log *log);
 
 /* Writes RUN/step-NNNNNN for the steps made so far. */
 CPL_NODISCARD cpl_status cpl_trainer_save(cpl_trainer *t);
