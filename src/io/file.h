@@ -93,12 +93,20 @@ char *cpl_path_folder(const char *path); /* what stands before the last '/'; "."
 /* Makes the folder and those above it, as far as they are not there. */
 CPL_NODISCARD cpl_status cpl_folder_make(const char *folder);
 
+/* How many bytes of the beginning of `folder` name folders that are there, so that later
+ * cpl_folder_unmake can remove what cpl_folder_make makes behind them: the folder and those above it,
+ * as far as they are empty then. */
+size_t cpl_path_there(const char *folder);
+void cpl_folder_unmake(const char *folder, size_t there);
+
 /* Removes the folder and all that is in it, as far as the system allows; links are not followed. */
 void cpl_folder_remove(const char *folder);
+void cpl_folder_empty(const char *folder); /* all that is in it alone */
 
 /* Takes the lock of the file `path`, which is made if need be, for this process alone; it is given
- * back by closing `*held` or by ending. If another process has it: waits, or leaves *held at -1.
- * CPL_ERR_INPUT where `path` is a symbolic link, CPL_ERR_IO. */
+ * back by closing `*held` or by ending, and may be removed while it is held. If another process has
+ * it: waits, or leaves *held at -1. CPL_ERR_INPUT where `path` is a symbolic link, CPL_ERR_IO,
+ * CPL_ERR_STOPPED while waiting. */
 CPL_NODISCARD cpl_status cpl_file_lock(int *held, const char *path, bool wait);
 
 /* Makes what was renamed or created in `folder` survive a power failure. */

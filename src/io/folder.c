@@ -8,9 +8,11 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/stop.h"
 #include "io/file.h"
 
 bool cpl_path_is_folder(const char *path)
@@ -25,7 +27,16 @@ bool cpl_path_exists(const char *path)
     return lstat(path, &info) == 0;
 }
 
-cpl_status cpl_file_lock(int *held, const char *path, bool wait)
+/* Whether the open file still has this name: who held the lock may have removed it. */
+static bool is_named(int file, const char *path)
+{
+    struct stat mine, there;
+    return fstat(file, &mine) == 0 && stat(path, &there) == 0 && mine.st_ino == there.st_ino &&
+           mine.st_dev == there.st_dev;
+}
+
+/* One try; leaves *held at -1 where somebody else has the lock. */
+static cpl_status try_lock(int *held, const char *path)
 {
     int file = open(path, O_CREAT | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0666), failed;
     *held    = -1;
@@ -35,16 +46,29 @@ cpl_status cpl_file_lock(int *held, const char *path, bool wait)
                         "remove it",
                         path);
     if (file < 0) return CPL_FAIL(CPL_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
-    do failed = flock(file, wait ? LOCK_EX : LOCK_EX | LOCK_NB);
+    do failed = flock(file, LOCK_EX | LOCK_NB);
     while (failed && errno == EINTR);
-    if (!failed) {
+    if (!failed && is_named(file, path)) {
         *held = file;
         return CPL_OK;
     }
-    int why = errno;
+    int why = failed ? errno : EWOULDBLOCK;
     close(file);
     if (why == EWOULDBLOCK) return CPL_OK;
     return CPL_FAIL(CPL_ERR_IO, "%s: cannot be locked: %s", path, strerror(why));
+}
+
+cpl_status cpl_file_lock(int *held, const char *path, bool wait)
+{
+    const struct timespec pause = {.tv_nsec = 50000000};
+    *held                       = -1;
+    CPL_TRY(try_lock(held, path));
+    while (*held < 0 && wait) {
+        CPL_TRY(cpl_stop_check());
+        nanosleep(&pause, NULL);
+        CPL_TRY(try_lock(held, path));
+    }
+    return CPL_OK;
 }
 
 char *cpl_path_join(const char *folder, const char *name)
@@ -147,6 +171,33 @@ cpl_status cpl_folder_make(const char *folder)
     return status;
 }
 
+size_t cpl_path_there(const char *folder)
+{
+    char path[4096]; /* a longer one the system does not take */
+    size_t there = 0;
+    if (strlen(folder) >= sizeof path) return strlen(folder);
+    for (const char *slash = folder; slash;) {
+        slash         = strchr(slash + 1, '/');
+        size_t length = slash ? (size_t)(slash - folder) : strlen(folder);
+        memcpy(path, folder, length);
+        path[length] = '\0';
+        if (!cpl_path_exists(path)) break;
+        there = length;
+    }
+    return there;
+}
+
+void cpl_folder_unmake(const char *folder, size_t there)
+{
+    char *path = cpl_text_copy(folder);
+    for (size_t n = path ? strlen(path) : 0; n > there; n--)
+        if (path[n] == '/' || path[n] == '\0') {
+            path[n] = '\0';
+            (void)rmdir(path);
+        }
+    cpl_free(path);
+}
+
 static int remove_entry(const char *path, const struct stat *what, int kind, struct FTW *where)
 {
     (void)what, (void)kind, (void)where;
@@ -157,4 +208,17 @@ static int remove_entry(const char *path, const struct stat *what, int kind, str
 void cpl_folder_remove(const char *folder)
 {
     (void)nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+void cpl_folder_empty(const char *folder)
+{
+    char **names  = NULL;
+    int64_t count = 0;
+    if (cpl_folder_list(&names, &count, folder) != CPL_OK) return;
+    for (int64_t i = 0; i < count; i++) {
+        char *path = cpl_path_join(folder, names[i]);
+        if (path) cpl_folder_remove(path);
+        cpl_free(path);
+    }
+    cpl_folder_list_free(names, count);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/stop.h"
 #include "io/epoch.h"
 #include "io/repeats.h"
 
@@ -110,8 +111,10 @@ static cpl_status group_by_label(cpl_loader *l)
     CPL_TRY(TAKE(l->members, l->n_instances));
     CPL_TRY(TAKE(l->first, n_labels + 1));
     CPL_TRY(TAKE(l->weight, n_labels));
-    for (int64_t f = 0; f < s->n_files; f++)
+    for (int64_t f = 0; f < s->n_files; f++) {
+        CPL_TRY(cpl_stop_check());
         CPL_TRY(cpl_shards_piece_labels(s, f, l->settings.seq_len, l->label + l->file_first[f]));
+    }
     memset(l->first, 0, (size_t)(n_labels + 1) * sizeof *l->first);
     for (int64_t i = 0; i < l->n_instances; i++) l->first[l->label[i] + 1]++;
     for (int64_t k = 0; k < n_labels; k++) l->first[k + 1] += l->first[k];

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/stop.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/paths.h"
@@ -184,6 +185,7 @@ static cpl_status open_file(cpl_shards *s, const char *path, const char *label,
     s->file         = more;
     cpl_shard *file = &more[s->n_files++];
     memset(file, 0, sizeof *file);
+    CPL_TRY(cpl_stop_check());
     CPL_TRY(open_bytes(s, &file->ids, path));
     file->path = file->ids.path;
     CPL_TRY(cpl_shard_format_find(&format, &file->ids));

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "io/paths.h"
@@ -226,4 +227,16 @@ void cpl_shard_part_abort(cpl_shard_part *part)
     cpl_text_free(&part->row);
     cpl_free(part->stem);
     memset(part, 0, sizeof *part);
+}
+
+void cpl_shard_part_remove(const char *stem)
+{
+    static const char *const ends[] = {"npy", "csv.gz", "sources.tsv", "sources.u8", "sources.u16"};
+    cpl_text name                   = {0};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        cpl_text_clear(&name);
+        cpl_text_printf(&name, "%s.%s", stem, ends[i]);
+        if (!name.failed) (void)unlink(name.bytes);
+    }
+    cpl_text_free(&name);
 }

@@ -51,6 +51,9 @@ CPL_NODISCARD cpl_status cpl_shard_part_add(cpl_shard_part *part, const cpl_docu
 CPL_NODISCARD cpl_status cpl_shard_part_commit(cpl_shard_part *part);
 void cpl_shard_part_abort(cpl_shard_part *part); /* leaves nothing behind */
 
+/* Removes the files of a part that was committed, as far as they are there. */
+void cpl_shard_part_remove(const char *stem);
+
 #ifdef __cplusplus
 }
 #endif

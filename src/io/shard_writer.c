@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -19,7 +18,8 @@ typedef struct branch {
     char *prefix; /* "" or "<folder of the label>/" */
     cpl_shard_part part;
     bool open;
-    int number; /* of the next part */
+    int number;   /* of the next part */
+    size_t there; /* bytes of its folder's path that were there: see cpl_path_there */
 } branch;
 
 struct cpl_shard_writer {
@@ -29,30 +29,11 @@ struct cpl_shard_writer {
     branch **branches;      /* each stays where it is: zlib remembers its own address */
     int64_t n_branches, n_documents, n_tokens;
     cpl_text files; /* the JSON list of finished files */
+    size_t there;   /* bytes of `folder` that were there */
+    bool finished;
 };
 
-/* ---- folders ---- */
-
-static cpl_status make_folder(const char *path)
-{
-    if (mkdir(path, 0777) == 0 || cpl_path_is_folder(path)) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_IO, "%s: this folder cannot be made: %s", path, strerror(errno));
-}
-
-static cpl_status make_folders(const char *path)
-{
-    char *copy        = cpl_text_copy(path);
-    cpl_status status = CPL_OK;
-    if (!copy) return CPL_ERR_MEMORY;
-    for (char *slash = copy; status == CPL_OK && (slash = strchr(slash + 1, '/'));) {
-        *slash = '\0';
-        status = make_folder(copy);
-        *slash = '/';
-    }
-    if (status == CPL_OK) status = make_folder(copy);
-    cpl_free(copy);
-    return status;
-}
+/* ---- what lies there already ---- */
 
 /* "shards.json", or one a writer if there are several. */
 static void json_name(const cpl_shard_writer *w, char out[64])
@@ -73,8 +54,8 @@ static cpl_status clear_file(const cpl_shard_writer *w, const char *path)
 {
     if (!w->settings.replace)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: there are token files already (%s): choose another folder or remove "
-                        "them",
+                        "%s: there are token files already (%s): choose another folder, or replace "
+                        "them with --overwrite",
                         w->folder, path);
     if (unlink(path) == 0) return CPL_OK;
     return CPL_FAIL(CPL_ERR_IO, "%s: cannot be removed: %s", path, strerror(errno));
@@ -162,21 +143,42 @@ static cpl_status find_branch(cpl_shard_writer *w, const char *label, branch **f
     return CPL_OK;
 }
 
+/* Sets `out` to the path of the branch's folder, or of its part `number` without an ending. */
+static cpl_status path_of(cpl_text *out, const cpl_shard_writer *w, const branch *b, int number)
+{
+    cpl_text_clear(out);
+    cpl_text_printf(out, "%s/%s", w->folder, b->prefix);
+    if (number >= 0)
+        cpl_text_printf(out, "part-%0*lld-%05d", w->digits, (long long)w->settings.writer, number);
+    return cpl_text_status(out);
+}
+
 static cpl_status open_part(cpl_shard_writer *w, branch *b)
 {
-    cpl_text stem     = {0};
+    cpl_text path     = {0};
     cpl_status status = CPL_OK;
-    cpl_text_printf(&stem, "%s/%s", w->folder, b->prefix);
-    CPL_TRY_DONE(cpl_text_status(&stem));
-    CPL_TRY_DONE(make_folders(stem.bytes));
-    cpl_text_printf(&stem, "part-%0*lld-%05d", w->digits, (long long)w->settings.writer, b->number);
-    CPL_TRY_DONE(cpl_text_status(&stem));
-    CPL_TRY_DONE(cpl_shard_part_open(&b->part, stem.bytes, w->item_bytes));
+    CPL_TRY_DONE(path_of(&path, w, b, -1));
+    if (b->number == 0) b->there = cpl_path_there(path.bytes);
+    CPL_TRY_DONE(cpl_folder_make(path.bytes));
+    CPL_TRY_DONE(path_of(&path, w, b, b->number));
+    CPL_TRY_DONE(cpl_shard_part_open(&b->part, path.bytes, w->item_bytes));
     b->open = true;
     b->number++;
 done:
-    cpl_text_free(&stem);
+    cpl_text_free(&path);
     return status;
+}
+
+/* Without an index parts would look like a whole data set, and a second try would find them. */
+static void remove_parts(cpl_shard_writer *w, branch *b)
+{
+    cpl_text path = {0};
+    if (b->open) cpl_shard_part_abort(&b->part);
+    b->open = false;
+    for (int i = 0; i < b->number; i++)
+        if (path_of(&path, w, b, i) == CPL_OK) cpl_shard_part_remove(path.bytes);
+    if (b->number && path_of(&path, w, b, -1) == CPL_OK) cpl_folder_unmake(path.bytes, b->there);
+    cpl_text_free(&path);
 }
 
 /* ---- shards.json ---- */
@@ -290,11 +292,12 @@ static cpl_status start(cpl_shard_writer *w, const cpl_shard_writer_settings *s)
     w->item_bytes = s->vocab_size <= 65536 ? 2 : 4;
     for (int64_t reach = 1; reach < s->n_writers + 1 || !w->digits; reach *= 10) w->digits++;
     CPL_TRY(copy_string(&w->folder, s->folder));
+    w->there = cpl_path_there(w->folder);
     CPL_TRY(copy_string(&w->source_root, s->source_root));
     CPL_TRY(copy_string(&w->tokenizer_path, s->tokenizer_path));
     CPL_TRY(copy_string(&w->tokenizer_hash, s->tokenizer_hash));
     CPL_TRY(copy_string(&w->unicode_version, s->unicode_version));
-    CPL_TRY(make_folders(w->folder));
+    CPL_TRY(cpl_folder_make(w->folder));
     return clear_old_parts(w);
 }
 
@@ -318,7 +321,11 @@ cpl_status cpl_shard_writer_open(cpl_shard_writer **writer,
 void cpl_shard_writer_close(cpl_shard_writer *w)
 {
     if (!w) return;
-    for (int64_t i = 0; i < w->n_branches; i++) free_branch(w->branches[i]);
+    for (int64_t i = 0; i < w->n_branches; i++) {
+        if (!w->finished) remove_parts(w, w->branches[i]);
+        free_branch(w->branches[i]);
+    }
+    if (w->folder && !w->finished) cpl_folder_unmake(w->folder, w->there);
     cpl_text_free(&w->files);
     cpl_free(w->branches);
     cpl_free(w->folder);
@@ -377,5 +384,7 @@ cpl_status cpl_shard_writer_finish(cpl_shard_writer *w, const cpl_document_count
 {
     for (int64_t i = 0; i < w->n_branches; i++)
         if (w->branches[i]->open) CPL_TRY(close_part(w, w->branches[i]));
-    return write_json(w, counts);
+    CPL_TRY(write_json(w, counts));
+    w->finished = true;
+    return CPL_OK;
 }

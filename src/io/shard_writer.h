@@ -49,7 +49,8 @@ int64_t cpl_shard_writer_tokens(const cpl_shard_writer *writer);
 CPL_NODISCARD cpl_status cpl_shard_writer_finish(cpl_shard_writer *writer,
                                                  const cpl_document_counts *counts);
 
-/* Gives everything back. Files begun and not completed vanish. NULL is allowed. */
+/* Gives everything back. Without cpl_shard_writer_finish all files and folders that it made vanish.
+ * NULL is allowed. */
 void cpl_shard_writer_close(cpl_shard_writer *writer);
 
 #ifdef __cplusplus

@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "base/arena.h"
+#include "base/stop.h"
 #include "io/file.h"
 #include "io/paths.h"
 #include "io/shard_writer.h"
@@ -59,6 +60,7 @@ static cpl_status open_writer(maker *m)
              (unsigned long long)cpl_tokenizer_hash(m->job->tokenizer));
     cpl_shard_writer_settings settings = {
         .folder          = m->job->folder,
+        .replace         = m->job->replace,
         .by_source       = m->job->by_source,
         .max_tokens      = m->job->max_tokens,
         .vocab_size      = cpl_tokenizer_vocab_size(m->job->tokenizer),
@@ -98,6 +100,7 @@ static cpl_status add_file(maker *m, const char *path)
     cpl_status status = CPL_OK;
     CPL_TRY(cpl_documents_open(&documents, path, &m->reading, m->job->log));
     for (;;) {
+        CPL_TRY_DONE(cpl_stop_check());
         CPL_TRY_DONE(cpl_documents_next(documents, &document, &more));
         if (!more) break;
         CPL_TRY_DONE(add_document(m, &document));
@@ -226,7 +229,10 @@ cpl_status cpl_tokens_fingerprint(uint64_t *hash, const cpl_tokens_job *job)
     CPL_TRY_DONE(
         cpl_documents_expand(&files, (const char *const *)job->inputs->at, job->inputs->count));
     hash_settings(state, job);
-    for (int64_t i = 0; i < files.count; i++) CPL_TRY_DONE(hash_file(state, files.at[i]));
+    for (int64_t i = 0; i < files.count; i++) {
+        CPL_TRY_DONE(cpl_stop_check());
+        CPL_TRY_DONE(hash_file(state, files.at[i]));
+    }
     *hash = XXH3_64bits_digest(state);
 done:
     XXH3_freeState(state);

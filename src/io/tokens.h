@@ -20,6 +20,7 @@ typedef struct cpl_tokens_job {
     const cpl_tokenizer *tokenizer;
     const char *tokenizer_path; /* for shards.json */
     const char *source_root;    /* left out of the paths in the metadata; NULL: nothing */
+    bool replace;               /* token files that are there; else they are an error */
     bool by_source;             /* one folder a source */
     bool lone_surrogates_replaced;
     int64_t max_tokens; /* of a file; 0: 2^30 */
@@ -40,8 +41,9 @@ typedef struct cpl_tokens_made {
 cpl_document_settings cpl_tokens_reading(const cpl_data_settings *settings);
 
 /* Encodes every document in the order of the files (sorted by bytes) and their lines; the same
- * inputs give the same bytes. Errors: no such files, no document in them (an empty corpus), a
- * tokenizer without an end-of-text token where data.eos is unset, and all of documents.h. */
+ * inputs give the same bytes. A failure leaves nothing behind. Errors: no such files, no document in them (an empty corpus), a
+ * tokenizer without an end-of-text token where data.eos is unset, CPL_ERR_STOPPED, and all of
+ * documents.h. */
 CPL_NODISCARD cpl_status cpl_tokens_make(const cpl_tokens_job *job, cpl_tokens_made *made);
 
 /* Whether `path` is token shards (a .npy or .bin file, or a folder with such files or shards.json

@@ -15,6 +15,7 @@
 
 #include "base/arena.h"
 #include "base/rng.h"
+#include "base/stop.h"
 #include "check.h"
 
 static char *in(const char *folder, const char *name)
@@ -292,6 +293,52 @@ static void only_regular_files_are_replaced(void **state)
     cpl_free(pipe);
 }
 
+/* What was made goes, what was there or is in use stays. */
+static void folders_that_were_made_go_again(void **state)
+{
+    (void)state;
+    const char *folder = scratch_folder();
+    char *deep = in(folder, "a/b//c/"), *beside = in(folder, "a/kept");
+    size_t there = cpl_path_there(deep);
+    assert_int_equal(there, strlen(folder));
+    for (int kept = 0; kept < 2; kept++) {
+        assert_ok(cpl_folder_make(deep));
+        if (kept) assert_ok(cpl_file_write_atomic(beside, "x", 1));
+        cpl_folder_unmake(deep, there);
+        assert_false(cpl_path_exists(deep));
+        assert_int_equal(cpl_path_there(beside), strlen(folder) + (kept ? strlen("/a/kept") : 0));
+    }
+    assert_content(beside, "x", 1);
+    assert_ok(cpl_folder_make(deep));
+    assert_int_equal(cpl_path_there(deep), strlen(deep));
+    cpl_folder_unmake(deep, cpl_path_there(deep));
+    assert_true(cpl_path_is_folder(deep));
+    cpl_folder_empty(folder);
+    assert_int_equal(cpl_path_there(beside), strlen(folder));
+    cpl_free(deep);
+    cpl_free(beside);
+}
+
+/* Somebody who waits for a lock takes a new one where its file was removed, and hears a signal. */
+static void locks(void **state)
+{
+    (void)state;
+    char *path = in(scratch_folder(), "lock");
+    int mine, other;
+    assert_ok(cpl_file_lock(&mine, path, false));
+    assert_ok(cpl_file_lock(&other, path, false));
+    assert_int_equal(other, -1);
+    cpl_stop_ask(15);
+    assert_fails(CPL_ERR_STOPPED, "signal 15", cpl_file_lock(&other, path, true));
+    cpl_stop_ask(0);
+    assert_int_equal(unlink(path), 0);
+    assert_ok(cpl_file_lock(&other, path, true));
+    assert_true(other >= 0 && cpl_path_exists(path));
+    close(mine);
+    close(other);
+    cpl_free(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +351,8 @@ int main(void)
         cmocka_unit_test(joins_and_parents),
         cmocka_unit_test(failing_allocations),
         cmocka_unit_test(only_regular_files_are_replaced),
+        cmocka_unit_test(folders_that_were_made_go_again),
+        cmocka_unit_test(locks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
