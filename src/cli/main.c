@@ -64,6 +64,6 @@ int main(int argc, char **argv)
     if (status == CPL_OK) status = cpl_output_check();
     if (status == CPL_OK) return EXIT_DONE;
     (void)fflush(stdout);
-    fprintf(stderr, "couplet: %s\n", cpl_last_error());
+    if (!cpl_output_unread()) fprintf(stderr, "couplet: %s\n", cpl_last_error());
     return status == CPL_ERR_USAGE ? EXIT_USE : EXIT_WORLD;
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,10 +20,25 @@ void cpl_output_prepare(void)
             return;
 }
 
+static bool unread; /* nobody reads the standard output any more */
+
+bool cpl_output_unread(void)
+{
+    return unread;
+}
+
+/* Asked of the system: errno is that of the last write, and an earlier one may have failed. */
+static bool has_no_reader(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO};
+    return poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP));
+}
+
 cpl_status cpl_output_check(void)
 {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return CPL_OK;
+    unread = errno == EPIPE || has_no_reader();
     return CPL_FAIL(CPL_ERR_IO, "cannot write to the standard output: %s",
                     errno ? strerror(errno) : "an earlier write failed");
 }

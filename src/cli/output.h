@@ -6,6 +6,7 @@
 #define CPL_CLI_OUTPUT_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "base/log.h"
@@ -14,9 +15,13 @@
 extern "C" {
 #endif
 
-/* Before all else: a closed pipe is told by the write that fails instead of a signal, and a file
- * opened later cannot take the place of a standard stream that was closed. */
+/* Before all else: a closed pipe fails a write and sends no signal, and a file opened later cannot
+ * take the place of a standard stream that was closed. */
 void cpl_output_prepare(void);
+
+/* Whether cpl_output_check failed because the reader of a pipe is gone, as `head` leaves it: nobody
+ * wants to hear of that. */
+bool cpl_output_unread(void);
 
 /* CPL_ERR_IO if something written to standard output did not arrive (a full disk, a closed pipe).
  * A verb that writes for long calls it now and then; main calls it at the end. */

@@ -285,20 +285,33 @@ def check_bash(words, begun, wanted):
 
 
 def check_output():
-    """A full disk, a closed pipe and a closed stream: exit code 1 and a sentence, no signal."""
-    def told(name, **options):
-        done = run("manual", stderr=subprocess.PIPE, **options)
-        if done.returncode != 1 or "cannot write to the standard output" not in done.stderr:
-            wrong.append(f"{name}: {done.returncode} {done.stderr!r}")
+    """A full disk and a closed stream: exit code 1 and a sentence. A pipe that nobody reads any more:
+    exit code 1 and no word."""
+    def told(name, sentence, words=("manual",), **options):
+        done = run(*words, stderr=subprocess.PIPE, **options)
+        if done.returncode != 1 or sentence not in done.stderr or not sentence and done.stderr:
+            wrong.append(f"{name}: {words}: {done.returncode} {done.stderr!r}")
 
+    cannot = "cannot write to the standard output"
     if os.path.exists("/dev/full"):
         with open("/dev/full", "w") as full:
-            told("a full disk", stdout=full)
+            told("a full disk", cannot, stdout=full)
+    told("a closed stream", cannot, stdout=None, preexec_fn=lambda: os.close(1))
+    for words in (["manual"], ["version"], ["train", "--help"], ["completion", "bash"],
+                  ["plan", "configs/tiny.yaml", "--json", "-"]):
+        reading, writing = os.pipe()
+        os.close(reading)
+        told("a closed pipe", "", words, stdout=writing)
+        os.close(writing)
     reading, writing = os.pipe()
     os.close(reading)
-    told("a closed pipe", stdout=writing)
+    told("a closed pipe and a fault", "absent.yaml", ["plan", "absent.yaml"], stdout=writing)
     os.close(writing)
-    told("a closed stream", stdout=None, preexec_fn=lambda: os.close(1))
+    for words in ("train --help", "manual", "completion bash"):
+        done = subprocess.run(["bash", "-c", f"{COUPLET} {words} | head -1; echo ${{PIPESTATUS[0]}}"],
+                              capture_output=True, text=True, check=False)
+        if done.stderr or done.stdout.splitlines()[1] not in ("0", "1"):
+            wrong.append(f"{words} | head -1: {done}")
 
 
 check_waiting()
