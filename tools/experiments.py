@@ -119,7 +119,7 @@ def record_config(run, to):
 def measured(program, run):
     """What the checkpoint holds, as `couplet inspect` tells it."""
     report = WORK / f"{run.name}.report.json"
-    couplet(program, "inspect", run, "--json", report, "--silhouette", "--alpha", "0.5,1,2,3,4,5",
+    couplet(program, "inspect", run, "--json", report, "--overwrite", "--silhouette", "--alpha", "0.5,1,2,3,4,5",
             "--text", ROOT / "data" / "validation", "--window", 256, "--text-tokens", 100000)
     return json.loads(report.read_text())
 
@@ -127,7 +127,7 @@ def measured(program, run):
 def record_picture(program, run, to):
     """t-SNE of the experts of the middle layer, of the first seed alone."""
     charts = WORK / f"{run.name}.charts"
-    couplet(program, "inspect", run, "--svg", charts)
+    couplet(program, "inspect", run, "--svg", charts, "--overwrite")
     for picture in charts.glob("*-t-sne.svg"):
         shutil.copy(picture, to / "tsne.svg")
     shutil.rmtree(charts)
@@ -217,7 +217,7 @@ def compared(program, experiment, folder):
     shutil.rmtree(charts, ignore_errors=True)
     words = ["--group-by", experiment["group_by"]] if "group_by" in experiment else []
     charts.mkdir(parents=True)
-    couplet(program, "compare", *runs, *words, "--json", out, "--svg", charts)
+    couplet(program, "compare", *runs, *words, "--json", out, "--svg", charts, "--overwrite")
     for old in folder.glob("*.svg"):
         old.unlink()
     for chart in experiment["charts"]:
@@ -319,7 +319,7 @@ def step_seconds(program, arm, steps=40):
 def planned(program, arm):
     out = WORK / "plan.json"
     couplet(program, "plan", HOME / "base.yaml", *sets(LIST["runs"][arm]["settings"]),
-            "--json", out)
+            "--json", out, "--overwrite")
     plan = json.loads(out.read_text())
     return {"step_flops": plan["step_flops"], "bytes": plan["bytes"]["total"]}
 

@@ -168,7 +168,7 @@ def verdicts(function, dtype, folder):
     for name in certify.INPUTS:
         dump, said = folder / f"{name}.safetensors", folder / f"{name}.json"
         save_file(certify.dump(function, certify.make_inputs(name), dtype), dump)
-        subprocess.run([program, "certify", dump, "--json", said], capture_output=True, check=False)
+        subprocess.run([program, "certify", dump, "--json", said, "--overwrite"], capture_output=True, check=False)
         result[name] = json.loads(said.read_text())
     return result
 

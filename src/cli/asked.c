@@ -1,13 +1,7 @@
 /* asked.c - see asked.h */
 #include "cli/asked.h"
 
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "cli/places.h"
-#include "io/file.h"
-#include "io/json.h"
 
 enum { TASKS = 1 << CPL_ASKED_TASKS, TEXT = 1 << CPL_ASKED_TEXT, LIST = 1 << CPL_ASKED_LIST };
 
@@ -96,57 +90,9 @@ cpl_status cpl_asked_form_of(cpl_asked_form *form, const cpl_arguments *args)
 
 /* ---- results ---- */
 
-/* Whether a file is empty or begins so. */
-static bool begins(const char *path, const char *with)
-{
-    char bytes[16];
-    int file;
-    uint64_t length;
-    const size_t count = strlen(with);
-    CPL_ASSERT(count <= sizeof bytes);
-    if (cpl_file_open(&file, &length, path) != CPL_OK) return false;
-    const bool is = length == 0 ||
-                    (length >= count && cpl_file_read_at(file, bytes, count, 0, path) == CPL_OK &&
-                     memcmp(bytes, with, count) == 0);
-    close(file);
-    return is;
-}
-
-/* Whether a file holds what this flag writes, or nothing yet. */
-static bool is_of_flag(const char *path, const char *flag)
-{
-    struct stat there;
-    json_t *object = NULL;
-    if (stat(path, &there) != 0 || !S_ISREG(there.st_mode) || there.st_size == 0) return true;
-    if (strcmp(flag, "--html") == 0) return begins(path, "<!DOCTYPE html>");
-    if (!begins(path, "{") || cpl_json_load(&object, path) != CPL_OK) return false;
-    const bool is = json_object_get(object, "results") || json_object_get(object, "sources");
-    json_decref(object);
-    return is;
-}
-
-/* --overwrite replaces results, and neither weights nor rows that somebody names by mistake. */
-static cpl_status check_new(const cpl_arguments *args, const char *flag)
-{
-    const char *path = cpl_flag_text(args, flag);
-    if (!path || (strcmp(flag, "--json") == 0 && strcmp(path, "-") == 0)) return CPL_OK;
-    if (!cpl_path_exists(path)) return CPL_OK;
-    if (!cpl_flag_on(args, "--overwrite"))
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s is there already: --overwrite replaces it, or write to another file",
-                        path);
-    if (is_of_flag(path, flag)) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT,
-                    "%s %s: is there and holds no results of couplet eval, which is all that "
-                    "--overwrite replaces: name another file, or take it away",
-                    flag, path);
-}
-
 cpl_status cpl_asked_check_results(const cpl_arguments *args)
 {
-    CPL_TRY(cpl_places_check_files(args));
     CPL_TRY(cpl_places_keep(args, cpl_flag_text(args, "--task-file")));
     CPL_TRY(cpl_places_keep(args, cpl_flag_text(args, "--tokenizer")));
-    CPL_TRY(check_new(args, "--json"));
-    return check_new(args, "--html");
+    return cpl_places_check(args, "results sources");
 }

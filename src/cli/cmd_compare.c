@@ -44,7 +44,7 @@ static cpl_status write_page(const cpl_compare *compare, const char *path)
 {
     cpl_text page     = {0};
     cpl_status status = cpl_compare_page(&page, compare);
-    if (status == CPL_OK) status = cpl_file_write_atomic(path, page.bytes, page.length);
+    if (status == CPL_OK) status = cpl_output_file(path, page.bytes, page.length);
     cpl_text_free(&page);
     return status;
 }
@@ -57,6 +57,7 @@ static cpl_status show_all(const cpl_arguments *args, const cpl_compare *compare
     if (json) CPL_TRY(write_json(compare, json));
     if (html) CPL_TRY(write_page(compare, html));
     if (svg) CPL_TRY(cpl_compare_svgs(svg, compare));
+    cpl_places_tell(args);
     return CPL_OK;
 }
 
@@ -84,7 +85,8 @@ static cpl_status run(const cpl_arguments *args)
     cpl_compare_options options = {.group_by = cpl_flag_text(args, "--group-by"),
                                    .standard = standard_of};
     cpl_status status           = CPL_OK;
-    CPL_TRY(cpl_places_check(args));
+    CPL_TRY(cpl_places_outside(args));
+    CPL_TRY(cpl_places_check(args, "runs"));
     CPL_TRY(cpl_flags_exclude(args, "--documents", "--no-documents"));
     CPL_TRY(score_documents(args));
     runs = cpl_alloc(most * sizeof *runs);

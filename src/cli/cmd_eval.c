@@ -8,6 +8,7 @@
 #include "cli/examined.h"
 #include "cli/output.h"
 #include "cli/perplexed.h"
+#include "cli/places.h"
 #include "cli/planned.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -126,10 +127,9 @@ static cpl_status describe(work *w)
 /* F.partial beside the results; nothing where none are written. */
 static cpl_status open_record(work *w)
 {
-    const char *json = cpl_flag_text(w->args, "--json");
-    if (!json || strcmp(json, "-") == 0) return CPL_OK;
+    if (!cpl_places_is_file(w->args, "--json")) return CPL_OK;
     cpl_text path = {0};
-    cpl_text_printf(&path, "%s.partial", json);
+    cpl_text_printf(&path, "%s.partial", cpl_flag_text(w->args, "--json"));
     cpl_status status = cpl_text_status(&path);
     if (status == CPL_OK)
         status = cpl_record_open(&w->record, path.bytes, w->settings,
@@ -154,7 +154,7 @@ static cpl_status write_page(const work *w, const char *path)
 {
     cpl_text page     = {0};
     cpl_status status = cpl_evaluation_page(&page, &w->evaluation, w->args->words[0]);
-    if (status == CPL_OK) status = cpl_file_write_atomic(path, page.bytes, page.length);
+    if (status == CPL_OK) status = cpl_output_file(path, page.bytes, page.length);
     cpl_text_free(&page);
     return status;
 }
@@ -167,6 +167,7 @@ static cpl_status show_all(work *w)
         CPL_TRY(cpl_output_json(cpl_evaluation_json(&w->evaluation, w->settings), "the results",
                                 json, JSON_REAL_PRECISION(9)));
     if (html) CPL_TRY(write_page(w, html));
+    cpl_places_tell(w->args);
     return cpl_record_remove(&w->record);
 }
 
@@ -297,7 +298,7 @@ static const cpl_flag flags[] = {
      .value_name = "FILE",
      .sentence   = "Write the results as JSON too; - prints them in place of the table. Answers to "
                    "tasks are kept in FILE.partial until then, and an interrupted evaluation goes "
-                   "on from it."},
+                   "on from it, or begins anew with --overwrite."},
     {.name       = "--html",
      .kind       = CPL_FLAG_FILE,
      .value_name = "FILE",
@@ -305,9 +306,7 @@ static const cpl_flag flags[] = {
     {.name     = "--samples",
      .kind     = CPL_FLAG_SWITCH,
      .sentence = "Every question of the tasks with its answer in the JSON; needs --json."},
-    {.name     = "--overwrite",
-     .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Replace the results of --json and --html where they are there, and begin anew."},
+    CPL_FLAG_ROW_OVERWRITE,
     {.name     = "--skip-bad",
      .kind     = CPL_FLAG_SWITCH,
      .sentence = "Count rows of tasks that cannot be used instead of failing."},

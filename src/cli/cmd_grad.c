@@ -8,6 +8,7 @@
 #include "cli/configure.h"
 #include "cli/flags.h"
 #include "cli/output.h"
+#include "cli/places.h"
 #include "io/json.h"
 #include "io/weights.h"
 #include "model/losses.h"
@@ -205,6 +206,9 @@ static cpl_status run(const cpl_arguments *args)
     cpl_status status = CPL_OK;
     cpl_log log       = cpl_output_log(stderr);
     CPL_TRY(cpl_configure(&c, NULL, args));
+    CPL_TRY_DONE(cpl_places_keep(args, cpl_flag_text(args, "--tokens")));
+    CPL_TRY_DONE(cpl_places_keep(args, cpl_flag_text(args, "--delta")));
+    CPL_TRY_DONE(cpl_places_check(args, "loss.total"));
     CPL_TRY_DONE(cpl_hf_open(&w.hf, args->words[0], &log));
     CPL_TRY_DONE(
         cpl_losses_settle(&c.settings.erc, &c.settings.z, &c.settings.orth, cpl_hf_config(w.hf)));
@@ -232,6 +236,7 @@ static const cpl_flag flags[] = {
      .value_name = "GRADS.safetensors",
      .required   = true,
      .sentence   = "The file to write."},
+    CPL_FLAG_ROW_OVERWRITE,
     {.name       = "--delta",
      .kind       = CPL_FLAG_FILE,
      .value_name = "DELTA.safetensors",

@@ -226,7 +226,7 @@ static cpl_status write_page(const work *w, const char *path)
 {
     cpl_text page     = {0};
     cpl_status status = make_page(&page, w);
-    if (status == CPL_OK) status = cpl_file_write_atomic(path, page.bytes, page.length);
+    if (status == CPL_OK) status = cpl_output_file(path, page.bytes, page.length);
     cpl_text_free(&page);
     return status;
 }
@@ -240,6 +240,7 @@ static cpl_status show_all(const work *w)
     if (html) CPL_TRY(write_page(w, html));
     if (svg && w->n) CPL_TRY(cpl_coupling_svgs(NULL, svg, w->pointers, w->n));
     if (svg && w->routed) CPL_TRY(cpl_routing_svgs(NULL, svg, &w->routing));
+    cpl_places_tell(w->args);
     return CPL_OK;
 }
 
@@ -272,7 +273,8 @@ static cpl_status run(const cpl_arguments *args)
     work w            = {.args = args};
     cpl_status status = CPL_OK;
     CPL_TRY_DONE(read_options(&w));
-    CPL_TRY_DONE(cpl_places_check(args));
+    CPL_TRY_DONE(cpl_places_outside(args));
+    CPL_TRY_DONE(cpl_places_check(args, "layers checkpoints routing"));
     CPL_TRY_DONE(inspect_all(&w));
     CPL_TRY_DONE(show_all(&w));
     status = judge(&w);

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "cli/configure.h"
 #include "cli/output.h"
+#include "cli/places.h"
 #include "cli/planned.h"
 
 static void print_memory(const cpl_plan *plan)
@@ -45,11 +46,14 @@ static cpl_status run(const cpl_arguments *args)
 {
     cpl_configuration c;
     cpl_plan plan;
+    CPL_TRY(cpl_places_keep(args, args->words[0]));
+    CPL_TRY(cpl_places_check(args, "step_flops"));
     CPL_TRY(cpl_configure(&c, args->words[0], args));
     cpl_planned_for what = {.dp = cpl_flag_int(args, "--dp"), .ep = cpl_flag_int(args, "--ep")};
     if (cpl_flag_given(args, "--tokens")) what.batch_tokens = cpl_flag_int(args, "--tokens");
     cpl_status status = cpl_planned(&plan, &c.settings, &what);
     if (status == CPL_OK) status = show(&plan, cpl_flag_text(args, "--json"));
+    if (status == CPL_OK) cpl_places_tell(args);
     cpl_configuration_free(&c);
     return status;
 }
@@ -59,6 +63,7 @@ static const cpl_flag flags[] = {
      .kind       = CPL_FLAG_FILE,
      .value_name = "FILE",
      .sentence   = "Write the plan as JSON too; - prints it in place of the table."},
+    CPL_FLAG_ROW_OVERWRITE,
     {.name       = "--tokens",
      .kind       = CPL_FLAG_INT,
      .value_name = "T",

@@ -8,6 +8,7 @@
 #include "cli/documents_flags.h"
 #include "cli/input.h"
 #include "cli/output.h"
+#include "cli/places.h"
 #include "io/tokens.h"
 
 enum { MOST_INPUT_BYTES = 0x7fffffff };
@@ -84,6 +85,7 @@ static cpl_status encode_files(const cpl_arguments *args, const cpl_configuratio
         .tokenizer                = tokenizer,
         .tokenizer_path           = cpl_flag_text(args, "--tokenizer"),
         .source_root              = cpl_flag_text(args, "--root"),
+        .replace                  = cpl_flag_on(args, "--overwrite"),
         .by_source                = cpl_flag_on(args, "--by-source"),
         .lone_surrogates_replaced = cpl_flag_on(args, "--replace-surrogates"),
         .n_threads                = (int)c->settings.compute.threads,
@@ -141,6 +143,7 @@ static const cpl_flag flags[] = {
      .kind       = CPL_FLAG_FOLDER,
      .value_name = "DIR",
      .sentence   = "Folder for the shards; made if it is not there."},
+    CPL_FLAG_ROW_OVERWRITE,
     {.name     = "--ids",
      .kind     = CPL_FLAG_SWITCH,
      .sentence = "Encode the standard input as it stands and print the ids on one line."},
@@ -174,14 +177,16 @@ const cpl_verb cpl_verb_tokenize_encode = {
     .name    = "tokenize encode",
     .summary = "make token shards of documents, or ids of the standard input",
     .usage   = "--tokenizer T.json --out DIR INPUT...\n--tokenizer T.json --ids < TEXT",
-    .about = "INPUT is a file, folder or pattern of documents: JSON lines (.jsonl, .json) or plain "
-             "text (.txt), also with .gz or .zst behind. The same inputs give the same bytes, with "
-             "any number of threads.\n"
-             "Shards are flat little-endian arrays of ids as OLMo's, with a list of their "
-             "documents and sources beside them. At the end: what was read, made and passed over.",
-    .least = 0,
-    .most  = -1,
-    .flags = flags,
+    .about =
+        "INPUT is a file, folder or pattern of documents: JSON lines (.jsonl, .json) or plain "
+        "text (.txt), also with .gz or .zst behind. The same inputs give the same bytes, with "
+        "any number of threads.\n"
+        "Shards are flat little-endian arrays of ids as OLMo's, with a list of their "
+        "documents and sources beside them. An encode that fails or is interrupted removes what "
+        "it wrote. At the end: what was read, made and passed over.",
+    .least    = 0,
+    .most     = -1,
+    .flags    = flags,
     .n_flags  = sizeof flags / sizeof *flags,
     .settings = CPL_SETTINGS_DOCUMENTS,
     .run      = run,

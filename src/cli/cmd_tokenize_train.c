@@ -4,6 +4,7 @@
 
 #include "cli/documents_flags.h"
 #include "cli/output.h"
+#include "cli/places.h"
 #include "io/paths.h"
 #include "io/tokenizer.h"
 #include "io/tokens.h"
@@ -76,6 +77,7 @@ done:
 static cpl_status run(const cpl_arguments *args)
 {
     cpl_configuration c;
+    CPL_TRY(cpl_places_check(args, "model"));
     CPL_TRY(cpl_configure(&c, NULL, args));
     cpl_status status = train(args, &c);
     cpl_configuration_free(&c);
@@ -96,6 +98,7 @@ static const cpl_flag flags[] = {
      .value_name = "T.json",
      .sentence   = "Where the tokenizer.json goes.",
      .required   = true},
+    CPL_FLAG_ROW_OVERWRITE,
     {.name       = "--min-frequency",
      .kind       = CPL_FLAG_INT,
      .value_name = "N",

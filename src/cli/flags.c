@@ -166,6 +166,11 @@ static size_t index_of(const cpl_arguments *args, const char *name)
     return (size_t)f;
 }
 
+bool cpl_flag_known(const cpl_arguments *args, const char *name)
+{
+    return find_flag(args->verb, name, strlen(name)) >= 0;
+}
+
 bool cpl_flag_given(const cpl_arguments *args, const char *name)
 {
     return args->flag[index_of(args, name)].given;

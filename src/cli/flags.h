@@ -44,6 +44,9 @@ int64_t cpl_flag_int(const cpl_arguments *args, const char *name);
 double cpl_flag_number(const cpl_arguments *args, const char *name);
 int cpl_flag_choice(const cpl_arguments *args, const char *name);
 
+/* Whether the verb's table has this flag. */
+bool cpl_flag_known(const cpl_arguments *args, const char *name);
+
 /* CPL_ERR_USAGE if both flags are given. */
 CPL_NODISCARD cpl_status cpl_flags_exclude(const cpl_arguments *args, const char *one,
                                            const char *other);

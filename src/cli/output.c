@@ -5,10 +5,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "io/json.h"
+#include "io/file.h"
 
 void cpl_output_prepare(void)
 {
@@ -55,14 +57,42 @@ cpl_log cpl_output_log(FILE *info)
     return (cpl_log){.say = say, .who = info};
 }
 
+static bool is_stdout(const char *path)
+{
+    return strcmp(path, "/dev/stdout") == 0; /* it may lead to a file that was just begun */
+}
+
+bool cpl_output_is_stream(const char *path)
+{
+    struct stat there;
+    return is_stdout(path) ||
+           (stat(path, &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode));
+}
+
+cpl_status cpl_output_file(const char *path, const void *bytes, size_t length)
+{
+    if (!cpl_output_is_stream(path)) return cpl_file_write_atomic(path, bytes, length);
+    if (is_stdout(path)) {
+        fwrite(bytes, 1, length, stdout);
+        return cpl_output_check();
+    }
+    FILE *out  = fopen(path, "we");
+    bool wrote = out && fwrite(bytes, 1, length, out) == length;
+    wrote      = (out ? fclose(out) == 0 : false) && wrote;
+    return wrote ? CPL_OK
+                 : CPL_FAIL(CPL_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+}
+
 cpl_status cpl_output_json(json_t *object, const char *what, const char *path, size_t flags)
 {
-    cpl_status status = CPL_OK;
     if (!object) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for %s", what);
-    if (strcmp(path, "-") != 0)
-        status = cpl_json_write_atomic(path, object, JSON_INDENT(1) | flags);
-    else if (json_dumpf(object, stdout, JSON_INDENT(1) | flags) == 0)
-        putchar('\n');
+    char *text = json_dumps(object, JSON_INDENT(1) | flags);
     json_decref(object);
+    if (!text) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for %s", what);
+    size_t length = strlen(text);
+    text[length]  = '\n'; /* over the NUL: the length is given */
+    cpl_status status =
+        cpl_output_file(strcmp(path, "-") == 0 ? "/dev/stdout" : path, text, length + 1);
+    free(text);
     return status;
 }

@@ -31,6 +31,12 @@ CPL_NODISCARD cpl_status cpl_output_check(void);
  * "warning: SENTENCE". */
 cpl_log cpl_output_log(FILE *info);
 
+/* Whether writing to this path replaces no file: the standard output, a device, a pipe. */
+bool cpl_output_is_stream(const char *path);
+
+/* Writes a whole file, atomically, or into a stream. */
+CPL_NODISCARD cpl_status cpl_output_file(const char *path, const void *bytes, size_t length);
+
 /* Writes the object to the file, atomically, or to standard output where `path` is -, indented by one
  * and with jansson's further `flags`. Takes the object over; NULL is CPL_ERR_MEMORY, of `what`. */
 CPL_NODISCARD cpl_status cpl_output_json(json_t *object, const char *what, const char *path,

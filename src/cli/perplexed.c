@@ -75,8 +75,10 @@ static cpl_status show(const cpl_perplexity *p, const cpl_arguments *args)
     const char *json = cpl_flag_text(args, "--json");
     if (!json || strcmp(json, "-") != 0) CPL_TRY(print_table(p));
     if (!json) return CPL_OK;
-    return cpl_output_json(as_json(p, args->words[0]), "the perplexity", json,
-                           JSON_REAL_PRECISION(9));
+    CPL_TRY(cpl_output_json(as_json(p, args->words[0]), "the perplexity", json,
+                            JSON_REAL_PRECISION(9)));
+    cpl_places_tell(args);
+    return CPL_OK;
 }
 
 /* No result is written over a text. */

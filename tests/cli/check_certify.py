@@ -77,6 +77,10 @@ def right(folder):
     out, err, code = run(dump, "--json", folder / "right.json")
     check(code == 0 and "right: " in out and
           json.loads((folder / "right.json").read_text()) == told, "--json FILE differs from -")
+    check(f"json: {folder}/right.json" in out.splitlines(), f"not said where the JSON is: {out}")
+    out, err, code = run(dump, "--json", folder / "right.json")
+    check(code == 1 and "--overwrite" in err and not out, f"a result that is there: {code} {err}")
+    check(run(dump, "--json", folder / "right.json", "--overwrite")[2] == 0, "--overwrite")
     return dump
 
 

@@ -87,7 +87,7 @@ def check_rows(folder):
     model = GOLDEN / "model" / "base"
     rows = folder / "rows.json"
     vocab = json.loads((model / "config.json").read_text())["vocab_size"]
-    words = ("grad", model, "--tokens", rows, "--out", folder / "rows.out")
+    words = ("grad", model, "--tokens", rows, "--out", folder / "rows.out", "--overwrite")
     for text, parts in (('{"input_ids": [[1, 2, 3], [4, 5]]}', ["row 1", "2 ids", "3"]),
                         ('{"input_ids": [[1, 2], [3]]}', ["row 1"]),
                         (f'{{"input_ids": [[1, 2], [3, {vocab}]]}}', ["input_ids[1][1]"]),
@@ -175,7 +175,7 @@ def check_damage(folder):
             if name == "config.yaml":
                 run("train", path, "--dry-run")
             elif name in ("rows.json", "last/config.json"):
-                run("grad", base, "--tokens", rows, "--out", folder / "out")
+                run("grad", base, "--tokens", rows, "--out", folder / "out", "--overwrite")
             else:
                 run("train", "--resume", base)
             path.write_bytes(kept)

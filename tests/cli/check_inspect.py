@@ -297,13 +297,13 @@ def check_silhouettes(work):
     for layer in got["layers"]:
         del layer["silhouette"], layer["silhouette_experts"]
     check(plain == got, "--silhouette changes other figures")
-    page, charts = work / "silhouette.html", work / "silhouette-charts"
+    page, charts = work / "special.html", work / "special-charts"
     table = good("inspect", folder, folder, "--silhouette", "--html", page, "--svg", charts,
                  "--iterations", 250)
     check("Specialisation" in table and "silhouette of the rows" in table, f"table: {table}")
     check(page.read_text().count("Specialisation of the experts") >= 1, "no chart on the page")
     check(len(list(charts.glob("*-silhouette.svg"))) == 2, "no chart as a file")
-    table = good("inspect", folder, folder, "--html", page, "--iterations", 250)
+    table = good("inspect", folder, folder, "--html", page, "--iterations", 250, "--overwrite")
     check("ilhouette" not in table and "<th>silhouette" not in page.read_text() and
           "Specialisation" not in page.read_text(), "silhouettes that nobody asked for")
 

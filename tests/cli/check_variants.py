@@ -97,7 +97,7 @@ def check_uses(name, folder):
     check(out == good("generate", run / "last", "--prompt", "abc", "--tokens", 5,
                       "--temperature", 0), f"{name}: generates something else")
     check_answers(name, run)
-    good("grad", run, "--tokens", tokens, "--out", folder / "g.safetensors")
+    good("grad", run, "--tokens", tokens, "--out", folder / "g.safetensors", "--overwrite")
     grads = tensors_of(folder / "g.safetensors")
     params = tensors_of(run / "last" / "model.safetensors")
     check({"grad." + key for key in params} <= set(grads), f"{name}: gradients are missing")
@@ -107,7 +107,7 @@ def check_uses(name, folder):
     if name in NO_ROUTER:
         bad(1, ["Autonomy-of-Experts"], "inspect", run)
     else:
-        good("inspect", run, "--json", folder / "i.json", "--alpha", metrics_alpha(name))
+        good("inspect", run, "--json", folder / "i.json", "--alpha", metrics_alpha(name), "--overwrite")
         report = json.loads((folder / "i.json").read_text())
         check(report["family"] == "couplet" and not report["guessed"] or name in PLAIN,
               f"{name}: family {report['family']}")
@@ -144,7 +144,7 @@ def check_orthogonal(folder):
     run, out = folder / "plain", folder / "g.safetensors"
     params, grads = tensors_of(run / "last" / "model.safetensors"), []
     for weight in (0, 2):
-        good("grad", run, "--tokens", folder / "tokens.json", "--out", out,
+        good("grad", run, "--tokens", folder / "tokens.json", "--out", out, "--overwrite",
              *sets(f"orth.weight={weight}"))
         grads.append(tensors_of(out))
     check(abs(grads[1]["loss.orth"][1][0] - orthogonality(params, ("", 0, 0))) < 1e-6, "loss.orth")

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""check_results.py COUPLET: where results go: one that is there is refused before any work, --overwrite
+replaces it and nothing else, streams are never results, and the program says where it wrote."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from train_case import COUPLET, bad, check, finish, said, train, write_corpus
+
+
+def cases(folder):
+    """The verb with good inputs, the same with inputs that are not there, the flag, its result."""
+    none, run, c = folder / "none", folder / "run", folder / "c.yaml"
+    rows = folder / "rows.json"
+    eval_ = ["--tasks", "copa", "--limit", 2]
+    yield ["plan", c], ["plan", none], "--json"
+    yield ["grad", run, "--tokens", rows], ["grad", none, "--tokens", none], "--out"
+    train_ = ["tokenize", "train", "--vocab-size", 300, "--min-frequency", 1]
+    yield [*train_, folder / "docs"], [*train_, none], "--out"
+    yield ["inspect", run], ["inspect", none], "--json"
+    yield ["inspect", run, "--iterations", 250], ["inspect", none], "--html"
+    yield ["inspect", run, "--iterations", 250], ["inspect", none], "--svg"
+    for flag in ("--json", "--html", "--svg"):
+        yield ["compare", "--no-documents", run, run], ["compare", none], flag
+    for flag in ("--json", "--html"):
+        yield ["eval", run, *eval_], ["eval", none, *eval_], flag
+    yield ["eval", run, "--text", folder / "docs" / "one.jsonl"], ["eval", none, "--text", none], "--json"
+    yield ["tokenize", "encode", "--tokenizer", folder / "T.json", folder / "docs"], None, "--out"
+
+
+def bytes_at(place):
+    return ({path.name: path.read_bytes() for path in place.iterdir()} if place.is_dir()
+            else place.read_bytes())
+
+
+def done_well(words, **how):
+    """Both streams apart."""
+    done = subprocess.run([COUPLET, *map(str, words)], text=True, check=False, timeout=300,
+                          stderr=subprocess.PIPE, **{"stdout": subprocess.PIPE, **how})
+    check(done.returncode == 0, f"{said(words)}: exit {done.returncode}: {done.stderr[-500:]}")
+    return done
+
+
+def check_replaced(folder):
+    for i, (words, missing, flag) in enumerate(cases(folder)):
+        place = folder / f"result{i}"
+        where = [*words, flag, place]
+        done_well(where)
+        first = bytes_at(place)
+        for refused in (where, [*missing, flag, place] if missing else where):
+            bad(1, [str(place), "--overwrite"], *refused)
+        check(bytes_at(place) == first, f"{said(where)}: a refused result was changed")
+        done_well([*where, "--overwrite"])
+        check(set(os.listdir(folder)) & {f"{place.name}.partial"} == set(), f"{said(where)}: .partial")
+        if place.is_dir():
+            continue
+        place.write_text("mine")
+        if missing:
+            bad(1, [str(place), "holds no results"], *missing, flag, place, "--overwrite")
+        check(place.read_text() == "mine", f"{said(where)}: --overwrite replaced what is no result")
+        place.unlink()
+        place.symlink_to("nowhere")
+        bad(1, [str(place), "--overwrite"], *where)
+
+
+def check_read(folder):
+    """What is read stays."""
+    kept = folder / "rows.json"
+    before = kept.read_bytes()
+    bad(1, "is read", "grad", folder / "run", "--tokens", kept, "--out", kept, "--overwrite")
+    bad(1, "is read", "plan", folder / "c.yaml", "--json", folder / "c.yaml", "--overwrite")
+    weights = folder / "run" / "last" / "model.safetensors"
+    size = weights.stat().st_size
+    bad(1, "holds no results", "grad", folder / "run", "--tokens", kept, "--out", weights, "--overwrite")
+    check(kept.read_bytes() == before and weights.stat().st_size == size, "what is read was changed")
+
+
+def check_streams(folder):
+    """Devices and the standard output are written, never refused, and stay what they are."""
+    for words, _, flag in cases(folder):
+        if flag not in ("--json", "--html"):
+            continue
+        done_well([*words, flag, "/dev/null"])
+        done = done_well([*words, flag, "/dev/stdout"])
+        check(('"' if flag == "--json" else "<!DOCTYPE html>") in done.stdout, f"{said(words)}: {flag} /dev/stdout")
+        check(": /dev/" not in done.stdout, f"{said(words)}: a stream is said to be a file")
+        with open(folder / "out", "w", encoding="utf-8") as out:
+            done_well([*words, flag, "/dev/stdout"], stdout=out)
+    check(pathlib.Path("/dev/null").is_char_device() and not list(pathlib.Path("/dev").glob("null.*")),
+          "/dev/null is no device any more")
+    for words, _, flag in cases(folder):
+        if flag == "--json":
+            json.loads(done_well([*words, "--json", "-"]).stdout)
+
+
+def check_told(folder):
+    """A line for each result, on standard output, or beside --json - on standard error."""
+    run = folder / "run"
+    for verb in (["inspect", run, "--iterations", 250], ["compare", "--no-documents", run, run]):
+        where = ["--html", folder / "a.html", "--svg", folder / "a-svg", "--overwrite"]
+        done = done_well([*verb, *where, "--json", folder / "a.json"])
+        for line in (f"page: {folder}/a.html", f"charts: {folder}/a-svg", f"json: {folder}/a.json"):
+            check(line in done.stdout.splitlines(), f"{said(verb)}: no line {line!r}")
+        done = done_well([*verb, *where, "--json", "-"])
+        json.loads(done.stdout)
+        for line in (f"page: {folder}/a.html", f"charts: {folder}/a-svg"):
+            check(line in done.stderr.splitlines(), f"{said(verb)} --json -: no line {line!r}")
+        for name in ("a.html", "a.json"):
+            (folder / name).unlink()
+        shutil.rmtree(folder / "a-svg")
+
+
+def main():
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="couplet-test-"))
+    try:
+        write_corpus(folder)
+        train(folder, "run", "model.max_position_embeddings=256")
+        (folder / "rows.json").write_text('{"input_ids": [[1, 2, 3, 4], [5, 6, 7, 8]]}')
+        check_told(folder)
+        check_replaced(folder)
+        check_read(folder)
+        check_streams(folder)
+    finally:
+        shutil.rmtree(folder)
+    return finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
