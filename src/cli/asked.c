@@ -1,6 +1,8 @@
 /* asked.c - see asked.h */
 #include "cli/asked.h"
 
+#include <string.h>
+
 #include "cli/places.h"
 
 enum { TASKS = 1 << CPL_ASKED_TASKS, TEXT = 1 << CPL_ASKED_TEXT, LIST = 1 << CPL_ASKED_LIST };
