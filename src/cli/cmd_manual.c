@@ -100,7 +100,8 @@ static cpl_status run(const cpl_arguments *args)
     CPL_TRY(print_settings());
     printf(".SH EXIT STATUS\n");
     print_text("0: done. 1: the input or the world is at fault. 2: wrong use (verb, flag, --set). "
-               "What went wrong is one sentence on the standard error.");
+               "130: stopped by SIGINT (Ctrl-C); 143: by SIGTERM. What went wrong is one sentence "
+               "on the standard error; that the reader of a pipe is gone is 1 without a sentence.");
     printf(".SH ENVIRONMENT\n");
     print_tagged("COUPLET_ISA", NULL,
                  "v2, v3 or v4: an instruction set below the processor's own, to compare with.");

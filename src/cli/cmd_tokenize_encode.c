@@ -9,6 +9,7 @@
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/places.h"
+#include "cli/signals.h"
 #include "io/tokens.h"
 
 enum { MOST_INPUT_BYTES = 0x7fffffff };
@@ -92,6 +93,7 @@ static cpl_status encode_files(const cpl_arguments *args, const cpl_configuratio
         .progress                 = show_progress,
         .log                      = &log,
     };
+    CPL_TRY(cpl_signals_listen()); /* an interrupted encode removes what it wrote */
     double begin      = seconds_now();
     cpl_status status = cpl_tokens_make(&job, &made);
     cpl_live_line_clear();

@@ -1,7 +1,5 @@
 /* cmd_train.c - couplet train: a new run, or one that goes on. */
 #include <jansson.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +9,7 @@
 #include "cli/output.h"
 #include "cli/planned.h"
 #include "cli/progress.h"
+#include "cli/signals.h"
 #include "cli/summary.h"
 #include "cli/tasked.h"
 #include "io/file.h"
@@ -21,39 +20,6 @@
 #include "train/data.h"
 #include "train/loop.h"
 #include "train/settle.h"
-
-/* ---- signals ---- */
-
-static volatile sig_atomic_t stop_asked;
-
-/* The first signal asks for an end after the step, a second one ends at once. */
-static void *wait_for_signals(void *set)
-{
-    int number = 0;
-    sigwait(set, &number);
-    stop_asked = 1;
-    sigwait(set, &number);
-    pthread_sigmask(SIG_UNBLOCK, set, NULL);
-    raise(number);
-    return NULL;
-}
-
-/* Before any other thread begins, which then blocks them too. A handler would run on the stack of a
- * thread that computes, and kernels that oneDNN 2.6 makes for AVX-512 let the stack pointer stand
- * elsewhere for a while: a signal then overwrites memory. */
-static cpl_status listen_for_signals(void)
-{
-    static sigset_t set;
-    pthread_t thread;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 ||
-        pthread_create(&thread, NULL, wait_for_signals, &set) != 0)
-        return CPL_FAIL(CPL_ERR_MEMORY, "no thread can be made that waits for signals");
-    pthread_detach(thread);
-    return CPL_OK;
-}
 
 /* ---- what the run says while it goes ---- */
 
@@ -141,12 +107,11 @@ static char *default_run(const char *config)
 static cpl_status finish(const char *run, const cpl_train_outcome *outcome, cpl_progress *progress)
 {
     cpl_progress_clear(progress);
-    if (outcome->stopped) {
-        printf("stopped after step %lld; everything is saved\ngo on with: couplet train --resume "
-               "%s\n",
-               (long long)outcome->step, run);
-        return CPL_OK;
-    }
+    if (outcome->stopped)
+        return CPL_FAIL(CPL_ERR_STOPPED,
+                        "stopped after step %lld; everything is saved; go on with: couplet train "
+                        "--resume %s",
+                        (long long)outcome->step, run);
     CPL_TRY(cpl_summary_print(run));
     printf("\nthe run is %s, its model %s/last\n"
            "go on with: couplet train --resume %s --set train.steps=N\n",
@@ -168,14 +133,16 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
                                  .resume   = written != NULL,
                                  .written  = written,
                                  .log      = &log,
-                                 .watch    = &watch,
-                                 .stop     = &stop_asked};
+                                 .watch    = &watch};
     cpl_train_outcome outcome = {0};
     CPL_TRY(cpl_tasked_open(&w.tasked, &c->settings, &log));
     job.positions     = cpl_tasked_window(&w.tasked);
     cpl_status status = cpl_train(&job, &outcome);
     cpl_progress_clear(&w.progress);
     cpl_tasked_close(&w.tasked);
+    if (status == CPL_ERR_STOPPED)
+        return CPL_FAIL(status, "stopped before the first step; %s",
+                        written ? "nothing is lost" : "nothing was begun");
     return status == CPL_OK ? finish(run, &outcome, &w.progress) : status;
 }
 
@@ -326,7 +293,7 @@ static cpl_status run(const cpl_arguments *args)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         CPL_TRY(cpl_flags_exclude(args, "--print-config", others[i]));
     if (cpl_flag_on(args, "--print-config")) return print_config(args);
-    CPL_TRY(listen_for_signals());
+    CPL_TRY(cpl_signals_listen());
     if (!run_folder) return begin(args);
     CPL_TRY(cpl_flags_exclude(args, "--resume", "--out"));
     CPL_TRY(cpl_flags_exclude(args, "--resume", "--from"));
@@ -376,7 +343,9 @@ const cpl_verb cpl_verb_train = {
         "step), step-NNNNNN/ checkpoints that are Hugging Face OLMoE directories (with another "
         "model.router or shared experts: directories of our own), and `last`, a link to the "
         "newest whole one.\n"
-        "Ctrl-C finishes the step, saves and says how to go on. A run that was killed and resumed "
+        "Ctrl-C (SIGINT) and SIGTERM finish the step, save, say how to go on and end with exit "
+        "code "
+        "130 or 143; a second one ends at once. A run that was killed and resumed "
         "gives bit for bit the losses and weights of one that was not, on the same machine with "
         "the same threads.",
     .least    = 0,

@@ -1,13 +1,16 @@
 /* main.c - the program: finds the verb, reads its flags, runs it, tells what went wrong.
  *
  * Room:  cli.
- * Exit:  0 done; 1 the input or the world is at fault; 2 wrong use (verb, flag, --set). */
+ * Exit:  0 done; 1 the input or the world is at fault; 2 wrong use (verb, flag, --set); by the signal
+ *        that asked the program to stop, which a shell shows as 130 (SIGINT) or 143 (SIGTERM). */
 #include <stdio.h>
 #include <string.h>
 
+#include "base/stop.h"
 #include "cli/flags.h"
 #include "cli/help.h"
 #include "cli/output.h"
+#include "cli/signals.h"
 #include "cli/spin.h"
 
 enum { EXIT_DONE = 0, EXIT_WORLD = 1, EXIT_USE = 2 };
@@ -62,8 +65,10 @@ int main(int argc, char **argv)
     }
     cpl_status status = run(argc - 1, argv + 1);
     if (status == CPL_OK) status = cpl_output_check();
-    if (status == CPL_OK) return EXIT_DONE;
     (void)fflush(stdout);
-    if (!cpl_output_unread()) fprintf(stderr, "couplet: %s\n", cpl_last_error());
+    if (status != CPL_OK && !cpl_output_unread())
+        fprintf(stderr, "couplet: %s\n", cpl_last_error());
+    if (cpl_stop_asked()) cpl_signals_end(cpl_stop_asked());
+    if (status == CPL_OK) return EXIT_DONE;
     return status == CPL_ERR_USAGE ? EXIT_USE : EXIT_WORLD;
 }

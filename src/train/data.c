@@ -17,10 +17,14 @@ static cpl_status make_shards(const cpl_tokens_job *job, const char *what, const
 {
     cpl_tokens_made made;
     cpl_folder_remove(job->folder); /* what a killed run left */
-    CPL_TRY(cpl_tokens_make(job, &made));
-    if (rename(job->folder, folder) != 0)
-        return CPL_FAIL(CPL_ERR_IO, "%s: cannot be renamed to %s: %s", job->folder, folder,
-                        strerror(errno));
+    cpl_status status = cpl_tokens_make(job, &made);
+    if (status == CPL_OK && rename(job->folder, folder) != 0)
+        status = CPL_FAIL(CPL_ERR_IO, "%s: cannot be renamed to %s: %s", job->folder, folder,
+                          strerror(errno));
+    if (status != CPL_OK) {
+        cpl_folder_remove(job->folder);
+        return status;
+    }
     cpl_log_info(job->log,
                  "%s: %lld documents in %lld files, %lld tokens (%lld bad, %lld empty, %lld "
                  "ill-formed sequences replaced)",
@@ -43,7 +47,10 @@ static cpl_status have_shards(const cpl_tokens_job *job, const char *what, const
         if (!cpl_path_exists(index)) status = make_shards(job, what, folder);
     }
 done:
-    if (held >= 0) close(held);
+    if (held >= 0) {
+        unlink(lock);
+        close(held);
+    }
     cpl_free(lock);
     cpl_free(index);
     return status;
@@ -56,6 +63,7 @@ static cpl_status encode(cpl_strings *paths, const cpl_strings *documents, const
 {
     cpl_text folder = {0}, fresh = {0};
     uint64_t hash      = 0;
+    const size_t there = cpl_path_there(base);
     cpl_status status  = CPL_OK;
     cpl_tokens_job job = {.inputs         = documents,
                           .settings       = &settings->data,
@@ -75,6 +83,7 @@ static cpl_status encode(cpl_strings *paths, const cpl_strings *documents, const
     CPL_TRY_DONE(have_shards(&job, what, folder.bytes, base));
     CPL_TRY_DONE(cpl_paths_add(paths, folder.bytes));
 done:
+    if (status != CPL_OK) cpl_folder_unmake(base, there);
     cpl_text_free(&folder);
     cpl_text_free(&fresh);
     return status;

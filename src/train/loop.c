@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/memory.h"
+#include "base/stop.h"
 #include "io/file.h"
 #include "model/cost.h"
 #include "train/evaluate.h"
@@ -156,7 +157,7 @@ static cpl_status steps(cpl_trainer *t, const cpl_train_job *job, cpl_train_outc
         if (logged) CPL_TRY(cpl_run_log(&t->run, cpl_metrics_json(&t->metrics)));
         forget_tasks(t);
         if (t->skipped_in_row >= s->train.max_skipped) return give_up(t);
-        outcome->stopped = job->stop && *job->stop;
+        outcome->stopped = cpl_stop_asked() && !last;
         if (save_due(t, last || outcome->stopped)) CPL_TRY(save(t, job->watch));
     }
     return CPL_OK;
@@ -189,6 +190,8 @@ cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *outcome)
     CPL_TRY(cpl_trainer_open(&t, job));
     tell_facts(&t, job->watch);
     if (t.done == 0) CPL_TRY_DONE(look_before(&t));
+    CPL_TRY_DONE(cpl_stop_check());
+    cpl_run_keep(&t.run);
     CPL_TRY_DONE(steps(&t, job, outcome));
 done:
     outcome->step = t.done;

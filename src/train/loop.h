@@ -8,8 +8,6 @@
 #ifndef CPL_TRAIN_LOOP_H
 #define CPL_TRAIN_LOOP_H
 
-#include <signal.h>
-
 #include "base/log.h"
 #include "model/model.h"
 #include "train/metrics.h"
@@ -55,12 +53,11 @@ typedef struct cpl_train_job {
     const cpl_settings *written; /* of a run that goes on: its config.yaml, as it stands */
     const cpl_log *log;
     const cpl_train_watch *watch;
-    const volatile sig_atomic_t *stop; /* not 0: finish the step, save, return */
 } cpl_train_job;
 
 typedef struct cpl_train_outcome {
     int64_t step; /* the last one made */
-    bool stopped; /* `stop` asked for it */
+    bool stopped; /* before its last step, since the process was asked to stop (base/stop.h) */
 } cpl_train_outcome;
 
 CPL_NODISCARD cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *outcome);

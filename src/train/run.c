@@ -36,6 +36,26 @@ static cpl_status refuse_old_run(const cpl_run *run)
                  : CPL_OK;
 }
 
+/* A folder with a lock is a run, or what is left of one that was killed before its first step. */
+static cpl_status check_place(cpl_run *run)
+{
+    char *lock    = cpl_run_path(run, "lock");
+    char **names  = NULL;
+    int64_t count = 0;
+    if (!lock) return CPL_ERR_MEMORY;
+    bool begun = cpl_path_exists(lock);
+    cpl_free(lock);
+    if (begun) return CPL_OK;
+    CPL_TRY(refuse_old_run(run));
+    if (cpl_path_is_folder(run->folder)) CPL_TRY(cpl_folder_list(&names, &count, run->folder));
+    cpl_folder_list_free(names, count);
+    run->made = count == 0;
+    if (run->made) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s: is no run and not empty: name another folder with --out, or empty it",
+                    run->folder);
+}
+
 cpl_status cpl_run_open(cpl_run *run, const char *folder, int fresh)
 {
     cpl_status status = CPL_OK;
@@ -47,6 +67,8 @@ cpl_status cpl_run_open(cpl_run *run, const char *folder, int fresh)
         status = CPL_FAIL(CPL_ERR_INPUT, "%s: there is no such run", folder);
         goto done;
     }
+    if (fresh) CPL_TRY_DONE(check_place(run));
+    run->there = cpl_path_there(folder);
     CPL_TRY_DONE(cpl_folder_make(folder));
     CPL_TRY_DONE(take_lock(run));
     if (fresh) CPL_TRY_DONE(refuse_old_run(run));
@@ -55,9 +77,16 @@ done:
     return status;
 }
 
+void cpl_run_keep(cpl_run *run)
+{
+    run->made = false;
+}
+
 void cpl_run_close(cpl_run *run)
 {
     if (run->metrics) fclose(run->metrics);
+    if (run->made && run->lock >= 0) cpl_folder_empty(run->folder);
+    if (run->made) cpl_folder_unmake(run->folder, run->there);
     if (run->lock >= 0) close(run->lock);
     cpl_free(run->folder);
     memset(run, 0, sizeof *run);

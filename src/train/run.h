@@ -12,6 +12,7 @@
 #define CPL_TRAIN_RUN_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "base/log.h"
@@ -26,11 +27,16 @@ typedef struct cpl_run {
     FILE *metrics;
     int64_t lines; /* of metrics.jsonl */
     int lock;      /* descriptor */
+    bool made;    /* what is in the folder was made since cpl_run_open, and goes at cpl_run_close */
+    size_t there; /* bytes of `folder` that were there: see cpl_path_there */
 } cpl_run;
 
 /* Makes the folder if it is not there and locks it. `fresh`: CPL_ERR_INPUT if a run is there
- * already. CPL_ERR_INPUT with a sentence if another process writes it. */
+ * already, or anything else. CPL_ERR_INPUT with a sentence if another process writes it. */
 CPL_NODISCARD cpl_status cpl_run_open(cpl_run *run, const char *folder, int fresh);
+
+/* From now on closing leaves a fresh run as it is; until now it takes away all that was made. */
+void cpl_run_keep(cpl_run *run);
 void cpl_run_close(cpl_run *run);
 
 /* A path in the run's folder, from cpl_alloc. */

@@ -104,7 +104,7 @@ def check_signals(folder, uninterrupted):
             time.sleep(0.005)
         process.send_signal(number)
         out = process.communicate()[0].decode()
-        check(process.returncode == 0, f"signal {number}: exit {process.returncode}: {out}")
+        check(process.returncode == -number, f"signal {number}: exit {process.returncode}: {out}")
         check(f"go on with: couplet train --resume {name}" in out, f"signal {number}: {out}")
         step = metrics(folder / name)[-1]["step"]
         check(step < 30, f"signal {number} came too late to test anything")

@@ -94,6 +94,7 @@ static void every_form(void **state)
                          "--form=json", "--set", "erc.alpha=1", "--set=erc.alpha=2", "--", "--out",
                          NULL));
     assert_string_equal(cpl_flag_text(&args, "--out"), "a b");
+    assert_true(cpl_flag_known(&args, "--out") && !cpl_flag_known(&args, "--otu"));
     assert_int_equal(cpl_flag_int(&args, "--tokens"), 1000);
     assert_true(cpl_flag_on(&args, "--dry-run"));
     assert_true(cpl_flag_number(&args, "--top-p") == 0.5);
