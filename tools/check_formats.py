@@ -13,7 +13,7 @@ PAGE = pathlib.Path("docs/formats.md").read_text()
 # What is written: heading of the page, sources, where their writing begins, patterns of a name, and
 # literals that are values.
 WRITTEN = [
-    ("Metrics: metrics.jsonl", "src/train/metrics.c", "", [WORD, r"^    FIGURE\((\w+)\)"], set()),
+    ("Metrics: metrics.jsonl", "src/train/metrics.c", "", [WORD, r"^    (?:FIGURE|COUNT)\((\w+)\)"], set()),
     ("Plans: couplet plan --json", "src/study/plan_show.c", "---- for programs ----", [WORD],
      {"bf16", "f32"}),
     ("Document losses: documents.json", "src/study/document_loss.c", "---- files ----", [WORD], set()),
