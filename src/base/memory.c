@@ -2,10 +2,14 @@
 #include "base/memory.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
+#include "base/arena.h"
 #include "base/text.h"
 
 enum { FILE_BYTES = 1 << 15, PATH_BYTES = 1024 };
@@ -122,12 +126,28 @@ double cpl_memory_peak(void)
     return of_this_process("VmHWM");
 }
 
+/* What a limit of this process leaves, of which it uses `used` already. */
+static double left_in_limit(double used, const struct rlimit *limit)
+{
+    return limit->rlim_cur == RLIM_INFINITY ? INFINITY : fmax((double)limit->rlim_cur - used, 0);
+}
+
+static double left_in_limits(void)
+{
+    struct rlimit limit;
+    double least = INFINITY;
+    if (getrlimit(RLIMIT_AS, &limit) == 0) least = left_in_limit(of_this_process("VmSize"), &limit);
+    if (getrlimit(RLIMIT_DATA, &limit) == 0)
+        least = fmin(least, left_in_limit(of_this_process("VmData"), &limit));
+    return least;
+}
+
 double cpl_memory_available(void)
 {
     char text[FILE_BYTES], path[512];
     read_text(text, "/proc/meminfo");
     double system = cpl_memory_field(text, "MemAvailable");
-    double least  = system < 0 ? INFINITY : system;
+    double least  = fmin(system < 0 ? INFINITY : system, left_in_limits());
     read_text(text, "/proc/self/cgroup");
     cpl_memory_group(path, text, NULL);
     least = fmin(least, left_in_groups("/sys/fs/cgroup", path, "memory.max", "memory.current",
@@ -148,4 +168,52 @@ cpl_status cpl_memory_compare(double needs, double there, const char *what)
 cpl_status cpl_memory_foretell(double needs, const char *what)
 {
     return cpl_memory_compare(needs, cpl_memory_available(), what);
+}
+
+/* ---- trying ---- */
+
+static void *wait_and_end(void *gate)
+{
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+    return NULL;
+}
+
+/* How many of `wanted` threads can be there at the same time; they end before this returns. */
+static int try_threads(pthread_t *threads, int wanted)
+{
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    int made             = 0;
+    pthread_mutex_lock(&gate);
+    while (made < wanted && pthread_create(&threads[made], NULL, wait_and_end, &gate) == 0) made++;
+    pthread_mutex_unlock(&gate);
+    for (int i = 0; i < made; i++) pthread_join(threads[i], NULL);
+    return made;
+}
+
+static cpl_status try_both(size_t bytes, pthread_t *threads, int n_threads)
+{
+    char words[32];
+    void *space = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (space == MAP_FAILED)
+        return CPL_FAIL(CPL_ERR_MEMORY,
+                        "out of memory foretold: the kernels of oneDNN need %s of address space, "
+                        "and there is less (`ulimit -v` shows the limit in KiB)",
+                        cpl_text_bytes(words, (double)bytes));
+    int made = 1 + try_threads(threads, n_threads - 1);
+    munmap(space, bytes);
+    if (made == n_threads) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_MEMORY,
+                    "the system gives this process no more than %d of %d threads: use fewer, or "
+                    "raise its limits (`ulimit -u`, and `ulimit -v` for their stacks)",
+                    made, n_threads);
+}
+
+cpl_status cpl_memory_try(size_t bytes, int n_threads)
+{
+    pthread_t *threads = cpl_alloc((size_t)n_threads * sizeof *threads);
+    if (!threads) return CPL_ERR_MEMORY;
+    cpl_status status = try_both(bytes, threads, n_threads);
+    cpl_free(threads);
+    return status;
 }

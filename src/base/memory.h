@@ -1,9 +1,11 @@
 /* memory.h - how much memory a process may still take, and the sentence for who wants more.
  *
- * Room:  base. Linux: /proc/meminfo, and the limits of the control groups (both versions) this
- *        process is in, at every level. */
+ * Room:  base. Linux: /proc/meminfo, the limits of the control groups (both versions) this process is
+ *        in, at every level, and its own (RLIMIT_AS and RLIMIT_DATA: `ulimit -v` and `-d`). */
 #ifndef CPL_BASE_MEMORY_H
 #define CPL_BASE_MEMORY_H
+
+#include <stddef.h>
 
 #include "base/status.h"
 
@@ -11,8 +13,9 @@
 extern "C" {
 #endif
 
-/* Bytes that can be taken without swapping: the least of what the system has available and what
- * each control group leaves, counting its page cache as free. INFINITY where nothing tells. */
+/* Bytes that can be taken without swapping: the least of what the system has available, what each
+ * control group leaves, counting its page cache as free, and what the limits of the process leave.
+ * INFINITY where nothing tells. */
 double cpl_memory_available(void);
 
 /* Bytes of this process that are in memory now; 0 where nothing tells. */
@@ -27,6 +30,11 @@ CPL_NODISCARD cpl_status cpl_memory_foretell(double needs, const char *what);
 
 /* The same with the bytes there are given. */
 CPL_NODISCARD cpl_status cpl_memory_compare(double needs, double there, const char *what);
+
+/* Takes `bytes` of address space and `n_threads` - 1 more threads at the same time and gives all of it
+ * back: libraries that end the process where they get neither are used only after this. CPL_ERR_MEMORY
+ * with a sentence where it cannot be had. */
+CPL_NODISCARD cpl_status cpl_memory_try(size_t bytes, int n_threads);
 
 /* Parts of cpl_memory_available, on text, for the tests. */
 

@@ -5,12 +5,14 @@
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/arena.h"
+#include "base/memory.h"
 #include "tensor/product.h"
 
 /* ---- which kernels run ---- */
@@ -145,8 +147,23 @@ void cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads)
     be->failure   = CPL_OK;
 }
 
+/* Of address space, what the kernels of oneDNN take: 6 MiB with 2.6.3 and AVX2, and room for others. */
+static const size_t library_bytes = (size_t)16 << 20;
+
+cpl_status cpl_backend_start(const cpl_backend *be)
+{
+    static atomic_int started; /* threads that there are */
+    if (be->n_threads <= atomic_load(&started) || omp_in_parallel()) return CPL_OK;
+    CPL_TRY(cpl_memory_try(library_bytes, be->n_threads));
+    CPL_TRY(cpl_product_prepare());
+#pragma omp parallel num_threads(be->n_threads)
+    atomic_store(&started, be->n_threads);
+    return CPL_OK;
+}
+
 cpl_status cpl_backend_reserve(cpl_backend *be, const cpl_work *work)
 {
+    CPL_TRY(cpl_backend_start(be));
     size_t bytes = be->ops->scratch_bytes(be, work);
     if (bytes <= be->scratch_bytes) return CPL_OK;
     void *fresh = cpl_alloc(bytes);

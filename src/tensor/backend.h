@@ -33,6 +33,11 @@ void cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads);
  */
 void cpl_backend_poison(cpl_backend *be, cpl_backend *inner);
 
+/* Makes the threads and the primitives of oneDNN that operations on be->n_threads use. Both libraries
+ * end the process where they get no memory, so that it is tried before: CPL_ERR_MEMORY with a
+ * sentence. Costs something only once a process; cpl_backend_reserve does it too. */
+CPL_NODISCARD cpl_status cpl_backend_start(const cpl_backend *be);
+
 /* Makes scratch large enough for `work`. CPL_ERR_MEMORY if there is none. */
 CPL_NODISCARD cpl_status cpl_backend_reserve(cpl_backend *be, const cpl_work *work);
 

@@ -278,3 +278,33 @@ cpl_status cpl_product(float *c, int64_t c_stride, cpl_operand a, cpl_operand b,
                     cpl_product_library(), (long long)s.m, (long long)s.k, (long long)s.k,
                     (long long)s.n, (int)status);
 }
+
+/* ---- before the first product ---- */
+
+static cpl_status prepare(cpl_dtype dtype)
+{
+    enum { SIDE = 64 };
+    static float memory[3 * SIDE * SIDE]; /* zero; the third is the product */
+    const cpl_product_shape shape = {SIDE, SIDE, SIDE};
+    for (int i = 0; i < 8; i++) {
+        cpl_operand a = {memory, dtype, i & 1 ? CPL_TRANSPOSED : CPL_AS_IS, SIDE};
+        cpl_operand b = {memory + SIDE * SIDE, dtype, i & 2 ? CPL_TRANSPOSED : CPL_AS_IS, SIDE};
+        CPL_TRY(cpl_product(memory + 2 * SIDE * SIDE, SIDE, a, b, shape, i & 4 ? 1.0f : 0.0f, 1));
+    }
+    return CPL_OK;
+}
+
+static cpl_status prepared;
+
+static void prepare_all(void)
+{
+    prepared = prepare(CPL_F32);
+    if (prepared == CPL_OK && cpl_product_has_bf16()) prepared = prepare(CPL_BF16);
+}
+
+cpl_status cpl_product_prepare(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, prepare_all);
+    return prepared;
+}

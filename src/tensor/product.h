@@ -35,6 +35,10 @@ typedef struct cpl_product_shape {
 CPL_NODISCARD cpl_status cpl_product(float *c, int64_t c_stride, cpl_operand a, cpl_operand b,
                                      cpl_product_shape shape, float beta, int n_threads);
 
+/* Makes what oneDNN makes on first use: its kernels and primitives for F32, and for BF16 where
+ * cpl_product_has_bf16(). A failure there is then early. The first call of the process does it. */
+CPL_NODISCARD cpl_status cpl_product_prepare(void);
+
 /* oneDNN multiplies bf16 in hardware here (AVX512-BF16 or AMX). */
 bool cpl_product_has_bf16(void);
 

@@ -270,13 +270,14 @@ cpl_status cpl_trainer_open(cpl_trainer *t, const cpl_train_job *job)
     t->log      = job->log;
     t->saved    = -1;
     if (job->from) CPL_TRY_DONE(cpl_hf_open(&from, job->from, job->log));
-    CPL_TRY_DONE(open_run_and_data(t, job, from));
     cpl_backend_cpu(&t->backend, dtype_of(t->settings), (int)t->settings->compute.threads);
+    CPL_TRY_DONE(cpl_backend_start(&t->backend)); /* before anything is written */
+    CPL_TRY_DONE(open_run_and_data(t, job, from));
     CPL_TRY_DONE(cpl_stop_check());
     CPL_TRY_DONE(allocate(t, job->positions));
+    CPL_TRY_DONE(cpl_backend_peak(&t->peak, &t->backend, peak_seconds));
     CPL_TRY_DONE(begin_weights(t, job, from));
     CPL_TRY_DONE(cpl_stop_check());
-    CPL_TRY_DONE(cpl_backend_peak(&t->peak, &t->backend, peak_seconds));
     CPL_TRY_DONE(write_config(t));
     CPL_TRY_DONE(cpl_run_open_metrics(&t->run, t->done, t->lines, t->log));
     t->metrics.skipped = t->skipped;
