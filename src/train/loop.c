@@ -149,7 +149,9 @@ static cpl_status steps(cpl_trainer *t, const cpl_train_job *job, cpl_train_outc
         bool look    = due(s->eval.every, step) || last;
         bool examine = tasks_due(s, job->watch, step);
         bool logged  = due(s->log.every, step) || look || examine;
+        cpl_pace_begin(&t->pace);
         CPL_TRY(one_step(t, logged));
+        cpl_pace_end(&t->pace, t->log);
         if (look) CPL_TRY(evaluate(t));
         if (examine) CPL_TRY(job->watch->examine(job->watch->who, &t->model, &t->metrics.tasks));
         if (job->watch->stepped) job->watch->stepped(job->watch->who, &t->metrics);

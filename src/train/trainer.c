@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/stop.h"
 #include "io/file.h"
@@ -271,6 +272,8 @@ cpl_status cpl_trainer_open(cpl_trainer *t, const cpl_train_job *job)
     t->saved    = -1;
     if (job->from) CPL_TRY_DONE(cpl_hf_open(&from, job->from, job->log));
     cpl_backend_cpu(&t->backend, dtype_of(t->settings), (int)t->settings->compute.threads);
+    t->pace.window.n_threads    = t->backend.n_threads;
+    t->pace.window.n_processors = (int)sysconf(_SC_NPROCESSORS_ONLN);
     CPL_TRY_DONE(cpl_backend_start(&t->backend)); /* before anything is written */
     CPL_TRY_DONE(open_run_and_data(t, job, from));
     CPL_TRY_DONE(cpl_stop_check());

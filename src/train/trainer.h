@@ -10,6 +10,7 @@
 #include "train/data.h"
 #include "train/loop.h"
 #include "train/optimizer.h"
+#include "train/pace.h"
 #include "train/run.h"
 #include "train/step.h"
 
@@ -31,10 +32,11 @@ typedef struct cpl_trainer {
     cpl_arena arena; /* metrics and the batch */
     cpl_metrics metrics;
     cpl_batch batch; /* the whole batch of a step */
-    double peak;     /* FLOP/s */
-    int64_t done;    /* steps made */
-    int64_t saved;   /* the step of the newest checkpoint; -1: none yet */
-    int64_t lines;   /* of metrics that the checkpoint knows of; -1: it does not say */
+    cpl_pace pace;
+    double peak;   /* FLOP/s */
+    int64_t done;  /* steps made */
+    int64_t saved; /* the step of the newest checkpoint; -1: none yet */
+    int64_t lines; /* of metrics that the checkpoint knows of; -1: it does not say */
     int64_t skipped, skipped_in_row;
 } cpl_trainer;
 

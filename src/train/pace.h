@@ -1,0 +1,49 @@
+/* pace.h - whether the steps of a run wander because something else takes the processors.
+ *
+ * Room:  train. cpl_pace_judge is a function of its arguments alone.
+ * Rule:  over at least CPL_PACE_STEPS steps and CPL_PACE_SECONDS seconds, all of these:
+ *        - the median step took more than 1.5 times as long as the best tenth;
+ *        - this process got less than 0.8 of the time that its threads asked for;
+ *        - others took at least 0.25 of a processor, and with this process nearly all there are.
+ *        On an idle machine the third never holds, whatever the steps do. */
+#ifndef CPL_TRAIN_PACE_H
+#define CPL_TRAIN_PACE_H
+
+#include <stdbool.h>
+
+#include "base/log.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { CPL_PACE_STEPS = 20, CPL_PACE_SECONDS = 2 };
+
+/* What was seen of a window. */
+typedef struct cpl_pace_window {
+    double wall[CPL_PACE_STEPS]; /* seconds of the last steps, evaluation and saving not in them */
+    double cpu[CPL_PACE_STEPS];  /* processor seconds that this process got in each */
+    double own, all; /* processors in use over the window: by this process; by everybody */
+    int n_threads, n_processors;
+} cpl_pace_window;
+
+bool cpl_pace_judge(const cpl_pace_window *window);
+
+/* A watch over the steps of a run; all zero but for n_threads and n_processors at its beginning. */
+typedef struct cpl_pace {
+    cpl_pace_window window;
+    int steps;                /* since the window began */
+    double began, own0, all0; /* seconds: a clock, and processor time, when it began */
+    double step_began, step_cpu;
+    bool said;
+} cpl_pace;
+
+void cpl_pace_begin(cpl_pace *pace); /* before a step */
+
+/* After it; says once why steps wander, if they do. */
+void cpl_pace_end(cpl_pace *pace, const cpl_log *log);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_TRAIN_PACE_H */
