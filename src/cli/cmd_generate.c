@@ -59,7 +59,7 @@ static cpl_status read_prompt(work *w)
     cpl_encoder *encoder = NULL;
     int32_t eos          = (int32_t)eos_of(w);
     if (file)
-        CPL_TRY(cpl_file_read(&w->prompt, file, MOST_PROMPT_BYTES));
+        CPL_TRY(cpl_file_read_given(&w->prompt, file, MOST_PROMPT_BYTES));
     else if (strcmp(given, "-") == 0)
         CPL_TRY(cpl_input_read(&w->prompt, MOST_PROMPT_BYTES));
     else

@@ -49,7 +49,7 @@ static cpl_status read_tokens(tokens *t, const char *path, const cpl_model_setti
 {
     json_t *json = NULL, *rows = NULL;
     cpl_status status = CPL_OK;
-    CPL_TRY(cpl_json_load(&json, path));
+    CPL_TRY(cpl_json_load_given(&json, path));
     if (json_is_object(json)) rows = json_object_get(json, "input_ids");
     t->rows   = (int64_t)json_array_size(rows);
     t->length = (int64_t)json_array_size(json_array_get(rows, 0));

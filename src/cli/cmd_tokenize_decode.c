@@ -59,7 +59,7 @@ static cpl_status run(const cpl_arguments *args)
     cpl_text text = {0}, out = {0};
     cpl_ids ids       = {0};
     cpl_status status = CPL_OK;
-    CPL_TRY_DONE(cpl_tokenizer_load(&tokenizer, cpl_flag_text(args, "--tokenizer")));
+    CPL_TRY_DONE(cpl_tokenizer_load_given(&tokenizer, cpl_flag_text(args, "--tokenizer")));
     CPL_TRY_DONE(cpl_input_read(&text, MOST_INPUT_BYTES));
     ids.capacity = (int64_t)(text.length / 2 + 1);
     ids.at       = cpl_alloc((size_t)ids.capacity * sizeof *ids.at);

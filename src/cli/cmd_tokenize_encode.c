@@ -124,7 +124,7 @@ static cpl_status run(const cpl_arguments *args)
     cpl_status status        = CPL_OK;
     CPL_TRY(check_use(args));
     CPL_TRY(cpl_configure(&c, NULL, args));
-    CPL_TRY_DONE(cpl_tokenizer_load(&tokenizer, cpl_flag_text(args, "--tokenizer")));
+    CPL_TRY_DONE(cpl_tokenizer_load_given(&tokenizer, cpl_flag_text(args, "--tokenizer")));
     if (cpl_flag_on(args, "--ids"))
         CPL_TRY_DONE(encode_input(tokenizer, c.settings.data.special_as_text));
     else

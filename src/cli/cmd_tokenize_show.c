@@ -95,7 +95,7 @@ static cpl_status run(const cpl_arguments *args)
     const char *path          = cpl_flag_text(args, "--tokenizer");
     cpl_shard_options options = {.eos = -1};
     options.type              = (cpl_token_type_choice)cpl_flag_choice(args, "--type");
-    if (path) CPL_TRY_DONE(cpl_tokenizer_load(&tokenizer, path));
+    if (path) CPL_TRY_DONE(cpl_tokenizer_load_given(&tokenizer, path));
     if (tokenizer) options.vocab_size = cpl_tokenizer_vocab_size(tokenizer);
     CPL_TRY_DONE(cpl_shards_open(&shards, args->words, args->n_words, &options, &log));
     CPL_TRY_DONE(show(shards, args, tokenizer));

@@ -158,7 +158,8 @@ static cpl_status resume(const cpl_arguments *args, const char *run)
         cpl_free(file);
         return status;
     }
-    status = cpl_configure(&old, file, NULL);
+    status = cpl_file_check(file);
+    if (status == CPL_OK) status = cpl_configure(&old, file, NULL);
     if (status == CPL_OK) {
         status = cpl_configure(&fresh, file, args);
         if (status == CPL_OK) {

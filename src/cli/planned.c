@@ -21,7 +21,7 @@ static cpl_status settle(cpl_settings *s)
     const char *tokenizer_path = s->data.tokenizer;
     if (config->vocab_size == CPL_UNSET && tokenizer_path) {
         cpl_tokenizer *tokenizer = NULL;
-        CPL_TRY(cpl_tokenizer_load(&tokenizer, tokenizer_path));
+        CPL_TRY(cpl_tokenizer_load_given(&tokenizer, tokenizer_path));
         int64_t multiples =
             (cpl_tokenizer_vocab_size(tokenizer) + VOCABULARY_MULTIPLE - 1) / VOCABULARY_MULTIPLE;
         config->vocab_size = multiples * VOCABULARY_MULTIPLE;

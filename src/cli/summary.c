@@ -9,6 +9,8 @@
 #include "base/text.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "io/pieces.h"
+#include "study/run_record.h"
 
 /* ---- reading ---- */
 
@@ -21,27 +23,35 @@ static cpl_status load_start(json_t **out, const char *run)
     return status;
 }
 
-/* The last line that has an evaluation. */
-static cpl_status load_end(json_t **out, const char *run)
+/* Sets `*out` to the last line that has an evaluation, if there is one. */
+static cpl_status find_last(json_t **out, cpl_pieces *lines)
 {
-    cpl_text text     = {0};
-    char *path        = cpl_path_join(run, "metrics.jsonl");
-    cpl_status status = path ? cpl_file_read(&text, path, SIZE_MAX) : CPL_ERR_MEMORY;
-    const char *line  = text.bytes;
-    while (status == CPL_OK && line && *line) {
-        const char *end = strchr(line, '\n');
-        size_t length   = end ? (size_t)(end - line) : strlen(line);
-        json_t *object  = json_loadb(line, length, 0, NULL);
+    for (cpl_piece line;;) {
+        CPL_TRY(cpl_pieces_next(lines, &line));
+        if (line.end) return CPL_OK;
+        json_t *object = line.too_long ? NULL : json_loadb(line.bytes, line.length, 0, NULL);
         if (json_object_get(object, "val_loss")) {
             json_decref(*out);
             *out = json_incref(object);
         }
         json_decref(object);
-        line = end ? end + 1 : NULL;
     }
-    if (status == CPL_OK && !*out)
-        status = CPL_FAIL(CPL_ERR_INPUT, "%s: no line with an evaluation", path);
-    cpl_text_free(&text);
+}
+
+static cpl_status load_end(json_t **out, const char *run)
+{
+    cpl_stream *stream = NULL;
+    cpl_pieces lines   = {0};
+    char *path         = cpl_path_join(run, "metrics.jsonl");
+    cpl_status status  = path ? CPL_OK : CPL_ERR_MEMORY;
+    CPL_TRY_DONE(status);
+    CPL_TRY_DONE(cpl_stream_open(&stream, path, CPL_ZSTD_WINDOW_LOG));
+    CPL_TRY_DONE(cpl_pieces_init(&lines, stream, "\n", CPL_RUN_LINE_BYTES));
+    CPL_TRY_DONE(find_last(out, &lines));
+    if (!*out) status = CPL_FAIL(CPL_ERR_INPUT, "%s: no line with an evaluation", path);
+done:
+    cpl_pieces_free(&lines);
+    cpl_stream_close(stream);
     cpl_free(path);
     return status;
 }

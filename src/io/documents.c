@@ -40,7 +40,7 @@ cpl_document_settings cpl_document_defaults(void)
         .source_field    = "source",
         .strip           = true,
         .separator       = "<|endoftext|>",
-        .max_line_bytes  = (size_t)1 << 30,
+        .max_line_bytes  = (size_t)1 << 28,
         .zstd_window_log = CPL_ZSTD_WINDOW_LOG,
     };
 }
@@ -111,7 +111,7 @@ static cpl_status start(cpl_documents *d, const char *path)
     d->path   = cpl_text_copy(path);
     d->folder = s->default_source ? cpl_text_copy(s->default_source) : cpl_path_label(path);
     if (!d->path || !d->folder) return CPL_ERR_MEMORY;
-    CPL_TRY(cpl_stream_open(&d->stream, path, s->zstd_window_log));
+    CPL_TRY(cpl_stream_open_given(&d->stream, path, s->zstd_window_log));
     CPL_TRY(decide_format(d));
     const char *delimiter = "\n";
     if (!d->json && s->split == CPL_SPLIT_FILE) delimiter = "";
@@ -359,7 +359,8 @@ cpl_status cpl_documents_next(cpl_documents *d, cpl_document *document, bool *mo
         CPL_TRY(next_found(d, &f));
         if (f.end) break;
         if (f.too_long) {
-            CPL_TRY(bad(d, "longer than max_line_bytes, %zu", d->settings.max_line_bytes));
+            CPL_TRY(bad(d, "longer than data.max_line_bytes, %zu: raise it",
+                        d->settings.max_line_bytes));
             continue;
         }
         CPL_TRY(d->json ? read_json(d, &f, document) : read_plain(d, &f, document));

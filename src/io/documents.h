@@ -42,7 +42,7 @@ typedef struct cpl_document_settings {
     int zstd_window_log;    /* 10 to 31 */
 } cpl_document_settings;
 
-/* text, id, source; strip; skip; whole file; "<|endoftext|>"; 1 GiB; 27. */
+/* text, id, source; strip; skip; whole file; "<|endoftext|>"; 256 MiB; 27. */
 cpl_document_settings cpl_document_defaults(void);
 
 /* The strings belong to the reader and are valid until its next call. */
@@ -67,7 +67,7 @@ void cpl_document_counts_add(cpl_document_counts *total, const cpl_document_coun
 
 typedef struct cpl_documents cpl_documents;
 
-/* Opens one file. `log` may be NULL. */
+/* Opens one file, which may be a pipe that the user named. `log` may be NULL. */
 CPL_NODISCARD cpl_status cpl_documents_open(cpl_documents **documents, const char *path,
                                             const cpl_document_settings *settings,
                                             const cpl_log *log);

@@ -3,12 +3,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include "base/arena.h"
+#include "base/stop.h"
 
 enum { CHUNK = 1 << 16 }; /* bytes read at a time */
 
@@ -22,59 +24,116 @@ static cpl_status cannot_open(const char *path)
     return CPL_FAIL(CPL_ERR_IO, "%s: cannot be opened: %s", path, strerror(error));
 }
 
-/* Up to `bytes` bytes, fewer only at the end of the file; -1 if the system refuses. */
-static ssize_t read_some(int descriptor, void *out, size_t bytes)
+static cpl_status cannot_read(const char *path)
 {
-    ssize_t got;
-    do got = read(descriptor, out, bytes);
-    while (got < 0 && errno == EINTR);
-    return got;
+    return CPL_FAIL(CPL_ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
 }
 
-static cpl_status read_to_end(cpl_text *out, int descriptor, const char *path, size_t max_bytes)
+/* Without O_NONBLOCK to open a pipe is to wait for somebody who writes into it. */
+static cpl_status open_any(int *descriptor, struct stat *info, const char *path)
 {
-    char chunk[CHUNK];
-    for (;;) {
-        ssize_t got = read_some(descriptor, chunk, sizeof chunk);
-        if (got < 0) return CPL_FAIL(CPL_ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
-        if (got == 0) return cpl_text_status(out);
-        if ((size_t)got > max_bytes - out->length)
-            return CPL_FAIL(CPL_ERR_INPUT, "%s: is longer than the %zu bytes such a file may have",
-                            path, max_bytes);
-        cpl_text_append(out, chunk, (size_t)got);
-        CPL_TRY(cpl_text_status(out));
-    }
-}
-
-cpl_status cpl_file_read(cpl_text *out, const char *path, size_t max_bytes)
-{
-    cpl_status status = CPL_OK;
-    struct stat info;
-    cpl_text_clear(out);
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) return cannot_open(path);
-    if (fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode) &&
-        (uint64_t)info.st_size > max_bytes)
-        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "%s: is %lld bytes long; such a file may have %zu",
-                              path, (long long)info.st_size, max_bytes));
-    CPL_TRY_DONE(read_to_end(out, descriptor, path, max_bytes));
-done:
-    close(descriptor);
+    *descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*descriptor < 0) return cannot_open(path);
+    if (fstat(*descriptor, info) == 0) return CPL_OK;
+    cpl_status status = cannot_read(path);
+    close(*descriptor);
     return status;
 }
 
 cpl_status cpl_file_open(int *descriptor, uint64_t *length, const char *path)
 {
     struct stat info;
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* so that a pipe does not hang us */
-    if (file < 0) return cannot_open(path);
-    if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) {
-        close(file);
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: is not a regular file", path);
-    }
-    *descriptor = file;
-    *length     = (uint64_t)info.st_size;
+    CPL_TRY(open_any(descriptor, &info, path));
+    *length = (uint64_t)info.st_size;
+    if (S_ISREG(info.st_mode)) return CPL_OK;
+    close(*descriptor);
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: is not a regular file", path);
+}
+
+cpl_status cpl_file_check(const char *path)
+{
+    int descriptor;
+    uint64_t length;
+    CPL_TRY(cpl_file_open(&descriptor, &length, path));
+    close(descriptor);
     return CPL_OK;
+}
+
+cpl_status cpl_file_open_given(int *descriptor, const char *path)
+{
+    struct stat info;
+    CPL_TRY(open_any(descriptor, &info, path));
+    if (!S_ISDIR(info.st_mode)) return CPL_OK;
+    close(*descriptor);
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: is a folder where a file should be", path);
+}
+
+cpl_status cpl_file_read_next(int descriptor, void *out, size_t bytes, size_t *got,
+                              const char *path)
+{
+    enum { LOOK_MS = 100 };
+    struct pollfd wait = {.fd = descriptor, .events = POLLIN};
+    *got               = 0;
+    for (;;) { /* before anybody writes into a pipe, to read from it would look like its end */
+        CPL_TRY(cpl_stop_check());
+        int ready = poll(&wait, 1, LOOK_MS);
+        if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
+        ssize_t n = ready < 0 ? -1 : read(descriptor, out, bytes);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (n < 0) return cannot_read(path);
+        *got = (size_t)n;
+        return CPL_OK;
+    }
+}
+
+static cpl_status read_some(int descriptor, void *out, size_t bytes, size_t *got, const char *path)
+{
+    ssize_t n;
+    do n = read(descriptor, out, bytes);
+    while (n < 0 && errno == EINTR);
+    *got = n < 0 ? 0 : (size_t)n;
+    return n < 0 ? cannot_read(path) : CPL_OK;
+}
+
+static cpl_status too_long(const char *path, size_t max_bytes)
+{
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: is longer than the %zu bytes such a file may have", path,
+                    max_bytes);
+}
+
+static cpl_status read_to_end(cpl_text *out, int descriptor, bool given, const char *path,
+                              size_t max_bytes)
+{
+    char chunk[CHUNK];
+    for (size_t got;;) {
+        CPL_TRY((given ? cpl_file_read_next : read_some)(descriptor, chunk, CHUNK, &got, path));
+        if (got == 0) return cpl_text_status(out);
+        if (got > max_bytes - out->length) return too_long(path, max_bytes);
+        cpl_text_append(out, chunk, got);
+        CPL_TRY(cpl_text_status(out));
+    }
+}
+
+cpl_status cpl_file_read(cpl_text *out, const char *path, size_t max_bytes)
+{
+    int descriptor;
+    uint64_t length;
+    cpl_text_clear(out);
+    CPL_TRY(cpl_file_open(&descriptor, &length, path));
+    cpl_status status = length > max_bytes ? too_long(path, max_bytes)
+                                           : read_to_end(out, descriptor, false, path, max_bytes);
+    close(descriptor);
+    return status;
+}
+
+cpl_status cpl_file_read_given(cpl_text *out, const char *path, size_t max_bytes)
+{
+    int descriptor;
+    cpl_text_clear(out);
+    CPL_TRY(cpl_file_open_given(&descriptor, path));
+    cpl_status status = read_to_end(out, descriptor, true, path, max_bytes);
+    close(descriptor);
+    return status;
 }
 
 cpl_status cpl_file_read_at(int descriptor, void *out, size_t bytes, uint64_t offset,
@@ -99,16 +158,16 @@ cpl_status cpl_file_hash(uint64_t *hash, const char *path)
     cpl_status status = CPL_OK;
     int descriptor    = -1;
     uint64_t length;
-    ssize_t got;
+    size_t got = 1;
     CPL_TRY(cpl_file_open(&descriptor, &length, path));
     char *chunk          = cpl_alloc(CPL_WRITER_BUFFER);
     XXH3_state_t *hasher = chunk ? XXH3_createState() : NULL;
     if (!hasher) CPL_TRY_DONE(CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to check it", path));
     XXH3_64bits_reset(hasher);
-    while ((got = read_some(descriptor, chunk, CPL_WRITER_BUFFER)) > 0)
-        XXH3_64bits_update(hasher, chunk, (size_t)got);
-    if (got < 0)
-        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_IO, "%s: cannot be read: %s", path, strerror(errno)));
+    while (got) {
+        CPL_TRY_DONE(read_some(descriptor, chunk, CPL_WRITER_BUFFER, &got, path));
+        XXH3_64bits_update(hasher, chunk, got);
+    }
     *hash = XXH3_64bits_digest(hasher);
 done:
     if (hasher) XXH3_freeState(hasher);

@@ -20,13 +20,31 @@ extern "C" {
 
 /* Reading ---------------------------------------------------------------------------------------*/
 
-/* Sets `out` (initialised, its old content is dropped) to the whole content. Pipes are read to
- * their end. More than `max_bytes` is an error, told before or while reading, never after. */
+/* Two rules. A name that is looked up in a folder (config.json, a shard, ...) must be a regular file
+ * or a link to one: a folder, pipe, socket or device is an error at once, as nobody chose it. A file
+ * that the user named (_given) may also be a pipe, a terminal or a device: it is waited for until
+ * cpl_stop_check fails. Whatever it is, the caller says how long it may be. */
+
+/* Sets `out` (initialised, its old content is dropped) to the whole content of a file of a folder.
+ * More than `max_bytes` is an error, reported before or while reading, never after. */
 CPL_NODISCARD cpl_status cpl_file_read(cpl_text *out, const char *path, size_t max_bytes);
 
-/* Opens a regular file for reading and sets its descriptor (the caller closes it) and its length.
- * A folder, pipe or device is an error and is not waited for. */
+/* The same of a file that the user named. */
+CPL_NODISCARD cpl_status cpl_file_read_given(cpl_text *out, const char *path, size_t max_bytes);
+
+/* Opens a file of a folder for reading and sets its descriptor (the caller closes it) and length. */
 CPL_NODISCARD cpl_status cpl_file_open(int *descriptor, uint64_t *length, const char *path);
+
+/* CPL_OK if cpl_file_open would open it. */
+CPL_NODISCARD cpl_status cpl_file_check(const char *path);
+
+/* Opens a file that the user named; it is read with cpl_file_read_next. */
+CPL_NODISCARD cpl_status cpl_file_open_given(int *descriptor, const char *path);
+
+/* Waits for the next bytes and sets `*got` of `out`, at most `bytes`; 0 at the end. Also for
+ * descriptors that others opened, such as the standard input. CPL_ERR_IO, CPL_ERR_STOPPED. */
+CPL_NODISCARD cpl_status cpl_file_read_next(int descriptor, void *out, size_t bytes, size_t *got,
+                                            const char *path);
 
 /* Sets exactly `bytes` bytes of `out` from position `offset`; a file that ends earlier is an error.
  * Several threads may read one descriptor. `path` is for the sentence. */

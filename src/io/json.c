@@ -50,16 +50,26 @@ cpl_status cpl_json_parse(json_t **out, const char *bytes, size_t length, const 
     return cpl_json_parse_at(out, bytes, length, where, 1, 1);
 }
 
-cpl_status cpl_json_load(json_t **out, const char *path)
+static cpl_status load(json_t **out, const char *path, bool given)
 {
     cpl_text text     = {0};
     cpl_status status = CPL_OK;
     *out              = NULL;
-    CPL_TRY_DONE(cpl_file_read(&text, path, CPL_JSON_MAX_BYTES));
+    CPL_TRY_DONE((given ? cpl_file_read_given : cpl_file_read)(&text, path, CPL_JSON_MAX_BYTES));
     CPL_TRY_DONE(cpl_json_parse(out, text.bytes, text.length, path));
 done:
     cpl_text_free(&text);
     return status;
+}
+
+cpl_status cpl_json_load(json_t **out, const char *path)
+{
+    return load(out, path, false);
+}
+
+cpl_status cpl_json_load_given(json_t **out, const char *path)
+{
+    return load(out, path, true);
 }
 
 static const char *kind(const json_t *value)

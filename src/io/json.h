@@ -21,10 +21,11 @@ extern "C" {
 
 enum { CPL_JSON_MAX_BYTES = 1 << 29 }; /* of a file; more is an error */
 
-/* Sets a new object or array; the caller gives it back with json_decref. A whole number beyond 64
+/* Sets a new object or array out of a file of a folder, or of one that the user named; the caller gives it back with json_decref. A whole number beyond 64
  * bits does not stop the reading (published tokenizer settings have one): in such a document all
  * numbers are reals. Bytes that are not UTF-8 and \u0000 are errors. */
 CPL_NODISCARD cpl_status cpl_json_load(json_t **out, const char *path);
+CPL_NODISCARD cpl_status cpl_json_load_given(json_t **out, const char *path);
 CPL_NODISCARD cpl_status cpl_json_parse(json_t **out, const char *bytes, size_t length,
                                         const char *where);
 

@@ -2,7 +2,6 @@
 #include "io/stream.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
+#include "io/file.h"
 
 enum { INPUT_BYTES = 1 << 17, PEEK_BYTES = 1 << 12, HEAD_BYTES = 512 };
 
@@ -26,7 +26,9 @@ struct cpl_stream {
     unsigned char *in; /* [in_at, in_length) is read from the file and not yet used */
     size_t in_at, in_length;
     uint64_t taken; /* bytes read from the file */
+    bool given;     /* the user named it */
     bool file_end;
+    uint64_t given_out, limit; /* bytes of plain content; limit 0: none */
     z_stream gzip;
     bool gzip_ready, inside_member;
     ZSTD_DCtx *zstd;
@@ -40,18 +42,29 @@ static long long position(const cpl_stream *s)
     return (long long)(s->taken - (s->in_length - s->in_at));
 }
 
-static cpl_status read_file(cpl_stream *s, size_t from)
+static cpl_status read_regular(cpl_stream *s, size_t from, size_t *got)
 {
-    ssize_t got = 0;
+    ssize_t n = 0;
     do {
-        got = read(s->file, s->in + from, INPUT_BYTES - from);
-    } while (got < 0 && errno == EINTR);
-    if (got < 0)
+        n = read(s->file, s->in + from, INPUT_BYTES - from);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0)
         return CPL_FAIL(CPL_ERR_IO, "%s: cannot be read at byte %lld: %s", s->path, position(s),
                         strerror(errno));
+    *got = (size_t)n;
+    return CPL_OK;
+}
+
+static cpl_status read_file(cpl_stream *s, size_t from)
+{
+    size_t got = 0;
+    if (s->given)
+        CPL_TRY(cpl_file_read_next(s->file, s->in + from, INPUT_BYTES - from, &got, s->path));
+    else
+        CPL_TRY(read_regular(s, from, &got));
     s->file_end  = got == 0;
-    s->in_length = from + (size_t)got;
-    s->taken += (uint64_t)got;
+    s->in_length = from + got;
+    s->taken += got;
     return CPL_OK;
 }
 
@@ -260,22 +273,26 @@ static cpl_status recognise(cpl_stream *s)
 
 static cpl_status open_file(cpl_stream *s, const char *path)
 {
+    uint64_t length;
     s->path = cpl_text_copy(path);
     s->in   = cpl_alloc(INPUT_BYTES);
     if (!s->path || !s->in) return CPL_ERR_MEMORY;
-    s->file = open(path, O_RDONLY | O_CLOEXEC);
-    if (s->file < 0) return CPL_FAIL(CPL_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
-    return CPL_OK;
+    cpl_status status =
+        s->given ? cpl_file_open_given(&s->file, path) : cpl_file_open(&s->file, &length, path);
+    if (status != CPL_OK) s->file = -1;
+    return status;
 }
 
-cpl_status cpl_stream_open(cpl_stream **stream, const char *path, int zstd_window_log)
+static cpl_status open_stream(cpl_stream **stream, const char *path, int zstd_window_log,
+                              bool given)
 {
     cpl_status status = CPL_OK;
     cpl_stream *s     = cpl_alloc(sizeof *s);
     *stream           = NULL;
     if (!s) return CPL_ERR_MEMORY;
     memset(s, 0, sizeof *s);
-    s->file = -1;
+    s->file  = -1;
+    s->given = given;
     CPL_TRY_DONE(open_file(s, path));
     CPL_TRY_DONE(recognise(s));
     if (s->kind == GZIP) CPL_TRY_DONE(gzip_open(s));
@@ -284,6 +301,21 @@ cpl_status cpl_stream_open(cpl_stream **stream, const char *path, int zstd_windo
 done:
     if (status != CPL_OK) cpl_stream_close(s);
     return status;
+}
+
+cpl_status cpl_stream_open(cpl_stream **stream, const char *path, int zstd_window_log)
+{
+    return open_stream(stream, path, zstd_window_log, false);
+}
+
+cpl_status cpl_stream_open_given(cpl_stream **stream, const char *path, int zstd_window_log)
+{
+    return open_stream(stream, path, zstd_window_log, true);
+}
+
+void cpl_stream_limit(cpl_stream *s, uint64_t max_bytes)
+{
+    s->limit = max_bytes;
 }
 
 void cpl_stream_close(cpl_stream *s)
@@ -308,7 +340,7 @@ static cpl_status plain_read(cpl_stream *s, char *out, size_t capacity, size_t *
     return CPL_OK;
 }
 
-static cpl_status decode(cpl_stream *s, char *out, size_t capacity, size_t *got)
+static cpl_status decode_some(cpl_stream *s, char *out, size_t capacity, size_t *got)
 {
     enum { AT_ONCE = 1 << 30 }; /* zlib counts in unsigned */
     if (capacity > AT_ONCE) capacity = AT_ONCE;
@@ -321,6 +353,16 @@ static cpl_status decode(cpl_stream *s, char *out, size_t capacity, size_t *got)
         break;
     }
     return plain_read(s, out, capacity, got);
+}
+
+static cpl_status decode(cpl_stream *s, char *out, size_t capacity, size_t *got)
+{
+    CPL_TRY(decode_some(s, out, capacity, got));
+    s->given_out += *got;
+    if (!s->limit || s->given_out <= s->limit) return CPL_OK;
+    *got = 0;
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: is longer than the %llu bytes such a file may have",
+                    s->path, (unsigned long long)s->limit);
 }
 
 cpl_status cpl_stream_read(cpl_stream *s, char *out, size_t capacity, size_t *got)

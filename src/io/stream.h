@@ -10,6 +10,7 @@
 #define CPL_IO_STREAM_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -22,11 +23,20 @@ enum { CPL_ZSTD_WINDOW_LOG = 27, CPL_ZSTD_WINDOW_LOG_MAX = 31 };
 
 typedef struct cpl_stream cpl_stream;
 
-/* Opens `path` for reading from the beginning. A file whose name ends in .gz or .zst and whose
+/* Opens `path`, a file of a folder (file.h has the two rules), for reading from the beginning. A file whose name ends in .gz or .zst and whose
  * content is neither that nor text is an error, as is one that ends within its first bytes.
  * `zstd_window_log` is 10 to CPL_ZSTD_WINDOW_LOG_MAX: frames with a larger window are refused. */
 CPL_NODISCARD cpl_status cpl_stream_open(cpl_stream **stream, const char *path,
                                          int zstd_window_log);
+
+/* The same of a file that the user named: pipes are waited for, and every read looks at
+ * cpl_stop_check. */
+CPL_NODISCARD cpl_status cpl_stream_open_given(cpl_stream **stream, const char *path,
+                                               int zstd_window_log);
+
+/* Makes reading beyond `max_bytes` bytes of plain content an error; else there is no bound. */
+void cpl_stream_limit(cpl_stream *stream, uint64_t max_bytes);
+
 void cpl_stream_close(cpl_stream *stream); /* NULL is allowed */
 
 /* Sets `*got` bytes of `out`, at most `capacity` (> 0); 0 only at the end of the data. */

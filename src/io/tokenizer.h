@@ -28,12 +28,17 @@ extern "C" {
  * it at once, each with an encoder of its own. */
 typedef struct cpl_tokenizer cpl_tokenizer;
 
+enum { CPL_TOKEN_FILE_MAX = 256 << 20 }; /* bytes of each of its files */
+
 /* Sets *out to the tokenizer at `path`, owned by the caller; NULL on failure. `path` is one of:
  * a tokenizer.json; one of the two files of GPT-2's form (encoder.json or vocab.json beside
  * vocab.bpe or merges.txt); or a folder that holds either (tokenizer.json is preferred).
  * CPL_ERR_IO: the file cannot be read. CPL_ERR_INPUT: it is no tokenizer, contradicts itself, or
  * is of another kind than byte-level BPE, which is refused by the name of the part it asks for. */
 CPL_NODISCARD cpl_status cpl_tokenizer_load(cpl_tokenizer **out, const char *path);
+
+/* The same where the user named `path`: it may be a pipe (file.h has the two rules). */
+CPL_NODISCARD cpl_status cpl_tokenizer_load_given(cpl_tokenizer **out, const char *path);
 void cpl_tokenizer_free(cpl_tokenizer *t); /* NULL is allowed */
 
 /* 1 + the largest id, over vocabulary and added tokens. Ids below it may be without a token. */

@@ -42,11 +42,12 @@ done:
 }
 
 /* `path` holds JSON: a tokenizer.json, or a vocabulary whose merges are at `merges_path`. */
-static cpl_status read_json(cpl_tokenizer *t, const char *path, const char *merges_path)
+static cpl_status read_json(cpl_tokenizer *t, const char *path, const char *merges_path, bool given)
 {
-    cpl_text text     = {0};
-    json_t *root      = NULL;
-    cpl_status status = cpl_file_read(&text, path, CPL_TOKEN_FILE_MAX);
+    cpl_text text = {0};
+    json_t *root  = NULL;
+    cpl_status status =
+        (given ? cpl_file_read_given : cpl_file_read)(&text, path, CPL_TOKEN_FILE_MAX);
     if (status != CPL_OK) goto done;
     t->hash = XXH3_64bits(text.bytes ? text.bytes : "", text.length);
     CPL_TRY_DONE(cpl_json_parse(&root, text.bytes ? text.bytes : "", text.length, path));
@@ -123,7 +124,7 @@ static cpl_status find_files(cpl_text *json, cpl_text *merges, const char *path)
     return CPL_OK;
 }
 
-cpl_status cpl_tokenizer_load(cpl_tokenizer **out, const char *path)
+static cpl_status load(cpl_tokenizer **out, const char *path, bool given)
 {
     cpl_text json = {0}, merges = {0};
     *out             = NULL;
@@ -133,7 +134,7 @@ cpl_status cpl_tokenizer_load(cpl_tokenizer **out, const char *path)
     t->eos            = -1;
     cpl_status status = find_files(&json, &merges, path);
     if (status != CPL_OK) goto done;
-    CPL_TRY_DONE(read_json(t, json.bytes, merges.length ? merges.bytes : NULL));
+    CPL_TRY_DONE(read_json(t, json.bytes, merges.length ? merges.bytes : NULL, given));
 done:
     cpl_text_free(&json);
     cpl_text_free(&merges);
@@ -142,4 +143,14 @@ done:
     else
         cpl_tokenizer_free(t);
     return status;
+}
+
+cpl_status cpl_tokenizer_load(cpl_tokenizer **out, const char *path)
+{
+    return load(out, path, false);
+}
+
+cpl_status cpl_tokenizer_load_given(cpl_tokenizer **out, const char *path)
+{
+    return load(out, path, true);
 }

@@ -14,7 +14,6 @@ extern "C" {
 
 enum {
     CPL_TOKEN_MAX_ID    = (1 << 22) - 1, /* bounds the table that a small file can ask for */
-    CPL_TOKEN_FILE_MAX  = 256 << 20,     /* bytes */
     CPL_ALPHABET_POINTS = 256 + 68,      /* code points 0 to 143 (hex) can stand for a byte */
 };
 

@@ -272,14 +272,26 @@ done:
     return status;
 }
 
-cpl_status cpl_yaml_read(void *joint, const cpl_section *sections, size_t count, const char *path,
-                         bool *given)
+static cpl_status read_file(void *joint, const cpl_section *sections, size_t count,
+                            const char *path, bool named, bool *given)
 {
     cpl_text bytes    = {0};
     cpl_status status = CPL_OK;
-    CPL_TRY_DONE(cpl_file_read(&bytes, path, CPL_YAML_MOST_BYTES));
+    CPL_TRY_DONE((named ? cpl_file_read_given : cpl_file_read)(&bytes, path, CPL_YAML_MOST_BYTES));
     CPL_TRY_DONE(cpl_yaml_parse(joint, sections, count, path, bytes.bytes, bytes.length, given));
 done:
     cpl_text_free(&bytes);
     return status;
+}
+
+cpl_status cpl_yaml_read(void *joint, const cpl_section *sections, size_t count, const char *path,
+                         bool *given)
+{
+    return read_file(joint, sections, count, path, false, given);
+}
+
+cpl_status cpl_yaml_read_given(void *joint, const cpl_section *sections, size_t count,
+                               const char *path, bool *given)
+{
+    return read_file(joint, sections, count, path, true, given);
 }

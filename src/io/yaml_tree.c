@@ -169,7 +169,7 @@ cpl_status cpl_yaml_tree_read(cpl_yaml_tree *tree, const char *path)
     cpl_text text     = {0};
     cpl_status status = CPL_OK;
     memset(tree, 0, sizeof *tree);
-    CPL_TRY_DONE(cpl_file_read(&text, path, CPL_YAML_MOST_BYTES));
+    CPL_TRY_DONE(cpl_file_read_given(&text, path, CPL_YAML_MOST_BYTES));
     status = cpl_yaml_tree_parse(tree, path, text.bytes, text.length);
 done:
     cpl_text_free(&text);

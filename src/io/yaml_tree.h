@@ -33,7 +33,7 @@ typedef struct cpl_yaml_tree {
     size_t n_places, room;
 } cpl_yaml_tree;
 
-/* Reads a file of at most CPL_YAML_MOST_BYTES, or `length` bytes that the sentences call `name`. */
+/* Reads a file that the user named, of at most CPL_YAML_MOST_BYTES, or `length` bytes that the sentences call `name`. */
 CPL_NODISCARD cpl_status cpl_yaml_tree_read(cpl_yaml_tree *tree, const char *path);
 CPL_NODISCARD cpl_status cpl_yaml_tree_parse(cpl_yaml_tree *tree, const char *name,
                                              const void *bytes, size_t length);

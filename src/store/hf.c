@@ -210,11 +210,11 @@ static cpl_status write_json(const char *folder, const char *name, json_t *objec
     return status;
 }
 
-static cpl_status copy_file(const char *folder, const char *name, const char *from)
+static cpl_status copy_tokenizer(const char *folder, const char *from)
 {
     cpl_text bytes    = {0};
-    char *path        = cpl_path_join(folder, name);
-    cpl_status status = path ? cpl_file_read(&bytes, from, SIZE_MAX) : CPL_ERR_MEMORY;
+    char *path        = cpl_path_join(folder, "tokenizer.json");
+    cpl_status status = path ? cpl_file_read(&bytes, from, CPL_TOKEN_FILE_MAX) : CPL_ERR_MEMORY;
     if (status == CPL_OK) status = cpl_file_write_atomic(path, bytes.bytes, bytes.length);
     cpl_text_free(&bytes);
     cpl_free(path);
@@ -238,7 +238,7 @@ static cpl_status write_tokenizer(const char *folder, const char *path,
                                   const cpl_model_settings *config, const cpl_hf_tokens *tokens)
 {
     json_t *tokenizer = NULL;
-    CPL_TRY(copy_file(folder, "tokenizer.json", path));
+    CPL_TRY(copy_tokenizer(folder, path));
     CPL_TRY(cpl_json_load(&tokenizer, path));
     cpl_status status =
         write_json(folder, "tokenizer_config.json",

@@ -23,7 +23,8 @@ cpl_status cpl_hf_load_tokenizer(cpl_tokenizer **out, char **path, const cpl_hf 
     if (!*path)
         return CPL_FAIL(CPL_ERR_INPUT, "%s has no tokenizer.json: name one with --tokenizer",
                         cpl_hf_folder(hf));
-    cpl_status status = cpl_tokenizer_load(out, *path);
+    cpl_status status =
+        given ? cpl_tokenizer_load_given(out, *path) : cpl_tokenizer_load(out, *path);
     if (status == CPL_OK) status = check_size(hf, *out, *path);
     if (status == CPL_OK) return CPL_OK;
     cpl_tokenizer_free(*out);

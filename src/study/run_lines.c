@@ -10,8 +10,6 @@
 #include "io/json.h"
 #include "io/pieces.h"
 
-enum { LONGEST_LINE = 1 << 28 };
-
 static double number_of(const json_t *value)
 {
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
@@ -292,7 +290,8 @@ cpl_status cpl_run_lines_read(cpl_run_record *run, const char *path, double batc
     cpl_pieces pieces  = {0};
     cpl_status status  = CPL_OK;
     CPL_TRY_DONE(cpl_stream_open(&stream, path, CPL_ZSTD_WINDOW_LOG));
-    CPL_TRY_DONE(cpl_pieces_init(&pieces, stream, "\n", LONGEST_LINE));
+    cpl_stream_limit(stream, CPL_RUN_METRICS_BYTES);
+    CPL_TRY_DONE(cpl_pieces_init(&pieces, stream, "\n", CPL_RUN_LINE_BYTES));
     CPL_TRY_DONE(read_pieces(run, &pieces, batch_tokens));
     settle_steps(run);
     CPL_TRY_DONE(drop_falling(run));

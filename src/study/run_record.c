@@ -181,7 +181,7 @@ static cpl_status read_tokenizer(cpl_run_record *run)
 static bool is_locked(const char *folder)
 {
     char *path = cpl_path_join(folder, "lock");
-    int lock   = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    int lock   = path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
     bool held  = lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (lock >= 0) close(lock);
     cpl_free(path);
@@ -311,12 +311,10 @@ static cpl_status read_whole(cpl_text *out, const char *path)
     char chunk[1 << 14];
     size_t got = 1;
     CPL_TRY(cpl_stream_open(&stream, path, CPL_ZSTD_WINDOW_LOG));
+    cpl_stream_limit(stream, CPL_JSON_MAX_BYTES);
     while (got && status == CPL_OK) {
         status = cpl_stream_read(stream, chunk, sizeof chunk, &got);
         if (status == CPL_OK) cpl_text_append(out, chunk, got);
-        if (out->length > CPL_JSON_MAX_BYTES)
-            status =
-                CPL_FAIL(CPL_ERR_INPUT, "%s: is longer than %d bytes", path, CPL_JSON_MAX_BYTES);
     }
     cpl_stream_close(stream);
     return status == CPL_OK ? cpl_text_status(out) : status;

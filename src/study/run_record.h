@@ -24,6 +24,10 @@
 extern "C" {
 #endif
 
+/* Bounds of metrics.jsonl when it is read: of a line, of the file when it is decompressed. */
+enum { CPL_RUN_LINE_BYTES = 1 << 24 };
+#define CPL_RUN_METRICS_BYTES (UINT64_C(1) << 36)
+
 #define CPL_RUN_FIGURE(name, ...) CPL_RUN_##name,
 typedef enum cpl_run_figure_name {
 #include "study/run_figures.def"

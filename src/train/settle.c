@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "io/file.h"
+#include "io/tokenizer.h"
 #include "model/losses.h"
 
 enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding: OLMo pads to this */
@@ -78,7 +79,7 @@ cpl_status cpl_train_keep_tokenizer(cpl_settings *s, const cpl_hf *from, const c
     if (!theirs || strcmp(theirs, s->data.tokenizer) != 0) goto done;
     kept = cpl_run_path(run, "tokenizer.json");
     if (!kept) status = CPL_ERR_MEMORY;
-    if (status == CPL_OK) status = cpl_file_read(&bytes, theirs, SIZE_MAX);
+    if (status == CPL_OK) status = cpl_file_read(&bytes, theirs, CPL_TOKEN_FILE_MAX);
     if (status == CPL_OK) status = cpl_file_write_atomic(kept, bytes.bytes, bytes.length);
     if (status == CPL_OK) {
         cpl_free(s->data.tokenizer);

@@ -89,6 +89,85 @@ static void writes_and_reads_every_length(void **state)
     cpl_free(path);
 }
 
+/* What no regular file is: refused at once where the name was found in a folder. */
+static void files_of_folders(void **state)
+{
+    (void)state;
+    const char *folder = scratch_folder();
+    char *pipe = in(folder, "pipe"), *endless = in(folder, "endless"), *good = in(folder, "good");
+    cpl_text text = {0};
+    alarm(20);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_int_equal(symlink("/dev/zero", endless), 0);
+    assert_fails(CPL_ERR_INPUT, "pipe: is not a regular", cpl_file_read(&text, pipe, 10));
+    assert_fails(CPL_ERR_INPUT, "endless: is not a regular", cpl_file_read(&text, endless, 10));
+    assert_fails(CPL_ERR_INPUT, "not a regular", cpl_file_read(&text, folder, 10));
+    assert_fails(CPL_ERR_INPUT, "not a regular", cpl_file_check(pipe));
+    assert_int_equal(unlink(pipe), 0);
+    assert_ok(cpl_file_write_atomic(pipe, "regular", 7));
+    assert_int_equal(symlink("pipe", good), 0);
+    assert_ok(cpl_file_read(&text, good, 7));
+    assert_string_equal(text.bytes, "regular");
+    alarm(0);
+    cpl_text_free(&text);
+    cpl_free(pipe), cpl_free(endless), cpl_free(good);
+}
+
+/* Runs `command` in the background. */
+static void later(const char *command, const char *path)
+{
+    char line[600];
+    snprintf(line, sizeof line, "(%s) > '%s' &", command, path);
+    assert_int_equal(system(line), 0);
+}
+
+/* What the user named may be a pipe: it is waited for, however late somebody writes, and bounded. */
+static void files_of_users(void **state)
+{
+    (void)state;
+    const char *folder = scratch_folder();
+    char *pipe         = in(folder, "pipe");
+    cpl_text text      = {0};
+    alarm(60);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    later("sleep 0.3; printf one; sleep 0.3; printf two", pipe);
+    assert_ok(cpl_file_read_given(&text, pipe, 6));
+    assert_string_equal(text.bytes, "onetwo");
+    later("true", pipe);
+    assert_ok(cpl_file_read_given(&text, pipe, 6));
+    assert_int_equal(text.length, 0);
+    later("printf sevenxx", pipe);
+    assert_fails(CPL_ERR_INPUT, "longer than the 6 bytes", cpl_file_read_given(&text, pipe, 6));
+    assert_fails(CPL_ERR_INPUT, "longer than", cpl_file_read_given(&text, "/dev/zero", 100000));
+    assert_fails(CPL_ERR_INPUT, "is a folder", cpl_file_read_given(&text, folder, 6));
+    assert_int_equal(unlink(pipe), 0);
+    assert_fails(CPL_ERR_IO, "No such file", cpl_file_read_given(&text, pipe, 6));
+    alarm(0);
+    cpl_text_free(&text);
+    cpl_free(pipe);
+}
+
+static void ask_to_stop(int signal_number)
+{
+    cpl_stop_ask(signal_number);
+}
+
+/* Nobody ever writes: only the request to stop ends the wait. */
+static void waiting_can_be_stopped(void **state)
+{
+    (void)state;
+    char *pipe    = in(scratch_folder(), "pipe");
+    cpl_text text = {0};
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    void (*before)(int) = signal(SIGALRM, ask_to_stop);
+    alarm(1);
+    assert_fails(CPL_ERR_STOPPED, "stopped by signal", cpl_file_read_given(&text, pipe, 6));
+    cpl_stop_ask(0);
+    signal(SIGALRM, before);
+    cpl_text_free(&text);
+    cpl_free(pipe);
+}
+
 static void says_what_is_wrong(void **state)
 {
     (void)state;
@@ -102,13 +181,12 @@ static void says_what_is_wrong(void **state)
     assert_fails(CPL_ERR_IO, "No such file", cpl_file_read(&text, path, 10));
     assert_int_equal(symlink("nowhere", link), 0);
     assert_fails(CPL_ERR_IO, "symbolic link", cpl_file_read(&text, link, 10));
-    assert_fails(CPL_ERR_IO, "directory", cpl_file_read(&text, folder, 10));
+    assert_fails(CPL_ERR_INPUT, "not a regular", cpl_file_read(&text, folder, 10));
     assert_int_equal(mkfifo(pipe, 0600), 0);
     assert_fails(CPL_ERR_INPUT, "not a regular", cpl_file_open(&descriptor, &length, pipe));
     assert_ok(cpl_file_write_atomic(path, "0123456789", 10));
     assert_ok(cpl_file_read(&text, path, 10));
-    assert_fails(CPL_ERR_INPUT, "10 bytes long", cpl_file_read(&text, path, 9));
-    assert_fails(CPL_ERR_INPUT, "longer than", cpl_file_read(&text, "/dev/zero", 100000));
+    assert_fails(CPL_ERR_INPUT, "longer than the 9 bytes", cpl_file_read(&text, path, 9));
     assert_fails(CPL_ERR_IO, "cannot be written", cpl_file_write_atomic(absent, "x", 1));
     assert_fails(CPL_ERR_IO, "cannot be written", cpl_file_write_atomic(folder, "x", 1));
     assert_ok(cpl_file_open(&descriptor, &length, path));
@@ -343,6 +421,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writes_and_reads_every_length),
+        cmocka_unit_test(files_of_folders),
+        cmocka_unit_test(files_of_users),
+        cmocka_unit_test(waiting_can_be_stopped),
         cmocka_unit_test(says_what_is_wrong),
         cmocka_unit_test(a_full_disk_leaves_the_old_file),
         cmocka_unit_test(abort_leaves_the_old_file),

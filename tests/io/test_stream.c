@@ -4,6 +4,9 @@
  * be refused or, where it ends between two members or frames, give exactly the members before. */
 #include "io/stream.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "base/arena.h"
 #include "files.h"
 
@@ -194,8 +197,58 @@ static void world_refuses(void **state)
     (void)state;
     cpl_text got = {0};
     assert_fails(CPL_ERR_IO, "/nowhere/file", slurp("/nowhere/file", 9, 27, &got));
-    assert_fails(CPL_ERR_IO, folder, slurp(folder, 9, 27, &got));
+    assert_fails(CPL_ERR_INPUT, folder, slurp(folder, 9, 27, &got));
     cpl_text_free(&got);
+}
+
+/* A pipe is refused at once, unless the user named it: then its bytes come as from a file. */
+static void pipes(void **state)
+{
+    (void)state;
+    cpl_stream *stream = NULL;
+    cpl_text got       = {0};
+    char command[600], bytes[16];
+    size_t n         = 0;
+    const char *pipe = in_folder(folder, "pipe.gz");
+    alarm(60);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_fails(CPL_ERR_INPUT, "not a regular file", slurp(pipe, 9, 27, &got));
+    snprintf(command, sizeof command, "(sleep 0.2; printf hello | gzip) > '%s' &", pipe);
+    assert_int_equal(system(command), 0);
+    assert_ok(cpl_stream_open_given(&stream, pipe, 27));
+    assert_ok(cpl_stream_read(stream, bytes, sizeof bytes, &n));
+    assert_int_equal(n, 5);
+    assert_memory_equal(bytes, "hello", 5);
+    assert_ok(cpl_stream_read(stream, bytes, sizeof bytes, &n));
+    assert_int_equal(n, 0);
+    alarm(0);
+    cpl_stream_close(stream);
+    cpl_text_free(&got);
+}
+
+/* The bound counts what comes out, not what lies on the disk. */
+static void limits(void **state)
+{
+    (void)state;
+    cpl_stream *stream = NULL;
+    cpl_text file      = {0};
+    char bytes[64], *zeros = calloc(1, 100000);
+    size_t n = 1, all = 0;
+    const char *path  = in_folder(folder, "bomb.gz");
+    cpl_status status = CPL_OK;
+    append_gzip(&file, zeros, 100000);
+    assert_true(file.length < 1000);
+    write_bytes(path, file.bytes, file.length);
+    assert_ok(cpl_stream_open(&stream, path, 27));
+    cpl_stream_limit(stream, 1000);
+    for (; n && status == CPL_OK; all += n)
+        status = cpl_stream_read(stream, bytes, sizeof bytes, &n);
+    assert_int_equal(status, CPL_ERR_INPUT);
+    assert_non_null(strstr(cpl_last_error(), "bomb.gz: is longer than the 1000 bytes"));
+    assert_in_range(all, 900, 1000);
+    cpl_stream_close(stream);
+    cpl_text_free(&file);
+    free(zeros);
 }
 
 static void no_memory(void **state)
@@ -229,6 +282,7 @@ int main(void)
         cmocka_unit_test(whole_files),  cmocka_unit_test(every_cut),
         cmocka_unit_test(every_damage), cmocka_unit_test(rubbish_behind),
         cmocka_unit_test(window_limit), cmocka_unit_test(world_refuses),
+        cmocka_unit_test(pipes),        cmocka_unit_test(limits),
         cmocka_unit_test(no_memory),
     };
     folder = scratch_folder();

@@ -391,7 +391,7 @@ static void files(void **state)
     const char *folder = scratch_folder();
     snprintf(path, sizeof path, "%s/none.yaml", folder);
     assert_fails(CPL_ERR_IO, path, cpl_yaml_read(&settings, sections, CPL_N_SECTIONS, path, given));
-    assert_fails(CPL_ERR_IO, folder,
+    assert_fails(CPL_ERR_INPUT, folder,
                  cpl_yaml_read(&settings, sections, CPL_N_SECTIONS, folder, given));
     FILE *file = fopen(path, "w");
     assert_non_null(file);
