@@ -178,6 +178,7 @@ static cpl_status start(cpl_rows *r, const char *path)
     r->chunk = cpl_alloc(CHUNK_BYTES);
     if (!r->path || !r->chunk) return CPL_ERR_MEMORY;
     CPL_TRY(cpl_stream_open(&r->stream, path, CPL_ZSTD_WINDOW_LOG));
+    cpl_stream_limit(r->stream, CPL_ROWS_MAX_FILE);
     CPL_TRY(look_at_head(r));
     return r->kind.format == CPL_ROWS_XML ? cpl_rows_xml_open(r) : CPL_OK;
 }

@@ -42,6 +42,7 @@ typedef enum cpl_rows_format {
 } cpl_rows_format;
 
 enum { CPL_ROWS_MAX_BYTES = 1 << 26, CPL_ROWS_MAX_COLUMNS = 4096 };
+#define CPL_ROWS_MAX_FILE (UINT64_C(1) << 32) /* bytes of a file, decompressed; more is an error */
 
 typedef struct cpl_rows_kind {
     cpl_rows_format format;

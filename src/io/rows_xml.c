@@ -12,6 +12,8 @@
 #include "base/text.h"
 #include "io/rows_parts.h"
 
+enum { MOST_DEPTH = 127 };
+
 struct cpl_rows_xml {
     XML_Parser parser;
     int64_t depth;     /* open elements, outside of and inside rows */
@@ -65,13 +67,16 @@ static void on_begin(void *reader, const char *element, const char **attributes)
 {
     cpl_rows *r       = reader;
     cpl_rows_xml *xml = r->xml;
-    xml->depth++;
+    if (++xml->depth > MOST_DEPTH)
+        cpl_rows_fail(r, line_of(r), 0, "more than %d elements inside each other", MOST_DEPTH);
     if (!xml->row_depth && strcmp(element, r->kind.member) == 0) {
         begin_row(r, attributes);
     } else if (xml->row_depth && xml->depth == xml->row_depth + 1) {
         cpl_text_clear(&r->text);
         cpl_text_clear(&xml->name);
         cpl_text_append(&xml->name, element, strlen(element));
+        r->row_bytes += strlen(element); /* a row of empty elements has a bound too */
+        cpl_rows_keep(r, "", 0);
     }
     check(r);
 }

@@ -277,6 +277,31 @@ static void xml(void **state)
     expect_end(open_text("<other/>", kind));
 }
 
+/* Rows that hold no text, only elements, are bounded as well. */
+static void xml_bounds(void **state)
+{
+    (void)state;
+    cpl_rows_kind kind = MEMBERS(XML, "item");
+    cpl_text deep = {0}, wide = {0};
+    cpl_row row = {0};
+    for (int i = 0; i < 200; i++) cpl_text_printf(&deep, "<a>");
+    cpl_rows *rows = open_text(deep.bytes, kind);
+    assert_fails(CPL_ERR_INPUT, "more than 127 elements inside each other",
+                 cpl_rows_next(rows, &row));
+    cpl_rows_close(rows);
+    kind.max_bytes = 1000;
+    cpl_text_printf(&wide, "<c><item>");
+    for (int i = 0; i < 1000; i++) cpl_text_printf(&wide, "<p%d/>", i);
+    cpl_text_printf(&wide, "</item></c>");
+    rows = open_text(wide.bytes, kind);
+    assert_ok(cpl_rows_next(rows, &row));
+    assert_null(row.values);
+    assert_non_null(strstr(row.bad, "longer than the 1000 bytes"));
+    cpl_rows_close(rows);
+    cpl_text_free(&deep);
+    cpl_text_free(&wide);
+}
+
 /* ---- compression, size ---- */
 
 static void compressed(void **state)
@@ -431,11 +456,17 @@ static int remove_folder(void **state)
 int main(int n_arguments, char **arguments)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(real_files),    cmocka_unit_test(values_and_lines),
-        cmocka_unit_test(json_lines),    cmocka_unit_test(json_arrays),
-        cmocka_unit_test(json_members),  cmocka_unit_test(csv),
-        cmocka_unit_test(tsv_and_lines), cmocka_unit_test(xml),
-        cmocka_unit_test(compressed),    cmocka_unit_test(memory_is_that_of_a_row),
+        cmocka_unit_test(real_files),
+        cmocka_unit_test(values_and_lines),
+        cmocka_unit_test(json_lines),
+        cmocka_unit_test(json_arrays),
+        cmocka_unit_test(json_members),
+        cmocka_unit_test(csv),
+        cmocka_unit_test(tsv_and_lines),
+        cmocka_unit_test(xml),
+        cmocka_unit_test(xml_bounds),
+        cmocka_unit_test(compressed),
+        cmocka_unit_test(memory_is_that_of_a_row),
         cmocka_unit_test(finds_files),
     };
     const struct CMUnitTest further_tests[] = {cmocka_unit_test(more_real_files),
