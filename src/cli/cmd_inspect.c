@@ -93,7 +93,7 @@ static cpl_status lose(work *w, cpl_status status)
         !w->options.keep_going)
         return status;
     if (w->lost++ == 0) snprintf(w->reason, sizeof w->reason, "%s", cpl_last_error());
-    fprintf(stderr, "left out: %s\n", cpl_last_error());
+    cpl_output_sentence(stderr, "left out: ", cpl_last_error());
     return CPL_OK;
 }
 

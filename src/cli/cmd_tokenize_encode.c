@@ -9,6 +9,7 @@
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/places.h"
+#include "cli/shown.h"
 #include "cli/signals.h"
 #include "io/tokens.h"
 
@@ -55,9 +56,10 @@ static double seconds_now(void)
 static void show_progress(void *who, int64_t files_done, int64_t n_files, int64_t tokens)
 {
     (void)who;
-    if (cpl_live_line_wanted())
-        fprintf(stderr, "\r\033[K%lld of %lld files, %lld tokens", (long long)files_done,
-                (long long)n_files, (long long)tokens);
+    if (!cpl_live_line_wanted()) return;
+    cpl_shown_erase_line(stderr);
+    fprintf(stderr, "%lld of %lld files, %lld tokens", (long long)files_done, (long long)n_files,
+            (long long)tokens);
 }
 
 static void print_summary(const cpl_tokens_made *made, double seconds, const char *folder)

@@ -5,6 +5,7 @@
 #include "cli/documents_flags.h"
 #include "cli/output.h"
 #include "cli/places.h"
+#include "cli/shown.h"
 #include "io/paths.h"
 #include "io/tokenizer.h"
 #include "io/tokens.h"
@@ -39,9 +40,10 @@ static cpl_status add_files(cpl_bpe_trainer *trainer, cpl_document_counts *count
     CPL_TRY_DONE(cpl_documents_expand(&paths, args->words, args->n_words));
     for (int64_t i = 0; i < paths.count; i++) {
         CPL_TRY_DONE(add_file(trainer, counts, paths.at[i], &settings, log));
-        if (cpl_live_line_wanted())
-            fprintf(stderr, "\r\033[Kwords counted in %lld of %lld files", (long long)i + 1,
-                    (long long)paths.count);
+        if (!cpl_live_line_wanted()) continue;
+        cpl_shown_erase_line(stderr);
+        fprintf(stderr, "words counted in %lld of %lld files", (long long)i + 1,
+                (long long)paths.count);
     }
 done:
     cpl_live_line_clear();

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "cli/shown.h"
+
 bool cpl_live_line_wanted(void)
 {
     return isatty(STDERR_FILENO) == 1;
@@ -11,5 +13,5 @@ bool cpl_live_line_wanted(void)
 
 void cpl_live_line_clear(void)
 {
-    if (cpl_live_line_wanted()) fputs("\r\033[K", stderr);
+    if (cpl_live_line_wanted()) cpl_shown_erase_line(stderr);
 }

@@ -9,6 +9,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
+#include "cli/shown.h"
 #include "io/file.h"
 #include "study/grid.h"
 
@@ -39,7 +40,8 @@ static void draw(cpl_examined_bar *b)
     const double done  = b->behind + b->now;
     const double share = b->total ? (done + (double)b->recorded) / (double)b->total : 1;
     const int full     = (int)(BAR_CELLS * share);
-    fprintf(stderr, "\r\033[K[");
+    cpl_shown_erase_line(stderr);
+    fputc('[', stderr);
     for (int i = 0; i < BAR_CELLS; i++) fputc(i < full ? '=' : i == full ? '>' : ' ', stderr);
     fprintf(stderr, "] %.0f/%lld questions  ", done + (double)b->recorded, (long long)b->total);
     print_speed(b, done, b->shown - b->began);
@@ -50,7 +52,7 @@ static void draw(cpl_examined_bar *b)
 
 void cpl_examined_clear(cpl_examined_bar *b)
 {
-    if (b->drawn) fprintf(stderr, "\r\033[K");
+    if (b->drawn) cpl_shown_erase_line(stderr);
     b->drawn = false;
 }
 

@@ -7,6 +7,7 @@
 
 #include "cli/configure.h"
 #include "cli/flags.h"
+#include "cli/shown.h"
 
 enum {
     LINE_BYTES = 92,
@@ -21,9 +22,12 @@ const char *const cpl_help_about =
 static void print_bold(FILE *out, const char *text)
 {
     const char *plain = getenv("NO_COLOR"), *terminal = getenv("TERM");
-    const bool bold =
-        isatty(fileno(out)) && !(plain && *plain) && terminal && strcmp(terminal, "dumb") != 0;
-    fprintf(out, bold ? "\033[1m%s\033[m" : "%s", text);
+    const bool bold = cpl_shown_on_terminal(out) && !(plain && *plain) && terminal &&
+                      strcmp(terminal, "dumb") != 0;
+    if (bold)
+        cpl_shown_bold(out, text);
+    else
+        fputs(text, out);
 }
 
 /* A line of its own; line ends in front stay plain. */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/shown.h"
 #include "study/coupling_verdict.h"
 
 enum { BAR_CELLS = 20 };
@@ -60,7 +61,8 @@ static double share_done(const cpl_inspect_progress *p)
 static void draw_bar(const cpl_inspect_progress *p)
 {
     const int full = (int)(BAR_CELLS * share_done(p));
-    fputs("\r\033[K[", stderr);
+    cpl_shown_erase_line(stderr);
+    fputc('[', stderr);
     for (int i = 0; i < BAR_CELLS; i++) fputc(i < full ? '=' : i == full ? '>' : ' ', stderr);
     fputs("] ", stderr);
     print_progress(p);
@@ -87,7 +89,7 @@ void cpl_inspected_watch(void *who, const cpl_inspect_progress *p)
 
 void cpl_inspected_clear(cpl_inspected_bar *bar)
 {
-    if (bar->drawn) fputs("\r\033[K", stderr);
+    if (bar->drawn) cpl_shown_erase_line(stderr);
     bar->drawn = false;
     bar->last  = 0;
     fflush(stderr);

@@ -10,6 +10,7 @@
 #include "cli/flags.h"
 #include "cli/help.h"
 #include "cli/output.h"
+#include "cli/shown.h"
 #include "cli/signals.h"
 #include "cli/spin.h"
 
@@ -65,9 +66,10 @@ int main(int argc, char **argv)
     }
     cpl_status status = run(argc - 1, argv + 1);
     if (status == CPL_OK) status = cpl_output_check();
+    cpl_shown_flush();
     (void)fflush(stdout);
     if (status != CPL_OK && !cpl_output_unread())
-        fprintf(stderr, "couplet: %s\n", cpl_last_error());
+        cpl_output_sentence(stderr, "couplet: ", cpl_last_error());
     if (cpl_stop_asked()) cpl_signals_end(cpl_stop_asked());
     if (status == CPL_OK) return EXIT_DONE;
     return status == CPL_ERR_USAGE ? EXIT_USE : EXIT_WORLD;

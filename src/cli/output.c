@@ -5,11 +5,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/shown.h"
 #include "io/file.h"
 
 void cpl_output_prepare(void)
@@ -17,9 +19,10 @@ void cpl_output_prepare(void)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* likewise a file that may not grow */
     /* Opened the wrong way round, so that using a stream that was closed still fails. */
-    for (int stream = 0; stream <= 2; stream++)
-        if (fcntl(stream, F_GETFD) < 0 && open("/dev/null", stream ? O_RDONLY : O_WRONLY) < 0)
-            return;
+    bool sound = true;
+    for (int stream = 0; stream <= 2 && sound; stream++)
+        sound = fcntl(stream, F_GETFD) >= 0 || open("/dev/null", stream ? O_RDONLY : O_WRONLY) >= 0;
+    cpl_shown_install();
 }
 
 static bool unread; /* nobody reads the standard output any more */
@@ -45,11 +48,22 @@ cpl_status cpl_output_check(void)
                     errno ? strerror(errno) : "an earlier write failed");
 }
 
+void cpl_output_sentence(FILE *out, const char *before, const char *sentence)
+{
+    char line[3 * 2048];
+    size_t n = 0;
+    for (; *sentence && n + 4 < sizeof line; sentence++)
+        n += (size_t)snprintf(line + n, sizeof line - n, *sentence == '\n' ? "\\x%02x" : "%c",
+                              *sentence);
+    line[n] = '\0';
+    fprintf(out, "%s%s\n", before, line);
+}
+
 static void say(void *info, cpl_log_level level, const char *sentence)
 {
     FILE *out = level == CPL_LOG_WARN ? stderr : info;
     fflush(stdout); /* keeps the order of the two streams on a terminal */
-    fprintf(out, "%s%s\n", level == CPL_LOG_WARN ? "warning: " : "", sentence);
+    cpl_output_sentence(out, level == CPL_LOG_WARN ? "warning: " : "", sentence);
 }
 
 cpl_log cpl_output_log(FILE *info)

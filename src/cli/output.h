@@ -15,13 +15,17 @@
 extern "C" {
 #endif
 
-/* Before all else: a closed pipe fails a write and sends no signal, and a file opened later cannot
- * take the place of a standard stream that was closed. */
+/* Before all else: what terminals are given is made safe (shown.h), a closed pipe fails a write and
+ * sends no signal, and a file opened later cannot take the place of a standard stream that was
+ * closed. */
 void cpl_output_prepare(void);
 
 /* Whether cpl_output_check failed because the reader of a pipe is gone, as `head` leaves it: nobody
  * wants to hear of that. */
 bool cpl_output_unread(void);
+
+/* Prints a sentence as one line: line ends in what it quotes are shown as \x0a. */
+void cpl_output_sentence(FILE *out, const char *before, const char *sentence);
 
 /* CPL_ERR_IO if something written to standard output did not arrive (a full disk, a closed pipe).
  * A verb that writes for long calls it now and then; main calls it at the end. */

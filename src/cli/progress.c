@@ -6,6 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/shown.h"
+
 enum { BAR_CELLS = 20 };
 
 static double seconds_now(void)
@@ -28,7 +30,7 @@ void cpl_progress_begin(cpl_progress *p, const cpl_train_facts *facts)
 
 void cpl_progress_clear(cpl_progress *p)
 {
-    if (p->drawn) printf("\r\033[K");
+    if (p->drawn) cpl_shown_erase_line(stdout);
     p->drawn = false;
     fflush(stdout);
 }
@@ -73,7 +75,8 @@ static void print_numbers(const cpl_progress *p, const cpl_metrics *m)
 static void draw_bar(cpl_progress *p, const cpl_metrics *m)
 {
     int full = (int)(BAR_CELLS * m->step / p->last_step);
-    printf("\r\033[K[");
+    cpl_shown_erase_line(stdout);
+    putchar('[');
     for (int i = 0; i < BAR_CELLS; i++) putchar(i < full ? '=' : i == full ? '>' : ' ');
     printf("] ");
     print_numbers(p, m);

@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""check_terminal.py COUPLET: no byte of a file steers a terminal: on one (a pseudo-terminal) control
+characters and those of the direction of text are shown as \\xNN and \\u{N}; in pipes results are the bytes
+they are, and sentences on standard error are safe all the same. Progress is drawn as ever."""
+import json
+import os
+import pathlib
+import pty
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+from train_case import COUPLET, check, finish, train, write_corpus
+
+ESCAPE = "\x1b]0;owned\x07"
+EVIL = "a\x1b[31m\x7f\u009b1m\u202eb\u2066c\u061cd\x08e"
+SHOWN = "a\\x1b[31m\\x7f\\u{9b}1m\\u{202e}b\\u{2066}c\\u{61c}d\\x08e"
+ERASE = b"\r\x1b[K"
+
+
+def on_terminal(*words, cwd=None, given=subprocess.DEVNULL):
+    """What both streams sent to a terminal, its own line ends aside; and the exit code."""
+    terminal, inside = pty.openpty()
+    with subprocess.Popen([COUPLET, *map(str, words)], stdin=given, stdout=inside,
+                          stderr=inside, cwd=cwd) as process:
+        os.close(inside)
+        sent = b""
+        while True:
+            try:
+                piece = os.read(terminal, 65536)
+            except OSError:  # its other end is closed
+                break
+            if not piece:
+                break
+            sent += piece
+    os.close(terminal)
+    return sent.replace(b"\r\n", b"\n"), process.returncode
+
+
+def in_pipes(*words, cwd=None, given=b""):
+    done = subprocess.run([COUPLET, *map(str, words)], capture_output=True, check=False,
+                          timeout=300, cwd=cwd, input=given)
+    return done.stdout, done.stderr, done.returncode
+
+
+def is_safe(sent, what):
+    """Nothing but text, line ends, tabs and the line that is drawn again."""
+    rest = sent.replace(ERASE, b"")
+    text = rest.decode("utf-8", "surrogateescape")
+    bad = [c for c in text if (c < " " and c not in "\n\t") or "\x7f" <= c <= "\x9f" or
+           c in "\u061c\u200e\u200f" or "\u202a" <= c <= "\u202e" or "\u2066" <= c <= "\u2069" or
+           "\udc80" <= c <= "\udcff"]
+    check(not bad, f"{what}: a terminal gets {bad[:5]!r}: {sent[-600:]!r}")
+
+
+def safe(parts, code, *words, cwd=None):
+    """On a terminal all is safe and the parts are shown; in a pipe standard error is safe."""
+    sent, got = on_terminal(*words, cwd=cwd)
+    is_safe(sent, words)
+    check(got == code, f"{words}: exit {got}: {sent[-600:]!r}")
+    flat = sent.replace(b"\n", b"")
+    for part in parts:
+        check(part.encode() in flat, f"{words}: {part!r} is not shown: {sent[-900:]!r}")
+    out, err, got = in_pipes(*words, cwd=cwd)
+    is_safe(err, f"{words}, standard error in a pipe")
+    check(got == code, f"{words} in pipes: exit {got}")
+    return out, err
+
+
+# ---- checkpoints ----
+
+def edit_config(folder, **values):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    (folder / "checksums.json").unlink(missing_ok=True)
+
+
+def rename_tensors(path, old, new):
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    text = json.dumps({name.replace(old, new): value for name, value in header.items()}).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size:])
+
+
+def check_checkpoints(work, last):
+    named = work / "named"
+    shutil.copytree(last, named)
+    edit_config(named, model_type="mixtral" + ESCAPE)
+    out, _ = safe(["\\x1b]0;owned\\x07"], 0, "inspect", named)
+    check(ESCAPE.encode() in out, f"in a pipe the table is not as it was: {out[:300]!r}")
+    tensors = work / "tensors"
+    shutil.copytree(last, tensors)
+    (tensors / "checksums.json").unlink()
+    rename_tensors(tensors / "model.safetensors", "layers.1", "layers.7" + EVIL)
+    for verb in (["inspect", tensors], ["generate", tensors, "--prompt", "a", "--tokens", 1]):
+        sent, _ = on_terminal(*verb)
+        is_safe(sent, verb)
+        is_safe(in_pipes(*verb)[1], verb)
+    folder = work / EVIL
+    shutil.copytree(last, folder)
+    out, _ = safe([SHOWN], 0, "inspect", folder)
+    check(EVIL.encode() in out, f"in a pipe the folder's name is not as it was: {out[:300]!r}")
+    broken = work / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_bytes(b'{"model_type": \x1b[31m}')
+    safe(["couplet: "], 1, "generate", broken, "--prompt", "a")
+    (broken / "config.json").write_bytes(b'{"model_type": "mixtral\xff\xfe"}')
+    safe(["couplet: "], 1, "generate", broken, "--prompt", "a")
+
+
+def check_one_line(work, last):
+    """A line end in a name does not begin a sentence of its own."""
+    gone = f"{work}/no\ncouplet: all is well"
+    out, err = safe([], 1, "inspect", gone)
+    check(err.count(b"\n") == 1 and b"no\\x0acouplet: all is well" in err, f"two lines: {err!r}")
+
+
+# ---- text ----
+
+def write_text(path, source):
+    words = " ".join(json.loads((path.parent / "docs/one.jsonl").read_text().splitlines()[0])["text"]
+                     .split() * 4)
+    path.write_text("".join(json.dumps({"id": str(i), "source": name, "text": words}) + "\n"
+                            for i, name in enumerate([source, "plain"] * 2)))
+
+
+def check_texts(work, run):
+    text = work / "evil.jsonl"
+    write_text(text, EVIL)
+    out, _ = safe([SHOWN], 0, "inspect", run, "--text", text)
+    check(EVIL.encode() in out, f"inspect --text in a pipe: {out[-400:]!r}")
+    named = work / f"{EVIL}.jsonl"
+    shutil.copy(text, named)
+    safe([SHOWN], 0, "eval", run, "--text", named, text)
+    other = train(work, "other", f"data.validation={text}", "erc.weight=0")
+    again = train(work, "again", f"data.validation={text}")
+    out, _ = safe([SHOWN], 0, "compare", again, other)
+    check(EVIL.encode() in out, f"compare in a pipe: {out[-400:]!r}")
+
+
+def check_generated(work, last):
+    """A model whose tokenizer says control bytes where the trained one has letters."""
+    steering = work / "steering"
+    shutil.copytree(last, steering)
+    (steering / "checksums.json").unlink()
+    path = steering / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    ids = tokenizer["model"]["vocab"]
+    controls = [chr(256 + byte) for byte in (0x1b, 7, 8, 0x0d)] + [chr(289)]  # the last is DEL
+    for letter, control in zip("abcde", controls):
+        ids[letter], ids[control] = ids[control], ids[letter]
+    path.write_text(json.dumps(tokenizer))
+    words = ["generate", steering, "--prompt", "zz", "--tokens", 60, "--temperature", 1]
+    sent, code = on_terminal(*words)
+    out, err, also = in_pipes(*words)
+    check(code == also == 0, f"generate: {code} {sent!r} {also} {err!r}")
+    is_safe(sent, "generate")
+    controls = [byte for byte in b"\x1b\x07\x08\x0d\x7f" if byte in out]
+    check(controls, f"generate in a pipe: {out!r}")
+    check(all(f"\\x{byte:02x}".encode() in sent for byte in controls), f"generate: {sent!r}")
+
+
+def check_decoded(work):
+    """Text with everything, and a character that is cut at the end."""
+    text = b"a\tb\nc" + ESCAPE.encode() + EVIL.encode() + "ä€😀€".encode()
+    words = ["tokenize", "decode", "--tokenizer", work / "T.json"]
+    ids, err, code = in_pipes(*words[:1], "encode", *words[2:], "--ids", given=text)
+    check(code == 0, f"encode: {err!r}")
+    ids = b" ".join(ids.split()[:-1])  # the last one is the last byte
+    (work / "ids").write_bytes(ids)
+    with open(work / "ids", "rb") as given:
+        sent, code = on_terminal(*words, given=given)
+    check(code == 0, f"decode: {sent!r}")
+    is_safe(sent, "decode")
+    for part in ("a\tb\nc\\x1b]0;owned\\x07", SHOWN, "ä€😀\\xe2\\x82"):
+        check(part.encode() in sent, f"decode: {part!r} is not shown: {sent!r}")
+    out = in_pipes(*words, given=ids)[0]
+    check(out == text[:-1], f"decode in a pipe: {out!r}")
+
+
+# ---- what is drawn ----
+
+def check_progress(work):
+    """The bar is drawn over itself on a terminal, and there is none in a pipe."""
+    for words in (["train", work / "c.yaml", "--out"],):
+        sent, code = on_terminal(*words, work / "watched", cwd=work)
+        check(code == 0 and sent.count(ERASE + b"[") >= 10, f"the bar: {code} {sent[-300:]!r}")
+        is_safe(sent, words)
+        out, err, _ = in_pipes(*words, work / "piped", cwd=work)
+        check(b"\x1b" not in out + err, f"a bar in a pipe: {out[-300:]!r}")
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="couplet-test-") as name:
+        work = pathlib.Path(name)
+        write_corpus(work)
+        run = train(work, "run")
+        check_checkpoints(work, run / "last")
+        check_one_line(work, run / "last")
+        check_texts(work, run)
+        check_generated(work, run / "last")
+        check_decoded(work)
+        check_progress(work)
+    return finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
