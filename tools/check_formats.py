@@ -28,7 +28,8 @@ WRITTEN = [
      [WORD], set()),
     ("Results of an evaluation", "src/study/eval/sample_ranked.c src/study/eval/sample_generated.c "
      "src/study/eval/totals.c src/study/eval/evaluation.c src/study/eval/evaluation_ask.c "
-     "src/study/eval/record.c", "", [WORD], {"file", "opened", "read", "written"}),
+     "src/study/eval/record.c src/study/eval/examinee.c", "", [WORD],
+     {"file", "opened", "read", "written", "bos_token_id", "eos_token_id"}),
 ]
 TABLES = [  # the same of a table behind a line that begins with `name`
     ("state.json", ["src/train/trainer.c", "src/store/checkpoint.c"],

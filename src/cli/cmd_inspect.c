@@ -13,6 +13,7 @@
 #include "cli/places.h"
 #include "cli/routed.h"
 #include "io/file.h"
+#include "store/checkpoint.h"
 #include "study/coupling_json.h"
 #include "study/coupling_page.h"
 #include "study/routing_json.h"
@@ -97,6 +98,22 @@ static cpl_status lose(work *w, cpl_status status)
     return CPL_OK;
 }
 
+/* A warning where a checkpoint of a run is not what was saved. That of a large one would read far more
+ * than routers and gates; with --text the whole model is read, and checked. */
+static cpl_status check_sums(const work *w, const char *path)
+{
+    static const int64_t most_bytes = INT64_C(1) << 30;
+    const cpl_log log               = cpl_output_log(stderr);
+    char *folder                    = NULL;
+    if (w->routed || !cpl_path_is_folder(path)) return CPL_OK;
+    cpl_status status = cpl_checkpoint_resolve(&folder, path);
+    if (status == CPL_OK) status = cpl_checkpoint_verify_model(folder, most_bytes);
+    cpl_free(folder);
+    if (status == CPL_OK || status == CPL_ERR_MEMORY) return status;
+    cpl_log_warn(&log, "%s", cpl_last_error());
+    return CPL_OK;
+}
+
 /* Opens all and tells what each will cost, before any is read. */
 static cpl_status open_all(work *w)
 {
@@ -110,6 +127,7 @@ static cpl_status open_all(work *w)
         }
         cpl_inspected_cost(report, &cost, w->base_bytes);
         w->n++;
+        CPL_TRY(check_sums(w, w->args->words[i]));
     }
     return CPL_OK;
 }

@@ -102,7 +102,8 @@ CPL_NODISCARD cpl_status cpl_file_write_atomic(const char *path, const void *byt
 /* Names and folders -----------------------------------------------------------------------------*/
 
 bool cpl_path_is_folder(const char *path);
-bool cpl_path_exists(const char *path); /* also true for a link that leads nowhere */
+/* Also true for a link that leads nowhere, and where the disk fails: to open it then tells why. */
+bool cpl_path_exists(const char *path);
 
 /* Both from cpl_alloc, NULL if there is no memory. */
 char *cpl_path_join(const char *folder, const char *name);

@@ -24,7 +24,7 @@ bool cpl_path_is_folder(const char *path)
 bool cpl_path_exists(const char *path)
 {
     struct stat info;
-    return lstat(path, &info) == 0;
+    return lstat(path, &info) == 0 || errno == EIO || errno == ENOMEM;
 }
 
 /* Whether the open file still has this name: who held the lock may have removed it. */

@@ -104,6 +104,27 @@ cpl_status cpl_checkpoint_verify(const char *folder, bool *checked)
     return status;
 }
 
+cpl_status cpl_checkpoint_verify_model(const char *folder, int64_t most_bytes)
+{
+    static const char *const files[] = {"config.json", "model.safetensors"};
+    struct stat model;
+    json_t *sums      = NULL;
+    cpl_status status = CPL_ERR_MEMORY;
+    char *path        = cpl_path_join(folder, "checksums.json"),
+         *weights     = cpl_path_join(folder, files[1]);
+    if (path && weights) {
+        const bool wanted =
+            cpl_path_exists(path) && stat(weights, &model) == 0 && model.st_size <= most_bytes;
+        status = wanted ? cpl_json_load(&sums, path) : CPL_OK;
+    }
+    for (int i = 0; sums && status == CPL_OK && i < 2; i++)
+        status = verify_file(folder, files[i], json_object_get(sums, files[i]));
+    json_decref(sums);
+    cpl_free(path);
+    cpl_free(weights);
+    return status;
+}
+
 /* ---- saving ---- */
 
 static cpl_status moments(cpl_named_list *list, const cpl_checkpoint *c)

@@ -55,6 +55,9 @@ CPL_NODISCARD cpl_status cpl_checkpoint_resolve(char **folder, const char *path)
  */
 CPL_NODISCARD cpl_status cpl_checkpoint_verify(const char *folder, bool *checked);
 
+/* The same of config.json and model.safetensors alone, and only where the latter has at most so many bytes. */
+CPL_NODISCARD cpl_status cpl_checkpoint_verify_model(const char *folder, int64_t most_bytes);
+
 /* Verifies, then loads the weights and moments of `folder` into checkpoint->model, m, v, and sets
  * checkpoint->state (the caller gives it back with json_decref) and ->step. A model.* setting that
  * is not the checkpoint's is CPL_ERR_INPUT naming both values. */

@@ -447,6 +447,19 @@ def state_of(folders):
             for folder in folders for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
+def check_sums(last):
+    """A flipped bit of a router is a warning, and neither a failure nor told of a sound one."""
+    said = good("inspect", last)
+    check("check sum" not in said, f"a sound checkpoint: {said[:600]}")
+    path = last / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    _, err, code = run("inspect", last)
+    check(code == 0 and "warning: " in err and "model.safetensors: the check sum is" in err,
+          f"a flipped bit: {code} {err}")
+
+
 def check_no_model(work):
     """The optimizer's moments are no model; of two layers with one number neither is taken."""
     work = work / "no-model"
@@ -456,6 +469,7 @@ def check_no_model(work):
     bad(1, ["state.safetensors: holds the optimizer's moments", "model.safetensors"], "inspect",
         last / "state.safetensors")
     good("inspect", last / "model.safetensors")
+    check_sums(last)
     case = Case(41, layers=2)
     twice = {other + name: value for name, value in case.tensors().items()
              for other in ("", "teacher.")}
