@@ -22,7 +22,8 @@
  *           own. The same call with the same n_threads gives the same bits.
  * Errors:   CPL_ERR_INPUT for an argument that is not acceptable, CPL_ERR_MEMORY; cpl_last_error()
  *           is the sentence. Nothing has been written then. Numbers of the router or the experts
- *           that are infinite or NaN are no error: the loss says so by being infinite or NaN.
+ *           that are infinite or NaN are no error: the loss says so by being infinite or NaN, and
+ *           NaN in the router makes every expert's gradient NaN.
  * Order:    all arrays are row-major. "Numbers" counts elements, not bytes.
  *
  * Use:      cpl_erc erc;

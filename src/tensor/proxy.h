@@ -65,7 +65,8 @@ typedef struct cpl_proxy_job {
 
 typedef struct cpl_proxy_ops {
     /* eps [n] = min over j != i of |R_i - R_j| / (2 |R_i|); 0 for a zero row, for n = 1, and
-     * exactly 0 where two rows are equal (differences are formed, not products). */
+     * exactly 0 where two rows are equal (differences are formed, not products). NaN anywhere in R
+     * makes that of all other rows NaN. */
     void (*nearest)(struct cpl_backend *be, cpl_tensor eps, cpl_tensor R);
 
     /* delta [n,d] = 1 + eps_i (2 U - 1), U = uniform(key, (draw n + i) d + k) in [0,1). */

@@ -448,6 +448,37 @@ static void phases_in_order(void **state)
     trainer_free(&t);
 }
 
+static void assert_not_a_number(const float *x, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) assert_true(isnan(x[i]));
+}
+
+/* One number of the router that is NaN makes every expert's gradient NaN and that row's, so that a
+ * check of the gradients finds it. */
+static void a_broken_router_shows_in_every_gradient(void **state)
+{
+    (void)state;
+    oracle o   = oracle_random(5, 8, 6, 0, 1, 0, 4);
+    erc_case c = {.name = "broken", .n = 5, .d = 8, .D = 6, .weight = 1};
+    c.R        = oracle_floats(o.R, 40);
+    c.w[0]     = oracle_floats(o.w[0], 240);
+    c.R[17]    = NAN;
+    for (int k = 0; k < 8; k++) {
+        c.alpha     = k & 1;
+        trainer t   = trainer_of(&c);
+        cpl_erc erc = erc_of(&t, 0);
+        erc.noise   = k & 2 ? CPL_ERC_NOISE_NONE : CPL_ERC_NOISE_DRAWN;
+        erc.compute = k & 4 ? CPL_ERC_BF16 : CPL_ERC_F32;
+        assert_ok(cpl_erc_run(&erc));
+        assert_not_a_number(t.grad[0], 240);
+        assert_not_a_number(t.dR + 16, 8);
+        trainer_free(&t);
+    }
+    free(c.R);
+    free(c.w[0]);
+    oracle_free(&o);
+}
+
 /* Not finite: no crash and no silence. */
 static void broken_numbers_show(void **state)
 {
@@ -551,6 +582,7 @@ int main(void)
         cmocka_unit_test(bad_arguments),
         cmocka_unit_test(phases_in_order),
         cmocka_unit_test(broken_numbers_show),
+        cmocka_unit_test(a_broken_router_shows_in_every_gradient),
         cmocka_unit_test(memory),
         cmocka_unit_test(out_of_memory),
         cmocka_unit_test(version),

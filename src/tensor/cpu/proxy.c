@@ -39,7 +39,7 @@ static void nearest(cpl_backend *be, cpl_tensor eps, cpl_tensor R)
         for (int64_t j = 0; j < n; j++) {
             if (j == i) continue;
             double distance = squared_distance(rows + i * d, rows + j * d, d);
-            if (!(distance >= least)) least = distance;
+            if (distance < least || isnan(distance)) least = distance; /* keeps NaN */
         }
         double bound = n == 1 || norm == 0 ? 0 : sqrt(least) / (2 * norm);
         out[i]       = (float)(bound > FLT_MAX ? FLT_MAX : bound);

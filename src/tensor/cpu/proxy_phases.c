@@ -81,7 +81,8 @@ static double unit(const cpl_proxy_job *job)
 }
 
 /* Holds column j of M against both bounds: adds its hinges to the loss and the counts, and lists
- * the rows that pull, with G[i,j]. Returns how many. At an exact tie a hinge counts as active. */
+ * the rows that pull, with G[i,j]. Returns how many. At an exact tie a hinge counts as active. A
+ * row whose entry is NaN reaches no bound and pulls: G / M, and so every gradient, is NaN. */
 static int64_t hinges(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
 {
     const cpl_proxy_job *job = s->job;
@@ -98,7 +99,7 @@ static int64_t hinges(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
         loss += (over_row < 0 ? 0 : over_row) + (over_column < 0 ? 0 : over_column); /* keeps NaN */
         t->row_count[i] += over_row >= 0;
         job->violations[job->n + j] += over_column >= 0;
-        if (reached == 0 || m == 0) continue;
+        if ((reached == 0 && !isnan(m)) || m == 0) continue;
         t->row[count]    = (int32_t)i;
         t->active[count] = (int32_t)(i - job->i0);
         t->pull[count++] = unit(job) * reached;
@@ -252,7 +253,8 @@ static void pull_diagonal(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t
     const cpl_proxy_job *job = s->job;
     const double reached     = (double)job->violations[j] + (double)job->violations[job->n + j] -
                            (double)s->foretold[j - job->j0];
-    if (reached == 0 || job->alpha == 0 || job->diagonal[j] == 0) return;
+    const bool pulls = reached != 0 && job->alpha != 0 && job->diagonal[j] != 0;
+    if (!pulls && !isnan(job->diagonal[j])) return;
     const cpl_proxies own      = cpl_proxy_single(s, j);
     const cpl_proxy_acts *acts = &s->own[j - job->j0];
     if (!in_part(job, j)) cpl_proxy_forward(s, acts, t, &own, j);
