@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, Dict, List, Optional
+import weakref
+from typing import Any, Dict, List, Optional, Set
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,24 @@ from torch import Tensor, nn
 from . import _figures, _layers
 from ._door import (_level_of_caller, check_noise, compute_name, erc_loss, number, signed, warn_of_alpha,
                     whole_number)
+
+
+def _zero(like: Optional[Tensor]) -> Tensor:
+    """Of a call that evaluates nothing; a backward pass may begin at it all the same."""
+    return torch.zeros((), dtype=torch.float32, device="cpu" if like is None else like.device,
+                       requires_grad=torch.is_grad_enabled())
+
+
+@torch.compiler.disable
+def _versions(found: List[List[Tensor]]) -> list:
+    """Each parameter, not kept alive, and its version counter, which moves when it is written to."""
+    return [(weakref.ref(p), p._version) for many in found for p in many]
+
+
+@torch.compiler.disable
+def _watched(found: List[List[Tensor]]) -> Optional[Tensor]:
+    """A parameter that every optimizer step changes: the first router, unless it is frozen."""
+    return next((p for many in found for p in many if p.requires_grad), None)
 
 
 class Erc:
@@ -41,9 +60,9 @@ class Erc:
         self.noise, self.compute, self.accumulation = noise, compute, accumulation
         self.step = 0                            # of the noise: optimizer steps that had a loss
         self.value: Optional[float] = None       # the last one, reduced, before the weight
-        self._evaluated: Optional[List[int]] = None  # the parameters' versions then
+        self._evaluated: Optional[list] = None   # the parameters then, and their versions
         self._bytes: Optional[Tensor] = None     # of `_watched` then
-        self._has_warned = False
+        self._warned_of: Set[str] = set()
         self._counted_outside = False            # next_step says when a step begins
 
     # ---- the loss ----
@@ -51,64 +70,91 @@ class Erc:
     def loss(self, divided_by: Optional[int] = None) -> Tensor:
         """weight * (mean or sum over layers of L) [], once per optimizer step.
 
-        The first call of a step has a graph; later calls of the same step (gradient accumulation) are
-        a zero without one, as are all in `model.eval()` and with weight 0. A step is over when the
-        version counter of a router or gate has moved, or when `next_step` is called. An optimizer
-        that goes around the counters (`p.data.add_`) is found out by the numbers, with a warning.
+        The first call of a step evaluates it; later calls of the same step (gradient accumulation) are
+        a zero whose backward pass does nothing, as are all in `model.eval()` and with weight 0. A step
+        is over when the version counter of a router or gate has moved or another parameter has its name,
+        or when `next_step` is called. An optimizer that goes around the counters (`p.data.add_`) is
+        found out by the numbers, with a warning.
 
         divided_by: by how many micro-batches the loss is divided before its backward pass; the one
         evaluation is multiplied by it, so that the step gets the whole coefficient. Default:
         `accumulation`, as told to `attach`.
         """
-        versions = self._versions()
-        device = self.layers[0].router_parameter.device
-        if not self.model.training or self.weight == 0 or (
-                versions == self._evaluated and not self._changed_unseen()):
-            return torch.zeros((), device=device)
+        if not self.model.training or self.weight == 0:
+            return _zero(_layers.follow(self.model, self.layers[0].names[0]))
+        found = self._parameters()
+        if self._is_evaluated(found) and not self._changed_unseen(found):
+            return _zero(found[0][0])
+        self._warn_where_nothing_learns(found)
         if self._evaluated is not None and not self._counted_outside:
             self.step += 1
         # Under torch.no_grad() it is only looked at: the step's own evaluation is still to come.
-        self._evaluated = versions if torch.is_grad_enabled() else None
-        watched = None if self._counted_outside else self._watched()
+        self._evaluated = _versions(found) if torch.is_grad_enabled() else None
+        watched = None if self._counted_outside else _watched(found)
         self._bytes = None if watched is None else _layers.some_bytes(watched)
-        total = self._sum_over_layers(device)
+        total = self._sum_over_layers(found)
         count = len(self.layers) if self.reduce == "mean" else 1
         self.value = total.detach() / count  # read when it is logged
         times = self.accumulation if divided_by is None else divided_by
         return total * (self.weight * times / count)
 
-    def _sum_over_layers(self, device: torch.device) -> Tensor:
-        total = torch.zeros((), device=device)
-        for layer in self.layers:
-            one = erc_loss(layer.router(), layer.gates(), alpha=self.alpha, noise=self.noise,
-                           seed=self.seed, step=self.step, layer=layer.number,
+    def _sum_over_layers(self, found: List[List[Tensor]]) -> Tensor:
+        device = found[0][0].device
+        total = torch.zeros((), dtype=torch.float32, device=device)
+        for layer, parameters in zip(self.layers, found):
+            one = erc_loss(layer.router(parameters), layer.gates(parameters), alpha=self.alpha,
+                           noise=self.noise, seed=self.seed, step=self.step, layer=layer.number,
                            gate_half=layer.gate_half, compute=self.compute)
             total = total + one.to(device)
         return total
 
-    def _versions(self) -> List[int]:
-        return [p._version for layer in self.layers for p in layer.parameters()]
+    # ---- the parameters ----
 
-    def _watched(self) -> Optional[Tensor]:
-        """A parameter that every optimizer step changes: the first router, unless it is frozen."""
-        trained = (p for layer in self.layers for p in layer.parameters() if p.requires_grad)
-        return next(trained, None)
+    def _parameters(self) -> List[List[Tensor]]:
+        """Of each layer router and gates as the model has them now; where other code has changed their
+        names or shapes the layers are found anew."""
+        found = _layers.parameters(self.model, self.layers)
+        if found is None:
+            self.layers = _layers.find(self.model)
+            found = _layers.parameters(self.model, self.layers)
+        if found is None:
+            raise RuntimeError("couplet: the model's parameters have other names than its modules")
+        return found
 
-    def _changed_unseen(self) -> bool:
+    @torch.compiler.disable
+    def _is_evaluated(self, found: List[List[Tensor]]) -> bool:
+        """Whether this step has had its loss: all parameters are the same ones, none has been written to."""
+        now = [p for many in found for p in many]
+        seen = self._evaluated
+        return seen is not None and len(seen) == len(now) and all(
+            then() is p and version == p._version for (then, version), p in zip(seen, now))
+
+    def _changed_unseen(self, found: List[List[Tensor]]) -> bool:
         """Whether numbers have changed and no version counter has moved: then a step was taken, and
         is to have its loss; but not where processes might see it differently."""
-        watched = self._watched()
+        watched = _watched(found)
         if self._bytes is None or watched is None:
             return False
         now = _layers.some_bytes(watched)
         if (now.shape, now.device) != (self._bytes.shape, self._bytes.device) or torch.equal(now, self._bytes):
             return False
-        if not self._has_warned:
-            warnings.warn("couplet: a parameter has changed, but not its version counter, by which erc.loss() "
-                          "sees that an optimizer step is over; call erc.next_step() whenever one begins",
-                          stacklevel=_level_of_caller())
-        self._has_warned = True
+        self._warn_once("a parameter has changed, but not its version counter, by which erc.loss() sees that "
+                        "an optimizer step is over; call erc.next_step() whenever one begins")
         return not _layers.is_sharded(watched)
+
+    def _warn_where_nothing_learns(self, found: List[List[Tensor]]) -> None:
+        if torch.is_grad_enabled() and _watched(found) is None:
+            self._warn_once("nothing learns from the coupling loss: no router and no gate that it sees needs a "
+                            "gradient")
+
+    def _warn_once(self, sentence: str) -> None:
+        if sentence not in self._warned_of:
+            warnings.warn(f"couplet: {sentence}", stacklevel=_level_of_caller())
+        self._warned_of.add(sentence)
+
+    def __getstate__(self) -> Dict[str, Any]:
+        """Of a copy: the evaluated parameters are not its own, so that its next loss is of a new step."""
+        return {**self.__dict__, "_evaluated": None if self._evaluated is None else []}
 
     def next_step(self, step: Optional[int] = None) -> None:
         """An optimizer step begins: the next `loss` is evaluated. `step` is its number for the noise
@@ -126,9 +172,10 @@ class Erc:
         eps_min, eps_max, kappa_diagonal and kappa_off_diagonal (own and others' response, free of the
         weights' scale), kappa_rows_own, kappa_columns_own, home_top1, home_topk (of proxies with the
         noise of this step), home_clean_top1, home_clean_topk. per_layer: `name/3` for layer 3 too."""
+        found = self._parameters()
         each = {layer.number: _figures.of_layer(
-            layer.router(), layer.gates(), layer.gate_half, self.alpha, layer.K, self.seed, self.step,
-            layer.number) for layer in self.layers}
+            layer.router(parameters), layer.gates(parameters), layer.gate_half, self.alpha, layer.K,
+            self.seed, self.step, layer.number) for layer, parameters in zip(self.layers, found)}
         over = {"eps_min": min, "eps_max": max, "alpha_min": max}
         mean = lambda values: sum(values) / len(values)
         names = next(iter(each.values())).keys()
@@ -200,7 +247,8 @@ def attach(model: nn.Module, weight: float = 1.0, alpha: float = 1.0, reduce: st
     """The coupling loss of every Mixture-of-Experts layer of a Transformers model.
 
     Routers and gates are found by the table of families that `couplet inspect` reads, and taken as
-    they lie in the parameters: nothing is copied, nothing of the model is changed.
+    they lie in the parameters: nothing is copied, nothing of the model is changed. They are looked up
+    by name at every evaluation, so that the model may be sharded, moved or loaded later.
 
     Args:
         model: any model whose parameters' names and config tell its family; compiled or in

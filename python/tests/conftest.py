@@ -31,6 +31,22 @@ def same_gradients(model, got, limit):
             close(got[name], p.grad, limit, name)
 
 
+class InMemory(torch.nn.Module):
+    """A model with random parameters of these names and shapes."""
+
+    def __init__(self, model_type, shapes, **config):
+        super().__init__()
+        self.config = {"model_type": model_type, "num_hidden_layers": 1, **config}
+        for name, shape in shapes.items():
+            *path, last = name.split(".")
+            module = self
+            for part in path:
+                if part not in module._modules:
+                    module.add_module(part, torch.nn.Module())
+                module = module._modules[part]
+            module.register_parameter(last, torch.nn.Parameter(torch.randn(shape)))
+
+
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(1)

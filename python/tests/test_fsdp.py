@@ -7,6 +7,7 @@ import tempfile
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.tensor
 import torch.multiprocessing as mp
 
 import couplet
@@ -55,6 +56,26 @@ def fully_shard(mesh):
     return loss, grads_of(model), again(model, erc)
 
 
+def attached_before(mesh):
+    """As torchtitan does it: attached to an empty model, then sharded, then filled; and the root's own group
+    shows whole parameters when the loss is evaluated."""
+    with torch.device("meta"):
+        model = tiny()
+    erc = couplet.hf.attach(model, weight=3.0)
+    fsdp.fully_shard(model, mesh=mesh)
+    model.to_empty(device="cpu")
+    whole = dict(tiny().named_parameters())
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(dist.tensor.distribute_tensor(whole[name].detach(), p.device_mesh, p.placements))
+        for name, b in model.named_buffers():
+            b.copy_(tiny().get_buffer(name))
+    loss = model(input_ids=IDS, labels=IDS).loss + erc.loss()
+    assert not hasattr(model.model.layers[0].mlp.gate.weight, "full_tensor")  # else nothing is tried here
+    loss.backward()
+    return loss.detach(), grads_of(model), again(model, erc)
+
+
 def in_a_loop_of_ones_own(mesh):
     """`couplet.erc_loss` on full_tensor(), as docs/pytorch.md has it."""
     model = sharded(mesh)
@@ -78,6 +99,7 @@ def fsdp1(mesh):
     with FSDP.summon_full_params(model, with_grads=True):
         extra = erc.loss()
         extra.backward()
+        erc.loss().backward()  # of the next micro-batch: a zero
     with FSDP.summon_full_params(model, with_grads=True):
         grads = {name.replace("_fsdp_wrapped_module.", ""): p.grad.clone()
                  for name, p in model.named_parameters()}
@@ -92,7 +114,7 @@ def replicas(mesh):
     return loss, grads, again(model, erc)
 
 
-CASES = (fully_shard, in_a_loop_of_ones_own, fsdp1, replicas)
+CASES = (fully_shard, attached_before, in_a_loop_of_ones_own, fsdp1, replicas)
 
 
 def process(rank, size, folder):
@@ -135,6 +157,6 @@ def test_shards_that_move_no_version_counter(tmp_path):
             assert erc.loss().item() == 0
         assert [w.filename for w in warned] == [__file__]
         erc.next_step()
-        assert erc.loss().requires_grad
+        assert erc.loss().grad_fn is not None
     finally:
         dist.destroy_process_group()

@@ -9,9 +9,10 @@ import warnings
 
 import pytest
 import torch
+import torch.nn.utils.parametrize
 
 import couplet
-from conftest import close, same_gradients
+from conftest import InMemory, close, same_gradients
 from couplet import _library
 
 transformers = pytest.importorskip("transformers")
@@ -74,6 +75,11 @@ def test_saved_weights_load_unchanged(tmp_path):
 
 # ---- once per optimizer step ----
 
+def is_evaluated(loss):
+    """Not the zero of a step that has had its loss: that has a gradient, too, but comes from nothing."""
+    return loss.grad_fn is not None
+
+
 def test_once_per_step():
     model = tiny()
     erc = couplet.hf.attach(model)
@@ -81,7 +87,7 @@ def test_once_per_step():
     values = []
     for _ in range(3):
         first, second = erc.loss(), erc.loss()
-        assert first.requires_grad and not second.requires_grad and second.item() == 0
+        assert is_evaluated(first) and not is_evaluated(second) and second.item() == 0
         values.append((erc.step, first.item()))
         first.backward()
         optimizer.step()
@@ -97,14 +103,13 @@ def test_without_a_graph_it_is_only_looked_at():
     with torch.no_grad():
         looked = erc.loss()
     loss = erc.loss()
-    assert loss.requires_grad and loss.item() == looked.item() and erc.step == 0
+    assert is_evaluated(loss) and loss.item() == looked.item() and erc.step == 0
 
 
 def test_copies():
-    """deepcopy and pickle keep router and gates those of the copied model."""
+    """deepcopy and pickle take router and gates of the copied model."""
     erc = couplet.hf.attach(tiny(), seed=3)
     for copied in (copy.deepcopy(erc), pickle.loads(pickle.dumps(erc))):
-        assert copied.layers[0].router_parameter is copied.model.model.layers[0].mlp.gate.weight
         assert copied.loss().item() == couplet.hf.attach(tiny(), seed=3).loss().item()
 
 
@@ -149,7 +154,7 @@ def test_who_counts_the_steps_is_believed():
             close(loss, by_hand(model, step=step), 1e-6)
             loss.backward()
             go_around_the_counters(model)
-            assert not erc.loss().requires_grad
+            assert not is_evaluated(erc.loss())
 
 
 @pytest.mark.parametrize("accumulation", (1, 4))
@@ -166,7 +171,7 @@ def test_accumulation_is_not_taken_for_such_an_optimizer(accumulation, frozen):
             seen = []
             for _ in range(4):
                 extra = erc.loss()
-                seen.append(extra.requires_grad)
+                seen.append(is_evaluated(extra))
                 ((model.lm_head.weight.sum() + extra) / accumulation).backward()
             assert seen == [True, False, False, False]
             optimizer.step()
@@ -238,6 +243,108 @@ def test_trainer_logs(tmp_path):
     assert erc.step == 1
 
 
+# ---- parameters that other code replaces ----
+
+def learns(model, erc, **settings):
+    """The gradients of router and gates are those of the same loss by hand."""
+    model.zero_grad(set_to_none=True)
+    loss = erc.loss()
+    loss.backward()
+    got = {name: p.grad for name, p in model.named_parameters()}
+    assert sum(g is not None for g in got.values()) == 4
+    model.zero_grad(set_to_none=True)
+    want = by_hand(model, **settings)
+    want.backward()
+    close(loss, want, 1e-6)
+    same_gradients(model, got, 1e-5)
+
+
+def test_weights_loaded_by_assignment():
+    model = tiny()
+    erc = couplet.hf.attach(model)
+    learns(model, erc)
+    model.load_state_dict({name: 2 * t for name, t in model.state_dict().items()}, assign=True)
+    learns(model, erc, step=1)
+    assert not is_evaluated(erc.loss())  # once per step as before
+    assert erc.figures()["erc"] == pytest.approx(erc.value.item())
+
+
+def test_attached_on_meta_and_filled_later():
+    with torch.device("meta"):
+        model = tiny()
+    erc = couplet.hf.attach(model)
+    for evaluate in (erc.loss, erc.figures):
+        with pytest.raises(ValueError, match="mlp.gate.weight is on the device meta and has no numbers yet"):
+            evaluate()
+    model.to_empty(device="cpu")
+    model.load_state_dict(tiny().state_dict())
+    learns(model, erc)
+
+
+def test_modules_replaced_and_tied():
+    model = tiny()
+    erc = couplet.hf.attach(model)
+    learns(model, erc)
+    model.model.layers[1].mlp = copy.deepcopy(model.model.layers[0].mlp)
+    learns(model, erc, step=1)
+    model.model.layers[1].mlp.gate.weight = model.model.layers[0].mlp.gate.weight
+    loss = erc.loss()
+    loss.backward()
+    assert is_evaluated(loss) and erc.step == 2
+
+
+def test_nothing_that_learns_is_warned_of_once():
+    model = tiny().requires_grad_(False)
+    model.lm_head.weight.requires_grad_()
+    erc = couplet.hf.attach(model)
+    with pytest.warns(UserWarning, match="nothing learns from the coupling loss: no router and no gate") as warned:
+        for step in range(2):
+            erc.next_step(step)
+            assert not erc.loss().requires_grad
+    assert [w.filename for w in warned] == [__file__]
+
+
+def adapted(model, **settings):
+    peft = pytest.importorskip("peft")
+    return peft.get_peft_model(model, peft.LoraConfig(r=2, lora_dropout=0.0, **settings))
+
+
+EXPERTS = dict(target_modules=[], target_parameters=["mlp.gate.weight", "mlp.experts.gate_up_proj"])
+
+
+@pytest.mark.parametrize("before", (True, False))
+def test_adapters_on_router_and_gates_are_refused(before):
+    model = tiny()
+    erc = couplet.hf.attach(model) if before else None
+    outer = adapted(model, **EXPERTS)
+    with pytest.raises(ValueError, match="is adapted .LoRA or another parametrization.*modules_to_save"):
+        (erc or couplet.hf.attach(outer)).loss()
+
+
+@pytest.mark.parametrize("before", (True, False))
+def test_modules_that_an_adapter_trains_whole(before):
+    model = tiny()
+    erc = couplet.hf.attach(model) if before else None
+    outer = adapted(model, target_modules=["q_proj"], modules_to_save=["mlp.gate"])
+    erc = erc or couplet.hf.attach(outer)
+    erc.loss().backward()
+    trained = {name for name, p in outer.named_parameters() if p.grad is not None}
+    assert trained == {f"base_model.model.model.layers.{l}.mlp.gate.modules_to_save.default.weight" for l in range(2)}
+
+
+def test_adapters_elsewhere():
+    outer = adapted(tiny(), target_modules=["q_proj"])
+    with pytest.warns(UserWarning, match="nothing learns from the coupling loss"):
+        assert couplet.hf.attach(outer).loss().item() > 0
+
+
+def test_a_parametrization_is_refused():
+    model = tiny()
+    torch.nn.utils.parametrize.register_parametrization(model.model.layers[0].mlp.gate, "weight", torch.nn.Tanh())
+    with pytest.raises(ValueError, match="layers.0.mlp.gate.weight is adapted"):
+        couplet.hf.attach(model)
+
+
 # ---- figures ----
 
 def test_figures_are_those_of_the_program(tmp_path):
@@ -277,28 +384,19 @@ def test_no_experts():
         couplet.hf.attach(model)
 
 
-class Odd(torch.nn.Module):
-    def __init__(self, names):
-        super().__init__()
-        self.config = {"model_type": "odd", "num_hidden_layers": 1}
-        self.names = names
-
-    def named_parameters(self, *_, **__):
-        return iter((name, torch.nn.Parameter(torch.randn(shape))) for name, shape in self.names.items())
-
-
 def test_unknown_family():
-    with pytest.raises(ValueError, match=r"Odd: no MoE layers: no router and experts under a known name "
+    with pytest.raises(ValueError, match=r"InMemory: no MoE layers: no router and experts under a known name "
                                          r"\(layers.0.expert_bank looks like one; model_type odd\)"):
-        couplet.hf.attach(Odd({"layers.0.expert_bank": (4, 3, 2)}))
+        couplet.hf.attach(InMemory("odd", {"layers.0.expert_bank": (4, 3, 2)}))
 
 
 def test_guessed_family_warns():
-    model = Odd({"model.layers.0.mlp.gate.weight": (4, 6),
-                 **{f"model.layers.0.mlp.experts.{e}.gate_proj.weight": (5, 6) for e in range(4)}})
-    with pytest.warns(UserWarning, match="is taken for the router"):
+    model = InMemory("odd", {"model.layers.0.mlp.gate.weight": (4, 6),
+                             **{f"model.layers.0.mlp.experts.{e}.gate_proj.weight": (5, 6) for e in range(4)}})
+    with pytest.warns(UserWarning, match="is taken for the router") as warned:
         erc = couplet.hf.attach(model)
-    assert erc.layers[0].n == 4 and len(erc.layers[0].gates()) == 4
+    assert erc.layers[0].n == 4 and len(erc.layers[0].names) == 1 + 4
+    assert [w.filename for w in warned] == [__file__]
 
 
 @pytest.mark.parametrize("sentence, settings", (

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import couplet
-from conftest import close, same_gradients
+from conftest import InMemory, close, same_gradients
 
 transformers = pytest.importorskip("transformers")
 
@@ -60,25 +60,14 @@ def test_family(family):
     same_gradients(model, got, 1e-4)
 
 
-class InMemory(torch.nn.Module):
-    """Parameters under given names."""
-
-    def __init__(self, model_type, shapes, **config):
-        super().__init__()
-        self.config = {"model_type": model_type, "num_hidden_layers": 1, **config}
-        self.kept = {name: torch.nn.Parameter(torch.randn(shape)) for name, shape in shapes.items()}
-
-    def named_parameters(self, *_, **__):
-        return iter(self.kept.items())
-
-
 def test_router_stored_transposed():
     """As ERNIE 4.5 VL has it: [d, n]."""
     gates = [f"model.layers.0.mlp.experts.{e}.gate_proj.weight" for e in range(4)]
     model = InMemory("ernie4_5_moe_vl", {"model.layers.0.mlp.gate.weight": (6, 4), **dict.fromkeys(gates, (5, 6))})
     loss = couplet.hf.attach(model, noise="none").loss()
-    router = model.kept["model.layers.0.mlp.gate.weight"].detach().T
-    close(loss, couplet.reference.erc_loss(router, torch.stack([model.kept[g].detach() for g in gates]),
+    p = {name: t.detach() for name, t in model.named_parameters()}
+    router = p["model.layers.0.mlp.gate.weight"].T
+    close(loss, couplet.reference.erc_loss(router, torch.stack([p[g] for g in gates]),
                                            delta=torch.ones(4, 6)), 1e-5)
 
 
@@ -93,5 +82,7 @@ def test_numbers_that_json_has_not(number):
 def test_whole_gates_are_not_sliced():
     """A slice's backward pass would make a second gradient as large."""
     from test_hf import tiny
-    layer = couplet.hf.attach(tiny()).layers[0]
-    assert layer.gates() is layer.gate_parameters[0]
+    model = tiny()
+    layer = couplet.hf.attach(model).layers[0]
+    gates = model.model.layers[0].mlp.experts.gate_up_proj
+    assert layer.gates([model.model.layers[0].mlp.gate.weight, gates]) is gates
