@@ -53,7 +53,7 @@ def evaluation(subject, router, gates, delta):
         router.grad = gates.grad = None
         _native.fits = in_c if subject == "library" else lambda job: False
         if subject == "reference":
-            loss = couplet.reference.erc_loss(router, gates, 0.5, 1.0, delta)
+            loss = couplet.reference.erc_loss(router, gates, alpha=0.5, delta=delta)
         else:
             loss = couplet.erc_loss(router, gates, alpha=0.5, delta=delta)
         loss.backward()

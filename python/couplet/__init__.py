@@ -2,7 +2,7 @@
 
     loss = couplet.erc_loss(router, w_gate, alpha=1.0, seed=seed, step=step, layer=layer)
     erc = couplet.hf.attach(model)            # Transformers: loss = out.loss + erc.loss()
-    loss = couplet.erc_loss_ep(router, local_w_gate, group)
+    loss = couplet.erc_loss_ep(router, local_w_gate, group=group)
     python -m couplet.certify my_module:my_loss
 
 See docs/pytorch.md of the project."""

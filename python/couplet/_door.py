@@ -45,6 +45,7 @@ def _as_list(matrices: Optional[Matrices], name: str) -> List[Tensor]:
     many = [matrices] if isinstance(matrices, Tensor) else list(matrices)
     if not many or not all(isinstance(t, Tensor) for t in many):
         raise TypeError(f"cpl_erc: {name} must be a tensor [n, D, d] or a list of n tensors [D, d]")
+    refuse_sharded(many, name)
     rank = 3 if isinstance(matrices, Tensor) else 2
     if any(t.dim() != rank or t.shape != many[0].shape for t in many):
         _refuse(f"{name} has the shape {[tuple(t.shape) for t in many[:3]]}, must be one tensor "
@@ -144,17 +145,33 @@ def _refuse_transforms(tensors: Sequence[Tensor]) -> None:
                                   "other transform of torch.func; couplet.reference.erc_loss is plain torch")
 
 
+def refuse_sharded(tensors: Sequence[Any], name: str) -> None:
+    if any(hasattr(t, "full_tensor") for t in tensors):
+        raise TypeError(f"cpl_erc: {name} is a DTensor, of which every process has a part; hand over "
+                        f"{name}.full_tensor(), or what is here, {name}.to_local(), to erc_loss_ep")
+
+
+def _refuse_unused(activation: str, w_up: Optional[Matrices], w_down: Optional[Matrices]) -> None:
+    for name, matrices, users in (("w_up", w_up, USES_UP), ("w_down", w_down, ("output",))):
+        if matrices is not None and activation not in users:
+            _refuse(f"{name} is given, but the activation {activation!r} does not use it; leave it out, or "
+                    f"choose {' or '.join(users)}")
+
+
 def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices],
             w_down: Optional[Matrices], activation: str, noise: str, delta: Optional[Tensor],
             gate_half: Optional[str], n_here: Optional[int] = None) -> tuple:
     """Checks what is handed in; returns router, gate, up, down, delta, want, half for the operator.
     n_here: how many experts the matrices must have; None: as many as the router has rows."""
+    refuse_sharded([router], "router")
+    refuse_sharded([delta], "delta")
     if not isinstance(router, Tensor) or router.dim() != 2:
         raise TypeError("cpl_erc: router must be a tensor [n, d]")
     if router.layout != torch.strided:
         raise TypeError(f"cpl_erc: router is {router.layout}, must be dense")
     if activation not in ACTIVATIONS:
         _refuse(f"activation is {activation!r}, must be one of {', '.join(ACTIVATIONS)}")
+    _refuse_unused(activation, w_up, w_down)
     check_noise(noise)
     half = gate_half or ""
     if half not in HALVES:
@@ -185,8 +202,8 @@ def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices]
     return router, gate, up, down, None if delta is None else delta.detach(), want, half
 
 
-def erc_loss(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices] = None,
-             w_down: Optional[Matrices] = None, *, alpha: float = 1.0, weight: float = 1.0,
+def erc_loss(router: Tensor, w_gate: Optional[Matrices], *, w_up: Optional[Matrices] = None,
+             w_down: Optional[Matrices] = None, alpha: float = 1.0, weight: float = 1.0,
              activation: str = "gate", noise: str = "bounded", delta: Optional[Tensor] = None,
              seed: int = 0, step: int = 0, layer: int = 0, draw: int = 0,
              gate_half: Optional[str] = None, compute: Any = None) -> Tensor:
@@ -202,8 +219,8 @@ def erc_loss(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices
         router: R [n, d], f32, bf16, f16 or f64. All but f64 are taken as f32.
         w_gate: the experts' gates, rows as Hugging Face stores them: [n, D, d], a list of n [D, d], or
             with `gate_half` a fused [n, 2D, d] (or a list of [2D, d]) that holds gate and up.
-        w_up, w_down: [n, D, d] and [n, d, D] (or lists), for the activations that use them. Of a fused
-            w_gate the other half is the up projection.
+        w_up, w_down: [n, D, d] and [n, d, D] (or lists), for the activations that use them; refused for
+            others. Of a fused w_gate the other half is the up projection.
         alpha: >= 0; the paper's range is [0, 1]. Above 1 there is a warning.
         weight: the coefficient. With L layers and their mean as the loss: the coefficient / L.
         activation: what M takes the norm of: "gate" (the paper's), "up", "silu", "swiglu", "output".

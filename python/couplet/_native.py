@@ -23,7 +23,7 @@ def zeros(shape: Sequence[int]) -> Tensor:
     touches every page and writes it, which takes longer than the loss itself where nothing pulls."""
     count = math.prod(shape)
     if 4 * count < _LARGE:
-        return torch.zeros(shape)
+        return torch.zeros(shape, dtype=torch.float32, device="cpu")
     memory = mmap.mmap(-1, 4 * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without them
@@ -103,28 +103,32 @@ def _erc_of(job: Job, kept: list) -> lib.Erc:
     return erc
 
 
+def _loss_of(erc: lib.Erc) -> Tensor:
+    return torch.tensor(erc.loss, dtype=torch.float64, device="cpu")
+
+
 def run(job: Job) -> Tensor:
     """Every expert is here: one call. Returns L, f64 [], before the weight."""
     kept: list = []
     erc = _erc_of(job, kept)
     lib.call("run", erc)
-    return torch.tensor(erc.loss, dtype=torch.float64)
+    return _loss_of(erc)
 
 
 def run_phases(job: Job, exchange: Alone) -> Tensor:
     """The three phases of couplet.h with the exchange between them."""
     kept: list = []
     erc = _erc_of(job, kept)
-    diagonal = torch.zeros(job.n)
-    violations = torch.zeros(2, job.n, dtype=torch.int32)
+    diagonal = zeros((job.n,))
+    violations = torch.zeros(2, job.n, dtype=torch.int32, device="cpu")
     erc.diagonal, erc.violations = diagonal.data_ptr(), violations.data_ptr()
     erc.scratch_bytes = lib.scratch_bytes(erc)
-    scratch = torch.empty(erc.scratch_bytes, dtype=torch.uint8)
+    scratch = torch.empty(erc.scratch_bytes, dtype=torch.uint8, device="cpu")
     erc.scratch = scratch.data_ptr()
     lib.call("diagonals", erc)
     diagonal.copy_(exchange.diagonals(diagonal[job.first:job.end].clone()))
     lib.call("sweep", erc)
-    counts, loss = exchange.counts(violations, torch.tensor(erc.loss, dtype=torch.float64))
+    counts, loss = exchange.counts(violations, _loss_of(erc))
     violations.copy_(counts)
     lib.call("finish", erc)
     if job.d_router is not None:

@@ -34,7 +34,7 @@ def philox(block: Tensor, seed: int, step: int, layer: int, stream: int = NOISE_
 def uniform(first: int, count: int, seed: int, step: int, layer: int,
             device: torch.device) -> Tensor:
     """Numbers `first` ... of the stream, f32 [count] in [0, 1): the upper 24 bits (cpl_rng_uniform)."""
-    blocks = torch.arange(first // 4, (first + count - 1) // 4 + 1, device=device)
+    blocks = torch.arange(first // 4, (first + count - 1) // 4 + 1, dtype=torch.int64, device=device)
     numbers = philox(blocks, seed, step, layer).flatten()[first % 4:first % 4 + count]
     return (numbers >> 8).to(torch.float32) * 2.0**-24
 

@@ -17,7 +17,7 @@ def _experts(tensors: Sequence[Tensor], half: str, is_gate: bool) -> Optional[Ex
     return Experts([part(t, half, is_gate) for t in tensors]) if tensors else None
 
 
-def _shape_of(tensors: Sequence[Tensor]) -> Sequence[int]:
+def shape_of(tensors: Sequence[Tensor]) -> Sequence[int]:
     """[n, r, k] of one tensor or of n [r, k]."""
     shape = tensors[0].shape
     return shape if len(shape) == 3 else (len(tensors), *shape)
@@ -29,8 +29,8 @@ def _gradient_like(tensors: Sequence[Tensor], wanted: bool, native: bool, router
     if not wanted or not tensors:
         return router.new_empty(0, dtype=torch.float32)
     if native:
-        return _native.zeros(_shape_of(tensors))
-    return torch.zeros(_shape_of(tensors), dtype=tensors[0].dtype, device=router.device)
+        return _native.zeros(shape_of(tensors))
+    return torch.zeros(shape_of(tensors), dtype=tensors[0].dtype, device=router.device)
 
 
 def make_job(router: Tensor, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor],
@@ -108,7 +108,7 @@ def erc(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor]
 def _(router, gate, up, down, delta, want, half, alpha, weight, activation, noise, seed, step,
       layer, draw, compute):
     nothing = router.new_empty(0, dtype=torch.float32)
-    grads = [t[0].new_empty(_shape_of(t)) if wanted and t else nothing.clone()
+    grads = [t[0].new_empty(shape_of(t)) if wanted and t else nothing.clone()
              for t, wanted in zip((gate, up, down), want[1:])]
     return (router.new_empty((), dtype=_loss_dtype(router, gate)),
             torch.empty_like(router, memory_format=torch.contiguous_format) if want[0] else nothing,
@@ -137,13 +137,35 @@ def _again(ctx) -> List[Tensor]:
 
 
 def scaled(gradients: List[Tensor], by: Tensor) -> List[Tensor]:
-    """gradients * by. In eager mode in place, and nothing at all where `by` is 1 on the CPU: nobody
-    else has them. Under compilation out of place."""
+    """gradients * by, each product rounded once. In eager mode in place, and nothing at all where `by` is
+    1 on the CPU: nobody else has them. Under compilation out of place."""
     if type(by) is not torch.Tensor or torch.compiler.is_compiling():
-        return [g * by.to(g.dtype) for g in gradients]
-    if by.device.type == "cpu" and by.item() == 1:
-        return gradients
-    return [g.mul_(by.to(g.dtype)) for g in gradients]
+        return [(g.to(torch.promote_types(g.dtype, by.dtype)) * by).to(g.dtype) for g in gradients]
+    if by.device.type != "cpu":  # there a factor without dimensions is rounded to the gradient's dtype
+        return [g.mul_(by.view([1] * g.dim())) for g in gradients]
+    return gradients if by.item() == 1 else [g.mul_(by) for g in gradients]
+
+
+class _Last(torch.autograd.Function):
+    """Gradients as they are, with a graph that says that there is no second derivative."""
+    @staticmethod
+    def forward(ctx, count, *tensors):
+        return tuple(t.view_as(t) for t in tensors[:count])
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise RuntimeError("couplet: the coupling loss has no second derivative here; "
+                           "couplet.reference.erc_loss has one")
+
+
+def handed_over(gradients: List[Tensor], by: Tensor, ctx) -> List[Tensor]:
+    """gradients * by of the loss; with create_graph, where they may be differentiated again, with a graph
+    from the tensors that ctx has saved."""
+    if type(by) is not torch.Tensor or not torch.is_grad_enabled():
+        return scaled(gradients, by)
+    with torch.no_grad():
+        gradients = scaled(gradients, by)
+    return list(_Last.apply(len(gradients), *gradients, by, *ctx.saved_tensors))
 
 
 def _backward(ctx, d_loss, *_):
@@ -151,13 +173,10 @@ def _backward(ctx, d_loss, *_):
     none = (None, [None] * g, [None] * u, [None] * d) + (None,) * (2 + len(ctx.options))
     if d_loss is None:
         return none
-    if type(d_loss) is torch.Tensor and torch.is_grad_enabled():
-        raise RuntimeError("couplet: the coupling loss has no second derivative here; "
-                           "couplet.reference.erc_loss has one")
     gradients, ctx.gradients = ctx.gradients, None
     if gradients is None:
         gradients = _again(ctx)
-    gradients = scaled(gradients, d_loss)
+    gradients = handed_over(gradients, d_loss, ctx)
     lists = [as_list(gradients[k + 1], ctx.lengths[k], ctx.whole[k], ctx.want[k + 1])
              for k in range(3)]
     return (gradients[0] if ctx.want[0] else None, *lists, *none[4:])

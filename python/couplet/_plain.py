@@ -156,8 +156,8 @@ def pull(w: Work, at: slice, x: Tensor, acts: Acts, scale: Tensor) -> Tensor:
 
 
 def _ratio(a: Tensor, b: Tensor) -> Tensor:
-    """a / b, and 0 where b is 0: a norm of 0 has no gradient."""
-    return torch.where(b > 0, a / b, torch.zeros_like(a))
+    """a / b, and 0 where b is 0: a norm of 0 has no gradient. One that is NaN has NaN."""
+    return torch.where(b == 0, torch.zeros_like(a), a / b)
 
 
 # ---- the phases of couplet.h ----
@@ -184,9 +184,9 @@ def sweep(w: Work, diagonal: Tensor) -> tuple[Tensor, Tensor]:
     for at in w.chunks():
         acts = respond(w, at, w.proxy)
         M = torch.linalg.vector_norm(acts.out, dim=-1).view(-1, n).to(w.widest)  # [c, n] = M[i,j]^T
-        here = torch.arange(job.first + at.start, job.first + at.stop, device=device)
+        here = torch.arange(job.first + at.start, job.first + at.stop, dtype=torch.int64, device=device)
         above_row, above_column = M - bound, M - bound[here, None]
-        others = torch.arange(n, device=device) != here[:, None]
+        others = torch.arange(n, dtype=torch.int64, device=device) != here[:, None]
         over_row, over_column = (above_row >= 0) & others, (above_column >= 0) & others
         loss += torch.where(others, above_row.clamp(min=0) + above_column.clamp(min=0),
                             torch.zeros_like(M)).sum()
@@ -234,7 +234,7 @@ def run_phases(job: Job, exchange: Alone) -> Tensor:
     """Loss L [] before the weight; fills the gradients."""
     _native.check(job)
     if job.delta is not None:
-        _check_finite(job.delta)
+        check_finite(job.delta)
     with without_autocast(job.router.device):
         return _run_phases(job, exchange)
 
@@ -252,7 +252,7 @@ def _run_phases(job: Job, exchange: Alone) -> Tensor:
     return loss
 
 
-def _check_finite(delta: Tensor) -> None:
+def check_finite(delta: Tensor) -> None:
     bad = (~torch.isfinite(delta)).nonzero()
     if bad.numel():
         i, k = bad[0].tolist()

@@ -100,7 +100,7 @@ def dump(function: Callable[..., Any], inputs: Dict[str, Any], dtype: torch.dtyp
                "delta": given.get("delta", before["delta"] if "delta" in run.takes else None)}
     if {"w_up", "w_gate_up"} & run.takes:
         tensors.update(W_p=before["W_p"], dW_p=W_p.grad)
-    tensors.update({name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()})
+    tensors.update({name: torch.tensor(value, dtype=torch.float64, device="cpu") for name, value in numbers.items()})
     return {name: t.detach().to("cpu").contiguous().clone()
             for name, t in tensors.items() if t is not None}
 
@@ -158,7 +158,7 @@ def _run(args: argparse.Namespace) -> List[str]:
     if not has_verb(program):
         raise CannotRun(f"{program} has no verb certify")
     try:
-        torch.zeros(1, device=args.device)
+        torch.zeros(1, dtype=torch.float32, device=args.device)
     except Exception as error:  # each kind of device has its own
         raise CannotRun(f"device {args.device}: {str(error).splitlines()[0]}") from None
     function = load(args.callable)

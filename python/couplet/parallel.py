@@ -1,17 +1,20 @@
 """The coupling loss where the experts of a layer are spread over processes (expert parallelism).
 
-Exchanged: the n diagonals of M (all-gather), 2n counts and the loss (all-reduce), and the router's
-gradient [n, d] (all-reduce). Weights and activations stay where they are."""
+Exchanged: what the processes were asked for (all-gather of a kilobyte each), the n diagonals of M
+(all-gather), 2n counts and the loss (all-reduce), and the router's gradient [n, d] (all-reduce).
+Weights and activations stay where they are."""
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+import json
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from . import _operator
-from ._door import Matrices, arrange, compute_name, number, warn_of_alpha
+from . import _operator, _plain
+from ._door import (Matrices, arrange, compute_name, number, refuse_sharded, signed, warn_of_alpha,
+                    whole_number)
 from ._job import Alone
 
 
@@ -27,10 +30,9 @@ class Group(Alone):
         return everyone
 
     def counts(self, violations: Tensor, loss: Tensor) -> Tuple[Tensor, Tensor]:
-        violations = violations.clone()
-        dist.all_reduce(violations, group=self.group)
-        dist.all_reduce(loss, group=self.group)
-        return violations, loss
+        sums = torch.cat((violations.flatten().to(loss.dtype), loss.view(1)))  # whole numbers stay exact
+        dist.all_reduce(sums, group=self.group)
+        return sums[:-1].view_as(violations).to(violations.dtype), sums[-1].clone()
 
     def router_grad(self, d_router: Tensor) -> None:
         dist.all_reduce(d_router, group=self.group)
@@ -47,12 +49,12 @@ class _ErcEp(torch.autograd.Function):
         loss, *gradients = _operator.evaluate(job, gate, up, down, half, want,
                                               Group(group, want[0]))
         ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*[t for t in tensors if t is not None and t.requires_grad][:1])
         ctx.gradients, ctx.want, ctx.lengths = gradients, want, lengths
         ctx.whole = [bool(t) and t[0].dim() == 3 for t in (gate, up, down)]
         return loss
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, d_loss):
         nothing = (None,) * (5 + 1 + sum(ctx.lengths) + 1)
         if d_loss is None:
@@ -60,45 +62,125 @@ class _ErcEp(torch.autograd.Function):
         if ctx.gradients is None:
             raise RuntimeError("couplet: erc_loss_ep's gradient was handed over already; evaluate it "
                                "again for another backward pass")
-        gradients, ctx.gradients = _operator.scaled(ctx.gradients, d_loss), None
+        gradients, ctx.gradients = _operator.handed_over(ctx.gradients, d_loss, ctx), None
         lists = [_operator.as_list(gradients[k + 1], ctx.lengths[k], ctx.whole[k], ctx.want[k + 1])
                  for k in range(3)]
         d_router = gradients[0] if ctx.want[0] else None
         return (*nothing[:5], d_router, *lists[0], *lists[1], *lists[2], None)
 
 
-def _first_expert(n: int, count: int, group: Optional[dist.ProcessGroup]) -> int:
-    size = dist.get_world_size(group)
+# ---- that all processes ask for the same ----
+
+ROOM = 1024  # bytes of what a process says of its call
+
+
+def _listed(matrices: Any) -> list:
+    return [matrices] if matrices is None or isinstance(matrices, Tensor) else list(matrices)
+
+
+def _count(matrices: Any) -> int:
+    """Experts here; 0 where that cannot be told, which `arrange` refuses."""
+    if isinstance(matrices, Tensor):
+        return matrices.shape[0] if matrices.dim() else 0
+    return len(matrices) if hasattr(matrices, "__len__") else 0
+
+
+def _words_of(arranged: tuple, options: Dict[str, Any]) -> Dict[str, str]:
+    """What must be the same in all processes, under the names of arguments."""
+    router, gate, up, down, delta, want, half = arranged
+    shape = lambda many: list(_operator.shape_of(many)) if many else None
+    words = {**options, "router": [list(router.shape), str(router.dtype), router.device.type],
+             "local_w_gate": shape(gate), "local_w_up": shape(up), "local_w_down": shape(down),
+             "the matrices' dtype": (gate or up)[0].dtype, "gate_half": half,
+             "whether delta is given": delta is not None, "whether the router needs a gradient": want[0]}
+    return {name: str(value) for name, value in words.items()}
+
+
+def _check_experts(n: int, count: int, size: int) -> None:
     if count * size != n:
         raise ValueError(f"cpl_erc: {count} experts here and {size} processes, but the router has {n} "
                          "rows: every process must have the same number of experts")
-    return count * dist.get_rank(group)
 
 
-def erc_loss_ep(router: Tensor, local_w_gate: Matrices, group: Optional[dist.ProcessGroup] = None,
-                local_w_up: Optional[Matrices] = None, local_w_down: Optional[Matrices] = None, *,
-                alpha: float = 1.0, weight: float = 1.0, activation: str = "gate",
-                noise: str = "bounded", delta: Optional[Tensor] = None, seed: int = 0,
-                step: int = 0, layer: int = 0, draw: int = 0, gate_half: Optional[str] = None,
-                compute: Any = None) -> Tensor:
+def _meeting_place(group: Optional[dist.ProcessGroup], router: Any) -> torch.device:
+    """Where the processes' words are exchanged: on the CPU if the group can."""
+    devices = getattr(group or dist.group.WORLD, "_device_types", None)
+    if devices is not None and not any(d.type == "cpu" for d in devices):
+        return torch.device(devices[0].type, torch.get_device_module(devices[0].type).current_device())
+    return torch.device("cpu") if devices is not None else router.device
+
+
+def _words_of_all(words: Dict[str, str], group: Optional[dist.ProcessGroup], place: torch.device) -> List[dict]:
+    """Those of every process; of this one alone where all have said the same."""
+    own, world = json.dumps(words).encode(), dist.get_world_size(group)
+    said = torch.frombuffer(bytearray(own.ljust(ROOM)), dtype=torch.uint8).to(place)
+    everyone = torch.empty(world * ROOM, dtype=torch.uint8, device=place)
+    dist.all_gather_into_tensor(everyone, said, group=group)
+    rows = everyone.view(world, ROOM).cpu()
+    return [words] if (rows == rows[0]).all() else [json.loads(bytes(row.tolist())) for row in rows]
+
+
+def _agree(words: Dict[str, str], group: Optional[dist.ProcessGroup], router: Any) -> None:
+    """Every process takes part in every call, also one that refuses its arguments, so that none waits for
+    others for ever. ValueError in all of them where they differ."""
+    everyone = _words_of_all(words, group, _meeting_place(group, router))
+    for rank, other in enumerate(everyone):
+        if "refused" in other and "refused" not in words:
+            raise ValueError(f"cpl_erc: process {rank} of the group refused its arguments: {other['refused']}")
+    if "refused" in words:
+        return  # what it raises itself says more
+    for rank, other in enumerate(everyone):
+        for name, first in everyone[0].items():
+            if other[name] != first:
+                raise ValueError(f"cpl_erc: {name} is {first} in process 0 of the group and {other[name]} in "
+                                 f"process {rank}, must be the same in all")
+
+
+def erc_loss_ep(router: Tensor, local_w_gate: Optional[Matrices], *,
+                group: Optional[dist.ProcessGroup] = None, local_w_up: Optional[Matrices] = None,
+                local_w_down: Optional[Matrices] = None, alpha: float = 1.0, weight: float = 1.0,
+                activation: str = "gate", noise: str = "bounded", delta: Optional[Tensor] = None,
+                seed: int = 0, step: int = 0, layer: int = 0, draw: int = 0,
+                gate_half: Optional[str] = None, compute: Any = None) -> Tensor:
     """couplet.erc_loss with the experts spread over the processes of `group`.
 
     Every process calls it with the whole router [n, d] (the same numbers everywhere) and its own n / p
     experts, [n / p, D, d] or a list: process r has experts r n / p ... (r + 1) n / p - 1. All other
-    arguments are those of erc_loss and must be the same everywhere. Not for torch.compile.
+    arguments are those of erc_loss and must be the same everywhere; where they are not, or one process
+    refuses its own, there is a ValueError in all of them. Not for torch.compile.
 
     Returns weight * L [], the same in every process. The router's gradient is complete in every
     process (a later *mean* over the group leaves it as it is; do not sum it again); an expert's is
     where the expert is.
     """
-    here = local_w_gate if local_w_gate is not None else local_w_up
-    count = here.shape[0] if isinstance(here, Tensor) else len(here)
-    first = _first_expert(router.shape[0], count, group)
-    router, gate, up, down, delta, want, half = arrange(
-        router, local_w_gate, local_w_up, local_w_down, activation, noise, delta, gate_half, count)
-    alpha, weight = number(alpha, "alpha"), number(weight, "weight")
-    warn_of_alpha(alpha)
-    arguments = (float(alpha), float(weight), activation, noise, seed, step, layer, draw,
-                 compute_name(compute), first)
+    size, rank = dist.get_world_size(group), dist.get_rank(group)
+
+    def prepare() -> tuple:
+        here = local_w_gate if local_w_gate is not None else local_w_up
+        refuse_sharded([router], "router")
+        refuse_sharded(_listed(here), "local_w_gate")
+        count = _count(here)
+        if count and isinstance(router, Tensor) and router.dim() == 2:
+            _check_experts(router.shape[0], count, size)
+        arranged = arrange(router, local_w_gate, local_w_up, local_w_down, activation, noise, delta,
+                           gate_half, count)
+        if delta is not None:
+            _plain.check_finite(delta)
+        options = dict(alpha=float(number(alpha, "alpha")), weight=float(number(weight, "weight")),
+                       activation=activation, noise=noise, seed=signed(whole_number(seed, "seed")),
+                       step=whole_number(step, "step"), layer=whole_number(layer, "layer"),
+                       draw=whole_number(draw, "draw"), compute=compute_name(compute))
+        return arranged, options, rank * count
+
+    try:
+        arranged, options, first = prepare()
+        words = _words_of(arranged, options)
+    except Exception as error:
+        _agree({"refused": ascii(str(error))[1:-1][:ROOM // 2 - 16]}, group, router)
+        raise
+    _agree(words, group, router)
+    warn_of_alpha(options["alpha"])
+    router, gate, up, down, delta, want, half = arranged
     lengths = (len(gate), len(up), len(down))
-    return _ErcEp.apply(group, arguments, half, want, lengths, router, *gate, *up, *down, delta)
+    return _ErcEp.apply(group, (*options.values(), first), half, want, lengths, router, *gate, *up, *down,
+                        delta)

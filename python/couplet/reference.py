@@ -22,7 +22,7 @@ def eps_of(R: Tensor) -> Tensor:
     return torch.where((norm_R == 0) | (len(R) == 1), torch.zeros_like(eps), eps)
 
 
-def erc_loss(R: Tensor, Wg: Tensor, alpha: float = 1.0, weight: float = 1.0,
+def erc_loss(R: Tensor, Wg: Tensor, *, alpha: float = 1.0, weight: float = 1.0,
              delta: Optional[Tensor] = None) -> Tensor:
     """weight * L [] of router R [n, d] and gates Wg [n, D, d]; delta [n, d] noise, drawn if None."""
     if delta is None:

@@ -9,7 +9,7 @@ def ours(router, w_gate, delta, alpha, weight):
 
 
 def papers(r, gate, noise, a, w):  # no name that is known: by position
-    return couplet.reference.erc_loss(r, gate, a, w, noise)
+    return couplet.reference.erc_loss(r, gate, alpha=a, weight=w, delta=noise)
 
 
 def fused(R, gate_up_proj, delta, alpha, weight):
@@ -19,50 +19,50 @@ def fused(R, gate_up_proj, delta, alpha, weight):
 def draws_itself(router, w_gate, alpha, weight):
     eps = couplet.reference.eps_of(router.detach())[:, None]
     delta = 1 + eps * (2 * torch.rand_like(router) - 1)
-    return {"loss": couplet.reference.erc_loss(router, w_gate, alpha, weight, delta), "delta": delta}
+    return {"loss": couplet.reference.erc_loss(router, w_gate, alpha=alpha, weight=weight, delta=delta), "delta": delta}
 
 
 def merged(router, w_gate_up, delta, alpha, weight):
-    return couplet.reference.erc_loss(router, w_gate_up, alpha, weight, delta)
+    return couplet.reference.erc_loss(router, w_gate_up, alpha=alpha, weight=weight, delta=delta)
 
 
 def detached(router, w_gate, delta, alpha, weight):
-    return couplet.reference.erc_loss(router.detach(), w_gate, alpha, weight, delta)
+    return couplet.reference.erc_loss(router.detach(), w_gate, alpha=alpha, weight=weight, delta=delta)
 
 
 def pairs_mean(router, w_gate, delta, alpha, weight):
     n = len(router)
-    return couplet.reference.erc_loss(router, w_gate, alpha, weight, delta) * n / (n - 1)
+    return couplet.reference.erc_loss(router, w_gate, alpha=alpha, weight=weight, delta=delta) * n / (n - 1)
 
 
 def through_eps(router, w_gate, alpha, weight):
     eps = couplet.reference.eps_of(router)[:, None]
     delta = 1 + eps * (2 * torch.rand_like(router) - 1)
-    return {"loss": couplet.reference.erc_loss(router, w_gate, alpha, weight, delta), "delta": delta}
+    return {"loss": couplet.reference.erc_loss(router, w_gate, alpha=alpha, weight=weight, delta=delta), "delta": delta}
 
 
 def under_no_grad(router, w_gate, delta, alpha, weight):
     with torch.no_grad():
-        return couplet.reference.erc_loss(router, w_gate, alpha, weight, delta)
+        return couplet.reference.erc_loss(router, w_gate, alpha=alpha, weight=weight, delta=delta)
 
 
 # ---- those that leave something to the caller ----
 
 def without_weight(router, w_gate, delta, alpha):
-    return couplet.reference.erc_loss(router, w_gate, alpha, 1.0, delta)
+    return couplet.reference.erc_loss(router, w_gate, alpha=alpha, weight=1.0, delta=delta)
 
 
 def without_alpha(router, w_gate, delta, weight):
-    return couplet.reference.erc_loss(router, w_gate, 1.0, weight, delta)
+    return couplet.reference.erc_loss(router, w_gate, alpha=1.0, weight=weight, delta=delta)
 
 
 def without_both(router, w_gate, delta):
-    return couplet.reference.erc_loss(router, w_gate, 0.6, 1.0, delta)
+    return couplet.reference.erc_loss(router, w_gate, alpha=0.6, weight=1.0, delta=delta)
 
 
 class Module(torch.nn.Module):
     def forward(self, w_gate, router, delta, alpha, weight):
-        return couplet.reference.erc_loss(router, w_gate, alpha, weight, delta)
+        return couplet.reference.erc_loss(router, w_gate, alpha=alpha, weight=weight, delta=delta)
 
 
 module = Module()
@@ -72,7 +72,7 @@ def changes_its_inputs(router, w_gate, delta, alpha, weight):
     with torch.no_grad():
         for t in (router, w_gate, delta):
             t.mul_(2)
-    return couplet.reference.erc_loss(router, w_gate, alpha, weight, delta)
+    return couplet.reference.erc_loss(router, w_gate, alpha=alpha, weight=weight, delta=delta)
 
 
 # ---- those that cannot be judged ----

@@ -70,7 +70,8 @@ FORMS = {
     "columns": (lambda r, w: couplet.erc_loss(r.mT, 2 * w.mT), (d, n), (n, d, D)),
     "slices": (lambda r, w: couplet.erc_loss(r[:, 2:9], w[:, ::2, 2:9]), (n, d), (n, D, d)),
     "cast": (lambda r, w: couplet.erc_loss(r.bfloat16(), w.mT.bfloat16()), (n, d), (n, d, D)),
-    "output": (lambda *t: couplet.erc_loss(*t, activation="output"), (n, d), (n, D, d), (n, D, d), (n, d, D)),
+    "output": (lambda r, g, u, o: couplet.erc_loss(r, g, w_up=u, w_down=o, activation="output"),
+               (n, d), (n, D, d), (n, D, d), (n, d, D)),
     "autocast": (torch.autocast("cpu", torch.bfloat16)(couplet.erc_loss), (n, d), (n, D, d)),
 }
 

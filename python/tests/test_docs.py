@@ -94,7 +94,7 @@ def test_certify_from_the_shell(tmp_path):
     words = shlex.split(block("pytorch.md", "python -m couplet.certify").replace("[", "").replace("]", ""))
     (tmp_path / "my_module.py").write_text("from couplet.reference import erc_loss\n"
                                            "def my_loss(router, w_gate, delta, alpha, weight):\n"
-                                           "    return erc_loss(router, w_gate, alpha, weight, delta)\n")
+                                           "    return erc_loss(router, w_gate, alpha=alpha, weight=weight, delta=delta)\n")
     done = subprocess.run([sys.executable, *words[1:]], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done
     assert len(list((tmp_path / "FOLDER").iterdir())) == len(certify.INPUTS)
@@ -112,7 +112,7 @@ def judged(folder):
 @pytest.mark.parametrize("right", (True, False))
 def test_dump_in_python(right, tmp_path, monkeypatch):
     def my_loss(router, gates, delta, alpha, weight):
-        return couplet.reference.erc_loss(router, gates, alpha, weight if right else -weight, delta)
+        return couplet.reference.erc_loss(router, gates, alpha=alpha, weight=weight if right else -weight, delta=delta)
 
     monkeypatch.chdir(tmp_path)
     exec(block("certify.md", "import torch"), dict(my_loss=my_loss))

@@ -16,7 +16,7 @@ LEAVES = {"R": "dR", "Wg": "dWg", "Wp": "dWp", "Wo": "dWo"}
 
 def evaluate(case, tensors, dtype, **more):
     leaves = {name: tensors[name].to(dtype).requires_grad_() for name in LEAVES if name in tensors}
-    loss = couplet.erc_loss(leaves["R"], leaves.get("Wg"), leaves.get("Wp"), leaves.get("Wo"),
+    loss = couplet.erc_loss(leaves["R"], leaves.get("Wg"), w_up=leaves.get("Wp"), w_down=leaves.get("Wo"),
                             alpha=case["alpha"], weight=case["weight"],
                             activation=case["activation"], noise=case["noise"],
                             delta=tensors.get("delta"), **more)
@@ -70,7 +70,7 @@ def test_reference_f64(case):
     tensors = load_file(GOLDEN / f"{case['name']}.safetensors")
     R, W = (tensors[name].double().requires_grad_() for name in ("R", "Wg"))
     delta = tensors.get("delta", torch.ones_like(tensors["R"])).double()
-    loss = couplet.reference.erc_loss(R, W, case["alpha"], case["weight"], delta)
+    loss = couplet.reference.erc_loss(R, W, alpha=case["alpha"], weight=case["weight"], delta=delta)
     loss.backward()
     close(loss, tensors["loss"], 1e-6, "loss")
     close(R.grad, tensors["dR"], 1e-6, "dR")

@@ -9,7 +9,7 @@ import torch.utils.checkpoint
 import couplet
 from conftest import close
 from couplet import _native
-from test_operator import D, d, gradients, model, n
+from test_operator import D, d, given, gradients, model, n
 
 # ---- memory as it lies ----
 
@@ -130,7 +130,34 @@ def test_not_a_number(plain, monkeypatch):
         assert couplet.erc_loss(sick["router"].requires_grad_(), sick["w_gate"]).isnan()
 
 
+@pytest.mark.parametrize("plain", (False, True), ids=("library", "plain"))
+@pytest.mark.parametrize("noise", ("bounded", "none"))
+@pytest.mark.parametrize("alpha", (0.0, 1.0))
+@pytest.mark.parametrize("activation", ("gate", "output"))
+def test_not_a_number_in_the_router_reaches_every_gradient(plain, noise, alpha, activation, monkeypatch):
+    if plain:
+        monkeypatch.setattr(_native, "fits", lambda job: False)
+    m = given(model(), activation)
+    with torch.no_grad():
+        m["router"][1, 2] = float("nan")
+    couplet.erc_loss(**m, noise=noise, alpha=alpha, activation=activation).backward()
+    assert m["router"].grad[1].isnan().all()
+    for name in m:
+        assert name == "router" or m[name].grad.isnan().all(), name
+
+
+@pytest.mark.parametrize("function", (couplet.erc_loss, couplet.erc_loss_ep, couplet.reference.erc_loss))
+def test_only_router_and_gates_by_position(function):
+    """A third one would be another thing in each of them."""
+    with pytest.raises(TypeError, match="takes 2 positional arguments but 3 were given"):
+        function(torch.ones(n, d), torch.ones(n, D, d), 0.1)
+
+
 WRONG = {
+    "w_up is given, but the activation 'gate' does not use it": dict(w_up=torch.ones(n, D, d)),
+    "w_up is given, but the activation 'silu' does not": dict(activation="silu", w_up=torch.ones(n, D, d)),
+    "w_down is given, but the activation 'swiglu' does not use it; leave it out, or choose output": dict(
+        activation="swiglu", w_down=torch.ones(n, d, D)),
     "n_experts is 0": dict(router=torch.ones(0, d), w_gate=torch.ones(0, D, d)),
     "alpha is -1, must be a number >= 0": dict(alpha=-1),
     "alpha is nan": dict(alpha=float("nan")),
@@ -175,5 +202,5 @@ def test_wrong(sentence, plain, monkeypatch):
     if plain:
         monkeypatch.setattr(_native, "fits", lambda job: False)
     with pytest.raises((ValueError, TypeError)) as error:
-        couplet.erc_loss(**{**model(grad=False), **WRONG[sentence]})
+        couplet.erc_loss(**{**given(model(grad=False), WRONG[sentence].get("activation", "gate")), **WRONG[sentence]})
     assert sentence.strip() in str(error.value) and str(error.value).startswith("cpl_erc: ")

@@ -27,6 +27,11 @@ def used(activation):
         ["w_up"] * (activation in USES_UP) + ["w_down"] * (activation == "output")
 
 
+def given(m, activation):
+    """Of the model's tensors those that may be handed in."""
+    return {name: m[name] for name in m if name in {"w_gate", *used(activation)}}
+
+
 def gradients(loss, tensors):
     loss.backward()
     result = [t.grad.clone() for t in tensors]
@@ -46,7 +51,7 @@ def test_gradcheck(activation, alpha):
 
     def loss(*tensors):
         m2 = {**{k: v.detach() for k, v in m.items()}, **dict(zip(names, tensors))}
-        return couplet.erc_loss(**m2, alpha=alpha, weight=3.0, activation=activation, delta=delta)
+        return couplet.erc_loss(**given(m2, activation), alpha=alpha, weight=3.0, activation=activation, delta=delta)
 
     assert torch.autograd.gradcheck(loss, [m[name] for name in names])
 
@@ -70,7 +75,7 @@ def test_large_gradients(hinges):
     first = [router.grad, gate.grad]
     router.grad = gate.grad = loss = None
     gc.collect()
-    second = gradients(couplet.reference.erc_loss(router, gate, 0.5, 1.0, torch.ones_like(router)),
+    second = gradients(couplet.reference.erc_loss(router, gate, alpha=0.5, delta=torch.ones_like(router)),
                        [router, gate])
     for a, b in zip(first, second):
         close(a, b, 1e-5)
@@ -90,11 +95,11 @@ def test_large_gradients_that_outlive_everything():
 def test_both_paths_agree_with_drawn_noise(activation):
     m = model()
     kw = dict(activation=activation, seed=2**63 + 5, step=2**33 + 1, layer=7, draw=2, weight=0.5)
-    native = couplet.erc_loss(**m, **kw)
+    native = couplet.erc_loss(**given(m, activation), **kw)
     leaves = [m[name] for name in used(activation)]
     first = gradients(native, leaves)
     wide = {k: v.detach().double().requires_grad_() for k, v in m.items()}
-    plain = couplet.erc_loss(**wide, **kw)
+    plain = couplet.erc_loss(**given(wide, activation), **kw)
     second = gradients(plain, [wide[name] for name in used(activation)])
     close(native, plain, 1e-5)
     for a, b in zip(first, second):
@@ -106,7 +111,7 @@ def test_the_reference_is_the_same_function():
     delta = 1 + 0.2 * torch.rand(n, d, dtype=torch.float64)
     ours = couplet.erc_loss(m["router"], m["w_gate"], delta=delta, alpha=0.7, weight=2)
     first = gradients(ours, [m["router"], m["w_gate"]])
-    theirs = couplet.reference.erc_loss(m["router"], m["w_gate"], 0.7, 2, delta)
+    theirs = couplet.reference.erc_loss(m["router"], m["w_gate"], alpha=0.7, weight=2, delta=delta)
     close(ours, theirs, 1e-12)
     for a, b in zip(first, gradients(theirs, [m["router"], m["w_gate"]])):
         close(a, b, 1e-12)
@@ -121,7 +126,7 @@ def test_fused(half, dtype, activation):
     fused = torch.stack((gate, up), 2).flatten(1, 2) if half == "interleaved" else \
         torch.cat((gate, up) if half == "first" else (up, gate), 1)
     fused.requires_grad_()
-    want = couplet.erc_loss(**m, activation=activation)
+    want = couplet.erc_loss(**given(m, activation), activation=activation)
     m["router"].grad = None
     want.backward()
     loss = couplet.erc_loss(m["router"].detach(), fused, gate_half=half, activation=activation)
@@ -266,6 +271,28 @@ def test_gradients_among_the_outputs_have_none():
     assert [t.requires_grad for t in out] == [True] + [False] * 4
 
 
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16, torch.float32))
+@pytest.mark.parametrize("scale", (1 / 3, 65536.0))
+@pytest.mark.parametrize("compiled", (False, True))
+def test_a_scale_is_not_rounded(dtype, scale, compiled):
+    """That of gradient accumulation, and that of a gradient scaler, which float16 does not have."""
+    gradient = (1 + torch.rand(1000) / 2).div(8).to(dtype)
+    by = torch.tensor(scale)
+    want = (gradient.double() * by.double()).to(dtype)
+    with torch.no_grad():
+        scaled = _operator.scaled([gradient.clone()], torch.nn.Parameter(by) if compiled else by)[0]
+    assert scaled.isfinite().all() and scaled.dtype == dtype and torch.equal(scaled, want)
+
+
+def test_a_gradient_scaler_with_float16():
+    m = {k: v.detach().half().requires_grad_() for k, v in given(model(), "gate").items()}
+    loss = couplet.erc_loss(**m, weight=1e-2)
+    scaled = gradients(65536 * loss, list(m.values()))
+    for a, b in zip(scaled, gradients(couplet.erc_loss(**m, weight=1e-2), list(m.values()))):
+        assert a.isfinite().all()
+        close(a, 65536 * b.double(), 1e-3)
+
+
 def test_scaling_and_second_backward():
     m = model()
     loss = couplet.erc_loss(m["router"], m["w_gate"])
@@ -288,11 +315,16 @@ def test_only_what_is_wanted(monkeypatch):
     assert wants == [[False, True, False, False], [False] * 4, [False] * 4]
 
 
-def test_no_second_derivative():
+def test_create_graph_and_no_second_derivative():
+    """A graph may be asked for; a derivative of the gradients is none of silent zeros."""
     m = model()
-    loss = couplet.erc_loss(m["router"], m["w_gate"])
-    with pytest.raises(RuntimeError, match="second derivative"):
-        torch.autograd.grad(loss, m["router"], create_graph=True)
+    leaves = [m["router"], m["w_gate"]]
+    loss = couplet.erc_loss(*leaves)
+    first = torch.autograd.grad(3 * loss, leaves, create_graph=True)
+    for a, b in zip(first, torch.autograd.grad(3 * couplet.erc_loss(*leaves), leaves)):
+        assert torch.equal(a, b) and a.requires_grad
+    with pytest.raises(RuntimeError, match="couplet: the coupling loss has no second derivative"):
+        (first[0].square().sum() + m["router"].sum()).backward()
 
 
 def test_no_gradient_is_kept_alive():

@@ -7,10 +7,12 @@ import warnings
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.tensor
 import torch.multiprocessing as mp
 
 import couplet
 from conftest import close
+from couplet._job import USES_UP
 
 n, d, D = 6, 10, 8
 SETTINGS = dict(alpha=0.8, weight=2.0, seed=5, step=9, layer=2)
@@ -31,9 +33,15 @@ def arguments(case, part):
     router, gate, up, down = tensors(dtype)
     if half:
         gate, up = torch.cat((gate, up) if half == "first" else (up, gate), 1), None
+    up, down = up if activation in USES_UP else None, down if activation == "output" else None
     leaves = [t if t is None else t.contiguous().requires_grad_()
               for t in (router, *(t if t is None else t[part] for t in (gate, up, down)))]
     return leaves, dict(activation=activation, gate_half=half, **SETTINGS)
+
+
+def whole_loss(leaves, **settings):
+    router, gate, up, down = leaves
+    return couplet.erc_loss(router, gate, w_up=up, w_down=down, **settings)
 
 
 def process(rank, size, folder):
@@ -56,18 +64,70 @@ def of_two(rank, group):
     results = []
     for case in CASES:
         (router, gate, up, down), settings = arguments(case, slice(rank * n // 2, (rank + 1) * n // 2))
-        loss = couplet.erc_loss_ep(router, gate, group, up, down, **settings)
+        loss = couplet.erc_loss_ep(router, gate, group=group, local_w_up=up, local_w_down=down, **settings)
         (3 * loss).backward()
         results.append([loss.detach()] + [None if t is None else t.grad
                                           for t in (router, gate, up, down)])
     try:
-        couplet.erc_loss_ep(router[:5], gate, group)
+        couplet.erc_loss_ep(router[:5], gate, group=group)
     except ValueError as error:
         results.append(str(error))
     with warnings.catch_warnings(record=True) as warned:
-        couplet.erc_loss_ep(router, gate, group, alpha=1.5)
+        couplet.erc_loss_ep(router, gate, group=group, alpha=1.5)
     results.append([(str(w.message), w.filename) for w in warned])
     return results
+
+
+# What the second process asks for instead, and what both then say.
+DISAGREEMENTS = {
+    "alpha is 0.8 in process 0 of the group and 0.9 in process 1": dict(alpha=0.9),
+    "weight is 2.0": dict(weight=1.0), "seed is 5": dict(seed=6), "step is 9": dict(step=8),
+    "layer is 2": dict(layer=3), "noise is bounded": dict(noise="none"), "compute is f32": dict(compute="bf16"),
+    "activation is gate": dict(activation="silu"),
+    "whether delta is given is False": dict(delta=torch.ones(n, d)),
+    "whether the router needs a gradient is True": dict(router=torch.ones(n, d)),
+    "router is [[6, 10], 'torch.float32', 'cpu']": dict(router=torch.ones(n, d).double().requires_grad_()),
+    "the matrices' dtype is torch.float32": dict(local_w_gate=torch.ones(n // 2, D, d).bfloat16()),
+    "local_w_gate is [3, 8, 10]": dict(local_w_gate=torch.ones(n // 2, D + 1, d)),
+    "must have the same number of experts": dict(local_w_gate=torch.ones(n // 2 - 1, D, d)),
+    "is not finite": dict(delta=torch.full((n, d), float("nan"))),
+    "step is 1.5, must be a whole number": dict(step=1.5),
+    "router is a DTensor": dict(router="sharded"), "w_gate is a DTensor": dict(local_w_gate="sharded"),
+}
+
+
+def disagreeing(rank, size, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size,
+                            timeout=datetime.timedelta(seconds=60))
+    (router, gate, *_), settings = arguments(CASES[0], slice(rank * n // 2, (rank + 1) * n // 2))
+    said = []
+    for other in DISAGREEMENTS.values():
+        asked = {"router": router, "local_w_gate": gate, **settings, **(other if rank else {})}
+        if "sharded" in other.values():
+            name = next(iter(other))
+            mesh = dist.device_mesh.init_device_mesh("cpu", (size,))
+            own = {"router": router, "local_w_gate": gate}[name]
+            sharded = dist.tensor.distribute_tensor(own.detach(), mesh)
+            asked[name] = sharded if rank else own
+        try:
+            said.append(f"nothing: {couplet.erc_loss_ep(**asked)}")
+        except (ValueError, TypeError) as error:
+            said.append(str(error))
+    losses = [couplet.erc_loss_ep(router, gate, **{**settings, "step": step}) for step in (torch.tensor(9), 9)]
+    said.append((losses[0] - losses[1]).item())
+    torch.save(said, os.path.join(folder, f"{rank}.pt"))
+    dist.destroy_process_group()
+
+
+def test_processes_that_disagree_all_say_so(tmp_path):
+    mp.spawn(disagreeing, args=(2, str(tmp_path)), nprocs=2)
+    said = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
+    for number, sentence in enumerate(DISAGREEMENTS):
+        for rank in range(2):
+            assert sentence in said[rank][number], (rank, said[rank][number])
+            assert said[rank][number].startswith("cpl_erc: ")
+    assert [s[-1] for s in said] == [0, 0]  # and nothing was left waiting
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +147,7 @@ def test_two_processes_are_one(two, number):
     case = CASES[number]
     limit = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 1e-2}[case[2]]
     leaves, settings = arguments(case, slice(0, n))
-    whole = couplet.erc_loss(*leaves, **settings)
+    whole = whole_loss(leaves, **settings)
     (3 * whole).backward()
     for rank in range(2):
         loss, d_router, *others = two[rank][number]
@@ -110,4 +170,4 @@ def test_alpha_above_one_is_warned_of(two):
 def test_without_a_group_all_take_part(three):
     leaves, settings = arguments(CASES[0], slice(0, n))
     for results in three:
-        close(results[0], couplet.erc_loss(*leaves, **settings), 1e-5)
+        close(results[0], whole_loss(leaves, **settings), 1e-5)
