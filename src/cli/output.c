@@ -13,11 +13,13 @@
 
 #include "cli/shown.h"
 #include "io/file.h"
+#include "io/json.h"
 
 void cpl_output_prepare(void)
 {
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* likewise a file that may not grow */
+    cpl_json_watch_memory();
     /* Opened the wrong way round, so that using a stream that was closed still fails. */
     bool sound = true;
     for (int stream = 0; stream <= 2 && sound; stream++)
@@ -100,7 +102,7 @@ cpl_status cpl_output_file(const char *path, const void *bytes, size_t length)
 cpl_status cpl_output_json(json_t *object, const char *what, const char *path, size_t flags)
 {
     if (!object) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for %s", what);
-    char *text = json_dumps(object, JSON_INDENT(1) | flags);
+    char *text = cpl_json_check(path) == CPL_OK ? json_dumps(object, JSON_INDENT(1) | flags) : NULL;
     json_decref(object);
     if (!text) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for %s", what);
     size_t length = strlen(text);

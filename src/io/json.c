@@ -2,6 +2,8 @@
 #include "io/json.h"
 
 #include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "io/file.h"
@@ -239,9 +241,30 @@ json_t *cpl_json_words(const char *bytes)
     return value;
 }
 
+static atomic_bool memory_failed;
+
+static void *watched_malloc(size_t bytes)
+{
+    void *block = malloc(bytes);
+    if (!block) atomic_store(&memory_failed, true);
+    return block;
+}
+
+void cpl_json_watch_memory(void)
+{
+    json_set_alloc_funcs(watched_malloc, free);
+}
+
+cpl_status cpl_json_check(const char *where)
+{
+    if (!atomic_load(&memory_failed)) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to write this JSON", where);
+}
+
 cpl_status cpl_json_write_atomic(const char *path, const json_t *json, size_t flags)
 {
     cpl_writer writer;
+    CPL_TRY(cpl_json_check(path));
     CPL_TRY(cpl_writer_open(&writer, path));
     if (json_dump_callback(json, put, &writer, flags) != 0) {
         cpl_writer_abort(&writer);

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/text.h"
 #include "io/file.h"
+#include "io/json.h"
 #include "train/metrics_file.h"
 
 static cpl_status take_lock(cpl_run *run)
@@ -111,8 +112,10 @@ static char *dump(json_t *object)
 {
     char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(object);
-    if (!text) (void)CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a line of metrics");
-    return text;
+    if (text && cpl_json_check("metrics.jsonl") == CPL_OK) return text;
+    (void)CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a line of metrics");
+    free(text);
+    return NULL;
 }
 
 static cpl_status cannot_write(const cpl_run *run)

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/text.h"
 #include "io/file.h"
+#include "io/json.h"
 #include "io/rows.h"
 
 /* ---- what is there ---- */
@@ -168,7 +169,11 @@ static cpl_status cut_last_line(const cpl_record *r, bool fresh)
 
 static cpl_status write_line(cpl_record *r, json_t *line)
 {
-    if (!line) return CPL_ERR_MEMORY;
+    cpl_status status = line ? cpl_json_check(r->path) : CPL_ERR_MEMORY;
+    if (status != CPL_OK) {
+        json_decref(line);
+        return status;
+    }
     bool written = json_dumpf(line, r->file, JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0 &&
                    fputc('\n', r->file) != EOF && fflush(r->file) == 0;
     json_decref(line);
