@@ -3,9 +3,12 @@ JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX  ?= /usr/local
 DESTDIR ?=
 SECONDS ?= 60
+KILLS   ?= 1000
+FILES   ?= 10000
+SHARE   ?= 1
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release deps demo test further python fuzz bench experiments check install clean help
+.PHONY: release deps demo test further python fuzz faults bench experiments check install clean help
 export JOBS V
 
 release: ## builds the program, build/release/couplet (V=1: prints every command)
@@ -38,6 +41,16 @@ fuzz: ## damages files for SECONDS (60) in each of the fuzzing tests, with sanit
 	@tools/build.sh dev
 	@for program in build/dev/tests/*_fuzz; do \
 	    COUPLET_FUZZ_SECONDS=$(SECONDS) $$program || exit 1; done
+
+faults: ## every n-th call failing (or each SHARE-th), KILLS kills (1000), FILES damaged files (10000)
+	@tools/deps.sh build test
+	@tools/build.sh dev --target couplet faults faults_damage faults_program
+	@python3 tests/faults/check_faults.py build/dev/faults/couplet build/dev/tests/faults.so --all \
+	    --share $(SHARE) --memory-share $(SHARE) --jobs $(JOBS)
+	@python3 tests/faults/check_kills.py build/dev/faults/couplet build/dev/tests/faults.so \
+	    --kills $(KILLS) --jobs $(JOBS)
+	@python3 tests/faults/check_damage.py build/dev/couplet build/dev/tests/faults_damage \
+	    --files $(FILES) --jobs $(JOBS)
 
 bench: ## prints what is measured beside the plain product, in the same run
 	@tools/deps.sh build

@@ -1,0 +1,339 @@
+"""cases.py: the verbs that are tried, each on inputs so small that it ends within a tenth of a
+second: what it is run with, what its results are, how one goes on, and when two results are equal."""
+import filecmp
+import json
+import os
+import pathlib
+import random
+import shutil
+import struct
+
+from shim import FAULTS
+
+GOLDEN = pathlib.Path("tests/golden").resolve()
+TIMING = ("tokens_per_s", "peak_share", "step_s", "memory_bytes")
+KILL = next(fault for fault in FAULTS if fault.name == "kill")
+
+CONFIG = """\
+model:
+    hidden_size: 16
+    intermediate_size: 8
+    num_hidden_layers: 2
+    num_attention_heads: 2
+    num_experts: 4
+    num_experts_per_tok: 2
+    max_position_embeddings: 64
+data:
+    train: {inputs}/docs
+    validation: {inputs}/docs/two.jsonl
+    tokenizer: {inputs}/T.json
+    seq_len: 16
+    batch_tokens: 32
+train:
+    steps: 6
+    lr: 1e-2
+    warmup_steps: 2
+compute:
+    threads: 1
+    dtype: f32
+checkpoint:
+    every: 2
+    keep: 2
+eval:
+    every: 3
+    max_sequences: 3
+log:
+    every: 1
+"""
+ROWS = [{"premise": f"It was {word}.", "choice1": f"a {word}", "choice2": "b c",
+         "question": "cause", "label": i % 2}
+        for i, word in enumerate(("abc", "bad", "fig", "jade", "hid"))]
+
+
+class Wrong(Exception):
+    """The inputs cannot be made."""
+
+
+# ---- files ----
+
+def files_of(folder):
+    """Name -> bytes, or where a link leads, of everything in a folder, in folders within too."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = "-> " + os.readlink(path)
+        elif path.is_file():
+            found[name] = path.read_bytes()
+    return found
+
+
+def different(a, b):
+    """The names of what differs between two results of `files_of`."""
+    return sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
+
+
+def litter(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if ".tmp-" in path.name)
+
+
+def remove(path):
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+# ---- what all cases share ----
+
+class Case:
+    """One verb. Its results are files of the folder it is run in, and the standard output where
+    `printed` says so."""
+    printed = False
+
+    def __init__(self, name, words, results, stdin=b"", printed=False):
+        self.name, self.words, self.results = name, words, results
+        self.stdin, self.printed = stdin, printed
+
+    def prepare(self, folder):
+        """What must stand in the folder before."""
+
+    def go_on(self, folder, words_of_overwriting):
+        """The words with which somebody goes on after a failure."""
+        there = any((folder / name).exists() for name in self.results)
+        if there and not words_of_overwriting:  # the verb overwrites by itself
+            return self.words
+        return [*self.words, *(words_of_overwriting if there else ())]
+
+    def results_of(self, folder):
+        """Without what a kill left beside them."""
+        return {name: what for name, what in files_of(folder).items() if ".tmp-" not in name
+                and any(name == one or name.startswith(one + "/") for one in self.results)}
+
+    def half_written(self, folder, reference):
+        """The results that are neither absent nor as they should be; folders may lack files."""
+        there = self.results_of(folder)
+        return [name for name, what in there.items() if what != reference.get(name)]
+
+    def after_kill(self, program, folder, reference):
+        """What is wrong with others' reading of what a kill left."""
+        return []
+
+
+class Encode(Case):
+    """Shards that are half there must not be trained on without a word."""
+
+    def __init__(self, inputs):
+        super().__init__("encode", ["tokenize", "encode", "--tokenizer", inputs / "T.json", "--out",
+                                    "S", "--by-source", inputs / "docs"], ["S"])
+        self.train = ["train", inputs / "c.yaml", "--out", "R", "--set", "data.train=S", "--set",
+                      "train.steps=1", "--set", "train.warmup_steps=0"]
+
+    def go_on(self, folder, words_of_overwriting):
+        if not words_of_overwriting and (folder / "S").exists():
+            shutil.rmtree(folder / "S")
+        return super().go_on(folder, words_of_overwriting)
+
+    def after_kill(self, program, folder, reference):
+        if not different(self.results_of(folder), reference) or not (folder / "S").exists():
+            return []
+        outcome = program.run(self.train, folder)
+        remove(folder / "R")
+        if outcome.code in (1, 2) or outcome.warnings():
+            return []
+        return [f"train reads half of the shards without a word: exit {outcome.code}"]
+
+
+class Compare(Case):
+    """Its runs are copies, since it writes documents.json into them."""
+
+    def __init__(self, inputs):
+        super().__init__("compare", ["compare", "a", "b", "--html", "c.html", "--json", "c.json",
+                                     "--svg", "svg"],
+                         ["c.html", "c.json", "svg", "a/documents.json", "b/documents.json"])
+        self.run = inputs / "R"
+
+    def prepare(self, folder):
+        for name in ("a", "b"):
+            shutil.copytree(self.run, folder / name, symlinks=True)
+
+    def go_on(self, folder, words_of_overwriting):
+        there = any((folder / name).exists() for name in ("c.html", "c.json", "svg"))
+        return [*self.words, *(words_of_overwriting if there else ())]
+
+
+class Train(Case):
+    """A run, from its beginning or resumed where a copy of `begun` stands."""
+
+    def __init__(self, name, config, saved, begun=None):
+        self.fresh, self.resume = ["train", config, "--out", "R"], ["train", "--resume", "R"]
+        self.begun, self.saved = begun, saved
+        super().__init__(name, self.resume if begun else self.fresh, ["R"])
+
+    def prepare(self, folder):
+        if self.begun:
+            shutil.copytree(self.begun, folder / "R", symlinks=True)
+
+    def go_on(self, folder, words_of_overwriting):
+        return self.resume if (folder / "R" / "config.yaml").exists() else self.fresh
+
+    def results_of(self, folder):
+        """The last checkpoint, lines without times, settings; how many checkpoints there are."""
+        files, run = super().results_of(folder), folder / "R"
+        last       = os.readlink(run / "last") if (run / "last").is_symlink() else "none"
+        found      = {name: what for name, what in files.items() if name.startswith(f"R/{last}/")}
+        for name in ("metrics.jsonl", "start.json"):
+            found[name] = untimed_lines(files.get(f"R/{name}", b""))
+        return found | {"last": last, "config.yaml": files.get("R/config.yaml"),
+                        "number of checkpoints": len(list(run.glob("step-*")))}
+
+    def half_written(self, folder, reference):
+        """`last` leads to a checkpoint that is what an undisturbed run saved at that step."""
+        run = folder / "R"
+        if not (run / "last").is_symlink():
+            return []
+        name  = os.readlink(run / "last")
+        names = different(files_of(run / name), files_of(self.saved / name))
+        return [f"R/{name}/{file}" for file in names]
+
+
+def untimed_lines(raw):
+    lines = []
+    for line in raw.splitlines():
+        try:
+            lines.append({key: value for key, value in json.loads(line).items() if key not in TIMING})
+        except ValueError:
+            lines.append(line)
+    return lines
+
+
+# ---- inputs ----
+
+def write_documents(folder, count):
+    numbers = random.Random(1)
+    words = ["".join(numbers.choice("abcdefghij") for _ in range(numbers.randint(2, 6)))
+             for _ in range(60)]
+    folder.mkdir()
+    for source, most in (("one", 30), ("two", 60)):
+        lines = [json.dumps({"id": f"{source}{i}", "source": source,
+                             "text": " ".join(numbers.choice(words[:most]) for _ in range(30))})
+                 for i in range(count)]
+        (folder / f"{source}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def write_dump(path):
+    """What a right implementation gave, as `couplet certify` reads it."""
+    names = {"R": "R", "Wg": "W_g", "delta": "delta", "M": "M", "loss": "loss", "dR": "dR",
+             "dWg": "dW_g"}
+    raw = (GOLDEN / "erc" / "small.safetensors").read_bytes()
+    begin = 8 + struct.unpack("<Q", raw[:8])[0]
+    about = next(case for case in json.loads((GOLDEN / "erc" / "cases.json").read_text())
+                 if case["name"] == "small")
+    header, data = {}, b""
+    entries = {names[name]: (entry["dtype"], entry["shape"],
+                             raw[begin + entry["data_offsets"][0]:begin + entry["data_offsets"][1]])
+               for name, entry in json.loads(raw[8:begin]).items() if name in names}
+    for name in ("alpha", "weight"):
+        entries[name] = ("F64", [], struct.pack("<d", about[name]))
+    for name, (dtype, shape, numbers) in entries.items():
+        header[name] = {"dtype": dtype, "shape": shape,
+                        "data_offsets": [len(data), len(data) + len(numbers)]}
+        data += numbers
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def write_rows(folder, times=1):
+    (folder / "copa").mkdir(parents=True)
+    lines = "".join(json.dumps(row | {"id": i}) + "\n" for i, row in enumerate(ROWS * times))
+    (folder / "copa" / "val.jsonl").write_text(lines)
+
+
+def must(program, words, folder):
+    outcome = program.run(words, folder)
+    if outcome.code != 0:
+        raise Wrong(f"couplet {' '.join(map(str, words))}: exit {outcome.code}: {outcome.err}")
+    return outcome
+
+
+def begin_run(program, inputs):
+    """A run that was killed in the middle: where its second checkpoint is renamed into place."""
+    words, run = ["train", inputs / "c.yaml", "--out", inputs / "begun"], inputs / "begun"
+    renames = KILL.__class__("", "KILL", ("rename",))
+    total = program.run(words, inputs, renames).seen
+    for at in range(total, 0, -1):
+        remove(run)
+        program.run(words, inputs, renames, at)
+        if (run / "step-000002").exists() and not (run / "step-000004").exists():
+            return run
+    raise Wrong("no kill leaves a run with one checkpoint")
+
+
+def write_inputs(program, inputs):
+    """Everything that the cases read; nothing writes there afterwards."""
+    inputs.mkdir()
+    write_documents(inputs / "docs", 12)
+    write_rows(inputs / "rows")
+    write_dump(inputs / "dump.safetensors")
+    (inputs / "c.yaml").write_text(CONFIG.format(inputs=inputs))
+    (inputs / "tokens.json").write_text('{"input_ids": [[1, 2, 3, 4, 5, 6, 7, 8]]}')
+    must(program, ["tokenize", "train", "--vocab-size", 300, "--min-frequency", 1, "--out",
+                   inputs / "T.json", inputs / "docs"], inputs)
+    must(program, ["train", inputs / "c.yaml", "--out", inputs / "R"], inputs)
+    save_all(program, inputs / "c.yaml", inputs / "saved")
+
+
+def save_all(program, config, folder):
+    """A run that keeps what it has after every step."""
+    must(program, ["train", config, "--out", folder, "--set", "checkpoint.keep=1000", "--set",
+                   "checkpoint.every=1"], folder.parent)
+
+
+def long_cases(program, inputs):
+    """Verbs that go on, on inputs that take long enough to be killed in the middle."""
+    write_inputs(program, inputs)
+    write_documents(inputs / "many", 1000)
+    write_rows(inputs / "many-rows", 60)
+    config = CONFIG.format(inputs=inputs).replace("threads: 1", "threads: 2")
+    config = config.replace("steps: 6", "steps: 40").replace("every: 3", "every: 10")
+    (inputs / "long.yaml").write_text(config)
+    save_all(program, inputs / "long.yaml", inputs / "saved-long")
+    encode = Encode(inputs)
+    encode.words = [*encode.words[:-1], inputs / "many"]
+    return [
+        Train("train", inputs / "long.yaml", inputs / "saved-long"),
+        encode,
+        Case("eval", ["eval", inputs / "R", "--tasks", "copa", "--data", inputs / "many-rows",
+                      "--samples", "--json", "q.json", "--set", "compute.threads=2"], ["q.json"]),
+    ]
+
+
+def ids_of(program, inputs):
+    words = ["tokenize", "encode", "--tokenizer", inputs / "T.json", "--ids"]
+    return program.run(words, inputs, stdin=b"abc bad fig jade abc").out
+
+
+def all_cases(program, inputs):
+    """Every verb over inputs that are made here."""
+    write_inputs(program, inputs)
+    model, tokenizer = inputs / "R", inputs / "T.json"
+    one = ["--set", "compute.threads=1"]
+    return [
+        Train("train", inputs / "c.yaml", inputs / "saved"),
+        Train("resume", inputs / "c.yaml", inputs / "saved", begin_run(program, inputs)),
+        Case("tokenizer", ["tokenize", "train", "--vocab-size", 300, "--min-frequency", 1, "--out",
+                           "T.json", inputs / "docs"], ["T.json"]),
+        Encode(inputs),
+        Case("decode", ["tokenize", "decode", "--tokenizer", tokenizer], [],
+             ids_of(program, inputs), True),
+        Case("eval", ["eval", model, "--tasks", "copa", "--data", inputs / "rows", "--samples",
+                      "--json", "q.json", "--html", "q.html", *one], ["q.json", "q.html"]),
+        Case("inspect", ["inspect", model, "--html", "i.html", "--json", "i.json", "--svg", "svg"],
+             ["i.html", "i.json", "svg"]),
+        Compare(inputs),
+        Case("certify", ["certify", inputs / "dump.safetensors", "--json", "v.json"], ["v.json"]),
+        Case("generate", ["generate", model, "--prompt", "abc", "--tokens", 4, *one], [],
+             printed=True),
+        Case("grad", ["grad", model, "--tokens", inputs / "tokens.json", "--out", "G.safetensors",
+                      *one], ["G.safetensors"]),
+    ]

@@ -1,0 +1,111 @@
+"""shim.py: a program run with one fault of faults.c, and what came of it."""
+import dataclasses
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+
+KINDS = ("read", "write", "open", "create", "close", "sync", "rename", "mkdir", "unlink", "list",
+         "cut", "link", "stat", "lock", "memory")
+ALL = tuple(kind for kind in KINDS if kind != "memory")
+CHANGES = ("write", "create", "close", "sync", "rename", "mkdir", "unlink", "cut", "link", "lock")
+UNAVAILABLE = 77
+LIMIT_SECONDS = 120
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """What happens at the n-th call of these kinds."""
+    name: str
+    how: str
+    calls: tuple
+    lasts: bool = False  # all later ones fail too
+    only: tuple = ()     # verbs; all if there are none
+
+    @property
+    def kills(self):
+        return self.how in ("KILL", "TEAR")
+
+
+FAULTS = (
+    Fault("EIO", "EIO", ALL),
+    Fault("disk full", "ENOSPC", ("write", "create", "sync", "rename", "mkdir", "cut", "link"), True),
+    Fault("EINTR", "EINTR", ("read", "write", "open", "create", "close", "sync", "lock")),
+    Fault("short", "SHORT", ("read", "write")),
+    Fault("kill", "KILL", CHANGES),
+    Fault("torn write", "TEAR", ("write",)),
+    Fault("SIGTERM", "TERM", ALL, False, ("train", "resume")),
+    Fault("memory", "ENOMEM", ("memory",)),
+    Fault("no memory", "ENOMEM", ("memory",), True),
+)
+
+
+@dataclasses.dataclass
+class Outcome:
+    code: int     # as a shell has it: 128 + n after signal n
+    out: bytes
+    err: str
+    seen: int     # calls that counted
+    fired: int    # faults that happened
+    place: str    # where the first one did
+    hung: bool = False
+
+    def sentences(self):
+        return [line for line in self.err.splitlines() if line.startswith("couplet: ")]
+
+    def warnings(self):
+        return [line for line in self.err.splitlines() if line.startswith("warning: ")]
+
+
+class Program:
+    """A program that is run with the shim, if there is one. On one thread the n-th call is always the
+    same."""
+
+    def __init__(self, path, shim=None, threads=1):
+        self.path, self.shim = os.path.abspath(path), shim and os.path.abspath(shim)
+        self.environment = {**os.environ, "OMP_WAIT_POLICY": "passive", "FAULT_CLOCK": "50",
+                            "OMP_NUM_THREADS": str(threads), "LC_ALL": "C.UTF-8"}
+
+    def start(self, words, cwd, fault=None, at=0, report=None):
+        environment = {**self.environment, **({"LD_PRELOAD": self.shim} if self.shim else {})}
+        if fault:
+            environment |= {"FAULT_CALLS": ",".join(fault.calls), "FAULT_HOW": fault.how,
+                            "FAULT_AT": str(at), "FAULT_REPORT": str(report)}
+        if fault and fault.lasts:
+            environment["FAULT_LASTS"] = "1"
+        return subprocess.Popen([self.path, *map(str, words)], cwd=cwd, env=environment,
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
+
+    def run(self, words, cwd, fault=None, at=0, stdin=b""):
+        report = pathlib.Path(f"{cwd}.report")
+        process = self.start(words, cwd, fault, at, report)
+        hung = False
+        try:
+            out, err = process.communicate(stdin, timeout=LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            hung = True
+        return Outcome(shell_code(process.returncode), out, err.decode(errors="replace"),
+                       *read_report(report), hung)
+
+
+def shell_code(code):
+    return code if code >= 0 else 128 - code
+
+
+def read_report(path):
+    """The `record` of faults.c."""
+    if not path.exists():
+        return 0, 0, ""
+    raw = path.read_bytes()
+    path.unlink()
+    seen, fired = struct.unpack_from("<2Q", raw)
+    place = raw[8 * (2 + len(KINDS)):].split(b"\0")[0].decode(errors="replace")
+    return seen, fired, place
+
+
+KILLED = 128 + signal.SIGKILL
+STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
