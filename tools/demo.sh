@@ -1,27 +1,46 @@
 #!/bin/sh
-# demo.sh - trains configs/tiny.yaml on the text in data/, shows what came out, and generates a sample.
-# Called by `make demo` after the build. The run goes to runs/demo; one that is there already is
-# kept under another name.
-set -e
+# demo.sh COUPLET [SETTING...]: trains configs/tiny.yaml on the text in data/ twice, without and with
+# the coupling loss, and compares the two models. Called by `make demo` after the build. The runs
+# go to runs/demo (RUNS names another folder); one that is there already gets another number.
+set -eu
 cd "$(dirname "$0")/.."
-couplet=build/release/couplet
-run=runs/demo
-if [ -e "$run" ]; then
-    n=1
-    while [ -e "$run-$n" ]; do n=$((n + 1)); done
-    run=$run-$n
+couplet=$1
+shift
+steps="train.steps=350 train.warmup_steps=35 checkpoint.every=350" # a minute or two each
+runs=${RUNS:-runs/demo}
+if [ -e "$runs" ]; then
+    n=2
+    while [ -e "$runs-$n" ]; do n=$((n + 1)); done
+    runs=$runs-$n
 fi
 
-echo "Training a Mixture-of-Experts model with the coupling loss: configs/tiny.yaml -> $run"
-echo
-"$couplet" train configs/tiny.yaml --out "$run"
-[ -L "$run/last" ] || exit 1
+train() { # NAME SETTING...
+    name=$1
+    shift
+    for setting; do set -- "$@" --set "$setting"; shift; done
+    "$couplet" train configs/tiny.yaml --out "$runs/$name" "$@"
+}
 
+"$couplet" version | sed -n 's/^processor  */Processor: /p'
 echo
-echo "A sample, as far as a model of this size and a few minutes go:"
+echo "1 of 2: a Mixture-of-Experts model without the coupling loss (erc.weight=0)"
 echo
-"$couplet" generate "$run" --prompt "The history of the" --tokens 80 --temperature 0.7 --top-p 0.9 --seed 1
+train vanilla $steps "$@" erc.weight=0
+echo
+echo "2 of 2: the same model, data and steps, with the coupling loss"
+echo
+train coupled $steps "$@"
+echo
+echo "A sample of its text, as far as a model of this size and a minute or two go:"
+echo
+"$couplet" generate "$runs/coupled" --prompt "The history of the" --tokens 60 --temperature 0.7 \
+    --top-p 0.9 --seed 1
 echo
 echo
-echo "The run is $run. It goes on with:"
-echo "    $couplet train --resume $run --set train.steps=2000"
+"$couplet" inspect "$runs/vanilla" "$runs/coupled" --html "$runs/inspect.html" 2> /dev/null \
+    > "$runs/inspect.txt"
+sed -n '/^Side by side/,$p' "$runs/inspect.txt"
+echo
+echo "Every layer is in $runs/inspect.txt."
+echo "To train the second model longer:"
+echo "    $couplet train --resume $runs/coupled --set train.steps=1200"

@@ -113,9 +113,7 @@ static cpl_status finish(const char *run, const cpl_train_outcome *outcome, cpl_
                         "--resume %s",
                         (long long)outcome->step, run);
     CPL_TRY(cpl_summary_print(run));
-    printf("\nthe run is %s, its model %s/last\n"
-           "go on with: couplet train --resume %s --set train.steps=N\n",
-           run, run, run);
+    printf("\nthe run is %s, its model %s/last\n", run, run);
     return CPL_OK;
 }
 

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""check_demo.py COUPLET: what the README quotes of the demonstration stands in docs/demo.txt, which
+records one, and a fresh demonstration of a few steps has the form of the recorded one. Numbers of a
+fresh run are compared with nothing: they differ between processors."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+COUPLET = os.path.abspath(sys.argv[1])
+RECORDED = pathlib.Path("docs/demo.txt").read_text()
+BEGIN = "Side by side"
+wrong = []
+
+
+def quoted():
+    """The README's indented blocks that quote the demonstration: those that have its words."""
+    blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", pathlib.Path("README.md").read_text(), re.M)
+    return [block for block in blocks if "run runs/demo" in block or BEGIN in block]
+
+
+def check_quotes():
+    blocks = quoted()
+    if not any(BEGIN in block for block in blocks):
+        wrong.append(f"the README quotes no table that begins with {BEGIN!r}")
+    recorded = [line.rstrip() for line in RECORDED.splitlines()]
+    for block in blocks:
+        at = 0
+        for line in block.splitlines():
+            line = line[4:].rstrip()
+            if not line or line == "...":
+                continue
+            if line not in recorded[at:]:
+                wrong.append(f"README quotes what docs/demo.txt does not have there: {line}")
+            else:
+                at = recorded.index(line, at) + 1
+    if not re.search(r"^Processor: .*\S", RECORDED, re.M):
+        wrong.append("docs/demo.txt names no processor")
+
+
+def form(text, runs):
+    """From the table on, with # for every number and for the blanks before it."""
+    text = text[text.index(BEGIN):].replace(runs, "RUNS").replace(COUPLET, "COUPLET")
+    text = text.replace("build/release/couplet", "COUPLET")
+    return re.sub(r" *-?\d[\d.e+-]*", " #", text).split("\n")
+
+
+def check_form():
+    with tempfile.TemporaryDirectory() as folder:
+        few = ["train.steps=2", "train.warmup_steps=1", "data.train=data/train/qa-0000.jsonl.zst",
+               "data.validation=data/validation/qa-0000.jsonl.zst", "eval.max_sequences=1"]
+        done = subprocess.run(["tools/demo.sh", COUPLET, *few], env={**os.environ, "RUNS": f"{folder}/runs"},
+                              capture_output=True, text=True, check=False, timeout=500)
+        if done.returncode or done.stderr:
+            wrong.append(f"the demonstration ends with {done.returncode}: {done.stderr}")
+            return
+        fresh, recorded = form(done.stdout, f"{folder}/runs"), form(RECORDED, "runs/demo")
+        if fresh != recorded:
+            wrong.append("a fresh demonstration:\n" + "\n".join(fresh) +
+                         "\nand the recorded one:\n" + "\n".join(recorded))
+        command = done.stdout.rstrip().splitlines()[-1].split()
+        command[-1] = "train.steps=3"  # the way on works as it is printed, but for the number of steps
+        on = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        if on.returncode or not os.path.exists(f"{folder}/runs/coupled/step-000003"):
+            wrong.append(f"{' '.join(command)} ends with {on.returncode}: {on.stderr}")
+
+
+check_quotes()
+check_form()
+print("\n".join(wrong))
+sys.exit(bool(wrong))
