@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""neighbours.py COUPLET [--pairs N] [--neighbours 0,2,4,8] [--steps N]: what other work on the same
+"""neighbours.py COUPLET [--pairs N] [--neighbours 0,2,4,8] [--steps N] [--spin N]: what other work on the same
 processors costs a training run, and what the way costs in which its threads wait.
 
 Trains configs/tiny.yaml in pairs, one after the other in turn:
 
   passive    threads that wait sleep at once (OMP_WAIT_POLICY=passive)
-  program    as the program sets it (src/cli/spin.h)
+  program    as the program sets it (src/cli/spin.h), or N turns
   libgomp    libgomp's own default, 300,000 turns
 
 With 0 neighbours the program is compared with libgomp's default, with more of them with the passive
@@ -73,7 +73,10 @@ def main():
     parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--neighbours", default="0,2,4,8")
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--spin", help="turns of libgomp's waiting loop in place of the program's")
     options = parser.parse_args()
+    if options.spin:
+        POLICIES["program"] = {"GOMP_SPINCOUNT": options.spin}
     for n in options.neighbours.split(","):
         compare(options.couplet, int(n), options.pairs, options.steps)
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "io/file.h"
 #include "io/json.h"
 #include "io/pieces.h"
 
@@ -321,7 +322,7 @@ cpl_status cpl_run_lines_start(cpl_run_record *run, const char *path)
 {
     json_t *object    = NULL;
     cpl_status status = cpl_json_load(&object, path);
-    if (status == CPL_ERR_MEMORY) return status;
+    if (status == CPL_ERR_MEMORY || (status == CPL_ERR_IO && cpl_path_exists(path))) return status;
     if (status != CPL_OK || !json_is_object(object)) {
         json_decref(object);
         return CPL_OK;
