@@ -22,4 +22,4 @@ if ! build "$@" > "$log" 2>&1; then
     cat "$log" >&2
     exit 1
 fi
-grep -A 5 'warning:' "$log" >&2 || true
+grep -A 5 -E ':[0-9]+: warning:' "$log" >&2 || true
