@@ -7,7 +7,7 @@
 
 /* Turns of libgomp's waiting loop, some tens of nanoseconds each; its own default is 300,000.
  * bench/neighbours.py compares counts: docs/benchmarks/README.md. */
-static const char spin_count[] = "5000";
+static const char spin_count[] = "10000";
 
 void cpl_spin_bound(char **argv)
 {
