@@ -194,14 +194,14 @@ static int try_threads(pthread_t *threads, int wanted)
 static cpl_status try_both(size_t bytes, pthread_t *threads, int n_threads)
 {
     char words[32];
-    void *space = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *space = bytes == 0 ? NULL : mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (space == MAP_FAILED)
         return CPL_FAIL(CPL_ERR_MEMORY,
                         "out of memory foretold: the kernels of oneDNN need %s of address space, "
                         "and there is less (`ulimit -v` shows the limit in KiB)",
                         cpl_text_bytes(words, (double)bytes));
     int made = 1 + try_threads(threads, n_threads - 1);
-    munmap(space, bytes);
+    if (space) munmap(space, bytes);
     if (made == n_threads) return CPL_OK;
     return CPL_FAIL(CPL_ERR_MEMORY,
                     "the system gives this process no more than %d of %d threads: use fewer, or "

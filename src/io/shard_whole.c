@@ -189,11 +189,12 @@ static cpl_status warn_of_unlisted(const look *l, const cpl_log *log)
 cpl_status cpl_shards_check_whole(const cpl_strings *found, const cpl_shard *files,
                                   const char *path, const cpl_log *log)
 {
-    look l            = {.found = found, .files = files};
-    cpl_status status = CPL_OK;
-    l.listed          = cpl_alloc((size_t)found->count + 1);
-    if (cpl_path_is_folder(path)) l.folder = cpl_text_copy(path);
-    if (!l.listed || (!l.folder && cpl_path_is_folder(path))) CPL_TRY_DONE(CPL_ERR_MEMORY);
+    look l               = {.found = found, .files = files};
+    cpl_status status    = CPL_OK;
+    const bool is_folder = cpl_path_is_folder(path); /* asked once: the answer may change */
+    l.listed             = cpl_alloc((size_t)found->count + 1);
+    if (is_folder) l.folder = cpl_text_copy(path);
+    if (!l.listed || (is_folder && !l.folder)) CPL_TRY_DONE(CPL_ERR_MEMORY);
     memset(l.listed, 0, (size_t)found->count + 1);
     for (size_t n = l.folder ? strlen(l.folder) : 0; n > 1 && l.folder[n - 1] == '/';)
         l.folder[--n] = '\0';

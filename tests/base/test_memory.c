@@ -76,6 +76,7 @@ static void test_a_limit_of_threads(void **state)
     (void)state;
     assert_int_equal(in_a_process(no_more_threads, MIB, 1, NULL), 0);
     assert_int_equal(in_a_process(no_more_threads, MIB, 3, "no more than 1 of 3 threads"), 0);
+    assert_int_equal(in_a_process(no_more_threads, 0, 3, "no more than 1 of 3 threads"), 0);
 }
 
 int main(void)

@@ -2,11 +2,15 @@
  * where memory runs out. */
 #include "io/tokens.h"
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+
 #include "base/arena.h"
 #include "base/rng.h"
 #include "check.h"
 #include "files.h"
 #include "io/shards.h"
+#include "io/tokens_batch.h"
 
 enum { N_DOCUMENTS = 700, MOST_WORDS = 60 }; /* more than two batches hold */
 
@@ -176,6 +180,28 @@ static void runs_out_of_memory_in_words(void **unused)
     close_world(&w);
 }
 
+/* A process that may have no second thread is told so, before OpenMP ends it. */
+static void runs_out_of_threads_in_words(void **unused)
+{
+    (void)unused;
+    world w;
+    int ended = 0;
+    open_world(&w);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        cpl_tokens_batch batch;
+        const struct rlimit one = {1, 1};
+        if (geteuid() == 0 && setuid(65534) != 0) _exit(3); /* root may have any number */
+        if (setrlimit(RLIMIT_NPROC, &one) != 0) _exit(4);
+        const cpl_status status = cpl_tokens_batch_init(&batch, w.tokenizer, false, 3);
+        _exit(status == CPL_ERR_MEMORY && strstr(cpl_last_error(), "1 of 3 threads") ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_int_equal(ended, 0);
+    close_world(&w);
+}
+
 static void refuses_in_words(void **unused)
 {
     (void)unused;
@@ -199,6 +225,7 @@ int main(void)
         cmocka_unit_test(threads_change_nothing),
         cmocka_unit_test(holds_the_documents_in_order),
         cmocka_unit_test(runs_out_of_memory_in_words),
+        cmocka_unit_test(runs_out_of_threads_in_words),
         cmocka_unit_test(refuses_in_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
