@@ -28,7 +28,9 @@ test: ## installs what is missing, builds with sanitizers, runs every test
 	@tools/build.sh dev
 	@python3 tools/run_tests.py build/dev $(JOBS)
 
-further: ## after `test`: the tests on the larger reference data, in $$COUPLET_SHARED or ../shared
+further: ## the tests on the larger reference data, in $$COUPLET_SHARED or ../shared
+	@tools/deps.sh build test
+	@tools/build.sh dev
 	@python3 tools/run_tests.py build/dev $(JOBS) further
 
 python: ## makes build/venv with PyTorch (some gigabytes) and runs the tests of the Python package in it
