@@ -209,34 +209,6 @@ def check_threads():
            err="--threads and --set compute.threads=1 give different values")
 
 
-def on_terminal(*words, **environment):
-    """What the program writes when its output is a terminal."""
-    ours, theirs = os.openpty()
-    done = subprocess.Popen([COUPLET, *words], stdout=theirs,
-                            env={**{"TERM": "xterm", "PATH": ""}, **environment})
-    os.close(theirs)
-    text = b""
-    try:
-        while part := os.read(ours, 1 << 16):
-            text += part
-    except OSError:  # the other end is closed
-        pass
-    os.close(ours)
-    done.wait()
-    return text.decode()
-
-
-def check_bold():
-    bold = "\x1b[1merc\x1b[m"
-    if bold not in on_terminal("train", "--help"):
-        wrong.append("the sections of train --help are not in bold on a terminal")
-    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
-        if "\x1b" in on_terminal("train", "--help", **{name: value}):
-            wrong.append(f"train --help is in bold with {name}={value}")
-    if "\x1b" in run("train", "--help").stdout:
-        wrong.append("train --help is in bold in a pipe")
-
-
 def check_written():
     """The completions parse in their shells; the manual names every verb and passes man."""
     with tempfile.TemporaryDirectory() as folder:
@@ -320,7 +292,6 @@ check_verbs()
 check_help()
 check_settings()
 check_threads()
-check_bold()
 check_written()
 check_output()
 print("\n".join(wrong))

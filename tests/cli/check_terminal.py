@@ -20,11 +20,12 @@ SHOWN = "a\\x1b[31m\\x7f\\u{9b}1m\\u{202e}b\\u{2066}c\\u{61c}d\\x08e"
 ERASE = b"\r\x1b[K"
 
 
-def on_terminal(*words, cwd=None, given=subprocess.DEVNULL):
-    """What both streams sent to a terminal, its own line ends aside; and the exit code."""
+def on_terminal(*words, cwd=None, given=subprocess.DEVNULL, **variables):
+    """What both streams sent to a terminal, its own line ends aside; and the exit code. `variables`
+    of the environment."""
     terminal, inside = pty.openpty()
     with subprocess.Popen([COUPLET, *map(str, words)], stdin=given, stdout=inside,
-                          stderr=inside, cwd=cwd) as process:
+                          stderr=inside, cwd=cwd, env=os.environ | variables) as process:
         os.close(inside)
         sent = b""
         while True:
@@ -193,7 +194,23 @@ def check_progress(work):
         check(b"\x1b" not in out + err, f"a bar in a pipe: {out[-300:]!r}")
 
 
+def check_bold():
+    """Sections of the help are in bold on a terminal that can, and nowhere else."""
+    for variables in ({}, {"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        sent, _ = on_terminal("train", "--help", **{"NO_COLOR": "", "TERM": "xterm"} | variables)
+        check((b"\x1b[1merc\x1b[m" in sent) == (not variables), f"bold with {variables}")
+        check(b"\x1b" not in sent or not variables, f"an escape with {variables}")
+    check(b"\x1b" not in in_pipes("train", "--help")[0], "help is in bold in a pipe")
+
+
 def main():
+    try:
+        for file in pty.openpty():
+            os.close(file)
+    except OSError as error:  # a root without devpts
+        print(f"no pseudo-terminal: {error}")
+        return 77
+    check_bold()
     with tempfile.TemporaryDirectory(prefix="couplet-test-") as name:
         work = pathlib.Path(name)
         write_corpus(work)
