@@ -37,8 +37,9 @@ echo
     --top-p 0.9 --seed 1
 echo
 echo
-"$couplet" inspect "$runs/vanilla" "$runs/coupled" --html "$runs/inspect.html" 2> /dev/null \
-    > "$runs/inspect.txt"
+"$couplet" inspect "$runs/vanilla" "$runs/coupled" --html "$runs/inspect.html" \
+    > "$runs/inspect.txt" 2> "$runs/inspect.log" || { cat "$runs/inspect.log" >&2; exit 1; }
+rm -f "$runs/inspect.log"
 sed -n '/^Side by side/,$p' "$runs/inspect.txt"
 echo
 echo "Every layer is in $runs/inspect.txt."

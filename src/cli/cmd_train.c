@@ -104,7 +104,8 @@ static char *default_run(const char *config)
     return cpl_text_copy(folder);
 }
 
-static cpl_status finish(const char *run, const cpl_train_outcome *outcome, cpl_progress *progress)
+static cpl_status finish(const char *run, const cpl_train_outcome *outcome, cpl_progress *progress,
+                         const cpl_log *log)
 {
     cpl_progress_clear(progress);
     if (outcome->stopped)
@@ -112,7 +113,7 @@ static cpl_status finish(const char *run, const cpl_train_outcome *outcome, cpl_
                         "stopped after step %lld; everything is saved; go on with: couplet train "
                         "--resume %s",
                         (long long)outcome->step, run);
-    CPL_TRY(cpl_summary_print(run));
+    CPL_TRY(cpl_summary_print(run, log));
     printf("\nthe run is %s, its model %s/last\n", run, run);
     return CPL_OK;
 }
@@ -141,7 +142,7 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
     if (status == CPL_ERR_STOPPED)
         return CPL_FAIL(status, "stopped before the first step; %s",
                         written ? "nothing is lost" : "nothing was begun");
-    return status == CPL_OK ? finish(run, &outcome, &w.progress) : status;
+    return status == CPL_OK ? finish(run, &outcome, &w.progress, &log) : status;
 }
 
 static cpl_status resume(const cpl_arguments *args, const char *run)

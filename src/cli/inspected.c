@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/output.h"
 #include "cli/shown.h"
 #include "study/coupling_verdict.h"
 
@@ -30,8 +31,9 @@ void cpl_inspected_cost(const cpl_coupling_report *r, const cpl_inspect_cost *co
                         double base_bytes)
 {
     char bytes[32], memory[32], picture[32], time[32];
-    fprintf(stderr, "%s: %s to read, %.3g FLOPs, about %s on %d thread%s; at most %s of memory",
-            r->path, cpl_text_bytes(bytes, cost->bytes), cost->flops, duration(time, cost->seconds),
+    cpl_output_words(stderr, r->path);
+    fprintf(stderr, ": %s to read, %.3g FLOPs, about %s on %d thread%s; at most %s of memory",
+            cpl_text_bytes(bytes, cost->bytes), cost->flops, duration(time, cost->seconds),
             cost->n_threads, cost->n_threads == 1 ? "" : "s",
             cpl_text_bytes(memory, base_bytes + cost->memory_bytes));
     if (cost->picture_bytes > 0)
@@ -137,7 +139,7 @@ static void name_layer(const cpl_layer_report *l)
     char name[64];
     snprintf(name, sizeof name, "%s%s%lld", l->at->part, *l->at->part ? " " : "",
              (long long)l->at->layer);
-    printf("%-10s", name);
+    cpl_output_name(stdout, name, 10);
 }
 
 /* ---- one checkpoint ---- */
@@ -246,12 +248,12 @@ static void print_silhouettes(const cpl_coupling_report *r)
 static void print_range(const cpl_coupling_report *r, int64_t first, int64_t last)
 {
     const cpl_moe_layer *from = r->layers[first].at, *to = r->layers[last].at;
-    const char *gap = *from->part ? " " : "";
+    cpl_output_words(stdout, from->part);
+    if (*from->part) putchar(' ');
     if (first == last)
-        printf("%s%slayer %lld", from->part, gap, (long long)from->layer);
+        printf("layer %lld", (long long)from->layer);
     else
-        printf("%s%slayers %lld to %lld", from->part, gap, (long long)from->layer,
-               (long long)to->layer);
+        printf("layers %lld to %lld", (long long)from->layer, (long long)to->layer);
 }
 
 static bool same_text(const char *a, const char *b)
@@ -278,7 +280,9 @@ static void print_shape(const cpl_layer_report *l)
     if (at->biased) printf("; biases are left out");
     if (!at->comparable)
         printf("; router and experts read differently normalised vectors: no M, no ERC");
-    if (at->note) printf("; %s", at->note);
+    if (!at->note) return;
+    fputs("; ", stdout);
+    cpl_output_words(stdout, at->note);
 }
 
 static void print_shapes(const cpl_coupling_report *r)
@@ -301,8 +305,8 @@ static void print_left_out(const cpl_coupling_report *r)
     for (int64_t i = 0; i < r->n_layers; i++) {
         if (!r->layers[i].fault) continue;
         print_range(r, i, i);
-        printf(" %s: %s\n", r->layers[i].skipped ? "is left out" : "could not be read",
-               r->layers[i].fault);
+        printf(" %s: ", r->layers[i].skipped ? "is left out" : "could not be read");
+        cpl_output_sentence(stdout, "", r->layers[i].fault);
     }
     if (r->map.n_dense)
         printf("%lld layer%s without routed experts\n", (long long)r->map.n_dense,
@@ -314,12 +318,20 @@ static void print_left_out(const cpl_coupling_report *r)
 
 static void print_head(const cpl_coupling_report *r)
 {
-    printf("%s: %s", r->path, r->map.title && *r->map.title ? r->map.title : r->map.family);
-    if (r->map.guessed) printf(" (a guess: %s)", r->map.guess ? r->map.guess : "unlisted family");
+    const char *guess = r->map.guess ? r->map.guess : "unlisted family";
+    cpl_output_words(stdout, r->path);
+    fputs(": ", stdout);
+    cpl_output_words(stdout, r->map.title && *r->map.title ? r->map.title : r->map.family);
+    if (r->map.guessed) {
+        fputs(" (a guess: ", stdout);
+        cpl_output_words(stdout, guess);
+        putchar(')');
+    }
     putchar('\n');
     print_shapes(r);
     print_left_out(r);
-    for (int64_t i = 0; i < r->map.n_notes; i++) printf("note: %s\n", r->map.notes[i]);
+    for (int64_t i = 0; i < r->map.n_notes; i++)
+        cpl_output_sentence(stdout, "note: ", r->map.notes[i]);
     if (r->options.noisy)
         printf("note: M is that of noisy proxies, seed %llu\n",
                (unsigned long long)r->options.noise_seed);
@@ -353,7 +365,7 @@ cpl_status cpl_inspected_print(const cpl_coupling_report *r)
     if (r->n_measured) print_raw(r);
     if (r->n_measured && r->options.silhouette) print_silhouettes(r);
     print_infinite(r);
-    if (r->picture.fault) printf("no t-SNE: %s\n", r->picture.fault);
+    if (r->picture.fault) cpl_output_sentence(stdout, "no t-SNE: ", r->picture.fault);
     cpl_coupling_verdict(&verdict, r);
     printf("\n%s\n", verdict.bytes ? verdict.bytes : "");
     cpl_status status = cpl_text_status(&verdict);
@@ -453,7 +465,10 @@ void cpl_inspected_compare(const cpl_coupling_report *reports, int64_t count)
 {
     printf("\nSide by side: means over layers, free of the scale of the weights; ERC at alpha %g\n",
            reports[0].options.alphas[0]);
-    for (int64_t i = 0; i < count; i++) printf("  (%lld) %s\n", (long long)i + 1, reports[i].path);
+    for (int64_t i = 0; i < count; i++) {
+        printf("  (%lld) ", (long long)i + 1);
+        cpl_output_sentence(stdout, "", reports[i].path);
+    }
     printf("%-38s", "");
     for (int64_t i = 0; i < count; i++) {
         char number[32];

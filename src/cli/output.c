@@ -50,13 +50,30 @@ cpl_status cpl_output_check(void)
                     errno ? strerror(errno) : "an earlier write failed");
 }
 
+void cpl_output_words(FILE *out, const char *words)
+{
+    for (; *words; words++)
+        if (*words == '\n' || *words == '\t')
+            fprintf(out, "\\x%02x", (unsigned)*words);
+        else
+            fputc(*words, out);
+}
+
+void cpl_output_name(FILE *out, const char *name, int width)
+{
+    const size_t length = strlen(name), wide = (size_t)width;
+    cpl_output_words(out, name);
+    fprintf(out, "%*s", (int)(length < wide ? wide - length : 0), "");
+}
+
+/* In one write: a sentence that two processes say at the same time stays whole. */
 void cpl_output_sentence(FILE *out, const char *before, const char *sentence)
 {
     char line[3 * 2048];
     size_t n = 0;
-    for (; *sentence && n + 4 < sizeof line; sentence++)
-        n += (size_t)snprintf(line + n, sizeof line - n, *sentence == '\n' ? "\\x%02x" : "%c",
-                              *sentence);
+    for (; *sentence && n + 5 < sizeof line; sentence++)
+        n += (size_t)snprintf(line + n, sizeof line - n,
+                              *sentence == '\n' || *sentence == '\t' ? "\\x%02x" : "%c", *sentence);
     line[n] = '\0';
     fprintf(out, "%s%s\n", before, line);
 }

@@ -24,7 +24,13 @@ void cpl_output_prepare(void);
  * wants to hear of that. */
 bool cpl_output_unread(void);
 
-/* Prints a sentence as one line: line ends in what it quotes are shown as \x0a. */
+/* Prints words from a file (names, labels) within a line: line ends are \x0a in them, tabs \x09. */
+void cpl_output_words(FILE *out, const char *words);
+
+/* The same, filled up with blanks to a width. */
+void cpl_output_name(FILE *out, const char *name, int width);
+
+/* Prints a sentence as one line, what it quotes likewise. */
 void cpl_output_sentence(FILE *out, const char *before, const char *sentence);
 
 /* CPL_ERR_IO if something written to standard output did not arrive (a full disk, a closed pipe).

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/output.h"
 /* ---- before ---- */
 
 cpl_status cpl_routed_options(bool *wanted, cpl_routing_options *o, const char **inputs,
@@ -40,12 +41,12 @@ cpl_status cpl_routed_options(bool *wanted, cpl_routing_options *o, const char *
 
 void cpl_routed_cost(const cpl_routing_report *r, const cpl_routing_cost *cost)
 {
+    cpl_output_words(stderr, r->path);
     fprintf(stderr,
-            "%s: %lld tokens of %lld documents in windows of %lld, read with %lld checkpoint%s; "
+            ": %lld tokens of %lld documents in windows of %lld, read with %lld checkpoint%s; "
             "%.3g FLOPs\n",
-            r->path, (long long)cost->tokens, (long long)r->texts.n_documents,
-            (long long)r->reader.window, (long long)cost->checkpoints,
-            cost->checkpoints == 1 ? "" : "s", cost->flops);
+            (long long)cost->tokens, (long long)r->texts.n_documents, (long long)r->reader.window,
+            (long long)cost->checkpoints, cost->checkpoints == 1 ? "" : "s", cost->flops);
 }
 
 /* ---- cells ---- */
@@ -242,8 +243,11 @@ static void print_sources(const cpl_routing_report *r)
     printf("Routing over %lld tokens of %lld documents, windows of %lld:",
            (long long)r->texts.n_predictions, (long long)r->texts.n_documents,
            (long long)r->reader.window);
-    for (int64_t s = 0; s < r->texts.sources.count; s++)
-        printf("%s %s %lld", s ? "," : "", r->texts.sources.at[s], (long long)r->source_tokens[s]);
+    for (int64_t s = 0; s < r->texts.sources.count; s++) {
+        fputs(s ? ", " : " ", stdout);
+        cpl_output_words(stdout, r->texts.sources.at[s]);
+        printf(" %lld", (long long)r->source_tokens[s]);
+    }
     putchar('\n');
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
+#include "cli/output.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/pieces.h"
@@ -96,7 +97,7 @@ static void print_losses(const json_t *start, const json_t *end)
     printf("\nHeld-out loss (nats a token)\n%-24s%10s%10s\n", "source", "before", "after");
     json_object_foreach(json_object_get(end, "val_loss_by_source"), label, after)
     {
-        printf("%-24s", label);
+        cpl_output_name(stdout, label, 24);
         cell(json_object_get(before, label), 10, 4);
         cell(after, 10, 4);
         putchar('\n');
@@ -143,11 +144,12 @@ static void print_loads(const json_t *end)
     }
 }
 
-cpl_status cpl_summary_print(const char *run)
+cpl_status cpl_summary_print(const char *run, const cpl_log *log)
 {
     json_t *start = NULL, *end = NULL;
     cpl_status status = CPL_OK;
-    CPL_TRY_DONE(load_start(&start, run));
+    if (load_start(&start, run) != CPL_OK) /* the run is whole without */
+        cpl_log_warn(log, "the figures before the first step are left out: %s", cpl_last_error());
     CPL_TRY_DONE(load_end(&end, run));
     print_losses(start, end);
     if (json_object_get(end, "erc_clean"))

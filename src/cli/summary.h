@@ -4,6 +4,7 @@
 #ifndef CPL_CLI_SUMMARY_H
 #define CPL_CLI_SUMMARY_H
 
+#include "base/log.h"
 #include "base/status.h"
 
 #ifdef __cplusplus
@@ -12,8 +13,8 @@ extern "C" {
 
 /* Prints held-out loss before and after, per source, and per layer the coupling before and after,
  * eps, norms and load, from RUN/start.json and the last line of RUN/metrics.jsonl with an
- * evaluation. */
-CPL_NODISCARD cpl_status cpl_summary_print(const char *run);
+ * evaluation. A start.json that cannot be read is a warning: the training is done. */
+CPL_NODISCARD cpl_status cpl_summary_print(const char *run, const cpl_log *log);
 
 #ifdef __cplusplus
 }

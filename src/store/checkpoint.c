@@ -179,7 +179,10 @@ static cpl_status point_last(const char *run, const char *name)
             status =
                 CPL_FAIL(CPL_ERR_IO, "%s: the link cannot be made: %s", fresh, strerror(errno));
     }
-    if (status == CPL_OK) status = move(fresh, last);
+    if (status == CPL_OK) {
+        status = move(fresh, last);
+        if (status != CPL_OK) unlink(fresh);
+    }
     if (status == CPL_OK) status = cpl_folder_sync(run);
     cpl_free(fresh);
     cpl_free(last);

@@ -64,7 +64,8 @@ typedef struct sign {
     const char *sign, *plain;
 } sign;
 
-static const sign signs[] = {{"−", "-"}, {"–", "-"}, {"±", "+-"}, {"∞", "inf"}, {"…", "~"}};
+static const sign signs[] = {{"−", "-"}, {"–", "-"},      {"±", "+-"},    {"∞", "inf"},
+                             {"…", "~"}, {"\n", "\\x0a"}, {"\t", "\\x09"}};
 
 /* Appends the text with plain signs, at most `most` characters. */
 static void put_plain(cpl_text *out, const char *text, int64_t most)

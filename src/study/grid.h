@@ -2,7 +2,8 @@
  *
  * Room:  study. A table with more than CPL_GRID_COLUMNS columns is turned when it is shown: its rows
  *        become columns.
- * Text:  cells are UTF-8 as in pages; on a terminal the signs of numbers become plain ASCII. */
+ * Text:  cells are UTF-8 as in pages; in text the signs of numbers become plain ASCII, and a line end or a
+ *        tab in a cell \x0a or \x09. */
 #ifndef CPL_STUDY_GRID_H
 #define CPL_STUDY_GRID_H
 

@@ -321,11 +321,11 @@ static const char *text_of(cpl_run_record *run, const json_t *object, const char
 cpl_status cpl_run_lines_start(cpl_run_record *run, const char *path)
 {
     json_t *object    = NULL;
-    cpl_status status = cpl_json_load(&object, path);
-    if (status == CPL_ERR_MEMORY || (status == CPL_ERR_IO && cpl_path_exists(path))) return status;
-    if (status != CPL_OK || !json_is_object(object)) {
+    cpl_status status = CPL_OK;
+    CPL_TRY(cpl_json_load(&object, path));
+    if (!json_is_object(object)) {
         json_decref(object);
-        return CPL_OK;
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: is no JSON object", path);
     }
     run->data      = text_of(run, object, "data");
     run->held_out  = text_of(run, object, "held_out");

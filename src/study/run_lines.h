@@ -17,8 +17,8 @@ extern "C" {
 CPL_NODISCARD cpl_status cpl_run_lines_read(cpl_run_record *run, const char *path,
                                             double batch_tokens);
 
-/* Sets the start of `run`, and what it says of its data, from start.json; a damaged one
- * leaves the run without. CPL_ERR_MEMORY; CPL_ERR_IO where it is there and cannot be read. */
+/* Sets the start of `run`, and what it says of its data, from start.json, which is
+ * there. CPL_ERR_INPUT where it is no JSON object; CPL_ERR_IO; CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_run_lines_start(cpl_run_record *run, const char *path);
 
 #ifdef __cplusplus

@@ -119,6 +119,25 @@ def check_one_line(work, last):
     check(err.count(b"\n") == 1 and b"no\\x0acouplet: all is well" in err, f"two lines: {err!r}")
 
 
+def check_forged(work, run):
+    """Neither does one in a file make a line of a table, on a terminal or in a pipe."""
+    forged, shown = "x\nforged:  all\t1 2 3", b"x\\x0aforged:  all\\x091 2 3"
+    named, text, folder = work / "forged", work / "forged.jsonl", work / forged
+    shutil.copytree(run / "last", named)
+    edit_config(named, model_type=forged)
+    shutil.copytree(named, folder)
+    write_text(text, forged)
+    one = train(work, "one", f"data.validation={text}", "erc.weight=0")
+    two = train(work, "two", f"data.validation={text}")
+    for words in (["inspect", named], ["inspect", folder], ["inspect", named, folder],
+                  ["inspect", run, "--text", text], ["eval", run, "--text", text],
+                  ["compare", one, two], ["train", "--resume", one, "--set", "train.steps=41"]):
+        for sent in (on_terminal(*words)[0], b"".join(in_pipes(*words)[:2])):
+            check(b"forged" in sent and b"\nforged" not in sent and b"\t" not in sent and
+                  (shown in sent or words[0] in ("compare", "eval", "train")),
+                  f"{words}: a forged line: {sent[-1500:]!r}")
+
+
 # ---- text ----
 
 def write_text(path, source):
@@ -217,6 +236,7 @@ def main():
         run = train(work, "run")
         check_checkpoints(work, run / "last")
         check_one_line(work, run / "last")
+        check_forged(work, run)
         check_texts(work, run)
         check_generated(work, run / "last")
         check_decoded(work)

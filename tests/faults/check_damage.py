@@ -13,12 +13,15 @@ import json
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 
-from cases import GOLDEN, ROWS, different, files_of, must, untimed_lines, write_inputs
+from cases import (GOLDEN, ROWS, Wrong, different, files_of, must, untimed_lines, write_inputs,
+                   write_rows)
 from check_faults import scratch
 from shim import Program
 
@@ -76,6 +79,11 @@ def shards_of(program, folder, base):
                    "--by-source", base / "docs"], folder)
 
 
+def answers(inputs, base):
+    return ["eval", inputs / "R", "--tasks", "copa", "--data", base / "many", "--samples", "--json",
+            "q.json", "--set", "compute.threads=1"]
+
+
 def write_bases(program, base):
     """Folders with whole files of every format."""
     write_inputs(program, base / "inputs")
@@ -98,9 +106,17 @@ def write_bases(program, base):
     shutil.copytree(inputs / "R", made("two") / "a", symlinks=True)
     must(program, ["compare", "a", "--documents", 4], base / "two")
     shutil.copytree(base / "two" / "a", base / "two" / "b", symlinks=True)
+    for name in ("a", "b"):
+        must(program, ["eval", name, "--tasks", "copa", "--data", inputs / "rows", "--samples", "--json",
+                       f"{name}/questions.json"], base / "two")
+    shutil.copytree(hf, made("index") / "M")
+    index_of(base / "index" / "M")
+    write_rows(base / "many", 20)
+    interrupted(program, answers(inputs, base), made("partial"))
     shards_of(program, made("shards"), inputs)
     documents = made("documents")
     raw = (inputs / "docs" / "one.jsonl").read_bytes()
+    (documents / "d.txt").write_bytes(raw)
     (documents / "d.jsonl").write_bytes(raw)
     (documents / "d.jsonl.gz").write_bytes(gzip.compress(raw, mtime=0))
     shutil.copy(GOLDEN / "data" / "corpus-mini" / "validation" / "qa-0000.jsonl.zst", documents)
@@ -110,6 +126,28 @@ def write_bases(program, base):
     grad = made("grad")
     shutil.copy(inputs / "tokens.json", grad)
     return inputs
+
+
+def index_of(folder):
+    """The weights under another name, and an index that leads there."""
+    raw = (folder / "model.safetensors").read_bytes()
+    names = json.loads(raw[8:8 + struct.unpack("<Q", raw[:8])[0]]).keys() - {"__metadata__"}
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps(
+        {"metadata": {}, "weight_map": dict.fromkeys(sorted(names), "model-00001-of-00001.safetensors")}))
+
+
+def interrupted(program, words, folder):
+    """An evaluation that is killed after some answers."""
+    partial = folder / "q.json.partial"
+    process = program.start(words, folder)
+    while process.poll() is None:
+        if partial.exists() and partial.read_bytes().count(b"\n") > 20:
+            process.kill()
+        time.sleep(0.002)
+    process.communicate()
+    if not partial.exists():
+        raise Wrong("the evaluation ended before it was killed")
 
 
 def rows_of(folder):
@@ -140,6 +178,8 @@ def all_formats(program, base):
     for file in ("config.json", "model.safetensors", "tokenizer.json", "generation_config.json"):
         add(f"model: {file}", base / "hf", f"M/{file}", generate)
     add("safetensors, inspected", base / "hf", "M/model.safetensors", ["inspect", "M", "--json", "-"])
+    add("index of weights", base / "index", "M/model.safetensors.index.json",
+        ["inspect", "M", "--json", "-"])
     for name in ("deepseek2", "llama"):
         add("gguf", base / "gguf", f"G/{name}.gguf", ["inspect", f"G/{name}.gguf", "--json", "-"])
     add("tokenizer.json", base / "tokenizer", "T.json",
@@ -155,6 +195,10 @@ def all_formats(program, base):
     for file in ("metrics.jsonl", "config.yaml", "start.json"):
         add(f"compare: {file}", base / "two", f"a/{file}", compare)
     add("documents.json", base / "two", "a/documents.json", ["compare", "a", "b", "--json", "-"])
+    add("questions.json", base / "two", "a/questions.json",
+        ["compare", "a", "b", "--no-documents", "--json", "-"])
+    add("answers so far (.partial)", base / "partial", "q.json.partial", answers(inputs, base),
+        guarded=tree("q.json"))
     train = ["train", inputs / "c.yaml", "--out", "R", "--set", "data.train=S", "--set",
              "train.steps=1", "--set", "train.warmup_steps=0"]
     for file in sorted(path.relative_to(base / "shards") for path in (base / "shards").rglob("*")
@@ -162,7 +206,7 @@ def all_formats(program, base):
         if file.parts[1] != "two":
             add(f"shards: {file.name}", base / "shards", str(file), train,
                 guarded=weights if file.name == "shards.json" else None)
-    for file, guarded in (("d.jsonl", None), ("d.jsonl.gz", tree("S")),
+    for file, guarded in (("d.jsonl", None), ("d.txt", None), ("d.jsonl.gz", tree("S")),
                           ("qa-0000.jsonl.zst", None)):
         add(f"documents: {file}", base / "documents", file,
             ["tokenize", "encode", "--tokenizer", inputs / "T.json", "--out", "S", file],

@@ -302,10 +302,10 @@ static void what_stands_beside_is_read(void **state)
     assert_string_equal(run.data, "old");
     assert_null(run.held_out);
     cpl_run_record_close(&run);
-    write_string(in_folder(folder, "start.json"), "{\"step\":");
-    run = opened(folder);
-    assert_false(run.has_start);
-    cpl_run_record_close(&run);
+    for (int i = 0; i < 2; i++) {
+        write_string(in_folder(folder, "start.json"), i ? "[1]" : "{\"step\":");
+        assert_fails(CPL_ERR_INPUT, "start.json", cpl_run_record_open(&run, folder));
+    }
 }
 
 static void a_run_that_has_just_begun_has_no_lines(void **state)

@@ -5,12 +5,42 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "base/arena.h"
 #include "base/text.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/rows.h"
+
+#define WAY_OUT ": remove the file, or begin anew with --overwrite"
+
+enum { LINE_FLAGS = JSON_COMPACT | JSON_REAL_PRECISION(17) };
+
+/* ---- the check sum of a line ---- */
+
+/* Into `sum` that of the object as a line; false: no memory. */
+static bool sum_of(char sum[17], const json_t *object)
+{
+    char *text = json_dumps(object, LINE_FLAGS);
+    if (!text) return false;
+    snprintf(sum, 17, "%016llx", (unsigned long long)XXH3_64bits(text, strlen(text)));
+    free(text);
+    return true;
+}
+
+/* Takes the sum off a line that was read and compares it. */
+static cpl_status check_sum(const cpl_record *r, json_t *values, int64_t line)
+{
+    char sum[17], there[17] = "";
+    const char *member = json_string_value(json_object_get(values, "xxh3"));
+    snprintf(there, sizeof there, "%s", member ? member : "");
+    json_object_del(values, "xxh3");
+    if (!sum_of(sum, values)) return CPL_ERR_MEMORY;
+    if (member && strcmp(sum, there) == 0) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: line %lld: is not what was written there (its check sum)%s",
+                    r->path, (long long)line, WAY_OUT);
+}
 
 /* ---- what is there ---- */
 
@@ -40,8 +70,6 @@ static cpl_status refuse(const cpl_record *r, const json_t *there, const json_t 
         "file",
         r->path);
 }
-
-#define WAY_OUT ": remove the file, or begin anew with --overwrite"
 
 static cpl_status take_sample(cpl_record *r, json_t *values, int64_t line)
 {
@@ -91,6 +119,7 @@ static cpl_status take_row(cpl_record *r, const cpl_row *row, const json_t *sett
 {
     const json_t *there = json_object_get(row->values, "settings");
     if (row->bad) return CPL_FAIL(CPL_ERR_INPUT, "%s" WAY_OUT, row->bad);
+    CPL_TRY(check_sum(r, row->values, row->line));
     if (row->line > 1) return take_sample(r, row->values, row->line);
     return check_settings(r, there, settings);
 }
@@ -169,13 +198,17 @@ static cpl_status cut_last_line(const cpl_record *r, bool fresh)
 
 static cpl_status write_line(cpl_record *r, json_t *line)
 {
+    char sum[17];
     cpl_status status = line ? cpl_json_check(r->path) : CPL_ERR_MEMORY;
+    if (status == CPL_OK &&
+        !(sum_of(sum, line) && json_object_set_new(line, "xxh3", json_string(sum)) == 0))
+        status = CPL_ERR_MEMORY;
     if (status != CPL_OK) {
         json_decref(line);
         return status;
     }
-    bool written = json_dumpf(line, r->file, JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0 &&
-                   fputc('\n', r->file) != EOF && fflush(r->file) == 0;
+    bool written = json_dumpf(line, r->file, LINE_FLAGS) == 0 && fputc('\n', r->file) != EOF &&
+                   fflush(r->file) == 0;
     json_decref(line);
     return written ? CPL_OK : cannot(r, "written");
 }

@@ -2,8 +2,9 @@
  *
  * Room:   study/eval.
  * File:   FILE.partial, JSON lines: {"settings": ...}, then {"task": KEY, "question": SUM, "sample": ...}
- *         for every answered question, with its cpl_question_sum; of two the last counts. A last
- *         line that was cut by the interruption is taken off.
+ *         for every answered question, with its cpl_question_sum; of two the last counts. Every line
+ *         ends in "xxh3", the check sum of what stands before. A last line that was cut by the
+ *         interruption is taken off.
  * Lock:   the file is one evaluation's alone while it is open. */
 #ifndef CPL_STUDY_EVAL_RECORD_H
 #define CPL_STUDY_EVAL_RECORD_H

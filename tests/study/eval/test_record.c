@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "base/arena.h"
 #include "check.h"
@@ -55,9 +56,15 @@ static int pred_of(const cpl_record *r, const char *key, const char *id)
     return sample ? (int)json_integer_value(json_object_get(sample, "pred")) : -1;
 }
 
-static const char begun[] = "{\"settings\":{\"model\":\"m\",\"limit\":3}}\n";
-static const char first[] =
-    "{\"task\":\"copa\",\"question\":\"0f\",\"sample\":{\"id\":0,\"pred\":1}}\n";
+/* Two lines as they are written; see main. */
+static char begun[128], first[128];
+
+/* An object as a line, with its check sum. */
+static void seal(char line[128], const char *object)
+{
+    snprintf(line, 128, "%.*s,\"xxh3\":\"%016llx\"}\n", (int)strlen(object) - 1, object,
+             (unsigned long long)XXH3_64bits(object, strlen(object)));
+}
 
 /* Begun, closed, gone on with: what was answered is found, what comes stands behind it. */
 static void going_on(void **state)
@@ -133,14 +140,15 @@ static void other_files(void **state)
 static void wrong_lines(void **state)
 {
     (void)state;
-    static const char *const lines[] = {"{\"task\":\"copa\",\"sam\n", "[]\n",
-                                        "{\"task\":\"copa\"}\n",
-                                        "{\"task\":\"copa\",\"sample\":{\"pred\":1}}\n"};
-    const char *path                 = place();
-    json_t *settings                 = settings_of("m", 3);
+    static const char *const objects[] = {"{\"task\":\"copa\"}",
+                                          "{\"task\":\"copa\",\"sample\":{\"pred\":1}}"};
+    char lines[5][128]                 = {"{\"task\":\"copa\",\"sam\n", "[]\n", "{}\n"};
+    const char *path                   = place();
+    json_t *settings                   = settings_of("m", 3);
+    for (int i = 0; i < 2; i++) seal(lines[3 + i], objects[i]);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         cpl_record r;
-        char whole[512];
+        char whole[640];
         snprintf(whole, sizeof whole, "%s%s%s%s", begun, first, lines[i], first);
         put(path, whole);
         assert_fails(CPL_ERR_INPUT, "out.json.partial: line 3",
@@ -150,6 +158,24 @@ static void wrong_lines(void **state)
         assert_string_equal(content(path), whole);
         assert_ok(cpl_record_open(&r, path, settings, true));
         cpl_record_close(&r);
+    }
+    json_decref(settings);
+}
+
+/* No changed byte is taken for an answer. */
+static void damaged_lines(void **state)
+{
+    (void)state;
+    const char *path = place();
+    json_t *settings = settings_of("m", 3);
+    for (size_t i = 0; i + 1 < strlen(first); i++) {
+        cpl_record r;
+        char whole[256];
+        snprintf(whole, sizeof whole, "%s%s", begun, first);
+        whole[strlen(begun) + i] ^= 1;
+        put(path, whole);
+        assert_fails(CPL_ERR_INPUT, "out.json.partial: line 2",
+                     cpl_record_open(&r, path, settings, false));
     }
     json_decref(settings);
 }
@@ -238,12 +264,14 @@ static void no_place(void **state)
 
 int main(void)
 {
+    seal(begun, "{\"settings\":{\"model\":\"m\",\"limit\":3}}");
+    seal(first, "{\"task\":\"copa\",\"question\":\"0f\",\"sample\":{\"id\":0,\"pred\":1}}");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(other_places),   cmocka_unit_test(no_removal),
         cmocka_unit_test(going_on),       cmocka_unit_test(cut_lines),
         cmocka_unit_test(other_files),    cmocka_unit_test(wrong_lines),
-        cmocka_unit_test(other_settings), cmocka_unit_test(open_elsewhere),
-        cmocka_unit_test(no_place),
+        cmocka_unit_test(damaged_lines),  cmocka_unit_test(other_settings),
+        cmocka_unit_test(open_elsewhere), cmocka_unit_test(no_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+"""check_limits.py COUPLET: `ulimit -v`: with every limit of the address space, train and inspect end with
+exit code 0, or with 1 and a sentence. COUPLET is built without sanitizers, which need more than any limit."""
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from train_case import COUPLET, check, finish, train, write_corpus
+
+
+def limited(kib, *words):
+    done = subprocess.run(["bash", "-c", f'ulimit -c 0 -v {kib}; exec "$@"', "-", COUPLET,
+                           *map(str, words)], capture_output=True, check=False, timeout=300)
+    return done.returncode, done.stderr.decode().strip().splitlines()[-1:]
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="couplet-test-") as name:
+        folder, ends = pathlib.Path(name), set()
+        write_corpus(folder)
+        base, out = train(folder, "base"), folder / "limited"
+        for kib in (*range(56000, 104000, 4000), 1000000):
+            for words in (("train", folder / "c.yaml", "--out", out), ("inspect", base)):
+                shutil.rmtree(out, ignore_errors=True)
+                code, last = limited(kib, *words)
+                ends.add(code)
+                check(code == 0 or code == 1 and last and last[0].startswith("couplet: "),
+                      f"ulimit -v {kib}, {words[0]}: exit {code}: {last}")
+        check(ends == {0, 1}, f"no limit is too small, or none large enough: {ends}")
+    return finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
