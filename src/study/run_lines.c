@@ -203,7 +203,7 @@ static cpl_status read_pieces(cpl_run_record *run, cpl_pieces *pieces, double ba
     for (;;) {
         cpl_piece piece;
         cpl_status status = cpl_pieces_next(pieces, &piece);
-        if (status == CPL_ERR_MEMORY) return status;
+        if (status == CPL_ERR_MEMORY || status == CPL_ERR_IO) return status;
         if (status != CPL_OK) {
             run->cut = cpl_pool_printf(&run->pool, "%s", cpl_last_error());
             return CPL_OK;
