@@ -2,6 +2,7 @@
 #ifndef CPL_TESTS_CHECK_H
 #define CPL_TESTS_CHECK_H
 
+#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -82,14 +84,40 @@ static inline const char *reference_path(const char *relative)
          ? 77                                                                                      \
          : cmocka_run_group_tests(further_tests, set_up, tear_down))
 
-/* A fresh empty folder for this test; the caller leaves it to the system's temporary folder. */
+/* The folder of a test program's temporary files; its processes' too, but removed by the first alone. */
+static struct scratch {
+    char root[32];
+    pid_t owner;
+} scratch;
+
+static inline int remove_scratch_file(const char *path, const struct stat *about, int type,
+                                      struct FTW *place)
+{
+    (void)about, (void)type, (void)place;
+    (void)remove(path);
+    return 0;
+}
+
+static inline void remove_scratch(void)
+{
+    if (getpid() == scratch.owner)
+        nftw(scratch.root, remove_scratch_file, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* A fresh empty folder for this test; it goes when the program ends. */
 static inline const char *scratch_folder(void)
 {
     static char paths[4][64];
-    static int turn;
+    static int turn, made;
     char *path = paths[turn = (turn + 1) % 4];
-    snprintf(path, sizeof paths[0], "/tmp/couplet-test-XXXXXX");
-    if (!mkdtemp(path)) fail_msg("mkdtemp: no temporary folder");
+    if (!scratch.owner) {
+        snprintf(scratch.root, sizeof scratch.root, "/tmp/couplet-test-XXXXXX");
+        if (!mkdtemp(scratch.root)) fail_msg("mkdtemp: no temporary folder");
+        scratch.owner = getpid();
+        atexit(remove_scratch);
+    }
+    snprintf(path, sizeof paths[0], "%.32s/%d-%d", scratch.root, (int)getpid(), made++);
+    if (mkdir(path, 0700) != 0) fail_msg("mkdir: no temporary folder");
     return path;
 }
 

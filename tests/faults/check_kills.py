@@ -65,7 +65,7 @@ class Kill:
             self.check(code in (0, *ENDS[self.sort]), f"exit {code}: {err[-300:]!r}")
             half = self.case.half_written(folder, self.reference.results)
             self.check(not half, f"half-written: {', '.join(half)}")
-            if self.sort.startswith("TERM") or self.sort == "INT":
+            if self.sort in ("TERM", "INT"):  # a second signal does not wait for the cleaning either
                 self.check(code not in (130, 143) or self.case.name != "train" or
                            not litter(folder / "R"), f"left over: {litter(folder)}")
             if code == 137:
