@@ -6,6 +6,7 @@ SECONDS ?= 60
 KILLS   ?= 1000
 FILES   ?= 10000
 SHARE   ?= 1
+MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
 .PHONY: release deps demo test further python fuzz faults bench experiments check install clean help
@@ -44,11 +45,11 @@ fuzz: ## damages files for SECONDS (60) in each of the fuzzing tests, with sanit
 	@for program in build/dev/tests/*_fuzz; do \
 	    COUPLET_FUZZ_SECONDS=$(SECONDS) $$program || exit 1; done
 
-faults: ## every n-th call failing (or each SHARE-th), KILLS kills (1000), FILES damaged files (10000)
+faults: ## every call failing (SHARE=K: each K-th), KILLS kills (1000), FILES damaged files (10000)
 	@tools/deps.sh build test
 	@tools/build.sh dev --target couplet faults faults_damage faults_program
 	@python3 tests/faults/check_faults.py build/dev/faults/couplet build/dev/tests/faults.so --all \
-	    --share $(SHARE) --memory-share $(SHARE) --jobs $(JOBS)
+	    --share $(SHARE) --memory-share $(MEMORY) --jobs $(JOBS)
 	@python3 tests/faults/check_kills.py build/dev/faults/couplet build/dev/tests/faults.so \
 	    --kills $(KILLS) --jobs $(JOBS)
 	@python3 tests/faults/check_damage.py build/dev/couplet build/dev/tests/faults_damage \

@@ -5,7 +5,8 @@ killed, and what comes of it. After each fault somebody goes on, and the results
 undisturbed run, bit for bit.
 
 --sample takes N of all (verb, fault, n), the same in every run; --all takes all of them, or every K-th
-call and allocation. COUPLET is built without sanitizers, which have their own malloc."""
+call and allocation; --memory-share 0 takes allocations by their stacks of calls. COUPLET is built without
+sanitizers, which have their own malloc."""
 import argparse
 import concurrent.futures
 import contextlib
@@ -14,6 +15,7 @@ import os
 import pathlib
 import random
 import shutil
+import struct
 import sys
 import tempfile
 
@@ -132,8 +134,17 @@ def applies(fault, case):
     return not fault.only or case.name in fault.only
 
 
+def by_stack(path, count):
+    """Of every stack of calls that allocates the first, the second and the last allocation."""
+    numbers, places = struct.unpack(f"<{count}Q", path.read_bytes()[:8 * count]), {}
+    for at, number in enumerate(numbers, 1):
+        places.setdefault(number, []).append(at)
+    return sorted({at for all_of in places.values() for at in (*all_of[:2], all_of[-1])})
+
+
 def plan(program, cases, references, faults, shares, place):
-    """Every trial there is, in a fixed order; of `shares` the second is that of allocations."""
+    """Every trial there is, in a fixed order; of `shares` the second is that of allocations, 0: by their
+    stacks of calls."""
     trials = []
     for case, reference in zip(cases, references):
         for fault in faults:
@@ -141,14 +152,15 @@ def plan(program, cases, references, faults, shares, place):
                 continue
             folder = pathlib.Path(tempfile.mkdtemp(dir=place))
             case.prepare(folder)
-            outcome = program.run(case.words, folder, fault, 0, case.stdin)
+            stacks  = place / "stacks" if "memory" in fault.calls and not shares[1] else None
+            outcome = program.run(case.words, folder, fault, 0, case.stdin, stacks)
             shutil.rmtree(folder)
             if outcome.code == UNAVAILABLE:
                 print(outcome.err)
                 sys.exit(UNAVAILABLE)
-            step = shares["memory" in fault.calls]
-            trials += [Trial(program, case, reference, fault, at)
-                       for at in range(1, outcome.seen + 1, step)]
+            step   = shares["memory" in fault.calls]
+            chosen = range(1, outcome.seen + 1, step) if step else by_stack(stacks, outcome.seen)
+            trials += [Trial(program, case, reference, fault, at) for at in chosen]
     return trials
 
 

@@ -16,12 +16,15 @@
  *     FAULT_LASTS   if set, all counted calls from the n-th on fail, not only that one
  *     FAULT_CLOCK   so many times as fast as in truth time passes, for what is measured before a run
  *     FAULT_REPORT  a file to which a `record` is written, up to date at any moment
+ *     FAULT_STACKS  a file to which a number for the stack of calls of every counted allocation is
+ *                   written, 8 bytes each: equal stacks of one run have equal numbers
  *
  * Left alone are standard error, files of the system (see `outside`), and allocations of
  * libraries that end the process by themselves when memory is out, and of the C library. A file is
  * never synced: no test here cuts the power, and the disks of test machines are slow. */
 #include <dlfcn.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <link.h>
 #include <linux/audit.h>
@@ -43,7 +46,13 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-enum { UNAVAILABLE = 77, MOST_RANGES = 32, MOST_FILES = 1024, PLACE_BYTES = 240 };
+enum {
+    UNAVAILABLE = 77,
+    MOST_RANGES = 32,
+    MOST_FILES  = 1024,
+    PLACE_BYTES = 240,
+    MOST_STACKS = 1 << 20
+};
 
 /* ---- what is caught ---- */
 
@@ -383,10 +392,43 @@ static void note_allocation(const struct code *r, uintptr_t caller)
     note(kind_names[MEMORY], where);
 }
 
+static uint64_t *stacks; /* NULL: not wanted */
+static atomic_ullong n_stacks;
+
+static void keep_stack(void)
+{
+    enum { MOST_FRAMES = 10 };
+    static _Thread_local bool within; /* the unwinder may allocate */
+    void *frames[MOST_FRAMES];
+    if (!stacks || within) return;
+    within        = true;
+    uint64_t hash = 14695981039346656037u; /* FNV-1a over the addresses */
+    for (int i = 0, n = backtrace(frames, MOST_FRAMES); i < n; i++)
+        hash = (hash ^ (uintptr_t)frames[i]) * 1099511628211u;
+    within                     = false;
+    const unsigned long long n = atomic_fetch_add(&n_stacks, 1);
+    if (n < MOST_STACKS) stacks[n] = hash;
+}
+
+static bool open_stacks(const char *path)
+{
+    const size_t bytes = MOST_STACKS * sizeof *stacks;
+    void *frames[1];
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (file < 0 || ftruncate(file, (off_t)bytes) != 0) return false;
+    void *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    (void)backtrace(frames, 1); /* loads what it needs */
+    if (shared != MAP_FAILED) stacks = shared;
+    return shared != MAP_FAILED;
+}
+
 static bool fails(const void *caller)
 {
     const struct code *r = code_of((uintptr_t)caller);
-    if (!r || !falls_here(MEMORY)) return false;
+    if (!r) return false;
+    keep_stack();
+    if (!falls_here(MEMORY)) return false;
     note_allocation(r, (uintptr_t)caller);
     if (how == KILL) end_process(SIGKILL);
     errno = ENOMEM;
@@ -487,9 +529,11 @@ static bool prepare(void)
     const char *calls = getenv("FAULT_CALLS"), *at = getenv("FAULT_AT"),
                *word = getenv("FAULT_HOW");
     const char *path = getenv("FAULT_REPORT"), *speed = getenv("FAULT_CLOCK");
+    const char *stacks_path = getenv("FAULT_STACKS");
     if (calls && !read_kinds(calls)) return false;
     if (word && !read_how(word)) return false;
     if (path && !open_report(path)) return false;
+    if (stacks_path && !open_stacks(stacks_path)) return false;
     if (speed) clock_speed = strtol(speed, NULL, 10);
     if (at) fault_at = strtoull(at, NULL, 10);
     lasts = getenv("FAULT_LASTS") != NULL;

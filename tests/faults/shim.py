@@ -67,8 +67,9 @@ class Program:
         self.environment = {**os.environ, "OMP_WAIT_POLICY": "passive", "FAULT_CLOCK": "50",
                             "OMP_NUM_THREADS": str(threads), "LC_ALL": "C.UTF-8"}
 
-    def start(self, words, cwd, fault=None, at=0, report=None):
-        environment = {**self.environment, **({"LD_PRELOAD": self.shim} if self.shim else {})}
+    def start(self, words, cwd, fault=None, at=0, report=None, stacks=None):
+        environment = {**self.environment, **({"LD_PRELOAD": self.shim} if self.shim else {}),
+                       **({"FAULT_STACKS": str(stacks)} if stacks else {})}
         if fault:
             environment |= {"FAULT_CALLS": ",".join(fault.calls), "FAULT_HOW": fault.how,
                             "FAULT_AT": str(at), "FAULT_REPORT": str(report)}
@@ -78,9 +79,9 @@ class Program:
                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE)
 
-    def run(self, words, cwd, fault=None, at=0, stdin=b""):
+    def run(self, words, cwd, fault=None, at=0, stdin=b"", stacks=None):
         report = pathlib.Path(f"{cwd}.report")
-        process = self.start(words, cwd, fault, at, report)
+        process = self.start(words, cwd, fault, at, report, stacks)
         hung = False
         try:
             out, err = process.communicate(stdin, timeout=LIMIT_SECONDS)
