@@ -194,7 +194,9 @@ static int try_threads(pthread_t *threads, int wanted)
 static cpl_status try_both(size_t bytes, pthread_t *threads, int n_threads)
 {
     char words[32];
-    void *space = bytes == 0 ? NULL : mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *space = bytes == 0 ? NULL
+                             : mmap(NULL, bytes, PROT_NONE,
+                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (space == MAP_FAILED)
         return CPL_FAIL(CPL_ERR_MEMORY,
                         "out of memory foretold: the kernels of oneDNN need %s of address space, "

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/output.h"
+
 /* ---- before ---- */
 
 cpl_status cpl_routed_options(bool *wanted, cpl_routing_options *o, const char **inputs,

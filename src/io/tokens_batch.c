@@ -20,8 +20,8 @@ cpl_status cpl_tokens_batch_init(cpl_tokens_batch *batch, const cpl_tokenizer *t
     memset(batch, 0, sizeof *batch);
     batch->n_threads = n_threads > 0 ? n_threads : omp_get_num_procs();
     CPL_TRY(cpl_memory_try(0, batch->n_threads)); /* OpenMP ends the process where it gets none */
-    batch->encoder   = zeroed((size_t)batch->n_threads * sizeof *batch->encoder);
-    batch->item      = zeroed(CPL_BATCH_DOCUMENTS * sizeof *batch->item);
+    batch->encoder = zeroed((size_t)batch->n_threads * sizeof *batch->encoder);
+    batch->item    = zeroed(CPL_BATCH_DOCUMENTS * sizeof *batch->item);
     if (!batch->encoder || !batch->item) return CPL_ERR_MEMORY;
     for (int i = 0; i < batch->n_threads; i++)
         CPL_TRY(cpl_encoder_init(&batch->encoder[i], tokenizer, special_as_text));
