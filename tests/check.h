@@ -85,10 +85,10 @@ static inline const char *reference_path(const char *relative)
          : cmocka_run_group_tests(further_tests, set_up, tear_down))
 
 /* The folder of a test program's temporary files; its processes' too, but removed by the first alone. */
-static struct scratch {
+static struct scratch_home {
     char root[32];
     pid_t owner;
-} scratch;
+} scratch_home;
 
 static inline int remove_scratch_file(const char *path, const struct stat *about, int type,
                                       struct FTW *place)
@@ -100,8 +100,8 @@ static inline int remove_scratch_file(const char *path, const struct stat *about
 
 static inline void remove_scratch(void)
 {
-    if (getpid() == scratch.owner)
-        nftw(scratch.root, remove_scratch_file, 16, FTW_DEPTH | FTW_PHYS);
+    if (getpid() == scratch_home.owner)
+        nftw(scratch_home.root, remove_scratch_file, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 /* A fresh empty folder for this test; it goes when the program ends. */
@@ -110,13 +110,13 @@ static inline const char *scratch_folder(void)
     static char paths[4][64];
     static int turn, made;
     char *path = paths[turn = (turn + 1) % 4];
-    if (!scratch.owner) {
-        snprintf(scratch.root, sizeof scratch.root, "/tmp/couplet-test-XXXXXX");
-        if (!mkdtemp(scratch.root)) fail_msg("mkdtemp: no temporary folder");
-        scratch.owner = getpid();
+    if (!scratch_home.owner) {
+        snprintf(scratch_home.root, sizeof scratch_home.root, "/tmp/couplet-test-XXXXXX");
+        if (!mkdtemp(scratch_home.root)) fail_msg("mkdtemp: no temporary folder");
+        scratch_home.owner = getpid();
         atexit(remove_scratch);
     }
-    snprintf(path, sizeof paths[0], "%.32s/%d-%d", scratch.root, (int)getpid(), made++);
+    snprintf(path, sizeof paths[0], "%.32s/%d-%d", scratch_home.root, (int)getpid(), made++);
     if (mkdir(path, 0700) != 0) fail_msg("mkdir: no temporary folder");
     return path;
 }

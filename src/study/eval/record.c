@@ -19,14 +19,14 @@ enum { LINE_FLAGS = JSON_COMPACT | JSON_REAL_PRECISION(17) };
 
 /* ---- the check sum of a line ---- */
 
-/* Into `sum` that of the object as a line; false: no memory. */
-static bool sum_of(char sum[17], const json_t *object)
+/* Into `sum` that of the object as a line. */
+static cpl_status sum_of(char sum[17], const cpl_record *r, const json_t *object)
 {
     char *text = json_dumps(object, LINE_FLAGS);
-    if (!text) return false;
+    if (!text) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for a check sum", r->path);
     snprintf(sum, 17, "%016llx", (unsigned long long)XXH3_64bits(text, strlen(text)));
     free(text);
-    return true;
+    return CPL_OK;
 }
 
 /* Takes the sum off a line that was read and compares it. */
@@ -34,10 +34,10 @@ static cpl_status check_sum(const cpl_record *r, json_t *values, int64_t line)
 {
     char sum[17], there[17] = "";
     const char *member = json_string_value(json_object_get(values, "xxh3"));
-    snprintf(there, sizeof there, "%s", member ? member : "");
+    if (member) snprintf(there, sizeof there, "%s", member);
     json_object_del(values, "xxh3");
-    if (!sum_of(sum, values)) return CPL_ERR_MEMORY;
-    if (member && strcmp(sum, there) == 0) return CPL_OK;
+    CPL_TRY(sum_of(sum, r, values));
+    if (strcmp(sum, there) == 0) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT, "%s: line %lld: is not what was written there (its check sum)%s",
                     r->path, (long long)line, WAY_OUT);
 }
@@ -200,9 +200,9 @@ static cpl_status write_line(cpl_record *r, json_t *line)
 {
     char sum[17];
     cpl_status status = line ? cpl_json_check(r->path) : CPL_ERR_MEMORY;
-    if (status == CPL_OK &&
-        !(sum_of(sum, line) && json_object_set_new(line, "xxh3", json_string(sum)) == 0))
-        status = CPL_ERR_MEMORY;
+    if (status == CPL_OK) status = sum_of(sum, r, line);
+    if (status == CPL_OK && json_object_set_new(line, "xxh3", json_string(sum)) != 0)
+        status = CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for a check sum", r->path);
     if (status != CPL_OK) {
         json_decref(line);
         return status;
