@@ -126,6 +126,6 @@ cpl_status cpl_output_json(json_t *object, const char *what, const char *path, s
     text[length]  = '\n'; /* over the NUL: the length is given */
     cpl_status status =
         cpl_output_file(strcmp(path, "-") == 0 ? "/dev/stdout" : path, text, length + 1);
-    free(text);
+    cpl_json_text_free(text);
     return status;
 }

@@ -3,6 +3,8 @@
 
 #include <math.h>
 #include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -241,18 +243,52 @@ json_t *cpl_json_words(const char *bytes)
     return value;
 }
 
+/* jansson 2.14 does not live through a failed allocation while it parses: it aborts, or writes into
+ * memory that it has given back. So what malloc refuses is taken from here, a block after another
+ * and never again, until that too is spent. */
+static struct {
+    _Alignas(max_align_t) unsigned char bytes[CPL_JSON_RESERVE];
+    atomic_size_t used;
+} reserve;
+
 static atomic_bool memory_failed;
+
+static void *from_reserve(size_t bytes)
+{
+    size_t used, whole = (bytes + sizeof(max_align_t) - 1) / sizeof(max_align_t);
+    if (bytes <= sizeof reserve.bytes) {
+        whole *= sizeof(max_align_t);
+        used = atomic_load(&reserve.used);
+        while (whole <= sizeof reserve.bytes - used)
+            if (atomic_compare_exchange_weak(&reserve.used, &used, used + whole))
+                return reserve.bytes + used;
+    }
+    atomic_store(&memory_failed, true);
+    return NULL;
+}
 
 static void *watched_malloc(size_t bytes)
 {
     void *block = malloc(bytes);
-    if (!block) atomic_store(&memory_failed, true);
-    return block;
+    return block ? block : from_reserve(bytes);
+}
+
+static void watched_free(void *block)
+{
+    uintptr_t at = (uintptr_t)block, first = (uintptr_t)reserve.bytes;
+    if (at < first || at >= first + sizeof reserve.bytes) free(block);
 }
 
 void cpl_json_watch_memory(void)
 {
-    json_set_alloc_funcs(watched_malloc, free);
+    json_set_alloc_funcs(watched_malloc, watched_free);
+}
+
+void cpl_json_text_free(char *text)
+{
+    json_free_t give;
+    json_get_alloc_funcs(NULL, &give);
+    give(text);
 }
 
 cpl_status cpl_json_check(const char *where)

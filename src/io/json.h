@@ -73,10 +73,16 @@ json_t *cpl_json_words(const char *bytes);
  * file that was there stays until the new one is whole. */
 CPL_NODISCARD cpl_status cpl_json_write_atomic(const char *path, const json_t *json, size_t flags);
 
+/* Gives back the text of json_dumps. */
+void cpl_json_text_free(char *text);
+
 /* jansson leaves out what it has no memory for: a member that could not be added is missing without
- * a sign. After cpl_json_watch_memory its failed allocations are remembered, and from the first one
- * on cpl_json_check is CPL_ERR_MEMORY, for the rest of the process. What writes JSON looks at it.
- * It replaces the allocator of jansson, so it is for a program, not for a library. */
+ * a sign; and its parser does not live through a failed allocation. After cpl_json_watch_memory
+ * an allocation that fails is served from a reserve of CPL_JSON_RESERVE bytes. Once that is spent,
+ * failures are remembered, and from the first one on cpl_json_check is CPL_ERR_MEMORY, for the rest
+ * of the process. What writes JSON looks at it. It replaces the allocator of jansson, so it is for
+ * a program, not for a library. */
+enum { CPL_JSON_RESERVE = 1 << 22 };
 void cpl_json_watch_memory(void);
 CPL_NODISCARD cpl_status cpl_json_check(const char *where);
 

@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
+#include "io/json.h"
 #include "study/eval/totals.h"
 #include "study/statistics.h"
 
@@ -60,10 +61,10 @@ static cpl_status by_id(json_t **out, const json_t *task, const char *metric)
         const int is     = right(sample, metric);
         char *key        = id && is >= 0 ? json_dumps(id, JSON_ENCODE_ANY) : NULL;
         if (key && json_object_set_new(*out, key, json_boolean(is)) != 0) {
-            free(key);
+            cpl_json_text_free(key);
             return no_memory();
         }
-        free(key);
+        cpl_json_text_free(key);
     }
     return *out ? CPL_OK : no_memory();
 }

@@ -114,7 +114,7 @@ static char *dump(json_t *object)
     json_decref(object);
     if (text && cpl_json_check("metrics.jsonl") == CPL_OK) return text;
     (void)CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a line of metrics");
-    free(text);
+    cpl_json_text_free(text);
     return NULL;
 }
 
@@ -130,7 +130,7 @@ cpl_status cpl_run_log(cpl_run *run, json_t *line)
     if (!text) return CPL_ERR_MEMORY;
     int failed = fprintf(run->metrics, "%s\n", text) < 0;
     failed |= fflush(run->metrics) != 0;
-    free(text);
+    cpl_json_text_free(text);
     if (failed) return cannot_write(run);
     run->lines++;
     return CPL_OK;
@@ -150,7 +150,7 @@ cpl_status cpl_run_write(const cpl_run *run, const char *name, json_t *object)
         text[length]  = '\n'; /* over the NUL: the length is given */
         status        = cpl_file_write_atomic(path, text, length + 1);
     }
-    free(text);
+    cpl_json_text_free(text);
     cpl_free(path);
     return status;
 }

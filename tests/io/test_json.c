@@ -155,6 +155,45 @@ static bool pull_accepts(const char *text, size_t length)
     return good;
 }
 
+/* The linker puts these in malloc's place in all of the library (tests/CMakeLists.txt). */
+static bool no_memory;
+void *__real_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes)
+{
+    return no_memory ? NULL : __real_malloc(bytes);
+}
+
+/* Last of all: the reserve is one for the process. */
+static void what_malloc_refuses_comes_from_the_reserve(void **state)
+{
+    (void)state;
+    json_malloc_t malloc_was;
+    json_free_t free_was;
+    json_get_alloc_funcs(&malloc_was, &free_was);
+    cpl_json_watch_memory();
+    no_memory    = true;
+    json_t *json = parse("{\"a\": [1, 2, {\"b\": \"some words\"}], \"c\": 1.5}");
+    char *text   = json_dumps(json, JSON_COMPACT | JSON_SORT_KEYS);
+    no_memory    = false;
+    assert_non_null(text);
+    assert_string_equal(text, "{\"a\":[1,2,{\"b\":\"some words\"}],\"c\":1.5}");
+    cpl_json_text_free(text);
+    json_decref(json);
+    assert_ok(cpl_json_check("t.json"));
+
+    no_memory      = true;
+    json_t *spent  = json_array();
+    int64_t served = 0;
+    while (served < CPL_JSON_RESERVE && json_array_append_new(spent, json_integer(1)) == 0)
+        served++;
+    json_decref(spent);
+    no_memory = false;
+    assert_in_range(served, 1000, CPL_JSON_RESERVE / 16);
+    assert_fails(CPL_ERR_MEMORY, "t.json: out of memory", cpl_json_check("t.json"));
+    json_set_alloc_funcs(malloc_was, free_was);
+}
+
 static void pull_knows_json(void **state)
 {
     (void)state;
@@ -295,6 +334,7 @@ int main(void)
         cmocka_unit_test(pull_decodes_strings),
         cmocka_unit_test(pull_integers_are_plain),
         cmocka_unit_test(pull_agrees_with_jansson),
+        cmocka_unit_test(what_malloc_refuses_comes_from_the_reserve),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ static cpl_status sum_of(char sum[17], const cpl_record *r, const json_t *object
     char *text = json_dumps(object, LINE_FLAGS);
     if (!text) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for a check sum", r->path);
     snprintf(sum, 17, "%016llx", (unsigned long long)XXH3_64bits(text, strlen(text)));
-    free(text);
+    cpl_json_text_free(text);
     return CPL_OK;
 }
 
@@ -60,8 +60,8 @@ static cpl_status refuse(const cpl_record *r, const json_t *there, const json_t 
                      "%s was begun with other settings (%s was %.200s and is %.200s now): "
                      "--overwrite begins anew, or write to another file",
                      r->path, name, a ? a : "not given", b ? b : "something else");
-        free(a);
-        free(b);
+        cpl_json_text_free(a);
+        cpl_json_text_free(b);
         return status;
     }
     return CPL_FAIL(

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "io/json.h"
 #include "study/eval/sample.h"
 #include "study/eval/totals_parts.h"
 
@@ -223,7 +224,7 @@ static cpl_status lacks(const json_t *sample, const cpl_totals_metric *m)
     const cpl_status status = CPL_FAIL(
         CPL_ERR_INPUT, "question %s has no number for the metric %s%s%s", id ? id : "without an id",
         m->name, m->filter ? "," : "", m->filter ? m->filter : "");
-    free(id);
+    cpl_json_text_free(id);
     return status;
 }
 
