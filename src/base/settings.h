@@ -42,12 +42,6 @@ typedef enum cpl_kind {
 
 enum { CPL_UNSET = INT32_MIN }; /* of an INT */
 
-/* A list of strings, each and the array from cpl_alloc. */
-typedef struct cpl_strings {
-    char **at;
-    int64_t count;
-} cpl_strings;
-
 /* Pairs name: number, in the order given. */
 typedef struct cpl_weights {
     char **name;

@@ -31,6 +31,12 @@ void cpl_text_char(cpl_text *text, char c);
 void cpl_text_printf(cpl_text *text, const char *format, ...) CPL_PRINTF(2, 3);
 CPL_NODISCARD cpl_status cpl_text_status(const cpl_text *text); /* CPL_ERR_MEMORY if it failed */
 
+/* A list of strings, each and the array from cpl_alloc. */
+typedef struct cpl_strings {
+    char **at;
+    int64_t count;
+} cpl_strings;
+
 /* A copy from cpl_alloc, NULL if there is no memory. */
 char *cpl_text_copy(const char *string);
 

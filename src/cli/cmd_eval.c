@@ -5,7 +5,8 @@
 #include "base/arena.h"
 #include "cli/asked.h"
 #include "cli/configure.h"
-#include "cli/examined.h"
+#include "cli/eval_list.h"
+#include "cli/eval_progress.h"
 #include "cli/output.h"
 #include "cli/perplexed.h"
 #include "cli/places.h"
@@ -13,6 +14,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "io/paths.h"
+#include "study/eval/data_dir.h"
 #include "study/eval/evaluation_page.h"
 #include "study/eval/evaluation_tables.h"
 #include "study/eval/examinee.h"
@@ -28,7 +30,7 @@ typedef struct work {
     cpl_evaluation evaluation;
     json_t *settings;
     cpl_record record;
-    cpl_examined_bar bar;
+    cpl_eval_bar bar;
     cpl_log log;
 } work;
 
@@ -185,11 +187,11 @@ static cpl_status evaluate(work *w)
     w->examinee.answering.texts = cpl_flag_on(a, "--samples");
     CPL_TRY(describe(w));
     CPL_TRY(open_record(w));
-    cpl_evaluation_watch watch = cpl_examined_watch(&w->bar, w->evaluation.n_questions);
+    cpl_evaluation_watch watch = cpl_eval_bar_watch(&w->bar, w->evaluation.n_questions);
     cpl_status status =
         cpl_evaluation_run(&w->evaluation, &w->examinee.answering,
                            w->record.file ? &w->record : NULL, cpl_flag_on(a, "--samples"), &watch);
-    cpl_examined_clear(&w->bar);
+    cpl_eval_bar_clear(&w->bar);
     CPL_TRY(status);
     return show_all(w);
 }
@@ -197,13 +199,13 @@ static cpl_status evaluate(work *w)
 static cpl_status settle_data(work *w, bool asked)
 {
     const char *given = cpl_flag_text(w->args, "--data");
-    w->own            = cpl_examined_data();
+    w->own            = cpl_eval_data_dir();
     if (!w->own) return CPL_ERR_MEMORY;
     w->data = cpl_text_copy(given ? given : w->own);
     if (!w->data) return CPL_ERR_MEMORY;
     if (given && !cpl_path_is_folder(given))
         return CPL_FAIL(CPL_ERR_INPUT, "--data %s: there is no such folder", given);
-    return given || !asked ? CPL_OK : cpl_examined_check_data(w->own, "--data");
+    return given || !asked ? CPL_OK : cpl_eval_data_dir_check(w->own, "--data");
 }
 
 static cpl_status work_off(work *w)
@@ -214,7 +216,7 @@ static cpl_status work_off(work *w)
     if (form == CPL_ASKED_TEXT) return cpl_perplexed(w->args, &w->configuration, &w->log);
     CPL_TRY(settle_data(w, form == CPL_ASKED_TASKS));
     CPL_TRY(select_tasks(w));
-    if (form == CPL_ASKED_LIST) return cpl_examined_list(&w->selection, w->data);
+    if (form == CPL_ASKED_LIST) return cpl_eval_list(&w->selection, w->data);
     return evaluate(w);
 }
 
@@ -240,7 +242,7 @@ static const cpl_flag flags[] = {
      .kind       = CPL_FLAG_TEXT,
      .value_name = "TASK,...",
      .sentence   = "Ask these tasks: ids of them (--list), or paper-3b, paper-15b, all.",
-     .offer      = cpl_examined_offer_tasks},
+     .offer      = cpl_eval_list_task_words},
     {.name       = "--task-file",
      .kind       = CPL_FLAG_FILE,
      .value_name = "T.yaml",
@@ -250,7 +252,7 @@ static const cpl_flag flags[] = {
      .value_name = "PROFILE",
      .sentence = "inloop (OLMoE's own evaluations), harness (lm-evaluation-harness) or olmes; not "
                  "given: each task's own.",
-     .offer    = cpl_examined_offer_profiles},
+     .offer    = cpl_eval_list_profile_words},
     {.name       = "--variant",
      .kind       = CPL_FLAG_TEXT,
      .value_name = "V",

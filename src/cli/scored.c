@@ -2,12 +2,12 @@
 #include "cli/scored.h"
 
 #include "base/arena.h"
-#include "cli/configure.h"
 #include "io/file.h"
 #include "io/tokens.h"
 #include "io/yaml.h"
 #include "store/checkpoint.h"
 #include "study/document_loss.h"
+#include "train/settings.h"
 
 /* ---- what there is to do ---- */
 

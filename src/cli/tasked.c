@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "cli/examined.h"
+#include "study/eval/data_dir.h"
 #include "study/eval/evaluation_tables.h"
 
 static cpl_status select_tasks(cpl_tasked *t, const cpl_settings *s)
@@ -30,10 +30,10 @@ cpl_status cpl_tasked_open(cpl_tasked *t, const cpl_settings *s, const cpl_log *
         return CPL_FAIL(CPL_ERR_INPUT,
                         "eval.tasks needs data.tokenizer: questions are texts, and token shards do "
                         "not say how to read them");
-    t->own = cpl_examined_data();
+    t->own = cpl_eval_data_dir();
     if (t->own) t->data = cpl_text_copy(s->eval.tasks_data ? s->eval.tasks_data : t->own);
     if (!t->data) CPL_TRY_DONE(CPL_ERR_MEMORY);
-    if (!s->eval.tasks_data) CPL_TRY_DONE(cpl_examined_check_data(t->own, "eval.tasks_data:"));
+    if (!s->eval.tasks_data) CPL_TRY_DONE(cpl_eval_data_dir_check(t->own, "eval.tasks_data:"));
     wish.data = t->data;
     wish.own  = t->own;
     CPL_TRY_DONE(cpl_tokenizer_load(&t->tokenizer, s->data.tokenizer));

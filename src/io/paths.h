@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/settings.h"
 #include "base/status.h"
+#include "base/text.h"
 
 #ifdef __cplusplus
 extern "C" {

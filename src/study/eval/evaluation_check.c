@@ -15,7 +15,7 @@ static bool is_ranked(const cpl_question *q)
 static bool is_said(const cpl_questions *q, const char *metric)
 {
     for (int64_t i = 0; i < q->count; i++)
-        if (cpl_totals_concern(q->profile, metric, is_ranked(&q->question[i]))) return true;
+        if (cpl_profile_reports(q->profile, metric, is_ranked(&q->question[i]))) return true;
     return false;
 }
 

@@ -79,6 +79,9 @@ typedef struct cpl_task_text {
 extern const cpl_task_text cpl_task_texts[];
 extern const size_t cpl_n_task_texts;
 
+/* Whether a ranked question, or a generated one, has to say anything of a metric of the profile. */
+bool cpl_profile_reports(const cpl_profile *profile, const char *metric, bool ranked);
+
 #ifdef __cplusplus
 }
 #endif

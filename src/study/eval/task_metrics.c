@@ -2,9 +2,21 @@
 #include <string.h>
 
 #include "study/eval/task_parts.h"
-#include "study/eval/totals.h"
 
 #define FAIL(task, node, ...) cpl_yaml_tree_fail(&(task)->parts->tree, (node), __VA_ARGS__)
+
+static bool is_score(const char *name)
+{
+    for (size_t i = 0; i < cpl_n_scores; i++)
+        if (strcmp(cpl_scores[i].name, name) == 0) return true;
+    return strcmp(name, "soft") == 0;
+}
+
+bool cpl_profile_reports(const cpl_profile *profile, const char *metric, bool ranked)
+{
+    if (ranked) return is_score(metric);
+    return !is_score(metric) || strcmp(metric, profile->metrics.at[0]) == 0;
+}
 
 static bool is_loss(const char *metric)
 {
@@ -42,7 +54,7 @@ static cpl_status check_manner(const cpl_task *task, const cpl_profile *profile,
     const char *headline = profile->metrics.at[0];
     const bool ranked    = form->ask == CPL_ASK_RANK;
     const char *who      = whose(&task->parts->pool, way, manner);
-    if (!cpl_totals_concern(profile, metric, ranked)) return CPL_OK;
+    if (!cpl_profile_reports(profile, metric, ranked)) return CPL_OK;
     if (!ranked && !has_answer(form, metric))
         return FAIL(task, node,
                     "%s generates text, and none of its answers is called %.100s: write answers: "
@@ -64,7 +76,7 @@ static bool is_told(const cpl_profile *profile, const cpl_way *way, const char *
     for (int64_t i = 0; i < way->n_manners; i++) {
         const cpl_form *form = &way->manners[i].form;
         const bool ranked    = form->ask == CPL_ASK_RANK;
-        if (ranked ? cpl_totals_concern(profile, metric, true) : has_answer(form, metric))
+        if (ranked ? cpl_profile_reports(profile, metric, true) : has_answer(form, metric))
             return true;
     }
     return false;

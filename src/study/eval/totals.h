@@ -36,9 +36,6 @@ CPL_NODISCARD cpl_status cpl_totals_add(json_t *result, const cpl_task *task,
  * several askings apart. */
 size_t cpl_totals_question(const char *id);
 
-/* Whether a ranked question, or a generated one, has to say anything of a metric of the profile. */
-bool cpl_totals_concern(const cpl_profile *profile, const char *metric, bool ranked);
-
 #ifdef __cplusplus
 }
 #endif

@@ -186,13 +186,6 @@ static cpl_status list_questions(cpl_totals *t)
 
 /* ---- one value ---- */
 
-static bool is_score(const char *name)
-{
-    for (size_t i = 0; i < cpl_n_scores; i++)
-        if (strcmp(cpl_scores[i].name, name) == 0) return true;
-    return strcmp(name, "soft") == 0;
-}
-
 /* Of a ranked question; NULL: it has none. */
 static const json_t *ranked_value(const json_t *sample, const char *name, const char *headline)
 {
@@ -212,12 +205,6 @@ static const json_t *generated_value(const json_t *sample, const cpl_totals_metr
     return own ? own : correct;
 }
 
-bool cpl_totals_concern(const cpl_profile *profile, const char *metric, bool ranked)
-{
-    if (ranked) return is_score(metric);
-    return !is_score(metric) || strcmp(metric, profile->metrics.at[0]) == 0;
-}
-
 static cpl_status lacks(const json_t *sample, const cpl_totals_metric *m)
 {
     char *id                = json_dumps(json_object_get(sample, "id"), JSON_ENCODE_ANY);
@@ -233,7 +220,7 @@ static cpl_status value_of(double *value, const cpl_totals *t, const json_t *sam
                            const cpl_totals_metric *m)
 {
     *value = NAN;
-    if (!cpl_totals_concern(t->profile, m->name, is_ranked(sample))) return CPL_OK;
+    if (!cpl_profile_reports(t->profile, m->name, is_ranked(sample))) return CPL_OK;
     const json_t *found = is_ranked(sample)
                               ? ranked_value(sample, m->name, t->profile->metrics.at[0])
                               : generated_value(sample, m);

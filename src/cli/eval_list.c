@@ -1,102 +1,12 @@
-/* examined.c - see examined.h */
-#include "cli/examined.h"
+/* eval_list.c - see eval_list.h */
+#include "cli/eval_list.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "base/arena.h"
-#include "base/text.h"
 #include "cli/shown.h"
 #include "io/file.h"
 #include "study/grid.h"
-
-enum { BAR_CELLS = 20 };
-
-/* ---- the bar ---- */
-
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* "12.5/s, 1:07 left" of the questions that are done in this run; no time where none is left. */
-static void print_speed(const cpl_examined_bar *b, double done, double seconds)
-{
-    const double speed = seconds > 0 ? done / seconds : 0;
-    fprintf(stderr, "%.1f/s", speed);
-    const double open = (double)(b->total - b->recorded) - done;
-    if (speed <= 0 || open <= 0) return;
-    const long left = (long)(open / speed + 0.5);
-    fprintf(stderr, ", %ld:%02ld left", left / 60, left % 60);
-}
-
-static void draw(cpl_examined_bar *b)
-{
-    const double done  = b->behind + b->now;
-    const double share = b->total ? (done + (double)b->recorded) / (double)b->total : 1;
-    const int full     = (int)(BAR_CELLS * share);
-    cpl_shown_erase_line(stderr);
-    fputc('[', stderr);
-    for (int i = 0; i < BAR_CELLS; i++) fputc(i < full ? '=' : i == full ? '>' : ' ', stderr);
-    fprintf(stderr, "] %.0f/%lld questions  ", done + (double)b->recorded, (long long)b->total);
-    print_speed(b, done, b->shown - b->began);
-    fprintf(stderr, "  %s", b->task);
-    fflush(stderr);
-    b->drawn = true;
-}
-
-void cpl_examined_clear(cpl_examined_bar *b)
-{
-    if (b->drawn) cpl_shown_erase_line(stderr);
-    b->drawn = false;
-}
-
-static void began(void *who, const cpl_evaluated *one, int64_t recorded)
-{
-    cpl_examined_bar *b = who;
-    b->recorded += recorded;
-    b->task = one->what->key;
-    if (recorded && !b->terminal)
-        fprintf(stderr, "%s: %lld of %lld answered before\n", one->what->key, (long long)recorded,
-                (long long)one->n);
-}
-
-static void advanced(void *who, double questions)
-{
-    cpl_examined_bar *b = who;
-    const double time   = seconds_now();
-    b->now              = questions;
-    if (!b->terminal || time - b->shown < 0.1) return;
-    b->shown = time;
-    draw(b);
-}
-
-static void finished(void *who, const cpl_evaluated *one)
-{
-    cpl_examined_bar *b  = who;
-    const double seconds = seconds_now() - b->began;
-    b->behind += b->now;
-    b->now = 0;
-    if (b->terminal) return;
-    fprintf(stderr, "%s: %lld answered (%.0f of %lld in all, ", one->what->key, (long long)one->n,
-            b->behind + (double)b->recorded, (long long)b->total);
-    print_speed(b, b->behind, seconds);
-    fprintf(stderr, ")\n");
-}
-
-cpl_evaluation_watch cpl_examined_watch(cpl_examined_bar *bar, int64_t total)
-{
-    *bar = (cpl_examined_bar){
-        .terminal = isatty(STDERR_FILENO), .total = total, .task = "", .began = seconds_now()};
-    return (cpl_evaluation_watch){bar, began, advanced, finished};
-}
-
-/* ---- the list ---- */
 
 static const char *sets_words(cpl_pool *pool, const cpl_task *task)
 {
@@ -170,7 +80,7 @@ static void print_sources(const cpl_selection *s)
                    s->tasks[i]->licence ? s->tasks[i]->licence : "licence not stated");
 }
 
-cpl_status cpl_examined_list(const cpl_selection *s, const char *data)
+cpl_status cpl_eval_list(const cpl_selection *s, const char *data)
 {
     cpl_pool pool = {0};
     cpl_text text = {0};
@@ -197,7 +107,7 @@ cpl_status cpl_examined_list(const cpl_selection *s, const char *data)
 
 /* ---- for completion ---- */
 
-void cpl_examined_offer_tasks(cpl_text *words)
+void cpl_eval_list_task_words(cpl_text *words)
 {
     cpl_selection s = {0};
     cpl_text_printf(words, "all paper-3b paper-15b ");
@@ -217,7 +127,7 @@ static bool is_offered(const cpl_selection *s, int64_t task, int64_t profile)
 }
 
 /* Without variants, which follow a slash. */
-void cpl_examined_offer_profiles(cpl_text *words)
+void cpl_eval_list_profile_words(cpl_text *words)
 {
     cpl_selection s = {0};
     if (cpl_selection_init(&s) == CPL_OK)
@@ -226,52 +136,4 @@ void cpl_examined_offer_profiles(cpl_text *words)
                 if (!strchr(s.tasks[i]->profiles[p].name, '/') && !is_offered(&s, i, p))
                     cpl_text_printf(words, "%s ", s.tasks[i]->profiles[p].name);
     cpl_selection_free(&s);
-}
-
-/* ---- where rows are ---- */
-
-static const char *const places[] = {"../share/couplet/eval", "../../data/eval"};
-
-/* The folder of the program, from cpl_alloc; NULL: not known. */
-static char *program_folder(void)
-{
-    char program[4096];
-    ssize_t length                   = readlink("/proc/self/exe", program, sizeof program - 1);
-    program[length > 0 ? length : 0] = '\0';
-    return length > 0 ? cpl_path_folder(program) : NULL;
-}
-
-cpl_status cpl_examined_check_data(const char *data, const char *word)
-{
-    char *folder = program_folder();
-    if (cpl_path_is_folder(data)) {
-        cpl_free(folder);
-        return CPL_OK;
-    }
-    cpl_status status = CPL_FAIL(
-        CPL_ERR_INPUT,
-        "the rows that come with the program are not there: beside it, in %s, neither %s nor %s is "
-        "a folder, nor is %s here. Put the program back where it was installed or built (a link to "
-        "it can stand elsewhere), or name a folder of rows with %s DIR",
-        folder ? folder : "its folder", places[0], places[1], data, word);
-    cpl_free(folder);
-    return status;
-}
-
-char *cpl_examined_data(void)
-{
-    char *folder = program_folder();
-    for (int i = 0; folder && i < 2; i++) {
-        char *path = cpl_path_join(folder, places[i]), *real = path ? realpath(path, NULL) : NULL;
-        cpl_free(path);
-        if (real && cpl_path_is_folder(real)) {
-            path = cpl_text_copy(real);
-            free(real);
-            cpl_free(folder);
-            return path;
-        }
-        free(real);
-    }
-    cpl_free(folder);
-    return cpl_text_copy("data/eval");
 }
