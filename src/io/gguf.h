@@ -2,7 +2,7 @@
  * in pieces.
  *
  * Room:    io. Several files as one checkpoint, and the other container: stored.h.
- * Layout:  checkpoints.md section 4.1; versions 2 and 3, little-endian.
+ * Layout:  docs/formats.md, "GGUF"; versions 2 and 3, little-endian.
  * Strict:  what llama.cpp's loader refuses, and besides: a length or count that the file cannot
  *          hold, tensors that overlap or end behind the file. One thing is allowed: a type of tensor
  *          that has no name here, so that the others can be read.

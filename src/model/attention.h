@@ -1,4 +1,4 @@
-/* attention.h - the attention half of a layer, forward and backward (checkpoints.md 1.4).
+/* attention.h - the attention half of a layer, forward and backward (docs/method.md 2.2).
  *
  * Room:   model. T = B S tokens; x [T,d] the residual stream; width of keys KV.
  *

@@ -1,5 +1,5 @@
-/* balance.h - what keeps a router in shape beside the coupling loss (method.md sections 1 and 3): load
- * balancing by a loss or by a bias, the z-loss, orthogonal rows.
+/* balance.h - what keeps a router in shape beside the coupling loss: load balancing by a loss or by
+ * a bias, the z-loss, orthogonal rows (docs/method.md 2.3, 2.4, 2.5, 4.3).
  *
  * Room:   model. counts [n] assignments to each expert, mean_prob [n] mean of its probability,
  *         T tokens, K experts a token. Values from what ops.h's route_stats counted; gradients are

@@ -1,4 +1,4 @@
-/* cost.h - how many floating-point operations a model takes (method.md section 5): one product of
+/* cost.h - how many floating-point operations a model takes (docs/method.md 6.1): one product of
  * [m,k] and [k,n] is 2 m k n.
  *
  * Room:   model. What the planner prints and what a run's share of the peak is counted with. */

@@ -1,5 +1,5 @@
-/* coupling.h - the expert-router coupling loss (paper, section "Method", equation "loss";
- * method.md section 2; the gradient's derivation is in docs/gradients.md).
+/* coupling.h - the expert-router coupling loss (paper, section 3.1, equation 3;
+ * docs/method.md 3; the gradient's derivation is in docs/gradients.md).
  *
  * Room:   model. Once per MoE layer and optimizer step; knows no tokens.
  * Names:  n experts, d model width, D expert width; R [n,d] router rows; R~ = R * delta proxies;

@@ -1,5 +1,5 @@
-/* moe.h - the Mixture-of-Experts half of a layer, forward and backward (paper, "Background";
- * method.md sections 1 and 3).
+/* moe.h - the Mixture-of-Experts half of a layer, forward and backward (paper, section 2;
+ * docs/method.md 2.1, 2.5, 4.2).
  *
  * Room:   model. T tokens, n experts, K of them a token, r rank of factorised gates.
  *

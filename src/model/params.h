@@ -65,7 +65,7 @@ int64_t cpl_model_shared_width(const cpl_model_settings *config);
 /* Whether it is an OLMoE, which other programs can load: a softmax router and nothing besides. */
 bool cpl_model_is_olmoe(const cpl_model_settings *config);
 
-/* Autonomy-of-Experts' rank that keeps the number of parameters (method.md section 3): d D / (d + D)
+/* Autonomy-of-Experts' rank that keeps the number of parameters (docs/method.md 4.2): d D / (d + D)
  * to the nearest, at least 1. */
 int64_t cpl_model_aoe_rank(int64_t d_model, int64_t d_expert);
 

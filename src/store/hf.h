@@ -2,8 +2,9 @@
  *
  * Room:   store. MODEL_DIR, wherever a verb takes one, is an OLMoE directory, a checkpoint of ours
  *         (which is one), or the folder of a run (then its `last`).
- *         Read: one file or sharded, one tensor an expert or fused (checkpoints.md 1.3), F32, F16
- *         and BF16. Written: model.safetensors, F32, one tensor an expert. */
+ *         Read: one file or sharded, one tensor an expert or fused, F32, F16 and BF16
+ *         (docs/formats.md, "OLMoE directories"). Written: model.safetensors, F32, one tensor an
+ *         expert. */
 #ifndef CPL_STORE_HF_H
 #define CPL_STORE_HF_H
 

@@ -1,5 +1,5 @@
 /* hf_config.h - config.json of a Hugging Face OLMoE directory <-> the model's settings
- * (checkpoints.md section 1.2).
+ * (docs/formats.md, "OLMoE directories").
  *
  * Room:   store. */
 #ifndef CPL_STORE_HF_CONFIG_H

@@ -1,5 +1,5 @@
 /* coupling_report.h - how well router and experts of a checkpoint agree: figures of every MoE layer,
- * from the weights alone (method.md section 4, post hoc).
+ * from the weights alone (docs/method.md 5.2).
  *
  * Room:    study. What it fills is shown by coupling_json.h, coupling_page.h and the program's table.
  * Names:   R [n,d] router rows as stored: no noise, no bias, no norm folded in; W_g^j [D,d];

@@ -3,8 +3,8 @@
  * Room:    study. The list of families is families.def, once: to add a family is to add a row.
  * Names:   n experts, d model width, D expert width, K experts a token; the gate of expert j is the
  *          matrix W_g^j [D,d] whose output enters the activation function.
- * Source:  checkpoints.md section 2. Shapes are the authority: n and d are the router's, D the
- *          gate's; config.json gives K and the family's name. */
+ * Source:  docs/formats.md, "Published MoE checkpoints". Shapes are the authority: n and d are the
+ *          router's, D the gate's; config.json gives K and the family's name. */
 #ifndef CPL_STUDY_FAMILIES_H
 #define CPL_STUDY_FAMILIES_H
 

@@ -1,7 +1,7 @@
 /* families_config.h - what config.json or a GGUF file's metadata say of an MoE checkpoint.
  *
  * Room:    study, inside the families room.
- * Source:  checkpoints.md sections 2.5 and 2.6; the keys are in families.def. */
+ * Source:  docs/formats.md, "Names and shapes"; the keys are in families.def. */
 #ifndef CPL_STUDY_FAMILIES_CONFIG_H
 #define CPL_STUDY_FAMILIES_CONFIG_H
 

@@ -2,7 +2,7 @@
  * lie.
  *
  * Room:    study, inside families_layer.c only.
- * Source:  checkpoints.md section 2.4. */
+ * Source:  docs/formats.md, "Orientation of fused tensors". */
 #ifndef CPL_STUDY_FAMILIES_FIT_H
 #define CPL_STUDY_FAMILIES_FIT_H
 

@@ -1,7 +1,7 @@
 /* families_layer.h - one MoE layer out of the tensors that its names have found.
  *
  * Room:    study, inside the families room.
- * Source:  checkpoints.md sections 2.3 and 2.4. */
+ * Source:  docs/formats.md, "Published MoE checkpoints". */
 #ifndef CPL_STUDY_FAMILIES_LAYER_H
 #define CPL_STUDY_FAMILIES_LAYER_H
 

@@ -1,8 +1,8 @@
 /* families_matrix.h - a stored tensor with its scales, as a matrix of numbers.
  *
  * Room:    study, inside the families room.
- * Source:  checkpoints.md section 5. What tensors are there decides how one is read; the config
- *          only adds the sizes of blocks. */
+ * Source:  docs/formats.md, "Quantised numbers". What tensors are there decides how one is read;
+ *          the config only adds the sizes of blocks. */
 #ifndef CPL_STUDY_FAMILIES_MATRIX_H
 #define CPL_STUDY_FAMILIES_MATRIX_H
 

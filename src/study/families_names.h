@@ -1,7 +1,7 @@
 /* families_names.h - what a tensor's name says: layer, router or gate, expert, kind of numbers.
  *
  * Room:    study, inside the families room.
- * Source:  checkpoints.md section 2.2; the names themselves are in families.def. */
+ * Source:  docs/formats.md, "Names and shapes"; the names themselves are in families.def. */
 #ifndef CPL_STUDY_FAMILIES_NAMES_H
 #define CPL_STUDY_FAMILIES_NAMES_H
 

@@ -1,4 +1,4 @@
-/* figures.h - how well a router and its experts agree, in numbers (method.md section 4).
+/* figures.h - how well a router and its experts agree, in numbers (docs/method.md 5).
  *
  * Room:   tensor; one operation of ops.h fills this.
  * Names:  R [n,d] router rows, W_j the D x d gate of expert j, M [n,n] the coupling matrix.

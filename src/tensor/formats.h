@@ -2,8 +2,8 @@
  * how long it is.
  *
  * Room:    tensor. To floats: the operations `decode` and `scale` of ops.h.
- * Source:  checkpoints.md sections 4.1 and 5; the blocks of GGUF as in the Python package `gguf`.
- */
+ * Source:  docs/formats.md, "Quantised numbers"; the blocks of GGUF as in the Python package
+ *          `gguf`. */
 #ifndef CPL_TENSOR_FORMATS_H
 #define CPL_TENSOR_FORMATS_H
 

@@ -256,7 +256,7 @@ struct cpl_ops {
 
     /* ---- optimizer (adamw.c) ---- */
 
-    /* One AdamW step of one tensor (golden README, optim/): g = grad * coef; p *= 1 - lr decay;
+    /* One AdamW step of one tensor (docs/method.md 7.3): g = grad * coef; p *= 1 - lr decay;
      * m, v moments; p -= lr * (m / correct1) / (sqrt(v / correct2) + eps). copy: where the rounded
      * parameter goes too (BF16), or none. */
     void (*adamw)(cpl_backend *be, cpl_tensor p, cpl_tensor m, cpl_tensor v, cpl_tensor copy,

@@ -1,4 +1,4 @@
-/* proxy.h - operations of the expert-router coupling loss (method.md section 2), part of ops.h.
+/* proxy.h - operations of the expert-router coupling loss (docs/method.md 3), part of ops.h.
  *
  * Room:   tensor. model/coupling.c and the public door (couplet.h) call them in this order:
  *             nearest, noise, diagonals, sweep, finish.

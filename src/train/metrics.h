@@ -1,4 +1,4 @@
-/* metrics.h - what a step tells: the numbers of method.md section 4, and their line of JSON.
+/* metrics.h - the figures of a step (docs/method.md 5.1), and their line of JSON.
  *
  * Room:   train.
  * File:   RUN/metrics.jsonl, one object a logged step; docs/formats.md lists every member. */

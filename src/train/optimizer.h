@@ -2,7 +2,7 @@
  *
  * Room:   train. g = grad * coef, coef = min(1, clip / (norm + 1e-6)); moments m, v with bias
  *         correction; decoupled weight decay on everything, norms and embeddings included (OLMoE).
- *         Formula: golden README, optim/. */
+ *         Formula: docs/method.md 7.3. */
 #ifndef CPL_TRAIN_OPTIMIZER_H
 #define CPL_TRAIN_OPTIMIZER_H
 

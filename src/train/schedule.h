@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /* Up to warm-up: peak * step / warmup; after it a cosine from the peak to the minimum, which the
- * last step has (method.md section 6; golden README, optim/). */
+ * last step has (docs/method.md 7.4). */
 double cpl_schedule_lr(const cpl_train_settings *settings, int64_t step);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* families_cases.h - checkpoints.md section 2.3 row by row, then what stands below it: names and
+/* families_cases.h - the families of src/study/families.def, then their exceptions: names and
  * shapes as those families store them, and the map that must come out. Unless a case says otherwise
  * n = 6, d = 32, D = 20, K = 2; the dense width is 56. */
 #ifndef CPL_TESTS_FAMILIES_CASES_H

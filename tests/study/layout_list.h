@@ -1,4 +1,4 @@
-/* layout_list.h - the layouts of checkpoints.md sections 2.3, 2.4 and 5, one by one. */
+/* layout_list.h - the layouts of docs/formats.md, "Published MoE checkpoints", one by one. */
 #ifndef CPL_TESTS_LAYOUT_LIST_H
 #define CPL_TESTS_LAYOUT_LIST_H
 

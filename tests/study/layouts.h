@@ -1,9 +1,10 @@
-/* layouts.h - the same random numbers as checkpoints in every layout of checkpoints.md sections
- * 2.3, 2.4 and 5, written as real files, with the router and gate rows that must come out of them.
+/* layouts.h - the same random numbers as checkpoints in every layout of docs/formats.md, "Published
+ * MoE checkpoints", written as real files, with the router and gate rows that must come out of
+ * them.
  *
  * Numbers: router R(l,i,a), gate and up of expert e W(l,e,half,c,a) are hashes of their indices.
  *          Plain ones are exact in bf16. Quantised ones are a hashed code times a hashed scale,
- *          multiplied here in the way section 5 says. */
+ *          multiplied here as "Quantised numbers" of that page says. */
 #ifndef CPL_TESTS_LAYOUTS_H
 #define CPL_TESTS_LAYOUTS_H
 

@@ -32,7 +32,7 @@ static void draw_normal(float *x, int64_t count, uint64_t seed, uint64_t step)
 
 /* ---- oracles ---- */
 
-/* Method.md section 2, point 3, as it stands there. */
+/* docs/method.md 3.3, as it stands there. */
 static double plain_erc(const float *M, int64_t n, double alpha)
 {
     double sum = 0;

@@ -193,7 +193,7 @@ static cpl_plan_case aoe_of_shape(const shape *s)
     return asked;
 }
 
-/* method.md section 3: no router; W_down [d,r] of all experts and W_up [r,D], W_p, W_o of K. */
+/* docs/method.md 4.2: no router; W_down [d,r] of all experts and W_up [r,D], W_p, W_o of K. */
 static void counts_what_autonomy_of_experts_adds(void **unused)
 {
     (void)unused;

@@ -1,5 +1,5 @@
 /* certify_hypothesis.c - loss and gradients under a set of faults; see certify_parts.h. Source of
- * the right ones: method.md section 2. */
+ * the right ones: docs/method.md 3. */
 #include <math.h>
 #include <string.h>
 

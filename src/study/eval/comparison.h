@@ -1,7 +1,7 @@
 /* comparison.h - how an answer is held against a reference, both in their normal form.
  *
  * Room:   study/eval. The list is comparisons.def.
- * Source: eval-tasks.md 1.6, 3.3, 3.5, 3.7. */
+ * Source: docs/tasks.md, "Normal forms". */
 #ifndef CPL_STUDY_EVAL_COMPARISON_H
 #define CPL_STUDY_EVAL_COMPARISON_H
 

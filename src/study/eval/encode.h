@@ -2,8 +2,9 @@
  *
  * Room:   study/eval. Knows a tokenizer and no model.
  * Empty:  a context without a token is the end-of-text id.
- * Source: eval-tasks.md 1.3 and 1.5: what lm-eval 0.4.13 (api/model.py, models/huggingface.py) does,
- *         and the in-loop code where the two texts are encoded each by itself. */
+ * Source: docs/tasks.md, "Tokens and windows": what lm-eval 0.4.13 (api/model.py,
+ *         models/huggingface.py) does, and the in-loop code where the two texts are encoded each by
+ *         itself. */
 #ifndef CPL_STUDY_EVAL_ENCODE_H
 #define CPL_STUDY_EVAL_ENCODE_H
 

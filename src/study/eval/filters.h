@@ -3,8 +3,8 @@
  * Room:   study/eval. The list is filters.def.
  * Note:   an answer is a piece of the text. No filter takes more time than a few passes over the
  *         text, whatever its bytes are.
- * Source: eval-tasks.md 1.6 and 3.2 to 3.6. What the reference programs say by regular expressions
- *         is scanned by hand; "a character" is a code point there as here. */
+ * Source: docs/tasks.md, "Patterns". What the reference programs say by regular expressions is
+ *         scanned by hand; "a character" is a code point there as here. */
 #ifndef CPL_STUDY_EVAL_FILTERS_H
 #define CPL_STUDY_EVAL_FILTERS_H
 

@@ -2,7 +2,7 @@
  * for some of its subjects.
  *
  * Room:   study/eval. Read by task.h from a task file (docs/tasks.md); knows no rows and no model.
- * Source: eval-tasks.md 1.3, 1.5, 1.6. */
+ * Source: docs/tasks.md, "Profiles". */
 #ifndef CPL_STUDY_EVAL_FORM_H
 #define CPL_STUDY_EVAL_FORM_H
 
@@ -14,7 +14,7 @@ extern "C" {
 
 typedef enum cpl_ask { CPL_ASK_RANK, CPL_ASK_GENERATE } cpl_ask;
 
-/* How context and continuation become tokens (eval-tasks.md 1.3). */
+/* How context and continuation become tokens (docs/tasks.md, "Tokens and windows"). */
 typedef enum cpl_joining {
     CPL_JOIN_JOINT,    /* white space at the context's end goes to the continuation; one encoding */
     CPL_JOIN_SEPARATE, /* each by itself */

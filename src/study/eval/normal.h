@@ -1,8 +1,8 @@
 /* normal.h - answers brought into a form in which equal ones are the same bytes.
  *
  * Room:   study/eval. The list is normals.def.
- * Source: eval-tasks.md 1.6 and 3.2 to 3.7, and what lm-eval 0.4.13 does where it differs: the
- *         normal form of MATH's answers knows whole words and names of LaTeX commands. */
+ * Source: docs/tasks.md, "Normal forms": as lm-eval 0.4.13, whose normal form of MATH's answers
+ *         knows whole words and names of LaTeX commands. */
 #ifndef CPL_STUDY_EVAL_NORMAL_H
 #define CPL_STUDY_EVAL_NORMAL_H
 

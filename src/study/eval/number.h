@@ -1,7 +1,7 @@
 /* number.h - the value of a number written in LaTeX.
  *
  * Room:   study/eval.
- * Source: eval-tasks.md 3.5: in the place of a computer algebra system. */
+ * Source: docs/tasks.md, "Normal forms": in the place of a computer algebra system. */
 #ifndef CPL_STUDY_EVAL_NUMBER_H
 #define CPL_STUDY_EVAL_NUMBER_H
 

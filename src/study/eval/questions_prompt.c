@@ -1,6 +1,6 @@
 /* questions_prompt.c - prompts that are published as files; see questions_parts.h
  *
- * Source: eval-tasks.md 3.4: BIG-Bench Hard's cot-prompts/<task>.txt. */
+ * Source: https://github.com/suzgunmirac/BIG-Bench-Hard, cot-prompts/<task>.txt. */
 #include <string.h>
 
 #include "base/arena.h"

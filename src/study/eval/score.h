@@ -1,7 +1,7 @@
 /* score.h - the figures by which options are compared, by their names.
  *
  * Room:   study/eval. The list is scores.def.
- * Source: eval-tasks.md 1.3. */
+ * Source: docs/tasks.md, "Profiles". */
 #ifndef CPL_STUDY_EVAL_SCORE_H
 #define CPL_STUDY_EVAL_SCORE_H
 

@@ -3,7 +3,7 @@
  * Room:   study/eval.
  * Note:   a stop string may begin inside a token, so it is looked for in the text. Empty ones stop
  *         nothing.
- * Source: eval-tasks.md 1.5. */
+ * Source: docs/tasks.md, "Generated texts". */
 #ifndef CPL_STUDY_EVAL_STOPS_H
 #define CPL_STUDY_EVAL_STOPS_H
 

@@ -2,7 +2,7 @@
  *
  * Room:   study/eval. Works on the objects of answered questions alone, so that an interrupted
  *         evaluation, and another program's results, are added up by the same code.
- * Source: eval-tasks.md 1.3, 1.6, 1.7. */
+ * Source: docs/tasks.md, "Subjects"; docs/formats.md, "Results of an evaluation". */
 #ifndef CPL_STUDY_EVAL_TOTALS_H
 #define CPL_STUDY_EVAL_TOTALS_H
 

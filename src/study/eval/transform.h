@@ -2,7 +2,7 @@
  *
  * Room:   study/eval. The list is transforms.def.
  * Values: jansson strings, or arrays of strings; a list is transformed text by text.
- * Source: eval-tasks.md 1.2 and 2.5. */
+ * Source: docs/tasks.md, "Templates", "Strings". */
 #ifndef CPL_STUDY_EVAL_TRANSFORM_H
 #define CPL_STUDY_EVAL_TRANSFORM_H
 

@@ -168,7 +168,7 @@ static void replace_titles(cpl_text *out, cpl_span text, bool stop_too)
     }
 }
 
-/* strip; titles; brackets; two spaces as one, in one pass (eval-tasks.md 2.5). */
+/* strip; titles; brackets; two spaces as one, in one pass (docs/tasks.md, "Strings"). */
 static cpl_status clean_up(cpl_text *out, cpl_span text, bool stop_too)
 {
     cpl_text now = {0}, spare = {0};

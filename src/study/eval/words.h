@@ -3,7 +3,7 @@
  * Room:   study/eval. Stands on utf8proc for cases and categories.
  * Note:   any bytes are allowed. A maximal ill-formed subsequence of UTF-8 (base/text.h) is one
  *         character, neither letter nor space, and stays as it is.
- * Source: eval-tasks.md 1.2: what Python's strings do. */
+ * Source: docs/tasks.md, "Strings": what Python's strings do. */
 #ifndef CPL_STUDY_EVAL_WORDS_H
 #define CPL_STUDY_EVAL_WORDS_H
 

@@ -191,7 +191,7 @@ typedef struct golden_answer {
     bool show_normal;
 } golden_answer;
 
-/* What is taken out of the texts of each task, the headline first (eval-tasks.md 3). */
+/* What is taken out of the texts of each task, the headline first: data/eval/tasks. */
 static const golden_answer golden_answers[] = {
     {"gsm8k", "strict-match", 1, "gsm8k_strict", NULL, "gsm8k", "exact", "[invalid]", 0},
     {"gsm8k", "flexible-extract", 1, "last_number", NULL, "gsm8k", "exact", "[invalid]", 0},

@@ -1,4 +1,4 @@
-/* test_filters.c - the worked values of eval-tasks.md 1.6 and 3.2 to 3.6, and edges of the patterns. */
+/* test_filters.c - worked values of the patterns of docs/tasks.md, "Patterns", and their edges. */
 #include "study/eval/filters.h"
 
 #include "study/eval/answers.h"

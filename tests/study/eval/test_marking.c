@@ -5,7 +5,7 @@
 #include "study/eval/answers.h"
 #include "study/eval/stops.h"
 
-/* The metrics of the tasks, as eval-tasks.md has them. */
+/* The metrics of the tasks, as data/eval/tasks has them. */
 typedef struct metric {
     const char *task, *key; /* `key` inside answer and correct; NULL: they are no objects */
     const char *filter, *reference, *normal, *comparison;

@@ -1,5 +1,5 @@
-/* test_normal.c - the worked values of eval-tasks.md 3.5 to 3.7 (but the one that lm-eval corrected),
- * numbers written in LaTeX, words in common, and which names there are. */
+/* test_normal.c - worked values of docs/tasks.md, "Normal forms", numbers written in LaTeX, words
+ * in common, and which names there are. */
 #include "study/eval/normal.h"
 
 #include "study/eval/answers.h"

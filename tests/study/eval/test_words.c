@@ -1,4 +1,4 @@
-/* test_words.c - strings as Python has them (eval-tasks.md 1.2), and spans. */
+/* test_words.c - strings as Python has them (docs/tasks.md, "Strings"), and spans. */
 #include "study/eval/words.h"
 
 #include "study/eval/answers.h"
