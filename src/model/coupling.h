@@ -1,5 +1,6 @@
 /* coupling.h - the expert-router coupling loss (paper, section 3.1, equation 3;
- * docs/method.md 3; the gradient's derivation is in docs/gradients.md).
+ * docs/method.md 3; the gradient's derivation is in docs/gradients.md, both in plain loops in
+ * model/erc/reference.c).
  *
  * Room:   model. Once per MoE layer and optimizer step; knows no tokens.
  * Names:  n experts, d model width, D expert width; R [n,d] router rows; R~ = R * delta proxies;
