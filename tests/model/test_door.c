@@ -6,7 +6,7 @@
 
 #include "base/arena.h"
 #include "erc_case.h"
-#include "erc_oracle.h"
+#include "erc_inputs.h"
 #include "tensor/numbers.h"
 
 static const double F32_TOLERANCE = 2e-6;
@@ -306,10 +306,10 @@ static void bf16_matrices(void **state)
 static void outputs_are_optional(void **state)
 {
     (void)state;
-    oracle o    = oracle_random(6, 9, 5, 0, 0.8, 0.1, 1);
-    erc_case c  = {.name = "random", .n = 6, .d = 9, .D = 5, .alpha = 0.8, .weight = 1};
-    c.R         = oracle_floats(o.R, 54);
-    c.w[0]      = oracle_floats(o.w[0], 270);
+    erc_inputs o = erc_inputs_random(6, 9, 5, 0, 0.8, 0.1, 1);
+    erc_case c   = {.name = "random", .n = 6, .d = 9, .D = 5, .alpha = 0.8, .weight = 1};
+    c.R          = erc_floats(o.R, 54);
+    c.w[0]       = erc_floats(o.w[0], 270);
     trainer all = trainer_of(&c), some = trainer_of(&c);
     cpl_erc a = erc_of(&all, 0), b = erc_of(&some, 0), none = erc_of(&some, 0);
     assert_ok(cpl_erc_run(&a));
@@ -328,7 +328,7 @@ static void outputs_are_optional(void **state)
     assert_true(a.row_violations > 0 && a.column_violations == none.column_violations);
     trainer_free(&all);
     trainer_free(&some);
-    oracle_free(&o);
+    erc_inputs_free(&o);
     free(c.R);
     free(c.w[0]);
 }
@@ -338,11 +338,11 @@ static void outputs_are_optional(void **state)
 static void threads_at_once(void **state)
 {
     (void)state;
-    oracle o     = oracle_random(20, 33, 21, 3, 0.9, 0.1, 2);
+    erc_inputs o = erc_inputs_random(20, 33, 21, 3, 0.9, 0.1, 2);
     erc_case c   = {.name = "random", .n = 20, .d = 33, .D = 21, .alpha = 0.9, .weight = 1};
     c.activation = CPL_ERC_SWIGLU;
-    c.R          = oracle_floats(o.R, 20 * 33);
-    for (int k = 0; k < 3; k++) c.w[k] = oracle_floats(o.w[k], 20 * 33 * 21);
+    c.R          = erc_floats(o.R, 20 * 33);
+    for (int k = 0; k < 3; k++) c.w[k] = erc_floats(o.w[k], 20 * 33 * 21);
     enum { CALLERS = 4 };
     trainer t[CALLERS];
     cpl_erc erc[CALLERS];
@@ -362,7 +362,7 @@ static void threads_at_once(void **state)
     assert_memory_equal(t[1].grad[0], t[3].grad[0], sizeof(float) * 20 * 33 * 21);
     assert_true(erc[0].loss == erc[2].loss && erc[0].loss != erc[1].loss);
     for (int a = 0; a < CALLERS; a++) trainer_free(&t[a]);
-    oracle_free(&o);
+    erc_inputs_free(&o);
     free(c.R);
     for (int k = 0; k < 3; k++) free(c.w[k]);
 }
@@ -458,11 +458,11 @@ static void assert_not_a_number(const float *x, int64_t count)
 static void a_broken_router_shows_in_every_gradient(void **state)
 {
     (void)state;
-    oracle o   = oracle_random(5, 8, 6, 0, 1, 0, 4);
-    erc_case c = {.name = "broken", .n = 5, .d = 8, .D = 6, .weight = 1};
-    c.R        = oracle_floats(o.R, 40);
-    c.w[0]     = oracle_floats(o.w[0], 240);
-    c.R[17]    = NAN;
+    erc_inputs o = erc_inputs_random(5, 8, 6, 0, 1, 0, 4);
+    erc_case c   = {.name = "broken", .n = 5, .d = 8, .D = 6, .weight = 1};
+    c.R          = erc_floats(o.R, 40);
+    c.w[0]       = erc_floats(o.w[0], 240);
+    c.R[17]      = NAN;
     for (int k = 0; k < 8; k++) {
         c.alpha     = k & 1;
         trainer t   = trainer_of(&c);
@@ -476,19 +476,19 @@ static void a_broken_router_shows_in_every_gradient(void **state)
     }
     free(c.R);
     free(c.w[0]);
-    oracle_free(&o);
+    erc_inputs_free(&o);
 }
 
 /* Not finite: no crash and no silence. */
 static void broken_numbers_show(void **state)
 {
     (void)state;
-    oracle o             = oracle_random(5, 8, 6, 0, 1, 0, 4);
+    erc_inputs o         = erc_inputs_random(5, 8, 6, 0, 1, 0, 4);
     erc_case c           = {.name = "broken", .n = 5, .d = 8, .D = 6, .alpha = 1, .weight = 1};
     const float broken[] = {NAN, INFINITY, -INFINITY};
     for (int k = 0; k < 6; k++) {
-        c.R                                = oracle_floats(o.R, 40);
-        c.w[0]                             = oracle_floats(o.w[0], 240);
+        c.R                                = erc_floats(o.R, 40);
+        c.w[0]                             = erc_floats(o.w[0], 240);
         *(k < 3 ? &c.R[17] : &c.w[0][100]) = broken[k % 3];
         trainer t                          = trainer_of(&c);
         cpl_erc erc                        = erc_of(&t, 0);
@@ -501,7 +501,7 @@ static void broken_numbers_show(void **state)
         free(c.R);
         free(c.w[0]);
     }
-    oracle_free(&o);
+    erc_inputs_free(&o);
 }
 
 /* ---- memory ---- */

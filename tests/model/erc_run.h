@@ -1,0 +1,129 @@
+/* erc_run.h - runs cpl_coupling on one case, on a backend that is poisoned with NaN. */
+#ifndef CPL_TESTS_ERC_RUN_H
+#define CPL_TESTS_ERC_RUN_H
+
+#include "base/arena.h"
+#include "model/coupling.h"
+#include "model/erc_case.h"
+#include "model/erc_inputs.h"
+#include "tensor/backend.h"
+
+typedef struct erc_outcome {
+    float *M, *eps, *delta, *dR, *dw[3];
+    cpl_coupling_result result;
+} erc_outcome;
+
+static inline float *erc_floats_of(int64_t count, const float *from)
+{
+    float *x = calloc((size_t)count + 1, sizeof *x);
+    assert_non_null(x);
+    if (from) memcpy(x, from, (size_t)count * sizeof *x);
+    return x;
+}
+
+static inline cpl_tensor erc_cube(const float *x, int64_t a, int64_t b, int64_t c)
+{
+    return cpl_tensor_3d((void *)(uintptr_t)x, CPL_F32, a, b, c);
+}
+
+/* A poisoned backend: outputs and scratch hold NaN before every operation. */
+static inline cpl_backend erc_backend(const erc_case *c, cpl_backend *cpu, cpl_dtype compute,
+                                      int n_threads)
+{
+    cpl_backend be;
+    cpl_backend_cpu(cpu, compute, n_threads);
+    cpl_backend_poison(&be, cpu);
+    cpl_work work = {.n_tokens   = 1,
+                     .n_keys     = 1,
+                     .batch      = 1,
+                     .d_model    = c->d,
+                     .d_expert   = c->D,
+                     .n_experts  = c->n,
+                     .top_k      = 1,
+                     .n_heads    = 1,
+                     .n_kv_heads = 1,
+                     .vocab_size = 1,
+                     .training   = true};
+    assert_ok(cpl_backend_reserve(&be, &work));
+    return be;
+}
+
+/* Runs the loss on a case; gradients are added to zeros. */
+static inline erc_outcome erc_run(const erc_case *c, cpl_dtype compute, int n_threads,
+                                  bool backward)
+{
+    const int64_t expert = c->n * c->D * c->d;
+    erc_outcome o = {.M = erc_floats_of(c->n * c->n, NULL), .eps = erc_floats_of(c->n, NULL)};
+    o.delta       = erc_floats_of(c->n * c->d, c->delta);
+    o.dR          = erc_floats_of(c->n * c->d, NULL);
+    for (int k = 0; k < 3; k++) o.dw[k] = erc_floats_of(expert, NULL);
+
+    cpl_backend cpu, be = erc_backend(c, &cpu, compute, n_threads);
+    cpl_erc_settings erc     = {.activation = c->activation, .draws = 1};
+    erc.noise                = c->noise ? CPL_NOISE_BOUNDED : CPL_NOISE_NONE;
+    cpl_coupling_noise noise = {.given = c->noise};
+    cpl_expert_weights w     = {erc_cube(c->w[0], c->n, c->D, c->d),
+                                erc_cube(c->w[1], c->n, c->D, c->d),
+                                erc_cube(c->w[2], c->n, c->d, c->D)};
+    cpl_coupling_outputs out = {.M     = cpl_tensor_2d(o.M, CPL_F32, c->n, c->n),
+                                .eps   = cpl_tensor_1d(o.eps, CPL_F32, c->n),
+                                .delta = cpl_tensor_2d(o.delta, CPL_F32, c->n, c->d)};
+    if (backward) {
+        out.dR = cpl_tensor_2d(o.dR, CPL_F32, c->n, c->d);
+        out.dw = (cpl_expert_weights){erc_cube(o.dw[0], c->n, c->D, c->d),
+                                      erc_cube(o.dw[1], c->n, c->D, c->d),
+                                      erc_cube(o.dw[2], c->n, c->d, c->D)};
+    }
+    int64_t allocations = cpl_alloc_count();
+    cpl_coupling(&be, &o.result, &out, cpl_tensor_2d(c->R, CPL_F32, c->n, c->d), w, &erc, c->alpha,
+                 c->weight, &noise);
+    assert_int_equal(cpl_alloc_count(), allocations);
+    cpl_backend_free(&be);
+    return o;
+}
+
+static inline void erc_outcome_free(erc_outcome *o)
+{
+    free(o->M);
+    free(o->eps);
+    free(o->delta);
+    free(o->dR);
+    for (int k = 0; k < 3; k++) free(o->dw[k]);
+}
+
+/* A case made of random numbers; what it should give is not filled in. */
+static inline erc_case erc_case_of(const erc_inputs *o, const char *name)
+{
+    erc_case c   = {.name = name, .n = o->n, .d = o->d, .D = o->D, .alpha = o->alpha, .weight = 1};
+    c.activation = o->activation;
+    c.noise      = true;
+    c.R          = erc_floats(o->R, o->n * o->d);
+    c.delta      = erc_floats(o->delta, o->n * o->d);
+    for (int k = 0; k < 3; k++) c.w[k] = erc_floats(o->w[k], o->n * o->d * o->D);
+    return c;
+}
+
+/* The loss with noise drawn for `step`; M, eps and delta come back in `o`. */
+static inline void erc_run_drawn(erc_outcome *o, const erc_case *c, int64_t draws, uint64_t step)
+{
+    cpl_backend cpu, be = erc_backend(c, &cpu, CPL_F32, 2);
+    cpl_erc_settings erc     = {.activation = c->activation, .draws = draws};
+    cpl_coupling_noise noise = {.seed = 1, .step = step, .layer = 2};
+    cpl_expert_weights w     = {erc_cube(c->w[0], c->n, c->D, c->d),
+                                erc_cube(c->w[1], c->n, c->D, c->d),
+                                erc_cube(c->w[2], c->n, c->d, c->D)};
+    memset(o, 0, sizeof *o);
+    o->M                     = erc_floats_of(c->n * c->n, NULL);
+    o->eps                   = erc_floats_of(c->n, NULL);
+    o->delta                 = erc_floats_of(c->n * c->d, NULL);
+    o->dR                    = erc_floats_of(c->n * c->d, NULL);
+    cpl_coupling_outputs out = {.M     = cpl_tensor_2d(o->M, CPL_F32, c->n, c->n),
+                                .eps   = cpl_tensor_1d(o->eps, CPL_F32, c->n),
+                                .delta = cpl_tensor_2d(o->delta, CPL_F32, c->n, c->d),
+                                .dR    = cpl_tensor_2d(o->dR, CPL_F32, c->n, c->d)};
+    cpl_coupling(&be, &o->result, &out, cpl_tensor_2d(c->R, CPL_F32, c->n, c->d), w, &erc, c->alpha,
+                 c->weight, &noise);
+    cpl_backend_free(&be);
+}
+
+#endif /* CPL_TESTS_ERC_RUN_H */
