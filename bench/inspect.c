@@ -18,8 +18,8 @@
 #include <omp.h>
 
 #include "bench.h"
-#include "study/coupling_report.h"
-#include "study/gates.h"
+#include "inspect/families/gate_reader.h"
+#include "inspect/report.h"
 
 /* ---- responses ---- */
 

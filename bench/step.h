@@ -7,7 +7,7 @@
 
 #include "bench.h"
 #include "model/losses.h"
-#include "study/plan.h"
+#include "plan/plan.h"
 #include "train/optimizer.h"
 #include "train/step.h"
 

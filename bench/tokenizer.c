@@ -12,8 +12,8 @@
 #include <xxhash.h>
 
 #include "base/arena.h"
-#include "io/documents.h"
-#include "io/tokenizer.h"
+#include "data/documents.h"
+#include "tokenizer/tokenizer.h"
 
 enum { RUNS = 5 };
 

@@ -1,4 +1,4 @@
-# The built-in task files as an array in C, in the order of the paper: src/study/eval/task.h.
+# The built-in task files as an array in C, in the order of the paper: src/eval/tasks/task.h.
 set(COUPLET_TASKS arc_challenge commonsense_qa copa boolq hellaswag openbookqa sciq social_iqa
                   winogrande mmlu ceval mmlu_pro agieval bbh math gsm8k gsm8k_cot triviaqa)
 
@@ -21,7 +21,7 @@ function(write_task_texts file)
         message(FATAL_ERROR "cmake/task_texts.cmake does not name ${there}")
     endif()
     file(CONFIGURE OUTPUT ${file} @ONLY CONTENT "/* written by cmake/task_texts.cmake */
-#include \"study/eval/task.h\"
+#include \"eval/tasks/task.h\"
 
 ${arrays}
 const cpl_task_text cpl_task_texts[] = {

@@ -14,28 +14,28 @@ PAGE = pathlib.Path("docs/formats.md").read_text()
 # literals that are values.
 WRITTEN = [
     ("Metrics: metrics.jsonl", "src/train/metrics.c", "", [WORD, r"^    (?:FIGURE|COUNT)\((\w+)\)"], set()),
-    ("Plans: couplet plan --json", "src/study/plan_show.c", "---- for programs ----", [WORD],
+    ("Plans: couplet plan --json", "src/plan/show.c", "---- for programs ----", [WORD],
      {"bf16", "f32"}),
-    ("Document losses: documents.json", "src/study/document_loss.c", "---- files ----", [WORD], set()),
-    ("Routing over text: couplet inspect --text", "src/study/routing_json.c", "", [WORD], set()),
-    ("Inspections: couplet inspect --json", "src/study/coupling_json.c", "", [WORD], set()),
-    ("Comparisons: couplet compare --json", "src/study/compare_json.c", "", [WORD],
+    ("Document losses: documents.json", "src/infer/document_loss.c", "---- files ----", [WORD], set()),
+    ("Routing over text: couplet inspect --text", "src/inspect/routing/json.c", "", [WORD], set()),
+    ("Inspections: couplet inspect --json", "src/inspect/json.c", "", [WORD], set()),
+    ("Comparisons: couplet compare --json", "src/compare/json.c", "", [WORD],
      {"matters", "seed", "bookkeeping", "evaluated", "logged", "last", "none"}),
-    ("Certificates: couplet certify --json", "src/study/certify/certify_json.c", "", [WORD],
+    ("Certificates: couplet certify --json", "src/certify/json.c", "", [WORD],
      {"right", "fault", "unknown", "none", "pass", "strict", "half", "other", "bf16", "f32"}),
-    ("Dumps: couplet certify", "src/study/certify/certify_dump.c", "", [WORD], {"NaN", "infinite"}),
-    ("Perplexity of text", "src/study/eval/perplexity.c src/cli/perplexed.c", "---- JSON ----",
+    ("Dumps: couplet certify", "src/certify/dump.c", "", [WORD], {"NaN", "infinite"}),
+    ("Perplexity of text", "src/eval/perplexity.c src/cli/eval_text.c", "---- JSON ----",
      [WORD], set()),
-    ("Results of an evaluation", "src/study/eval/sample_ranked.c src/study/eval/sample_generated.c "
-     "src/study/eval/totals.c src/study/eval/evaluation.c src/study/eval/evaluation_ask.c "
-     "src/study/eval/record.c src/study/eval/examinee.c", "", [WORD],
+    ("Results of an evaluation", "src/eval/run/sample_ranked.c src/eval/run/sample_generated.c "
+     "src/eval/totals.c src/eval/evaluation.c src/eval/evaluation_run.c "
+     "src/eval/journal.c src/eval/run/eval_model.c", "", [WORD],
      {"file", "opened", "read", "written", "bos_token_id", "eos_token_id"}),
 ]
 TABLES = [  # the same of a table behind a line that begins with `name`
     ("state.json", ["src/train/trainer.c", "src/store/checkpoint.c"],
      [r'return json_pack\((.*?)\);', r'c->state, "(\w+)", json_']),
     ("start.json", ["src/train/data.c", "src/train/loop.c"], [r'json_object_set_new\(object, "(\w+)"']),
-    ("shards.json", ["src/io/shard_writer.c"],
+    ("shards.json", ["src/data/shard_writer.c"],
      [r'put_(?:member|number)\(&out, "(\w+)"', r'  \\"(\w+)\\": (?:\\"|\[)']),
 ]
 

@@ -1,18 +1,49 @@
 #!/usr/bin/env python3
-"""Each floor may include its own files, those of the floors it names, and the public headers."""
+"""The walls of src/: a file includes files of its own room and of rooms before it in ORDER, and the
+public headers. The rooms of two different wings do not see each other, except as SEES says. No room holds
+more than 30 files."""
+import collections
 import pathlib
 import re
 import sys
 
-MAY = {"base": "", "tensor": "base", "io": "base tensor", "model": "base tensor",
-       "store": "base tensor io model", "train": "base tensor io model store",
-       "study": "base tensor io model store", "cli": "base tensor io model store train study"}
-bad = 0
-for file in sorted(pathlib.Path("src").rglob("*.[chd]*")):
-    floor = file.parts[1]
-    for number, line in enumerate(file.read_text().splitlines(), 1):
-        hit = re.match(r'\s*#\s*include\s+"(\w+)/', line)
-        if hit and hit[1] not in (floor, "couplet") and hit[1] not in MAY[floor].split():
-            print(f"{file}:{number}: {floor}/ may not include {hit[1]}/")
-            bad += 1
-sys.exit(bad > 0)
+ORDER = """base base/stats io settings tensor tensor/cpu tensor/cpu/erc tensor/poison tokenizer
+    checkpoint data data/loader model model/erc store report train/settings train infer
+    inspect/families inspect inspect/routing plan eval/grade eval/tasks eval/prompts eval/run eval
+    compare certify app cli/terminal cli""".split()
+WINGS = "train infer inspect plan eval compare certify".split()
+SEES = {("inspect/routing", "infer"), ("eval/run", "infer"), ("eval", "infer"), ("compare", "eval")}
+MOST = collections.defaultdict(lambda: 30, cli=45)
+
+files = sorted(f for f in pathlib.Path("src").rglob("*") if f.suffix in (".c", ".h", ".def", ".inc"))
+text = {f: f.read_text() for f in files}
+bad = []
+
+
+def room(path):
+    return "/".join(path.split("/")[:-1])
+
+
+def may_include(a, b):
+    if a not in ORDER or b not in ORDER or ORDER.index(b) > ORDER.index(a):
+        return a == b
+    wings = a.split("/")[0], b.split("/")[0]
+    return wings[0] == wings[1] or not set(wings) <= set(WINGS) or (a, b) in SEES
+
+
+for f in files:
+    here = room(str(f.relative_to("src")))
+    for number, line in enumerate(text[f].splitlines(), 1):
+        hit = re.match(r'\s*#\s*include\s+"([\w/.-]+)"', line)
+        if hit and "/" in hit[1] and not hit[1].startswith("couplet/"):
+            if not may_include(here, room(hit[1])):
+                bad.append(f"{f}:{number}: {here}/ may not include {room(hit[1])}/")
+
+for name, count in collections.Counter(room(str(f.relative_to("src"))) for f in files).items():
+    if name not in ORDER:
+        bad.append(f"src/{name} is no room of tools/check_layers.py")
+    if count > MOST[name]:
+        bad.append(f"src/{name} holds {count} files, at most {MOST[name]}")
+
+print("\n".join(bad))
+sys.exit(bool(bad))

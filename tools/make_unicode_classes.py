@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes src/io/unicode_classes.inc, the two-stage table of every code point's traits.
+"""Writes src/tokenizer/unicode_classes.inc, the two-stage table of every code point's traits.
 
-    python3 tools/make_unicode_classes.py > src/io/unicode_classes.inc
+    python3 tools/make_unicode_classes.py > src/tokenizer/unicode_classes.inc
 
-Classes come from src/io/unicode-classes.tsv and are exact. The bit NFC_CARE is only a warning: it is
+Classes come from src/tokenizer/unicode-classes.tsv and are exact. The bit NFC_CARE is only a warning: it is
 set for every code point that NFC may change, reorder or join to the one before it, and for those that
 this Python does not know. A code point that has it without need costs time and changes nothing.
 """
@@ -37,7 +37,7 @@ def needs_care(code, seconds):
 def traits():
     seconds = second_halves()
     table = bytearray(NFC_CARE if needs_care(code, seconds) else 0 for code in range(LAST))
-    for line in open("src/io/unicode-classes.tsv", encoding="ascii"):
+    for line in open("src/tokenizer/unicode-classes.tsv", encoding="ascii"):
         if not line.startswith("#"):
             first, last, name = line.split()
             for code in range(int(first, 16), int(last, 16) + 1):

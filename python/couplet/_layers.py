@@ -1,5 +1,5 @@
 """Where a model in memory keeps routers and gates: asked of the inspector's table of families
-(src/study/families.def) through the C library, which has the rules and the sentences."""
+(src/inspect/families/families.def) through the C library, which has the rules and the sentences."""
 from __future__ import annotations
 
 import re

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "study/families.h"
+#include "inspect/families/families.h"
 
 /* ---- what comes in ---- */
 

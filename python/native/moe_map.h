@@ -1,4 +1,4 @@
-/* moe_map.h - the reader of checkpoints (study/families.h) for the Python package: names and shapes
+/* moe_map.h - the reader of checkpoints (inspect/families/families.h) for the Python package: names and shapes
  * of a model in memory go in as JSON, its layers come out as JSON.
  *
  * Room:  above study. Built into the package's library only; no part of couplet.h.

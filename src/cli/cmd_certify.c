@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "certify/show.h"
 #include "cli/flags.h"
-#include "cli/output.h"
-#include "cli/places.h"
-#include "study/certify/certify_show.h"
+#include "cli/output_paths.h"
+#include "cli/terminal/output.h"
 
 static cpl_status print_text(const cpl_certificate *certificate, const char *path)
 {

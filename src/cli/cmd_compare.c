@@ -2,18 +2,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "app/score_run.h"
 #include "base/arena.h"
 #include "base/text.h"
 #include "cli/flags.h"
-#include "cli/output.h"
-#include "cli/places.h"
-#include "cli/scored.h"
+#include "cli/output_paths.h"
+#include "cli/terminal/output.h"
+#include "compare/compare.h"
+#include "compare/json.h"
+#include "compare/page.h"
+#include "compare/tables.h"
 #include "io/file.h"
-#include "study/compare.h"
-#include "study/compare_json.h"
-#include "study/compare_page.h"
-#include "study/compare_tables.h"
-#include "train/settings.h"
+#include "train/settings/settings.h"
 
 /* What a configuration of this version has where it does not name a setting. */
 static const char *standard_of(void *who, const char *name)

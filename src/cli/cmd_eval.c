@@ -2,22 +2,22 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "app/plan_run.h"
 #include "base/arena.h"
-#include "cli/asked.h"
 #include "cli/configure.h"
+#include "cli/eval_flags.h"
 #include "cli/eval_list.h"
-#include "cli/eval_progress.h"
-#include "cli/output.h"
-#include "cli/perplexed.h"
-#include "cli/places.h"
-#include "cli/planned.h"
+#include "cli/eval_text.h"
+#include "cli/output_paths.h"
+#include "cli/terminal/eval_progress.h"
+#include "cli/terminal/output.h"
+#include "eval/data_dir.h"
+#include "eval/evaluation_page.h"
+#include "eval/evaluation_tables.h"
+#include "eval/run/eval_model.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/paths.h"
-#include "study/eval/data_dir.h"
-#include "study/eval/evaluation_page.h"
-#include "study/eval/evaluation_tables.h"
-#include "study/eval/examinee.h"
 
 /* Everything that one call holds. */
 typedef struct work {

@@ -2,15 +2,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "app/plan_run.h"
 #include "base/memory.h"
 #include "cli/configure.h"
-#include "cli/input.h"
-#include "cli/output.h"
-#include "cli/planned.h"
+#include "cli/terminal/input.h"
+#include "cli/terminal/output.h"
+#include "infer/generate.h"
 #include "io/file.h"
-#include "io/tokenizer.h"
 #include "store/hf.h"
-#include "study/generate.h"
+#include "tokenizer/tokenizer.h"
 
 enum {
     MOST_PROMPT_BYTES = 1 << 28,

@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "checkpoint/weights.h"
 #include "cli/configure.h"
 #include "cli/flags.h"
-#include "cli/output.h"
-#include "cli/places.h"
+#include "cli/output_paths.h"
+#include "cli/terminal/output.h"
 #include "io/json.h"
-#include "io/weights.h"
 #include "model/losses.h"
 #include "store/hf.h"
 #include "store/named.h"

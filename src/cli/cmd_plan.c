@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "app/plan_run.h"
 #include "base/memory.h"
 #include "cli/configure.h"
-#include "cli/output.h"
-#include "cli/places.h"
-#include "cli/planned.h"
+#include "cli/output_paths.h"
+#include "cli/terminal/output.h"
 
 static void print_memory(const cpl_plan *plan)
 {

@@ -4,9 +4,9 @@
 
 #include "base/arena.h"
 #include "cli/flags.h"
-#include "cli/input.h"
-#include "cli/output.h"
-#include "io/tokenizer.h"
+#include "cli/terminal/input.h"
+#include "cli/terminal/output.h"
+#include "tokenizer/tokenizer.h"
 
 enum { MOST_INPUT_BYTES = 0x7fffffff, LARGEST_ID = 0x7fffffff };
 

@@ -6,12 +6,12 @@
 
 #include "base/arena.h"
 #include "cli/documents_flags.h"
-#include "cli/input.h"
-#include "cli/output.h"
-#include "cli/places.h"
-#include "cli/shown.h"
-#include "cli/signals.h"
-#include "io/tokens.h"
+#include "cli/output_paths.h"
+#include "cli/terminal/input.h"
+#include "cli/terminal/output.h"
+#include "cli/terminal/printable.h"
+#include "cli/terminal/signals.h"
+#include "data/tokens.h"
 
 enum { MOST_INPUT_BYTES = 0x7fffffff };
 

@@ -4,9 +4,9 @@
 
 #include "base/arena.h"
 #include "cli/flags.h"
-#include "cli/output.h"
-#include "io/shards.h"
-#include "io/tokenizer.h"
+#include "cli/terminal/output.h"
+#include "data/shards.h"
+#include "tokenizer/tokenizer.h"
 
 enum { SAMPLE_TOKENS = 48 };
 

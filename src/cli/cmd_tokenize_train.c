@@ -3,12 +3,12 @@
 #include <string.h>
 
 #include "cli/documents_flags.h"
-#include "cli/output.h"
-#include "cli/places.h"
-#include "cli/shown.h"
+#include "cli/output_paths.h"
+#include "cli/terminal/output.h"
+#include "cli/terminal/printable.h"
+#include "data/tokens.h"
 #include "io/paths.h"
-#include "io/tokenizer.h"
-#include "io/tokens.h"
+#include "tokenizer/tokenizer.h"
 
 static cpl_status add_file(cpl_bpe_trainer *trainer, cpl_document_counts *counts, const char *path,
                            const cpl_document_settings *settings, const cpl_log *log)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "io/yaml.h"
+#include "settings/yaml.h"
 
 /* Whether one of the blank-separated words is the setting or its section. */
 static bool are_named(const char *words, const cpl_setting *setting)

@@ -5,7 +5,7 @@
 #define CPL_CLI_CONFIGURE_H
 
 #include "cli/flags.h"
-#include "train/settings.h"
+#include "train/settings/settings.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cli/shown.h"
+#include "cli/terminal/printable.h"
 
 bool cpl_live_line_wanted(void)
 {

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/shown.h"
+#include "cli/terminal/printable.h"
 #include "io/file.h"
-#include "study/grid.h"
+#include "report/grid.h"
 
 static const char *sets_words(cpl_pool *pool, const cpl_task *task)
 {

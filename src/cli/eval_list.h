@@ -5,7 +5,7 @@
 #define CPL_CLI_EVAL_LIST_H
 
 #include "base/text.h"
-#include "study/eval/evaluation.h"
+#include "eval/evaluation.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -6,8 +6,8 @@
 #ifndef CPL_CLI_FLAGS_H
 #define CPL_CLI_FLAGS_H
 
-#include "base/settings.h"
 #include "cli/verb.h"
+#include "settings/settings.h"
 
 #ifdef __cplusplus
 extern "C" {

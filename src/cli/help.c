@@ -7,7 +7,7 @@
 
 #include "cli/configure.h"
 #include "cli/flags.h"
-#include "cli/shown.h"
+#include "cli/terminal/printable.h"
 
 enum {
     LINE_BYTES = 92,

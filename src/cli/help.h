@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "cli/verb.h"
-#include "train/settings.h"
+#include "train/settings/settings.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -9,10 +9,10 @@
 #include "base/stop.h"
 #include "cli/flags.h"
 #include "cli/help.h"
-#include "cli/output.h"
-#include "cli/shown.h"
-#include "cli/signals.h"
-#include "cli/spin.h"
+#include "cli/terminal/output.h"
+#include "cli/terminal/printable.h"
+#include "cli/terminal/signals.h"
+#include "cli/terminal/spin.h"
 
 enum { EXIT_DONE = 0, EXIT_WORLD = 1, EXIT_USE = 2 };
 

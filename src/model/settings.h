@@ -4,7 +4,7 @@
 #ifndef CPL_MODEL_SETTINGS_H
 #define CPL_MODEL_SETTINGS_H
 
-#include "base/settings.h"
+#include "settings/settings.h"
 
 #ifdef __cplusplus
 extern "C" {

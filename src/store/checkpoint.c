@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "checkpoint/weights.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "io/weights.h"
 #include "store/hf.h"
 #include "store/named.h"
 

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "checkpoint/weights.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "io/weights.h"
 #include "store/checkpoint.h"
 #include "store/named.h"
 

@@ -9,9 +9,9 @@
 #define CPL_STORE_HF_H
 
 #include "base/log.h"
-#include "io/tokenizer.h"
 #include "model/model.h"
 #include "store/hf_config.h"
+#include "tokenizer/tokenizer.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "io/safetensors_writer.h"
+#include "checkpoint/safetensors_writer.h"
 
 void cpl_named_free(cpl_named_list *list)
 {

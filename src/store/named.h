@@ -4,7 +4,7 @@
 #ifndef CPL_STORE_NAMED_H
 #define CPL_STORE_NAMED_H
 
-#include "io/weights.h"
+#include "checkpoint/weights.h"
 #include "model/params.h"
 
 #ifdef __cplusplus

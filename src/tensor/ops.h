@@ -325,7 +325,7 @@ struct cpl_ops {
     void (*tsne_forces)(cpl_backend *be, cpl_tensor forces, cpl_tensor P, cpl_tensor y,
                         bool divergence);
 
-    /* ---- proxies (proxy.c): the coupling loss; declared in tensor/proxy.h ---- */
+    /* ---- proxies (erc.c): the coupling loss; declared in tensor/proxy.h ---- */
     cpl_proxy_ops proxy;
 
     /* ---- responses (response.c): M from gates in pieces; declared in tensor/response.h ---- */

@@ -4,7 +4,7 @@
 #ifndef CPL_TENSOR_SETTINGS_H
 #define CPL_TENSOR_SETTINGS_H
 
-#include "base/settings.h"
+#include "settings/settings.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "data/tokens.h"
 #include "io/file.h"
 #include "io/paths.h"
-#include "io/tokens.h"
 
 /* ---- documents become shards ---- */
 

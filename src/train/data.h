@@ -4,11 +4,11 @@
 #ifndef CPL_TRAIN_DATA_H
 #define CPL_TRAIN_DATA_H
 
-#include "io/loader.h"
-#include "io/shards.h"
-#include "io/tokenizer.h"
+#include "data/loader/loader.h"
+#include "data/shards.h"
+#include "tokenizer/tokenizer.h"
 #include "train/run.h"
-#include "train/settings.h"
+#include "train/settings/settings.h"
 
 #ifdef __cplusplus
 extern "C" {

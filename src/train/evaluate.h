@@ -4,7 +4,7 @@
 #ifndef CPL_TRAIN_EVALUATE_H
 #define CPL_TRAIN_EVALUATE_H
 
-#include "io/loader.h"
+#include "data/loader/loader.h"
 #include "train/step.h"
 
 #ifdef __cplusplus

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "model/model.h"
 #include "train/metrics.h"
-#include "train/settings.h"
+#include "train/settings/settings.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -7,7 +7,7 @@
 #define CPL_TRAIN_OPTIMIZER_H
 
 #include "model/model.h"
-#include "train/settings.h"
+#include "train/settings/settings.h"
 
 #ifdef __cplusplus
 extern "C" {

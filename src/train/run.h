@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "train/settings.h"
+#include "train/settings/settings.h"
 
 #ifdef __cplusplus
 extern "C" {

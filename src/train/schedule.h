@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "train/settings.h"
+#include "train/settings/settings.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -6,8 +6,8 @@
 
 #include "base/arena.h"
 #include "io/file.h"
-#include "io/tokenizer.h"
 #include "model/losses.h"
+#include "tokenizer/tokenizer.h"
 
 enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding: OLMo pads to this */
 

@@ -6,7 +6,7 @@
 
 #include "store/hf.h"
 #include "train/run.h"
-#include "train/settings.h"
+#include "train/settings/settings.h"
 
 #ifdef __cplusplus
 extern "C" {

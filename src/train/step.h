@@ -16,7 +16,7 @@
 #include "model/coupling.h"
 #include "model/model.h"
 #include "train/metrics.h"
-#include "train/settings.h"
+#include "train/settings/settings.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -8,8 +8,8 @@
 #include "base/stop.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "io/yaml.h"
 #include "model/cost.h"
+#include "settings/yaml.h"
 #include "store/checkpoint.h"
 #include "train/settle.h"
 

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/arena.h"
-#include "files.h"
+#include "support/files.h"
 
 static const char *folder;
 

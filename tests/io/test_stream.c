@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "files.h"
+#include "support/files.h"
 
 static const char *folder;
 

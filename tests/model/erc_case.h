@@ -1,13 +1,13 @@
 /* erc_case.h - one reference case of tests/golden/erc in memory (its README says what is in it),
  * for the tests of the coupling loss and of the public door. */
-#ifndef CPL_TESTS_ERC_CASE_H
-#define CPL_TESTS_ERC_CASE_H
+#ifndef CPL_TESTS_MODEL_ERC_CASE_H
+#define CPL_TESTS_MODEL_ERC_CASE_H
 
 #include <jansson.h>
 #include <math.h>
 
 #include "check.h"
-#include "io/safetensors.h"
+#include "checkpoint/safetensors.h"
 
 typedef struct erc_case {
     const char *name; /* borrowed from the list of cases */
@@ -135,4 +135,4 @@ static inline void erc_assert_close(const char *name, const char *what, const fl
     if (!(off <= bound)) fail_msg("%s: %s is off by %.3g of %.3g", name, what, off, norm);
 }
 
-#endif /* CPL_TESTS_ERC_CASE_H */
+#endif /* CPL_TESTS_MODEL_ERC_CASE_H */

@@ -1,6 +1,6 @@
 /* erc_inputs.h - random router rows, noise and experts for tests of the coupling loss. */
-#ifndef CPL_TESTS_ERC_INPUTS_H
-#define CPL_TESTS_ERC_INPUTS_H
+#ifndef CPL_TESTS_MODEL_ERC_INPUTS_H
+#define CPL_TESTS_MODEL_ERC_INPUTS_H
 
 #include <stdlib.h>
 
@@ -55,4 +55,4 @@ static inline float *erc_floats(const double *x, int count)
     return out;
 }
 
-#endif /* CPL_TESTS_ERC_INPUTS_H */
+#endif /* CPL_TESTS_MODEL_ERC_INPUTS_H */

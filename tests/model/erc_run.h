@@ -1,6 +1,6 @@
 /* erc_run.h - runs cpl_coupling on one case, on a backend that is poisoned with NaN. */
-#ifndef CPL_TESTS_ERC_RUN_H
-#define CPL_TESTS_ERC_RUN_H
+#ifndef CPL_TESTS_MODEL_ERC_RUN_H
+#define CPL_TESTS_MODEL_ERC_RUN_H
 
 #include "base/arena.h"
 #include "model/coupling.h"
@@ -126,4 +126,4 @@ static inline void erc_run_drawn(erc_outcome *o, const erc_case *c, int64_t draw
     cpl_backend_free(&be);
 }
 
-#endif /* CPL_TESTS_ERC_RUN_H */
+#endif /* CPL_TESTS_MODEL_ERC_RUN_H */

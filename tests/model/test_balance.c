@@ -6,8 +6,8 @@
 
 #include "base/arena.h"
 #include "check.h"
+#include "checkpoint/safetensors.h"
 #include "io/json.h"
-#include "io/safetensors.h"
 #include "tensor/backend.h"
 
 enum { LIMIT_DIGITS = 5 }; /* PyTorch in plain f32 stays below 1e-5 in all cases */

@@ -2,7 +2,7 @@
  * against what must hold for any input. erc/test_reference.c compares it with the plain loops. */
 #include "model/coupling.h"
 
-#include "erc_run.h"
+#include "model/erc_run.h"
 
 /* Relative, per tensor: sums of at most some thousand f32 products, each rounded once. */
 static const double F32_TOLERANCE  = 2e-6;

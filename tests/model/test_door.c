@@ -5,8 +5,8 @@
 #include <omp.h>
 
 #include "base/arena.h"
-#include "erc_case.h"
-#include "erc_inputs.h"
+#include "model/erc_case.h"
+#include "model/erc_inputs.h"
 #include "tensor/numbers.h"
 
 static const double F32_TOLERANCE = 2e-6;

@@ -1,6 +1,6 @@
 /* test_model.c - the whole model's properties: threads, documents, order of sequences, unset
  * memory, the same start for the same seed, and that it learns one batch by heart. (Every gradient
- * against PyTorch: tests/train/test_golden.c. The cache: tests/study/test_generate.c.) */
+ * against PyTorch: tests/train/test_golden.c. The cache: tests/infer/test_generate.c.) */
 #include "model/model.h"
 
 #include "store/model_case.h"

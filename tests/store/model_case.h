@@ -1,15 +1,15 @@
 /* model_case.h - small models with drawn weights for the tests of store and model, and their
  * tensors under the names and in the types a test wants them in a file. */
-#ifndef CPL_TESTS_MODEL_CASE_H
-#define CPL_TESTS_MODEL_CASE_H
+#ifndef CPL_TESTS_STORE_MODEL_CASE_H
+#define CPL_TESTS_STORE_MODEL_CASE_H
 
 #include <math.h>
 
 #include "base/arena.h"
 #include "check.h"
+#include "checkpoint/safetensors_writer.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "io/safetensors_writer.h"
 #include "model/model.h"
 #include "store/hf_config.h"
 #include "store/named.h"
@@ -155,4 +155,4 @@ static inline void write_part(const cpl_named_list *list, const char *path,
     assert_ok(cpl_safetensors_writer_commit(writer, NULL));
 }
 
-#endif /* CPL_TESTS_MODEL_CASE_H */
+#endif /* CPL_TESTS_STORE_MODEL_CASE_H */

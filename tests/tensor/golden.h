@@ -2,8 +2,8 @@
 #ifndef CPL_TESTS_TENSOR_GOLDEN_H
 #define CPL_TESTS_TENSOR_GOLDEN_H
 
-#include "io/safetensors.h"
-#include "ops_check.h"
+#include "checkpoint/safetensors.h"
+#include "tensor/ops_check.h"
 
 static inline cpl_safetensors *golden_open(const char *relative)
 {

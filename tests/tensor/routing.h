@@ -3,7 +3,7 @@
 #ifndef CPL_TESTS_TENSOR_ROUTING_H
 #define CPL_TESTS_TENSOR_ROUTING_H
 
-#include "ops_check.h"
+#include "tensor/ops_check.h"
 
 typedef struct routing {
     int64_t T, n, K;

@@ -1,5 +1,5 @@
 /* One AdamW step after another, against the reference values and the plain formula in double. */
-#include "golden.h"
+#include "tensor/golden.h"
 
 static const double GOLDEN = 1e-4;
 

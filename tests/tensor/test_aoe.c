@@ -1,8 +1,8 @@
 /* A layer of Autonomy-of-Experts put together from the operations, against the reference values:
  * the experts' own norms choose, hidden = W_down x is what their gates take. */
-#include "golden.h"
 #include "io/json.h"
-#include "levels.h"
+#include "tensor/golden.h"
+#include "tensor/levels.h"
 
 static const double GOLDEN = 1e-4; /* the limit that the reference values come with */
 

@@ -2,8 +2,8 @@
 #include <omp.h>
 
 #include "base/arena.h"
-#include "levels.h"
-#include "ops_check.h"
+#include "tensor/levels.h"
+#include "tensor/ops_check.h"
 #include "tensor/product.h"
 
 static const cpl_work small_work = {.n_tokens   = 8,

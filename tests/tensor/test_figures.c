@@ -1,6 +1,6 @@
 /* Figures of the coupling against plain loops, and what scaling the weights does to them. */
-#include "levels.h"
-#include "ops_check.h"
+#include "tensor/levels.h"
+#include "tensor/ops_check.h"
 
 typedef struct problem {
     cpl_backend *be;

@@ -7,8 +7,8 @@
  * allocation, so that the sanitizers see a step beyond and an access that wants alignment. */
 #include <signal.h>
 
-#include "golden.h"
-#include "levels.h"
+#include "tensor/golden.h"
+#include "tensor/levels.h"
 
 static cpl_backend *backend(void)
 {

@@ -1,7 +1,7 @@
 /* Products against plain double, in every layout, type and instruction set. */
 #include "base/arena.h"
-#include "levels.h"
-#include "ops_check.h"
+#include "tensor/levels.h"
+#include "tensor/ops_check.h"
 
 static const double C = 4;
 

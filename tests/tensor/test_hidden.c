@@ -1,7 +1,7 @@
 /* Experts whose gates take a hidden vector in place of x, and the gradient of those vectors, against
  * plain double; that double's gradient against central differences of itself. */
-#include "levels.h"
-#include "ops_check.h"
+#include "tensor/levels.h"
+#include "tensor/ops_check.h"
 
 static const double C    = 16;
 static const double BF16 = 0x1p-6; /* operands keep 8 bits; three products in a row */

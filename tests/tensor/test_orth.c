@@ -1,7 +1,7 @@
 /* The orthogonality of router rows against plain double, central differences of it, and the
  * reference values. */
-#include "golden.h"
-#include "levels.h"
+#include "tensor/golden.h"
+#include "tensor/levels.h"
 
 static const double C      = 16;
 static const double GOLDEN = 1e-4; /* the limit that the reference values come with */

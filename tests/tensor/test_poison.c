@@ -2,7 +2,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "ops_check.h"
+#include "tensor/ops_check.h"
 
 /* ---- what it poisons: seen from an inner backend that does nothing ---- */
 

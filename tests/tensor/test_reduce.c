@@ -1,5 +1,5 @@
 /* Sums and norms: exact where doubles are, and the same bits whatever the number of threads. */
-#include "ops_check.h"
+#include "tensor/ops_check.h"
 
 static cpl_backend *backend(int n_threads)
 {

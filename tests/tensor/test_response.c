@@ -4,8 +4,8 @@
 #include <omp.h>
 
 #include "base/arena.h"
-#include "levels.h"
-#include "ops_check.h"
+#include "tensor/levels.h"
+#include "tensor/ops_check.h"
 
 /* Of a sum of d products in F32: C eps sqrt(d) of the norms of its factors. */
 static const double C = 1;

@@ -1,5 +1,5 @@
 /* Rotary positions: the table, the rotation, and that backward undoes forward. */
-#include "ops_check.h"
+#include "tensor/ops_check.h"
 
 static const double C = 4;
 

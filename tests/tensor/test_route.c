@@ -1,6 +1,6 @@
 /* Routing: choice, figures, gradient and sorting, against plain double and the reference values. */
-#include "golden.h"
-#include "routing.h"
+#include "tensor/golden.h"
+#include "tensor/routing.h"
 
 static const double GOLDEN = 1e-4; /* the limit that the reference values come with */
 

@@ -1,5 +1,5 @@
 /* RMSNorm, clamp, add, fill, copy and embedding against their equations in double. */
-#include "ops_check.h"
+#include "tensor/ops_check.h"
 
 static const double C = 4; /* of every tolerance */
 

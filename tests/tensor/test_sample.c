@@ -1,5 +1,5 @@
 /* Drawing a token: greedy, by probability, and from the most likely only. */
-#include "ops_check.h"
+#include "tensor/ops_check.h"
 
 static cpl_backend *backend(void)
 {

@@ -1,7 +1,7 @@
 /* Routing by sigmoid scores, with and without a bias, against plain double; and the bias's own
  * steps. */
-#include "levels.h"
-#include "routing.h"
+#include "tensor/levels.h"
+#include "tensor/routing.h"
 
 static cpl_routing sigmoids(bool renormalise, cpl_tensor bias)
 {

@@ -2,10 +2,10 @@
  * (tests/golden/silhouette), against all pairs in double, and what must hold of any rows. */
 #include <math.h>
 
-#include "exact.h"
 #include "io/json.h"
-#include "levels.h"
-#include "ops_check.h"
+#include "tensor/exact.h"
+#include "tensor/levels.h"
+#include "tensor/ops_check.h"
 
 /* Of a distance, which is one less a sum of d products in F32: C eps sqrt(d). */
 static const double C = 4;

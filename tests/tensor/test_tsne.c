@@ -1,7 +1,7 @@
 /* The operations of t-SNE against the same written plainly in double, and its gradient against
  * central differences of the Kullback-Leibler divergence. */
-#include "levels.h"
-#include "ops_check.h"
+#include "tensor/levels.h"
+#include "tensor/ops_check.h"
 
 static const double C = 8;
 

@@ -1,5 +1,5 @@
 /* Cross-entropy and its gradient against plain double, in one chunk and in several. */
-#include "ops_check.h"
+#include "tensor/ops_check.h"
 
 static const double C = 8;
 

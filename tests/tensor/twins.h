@@ -6,7 +6,7 @@
 #define CPL_TESTS_TENSOR_TWINS_H
 
 #include "base/arena.h"
-#include "ops_check.h"
+#include "tensor/ops_check.h"
 
 /* ---- shapes ---- */
 

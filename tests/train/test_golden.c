@@ -3,8 +3,8 @@
 #include <math.h>
 
 #include "check.h"
+#include "checkpoint/weights.h"
 #include "io/json.h"
-#include "io/weights.h"
 #include "store/hf.h"
 #include "store/named.h"
 #include "tensor/backend.h"

@@ -1,7 +1,7 @@
 /* reference.h - the expert-router coupling loss (ERC) and its gradient in plain loops over doubles.
  * It defines what the fast path (coupling.h, tensor/proxy.h) must return; tests compare the two.
  *
- * Room:   model. One thread, no allocation. All inputs are finite.
+ * Room:   model/erc. One thread, no allocation. All inputs are finite.
  * Source: "Coupling Experts and Routers in Mixture-of-Experts via an Auxiliary Loss", section 3;
  *         docs/method.md (decisions where the paper leaves a point open), docs/gradients.md
  *         (derivation). Equations 1 and 2 are the two constraints, 3 the loss, 4 the noise bound.

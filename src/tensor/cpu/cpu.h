@@ -28,7 +28,7 @@ CPL_CPU_SCRATCH(figures);
 CPL_CPU_SCRATCH(sample);
 CPL_CPU_SCRATCH(proxy);
 
-/* All operations but the proxies and the responses (table.c), the proxies (proxy.c), the responses
+/* All operations but the proxies and the responses (table.c), the proxies (erc.c), the responses
  * (response.c); backend.c joins them. */
 extern const cpl_ops CPL_ISA_NAME(cpl_cpu_ops);
 extern const cpl_proxy_ops CPL_ISA_NAME(cpl_cpu_proxy_ops);

@@ -1,6 +1,6 @@
 /* response.c - see tensor/response.h.
  *
- * Room:  tensor/cpu. The product is that of the coupling loss's forward pass (proxy_column.c):
+ * Room:  tensor/cpu. The product is that of the coupling loss's forward pass (expert.c):
  *        X lies packed in panels, the rows of W are read as they lie, block by block. But no
  *        product is kept: those of one block and one panel are squared and added up while they are
  *        in the first cache. */

@@ -1,0 +1,63 @@
+/* plan_run.c - see plan_run.h */
+#include "app/plan_run.h"
+
+#include "model/losses.h"
+#include "model/params.h"
+#include "tensor/backend.h"
+#include "tokenizer/tokenizer.h"
+#include "train/step.h"
+
+enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding: OLMo pads to this */
+
+cpl_dtype cpl_planned_dtype(const cpl_compute_settings *compute)
+{
+    if (compute->dtype == CPL_DTYPE_AUTO) return cpl_cpu_has_bf16() ? CPL_BF16 : CPL_F32;
+    return compute->dtype == CPL_DTYPE_BF16 ? CPL_BF16 : CPL_F32;
+}
+
+static cpl_status settle(cpl_settings *s)
+{
+    cpl_model_settings *config = &s->model;
+    const char *tokenizer_path = s->data.tokenizer;
+    if (config->vocab_size == CPL_UNSET && tokenizer_path) {
+        cpl_tokenizer *tokenizer = NULL;
+        CPL_TRY(cpl_tokenizer_load_given(&tokenizer, tokenizer_path));
+        int64_t multiples =
+            (cpl_tokenizer_vocab_size(tokenizer) + VOCABULARY_MULTIPLE - 1) / VOCABULARY_MULTIPLE;
+        config->vocab_size = multiples * VOCABULARY_MULTIPLE;
+        cpl_tokenizer_free(tokenizer);
+    }
+    CPL_TRY(cpl_model_settle(config));
+    return cpl_losses_settle(&s->erc, &s->z, &s->orth, config);
+}
+
+/* Sequences computed at once, as the trainer takes them. */
+static int64_t micro_of(const cpl_settings *s)
+{
+    int64_t all = s->data.batch_tokens / s->data.seq_len;
+    if (s->train.micro_batch > 0) return s->train.micro_batch;
+    return all > 0 ? all : 1;
+}
+
+cpl_status cpl_planned(cpl_plan *plan, const cpl_settings *settings, const cpl_planned_for *what)
+{
+    cpl_settings s = *settings; /* owned by the caller; numbers alone are settled here */
+    CPL_TRY(settle(&s));
+    cpl_plan_case asked = {
+        .model           = s.model,
+        .erc             = s.erc,
+        .batch_tokens    = what->batch_tokens ? what->batch_tokens : s.data.batch_tokens,
+        .seq_len         = s.data.seq_len,
+        .micro_sequences = micro_of(&s),
+        .dp              = what->dp,
+        .ep              = what->ep,
+        .compute         = cpl_planned_dtype(&s.compute),
+        .n_threads       = (int)s.compute.threads,
+        .keep            = s.checkpoint.keep,
+    };
+    CPL_TRY(cpl_plan_check_size(&asked));
+    const cpl_model_settings twin = cpl_plan_twin(&asked.model);
+    asked.step_bytes              = cpl_step_bytes(&s, &asked.model, asked.micro_sequences);
+    asked.twin_step_bytes         = cpl_step_bytes(&s, &twin, asked.micro_sequences);
+    return cpl_plan_make(plan, &asked);
+}

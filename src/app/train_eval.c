@@ -1,0 +1,104 @@
+/* train_eval.c - see train_eval.h */
+#include "app/train_eval.h"
+
+#include <string.h>
+
+#include "base/arena.h"
+#include "eval/data_dir.h"
+#include "eval/evaluation_tables.h"
+
+static cpl_status select_tasks(cpl_tasked *t, const cpl_settings *s)
+{
+    const cpl_selection_wish wish = {.words   = (const char *const *)s->eval.tasks.at,
+                                     .n_words = s->eval.tasks.count};
+    CPL_TRY(cpl_selection_init(&t->selection));
+    return cpl_selection_add(&t->selection, &wish);
+}
+
+cpl_status cpl_tasked_open(cpl_tasked *t, const cpl_settings *s, const cpl_log *log)
+{
+    cpl_status status       = CPL_OK;
+    const int64_t limit     = s->eval.tasks_limit;
+    cpl_questions_wish wish = {.limit      = limit ? limit : CPL_UNSET,
+                               .shots      = CPL_UNSET,
+                               .max_tokens = CPL_UNSET,
+                               .of_run     = true,
+                               .log        = log};
+    memset(t, 0, sizeof *t);
+    if (s->eval.tasks.count == 0) return CPL_OK;
+    if (!s->data.tokenizer)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "eval.tasks needs data.tokenizer: questions are texts, and token shards do "
+                        "not say how to read them");
+    t->own = cpl_eval_data_dir();
+    if (t->own) t->data = cpl_text_copy(s->eval.tasks_data ? s->eval.tasks_data : t->own);
+    if (!t->data) CPL_TRY_DONE(CPL_ERR_MEMORY);
+    if (!s->eval.tasks_data) CPL_TRY_DONE(cpl_eval_data_dir_check(t->own, "eval.tasks_data:"));
+    wish.data = t->data;
+    wish.own  = t->own;
+    CPL_TRY_DONE(cpl_tokenizer_load(&t->tokenizer, s->data.tokenizer));
+    CPL_TRY_DONE(select_tasks(t, s));
+    status = cpl_evaluation_open(&t->evaluation, &t->selection, &wish, s->model.max_positions,
+                                 t->tokenizer);
+done:
+    if (status != CPL_OK) cpl_tasked_close(t);
+    return status;
+}
+
+void cpl_tasked_close(cpl_tasked *t)
+{
+    if (t->open) cpl_asker_free(&t->asker);
+    cpl_evaluation_close(&t->evaluation);
+    cpl_selection_free(&t->selection);
+    cpl_tokenizer_free(t->tokenizer);
+    cpl_free(t->data);
+    cpl_free(t->own);
+    memset(t, 0, sizeof *t);
+}
+
+int64_t cpl_tasked_window(const cpl_tasked *t)
+{
+    return t->evaluation.window;
+}
+
+static json_t *figures_of(const cpl_evaluation *e)
+{
+    json_t *figures = json_object();
+    for (int64_t i = 0; i < e->count; i++) {
+        json_t *metrics = json_object_get(e->at[i].result, "metrics");
+        if (metrics && json_object_set(figures, e->at[i].what->key, metrics) != 0) {
+            json_decref(figures);
+            return NULL;
+        }
+    }
+    return figures;
+}
+
+cpl_status cpl_tasked_examine(cpl_tasked *t, cpl_model *model, json_t **figures)
+{
+    const cpl_asker_settings how     = {.window = t->evaluation.window};
+    const cpl_evaluation_watch watch = {0};
+    if (!t->open) CPL_TRY(cpl_asker_init(&t->asker, model, &how));
+    t->open                       = true;
+    const cpl_answering answering = {.asker     = &t->asker,
+                                     .tokenizer = t->tokenizer,
+                                     .window    = model->config.max_positions,
+                                     .eos       = cpl_tokenizer_eos(t->tokenizer)};
+    CPL_TRY(cpl_evaluation_run(&t->evaluation, &answering, NULL, false, &watch));
+    *figures = figures_of(&t->evaluation);
+    return *figures ? CPL_OK : CPL_ERR_MEMORY;
+}
+
+void cpl_tasked_words(cpl_text *out, const cpl_tasked *t)
+{
+    cpl_pool pool = {0};
+    for (int64_t i = 0; i < t->evaluation.count; i++) {
+        const cpl_evaluated *one = &t->evaluation.at[i];
+        double value, error;
+        if (!one->result) continue;
+        const char *name = cpl_evaluation_headline(one->result, &value, &error);
+        cpl_text_printf(out, "%s%s %s %s", out->length ? ", " : "", one->what->key, name,
+                        cpl_evaluation_value(&pool, name, value));
+    }
+    cpl_pool_free(&pool);
+}

@@ -1,0 +1,57 @@
+/* correlation.c - see correlation.h */
+#include "base/stats/correlation.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct item {
+    double value;
+    int64_t index;
+} item;
+
+double cpl_rank_pearson(const double *x, const double *y, int64_t n)
+{
+    double mx = 0, my = 0, xx = 0, yy = 0, xy = 0;
+    if (n < 2) return (double)NAN;
+    for (int64_t i = 0; i < n; i++) {
+        mx += x[i] / (double)n;
+        my += y[i] / (double)n;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        xx += (x[i] - mx) * (x[i] - mx);
+        yy += (y[i] - my) * (y[i] - my);
+        xy += (x[i] - mx) * (y[i] - my);
+    }
+    return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : (double)NAN;
+}
+
+size_t cpl_rank_scratch(int64_t n)
+{
+    return (size_t)n * (sizeof(item) + 2 * sizeof(double)) + 1;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const item *x = a, *y = b;
+    return (x->value > y->value) - (x->value < y->value);
+}
+
+void cpl_rank_of(double *rank, const double *x, int64_t n, void *scratch)
+{
+    item *items = scratch;
+    for (int64_t i = 0; i < n; i++) items[i] = (item){x[i], i};
+    qsort(items, (size_t)n, sizeof *items, by_value);
+    for (int64_t first = 0, end; first < n; first = end) {
+        for (end = first + 1; end < n && items[end].value == items[first].value;) end++;
+        for (int64_t i = first; i < end; i++)
+            rank[items[i].index] = 0.5 * (double)(first + end + 1);
+    }
+}
+
+double cpl_rank_spearman(const double *x, const double *y, int64_t n, void *scratch)
+{
+    double *rx = (double *)((item *)scratch + n), *ry = rx + n;
+    cpl_rank_of(rx, x, n, scratch);
+    cpl_rank_of(ry, y, n, scratch);
+    return cpl_rank_pearson(rx, ry, n);
+}

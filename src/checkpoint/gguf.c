@@ -1,0 +1,301 @@
+/* gguf.c - see gguf.h; what stands in the file is read with gguf_source.c, gguf_metadata.c and
+ * gguf_types.c */
+#include "checkpoint/gguf.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "checkpoint/gguf_internal.h"
+#include "io/file.h"
+
+enum {
+    LONGEST_NAME = 63, /* bytes of a tensor's */
+    ENTRY_BYTES  = 25  /* what an entry of the table takes at least: a name of one byte */
+};
+
+struct cpl_gguf {
+    char *path;
+    int descriptor;
+    json_t *metadata;
+    cpl_text names; /* of the tensors, and behind the name of one of an unknown type that type's */
+    cpl_gguf_entry *entries; /* (count); offsets count from data_at until `lay_out` */
+    int64_t count;
+    uint64_t alignment, data_at;
+};
+
+/* The head ---------------------------------------------------------------------------------------
+ */
+
+static cpl_status check_magic(const char *start, size_t bytes, const char *path)
+{
+    static const char *const old[] = {"lmgg", "tjgg", "fmgg", "algg"}; /* ggml, ggjt, ggmf, ggla */
+    if (cpl_file_is_lfs_pointer(start, bytes))
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: is a Git LFS pointer, not the file itself; fetch it with `git lfs "
+                        "pull`",
+                        path);
+    if (bytes >= 4 && memcmp(start, "GGUF", 4) == 0) return CPL_OK;
+    for (size_t i = 0; i < sizeof old / sizeof *old; i++)
+        if (bytes >= 4 && memcmp(start, old[i], 4) == 0)
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "%s: is a file of the form that was before GGUF: convert the model "
+                            "again",
+                            path);
+    bool safetensors = bytes > 8 && start[7] == 0 && start[8] == '{';
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: is no GGUF file: it does not begin with \"GGUF\"%s", path,
+                    safetensors ? "; it looks like a safetensors file"
+                                : cpl_file_hint(start, bytes));
+}
+
+static cpl_status check_version(uint32_t version, const char *path)
+{
+    if (version == 2 || version == 3) return CPL_OK;
+    if (version && (version & 0xffff) == 0)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: is a big-endian GGUF file; only little-endian ones are read", path);
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: is a GGUF file of version %u; 2 and 3 are read%s", path,
+                    version, version == 1 ? ": convert the model again" : "");
+}
+
+static cpl_status read_head(cpl_gguf_source *s, uint64_t *n_tensors, uint64_t *n_pairs)
+{
+    char start[32];
+    uint32_t version;
+    size_t bytes = s->size < sizeof start ? (size_t)s->size : sizeof start;
+    CPL_TRY(cpl_gguf_source_take(s, start, bytes));
+    CPL_TRY(check_magic(start, bytes, s->path));
+    s->at = 4;
+    CPL_TRY(cpl_gguf_source_u32(s, &version));
+    CPL_TRY(check_version(version, s->path));
+    CPL_TRY(cpl_gguf_source_u64(s, n_tensors));
+    return cpl_gguf_source_u64(s, n_pairs);
+}
+
+/* The table --------------------------------------------------------------------------------------
+ */
+
+static cpl_status bad_entry(const cpl_gguf_source *s, const char *name, const char *why)
+{
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %.200s: %s", s->path, name, why);
+}
+
+/* Sets rank, shape and number of elements; the file lists the innermost dimension first. */
+static cpl_status read_shape(cpl_gguf_source *s, cpl_gguf_entry *e, const char *name)
+{
+    uint32_t rank;
+    uint64_t dim, elements = 1;
+    CPL_TRY(cpl_gguf_source_u32(s, &rank));
+    if (rank > CPL_GGUF_MAX_RANK)
+        return bad_entry(s, name, "it has more than 4 dimensions, which GGUF does not allow");
+    e->rank = (int)rank;
+    for (int i = 0; i < CPL_GGUF_MAX_RANK; i++) e->shape[i] = 1;
+    for (int i = e->rank - 1; i >= 0; i--) {
+        CPL_TRY(cpl_gguf_source_u64(s, &dim));
+        if (dim > INT64_MAX || __builtin_mul_overflow(elements, dim, &elements) ||
+            elements > INT64_MAX)
+            return bad_entry(s, name, "overflow: it has too many elements");
+        e->shape[i] = (int64_t)dim;
+    }
+    e->n_elements = (int64_t)elements;
+    return CPL_OK;
+}
+
+/* Sets type and number of bytes; those of an unknown type are told by what follows the tensor. */
+static cpl_status read_type(cpl_gguf *g, cpl_gguf_source *s, cpl_gguf_entry *e, size_t name_at)
+{
+    const char *name = g->names.bytes + name_at;
+    CPL_TRY(cpl_gguf_source_u32(s, &e->type));
+    const cpl_gguf_type *type = cpl_gguf_type_of(e->type);
+    e->format                 = type ? type->format : CPL_FORMAT_OTHER;
+    e->type_name              = type ? type->name : NULL;
+    if (!type) {
+        cpl_text_printf(&g->names, "type %u", e->type);
+        cpl_text_char(&g->names, '\0');
+        return cpl_text_status(&g->names);
+    }
+    int64_t innermost = e->rank ? e->shape[e->rank - 1] : 1;
+    if (innermost % type->block_numbers)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: tensor %.200s: its rows have %lld numbers, which is no multiple of "
+                        "the %lld of a block of %s",
+                        s->path, name, (long long)innermost, (long long)type->block_numbers,
+                        type->name);
+    if (__builtin_mul_overflow((uint64_t)(e->n_elements / type->block_numbers),
+                               (uint64_t)type->block_bytes, &e->bytes))
+        return bad_entry(s, name, "overflow: it has too many bytes");
+    return CPL_OK;
+}
+
+static cpl_status read_entry(cpl_gguf *g, cpl_gguf_source *s, cpl_text *entries)
+{
+    cpl_gguf_entry e = {0};
+    size_t name_at   = g->names.length;
+    CPL_TRY(cpl_gguf_source_name(s, &g->names, LONGEST_NAME));
+    CPL_TRY(read_shape(s, &e, g->names.bytes + name_at));
+    CPL_TRY(read_type(g, s, &e, name_at));
+    CPL_TRY(cpl_gguf_source_u64(s, &e.offset));
+    cpl_text_append(entries, &e, sizeof e);
+    return cpl_text_status(entries);
+}
+
+/* The memory of the names has stopped moving: each entry gets its own. */
+static void place_names(cpl_gguf *g)
+{
+    const char *name = g->names.bytes;
+    for (int64_t i = 0; i < g->count; i++) {
+        cpl_gguf_entry *e = &g->entries[i];
+        e->name           = name;
+        name += strlen(name) + 1;
+        if (e->type_name) continue;
+        e->type_name = name;
+        name += strlen(name) + 1;
+    }
+}
+
+static cpl_status check_names(const cpl_gguf *g, const cpl_gguf_source *s)
+{
+    const char **names = cpl_alloc((size_t)g->count * sizeof *names);
+    if (!names) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to open it", g->path);
+    for (int64_t i = 0; i < g->count; i++) names[i] = g->entries[i].name;
+    cpl_status status = cpl_gguf_unique(s, names, g->count);
+    cpl_free((void *)names);
+    return status;
+}
+
+static cpl_status read_table(cpl_gguf *g, cpl_gguf_source *s, uint64_t count)
+{
+    cpl_status status = CPL_OK;
+    cpl_text entries  = {0};
+    s->what           = "the table of tensors";
+    CPL_TRY(cpl_gguf_source_holds(s, count, ENTRY_BYTES));
+    for (uint64_t i = 0; i < count && status == CPL_OK; i++) status = read_entry(g, s, &entries);
+    g->entries = (cpl_gguf_entry *)(void *)entries.bytes;
+    CPL_TRY(status);
+    g->count = (int64_t)count;
+    place_names(g);
+    return check_names(g, s);
+}
+
+/* The data ---------------------------------------------------------------------------------------
+ */
+
+static uint64_t rounded_up(uint64_t bytes, uint64_t alignment)
+{
+    return (bytes + alignment - 1) / alignment * alignment;
+}
+
+static cpl_status bad_offset(const cpl_gguf *g, const cpl_gguf_entry *e, uint64_t expected)
+{
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s: invalid offset: tensor %.200s begins at byte %llu of the data, it must "
+                    "begin at %llu, where the one before it ends",
+                    g->path, e->name, (unsigned long long)e->offset, (unsigned long long)expected);
+}
+
+/* Each tensor begins where the one before it ends, rounded up, and ends with the file at the latest.
+ * One of an unknown type reaches to the next, wherever that begins. There are `room` bytes of data. */
+static cpl_status lay_out(cpl_gguf *g, uint64_t room)
+{
+    uint64_t expected = 0;
+    for (int64_t i = 0; i < g->count; i++) {
+        cpl_gguf_entry *e = &g->entries[i];
+        if (e->offset != expected) return bad_offset(g, e, expected);
+        if (!cpl_gguf_type_of(e->type)) {
+            uint64_t next = i + 1 < g->count ? e[1].offset : room;
+            e->bytes      = next > e->offset ? next - e->offset : 0;
+        }
+        if (e->offset > room || e->bytes > room - e->offset)
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "%s: tensor %.200s ends %llu bytes behind the end of the file; it was "
+                            "cut short: fetch or copy it again",
+                            g->path, e->name, (unsigned long long)(e->bytes - (room - e->offset)));
+        expected = rounded_up(e->offset + e->bytes, g->alignment);
+        e->offset += g->data_at;
+    }
+    return CPL_OK;
+}
+
+static cpl_status read_all(cpl_gguf *g, uint64_t file_bytes)
+{
+    cpl_status status = CPL_OK;
+    uint64_t n_tensors, n_pairs;
+    cpl_gguf_source s = {
+        .path = g->path, .what = "the head", .descriptor = g->descriptor, .size = file_bytes};
+    s.buffer = cpl_alloc(CPL_GGUF_BUFFER);
+    if (!s.buffer) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to open it", g->path);
+    CPL_TRY_DONE(read_head(&s, &n_tensors, &n_pairs));
+    CPL_TRY_DONE(cpl_gguf_metadata_read(&g->metadata, &g->alignment, &s, n_pairs));
+    CPL_TRY_DONE(read_table(g, &s, n_tensors));
+    g->data_at = rounded_up(s.at, g->alignment);
+    CPL_TRY_DONE(lay_out(g, g->data_at < file_bytes ? file_bytes - g->data_at : 0));
+done:
+    cpl_free(s.buffer);
+    return status;
+}
+
+cpl_status cpl_gguf_open(cpl_gguf **out, const char *path)
+{
+    cpl_status status = CPL_OK;
+    uint64_t file_bytes;
+    *out        = NULL;
+    cpl_gguf *g = cpl_alloc(sizeof *g);
+    if (!g) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to open it", path);
+    memset(g, 0, sizeof *g);
+    g->descriptor = -1;
+    g->path       = cpl_text_copy(path);
+    if (!g->path) CPL_TRY_DONE(CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to open it", path));
+    CPL_TRY_DONE(cpl_file_open(&g->descriptor, &file_bytes, path));
+    CPL_TRY_DONE(read_all(g, file_bytes));
+    *out = g;
+done:
+    if (status != CPL_OK) cpl_gguf_close(g);
+    return status;
+}
+
+void cpl_gguf_close(cpl_gguf *g)
+{
+    if (!g) return;
+    if (g->descriptor >= 0) close(g->descriptor);
+    json_decref(g->metadata);
+    cpl_text_free(&g->names);
+    cpl_free(g->entries);
+    cpl_free(g->path);
+    cpl_free(g);
+}
+
+const char *cpl_gguf_path(const cpl_gguf *g)
+{
+    return g->path;
+}
+
+int cpl_gguf_descriptor(const cpl_gguf *g)
+{
+    return g->descriptor;
+}
+
+int64_t cpl_gguf_count(const cpl_gguf *g)
+{
+    return g->count;
+}
+
+const cpl_gguf_entry *cpl_gguf_at(const cpl_gguf *g, int64_t i)
+{
+    CPL_ASSERT(i >= 0 && i < g->count);
+    return &g->entries[i];
+}
+
+const json_t *cpl_gguf_metadata(const cpl_gguf *g)
+{
+    return g->metadata;
+}
+
+cpl_status cpl_gguf_read(const cpl_gguf *g, const cpl_gguf_entry *entry, void *out, uint64_t first,
+                         size_t bytes)
+{
+    if (first > entry->bytes || bytes > entry->bytes - first)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %.200s has %llu bytes, %zu from byte %llu asked",
+                        g->path, entry->name, (unsigned long long)entry->bytes, bytes,
+                        (unsigned long long)first);
+    return cpl_file_read_at(g->descriptor, out, bytes, entry->offset + first, g->path);
+}

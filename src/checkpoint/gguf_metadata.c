@@ -1,0 +1,247 @@
+/* gguf_metadata.c - see gguf_internal.h
+ *
+ * Kept is what a reader of weights may ask for: numbers, booleans, strings, short arrays of numbers.
+ * Vocabularies are passed over string by string without being held. */
+#include <string.h>
+
+#include "base/arena.h"
+#include "checkpoint/gguf_internal.h"
+#include "io/json.h"
+#include "io/json_pull.h"
+
+enum {
+    LONGEST_KEY    = 65535,   /* bytes, as the format says */
+    LONGEST_STRING = 1 << 20, /* bytes of one that is kept */
+    LONGEST_ARRAY  = 4096,    /* elements of one that is kept */
+    ALL_ARRAYS     = 1 << 20, /* elements kept of all of them */
+    DEEPEST        = 4,       /* arrays within arrays */
+    PAIR_BYTES     = 14,      /* a key of one byte and a value of one */
+    ALIGNMENT      = 32       /* where the file does not say */
+};
+
+typedef enum value_type {
+    U8,
+    I8,
+    U16,
+    I16,
+    U32,
+    I32,
+    F32,
+    BOOL,
+    STRING,
+    ARRAY,
+    U64,
+    I64,
+    F64,
+    N_VALUE_TYPES
+} value_type;
+
+/* What a value takes in the file: of strings and arrays the least. */
+static const uint64_t value_bytes[N_VALUE_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
+
+typedef struct reader {
+    cpl_gguf_source *source;
+    json_t *kept;
+    cpl_text keys; /* one after the other, each with its NUL */
+    size_t key_at; /* of the one being read */
+    int64_t n_elements;
+} reader;
+
+static const char *key_of(const reader *r)
+{
+    return r->keys.bytes + r->key_at;
+}
+
+static cpl_status bad_value(const reader *r, const char *why)
+{
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: the metadata, %.200s: %s", r->source->path, key_of(r), why);
+}
+
+static cpl_status no_memory(const reader *r)
+{
+    return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for its metadata", r->source->path);
+}
+
+static cpl_status read_type(reader *r, value_type *type)
+{
+    uint32_t code;
+    CPL_TRY(cpl_gguf_source_u32(r->source, &code));
+    if (code >= N_VALUE_TYPES) return bad_value(r, "a value of no known type");
+    *type = (value_type)code;
+    return CPL_OK;
+}
+
+/* The bytes of a number, little-endian as the processor (safetensors.c sees to that). */
+typedef union number {
+    uint8_t u8;
+    int8_t i8;
+    uint16_t u16;
+    int16_t i16;
+    uint32_t u32;
+    int32_t i32;
+    float f32;
+    uint64_t u64;
+    int64_t i64;
+    double f64;
+} number;
+
+/* A new value; NULL if there is no memory. */
+static json_t *scalar(value_type type, const number *n)
+{
+    switch (type) {
+    case U8:
+        return json_integer(n->u8);
+    case I8:
+        return json_integer(n->i8);
+    case U16:
+        return json_integer(n->u16);
+    case I16:
+        return json_integer(n->i16);
+    case U32:
+        return json_integer(n->u32);
+    case I32:
+        return json_integer(n->i32);
+    case F32:
+        return cpl_json_number((double)n->f32);
+    case BOOL:
+        return json_boolean(n->u8 != 0);
+    case U64:
+        return n->u64 > INT64_MAX ? json_real((double)n->u64) : json_integer((json_int_t)n->u64);
+    case I64:
+        return json_integer((json_int_t)n->i64);
+    default:
+        return cpl_json_number(n->f64);
+    }
+}
+
+static cpl_status read_number(reader *r, json_t **value, value_type type)
+{
+    number n = {0};
+    CPL_TRY(cpl_gguf_source_take(r->source, &n, (size_t)value_bytes[type]));
+    *value = scalar(type, &n);
+    return *value ? CPL_OK : no_memory(r);
+}
+
+/* Sets `value`, or leaves it NULL where the string is too long to keep or is no text. */
+static cpl_status read_string(reader *r, json_t **value)
+{
+    cpl_text text     = {0};
+    cpl_status status = CPL_OK;
+    size_t length     = 0;
+    uint64_t bytes, begins = r->source->at;
+    CPL_TRY(cpl_gguf_source_u64(r->source, &bytes));
+    if (bytes > LONGEST_STRING) return cpl_gguf_source_skip(r->source, bytes);
+    r->source->at = begins;
+    CPL_TRY_DONE(cpl_gguf_source_string(r->source, &text, LONGEST_STRING, &length));
+    if (!cpl_json_pull_is_utf8(length ? text.bytes : "", length)) goto done;
+    *value = json_stringn(length ? text.bytes : "", length);
+    if (!*value) CPL_TRY_DONE(no_memory(r));
+done:
+    cpl_text_free(&text);
+    return status;
+}
+
+static cpl_status skip_strings(reader *r, uint64_t count)
+{
+    uint64_t bytes;
+    for (uint64_t i = 0; i < count; i++) {
+        CPL_TRY(cpl_gguf_source_u64(r->source, &bytes));
+        CPL_TRY(cpl_gguf_source_skip(r->source, bytes));
+    }
+    return CPL_OK;
+}
+
+static cpl_status keep_numbers(reader *r, json_t **value, value_type type, uint64_t count)
+{
+    cpl_status status = CPL_OK;
+    json_t *array     = json_array(), *element;
+    if (!array) return no_memory(r);
+    for (uint64_t i = 0; i < count; i++) {
+        CPL_TRY_DONE(read_number(r, &element, type));
+        if (json_array_append_new(array, element) != 0) CPL_TRY_DONE(no_memory(r));
+    }
+    r->n_elements += (int64_t)count;
+    *value = array;
+done:
+    if (status != CPL_OK) json_decref(array);
+    return status;
+}
+
+/* Sets `value` if it is not NULL and the array is one to keep. */
+static cpl_status read_array(reader *r, json_t **value, int depth)
+{
+    value_type type = U8;
+    uint64_t count;
+    CPL_TRY(read_type(r, &type));
+    CPL_TRY(cpl_gguf_source_u64(r->source, &count));
+    CPL_TRY(cpl_gguf_source_holds(r->source, count, value_bytes[type]));
+    if (type == STRING) return skip_strings(r, count);
+    if (type == ARRAY) {
+        if (depth == DEEPEST) return bad_value(r, "arrays within arrays, too deep");
+        for (uint64_t i = 0; i < count; i++) CPL_TRY(read_array(r, NULL, depth + 1));
+        return CPL_OK;
+    }
+    if (value && count <= LONGEST_ARRAY && r->n_elements + (int64_t)count <= ALL_ARRAYS)
+        return keep_numbers(r, value, type, count);
+    return cpl_gguf_source_skip(r->source, count * value_bytes[type]);
+}
+
+static cpl_status read_pair(reader *r)
+{
+    value_type type = U8;
+    json_t *value   = NULL;
+    r->key_at       = r->keys.length;
+    CPL_TRY(cpl_gguf_source_name(r->source, &r->keys, LONGEST_KEY));
+    CPL_TRY(read_type(r, &type));
+    if (type == STRING)
+        CPL_TRY(read_string(r, &value));
+    else if (type == ARRAY)
+        CPL_TRY(read_array(r, &value, 1));
+    else
+        CPL_TRY(read_number(r, &value, type));
+    if (strcmp(key_of(r), "general.alignment") == 0 && type != U32) {
+        json_decref(value);
+        return bad_value(r, "it must be a u32");
+    }
+    if (value && json_object_set_new(r->kept, key_of(r), value) != 0) return no_memory(r);
+    return CPL_OK;
+}
+
+static cpl_status check_keys(const reader *r, int64_t count)
+{
+    const char **keys = cpl_alloc((size_t)count * sizeof *keys);
+    const char *key   = r->keys.bytes;
+    if (!keys) return no_memory(r);
+    for (int64_t i = 0; i < count; i++, key += strlen(key) + 1) keys[i] = key;
+    cpl_status status = cpl_gguf_unique(r->source, keys, count);
+    cpl_free((void *)keys);
+    return status;
+}
+
+static cpl_status find_alignment(const reader *r, uint64_t *alignment)
+{
+    const json_t *value = json_object_get(r->kept, "general.alignment");
+    *alignment          = value ? (uint64_t)json_integer_value(value) : ALIGNMENT;
+    if (*alignment && (*alignment & (*alignment - 1)) == 0) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s: the metadata, general.alignment: %llu is not a power of two",
+                    r->source->path, (unsigned long long)*alignment);
+}
+
+cpl_status cpl_gguf_metadata_read(json_t **metadata, uint64_t *alignment, cpl_gguf_source *source,
+                                  uint64_t count)
+{
+    cpl_status status = CPL_OK;
+    reader r          = {.source = source, .kept = json_object()};
+    source->what      = "the metadata";
+    if (!r.kept) CPL_TRY_DONE(no_memory(&r));
+    CPL_TRY_DONE(cpl_gguf_source_holds(source, count, PAIR_BYTES));
+    for (uint64_t i = 0; i < count; i++) CPL_TRY_DONE(read_pair(&r));
+    CPL_TRY_DONE(check_keys(&r, (int64_t)count));
+    CPL_TRY_DONE(find_alignment(&r, alignment));
+    *metadata = json_incref(r.kept);
+done:
+    cpl_text_free(&r.keys);
+    json_decref(r.kept);
+    return status;
+}

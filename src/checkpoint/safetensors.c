@@ -1,0 +1,237 @@
+/* safetensors.c - see safetensors.h. The file stays open and is read with pread, not mapped: a file
+ * that becomes shorter while in use is then a sentence and not a signal. */
+#include "checkpoint/safetensors.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "checkpoint/safetensors_header.h"
+#include "io/file.h"
+#include "tensor/numbers.h"
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#    error "the values of safetensors files are little-endian, and so must be the processor"
+#endif
+
+struct cpl_safetensors {
+    char *path, *text; /* owned; `text` is the header, with its strings decoded in place */
+    int descriptor;
+    uint64_t data_at; /* position of the data in the file */
+    cpl_safetensors_header header;
+};
+
+/* The length N that the file begins with must leave room for itself. Sets `header_bytes`. */
+static cpl_status check_length(uint64_t *header_bytes, const char *start, size_t start_bytes,
+                               uint64_t file_bytes, const char *path)
+{
+    uint64_t n;
+    if (cpl_file_is_lfs_pointer(start, start_bytes))
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: is a Git LFS pointer, not the file itself; fetch it with `git lfs "
+                        "pull`",
+                        path);
+    if (file_bytes < sizeof n)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: header too small: the file has %llu bytes, a safetensors file at "
+                        "least 8",
+                        path, (unsigned long long)file_bytes);
+    memcpy(&n, start, sizeof n);
+    if (n > CPL_SAFETENSORS_MAX_HEADER)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: header too large: %llu bytes, the format allows %d; this is no "
+                        "safetensors file%s",
+                        path, (unsigned long long)n, CPL_SAFETENSORS_MAX_HEADER,
+                        cpl_file_hint(start, start_bytes));
+    if (n > file_bytes - sizeof n)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: invalid header length: %llu bytes are announced, %llu follow; it was "
+                        "cut short, or is no safetensors file",
+                        path, (unsigned long long)n, (unsigned long long)(file_bytes - sizeof n));
+    *header_bytes = n;
+    return CPL_OK;
+}
+
+static cpl_status read_header(cpl_safetensors *file, uint64_t file_bytes)
+{
+    char start[32];
+    uint64_t n         = 0;
+    size_t start_bytes = file_bytes < sizeof start ? (size_t)file_bytes : sizeof start;
+    CPL_TRY(cpl_file_read_at(file->descriptor, start, start_bytes, 0, file->path));
+    CPL_TRY(check_length(&n, start, start_bytes, file_bytes, file->path));
+    file->data_at = sizeof n + n;
+    file->text    = cpl_alloc((size_t)n);
+    if (!file->text) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to open it", file->path);
+    CPL_TRY(cpl_file_read_at(file->descriptor, file->text, (size_t)n, sizeof n, file->path));
+    return cpl_safetensors_header_parse(&file->header, file->text, (size_t)n,
+                                        file_bytes - file->data_at, file->path);
+}
+
+cpl_status cpl_safetensors_open(cpl_safetensors **out, const char *path)
+{
+    cpl_status status = CPL_OK;
+    uint64_t file_bytes;
+    *out                  = NULL;
+    cpl_safetensors *file = cpl_alloc(sizeof *file);
+    if (!file) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to open it", path);
+    memset(file, 0, sizeof *file);
+    file->descriptor = -1;
+    file->path       = cpl_text_copy(path);
+    if (!file->path) CPL_TRY_DONE(CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to open it", path));
+    CPL_TRY_DONE(cpl_file_open(&file->descriptor, &file_bytes, path));
+    CPL_TRY_DONE(read_header(file, file_bytes));
+    *out = file;
+done:
+    if (status != CPL_OK) cpl_safetensors_close(file);
+    return status;
+}
+
+void cpl_safetensors_close(cpl_safetensors *file)
+{
+    if (!file) return;
+    if (file->descriptor >= 0) close(file->descriptor);
+    cpl_safetensors_header_free(&file->header);
+    cpl_free(file->text);
+    cpl_free(file->path);
+    cpl_free(file);
+}
+
+const char *cpl_safetensors_path(const cpl_safetensors *file)
+{
+    return file->path;
+}
+
+int cpl_safetensors_descriptor(const cpl_safetensors *file)
+{
+    return file->descriptor;
+}
+
+uint64_t cpl_safetensors_data_at(const cpl_safetensors *file)
+{
+    return file->data_at;
+}
+
+int64_t cpl_safetensors_count(const cpl_safetensors *file)
+{
+    return file->header.count;
+}
+
+const cpl_safetensors_entry *cpl_safetensors_at(const cpl_safetensors *file, int64_t i)
+{
+    CPL_ASSERT(i >= 0 && i < file->header.count);
+    return &file->header.entries[i];
+}
+
+const cpl_safetensors_entry *cpl_safetensors_find(const cpl_safetensors *file, const char *name)
+{
+    int64_t lo = 0, hi = file->header.count;
+    while (lo < hi) {
+        int64_t middle = lo + (hi - lo) / 2;
+        int order      = strcmp(name, file->header.by_name[middle]->name);
+        if (order == 0) return file->header.by_name[middle];
+        if (order < 0)
+            hi = middle;
+        else
+            lo = middle + 1;
+    }
+    return NULL;
+}
+
+const char *cpl_safetensors_metadata(const cpl_safetensors *file, const char *key)
+{
+    for (int64_t i = 0; i < file->header.n_metadata; i++)
+        if (strcmp(key, file->header.metadata[2 * i]) == 0) return file->header.metadata[2 * i + 1];
+    return NULL;
+}
+
+cpl_status cpl_safetensors_read_raw(const cpl_safetensors *file, const cpl_safetensors_entry *entry,
+                                    void *out, uint64_t first_byte, size_t bytes)
+{
+    uint64_t size = entry->end - entry->begin;
+    if (first_byte > size || bytes > size - first_byte)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %.200s has %llu bytes, %zu from byte %llu asked",
+                        file->path, entry->name, (unsigned long long)size, bytes,
+                        (unsigned long long)first_byte);
+    return cpl_file_read_at(file->descriptor, out, bytes, file->data_at + entry->begin + first_byte,
+                            file->path);
+}
+
+static bool converts(cpl_safetensors_dtype dtype)
+{
+    switch (dtype) {
+    case CPL_SAFETENSORS_F64:
+    case CPL_SAFETENSORS_F32:
+    case CPL_SAFETENSORS_BF16:
+    case CPL_SAFETENSORS_F16:
+    case CPL_SAFETENSORS_F8_E4M3:
+    case CPL_SAFETENSORS_F8_E5M2:
+    case CPL_SAFETENSORS_F8_E8M0:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static float f64_to_f32(const unsigned char *bytes)
+{
+    double value;
+    memcpy(&value, bytes, sizeof value);
+    return (float)value;
+}
+
+static uint16_t load16(const unsigned char *bytes)
+{
+    uint16_t value;
+    memcpy(&value, bytes, sizeof value);
+    return value;
+}
+
+static void convert(float *out, const unsigned char *raw, cpl_safetensors_dtype dtype, size_t n)
+{
+    switch (dtype) {
+    case CPL_SAFETENSORS_F64:
+        for (size_t i = 0; i < n; i++) out[i] = f64_to_f32(raw + 8 * i);
+        break;
+    case CPL_SAFETENSORS_BF16:
+        for (size_t i = 0; i < n; i++) out[i] = cpl_bf16_to_f32(load16(raw + 2 * i));
+        break;
+    case CPL_SAFETENSORS_F16:
+        for (size_t i = 0; i < n; i++) out[i] = cpl_f16_to_f32(load16(raw + 2 * i));
+        break;
+    case CPL_SAFETENSORS_F8_E4M3:
+        for (size_t i = 0; i < n; i++) out[i] = cpl_f8_e4m3_to_f32(raw[i]);
+        break;
+    case CPL_SAFETENSORS_F8_E5M2:
+        for (size_t i = 0; i < n; i++) out[i] = cpl_f8_e5m2_to_f32(raw[i]);
+        break;
+    default: /* the last one that converts() lets through */
+        for (size_t i = 0; i < n; i++) out[i] = cpl_e8m0_to_f32(raw[i]);
+    }
+}
+
+cpl_status cpl_safetensors_read_f32(const cpl_safetensors *file, const cpl_safetensors_entry *entry,
+                                    float *out, int64_t first, int64_t count)
+{
+    unsigned char raw[1 << 15];
+    size_t bytes = (size_t)cpl_safetensors_dtype_bits(entry->dtype) / 8;
+    if (!converts(entry->dtype))
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: tensor %.200s is %s, which cannot be read as numbers "
+                        "with a fraction",
+                        file->path, entry->name, cpl_safetensors_dtype_name(entry->dtype));
+    if (first < 0 || count < 0 || first > entry->n_elements || count > entry->n_elements - first)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: tensor %.200s has %lld elements, %lld from element %lld asked",
+                        file->path, entry->name, (long long)entry->n_elements, (long long)count,
+                        (long long)first);
+    if (entry->dtype == CPL_SAFETENSORS_F32)
+        return cpl_safetensors_read_raw(file, entry, out, 4 * (uint64_t)first, 4 * (size_t)count);
+    size_t at_once = sizeof raw / bytes, left = (size_t)count;
+    for (uint64_t at = (uint64_t)first; left;) {
+        size_t n = left < at_once ? left : at_once;
+        CPL_TRY(cpl_safetensors_read_raw(file, entry, raw, at * bytes, n * bytes));
+        convert(out, raw, entry->dtype, n);
+        out += n, at += n, left -= n;
+    }
+    return CPL_OK;
+}

@@ -1,0 +1,111 @@
+/* safetensors.h - reading one safetensors file: its header checked to the last byte, its tensors
+ * read in pieces.
+ *
+ * Room:    checkpoint. Several files as one checkpoint: weights.h. Writing: safetensors_writer.h.
+ * Layout:  8 bytes N, little-endian; N bytes of JSON; the data, without gaps, C order, ending with
+ *          the file. Offsets count from the beginning of the data, in bytes.
+ * Strict:  everything the reference implementation refuses, and besides: a tensor name or metadata
+ *          key that stands twice, an entry written as an array, a NUL character in a name.
+ * Threads: after open, several threads may read one file. */
+#ifndef CPL_CHECKPOINT_SAFETENSORS_H
+#define CPL_CHECKPOINT_SAFETENSORS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { CPL_SAFETENSORS_MAX_HEADER = 100000000 }; /* bytes; the format's own limit */
+
+/* In the order in which a writer lays them out (largest alignment first). */
+typedef enum cpl_safetensors_dtype {
+    CPL_SAFETENSORS_U64,
+    CPL_SAFETENSORS_I64,
+    CPL_SAFETENSORS_F64,
+    CPL_SAFETENSORS_C64, /* a pair of f32 */
+    CPL_SAFETENSORS_F32,
+    CPL_SAFETENSORS_U32,
+    CPL_SAFETENSORS_I32,
+    CPL_SAFETENSORS_BF16,
+    CPL_SAFETENSORS_F16,
+    CPL_SAFETENSORS_U16,
+    CPL_SAFETENSORS_I16,
+    CPL_SAFETENSORS_F8_E5M2FNUZ,
+    CPL_SAFETENSORS_F8_E4M3FNUZ,
+    CPL_SAFETENSORS_F8_E8M0,
+    CPL_SAFETENSORS_F8_E4M3,
+    CPL_SAFETENSORS_F8_E5M2,
+    CPL_SAFETENSORS_I8,
+    CPL_SAFETENSORS_U8,
+    CPL_SAFETENSORS_F6_E3M2,
+    CPL_SAFETENSORS_F6_E2M3,
+    CPL_SAFETENSORS_F4,
+    CPL_SAFETENSORS_BOOL,
+    CPL_SAFETENSORS_N_DTYPES
+} cpl_safetensors_dtype;
+
+const char *cpl_safetensors_dtype_name(cpl_safetensors_dtype dtype); /* "BF16" */
+int cpl_safetensors_dtype_bits(cpl_safetensors_dtype dtype);         /* of one element */
+
+/* False if there is no such dtype; upper and lower case differ. */
+bool cpl_safetensors_dtype_parse(cpl_safetensors_dtype *dtype, const char *name);
+
+typedef struct cpl_safetensors_entry {
+    const char *name; /* UTF-8; borrowed from the open file, as `shape` is */
+    cpl_safetensors_dtype dtype;
+    int rank;              /* 0: a scalar, one element */
+    const uint64_t *shape; /* outermost first; above INT64_MAX only if an earlier dimension is 0 */
+    int64_t n_elements;
+    uint64_t begin, end; /* bytes [begin, end) of the data */
+} cpl_safetensors_entry;
+
+/* Whether the tensor has exactly these dimensions. */
+bool cpl_safetensors_has_shape(const cpl_safetensors_entry *entry, int rank, const int64_t *shape);
+
+/* "[2,3]" for a sentence, cut with "..." where it is too long; returns `out`. */
+const char *cpl_safetensors_shape_text(char out[128], const cpl_safetensors_entry *entry);
+
+typedef struct cpl_safetensors cpl_safetensors;
+
+/* Opens and checks the whole header; touches no data. The sentence of a refusal says which rule was
+ * broken and, where a known mistake looks like this (a Git LFS pointer, a PyTorch file, a web
+ * page), what it is. Owned until cpl_safetensors_close. */
+CPL_NODISCARD cpl_status cpl_safetensors_open(cpl_safetensors **out, const char *path);
+void cpl_safetensors_close(cpl_safetensors *file); /* NULL: nothing to do */
+
+const char *cpl_safetensors_path(const cpl_safetensors *file);
+int64_t cpl_safetensors_count(const cpl_safetensors *file);
+
+/* Borrowed, and where in it the data begin, for reading beside this. */
+int cpl_safetensors_descriptor(const cpl_safetensors *file);
+uint64_t cpl_safetensors_data_at(const cpl_safetensors *file);
+
+/* The tensors in the order of their data; `i` in [0, count). */
+const cpl_safetensors_entry *cpl_safetensors_at(const cpl_safetensors *file, int64_t i);
+
+/* NULL if the file has no such tensor. */
+const cpl_safetensors_entry *cpl_safetensors_find(const cpl_safetensors *file, const char *name);
+
+/* A value of `__metadata__`; NULL if there is none. */
+const char *cpl_safetensors_metadata(const cpl_safetensors *file, const char *key);
+
+/* Sets `out` to the elements [first, first + count) as f32. From F64 (rounded), F32, F16, BF16,
+ * F8_E4M3, F8_E5M2 and F8_E8M0; any other dtype is an error that names it. */
+CPL_NODISCARD cpl_status cpl_safetensors_read_f32(const cpl_safetensors *file,
+                                                  const cpl_safetensors_entry *entry, float *out,
+                                                  int64_t first, int64_t count);
+
+/* Sets `out` to the tensor's bytes [first_byte, first_byte + bytes) as they stand. */
+CPL_NODISCARD cpl_status cpl_safetensors_read_raw(const cpl_safetensors *file,
+                                                  const cpl_safetensors_entry *entry, void *out,
+                                                  uint64_t first_byte, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_CHECKPOINT_SAFETENSORS_H */

@@ -1,0 +1,250 @@
+/* safetensors_header.c - see safetensors_header.h
+ *
+ * One pass over the text collects the entries; then they are sorted by offset and walked, which
+ * finds holes, overlaps and wrong sizes at once. Growing arrays are cpl_text, whose memory is
+ * aligned for anything; shapes are kept as indices into one array until that has stopped moving. */
+#include "checkpoint/safetensors_header.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "io/json_pull.h"
+
+typedef struct parser {
+    cpl_json_pull pull;
+    const char *path, *tensor; /* the entry being read, or NULL */
+    cpl_text entries, dims, metadata;
+    bool has_metadata;
+} parser;
+
+static void parse_dtype(parser *p, cpl_safetensors_dtype *dtype)
+{
+    char *name;
+    if (cpl_json_pull_string(&p->pull, &name) && !cpl_safetensors_dtype_parse(dtype, name))
+        cpl_json_pull_fail(&p->pull, "an unknown dtype");
+}
+
+static void parse_shape(parser *p, int *rank)
+{
+    uint64_t dim;
+    *rank = 0;
+    if (!cpl_json_pull_array(&p->pull)) return;
+    for (bool first = true;
+         cpl_json_pull_item(&p->pull, &first) && cpl_json_pull_u64(&p->pull, &dim);) {
+        cpl_text_append(&p->dims, &dim, sizeof dim);
+        ++*rank; /* at most half the header's bytes */
+    }
+}
+
+static void parse_offsets(parser *p, cpl_safetensors_entry *entry)
+{
+    uint64_t offset = 0;
+    int n           = 0;
+    if (!cpl_json_pull_array(&p->pull)) return;
+    for (bool first = true;
+         cpl_json_pull_item(&p->pull, &first) && cpl_json_pull_u64(&p->pull, &offset); n++)
+        *(n ? &entry->end : &entry->begin) = offset;
+    if (n != 2) cpl_json_pull_fail(&p->pull, "data_offsets must be two integers");
+}
+
+static void parse_entry(parser *p, const char *name)
+{
+    enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4, ALL = 7 };
+    cpl_safetensors_entry entry = {.name = name};
+    int seen                    = 0;
+    char *key;
+    p->tensor = name;
+    if (!cpl_json_pull_object(&p->pull)) return;
+    for (bool first = true; cpl_json_pull_member(&p->pull, &first, &key);) {
+        int member = strcmp(key, "dtype") == 0          ? DTYPE
+                     : strcmp(key, "shape") == 0        ? SHAPE
+                     : strcmp(key, "data_offsets") == 0 ? OFFSETS
+                                                        : 0;
+        if (seen & member) cpl_json_pull_fail(&p->pull, "a member that stands twice");
+        seen |= member;
+        if (member == DTYPE) parse_dtype(p, &entry.dtype);
+        if (member == SHAPE) parse_shape(p, &entry.rank);
+        if (member == OFFSETS) parse_offsets(p, &entry);
+        if (!member) cpl_json_pull_skip(&p->pull);
+    }
+    if (seen != ALL) cpl_json_pull_fail(&p->pull, "dtype, shape or data_offsets is missing");
+    if (!p->pull.problem) p->tensor = NULL;
+    cpl_text_append(&p->entries, &entry, sizeof entry);
+}
+
+static void parse_metadata(parser *p)
+{
+    char *pair[2];
+    if (p->has_metadata) cpl_json_pull_fail(&p->pull, "__metadata__ stands twice");
+    p->has_metadata = true;
+    if (cpl_json_pull_null(&p->pull) || !cpl_json_pull_object(&p->pull)) return;
+    for (bool first = true; cpl_json_pull_member(&p->pull, &first, &pair[0]) &&
+                            cpl_json_pull_string(&p->pull, &pair[1]);)
+        cpl_text_append(&p->metadata, (const void *)pair, sizeof pair);
+}
+
+static void parse_all(parser *p)
+{
+    char *name;
+    if (!cpl_json_pull_object(&p->pull)) return;
+    for (bool first = true; cpl_json_pull_member(&p->pull, &first, &name);)
+        if (strcmp(name, "__metadata__") == 0)
+            parse_metadata(p);
+        else
+            parse_entry(p, name);
+    cpl_json_pull_end(&p->pull);
+}
+
+/* What the pass found, or why it stopped. `p->tensor` stays set after a problem inside an entry. */
+static cpl_status parse_status(const parser *p)
+{
+    if (p->pull.problem)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: invalid JSON in the header, byte %lld%s%.200s: %s",
+                        p->path, (long long)(p->pull.at - p->pull.begin),
+                        p->tensor ? ", tensor " : "", p->tensor ? p->tensor : "", p->pull.problem);
+    CPL_TRY(cpl_text_status(&p->entries));
+    CPL_TRY(cpl_text_status(&p->dims));
+    return cpl_text_status(&p->metadata);
+}
+
+/* Moves the memory of the three arrays into the table; the parser keeps nothing. */
+static void take(cpl_safetensors_header *header, parser *p)
+{
+    header->entries    = (cpl_safetensors_entry *)(void *)p->entries.bytes;
+    header->count      = (int64_t)(p->entries.length / sizeof *header->entries);
+    header->dims       = (uint64_t *)(void *)p->dims.bytes;
+    header->metadata   = (const char **)(void *)p->metadata.bytes;
+    header->n_metadata = (int64_t)(p->metadata.length / (2 * sizeof *header->metadata));
+}
+
+/* The array of dimensions has stopped moving: each entry gets its part. */
+static void place_shapes(cpl_safetensors_header *header)
+{
+    uint64_t *shape = header->dims;
+    for (int64_t i = 0; i < header->count; i++) {
+        header->entries[i].shape = shape;
+        if (header->entries[i].rank) shape += header->entries[i].rank;
+    }
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const cpl_safetensors_entry *x = a, *y = b;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    if (x->end != y->end) return x->end < y->end ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const cpl_safetensors_entry *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Sorts all three tables; a name or key that stands twice is an error. */
+static cpl_status sort(cpl_safetensors_header *h, const char *path)
+{
+    size_t count = (size_t)h->count;
+    if (h->n_metadata) qsort(h->metadata, (size_t)h->n_metadata, 2 * sizeof *h->metadata, by_key);
+    for (int64_t i = 1; i < h->n_metadata; i++)
+        if (strcmp(h->metadata[2 * i - 2], h->metadata[2 * i]) == 0)
+            return CPL_FAIL(CPL_ERR_INPUT, "%s: invalid JSON in the header: metadata %.200s twice",
+                            path, h->metadata[2 * i]);
+    h->by_name = cpl_alloc(count * sizeof(void *));
+    if (!h->by_name) return CPL_ERR_MEMORY;
+    if (!count) return CPL_OK;
+    qsort(h->entries, count, sizeof *h->entries, by_offset);
+    for (size_t i = 0; i < count; i++) h->by_name[i] = &h->entries[i];
+    qsort((void *)h->by_name, count, sizeof(void *), by_name);
+    for (size_t i = 1; i < count; i++)
+        if (strcmp(h->by_name[i - 1]->name, h->by_name[i]->name) == 0)
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "%s: invalid JSON in the header: tensor %.200s stands twice", path,
+                            h->by_name[i]->name);
+    return CPL_OK;
+}
+
+/* Sets n_elements; the entry must fill its range exactly. The product runs in order from 1, so that
+ * a 0 hides what follows it, not what stands before it. */
+static cpl_status check_size(cpl_safetensors_entry *e, const char *path)
+{
+    uint64_t elements = 1, bits;
+    for (int i = 0; i < e->rank; i++)
+        if (__builtin_mul_overflow(elements, e->shape[i], &elements))
+            return CPL_FAIL(CPL_ERR_INPUT, "%s: overflow: tensor %.200s has too many elements",
+                            path, e->name);
+    if (__builtin_mul_overflow(elements, (uint64_t)cpl_safetensors_dtype_bits(e->dtype), &bits))
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: overflow: tensor %.200s has too many bits", path,
+                        e->name);
+    if (bits % 8)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: misaligned: tensor %.200s (%s) does not end at a whole byte", path,
+                        e->name, cpl_safetensors_dtype_name(e->dtype));
+    if (bits / 8 != e->end - e->begin)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: invalid tensor info: tensor %.200s needs %llu bytes, its offsets span "
+                        "%llu",
+                        path, e->name, (unsigned long long)(bits / 8),
+                        (unsigned long long)(e->end - e->begin));
+    e->n_elements = (int64_t)elements; /* below 2^62: at least 4 bits each */
+    return CPL_OK;
+}
+
+static cpl_status check_layout(cpl_safetensors_header *h, uint64_t data_bytes, const char *path)
+{
+    uint64_t expected = 0;
+    for (int64_t i = 0; i < h->count; i++) {
+        cpl_safetensors_entry *e = &h->entries[i];
+        if (e->begin != expected || e->end < e->begin)
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "%s: invalid offset: tensor %.200s spans [%llu,%llu), it must begin at "
+                            "%llu, where the one before it ends",
+                            path, e->name, (unsigned long long)e->begin, (unsigned long long)e->end,
+                            (unsigned long long)expected);
+        expected = e->end;
+        CPL_TRY(check_size(e, path));
+    }
+    if (expected != data_bytes)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: incomplete metadata: the header describes %llu bytes of data, the "
+                        "file has %llu (%s)",
+                        path, (unsigned long long)expected, (unsigned long long)data_bytes,
+                        data_bytes < expected ? "it was cut short; fetch or copy it again"
+                                              : "something was added behind them");
+    return CPL_OK;
+}
+
+cpl_status cpl_safetensors_header_parse(cpl_safetensors_header *header, char *text, size_t length,
+                                        uint64_t data_bytes, const char *path)
+{
+    cpl_status status = CPL_OK;
+    parser p          = {.path = path};
+    memset(header, 0, sizeof *header);
+    if (!cpl_json_pull_is_utf8(text, length))
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: invalid header: it is not UTF-8", path);
+    p.pull = cpl_json_pull_start(text, length);
+    parse_all(&p);
+    take(header, &p);
+    CPL_TRY_DONE(parse_status(&p));
+    place_shapes(header);
+    CPL_TRY_DONE(sort(header, path));
+    CPL_TRY_DONE(check_layout(header, data_bytes, path));
+done:
+    if (status != CPL_OK) cpl_safetensors_header_free(header);
+    return status;
+}
+
+void cpl_safetensors_header_free(cpl_safetensors_header *header)
+{
+    cpl_free(header->entries);
+    cpl_free((void *)header->by_name);
+    cpl_free((void *)header->metadata);
+    cpl_free(header->dims);
+    memset(header, 0, sizeof *header);
+}

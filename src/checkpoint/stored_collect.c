@@ -1,0 +1,295 @@
+/* stored_collect.c - see stored_internal.h: the tensors of all files as one sorted list
+ *
+ * The list is made of what the files hold and, where there is an index, of what it says they hold.
+ * Sorted by name, the entries of one name stand together: those of files, by slice, and last that of
+ * the index, which is known by having no type. Each such group becomes one tensor, or its slices. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/text.h"
+#include "checkpoint/stored_internal.h"
+
+static const cpl_stored_part *part_of(const cpl_stored *tensor)
+{
+    return tensor->file;
+}
+
+static bool is_promise(const cpl_stored *tensor) /* of the index */
+{
+    return !tensor->type_name;
+}
+
+/* Notes what is wrong with a tensor, unless something has been noted already. */
+CPL_PRINTF(2, 3) static cpl_status blame(cpl_stored *tensor, const char *format, ...)
+{
+    char sentence[1024];
+    va_list arguments;
+    if (tensor->fault) return CPL_OK;
+    va_start(arguments, format);
+    vsnprintf(sentence, sizeof sentence, format, arguments);
+    va_end(arguments);
+    tensor->fault = cpl_text_copy(sentence);
+    return tensor->fault ? CPL_OK : CPL_ERR_MEMORY;
+}
+
+/* Entries of the list ---------------------------------------------------------------------------*/
+
+static cpl_format format_of(cpl_safetensors_dtype dtype)
+{
+    switch (dtype) {
+    case CPL_SAFETENSORS_F64:
+        return CPL_FORMAT_F64;
+    case CPL_SAFETENSORS_F32:
+        return CPL_FORMAT_F32;
+    case CPL_SAFETENSORS_F16:
+        return CPL_FORMAT_F16;
+    case CPL_SAFETENSORS_BF16:
+        return CPL_FORMAT_BF16;
+    case CPL_SAFETENSORS_F8_E4M3:
+        return CPL_FORMAT_F8_E4M3;
+    case CPL_SAFETENSORS_F8_E5M2:
+        return CPL_FORMAT_F8_E5M2;
+    case CPL_SAFETENSORS_F8_E8M0:
+        return CPL_FORMAT_F8_E8M0;
+    case CPL_SAFETENSORS_F4:
+        return CPL_FORMAT_F4_PAIR;
+    default:
+        return CPL_FORMAT_OTHER;
+    }
+}
+
+/* An entry of this part with nothing but ones in its shape. */
+static cpl_stored *add(cpl_stored_files *s, const cpl_stored_part *part, const char *name)
+{
+    cpl_stored *t = &s->tensors[s->count++];
+    *t            = (cpl_stored){.name     = name,
+                                 .path     = part->path,
+                                 .file     = part,
+                                 .format   = CPL_FORMAT_OTHER,
+                                 .rank     = -1,
+                                 .n_slices = 1};
+    for (int i = 0; i < CPL_STORED_MAX_RANK; i++) t->shape[i] = 1;
+    return t;
+}
+
+static cpl_status add_safetensors(cpl_stored_files *s, const cpl_stored_part *part,
+                                  const cpl_safetensors_entry *e)
+{
+    cpl_stored *t = add(s, part, e->name);
+    t->type_name  = cpl_safetensors_dtype_name(e->dtype);
+    t->format     = format_of(e->dtype);
+    t->n_elements = e->n_elements;
+    t->bytes      = e->end - e->begin;
+    t->offset     = cpl_safetensors_data_at(part->safetensors) + e->begin;
+    bool fits     = e->rank <= CPL_STORED_MAX_RANK;
+    for (int i = 0; i < e->rank && fits; i++) fits = e->shape[i] <= INT64_MAX;
+    if (!fits) {
+        char shape[128];
+        return blame(t, "%s: tensor %.200s has the shape %s, which is not read here", part->path,
+                     e->name, cpl_safetensors_shape_text(shape, e));
+    }
+    t->rank = e->rank;
+    for (int i = 0; i < e->rank; i++) t->shape[i] = (int64_t)e->shape[i];
+    return CPL_OK;
+}
+
+static void add_gguf(cpl_stored_files *s, const cpl_stored_part *part, const cpl_gguf_entry *e)
+{
+    cpl_stored *t = add(s, part, e->name);
+    t->type_name  = e->type_name;
+    t->format     = e->format;
+    t->n_elements = e->n_elements;
+    t->bytes      = e->bytes;
+    t->offset     = e->offset;
+    t->rank       = e->rank;
+    for (int i = 0; i < e->rank; i++) t->shape[i] = e->shape[i];
+}
+
+static int64_t entries_of(const cpl_stored_part *part)
+{
+    return part->gguf          ? cpl_gguf_count(part->gguf)
+           : part->safetensors ? cpl_safetensors_count(part->safetensors)
+                               : 0;
+}
+
+static cpl_status add_part(cpl_stored_files *s, const cpl_stored_part *part)
+{
+    for (int64_t i = 0; i < entries_of(part); i++)
+        if (part->gguf)
+            add_gguf(s, part, cpl_gguf_at(part->gguf, i));
+        else
+            CPL_TRY(add_safetensors(s, part, cpl_safetensors_at(part->safetensors, i)));
+    return CPL_OK;
+}
+
+static int against_name(const void *name, const void *part)
+{
+    return strcmp(name, ((const cpl_stored_part *)part)->name);
+}
+
+/* What the index says, an entry for each of its tensors. Its files are among the parts, which are
+ * sorted by name as they all lie in one folder. */
+static void add_promises(cpl_stored_files *s)
+{
+    const char *tensor;
+    json_t *file;
+    json_object_foreach(s->files.map, tensor, file)
+    {
+        const cpl_stored_part *part = bsearch(json_string_value(file), s->parts, (size_t)s->n_parts,
+                                              sizeof *s->parts, against_name);
+        CPL_ASSERT(part);
+        (void)add(s, part, tensor);
+    }
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const cpl_stored *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    if (order) return order;
+    if (is_promise(x) != is_promise(y)) return is_promise(x) ? 1 : -1;
+    if (part_of(x)->slice != part_of(y)->slice)
+        return part_of(x)->slice < part_of(y)->slice ? -1 : 1;
+    return strcmp(x->path, y->path);
+}
+
+static cpl_status list(cpl_stored_files *s)
+{
+    int64_t total = (int64_t)json_object_size(s->files.map);
+    for (int64_t i = 0; i < s->n_parts; i++) total += entries_of(&s->parts[i]);
+    s->tensors = cpl_alloc((size_t)total * sizeof *s->tensors);
+    if (!s->tensors) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory", s->path);
+    for (int64_t i = 0; i < s->n_parts; i++) CPL_TRY(add_part(s, &s->parts[i]));
+    if (s->files.map) add_promises(s);
+    if (total) qsort(s->tensors, (size_t)total, sizeof *s->tensors, by_name);
+    return CPL_OK;
+}
+
+/* Groups of one name ----------------------------------------------------------------------------*/
+
+/* A file that could not be opened and would hold slices of the same tensors as `part`; or NULL. */
+static const cpl_stored_part *damaged_slice(const cpl_stored_files *s, const cpl_stored_part *part)
+{
+    for (int64_t i = 0; i < s->n_parts; i++) {
+        const cpl_stored_part *other = &s->parts[i];
+        if (other->fault && other->slice >= 0 && other->stem == part->stem &&
+            memcmp(other->name, part->name, (size_t)part->stem) == 0)
+            return other;
+    }
+    return NULL;
+}
+
+/* The `n` entries, all of files with slices, sorted by them: each slice of the checkpoint once, or
+ * the tensor is not cut. */
+static cpl_status judge_slices(const cpl_stored_files *s, cpl_stored *group, int64_t n)
+{
+    const cpl_stored_part *damaged = n == s->n_slices ? NULL : damaged_slice(s, part_of(group));
+    if (damaged)
+        return blame(group, "%s (a slice of tensor %.200s should be in it)", damaged->fault,
+                     group->name);
+    if (n == 1) return CPL_OK;
+    for (int64_t i = 0; i < n; i++) {
+        group[i].slice    = (int)i;
+        group[i].n_slices = (int)n;
+        if (part_of(&group[i])->slice != i || n != s->n_slices)
+            return blame(group,
+                         "%s: tensor %.200s is in %lld files, but not in one for each of "
+                         "the %d slices of the checkpoint",
+                         group->path, group->name, (long long)n, s->n_slices);
+    }
+    return CPL_OK;
+}
+
+/* The `n` entries of files, and what the index says of them or NULL. */
+static cpl_status judge_files(const cpl_stored_files *s, cpl_stored *group, int64_t n,
+                              const cpl_stored *promise)
+{
+    bool sliced = true;
+    for (int64_t i = 0; i < n; i++) sliced = sliced && part_of(&group[i])->slice >= 0;
+    if (sliced) return judge_slices(s, group, n);
+    if (n > 1)
+        return blame(group, "%s: tensor %.200s is in %.200s too", group->path, group->name,
+                     part_of(&group[1])->name);
+    if (s->files.map && !promise)
+        return blame(group, "%s: tensor %.200s is not in the index (%s)", group->path, group->name,
+                     s->files.path);
+    if (promise && promise->file != group->file)
+        return blame(group, "%s: tensor %.200s is not in the file that the index names, %.200s",
+                     group->path, group->name, part_of(promise)->name);
+    return CPL_OK;
+}
+
+/* What only the index knows. */
+static cpl_status judge_promise(const cpl_stored_files *s, cpl_stored *promise)
+{
+    const cpl_stored_part *part = part_of(promise);
+    promise->type_name          = "unknown";
+    if (part->fault)
+        return blame(promise, "%s (tensor %.200s should be in it)", part->fault, promise->name);
+    return blame(promise, "%s: has no tensor %.200s, which %s says is in it", part->path,
+                 promise->name, s->files.path);
+}
+
+/* Sets n to the length of the group that begins at `i`, without the index's entry; sets that. */
+static cpl_stored *group_at(cpl_stored_files *s, int64_t i, int64_t *n)
+{
+    for (*n = 0; i + *n < s->count; ++*n) {
+        cpl_stored *t = &s->tensors[i + *n];
+        if (strcmp(t->name, s->tensors[i].name) != 0) return NULL;
+        if (is_promise(t)) return t;
+    }
+    return NULL;
+}
+
+/* Moves the first `n` of the group to the place `kept`; the faults of the others are dropped. */
+static void keep(cpl_stored_files *s, int64_t *kept, cpl_stored *group, int64_t n, int64_t all)
+{
+    for (int64_t i = 0; i < all; i++) {
+        char *fault    = (char *)(uintptr_t)group[i].fault;
+        group[i].fault = NULL;
+        if (i >= n) {
+            cpl_free(fault);
+            continue;
+        }
+        s->tensors[*kept]           = group[i];
+        s->tensors[(*kept)++].fault = fault;
+    }
+}
+
+/* A group with a fault is one tensor, whose fault is told when it is read. */
+static cpl_status judge(cpl_stored_files *s)
+{
+    int64_t kept = 0, n;
+    for (int64_t at = 0; at < s->count;) {
+        cpl_stored *group = &s->tensors[at], *promise = group_at(s, at, &n);
+        int64_t all = n + (promise != NULL);
+        CPL_TRY(n ? judge_files(s, group, n, promise) : judge_promise(s, group));
+        if (group->fault) group->slice = 0, group->n_slices = 1;
+        keep(s, &kept, group, group->fault || !n ? 1 : n, all);
+        at += all;
+    }
+    s->count = kept;
+    return CPL_OK;
+}
+
+static void warn(const cpl_stored_files *s, const cpl_log *log)
+{
+    const char *first = NULL;
+    int64_t faults    = 0;
+    for (int64_t i = 0; i < s->count; i++)
+        if (s->tensors[i].fault && faults++ == 0) first = s->tensors[i].fault;
+    if (faults)
+        cpl_log_warn(log, "%s (tensors at fault: %lld of %lld)", first, (long long)faults,
+                     (long long)s->count);
+}
+
+cpl_status cpl_stored_collect(cpl_stored_files *s, const cpl_log *log)
+{
+    CPL_TRY(list(s));
+    CPL_TRY(judge(s));
+    if (log) warn(s, log);
+    return CPL_OK;
+}

@@ -1,0 +1,49 @@
+/* eval_text.h - couplet eval --text: how well a model predicts a text.
+ *
+ * Room:  cli. */
+#ifndef CPL_CLI_EVAL_TEXT_H
+#define CPL_CLI_EVAL_TEXT_H
+
+#include "base/log.h"
+#include "cli/configure.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Rows for the verb's table. */
+#define CPL_FLAG_ROWS_PERPLEXED                                                                    \
+    {.name       = "--text",                                                                       \
+     .kind       = CPL_FLAG_FILE,                                                                  \
+     .value_name = "FILE",                                                                         \
+     .sentence   = "Perplexity and bits per byte of this text, and of those named behind the "     \
+                   "flags; files, folders and patterns as data.train takes them (--set data.*)."},   \
+        {.name       = "--window",                                                                 \
+         .kind       = CPL_FLAG_INT,                                                               \
+         .value_name = "N",                                                                        \
+         .sentence =                                                                               \
+             "Tokens of --text read at once; not given: 1024, or the model's context if shorter.", \
+         .low  = 1,                                                                                \
+         .high = 1e7,                                                                              \
+         .unit = "tokens"},                                                                        \
+    {                                                                                              \
+        .name = "--stride", .kind = CPL_FLAG_INT, .value_name = "N",                               \
+        .sentence = "The window goes on by so many tokens of --text, each predicted once, from "   \
+                    "what the window holds before it; not given: by whole windows.",               \
+        .low = 1, .high = 1e7, .unit = "tokens"                                                    \
+    }
+
+/* The settings of the verb that this form reads. */
+#define CPL_SETTINGS_PERPLEXED                                                                     \
+    "data.bad data.text_field data.id_field data.source_field data.strip data.split "              \
+    "data.separator data.special_as_text data.max_line_bytes data.zstd_window_log"
+
+/* Reads, scores, prints a table of the sources and writes --json. args->words are the model and
+ * further inputs. */
+CPL_NODISCARD cpl_status cpl_perplexed(const cpl_arguments *args, const cpl_configuration *c,
+                                       const cpl_log *log);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_CLI_EVAL_TEXT_H */

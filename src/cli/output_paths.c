@@ -1,0 +1,190 @@
+/* output_paths.c - see output_paths.h */
+#include "cli/output_paths.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "checkpoint/safetensors.h"
+#include "cli/terminal/output.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "io/path_guard.h"
+
+/* The flags of results, and what their lines say. */
+static const struct result {
+    const char *flag, *word;
+} results[] = {{"--json", "json"}, {"--html", "page"}, {"--svg", "charts"}, {"--out", NULL}};
+
+enum { N_RESULTS = sizeof results / sizeof *results };
+
+/* NULL where the verb has no such flag, or it is not given. */
+static const char *path_of(const cpl_arguments *args, const char *flag)
+{
+    return cpl_flag_known(args, flag) ? cpl_flag_text(args, flag) : NULL;
+}
+
+bool cpl_places_is_file(const cpl_arguments *args, const char *flag)
+{
+    const char *path = path_of(args, flag);
+    if (!path || (strcmp(flag, "--json") == 0 && strcmp(path, "-") == 0)) return false;
+    return strcmp(flag, "--svg") != 0 && !cpl_output_is_stream(path);
+}
+
+cpl_status cpl_places_outside(const cpl_arguments *args)
+{
+    for (int r = 0; r < N_RESULTS; r++) {
+        const char *path = path_of(args, results[r].flag);
+        if (!path || (r == 0 && strcmp(path, "-") == 0) || cpl_output_is_stream(path)) continue;
+        for (int i = 0; i < args->n_words; i++) CPL_TRY(cpl_outside_check(path, args->words[i]));
+    }
+    return CPL_OK;
+}
+
+cpl_status cpl_places_keep(const cpl_arguments *args, const char *file)
+{
+    struct stat kept, there;
+    if (!file || stat(file, &kept) != 0) return CPL_OK;
+    for (int r = 0; r < N_RESULTS; r++) {
+        const char *path = path_of(args, results[r].flag);
+        if (!path || stat(path, &there) != 0) continue;
+        if (kept.st_dev == there.st_dev && kept.st_ino == there.st_ino)
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "%s %s: is read, and not written over: name another file",
+                            results[r].flag, path);
+    }
+    return CPL_OK;
+}
+
+/* ---- what is there ---- */
+
+static bool begins(const char *path, const char *with)
+{
+    char bytes[16];
+    int file;
+    uint64_t length;
+    const size_t count = strlen(with);
+    CPL_ASSERT(count <= sizeof bytes);
+    if (cpl_file_open(&file, &length, path) != CPL_OK) return false;
+    const bool is = length >= count && cpl_file_read_at(file, bytes, count, 0, path) == CPL_OK &&
+                    memcmp(bytes, with, count) == 0;
+    close(file);
+    return is;
+}
+
+/* Whether the JSON object or the tensors of a file have one of the members. */
+static bool has_one(const json_t *object, const cpl_safetensors *tensors, const char *members)
+{
+    char name[32];
+    for (const char *at = members; *at; at += strspn(at, " ")) {
+        const size_t length = strcspn(at, " ");
+        CPL_ASSERT(length < sizeof name);
+        memcpy(name, at, length);
+        name[length] = '\0';
+        at += length;
+        if (object ? json_object_get(object, name) != NULL : !!cpl_safetensors_find(tensors, name))
+            return true;
+    }
+    return false;
+}
+
+/* Whether a file holds what this flag writes, or nothing yet. */
+static bool is_result(const char *path, const char *flag, const char *members)
+{
+    struct stat there;
+    json_t *object           = NULL;
+    cpl_safetensors *tensors = NULL;
+    bool is                  = false;
+    if (stat(path, &there) != 0 || there.st_size == 0) return true;
+    if (strcmp(flag, "--html") == 0) return begins(path, "<!DOCTYPE html>");
+    if (begins(path, "{"))
+        is = cpl_json_load(&object, path) == CPL_OK && has_one(object, NULL, members);
+    else
+        is = cpl_safetensors_open(&tensors, path) == CPL_OK && has_one(NULL, tensors, members);
+    json_decref(object);
+    cpl_safetensors_close(tensors);
+    return is;
+}
+
+/* --overwrite replaces results, and neither weights nor rows that somebody names by mistake. */
+static cpl_status check_new(const cpl_arguments *args, const char *flag, const char *members)
+{
+    const char *path = path_of(args, flag);
+    if (!cpl_path_exists(path)) return CPL_OK;
+    if (!cpl_flag_on(args, "--overwrite"))
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s is there already: --overwrite replaces it, or write to another file",
+                        path);
+    if (is_result(path, flag, members)) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s %s: is there and holds no results of couplet %s, which is all that "
+                    "--overwrite replaces: name another file, or take it away",
+                    flag, path, args->verb->name);
+}
+
+/* Better now than after all the work. */
+static cpl_status check_file_place(const char *path)
+{
+    cpl_status status = CPL_OK;
+    char *folder      = cpl_path_folder(path);
+    if (!folder) return CPL_ERR_MEMORY;
+    if (cpl_path_is_folder(path))
+        status = CPL_FAIL(CPL_ERR_IO, "%s: is a folder, not a file to write", path);
+    else if (!cpl_path_is_folder(folder))
+        status = CPL_FAIL(CPL_ERR_IO, "%s: there is no folder %s", path, folder);
+    else if (access(folder, W_OK) != 0)
+        status = CPL_FAIL(CPL_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    cpl_free(folder);
+    return status;
+}
+
+/* Charts that are there already count as one result. */
+static cpl_status check_charts(const cpl_arguments *args, const char *folder)
+{
+    char **names  = NULL;
+    int64_t count = 0;
+    bool there    = false;
+    if (!folder || !cpl_path_exists(folder)) return CPL_OK;
+    if (!cpl_path_is_folder(folder))
+        return CPL_FAIL(CPL_ERR_IO, "%s: is there and is no folder", folder);
+    CPL_TRY(cpl_folder_list(&names, &count, folder));
+    for (int64_t i = 0; i < count; i++) {
+        const size_t length = strlen(names[i]);
+        there |= length > 4 && strcmp(names[i] + length - 4, ".svg") == 0;
+    }
+    cpl_folder_list_free(names, count);
+    if (!there || cpl_flag_on(args, "--overwrite")) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s has charts already: --overwrite replaces those of the same names, or write "
+                    "to another folder",
+                    folder);
+}
+
+cpl_status cpl_places_check(const cpl_arguments *args, const char *members)
+{
+    const char *json = path_of(args, "--json"), *html = path_of(args, "--html");
+    if (json && html && strcmp(json, html) == 0)
+        return CPL_FAIL(CPL_ERR_USAGE, "--json and --html both name %s", json);
+    for (int r = 0; r < N_RESULTS; r++) {
+        if (!cpl_places_is_file(args, results[r].flag)) continue;
+        CPL_TRY(check_file_place(path_of(args, results[r].flag)));
+        CPL_TRY(check_new(args, results[r].flag, members));
+    }
+    return check_charts(args, path_of(args, "--svg"));
+}
+
+/* ---- afterwards ---- */
+
+void cpl_places_tell(const cpl_arguments *args)
+{
+    const char *json = path_of(args, "--json");
+    FILE *out        = json && strcmp(json, "-") == 0 ? stderr : stdout;
+    for (int r = 0; r < N_RESULTS; r++) {
+        const char *path = path_of(args, results[r].flag);
+        if (path && results[r].word && !(r == 0 && out == stderr) && !cpl_output_is_stream(path))
+            fprintf(out, "%s: %s\n", results[r].word, path);
+    }
+}

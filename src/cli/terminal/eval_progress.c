@@ -1,0 +1,91 @@
+/* eval_progress.c - see eval_progress.h */
+#include "cli/terminal/eval_progress.h"
+
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/terminal/printable.h"
+
+enum { BAR_CELLS = 20 };
+
+/* ---- the bar ---- */
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* "12.5/s, 1:07 left" of the questions that are done in this run; no time where none is left. */
+static void print_speed(const cpl_eval_bar *b, double done, double seconds)
+{
+    const double speed = seconds > 0 ? done / seconds : 0;
+    fprintf(stderr, "%.1f/s", speed);
+    const double open = (double)(b->total - b->recorded) - done;
+    if (speed <= 0 || open <= 0) return;
+    const long left = (long)(open / speed + 0.5);
+    fprintf(stderr, ", %ld:%02ld left", left / 60, left % 60);
+}
+
+static void draw(cpl_eval_bar *b)
+{
+    const double done  = b->behind + b->now;
+    const double share = b->total ? (done + (double)b->recorded) / (double)b->total : 1;
+    const int full     = (int)(BAR_CELLS * share);
+    cpl_shown_erase_line(stderr);
+    fputc('[', stderr);
+    for (int i = 0; i < BAR_CELLS; i++) fputc(i < full ? '=' : i == full ? '>' : ' ', stderr);
+    fprintf(stderr, "] %.0f/%lld questions  ", done + (double)b->recorded, (long long)b->total);
+    print_speed(b, done, b->shown - b->began);
+    fprintf(stderr, "  %s", b->task);
+    fflush(stderr);
+    b->drawn = true;
+}
+
+void cpl_eval_bar_clear(cpl_eval_bar *b)
+{
+    if (b->drawn) cpl_shown_erase_line(stderr);
+    b->drawn = false;
+}
+
+static void began(void *who, const cpl_evaluated *one, int64_t recorded)
+{
+    cpl_eval_bar *b = who;
+    b->recorded += recorded;
+    b->task = one->what->key;
+    if (recorded && !b->terminal)
+        fprintf(stderr, "%s: %lld of %lld answered before\n", one->what->key, (long long)recorded,
+                (long long)one->n);
+}
+
+static void advanced(void *who, double questions)
+{
+    cpl_eval_bar *b   = who;
+    const double time = seconds_now();
+    b->now            = questions;
+    if (!b->terminal || time - b->shown < 0.1) return;
+    b->shown = time;
+    draw(b);
+}
+
+static void finished(void *who, const cpl_evaluated *one)
+{
+    cpl_eval_bar *b      = who;
+    const double seconds = seconds_now() - b->began;
+    b->behind += b->now;
+    b->now = 0;
+    if (b->terminal) return;
+    fprintf(stderr, "%s: %lld answered (%.0f of %lld in all, ", one->what->key, (long long)one->n,
+            b->behind + (double)b->recorded, (long long)b->total);
+    print_speed(b, b->behind, seconds);
+    fprintf(stderr, ")\n");
+}
+
+cpl_evaluation_watch cpl_eval_bar_watch(cpl_eval_bar *bar, int64_t total)
+{
+    *bar = (cpl_eval_bar){
+        .terminal = isatty(STDERR_FILENO), .total = total, .task = "", .began = seconds_now()};
+    return (cpl_evaluation_watch){bar, began, advanced, finished};
+}

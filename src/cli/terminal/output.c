@@ -1,0 +1,131 @@
+/* output.c - see output.h */
+#include "cli/terminal/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/terminal/printable.h"
+#include "io/file.h"
+#include "io/json.h"
+
+void cpl_output_prepare(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* likewise a file that may not grow */
+    cpl_json_watch_memory();
+    /* Opened the wrong way round, so that using a stream that was closed still fails. */
+    bool sound = true;
+    for (int stream = 0; stream <= 2 && sound; stream++)
+        sound = fcntl(stream, F_GETFD) >= 0 || open("/dev/null", stream ? O_RDONLY : O_WRONLY) >= 0;
+    cpl_shown_install();
+}
+
+static bool unread; /* nobody reads the standard output any more */
+
+bool cpl_output_unread(void)
+{
+    return unread;
+}
+
+/* Asked of the system: errno is that of the last write, and an earlier one may have failed. */
+static bool has_no_reader(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO};
+    return poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP));
+}
+
+cpl_status cpl_output_check(void)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout)) return CPL_OK;
+    unread = errno == EPIPE || has_no_reader();
+    return CPL_FAIL(CPL_ERR_IO, "cannot write to the standard output: %s",
+                    errno ? strerror(errno) : "an earlier write failed");
+}
+
+void cpl_output_words(FILE *out, const char *words)
+{
+    for (; *words; words++)
+        if (*words == '\n' || *words == '\t')
+            fprintf(out, "\\x%02x", (unsigned)*words);
+        else
+            fputc(*words, out);
+}
+
+void cpl_output_name(FILE *out, const char *name, int width)
+{
+    const size_t length = strlen(name), wide = (size_t)width;
+    cpl_output_words(out, name);
+    fprintf(out, "%*s", (int)(length < wide ? wide - length : 0), "");
+}
+
+/* In one write: a sentence that two processes say at the same time stays whole. */
+void cpl_output_sentence(FILE *out, const char *before, const char *sentence)
+{
+    char line[3 * 2048];
+    size_t n = 0;
+    for (; *sentence && n + 5 < sizeof line; sentence++)
+        n += (size_t)snprintf(line + n, sizeof line - n,
+                              *sentence == '\n' || *sentence == '\t' ? "\\x%02x" : "%c", *sentence);
+    line[n] = '\0';
+    fprintf(out, "%s%s\n", before, line);
+}
+
+static void say(void *info, cpl_log_level level, const char *sentence)
+{
+    FILE *out = level == CPL_LOG_WARN ? stderr : info;
+    fflush(stdout); /* keeps the order of the two streams on a terminal */
+    cpl_output_sentence(out, level == CPL_LOG_WARN ? "warning: " : "", sentence);
+}
+
+cpl_log cpl_output_log(FILE *info)
+{
+    return (cpl_log){.say = say, .who = info};
+}
+
+static bool is_stdout(const char *path)
+{
+    return strcmp(path, "/dev/stdout") == 0; /* it may lead to a file that was just begun */
+}
+
+bool cpl_output_is_stream(const char *path)
+{
+    struct stat there;
+    return is_stdout(path) ||
+           (stat(path, &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode));
+}
+
+cpl_status cpl_output_file(const char *path, const void *bytes, size_t length)
+{
+    if (!cpl_output_is_stream(path)) return cpl_file_write_atomic(path, bytes, length);
+    if (is_stdout(path)) {
+        fwrite(bytes, 1, length, stdout);
+        return cpl_output_check();
+    }
+    FILE *out  = fopen(path, "we");
+    bool wrote = out && fwrite(bytes, 1, length, out) == length;
+    wrote      = (out ? fclose(out) == 0 : false) && wrote;
+    return wrote ? CPL_OK
+                 : CPL_FAIL(CPL_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+}
+
+cpl_status cpl_output_json(json_t *object, const char *what, const char *path, size_t flags)
+{
+    if (!object) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for %s", what);
+    char *text = cpl_json_check(path) == CPL_OK ? json_dumps(object, JSON_INDENT(1) | flags) : NULL;
+    json_decref(object);
+    if (!text) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for %s", what);
+    size_t length = strlen(text);
+    text[length]  = '\n'; /* over the NUL: the length is given */
+    cpl_status status =
+        cpl_output_file(strcmp(path, "-") == 0 ? "/dev/stdout" : path, text, length + 1);
+    cpl_json_text_free(text);
+    return status;
+}

@@ -1,0 +1,58 @@
+/* output.h - what the program says, and where: results on standard output, sentences on standard
+ * error.
+ *
+ * Room:  cli/terminal. */
+#ifndef CPL_CLI_TERMINAL_OUTPUT_H
+#define CPL_CLI_TERMINAL_OUTPUT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/log.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Before all else: what terminals are given is made safe (printable.h), a closed pipe fails a write and
+ * sends no signal, and a file opened later cannot take the place of a standard stream that was
+ * closed. */
+void cpl_output_prepare(void);
+
+/* Whether cpl_output_check failed because the reader of a pipe is gone, as `head` leaves it: nobody
+ * wants to hear of that. */
+bool cpl_output_unread(void);
+
+/* Prints words from a file (names, labels) within a line: line ends are \x0a in them, tabs \x09. */
+void cpl_output_words(FILE *out, const char *words);
+
+/* The same, filled up with blanks to a width. */
+void cpl_output_name(FILE *out, const char *name, int width);
+
+/* Prints a sentence as one line, what it quotes likewise. */
+void cpl_output_sentence(FILE *out, const char *before, const char *sentence);
+
+/* CPL_ERR_IO if something written to standard output did not arrive (a full disk, a closed pipe).
+ * A verb that writes for long calls it now and then; main calls it at the end. */
+CPL_NODISCARD cpl_status cpl_output_check(void);
+
+/* A log that writes information as lines to `info` (stdout or stderr) and warnings to stderr, as
+ * "warning: SENTENCE". */
+cpl_log cpl_output_log(FILE *info);
+
+/* Whether writing to this path replaces no file: the standard output, a device, a pipe. */
+bool cpl_output_is_stream(const char *path);
+
+/* Writes a whole file, atomically, or into a stream. */
+CPL_NODISCARD cpl_status cpl_output_file(const char *path, const void *bytes, size_t length);
+
+/* Writes the object to the file, atomically, or to standard output where `path` is -, indented by one
+ * and with jansson's further `flags`. Takes the object over; NULL is CPL_ERR_MEMORY, of `what`. */
+CPL_NODISCARD cpl_status cpl_output_json(json_t *object, const char *what, const char *path,
+                                         size_t flags);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_CLI_TERMINAL_OUTPUT_H */

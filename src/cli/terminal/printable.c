@@ -1,0 +1,145 @@
+/* printable.c - see printable.h: streams of the C library whose bytes pass through a function (fopencookie). */
+#include "cli/terminal/printable.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "base/text.h"
+
+enum { MOST_SHOWN = 16 }; /* bytes that one character becomes at most: \u{10ffff} */
+
+typedef struct filter {
+    int descriptor;
+    unsigned char waiting[4]; /* of a character that has begun */
+    size_t n_waiting;
+} filter;
+
+static filter filters[] = {{.descriptor = STDOUT_FILENO}, {.descriptor = STDERR_FILENO}};
+
+/* ---- characters ---- */
+
+static bool steers(uint32_t c)
+{
+    return (c >= 0x80 && c <= 0x9f) || c == 0x061c || c == 0x200e || c == 0x200f ||
+           (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+}
+
+static size_t show_character(char out[MOST_SHOWN], const unsigned char *s, int length)
+{
+    const uint32_t c = cpl_utf8_decode(s, length);
+    const bool plain = c >= 0x20 ? c != 0x7f : c == '\n' || c == '\t';
+    if (!plain) return (size_t)snprintf(out, MOST_SHOWN, "\\x%02x", (unsigned)c);
+    if (steers(c)) return (size_t)snprintf(out, MOST_SHOWN, "\\u{%x}", (unsigned)c);
+    memcpy(out, s, (size_t)length);
+    return (size_t)length;
+}
+
+/* Whether more bytes may still make a character of what waits. */
+static bool may_go_on(const filter *f)
+{
+    const unsigned char lead = f->waiting[0];
+    const size_t wanted      = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+    return lead >= 0xc2 && lead <= 0xf4 && f->n_waiting < wanted &&
+           (size_t)cpl_utf8_bad_length(f->waiting, f->n_waiting) == f->n_waiting;
+}
+
+/* The first character that waits, or where it is none its first byte; 0: it may go on. */
+static size_t show_first(char out[MOST_SHOWN], filter *f, bool end)
+{
+    const int length = cpl_utf8_length(f->waiting, f->n_waiting);
+    size_t shown;
+    if (!length && !end && may_go_on(f)) return 0;
+    if (length)
+        shown = show_character(out, f->waiting, length);
+    else
+        shown = (size_t)snprintf(out, MOST_SHOWN, "\\x%02x", (unsigned)f->waiting[0]);
+    f->n_waiting -= (size_t)(length ? length : 1);
+    memmove(f->waiting, f->waiting + (length ? length : 1), f->n_waiting);
+    return shown;
+}
+
+/* ---- streams ---- */
+
+static bool write_all(int descriptor, const char *bytes, size_t length)
+{
+    while (length) {
+        const ssize_t put = write(descriptor, bytes, length);
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) return false;
+        bytes += put;
+        length -= (size_t)put;
+    }
+    return true;
+}
+
+/* A cookie_write_function_t: 0 is a failure. */
+static ssize_t write_filtered(void *cookie, const char *bytes, size_t length)
+{
+    filter *f = cookie;
+    char out[4096];
+    size_t n = 0;
+    for (size_t i = 0; i < length; i++) {
+        f->waiting[f->n_waiting++] = (unsigned char)bytes[i];
+        for (size_t shown = 1; f->n_waiting && shown; n += shown)
+            shown = show_first(out + n, f, false);
+        if (n + 4 * MOST_SHOWN < sizeof out) continue;
+        if (!write_all(f->descriptor, out, n)) return 0;
+        n = 0;
+    }
+    return write_all(f->descriptor, out, n) ? (ssize_t)length : 0;
+}
+
+static void install(FILE **stream, filter *f, int buffering)
+{
+    const cookie_io_functions_t through = {.write = write_filtered};
+    FILE *made                          = fopencookie(f, "w", through);
+    if (!made) return;
+    setvbuf(made, NULL, buffering, BUFSIZ);
+    *stream = made;
+}
+
+void cpl_shown_install(void)
+{
+    if (isatty(STDOUT_FILENO)) install(&stdout, &filters[0], _IOLBF);
+    install(&stderr, &filters[1], _IONBF);
+}
+
+static void flush(FILE *out, filter *f)
+{
+    char shown[MOST_SHOWN];
+    (void)fflush(out);
+    while (f->n_waiting && write_all(f->descriptor, shown, show_first(shown, f, true))) continue;
+}
+
+void cpl_shown_flush(void)
+{
+    flush(stdout, &filters[0]);
+    flush(stderr, &filters[1]);
+}
+
+/* Bytes of the program's own, past the filter. */
+static void steer(FILE *out, const char *bytes)
+{
+    filter *f = &filters[out == stderr];
+    flush(out, f);
+    (void)write_all(f->descriptor, bytes, strlen(bytes));
+}
+
+void cpl_shown_erase_line(FILE *out)
+{
+    steer(out, "\r\033[K");
+}
+
+bool cpl_shown_on_terminal(FILE *out)
+{
+    return (out == stdout || out == stderr) && isatty(filters[out == stderr].descriptor);
+}
+
+void cpl_shown_bold(FILE *out, const char *text)
+{
+    steer(out, "\033[1m");
+    fputs(text, out);
+    steer(out, "\033[m");
+}

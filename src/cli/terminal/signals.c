@@ -1,0 +1,59 @@
+/* signals.c - see signals.h */
+#include "cli/terminal/signals.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/stop.h"
+
+static sigset_t heard(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    return set;
+}
+
+/* Flushes nothing: a thread may hold the lock of stdout for ever, waiting for a pipe. */
+CPL_NORETURN static void end(int number)
+{
+    const sigset_t set = heard();
+    signal(number, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    raise(number);
+    _Exit(128 + number);
+}
+
+void cpl_signals_end(int number)
+{
+    (void)fflush(stdout);
+    end(number);
+}
+
+static void *wait_for_signals(void *unused)
+{
+    const sigset_t set = heard();
+    int number         = 0;
+    (void)unused;
+    sigwait(&set, &number);
+    cpl_stop_ask(number);
+    sigwait(&set, &number);
+    end(number);
+}
+
+/* The threads made later block the signals too. A handler would run on the stack of a thread that
+ * computes, and kernels that oneDNN 2.6 makes for AVX-512 let the stack pointer stand elsewhere for a
+ * while: a signal then overwrites memory. */
+cpl_status cpl_signals_listen(void)
+{
+    const sigset_t set = heard();
+    pthread_t thread;
+    if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 ||
+        pthread_create(&thread, NULL, wait_for_signals, NULL) != 0)
+        return CPL_FAIL(CPL_ERR_MEMORY, "no thread can be made that waits for signals");
+    pthread_detach(thread);
+    return CPL_OK;
+}

@@ -1,0 +1,103 @@
+/* train_progress.c - see train_progress.h */
+#include "cli/terminal/train_progress.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/terminal/printable.h"
+
+enum { BAR_CELLS = 20 };
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void cpl_progress_begin(cpl_progress *p, const cpl_train_facts *facts)
+{
+    *p = (cpl_progress){
+        .terminal   = isatty(STDOUT_FILENO),
+        .first_step = facts->first_step,
+        .last_step  = facts->settings->train.steps,
+        .log_every  = facts->settings->log.every,
+        .began      = seconds_now(),
+    };
+}
+
+void cpl_progress_clear(cpl_progress *p)
+{
+    if (p->drawn) cpl_shown_erase_line(stdout);
+    p->drawn = false;
+    fflush(stdout);
+}
+
+/* "4:07" or "2:04:07". */
+static const char *duration(char out[32], double seconds)
+{
+    long s = seconds > 0 ? lround(seconds) : 0;
+    if (s >= 3600)
+        snprintf(out, 32, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(out, 32, "%ld:%02ld", s / 60, s % 60);
+    return out;
+}
+
+/* Steps with evaluations and checkpoints between them make the mean longer than one step. */
+static double seconds_left(const cpl_progress *p, int64_t step)
+{
+    double done = (double)(step - p->first_step + 1);
+    return (seconds_now() - p->began) / done * (double)(p->last_step - step);
+}
+
+double cpl_progress_speed(cpl_progress *p, double tokens_per_s)
+{
+    const int64_t over = p->seen < p->log_every ? ++p->seen : p->log_every;
+    if (tokens_per_s > 0) p->pace += (1 / tokens_per_s - p->pace) / (double)over;
+    return p->pace > 0 ? 1 / p->pace : 0;
+}
+
+static void print_numbers(const cpl_progress *p, const cpl_metrics *m)
+{
+    const double speed = p->pace > 0 ? 1 / p->pace : 0;
+    const double share = m->tokens_per_s > 0 ? m->peak_share * speed / m->tokens_per_s : 0;
+    char left[32], erc[32] = "-";
+    if (m->has_erc) snprintf(erc, sizeof erc, "%.1e", m->erc);
+    printf("%lld/%lld  loss %.4f  erc %s  balance %.3f  grad %.2f  %.0f tok/s  %.0f%% of peak  %s "
+           "left",
+           (long long)m->step, (long long)p->last_step, m->loss, erc, m->balance, m->grad_norm,
+           speed, 100 * share, duration(left, seconds_left(p, m->step)));
+}
+
+static void draw_bar(cpl_progress *p, const cpl_metrics *m)
+{
+    int full = (int)(BAR_CELLS * m->step / p->last_step);
+    cpl_shown_erase_line(stdout);
+    putchar('[');
+    for (int i = 0; i < BAR_CELLS; i++) putchar(i < full ? '=' : i == full ? '>' : ' ');
+    printf("] ");
+    print_numbers(p, m);
+    p->drawn = true;
+}
+
+void cpl_progress_step(cpl_progress *p, const cpl_metrics *m)
+{
+    bool logged = m->step % p->log_every == 0 || m->step == p->last_step;
+    cpl_progress_speed(p, m->tokens_per_s);
+    if (p->terminal) {
+        draw_bar(p, m);
+    } else if (logged || m->has_eval) {
+        printf("step ");
+        print_numbers(p, m);
+        putchar('\n');
+    }
+    if (m->has_eval && m->n_sources) {
+        cpl_progress_clear(p);
+        printf("step %lld/%lld  held-out loss %.4f\n", (long long)m->step, (long long)p->last_step,
+               cpl_metrics_validation(m));
+    }
+    fflush(stdout);
+}

@@ -1,0 +1,21 @@
+/* json.h - a comparison as JSON; docs/formats.md lists every member.
+ *
+ * Room:  compare. */
+#ifndef CPL_COMPARE_JSON_H
+#define CPL_COMPARE_JSON_H
+
+#include <jansson.h>
+
+#include "compare/compare.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A new object; NULL if there is no memory. What is not finite is null. */
+json_t *cpl_compare_json(const cpl_compare *compare);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_COMPARE_JSON_H */

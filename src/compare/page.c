@@ -1,0 +1,182 @@
+/* page.c - the page in its reading order; see page.h */
+#include "compare/page.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "compare/charts.h"
+#include "compare/tables.h"
+#include "io/file.h"
+#include "io/path_guard.h"
+#include "report/markup.h"
+#include "report/page.h"
+#include "report/svg_file.h"
+
+/* Names of figures are several words long: in a narrow window they keep room for one. */
+static const char more_style[] = "tbody th{min-width:min(11em,38vw)}\n";
+
+static void put_title(cpl_text *out, const cpl_compare *c)
+{
+    cpl_text title = {0}, lead = {0};
+    char words[CPL_POINT_WORDS];
+    cpl_text_printf(&title, "Runs side by side: ");
+    for (int64_t g = 0; g < c->n_groups && g < 6; g++)
+        cpl_text_printf(&title, "%s%s", g ? ", " : "", c->groups[g].name);
+    if (c->n_groups > 6) cpl_text_printf(&title, " and %lld more", (long long)c->n_groups - 6);
+    cpl_text_printf(&lead, "Figures %s. Made by couplet compare.",
+                    cpl_compare_point_words(words, c));
+    out->failed = out->failed || title.failed || lead.failed;
+    if (!out->failed) cpl_page_open(out, title.bytes, lead.bytes, more_style);
+    cpl_text_free(&title);
+    cpl_text_free(&lead);
+}
+
+static void put_warnings(cpl_text *out, const cpl_compare *c)
+{
+    char words[1100];
+    for (int64_t i = 0; i < c->n_warnings; i++) {
+        snprintf(words, sizeof words, "Warning: %s", c->warnings[i]);
+        cpl_page_note(out, words);
+    }
+}
+
+/* ---- tables ---- */
+
+typedef cpl_status table(cpl_grid *grid, cpl_pool *pool, const cpl_compare *compare);
+
+static cpl_status put_table(cpl_text *out, const cpl_compare *c, table *make, const char *heading,
+                            const char *words)
+{
+    cpl_pool pool = {0};
+    cpl_grid g;
+    cpl_status status = make(&g, &pool, c);
+    if (status == CPL_OK && g.n_rows) {
+        cpl_page_section(out, heading ? heading : g.title);
+        if (words) cpl_page_small(out, words);
+        cpl_grid_page(out, &g);
+    }
+    cpl_pool_free(&pool);
+    return status;
+}
+
+static cpl_status by_groups(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
+{
+    return cpl_compare_table_figures(g, pool, c, false);
+}
+static cpl_status by_runs(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
+{
+    return cpl_compare_table_figures(g, pool, c, true);
+}
+
+static cpl_status put_tables(cpl_text *out, const cpl_compare *c)
+{
+    CPL_TRY(put_table(out, c, cpl_compare_table_runs, NULL, NULL));
+    CPL_TRY(put_table(out, c, cpl_compare_table_settings, NULL,
+                      "Bookkeeping, which changes no figure, stands last."));
+    CPL_TRY(put_table(out, c, by_groups, "Figures at equal tokens",
+                      c->grouped
+                          ? "Mean ± standard deviation over the runs of a group; in brackets "
+                            "how many they are."
+                          : NULL));
+    CPL_TRY(put_table(out, c, cpl_compare_table_pairs, NULL,
+                      "Pairs share the seed, the data and its order. Negative: better than the "
+                      "baseline. The interval is Student's; detectable is the smallest true "
+                      "difference that so many pairs with this spread find at 5 % with a power of "
+                      "80 %."));
+    CPL_TRY(put_table(out, c, cpl_compare_table_documents, NULL, NULL));
+    return put_table(out, c, cpl_compare_table_questions, NULL,
+                     "Of the questions that both runs answered; McNemar's exact test, two-sided.");
+}
+
+static cpl_status put_details(cpl_text *out, const cpl_compare *c)
+{
+    if (c->grouped) CPL_TRY(put_table(out, c, by_runs, "Figures of each run", NULL));
+    return put_table(out, c, cpl_compare_table_each_pair, NULL,
+                     "Difference of validation loss at the point of comparison.");
+}
+
+/* ---- charts ---- */
+
+static cpl_status put_charts(cpl_text *out, const cpl_compare_charts *charts, bool at_the_end)
+{
+    cpl_page_charts_open(out);
+    for (int64_t i = 0; i < charts->n; i++) {
+        if (charts->charts[i].at_the_end != at_the_end) continue;
+        cpl_page_chart_open(out);
+        CPL_TRY(cpl_compare_chart_draw(out, charts, i, true));
+        cpl_page_chart_close(out, charts->charts[i].caption);
+    }
+    cpl_page_charts_close(out);
+    return CPL_OK;
+}
+
+static cpl_status put_all_charts(cpl_text *out, const cpl_compare_charts *charts)
+{
+    const cpl_compare *c = charts->compare;
+    const bool any_end   = charts->n && charts->charts[charts->n - 1].at_the_end;
+    if (charts->n == 0) return CPL_OK;
+    if (any_end) {
+        char words[200];
+        snprintf(words, sizeof words, "At the end, against %.120s", c->options.group_by);
+        cpl_page_section(out, words);
+        cpl_page_small(out, "A point a run; the line goes through the means of the groups.");
+        CPL_TRY(put_charts(out, charts, true));
+    }
+    cpl_page_section(out, "Against tokens");
+    cpl_page_small(out, c->grouped
+                            ? "The mean over the runs of a group, with a band of one standard "
+                              "deviation to both sides. Losses begin at a twentieth of the "
+                              "way."
+                            : "A line a run. Losses begin at a twentieth of the way.");
+    return put_charts(out, charts, false);
+}
+
+/* ---- the page ---- */
+
+static void put_terms(cpl_text *out, const cpl_compare *c)
+{
+    cpl_page_section(out, "What the words mean");
+    cpl_page_terms_open(out);
+    for (int64_t i = 0; i < c->n_figures; i++) {
+        const cpl_compared_figure *f = &c->figures[i];
+        if (!f->source) cpl_page_term(out, f->label, f->sentence);
+    }
+    cpl_page_terms_close(out);
+}
+
+cpl_status cpl_compare_page(cpl_text *out, const cpl_compare *c)
+{
+    cpl_compare_charts charts;
+    cpl_status status = CPL_OK;
+    CPL_TRY(cpl_compare_charts_open(&charts, c));
+    put_title(out, c);
+    put_warnings(out, c);
+    CPL_TRY_DONE(put_tables(out, c));
+    CPL_TRY_DONE(put_all_charts(out, &charts));
+    CPL_TRY_DONE(put_details(out, c));
+    put_terms(out, c);
+    cpl_page_close(out, NULL);
+    status = cpl_text_status(out);
+done:
+    cpl_compare_charts_close(&charts);
+    return status;
+}
+
+cpl_status cpl_compare_svgs(const char *folder, const cpl_compare *c)
+{
+    cpl_compare_charts charts = {0};
+    cpl_text svg              = {0};
+    cpl_status status         = CPL_OK;
+    for (int64_t r = 0; r < c->n_runs; r++) CPL_TRY(cpl_outside_check(folder, c->runs[r].folder));
+    CPL_TRY_DONE(cpl_compare_charts_open(&charts, c));
+    CPL_TRY_DONE(cpl_folder_make(folder));
+    for (int64_t i = 0; i < charts.n; i++) {
+        CPL_TRY_DONE(cpl_compare_chart_draw(&svg, &charts, i, false));
+        CPL_TRY_DONE(cpl_svg_write(NULL, folder, &svg, "%s.svg", charts.charts[i].file));
+    }
+done:
+    cpl_text_free(&svg);
+    cpl_compare_charts_close(&charts);
+    return status;
+}

@@ -1,0 +1,243 @@
+/* questions.c - see questions.h */
+#include "compare/questions.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/stats/statistics.h"
+#include "base/text.h"
+#include "eval/totals.h"
+#include "io/json.h"
+
+/* ---- one file ---- */
+
+/* Whether a name of "metrics" is that of a member of "correct": itself, or "exact_match,NAME". */
+static bool names(const char *metric, const char *member)
+{
+    const char *comma = strchr(metric, ',');
+    return strcmp(metric, member) == 0 || (comma && strcmp(comma + 1, member) == 0);
+}
+
+/* The member of "correct" that counts: the first in the order of "metrics", else its own first. */
+static const char *metric_of(const json_t *task, json_t *correct)
+{
+    const char *metric, *member, *first = NULL;
+    json_t *value, *metrics = json_object_get(task, "metrics");
+    json_object_foreach(metrics, metric, value)
+    {
+        json_object_foreach(correct, member, value) if (names(metric, member)) return member;
+    }
+    json_object_foreach(correct, member, value)
+    {
+        if (!first) first = member;
+    }
+    return first ? first : "";
+}
+
+/* Whether the sample is right; -1: it does not say so. */
+static int right(const json_t *sample, const char *metric)
+{
+    const json_t *correct = json_object_get(sample, "correct");
+    if (json_is_object(correct)) correct = json_object_get(correct, metric);
+    if (json_is_boolean(correct)) return json_is_true(correct);
+    return json_is_number(correct) ? json_number_value(correct) > 0.5 : -1;
+}
+
+static cpl_status no_memory(void)
+{
+    return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the questions");
+}
+
+/* Sets `*out` to a new object: id -> right or not. An id may be a text or a number. */
+static cpl_status by_id(json_t **out, const json_t *task, const char *metric)
+{
+    size_t i;
+    json_t *sample, *samples = json_object_get(task, "samples");
+    *out = json_object();
+    json_array_foreach(samples, i, sample)
+    {
+        const json_t *id = json_object_get(sample, "id");
+        const int is     = right(sample, metric);
+        char *key        = id && is >= 0 ? json_dumps(id, JSON_ENCODE_ANY) : NULL;
+        if (key && json_object_set_new(*out, key, json_boolean(is)) != 0) {
+            cpl_json_text_free(key);
+            return no_memory();
+        }
+        cpl_json_text_free(key);
+    }
+    return *out ? CPL_OK : no_memory();
+}
+
+/* ---- two files ---- */
+
+/* Adds to what `lead` says of the question of a sample: how often the other run alone was right, less
+ * how often the base was. */
+static cpl_status add_lead(json_t *lead, const char *id, int by)
+{
+    char *question = cpl_text_copy(id);
+    if (!question) return no_memory();
+    question[cpl_totals_question(id)] = '\0';
+    const json_int_t now              = json_integer_value(json_object_get(lead, question)) + by;
+    const bool is_there               = json_object_set_new(lead, question, json_integer(now)) == 0;
+    cpl_free(question);
+    return is_there ? CPL_OK : no_memory();
+}
+
+/* McNemar's test over questions: one that was asked several times is on the side of the run that was
+ * right more often. */
+static double p_of(json_t *lead)
+{
+    const char *question;
+    json_t *by;
+    int64_t base = 0, other = 0;
+    json_object_foreach(lead, question, by)
+    {
+        base += json_integer_value(by) < 0;
+        other += json_integer_value(by) > 0;
+    }
+    return cpl_fair_coin(base, base + other);
+}
+
+static cpl_status count(cpl_question_table *t, const json_t *base, const json_t *other)
+{
+    const char *id;
+    json_t *a, *all = (json_t *)base, *lead = json_object();
+    cpl_status status = lead ? CPL_OK : no_memory();
+    json_object_foreach(all, id, a)
+    {
+        const json_t *b = json_object_get(other, id);
+        if (!b) continue;
+        const bool one = json_is_true(a), two = json_is_true(b);
+        t->both += one && two;
+        t->only_base += one && !two;
+        t->only_other += !one && two;
+        t->neither += !one && !two;
+        if (status == CPL_OK && one != two) status = add_lead(lead, id, two - one);
+    }
+    const int64_t matched = t->both + t->only_base + t->only_other + t->neither;
+    t->left_out = (int64_t)json_object_size(base) + (int64_t)json_object_size(other) - 2 * matched;
+    t->p        = p_of(lead);
+    json_decref(lead);
+    return status;
+}
+
+static cpl_status append(cpl_question_counts *out, const cpl_question_table *t)
+{
+    if (out->n == out->capacity) {
+        const int64_t capacity   = out->capacity ? 2 * out->capacity : 16;
+        cpl_question_table *more = cpl_realloc(out->tables, (size_t)capacity * sizeof *more);
+        if (!more) return no_memory();
+        out->tables   = more;
+        out->capacity = capacity;
+    }
+    out->tables[out->n++] = *t;
+    return CPL_OK;
+}
+
+static cpl_status compare_task(cpl_question_counts *out, int64_t pair, const char *name,
+                               const json_t *base, const json_t *other)
+{
+    json_t *a = NULL, *b = NULL;
+    const json_t *samples = json_object_get(base, "samples");
+    json_t *correct       = json_object_get(json_array_get(samples, 0), "correct");
+    const char *metric    = metric_of(base, correct);
+    cpl_question_table t  = {.pair   = pair,
+                             .task   = cpl_pool_copy(&out->pool, name, strlen(name)),
+                             .metric = cpl_pool_copy(&out->pool, metric, strlen(metric))};
+    cpl_status status     = by_id(&a, base, metric);
+    if (status == CPL_OK) status = by_id(&b, other, metric);
+    if (status == CPL_OK) status = count(&t, a, b);
+    if (status == CPL_OK && t.both + t.only_base + t.only_other + t.neither > 0)
+        status = append(out, &t);
+    json_decref(a);
+    json_decref(b);
+    return status;
+}
+
+/* ---- shape ---- */
+
+/* How many samples of a task tell neither what they are nor whether they are right. */
+static int64_t count_useless(const json_t *task)
+{
+    size_t i;
+    int64_t useless = 0;
+    json_t *sample, *samples = json_object_get(task, "samples");
+    json_array_foreach(samples, i, sample)
+    {
+        json_t *correct = json_object_get(sample, "correct");
+        useless +=
+            !json_object_get(sample, "id") ||
+            !(json_is_object(correct) || json_is_boolean(correct) || json_is_number(correct));
+    }
+    return useless;
+}
+
+/* What is wrong with a file; NULL: nothing. */
+static const char *fault_of(cpl_pool *pool, const json_t *file)
+{
+    const char *name;
+    json_t *task, *results = json_object_get(file, "results");
+    if (!json_is_object(file)) return "it is no object";
+    if (!json_is_object(results)) return "its member results is no object of tasks";
+    json_object_foreach(results, name, task)
+    {
+        const int64_t useless = count_useless(task);
+        if (!json_is_array(json_object_get(task, "samples")))
+            return cpl_pool_printf(pool, "its task %.80s has no array samples", name);
+        if (useless)
+            return cpl_pool_printf(pool,
+                                   "%lld of the samples of its task %.80s %s no id or no correct",
+                                   (long long)useless, name, useless == 1 ? "has" : "have");
+    }
+    return NULL;
+}
+
+static cpl_status load(json_t **file, cpl_question_counts *out, const cpl_run_record *run)
+{
+    cpl_status status = cpl_run_json(file, run, "questions.json");
+    if (status == CPL_ERR_MEMORY) return status;
+    if (status != CPL_OK) {
+        out->reason = cpl_pool_printf(&out->pool, "%s", cpl_last_error());
+        return CPL_OK;
+    }
+    const char *fault = *file ? fault_of(&out->pool, *file) : NULL;
+    if (fault)
+        out->reason = cpl_pool_printf(&out->pool, "%s/questions.json: %s", run->folder, fault);
+    return CPL_OK;
+}
+
+static cpl_status compare_pair(cpl_question_counts *out, int64_t pair, const cpl_run_record *base,
+                               const cpl_run_record *other)
+{
+    json_t *a = NULL, *b = NULL, *task;
+    const char *name;
+    cpl_status status = CPL_OK;
+    CPL_TRY_DONE(load(&a, out, base));
+    CPL_TRY_DONE(load(&b, out, other));
+    json_t *tasks = json_object_get(a, "results"), *theirs = json_object_get(b, "results");
+    json_object_foreach(tasks, name, task)
+    {
+        const json_t *same = json_object_get(theirs, name);
+        if (same) CPL_TRY_DONE(compare_task(out, pair, name, task, same));
+    }
+done:
+    json_decref(a);
+    json_decref(b);
+    return status;
+}
+
+cpl_status cpl_question_counts_of(cpl_question_counts *out, const cpl_run_record *const *base,
+                                  const cpl_run_record *const *other, int64_t n)
+{
+    memset(out, 0, sizeof *out);
+    for (int64_t i = 0; i < n; i++) CPL_TRY(compare_pair(out, i, base[i], other[i]));
+    return cpl_pool_status(&out->pool);
+}
+
+void cpl_question_counts_free(cpl_question_counts *counts)
+{
+    cpl_free(counts->tables);
+    cpl_pool_free(&counts->pool);
+    memset(counts, 0, sizeof *counts);
+}

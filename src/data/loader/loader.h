@@ -1,0 +1,87 @@
+/* loader.h - batches of token sequences, in OLMo's order, as a pure function of the step.
+ *
+ * Room:      data/loader. Stands on shards (what is read) and shuffle (in which order).
+ * Instances: file f gives floor(tokens / T) instances of T tokens; the rest of each file is left
+ *            out. They are numbered through the files in their order.
+ * Weights:   an epoch holds every instance of a source with weight w floor(w) times, and
+ *            round(frac(w) N) of its N instances once more: the first of its list (in ascending
+ *            order) shuffled by PCG64(seed + epoch). The epoch's list is in ascending order, copies
+ *            side by side; with all weights 1 it is 0, 1, ..., N - 1.
+ * Order:     the epoch's list shuffled by PCG64(seed + epoch), as OLMo does it; step s of an epoch
+ *            takes places sB to (s+1)B. Nothing else is state, so that resuming is exact.
+ * Labels:    an instance belongs to the source with most of its tokens.
+ * Threads:   one loader serves one thread at a time. Nothing is allocated after cpl_loader_init. */
+#ifndef CPL_DATA_LOADER_LOADER_H
+#define CPL_DATA_LOADER_LOADER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "data/shards.h"
+#include "settings/settings.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_loader_settings {
+    int64_t seq_len;         /* T, at least 2 */
+    int64_t batch_instances; /* B, at least 1 */
+    uint64_t seed;           /* of the order; seed + epoch is taken modulo 2^64 */
+    bool shuffle;
+    bool keep_last;     /* the last batch of an epoch may be partly empty; else it is dropped */
+    bool evaluation;    /* only cpl_loader_eval_batch is used: one instance is enough */
+    bool document_mask; /* fill doc_start; needs eos */
+    bool
+        filter_repeats; /* no targets for instances with period <= max_period, >= min_count times */
+    int64_t max_period, min_count; /* 0: 13 and 32, as OLMoE */
+    int64_t eos;                   /* -1: as the shards say */
+    const cpl_weights *weights;    /* by source; others have 1; NULL: all 1. Used by init only */
+} cpl_loader_settings;
+
+/* Filled by the loader in memory of the caller; any pointer but ids and targets may be NULL. */
+typedef struct cpl_batch {
+    int32_t *ids;       /* [B,T] */
+    int32_t *targets;   /* [B,T] the next id; -1: no target (the last place of an instance, label
+                           mask 0, a filtered or an empty instance) */
+    int32_t *doc_start; /* [B,T] place in its row where the document of this token begins; all 0
+                           without document_mask. An EOS belongs to the document that it ends */
+    int64_t *instances; /* [B] number of the instance; -1: empty, its ids are 0 */
+    int32_t *labels;    /* [B] number of the source, as in cpl_loader_labels; -1: empty */
+    int64_t n_targets;  /* set: how many targets there are */
+    int64_t n_filtered; /* set: instances without targets because of filter_repeats */
+} cpl_batch;
+
+typedef struct cpl_loader cpl_loader;
+
+/* `shards` must outlive the loader. CPL_ERR_INPUT for settings out of bounds, a weight for a source
+ * that is not there (with the nearest name), and fewer instances than one batch needs. */
+CPL_NODISCARD cpl_status cpl_loader_init(cpl_loader **loader, const cpl_shards *shards,
+                                         const cpl_loader_settings *settings, const cpl_log *log);
+void cpl_loader_free(cpl_loader *loader); /* NULL is allowed */
+
+/* Sets the batch of `step`, counted from 0 over all epochs. An id outside the vocabulary is an
+ * error with file and position. */
+CPL_NODISCARD cpl_status cpl_loader_batch(cpl_loader *loader, int64_t step, cpl_batch *batch);
+
+int64_t cpl_loader_instances(const cpl_loader *loader);       /* in the files */
+int64_t cpl_loader_epoch_instances(const cpl_loader *loader); /* in an epoch, by the weights */
+int64_t cpl_loader_steps_per_epoch(const cpl_loader *loader);
+const cpl_strings *cpl_loader_labels(const cpl_loader *loader); /* sorted by bytes */
+int64_t cpl_loader_label_instances(const cpl_loader *loader, int64_t label);
+
+/* Fixed order for evaluation: batch `index` of the first `limit` (0: all) instances of a label, in
+ * the order of the files. The last batch is filled up with empty instances. */
+int64_t cpl_loader_eval_batches(const cpl_loader *loader, int64_t label, int64_t limit);
+CPL_NODISCARD cpl_status cpl_loader_eval_batch(cpl_loader *loader, int64_t label, int64_t limit,
+                                               int64_t index, cpl_batch *batch);
+
+/* Sets the hash of the data, the EOS id and T; see cpl_shards_fingerprint. */
+CPL_NODISCARD cpl_status cpl_loader_fingerprint(uint64_t *hash, const cpl_loader *loader);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_DATA_LOADER_LOADER_H */

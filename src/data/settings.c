@@ -1,0 +1,11 @@
+/* settings.c - see settings.h */
+#include "data/settings.h"
+
+#define CPL_SETTING(field, ...) CPL_SETTING_ROW(data, field, __VA_ARGS__)
+static const cpl_setting data_list[] = {
+#include "data/data.def"
+};
+#undef CPL_SETTING
+
+const cpl_section cpl_data_section =
+    CPL_SECTION(data, "what is read: documents, token shards, sequences, order");

@@ -1,0 +1,75 @@
+/* evaluation.h - tasks under profiles put to a model, one after the other, to results.
+ *
+ * Room:   eval. Knows a model only as an answering (runner.h), so that `couplet eval` and
+ *         a training run evaluate by the same code.
+ * Memory: the questions of one task at a time; what was answered, until its totals are there, or,
+ *         where samples are kept, until the end.
+ * File:   docs/formats.md, "Results of an evaluation". */
+#ifndef CPL_EVAL_EVALUATION_H
+#define CPL_EVAL_EVALUATION_H
+
+#include "eval/journal.h"
+#include "eval/prompts/questions.h"
+#include "eval/prompts/selection.h"
+#include "eval/run/runner.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A task under a profile. */
+typedef struct cpl_evaluated {
+    const cpl_selected *what;
+    int64_t n;       /* questions */
+    int64_t skipped; /* bad rows */
+    int64_t window;  /* tokens that its questions may have, with the model's window */
+    json_t *result;  /* of docs/formats.md; NULL: not evaluated yet */
+} cpl_evaluated;
+
+typedef struct cpl_evaluation {
+    const cpl_selection *selection; /* outlives it */
+    cpl_questions_wish wish;        /* its texts outlive it */
+    cpl_evaluated *at;              /* (count) those of the selection, in its order */
+    int64_t count;
+    int64_t n_questions; /* of all */
+    int64_t window;      /* the largest */
+} cpl_evaluation;
+
+/* Reads all questions once, so that whatever is wrong with them is said before a model is loaded;
+ * window and tokenizer are the model's. As cpl_questions_read and cpl_answering_check. */
+CPL_NODISCARD cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection,
+                                             const cpl_questions_wish *wish, int64_t window,
+                                             const cpl_tokenizer *tokenizer);
+void cpl_evaluation_close(cpl_evaluation *e); /* all zero: nothing to do */
+
+/* Who watches; every function may be NULL. */
+typedef struct cpl_evaluation_watch {
+    void *who;
+    void (*began)(void *who, const cpl_evaluated *one, int64_t recorded);
+    void (*advanced)(void *who, double questions); /* of the task at hand, in this run */
+    void (*finished)(void *who, const cpl_evaluated *one);
+} cpl_evaluation_watch;
+
+/* Asks everything that `record` (NULL: none) does not have. `samples`: results hold every
+ * question. Failures as cpl_answering_ask. */
+CPL_NODISCARD cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_answering *answering,
+                                            cpl_record *record, bool samples,
+                                            const cpl_evaluation_watch *watch);
+
+/* {"settings": settings, "results": {KEY: ...}, "averages": {...}}; borrows `settings`; NULL if
+ * there is no memory. */
+json_t *cpl_evaluation_json(const cpl_evaluation *e, json_t *settings);
+
+/* ---- reading results ---- */
+
+/* The headline's name, value and standard error (NaN: none) of a result. */
+const char *cpl_evaluation_headline(const json_t *result, double *value, double *error);
+
+/* The mean headline of a set of the paper, "3b" or "15b"; NaN where not all its tasks were
+ * evaluated under the profile that they have there. */
+double cpl_evaluation_average(const cpl_evaluation *e, const char *set);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_EVAL_EVALUATION_H */

@@ -1,0 +1,208 @@
+/* evaluation_tables.c - see evaluation_tables.h */
+#include "eval/evaluation_tables.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- figures ---- */
+
+/* A metric that is a loss by itself or one of its aggregates: "bpb_macro". */
+static bool is_loss(const char *metric)
+{
+    for (size_t i = 0; i < cpl_n_scores; i++) {
+        const size_t length = strlen(cpl_scores[i].name);
+        if (cpl_scores[i].loss && strncmp(metric, cpl_scores[i].name, length) == 0) return true;
+    }
+    return false;
+}
+
+const char *cpl_evaluation_value(cpl_pool *pool, const char *metric, double value)
+{
+    if (!isfinite(value)) return "-";
+    if (is_loss(metric)) return cpl_pool_printf(pool, "%.4f", value);
+    return cpl_pool_printf(pool, "%.2f", 100 * value);
+}
+
+/* The standard error of a metric, whose name stands in front of a filter's: "a_stderr,filter". */
+static double error_of(const json_t *metrics, const char *name)
+{
+    char with[160];
+    const int stem = (int)strcspn(name, ",");
+    snprintf(with, sizeof with, "%.*s_stderr%s", stem, name, name + stem);
+    const json_t *value = json_object_get(metrics, with);
+    return value ? json_number_value(value) : NAN;
+}
+
+static bool is_error(const char *name)
+{
+    return strstr(name, "_stderr") != NULL;
+}
+
+/* ---- the table of results ---- */
+
+enum { PROFILE, SPLIT, SHOTS, METRIC, VALUE, ERROR, CHANCE, QUESTIONS, N_COLUMNS };
+
+static const char *const columns[N_COLUMNS] = {"profile", "split", "shots",  "metric",
+                                               "value",   "+-",    "chance", "questions"};
+
+static int64_t count_rows(const json_t *metrics)
+{
+    int64_t rows = 0;
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)metrics, name, value) rows += !is_error(name);
+    return rows;
+}
+
+static const char *profile_words(cpl_pool *pool, const json_t *result)
+{
+    const char *variant = json_string_value(json_object_get(result, "variant"));
+    const char *profile = json_string_value(json_object_get(result, "profile"));
+    return variant ? cpl_pool_printf(pool, "%s/%s", profile, variant) : profile;
+}
+
+static void put_metric(cpl_grid *g, cpl_pool *pool, int64_t row, const json_t *metrics,
+                       const char *name, const json_t *value)
+{
+    cpl_grid_set(g, row, METRIC, name);
+    cpl_grid_set(g, row, VALUE, cpl_evaluation_value(pool, name, json_number_value(value)));
+    cpl_grid_set(g, row, ERROR, cpl_evaluation_value(pool, name, error_of(metrics, name)));
+}
+
+/* What stands beside the headline alone. */
+static void put_task(cpl_grid *g, cpl_pool *pool, int64_t row, const cpl_evaluated *one)
+{
+    const json_t *r      = one->result;
+    const json_t *chance = json_object_get(r, "chance");
+    const char *best     = json_string_value(json_object_get(r, "best_of"));
+    const long long n    = json_integer_value(json_object_get(r, "n"));
+    g->rows[row]         = one->what->key;
+    cpl_grid_set(g, row, PROFILE,
+                 best ? cpl_pool_printf(pool, "best: %s", strchr(best, '/') + 1)
+                      : profile_words(pool, r));
+    cpl_grid_set(g, row, SPLIT, json_string_value(json_object_get(r, "split")));
+    const char *shots = json_string_value(json_object_get(r, "shots"));
+    if (!shots)
+        shots =
+            cpl_pool_printf(pool, "%lld", json_integer_value(json_object_get(r, "num_fewshot")));
+    cpl_grid_set(g, row, SHOTS, shots);
+    cpl_grid_set(g, row, QUESTIONS, cpl_pool_printf(pool, "%lld", n));
+    if (chance)
+        cpl_grid_set(g, row, CHANCE, cpl_evaluation_value(pool, "acc", json_number_value(chance)));
+}
+
+static int64_t put_result(cpl_grid *g, cpl_pool *pool, int64_t row, const cpl_evaluated *one)
+{
+    const json_t *metrics = json_object_get(one->result, "metrics");
+    double value, error;
+    const char *headline = cpl_evaluation_headline(one->result, &value, &error), *name;
+    json_t *number;
+    put_task(g, pool, row, one);
+    put_metric(g, pool, row++, metrics, headline, json_object_get(metrics, headline));
+    json_object_foreach((json_t *)metrics, name, number)
+    {
+        if (is_error(name) || strcmp(name, headline) == 0) continue;
+        g->rows[row] = "";
+        put_metric(g, pool, row++, metrics, name, number);
+    }
+    return row;
+}
+
+static void put_average(cpl_grid *g, cpl_pool *pool, int64_t row, const char *set, double mean)
+{
+    g->rows[row] = cpl_pool_printf(pool, "paper-%s", set);
+    cpl_grid_set(g, row, METRIC, "mean headline");
+    cpl_grid_set(g, row, VALUE, cpl_evaluation_value(pool, "acc", mean));
+}
+
+cpl_status cpl_evaluation_table(cpl_grid *g, cpl_pool *pool, const cpl_evaluation *e)
+{
+    static const char *const sets[] = {"3b", "15b"};
+    double mean[2];
+    int64_t rows = 0, row = 0;
+    for (int i = 0; i < 2; i++) rows += isfinite(mean[i] = cpl_evaluation_average(e, sets[i])) != 0;
+    for (int64_t i = 0; i < e->count; i++)
+        rows += count_rows(json_object_get(e->at[i].result, "metrics"));
+    CPL_TRY(cpl_grid_open(g, pool, rows, N_COLUMNS));
+    g->title  = "Results";
+    g->note   = "Shares in percent; +- is the standard error.";
+    g->corner = "task";
+    g->fixed  = true;
+    for (int k = 0; k < N_COLUMNS; k++) g->columns[k] = columns[k];
+    for (int64_t i = 0; i < e->count; i++)
+        if (e->at[i].result) row = put_result(g, pool, row, &e->at[i]);
+    for (int i = 0; i < 2; i++)
+        if (isfinite(mean[i])) put_average(g, pool, row++, sets[i], mean[i]);
+    return cpl_pool_status(pool);
+}
+
+/* ---- subjects and groups ---- */
+
+cpl_status cpl_evaluation_table_of(cpl_grid *g, cpl_pool *pool, const cpl_evaluated *one,
+                                   const char *of)
+{
+    const json_t *all   = json_object_get(one->result, of);
+    const json_t *first = json_object_iter_value(json_object_iter((json_t *)all));
+    const char *name, *metric;
+    json_t *part, *value;
+    int64_t row = 0, column = 0;
+    CPL_TRY(cpl_grid_open(g, pool, (int64_t)json_object_size(all), count_rows(first)));
+    g->title  = cpl_pool_printf(pool, "%s, %s, %s", one->what->task->title,
+                                profile_words(pool, one->result), of);
+    g->corner = of;
+    g->fixed  = true;
+    json_object_foreach((json_t *)first, metric, value) if (!is_error(metric))
+        g->columns[column++] = metric;
+    json_object_foreach((json_t *)all, name, part)
+    {
+        g->rows[row] = name;
+        for (column = 0; column < g->n_columns; column++) {
+            value = json_object_get(part, g->columns[column]);
+            if (!value) continue;
+            cpl_grid_set(
+                g, row, column,
+                json_is_integer(value)
+                    ? cpl_pool_printf(pool, "%lld", (long long)json_integer_value(value))
+                    : cpl_evaluation_value(pool, g->columns[column], json_number_value(value)));
+        }
+        row++;
+    }
+    return cpl_pool_status(pool);
+}
+
+/* ---- text ---- */
+
+static void remark(cpl_text *out, const char *key, const json_t *result, const char *member,
+                   const char *one, const char *several)
+{
+    const long long count = json_integer_value(json_object_get(result, member));
+    if (count > 0) cpl_text_printf(out, "%s: %lld %s\n", key, count, count == 1 ? one : several);
+}
+
+void cpl_evaluation_remarks(cpl_text *out, const cpl_evaluation *e)
+{
+    for (int64_t i = 0; i < e->count; i++) {
+        remark(out, e->at[i].what->key, e->at[i].result, "cut",
+               "question was longer than the window and lost its beginning",
+               "questions were longer than the window and lost their beginning");
+        remark(out, e->at[i].what->key, e->at[i].result, "beyond",
+               "question was longer than the model's context, and was asked beyond it",
+               "questions were longer than the model's context, and were asked beyond it");
+        remark(out, e->at[i].what->key, e->at[i].result, "skipped", "bad row was left out",
+               "bad rows were left out");
+    }
+}
+
+cpl_status cpl_evaluation_text(cpl_text *out, const cpl_evaluation *e)
+{
+    cpl_pool pool = {0};
+    cpl_grid g;
+    cpl_status status = cpl_evaluation_table(&g, &pool, e);
+    if (status == CPL_OK) {
+        cpl_grid_text(out, &g);
+        cpl_evaluation_remarks(out, e);
+        status = cpl_text_status(out);
+    }
+    cpl_pool_free(&pool);
+    return status;
+}

@@ -1,0 +1,60 @@
+/* score.h - the figures by which options are compared, by their names.
+ *
+ * Room:   eval/grade. The list is scores.def.
+ * Source: docs/tasks.md, "Profiles". */
+#ifndef CPL_EVAL_GRADE_SCORE_H
+#define CPL_EVAL_GRADE_SCORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What is known of an option. Lengths are at least 1 where the text is empty. */
+typedef struct cpl_option_facts {
+    double loglik;        /* sum of natural log-probabilities of its tokens */
+    double unconditional; /* the same behind the bare context; 0 where it was not asked */
+    int64_t tokens;       /* of the continuation */
+    int64_t chars, bytes; /* of the continuation, with its delimiter */
+    int64_t choice_chars, choice_bytes;
+} cpl_option_facts;
+
+typedef double cpl_score_function(const cpl_option_facts *option);
+
+/* What a score divides by, as far as a reader may want to know it. */
+typedef enum cpl_score_length {
+    CPL_LENGTH_NONE,
+    CPL_LENGTH_CHOICE,
+    CPL_LENGTH_CONTINUATION,
+} cpl_score_length;
+
+typedef struct cpl_score {
+    const char *name;
+    cpl_score_function *of;
+    bool loss; /* told of the right option, and the lower the better */
+    cpl_score_length length;
+    const char *what;
+} cpl_score;
+
+extern const cpl_score cpl_scores[];
+extern const size_t cpl_n_scores;
+
+/* CPL_ERR_INPUT with the nearest name if there is none of that name. */
+CPL_NODISCARD cpl_status cpl_score_find(const cpl_score **score, const char *name);
+
+/* The option that scores highest; the first of equal ones, and a NaN never wins over a number. */
+int64_t cpl_score_best(const cpl_score *score, const cpl_option_facts *options, int64_t n);
+
+/* The share of the right ones under a softmax over the options' scores. */
+double cpl_score_soft(const cpl_score *score, const cpl_option_facts *options, int64_t n,
+                      const int64_t *gold, int64_t n_gold);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_EVAL_GRADE_SCORE_H */

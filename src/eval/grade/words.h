@@ -1,0 +1,49 @@
+/* words.h - text as characters: the functions of strings on which questions and answers stand.
+ *
+ * Room:   eval/grade. Stands on utf8proc for cases and categories.
+ * Note:   any bytes are allowed. A maximal ill-formed subsequence of UTF-8 (base/text.h) is one
+ *         character, neither letter nor space, and stays as it is.
+ * Source: docs/tasks.md, "Strings": what Python's strings do. */
+#ifndef CPL_EVAL_GRADE_WORDS_H
+#define CPL_EVAL_GRADE_WORDS_H
+
+#include "base/span.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The character that begins at `at` < length, or the one that ends at `at` > 0: its length in bytes
+ * and its code point, U+FFFD if it is ill-formed. */
+size_t cpl_words_next(uint32_t *point, cpl_span text, size_t at);
+size_t cpl_words_previous(uint32_t *point, cpl_span text, size_t at);
+
+bool cpl_point_is_space(uint32_t point);
+bool cpl_point_is_digit(uint32_t point); /* decimal digits of any script: \d of Python's patterns */
+bool cpl_point_is_word(uint32_t point);  /* letters, numbers and _: \w */
+bool cpl_byte_is_digit(char c);          /* 0 to 9 */
+bool cpl_byte_is_punctuation(char c);    /* ASCII only */
+
+/* Whether a character of words stands just before, or at, `at`. */
+bool cpl_words_is_before(cpl_span text, size_t at);
+bool cpl_words_is_at(cpl_span text, size_t at);
+
+/* Without white space at the beginning, or at both ends. */
+cpl_span cpl_words_lstrip(cpl_span text);
+cpl_span cpl_words_strip(cpl_span text);
+
+size_t cpl_words_count(cpl_span text); /* characters */
+
+/* Each appends the whole text: all letters in lower case; the first character in upper case and all
+ * others in lower; the first one in lower case; ASCII punctuation left out. Cases are Unicode's
+ * simple ones, with the two of Python's that words of Latin or Greek show: a capital sigma ends a
+ * word as final sigma, and U+0130 becomes i with a dot above it. */
+void cpl_words_lower(cpl_text *out, cpl_span text);
+void cpl_words_capitalize(cpl_text *out, cpl_span text);
+void cpl_words_uncapitalize(cpl_text *out, cpl_span text);
+void cpl_words_unpunctuated(cpl_text *out, cpl_span text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_EVAL_GRADE_WORDS_H */

@@ -1,0 +1,140 @@
+/* fewshot.c - what stands before a question: exemplars, or a prompt; see questions_internal.h
+ *
+ * Exemplars are rows of a split of their own. Those that are wanted are kept, and become texts when the
+ * first question of their subject comes, since how that is asked depends on the subject. */
+#include <string.h>
+
+#include "eval/prompts/questions_internal.h"
+#include "io/paths.h"
+
+/* What a row is made an exemplar with, for questions of a subject, which may be NULL. */
+static cpl_making making_of(const cpl_reading *r, const cpl_manner *manner, const char *subject,
+                            const json_t *row)
+{
+    return (cpl_making){.task       = r->task,
+                        .manner     = manner,
+                        .sheet      = &manner->shown[r->shown],
+                        .subject    = subject,
+                        .row        = row,
+                        .one_option = r->way->one_option};
+}
+
+/* Whether a row can be shown: in the manner of its subject, or, where it has none, in all of them. */
+static cpl_status try_exemplar(const cpl_reading *r, const cpl_seen_row *row)
+{
+    cpl_text text     = {0};
+    cpl_status status = row->values ? CPL_OK : CPL_ERR_INPUT;
+    for (int64_t i = 0; i < r->way->n_manners && status == CPL_OK; i++) {
+        const cpl_manner *manner = &r->way->manners[i];
+        if (row->subject && manner != cpl_way_manner(r->way, row->subject)) continue;
+        const cpl_making making = making_of(r, manner, row->subject, row->values);
+        status                  = cpl_making_exemplar(&text, &making);
+    }
+    cpl_text_free(&text);
+    return status;
+}
+
+static cpl_status keep_exemplar(void *who, cpl_seen_row *row)
+{
+    cpl_reading *r      = who;
+    const char *subject = row->subject ? row->subject : "";
+    cpl_status status   = try_exemplar(r, row);
+    row->passed_over    = status == CPL_ERR_INPUT;
+    if (row->passed_over) return cpl_reading_leave_out(r, row);
+    CPL_TRY(status);
+    json_t *rows = json_object_get(r->store->exemplars, subject);
+    bool failed  = false;
+    if (!rows) {
+        rows   = json_array();
+        failed = json_object_set_new(r->store->exemplars, subject, rows) != 0;
+    }
+    if (failed || json_array_append(rows, row->values) != 0)
+        return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for exemplars", row->path);
+    return CPL_OK;
+}
+
+bool cpl_reading_shows(const cpl_reading *r)
+{
+    return r->most_shots > 0 && r->way->manners[0].prompt == CPL_PROMPT_NONE;
+}
+
+cpl_status cpl_reading_exemplars(cpl_reading *r)
+{
+    const cpl_split *split = r->way->exemplars;
+    const char *data       = r->wish->data;
+    cpl_split_files files  = {0};
+    cpl_status status      = CPL_OK;
+    if (!cpl_reading_shows(r)) return CPL_OK;
+    CPL_TRY_DONE(cpl_split_find(&files, r->task, split, data));
+    if (files.source < 0 && r->wish->own) {
+        data = r->wish->own;
+        CPL_TRY_DONE(cpl_split_find(&files, r->task, split, data));
+    }
+    if (files.source < 0) CPL_TRY_DONE(cpl_split_missing(r->task, split, r->wish));
+    r->shown = files.source;
+    CPL_TRY_DONE(cpl_reading_add_files(r, &files));
+    status = cpl_split_walk(&files, r->task, split, r->way->manners[0].shown, data, 0,
+                            r->most_shots, keep_exemplar, r);
+done:
+    cpl_split_files_free(&files);
+    return status;
+}
+
+/* Appends the first `n` exemplars of a subject. */
+static cpl_status append_exemplars(cpl_text *out, cpl_reading *r, const cpl_manner *manner,
+                                   const char *subject, int64_t n)
+{
+    json_t *rows = json_object_get(r->store->exemplars, subject ? subject : "");
+    if (!rows) rows = json_object_get(r->store->exemplars, "");
+    if ((int64_t)json_array_size(rows) < n)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: %lld exemplars are wanted, and the split %s has %zu%s%s", r->task->id,
+                        (long long)n, r->way->exemplars->name, json_array_size(rows),
+                        subject ? " of the subject " : "", subject ? subject : "");
+    for (int64_t i = 0; i < n; i++) {
+        const cpl_making making = making_of(r, manner, subject, json_array_get(rows, (size_t)i));
+        CPL_TRY(cpl_making_exemplar(out, &making));
+    }
+    return CPL_OK;
+}
+
+/* ---- what stands before a question ---- */
+
+static cpl_status append_before(cpl_text *out, cpl_reading *r, const cpl_manner *manner,
+                                const char *subject, int64_t shots)
+{
+    if (manner->prompt != CPL_PROMPT_NONE)
+        return cpl_prompt_read(out, r->task, manner, subject, r->wish, &r->store->files);
+    return append_exemplars(out, r, manner, subject, shots > 0 ? shots : 0);
+}
+
+static cpl_status make_before(json_t *list, cpl_reading *r, const cpl_manner *manner,
+                              const char *subject)
+{
+    cpl_text text     = {0};
+    cpl_status status = CPL_OK;
+    for (int64_t i = 0; status == CPL_OK && i < r->n_shots; i++) {
+        cpl_text_clear(&text);
+        status = append_before(&text, r, manner, subject, r->shots[i]);
+        if (status == CPL_OK) status = cpl_text_status(&text);
+        if (status == CPL_OK &&
+            json_array_append_new(list, json_stringn(text.bytes ? text.bytes : "", text.length)))
+            status = CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for exemplars", r->task->id);
+    }
+    cpl_text_free(&text);
+    return status;
+}
+
+cpl_status cpl_reading_before(const json_t **list, cpl_reading *r, const cpl_manner *manner,
+                              const char *subject)
+{
+    const char *key = subject ? subject : "";
+    json_t *there   = json_object_get(r->store->before, key);
+    *list           = there;
+    if (there) return CPL_OK;
+    there = json_array();
+    if (json_object_set_new(r->store->before, key, there))
+        return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for exemplars", r->task->id);
+    *list = there;
+    return make_before(there, r, manner, subject);
+}

@@ -1,0 +1,160 @@
+/* questions_internal.h - rows of a split one after the other, and what is made of one.
+ *
+ * Room:   eval/prompts, for questions*.c. */
+#ifndef CPL_EVAL_PROMPTS_QUESTIONS_INTERNAL_H
+#define CPL_EVAL_PROMPTS_QUESTIONS_INTERNAL_H
+
+#include "eval/prompts/questions.h"
+#include "eval/tasks/task_internal.h"
+#include "settings/settings.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- questions_rows.c ---- */
+
+typedef struct cpl_seen_row {
+    const char *subject; /* NULL: none, or not known of a bad row */
+    int64_t index;       /* within its subject, from 0 */
+    int64_t source;      /* of the split */
+    json_t *values;      /* NULL: the row is a bad one */
+    const char *bad;     /* and why, with file and line */
+    const char *path;
+    int64_t line;
+    bool passed_over; /* set by the taker: it is none of the `limit` rows */
+} cpl_seen_row;
+
+/* The files of a split that are there: those of the first alternative that is there. */
+typedef struct cpl_split_files {
+    int64_t source; /* -1: there are none */
+    cpl_strings paths, labels;
+} cpl_split_files;
+
+void cpl_split_files_free(cpl_split_files *files);
+
+CPL_NODISCARD cpl_status cpl_split_find(cpl_split_files *files, const cpl_task *task,
+                                        const cpl_split *split, const char *data);
+
+/* Hands over rows [offset, offset + limit) of each subject, in the order of the files, and all rows
+ * that are bad before their subject is known. `sheets` are those of the split's sources. */
+CPL_NODISCARD cpl_status cpl_split_walk(const cpl_split_files *files, const cpl_task *task,
+                                        const cpl_split *split, const cpl_sheet *sheets,
+                                        const char *data, int64_t offset, int64_t limit,
+                                        cpl_status (*take)(void *who, cpl_seen_row *row),
+                                        void *who);
+
+/* ---- questions_missing.c ---- */
+
+/* CPL_ERR_INPUT that says what is missing and what to put where. */
+CPL_NODISCARD cpl_status cpl_split_missing(const cpl_task *task, const cpl_split *split,
+                                           const cpl_questions_wish *wish);
+
+/* ---- prompt_builder.c ---- */
+
+/* What stands around a row when it becomes a question or an exemplar. */
+typedef struct cpl_making {
+    const cpl_task *task;
+    const cpl_manner *manner;
+    const cpl_sheet *sheet;
+    const char *subject; /* NULL: none */
+    const json_t *row;
+    bool one_option; /* is enough */
+} cpl_making;
+
+enum { CPL_MOST_OPTIONS = 26 };
+
+/* A row that is being made something of (questions_row.c). */
+typedef struct cpl_maker {
+    const cpl_making *of;
+    cpl_scope scope;
+    json_t *choices;                /* owned; NULL: none are wanted */
+    int64_t gold[CPL_MOST_OPTIONS]; /* (n_gold) ascending */
+    int64_t n_gold;
+    cpl_text text; /* memory to work in */
+} cpl_maker;
+
+/* Sets all that templates may name but the option at hand. cpl_maker_end follows in any case.
+ * CPL_ERR_INPUT: the row is a bad one. */
+CPL_NODISCARD cpl_status cpl_maker_start(cpl_maker *m, const cpl_making *of);
+void cpl_maker_end(cpl_maker *m);
+
+/* Sets what a name stands for. */
+CPL_NODISCARD cpl_status cpl_maker_set(cpl_maker *m, const char *name, const char *bytes,
+                                       size_t length);
+
+/* Sets the option at hand; -1: none any more. */
+CPL_NODISCARD cpl_status cpl_maker_option(cpl_maker *m, int64_t place);
+
+/* Sets `text` to what a template makes. */
+CPL_NODISCARD cpl_status cpl_maker_make(cpl_maker *m, const cpl_template *t);
+
+/* Sets all of a question but its id; `before` stands before its context, and the description before
+ * that where it is `described`. Texts are the pool's. CPL_ERR_INPUT: the row is a bad one. */
+CPL_NODISCARD cpl_status cpl_making_question(cpl_question *question, cpl_pool *pool,
+                                             const cpl_making *making, const char *before,
+                                             bool described);
+
+/* Appends an exemplar. The same. */
+CPL_NODISCARD cpl_status cpl_making_exemplar(cpl_text *out, const cpl_making *making);
+
+/* ---- questions_prompt.c ---- */
+
+/* Appends what a profile's prompt file puts before a question of a subject: the one in `data`, or, where
+ * there is none, in `own`. CPL_ERR_INPUT: neither is there, or the one that is there is no prompt. */
+CPL_NODISCARD cpl_status cpl_prompt_read(cpl_text *out, const cpl_task *task,
+                                         const cpl_manner *manner, const char *subject,
+                                         const cpl_questions_wish *wish, cpl_strings *files);
+
+/* ---- fewshot.c, questions.c ---- */
+
+struct cpl_questions_store {
+    cpl_pool pool;
+    cpl_strings files;
+    cpl_question *question; /* (room) */
+    int64_t room;
+    cpl_form *forms;   /* the manners' with the wished number of tokens; NULL: theirs are good */
+    json_t *exemplars; /* subject ("": all) -> rows that can be shown */
+    json_t *before;    /* subject -> what stands before, one text for each number of exemplars */
+};
+
+typedef struct cpl_reading {
+    cpl_questions *q;
+    struct cpl_questions_store *store;
+    const cpl_task *task;
+    const cpl_way *way;
+    const cpl_questions_wish *wish;
+    const int64_t *shots; /* (n_shots) */
+    int64_t n_shots, most_shots;
+    int64_t shown; /* source of the exemplars */
+} cpl_reading;
+
+/* Settles what is wished; the questions have no rows yet, and are given back in any case. */
+CPL_NODISCARD cpl_status cpl_reading_start(cpl_reading *r, cpl_questions *q, const cpl_task *task,
+                                           const cpl_profile *profile,
+                                           const cpl_questions_wish *wish);
+
+/* Whether rows of a split of their own are exemplars. */
+bool cpl_reading_shows(const cpl_reading *r);
+
+/* The manner of a subject, which may be NULL. */
+const cpl_manner *cpl_way_manner(const cpl_way *way, const char *subject);
+
+/* Handles a bad row: an error, or left out with a word. Why it is bad it says itself, or, where its
+ * values are there, the last failure. */
+CPL_NODISCARD cpl_status cpl_reading_leave_out(cpl_reading *r, const cpl_seen_row *row);
+
+/* Adds the names of files that are read. */
+CPL_NODISCARD cpl_status cpl_reading_add_files(cpl_reading *r, const cpl_split_files *files);
+
+/* Reads the exemplars that any question wants. */
+CPL_NODISCARD cpl_status cpl_reading_exemplars(cpl_reading *r);
+
+/* Sets what stands before a question of a subject: a text for each number of exemplars. Borrowed. */
+CPL_NODISCARD cpl_status cpl_reading_before(const json_t **list, cpl_reading *r,
+                                            const cpl_manner *manner, const char *subject);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_EVAL_PROMPTS_QUESTIONS_INTERNAL_H */

@@ -1,0 +1,322 @@
+/* questions_rows.c - the rows of a split, one after the other; see questions_internal.h */
+#include <string.h>
+
+#include "base/arena.h"
+#include "eval/prompts/questions_internal.h"
+#include "eval/prompts/rows.h"
+#include "io/json_pull.h"
+#include "io/paths.h"
+
+enum { MOST_SUBJECT_BYTES = 200 };
+
+/* ---- files ---- */
+
+static cpl_status append_all(cpl_strings *to, const cpl_strings *from)
+{
+    for (int64_t i = 0; i < from->count; i++) CPL_TRY(cpl_paths_add(to, from->at[i]));
+    return CPL_OK;
+}
+
+/* Adds the files of a name; false in `there` if there are none. */
+static cpl_status add_files(bool *there, cpl_strings *to, const cpl_task *task, const char *data,
+                            const char *name)
+{
+    cpl_strings hits  = {0};
+    cpl_status status = cpl_rows_find(&hits, data, task->id, name);
+    *there            = status == CPL_OK;
+    if (status == CPL_ERR_INPUT) return CPL_OK;
+    if (status == CPL_OK) status = append_all(to, &hits);
+    cpl_paths_free(&hits);
+    return status;
+}
+
+static cpl_status find_source(bool *there, cpl_split_files *files, const cpl_task *task,
+                              const cpl_source *source, const char *data)
+{
+    *there = true;
+    for (int64_t i = 0; *there && i < source->files.count; i++)
+        CPL_TRY(add_files(there, &files->paths, task, data, source->files.at[i]));
+    if (!*there || !source->labels) return CPL_OK;
+    return add_files(there, &files->labels, task, data, source->labels);
+}
+
+void cpl_split_files_free(cpl_split_files *files)
+{
+    cpl_paths_free(&files->paths);
+    cpl_paths_free(&files->labels);
+}
+
+cpl_status cpl_split_find(cpl_split_files *files, const cpl_task *task, const cpl_split *split,
+                          const char *data)
+{
+    bool there = false;
+    *files     = (cpl_split_files){.source = -1};
+    for (int64_t i = 0; i < split->n_sources; i++) {
+        cpl_status status = find_source(&there, files, task, &split->sources[i], data);
+        if (there && status == CPL_OK) {
+            files->source = i;
+            return CPL_OK;
+        }
+        cpl_split_files_free(files);
+        if (status != CPL_OK) return status;
+    }
+    return CPL_OK;
+}
+
+/* ---- formats ---- */
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+static cpl_rows_kind kind_of(const char *name, const cpl_source *source)
+{
+    static const struct {
+        const char *end;
+        cpl_rows_format format;
+    } formats[]        = {{".jsonl", CPL_ROWS_JSONL},
+                          {".json", CPL_ROWS_JSON},
+                          {".csv", CPL_ROWS_CSV},
+                          {".tsv", CPL_ROWS_TSV},
+                          {".xml", CPL_ROWS_XML}};
+    cpl_rows_kind kind = {
+        .format = CPL_ROWS_LINES, .member = source->member, .headless = source->headless};
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (ends_with(name, formats[i].end)) kind.format = formats[i].format;
+    return kind;
+}
+
+/* A path without what tells of compression. */
+static size_t plain_length(const char *path)
+{
+    size_t length = strlen(path);
+    if (ends_with(path, ".gz")) length -= 3;
+    if (ends_with(path, ".zst")) length -= 4;
+    return length;
+}
+
+/* ---- walking ---- */
+
+typedef struct walk {
+    const cpl_task *task;
+    const cpl_source *source;
+    const cpl_sheet *sheet;
+    const char *data;
+    int64_t place; /* of the source */
+    int64_t offset, end;
+    cpl_status (*take)(void *who, cpl_seen_row *row);
+    void *who;
+    json_t *counts; /* subject -> rows seen */
+    bool full;      /* no row of this file is wanted any more */
+} walk;
+
+/* The name among the source's files of which `path` is a hit, up to its directory. */
+static const char *name_of(const walk *w, const char *path)
+{
+    for (int64_t i = 0; i < w->source->files.count; i++) {
+        const char *name = w->source->files.at[i], *star = strrchr(name, '*');
+        const char *end = star ? star + 1 : name;
+        size_t length = plain_length(path), n = strlen(end);
+        if (length >= n && strncmp(path + length - n, end, n) == 0) return name;
+    }
+    return w->source->files.at[0];
+}
+
+/* Appends what `*` stands for: `name` has one, behind its last slash. */
+static void append_subject(cpl_text *out, const char *path, const char *name)
+{
+    const char *star = strchr(name, '*'), *slash = strrchr(name, '/'), *last = strrchr(path, '/');
+    const char *file = last ? last + 1 : path;
+    size_t before = (size_t)(star - (slash ? slash + 1 : name)), behind = strlen(star + 1);
+    size_t length = plain_length(path) - (size_t)(file - path);
+    if (length >= before + behind) cpl_text_append(out, file + before, length - before - behind);
+}
+
+static cpl_status count_rows(walk *w, const char *subject, int64_t count)
+{
+    if (json_object_set_new(w->counts, subject, json_integer(count)) == 0) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to count rows", w->task->id);
+}
+
+/* The next place within a subject; "" stands for none. */
+static cpl_status next_index(int64_t *index, walk *w, const char *subject)
+{
+    json_t *count = json_object_get(w->counts, subject);
+    *index        = count ? json_integer_value(count) : 0;
+    return count_rows(w, subject, *index + 1);
+}
+
+/* Appends the subject of a row, where a template makes it. */
+static cpl_status make_subject(cpl_text *subject, const walk *w, const json_t *values)
+{
+    cpl_scope scope   = {0};
+    cpl_status status = CPL_OK;
+    CPL_TRY_DONE(cpl_scope_start(&scope, &w->sheet->fields, values));
+    CPL_TRY_DONE(cpl_template_make(subject, &w->sheet->subject, &scope));
+    if (!subject->length || subject->length > MOST_SUBJECT_BYTES)
+        status = CPL_FAIL(CPL_ERR_INPUT, "its subject is empty or longer than %d bytes",
+                          MOST_SUBJECT_BYTES);
+done:
+    cpl_scope_end(&scope);
+    return status;
+}
+
+static cpl_status hand_over(walk *w, cpl_seen_row *row)
+{
+    const char *subject = row->subject ? row->subject : "";
+    CPL_TRY(next_index(&row->index, w, subject));
+    if (row->index >= w->offset && row->index < w->end) CPL_TRY(w->take(w->who, row));
+    if (row->passed_over) return count_rows(w, subject, row->index);
+    w->full = row->index + 1 >= w->end && w->sheet->subject_kind != CPL_SUBJECT_MADE;
+    return CPL_OK;
+}
+
+static cpl_status see(walk *w, const char *path, const char *subject, const cpl_row *row)
+{
+    cpl_text made = {0};
+    char sentence[1024];
+    cpl_seen_row seen = {.subject = subject,
+                         .source  = w->place,
+                         .values  = row->values,
+                         .bad     = row->bad,
+                         .path    = path,
+                         .line    = row->line};
+    cpl_status status = CPL_OK;
+    if (w->sheet->subject_kind != CPL_SUBJECT_MADE) return hand_over(w, &seen);
+    if (row->values) status = make_subject(&made, w, row->values);
+    if (status == CPL_ERR_INPUT) {
+        snprintf(sentence, sizeof sentence, "%s: line %lld: %s", path, (long long)row->line,
+                 cpl_last_error());
+        seen.values = NULL;
+        seen.bad    = sentence;
+        status      = CPL_OK;
+    }
+    seen.subject = made.bytes;
+    seen.index   = -1;
+    if (status == CPL_OK) status = seen.values ? hand_over(w, &seen) : w->take(w->who, &seen);
+    cpl_text_free(&made);
+    return status;
+}
+
+/* Adds the next line of the labels to a row. */
+static cpl_status add_label(cpl_rows *labels, const char *path, cpl_row *row)
+{
+    cpl_row label     = {0};
+    cpl_status status = cpl_rows_next(labels, &label);
+    if (status != CPL_OK) return status;
+    if (!label.values && !label.bad)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: line %lld: the labels end before this row", path,
+                        (long long)row->line);
+    if (label.bad) row->bad = label.bad;
+    if (row->values && label.values &&
+        json_object_set(row->values, "line", json_object_get(label.values, "line")))
+        status = CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for a label", path);
+    json_decref(label.values);
+    if (row->bad) {
+        json_decref(row->values);
+        row->values = NULL;
+    }
+    return status;
+}
+
+/* Behind the last row only empty labels may stand. */
+static cpl_status check_rest(cpl_rows *labels, const char *path)
+{
+    cpl_row label = {0};
+    for (;;) {
+        CPL_TRY(cpl_rows_next(labels, &label));
+        if (!label.values) return CPL_OK;
+        bool more = json_string_length(json_object_get(label.values, "line")) > 0;
+        json_decref(label.values);
+        if (more) return CPL_FAIL(CPL_ERR_INPUT, "%s: fewer rows than its labels have lines", path);
+    }
+}
+
+static cpl_status walk_rows(walk *w, cpl_rows *rows, cpl_rows *labels, const char *path,
+                            const char *subject)
+{
+    for (w->full = false; !w->full;) {
+        cpl_row row = {0};
+        CPL_TRY(cpl_rows_next(rows, &row));
+        if (!row.values && !row.bad) return labels ? check_rest(labels, path) : CPL_OK;
+        cpl_status status = labels ? add_label(labels, path, &row) : CPL_OK;
+        if (status == CPL_OK) status = see(w, path, subject, &row);
+        json_decref(row.values);
+        if (status != CPL_OK) return status;
+    }
+    return CPL_OK;
+}
+
+/* Opens the labels of a file: the source's, with the subject in place of `*`. */
+static cpl_status open_labels(cpl_rows **labels, const walk *w, const char *subject)
+{
+    cpl_text name            = {0};
+    cpl_strings paths        = {0};
+    const cpl_rows_kind kind = {.format = CPL_ROWS_LINES};
+    cpl_status status        = CPL_OK;
+    for (const char *c = w->source->labels; *c; c++)
+        if (*c == '*' && subject)
+            cpl_text_append(&name, subject, strlen(subject));
+        else
+            cpl_text_char(&name, *c);
+    CPL_TRY_DONE(cpl_text_status(&name));
+    CPL_TRY_DONE(cpl_rows_find(&paths, w->data, w->task->id, name.bytes));
+    status = cpl_rows_open(labels, paths.at[0], &kind);
+done:
+    cpl_text_free(&name);
+    cpl_paths_free(&paths);
+    return status;
+}
+
+static cpl_status walk_file(walk *w, const char *path)
+{
+    cpl_text subject = {0};
+    cpl_rows *rows = NULL, *labels = NULL;
+    const char *name   = name_of(w, path);
+    cpl_rows_kind kind = kind_of(name, w->source);
+    cpl_status status  = CPL_OK;
+    bool by_file       = w->sheet->subject_kind == CPL_SUBJECT_FILE;
+    if (by_file) append_subject(&subject, path, name);
+    CPL_TRY_DONE(cpl_text_status(&subject));
+    if (by_file && (!subject.length || subject.length > MOST_SUBJECT_BYTES))
+        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "%s: names no subject, as %s does", path, name));
+    if (by_file && !cpl_json_pull_is_utf8(subject.bytes, subject.length))
+        CPL_TRY_DONE(CPL_FAIL(
+            CPL_ERR_INPUT,
+            "%s: a subject is called as its file, and this name is not UTF-8: rename the file",
+            path));
+    CPL_TRY_DONE(cpl_rows_open(&rows, path, &kind));
+    if (w->source->labels) CPL_TRY_DONE(open_labels(&labels, w, subject.bytes));
+    status = walk_rows(w, rows, labels, path, subject.bytes);
+done:
+    cpl_rows_close(rows);
+    cpl_rows_close(labels);
+    cpl_text_free(&subject);
+    return status;
+}
+
+cpl_status cpl_split_walk(const cpl_split_files *files, const cpl_task *task,
+                          const cpl_split *split, const cpl_sheet *sheets, const char *data,
+                          int64_t offset, int64_t limit,
+                          cpl_status (*take)(void *who, cpl_seen_row *row), void *who)
+{
+    walk w            = {.task   = task,
+                         .source = &split->sources[files->source],
+                         .sheet  = &sheets[files->source],
+                         .data   = data,
+                         .place  = files->source,
+                         .offset = offset,
+                         .end    = limit < 0 || limit > INT64_MAX - offset ? INT64_MAX : offset + limit,
+                         .take   = take,
+                         .who    = who,
+                         .counts = json_object()};
+    cpl_status status = w.counts ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory to count rows");
+    for (int64_t i = 0; status == CPL_OK && i < files->paths.count; i++) {
+        status = walk_file(&w, files->paths.at[i]);
+        if (w.full && w.sheet->subject_kind == CPL_SUBJECT_NONE) break;
+    }
+    json_decref(w.counts);
+    return status;
+}

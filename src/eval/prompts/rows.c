@@ -1,0 +1,237 @@
+/* rows.c - see rows.h: opening and closing, what the readers share, JSON lines and plain lines */
+#include "eval/prompts/rows.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "eval/prompts/rows_internal.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "io/json_pull.h"
+
+enum { CHUNK_BYTES = 1 << 16, HEAD_BYTES = 64 };
+
+/* ---- what the readers share ---- */
+
+bool cpl_rows_fill(cpl_rows *r)
+{
+    r->at = r->got = 0;
+    if (r->status != CPL_OK) return false;
+    r->status = cpl_stream_read(r->stream, r->chunk, CHUNK_BYTES, &r->got);
+    return r->status == CPL_OK && r->got > 0;
+}
+
+static void say(cpl_text *out, const cpl_rows *r, int64_t line, int64_t column, const char *format,
+                va_list args)
+{
+    char why[512];
+    vsnprintf(why, sizeof why, format, args);
+    cpl_text_printf(out, "%s: line %lld", r->path, (long long)line);
+    if (column) cpl_text_printf(out, ", column %lld", (long long)column);
+    cpl_text_printf(out, ": %s", why);
+}
+
+void cpl_rows_bad(cpl_rows *r, int64_t line, int64_t column, const char *format, ...)
+{
+    va_list args;
+    if (r->sentence.length) return;
+    va_start(args, format);
+    say(&r->sentence, r, line, column, format, args);
+    va_end(args);
+}
+
+void cpl_rows_fail(cpl_rows *r, int64_t line, int64_t column, const char *format, ...)
+{
+    va_list args;
+    if (r->status != CPL_OK) return;
+    cpl_text_clear(&r->sentence);
+    va_start(args, format);
+    say(&r->sentence, r, line, column, format, args);
+    va_end(args);
+    r->status = cpl_text_status(&r->sentence);
+    if (r->status == CPL_OK) r->status = CPL_FAIL(CPL_ERR_INPUT, "%s", r->sentence.bytes);
+}
+
+void cpl_rows_no_memory(cpl_rows *r)
+{
+    if (r->status == CPL_OK)
+        r->status = CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for a row of this file", r->path);
+}
+
+void cpl_rows_begin(cpl_rows *r, int64_t line)
+{
+    cpl_text_clear(&r->text);
+    r->row_bytes = 0;
+    r->row_line  = line;
+}
+
+void cpl_rows_keep(cpl_rows *r, const char *bytes, size_t length)
+{
+    r->row_bytes += length;
+    if (r->row_bytes > r->kind.max_bytes)
+        cpl_rows_bad(r, r->row_line, 0, "this row is longer than the %zu bytes it may have",
+                     r->kind.max_bytes);
+    if (!r->sentence.length) cpl_text_append(&r->text, bytes, length);
+}
+
+json_t *cpl_rows_string(cpl_rows *r, int64_t line, const char *bytes, size_t length)
+{
+    json_t *string = NULL;
+    if (length && memchr(bytes, '\0', length))
+        cpl_rows_bad(r, line, 0, "a NUL character in a text");
+    else if (!cpl_json_pull_is_utf8(bytes, length))
+        cpl_rows_bad(r, line, 0, "a text that is not UTF-8");
+    else if (!(string = json_stringn_nocheck(length ? bytes : "", length)))
+        cpl_rows_no_memory(r);
+    return string;
+}
+
+void cpl_rows_set(cpl_rows *r, json_t *row, const char *name, json_t *value)
+{
+    if (!value) return;
+    if (!row)
+        json_decref(value);
+    else if (json_object_set_new_nocheck(row, name, value) != 0)
+        cpl_rows_no_memory(r);
+}
+
+json_t *cpl_rows_parse(cpl_rows *r, int64_t line, int64_t column)
+{
+    json_t *json = NULL;
+    if (r->sentence.length || r->text.failed) return NULL;
+    cpl_status status =
+        cpl_json_parse_at(&json, r->text.bytes, r->text.length, r->path, line, column);
+    if (status == CPL_ERR_INPUT) cpl_text_printf(&r->sentence, "%s", cpl_last_error());
+    if (status == CPL_ERR_MEMORY) r->status = status;
+    if (json_is_object(json)) return json;
+    if (json) cpl_rows_bad(r, line, column, "an array where an object should stand");
+    json_decref(json);
+    return NULL;
+}
+
+/* ---- lines ---- */
+
+/* Keeps the next line without its end; false if there is none. */
+static bool next_line(cpl_rows *r)
+{
+    if (cpl_rows_peek(r) < 0) return false;
+    cpl_rows_begin(r, r->line);
+    for (int c; (c = cpl_rows_peek(r)) >= 0 && c != '\n';) cpl_rows_take(r);
+    if (cpl_rows_peek(r) == '\n') cpl_rows_pass(r);
+    return true;
+}
+
+static json_t *next_plain(cpl_rows *r)
+{
+    if (!next_line(r) || r->sentence.length || r->text.failed) return NULL;
+    size_t length = r->text.length;
+    if (length && r->text.bytes[length - 1] == '\r') length--;
+    json_t *row = json_object();
+    if (!row) cpl_rows_no_memory(r);
+    cpl_rows_set(r, row, "line", cpl_rows_string(r, r->row_line, r->text.bytes, length));
+    return row;
+}
+
+static bool is_blank(const cpl_text *text)
+{
+    return strspn(text->length ? text->bytes : "", " \t\r") == text->length;
+}
+
+static json_t *next_json_line(cpl_rows *r)
+{
+    do {
+        r->row_line = 0;
+        if (!next_line(r)) return NULL;
+    } while (!r->sentence.length && !r->text.failed && is_blank(&r->text));
+    return cpl_rows_parse(r, r->row_line, 1);
+}
+
+/* ---- opening, closing, reading ---- */
+
+static json_t *(*const readers[])(cpl_rows *) = {
+    [CPL_ROWS_JSONL] = next_json_line,      [CPL_ROWS_JSON] = cpl_rows_next_json,
+    [CPL_ROWS_CSV] = cpl_rows_next_columns, [CPL_ROWS_TSV] = cpl_rows_next_columns,
+    [CPL_ROWS_LINES] = next_plain,          [CPL_ROWS_XML] = cpl_rows_next_xml,
+};
+
+/* Passes a byte order mark, and refuses what stands for a file that was not fetched. */
+static cpl_status look_at_head(cpl_rows *r)
+{
+    size_t more = 1;
+    while (r->got < HEAD_BYTES && more) {
+        CPL_TRY(cpl_stream_read(r->stream, r->chunk + r->got, CHUNK_BYTES - r->got, &more));
+        r->got += more;
+    }
+    if (cpl_file_is_lfs_pointer(r->chunk, r->got))
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: is a Git LFS pointer, not the file itself; fetch it with `git lfs "
+                        "pull`",
+                        r->path);
+    if (r->got >= 3 && memcmp(r->chunk, "\xEF\xBB\xBF", 3) == 0) r->at = 3;
+    return CPL_OK;
+}
+
+static cpl_status start(cpl_rows *r, const char *path)
+{
+    r->path  = cpl_text_copy(path);
+    r->chunk = cpl_alloc(CHUNK_BYTES);
+    if (!r->path || !r->chunk) return CPL_ERR_MEMORY;
+    CPL_TRY(cpl_stream_open(&r->stream, path, CPL_ZSTD_WINDOW_LOG));
+    cpl_stream_limit(r->stream, CPL_ROWS_MAX_FILE);
+    CPL_TRY(look_at_head(r));
+    return r->kind.format == CPL_ROWS_XML ? cpl_rows_xml_open(r) : CPL_OK;
+}
+
+cpl_status cpl_rows_open(cpl_rows **rows, const char *path, const cpl_rows_kind *kind)
+{
+    *rows = NULL;
+    CPL_ASSERT(kind->format != CPL_ROWS_XML || kind->member);
+    cpl_rows *r = cpl_alloc(sizeof *r);
+    if (!r) return CPL_ERR_MEMORY;
+    memset(r, 0, sizeof *r);
+    r->kind = *kind;
+    r->line = r->column = 1;
+    if (!r->kind.max_bytes) r->kind.max_bytes = CPL_ROWS_MAX_BYTES;
+    cpl_status status = start(r, path);
+    if (status != CPL_OK)
+        cpl_rows_close(r);
+    else
+        *rows = r;
+    return status;
+}
+
+void cpl_rows_close(cpl_rows *r)
+{
+    if (!r) return;
+    cpl_rows_xml_close(r->xml);
+    json_decref(r->names);
+    cpl_stream_close(r->stream);
+    cpl_text_free(&r->sentence);
+    cpl_text_free(&r->text);
+    cpl_free(r->chunk);
+    cpl_free(r->path);
+    cpl_free(r);
+}
+
+/* A row is given out whole, or as bad, or not at all. */
+cpl_status cpl_rows_next(cpl_rows *r, cpl_row *row)
+{
+    memset(row, 0, sizeof *row);
+    if (r->status != CPL_OK)
+        return CPL_FAIL(r->status, "%s: could not be read further than to line %lld", r->path,
+                        (long long)r->line);
+    cpl_text_clear(&r->sentence);
+    r->row_line    = 0;
+    json_t *values = readers[r->kind.format](r);
+    if (r->status == CPL_OK) r->status = cpl_text_status(&r->text);
+    if (r->status == CPL_OK) r->status = cpl_text_status(&r->sentence);
+    if (r->status != CPL_OK || r->sentence.length) {
+        json_decref(values);
+        values = NULL;
+    }
+    row->values = values;
+    row->line   = r->row_line;
+    if (r->status == CPL_OK && r->sentence.length) row->bad = r->sentence.bytes;
+    return r->status;
+}

@@ -1,0 +1,108 @@
+/* eval_model.c - see eval_model.h */
+#include "eval/run/eval_model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "io/json.h"
+
+/* An id that the model's folder names must be one of the tokenizer's, which is the smaller one. */
+static cpl_status check_id(const cpl_examinee *e, const char *key, int64_t id)
+{
+    const int64_t ids = cpl_tokenizer_vocab_size(e->tokenizer);
+    if (id < ids) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s/config.json, or generation_config.json beside it: %s is %lld, but %s has "
+                    "the ids 0 to %lld: correct it there, or name another file with --tokenizer",
+                    cpl_hf_folder(e->hf), key, (long long)id, e->tokenizer_path,
+                    (long long)ids - 1);
+}
+
+static cpl_status check_fit(const cpl_examinee *e)
+{
+    const cpl_hf_tokens *tokens = cpl_hf_tokens_of(e->hf);
+    CPL_TRY(check_id(e, "bos_token_id", tokens->bos));
+    CPL_TRY(check_id(e, "eos_token_id", tokens->eos));
+    for (int64_t i = 0; i < tokens->n_also; i++)
+        CPL_TRY(check_id(e, "eos_token_id", tokens->also[i]));
+    return CPL_OK;
+}
+
+cpl_status cpl_examinee_open(cpl_examinee *e, const char *model_dir, const char *tokenizer,
+                             const cpl_log *log)
+{
+    cpl_status status = CPL_OK;
+    memset(e, 0, sizeof *e);
+    CPL_TRY_DONE(cpl_hf_open(&e->hf, model_dir, log));
+    CPL_TRY_DONE(cpl_hf_load_tokenizer(&e->tokenizer, &e->tokenizer_path, e->hf, tokenizer));
+    CPL_TRY_DONE(check_fit(e));
+    const cpl_hf_tokens *tokens = cpl_hf_tokens_of(e->hf);
+    const int64_t eos           = tokens->eos;
+    e->answering                = (cpl_answering){.asker     = &e->asker,
+                                                  .tokenizer = e->tokenizer,
+                                                  .window    = cpl_examinee_window(e),
+                                                  .eos       = eos >= 0 ? eos : cpl_tokenizer_eos(e->tokenizer),
+                                                  .also      = {tokens->also, tokens->n_also}};
+done:
+    if (status != CPL_OK) cpl_examinee_close(e);
+    return status;
+}
+
+void cpl_examinee_close(cpl_examinee *e)
+{
+    cpl_asker_free(&e->asker);
+    cpl_model_free(&e->model);
+    cpl_backend_free(&e->be);
+    cpl_tokenizer_free(e->tokenizer);
+    cpl_free(e->tokenizer_path);
+    cpl_hf_close(e->hf);
+    memset(e, 0, sizeof *e);
+}
+
+int64_t cpl_examinee_window(const cpl_examinee *e)
+{
+    return cpl_hf_config(e->hf)->max_positions;
+}
+
+cpl_status cpl_examinee_load(cpl_examinee *e, cpl_dtype compute, int n_threads, int64_t window)
+{
+    const cpl_model_settings *config = cpl_hf_config(e->hf);
+    const cpl_asker_settings how     = {.window = window};
+    cpl_backend_cpu(&e->be, compute, n_threads);
+    CPL_TRY(cpl_memory_foretell((double)cpl_model_bytes(config, compute, window) +
+                                    (double)cpl_asker_bytes(config, &how),
+                                "evaluating this model"));
+    CPL_TRY(cpl_model_init(&e->model, &e->be, config, window));
+    CPL_TRY(cpl_hf_load(e->hf, &e->model));
+    return cpl_asker_init(&e->asker, &e->model, &how);
+}
+
+/* ---- what it is ---- */
+
+static json_t *hash_json(uint64_t hash)
+{
+    char hex[17];
+    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
+    return json_string(hex);
+}
+
+cpl_status cpl_examinee_describe(const cpl_examinee *e, json_t *settings)
+{
+    uint64_t weights, bytes, config;
+    CPL_TRY(cpl_hf_identify(e->hf, &weights, &bytes, &config));
+    const char *folder = cpl_hf_folder(e->hf);
+    char *real         = realpath(folder, NULL);
+    const bool whole =
+        json_object_set_new(settings, "tokenizer",
+                            json_pack("{s:o,s:o}", "path", cpl_json_words(e->tokenizer_path),
+                                      "xxh3", hash_json(cpl_tokenizer_hash(e->tokenizer)))) == 0 &&
+        json_object_set_new(settings, "model", cpl_json_words(real ? real : folder)) == 0 &&
+        json_object_set_new(
+            settings, "weights",
+            json_pack("{s:I,s:o}", "bytes", (json_int_t)bytes, "xxh3", hash_json(weights))) == 0 &&
+        json_object_set_new(settings, "config", hash_json(config)) == 0;
+    free(real);
+    return whole ? CPL_OK : CPL_ERR_MEMORY;
+}

@@ -1,0 +1,50 @@
+/* eval_model.h - a model with its tokenizer, ready to be asked.
+ *
+ * Room:  eval/run. Anything that store/hf.h opens: OLMoE directories, checkpoints, runs, variants.
+ * Note:  refers to itself: it stays where it is. */
+#ifndef CPL_EVAL_RUN_EVAL_MODEL_H
+#define CPL_EVAL_RUN_EVAL_MODEL_H
+
+#include <jansson.h>
+
+#include "eval/run/runner.h"
+#include "store/hf.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_examinee {
+    cpl_hf *hf;
+    cpl_tokenizer *tokenizer;
+    char *tokenizer_path; /* owned */
+    cpl_backend be;
+    cpl_model model;
+    cpl_asker asker;
+    cpl_answering answering;
+} cpl_examinee;
+
+/* Configuration and tokenizer (`tokenizer` NULL: the model's own tokenizer.json), no weights yet.
+ * CPL_ERR_INPUT: no tokenizer, one with ids beyond the model's vocabulary, or an end-of-text
+ * or beginning-of-text id of the model that it has not. */
+CPL_NODISCARD cpl_status cpl_examinee_open(cpl_examinee *e, const char *model_dir,
+                                           const char *tokenizer, const cpl_log *log);
+void cpl_examinee_close(cpl_examinee *e); /* all zero: nothing to do */
+
+/* The model's context. */
+int64_t cpl_examinee_window(const cpl_examinee *e);
+
+/* The weights, and a cache for questions of up to `window` tokens, which may be more than the
+ * model's context. CPL_ERR_MEMORY also where it is foretold not to fit. */
+CPL_NODISCARD cpl_status cpl_examinee_load(cpl_examinee *e, cpl_dtype compute, int n_threads,
+                                           int64_t window);
+
+/* Adds to `settings` what tells this model from others, by content: "weights" and "config" (see
+ * cpl_hf_identify) and "tokenizer"; and where they lie: "model", its folder, and the tokenizer's path.
+ * CPL_ERR_MEMORY, CPL_ERR_IO. */
+CPL_NODISCARD cpl_status cpl_examinee_describe(const cpl_examinee *e, json_t *settings);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_EVAL_RUN_EVAL_MODEL_H */

@@ -1,0 +1,171 @@
+/* task.c - see task.h; the parts are read by task_*.c */
+#include "eval/tasks/task.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/lookup.h"
+#include "eval/tasks/task_internal.h"
+
+#define FAIL(task, node, ...) cpl_yaml_tree_fail(&(task)->parts->tree, (node), __VA_ARGS__)
+
+static const char *const keys[] = {"task",     "title",   "sets",    "default", "chance",
+                                   "source",   "licence", "splits",  "fields",  "subject",
+                                   "subjects", "groups",  "choices", "gold",    "profiles"};
+
+static cpl_status read_id(cpl_task *task, const json_t *root)
+{
+    CPL_TRY(cpl_task_text_of(&task->id, task, root, "task", NULL));
+    if (!task->id || !*task->id) return FAIL(task, root, "task: what is its id?");
+    if (task->id[strspn(task->id, "abcdefghijklmnopqrstuvwxyz0123456789_")])
+        return FAIL(task, json_object_get(root, "task"),
+                    "an id is made of lower-case letters, digits and _, not %.100s", task->id);
+    return CPL_OK;
+}
+
+static cpl_status read_chance(cpl_task *task, const json_t *root)
+{
+    const char *text;
+    char *end    = NULL;
+    task->chance = NAN;
+    CPL_TRY(cpl_task_text_of(&text, task, root, "chance", NULL));
+    if (!text) return CPL_OK;
+    task->chance = strtod(text, &end);
+    if (end == text || *end || !(task->chance >= 0 && task->chance <= 100))
+        return FAIL(task, json_object_get(root, "chance"),
+                    "chance is a number of percent, not %.40s", text);
+    return CPL_OK;
+}
+
+static cpl_status read_sets(cpl_task *task, const json_t *root)
+{
+    static const char *const sets[] = {"3b", "15b"};
+    const json_t *from              = json_object_get(root, "sets");
+    size_t index;
+    CPL_TRY(cpl_task_names_of(&task->sets, task, root, "sets"));
+    for (int64_t i = 0; i < task->sets.count; i++)
+        CPL_TRY(cpl_yaml_tree_place(
+            &task->parts->tree, json_is_array(from) ? json_array_get(from, (size_t)i) : from,
+            cpl_names_find(&index, "set of the paper", task->sets.at[i], sets, 2)));
+    return CPL_OK;
+}
+
+static cpl_status read_defaults(cpl_task *task, const json_t *root)
+{
+    struct cpl_task_parts *parts = task->parts;
+    json_t *from                 = json_object_get(root, "default"), *value;
+    const cpl_profile *profile;
+    const char *set;
+    if (!from) return CPL_OK;
+    if (json_is_string(from)) parts->defaults[parts->n_defaults++] = json_string_value(from);
+    if (!json_is_string(from) && (!json_is_object(from) || json_object_size(from) > 3))
+        return FAIL(task, from, "default is a profile, or one for each set: {3b: inloop}");
+    if (json_is_object(from)) json_object_foreach(from, set, value)
+        {
+            if (!json_is_string(value)) return FAIL(task, value, "a profile's name is wanted");
+            if (!cpl_names_hold(&task->sets, set))
+                return FAIL(task, value, "%.40s is not among its sets", set);
+            parts->default_of[parts->n_defaults] = set;
+            parts->defaults[parts->n_defaults++] = json_string_value(value);
+        }
+    for (int64_t i = 0; i < parts->n_defaults; i++)
+        CPL_TRY(cpl_yaml_tree_place(
+            &parts->tree, from, cpl_task_profile(&profile, task, NULL, parts->defaults[i], NULL)));
+    return CPL_OK;
+}
+
+static cpl_status read_task(cpl_task *task)
+{
+    struct cpl_task_parts *parts = task->parts;
+    const json_t *root           = parts->tree.root;
+    CPL_TRY(cpl_task_keys(task, root, "task", keys, sizeof keys / sizeof *keys));
+    CPL_TRY(read_id(task, root));
+    CPL_TRY(cpl_task_text_of(&task->title, task, root, "title", task->id));
+    CPL_TRY(cpl_task_text_of(&task->source, task, root, "source", NULL));
+    CPL_TRY(cpl_task_text_of(&task->licence, task, root, "licence", NULL));
+    CPL_TRY(read_sets(task, root));
+    CPL_TRY(read_chance(task, root));
+    parts->fields  = json_object_get(root, "fields");
+    parts->gold    = json_object_get(root, "gold");
+    parts->choices = json_object_get(root, "choices");
+    if (!json_is_object(parts->fields))
+        return FAIL(task, parts->fields ? parts->fields : root,
+                    "fields: what is read of a row? NAME: PATH");
+    CPL_TRY(cpl_task_read_subjects(task, root));
+    CPL_TRY(cpl_task_read_splits(task, json_object_get(root, "splits")));
+    CPL_TRY(cpl_task_read_profiles(task, json_object_get(root, "profiles")));
+    return read_defaults(task, root);
+}
+
+/* A task without anything, but for its memory. */
+static cpl_status start(cpl_task **task)
+{
+    *task = cpl_alloc(sizeof **task);
+    if (!*task) return CPL_ERR_MEMORY;
+    **task         = (cpl_task){.id = "", .chance = NAN};
+    (*task)->parts = cpl_alloc(sizeof *(*task)->parts);
+    if (!(*task)->parts) return CPL_ERR_MEMORY;
+    memset((*task)->parts, 0, sizeof *(*task)->parts);
+    return CPL_OK;
+}
+
+cpl_status cpl_task_parse(cpl_task **task, const char *name, const void *bytes, size_t length)
+{
+    cpl_status status = start(task);
+    if (status == CPL_OK) status = cpl_yaml_tree_parse(&(*task)->parts->tree, name, bytes, length);
+    if (status == CPL_OK) status = read_task(*task);
+    if (status == CPL_OK) status = cpl_pool_status(&(*task)->parts->pool);
+    if (status == CPL_OK) return CPL_OK;
+    cpl_task_free(*task);
+    *task = NULL;
+    return status;
+}
+
+cpl_status cpl_task_read(cpl_task **task, const char *path)
+{
+    cpl_status status = start(task);
+    if (status == CPL_OK) status = cpl_yaml_tree_read(&(*task)->parts->tree, path);
+    if (status == CPL_OK) status = read_task(*task);
+    if (status == CPL_OK) status = cpl_pool_status(&(*task)->parts->pool);
+    if (status == CPL_OK) return CPL_OK;
+    cpl_task_free(*task);
+    *task = NULL;
+    return status;
+}
+
+void cpl_task_free(cpl_task *task)
+{
+    if (task && task->parts) {
+        json_decref(task->parts->kept);
+        cpl_yaml_tree_free(&task->parts->tree);
+        cpl_pool_free(&task->parts->pool);
+        cpl_free(task->parts);
+    }
+    cpl_free(task);
+}
+
+static const char *default_of(const cpl_task *task, const char *set)
+{
+    const struct cpl_task_parts *parts = task->parts;
+    for (int64_t i = 0; i < parts->n_defaults; i++)
+        if (!parts->default_of[i] || !set || strcmp(parts->default_of[i], set) == 0)
+            return parts->defaults[i];
+    return task->profiles[0].name;
+}
+
+cpl_status cpl_task_profile(const cpl_profile **profile, const cpl_task *task, const char *set,
+                            const char *name, const char *variant)
+{
+    const char *names[64];
+    size_t n = 0, index;
+    char whole[256];
+    if (!name) name = default_of(task, set);
+    snprintf(whole, sizeof whole, "%s%s%s", name, variant ? "/" : "", variant ? variant : "");
+    for (int64_t i = 0; i < task->n_profiles && n < 64; i++) names[n++] = task->profiles[i].name;
+    cpl_status status = cpl_names_find(&index, "profile", whole, names, n);
+    if (status != CPL_OK) return CPL_FAIL(status, "%s: %s", task->id, cpl_last_error());
+    *profile = &task->profiles[index];
+    return CPL_OK;
+}

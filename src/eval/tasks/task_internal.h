@@ -1,0 +1,214 @@
+/* task_internal.h - a task file as questions are made with it: splits, and what a profile makes of
+ * their rows.
+ *
+ * Room:   eval/tasks, for task*.c and questions*.c.
+ * Memory: all of it is the task's pool, or strings of its tree. */
+#ifndef CPL_EVAL_TASKS_TASK_INTERNAL_H
+#define CPL_EVAL_TASKS_TASK_INTERNAL_H
+
+#include "eval/tasks/fields.h"
+#include "eval/tasks/request_spec.h"
+#include "eval/tasks/task.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An alternative of a split: files that are read one after the other. */
+typedef struct cpl_source {
+    cpl_names files;
+    const char *labels; /* NULL: none */
+    const char *member; /* NULL: none */
+    bool headless;
+    const json_t *fields, *gold, *subject; /* in place of the task's; NULL: not */
+} cpl_source;
+
+typedef struct cpl_split {
+    const char *name;
+    cpl_source *sources; /* (n_sources), at least one */
+    int64_t n_sources;
+} cpl_split;
+
+typedef enum cpl_subject_kind {
+    CPL_SUBJECT_NONE,
+    CPL_SUBJECT_FILE, /* what `*` stands for */
+    CPL_SUBJECT_MADE, /* a template */
+} cpl_subject_kind;
+
+/* A list of texts: a field, or written down. */
+typedef struct cpl_listing {
+    const char *field;        /* NULL: the templates */
+    const cpl_template *made; /* (count) */
+    int64_t count;
+} cpl_listing;
+
+typedef enum cpl_among {
+    CPL_AMONG_NOTHING, /* no right answer is told */
+    CPL_AMONG_FIXED,   /* always the same place */
+    CPL_AMONG_LETTERS,
+    CPL_AMONG_NUMBERS,
+    CPL_AMONG_LIST,
+} cpl_among;
+
+typedef struct cpl_gold_rule {
+    cpl_among among;
+    int64_t place; /* where it is fixed */
+    const char *value;
+    const char *again; /* a field with the same place as a number; NULL: none */
+    bool several;      /* the value is a list */
+    cpl_listing list;
+} cpl_gold_rule;
+
+/* What is read of a row of a source, for some manner of asking. */
+typedef struct cpl_sheet {
+    cpl_fields fields;
+    cpl_subject_kind subject_kind;
+    cpl_template subject;
+    cpl_listing choices;
+    cpl_gold_rule gold;
+    bool wants_options, wants_gold;
+} cpl_sheet;
+
+/* The options in a row, under a name of their own. */
+typedef struct cpl_options_list {
+    const char *name, *between;
+    cpl_template each;
+} cpl_options_list;
+
+/* What an answer is held against: templates, of which one that is a single name may be a list. */
+typedef struct cpl_reference_rule {
+    const cpl_template *made; /* (count) */
+    int64_t count;
+} cpl_reference_rule;
+
+typedef enum cpl_prompt_kind {
+    CPL_PROMPT_NONE,
+    CPL_PROMPT_BBH,
+    CPL_PROMPT_BBH_ANSWERS
+} cpl_prompt_kind;
+
+/* How the questions of some subjects are asked. */
+typedef struct cpl_manner {
+    cpl_names subjects; /* none: all that no other manner names */
+    cpl_form form;
+    const cpl_template *description, *target; /* NULL: none */
+    cpl_template context, option, exemplar;
+    cpl_chain context_as; /* what is made of the whole context */
+    bool context_each;    /* the context is the option's own */
+    const char *delimiter, *unconditional;
+    cpl_options_list *lists; /* (n_lists) */
+    int64_t n_lists;
+    cpl_reference_rule *references; /* (form.n_answers) */
+    cpl_prompt_kind prompt;
+    const char *prompt_file;
+    cpl_sheet *asked; /* one for each source of the split */
+    cpl_sheet *shown; /* one for each source of the exemplars; NULL: there are none */
+} cpl_manner;
+
+/* A profile as it is asked; one for each of the task's profiles, without manners where it has forms
+ * in its place. */
+typedef struct cpl_way {
+    const cpl_split *split, *exemplars; /* the latter NULL: none */
+    cpl_manner *manners;                /* (n_manners): [0] is that of all other subjects */
+    int64_t n_manners;
+    const int64_t *shots; /* (n_shots); -1: none, and no description either */
+    int64_t n_shots;
+    bool one_option; /* is enough: only losses are told */
+} cpl_way;
+
+struct cpl_task_parts {
+    cpl_pool pool;
+    cpl_yaml_tree tree;
+    json_t *kept; /* objects made of several of the tree: an array; NULL: none yet */
+    cpl_split *splits;
+    int64_t n_splits;
+    const json_t *fields, *gold, *choices, *subject, *subjects,
+        *groups;      /* the task's; NULL: not given */
+    cpl_names known;  /* the subjects there are; none: not told */
+    cpl_known *facts; /* (n_facts) what `subjects` tells of each, by their names */
+    int64_t n_facts;
+    cpl_way *ways;                           /* (n_profiles) */
+    const char *defaults[3], *default_of[3]; /* (n_defaults) profiles, and the sets they are for;
+                                                NULL: for all */
+    int64_t n_defaults;
+};
+
+/* ---- reading a tree; sentences have the place in the file ---- */
+
+/* `from` is an object all of whose keys are among the names; `kind` says what it is. */
+CPL_NODISCARD cpl_status cpl_task_keys(const cpl_task *task, const json_t *from, const char *kind,
+                                       const char *const *names, size_t count);
+
+/* Sets a text, `absent` where there is no such key. */
+CPL_NODISCARD cpl_status cpl_task_text_of(const char **text, const cpl_task *task,
+                                          const json_t *from, const char *key, const char *absent);
+
+/* Sets a text that must be one of the names. */
+CPL_NODISCARD cpl_status cpl_task_word_of(size_t *index, const cpl_task *task, const json_t *from,
+                                          const char *key, const char *const *names, size_t count,
+                                          size_t absent);
+
+/* Sets the texts of a list, or the one of a text; none where there is no such key. */
+CPL_NODISCARD cpl_status cpl_task_names_of(cpl_names *names, const cpl_task *task,
+                                           const json_t *from, const char *key);
+
+CPL_NODISCARD cpl_status cpl_task_int_of(int64_t *value, const cpl_task *task, const json_t *from,
+                                         const char *key, int64_t lo, int64_t hi, int64_t absent);
+
+/* Sets a template; false in `there` (may be NULL) and nothing set where there is no such key. */
+CPL_NODISCARD cpl_status cpl_task_template_of(cpl_template *t, bool *there, const cpl_task *task,
+                                              const json_t *from, const char *key);
+
+bool cpl_names_hold(const cpl_names *names, const char *name);
+
+/* Numbers of exemplars in words, from the smallest: "5", "0-5", "0,1,5"; -1 is none. In the pool; NULL
+ * without memory. */
+const char *cpl_task_shots_words(cpl_pool *pool, const int64_t *shots, int64_t n);
+
+/* ---- the parts, in the order in which they are read ---- */
+
+CPL_NODISCARD cpl_status cpl_task_read_splits(cpl_task *task, const json_t *splits);
+CPL_NODISCARD cpl_status cpl_task_read_subjects(cpl_task *task, const json_t *root);
+
+/* Sets the profile's groups: the task's, and those of `own` (NULL: none) in their place or besides. */
+CPL_NODISCARD cpl_status cpl_task_read_groups(cpl_profile *profile, cpl_task *task,
+                                              const json_t *own);
+CPL_NODISCARD cpl_status cpl_task_read_profiles(cpl_task *task, const json_t *profiles);
+
+/* Reads what a profile reports; its manners are there. `from` is all that holds for it. */
+CPL_NODISCARD cpl_status cpl_task_read_metrics(cpl_profile *profile, cpl_way *way, cpl_task *task,
+                                               const json_t *from, const json_t *place);
+
+/* Checks that these are subjects of the task, where it lists its own. */
+CPL_NODISCARD cpl_status cpl_task_check_subjects(const cpl_task *task, const cpl_names *subjects,
+                                                 const json_t *node);
+
+/* CPL_ERR_INPUT, with the nearest one, where the task lists its subjects and this is none of them. */
+CPL_NODISCARD cpl_status cpl_task_find_subject(const cpl_task *task, const char *subject);
+
+/* Reads one manner of a profile. `from` is all that holds for it. */
+CPL_NODISCARD cpl_status cpl_task_read_manner(cpl_manner *manner, cpl_task *task,
+                                              const cpl_way *way, const char *profile,
+                                              const json_t *from, const json_t *place);
+CPL_NODISCARD cpl_status cpl_task_read_form(cpl_manner *manner, cpl_task *task, const char *profile,
+                                            const json_t *from, const json_t *place);
+
+/* Sets what is read of a row of a source. `from` is all that holds for the manner. */
+CPL_NODISCARD cpl_status cpl_task_read_sheet(cpl_sheet *sheet, cpl_task *task,
+                                             const cpl_source *source, const json_t *from);
+
+/* Checks that what a manner makes of a row is there: of a question, or of an exemplar. */
+CPL_NODISCARD cpl_status cpl_task_check_sheet(cpl_sheet *sheet, const cpl_task *task,
+                                              const cpl_manner *manner, bool exemplar,
+                                              const json_t *from, const json_t *place);
+
+/* An object that is the members of `below` and, in their place or besides, those of `above`; either
+ * may be NULL. It lives as long as the task, and its place
+ * is that of `above`, or where there is none that of `below`. */
+CPL_NODISCARD cpl_status cpl_task_join(const json_t **out, cpl_task *task, const json_t *below,
+                                       const json_t *above);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_EVAL_TASKS_TASK_INTERNAL_H */

@@ -1,0 +1,251 @@
+/* task_profiles.c - the profiles of a task file: what each takes from another, its cases;
+ * see task_internal.h */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/lookup.h"
+#include "eval/tasks/task_internal.h"
+
+#define FAIL(task, node, ...) cpl_yaml_tree_fail(&(task)->parts->tree, (node), __VA_ARGS__)
+#define AT(task, node, call)  cpl_yaml_tree_place(&(task)->parts->tree, (node), (call))
+
+/* The keys of a profile; those of a case are the first ones. */
+static const char *const keys[] = {
+    "subjects",    "ask",     "context", "delimiter", "option",    "lists",         "exemplar",
+    "target",      "prompt",  "tokens",  "window",    "beyond",    "unconditional", "scores",
+    "until",       "answers", "choices", "gold",      "fields",    "max_gen_toks",  "context_as",
+    "description", "split",   "shots",   "metrics",   "exemplars", "cases",         "forms",
+    "headline",    "groups",  "like",
+};
+enum { N_CASE_KEYS = 22, N_KEYS = sizeof keys / sizeof *keys, MOST_SHOTS = 64, MOST_PROFILES = 64 };
+
+/* ---- what holds for a profile ---- */
+
+/* The members of `above` in place of those of `below`; fields one by one. */
+static cpl_status join(const json_t **out, cpl_task *task, const json_t *below, const json_t *above)
+{
+    const json_t *lower = json_object_get(below, "fields"),
+                 *upper = json_object_get(above, "fields");
+    CPL_TRY(cpl_task_join(out, task, below, above));
+    if (!json_is_object(lower) || !json_is_object(upper)) return CPL_OK;
+    const json_t *fields;
+    CPL_TRY(cpl_task_join(&fields, task, lower, upper));
+    if (json_object_set((json_t *)(uintptr_t)*out, "fields", (json_t *)(uintptr_t)fields))
+        return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the task %s", task->id);
+    return CPL_OK;
+}
+
+/* The profile that `name` takes from what it does not say itself; NULL: from none. */
+static cpl_status base_of(const char **base, cpl_task *task, const json_t *profiles,
+                          const char *name)
+{
+    const json_t *own = json_object_get(profiles, name);
+    const char *slash = strchr(name, '/');
+    CPL_TRY(cpl_task_text_of(base, task, own, "like", NULL));
+    if (!*base && slash) *base = cpl_pool_copy(&task->parts->pool, name, (size_t)(slash - name));
+    CPL_TRY(cpl_pool_status(&task->parts->pool));
+    if (!*base || json_object_get(profiles, *base)) return CPL_OK;
+    return FAIL(task, own,
+                "there is no profile %.100s, from which %.100s takes what it does not say", *base,
+                name);
+}
+
+/* Sets all that holds for a profile: its own, then its base's, and so on, then the task's. */
+static cpl_status collect(const json_t **out, cpl_task *task, const json_t *profiles,
+                          const char *name)
+{
+    struct cpl_task_parts *parts = task->parts;
+    const char *at               = name, *base;
+    const json_t *all            = json_object_get(profiles, name), *task_wide;
+    for (size_t steps = 0;; steps++) {
+        CPL_TRY(base_of(&base, task, profiles, at));
+        if (!base) break;
+        if (steps > json_object_size(profiles))
+            return FAIL(task, json_object_get(profiles, name), "%.100s is like itself", name);
+        const json_t *below = json_object_get(profiles, base), *without;
+        CPL_TRY(cpl_task_join(&without, task, below, NULL));
+        json_object_del((json_t *)(uintptr_t)without, "forms");
+        CPL_TRY(join(&all, task, without, all));
+        at = base;
+    }
+    CPL_TRY(cpl_task_join(&task_wide, task, NULL, NULL));
+    json_t *wide = (json_t *)(uintptr_t)task_wide;
+    bool failed =
+        parts->fields && json_object_set(wide, "fields", (json_t *)(uintptr_t)parts->fields);
+    failed |= parts->gold && json_object_set(wide, "gold", (json_t *)(uintptr_t)parts->gold);
+    failed |=
+        parts->choices && json_object_set(wide, "choices", (json_t *)(uintptr_t)parts->choices);
+    if (failed) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the task %s", task->id);
+    return join(out, task, task_wide, all);
+}
+
+/* ---- shots, splits ---- */
+
+static cpl_status find_split(const cpl_split **split, const cpl_task *task, const json_t *from,
+                             const char *key)
+{
+    const char *names[64], *name;
+    size_t n = 0, index;
+    CPL_TRY(cpl_task_text_of(&name, task, from, key, NULL));
+    *split = NULL;
+    if (!name) return CPL_OK;
+    for (int64_t i = 0; i < task->parts->n_splits && n < 64; i++)
+        names[n++] = task->parts->splits[i].name;
+    CPL_TRY(AT(task, json_object_get(from, key), cpl_names_find(&index, "split", name, names, n)));
+    *split = &task->parts->splits[index];
+    return CPL_OK;
+}
+
+static bool is_wanted(const int64_t *shots, int64_t n, int64_t value)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (shots[i] == value || (shots[i] < 0 && value == 0)) return true;
+    return false;
+}
+
+const char *cpl_task_shots_words(cpl_pool *pool, const int64_t *shots, int64_t n)
+{
+    int64_t most = 0, count = 0, first = -1;
+    const char *words = "";
+    for (int64_t i = 0; i < n; i++) most = shots[i] > most ? shots[i] : most;
+    for (int64_t value = 0; value <= most && words; value++) {
+        if (!is_wanted(shots, n, value)) continue;
+        words = cpl_pool_printf(pool, "%s%s%lld", words, count++ ? "," : "", (long long)value);
+        if (first < 0) first = value;
+    }
+    if (count > 2 && count == most - first + 1)
+        words = cpl_pool_printf(pool, "%lld-%lld", (long long)first, (long long)most);
+    return words;
+}
+
+static cpl_status read_shots(cpl_way *way, cpl_profile *profile, cpl_task *task, const json_t *from,
+                             const json_t *place)
+{
+    static const char *const nought[] = {"0"};
+    const json_t *node                = json_object_get(from, "shots");
+    bool prompted                     = json_object_get(from, "prompt") != NULL;
+    cpl_names texts;
+    CPL_TRY(cpl_task_names_of(&texts, task, from, "shots"));
+    if (!texts.count) texts = (cpl_names){nought, 1};
+    int64_t n = texts.count, *shots = cpl_pool_take(&task->parts->pool, (size_t)n * sizeof *shots);
+    if (!shots) return cpl_pool_status(&task->parts->pool);
+    for (int64_t i = 0; i < n; i++) {
+        const char *text = texts.at[i];
+        char *end        = NULL;
+        long value       = strtol(text, &end, 10);
+        bool none        = strcmp(text, "none") == 0;
+        if (!none && (end == text || *end || value < 0 || value > MOST_SHOTS))
+            return FAIL(task, node, "shots are none or a number up to %d, not %.40s", MOST_SHOTS,
+                        text);
+        shots[i] = none ? -1 : value;
+        if (shots[i] > 0 && !way->exemplars && !prompted)
+            return FAIL(task, node ? node : place, "exemplars: whose rows are the %ld exemplars?",
+                        value);
+    }
+    way->shots     = shots;
+    way->n_shots   = n;
+    profile->shots = cpl_task_shots_words(&task->parts->pool, shots, n);
+    return cpl_pool_status(&task->parts->pool);
+}
+
+/* ---- manners ---- */
+
+static cpl_status read_case(cpl_manner *manner, cpl_task *task, const cpl_way *way,
+                            const char *profile, const json_t *all, const json_t *own)
+{
+    const json_t *joint;
+    CPL_TRY(cpl_task_keys(task, own, "case", keys, N_CASE_KEYS));
+    CPL_TRY(cpl_task_names_of(&manner->subjects, task, own, "subjects"));
+    if (!manner->subjects.count) return FAIL(task, own, "subjects: whose case is this?");
+    CPL_TRY(cpl_task_check_subjects(task, &manner->subjects, json_object_get(own, "subjects")));
+    CPL_TRY(join(&joint, task, all, own));
+    return cpl_task_read_manner(manner, task, way, profile, joint, own);
+}
+
+static cpl_status read_manners(cpl_way *way, cpl_task *task, const char *profile, const json_t *all,
+                               const json_t *place)
+{
+    const json_t *cases = json_object_get(all, "cases");
+    size_t n            = json_array_size(cases);
+    if (cases && !json_is_array(cases)) return FAIL(task, cases, "cases is a list of mappings");
+    if (n && !task->parts->subject)
+        return FAIL(task, cases, "cases are of subjects, and the task has none");
+    way->manners = cpl_pool_take(&task->parts->pool, (n + 1) * sizeof *way->manners);
+    if (!way->manners) return cpl_pool_status(&task->parts->pool);
+    way->n_manners = (int64_t)n + 1;
+    CPL_TRY(cpl_task_read_manner(&way->manners[0], task, way, profile, all, place));
+    for (size_t i = 0; i < n; i++)
+        CPL_TRY(read_case(&way->manners[i + 1], task, way, profile, all, json_array_get(cases, i)));
+    return CPL_OK;
+}
+
+static cpl_status read_headline(cpl_profile *profile, const cpl_task *task, const json_t *all)
+{
+    static const char *const what[] = {"questions", "groups", "subjects"};
+    size_t headline;
+    CPL_TRY(cpl_task_word_of(&headline, task, all, "headline", what, 3, 0));
+    profile->headline = (cpl_headline_of)headline;
+    if (profile->headline == CPL_OF_GROUPS && !profile->n_groups)
+        return FAIL(task, json_object_get(all, "headline"), "the task has no groups");
+    if (profile->headline == CPL_OF_SUBJECTS && !task->parts->subject)
+        return FAIL(task, json_object_get(all, "headline"), "the task has no subjects");
+    return CPL_OK;
+}
+
+static cpl_status read_profile(cpl_profile *profile, cpl_way *way, cpl_task *task,
+                               const json_t *profiles)
+{
+    const json_t *own = json_object_get(profiles, profile->name), *all;
+    CPL_TRY(cpl_task_names_of(&profile->forms, task, own, "forms"));
+    CPL_TRY(collect(&all, task, profiles, profile->name));
+    CPL_TRY(find_split(&way->split, task, all, "split"));
+    CPL_TRY(find_split(&way->exemplars, task, all, "exemplars"));
+    CPL_TRY(cpl_task_read_groups(profile, task, json_object_get(all, "groups")));
+    CPL_TRY(read_headline(profile, task, all));
+    if (way->split) profile->split = way->split->name;
+    CPL_TRY(read_shots(way, profile, task, all, own));
+    if (profile->forms.count) return CPL_OK;
+    if (!way->split) return FAIL(task, own, "split: whose rows are asked?");
+    if (way->split == way->exemplars)
+        return FAIL(task, own, "exemplars: a question would be among its own exemplars");
+    CPL_TRY(read_manners(way, task, profile->name, all, own));
+    return cpl_task_read_metrics(profile, way, task, all, own);
+}
+
+/* A form is a variant of its profile, and has no forms itself; it tells the metrics. */
+static cpl_status check_forms(cpl_profile *profile, const cpl_task *task, const json_t *own)
+{
+    for (int64_t i = 0; i < profile->forms.count; i++) {
+        const cpl_profile *form;
+        CPL_TRY(AT(task, own,
+                   cpl_task_profile(&form, task, NULL, profile->name, profile->forms.at[i])));
+        if (form->forms.count) return FAIL(task, own, "the form %s has forms itself", form->name);
+        if (i == 0) profile->metrics = form->metrics;
+        if (i == 0) profile->split = form->split;
+    }
+    return CPL_OK;
+}
+
+cpl_status cpl_task_read_profiles(cpl_task *task, const json_t *profiles)
+{
+    struct cpl_task_parts *parts = task->parts;
+    size_t n = json_object_size(profiles), i = 0;
+    const char *name;
+    json_t *own;
+    if (!n) return FAIL(task, profiles, "profiles: how are the questions asked?");
+    if (n > MOST_PROFILES) return FAIL(task, profiles, "more than %d profiles", MOST_PROFILES);
+    task->profiles = cpl_pool_take(&parts->pool, n * sizeof *task->profiles);
+    parts->ways    = cpl_pool_take(&parts->pool, n * sizeof *parts->ways);
+    if (!task->profiles || !parts->ways) return cpl_pool_status(&parts->pool);
+    json_object_foreach((json_t *)(uintptr_t)profiles, name, own)
+    {
+        CPL_TRY(cpl_task_keys(task, own, "profile", keys + 1, N_KEYS - 1));
+        task->profiles[task->n_profiles++].name = name;
+    }
+    for (i = 0; i < n; i++)
+        CPL_TRY(read_profile(&task->profiles[i], &parts->ways[i], task, profiles));
+    for (i = 0; i < n; i++)
+        CPL_TRY(check_forms(&task->profiles[i], task,
+                            json_object_get(profiles, task->profiles[i].name)));
+    return CPL_OK;
+}

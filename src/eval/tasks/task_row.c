@@ -1,0 +1,314 @@
+/* task_row.c - what is read of a row of a source, and that nothing is lacking; see task_internal.h */
+#include <string.h>
+
+#include "base/lookup.h"
+#include "eval/tasks/task_internal.h"
+
+#define FAIL(task, node, ...) cpl_yaml_tree_fail(&(task)->parts->tree, (node), __VA_ARGS__)
+#define AT(task, node, call)  cpl_yaml_tree_place(&(task)->parts->tree, (node), (call))
+
+enum { MOST_KNOWN = 48 };
+
+/* What may stand in a template, besides what is of the row. */
+typedef enum scope_of {
+    OF_ROW     = 0,
+    OF_OPTIONS = 1, /* lists of the options, and the last letter */
+    OF_OPTION  = 2, /* the one at hand */
+    OF_GOLD    = 4,
+    OF_SHOWN   = 8, /* an exemplar's parts */
+} scope_of;
+
+typedef struct known_names {
+    cpl_known at[MOST_KNOWN];
+    int64_t count;
+} known_names;
+
+static void know(known_names *known, const char *name)
+{
+    if (known->count < MOST_KNOWN) known->at[known->count++] = (cpl_known){name, false};
+}
+
+static known_names known_of(const cpl_task *task, const cpl_sheet *sheet, const cpl_manner *manner,
+                            int scope)
+{
+    known_names known = {.count = 0};
+    if (sheet->subject_kind != CPL_SUBJECT_NONE) {
+        know(&known, "subject");
+        for (int64_t i = 0; i < task->parts->n_facts; i++) know(&known, task->parts->facts[i].name);
+    }
+    if (scope & OF_OPTIONS) {
+        know(&known, "last_letter");
+        for (int64_t i = 0; i < manner->n_lists; i++) know(&known, manner->lists[i].name);
+    }
+    if (scope & OF_OPTION) know(&known, "choice");
+    if (scope & OF_OPTION) know(&known, "letter");
+    if (scope & OF_GOLD) know(&known, "gold_choice");
+    if (scope & OF_GOLD) know(&known, "gold_letter");
+    if (scope & OF_SHOWN) know(&known, "context");
+    if (scope & OF_SHOWN) know(&known, "delimiter");
+    if (scope & OF_SHOWN) know(&known, "target");
+    return known;
+}
+
+/* ---- reading ---- */
+
+static cpl_status read_listing(cpl_listing *listing, const cpl_task *task, const json_t *from,
+                               const char *key)
+{
+    cpl_names texts;
+    const json_t *node = json_object_get(from, key);
+    if (json_is_string(node)) {
+        *listing = (cpl_listing){.field = json_string_value(node)};
+        return CPL_OK;
+    }
+    CPL_TRY(cpl_task_names_of(&texts, task, from, key));
+    if (!texts.count) return FAIL(task, node, "%s is a field, or a list of texts", key);
+    cpl_template *made = cpl_pool_take(&task->parts->pool, (size_t)texts.count * sizeof *made);
+    if (!made) return cpl_pool_status(&task->parts->pool);
+    for (int64_t i = 0; i < texts.count; i++)
+        CPL_TRY(AT(task, json_array_get(node, (size_t)i),
+                   cpl_template_parse(&made[i], &task->parts->pool, texts.at[i])));
+    *listing = (cpl_listing){NULL, made, texts.count};
+    return CPL_OK;
+}
+
+/* `field` is one that a list is taken from. */
+static cpl_status no_list(const cpl_task *task, const json_t *fields, const char *field,
+                          const json_t *node)
+{
+    const char *path = json_string_value(json_object_get(fields, field));
+    if (!path) return FAIL(task, node, "%.100s is a text, and a list is wanted", field);
+    return FAIL(task, node,
+                "%.100s is a text, and a list is wanted; where %.100s is a list in the rows, its "
+                "path ends in []: %.100s: \"%.100s[]\"",
+                field, path, field, path);
+}
+
+static cpl_status check_listing(cpl_listing *listing, const cpl_task *task,
+                                const cpl_names_there *there, const json_t *fields,
+                                const json_t *node)
+{
+    bool list = false;
+    if (listing->field) {
+        CPL_TRY(AT(task, node, cpl_names_there_find(&list, there, listing->field)));
+        if (!list) return no_list(task, fields, listing->field, node);
+    }
+    for (int64_t i = 0; i < listing->count; i++)
+        CPL_TRY(AT(task, node, cpl_names_there_check(there, &listing->made[i])));
+    return CPL_OK;
+}
+
+static cpl_status read_gold(cpl_gold_rule *rule, const cpl_task *task, const json_t *gold)
+{
+    static const char *const keys[] = {"value", "among", "again"};
+    const char *among;
+    if (json_is_string(gold)) {
+        json_t *wrapped = json_pack("{s:O}", "gold", gold);
+        if (!wrapped) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the task %s", task->id);
+        cpl_status status = cpl_task_int_of(&rule->place, task, wrapped, "gold", 0, 25, 0);
+        json_decref(wrapped);
+        rule->among = CPL_AMONG_FIXED;
+        return status;
+    }
+    CPL_TRY(cpl_task_keys(task, gold, "right answer", keys, 3));
+    CPL_TRY(cpl_task_text_of(&rule->value, task, gold, "value", NULL));
+    CPL_TRY(cpl_task_text_of(&rule->again, task, gold, "again", NULL));
+    if (!rule->value || !json_object_get(gold, "among"))
+        return FAIL(task, gold, "gold is a place, or {value: FIELD, among: LIST}");
+    rule->among = CPL_AMONG_LIST;
+    if (!json_is_string(json_object_get(gold, "among")))
+        return read_listing(&rule->list, task, gold, "among");
+    CPL_TRY(cpl_task_text_of(&among, task, gold, "among", NULL));
+    if (strcmp(among, "letters") == 0) rule->among = CPL_AMONG_LETTERS;
+    if (strcmp(among, "numbers") == 0) rule->among = CPL_AMONG_NUMBERS;
+    if (rule->among == CPL_AMONG_LIST) rule->list.field = among;
+    return CPL_OK;
+}
+
+static cpl_status check_gold(cpl_gold_rule *rule, const cpl_task *task,
+                             const cpl_names_there *there, const json_t *fields, const json_t *node)
+{
+    if (rule->value)
+        CPL_TRY(AT(task, node, cpl_names_there_find(&rule->several, there, rule->value)));
+    bool list = false;
+    if (rule->again) CPL_TRY(AT(task, node, cpl_names_there_find(&list, there, rule->again)));
+    if (list || (rule->again && rule->several))
+        return FAIL(task, node, "again: a single place can be told again, by a text");
+    return check_listing(&rule->list, task, there, fields, node);
+}
+
+static cpl_status read_subject(cpl_sheet *sheet, const cpl_task *task, const json_t *node)
+{
+    cpl_names_there there = {&sheet->fields, NULL, 0};
+    if (!node) return CPL_OK;
+    if (!json_is_string(node)) return FAIL(task, node, "subject is file, none or a text");
+    const char *text = json_string_value(node);
+    if (strcmp(text, "none") == 0) return CPL_OK;
+    sheet->subject_kind = strcmp(text, "file") == 0 ? CPL_SUBJECT_FILE : CPL_SUBJECT_MADE;
+    if (sheet->subject_kind == CPL_SUBJECT_FILE) return CPL_OK;
+    CPL_TRY(AT(task, node, cpl_template_parse(&sheet->subject, &task->parts->pool, text)));
+    return AT(task, node, cpl_names_there_check(&there, &sheet->subject));
+}
+
+/* A name that the engine gives itself is no field's. */
+static cpl_status check_names(const cpl_task *task, const json_t *fields)
+{
+    static const char *const ours[] = {"subject",     "choice",      "letter",
+                                       "last_letter", "gold_choice", "gold_letter",
+                                       "context",     "delimiter",   "target"};
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (json_object_get(fields, ours[i]))
+            return FAIL(task, json_object_get(fields, ours[i]),
+                        "a field cannot be called %s: that name is the engine's", ours[i]);
+    return CPL_OK;
+}
+
+cpl_status cpl_task_read_sheet(cpl_sheet *sheet, cpl_task *task, const cpl_source *source,
+                               const json_t *from)
+{
+    const json_t *fields  = json_object_get(from, "fields");
+    const json_t *gold    = source->gold ? source->gold : json_object_get(from, "gold");
+    const json_t *choices = json_object_get(from, "choices");
+    const json_t *subject = source->subject ? source->subject : task->parts->subject;
+    if (fields && !json_is_object(fields)) return FAIL(task, fields, "fields is a mapping");
+    if (source->fields && !json_is_object(source->fields))
+        return FAIL(task, source->fields, "fields is a mapping");
+    CPL_TRY(cpl_task_join(&fields, task, fields, source->fields));
+    CPL_TRY(check_names(task, fields));
+    bool none = !subject ||
+                strcmp(json_string_value(subject) ? json_string_value(subject) : "", "none") == 0;
+    cpl_sheet with    = {.subject_kind = none ? CPL_SUBJECT_NONE : CPL_SUBJECT_FILE};
+    known_names known = known_of(task, &with, NULL, OF_ROW);
+    CPL_TRY(cpl_fields_parse(&sheet->fields, &task->parts->pool, &task->parts->tree, fields,
+                             known.at, known.count));
+    CPL_TRY(read_subject(sheet, task, subject));
+    cpl_names_there there = {&sheet->fields, known.at, known.count};
+    if (choices)
+        CPL_TRY(read_listing(&sheet->choices, task, from, "choices"));
+    else if (json_object_get(fields, "choices"))
+        sheet->choices.field = "choices";
+    if (!choices) choices = json_object_get(fields, "choices");
+    CPL_TRY(check_listing(&sheet->choices, task, &there, fields, choices));
+    if (!gold) return CPL_OK;
+    CPL_TRY(read_gold(&sheet->gold, task, gold));
+    return check_gold(&sheet->gold, task, &there, fields, gold);
+}
+
+/* ---- checking ---- */
+
+static bool names_gold(const cpl_template *t)
+{
+    return t && (cpl_template_names(t, "gold_choice") || cpl_template_names(t, "gold_letter"));
+}
+
+static bool names_options(const cpl_template *t, const cpl_manner *manner)
+{
+    if (!t) return false;
+    bool named = cpl_template_names(t, "last_letter");
+    for (int64_t i = 0; i < manner->n_lists; i++)
+        named |= cpl_template_names(t, manner->lists[i].name);
+    return named;
+}
+
+static cpl_status check_template(const cpl_task *task, const cpl_sheet *sheet,
+                                 const cpl_manner *manner, const cpl_template *t, int scope,
+                                 const json_t *node)
+{
+    known_names known     = known_of(task, sheet, manner, scope);
+    cpl_names_there there = {&sheet->fields, known.at, known.count};
+    return AT(task, node, cpl_names_there_check(&there, t));
+}
+
+/* A reference that is a single name may be a list. */
+static cpl_status check_references(const cpl_task *task, const cpl_sheet *sheet,
+                                   const cpl_manner *manner, const json_t *node)
+{
+    known_names known     = known_of(task, sheet, manner, OF_OPTIONS | OF_GOLD);
+    cpl_names_there there = {&sheet->fields, known.at, known.count};
+    bool list;
+    for (int64_t i = 0; i < manner->form.n_answers; i++) {
+        const cpl_reference_rule *rule = &manner->references[i];
+        for (int64_t k = 0; k < rule->count; k++) {
+            const cpl_template *t = &rule->made[k];
+            if (cpl_template_is_name(t))
+                CPL_TRY(AT(task, node, cpl_names_there_find(&list, &there, t->pieces[0].name)));
+            else
+                CPL_TRY(AT(task, node, cpl_names_there_check(&there, t)));
+        }
+    }
+    return CPL_OK;
+}
+
+static void note_references(cpl_sheet *sheet, const cpl_manner *manner)
+{
+    for (int64_t i = 0; i < manner->form.n_answers; i++)
+        for (int64_t k = 0; k < manner->references[i].count; k++) {
+            sheet->wants_gold |= names_gold(&manner->references[i].made[k]);
+            sheet->wants_options |= names_options(&manner->references[i].made[k], manner);
+        }
+}
+
+/* What has to be made of a row before its templates are. */
+static void note_wants(cpl_sheet *sheet, const cpl_manner *manner, bool exemplar)
+{
+    bool rank            = manner->form.ask == CPL_ASK_RANK;
+    sheet->wants_gold    = names_gold(&manner->context);
+    sheet->wants_options = manner->context_each || names_options(&manner->context, manner);
+    if (exemplar) {
+        sheet->wants_gold |= !manner->target || manner->context_each ||
+                             names_gold(manner->target) || names_gold(&manner->exemplar);
+        sheet->wants_options |=
+            names_options(manner->target, manner) || names_options(&manner->exemplar, manner);
+    } else {
+        sheet->wants_gold |= rank;
+        note_references(sheet, manner);
+    }
+    sheet->wants_options |= sheet->wants_gold;
+}
+
+static const json_t *node_of(const json_t *from, const char *key, const json_t *place)
+{
+    const json_t *node = json_object_get(from, key);
+    return node ? node : place;
+}
+
+static cpl_status check_lists(const cpl_task *task, const cpl_sheet *sheet,
+                              const cpl_manner *manner, const json_t *node)
+{
+    bool list;
+    cpl_names_there there = {&sheet->fields, NULL, 0};
+    for (int64_t i = 0; i < manner->n_lists; i++) {
+        const char *name = manner->lists[i].name;
+        if (cpl_names_there_find(&list, &there, name) == CPL_OK)
+            return FAIL(task, node, "lists: %s is a field already", name);
+        CPL_TRY(check_template(task, sheet, manner, &manner->lists[i].each, OF_OPTION, node));
+    }
+    return CPL_OK;
+}
+
+cpl_status cpl_task_check_sheet(cpl_sheet *sheet, const cpl_task *task, const cpl_manner *manner,
+                                bool exemplar, const json_t *from, const json_t *place)
+{
+    note_wants(sheet, manner, exemplar);
+    if (sheet->wants_options && !sheet->choices.field && !sheet->choices.count)
+        return FAIL(task, place, "choices: what are the options of a question?");
+    if (sheet->wants_gold && sheet->gold.among == CPL_AMONG_NOTHING)
+        return FAIL(task, place, "gold: which option is the right one?");
+    const int all = OF_OPTIONS | OF_OPTION | OF_GOLD;
+    if (sheet->wants_options)
+        CPL_TRY(check_lists(task, sheet, manner, node_of(from, "lists", place)));
+    CPL_TRY(check_template(task, sheet, manner, &manner->context, all,
+                           node_of(from, "context", place)));
+    if (manner->form.ask == CPL_ASK_RANK || (exemplar && !manner->target))
+        CPL_TRY(check_template(task, sheet, manner, &manner->option, all,
+                               node_of(from, "option", place)));
+    if (!exemplar && manner->description)
+        CPL_TRY(check_template(task, sheet, manner, manner->description, OF_ROW,
+                               node_of(from, "description", place)));
+    if (!exemplar) return check_references(task, sheet, manner, node_of(from, "answers", place));
+    if (manner->target)
+        CPL_TRY(check_template(task, sheet, manner, manner->target, OF_OPTIONS | OF_GOLD,
+                               node_of(from, "target", place)));
+    return check_template(task, sheet, manner, &manner->exemplar, OF_OPTIONS | OF_GOLD | OF_SHOWN,
+                          node_of(from, "exemplar", place));
+}

@@ -1,0 +1,114 @@
+/* task_tree.c - values of a task file's tree, checked; see task_internal.h */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/lookup.h"
+#include "eval/tasks/task_internal.h"
+
+cpl_status cpl_task_keys(const cpl_task *task, const json_t *from, const char *kind,
+                         const char *const *names, size_t count)
+{
+    const cpl_yaml_tree *tree = &task->parts->tree;
+    const char *key;
+    json_t *value;
+    size_t index;
+    char what[64];
+    if (!json_is_object(from))
+        return cpl_yaml_tree_fail(tree, from, "a %s is a mapping, NAME: VALUE", kind);
+    snprintf(what, sizeof what, "key of a %s", kind);
+    json_object_foreach((json_t *)(uintptr_t)from, key, value)
+        CPL_TRY(cpl_yaml_tree_place(tree, value, cpl_names_find(&index, what, key, names, count)));
+    return CPL_OK;
+}
+
+cpl_status cpl_task_text_of(const char **text, const cpl_task *task, const json_t *from,
+                            const char *key, const char *absent)
+{
+    const json_t *value = json_object_get(from, key);
+    *text               = absent;
+    if (!value) return CPL_OK;
+    if (!json_is_string(value))
+        return cpl_yaml_tree_fail(&task->parts->tree, value, "%s is a text", key);
+    *text = json_string_value(value);
+    return CPL_OK;
+}
+
+cpl_status cpl_task_word_of(size_t *index, const cpl_task *task, const json_t *from,
+                            const char *key, const char *const *names, size_t count, size_t absent)
+{
+    const char *word;
+    *index = absent;
+    CPL_TRY(cpl_task_text_of(&word, task, from, key, NULL));
+    if (!word) return CPL_OK;
+    return cpl_yaml_tree_place(&task->parts->tree, json_object_get(from, key),
+                               cpl_names_find(index, key, word, names, count));
+}
+
+cpl_status cpl_task_names_of(cpl_names *names, const cpl_task *task, const json_t *from,
+                             const char *key)
+{
+    const cpl_yaml_tree *tree = &task->parts->tree;
+    const json_t *value       = json_object_get(from, key);
+    size_t n                  = json_is_array(value) ? json_array_size(value) : value != NULL;
+    const char **at           = cpl_pool_take(&task->parts->pool, n * sizeof *at);
+    if (!at) return cpl_pool_status(&task->parts->pool);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
+        if (!json_is_string(item))
+            return cpl_yaml_tree_fail(tree, item, "%s is a text or a list of texts", key);
+        at[i] = json_string_value(item);
+    }
+    *names = (cpl_names){at, (int64_t)n};
+    return CPL_OK;
+}
+
+cpl_status cpl_task_int_of(int64_t *value, const cpl_task *task, const json_t *from,
+                           const char *key, int64_t lo, int64_t hi, int64_t absent)
+{
+    const char *text;
+    char *end = NULL;
+    *value    = absent;
+    CPL_TRY(cpl_task_text_of(&text, task, from, key, NULL));
+    if (!text) return CPL_OK;
+    errno  = 0;
+    *value = strtoll(text, &end, 10);
+    if (errno || end == text || *end || *value < lo || *value > hi)
+        return cpl_yaml_tree_fail(&task->parts->tree, json_object_get(from, key),
+                                  "%s is a whole number from %lld to %lld, not %.40s", key,
+                                  (long long)lo, (long long)hi, text);
+    return CPL_OK;
+}
+
+cpl_status cpl_task_template_of(cpl_template *t, bool *there, const cpl_task *task,
+                                const json_t *from, const char *key)
+{
+    const char *text;
+    CPL_TRY(cpl_task_text_of(&text, task, from, key, NULL));
+    if (there) *there = text != NULL;
+    if (!text) return CPL_OK;
+    return cpl_yaml_tree_place(&task->parts->tree, json_object_get(from, key),
+                               cpl_template_parse(t, &task->parts->pool, text));
+}
+
+bool cpl_names_hold(const cpl_names *names, const char *name)
+{
+    for (int64_t i = 0; i < names->count; i++)
+        if (strcmp(names->at[i], name) == 0) return true;
+    return false;
+}
+
+cpl_status cpl_task_join(const json_t **out, cpl_task *task, const json_t *below,
+                         const json_t *above)
+{
+    struct cpl_task_parts *parts = task->parts;
+    if (!parts->kept) parts->kept = json_array();
+    json_t *joint = json_object();
+    bool failed   = json_array_append_new(parts->kept, joint) != 0;
+    if (!failed && below) failed = json_object_update(joint, (json_t *)(uintptr_t)below) != 0;
+    if (!failed && above) failed = json_object_update(joint, (json_t *)(uintptr_t)above) != 0;
+    if (failed) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the task %s", task->id);
+    *out                = joint;
+    const json_t *whole = json_object_size(above) || !below ? above : below;
+    return cpl_yaml_tree_same_place(&parts->tree, joint, whole);
+}

@@ -1,0 +1,61 @@
+/* document_loss.h - the loss of every document of a text under a model: what runs are paired by.
+ *
+ * Room:    infer.
+ * Figures: nll is the sum over a document's predictions (texts.h) of -ln p, in nats; bits per byte
+ *          are nll / ln 2 / bytes. */
+#ifndef CPL_INFER_DOCUMENT_LOSS_H
+#define CPL_INFER_DOCUMENT_LOSS_H
+
+#include <jansson.h>
+
+#include "infer/reader.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_document_loss {
+    char *source, *id; /* owned */
+    int64_t bytes;     /* of the text */
+    int64_t tokens;    /* predictions */
+    double nll;
+} cpl_document_loss;
+
+typedef struct cpl_document_losses {
+    int64_t step;              /* of the checkpoint; -1: it has none */
+    int64_t window;            /* predictions of a window */
+    int64_t stride, n_sources; /* of the reader and the texts; 0 where they were read from a file */
+    cpl_document_loss *at;
+    int64_t count;
+} cpl_document_losses;
+
+/* Scores every document of `texts`, in their order, with an open reader. CPL_ERR_INPUT where a loss
+ * is not finite, naming the document. On failure `losses` is empty. */
+CPL_NODISCARD cpl_status cpl_document_losses_measure(cpl_document_losses *losses,
+                                                     cpl_reader *reader, const cpl_texts *texts);
+
+/* All in one: opens the model, reads the inputs with its tokenizer and <eos> (that of `texts`
+ * counts for nothing) and scores. */
+CPL_NODISCARD cpl_status cpl_document_losses_of(cpl_document_losses *losses, const char *model_dir,
+                                                const char *const *inputs, int64_t n_inputs,
+                                                const cpl_reader_options *reader,
+                                                const cpl_texts_options *texts, const cpl_log *log);
+void cpl_document_losses_free(cpl_document_losses *losses); /* all zero: nothing to do */
+
+/* nll / ln 2 / bytes. */
+double cpl_document_loss_bits(const cpl_document_loss *loss);
+
+/* {"step": N, "window": S, "documents": [...]}, docs/formats.md; NULL if there is no memory. */
+json_t *cpl_document_losses_json(const cpl_document_losses *losses);
+
+/* Writes it to `path`, atomically. */
+CPL_NODISCARD cpl_status cpl_document_losses_write(const cpl_document_losses *losses,
+                                                   const char *path);
+
+/* Reads it back. CPL_ERR_IO, CPL_ERR_INPUT; on failure `losses` is empty. */
+CPL_NODISCARD cpl_status cpl_document_losses_load(cpl_document_losses *losses, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_INFER_DOCUMENT_LOSS_H */

@@ -1,0 +1,167 @@
+/* generate.c - see generate.h */
+#include "infer/generate.h"
+
+#include <math.h>
+#include <string.h>
+
+static cpl_tensor take(cpl_arena *arena, cpl_dtype dtype, int64_t rows, int64_t cols)
+{
+    return cpl_tensor_2d(cpl_arena_take(arena, (size_t)(rows * cols) * 4), dtype, rows, cols);
+}
+
+/* Everything but the pass, which lies behind the mark and is taken anew for each chunk. */
+static void take_all(cpl_generator *g, const cpl_model_settings *config)
+{
+    cpl_pass largest;
+    cpl_cache_take(&g->cache, &g->arena, config, g->capacity);
+    g->ids    = cpl_tensor_1d(take(&g->arena, CPL_I32, g->chunk, 1).data, CPL_I32, g->chunk);
+    g->order  = cpl_tensor_1d(take(&g->arena, CPL_I32, g->capacity, 1).data, CPL_I32, g->capacity);
+    g->asked  = cpl_tensor_1d(take(&g->arena, CPL_I32, 1, 1).data, CPL_I32, 1);
+    g->logits = take(&g->arena, CPL_F32, 1, config->vocab_size);
+    g->mark   = cpl_arena_mark(&g->arena);
+    cpl_pass_take(&largest, &g->arena, config, 1, g->chunk, false, true);
+    cpl_pass_ask(&largest, &g->arena, config, g->asked);
+}
+
+size_t cpl_generator_bytes(const cpl_model_settings *config, int64_t capacity, int64_t chunk)
+{
+    cpl_generator g = {.capacity = capacity, .chunk = chunk};
+    cpl_arena_measure(&g.arena);
+    take_all(&g, config);
+    return g.arena.used;
+}
+
+cpl_status cpl_generator_fits(const cpl_model_settings *config, int64_t n_tokens)
+{
+    if (n_tokens <= config->max_positions) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "prompt and new tokens together are %lld, but the model's context is %lld "
+                    "(max_position_embeddings)",
+                    (long long)n_tokens, (long long)config->max_positions);
+}
+
+cpl_status cpl_generator_init(cpl_generator *g, cpl_model *model, int64_t capacity, int64_t chunk)
+{
+    CPL_ASSERT(capacity > 0 && chunk > 0);
+    memset(g, 0, sizeof *g);
+    CPL_TRY(cpl_generator_fits(&model->config, capacity));
+    CPL_ASSERT(capacity <= model->rope.shape[0]);
+    g->model      = model;
+    g->capacity   = capacity;
+    g->chunk      = chunk < capacity ? chunk : capacity;
+    size_t bytes  = cpl_generator_bytes(&model->config, g->capacity, g->chunk);
+    cpl_work work = cpl_pass_work(&model->config, 1, g->chunk, g->capacity, false);
+    CPL_TRY(cpl_backend_reserve(model->be, &work));
+    CPL_TRY(cpl_arena_init(&g->arena, bytes, "keys, values and activations"));
+    take_all(g, &model->config);
+    for (int64_t i = 0; i < g->capacity; i++) cpl_i32(g->order)[i] = (int32_t)i;
+    return CPL_OK;
+}
+
+void cpl_generator_free(cpl_generator *g)
+{
+    cpl_arena_free(&g->arena);
+    memset(g, 0, sizeof *g);
+}
+
+void cpl_generator_reset(cpl_generator *g)
+{
+    g->length = 0;
+}
+
+static cpl_status check_ids(const cpl_generator *g, const int32_t *ids, int64_t count)
+{
+    int64_t size = g->model->config.vocab_size;
+    for (int64_t i = 0; i < count; i++)
+        if (ids[i] < 0 || ids[i] >= size)
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "token %lld has id %ld, but the model's vocabulary has %lld",
+                            (long long)(g->length + i), (long)ids[i], (long long)size);
+    if (count <= g->capacity - g->length) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT, "%lld tokens after %lld do not fit into a context of %lld",
+                    (long long)count, (long long)g->length, (long long)g->capacity);
+}
+
+/* One pass over at most `chunk` tokens; `last`: the logits of what follows are wanted. */
+static void feed_chunk(cpl_generator *g, const int32_t *ids, int64_t count, bool last)
+{
+    cpl_pass pass;
+    cpl_arena_release(&g->arena, g->mark);
+    cpl_pass_take(&pass, &g->arena, &g->model->config, 1, count, false, true);
+    cpl_i32(g->asked)[0] = (int32_t)(count - 1);
+    cpl_pass_ask(&pass, &g->arena, &g->model->config, cpl_tensor_1d(g->asked.data, CPL_I32, last));
+    memcpy(g->ids.data, ids, (size_t)count * sizeof *ids);
+    const cpl_segment segment = {0, count, 0, g->length + count};
+    const cpl_cached cached   = {
+          .cache     = g->cache,
+          .first_row = g->length,
+          .position  = cpl_tensor_1d(cpl_i32(g->order) + g->length, CPL_I32, count),
+          .segments  = {.at = &segment, .count = 1, .key_row = g->order},
+    };
+    cpl_model_forward(g->model, &pass, cpl_tensor_1d(g->ids.data, CPL_I32, count),
+                      cpl_tensor_none(), &cached);
+    g->length += count;
+    if (last) cpl_model_logits(g->model, &pass, g->logits, 0);
+}
+
+cpl_status cpl_generator_feed(cpl_generator *g, const int32_t *ids, int64_t count)
+{
+    cpl_backend *be = g->model->be;
+    CPL_ASSERT(count > 0);
+    CPL_TRY(check_ids(g, ids, count));
+    for (int64_t at = 0; at < count; at += g->chunk) {
+        int64_t left = count - at, now = left < g->chunk ? left : g->chunk;
+        feed_chunk(g, ids + at, now, now == left);
+    }
+    double sum = be->ops->sum(be, g->logits);
+    CPL_TRY(be->ops->sync(be));
+    if (isfinite(sum)) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "the logits at position %lld are not finite: the weights are bad",
+                    (long long)(g->length - 1));
+}
+
+/* The token at the position that the cache has come to. */
+static int32_t draw(const cpl_generator *g, const cpl_generate_settings *s)
+{
+    cpl_backend *be   = g->model->be;
+    int64_t size      = g->model->config.vocab_size;
+    cpl_rng_key key   = {.seed = s->seed, .step = (uint64_t)g->length, .stream = CPL_STREAM_SAMPLE};
+    int64_t n_ids     = s->n_ids > 0 && s->n_ids < size ? s->n_ids : size;
+    cpl_tensor logits = cpl_tensor_1d(g->logits.data, CPL_F32, n_ids);
+    return be->ops->sample(be, logits, s->temperature, s->top_p, cpl_rng_uniform(&key, 0));
+}
+
+static cpl_status check_settings(const cpl_generator *g, int64_t n_prompt,
+                                 const cpl_generate_settings *s)
+{
+    if (n_prompt < 1) return CPL_FAIL(CPL_ERR_INPUT, "the prompt has no token to begin with");
+    if (!(s->temperature >= 0) || isinf(s->temperature))
+        return CPL_FAIL(CPL_ERR_USAGE, "a temperature of %g is not 0 or more",
+                        (double)s->temperature);
+    if (!(s->top_p > 0) || s->top_p > 1)
+        return CPL_FAIL(CPL_ERR_USAGE, "a top-p of %g is not above 0 and at most 1",
+                        (double)s->top_p);
+    if (s->max_tokens >= 0 && s->max_tokens <= g->capacity - n_prompt) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT, "%lld tokens of prompt and %lld new ones do not fit into %lld",
+                    (long long)n_prompt, (long long)s->max_tokens, (long long)g->capacity);
+}
+
+cpl_status cpl_generate(cpl_generator *g, const int32_t *prompt, int64_t n_prompt,
+                        const cpl_generate_settings *settings, cpl_generate_hear hear, void *who,
+                        int64_t *n_new)
+{
+    int64_t unwanted, *count = n_new ? n_new : &unwanted;
+    *count = 0;
+    CPL_TRY(check_settings(g, n_prompt, settings));
+    cpl_generator_reset(g);
+    CPL_TRY(cpl_generator_feed(g, prompt, n_prompt));
+    while (*count < settings->max_tokens) {
+        int32_t id = draw(g, settings);
+        if (id == settings->eos || cpl_ends_hold(&settings->also, id)) return CPL_OK;
+        ++*count;
+        if (!hear(who, id) || *count == settings->max_tokens) return CPL_OK;
+        CPL_TRY(cpl_generator_feed(g, &id, 1));
+    }
+    return CPL_OK;
+}

@@ -1,0 +1,80 @@
+/* generate.h - text from a model, one token after the other, with its keys and values kept.
+ *
+ * Room:   infer. The prompt goes through the model in chunks of bounded size, then each new token
+ *         alone. All memory is taken by cpl_generator_init.
+ * Random: token at position p is drawn with number (seed, CPL_STREAM_SAMPLE, step p), so that the
+ *         same seed and prompt give the same text, however the prompt is cut into chunks. */
+#ifndef CPL_INFER_GENERATE_H
+#define CPL_INFER_GENERATE_H
+
+#include <stdbool.h>
+
+#include "infer/stop_ids.h"
+#include "model/model.h"
+#include "tensor/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_generate_settings {
+    int64_t max_tokens; /* new ones at most, >= 0 */
+    float temperature;  /* >= 0; 0: always the most likely token */
+    float top_p;        /* in (0,1]; 1: all tokens */
+    uint64_t seed;
+    int64_t eos;   /* the id that ends the text, not handed out; -1: none */
+    int64_t n_ids; /* only ids below it are drawn: the tokenizer's size; 0: the whole vocabulary */
+    cpl_ends also; /* other ids that end it as eos does */
+} cpl_generate_settings;
+
+typedef struct cpl_generator {
+    cpl_model *model; /* not owned */
+    int64_t capacity; /* positions the cache has */
+    int64_t chunk;    /* tokens of the prompt computed at once */
+    cpl_arena arena;
+    cpl_cache cache;
+    int64_t length;    /* tokens seen so far, in as many rows of the cache */
+    cpl_tensor ids;    /* [chunk] I32 */
+    cpl_tensor order;  /* [capacity] I32: 0, 1, 2 ... */
+    cpl_tensor asked;  /* [1] I32 */
+    cpl_tensor logits; /* [1,V] */
+    size_t mark;       /* of the arena: behind it lies the pass of the moment */
+} cpl_generator;
+
+/* Bytes that cpl_generator_init will take, without the kernels' scratch. */
+size_t cpl_generator_bytes(const cpl_model_settings *config, int64_t capacity, int64_t chunk);
+
+/* CPL_ERR_INPUT where a text of `n_tokens`, prompt included, is longer than the model's context
+ * (max_position_embeddings). */
+CPL_NODISCARD cpl_status cpl_generator_fits(const cpl_model_settings *config, int64_t n_tokens);
+
+/* For texts of up to `capacity` tokens, prompt included. As cpl_generator_fits, and
+ * CPL_ERR_MEMORY; the model must have been made for that many positions. Reserves the backend's
+ * scratch. */
+CPL_NODISCARD cpl_status cpl_generator_init(cpl_generator *g, cpl_model *model, int64_t capacity,
+                                            int64_t chunk);
+void cpl_generator_free(cpl_generator *g);
+
+/* Forgets the tokens seen so far. */
+void cpl_generator_reset(cpl_generator *g);
+
+/* Takes in `count` >= 1 more tokens; g->logits becomes those of the token that follows the last.
+ * CPL_ERR_INPUT where an id is not in the vocabulary, where the tokens do not fit into the
+ * capacity, and where the logits are not finite (weights that are not). */
+CPL_NODISCARD cpl_status cpl_generator_feed(cpl_generator *g, const int32_t *ids, int64_t count);
+
+/* Hands out a new token; false: that was enough. */
+typedef bool (*cpl_generate_hear)(void *who, int32_t id);
+
+/* Forgets, takes in the prompt (at least one token) and hands new tokens to `hear` until there are
+ * max_tokens, an id that ends it is drawn or `hear` has had enough. `n_new` (may be NULL) is set to how many were
+ * handed out. CPL_ERR_INPUT where prompt and max_tokens together are more than the capacity, and
+ * as cpl_generator_feed. */
+CPL_NODISCARD cpl_status cpl_generate(cpl_generator *g, const int32_t *prompt, int64_t n_prompt,
+                                      const cpl_generate_settings *settings, cpl_generate_hear hear,
+                                      void *who, int64_t *n_new);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_INFER_GENERATE_H */

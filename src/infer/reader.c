@@ -1,0 +1,237 @@
+/* reader.c - see reader.h */
+#include "infer/reader.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/memory.h"
+#include "io/file.h"
+
+enum { USUAL_WINDOW = 1024, USUAL_BATCH = 4096 };
+
+/* ---- opening ---- */
+
+static cpl_status load_tokenizer(cpl_reader *r, const char *given)
+{
+    char *path = NULL;
+    CPL_TRY(cpl_hf_load_tokenizer(&r->tokenizer, &path, r->hf, given));
+    cpl_free(path);
+    return CPL_OK;
+}
+
+static cpl_status find_eos(cpl_reader *r)
+{
+    const int64_t ids = cpl_hf_config(r->hf)->vocab_size;
+    r->eos            = cpl_hf_tokens_of(r->hf)->eos;
+    if (r->eos < 0) r->eos = cpl_tokenizer_eos(r->tokenizer);
+    if (r->eos < ids) return CPL_OK;
+    return CPL_FAIL(
+        CPL_ERR_INPUT,
+        "%s/config.json, or generation_config.json beside it: eos_token_id is %lld, but the "
+        "model has the ids 0 to %lld: correct it there",
+        cpl_hf_folder(r->hf), (long long)r->eos, (long long)ids - 1);
+}
+
+static cpl_status find_window(cpl_reader *r, const cpl_reader_options *o)
+{
+    int64_t context = cpl_hf_config(r->hf)->max_positions;
+    r->window       = o->window ? o->window : USUAL_WINDOW < context ? USUAL_WINDOW : context;
+    r->batch_tokens = o->batch_tokens ? o->batch_tokens : USUAL_BATCH;
+    r->stride       = o->stride ? o->stride : r->window;
+    if (r->window < 1 || r->window > context)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "a window of %lld tokens is not between 1 and the model's context of %lld "
+                        "(max_position_embeddings)",
+                        (long long)r->window, (long long)context);
+    if (r->stride >= 1 && r->stride <= r->window) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "a stride of %lld tokens is not between 1 and the window of %lld",
+                    (long long)r->stride, (long long)r->window);
+}
+
+int64_t cpl_reader_step(const char *folder)
+{
+    const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
+    char *end = NULL;
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9') return -1;
+    int64_t step = strtoll(name + 5, &end, 10);
+    return *end ? -1 : step;
+}
+
+cpl_status cpl_reader_open(cpl_reader *r, const char *model_dir, const cpl_reader_options *o,
+                           const cpl_log *log)
+{
+    cpl_status status = CPL_OK;
+    memset(r, 0, sizeof *r);
+    CPL_TRY_DONE(cpl_hf_open(&r->hf, model_dir, log));
+    CPL_TRY_DONE(load_tokenizer(r, o->tokenizer));
+    CPL_TRY_DONE(find_window(r, o));
+    CPL_TRY_DONE(find_eos(r));
+    r->step = cpl_reader_step(cpl_hf_folder(r->hf));
+    cpl_backend_cpu(&r->be, o->compute, o->n_threads);
+done:
+    if (status != CPL_OK) cpl_reader_close(r);
+    return status;
+}
+
+void cpl_reader_unload(cpl_reader *r)
+{
+    if (r->loaded) cpl_model_free(&r->model);
+    r->loaded = false;
+}
+
+void cpl_reader_close(cpl_reader *r)
+{
+    cpl_reader_unload(r);
+    if (r->be.ops) cpl_backend_free(&r->be);
+    cpl_tokenizer_free(r->tokenizer);
+    cpl_hf_close(r->hf);
+    memset(r, 0, sizeof *r);
+}
+
+/* Sequences of a batch whose longest has `length` tokens. */
+static int64_t rows_of(const cpl_reader *r, int64_t length)
+{
+    int64_t rows = r->batch_tokens / length;
+    return rows > 1 ? rows : 1;
+}
+
+static size_t pass_bytes(const cpl_reader *r, int64_t rows, int64_t length)
+{
+    cpl_arena arena;
+    cpl_pass pass;
+    cpl_arena_measure(&arena);
+    cpl_pass_take(&pass, &arena, cpl_hf_config(r->hf), rows, length, false, false);
+    return arena.used;
+}
+
+cpl_status cpl_reader_load(cpl_reader *r)
+{
+    const cpl_model_settings *config = cpl_hf_config(r->hf);
+    if (r->loaded) return CPL_OK;
+    double needs = (double)cpl_model_bytes(config, r->be.compute, r->window) +
+                   (double)pass_bytes(r, rows_of(r, r->window), r->window);
+    CPL_TRY(cpl_memory_foretell(needs, "reading text with this model"));
+    CPL_TRY(cpl_model_init(&r->model, &r->be, config, r->window));
+    r->loaded = true;
+    return cpl_hf_load(r->hf, &r->model);
+}
+
+/* ---- reading ---- */
+
+/* What one reading holds. */
+typedef struct work {
+    cpl_reader *reader;
+    const cpl_texts *texts;
+    const cpl_reader_ear *ear;
+    cpl_window *windows;
+    int64_t n_windows;
+    cpl_arena arena;
+    int32_t *ids, *target;     /* (capacity) */
+    int64_t *place, *document; /* (capacity) */
+    int64_t capacity;
+    cpl_pass pass;
+    cpl_reader_batch batch;
+    cpl_status heard;
+} work;
+
+static void hear_layer(void *who, int64_t layer, const cpl_moe_kept *kept)
+{
+    work *w = who;
+    if (w->heard == CPL_OK) w->heard = w->ear->layer(w->ear->who, &w->batch, layer, kept);
+}
+
+/* Windows from `at` that make one batch: as many as fit beside the first, which is the longest. */
+static int64_t count_rows(const work *w, int64_t at)
+{
+    int64_t rows = rows_of(w->reader, w->windows[at].length), left = w->n_windows - at;
+    return rows < left ? rows : left;
+}
+
+/* The most that any batch takes of the arena, and its longest. */
+static cpl_status take_memory(work *w)
+{
+    size_t bytes = 0;
+    for (int64_t at = 0, rows; at < w->n_windows; at += rows) {
+        int64_t length = w->windows[at].length;
+        rows           = count_rows(w, at);
+        size_t needs   = pass_bytes(w->reader, rows, length);
+        if (needs > bytes) bytes = needs;
+        if (rows * length > w->capacity) w->capacity = rows * length;
+        cpl_work shape = cpl_pass_work(&w->reader->model.config, rows, length, length, false);
+        CPL_TRY(cpl_backend_reserve(&w->reader->be, &shape));
+    }
+    const size_t count = (size_t)w->capacity;
+    w->ids             = cpl_alloc(count * sizeof *w->ids);
+    w->target          = cpl_alloc(count * sizeof *w->target);
+    w->place           = cpl_alloc(count * sizeof *w->place);
+    w->document        = cpl_alloc(count * sizeof *w->document);
+    if (!w->ids || !w->target || !w->place || !w->document) return CPL_ERR_MEMORY;
+    return cpl_arena_init(&w->arena, bytes, "activations");
+}
+
+/* One row: the window's predictions, then padding. */
+static void fill_row(work *w, int64_t row, const cpl_window *window, int64_t length)
+{
+    const cpl_texts *t = w->texts;
+    int64_t to         = row * length;
+    w->document[row]   = window->document;
+    for (int64_t k = 0; k < length; k++) {
+        bool inside = k < window->length, heard = inside && k >= window->again;
+        int64_t at        = window->first + k;
+        w->ids[to + k]    = inside ? cpl_texts_input(t, window->document, at) : 0;
+        w->target[to + k] = heard ? cpl_texts_target(t, window->document, at) : -1;
+        w->place[to + k]  = heard ? t->documents[window->document].place + at : -1;
+    }
+}
+
+static cpl_status read_batch(work *w, int64_t at, int64_t rows)
+{
+    cpl_model *model = &w->reader->model;
+    int64_t length   = w->windows[at].length;
+    for (int64_t r = 0; r < rows; r++) fill_row(w, r, &w->windows[at + r], length);
+    w->batch = (cpl_reader_batch){.rows     = rows,
+                                  .length   = length,
+                                  .ids      = w->ids,
+                                  .target   = w->target,
+                                  .place    = w->place,
+                                  .document = w->document};
+    cpl_arena_release(&w->arena, 0);
+    cpl_pass_take(&w->pass, &w->arena, &model->config, rows, length, false, false);
+    if (w->ear->layer) {
+        w->pass.watch = hear_layer;
+        w->pass.who   = w;
+    }
+    cpl_model_forward(model, &w->pass, cpl_tensor_1d(w->ids, CPL_I32, rows * length),
+                      cpl_tensor_none(), NULL);
+    if (w->heard == CPL_OK && w->ear->scored) {
+        cpl_model_score(model, &w->pass, cpl_tensor_1d(w->target, CPL_I32, rows * length));
+        CPL_TRY(w->reader->be.ops->sync(&w->reader->be));
+        w->batch.nll = cpl_f32(w->pass.nll);
+        w->heard     = w->ear->scored(w->ear->who, &w->batch);
+    }
+    return w->heard;
+}
+
+cpl_status cpl_reader_read(cpl_reader *r, const cpl_texts *texts, const cpl_reader_ear *ear)
+{
+    work w            = {.reader = r, .texts = texts, .ear = ear, .heard = CPL_OK};
+    cpl_status status = CPL_OK;
+    CPL_TRY_DONE(cpl_reader_load(r));
+    CPL_TRY_DONE(cpl_texts_windows(&w.windows, &w.n_windows, texts, r->window, r->stride));
+    CPL_TRY_DONE(take_memory(&w));
+    for (int64_t at = 0, rows; at < w.n_windows; at += rows) {
+        rows = count_rows(&w, at);
+        CPL_TRY_DONE(read_batch(&w, at, rows));
+    }
+    status = r->be.ops->sync(&r->be);
+done:
+    cpl_arena_free(&w.arena);
+    cpl_free(w.windows);
+    cpl_free(w.ids);
+    cpl_free(w.target);
+    cpl_free(w.place);
+    cpl_free(w.document);
+    return status;
+}

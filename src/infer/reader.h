@@ -1,0 +1,79 @@
+/* reader.h - a model with its tokenizer that reads texts, window by window, several at once.
+ *
+ * Room:    infer. Changes no weight. Whoever counts something hears every layer of every batch, and
+ *          the losses behind it.
+ * Model:   anything cpl_hf_open opens.
+ * Same:    what is heard of a prediction does not depend on what else is in its batch, but for
+ *          rounding: sequences do not see each other, and padding stands behind. */
+#ifndef CPL_INFER_READER_H
+#define CPL_INFER_READER_H
+
+#include "infer/texts.h"
+#include "store/hf.h"
+#include "tensor/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_reader_options {
+    const char *tokenizer; /* a path; NULL: the tokenizer.json of the model's folder */
+    int64_t window;        /* predictions of a window; 0: 1024, or the model's context if shorter */
+    int64_t stride;        /* new predictions of a window behind the first (texts.h); 0: all */
+    int64_t batch_tokens;  /* at once, a whole window at least; 0: 4096 */
+    cpl_dtype compute;     /* CPL_F32 is 0 */
+    int n_threads;         /* 0: one per processor */
+} cpl_reader_options;
+
+typedef struct cpl_reader {
+    cpl_hf *hf;
+    cpl_tokenizer *tokenizer;
+    cpl_backend be;
+    cpl_model model; /* refers to be: a reader stays where it is */
+    bool loaded;
+    int64_t window, stride, batch_tokens;
+    int64_t eos;  /* the model's, else the tokenizer's; -1: neither has one */
+    int64_t step; /* of a checkpoint's folder step-NNNNNN; -1: another name */
+} cpl_reader;
+
+/* Configuration and tokenizer, no weights yet. CPL_ERR_INPUT: no tokenizer, one with ids beyond the
+ * model's vocabulary, an end-of-text id beyond it, a window longer than the context, a stride longer than that. On failure it is closed. */
+CPL_NODISCARD cpl_status cpl_reader_open(cpl_reader *reader, const char *model_dir,
+                                         const cpl_reader_options *options, const cpl_log *log);
+
+/* The weights; nothing where they are there. CPL_ERR_MEMORY also where they are foretold not to
+ * fit. cpl_reader_read calls it. */
+CPL_NODISCARD cpl_status cpl_reader_load(cpl_reader *reader);
+void cpl_reader_unload(cpl_reader *reader); /* gives them back; it can be loaded again */
+void cpl_reader_close(cpl_reader *reader);  /* all zero: nothing to do */
+
+/* NNNNNN of a folder's path or name that ends in step-NNNNNN; -1 of another. */
+int64_t cpl_reader_step(const char *folder);
+
+/* One batch of windows. Position r * length + k is prediction k of row r. */
+typedef struct cpl_reader_batch {
+    int64_t rows, length;
+    const int32_t *ids, *target; /* target -1 behind the end of a shorter window, and where an
+                                    earlier window has predicted it */
+    const int64_t *place;        /* of the prediction in the texts; -1 there */
+    const int64_t *document;     /* (rows) */
+    const float *nll;            /* when it is scored; nats, 0 where the target is -1 */
+} cpl_reader_batch;
+
+/* Who listens; either function may be NULL, and without `scored` no loss is computed. `layer` is
+ * called by the model's watcher (model.h). A failure they return ends the reading. */
+typedef struct cpl_reader_ear {
+    cpl_status (*layer)(void *who, const cpl_reader_batch *batch, int64_t layer,
+                        const cpl_moe_kept *kept);
+    cpl_status (*scored)(void *who, const cpl_reader_batch *batch);
+    void *who;
+} cpl_reader_ear;
+
+/* Takes all texts through the model once. */
+CPL_NODISCARD cpl_status cpl_reader_read(cpl_reader *reader, const cpl_texts *texts,
+                                         const cpl_reader_ear *ear);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_INFER_READER_H */

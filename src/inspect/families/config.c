@@ -1,0 +1,266 @@
+#include "inspect/families/config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inspect/families/names.h"
+
+enum { DEFAULT_BLOCK = 128, MAX_KEY = 128 };
+static const int64_t MOST = (int64_t)1 << 40; /* no number of a config is that large */
+
+/* ---- where things are ---- */
+
+/* The value under "a.b" or the key "a.b" itself (GGUF); NULL if there is none. */
+static json_t *value_at(const json_t *object, const char *path, size_t length)
+{
+    char key[MAX_KEY];
+    if (length >= sizeof key) return NULL;
+    memcpy(key, path, length);
+    key[length]  = 0;
+    json_t *here = json_object_get(object, key);
+    if (here) return here;
+    char *dot = strchr(key, '.');
+    if (!dot) return NULL;
+    *dot = 0;
+    return value_at(json_object_get(object, key), dot + 1, strlen(dot + 1));
+}
+
+static json_t *value_of(const json_t *object, const char *path)
+{
+    return value_at(object, path, strlen(path));
+}
+
+static const char *string_at(const json_t *object, const char *path)
+{
+    const char *text = json_string_value(value_of(object, path));
+    return text && *text ? text : NULL;
+}
+
+static void add_level(cpl_moe_config *out, const json_t *level)
+{
+    if (json_is_object(level) && out->n_levels < CPL_CONFIG_MAX_LEVELS)
+        out->levels[out->n_levels++] = level;
+}
+
+static void find_levels(cpl_moe_config *out, const json_t *config)
+{
+    add_level(out, config);
+    if (out->is_gguf) return;
+#define CPL_LEVEL(path) add_level(out, value_of(config, path));
+#include "inspect/families/families.def"
+}
+
+/* ---- numbers ---- */
+
+static int64_t number_in(const json_t *value, int64_t index)
+{
+    if (json_is_array(value)) value = json_array_get(value, (size_t)index);
+    int64_t number = json_integer_value(value);
+    return number > 0 && number <= MOST ? number : 0;
+}
+
+static int64_t number_under(const json_t *level, const char *keys, int64_t index, const char **name)
+{
+    for (const char *at = keys; *at;) {
+        size_t length  = strcspn(at, " ");
+        int64_t number = number_in(value_at(level, at, length), index);
+        if (number && name) *name = at;
+        if (number) return number;
+        at += length + strspn(at + length, " ");
+    }
+    return 0;
+}
+
+static const struct {
+    const char *keys, *gguf;
+} known_keys[] = {
+#define CPL_KEYS(what, keys, gguf) {keys, gguf},
+#include "inspect/families/families.def"
+};
+
+int64_t cpl_moe_config_number(const cpl_moe_config *config, cpl_config_key what, int64_t index,
+                              const char **name)
+{
+    if (config->is_gguf) {
+        char key[MAX_KEY];
+        if (!config->model_type || !*known_keys[what].gguf) return 0;
+        snprintf(key, sizeof key, "%s.%s", config->model_type, known_keys[what].gguf);
+        if (name) *name = known_keys[what].gguf;
+        return number_in(json_object_get(config->levels[0], key), index);
+    }
+    for (int i = 0; i < config->n_levels; i++) {
+        int64_t number = number_under(config->levels[i], known_keys[what].keys, index, name);
+        if (number) return number;
+    }
+    return 0;
+}
+
+static int64_t layers_of(const cpl_moe_config *config)
+{
+    int64_t layers = cpl_moe_config_number(config, CPL_CONFIG_LAYERS, 0, NULL);
+    return layers ? layers - cpl_moe_config_number(config, CPL_CONFIG_MTP, 0, NULL) : -1;
+}
+
+/* ---- the family ---- */
+
+static const cpl_family *family_of(const char *word, bool is_gguf)
+{
+    for (int64_t i = 0; i < cpl_n_families; i++)
+        if (cpl_words_have(is_gguf ? cpl_families[i].gguf : cpl_families[i].model_types, word))
+            return &cpl_families[i];
+    return NULL;
+}
+
+static const cpl_family *family_flagged(const char *flag)
+{
+    for (int64_t i = 0; i < cpl_n_families; i++)
+        if (cpl_words_have(cpl_families[i].flags, flag)) return &cpl_families[i];
+    return NULL;
+}
+
+static void find_gguf_family(cpl_moe_config *out, const json_t *config)
+{
+    out->model_type  = json_string_value(json_object_get(config, "general.architecture"));
+    out->family      = out->model_type ? family_of(out->model_type, true) : NULL;
+    out->family_name = out->family ? out->family->model_types : out->model_type;
+}
+
+/* The model type at the top, or where that is in no row the first below it that is in one. */
+static void find_family(cpl_moe_config *out, const json_t *config)
+{
+    if (out->is_gguf) {
+        find_gguf_family(out, config);
+        return;
+    }
+    for (int i = 0; i < out->n_levels && !out->family; i++) {
+        const char *type = string_at(out->levels[i], "model_type");
+        if (!type) continue;
+        if (!out->model_type) out->model_type = type;
+        out->family = family_of(type, false);
+        if (out->family) out->model_type = type;
+    }
+    if (!out->model_type && json_is_object(value_of(config, "moe")))
+        out->family = family_flagged("no_config");
+    out->family_name = out->model_type;
+    if (!out->model_type && out->family) out->family_name = out->family->model_types;
+}
+
+bool cpl_moe_config_flag(const cpl_moe_config *config, const char *flag)
+{
+    return config->family && cpl_words_have(config->family->flags, flag);
+}
+
+/* ---- quantisation ---- */
+
+static const json_t *quant_of(const cpl_moe_config *config)
+{
+    static const char *const keys[] = {"quantization_config", "compression_config"};
+    for (int i = 0; i < config->n_levels; i++)
+        for (int k = 0; k < 2; k++) {
+            const json_t *quant = value_of(config->levels[i], keys[k]);
+            if (json_is_object(quant)) return quant;
+        }
+    return NULL;
+}
+
+static const char *method_of(const json_t *quant)
+{
+    const char *method = string_at(quant, "quant_method");
+    if (method) return method;
+    if (json_object_get(quant, "quant_algo")) return "modelopt";
+    if (json_object_get(quant, "load_in_4bit") || json_object_get(quant, "load_in_8bit"))
+        return "bitsandbytes";
+    return json_object_get(quant, "config_groups") ? "compressed-tensors" : NULL;
+}
+
+static void blocks_from(cpl_moe_config *out, const json_t *pair)
+{
+    if (json_array_size(pair) != 2) return;
+    int64_t rows = number_in(pair, 0), cols = number_in(pair, 1);
+    if (rows && cols) {
+        out->block_rows = rows;
+        out->block_cols = cols;
+    }
+}
+
+static void find_blocks(cpl_moe_config *out)
+{
+    const char *name;
+    json_t *group;
+    out->block_rows = out->block_cols = DEFAULT_BLOCK;
+    json_object_foreach(json_object_get(out->quant, "config_groups"), name, group)
+        blocks_from(out, value_of(group, "weights.block_structure"));
+    blocks_from(out, json_object_get(out->quant, "weight_block_size"));
+}
+
+static bool is_word(const char *word, const char *const *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(word, words[i]) == 0) return true;
+    return false;
+}
+
+static cpl_status check_format(const char *path, const char *format)
+{
+    static const char *const read[] = {"pack-quantized", "float-quantized", "naive-quantized",
+                                       "mixed-precision", "dense"};
+    if (!format || is_word(format, read, sizeof read / sizeof *read)) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s: config.json: compressed-tensors in the format %s is not read; "
+                    "pack-quantized (4 bits, symmetric) and float-quantized are",
+                    path, format);
+}
+
+static cpl_status check_formats(const cpl_moe_config *config, const char *path)
+{
+    const char *name;
+    json_t *group;
+    CPL_TRY(check_format(path, string_at(config->quant, "format")));
+    json_object_foreach(json_object_get(config->quant, "config_groups"), name, group)
+        CPL_TRY(check_format(path, string_at(group, "format")));
+    return CPL_OK;
+}
+
+static cpl_status check_method(const cpl_moe_config *config, const char *path)
+{
+    static const char *const read[] = {"fp8", "mxfp4", "compressed-tensors"};
+    if (!config->quant_method) return CPL_OK;
+    if (!is_word(config->quant_method, read, sizeof read / sizeof *read))
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: config.json: weights quantised by %s are not read; fp8, mxfp4 and "
+                        "compressed-tensors are",
+                        path, config->quant_method);
+    return strcmp(config->quant_method, read[2]) == 0 ? check_formats(config, path) : CPL_OK;
+}
+
+int64_t cpl_moe_config_group(const cpl_moe_config *config, int64_t cols, int64_t scales)
+{
+    const char *name;
+    json_t *group;
+    json_object_foreach(json_object_get(config->quant, "config_groups"), name, group)
+    {
+        const json_t *weights = json_object_get(group, "weights");
+        int64_t bits          = number_in(json_object_get(weights, "num_bits"), 0);
+        int64_t size          = number_in(json_object_get(weights, "group_size"), 0);
+        if (!size) size = cols; /* one scale a row */
+        if (bits == 4 && (cols + size - 1) / size == scales) return size;
+    }
+    return 0;
+}
+
+cpl_status cpl_moe_config_read(cpl_moe_config *out, const json_t *config, const char *path,
+                               bool is_gguf)
+{
+    *out = (cpl_moe_config){.is_gguf = is_gguf};
+    find_levels(out, config);
+    find_family(out, config);
+    out->n_layers = layers_of(out);
+    if (is_gguf) return CPL_OK;
+    const char *version = string_at(config, "transformers_version");
+    out->transformers   = version ? strtol(version, NULL, 10) : 0;
+    out->quant          = quant_of(out);
+    out->quant_method   = out->quant ? method_of(out->quant) : NULL;
+    find_blocks(out);
+    return check_method(out, path);
+}

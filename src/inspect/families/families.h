@@ -1,0 +1,118 @@
+/* families.h - where a published MoE checkpoint keeps its routers and the gates of its experts.
+ *
+ * Room:    inspect/families. The list of families is families.def, once: to add a family is to add a row.
+ * Names:   n experts, d model width, D expert width, K experts a token; the gate of expert j is the
+ *          matrix W_g^j [D,d] whose output enters the activation function.
+ * Source:  docs/formats.md, "Published MoE checkpoints". Shapes are the authority: n and d are the
+ *          router's, D the gate's; config.json gives K and the family's name. */
+#ifndef CPL_INSPECT_FAMILIES_FAMILIES_H
+#define CPL_INSPECT_FAMILIES_FAMILIES_H
+
+#include "checkpoint/stored.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How a stored matrix becomes numbers. */
+typedef enum cpl_scaling {
+    CPL_SCALING_NONE,
+    CPL_SCALING_BLOCKS, /* times scale[r / block_rows][c / block_cols] */
+} cpl_scaling;
+
+/* A stored tensor with what scales it. */
+typedef struct cpl_stored_matrix {
+    const cpl_stored *weight;
+    cpl_format format;       /* of weight's numbers: weight->format, or what the scheme says of its
+                                bytes (gpt-oss's U8 blocks: F4_PAIR) */
+    const cpl_stored *scale; /* NULL: none */
+    cpl_format scale_format;
+    int64_t block_rows, block_cols; /* of the scale, in numbers */
+} cpl_stored_matrix;
+
+typedef enum cpl_gate_layout {
+    CPL_GATE_PER_EXPERT, /* a matrix [D,d] for each expert (GGUF's and Grok-2's slices included) */
+    CPL_GATE_ROWS,   /* one tensor [n,A,d] (also flat, [n A,d]), or one [A,d] for each expert; the
+                            gate is among the A rows */
+    CPL_GATE_COLUMNS /* one tensor [n,d,A], or one [d,A] for each expert; the gate is among the A
+                            columns */
+} cpl_gate_layout;
+
+/* One MoE layer, or one that cannot be measured. */
+typedef struct cpl_moe_layer {
+    const char *part;   /* "encoder", "decoder", or "" */
+    const char *prefix; /* what its tensors' names begin with: "model.layers.3." */
+    int64_t layer;      /* the number in its name */
+    const char *skip;   /* NULL, or why there are no figures of it: "hash-routed: ..." */
+    const char *fault;  /* NULL, or what is wrong with it: a sentence that names file and tensor */
+    const char *note;   /* NULL, or what a reader should know: "its experts have no gate: ..." */
+    bool comparable;    /* router and experts read the same vector; else M means nothing */
+    bool biased;        /* the router or the gates have biases, which are left out */
+
+    int64_t n, d, D;
+    int64_t K;                /* 0: the config does not say */
+    int64_t extra_rows;       /* rows of the router that belong to no expert, left out */
+    cpl_stored_matrix router; /* [n + extra_rows, d], or its transpose */
+    bool router_transposed;
+
+    cpl_gate_layout layout;
+    int64_t width;                     /* A; D where nothing shares the tensor */
+    bool interleaved;                  /* gate at the even ones of A; else the first D */
+    const cpl_stored_matrix *matrices; /* (n_matrices) */
+    int64_t n_matrices;                /* n, one for each expert, or 1 for all of them */
+} cpl_moe_layer;
+
+typedef struct cpl_moe_map {
+    const char *family; /* the model_type: "mixtral"; of GGUF the first one of the row; "" if it is
+                              not told */
+    const char *title;  /* "Mixtral"; for sentences; of an unlisted one its model_type, or
+                              "family not told" */
+    bool guessed;       /* no row of the table: read by the rules of names and shapes */
+    const char *guess;  /* then: what was taken for what, a sentence */
+    cpl_moe_layer *layers; /* (n_layers), by part (encoder first), then by number */
+    int64_t n_layers;
+    int64_t n_dense; /* layers without routed experts */
+    int64_t n_mtp;   /* multi-token-prediction layers, left out */
+    char **notes;    /* (n_notes) sentences on the whole checkpoint: where shapes and config
+                             disagree, ... */
+    int64_t n_notes;
+    void *memory; /* inner: owns all of the above */
+} cpl_moe_map;
+
+/* Fills `map` from names, shapes and config alone; reads no weights. CPL_ERR_INPUT where there are
+ * no MoE layers, where a part of the model has a layer twice, where the tensors are the moments of an
+ * optimizer, where the quantisation is not one that is read (with its name), or where nothing
+ * says which of two readings is meant. What is wrong with one layer only is that layer's `fault`.
+ * The stored files must outlive the map. */
+CPL_NODISCARD cpl_status cpl_moe_map_make(cpl_moe_map *map, const cpl_stored_files *files);
+void cpl_moe_map_free(cpl_moe_map *map); /* all zero: nothing to do */
+
+/* The same of tensors that need not lie in files. */
+typedef struct cpl_moe_source {
+    const char *path;
+    const json_t *config;             /* an object; NULL: there is none */
+    const cpl_stored *const *tensors; /* (count) in any order; slices of one name: by slice, and
+                                         behind slice 0 in memory */
+    int64_t count;
+    bool is_gguf;
+} cpl_moe_source;
+
+CPL_NODISCARD cpl_status cpl_moe_map_of(cpl_moe_map *map, const cpl_moe_source *source);
+
+/* Every row of the table, for help and other languages' copies: (count) rows. */
+typedef struct cpl_family {
+    const char *model_types; /* separated by spaces; the first is the family's name */
+    const char *title;
+    const char *gguf;   /* general.architecture of its GGUF files; NULL: none known */
+    const char *router; /* suffixes behind the layer's prefix, separated by spaces */
+    const char *gate;   /* of the gates; {e} is the expert's number */
+    const char *flags;  /* words separated by spaces, as families.def explains them */
+} cpl_family;
+
+extern const cpl_family cpl_families[];
+extern const int64_t cpl_n_families;
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_INSPECT_FAMILIES_FAMILIES_H */

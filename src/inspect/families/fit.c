@@ -1,0 +1,215 @@
+#include "inspect/families/fit.h"
+
+#include <inttypes.h>
+
+static bool is_listed(const cpl_filling *f)
+{
+    return f->r->config->family != NULL;
+}
+
+/* ---- what is missing ---- */
+
+/* The name of a tensor like that of `hit`, of another expert. */
+static const char *name_of_expert(cpl_filling *f, const cpl_hit *hit, int64_t expert)
+{
+    const char *name = hit->tensor->name, *rest = hit->digits;
+    while (*rest >= '0' && *rest <= '9') rest++;
+    return CPL_SAY(f, "%.*s%" PRId64 "%s", (int)(hit->digits - name), name, expert, rest);
+}
+
+static const cpl_hit *numbers_hit(const cpl_filling *f, int64_t i)
+{
+    for (const cpl_hit *hit = f->first[i]; hit < f->first[i + 1]; hit++)
+        if (cpl_hit_holds_numbers(hit)) return hit;
+    return f->first[i];
+}
+
+/* Whether experts 0 ... n-1 are all there. */
+static bool check_experts(cpl_filling *f, int64_t n)
+{
+    for (int64_t e = 0; e < n; e++) {
+        if (e < f->n_all && f->experts[e] == e) continue;
+        const cpl_hit *like = numbers_hit(f, e < f->n_all ? e : f->n_all - 1);
+        CPL_FAULT(f, "%s: tensor %s is missing (the router has rows for %" PRId64 " experts)",
+                  f->r->path, name_of_expert(f, like, e), n);
+        return false;
+    }
+    return true;
+}
+
+/* ---- the router's orientation, n and d ---- */
+
+/* Whether the gates have an axis of this length where d may stand. */
+static bool gates_have(const cpl_filling *f, int64_t d)
+{
+    return f->gates.cols == d || f->gates.rows == d;
+}
+
+static int64_t n_known(const cpl_filling *f)
+{
+    if (cpl_gate_each(f)) return f->n_all;
+    return f->gates.stacked ? f->gates.n : 0;
+}
+
+static bool counts_experts(const cpl_filling *f, int64_t axis)
+{
+    int64_t known = n_known(f);
+    return axis == known || (cpl_fit_flag(f, "vision_half") && 2 * axis == known);
+}
+
+/* Whether the router is [d,n]: where both readings fit, as the family's row says. */
+static bool is_turned(const cpl_filling *f)
+{
+    if (!cpl_fit_flag(f, "transposed")) return false;
+    int64_t a = f->rows.rows, b = f->rows.cols;
+    bool as_is  = gates_have(f, b) && counts_experts(f, a);
+    bool turned = gates_have(f, a) && counts_experts(f, b);
+    if (as_is != turned) return turned;
+    if (as_is) return cpl_fit_flag(f, "vision_half") || cpl_gate_stem(f)->mark == '+';
+    return gates_have(f, a) && !gates_have(f, b);
+}
+
+/* Where the experts are fewer than the router's rows because the family says so. */
+static int64_t n_of_extra(const cpl_filling *f, int64_t router_rows)
+{
+    int64_t known = n_known(f);
+    int64_t told  = cpl_moe_config_number(f->r->config, CPL_CONFIG_N, f->layer->layer, NULL);
+    if (cpl_moe_config_flag(f->r->config, "zero_experts") && told && told <= router_rows)
+        return told;
+    bool extra = cpl_moe_config_flag(f->r->config, "zero_experts") ||
+                 cpl_moe_config_flag(f->r->config, "shared_rows");
+    return extra && known && known < router_rows ? known : router_rows;
+}
+
+void cpl_fit_router(cpl_filling *f)
+{
+    cpl_moe_layer *layer     = f->layer;
+    layer->router_transposed = is_turned(f);
+    int64_t rows             = layer->router_transposed ? f->rows.cols : f->rows.rows;
+    layer->d                 = layer->router_transposed ? f->rows.rows : f->rows.cols;
+    const cpl_stored *weight = layer->router.weight;
+    if (weight->n_slices > 1 && weight->shape[0] == n_known(f)) rows = weight->shape[0];
+    layer->n          = n_of_extra(f, rows);
+    layer->extra_rows = rows - layer->n;
+}
+
+static bool check_n(cpl_filling *f)
+{
+    int64_t known = n_known(f), n = f->layer->n;
+    bool more = cpl_fit_flag(f, "vision_half") || cpl_moe_config_flag(f->r->config, "zero_experts");
+    if (cpl_gate_each(f) && !check_experts(f, n)) return false;
+    if (!cpl_gate_each(f) && !f->gates.stacked) return true; /* flat: the width will tell */
+    if (known == n || (known > n && more)) return true;
+    char shape[128];
+    const cpl_stored *router = f->layer->router.weight;
+    CPL_FAULT(f, "%s: router %s is %s, but %s has %" PRId64 " experts", router->path, router->name,
+              cpl_stored_shape(shape, router), f->first[0]->tensor->name, known);
+    return false;
+}
+
+/* ---- the gates' orientation and D ---- */
+
+/* The width of what experts read instead of the model's vector; 0: not told. */
+static int64_t latent_width(const cpl_filling *f)
+{
+    int64_t width = cpl_moe_config_number(f->r->config, CPL_CONFIG_LATENT, f->layer->layer, NULL);
+    const cpl_stored *before = f->names->projection;
+    if (width || !before || before->rank != 2) return width;
+    return before->shape[0] == f->layer->d ? before->shape[1] : before->shape[0];
+}
+
+bool cpl_fit_is_latent(const cpl_filling *f)
+{
+    int64_t width = latent_width(f), d = f->layer->d;
+    if (!width && !f->names->projection) return false;
+    if (f->gates.cols == d) return false;
+    return f->gates.cols == width || f->gates.rows == width || !gates_have(f, d);
+}
+
+static void misfit(cpl_filling *f)
+{
+    char shape[128];
+    const cpl_stored *gate = f->all[0].weight;
+    CPL_FAULT(f, "%s: tensor %s is %s, but the rows of router %s have %" PRId64 " numbers",
+              gate->path, gate->name, cpl_stored_shape(shape, gate), f->layer->router.weight->name,
+              f->layer->d);
+}
+
+/* Columns or rows where the tensor fits both ways. */
+static bool square_is_columns(cpl_filling *f)
+{
+    const cpl_moe_config *config = f->r->config;
+    bool quantised =
+        f->all[0].format == CPL_FORMAT_F4_PAIR || f->all[0].format == CPL_FORMAT_INT4_WORD;
+    if (config->is_gguf) return false;
+    if (!is_listed(f) && !f->refusal)
+        f->refusal = CPL_SAY(f,
+                             "%s: tensor %s is square and its family is not known: nothing says "
+                             "whether gate and up are among its rows or its columns",
+                             f->all[0].weight->path, f->all[0].weight->name);
+    return cpl_fit_flag(f, "columns") || (cpl_fit_flag(f, "bare_columns") && !quantised) ||
+           (cpl_fit_flag(f, "columns_before_5") && config->transformers < 5);
+}
+
+static bool set_orientation(cpl_filling *f)
+{
+    const cpl_stem *stem = cpl_gate_stem(f);
+    int64_t A = f->gates.rows, B = f->gates.cols, d = f->layer->d;
+    bool may_turn = f->gates.stacked || cpl_fit_flag(f, "transposed");
+    bool columns  = A == d && may_turn;
+    if (columns && B == d) {
+        bool one_each = !f->gates.stacked && stem->mark != '+';
+        columns       = one_each ? f->layer->router_transposed && !cpl_fit_flag(f, "vision_half")
+                        : f->gates.stacked && stem->mark != '+' && is_listed(f) ? false
+                        : f->gates.stacked ? square_is_columns(f)
+                                           : true;
+    }
+    if (!columns && B != d) {
+        misfit(f);
+        return false;
+    }
+    if (columns && cpl_format_block_numbers(f->all[0].format) != 1) {
+        CPL_FAULT(f, "%s: tensor %s: blocks of %s across the rows of a gate are not read",
+                  f->all[0].weight->path, f->all[0].weight->name,
+                  cpl_format_name(f->all[0].format));
+        return false;
+    }
+    f->layer->layout = columns ? CPL_GATE_COLUMNS : CPL_GATE_ROWS;
+    f->layer->width  = columns ? B : A;
+    return true;
+}
+
+/* A flat tensor [n A,d] is n matrices. */
+static bool set_flat_width(cpl_filling *f)
+{
+    if (f->gates.stacked || cpl_gate_each(f)) return true;
+    if (f->layer->width % f->layer->n == 0) {
+        f->layer->width /= f->layer->n;
+        return true;
+    }
+    CPL_FAULT(f,
+              "%s: tensor %s has %" PRId64 " rows, which %" PRId64 " experts cannot share evenly",
+              f->all[0].weight->path, f->all[0].weight->name, f->layer->width, f->layer->n);
+    return false;
+}
+
+static bool set_D(cpl_filling *f)
+{
+    cpl_moe_layer *layer = f->layer;
+    bool pair            = cpl_gate_stem(f)->mark == '+';
+    if (pair && layer->width % 2 != 0) {
+        CPL_FAULT(f, "%s: tensor %s holds gate and up and yet has an odd width of %" PRId64,
+                  f->all[0].weight->path, f->all[0].weight->name, layer->width);
+        return false;
+    }
+    layer->D           = pair ? layer->width / 2 : layer->width;
+    layer->interleaved = pair && f->gate < f->r->stems->own && cpl_fit_flag(f, "interleaved");
+    if (!pair && cpl_gate_each(f) && layer->layout == CPL_GATE_ROWS)
+        layer->layout = CPL_GATE_PER_EXPERT;
+    return true;
+}
+
+bool cpl_fit_gates(cpl_filling *f)
+{
+    return check_n(f) && set_orientation(f) && set_flat_width(f) && set_D(f);
+}

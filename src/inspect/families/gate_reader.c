@@ -1,0 +1,335 @@
+/* A router is read as if it were the gate of one expert with n rows, so that both take one path. */
+#include "inspect/families/gate_reader.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/arena.h"
+
+/* Where the gate of one expert lies in its stored tensor, and its factors among the scales. A slab
+ * is what one expert has of the tensor: [slab_rows, slab_cols] numbers. */
+typedef struct place {
+    const cpl_stored_matrix *matrix;
+    int64_t slab_rows, slab_cols;
+    int64_t row_numbers; /* from a stored row to the next: slab_cols, filled up to whole blocks */
+    size_t row_bytes;    /* the same in bytes */
+    int64_t rows;        /* of the slab that have to be read, from its first one */
+    uint64_t first;      /* byte of the tensor where the slab begins */
+    int64_t grid_cols;   /* of the scales; 0: none */
+    int64_t grid_rows;   /* that have to be read */
+    int64_t grid_first;  /* number of the first scale */
+    int64_t into_block;  /* rows of the first block that belong to the expert before */
+    bool spread;         /* factors are put apart for each row of the gate, see spread_scale */
+    int64_t spread_cols; /* factors of a row, then */
+    int64_t spread_columns; /* columns of the gate that one of them is for */
+} place;
+
+static int64_t parts_of(int64_t whole, int64_t part)
+{
+    return (whole + part - 1) / part;
+}
+
+static void place_scale(place *p, const cpl_moe_layer *layer, int64_t slab, bool flat)
+{
+    const cpl_stored_matrix *m = p->matrix;
+    bool one                   = m->scale->n_elements == 1; /* for all experts together */
+    int64_t before             = flat && !one ? slab * p->slab_rows : 0;
+    p->into_block              = before % m->block_rows;
+    p->grid_cols               = one ? 1 : parts_of(p->slab_cols, m->block_cols);
+    p->grid_rows               = one ? 1 : parts_of(p->into_block + p->rows, m->block_rows);
+    int64_t grid               = parts_of(p->slab_rows, m->block_rows) * p->grid_cols;
+    p->grid_first     = one ? 0 : flat ? before / m->block_rows * p->grid_cols : slab * grid;
+    bool columns      = layer->layout == CPL_GATE_COLUMNS;
+    bool turned       = columns || (layer->interleaved && m->block_rows > 1);
+    p->spread         = turned && p->grid_cols * p->grid_rows > 1;
+    p->spread_cols    = columns ? p->grid_rows : p->grid_cols;
+    p->spread_columns = columns ? m->block_rows : m->block_cols;
+}
+
+static place find_place(const cpl_moe_layer *layer, int64_t expert)
+{
+    bool all      = layer->n_matrices == 1;
+    bool columns  = layer->layout == CPL_GATE_COLUMNS;
+    int64_t slab  = all ? expert : 0;
+    place p       = {.matrix    = &layer->matrices[all ? 0 : expert],
+                     .slab_rows = columns ? layer->d : layer->width,
+                     .slab_cols = columns ? layer->width : layer->d};
+    int64_t block = cpl_format_block_numbers(p.matrix->format);
+    p.row_numbers = parts_of(p.slab_cols, block) * block;
+    p.row_bytes   = (size_t)(p.row_numbers / block * cpl_format_block_bytes(p.matrix->format));
+    p.rows        = columns || layer->interleaved ? p.slab_rows : layer->D;
+    p.first       = (uint64_t)(slab * p.slab_rows) * p.row_bytes;
+    if (p.matrix->scale) place_scale(&p, layer, slab, all && p.matrix->weight->rank == 2);
+    return p;
+}
+
+/* ---- sizes ---- */
+
+static size_t weight_bytes(const place *p)
+{
+    return (size_t)p->rows * p->row_bytes;
+}
+
+static size_t scale_bytes(const place *p)
+{
+    if (!p->matrix->scale) return 0;
+    return (size_t)(p->grid_rows * p->grid_cols * cpl_format_block_bytes(p->matrix->scale_format));
+}
+
+/* Floats of the decoded scales, and behind them of those put apart. */
+static size_t scale_floats(const place *p, const cpl_moe_layer *layer)
+{
+    if (!p->matrix->scale) return 0;
+    return (size_t)(p->grid_rows * p->grid_cols) +
+           (p->spread ? (size_t)(layer->D * p->spread_cols) : 0);
+}
+
+size_t cpl_gate_bytes(const cpl_moe_layer *layer)
+{
+    size_t most = 0;
+    for (int64_t e = 0; e < layer->n; e++) {
+        place p     = find_place(layer, e);
+        size_t need = weight_bytes(&p) + scale_bytes(&p) + scale_floats(&p, layer) * sizeof(float);
+        most        = need > most ? need : most;
+    }
+    return most;
+}
+
+/* The router as the gate of an expert: [n + extra_rows, d], of which n rows are wanted. */
+static cpl_moe_layer router_as_gate(const cpl_moe_layer *layer)
+{
+    cpl_moe_layer router = *layer;
+    router.layout        = layer->router_transposed ? CPL_GATE_COLUMNS : CPL_GATE_ROWS;
+    router.n             = 1;
+    router.D             = layer->n;
+    router.width         = layer->n + layer->extra_rows;
+    router.interleaved   = false;
+    router.matrices      = &layer->router;
+    router.n_matrices    = 1;
+    return router;
+}
+
+int64_t cpl_layer_bytes(const cpl_moe_layer *layer)
+{
+    cpl_moe_layer router = router_as_gate(layer);
+    place p              = find_place(&router, 0);
+    size_t bytes         = weight_bytes(&p) + scale_bytes(&p);
+    for (int64_t e = 0; e < layer->n; e++) {
+        p = find_place(layer, e);
+        bytes += weight_bytes(&p) + scale_bytes(&p);
+    }
+    return (int64_t)bytes;
+}
+
+/* ---- loading ---- */
+
+static cpl_status reserve(void **memory, size_t *size, size_t bytes)
+{
+    if (*size >= bytes) return CPL_OK;
+    cpl_free(*memory);
+    *size   = 0;
+    *memory = cpl_alloc(bytes);
+    if (!*memory) return CPL_ERR_MEMORY;
+    *size = bytes;
+    return CPL_OK;
+}
+
+/* The rows of the slab, out of as many slices as it takes. */
+static cpl_status read_rows(const place *p, char *out)
+{
+    const cpl_stored *weight = p->matrix->weight;
+    if (weight->n_slices <= 1) return cpl_stored_read(weight, out, p->first, weight_bytes(p));
+    int64_t left = p->rows;
+    for (int s = 0; s < weight->n_slices && left > 0; s++) {
+        int64_t rows = weight[s].shape[0] < left ? weight[s].shape[0] : left;
+        size_t bytes = (size_t)rows * p->row_bytes;
+        CPL_TRY(cpl_stored_read(&weight[s], out, 0, bytes));
+        out += bytes;
+        left -= rows;
+    }
+    return CPL_OK;
+}
+
+/* Where blocks do not follow the gate's rows - interleaved ones, or columns - every row r of the
+ * gate gets its own factors: that of its column c stands at r spread_cols + c / spread_columns. */
+static void spread_scale(float *out, const float *grid, const place *p, const cpl_moe_layer *layer)
+{
+    const cpl_stored_matrix *m = p->matrix;
+    for (int64_t r = 0; r < layer->D; r++) {
+        int64_t stored = layer->interleaved ? 2 * r : r;
+        float *to      = out + r * p->spread_cols;
+        if (layer->layout == CPL_GATE_COLUMNS)
+            for (int64_t g = 0; g < p->spread_cols; g++)
+                to[g] = grid[g * p->grid_cols + stored / m->block_cols];
+        else
+            memcpy(to, grid + (p->into_block + stored) / m->block_rows * p->grid_cols,
+                   (size_t)p->spread_cols * sizeof *to);
+    }
+}
+
+static cpl_status read_scale(cpl_backend *be, cpl_gate *gate, const place *p)
+{
+    const cpl_stored_matrix *m = p->matrix;
+    if (!m->scale) return CPL_OK;
+    int64_t count = p->grid_rows * p->grid_cols;
+    char *raw     = (char *)gate->bytes + weight_bytes(p);
+    uint64_t from = (uint64_t)(p->grid_first * cpl_format_block_bytes(m->scale_format));
+    CPL_TRY(cpl_stored_read(m->scale, raw, from, scale_bytes(p)));
+    cpl_decode_shape shape = {.rows = 1, .cols = count, .row_step = count, .col_step = 1};
+    be->ops->decode(be, gate->scale, m->scale_format, raw, shape);
+    if (p->spread) spread_scale(gate->scale + count, gate->scale, p, gate->layer);
+    return CPL_OK;
+}
+
+cpl_status cpl_gate_load(cpl_backend *be, cpl_gate *gate, const cpl_moe_layer *layer,
+                         int64_t expert)
+{
+    place p       = find_place(layer, expert);
+    gate->layer   = layer;
+    gate->expert  = expert;
+    void *scale   = gate->scale;
+    size_t floats = scale_floats(&p, layer) * sizeof(float);
+    CPL_TRY(reserve(&gate->bytes, &gate->size, weight_bytes(&p) + scale_bytes(&p)));
+    cpl_status status = reserve(&scale, &gate->scale_size, floats);
+    gate->scale       = scale;
+    CPL_TRY(status);
+    CPL_TRY(read_rows(&p, gate->bytes));
+    CPL_TRY(read_scale(be, gate, &p));
+    gate->read_bytes += (int64_t)(weight_bytes(&p) + scale_bytes(&p));
+    return CPL_OK;
+}
+
+void cpl_gate_prefetch(const cpl_moe_layer *layer, int64_t expert)
+{
+    place p                  = find_place(layer, expert);
+    const cpl_stored *weight = p.matrix->weight, *scale = p.matrix->scale;
+    if (weight->n_slices <= 1) cpl_stored_prefetch(weight, p.first, weight_bytes(&p));
+    for (int s = 0; weight->n_slices > 1 && s < weight->n_slices; s++)
+        cpl_stored_prefetch(&weight[s], 0, (size_t)weight[s].bytes);
+    if (!scale) return;
+    uint64_t from = (uint64_t)(p.grid_first * cpl_format_block_bytes(p.matrix->scale_format));
+    cpl_stored_prefetch(scale, from, scale_bytes(&p));
+}
+
+/* ---- numbers ---- */
+
+static void scale_rows(cpl_backend *be, cpl_tensor out, const cpl_gate *gate, const place *p,
+                       int64_t first)
+{
+    const cpl_stored_matrix *m = p->matrix;
+    const float *factors       = gate->scale;
+    cpl_scale_shape shape      = {.rows       = out.shape[0],
+                                  .cols       = out.shape[1],
+                                  .first_row  = p->into_block + first,
+                                  .block_rows = m->block_rows,
+                                  .block_cols = m->block_cols,
+                                  .step       = p->grid_cols};
+    if (p->spread) {
+        factors += p->grid_rows * p->grid_cols;
+        shape.first_row  = first;
+        shape.block_rows = 1;
+        shape.block_cols = p->spread_columns;
+        shape.step       = p->spread_cols;
+    } else if (p->grid_rows * p->grid_cols == 1) {
+        shape.first_row  = 0; /* one factor for all */
+        shape.block_rows = shape.rows;
+        shape.block_cols = shape.cols;
+    } else if (gate->layer->interleaved) {
+        shape.step *= 2; /* a row of factors for each stored row, else they were put apart */
+    }
+    be->ops->scale(be, cpl_f32(out), factors, shape);
+}
+
+void cpl_gate_rows(cpl_backend *be, cpl_tensor out, const cpl_gate *gate, int64_t first)
+{
+    const cpl_moe_layer *layer = gate->layer;
+    CPL_ASSERT(out.rank == 2 && out.shape[1] == layer->d && first >= 0 &&
+               first + out.shape[0] <= layer->D);
+    if (out.shape[0] == 0) return;
+    place p                = find_place(layer, gate->expert);
+    bool columns           = layer->layout == CPL_GATE_COLUMNS;
+    int64_t apart          = layer->interleaved ? 2 : 1;
+    cpl_decode_shape shape = {.rows     = out.shape[0],
+                              .cols     = out.shape[1],
+                              .row_step = apart * (columns ? 1 : p.row_numbers),
+                              .col_step = columns ? p.row_numbers : 1};
+    shape.first            = first * shape.row_step;
+    be->ops->decode(be, cpl_f32(out), p.matrix->format, gate->bytes, shape);
+    if (p.matrix->scale) scale_rows(be, out, gate, &p, first);
+}
+
+/* ---- what is not a number ---- */
+
+typedef struct not_numbers {
+    int64_t count, row, column; /* of the first */
+    float first;
+} not_numbers;
+
+static void look_for(not_numbers *found, const float *x, int64_t row, int64_t cols)
+{
+    for (int64_t c = 0; c < cols; c++) {
+        if (isfinite(x[c])) continue;
+        if (found->count++ > 0) continue;
+        found->row    = row;
+        found->column = c;
+        found->first  = x[c];
+    }
+}
+
+static const char *called(float x)
+{
+    return isnan(x) ? "NaN" : x > 0 ? "Inf" : "-Inf";
+}
+
+cpl_status cpl_gate_check(cpl_backend *be, const cpl_gate *gate, float *scratch)
+{
+    not_numbers found = {0};
+    cpl_tensor row    = cpl_tensor_2d(scratch, CPL_F32, 1, gate->layer->d);
+    for (int64_t r = 0; r < gate->layer->D; r++) {
+        cpl_gate_rows(be, row, gate, r);
+        look_for(&found, scratch, r, gate->layer->d);
+    }
+    if (!found.count) return CPL_OK;
+    const cpl_stored *tensor = find_place(gate->layer, gate->expert).matrix->weight;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s: tensor %s: the gate of expert %" PRId64 " has %" PRId64
+                    " values that are NaN or infinite, the first (%s) in its row %" PRId64
+                    ", column %" PRId64,
+                    tensor->path, tensor->name, gate->expert, found.count, called(found.first),
+                    found.row, found.column);
+}
+
+static cpl_status check_router(cpl_tensor R, const cpl_stored *tensor)
+{
+    not_numbers found = {0};
+    for (int64_t r = 0; r < R.shape[0]; r++)
+        look_for(&found, cpl_f32(R) + r * R.shape[1], r, R.shape[1]);
+    if (!found.count) return CPL_OK;
+    return CPL_FAIL(
+        CPL_ERR_INPUT,
+        "%s: tensor %s: the router has %" PRId64
+        " values that are NaN or infinite, the first (%s) in row %" PRId64 ", column %" PRId64,
+        tensor->path, tensor->name, found.count, called(found.first), found.row, found.column);
+}
+
+cpl_status cpl_router_read(cpl_backend *be, cpl_tensor R, const cpl_moe_layer *layer)
+{
+    CPL_ASSERT(R.rank == 2 && R.shape[0] == layer->n && R.shape[1] == layer->d);
+    cpl_moe_layer as_gate = router_as_gate(layer);
+    cpl_gate gate         = {0};
+    cpl_status status;
+    CPL_TRY_DONE(cpl_gate_load(be, &gate, &as_gate, 0));
+    cpl_gate_rows(be, R, &gate, 0);
+    status = check_router(R, layer->router.weight);
+done:
+    cpl_gate_free(&gate);
+    return status;
+}
+
+void cpl_gate_free(cpl_gate *gate)
+{
+    cpl_free(gate->bytes);
+    cpl_free(gate->scale);
+    *gate = (cpl_gate){0};
+}

@@ -1,0 +1,53 @@
+/* gate_reader.h - routers and gates of a checkpoint as F32 rows, whatever they are stored as.
+ *
+ * Room:    inspect/families. Only the bytes of routers and gates are read.
+ * Memory:  a cpl_gate holds the stored bytes of one expert's gate (with what is interleaved with
+ *          it) and its scales, nothing else. One for each thread. */
+#ifndef CPL_INSPECT_FAMILIES_GATE_READER_H
+#define CPL_INSPECT_FAMILIES_GATE_READER_H
+
+#include "inspect/families/families.h"
+#include "tensor/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Sets R [n,d] F32. NaN and infinities are an error that counts them and names the first place. */
+CPL_NODISCARD cpl_status cpl_router_read(cpl_backend *be, cpl_tensor R, const cpl_moe_layer *layer);
+
+/* What reading this layer's router and all its gates once takes from the disk, in bytes. */
+int64_t cpl_layer_bytes(const cpl_moe_layer *layer);
+
+/* All zero is an empty one. */
+typedef struct cpl_gate {
+    const cpl_moe_layer *layer;
+    int64_t expert;
+    void *bytes;  /* as stored */
+    float *scale; /* decoded */
+    size_t size, scale_size;
+    int64_t read_bytes; /* since the beginning, for the progress */
+} cpl_gate;
+
+/* Bytes a cpl_gate needs for this layer. */
+size_t cpl_gate_bytes(const cpl_moe_layer *layer);
+
+/* Reads the gate of `expert` into the memory of `gate`, which grows where it must. */
+CPL_NODISCARD cpl_status cpl_gate_load(cpl_backend *be, cpl_gate *gate, const cpl_moe_layer *layer,
+                                       int64_t expert);
+/* Tells the system what will be loaded next. */
+void cpl_gate_prefetch(const cpl_moe_layer *layer, int64_t expert);
+
+/* Sets out [rows,d] F32 to the rows [first, first + rows) of the gate that was loaded. */
+void cpl_gate_rows(cpl_backend *be, cpl_tensor out, const cpl_gate *gate, int64_t first);
+
+/* CPL_ERR_INPUT with count and first place (file, tensor, expert, row, column) if the loaded gate
+ * has a NaN or an infinity; scratch [d] floats. */
+CPL_NODISCARD cpl_status cpl_gate_check(cpl_backend *be, const cpl_gate *gate, float *scratch);
+
+void cpl_gate_free(cpl_gate *gate);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_INSPECT_FAMILIES_GATE_READER_H */

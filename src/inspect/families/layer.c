@@ -1,0 +1,282 @@
+#include "inspect/families/layer.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "inspect/families/fit.h"
+
+static bool is_listed(const cpl_filling *f)
+{
+    return f->r->config->family != NULL;
+}
+
+/* ---- which names ---- */
+
+/* The likeliest stem; `alone`: among those that are only taken where there is no gate. */
+static int choose_stem(cpl_filling *f, bool router, bool alone)
+{
+    int best = -1;
+    for (int64_t i = 0; i < f->names->n_hits; i++) {
+        const cpl_hit *hit   = &f->names->hits[i];
+        const cpl_stem *stem = &f->r->stems->all[hit->stem];
+        if (stem->router != router || (stem->mark == '-') != alone || !cpl_hit_holds_numbers(hit))
+            continue;
+        if (best >= 0 && hit->stem != best && !is_listed(f) && !f->refusal)
+            f->refusal = CPL_SAY(f, "%s: %s and %s: nothing says which of the two is the %s",
+                                 f->r->path, f->names->hits[i - 1].tensor->name, hit->tensor->name,
+                                 router ? "router" : "gate");
+        if (best < 0) best = hit->stem;
+    }
+    return best;
+}
+
+static void choose_stems(cpl_filling *f)
+{
+    f->router = choose_stem(f, true, false);
+    f->gate   = choose_stem(f, false, false);
+    if (f->gate < 0) f->gate = choose_stem(f, false, true);
+}
+
+/* The hits of a stem stand together. */
+static const cpl_hit *hits_of(const cpl_filling *f, int stem, int64_t *count)
+{
+    int64_t i = 0;
+    while (i < f->names->n_hits && f->names->hits[i].stem != stem) i++;
+    *count = 0;
+    while (i + *count < f->names->n_hits && f->names->hits[i + *count].stem == stem) ++*count;
+    return &f->names->hits[i];
+}
+
+static bool has_bias(const cpl_filling *f, int stem)
+{
+    int64_t count;
+    const cpl_hit *hits = hits_of(f, stem, &count);
+    for (int64_t i = 0; i < count; i++)
+        if (hits[i].ending == CPL_ENDING_BIAS) return true;
+    return false;
+}
+
+/* ---- matrices ---- */
+
+static void add_part(cpl_matrix_parts *parts, const cpl_hit *hit)
+{
+    if (hit->tensor->slice > 0) return; /* stands behind slice 0 */
+    if (hit->ending == CPL_ENDING_WEIGHT) parts->weight = hit->tensor;
+    if (hit->ending == CPL_ENDING_BLOCKS) parts->blocks = hit->tensor;
+    if (hit->ending == CPL_ENDING_PACKED) parts->packed = hit->tensor;
+    if (hit->ending == CPL_ENDING_GRID || hit->ending == CPL_ENDING_SCALE) {
+        parts->scale = hit->tensor;
+        parts->grid  = hit->ending == CPL_ENDING_GRID;
+    }
+}
+
+static void refuse_method(cpl_filling *f, const cpl_hit *hit)
+{
+    if (hit->ending == CPL_ENDING_METHOD && !f->refusal)
+        f->refusal = CPL_SAY(f, "%s: tensor %s: weights quantised by %s are not read",
+                             hit->tensor->path, hit->tensor->name, hit->method);
+}
+
+/* The matrix of the hits [0, count), which are of one stem and expert. */
+static bool make_matrix(cpl_filling *f, cpl_stored_matrix *out, cpl_matrix_shape *shape,
+                        const cpl_hit *hits, int64_t count, int64_t d)
+{
+    cpl_matrix_parts parts = {0};
+    for (int64_t i = 0; i < count; i++) {
+        refuse_method(f, &hits[i]);
+        add_part(&parts, &hits[i]);
+    }
+    if (f->refusal) return false;
+    if (!parts.weight && !parts.blocks && !parts.packed) {
+        CPL_FAULT(f, "%s: there is %s, but not the weights that belong to it", hits->tensor->path,
+                  hits->tensor->name);
+        return false;
+    }
+    const char *fault = cpl_matrix_make(out, shape, f->r->pool, &parts, f->r->config, d);
+    if (fault && !f->fault) f->fault = fault;
+    return !fault;
+}
+
+static bool read_router(cpl_filling *f)
+{
+    int64_t count;
+    const cpl_hit *hits = hits_of(f, f->router, &count);
+    if (!make_matrix(f, &f->layer->router, &f->rows, hits, count, 0)) return false;
+    if (!f->rows.stacked) return true;
+    char shape[128];
+    CPL_FAULT(f, "%s: tensor %s is %s, no matrix of router rows", hits->tensor->path,
+              hits->tensor->name, cpl_stored_shape(shape, f->layer->router.weight));
+    return false;
+}
+
+static bool take_gates(cpl_filling *f, int64_t count)
+{
+    cpl_pool *pool = f->r->pool;
+    f->all         = cpl_pool_take(pool, (size_t)count * sizeof *f->all);
+    f->experts     = cpl_pool_take(pool, (size_t)count * sizeof *f->experts);
+    f->first       = cpl_pool_take(pool, (size_t)(count + 1) * sizeof *f->first);
+    return f->all && f->experts && f->first;
+}
+
+static int64_t count_experts(const cpl_hit *hits, int64_t count)
+{
+    int64_t experts = count > 0;
+    for (int64_t i = 1; i < count; i++) experts += hits[i].expert != hits[i - 1].expert;
+    return experts;
+}
+
+/* Which expert each group of hits is of; matrices come when d is known. */
+static bool list_gates(cpl_filling *f)
+{
+    int64_t count;
+    const cpl_hit *hits = hits_of(f, f->gate, &count);
+    if (!take_gates(f, count_experts(hits, count))) return false;
+    for (int64_t i = 0; i < count; i++)
+        if (i == 0 || hits[i].expert != hits[i - 1].expert) {
+            f->experts[f->n_all] = hits[i].expert;
+            f->first[f->n_all++] = &hits[i];
+        }
+    f->first[f->n_all] = hits + count;
+    return true;
+}
+
+static int64_t hits_of_expert(const cpl_filling *f, int64_t i)
+{
+    return f->first[i + 1] - f->first[i];
+}
+
+/* Every other gate must be like the first. */
+static bool read_other_gates(cpl_filling *f, int64_t count)
+{
+    for (int64_t i = 1; i < count; i++) {
+        cpl_matrix_shape shape;
+        if (!make_matrix(f, &f->all[i], &shape, f->first[i], hits_of_expert(f, i), f->layer->d))
+            return false;
+        if (shape.rows == f->gates.rows && shape.cols == f->gates.cols && !shape.stacked) continue;
+        char have[128], like[128];
+        const cpl_stored *a = f->all[i].weight, *b = f->all[0].weight;
+        CPL_FAULT(f, "%s: tensor %s is %s, but %s is %s", a->path, a->name,
+                  cpl_stored_shape(have, a), b->name, cpl_stored_shape(like, b));
+        return false;
+    }
+    return true;
+}
+
+/* Names that only a known model type tells apart: those of gpt-oss and its kin, whose gate and up
+ * take turns; without any model type also what only looks like them. */
+static void refuse_untold_halves(cpl_filling *f)
+{
+    const cpl_moe_config *config = f->r->config;
+    if (config->is_gguf || is_listed(f) || f->refusal || cpl_gate_stem(f)->mark != '+') return;
+    const cpl_stored *gate = f->all[0].weight;
+    const cpl_family *kin  = cpl_stems_in_turns(&f->r->stems->all[f->router], cpl_gate_stem(f));
+    bool alike             = has_bias(f, f->router) || strstr(cpl_gate_stem(f)->text, "w13_weight");
+    if (config->model_type && kin)
+        f->refusal = CPL_SAY(f,
+                             "%s: tensor %s: the model_type %s is not known, and in %s gate and up "
+                             "take turns under these names: nothing says whether they do so here "
+                             "or are two halves",
+                             gate->path, gate->name, config->model_type, kin->title);
+    else if (!config->model_type && (kin || alike))
+        f->refusal = CPL_SAY(f,
+                             "%s: tensor %s: without model_type in a config.json nothing says "
+                             "whether gate and up are two halves or take turns",
+                             gate->path, gate->name);
+}
+
+static bool read_first_gate(cpl_filling *f)
+{
+    int64_t d =
+        f->rows.cols; /* of a router as it mostly is; packed gates have no width of their own */
+    if (!list_gates(f)) return false;
+    if (!make_matrix(f, &f->all[0], &f->gates, f->first[0], hits_of_expert(f, 0), d)) return false;
+    if (!f->gates.stacked || !cpl_gate_each(f)) return true;
+    char shape[128];
+    CPL_FAULT(f, "%s: tensor %s is %s, no matrix", f->all[0].weight->path, f->all[0].weight->name,
+              cpl_stored_shape(shape, f->all[0].weight));
+    return false;
+}
+
+/* ---- the whole layer ---- */
+
+/* What the router's rows behind those of its experts are for. */
+static const char *note_of_extra(cpl_filling *f)
+{
+    int64_t rows = f->layer->extra_rows;
+    if (!rows) return "";
+    const char *whose = cpl_moe_config_flag(f->r->config, "zero_experts")
+                            ? "identity experts, which have no weights,"
+                            : "shared experts";
+    return CPL_SAY(f, "%" PRId64 " row%s of the router for %s %s left out", rows,
+                   rows == 1 ? "" : "s", whose, rows == 1 ? "is" : "are");
+}
+
+static void set_note(cpl_filling *f)
+{
+    cpl_moe_layer *layer = f->layer;
+    const char *gateless = "", *extra = note_of_extra(f), *between = "";
+    if (cpl_gate_stem(f)->mark == '-')
+        gateless = "its experts have no gate: their one input matrix is measured";
+    if (*gateless && *extra) between = "; ";
+    if (*gateless || *extra) layer->note = CPL_SAY(f, "%s%s%s", gateless, between, extra);
+}
+
+static void fill_figures(cpl_filling *f)
+{
+    cpl_moe_layer *layer = f->layer;
+    if (!read_router(f) || !read_first_gate(f)) return;
+    cpl_fit_router(f);
+    if (cpl_fit_is_latent(f)) {
+        layer->skip =
+            CPL_SAY(f,
+                    "latent: its experts read a vector of %" PRId64
+                    " numbers that a projection makes of the %" PRId64 " which the router reads",
+                    layer->d == f->gates.cols ? f->gates.rows : f->gates.cols, layer->d);
+        return;
+    }
+    if (!cpl_fit_gates(f)) return;
+    layer->n_matrices = cpl_gate_each(f) ? layer->n : 1;
+    if (!read_other_gates(f, layer->n_matrices)) return;
+    refuse_untold_halves(f);
+    layer->matrices = f->all;
+    layer->biased   = has_bias(f, f->gate) ||
+                    (has_bias(f, f->router) && !cpl_moe_config_flag(f->r->config, "choice_bias"));
+    set_note(f);
+}
+
+/* A layer with a router or with experts only. */
+static void fill_half(cpl_filling *f, bool *is_moe)
+{
+    int64_t count;
+    const cpl_hit *hits = hits_of(f, f->router >= 0 ? f->router : f->gate, &count);
+    for (int64_t i = 0; i < count; i++) refuse_method(f, &hits[i]);
+    if (f->router >= 0) {
+        *is_moe = f->router < f->r->stems->own;
+        CPL_FAULT(f, "%s: layer %s has the router %s, but no experts under a known name",
+                  hits->tensor->path, f->layer->prefix, hits->tensor->name);
+    } else {
+        CPL_FAULT(f, "%s: layer %s has experts (%s), but no router under a known name",
+                  hits->tensor->path, f->layer->prefix, hits->tensor->name);
+    }
+    if (!is_listed(f) && f->router < 0 && !f->refusal) f->refusal = f->fault;
+}
+
+cpl_status cpl_moe_layer_fill(cpl_moe_layer *layer, bool *is_moe, int stems_used[2],
+                              const cpl_layer_reading *reading, const cpl_layer_names *names)
+{
+    cpl_filling f = {.r = reading, .names = names, .layer = layer};
+    choose_stems(&f);
+    stems_used[0] = f.router;
+    stems_used[1] = f.gate;
+    *is_moe       = f.router >= 0 || f.gate >= 0 || names->unmeasured;
+    if (!*is_moe) return CPL_OK;
+    layer->K          = cpl_moe_config_number(reading->config, CPL_CONFIG_K, layer->layer, NULL);
+    layer->comparable = !cpl_moe_config_flag(reading->config, "not_comparable");
+    layer->skip       = names->unmeasured;
+    if (!layer->skip && f.router >= 0 && f.gate >= 0)
+        fill_figures(&f);
+    else if (!layer->skip)
+        fill_half(&f, is_moe);
+    layer->fault = f.fault;
+    return f.refusal ? CPL_FAIL(CPL_ERR_INPUT, "%s", f.refusal) : CPL_OK;
+}

@@ -1,0 +1,88 @@
+/* internal.h - what report.c, measure.c, silhouette.c and
+ * tsne_plot.c share.
+ *
+ * Room:  inspect, inside those four and worker.c only. */
+#ifndef CPL_INSPECT_INTERNAL_H
+#define CPL_INSPECT_INTERNAL_H
+
+#include "inspect/families/gate_reader.h"
+#include "inspect/report.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Seconds of a clock that only goes forward. */
+double cpl_coupling_clock(void);
+
+/* ---- worker.c ---- */
+
+/* One thread's own. */
+typedef struct cpl_hand {
+    cpl_backend be; /* of one thread */
+    cpl_gate gate;
+    float *rows;     /* [cpl_hand_rows, d] */
+    double *squares; /* [n] */
+    double *sum;     /* [d] of unit rows; NULL where there are no silhouettes */
+    void *scratch;
+} cpl_hand;
+
+/* Bytes of every piece, the largest over the layers; router and packed are a layer's in work. */
+typedef struct cpl_hand_needs {
+    size_t gate, rows, squares, sum, scratch, figures, router, packed;
+} cpl_hand_needs;
+
+cpl_hand_needs cpl_hand_needs_of(const cpl_coupling_report *report);
+CPL_NODISCARD cpl_status cpl_hand_init(cpl_hand *hand, const cpl_hand_needs *needs);
+void cpl_hand_free(cpl_hand *hand);
+
+/* Rows of a gate that are multiplied at a time. */
+int64_t cpl_hand_rows(const cpl_backend *be, const cpl_moe_layer *at);
+
+/* Of a layer: what its gates take to read, and the FLOPs of their products, silhouettes included. */
+double cpl_coupling_read_bytes(const cpl_coupling_report *report, const cpl_moe_layer *at);
+double cpl_coupling_flops(const cpl_coupling_report *report, const cpl_moe_layer *at);
+
+/* What n_threads threads take while they work, in bytes. */
+double cpl_coupling_work_bytes(const cpl_coupling_report *report, int n_threads);
+
+/* Sets cost->seconds from a short product and a short read. */
+CPL_NODISCARD cpl_status cpl_coupling_foretell(cpl_inspect_cost *cost,
+                                               const cpl_coupling_report *report);
+
+/* ---- measure.c ---- */
+
+/* The figures of all layers that have no fault yet. `began` is when it all began. */
+CPL_NODISCARD cpl_status cpl_coupling_measure(cpl_coupling_report *report, double began);
+
+/* ---- silhouette.c: gates are read again when the means of all experts are known ---- */
+
+/* Whether the layer needs the second reading. */
+bool cpl_silhouette_reads(const cpl_coupling_report *report, const cpl_moe_layer *at);
+
+/* Adds rows of the gate at hand to hand->sum; they become unit rows. */
+void cpl_silhouette_add(cpl_hand *hand, cpl_tensor W);
+/* Sets mean [d] from hand->sum over D rows. */
+void cpl_silhouette_mean(float *mean, const cpl_hand *hand, const cpl_moe_layer *at);
+/* Sets l->silhouettes[j] from its gate, which it reads, and the packed means. */
+CPL_NODISCARD cpl_status cpl_silhouette_expert(cpl_layer_report *l, cpl_hand *hand,
+                                               const void *packed, int64_t j);
+/* Sets l->silhouette, and all of l->silhouettes where they need no reading. */
+void cpl_silhouette_finish(cpl_layer_report *l);
+
+/* ---- tsne_plot.c ---- */
+
+/* Chooses layer, experts and rows; no points where no layer fits. A layer asked for that has no
+ * figures is an error. */
+CPL_NODISCARD cpl_status cpl_picture_choose(cpl_coupling_report *report);
+double cpl_picture_bytes(const cpl_coupling_report *report);
+/* A guess from what a pair of points takes a thread. */
+double cpl_picture_seconds(const cpl_coupling_report *report, int n_threads);
+
+/* Reads the rows and embeds them. A failure is the picture's `fault`, unless memory was short. */
+CPL_NODISCARD cpl_status cpl_picture_make(cpl_coupling_report *report, double began);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_INSPECT_INTERNAL_H */

@@ -1,0 +1,459 @@
+/* measure.c - the figures of all layers: threads take experts, in the order of the file, of
+ * several layers at a time. Each expert is read, multiplied and forgotten by one thread, so the
+ * figures do not depend on how many there are.
+ *
+ * Silhouettes need the means of all experts of the layer, so its experts are taken a second time
+ * after the first. Tasks are given out in order: whoever waits for the first taking of a layer
+ * waits for threads that wait for nothing. */
+#include <math.h>
+#include <omp.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/text.h"
+#include "inspect/internal.h"
+
+/* ---- what is in work ---- */
+
+/* One layer: prepared by the thread that meets it first, finished by the one that is last. */
+typedef struct work {
+    cpl_layer_report *report;
+    int64_t index;   /* among the works */
+    int64_t n_tasks; /* n, or 2n with a second taking of the experts */
+    pthread_mutex_t lock;
+    pthread_cond_t first_taken; /* every expert for the first time */
+    bool begun, middled;        /* router read; means packed */
+    int64_t left;               /* tasks that are not done */
+    int64_t failed; /* the task at which it did, BEFORE or n_tasks; NEVER; under the crew's lock */
+    double bytes;   /* to read */
+    float *R;       /* [n,d] */
+    float *delta;   /* [n,d]; NULL without noise */
+    void *packed;   /* R, or R * delta; in the second taking the means */
+    float *mean;    /* [n,d] of each expert's unit rows; NULL without a second taking */
+    float *norm32;  /* [n] gate norms, for the operation that takes them so */
+} work;
+
+/* Places beside the tasks' numbers: the router, which comes first, and none. */
+static const int64_t BEFORE = -1, NEVER = INT64_MAX;
+
+typedef struct crew {
+    cpl_coupling_report *report;
+    work *works; /* (n) of the layers to be measured */
+    int64_t n, next_work, next_task;
+    omp_lock_t lock;     /* of what stands below, and of next_... */
+    bool stopped;        /* nobody takes a new task */
+    int64_t failed_work; /* the first that did, where that ends it all; NEVER */
+    cpl_status failure;
+    char sentence[1024];
+    double began, bytes_read, bytes;
+} crew;
+
+/* ---- a layer ---- */
+
+static cpl_tensor router_tensor(const work *w, float *data)
+{
+    return cpl_tensor_2d(data, CPL_F32, w->report->at->n, w->report->at->d);
+}
+
+static cpl_status take_memory(work *w, cpl_backend *be, const cpl_inspect_options *o)
+{
+    cpl_layer_report *l = w->report;
+    const size_t n = (size_t)l->at->n, d = (size_t)l->at->d;
+    w->R           = cpl_alloc(n * d * sizeof(float));
+    w->delta       = o->noisy ? cpl_alloc(n * d * sizeof(float)) : NULL;
+    w->mean        = w->n_tasks > l->at->n ? cpl_alloc(n * d * sizeof(float)) : NULL;
+    w->packed      = cpl_alloc(be->ops->response.packed_bytes(be, l->at->n, l->at->d));
+    w->norm32      = cpl_alloc(n * sizeof(float));
+    l->M           = cpl_alloc(n * n * sizeof(float));
+    l->eps         = cpl_alloc(n * sizeof(float));
+    l->router_norm = cpl_alloc(n * sizeof(double));
+    l->gate_norm   = cpl_alloc(n * sizeof(double));
+    l->cosine      = cpl_alloc(n * (n - 1) / 2 * sizeof(float));
+    l->assigned    = cpl_alloc(n * sizeof(int32_t));
+    l->silhouettes = o->silhouette ? cpl_alloc(n * sizeof(double)) : NULL;
+    return w->R && (w->delta || !o->noisy) && (w->mean || w->n_tasks == l->at->n) && w->packed &&
+                   w->norm32 && l->M && l->eps && l->router_norm && l->gate_norm && l->cosine &&
+                   l->assigned && (l->silhouettes || !o->silhouette)
+               ? CPL_OK
+               : CPL_ERR_MEMORY;
+}
+
+static void give_back(work *w)
+{
+    cpl_free(w->R);
+    cpl_free(w->delta);
+    cpl_free(w->mean);
+    cpl_free(w->packed);
+    cpl_free(w->norm32);
+    w->R = w->delta = w->mean = w->norm32 = NULL;
+    w->packed                             = NULL;
+}
+
+/* The upper bits of a layer's number, which no model has but a file may claim, go to the step. */
+static cpl_rng_key noise_key(uint64_t seed, int64_t layer)
+{
+    return (cpl_rng_key){.seed   = seed,
+                         .step   = (uint64_t)layer >> 16 & 0xffffffffu,
+                         .layer  = (uint32_t)layer & 0xffffu,
+                         .stream = CPL_STREAM_NOISE};
+}
+
+/* delta of the noisy proxies at step 0, and the proxies themselves. */
+static cpl_status pack_noisy(work *w, cpl_backend *be, uint64_t seed)
+{
+    const int64_t count   = w->report->at->n * w->report->at->d;
+    const cpl_rng_key key = noise_key(seed, w->report->at->layer);
+    cpl_tensor eps        = cpl_tensor_1d(w->report->eps, CPL_F32, w->report->at->n);
+    float *proxies        = cpl_alloc((size_t)count * sizeof(float));
+    if (!proxies) return CPL_ERR_MEMORY;
+    be->ops->proxy.noise(be, router_tensor(w, w->delta), eps, &key, 0);
+    for (int64_t i = 0; i < count; i++) proxies[i] = w->R[i] * w->delta[i];
+    be->ops->response.pack(be, w->packed, router_tensor(w, proxies));
+    cpl_free(proxies);
+    return CPL_OK;
+}
+
+/* Reads the router; all of the layer that needs no expert. */
+static cpl_status begin_layer(crew *c, work *w, cpl_hand *h)
+{
+    cpl_layer_report *l = w->report;
+    cpl_tensor eps      = cpl_tensor_1d(NULL, CPL_F32, l->at->n);
+    CPL_TRY(take_memory(w, &h->be, &c->report->options));
+    cpl_tensor R = router_tensor(w, w->R);
+    CPL_TRY(cpl_router_read(&h->be, R, l->at));
+    eps.data = l->eps;
+    h->be.ops->proxy.nearest(&h->be, eps, R);
+    if (c->report->options.noisy) return pack_noisy(w, &h->be, c->report->options.noise_seed);
+    h->be.ops->response.pack(&h->be, w->packed, R);
+    return CPL_OK;
+}
+
+/* Numbers that are finite, but whose products are not. */
+static cpl_status fail_as_too_large(const cpl_moe_layer *at, int64_t row, const char *with,
+                                    int64_t number)
+{
+    const cpl_stored *router = at->router.weight;
+    return CPL_FAIL(
+        CPL_ERR_INPUT,
+        "%s: tensor %s: the product of router row %lld and %s %lld is no finite number: "
+        "the values of one of them are far too large for weights",
+        router->path, router->name, (long long)row, with, (long long)number);
+}
+
+/* |R_i|, and the cosines of the pairs of rows; be->scratch holds their products [n,n]. */
+static cpl_status compare_rows(work *w, cpl_backend *be)
+{
+    cpl_layer_report *l = w->report;
+    const int64_t n     = l->at->n;
+    const cpl_tensor R  = router_tensor(w, w->R);
+    float *dots = be->scratch, *to = l->cosine;
+    CPL_ASSERT(be->scratch_bytes >= (size_t)(n * n) * sizeof(float));
+    be->ops->row_norms(be, cpl_tensor_1d(w->norm32, CPL_F32, n), R);
+    for (int64_t i = 0; i < n; i++) l->router_norm[i] = (double)w->norm32[i];
+    be->ops->gemm_f32(be, cpl_tensor_2d(dots, CPL_F32, n, n), CPL_AS_IS, R, CPL_TRANSPOSED, R, 0);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j <= i; j++) {
+            const double norms = l->router_norm[i] * l->router_norm[j];
+            if (!isfinite(dots[i * n + j])) return fail_as_too_large(l->at, i, "row", j);
+            if (j < i) *to++ = norms > 0 ? (float)((double)dots[i * n + j] / norms) : 0;
+        }
+    return CPL_OK;
+}
+
+/* Who belongs to whom by the best assignment on kappa. */
+static cpl_status assign(cpl_layer_report *l)
+{
+    const int64_t n = l->at->n;
+    double *kappa   = cpl_alloc((size_t)(n * n) * sizeof *kappa);
+    if (!kappa) return CPL_ERR_MEMORY;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) {
+            const double scale = l->router_norm[i] * l->gate_norm[j];
+            kappa[i * n + j]   = scale > 0 ? (double)l->M[i * n + j] / scale : 0;
+        }
+    cpl_status status = cpl_chance_assign(l->assigned, kappa, n);
+    cpl_free(kappa);
+    return status;
+}
+
+/* All experts are known. */
+static cpl_status finish_layer(crew *c, work *w, cpl_hand *h)
+{
+    cpl_layer_report *l          = w->report;
+    const cpl_inspect_options *o = &c->report->options;
+    const int64_t n              = l->at->n;
+    cpl_backend *be              = &h->be;
+    CPL_TRY(compare_rows(w, be));
+    for (int64_t j = 0; j < n; j++) w->norm32[j] = (float)l->gate_norm[j];
+    const cpl_tensor delta = w->delta ? router_tensor(w, w->delta) : cpl_tensor_none();
+    be->ops->coupling_figures(be, &l->figures, cpl_tensor_2d(l->M, CPL_F32, n, n),
+                              cpl_tensor_1d(l->eps, CPL_F32, n), router_tensor(w, w->R), delta,
+                              cpl_tensor_1d(w->norm32, CPL_F32, n), 1.0, l->at->K ? l->at->K : 1);
+    for (int a = 0; a < o->n_alphas; a++) l->erc[a] = cpl_chance_erc(l->M, n, o->alphas[a]);
+    CPL_TRY(cpl_chance_ratios_of(&l->ratios, l->M, n));
+    CPL_TRY(cpl_chance_of(&l->chance, l->M, l->router_norm, l->gate_norm, n, o->alphas, o->n_alphas,
+                          o->seed, l->at->layer));
+    CPL_TRY(assign(l));
+    cpl_silhouette_finish(l);
+    l->has_M = l->at->comparable;
+    return be->ops->sync(be);
+}
+
+/* ---- an expert ---- */
+
+static cpl_status measure_expert(work *w, cpl_hand *h, int64_t j)
+{
+    cpl_layer_report *l     = w->report;
+    const cpl_moe_layer *at = l->at;
+    const int64_t block     = cpl_hand_rows(&h->be, at);
+    double norm             = 0;
+    CPL_TRY(cpl_gate_load(&h->be, &h->gate, at, j));
+    memset(h->squares, 0, (size_t)at->n * sizeof(double));
+    if (w->mean) memset(h->sum, 0, (size_t)at->d * sizeof(double));
+    for (int64_t c = 0; c < at->D; c += block) {
+        const int64_t rows = at->D - c < block ? at->D - c : block;
+        cpl_tensor W       = cpl_tensor_2d(h->rows, CPL_F32, rows, at->d);
+        cpl_gate_rows(&h->be, W, &h->gate, c);
+        h->be.ops->response.add(&h->be, h->squares, &norm, w->packed, at->n, W, h->scratch);
+        if (w->mean) cpl_silhouette_add(h, W);
+    }
+    if (w->mean) cpl_silhouette_mean(w->mean + j * at->d, h, at);
+    if (!isfinite(norm)) CPL_TRY(cpl_gate_check(&h->be, &h->gate, h->rows));
+    l->gate_norm[j] = sqrt(norm);
+    for (int64_t i = 0; i < at->n; i++) {
+        const float m = (float)sqrt(h->squares[i]);
+        if (!isfinite(m)) return fail_as_too_large(at, i, "the gate of expert", j);
+        l->M[i * at->n + j] = m;
+    }
+    return CPL_OK;
+}
+
+/* ---- the crew ---- */
+
+/* Ends it all with the calling thread's last sentence; under c->lock. */
+static void stop(crew *c, cpl_status status)
+{
+    c->stopped = true;
+    c->failure = status;
+    snprintf(c->sentence, sizeof c->sentence, "%s", cpl_last_error());
+}
+
+/* Whether what comes of this task is still asked for: nothing that stands before it has failed.
+ * So the first failure in the order of the file is told, whoever meets one first. Under c->lock. */
+static bool matters(const crew *c, const work *w, int64_t task)
+{
+    return c->failure != CPL_ERR_MEMORY && w->index <= c->failed_work && task < w->failed;
+}
+
+static bool still_matters(crew *c, const work *w, int64_t task)
+{
+    omp_set_lock(&c->lock);
+    const bool does = matters(c, w, task);
+    omp_unset_lock(&c->lock);
+    return does;
+}
+
+/* The layer's fault; CPL_ERR_MEMORY if there is none for the sentence. */
+static cpl_status blame(cpl_layer_report *l)
+{
+    cpl_free(l->fault);
+    l->fault = cpl_text_copy(cpl_last_error());
+    return l->fault ? CPL_OK : CPL_ERR_MEMORY;
+}
+
+/* With keep_going a layer that failed is left out; without, everything stops. */
+static void note_failure(crew *c, work *w, int64_t task, cpl_status status)
+{
+    if (status == CPL_OK) return;
+    omp_set_lock(&c->lock);
+    const bool first      = matters(c, w, task);
+    const bool keep_going = c->report->options.keep_going && status != CPL_ERR_MEMORY;
+    if (first) w->failed = task;
+    if (first && keep_going) status = blame(w->report);
+    if (first && !keep_going) c->failed_work = w->index;
+    if (first && (!keep_going || status != CPL_OK)) stop(c, status);
+    omp_unset_lock(&c->lock);
+}
+
+/* The next task in the order of the layers: expert task mod n of `w`. */
+static bool next_task(crew *c, work **w, int64_t *task)
+{
+    omp_set_lock(&c->lock);
+    const bool there = !c->stopped && c->next_work < c->n;
+    if (there) {
+        *w    = &c->works[c->next_work];
+        *task = c->next_task++;
+        if (c->next_task == (*w)->n_tasks) {
+            c->next_work++;
+            c->next_task = 0;
+        }
+    }
+    omp_unset_lock(&c->lock);
+    return there;
+}
+
+static void tell_progress(crew *c, const work *w)
+{
+    const cpl_inspect_options *o = &c->report->options;
+    if (!o->watch) return;
+    cpl_inspect_progress p = {.path       = c->report->path,
+                              .layer      = w->report->at->layer,
+                              .bytes_read = c->bytes_read,
+                              .bytes      = c->bytes,
+                              .iterations = c->report->picture.n_points ? o->iterations : 0};
+    p.seconds              = cpl_coupling_clock() - c->began;
+    p.seconds_left = c->bytes_read > 0 ? p.seconds * (c->bytes / c->bytes_read - 1) : (double)NAN;
+    o->watch(o->who, &p);
+}
+
+static void count_task(crew *c, work *w)
+{
+    omp_set_lock(&c->lock);
+    c->bytes_read += w->bytes / (double)w->n_tasks;
+    tell_progress(c, w);
+    omp_unset_lock(&c->lock);
+}
+
+/* The first to come reads the router; the others wait for it. */
+static bool layer_is_ready(crew *c, work *w, cpl_hand *h, int64_t task)
+{
+    pthread_mutex_lock(&w->lock);
+    if (!w->begun && still_matters(c, w, task)) {
+        note_failure(c, w, BEFORE, begin_layer(c, w, h));
+        w->begun = true;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return still_matters(c, w, task);
+}
+
+/* The first to come packs the means; all wait until every expert's is there. */
+static bool means_are_ready(crew *c, work *w, cpl_hand *h, int64_t task)
+{
+    const int64_t n = w->report->at->n;
+    pthread_mutex_lock(&w->lock);
+    while (w->left > n) pthread_cond_wait(&w->first_taken, &w->lock);
+    if (!w->middled && still_matters(c, w, task)) {
+        h->be.ops->response.pack(&h->be, w->packed, router_tensor(w, w->mean));
+        w->middled = true;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return still_matters(c, w, task);
+}
+
+static void leave_layer(crew *c, work *w, cpl_hand *h)
+{
+    pthread_mutex_lock(&w->lock);
+    const bool last = --w->left == 0;
+    if (w->left == w->report->at->n) pthread_cond_broadcast(&w->first_taken);
+    pthread_mutex_unlock(&w->lock);
+    if (!last) return;
+    if (still_matters(c, w, w->n_tasks)) note_failure(c, w, w->n_tasks, finish_layer(c, w, h));
+    give_back(w);
+}
+
+static void work_on(crew *c, cpl_hand *h)
+{
+    work *w;
+    int64_t task;
+    while (next_task(c, &w, &task)) {
+        const int64_t n = w->report->at->n, expert = task % n;
+        const bool again = task >= n;
+        if (again ? means_are_ready(c, w, h, task) : layer_is_ready(c, w, h, task)) {
+            if (expert + 1 < n) cpl_gate_prefetch(w->report->at, expert + 1);
+            note_failure(c, w, task,
+                         again ? cpl_silhouette_expert(w->report, h, w->packed, expert)
+                               : measure_expert(w, h, expert));
+        }
+        count_task(c, w);
+        leave_layer(c, w, h);
+    }
+}
+
+static cpl_status gather(crew *c)
+{
+    cpl_coupling_report *r = c->report;
+    c->works               = cpl_alloc((size_t)r->n_layers * sizeof *c->works);
+    if (!c->works) return CPL_ERR_MEMORY;
+    memset(c->works, 0, (size_t)r->n_layers * sizeof *c->works);
+    for (int64_t l = 0; l < r->n_layers; l++) {
+        if (r->layers[l].fault) continue;
+        work *w    = &c->works[c->n];
+        w->index   = c->n++;
+        w->failed  = NEVER;
+        w->report  = &r->layers[l];
+        w->n_tasks = w->report->at->n * (cpl_silhouette_reads(r, w->report->at) ? 2 : 1);
+        w->left    = w->n_tasks;
+        pthread_mutex_init(&w->lock, NULL);
+        pthread_cond_init(&w->first_taken, NULL);
+        w->bytes = cpl_coupling_read_bytes(r, w->report->at);
+        c->bytes += w->bytes;
+    }
+    return CPL_OK;
+}
+
+static void dissolve(crew *c)
+{
+    for (int64_t i = 0; i < c->n; i++) {
+        give_back(&c->works[i]);
+        pthread_mutex_destroy(&c->works[i].lock);
+        pthread_cond_destroy(&c->works[i].first_taken);
+    }
+    cpl_free(c->works);
+}
+
+static void run_threads(crew *c, const cpl_hand_needs *m, int n_threads)
+{
+#pragma omp parallel num_threads(n_threads)
+    {
+        cpl_hand h        = {0};
+        cpl_status status = cpl_hand_init(&h, m);
+        if (status == CPL_OK) {
+            work_on(c, &h);
+        } else {
+            omp_set_lock(&c->lock);
+            stop(c, status);
+            omp_unset_lock(&c->lock);
+        }
+        cpl_hand_free(&h);
+    }
+}
+
+static void count_measured(cpl_coupling_report *r)
+{
+    r->n_measured = 0;
+    for (int64_t l = 0; l < r->n_layers; l++) {
+        if (r->layers[l].fault) continue;
+        r->n_measured++;
+        r->flops += cpl_coupling_flops(r, r->layers[l].at);
+    }
+}
+
+cpl_status cpl_coupling_measure(cpl_coupling_report *report, double began)
+{
+    crew c                 = {.report = report, .began = began, .failed_work = NEVER};
+    const cpl_hand_needs m = cpl_hand_needs_of(report);
+    cpl_status status      = gather(&c);
+    if (status == CPL_OK) {
+        omp_init_lock(&c.lock);
+        run_threads(&c, &m, report->options.n_threads);
+        omp_destroy_lock(&c.lock);
+        status = c.failure == CPL_OK ? CPL_OK : CPL_FAIL(c.failure, "%s", c.sentence);
+    }
+    report->bytes_read += c.bytes_read;
+    count_measured(report);
+    dissolve(&c);
+    return status;
+}
+
+/* ---- all of it ---- */
+
+cpl_status cpl_inspect_run(cpl_coupling_report *report)
+{
+    const double began = cpl_coupling_clock();
+    CPL_TRY(cpl_coupling_measure(report, began));
+    if (report->picture.n_points) CPL_TRY(cpl_picture_make(report, began));
+    report->seconds = cpl_coupling_clock() - began;
+    return CPL_OK;
+}

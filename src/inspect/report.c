@@ -1,0 +1,224 @@
+/* report.c - opening a checkpoint for inspection, what it will cost, giving it back. The
+ * work itself is in measure.c, the picture in tsne_plot.c. */
+#include "inspect/report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "inspect/internal.h"
+#include "io/file.h"
+#include "store/checkpoint.h"
+
+/* ---- which layers ---- */
+
+static bool is_chosen(const cpl_inspect_options *o, int64_t layer)
+{
+    if (!o->layers) return true;
+    for (int64_t i = 0; i < o->n_layers; i++)
+        if (o->layers[i] == layer) return true;
+    return false;
+}
+
+static cpl_status check_choice(const cpl_coupling_report *r)
+{
+    for (int64_t i = 0; r->options.layers && i < r->options.n_layers; i++) {
+        bool there = false;
+        for (int64_t l = 0; l < r->map.n_layers; l++)
+            there = there || r->map.layers[l].layer == r->options.layers[i];
+        if (!there)
+            return CPL_FAIL(CPL_ERR_INPUT, "%s: layer %lld has no routed experts, or is not there",
+                            r->path, (long long)r->options.layers[i]);
+    }
+    return CPL_OK;
+}
+
+static cpl_status choose_layers(cpl_coupling_report *r)
+{
+    CPL_TRY(check_choice(r));
+    r->layers = cpl_alloc((size_t)r->map.n_layers * sizeof *r->layers);
+    if (!r->layers) return CPL_ERR_MEMORY;
+    memset(r->layers, 0, (size_t)r->map.n_layers * sizeof *r->layers);
+    for (int64_t l = 0; l < r->map.n_layers; l++)
+        if (is_chosen(&r->options, r->map.layers[l].layer))
+            r->layers[r->n_layers++].at = &r->map.layers[l];
+    return CPL_OK;
+}
+
+/* What is known to be wrong before a weight is read: with keep_going a sentence of that layer. */
+static cpl_status judge_layers(cpl_coupling_report *r)
+{
+    int64_t sound = 0;
+    for (int64_t l = 0; l < r->n_layers; l++) {
+        cpl_layer_report *layer = &r->layers[l];
+        const char *why         = layer->at->skip ? layer->at->skip : layer->at->fault;
+        layer->skipped          = layer->at->skip != NULL;
+        if (!why) {
+            sound++;
+            continue;
+        }
+        if (!layer->skipped && !r->options.keep_going) return CPL_FAIL(CPL_ERR_INPUT, "%s", why);
+        layer->fault = cpl_text_copy(why);
+        if (!layer->fault) return CPL_ERR_MEMORY;
+    }
+    if (sound == 0)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: none of its %lld MoE layers can be measured: %s",
+                        r->path, (long long)r->n_layers, r->layers[0].fault);
+    return CPL_OK;
+}
+
+/* ---- what it costs ---- */
+
+/* What stays until the report is closed: tables of tensors, and for every layer its figures. */
+static double kept_bytes(const cpl_coupling_report *r)
+{
+    double sum = r->table_bytes;
+    for (int64_t l = 0; l < r->n_layers; l++) {
+        double n = (double)r->layers[l].at->n;
+        if (!r->layers[l].fault) sum += 4 * n * n + 2 * n * n + 32 * n;
+    }
+    return sum;
+}
+
+static void add_work(cpl_inspect_cost *cost, const cpl_coupling_report *r)
+{
+    for (int64_t l = 0; l < r->n_layers; l++) {
+        const cpl_moe_layer *at = r->layers[l].at;
+        if (r->layers[l].fault) continue;
+        cost->bytes += cpl_coupling_read_bytes(r, at);
+        cost->flops += cpl_coupling_flops(r, at);
+    }
+}
+
+static cpl_status start(int n_threads)
+{
+    cpl_backend be;
+    cpl_backend_cpu(&be, CPL_F32, n_threads);
+    return cpl_backend_start(&be);
+}
+
+/* As many threads as asked for, or as fit. */
+static cpl_status settle_threads(cpl_inspect_cost *cost, cpl_coupling_report *r)
+{
+    const double there = fmin(r->options.memory_bytes, cpl_memory_available());
+    int threads        = r->options.n_threads;
+    char needs[32], has[32];
+    while (threads > 1 && kept_bytes(r) + cpl_coupling_work_bytes(r, threads) > there) threads--;
+    cost->memory_bytes = kept_bytes(r) + cpl_coupling_work_bytes(r, threads);
+    cost->n_threads = r->options.n_threads = threads;
+    if (cost->memory_bytes <= there) return start(threads);
+    return CPL_FAIL(CPL_ERR_MEMORY,
+                    "%s: out of memory foretold: one thread needs %s for the largest layer, and "
+                    "%s is what it may take",
+                    r->path, cpl_text_bytes(needs, cost->memory_bytes), cpl_text_bytes(has, there));
+}
+
+/* A picture that does not fit is left out with a sentence; the figures do not wait for it. */
+static cpl_status settle_picture(cpl_inspect_cost *cost, cpl_coupling_report *r)
+{
+    const double there = fmin(r->options.memory_bytes, cpl_memory_available());
+    char needs[32], has[32], sentence[256];
+    if (!r->options.picture) return CPL_OK;
+    CPL_TRY(cpl_picture_choose(r));
+    if (r->picture.n_points == 0) return CPL_OK;
+    cost->picture_bytes = cpl_picture_bytes(r);
+    if (kept_bytes(r) + cost->picture_bytes <= there) return CPL_OK;
+    snprintf(sentence, sizeof sentence, "t-SNE of %lld points takes %s, and %s is what it may take",
+             (long long)r->picture.n_points, cpl_text_bytes(needs, cost->picture_bytes),
+             cpl_text_bytes(has, fmax(there - kept_bytes(r), 0)));
+    r->picture.fault    = cpl_text_copy(sentence);
+    r->picture.n_points = 0;
+    cost->picture_bytes = 0;
+    return r->picture.fault ? CPL_OK : CPL_ERR_MEMORY;
+}
+
+/* ---- opening and closing ---- */
+
+static char *last_component(const char *path)
+{
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/') end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/') begin--;
+    if (begin == end) return cpl_text_copy(path);
+    char *name = cpl_alloc(end - begin + 1);
+    if (!name) return NULL;
+    memcpy(name, path + begin, end - begin);
+    name[end - begin] = 0;
+    return name;
+}
+
+/* The folder of a run stands for its last checkpoint. */
+static cpl_status open_files(cpl_coupling_report *r, const cpl_log *log)
+{
+    char *folder = NULL;
+    if (!cpl_path_is_folder(r->path)) return cpl_stored_open(&r->files, r->path, log);
+    CPL_TRY(cpl_checkpoint_resolve(&folder, r->path));
+    cpl_status status = cpl_stored_open(&r->files, folder, log);
+    cpl_free(folder);
+    return status;
+}
+
+/* Names, shapes and layers as counted; of an index besides, which another library holds, a guess. */
+static double table_bytes(const cpl_coupling_report *r, int64_t held_before)
+{
+    const double of_index = cpl_stored_n_files(r->files) > 1 ? 300 : 0; /* a tensor */
+    return (double)(cpl_alloc_held() - held_before) + of_index * (double)cpl_stored_count(r->files);
+}
+
+static cpl_status open_parts(cpl_coupling_report *r, cpl_inspect_cost *cost, const cpl_log *log)
+{
+    const int64_t held = cpl_alloc_held();
+    r->name            = last_component(r->path);
+    if (!r->name) return CPL_ERR_MEMORY;
+    CPL_TRY(open_files(r, log));
+    CPL_TRY(cpl_moe_map_make(&r->map, r->files));
+    CPL_TRY(choose_layers(r));
+    CPL_TRY(judge_layers(r));
+    r->table_bytes = table_bytes(r, held);
+    add_work(cost, r);
+    CPL_TRY(settle_threads(cost, r));
+    CPL_TRY(settle_picture(cost, r));
+    return cpl_coupling_foretell(cost, r);
+}
+
+cpl_status cpl_inspect_open(cpl_coupling_report *report, cpl_inspect_cost *cost, const char *path,
+                            const cpl_inspect_options *options, const cpl_log *log)
+{
+    CPL_ASSERT(options->n_threads >= 1 && options->n_alphas >= 0);
+    *report = (cpl_coupling_report){.path = cpl_text_copy(path), .options = *options};
+    *cost   = (cpl_inspect_cost){0};
+    if (!report->path) return CPL_ERR_MEMORY;
+    cpl_status status = open_parts(report, cost, log);
+    if (status != CPL_OK) cpl_inspect_close(report);
+    return status;
+}
+
+static void free_layer(cpl_layer_report *layer)
+{
+    cpl_free(layer->fault);
+    cpl_free(layer->M);
+    cpl_free(layer->eps);
+    cpl_free(layer->router_norm);
+    cpl_free(layer->gate_norm);
+    cpl_free(layer->cosine);
+    cpl_free(layer->assigned);
+    cpl_free(layer->silhouettes);
+}
+
+void cpl_inspect_close(cpl_coupling_report *r)
+{
+    for (int64_t l = 0; l < r->n_layers; l++) free_layer(&r->layers[l]);
+    cpl_free(r->layers);
+    cpl_free(r->picture.y);
+    cpl_free(r->picture.expert);
+    cpl_free(r->picture.fault);
+    cpl_moe_map_free(&r->map);
+    cpl_stored_close(r->files);
+    cpl_free(r->path);
+    cpl_free(r->name);
+    memset(r, 0, sizeof *r);
+}

@@ -1,0 +1,129 @@
+/* report.h - how well router and experts of a checkpoint agree: figures of every MoE layer,
+ * from the weights alone (docs/method.md 5.2).
+ *
+ * Room:    inspect. What it fills is shown by json.h, page.h and the program's table.
+ * Names:   R [n,d] router rows as stored: no noise, no bias, no norm folded in; W_g^j [D,d];
+ *          M[i,j] = |R_i . W_g^j|; eps, alpha_min, kappa as in tensor/figures.h and null_model.h.
+ * Memory:  for each thread one expert's gate as stored and a few of its rows; a packed router for
+ *          each layer in work; M of every layer that is kept. */
+#ifndef CPL_INSPECT_REPORT_H
+#define CPL_INSPECT_REPORT_H
+
+#include "inspect/families/families.h"
+#include "inspect/null_model.h"
+#include "tensor/backend.h"
+#include "tensor/figures.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_inspect_progress cpl_inspect_progress;
+
+typedef struct cpl_inspect_options {
+    double alphas[CPL_CHANCE_MAX_ALPHAS]; /* of ERC, rising */
+    int n_alphas;
+    const int64_t *layers; /* (n_layers) numbers to look at; NULL: all */
+    int64_t n_layers;
+    bool silhouette;        /* also the silhouettes, for which gates are read twice */
+    bool noisy;             /* M from R * delta as in training; else from R */
+    uint64_t noise_seed;    /* of delta, at step 0 */
+    int n_threads;          /* at least 1 */
+    double memory_bytes;    /* never more; INFINITY: what the machine has */
+    bool keep_going;        /* a layer that cannot be read is left out with its sentence */
+    bool picture;           /* also the rows for t-SNE, and t-SNE */
+    int64_t picture_layer;  /* -1: the middle one of those with figures */
+    int64_t picture_stride; /* experts i with i mod stride = 0; 0: max(1, n / 8) */
+    double perplexity;
+    int64_t iterations;
+    uint64_t seed; /* of the random pairings and of t-SNE */
+
+    /* Called from one thread at a time, now and then; may be NULL. */
+    void (*watch)(void *who, const cpl_inspect_progress *progress);
+    void *who;
+} cpl_inspect_options;
+
+struct cpl_inspect_progress {
+    const char *path;              /* of the checkpoint */
+    int64_t layer;                 /* its number; -1 in t-SNE */
+    double bytes_read, bytes;      /* so far, and in all */
+    int64_t iteration, iterations; /* of t-SNE; 0 before it */
+    double seconds, seconds_left;  /* since the beginning; NaN while unknown */
+};
+
+typedef struct cpl_layer_report {
+    const cpl_moe_layer *at; /* n, d, D, K, part, number, notes */
+    char *fault;             /* NULL, or why there are no figures: owned */
+    bool skipped;            /* the fault is none of the file's: a layer that cannot be measured */
+    bool has_M;              /* false: router and experts read different vectors, or a fault */
+
+    float *M;            /* [n,n]; NULL without has_M */
+    float *eps;          /* [n] */
+    double *router_norm; /* [n] |R_i| */
+    double *gate_norm;   /* [n] |W_g^j|_F */
+    float *cosine;     /* [n (n-1) / 2] cosines of router rows i > j, row by row; 0 of a zero row */
+    int32_t *assigned; /* [n] the expert that the best assignment on kappa gives to row i */
+    double *silhouettes; /* [n] means over the rows of W_g^j as members of the cluster j, distance
+                            1 - cosine; NaN where n = 1, 0 where D = 1; NULL unless asked for */
+    double silhouette;   /* their mean, which is that over all rows; NaN unless asked for */
+    double erc[CPL_CHANCE_MAX_ALPHAS];
+    cpl_coupling_figures figures; /* at alpha 1; active_rows and active_columns too */
+    cpl_chance_ratios ratios;
+    cpl_chance chance;
+} cpl_layer_report;
+
+/* The rows of some experts' gates in two dimensions. */
+typedef struct cpl_picture {
+    int64_t layer, stride; /* of the experts i with i mod stride = 0 */
+    int64_t index;         /* of the layer in the report: two parts may have layers of one number */
+    int64_t n_experts;     /* in the picture, at most 8 */
+    int64_t every;         /* every so many-th row of their gates: 1 is all of them */
+    int64_t n_points;      /* 0: no picture */
+    float *y;              /* [n_points, 2] */
+    int32_t *expert;       /* [n_points] its number in the layer */
+    double kl, perplexity;
+    int64_t iterations;
+    char *fault; /* NULL, or why there is none; owned */
+    bool lost;   /* because something failed, not because it was not to be made */
+} cpl_picture;
+
+typedef struct cpl_coupling_report {
+    char *path; /* as the user gave it; owned */
+    char *name; /* its last component: what charts call it; owned */
+    cpl_stored_files *files;
+    cpl_moe_map map;
+    cpl_inspect_options options;  /* as they were used */
+    cpl_layer_report *layers;     /* (n_layers) of those chosen, in the order of the map */
+    int64_t n_layers, n_measured; /* measured: with figures */
+    cpl_picture picture;
+    double table_bytes; /* of names, shapes and layers, held while it is open */
+    double bytes_read, flops, seconds;
+} cpl_coupling_report;
+
+/* What it will cost, before anything is read. */
+typedef struct cpl_inspect_cost {
+    double bytes;         /* to read: routers and gates of the chosen layers; gates twice for the
+                             silhouettes, most of it then out of the system's cache */
+    double flops;         /* 2 n^2 D d a layer, and as much again for the silhouettes */
+    double memory_bytes;  /* at most, beyond what the process holds; t-SNE apart */
+    double picture_bytes; /* of t-SNE; 0 without */
+    double seconds;       /* at the speed of this machine, measured by a short product and a short
+                            read of the files themselves; t-SNE included */
+    int n_threads;        /* fewer than asked for where memory_bytes allows no more */
+} cpl_inspect_cost;
+
+/* Opens the checkpoint, finds its layers and tells the cost. CPL_ERR_INPUT where there are no MoE
+ * layers, where a layer asked for is none, where without keep_going a layer has a fault;
+ * CPL_ERR_MEMORY where one thread does not fit. On failure `report` is empty. */
+CPL_NODISCARD cpl_status cpl_inspect_open(cpl_coupling_report *report, cpl_inspect_cost *cost,
+                                          const char *path, const cpl_inspect_options *options,
+                                          const cpl_log *log);
+
+/* Fills the figures. Without keep_going the first layer that cannot be read ends it. */
+CPL_NODISCARD cpl_status cpl_inspect_run(cpl_coupling_report *report);
+void cpl_inspect_close(cpl_coupling_report *report); /* all zero: nothing to do */
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_INSPECT_REPORT_H */

@@ -1,0 +1,244 @@
+/* json.c - see json.h */
+#include "inspect/routing/json.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "io/json.h"
+
+/* What all of it is made with. */
+typedef struct maker {
+    const cpl_routing_report *r;
+    bool failed; /* there was no memory for something */
+} maker;
+
+static json_t *integer(int64_t value)
+{
+    return json_integer((json_int_t)value);
+}
+
+static void put(maker *m, json_t *object, const char *key, json_t *value)
+{
+    m->failed = json_object_set_new(object, key, value) != 0 || m->failed;
+}
+
+static void add(maker *m, json_t *array, json_t *value)
+{
+    m->failed = json_array_append_new(array, value) != 0 || m->failed;
+}
+
+static json_t *integers(maker *m, const int64_t *values, int64_t n)
+{
+    json_t *array = json_array();
+    for (int64_t i = 0; i < n; i++) add(m, array, integer(values[i]));
+    return array;
+}
+
+static json_t *numbers(maker *m, const double *values, int64_t n)
+{
+    json_t *array = json_array();
+    for (int64_t i = 0; i < n; i++) add(m, array, cpl_json_number(values[i]));
+    return array;
+}
+
+/* values[i] / of[i], or / of[0] where there is one for all. */
+static json_t *shares(maker *m, const int64_t *values, int64_t n, const int64_t *of, bool each)
+{
+    json_t *array = json_array();
+    for (int64_t i = 0; i < n; i++)
+        add(m, array, cpl_json_number((double)values[i] / (double)of[each ? i : 0]));
+    return array;
+}
+
+/* ---- a layer ---- */
+
+static void put_load(maker *m, json_t *object, const cpl_routing_layer *l)
+{
+    const int64_t n = m->r->n_experts, all = m->r->texts.n_predictions * m->r->top_k;
+    put(m, object, "load", shares(m, l->assignments, n, &all, false));
+    put(m, object, "load_max_over_mean", cpl_json_number(l->load.most_over_mean));
+    put(m, object, "load_entropy", cpl_json_number(l->load.entropy));
+    put(m, object, "dead", integer(l->load.dead));
+    put(m, object, "router_entropy", cpl_json_number(l->router_entropy));
+    put(m, object, "weight", numbers(m, l->mean_weight, n));
+}
+
+static void put_together(maker *m, json_t *object, const cpl_routing_layer *l)
+{
+    const int64_t n  = m->r->n_experts;
+    json_t *together = json_array(), *pairs = json_array();
+    for (int64_t i = 0; i < n; i++) add(m, together, integers(m, l->together + i * n, n));
+    for (int k = 0; k < l->n_pairs; k++) {
+        const cpl_routing_pair *p = &l->pairs[k];
+        json_t *pair              = json_object();
+        put(m, pair, "experts", json_pack("[I,I]", (json_int_t)p->i, (json_int_t)p->j));
+        put(m, pair, "tokens", integer(p->tokens));
+        put(m, pair, "expected", cpl_json_number(p->expected));
+        add(m, pairs, pair);
+    }
+    put(m, object, "together", together);
+    put(m, object, "pairs", pairs);
+}
+
+/* Shares of a domain's assignments by expert, and of an expert's by domain. */
+static json_t *domains(maker *m, const cpl_routing_layer *l)
+{
+    const int64_t n = m->r->n_experts;
+    json_t *object = json_object(), *by_expert = json_array(), *by_domain = json_array();
+    for (int64_t s = 0; s < m->r->texts.sources.count; s++) {
+        int64_t all = m->r->source_tokens[s] * m->r->top_k;
+        add(m, by_expert, shares(m, l->by_source + s * n, n, &all, false));
+        add(m, by_domain, shares(m, l->by_source + s * n, n, l->assignments, true));
+    }
+    put(m, object, "distance", cpl_json_number(l->domains.distance));
+    put(m, object, "halves", cpl_json_number(l->domains.halves));
+    put(m, object, "by_expert", by_expert);
+    put(m, object, "by_domain", by_domain);
+    return object;
+}
+
+static json_t *agreement(maker *m, const cpl_routing_layer *l)
+{
+    const double n = (double)m->r->n_experts;
+    json_t *object = json_object();
+    put(m, object, "spearman_mean", cpl_json_number(l->rho_mean));
+    put(m, object, "spearman_std", cpl_json_number(l->rho_sd));
+    put(m, object, "top1", cpl_json_number(l->top1));
+    put(m, object, "top1_chance", cpl_json_number(1 / n));
+    put(m, object, "overlap", cpl_json_number(l->overlap));
+    put(m, object, "overlap_chance", cpl_json_number((double)m->r->top_k / n));
+    return object;
+}
+
+static json_t *likeness(cpl_routing_likeness l)
+{
+    return json_pack("{s:o, s:o}", "pearson", cpl_json_number(l.pearson), "spearman",
+                     cpl_json_number(l.spearman));
+}
+
+/* The rows of experts without a token are null. */
+static json_t *matrix(maker *m, const cpl_routing_layer *l)
+{
+    const int64_t n = m->r->n_experts;
+    json_t *rows    = json_array();
+    for (int64_t i = 0; i < n; i++) {
+        json_t *row = l->routed[i] ? json_array() : json_null();
+        for (int64_t j = 0; l->routed[i] && j < n; j++)
+            add(m, row, cpl_json_number((double)l->M_tok[i * n + j]));
+        add(m, rows, row);
+    }
+    return rows;
+}
+
+static json_t *tokens_M(maker *m, const cpl_routing_layer *l)
+{
+    const cpl_routing_stand *s = &l->stand;
+    json_t *object = json_object(), *erc = json_object(), *relative = json_object();
+    for (int a = 0; a < m->r->options.n_alphas; a++) {
+        char key[32];
+        snprintf(key, sizeof key, "%.15g", m->r->options.alphas[a]);
+        put(m, erc, key, cpl_json_number(s->erc[a]));
+        put(m, relative, key, cpl_json_number(s->erc[a] / s->diagonal));
+    }
+    put(m, object, "experts", integer(s->n_kept));
+    put(m, object, "left_out", integer(s->n_left_out));
+    put(m, object, "routed", integers(m, l->routed, m->r->n_experts));
+    put(m, object, "M", matrix(m, l));
+    put(m, object, "diag_mean", cpl_json_number(s->diagonal));
+    put(m, object, "rows_own", cpl_json_number(s->rows_own));
+    put(m, object, "erc", erc);
+    put(m, object, "erc_relative", relative);
+    put(m, object, "alpha_min", cpl_json_number(s->alpha_min));
+    if (isinf(s->alpha_min)) put(m, object, "alpha_min_infinite", json_true());
+    if (!s->has_M) return object;
+    put(m, object, "all", likeness(s->all));
+    put(m, object, "offdiag", likeness(s->off));
+    put(m, object, "all_scaled", likeness(s->all_rows));
+    put(m, object, "offdiag_scaled", likeness(s->off_rows));
+    return object;
+}
+
+static json_t *vocabulary(maker *m, const cpl_routing_vocabulary *v)
+{
+    json_t *object = json_object(), *examples = json_array();
+    for (int i = 0; i < v->n_examples; i++) {
+        const cpl_routing_example *x = &v->example[i];
+        json_t *example              = json_object();
+        put(m, example, "id", integer(x->id));
+        put(m, example, "text", cpl_json_words(x->text ? x->text : ""));
+        put(m, example, "expert", integer(x->expert));
+        put(m, example, "share", cpl_json_number(x->share));
+        put(m, example, "count", integer(x->count));
+        add(m, examples, example);
+    }
+    put(m, object, "ids", integer(v->n_ids));
+    put(m, object, "mean", cpl_json_number(v->mean));
+    put(m, object, "shuffled", cpl_json_number(v->shuffled));
+    put(m, object, "examples", examples);
+    return object;
+}
+
+static json_t *layer(maker *m, int64_t index)
+{
+    const cpl_routing_layer *l = &m->r->layers[index];
+    json_t *object             = json_object();
+    put(m, object, "layer", integer(index));
+    put_load(m, object, l);
+    put_together(m, object, l);
+    put(m, object, "domains", domains(m, l));
+    put(m, object, "agreement", agreement(m, l));
+    put(m, object, "tokens_M", tokens_M(m, l));
+    put(m, object, "input_ids", vocabulary(m, &l->input));
+    put(m, object, "next_ids", vocabulary(m, &l->next));
+    return object;
+}
+
+/* ---- the whole ---- */
+
+static json_t *sources(maker *m)
+{
+    json_t *array = json_array();
+    for (int64_t s = 0; s < m->r->texts.sources.count; s++) {
+        json_t *source = json_object();
+        put(m, source, "source", cpl_json_words(m->r->texts.sources.at[s]));
+        put(m, source, "tokens", integer(m->r->source_tokens[s]));
+        add(m, array, source);
+    }
+    return array;
+}
+
+static json_t *saturation(maker *m)
+{
+    json_t *array = json_array();
+    for (int64_t s = 0; s < m->r->n_steps; s++) {
+        json_t *step = json_object();
+        put(m, step, "step", integer(m->r->steps[s].step));
+        put(m, step, "topk", numbers(m, m->r->steps[s].topk, m->r->n_layers));
+        put(m, step, "top1", numbers(m, m->r->steps[s].top1, m->r->n_layers));
+        add(m, array, step);
+    }
+    return array;
+}
+
+json_t *cpl_routing_json(const cpl_routing_report *r)
+{
+    maker m        = {.r = r};
+    json_t *object = json_object(), *layers = json_array();
+    put(&m, object, "model", cpl_json_words(r->path));
+    put(&m, object, "step", r->reader.step < 0 ? json_null() : integer(r->reader.step));
+    put(&m, object, "tokens", integer(r->texts.n_predictions));
+    put(&m, object, "documents", integer(r->texts.n_documents));
+    put(&m, object, "window", integer(r->reader.window));
+    put(&m, object, "sampled", integer(r->n_sampled));
+    put(&m, object, "seed", integer((int64_t)r->options.seed));
+    put(&m, object, "n", integer(r->n_experts));
+    put(&m, object, "K", integer(r->top_k));
+    put(&m, object, "sources", sources(&m));
+    for (int64_t l = 0; l < r->n_layers; l++) add(&m, layers, layer(&m, l));
+    put(&m, object, "layers", layers);
+    put(&m, object, "saturation", saturation(&m));
+    put(&m, object, "checkpoints_lost", integer(r->n_lost));
+    if (!m.failed) return object;
+    json_decref(object);
+    return NULL;
+}

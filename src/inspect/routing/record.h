@@ -1,0 +1,58 @@
+/* record.h - what the router of every layer chose for every token of a text.
+ *
+ * Room:    inspect/routing. Filled in one reading (reader.h), counted afterwards (counts.h), so that
+ *          checkpoints of a run can be compared token by token.
+ * Memory:  L T K numbers of 4 bytes; nothing of size T n.
+ * Names:   T tokens (predictions of the texts, by place), n experts, K of them a token, L layers. */
+#ifndef CPL_INSPECT_ROUTING_RECORD_H
+#define CPL_INSPECT_ROUTING_RECORD_H
+
+#include "infer/texts.h"
+#include "model/moe.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_routing_record {
+    int64_t n_layers, n_tokens, n_experts, top_k;
+    int32_t *choice; /* [L,T,K], best first */
+    double *weight;  /* [L,n] sum of the routing weights of an expert's assignments */
+    double *entropy; /* [L] sum over tokens of the entropy of the router's distribution, nats */
+} cpl_routing_record;
+
+/* All zero is an empty one. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_routing_record_init(cpl_routing_record *record,
+                                                 const cpl_model_settings *config,
+                                                 int64_t n_tokens);
+void cpl_routing_record_free(cpl_routing_record *record);
+
+/* Adds the `count` tokens of one layer of one batch; place -1 is none. A distribution is the
+ * router's scores over their sum. */
+void cpl_routing_record_add(cpl_routing_record *record, int64_t layer, const cpl_moe_kept *kept,
+                            const int64_t *place, int64_t count);
+
+/* The K choices of a token. */
+const int32_t *cpl_routing_record_at(const cpl_routing_record *record, int64_t layer,
+                                     int64_t token);
+
+/* Router saturation (OLMoE): mean over tokens of the share of a token's K experts that both chose,
+ * and of its first choices that are the same. Both records are of one text and one shape. */
+void cpl_routing_saturation(double *topk, double *top1, const cpl_routing_record *a,
+                            const cpl_routing_record *b, int64_t layer);
+
+/* What is known of every token. */
+typedef struct cpl_routing_tokens {
+    int64_t count, n_sources;
+    int32_t *input, *next; /* (count) the id that is read, and the one that follows it */
+    int32_t *source;       /* (count) */
+} cpl_routing_tokens;
+
+CPL_NODISCARD cpl_status cpl_routing_tokens_init(cpl_routing_tokens *tokens,
+                                                 const cpl_texts *texts);
+void cpl_routing_tokens_free(cpl_routing_tokens *tokens); /* all zero: nothing to do */
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_INSPECT_ROUTING_RECORD_H */

@@ -1,0 +1,325 @@
+/* report.c - see report.h */
+#include "inspect/routing/report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "inspect/routing/measure.h"
+#include "io/file.h"
+#include "model/cost.h"
+
+/* ---- the run around the checkpoint ---- */
+
+static cpl_status add_step(cpl_routing_report *r, int64_t step)
+{
+    cpl_routing_step *more = cpl_realloc(r->steps, (size_t)(r->n_steps + 1) * sizeof *more);
+    if (!more) return CPL_ERR_MEMORY;
+    r->steps               = more;
+    r->steps[r->n_steps++] = (cpl_routing_step){.step = step};
+    return CPL_OK;
+}
+
+static int by_step(const void *a, const void *b)
+{
+    const cpl_routing_step *x = a, *y = b;
+    return (x->step > y->step) - (x->step < y->step);
+}
+
+/* The other checkpoints, where the user named the folder of a run. */
+static cpl_status find_steps(cpl_routing_report *r)
+{
+    char **names      = NULL;
+    int64_t count     = 0;
+    cpl_status status = CPL_OK;
+    if (r->reader.step < 0 || strcmp(cpl_hf_folder(r->reader.hf), r->path) == 0) return CPL_OK;
+    CPL_TRY(cpl_folder_list(&names, &count, r->path));
+    for (int64_t i = 0; status == CPL_OK && i < count; i++) {
+        int64_t step = cpl_reader_step(names[i]);
+        if (step >= 0 && step != r->reader.step) status = add_step(r, step);
+    }
+    cpl_folder_list_free(names, count);
+    if (r->n_steps) qsort(r->steps, (size_t)r->n_steps, sizeof *r->steps, by_step);
+    return status;
+}
+
+/* ---- memory ---- */
+
+static void *zeroed(size_t count, size_t size)
+{
+    void *memory = cpl_alloc(count * size + 1);
+    if (memory) memset(memory, 0, count * size);
+    return memory;
+}
+
+static cpl_status take_layer(cpl_routing_layer *l, size_t n, size_t sources)
+{
+    l->assignments = zeroed(n, sizeof *l->assignments);
+    l->mean_weight = zeroed(n, sizeof *l->mean_weight);
+    l->together    = zeroed(n * n, sizeof *l->together);
+    l->by_source   = zeroed(sources * n, sizeof *l->by_source);
+    l->M_tok       = zeroed(n * n, sizeof *l->M_tok);
+    l->routed      = zeroed(n, sizeof *l->routed);
+    return l->assignments && l->mean_weight && l->together && l->by_source && l->M_tok && l->routed
+               ? CPL_OK
+               : CPL_ERR_MEMORY;
+}
+
+static cpl_status take_layers(cpl_routing_report *r)
+{
+    const size_t sources = (size_t)r->texts.sources.count;
+    r->layers            = zeroed((size_t)r->n_layers, sizeof *r->layers);
+    r->source_tokens     = zeroed(sources, sizeof *r->source_tokens);
+    if (!r->layers || !r->source_tokens) return CPL_ERR_MEMORY;
+    for (int64_t l = 0; l < r->n_layers; l++)
+        CPL_TRY(take_layer(&r->layers[l], (size_t)r->n_experts, sources));
+    return CPL_OK;
+}
+
+static void free_layer(cpl_routing_layer *l)
+{
+    cpl_free(l->assignments);
+    cpl_free(l->mean_weight);
+    cpl_free(l->together);
+    cpl_free(l->by_source);
+    cpl_free(l->M_tok);
+    cpl_free(l->routed);
+    cpl_routing_vocabulary_free(&l->input);
+    cpl_routing_vocabulary_free(&l->next);
+}
+
+void cpl_routing_close(cpl_routing_report *r)
+{
+    for (int64_t l = 0; r->layers && l < r->n_layers; l++) free_layer(&r->layers[l]);
+    for (int64_t s = 0; s < r->n_steps; s++) {
+        cpl_free(r->steps[s].topk);
+        cpl_free(r->steps[s].top1);
+    }
+    cpl_free(r->layers);
+    cpl_free(r->steps);
+    cpl_free(r->source_tokens);
+    cpl_free(r->path);
+    cpl_texts_free(&r->texts);
+    cpl_reader_close(&r->reader);
+    memset(r, 0, sizeof *r);
+}
+
+/* ---- opening ---- */
+
+static cpl_routing_cost cost_of(const cpl_routing_report *r)
+{
+    const cpl_model_settings *c = cpl_hf_config(r->reader.hf);
+    double readings = (double)(1 + r->n_steps), tokens = (double)r->texts.n_predictions;
+    double products = 2 * (double)(c->n_layers * c->n_experts) * (double)(c->d_expert * c->d_model);
+    return (cpl_routing_cost){.tokens      = r->texts.n_predictions,
+                              .checkpoints = 1 + r->n_steps,
+                              .flops =
+                                  readings * tokens * cpl_cost_token(c, (double)r->reader.window) +
+                                  (double)(r->n_sampled + c->n_experts) * products};
+}
+
+cpl_status cpl_routing_open(cpl_routing_report *r, cpl_routing_cost *cost, const char *model_dir,
+                            const cpl_routing_options *options, const cpl_log *log)
+{
+    cpl_texts_options texts = options->texts;
+    cpl_status status       = CPL_OK;
+    memset(r, 0, sizeof *r);
+    r->options = *options;
+    r->path    = cpl_text_copy(model_dir);
+    if (!r->path) return CPL_ERR_MEMORY;
+    CPL_TRY_DONE(cpl_reader_open(&r->reader, model_dir, &options->reader, log));
+    texts.eos = r->reader.eos;
+    CPL_TRY_DONE(cpl_texts_read(&r->texts, options->inputs, options->n_inputs, r->reader.tokenizer,
+                                &texts, log));
+    const cpl_model_settings *config = cpl_hf_config(r->reader.hf);
+    int64_t all = r->texts.n_predictions, asked = options->response_tokens;
+    r->n_layers  = config->n_layers;
+    r->n_experts = config->n_experts;
+    r->top_k     = config->top_k;
+    r->n_sampled = asked < all ? asked : all;
+    CPL_TRY_DONE(find_steps(r));
+    CPL_TRY_DONE(take_layers(r));
+    *cost = cost_of(r);
+done:
+    if (status != CPL_OK) cpl_routing_close(r);
+    return status;
+}
+
+/* ---- one reading ---- */
+
+/* What is known when the last checkpoint was read. */
+typedef struct work {
+    cpl_routing_report *report;
+    cpl_routing_record record;
+    cpl_routing_agreement *agreement; /* [L] */
+    cpl_routing_tokens tokens;
+    cpl_routing_index input, next;
+} work;
+
+static cpl_status begin(work *w)
+{
+    cpl_routing_report *r = w->report;
+    w->agreement          = zeroed((size_t)r->n_layers, sizeof *w->agreement);
+    if (!w->agreement) return CPL_ERR_MEMORY;
+    for (int64_t l = 0; l < r->n_layers; l++)
+        CPL_TRY(cpl_routing_agreement_init(&w->agreement[l], r->n_experts, r->top_k));
+    CPL_TRY(cpl_routing_tokens_init(&w->tokens, &r->texts));
+    for (int64_t t = 0; t < w->tokens.count; t++) r->source_tokens[w->tokens.source[t]]++;
+    CPL_TRY(cpl_routing_index_init(&w->input, w->tokens.input, w->tokens.count, r->options.seed));
+    return cpl_routing_index_init(&w->next, w->tokens.next, w->tokens.count, r->options.seed);
+}
+
+static void end(work *w)
+{
+    for (int64_t l = 0; w->agreement && l < w->report->n_layers; l++)
+        cpl_routing_agreement_free(&w->agreement[l]);
+    cpl_free(w->agreement);
+    cpl_routing_record_free(&w->record);
+    cpl_routing_tokens_free(&w->tokens);
+    cpl_routing_index_free(&w->input);
+    cpl_routing_index_free(&w->next);
+}
+
+/* What the examples' ids stand for. */
+static cpl_status decode(cpl_routing_vocabulary *v, const cpl_tokenizer *tokenizer)
+{
+    for (int i = 0; i < v->n_examples; i++) {
+        cpl_text bytes = {0}, text = {0};
+        if (v->example[i].id < cpl_tokenizer_vocab_size(tokenizer))
+            CPL_TRY(cpl_tokenizer_decode(tokenizer, &bytes, &v->example[i].id, 1, false));
+        cpl_utf8_repair(&text, bytes.bytes ? bytes.bytes : "", bytes.length);
+        cpl_text_free(&bytes);
+        CPL_TRY(cpl_text_status(&text));
+        v->example[i].text = text.bytes;
+    }
+    return CPL_OK;
+}
+
+static void set_agreement(cpl_routing_layer *l, const cpl_routing_agreement *a)
+{
+    const double tokens = (double)a->n_tokens, ranked = (double)a->n_ranked;
+    l->rho_mean = a->rho / ranked; /* NaN without any */
+    l->rho_sd   = sqrt(fmax(a->rho_2 / ranked - l->rho_mean * l->rho_mean, 0));
+    if (a->n_ranked == 0) l->rho_sd = (double)NAN;
+    l->top1    = (double)a->top1 / tokens;
+    l->overlap = (double)a->shared / (tokens * (double)a->top_k);
+    memcpy(l->routed, a->routed, (size_t)a->n * sizeof *l->routed);
+}
+
+static cpl_status set_stand(work *w, int64_t layer)
+{
+    cpl_routing_report *r = w->report;
+    cpl_routing_layer *l  = &r->layers[layer];
+    const bool rows       = cpl_routing_has_router(&r->reader.model.master.layer[layer]);
+    float *M              = NULL;
+    cpl_status status     = CPL_OK;
+    if (rows) {
+        M = cpl_alloc((size_t)(r->n_experts * r->n_experts) * sizeof *M);
+        if (!M) return CPL_ERR_MEMORY;
+        CPL_TRY_DONE(cpl_routing_clean(M, &r->reader, layer));
+    }
+    status = cpl_routing_stand_of(&l->stand, l->M_tok, &w->agreement[layer], M, r->options.alphas,
+                                  r->options.n_alphas);
+done:
+    cpl_free(M);
+    return status;
+}
+
+static cpl_status set_layer(work *w, int64_t layer)
+{
+    cpl_routing_report *r           = w->report;
+    const cpl_routing_record *chose = &w->record;
+    cpl_routing_layer *l            = &r->layers[layer];
+    cpl_routing_count_load(&l->load, l->assignments, chose, layer);
+    for (int64_t e = 0; e < r->n_experts; e++) /* 0 / 0 without any */
+        l->mean_weight[e] = chose->weight[layer * r->n_experts + e] / (double)l->assignments[e];
+    l->router_entropy = chose->entropy[layer] / (double)chose->n_tokens;
+    cpl_routing_count_together(l->together, chose, layer);
+    l->n_pairs = cpl_routing_frequent(l->pairs, CPL_ROUTING_PAIRS, l->together, r->n_experts);
+    CPL_TRY(cpl_routing_count_domains(&l->domains, l->by_source, chose, layer, &w->tokens,
+                                      r->options.seed));
+    set_agreement(l, &w->agreement[layer]);
+    CPL_TRY(set_stand(w, layer));
+    CPL_TRY(cpl_routing_vocabulary_of(&l->input, chose, layer, &w->input));
+    CPL_TRY(cpl_routing_vocabulary_of(&l->next, chose, layer, &w->next));
+    CPL_TRY(decode(&l->input, r->reader.tokenizer));
+    return decode(&l->next, r->reader.tokenizer);
+}
+
+/* ---- the run ---- */
+
+static bool same_shape(const cpl_model_settings *a, const cpl_model_settings *b)
+{
+    return a->n_layers == b->n_layers && a->n_experts == b->n_experts && a->top_k == b->top_k &&
+           a->vocab_size == b->vocab_size;
+}
+
+/* The same ids through an older checkpoint. */
+static cpl_status read_step(work *w, cpl_routing_step *s, const cpl_log *log)
+{
+    cpl_routing_report *r     = w->report;
+    cpl_routing_record record = {0};
+    cpl_reader reader         = {0};
+    char name[40];
+    cpl_status status = CPL_OK;
+    snprintf(name, sizeof name, "step-%06lld", (long long)s->step);
+    char *folder = cpl_path_join(r->path, name);
+    if (!folder) return CPL_ERR_MEMORY;
+    cpl_reader_options options = r->options.reader;
+    options.window             = r->reader.window;
+    CPL_TRY_DONE(cpl_reader_open(&reader, folder, &options, log));
+    if (!same_shape(cpl_hf_config(reader.hf), cpl_hf_config(r->reader.hf)))
+        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "%s is a model of another shape", folder));
+    s->topk = zeroed((size_t)r->n_layers, sizeof *s->topk);
+    s->top1 = zeroed((size_t)r->n_layers, sizeof *s->top1);
+    if (!s->topk || !s->top1) CPL_TRY_DONE(CPL_ERR_MEMORY);
+    CPL_TRY_DONE(cpl_routing_measure(&record, NULL, 0, &reader, &r->texts));
+    for (int64_t l = 0; l < r->n_layers; l++)
+        cpl_routing_saturation(&s->topk[l], &s->top1[l], &record, &w->record, l);
+done:
+    cpl_routing_record_free(&record);
+    cpl_reader_close(&reader);
+    cpl_free(folder);
+    return status;
+}
+
+static cpl_status read_steps(work *w, const cpl_log *log)
+{
+    cpl_routing_report *r = w->report;
+    int64_t kept          = 0;
+    for (int64_t s = 0; s < r->n_steps; s++) {
+        cpl_log_info(log, "reading the text with step %lld", (long long)r->steps[s].step);
+        cpl_status status = read_step(w, &r->steps[s], log);
+        if (status == CPL_ERR_MEMORY) return status;
+        if (status == CPL_OK) {
+            cpl_routing_step whole = r->steps[s];
+            r->steps[s]            = (cpl_routing_step){0};
+            r->steps[kept++]       = whole;
+            continue;
+        }
+        cpl_log_warn(log, "step %lld is left out of router saturation: %s",
+                     (long long)r->steps[s].step, cpl_last_error());
+        cpl_free(r->steps[s].topk);
+        cpl_free(r->steps[s].top1);
+        r->steps[s] = (cpl_routing_step){0};
+        r->n_lost++;
+    }
+    r->n_steps = kept;
+    return CPL_OK;
+}
+
+cpl_status cpl_routing_run(cpl_routing_report *r, const cpl_log *log)
+{
+    work w            = {.report = r};
+    cpl_status status = CPL_OK;
+    CPL_TRY_DONE(begin(&w));
+    cpl_log_info(log, "reading %lld tokens of text", (long long)r->texts.n_predictions);
+    CPL_TRY_DONE(cpl_routing_measure(&w.record, w.agreement, r->n_sampled, &r->reader, &r->texts));
+    for (int64_t l = 0; l < r->n_layers; l++) CPL_TRY_DONE(set_layer(&w, l));
+    cpl_reader_unload(&r->reader);
+    status = read_steps(&w, log);
+done:
+    end(&w);
+    return status;
+}

@@ -1,0 +1,90 @@
+/* report.h - what the router of a model does over real text, layer by layer.
+ *
+ * Room:    inspect/routing. One reading of the text with the model, and one with every other checkpoint of the
+ *          run that is still there. Shown by json.h, page.h and the program's tables.
+ * Names:   T tokens (predictions, texts.h), n experts, K a token, L layers, S tokens sampled for the
+ *          experts' answers. Figures are those of counts.h, response.h and
+ *          vocabulary.h. */
+#ifndef CPL_INSPECT_ROUTING_REPORT_H
+#define CPL_INSPECT_ROUTING_REPORT_H
+
+#include "infer/reader.h"
+#include "inspect/routing/counts.h"
+#include "inspect/routing/response.h"
+#include "inspect/routing/vocabulary.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cpl_routing_options {
+    const char *const *inputs; /* (n_inputs) files, folders, patterns */
+    int64_t n_inputs;
+    cpl_texts_options texts; /* its eos is not looked at */
+    cpl_reader_options reader;
+    int64_t response_tokens; /* S at most; every T/S-th token of the text */
+    double alphas[CPL_CHANCE_MAX_ALPHAS];
+    int n_alphas;
+    uint64_t seed; /* of halves and of dealing ids */
+} cpl_routing_options;
+
+enum { CPL_ROUTING_PAIRS = 8 };
+
+typedef struct cpl_routing_layer {
+    cpl_routing_load load;
+    int64_t *assignments;  /* [n] */
+    double *mean_weight;   /* [n] of an expert's assignments; NaN without any */
+    double router_entropy; /* mean over tokens, nats; at most ln n */
+    int64_t *together;     /* [n,n] */
+    cpl_routing_pair pairs[CPL_ROUTING_PAIRS];
+    int n_pairs;
+    cpl_routing_domains domains;
+    int64_t *by_source;                     /* [sources,n] assignments */
+    double rho_mean, rho_sd, top1, overlap; /* agreement of choice and answers; sd divides by S */
+    cpl_routing_stand stand;
+    float *M_tok;    /* [n,n] */
+    int64_t *routed; /* [n] sampled tokens routed to an expert */
+    cpl_routing_vocabulary input, next;
+} cpl_routing_layer;
+
+/* Another checkpoint of the run, beside the last. */
+typedef struct cpl_routing_step {
+    int64_t step;
+    double *topk, *top1; /* [L] */
+} cpl_routing_step;
+
+typedef struct cpl_routing_report {
+    char *path; /* as the user gave it; owned */
+    cpl_routing_options options;
+    cpl_reader reader;
+    cpl_texts texts;
+    int64_t n_layers, n_experts, top_k;
+    int64_t n_sampled;
+    int64_t *source_tokens; /* [sources] */
+    cpl_routing_layer *layers;
+    cpl_routing_step *steps; /* rising */
+    int64_t n_steps;
+    int64_t n_lost; /* checkpoints that could not be read any more */
+} cpl_routing_report;
+
+/* What it will cost. */
+typedef struct cpl_routing_cost {
+    int64_t tokens, checkpoints; /* of the text; to read it with */
+    double flops;
+} cpl_routing_cost;
+
+/* Opens model and tokenizer and reads the text. The strings of `options` are needed until the run.
+ * Where it lies must not change afterwards. On failure `report` is empty. */
+CPL_NODISCARD cpl_status cpl_routing_open(cpl_routing_report *report, cpl_routing_cost *cost,
+                                          const char *model_dir, const cpl_routing_options *options,
+                                          const cpl_log *log);
+
+/* Fills it. `log` hears of each reading as it begins. A checkpoint of the run that cannot be read is
+ * told as a warning and left out: an older one may be removed meanwhile. */
+CPL_NODISCARD cpl_status cpl_routing_run(cpl_routing_report *report, const cpl_log *log);
+void cpl_routing_close(cpl_routing_report *report); /* all zero: nothing to do */
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_INSPECT_ROUTING_REPORT_H */

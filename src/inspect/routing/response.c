@@ -1,0 +1,184 @@
+/* response.c - see response.h */
+#include "inspect/routing/response.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/stats/correlation.h"
+
+bool cpl_routing_has_router(const cpl_layer_params *layer)
+{
+    return layer->router.data != NULL;
+}
+
+void cpl_routing_respond(cpl_backend *be, cpl_tensor answers, const cpl_layer_params *layer,
+                         cpl_tensor X, cpl_tensor scratch, cpl_tensor hidden)
+{
+    const bool whole = layer->w_gate.data != NULL;
+    for (int64_t j = 0; j < answers.shape[0]; j++) {
+        if (!whole)
+            be->ops->gemm_f32(be, hidden, CPL_AS_IS, X, CPL_TRANSPOSED,
+                              cpl_tensor_at(layer->w_gate_a, j), 0);
+        be->ops->gemm_f32(be, scratch, CPL_AS_IS, whole ? X : hidden, CPL_TRANSPOSED,
+                          cpl_tensor_at(whole ? layer->w_gate : layer->w_gate_b, j), 0);
+        be->ops->row_norms(be, cpl_tensor_at(answers, j), scratch);
+    }
+}
+
+/* ---- agreement ---- */
+
+cpl_status cpl_routing_agreement_init(cpl_routing_agreement *a, int64_t n, int64_t top_k)
+{
+    memset(a, 0, sizeof *a);
+    a->n      = n;
+    a->top_k  = top_k;
+    a->sums   = cpl_alloc((size_t)(n * n) * sizeof *a->sums);
+    a->routed = cpl_alloc((size_t)n * sizeof *a->routed);
+    if (!a->sums || !a->routed) {
+        cpl_routing_agreement_free(a);
+        return CPL_ERR_MEMORY;
+    }
+    memset(a->sums, 0, (size_t)(n * n) * sizeof *a->sums);
+    memset(a->routed, 0, (size_t)n * sizeof *a->routed);
+    return CPL_OK;
+}
+
+void cpl_routing_agreement_free(cpl_routing_agreement *a)
+{
+    cpl_free(a->sums);
+    cpl_free(a->routed);
+    memset(a, 0, sizeof *a);
+}
+
+/* How many experts answer more than e: its place among them, from 0. */
+static int64_t place_of(const double *answers, int64_t n, int64_t e)
+{
+    int64_t before = 0;
+    for (int64_t j = 0; j < n; j++)
+        before += answers[j] > answers[e] || (answers[j] == answers[e] && j < e);
+    return before;
+}
+
+void cpl_routing_agreement_add(cpl_routing_agreement *a, const double *scores,
+                               const double *answers, const int32_t *chosen, void *scratch)
+{
+    double rho = cpl_rank_spearman(scores, answers, a->n, scratch);
+    a->n_tokens++;
+    if (!isnan(rho)) {
+        a->n_ranked++;
+        a->rho += rho;
+        a->rho_2 += rho * rho;
+    }
+    for (int64_t k = 0; k < a->top_k; k++) {
+        int64_t i = chosen[k], place = place_of(answers, a->n, i);
+        a->top1 += k == 0 && place == 0;
+        a->shared += place < a->top_k;
+        a->routed[i]++;
+        for (int64_t j = 0; j < a->n; j++) a->sums[i * a->n + j] += answers[j];
+    }
+}
+
+/* ---- M_tok ---- */
+
+/* The rows and columns of the kept experts, [m,m]. */
+static void reduce(float *out, const float *M, const cpl_routing_agreement *a)
+{
+    for (int64_t i = 0; i < a->n; i++)
+        for (int64_t j = 0; j < a->n; j++)
+            if (a->routed[i] >= CPL_ROUTING_FEW && a->routed[j] >= CPL_ROUTING_FEW)
+                *out++ = M[i * a->n + j];
+}
+
+/* Sets the entries of both matrices as lists, with or without the diagonal, their rows as they are
+ * or over their mean; returns how many. */
+static int64_t lists(double *x, double *y, const float *a, const float *b, int64_t m, bool diagonal,
+                     bool over_mean)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < m; i++) {
+        double sa = 0, sb = 0;
+        for (int64_t j = 0; j < m; j++) {
+            sa += (double)a[i * m + j] / (double)m;
+            sb += (double)b[i * m + j] / (double)m;
+        }
+        if (!over_mean) sa = sb = 1;
+        for (int64_t j = 0; j < m; j++) {
+            if (i == j && !diagonal) continue;
+            x[count]   = sa > 0 ? (double)a[i * m + j] / sa : 0;
+            y[count++] = sb > 0 ? (double)b[i * m + j] / sb : 0;
+        }
+    }
+    return count;
+}
+
+static cpl_status compare(cpl_routing_stand *out, const float *M_tok, const float *M, int64_t m)
+{
+    const size_t cells = (size_t)(m * m);
+    double *x = cpl_alloc(2 * cells * sizeof *x + 1), *y = x ? x + cells : NULL;
+    void *scratch                   = cpl_alloc(cpl_rank_scratch(m * m));
+    cpl_routing_likeness *results[] = {&out->off, &out->all, &out->off_rows, &out->all_rows};
+    for (int k = 0; x && scratch && k < 4; k++) {
+        int64_t count        = lists(x, y, M_tok, M, m, k & 1, k & 2);
+        results[k]->pearson  = cpl_rank_pearson(x, y, count);
+        results[k]->spearman = cpl_rank_spearman(x, y, count, scratch);
+    }
+    bool whole = x && scratch;
+    cpl_free(x);
+    cpl_free(scratch);
+    return whole ? CPL_OK : CPL_ERR_MEMORY;
+}
+
+static void own_rows(cpl_routing_stand *out, const float *M, int64_t m)
+{
+    int64_t own   = 0;
+    out->diagonal = 0;
+    for (int64_t i = 0; i < m; i++) {
+        bool largest = true;
+        for (int64_t j = 0; j < m; j++) largest = largest && M[i * m + j] <= M[i * m + i];
+        own += largest;
+        out->diagonal += (double)M[i * m + i] / (double)m;
+    }
+    out->rows_own = (double)own / (double)m;
+}
+
+/* Figures of the kept experts; both matrices are reduced. */
+static cpl_status figures(cpl_routing_stand *out, const float *M_tok, const float *M,
+                          const double *alphas, int n_alphas)
+{
+    const int64_t m = out->n_kept;
+    cpl_chance_ratios ratios;
+    own_rows(out, M_tok, m);
+    for (int k = 0; k < n_alphas; k++) out->erc[k] = cpl_chance_erc(M_tok, m, alphas[k]);
+    CPL_TRY(cpl_chance_ratios_of(&ratios, M_tok, m));
+    out->alpha_min = ratios.most;
+    return M ? compare(out, M_tok, M, m) : CPL_OK;
+}
+
+cpl_status cpl_routing_stand_of(cpl_routing_stand *out, float *M_tok,
+                                const cpl_routing_agreement *a, const float *M,
+                                const double *alphas, int n_alphas)
+{
+    const int64_t n                 = a->n;
+    const cpl_routing_likeness none = {(double)NAN, (double)NAN};
+    float *reduced                  = cpl_alloc((size_t)(2 * n * n) * sizeof *reduced);
+    cpl_status status               = CPL_OK;
+    if (!reduced) return CPL_ERR_MEMORY;
+    memset(out, 0, sizeof *out);
+    out->has_M = M != NULL;
+    out->all = out->off = out->all_rows = out->off_rows = none;
+    out->diagonal = out->alpha_min = out->rows_own = (double)NAN;
+    for (int k = 0; k < n_alphas; k++) out->erc[k] = (double)NAN;
+    for (int64_t i = 0; i < n; i++) {
+        out->n_kept += a->routed[i] >= CPL_ROUTING_FEW;
+        for (int64_t j = 0; j < n; j++)
+            M_tok[i * n + j] = (float)(a->sums[i * n + j] / (double)a->routed[i]);
+    }
+    out->n_left_out = n - out->n_kept;
+    reduce(reduced, M_tok, a);
+    if (M) reduce(reduced + n * n, M, a);
+    if (out->n_kept > 0)
+        status = figures(out, reduced, M ? reduced + n * n : NULL, alphas, n_alphas);
+    cpl_free(reduced);
+    return status;
+}

@@ -1,0 +1,76 @@
+/* response.h - what the experts themselves answer to tokens, beside what the router chose:
+ * the premise of the coupling loss.
+ *
+ * Room:    inspect/routing. The answer of expert j to a token x (the normalised vector that the router and the
+ *          experts of the layer read) is |x W_g^j|.
+ * Memory:  S D floats for S sampled tokens of one batch, S n for their answers, n n sums a layer. */
+#ifndef CPL_INSPECT_ROUTING_RESPONSE_H
+#define CPL_INSPECT_ROUTING_RESPONSE_H
+
+#include "inspect/null_model.h"
+#include "model/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Whether the model has router rows R_i (Autonomy-of-Experts has none). */
+bool cpl_routing_has_router(const cpl_layer_params *layer);
+
+/* answers [n,S] = |X_s W_g^j| of the rows of X [S,d] F32, with the F32 masters of the layer;
+ * scratch [S,D] F32, and [S,r] where the gates are factorised, else none. The one place that knows
+ * which parameters make W_g^j. */
+void cpl_routing_respond(cpl_backend *be, cpl_tensor answers, const cpl_layer_params *layer,
+                         cpl_tensor X, cpl_tensor scratch, cpl_tensor hidden);
+
+/* Sums over the sampled tokens of one layer. */
+typedef struct cpl_routing_agreement {
+    int64_t n_tokens;  /* sampled */
+    int64_t n_ranked;  /* of these: where scores and answers vary, so that there is a correlation */
+    double rho, rho_2; /* sums of Spearman's rho of router scores and answers, and of its square */
+    int64_t top1;      /* tokens whose first choice is the expert that answers most */
+    int64_t shared;    /* experts that are among the K of the router and the K that answer most */
+    double *sums;      /* [n,n] row i: sum of the answers over the tokens routed to i */
+    int64_t *routed;   /* [n] how many those are */
+    int64_t n, top_k;
+} cpl_routing_agreement;
+
+CPL_NODISCARD cpl_status cpl_routing_agreement_init(cpl_routing_agreement *a, int64_t n,
+                                                    int64_t top_k);
+void cpl_routing_agreement_free(cpl_routing_agreement *a); /* all zero: nothing to do */
+
+/* Adds one token: its router scores [n] and answers [n], and its K experts, best first. Of equal
+ * answers the lower expert's is the larger. `scratch`: cpl_rank_scratch(n) bytes. */
+void cpl_routing_agreement_add(cpl_routing_agreement *a, const double *scores,
+                               const double *answers, const int32_t *chosen, void *scratch);
+
+/* Whether R_i stands for its tokens: M_tok[i,j] = mean over the tokens routed to i of the answer of
+ * j, among the experts that have CPL_ROUTING_FEW tokens or more. */
+enum { CPL_ROUTING_FEW = 8 };
+
+/* r and rho between M_tok and the clean M. */
+typedef struct cpl_routing_likeness {
+    double pearson, spearman;
+} cpl_routing_likeness;
+
+typedef struct cpl_routing_stand {
+    int64_t n_kept, n_left_out;        /* experts with tokens enough; with too few */
+    double diagonal;                   /* mean of the M_tok[i,i] */
+    double erc[CPL_CHANCE_MAX_ALPHAS]; /* of M_tok among those kept; NaN where there is none */
+    double alpha_min;                  /* smallest alpha at which it is 0 */
+    double rows_own;                   /* share of rows whose own answer is the largest */
+    bool has_M;                        /* the model has router rows to compare with */
+    cpl_routing_likeness all, off;     /* over all entries; off the diagonal */
+    cpl_routing_likeness all_rows, off_rows; /* the same with every row over its mean */
+} cpl_routing_stand;
+
+/* Sets M_tok [n,n] (NaN in rows of experts without tokens) and the figures; M [n,n] is the clean
+ * coupling matrix, or NULL. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_routing_stand_of(cpl_routing_stand *out, float *M_tok,
+                                              const cpl_routing_agreement *a, const float *M,
+                                              const double *alphas, int n_alphas);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_INSPECT_ROUTING_RESPONSE_H */

@@ -1,0 +1,96 @@
+/* verdict.c - see verdict.h */
+#include "inspect/verdict.h"
+
+#include <math.h>
+
+/* Of the layers that have M and more than one expert. */
+typedef struct tally {
+    int64_t layers, lone; /* those; those with a single expert */
+    int64_t met;          /* with all of ERC's constraints met at alpha 1 */
+    int64_t told;         /* with a z: some pairings of rows and experts give more than others */
+    double z;             /* of all layers together */
+    double own, chance;   /* mean shares */
+} tally;
+
+static const double FAR = 3; /* standard deviations that count as more than chance */
+
+/* Own pairs stand out: a matrix that is the same everywhere, or zero, meets every constraint and
+ * shows nothing. */
+static bool stands_out(const cpl_layer_report *l)
+{
+    return isfinite(l->chance.z) && l->chance.z > 0 && l->figures.m_diagonal > 0;
+}
+
+static void add_layer(tally *t, const cpl_layer_report *l)
+{
+    if (l->fault || !l->has_M) return;
+    if (l->at->n == 1) {
+        t->lone++;
+        return;
+    }
+    t->layers++;
+    t->met += l->ratios.most <= 1 && stands_out(l);
+    t->own += l->chance.kappa_rows_own;
+    t->chance += 1.0 / (double)l->at->n;
+    if (!isfinite(l->chance.z)) return;
+    t->told++;
+    t->z += l->chance.z;
+}
+
+/* The layers' z are of about unit variance by chance: so is their sum over the root of their number
+ * (Stouffer). One layer of few experts never gets far, its z being at most n - 1; many may. */
+static tally tally_of(const cpl_coupling_report *r)
+{
+    tally t = {0};
+    for (int64_t l = 0; l < r->n_layers; l++) add_layer(&t, &r->layers[l]);
+    if (t.told) t.z /= sqrt((double)t.told);
+    if (t.layers) {
+        t.own /= (double)t.layers;
+        t.chance /= (double)t.layers;
+    }
+    return t;
+}
+
+static void say_how(cpl_text *out, const char *how, const tally *t)
+{
+    cpl_text_printf(out,
+                    "The weights of router and experts agree %s (z = %.1f over all layers): %.3g "
+                    "%% of the router "
+                    "rows excite their own expert most (chance: %.3g %%); all of ERC's constraints "
+                    "are met in %lld of %lld layer%s.",
+                    how, t->z, 100 * t->own, 100 * t->chance, (long long)t->met,
+                    (long long)t->layers, t->layers == 1 ? "" : "s");
+}
+
+static void say(cpl_text *out, const tally *t)
+{
+    if (t->layers == 0 && t->lone > 0)
+        cpl_text_printf(out, "Every layer has a single expert: there is nothing to agree on.");
+    else if (t->layers == 0)
+        cpl_text_printf(out, "No layer has a coupling matrix that means something: nothing is said "
+                             "on whether the weights of router and experts agree.");
+    else if (t->told == 0)
+        cpl_text_printf(out, "Nothing tells whether the weights of router and experts agree: in "
+                             "every layer all pairings of router rows and experts give the same.");
+    else if (t->met == t->layers)
+        cpl_text_printf(out,
+                        "The weights of router and experts agree: in every layer measured (%lld) "
+                        "each router row excites its own expert most, and each expert is excited "
+                        "most by its own row.",
+                        (long long)t->layers);
+    else if (t->z > FAR)
+        say_how(out, "better than chance", t);
+    else if (t->z < -FAR)
+        say_how(out, "less than chance would have it", t);
+    else
+        say_how(out, "no better than chance may give", t);
+}
+
+void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *r)
+{
+    const tally t = tally_of(r);
+    say(out, &t);
+    if (t.layers)
+        cpl_text_printf(out, " Whether the router's choices agree with the experts' answers to "
+                             "text is another question: --text measures it.");
+}

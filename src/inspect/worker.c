@@ -1,0 +1,200 @@
+/* worker.c - what one thread of an inspection holds, how much that is, and how long the work
+ * will take. */
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/arena.h"
+#include "inspect/internal.h"
+
+double cpl_coupling_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- work ---- */
+
+double cpl_coupling_read_bytes(const cpl_coupling_report *r, const cpl_moe_layer *at)
+{
+    return (double)cpl_layer_bytes(at) * (cpl_silhouette_reads(r, at) ? 2 : 1);
+}
+
+double cpl_coupling_flops(const cpl_coupling_report *r, const cpl_moe_layer *at)
+{
+    const double once = 2.0 * (double)at->n * (double)at->n * (double)at->D * (double)at->d;
+    return once * (cpl_silhouette_reads(r, at) ? 2 : 1);
+}
+
+/* ---- memory ---- */
+
+static cpl_work shape_of(const cpl_moe_layer *at)
+{
+    return (cpl_work){.d_model = at->d, .n_experts = at->n, .top_k = 1};
+}
+
+int64_t cpl_hand_rows(const cpl_backend *be, const cpl_moe_layer *at)
+{
+    int64_t rows = be->ops->response.rows(be, at->n, at->d);
+    return rows < at->D ? rows : at->D;
+}
+
+static size_t most(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The largest of every piece over the layers. */
+cpl_hand_needs cpl_hand_needs_of(const cpl_coupling_report *r)
+{
+    cpl_hand_needs most_of = {0};
+    cpl_backend be;
+    cpl_backend_cpu(&be, CPL_F32, 1);
+    for (int64_t l = 0; l < r->n_layers; l++) {
+        const cpl_moe_layer *at = r->layers[l].at;
+        const cpl_work shape    = shape_of(at);
+        const size_t n = (size_t)at->n, d = (size_t)at->d;
+        if (r->layers[l].fault) continue;
+        most_of.gate    = most(most_of.gate, cpl_gate_bytes(at));
+        most_of.rows    = most(most_of.rows, (size_t)cpl_hand_rows(&be, at) * d * sizeof(float));
+        most_of.squares = most(most_of.squares, n * sizeof(double));
+        if (cpl_silhouette_reads(r, at)) most_of.sum = most(most_of.sum, d * sizeof(double));
+        most_of.scratch = most(most_of.scratch, be.ops->response.scratch_bytes(&be, at->n, at->d));
+        most_of.figures = most(most_of.figures, be.ops->scratch_bytes(&be, &shape));
+        most_of.router  = most(most_of.router, n * d * sizeof(float));
+        most_of.packed  = most(most_of.packed, be.ops->response.packed_bytes(&be, at->n, at->d));
+    }
+    return most_of;
+}
+
+/* Layers that may be in work at the same time. */
+static double layers_at_once(const cpl_coupling_report *r, int n_threads)
+{
+    int64_t least = INT64_MAX;
+    for (int64_t l = 0; l < r->n_layers; l++)
+        if (!r->layers[l].fault && r->layers[l].at->n < least) least = r->layers[l].at->n;
+    return 2.0 + (double)(n_threads - 1) / (double)least;
+}
+
+/* What cpl_chance_of and cpl_chance_ratios_of take while they work: kappa, sorted lines with their
+ * sums, quantiles. */
+static double chance_bytes(const cpl_coupling_report *r)
+{
+    double n = 0;
+    for (int64_t l = 0; l < r->n_layers; l++)
+        if (!r->layers[l].fault) n = fmax(n, (double)r->layers[l].at->n);
+    return 48 * n * (n + 2);
+}
+
+double cpl_coupling_work_bytes(const cpl_coupling_report *r, int n_threads)
+{
+    const cpl_hand_needs m = cpl_hand_needs_of(r);
+    const double matrices  = (r->options.noisy ? 3 : 1) + (r->options.silhouette ? 1 : 0);
+    const double shared    = (double)m.router * matrices + (double)m.packed;
+    const double own       = (double)(m.gate + m.rows + m.squares + m.sum + m.scratch + m.figures);
+    return n_threads * (own + chance_bytes(r)) +
+           fmin(layers_at_once(r, n_threads), (double)n_threads + 1) * shared;
+}
+
+cpl_status cpl_hand_init(cpl_hand *h, const cpl_hand_needs *m)
+{
+    cpl_backend_cpu(&h->be, CPL_F32, 1);
+    h->rows             = cpl_alloc(m->rows);
+    h->squares          = cpl_alloc(m->squares);
+    h->sum              = m->sum ? cpl_alloc(m->sum) : NULL;
+    h->scratch          = cpl_alloc(m->scratch);
+    h->be.scratch       = cpl_alloc(m->figures);
+    h->be.scratch_bytes = m->figures;
+    return h->rows && h->squares && (h->sum || !m->sum) && h->scratch && h->be.scratch
+               ? CPL_OK
+               : CPL_ERR_MEMORY;
+}
+
+void cpl_hand_free(cpl_hand *h)
+{
+    cpl_gate_free(&h->gate);
+    cpl_free(h->rows);
+    cpl_free(h->squares);
+    cpl_free(h->sum);
+    cpl_free(h->scratch);
+    cpl_free(h->be.scratch);
+}
+
+/* ---- foretelling ---- */
+
+enum { SAMPLE_BYTES = 1 << 25 };
+static const double SAMPLE_SECONDS = 0.1;
+
+/* The first layer that will be measured. */
+static const cpl_moe_layer *first_layer(const cpl_coupling_report *r)
+{
+    for (int64_t l = 0; l < r->n_layers; l++)
+        if (!r->layers[l].fault) return r->layers[l].at;
+    return NULL;
+}
+
+/* Seconds a FLOP of one thread, from products of the shape to come, and no more of them. */
+static double product_speed(cpl_hand *h, const cpl_moe_layer *at, void *packed, float *R,
+                            double to_come)
+{
+    const int64_t rows = cpl_hand_rows(&h->be, at);
+    double norm = 0, began = 0, flops = 0, seconds = 0;
+    for (int64_t i = 0; i < at->n * at->d; i++) R[i] = (float)(i % 17) - 8;
+    for (int64_t i = 0; i < rows * at->d; i++) h->rows[i] = (float)(i % 13) - 6;
+    memset(h->squares, 0, (size_t)at->n * sizeof(double));
+    h->be.ops->response.pack(&h->be, packed, cpl_tensor_2d(R, CPL_F32, at->n, at->d));
+    began = cpl_coupling_clock();
+    do {
+        h->be.ops->response.add(&h->be, h->squares, &norm, packed, at->n,
+                                cpl_tensor_2d(h->rows, CPL_F32, rows, at->d), h->scratch);
+        flops += 2.0 * (double)at->n * (double)rows * (double)at->d;
+        seconds = cpl_coupling_clock() - began;
+    } while (seconds < SAMPLE_SECONDS && flops < to_come);
+    return seconds / flops;
+}
+
+/* Seconds a byte; a damaged gate is told later, in its turn. */
+static double read_speed(cpl_hand *h, const cpl_moe_layer *at)
+{
+    const double began = cpl_coupling_clock();
+    double seconds     = 0;
+    for (int64_t j = 0; j < at->n && h->gate.read_bytes < SAMPLE_BYTES; j++) {
+        if (cpl_gate_load(&h->be, &h->gate, at, j) != CPL_OK) break;
+        seconds = cpl_coupling_clock() - began;
+        if (seconds > SAMPLE_SECONDS) break;
+    }
+    return h->gate.read_bytes > 0 ? seconds / (double)h->gate.read_bytes : 0;
+}
+
+/* A guess: pairings, assignment and quantiles of all layers, which go with n^2. */
+static double chance_seconds(const cpl_coupling_report *r, double threads)
+{
+    const double seconds_a_pair = 1.5e-6;
+    double pairs                = 0;
+    for (int64_t l = 0; l < r->n_layers; l++)
+        if (!r->layers[l].fault) pairs += (double)r->layers[l].at->n * (double)r->layers[l].at->n;
+    return seconds_a_pair * pairs / threads;
+}
+
+cpl_status cpl_coupling_foretell(cpl_inspect_cost *cost, const cpl_coupling_report *r)
+{
+    const cpl_moe_layer *at = first_layer(r);
+    const cpl_hand_needs m  = cpl_hand_needs_of(r);
+    cpl_hand h              = {0};
+    cpl_status status       = cpl_hand_init(&h, &m);
+    void *packed            = cpl_alloc(m.packed);
+    float *R                = cpl_alloc(m.router);
+    if (status == CPL_OK && packed && R) {
+        const double threads = cost->n_threads;
+        const double product = product_speed(&h, at, packed, R, cost->flops);
+        cost->seconds        = cost->flops * product / threads + cost->bytes * read_speed(&h, at);
+        cost->seconds += chance_seconds(r, threads) + cpl_picture_seconds(r, cost->n_threads);
+    } else {
+        status = CPL_ERR_MEMORY;
+    }
+    cpl_free(packed);
+    cpl_free(R);
+    cpl_hand_free(&h);
+    return status;
+}

@@ -1,0 +1,210 @@
+/* plan.c - see plan.h; the two ways of showing it are in show.c */
+#include "plan/plan.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "model/cost.h"
+#include "model/losses.h"
+#include "model/model.h"
+#include "tensor/backend.h"
+
+static const double most_bytes = 0x1p56; /* more is beyond all machines */
+static const char training[]   = "training with these settings";
+
+/* ---- twins ---- */
+
+static bool is_aoe(const cpl_model_settings *c)
+{
+    return c->router == CPL_ROUTER_AOE;
+}
+
+cpl_model_settings cpl_plan_twin(const cpl_model_settings *model)
+{
+    cpl_model_settings twin = *model;
+    twin.router             = CPL_ROUTER_SOFTMAX;
+    twin.router_bias        = 0;
+    twin.aoe_rank           = CPL_UNSET;
+    return twin;
+}
+
+/* The same model as Autonomy-of-Experts, at the rank that keeps its parameters. */
+static cpl_model_settings as_aoe(const cpl_model_settings *model)
+{
+    cpl_model_settings aoe = *model;
+    if (is_aoe(model)) return aoe;
+    aoe.router   = CPL_ROUTER_AOE;
+    aoe.aoe_rank = cpl_model_aoe_rank(model->d_model, model->d_expert);
+    return aoe;
+}
+
+/* ---- parameters and work ---- */
+
+static void count_parameters(cpl_plan *plan)
+{
+    const cpl_model_settings *c             = &plan->asked.model;
+    int64_t table                           = c->vocab_size * c->d_model;
+    plan->total_parameters                  = cpl_params_numbers(c);
+    plan->active_parameters                 = cpl_params_active(c);
+    plan->active_without_input_embedding    = plan->active_parameters - (c->tied ? 0 : table);
+    plan->active_without_embedding_and_head = plan->active_parameters - (c->tied ? 1 : 2) * table;
+}
+
+static double step_flops(const cpl_plan_case *asked)
+{
+    return cpl_cost_step(&asked->model, (double)asked->batch_tokens, (double)asked->seq_len,
+                         asked->erc.weight > 0 ? &asked->erc : NULL);
+}
+
+/* The coupling loss by itself and in the step. */
+static void count_coupling(cpl_plan *plan)
+{
+    const cpl_plan_case *asked  = &plan->asked;
+    const cpl_model_settings *c = &asked->model;
+    if (is_aoe(c)) return;
+    plan->erc_flops = cpl_cost_coupling(c, &asked->erc);
+    plan->erc_token_equivalents =
+        plan->erc_flops * (double)c->top_k / cpl_cost_experts(c, 1) / (double)asked->ep;
+    plan->erc_overhead = plan->erc_token_equivalents / plan->base_token_equivalents;
+    if (!(asked->erc.weight > 0)) return;
+    plan->coupled_layers        = cpl_losses_coupled_layers(&asked->erc, c->n_layers);
+    double forward              = (double)plan->coupled_layers * plan->erc_flops;
+    plan->erc_share_all_active  = 3 * forward / plan->step_flops;
+    plan->erc_share_none_active = forward / (plan->step_flops - 2 * forward);
+}
+
+static void count_work(cpl_plan *plan)
+{
+    const cpl_plan_case *asked   = &plan->asked;
+    const cpl_model_settings *c  = &asked->model;
+    const cpl_model_settings aoe = as_aoe(c);
+    double t                     = (double)asked->batch_tokens;
+
+    plan->base_flops             = cpl_cost_experts(c, t);
+    plan->aoe_rank               = aoe.aoe_rank;
+    plan->aoe_extra_flops        = cpl_cost_aoe(&aoe, t);
+    plan->base_token_equivalents = (double)c->top_k * t / (double)asked->dp;
+    plan->token_forward_flops    = cpl_cost_token(c, (double)asked->seq_len);
+    plan->step_flops             = step_flops(asked);
+    count_coupling(plan);
+}
+
+/* ---- bytes ---- */
+
+static size_t set_bytes(const cpl_model_settings *config)
+{
+    cpl_arena arena;
+    cpl_params unseen = {0};
+    cpl_arena_measure(&arena);
+    cpl_params_take(&unseen, &arena, config, CPL_F32);
+    return arena.used;
+}
+
+static size_t pass_bytes(const cpl_plan_case *asked)
+{
+    cpl_arena arena;
+    cpl_pass unseen;
+    cpl_arena_measure(&arena);
+    cpl_pass_take(&unseen, &arena, &asked->model, asked->micro_sequences, asked->seq_len, true,
+                  false);
+    return arena.used;
+}
+
+static size_t scratch_bytes(const cpl_plan_case *asked)
+{
+    cpl_backend be;
+    cpl_work work =
+        cpl_pass_work(&asked->model, asked->micro_sequences, asked->seq_len, asked->seq_len, true);
+    cpl_backend_cpu(&be, asked->compute, asked->n_threads);
+    return be.ops->scratch_bytes(&be, &work);
+}
+
+static cpl_plan_bytes bytes_of(const cpl_plan_case *asked)
+{
+    const cpl_model_settings *c = &asked->model;
+    cpl_plan_bytes b            = {0};
+    size_t set                  = set_bytes(c);
+    b.weights                   = cpl_model_bytes(c, CPL_F32, asked->seq_len);
+    b.compute_copies            = cpl_model_bytes(c, asked->compute, asked->seq_len) - b.weights;
+    b.gradients                 = set;
+    b.moments                   = 2 * set;
+    b.activations               = pass_bytes(asked);
+    b.coupling = asked->step_bytes > b.activations ? asked->step_bytes - b.activations : 0;
+    b.scratch  = scratch_bytes(asked);
+    b.total = b.weights + b.compute_copies + b.gradients + b.moments + b.activations + b.coupling +
+              b.scratch;
+    b.checkpoint = 3 * (size_t)cpl_params_numbers(c) * sizeof(float);
+    b.disk       = ((size_t)asked->keep + 1) * b.checkpoint;
+    return b;
+}
+
+/* ---- Autonomy-of-Experts beside its twin ---- */
+
+static int64_t more(size_t ours, size_t twin)
+{
+    return (int64_t)ours - (int64_t)twin;
+}
+
+static void count_extra(cpl_plan *plan)
+{
+    cpl_plan_case twin        = plan->asked;
+    const cpl_plan_bytes *own = &plan->bytes;
+    cpl_plan_extra *extra     = &plan->aoe;
+    if (!is_aoe(&twin.model)) return;
+    twin.model             = cpl_plan_twin(&twin.model);
+    twin.step_bytes        = twin.twin_step_bytes;
+    const cpl_plan_bytes b = bytes_of(&twin);
+    const double flops     = step_flops(&twin);
+    extra->parameters      = plan->total_parameters - cpl_params_numbers(&twin.model);
+    extra->step_flops      = plan->step_flops - flops;
+    extra->share_of_step   = extra->step_flops / flops;
+    extra->model_bytes     = more(own->weights + own->compute_copies, b.weights + b.compute_copies);
+    extra->run_bytes       = more(own->gradients + own->moments, b.gradients + b.moments);
+    extra->total_bytes     = more(own->total, b.total);
+    extra->step_bytes      = extra->total_bytes - extra->model_bytes - extra->run_bytes;
+    extra->share_of_bytes  = (double)extra->total_bytes / (double)b.total;
+}
+
+/* ---- the whole ---- */
+
+/* The bytes to within a small factor, in double, which cannot run over; of Autonomy-of-Experts,
+ * those of its twin too. */
+static double rough_bytes(const cpl_plan_case *asked)
+{
+    const cpl_model_settings *c = &asked->model;
+    double l = (double)c->n_layers, d = (double)c->d_model, e = (double)c->d_expert;
+    double n = (double)c->n_experts, k = (double)c->top_k, v = (double)c->vocab_size;
+    double r = is_aoe(c) ? (double)c->aoe_rank : 0, s = (double)c->n_shared * e;
+    double t      = (double)asked->micro_sequences * (double)asked->seq_len;
+    double params = 2 * v * d + l * (d * (4 * d + n + 3 * n * e + 3 * s) + n * r * (d + e));
+    double layer  = 13 * d + 3 * n + 6 * k + 2 * k * e + 2 * s + (n + k) * r;
+    return 16 * params + 4 * t * l * layer + 4 * l * n * (n + d) + 4 * (double)asked->seq_len * d;
+}
+
+cpl_status cpl_plan_check_size(const cpl_plan_case *asked)
+{
+    return cpl_memory_compare(rough_bytes(asked), most_bytes, training);
+}
+
+cpl_status cpl_plan_make(cpl_plan *plan, const cpl_plan_case *asked)
+{
+    CPL_ASSERT(asked->dp > 0 && asked->ep > 0 && asked->seq_len > 0 && asked->batch_tokens > 0);
+    memset(plan, 0, sizeof *plan);
+    plan->asked = *asked;
+    if (asked->model.n_experts % asked->ep != 0)
+        return CPL_FAIL(CPL_ERR_USAGE,
+                        "an expert-parallel size of %lld does not divide %lld experts",
+                        (long long)asked->ep, (long long)asked->model.n_experts);
+    CPL_TRY(cpl_plan_check_size(asked));
+    count_parameters(plan);
+    count_work(plan);
+    plan->bytes = bytes_of(asked);
+    count_extra(plan);
+    return CPL_OK;
+}
+
+cpl_status cpl_plan_check_memory(const cpl_plan *plan)
+{
+    return cpl_memory_foretell((double)plan->bytes.total, training);
+}

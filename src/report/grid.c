@@ -1,0 +1,179 @@
+/* grid.c - see grid.h */
+#include "report/grid.h"
+
+#include <string.h>
+
+#include "base/arena.h"
+#include "report/markup.h"
+#include "report/page.h"
+
+enum { WIDEST_NAME = 48, WIDEST_CELL = 34 };
+
+cpl_status cpl_grid_open(cpl_grid *g, cpl_pool *pool, int64_t n_rows, int64_t n_columns)
+{
+    const size_t rows = (size_t)n_rows, columns = (size_t)n_columns;
+    *g         = (cpl_grid){.corner = "", .n_rows = n_rows, .n_columns = n_columns};
+    g->rows    = cpl_pool_take(pool, rows * sizeof *g->rows);
+    g->columns = cpl_pool_take(pool, columns * sizeof *g->columns);
+    g->cells   = cpl_pool_take(pool, rows * columns * sizeof *g->cells);
+    if (!g->rows || !g->columns || !g->cells) return cpl_pool_status(pool);
+    for (size_t i = 0; i < rows; i++) g->rows[i] = "";
+    for (size_t i = 0; i < columns; i++) g->columns[i] = "";
+    for (size_t i = 0; i < rows * columns; i++) g->cells[i] = "";
+    return CPL_OK;
+}
+
+void cpl_grid_set(cpl_grid *g, int64_t row, int64_t column, const char *text)
+{
+    CPL_ASSERT(row >= 0 && row < g->n_rows && column >= 0 && column < g->n_columns);
+    g->cells[row * g->n_columns + column] = text;
+}
+
+/* The table as it is shown: turned or not. */
+typedef struct view {
+    const cpl_grid *grid;
+    bool turned;
+    int64_t n_rows, n_columns;
+} view;
+
+static view view_of(const cpl_grid *g)
+{
+    const bool turned = !g->fixed && g->n_columns > CPL_GRID_COLUMNS && g->n_rows > 0;
+    return (view){g, turned, turned ? g->n_columns : g->n_rows, turned ? g->n_rows : g->n_columns};
+}
+
+static const char *row_name(const view *v, int64_t row)
+{
+    return v->turned ? v->grid->columns[row] : v->grid->rows[row];
+}
+
+static const char *column_name(const view *v, int64_t column)
+{
+    return v->turned ? v->grid->rows[column] : v->grid->columns[column];
+}
+
+static const char *cell(const view *v, int64_t row, int64_t column)
+{
+    const int64_t r = v->turned ? column : row, c = v->turned ? row : column;
+    return v->grid->cells[r * v->grid->n_columns + c];
+}
+
+/* ---- terminal ---- */
+
+typedef struct sign {
+    const char *sign, *plain;
+} sign;
+
+static const sign signs[] = {{"−", "-"}, {"–", "-"},      {"±", "+-"},    {"∞", "inf"},
+                             {"…", "~"}, {"\n", "\\x0a"}, {"\t", "\\x09"}};
+
+/* Appends the text with plain signs, at most `most` characters. */
+static void put_plain(cpl_text *out, const char *text, int64_t most)
+{
+    const int64_t length = cpl_markup_length(text), tail = (most - 1) / 2;
+    int64_t at = 0;
+    for (const char *s = text; *s; at++) {
+        int bytes         = cpl_utf8_length((const unsigned char *)s, strlen(s));
+        const char *plain = NULL;
+        if (bytes == 0) bytes = 1;
+        for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
+            if (strncmp(s, signs[i].sign, strlen(signs[i].sign)) == 0) plain = signs[i].plain;
+        const bool shown = length <= most || at < most - 1 - tail || at >= length - tail;
+        if (shown && plain)
+            cpl_text_append(out, plain, strlen(plain));
+        else if (shown)
+            cpl_text_append(out, s, (size_t)bytes);
+        if (length > most && at == most - 1 - tail) cpl_text_char(out, '~');
+        s += bytes;
+    }
+}
+
+static int64_t plain_width(const char *text, int64_t most)
+{
+    cpl_text plain = {0};
+    put_plain(&plain, text, most);
+    const int64_t width = plain.bytes ? cpl_markup_length(plain.bytes) : 0;
+    cpl_text_free(&plain);
+    return width;
+}
+
+static void put_blanks(cpl_text *out, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) cpl_text_char(out, ' ');
+}
+
+static void put_right(cpl_text *out, const char *text, int64_t width)
+{
+    put_blanks(out, 2 + width - plain_width(text, WIDEST_CELL));
+    put_plain(out, text, WIDEST_CELL);
+}
+
+static int64_t name_width(const view *v)
+{
+    int64_t width = plain_width(v->turned ? "" : v->grid->corner, WIDEST_NAME);
+    for (int64_t r = 0; r < v->n_rows; r++) {
+        const int64_t own = plain_width(row_name(v, r), WIDEST_NAME);
+        width             = own > width ? own : width;
+    }
+    return width;
+}
+
+static int64_t column_width(const view *v, int64_t column)
+{
+    int64_t width = plain_width(column_name(v, column), WIDEST_CELL);
+    for (int64_t r = 0; r < v->n_rows; r++) {
+        const int64_t own = plain_width(cell(v, r, column), WIDEST_CELL);
+        width             = own > width ? own : width;
+    }
+    return width;
+}
+
+static void put_name(cpl_text *out, const char *name, int64_t width)
+{
+    put_plain(out, name, WIDEST_NAME);
+    put_blanks(out, width - plain_width(name, WIDEST_NAME));
+}
+
+void cpl_grid_text(cpl_text *out, const cpl_grid *g)
+{
+    const view v = view_of(g);
+    if (g->n_rows == 0) return;
+    const int64_t names = name_width(&v);
+    if (g->title) cpl_text_printf(out, "\n%s\n", g->title);
+    put_name(out, v.turned ? "" : g->corner, names);
+    for (int64_t c = 0; c < v.n_columns; c++)
+        put_right(out, column_name(&v, c), column_width(&v, c));
+    cpl_text_char(out, '\n');
+    for (int64_t r = 0; r < v.n_rows; r++) {
+        put_name(out, row_name(&v, r), names);
+        for (int64_t c = 0; c < v.n_columns; c++)
+            put_right(out, cell(&v, r, c), column_width(&v, c));
+        cpl_text_char(out, '\n');
+    }
+    if (g->note) cpl_text_printf(out, "%s\n", g->note);
+}
+
+/* ---- page ---- */
+
+void cpl_grid_page(cpl_text *out, const cpl_grid *g)
+{
+    const view v         = view_of(g);
+    const char **columns = cpl_alloc((size_t)(v.n_columns + 1) * sizeof *columns);
+    if (!columns) {
+        out->failed = true;
+        return;
+    }
+    columns[0] = v.turned ? "" : g->corner;
+    for (int64_t c = 0; c < v.n_columns; c++) columns[c + 1] = column_name(&v, c);
+    if (g->n_rows) {
+        cpl_page_table_open(out, NULL, columns, v.n_columns + 1);
+        for (int64_t r = 0; r < v.n_rows; r++) {
+            cpl_page_row_open(out, row_name(&v, r));
+            for (int64_t c = 0; c < v.n_columns; c++) cpl_page_cell(out, cell(&v, r, c));
+            cpl_page_row_close(out);
+        }
+        cpl_page_table_close(out);
+        if (g->note) cpl_page_small(out, g->note);
+    }
+    cpl_free((void *)columns);
+}

@@ -1,0 +1,42 @@
+/* grid.h - a table of names and texts, shown on a terminal or in a page.
+ *
+ * Room:  report. A table with more than CPL_GRID_COLUMNS columns is turned when it is shown: its rows
+ *        become columns.
+ * Text:  cells are UTF-8 as in pages; in text the signs of numbers become plain ASCII, and a line end or a
+ *        tab in a cell \x0a or \x09. */
+#ifndef CPL_REPORT_GRID_H
+#define CPL_REPORT_GRID_H
+
+#include "base/pool.h"
+#include "base/text.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { CPL_GRID_COLUMNS = 8 };
+
+/* All texts live in the pool that it was opened with. */
+typedef struct cpl_grid {
+    const char *title, *note; /* NULL: none */
+    const char *corner;       /* what the names of rows are */
+    const char **rows;        /* (n_rows) */
+    const char **columns;     /* (n_columns) */
+    const char **cells;       /* [n_rows,n_columns] */
+    int64_t n_rows, n_columns;
+    bool fixed; /* never turned */
+} cpl_grid;
+
+/* Takes room for the names and cells, empty ones. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_grid_open(cpl_grid *grid, cpl_pool *pool, int64_t n_rows,
+                                       int64_t n_columns);
+void cpl_grid_set(cpl_grid *grid, int64_t row, int64_t column, const char *text);
+
+/* Appends it; nothing where it has no rows. */
+void cpl_grid_text(cpl_text *out, const cpl_grid *grid);
+void cpl_grid_page(cpl_text *out, const cpl_grid *grid);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_REPORT_GRID_H */

@@ -1,0 +1,158 @@
+/* markup.c - see markup.h */
+#include "report/markup.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
+
+/* Length of the character at `s` and in `good` whether XML 1.0 may hold it. */
+static int next_character(bool *good, const unsigned char *s, size_t left)
+{
+    int length = cpl_utf8_length(s, left);
+    *good      = length > 0;
+    if (!length) return cpl_utf8_bad_length(s, left);
+    uint32_t point = cpl_utf8_decode(s, length);
+    *good          = (point >= 0x20 && point != 0x7F && point != 0xFFFE && point != 0xFFFF) ||
+            point == '\t' || point == '\n';
+    return length;
+}
+
+static void escaped(cpl_text *out, const unsigned char *s, int length)
+{
+    switch (*s) {
+    case '&':
+        cpl_text_append(out, "&amp;", 5);
+        break;
+    case '<':
+        cpl_text_append(out, "&lt;", 4);
+        break;
+    case '>':
+        cpl_text_append(out, "&gt;", 4);
+        break;
+    case '"':
+        cpl_text_append(out, "&quot;", 6);
+        break;
+    case '\'':
+        cpl_text_append(out, "&#39;", 5);
+        break;
+    default:
+        cpl_text_append(out, s, (size_t)length);
+    }
+}
+
+/* Appends the characters [first, end) of `string`. */
+static void characters(cpl_text *out, const char *string, int64_t first, int64_t end)
+{
+    const unsigned char *s = (const unsigned char *)string;
+    size_t left            = strlen(string);
+    for (int64_t i = 0; left && i < end; i++) {
+        bool good;
+        int length = next_character(&good, s, left);
+        if (i >= first && good) escaped(out, s, length);
+        if (i >= first && !good) cpl_text_append(out, replacement, 3);
+        s += length;
+        left -= (size_t)length;
+    }
+}
+
+void cpl_markup_text(cpl_text *out, const char *string)
+{
+    characters(out, string, 0, INT64_MAX);
+}
+
+int64_t cpl_markup_length(const char *string)
+{
+    const unsigned char *s = (const unsigned char *)string;
+    size_t left            = strlen(string);
+    int64_t count          = 0;
+    for (bool good; left; count++) {
+        int length = next_character(&good, s, left);
+        s += length;
+        left -= (size_t)length;
+    }
+    return count;
+}
+
+void cpl_markup_cut(cpl_text *out, const char *string, int64_t most)
+{
+    int64_t length = cpl_markup_length(string), tail = (most - 1) / 2;
+    if (length <= most) {
+        cpl_markup_text(out, string);
+        return;
+    }
+    characters(out, string, 0, most - 1 - tail);
+    cpl_text_append(out, "…", strlen("…"));
+    characters(out, string, length - tail, length);
+}
+
+void cpl_markup_coordinate(cpl_text *out, double value)
+{
+    char text[40];
+    CPL_ASSERT(isfinite(value) && fabs(value) < 1e9);
+    int length = snprintf(text, sizeof text, "%.2f", value);
+    while (text[length - 1] == '0') length--;
+    if (text[length - 1] == '.') length--;
+    if (length == 2 && text[0] == '-' && text[1] == '0') memcpy(text, "0", (size_t)(length = 1));
+    cpl_text_append(out, text, (size_t)length);
+}
+
+/* Copies a number with true minus signs and without zeros in its exponent. Raised digits would be
+ * nicer, but the usual fonts of papers lack some of them. */
+static void dressed(char out[48], const char *plain)
+{
+    const char *e = strchr(plain, 'e'), *digits = plain + (*plain == '-');
+    int power = 0, length = (int)(e ? (size_t)(e - digits) : strlen(digits));
+    int end = snprintf(out, 48, "%s%.*s", digits > plain ? "−" : "", length, digits);
+    if (!e) return;
+    sscanf(e + 1, "%d", &power);
+    snprintf(out + end, 48 - (size_t)end, "e%s%d", power < 0 ? "−" : "", abs(power));
+}
+
+const char *cpl_markup_figure(char out[48], double value, int digits)
+{
+    char plain[40];
+    CPL_ASSERT(digits > 0 && digits <= 9);
+    if (isnan(value)) return strcpy(out, "–");
+    if (isinf(value)) return strcpy(out, value > 0 ? "∞" : "−∞");
+    int power = value == 0 ? 0 : (int)floor(log10(fabs(value)));
+    if (power < -4 || power > 6) {
+        snprintf(plain, sizeof plain, "%.*e", digits - 1, value);
+    } else {
+        int decimals = digits - 1 - power;
+        snprintf(plain, sizeof plain, "%.*f", decimals > 0 ? decimals : 0, value);
+    }
+    if (value == 0) strcpy(plain, "0");
+    dressed(out, plain);
+    return out;
+}
+
+const char *cpl_markup_count(char out[32], int64_t number)
+{
+    char plain[24];
+    int length = snprintf(plain, sizeof plain, "%lld", (long long)number), at = 0;
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0 && plain[i - 1] != '-') out[at++] = ',';
+        out[at++] = plain[i];
+    }
+    out[at] = '\0';
+    return out;
+}
+
+void cpl_markup_base64(cpl_text *out, const unsigned char *bytes, size_t length)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < length; i += 3) {
+        size_t left   = length - i;
+        uint32_t word = (uint32_t)bytes[i] << 16;
+        if (left > 1) word |= (uint32_t)bytes[i + 1] << 8;
+        if (left > 2) word |= bytes[i + 2];
+        char four[4] = {digits[word >> 18], digits[word >> 12 & 63], digits[word >> 6 & 63],
+                        digits[word & 63]};
+        if (left < 3) four[3] = '=';
+        if (left < 2) four[2] = '=';
+        cpl_text_append(out, four, 4);
+    }
+}

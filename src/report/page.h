@@ -1,0 +1,56 @@
+/* page.h - one self-contained HTML page: no network, light and dark, from a telephone to a desk.
+ *
+ * Room:  report. Knows text, tables and charts, nothing of coupling.
+ * Use:   open, then pieces in reading order, then close; `out` is checked once at the end with
+ *        cpl_text_status. Every string is escaped here, but style and script.
+ * Tips:  what stands in the <title> of a mark of a chart is shown beside it on hover or tap.
+ * Tests: an error of the page's script is kept in data-error of <html>; data-ready is set when all
+ *        is drawn. */
+#ifndef CPL_REPORT_PAGE_H
+#define CPL_REPORT_PAGE_H
+
+#include "base/text.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Begins the page: <title>, <h1> and one paragraph below it (NULL: none). `style` and `script` are
+ * added to those of every page; NULL: none. */
+void cpl_page_open(cpl_text *out, const char *title, const char *lead, const char *style);
+void cpl_page_close(cpl_text *out, const char *script);
+
+void cpl_page_section(cpl_text *out, const char *heading);    /* <h2> */
+void cpl_page_subsection(cpl_text *out, const char *heading); /* <h3> */
+void cpl_page_paragraph(cpl_text *out, const char *text);
+void cpl_page_note(cpl_text *out, const char *text); /* a paragraph one should not miss */
+void cpl_page_small(cpl_text *out, const char *text);
+
+/* Names with their explanations. */
+void cpl_page_terms_open(cpl_text *out);
+void cpl_page_term(cpl_text *out, const char *name, const char *explanation);
+void cpl_page_terms_close(cpl_text *out);
+
+/* A table that scrolls in its own box where it is too wide. Cells of a row come one by one; numbers
+ * stand at the right. The first cell of a row is its name. */
+void cpl_page_table_open(cpl_text *out, const char *caption, const char *const *columns,
+                         int64_t n_columns);
+void cpl_page_row_open(cpl_text *out, const char *name);
+void cpl_page_cell(cpl_text *out, const char *text);
+void cpl_page_figure(cpl_text *out, double value, int digits); /* cpl_markup_figure */
+void cpl_page_percent(cpl_text *out, double share);            /* "12.5 %" */
+void cpl_page_count(cpl_text *out, int64_t value);
+void cpl_page_cell_span(cpl_text *out, const char *text, int64_t columns); /* words, at the left */
+void cpl_page_row_close(cpl_text *out);
+void cpl_page_table_close(cpl_text *out);
+
+/* A grid of charts: as many side by side as there is room for. */
+void cpl_page_charts_open(cpl_text *out);
+void cpl_page_chart_open(cpl_text *out);
+void cpl_page_chart_close(cpl_text *out, const char *caption); /* NULL: none */
+void cpl_page_charts_close(cpl_text *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_REPORT_PAGE_H */

@@ -1,0 +1,173 @@
+/* settings.c - lists of settings as a whole: defaults, names, --set; see settings.h */
+#include "settings/settings.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+
+static void *field_of(void *joint, const cpl_section *section, const cpl_setting *setting)
+{
+    return (char *)joint + section->offset + setting->offset;
+}
+
+static size_t field_bytes(cpl_kind kind)
+{
+    static const size_t bytes[] = {
+        [CPL_KIND_INT]     = sizeof(cpl_field_INT),
+        [CPL_KIND_FLOAT]   = sizeof(cpl_field_FLOAT),
+        [CPL_KIND_BOOL]    = sizeof(cpl_field_BOOL),
+        [CPL_KIND_CHOICE]  = sizeof(cpl_field_CHOICE),
+        [CPL_KIND_STRING]  = sizeof(cpl_field_STRING),
+        [CPL_KIND_STRINGS] = sizeof(cpl_field_STRINGS),
+        [CPL_KIND_WEIGHTS] = sizeof(cpl_field_WEIGHTS),
+    };
+    return bytes[kind];
+}
+
+static void free_strings(char **at, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) cpl_free(at[i]);
+    cpl_free(at);
+}
+
+void cpl_setting_free(const cpl_setting *setting, void *field)
+{
+    if (setting->kind == CPL_KIND_STRING) cpl_free(*(cpl_field_STRING *)field);
+    if (setting->kind == CPL_KIND_STRINGS) {
+        cpl_strings *strings = field;
+        free_strings(strings->at, strings->count);
+    }
+    if (setting->kind == CPL_KIND_WEIGHTS) {
+        cpl_weights *weights = field;
+        free_strings(weights->name, weights->count);
+        cpl_free(weights->weight);
+    }
+    memset(field, 0, field_bytes(setting->kind));
+}
+
+void cpl_settings_free(void *joint, const cpl_section *sections, size_t count)
+{
+    for (const cpl_section *s = sections; s < sections + count; s++)
+        for (size_t i = 0; i < s->count; i++)
+            cpl_setting_free(&s->list[i], field_of(joint, s, &s->list[i]));
+}
+
+cpl_status cpl_settings_init(void *joint, const cpl_section *sections, size_t count)
+{
+    cpl_status status = CPL_OK;
+    for (const cpl_section *s = sections; s < sections + count; s++)
+        for (size_t i = 0; i < s->count; i++)
+            memset(field_of(joint, s, &s->list[i]), 0, field_bytes(s->list[i].kind));
+    for (const cpl_section *s = sections; s < sections + count; s++)
+        for (size_t i = 0; i < s->count; i++)
+            CPL_TRY_DONE(cpl_setting_parse(&s->list[i], field_of(joint, s, &s->list[i]),
+                                           s->list[i].standard));
+done:
+    if (status != CPL_OK) cpl_settings_free(joint, sections, count);
+    return status;
+}
+
+size_t cpl_settings_total(const cpl_section *sections, size_t count)
+{
+    size_t total = 0;
+    for (size_t s = 0; s < count; s++) total += sections[s].count;
+    return total;
+}
+
+size_t cpl_settings_index(const cpl_section *sections, size_t count, const cpl_setting *setting)
+{
+    size_t before = 0;
+    for (size_t s = 0; s < count; s++) {
+        for (size_t i = 0; i < sections[s].count; i++)
+            if (&sections[s].list[i] == setting) return before + i;
+        before += sections[s].count;
+    }
+    CPL_ASSERT(false); /* a setting of other sections */
+    return 0;
+}
+
+const char *cpl_setting_dotted(char out[CPL_SETTING_NAME_BYTES], const cpl_setting *setting)
+{
+    snprintf(out, CPL_SETTING_NAME_BYTES, "%s%s%s", setting->section ? setting->section : "",
+             setting->section ? "." : "", setting->name);
+    return out;
+}
+
+const cpl_setting *cpl_settings_find(void *joint, const cpl_section *sections, size_t count,
+                                     const char *dotted, void **field)
+{
+    char name[CPL_SETTING_NAME_BYTES];
+    for (const cpl_section *s = sections; s < sections + count; s++)
+        for (size_t i = 0; i < s->count; i++) {
+            if (strcmp(cpl_setting_dotted(name, &s->list[i]), dotted) != 0) continue;
+            if (joint && field) *field = field_of(joint, s, &s->list[i]);
+            return &s->list[i];
+        }
+    return NULL;
+}
+
+/* The setting of whatever section whose name alone is `name`. */
+static const cpl_setting *find_by_name(const cpl_section *sections, size_t count, const char *name)
+{
+    for (const cpl_section *s = sections; s < sections + count; s++)
+        for (size_t i = 0; i < s->count; i++)
+            if (strcmp(s->list[i].name, name) == 0) return &s->list[i];
+    return NULL;
+}
+
+/* Writes the nearest dotted name; false if none is near or there is no memory to look. A setting of
+ * the same name in another section is nearer than a similar name. */
+static bool nearest(char out[CPL_SETTING_NAME_BYTES], const cpl_section *sections, size_t count,
+                    const char *dotted)
+{
+    const char *dot          = strchr(dotted, '.');
+    const cpl_setting *other = find_by_name(sections, count, dot ? dot + 1 : dotted);
+    if (other) {
+        cpl_setting_dotted(out, other);
+        return true;
+    }
+    size_t total = cpl_settings_total(sections, count), n = 0;
+    char(*names)[CPL_SETTING_NAME_BYTES] = cpl_alloc(total * sizeof *names);
+    const char **pointers                = cpl_alloc(total * sizeof *pointers);
+    const char *best                     = NULL;
+    if (names && pointers) {
+        for (const cpl_section *s = sections; s < sections + count; s++)
+            for (size_t i = 0; i < s->count; i++, n++)
+                pointers[n] = dot ? cpl_setting_dotted(names[n], &s->list[i]) : s->list[i].name;
+        best = cpl_text_nearest(dotted, pointers, n);
+    }
+    if (best && dot) memcpy(out, best, CPL_SETTING_NAME_BYTES);
+    if (best && !dot) cpl_setting_dotted(out, find_by_name(sections, count, best));
+    cpl_free(names);
+    cpl_free(pointers);
+    return best != NULL;
+}
+
+cpl_status cpl_settings_unknown(cpl_status code, const cpl_section *sections, size_t count,
+                                const char *dotted)
+{
+    char name[CPL_SETTING_NAME_BYTES];
+    if (nearest(name, sections, count, dotted))
+        return CPL_FAIL(code, "there is no setting %.200s; did you mean %s?", dotted, name);
+    return CPL_FAIL(code, "there is no setting %.200s", dotted);
+}
+
+cpl_status cpl_settings_set(void *joint, const cpl_section *sections, size_t count,
+                            const char *assignment, bool *given)
+{
+    const char *equals = strchr(assignment, '=');
+    char dotted[256];
+    void *field = NULL;
+    if (!equals || equals == assignment)
+        return CPL_FAIL(CPL_ERR_USAGE, "--set wants SECTION.NAME=VALUE, not \"%.200s\"",
+                        assignment);
+    snprintf(dotted, sizeof dotted, "%.*s",
+             (int)(equals - assignment < 255 ? equals - assignment : 255), assignment);
+    const cpl_setting *setting = cpl_settings_find(joint, sections, count, dotted, &field);
+    if (!setting) return cpl_settings_unknown(CPL_ERR_USAGE, sections, count, dotted);
+    cpl_status status = cpl_setting_parse(setting, field, equals + 1);
+    if (status == CPL_ERR_INPUT) return CPL_FAIL(CPL_ERR_USAGE, "%s", cpl_last_error());
+    if (status == CPL_OK && given) given[cpl_settings_index(sections, count, setting)] = true;
+    return status;
+}

@@ -1,0 +1,161 @@
+/* settings.h - what a setting is: one line of a floor's .def file, read by everybody.
+ *
+ * Room:   settings. Each floor owns the settings it obeys: one .def file a section
+ *         (tensor/compute.def, model/erc.def, ...). A line of one is
+ *
+ *             CPL_SETTING(field, name, KIND, default, low, high, unit, sentence)
+ *
+ *         field    the member of struct cpl_<section>_settings
+ *         KIND     INT FLOAT BOOL CHOICE STRING STRINGS WEIGHTS
+ *         default  its text as in YAML, always in quotes; FLOAT "unset" is NaN, INT "unset" is
+ *                  CPL_UNSET, STRING "unset" is NULL
+ *         low,high bounds, both allowed (INT, FLOAT); -INFINITY and INFINITY for none
+ *         unit     what is counted, in the plural ("tokens", "steps", ...), or ""; of a path "path"
+ *                  or "paths"; for CHOICE the words, "mean|sum", in the enum's order
+ *
+ *         The parser, --set, --help, --print-config, bounds checks, config.yaml of a run and the
+ *         tests all read these lists. */
+#ifndef CPL_SETTINGS_SETTINGS_H
+#define CPL_SETTINGS_SETTINGS_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/text.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum cpl_kind {
+    CPL_KIND_INT,
+    CPL_KIND_FLOAT,
+    CPL_KIND_BOOL,
+    CPL_KIND_CHOICE,
+    CPL_KIND_STRING,
+    CPL_KIND_STRINGS,
+    CPL_KIND_WEIGHTS,
+} cpl_kind;
+
+enum { CPL_UNSET = INT32_MIN }; /* of an INT */
+
+/* Pairs name: number, in the order given. */
+typedef struct cpl_weights {
+    char **name;
+    double *weight;
+    int64_t count;
+} cpl_weights;
+
+/* C type of a field by kind. */
+typedef int64_t cpl_field_INT;
+typedef double cpl_field_FLOAT;
+typedef int cpl_field_BOOL;
+typedef int cpl_field_CHOICE;
+typedef char *cpl_field_STRING; /* owned by the settings; NULL: unset */
+typedef cpl_strings cpl_field_STRINGS;
+typedef cpl_weights cpl_field_WEIGHTS;
+
+typedef struct cpl_setting {
+    const char *section, *name; /* dotted name: section.name */
+    cpl_kind kind;
+    size_t offset; /* of the field in its section's struct */
+    const char *standard;
+    double low, high;
+    const char *unit, *sentence;
+} cpl_setting;
+
+/* A line of a .def file as a row of a list. */
+#define CPL_SETTING_ROW(section, field, name, kind, standard, low, high, unit, sentence)           \
+    {#section, #name, CPL_KIND_##kind, offsetof(cpl_##section##_settings, field), standard, low,   \
+     high,     unit,  sentence},
+
+/* The section made of the list <name>_list; `sentence` says in a few words what it is about. */
+/* clang-format off */
+#define CPL_SECTION(name, sentence)                                                                \
+    {#name, name##_list, sizeof name##_list / sizeof *name##_list, 0, sentence}
+/* clang-format on */
+
+/* A section of settings and where its struct lies within a larger one. */
+typedef struct cpl_section {
+    const char *name;
+    const cpl_setting *list;
+    size_t count;
+    size_t offset;        /* of the section's struct in the joint struct */
+    const char *sentence; /* what it is about: no capital, no full stop */
+} cpl_section;
+
+enum {
+    CPL_SETTING_NAME_BYTES = 80,   /* longest dotted name, with its NUL */
+    CPL_WEIGHTS_MOST       = 4096, /* pairs of one WEIGHTS */
+    CPL_WEIGHT_NAME_BYTES  = 200   /* longest name in one: YAML bounds the length of a key */
+};
+
+/* The list --------------------------------------------------------------------------------------*/
+
+/* Sets every field of every section to its default, without reading what the field held. */
+CPL_NODISCARD cpl_status cpl_settings_init(void *joint, const cpl_section *sections, size_t count);
+
+/* Gives back what the fields own and leaves them zeroed. Zeroed fields are allowed. */
+void cpl_settings_free(void *joint, const cpl_section *sections, size_t count);
+
+/* How many settings the sections have together, and where `setting` stands among them: the size of
+ * and the index into an array `given`, which tells a value given from a default. */
+size_t cpl_settings_total(const cpl_section *sections, size_t count);
+size_t cpl_settings_index(const cpl_section *sections, size_t count, const cpl_setting *setting);
+
+/* The setting with this dotted name; NULL if there is none. `*field` is where its value lies; both
+ * `joint` and `field` may be NULL. */
+const cpl_setting *cpl_settings_find(void *joint, const cpl_section *sections, size_t count,
+                                     const char *dotted, void **field);
+
+/* Records "there is no setting DOTTED", with the nearest name where one is near; returns `code`. */
+cpl_status cpl_settings_unknown(cpl_status code, const cpl_section *sections, size_t count,
+                                const char *dotted);
+
+/* Sets one from "section.name=value", as given to --set, and marks it in `given` (NULL: nowhere).
+ * CPL_ERR_USAGE with the nearest name if there is no such setting, with the bounds if the value
+ * does not fit. */
+CPL_NODISCARD cpl_status cpl_settings_set(void *joint, const cpl_section *sections, size_t count,
+                                          const char *assignment, bool *given);
+
+/* One setting -----------------------------------------------------------------------------------*/
+
+/* "section.name" into `out`, which is returned; the name alone where there is no section. */
+const char *cpl_setting_dotted(char out[CPL_SETTING_NAME_BYTES], const cpl_setting *setting);
+
+/* Whether "unset" is a value of it: its default is. */
+bool cpl_setting_may_be_unset(const cpl_setting *setting);
+
+/* Parses `text` (a YAML scalar; for STRINGS "a, b" or "[a, b]"; for WEIGHTS "{a: 1, b: 0.5}") into
+ * `field`, checking kind and bounds. `field` holds a value before, which is kept if this fails.
+ * Numbers are decimal; a whole number may be written 1e6. Strings stand plain or in quotes and are
+ * UTF-8. "unset", "null" and "~" unset what may be unset. The sentence of CPL_ERR_INPUT names the
+ * setting, the value and the bounds or choices. */
+CPL_NODISCARD cpl_status cpl_setting_parse(const cpl_setting *setting, void *field,
+                                           const char *text);
+
+/* Gives back what the field owns and zeroes it. */
+void cpl_setting_free(const cpl_setting *setting, void *field);
+
+/* Appends the value as YAML that cpl_setting_parse reads back to the same value. */
+void cpl_setting_print(cpl_text *out, const cpl_setting *setting, const void *field);
+
+/* Appends the string in double quotes, with YAML's escapes. */
+void cpl_setting_quote(cpl_text *out, const char *string);
+
+/* Appends what a value must be: "a whole number of tokens from 2 to 16777216", "mean or sum". */
+void cpl_setting_wants(cpl_text *out, const cpl_setting *setting);
+
+/* Appends "SENTENCE (what a value must be; default X)", as help and comments show it. */
+void cpl_setting_describe(cpl_text *out, const cpl_setting *setting);
+
+/* True if both fields hold the same value. */
+int cpl_setting_equal(const cpl_setting *setting, const void *a, const void *b);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_SETTINGS_SETTINGS_H */

@@ -1,0 +1,292 @@
+/* erc.c - noise bound, noise and proxies of the coupling loss, and its table of operations. */
+#include <float.h>
+#include <math.h>
+
+#include "tensor/cpu/cpu.h"
+#include "tensor/cpu/erc/scratch.h"
+#include "tensor/cpu/share.h"
+#include "tensor/numbers.h"
+
+/* Differences are formed before squaring: equal rows are exactly 0 apart, and nothing cancels. */
+static double squared_distance(const float *a, const float *b, int64_t d)
+{
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t k = 0; k < d; k++) {
+        double difference = (double)a[k] - (double)b[k];
+        sum += difference * difference;
+    }
+    return sum;
+}
+
+static double squared_norm(const float *a, int64_t d)
+{
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t k = 0; k < d; k++) sum += (double)a[k] * (double)a[k];
+    return sum;
+}
+
+static void nearest(cpl_backend *be, cpl_tensor eps, cpl_tensor R)
+{
+    const int64_t n = R.shape[0], d = R.shape[1];
+    const float *rows = cpl_f32(R);
+    float *out        = cpl_f32(eps);
+    CPL_ASSERT(eps.shape[0] == n);
+#pragma omp parallel for num_threads(cpl_threads(be, n *n *d)) schedule(static)
+    for (int64_t i = 0; i < n; i++) {
+        double norm = sqrt(squared_norm(rows + i * d, d)), least = INFINITY;
+        for (int64_t j = 0; j < n; j++) {
+            if (j == i) continue;
+            double distance = squared_distance(rows + i * d, rows + j * d, d);
+            if (distance < least || isnan(distance)) least = distance; /* keeps NaN */
+        }
+        double bound = n == 1 || norm == 0 ? 0 : sqrt(least) / (2 * norm);
+        out[i]       = (float)(bound > FLT_MAX ? FLT_MAX : bound);
+    }
+}
+
+static void noise_row(float *delta, int64_t d, float eps, const cpl_rng_key *key, uint64_t first)
+{
+    uint32_t four[4] = {0};
+    for (int64_t k = 0; k < d; k++) {
+        uint64_t index = first + (uint64_t)k;
+        if (k == 0 || index % 4 == 0) cpl_rng_block(key, index / 4, four);
+        float uniform = (float)(four[index % 4] >> 8) * 0x1p-24f;
+        delta[k]      = 1.0f + eps * (2.0f * uniform - 1.0f);
+    }
+}
+
+static void noise(cpl_backend *be, cpl_tensor delta, cpl_tensor eps, const cpl_rng_key *key,
+                  uint64_t draw)
+{
+    const int64_t n = delta.shape[0], d = delta.shape[1];
+    const float *bound = cpl_f32(eps);
+    float *out         = cpl_f32(delta);
+    CPL_ASSERT(eps.shape[0] == n);
+#pragma omp parallel for num_threads(cpl_threads(be, 16 * n * d)) schedule(static)
+    for (int64_t i = 0; i < n; i++)
+        noise_row(out + i * d, d, bound[i], key, (draw * (uint64_t)n + (uint64_t)i) * (uint64_t)d);
+}
+
+static void prepare_row(const cpl_proxy_space *s, int64_t i)
+{
+    const cpl_proxy_job *job = s->job;
+    const float *R = job->R + i * job->d, *delta = job->delta ? job->delta + i * job->d : NULL;
+    float *row = s->rows + i * s->d_pad;
+    for (int64_t k = 0; k < job->d; k++) row[k] = delta ? R[k] * delta[k] : R[k];
+    for (int64_t k = job->d; k < s->d_pad; k++) row[k] = 0;
+    if (s->rounded)
+        for (int64_t k = 0; k < job->d; k++) row[k] = cpl_bf16_to_f32(cpl_bf16_from_f32(row[k]));
+    for (int64_t k = 0; s->pairs && k < s->d_pad; k++)
+        s->rows_low[i * s->d_pad + k] = cpl_bf16_from_f32(row[k]);
+}
+
+/* deep, panels [d, pad] = the given rows as columns; zeros between count and pad. which: NULL, or
+ * the rows to take. */
+static void as_columns(const cpl_proxies *p, const float *rows, const int32_t *which, int64_t d,
+                       int64_t d_pad)
+{
+    for (int64_t l = 0; l < p->pad; l += PANEL) {
+        const int64_t width = cpl_panel_width(p->pad, l);
+        for (int64_t i = l; i < l + width; i++) {
+            const float *row = i < p->count ? rows + (which ? which[i] : i) * d_pad : NULL;
+            float *to        = p->deep + l * d + (i - l);
+            for (int64_t k = 0; k < d; k++) to[k * width] = row ? row[k] : 0;
+        }
+    }
+}
+
+/* wide, panels [count, d_pad] = the given rows. */
+static void as_rows(const cpl_proxies *p, const float *rows, const int32_t *which, int64_t d_pad)
+{
+    for (int64_t l = 0; l < d_pad; l += PANEL) {
+        const int64_t width = cpl_panel_width(d_pad, l);
+        for (int64_t i = 0; i < p->count; i++)
+            memcpy(p->wide + l * p->count + i * width, rows + (which ? which[i] : i) * d_pad + l,
+                   (size_t)width * sizeof(float));
+    }
+}
+
+/* deep as pairs: two neighbours in depth side by side. */
+static void as_pairs(const cpl_proxies *p, int64_t d)
+{
+    for (int64_t l = 0; l < p->pad; l += PANEL) {
+        const int64_t width = cpl_panel_width(p->pad, l);
+        const float *from   = p->deep + l * d;
+        cpl_pair *to        = p->deep_pairs + l * (d / 2);
+        for (int64_t k = 0; k < d / 2; k++)
+            for (int64_t i = 0; i < width; i++)
+                to[k * width + i] = (cpl_pair){cpl_bf16_from_f32(from[2 * k * width + i]),
+                                               cpl_bf16_from_f32(from[(2 * k + 1) * width + i])};
+    }
+}
+
+void cpl_proxy_prepare(const cpl_proxy_space *s)
+{
+    const float *first = s->rows + s->job->i0 * s->d_pad;
+#pragma omp parallel for num_threads(s->n_threads) schedule(static)
+    for (int64_t i = 0; i < s->job->n; i++) prepare_row(s, i);
+    as_columns(&s->part, first, NULL, s->job->d, s->d_pad);
+    as_rows(&s->part, first, NULL, s->d_pad);
+    if (s->pairs) as_pairs(&s->part, s->job->d);
+}
+
+cpl_proxies cpl_proxy_single(const cpl_proxy_space *s, int64_t i)
+{
+    float *row      = s->rows + i * s->d_pad;
+    cpl_pair *pairs = s->pairs ? (cpl_pair *)(void *)(s->rows_low + i * s->d_pad) : NULL;
+    return (cpl_proxies){1, 1, row, row, pairs};
+}
+
+cpl_proxies cpl_proxy_chosen(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t count)
+{
+    const float *first = s->rows + s->job->i0 * s->d_pad;
+    cpl_proxies p      = {count, vector_round_up(count), t->deep, t->wide, t->deep_pairs};
+    if (count == 1) {
+        p = cpl_proxy_single(s, t->row[0]);
+    } else {
+        as_columns(&p, first, t->active, s->job->d, s->d_pad);
+        as_rows(&p, first, t->active, s->d_pad);
+        if (s->pairs) as_pairs(&p, s->job->d);
+    }
+    for (int64_t a = 0; a < count; a++) t->active[a] = (int32_t)a;
+    return p;
+}
+
+static float *floats(cpl_arena *arena, int64_t a, int64_t b, bool wanted)
+{
+    return wanted ? cpl_arena_take(arena, (size_t)(a * b) * sizeof(float)) : NULL;
+}
+
+static cpl_pair *pairs(cpl_arena *arena, int64_t a, int64_t b, bool wanted)
+{
+    return wanted ? cpl_arena_take(arena, (size_t)(a * b) * sizeof(cpl_pair)) : NULL;
+}
+
+static void take_proxies(cpl_proxies *p, cpl_arena *arena, int64_t count, int64_t d, int64_t d_pad,
+                         bool as_bf16)
+{
+    p->count      = count;
+    p->pad        = vector_round_up(count);
+    p->deep       = floats(arena, d, p->pad, true);
+    p->wide       = floats(arena, count, d_pad, true);
+    p->deep_pairs = pairs(arena, d / 2, p->pad, as_bf16);
+}
+
+static void take_acts(cpl_proxy_acts *acts, cpl_arena *arena, const cpl_proxy_job *job, int64_t pad)
+{
+    const cpl_erc_activation a = job->activation;
+    acts->z                    = floats(arena, job->D, pad, cpl_proxy_has_gate(a));
+    acts->u                    = floats(arena, job->D, pad, cpl_proxy_has_up(a));
+    acts->h                    = floats(arena, job->D, pad, cpl_proxy_has_hidden(a));
+    acts->o                    = floats(arena, job->d, pad, a == CPL_ERC_OUTPUT);
+    acts->squares              = cpl_arena_take(arena, (size_t)pad * sizeof(double));
+}
+
+static void take_pairs(cpl_proxy_thread *t, cpl_arena *arena, const cpl_proxy_space *s)
+{
+    const int64_t d = s->job->d, D = s->job->D, pad = s->part.pad, most = d > D ? d : D;
+    const bool back = s->pairs && s->backward;
+    t->deep_pairs   = pairs(arena, d / 2, pad, back);
+    t->wide_pairs   = pairs(arena, pad / 2, s->d_pad, back);
+    t->x_pairs      = pairs(arena, D / 2, pad, back);
+    t->x_low        = (uint16_t *)(void *)pairs(arena, D, pad / 2, back);
+    t->block_pairs  = pairs(arena, PROXY_BLOCK, most / 2, s->pairs);
+    t->pack_pairs   = pairs(arena, PROXY_BLOCK / 2, PANEL, back);
+}
+
+static void take_thread(cpl_proxy_thread *t, cpl_arena *arena, const cpl_proxy_space *s)
+{
+    const cpl_proxy_job *job   = s->job;
+    const cpl_erc_activation a = job->activation;
+    const int64_t m = s->m, pad = s->part.pad, d = job->d, D = job->D;
+    const bool gate = cpl_proxy_has_gate(a), up = cpl_proxy_has_up(a), output = a == CPL_ERC_OUTPUT;
+    const bool back = s->backward;
+    take_acts(&t->acts, arena, job, pad);
+    take_acts(&t->one, arena, job, 1);
+    t->pull      = cpl_arena_take(arena, (size_t)pad * sizeof(double));
+    t->scale     = floats(arena, pad, 1, back);
+    t->active    = cpl_arena_take(arena, (size_t)pad * sizeof(int32_t));
+    t->row       = cpl_arena_take(arena, (size_t)pad * sizeof(int32_t));
+    t->dz        = floats(arena, D, pad, back && gate);
+    t->du        = floats(arena, D, pad, back && up);
+    t->dout      = floats(arena, d, pad, back && output);
+    t->dh        = floats(arena, m, s->D_pad, back && output);
+    t->wide      = floats(arena, m, s->d_pad, back);
+    t->h_wide    = floats(arena, m, s->D_pad, back && output);
+    t->deep      = floats(arena, d, pad, back);
+    t->drows     = floats(arena, m, s->d_pad, back);
+    t->block     = floats(arena, PROXY_BLOCK, d > D ? d : D, s->rounded || job->dtype != CPL_F32);
+    t->pack      = floats(arena, PROXY_BLOCK, PROXY_STRIP, true);
+    t->dproxy    = floats(arena, job->n, s->d_pad, back);
+    t->row_count = cpl_arena_take(arena, (size_t)job->n * sizeof(int32_t));
+    take_pairs(t, arena, s);
+}
+
+cpl_proxy_space cpl_proxy_space_of(const cpl_backend *be, const cpl_proxy_job *job)
+{
+    cpl_arena arena;
+    cpl_arena_measure(&arena);
+    arena.base     = job->scratch;
+    arena.capacity = job->scratch ? job->scratch_bytes : SIZE_MAX;
+
+    cpl_proxy_space s = {.job = job};
+    s.n_threads       = cpl_threads(be, job->n * job->d * job->D);
+    s.m               = job->i1 - job->i0;
+    s.d_pad           = vector_round_up(job->d);
+    s.D_pad           = vector_round_up(job->D);
+    s.rounded         = be->compute == CPL_BF16;
+    s.pairs           = s.rounded && job->d % 2 == 0 && job->D % 2 == 0 && cpl_panel_has_pairs();
+    s.backward = job->dR || job->dgate.data || job->dgate.at || job->dup.data || job->dup.at ||
+                 job->ddown.data || job->ddown.at;
+    s.rows     = floats(&arena, job->n, s.d_pad, true);
+    s.rows_low = (uint16_t *)(void *)pairs(&arena, job->n, s.d_pad / 2, s.pairs);
+    s.column   = floats(&arena, job->j1 - job->j0, s.m, true);
+    s.own      = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof *s.own);
+    for (int64_t j = 0; s.backward && j < job->j1 - job->j0; j++) {
+        cpl_proxy_acts measured;
+        take_acts(job->scratch ? &s.own[j] : &measured, &arena, job, 1);
+    }
+    s.waits    = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof(bool));
+    s.foretold = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof *s.foretold);
+    s.losses   = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof(double));
+    s.thread   = cpl_arena_take(&arena, (size_t)s.n_threads * sizeof *s.thread);
+    take_proxies(&s.part, &arena, s.m, job->d, s.d_pad, s.pairs);
+    for (int t = 0; t < s.n_threads; t++) {
+        cpl_proxy_thread measured;
+        take_thread(job->scratch ? &s.thread[t] : &measured, &arena, &s);
+    }
+    s.bytes = arena.used;
+    return s;
+}
+
+static size_t job_bytes(const cpl_backend *be, const cpl_proxy_job *job)
+{
+    cpl_proxy_job measured = *job;
+    measured.scratch       = NULL;
+    return cpl_proxy_space_of(be, &measured).bytes;
+}
+
+/* For cpl_coupling (model/coupling.h): the dearest activation, and the numbers exchanged between
+ * phases. */
+size_t CPL_ISA_NAME(cpl_cpu_proxy_scratch)(const cpl_backend *be, const cpl_work *work)
+{
+    static float some;
+    const int64_t n   = work->n_experts;
+    cpl_proxy_job job = {.n = n, .d = work->d_model, .D = work->d_expert, .i1 = n, .j1 = n};
+    job.activation    = CPL_ERC_OUTPUT;
+    job.dtype         = CPL_BF16;
+    job.dR            = work->training ? &some : NULL;
+    return job_bytes(be, &job) + 12 * (size_t)n + CPL_ALIGNMENT;
+}
+
+const cpl_proxy_ops CPL_ISA_NAME(cpl_cpu_proxy_ops) = {
+    .nearest   = nearest,
+    .noise     = noise,
+    .job_bytes = job_bytes,
+    .diagonals = CPL_ISA_NAME(cpl_cpu_proxy_diagonals),
+    .sweep     = CPL_ISA_NAME(cpl_cpu_proxy_sweep),
+    .finish    = CPL_ISA_NAME(cpl_cpu_proxy_finish),
+    .whole     = CPL_ISA_NAME(cpl_cpu_proxy_whole),
+};

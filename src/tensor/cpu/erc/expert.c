@@ -1,0 +1,264 @@
+/* expert.c - one expert and all proxies: its column of M, forward and backward.
+ *
+ * Room:  tensor/cpu/erc; see scratch.h. Activations lie transposed, [D, proxies]: the expert's
+ *        matrix is read as it is stored, row by row, once; the proxies stay in the cache. */
+#include <float.h>
+#include <math.h>
+
+#include "tensor/cpu/erc/product.h"
+#include "tensor/cpu/simd.h"
+
+/* ---- an expert's matrices ---- */
+
+static cpl_proxy_matrix gate_of(const cpl_proxy_space *s, int64_t j)
+{
+    return cpl_proxy_matrix_of(s, s->job->gate, s->job->dgate, j, s->job->D, s->job->d);
+}
+
+static cpl_proxy_matrix up_of(const cpl_proxy_space *s, int64_t j)
+{
+    return cpl_proxy_matrix_of(s, s->job->up, s->job->dup, j, s->job->D, s->job->d);
+}
+
+static cpl_proxy_matrix down_of(const cpl_proxy_space *s, int64_t j)
+{
+    return cpl_proxy_matrix_of(s, s->job->down, s->job->ddown, j, s->job->d, s->job->D);
+}
+
+/* ---- forward ---- */
+
+/* out, panels [rows, pad] = a . proxies */
+static void multiply(const cpl_proxy_space *s, float *out, const cpl_proxy_matrix *a,
+                     const cpl_proxies *p, cpl_proxy_thread *t)
+{
+    if (s->pairs)
+        cpl_proxy_pairs_multiply(out, a, p->deep_pairs, p->pad, t);
+    else
+        cpl_proxy_multiply(out, a, p->deep, p->pad, t);
+}
+
+static float sigmoid(float z)
+{
+    return 1.0f / (1.0f + cpl_exp(-z));
+}
+
+/* h = SiLU(z), times u where there is one */
+static void hidden(float *h, const float *z, const float *u, int64_t count)
+{
+    if (u) {
+#pragma omp simd
+        for (int64_t i = 0; i < count; i++) h[i] = z[i] * sigmoid(z[i]) * u[i];
+    } else {
+#pragma omp simd
+        for (int64_t i = 0; i < count; i++) h[i] = z[i] * sigmoid(z[i]);
+    }
+}
+
+/* squares [pad] = sums over depth of the squares of panels x [depth, pad]; in double, so that no
+ * scale of the weights overflows or vanishes. */
+static void sum_squares(double *squares, const float *x, int64_t depth, int64_t pad)
+{
+    for (int64_t l = 0; l < pad; l += PANEL) {
+        int64_t width = cpl_panel_width(pad, l);
+        double sum[PANEL];
+        for (int64_t i = 0; i < width; i++) sum[i] = 0;
+        const float *row = x + l * depth;
+        for (int64_t k = 0; k < depth; k++, row += width) {
+#pragma omp simd
+            for (int64_t i = 0; i < width; i++) sum[i] += (double)row[i] * (double)row[i];
+        }
+        for (int64_t i = 0; i < width; i++) squares[l + i] = sum[i];
+    }
+}
+
+void cpl_proxy_forward(const cpl_proxy_space *s, const cpl_proxy_acts *acts, cpl_proxy_thread *t,
+                       const cpl_proxies *p, int64_t j)
+{
+    const cpl_erc_activation a = s->job->activation;
+    const int64_t D = s->job->D, d = s->job->d;
+    const float *last = acts->z;
+    int64_t depth     = D;
+    if (cpl_proxy_has_gate(a)) {
+        cpl_proxy_matrix gate = gate_of(s, j);
+        multiply(s, acts->z, &gate, p, t);
+    }
+    if (cpl_proxy_has_up(a)) {
+        cpl_proxy_matrix up = up_of(s, j);
+        multiply(s, acts->u, &up, p, t);
+        last = acts->u;
+    }
+    if (cpl_proxy_has_hidden(a)) {
+        hidden(acts->h, acts->z, acts->u, D * p->pad);
+        last = acts->h;
+    }
+    if (a == CPL_ERC_OUTPUT) {
+        cpl_proxy_matrix down = down_of(s, j);
+        if (s->rounded) cpl_proxy_round(acts->h, D * p->pad);
+        cpl_proxy_multiply(acts->o, &down, acts->h, p->pad, t);
+        last  = acts->o;
+        depth = d;
+    }
+    sum_squares(acts->squares, last, depth, p->pad);
+}
+
+/* ---- backward ---- */
+
+/* out [depth, count] = the columns `active` of panels x [depth, pad] */
+static void gather(float *out, const float *x, int64_t depth, int64_t pad, const int32_t *active,
+                   int64_t count)
+{
+    for (int64_t a = 0; a < count;) {
+        int64_t l = active[a] / PANEL * PANEL, width = cpl_panel_width(pad, l), end = a + 1;
+        while (end < count && active[end] < l + width) end++;
+        const float *row = x + l * depth;
+        const bool whole = active[end - 1] - active[a] == end - 1 - a;
+        for (int64_t k = 0; k < depth; k++, row += width) {
+            float *to = out + k * count;
+            if (whole)
+                memcpy(to + a, row + active[a] - l, (size_t)(end - a) * sizeof(float));
+            else
+                for (int64_t b = a; b < end; b++) to[b] = row[active[b] - l];
+        }
+        a = end;
+    }
+}
+
+void cpl_proxy_keep(const cpl_proxy_space *s, const cpl_proxy_acts *one, const cpl_proxy_acts *acts,
+                    int64_t pad, int64_t i)
+{
+    const int32_t only = (int32_t)i;
+    const int64_t D = s->job->D, d = s->job->d;
+    if (one->z) gather(one->z, acts->z, D, pad, &only, 1);
+    if (one->u) gather(one->u, acts->u, D, pad, &only, 1);
+    if (one->h) gather(one->h, acts->h, D, pad, &only, 1);
+    if (one->o) gather(one->o, acts->o, d, pad, &only, 1);
+    one->squares[0] = acts->squares[i];
+}
+
+/* wide, panels [count, cols_pad] = rows `active` of panels from [all, cols_pad] */
+static void gather_rows(float *wide, const float *from, int64_t all, int64_t cols_pad,
+                        const int32_t *active, int64_t count)
+{
+    for (int64_t l = 0; l < cols_pad; l += PANEL) {
+        int64_t width = cpl_panel_width(cols_pad, l);
+        for (int64_t a = 0; a < count; a++)
+            memcpy(wide + l * count + a * width, from + l * all + active[a] * width,
+                   (size_t)width * sizeof(float));
+    }
+}
+
+/* x [rows, count] times scale [count] */
+static void scale_columns(float *x, int64_t rows, int64_t count, const float *scale)
+{
+    for (int64_t r = 0; r < rows; r++, x += count) {
+#pragma omp simd
+        for (int64_t i = 0; i < count; i++) x[i] *= scale[i];
+    }
+}
+
+/* With z and u [rows, count] in dz and du and the gradient dh of h: their own gradients in their
+ * places. h = SiLU(z) u, or SiLU(z) where du is NULL. dh [rows, count] may be NULL: then it is
+ * scale [count] times h. */
+static void hidden_backward(float *dz, float *du, const float *dh, int64_t rows, int64_t count,
+                            const float *scale)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t at = r * count + i;
+            float z = dz[at], u = du ? du[at] : 1.0f, g = sigmoid(z);
+            float pull = dh ? dh[at] : scale[i] * z * g * u;
+            dz[at]     = pull * u * g * (1.0f + z * (1.0f - g));
+            if (du) du[at] = pull * z * g;
+        }
+    }
+}
+
+/* t->h_wide, panels [count, D_pad] = the active columns of h, panels [D, pad], as rows */
+static void gather_hidden(const cpl_proxy_space *s, const cpl_proxy_acts *acts, cpl_proxy_thread *t,
+                          int64_t pad, int64_t count)
+{
+    const int64_t D = s->job->D;
+    for (int64_t l = 0; l < s->D_pad; l += PANEL) {
+        int64_t width = cpl_panel_width(s->D_pad, l);
+        for (int64_t a = 0; a < count; a++) {
+            int64_t first = t->active[a] / PANEL * PANEL, step = cpl_panel_width(pad, first);
+            const float *h = acts->h + first * D + (t->active[a] - first);
+            float *to      = t->h_wide + l * count + a * width;
+            for (int64_t k = 0; k < width; k++) to[k] = l + k < D ? h[(l + k) * step] : 0;
+        }
+    }
+}
+
+/* Through the down projection: acts->h, no longer needed, becomes dh [D, count]. */
+static void output_backward(const cpl_proxy_space *s, const cpl_proxy_acts *acts,
+                            cpl_proxy_thread *t, int64_t pad, int64_t j, int64_t count)
+{
+    const int64_t d = s->job->d, D = s->job->D;
+    cpl_proxy_matrix down = down_of(s, j);
+    gather(t->dout, acts->o, d, pad, t->active, count);
+    scale_columns(t->dout, d, count, t->scale);
+    if (s->rounded) cpl_proxy_round(t->dout, d * count);
+    gather_hidden(s, acts, t, pad, count);
+    cpl_proxy_product_backward(&down, t->dout, t->h_wide, t->dh, count, false, t);
+    for (int64_t a = 0; a < count; a++)
+        for (int64_t c = 0; c < D; c++) acts->h[c * count + a] = t->dh[a * s->D_pad + c];
+}
+
+/* The gradient of z and u [D, count] from that of the activation. */
+static void activation_backward(const cpl_proxy_space *s, const cpl_proxy_acts *acts,
+                                cpl_proxy_thread *t, int64_t pad, int64_t j, int64_t count)
+{
+    const cpl_erc_activation a = s->job->activation;
+    const int64_t D            = s->job->D;
+    if (a == CPL_ERC_OUTPUT) output_backward(s, acts, t, pad, j, count);
+    if (t->dz) gather(t->dz, acts->z, D, pad, t->active, count);
+    if (t->du) gather(t->du, acts->u, D, pad, t->active, count);
+    if (cpl_proxy_has_hidden(a))
+        hidden_backward(t->dz, t->du, a == CPL_ERC_OUTPUT ? acts->h : NULL, D, count, t->scale);
+    else
+        scale_columns(t->dz ? t->dz : t->du, D, count, t->scale);
+    if (t->dz && s->rounded) cpl_proxy_round(t->dz, D * count);
+    if (t->du && s->rounded) cpl_proxy_round(t->du, D * count);
+}
+
+/* A gate's or up's share: its own gradient, and t->drows. A single proxy is a matter of memory, not
+ * of instructions. */
+static void product_backward(const cpl_proxy_space *s, const cpl_proxy_matrix *a, const float *x,
+                             const float *wide, int64_t count, bool add, cpl_proxy_thread *t)
+{
+    if (s->pairs && count > 1)
+        cpl_proxy_pairs_backward(a, x, t->drows, count, add, t);
+    else
+        cpl_proxy_product_backward(a, x, wide, t->drows, count, add, t);
+}
+
+/* The norm's own gradient: d|a| = a / |a|, so what is scaled is G / M. */
+static void set_scale(cpl_proxy_thread *t, const cpl_proxy_acts *acts, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        double g    = t->pull[i] / sqrt(acts->squares[t->active[i]]);
+        t->scale[i] = (float)(g > FLT_MAX ? FLT_MAX : g < -FLT_MAX ? -FLT_MAX : g);
+    }
+}
+
+void cpl_proxy_backward(const cpl_proxy_space *s, const cpl_proxy_acts *acts, cpl_proxy_thread *t,
+                        const cpl_proxies *p, int64_t j, int64_t count)
+{
+    const float *wide = p->wide;
+    set_scale(t, acts, count);
+    activation_backward(s, acts, t, p->pad, j, count);
+    if (s->pairs && count > 1) {
+        cpl_proxy_pairs_rows(s, t, count);
+    } else if (count < p->count) {
+        gather_rows(t->wide, p->wide, p->count, s->d_pad, t->active, count);
+        wide = t->wide;
+    }
+    if (t->dz) {
+        cpl_proxy_matrix gate = gate_of(s, j);
+        product_backward(s, &gate, t->dz, wide, count, false, t);
+    }
+    if (t->du) {
+        cpl_proxy_matrix up = up_of(s, j);
+        product_backward(s, &up, t->du, wide, count, t->dz != NULL, t);
+    }
+}

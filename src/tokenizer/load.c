@@ -1,0 +1,156 @@
+/* load.c - finds, reads and frees tokenizer files (see tokenizer.h). */
+#include "tokenizer/load.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include "base/arena.h"
+#include "io/file.h"
+#include "io/json.h"
+
+static cpl_status read_tokenizer_json(cpl_tokenizer *t, const json_t *root, const char *path)
+{
+    const json_t *model = json_object_get(root, "model");
+    json_t *vocab       = json_object_get(model, "vocab");
+    CPL_TRY(cpl_tokenizer_check(t, root, path));
+    CPL_TRY(cpl_tokenizer_read_tokens(t, vocab, json_object_get(root, "added_tokens"), path));
+    return cpl_tokenizer_read_merges(t, vocab, json_object_get(model, "merges"), path);
+}
+
+/* GPT-2's form: `vocab` is the whole first file. <|endoftext|> stands in it like any other entry
+ * and is an added special token. */
+static cpl_status read_gpt2_pair(cpl_tokenizer *t, json_t *vocab, const char *path,
+                                 const char *merges_path)
+{
+    cpl_text lines    = {0};
+    json_t *added     = NULL;
+    const json_t *end = json_object_get(vocab, "<|endoftext|>");
+    cpl_status status = cpl_file_read(&lines, merges_path, CPL_TOKEN_FILE_MAX);
+    if (status != CPL_OK) goto done;
+    t->hash = XXH3_64bits_withSeed(lines.bytes ? lines.bytes : "", lines.length, t->hash);
+    if (json_is_integer(end))
+        added = json_pack("[{s:s,s:I,s:b}]", "content", "<|endoftext|>", "id",
+                          json_integer_value(end), "special", 1);
+    CPL_TRY_DONE(cpl_tokenizer_read_tokens(t, vocab, added, path));
+    CPL_TRY_DONE(cpl_tokenizer_read_merge_lines(t, vocab, &lines, merges_path));
+done:
+    json_decref(added);
+    cpl_text_free(&lines);
+    return status;
+}
+
+/* `path` holds JSON: a tokenizer.json, or a vocabulary whose merges are at `merges_path`. */
+static cpl_status read_json(cpl_tokenizer *t, const char *path, const char *merges_path, bool given)
+{
+    cpl_text text = {0};
+    json_t *root  = NULL;
+    cpl_status status =
+        (given ? cpl_file_read_given : cpl_file_read)(&text, path, CPL_TOKEN_FILE_MAX);
+    if (status != CPL_OK) goto done;
+    t->hash = XXH3_64bits(text.bytes ? text.bytes : "", text.length);
+    CPL_TRY_DONE(cpl_json_parse(&root, text.bytes ? text.bytes : "", text.length, path));
+    cpl_text_free(&text);
+    if (json_is_object(json_object_get(root, "model")))
+        status = read_tokenizer_json(t, root, path);
+    else if (merges_path)
+        status = read_gpt2_pair(t, root, path, merges_path);
+    else
+        status = CPL_FAIL(CPL_ERR_INPUT,
+                          "%s: no tokenizer.json (it has no \"model\"), and no vocab.bpe or "
+                          "merges.txt lies beside it",
+                          path);
+done:
+    json_decref(root);
+    cpl_text_free(&text);
+    return status;
+}
+
+/* Sets `out` to the first of the NULL-terminated `names` that is in `folder`, "" if none is. */
+static void find_in(cpl_text *out, const char *folder, size_t folder_length,
+                    const char *const *names)
+{
+    for (; *names; names++) {
+        struct stat info;
+        cpl_text_clear(out);
+        cpl_text_printf(out, "%.*s/%s", (int)folder_length, folder, *names);
+        if (!out->failed && stat(out->bytes, &info) == 0 && S_ISREG(info.st_mode)) return;
+    }
+    cpl_text_clear(out);
+}
+
+static const char *const tokenizer_names[] = {"tokenizer.json", NULL};
+static const char *const vocab_names[]     = {"encoder.json", "vocab.json", NULL};
+static const char *const merges_names[]    = {"vocab.bpe", "merges.txt", NULL};
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static bool is_merges_name(const char *name)
+{
+    return strcmp(name, merges_names[0]) == 0 || strcmp(name, merges_names[1]) == 0;
+}
+
+/* Turns what the user named into the one or two files meant: `merges` is "" where there is none. */
+static cpl_status find_files(cpl_text *json, cpl_text *merges, const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) != 0) return CPL_FAIL(CPL_ERR_IO, "%s: %s", path, strerror(errno));
+    bool folder       = S_ISDIR(info.st_mode);
+    const char *name  = base_name(path);
+    const char *where = folder || name > path ? path : ".";
+    size_t length     = folder || name == path ? strlen(where) : (size_t)(name - path - 1);
+    find_in(merges, where, length, merges_names);
+    if (folder) find_in(json, where, length, tokenizer_names);
+    if ((folder && json->length == 0) || is_merges_name(name)) {
+        find_in(json, where, length, vocab_names);
+    } else if (!folder) {
+        cpl_text_append(json, path, strlen(path));
+    }
+    if (is_merges_name(name)) {
+        cpl_text_clear(merges);
+        cpl_text_append(merges, path, strlen(path));
+    }
+    CPL_TRY(cpl_text_status(json));
+    CPL_TRY(cpl_text_status(merges));
+    if (json->length == 0)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: neither tokenizer.json nor encoder.json with vocab.bpe is there",
+                        path);
+    return CPL_OK;
+}
+
+static cpl_status load(cpl_tokenizer **out, const char *path, bool given)
+{
+    cpl_text json = {0}, merges = {0};
+    *out             = NULL;
+    cpl_tokenizer *t = cpl_alloc(sizeof *t);
+    if (!t) return CPL_ERR_MEMORY;
+    memset(t, 0, sizeof *t);
+    t->eos            = -1;
+    cpl_status status = find_files(&json, &merges, path);
+    if (status != CPL_OK) goto done;
+    CPL_TRY_DONE(read_json(t, json.bytes, merges.length ? merges.bytes : NULL, given));
+done:
+    cpl_text_free(&json);
+    cpl_text_free(&merges);
+    if (status == CPL_OK)
+        *out = t;
+    else
+        cpl_tokenizer_free(t);
+    return status;
+}
+
+cpl_status cpl_tokenizer_load(cpl_tokenizer **out, const char *path)
+{
+    return load(out, path, false);
+}
+
+cpl_status cpl_tokenizer_load_given(cpl_tokenizer **out, const char *path)
+{
+    return load(out, path, true);
+}

@@ -1,0 +1,203 @@
+/* split.c - see split.h
+ *
+ * The patterns are read off as scanners: at each place the alternatives are tried in the order of
+ * the regular expression, and what remains of each is a run of one class. Only the classes of
+ * unicode.h decide; no pattern engine has exactly those. */
+#include "tokenizer/split.h"
+
+#include <string.h>
+
+#include "tokenizer/unicode.h"
+
+typedef const unsigned char bytes;
+
+enum { BEYOND_ASCII = 4 };
+
+#define O CPL_CLASS_OTHER
+#define L CPL_CLASS_LETTER
+#define N CPL_CLASS_NUMBER
+#define S CPL_CLASS_SPACE
+/* clang-format off */
+static const uint8_t ascii_class[128] = {
+    O, O, O, O, O, O, O, O, O, S, S, S, S, S, O, O, O, O, O, O, O, O, O, O, O, O, O, O, O, O, O, O,
+    S, O, O, O, O, O, O, O, O, O, O, O, O, O, O, O, N, N, N, N, N, N, N, N, N, N, O, O, O, O, O, O,
+    O, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, O, O, O, O, O,
+    O, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, O, O, O, O, O,
+};
+/* clang-format on */
+#undef O
+#undef L
+#undef N
+#undef S
+
+/* Class of the code point at `at`; sets where the next one begins. */
+static inline int class_at(bytes *s, size_t at, size_t *next)
+{
+    if (s[at] < 0x80) {
+        *next = at + 1;
+        return ascii_class[s[at]];
+    }
+    int length;
+    uint32_t point = cpl_unicode_next(s + at, &length);
+    *next          = at + (size_t)length;
+    return cpl_unicode_traits(point) & CPL_CLASS_MASK;
+}
+
+/* How many of the 8 bytes at `s` are ASCII letters before the first that is not: the upper bit of
+ * each byte of `letters` says so, all at once, since a loop's end is what a processor guesses
+ * worst. */
+static inline size_t leading_letters(bytes *s)
+{
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    const uint64_t ones = 0x0101010101010101u, upper = ones * 0x80;
+    uint64_t word;
+    memcpy(&word, s, sizeof word);
+    uint64_t lower  = (word & ~upper) | ones * 0x20;
+    uint64_t from_a = lower + ones * (0x80 - 'a'), beyond_z = lower + ones * (0x7F - 'z');
+    uint64_t letters = from_a & ~beyond_z & ~word & upper;
+    return letters == upper ? 8 : (size_t)__builtin_ctzll(letters ^ upper) / 8;
+#else
+    size_t n = 0;
+    while (n < 8 && s[n] < 0x80 && ascii_class[s[n]] == CPL_CLASS_LETTER) n++;
+    return n;
+#endif
+}
+
+/* Where the run of `class` that covers `at` ends. */
+static inline size_t run_end(bytes *s, size_t at, size_t length, int class)
+{
+    if (class == CPL_CLASS_LETTER)
+        for (size_t n = 8; n == 8 && length - at >= 8; at += n) n = leading_letters(s + at);
+    while (at < length) {
+        size_t next;
+        if (class_at(s, at, &next) != class) break;
+        at = next;
+    }
+    return at;
+}
+
+static inline size_t step_back(bytes *s, size_t at)
+{
+    do at--;
+    while ((s[at] & 0xC0) == 0x80);
+    return at;
+}
+
+/* White space from `at` on that no word takes: all of it at the end of the text, else all but the
+ * last code point, which the next word may take; a single one stands alone. */
+static size_t space_word(bytes *s, size_t at, size_t length)
+{
+    size_t end = run_end(s, at, length, CPL_CLASS_SPACE);
+    if (end == length) return end;
+    size_t last = step_back(s, end);
+    return last > at ? last : end;
+}
+
+static inline bool is_one_of(int c, const char *set)
+{
+    return c != 0 && strchr(set, c) != NULL;
+}
+
+/* Bytes of the contraction that begins with the apostrophe at `at`, 0 if none. `fold` takes capital
+ * letters too, and U+017F (long s), the only other code point that folds to one of these letters.
+ */
+static size_t contraction(bytes *s, size_t at, size_t length, bool fold)
+{
+    size_t left = length - at;
+    if (left < 2) return 0;
+    int lower = fold ? 0x20 : 0;
+    int c     = s[at + 1] < 0x80 ? s[at + 1] | lower : 0;
+    if (is_one_of(c, "stmd")) return 2;
+    if (fold && left >= 3 && s[at + 1] == 0xC5 && s[at + 2] == 0xBF) return 3;
+    if (left < 3 || s[at + 2] >= 0x80) return 0;
+    int d = s[at + 2] | lower;
+    return (c == 'r' && d == 'e') || (c == 'v' && d == 'e') || (c == 'l' && d == 'l') ? 3 : 0;
+}
+
+static inline size_t gpt2_word(bytes *s, size_t at, size_t length)
+{
+    if (s[at] == '\'') {
+        size_t n = contraction(s, at, length, false);
+        if (n) return at + n;
+    }
+    size_t next;
+    int class = class_at(s, at, &next);
+    if (s[at] == ' ' && next < length) class = class_at(s, next, &next);
+    if (class == CPL_CLASS_SPACE) return space_word(s, at, length);
+    return run_end(s, next, length, class);
+}
+
+static inline bool is_line_end(int c)
+{
+    return c == '\r' || c == '\n';
+}
+
+/* \s*[\r\n]+, then \s+(?!\S), then \s+ */
+static size_t dolma2_space(bytes *s, size_t at, size_t length)
+{
+    size_t end = run_end(s, at, length, CPL_CLASS_SPACE);
+    for (size_t last = end; last > at; last--)
+        if (is_line_end(s[last - 1])) return last;
+    return space_word(s, at, length);
+}
+
+static size_t up_to_three_numbers(bytes *s, size_t at, size_t length)
+{
+    for (int n = 0; n < 3 && at < length; n++) {
+        size_t next;
+        if (class_at(s, at, &next) != CPL_CLASS_NUMBER) break;
+        at = next;
+    }
+    return at;
+}
+
+static inline size_t dolma2_word(bytes *s, size_t at, size_t length)
+{
+    if (s[at] == '\'') {
+        size_t n = contraction(s, at, length, true);
+        if (n) return at + n;
+    }
+    size_t next, after;
+    int class = class_at(s, at, &next);
+    if (class == CPL_CLASS_LETTER) return run_end(s, next, length, CPL_CLASS_LETTER);
+    if (class == CPL_CLASS_NUMBER) return up_to_three_numbers(s, at, length);
+    int following = next < length ? class_at(s, next, &after) : CPL_CLASS_SPACE;
+    if (following == CPL_CLASS_LETTER && !is_line_end(s[at]))
+        return run_end(s, after, length, CPL_CLASS_LETTER);
+    if (class == CPL_CLASS_OTHER || (s[at] == ' ' && following == CPL_CLASS_OTHER)) {
+        size_t end = run_end(s, next, length, CPL_CLASS_OTHER);
+        while (end < length && is_line_end(s[end])) end++;
+        return end;
+    }
+    return dolma2_space(s, at, length);
+}
+
+size_t cpl_split(cpl_split_kind kind, const char *text, size_t length, size_t *at, size_t *ends,
+                 size_t max)
+{
+    bytes *s     = (bytes *)text;
+    size_t place = *at, n = 0;
+    if (kind == CPL_SPLIT_GPT2)
+        for (; n < max && place < length; n++) ends[n] = place = gpt2_word(s, place, length);
+    else
+        for (; n < max && place < length; n++) ends[n] = place = dolma2_word(s, place, length);
+    *at = place;
+    return n;
+}
+
+bool cpl_split_known(const char *pattern, cpl_split_kind *kind)
+{
+    static const char *const patterns[] = {
+        [CPL_SPLIT_GPT2] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+"
+                           "|\\s+(?!\\S)|\\s+",
+        [CPL_SPLIT_DOLMA2] =
+            "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}"
+            "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+    };
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        if (strcmp(pattern, patterns[i]) != 0) continue;
+        *kind = (cpl_split_kind)i;
+        return true;
+    }
+    return false;
+}

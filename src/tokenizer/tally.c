@@ -1,0 +1,78 @@
+/* tally.c - see tally.h */
+#include "tokenizer/tally.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/arena.h"
+
+void cpl_tally_free(cpl_tally *tally)
+{
+    cpl_text_free(&tally->bytes);
+    cpl_free(tally->at);
+    cpl_free(tally->table);
+    memset(tally, 0, sizeof *tally);
+}
+
+static uint32_t hash_of(const void *bytes, size_t length)
+{
+    return (uint32_t)XXH3_64bits(bytes, length);
+}
+
+/* The place of the string in the table: its own, or the free one where it belongs. */
+static uint32_t place_of(const cpl_tally *tally, const void *bytes, size_t length)
+{
+    uint32_t place = hash_of(bytes, length) & tally->mask;
+    for (; tally->table[place]; place = (place + 1) & tally->mask) {
+        const cpl_tally_entry *entry = tally->at + tally->table[place] - 1;
+        if (entry->length == length &&
+            memcmp(tally->bytes.bytes + entry->start, bytes, length) == 0)
+            break;
+    }
+    return place;
+}
+
+static cpl_status grow_table(cpl_tally *tally)
+{
+    size_t places   = tally->table ? ((size_t)tally->mask + 1) * 2 : 1024;
+    uint32_t *table = cpl_alloc(places * sizeof *table);
+    if (!table) return CPL_ERR_MEMORY;
+    memset(table, 0, places * sizeof *table);
+    cpl_free(tally->table);
+    tally->table = table;
+    tally->mask  = (uint32_t)(places - 1);
+    for (uint32_t i = 0; i < tally->count; i++) {
+        const cpl_tally_entry *entry = tally->at + i;
+        tally->table[place_of(tally, tally->bytes.bytes + entry->start, entry->length)] = i + 1;
+    }
+    return CPL_OK;
+}
+
+static cpl_status grow_entries(cpl_tally *tally)
+{
+    if (tally->count == INT32_MAX)
+        return CPL_FAIL(CPL_ERR_INPUT, "more than %d different words or pairs", INT32_MAX);
+    if (tally->count < tally->capacity) return CPL_OK;
+    uint32_t capacity   = tally->capacity < INT32_MAX / 2 ? tally->capacity * 2 + 256 : INT32_MAX;
+    cpl_tally_entry *at = cpl_realloc(tally->at, capacity * sizeof *at);
+    if (!at) return CPL_ERR_MEMORY;
+    tally->at       = at;
+    tally->capacity = capacity;
+    return CPL_OK;
+}
+
+cpl_status cpl_tally_number(cpl_tally *tally, const void *bytes, size_t length, uint32_t *number)
+{
+    if (!tally->table || tally->count > tally->mask / 2) CPL_TRY(grow_table(tally));
+    uint32_t place = place_of(tally, bytes, length);
+    if (!tally->table[place]) {
+        CPL_TRY(grow_entries(tally));
+        size_t start = tally->bytes.length;
+        cpl_text_append(&tally->bytes, bytes, length);
+        CPL_TRY(cpl_text_status(&tally->bytes));
+        tally->at[tally->count++] = (cpl_tally_entry){start, length, 0};
+        tally->table[place]       = tally->count;
+    }
+    *number = tally->table[place] - 1;
+    return CPL_OK;
+}

@@ -1,0 +1,208 @@
+/* tokens.c - vocabulary, added tokens and merges from their JSON (see load.h).
+ */
+#include <string.h>
+
+#include "base/arena.h"
+#include "tokenizer/load.h"
+#include "tokenizer/unicode.h"
+
+static cpl_status check_id(const json_t *id, const char *name, const char *path)
+{
+    json_int_t value = json_integer_value(id);
+    if (!json_is_integer(id) || value < 0 || value > CPL_TOKEN_MAX_ID)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: the id of token \"%.100s\" is not a number from 0 to %d", path, name,
+                        CPL_TOKEN_MAX_ID);
+    return CPL_OK;
+}
+
+static void keep_larger(int64_t *largest, const json_t *id)
+{
+    if (json_integer_value(id) > *largest) *largest = json_integer_value(id);
+}
+
+/* Checks every id and finds the largest. */
+static cpl_status find_last_id(int64_t *last, json_t *vocab, const json_t *added, const char *path)
+{
+    const char *name;
+    json_t *value;
+    size_t i;
+    *last = -1;
+    json_object_foreach(vocab, name, value)
+    {
+        CPL_TRY(check_id(value, name, path));
+        keep_larger(last, value);
+    }
+    json_array_foreach(added, i, value)
+    {
+        const char *content = json_string_value(json_object_get(value, "content"));
+        if (!content || !*content)
+            return CPL_FAIL(CPL_ERR_INPUT, "%s: added_tokens[%zu] has no content", path, i);
+        CPL_TRY(check_id(json_object_get(value, "id"), content, path));
+        keep_larger(last, json_object_get(value, "id"));
+    }
+    return CPL_OK;
+}
+
+/* Appends the bytes that the characters of `name` stand for; those of `name` itself if one of its
+ * characters stands for none. */
+static void append_name_bytes(cpl_text *out, const char *name,
+                              const int16_t byte_of[CPL_ALPHABET_POINTS])
+{
+    const unsigned char *s = (const unsigned char *)name;
+    size_t start = out->length, length = strlen(name);
+    for (size_t at = 0; at < length;) {
+        int n;
+        uint32_t point = cpl_unicode_next(s + at, &n);
+        if (point >= CPL_ALPHABET_POINTS || byte_of[point] < 0) {
+            if (!out->failed) out->length = start;
+            cpl_text_append(out, name, length);
+            return;
+        }
+        cpl_text_char(out, (char)byte_of[point]);
+        at += (size_t)n;
+    }
+}
+
+static void close_token(cpl_tokenizer *t, cpl_token *token, size_t start)
+{
+    token->start   = (uint32_t)start;
+    token->length  = (uint32_t)(t->bytes.length - start);
+    token->present = true;
+}
+
+static cpl_status read_vocab(cpl_tokenizer *t, json_t *vocab, const char *path)
+{
+    int16_t byte_of[CPL_ALPHABET_POINTS];
+    cpl_alphabet_bytes(byte_of);
+    const char *name;
+    json_t *value;
+    json_object_foreach(vocab, name, value)
+    {
+        cpl_token *token = t->tokens + json_integer_value(value);
+        if (token->present)
+            return CPL_FAIL(CPL_ERR_INPUT, "%s: two tokens have the id %lld; one is \"%.100s\"",
+                            path, (long long)json_integer_value(value), name);
+        size_t start = t->bytes.length;
+        append_name_bytes(&t->bytes, name, byte_of);
+        close_token(t, token, start);
+    }
+    return cpl_text_status(&t->bytes);
+}
+
+/* A letter, a space and a line end can all be met: only the bytes that no UTF-8 holds may lack a
+ * token, as 13 do in GPT-NeoX's vocabulary. */
+static cpl_status read_byte_ids(cpl_tokenizer *t, const json_t *vocab, const char *path)
+{
+    uint32_t point_of[256];
+    cpl_alphabet_points(point_of);
+    for (int b = 0; b < 256; b++) {
+        char name[5]                             = {0};
+        name[cpl_utf8_encode(point_of[b], name)] = '\0';
+        const json_t *id                         = json_object_get(vocab, name);
+        t->merges.byte_id[b]                     = id ? (int32_t)json_integer_value(id) : -1;
+        bool in_utf8                             = b <= 0xBF || (b >= 0xC2 && b <= 0xF4);
+        if (!id && in_utf8)
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "%s: the vocabulary has no token for the byte %02x, so not every text "
+                            "can be encoded",
+                            path, (unsigned)b);
+    }
+    return CPL_OK;
+}
+
+/* Where an added token may stand in the table: at a free id, or where the vocabulary has it. */
+static cpl_status check_place(const cpl_tokenizer *t, const json_t *vocab, const char *content,
+                              int64_t id, const char *path)
+{
+    const json_t *named = json_object_get(vocab, content);
+    if (named && json_integer_value(named) != id)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: added token \"%.100s\" has the id %lld, but %lld in the vocabulary",
+                        path, content, (long long)id, (long long)json_integer_value(named));
+    if (t->tokens[id].added || (t->tokens[id].present && !named))
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: two tokens have the id %lld; one is \"%.100s\"", path,
+                        (long long)id, content);
+    return CPL_OK;
+}
+
+static cpl_status check_switches(const json_t *entry, const char *content, const char *path)
+{
+    static const char *const names[] = {"single_word", "lstrip", "rstrip"};
+    for (size_t i = 0; i < 3; i++)
+        if (json_is_true(json_object_get(entry, names[i])))
+            return CPL_FAIL(CPL_ERR_INPUT, "%s: added token \"%.100s\": %s is not supported", path,
+                            content, names[i]);
+    return CPL_OK;
+}
+
+/* Adds the token of id `id` to the set that its "normalized" names. What is looked for in
+ * normalised text is the normalised content. */
+static cpl_status add_to_set(cpl_tokenizer *t, cpl_nfc *nfc, const json_t *entry, int64_t id)
+{
+    const cpl_token *token = t->tokens + id;
+    bool normalized        = json_is_true(json_object_get(entry, "normalized"));
+    cpl_added_set *set     = normalized ? &t->normalized : &t->raw;
+    cpl_added *added       = set->at + set->count++;
+    *added                 = (cpl_added){token->start, token->length, (int32_t)id, token->special};
+    if (!normalized || !t->nfc) return CPL_OK;
+    const char *content = json_string_value(json_object_get(entry, "content"));
+    added->start        = (uint32_t)t->bytes.length;
+    CPL_TRY(cpl_nfc_append(nfc, &t->bytes, content, strlen(content)));
+    added->length = (uint32_t)(t->bytes.length - added->start);
+    return CPL_OK;
+}
+
+static cpl_status read_added(cpl_tokenizer *t, cpl_nfc *nfc, const json_t *vocab,
+                             const json_t *entry, const char *path)
+{
+    const char *content = json_string_value(json_object_get(entry, "content"));
+    int64_t id          = json_integer_value(json_object_get(entry, "id"));
+    CPL_TRY(check_place(t, vocab, content, id, path));
+    CPL_TRY(check_switches(entry, content, path));
+    cpl_token *token = t->tokens + id;
+    size_t start     = t->bytes.length;
+    cpl_text_append(&t->bytes, content, strlen(content));
+    close_token(t, token, start);
+    token->added   = true;
+    token->special = json_is_true(json_object_get(entry, "special"));
+    if (strcmp(content, "<|endoftext|>") == 0) t->eos = (int32_t)id;
+    CPL_TRY(cpl_text_status(&t->bytes));
+    return add_to_set(t, nfc, entry, id);
+}
+
+static cpl_status read_all_added(cpl_tokenizer *t, const json_t *vocab, const json_t *added,
+                                 const char *path)
+{
+    cpl_status status = CPL_OK;
+    cpl_nfc nfc       = {0};
+    size_t n          = json_array_size(added);
+    if (n == 0) return CPL_OK;
+    t->raw.at        = cpl_alloc(n * sizeof *t->raw.at);
+    t->normalized.at = cpl_alloc(n * sizeof *t->normalized.at);
+    if (!t->raw.at || !t->normalized.at) return CPL_ERR_MEMORY;
+    for (size_t i = 0; i < n; i++)
+        CPL_TRY_DONE(read_added(t, &nfc, vocab, json_array_get(added, i), path));
+done:
+    cpl_nfc_free(&nfc);
+    return status;
+}
+
+cpl_status cpl_tokenizer_read_tokens(cpl_tokenizer *t, json_t *vocab, const json_t *added,
+                                     const char *path)
+{
+    int64_t last;
+    if (!json_is_object(vocab) || json_object_size(vocab) == 0)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: there is no vocabulary", path);
+    CPL_TRY(find_last_id(&last, vocab, added, path));
+    t->tokens = cpl_alloc((size_t)(last + 1) * sizeof *t->tokens);
+    if (!t->tokens) return CPL_ERR_MEMORY;
+    memset(t->tokens, 0, (size_t)(last + 1) * sizeof *t->tokens);
+    t->vocab_size = last + 1;
+    CPL_TRY(read_vocab(t, vocab, path));
+    CPL_TRY(read_byte_ids(t, vocab, path));
+    CPL_TRY(read_all_added(t, vocab, added, path));
+    cpl_added_index(&t->raw, t->bytes.bytes);
+    cpl_added_index(&t->normalized, t->bytes.bytes);
+    return CPL_OK;
+}

@@ -1,0 +1,78 @@
+/* settings.h - the settings of this floor as structs (of the .def files) and as lists.
+ *
+ * Room:  train/settings. */
+#ifndef CPL_TRAIN_SETTINGS_SETTINGS_H
+#define CPL_TRAIN_SETTINGS_SETTINGS_H
+
+#include "data/settings.h"
+#include "model/settings.h"
+#include "settings/settings.h"
+#include "tensor/settings.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CPL_SETTING(field, name, kind, ...) cpl_field_##kind field;
+typedef struct cpl_train_settings {
+#include "train/settings/train.def"
+} cpl_train_settings;
+
+typedef struct cpl_checkpoint_settings {
+#include "train/settings/checkpoint.def"
+} cpl_checkpoint_settings;
+
+typedef struct cpl_eval_settings {
+#include "train/settings/eval.def"
+} cpl_eval_settings;
+
+typedef struct cpl_log_settings {
+#include "train/settings/log.def"
+} cpl_log_settings;
+
+#undef CPL_SETTING
+
+/* Their offsets are 0: each is a struct of its own. */
+extern const cpl_section cpl_train_section, cpl_checkpoint_section, cpl_eval_section,
+    cpl_log_section;
+
+/* Every section, as the configuration file of a run has them. */
+typedef struct cpl_settings {
+    cpl_model_settings model;
+    cpl_data_settings data;
+    cpl_train_settings train;
+    cpl_erc_settings erc;
+    cpl_balance_settings balance;
+    cpl_z_settings z;
+    cpl_orth_settings orth;
+    cpl_compute_settings compute;
+    cpl_checkpoint_settings checkpoint;
+    cpl_eval_settings eval;
+    cpl_log_settings log;
+} cpl_settings;
+
+#define CPL_SETTING(...) +1
+enum {
+    CPL_N_SECTIONS = 11,
+    CPL_N_SETTINGS = 0 /* of all sections: size of an array `given` */
+#include "data/data.def"
+#include "model/balance.def"
+#include "model/erc.def"
+#include "model/model.def"
+#include "model/orth.def"
+#include "model/z.def"
+#include "tensor/compute.def"
+#include "train/settings/checkpoint.def"
+#include "train/settings/eval.def"
+#include "train/settings/log.def"
+#include "train/settings/train.def"
+};
+#undef CPL_SETTING
+
+/* Fills `sections` with all of them, at their offsets in cpl_settings, in the order above. */
+void cpl_settings_sections(cpl_section sections[CPL_N_SECTIONS]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CPL_TRAIN_SETTINGS_SETTINGS_H */

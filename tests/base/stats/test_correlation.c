@@ -1,0 +1,76 @@
+/* test_correlation.c - correlations against values that SciPy gives for the same numbers, ties and all.
+ */
+#include "base/stats/correlation.h"
+
+#include <math.h>
+
+#include "check.h"
+
+enum { N = 11 };
+
+static const double some[N]  = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5};
+static const double other[N] = {2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4};
+
+/* scipy.stats.rankdata */
+static void equal_values_share_a_rank(void **state)
+{
+    static const double want[N] = {4.5, 1.5, 6.0, 1.5, 8.0, 11.0, 3.0, 10.0, 8.0, 4.5, 8.0};
+    double rank[N];
+    void *scratch = malloc(cpl_rank_scratch(N));
+    (void)state;
+    cpl_rank_of(rank, some, N, scratch);
+    for (int i = 0; i < N; i++) assert_near(rank[i], want[i], 0);
+    free(scratch);
+}
+
+/* scipy.stats.spearmanr, pearsonr */
+static void correlations_are_scipys(void **state)
+{
+    static const double a[] = {0.5, 0.5, 0.1, 0.9, 0.1}, b[] = {10, 20, 30, 20, 5};
+    void *scratch = malloc(cpl_rank_scratch(N));
+    (void)state;
+    assert_near(cpl_rank_spearman(some, other, N, scratch), 0.1384567651467695, 1e-14);
+    assert_near(cpl_rank_pearson(some, other, N), 0.09422924859889797, 1e-14);
+    assert_near(cpl_rank_spearman(a, b, 5, scratch), 0.08111071056538127, 1e-14);
+    assert_near(cpl_rank_pearson(a, b, 5), 0.061313933948496546, 1e-14);
+    free(scratch);
+}
+
+/* Spearman's looks at the order alone, and both change sign with one of the lists. */
+static void order_and_sign(void **state)
+{
+    double grown[N], fallen[N];
+    void *scratch = malloc(cpl_rank_scratch(N));
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        grown[i]  = exp(some[i]);
+        fallen[i] = 3 - 2 * some[i];
+    }
+    assert_near(cpl_rank_spearman(some, grown, N, scratch), 1, 1e-15);
+    assert_true(cpl_rank_pearson(some, grown, N) < 0.9);
+    assert_near(cpl_rank_spearman(some, fallen, N, scratch), -1, 1e-15);
+    assert_near(cpl_rank_pearson(some, fallen, N), -1, 1e-14);
+    free(scratch);
+}
+
+static void nothing_to_correlate(void **state)
+{
+    static const double flat[] = {2, 2, 2}, rising[] = {1, 2, 3};
+    void *memory = malloc(cpl_rank_scratch(3));
+    (void)state;
+    assert_true(isnan(cpl_rank_pearson(flat, rising, 3)));
+    assert_true(isnan(cpl_rank_spearman(rising, flat, 3, memory)));
+    assert_true(isnan(cpl_rank_pearson(rising, rising, 1)));
+    free(memory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_values_share_a_rank),
+        cmocka_unit_test(correlations_are_scipys),
+        cmocka_unit_test(order_and_sign),
+        cmocka_unit_test(nothing_to_correlate),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

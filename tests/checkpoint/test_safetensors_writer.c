@@ -1,0 +1,383 @@
+/* test_safetensors_writer.c - the writer: byte for byte, in the canonical order, whole or not at
+ * all; what it writes our reader reads.
+ *
+ * Method: files written out by hand for small cases; random sets of tensors, declared in two
+ * different orders, must give equal bytes and come back; a disk that is full after each of many
+ * lengths; each allocation failing in turn. */
+#include "checkpoint/safetensors_writer.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/resource.h>
+
+#include "base/arena.h"
+#include "base/rng.h"
+#include "check.h"
+#include "io/file.h"
+
+static char *fresh_path(void)
+{
+    char *path = cpl_path_join(scratch_folder(), "t.safetensors");
+    assert_non_null(path);
+    return path;
+}
+
+static cpl_safetensors_writer *begin(const char *path)
+{
+    cpl_safetensors_writer *writer;
+    assert_ok(cpl_safetensors_writer_begin(&writer, path));
+    return writer;
+}
+
+static void assert_file(const char *path, const void *want, size_t length)
+{
+    cpl_text text = {0};
+    assert_ok(cpl_file_read(&text, path, 1u << 30));
+    assert_int_equal(text.length, length);
+    assert_memory_equal(text.bytes, want, length);
+    cpl_text_free(&text);
+}
+
+static void assert_alone(const char *path, int64_t wanted)
+{
+    char **names, *folder = cpl_path_folder(path);
+    int64_t count;
+    assert_ok(cpl_folder_list(&names, &count, folder));
+    assert_int_equal(count, wanted);
+    cpl_folder_list_free(names, count);
+    cpl_free(folder);
+}
+
+static void the_example_byte_for_byte(void **state)
+{
+    (void)state;
+    static const char want[] = "\x40\0\0\0\0\0\0\0"
+                               "{\"a\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]}}"
+                               "       \0\0\x80?\0\0\0@\0\0@@\0\0\x80@";
+    const float data[4]      = {1, 2, 3, 4};
+    uint64_t hash, again;
+    char *path                     = fresh_path();
+    cpl_safetensors_writer *writer = begin(path);
+    assert_ok(
+        cpl_safetensors_writer_declare(writer, "a", CPL_SAFETENSORS_F32, 2, (int64_t[]){2, 2}));
+    assert_ok(cpl_safetensors_writer_layout(writer));
+    assert_ok(cpl_safetensors_writer_put(writer, data, 16));
+    assert_false(cpl_path_exists(path));
+    assert_ok(cpl_safetensors_writer_commit(writer, &hash));
+    assert_int_equal(sizeof want - 1, 88);
+    assert_file(path, want, 88);
+    assert_ok(cpl_file_hash(&again, path));
+    assert_true(hash == again);
+    cpl_free(path);
+}
+
+static void no_tensors_at_all(void **state)
+{
+    (void)state;
+    char *path                     = fresh_path();
+    cpl_safetensors_writer *writer = begin(path);
+    assert_ok(cpl_safetensors_writer_layout(writer));
+    assert_int_equal(cpl_safetensors_writer_count(writer), 0);
+    assert_ok(cpl_safetensors_writer_commit(writer, NULL));
+    assert_file(path, "\x08\0\0\0\0\0\0\0{}      ", 16);
+    cpl_free(path);
+}
+
+static void order_metadata_and_escapes(void **state)
+{
+    (void)state;
+    static const char want[] =
+        "{\"__metadata__\":{\"format\":\"pt\",\"k\":\"\\\"\\\\\\b\\f\\n\\r\\t\\u0001\xC3\xA9/"
+        "\x7F\"},"
+        "\"b\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]},"
+        "\"c\":{\"dtype\":\"F32\",\"shape\":[0,3],\"data_offsets\":[8,8]},"
+        "\"Z\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[8,10]},"
+        "\"a\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[10,12]},"
+        "\"a\\n\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[12,15]}}";
+    const int64_t one = 1, three = 3, none[2] = {0, 3};
+    char *path                = fresh_path();
+    cpl_safetensors_writer *w = begin(path);
+    cpl_text text             = {0};
+    assert_ok(cpl_safetensors_writer_metadata(w, "format", "pt"));
+    assert_ok(cpl_safetensors_writer_metadata(w, "k", "\"\\\b\f\n\r\t\x01\xC3\xA9/\x7F"));
+    assert_ok(cpl_safetensors_writer_declare(w, "a\n", CPL_SAFETENSORS_U8, 1, &three));
+    assert_ok(cpl_safetensors_writer_declare(w, "a", CPL_SAFETENSORS_BF16, 1, &one));
+    assert_ok(cpl_safetensors_writer_declare(w, "c", CPL_SAFETENSORS_F32, 2, none));
+    assert_ok(cpl_safetensors_writer_declare(w, "Z", CPL_SAFETENSORS_BF16, 1, &one));
+    assert_ok(cpl_safetensors_writer_declare(w, "b", CPL_SAFETENSORS_I64, 0, NULL));
+    assert_ok(cpl_safetensors_writer_layout(w));
+    assert_int_equal(cpl_safetensors_writer_count(w), 5);
+    assert_string_equal(cpl_safetensors_writer_name(w, 0), "b");
+    assert_string_equal(cpl_safetensors_writer_name(w, 2), "Z");
+    assert_int_equal(cpl_safetensors_writer_at(w, 4)->begin, 12);
+    assert_ok(cpl_safetensors_writer_put(w, "123456789012345", 15));
+    assert_ok(cpl_safetensors_writer_commit(w, NULL));
+    assert_ok(cpl_file_read(&text, path, 10000));
+    uint64_t n;
+    memcpy(&n, text.bytes, 8);
+    assert_int_equal(n % 8, 0);
+    assert_in_range(n, sizeof want - 1, sizeof want + 6);
+    assert_memory_equal(text.bytes + 8, want, sizeof want - 1);
+    for (size_t i = sizeof want - 1; i < n; i++) assert_int_equal(text.bytes[8 + i], ' ');
+    assert_string_equal(text.bytes + 8 + n, "123456789012345");
+    cpl_text_free(&text);
+    cpl_free(path);
+}
+
+static void refuses_what_cannot_be_written(void **state)
+{
+    (void)state;
+    char *path                = fresh_path();
+    cpl_safetensors_writer *w = begin(path);
+    const int64_t minus = -1, one = 1, huge[2] = {INT64_MAX, 2};
+    assert_fails(CPL_ERR_INPUT, "UTF-8",
+                 cpl_safetensors_writer_declare(w, "\xff", CPL_SAFETENSORS_U8, 1, &one));
+    assert_fails(CPL_ERR_INPUT, "UTF-8", cpl_safetensors_writer_metadata(w, "k", "\xC3"));
+    assert_fails(CPL_ERR_INPUT, "__metadata__",
+                 cpl_safetensors_writer_declare(w, "__metadata__", CPL_SAFETENSORS_U8, 1, &one));
+    assert_fails(CPL_ERR_INPUT, "-1",
+                 cpl_safetensors_writer_declare(w, "a", CPL_SAFETENSORS_U8, 1, &minus));
+    assert_fails(CPL_ERR_INPUT, "too large",
+                 cpl_safetensors_writer_declare(w, "a", CPL_SAFETENSORS_U8, 2, huge));
+    assert_fails(CPL_ERR_INPUT, "too large",
+                 cpl_safetensors_writer_declare(w, "a", CPL_SAFETENSORS_U64, 1, huge));
+    assert_fails(CPL_ERR_INPUT, "whole bytes",
+                 cpl_safetensors_writer_declare(w, "a", CPL_SAFETENSORS_F4, 1, &one));
+    assert_ok(cpl_safetensors_writer_metadata(w, "k", "1"));
+    assert_fails(CPL_ERR_INPUT, "twice", cpl_safetensors_writer_metadata(w, "k", "2"));
+    assert_ok(cpl_safetensors_writer_declare(w, "a", CPL_SAFETENSORS_U8, 1, &one));
+    assert_ok(cpl_safetensors_writer_declare(w, "a", CPL_SAFETENSORS_F32, 1, &one));
+    assert_fails(CPL_ERR_INPUT, "written twice", cpl_safetensors_writer_layout(w));
+    cpl_safetensors_writer_abort(w);
+    const int64_t half = INT64_MAX / 8;
+    w                  = begin(path);
+    for (int i = 0; i < 9; i++) {
+        char name[2] = {(char)('a' + i), 0};
+        assert_ok(cpl_safetensors_writer_declare(w, name, CPL_SAFETENSORS_U8, 1, &half));
+    }
+    assert_fails(CPL_ERR_INPUT, "too large", cpl_safetensors_writer_layout(w));
+    cpl_safetensors_writer_abort(w);
+    cpl_safetensors_writer_abort(NULL);
+    assert_alone(path, 0);
+    cpl_free(path);
+}
+
+static void refuses_a_header_that_no_reader_takes(void **state)
+{
+    (void)state;
+    enum { LENGTH = 100000000 };
+    char *path = fresh_path(), *value = malloc(LENGTH + 1);
+    assert_non_null(value);
+    memset(value, 'x', LENGTH);
+    value[LENGTH]             = '\0';
+    cpl_safetensors_writer *w = begin(path);
+    assert_ok(cpl_safetensors_writer_metadata(w, "k", value));
+    assert_fails(CPL_ERR_INPUT, "header too large", cpl_safetensors_writer_layout(w));
+    cpl_safetensors_writer_abort(w);
+    /* {"__metadata__":{"k":"..."}} is 25 bytes more than its value; the limit, a multiple of 8,
+     * is itself allowed. */
+    value[LENGTH - 25 + 1] = '\0';
+    w                      = begin(path);
+    assert_ok(cpl_safetensors_writer_metadata(w, "k", value));
+    assert_fails(CPL_ERR_INPUT, "header too large", cpl_safetensors_writer_layout(w));
+    cpl_safetensors_writer_abort(w);
+    assert_alone(path, 0);
+    value[LENGTH - 25] = '\0';
+    w                  = begin(path);
+    cpl_safetensors *file;
+    assert_ok(cpl_safetensors_writer_metadata(w, "k", value));
+    assert_ok(cpl_safetensors_writer_layout(w));
+    assert_ok(cpl_safetensors_writer_commit(w, NULL));
+    assert_ok(cpl_safetensors_open(&file, path));
+    assert_string_equal(cpl_safetensors_metadata(file, "k"), value);
+    cpl_safetensors_close(file);
+    assert_int_equal(unlink(path), 0);
+    free(value);
+    cpl_free(path);
+}
+
+typedef struct set {
+    int count;
+    struct {
+        char name[24];
+        cpl_safetensors_dtype dtype;
+        int rank;
+        int64_t shape[4];
+        size_t bytes;
+        unsigned char data[2048];
+    } tensors[12];
+} set;
+
+static uint32_t draw(uint64_t round, uint64_t *index, uint32_t below)
+{
+    cpl_rng_key key = {.seed = 21, .stream = CPL_STREAM_TEST, .step = round};
+    return cpl_rng_u32(&key, (*index)++) % below;
+}
+
+static void make_set(set *s, uint64_t round)
+{
+    uint64_t index = 0;
+    s->count       = (int)draw(round, &index, 13);
+    for (int t = 0; t < s->count; t++) {
+        int64_t elements    = 1;
+        s->tensors[t].dtype = (cpl_safetensors_dtype)draw(round, &index, CPL_SAFETENSORS_N_DTYPES);
+        s->tensors[t].rank  = (int)draw(round, &index, 4);
+        for (int i = 0; i < s->tensors[t].rank; i++)
+            elements *= s->tensors[t].shape[i] = draw(round, &index, 5);
+        if (cpl_safetensors_dtype_bits(s->tensors[t].dtype) < 8) {
+            elements *= 4;
+            s->tensors[t].shape[s->tensors[t].rank++] = 4;
+        }
+        sprintf(s->tensors[t].name, "%c%u\"\xC3\xA9%d", 'A' + (int)draw(round, &index, 50),
+                draw(round, &index, 1000), t);
+        s->tensors[t].bytes =
+            (size_t)(elements * cpl_safetensors_dtype_bits(s->tensors[t].dtype) / 8);
+        for (size_t i = 0; i < s->tensors[t].bytes; i++)
+            s->tensors[t].data[i] = (unsigned char)draw(round, &index, 256);
+    }
+}
+
+/* Declares the tensors from `first` on in a circle; puts them in pieces of `piece` bytes. */
+static cpl_status write_set(const char *path, const set *s, int first, size_t piece)
+{
+    cpl_status status = CPL_OK;
+    cpl_safetensors_writer *w;
+    CPL_TRY(cpl_safetensors_writer_begin(&w, path));
+    CPL_TRY_DONE(cpl_safetensors_writer_metadata(w, "format", "pt"));
+    for (int k = 0; k < s->count; k++) {
+        int t = (first + k) % s->count;
+        CPL_TRY_DONE(cpl_safetensors_writer_declare(w, s->tensors[t].name, s->tensors[t].dtype,
+                                                    s->tensors[t].rank, s->tensors[t].shape));
+    }
+    CPL_TRY_DONE(cpl_safetensors_writer_layout(w));
+    for (int64_t i = 0; i < cpl_safetensors_writer_count(w); i++) {
+        int t = 0;
+        while (strcmp(s->tensors[t].name, cpl_safetensors_writer_name(w, i)) != 0) t++;
+        for (size_t at = 0; at < s->tensors[t].bytes; at += piece) {
+            size_t left = s->tensors[t].bytes - at;
+            CPL_TRY_DONE(cpl_safetensors_writer_put(w, s->tensors[t].data + at,
+                                                    left < piece ? left : piece));
+        }
+    }
+    return cpl_safetensors_writer_commit(w, NULL);
+done:
+    cpl_safetensors_writer_abort(w);
+    return status;
+}
+
+static void assert_holds(const char *path, const set *s)
+{
+    cpl_safetensors *file;
+    unsigned char data[2048];
+    assert_ok(cpl_safetensors_open(&file, path));
+    assert_int_equal(cpl_safetensors_count(file), s->count);
+    for (int t = 0; t < s->count; t++) {
+        const cpl_safetensors_entry *e = cpl_safetensors_find(file, s->tensors[t].name);
+        assert_non_null(e);
+        assert_int_equal(e->dtype, s->tensors[t].dtype);
+        assert_true(cpl_safetensors_has_shape(e, s->tensors[t].rank, s->tensors[t].shape));
+        assert_int_equal(e->end - e->begin, s->tensors[t].bytes);
+        assert_ok(cpl_safetensors_read_raw(file, e, data, 0, s->tensors[t].bytes));
+        assert_memory_equal(data, s->tensors[t].data, s->tensors[t].bytes);
+    }
+    for (int64_t i = 1; i < s->count; i++) {
+        const cpl_safetensors_entry *a = cpl_safetensors_at(file, i - 1);
+        const cpl_safetensors_entry *b = cpl_safetensors_at(file, i);
+        assert_true(a->end == b->begin);
+        if (a->begin < a->end && b->begin < b->end) /* empty ones share a place */
+            assert_true(a->dtype < b->dtype ||
+                        (a->dtype == b->dtype && strcmp(a->name, b->name) < 0));
+    }
+    cpl_safetensors_close(file);
+}
+
+static void random_sets_come_back(void **state)
+{
+    (void)state;
+    char *path = fresh_path();
+    static set s;
+    for (uint64_t round = 0; round < 100; round++) {
+        make_set(&s, round);
+        cpl_text first = {0};
+        assert_ok(write_set(path, &s, 0, 1 << 20));
+        assert_holds(path, &s);
+        assert_ok(cpl_file_read(&first, path, 1 << 20));
+        assert_ok(write_set(path, &s, s.count / 2, 1 + round % 7));
+        assert_file(path, first.bytes, first.length);
+        cpl_text_free(&first);
+    }
+    assert_alone(path, 1);
+    cpl_free(path);
+}
+
+static void a_full_disk_leaves_the_old_file(void **state)
+{
+    (void)state;
+    char *path = fresh_path();
+    static set old, new;
+    struct rlimit before, tight;
+    make_set(&old, 1000);
+    make_set(&new, 1001);
+    assert_true(old.count > 2 && new.count > 2);
+    assert_ok(write_set(path, &old, 0, 100));
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    tight = before;
+    for (rlim_t room = 0; room < 1200; room += 50) {
+        tight.rlim_cur = room;
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+        cpl_status status = write_set(path, &new, 0, 100);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        if (status == CPL_OK) break;
+        assert_int_equal(status, CPL_ERR_IO);
+        assert_non_null(strstr(cpl_last_error(), "cannot be written"));
+        assert_holds(path, &old);
+        assert_alone(path, 1);
+    }
+    assert_ok(write_set(path, &new, 0, 100));
+    assert_holds(path, &new);
+    cpl_free(path);
+}
+
+static void failing_allocations(void **state)
+{
+    (void)state;
+    char *path = fresh_path();
+    static set old, new;
+    make_set(&old, 1000);
+    make_set(&new, 1001);
+    assert_ok(write_set(path, &old, 0, 100));
+    cpl_status status = CPL_ERR_MEMORY;
+    int64_t nth       = 0;
+    while (status != CPL_OK && nth < 1000) {
+        cpl_alloc_fail_at(++nth);
+        status = write_set(path, &new, 0, 100);
+        cpl_alloc_fail_at(0);
+        assert_true(status == CPL_OK || status == CPL_ERR_MEMORY);
+        assert_alone(path, 1);
+        if (status != CPL_OK && cpl_path_exists(path)) {
+            cpl_safetensors *file;
+            assert_ok(cpl_safetensors_open(&file, path)); /* one of the two, whole */
+            cpl_safetensors_close(file);
+        }
+    }
+    assert_ok(status);
+    assert_true(nth > 10);
+    assert_holds(path, &new);
+    cpl_free(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_example_byte_for_byte),
+        cmocka_unit_test(no_tensors_at_all),
+        cmocka_unit_test(order_metadata_and_escapes),
+        cmocka_unit_test(refuses_what_cannot_be_written),
+        cmocka_unit_test(refuses_a_header_that_no_reader_takes),
+        cmocka_unit_test(random_sets_come_back),
+        cmocka_unit_test(a_full_disk_leaves_the_old_file),
+        cmocka_unit_test(failing_allocations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

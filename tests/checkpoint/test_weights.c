@@ -1,0 +1,351 @@
+/* test_weights.c - a checkpoint of one file or many: discovery, the index, links, faults.
+ *
+ * Method: folders made here with the library's own writer; published-like folders of the reference
+ * data where they are present. */
+#include "checkpoint/weights.h"
+#include "support/warnings.h"
+
+#include <stdbool.h>
+#include <sys/stat.h>
+
+#include "base/arena.h"
+#include "check.h"
+#include "checkpoint/checkpoints.h"
+#include "io/file.h"
+#include "io/json.h"
+
+static cpl_weights *opens(const char *path)
+{
+    cpl_weights *w;
+    n_warnings = 0;
+    assert_ok(cpl_weights_open(&w, path, &a_log));
+    return w;
+}
+
+static void refuses(const char *path, cpl_status code, const char *part)
+{
+    cpl_weights *w;
+    assert_fails(code, part, cpl_weights_open(&w, path, NULL));
+    assert_null(w);
+}
+
+/* Tensor `name` is there with the value that its file was given. */
+static void assert_value(const cpl_weights *w, const char *name, float value)
+{
+    float data[2];
+    assert_ok(cpl_weights_read_f32(w, name, data, 1, (int64_t[]){2}));
+    assert_true(data[0] == (float)name[0] && data[1] == value);
+}
+
+static void one_file(void **state)
+{
+    (void)state;
+    const char *folder = scratch_folder();
+    char *path         = cpl_path_join(folder, "model.safetensors");
+    const cpl_weight *tensor;
+    float data[6];
+    tensor_file(path, "yx", 1);
+    const char *ways[] = {folder, path};
+    for (int i = 0; i < 2; i++) {
+        cpl_weights *w = opens(ways[i]);
+        assert_string_equal(cpl_weights_path(w), path);
+        assert_int_equal(cpl_weights_count(w), 2);
+        assert_string_equal(cpl_weights_at(w, 0)->entry->name, "x");
+        assert_string_equal(cpl_weights_at(w, 1)->entry->name, "y");
+        assert_value(w, "x", 1);
+        assert_value(w, "y", 1);
+        assert_ok(cpl_weights_find(&tensor, w, "z"));
+        assert_null(tensor);
+        assert_fails(CPL_ERR_INPUT, "has no tensor z",
+                     cpl_weights_read_f32(w, "z", data, 1, (int64_t[]){2}));
+        assert_fails(CPL_ERR_INPUT, "tensor x is [2], it should be [2,3]",
+                     cpl_weights_read_f32(w, "x", data, 2, (int64_t[]){2, 3}));
+        assert_int_equal(n_warnings, 0);
+        cpl_weights_close(w);
+    }
+    cpl_free(path);
+}
+
+static void many_files_and_their_index(void **state)
+{
+    (void)state;
+    const char *folder = scratch_folder();
+    const cpl_weight *tensor;
+    tensor_file(at(folder, "model-00001-of-00002.safetensors"), "ab", 1);
+    tensor_file(at(folder, "model-00002-of-00002.safetensors"), "c", 2);
+    index_file(folder, "\"c\": \"model-00002-of-00002.safetensors\","
+                       "\"a\": \"model-00001-of-00002.safetensors\","
+                       "\"b\": \"model-00001-of-00002.safetensors\","
+                       "\"gone\": \"model-00001-of-00002.safetensors\"");
+    cpl_weights *w = opens(folder);
+    assert_int_equal(cpl_weights_count(w), 3);
+    assert_value(w, "a", 1);
+    assert_value(w, "b", 1);
+    assert_value(w, "c", 2);
+    assert_int_equal(n_warnings, 0);
+    assert_fails(CPL_ERR_INPUT, "says that tensor gone is in model-00001-of-00002.safetensors",
+                 cpl_weights_find(&tensor, w, "gone"));
+    assert_ok(cpl_weights_find(&tensor, w, "z"));
+    assert_null(tensor);
+    cpl_weights_close(w);
+    w = opens(at(folder, "model.safetensors.index.json"));
+    assert_value(w, "c", 2);
+    cpl_weights_close(w);
+    w = opens(at(folder, "model-00002-of-00002.safetensors")); /* one shard by its name */
+    assert_int_equal(cpl_weights_count(w), 1);
+    cpl_weights_close(w);
+    assert_int_equal(unlink(at(folder, "model.safetensors.index.json")), 0);
+    refuses(folder, CPL_ERR_INPUT, "fetch the index");
+}
+
+static void the_order_of_discovery(void **state)
+{
+    (void)state;
+    const char *folder = scratch_folder();
+    refuses(folder, CPL_ERR_INPUT, "has no weights");
+    tensor_file(at(folder, "consolidated.safetensors"), "x", 4);
+    tensor_file(at(folder, "s3"), "x", 3);
+    tensor_file(at(folder, "s1"), "x", 1);
+    for (float step = 4; step >= 1; step--) {
+        if (step == 3)
+            text_file(at(folder, "consolidated.safetensors.index.json"),
+                      "{\"weight_map\": {\"x\": \"s3\"}}");
+        if (step == 2) tensor_file(at(folder, "model.safetensors"), "x", 2);
+        if (step == 1) index_file(folder, "\"x\": \"s1\"");
+        cpl_weights *w = opens(folder);
+        assert_value(w, "x", step);
+        cpl_weights_close(w);
+    }
+}
+
+static void links_as_in_a_cache(void **state)
+{
+    (void)state;
+    const char *root = scratch_folder();
+    char *folder     = cpl_path_join(root, "snapshot");
+    assert_int_equal(mkdir(folder, 0777), 0);
+    assert_int_equal(mkdir(at(root, "blobs"), 0777), 0);
+    tensor_file(at(root, "blobs/0a1b"), "x", 1);
+    text_file(at(root, "blobs/2c"), "{\"weight_map\": {\"x\": \"model-1.safetensors\"}}");
+    assert_int_equal(symlink("../blobs/0a1b", at(folder, "model-1.safetensors")), 0);
+    assert_int_equal(symlink("../blobs/2c", at(folder, "model.safetensors.index.json")), 0);
+    cpl_weights *w = opens(folder);
+    assert_value(w, "x", 1);
+    cpl_weights_close(w);
+    assert_int_equal(unlink(at(root, "blobs/0a1b")), 0);
+    refuses(folder, CPL_ERR_IO, "symbolic link");
+    assert_int_equal(unlink(at(root, "blobs/2c")), 0);
+    refuses(folder, CPL_ERR_IO, "symbolic link");
+    cpl_free(folder);
+}
+
+static void names_that_lead_elsewhere(void **state)
+{
+    (void)state;
+    const char *root = scratch_folder();
+    char *folder     = cpl_path_join(root, "model");
+    assert_int_equal(mkdir(folder, 0777), 0);
+    assert_int_equal(mkdir(at(folder, "sub"), 0777), 0);
+    tensor_file(at(root, "x.safetensors"), "x", 1);
+    tensor_file(at(folder, "sub/x.safetensors"), "x", 1);
+    const char *names[] = {"../x.safetensors",
+                           "/etc/passwd",
+                           "sub/x.safetensors",
+                           "sub\\\\x.safetensors",
+                           "..",
+                           ".",
+                           "",
+                           "./x.safetensors"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char map[256];
+        snprintf(map, sizeof map, "\"x\": \"%s\"", names[i]);
+        index_file(folder, map);
+        refuses(folder, CPL_ERR_INPUT, "not the name of a file beside the index");
+    }
+    index_file(folder, "\"x\": \"sub\"");
+    refuses(folder, CPL_ERR_INPUT, "not a regular file");
+    index_file(folder, "\"x\": \"none.safetensors\"");
+    refuses(folder, CPL_ERR_IO, "none.safetensors");
+    assert_non_null(strstr(cpl_last_error(), "index.json"));
+    index_file(folder, "\"x\": 1");
+    refuses(folder, CPL_ERR_INPUT, "must be a string");
+    text_file(at(folder, "model.safetensors.index.json"), "{\"weight_map\": []}");
+    refuses(folder, CPL_ERR_INPUT, "`weight_map` is an array");
+    text_file(at(folder, "model.safetensors.index.json"), "{}");
+    refuses(folder, CPL_ERR_INPUT, "`weight_map` is missing");
+    text_file(at(folder, "model.safetensors.index.json"), "{");
+    refuses(folder, CPL_ERR_INPUT, "not valid JSON");
+    text_file(at(folder, "model.safetensors.index.json"), "version https://git-lfs.github.com/x\n");
+    refuses(folder, CPL_ERR_INPUT, "Git LFS");
+    cpl_free(folder);
+}
+
+static void tensors_at_fault(void **state)
+{
+    (void)state;
+    const char *folder = scratch_folder();
+    const cpl_weight *tensor;
+    tensor_file(at(folder, "one"), "atm", 1);
+    tensor_file(at(folder, "two"), "btn", 2);
+    index_file(folder, "\"a\": \"one\", \"b\": \"two\", \"t\": \"one\", \"m\": \"two\"");
+    cpl_weights *w = opens(folder);
+    assert_int_equal(n_warnings, 1);
+    assert_non_null(strstr(warned, "tensors at fault: 3"));
+    assert_int_equal(cpl_weights_count(w), 5);
+    assert_value(w, "a", 1);
+    assert_value(w, "b", 2);
+    assert_fails(CPL_ERR_INPUT, "tensor t, found in one, is in more than one file",
+                 cpl_weights_find(&tensor, w, "t"));
+    assert_fails(CPL_ERR_INPUT, "tensor m, found in one, is not in the file the index names",
+                 cpl_weights_find(&tensor, w, "m"));
+    assert_fails(CPL_ERR_INPUT, "tensor n, found in two, is not in the index",
+                 cpl_weights_find(&tensor, w, "n"));
+    assert_null(tensor);
+    cpl_weights_close(w);
+}
+
+static void foreign_forms(void **state)
+{
+    (void)state;
+    const char *names[] = {"pytorch_model.bin", "model.pt", "model.pth", "model.ckpt"};
+    for (int i = 0; i < 4; i++) {
+        const char *folder = scratch_folder();
+        text_file(at(folder, names[i]), "PK\x03\x04\x01\x01\x01\x01\x01");
+        text_file(at(folder, "config.json"), "{}");
+        refuses(folder, CPL_ERR_INPUT, names[i]);
+        assert_non_null(strstr(cpl_last_error(), "safetensors"));
+        refuses(at(folder, names[i]), CPL_ERR_INPUT, "PyTorch");
+    }
+    refuses("/no/such/place", CPL_ERR_IO, "/no/such/place");
+}
+
+static cpl_status use(const char *folder)
+{
+    cpl_weights *w;
+    float data[2];
+    CPL_TRY(cpl_weights_open(&w, folder, NULL));
+    cpl_status status = cpl_weights_read_f32(w, "c", data, 1, (int64_t[]){2});
+    cpl_weights_close(w);
+    return status;
+}
+
+/* ---- what tells them apart ---- */
+
+static uint64_t hash_of(const char *path)
+{
+    cpl_weights *w = opens(path);
+    uint64_t hash, bytes;
+    assert_ok(cpl_weights_sampled_hash(&hash, &bytes, w));
+    assert_int_equal(bytes, (uint64_t)cpl_weights_count(w) * 8);
+    cpl_weights_close(w);
+    return hash;
+}
+
+/* Names and numbers count; files and their names do not. */
+static void told_apart(void **state)
+{
+    (void)state;
+    const char *folder = scratch_folder();
+    char *path         = cpl_path_join(folder, "model.safetensors");
+    tensor_file(at(folder, "one"), "ab", 1);
+    tensor_file(at(folder, "two"), "c", 1);
+    index_file(folder, "\"a\": \"one\", \"b\": \"one\", \"c\": \"two\"");
+    const uint64_t hash = hash_of(folder);
+    tensor_file(path, "cba", 1);
+    assert_true(hash_of(path) == hash);
+    tensor_file(path, "abd", 1);
+    assert_true(hash_of(path) != hash);
+    tensor_file(path, "abc", 2);
+    assert_true(hash_of(path) != hash);
+    cpl_free(path);
+}
+
+/* A byte that changes at the beginning, in the middle or at the end of a large tensor is seen. */
+static void large_tensors(void **state)
+{
+    (void)state;
+    enum { BYTES = 100000 };
+    static const int64_t places[] = {0, BYTES / 2, BYTES - 1};
+    static const char header[] =
+        "{\"x\":{\"dtype\":\"U8\",\"shape\":[100000],\"data_offsets\":[0,100000]}}";
+    const uint64_t length = sizeof header - 1;
+    const char *path      = at(scratch_folder(), "model.safetensors");
+    uint64_t seen[4], bytes;
+    static unsigned char file[8 + sizeof header - 1 + BYTES];
+    memcpy(file, &length, 8);
+    memcpy(file + 8, header, (size_t)length);
+    for (int i = 0; i < 4; i++) {
+        if (i) file[8 + (int64_t)length + places[i - 1]]++;
+        assert_ok(cpl_file_write_atomic(path, file, sizeof file));
+        cpl_weights *w = opens(path);
+        assert_ok(cpl_weights_sampled_hash(&seen[i], &bytes, w));
+        cpl_weights_close(w);
+        for (int k = 0; k < i; k++) assert_true(seen[i] != seen[k]);
+    }
+    assert_int_equal(bytes, BYTES);
+}
+
+static void failing_allocations(void **state)
+{
+    (void)state;
+    const char *folder = scratch_folder();
+    tensor_file(at(folder, "one"), "ab", 1);
+    tensor_file(at(folder, "two"), "c", 2);
+    index_file(folder, "\"a\": \"one\", \"b\": \"one\", \"c\": \"two\"");
+    cpl_status status = CPL_ERR_MEMORY;
+    int64_t nth       = 0;
+    while (status != CPL_OK && nth < 100) {
+        cpl_alloc_fail_at(++nth);
+        status = use(folder);
+        cpl_alloc_fail_at(0);
+        assert_true(status == CPL_OK || status == CPL_ERR_MEMORY);
+    }
+    assert_ok(status);
+    assert_true(nth > 15);
+}
+
+/* Each folder of the reference data opens, and every tensor of a float type reads. */
+static void reference_folders(void **state)
+{
+    (void)state;
+    static const char *const families[] = {"olmoe",   "sharded_olmoe", "qwen3_moe",  "mixtral",
+                                           "gpt_oss", "granitemoe",    "deepseek_v3"};
+    for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
+        char relative[128];
+        snprintf(relative, sizeof relative, "families/%s", families[f]);
+        const char *folder = golden_path(relative);
+        cpl_weights *w     = opens(folder);
+        assert_int_equal(n_warnings, 0);
+        assert_true(cpl_weights_count(w) > 10);
+        for (int64_t i = 0; i < cpl_weights_count(w); i++) {
+            const cpl_safetensors_entry *e = cpl_weights_at(w, i)->entry;
+            const cpl_weight *found;
+            float *data = malloc((size_t)e->n_elements * sizeof *data + 1);
+            assert_non_null(data);
+            assert_ok(cpl_weights_find(&found, w, e->name));
+            assert_ptr_equal(found, cpl_weights_at(w, i));
+            if (e->dtype == CPL_SAFETENSORS_F32 || e->dtype == CPL_SAFETENSORS_BF16)
+                assert_ok(cpl_safetensors_read_f32(found->file, e, data, 0, e->n_elements));
+            free(data);
+        }
+        cpl_weights_close(w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_file),
+        cmocka_unit_test(many_files_and_their_index),
+        cmocka_unit_test(the_order_of_discovery),
+        cmocka_unit_test(links_as_in_a_cache),
+        cmocka_unit_test(names_that_lead_elsewhere),
+        cmocka_unit_test(tensors_at_fault),
+        cmocka_unit_test(foreign_forms),
+        cmocka_unit_test(told_apart),
+        cmocka_unit_test(large_tensors),
+        cmocka_unit_test(failing_allocations),
+        cmocka_unit_test(reference_folders),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,72 @@
+/* answers.h - filters and normal forms on strings, and reference files of answers. */
+#ifndef CPL_TESTS_EVAL_ANSWERS_H
+#define CPL_TESTS_EVAL_ANSWERS_H
+
+#include "base/arena.h"
+#include "eval/grade/grading.h"
+#include "io/json.h"
+#include "support/files.h"
+
+/* The span as a string; static buffers, four in turn. */
+static inline const char *string_of(cpl_span span)
+{
+    static char strings[4][4096];
+    static int turn;
+    char *out = strings[turn = (turn + 1) % 4];
+    assert_true(span.length < sizeof strings[0]);
+    if (span.length) memcpy(out, span.bytes, span.length);
+    out[span.length] = '\0';
+    return out;
+}
+
+/* What the filter finds; "[invalid]" if it finds nothing. */
+__attribute__((unused)) static const char *extracted(cpl_filter_function *find, const char *text)
+{
+    cpl_span answer;
+    return find(&answer, cpl_span_of(text)) ? string_of(answer) : "[invalid]";
+}
+
+/* The normal form; "[none]" if there is none. */
+__attribute__((unused)) static const char *normal_of(cpl_normal_function *make, const char *text)
+{
+    cpl_text out = {0}, spare = {0};
+    bool made       = make(&out, cpl_span_of(text), &spare);
+    const char *got = made ? string_of(cpl_span_text(&out)) : "[none]";
+    cpl_text_free(&out);
+    cpl_text_free(&spare);
+    return got;
+}
+
+/* A JSON file that may be compressed. */
+__attribute__((unused)) static json_t *load_plain(const char *path)
+{
+    cpl_text bytes = read_plain(path);
+    json_t *json   = NULL;
+    assert_ok(cpl_json_parse(&json, bytes.bytes, bytes.length, path));
+    cpl_text_free(&bytes);
+    return json;
+}
+
+/* JSON lines as an array. */
+__attribute__((unused)) static json_t *load_lines(const char *path)
+{
+    cpl_text bytes = read_plain(path);
+    json_t *rows   = json_array();
+    for (char *line = bytes.bytes, *end; (end = strchr(line, '\n')); line = end + 1) {
+        json_t *row = NULL;
+        assert_ok(cpl_json_parse(&row, line, (size_t)(end - line), path));
+        json_array_append_new(rows, row);
+    }
+    cpl_text_free(&bytes);
+    return rows;
+}
+
+/* A string member, or the string itself. */
+__attribute__((unused)) static const char *member(const json_t *object, const char *key)
+{
+    const char *value = json_string_value(key ? json_object_get(object, key) : object);
+    if (!value) fail_msg("there is no string %s", key ? key : "");
+    return value;
+}
+
+#endif /* CPL_TESTS_EVAL_ANSWERS_H */

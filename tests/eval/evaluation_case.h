@@ -1,0 +1,102 @@
+/* evaluation_case.h - tasks of a few rows, put to a tiny model with random weights. */
+#ifndef CPL_TESTS_EVAL_EVALUATION_CASE_H
+#define CPL_TESTS_EVAL_EVALUATION_CASE_H
+
+#include <sys/stat.h>
+
+#include "eval/evaluation.h"
+#include "eval/prompts/questions_case.h"
+#include "support/tiny_world.h"
+
+enum { CASE_WINDOW = 40 };
+
+/* Ranked under two forms of a profile, and under a set of the paper to which it does not belong. */
+static const char ranked_task[] =
+    "task: ranked\ntitle: Ranked ones\nsource: example.org\nsets: [3b]\nchance: 50\n"
+    "splits: {a: a.jsonl}\nfields: {q: q, o: \"o[]\", g: g}\nchoices: o\n"
+    "gold: {value: g, among: numbers}\n"
+    "profiles:\n"
+    "  p: {split: a, context: \"{q}\", scores: [acc, acc_norm]}\n"
+    "  both: {split: a, forms: [one, two]}\n"
+    "  both/one: {like: p}\n"
+    "  both/two: {like: p, context: \"Q: {q}\"}\n";
+
+static const char ranked_rows[] =
+    "{\"q\": \"the stone\", \"o\": [\"a\", \"mill\"], \"g\": \"0\"}\n"
+    "{\"q\": \"the mill\", \"o\": [\"he\", \"the\"], \"g\": \"1\"}\n"
+    "{\"q\": \"a mill\", \"o\": [\"stone\", \"hat\"], \"g\": \"1\"}\n";
+
+/* Texts. */
+static const char written_task[] =
+    "task: written\nsplits: {b: b.jsonl}\nfields: {q: q, t: t}\n"
+    "profiles: {w: {split: b, ask: generate, context: \"{q}\", target: \"{t}\", "
+    "max_gen_toks: 4}}\n";
+
+static const char written_rows[] = "{\"q\": \"the stone\", \"t\": \"mill\"}\n"
+                                   "{\"q\": \"a stone\", \"t\": \"hat\"}\n";
+
+typedef struct evaluation_case {
+    char folder[64]; /* task files, and DATA/TASK/ */
+    world w;
+    cpl_tokenizer *tokenizer;
+    cpl_asker asker;
+    cpl_answering answering;
+    cpl_selection selection;
+    cpl_questions_wish wish;
+    cpl_evaluation evaluation;
+} evaluation_case;
+
+static inline void case_put(const evaluation_case *c, const char *task, const char *name,
+                            const char *bytes)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/%s", c->folder, task);
+    mkdir(path, 0777);
+    write_file(path, name, bytes);
+}
+
+/* Adds a task file. */
+static inline void case_select(evaluation_case *c, const char *name, const char *bytes,
+                               const char *profile)
+{
+    char path[200];
+    const char *file              = path;
+    const cpl_selection_wish wish = {.files = &file, .n_files = 1, .profile = profile};
+    write_file(c->folder, name, bytes);
+    snprintf(path, sizeof path, "%s/%s", c->folder, name);
+    assert_ok(cpl_selection_add(&c->selection, &wish));
+}
+
+static inline void case_open(evaluation_case *c)
+{
+    cpl_model_settings config = tiny();
+    memset(c, 0, sizeof *c);
+    snprintf(c->folder, sizeof c->folder, "%s", scratch_folder());
+    config.vocab_size    = 384; /* of small.json */
+    config.max_positions = CASE_WINDOW;
+    open_world(&c->w, config, CPL_F32);
+    assert_ok(cpl_tokenizer_load(&c->tokenizer, golden_path("tokenizers/small.json")));
+    assert_ok(cpl_asker_init(&c->asker, &c->w.model, &(cpl_asker_settings){.window = CASE_WINDOW}));
+    c->answering = (cpl_answering){
+        .asker = &c->asker, .tokenizer = c->tokenizer, .window = CASE_WINDOW, .eos = 0};
+    c->wish = wish_of(c->folder);
+    assert_ok(cpl_selection_init(&c->selection));
+    case_put(c, "ranked", "a.jsonl", ranked_rows);
+    case_put(c, "written", "b.jsonl", written_rows);
+}
+
+static inline cpl_status case_look(evaluation_case *c)
+{
+    return cpl_evaluation_open(&c->evaluation, &c->selection, &c->wish, CASE_WINDOW, c->tokenizer);
+}
+
+static inline void case_close(evaluation_case *c)
+{
+    cpl_evaluation_close(&c->evaluation);
+    cpl_selection_free(&c->selection);
+    cpl_asker_free(&c->asker);
+    cpl_tokenizer_free(c->tokenizer);
+    close_world(&c->w);
+}
+
+#endif /* CPL_TESTS_EVAL_EVALUATION_CASE_H */

@@ -1,0 +1,475 @@
+/* test_rows.c - rows of real benchmark files, against what Python's json, csv and xml.etree make of
+ * the same files; then every kind of file that must be read a certain way, written here. */
+#include "eval/prompts/rows.h"
+
+#include <malloc.h>
+
+#include "base/arena.h"
+#include "eval/prompts/rows_case.h"
+#include "io/file.h"
+#include "io/paths.h"
+#include "support/sha256.h"
+
+/* Adds the file's rows to the sum, as sorted compact JSON a line. */
+static int64_t add_rows(sha256 *sum, const char *path, const cpl_rows_kind *kind)
+{
+    cpl_rows *rows;
+    cpl_row row;
+    int64_t count = 0;
+    json_free_t give;
+    json_get_alloc_funcs(NULL, &give);
+    assert_ok(cpl_rows_open(&rows, path, kind));
+    for (;; count++) {
+        assert_ok(cpl_rows_next(rows, &row));
+        if (row.bad) fail_msg("%s", row.bad);
+        if (!row.values) break;
+        char *text = json_dumps(row.values, JSON_COMPACT | JSON_SORT_KEYS);
+        sha256_add(sum, text, strlen(text));
+        sha256_add(sum, "\n", 1);
+        give(text);
+        json_decref(row.values);
+    }
+    cpl_rows_close(rows);
+    return count;
+}
+
+/* ---- real files ---- */
+
+typedef struct sample {
+    const char *task, *name;
+    cpl_rows_kind kind;
+    int64_t files, rows;
+    const char *sum; /* the beginning of SHA-256 over all rows of all files */
+} sample;
+
+/* Rows and sums by Python (tests/golden/eval/make_rows.py): json.loads a line, json.load, csv.reader and csv.DictReader with
+ * newline="", str.split("\t"), xml.etree. */
+static const sample samples[] = {
+    {"arc_challenge", "*.jsonl", FORMAT(JSONL), 3, 203, "4850d4fbb9503e0a"},
+    {"copa", "*.jsonl", FORMAT(JSONL), 2, 132, "855a379868f84ff8"},
+    {"winogrande", "winogrande_1.1/*.jsonl", FORMAT(JSONL), 2, 154, "944ecc949d89f185"},
+    {"agieval", "v1/*.jsonl", FORMAT(JSONL), 21, 93, "4b70ce166dcd1c1e"},
+    {"math", "*.jsonl", FORMAT(JSONL), 2, 74, "4872e851dd71ef5b"},
+    {"mmlu", "dev/*_dev.csv", HEADLESS(CSV), 57, 285, "6caca63907eac2af"},
+    {"mmlu", "test/*_test.csv", HEADLESS(CSV), 57, 285, "a730e9faa32cdc06"},
+    {"ceval", "dev/*_dev.csv", FORMAT(CSV), 52, 260, "1b4675d1bbc000a0"},
+    {"ceval", "val/*_val.csv", FORMAT(CSV), 52, 104, "26512c1a511fe1f2"},
+    {"openbookqa", "Main/*.tsv", FORMAT(TSV), 3, 29, "fec072b62ecc7485"},
+    {"sciq", "*.json", FORMAT(JSON), 3, 29, "d370604094d8615b"},
+    {"social_iqa", "*.jsonl", FORMAT(JSONL), 1, 10, "0228e52871803cf5"},
+    {"social_iqa", "*-labels.lst", FORMAT(LINES), 1, 10, "00efa58dfcf4fd3a"},
+    {"bbh", "*.json", MEMBERS(JSON, "examples"), 27, 135, "caca87405f25f5ac"},
+    {"triviaqa", "qa/*.json", MEMBERS(JSON, "Data"), 4, 18, "ad394973fd57079b"},
+    {"olmes", "std_fewshot.json", MEMBERS(JSON, "winogrande"), 1, 10, "895648bb007fd047"},
+    {"other-layouts", "copa-dev.xml", MEMBERS(XML, "item"), 1, 2, "4d7e20e6b46658a7"},
+    {"other-layouts", "MATH/*.json", FORMAT(JSON), 1, 1, "f34ab4e980f4e927"},
+    {"other-layouts", "prompts.csv", FORMAT(CSV), 1, 1, "6ef86a9b82d54300"},
+    {"other-layouts", "sciq.json", FORMAT(JSON), 1, 3, "a45efdc88a9edc29"},
+};
+
+static const sample larger_samples[] = {
+    {"arc_challenge", "*.jsonl", FORMAT(JSONL), 4, 308, "6595fbed8ea7a286"},
+    {"commonsense_qa", "*.jsonl", FORMAT(JSONL), 2, 310, "f48fbb71ffd419d2"},
+    {"copa", "*.jsonl", FORMAT(JSONL), 2, 132, "855a379868f84ff8"},
+    {"copa", "copa-dev.xml", MEMBERS(XML, "item"), 1, 20, "8672081d8f247971"},
+    {"boolq", "*.jsonl", FORMAT(JSONL), 4, 314, "215decccb2c6b0f0"},
+    {"hellaswag", "*.jsonl", FORMAT(JSONL), 3, 304, "1992b7b24243add6"},
+    {"openbookqa", "Main/*.jsonl", FORMAT(JSONL), 3, 8, "68e0d62ab05639bf"},
+    {"openbookqa", "Main/*.tsv", FORMAT(TSV), 3, 360, "916fcb47df5e0723"},
+    {"sciq", "*.json", FORMAT(JSON), 1, 300, "2cbdc8b9f95c3aa2"},
+    {"sciq", "*/*.json", FORMAT(JSON), 3, 9, "dd94f105d3707425"},
+    {"social_iqa", "*.jsonl", FORMAT(JSONL), 2, 302, "a81116b1b7aae2f5"},
+    {"social_iqa", "*-labels.lst", FORMAT(LINES), 2, 302, "a87d9f9f1393c3b1"},
+    {"winogrande", "*.jsonl", FORMAT(JSONL), 1, 300, "b021e7d6e5d7b30d"},
+    {"winogrande", "winogrande_1.1/*.jsonl", FORMAT(JSONL), 3, 8, "f885f636e823e700"},
+    {"mmlu", "dev/*_dev.csv", HEADLESS(CSV), 57, 285, "6caca63907eac2af"},
+    {"mmlu", "test/*_test.csv", HEADLESS(CSV), 57, 285, "a730e9faa32cdc06"},
+    {"ceval", "dev/*_dev.csv", FORMAT(CSV), 52, 260, "33357a01786bea08"},
+    {"ceval", "val/*_val.csv", FORMAT(CSV), 52, 260, "faee50fe552a573b"},
+    {"mmlu_pro", "*.jsonl", FORMAT(JSONL), 2, 364, "acb7d94673b64903"},
+    {"agieval", "v1/*.jsonl", FORMAT(JSONL), 21, 294, "e1fd00e584cb92f9"},
+    {"agieval", "few_shot_prompts.csv", FORMAT(CSV), 1, 10, "8bca347457950538"},
+    {"bbh", "*.json", MEMBERS(JSON, "examples"), 27, 297, "f5d4631d2bfea60b"},
+    {"math", "MATH/test/*/*.json", FORMAT(JSON), 6, 6, "96a6db21a092b069"},
+    {"math", "*.jsonl", FORMAT(JSONL), 2, 298, "6812e1636ddec44e"},
+    {"gsm8k", "*.jsonl", FORMAT(JSONL), 3, 316, "1b227fae21f42784"},
+    {"triviaqa", "qa/*.json", MEMBERS(JSON, "Data"), 6, 12, "a25ffd1f894735bd"},
+    {"triviaqa", "triviaqa-unfiltered/unfiltered-web-train.json", MEMBERS(JSON, "Data"), 1, 3,
+     "99c3ed86d1ac6ef7"},
+    {"olmes", "std_fewshot.json", MEMBERS(JSON, "winogrande"), 1, 10, "895648bb007fd047"},
+};
+
+/* Each file of `wanted` below `data`. */
+static void check_samples(const char *data, const sample *wanted, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const sample *s   = &wanted[i];
+        cpl_strings paths = {0};
+        int64_t count     = 0;
+        char hex[65];
+        sha256 sum;
+        sha256_init(&sum);
+        assert_ok(cpl_rows_find(&paths, data, s->task, s->name));
+        assert_int_equal(paths.count, s->files);
+        for (int64_t k = 0; k < paths.count; k++) count += add_rows(&sum, paths.at[k], &s->kind);
+        cpl_paths_free(&paths);
+        sha256_finish(&sum, hex);
+        if (count != s->rows || memcmp(hex, s->sum, 16) != 0)
+            fail_msg("%s/%s: %d rows, sum %.16s", s->task, s->name, (int)count, hex);
+    }
+}
+
+static void real_files(void **state)
+{
+    (void)state;
+    check_samples(golden_path("eval/data"), samples, sizeof samples / sizeof *samples);
+}
+
+static void more_real_files(void **state)
+{
+    (void)state;
+    check_samples(shared_path("data/eval"), larger_samples,
+                  sizeof larger_samples / sizeof *larger_samples);
+}
+
+/* The first of the rows that begins on `line`; its member `name`, or that of its member `inside`. */
+static void expect_member(const char *path, cpl_rows_kind kind, int64_t line, const char *inside,
+                          const char *name, const char *value)
+{
+    cpl_rows *rows;
+    cpl_row row = {0};
+    assert_ok(cpl_rows_open(&rows, path, &kind));
+    do {
+        json_decref(row.values);
+        assert_ok(cpl_rows_next(rows, &row));
+        if (!row.values) fail_msg("%s has no row on line %d", path, (int)line);
+    } while (row.line != line);
+    const json_t *object = inside ? json_object_get(row.values, inside) : row.values;
+    assert_string_equal(json_string_value(json_object_get(object, name)), value);
+    json_decref(row.values);
+    cpl_rows_close(rows);
+}
+
+static void values_and_lines(void **state)
+{
+    (void)state;
+    expect_member(golden_path("eval/data/triviaqa/qa/web-dev.json"),
+                  (cpl_rows_kind)MEMBERS(JSON, "Data"), 19, "Answer", "Value", "Pacific Ocean");
+    expect_member(golden_path("eval/data/other-layouts/copa-dev.xml"),
+                  (cpl_rows_kind)MEMBERS(XML, "item"), 11, NULL, "p", "The boy's lamp went out.");
+    expect_member(golden_path("eval/data/openbookqa/Main/test.tsv"), (cpl_rows_kind)FORMAT(TSV), 2,
+                  NULL, "Answer Key", "D");
+    expect_member(golden_path("eval/data/ceval/dev/computer_network_dev.csv"),
+                  (cpl_rows_kind)FORMAT(CSV), 4, NULL, "B", "74");
+}
+
+static void more_values_and_lines(void **state)
+{
+    (void)state;
+    expect_member(shared_path("data/eval/triviaqa/qa/web-dev.json"),
+                  (cpl_rows_kind)MEMBERS(JSON, "Data"), 38, "Answer", "Value", "Sunset Boulevard");
+    expect_member(shared_path("data/eval/copa/copa-dev.xml"), (cpl_rows_kind)MEMBERS(XML, "item"),
+                  11, NULL, "p", "The woman tolerated her friend's difficult behavior.");
+    expect_member(shared_path("data/eval/openbookqa/Main/test.tsv"), (cpl_rows_kind)FORMAT(TSV), 2,
+                  NULL, "Answer Key", "B");
+    expect_member(shared_path("data/eval/ceval/dev/computer_network_dev.csv"),
+                  (cpl_rows_kind)FORMAT(CSV), 2, NULL, "B", "\xE7\xBD\x91\xE6\xA1\xA5");
+}
+
+/* ---- each format ---- */
+
+static void json_lines(void **state)
+{
+    (void)state;
+    cpl_rows *rows =
+        open_text("\xEF\xBB\xBF{\"a\":1}\r\n\n \t\r\n{\"a\":[null,true],\"b\":\"\\u00e9"
+                  "\\ud83d\\ude00\"}\n{\"a\":18446744073709551616}",
+                  (cpl_rows_kind)FORMAT(JSONL));
+    expect_row(rows, 1, "{\"a\":1}");
+    expect_row(rows, 4, "{\"a\":[null,true],\"b\":\"\xC3\xA9\xF0\x9F\x98\x80\"}");
+    expect_row(rows, 5, "{\"a\":1.8446744073709552e19}");
+    expect_end(rows);
+    expect_end(open_text("", (cpl_rows_kind)FORMAT(JSONL)));
+    expect_end(open_text("\n\n", (cpl_rows_kind)FORMAT(JSONL)));
+}
+
+static void json_arrays(void **state)
+{
+    (void)state;
+    cpl_rows *rows = open_text("\xEF\xBB\xBF[{\"a\": \"]}\\\"\"}, {\"b\":\n {}}\n, {}] \n",
+                               (cpl_rows_kind)FORMAT(JSON));
+    expect_row(rows, 1, "{\"a\":\"]}\\\"\"}");
+    expect_row(rows, 1, "{\"b\":{}}");
+    expect_row(rows, 3, "{}");
+    expect_end(rows);
+    expect_end(open_text(" [ ]", (cpl_rows_kind)FORMAT(JSON)));
+    expect_end(open_text("{\"x\":[]}", (cpl_rows_kind)MEMBERS(JSON, "x")));
+}
+
+static void json_members(void **state)
+{
+    (void)state;
+    const cpl_rows_kind kind = MEMBERS(JSON, "rows");
+    cpl_rows *rows = open_text("{\"before\": [1, {\"rows\": [2]}, \"]\"], \"x\": -1.5e3,\n"
+                               "\"ro\\u0077s\" : [\n{\"a\":1},{\"a\":2}], \"after\":null,\"z\":{}}",
+                               kind);
+    expect_row(rows, 3, "{\"a\":1}");
+    expect_row(rows, 3, "{\"a\":2}");
+    expect_end(rows);
+    rows = open_text("[{\"a\":1}]", kind); /* an array may stand alone all the same */
+    expect_row(rows, 1, "{\"a\":1}");
+    expect_end(rows);
+    rows = open_text("\n{\"rows\": [1,\n {\"a\": 2}]}\n", (cpl_rows_kind)FORMAT(JSON));
+    expect_row(rows, 2, "{\"rows\":[1,{\"a\":2}]}");
+    expect_end(rows);
+}
+
+static void csv(void **state)
+{
+    (void)state;
+    cpl_rows *rows = open_text("\xEF\xBB\xBFid,\"a,b\",\r\n1,\"x \"\"y\"\", z\r\nw\n\",\r\n\r\n"
+                               ",it\"s\", 4\"\n\n\"\",\"\"\"\",\"\n\"",
+                               (cpl_rows_kind)FORMAT(CSV));
+    expect_row(rows, 2, "{\"id\":\"1\",\"a,b\":\"x \\\"y\\\", z\\r\\nw\\n\",\"\":\"\"}");
+    expect_row(rows, 6, "{\"id\":\"\",\"a,b\":\"it\\\"s\\\"\",\"\":\" 4\\\"\"}");
+    expect_row(rows, 8, "{\"id\":\"\",\"a,b\":\"\\\"\",\"\":\"\\n\"}");
+    expect_end(rows);
+    rows = open_text("\"q\n\",2\n3,", (cpl_rows_kind)HEADLESS(CSV));
+    expect_row(rows, 1, "{\"0\":\"q\\n\",\"1\":\"2\"}");
+    expect_row(rows, 3, "{\"0\":\"3\",\"1\":\"\"}");
+    expect_end(rows);
+    expect_end(open_text("a,b\n", (cpl_rows_kind)FORMAT(CSV)));
+    expect_end(open_text("", (cpl_rows_kind)HEADLESS(CSV)));
+}
+
+static void tsv_and_lines(void **state)
+{
+    (void)state;
+    cpl_rows *rows = open_text("a\tb c\r\n\"x\ty, \"z\"\r\n\t\n", (cpl_rows_kind)FORMAT(TSV));
+    expect_row(rows, 2, "{\"a\":\"\\\"x\",\"b c\":\"y, \\\"z\\\"\"}");
+    expect_row(rows, 3, "{\"a\":\"\",\"b c\":\"\"}");
+    expect_end(rows);
+    rows = open_text("3\r\n\n \"\xC3\xA9", (cpl_rows_kind)FORMAT(LINES));
+    expect_row(rows, 1, "{\"line\":\"3\"}");
+    expect_row(rows, 2, "{\"line\":\"\"}");
+    expect_row(rows, 3, "{\"line\":\" \\\"\xC3\xA9\"}");
+    expect_end(rows);
+}
+
+static void xml(void **state)
+{
+    (void)state;
+    const cpl_rows_kind kind = MEMBERS(XML, "item");
+    cpl_rows *rows =
+        open_text("\xEF\xBB\xBF<?xml version=\"1.0\"?>\n<!DOCTYPE c SYSTEM \"c.dtd\" [<!ENTITY e "
+                  "\"E\">]>\n<c>out <x><item id=\"1&amp;2\" b='&#233;'>\n"
+                  "<p>&lt;a&gt; &quot;&apos;&#x1F600;&e;</p><!-- c -->\n"
+                  "<q>one <b>two</b><![CDATA[ <3]]></q><r/></item></x><p>no</p>\n<item/></c>\n",
+                  kind);
+    expect_row(rows, 3,
+               "{\"id\":\"1&2\",\"b\":\"\xC3\xA9\",\"p\":\"<a> \\\"'\xF0\x9F\x98\x80"
+               "E\",\"q\":\"one two <3\",\"r\":\"\"}");
+    expect_row(rows, 6, "{}");
+    expect_end(rows);
+    rows = open_text("<?xml version='1.0' encoding='ISO-8859-1'?><item a='\xE9'/>", kind);
+    expect_row(rows, 1, "{\"a\":\"\xC3\xA9\"}");
+    expect_end(rows);
+    expect_end(open_text("<other/>", kind));
+}
+
+/* Rows that hold no text, only elements, are bounded as well. */
+static void xml_bounds(void **state)
+{
+    (void)state;
+    cpl_rows_kind kind = MEMBERS(XML, "item");
+    cpl_text deep = {0}, wide = {0};
+    cpl_row row = {0};
+    for (int i = 0; i < 200; i++) cpl_text_printf(&deep, "<a>");
+    cpl_rows *rows = open_text(deep.bytes, kind);
+    assert_fails(CPL_ERR_INPUT, "more than 127 elements inside each other",
+                 cpl_rows_next(rows, &row));
+    cpl_rows_close(rows);
+    kind.max_bytes = 1000;
+    cpl_text_printf(&wide, "<c><item>");
+    for (int i = 0; i < 1000; i++) cpl_text_printf(&wide, "<p%d/>", i);
+    cpl_text_printf(&wide, "</item></c>");
+    rows = open_text(wide.bytes, kind);
+    assert_ok(cpl_rows_next(rows, &row));
+    assert_null(row.values);
+    assert_non_null(strstr(row.bad, "longer than the 1000 bytes"));
+    cpl_rows_close(rows);
+    cpl_text_free(&deep);
+    cpl_text_free(&wide);
+}
+
+/* ---- compression, size ---- */
+
+static void compressed(void **state)
+{
+    (void)state;
+    const char *text = "question,A\n\"what, \"\"now\"\"?\",yes\n";
+    cpl_text gzip = {0}, zstd = {0}, pieces = {0};
+    append_gzip(&gzip, text, strlen(text));
+    append_zstd(&zstd, text, strlen(text), 0);
+    for (size_t i = 0; i < strlen(text); i++) append_gzip(&pieces, text + i, 1);
+    write_bytes(in_folder(folder, "c.csv.gz"), gzip.bytes, gzip.length);
+    write_bytes(in_folder(folder, "c.csv.zst"), zstd.bytes, zstd.length);
+    write_bytes(in_folder(folder, "pieces.gz"), pieces.bytes, pieces.length);
+    const char *names[] = {"c.csv.gz", "c.csv.zst", "pieces.gz"};
+    for (int i = 0; i < 3; i++) {
+        cpl_rows *rows = open_rows(names[i], (cpl_rows_kind)FORMAT(CSV));
+        expect_row(rows, 2, "{\"question\":\"what, \\\"now\\\"?\",\"A\":\"yes\"}");
+        expect_end(rows);
+    }
+    cpl_text_free(&gzip);
+    cpl_text_free(&zstd);
+    cpl_text_free(&pieces);
+}
+
+/* What the JSON library holds. */
+static int64_t json_held, json_most;
+
+static void *json_take(size_t bytes)
+{
+    void *memory = malloc(bytes);
+    json_held += (int64_t)malloc_usable_size(memory);
+    if (json_held > json_most) json_most = json_held;
+    return memory;
+}
+
+static void json_give(void *memory)
+{
+    json_held -= (int64_t)malloc_usable_size(memory);
+    free(memory);
+}
+
+/* Two thousand rows of four kilobytes, and before them a member of a megabyte that is passed over:
+ * what is held at once is a few rows' worth. */
+static void memory_is_that_of_a_row(void **state)
+{
+    (void)state;
+    enum { ROWS = 2000, LONG = 4000 };
+    static const struct {
+        cpl_rows_kind kind;
+        const char *begin, *before, *after, *end;
+    } cases[] = {
+        {MEMBERS(JSON, "d"), "\", \"d\": [{}\n", ",{\"a\":\"", "\"}\n", "]}"},
+        {FORMAT(JSONL), "\"}\n", "{\"a\":\"", "\"}\n", ""},
+        {FORMAT(CSV), "\"\n", "b,\"", "\"\n", ""},
+        {MEMBERS(XML, "i"), "</x>\n", "<i a='b'><t>", "</t></i>\n", "</c>"},
+    };
+    static const char *const starts[] = {"{\"skip\": \"", "{\"a\":\"", "a,\"", "<c><x>"};
+    cpl_text text                     = {0};
+    json_set_alloc_funcs(json_take, json_give);
+    for (int i = 0; i < 4; i++) {
+        bool passed_over = i == 0 || i == 3;
+        cpl_text_clear(&text);
+        cpl_text_printf(&text, "%s", starts[i]);
+        for (int k = 0; k < (passed_over ? 1 << 20 : LONG); k++) cpl_text_char(&text, 'x');
+        cpl_text_printf(&text, "%s", cases[i].begin);
+        for (int k = 0; k < ROWS; k++)
+            cpl_text_printf(&text, "%s%0*d%s", cases[i].before, LONG, k, cases[i].after);
+        cpl_text_printf(&text, "%s", cases[i].end);
+        write_bytes(in_folder(folder, "long"), text.bytes, text.length);
+        int64_t held = cpl_alloc_held();
+        (void)cpl_alloc_most();
+        json_held = json_most = 0;
+        sha256 sum;
+        sha256_init(&sum);
+        int64_t count = add_rows(&sum, in_folder(folder, "long"), &cases[i].kind);
+        assert_int_equal(count, ROWS + (i < 2));
+        assert_int_equal(cpl_alloc_held(), held);
+        assert_int_equal(json_held, 0);
+        assert_in_range(cpl_alloc_most() - held, 1, 1 << 20);
+        assert_in_range(json_most, 1, 16 * LONG);
+    }
+    json_set_alloc_funcs(malloc, free);
+    cpl_text_free(&text);
+}
+
+/* ---- finding files ---- */
+
+static void expect_files(const char *task, const char *name, const char *wanted)
+{
+    cpl_strings paths;
+    cpl_text got = {0};
+    assert_ok(cpl_rows_find(&paths, in_folder(folder, "[d]*?\\"), task, name));
+    for (int64_t i = 0; i < paths.count; i++) {
+        const char *below = paths.at[i] + strlen(in_folder(folder, "[d]*?\\"));
+        cpl_text_printf(&got, "%s%s", i ? " " : "", below);
+    }
+    assert_string_equal(got.bytes, wanted);
+    cpl_text_free(&got);
+    cpl_paths_free(&paths);
+}
+
+static void finds_files(void **state)
+{
+    (void)state;
+    static const char *const files[] = {
+        "t/a.csv",     "t/b.csv.gz",   "t/b.csv.zst", "t/c.csv",        "t/c.csv.gz",
+        "t/c.csv.txt", "t/d/x/1.j",    "t/d/y/2.j",   "t/d/y/10.j.zst", "t/d/y/.hidden.j",
+        "a.csv",       "only.csv.zst", "t/s*r.csv",   "t/star.csv",     "z/1.csv"};
+    cpl_strings paths;
+    char path[512];
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(path, sizeof path, "%s/[d]*?\\/%s", folder, files[i]);
+        char *parent = cpl_path_folder(path);
+        assert_ok(cpl_folder_make(parent));
+        cpl_free(parent);
+        write_string(path, "x");
+    }
+    snprintf(path, sizeof path, "%s/[d]*?\\/t/folder.csv", folder);
+    assert_ok(cpl_folder_make(path));
+    expect_files("t", "a.csv", "/t/a.csv");
+    expect_files("t", "b.csv", "/t/b.csv.gz");
+    expect_files("t", "c.csv", "/t/c.csv");
+    expect_files("t", "d/y/10.j", "/t/d/y/10.j.zst");
+    expect_files("t", "only.csv", "/only.csv.zst");
+    expect_files("u", "a.csv", "/a.csv");
+    expect_files("t", "d/*/*.j", "/t/d/x/1.j /t/d/y/10.j.zst /t/d/y/2.j");
+    expect_files("t", "*.csv", "/t/a.csv /t/b.csv.gz /t/c.csv /t/s*r.csv /t/star.csv");
+    expect_files("u", "z/*.csv", "/z/1.csv");
+    const char *below = in_folder(folder, "[d]*?\\");
+    assert_fails(CPL_ERR_INPUT, "holds neither t/no.csv nor no.csv",
+                 cpl_rows_find(&paths, below, "t", "no.csv"));
+    assert_true(!paths.at && !paths.count);
+    assert_fails(CPL_ERR_INPUT, "holds neither", cpl_rows_find(&paths, below, "t", "[abc].csv"));
+    assert_fails(CPL_ERR_INPUT, "holds neither", cpl_rows_find(&paths, below, "t", "folder.csv"));
+    assert_fails(CPL_ERR_INPUT, "/no/folder", cpl_rows_find(&paths, "/no/folder", "t", "*.csv"));
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    folder = scratch_folder();
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    cpl_folder_remove(folder);
+    return 0;
+}
+
+int main(int n_arguments, char **arguments)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(real_files),
+        cmocka_unit_test(values_and_lines),
+        cmocka_unit_test(json_lines),
+        cmocka_unit_test(json_arrays),
+        cmocka_unit_test(json_members),
+        cmocka_unit_test(csv),
+        cmocka_unit_test(tsv_and_lines),
+        cmocka_unit_test(xml),
+        cmocka_unit_test(xml_bounds),
+        cmocka_unit_test(compressed),
+        cmocka_unit_test(memory_is_that_of_a_row),
+        cmocka_unit_test(finds_files),
+    };
+    const struct CMUnitTest further_tests[] = {cmocka_unit_test(more_real_files),
+                                               cmocka_unit_test(more_values_and_lines)};
+    return run_groups(n_arguments, arguments, tests, further_tests, make_folder, remove_folder);
+}

@@ -1,0 +1,613 @@
+/* test_rows_damage.c - files of rows that are damaged: which rows are still had, and what is said of
+ * the others; and memory that runs out at every allocation. */
+#include "base/arena.h"
+#include "eval/prompts/rows_case.h"
+#include "io/file.h"
+#include "io/paths.h"
+
+/* ---- sentences ---- */
+
+/* What the reader gives one after the other: '+' and a row as JSON, '-' and why it is bad, '!' and
+ * why the file ends; "" is the end of a file that could be read. Sentences are without the path. */
+typedef struct damaged {
+    cpl_rows_kind kind;
+    const char *text;
+    const char *gives[6];
+} damaged;
+
+static const char *after_path(const char *sentence)
+{
+    const char *path = in_folder(folder, "text"), *rest = sentence + strlen(path);
+    if (strncmp(sentence, path, strlen(path)) != 0) fail_msg("no path in \"%s\"", sentence);
+    return rest + strspn(rest, ": ");
+}
+
+/* What the next call gives, in the writing of `gives`. */
+static const char *next_given(cpl_rows *rows)
+{
+    static char given[2000];
+    cpl_row row;
+    if (cpl_rows_next(rows, &row) != CPL_OK) {
+        assert_true(!row.values && !row.bad);
+        snprintf(given, sizeof given, "!%s", after_path(cpl_last_error()));
+    } else if (row.bad) {
+        assert_true(!row.values && row.line > 0);
+        snprintf(given, sizeof given, "-%s", after_path(row.bad));
+    } else if (row.values) {
+        char *text = json_dumps(row.values, JSON_COMPACT);
+        snprintf(given, sizeof given, "+%s", text);
+        free(text);
+        json_decref(row.values);
+    } else {
+        given[0] = '\0';
+    }
+    return given;
+}
+
+static void expect_all(const damaged *cases, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        cpl_rows *rows    = open_text(cases[i].text, cases[i].kind);
+        const char *given = "+";
+        for (int k = 0; given[0] && given[0] != '!'; k++) {
+            const char *wanted = cases[i].gives[k] ? cases[i].gives[k] : "";
+            given              = next_given(rows);
+            if (strcmp(given, wanted) != 0)
+                fail_msg("of \"%s\", call %d:\n  %s\ninstead of\n  %s", cases[i].text, k, given,
+                         wanted);
+        }
+        if (given[0] == '!')
+            assert_fails(CPL_ERR_INPUT, "could not be read further than to line",
+                         cpl_rows_next(rows, &(cpl_row){.line = 0}));
+        cpl_rows_close(rows);
+    }
+}
+
+#define EXPECT_ALL(cases) expect_all(cases, sizeof(cases) / sizeof *(cases))
+
+/* A kind whose rows may have eight bytes. */
+#define SHORT(name)                                                                                \
+    {                                                                                              \
+        .format = CPL_ROWS_##name, .headless = true, .member = "i", .max_bytes = 8                 \
+    }
+
+static void bad_json_lines(void **state)
+{
+    (void)state;
+    static const damaged cases[] = {
+        {FORMAT(JSONL),
+         "{\"a\":1}\n{\"a\" 1}\n[1]\n7\n{\"a\":2}",
+         {"+{\"a\":1}", "-line 2, column 6: not valid JSON: ':' expected near '1'",
+          "-line 3, column 1: an array where an object should stand",
+          "-line 4, column 1: not valid JSON: '[' or '{' expected near '7'", "+{\"a\":2}"}},
+        {FORMAT(JSONL),
+         "{\"a\":1,\"a\":2}\n{\"a\":\"\xFF\"}\n{\"a\":\"\\ud800\"}\n{\"a\":\"\\u0000\"}\n{}",
+         {"-line 1, column 10: not valid JSON: duplicate object key near '\"a\"'",
+          "-line 2, column 6: not valid JSON: unable to decode byte 0xff near '\"'",
+          "-line 3, column 13: not valid JSON: invalid Unicode '\\uD800' near '\"\\ud800\"'",
+          "-line 4, column 13: not valid JSON: \\u0000 is not allowed without JSON_ALLOW_NUL near "
+          "'\"\\u0000\"'",
+          "+{}"}},
+        {FORMAT(JSONL),
+         "{\"a\":1e999}\n{\"a\":1} {}\n{\"a\":",
+         {"-line 1, column 10: not valid JSON: real number overflow near '1e999'",
+          "-line 2, column 9: not valid JSON: end of file expected near '{'",
+          "-line 3, column 5: not valid JSON: unexpected token near end of file"}},
+        {SHORT(JSONL),
+         "{\"a\":10}\n{\"a\":100}\n          \n{}",
+         {"+{\"a\":10}", "-line 2: this row is longer than the 8 bytes it may have",
+          "-line 3: this row is longer than the 8 bytes it may have", "+{}"}},
+    };
+    EXPECT_ALL(cases);
+}
+
+static void bad_json_items(void **state)
+{
+    (void)state;
+    static const damaged cases[] = {
+        /* rows that are no use in an array that is sound */
+        {FORMAT(JSON),
+         "[1, \"]\", [{}],\n null, {\"a\":1}]",
+         {"-line 1, column 2: an item that is no object",
+          "-line 1, column 5: an item that is no object",
+          "-line 1, column 10: an item that is no object",
+          "-line 2, column 2: an item that is no object", "+{\"a\":1}"}},
+        {FORMAT(JSON),
+         "[{\"a\":1,\"a\":2},\n\n {\"a\":\n\"\xFF\"}, {\"a\":\"\\ud800 \"}, {}]",
+         {"-line 1, column 11: not valid JSON: duplicate object key near '\"a\"'",
+          "-line 4, column 1: not valid JSON: unable to decode byte 0xff near '\"'",
+          "-line 4, column 20: not valid JSON: invalid Unicode '\\uD800' near '\"\\ud800 \"'",
+          "+{}"}},
+        {SHORT(JSON),
+         "{\"i\":[{\"a\":10},{\"a\":[100]},\n{}]}",
+         {"+{\"a\":10}", "-line 1: this row is longer than the 8 bytes it may have", "+{}"}},
+        /* arrays that are cut, or in which the next row cannot be told */
+        {FORMAT(JSON),
+         "[{\"a\":1},",
+         {"+{\"a\":1}", "!line 1, column 10: the file ends where a value "
+                        "should stand"}},
+        {FORMAT(JSON),
+         "[{\"a\":1}",
+         {"+{\"a\":1}", "!line 1, column 9: the file ends where a comma or "
+                        "the end of the array should stand"}},
+        {FORMAT(JSON),
+         "[{},\n {\"a\": [\"",
+         {"+{}", "!line 2, column 2: the file ends inside the value that begins here"}},
+        {FORMAT(JSON),
+         "[{}, {\"a\":\"x\"y\", \"b\":2}, {\"c\":\"\"}]",
+         {"+{}", "!line 1, column 6: the file ends inside the value that begins here"}},
+        {FORMAT(JSON),
+         "[{}, {\"a\":1 \"b\":2}, {\"c\":3}]",
+         {"+{}", "!line 1, column 15: not valid JSON: '}' expected near '\"b\"'"}},
+        {FORMAT(JSON),
+         "[{} {}]",
+         {"+{}", "!line 1, column 5: a comma or the end of the array should "
+                 "stand here"}},
+        {FORMAT(JSON), "[{},]", {"+{}", "!line 1, column 5: a value should stand here"}},
+        {FORMAT(JSON), "[{}] []", {"+{}", "!line 1, column 6: something follows the JSON"}},
+        {FORMAT(JSON), "", {"!line 1: the file is empty where JSON should be"}},
+        {FORMAT(JSON), "\n 7", {"!line 2, column 2: an array or an object should stand here"}},
+        {FORMAT(JSON),
+         "<html>",
+         {"!line 1, column 1: an array or an object should stand here; it looks like a web page, "
+          "as "
+          "a failed download leaves one"}},
+    };
+    EXPECT_ALL(cases);
+}
+
+static void bad_json_objects(void **state)
+{
+    (void)state;
+    static const damaged cases[] = {
+        {MEMBERS(JSON, "d"),
+         "{\"a\":1,\n\"D\":[]}",
+         {"!line 2: the object that ends here has no "
+          "\"d\""}},
+        {MEMBERS(JSON, "d"), "{}", {"!line 1: the object that ends here has no \"d\""}},
+        {MEMBERS(JSON, "d"),
+         "{}\n{}",
+         {"!line 1: the object that ends here has no \"d\"; a file that has an object on every "
+          "line is "
+          "called .jsonl"}},
+        {MEMBERS(JSON, "d"), "{\"d\": null}", {"!line 1, column 7: an array should stand here"}},
+        {MEMBERS(JSON, "d"),
+         "{\"d\":[{}],\"d\":[]}",
+         {"+{}", "!line 1, column 15: a second \"d\""}},
+        {MEMBERS(JSON, "d"),
+         "{\"d\":[{}],",
+         {"+{}", "!line 1, column 11: the file ends where a name "
+                 "should stand"}},
+        {MEMBERS(JSON, "d"),
+         "{\"d\":[{}]",
+         {"+{}", "!line 1, column 10: the file ends where a comma "
+                 "or the end of the object should stand"}},
+        {MEMBERS(JSON, "d"), "{\"d\" [{}]}", {"!line 1, column 6: a colon should stand here"}},
+        {MEMBERS(JSON, "d"), "{\"\\x\":[{}]}", {"!line 1, column 2: this name cannot be read"}},
+        {MEMBERS(JSON, "d"), "{d:[{}]}", {"!line 1, column 2: a name should stand here"}},
+        {MEMBERS(JSON, "d"),
+         "{\"a\":\"",
+         {"!line 1, column 6: the file ends inside the value that begins here"}},
+        /* one object is one row, however it is damaged */
+        {FORMAT(JSON), "{\"a\":[1}", {"-line 1, column 8: not valid JSON: ']' expected near '}'"}},
+        {FORMAT(JSON),
+         "{\"a\":1,\n",
+         {"-line 2, column 0: not valid JSON: string or '}' expected near end of file"}},
+        {FORMAT(JSON),
+         "{\"a\":1}\n{}",
+         {"+{\"a\":1}", "!line 2, column 1: something follows the "
+                        "JSON"}},
+        {{.format = CPL_ROWS_JSON, .max_bytes = 8},
+         "{\"a\":[\n100]}",
+         {"-line 1: this row is longer than the 8 bytes it may have"}},
+    };
+    EXPECT_ALL(cases);
+}
+
+static void bad_columns(void **state)
+{
+    (void)state;
+    static const damaged cases[] = {
+        {FORMAT(CSV),
+         "a,b\n1\n\n1,2,3,4\n\"1\n\",\"2\"\n",
+         {"-line 2: 1 fields where there should be 2", "-line 4: 4 fields where there should be 2",
+          "+{\"a\":\"1\\n\",\"b\":\"2\"}"}},
+        {HEADLESS(CSV),
+         "1,2\n3\n",
+         {"+{\"0\":\"1\",\"1\":\"2\"}", "-line 2: 1 fields where there "
+                                        "should be 2"}},
+        {FORMAT(CSV),
+         "a,b\n1,\"2\n3,4\n5,6\n",
+         {"-line 2, column 3: the quote that opens here is not closed before the file ends"}},
+        {FORMAT(CSV),
+         "a,b\n1,\"2\n3,\"4\"\n5,6\n",
+         {"-line 3, column 4: text behind the quote that closes the field",
+          "+{\"a\":\"5\",\"b\":\"6\"}"}},
+        {FORMAT(CSV),
+         "a,b\n\xC3\xA9\"x,\"\"2\n\"1\" ,2\n1,2\n",
+         {"-line 2, column 7: text behind the quote that closes the field",
+          "-line 3, column 4: text behind the quote that closes the field",
+          "+{\"a\":\"1\",\"b\":\"2\"}"}},
+        {FORMAT(CSV),
+         "a\n\xFF\n\"1\rx\"\n1\rx\n2",
+         {"-line 2: a text that is not UTF-8", "+{\"a\":\"1\\rx\"}",
+          "-line 4, column 2: a carriage return inside "
+          "the line",
+          "+{\"a\":\"2\"}"}},
+        {FORMAT(TSV),
+         "a\tb\n\"\t\"\t\n\xC0\t1\n",
+         {"-line 2: 3 fields where there should be 2", "-line 3: a text that is not UTF-8"}},
+        {SHORT(CSV),
+         "1,\"345\"\n1,\"3\n4,6\n9\"\n1,2\n\"1\n2\n3\n4\n5\n",
+         {"+{\"0\":\"1\",\"1\":\"345\"}",
+          "-line 2: this row is longer than the 8 bytes it may have", "+{\"0\":\"1\",\"1\":\"2\"}",
+          "-line 6, column 1: the quote that opens here is not closed before the file ends"}},
+        {SHORT(TSV),
+         "1\t3456789\n1\t2",
+         {"-line 1: this row is longer than the 8 bytes it may have",
+          "+{\"0\":\"1\",\"1\":\"2\"}"}},
+        {FORMAT(CSV), "", {"!line 1: the file is empty; a line that names columns is missing"}},
+        {FORMAT(TSV), "a\tb\ta\n1\t2\t3", {"!line 1: two columns are called \"a\""}},
+        {FORMAT(CSV),
+         "\xFF,b\n1,2",
+         {"!line 1: a text that is not UTF-8, in the line that names the columns"}},
+        {FORMAT(LINES),
+         "a\n\xE2\x82\nb",
+         {"+{\"line\":\"a\"}", "-line 2: a text that is not UTF-8", "+{\"line\":\"b\"}"}},
+        {SHORT(LINES),
+         "12345678\n123456789\n",
+         {"+{\"line\":\"12345678\"}", "-line 2: this row is longer than the 8 bytes it "
+                                      "may have"}},
+    };
+    EXPECT_ALL(cases);
+}
+
+static void bad_xml(void **state)
+{
+    (void)state;
+    static const damaged cases[] = {
+        {MEMBERS(XML, "i"),
+         "<c><i a='1'/>\n<i><p>x</p>\n<p>y</p></i><i a='1'><a/></i><i b='2'/></c>",
+         {"+{\"a\":\"1\"}", "-line 3: a second \"p\" in one row",
+          "-line 3: a second \"a\" in one row", "+{\"b\":\"2\"}"}},
+        {MEMBERS(XML, "i"),
+         "<c><i>\nx<p/></i><i/></c>",
+         {"-line 2: text outside of the elements of its row", "+{}"}},
+        {MEMBERS(XML, "i"),
+         "<!DOCTYPE c SYSTEM 'c.dtd'><c>&out;<i><p>a&b;c</p></i><i/></c>",
+         {"-line 1: the file does not say what &b; is", "+{}"}},
+        {MEMBERS(XML, "i"),
+         "<c><i/><i>\n<p></i></c>",
+         {"+{}", "!line 2, column 6: not well-formed XML: mismatched tag"}},
+        {MEMBERS(XML, "i"),
+         "<c><i/>\n",
+         {"+{}", "!line 2, column 1: not well-formed XML: no element found"}},
+        {MEMBERS(XML, "i"), "", {"!line 1, column 1: not well-formed XML: no element found"}},
+        {MEMBERS(XML, "i"),
+         "<i><p>\xFF</p></i>",
+         {"!line 1, column 7: not well-formed XML: not well-formed (invalid token)"}},
+        {MEMBERS(XML, "i"),
+         "<i><p>&b;</p></i>",
+         {"!line 1, column 7: not well-formed XML: undefined entity"}},
+        {SHORT(XML),
+         "<c><i a='1234'><p>567</p></i><i>\n<p>12345</p><q>6789</q></i><i/></c>",
+         {"+{\"a\":\"1234\",\"p\":\"567\"}",
+          "-line 1: this row is longer than the 8 bytes it may have", "+{}"}},
+    };
+    EXPECT_ALL(cases);
+}
+
+static void a_nul(void **state)
+{
+    (void)state;
+    static const struct {
+        cpl_rows_kind kind;
+        const char *bad;
+    } cases[] = {
+        {HEADLESS(CSV), "line 1: a NUL character in a text"},
+        {HEADLESS(TSV), "line 1: a NUL character in a text"},
+        {FORMAT(LINES), "line 1: a NUL character in a text"},
+        {FORMAT(JSONL), "line 1, column 1: not valid JSON"},
+    };
+    for (int i = 0; i < 4; i++) {
+        cpl_row row;
+        write_bytes(in_folder(folder, "nul"), "\0\n{}\n", 5);
+        cpl_rows *rows = open_rows("nul", cases[i].kind);
+        assert_ok(cpl_rows_next(rows, &row));
+        assert_true(row.bad && strstr(row.bad, cases[i].bad));
+        assert_ok(cpl_rows_next(rows, &row));
+        assert_true(row.values && !row.bad);
+        json_decref(row.values);
+        expect_end(rows);
+    }
+}
+
+static void too_many_columns(void **state)
+{
+    (void)state;
+    char commas[CPL_ROWS_MAX_COLUMNS + 1];
+    memset(commas, ',', CPL_ROWS_MAX_COLUMNS);
+    commas[CPL_ROWS_MAX_COLUMNS] = '\0';
+    const damaged cases[]        = {
+               {FORMAT(CSV), commas, {"!line 1: 4097 columns; there may be 4096"}},
+               {HEADLESS(CSV), commas, {"-line 1: 4097 columns; there may be 4096"}},
+    };
+    EXPECT_ALL(cases);
+    commas[CPL_ROWS_MAX_COLUMNS - 1] = '\0';
+    cpl_rows *rows                   = open_text(commas, (cpl_rows_kind)HEADLESS(CSV));
+    cpl_row row;
+    assert_ok(cpl_rows_next(rows, &row));
+    assert_int_equal(json_object_size(row.values), CPL_ROWS_MAX_COLUMNS);
+    json_decref(row.values);
+    expect_end(rows);
+}
+
+/* A tag is no row yet, and is bounded all the same. */
+static void an_endless_tag(void **state)
+{
+    (void)state;
+    cpl_text text = {0};
+    cpl_row row;
+    cpl_text_printf(&text, "<c><i/>\n<i a='");
+    for (int k = 0; k < 1 << 20; k++) cpl_text_char(&text, 'x');
+    write_bytes(in_folder(folder, "tag"), text.bytes, text.length);
+    cpl_rows *rows = open_rows(
+        "tag", (cpl_rows_kind){.format = CPL_ROWS_XML, .member = "i", .max_bytes = 1 << 18});
+    expect_row(rows, 1, "{}");
+    assert_fails(CPL_ERR_INPUT, "line 2: a tag longer than the 262144 bytes",
+                 cpl_rows_next(rows, &row));
+    cpl_rows_close(rows);
+    cpl_text_free(&text);
+}
+
+/* Brackets without an end and without recursion. */
+static void deep(void **state)
+{
+    (void)state;
+    enum { DEEP = 200000 };
+    char *text = malloc(2 * DEEP + 30);
+    for (int open_only = 0; open_only < 2; open_only++) {
+        strcpy(text, "[{},{\"a\":");
+        memset(text + 9, '[', DEEP);
+        memset(text + 9 + DEEP, open_only ? '[' : ']', DEEP);
+        strcpy(text + 9 + 2 * DEEP, "},{}]");
+        cpl_row row;
+        cpl_rows *rows = open_text(text, (cpl_rows_kind)FORMAT(JSON));
+        expect_row(rows, 1, "{}");
+        assert_fails(CPL_ERR_INPUT, open_only ? "the file ends inside" : "depth",
+                     cpl_rows_next(rows, &row));
+        cpl_rows_close(rows);
+    }
+    strcpy(text, "<c>");
+    for (char *at = text + 3; at < text + DEEP; at += 3) strcpy(at, "<i>");
+    cpl_row row;
+    cpl_rows *rows = open_text(text, (cpl_rows_kind)MEMBERS(XML, "i"));
+    assert_fails(CPL_ERR_INPUT, "more than 127 elements inside each other",
+                 cpl_rows_next(rows, &row));
+    cpl_rows_close(rows);
+    free(text);
+}
+
+static void files_that_are_none(void **state)
+{
+    (void)state;
+    const cpl_rows_kind kind = FORMAT(LINES);
+    cpl_rows *rows;
+    assert_fails(CPL_ERR_IO, "/no/file", cpl_rows_open(&rows, "/no/file", &kind));
+    assert_null(rows);
+    const char *path = in_folder(folder, "pointer");
+    write_string(path, "version https://git-lfs.github.com/spec/v1\noid sha256:0\n");
+    assert_fails(CPL_ERR_INPUT, "is a Git LFS pointer", cpl_rows_open(&rows, path, &kind));
+    assert_null(rows);
+}
+
+/* Every proper beginning of a compressed file is an error, after rows that are those of the file. */
+static void cut_streams(void **state)
+{
+    (void)state;
+    const char *text   = "{\"a\":1}\n{\"a\":2}\n";
+    cpl_text files[2]  = {{0}, {0}};
+    const char *name[] = {"cut.jsonl.gz", "cut.jsonl.zst"};
+    append_gzip(&files[0], text, strlen(text));
+    append_zstd(&files[1], text, strlen(text), 0);
+    for (int i = 0; i < 2; i++) {
+        for (size_t length = 1; length < files[i].length; length++) {
+            const char *path = in_folder(folder, name[i]);
+            cpl_rows *rows;
+            cpl_row row = {0};
+            write_bytes(path, files[i].bytes, length);
+            cpl_status status = cpl_rows_open(&rows, path, &(cpl_rows_kind)FORMAT(JSONL));
+            for (int k = 1; status == CPL_OK; k++) {
+                status = cpl_rows_next(rows, &row);
+                if (status != CPL_OK) break;
+                assert_int_equal(json_integer_value(json_object_get(row.values, "a")), k);
+                json_decref(row.values);
+            }
+            assert_int_equal(status, CPL_ERR_INPUT);
+            assert_non_null(strstr(cpl_last_error(), path));
+            cpl_rows_close(rows);
+        }
+        cpl_text_free(&files[i]);
+    }
+}
+
+/* ---- memory that runs out ---- */
+
+static int64_t json_calls, json_fail_at;
+
+static void *json_take(size_t bytes)
+{
+    return ++json_calls == json_fail_at ? NULL : malloc(bytes);
+}
+
+/* Reads the file: what the rows and bad rows are, in `out`. */
+static cpl_status read_all(cpl_text *out, const cpl_rows_kind *kind)
+{
+    cpl_status status = CPL_OK;
+    cpl_rows *rows;
+    cpl_row row;
+    cpl_text_clear(out);
+    CPL_TRY(cpl_rows_open(&rows, in_folder(folder, "text"), kind));
+    for (;;) {
+        CPL_TRY_DONE(cpl_rows_next(rows, &row));
+        if (!row.values && !row.bad) break;
+        int64_t fail_at = json_fail_at;
+        json_fail_at    = 0;
+        char *text      = row.bad ? strdup(row.bad) : json_dumps(row.values, JSON_COMPACT);
+        json_fail_at    = fail_at;
+        json_decref(row.values);
+        size_t room = 4096 - out->length;
+        assert_true(strlen(text) < room);
+        memcpy(out->bytes + out->length, text, strlen(text) + 1);
+        out->length += strlen(text);
+        free(text);
+    }
+done:
+    cpl_rows_close(rows);
+    return status;
+}
+
+static void no_memory(void **state)
+{
+    (void)state;
+    static const damaged cases[] = {
+        {FORMAT(JSONL),
+         "{\"a\":\"\\u00e9\",\"b\":[1,2.5,null,\"x\"]}\n{\"a\" 1}\n{\"c\":{}}\n",
+         {NULL}},
+        {MEMBERS(JSON, "d"),
+         "{\"c\":0,\"d\":[{\"a\":[true,\"y\"]},1,{\"b\":\"\",\"b\":1}],\"e\":{}}",
+         {NULL}},
+        {FORMAT(JSON),
+         "{\"a\":\"one long string that is longer than what a text begins with, and on\"}",
+         {NULL}},
+        {FORMAT(CSV), "a,b\n1,\"2\"\n3\n,\n", {NULL}},
+        {HEADLESS(TSV), "a\tb\n\xFF\t1\n", {NULL}},
+        {FORMAT(LINES), "a\n\nb\n", {NULL}},
+        {MEMBERS(XML, "i"), "<c><i a='1'><p>x<b>y</b></p></i><i>bad</i><i><q/></i></c>", {NULL}},
+    };
+    enum { N = sizeof cases / sizeof *cases };
+    cpl_text whole = {0}, got = {0};
+    cpl_text_printf(&whole, "%4096s", "");
+    cpl_text_printf(&got, "%4096s", "");
+    for (int i = 0; i < N; i++) {
+        const cpl_rows_kind *kind = &cases[i].kind;
+        write_string(in_folder(folder, "text"), cases[i].text);
+        assert_ok(read_all(&whole, kind));
+        int64_t held = cpl_alloc_held(), calls = cpl_alloc_count();
+        assert_ok(read_all(&got, kind));
+        calls = cpl_alloc_count() - calls;
+        for (int64_t nth = 1; nth <= calls; nth++) {
+            cpl_alloc_fail_at(nth);
+            cpl_status status = read_all(&got, kind);
+            cpl_alloc_fail_at(0);
+            assert_int_equal(cpl_alloc_held(), held);
+            if (status != CPL_ERR_MEMORY)
+                fail_msg("case %d, allocation %d: %d", i, (int)nth, (int)status);
+        }
+    }
+    cpl_text_free(&whole);
+    cpl_text_free(&got);
+}
+
+/* A failure of the JSON library's own allocations is told as one, never as a bad row. Words of 16
+ * bytes and more are left out: jansson 2.14 drops a byte of them when its buffer cannot grow. */
+static void no_memory_for_json(void **state)
+{
+    (void)state;
+    static const damaged cases[] = {
+        {FORMAT(JSONL),
+         "{\"a\":\"\\u00e9\",\"b\":[1,2.5,null,\"x\"]}\n{\"c\":{\"d\":[[]]}}\n",
+         {NULL}},
+        {FORMAT(JSONL), "{\"a\":\"x\",\"a\":1}\n{\"a\":\"\\ud800\"}\n{}", {NULL}},
+        {MEMBERS(JSON, "d"),
+         "{\"c\":0,\"d\":[{\"a\":[true,\"y\"]},1,{\"b\":\"\",\"b\":1}],\"e\":{}}",
+         {NULL}},
+        {FORMAT(CSV), "a,b\n1,\"2\"\n3\n,\n", {NULL}},
+        {HEADLESS(TSV), "a\tb\n\xFF\t1\n", {NULL}},
+        {FORMAT(LINES), "a\n\nb\n", {NULL}},
+        {MEMBERS(XML, "i"), "<c><i a='1'><p>x<b>y</b></p></i><i>bad</i><i><q/></i></c>", {NULL}},
+    };
+    enum { N = sizeof cases / sizeof *cases };
+    cpl_text whole = {0}, got = {0};
+    cpl_text_printf(&whole, "%4096s", "");
+    cpl_text_printf(&got, "%4096s", "");
+    json_set_alloc_funcs(json_take, free);
+    for (int i = 0; i < N; i++) {
+        const cpl_rows_kind *kind = &cases[i].kind;
+        write_string(in_folder(folder, "text"), cases[i].text);
+        json_calls = json_fail_at = 0;
+        assert_ok(read_all(&whole, kind));
+        int64_t calls = json_calls, refused = 0;
+        for (int64_t nth = 1; nth <= calls; nth++) {
+            json_calls        = 0;
+            json_fail_at      = nth;
+            cpl_status status = read_all(&got, kind);
+            json_fail_at      = 0;
+            if (status == CPL_OK && strcmp(got.bytes, whole.bytes) != 0)
+                fail_msg("case %d, allocation %d of %d gives\n%s\ninstead of\n%s", i, (int)nth,
+                         (int)calls, got.bytes, whole.bytes);
+            if (status != CPL_OK && status != CPL_ERR_MEMORY)
+                fail_msg("case %d, allocation %d: %s", i, (int)nth, cpl_last_error());
+            refused += status == CPL_ERR_MEMORY;
+        }
+        assert_true(refused > 0);
+    }
+    json_set_alloc_funcs(malloc, free);
+    cpl_text_free(&whole);
+    cpl_text_free(&got);
+}
+
+static void no_memory_to_find(void **state)
+{
+    (void)state;
+    cpl_strings paths;
+    write_string(in_folder(folder, "f1.csv"), "x");
+    write_string(in_folder(folder, "f2.csv.gz"), "x");
+    int64_t held = cpl_alloc_held(), calls = cpl_alloc_count();
+    assert_ok(cpl_rows_find(&paths, folder, "t", "f*.csv"));
+    assert_int_equal(paths.count, 2);
+    cpl_paths_free(&paths);
+    calls = cpl_alloc_count() - calls;
+    assert_true(calls > 8);
+    for (int64_t nth = 1; nth <= calls; nth++) {
+        cpl_alloc_fail_at(nth);
+        assert_int_equal(cpl_rows_find(&paths, folder, "t", "f*.csv"), CPL_ERR_MEMORY);
+        cpl_alloc_fail_at(0);
+        assert_int_equal(cpl_alloc_held(), held);
+    }
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    folder = scratch_folder();
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    cpl_folder_remove(folder);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bad_json_lines),
+        cmocka_unit_test(bad_json_items),
+        cmocka_unit_test(bad_json_objects),
+        cmocka_unit_test(bad_columns),
+        cmocka_unit_test(bad_xml),
+        cmocka_unit_test(a_nul),
+        cmocka_unit_test(too_many_columns),
+        cmocka_unit_test(an_endless_tag),
+        cmocka_unit_test(deep),
+        cmocka_unit_test(files_that_are_none),
+        cmocka_unit_test(cut_streams),
+        cmocka_unit_test(no_memory),
+        cmocka_unit_test(no_memory_for_json),
+        cmocka_unit_test(no_memory_to_find),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

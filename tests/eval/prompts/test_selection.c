@@ -1,0 +1,139 @@
+/* test_selection.c - what a user's words select: sets, profiles, forms, files of one's own. */
+#include "eval/prompts/selection.h"
+
+#include "eval/prompts/questions_case.h"
+
+static cpl_status add(cpl_selection *s, const char *word, const char *profile, const char *variant)
+{
+    const cpl_selection_wish wish = {
+        .words = &word, .n_words = 1, .profile = profile, .variant = variant};
+    return cpl_selection_add(s, &wish);
+}
+
+static cpl_status add_file(cpl_selection *s, const char *path)
+{
+    const cpl_selection_wish wish = {.files = &path, .n_files = 1};
+    return cpl_selection_add(s, &wish);
+}
+
+static const char *keys_of(const cpl_selection *s)
+{
+    static char all[2000];
+    all[0] = '\0';
+    for (int64_t i = 0; i < s->count; i++) {
+        assert_true(strlen(all) + strlen(s->at[i].key) + 2 < sizeof all);
+        if (i) strcat(all, " ");
+        strcat(all, s->at[i].key);
+    }
+    return all;
+}
+
+static void sets_of_the_paper(void **state)
+{
+    (void)state;
+    cpl_selection s;
+    assert_ok(cpl_selection_init(&s));
+    assert_int_equal(s.n_tasks, cpl_n_task_texts);
+    assert_int_equal(s.count, 0);
+    assert_ok(add(&s, "paper-3b", NULL, NULL));
+    assert_string_equal(keys_of(&s),
+                        "arc_challenge commonsense_qa copa boolq hellaswag openbookqa sciq "
+                        "social_iqa winogrande mmlu");
+    assert_string_equal(s.at[9].profile->name, "inloop");
+    assert_ok(add(&s, "all", NULL, NULL)); /* what is there is not added again */
+    assert_int_equal(s.count, 18);
+    assert_string_equal(s.at[10].key, "mmlu/harness");
+    assert_string_equal(s.at[10].profile->name, "harness");
+    cpl_selection_free(&s);
+}
+
+/* A profile of several forms: those, then what they are forms of. */
+static void forms(void **state)
+{
+    (void)state;
+    cpl_selection s;
+    assert_ok(cpl_selection_init(&s));
+    assert_ok(add(&s, "arc_challenge", "olmes", NULL));
+    assert_int_equal(s.count, 3);
+    assert_string_equal(s.at[2].key, "arc_challenge");
+    for (int i = 0; i < 2; i++) assert_int_equal(s.at[i].form_of, 2);
+    assert_int_equal(s.at[2].form_of, -1);
+    assert_ok(add(&s, "arc_challenge", NULL, NULL));
+    assert_string_equal(s.at[3].key, "arc_challenge/inloop");
+    cpl_selection_free(&s);
+}
+
+static void what_there_is_not(void **state)
+{
+    (void)state;
+    cpl_selection s;
+    assert_ok(cpl_selection_init(&s));
+    assert_fails(CPL_ERR_USAGE, "there is no task arc_chalenge; did you mean arc_challenge?",
+                 add(&s, "arc_chalenge", NULL, NULL));
+    static const char *const meant[][2] = {
+        {"arc", "arc_challenge"}, {"siqa", "social_iqa"},        {"csqa", "commonsense_qa"},
+        {"obqa", "openbookqa"},   {"gsm", "gsm8k or gsm8k_cot"}, {"paper", "paper-3b or paper-15b"},
+        {"mmlu_anatomy", "mmlu"}, {"mmlu_pro_law", "mmlu_pro"},  {"agieval_en", "agieval"},
+        {"mmul", "mmlu"}};
+    char sentence[100];
+    for (size_t i = 0; i < sizeof meant / sizeof *meant; i++) {
+        snprintf(sentence, sizeof sentence, "there is no task %s; did you mean %s? (", meant[i][0],
+                 meant[i][1]);
+        assert_fails(CPL_ERR_USAGE, sentence, add(&s, meant[i][0], NULL, NULL));
+    }
+    assert_fails(CPL_ERR_USAGE, "there is no task paper3b; did you mean paper-3b?",
+                 add(&s, "paper3b", NULL, NULL));
+    assert_fails(CPL_ERR_USAGE, "there is no task xyz (`couplet eval --list` shows all)",
+                 add(&s, "xyz", NULL, NULL));
+    assert_fails(CPL_ERR_USAGE, "the name of a task is empty", add(&s, "", NULL, NULL));
+    assert_fails(CPL_ERR_USAGE,
+                 "copa: there is no profile olmes; there are inloop, harness, harness/one_space",
+                 add(&s, "copa", "olmes", NULL));
+    assert_fails(CPL_ERR_USAGE, "copa: there is no profile inlop; did you mean inloop?",
+                 add(&s, "copa", "inlop", NULL));
+    assert_int_equal(s.count, 0);
+    cpl_selection_free(&s);
+}
+
+/* A task of one's own is no part of the paper's sets, whatever it says, but may have the id of a
+ * built-in one. */
+static void files_of_ones_own(void **state)
+{
+    (void)state;
+    static const char file[] =
+        "task: copa\nsets: [3b]\nsplits: {a: a.csv}\nfields: {q: q, o: {list: [q, q]}}\n"
+        "choices: o\ngold: 0\nprofiles: {inloop: {split: a, ask: rank, context: x, scores: acc}}\n";
+    const char *folder = scratch_folder();
+    char path[128];
+    cpl_selection s;
+    write_file(folder, "t.yaml", file);
+    snprintf(path, sizeof path, "%s/t.yaml", folder);
+    assert_ok(cpl_selection_init(&s));
+    const int64_t n = s.n_tasks;
+    assert_ok(add_file(&s, path));
+    assert_int_equal(s.n_tasks, n + 1);
+    assert_int_equal(s.count, 1);
+    assert_string_equal(s.at[0].key, "copa");
+    assert_false(cpl_selection_is_of(&s, n, "3b"));
+    for (int64_t i = 0; i < n; i++)
+        if (strcmp(s.tasks[i]->id, "copa") == 0) assert_true(cpl_selection_is_of(&s, i, "3b"));
+    assert_ok(add(&s, "copa", NULL, NULL)); /* the file's, which is there */
+    assert_int_equal(s.count, 1);
+    assert_ok(add(&s, "paper-3b", NULL, NULL)); /* the ten, the built-in copa among them */
+    assert_int_equal(s.count, 11);
+    assert_string_equal(s.at[3].key, "copa/inloop");
+    assert_true(s.at[3].task != s.at[0].task);
+    assert_fails(CPL_ERR_IO, "none.yaml", add_file(&s, "/none.yaml"));
+    cpl_selection_free(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sets_of_the_paper),
+        cmocka_unit_test(forms),
+        cmocka_unit_test(what_there_is_not),
+        cmocka_unit_test(files_of_ones_own),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,221 @@
+/* test_encode.c - contexts and continuations as ids: what lm-eval makes of white space at the border,
+ * tokens that reach over it, empty texts, windows. */
+#include "eval/run/encode.h"
+
+#include "base/arena.h"
+#include "check.h"
+
+enum { EOS = 0 }; /* of small.json */
+
+typedef struct bench {
+    cpl_tokenizer *tokenizer;
+    cpl_encoding encoding;
+    cpl_ids ids;
+    cpl_encoded out;
+} bench;
+
+static void open_bench(bench *b, int64_t eos)
+{
+    memset(b, 0, sizeof *b);
+    b->encoding.eos = eos;
+    assert_ok(cpl_tokenizer_load(&b->tokenizer, golden_path("tokenizers/small.json")));
+    assert_ok(cpl_encoder_init(&b->encoding.encoder, b->tokenizer, false));
+}
+
+static void close_bench(bench *b)
+{
+    cpl_ids_free(&b->ids);
+    cpl_text_free(&b->encoding.joined);
+    cpl_encoder_free(b->encoding.encoder);
+    cpl_tokenizer_free(b->tokenizer);
+}
+
+static cpl_status pair(bench *b, const char *context, const char *continuation, cpl_joining joining,
+                       int64_t window)
+{
+    return cpl_encode_pair(&b->encoding, &b->ids, &b->out, context, continuation, joining, window);
+}
+
+/* The ids from `first` on are those of `text`, the first `left_out` of them not counted, and nothing
+ * stands behind them. */
+static void check_ids(bench *b, int64_t first, const char *text, int64_t left_out)
+{
+    cpl_ids want = {0};
+    assert_ok(cpl_encoder_append(b->encoding.encoder, &want, text, strlen(text)));
+    assert_int_equal(b->ids.count - first, want.count - left_out);
+    assert_memory_equal(b->ids.at + first, want.at + left_out,
+                        (size_t)(want.count - left_out) * sizeof *want.at);
+    cpl_ids_free(&want);
+}
+
+static int64_t count_of(bench *b, const char *text)
+{
+    cpl_ids ids = {0};
+    assert_ok(cpl_encoder_append(b->encoding.encoder, &ids, text, strlen(text)));
+    const int64_t count = ids.count;
+    cpl_ids_free(&ids);
+    return count;
+}
+
+/* Tokens of the context, scored ones, and the whole text where it is one encoding. */
+static void check_joint(bench *b, const char *context, const char *bare, const char *continuation)
+{
+    char whole[200];
+    const int64_t first = b->ids.count, n = count_of(b, bare);
+    snprintf(whole, sizeof whole, "%s%s", context, continuation);
+    assert_ok(pair(b, context, continuation, CPL_JOIN_JOINT, 100));
+    assert_int_equal(b->out.first, first);
+    assert_int_equal(b->out.context, n);
+    assert_int_equal(b->out.scored, count_of(b, whole) - n);
+    assert_int_equal(b->out.length, b->out.context + b->out.scored);
+    assert_int_equal(b->out.cut, 0);
+    check_ids(b, first + n, whole, n);
+    b->ids.count = first + n;
+    check_ids(b, first, bare, 0);
+    b->ids.count = first + b->out.length;
+}
+
+static void white_space_goes_over(void **state)
+{
+    (void)state;
+    bench b;
+    open_bench(&b, EOS);
+    check_joint(&b, "the cat", "the cat", " sat on");
+    check_joint(&b, "the cat ", "the cat", "sat on");
+    check_joint(&b, "the cat \n\t ", "the cat", "sat on");
+    check_joint(&b, " the cat\xE3\x80\x80\xC2\xA0", " the cat", "sat");    /* U+3000 U+00A0 */
+    check_joint(&b, "the cat\xE2\x80\x8B", "the cat\xE2\x80\x8B", " sat"); /* U+200B is none */
+    check_joint(&b, "the cat ", "the cat", "");
+    close_bench(&b);
+}
+
+static void separate_texts_stay_as_they_are(void **state)
+{
+    (void)state;
+    bench b;
+    open_bench(&b, EOS);
+    const int64_t context = count_of(&b, "the cat  "), scored = count_of(&b, " sat on");
+    assert_ok(pair(&b, "the cat  ", " sat on", CPL_JOIN_SEPARATE, 100));
+    assert_int_equal(b.out.context, context);
+    assert_int_equal(b.out.scored, scored);
+    check_ids(&b, context, " sat on", 0);
+    b.ids.count = context;
+    check_ids(&b, 0, "the cat  ", 0);
+    close_bench(&b);
+}
+
+/* A token that reaches over the border: the context keeps its own tokens, and as many of the whole
+ * are left out as these are; with none left nothing can be scored. */
+static void tokens_reach_over(void **state)
+{
+    (void)state;
+    bench b;
+    open_bench(&b, EOS);
+    assert_int_equal(count_of(&b, "ing"), 1);
+    assert_int_equal(count_of(&b, "in"), 1);
+    assert_ok(pair(&b, "in", "g cat", CPL_JOIN_JOINT, 100));
+    assert_int_equal(b.out.context, 1);
+    assert_int_equal(b.out.scored, count_of(&b, "ing cat") - 1);
+    check_ids(&b, 1, "ing cat", 1);
+    b.ids.count = 1;
+    check_ids(&b, 0, "in", 0);
+    assert_fails(CPL_ERR_INPUT, "no tokens of its own", pair(&b, "in", "g", CPL_JOIN_JOINT, 100));
+    assert_fails(CPL_ERR_INPUT, "no tokens of its own", pair(&b, "in", "", CPL_JOIN_JOINT, 100));
+    assert_fails(CPL_ERR_INPUT, "no tokens of its own", pair(&b, "in", "", CPL_JOIN_SEPARATE, 100));
+    close_bench(&b);
+}
+
+static void nothing_in_front(void **state)
+{
+    (void)state;
+    bench b;
+    open_bench(&b, EOS);
+    for (int joining = 0; joining < 2; joining++) {
+        b.ids.count = 0;
+        assert_ok(pair(&b, "", "the cat", joining ? CPL_JOIN_JOINT : CPL_JOIN_SEPARATE, 100));
+        assert_int_equal(b.ids.at[0], EOS);
+        assert_int_equal(b.out.context, 1);
+        check_ids(&b, 1, "the cat", 0);
+    }
+    b.ids.count = 0;
+    assert_ok(pair(&b, " \n", "the cat", CPL_JOIN_JOINT, 100));
+    assert_int_equal(b.ids.at[0], EOS);
+    check_ids(&b, 1, " \nthe cat", 0);
+    b.ids.count = 0;
+    assert_ok(pair(&b, "<|endoftext|>", "the cat", CPL_JOIN_JOINT, 100)); /* a token, not a text */
+    assert_int_equal(b.ids.at[0], EOS);
+    check_ids(&b, 1, "the cat", 0);
+    b.encoding.eos = -1;
+    assert_fails(CPL_ERR_INPUT, "its context is empty", pair(&b, "", "a", CPL_JOIN_JOINT, 100));
+    assert_fails(CPL_ERR_INPUT, "its context is empty",
+                 cpl_encode_prompt(&b.encoding, &b.ids, &b.out, "", 3));
+    close_bench(&b);
+}
+
+/* Behind others, all windows: the last ids stay, and the counts are those of the whole. */
+static void windows_cut_the_beginning(void **state)
+{
+    (void)state;
+    const char *context = "the cat sat on the mat and then", *continuation = " ran far away";
+    const char *whole = "the cat sat on the mat and then ran far away";
+    bench b;
+    open_bench(&b, EOS);
+    const int64_t n = count_of(&b, whole), own = count_of(&b, context), scored = n - own;
+    for (int64_t window = scored; window < n + 3; window++) {
+        b.ids.count = 0;
+        assert_ok(pair(&b, "a", " b", CPL_JOIN_JOINT, 100));
+        const int64_t before = b.ids.count;
+        assert_ok(pair(&b, context, continuation, CPL_JOIN_JOINT, window));
+        assert_int_equal(b.out.context, own);
+        assert_int_equal(b.out.scored, scored);
+        assert_int_equal(b.out.cut, n > window + 1 ? n - window - 1 : 0);
+        assert_int_equal(b.out.length, n - b.out.cut);
+        check_ids(&b, before, whole, b.out.cut);
+    }
+    char sentence[80];
+    snprintf(sentence, sizeof sentence, "has %lld tokens, but the window is %lld",
+             (long long)scored, (long long)(scored - 1));
+    assert_fails(CPL_ERR_INPUT, sentence,
+                 pair(&b, context, continuation, CPL_JOIN_JOINT, scored - 1));
+    for (int64_t room = 1; room < n + 2; room++) {
+        b.ids.count = 0;
+        assert_ok(cpl_encode_prompt(&b.encoding, &b.ids, &b.out, whole, room));
+        assert_int_equal(b.out.context, n);
+        assert_int_equal(b.out.scored, 0);
+        assert_int_equal(b.out.cut, room < n ? n - room : 0);
+        check_ids(&b, 0, whole, b.out.cut);
+    }
+    close_bench(&b);
+}
+
+static void no_memory(void **state)
+{
+    (void)state;
+    for (int64_t nth = 1;; nth++) {
+        bench b;
+        open_bench(&b, EOS);
+        cpl_alloc_fail_at(nth);
+        cpl_status status = pair(&b, "", "the cat", CPL_JOIN_JOINT, 100);
+        if (status == CPL_OK) status = pair(&b, "the cat", " sat", CPL_JOIN_JOINT, 100);
+        cpl_alloc_fail_at(0);
+        close_bench(&b);
+        if (status == CPL_OK) {
+            assert_true(nth > 2);
+            return;
+        }
+        assert_int_equal(status, CPL_ERR_MEMORY);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(white_space_goes_over),
+        cmocka_unit_test(separate_texts_stay_as_they_are),
+        cmocka_unit_test(tokens_reach_over),
+        cmocka_unit_test(nothing_in_front),
+        cmocka_unit_test(windows_cut_the_beginning),
+        cmocka_unit_test(no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

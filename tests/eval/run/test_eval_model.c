@@ -1,0 +1,89 @@
+/* test_eval_model.c - models and tokenizers that fit, and those that do not, told when they are opened. */
+#include "eval/run/eval_model.h"
+
+#include "store/model_case.h"
+
+enum { IDS = 384 }; /* of small.json, whose end-of-text id is 0 */
+
+/* A model of so many rows in a new folder, with the tokenizer. */
+static const char *save(int64_t rows, int64_t bos, int64_t eos)
+{
+    const char *folder         = scratch_folder();
+    cpl_model_settings c       = small_config();
+    const cpl_hf_tokens tokens = {.pad = -1, .bos = bos, .eos = eos};
+    c.vocab_size               = rows;
+    model_case *m              = model_drawn(&c, 3);
+    assert_ok(cpl_hf_save(folder, &m->model, &tokens, golden_path("tokenizers/small.json")));
+    model_gone(m);
+    return folder;
+}
+
+static void fails(const char *folder, const char *tokenizer, const char *part)
+{
+    cpl_examinee e;
+    assert_fails(CPL_ERR_INPUT, part, cpl_examinee_open(&e, folder, tokenizer, NULL));
+    assert_non_null(strstr(cpl_last_error(), folder));
+    assert_null(e.hf);
+}
+
+static void that_fit(void **state)
+{
+    (void)state;
+    cpl_examinee e;
+    const char *folder = save(IDS, -1, 7);
+    assert_ok(cpl_examinee_open(&e, folder, NULL, NULL));
+    assert_int_equal(e.answering.eos, 7);
+    assert_int_equal(e.answering.also.count, 0);
+    assert_int_equal(cpl_examinee_window(&e), 64);
+    assert_ok(cpl_examinee_load(&e, CPL_F32, 1, 64));
+    cpl_examinee_close(&e);
+    assert_ok(cpl_examinee_open(&e, save(IDS + 16, -1, -1), NULL, NULL)); /* padded rows */
+    assert_int_equal(e.answering.eos, 0);
+    cpl_examinee_close(&e);
+}
+
+static void several_ends(void **state)
+{
+    (void)state;
+    char path[128];
+    cpl_examinee e;
+    const char *folder = save(IDS + 16, -1, 0), *good = "{\"eos_token_id\": [0, 7]}",
+               *bad = "{\"eos_token_id\": [0, 390]}";
+    snprintf(path, sizeof path, "%s/generation_config.json", folder);
+    assert_ok(cpl_file_write_atomic(path, good, strlen(good)));
+    assert_ok(cpl_examinee_open(&e, folder, NULL, NULL));
+    assert_int_equal(e.answering.eos, 0);
+    assert_int_equal(e.answering.also.count, 1);
+    assert_true(cpl_ends_hold(&e.answering.also, 7));
+    cpl_examinee_close(&e);
+    assert_ok(cpl_file_write_atomic(path, bad, strlen(bad)));
+    fails(folder, NULL, "eos_token_id is 390, but");
+}
+
+static void that_do_not(void **state)
+{
+    (void)state;
+    const char *folder = save(300, -1, 0);
+    fails(folder, NULL, "/tokenizer.json has ids up to 383, but the vocabulary of ");
+    fails(folder, NULL, " has 300 rows: it is another model's");
+    fails(folder, golden_path("tokenizers/small.json"),
+          "tests/golden/tokenizers/small.json has ids up to 383");
+    fails(save(IDS + 16, -1, 390), NULL, "eos_token_id is 390, but ");
+    fails(save(IDS + 16, IDS, 0), NULL, "bos_token_id is 384, but ");
+    fails(save(IDS + 16, IDS, 0), NULL, "/tokenizer.json has the ids 0 to 383");
+    folder = save(IDS, -1, 0);
+    char path[128];
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    assert_int_equal(unlink(path), 0);
+    fails(folder, NULL, "has no tokenizer.json: name one with --tokenizer");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(that_fit),
+        cmocka_unit_test(several_ends),
+        cmocka_unit_test(that_do_not),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,269 @@
+/* test_runner_golden.c - the questions of the reference results whose texts are at hand, asked of
+ * the reference model: log-likelihoods, tokens, predictions and texts within the tolerances that
+ * tests/golden/eval/README.md states, whatever is asked together. */
+#include <math.h>
+
+#include "eval/golden_case.h"
+#include "eval/run/sample.h"
+
+enum { WINDOW = 2048, MOST = 100 };
+
+/* Questions with the samples they are made of. */
+typedef struct asked {
+    cpl_pool pool;
+    cpl_question question[MOST];
+    const json_t *want[MOST];
+    json_t *file[N_RANKED];
+    int64_t n, n_files;
+} asked;
+
+static void add_ranked(asked *a, const char *name)
+{
+    json_t *result, *sample;
+    size_t i;
+    a->file[a->n_files++] = golden_file(name, &result);
+    json_array_foreach(json_object_get(result, "samples"), i, sample)
+    {
+        if (!json_object_get(sample, "contexts")) continue;
+        a->want[a->n]       = sample;
+        a->question[a->n++] = golden_rank(&a->pool, sample, strncmp(name, "inloop", 6) == 0);
+    }
+}
+
+static void add_generated(asked *a, const char *name)
+{
+    json_t *result, *sample;
+    size_t i;
+    json_t *file           = golden_file(name, &result);
+    const json_t *settings = json_object_get(file, "settings");
+    cpl_form *form         = golden_text_form(
+                &a->pool, strstr(name, "gsm8k_cot") ? "gsm8k_cot" : member(settings, "task"));
+    golden_limits(&a->pool, form, settings);
+    a->file[a->n_files++] = file;
+    json_array_foreach(json_object_get(result, "samples"), i, sample)
+    {
+        if (!json_object_get(sample, "prompt")) continue;
+        a->want[a->n]       = sample;
+        a->question[a->n++] = golden_text(&a->pool, sample, form);
+    }
+}
+
+static void drop(asked *a)
+{
+    for (int64_t i = 0; i < a->n_files; i++) json_decref(a->file[i]);
+    cpl_pool_free(&a->pool);
+}
+
+/* ---- ranked ---- */
+
+static double number_at(const json_t *sample, const char *key, size_t i)
+{
+    const json_t *value = json_array_get(json_object_get(sample, key), i);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+/* Members that must be the same. */
+static void check_same(const json_t *got, const json_t *want, const char *key)
+{
+    const json_t *a = json_object_get(got, key), *b = json_object_get(want, key);
+    if (a && b && json_equal(a, b)) return;
+    if (!a && !b) return;
+    char *one = json_dumps(a, JSON_ENCODE_ANY), *two = json_dumps(b, JSON_ENCODE_ANY);
+    fail_msg("%s of %s: %s, wanted %s", key,
+             json_dumps(json_object_get(want, "id"), JSON_ENCODE_ANY), one ? one : "nothing",
+             two ? two : "nothing");
+}
+
+/* Whether the two best of a score are nearly equal: the score per unit of its length. */
+static bool is_near_tie(const json_t *want, const char *score, int64_t got, int64_t wanted)
+{
+    double value[2];
+    const int64_t of[2] = {got, wanted};
+    for (int i = 0; i < 2; i++) {
+        double length = 1;
+        if (strcmp(score, "len_norm") == 0)
+            length = number_at(want, "chars", (size_t)of[i]) - 1;
+        else if (strcmp(score, "acc") != 0)
+            length = number_at(want, "chars", (size_t)of[i]);
+        value[i] = number_at(want, "loglik", (size_t)of[i]) / length;
+    }
+    return fabs(value[0] - value[1]) < 5e-3;
+}
+
+static void check_predictions(const json_t *got, const json_t *want)
+{
+    const char *score;
+    json_t *value, *pred = json_object_get(want, "pred");
+    assert_int_equal(json_object_size(json_object_get(got, "pred")), json_object_size(pred));
+    json_object_foreach(pred, score, value)
+    {
+        const json_t *own    = json_object_get(json_object_get(got, "pred"), score);
+        const json_t *marked = json_object_get(json_object_get(got, "correct"), score);
+        assert_true(json_is_integer(own) && json_is_integer(marked));
+        if (json_equal(own, value))
+            assert_true(
+                json_equal(marked, json_object_get(json_object_get(want, "correct"), score)));
+        else
+            assert_true(
+                is_near_tie(want, score, json_integer_value(own), json_integer_value(value)));
+    }
+}
+
+/* What only our samples have, made anew of what the reference says. */
+static void check_own(const json_t *got, const json_t *want, const cpl_question *q)
+{
+    const int64_t gold  = q->gold[0];
+    const cpl_span text = cpl_span_of(q->options[gold].continuation);
+    const double ll     = number_at(want, "loglik", (size_t)gold);
+    const json_t *loss = json_object_get(got, "loss"), *soft = json_object_get(got, "soft");
+    const double chars = (double)cpl_words_count(text), bytes = (double)text.length;
+    const double wants[] = {-ll / log(2) / (bytes - 1), -ll / log(2) / bytes, -ll / (chars - 1)};
+    static const char *const names[] = {"bpb", "bpb_v2", "ce_loss"};
+    assert_int_equal(json_object_size(loss), 3);
+    for (int i = 0; i < 3; i++)
+        assert_near(json_number_value(json_object_get(loss, names[i])), wants[i],
+                    2e-3 * wants[i] + 1e-9);
+    double all = 0, right = 0;
+    for (int64_t i = 0; i < q->n_options; i++)
+        all += exp(number_at(want, "loglik", (size_t)i) - ll);
+    for (int64_t i = 0; i < q->n_gold; i++)
+        right += exp(number_at(want, "loglik", (size_t)q->gold[i]) - ll);
+    assert_near(json_number_value(json_object_get(soft, "acc")), right / all, 2e-2);
+}
+
+static void check_ranked(const json_t *got, const json_t *want, const cpl_question *q)
+{
+    static const char *const same[] = {"id",  "tokens", "ctx_tokens", "gold",         "chars",
+                                       "cut", "sha256", "contexts",   "continuations"};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) check_same(got, want, same[i]);
+    for (size_t i = 0; i < json_array_size(json_object_get(want, "loglik")); i++) {
+        const double ll = number_at(want, "loglik", i);
+        assert_near(number_at(got, "loglik", i), ll, fmax(2e-2, 1e-3 * fabs(ll)));
+    }
+    assert_null(json_object_get(got, "unconditional"));
+    assert_int_equal(json_object_size(got), json_object_size(want) + 2);
+    check_predictions(got, want);
+    check_own(got, want, q);
+}
+
+static void ranked_as_the_references(void **state)
+{
+    (void)state;
+    static asked a;
+    static golden g;
+    open_golden(&g, WINDOW);
+    for (int i = 0; i < N_RANKED; i++) add_ranked(&a, golden_ranked[i]);
+    assert_int_equal(a.n, 3 * N_RANKED);
+    json_t *together = golden_ask(&g, a.question, a.n);
+    double worst     = 0;
+    for (int64_t i = 0; i < a.n; i++) {
+        const json_t *sample = json_array_get(together, (size_t)i);
+        check_ranked(sample, a.want[i], &a.question[i]);
+        json_t *alone = golden_ask(&g, &a.question[i], 1);
+        for (int64_t k = 0; k < a.question[i].n_options; k++) {
+            const double ll = number_at(json_array_get(alone, 0), "loglik", (size_t)k);
+            const double by = fabs(ll - number_at(sample, "loglik", (size_t)k));
+            if (by > worst) worst = by;
+        }
+        json_decref(alone);
+    }
+    assert_near(worst, 0, 1e-4);
+    json_decref(together);
+    drop(&a);
+    close_golden(&g);
+}
+
+/* ---- generated ---- */
+
+static void check_text(const json_t *got, const json_t *want)
+{
+    static const char *const same[]   = {"id",           "target",       "prompt_sha256",
+                                         "prompt_chars", "prompt_bytes", "prompt_tokens",
+                                         "cut",          "prompt"};
+    static const char *const answer[] = {"text",      "answer",       "correct",   "robust",
+                                         "extracted", "correct_norm", "gen_tokens"};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) check_same(got, want, same[i]);
+    const cpl_span text = cpl_span_of(member(want, "text"));
+    const int64_t sure  = json_integer_value(json_object_get(want, "sure_chars"));
+    size_t bytes        = 0;
+    uint32_t point;
+    for (int64_t i = 0; i < sure; i++) bytes += cpl_words_next(&point, text, bytes);
+    if (strncmp(member(got, "text"), member(want, "text"), bytes) != 0)
+        fail_msg("the text is \"%s\", wanted \"%s\"", member(got, "text"), member(want, "text"));
+    if (bytes < text.length) return;
+    for (size_t i = 0; i < sizeof answer / sizeof *answer; i++) check_same(got, want, answer[i]);
+}
+
+static void generated_as_the_references(void **state)
+{
+    (void)state;
+    static asked a;
+    static golden g;
+    open_golden(&g, WINDOW);
+    for (int i = 0; i < N_GENERATED; i++) add_generated(&a, golden_generated[i]);
+    assert_int_equal(a.n, 3 * N_GENERATED);
+    json_t *together = golden_ask(&g, a.question, a.n);
+    for (int64_t i = 0; i < a.n; i++) check_text(json_array_get(together, (size_t)i), a.want[i]);
+    for (int64_t i = 0; i < a.n; i += 4) {
+        json_t *alone = golden_ask(&g, &a.question[i], 1);
+        check_text(json_array_get(alone, 0), a.want[i]);
+        json_decref(alone);
+    }
+    json_decref(together);
+    drop(&a);
+    close_golden(&g);
+}
+
+/* ---- given texts ---- */
+
+static json_t *marked(const cpl_question *q, const char *text)
+{
+    cpl_marking_room room         = {0};
+    const cpl_generated generated = {.text = cpl_span_of(text)};
+    json_t *sample                = NULL;
+    assert_ok(cpl_sample_generated(&sample, q, &generated, &room, false));
+    cpl_marking_room_free(&room);
+    return sample;
+}
+
+/* lm-eval's computer algebra takes nine texts for right that cpl_number_equal does not
+ * (test_marking.c). */
+static void given_texts_as_the_references(void **state)
+{
+    (void)state;
+    static const char *const same[] = {"answer", "target", "extracted", "correct_norm"};
+    json_t *file                    = load_plain(reference_path("eval/scoring.json.gz")), *c;
+    int64_t algebra                 = 0;
+    size_t i;
+    json_array_foreach(json_object_get(file, "cases"), i, c)
+    {
+        cpl_pool pool        = {0};
+        const char *task     = member(c, "task");
+        const cpl_question q = golden_text(&pool, c, golden_text_form(&pool, task));
+        json_t *sample       = marked(&q, member(c, "text"));
+        for (size_t k = 0; k < 4; k++)
+            if (strcmp(same[k], "answer") == 0 || json_object_get(c, same[k]))
+                check_same(sample, c, same[k]);
+        if (strcmp(task, "math") == 0 && json_integer_value(json_object_get(c, "correct")) &&
+            !json_integer_value(json_object_get(sample, "correct")))
+            algebra++;
+        else
+            check_same(sample, c, "correct");
+        json_decref(sample);
+        cpl_pool_free(&pool);
+    }
+    assert_int_equal(i, 1196);
+    assert_int_equal(algebra, 9);
+    json_decref(file);
+}
+
+int main(int n_arguments, char **arguments)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranked_as_the_references),
+        cmocka_unit_test(generated_as_the_references),
+        cmocka_unit_test(given_texts_as_the_references),
+    };
+    return run_groups(n_arguments, arguments, tests, tests, NULL, NULL);
+}

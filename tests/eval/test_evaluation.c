@@ -1,0 +1,449 @@
+/* test_evaluation.c - tasks put to a model: results, going on from a record, forms, averages; what is
+ * told before a model is asked, and whose it is. */
+#include "eval/evaluation.h"
+
+#include <math.h>
+
+#include "eval/evaluation_case.h"
+#include "eval/evaluation_tables.h"
+#include "io/file.h"
+
+/* ---- watching ---- */
+
+typedef struct seen {
+    int64_t began, recorded, finished;
+    double questions;
+} seen;
+
+static void hear_begun(void *who, const cpl_evaluated *one, int64_t recorded)
+{
+    seen *s = who;
+    assert_true(one->n > 0);
+    s->began++;
+    s->recorded += recorded;
+    s->questions = 0;
+}
+
+static void hear_advanced(void *who, double questions)
+{
+    seen *s = who;
+    assert_true(questions > s->questions);
+    s->questions = questions;
+}
+
+static void hear_finished(void *who, const cpl_evaluated *one)
+{
+    seen *s = who;
+    assert_non_null(one->result);
+    s->finished++;
+}
+
+static cpl_status run(evaluation_case *c, cpl_record *record, bool samples, seen *s)
+{
+    *s                               = (seen){0};
+    const cpl_evaluation_watch watch = {s, hear_begun, hear_advanced, hear_finished};
+    return cpl_evaluation_run(&c->evaluation, &c->answering, record, samples, &watch);
+}
+
+static const json_t *result_of(const evaluation_case *c, const char *key)
+{
+    for (int64_t i = 0; i < c->evaluation.count; i++)
+        if (strcmp(c->evaluation.at[i].what->key, key) == 0) return c->evaluation.at[i].result;
+    fail_msg("there is no result %s", key);
+    return NULL;
+}
+
+static int64_t whole(const json_t *object, const char *key)
+{
+    return json_integer_value(json_object_get(object, key));
+}
+
+/* ---- results ---- */
+
+static void what_comes_out(void **state)
+{
+    (void)state;
+    evaluation_case c;
+    seen s;
+    double value, error;
+    case_open(&c);
+    case_select(&c, "r.yaml", ranked_task, NULL);
+    case_select(&c, "w.yaml", written_task, NULL);
+    assert_ok(case_look(&c));
+    assert_int_equal(c.evaluation.n_questions, 5);
+    assert_int_equal(c.evaluation.window, CASE_WINDOW);
+    assert_ok(run(&c, NULL, false, &s));
+    assert_int_equal(s.began, 2);
+    assert_int_equal(s.finished, 2);
+    assert_int_equal(s.recorded, 0);
+    const json_t *ranked = result_of(&c, "ranked"), *written = result_of(&c, "written");
+    assert_int_equal(whole(ranked, "n"), 3);
+    assert_string_equal(json_string_value(json_object_get(ranked, "profile")), "p");
+    assert_string_equal(cpl_evaluation_headline(ranked, &value, &error), "acc");
+    assert_near(value * 3, round(value * 3), 1e-9);
+    assert_true(isfinite(error));
+    assert_null(json_object_get(ranked, "samples"));
+    assert_int_equal(whole(written, "max_gen_toks"), 4);
+    assert_string_equal(cpl_evaluation_headline(written, &value, &error), "exact_match");
+    json_t *settings = json_pack("{s:s}", "model", "m");
+    json_t *all      = cpl_evaluation_json(&c.evaluation, settings);
+    assert_int_equal(json_object_size(json_object_get(all, "results")), 2);
+    assert_true(json_equal(json_object_get(all, "settings"), settings));
+    assert_int_equal(json_object_size(json_object_get(all, "averages")), 0);
+    json_decref(all);
+    json_decref(settings);
+    assert_ok(run(&c, NULL, true, &s)); /* as a training run does, again and again */
+    assert_int_equal(json_array_size(json_object_get(result_of(&c, "ranked"), "samples")), 3);
+    case_close(&c);
+}
+
+static const char with_exemplars[] =
+    "task: ranked\nsplits: {a: a.jsonl, e: e.jsonl}\nfields: {q: q, o: \"o[]\", g: g}\n"
+    "choices: o\ngold: {value: g, among: numbers}\nprofiles: {p: {split: a, context: \"{q}\", "
+    "exemplars: e, shots: [none, 0, 1, 2]}}\n";
+
+/* Every question with several numbers of exemplars: the table names them. */
+static void numbers_of_exemplars(void **state)
+{
+    (void)state;
+    evaluation_case c;
+    seen s;
+    cpl_text text = {0};
+    case_open(&c);
+    case_select(&c, "n.yaml", with_exemplars, NULL);
+    case_put(&c, "ranked", "e.jsonl", ranked_rows);
+    assert_ok(case_look(&c));
+    assert_ok(run(&c, NULL, false, &s));
+    const json_t *result = result_of(&c, "ranked");
+    assert_int_equal(whole(result, "n"), 12);
+    assert_int_equal(whole(result, "num_fewshot"), 2);
+    assert_string_equal(json_string_value(json_object_get(result, "shots")), "0-2");
+    assert_ok(cpl_evaluation_text(&text, &c.evaluation));
+    assert_non_null(strstr(text.bytes, "      p      a    0-2  "));
+    cpl_text_free(&text);
+    cpl_evaluation_close(&c.evaluation);
+    c.wish.shots = 1;
+    assert_ok(case_look(&c));
+    assert_ok(run(&c, NULL, false, &s));
+    assert_null(json_object_get(result_of(&c, "ranked"), "shots"));
+    assert_int_equal(whole(result_of(&c, "ranked"), "num_fewshot"), 1);
+    case_close(&c);
+}
+
+/* A task of one's own that says it were in a set does not make the set's average. */
+static void averages(void **state)
+{
+    (void)state;
+    evaluation_case c;
+    seen s;
+    case_open(&c);
+    case_select(&c, "r.yaml", ranked_task, NULL);
+    assert_ok(case_look(&c));
+    assert_ok(run(&c, NULL, false, &s));
+    for (int64_t i = 0; i < c.selection.n_built_in; i++) c.selection.tasks[i]->sets.count = 0;
+    assert_true(isnan(cpl_evaluation_average(&c.evaluation, "3b")));
+    case_close(&c);
+}
+
+/* The best of the forms stands for all of them. */
+static void forms(void **state)
+{
+    (void)state;
+    evaluation_case c;
+    seen s;
+    double value[3], error;
+    case_open(&c);
+    case_select(&c, "r.yaml", ranked_task, "both");
+    assert_ok(case_look(&c));
+    assert_int_equal(c.evaluation.count, 3);
+    assert_int_equal(c.evaluation.n_questions, 6);
+    assert_ok(run(&c, NULL, false, &s));
+    cpl_evaluation_headline(result_of(&c, "ranked/both/one"), &value[0], &error);
+    cpl_evaluation_headline(result_of(&c, "ranked/both/two"), &value[1], &error);
+    cpl_evaluation_headline(result_of(&c, "ranked"), &value[2], &error);
+    assert_near(value[2], fmax(value[0], value[1]), 0);
+    assert_string_equal(json_string_value(json_object_get(result_of(&c, "ranked"), "best_of")),
+                        value[1] > value[0] ? "ranked/both/two" : "ranked/both/one");
+    case_close(&c);
+}
+
+/* ---- going on ---- */
+
+static void going_on(void **state)
+{
+    (void)state;
+    evaluation_case c;
+    seen s;
+    cpl_record record;
+    char path[200];
+    json_t *settings = json_pack("{s:s}", "model", "m");
+    case_open(&c);
+    case_select(&c, "r.yaml", ranked_task, NULL);
+    case_select(&c, "w.yaml", written_task, NULL);
+    snprintf(path, sizeof path, "%s/out.partial", c.folder);
+    assert_ok(case_look(&c));
+    assert_ok(cpl_record_open(&record, path, settings, false));
+    assert_ok(run(&c, &record, true, &s));
+    json_t *first = json_deep_copy(result_of(&c, "ranked"));
+    cpl_record_close(&record);
+    assert_ok(cpl_record_open(&record, path, settings, false));
+    assert_ok(run(&c, &record, true, &s));
+    assert_int_equal(s.recorded, 5);
+    assert_near(s.questions, 0, 0); /* nothing is asked again */
+    assert_true(json_equal(first, result_of(&c, "ranked")));
+    cpl_record_close(&record);
+    case_put(&c, "ranked", "a.jsonl", written_rows);
+    case_put(&c, "ranked", "a.jsonl", "{\"q\": \"x\", \"o\": [\"a\", \"b\"], \"g\": \"0\"}\n");
+    assert_ok(cpl_record_open(&record, path, settings, false));
+    assert_fails(CPL_ERR_INPUT, "ranked, question 0, was asked in other words, or marked",
+                 run(&c, &record, true, &s));
+    cpl_record_close(&record);
+    json_decref(first);
+    json_decref(settings);
+    case_close(&c);
+}
+
+/* Asks a task, and goes on when its file and its rows are others. */
+static cpl_status go_on(const char *task, const char *now, const char *rows)
+{
+    evaluation_case c;
+    seen s;
+    cpl_record record;
+    char path[200];
+    json_t *settings = json_object();
+    const bool other = strstr(now, "task: written") != NULL;
+    case_open(&c);
+    case_select(&c, "a.yaml", task, NULL);
+    snprintf(path, sizeof path, "%s/out.partial", c.folder);
+    assert_ok(case_look(&c));
+    assert_ok(cpl_record_open(&record, path, settings, false));
+    assert_ok(run(&c, &record, false, &s));
+    cpl_record_close(&record);
+    cpl_evaluation_close(&c.evaluation);
+    cpl_selection_free(&c.selection);
+    assert_ok(cpl_selection_init(&c.selection));
+    case_select(&c, "a.yaml", now, NULL);
+    case_put(&c, other ? "written" : "ranked", other ? "b.jsonl" : "a.jsonl", rows);
+    assert_ok(case_look(&c));
+    assert_ok(cpl_record_open(&record, path, settings, false));
+    cpl_status status = run(&c, &record, false, &s);
+    cpl_record_close(&record);
+    json_decref(settings);
+    case_close(&c);
+    return status;
+}
+
+/* A task text with `from` replaced. */
+static const char *with(const char *text, const char *from, const char *to)
+{
+    static char made[2048];
+    const char *at = strstr(text, from);
+    assert_non_null(at);
+    snprintf(made, sizeof made, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    return made;
+}
+
+/* What was marked by another key, or in another way, is not taken over. */
+static void marked_otherwise(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *task, *rows, *from, *to;
+    } others[] = {
+        {ranked_task, ranked_rows, "scores: [acc, acc_norm]", "scores: [acc, acc_bytes]"},
+        {ranked_task, ranked_rows, "context: \"{q}\"", "tokens: separate, context: \"{q}\""},
+        {ranked_task, ranked_rows, "context: \"{q}\"", "window: 30, context: \"{q}\""},
+        {written_task, written_rows, "max_gen_toks: 4", "max_gen_toks: 5"},
+        {written_task, written_rows, "max_gen_toks: 4", "until: [\"x\"], max_gen_toks: 4"},
+        {written_task, written_rows, "max_gen_toks: 4",
+         "answers: {exact_match: {filter: last_number}}, max_gen_toks: 4"},
+        {written_task, written_rows, "max_gen_toks: 4",
+         "answers: {exact_match: {reference: \"{q}\"}}, max_gen_toks: 4"},
+    };
+    static const char told[] = "question 0, was asked in other words, or marked in another way";
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        assert_fails(CPL_ERR_INPUT, told,
+                     go_on(others[i].task, with(others[i].task, others[i].from, others[i].to),
+                           others[i].rows));
+    assert_fails(
+        CPL_ERR_INPUT, told,
+        go_on(ranked_task, ranked_task, with(ranked_rows, "\"g\": \"0\"", "\"g\": \"1\"")));
+    assert_fails(CPL_ERR_INPUT, told,
+                 go_on(written_task, written_task, with(written_rows, "mill", "dam")));
+    assert_ok(go_on(ranked_task, with(ranked_task, "chance: 50", "chance: 25"), ranked_rows));
+    assert_ok(go_on(written_task, written_task, written_rows));
+}
+
+/* ---- what cannot be asked ---- */
+
+/* All tasks without rows in one sentence, and nobody is sent into the program's folder. */
+static void missing_rows(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"openbookqa", "sciq", "social_iqa"};
+    const cpl_selection_wish wish    = {.words = words, .n_words = 3};
+    evaluation_case c;
+    case_open(&c);
+    case_select(&c, "r.yaml", ranked_task, NULL);
+    assert_ok(cpl_selection_add(&c.selection, &wish));
+    assert_fails(CPL_ERR_INPUT, "there are no rows of 3 tasks in ", case_look(&c));
+    assert_non_null(strstr(cpl_last_error(), c.folder));
+    c.wish.own = c.folder;
+    assert_fails(CPL_ERR_INPUT,
+                 "no rows of 3 tasks among the samples that come with the program: openbookqa, "
+                 "sciq, social_iqa; --data DIR names a folder of yours",
+                 case_look(&c));
+    c.wish.of_run = true;
+    assert_fails(CPL_ERR_INPUT, "social_iqa; eval.tasks_data: DIR names a folder of yours",
+                 case_look(&c));
+    assert_null(strstr(cpl_last_error(), "--data"));
+    c.wish.of_run = false;
+    assert_null(strstr(cpl_last_error(), c.folder));
+    assert_non_null(strstr(cpl_last_error(), "DIR/openbookqa/Main/dev.tsv, or Main/dev.jsonl, "
+                                             "published at https://allenai.org"));
+    assert_non_null(strstr(cpl_last_error(), "; sciq/valid.json, published at "));
+    assert_non_null(strstr(cpl_last_error(), "(licence not stated)"));
+    cpl_selection_free(&c.selection);
+    assert_ok(cpl_selection_init(&c.selection));
+    const cpl_selection_wish one = {.words = words, .n_words = 1};
+    assert_ok(cpl_selection_add(&c.selection, &one));
+    assert_fails(CPL_ERR_INPUT, "put into DIR/openbookqa/ the file Main/dev.tsv, or",
+                 case_look(&c));
+    assert_null(strstr(cpl_last_error(), c.folder));
+    case_close(&c);
+}
+
+/* Whose question it is, before the model is asked and while it is. */
+static void whose_it_is(void **state)
+{
+    (void)state;
+    evaluation_case c;
+    seen s;
+    case_open(&c);
+    case_select(&c, "r.yaml", ranked_task, NULL);
+    case_select(&c, "w.yaml", written_task, NULL);
+    c.wish.max_tokens = CASE_WINDOW;
+    assert_fails(
+        CPL_ERR_INPUT,
+        "written, profile w: question 0: 40 generated tokens leave a window of 40 no room "
+        "for the prompt; ask written in a run of its own, where --max-gen-toks below 40 makes "
+        "room and changes no other task",
+        case_look(&c));
+    c.wish.max_tokens = CPL_UNSET;
+    char row[200];
+    snprintf(row, sizeof row, "{\"q\": \"x\", \"o\": [\"a\", \"%082d\"], \"g\": \"0\"}\n", 0);
+    case_put(&c, "ranked", "a.jsonl", row);
+    assert_fails(CPL_ERR_INPUT, "ranked, profile p: question 0: a continuation of it has ",
+                 case_look(&c));
+    case_put(&c, "ranked", "a.jsonl", ranked_rows);
+    assert_ok(case_look(&c));
+    cpl_f32(c.w.model.master.layer[1].w_q)[5] = NAN;
+    cpl_model_refresh(&c.w.model);
+    assert_fails(CPL_ERR_INPUT, "ranked, profile p: ", run(&c, NULL, false, &s));
+    assert_non_null(strstr(cpl_last_error(), "not finite"));
+    case_close(&c);
+}
+
+/* What makes room for one task alone; a training run has settings, and no flags. */
+static void advice(void **state)
+{
+    (void)state;
+    evaluation_case c;
+    case_open(&c);
+    case_select(&c, "w.yaml", written_task, NULL);
+    c.wish.max_tokens = CASE_WINDOW;
+    assert_fails(CPL_ERR_INPUT, "prompt; --max-gen-toks below 40 makes room", case_look(&c));
+    c.wish.of_run = true;
+    assert_fails(
+        CPL_ERR_INPUT,
+        "prompt; take written out of eval.tasks, or make model.max_position_embeddings larger",
+        case_look(&c));
+    assert_null(strstr(cpl_last_error(), "--"));
+    c.wish = wish_of(c.folder);
+    cpl_selection_free(&c.selection);
+    assert_ok(cpl_selection_init(&c.selection));
+    case_select(&c, "r.yaml", with(ranked_task, "context", "window: 2, beyond: error, context"),
+                NULL);
+    assert_fails(CPL_ERR_INPUT, "be cut; a model of a longer context has room for it",
+                 case_look(&c));
+    assert_null(strstr(cpl_last_error(), "--num-fewshot"));
+    cpl_selection_free(&c.selection);
+    assert_ok(cpl_selection_init(&c.selection));
+    case_put(&c, "ranked", "e.jsonl", ranked_rows);
+    case_select(&c, "r.yaml", with(with_exemplars, "context", "window: 4, beyond: error, context"),
+                NULL);
+    assert_fails(CPL_ERR_INPUT, "be cut; --num-fewshot with a smaller number makes room",
+                 case_look(&c));
+    case_close(&c);
+}
+
+/* A task whose subjects are asked in two ways, and counted in a group. */
+static const char mixed_task[] =
+    "task: mixed\nsplits: {a: \"*.jsonl\"}\nfields: {q: q, o: \"o[]\", g: g}\nchoices: o\n"
+    "gold: {value: g, among: numbers}\nsubject: file\ngroups: {left: [law]}\n"
+    "profiles:\n"
+    "  p: {split: a, context: \"{q}\", metrics: [acc, acc_norm], cases: [{subjects: [sums], "
+    "ask: generate, max_gen_toks: 4, answers: {acc: {reference: \"{g}\"}}}]}\n"
+    "  g: {split: a, context: \"{q}\", headline: groups}\n";
+
+static void hear_warning(void *who, cpl_log_level level, const char *sentence)
+{
+    assert_int_equal(level, CPL_LOG_WARN);
+    snprintf(who, 300, "%s", sentence);
+}
+
+/* What would be told behind all questions is told before the first. */
+static void of_no_use(void **state)
+{
+    (void)state;
+    evaluation_case c;
+    char heard[300]   = "";
+    const cpl_log log = {hear_warning, heard};
+    case_open(&c);
+    c.wish.log = &log;
+    case_select(&c, "m.yaml", mixed_task, NULL);
+    case_put(&c, "mixed", "sums.jsonl", ranked_rows);
+    assert_fails(
+        CPL_ERR_INPUT,
+        "mixed, profile p: no question would say anything of the metric acc_norm: all that "
+        "are there are answered in writing",
+        case_look(&c));
+    case_put(&c, "mixed", "low.jsonl", ranked_rows);
+    c.wish.log = &log;
+    assert_ok(case_look(&c));
+    assert_non_null(strstr(heard, "mixed: left names the subject law, of which there are no rows"));
+    cpl_evaluation_close(&c.evaluation);
+    cpl_selection_free(&c.selection);
+    assert_ok(cpl_selection_init(&c.selection));
+    case_select(&c, "m.yaml", mixed_task, "g");
+    assert_fails(CPL_ERR_INPUT, "mixed, profile g: the subject low is in no group", case_look(&c));
+    case_close(&c);
+}
+
+static void no_questions(void **state)
+{
+    (void)state;
+    evaluation_case c;
+    case_open(&c);
+    case_select(&c, "r.yaml", ranked_task, NULL);
+    c.wish.offset = 7;
+    assert_fails(CPL_ERR_INPUT, "a.jsonl has no rows behind --offset 7", case_look(&c));
+    c.wish.offset   = 0;
+    c.wish.skip_bad = true;
+    case_put(&c, "ranked", "a.jsonl", "{}\n");
+    assert_fails(CPL_ERR_INPUT, "a.jsonl has no rows that can be used", case_look(&c));
+    case_close(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_comes_out), cmocka_unit_test(numbers_of_exemplars),
+        cmocka_unit_test(averages),       cmocka_unit_test(forms),
+        cmocka_unit_test(going_on),       cmocka_unit_test(marked_otherwise),
+        cmocka_unit_test(missing_rows),   cmocka_unit_test(whose_it_is),
+        cmocka_unit_test(no_questions),   cmocka_unit_test(advice),
+        cmocka_unit_test(of_no_use),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

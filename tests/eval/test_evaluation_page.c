@@ -1,0 +1,91 @@
+/* test_evaluation_page.c - results as a page: whole in one file, with every figure, and names escaped. */
+#include "eval/evaluation_page.h"
+
+#include "eval/evaluation_case.h"
+#include "eval/evaluation_tables.h"
+#include "report/page_check.h"
+
+static void evaluate(evaluation_case *c, const char *profile)
+{
+    const cpl_evaluation_watch watch = {0};
+    case_open(c);
+    case_select(c, "r.yaml", ranked_task, profile);
+    case_select(c, "w.yaml", written_task, NULL);
+    case_put(c, "ranked", "a.jsonl",
+             "{\"q\": \"the stone\", \"o\": [\"a\", \"mill\"], \"g\": \"0\"}\n{}\n");
+    c->wish.skip_bad = true;
+    assert_ok(case_look(c));
+    assert_ok(cpl_evaluation_run(&c->evaluation, &c->answering, NULL, true, &watch));
+}
+
+static void holds(const char *text, const char *part)
+{
+    if (!strstr(text, part)) fail_msg("there is no \"%s\" in %s", part, text);
+}
+
+static void a_page(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {
+        "Evaluation of a &lt;model&gt;",
+        "ranked",
+        "written",
+        "exact_match",
+        "ranked: 1 bad row was left out",
+        "Ranked ones: rows from example.org (licence not stated)",
+    };
+    evaluation_case c;
+    cpl_text page = {0};
+    evaluate(&c, NULL);
+    assert_ok(cpl_evaluation_page(&page, &c.evaluation, "a <model>"));
+    check_page(&page);
+    assert_null(strstr(page.bytes, "<model>"));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) holds(page.bytes, parts[i]);
+    check_charts(&page);
+    cpl_text_free(&page);
+    case_close(&c);
+}
+
+static void forms(void **state)
+{
+    (void)state;
+    evaluation_case c;
+    cpl_text page = {0};
+    evaluate(&c, "both");
+    assert_ok(cpl_evaluation_page(&page, &c.evaluation, "m"));
+    check_page(&page);
+    holds(page.bytes, "ranked/both/two");
+    assert_null(strstr(strstr(page.bytes, "rows from example.org") + 1, "rows from example.org"));
+    cpl_text_free(&page);
+    case_close(&c);
+}
+
+static void a_table(void **state)
+{
+    (void)state;
+    evaluation_case c;
+    cpl_text text = {0};
+    evaluate(&c, NULL);
+    assert_ok(cpl_evaluation_text(&text, &c.evaluation));
+    holds(text.bytes, "acc_norm");
+    holds(text.bytes, "ranked: 1 bad row was left out\n");
+    json_object_set_new(c.evaluation.at[0].result, "skipped", json_integer(2));
+    json_object_set_new(c.evaluation.at[0].result, "cut", json_integer(1));
+    cpl_text_clear(&text);
+    cpl_evaluation_remarks(&text, &c.evaluation);
+    assert_string_equal(text.bytes,
+                        "ranked: 1 question was longer than the window and lost its beginning\n"
+                        "ranked: 2 bad rows were left out\n");
+    cpl_text_free(&text);
+    case_close(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_page),
+        cmocka_unit_test(forms),
+        cmocka_unit_test(a_table),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,277 @@
+/* test_journal.c - what has been answered so far: going on, lines that are cut or wrong, files that
+ * are something else or open elsewhere. */
+#include "eval/journal.h"
+
+#include <jansson.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/arena.h"
+#include "check.h"
+#include "io/file.h"
+
+static const char *place(void)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/out.json.partial", scratch_folder());
+    return path;
+}
+
+static void put(const char *path, const char *bytes)
+{
+    FILE *out = fopen(path, "wb");
+    assert_non_null(out);
+    fputs(bytes, out);
+    fclose(out);
+}
+
+static const char *content(const char *path)
+{
+    static char bytes[4096];
+    FILE *in = fopen(path, "rb");
+    assert_non_null(in);
+    bytes[fread(bytes, 1, sizeof bytes - 1, in)] = '\0';
+    fclose(in);
+    return bytes;
+}
+
+static json_t *settings_of(const char *model, int limit)
+{
+    return json_pack("{s:s,s:i}", "model", model, "limit", limit);
+}
+
+static void add(cpl_record *r, const char *key, json_t *id, int pred)
+{
+    json_t *sample = json_pack("{s:o,s:i}", "id", id, "pred", pred);
+    assert_ok(cpl_record_add(r, key, "0f", sample));
+    json_decref(sample);
+}
+
+static int pred_of(const cpl_record *r, const char *key, const char *id)
+{
+    const char *sum;
+    const json_t *sample = cpl_record_find(r, key, id, &sum);
+    assert_string_equal(sum, sample ? "0f" : "");
+    return sample ? (int)json_integer_value(json_object_get(sample, "pred")) : -1;
+}
+
+/* Two lines as they are written; see main. */
+static char begun[128], first[128];
+
+/* An object as a line, with its check sum. */
+static void seal(char line[128], const char *object)
+{
+    snprintf(line, 128, "%.*s,\"xxh3\":\"%016llx\"}\n", (int)strlen(object) - 1, object,
+             (unsigned long long)XXH3_64bits(object, strlen(object)));
+}
+
+/* Begun, closed, gone on with: what was answered is found, what comes stands behind it. */
+static void going_on(void **state)
+{
+    (void)state;
+    const char *path = place();
+    json_t *settings = settings_of("m", 3);
+    cpl_record r;
+    assert_ok(cpl_record_open(&r, path, settings, false));
+    assert_int_equal(r.count, 0);
+    add(&r, "copa", json_integer(0), 1);
+    add(&r, "mmlu", json_string("law/2"), 3);
+    cpl_record_close(&r);
+    assert_ok(cpl_record_open(&r, path, settings, false));
+    assert_int_equal(r.count, 2);
+    assert_int_equal(pred_of(&r, "copa", "0"), 1);
+    assert_int_equal(pred_of(&r, "mmlu", "law/2"), 3);
+    assert_int_equal(pred_of(&r, "copa", "1"), -1);
+    add(&r, "copa", json_integer(1), 2);
+    cpl_record_close(&r);
+    assert_ok(cpl_record_open(&r, path, settings, false));
+    assert_int_equal(r.count, 3);
+    assert_int_equal(pred_of(&r, "copa", "1"), 2);
+    cpl_record_close(&r);
+    assert_ok(cpl_record_open(&r, path, settings, true));
+    assert_int_equal(r.count, 0);
+    assert_string_equal(content(path), begun);
+    assert_ok(cpl_record_remove(&r));
+    assert_false(cpl_path_exists(path));
+    json_decref(settings);
+}
+
+/* An interruption cuts the last line, wherever; the first one too. */
+static void cut_lines(void **state)
+{
+    (void)state;
+    const char *path = place();
+    json_t *settings = settings_of("m", 3);
+    char whole[256];
+    snprintf(whole, sizeof whole, "%s%s", begun, first);
+    for (size_t n = 0; n <= strlen(whole); n++) {
+        cpl_record r;
+        char part[256];
+        snprintf(part, n + 1, "%s", whole);
+        put(path, part);
+        assert_ok(cpl_record_open(&r, path, settings, false));
+        assert_int_equal(r.count, n == strlen(whole));
+        cpl_record_close(&r);
+        assert_string_equal(content(path), n == strlen(whole) ? whole : begun);
+    }
+    json_decref(settings);
+}
+
+/* A file that is something else is left as it is. */
+static void other_files(void **state)
+{
+    (void)state;
+    static const char *const others[] = {"my notes, one line", "my notes\nof two lines",
+                                         "{\"task\":1}\n", "\n{\"settings\":{}}\n"};
+    const char *path                  = place();
+    json_t *settings                  = settings_of("m", 3);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        for (int fresh = 0; fresh < 2; fresh++) {
+            cpl_record r;
+            put(path, others[i]);
+            assert_fails(CPL_ERR_INPUT, "is no record of an evaluation",
+                         cpl_record_open(&r, path, settings, fresh));
+            assert_string_equal(content(path), others[i]);
+        }
+    json_decref(settings);
+}
+
+static void wrong_lines(void **state)
+{
+    (void)state;
+    static const char *const objects[] = {"{\"task\":\"copa\"}",
+                                          "{\"task\":\"copa\",\"sample\":{\"pred\":1}}"};
+    char lines[5][128]                 = {"{\"task\":\"copa\",\"sam\n", "[]\n", "{}\n"};
+    const char *path                   = place();
+    json_t *settings                   = settings_of("m", 3);
+    for (int i = 0; i < 2; i++) seal(lines[3 + i], objects[i]);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        cpl_record r;
+        char whole[640];
+        snprintf(whole, sizeof whole, "%s%s%s%s", begun, first, lines[i], first);
+        put(path, whole);
+        assert_fails(CPL_ERR_INPUT, "out.json.partial: line 3",
+                     cpl_record_open(&r, path, settings, false));
+        assert_fails(CPL_ERR_INPUT, ": remove the file, or begin anew with --overwrite",
+                     cpl_record_open(&r, path, settings, false));
+        assert_string_equal(content(path), whole);
+        assert_ok(cpl_record_open(&r, path, settings, true));
+        cpl_record_close(&r);
+    }
+    json_decref(settings);
+}
+
+/* No changed byte is taken for an answer. */
+static void damaged_lines(void **state)
+{
+    (void)state;
+    const char *path = place();
+    json_t *settings = settings_of("m", 3);
+    for (size_t i = 0; i + 1 < strlen(first); i++) {
+        cpl_record r;
+        char whole[256];
+        snprintf(whole, sizeof whole, "%s%s", begun, first);
+        whole[strlen(begun) + i] ^= 1;
+        put(path, whole);
+        assert_fails(CPL_ERR_INPUT, "out.json.partial: line 2",
+                     cpl_record_open(&r, path, settings, false));
+    }
+    json_decref(settings);
+}
+
+static void other_settings(void **state)
+{
+    (void)state;
+    const char *path = place();
+    json_t *settings = settings_of("m", 4);
+    cpl_record r;
+    put(path, begun);
+    assert_fails(CPL_ERR_INPUT, "(limit was 3 and is 4 now): --overwrite begins anew",
+                 cpl_record_open(&r, path, settings, false));
+    json_decref(settings);
+}
+
+/* A model and a tokenizer elsewhere are the same ones; what they hold is compared. */
+static void other_places(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {
+        "{\"model\": \"m\", \"tokenizer\": {\"path\": \"t\", \"xxh3\": \"0f\"}}",
+        "{\"model\": \"n\", \"tokenizer\": {\"path\": \"u\", \"xxh3\": \"0f\"}}",
+        "{\"model\": \"m\", \"tokenizer\": {\"path\": \"t\", \"xxh3\": \"1f\"}}"};
+    const char *path = place();
+    unlink(path);
+    for (int i = 0; i < 3; i++) {
+        json_t *settings = json_loads(lines[i], 0, NULL);
+        cpl_record r;
+        cpl_status status = cpl_record_open(&r, path, settings, false);
+        if (i < 2)
+            assert_ok(status);
+        else
+            assert_fails(CPL_ERR_INPUT, "(tokenizer was {\"xxh3\":\"0f\"} and is {\"xxh3\":\"1f\"}",
+                         status);
+        cpl_record_close(&r);
+        json_decref(settings);
+    }
+}
+
+/* What stays behind is told. */
+static void no_removal(void **state)
+{
+    (void)state;
+    const char *path = place();
+    json_t *settings = settings_of("m", 3);
+    cpl_record r;
+    unlink(path);
+    assert_ok(cpl_record_open(&r, path, settings, false));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkdir(path, 0777), 0);
+    assert_fails(CPL_ERR_IO, "out.json.partial: cannot be removed, though the results are written",
+                 cpl_record_remove(&r));
+    assert_int_equal(rmdir(path), 0);
+    json_decref(settings);
+}
+
+/* Two evaluations never write to one file. */
+static void open_elsewhere(void **state)
+{
+    (void)state;
+    const char *path = place();
+    json_t *settings = settings_of("m", 3);
+    cpl_record r, second;
+    assert_ok(cpl_record_open(&r, path, settings, false));
+    add(&r, "copa", json_integer(0), 1);
+    for (int fresh = 0; fresh < 2; fresh++)
+        assert_fails(CPL_ERR_INPUT, "out.json.partial: another evaluation is writing to it",
+                     cpl_record_open(&second, path, settings, fresh));
+    cpl_record_close(&r);
+    assert_ok(cpl_record_open(&second, path, settings, false));
+    assert_int_equal(second.count, 1);
+    cpl_record_close(&second);
+    json_decref(settings);
+}
+
+static void no_place(void **state)
+{
+    (void)state;
+    json_t *settings = settings_of("m", 3);
+    cpl_record r;
+    assert_fails(CPL_ERR_IO, "/nowhere/x.partial: cannot be opened",
+                 cpl_record_open(&r, "/nowhere/x.partial", settings, false));
+    json_decref(settings);
+}
+
+int main(void)
+{
+    seal(begun, "{\"settings\":{\"model\":\"m\",\"limit\":3}}");
+    seal(first, "{\"task\":\"copa\",\"question\":\"0f\",\"sample\":{\"id\":0,\"pred\":1}}");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(other_places),   cmocka_unit_test(no_removal),
+        cmocka_unit_test(going_on),       cmocka_unit_test(cut_lines),
+        cmocka_unit_test(other_files),    cmocka_unit_test(wrong_lines),
+        cmocka_unit_test(damaged_lines),  cmocka_unit_test(other_settings),
+        cmocka_unit_test(open_elsewhere), cmocka_unit_test(no_place),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

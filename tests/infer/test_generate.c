@@ -1,0 +1,311 @@
+/* test_generate.c - generation with a cache against the whole forward pass without one, and what
+ * temperature, top-p, seed, eos and the context do. */
+#include "infer/generate.h"
+
+#include <float.h>
+#include <math.h>
+
+#include "support/tiny_world.h"
+
+enum { TEXT = WORLD_TEXT, MOST_NEW = 12 };
+
+static const double logit_slack = 64; /* rounding errors of some hundred sums, in units of eps */
+
+/* logits [TEXT,V] of one pass without a cache. */
+static float *whole_logits(world *w)
+{
+    cpl_arena arena;
+    cpl_pass pass;
+    int64_t vocab = w->model.config.vocab_size;
+    cpl_work work = cpl_pass_work(&w->model.config, 1, TEXT, TEXT, false);
+    float *logits = malloc((size_t)(TEXT * vocab) * sizeof *logits);
+    assert_ok(cpl_backend_reserve(&w->be, &work));
+    cpl_arena_measure(&arena);
+    cpl_pass_take(&pass, &arena, &w->model.config, 1, TEXT, false, false);
+    assert_ok(cpl_arena_init(&arena, arena.used, "a test"));
+    cpl_pass_take(&pass, &arena, &w->model.config, 1, TEXT, false, false);
+    cpl_model_forward(&w->model, &pass, cpl_tensor_1d(w->text, CPL_I32, TEXT), cpl_tensor_none(),
+                      NULL);
+    cpl_model_logits(&w->model, &pass, cpl_tensor_2d(logits, CPL_F32, TEXT, vocab), 0);
+    cpl_arena_free(&arena);
+    return logits;
+}
+
+static void compare_logits(const cpl_generator *g, const float *want)
+{
+    int64_t vocab     = g->model->config.vocab_size;
+    const float *ours = cpl_f32(g->logits);
+    double largest    = 0;
+    for (int64_t v = 0; v < vocab; v++) largest = fmax(largest, fabs(want[v]));
+    double tolerance = logit_slack * FLT_EPSILON * largest;
+    for (int64_t v = 0; v < vocab; v++) assert_near(ours[v], want[v], tolerance);
+}
+
+/* However the text is cut, the logits behind each cut are those of the whole. */
+static void check_cuts(cpl_model_settings config)
+{
+    static const int64_t chunks[] = {1, 4, 7, TEXT};
+    world w;
+    open_world(&w, config, CPL_F32);
+    float *want   = whole_logits(&w);
+    int64_t vocab = config.vocab_size;
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++)
+        for (int64_t first = 1; first < TEXT; first += 5) {
+            cpl_generator g;
+            assert_ok(cpl_generator_init(&g, &w.model, TEXT, chunks[i]));
+            assert_ok(cpl_generator_feed(&g, w.text, first));
+            compare_logits(&g, want + (first - 1) * vocab);
+            assert_ok(cpl_generator_feed(&g, w.text + first, TEXT - first));
+            compare_logits(&g, want + (TEXT - 1) * vocab);
+            cpl_generator_reset(&g);
+            assert_ok(cpl_generator_feed(&g, w.text, 2));
+            compare_logits(&g, want + vocab);
+            cpl_generator_free(&g);
+        }
+    free(want);
+    close_world(&w);
+}
+
+static void cache_changes_nothing(void **unused)
+{
+    (void)unused;
+    cpl_model_settings plain = tiny(), other = tiny();
+    check_cuts(plain);
+    other.n_kv_heads = 2;
+    other.clip_qkv   = 0.8;
+    other.tied       = 1;
+    other.norm_topk  = 1;
+    check_cuts(other);
+}
+
+typedef struct heard {
+    int32_t id[MOST_NEW];
+    int64_t count, most;
+} heard;
+
+static bool hear(void *who, int32_t id)
+{
+    heard *h          = who;
+    h->id[h->count++] = id;
+    return h->count < h->most;
+}
+
+static cpl_generate_settings greedy(void)
+{
+    cpl_generate_settings s = {.max_tokens = MOST_NEW, .top_p = 1, .eos = -1};
+    return s;
+}
+
+static heard generate(cpl_generator *g, world *w, cpl_generate_settings s)
+{
+    heard h = {.most = MOST_NEW};
+    int64_t n_new;
+    assert_ok(cpl_generate(g, w->text, 6, &s, hear, &h, &n_new));
+    assert_int_equal(n_new, h.count);
+    return h;
+}
+
+static int32_t best_of(const float *logits, int64_t count)
+{
+    int32_t best = 0;
+    for (int32_t v = 1; v < count; v++)
+        if (logits[v] > logits[best]) best = v;
+    return best;
+}
+
+static void greedy_takes_the_largest(void **unused)
+{
+    (void)unused;
+    world w;
+    cpl_generator g, check;
+    open_world(&w, tiny(), CPL_F32);
+    assert_ok(cpl_generator_init(&g, &w.model, 6 + MOST_NEW, 4));
+    assert_ok(cpl_generator_init(&check, &w.model, 6 + MOST_NEW, 3));
+    heard first = generate(&g, &w, greedy()), again = generate(&g, &w, greedy());
+    assert_int_equal(first.count, MOST_NEW);
+    assert_memory_equal(&first, &again, sizeof first);
+    assert_ok(cpl_generator_feed(&check, w.text, 6));
+    for (int i = 0; i < MOST_NEW; i++) {
+        assert_int_equal(first.id[i], best_of(cpl_f32(check.logits), w.model.config.vocab_size));
+        assert_ok(cpl_generator_feed(&check, &first.id[i], 1));
+    }
+    cpl_generator_free(&g);
+    cpl_generator_free(&check);
+    close_world(&w);
+}
+
+static void seeds_reproduce(void **unused)
+{
+    (void)unused;
+    world w;
+    cpl_generator g, cut;
+    open_world(&w, tiny(), CPL_F32);
+    assert_ok(cpl_generator_init(&g, &w.model, 6 + MOST_NEW, 6));
+    assert_ok(cpl_generator_init(&cut, &w.model, 6 + MOST_NEW, 1));
+    cpl_generate_settings s = greedy();
+    s.temperature           = 3;
+    s.seed                  = 11;
+    heard first = generate(&g, &w, s), again = generate(&g, &w, s), other = generate(&cut, &w, s);
+    assert_memory_equal(&first, &again, sizeof first);
+    assert_memory_equal(&first, &other, sizeof first);
+    s.seed = 12;
+    other  = generate(&g, &w, s);
+    assert_memory_not_equal(first.id, other.id, sizeof first.id);
+    cpl_generator_free(&g);
+    cpl_generator_free(&cut);
+    close_world(&w);
+}
+
+/* Each token is drawn with the number of its own position. */
+static void draws_by_position(void **unused)
+{
+    (void)unused;
+    world w;
+    cpl_generator g, check;
+    open_world(&w, tiny(), CPL_F32);
+    assert_ok(cpl_generator_init(&g, &w.model, 6 + MOST_NEW, 6));
+    assert_ok(cpl_generator_init(&check, &w.model, 6 + MOST_NEW, 6));
+    cpl_generate_settings s = greedy();
+    s.temperature           = 3;
+    s.top_p                 = 0.9F;
+    s.seed                  = 21;
+    heard h                 = generate(&g, &w, s);
+    assert_ok(cpl_generator_feed(&check, w.text, 6));
+    for (int i = 0; i < MOST_NEW; i++) {
+        cpl_rng_key key = {.seed = 21, .stream = CPL_STREAM_SAMPLE, .step = (uint64_t)(6 + i)};
+        cpl_tensor all  = cpl_tensor_1d(check.logits.data, CPL_F32, w.model.config.vocab_size);
+        assert_int_equal(h.id[i], w.be.ops->sample(&w.be, all, 3, 0.9F, cpl_rng_uniform(&key, 0)));
+        assert_ok(cpl_generator_feed(&check, &h.id[i], 1));
+    }
+    cpl_generator_free(&g);
+    cpl_generator_free(&check);
+    close_world(&w);
+}
+
+/* A top-p so small that one token reaches it is greedy at any temperature, and so is a temperature
+ * near 0; with temperature 1 the first token is drawn as often as the softmax says. */
+static void temperature_and_top_p(void **unused)
+{
+    (void)unused;
+    enum { DRAWS = 400 };
+    world w;
+    cpl_generator g;
+    open_world(&w, tiny(), CPL_F32);
+    assert_ok(cpl_generator_init(&g, &w.model, 6 + MOST_NEW, 6));
+    heard want              = generate(&g, &w, greedy());
+    cpl_generate_settings s = greedy();
+    s.temperature           = 5;
+    s.top_p                 = 1e-6F;
+    heard got               = generate(&g, &w, s);
+    assert_memory_equal(&want, &got, sizeof want);
+    s.temperature = 1e-4F;
+    s.top_p       = 1;
+    got           = generate(&g, &w, s);
+    assert_memory_equal(&want, &got, sizeof want);
+    assert_ok(cpl_generate(&g, w.text, 6, &(cpl_generate_settings){.top_p = 1}, hear, &got, NULL));
+    double sum = 0, p;
+    for (int64_t v = 0; v < w.model.config.vocab_size; v++)
+        sum += exp((double)cpl_f32(g.logits)[v] - cpl_f32(g.logits)[want.id[0]]);
+    p             = 1 / sum;
+    s.temperature = 1;
+    s.max_tokens  = 1;
+    int hits      = 0;
+    for (s.seed = 0; s.seed < DRAWS; s.seed++) hits += generate(&g, &w, s).id[0] == want.id[0];
+    assert_near(hits, DRAWS * p, 5 * sqrt(DRAWS * p * (1 - p)));
+    cpl_generator_free(&g);
+    close_world(&w);
+}
+
+static void ends_where_it_should(void **unused)
+{
+    (void)unused;
+    world w;
+    cpl_generator g;
+    open_world(&w, tiny(), CPL_F32);
+    assert_ok(cpl_generator_init(&g, &w.model, 6 + MOST_NEW, 6));
+    heard all               = generate(&g, &w, greedy());
+    cpl_generate_settings s = greedy();
+    s.eos                   = all.id[3];
+    int64_t before          = 0;
+    while (all.id[before] != s.eos) before++;
+    assert_int_equal(generate(&g, &w, s).count, before);
+    s.eos        = -1;
+    s.max_tokens = 0;
+    assert_int_equal(generate(&g, &w, s).count, 0);
+    heard two = {.most = 2};
+    int64_t n_new;
+    s.max_tokens = MOST_NEW;
+    assert_ok(cpl_generate(&g, w.text, 6, &s, hear, &two, &n_new));
+    assert_int_equal(n_new, 2);
+    s.n_ids     = 5;
+    heard small = generate(&g, &w, s);
+    for (int i = 0; i < MOST_NEW; i++) assert_true(small.id[i] < 5);
+    cpl_generator_free(&g);
+    close_world(&w);
+}
+
+static void refuses_in_words(void **unused)
+{
+    (void)unused;
+    world w;
+    cpl_generator g;
+    cpl_generate_settings s = greedy();
+    heard h                 = {.most = MOST_NEW};
+    open_world(&w, tiny(), CPL_F32);
+    assert_fails(CPL_ERR_INPUT, "context is 40 (max_position_embeddings)",
+                 cpl_generator_init(&g, &w.model, 41, 8));
+    assert_ok(cpl_generator_init(&g, &w.model, 10, 8));
+    assert_fails(CPL_ERR_INPUT, "do not fit", cpl_generate(&g, w.text, 6, &s, hear, &h, NULL));
+    assert_fails(CPL_ERR_INPUT, "do not fit", cpl_generate(&g, w.text, 11, &s, hear, &h, NULL));
+    s.max_tokens = 2;
+    assert_fails(CPL_ERR_INPUT, "no token", cpl_generate(&g, w.text, 0, &s, hear, &h, NULL));
+    s.top_p = 0;
+    assert_fails(CPL_ERR_USAGE, "top-p", cpl_generate(&g, w.text, 6, &s, hear, &h, NULL));
+    s.top_p       = 1;
+    s.temperature = NAN;
+    assert_fails(CPL_ERR_USAGE, "temperature", cpl_generate(&g, w.text, 6, &s, hear, &h, NULL));
+    s.temperature = 1;
+    w.text[2]     = 61;
+    assert_fails(CPL_ERR_INPUT, "token 2 has id 61",
+                 cpl_generate(&g, w.text, 6, &s, hear, &h, NULL));
+    w.text[2] = -1;
+    assert_fails(CPL_ERR_INPUT, "id -1", cpl_generate(&g, w.text, 6, &s, hear, &h, NULL));
+    w.text[2]                       = 1;
+    cpl_f32(w.model.master.norm)[0] = NAN;
+    assert_fails(CPL_ERR_INPUT, "not finite", cpl_generate(&g, w.text, 6, &s, hear, &h, NULL));
+    cpl_generator_free(&g);
+    close_world(&w);
+}
+
+static void allocates_nothing_while_it_runs(void **unused)
+{
+    (void)unused;
+    world w;
+    cpl_generator g;
+    open_world(&w, tiny(), CPL_F32);
+    assert_ok(cpl_generator_init(&g, &w.model, 6 + MOST_NEW, 4));
+    generate(&g, &w, greedy());
+    int64_t before = cpl_alloc_count();
+    generate(&g, &w, greedy());
+    assert_int_equal(cpl_alloc_count(), before);
+    cpl_generator_free(&g);
+    for (int nth = 1; nth < 3; nth++) {
+        cpl_backend_free(&w.be);
+        cpl_alloc_fail_at(nth);
+        assert_int_equal(cpl_generator_init(&g, &w.model, 6 + MOST_NEW, 4), CPL_ERR_MEMORY);
+        cpl_alloc_fail_at(0);
+        cpl_generator_free(&g);
+    }
+    close_world(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cache_changes_nothing), cmocka_unit_test(greedy_takes_the_largest),
+        cmocka_unit_test(seeds_reproduce),       cmocka_unit_test(draws_by_position),
+        cmocka_unit_test(temperature_and_top_p), cmocka_unit_test(ends_where_it_should),
+        cmocka_unit_test(refuses_in_words),      cmocka_unit_test(allocates_nothing_while_it_runs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,408 @@
+/* coupling_fixture.h - reports of coupling made by hand: random matrices whose diagonal is lifted,
+ * with figures computed plainly from them. For tests of what shows reports, not of what measures. */
+#ifndef CPL_TESTS_INSPECT_COUPLING_FIXTURE_H
+#define CPL_TESTS_INSPECT_COUPLING_FIXTURE_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inspect/report.h"
+
+typedef struct fixture_kind {
+    const char *path, *name, *family, *title;
+    int64_t n, n_layers, d, D, K;
+    double lift;  /* of the diagonal of M, in the last layer; none in the first */
+    double scale; /* of all weights */
+    uint64_t seed;
+    bool guessed, picture, silhouette;
+    int64_t n_encoder;   /* of the layers, the first so many are the encoder's */
+    int64_t faulty;      /* index of a layer with a fault; -1: none */
+    int64_t skipped;     /* ... that is skipped */
+    int64_t without_M;   /* ... whose router and experts read different vectors */
+    int64_t zero;        /* ... with a diagonal entry of 0: alpha_min is infinite */
+    int64_t noted;       /* ... with a note */
+    int64_t points_each; /* of t-SNE, for each of 8 experts */
+} fixture_kind;
+
+static inline double fixture_random(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*state >> 11) / 9007199254740992.0;
+}
+
+/* About normal: the sum of twelve. */
+static inline double fixture_normal(uint64_t *state)
+{
+    double sum = -6;
+    for (int i = 0; i < 12; i++) sum += fixture_random(state);
+    return sum;
+}
+
+static inline void *fixture_take(int64_t count, size_t size)
+{
+    void *made = calloc((size_t)(count ? count : 1), size);
+    if (!made) abort();
+    return made;
+}
+
+static inline double fixture_erc(const float *M, const int *pairing, int64_t n, double alpha)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double own = M[i * n + pairing[i]];
+            if (i == j) continue;
+            sum += fmax(M[i * n + pairing[j]] - alpha * own, 0);
+            sum += fmax(M[j * n + pairing[i]] - alpha * own, 0);
+        }
+    return sum / (double)(n * n);
+}
+
+static inline int fixture_order(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static inline void fixture_ratios(cpl_chance_ratios *out, const float *M, int64_t n)
+{
+    double *all   = fixture_take(n * n, sizeof *all);
+    int64_t count = 0, above = 0;
+    memset(out, 0, sizeof *out);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) {
+            if (i == j) continue;
+            double ratio =
+                fmax(M[i * n + j] / (double)M[i * n + i], M[i * n + j] / (double)M[j * n + j]);
+            above += ratio > 1;
+            if (count == 0 || ratio > out->most) {
+                out->most        = ratio;
+                out->most_row    = i;
+                out->most_column = j;
+            }
+            all[count++] = ratio;
+        }
+    qsort(all, (size_t)count, sizeof *all, fixture_order);
+    if (count) {
+        out->q50      = all[(count - 1) / 2];
+        out->q90      = all[(count - 1) * 9 / 10];
+        out->q99      = all[(count - 1) * 99 / 100];
+        out->violated = (double)above / (double)count;
+    }
+    free(all);
+}
+
+/* Means of kappa, its mean and deviation under random pairings, ERC under a hundred. */
+static inline void fixture_chance(cpl_layer_report *layer, const cpl_inspect_options *options,
+                                  uint64_t *state)
+{
+    int64_t n     = layer->at->n;
+    cpl_chance *c = &layer->chance;
+    double *k = fixture_take(n * n, sizeof *k), *rows = fixture_take(n, sizeof *rows);
+    double *columns = fixture_take(n, sizeof *columns), sum = 0, squares = 0;
+    int *pairing = fixture_take(n, sizeof *pairing);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double value = layer->M[i * n + j] / (layer->router_norm[i] * layer->gate_norm[j]);
+            k[i * n + j] = value;
+            rows[i] += value / (double)n;
+            columns[j] += value / (double)n;
+            sum += value;
+            if (i == j)
+                c->kappa_diagonal += value / (double)n;
+            else
+                c->kappa_off_diagonal += value / (double)(n * (n - 1));
+        }
+    for (int64_t i = 0; i < n; i++) {
+        bool row = true, column = true;
+        pairing[i] = (int)i;
+        for (int64_t j = 0; j < n; j++) {
+            double rest = k[i * n + j] - rows[i] - columns[j] + sum / (double)(n * n);
+            squares += rest * rest;
+            row    = row && k[i * n + i] >= k[i * n + j];
+            column = column && k[i * n + i] >= k[j * n + i];
+        }
+        c->kappa_rows_own += row / (double)n;
+        c->kappa_columns_own += column / (double)n;
+    }
+    c->assignment_own = fmin(1, (c->kappa_rows_own + c->kappa_columns_own) / 1.8);
+    c->expected       = sum / (double)(n * n);
+    c->deviation      = n > 1 ? sqrt(squares / (double)(n - 1)) / (double)n : 0;
+    c->z              = n > 1 ? (c->kappa_diagonal - c->expected) / c->deviation : (double)NAN;
+    for (int a = 0; a < options->n_alphas; a++)
+        layer->erc[a] = fixture_erc(layer->M, pairing, n, options->alphas[a]);
+    for (int a = 0; a < options->n_alphas; a++) {
+        double mean = 0, square = 0;
+        for (int t = 0; t < 20; t++) {
+            for (int64_t i = n; i-- > 1;) {
+                int64_t other  = (int64_t)(fixture_random(state) * (double)(i + 1));
+                int kept       = pairing[i];
+                pairing[i]     = pairing[other];
+                pairing[other] = kept;
+            }
+            double erc = fixture_erc(layer->M, pairing, n, options->alphas[a]);
+            mean += erc / 20;
+            square += erc * erc / 20;
+        }
+        c->erc_mean[a] = mean;
+        c->erc_sd[a]   = sqrt(fmax(square - mean * mean, 0));
+    }
+    free(k);
+    free(rows);
+    free(columns);
+    free(pairing);
+}
+
+static inline void fixture_spread(double *mean, double *sd, const double *values, int64_t n)
+{
+    double squares = 0;
+    *mean          = 0;
+    for (int64_t i = 0; i < n; i++) *mean += values[i] / (double)n;
+    for (int64_t i = 0; i < n; i++) squares += (values[i] - *mean) * (values[i] - *mean);
+    *sd = sqrt(squares / (double)n);
+}
+
+static inline void fixture_fill(cpl_layer_report *layer, const cpl_inspect_options *options,
+                                double lift, double scale, uint64_t *state)
+{
+    cpl_coupling_figures *f = &layer->figures;
+    int64_t n               = layer->at->n;
+    layer->M                = fixture_take(n * n, sizeof(float));
+    layer->eps              = fixture_take(n, sizeof(float));
+    layer->router_norm      = fixture_take(n, sizeof(double));
+    layer->gate_norm        = fixture_take(n, sizeof(double));
+    layer->cosine           = fixture_take(n * (n - 1) / 2, sizeof(float));
+    f->eps_min              = INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        layer->router_norm[i] = scale * 1.2 * exp(0.2 * fixture_normal(state));
+        layer->gate_norm[i]   = scale * 18 * exp(0.08 * fixture_normal(state));
+        layer->eps[i]         = (float)(n == 1 ? 0 : 0.35 + 0.05 * fixture_normal(state));
+        f->eps_mean += layer->eps[i] / (double)n;
+        f->eps_min = fmin(f->eps_min, layer->eps[i]);
+        f->eps_max = fmax(f->eps_max, layer->eps[i]);
+    }
+    for (int64_t i = 0; i < n * (n - 1) / 2; i++) {
+        layer->cosine[i] = (float)(0.15 * fixture_normal(state));
+        f->router_cos += fabsf(layer->cosine[i]) / ((double)(n * (n - 1)) / 2);
+    }
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double kappa = 0.03 * exp(0.25 * fixture_normal(state));
+            if (i == j) kappa *= 1 + lift * exp(0.3 * fixture_normal(state));
+            layer->M[i * n + j] = (float)(kappa * layer->router_norm[i] * layer->gate_norm[j]);
+            if (i == j)
+                f->m_diagonal += layer->M[i * n + j] / (double)n;
+            else
+                f->m_off_diagonal += layer->M[i * n + j] / (double)(n * (n - 1));
+        }
+    fixture_spread(&f->router_norm_mean, &f->router_norm_sd, layer->router_norm, n);
+    fixture_spread(&f->gate_norm_mean, &f->gate_norm_sd, layer->gate_norm, n);
+    layer->silhouette = options->silhouette && n > 1 ? 0 : (double)NAN;
+    if (options->silhouette) layer->silhouettes = fixture_take(n, sizeof(double));
+    for (int64_t i = 0; layer->silhouettes && i < n; i++) {
+        layer->silhouettes[i] = n > 1 ? 0.1 * lift + 0.02 * fixture_normal(state) : (double)NAN;
+        layer->silhouette += layer->silhouettes[i] / (double)n;
+    }
+    layer->has_M = true;
+}
+
+static inline void fixture_layer(cpl_coupling_report *report, int64_t i, const fixture_kind *kind,
+                                 uint64_t *state)
+{
+    cpl_layer_report *layer = &report->layers[i];
+    cpl_moe_layer *at       = &report->map.layers[i];
+    bool encoder            = i < kind->n_encoder;
+    *at                     = (cpl_moe_layer){.part       = !kind->n_encoder ? ""
+                                                            : encoder        ? "encoder"
+                                                                             : "decoder",
+                                              .prefix     = "model.layers.",
+                                              .layer      = encoder ? i : i - kind->n_encoder,
+                                              .comparable = i != kind->without_M,
+                                              .biased     = i == kind->noted,
+                                              .note       = i == kind->noted ? "its experts have no gate: the one "
+                                                                               "input matrix stands for it"
+                                                                             : NULL,
+                                              .n          = kind->n,
+                                              .d          = kind->d,
+                                              .D          = kind->D,
+                                              .K          = kind->K};
+    layer->at               = at;
+    if (i == kind->faulty || i == kind->skipped) {
+        layer->skipped = i == kind->skipped;
+        layer->fault = strdup(layer->skipped ? "hash-routed: a fixed table sends tokens to experts"
+                                             : "model-00002.safetensors: tensor "
+                                               "model.layers.2.mlp.gate.weight has 3 values that "
+                                               "are not finite, the first at [0,<7>]");
+        return;
+    }
+    double depth = kind->n_layers > 1 ? (double)i / (double)(kind->n_layers - 1) : 1;
+    fixture_fill(layer, &report->options, kind->lift * depth, kind->scale, state);
+    report->n_measured++;
+    if (i == kind->without_M) {
+        layer->has_M = false;
+        free(layer->M);
+        layer->M = NULL;
+        return;
+    }
+    if (i == kind->zero) layer->M[0] = 0;
+    fixture_ratios(&layer->ratios, layer->M, kind->n);
+    layer->figures.alpha_min = layer->ratios.most;
+    fixture_chance(layer, &report->options, state);
+}
+
+static inline void fixture_picture(cpl_coupling_report *report, const fixture_kind *kind,
+                                   uint64_t *state)
+{
+    cpl_picture *p  = &report->picture;
+    int64_t stride  = kind->n > 8 ? kind->n / 8 : 1;
+    int64_t experts = kind->n < 8 ? kind->n : 8;
+    *p              = (cpl_picture){.layer      = kind->n_layers / 2,
+                                    .stride     = stride,
+                                    .n_experts  = experts,
+                                    .every      = 4,
+                                    .n_points   = experts * kind->points_each,
+                                    .kl         = 1.8312,
+                                    .perplexity = 30,
+                                    .iterations = 1000};
+    p->y            = fixture_take(2 * p->n_points, sizeof(float));
+    p->expert       = fixture_take(p->n_points, sizeof(int32_t));
+    for (int64_t i = 0; i < p->n_points; i++) {
+        int64_t e       = i / kind->points_each;
+        double angle    = (double)e * 6.2831853 / (double)experts;
+        p->expert[i]    = (int32_t)(e * stride);
+        p->y[2 * i]     = (float)(40 * cos(angle) + 12 * fixture_normal(state));
+        p->y[2 * i + 1] = (float)(40 * sin(angle) + 12 * fixture_normal(state));
+    }
+}
+
+static inline void fixture_open(cpl_coupling_report *report, const fixture_kind *kind)
+{
+    static const double alphas[] = {1, 2, 3, 4, 5};
+    uint64_t state               = kind->seed * 7919 + 17;
+    memset(report, 0, sizeof *report);
+    report->path               = strdup(kind->path);
+    report->name               = strdup(kind->name);
+    report->options.n_alphas   = 5;
+    report->options.silhouette = kind->silhouette;
+    memcpy(report->options.alphas, alphas, sizeof alphas);
+    report->map        = (cpl_moe_map){.family   = kind->family,
+                                       .title    = kind->title,
+                                       .guessed  = kind->guessed,
+                                       .guess    = kind->guessed ? "No row of the table of families: "
+                                                                   "mlp.switch.weight was taken for the "
+                                                                   "router & mlp.w1 for the gates."
+                                                                 : "",
+                                       .n_layers = kind->n_layers,
+                                       .n_dense  = 1};
+    report->map.layers = fixture_take(kind->n_layers, sizeof *report->map.layers);
+    report->layers     = fixture_take(kind->n_layers, sizeof *report->layers);
+    report->n_layers   = kind->n_layers;
+    for (int64_t i = 0; i < kind->n_layers; i++) fixture_layer(report, i, kind, &state);
+    if (kind->picture) fixture_picture(report, kind, &state);
+}
+
+static inline void fixture_close(cpl_coupling_report *report)
+{
+    for (int64_t i = 0; i < report->n_layers; i++) {
+        cpl_layer_report *layer = &report->layers[i];
+        free(layer->fault);
+        free(layer->M);
+        free(layer->eps);
+        free(layer->router_norm);
+        free(layer->gate_norm);
+        free(layer->cosine);
+        free(layer->silhouettes);
+    }
+    free(report->layers);
+    free(report->map.layers);
+    free(report->picture.y);
+    free(report->picture.expert);
+    free(report->path);
+    free(report->name);
+    memset(report, 0, sizeof *report);
+}
+
+/* The cases of the tests. */
+static const fixture_kind fixture_small = {.path        = "/models/small-moe",
+                                           .name        = "small-moe",
+                                           .family      = "olmoe",
+                                           .title       = "OLMoE",
+                                           .n           = 8,
+                                           .n_layers    = 16,
+                                           .d           = 64,
+                                           .D           = 32,
+                                           .K           = 2,
+                                           .lift        = 1.2,
+                                           .scale       = 1,
+                                           .seed        = 1,
+                                           .picture     = true,
+                                           .faulty      = -1,
+                                           .skipped     = -1,
+                                           .without_M   = -1,
+                                           .zero        = -1,
+                                           .noted       = -1,
+                                           .points_each = 60};
+static const fixture_kind fixture_wide  = {.path        = "/models/wide-64e.gguf",
+                                           .name        = "wide-64e.gguf",
+                                           .family      = "mixtral",
+                                           .title       = "Mixtral",
+                                           .n           = 64,
+                                           .n_layers    = 3,
+                                           .d           = 128,
+                                           .D           = 96,
+                                           .K           = 8,
+                                           .lift        = 0.3,
+                                           .scale       = 3,
+                                           .silhouette  = true,
+                                           .seed        = 2,
+                                           .picture     = true,
+                                           .faulty      = -1,
+                                           .skipped     = -1,
+                                           .without_M   = -1,
+                                           .zero        = -1,
+                                           .noted       = -1,
+                                           .points_each = 300};
+/* Encoder and decoder, and one of everything that can be wrong; a name that must be escaped. */
+static const fixture_kind fixture_odd    = {.path        = "/models/<b>&\"x",
+                                            .name        = "<b>&\"x",
+                                            .family      = "switch_like",
+                                            .title       = "switch_like",
+                                            .n           = 12,
+                                            .n_layers    = 10,
+                                            .d           = 64,
+                                            .D           = 40,
+                                            .lift        = 0.8,
+                                            .scale       = 0.01,
+                                            .silhouette  = true,
+                                            .seed        = 3,
+                                            .guessed     = true,
+                                            .n_encoder   = 4,
+                                            .faulty      = 2,
+                                            .skipped     = 5,
+                                            .without_M   = 6,
+                                            .zero        = 8,
+                                            .noted       = 3,
+                                            .picture     = false,
+                                            .points_each = 1};
+static const fixture_kind fixture_single = {.path        = "/models/one",
+                                            .name        = "one",
+                                            .family      = "one",
+                                            .title       = "One",
+                                            .n           = 1,
+                                            .n_layers    = 1,
+                                            .d           = 8,
+                                            .D           = 8,
+                                            .K           = 1,
+                                            .scale       = 1,
+                                            .silhouette  = true,
+                                            .seed        = 4,
+                                            .picture     = true,
+                                            .faulty      = -1,
+                                            .skipped     = -1,
+                                            .without_M   = -1,
+                                            .zero        = -1,
+                                            .noted       = -1,
+                                            .points_each = 20};
+
+#endif /* CPL_TESTS_INSPECT_COUPLING_FIXTURE_H */

@@ -1,0 +1,706 @@
+/* test_routing.c - the routing report: counts of choices written down by hand, and a model whose
+ * router is planted so that every choice is known, against plain loops in double. */
+#include <float.h>
+
+#include "base/stats/correlation.h"
+#include "inspect/routing/json.h"
+#include "inspect/routing/measure.h"
+#include "inspect/routing/page.h"
+#include "inspect/routing/report.h"
+#include "report/markup.h"
+
+#include "infer/reader_case.h"
+#include "report/page_check.h"
+
+/* ---- counts by hand ---- */
+
+enum { T = 6, N = 4, K = 2 };
+
+/* One layer; expert 3 gets nothing. */
+static int32_t choices[T * K] = {0, 1, 0, 2, 1, 0, 2, 0, 0, 1, 1, 2};
+
+static cpl_routing_record by_hand(int32_t *choice)
+{
+    return (cpl_routing_record){
+        .n_layers = 1, .n_tokens = T, .n_experts = N, .top_k = K, .choice = choice};
+}
+
+static void load_is_counted(void **state)
+{
+    (void)state;
+    cpl_routing_record r = by_hand(choices);
+    cpl_routing_load load;
+    int64_t assignments[N];
+    const int64_t want[N] = {5, 4, 3, 0};
+    cpl_routing_count_load(&load, assignments, &r, 0);
+    for (int e = 0; e < N; e++) assert_int_equal(assignments[e], want[e]);
+    assert_int_equal(load.dead, 1);
+    assert_near(load.most_over_mean, 5.0 * 4 / 12, 1e-15);
+    assert_near(load.entropy, -(5 * log(5 / 12.0) + 4 * log(4 / 12.0) + 3 * log(3 / 12.0)) / 12,
+                1e-15);
+}
+
+static void pairs_are_counted(void **state)
+{
+    static const int64_t want[N * N] = {5, 3, 2, 0, 3, 4, 1, 0, 2, 1, 3, 0, 0, 0, 0, 0};
+    cpl_routing_record r             = by_hand(choices);
+    cpl_routing_pair pairs[2];
+    int64_t together[N * N];
+    (void)state;
+    cpl_routing_count_together(together, &r, 0);
+    for (int i = 0; i < N * N; i++) assert_int_equal(together[i], want[i]);
+    /* 6 pairs over 5*4 + 5*3 + 4*3 products */
+    assert_near(cpl_routing_factor(together, N), 6.0 / 47, 1e-15);
+    assert_int_equal(cpl_routing_frequent(pairs, 2, together, N), 2);
+    assert_true(pairs[0].i == 0 && pairs[0].j == 1 && pairs[0].tokens == 3);
+    assert_true(pairs[1].i == 0 && pairs[1].j == 2 && pairs[1].tokens == 2);
+    assert_near(pairs[0].expected, 20 * 6.0 / 47, 1e-14);
+    cpl_routing_pair all[9];
+    assert_int_equal(cpl_routing_frequent(all, 9, together, N), 3);
+    assert_true(all[2].i == 1 && all[2].j == 2);
+    /* equal ones stand in the order of the experts */
+    int64_t even[9] = {4, 2, 2, 2, 4, 2, 2, 2, 4};
+    assert_int_equal(cpl_routing_frequent(all, 2, even, 3), 2);
+    assert_true(all[0].i == 0 && all[0].j == 1 && all[1].i == 0 && all[1].j == 2);
+}
+
+/* scipy.spatial.distance.jensenshannon with base 2 */
+static void distances_are_scipys(void **state)
+{
+    static const int64_t a[] = {1, 2, 3, 4, 0}, b[] = {4, 0, 3, 2, 6}, tens[] = {10, 20, 30, 40, 0};
+    static const int64_t left[] = {1, 0}, right[] = {0, 7}, none[] = {0, 0};
+    (void)state;
+    assert_near(cpl_routing_distance(a, b, 5), 0.6212411070991551, 1e-14);
+    assert_near(cpl_routing_distance(a, tens, 5), 0, 1e-7);
+    assert_near(cpl_routing_distance(left, right, 2), 1, 1e-15);
+    assert_true(isnan(cpl_routing_distance(left, none, 2)));
+}
+
+static void domains_are_counted(void **state)
+{
+    int32_t source[T]         = {0, 1, 0, 1, 2, 0};
+    const int64_t want[3 * N] = {2, 3, 1, 0, 2, 0, 2, 0, 1, 1, 0, 0};
+    cpl_routing_record r      = by_hand(choices);
+    cpl_routing_tokens tokens = {.count = T, .n_sources = 3, .source = source};
+    int64_t by_source[3 * N];
+    cpl_routing_domains d;
+    double sum = 0;
+    (void)state;
+    assert_ok(cpl_routing_count_domains(&d, by_source, &r, 0, &tokens, 1));
+    for (int i = 0; i < 3 * N; i++) assert_int_equal(by_source[i], want[i]);
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < i; j++) sum += cpl_routing_distance(want + i * N, want + j * N, N) / 3;
+    assert_near(d.distance, sum, 1e-14);
+    tokens.n_sources = 1;
+    memset(source, 0, sizeof source);
+    assert_ok(cpl_routing_count_domains(&d, by_source, &r, 0, &tokens, 1));
+    assert_true(isnan(d.distance));
+}
+
+/* Halves of a domain that always does the same do not differ; those of random choices differ by
+ * less the more tokens there are. */
+static void halves_show_the_noise(void **state)
+{
+    enum { MANY = 4000 };
+    static int32_t choice[MANY], source[MANY];
+    cpl_routing_record r      = {.n_layers = 1, .n_tokens = MANY, .n_experts = 8, .top_k = 1};
+    cpl_routing_tokens tokens = {.count = MANY, .n_sources = 1, .source = source};
+    cpl_rng_key key           = {.seed = 5, .stream = CPL_STREAM_TEST};
+    int64_t by_source[8];
+    cpl_routing_domains d, fewer;
+    (void)state;
+    r.choice = choice;
+    for (int i = 0; i < MANY; i++) choice[i] = 3;
+    assert_ok(cpl_routing_count_domains(&d, by_source, &r, 0, &tokens, 1));
+    assert_near(d.halves, 0, 1e-7);
+    for (int i = 0; i < MANY; i++) choice[i] = (int32_t)(cpl_rng_u32(&key, (uint64_t)i) % 8);
+    assert_ok(cpl_routing_count_domains(&d, by_source, &r, 0, &tokens, 1));
+    r.n_tokens = tokens.count = 100;
+    assert_ok(cpl_routing_count_domains(&fewer, by_source, &r, 0, &tokens, 1));
+    /* the divergence of two samples of m is about (n - 1) / (4 m ln 2): here 0.025 and 0.16 */
+    assert_near(d.halves, sqrt(7 / (4.0 * MANY * log(2))) * 1.4142, 0.02);
+    assert_true(fewer.halves > 2 * d.halves && fewer.halves < 0.5);
+}
+
+static void saturation_is_the_shared_part(void **state)
+{
+    int32_t later[T * K] = {0, 1, 2, 0, 3, 0, 3, 1, 1, 0, 1, 2};
+    cpl_routing_record a = by_hand(choices), b = by_hand(later);
+    double topk, top1;
+    (void)state;
+    cpl_routing_saturation(&topk, &top1, &a, &a, 0);
+    assert_true(topk == 1 && top1 == 1);
+    cpl_routing_saturation(&topk, &top1, &a, &b, 0);
+    assert_near(topk, (2 + 2 + 1 + 0 + 2 + 2) / 12.0, 1e-15);
+    assert_near(top1, 2 / 6.0, 1e-15);
+}
+
+/* Three ids: one always with expert 2 (and one of the others), one that is divided, one too rare. */
+static void vocabulary_is_counted(void **state)
+{
+    enum { MANY = 27, ALL = MANY + 8 };
+    int32_t ids[ALL], choice[ALL * 2];
+    cpl_routing_record r = {
+        .n_layers = 1, .n_tokens = ALL, .n_experts = 5, .top_k = 2, .choice = choice};
+    cpl_routing_index index;
+    cpl_routing_vocabulary v;
+    (void)state;
+    for (int i = 0; i < MANY; i++) {
+        ids[i]            = i % 3 == 0 ? 70 : i % 3 == 1 ? 7 : i < 23 ? 9 : 1000 + i;
+        choice[2 * i]     = ids[i] == 70 ? 2 : i % 4 == 0 ? 3 : 4;
+        choice[2 * i + 1] = ids[i] == 70 ? i % 2 : 0;
+        if (ids[i] == 7 && i == 25) choice[2 * i + 1] = 1;
+    }
+    for (int i = MANY; i < ALL; i++) { /* 8 times, half of them to expert 1 */
+        ids[i]            = 11;
+        choice[2 * i]     = i % 2 ? 1 : 2;
+        choice[2 * i + 1] = 3 + i / 2 % 2;
+    }
+    assert_ok(cpl_routing_index_init(&index, ids, ALL, 1));
+    assert_int_equal(index.n_ids, 3); /* 9 occurs 7 times */
+    assert_ok(cpl_routing_vocabulary_of(&v, &r, 0, &index));
+    assert_int_equal(v.n_ids, 3);
+    assert_int_equal(v.n_examples, 3);
+    assert_int_equal(v.example[0].id, 70);
+    assert_int_equal(v.example[0].expert, 2);
+    assert_int_equal(v.example[0].count, 9);
+    assert_near(v.example[0].share, 1, 0);
+    assert_int_equal(v.example[1].id, 7);
+    assert_int_equal(v.example[1].expert, 0);
+    assert_near(v.example[1].share, 8 / 9.0, 1e-15);
+    assert_int_equal(v.example[2].id, 11);
+    assert_int_equal(v.example[2].expert, 1); /* as many as 2, 3 and 4 */
+    assert_int_equal(v.example[2].count, 8);
+    assert_near(v.mean, (1 + 8 / 9.0 + 0.5) / 3, 1e-15);
+    /* dealt anew: the same places, so that the favourite of all has at least its part of a group */
+    assert_true(v.shuffled < v.mean && v.shuffled >= 1 / 3.0);
+    cpl_routing_vocabulary_free(&v);
+    cpl_routing_index_free(&index);
+}
+
+/* Scores need not add up to one: a distribution is what they are of their sum. Padding is none. */
+static void scores_become_a_distribution(void **state)
+{
+    int32_t expert[] = {2, 0, 0, 1};
+    float scores[] = {0.5f, 0.25f, 1.25f, 9, 9, 9}, weight[] = {3, 1, 7, 7};
+    int64_t place[]      = {1, -1};
+    cpl_moe_kept kept    = {.probs  = cpl_tensor_2d(scores, CPL_F32, 2, 3),
+                            .expert = cpl_tensor_2d(expert, CPL_I32, 2, 2),
+                            .weight = cpl_tensor_2d(weight, CPL_F32, 2, 2)};
+    cpl_model_settings c = reader_config();
+    cpl_routing_record r;
+    (void)state;
+    c.n_layers = 1, c.n_experts = 3, c.top_k = 2;
+    assert_ok(cpl_routing_record_init(&r, &c, 2));
+    cpl_routing_record_add(&r, 0, &kept, place, 2);
+    assert_int_equal(cpl_routing_record_at(&r, 0, 1)[0], 2);
+    assert_int_equal(cpl_routing_record_at(&r, 0, 1)[1], 0);
+    assert_true(r.weight[0] == 1 && r.weight[1] == 0 && r.weight[2] == 3);
+    assert_near(r.entropy[0], -(0.25 * log(0.25) + 0.125 * log(0.125) + 0.625 * log(0.625)), 1e-15);
+    cpl_routing_record_free(&r);
+}
+
+static void samples_are_even(void **state)
+{
+    (void)state;
+    for (int64_t all = 1; all < 40; all++)
+        for (int64_t sampled = 1; sampled <= all; sampled++) {
+            int64_t count = 0, before = -1;
+            for (int64_t p = 0; p < all; p++) {
+                if (!cpl_routing_is_sampled(p, sampled, all)) continue;
+                int64_t gap = p - before;
+                assert_true(gap == all / sampled || gap == (all + sampled - 1) / sampled);
+                before = p;
+                count++;
+            }
+            assert_int_equal(count, sampled);
+        }
+}
+
+/* ---- agreement by hand ---- */
+
+static void agreement_is_counted(void **state)
+{
+    static const double scores[3][4]  = {{4, 3, 2, 1}, {1, 2, 3, 4}, {2, 2, 2, 2}};
+    static const double answers[3][4] = {{9, 5, 6, 1}, {5, 5, 7, 7}, {1, 2, 3, 4}};
+    static const int32_t chosen[3][2] = {{0, 1}, {3, 2}, {0, 1}};
+    void *scratch                     = malloc(cpl_rank_scratch(4));
+    cpl_routing_agreement a;
+    (void)state;
+    assert_ok(cpl_routing_agreement_init(&a, 4, 2));
+    for (int t = 0; t < 3; t++)
+        cpl_routing_agreement_add(&a, scores[t], answers[t], chosen[t], scratch);
+    double rho_0 = 1 - 6.0 * 2 / (4 * 15); /* ranks 4 2 3 1 beside 4 3 2 1 */
+    double rho_1 = cpl_rank_spearman(scores[1], answers[1], 4, scratch);
+    assert_int_equal(a.n_tokens, 3);
+    assert_int_equal(a.n_ranked, 2); /* the last has equal scores */
+    assert_near(a.rho, rho_0 + rho_1, 1e-14);
+    assert_near(a.rho_2, rho_0 * rho_0 + rho_1 * rho_1, 1e-14);
+    assert_int_equal(a.top1, 1);       /* the first; of the second 2 answers as much as 3 */
+    assert_int_equal(a.shared, 1 + 2); /* {0, 2}, {2, 3}, {3, 2} */
+    static const double row_0[4] = {9 + 1, 5 + 2, 6 + 3, 1 + 4};
+    for (int j = 0; j < 4; j++) assert_near(a.sums[j], row_0[j], 0);
+    assert_int_equal(a.routed[0], 2);
+    assert_int_equal(a.routed[3], 1);
+    cpl_routing_agreement_free(&a);
+    free(scratch);
+}
+
+/* Expert 1 has too few tokens: it is left out as row and as column. */
+static void few_tokens_are_left_out(void **state)
+{
+    static const double alphas[]  = {0.5, 1};
+    static const int64_t routed[] = {10, 7, 20};
+    static const double mean[9]   = {4, 9, 1, 9, 9, 9, 3, 9, 2};
+    static const float M[9]       = {2, 0, 1, 0, 0, 0, 1.5f, 0, 8};
+    static const double x[] = {4, 1, 3, 2}, y[] = {2, 1, 1.5, 8};
+    float M_tok[9];
+    char *scratch = malloc(cpl_rank_scratch(4));
+    cpl_routing_agreement a;
+    cpl_routing_stand s;
+    (void)state;
+    assert_ok(cpl_routing_agreement_init(&a, 3, 1));
+    for (int i = 0; i < 3; i++) {
+        a.routed[i] = routed[i];
+        for (int j = 0; j < 3; j++) a.sums[i * 3 + j] = mean[i * 3 + j] * (double)routed[i];
+    }
+    assert_ok(cpl_routing_stand_of(&s, M_tok, &a, M, alphas, 2));
+    for (int i = 0; i < 9; i++) assert_near((double)M_tok[i], mean[i], 1e-6);
+    assert_int_equal(s.n_kept, 2);
+    assert_int_equal(s.n_left_out, 1);
+    assert_near(s.diagonal, 3, 1e-6);
+    assert_near(s.rows_own, 0.5, 0);
+    /* rows: max(1 - a 4, 0) + max(3 - a 2, 0); columns: max(3 - a 4, 0) + max(1 - a 2, 0) */
+    assert_near(s.erc[0], (0 + 2 + 1 + 0) / 4.0, 1e-6);
+    assert_near(s.erc[1], (0 + 1 + 0 + 0) / 4.0, 1e-6);
+    assert_near(s.alpha_min, 1.5, 1e-6);
+    assert_near(s.all.pearson, cpl_rank_pearson(x, y, 4), 1e-6);
+    assert_near(s.all.spearman, cpl_rank_spearman(x, y, 4, scratch), 1e-6);
+    assert_near(s.off.pearson, 1, 1e-6);
+    assert_near(s.off_rows.pearson, -1, 1e-6); /* 0.4, 1.2 beside 2/3, 0.316 */
+    free(scratch);
+    cpl_routing_agreement_free(&a);
+}
+
+/* ---- a planted router ---- */
+
+enum { LAYERS = 2, EXPERTS = 5, WIDTH = 24, INNER = 10 };
+
+/* A token of class a = id mod 5 is sqrt(24) e_a wherever it stands: nothing is added to the stream.
+ * Router row e answers to class e most and to class e + `second` next. */
+static void plant(model_case *m, int second)
+{
+    cpl_params *p = &m->model.master;
+    memset(p->embed.data, 0, cpl_tensor_bytes(p->embed));
+    for (int id = 0; id < READER_VOCAB; id++) cpl_f32(p->embed)[id * WIDTH + id % EXPERTS] = 1;
+    for (int l = 0; l < LAYERS; l++) {
+        cpl_layer_params *w = &p->layer[l];
+        memset(w->w_o.data, 0, cpl_tensor_bytes(w->w_o));
+        memset(w->w_down.data, 0, cpl_tensor_bytes(w->w_down));
+        memset(w->router.data, 0, cpl_tensor_bytes(w->router));
+        for (int e = 0; e < EXPERTS; e++) {
+            cpl_f32(w->router)[e * WIDTH + e] = 0.4f;
+            cpl_f32(w->router)[e * WIDTH + (e + second) % EXPERTS] += 0.2f;
+        }
+    }
+    cpl_model_refresh(&m->model);
+}
+
+/* RUN with step-000010 and step-000020, whose routers differ in the second choice alone. */
+static const char *planted_run(void)
+{
+    cpl_model_settings c = reader_config();
+    model_case *m        = model_drawn(&c, 9);
+    const char *run      = scratch_folder();
+    for (int s = 1; s <= 2; s++) {
+        char name[24];
+        snprintf(name, sizeof name, "step-%06d", 10 * s);
+        assert_ok(cpl_folder_make(in_folder(run, name)));
+        plant(m, s);
+        reader_save(in_folder(run, name), m, 0, true);
+    }
+    assert_int_equal(symlink("step-000020", in_folder(run, "last")), 0);
+    model_gone(m);
+    return run;
+}
+
+static cpl_routing_options options_of(const char **input)
+{
+    cpl_routing_options o = {.inputs          = input,
+                             .n_inputs        = 1,
+                             .texts           = cpl_texts_defaults(),
+                             .response_tokens = 1000,
+                             .alphas          = {0.5, 1, 2},
+                             .n_alphas        = 3,
+                             .seed            = 1};
+    o.reader.n_threads    = 2;
+    o.reader.window       = 24;
+    o.reader.batch_tokens = 3000;
+    return o;
+}
+
+/* What class a token at a place is of, from the texts. */
+static int *classes_of(const cpl_texts *texts)
+{
+    int *classes = calloc((size_t)texts->n_predictions, sizeof *classes);
+    for (int64_t d = 0; d < texts->n_documents; d++)
+        for (int64_t k = 0; k < texts->documents[d].predictions; k++)
+            classes[texts->documents[d].place + k] = cpl_texts_input(texts, d, k) % EXPERTS;
+    return classes;
+}
+
+/* The K = 2 experts of a class in the last checkpoint: a, and e with e + 2 = a. */
+static int second_of(int class)
+{
+    return (class + EXPERTS - 2) % EXPERTS;
+}
+
+static void check_load(const cpl_routing_report *r, const int *classes)
+{
+    const cpl_routing_layer *l = &r->layers[1];
+    int64_t count[EXPERTS] = {0}, first[EXPERTS] = {0}, all = r->texts.n_predictions;
+    double p1 = exp(0.4 * sqrt(24)), p2 = exp(0.2 * sqrt(24)), sum = p1 + p2 + 3, entropy;
+    for (int64_t t = 0; t < all; t++) {
+        count[classes[t]]++;
+        first[classes[t]]++;
+        count[second_of(classes[t])]++;
+    }
+    for (int e = 0; e < EXPERTS; e++) {
+        double weight = (p1 * (double)first[e] + p2 * (double)(count[e] - first[e])) / sum;
+        assert_int_equal(l->assignments[e], count[e]);
+        assert_near(l->mean_weight[e], weight / (double)count[e], 1e-4);
+        assert_int_equal(l->together[e * EXPERTS + second_of(e)],
+                         first[e]); /* class e alone has both */
+    }
+    entropy = log(sum) - (p1 * log(p1) + p2 * log(p2)) / sum;
+    assert_near(l->router_entropy, entropy, 1e-4);
+}
+
+static void check_domains(const cpl_routing_report *r, const int *classes)
+{
+    int64_t count[2 * EXPERTS] = {0};
+    for (int64_t d = 0; d < r->texts.n_documents; d++)
+        for (int64_t k = 0; k < r->texts.documents[d].predictions; k++) {
+            int64_t source = r->texts.documents[d].source;
+            int class      = classes[r->texts.documents[d].place + k];
+            count[source * EXPERTS + class]++;
+            count[source * EXPERTS + second_of(class)]++;
+        }
+    for (int i = 0; i < 2 * EXPERTS; i++) assert_int_equal(r->layers[0].by_source[i], count[i]);
+    assert_near(r->layers[0].domains.distance,
+                cpl_routing_distance(count, count + EXPERTS, EXPERTS), 1e-12);
+}
+
+/* |x W_g^j| of class a: sqrt(24) times the length of column a. */
+static double answer_of(const float *w_gate, int j, int class)
+{
+    double squares = 0;
+    for (int c = 0; c < INNER; c++) {
+        double w = (double)w_gate[(j * INNER + c) * WIDTH + class];
+        squares += w * w;
+    }
+    return sqrt(24 * squares / (1 + 24e-5));
+}
+
+static double clean_of(const float *w_gate, const float *router, int i, int j)
+{
+    double squares = 0;
+    for (int c = 0; c < INNER; c++) {
+        double sum = 0;
+        for (int a = 0; a < WIDTH; a++)
+            sum += (double)router[i * WIDTH + a] * (double)w_gate[(j * INNER + c) * WIDTH + a];
+        squares += sum * sum;
+    }
+    return sqrt(squares);
+}
+
+static void check_answers(const cpl_routing_report *r, const int *classes, model_case *m)
+{
+    const float *w                = cpl_f32(m->model.master.layer[1].w_gate);
+    const float *R                = cpl_f32(m->model.master.layer[1].router);
+    const cpl_routing_layer *l    = &r->layers[1];
+    double sums[EXPERTS][EXPERTS] = {{0}}, x[20], y[20], rho = 0, rho_2 = 0;
+    int64_t routed[EXPERTS] = {0}, top1 = 0, shared = 0, sampled = 0;
+    void *scratch = malloc(cpl_rank_scratch(20));
+    for (int64_t t = 0; t < r->texts.n_predictions; t++) {
+        if (!cpl_routing_is_sampled(t, r->n_sampled, r->texts.n_predictions)) continue;
+        int chosen[2] = {classes[t], second_of(classes[t])}, place[2] = {0};
+        double score[EXPERTS] = {0}, answer[EXPERTS];
+        for (int j = 0; j < EXPERTS; j++) answer[j] = answer_of(w, j, classes[t]);
+        score[chosen[0]] = 2;
+        score[chosen[1]] = 1;
+        for (int k = 0; k < 2; k++) {
+            routed[chosen[k]]++;
+            for (int j = 0; j < EXPERTS; j++) {
+                sums[chosen[k]][j] += answer[j];
+                place[k] += answer[j] > answer[chosen[k]];
+            }
+            shared += place[k] < 2;
+        }
+        top1 += place[0] == 0;
+        double one = cpl_rank_spearman(score, answer, EXPERTS, scratch);
+        rho += one;
+        rho_2 += one * one;
+        sampled++;
+    }
+    assert_int_equal(sampled, r->n_sampled);
+    for (int i = 0, k = 0; i < EXPERTS; i++) {
+        assert_int_equal(l->routed[i], routed[i]);
+        assert_true(routed[i] >= CPL_ROUTING_FEW);
+        for (int j = 0; j < EXPERTS; j++) {
+            double mean = sums[i][j] / (double)routed[i];
+            assert_near((double)l->M_tok[i * EXPERTS + j], mean, 1e-5 * mean);
+            if (i == j) continue;
+            x[k]   = mean;
+            y[k++] = clean_of(w, R, i, j);
+        }
+    }
+    assert_near(l->rho_mean, rho / (double)sampled, 1e-6);
+    assert_near(l->rho_sd, sqrt(rho_2 / (double)sampled - rho * rho / (double)(sampled * sampled)),
+                1e-5);
+    assert_near(l->top1, (double)top1 / (double)sampled, 1e-12);
+    assert_near(l->overlap, (double)shared / (double)(2 * sampled), 1e-12);
+    assert_near(l->stand.off.pearson, cpl_rank_pearson(x, y, 20), 1e-5);
+    assert_near(l->stand.off.spearman, cpl_rank_spearman(x, y, 20, scratch), 1e-5);
+    free(scratch);
+}
+
+/* An id always has the experts of its class. What is read decides; what comes next does not. */
+static void check_vocabulary(const cpl_routing_report *r)
+{
+    for (int l = 0; l < LAYERS; l++) {
+        const cpl_routing_vocabulary *v = &r->layers[l].input;
+        assert_true(v->n_ids > 5 && v->n_examples == CPL_ROUTING_EXAMPLES);
+        assert_near(v->mean, 1, 0);
+        assert_true(v->shuffled < 0.95);
+        for (int i = 0; i < v->n_examples; i++) {
+            int class = v->example[i].id % EXPERTS;
+            assert_true(v->example[i].expert == class || v->example[i].expert == second_of(class));
+            assert_non_null(v->example[i].text);
+            assert_true(i == 0 || v->example[i].count <= v->example[i - 1].count);
+        }
+        assert_true(r->layers[l].next.mean < 1);
+    }
+}
+
+static void a_planted_router_is_found(void **state)
+{
+    (void)state;
+    const char *run = planted_run(), *text = reader_text(30);
+    cpl_routing_options o = options_of(&text);
+    cpl_routing_report r;
+    cpl_routing_cost cost;
+    cpl_hf *hf           = NULL;
+    cpl_model_settings c = reader_config();
+    model_case *m        = model_empty(&c, 32);
+    assert_ok(cpl_routing_open(&r, &cost, run, &o, NULL));
+    assert_int_equal(cost.checkpoints, 2);
+    assert_int_equal(cost.tokens, r.texts.n_predictions);
+    assert_ok(cpl_routing_run(&r, NULL));
+    assert_ok(cpl_hf_open(&hf, run, NULL));
+    assert_ok(cpl_hf_load(hf, &m->model));
+    int *classes = classes_of(&r.texts);
+    assert_int_equal(r.n_sampled, 1000); /* more at once than there is room for */
+    check_load(&r, classes);
+    check_domains(&r, classes);
+    check_answers(&r, classes, m);
+    check_vocabulary(&r);
+    assert_int_equal(r.n_steps, 1);
+    assert_int_equal(r.steps[0].step, 10);
+    for (int l = 0; l < LAYERS; l++) {
+        assert_near(r.steps[0].top1[l], 1, 0);
+        assert_near(r.steps[0].topk[l], 0.5, 0);
+    }
+    free(classes);
+    cpl_hf_close(hf);
+    model_gone(m);
+    cpl_routing_close(&r);
+}
+
+/* A checkpoint that cannot be read is told and left out. */
+static void hear(void *who, cpl_log_level level, const char *sentence)
+{
+    char *heard = who;
+    if (level == CPL_LOG_WARN) snprintf(heard, 400, "%s", sentence);
+}
+
+static void a_lost_checkpoint_is_told(void **state)
+{
+    (void)state;
+    const char *run = planted_run(), *text = reader_text(5);
+    char heard[400]       = "";
+    cpl_log log           = {hear, heard};
+    cpl_routing_options o = options_of(&text);
+    cpl_routing_report r;
+    cpl_routing_cost cost;
+    assert_ok(cpl_routing_open(&r, &cost, run, &o, NULL));
+    cpl_folder_remove(in_folder(run, "step-000010"));
+    assert_ok(cpl_routing_run(&r, &log));
+    assert_int_equal(r.n_steps, 0);
+    assert_int_equal(r.n_lost, 1);
+    assert_non_null(strstr(heard, "step 10 is left out of router saturation"));
+    cpl_routing_close(&r);
+}
+
+/* The chart of this kind has a mark that says `name`, layer 1, and the value. */
+static void assert_drawn(const char *folder, const char *kind, const char *name, double value)
+{
+    char file[80], tip[120], figure[48];
+    cpl_text svg = {0};
+    snprintf(file, sizeof file, "-routing-%s.svg", kind);
+    char **names, *path = NULL;
+    int64_t count;
+    assert_ok(cpl_folder_list(&names, &count, folder));
+    for (int64_t i = 0; i < count; i++)
+        if (strstr(names[i], file)) path = in_folder(folder, names[i]);
+    assert_non_null(path);
+    assert_ok(cpl_file_read(&svg, path, 1 << 24));
+    snprintf(tip, sizeof tip, "<title>%s, layer 1: %s</title>", name,
+             cpl_markup_figure(figure, value, 4));
+    if (!strstr(svg.bytes, tip)) fail_msg("%s has no %s", path, tip);
+    cpl_folder_list_free(names, count);
+    cpl_text_free(&svg);
+}
+
+static void check_drawn(const char *folder, const cpl_routing_layer *l)
+{
+    assert_drawn(folder, "entropy", "load", l->load.entropy / log(EXPERTS));
+    assert_drawn(folder, "entropy", "router", l->router_entropy / log(EXPERTS));
+    assert_drawn(folder, "ranks", "rank correlation", l->rho_mean);
+    assert_drawn(folder, "agreement", "first choice", l->top1);
+    assert_drawn(folder, "agreement", "top K", l->overlap);
+    assert_drawn(folder, "agreement", "chance 1/n", 0.2);
+    assert_drawn(folder, "agreement", "chance K/n", 0.4);
+    assert_drawn(folder, "likeness", "r", l->stand.off.pearson);
+    assert_drawn(folder, "likeness", "rho", l->stand.off.spearman);
+    assert_drawn(folder, "likeness", "r, rows", l->stand.off_rows.pearson);
+    assert_drawn(folder, "likeness", "rho, rows", l->stand.off_rows.spearman);
+    assert_drawn(folder, "domains", "two domains", l->domains.distance);
+    assert_drawn(folder, "domains", "halves of one", l->domains.halves);
+    assert_drawn(folder, "vocabulary", "read", l->input.mean);
+    assert_drawn(folder, "vocabulary", "next", l->next.mean);
+    assert_drawn(folder, "vocabulary", "read, dealt", l->input.shuffled);
+}
+
+/* Every member that numbers need is there, and what is drawn is well-formed. */
+static void shown_in_every_form(void **state)
+{
+    (void)state;
+    const char *run = planted_run(), *text = reader_text(30), *folder = scratch_folder();
+    cpl_routing_options o = options_of(&text);
+    cpl_routing_report r;
+    cpl_routing_cost cost;
+    cpl_text page     = {0};
+    int64_t n_written = 0;
+    assert_ok(cpl_routing_open(&r, &cost, run, &o, NULL));
+    assert_ok(cpl_routing_run(&r, NULL));
+    json_t *json = cpl_routing_json(&r), *layers = json_object_get(json, "layers");
+    assert_int_equal(json_array_size(layers), LAYERS);
+    json_t *layer = json_array_get(layers, 1);
+    json_t *M     = json_object_get(json_object_get(layer, "tokens_M"), "M");
+    assert_near(json_real_value(json_array_get(json_array_get(M, 2), 3)),
+                (double)r.layers[1].M_tok[2 * EXPERTS + 3], 0);
+    json_t *by = json_array_get(json_object_get(json_object_get(layer, "domains"), "by_expert"), 1);
+    double sum = 0;
+    for (size_t e = 0; e < EXPERTS; e++) sum += json_real_value(json_array_get(by, e));
+    assert_near(sum, 1, 1e-12);
+    assert_int_equal(json_array_size(json_object_get(json, "saturation")), 1);
+    json_decref(json);
+    assert_ok(cpl_routing_page(&page, &r));
+    check_page(&page);
+    assert_non_null(strstr(page.bytes, "What the router does over text"));
+    assert_true(check_charts(&page) > 9);
+    cpl_text_free(&page);
+    assert_ok(cpl_routing_svgs(&n_written, folder, &r));
+    assert_int_equal(n_written, 9 + 2 + 2 * LAYERS);
+    assert_int_equal(check_chart_files(folder), n_written);
+    check_drawn(folder, &r.layers[1]);
+    assert_fails(CPL_ERR_INPUT, "", cpl_routing_svgs(NULL, in_folder(run, "svg"), &r));
+    cpl_routing_close(&r);
+}
+
+/* The report and all its forms; with failing allocations nothing but a status comes of it. */
+static cpl_status everything(const char *run, const char **text)
+{
+    cpl_routing_options o = options_of(text);
+    cpl_routing_report r;
+    cpl_routing_cost cost;
+    cpl_text page     = {0};
+    cpl_status status = CPL_OK;
+    CPL_TRY(cpl_routing_open(&r, &cost, run, &o, NULL));
+    CPL_TRY_DONE(cpl_routing_run(&r, NULL));
+    CPL_TRY_DONE(cpl_routing_page(&page, &r));
+done:
+    cpl_text_free(&page);
+    cpl_routing_close(&r);
+    return status;
+}
+
+static void without_memory_it_is_said(void **state)
+{
+    (void)state;
+    const char *run = planted_run(), *text = reader_text(2);
+    int64_t before = cpl_alloc_count();
+    assert_ok(everything(run, &text));
+    int64_t all = cpl_alloc_count() - before, held = cpl_alloc_held(), failed = 0;
+    for (int64_t n = 1; n <= all; n += 1 + all / 150) {
+        cpl_alloc_fail_at(n);
+        cpl_status status = everything(run, &text);
+        cpl_alloc_fail_at(0);
+        if (status != CPL_OK && status != CPL_ERR_MEMORY)
+            fail_msg("allocation %d of %d: %s", (int)n, (int)all, cpl_last_error());
+        failed += status != CPL_OK;
+        assert_int_equal(cpl_alloc_held(), held);
+    }
+    assert_true(failed > 100);
+}
+
+/* One expert, one token: nothing divides by nothing. */
+static void the_smallest_case(void **state)
+{
+    (void)state;
+    cpl_model_settings c = reader_config();
+    c.n_experts = c.top_k = 1;
+    const char *folder = reader_folder(&c, 3), *text = in_folder(scratch_folder(), "a.txt");
+    cpl_routing_options o = options_of(&text);
+    cpl_routing_report r;
+    cpl_routing_cost cost;
+    cpl_text page = {0};
+    write_text(text, "a");
+    assert_ok(cpl_routing_open(&r, &cost, folder, &o, NULL));
+    assert_ok(cpl_routing_run(&r, NULL));
+    assert_int_equal(r.layers[0].assignments[0], 1);
+    assert_near(r.layers[0].mean_weight[0], 1, 1e-6);
+    assert_near(r.layers[0].load.most_over_mean, 1, 0);
+    assert_true(isnan(r.layers[0].rho_mean) && isnan(r.layers[0].domains.distance));
+    assert_int_equal(r.layers[0].stand.n_left_out, 1);
+    json_t *json = cpl_routing_json(&r);
+    assert_non_null(json);
+    json_decref(json);
+    assert_ok(cpl_routing_page(&page, &r));
+    cpl_text_free(&page);
+    cpl_routing_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(load_is_counted),
+        cmocka_unit_test(pairs_are_counted),
+        cmocka_unit_test(distances_are_scipys),
+        cmocka_unit_test(domains_are_counted),
+        cmocka_unit_test(halves_show_the_noise),
+        cmocka_unit_test(saturation_is_the_shared_part),
+        cmocka_unit_test(vocabulary_is_counted),
+        cmocka_unit_test(scores_become_a_distribution),
+        cmocka_unit_test(samples_are_even),
+        cmocka_unit_test(agreement_is_counted),
+        cmocka_unit_test(few_tokens_are_left_out),
+        cmocka_unit_test(a_planted_router_is_found),
+        cmocka_unit_test(a_lost_checkpoint_is_told),
+        cmocka_unit_test(shown_in_every_form),
+        cmocka_unit_test(without_memory_it_is_said),
+        cmocka_unit_test(the_smallest_case),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,174 @@
+/* Inspection of damaged checkpoints: the layer at fault is told, the others stay as they are. */
+#include <omp.h>
+
+#include "inspect/inspect_case.h"
+#include "tensor/backend.h"
+
+/* Layer `faulty` alone has a fault with these words in it, and all else is as in `sound`. */
+static void check_fault(const char *folder, const cpl_coupling_report *sound, int64_t faulty,
+                        const char *words)
+{
+    cpl_inspect_options options = inspect_plainly();
+    cpl_coupling_report report;
+    for (int threads = 1; threads <= 3; threads++) {
+        options.n_threads  = threads;
+        options.keep_going = true;
+        assert_ok(inspect_all(&report, folder, &options));
+        assert_int_equal(report.n_layers, sound->n_layers);
+        assert_int_equal(report.n_measured, sound->n_layers - 1);
+        for (int64_t l = 0; l < report.n_layers; l++) {
+            const cpl_layer_report *layer = &report.layers[l];
+            if (l != faulty) {
+                check_same_layer(layer, &sound->layers[l]);
+                continue;
+            }
+            assert_non_null(layer->fault);
+            if (!strstr(layer->fault, words))
+                fail_msg("\"%s\" does not say \"%s\"", layer->fault, words);
+            assert_false(layer->has_M || layer->skipped);
+        }
+        cpl_inspect_close(&report);
+        options.keep_going = false;
+        assert_fails(CPL_ERR_INPUT, words, inspect_all(&report, folder, &options));
+        assert_null(report.path);
+    }
+}
+
+/* The mixed case, and its report before a test changes it and writes it again. */
+static inspect_case sound_case(cpl_coupling_report *sound)
+{
+    inspect_case c              = mixed_case();
+    cpl_inspect_options options = inspect_plainly();
+    assert_ok(inspect_all(sound, case_write(&c, 0), &options));
+    cpl_folder_remove(c.folder);
+    return c;
+}
+
+static void nan_in_a_gate(void **state)
+{
+    (void)state;
+    cpl_coupling_report sound;
+    inspect_case c = sound_case(&sound);
+    put_nan(&c, "model.layers.3.mlp.experts.20.gate_proj.weight", 2 * 33 + 7);
+    check_fault(case_write(&c, 0), &sound, 3,
+                "layers.3.mlp.experts.20.gate_proj.weight: the gate of expert 20 has 1 values that "
+                "are NaN or infinite, the first (NaN) in its row 2, column 7");
+    cpl_inspect_close(&sound);
+    case_free(&c);
+}
+
+static void nan_in_a_router(void **state)
+{
+    (void)state;
+    cpl_coupling_report sound;
+    inspect_case c = sound_case(&sound);
+    put_nan(&c, "model.layers.0.mlp.gate.weight", 41);
+    check_fault(case_write(&c, 0), &sound, 0,
+                "layers.0.mlp.gate.weight: the router has 1 values that are NaN or infinite, the "
+                "first (NaN) in row 1, column 1");
+    cpl_inspect_close(&sound);
+    case_free(&c);
+}
+
+/* Shards that each hold a layer: one is not there, then it ends too early. */
+static void a_shard_is_missing(void **state)
+{
+    (void)state;
+    inspect_case c = {0};
+    for (int l = 0; l < 4; l++) case_add(&c, 3, 20, 6);
+    case_lay_out(&c); /* four tensors a layer: put in turns, a shard has one of each layer */
+    layout_files *turned = calloc(1, sizeof *turned);
+    for (int i = 0; i < 16; i++) turned->all[i] = c.files->all[i % 4 * 4 + i / 4];
+    turned->count = 16;
+    free(c.files);
+    c.files = turned;
+    cpl_coupling_report sound;
+    cpl_inspect_options options = inspect_plainly();
+    assert_ok(inspect_all(&sound, case_write(&c, 4), &options));
+    assert_int_equal(truncate(case_shard(&c, 2, 4), 600), 0);
+    check_fault(c.folder, &sound, 2, "model-00003-of-00004.safetensors");
+    assert_int_equal(unlink(case_shard(&c, 2, 4)), 0);
+    check_fault(c.folder, &sound, 2, "model-00003-of-00004.safetensors");
+    cpl_inspect_close(&sound);
+    case_free(&c);
+}
+
+static void a_wrong_shape(void **state)
+{
+    (void)state;
+    cpl_coupling_report sound;
+    inspect_case c   = sound_case(&sound);
+    layout_tensor *t = case_tensor(&c, "model.layers.4.mlp.experts.7.gate_proj.weight");
+    t->shape[0] = 40, t->shape[1] = 30;
+    check_fault(case_write(&c, 0), &sound, 4, "experts.7.gate_proj.weight is [40,30], but");
+    cpl_folder_remove(c.folder);
+    t->shape[0] = 30, t->shape[1] = 40;
+    snprintf(t->name, sizeof t->name, "model.layers.4.mlp.experts.9.gate_proj.weight");
+    check_fault(case_write(&c, 0), &sound, 4, "experts.7.gate_proj.weight is missing");
+    cpl_inspect_close(&sound);
+    case_free(&c);
+}
+
+/* Several faults: whoever meets one, the first in the order of the file is told. */
+static void the_first_fault(void **state)
+{
+    (void)state;
+    inspect_case c = mixed_case();
+    cpl_coupling_report report;
+    cpl_inspect_options options = inspect_plainly();
+    case_lay_out(&c);
+    for (int e = 7; e < 24; e++) {
+        char name[80];
+        snprintf(name, sizeof name, "model.layers.3.mlp.experts.%d.gate_proj.weight", e);
+        put_nan(&c, name, e < 10 ? 12 * 33 - 1 : 0);
+    }
+    put_nan(&c, "model.layers.4.mlp.gate.weight", 0);
+    put_nan(&c, "model.layers.4.mlp.experts.0.gate_proj.weight", 0);
+    case_write(&c, 0);
+    for (int k = 0; k < 60; k++) {
+        options.n_threads  = 1 + k % 7;
+        options.keep_going = false;
+        assert_fails(CPL_ERR_INPUT, "the gate of expert 7 has",
+                     inspect_all(&report, c.folder, &options));
+        options.keep_going = true;
+        assert_ok(inspect_all(&report, c.folder, &options));
+        assert_int_equal(report.n_measured, 3);
+        assert_non_null(strstr(report.layers[3].fault, "the gate of expert 7 has"));
+        assert_non_null(strstr(report.layers[4].fault, "mlp.gate.weight: the router has 1"));
+        cpl_inspect_close(&report);
+    }
+    case_free(&c);
+}
+
+/* Finite weights with products that are not: no figures come of them. */
+static void too_large_numbers(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        cpl_coupling_report sound;
+        inspect_case c = sound_case(&sound);
+        float *R       = (float *)(void *)case_tensor(&c, "model.layers.0.mlp.gate.weight")->data;
+        float *W =
+            (float *)(void *)case_tensor(&c, "model.layers.0.mlp.experts.3.gate_proj.weight")->data;
+        for (int a = 0; a < 40; a++) R[2 * 40 + a] *= k == 2 ? 1 : 1e20f;
+        for (int a = 0; a < 17 * 40; a++) W[a] *= k == 0 ? 1 : k == 1 ? 1e20f : 3e38f;
+        check_fault(case_write(&c, 0), &sound, 0,
+                    k == 0
+                        ? "layers.0.mlp.gate.weight: the product of router row 2 and row 2 is no "
+                          "finite number"
+                    : k == 1 ? "product of router row 2 and the gate of expert 3 is no finite"
+                             : "product of router row ");
+        cpl_inspect_close(&sound);
+        case_free(&c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nan_in_a_gate),      cmocka_unit_test(nan_in_a_router),
+        cmocka_unit_test(a_shard_is_missing), cmocka_unit_test(a_wrong_shape),
+        cmocka_unit_test(the_first_fault),    cmocka_unit_test(too_large_numbers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

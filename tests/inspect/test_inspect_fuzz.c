@@ -1,0 +1,806 @@
+/* test_inspect_fuzz.c - damaged checkpoints through all of inspection: opened, measured, told as
+ * JSON. Always a status with a sentence, or a report whose every layer has figures or a reason;
+ * never a crash, a leak, more memory than was allowed, or a wait without end.
+ *
+ * Method: every layout of layout_list.h and GGUF files; each round changes names, shapes, number
+ * formats, numbers, the settings or the index of one of them so that the files themselves mostly
+ * stay whole, sometimes a few bytes too, and inspects what came of it, with sanitizers. */
+#include <sys/stat.h>
+
+#include "base/arena.h"
+#include "fuzz.h"
+#include "inspect/families/layout_list.h"
+#include "inspect/json.h"
+#include "inspect/report.h"
+
+enum {
+    ROUNDS        = 500,
+    N_LAYOUTS     = sizeof layouts / sizeof *layouts,
+    N_NEAR        = 6,
+    N_GGUF        = 4,
+    MOST_TENSOR   = 1 << 18, /* bytes that a changed tensor may have */
+    MOST_MEMORY   = 1 << 25, /* of an inspection */
+    MEMORY_BESIDE = 1 << 23  /* what names and settings of so small files may take */
+};
+
+static const double MOST_SECONDS = 20; /* of the processor, for one inspection */
+
+/* Blocks and words of several numbers where a gate may be turned or shared: some of these are
+ * refused as they stand, and a step away from what must not be read. */
+static const layout near_layouts[N_NEAR] = {
+    {"mxfp4 in columns", CONFIG("llama4", K2), LAYER, "feed_forward.router",
+     "feed_forward.experts.gate_up_proj", COLUMNS, AS_MXFP4, SIZES(64, 32)},
+    {"f4 transposed", CONFIG("ernie4_5_moe", FP8), OLMOE, EACH_TURNED, AS_F4, SIZES(64, 32),
+     .router_turned = true},
+    {"int4 transposed", CONFIG("ernie4_5_moe", INT4), OLMOE, EACH_TURNED, AS_INT4, SIZES(48, 32),
+     .block_cols = 16, .router_turned = true},
+    {"int4 rows", CONFIG("qwen3_5_moe", INT4), FUSED, ROWS, AS_INT4, SIZES(48, 32),
+     .block_cols = 16},
+    {"f8 flat", CONFIG("dbrx", FP8), "transformer.blocks.%d.", "ffn.router.layer",
+     "ffn.experts.mlp.w1", FLAT, AS_F8_STACKED, SIZES(40, 28), .block_rows = 16, .block_cols = 24},
+    {"f8 pair transposed", CONFIG("ernie4_5_moe", FP8), "ernie.layers.%d.", "mlp.gate",
+     "mlp.experts.%d.up_gate_proj", EACH_PAIR_TURNED, AS_F8_BLOCKS, SIZES(40, 28), .block_rows = 16,
+     .block_cols = 24, .router_turned = true},
+};
+
+static const layout *layout_of_round(int64_t round)
+{
+    const int64_t at = round % (N_LAYOUTS + N_NEAR);
+    return at < N_LAYOUTS ? &layouts[at] : &near_layouts[at - N_LAYOUTS];
+}
+
+/* ---- what is changed ---- */
+
+typedef struct changed {
+    layout_files files; /* data is owned */
+    cpl_text config, index;
+    int shards;
+} changed;
+
+static size_t bytes_of(const layout_tensor *t)
+{
+    double bytes = cpl_safetensors_dtype_bits(t->dtype) / 8.0;
+    for (int i = 0; i < t->rank; i++) bytes *= (double)t->shape[i];
+    return bytes <= MOST_TENSOR ? (size_t)bytes : SIZE_MAX;
+}
+
+/* Gives a tensor the bytes that its shape asks for: those it had over again. */
+static void refill(layout_tensor *t)
+{
+    const size_t bytes = bytes_of(t);
+    if (bytes == SIZE_MAX || bytes == t->bytes) return;
+    unsigned char *data = calloc(bytes + 8, 1);
+    for (size_t i = 0; i < bytes && t->bytes; i++) data[i] = t->data[i % t->bytes];
+    free(t->data);
+    t->data  = data;
+    t->bytes = bytes;
+}
+
+static layout_tensor *any_tensor(fuzz *f, changed *c)
+{
+    return &c->files.all[fuzz_below(f, (size_t)c->files.count)];
+}
+
+/* ---- names ---- */
+
+/* Replaces the first `from` of the name, if there is one. */
+static void replace(layout_tensor *t, const char *from, const char *to)
+{
+    char name[sizeof t->name + 64];
+    char *at = strstr(t->name, from);
+    if (!at) return;
+    snprintf(name, sizeof name, "%.*s%s%s", (int)(at - t->name), t->name, to, at + strlen(from));
+    snprintf(t->name, sizeof t->name, "%.199s", name);
+}
+
+static const char *any_number(fuzz *f)
+{
+    static const char *const numbers[] = {
+        "0",  "1", "5", "6", "7", "00", "65536", "999999999", "1000000000", "18446744073709551616",
+        "-1", ""};
+    return numbers[fuzz_below(f, sizeof numbers / sizeof *numbers)];
+}
+
+static void change_number(fuzz *f, layout_tensor *t)
+{
+    const char *to = any_number(f);
+    size_t from = fuzz_below(f, strlen(t->name) + 1), length = 0;
+    char digits[64] = "";
+    while (t->name[from] && (t->name[from] < '0' || t->name[from] > '9')) from++;
+    while (t->name[from + length] >= '0' && t->name[from + length] <= '9' && length < 60) length++;
+    if (!length) return;
+    snprintf(digits, sizeof digits, ".%.*s.", (int)length, t->name + from);
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, ".%s.", to);
+    replace(t, digits, wanted);
+}
+
+/* All that stands before the first number of a name and the number itself, in every name that
+ * begins like this one: a layer becomes another. */
+static void change_layer(fuzz *f, changed *c)
+{
+    char from[64], to[96];
+    const layout_tensor *t = any_tensor(f, c);
+    const size_t before    = strcspn(t->name, "0123456789");
+    const size_t length    = before + strspn(t->name + before, "0123456789");
+    if (length + 2 > sizeof from || t->name[length] != '.') return;
+    snprintf(from, sizeof from, "%.*s", (int)length + 1, t->name);
+    snprintf(to, sizeof to, "%.*s%s.", (int)before, t->name, any_number(f));
+    for (int i = 0; i < c->files.count; i++)
+        if (strncmp(c->files.all[i].name, from, length + 1) == 0)
+            replace(&c->files.all[i], from, to);
+}
+
+static void change_word(fuzz *f, layout_tensor *t)
+{
+    static const char *const words[] = {".weight",
+                                        "_blocks",
+                                        "_scales",
+                                        ".weight_scale_inv",
+                                        ".weight_scale",
+                                        ".scale",
+                                        "_scale_inv",
+                                        ".bias",
+                                        ".weight_packed",
+                                        ".weight_shape",
+                                        ".qweight",
+                                        "gate_proj",
+                                        "up_proj",
+                                        "gate_up_proj",
+                                        "down_proj",
+                                        "mlp",
+                                        "experts",
+                                        "gate",
+                                        "router",
+                                        "block_sparse_moe",
+                                        "w1",
+                                        "w13_weight",
+                                        "w3",
+                                        "fc1",
+                                        "shared_experts",
+                                        "model.",
+                                        "encoder.",
+                                        "decoder.",
+                                        "mtp.",
+                                        "vision_tower.",
+                                        "layers",
+                                        "blocks",
+                                        "layer",
+                                        "input_linear",
+                                        "wg",
+                                        "",
+                                        "e_score_correction_bias"};
+    enum { COUNT = sizeof words / sizeof *words };
+    for (int tries = 0; tries < 60; tries++) {
+        const char *from = words[fuzz_below(f, COUNT)];
+        if (!*from || !strstr(t->name, from)) continue;
+        replace(t, from, words[fuzz_below(f, COUNT)]);
+        return;
+    }
+}
+
+static void change_name(fuzz *f, changed *c)
+{
+    layout_tensor *t = any_tensor(f, c), *other = any_tensor(f, c);
+    char name[sizeof t->name];
+    switch (fuzz_below(f, 7)) {
+    case 0:
+        memcpy(name, t->name, sizeof name);
+        memcpy(t->name, other->name, sizeof name);
+        memcpy(other->name, name, sizeof name);
+        break;
+    case 1:
+        change_number(f, t);
+        break;
+    case 2: /* of all of them */
+        for (int i = 0; i < c->files.count; i++) {
+            const uint64_t draw = f->draw;
+            change_word(f, &c->files.all[i]);
+            f->draw = draw;
+        }
+        break;
+    case 3:
+        t->name[fuzz_below(f, strlen(t->name) + 1)] = "ab.0_"[fuzz_below(f, 5)];
+        break;
+    case 4:
+        change_layer(f, c);
+        break;
+    default:
+        change_word(f, t);
+        break;
+    }
+}
+
+/* ---- shapes and number formats ---- */
+
+static const int64_t LARGE = 1ll << 31; /* a length that is not reckoned with further */
+
+static void transpose(fuzz *f, layout_tensor *t)
+{
+    if (t->rank < 2) return;
+    const size_t a = fuzz_below(f, (size_t)t->rank), b = fuzz_below(f, (size_t)t->rank);
+    const int64_t held = t->shape[a];
+    t->shape[a]        = t->shape[b];
+    t->shape[b]        = held;
+}
+
+/* An axis becomes one with the next, or two. */
+static void regroup(fuzz *f, layout_tensor *t)
+{
+    static const int64_t parts[] = {1, 2, 3, 6, 8, 16};
+    if (t->rank >= 2 && fuzz_below(f, 2)) {
+        const size_t at = fuzz_below(f, (size_t)t->rank - 1);
+        if (t->shape[at] >= LARGE || t->shape[at + 1] >= LARGE) return;
+        t->shape[at] *= t->shape[at + 1];
+        for (int i = (int)at + 1; i + 1 < t->rank; i++) t->shape[i] = t->shape[i + 1];
+        t->rank--;
+    } else if (t->rank >= 1 && t->rank < 4) {
+        const size_t at    = fuzz_below(f, (size_t)t->rank);
+        const int64_t part = parts[fuzz_below(f, 6)];
+        if (t->shape[at] % part) return;
+        for (int i = t->rank; i > (int)at; i--) t->shape[i] = t->shape[i - 1];
+        t->shape[at] = part;
+        t->shape[at + 1] /= part;
+        t->rank++;
+    }
+}
+
+static void change_length(fuzz *f, layout_tensor *t)
+{
+    static const int64_t hard[] = {0, 1, 2, 3, 5, 7, 31, 33, 100, 1ll << 20, 1ll << 40, INT64_MAX};
+    if (!t->rank) return;
+    int64_t *length = &t->shape[fuzz_below(f, (size_t)t->rank)];
+    if (*length >= LARGE) return;
+    switch (fuzz_below(f, 5)) {
+    case 0:
+        *length = hard[fuzz_below(f, sizeof hard / sizeof *hard)];
+        break;
+    case 1:
+        *length += 1;
+        break;
+    case 2:
+        *length -= *length > 0;
+        break;
+    case 3:
+        *length *= 2;
+        break;
+    default:
+        *length /= 2;
+        break;
+    }
+}
+
+static void change_shape(fuzz *f, changed *c)
+{
+    layout_tensor *t = any_tensor(f, c), *other = any_tensor(f, c), held = *t;
+    switch (fuzz_below(f, 6)) {
+    case 0:
+        t->rank = other->rank, other->rank = held.rank;
+        memcpy(t->shape, other->shape, sizeof t->shape);
+        memcpy(other->shape, held.shape, sizeof t->shape);
+        refill(other);
+        break;
+    case 1:
+        transpose(f, t);
+        break;
+    case 2:
+        regroup(f, t);
+        break;
+    case 3: /* all tensors of this shape */
+        for (int i = 0; i < c->files.count; i++) {
+            const uint64_t draw = f->draw;
+            layout_tensor *like = &c->files.all[i];
+            if (like->rank != held.rank || memcmp(like->shape, held.shape, sizeof held.shape))
+                continue;
+            change_length(f, like);
+            refill(like);
+            f->draw = draw;
+        }
+        break;
+    default:
+        change_length(f, t);
+        break;
+    }
+    refill(t);
+}
+
+/* A type of the same width, so that the bytes stay, or any, of which the last axis may make the
+ * same bytes. */
+static void change_type(fuzz *f, changed *c)
+{
+    layout_tensor *t = any_tensor(f, c);
+    const int bits   = cpl_safetensors_dtype_bits(t->dtype);
+    const bool all   = fuzz_below(f, 3) == 0;
+    for (int tries = 0; tries < 50; tries++) {
+        const cpl_safetensors_dtype to = fuzz_below(f, CPL_SAFETENSORS_N_DTYPES);
+        const int wide                 = cpl_safetensors_dtype_bits(to);
+        if (to == t->dtype || (wide != bits && tries < 25)) continue;
+        const cpl_safetensors_dtype from = t->dtype;
+        for (int i = 0; i < c->files.count; i++) {
+            layout_tensor *like = &c->files.all[i];
+            if (like->dtype != from || (!all && like != t)) continue;
+            int64_t *last = like->rank ? &like->shape[like->rank - 1] : NULL;
+            if (last && *last < LARGE && *last * bits % wide == 0) *last = *last * bits / wide;
+            like->dtype = to;
+            refill(like);
+        }
+        return;
+    }
+}
+
+/* ---- numbers, and which tensors there are ---- */
+
+static void change_data(fuzz *f, changed *c)
+{
+    layout_tensor *t = any_tensor(f, c);
+    for (size_t n = 1 + fuzz_below(f, 8); n && t->bytes; n--) {
+        const size_t at = fuzz_below(f, t->bytes);
+        t->data[at]     = (unsigned char)(fuzz_below(f, 2) ? 0xff : fuzz_below(f, 256));
+        if (at + 1 < t->bytes && fuzz_below(f, 2)) t->data[at + 1] = 0x7f;
+    }
+    if (fuzz_below(f, 8) == 0) memset(t->data, 0, t->bytes);
+    if (fuzz_below(f, 16) == 0) memset(t->data, 0x7f, t->bytes); /* large numbers */
+}
+
+static void change_list(fuzz *f, changed *c)
+{
+    layout_tensor *t = any_tensor(f, c), *last = &c->files.all[c->files.count - 1];
+    if (fuzz_below(f, 2)) {
+        if (c->files.count < 2) return;
+        free(t->data);
+        *t = *last;
+        c->files.count--;
+    } else if (c->files.count < LAYOUT_MAX_TENSORS) {
+        last[1]      = *t;
+        last[1].data = calloc(t->bytes + 8, 1);
+        memcpy(last[1].data, t->data, t->bytes);
+        c->files.count++;
+        change_word(f, &last[1]);
+        change_number(f, &last[1]);
+    }
+}
+
+/* ---- settings ---- */
+
+static const char *any_family(fuzz *f, char out[64])
+{
+    const cpl_family *family = &cpl_families[fuzz_below(f, (size_t)cpl_n_families)];
+    snprintf(out, 64, "%.*s", (int)strcspn(family->model_types, " "), family->model_types);
+    return out;
+}
+
+/* Sets the settings' member `key` to the JSON text `value`; what stood there stays behind it. */
+static void put_setting(cpl_text *config, const char *key, const char *value)
+{
+    cpl_text all = {0};
+    if (!config->length || config->bytes[0] != '{') return;
+    cpl_text_printf(&all, "{\"%s\":%s", key, value);
+    if (config->length > 2) cpl_text_char(&all, ',');
+    cpl_text_append(&all, config->bytes + 1, config->length - 1);
+    cpl_text_free(config);
+    *config = all;
+}
+
+/* The settings with one of their numbers or names another, as JSON that has each key once. */
+static void change_settings(fuzz *f, changed *c)
+{
+    static const char *const keys[] = {
+        "num_experts", "n_routed_experts", "num_local_experts",   "num_experts_per_tok",
+        "hidden_size", "moe_topk",         "num_hidden_layers",   "moe_intermediate_size",
+        "ffn_config",  "text_config",      "quantization_config", "transformers_version",
+        "n_experts",   "zero_expert_num"};
+    static const char *const values[] = {
+        "0",
+        "1",
+        "2",
+        "3",
+        "6",
+        "12",
+        "-1",
+        "1e30",
+        "9223372036854775807",
+        "[]",
+        "[1,[2]]",
+        "{}",
+        "null",
+        "\"\"",
+        "true",
+        "\"6\"",
+        "\"5.0.0\"",
+        "{\"num_experts\":3,\"moe_top_k\":[1]}",
+        "{\"quant_method\":\"fp8\",\"weight_block_size\":[16,24]}",
+        "{\"quant_method\":\"fp8\",\"weight_block_size\":[0,-1]}",
+        "{\"quant_method\":\"fp8\",\"weight_block_size\":[9223372036854775807,1]}",
+        "{\"quant_method\":\"fp8\"}",
+        "{\"quant_method\":\"mxfp4\"}",
+        "{\"quant_method\":\"gptq\"}",
+        "{\"quant_method\":\"compressed-tensors\",\"format\":\"float-quantized\"}",
+        "{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{"
+        "\"g\":{\"weights\":{\"num_bits\":4,\"group_size\":16}}}}",
+        "{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{"
+        "\"g\":{\"weights\":{\"num_bits\":4,\"group_size\":0}}}}"};
+    char name[64], quoted[80];
+    const char *key = keys[fuzz_below(f, sizeof keys / sizeof *keys)];
+    switch (fuzz_below(f, 4)) {
+    case 0:
+        snprintf(quoted, sizeof quoted, "\"%s\"", any_family(f, name));
+        put_setting(&c->config, "model_type", quoted);
+        break;
+    case 1:
+        fuzz_once(f, &c->config);
+        return;
+    default:
+        put_setting(&c->config, key, values[fuzz_below(f, sizeof values / sizeof *values)]);
+        break;
+    }
+    json_t *json = json_loadb(c->config.bytes, c->config.length, 0, NULL); /* the last one stays */
+    char *text   = json ? json_dumps(json, 0) : NULL;
+    if (text) cpl_text_clear(&c->config), cpl_text_append(&c->config, text, strlen(text));
+    free(text);
+    json_decref(json);
+}
+
+static void change_something(fuzz *f, changed *c)
+{
+    switch (fuzz_below(f, 12)) {
+    case 0:
+    case 1:
+    case 2:
+        change_name(f, c);
+        break;
+    case 3:
+    case 4:
+    case 5:
+        change_shape(f, c);
+        break;
+    case 6:
+    case 7:
+        change_type(f, c);
+        break;
+    case 8:
+        change_data(f, c);
+        break;
+    case 9:
+        change_list(f, c);
+        break;
+    default:
+        change_settings(f, c);
+        break;
+    }
+}
+
+/* ---- files ---- */
+
+static const char *in(const char *folder, const char *name)
+{
+    static char paths[4][160];
+    static int turn;
+    char *path = paths[turn = (turn + 1) % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+static void add_header(cpl_text *header, const changed *c, int shard)
+{
+    unsigned long long at = 0;
+    const char *comma     = "{";
+    for (int i = shard; i < c->files.count; i += c->shards) {
+        const layout_tensor *t = &c->files.all[i];
+        cpl_text_printf(header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", comma, t->name,
+                        cpl_safetensors_dtype_name(t->dtype));
+        for (int k = 0; k < t->rank; k++)
+            cpl_text_printf(header, "%s%lld", k ? "," : "", (long long)t->shape[k]);
+        cpl_text_printf(header, "],\"data_offsets\":[%llu,%llu]}", at, at + t->bytes);
+        at += t->bytes;
+        comma = ",";
+    }
+    cpl_text_printf(header, "%s}", *comma == '{' ? "{" : "");
+    while (header->length % 8) cpl_text_char(header, ' ');
+}
+
+static void write_shard(fuzz *f, const changed *c, const char *path, int shard, bool damaged)
+{
+    cpl_text header = {0}, file = {0};
+    add_header(&header, c, shard);
+    uint64_t length = header.length;
+    cpl_text_append(&file, &length, 8);
+    cpl_text_append(&file, header.bytes, header.length);
+    for (int i = shard; i < c->files.count; i += c->shards)
+        cpl_text_append(&file, c->files.all[i].data, c->files.all[i].bytes);
+    if (damaged) fuzz_once(f, &file);
+    fuzz_write(path, &file);
+    cpl_text_free(&header);
+    cpl_text_free(&file);
+}
+
+static const char *shard_name(int shard, int shards, char out[64])
+{
+    snprintf(out, 64, "model-%05d-of-%05d.safetensors", shard + 1, shards);
+    return out;
+}
+
+static void write_index(fuzz *f, changed *c, const char *folder)
+{
+    char name[64];
+    const size_t moved = fuzz_below(f, 8) ? SIZE_MAX : fuzz_below(f, (size_t)c->files.count);
+    cpl_text_clear(&c->index);
+    cpl_text_printf(&c->index, "{\"metadata\":{\"total_size\":1},\"weight_map\":{");
+    for (int i = 0; i < c->files.count; i++)
+        cpl_text_printf(&c->index, "%s\"%s\":\"%s\"", i ? "," : "", c->files.all[i].name,
+                        shard_name(((size_t)i == moved ? i + 1 : i) % c->shards, c->shards, name));
+    cpl_text_printf(&c->index, "}}");
+    if (fuzz_below(f, 8) == 0) fuzz_once(f, &c->index);
+    fuzz_write(in(folder, "model.safetensors.index.json"), &c->index);
+}
+
+/* All of it into the fresh folder; now and then a shard is not there, or not whole. */
+static void write_changed(fuzz *f, changed *c, const char *folder)
+{
+    char name[64];
+    const bool damaged = fuzz_below(f, 8) == 0, missing = fuzz_below(f, 12) == 0;
+    const int which = (int)fuzz_below(f, (size_t)c->shards);
+    for (int s = 0; s < c->shards; s++)
+        if (s != which || !missing || c->shards == 1)
+            write_shard(
+                f, c,
+                in(folder, c->shards > 1 ? shard_name(s, c->shards, name) : "model.safetensors"), s,
+                s == which && damaged);
+    if (c->shards > 1) write_index(f, c, folder);
+    if (fuzz_below(f, 32)) fuzz_write(in(folder, "config.json"), &c->config);
+}
+
+/* ---- what there is to change ---- */
+
+static void copy_layout(changed *c, const layout *t)
+{
+    memset(c, 0, sizeof *c);
+    for (int l = 0; l < LAYOUT_LAYERS; l++) layout_add_layer(t, &c->files, l);
+    layout_add_others(t, &c->files);
+    c->shards = t->shards ? t->shards : 1;
+    cpl_text_append(&c->config, t->config, strlen(t->config));
+}
+
+static void free_changed(changed *c)
+{
+    for (int i = 0; i < c->files.count; i++) free(c->files.all[i].data);
+    cpl_text_free(&c->config);
+    cpl_text_free(&c->index);
+}
+
+/* Numbers behind a tensor's name in a GGUF file: how many axes, each, the type, the place. */
+static void change_gguf_entry(fuzz *f, cpl_text *file)
+{
+    static const uint64_t hard[] = {0, 1, 2, 3, 4, 5, 6, 8, 12, 14, 30, 32, 256, 512, 1ull << 40};
+    size_t count = 0, chosen = 0;
+    for (size_t i = 0; i + 64 < file->length; i++)
+        if (memcmp(file->bytes + i, "blk.", 4) == 0 && fuzz_below(f, ++count) == 0) chosen = i;
+    if (!count) return;
+    const size_t at = chosen + fuzz_below(f, 64);
+    uint64_t number = hard[fuzz_below(f, sizeof hard / sizeof *hard)];
+    if (fuzz_below(f, 2)) {
+        memcpy(file->bytes + at - at % 4, &number, 4);
+    } else {
+        while (chosen + 64 < file->length && (file->bytes[chosen] & 0xe0)) chosen++;
+        memcpy(file->bytes + chosen + 4 * fuzz_below(f, 9), &number, 4);
+    }
+}
+
+/* One word becomes another of its length. */
+static void change_gguf_word(fuzz *f, cpl_text *file)
+{
+    static const char *const words[][2] = {
+        {"ffn_gate_exps", "ffn_down_exps"}, {"blk.0.", "blk.1."}, {"blk.1.", "blk.3."},
+        {"ffn_gate_inp", "ffn_gate_inq"},   {"llama", "olmoe"},   {"deepseek2", "qwen3moe."},
+        {"expert_count", "expert_cuont"},   {"blk.2.", "blk.1."}, {"_exps", "_shxp"}};
+    const char *const *pair = words[fuzz_below(f, sizeof words / sizeof *words)];
+    const size_t length     = strlen(pair[0]);
+    for (size_t i = 0; i + length < file->length; i++)
+        if (memcmp(file->bytes + i, pair[0], length) == 0 && fuzz_below(f, 3))
+            memcpy(file->bytes + i, pair[1], length);
+}
+
+static void write_gguf(fuzz *f, const cpl_text *whole, const char *path)
+{
+    cpl_text file = {0};
+    cpl_text_append(&file, whole->bytes, whole->length);
+    for (size_t n = 1 + fuzz_below(f, 2); n; n--) switch (fuzz_below(f, 4)) {
+        case 0:
+            fuzz_once(f, &file);
+            break;
+        case 1:
+            change_gguf_word(f, &file);
+            break;
+        default:
+            change_gguf_entry(f, &file);
+            break;
+        }
+    fuzz_write(path, &file);
+    cpl_text_free(&file);
+}
+
+/* ---- inspecting it ---- */
+
+static double processor_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static cpl_inspect_options any_options(fuzz *f)
+{
+    static const int64_t layers[] = {0, 1};
+    cpl_inspect_options o = {.alphas = {1, 2}, .n_alphas = 2, .perplexity = 5, .iterations = 250};
+    o.memory_bytes        = MOST_MEMORY;
+    o.n_threads           = 1 + (int)fuzz_below(f, 2);
+    o.noisy               = fuzz_below(f, 4) == 0;
+    o.picture             = fuzz_below(f, 32) == 0;
+    o.picture_layer       = fuzz_below(f, 2) ? -1 : 1;
+    o.picture_stride      = 3;
+    if (fuzz_below(f, 8) == 0) o.layers = layers, o.n_layers = 1 + (int64_t)fuzz_below(f, 2);
+    return o;
+}
+
+/* Every layer has figures, or a reason why not. */
+static void check_report(const cpl_coupling_report *r)
+{
+    int64_t measured = 0;
+    for (int64_t l = 0; l < r->n_layers; l++) {
+        const cpl_layer_report *layer = &r->layers[l];
+        const cpl_moe_layer *at       = layer->at;
+        measured += !layer->fault;
+        if (layer->fault) {
+            assert_true(*layer->fault && !layer->has_M);
+            continue;
+        }
+        assert_false(layer->skipped || at->skip || at->fault);
+        assert_true(at->n >= 1 && at->d >= 1 && at->D >= 1);
+        assert_true(layer->has_M == at->comparable);
+        assert_true(isfinite(layer->erc[0]) && isfinite(layer->chance.kappa_diagonal));
+        for (int64_t i = 0; i < at->n; i++) {
+            assert_true(isfinite(layer->eps[i]) && isfinite(layer->gate_norm[i]));
+            assert_true(isfinite(layer->router_norm[i]));
+            for (int64_t j = 0; j < i; j++)
+                assert_true(isfinite(layer->cosine[i * (i - 1) / 2 + j]));
+            for (int64_t j = 0; j < at->n; j++) assert_true(layer->M[i * at->n + j] >= 0);
+        }
+    }
+    assert_int_equal(measured, r->n_measured);
+    assert_true(r->picture.n_points == 0 || (!r->picture.fault && r->picture.y));
+}
+
+static void check_json(const cpl_coupling_report *r)
+{
+    json_t *json = cpl_coupling_json(r, 1), *value;
+    size_t i, count = 0;
+    assert_non_null(json);
+    static const char *const lists[] = {"layers", "skipped", "faulty"};
+    for (int k = 0; k < 3; k++) json_array_foreach(json_object_get(json, lists[k]), i, value)
+        {
+            count++;
+            assert_true(k == 0 || json_string_length(json_object_get(value, "reason")) > 0);
+        }
+    assert_int_equal(count, r->n_layers);
+    assert_true(json_string_length(json_object_get(json, "verdict")) > 0);
+    json_decref(json);
+}
+
+/* Inspects, within bounds of time and memory; returns how many layers have figures, -1 on failure.
+ */
+static int64_t inspect(const char *path, const cpl_inspect_options *options)
+{
+    cpl_coupling_report report;
+    cpl_inspect_cost cost;
+    const int64_t held = cpl_alloc_held();
+    const double began = processor_clock();
+    int64_t measured   = -1;
+    (void)cpl_alloc_most();
+    cpl_status status = cpl_inspect_open(&report, &cost, path, options, NULL);
+    if (status == CPL_OK) {
+        assert_true(cost.memory_bytes <= options->memory_bytes && cost.bytes >= 0);
+        status = cpl_inspect_run(&report);
+        if (status == CPL_OK) {
+            check_report(&report);
+            check_json(&report);
+            measured = report.n_measured;
+        }
+        cpl_inspect_close(&report);
+    }
+    if (status != CPL_OK && strlen(cpl_last_error()) < 10) fail_msg("no sentence for %d", status);
+    assert_true(cpl_alloc_most() - held <= MOST_MEMORY + MEMORY_BESIDE);
+    assert_int_equal(cpl_alloc_held(), held);
+    if (processor_clock() - began > MOST_SECONDS) fail_msg("%s takes too long", path);
+    return measured;
+}
+
+typedef struct outcomes {
+    int64_t rounds, refused, partly, whole; /* what came of the rounds, with keep_going */
+} outcomes;
+
+/* Both ways: what one thread at a time says without a fault is said with keep_going too. */
+static void inspect_twice(fuzz *f, const char *path, outcomes *to)
+{
+    cpl_inspect_options options = any_options(f);
+    const int64_t strict        = inspect(path, &options);
+    options.keep_going          = true;
+    const int64_t kept          = inspect(path, &options);
+    assert_true(strict <= kept);
+    to->rounds++;
+    to->refused += kept < 0;
+    to->partly += kept >= 0 && strict < 0;
+    to->whole += strict >= 0;
+}
+
+static void tell(const char *what, const outcomes *o)
+{
+    print_message("%-12s %lld rounds: %lld refused, %lld in part, %lld without a fault\n", what,
+                  (long long)o->rounds, (long long)o->refused, (long long)o->partly,
+                  (long long)o->whole);
+    if (!fuzz_is_alone()) assert_true(o->refused && o->partly && o->whole);
+}
+
+static void fresh_folder(const char *folder)
+{
+    cpl_folder_remove(folder);
+    assert_int_equal(mkdir(folder, 0700), 0);
+}
+
+/* Which round it is, for whoever finds the folder after a crash. */
+static void note_round(const char *folder, int64_t round)
+{
+    FILE *out = fopen(in(folder, "round"), "w");
+    fprintf(out, "COUPLET_FUZZ_ROUND=%lld\n", (long long)round);
+    fclose(out);
+}
+
+static void damaged_layouts(void **state)
+{
+    (void)state;
+    outcomes all       = {0};
+    changed *c         = malloc(sizeof *c);
+    const char *folder = scratch_folder();
+    char checkpoint[128];
+    snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint", folder);
+    print_message("the damaged files are in %s\n", folder);
+    for (fuzz f = fuzz_start(71, ROUNDS); fuzz_next(&f);) {
+        note_round(folder, f.round);
+        fresh_folder(checkpoint);
+        copy_layout(c, layout_of_round(f.round));
+        for (size_t n = 1 + fuzz_below(&f, 3) / (1 + fuzz_below(&f, 2)); n; n--)
+            change_something(&f, c);
+        write_changed(&f, c, checkpoint);
+        inspect_twice(&f, checkpoint, &all);
+        free_changed(c);
+    }
+    tell("safetensors", &all);
+    free(c);
+    cpl_folder_remove(folder);
+}
+
+static void damaged_gguf(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gguf/moe/deepseek2.gguf", "gguf/moe/llama.gguf"};
+    outcomes all                     = {0};
+    cpl_text whole[2]                = {{0}, {0}};
+    const char *folder               = scratch_folder();
+    print_message("the damaged files are in %s\n", folder);
+    for (int i = 0; i < 2; i++) assert_ok(cpl_file_read(&whole[i], golden_path(names[i]), 1 << 20));
+    for (fuzz f = fuzz_start(72, ROUNDS / N_GGUF); fuzz_next(&f);) {
+        note_round(folder, f.round);
+        write_gguf(&f, &whole[f.round % 2], in(folder, "model.gguf"));
+        inspect_twice(&f, in(folder, "model.gguf"), &all);
+    }
+    tell("GGUF", &all);
+    for (int i = 0; i < 2; i++) cpl_text_free(&whole[i]);
+    cpl_folder_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(damaged_layouts),
+        cmocka_unit_test(damaged_gguf),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,167 @@
+/* Silhouettes of a checkpoint's experts: what planted weights must give, and the ends of the range.
+ * Against all pairs: tests/cli/check_inspect.py; the operations: tests/tensor/test_silhouette.c. */
+#include "inspect/inspect_case.h"
+
+static cpl_coupling_report inspected(inspect_case *c, bool keep_going)
+{
+    cpl_coupling_report report;
+    cpl_inspect_options options = inspect_plainly();
+    options.silhouette          = true;
+    options.keep_going          = keep_going;
+    options.n_threads           = 3;
+    if (!*c->folder) case_write(c, 0);
+    assert_ok(inspect_all(&report, c->folder, &options));
+    return report;
+}
+
+static float *row_of(const inspect_layer *l, int expert, int row)
+{
+    return l->W + (size_t)((expert * l->D + row) * l->d);
+}
+
+/* Every row of expert e points along axis(e), with a length of its own. */
+static void point(const inspect_layer *l, int (*axis)(int expert, int row))
+{
+    memset(l->W, 0, sizeof(float) * (size_t)(l->n * l->D * l->d));
+    for (int e = 0; e < l->n; e++)
+        for (int r = 0; r < l->D; r++) row_of(l, e, r)[axis(e, r)] = (float)(1 + r);
+}
+
+static int by_expert(int expert, int row)
+{
+    (void)row;
+    return expert;
+}
+
+static int by_row(int expert, int row)
+{
+    (void)expert;
+    return row;
+}
+
+/* All of expert 0's rows but the first lie with expert 1's. */
+static int astray(int expert, int row)
+{
+    return expert == 0 && row > 0 ? 1 : expert;
+}
+
+static void planted(void **state)
+{
+    (void)state;
+    inspect_case c = case_of(4, 9, 5);
+    case_add(&c, 4, 9, 5);
+    case_add(&c, 3, 9, 5);
+    point(&c.layers[0], by_expert);
+    point(&c.layers[1], by_row);
+    point(&c.layers[2], astray);
+    cpl_coupling_report r = inspected(&c, false);
+    for (int e = 0; e < 4; e++) {
+        assert_near(r.layers[0].silhouettes[e], 1, 1e-5);
+        /* To its own (D - 1) are 1, to another expert's 1 - 1/D: (0.8 - 1) / 1. */
+        assert_near(r.layers[1].silhouettes[e], -0.2, 1e-5);
+    }
+    assert_near(r.layers[0].silhouette, 1, 1e-5);
+    assert_near(r.layers[1].silhouette, -0.2, 1e-5);
+    /* The first row: a = b = 1. The four: a = 1/4, b = 0. Expert 1: a = 0, b = 1/5. */
+    assert_near(r.layers[2].silhouettes[0], -0.8, 1e-4);
+    assert_near(r.layers[2].silhouettes[1], 1, 1e-4);
+    assert_near(r.layers[2].silhouettes[2], 1, 1e-4);
+    assert_near(r.layers[2].silhouette, 1.2 / 3, 1e-4);
+    cpl_inspect_close(&r);
+    case_free(&c);
+}
+
+static void scales_change_nothing(void **state)
+{
+    (void)state;
+    inspect_case c = case_of(5, 24, 7), scaled = case_of(5, 24, 7);
+    for (int i = 0; i < 5 * 7; i++)
+        for (int k = 0; k < 24; k++) scaled.layers[0].W[i * 24 + k] *= (float)(1 << i % 20);
+    cpl_coupling_report a = inspected(&c, false), b = inspected(&scaled, false);
+    assert_memory_equal(a.layers[0].silhouettes, b.layers[0].silhouettes, 5 * sizeof(double));
+    assert_true(a.layers[0].gate_norm[1] < b.layers[0].gate_norm[1]);
+    cpl_inspect_close(&a);
+    cpl_inspect_close(&b);
+    case_free(&c);
+    case_free(&scaled);
+}
+
+/* One expert has no others; one row no others of its own; a zero row no direction. */
+static void ends(void **state)
+{
+    (void)state;
+    inspect_case c = case_of(1, 12, 5);
+    case_add(&c, 6, 12, 1);
+    case_add(&c, 2, 12, 2);
+    memset(row_of(&c.layers[2], 0, 1), 0, 12 * sizeof(float));
+    cpl_coupling_report r = inspected(&c, false);
+    assert_true(isnan(r.layers[0].silhouette) && isnan(r.layers[0].silhouettes[0]));
+    assert_true(r.layers[1].silhouette == 0 && r.layers[1].silhouettes[5] == 0);
+    assert_true(isfinite(r.layers[2].silhouette));
+    json_t *json = cpl_coupling_json(&r, 1), *layers = json_object_get(json, "layers");
+    assert_true(json_is_null(json_object_get(json_array_get(layers, 0), "silhouette")));
+    assert_true(json_is_real(json_object_get(json_array_get(layers, 1), "silhouette")));
+    assert_int_equal(
+        json_array_size(json_object_get(json_array_get(layers, 1), "silhouette_experts")), 6);
+    json_decref(json);
+    cpl_inspect_close(&r);
+    case_free(&c);
+}
+
+/* A gate that cannot be read leaves its layer out, and the others as they are. */
+static void damage(void **state)
+{
+    (void)state;
+    for (int expert = 0; expert < 5; expert += 2) {
+        inspect_case c = mixed_case(), sick = mixed_case();
+        char name[96];
+        snprintf(name, sizeof name, "model.layers.0.mlp.experts.%d.gate_proj.weight", expert);
+        case_lay_out(&sick);
+        put_nan(&sick, name, 7);
+        cpl_coupling_report a = inspected(&c, false), b = inspected(&sick, true);
+        assert_non_null(b.layers[0].fault);
+        assert_int_equal(b.n_measured, 4);
+        for (int l = 1; l < 5; l++) check_same_layer(&a.layers[l], &b.layers[l]);
+        cpl_inspect_close(&a);
+        cpl_inspect_close(&b);
+        case_free(&c);
+        case_free(&sick);
+    }
+}
+
+/* Gates are read twice and multiplied twice, but those of a single expert; the memory is foretold. */
+static void cost(void **state)
+{
+    (void)state;
+    inspect_case c              = case_of(4, 16, 8);
+    cpl_inspect_options options = inspect_plainly();
+    cpl_inspect_cost once, twice;
+    cpl_coupling_report plain, r;
+    case_add(&c, 1, 16, 8);
+    case_write(&c, 0);
+    assert_ok(cpl_inspect_open(&plain, &once, c.folder, &options, NULL));
+    assert_ok(cpl_inspect_run(&plain));
+    options.silhouette = true;
+    assert_ok(cpl_inspect_open(&r, &twice, c.folder, &options, NULL));
+    assert_ok(cpl_inspect_run(&r));
+    assert_near(twice.flops - once.flops, 2.0 * 4 * 4 * 16 * 8, 0.5);
+    assert_near(twice.bytes - once.bytes, 4 * (4.0 * 16 + 4 * 8 * 16), 0.5);
+    /* Means of a layer in work, and the sum of one thread. */
+    assert_true(twice.memory_bytes - once.memory_bytes >= 4.0 * 4 * 16 + 8.0 * 16);
+    assert_near(r.bytes_read, twice.bytes, 0.5);
+    assert_near(r.flops, twice.flops, 0.5);
+    assert_true(isnan(plain.layers[0].silhouette) && !plain.layers[0].silhouettes);
+    cpl_inspect_close(&plain);
+    cpl_inspect_close(&r);
+    case_free(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(planted), cmocka_unit_test(scales_change_nothing),
+        cmocka_unit_test(ends),    cmocka_unit_test(damage),
+        cmocka_unit_test(cost),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

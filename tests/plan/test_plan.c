@@ -1,0 +1,497 @@
+/* test_plan.c - the planner against the reference counts, against the paper, and against what is
+ * really allocated; the memory there is, from the system's texts. */
+#include "plan/plan.h"
+
+#include <math.h>
+
+#include "base/memory.h"
+#include "check.h"
+#include "model/model.h"
+#include "tensor/backend.h"
+#include "train/step.h"
+
+static const double ratio_tolerance = 1e-12;
+
+static cpl_plan_case small_case(void)
+{
+    cpl_plan_case asked = {.batch_tokens    = 64,
+                           .seq_len         = 16,
+                           .micro_sequences = 2,
+                           .dp              = 1,
+                           .ep              = 1,
+                           .compute         = CPL_F32,
+                           .n_threads       = 2,
+                           .keep            = 2};
+    assert_ok(cpl_settings_init(&asked.model, &cpl_model_section, 1));
+    assert_ok(cpl_settings_init(&asked.erc, &cpl_erc_section, 1));
+    cpl_free(asked.erc.layers); /* NULL: all of them */
+    asked.erc.layers       = NULL;
+    asked.erc.weight       = 1;
+    asked.model.vocab_size = 96;
+    asked.model.d_model    = 24;
+    asked.model.d_expert   = 20;
+    asked.model.n_layers   = 3;
+    asked.model.n_heads    = 3;
+    asked.model.n_experts  = 6;
+    asked.model.top_k      = 2;
+    assert_ok(cpl_model_settle(&asked.model));
+    return asked;
+}
+
+static int64_t integer(const json_t *object, const char *key)
+{
+    json_t *value = json_object_get(object, key);
+    if (!json_is_integer(value)) fail_msg("%s is no integer", key);
+    return json_integer_value(value);
+}
+
+static cpl_plan_case case_of(const json_t *golden, const json_t *run)
+{
+    cpl_plan_case asked    = small_case();
+    asked.model.n_layers   = integer(golden, "L");
+    asked.model.d_model    = integer(golden, "d");
+    asked.model.d_expert   = integer(golden, "D");
+    asked.model.n_heads    = integer(golden, "H");
+    asked.model.n_kv_heads = integer(golden, "Hkv");
+    asked.model.n_experts  = integer(golden, "n");
+    asked.model.top_k      = integer(golden, "K");
+    asked.model.vocab_size = integer(golden, "V");
+    asked.model.tied       = json_is_true(json_object_get(golden, "tied"));
+    assert_ok(cpl_model_settle(&asked.model));
+    if (!run) return asked;
+    asked.batch_tokens = integer(run, "T");
+    asked.dp           = integer(run, "dp");
+    asked.ep           = integer(run, "ep");
+    return asked;
+}
+
+/* Every number of `want` must be in `got`: integers exactly, reals within the tolerance. */
+static void compare(const json_t *want, const json_t *got)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)want, key, value)
+    {
+        json_t *ours = json_object_get(got, key);
+        if (json_is_object(value)) compare(value, ours);
+        if (json_is_integer(value)) assert_int_equal(integer(got, key), json_integer_value(value));
+        if (!json_is_real(value)) continue;
+        double wanted = json_real_value(value);
+        assert_near(json_number_value(ours), wanted, ratio_tolerance * fabs(wanted));
+    }
+}
+
+static void check_golden(const json_t *golden, const json_t *run)
+{
+    cpl_plan plan;
+    cpl_plan_case asked = case_of(golden, run);
+    assert_ok(cpl_plan_make(&plan, &asked));
+    json_t *ours = cpl_plan_json(&plan);
+    assert_non_null(ours);
+    compare(run ? run : golden, ours);
+    json_decref(ours);
+}
+
+static void agrees_with_the_reference(void **unused)
+{
+    (void)unused;
+    json_error_t error;
+    json_t *all = json_load_file(golden_path("planner.json"), 0, &error), *golden, *run;
+    size_t i, k;
+    assert_non_null(all);
+    assert_true(json_array_size(all) >= 3);
+    json_array_foreach(all, i, golden)
+    {
+        check_golden(golden, NULL);
+        json_array_foreach(json_object_get(golden, "runs"), k, run) check_golden(golden, run);
+    }
+    json_decref(all);
+}
+
+/* A tied head is counted once and works as a head: only "without both" leaves it out. */
+static void counts_a_tied_head_once(void **unused)
+{
+    (void)unused;
+    cpl_plan apart, tied;
+    cpl_plan_case asked = small_case();
+    int64_t table       = asked.model.vocab_size * asked.model.d_model;
+    assert_ok(cpl_plan_make(&apart, &asked));
+    asked.model.tied = 1;
+    assert_ok(cpl_plan_make(&tied, &asked));
+    assert_int_equal(apart.total_parameters - tied.total_parameters, table);
+    assert_int_equal(tied.active_without_input_embedding, tied.active_parameters);
+    assert_int_equal(apart.active_without_input_embedding, tied.active_without_input_embedding);
+    assert_int_equal(apart.active_without_embedding_and_head,
+                     tied.active_without_embedding_and_head);
+}
+
+/* The formula of the header, term by term, in its own words. */
+static void counts_the_whole_step(void **unused)
+{
+    (void)unused;
+    cpl_plan plan;
+    cpl_plan_case asked         = small_case();
+    asked.model.n_kv_heads      = 1;
+    const cpl_model_settings *c = &asked.model;
+    double kv = (double)(c->d_model / c->n_heads), d = (double)c->d_model, layer = 0;
+    layer += 2 * d * (2 * d + 2 * kv);
+    for (int64_t at = 0; at < asked.seq_len; at++)
+        layer += 4 * d * (double)(at + 1) / (double)asked.seq_len;
+    layer += 2 * d * (double)c->n_experts;
+    layer += (double)c->top_k * 3 * 2 * d * (double)c->d_expert;
+    double token = (double)c->n_layers * layer + 2 * d * (double)c->vocab_size;
+    double erc   = 2.0 * 36 * 20 * 24;
+    assert_ok(cpl_plan_make(&plan, &asked));
+    assert_near(plan.token_forward_flops, token, ratio_tolerance * token);
+    double step = 3 * 64 * token + 3 * 3 * erc;
+    assert_near(plan.step_flops, step, ratio_tolerance * step);
+    asked.erc.weight = 0;
+    assert_ok(cpl_plan_make(&plan, &asked));
+    assert_near(plan.step_flops, 3 * 64 * token, ratio_tolerance * step);
+    asked.erc.weight = 1;
+    asked.erc.draws  = 4;
+    assert_ok(cpl_plan_make(&plan, &asked));
+    assert_near(plan.erc_flops, 4 * erc, ratio_tolerance * erc);
+    assert_near(plan.step_flops, 3 * 64 * token + 4 * 9 * erc, ratio_tolerance * step);
+}
+
+/* ---- variants ---- */
+
+typedef struct shape {
+    int64_t d, D, n, K, layers, tokens, r;
+} shape;
+
+/* r: dD/(d+D) rounded by hand, or a rank that does not keep the parameters. */
+static const shape shapes[] = {
+    {24, 20, 6, 2, 3, 64, 11}, /* 10.9 */
+    {48, 24, 8, 8, 1, 32, 16}, /* 16, and every expert chosen */
+    {24, 36, 5, 1, 2, 48, 14}, /* 14.4 */
+    {24, 20, 6, 2, 3, 64, 4},
+};
+
+static cpl_plan_case case_of_shape(const shape *s)
+{
+    cpl_plan_case asked    = small_case();
+    asked.batch_tokens     = s->tokens;
+    asked.model.d_model    = s->d;
+    asked.model.d_expert   = s->D;
+    asked.model.n_experts  = s->n;
+    asked.model.top_k      = s->K;
+    asked.model.n_layers   = s->layers;
+    asked.model.aoe_rank   = CPL_UNSET;
+    asked.model.n_kv_heads = CPL_UNSET;
+    asked.erc.weight       = 0;
+    return asked;
+}
+
+static cpl_plan_case aoe_of_shape(const shape *s)
+{
+    cpl_plan_case asked  = case_of_shape(s);
+    asked.model.router   = CPL_ROUTER_AOE;
+    asked.model.aoe_rank = s->r;
+    assert_ok(cpl_model_settle(&asked.model));
+    return asked;
+}
+
+/* docs/method.md 4.2: no router; W_down [d,r] of all experts and W_up [r,D], W_p, W_o of K. */
+static void counts_what_autonomy_of_experts_adds(void **unused)
+{
+    (void)unused;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const shape *s      = &shapes[i];
+        cpl_plan_case asked = aoe_of_shape(s), plain = case_of_shape(s);
+        cpl_plan aoe, vanilla;
+        assert_ok(cpl_model_settle(&plain.model));
+        assert_ok(cpl_plan_make(&aoe, &asked));
+        assert_ok(cpl_plan_make(&vanilla, &plain));
+        int64_t expert = s->r * s->D + 2 * s->d * s->D, first = s->d * s->r;
+        int64_t rest = 2 * 96 * s->d + s->d + s->layers * (4 * s->d * s->d + 4 * s->d);
+        assert_int_equal(aoe.total_parameters, rest + s->layers * s->n * (first + expert));
+        assert_int_equal(aoe.active_parameters, rest + s->layers * (s->n * first + s->K * expert));
+        assert_int_equal(vanilla.active_parameters,
+                         rest + s->layers * (s->n * s->d + s->K * 3 * s->d * s->D));
+        double extra = 2.0 * s->tokens * (s->n - s->K) * s->d * s->r;
+        double gates = 2.0 * s->tokens * s->K * (s->d * s->r + s->r * s->D - s->d * s->D);
+        assert_near(aoe.aoe_extra_flops, extra + gates, ratio_tolerance * extra);
+        double router = 2.0 * s->tokens * s->n * s->d;
+        double step   = vanilla.step_flops + 3 * s->layers * (extra + gates - router);
+        assert_near(aoe.step_flops, step, ratio_tolerance * step);
+        assert_near(aoe.base_flops, 6.0 * s->tokens * s->K * s->D * s->d, 0);
+        assert_int_equal(aoe.aoe_rank, s->r);
+        assert_near(aoe.erc_flops + aoe.erc_overhead, 0, 0);
+    }
+}
+
+/* A model with a router is told what Autonomy-of-Experts would add, at the rank it would have. */
+static void foretells_it_for_a_router(void **unused)
+{
+    (void)unused;
+    for (size_t i = 0; i < 3; i++) {
+        cpl_plan_case asked = aoe_of_shape(&shapes[i]), plain = case_of_shape(&shapes[i]);
+        cpl_plan aoe, vanilla;
+        assert_ok(cpl_model_settle(&plain.model));
+        assert_ok(cpl_plan_make(&aoe, &asked));
+        assert_ok(cpl_plan_make(&vanilla, &plain));
+        assert_int_equal(vanilla.aoe_rank, shapes[i].r);
+        assert_near(vanilla.aoe_extra_flops, aoe.aoe_extra_flops, 0);
+        assert_int_equal(vanilla.aoe.total_bytes, 0);
+    }
+}
+
+static size_t what_a_step_takes(const cpl_plan_case *asked, const cpl_model_settings *model)
+{
+    cpl_settings s;
+    cpl_section sections[CPL_N_SECTIONS];
+    cpl_settings_sections(sections);
+    assert_ok(cpl_settings_init(&s, sections, CPL_N_SECTIONS));
+    s.data.seq_len = asked->seq_len;
+    size_t bytes   = cpl_step_bytes(&s, model, asked->micro_sequences);
+    cpl_settings_free(&s, sections, CPL_N_SECTIONS);
+    return bytes;
+}
+
+/* What one more layer takes while a step runs: h_e of every expert and their norms. */
+static void holds_it_against_its_twin(void **unused)
+{
+    (void)unused;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        cpl_plan_case asked = aoe_of_shape(&shapes[i]), plain = case_of_shape(&shapes[i]);
+        cpl_plan aoe, vanilla;
+        assert_ok(cpl_model_settle(&plain.model));
+        cpl_model_settings twin = cpl_plan_twin(&asked.model);
+        assert_memory_equal(&twin, &plain.model, sizeof twin);
+        plain.step_bytes = asked.twin_step_bytes = what_a_step_takes(&plain, &plain.model);
+        asked.step_bytes                         = what_a_step_takes(&asked, &asked.model);
+        assert_ok(cpl_plan_make(&aoe, &asked));
+        assert_ok(cpl_plan_make(&vanilla, &plain));
+        const cpl_plan_bytes *a = &aoe.bytes, *v = &vanilla.bytes;
+        assert_int_equal(aoe.aoe.parameters, aoe.total_parameters - vanilla.total_parameters);
+        assert_int_equal(a->activations + a->coupling, asked.step_bytes);
+        assert_int_equal(aoe.aoe.model_bytes, (int64_t)a->weights - (int64_t)v->weights);
+        assert_int_equal(aoe.aoe.run_bytes, (int64_t)(a->gradients + a->moments) -
+                                                (int64_t)(v->gradients + v->moments));
+        assert_int_equal(aoe.aoe.step_bytes, (int64_t)(asked.step_bytes + a->scratch) -
+                                                 (int64_t)(plain.step_bytes + v->scratch));
+        assert_int_equal(aoe.aoe.total_bytes, (int64_t)a->total - (int64_t)v->total);
+        assert_near(aoe.aoe.share_of_bytes, (double)a->total / v->total - 1, ratio_tolerance);
+        assert_near(aoe.aoe.step_flops, aoe.step_flops - vanilla.step_flops, 0);
+        assert_near(aoe.aoe.share_of_step, aoe.step_flops / vanilla.step_flops - 1,
+                    ratio_tolerance);
+    }
+}
+
+/* [T,n,r] and [T,n] a layer, [T K, r] once, up to the alignment of each. */
+static void foretells_the_hidden_vectors(void **unused)
+{
+    (void)unused;
+    const shape *s      = &shapes[0];
+    cpl_plan_case asked = aoe_of_shape(s), plain = case_of_shape(s);
+    cpl_plan aoe, vanilla;
+    assert_ok(cpl_model_settle(&plain.model));
+    assert_ok(cpl_plan_make(&aoe, &asked));
+    assert_ok(cpl_plan_make(&vanilla, &plain));
+    int64_t t     = asked.micro_sequences * asked.seq_len;
+    double hidden = 4.0 * (s->layers * (t * s->n * s->r + t * s->n) + t * s->K * s->r);
+    assert_near((double)aoe.bytes.activations - (double)vanilla.bytes.activations, hidden,
+                64.0 * (2 * s->layers + 1));
+}
+
+static void counts_shared_experts(void **unused)
+{
+    (void)unused;
+    cpl_plan with, without;
+    cpl_plan_case asked = small_case();
+    assert_ok(cpl_plan_make(&without, &asked));
+    asked.model.router      = CPL_ROUTER_SIGMOID;
+    asked.model.router_bias = 1;
+    asked.model.n_shared    = 2;
+    assert_ok(cpl_model_settle(&asked.model));
+    assert_ok(cpl_plan_make(&with, &asked));
+    int64_t shared = 3 * 3 * 40 * 24, biases = 3 * 6; /* layers, matrices, width, d; layers, n */
+    assert_int_equal(with.total_parameters - without.total_parameters, shared + biases);
+    assert_int_equal(with.active_parameters - without.active_parameters, shared + biases);
+    assert_near(with.token_forward_flops - without.token_forward_flops, 2.0 * shared,
+                ratio_tolerance * with.token_forward_flops);
+    assert_near(with.erc_overhead, without.erc_overhead, 0);
+    assert_true(with.bytes.activations >=
+                without.bytes.activations + (size_t)(3 * 2 * 32 * 40) * sizeof(float));
+}
+
+/* erc.layers: half of the layers, half of the work; what each state of the hinges is of a step. */
+static void couples_some_layers(void **unused)
+{
+    (void)unused;
+    static char half[] = "0-1", all[] = "all";
+    cpl_plan some, whole, none;
+    cpl_plan_case asked  = small_case();
+    asked.model.n_layers = 4;
+    asked.erc.weight     = 0;
+    assert_ok(cpl_plan_make(&none, &asked));
+    asked.erc.weight = 0.5;
+    asked.erc.layers = all;
+    assert_ok(cpl_plan_make(&whole, &asked));
+    asked.erc.layers = half;
+    assert_ok(cpl_plan_make(&some, &asked));
+    const double product = 2.0 * 36 * 20 * 24;
+    assert_int_equal(whole.coupled_layers, 4);
+    assert_int_equal(some.coupled_layers, 2);
+    assert_int_equal(none.coupled_layers, 0);
+    assert_near(whole.step_flops - none.step_flops, 4 * 3 * product,
+                ratio_tolerance * none.step_flops);
+    assert_near(some.step_flops - none.step_flops, 2 * 3 * product,
+                ratio_tolerance * none.step_flops);
+    assert_near(some.erc_share_all_active, 6 * product / (none.step_flops + 6 * product),
+                ratio_tolerance);
+    assert_near(some.erc_share_none_active, 2 * product / (none.step_flops + 2 * product),
+                ratio_tolerance);
+    assert_near(none.erc_share_all_active + none.erc_share_none_active, 0, 0);
+    asked.erc.activation = CPL_ERC_SWIGLU;
+    asked.erc.draws      = 5;
+    assert_ok(cpl_plan_make(&whole, &asked));
+    assert_near(whole.erc_flops, 10 * product, ratio_tolerance * 10 * product);
+    assert_near(whole.erc_token_equivalents, 10 * 6 * 6 / 3.0, ratio_tolerance * 120);
+}
+
+/* What is foretold is what the allocating functions take. */
+static void foretells_what_is_allocated(void **unused)
+{
+    (void)unused;
+    for (int variant = 0; variant < 4; variant++) {
+        const bool bf16 = variant % 2 == 1;
+        cpl_plan plan;
+        cpl_plan_case asked = variant < 2 ? small_case() : aoe_of_shape(&shapes[0]);
+        cpl_backend be;
+        cpl_model model;
+        asked.compute = bf16 ? CPL_BF16 : CPL_F32;
+        assert_ok(cpl_plan_make(&plan, &asked));
+        cpl_backend_cpu(&be, asked.compute, asked.n_threads);
+        assert_ok(cpl_model_init(&model, &be, &asked.model, asked.seq_len));
+        assert_int_equal(model.arena.used, plan.bytes.weights + plan.bytes.compute_copies);
+        assert_int_equal(plan.bytes.compute_copies > 0, bf16);
+        cpl_work work = cpl_pass_work(&asked.model, 2, 16, 16, true);
+        assert_ok(cpl_backend_reserve(&be, &work));
+        assert_int_equal(be.scratch_bytes, plan.bytes.scratch);
+        assert_true(plan.bytes.gradients >= (size_t)plan.total_parameters * sizeof(float));
+        assert_int_equal(plan.bytes.moments, 2 * plan.bytes.gradients);
+        assert_true(plan.bytes.total > plan.bytes.activations);
+        cpl_model_free(&model);
+        cpl_backend_free(&be);
+    }
+}
+
+static void refuses_what_no_machine_holds(void **unused)
+{
+    (void)unused;
+    cpl_plan plan;
+    cpl_plan_case asked   = small_case();
+    asked.model.n_experts = 65535;
+    asked.model.n_layers  = 65535;
+    asked.model.d_model = asked.model.d_expert = 1048572;
+    assert_fails(CPL_ERR_MEMORY, "out of memory foretold", cpl_plan_make(&plan, &asked));
+    asked                 = aoe_of_shape(&shapes[0]); /* its hidden vectors */
+    asked.model.n_experts = 65535;
+    asked.model.aoe_rank  = 1048576;
+    asked.micro_sequences = 1048576;
+    assert_fails(CPL_ERR_MEMORY, "out of memory foretold", cpl_plan_check_size(&asked));
+    asked                 = small_case();
+    asked.model.n_shared  = 65535;
+    asked.model.d_expert  = 1048576;
+    asked.model.n_experts = asked.model.top_k = 1;
+    asked.micro_sequences                     = 1048576;
+    assert_fails(CPL_ERR_MEMORY, "out of memory foretold", cpl_plan_check_size(&asked));
+    asked    = small_case();
+    asked.ep = 4;
+    assert_fails(CPL_ERR_USAGE, "does not divide", cpl_plan_make(&plan, &asked));
+    asked                 = small_case();
+    asked.model.n_experts = 60000;
+    asked.model.d_expert  = 60000;
+    asked.model.d_model   = 6000;
+    asked.micro_sequences = 1;
+    assert_ok(cpl_plan_make(&plan, &asked));
+    assert_fails(CPL_ERR_MEMORY, "out of memory foretold", cpl_plan_check_memory(&plan));
+}
+
+static void says_how_a_variant_differs(void **unused)
+{
+    (void)unused;
+    cpl_plan plan;
+    cpl_text out        = {0};
+    cpl_plan_case asked = aoe_of_shape(&shapes[0]);
+    assert_ok(cpl_plan_make(&plan, &asked));
+    cpl_plan_text(&out, &plan);
+    assert_ok(cpl_text_status(&out));
+    assert_non_null(strstr(out.bytes, "Autonomy-of-Experts of rank 11"));
+    char share[64];
+    snprintf(share, sizeof share, "adds %.1f %% to the step's work", 100 * plan.aoe.share_of_step);
+    assert_non_null(strstr(out.bytes, share));
+    assert_null(strstr(out.bytes, "coupling loss, predicted"));
+    cpl_text_free(&out);
+    json_t *object = cpl_plan_json(&plan);
+    json_t *beside = json_object_get(object, "aoe_beside_softmax");
+    assert_int_equal(integer(beside, "extra_total_bytes"), plan.aoe.total_bytes);
+    assert_int_equal(integer(beside, "extra_parameters"), plan.aoe.parameters);
+    assert_string_equal(json_string_value(json_object_get(object, "router")), "aoe");
+    json_decref(object);
+}
+
+static void says_it_in_words(void **unused)
+{
+    (void)unused;
+    cpl_plan plan;
+    cpl_text out         = {0};
+    cpl_plan_case asked  = small_case();
+    asked.model.n_layers = 1000;
+    assert_ok(cpl_plan_make(&plan, &asked));
+    cpl_plan_text(&out, &plan);
+    assert_ok(cpl_text_status(&out));
+    /* 2 * 96 * 24 + 24 + 1000 (2 * 24 + 2 * 24 + 4 * 576 + 144 + 6 * 3 * 480) */
+    assert_non_null(strstr(out.bytes, "11,188,632"));
+    assert_non_null(strstr(out.bytes, "1000 layers"));
+    cpl_text_free(&out);
+}
+
+static void reads_what_the_system_says(void **unused)
+{
+    (void)unused;
+    char path[512];
+    const char *info = "MemTotal:       100 kB\nMemAvailable:    70 kB\n", *stat = "file 5\nx 7";
+    assert_near(cpl_memory_field(info, "MemAvailable"), 70 * 1024.0, 0);
+    assert_near(cpl_memory_field(info, "Mem"), -1, 0);
+    assert_near(cpl_memory_field(stat, "x"), 7, 0);
+    assert_near(cpl_memory_field("", "x"), -1, 0);
+    assert_near(cpl_memory_field("x", "x"), -1, 0);
+    const char *groups = "9:cpu,memory:/a/b\n4:memory_x:/no\n0::/c\n";
+    cpl_memory_group(path, groups, "memory");
+    assert_string_equal(path, "/a/b");
+    cpl_memory_group(path, groups, NULL);
+    assert_string_equal(path, "/c");
+    cpl_memory_group(path, groups, "pids");
+    assert_string_equal(path, "");
+    cpl_memory_group(path, "nonsense\n\n:", NULL);
+    assert_string_equal(path, "");
+    assert_true(cpl_memory_available() > 0);
+    assert_ok(cpl_memory_compare(1, 1, "this"));
+    assert_fails(CPL_ERR_MEMORY, "out of memory foretold: this needs 2.0 GiB, there are 1.0 GiB",
+                 cpl_memory_compare(2147483648.0, 1073741824.0, "this"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(agrees_with_the_reference),
+        cmocka_unit_test(counts_a_tied_head_once),
+        cmocka_unit_test(counts_the_whole_step),
+        cmocka_unit_test(counts_what_autonomy_of_experts_adds),
+        cmocka_unit_test(foretells_it_for_a_router),
+        cmocka_unit_test(holds_it_against_its_twin),
+        cmocka_unit_test(foretells_the_hidden_vectors),
+        cmocka_unit_test(counts_shared_experts),
+        cmocka_unit_test(couples_some_layers),
+        cmocka_unit_test(foretells_what_is_allocated),
+        cmocka_unit_test(refuses_what_no_machine_holds),
+        cmocka_unit_test(says_it_in_words),
+        cmocka_unit_test(says_how_a_variant_differs),
+        cmocka_unit_test(reads_what_the_system_says),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

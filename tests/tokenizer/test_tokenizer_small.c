@@ -1,0 +1,394 @@
+/* test_tokenizer_small.c - a small kept tokenizer: what it gives, what is refused, and what happens
+ * to bytes that are no UTF-8. The tokenizer is tests/golden/tokenizers/small.json, trained on
+ * small.txt beside it (test_tokenizer_train.c). */
+#include "check.h"
+
+#include <jansson.h>
+#include <utf8proc.h>
+
+#include "base/rng.h"
+#include "base/text.h"
+#include "tokenizer/tokenizer.h"
+
+static const char *small(void)
+{
+    return golden_path("tokenizers/small.json");
+}
+
+static json_t *small_json(void)
+{
+    json_t *root = json_load_file(small(), 0, NULL);
+    assert_non_null(root);
+    return root;
+}
+
+static const char *write_json(json_t *root)
+{
+    static char path[100];
+    snprintf(path, sizeof path, "%s/tokenizer.json", scratch_folder());
+    assert_int_equal(json_dump_file(root, path, 0), 0);
+    return path;
+}
+
+static void encode(const char *path, cpl_ids *ids, const char *text, size_t length)
+{
+    cpl_tokenizer *t;
+    cpl_encoder *e;
+    assert_ok(cpl_tokenizer_load(&t, path));
+    assert_ok(cpl_encoder_init(&e, t, false));
+    ids->count = 0;
+    assert_ok(cpl_encoder_append(e, ids, text, length));
+    cpl_encoder_free(e);
+    cpl_tokenizer_free(t);
+}
+
+static void known_text_gives_known_tokens(void **state)
+{
+    (void)state;
+    static const char text[] = "The water\n\n  100";
+    cpl_tokenizer *t;
+    cpl_encoder *e;
+    cpl_ids ids    = {0};
+    cpl_text shown = {0};
+    assert_ok(cpl_tokenizer_load(&t, small()));
+    assert_ok(cpl_encoder_init(&e, t, false));
+    assert_ok(cpl_encoder_append(e, &ids, text, strlen(text)));
+    for (int64_t i = 0; i < ids.count; i++) {
+        assert_ok(cpl_tokenizer_decode(t, &shown, ids.at + i, 1, false));
+        cpl_text_char(&shown, '/');
+    }
+    assert_string_equal(shown.bytes, "The/ water/\n/\n/ / 100/");
+    cpl_text_free(&shown);
+    cpl_ids_free(&ids);
+    cpl_encoder_free(e);
+    cpl_tokenizer_free(t);
+}
+
+/* Random text comes back as its NFC, whatever the order in which words enter the cache. */
+static void decoding_gives_the_composed_text(void **state)
+{
+    (void)state;
+    cpl_rng_key key = {.seed = 41, .stream = CPL_STREAM_TEST};
+    uint64_t draw   = 0;
+    cpl_tokenizer *t;
+    cpl_encoder *e;
+    cpl_ids ids   = {0};
+    cpl_text text = {0}, back = {0};
+    assert_ok(cpl_tokenizer_load(&t, small()));
+    assert_ok(cpl_encoder_init(&e, t, false));
+    for (int i = 0; i < 3000; i++) {
+        cpl_text_clear(&text);
+        cpl_text_clear(&back);
+        ids.count = 0;
+        for (uint32_t n = 1 + cpl_rng_u32(&key, draw++) % 60; n > 0; n--) {
+            static const uint32_t range[][2] = {{1, 0x7F},      {1, 0x7F},       {0x80, 0x380},
+                                                {0x300, 0x40},  {0x1E00, 0x200}, {0x3000, 0xA000},
+                                                {0x1F600, 0x40}};
+            const uint32_t *from             = range[cpl_rng_u32(&key, draw++) % 7];
+            uint32_t point                   = from[0] + cpl_rng_u32(&key, draw++) % from[1];
+            char bytes[4];
+            cpl_text_append(&text, bytes, (size_t)cpl_utf8_encode(point, bytes));
+        }
+        assert_ok(cpl_encoder_append(e, &ids, text.bytes, text.length));
+        assert_ok(cpl_tokenizer_decode(t, &back, ids.at, ids.count, false));
+        utf8proc_uint8_t *want = NULL;
+        ssize_t length = utf8proc_map((utf8proc_uint8_t *)text.bytes, (ssize_t)text.length, &want,
+                                      UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        assert_int_equal(back.length, length);
+        assert_memory_equal(back.bytes, want, length);
+        free(want);
+    }
+    assert_int_equal(cpl_encoder_repaired(e), 0);
+    cpl_text_free(&text);
+    cpl_text_free(&back);
+    cpl_ids_free(&ids);
+    cpl_encoder_free(e);
+    cpl_tokenizer_free(t);
+}
+
+static void check_round_trip(cpl_encoder *e, const cpl_tokenizer *t, const char *text,
+                             size_t length)
+{
+    cpl_ids ids   = {0};
+    cpl_text back = {0};
+    assert_ok(cpl_encoder_append(e, &ids, text, length));
+    assert_ok(cpl_tokenizer_decode(t, &back, ids.at, ids.count, false));
+    assert_int_equal(back.length, length);
+    assert_memory_equal(back.bytes, text, length);
+    cpl_text_free(&back);
+    cpl_ids_free(&ids);
+}
+
+/* Words that differ only in NULs at the end, and more words than the cache holds, in two rounds:
+ * what is kept must be what would be made anew. */
+static void kept_words_are_not_mixed_up(void **state)
+{
+    (void)state;
+    enum { WORDS = 150000 };
+    cpl_tokenizer *t;
+    cpl_encoder *e;
+    cpl_ids ids = {0};
+    assert_ok(cpl_tokenizer_load(&t, small()));
+    assert_ok(cpl_encoder_init(&e, t, false));
+    for (size_t n = 1; n < 40; n++) {
+        static const char zeros[40] = ".";
+        ids.count                   = 0;
+        assert_ok(cpl_encoder_append(e, &ids, zeros, n));
+        assert_int_equal(ids.count, n);
+    }
+    for (int i = 0; i < 2 * WORDS; i++) {
+        char word[40];
+        int length = snprintf(word, sizeof word, " %d", i % WORDS);
+        check_round_trip(e, t, word, (size_t)length);
+    }
+    for (size_t length = 1; length < 40; length++) /* few tokens, one byte differs */
+        for (size_t at = 0; at < 2 * length; at++) {
+            char word[40];
+            memset(word, '-', sizeof word);
+            word[at % length] = '|';
+            check_round_trip(e, t, word, length);
+        }
+    cpl_ids_free(&ids);
+    cpl_encoder_free(e);
+    cpl_tokenizer_free(t);
+}
+
+static void bytes_that_are_no_utf8_become_the_replacement(void **state)
+{
+    (void)state;
+    static const char bad[] = "a\xFFwater\xE2\x82 \xED\xA0\x80!";
+    static const char good[] =
+        "a\xEF\xBF\xBDwater\xEF\xBF\xBD \xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD!";
+    cpl_tokenizer *t;
+    cpl_encoder *e;
+    cpl_ids got = {0}, want = {0};
+    assert_ok(cpl_tokenizer_load(&t, small()));
+    assert_ok(cpl_encoder_init(&e, t, false));
+    assert_ok(cpl_encoder_append(e, &want, good, sizeof good - 1));
+    assert_int_equal(cpl_encoder_repaired(e), 0);
+    assert_ok(cpl_encoder_append(e, &got, bad, sizeof bad - 1));
+    assert_int_equal(cpl_encoder_repaired(e), 5);
+    assert_int_equal(got.count, want.count);
+    assert_memory_equal(got.at, want.at, (size_t)got.count * sizeof *got.at);
+    cpl_ids_free(&got);
+    cpl_ids_free(&want);
+    cpl_encoder_free(e);
+    cpl_tokenizer_free(t);
+}
+
+/* The same tokens as GPT-2's pair of files, and with merges as arrays of two. */
+static void other_forms_of_the_file_give_the_same(void **state)
+{
+    (void)state;
+    char path[100];
+    cpl_ids want = {0}, got = {0};
+    static const char text[] = "The wheel turned, they'd say, 100 times.<|endoftext|>";
+    json_t *root = small_json(), *model = json_object_get(root, "model"), *entry;
+    size_t i;
+    encode(small(), &want, text, strlen(text));
+    const char *folder = scratch_folder();
+    snprintf(path, sizeof path, "%s/encoder.json", folder);
+    assert_int_equal(json_dump_file(json_object_get(model, "vocab"), path, JSON_ENSURE_ASCII), 0);
+    snprintf(path, sizeof path, "%s/merges.txt", folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "#version: 0.2\n");
+    json_t *arrays = json_array();
+    json_array_foreach(json_object_get(model, "merges"), i, entry)
+    {
+        const char *pair = json_string_value(entry), *space = strchr(pair, ' ');
+        fprintf(file, "%s\n", pair);
+        json_array_append_new(arrays, json_pack("[s%s]", pair, (size_t)(space - pair), space + 1));
+    }
+    fclose(file);
+    encode(folder, &got, text, strlen(text));
+    assert_int_equal(got.count, want.count);
+    assert_memory_equal(got.at, want.at, (size_t)got.count * sizeof *got.at);
+    json_object_set_new(model, "merges", arrays);
+    encode(write_json(root), &got, text, strlen(text));
+    assert_int_equal(got.count, want.count);
+    assert_memory_equal(got.at, want.at, (size_t)got.count * sizeof *got.at);
+    json_decref(root);
+    cpl_ids_free(&got);
+    cpl_ids_free(&want);
+}
+
+static void a_space_is_put_in_front_where_asked(void **state)
+{
+    (void)state;
+    cpl_ids got = {0}, want = {0};
+    json_t *root = small_json();
+    json_object_set_new(json_object_get(root, "pre_tokenizer"), "add_prefix_space", json_true());
+    const char *path = write_json(root);
+    encode(small(), &want, " water<|endoftext|> the", 23);
+    encode(path, &got, "water<|endoftext|>the", 21);
+    assert_int_equal(got.count, want.count);
+    assert_memory_equal(got.at, want.at, (size_t)got.count * sizeof *got.at);
+    encode(path, &got, " water<|endoftext|>the", 22);
+    assert_int_equal(got.count, want.count);
+    json_decref(root);
+    cpl_ids_free(&got);
+    cpl_ids_free(&want);
+}
+
+/* One member of the file changed, and a part of the sentence that must come. */
+typedef struct refusal {
+    const char *where, *member, *json, *sentence;
+} refusal;
+
+static const refusal refusals[] = {
+    {"", "truncation", "{}", "truncation"},
+    {"", "padding", "{\"strategy\": 1}", "padding"},
+    {"", "normalizer", "{\"type\": \"Lowercase\"}", "Lowercase"},
+    {"", "normalizer", "7", "normalizer"},
+    {"", "pre_tokenizer", "null", "pre_tokenizer"},
+    {"", "pre_tokenizer", "{\"type\": \"Whitespace\"}", "Whitespace"},
+    {"", "pre_tokenizer", "{\"type\": \"ByteLevel\", \"use_regex\": false}", "use_regex"},
+    {"", "pre_tokenizer", "{\"type\": \"Sequence\", \"pretokenizers\": []}", "Sequence"},
+    {"", "pre_tokenizer",
+     "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": "
+     "\"x+\"}}, {\"type\": \"ByteLevel\"}]}",
+     "x+"},
+    {"", "post_processor", "{\"type\": \"TemplateProcessing\"}", "TemplateProcessing"},
+    {"", "decoder", "{\"type\": \"WordPiece\"}", "WordPiece"},
+    {"", "decoder", "null", "decoder"},
+    {"model", "type", "\"Unigram\"", "Unigram"},
+    {"model", "dropout", "0.1", "dropout"},
+    {"model", "byte_fallback", "true", "byte_fallback"},
+    {"model", "ignore_merges", "true", "ignore_merges"},
+    {"model", "end_of_word_suffix", "\"</w>\"", "end_of_word_suffix"},
+    {"model", "continuing_subword_prefix", "\"##\"", "continuing_subword_prefix"},
+    {"model", "vocab", "{}", "no vocabulary"},
+    {"model", "vocab", "[]", "no vocabulary"},
+    {"model", "vocab", "{\"a\": 0}", "byte 00"},
+    {"model", "vocab", "{\"a\": 0, \"b\": 0}", "two tokens"},
+    {"model", "vocab", "{\"a\": -1}", "\"a\""},
+    {"model", "vocab", "{\"a\": 4194304}", "4194303"},
+    {"model", "vocab", "{\"a\": 1.5}", "\"a\""},
+    {"model", "merges", "null", "merges"},
+    {"model", "merges", "[\"a b c\"]", "merge 0"},
+    {"model", "merges", "[\"ab\"]", "merge 0"},
+    {"model", "merges", "[\" a\"]", "merge 0"},
+    {"model", "merges", "[[\"a\"]]", "merge 0"},
+    {"model", "merges", "[\"z q\"]", "merge 0: \"zq\""},
+    {"", "added_tokens", "[{\"id\": 5}]", "added_tokens[0]"},
+    {"", "added_tokens", "[{\"id\": 5, \"content\": \"new\"}]", "two tokens have the id 5"},
+    {"", "added_tokens", "[{\"id\": 900, \"content\": \"!\"}]", "900"},
+    {"", "added_tokens", "[{\"content\": \"new\"}]", "\"new\""},
+    {"", "added_tokens", "[{\"id\": 900, \"content\": \"new\", \"lstrip\": true}]", "lstrip"},
+    {"", "added_tokens", "[{\"id\": 900, \"content\": \"new\", \"single_word\": true}]",
+     "single_word"},
+};
+
+static void what_is_not_implemented_is_refused_by_name(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        const refusal *r = refusals + i;
+        cpl_tokenizer *t;
+        json_t *root  = small_json();
+        json_t *part  = *r->where ? json_object_get(root, r->where) : root;
+        json_t *value = json_loads(r->json, JSON_DECODE_ANY, NULL);
+        assert_non_null(value);
+        json_object_set_new(part, r->member, value);
+        const char *path = write_json(root);
+        assert_fails(CPL_ERR_INPUT, r->sentence, cpl_tokenizer_load(&t, path));
+        assert_non_null(strstr(cpl_last_error(), path));
+        assert_null(t);
+        json_decref(root);
+    }
+}
+
+static void files_that_are_none_are_told(void **state)
+{
+    (void)state;
+    cpl_tokenizer *t;
+    assert_fails(CPL_ERR_IO, "/nowhere", cpl_tokenizer_load(&t, "/nowhere"));
+    assert_fails(CPL_ERR_INPUT, "encoder.json", cpl_tokenizer_load(&t, scratch_folder()));
+    assert_fails(CPL_ERR_INPUT, "small.txt",
+                 cpl_tokenizer_load(&t, golden_path("tokenizers/small.txt")));
+    json_t *root     = json_pack("{s:i}", "a", 1);
+    const char *path = write_json(root);
+    assert_fails(CPL_ERR_INPUT, "merges.txt", cpl_tokenizer_load(&t, path));
+    json_decref(root);
+}
+
+static void ids_without_tokens(void **state)
+{
+    (void)state;
+    cpl_tokenizer *t;
+    cpl_text out = {0};
+    json_t *root = small_json(), *added = json_object_get(root, "added_tokens");
+    json_array_append_new(
+        added, json_pack("{s:i,s:s,s:b}", "id", 500, "content", "caf\u00e9  x", "normalized", 1));
+    assert_ok(cpl_tokenizer_load(&t, write_json(root)));
+    assert_int_equal(cpl_tokenizer_vocab_size(t), 501);
+    assert_int_equal(cpl_tokenizer_id(t, "caf\u00e9  x"), 500);
+    assert_ok(cpl_tokenizer_decode(t, &out, (int32_t[]){499, 500, 0, 450, 1}, 5, true));
+    assert_string_equal(out.bytes, "caf\u00e9  x");
+    assert_fails(CPL_ERR_INPUT, "position 1",
+                 cpl_tokenizer_decode(t, &out, (int32_t[]){0, 501}, 2, 0));
+    assert_fails(CPL_ERR_INPUT, "-1", cpl_tokenizer_decode(t, &out, (int32_t[]){-1}, 1, false));
+    assert_string_equal(out.bytes, "caf\u00e9  x");
+    /* the decomposed spelling is found too, since the token is looked for after normalisation */
+    cpl_encoder *e;
+    cpl_ids ids = {0};
+    assert_ok(cpl_encoder_init(&e, t, false));
+    assert_ok(cpl_encoder_append(e, &ids, "cafe\u0301  x", 9));
+    assert_int_equal(ids.count, 1);
+    assert_int_equal(ids.at[0], 500);
+    cpl_ids_free(&ids);
+    cpl_encoder_free(e);
+    cpl_text_free(&out);
+    cpl_tokenizer_free(t);
+    json_decref(root);
+}
+
+static void incomplete_ends_are_held_back(void **state)
+{
+    (void)state;
+    static const char text[]    = "a\u00e9\u20ac\U0001F600";
+    static const size_t whole[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10};
+    for (size_t n = 0; n < sizeof text; n++)
+        assert_int_equal(cpl_utf8_complete_prefix(text, n), whole[n]);
+    assert_int_equal(cpl_utf8_complete_prefix("\x80\x80\x80\x80", 4), 4);
+    assert_int_equal(cpl_utf8_complete_prefix("a\xFF", 2), 2);
+    assert_int_equal(cpl_utf8_complete_prefix("a\xC0", 2), 2);
+    assert_int_equal(cpl_utf8_complete_prefix("a\xED\xA0", 3), 3);
+    assert_int_equal(cpl_utf8_complete_prefix("a\xF4\x90", 3), 3);
+    assert_int_equal(cpl_utf8_complete_prefix("a\xF4\x8F", 3), 1);
+}
+
+static void hash_tells_files_apart(void **state)
+{
+    (void)state;
+    cpl_tokenizer *a, *b;
+    json_t *root = small_json();
+    assert_ok(cpl_tokenizer_load(&a, small()));
+    assert_ok(cpl_tokenizer_load(&b, write_json(root)));
+    assert_true(cpl_tokenizer_hash(a) != cpl_tokenizer_hash(b));
+    cpl_tokenizer_free(b);
+    assert_ok(cpl_tokenizer_load(&b, small()));
+    assert_true(cpl_tokenizer_hash(a) == cpl_tokenizer_hash(b));
+    cpl_tokenizer_free(a);
+    cpl_tokenizer_free(b);
+    json_decref(root);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(known_text_gives_known_tokens),
+        cmocka_unit_test(decoding_gives_the_composed_text),
+        cmocka_unit_test(kept_words_are_not_mixed_up),
+        cmocka_unit_test(bytes_that_are_no_utf8_become_the_replacement),
+        cmocka_unit_test(other_forms_of_the_file_give_the_same),
+        cmocka_unit_test(a_space_is_put_in_front_where_asked),
+        cmocka_unit_test(what_is_not_implemented_is_refused_by_name),
+        cmocka_unit_test(files_that_are_none_are_told),
+        cmocka_unit_test(ids_without_tokens),
+        cmocka_unit_test(incomplete_ends_are_held_back),
+        cmocka_unit_test(hash_tells_files_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
