@@ -9,7 +9,7 @@
 
 enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding: OLMo pads to this */
 
-cpl_dtype cpl_planned_dtype(const cpl_compute_settings *compute)
+cpl_dtype cpl_plan_dtype(const cpl_compute_settings *compute)
 {
     if (compute->dtype == CPL_DTYPE_AUTO) return cpl_cpu_has_bf16() ? CPL_BF16 : CPL_F32;
     return compute->dtype == CPL_DTYPE_BF16 ? CPL_BF16 : CPL_F32;
@@ -39,7 +39,7 @@ static int64_t micro_of(const cpl_settings *s)
     return all > 0 ? all : 1;
 }
 
-cpl_status cpl_planned(cpl_plan *plan, const cpl_settings *settings, const cpl_planned_for *what)
+cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings, const cpl_plan_run_for *what)
 {
     cpl_settings s = *settings; /* owned by the caller; numbers alone are settled here */
     CPL_TRY(settle(&s));
@@ -51,7 +51,7 @@ cpl_status cpl_planned(cpl_plan *plan, const cpl_settings *settings, const cpl_p
         .micro_sequences = micro_of(&s),
         .dp              = what->dp,
         .ep              = what->ep,
-        .compute         = cpl_planned_dtype(&s.compute),
+        .compute         = cpl_plan_dtype(&s.compute),
         .n_threads       = (int)s.compute.threads,
         .keep            = s.checkpoint.keep,
     };

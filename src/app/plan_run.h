@@ -5,28 +5,21 @@
 #define CPL_APP_PLAN_RUN_H
 
 #include "plan/plan.h"
-#include "train/settings/settings.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "train/config/settings.h"
 
 /* Over how many devices, for the predicted price of the coupling loss. */
-typedef struct cpl_planned_for {
+typedef struct cpl_plan_run_for {
     int64_t batch_tokens; /* 0: data.batch_tokens */
     int64_t dp, ep;
-} cpl_planned_for;
+} cpl_plan_run_for;
 
 /* Plans what training with `settings` takes. An unset model.vocab_size comes from data.tokenizer.
  * Settings that training would refuse are refused here in the same words where they are about the
  * model's sizes. */
-CPL_NODISCARD cpl_status cpl_planned(cpl_plan *plan, const cpl_settings *settings,
-                                     const cpl_planned_for *what);
+CPL_NODISCARD cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings,
+                                      const cpl_plan_run_for *what);
 
 /* What compute.dtype means here. */
-cpl_dtype cpl_planned_dtype(const cpl_compute_settings *compute);
+cpl_dtype cpl_plan_dtype(const cpl_compute_settings *compute);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_APP_PLAN_RUN_H */

@@ -7,7 +7,7 @@
 #include "io/file.h"
 #include "settings/yaml.h"
 #include "store/checkpoint.h"
-#include "train/settings/settings.h"
+#include "train/config/settings.h"
 
 /* ---- what there is to do ---- */
 
@@ -93,8 +93,8 @@ static cpl_status read_config(bool *read, cpl_settings *s, const cpl_section *se
     return without(status, run, log);
 }
 
-cpl_status cpl_scored_run(const char *run, int64_t max_documents, int n_threads, bool again,
-                          const cpl_log *log)
+cpl_status cpl_score_run(const char *run, int64_t max_documents, int n_threads, bool again,
+                         const cpl_log *log)
 {
     cpl_section sections[CPL_N_SECTIONS];
     cpl_settings s;

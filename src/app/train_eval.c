@@ -7,23 +7,23 @@
 #include "eval/data_dir.h"
 #include "eval/evaluation_tables.h"
 
-static cpl_status select_tasks(cpl_tasked *t, const cpl_settings *s)
+static cpl_status select_tasks(cpl_train_eval *t, const cpl_settings *s)
 {
-    const cpl_selection_wish wish = {.words   = (const char *const *)s->eval.tasks.at,
-                                     .n_words = s->eval.tasks.count};
+    const cpl_selection_options wish = {.words   = (const char *const *)s->eval.tasks.at,
+                                        .n_words = s->eval.tasks.count};
     CPL_TRY(cpl_selection_init(&t->selection));
     return cpl_selection_add(&t->selection, &wish);
 }
 
-cpl_status cpl_tasked_open(cpl_tasked *t, const cpl_settings *s, const cpl_log *log)
+cpl_status cpl_train_eval_open(cpl_train_eval *t, const cpl_settings *s, const cpl_log *log)
 {
-    cpl_status status       = CPL_OK;
-    const int64_t limit     = s->eval.tasks_limit;
-    cpl_questions_wish wish = {.limit      = limit ? limit : CPL_UNSET,
-                               .shots      = CPL_UNSET,
-                               .max_tokens = CPL_UNSET,
-                               .of_run     = true,
-                               .log        = log};
+    cpl_status status          = CPL_OK;
+    const int64_t limit        = s->eval.tasks_limit;
+    cpl_questions_options wish = {.limit      = limit ? limit : CPL_UNSET,
+                                  .shots      = CPL_UNSET,
+                                  .max_tokens = CPL_UNSET,
+                                  .of_run     = true,
+                                  .log        = log};
     memset(t, 0, sizeof *t);
     if (s->eval.tasks.count == 0) return CPL_OK;
     if (!s->data.tokenizer)
@@ -41,13 +41,13 @@ cpl_status cpl_tasked_open(cpl_tasked *t, const cpl_settings *s, const cpl_log *
     status = cpl_evaluation_open(&t->evaluation, &t->selection, &wish, s->model.max_positions,
                                  t->tokenizer);
 done:
-    if (status != CPL_OK) cpl_tasked_close(t);
+    if (status != CPL_OK) cpl_train_eval_close(t);
     return status;
 }
 
-void cpl_tasked_close(cpl_tasked *t)
+void cpl_train_eval_close(cpl_train_eval *t)
 {
-    if (t->open) cpl_asker_free(&t->asker);
+    if (t->open) cpl_lm_batch_free(&t->asker);
     cpl_evaluation_close(&t->evaluation);
     cpl_selection_free(&t->selection);
     cpl_tokenizer_free(t->tokenizer);
@@ -56,7 +56,7 @@ void cpl_tasked_close(cpl_tasked *t)
     memset(t, 0, sizeof *t);
 }
 
-int64_t cpl_tasked_window(const cpl_tasked *t)
+int64_t cpl_train_eval_window(const cpl_train_eval *t)
 {
     return t->evaluation.window;
 }
@@ -74,26 +74,26 @@ static json_t *figures_of(const cpl_evaluation *e)
     return figures;
 }
 
-cpl_status cpl_tasked_examine(cpl_tasked *t, cpl_model *model, json_t **figures)
+cpl_status cpl_train_eval_run(cpl_train_eval *t, cpl_model *model, json_t **figures)
 {
-    const cpl_asker_settings how     = {.window = t->evaluation.window};
+    const cpl_lm_batch_settings how  = {.window = t->evaluation.window};
     const cpl_evaluation_watch watch = {0};
-    if (!t->open) CPL_TRY(cpl_asker_init(&t->asker, model, &how));
-    t->open                       = true;
-    const cpl_answering answering = {.asker     = &t->asker,
-                                     .tokenizer = t->tokenizer,
-                                     .window    = model->config.max_positions,
-                                     .eos       = cpl_tokenizer_eos(t->tokenizer)};
+    if (!t->open) CPL_TRY(cpl_lm_batch_init(&t->asker, model, &how));
+    t->open                         = true;
+    const cpl_eval_runner answering = {.asker     = &t->asker,
+                                       .tokenizer = t->tokenizer,
+                                       .window    = model->config.max_positions,
+                                       .eos       = cpl_tokenizer_eos(t->tokenizer)};
     CPL_TRY(cpl_evaluation_run(&t->evaluation, &answering, NULL, false, &watch));
     *figures = figures_of(&t->evaluation);
     return *figures ? CPL_OK : CPL_ERR_MEMORY;
 }
 
-void cpl_tasked_words(cpl_text *out, const cpl_tasked *t)
+void cpl_train_eval_words(cpl_text *out, const cpl_train_eval *t)
 {
     cpl_pool pool = {0};
     for (int64_t i = 0; i < t->evaluation.count; i++) {
-        const cpl_evaluated *one = &t->evaluation.at[i];
+        const cpl_task_evaluation *one = &t->evaluation.at[i];
         double value, error;
         if (!one->result) continue;
         const char *name = cpl_evaluation_headline(one->result, &value, &error);

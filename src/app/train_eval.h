@@ -5,39 +5,32 @@
 #define CPL_APP_TRAIN_EVAL_H
 
 #include "eval/evaluation.h"
-#include "train/settings/settings.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "train/config/settings.h"
 
 /* All zero: no tasks. Stays where it is. */
-typedef struct cpl_tasked {
+typedef struct cpl_train_eval {
     cpl_selection selection;
     cpl_tokenizer *tokenizer;
     char *data, *own; /* folders of rows; owned */
     cpl_evaluation evaluation;
-    cpl_asker asker;
+    cpl_lm_batch asker;
     bool open; /* the asker is */
-} cpl_tasked;
+} cpl_train_eval;
 
 /* Reads the tasks and all their questions, so that what is wrong with them is said before the first
  * step; nothing where there are no eval.tasks. CPL_ERR_INPUT: no data.tokenizer, and what
  * selection.h and questions.h say. */
-CPL_NODISCARD cpl_status cpl_tasked_open(cpl_tasked *t, const cpl_settings *settings,
-                                         const cpl_log *log);
-void cpl_tasked_close(cpl_tasked *t);
+CPL_NODISCARD cpl_status cpl_train_eval_open(cpl_train_eval *t, const cpl_settings *settings,
+                                             const cpl_log *log);
+void cpl_train_eval_close(cpl_train_eval *t);
 
 /* Tokens that questions may have: what the model must be able to read; 0: no tasks. */
-int64_t cpl_tasked_window(const cpl_tasked *t);
+int64_t cpl_train_eval_window(const cpl_train_eval *t);
 
 /* Evaluates; {TASK: {METRIC: value}} (loop.h). The first call takes the memory. */
-CPL_NODISCARD cpl_status cpl_tasked_examine(cpl_tasked *t, cpl_model *model, json_t **figures);
+CPL_NODISCARD cpl_status cpl_train_eval_run(cpl_train_eval *t, cpl_model *model, json_t **figures);
 
-/* Appends "arc_challenge len_norm 25.08, ..." of what cpl_tasked_examine set. */
-void cpl_tasked_words(cpl_text *out, const cpl_tasked *t);
+/* Appends "arc_challenge len_norm 25.08, ..." of what cpl_train_eval_run set. */
+void cpl_train_eval_words(cpl_text *out, const cpl_train_eval *t);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_APP_TRAIN_EVAL_H */

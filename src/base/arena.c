@@ -88,12 +88,12 @@ int64_t cpl_alloc_count(void)
     return (int64_t)atomic_load(&alloc_count);
 }
 
-int64_t cpl_alloc_held(void)
+int64_t cpl_alloc_in_use(void)
 {
     return (int64_t)atomic_load(&held);
 }
 
-int64_t cpl_alloc_most(void)
+int64_t cpl_alloc_peak(void)
 {
     return (int64_t)atomic_exchange(&most_held, atomic_load(&held));
 }

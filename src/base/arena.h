@@ -14,10 +14,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_ALIGNMENT = 64 }; /* bytes; every piece starts on a cache line */
 
 typedef struct cpl_arena {
@@ -49,11 +45,8 @@ void *cpl_alloc(size_t bytes);
 void *cpl_realloc(void *old, size_t bytes); /* as realloc; `old` comes from cpl_alloc or is NULL */
 void cpl_free(void *memory);
 int64_t cpl_alloc_count(void);       /* calls of cpl_alloc and cpl_realloc so far, all threads */
-int64_t cpl_alloc_held(void);        /* bytes that were asked for and not given back yet */
-int64_t cpl_alloc_most(void);        /* the most that were held at once since the call before */
+int64_t cpl_alloc_in_use(void);      /* bytes that were asked for and not given back yet */
+int64_t cpl_alloc_peak(void);        /* the most that were held at once since the call before */
 void cpl_alloc_fail_at(int64_t nth); /* tests: the n-th call from now fails; 0: none */
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_BASE_ARENA_H */

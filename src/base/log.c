@@ -9,7 +9,7 @@ static void say(const cpl_log *log, cpl_log_level level, const char *format, va_
     char sentence[2048];
     if (!log || !log->say) return;
     vsnprintf(sentence, sizeof sentence, format, args);
-    log->say(log->who, level, sentence);
+    log->say(log->ctx, level, sentence);
 }
 
 void cpl_log_info(const cpl_log *log, const char *format, ...)

@@ -18,8 +18,8 @@ static cpl_status no_such_name(const char *kind, const char *word, const char *c
     return CPL_FAIL(CPL_ERR_INPUT, "there is no %s %.100s; there are %s", kind, word, all);
 }
 
-cpl_status cpl_names_find(size_t *index, const char *kind, const char *word,
-                          const char *const *names, size_t count)
+cpl_status cpl_lookup(size_t *index, const char *kind, const char *word, const char *const *names,
+                      size_t count)
 {
     for (*index = 0; *index < count; ++*index)
         if (strcmp(names[*index], word) == 0) return CPL_OK;

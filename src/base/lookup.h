@@ -8,16 +8,9 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Sets `index` to the place of `word` among (count) names. Another word is CPL_ERR_INPUT, with the
  * nearest name in the sentence, or all of them; `kind` says what they are names of: "filter". */
-CPL_NODISCARD cpl_status cpl_names_find(size_t *index, const char *kind, const char *word,
-                                        const char *const *names, size_t count);
+CPL_NODISCARD cpl_status cpl_lookup(size_t *index, const char *kind, const char *word,
+                                    const char *const *names, size_t count);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_BASE_LOOKUP_H */

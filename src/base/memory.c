@@ -165,7 +165,7 @@ cpl_status cpl_memory_compare(double needs, double there, const char *what)
                     cpl_text_bytes(wanted, needs), cpl_text_bytes(had, there));
 }
 
-cpl_status cpl_memory_foretell(double needs, const char *what)
+cpl_status cpl_memory_check(double needs, const char *what)
 {
     return cpl_memory_compare(needs, cpl_memory_available(), what);
 }

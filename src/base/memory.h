@@ -9,10 +9,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Bytes that can be taken without swapping: the least of what the system has available, what each
  * control group leaves, counting its page cache as free, and what the limits of the process leave.
  * INFINITY where nothing tells. */
@@ -26,7 +22,7 @@ double cpl_memory_peak(void);
 
 /* CPL_ERR_MEMORY "out of memory foretold: ..." where `needs` bytes are more than there are; `what`
  * says what needs them: "training with these settings". */
-CPL_NODISCARD cpl_status cpl_memory_foretell(double needs, const char *what);
+CPL_NODISCARD cpl_status cpl_memory_check(double needs, const char *what);
 
 /* The same with the bytes there are given. */
 CPL_NODISCARD cpl_status cpl_memory_compare(double needs, double there, const char *what);
@@ -45,7 +41,4 @@ double cpl_memory_field(const char *text, const char *key);
  * text of /proc/self/cgroup; "" if there is none. Cut to 511 bytes. */
 void cpl_memory_group(char path[512], const char *text, const char *controller);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_BASE_MEMORY_H */

@@ -9,10 +9,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* All zero is an empty one. A failed allocation is remembered, so that its user checks once. */
 typedef struct cpl_pool {
     void *chunks; /* the last one; each begins with the address of the one before */
@@ -35,7 +31,4 @@ CPL_NODISCARD cpl_status cpl_pool_status(const cpl_pool *pool);
 
 void cpl_pool_free(cpl_pool *pool);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_BASE_POOL_H */

@@ -9,10 +9,6 @@
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What a number is for: two uses never share one. The values are part of the promise. */
 typedef enum cpl_rng_stream {
     CPL_STREAM_INIT =
@@ -48,7 +44,4 @@ float cpl_rng_uniform(const cpl_rng_key *key, uint64_t index);
 /* Standard normal, by Box-Muller over indices 2 index and 2 index + 1; |x| < 5.8. */
 float cpl_rng_normal(const cpl_rng_key *key, uint64_t index);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_BASE_RNG_H */

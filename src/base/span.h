@@ -11,10 +11,6 @@
 
 #include "base/text.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* All zero is a valid empty span. */
 typedef struct cpl_span {
     const char *bytes; /* (length), not NUL-terminated; NULL only if length is 0 */
@@ -42,7 +38,4 @@ size_t cpl_span_find_last_byte(cpl_span text, char c);
 /* Where the line of `at` ends: at its '\n', or at the end of the text. */
 size_t cpl_span_line_end(cpl_span text, size_t at);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_BASE_SPAN_H */

@@ -8,10 +8,6 @@
 
 #include "couplet/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #if defined(__GNUC__)
 #    define CPL_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #    define CPL_NORETURN          __attribute__((noreturn))
@@ -48,7 +44,4 @@ cpl_status cpl_fail(cpl_status code, const char *file, int line, const char *for
 CPL_NORETURN void cpl_assert_failed(const char *what, const char *file, int line);
 #define CPL_ASSERT(truth) ((truth) ? (void)0 : cpl_assert_failed(#truth, __FILE__, __LINE__))
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_BASE_STATUS_H */

@@ -8,10 +8,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Records the request. Safe in a signal handler and from any thread; 0 takes it back (for tests). */
 void cpl_stop_ask(int signal_number);
 
@@ -21,7 +17,4 @@ int cpl_stop_asked(void);
 /* CPL_ERR_STOPPED with a sentence if somebody asked, CPL_OK otherwise. */
 CPL_NODISCARD cpl_status cpl_stop_check(void);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_BASE_STOP_H */

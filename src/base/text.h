@@ -11,10 +11,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Bytes that grow; always followed by a NUL that `length` does not count, and may hold NULs. All
  * zero is a valid empty text. A failed allocation is remembered in `failed` and the text stays as
  * it was, so that a writer checks once at the end. */
@@ -65,7 +61,4 @@ int cpl_utf8_encode(uint32_t code_point, char out[4]);
  */
 int64_t cpl_utf8_repair(cpl_text *out, const char *bytes, size_t length);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_BASE_TEXT_H */

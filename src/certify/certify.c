@@ -131,7 +131,7 @@ static cpl_status check_memory(const cpl_certify_dump *dump)
     const double n = (double)dump->n, wide = (double)(dump->d + dump->n + SQUARES);
     snprintf(what, sizeof what, "judging %lld experts of width %lld", (long long)dump->n,
              (long long)dump->d);
-    return cpl_memory_foretell(n * n * wide * sizeof(double), what);
+    return cpl_memory_check(n * n * wide * sizeof(double), what);
 }
 
 static cpl_status open_work(cpl_certify_work *w, const char *path, int n_threads)

@@ -19,10 +19,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum cpl_fault {
 #define CPL_FAULT(name, key, sentence, remedy) CPL_FAULT_##name,
 #include "certify/faults.def"
@@ -90,7 +86,4 @@ typedef struct cpl_certificate {
  * `n_threads` 0: one per processor. */
 CPL_NODISCARD cpl_status cpl_certify(cpl_certificate *out, const char *path, int n_threads);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CERTIFY_CERTIFY_H */

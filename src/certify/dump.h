@@ -7,10 +7,6 @@
 
 #include "checkpoint/safetensors.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The two matrices of an expert that play a part. */
 typedef enum cpl_certify_half {
     CPL_CERTIFY_GATE,
@@ -40,7 +36,4 @@ CPL_NODISCARD cpl_status cpl_certify_dump_expert(const cpl_certify_dump *dump,
                                                  const cpl_safetensors_entry *entry, double *out,
                                                  int64_t j);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CERTIFY_DUMP_H */

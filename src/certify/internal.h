@@ -10,10 +10,6 @@
 #include "certify/certify.h"
 #include "certify/tables.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* How exact an implementation is taken to be. */
 typedef struct cpl_certify_grade {
     double unit;      /* relative error of the numbers of a product */
@@ -135,7 +131,4 @@ CPL_NODISCARD cpl_status cpl_certify_judge(cpl_certify_work *w, cpl_certify_judg
 /* Verdict, faults, alternatives, ties, untold of `out`. */
 CPL_NODISCARD cpl_status cpl_certify_search(cpl_certify_work *w, cpl_certificate *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CERTIFY_INTERNAL_H */

@@ -7,10 +7,6 @@
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The sum over k < count of a[k] b[k]. */
 double cpl_certify_dot(const double *a, const double *b, int64_t count);
 
@@ -25,7 +21,4 @@ void cpl_certify_spread(double *V, const double *A, const double *W, int64_t n, 
 void cpl_certify_outer(double *G, const double *A, const double *X, int64_t n, int64_t m,
                        int64_t d);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CERTIFY_PRODUCT_H */

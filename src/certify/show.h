@@ -9,10 +9,6 @@
 #include "base/text.h"
 #include "certify/certify.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Appends the table of figures, the verdict with what was measured and how to mend it, and what the
  * dump cannot tell. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_certify_text(cpl_text *out, const cpl_certificate *c,
@@ -24,7 +20,4 @@ void cpl_certify_clause(cpl_text *out, const cpl_certificate *c);
 /* The object of docs/formats.md, to be given back; NULL: there is no memory. */
 json_t *cpl_certify_json(const cpl_certificate *c, const char *path);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CERTIFY_SHOW_H */

@@ -13,10 +13,6 @@
 
 #include "certify/dump.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* A kind of M that an implementation may have computed. */
 typedef struct cpl_certify_tables {
     bool quiet;                    /* without noise */
@@ -46,7 +42,4 @@ CPL_NODISCARD cpl_status cpl_certify_tables_confirm(const cpl_certify_tables *ta
                                                     double away[CPL_CERTIFY_HALVES],
                                                     double size[CPL_CERTIFY_HALVES], int n_threads);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CERTIFY_TABLES_H */

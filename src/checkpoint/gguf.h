@@ -17,10 +17,6 @@
 #include "base/status.h"
 #include "tensor/formats.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_GGUF_MAX_RANK = 4 };
 
 typedef struct cpl_gguf_entry {
@@ -58,7 +54,4 @@ const json_t *cpl_gguf_metadata(const cpl_gguf *file);
 CPL_NODISCARD cpl_status cpl_gguf_read(const cpl_gguf *file, const cpl_gguf_entry *entry, void *out,
                                        uint64_t first, size_t bytes);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CHECKPOINT_GGUF_H */

@@ -11,10 +11,6 @@
 #include "base/text.h"
 #include "checkpoint/gguf.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Types of tensors ------------------------------------------------------------------------------*/
 
 typedef struct cpl_gguf_type {
@@ -68,7 +64,4 @@ CPL_NODISCARD cpl_status cpl_gguf_unique(const cpl_gguf_source *source, const ch
 CPL_NODISCARD cpl_status cpl_gguf_metadata_read(json_t **metadata, uint64_t *alignment,
                                                 cpl_gguf_source *source, uint64_t count);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CHECKPOINT_GGUF_INTERNAL_H */

@@ -16,10 +16,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_SAFETENSORS_MAX_HEADER = 100000000 }; /* bytes; the format's own limit */
 
 /* In the order in which a writer lays them out (largest alignment first). */
@@ -105,7 +101,4 @@ CPL_NODISCARD cpl_status cpl_safetensors_read_raw(const cpl_safetensors *file,
                                                   const cpl_safetensors_entry *entry, void *out,
                                                   uint64_t first_byte, size_t bytes);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CHECKPOINT_SAFETENSORS_H */

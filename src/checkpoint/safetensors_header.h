@@ -7,10 +7,6 @@
 #include "base/text.h"
 #include "checkpoint/safetensors.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* All zero is empty. The names and metadata point into the header's text, which the caller keeps.
  */
 typedef struct cpl_safetensors_header {
@@ -30,7 +26,4 @@ CPL_NODISCARD cpl_status cpl_safetensors_header_parse(cpl_safetensors_header *he
                                                       const char *path);
 void cpl_safetensors_header_free(cpl_safetensors_header *header);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CHECKPOINT_SAFETENSORS_HEADER_H */

@@ -14,10 +14,6 @@
 
 #include "checkpoint/safetensors.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_safetensors_writer cpl_safetensors_writer;
 
 /* Creates nothing on disk yet; owned until commit or abort. */
@@ -59,7 +55,4 @@ CPL_NODISCARD cpl_status cpl_safetensors_writer_commit(cpl_safetensors_writer *w
 /* Ends the writer and leaves nothing on disk; NULL: nothing to do. */
 void cpl_safetensors_writer_abort(cpl_safetensors_writer *writer);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CHECKPOINT_SAFETENSORS_WRITER_H */

@@ -20,10 +20,6 @@
 #include "base/status.h"
 #include "tensor/formats.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_STORED_MAX_RANK = 6 };
 
 typedef struct cpl_stored_files cpl_stored_files;
@@ -78,7 +74,4 @@ CPL_NODISCARD cpl_status cpl_stored_read(const cpl_stored *tensor, void *out, ui
 /* Tells the system that these bytes will be wanted soon. */
 void cpl_stored_prefetch(const cpl_stored *tensor, uint64_t first, size_t bytes);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CHECKPOINT_STORED_H */

@@ -12,10 +12,6 @@
 #include "checkpoint/stored.h"
 #include "checkpoint/weights_files.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* One file; safetensors or gguf, or neither and a fault. */
 typedef struct cpl_stored_part {
     const char *path, *name; /* the name is the path's end; borrowed from the list of files */
@@ -49,7 +45,4 @@ void cpl_stored_close_parts(cpl_stored_files *s);
 /* Sets the tensors with their faults; says the first fault and their number to `log`. */
 CPL_NODISCARD cpl_status cpl_stored_collect(cpl_stored_files *s, const cpl_log *log);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CHECKPOINT_STORED_INTERNAL_H */

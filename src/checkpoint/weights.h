@@ -16,10 +16,6 @@
 #include "base/log.h"
 #include "checkpoint/safetensors.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_weights cpl_weights;
 
 typedef enum cpl_weight_fault {
@@ -64,7 +60,4 @@ enum { CPL_WEIGHTS_SAMPLE = 1024 };
 CPL_NODISCARD cpl_status cpl_weights_sampled_hash(uint64_t *hash, uint64_t *bytes,
                                                   const cpl_weights *weights);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CHECKPOINT_WEIGHTS_H */

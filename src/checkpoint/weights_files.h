@@ -9,10 +9,6 @@
 #include "base/status.h"
 #include "io/json.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* All zero is empty. */
 typedef struct cpl_weights_files {
     char *path;    /* the index, or the only file; owned */
@@ -30,7 +26,4 @@ CPL_NODISCARD cpl_status cpl_weights_files_discover(char **found, const char *pa
 CPL_NODISCARD cpl_status cpl_weights_files_find(cpl_weights_files *files, const char *path);
 void cpl_weights_files_free(cpl_weights_files *files);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CHECKPOINT_WEIGHTS_FILES_H */

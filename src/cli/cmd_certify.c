@@ -34,14 +34,14 @@ static cpl_status run(const cpl_arguments *args)
 {
     const char *path = args->words[0], *json = cpl_flag_text(args, "--json");
     cpl_certificate certificate;
-    CPL_TRY(cpl_places_outside(args));
-    CPL_TRY(cpl_places_check(args, "verdict"));
+    CPL_TRY(cpl_output_paths_outside(args));
+    CPL_TRY(cpl_output_paths_check(args, "verdict"));
     CPL_TRY(cpl_certify(&certificate, path, (int)cpl_flag_int(args, "--threads")));
     if (!json || strcmp(json, "-") != 0) CPL_TRY(print_text(&certificate, path));
     if (json)
         CPL_TRY(cpl_output_json(cpl_certify_json(&certificate, path), "the certificate", json,
                                 JSON_REAL_PRECISION(9)));
-    cpl_places_tell(args);
+    cpl_output_paths_describe(args);
     return tell(&certificate, path);
 }
 
@@ -49,7 +49,7 @@ static const cpl_flag flags[] = {
     {.name       = "--json",
      .kind       = CPL_FLAG_FILE,
      .value_name = "FILE",
-     .sentence   = "Write verdict and figures as JSON too; - prints it in place of the text."},
+     .help       = "Write verdict and figures as JSON too; - prints it in place of the text."},
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_OVERWRITE,
 };

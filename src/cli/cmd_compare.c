@@ -13,16 +13,16 @@
 #include "compare/page.h"
 #include "compare/tables.h"
 #include "io/file.h"
-#include "train/settings/settings.h"
+#include "train/config/settings.h"
 
 /* What a configuration of this version has where it does not name a setting. */
-static const char *standard_of(void *who, const char *name)
+static const char *standard_of(void *ctx, const char *name)
 {
     cpl_section sections[CPL_N_SECTIONS];
-    (void)who;
+    (void)ctx;
     cpl_settings_sections(sections);
     const cpl_setting *s = cpl_settings_find(NULL, sections, CPL_N_SECTIONS, name, NULL);
-    return s ? s->standard : NULL;
+    return s ? s->default_value : NULL;
 }
 
 static cpl_status print_text(const cpl_compare *compare)
@@ -57,7 +57,7 @@ static cpl_status show_all(const cpl_arguments *args, const cpl_compare *compare
     if (json) CPL_TRY(write_json(compare, json));
     if (html) CPL_TRY(write_page(compare, html));
     if (svg) CPL_TRY(cpl_compare_svgs(svg, compare));
-    cpl_places_tell(args);
+    cpl_output_paths_describe(args);
     return CPL_OK;
 }
 
@@ -71,8 +71,8 @@ static cpl_status score_documents(const cpl_arguments *args)
         cpl_flag_given(args, "--threads") ? (int)cpl_flag_int(args, "--threads") : -1;
     if (args->n_words < 2 && !again) return CPL_OK;
     for (int i = 0; i < args->n_words; i++)
-        CPL_TRY(cpl_scored_run(args->words[i], cpl_flag_int(args, "--documents"), threads, again,
-                               &log));
+        CPL_TRY(
+            cpl_score_run(args->words[i], cpl_flag_int(args, "--documents"), threads, again, &log));
     return CPL_OK;
 }
 
@@ -82,11 +82,11 @@ static cpl_status run(const cpl_arguments *args)
     int64_t n                   = 0;
     cpl_run_record *runs        = NULL;
     cpl_compare compare         = {0};
-    cpl_compare_options options = {.group_by = cpl_flag_text(args, "--group-by"),
-                                   .standard = standard_of};
+    cpl_compare_options options = {.group_by      = cpl_flag_text(args, "--group-by"),
+                                   .default_value = standard_of};
     cpl_status status           = CPL_OK;
-    CPL_TRY(cpl_places_outside(args));
-    CPL_TRY(cpl_places_check(args, "runs"));
+    CPL_TRY(cpl_output_paths_outside(args));
+    CPL_TRY(cpl_output_paths_check(args, "runs"));
     CPL_TRY(cpl_flags_exclude(args, "--documents", "--no-documents"));
     CPL_TRY(score_documents(args));
     runs = cpl_alloc(most * sizeof *runs);
@@ -106,21 +106,21 @@ static const cpl_flag flags[] = {
     {.name       = "--group-by",
      .kind       = CPL_FLAG_TEXT,
      .value_name = "SETTING",
-     .sentence = "Group runs by the value of this setting, as erc.alpha, and order them by it; not "
-                 "given: runs that differ only in their seeds are a group."},
+     .help = "Group runs by the value of this setting, as erc.alpha, and order them by it; not "
+             "given: runs that differ only in their seeds are a group."},
     {.name       = "--documents",
      .kind       = CPL_FLAG_INT,
      .value_name = "N",
-     .sentence = "Score the first N held-out documents of each source under the last checkpoint of "
-                 "every run that is done, though they have been scored before; 0: all. Not given: "
-                 "64 of runs without RUN/documents.json, where there are two runs or more.",
-     .standard = "64",
-     .low      = 0,
-     .high     = 1e9,
-     .unit     = "documents"},
-    {.name     = "--no-documents",
-     .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Score none; those that are there count."},
+     .help = "Score the first N held-out documents of each source under the last checkpoint of "
+             "every run that is done, though they have been scored before; 0: all. Not given: "
+             "64 of runs without RUN/documents.json, where there are two runs or more.",
+     .default_value = "64",
+     .low           = 0,
+     .high          = 1e9,
+     .unit          = "documents"},
+    {.name = "--no-documents",
+     .kind = CPL_FLAG_SWITCH,
+     .help = "Score none; those that are there count."},
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROWS_PLACES("Write everything as JSON too; - prints it in place of the tables.",
                          "Write a page with tables and curves, whole in one file."),

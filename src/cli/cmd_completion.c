@@ -185,7 +185,7 @@ static void print_zsh_text(const char *text)
 static void print_zsh_flag(const cpl_verb *verb, const cpl_flag *flag)
 {
     printf(" \\\n            '%s%s[", flag->kind == CPL_FLAG_SET ? "*" : "", flag->name);
-    print_zsh_text(flag->sentence);
+    print_zsh_text(flag->help);
     putchar(']');
     if (flag->kind != CPL_FLAG_SWITCH) {
         putchar(':');

@@ -26,10 +26,10 @@ typedef struct work {
     char *data, *own;  /* the folder of rows, and of those that come with the program; owned */
     cpl_strings words; /* of --tasks; owned */
     cpl_selection selection;
-    cpl_examinee examinee;
+    cpl_eval_model examinee;
     cpl_evaluation evaluation;
     json_t *settings;
-    cpl_record record;
+    cpl_eval_journal record;
     cpl_eval_bar bar;
     cpl_log log;
 } work;
@@ -38,9 +38,12 @@ typedef struct work {
 
 static cpl_status split_words(work *w)
 {
-    static const cpl_setting list = {
-        .section = "", .name = "--tasks", .kind = CPL_KIND_STRINGS, .standard = "", .sentence = ""};
-    const char *text = cpl_flag_text(w->args, "--tasks");
+    static const cpl_setting list = {.section       = "",
+                                     .name          = "--tasks",
+                                     .kind          = CPL_KIND_STRINGS,
+                                     .default_value = "",
+                                     .help          = ""};
+    const char *text              = cpl_flag_text(w->args, "--tasks");
     if (!text || cpl_setting_parse(&list, &w->words, text) == CPL_OK) return CPL_OK;
     return CPL_FAIL(CPL_ERR_USAGE,
                     "--tasks %s: names of tasks are wanted, with one comma between "
@@ -50,11 +53,11 @@ static cpl_status split_words(work *w)
 
 static cpl_status select_tasks(work *w)
 {
-    const char *file        = cpl_flag_text(w->args, "--task-file");
-    cpl_selection_wish wish = {.files   = &file,
-                               .n_files = file != NULL,
-                               .profile = cpl_flag_text(w->args, "--profile"),
-                               .variant = cpl_flag_text(w->args, "--variant")};
+    const char *file           = cpl_flag_text(w->args, "--task-file");
+    cpl_selection_options wish = {.files   = &file,
+                                  .n_files = file != NULL,
+                                  .profile = cpl_flag_text(w->args, "--profile"),
+                                  .variant = cpl_flag_text(w->args, "--variant")};
     CPL_TRY(cpl_selection_init(&w->selection));
     CPL_TRY(split_words(w));
     wish.words   = (const char *const *)w->words.at;
@@ -69,17 +72,17 @@ static int64_t wished(const cpl_arguments *args, const char *flag)
 
 static cpl_status open_evaluation(work *w)
 {
-    const cpl_arguments *a        = w->args;
-    const cpl_questions_wish wish = {.data       = w->data,
-                                     .own        = w->own,
-                                     .offset     = cpl_flag_int(a, "--offset"),
-                                     .limit      = wished(a, "--limit"),
-                                     .shots      = wished(a, "--num-fewshot"),
-                                     .max_tokens = wished(a, "--max-gen-toks"),
-                                     .skip_bad   = cpl_flag_on(a, "--skip-bad"),
-                                     .log        = &w->log};
+    const cpl_arguments *a           = w->args;
+    const cpl_questions_options wish = {.data       = w->data,
+                                        .own        = w->own,
+                                        .offset     = cpl_flag_int(a, "--offset"),
+                                        .limit      = wished(a, "--limit"),
+                                        .shots      = wished(a, "--num-fewshot"),
+                                        .max_tokens = wished(a, "--max-gen-toks"),
+                                        .skip_bad   = cpl_flag_on(a, "--skip-bad"),
+                                        .log        = &w->log};
     return cpl_evaluation_open(&w->evaluation, &w->selection, &wish,
-                               cpl_examinee_window(&w->examinee), w->examinee.tokenizer);
+                               cpl_eval_model_window(&w->examinee), w->examinee.tokenizer);
 }
 
 /* ---- what tells this evaluation from others ---- */
@@ -108,11 +111,11 @@ static json_t *keys_json(const cpl_selection *s)
 
 static cpl_status describe(work *w)
 {
-    const cpl_questions_wish *wish = &w->evaluation.wish;
-    const bool bf16                = w->examinee.be.compute == CPL_BF16;
-    w->settings                    = json_object();
+    const cpl_questions_options *wish = &w->evaluation.wish;
+    const bool bf16                   = w->examinee.be.compute == CPL_BF16;
+    w->settings                       = json_object();
     if (!w->settings) return CPL_ERR_MEMORY;
-    CPL_TRY(cpl_examinee_describe(&w->examinee, w->settings));
+    CPL_TRY(cpl_eval_model_describe(&w->examinee, w->settings));
     CPL_TRY(add(w->settings, "dtype", json_string(bf16 ? "bfloat16" : "float32")));
     CPL_TRY(add(w->settings, "data", cpl_json_words(w->data)));
     CPL_TRY(add(w->settings, "tasks", keys_json(&w->selection)));
@@ -121,7 +124,7 @@ static cpl_status describe(work *w)
     CPL_TRY(add_wish(w->settings, "num_fewshot", wish->shots));
     CPL_TRY(add_wish(w->settings, "max_gen_toks", wish->max_tokens));
     CPL_TRY(add(w->settings, "samples", json_boolean(cpl_flag_on(w->args, "--samples"))));
-    return add(w->settings, "max_length", json_integer(cpl_examinee_window(&w->examinee)));
+    return add(w->settings, "max_length", json_integer(cpl_eval_model_window(&w->examinee)));
 }
 
 /* ---- where results go ---- */
@@ -129,13 +132,13 @@ static cpl_status describe(work *w)
 /* F.partial beside the results; nothing where none are written. */
 static cpl_status open_record(work *w)
 {
-    if (!cpl_places_is_file(w->args, "--json")) return CPL_OK;
+    if (!cpl_output_paths_is_file(w->args, "--json")) return CPL_OK;
     cpl_text path = {0};
     cpl_text_printf(&path, "%s.partial", cpl_flag_text(w->args, "--json"));
     cpl_status status = cpl_text_status(&path);
     if (status == CPL_OK)
-        status = cpl_record_open(&w->record, path.bytes, w->settings,
-                                 cpl_flag_on(w->args, "--overwrite"));
+        status = cpl_eval_journal_open(&w->record, path.bytes, w->settings,
+                                       cpl_flag_on(w->args, "--overwrite"));
     if (status == CPL_OK && w->record.count)
         cpl_log_info(&w->log, "going on with %s: %lld answered before", path.bytes,
                      (long long)w->record.count);
@@ -169,8 +172,8 @@ static cpl_status show_all(work *w)
         CPL_TRY(cpl_output_json(cpl_evaluation_json(&w->evaluation, w->settings), "the results",
                                 json, JSON_REAL_PRECISION(9)));
     if (html) CPL_TRY(write_page(w, html));
-    cpl_places_tell(w->args);
-    return cpl_record_remove(&w->record);
+    cpl_output_paths_describe(w->args);
+    return cpl_eval_journal_remove(&w->record);
 }
 
 /* ---- the forms of the verb ---- */
@@ -180,10 +183,11 @@ static cpl_status evaluate(work *w)
     const cpl_arguments *a        = w->args;
     const cpl_compute_settings *c = &w->configuration.settings.compute;
     const bool chosen             = cpl_configuration_gives(&w->configuration, "compute.dtype");
-    CPL_TRY(cpl_examinee_open(&w->examinee, a->words[0], cpl_flag_text(a, "--tokenizer"), &w->log));
+    CPL_TRY(
+        cpl_eval_model_open(&w->examinee, a->words[0], cpl_flag_text(a, "--tokenizer"), &w->log));
     CPL_TRY(open_evaluation(w));
-    CPL_TRY(cpl_examinee_load(&w->examinee, chosen ? cpl_planned_dtype(c) : CPL_F32,
-                              (int)c->threads, w->evaluation.window));
+    CPL_TRY(cpl_eval_model_load(&w->examinee, chosen ? cpl_plan_dtype(c) : CPL_F32, (int)c->threads,
+                                w->evaluation.window));
     w->examinee.answering.texts = cpl_flag_on(a, "--samples");
     CPL_TRY(describe(w));
     CPL_TRY(open_record(w));
@@ -210,13 +214,13 @@ static cpl_status settle_data(work *w, bool asked)
 
 static cpl_status work_off(work *w)
 {
-    cpl_asked_form form;
-    CPL_TRY(cpl_asked_form_of(&form, w->args));
-    CPL_TRY(cpl_asked_check_results(w->args));
-    if (form == CPL_ASKED_TEXT) return cpl_perplexed(w->args, &w->configuration, &w->log);
-    CPL_TRY(settle_data(w, form == CPL_ASKED_TASKS));
+    cpl_eval_mode form;
+    CPL_TRY(cpl_eval_mode_of(&form, w->args));
+    CPL_TRY(cpl_eval_flags_check_results(w->args));
+    if (form == CPL_EVAL_MODE_TEXT) return cpl_eval_text(w->args, &w->configuration, &w->log);
+    CPL_TRY(settle_data(w, form == CPL_EVAL_MODE_TASKS));
     CPL_TRY(select_tasks(w));
-    if (form == CPL_ASKED_LIST) return cpl_eval_list(&w->selection, w->data);
+    if (form == CPL_EVAL_MODE_LIST) return cpl_eval_list(&w->selection, w->data);
     return evaluate(w);
 }
 
@@ -225,10 +229,10 @@ static cpl_status run(const cpl_arguments *args)
     work w = {.args = args, .log = cpl_output_log(stderr)};
     CPL_TRY(cpl_configure(&w.configuration, NULL, args));
     cpl_status status = work_off(&w);
-    cpl_record_close(&w.record);
+    cpl_eval_journal_close(&w.record);
     json_decref(w.settings);
     cpl_evaluation_close(&w.evaluation);
-    cpl_examinee_close(&w.examinee);
+    cpl_eval_model_close(&w.examinee);
     cpl_selection_free(&w.selection);
     cpl_paths_free(&w.words);
     cpl_free(w.data);
@@ -241,52 +245,52 @@ static const cpl_flag flags[] = {
     {.name       = "--tasks",
      .kind       = CPL_FLAG_TEXT,
      .value_name = "TASK,...",
-     .sentence   = "Ask these tasks: ids of them (--list), or paper-3b, paper-15b, all.",
+     .help       = "Ask these tasks: ids of them (--list), or paper-3b, paper-15b, all.",
      .offer      = cpl_eval_list_task_words},
     {.name       = "--task-file",
      .kind       = CPL_FLAG_FILE,
      .value_name = "T.yaml",
-     .sentence   = "Ask a task of your own (docs/tasks.md), alone or besides --tasks."},
+     .help       = "Ask a task of your own (docs/tasks.md), alone or besides --tasks."},
     {.name       = "--profile",
      .kind       = CPL_FLAG_TEXT,
      .value_name = "PROFILE",
-     .sentence = "inloop (OLMoE's own evaluations), harness (lm-evaluation-harness) or olmes; not "
-                 "given: each task's own.",
-     .offer    = cpl_eval_list_profile_words},
+     .help  = "inloop (OLMoE's own evaluations), harness (lm-evaluation-harness) or olmes; not "
+              "given: each task's own.",
+     .offer = cpl_eval_list_profile_words},
     {.name       = "--variant",
      .kind       = CPL_FLAG_TEXT,
      .value_name = "V",
-     .sentence   = "A variant of the profile, as --list shows them behind a slash."},
+     .help       = "A variant of the profile, as --list shows them behind a slash."},
     {.name       = "--data",
      .kind       = CPL_FLAG_FOLDER,
      .value_name = "DIR",
-     .sentence   = "Where the rows of tasks are, by their published names; not given: the samples "
+     .help       = "Where the rows of tasks are, by their published names; not given: the samples "
                    "that come with the program, which are too few for a figure to report."},
     {.name       = "--limit",
      .kind       = CPL_FLAG_INT,
      .value_name = "N",
-     .sentence   = "Rows asked at most, of each subject.",
+     .help       = "Rows asked at most, of each subject.",
      .low        = 1,
      .high       = 1e9,
      .unit       = "rows"},
-    {.name       = "--offset",
-     .kind       = CPL_FLAG_INT,
-     .value_name = "M",
-     .sentence   = "Rows left out at the beginning, of each subject.",
-     .standard   = "0",
-     .low        = 0,
-     .high       = 1e9,
-     .unit       = "rows"},
+    {.name          = "--offset",
+     .kind          = CPL_FLAG_INT,
+     .value_name    = "M",
+     .help          = "Rows left out at the beginning, of each subject.",
+     .default_value = "0",
+     .low           = 0,
+     .high          = 1e9,
+     .unit          = "rows"},
     {.name       = "--num-fewshot",
      .kind       = CPL_FLAG_INT,
      .value_name = "K",
-     .sentence   = "As many exemplars, in place of the profile's.",
+     .help       = "As many exemplars, in place of the profile's.",
      .low        = 0,
      .high       = 1000},
     {.name       = "--max-gen-toks",
      .kind       = CPL_FLAG_INT,
      .value_name = "N",
-     .sentence   = "Tokens generated at most, in place of the task's.",
+     .help       = "Tokens generated at most, in place of the task's.",
      .low        = 1,
      .high       = 1e6,
      .unit       = "tokens"},
@@ -294,28 +298,27 @@ static const cpl_flag flags[] = {
     {.name       = "--tokenizer",
      .kind       = CPL_FLAG_FILE,
      .value_name = "T.json",
-     .sentence   = "The tokenizer; not given: the model's own tokenizer.json."},
+     .help       = "The tokenizer; not given: the model's own tokenizer.json."},
     {.name       = "--json",
      .kind       = CPL_FLAG_FILE,
      .value_name = "FILE",
-     .sentence   = "Write the results as JSON too; - prints them in place of the table. Answers to "
+     .help       = "Write the results as JSON too; - prints them in place of the table. Answers to "
                    "tasks are kept in FILE.partial until then, and an interrupted evaluation goes "
                    "on from it, or begins anew with --overwrite."},
     {.name       = "--html",
      .kind       = CPL_FLAG_FILE,
      .value_name = "FILE",
-     .sentence   = "Write a page with the tasks' tables and a chart, whole in one file."},
-    {.name     = "--samples",
-     .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Every question of the tasks with its answer in the JSON; needs --json."},
+     .help       = "Write a page with the tasks' tables and a chart, whole in one file."},
+    {.name = "--samples",
+     .kind = CPL_FLAG_SWITCH,
+     .help = "Every question of the tasks with its answer in the JSON; needs --json."},
     CPL_FLAG_ROW_OVERWRITE,
-    {.name     = "--skip-bad",
-     .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Count rows of tasks that cannot be used instead of failing."},
+    {.name = "--skip-bad",
+     .kind = CPL_FLAG_SWITCH,
+     .help = "Count rows of tasks that cannot be used instead of failing."},
     {.name = "--list",
      .kind = CPL_FLAG_SWITCH,
-     .sentence =
-         "Show the tasks, their profiles and the rows that are there (--data); asks no model."},
+     .help = "Show the tasks, their profiles and the rows that are there (--data); asks no model."},
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };

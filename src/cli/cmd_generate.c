@@ -98,7 +98,7 @@ static cpl_status settle_length(work *w, const cpl_log *log)
     s->eos         = cpl_flag_on(w->args, "--ignore-eos") ? -1 : eos_of(w);
     s->n_ids       = cpl_tokenizer_vocab_size(w->tokenizer);
     if (s->eos >= 0)
-        s->also = (cpl_ends){cpl_hf_tokens_of(w->hf)->also, cpl_hf_tokens_of(w->hf)->n_also};
+        s->also = (cpl_stop_ids){cpl_hf_tokens_of(w->hf)->also, cpl_hf_tokens_of(w->hf)->n_also};
     return cpl_generator_fits(config, w->ids.count + s->max_tokens);
 }
 
@@ -109,11 +109,11 @@ static cpl_status load_model(work *w, const cpl_configuration *c)
     const cpl_model_settings *config = cpl_hf_config(w->hf);
     bool chosen                      = cpl_configuration_gives(c, "compute.dtype");
     int64_t capacity                 = w->ids.count + w->settings.max_tokens;
-    cpl_backend_cpu(&w->backend, chosen ? cpl_planned_dtype(&c->settings.compute) : CPL_F32,
+    cpl_backend_cpu(&w->backend, chosen ? cpl_plan_dtype(&c->settings.compute) : CPL_F32,
                     (int)c->settings.compute.threads);
     double needs = (double)cpl_model_bytes(config, w->backend.compute, capacity) +
                    (double)cpl_generator_bytes(config, capacity, CHUNK);
-    CPL_TRY(cpl_memory_foretell(needs, "this model"));
+    CPL_TRY(cpl_memory_check(needs, "this model"));
     CPL_TRY(cpl_model_init(&w->model, &w->backend, config, capacity));
     CPL_TRY(cpl_hf_load(w->hf, &w->model));
     return cpl_generator_init(&w->generator, &w->model, capacity, CHUNK);
@@ -157,9 +157,9 @@ static cpl_status take_token(work *w, int32_t id)
     return ready > 0 ? show(w, ready) : CPL_OK;
 }
 
-static bool hear(void *who, int32_t id)
+static bool hear(void *ctx, int32_t id)
 {
-    work *w  = who;
+    work *w  = ctx;
     w->heard = take_token(w, id);
     return w->heard == CPL_OK && !w->stopped;
 }
@@ -241,62 +241,62 @@ static const cpl_flag flags[] = {
     {.name       = "--prompt",
      .kind       = CPL_FLAG_TEXT,
      .value_name = "TEXT",
-     .sentence   = "The text to go on with; - reads it from the standard input."},
+     .help       = "The text to go on with; - reads it from the standard input."},
     {.name       = "--prompt-file",
      .kind       = CPL_FLAG_FILE,
      .value_name = "FILE",
-     .sentence   = "The text to go on with is that of this file, its last line end included."},
-    {.name       = "--tokens",
-     .kind       = CPL_FLAG_INT,
-     .value_name = "N",
-     .sentence   = "New tokens at most, and no more than the context has room.",
-     .standard   = "128",
-     .low        = 0,
-     .high       = 16777216,
-     .unit       = "tokens"},
+     .help       = "The text to go on with is that of this file, its last line end included."},
+    {.name          = "--tokens",
+     .kind          = CPL_FLAG_INT,
+     .value_name    = "N",
+     .help          = "New tokens at most, and no more than the context has room.",
+     .default_value = "128",
+     .low           = 0,
+     .high          = 16777216,
+     .unit          = "tokens"},
     {.name       = "--temperature",
      .kind       = CPL_FLAG_NUMBER,
      .value_name = "T",
-     .sentence   = "Divides the logits before a token is drawn; 0: always the most likely token.",
-     .standard   = "1",
-     .low        = 0,
-     .high       = 1000},
-    {.name       = "--top-p",
-     .kind       = CPL_FLAG_NUMBER,
-     .value_name = "P",
-     .sentence   = "Draw from the smallest set of likeliest tokens that has this probability.",
-     .standard   = "1",
-     .low        = 1e-6,
-     .high       = 1},
-    {.name       = "--seed",
-     .kind       = CPL_FLAG_INT,
-     .value_name = "S",
-     .sentence   = "The same seed and prompt give the same text.",
-     .standard   = "0",
-     .low        = 0,
-     .high       = 1e15},
-    {.name       = "--samples",
-     .kind       = CPL_FLAG_INT,
-     .value_name = "N",
-     .sentence   = "Texts, each under a line with its number and its seed: S, S+1, ...",
-     .standard   = "1",
-     .low        = 1,
-     .high       = 1e6,
-     .unit       = "samples"},
+     .help       = "Divides the logits before a token is drawn; 0: always the most likely token.",
+     .default_value = "1",
+     .low           = 0,
+     .high          = 1000},
+    {.name          = "--top-p",
+     .kind          = CPL_FLAG_NUMBER,
+     .value_name    = "P",
+     .help          = "Draw from the smallest set of likeliest tokens that has this probability.",
+     .default_value = "1",
+     .low           = 1e-6,
+     .high          = 1},
+    {.name          = "--seed",
+     .kind          = CPL_FLAG_INT,
+     .value_name    = "S",
+     .help          = "The same seed and prompt give the same text.",
+     .default_value = "0",
+     .low           = 0,
+     .high          = 1e15},
+    {.name          = "--samples",
+     .kind          = CPL_FLAG_INT,
+     .value_name    = "N",
+     .help          = "Texts, each under a line with its number and its seed: S, S+1, ...",
+     .default_value = "1",
+     .low           = 1,
+     .high          = 1e6,
+     .unit          = "samples"},
     {.name       = "--stop",
      .kind       = CPL_FLAG_TEXT,
      .value_name = "TEXT",
-     .sentence   = "End the new text where this comes in it, which is not shown."},
+     .help       = "End the new text where this comes in it, which is not shown."},
     {.name       = "--tokenizer",
      .kind       = CPL_FLAG_FILE,
      .value_name = "T.json",
-     .sentence   = "The tokenizer; not given: the model's own tokenizer.json."},
-    {.name     = "--only-new",
-     .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Do not show the prompt before the new text."},
-    {.name     = "--ignore-eos",
-     .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Go on where the model ends the text."},
+     .help       = "The tokenizer; not given: the model's own tokenizer.json."},
+    {.name = "--only-new",
+     .kind = CPL_FLAG_SWITCH,
+     .help = "Do not show the prompt before the new text."},
+    {.name = "--ignore-eos",
+     .kind = CPL_FLAG_SWITCH,
+     .help = "Go on where the model ends the text."},
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };

@@ -206,9 +206,9 @@ static cpl_status run(const cpl_arguments *args)
     cpl_status status = CPL_OK;
     cpl_log log       = cpl_output_log(stderr);
     CPL_TRY(cpl_configure(&c, NULL, args));
-    CPL_TRY_DONE(cpl_places_keep(args, cpl_flag_text(args, "--tokens")));
-    CPL_TRY_DONE(cpl_places_keep(args, cpl_flag_text(args, "--delta")));
-    CPL_TRY_DONE(cpl_places_check(args, "loss.total"));
+    CPL_TRY_DONE(cpl_output_paths_keep(args, cpl_flag_text(args, "--tokens")));
+    CPL_TRY_DONE(cpl_output_paths_keep(args, cpl_flag_text(args, "--delta")));
+    CPL_TRY_DONE(cpl_output_paths_check(args, "loss.total"));
     CPL_TRY_DONE(cpl_hf_open(&w.hf, args->words[0], &log));
     CPL_TRY_DONE(
         cpl_losses_settle(&c.settings.erc, &c.settings.z, &c.settings.orth, cpl_hf_config(w.hf)));
@@ -230,17 +230,17 @@ static const cpl_flag flags[] = {
      .kind       = CPL_FLAG_FILE,
      .value_name = "TOKENS.json",
      .required   = true,
-     .sentence   = "The rows to compute: {\"input_ids\": [[...], ...]}, all equally long."},
+     .help       = "The rows to compute: {\"input_ids\": [[...], ...]}, all equally long."},
     {.name       = "--out",
      .kind       = CPL_FLAG_FILE,
      .value_name = "GRADS.safetensors",
      .required   = true,
-     .sentence   = "The file to write."},
+     .help       = "The file to write."},
     CPL_FLAG_ROW_OVERWRITE,
     {.name       = "--delta",
      .kind       = CPL_FLAG_FILE,
      .value_name = "DELTA.safetensors",
-     .sentence   = "The noise of the coupling loss, delta.{l} [n,d], instead of drawing that of "
+     .help       = "The noise of the coupling loss, delta.{l} [n,d], instead of drawing that of "
                    "train.seed at step 0."},
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,

@@ -26,7 +26,7 @@ typedef struct work {
     const cpl_arguments *args;
     cpl_inspect_options options;
     int64_t *layers; /* owned; of --layers */
-    cpl_inspected_bar bar;
+    cpl_inspect_bar bar;
     cpl_coupling_report *reports;         /* (n) owned */
     const cpl_coupling_report **pointers; /* (n) the same, for charts; owned */
     int64_t n;
@@ -49,7 +49,7 @@ static cpl_status settle_memory(work *w, const char *memory)
     w->base_bytes           = cpl_memory_resident() + libraries + a_thread * w->options.n_threads;
     w->options.memory_bytes = (double)INFINITY;
     if (!memory) return CPL_OK;
-    CPL_TRY(cpl_list_bytes(&w->options.memory_bytes, "--memory", memory));
+    CPL_TRY(cpl_parse_bytes(&w->options.memory_bytes, "--memory", memory));
     w->options.memory_bytes -= w->base_bytes;
     if (w->options.memory_bytes > 0) return CPL_OK;
     return CPL_FAIL(CPL_ERR_MEMORY,
@@ -62,9 +62,9 @@ static cpl_status read_options(work *w)
     const cpl_arguments *a = w->args;
     cpl_inspect_options *o = &w->options;
     const char *layers = cpl_flag_text(a, "--layers"), *memory = cpl_flag_text(a, "--memory");
-    CPL_TRY(cpl_list_numbers(o->alphas, &o->n_alphas, CPL_CHANCE_MAX_ALPHAS, "--alpha",
-                             cpl_flag_text(a, "--alpha"), 0, LARGEST_ALPHA));
-    if (layers) CPL_TRY(cpl_list_ranges(&w->layers, &o->n_layers, "--layers", layers));
+    CPL_TRY(cpl_parse_numbers(o->alphas, &o->n_alphas, CPL_CHANCE_MAX_ALPHAS, "--alpha",
+                              cpl_flag_text(a, "--alpha"), 0, LARGEST_ALPHA));
+    if (layers) CPL_TRY(cpl_parse_ranges(&w->layers, &o->n_layers, "--layers", layers));
     o->layers     = w->layers;
     o->noisy      = cpl_flag_given(a, "--noise");
     o->silhouette = cpl_flag_on(a, "--silhouette");
@@ -80,9 +80,9 @@ static cpl_status read_options(work *w)
     o->perplexity     = cpl_flag_number(a, "--perplexity");
     o->iterations     = cpl_flag_int(a, "--iterations");
     o->seed           = (uint64_t)cpl_flag_int(a, "--seed");
-    o->watch          = cpl_inspected_watch;
-    o->who            = &w->bar;
-    return cpl_routed_options(&w->routed, &w->routing_options, &w->text, a, o);
+    o->watch          = cpl_inspect_bar_watch;
+    o->ctx            = &w->bar;
+    return cpl_routing_options_of(&w->routed, &w->routing_options, &w->text, a, o);
 }
 
 /* ---- work ---- */
@@ -125,7 +125,7 @@ static cpl_status open_all(work *w)
             CPL_TRY(lose(w, status));
             continue;
         }
-        cpl_inspected_cost(report, &cost, w->base_bytes);
+        cpl_inspect_print_cost(report, &cost, w->base_bytes);
         w->n++;
         CPL_TRY(check_sums(w, w->args->words[i]));
     }
@@ -137,7 +137,7 @@ static cpl_status run_all(work *w)
     int64_t kept = 0;
     for (int64_t i = 0; i < w->n; i++) {
         cpl_status status = cpl_inspect_run(&w->reports[i]);
-        cpl_inspected_clear(&w->bar);
+        cpl_inspect_bar_clear(&w->bar);
         if (status != CPL_OK) {
             CPL_TRY(lose(w, status));
             cpl_inspect_close(&w->reports[i]);
@@ -175,7 +175,7 @@ static cpl_status open_routed(work *w)
     CPL_TRY(cpl_routing_open(&w->routing, &cost, w->args->words[0], &w->routing_options, &log));
     cpl_status status = open_all(w);
     if (status == CPL_ERR_INPUT) status = without_table(w, &log);
-    if (status == CPL_OK) cpl_routed_cost(&w->routing, &cost);
+    if (status == CPL_OK) cpl_routing_print_cost(&w->routing, &cost);
     return status;
 }
 
@@ -220,11 +220,11 @@ static cpl_status print_all(const work *w)
 {
     for (int64_t i = 0; i < w->n; i++) {
         if (i) putchar('\n');
-        CPL_TRY(cpl_inspected_print(&w->reports[i]));
+        CPL_TRY(cpl_inspect_print(&w->reports[i]));
     }
-    if (w->n > 1) cpl_inspected_compare(w->reports, w->n);
+    if (w->n > 1) cpl_inspect_print_compare(w->reports, w->n);
     if (w->routed && w->n) putchar('\n');
-    if (w->routed) cpl_routed_print(&w->routing);
+    if (w->routed) cpl_routing_print(&w->routing);
     return CPL_OK;
 }
 
@@ -258,7 +258,7 @@ static cpl_status show_all(const work *w)
     if (html) CPL_TRY(write_page(w, html));
     if (svg && w->n) CPL_TRY(cpl_coupling_svgs(NULL, svg, w->pointers, w->n));
     if (svg && w->routed) CPL_TRY(cpl_routing_svgs(NULL, svg, &w->routing));
-    cpl_places_tell(w->args);
+    cpl_output_paths_describe(w->args);
     return CPL_OK;
 }
 
@@ -291,13 +291,13 @@ static cpl_status run(const cpl_arguments *args)
     work w            = {.args = args};
     cpl_status status = CPL_OK;
     CPL_TRY_DONE(read_options(&w));
-    CPL_TRY_DONE(cpl_places_outside(args));
-    CPL_TRY_DONE(cpl_places_check(args, "layers checkpoints routing"));
+    CPL_TRY_DONE(cpl_output_paths_outside(args));
+    CPL_TRY_DONE(cpl_output_paths_check(args, "layers checkpoints routing"));
     CPL_TRY_DONE(inspect_all(&w));
     CPL_TRY_DONE(show_all(&w));
     status = judge(&w);
 done:
-    cpl_inspected_clear(&w.bar);
+    cpl_inspect_bar_clear(&w.bar);
     for (int64_t i = 0; w.reports && i < args->n_words; i++) cpl_inspect_close(&w.reports[i]);
     cpl_routing_close(&w.routing);
     cpl_free(w.reports);
@@ -309,69 +309,69 @@ done:
 static const cpl_flag flags[] = {
     CPL_FLAG_ROWS_PLACES("Write all figures as JSON too; - prints them in place of the tables.",
                          "Write a page with charts, whole in one file."),
-    {.name       = "--alpha",
-     .kind       = CPL_FLAG_TEXT,
-     .value_name = "LIST",
-     .sentence   = "Values of alpha at which ERC is given.",
-     .standard   = "1,2,3,4,5"},
+    {.name          = "--alpha",
+     .kind          = CPL_FLAG_TEXT,
+     .value_name    = "LIST",
+     .help          = "Values of alpha at which ERC is given.",
+     .default_value = "1,2,3,4,5"},
     {.name       = "--layers",
      .kind       = CPL_FLAG_TEXT,
      .value_name = "LIST",
-     .sentence   = "Only these layers, as 0,5-7, by the numbers in the names of the tensors."},
+     .help       = "Only these layers, as 0,5-7, by the numbers in the names of the tensors."},
     {.name       = "--noise",
      .kind       = CPL_FLAG_INT,
      .value_name = "SEED",
-     .sentence = "Take M from noisy proxies, as in training, drawn with this seed; not given: from "
-                 "the router rows as they are.",
-     .low      = 0,
-     .high     = 9e15},
-    {.name     = "--silhouette",
-     .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Tell how far the rows of each expert's gate keep together; reads the gates "
-                 "twice, and takes more than twice as long."},
+     .help = "Take M from noisy proxies, as in training, drawn with this seed; not given: from "
+             "the router rows as they are.",
+     .low  = 0,
+     .high = 9e15},
+    {.name = "--silhouette",
+     .kind = CPL_FLAG_SWITCH,
+     .help = "Tell how far the rows of each expert's gate keep together; reads the gates "
+             "twice, and takes more than twice as long."},
     CPL_FLAG_ROW_THREADS,
     {.name       = "--memory",
      .kind       = CPL_FLAG_TEXT,
      .value_name = "SIZE",
-     .sentence   = "Never take more memory than this, as 512M or 4G."},
-    {.name     = "--keep-going",
-     .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Report the sound layers of a checkpoint that is damaged; the exit code is still "
-                 "1."},
+     .help       = "Never take more memory than this, as 512M or 4G."},
+    {.name = "--keep-going",
+     .kind = CPL_FLAG_SWITCH,
+     .help = "Report the sound layers of a checkpoint that is damaged; the exit code is still "
+             "1."},
     {.name       = "--tsne-layer",
      .kind       = CPL_FLAG_INT,
      .value_name = "LAYER",
-     .sentence   = "The layer of the t-SNE picture; not given: the middle one.",
+     .help       = "The layer of the t-SNE picture; not given: the middle one.",
      .low        = 0,
      .high       = 1e6},
     {.name       = "--tsne-stride",
      .kind       = CPL_FLAG_INT,
      .value_name = "STRIDE",
-     .sentence   = "The picture shows the experts i with i mod STRIDE = 0, at most 8; not given: "
+     .help       = "The picture shows the experts i with i mod STRIDE = 0, at most 8; not given: "
                    "an eighth of their number.",
      .low        = 1,
      .high       = 1e6},
-    {.name       = "--perplexity",
-     .kind       = CPL_FLAG_NUMBER,
-     .value_name = "P",
-     .sentence   = "Perplexity of t-SNE.",
-     .standard   = "30",
-     .low        = 1,
-     .high       = 1000},
-    {.name       = "--iterations",
-     .kind       = CPL_FLAG_INT,
-     .value_name = "N",
-     .sentence   = "Iterations of t-SNE.",
-     .standard   = "1000",
-     .low        = 250,
-     .high       = 100000},
-    {.name       = "--seed",
-     .kind       = CPL_FLAG_INT,
-     .value_name = "SEED",
-     .sentence   = "Of the random pairings of the comparison to chance, and of t-SNE.",
-     .standard   = "1",
-     .low        = 0,
-     .high       = 9e15},
+    {.name          = "--perplexity",
+     .kind          = CPL_FLAG_NUMBER,
+     .value_name    = "P",
+     .help          = "Perplexity of t-SNE.",
+     .default_value = "30",
+     .low           = 1,
+     .high          = 1000},
+    {.name          = "--iterations",
+     .kind          = CPL_FLAG_INT,
+     .value_name    = "N",
+     .help          = "Iterations of t-SNE.",
+     .default_value = "1000",
+     .low           = 250,
+     .high          = 100000},
+    {.name          = "--seed",
+     .kind          = CPL_FLAG_INT,
+     .value_name    = "SEED",
+     .help          = "Of the random pairings of the comparison to chance, and of t-SNE.",
+     .default_value = "1",
+     .low           = 0,
+     .high          = 9e15},
     CPL_FLAG_ROWS_ROUTING,
 };
 

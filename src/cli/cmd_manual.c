@@ -73,7 +73,7 @@ static cpl_status print_settings(void)
                "settings. --set SECTION.NAME=VALUE goes before the file.");
     for (size_t s = 0; s < CPL_N_SECTIONS; s++) {
         printf(".SS %s: ", sections[s].name);
-        print_text(sections[s].sentence);
+        print_text(sections[s].help);
         for (size_t i = 0; i < sections[s].count; i++) {
             cpl_text_clear(&text);
             cpl_setting_describe(&text, &sections[s].list[i]);

@@ -46,14 +46,14 @@ static cpl_status run(const cpl_arguments *args)
 {
     cpl_configuration c;
     cpl_plan plan;
-    CPL_TRY(cpl_places_keep(args, args->words[0]));
-    CPL_TRY(cpl_places_check(args, "step_flops"));
+    CPL_TRY(cpl_output_paths_keep(args, args->words[0]));
+    CPL_TRY(cpl_output_paths_check(args, "step_flops"));
     CPL_TRY(cpl_configure(&c, args->words[0], args));
-    cpl_planned_for what = {.dp = cpl_flag_int(args, "--dp"), .ep = cpl_flag_int(args, "--ep")};
+    cpl_plan_run_for what = {.dp = cpl_flag_int(args, "--dp"), .ep = cpl_flag_int(args, "--ep")};
     if (cpl_flag_given(args, "--tokens")) what.batch_tokens = cpl_flag_int(args, "--tokens");
-    cpl_status status = cpl_planned(&plan, &c.settings, &what);
+    cpl_status status = cpl_plan_run(&plan, &c.settings, &what);
     if (status == CPL_OK) status = show(&plan, cpl_flag_text(args, "--json"));
-    if (status == CPL_OK) cpl_places_tell(args);
+    if (status == CPL_OK) cpl_output_paths_describe(args);
     cpl_configuration_free(&c);
     return status;
 }
@@ -62,31 +62,31 @@ static const cpl_flag flags[] = {
     {.name       = "--json",
      .kind       = CPL_FLAG_FILE,
      .value_name = "FILE",
-     .sentence   = "Write the plan as JSON too; - prints it in place of the table."},
+     .help       = "Write the plan as JSON too; - prints it in place of the table."},
     CPL_FLAG_ROW_OVERWRITE,
     {.name       = "--tokens",
      .kind       = CPL_FLAG_INT,
      .value_name = "T",
-     .sentence   = "Tokens of one optimizer step over all devices; not given: data.batch_tokens.",
+     .help       = "Tokens of one optimizer step over all devices; not given: data.batch_tokens.",
      .low        = 1,
      .high       = 1e12,
      .unit       = "tokens"},
-    {.name       = "--dp",
-     .kind       = CPL_FLAG_INT,
-     .value_name = "N",
-     .sentence   = "Data-parallel devices, for the predicted price of the coupling loss.",
-     .standard   = "1",
-     .low        = 1,
-     .high       = 1e6,
-     .unit       = "devices"},
-    {.name       = "--ep",
-     .kind       = CPL_FLAG_INT,
-     .value_name = "N",
-     .sentence   = "Expert-parallel devices; must divide the number of experts.",
-     .standard   = "1",
-     .low        = 1,
-     .high       = 65535,
-     .unit       = "devices"},
+    {.name          = "--dp",
+     .kind          = CPL_FLAG_INT,
+     .value_name    = "N",
+     .help          = "Data-parallel devices, for the predicted price of the coupling loss.",
+     .default_value = "1",
+     .low           = 1,
+     .high          = 1e6,
+     .unit          = "devices"},
+    {.name          = "--ep",
+     .kind          = CPL_FLAG_INT,
+     .value_name    = "N",
+     .help          = "Expert-parallel devices; must divide the number of experts.",
+     .default_value = "1",
+     .low           = 1,
+     .high          = 65535,
+     .unit          = "devices"},
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };

@@ -81,11 +81,11 @@ static const cpl_flag flags[] = {
     {.name       = "--tokenizer",
      .kind       = CPL_FLAG_FILE,
      .value_name = "T.json",
-     .sentence   = "The tokenizer.",
+     .help       = "The tokenizer.",
      .required   = true},
-    {.name     = "--skip-special",
-     .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Leave out special tokens such as <|endoftext|>."},
+    {.name = "--skip-special",
+     .kind = CPL_FLAG_SWITCH,
+     .help = "Leave out special tokens such as <|endoftext|>."},
 };
 
 const cpl_verb cpl_verb_tokenize_decode = {

@@ -9,8 +9,8 @@
 #include "cli/output_paths.h"
 #include "cli/terminal/input.h"
 #include "cli/terminal/output.h"
-#include "cli/terminal/printable.h"
 #include "cli/terminal/signals.h"
+#include "cli/terminal/terminal.h"
 #include "data/tokens.h"
 
 enum { MOST_INPUT_BYTES = 0x7fffffff };
@@ -53,11 +53,11 @@ static double seconds_now(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static void show_progress(void *who, int64_t files_done, int64_t n_files, int64_t tokens)
+static void show_progress(void *ctx, int64_t files_done, int64_t n_files, int64_t tokens)
 {
-    (void)who;
+    (void)ctx;
     if (!cpl_live_line_wanted()) return;
-    cpl_shown_erase_line(stderr);
+    cpl_terminal_erase_line(stderr);
     fprintf(stderr, "%lld of %lld files, %lld tokens", (long long)files_done, (long long)n_files,
             (long long)tokens);
 }
@@ -141,34 +141,34 @@ static const cpl_flag flags[] = {
     {.name       = "--tokenizer",
      .kind       = CPL_FLAG_FILE,
      .value_name = "T.json",
-     .sentence   = "The tokenizer.",
+     .help       = "The tokenizer.",
      .required   = true},
     {.name       = "--out",
      .kind       = CPL_FLAG_FOLDER,
      .value_name = "DIR",
-     .sentence   = "Folder for the shards; made if it is not there."},
+     .help       = "Folder for the shards; made if it is not there."},
     CPL_FLAG_ROW_OVERWRITE,
-    {.name     = "--ids",
-     .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Encode the standard input as it stands and print the ids on one line."},
-    {.name     = "--by-source",
-     .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Make a folder below DIR for each source."},
+    {.name = "--ids",
+     .kind = CPL_FLAG_SWITCH,
+     .help = "Encode the standard input as it stands and print the ids on one line."},
+    {.name = "--by-source",
+     .kind = CPL_FLAG_SWITCH,
+     .help = "Make a folder below DIR for each source."},
     {.name       = "--root",
      .kind       = CPL_FLAG_FOLDER,
      .value_name = "DIR",
-     .sentence   = "Leave this beginning out of the paths in the metadata."},
-    {.name     = "--special-as-text",
-     .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Encode special tokens that stand in a document as plain text.",
-     .setting  = "data.special_as_text=true"},
-    {.name     = "--replace-surrogates",
-     .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Make a lone surrogate in JSON U+FFFD; else such a document is bad (Dolma)."},
+     .help       = "Leave this beginning out of the paths in the metadata."},
+    {.name    = "--special-as-text",
+     .kind    = CPL_FLAG_SWITCH,
+     .help    = "Encode special tokens that stand in a document as plain text.",
+     .setting = "data.special_as_text=true"},
+    {.name = "--replace-surrogates",
+     .kind = CPL_FLAG_SWITCH,
+     .help = "Make a lone surrogate in JSON U+FFFD; else such a document is bad (Dolma)."},
     {.name       = "--eos",
      .kind       = CPL_FLAG_INT,
      .value_name = "ID",
-     .sentence   = "The id that ends a document; not given: the tokenizer's <|endoftext|>.",
+     .help       = "The id that ends a document; not given: the tokenizer's <|endoftext|>.",
      .low        = 0,
      .high       = 16777215,
      .setting    = "data.eos"},

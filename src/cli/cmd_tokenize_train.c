@@ -5,7 +5,7 @@
 #include "cli/documents_flags.h"
 #include "cli/output_paths.h"
 #include "cli/terminal/output.h"
-#include "cli/terminal/printable.h"
+#include "cli/terminal/terminal.h"
 #include "data/tokens.h"
 #include "io/paths.h"
 #include "tokenizer/tokenizer.h"
@@ -41,7 +41,7 @@ static cpl_status add_files(cpl_bpe_trainer *trainer, cpl_document_counts *count
     for (int64_t i = 0; i < paths.count; i++) {
         CPL_TRY_DONE(add_file(trainer, counts, paths.at[i], &settings, log));
         if (!cpl_live_line_wanted()) continue;
-        cpl_shown_erase_line(stderr);
+        cpl_terminal_erase_line(stderr);
         fprintf(stderr, "words counted in %lld of %lld files", (long long)i + 1,
                 (long long)paths.count);
     }
@@ -79,7 +79,7 @@ done:
 static cpl_status run(const cpl_arguments *args)
 {
     cpl_configuration c;
-    CPL_TRY(cpl_places_check(args, "model"));
+    CPL_TRY(cpl_output_paths_check(args, "model"));
     CPL_TRY(cpl_configure(&c, NULL, args));
     cpl_status status = train(args, &c);
     cpl_configuration_free(&c);
@@ -90,7 +90,7 @@ static const cpl_flag flags[] = {
     {.name       = "--vocab-size",
      .kind       = CPL_FLAG_INT,
      .value_name = "N",
-     .sentence   = "Tokens in all, special ones and single bytes included.",
+     .help       = "Tokens in all, special ones and single bytes included.",
      .low        = 258,
      .high       = 1000000,
      .unit       = "tokens",
@@ -98,25 +98,25 @@ static const cpl_flag flags[] = {
     {.name       = "--out",
      .kind       = CPL_FLAG_FILE,
      .value_name = "T.json",
-     .sentence   = "Where the tokenizer.json goes.",
+     .help       = "Where the tokenizer.json goes.",
      .required   = true},
     CPL_FLAG_ROW_OVERWRITE,
-    {.name       = "--min-frequency",
-     .kind       = CPL_FLAG_INT,
-     .value_name = "N",
-     .sentence   = "Do not join a pair that is seen less often.",
-     .standard   = "2",
-     .low        = 1,
-     .high       = 1e15,
-     .unit       = "times"},
-    {.name     = "--nfc",
-     .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Bring text to NFC before it is encoded, as the GPT-NeoX family does."},
-    {.name       = "--eos",
-     .kind       = CPL_FLAG_TEXT,
-     .value_name = "TEXT",
-     .sentence   = "The token that stands between documents.",
-     .standard   = "<|endoftext|>"},
+    {.name          = "--min-frequency",
+     .kind          = CPL_FLAG_INT,
+     .value_name    = "N",
+     .help          = "Do not join a pair that is seen less often.",
+     .default_value = "2",
+     .low           = 1,
+     .high          = 1e15,
+     .unit          = "times"},
+    {.name = "--nfc",
+     .kind = CPL_FLAG_SWITCH,
+     .help = "Bring text to NFC before it is encoded, as the GPT-NeoX family does."},
+    {.name          = "--eos",
+     .kind          = CPL_FLAG_TEXT,
+     .value_name    = "TEXT",
+     .help          = "The token that stands between documents.",
+     .default_value = "<|endoftext|>"},
     CPL_FLAG_ROWS_DOCUMENTS,
     CPL_FLAG_ROW_SET,
 };

@@ -25,19 +25,19 @@
 
 static cpl_status plan_of(cpl_plan *plan, const cpl_settings *settings)
 {
-    const cpl_planned_for one = {.dp = 1, .ep = 1};
-    return cpl_planned(plan, settings, &one);
+    const cpl_plan_run_for one = {.dp = 1, .ep = 1};
+    return cpl_plan_run(plan, settings, &one);
 }
 
-static cpl_status approve(void *who, const cpl_settings *settings)
+static cpl_status approve(void *ctx, const cpl_settings *settings)
 {
     cpl_plan plan;
-    (void)who;
+    (void)ctx;
     CPL_TRY(plan_of(&plan, settings));
     return cpl_plan_check_memory(&plan);
 }
 
-static void began(void *who, const cpl_train_facts *f)
+static void began(void *ctx, const cpl_train_facts *f)
 {
     const cpl_model_settings *m = &f->settings->model;
     printf("run %s: %.2f M parameters (%.2f M active), %lld layers, %lld experts, top %lld\n",
@@ -50,33 +50,33 @@ static void began(void *who, const cpl_train_facts *f)
     printf("compute: %s products on %d thread%s, matrix peak %.0f GFLOP/s, %.2f GFLOP a step\n",
            f->dtype, f->n_threads, f->n_threads == 1 ? "" : "s", f->peak / 1e9,
            f->flops_per_step / 1e9);
-    cpl_progress_begin(who, f);
+    cpl_progress_begin(ctx, f);
     fflush(stdout);
 }
 
-static void stepped(void *who, const cpl_metrics *m)
+static void stepped(void *ctx, const cpl_metrics *m)
 {
-    cpl_progress_step(who, m);
+    cpl_progress_step(ctx, m);
 }
 
-static void saved(void *who, int64_t step)
+static void saved(void *ctx, int64_t step)
 {
-    const cpl_progress *p = who;
+    const cpl_progress *p = ctx;
     if (!p->terminal) printf("step %lld saved\n", (long long)step);
 }
 
 /* What the watch of a run refers to. */
 typedef struct watcher {
     cpl_progress progress; /* first: the other functions know it alone */
-    cpl_tasked tasked;
+    cpl_train_eval tasked;
 } watcher;
 
-static cpl_status examine(void *who, cpl_model *model, json_t **tasks)
+static cpl_status examine(void *ctx, cpl_model *model, json_t **tasks)
 {
-    watcher *w     = who;
+    watcher *w     = ctx;
     cpl_text words = {0};
-    CPL_TRY(cpl_tasked_examine(&w->tasked, model, tasks));
-    cpl_tasked_words(&words, &w->tasked);
+    CPL_TRY(cpl_train_eval_run(&w->tasked, model, tasks));
+    cpl_train_eval_words(&words, &w->tasked);
     cpl_progress_clear(&w->progress);
     printf("tasks: %s\n", words.bytes ? words.bytes : "");
     cpl_text_free(&words);
@@ -84,11 +84,11 @@ static cpl_status examine(void *who, cpl_model *model, json_t **tasks)
 }
 
 /* A sentence must not be written into the bar. */
-static void say(void *who, cpl_log_level level, const char *sentence)
+static void say(void *ctx, cpl_log_level level, const char *sentence)
 {
     cpl_log log = cpl_output_log(stdout);
-    cpl_progress_clear(who);
-    log.say(log.who, level, sentence);
+    cpl_progress_clear(ctx);
+    log.say(log.ctx, level, sentence);
 }
 
 /* ---- the forms of the verb ---- */
@@ -134,11 +134,11 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
                                  .log      = &log,
                                  .watch    = &watch};
     cpl_train_outcome outcome = {0};
-    CPL_TRY(cpl_tasked_open(&w.tasked, &c->settings, &log));
-    job.positions     = cpl_tasked_window(&w.tasked);
+    CPL_TRY(cpl_train_eval_open(&w.tasked, &c->settings, &log));
+    job.positions     = cpl_train_eval_window(&w.tasked);
     cpl_status status = cpl_train(&job, &outcome);
     cpl_progress_clear(&w.progress);
-    cpl_tasked_close(&w.tasked);
+    cpl_train_eval_close(&w.tasked);
     if (status == CPL_ERR_STOPPED)
         return CPL_FAIL(status, "stopped before the first step; %s",
                         written ? "nothing is lost" : "nothing was begun");
@@ -232,10 +232,10 @@ done:
 /* What is wrong with eval.tasks is reported before anything else, as in a run. */
 static cpl_status check_tasks(const cpl_settings *s)
 {
-    cpl_log log       = cpl_output_log(stdout);
-    cpl_tasked tasked = {0};
-    CPL_TRY(cpl_tasked_open(&tasked, s, &log));
-    cpl_tasked_close(&tasked);
+    cpl_log log           = cpl_output_log(stdout);
+    cpl_train_eval tasked = {0};
+    CPL_TRY(cpl_train_eval_open(&tasked, s, &log));
+    cpl_train_eval_close(&tasked);
     return CPL_OK;
 }
 
@@ -309,25 +309,24 @@ static const cpl_flag flags[] = {
     {.name       = "--out",
      .kind       = CPL_FLAG_FOLDER,
      .value_name = "RUN",
-     .sentence   = "Folder of the new run; runs/NAME of NAME.yaml if not given."},
+     .help       = "Folder of the new run; runs/NAME of NAME.yaml if not given."},
     {.name       = "--from",
      .kind       = CPL_FLAG_FOLDER,
      .value_name = "MODEL_DIR",
-     .sentence   = "Begin with the weights of this OLMoE directory, checkpoint or run; settings of "
+     .help       = "Begin with the weights of this OLMoE directory, checkpoint or run; settings of "
                    "section model that the configuration leaves out come from it."},
     {.name       = "--resume",
      .kind       = CPL_FLAG_FOLDER,
      .value_name = "RUN",
-     .sentence =
-         "Go on with a run from its last checkpoint. Threads, cadences and, with a warning, "
-         "train.steps may be changed with --set."},
+     .help = "Go on with a run from its last checkpoint. Threads, cadences and, with a warning, "
+             "train.steps may be changed with --set."},
     {.name = "--print-config",
      .kind = CPL_FLAG_SWITCH,
-     .sentence =
+     .help =
          "Write the complete commented configuration, with absolute paths, and do nothing else."},
-    {.name     = "--dry-run",
-     .kind     = CPL_FLAG_SWITCH,
-     .sentence = "Say what would be read, used and written, and do nothing else."},
+    {.name = "--dry-run",
+     .kind = CPL_FLAG_SWITCH,
+     .help = "Say what would be read, used and written, and do nothing else."},
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };

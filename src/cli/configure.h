@@ -5,11 +5,7 @@
 #define CPL_CLI_CONFIGURE_H
 
 #include "cli/flags.h"
-#include "train/settings/settings.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "train/config/settings.h"
 
 typedef struct cpl_configuration {
     cpl_settings settings;
@@ -34,7 +30,4 @@ bool cpl_verb_lists(const cpl_verb *verb, const cpl_setting *setting);
 /* Whether --set may name it: it is listed, or a flag is another way to give it. */
 bool cpl_verb_takes(const cpl_verb *verb, const cpl_setting *setting);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CLI_CONFIGURE_H */

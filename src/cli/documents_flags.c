@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cli/terminal/printable.h"
+#include "cli/terminal/terminal.h"
 
 bool cpl_live_line_wanted(void)
 {
@@ -13,5 +13,5 @@ bool cpl_live_line_wanted(void)
 
 void cpl_live_line_clear(void)
 {
-    if (cpl_live_line_wanted()) cpl_shown_erase_line(stderr);
+    if (cpl_live_line_wanted()) cpl_terminal_erase_line(stderr);
 }

@@ -5,7 +5,11 @@
 
 #include "cli/output_paths.h"
 
-enum { TASKS = 1 << CPL_ASKED_TASKS, TEXT = 1 << CPL_ASKED_TEXT, LIST = 1 << CPL_ASKED_LIST };
+enum {
+    TASKS = 1 << CPL_EVAL_MODE_TASKS,
+    TEXT  = 1 << CPL_EVAL_MODE_TEXT,
+    LIST  = 1 << CPL_EVAL_MODE_LIST
+};
 
 static const char *const names[] = {"--tasks", "--text", "--list"}; /* by form */
 
@@ -34,15 +38,15 @@ static const struct rule {
     {"--set", TASKS | TEXT},
 };
 
-static cpl_status find_form(cpl_asked_form *form, const cpl_arguments *args)
+static cpl_status find_form(cpl_eval_mode *form, const cpl_arguments *args)
 {
     CPL_TRY(cpl_flags_exclude(args, "--text", "--tasks"));
     CPL_TRY(cpl_flags_exclude(args, "--list", "--tasks"));
     CPL_TRY(cpl_flags_exclude(args, "--list", "--text"));
-    *form = cpl_flag_on(args, "--list")      ? CPL_ASKED_LIST
-            : cpl_flag_given(args, "--text") ? CPL_ASKED_TEXT
-                                             : CPL_ASKED_TASKS;
-    if (*form != CPL_ASKED_TASKS || cpl_flag_given(args, "--tasks") ||
+    *form = cpl_flag_on(args, "--list")      ? CPL_EVAL_MODE_LIST
+            : cpl_flag_given(args, "--text") ? CPL_EVAL_MODE_TEXT
+                                             : CPL_EVAL_MODE_TASKS;
+    if (*form != CPL_EVAL_MODE_TASKS || cpl_flag_given(args, "--tasks") ||
         cpl_flag_given(args, "--task-file"))
         return CPL_OK;
     if (args->n_words == 0) return CPL_FAIL(CPL_ERR_USAGE, "eval wants a MODEL_DIR, or --list");
@@ -50,15 +54,16 @@ static cpl_status find_form(cpl_asked_form *form, const cpl_arguments *args)
                                    "--list` shows the tasks there are");
 }
 
-static cpl_status check_flags(const cpl_arguments *args, cpl_asked_form form)
+static cpl_status check_flags(const cpl_arguments *args, cpl_eval_mode form)
 {
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         const struct rule *r = &rules[i];
         if (!cpl_flag_given(args, r->flag) || r->forms & (1u << form)) continue;
         return CPL_FAIL(CPL_ERR_USAGE, "eval %s has no use for %s, which goes with %s", names[form],
-                        r->flag, names[r->forms & TASKS ? CPL_ASKED_TASKS : CPL_ASKED_TEXT]);
+                        r->flag,
+                        names[r->forms & TASKS ? CPL_EVAL_MODE_TASKS : CPL_EVAL_MODE_TEXT]);
     }
-    for (int i = 0; form == CPL_ASKED_TASKS && i < args->n_sets; i++)
+    for (int i = 0; form == CPL_EVAL_MODE_TASKS && i < args->n_sets; i++)
         if (strncmp(args->sets[i], "data.", 5) == 0)
             return CPL_FAIL(CPL_ERR_USAGE,
                             "eval --tasks has no use for --set %.100s, which goes "
@@ -70,20 +75,20 @@ static cpl_status check_flags(const cpl_arguments *args, cpl_asked_form form)
     return CPL_OK;
 }
 
-static cpl_status check_words(const cpl_arguments *args, cpl_asked_form form)
+static cpl_status check_words(const cpl_arguments *args, cpl_eval_mode form)
 {
-    if (form == CPL_ASKED_LIST && args->n_words > 0)
+    if (form == CPL_EVAL_MODE_LIST && args->n_words > 0)
         return CPL_FAIL(CPL_ERR_USAGE, "eval --list asks no model: leave %.200s out",
                         args->words[0]);
-    if (form != CPL_ASKED_LIST && args->n_words == 0)
+    if (form != CPL_EVAL_MODE_LIST && args->n_words == 0)
         return CPL_FAIL(CPL_ERR_USAGE, "eval wants a MODEL_DIR, or --list");
-    if (form == CPL_ASKED_TASKS && args->n_words > 1)
+    if (form == CPL_EVAL_MODE_TASKS && args->n_words > 1)
         return CPL_FAIL(CPL_ERR_USAGE, "eval takes one MODEL_DIR; %.200s is one too many",
                         args->words[1]);
     return CPL_OK;
 }
 
-cpl_status cpl_asked_form_of(cpl_asked_form *form, const cpl_arguments *args)
+cpl_status cpl_eval_mode_of(cpl_eval_mode *form, const cpl_arguments *args)
 {
     CPL_TRY(find_form(form, args));
     CPL_TRY(check_flags(args, *form));
@@ -92,9 +97,9 @@ cpl_status cpl_asked_form_of(cpl_asked_form *form, const cpl_arguments *args)
 
 /* ---- results ---- */
 
-cpl_status cpl_asked_check_results(const cpl_arguments *args)
+cpl_status cpl_eval_flags_check_results(const cpl_arguments *args)
 {
-    CPL_TRY(cpl_places_keep(args, cpl_flag_text(args, "--task-file")));
-    CPL_TRY(cpl_places_keep(args, cpl_flag_text(args, "--tokenizer")));
-    return cpl_places_check(args, "results sources");
+    CPL_TRY(cpl_output_paths_keep(args, cpl_flag_text(args, "--task-file")));
+    CPL_TRY(cpl_output_paths_keep(args, cpl_flag_text(args, "--tokenizer")));
+    return cpl_output_paths_check(args, "results sources");
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/terminal/printable.h"
+#include "cli/terminal/terminal.h"
 #include "io/file.h"
 #include "report/grid.h"
 

@@ -7,10 +7,6 @@
 #include "base/text.h"
 #include "eval/evaluation.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Prints the tasks there are: set, profiles, rows found in `data`, where the full ones are published.
  * Those of `files` (n_files) too. */
 CPL_NODISCARD cpl_status cpl_eval_list(const cpl_selection *selection, const char *data);
@@ -19,7 +15,4 @@ CPL_NODISCARD cpl_status cpl_eval_list(const cpl_selection *selection, const cha
 void cpl_eval_list_task_words(cpl_text *words);
 void cpl_eval_list_profile_words(cpl_text *words);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CLI_EVAL_LIST_H */

@@ -77,7 +77,7 @@ static cpl_status show(const cpl_perplexity *p, const cpl_arguments *args)
     if (!json) return CPL_OK;
     CPL_TRY(cpl_output_json(as_json(p, args->words[0]), "the perplexity", json,
                             JSON_REAL_PRECISION(9)));
-    cpl_places_tell(args);
+    cpl_output_paths_describe(args);
     return CPL_OK;
 }
 
@@ -87,12 +87,12 @@ static cpl_status keep_inputs(const cpl_arguments *args, const char *const *inpu
     cpl_strings files = {0};
     cpl_status status = cpl_documents_expand(&files, inputs, args->n_words);
     for (int64_t i = 0; status == CPL_OK && i < files.count; i++)
-        status = cpl_places_keep(args, files.at[i]);
+        status = cpl_output_paths_keep(args, files.at[i]);
     cpl_paths_free(&files);
     return status;
 }
 
-cpl_status cpl_perplexed(const cpl_arguments *args, const cpl_configuration *c, const cpl_log *log)
+cpl_status cpl_eval_text(const cpl_arguments *args, const cpl_configuration *c, const cpl_log *log)
 {
     const cpl_settings *s     = &c->settings;
     const bool chosen         = cpl_configuration_gives(c, "compute.dtype");
@@ -102,7 +102,7 @@ cpl_status cpl_perplexed(const cpl_arguments *args, const cpl_configuration *c, 
         .tokenizer = cpl_flag_text(args, "--tokenizer"),
         .window    = cpl_flag_given(args, "--window") ? cpl_flag_int(args, "--window") : 0,
         .stride    = cpl_flag_given(args, "--stride") ? cpl_flag_int(args, "--stride") : 0,
-        .compute   = chosen ? cpl_planned_dtype(&s->compute) : CPL_F32,
+        .compute   = chosen ? cpl_plan_dtype(&s->compute) : CPL_F32,
         .n_threads = (int)s->compute.threads};
     texts.reading         = cpl_tokens_reading(&s->data);
     texts.special_as_text = s->data.special_as_text;

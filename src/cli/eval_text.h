@@ -7,29 +7,25 @@
 #include "base/log.h"
 #include "cli/configure.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Rows for the verb's table. */
 #define CPL_FLAG_ROWS_PERPLEXED                                                                    \
     {.name       = "--text",                                                                       \
      .kind       = CPL_FLAG_FILE,                                                                  \
      .value_name = "FILE",                                                                         \
-     .sentence   = "Perplexity and bits per byte of this text, and of those named behind the "     \
-                   "flags; files, folders and patterns as data.train takes them (--set data.*)."},   \
+     .help       = "Perplexity and bits per byte of this text, and of those named behind the "     \
+                   "flags; files, folders and patterns as data.train takes them (--set data.*)."},       \
         {.name       = "--window",                                                                 \
          .kind       = CPL_FLAG_INT,                                                               \
          .value_name = "N",                                                                        \
-         .sentence =                                                                               \
+         .help =                                                                                   \
              "Tokens of --text read at once; not given: 1024, or the model's context if shorter.", \
          .low  = 1,                                                                                \
          .high = 1e7,                                                                              \
          .unit = "tokens"},                                                                        \
     {                                                                                              \
         .name = "--stride", .kind = CPL_FLAG_INT, .value_name = "N",                               \
-        .sentence = "The window goes on by so many tokens of --text, each predicted once, from "   \
-                    "what the window holds before it; not given: by whole windows.",               \
+        .help = "The window goes on by so many tokens of --text, each predicted once, from "       \
+                "what the window holds before it; not given: by whole windows.",                   \
         .low = 1, .high = 1e7, .unit = "tokens"                                                    \
     }
 
@@ -40,10 +36,7 @@ extern "C" {
 
 /* Reads, scores, prints a table of the sources and writes --json. args->words are the model and
  * further inputs. */
-CPL_NODISCARD cpl_status cpl_perplexed(const cpl_arguments *args, const cpl_configuration *c,
+CPL_NODISCARD cpl_status cpl_eval_text(const cpl_arguments *args, const cpl_configuration *c,
                                        const cpl_log *log);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CLI_EVAL_TEXT_H */

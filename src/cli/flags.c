@@ -7,15 +7,15 @@
 
 cpl_setting cpl_flag_as_setting(const cpl_flag *flag)
 {
-    cpl_setting setting = {.name     = flag->name,
-                           .kind     = flag->kind == CPL_FLAG_INT      ? CPL_KIND_INT
-                                       : flag->kind == CPL_FLAG_NUMBER ? CPL_KIND_FLOAT
-                                                                       : CPL_KIND_CHOICE,
-                           .standard = flag->standard ? flag->standard : "",
-                           .low      = flag->low,
-                           .high     = flag->high,
-                           .unit     = flag->unit ? flag->unit : "",
-                           .sentence = flag->sentence};
+    cpl_setting setting = {.name          = flag->name,
+                           .kind          = flag->kind == CPL_FLAG_INT      ? CPL_KIND_INT
+                                            : flag->kind == CPL_FLAG_NUMBER ? CPL_KIND_FLOAT
+                                                                            : CPL_KIND_CHOICE,
+                           .default_value = flag->default_value ? flag->default_value : "",
+                           .low           = flag->low,
+                           .high          = flag->high,
+                           .unit          = flag->unit ? flag->unit : "",
+                           .help          = flag->help};
     return setting;
 }
 
@@ -123,7 +123,7 @@ static cpl_status check_all(cpl_arguments *args)
         if (flag->required)
             return CPL_FAIL(CPL_ERR_USAGE, "%s wants %s %s", verb->name, flag->name,
                             flag->value_name);
-        if (flag->standard) CPL_TRY(take_value(args, f, flag->standard));
+        if (flag->default_value) CPL_TRY(take_value(args, f, flag->default_value));
     }
     if (args->n_words < verb->least)
         return CPL_FAIL(CPL_ERR_USAGE, "%s wants more words: couplet %s %.*s", verb->name,

@@ -9,10 +9,6 @@
 #include "cli/verb.h"
 #include "settings/settings.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cpl_arguments {
     const cpl_verb *verb;
     const char **words; /* the arguments that are no flags; owned array, borrowed words */
@@ -59,7 +55,4 @@ CPL_NODISCARD cpl_status cpl_flags_only(const cpl_arguments *args, const char *f
 /* A flag of kind INT, NUMBER or CHOICE as a setting without section. */
 cpl_setting cpl_flag_as_setting(const cpl_flag *flag);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CLI_FLAGS_H */

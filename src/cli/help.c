@@ -7,7 +7,7 @@
 
 #include "cli/configure.h"
 #include "cli/flags.h"
-#include "cli/terminal/printable.h"
+#include "cli/terminal/terminal.h"
 
 enum {
     LINE_BYTES = 92,
@@ -22,10 +22,10 @@ const char *const cpl_help_about =
 static void print_bold(FILE *out, const char *text)
 {
     const char *plain = getenv("NO_COLOR"), *terminal = getenv("TERM");
-    const bool bold = cpl_shown_on_terminal(out) && !(plain && *plain) && terminal &&
+    const bool bold = cpl_terminal_on_terminal(out) && !(plain && *plain) && terminal &&
                       strcmp(terminal, "dumb") != 0;
     if (bold)
-        cpl_shown_bold(out, text);
+        cpl_terminal_bold(out, text);
     else
         fputs(text, out);
 }
@@ -101,10 +101,10 @@ void cpl_help_describe(cpl_text *out, const cpl_verb *verb, const cpl_flag *flag
     cpl_setting setting = cpl_flag_as_setting(flag);
     if (checked)
         cpl_setting_describe(out, &setting);
-    else if (flag->standard)
-        cpl_text_printf(out, "%s (default %s)", flag->sentence, flag->standard);
+    else if (flag->default_value)
+        cpl_text_printf(out, "%s (default %s)", flag->help, flag->default_value);
     else
-        cpl_text_printf(out, "%s", flag->sentence);
+        cpl_text_printf(out, "%s", flag->help);
     if (flag->required) cpl_text_printf(out, " Must be given.");
     describe_setting(out, verb, flag);
 }
@@ -188,7 +188,7 @@ static cpl_status print_section(FILE *out, const cpl_verb *verb, const cpl_secti
                                 has_setting *has)
 {
     print_bold(out, section->name);
-    fprintf(out, ": %s\n", section->sentence);
+    fprintf(out, ": %s\n", section->help);
     for (size_t i = 0; i < section->count; i++)
         if (has(verb, &section->list[i])) CPL_TRY(print_setting(out, &section->list[i]));
     return CPL_OK;
@@ -233,8 +233,7 @@ static void list_sections(FILE *out, const cpl_verb *verb, const cpl_section *se
         if (n == 0) continue;
         fprintf(out, "    ");
         print_bold(out, sections[s].name);
-        fprintf(out, "%*s %s (%zu)\n", 11 - (int)strlen(sections[s].name), "", sections[s].sentence,
-                n);
+        fprintf(out, "%*s %s (%zu)\n", 11 - (int)strlen(sections[s].name), "", sections[s].help, n);
     }
     fprintf(out,
             "\ncouplet %s --help SECTION describes the settings of a section, --help all those of "

@@ -7,11 +7,7 @@
 #include <stdio.h>
 
 #include "cli/verb.h"
-#include "train/settings/settings.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "train/config/settings.h"
 
 /* The verbs, a line each. */
 void cpl_help_general(FILE *out);
@@ -30,7 +26,4 @@ void cpl_help_describe(cpl_text *out, const cpl_verb *verb, const cpl_flag *flag
 /* What main says of itself, for help and the manual. */
 extern const char *const cpl_help_about;
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CLI_HELP_H */

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "cli/terminal/output.h"
-#include "cli/terminal/printable.h"
+#include "cli/terminal/terminal.h"
 #include "inspect/verdict.h"
 
 enum { BAR_CELLS = 20 };
@@ -27,8 +27,8 @@ static const char *duration(char out[32], double seconds)
     return out;
 }
 
-void cpl_inspected_cost(const cpl_coupling_report *r, const cpl_inspect_cost *cost,
-                        double base_bytes)
+void cpl_inspect_print_cost(const cpl_coupling_report *r, const cpl_inspect_cost *cost,
+                            double base_bytes)
 {
     char bytes[32], memory[32], picture[32], time[32];
     cpl_output_words(stderr, r->path);
@@ -63,17 +63,17 @@ static double share_done(const cpl_inspect_progress *p)
 static void draw_bar(const cpl_inspect_progress *p)
 {
     const int full = (int)(BAR_CELLS * share_done(p));
-    cpl_shown_erase_line(stderr);
+    cpl_terminal_erase_line(stderr);
     fputc('[', stderr);
     for (int i = 0; i < BAR_CELLS; i++) fputc(i < full ? '=' : i == full ? '>' : ' ', stderr);
     fputs("] ", stderr);
     print_progress(p);
 }
 
-void cpl_inspected_watch(void *who, const cpl_inspect_progress *p)
+void cpl_inspect_bar_watch(void *ctx, const cpl_inspect_progress *p)
 {
     static const double often = 0.1, seldom = 10; /* seconds between two drawings, two lines */
-    cpl_inspected_bar *bar = who;
+    cpl_inspect_bar *bar = ctx;
     if (!bar->begun) bar->terminal = isatty(STDERR_FILENO);
     bar->begun = true;
     if (p->seconds < bar->last) bar->last = 0; /* the next checkpoint */
@@ -89,9 +89,9 @@ void cpl_inspected_watch(void *who, const cpl_inspect_progress *p)
     fflush(stderr);
 }
 
-void cpl_inspected_clear(cpl_inspected_bar *bar)
+void cpl_inspect_bar_clear(cpl_inspect_bar *bar)
 {
-    if (bar->drawn) cpl_shown_erase_line(stderr);
+    if (bar->drawn) cpl_terminal_erase_line(stderr);
     bar->drawn = false;
     bar->last  = 0;
     fflush(stderr);
@@ -155,7 +155,7 @@ static void print_agreement(const cpl_coupling_report *r)
            "90 %", "99 %", "alpha_min");
     for (int64_t i = 0; i < r->n_layers; i++) {
         const cpl_layer_report *l = &r->layers[i];
-        const cpl_chance *c       = &l->chance;
+        const cpl_null_model *c   = &l->chance;
         if (l->fault || !l->has_M) continue;
         name_layer(l);
         cell(c->kappa_diagonal, 8, 4);
@@ -357,7 +357,7 @@ static bool any_M(const cpl_coupling_report *r)
     return false;
 }
 
-cpl_status cpl_inspected_print(const cpl_coupling_report *r)
+cpl_status cpl_inspect_print(const cpl_coupling_report *r)
 {
     cpl_text verdict = {0};
     print_head(r);
@@ -461,7 +461,7 @@ static double mean_over_layers(const cpl_coupling_report *r, const row *figure)
 
 enum { COMPARE_WIDTH = 10 };
 
-void cpl_inspected_compare(const cpl_coupling_report *reports, int64_t count)
+void cpl_inspect_print_compare(const cpl_coupling_report *reports, int64_t count)
 {
     printf("\nSide by side: means over layers, free of the scale of the weights; ERC at alpha %g\n",
            reports[0].options.alphas[0]);

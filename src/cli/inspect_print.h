@@ -6,32 +6,25 @@
 
 #include "inspect/report.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What it will cost, on standard error, before it begins; `base_bytes` is what the program itself
  * takes. */
-void cpl_inspected_cost(const cpl_coupling_report *report, const cpl_inspect_cost *cost,
-                        double base_bytes);
+void cpl_inspect_print_cost(const cpl_coupling_report *report, const cpl_inspect_cost *cost,
+                            double base_bytes);
 
-/* For options.watch; `who` is a cpl_inspected_bar, all zero at first. On a terminal a line of
+/* For options.watch; `ctx` is a cpl_inspect_bar, all zero at first. On a terminal a line of
  * standard error that is drawn again, elsewhere a line every now and then. */
-typedef struct cpl_inspected_bar {
+typedef struct cpl_inspect_bar {
     bool begun, terminal, drawn;
     double last; /* seconds, when it was drawn */
-} cpl_inspected_bar;
+} cpl_inspect_bar;
 
-void cpl_inspected_watch(void *who, const cpl_inspect_progress *progress);
-void cpl_inspected_clear(cpl_inspected_bar *bar); /* takes the line away */
+void cpl_inspect_bar_watch(void *ctx, const cpl_inspect_progress *progress);
+void cpl_inspect_bar_clear(cpl_inspect_bar *bar); /* takes the line away */
 
 /* The tables of one checkpoint and its closing sentence, on standard output. */
-CPL_NODISCARD cpl_status cpl_inspected_print(const cpl_coupling_report *report);
+CPL_NODISCARD cpl_status cpl_inspect_print(const cpl_coupling_report *report);
 
 /* Several beside each other: means over their layers. */
-void cpl_inspected_compare(const cpl_coupling_report *reports, int64_t count);
+void cpl_inspect_print_compare(const cpl_coupling_report *reports, int64_t count);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CLI_INSPECT_PRINT_H */

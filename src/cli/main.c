@@ -10,9 +10,9 @@
 #include "cli/flags.h"
 #include "cli/help.h"
 #include "cli/terminal/output.h"
-#include "cli/terminal/printable.h"
 #include "cli/terminal/signals.h"
 #include "cli/terminal/spin.h"
+#include "cli/terminal/terminal.h"
 
 enum { EXIT_DONE = 0, EXIT_WORLD = 1, EXIT_USE = 2 };
 
@@ -66,7 +66,7 @@ int main(int argc, char **argv)
     }
     cpl_status status = run(argc - 1, argv + 1);
     if (status == CPL_OK) status = cpl_output_check();
-    cpl_shown_flush();
+    cpl_terminal_flush();
     (void)fflush(stdout);
     if (status != CPL_OK && !cpl_output_unread())
         cpl_output_sentence(stderr, "couplet: ", cpl_last_error());

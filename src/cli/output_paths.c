@@ -27,24 +27,24 @@ static const char *path_of(const cpl_arguments *args, const char *flag)
     return cpl_flag_known(args, flag) ? cpl_flag_text(args, flag) : NULL;
 }
 
-bool cpl_places_is_file(const cpl_arguments *args, const char *flag)
+bool cpl_output_paths_is_file(const cpl_arguments *args, const char *flag)
 {
     const char *path = path_of(args, flag);
     if (!path || (strcmp(flag, "--json") == 0 && strcmp(path, "-") == 0)) return false;
     return strcmp(flag, "--svg") != 0 && !cpl_output_is_stream(path);
 }
 
-cpl_status cpl_places_outside(const cpl_arguments *args)
+cpl_status cpl_output_paths_outside(const cpl_arguments *args)
 {
     for (int r = 0; r < N_RESULTS; r++) {
         const char *path = path_of(args, results[r].flag);
         if (!path || (r == 0 && strcmp(path, "-") == 0) || cpl_output_is_stream(path)) continue;
-        for (int i = 0; i < args->n_words; i++) CPL_TRY(cpl_outside_check(path, args->words[i]));
+        for (int i = 0; i < args->n_words; i++) CPL_TRY(cpl_path_guard_check(path, args->words[i]));
     }
     return CPL_OK;
 }
 
-cpl_status cpl_places_keep(const cpl_arguments *args, const char *file)
+cpl_status cpl_output_paths_keep(const cpl_arguments *args, const char *file)
 {
     struct stat kept, there;
     if (!file || stat(file, &kept) != 0) return CPL_OK;
@@ -163,13 +163,13 @@ static cpl_status check_charts(const cpl_arguments *args, const char *folder)
                     folder);
 }
 
-cpl_status cpl_places_check(const cpl_arguments *args, const char *members)
+cpl_status cpl_output_paths_check(const cpl_arguments *args, const char *members)
 {
     const char *json = path_of(args, "--json"), *html = path_of(args, "--html");
     if (json && html && strcmp(json, html) == 0)
         return CPL_FAIL(CPL_ERR_USAGE, "--json and --html both name %s", json);
     for (int r = 0; r < N_RESULTS; r++) {
-        if (!cpl_places_is_file(args, results[r].flag)) continue;
+        if (!cpl_output_paths_is_file(args, results[r].flag)) continue;
         CPL_TRY(check_file_place(path_of(args, results[r].flag)));
         CPL_TRY(check_new(args, results[r].flag, members));
     }
@@ -178,7 +178,7 @@ cpl_status cpl_places_check(const cpl_arguments *args, const char *members)
 
 /* ---- afterwards ---- */
 
-void cpl_places_tell(const cpl_arguments *args)
+void cpl_output_paths_describe(const cpl_arguments *args)
 {
     const char *json = path_of(args, "--json");
     FILE *out        = json && strcmp(json, "-") == 0 ? stderr : stdout;

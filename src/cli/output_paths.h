@@ -8,48 +8,41 @@
 
 #include "cli/flags.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The row of --overwrite, for every verb that writes results. */
 #define CPL_FLAG_ROW_OVERWRITE                                                                     \
     {                                                                                              \
         .name = "--overwrite", .kind = CPL_FLAG_SWITCH,                                            \
-        .sentence = "Replace results that are there already; without it they are refused before "  \
-                    "any work."                                                                    \
+        .help = "Replace results that are there already; without it they are refused before "      \
+                "any work."                                                                        \
     }
 
 /* Rows for a verb's table, with the sentences of --json and --html. */
 #define CPL_FLAG_ROWS_PLACES(json, html)                                                           \
-    {.name = "--json", .kind = CPL_FLAG_FILE, .value_name = "FILE", .sentence = json},             \
-        {.name = "--html", .kind = CPL_FLAG_FILE, .value_name = "FILE", .sentence = html},         \
+    {.name = "--json", .kind = CPL_FLAG_FILE, .value_name = "FILE", .help = json},                 \
+        {.name = "--html", .kind = CPL_FLAG_FILE, .value_name = "FILE", .help = html},             \
         {.name       = "--svg",                                                                    \
          .kind       = CPL_FLAG_FOLDER,                                                            \
          .value_name = "FOLDER",                                                                   \
-         .sentence   = "Write every chart as a vector file into this folder."},                      \
+         .help       = "Write every chart as a vector file into this folder."},                          \
         CPL_FLAG_ROW_OVERWRITE
 
 /* Looks at the places of all results before any work is done. `members`: what --overwrite replaces,
  * besides an empty file and a page: a JSON object with one of these members, or a safetensors file
  * with one of these tensors; names with a blank between them. CPL_ERR_INPUT where a result is there;
  * CPL_ERR_IO where it could not be written; CPL_ERR_USAGE where two are one file. */
-CPL_NODISCARD cpl_status cpl_places_check(const cpl_arguments *args, const char *members);
+CPL_NODISCARD cpl_status cpl_output_paths_check(const cpl_arguments *args, const char *members);
 
 /* CPL_ERR_INPUT where a result would lie in what one of the words names. */
-CPL_NODISCARD cpl_status cpl_places_outside(const cpl_arguments *args);
+CPL_NODISCARD cpl_status cpl_output_paths_outside(const cpl_arguments *args);
 
 /* CPL_ERR_INPUT where a result names this file, which is read. NULL is allowed. */
-CPL_NODISCARD cpl_status cpl_places_keep(const cpl_arguments *args, const char *file);
+CPL_NODISCARD cpl_status cpl_output_paths_keep(const cpl_arguments *args, const char *file);
 
 /* Whether the result of this flag is a file, there or not: given, and nothing of the above. */
-bool cpl_places_is_file(const cpl_arguments *args, const char *flag);
+bool cpl_output_paths_is_file(const cpl_arguments *args, const char *flag);
 
 /* Says where results were written, a line each, on standard output; on standard error where --json -
  * has that. */
-void cpl_places_tell(const cpl_arguments *args);
+void cpl_output_paths_describe(const cpl_arguments *args);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CLI_OUTPUT_PATHS_H */

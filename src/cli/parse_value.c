@@ -16,8 +16,8 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-cpl_status cpl_list_numbers(double *numbers, int *count, int most, const char *flag,
-                            const char *text, double low, double high)
+cpl_status cpl_parse_numbers(double *numbers, int *count, int most, const char *flag,
+                             const char *text, double low, double high)
 {
     const char *at = text;
     char *end      = NULL;
@@ -64,7 +64,7 @@ static void insert(int64_t *numbers, int64_t *count, int64_t value)
     (*count)++;
 }
 
-cpl_status cpl_list_ranges(int64_t **numbers, int64_t *count, const char *flag, const char *text)
+cpl_status cpl_parse_ranges(int64_t **numbers, int64_t *count, const char *flag, const char *text)
 {
     const char *at    = text;
     cpl_status status = CPL_OK;
@@ -92,7 +92,7 @@ cpl_status cpl_list_ranges(int64_t **numbers, int64_t *count, const char *flag, 
     return status;
 }
 
-cpl_status cpl_list_bytes(double *bytes, const char *flag, const char *text)
+cpl_status cpl_parse_bytes(double *bytes, const char *flag, const char *text)
 {
     static const char letters[] = "KMGT";
     char *end                   = NULL;

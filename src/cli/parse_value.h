@@ -8,23 +8,16 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Sets numbers [at most `most`] in rising order, each in [low, high], none twice. */
-CPL_NODISCARD cpl_status cpl_list_numbers(double *numbers, int *count, int most, const char *flag,
-                                          const char *text, double low, double high);
+CPL_NODISCARD cpl_status cpl_parse_numbers(double *numbers, int *count, int most, const char *flag,
+                                           const char *text, double low, double high);
 
 /* Sets the numbers of "0,5-7" in rising order, each once, at most 100,000; owned by the caller
  * (cpl_free). */
-CPL_NODISCARD cpl_status cpl_list_ranges(int64_t **numbers, int64_t *count, const char *flag,
-                                         const char *text);
+CPL_NODISCARD cpl_status cpl_parse_ranges(int64_t **numbers, int64_t *count, const char *flag,
+                                          const char *text);
 
 /* Sets bytes from "4G", "512M", "1.5GiB", "100K" or a plain number; powers of 1024. */
-CPL_NODISCARD cpl_status cpl_list_bytes(double *bytes, const char *flag, const char *text);
+CPL_NODISCARD cpl_status cpl_parse_bytes(double *bytes, const char *flag, const char *text);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CLI_PARSE_VALUE_H */

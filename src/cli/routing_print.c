@@ -9,8 +9,8 @@
 
 /* ---- before ---- */
 
-cpl_status cpl_routed_options(bool *wanted, cpl_routing_options *o, const char **inputs,
-                              const cpl_arguments *args, const cpl_inspect_options *inspect)
+cpl_status cpl_routing_options_of(bool *wanted, cpl_routing_options *o, const char **inputs,
+                                  const cpl_arguments *args, const cpl_inspect_options *inspect)
 {
     static const double usual[]       = {0.5, 1, 2, 3};
     static const char *const behind[] = {"--window", "--text-tokens", "--response-tokens"};
@@ -40,7 +40,7 @@ cpl_status cpl_routed_options(bool *wanted, cpl_routing_options *o, const char *
     return CPL_OK;
 }
 
-void cpl_routed_cost(const cpl_routing_report *r, const cpl_routing_cost *cost)
+void cpl_routing_print_cost(const cpl_routing_report *r, const cpl_routing_cost *cost)
 {
     cpl_output_words(stderr, r->path);
     fprintf(stderr,
@@ -252,7 +252,7 @@ static void print_sources(const cpl_routing_report *r)
     putchar('\n');
 }
 
-void cpl_routed_print(const cpl_routing_report *r)
+void cpl_routing_print(const cpl_routing_report *r)
 {
     print_sources(r);
     print_load(r);

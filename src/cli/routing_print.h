@@ -8,54 +8,46 @@
 #include "inspect/report.h"
 #include "inspect/routing/report.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Rows for the verb's table. */
 #define CPL_FLAG_ROWS_ROUTING                                                                        \
     {.name       = "--text",                                                                         \
      .kind       = CPL_FLAG_FILE,                                                                    \
      .value_name = "FILE",                                                                           \
-     .sentence =                                                                                     \
-         "Also report what the router does over this text: a file, a folder or a pattern, "          \
-         "in any form of data.train."},                                                              \
+     .help = "Also report what the router does over this text: a file, a folder or a pattern, "      \
+             "in any form of data.train."},                                                          \
         {.name       = "--window",                                                                   \
          .kind       = CPL_FLAG_INT,                                                                 \
          .value_name = "N",                                                                          \
-         .sentence   = "Tokens of that text that are read at once; not given: 1024, or the model's " \
+         .help       = "Tokens of that text that are read at once; not given: 1024, or the model's " \
                        "context if that is shorter.",                                                \
          .low        = 1,                                                                            \
          .high       = 16777216,                                                                     \
          .unit       = "tokens"},                                                                          \
-        {.name       = "--text-tokens",                                                              \
-         .kind       = CPL_FLAG_INT,                                                                 \
-         .value_name = "N",                                                                          \
-         .sentence   = "Tokens of that text at most, shared evenly by its sources; 0: all.",         \
-         .standard   = "65536",                                                                      \
-         .low        = 0,                                                                            \
-         .high       = 1e12,                                                                         \
-         .unit       = "tokens"},                                                                          \
+        {.name          = "--text-tokens",                                                           \
+         .kind          = CPL_FLAG_INT,                                                              \
+         .value_name    = "N",                                                                       \
+         .help          = "Tokens of that text at most, shared evenly by its sources; 0: all.",      \
+         .default_value = "65536",                                                                   \
+         .low           = 0,                                                                         \
+         .high          = 1e12,                                                                      \
+         .unit          = "tokens"},                                                                          \
     {                                                                                                \
         .name = "--response-tokens", .kind = CPL_FLAG_INT, .value_name = "N",                        \
-        .sentence = "Of these, evenly spread, so many are also shown to every expert.",              \
-        .standard = "2048", .low = 1, .high = 1e9, .unit = "tokens"                                  \
+        .help          = "Of these, evenly spread, so many are also shown to every expert.",         \
+        .default_value = "2048", .low = 1, .high = 1e9, .unit = "tokens"                             \
     }
 
 /* Whether --text is given, and the options it comes with. `inputs` [1] is set to its value. Alphas
  * are those of --alpha where it is given, else 0.5, 1, 2 and 3. CPL_ERR_USAGE where another number
  * of checkpoints than one is given. */
-CPL_NODISCARD cpl_status cpl_routed_options(bool *wanted, cpl_routing_options *options,
-                                            const char **inputs, const cpl_arguments *args,
-                                            const cpl_inspect_options *inspect);
+CPL_NODISCARD cpl_status cpl_routing_options_of(bool *wanted, cpl_routing_options *options,
+                                                const char **inputs, const cpl_arguments *args,
+                                                const cpl_inspect_options *inspect);
 
 /* What it will cost, on standard error. */
-void cpl_routed_cost(const cpl_routing_report *report, const cpl_routing_cost *cost);
+void cpl_routing_print_cost(const cpl_routing_report *report, const cpl_routing_cost *cost);
 
 /* The tables, on standard output. */
-void cpl_routed_print(const cpl_routing_report *report);
+void cpl_routing_print(const cpl_routing_report *report);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CLI_ROUTING_PRINT_H */

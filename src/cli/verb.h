@@ -13,10 +13,6 @@
 #include "base/status.h"
 #include "base/text.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum cpl_flag_kind {
     CPL_FLAG_SWITCH, /* takes no value */
     CPL_FLAG_TEXT,   /* taken as it stands */
@@ -32,10 +28,10 @@ typedef struct cpl_flag {
     const char *name; /* with its dashes: "--out" */
     cpl_flag_kind kind;
     const char *value_name; /* of its value, "RUN"; NULL for SWITCH */
-    const char *sentence;
-    const char *standard; /* the value when it is not given; NULL: none */
-    double low, high;     /* bounds of INT and NUMBER, both allowed */
-    const char *unit;     /* of INT and NUMBER, may be NULL; of CHOICE the words */
+    const char *help;
+    const char *default_value; /* the value when it is not given; NULL: none */
+    double low, high;          /* bounds of INT and NUMBER, both allowed */
+    const char *unit;          /* of INT and NUMBER, may be NULL; of CHOICE the words */
     bool required;
     const char
         *setting; /* NULL, or the setting it is another way to give: "data.split"; of a SWITCH
@@ -48,14 +44,14 @@ typedef struct cpl_flag {
 #define CPL_FLAG_ROW_SET                                                                           \
     {                                                                                              \
         .name = "--set", .kind = CPL_FLAG_SET, .value_name = "SECTION.NAME=VALUE",                 \
-        .sentence = "Use this value of a setting; may be given several times."                     \
+        .help = "Use this value of a setting; may be given several times."                         \
     }
 
 /* The row of --threads, for every verb that computes with more than one thread. */
 #define CPL_FLAG_ROW_THREADS                                                                       \
     {                                                                                              \
         .name = "--threads", .kind = CPL_FLAG_INT, .value_name = "N",                              \
-        .sentence = "Threads; 0: one per processor this program may use.", .standard = "0",        \
+        .help = "Threads; 0: one per processor this program may use.", .default_value = "0",       \
         .low = 0, .high = 4096, .unit = "threads", .setting = "compute.threads"                    \
     }
 
@@ -99,7 +95,4 @@ bool cpl_verb_is_family(const char *word);
 /* Whether a member of the family `word`. */
 bool cpl_verb_is_of(const cpl_verb *verb, const char *word);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CLI_VERB_H */

@@ -47,7 +47,7 @@ static void add(cpl_compare_charts *charts, int64_t figure, bool at_the_end)
     snprintf(whole, sizeof whole, "%s%.120s", at_the_end ? "at-the-end-" : "", f->file);
     cpl_svg_name(name, whole, "chart");
     *chart = (cpl_compare_chart){
-        .caption = f->sentence, .figure = figure, .curve = curve_of(f), .at_the_end = at_the_end};
+        .caption = f->help, .figure = figure, .curve = curve_of(f), .at_the_end = at_the_end};
     strcpy(chart->file, name);
     for (int64_t k = 2; is_name_taken(charts, chart->file); k++)
         snprintf(chart->file, sizeof chart->file, "%s_%lld", name, (long long)k);

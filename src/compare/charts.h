@@ -13,10 +13,6 @@
 #include "base/text.h"
 #include "compare/compare.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_compare_chart {
     char file[96];       /* plain name without its ending: "at-the-end-eps" */
     const char *caption; /* a sentence */
@@ -40,7 +36,4 @@ void cpl_compare_charts_close(cpl_compare_charts *charts);
 CPL_NODISCARD cpl_status cpl_compare_chart_draw(cpl_text *out, const cpl_compare_charts *charts,
                                                 int64_t i, bool in_page);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_COMPARE_CHARTS_H */

@@ -20,15 +20,11 @@
 #include "compare/questions.h"
 #include "compare/run_record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_compare_options {
     const char *group_by; /* dotted name of a setting; NULL: none */
     /* The value of a setting that a configuration does not name; NULL: it is not known. */
-    const char *(*standard)(void *who, const char *name);
-    void *who;
+    const char *(*default_value)(void *ctx, const char *name);
+    void *ctx;
 } cpl_compare_options;
 
 typedef enum cpl_setting_role {
@@ -57,7 +53,7 @@ typedef struct cpl_run_group {
 
 /* A row of figures: one of run_figures.def, the validation loss of a source, or one made here. */
 typedef struct cpl_compared_figure {
-    const char *file, *label, *sentence; /* as in run_figures.def */
+    const char *file, *label, *help; /* as in run_figures.def */
     int digits;
     int figure;         /* cpl_run_figure_name; -1: none */
     const char *source; /* label of held-out text; NULL: none */
@@ -129,7 +125,4 @@ enum { CPL_POINT_WORDS = 240 };
 /* "at 2,048,000 tokens, the most at which every run was evaluated" into `out`, which is returned. */
 const char *cpl_compare_point_words(char out[CPL_POINT_WORDS], const cpl_compare *compare);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_COMPARE_COMPARE_H */

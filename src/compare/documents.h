@@ -14,10 +14,6 @@
 #include "base/pool.h"
 #include "compare/run_record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_BOOTSTRAP_RESAMPLES = 2000 };
 
 /* Of all documents, or of those of a source. */
@@ -52,7 +48,4 @@ void cpl_document_difference_free(cpl_document_difference *difference);
 CPL_NODISCARD cpl_status cpl_document_interval(double *low, double *high, const double *delta,
                                                const double *bytes, int64_t n, uint32_t layer);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_COMPARE_DOCUMENTS_H */

@@ -230,23 +230,23 @@ static cpl_status add_sources(cpl_compare *c)
     for (int64_t i = 0; i < c->n_sources; i++) {
         const char *label       = c->sources[i];
         cpl_compared_figure row = {
-            .file     = cpl_pool_printf(&c->pool, "validation-loss-%s", label),
-            .label    = cpl_pool_printf(&c->pool, "validation loss, %s", label),
-            .sentence = cpl_pool_printf(
-                &c->pool, "Cross-entropy of the held-out text of %s, nats a token.", label),
+            .file  = cpl_pool_printf(&c->pool, "validation-loss-%s", label),
+            .label = cpl_pool_printf(&c->pool, "validation loss, %s", label),
+            .help  = cpl_pool_printf(
+                 &c->pool, "Cross-entropy of the held-out text of %s, nats a token.", label),
             .digits = 4,
             .figure = -1,
             .source = label};
         CPL_TRY(add(c, row, of_source, label));
     }
     const cpl_compared_figure time = {
-        .file     = "val_loss_equal_time",
-        .label    = "validation loss at equal time",
-        .sentence = "Validation loss after the time in which the first run reached its last "
-                    "evaluation; a run's time is its tokens over its median tokens/s, and between "
-                    "two evaluations the loss is taken to be linear.",
-        .digits   = 4,
-        .figure   = -1};
+        .file   = "val_loss_equal_time",
+        .label  = "validation loss at equal time",
+        .help   = "Validation loss after the time in which the first run reached its last "
+                  "evaluation; a run's time is its tokens over its median tokens/s, and between "
+                  "two evaluations the loss is taken to be linear.",
+        .digits = 4,
+        .figure = -1};
     return add(c, time, of_time, NULL);
 }
 
@@ -260,19 +260,19 @@ cpl_status cpl_compare_figures(cpl_compare *c)
     if (!c->figures) return CPL_ERR_MEMORY;
     for (int f = 0; f < CPL_RUN_FIGURES; f++) {
         const cpl_run_figure *of      = &cpl_run_figures[f];
-        const cpl_compared_figure row = {.file     = of->file,
-                                         .label    = of->label,
-                                         .sentence = of->sentence,
-                                         .digits   = of->digits,
-                                         .figure   = f};
+        const cpl_compared_figure row = {.file   = of->file,
+                                         .label  = of->label,
+                                         .help   = of->help,
+                                         .digits = of->digits,
+                                         .figure = f};
         CPL_TRY(add(c, row, of_figure, &f));
         if (f == CPL_RUN_VAL_LOSS) CPL_TRY(add_sources(c));
     }
-    const cpl_compared_figure tokens = {.file     = "tokens",
-                                        .label    = "tokens in all",
-                                        .sentence = "Input positions up to the last logged step.",
-                                        .digits   = 9,
-                                        .figure   = -1};
+    const cpl_compared_figure tokens = {.file   = "tokens",
+                                        .label  = "tokens in all",
+                                        .help   = "Input positions up to the last logged step.",
+                                        .digits = 9,
+                                        .figure = -1};
     return add(c, tokens, of_tokens, NULL);
 }
 

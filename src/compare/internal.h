@@ -6,10 +6,6 @@
 
 #include "compare/compare.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Sets the settings of all runs. */
 CPL_NODISCARD cpl_status cpl_compare_settings(cpl_compare *compare);
 
@@ -46,7 +42,4 @@ CPL_NODISCARD cpl_status cpl_compare_warnings(cpl_compare *compare);
 CPL_NODISCARD cpl_status cpl_compare_warn(cpl_compare *compare, const char *format, ...)
     CPL_PRINTF(2, 3);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_COMPARE_INTERNAL_H */

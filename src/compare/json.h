@@ -8,14 +8,7 @@
 
 #include "compare/compare.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* A new object; NULL if there is no memory. What is not finite is null. */
 json_t *cpl_compare_json(const cpl_compare *compare);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_COMPARE_JSON_H */

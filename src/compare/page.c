@@ -140,7 +140,7 @@ static void put_terms(cpl_text *out, const cpl_compare *c)
     cpl_page_terms_open(out);
     for (int64_t i = 0; i < c->n_figures; i++) {
         const cpl_compared_figure *f = &c->figures[i];
-        if (!f->source) cpl_page_term(out, f->label, f->sentence);
+        if (!f->source) cpl_page_term(out, f->label, f->help);
     }
     cpl_page_terms_close(out);
 }
@@ -168,7 +168,8 @@ cpl_status cpl_compare_svgs(const char *folder, const cpl_compare *c)
     cpl_compare_charts charts = {0};
     cpl_text svg              = {0};
     cpl_status status         = CPL_OK;
-    for (int64_t r = 0; r < c->n_runs; r++) CPL_TRY(cpl_outside_check(folder, c->runs[r].folder));
+    for (int64_t r = 0; r < c->n_runs; r++)
+        CPL_TRY(cpl_path_guard_check(folder, c->runs[r].folder));
     CPL_TRY_DONE(cpl_compare_charts_open(&charts, c));
     CPL_TRY_DONE(cpl_folder_make(folder));
     for (int64_t i = 0; i < charts.n; i++) {

@@ -7,10 +7,6 @@
 #include "base/text.h"
 #include "compare/compare.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Appends the page. */
 CPL_NODISCARD cpl_status cpl_compare_page(cpl_text *out, const cpl_compare *compare);
 
@@ -18,7 +14,4 @@ CPL_NODISCARD cpl_status cpl_compare_page(cpl_text *out, const cpl_compare *comp
  * where it lies in one of the runs. */
 CPL_NODISCARD cpl_status cpl_compare_svgs(const char *folder, const cpl_compare *compare);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_COMPARE_PAGE_H */

@@ -11,10 +11,6 @@
 #include "base/pool.h"
 #include "compare/run_record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* A task of a pair of runs. */
 typedef struct cpl_question_table {
     int64_t pair; /* place among the pairs */
@@ -38,7 +34,4 @@ CPL_NODISCARD cpl_status cpl_question_counts_of(cpl_question_counts *out,
                                                 const cpl_run_record *const *other, int64_t n);
 void cpl_question_counts_free(cpl_question_counts *counts);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_COMPARE_QUESTIONS_H */

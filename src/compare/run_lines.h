@@ -6,10 +6,6 @@
 
 #include "compare/run_record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Sets the lines of `run`, their sources and counts of damage, from a file of JSON lines, whatever
  * it is compressed with. `batch_tokens` stands for the tokens of a step where a line does not say
  * them, and a line that says others is damaged; NaN: nothing does, and lines that fall are damaged. CPL_ERR_INPUT where there are
@@ -21,7 +17,4 @@ CPL_NODISCARD cpl_status cpl_run_lines_read(cpl_run_record *run, const char *pat
  * there. CPL_ERR_INPUT where it is no JSON object; CPL_ERR_IO; CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_run_lines_start(cpl_run_record *run, const char *path);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_COMPARE_RUN_LINES_H */

@@ -20,10 +20,6 @@
 #include "base/status.h"
 #include "settings/yaml_flat.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Bounds of metrics.jsonl when it is read: of a line, of the file when it is decompressed. */
 enum { CPL_RUN_LINE_BYTES = 1 << 24 };
 #define CPL_RUN_METRICS_BYTES (UINT64_C(1) << 36)
@@ -59,7 +55,7 @@ typedef struct cpl_run_figure {
     cpl_run_curve curve;
     const char *file, *label;
     int digits;
-    const char *sentence;
+    const char *help;
 } cpl_run_figure;
 
 extern const cpl_run_figure cpl_run_figures[CPL_RUN_FIGURES];
@@ -129,7 +125,4 @@ CPL_NODISCARD cpl_status cpl_run_json(json_t **out, const cpl_run_record *run, c
 /* Median of tokens_per_s over the lines; NaN: none has it. */
 CPL_NODISCARD cpl_status cpl_run_speed(double *out, const cpl_run_record *run);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_COMPARE_RUN_RECORD_H */

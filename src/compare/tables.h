@@ -7,10 +7,6 @@
 #include "compare/compare.h"
 #include "report/grid.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Each sets `grid`, whose texts are taken from the pool; without rows where there is nothing. */
 CPL_NODISCARD cpl_status cpl_compare_table_runs(cpl_grid *grid, cpl_pool *pool,
                                                 const cpl_compare *compare);
@@ -32,7 +28,4 @@ CPL_NODISCARD cpl_status cpl_compare_table_questions(cpl_grid *grid, cpl_pool *p
 /* Appends all of it as text for a terminal, warnings at the top. */
 CPL_NODISCARD cpl_status cpl_compare_text(cpl_text *out, const cpl_compare *compare);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_COMPARE_TABLES_H */

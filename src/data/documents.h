@@ -20,10 +20,6 @@
 #include "data/settings.h"
 #include "settings/settings.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum cpl_surrogate_choice {
     CPL_SURROGATE_SKIP,   /* a line whose text, id or source has a lone surrogate is bad (Dolma) */
     CPL_SURROGATE_REPLACE /* the lone surrogate becomes U+FFFD */
@@ -80,7 +76,4 @@ CPL_NODISCARD cpl_status cpl_documents_next(cpl_documents *documents, cpl_docume
 /* What was met so far in this file. */
 cpl_document_counts cpl_documents_counts(const cpl_documents *documents);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_DATA_DOCUMENTS_H */

@@ -6,10 +6,6 @@
 
 #include "settings/settings.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum cpl_bad_choice { CPL_BAD_SKIP, CPL_BAD_STOP } cpl_bad_choice;
 typedef enum cpl_split_choice {
     CPL_SPLIT_FILE,
@@ -33,7 +29,4 @@ typedef struct cpl_data_settings {
 /* Their offsets are 0: each is a struct of its own. */
 extern const cpl_section cpl_data_section;
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_DATA_SETTINGS_H */

@@ -13,10 +13,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* All zero is a closed file. */
 typedef struct cpl_shard_file {
     char *path;      /* owned */
@@ -34,7 +30,4 @@ void cpl_shard_file_close(cpl_shard_file *file);
 CPL_NODISCARD cpl_status cpl_shard_file_read(const cpl_shard_file *file, void *out, size_t bytes,
                                              uint64_t offset);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_DATA_SHARD_FILE_H */

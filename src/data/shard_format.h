@@ -10,10 +10,6 @@
 #include "base/status.h"
 #include "data/shard_file.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_shard_format {
     size_t offset;  /* bytes before the first id */
     int item_bytes; /* 0: flat, the file does not say */
@@ -23,7 +19,4 @@ typedef struct cpl_shard_format {
 CPL_NODISCARD cpl_status cpl_shard_format_find(cpl_shard_format *format,
                                                const cpl_shard_file *file);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_DATA_SHARD_FORMAT_H */

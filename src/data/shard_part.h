@@ -20,10 +20,6 @@
 #include "io/file.h"
 #include "settings/settings.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_shard_part {
     char *stem;     /* folder and name without an extension; owned */
     int item_bytes; /* 2 or 4 */
@@ -54,7 +50,4 @@ void cpl_shard_part_abort(cpl_shard_part *part); /* leaves nothing behind */
 /* Removes the files of a part that was committed, as far as they are there. */
 void cpl_shard_part_remove(const char *stem);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_DATA_SHARD_PART_H */

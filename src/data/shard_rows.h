@@ -11,10 +11,6 @@
 #include "io/pieces.h"
 #include "io/stream.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_shard_rows {
     char *path;
     cpl_stream *stream;
@@ -37,7 +33,4 @@ void cpl_shard_rows_close(cpl_shard_rows *rows);
 CPL_NODISCARD cpl_status cpl_shard_rows_next(cpl_shard_rows *rows, int64_t *start, int64_t *end,
                                              bool *more);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_DATA_SHARD_ROWS_H */

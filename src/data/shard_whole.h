@@ -10,10 +10,6 @@
 #include "base/status.h"
 #include "data/shards.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* `found` is what `path` (a file, a folder or a pattern) stands for, sorted by bytes: `files`, open.
  * Errors: a file has not the tokens that its shards.json says; a file below the folder `path` is
  * listed and was not found; the folder holds unfinished files that no shards.json covers. Warns of
@@ -21,7 +17,4 @@ extern "C" {
 CPL_NODISCARD cpl_status cpl_shards_check_whole(const cpl_strings *found, const cpl_shard *files,
                                                 const char *path, const cpl_log *log);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_DATA_SHARD_WHOLE_H */

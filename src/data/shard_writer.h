@@ -15,10 +15,6 @@
 #include "base/status.h"
 #include "data/documents.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Copied by cpl_shard_writer_open. */
 typedef struct cpl_shard_writer_settings {
     const char *folder; /* made if it is not there */
@@ -53,7 +49,4 @@ CPL_NODISCARD cpl_status cpl_shard_writer_finish(cpl_shard_writer *writer,
  * NULL is allowed. */
 void cpl_shard_writer_close(cpl_shard_writer *writer);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_DATA_SHARD_WRITER_H */

@@ -21,10 +21,6 @@
 #include "data/shard_file.h"
 #include "settings/settings.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* All zero but eos, which is -1 if unknown. Used while opening only. */
 typedef struct cpl_shard_options {
     cpl_token_type_choice type; /* of flat files; AUTO: shards.json, the vocabulary, the content */
@@ -129,7 +125,4 @@ CPL_NODISCARD cpl_status cpl_shards_fingerprint(uint64_t *hash, const cpl_shards
  * the same text. Reads everything. */
 CPL_NODISCARD cpl_status cpl_shards_content(uint64_t *hash, const cpl_shards *shards);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_DATA_SHARDS_H */

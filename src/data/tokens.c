@@ -118,7 +118,7 @@ static cpl_status add_files(maker *m, const cpl_strings *files)
     for (int64_t i = 0; i < files->count; i++) {
         CPL_TRY(add_file(m, files->at[i]));
         m->made->tokens = cpl_shard_writer_tokens(m->writer);
-        if (m->job->progress) m->job->progress(m->job->who, i + 1, files->count, m->made->tokens);
+        if (m->job->progress) m->job->progress(m->job->ctx, i + 1, files->count, m->made->tokens);
     }
     m->made->n_files = files->count;
     if (m->made->tokens == 0)

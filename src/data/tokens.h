@@ -9,10 +9,6 @@
 #include "data/settings.h"
 #include "tokenizer/tokenizer.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_tokens_job {
     const char *folder;                /* where the shards go; made if it is not there */
     const cpl_strings *inputs;         /* files, folders, patterns */
@@ -26,8 +22,8 @@ typedef struct cpl_tokens_job {
     int64_t max_tokens; /* of a file; 0: 2^30 */
     int n_threads;      /* that encode; 0: one per processor. The shards do not depend on it */
     /* Called after each input file with how many are done; NULL: nobody listens. */
-    void (*progress)(void *who, int64_t files_done, int64_t n_files, int64_t tokens);
-    void *who;
+    void (*progress)(void *ctx, int64_t files_done, int64_t n_files, int64_t tokens);
+    void *ctx;
     const cpl_log *log;
 } cpl_tokens_job;
 
@@ -54,7 +50,4 @@ bool cpl_tokens_are_shards(const char *path);
  * 64 KiB of each, the tokenizer, and the settings of reading. */
 CPL_NODISCARD cpl_status cpl_tokens_fingerprint(uint64_t *hash, const cpl_tokens_job *job);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_DATA_TOKENS_H */

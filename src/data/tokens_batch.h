@@ -8,10 +8,6 @@
 #include "data/documents.h"
 #include "tokenizer/tokenizer.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
     CPL_BATCH_DOCUMENTS = 256,
     CPL_BATCH_BYTES     = 4 << 20 /* of text, at which a batch counts as full */
@@ -54,7 +50,4 @@ cpl_document cpl_tokens_batch_document(const cpl_tokens_batch *batch, int64_t i)
 /* No items; keeps the memory of those of ordinary length. */
 void cpl_tokens_batch_clear(cpl_tokens_batch *batch);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_DATA_TOKENS_BATCH_H */

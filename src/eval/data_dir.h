@@ -6,10 +6,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The rows that come with the program, from cpl_alloc: share/couplet/eval beside its bin, or the
  * project's data/eval; "data/eval" where neither is there. NULL: no memory. */
 char *cpl_eval_data_dir(void);
@@ -17,7 +13,4 @@ char *cpl_eval_data_dir(void);
 /* CPL_ERR_INPUT where that folder is not there; `word` is the flag or setting that names another. */
 CPL_NODISCARD cpl_status cpl_eval_data_dir_check(const char *data, const char *word);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_DATA_DIR_H */

@@ -24,8 +24,8 @@ static int64_t count_asked(const cpl_selection *selection)
     return n;
 }
 
-static cpl_status refuse_nothing(const cpl_evaluated *one, const cpl_questions *q,
-                                 const cpl_questions_wish *wish)
+static cpl_status refuse_nothing(const cpl_task_evaluation *one, const cpl_questions *q,
+                                 const cpl_questions_options *wish)
 {
     const char *file = q->files.count ? q->files.at[q->files.count - 1] : wish->data;
     if (wish->offset > 0)
@@ -36,14 +36,14 @@ static cpl_status refuse_nothing(const cpl_evaluated *one, const cpl_questions *
                     one->what->key, file);
 }
 
-static cpl_status look(cpl_evaluated *one, const cpl_questions_wish *wish, int64_t window,
+static cpl_status look(cpl_task_evaluation *one, const cpl_questions_options *wish, int64_t window,
                        const cpl_tokenizer *tokenizer, bool alone)
 {
     cpl_questions q = {0};
     CPL_TRY(cpl_questions_read(&q, one->what->task, one->what->profile, wish));
     one->n       = q.count;
     one->skipped = q.skipped;
-    one->window  = cpl_answering_window(q.question, q.count, window);
+    one->window  = cpl_eval_runner_window(q.question, q.count, window);
     if (q.count == 0) {
         cpl_status status = refuse_nothing(one, &q, wish);
         cpl_questions_free(&q);
@@ -55,7 +55,7 @@ static cpl_status look(cpl_evaluated *one, const cpl_questions_wish *wish, int64
 }
 
 /* Tells all tasks without rows in one sentence; of a single one the reading says more. */
-static cpl_status check_rows(const cpl_selection *selection, const cpl_questions_wish *wish)
+static cpl_status check_rows(const cpl_selection *selection, const cpl_questions_options *wish)
 {
     cpl_text names = {0}, all = {0}, wanted = {0};
     cpl_status status  = CPL_OK;
@@ -87,7 +87,7 @@ done:
 }
 
 cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection,
-                               const cpl_questions_wish *wish, int64_t window,
+                               const cpl_questions_options *wish, int64_t window,
                                const cpl_tokenizer *tokenizer)
 {
     cpl_status status = check_rows(selection, wish);
@@ -122,8 +122,8 @@ void cpl_evaluation_close(cpl_evaluation *e)
 /* The best headline among the forms of entry `of`. */
 static cpl_status best_form(cpl_evaluation *e, int64_t of)
 {
-    const cpl_evaluated *best = NULL;
-    double most               = -INFINITY, value, error;
+    const cpl_task_evaluation *best = NULL;
+    double most                     = -INFINITY, value, error;
     const char *name;
     for (int64_t i = 0; i < e->count; i++) {
         if (e->at[i].what->form_of != of || !e->at[i].result) continue;
@@ -133,8 +133,8 @@ static cpl_status best_form(cpl_evaluation *e, int64_t of)
         most = value;
     }
     if (!best) return CPL_OK;
-    cpl_evaluated *one = &e->at[of];
-    name               = cpl_evaluation_headline(best->result, &value, &error);
+    cpl_task_evaluation *one = &e->at[of];
+    name                     = cpl_evaluation_headline(best->result, &value, &error);
     json_decref(one->result);
     one->n      = best->n;
     one->result = json_pack("{s:s,s:s,s:s,s:O,s:O,s:I,s:O}", "task", one->what->task->id, "profile",
@@ -152,12 +152,13 @@ static cpl_status best_form(cpl_evaluation *e, int64_t of)
     return whole ? CPL_OK : CPL_ERR_MEMORY;
 }
 
-cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_answering *answering, cpl_record *record,
-                              bool samples, const cpl_evaluation_watch *watch)
+cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *answering,
+                              cpl_eval_journal *record, bool samples,
+                              const cpl_evaluation_watch *watch)
 {
     for (int64_t i = 0; i < e->count; i++) {
-        cpl_evaluated *one = &e->at[i];
-        cpl_questions q    = {0};
+        cpl_task_evaluation *one = &e->at[i];
+        cpl_questions q          = {0};
         if (!is_asked(one->what)) {
             CPL_TRY(best_form(e, i));
             continue;
@@ -188,8 +189,8 @@ const char *cpl_evaluation_headline(const json_t *result, double *value, double 
     return name ? name : "";
 }
 
-static const cpl_evaluated *under_set(const cpl_evaluation *e, const cpl_task *task,
-                                      const char *set)
+static const cpl_task_evaluation *under_set(const cpl_evaluation *e, const cpl_task *task,
+                                            const char *set)
 {
     const cpl_profile *profile;
     if (cpl_task_profile(&profile, task, set, NULL, NULL) != CPL_OK) return NULL;
@@ -207,7 +208,7 @@ double cpl_evaluation_average(const cpl_evaluation *e, const char *set)
     for (int64_t i = 0; i < e->selection->n_tasks; i++) {
         const cpl_task *task = e->selection->tasks[i];
         if (!cpl_selection_is_of(e->selection, i, set)) continue;
-        const cpl_evaluated *one = under_set(e, task, set);
+        const cpl_task_evaluation *one = under_set(e, task, set);
         if (!one) return NAN;
         cpl_evaluation_headline(one->result, &value, &error);
         sum += value;

@@ -13,47 +13,43 @@
 #include "eval/prompts/selection.h"
 #include "eval/run/runner.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* A task under a profile. */
-typedef struct cpl_evaluated {
+typedef struct cpl_task_evaluation {
     const cpl_selected *what;
     int64_t n;       /* questions */
     int64_t skipped; /* bad rows */
     int64_t window;  /* tokens that its questions may have, with the model's window */
     json_t *result;  /* of docs/formats.md; NULL: not evaluated yet */
-} cpl_evaluated;
+} cpl_task_evaluation;
 
 typedef struct cpl_evaluation {
     const cpl_selection *selection; /* outlives it */
-    cpl_questions_wish wish;        /* its texts outlive it */
-    cpl_evaluated *at;              /* (count) those of the selection, in its order */
+    cpl_questions_options wish;     /* its texts outlive it */
+    cpl_task_evaluation *at;        /* (count) those of the selection, in its order */
     int64_t count;
     int64_t n_questions; /* of all */
     int64_t window;      /* the largest */
 } cpl_evaluation;
 
 /* Reads all questions once, so that whatever is wrong with them is said before a model is loaded;
- * window and tokenizer are the model's. As cpl_questions_read and cpl_answering_check. */
+ * window and tokenizer are the model's. As cpl_questions_read and cpl_eval_runner_check. */
 CPL_NODISCARD cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection,
-                                             const cpl_questions_wish *wish, int64_t window,
+                                             const cpl_questions_options *wish, int64_t window,
                                              const cpl_tokenizer *tokenizer);
 void cpl_evaluation_close(cpl_evaluation *e); /* all zero: nothing to do */
 
 /* Who watches; every function may be NULL. */
 typedef struct cpl_evaluation_watch {
-    void *who;
-    void (*began)(void *who, const cpl_evaluated *one, int64_t recorded);
-    void (*advanced)(void *who, double questions); /* of the task at hand, in this run */
-    void (*finished)(void *who, const cpl_evaluated *one);
+    void *ctx;
+    void (*began)(void *ctx, const cpl_task_evaluation *one, int64_t recorded);
+    void (*advanced)(void *ctx, double questions); /* of the task at hand, in this run */
+    void (*finished)(void *ctx, const cpl_task_evaluation *one);
 } cpl_evaluation_watch;
 
 /* Asks everything that `record` (NULL: none) does not have. `samples`: results hold every
- * question. Failures as cpl_answering_ask. */
-CPL_NODISCARD cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_answering *answering,
-                                            cpl_record *record, bool samples,
+ * question. Failures as cpl_eval_runner_run. */
+CPL_NODISCARD cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *answering,
+                                            cpl_eval_journal *record, bool samples,
                                             const cpl_evaluation_watch *watch);
 
 /* {"settings": settings, "results": {KEY: ...}, "averages": {...}}; borrows `settings`; NULL if
@@ -69,7 +65,4 @@ const char *cpl_evaluation_headline(const json_t *result, double *value, double 
  * evaluated under the profile that they have there. */
 double cpl_evaluation_average(const cpl_evaluation *e, const char *set);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_EVALUATION_H */

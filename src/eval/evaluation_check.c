@@ -22,7 +22,7 @@ static bool is_said(const cpl_questions *q, const char *metric)
 /* The task file has been checked: where a question has to say something of a metric it can. */
 static cpl_status check_metrics(const cpl_questions *q)
 {
-    const cpl_names *metrics = &q->profile->metrics;
+    const cpl_string_list *metrics = &q->profile->metrics;
     for (int64_t i = 0; i < metrics->count; i++) {
         if (is_said(q, metrics->at[i])) continue;
         const bool ranked = is_ranked(&q->question[0]);
@@ -42,8 +42,8 @@ static cpl_status check_metrics(const cpl_questions *q)
 static bool is_in_group(const cpl_profile *profile, const char *subject)
 {
     for (int64_t i = 0; i < profile->n_groups; i++) {
-        const cpl_names *subjects = &profile->groups[i].subjects;
-        if (!subjects->count || cpl_names_hold(subjects, subject)) return true;
+        const cpl_string_list *subjects = &profile->groups[i].subjects;
+        if (!subjects->count || cpl_string_list_holds(subjects, subject)) return true;
     }
     return false;
 }
@@ -70,7 +70,7 @@ static bool is_there(const cpl_questions *q, const char *subject)
     return false;
 }
 
-static void warn_of(const cpl_questions *q, const cpl_names *names, const char *kind,
+static void warn_of(const cpl_questions *q, const cpl_string_list *names, const char *kind,
                     const cpl_log *log)
 {
     for (int64_t i = 0; i < names->count; i++)
@@ -82,7 +82,8 @@ static void warn_of(const cpl_questions *q, const cpl_names *names, const char *
 }
 
 /* Of a task that lists its subjects, whose names have been checked. */
-static void warn_of_missing(const cpl_questions *q, const cpl_names *known, const cpl_log *log)
+static void warn_of_missing(const cpl_questions *q, const cpl_string_list *known,
+                            const cpl_log *log)
 {
     const char *first = NULL;
     int64_t missing   = 0;
@@ -99,10 +100,10 @@ static void warn_of_missing(const cpl_questions *q, const cpl_names *known, cons
                      first, q->task->id);
 }
 
-static void warn_of_names(const cpl_questions *q, const cpl_questions_wish *wish)
+static void warn_of_names(const cpl_questions *q, const cpl_questions_options *wish)
 {
-    const cpl_way *way     = &q->task->parts->ways[q->profile - q->task->profiles];
-    const cpl_names *known = &q->task->parts->known;
+    const cpl_resolved_profile *way = &q->task->parts->ways[q->profile - q->task->profiles];
+    const cpl_string_list *known    = &q->task->parts->known;
     if (!wish->log || wish->offset > 0) return;
     if (known->count) {
         warn_of_missing(q, known, wish->log);
@@ -138,7 +139,7 @@ static void advise(char advice[ADVICE], const cpl_selected *what, bool alone, bo
 }
 
 static cpl_status check_lengths(const cpl_selected *what, const cpl_questions *q,
-                                const cpl_questions_wish *wish, int64_t window,
+                                const cpl_questions_options *wish, int64_t window,
                                 const cpl_tokenizer *tokenizer, bool alone)
 {
     char room[ADVICE], beyond[ADVICE], fewer[80];
@@ -148,12 +149,12 @@ static cpl_status check_lengths(const cpl_selected *what, const cpl_questions *q
            q->fewer            ? "--num-fewshot with a smaller number"
            : q->max_tokens > 0 ? "--max-gen-toks with a smaller number"
                                : "");
-    const cpl_answering_advice advice = {room, beyond};
-    return cpl_answering_check(q->question, q->count, window, tokenizer, &advice);
+    const cpl_eval_runner_advice advice = {room, beyond};
+    return cpl_eval_runner_check(q->question, q->count, window, tokenizer, &advice);
 }
 
 cpl_status cpl_evaluation_check(const cpl_selected *what, const cpl_questions *q,
-                                const cpl_questions_wish *wish, int64_t window,
+                                const cpl_questions_options *wish, int64_t window,
                                 const cpl_tokenizer *tokenizer, bool alone)
 {
     cpl_status status = check_metrics(q);

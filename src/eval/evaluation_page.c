@@ -53,7 +53,7 @@ static void set_series(cpl_chart_series *s, const mark *m, bool first)
 }
 
 /* Results that have a share as their headline. */
-static bool is_drawn(const cpl_evaluated *one)
+static bool is_drawn(const cpl_task_evaluation *one)
 {
     double value, error;
     const char *name = one->result ? cpl_evaluation_headline(one->result, &value, &error) : "";
@@ -112,7 +112,7 @@ static cpl_status put_results(cpl_text *out, const cpl_evaluation *e)
     return status;
 }
 
-static cpl_status put_parts(cpl_text *out, const cpl_evaluated *one, const char *of)
+static cpl_status put_parts(cpl_text *out, const cpl_task_evaluation *one, const char *of)
 {
     cpl_pool pool = {0};
     cpl_grid g;
@@ -130,7 +130,7 @@ static cpl_status put_all_parts(cpl_text *out, const cpl_evaluation *e)
 {
     bool begun = false;
     for (int64_t i = 0; i < e->count; i++) {
-        const cpl_evaluated *one = &e->at[i];
+        const cpl_task_evaluation *one = &e->at[i];
         if (!json_object_get(one->result, "subjects") && !json_object_get(one->result, "groups"))
             continue;
         if (!begun) cpl_page_section(out, "Subjects");

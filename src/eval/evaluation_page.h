@@ -6,15 +6,8 @@
 
 #include "eval/evaluation.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Appends the page; `model` is the name of what was evaluated. */
 CPL_NODISCARD cpl_status cpl_evaluation_page(cpl_text *out, const cpl_evaluation *e,
                                              const char *model);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_EVALUATION_PAGE_H */

@@ -18,8 +18,8 @@ cpl_status cpl_evaluation_about(cpl_status status, const cpl_selected *what)
 
 /* Of a task that is being asked. */
 typedef struct asking {
-    const cpl_evaluated *one;
-    cpl_record *record;
+    const cpl_task_evaluation *one;
+    cpl_eval_journal *record;
     const cpl_evaluation_watch *watch;
     cpl_question *question; /* (n) those asked now, copies */
     int64_t *place;         /* (n) where their answers belong */
@@ -28,21 +28,21 @@ typedef struct asking {
     int64_t behind;  /* asked before those asked now */
 } asking;
 
-static cpl_status take(void *who, int64_t index, json_t *sample)
+static cpl_status take(void *ctx, int64_t index, json_t *sample)
 {
-    asking *a                  = who;
+    asking *a                  = ctx;
     a->sample[a->place[index]] = sample;
     if (!a->record) return CPL_OK;
     char sum[SHA256_DIGEST_STRING_LENGTH];
     cpl_question_sum(sum, &a->question[index]);
-    return cpl_record_add(a->record, a->one->what->key, sum, sample);
+    return cpl_eval_journal_add(a->record, a->one->what->key, sum, sample);
 }
 
-static void advance(void *who, int64_t done, int64_t of)
+static void advance(void *ctx, int64_t done, int64_t of)
 {
-    const asking *a = who;
+    const asking *a = ctx;
     if (!a->watch->advanced || of <= 0) return;
-    a->watch->advanced(a->watch->who, (double)a->behind + (double)a->n * (double)done / (double)of);
+    a->watch->advanced(a->watch->ctx, (double)a->behind + (double)a->n * (double)done / (double)of);
 }
 
 /* The questions of one kind, or those of them that have no answer yet. */
@@ -63,7 +63,7 @@ static cpl_status recall(asking *a, const cpl_questions *q)
     const char *key = a->one->what->key, *told;
     char sum[SHA256_DIGEST_STRING_LENGTH];
     for (int64_t i = 0; i < q->count && a->record; i++) {
-        json_t *sample = cpl_record_find(a->record, key, q->question[i].id, &told);
+        json_t *sample = cpl_eval_journal_find(a->record, key, q->question[i].id, &told);
         if (!sample) continue;
         cpl_question_sum(sum, &q->question[i]);
         if (strcmp(sum, told) != 0)
@@ -79,13 +79,13 @@ static cpl_status recall(asking *a, const cpl_questions *q)
 
 /* Answers of one kind in whose block one is missing are dropped, and asked again. */
 static cpl_status keep_blocks(asking *a, const cpl_questions *q, cpl_ask ask,
-                              const cpl_answering *answering)
+                              const cpl_eval_runner *answering)
 {
     gather(a, q, ask, true);
     bool *answered = cpl_alloc((size_t)a->n + 1);
     if (!answered) return CPL_ERR_MEMORY;
     for (int64_t i = 0; i < a->n; i++) answered[i] = a->sample[a->place[i]] != NULL;
-    cpl_status status = cpl_answering_keep_blocks(answering, a->question, a->n, answered);
+    cpl_status status = cpl_eval_runner_keep_blocks(answering, a->question, a->n, answered);
     for (int64_t i = 0; i < a->n && status == CPL_OK; i++) {
         if (answered[i]) continue;
         json_decref(a->sample[a->place[i]]);
@@ -105,7 +105,7 @@ static int64_t count_answered(const asking *a, int64_t n)
 static const cpl_ask kinds[] = {CPL_ASK_RANK, CPL_ASK_GENERATE};
 
 /* Sets how many answers of before count. */
-static cpl_status go_on(asking *a, const cpl_questions *q, const cpl_answering *answering,
+static cpl_status go_on(asking *a, const cpl_questions *q, const cpl_eval_runner *answering,
                         int64_t *recalled)
 {
     CPL_TRY(recall(a, q));
@@ -115,12 +115,12 @@ static cpl_status go_on(asking *a, const cpl_questions *q, const cpl_answering *
     return CPL_OK;
 }
 
-static cpl_status ask_all(asking *a, const cpl_questions *q, const cpl_answering *answering)
+static cpl_status ask_all(asking *a, const cpl_questions *q, const cpl_eval_runner *answering)
 {
-    const cpl_answering_listener listener = {take, advance, a};
+    const cpl_eval_runner_callbacks listener = {take, advance, a};
     for (int k = 0; k < 2; k++) {
         gather(a, q, kinds[k], false);
-        if (a->n) CPL_TRY(cpl_answering_ask(answering, a->question, a->n, &listener));
+        if (a->n) CPL_TRY(cpl_eval_runner_run(answering, a->question, a->n, &listener));
         a->behind += a->n;
     }
     return CPL_OK;
@@ -128,7 +128,7 @@ static cpl_status ask_all(asking *a, const cpl_questions *q, const cpl_answering
 
 /* ---- its result ---- */
 
-static json_t *names_json(cpl_names names)
+static json_t *names_json(cpl_string_list names)
 {
     json_t *list = json_array();
     for (int64_t i = 0; i < names.count; i++)
@@ -141,8 +141,8 @@ static json_t *names_json(cpl_names names)
 
 static json_t *until_json(const cpl_questions *q)
 {
-    const cpl_form *form = q->question[0].form;
-    return names_json((cpl_names){form->until, form->n_until});
+    const cpl_request_spec *form = q->question[0].form;
+    return names_json((cpl_string_list){form->until, form->n_until});
 }
 
 /* What was asked, how; the totals come behind it. */
@@ -207,7 +207,7 @@ static cpl_status add_lengths(json_t *result, const cpl_questions *q, const json
                               int64_t window)
 {
     bool whole = json_object_set_new(result, "cut", json_integer(count_cut(samples))) == 0;
-    if (cpl_answering_window(q->question, q->count, window) > window)
+    if (cpl_eval_runner_window(q->question, q->count, window) > window)
         whole = whole && json_object_set_new(result, "beyond",
                                              json_integer(count_beyond(samples, window))) == 0;
     return whole ? CPL_OK : CPL_ERR_MEMORY;
@@ -243,8 +243,8 @@ static cpl_status set_headline(json_t *result, const cpl_profile *profile)
     return CPL_FAIL(CPL_ERR_INPUT, "%s has no metric %s", profile->name, first);
 }
 
-static cpl_status conclude(cpl_evaluated *one, const cpl_questions *q, asking *a, int64_t window,
-                           bool samples)
+static cpl_status conclude(cpl_task_evaluation *one, const cpl_questions *q, asking *a,
+                           int64_t window, bool samples)
 {
     json_t *list      = samples_json(a->sample, q->count);
     json_t *result    = list ? describe(one->what, q) : NULL;
@@ -265,9 +265,9 @@ static cpl_status conclude(cpl_evaluated *one, const cpl_questions *q, asking *a
     return CPL_OK;
 }
 
-cpl_status cpl_evaluation_ask(cpl_evaluated *one, const cpl_questions *q,
-                              const cpl_answering *answering, cpl_record *record, bool samples,
-                              const cpl_evaluation_watch *watch)
+cpl_status cpl_evaluation_ask(cpl_task_evaluation *one, const cpl_questions *q,
+                              const cpl_eval_runner *answering, cpl_eval_journal *record,
+                              bool samples, const cpl_evaluation_watch *watch)
 {
     const size_t n    = (size_t)(q->count > 0 ? q->count : 1);
     asking a          = {.one = one, .record = record, .watch = watch};
@@ -279,10 +279,10 @@ cpl_status cpl_evaluation_ask(cpl_evaluated *one, const cpl_questions *q,
     if (!a.question || !a.place || !a.sample) goto done;
     memset(a.sample, 0, n * sizeof(json_t *));
     status = go_on(&a, q, answering, &recalled);
-    if (status == CPL_OK && watch->began) watch->began(watch->who, one, recalled);
+    if (status == CPL_OK && watch->began) watch->began(watch->ctx, one, recalled);
     if (status == CPL_OK) status = cpl_evaluation_about(ask_all(&a, q, answering), one->what);
     if (status == CPL_OK) status = conclude(one, q, &a, answering->window, samples);
-    if (status == CPL_OK && watch->finished) watch->finished(watch->who, one);
+    if (status == CPL_OK && watch->finished) watch->finished(watch->ctx, one);
 done:
     for (int64_t i = 0; a.sample && i < q->count; i++) json_decref(a.sample[i]);
     cpl_free(a.question);

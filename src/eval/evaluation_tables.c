@@ -70,7 +70,7 @@ static void put_metric(cpl_grid *g, cpl_pool *pool, int64_t row, const json_t *m
 }
 
 /* What stands beside the headline alone. */
-static void put_task(cpl_grid *g, cpl_pool *pool, int64_t row, const cpl_evaluated *one)
+static void put_task(cpl_grid *g, cpl_pool *pool, int64_t row, const cpl_task_evaluation *one)
 {
     const json_t *r      = one->result;
     const json_t *chance = json_object_get(r, "chance");
@@ -91,7 +91,7 @@ static void put_task(cpl_grid *g, cpl_pool *pool, int64_t row, const cpl_evaluat
         cpl_grid_set(g, row, CHANCE, cpl_evaluation_value(pool, "acc", json_number_value(chance)));
 }
 
-static int64_t put_result(cpl_grid *g, cpl_pool *pool, int64_t row, const cpl_evaluated *one)
+static int64_t put_result(cpl_grid *g, cpl_pool *pool, int64_t row, const cpl_task_evaluation *one)
 {
     const json_t *metrics = json_object_get(one->result, "metrics");
     double value, error;
@@ -138,7 +138,7 @@ cpl_status cpl_evaluation_table(cpl_grid *g, cpl_pool *pool, const cpl_evaluatio
 
 /* ---- subjects and groups ---- */
 
-cpl_status cpl_evaluation_table_of(cpl_grid *g, cpl_pool *pool, const cpl_evaluated *one,
+cpl_status cpl_evaluation_table_of(cpl_grid *g, cpl_pool *pool, const cpl_task_evaluation *one,
                                    const char *of)
 {
     const json_t *all   = json_object_get(one->result, of);

@@ -7,10 +7,6 @@
 #include "eval/evaluation.h"
 #include "report/grid.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* "54.21" percent of a share, "2.685" of a loss, "-" of what is not a number, from the pool. */
 const char *cpl_evaluation_value(cpl_pool *pool, const char *metric, double value);
 
@@ -20,7 +16,7 @@ CPL_NODISCARD cpl_status cpl_evaluation_table(cpl_grid *grid, cpl_pool *pool,
                                               const cpl_evaluation *e);
 /* The groups, or the subjects, of one result: `of` is "groups" or "subjects". */
 CPL_NODISCARD cpl_status cpl_evaluation_table_of(cpl_grid *grid, cpl_pool *pool,
-                                                 const cpl_evaluated *one, const char *of);
+                                                 const cpl_task_evaluation *one, const char *of);
 
 /* Appends the table, and what was left out or cut, as text for a terminal. */
 CPL_NODISCARD cpl_status cpl_evaluation_text(cpl_text *out, const cpl_evaluation *e);
@@ -28,7 +24,4 @@ CPL_NODISCARD cpl_status cpl_evaluation_text(cpl_text *out, const cpl_evaluation
 /* Appends a sentence for every result of which questions were cut or rows left out. */
 void cpl_evaluation_remarks(cpl_text *out, const cpl_evaluation *e);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_EVALUATION_TABLES_H */

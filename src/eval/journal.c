@@ -20,7 +20,7 @@ enum { LINE_FLAGS = JSON_COMPACT | JSON_REAL_PRECISION(17) };
 /* ---- the check sum of a line ---- */
 
 /* Into `sum` that of the object as a line. */
-static cpl_status sum_of(char sum[17], const cpl_record *r, const json_t *object)
+static cpl_status sum_of(char sum[17], const cpl_eval_journal *r, const json_t *object)
 {
     char *text = json_dumps(object, LINE_FLAGS);
     if (!text) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for a check sum", r->path);
@@ -30,7 +30,7 @@ static cpl_status sum_of(char sum[17], const cpl_record *r, const json_t *object
 }
 
 /* Takes the sum off a line that was read and compares it. */
-static cpl_status check_sum(const cpl_record *r, json_t *values, int64_t line)
+static cpl_status check_sum(const cpl_eval_journal *r, json_t *values, int64_t line)
 {
     char sum[17], there[17] = "";
     const char *member = json_string_value(json_object_get(values, "xxh3"));
@@ -45,7 +45,7 @@ static cpl_status check_sum(const cpl_record *r, json_t *values, int64_t line)
 /* ---- what is there ---- */
 
 /* "model.path is a, not b" of the first setting that differs. */
-static cpl_status refuse(const cpl_record *r, const json_t *there, const json_t *now)
+static cpl_status refuse(const cpl_eval_journal *r, const json_t *there, const json_t *now)
 {
     const char *name;
     json_t *value;
@@ -71,7 +71,7 @@ static cpl_status refuse(const cpl_record *r, const json_t *there, const json_t 
         r->path);
 }
 
-static cpl_status take_sample(cpl_record *r, json_t *values, int64_t line)
+static cpl_status take_sample(cpl_eval_journal *r, json_t *values, int64_t line)
 {
     const char *key = json_string_value(json_object_get(values, "task"));
     json_t *sample  = json_object_get(values, "sample");
@@ -104,7 +104,7 @@ static json_t *without_places(const json_t *settings)
 }
 
 /* The settings of the first line and of now, but for places, agree. */
-static cpl_status check_settings(const cpl_record *r, const json_t *there, const json_t *now)
+static cpl_status check_settings(const cpl_eval_journal *r, const json_t *there, const json_t *now)
 {
     json_t *a = there ? without_places(there) : NULL, *b = without_places(now);
     cpl_status status = b && (a || !there) ? CPL_OK : CPL_ERR_MEMORY;
@@ -115,7 +115,7 @@ static cpl_status check_settings(const cpl_record *r, const json_t *there, const
 }
 
 /* One row; the first holds the settings. */
-static cpl_status take_row(cpl_record *r, const cpl_row *row, const json_t *settings)
+static cpl_status take_row(cpl_eval_journal *r, const cpl_row *row, const json_t *settings)
 {
     const json_t *there = json_object_get(row->values, "settings");
     if (row->bad) return CPL_FAIL(CPL_ERR_INPUT, "%s" WAY_OUT, row->bad);
@@ -124,7 +124,7 @@ static cpl_status take_row(cpl_record *r, const cpl_row *row, const json_t *sett
     return check_settings(r, there, settings);
 }
 
-static cpl_status read_all(cpl_record *r, const json_t *settings)
+static cpl_status read_all(cpl_eval_journal *r, const json_t *settings)
 {
     const cpl_rows_kind kind = {.format = CPL_ROWS_JSONL};
     cpl_rows *rows           = NULL;
@@ -144,13 +144,13 @@ static cpl_status read_all(cpl_record *r, const json_t *settings)
 
 /* ---- the file itself ---- */
 
-static cpl_status cannot(const cpl_record *r, const char *what)
+static cpl_status cannot(const cpl_eval_journal *r, const char *what)
 {
     return CPL_FAIL(CPL_ERR_IO, "%s: cannot be %s: %s", r->path, what, strerror(errno));
 }
 
 /* Opens the file, made if need be, for this evaluation alone, until it is closed. */
-static cpl_status take_file(cpl_record *r)
+static cpl_status take_file(cpl_eval_journal *r)
 {
     int held;
     CPL_TRY(cpl_file_lock(&held, r->path, false));
@@ -167,7 +167,7 @@ static cpl_status take_file(cpl_record *r)
 
 /* What is there is touched only where it begins as this room's files do, as far as it goes: an
  * interruption may have cut the first line too. */
-static cpl_status check_ours(const cpl_record *r)
+static cpl_status check_ours(const cpl_eval_journal *r)
 {
     static const char begin[] = "{\"settings\":";
     char there[sizeof begin];
@@ -182,7 +182,7 @@ static cpl_status check_ours(const cpl_record *r)
 }
 
 /* Takes off what stands behind the last line end; everything where it is `fresh`. */
-static cpl_status cut_last_line(const cpl_record *r, bool fresh)
+static cpl_status cut_last_line(const cpl_eval_journal *r, bool fresh)
 {
     long end = 0, at = 0;
     for (int c = fresh ? EOF : getc(r->file); c != EOF; c = getc(r->file)) {
@@ -196,7 +196,7 @@ static cpl_status cut_last_line(const cpl_record *r, bool fresh)
 
 /* ---- writing ---- */
 
-static cpl_status write_line(cpl_record *r, json_t *line)
+static cpl_status write_line(cpl_eval_journal *r, json_t *line)
 {
     char sum[17];
     cpl_status status = line ? cpl_json_check(r->path) : CPL_ERR_MEMORY;
@@ -213,12 +213,13 @@ static cpl_status write_line(cpl_record *r, json_t *line)
     return written ? CPL_OK : cannot(r, "written");
 }
 
-cpl_status cpl_record_open(cpl_record *r, const char *path, const json_t *settings, bool fresh)
+cpl_status cpl_eval_journal_open(cpl_eval_journal *r, const char *path, const json_t *settings,
+                                 bool fresh)
 {
     cpl_status status = CPL_OK;
-    *r                = (cpl_record){.path = cpl_text_copy(path), .done = json_object()};
+    *r                = (cpl_eval_journal){.path = cpl_text_copy(path), .done = json_object()};
     if (!r->path || !r->done) {
-        cpl_record_close(r);
+        cpl_eval_journal_close(r);
         return CPL_ERR_MEMORY;
     }
     CPL_TRY_DONE(take_file(r));
@@ -229,19 +230,20 @@ cpl_status cpl_record_open(cpl_record *r, const char *path, const json_t *settin
     if (ftell(r->file) == 0)
         status = write_line(r, json_pack("{s:O}", "settings", (json_t *)settings));
 done:
-    if (status != CPL_OK) cpl_record_close(r);
+    if (status != CPL_OK) cpl_eval_journal_close(r);
     return status;
 }
 
-void cpl_record_close(cpl_record *r)
+void cpl_eval_journal_close(cpl_eval_journal *r)
 {
     if (r->file) fclose(r->file);
     cpl_free(r->path);
     json_decref(r->done);
-    *r = (cpl_record){0};
+    *r = (cpl_eval_journal){0};
 }
 
-json_t *cpl_record_find(const cpl_record *r, const char *key, const char *id, const char **sum)
+json_t *cpl_eval_journal_find(const cpl_eval_journal *r, const char *key, const char *id,
+                              const char **sum)
 {
     const json_t *line = json_object_get(json_object_get(r->done, key), id);
     const char *told   = json_string_value(json_object_get(line, "question"));
@@ -249,17 +251,18 @@ json_t *cpl_record_find(const cpl_record *r, const char *key, const char *id, co
     return json_object_get(line, "sample");
 }
 
-cpl_status cpl_record_add(cpl_record *r, const char *key, const char *sum, json_t *sample)
+cpl_status cpl_eval_journal_add(cpl_eval_journal *r, const char *key, const char *sum,
+                                json_t *sample)
 {
     return write_line(r,
                       json_pack("{s:s,s:s,s:O}", "task", key, "question", sum, "sample", sample));
 }
 
-cpl_status cpl_record_remove(cpl_record *r)
+cpl_status cpl_eval_journal_remove(cpl_eval_journal *r)
 {
     cpl_status status = CPL_OK;
     if (r->path && unlink(r->path) != 0 && errno != ENOENT)
         status = cannot(r, "removed, though the results are written");
-    cpl_record_close(r);
+    cpl_eval_journal_close(r);
     return status;
 }

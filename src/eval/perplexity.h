@@ -12,10 +12,6 @@
 
 #include "infer/document_loss.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_perplexity_row {
     const char *source; /* of the losses; NULL: all sources together */
     int64_t documents;
@@ -51,7 +47,4 @@ double cpl_perplexity_bits(const cpl_perplexity_row *row);      /* nll / ln 2 / 
 /* What docs/formats.md has under "Perplexity of text"; NULL if there is no memory. */
 json_t *cpl_perplexity_json(const cpl_perplexity *p);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_PERPLEXITY_H */

@@ -27,7 +27,7 @@ static mean mean_of(const cpl_totals *t, const cpl_group *group, int64_t m)
     int64_t n = 0, questions = 0, subjects = 0;
     double sum = 0, within = 0;
     for (int64_t i = 0; i < t->n_subjects; i++) {
-        const cpl_tally *one = &t->subject[i].of[m];
+        const cpl_totals_tally *one = &t->subject[i].of[m];
         if (one->n == 0 || (group && !is_in(group, t->subject[i].name))) continue;
         n += one->n;
         sum += one->sum;
@@ -167,7 +167,7 @@ static cpl_status put_subjects(cpl_totals *t, json_t *result)
     return CPL_OK;
 }
 
-static bool is_named(const cpl_names *names, const char *name)
+static bool is_named(const cpl_string_list *names, const char *name)
 {
     for (int64_t i = 0; i < names->count; i++)
         if (strcmp(names->at[i], name) == 0) return true;
@@ -176,7 +176,8 @@ static bool is_named(const cpl_names *names, const char *name)
 
 static cpl_status put_group(cpl_totals *t, json_t *groups, const cpl_group *group)
 {
-    const cpl_names *metrics = group->metrics.count > 0 ? &group->metrics : &t->profile->metrics;
+    const cpl_string_list *metrics =
+        group->metrics.count > 0 ? &group->metrics : &t->profile->metrics;
     json_t *object;
     int64_t n = 0;
     for (int64_t i = 0; i < t->n_subjects; i++)

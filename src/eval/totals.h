@@ -10,10 +10,6 @@
 
 #include "eval/tasks/task.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Adds to `result` "metrics" ({name: value, name_stderr: ...}; with subjects name_macro too, with
  * a headline of groups or subjects name_micro), "subjects" and "groups" ({name: {"n": ..., metric: value}}, standard
  * errors too), from `samples` (an array in any order). Where the answers are filters of a metric,
@@ -36,7 +32,4 @@ CPL_NODISCARD cpl_status cpl_totals_add(json_t *result, const cpl_task *task,
  * several askings apart. */
 size_t cpl_totals_question(const char *id);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_TOTALS_H */

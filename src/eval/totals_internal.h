@@ -8,23 +8,19 @@
 #include "base/pool.h"
 #include "eval/totals.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Samples that are alike: those of one subject, or all where there are none. A question that was
  * asked several times has several samples, and one mean. */
-typedef struct cpl_tally {
+typedef struct cpl_totals_tally {
     int64_t n; /* samples */
     double sum;
     int64_t questions;
     double means, squares; /* sums over the questions: of their means, and of those squared */
-} cpl_tally;
+} cpl_totals_tally;
 
 typedef struct cpl_totals_subject {
-    const char *name; /* NULL: there are no subjects */
-    int64_t n;        /* samples */
-    cpl_tally *of;    /* (n_metrics) */
+    const char *name;     /* NULL: there are no subjects */
+    int64_t n;            /* samples */
+    cpl_totals_tally *of; /* (n_metrics) */
 } cpl_totals_subject;
 
 typedef struct cpl_totals_metric {
@@ -50,7 +46,4 @@ typedef struct cpl_totals {
  * are set. CPL_ERR_INPUT: see totals.h. */
 CPL_NODISCARD cpl_status cpl_totals_read(cpl_totals *t);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_TOTALS_INTERNAL_H */

@@ -242,7 +242,7 @@ static cpl_status add_samples(cpl_totals *t, int64_t m, of_question *question)
     const int64_t n = (int64_t)json_array_size(t->samples);
     double value;
     for (int64_t i = 0; i < n; i++) {
-        cpl_tally *to = &t->subject[t->of_sample[i]].of[m];
+        cpl_totals_tally *to = &t->subject[t->of_sample[i]].of[m];
         CPL_TRY(value_of(&value, t, sample_at(t, i), &t->metric[m]));
         if (isnan(value)) continue;
         to->n++;
@@ -251,7 +251,7 @@ static cpl_status add_samples(cpl_totals *t, int64_t m, of_question *question)
         question[t->question_of[i]].sum += value;
     }
     for (int64_t i = 0; i < n; i++) {
-        cpl_tally *to = &t->subject[t->of_sample[i]].of[m];
+        cpl_totals_tally *to = &t->subject[t->of_sample[i]].of[m];
         if (question[i].n == 0) continue;
         const double mean = question[i].sum / (double)question[i].n;
         to->questions++;
@@ -267,7 +267,7 @@ static cpl_status add_all(cpl_totals *t)
     const size_t n        = json_array_size(t->samples);
     of_question *question = cpl_pool_take(&t->pool, n * sizeof *question);
     for (int64_t i = 0; i < t->n_subjects; i++)
-        t->subject[i].of = cpl_pool_take(&t->pool, (size_t)t->n_metrics * sizeof(cpl_tally));
+        t->subject[i].of = cpl_pool_take(&t->pool, (size_t)t->n_metrics * sizeof(cpl_totals_tally));
     CPL_TRY(cpl_pool_status(&t->pool));
     for (int64_t m = 0; m < t->n_metrics; m++) CPL_TRY(add_samples(t, m, question));
     return cpl_pool_status(&t->pool);

@@ -49,9 +49,9 @@ static cpl_status set_names(cpl_document_loss *loss, const char *source, const c
 
 /* ---- measuring ---- */
 
-static cpl_status add_batch(void *who, const cpl_reader_batch *batch)
+static cpl_status add_batch(void *ctx, const cpl_reader_batch *batch)
 {
-    cpl_document_losses *l = who;
+    cpl_document_losses *l = ctx;
     for (int64_t r = 0; r < batch->rows; r++)
         for (int64_t k = 0; k < batch->length; k++)
             l->at[batch->document[r]].nll += (double)batch->nll[r * batch->length + k];
@@ -83,15 +83,15 @@ static cpl_status check_finite(const cpl_document_losses *l)
 cpl_status cpl_document_losses_measure(cpl_document_losses *l, cpl_reader *reader,
                                        const cpl_texts *texts)
 {
-    cpl_reader_ear ear = {.scored = add_batch, .who = l};
-    cpl_status status  = CPL_OK;
+    cpl_reader_callbacks callbacks = {.scored = add_batch, .ctx = l};
+    cpl_status status              = CPL_OK;
     memset(l, 0, sizeof *l);
     l->step      = reader->step;
     l->window    = reader->window;
     l->stride    = reader->stride;
     l->n_sources = texts->sources.count;
     CPL_TRY_DONE(begin(l, texts));
-    CPL_TRY_DONE(cpl_reader_read(reader, texts, &ear));
+    CPL_TRY_DONE(cpl_reader_read(reader, texts, &callbacks));
     status = check_finite(l);
 done:
     if (status != CPL_OK) cpl_document_losses_free(l);

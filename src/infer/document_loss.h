@@ -10,10 +10,6 @@
 
 #include "infer/reader.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_document_loss {
     char *source, *id; /* owned */
     int64_t bytes;     /* of the text */
@@ -55,7 +51,4 @@ CPL_NODISCARD cpl_status cpl_document_losses_write(const cpl_document_losses *lo
 /* Reads it back. CPL_ERR_IO, CPL_ERR_INPUT; on failure `losses` is empty. */
 CPL_NODISCARD cpl_status cpl_document_losses_load(cpl_document_losses *losses, const char *path);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INFER_DOCUMENT_LOSS_H */

@@ -148,7 +148,7 @@ static cpl_status check_settings(const cpl_generator *g, int64_t n_prompt,
 }
 
 cpl_status cpl_generate(cpl_generator *g, const int32_t *prompt, int64_t n_prompt,
-                        const cpl_generate_settings *settings, cpl_generate_hear hear, void *who,
+                        const cpl_generate_settings *settings, cpl_generate_hear hear, void *ctx,
                         int64_t *n_new)
 {
     int64_t unwanted, *count = n_new ? n_new : &unwanted;
@@ -158,9 +158,9 @@ cpl_status cpl_generate(cpl_generator *g, const int32_t *prompt, int64_t n_promp
     CPL_TRY(cpl_generator_feed(g, prompt, n_prompt));
     while (*count < settings->max_tokens) {
         int32_t id = draw(g, settings);
-        if (id == settings->eos || cpl_ends_hold(&settings->also, id)) return CPL_OK;
+        if (id == settings->eos || cpl_stop_ids_hold(&settings->also, id)) return CPL_OK;
         ++*count;
-        if (!hear(who, id) || *count == settings->max_tokens) return CPL_OK;
+        if (!hear(ctx, id) || *count == settings->max_tokens) return CPL_OK;
         CPL_TRY(cpl_generator_feed(g, &id, 1));
     }
     return CPL_OK;

@@ -13,10 +13,6 @@
 #include "model/model.h"
 #include "tensor/backend.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_generate_settings {
     int64_t max_tokens; /* new ones at most, >= 0 */
     float temperature;  /* >= 0; 0: always the most likely token */
@@ -24,7 +20,7 @@ typedef struct cpl_generate_settings {
     uint64_t seed;
     int64_t eos;   /* the id that ends the text, not handed out; -1: none */
     int64_t n_ids; /* only ids below it are drawn: the tokenizer's size; 0: the whole vocabulary */
-    cpl_ends also; /* other ids that end it as eos does */
+    cpl_stop_ids also; /* other ids that end it as eos does */
 } cpl_generate_settings;
 
 typedef struct cpl_generator {
@@ -64,7 +60,7 @@ void cpl_generator_reset(cpl_generator *g);
 CPL_NODISCARD cpl_status cpl_generator_feed(cpl_generator *g, const int32_t *ids, int64_t count);
 
 /* Hands out a new token; false: that was enough. */
-typedef bool (*cpl_generate_hear)(void *who, int32_t id);
+typedef bool (*cpl_generate_hear)(void *ctx, int32_t id);
 
 /* Forgets, takes in the prompt (at least one token) and hands new tokens to `hear` until there are
  * max_tokens, an id that ends it is drawn or `hear` has had enough. `n_new` (may be NULL) is set to how many were
@@ -72,9 +68,6 @@ typedef bool (*cpl_generate_hear)(void *who, int32_t id);
  * as cpl_generator_feed. */
 CPL_NODISCARD cpl_status cpl_generate(cpl_generator *g, const int32_t *prompt, int64_t n_prompt,
                                       const cpl_generate_settings *settings, cpl_generate_hear hear,
-                                      void *who, int64_t *n_new);
+                                      void *ctx, int64_t *n_new);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INFER_GENERATE_H */

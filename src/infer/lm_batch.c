@@ -17,7 +17,7 @@ static cpl_tensor take_2d(cpl_arena *arena, int64_t rows, int64_t cols)
     return cpl_tensor_2d(cpl_arena_take(arena, (size_t)(rows * cols) * 4), CPL_F32, rows, cols);
 }
 
-static cpl_asker_settings settled(cpl_asker_settings how)
+static cpl_lm_batch_settings settled(cpl_lm_batch_settings how)
 {
     if (how.chunk == 0) how.chunk = CHUNK;
     if (how.rows == 0) how.rows = 2 * how.window > LEAST_ROWS ? 2 * how.window : LEAST_ROWS;
@@ -25,13 +25,13 @@ static cpl_asker_settings settled(cpl_asker_settings how)
 }
 
 /* Everything but the pass, which lies behind the mark and is taken anew for each chunk. */
-static void take_all(cpl_asker *a, const cpl_model_settings *config)
+static void take_all(cpl_lm_batch *a, const cpl_model_settings *config)
 {
     cpl_pass largest;
     cpl_cache_take(&a->cache, &a->arena, config, a->how.rows);
     a->ids      = take_1d(&a->arena, CPL_I32, a->how.chunk);
     a->position = take_1d(&a->arena, CPL_I32, a->how.chunk);
-    a->asked    = take_1d(&a->arena, CPL_I32, a->how.chunk);
+    a->requests = take_1d(&a->arena, CPL_I32, a->how.chunk);
     a->pick_row = take_1d(&a->arena, CPL_I32, CPL_ASKER_PICKS);
     a->pick_id  = take_1d(&a->arena, CPL_I32, CPL_ASKER_PICKS);
     a->pick     = take_1d(&a->arena, CPL_F32, CPL_ASKER_PICKS);
@@ -41,18 +41,18 @@ static void take_all(cpl_asker *a, const cpl_model_settings *config)
     a->held_row = take_1d(&a->arena, CPL_I32, a->how.window).data;
     a->mark     = cpl_arena_mark(&a->arena);
     cpl_pass_take(&largest, &a->arena, config, 1, a->how.chunk, false, true);
-    cpl_pass_ask(&largest, &a->arena, config, a->asked);
+    cpl_pass_ask(&largest, &a->arena, config, a->requests);
 }
 
-size_t cpl_asker_bytes(const cpl_model_settings *config, const cpl_asker_settings *how)
+size_t cpl_lm_batch_bytes(const cpl_model_settings *config, const cpl_lm_batch_settings *how)
 {
-    cpl_asker a = {.how = settled(*how)};
+    cpl_lm_batch a = {.how = settled(*how)};
     cpl_arena_measure(&a.arena);
     take_all(&a, config);
     return a.arena.used;
 }
 
-cpl_status cpl_asker_init(cpl_asker *a, cpl_model *model, const cpl_asker_settings *how)
+cpl_status cpl_lm_batch_init(cpl_lm_batch *a, cpl_model *model, const cpl_lm_batch_settings *how)
 {
     memset(a, 0, sizeof *a);
     a->model = model;
@@ -61,13 +61,13 @@ cpl_status cpl_asker_init(cpl_asker *a, cpl_model *model, const cpl_asker_settin
     CPL_ASSERT(a->how.window <= model->rope.shape[0] && a->how.chunk >= 1);
     cpl_work work = cpl_pass_work(&model->config, 1, a->how.chunk, a->how.window, false);
     CPL_TRY(cpl_backend_reserve(model->be, &work));
-    CPL_TRY(cpl_arena_init(&a->arena, cpl_asker_bytes(&model->config, &a->how),
+    CPL_TRY(cpl_arena_init(&a->arena, cpl_lm_batch_bytes(&model->config, &a->how),
                            "keys, values and activations"));
     take_all(a, &model->config);
     return CPL_OK;
 }
 
-void cpl_asker_free(cpl_asker *a)
+void cpl_lm_batch_free(cpl_lm_batch *a)
 {
     cpl_free(a->key_row);
     cpl_arena_free(&a->arena);
@@ -77,7 +77,7 @@ void cpl_asker_free(cpl_asker *a)
 /* ---- one pass over new tokens ---- */
 
 /* Room for `count` more rows of keys behind those there are. */
-cpl_status cpl_asker_more_keys(cpl_asker *a, int64_t count, int32_t **at)
+cpl_status cpl_lm_batch_more_keys(cpl_lm_batch *a, int64_t count, int32_t **at)
 {
     const int64_t need = a->key_rows + count;
     if (need > a->key_room) {
@@ -94,13 +94,13 @@ cpl_status cpl_asker_more_keys(cpl_asker *a, int64_t count, int32_t **at)
 
 /* `count` tokens, in a->ids and a->position, go into rows first_row ... of the cache; n_asked of
  * them, in a->asked, are wanted. */
-void cpl_asker_pass(cpl_asker *a, cpl_pass *pass, int64_t count, int64_t n_segments,
-                    int64_t first_row, int64_t n_asked)
+void cpl_lm_batch_pass(cpl_lm_batch *a, cpl_pass *pass, int64_t count, int64_t n_segments,
+                       int64_t first_row, int64_t n_asked)
 {
     cpl_arena_release(&a->arena, a->mark);
     cpl_pass_take(pass, &a->arena, &a->model->config, 1, count, false, true);
     cpl_pass_ask(pass, &a->arena, &a->model->config,
-                 cpl_tensor_1d(a->asked.data, CPL_I32, n_asked));
+                 cpl_tensor_1d(a->requests.data, CPL_I32, n_asked));
     const cpl_cached cached = {
         .cache     = a->cache,
         .first_row = first_row,
@@ -113,7 +113,7 @@ void cpl_asker_pass(cpl_asker *a, cpl_pass *pass, int64_t count, int64_t n_segme
                       &cached);
 }
 
-cpl_status cpl_asker_check_ids(const cpl_asker *a, const int32_t *ids, int64_t length)
+cpl_status cpl_lm_batch_check_ids(const cpl_lm_batch *a, const int32_t *ids, int64_t length)
 {
     const int64_t size = a->model->config.vocab_size;
     for (int64_t i = 0; i < length; i++)

@@ -15,23 +15,19 @@
 #include "model/model.h"
 #include "tensor/backend.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-typedef struct cpl_asker_settings {
+typedef struct cpl_lm_batch_settings {
     int64_t window; /* tokens of the longest sequence that is fed */
     int64_t rows;   /* tokens the cache holds; 0: as much as two windows and no less than 8192 */
     int64_t chunk;  /* tokens computed at once; 0: 1024 */
-} cpl_asker_settings;
+} cpl_lm_batch_settings;
 
-typedef struct cpl_asker {
+typedef struct cpl_lm_batch {
     cpl_model *model; /* not owned */
-    cpl_asker_settings how;
+    cpl_lm_batch_settings how;
     cpl_arena arena;
     cpl_cache cache;
     cpl_tensor ids, position; /* [chunk] I32 */
-    cpl_tensor asked;         /* [chunk] I32: tokens of the pass whose logits are wanted */
+    cpl_tensor requests;      /* [chunk] I32: tokens of the pass whose logits are wanted */
     cpl_tensor pick_row, pick_id, pick; /* [PICKS] I32, the last F32 */
     cpl_tensor logits;                  /* [PICKS,V] */
     size_t mark;                        /* of the arena: behind it lies the pass */
@@ -40,49 +36,46 @@ typedef struct cpl_asker {
     int64_t key_rows, key_room;
     int32_t *held, *held_row; /* [window] tokens whose rows are still good */
     int64_t n_held;
-} cpl_asker;
+} cpl_lm_batch;
 
-/* Bytes that cpl_asker_init will take, without the kernels' scratch. */
-size_t cpl_asker_bytes(const cpl_model_settings *config, const cpl_asker_settings *how);
+/* Bytes that cpl_lm_batch_init will take, without the kernels' scratch. */
+size_t cpl_lm_batch_bytes(const cpl_model_settings *config, const cpl_lm_batch_settings *how);
 
 /* The model must have been made for `window` positions. CPL_ERR_MEMORY. Reserves the backend's
  * scratch. */
-CPL_NODISCARD cpl_status cpl_asker_init(cpl_asker *asker, cpl_model *model,
-                                        const cpl_asker_settings *how);
-void cpl_asker_free(cpl_asker *asker);
+CPL_NODISCARD cpl_status cpl_lm_batch_init(cpl_lm_batch *asker, cpl_model *model,
+                                           const cpl_lm_batch_settings *how);
+void cpl_lm_batch_free(cpl_lm_batch *asker);
 
 /* A sequence whose last tokens are scored: 1 <= scored < length <= window + 1. */
-typedef struct cpl_scored {
+typedef struct cpl_lm_request {
     const int32_t *ids; /* borrowed */
     int64_t length, scored;
     double log_prob; /* set: natural log of the probability of those tokens after the others */
-} cpl_scored;
+} cpl_lm_request;
 
 /* Hears that sequence `index` is done. A failure it returns ends the asking. */
-typedef cpl_status (*cpl_asker_done)(void *who, int64_t index);
+typedef cpl_status (*cpl_lm_batch_done)(void *ctx, int64_t index);
 
 /* Scores all of them, in an order of its own. CPL_ERR_INPUT: an id outside the vocabulary, a length
  * outside of the bounds, weights that are not finite. `done` may be NULL. */
-CPL_NODISCARD cpl_status cpl_asker_score(cpl_asker *asker, cpl_scored *asked, int64_t n,
-                                         cpl_asker_done done, void *who);
+CPL_NODISCARD cpl_status cpl_lm_batch_score(cpl_lm_batch *asker, cpl_lm_request *requests,
+                                            int64_t n, cpl_lm_batch_done done, void *ctx);
 
-typedef struct cpl_asker_listener {
+typedef struct cpl_lm_batch_callbacks {
     int64_t eos;   /* the id that ends a continuation and is not handed out; -1: none */
     int64_t n_ids; /* only ids below it are chosen: the tokenizer's size; 0: the whole vocabulary */
-    bool (*hear)(void *who, int64_t index, int32_t id); /* false: enough of this one */
-    cpl_asker_done done;                                /* may be NULL */
-    void *who;
-    cpl_ends also; /* other ids that end one as eos does */
-} cpl_asker_listener;
+    bool (*hear)(void *ctx, int64_t index, int32_t id); /* false: enough of this one */
+    cpl_lm_batch_done done;                             /* may be NULL */
+    void *ctx;
+    cpl_stop_ids also; /* other ids that end one as eos does */
+} cpl_lm_batch_callbacks;
 
 /* Goes on greedily behind every prompt (1 <= length, length + max_tokens <= window): the most
  * likely token, the lowest id on ties, until an id that ends it, max_tokens, or `hear` has had enough. Failures as
- * cpl_asker_score. */
-CPL_NODISCARD cpl_status cpl_asker_continue(cpl_asker *asker, const cpl_sequence *prompts,
-                                            int64_t n, int64_t max_tokens,
-                                            const cpl_asker_listener *listener);
+ * cpl_lm_batch_score. */
+CPL_NODISCARD cpl_status cpl_lm_batch_continue(cpl_lm_batch *asker, const cpl_sequence *prompts,
+                                               int64_t n, int64_t max_tokens,
+                                               const cpl_lm_batch_callbacks *listener);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INFER_LM_BATCH_H */

@@ -6,7 +6,7 @@
 
 /* One that goes on. */
 typedef struct live {
-    int64_t sequence; /* of the cpl_asker_group */
+    int64_t sequence; /* of the cpl_lm_batch_group */
     int32_t *rows;    /* [length + max_tokens] of the cache */
     int64_t length;   /* tokens fed so far */
     int64_t n_new;
@@ -14,9 +14,9 @@ typedef struct live {
 } live;
 
 typedef struct continuing {
-    cpl_asker_plan plan;
+    cpl_lm_batch_plan plan;
     int64_t max_tokens;
-    const cpl_asker_listener *listener;
+    const cpl_lm_batch_callbacks *listener;
     live *live; /* [most] */
     int64_t count;
     int32_t *rows; /* [most, window] */
@@ -25,10 +25,10 @@ typedef struct continuing {
 /* Whether the new token of a live one keeps it alive. */
 static bool goes_on(const continuing *c, live *one, int64_t index)
 {
-    const cpl_asker_listener *l = c->listener;
-    if (one->next == l->eos || cpl_ends_hold(&l->also, one->next)) return false;
+    const cpl_lm_batch_callbacks *l = c->listener;
+    if (one->next == l->eos || cpl_stop_ids_hold(&l->also, one->next)) return false;
     one->n_new++;
-    return l->hear(l->who, index, one->next) && one->n_new < c->max_tokens;
+    return l->hear(l->ctx, index, one->next) && one->n_new < c->max_tokens;
 }
 
 /* Those that do not go on leave. */
@@ -40,40 +40,40 @@ static cpl_status drop_done(continuing *c, int64_t first)
         if (goes_on(c, &c->live[i], index))
             c->live[kept++] = c->live[i];
         else if (c->listener->done)
-            CPL_TRY(c->listener->done(c->listener->who, index));
+            CPL_TRY(c->listener->done(c->listener->ctx, index));
     }
     c->count = kept;
     return CPL_OK;
 }
 
 /* The first new token of each, from its prompt's last. */
-static cpl_status read_prompts(continuing *c, cpl_asker_group *g)
+static cpl_status read_prompts(continuing *c, cpl_lm_batch_group *g)
 {
     g->picks = cpl_alloc((size_t)g->n * sizeof *g->picks);
     if (!g->picks) return CPL_ERR_MEMORY;
     for (int64_t i = 0; i < g->n; i++)
-        g->picks[g->n_picks++] = (cpl_asker_pick){
-            .token = cpl_asker_token(g, i, g->tail[i].length - 1), .sequence = i, .id = -1};
-    qsort(g->picks, (size_t)g->n_picks, sizeof *g->picks, cpl_asker_by_token);
-    CPL_TRY(cpl_asker_run(g));
-    qsort(g->picks, (size_t)g->n_picks, sizeof *g->picks, cpl_asker_by_sequence);
+        g->picks[g->n_picks++] = (cpl_lm_batch_pick){
+            .token = cpl_lm_batch_token(g, i, g->tail[i].length - 1), .sequence = i, .id = -1};
+    qsort(g->picks, (size_t)g->n_picks, sizeof *g->picks, cpl_lm_batch_by_token);
+    CPL_TRY(cpl_lm_batch_run(g));
+    qsort(g->picks, (size_t)g->n_picks, sizeof *g->picks, cpl_lm_batch_by_sequence);
     for (int64_t i = 0; i < g->n; i++) {
         live *one = &c->live[i];
         *one      = (live){.sequence = i,
                            .rows     = c->rows + i * c->plan.a->how.window,
                            .length   = g->shared + g->tail[i].length,
                            .next     = g->picks[i].best};
-        cpl_asker_rows(g, &g->tree.node[g->tree.leaf[i]], g->tail[i].length, one->rows);
+        cpl_lm_batch_rows(g, &g->tree.node[g->tree.leaf[i]], g->tail[i].length, one->rows);
     }
     c->count = g->n;
     return CPL_OK;
 }
 
 /* One token of every live one, into rows first_row ...; and the next. */
-static cpl_status step(continuing *c, cpl_asker_group *g, int64_t first_row)
+static cpl_status step(continuing *c, cpl_lm_batch_group *g, int64_t first_row)
 {
-    cpl_asker *a = c->plan.a;
-    a->key_rows  = 0;
+    cpl_lm_batch *a = c->plan.a;
+    a->key_rows     = 0;
     for (int64_t i = 0; i < c->count; i++) {
         live *one = &c->live[i];
         int32_t *rows;
@@ -81,22 +81,22 @@ static cpl_status step(continuing *c, cpl_asker_group *g, int64_t first_row)
         cpl_i32(a->ids)[i]      = one->next;
         cpl_i32(a->position)[i] = (int32_t)one->length++;
         a->segment[i]           = (cpl_segment){i, 1, a->key_rows, one->length};
-        CPL_TRY(cpl_asker_more_keys(a, one->length, &rows));
+        CPL_TRY(cpl_lm_batch_more_keys(a, one->length, &rows));
         memcpy(rows, one->rows, (size_t)one->length * sizeof *rows);
     }
     for (int64_t i = 0; i < c->count; i++)
-        g->picks[i] = (cpl_asker_pick){.token = i, .sequence = i, .id = -1};
+        g->picks[i] = (cpl_lm_batch_pick){.token = i, .sequence = i, .id = -1};
     g->n_picks   = c->count;
     int64_t next = 0;
-    CPL_TRY(cpl_asker_answer(g, 0, c->count, c->count, first_row, &next));
+    CPL_TRY(cpl_lm_batch_answer(g, 0, c->count, c->count, first_row, &next));
     for (int64_t i = 0; i < c->count; i++) c->live[i].next = g->picks[i].best;
     return CPL_OK;
 }
 
-static cpl_status continue_group(continuing *c, cpl_asker_group *g, int64_t first)
+static cpl_status continue_group(continuing *c, cpl_lm_batch_group *g, int64_t first)
 {
     CPL_TRY(read_prompts(c, g));
-    cpl_asker_hold(g, &c->plan, c->plan.order[first + g->n - 1]);
+    cpl_lm_batch_hold(g, &c->plan, c->plan.order[first + g->n - 1]);
     int64_t row = g->first_row + g->tree.tokens;
     for (;;) {
         CPL_TRY(drop_done(c, first));
@@ -111,17 +111,17 @@ static cpl_status continue_all(continuing *c, const int64_t *needed)
     const int64_t size = c->plan.a->model->config.vocab_size, n_ids = c->listener->n_ids;
     cpl_status status = CPL_OK;
     for (int64_t first = 0, last; status == CPL_OK && first < c->plan.n; first = last) {
-        cpl_asker_group g;
-        last = cpl_asker_group_end(&c->plan, first);
-        CPL_TRY(cpl_asker_open(&g, &c->plan, first, last, needed));
+        cpl_lm_batch_group g;
+        last = cpl_lm_batch_group_end(&c->plan, first);
+        CPL_TRY(cpl_lm_batch_open(&g, &c->plan, first, last, needed));
         g.n_ids = n_ids > 0 && n_ids < size ? n_ids : size;
         status  = continue_group(c, &g, first);
-        cpl_asker_close(&g);
+        cpl_lm_batch_close(&g);
     }
     return status;
 }
 
-static cpl_status check_prompts(const cpl_asker *a, const cpl_sequence *prompts, int64_t n,
+static cpl_status check_prompts(const cpl_lm_batch *a, const cpl_sequence *prompts, int64_t n,
                                 int64_t max_tokens)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -132,19 +132,19 @@ static cpl_status check_prompts(const cpl_asker *a, const cpl_sequence *prompts,
                             "%lld",
                             (long long)prompts[i].length, (long long)max_tokens,
                             (long long)a->how.window);
-        CPL_TRY(cpl_asker_check_ids(a, prompts[i].ids, prompts[i].length));
+        CPL_TRY(cpl_lm_batch_check_ids(a, prompts[i].ids, prompts[i].length));
     }
     return CPL_OK;
 }
 
-cpl_status cpl_asker_continue(cpl_asker *a, const cpl_sequence *prompts, int64_t n,
-                              int64_t max_tokens, const cpl_asker_listener *listener)
+cpl_status cpl_lm_batch_continue(cpl_lm_batch *a, const cpl_sequence *prompts, int64_t n,
+                                 int64_t max_tokens, const cpl_lm_batch_callbacks *listener)
 {
     enum { AT_ONCE = 64 };
     const int64_t most = a->how.chunk < AT_ONCE ? a->how.chunk : AT_ONCE;
     continuing c       = {.max_tokens = max_tokens, .listener = listener};
     CPL_TRY(check_prompts(a, prompts, n, max_tokens));
-    CPL_TRY(cpl_asker_plan_init(&c.plan, a, prompts, n));
+    CPL_TRY(cpl_lm_batch_plan_init(&c.plan, a, prompts, n));
     c.plan.extra    = max_tokens;
     c.plan.most     = most;
     int64_t *needed = cpl_alloc((size_t)n * sizeof *needed + 1);
@@ -155,6 +155,6 @@ cpl_status cpl_asker_continue(cpl_asker *a, const cpl_sequence *prompts, int64_t
     cpl_free(c.rows);
     cpl_free(c.live);
     cpl_free(needed);
-    cpl_asker_plan_free(&c.plan);
+    cpl_lm_batch_plan_free(&c.plan);
     return status;
 }

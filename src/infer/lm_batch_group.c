@@ -8,7 +8,7 @@
 /* ---- cutting all sequences into groups ---- */
 
 /* The end of the group that begins at order[first]: as many as the cache has rows for. */
-int64_t cpl_asker_group_end(const cpl_asker_plan *p, int64_t first)
+int64_t cpl_lm_batch_group_end(const cpl_lm_batch_plan *p, int64_t first)
 {
     int64_t rows = 0, at = first;
     for (; at < p->n && (p->most == 0 || at - first < p->most); at++) {
@@ -23,11 +23,11 @@ int64_t cpl_asker_group_end(const cpl_asker_plan *p, int64_t first)
 
 /* How many tokens of the group's common beginning are in the cache, `needed` tokens of each (its
  * last ones) being fed in any case; and the first row behind them. */
-static int64_t shared_tokens(const cpl_asker_plan *p, int64_t first, int64_t last,
+static int64_t shared_tokens(const cpl_lm_batch_plan *p, int64_t first, int64_t last,
                              const int64_t *needed, int64_t *first_row)
 {
-    const cpl_asker *a   = p->a;
-    const cpl_sequence s = p->fed[p->order[first]];
+    const cpl_lm_batch *a = p->a;
+    const cpl_sequence s  = p->fed[p->order[first]];
     int64_t shared = cpl_common_prefix(s, p->fed[p->order[last - 1]]), rows = 0, top = 0;
     const int64_t held = cpl_common_prefix(s, (cpl_sequence){a->held, a->n_held});
     if (held < shared) shared = held;
@@ -48,19 +48,19 @@ static int64_t shared_tokens(const cpl_asker_plan *p, int64_t first, int64_t las
 }
 
 /* The path of the group's last sequence is what the next one may go on from. */
-void cpl_asker_hold(const cpl_asker_group *g, const cpl_asker_plan *p, int64_t sequence)
+void cpl_lm_batch_hold(const cpl_lm_batch_group *g, const cpl_lm_batch_plan *p, int64_t sequence)
 {
-    cpl_asker *a         = g->a;
+    cpl_lm_batch *a      = g->a;
     const cpl_sequence s = p->fed[sequence];
-    cpl_asker_rows(g, &g->tree.node[g->tree.leaf[g->n - 1]], s.length - g->shared, a->held_row);
+    cpl_lm_batch_rows(g, &g->tree.node[g->tree.leaf[g->n - 1]], s.length - g->shared, a->held_row);
     memcpy(a->held, s.ids, (size_t)s.length * sizeof *a->held);
     a->n_held = s.length;
 }
 
-cpl_status cpl_asker_open(cpl_asker_group *g, cpl_asker_plan *p, int64_t first, int64_t last,
-                          const int64_t *needed)
+cpl_status cpl_lm_batch_open(cpl_lm_batch_group *g, cpl_lm_batch_plan *p, int64_t first,
+                             int64_t last, const int64_t *needed)
 {
-    *g        = (cpl_asker_group){.a = p->a, .tail = p->tail, .n = last - first};
+    *g        = (cpl_lm_batch_group){.a = p->a, .tail = p->tail, .n = last - first};
     g->shared = shared_tokens(p, first, last, needed, &g->first_row);
     for (int64_t i = first; i < last; i++) {
         const cpl_sequence s = p->fed[p->order[i]];
@@ -69,15 +69,16 @@ cpl_status cpl_asker_open(cpl_asker_group *g, cpl_asker_plan *p, int64_t first, 
     return cpl_prefix_tree_make(&g->tree, g->tail, g->n);
 }
 
-void cpl_asker_close(cpl_asker_group *g)
+void cpl_lm_batch_close(cpl_lm_batch_group *g)
 {
     cpl_prefix_tree_free(&g->tree);
     cpl_free(g->picks);
 }
 
-cpl_status cpl_asker_plan_init(cpl_asker_plan *p, cpl_asker *a, const cpl_sequence *fed, int64_t n)
+cpl_status cpl_lm_batch_plan_init(cpl_lm_batch_plan *p, cpl_lm_batch *a, const cpl_sequence *fed,
+                                  int64_t n)
 {
-    *p        = (cpl_asker_plan){.a = a, .fed = fed, .n = n};
+    *p        = (cpl_lm_batch_plan){.a = a, .fed = fed, .n = n};
     a->n_held = 0;
     p->order  = cpl_alloc((size_t)n * sizeof *p->order + 1);
     p->tail   = p->order ? cpl_alloc((size_t)n * sizeof *p->tail + 1) : NULL;
@@ -89,7 +90,7 @@ cpl_status cpl_asker_plan_init(cpl_asker_plan *p, cpl_asker *a, const cpl_sequen
     return CPL_OK;
 }
 
-void cpl_asker_plan_free(cpl_asker_plan *p)
+void cpl_lm_batch_plan_free(cpl_lm_batch_plan *p)
 {
     cpl_free(p->order);
     cpl_free(p->tail);
@@ -97,21 +98,21 @@ void cpl_asker_plan_free(cpl_asker_plan *p)
 
 /* ---- one group ---- */
 
-int cpl_asker_by_token(const void *left, const void *right)
+int cpl_lm_batch_by_token(const void *left, const void *right)
 {
-    const cpl_asker_pick *a = left, *b = right;
+    const cpl_lm_batch_pick *a = left, *b = right;
     return a->token < b->token ? -1 : a->token > b->token;
 }
 
-int cpl_asker_by_sequence(const void *left, const void *right)
+int cpl_lm_batch_by_sequence(const void *left, const void *right)
 {
-    const cpl_asker_pick *a = left, *b = right;
+    const cpl_lm_batch_pick *a = left, *b = right;
     if (a->sequence != b->sequence) return a->sequence < b->sequence ? -1 : 1;
-    return cpl_asker_by_token(left, right);
+    return cpl_lm_batch_by_token(left, right);
 }
 
 /* The tree's number of token `at` of a sequence's tail. */
-int64_t cpl_asker_token(const cpl_asker_group *g, int64_t sequence, int64_t at)
+int64_t cpl_lm_batch_token(const cpl_lm_batch_group *g, int64_t sequence, int64_t at)
 {
     const cpl_node *node = &g->tree.node[g->tree.leaf[sequence]];
     while (at < node->begin) node = &g->tree.node[node->parent];
@@ -120,7 +121,8 @@ int64_t cpl_asker_token(const cpl_asker_group *g, int64_t sequence, int64_t at)
 
 /* rows [shared + end] = those of the tokens on the way to token `end - 1` of the node, behind the
  * shared ones. */
-void cpl_asker_rows(const cpl_asker_group *g, const cpl_node *node, int64_t end, int32_t *rows)
+void cpl_lm_batch_rows(const cpl_lm_batch_group *g, const cpl_node *node, int64_t end,
+                       int32_t *rows)
 {
     if (rows != g->a->held_row) memcpy(rows, g->a->held_row, (size_t)g->shared * sizeof *rows);
     rows += g->shared;
@@ -134,15 +136,15 @@ void cpl_asker_rows(const cpl_asker_group *g, const cpl_node *node, int64_t end,
 }
 
 /* Puts tokens `from` ... `to - 1` of the tree, all of one node, behind `count` others. */
-static cpl_status put_tokens(cpl_asker_group *g, const cpl_node *node, int64_t from, int64_t to,
+static cpl_status put_tokens(cpl_lm_batch_group *g, const cpl_node *node, int64_t from, int64_t to,
                              int64_t count, cpl_segment *segment)
 {
-    cpl_asker *a        = g->a;
+    cpl_lm_batch *a     = g->a;
     const int64_t begin = node->begin + from - node->before, length = to - from;
     int32_t *rows;
     *segment = (cpl_segment){count, length, a->key_rows, g->shared + begin + length};
-    CPL_TRY(cpl_asker_more_keys(a, segment->n_keys, &rows));
-    cpl_asker_rows(g, node, begin + length, rows);
+    CPL_TRY(cpl_lm_batch_more_keys(a, segment->n_keys, &rows));
+    cpl_lm_batch_rows(g, node, begin + length, rows);
     memcpy(cpl_i32(a->ids) + count, g->tail[node->sequence].ids + begin,
            (size_t)length * sizeof(int32_t));
     for (int64_t i = 0; i < length; i++)
@@ -157,31 +159,31 @@ static cpl_status not_finite(void)
 
 /* Answers picks first ... last - 1, at most CPL_ASKER_PICKS, the first of which is behind row
  * first_row of the pass's final. */
-static cpl_status answer_some(cpl_asker_group *g, const cpl_pass *pass, int64_t first, int64_t last,
-                              int64_t first_row)
+static cpl_status answer_some(cpl_lm_batch_group *g, const cpl_pass *pass, int64_t first,
+                              int64_t last, int64_t first_row)
 {
-    cpl_asker *a = g->a;
-    int64_t rows = 0, asked = 0;
+    cpl_lm_batch *a = g->a;
+    int64_t rows = 0, requests = 0;
     for (int64_t i = first; i < last; i++) {
-        const cpl_asker_pick *p = &g->picks[i];
+        const cpl_lm_batch_pick *p = &g->picks[i];
         rows += i == first || p->token != p[-1].token;
         if (p->id < 0) continue;
-        cpl_i32(a->pick_row)[asked]  = (int32_t)(rows - 1);
-        cpl_i32(a->pick_id)[asked++] = p->id;
+        cpl_i32(a->pick_row)[requests]  = (int32_t)(rows - 1);
+        cpl_i32(a->pick_id)[requests++] = p->id;
     }
     cpl_backend *be   = a->model->be;
     cpl_tensor logits = cpl_tensor_2d(a->logits.data, CPL_F32, rows, a->logits.shape[1]);
     cpl_model_logits(a->model, pass, logits, first_row);
-    be->ops->log_probs(be, cpl_tensor_1d(a->pick.data, CPL_F32, asked), logits,
-                       cpl_tensor_1d(a->pick_row.data, CPL_I32, asked),
-                       cpl_tensor_1d(a->pick_id.data, CPL_I32, asked));
+    be->ops->log_probs(be, cpl_tensor_1d(a->pick.data, CPL_F32, requests), logits,
+                       cpl_tensor_1d(a->pick_row.data, CPL_I32, requests),
+                       cpl_tensor_1d(a->pick_id.data, CPL_I32, requests));
     CPL_TRY(be->ops->sync(be));
-    rows = asked = 0;
+    rows = requests = 0;
     for (int64_t i = first; i < last; i++) {
-        cpl_asker_pick *p = &g->picks[i];
+        cpl_lm_batch_pick *p = &g->picks[i];
         if (i == first || p->token != p[-1].token) rows++;
         if (p->id >= 0) {
-            p->log_prob = (double)cpl_f32(a->pick)[asked++];
+            p->log_prob = (double)cpl_f32(a->pick)[requests++];
             if (!isfinite(p->log_prob)) return not_finite();
             continue;
         }
@@ -194,25 +196,26 @@ static cpl_status answer_some(cpl_asker_group *g, const cpl_pass *pass, int64_t 
 
 /* Writes the different tokens of picks first ... last - 1 into a->asked, counted from `from`. Returns
  * how many there are. */
-static int64_t list_asked(cpl_asker_group *g, int64_t first, int64_t last, int64_t from)
+static int64_t list_asked(cpl_lm_batch_group *g, int64_t first, int64_t last, int64_t from)
 {
     int64_t count = 0;
     for (int64_t i = first; i < last; i++)
         if (i == first || g->picks[i].token != g->picks[i - 1].token)
-            cpl_i32(g->a->asked)[count++] = (int32_t)(g->picks[i].token - from);
+            cpl_i32(g->a->requests)[count++] = (int32_t)(g->picks[i].token - from);
     return count;
 }
 
-cpl_status cpl_asker_answer(cpl_asker_group *g, int64_t from, int64_t to, int64_t n_segments,
-                            int64_t first_row, int64_t *next)
+cpl_status cpl_lm_batch_answer(cpl_lm_batch_group *g, int64_t from, int64_t to, int64_t n_segments,
+                               int64_t first_row, int64_t *next)
 {
     cpl_pass pass;
     int64_t end = *next, row = 0;
     while (end < g->n_picks && g->picks[end].token < to) end++;
-    cpl_asker_pass(g->a, &pass, to - from, n_segments, first_row, list_asked(g, *next, end, from));
+    cpl_lm_batch_pass(g->a, &pass, to - from, n_segments, first_row,
+                      list_asked(g, *next, end, from));
     while (*next < end) {
         const int64_t last = end - *next < CPL_ASKER_PICKS ? end : *next + CPL_ASKER_PICKS;
-        while (cpl_i32(g->a->asked)[row] < g->picks[*next].token - from) row++;
+        while (cpl_i32(g->a->requests)[row] < g->picks[*next].token - from) row++;
         CPL_TRY(answer_some(g, &pass, *next, last, row));
         *next = last;
     }
@@ -220,9 +223,9 @@ cpl_status cpl_asker_answer(cpl_asker_group *g, int64_t from, int64_t to, int64_
 }
 
 /* All tokens of the tree through the model, and all picks answered. */
-cpl_status cpl_asker_run(cpl_asker_group *g)
+cpl_status cpl_lm_batch_run(cpl_lm_batch_group *g)
 {
-    cpl_asker *a = g->a;
+    cpl_lm_batch *a = g->a;
     int64_t at = 0, next = 0, node = 0;
     while (at < g->tree.tokens) {
         int64_t to = at, n_segments = 0;
@@ -235,7 +238,7 @@ cpl_status cpl_asker_run(cpl_asker_group *g)
             to = stop;
             if (to == end) node++;
         }
-        CPL_TRY(cpl_asker_answer(g, at, to, n_segments, g->first_row + at, &next));
+        CPL_TRY(cpl_lm_batch_answer(g, at, to, n_segments, g->first_row + at, &next));
         at = to;
     }
     return CPL_OK;

@@ -10,10 +10,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_sequence {
     const int32_t *ids; /* borrowed */
     int64_t length;     /* >= 1 */
@@ -46,7 +42,4 @@ CPL_NODISCARD cpl_status cpl_prefix_tree_make(cpl_prefix_tree *tree, const cpl_s
                                               int64_t n);
 void cpl_prefix_tree_free(cpl_prefix_tree *tree); /* all zero: nothing to do */
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INFER_PREFIX_TREE_H */

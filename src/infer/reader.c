@@ -112,7 +112,7 @@ cpl_status cpl_reader_load(cpl_reader *r)
     if (r->loaded) return CPL_OK;
     double needs = (double)cpl_model_bytes(config, r->be.compute, r->window) +
                    (double)pass_bytes(r, rows_of(r, r->window), r->window);
-    CPL_TRY(cpl_memory_foretell(needs, "reading text with this model"));
+    CPL_TRY(cpl_memory_check(needs, "reading text with this model"));
     CPL_TRY(cpl_model_init(&r->model, &r->be, config, r->window));
     r->loaded = true;
     return cpl_hf_load(r->hf, &r->model);
@@ -124,7 +124,7 @@ cpl_status cpl_reader_load(cpl_reader *r)
 typedef struct work {
     cpl_reader *reader;
     const cpl_texts *texts;
-    const cpl_reader_ear *ear;
+    const cpl_reader_callbacks *callbacks;
     cpl_window *windows;
     int64_t n_windows;
     cpl_arena arena;
@@ -136,10 +136,11 @@ typedef struct work {
     cpl_status heard;
 } work;
 
-static void hear_layer(void *who, int64_t layer, const cpl_moe_kept *kept)
+static void hear_layer(void *ctx, int64_t layer, const cpl_moe_kept *kept)
 {
-    work *w = who;
-    if (w->heard == CPL_OK) w->heard = w->ear->layer(w->ear->who, &w->batch, layer, kept);
+    work *w = ctx;
+    if (w->heard == CPL_OK)
+        w->heard = w->callbacks->layer(w->callbacks->ctx, &w->batch, layer, kept);
 }
 
 /* Windows from `at` that make one batch: as many as fit beside the first, which is the longest. */
@@ -199,24 +200,25 @@ static cpl_status read_batch(work *w, int64_t at, int64_t rows)
                                   .document = w->document};
     cpl_arena_release(&w->arena, 0);
     cpl_pass_take(&w->pass, &w->arena, &model->config, rows, length, false, false);
-    if (w->ear->layer) {
+    if (w->callbacks->layer) {
         w->pass.watch = hear_layer;
-        w->pass.who   = w;
+        w->pass.ctx   = w;
     }
     cpl_model_forward(model, &w->pass, cpl_tensor_1d(w->ids, CPL_I32, rows * length),
                       cpl_tensor_none(), NULL);
-    if (w->heard == CPL_OK && w->ear->scored) {
+    if (w->heard == CPL_OK && w->callbacks->scored) {
         cpl_model_score(model, &w->pass, cpl_tensor_1d(w->target, CPL_I32, rows * length));
         CPL_TRY(w->reader->be.ops->sync(&w->reader->be));
         w->batch.nll = cpl_f32(w->pass.nll);
-        w->heard     = w->ear->scored(w->ear->who, &w->batch);
+        w->heard     = w->callbacks->scored(w->callbacks->ctx, &w->batch);
     }
     return w->heard;
 }
 
-cpl_status cpl_reader_read(cpl_reader *r, const cpl_texts *texts, const cpl_reader_ear *ear)
+cpl_status cpl_reader_read(cpl_reader *r, const cpl_texts *texts,
+                           const cpl_reader_callbacks *callbacks)
 {
-    work w            = {.reader = r, .texts = texts, .ear = ear, .heard = CPL_OK};
+    work w            = {.reader = r, .texts = texts, .callbacks = callbacks, .heard = CPL_OK};
     cpl_status status = CPL_OK;
     CPL_TRY_DONE(cpl_reader_load(r));
     CPL_TRY_DONE(cpl_texts_windows(&w.windows, &w.n_windows, texts, r->window, r->stride));

@@ -12,10 +12,6 @@
 #include "store/hf.h"
 #include "tensor/backend.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_reader_options {
     const char *tokenizer; /* a path; NULL: the tokenizer.json of the model's folder */
     int64_t window;        /* predictions of a window; 0: 1024, or the model's context if shorter */
@@ -62,18 +58,15 @@ typedef struct cpl_reader_batch {
 
 /* Who listens; either function may be NULL, and without `scored` no loss is computed. `layer` is
  * called by the model's watcher (model.h). A failure they return ends the reading. */
-typedef struct cpl_reader_ear {
-    cpl_status (*layer)(void *who, const cpl_reader_batch *batch, int64_t layer,
+typedef struct cpl_reader_callbacks {
+    cpl_status (*layer)(void *ctx, const cpl_reader_batch *batch, int64_t layer,
                         const cpl_moe_kept *kept);
-    cpl_status (*scored)(void *who, const cpl_reader_batch *batch);
-    void *who;
-} cpl_reader_ear;
+    cpl_status (*scored)(void *ctx, const cpl_reader_batch *batch);
+    void *ctx;
+} cpl_reader_callbacks;
 
 /* Takes all texts through the model once. */
 CPL_NODISCARD cpl_status cpl_reader_read(cpl_reader *reader, const cpl_texts *texts,
-                                         const cpl_reader_ear *ear);
+                                         const cpl_reader_callbacks *callbacks);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INFER_READER_H */

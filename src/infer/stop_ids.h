@@ -7,24 +7,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Borrowed; all zero: none. */
-typedef struct cpl_ends {
+typedef struct cpl_stop_ids {
     const int64_t *at; /* (count) */
     int64_t count;
-} cpl_ends;
+} cpl_stop_ids;
 
-static inline bool cpl_ends_hold(const cpl_ends *ends, int64_t id)
+static inline bool cpl_stop_ids_hold(const cpl_stop_ids *ends, int64_t id)
 {
     for (int64_t i = 0; i < ends->count; i++)
         if (ends->at[i] == id) return true;
     return false;
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INFER_STOP_IDS_H */

@@ -14,10 +14,6 @@
 #include "data/documents.h"
 #include "tokenizer/tokenizer.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_texts_options {
     cpl_document_settings reading;
     bool special_as_text; /* a literal <|endoftext|> in a document is plain text */
@@ -74,7 +70,4 @@ typedef struct cpl_window {
 CPL_NODISCARD cpl_status cpl_texts_windows(cpl_window **windows, int64_t *count,
                                            const cpl_texts *texts, int64_t length, int64_t stride);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INFER_TEXTS_H */

@@ -8,7 +8,7 @@
 
 static void kappa(double *values, const cpl_layer_report *layer, int alpha)
 {
-    const cpl_chance *c = &layer->chance;
+    const cpl_null_model *c = &layer->chance;
     (void)alpha;
     values[0] = c->kappa_diagonal;
     values[1] = layer->at->n > 1 ? c->kappa_off_diagonal : NAN;
@@ -96,7 +96,7 @@ static int64_t silhouettes(double *values, const cpl_layer_report *layer)
     "Boxes: quartiles and median; whiskers: 5 % to 95 %; open points: least and greatest; filled " \
     "point: mean."
 
-const cpl_coupling_look cpl_coupling_looks[CPL_COUPLING_KINDS] = {
+const cpl_chart_spec cpl_chart_specs[CPL_COUPLING_KINDS] = {
     [CPL_COUPLING_KAPPA] = {.file        = "kappa",
                             .title       = "Alignment of router rows and experts",
                             .y_label     = "mean κ",

@@ -80,9 +80,9 @@ static cpl_status name_layers(cpl_coupling_charts *charts, cpl_coupling_view *vi
 static cpl_status find_boxes(cpl_coupling_charts *charts, cpl_coupling_view *view,
                              cpl_coupling_kind kind)
 {
-    const cpl_coupling_look *look = &cpl_coupling_looks[kind];
-    const cpl_coupling_report *r  = view->report;
-    cpl_chart_box *boxes          = take(charts, r->n_layers, sizeof *boxes);
+    const cpl_chart_spec *look   = &cpl_chart_specs[kind];
+    const cpl_coupling_report *r = view->report;
+    cpl_chart_box *boxes         = take(charts, r->n_layers, sizeof *boxes);
     if (!boxes) return no_memory();
     view->boxes[kind] = boxes;
     for (int64_t i = 0; i < r->n_layers; i++) {
@@ -134,7 +134,7 @@ static cpl_status open_view(cpl_coupling_charts *charts, cpl_coupling_view *view
         if (r->options.alphas[k] == 1) view->alpha = k;
     CPL_TRY(name_layers(charts, view));
     for (cpl_coupling_kind kind = 0; kind < CPL_COUPLING_KINDS; kind++)
-        if (cpl_coupling_looks[kind].spread) CPL_TRY(find_boxes(charts, view, kind));
+        if (cpl_chart_specs[kind].spread) CPL_TRY(find_boxes(charts, view, kind));
     view->orders = take(charts, r->n_layers, sizeof *view->orders);
     if (!view->orders) return no_memory();
     for (int64_t i = 0; i < r->n_layers; i++)
@@ -155,7 +155,7 @@ static double erc_value(cpl_coupling_kind kind, const cpl_layer_report *layer, i
 }
 
 static void add_lines(cpl_chart_range *range, const cpl_coupling_view *view,
-                      const cpl_coupling_look *look)
+                      const cpl_chart_spec *look)
 {
     double values[CPL_COUPLING_MOST_LINES + 2];
     int n = look->n_lines + (look->band ? 2 : 0);
@@ -188,9 +188,9 @@ static void add_erc(cpl_coupling_charts *charts, const cpl_coupling_view *view,
 
 static void find_scale(cpl_coupling_charts *charts, cpl_coupling_kind kind)
 {
-    const cpl_coupling_look *look = &cpl_coupling_looks[kind];
-    cpl_chart_range *range        = &charts->y[kind];
-    *range                        = cpl_chart_range_none();
+    const cpl_chart_spec *look = &cpl_chart_specs[kind];
+    cpl_chart_range *range     = &charts->y[kind];
+    *range                     = cpl_chart_range_none();
     if (look->from_zero) cpl_chart_range_add(range, 0);
     if (look->rule_name) cpl_chart_range_add(range, look->rule);
     for (int64_t v = 0; v < charts->n_views; v++) {
@@ -248,7 +248,7 @@ static void find_picture_scale(cpl_coupling_charts *charts)
 {
     double most = 0;
     for (int64_t v = 0; v < charts->n_views; v++) {
-        const cpl_picture *p = &charts->views[v].report->picture;
+        const cpl_tsne_plot *p = &charts->views[v].report->picture;
         for (int64_t i = 0; i < 2 * p->n_points; i++)
             if (isfinite(p->y[i])) most = fmax(most, fabs((double)p->y[i]));
     }
@@ -286,7 +286,7 @@ bool cpl_coupling_charts_have(const cpl_coupling_charts *charts, int64_t view,
     if (kind == CPL_COUPLING_SILHOUETTE && !r->options.silhouette) return false;
     for (int64_t i = 0; i < r->n_layers; i++) {
         const cpl_layer_report *layer = &r->layers[i];
-        if (cpl_coupling_looks[kind].spread ? !layer->fault : layer->has_M) return true;
+        if (cpl_chart_specs[kind].spread ? !layer->fault : layer->has_M) return true;
     }
     return false;
 }
@@ -314,7 +314,7 @@ static void over_layers(cpl_chart *chart, const cpl_coupling_view *view)
 
 /* values [n_lines + 2][n_layers] of one report. */
 static void draw_lines(cpl_text *out, const cpl_chart *chart, const cpl_coupling_view *view,
-                       const cpl_coupling_look *look, double *values)
+                       const cpl_chart_spec *look, double *values)
 {
     enum { MOST = CPL_COUPLING_MOST_LINES + 2 };
     cpl_chart_series series[MOST] = {{0}};
@@ -379,7 +379,7 @@ static void draw_over_alpha(cpl_text *out, cpl_chart *chart, const cpl_coupling_
 
 static void draw_picture(cpl_text *out, cpl_chart *chart, const cpl_coupling_report *r)
 {
-    const cpl_picture *p = &r->picture;
+    const cpl_tsne_plot *p = &r->picture;
     int32_t experts[CPL_CHART_COLOURS];
     char names[CPL_CHART_COLOURS][24], kl[48];
     const char *pointers[CPL_CHART_COLOURS];
@@ -415,7 +415,7 @@ static void draw_picture(cpl_text *out, cpl_chart *chart, const cpl_coupling_rep
 static void draw_series(cpl_text *out, cpl_chart *chart, const cpl_coupling_view *view,
                         cpl_coupling_kind kind)
 {
-    const cpl_coupling_look *look = &cpl_coupling_looks[kind];
+    const cpl_chart_spec *look = &cpl_chart_specs[kind];
     int64_t n = view->report->n_layers, most = CPL_CHANCE_MAX_ALPHAS;
     double *values           = cpl_alloc((size_t)(n * most) * sizeof *values);
     cpl_chart_series *series = cpl_alloc((size_t)n * sizeof *series);
@@ -434,7 +434,7 @@ static void draw_series(cpl_text *out, cpl_chart *chart, const cpl_coupling_view
 void cpl_coupling_charts_draw(cpl_text *out, const cpl_coupling_charts *charts, int64_t v,
                               cpl_coupling_kind kind, bool in_page)
 {
-    const cpl_coupling_look *look = &cpl_coupling_looks[kind];
+    const cpl_chart_spec *look    = &cpl_chart_specs[kind];
     const cpl_coupling_view *view = &charts->views[v];
     cpl_chart_rule rule           = {look->rule, look->rule_name};
     cpl_chart chart               = chart_of(charts, v, look->title, in_page);

@@ -8,10 +8,6 @@
 #include "inspect/report.h"
 #include "report/chart.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* In the order of the page. */
 typedef enum cpl_coupling_kind {
     CPL_COUPLING_KAPPA,
@@ -33,7 +29,7 @@ typedef enum cpl_coupling_kind {
 enum { CPL_COUPLING_MOST_LINES = 4 };
 
 /* What there is to know of a kind, once. Either `lines` or `spread` or neither. */
-typedef struct cpl_coupling_look {
+typedef struct cpl_chart_spec {
     const char *file;             /* how its files end: "kappa" */
     const char *title;            /* at most 50 letters */
     const char *y_label;          /* NULL: none */
@@ -56,9 +52,9 @@ typedef struct cpl_coupling_look {
     /* Sets the values whose distribution is shown, of a layer without fault, and returns how many
      * they are; NULL: only counts them. */
     int64_t (*spread)(double *values, const cpl_layer_report *layer);
-} cpl_coupling_look;
+} cpl_chart_spec;
 
-extern const cpl_coupling_look cpl_coupling_looks[CPL_COUPLING_KINDS];
+extern const cpl_chart_spec cpl_chart_specs[CPL_COUPLING_KINDS];
 
 /* One report as charts show it. */
 typedef struct cpl_coupling_view {
@@ -114,7 +110,4 @@ const char *cpl_coupling_charts_words(char out[64], const cpl_layer_report *laye
 /* ERC at the k-th alpha over the mean diagonal of M; NaN where that is 0. */
 double cpl_coupling_charts_erc(const cpl_layer_report *layer, double erc);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_CHARTS_H */

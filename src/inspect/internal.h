@@ -8,36 +8,33 @@
 #include "inspect/families/gate_reader.h"
 #include "inspect/report.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Seconds of a clock that only goes forward. */
 double cpl_coupling_clock(void);
 
 /* ---- worker.c ---- */
 
 /* One thread's own. */
-typedef struct cpl_hand {
+typedef struct cpl_inspect_worker {
     cpl_backend be; /* of one thread */
     cpl_gate gate;
-    float *rows;     /* [cpl_hand_rows, d] */
+    float *rows;     /* [cpl_inspect_worker_rows, d] */
     double *squares; /* [n] */
     double *sum;     /* [d] of unit rows; NULL where there are no silhouettes */
     void *scratch;
-} cpl_hand;
+} cpl_inspect_worker;
 
 /* Bytes of every piece, the largest over the layers; router and packed are a layer's in work. */
-typedef struct cpl_hand_needs {
+typedef struct cpl_inspect_worker_needs {
     size_t gate, rows, squares, sum, scratch, figures, router, packed;
-} cpl_hand_needs;
+} cpl_inspect_worker_needs;
 
-cpl_hand_needs cpl_hand_needs_of(const cpl_coupling_report *report);
-CPL_NODISCARD cpl_status cpl_hand_init(cpl_hand *hand, const cpl_hand_needs *needs);
-void cpl_hand_free(cpl_hand *hand);
+cpl_inspect_worker_needs cpl_inspect_worker_needs_of(const cpl_coupling_report *report);
+CPL_NODISCARD cpl_status cpl_inspect_worker_init(cpl_inspect_worker *hand,
+                                                 const cpl_inspect_worker_needs *needs);
+void cpl_inspect_worker_free(cpl_inspect_worker *hand);
 
 /* Rows of a gate that are multiplied at a time. */
-int64_t cpl_hand_rows(const cpl_backend *be, const cpl_moe_layer *at);
+int64_t cpl_inspect_worker_rows(const cpl_backend *be, const cpl_moe_layer *at);
 
 /* Of a layer: what its gates take to read, and the FLOPs of their products, silhouettes included. */
 double cpl_coupling_read_bytes(const cpl_coupling_report *report, const cpl_moe_layer *at);
@@ -47,8 +44,8 @@ double cpl_coupling_flops(const cpl_coupling_report *report, const cpl_moe_layer
 double cpl_coupling_work_bytes(const cpl_coupling_report *report, int n_threads);
 
 /* Sets cost->seconds from a short product and a short read. */
-CPL_NODISCARD cpl_status cpl_coupling_foretell(cpl_inspect_cost *cost,
-                                               const cpl_coupling_report *report);
+CPL_NODISCARD cpl_status cpl_inspect_cost_of(cpl_inspect_cost *cost,
+                                             const cpl_coupling_report *report);
 
 /* ---- measure.c ---- */
 
@@ -61,11 +58,11 @@ CPL_NODISCARD cpl_status cpl_coupling_measure(cpl_coupling_report *report, doubl
 bool cpl_silhouette_reads(const cpl_coupling_report *report, const cpl_moe_layer *at);
 
 /* Adds rows of the gate at hand to hand->sum; they become unit rows. */
-void cpl_silhouette_add(cpl_hand *hand, cpl_tensor W);
+void cpl_silhouette_add(cpl_inspect_worker *hand, cpl_tensor W);
 /* Sets mean [d] from hand->sum over D rows. */
-void cpl_silhouette_mean(float *mean, const cpl_hand *hand, const cpl_moe_layer *at);
+void cpl_silhouette_mean(float *mean, const cpl_inspect_worker *hand, const cpl_moe_layer *at);
 /* Sets l->silhouettes[j] from its gate, which it reads, and the packed means. */
-CPL_NODISCARD cpl_status cpl_silhouette_expert(cpl_layer_report *l, cpl_hand *hand,
+CPL_NODISCARD cpl_status cpl_silhouette_expert(cpl_layer_report *l, cpl_inspect_worker *hand,
                                                const void *packed, int64_t j);
 /* Sets l->silhouette, and all of l->silhouettes where they need no reading. */
 void cpl_silhouette_finish(cpl_layer_report *l);
@@ -74,15 +71,12 @@ void cpl_silhouette_finish(cpl_layer_report *l);
 
 /* Chooses layer, experts and rows; no points where no layer fits. A layer asked for that has no
  * figures is an error. */
-CPL_NODISCARD cpl_status cpl_picture_choose(cpl_coupling_report *report);
-double cpl_picture_bytes(const cpl_coupling_report *report);
+CPL_NODISCARD cpl_status cpl_tsne_plot_choose(cpl_coupling_report *report);
+double cpl_tsne_plot_bytes(const cpl_coupling_report *report);
 /* A guess from what a pair of points takes a thread. */
-double cpl_picture_seconds(const cpl_coupling_report *report, int n_threads);
+double cpl_tsne_plot_seconds(const cpl_coupling_report *report, int n_threads);
 
 /* Reads the rows and embeds them. A failure is the picture's `fault`, unless memory was short. */
-CPL_NODISCARD cpl_status cpl_picture_make(cpl_coupling_report *report, double began);
+CPL_NODISCARD cpl_status cpl_tsne_plot_make(cpl_coupling_report *report, double began);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_INTERNAL_H */

@@ -48,7 +48,7 @@ static json_t *by_alpha(maker *m, const double *values)
     return object;
 }
 
-static json_t *kappa(const cpl_chance *c)
+static json_t *kappa(const cpl_null_model *c)
 {
     return json_pack("{s:o, s:o, s:o, s:o}", "diag_mean", cpl_json_number(c->kappa_diagonal),
                      "offdiag_mean", cpl_json_number(c->kappa_off_diagonal), "rows_own",
@@ -58,8 +58,8 @@ static json_t *kappa(const cpl_chance *c)
 
 static json_t *chance(maker *m, const cpl_layer_report *l)
 {
-    const cpl_chance *c = &l->chance;
-    json_t *object      = json_object();
+    const cpl_null_model *c = &l->chance;
+    json_t *object          = json_object();
     put(m, object, "own", cpl_json_number(1.0 / (double)l->at->n));
     put(m, object, "assignment_own", cpl_json_number(c->assignment_own));
     put(m, object, "kappa_diag_expected", cpl_json_number(c->expected));
@@ -71,7 +71,7 @@ static json_t *chance(maker *m, const cpl_layer_report *l)
     return object;
 }
 
-static json_t *ratios(maker *m, const cpl_chance_ratios *r)
+static json_t *ratios(maker *m, const cpl_null_model_ratios *r)
 {
     json_t *object = json_pack("{s:o, s:o, s:o, s:o}", "q50", cpl_json_number(r->q50), "q90",
                                cpl_json_number(r->q90), "q99", cpl_json_number(r->q99), "violated",
@@ -171,8 +171,8 @@ static json_t *left_out(maker *m, const cpl_layer_report *l)
 
 static json_t *picture(maker *m, const cpl_coupling_report *r)
 {
-    const cpl_picture *p = &r->picture;
-    json_t *object       = json_object();
+    const cpl_tsne_plot *p = &r->picture;
+    json_t *object         = json_object();
     if (p->fault) put(m, object, "reason", cpl_json_words(p->fault));
     if (p->n_points == 0) return object;
     put_place(m, object, r->layers[p->index].at);

@@ -8,15 +8,8 @@
 
 #include "inspect/report.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* A new object for one report, {"checkpoints": [...]} for several; the caller gives it back with
  * json_decref. A figure that is not finite is null. NULL if there is no memory. */
 json_t *cpl_coupling_json(const cpl_coupling_report *reports, int64_t count);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_JSON_H */

@@ -116,7 +116,7 @@ static cpl_status pack_noisy(work *w, cpl_backend *be, uint64_t seed)
 }
 
 /* Reads the router; all of the layer that needs no expert. */
-static cpl_status begin_layer(crew *c, work *w, cpl_hand *h)
+static cpl_status begin_layer(crew *c, work *w, cpl_inspect_worker *h)
 {
     cpl_layer_report *l = w->report;
     cpl_tensor eps      = cpl_tensor_1d(NULL, CPL_F32, l->at->n);
@@ -173,13 +173,13 @@ static cpl_status assign(cpl_layer_report *l)
             const double scale = l->router_norm[i] * l->gate_norm[j];
             kappa[i * n + j]   = scale > 0 ? (double)l->M[i * n + j] / scale : 0;
         }
-    cpl_status status = cpl_chance_assign(l->assigned, kappa, n);
+    cpl_status status = cpl_null_model_assign(l->assigned, kappa, n);
     cpl_free(kappa);
     return status;
 }
 
 /* All experts are known. */
-static cpl_status finish_layer(crew *c, work *w, cpl_hand *h)
+static cpl_status finish_layer(crew *c, work *w, cpl_inspect_worker *h)
 {
     cpl_layer_report *l          = w->report;
     const cpl_inspect_options *o = &c->report->options;
@@ -191,10 +191,10 @@ static cpl_status finish_layer(crew *c, work *w, cpl_hand *h)
     be->ops->coupling_figures(be, &l->figures, cpl_tensor_2d(l->M, CPL_F32, n, n),
                               cpl_tensor_1d(l->eps, CPL_F32, n), router_tensor(w, w->R), delta,
                               cpl_tensor_1d(w->norm32, CPL_F32, n), 1.0, l->at->K ? l->at->K : 1);
-    for (int a = 0; a < o->n_alphas; a++) l->erc[a] = cpl_chance_erc(l->M, n, o->alphas[a]);
-    CPL_TRY(cpl_chance_ratios_of(&l->ratios, l->M, n));
-    CPL_TRY(cpl_chance_of(&l->chance, l->M, l->router_norm, l->gate_norm, n, o->alphas, o->n_alphas,
-                          o->seed, l->at->layer));
+    for (int a = 0; a < o->n_alphas; a++) l->erc[a] = cpl_null_model_erc(l->M, n, o->alphas[a]);
+    CPL_TRY(cpl_null_model_ratios_of(&l->ratios, l->M, n));
+    CPL_TRY(cpl_null_model_of(&l->chance, l->M, l->router_norm, l->gate_norm, n, o->alphas,
+                              o->n_alphas, o->seed, l->at->layer));
     CPL_TRY(assign(l));
     cpl_silhouette_finish(l);
     l->has_M = l->at->comparable;
@@ -203,11 +203,11 @@ static cpl_status finish_layer(crew *c, work *w, cpl_hand *h)
 
 /* ---- an expert ---- */
 
-static cpl_status measure_expert(work *w, cpl_hand *h, int64_t j)
+static cpl_status measure_expert(work *w, cpl_inspect_worker *h, int64_t j)
 {
     cpl_layer_report *l     = w->report;
     const cpl_moe_layer *at = l->at;
-    const int64_t block     = cpl_hand_rows(&h->be, at);
+    const int64_t block     = cpl_inspect_worker_rows(&h->be, at);
     double norm             = 0;
     CPL_TRY(cpl_gate_load(&h->be, &h->gate, at, j));
     memset(h->squares, 0, (size_t)at->n * sizeof(double));
@@ -305,7 +305,7 @@ static void tell_progress(crew *c, const work *w)
                               .iterations = c->report->picture.n_points ? o->iterations : 0};
     p.seconds              = cpl_coupling_clock() - c->began;
     p.seconds_left = c->bytes_read > 0 ? p.seconds * (c->bytes / c->bytes_read - 1) : (double)NAN;
-    o->watch(o->who, &p);
+    o->watch(o->ctx, &p);
 }
 
 static void count_task(crew *c, work *w)
@@ -317,7 +317,7 @@ static void count_task(crew *c, work *w)
 }
 
 /* The first to come reads the router; the others wait for it. */
-static bool layer_is_ready(crew *c, work *w, cpl_hand *h, int64_t task)
+static bool layer_is_ready(crew *c, work *w, cpl_inspect_worker *h, int64_t task)
 {
     pthread_mutex_lock(&w->lock);
     if (!w->begun && still_matters(c, w, task)) {
@@ -329,7 +329,7 @@ static bool layer_is_ready(crew *c, work *w, cpl_hand *h, int64_t task)
 }
 
 /* The first to come packs the means; all wait until every expert's is there. */
-static bool means_are_ready(crew *c, work *w, cpl_hand *h, int64_t task)
+static bool means_are_ready(crew *c, work *w, cpl_inspect_worker *h, int64_t task)
 {
     const int64_t n = w->report->at->n;
     pthread_mutex_lock(&w->lock);
@@ -342,7 +342,7 @@ static bool means_are_ready(crew *c, work *w, cpl_hand *h, int64_t task)
     return still_matters(c, w, task);
 }
 
-static void leave_layer(crew *c, work *w, cpl_hand *h)
+static void leave_layer(crew *c, work *w, cpl_inspect_worker *h)
 {
     pthread_mutex_lock(&w->lock);
     const bool last = --w->left == 0;
@@ -353,7 +353,7 @@ static void leave_layer(crew *c, work *w, cpl_hand *h)
     give_back(w);
 }
 
-static void work_on(crew *c, cpl_hand *h)
+static void work_on(crew *c, cpl_inspect_worker *h)
 {
     work *w;
     int64_t task;
@@ -403,12 +403,12 @@ static void dissolve(crew *c)
     cpl_free(c->works);
 }
 
-static void run_threads(crew *c, const cpl_hand_needs *m, int n_threads)
+static void run_threads(crew *c, const cpl_inspect_worker_needs *m, int n_threads)
 {
 #pragma omp parallel num_threads(n_threads)
     {
-        cpl_hand h        = {0};
-        cpl_status status = cpl_hand_init(&h, m);
+        cpl_inspect_worker h = {0};
+        cpl_status status    = cpl_inspect_worker_init(&h, m);
         if (status == CPL_OK) {
             work_on(c, &h);
         } else {
@@ -416,7 +416,7 @@ static void run_threads(crew *c, const cpl_hand_needs *m, int n_threads)
             stop(c, status);
             omp_unset_lock(&c->lock);
         }
-        cpl_hand_free(&h);
+        cpl_inspect_worker_free(&h);
     }
 }
 
@@ -432,9 +432,9 @@ static void count_measured(cpl_coupling_report *r)
 
 cpl_status cpl_coupling_measure(cpl_coupling_report *report, double began)
 {
-    crew c                 = {.report = report, .began = began, .failed_work = NEVER};
-    const cpl_hand_needs m = cpl_hand_needs_of(report);
-    cpl_status status      = gather(&c);
+    crew c                           = {.report = report, .began = began, .failed_work = NEVER};
+    const cpl_inspect_worker_needs m = cpl_inspect_worker_needs_of(report);
+    cpl_status status                = gather(&c);
     if (status == CPL_OK) {
         omp_init_lock(&c.lock);
         run_threads(&c, &m, report->options.n_threads);
@@ -453,7 +453,7 @@ cpl_status cpl_inspect_run(cpl_coupling_report *report)
 {
     const double began = cpl_coupling_clock();
     CPL_TRY(cpl_coupling_measure(report, began));
-    if (report->picture.n_points) CPL_TRY(cpl_picture_make(report, began));
+    if (report->picture.n_points) CPL_TRY(cpl_tsne_plot_make(report, began));
     report->seconds = cpl_coupling_clock() - began;
     return CPL_OK;
 }

@@ -16,7 +16,7 @@ static double above_zero(double x)
     return x > 0 ? x : 0;
 }
 
-double cpl_chance_erc(const float *M, int64_t n, double alpha)
+double cpl_null_model_erc(const float *M, int64_t n, double alpha)
 {
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
@@ -40,7 +40,7 @@ static void fill_kappa(double *kappa, const float *M, const double *row_norm,
         }
 }
 
-static void kappa_figures(cpl_chance *out, const double *kappa, int64_t n)
+static void kappa_figures(cpl_null_model *out, const double *kappa, int64_t n)
 {
     double own = 0, other = 0;
     int64_t rows = 0, columns = 0;
@@ -81,7 +81,7 @@ static double fill_means(double *mean, const double *kappa, int64_t n)
  *   E S = sum_ij kappa_ij / n,   Var S = sum_ij (kappa_ij - row_i - column_j + mean)^2 / (n - 1).
  * Where the parts in the bracket are no more than the rounding errors of the means, every pairing
  * has the same sum, and the deviation is 0. mean [2,n] is scratch. */
-static void exact_moments(cpl_chance *out, const double *kappa, int64_t n, double *mean)
+static void exact_moments(cpl_null_model *out, const double *kappa, int64_t n, double *mean)
 {
     double all = fill_means(mean, kappa, n), squares = 0, most = 0;
     for (int64_t i = 0; i < n; i++)
@@ -97,11 +97,11 @@ static void exact_moments(cpl_chance *out, const double *kappa, int64_t n, doubl
     out->z         = same ? NAN : (out->kappa_diagonal - all) / out->deviation;
 }
 
-static cpl_status assignment_figure(cpl_chance *out, const double *kappa, int64_t n,
+static cpl_status assignment_figure(cpl_null_model *out, const double *kappa, int64_t n,
                                     int32_t *pairing)
 {
     int64_t own = 0;
-    CPL_TRY(cpl_chance_assign(pairing, kappa, n));
+    CPL_TRY(cpl_null_model_assign(pairing, kappa, n));
     for (int64_t i = 0; i < n; i++) own += pairing[i] == i;
     out->assignment_own = (double)own / (double)n;
     return CPL_OK;
@@ -203,8 +203,9 @@ static void mean_and_sd(double *mean, double *sd, const double *x, int64_t count
     *sd = sqrt(squares / (double)count);
 }
 
-static void random_figures(cpl_chance *out, const ladders *l, const float *M, const double *alphas,
-                           int n_alphas, uint64_t seed, int64_t layer, int32_t *pairing)
+static void random_figures(cpl_null_model *out, const ladders *l, const float *M,
+                           const double *alphas, int n_alphas, uint64_t seed, int64_t layer,
+                           int32_t *pairing)
 {
     double erc[CPL_CHANCE_MAX_ALPHAS][CPL_CHANCE_PAIRINGS];
     build_ladders(l, M);
@@ -217,8 +218,9 @@ static void random_figures(cpl_chance *out, const ladders *l, const float *M, co
         mean_and_sd(&out->erc_mean[a], &out->erc_sd[a], erc[a], CPL_CHANCE_PAIRINGS);
 }
 
-static cpl_status pairing_figures(cpl_chance *out, const float *M, int64_t n, const double *alphas,
-                                  int n_alphas, uint64_t seed, int64_t layer, int32_t *pairing)
+static cpl_status pairing_figures(cpl_null_model *out, const float *M, int64_t n,
+                                  const double *alphas, int n_alphas, uint64_t seed, int64_t layer,
+                                  int32_t *pairing)
 {
     size_t numbers = 2 * (size_t)n * (size_t)n;
     ladders l      = {n, cpl_alloc(numbers * sizeof(float)), cpl_alloc(numbers * sizeof(double))};
@@ -231,9 +233,9 @@ static cpl_status pairing_figures(cpl_chance *out, const float *M, int64_t n, co
 
 /* ---- all of it ---- */
 
-cpl_status cpl_chance_of(cpl_chance *out, const float *M, const double *row_norm,
-                         const double *gate_norm, int64_t n, const double *alphas, int n_alphas,
-                         uint64_t seed, int64_t layer)
+cpl_status cpl_null_model_of(cpl_null_model *out, const float *M, const double *row_norm,
+                             const double *gate_norm, int64_t n, const double *alphas, int n_alphas,
+                             uint64_t seed, int64_t layer)
 {
     CPL_ASSERT(n >= 1 && n_alphas >= 0 && n_alphas <= CPL_CHANCE_MAX_ALPHAS);
     memset(out, 0, sizeof *out);

@@ -120,7 +120,7 @@ static void prefer_identity(int32_t *pairing, const double *score, int64_t n)
     for (int64_t i = 0; i < n; i++) pairing[i] = (int32_t)i;
 }
 
-cpl_status cpl_chance_assign(int32_t *pairing, const double *score, int64_t n)
+cpl_status cpl_null_model_assign(int32_t *pairing, const double *score, int64_t n)
 {
     void *memory = cpl_alloc(market_bytes(n));
     if (!memory) return CPL_ERR_MEMORY;

@@ -36,7 +36,7 @@ static double quantile(const double *sorted, int64_t count, double q)
 }
 
 /* Sets ratio [n (n-1)] row by row, and what needs to know the place. */
-static void fill_ratios(cpl_chance_ratios *out, double *ratio, const float *M, int64_t n)
+static void fill_ratios(cpl_null_model_ratios *out, double *ratio, const float *M, int64_t n)
 {
     int64_t k = 0, violated = 0;
     out->most = -1;
@@ -56,7 +56,7 @@ static void fill_ratios(cpl_chance_ratios *out, double *ratio, const float *M, i
     out->violated = (double)violated / (double)k;
 }
 
-cpl_status cpl_chance_ratios_of(cpl_chance_ratios *out, const float *M, int64_t n)
+cpl_status cpl_null_model_ratios_of(cpl_null_model_ratios *out, const float *M, int64_t n)
 {
     memset(out, 0, sizeof *out);
     if (n < 2) return CPL_OK;

@@ -30,7 +30,7 @@ static void put_charts(cpl_text *out, const cpl_coupling_charts *charts, cpl_cou
     bool one = charts->n_views == 1;
     if (one) cpl_page_charts_open(out);
     for (cpl_coupling_kind kind = first; kind <= last; kind++) {
-        const cpl_coupling_look *look = &cpl_coupling_looks[kind];
+        const cpl_chart_spec *look = &cpl_chart_specs[kind];
         if (!any_has(charts, kind)) continue;
         if (one) {
             put_chart(out, charts, 0, kind, look->caption);
@@ -108,7 +108,7 @@ static void put_raw(cpl_text *out, const cpl_coupling_charts *charts)
     put_tables(out, charts, cpl_coupling_page_raw_layers);
 }
 
-static void picture_experts(char out[80], const cpl_picture *p)
+static void picture_experts(char out[80], const cpl_tsne_plot *p)
 {
     if (p->n_experts == 1)
         strcpy(out, "expert 0 alone");
@@ -119,7 +119,7 @@ static void picture_experts(char out[80], const cpl_picture *p)
 
 static void picture_caption(cpl_text *out, const cpl_coupling_report *r)
 {
-    const cpl_picture *p = &r->picture;
+    const cpl_tsne_plot *p = &r->picture;
     char words[500], experts[80], thinned[80] = "all rows", kl[48];
     picture_experts(experts, p);
     if (p->every > 1) snprintf(thinned, sizeof thinned, "one row in %lld", (long long)p->every);
@@ -185,8 +185,8 @@ cpl_status cpl_coupling_page(cpl_text *out, const cpl_coupling_report *const *re
 }
 
 cpl_status cpl_coupling_page_with(cpl_text *out, const cpl_coupling_report *const *reports,
-                                  int64_t count, void (*more)(cpl_text *out, const void *who),
-                                  const void *who)
+                                  int64_t count, void (*more)(cpl_text *out, const void *ctx),
+                                  const void *ctx)
 {
     cpl_coupling_charts charts;
     CPL_ASSERT(count > 0);
@@ -198,7 +198,7 @@ cpl_status cpl_coupling_page_with(cpl_text *out, const cpl_coupling_report *cons
     put_router(out, &charts);
     put_raw(out, &charts);
     put_pictures(out, &charts);
-    if (more) more(out, who);
+    if (more) more(out, ctx);
     cpl_page_section(out, "What the words mean");
     cpl_coupling_page_definitions(out);
     put_close(out, &charts);

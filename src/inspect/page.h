@@ -10,22 +10,18 @@
 #include "base/text.h"
 #include "inspect/report.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Appends the whole page of one or more reports; several have their charts side by side with the
  * same scales, in the order given. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_coupling_page(cpl_text *out, const cpl_coupling_report *const *reports,
                                            int64_t count);
 
 /* The same with sections of the caller's before the definitions of words; `more` writes them into the
- * page from `who`. */
+ * page from `ctx`. */
 CPL_NODISCARD cpl_status cpl_coupling_page_with(cpl_text *out,
                                                 const cpl_coupling_report *const *reports,
                                                 int64_t count,
-                                                void (*more)(cpl_text *out, const void *who),
-                                                const void *who);
+                                                void (*more)(cpl_text *out, const void *ctx),
+                                                const void *ctx);
 
 /* Writes every chart as a file NAME-KIND.svg into `folder`, which is made where it is not there; M
  * of a layer is NAME-coupling-PART-LAYER.svg. Sets how many files were written; NULL: not asked.
@@ -35,7 +31,4 @@ CPL_NODISCARD cpl_status cpl_coupling_svgs(int64_t *n_written, const char *folde
                                            const cpl_coupling_report *const *reports,
                                            int64_t count);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_PAGE_H */

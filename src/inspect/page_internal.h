@@ -6,10 +6,6 @@
 
 #include "inspect/charts.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* One line a checkpoint: what it is, and its scale-free figures over all layers. */
 void cpl_coupling_page_checkpoints(cpl_text *out, const cpl_coupling_charts *charts);
 
@@ -28,7 +24,4 @@ extern const char cpl_coupling_page_heat_style[];
 /* Every quantity in two sentences. */
 void cpl_coupling_page_definitions(cpl_text *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_PAGE_INTERNAL_H */

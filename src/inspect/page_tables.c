@@ -39,7 +39,7 @@ typedef struct overall {
 
 static void add_layer(overall *o, const cpl_layer_report *layer, int alpha)
 {
-    const cpl_chance *c = &layer->chance;
+    const cpl_null_model *c = &layer->chance;
     o->n_with_M++;
     o->diagonal += c->kappa_diagonal;
     o->off += c->kappa_off_diagonal;
@@ -319,7 +319,7 @@ static void row_of_fault(cpl_text *out, const cpl_layer_report *layer, int colum
 
 static void scale_free_cells(cpl_text *out, const cpl_layer_report *layer, int alpha)
 {
-    const cpl_chance *c = &layer->chance;
+    const cpl_null_model *c = &layer->chance;
     cpl_page_figure(out, c->kappa_diagonal, 3);
     if (layer->at->n > 1)
         cpl_page_figure(out, c->kappa_off_diagonal, 3);

@@ -24,10 +24,10 @@ static cpl_tensor row_of(cpl_tensor x, int64_t i)
     return cpl_tensor_at(x, i);
 }
 
-cpl_principal_space cpl_principal_take(cpl_arena *arena, int64_t n_points, int64_t d)
+cpl_pca_space cpl_pca_take(cpl_arena *arena, int64_t n_points, int64_t d)
 {
-    const int64_t k          = d < SPACE ? d : SPACE;
-    cpl_principal_space take = {
+    const int64_t k    = d < SPACE ? d : SPACE;
+    cpl_pca_space take = {
         .basis  = cpl_tensor_2d(NULL, CPL_F32, k, d),
         .image  = cpl_tensor_2d(NULL, CPL_F32, k, d),
         .scores = cpl_tensor_2d(NULL, CPL_F32, n_points, k),
@@ -126,7 +126,7 @@ static void orthonormalise(cpl_backend *be, cpl_tensor basis)
 }
 
 /* scores, image and the matrix of x^T x in the basis, with its eigenvectors. */
-static void look(cpl_backend *be, small *s, cpl_tensor x, const cpl_principal_space *space)
+static void look(cpl_backend *be, small *s, cpl_tensor x, const cpl_pca_space *space)
 {
     be->ops->gemm_f32(be, space->scores, CPL_AS_IS, x, CPL_TRANSPOSED, space->basis, 0);
     be->ops->gemm_f32(be, space->image, CPL_TRANSPOSED, space->scores, CPL_AS_IS, x, 0);
@@ -146,7 +146,7 @@ static cpl_tensor turn_of(const small *s, float turn[SPACE * SPACE])
 }
 
 /* The next basis: the image's rows, turned and made orthonormal. */
-static void go_on(cpl_backend *be, const small *s, const cpl_principal_space *space)
+static void go_on(cpl_backend *be, const small *s, const cpl_pca_space *space)
 {
     float turn[SPACE * SPACE];
     be->ops->gemm_f32(be, space->basis, CPL_AS_IS, turn_of(s, turn), CPL_AS_IS, space->image, 0);
@@ -163,8 +163,7 @@ static float sign_of(cpl_tensor x)
 }
 
 /* The points' coordinates along the first two eigenvectors, whose directions go to `image`. */
-static void project(cpl_backend *be, cpl_tensor out, const small *s,
-                    const cpl_principal_space *space)
+static void project(cpl_backend *be, cpl_tensor out, const small *s, const cpl_pca_space *space)
 {
     float turn[SPACE * SPACE];
     const int64_t c = s->k < 2 ? s->k : 2, n = out.shape[1];
@@ -180,8 +179,8 @@ static void project(cpl_backend *be, cpl_tensor out, const small *s,
     }
 }
 
-void cpl_principal(cpl_backend *be, cpl_tensor out, cpl_tensor x, const cpl_principal_space *space,
-                   uint64_t seed)
+void cpl_pca(cpl_backend *be, cpl_tensor out, cpl_tensor x, const cpl_pca_space *space,
+             uint64_t seed)
 {
     const cpl_rng_key key = {.seed = seed, .stream = CPL_STREAM_TSNE};
     small s               = {.k = space->basis.shape[0]};

@@ -12,27 +12,20 @@
 #include "base/arena.h"
 #include "tensor/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_PRINCIPAL_SPACE = 16 };
 
-typedef struct cpl_principal_space {
+typedef struct cpl_pca_space {
     cpl_tensor basis;  /* [k,d], rows orthonormal, or zero where the points have fewer dimensions */
     cpl_tensor image;  /* [k,d] basis times x^T x */
     cpl_tensor scores; /* [N,k] x times basis^T */
-} cpl_principal_space;
+} cpl_pca_space;
 
-/* The pieces of arena that cpl_principal works in. */
-cpl_principal_space cpl_principal_take(cpl_arena *arena, int64_t n_points, int64_t d);
+/* The pieces of arena that cpl_pca works in. */
+cpl_pca_space cpl_pca_take(cpl_arena *arena, int64_t n_points, int64_t d);
 
 /* Sets out [2,N] to the coordinates of the points x [N,d], whose mean is zero, along the two
  * directions in which they vary most; zero where there is no such direction. */
-void cpl_principal(cpl_backend *be, cpl_tensor out, cpl_tensor x, const cpl_principal_space *space,
-                   uint64_t seed);
+void cpl_pca(cpl_backend *be, cpl_tensor out, cpl_tensor x, const cpl_pca_space *space,
+             uint64_t seed);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_PCA_H */

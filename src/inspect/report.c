@@ -122,9 +122,9 @@ static cpl_status settle_picture(cpl_inspect_cost *cost, cpl_coupling_report *r)
     const double there = fmin(r->options.memory_bytes, cpl_memory_available());
     char needs[32], has[32], sentence[256];
     if (!r->options.picture) return CPL_OK;
-    CPL_TRY(cpl_picture_choose(r));
+    CPL_TRY(cpl_tsne_plot_choose(r));
     if (r->picture.n_points == 0) return CPL_OK;
-    cost->picture_bytes = cpl_picture_bytes(r);
+    cost->picture_bytes = cpl_tsne_plot_bytes(r);
     if (kept_bytes(r) + cost->picture_bytes <= there) return CPL_OK;
     snprintf(sentence, sizeof sentence, "t-SNE of %lld points takes %s, and %s is what it may take",
              (long long)r->picture.n_points, cpl_text_bytes(needs, cost->picture_bytes),
@@ -166,12 +166,13 @@ static cpl_status open_files(cpl_coupling_report *r, const cpl_log *log)
 static double table_bytes(const cpl_coupling_report *r, int64_t held_before)
 {
     const double of_index = cpl_stored_n_files(r->files) > 1 ? 300 : 0; /* a tensor */
-    return (double)(cpl_alloc_held() - held_before) + of_index * (double)cpl_stored_count(r->files);
+    return (double)(cpl_alloc_in_use() - held_before) +
+           of_index * (double)cpl_stored_count(r->files);
 }
 
 static cpl_status open_parts(cpl_coupling_report *r, cpl_inspect_cost *cost, const cpl_log *log)
 {
-    const int64_t held = cpl_alloc_held();
+    const int64_t held = cpl_alloc_in_use();
     r->name            = last_component(r->path);
     if (!r->name) return CPL_ERR_MEMORY;
     CPL_TRY(open_files(r, log));
@@ -182,7 +183,7 @@ static cpl_status open_parts(cpl_coupling_report *r, cpl_inspect_cost *cost, con
     add_work(cost, r);
     CPL_TRY(settle_threads(cost, r));
     CPL_TRY(settle_picture(cost, r));
-    return cpl_coupling_foretell(cost, r);
+    return cpl_inspect_cost_of(cost, r);
 }
 
 cpl_status cpl_inspect_open(cpl_coupling_report *report, cpl_inspect_cost *cost, const char *path,

@@ -14,10 +14,6 @@
 #include "tensor/backend.h"
 #include "tensor/figures.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_inspect_progress cpl_inspect_progress;
 
 typedef struct cpl_inspect_options {
@@ -39,8 +35,8 @@ typedef struct cpl_inspect_options {
     uint64_t seed; /* of the random pairings and of t-SNE */
 
     /* Called from one thread at a time, now and then; may be NULL. */
-    void (*watch)(void *who, const cpl_inspect_progress *progress);
-    void *who;
+    void (*watch)(void *ctx, const cpl_inspect_progress *progress);
+    void *ctx;
 } cpl_inspect_options;
 
 struct cpl_inspect_progress {
@@ -68,12 +64,12 @@ typedef struct cpl_layer_report {
     double silhouette;   /* their mean, which is that over all rows; NaN unless asked for */
     double erc[CPL_CHANCE_MAX_ALPHAS];
     cpl_coupling_figures figures; /* at alpha 1; active_rows and active_columns too */
-    cpl_chance_ratios ratios;
-    cpl_chance chance;
+    cpl_null_model_ratios ratios;
+    cpl_null_model chance;
 } cpl_layer_report;
 
 /* The rows of some experts' gates in two dimensions. */
-typedef struct cpl_picture {
+typedef struct cpl_tsne_plot {
     int64_t layer, stride; /* of the experts i with i mod stride = 0 */
     int64_t index;         /* of the layer in the report: two parts may have layers of one number */
     int64_t n_experts;     /* in the picture, at most 8 */
@@ -85,7 +81,7 @@ typedef struct cpl_picture {
     int64_t iterations;
     char *fault; /* NULL, or why there is none; owned */
     bool lost;   /* because something failed, not because it was not to be made */
-} cpl_picture;
+} cpl_tsne_plot;
 
 typedef struct cpl_coupling_report {
     char *path; /* as the user gave it; owned */
@@ -95,7 +91,7 @@ typedef struct cpl_coupling_report {
     cpl_inspect_options options;  /* as they were used */
     cpl_layer_report *layers;     /* (n_layers) of those chosen, in the order of the map */
     int64_t n_layers, n_measured; /* measured: with figures */
-    cpl_picture picture;
+    cpl_tsne_plot picture;
     double table_bytes; /* of names, shapes and layers, held while it is open */
     double bytes_read, flops, seconds;
 } cpl_coupling_report;
@@ -123,7 +119,4 @@ CPL_NODISCARD cpl_status cpl_inspect_open(cpl_coupling_report *report, cpl_inspe
 CPL_NODISCARD cpl_status cpl_inspect_run(cpl_coupling_report *report);
 void cpl_inspect_close(cpl_coupling_report *report); /* all zero: nothing to do */
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_REPORT_H */

@@ -11,21 +11,22 @@ bool cpl_silhouette_reads(const cpl_coupling_report *r, const cpl_moe_layer *at)
     return r->options.silhouette && at->n > 1;
 }
 
-void cpl_silhouette_add(cpl_hand *h, cpl_tensor W)
+void cpl_silhouette_add(cpl_inspect_worker *h, cpl_tensor W)
 {
     h->be.ops->unit_rows(&h->be, W, W);
     h->be.ops->add_rows(&h->be, h->sum, W);
 }
 
-void cpl_silhouette_mean(float *mean, const cpl_hand *h, const cpl_moe_layer *at)
+void cpl_silhouette_mean(float *mean, const cpl_inspect_worker *h, const cpl_moe_layer *at)
 {
     for (int64_t k = 0; k < at->d; k++) mean[k] = (float)(h->sum[k] / (double)at->D);
 }
 
-cpl_status cpl_silhouette_expert(cpl_layer_report *l, cpl_hand *h, const void *packed, int64_t j)
+cpl_status cpl_silhouette_expert(cpl_layer_report *l, cpl_inspect_worker *h, const void *packed,
+                                 int64_t j)
 {
     const cpl_moe_layer *at = l->at;
-    const int64_t block     = cpl_hand_rows(&h->be, at);
+    const int64_t block     = cpl_inspect_worker_rows(&h->be, at);
     double sum              = 0;
     CPL_TRY(cpl_gate_load(&h->be, &h->gate, at, j));
     for (int64_t c = 0; c < at->D; c += block) {

@@ -33,8 +33,8 @@ static cpl_status write_kinds(int64_t *n_written, const char *folder, const char
     for (cpl_coupling_kind kind = 0; kind < CPL_COUPLING_KINDS; kind++) {
         if (!cpl_coupling_charts_have(charts, view, kind)) continue;
         cpl_coupling_charts_draw(&svg, charts, view, kind, false);
-        CPL_TRY_DONE(cpl_svg_write(n_written, folder, &svg, "%s-%s.svg", name,
-                                   cpl_coupling_looks[kind].file));
+        CPL_TRY_DONE(
+            cpl_svg_write(n_written, folder, &svg, "%s-%s.svg", name, cpl_chart_specs[kind].file));
     }
 done:
     cpl_text_free(&svg);
@@ -68,7 +68,7 @@ cpl_status cpl_coupling_svgs(int64_t *n_written, const char *folder,
     cpl_coupling_charts charts = {0};
     char name[CPL_SVG_NAME_BYTES + 24];
     int64_t written = 0;
-    for (int64_t r = 0; r < count; r++) CPL_TRY(cpl_outside_check(folder, reports[r]->path));
+    for (int64_t r = 0; r < count; r++) CPL_TRY(cpl_path_guard_check(folder, reports[r]->path));
     CPL_TRY_DONE(cpl_coupling_charts_open(&charts, reports, count));
     CPL_TRY_DONE(cpl_folder_make(folder));
     for (int64_t r = 0; r < count; r++) {

@@ -30,7 +30,7 @@ typedef struct descent {
     cpl_tensor forces; /* [6,N], see ops.h */
     cpl_tensor update; /* [2,N] the last step */
     cpl_tensor gain;   /* [2,N] */
-    cpl_principal_space principal;
+    cpl_pca_space principal;
     double normaliser; /* sum of q over all pairs */
     double kl;         /* at the last look */
     const cpl_tsne_options *options;
@@ -53,7 +53,7 @@ static void take_all(descent *s, cpl_arena *arena, int64_t n, int64_t d)
     s->forces    = take(arena, 6, n);
     s->update    = take(arena, 2, n);
     s->gain      = take(arena, 2, n);
-    s->principal = cpl_principal_take(arena, n, d);
+    s->principal = cpl_pca_take(arena, n, d);
 }
 
 size_t cpl_tsne_bytes(const cpl_backend *be, int64_t n_points, int64_t d)
@@ -84,7 +84,7 @@ static void begin_at(descent *s, cpl_tensor x, float scale)
 {
     cpl_tensor centred = cpl_tensor_2d(s->space.data, CPL_F32, x.shape[0], x.shape[1]);
     s->be->ops->tsne_centre(s->be, centred, x, scale);
-    cpl_principal(s->be, s->y, centred, &s->principal, s->options->seed);
+    cpl_pca(s->be, s->y, centred, &s->principal, s->options->seed);
     const double first = deviation(cpl_f32(s->y), s->n);
     for (int64_t c = 0; c < 2; c++) {
         cpl_tensor row        = cpl_tensor_at(s->y, c);
@@ -161,7 +161,7 @@ static int64_t descend(descent *s, stage of)
         look(s, check);
         const double norm = step(s, of.exaggeration, of.momentum, rate);
         if (!check) continue;
-        if (o->watch) o->watch(o->who, i + 1, s->kl);
+        if (o->watch) o->watch(o->ctx, i + 1, s->kl);
         if (s->kl < best) {
             best    = s->kl;
             best_at = i;

@@ -13,10 +13,6 @@
 
 #include "tensor/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_TSNE_MOST_POINTS = 4096 };
 
 typedef struct cpl_tsne_options {
@@ -24,8 +20,8 @@ typedef struct cpl_tsne_options {
     int64_t iterations; /* 1000; at least 250 */
     uint64_t seed;
     /* Called now and then; may be NULL. */
-    void (*watch)(void *who, int64_t iteration, double kl);
-    void *who;
+    void (*watch)(void *ctx, int64_t iteration, double kl);
+    void *ctx;
 } cpl_tsne_options;
 
 typedef struct cpl_tsne_result {
@@ -40,7 +36,4 @@ size_t cpl_tsne_bytes(const cpl_backend *be, int64_t n_points, int64_t d);
 CPL_NODISCARD cpl_status cpl_tsne(cpl_backend *be, cpl_tensor y, cpl_tsne_result *result,
                                   cpl_tensor x, const cpl_tsne_options *options);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_TSNE_H */

@@ -52,9 +52,9 @@ static int64_t default_stride(int64_t n)
     return n / MOST_EXPERTS > 1 ? n / MOST_EXPERTS : 1;
 }
 
-cpl_status cpl_picture_choose(cpl_coupling_report *r)
+cpl_status cpl_tsne_plot_choose(cpl_coupling_report *r)
 {
-    cpl_picture *p          = &r->picture;
+    cpl_tsne_plot *p        = &r->picture;
     int64_t wanted          = r->options.picture_layer;
     cpl_layer_report *layer = wanted < 0 ? middle_layer(r) : layer_by_number(r, wanted);
     if (!layer)
@@ -85,7 +85,7 @@ static void backend_of(cpl_backend *be, int n_threads)
     cpl_backend_cpu(be, CPL_F32, n_threads);
 }
 
-double cpl_picture_bytes(const cpl_coupling_report *r)
+double cpl_tsne_plot_bytes(const cpl_coupling_report *r)
 {
     const cpl_moe_layer *at = layer_of(r);
     const int64_t d = at->d, N = r->picture.n_points;
@@ -95,7 +95,7 @@ double cpl_picture_bytes(const cpl_coupling_report *r)
            (double)cpl_gate_bytes(at) + (double)d * 4;
 }
 
-double cpl_picture_seconds(const cpl_coupling_report *r, int n_threads)
+double cpl_tsne_plot_seconds(const cpl_coupling_report *r, int n_threads)
 {
     const double seconds_a_pair = 2e-9, N = (double)r->picture.n_points;
     return N * N * (double)r->picture.iterations * seconds_a_pair / n_threads;
@@ -108,9 +108,9 @@ typedef struct watcher {
     double began, tsne_began;
 } watcher;
 
-static void watch(void *who, int64_t iteration, double kl)
+static void watch(void *ctx, int64_t iteration, double kl)
 {
-    const watcher *w             = who;
+    const watcher *w             = ctx;
     const cpl_inspect_options *o = &w->report->options;
     const double now             = cpl_coupling_clock();
     cpl_inspect_progress p       = {.path       = w->report->path,
@@ -124,13 +124,13 @@ static void watch(void *who, int64_t iteration, double kl)
     p.seconds_left = iteration > 0
                          ? (now - w->tsne_began) * ((double)o->iterations / (double)iteration - 1)
                          : (double)NAN;
-    if (o->watch) o->watch(o->who, &p);
+    if (o->watch) o->watch(o->ctx, &p);
 }
 
 /* x [N,d] and the expert of every row. */
 static cpl_status read_rows(cpl_coupling_report *r, cpl_backend *be, float *x)
 {
-    cpl_picture *p          = &r->picture;
+    cpl_tsne_plot *p        = &r->picture;
     const cpl_moe_layer *at = layer_of(r);
     cpl_gate gate           = {0};
     cpl_status status       = CPL_OK;
@@ -150,14 +150,14 @@ static cpl_status read_rows(cpl_coupling_report *r, cpl_backend *be, float *x)
 
 static cpl_status embed(cpl_coupling_report *r, cpl_backend *be, float *x, double began)
 {
-    cpl_picture *p     = &r->picture;
+    cpl_tsne_plot *p   = &r->picture;
     const int64_t d    = layer_of(r)->d;
     watcher w          = {r, began, cpl_coupling_clock()};
     cpl_tsne_options o = {.perplexity = r->options.perplexity,
                           .iterations = r->options.iterations,
                           .seed       = r->options.seed,
                           .watch      = watch,
-                          .who        = &w};
+                          .ctx        = &w};
     cpl_tsne_result result;
     CPL_TRY(read_rows(r, be, x));
     CPL_TRY(cpl_tsne(be, cpl_tensor_2d(p->y, CPL_F32, p->n_points, 2), &result,
@@ -168,7 +168,7 @@ static cpl_status embed(cpl_coupling_report *r, cpl_backend *be, float *x, doubl
 }
 
 /* No picture, because this failed. */
-static cpl_status leave_out(cpl_picture *p, const char *reason)
+static cpl_status leave_out(cpl_tsne_plot *p, const char *reason)
 {
     cpl_free(p->y);
     cpl_free(p->expert);
@@ -180,10 +180,10 @@ static cpl_status leave_out(cpl_picture *p, const char *reason)
     return p->fault ? CPL_OK : CPL_ERR_MEMORY;
 }
 
-cpl_status cpl_picture_make(cpl_coupling_report *r, double began)
+cpl_status cpl_tsne_plot_make(cpl_coupling_report *r, double began)
 {
-    cpl_picture *p = &r->picture;
-    const size_t N = (size_t)p->n_points;
+    cpl_tsne_plot *p = &r->picture;
+    const size_t N   = (size_t)p->n_points;
     cpl_backend be;
     backend_of(&be, r->options.n_threads);
     if (!layer_of(r)) return leave_out(p, "the layer of the t-SNE picture could not be read");

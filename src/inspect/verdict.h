@@ -8,14 +8,7 @@
 #include "base/text.h"
 #include "inspect/report.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Appends what the scale-free figures of all layers come to: one or two sentences. */
 void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *report);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_VERDICT_H */

@@ -34,7 +34,7 @@ static cpl_work shape_of(const cpl_moe_layer *at)
     return (cpl_work){.d_model = at->d, .n_experts = at->n, .top_k = 1};
 }
 
-int64_t cpl_hand_rows(const cpl_backend *be, const cpl_moe_layer *at)
+int64_t cpl_inspect_worker_rows(const cpl_backend *be, const cpl_moe_layer *at)
 {
     int64_t rows = be->ops->response.rows(be, at->n, at->d);
     return rows < at->D ? rows : at->D;
@@ -46,9 +46,9 @@ static size_t most(size_t a, size_t b)
 }
 
 /* The largest of every piece over the layers. */
-cpl_hand_needs cpl_hand_needs_of(const cpl_coupling_report *r)
+cpl_inspect_worker_needs cpl_inspect_worker_needs_of(const cpl_coupling_report *r)
 {
-    cpl_hand_needs most_of = {0};
+    cpl_inspect_worker_needs most_of = {0};
     cpl_backend be;
     cpl_backend_cpu(&be, CPL_F32, 1);
     for (int64_t l = 0; l < r->n_layers; l++) {
@@ -56,8 +56,9 @@ cpl_hand_needs cpl_hand_needs_of(const cpl_coupling_report *r)
         const cpl_work shape    = shape_of(at);
         const size_t n = (size_t)at->n, d = (size_t)at->d;
         if (r->layers[l].fault) continue;
-        most_of.gate    = most(most_of.gate, cpl_gate_bytes(at));
-        most_of.rows    = most(most_of.rows, (size_t)cpl_hand_rows(&be, at) * d * sizeof(float));
+        most_of.gate = most(most_of.gate, cpl_gate_bytes(at));
+        most_of.rows =
+            most(most_of.rows, (size_t)cpl_inspect_worker_rows(&be, at) * d * sizeof(float));
         most_of.squares = most(most_of.squares, n * sizeof(double));
         if (cpl_silhouette_reads(r, at)) most_of.sum = most(most_of.sum, d * sizeof(double));
         most_of.scratch = most(most_of.scratch, be.ops->response.scratch_bytes(&be, at->n, at->d));
@@ -77,7 +78,7 @@ static double layers_at_once(const cpl_coupling_report *r, int n_threads)
     return 2.0 + (double)(n_threads - 1) / (double)least;
 }
 
-/* What cpl_chance_of and cpl_chance_ratios_of take while they work: kappa, sorted lines with their
+/* What cpl_null_model_of and cpl_null_model_ratios_of take while they work: kappa, sorted lines with their
  * sums, quantiles. */
 static double chance_bytes(const cpl_coupling_report *r)
 {
@@ -89,15 +90,15 @@ static double chance_bytes(const cpl_coupling_report *r)
 
 double cpl_coupling_work_bytes(const cpl_coupling_report *r, int n_threads)
 {
-    const cpl_hand_needs m = cpl_hand_needs_of(r);
-    const double matrices  = (r->options.noisy ? 3 : 1) + (r->options.silhouette ? 1 : 0);
-    const double shared    = (double)m.router * matrices + (double)m.packed;
-    const double own       = (double)(m.gate + m.rows + m.squares + m.sum + m.scratch + m.figures);
+    const cpl_inspect_worker_needs m = cpl_inspect_worker_needs_of(r);
+    const double matrices            = (r->options.noisy ? 3 : 1) + (r->options.silhouette ? 1 : 0);
+    const double shared              = (double)m.router * matrices + (double)m.packed;
+    const double own = (double)(m.gate + m.rows + m.squares + m.sum + m.scratch + m.figures);
     return n_threads * (own + chance_bytes(r)) +
            fmin(layers_at_once(r, n_threads), (double)n_threads + 1) * shared;
 }
 
-cpl_status cpl_hand_init(cpl_hand *h, const cpl_hand_needs *m)
+cpl_status cpl_inspect_worker_init(cpl_inspect_worker *h, const cpl_inspect_worker_needs *m)
 {
     cpl_backend_cpu(&h->be, CPL_F32, 1);
     h->rows             = cpl_alloc(m->rows);
@@ -111,7 +112,7 @@ cpl_status cpl_hand_init(cpl_hand *h, const cpl_hand_needs *m)
                : CPL_ERR_MEMORY;
 }
 
-void cpl_hand_free(cpl_hand *h)
+void cpl_inspect_worker_free(cpl_inspect_worker *h)
 {
     cpl_gate_free(&h->gate);
     cpl_free(h->rows);
@@ -135,10 +136,10 @@ static const cpl_moe_layer *first_layer(const cpl_coupling_report *r)
 }
 
 /* Seconds a FLOP of one thread, from products of the shape to come, and no more of them. */
-static double product_speed(cpl_hand *h, const cpl_moe_layer *at, void *packed, float *R,
+static double product_speed(cpl_inspect_worker *h, const cpl_moe_layer *at, void *packed, float *R,
                             double to_come)
 {
-    const int64_t rows = cpl_hand_rows(&h->be, at);
+    const int64_t rows = cpl_inspect_worker_rows(&h->be, at);
     double norm = 0, began = 0, flops = 0, seconds = 0;
     for (int64_t i = 0; i < at->n * at->d; i++) R[i] = (float)(i % 17) - 8;
     for (int64_t i = 0; i < rows * at->d; i++) h->rows[i] = (float)(i % 13) - 6;
@@ -155,7 +156,7 @@ static double product_speed(cpl_hand *h, const cpl_moe_layer *at, void *packed, 
 }
 
 /* Seconds a byte; a damaged gate is told later, in its turn. */
-static double read_speed(cpl_hand *h, const cpl_moe_layer *at)
+static double read_speed(cpl_inspect_worker *h, const cpl_moe_layer *at)
 {
     const double began = cpl_coupling_clock();
     double seconds     = 0;
@@ -177,24 +178,24 @@ static double chance_seconds(const cpl_coupling_report *r, double threads)
     return seconds_a_pair * pairs / threads;
 }
 
-cpl_status cpl_coupling_foretell(cpl_inspect_cost *cost, const cpl_coupling_report *r)
+cpl_status cpl_inspect_cost_of(cpl_inspect_cost *cost, const cpl_coupling_report *r)
 {
-    const cpl_moe_layer *at = first_layer(r);
-    const cpl_hand_needs m  = cpl_hand_needs_of(r);
-    cpl_hand h              = {0};
-    cpl_status status       = cpl_hand_init(&h, &m);
-    void *packed            = cpl_alloc(m.packed);
-    float *R                = cpl_alloc(m.router);
+    const cpl_moe_layer *at          = first_layer(r);
+    const cpl_inspect_worker_needs m = cpl_inspect_worker_needs_of(r);
+    cpl_inspect_worker h             = {0};
+    cpl_status status                = cpl_inspect_worker_init(&h, &m);
+    void *packed                     = cpl_alloc(m.packed);
+    float *R                         = cpl_alloc(m.router);
     if (status == CPL_OK && packed && R) {
         const double threads = cost->n_threads;
         const double product = product_speed(&h, at, packed, R, cost->flops);
         cost->seconds        = cost->flops * product / threads + cost->bytes * read_speed(&h, at);
-        cost->seconds += chance_seconds(r, threads) + cpl_picture_seconds(r, cost->n_threads);
+        cost->seconds += chance_seconds(r, threads) + cpl_tsne_plot_seconds(r, cost->n_threads);
     } else {
         status = CPL_ERR_MEMORY;
     }
     cpl_free(packed);
     cpl_free(R);
-    cpl_hand_free(&h);
+    cpl_inspect_worker_free(&h);
     return status;
 }

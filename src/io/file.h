@@ -14,10 +14,6 @@
 #include "base/status.h"
 #include "base/text.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Reading ---------------------------------------------------------------------------------------*/
 
 /* Two rules. A name that is looked up in a folder (config.json, a shard, ...) must be a regular file
@@ -136,7 +132,4 @@ CPL_NODISCARD cpl_status cpl_folder_sync(const char *folder);
 CPL_NODISCARD cpl_status cpl_folder_list(char ***names, int64_t *count, const char *folder);
 void cpl_folder_list_free(char **names, int64_t count);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_IO_FILE_H */

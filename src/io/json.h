@@ -15,10 +15,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_JSON_MAX_BYTES = 1 << 29 }; /* of a file; more is an error */
 
 /* Sets a new object or array out of a file of a folder, or of one that the user named; the caller gives it back with json_decref. A whole number beyond 64
@@ -86,7 +82,4 @@ enum { CPL_JSON_RESERVE = 1 << 22 };
 void cpl_json_watch_memory(void);
 CPL_NODISCARD cpl_status cpl_json_check(const char *where);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_IO_JSON_H */

@@ -14,10 +14,6 @@
 #include "base/status.h"
 #include "base/text.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_JSON_DEPTH = 256, CPL_JSON_FIELDS = 4 };
 
 typedef enum cpl_json_kind {
@@ -49,7 +45,4 @@ const char *cpl_json_pick(const char *bytes, size_t length, cpl_json_field *fiel
  * in strings pass. */
 bool cpl_json_is_object(const char *bytes, size_t length);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_IO_JSON_PICK_H */

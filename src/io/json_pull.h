@@ -18,10 +18,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_JSON_PULL_DEPTH = 127 };
 
 typedef struct cpl_json_pull {
@@ -52,7 +48,4 @@ bool cpl_json_pull_null(cpl_json_pull *c); /* passes a null; false without a pro
 bool cpl_json_pull_skip(cpl_json_pull *c); /* passes one value of any kind */
 bool cpl_json_pull_end(cpl_json_pull *c);  /* only white space follows */
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_IO_JSON_PULL_H */

@@ -126,7 +126,7 @@ static bool is_weights(const char *path)
     return false;
 }
 
-cpl_status cpl_outside_check(const char *target, const char *checkpoint)
+cpl_status cpl_path_guard_check(const char *target, const char *checkpoint)
 {
     cpl_text there    = {0};
     cpl_status status = CPL_OK;

@@ -10,10 +10,6 @@
 #include "base/status.h"
 #include "base/text.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Appends a copy of `path`. CPL_ERR_MEMORY if there is none left. */
 CPL_NODISCARD cpl_status cpl_paths_add(cpl_strings *paths, const char *path);
 void cpl_paths_free(cpl_strings *paths); /* leaves an empty list */
@@ -41,7 +37,4 @@ CPL_NODISCARD cpl_status cpl_paths_expand(cpl_strings *paths, const char *input,
 CPL_NODISCARD cpl_status cpl_documents_expand(cpl_strings *paths, const char *const *inputs,
                                               int64_t n_inputs);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_IO_PATHS_H */

@@ -12,10 +12,6 @@
 #include "base/text.h"
 #include "io/stream.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_pieces {
     cpl_stream *stream;    /* not owned */
     const char *delimiter; /* not owned; "": the whole stream is one piece */
@@ -40,7 +36,4 @@ void cpl_pieces_free(cpl_pieces *pieces);
 /* The next piece. What follows the last delimiter is a piece unless it is empty. */
 CPL_NODISCARD cpl_status cpl_pieces_next(cpl_pieces *pieces, cpl_piece *piece);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_IO_PIECES_H */

@@ -14,10 +14,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The default log2 of the largest Zstandard window, and what the format allows. */
 enum { CPL_ZSTD_WINDOW_LOG = 27, CPL_ZSTD_WINDOW_LOG_MAX = 31 };
 
@@ -47,7 +43,4 @@ CPL_NODISCARD cpl_status cpl_stream_read(cpl_stream *stream, char *out, size_t c
  * the end, valid until the next call. */
 CPL_NODISCARD cpl_status cpl_stream_peek(cpl_stream *stream, const char **bytes, size_t *length);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_IO_STREAM_H */

@@ -11,10 +11,6 @@
 #include "model/params.h"
 #include "tensor/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What forward keeps of one layer for backward. */
 typedef struct cpl_attention_kept {
     cpl_tensor a, q_raw, q, att;  /* [T,d] */
@@ -71,7 +67,4 @@ void cpl_attention_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw
                             const cpl_model_settings *config, cpl_tensor rope,
                             const cpl_positions *at, const cpl_attention_scratch *s);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_MODEL_ATTENTION_H */

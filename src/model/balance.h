@@ -10,10 +10,6 @@
 #include "model/settings.h"
 #include "tensor/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Load balancing of one layer: n sum_e f_e P_e with f_e = counts_e / (T K); 1 when balanced. */
 double cpl_balance_loss(cpl_backend *be, cpl_tensor counts, cpl_tensor mean_prob, int64_t n_tokens,
                         int64_t top_k);
@@ -35,7 +31,4 @@ void cpl_balance_move_bias(cpl_backend *be, cpl_tensor bias, cpl_tensor load, do
  * none. Returns the loss, unweighted. */
 double cpl_balance_orthogonality(cpl_backend *be, cpl_tensor dR, cpl_tensor R, double weight);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_MODEL_BALANCE_H */

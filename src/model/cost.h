@@ -7,10 +7,6 @@
 
 #include "model/settings.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Experts of one layer, forward, over n_tokens: 6 T K D d, the base that other work is compared
  * with, whatever the router. */
 double cpl_cost_experts(const cpl_model_settings *config, double n_tokens);
@@ -34,7 +30,4 @@ double cpl_cost_token(const cpl_model_settings *config, double seq_len);
 double cpl_cost_step(const cpl_model_settings *config, double n_tokens, double seq_len,
                      const cpl_erc_settings *erc);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_MODEL_COST_H */

@@ -349,7 +349,7 @@ cpl_status cpl_erc_finish(cpl_erc *erc)
 {
     evaluation e;
     CPL_TRY(begin_phase(&e, erc, 2, "cpl_erc_finish"));
-    e.be.ops->proxy.finish(&e.be, &e.job);
+    e.be.ops->proxy.add_diagonal(&e.be, &e.job);
     erc->phase = 0;
     return CPL_OK;
 }
@@ -375,7 +375,7 @@ cpl_status cpl_erc_run(cpl_erc *erc)
         goto done;
     }
     draw_noise(&e, &full);
-    e.be.ops->proxy.whole(&e.be, &e.job);
+    e.be.ops->proxy.run_local(&e.be, &e.job);
     report(erc, &e);
 done:
     cpl_free(taken);

@@ -105,7 +105,7 @@ void cpl_coupling(cpl_backend *be, cpl_coupling_result *result, const cpl_coupli
     proxy->nearest(be, out->eps, R);
     for (int64_t draw = 0; draw < draws; draw++) {
         draw_noise(be, out, erc, noise, draw);
-        proxy->whole(be, &job);
+        proxy->run_local(be, &job);
         result->loss += job.loss / (double)draws;
         count_active(result, &job, draws);
     }

@@ -16,10 +16,6 @@
 #include "model/settings.h"
 #include "tensor/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Where one layer's results go. */
 typedef struct cpl_coupling_outputs {
     cpl_tensor M;     /* [n,n] or none: is set, with the delta below */
@@ -58,7 +54,4 @@ void cpl_coupling(cpl_backend *be, cpl_coupling_result *result, const cpl_coupli
                   cpl_tensor R, cpl_expert_weights w, const cpl_erc_settings *erc, double alpha,
                   double weight, const cpl_coupling_noise *noise);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_MODEL_COUPLING_H */

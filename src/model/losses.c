@@ -63,7 +63,7 @@ static cpl_status check_layers(const char *layers, int64_t n_layers)
     return CPL_OK;
 }
 
-bool cpl_losses_couple(const cpl_erc_settings *erc, int64_t layer)
+bool cpl_erc_layer_enabled(const cpl_erc_settings *erc, int64_t layer)
 {
     const char *at = skip_spaces(is_all(erc->layers) ? "" : erc->layers);
     int64_t first, last;
@@ -75,7 +75,7 @@ bool cpl_losses_couple(const cpl_erc_settings *erc, int64_t layer)
 int64_t cpl_losses_coupled_layers(const cpl_erc_settings *erc, int64_t n_layers)
 {
     int64_t count = 0;
-    for (int64_t l = 0; l < n_layers; l++) count += cpl_losses_couple(erc, l);
+    for (int64_t l = 0; l < n_layers; l++) count += cpl_erc_layer_enabled(erc, l);
     return count;
 }
 

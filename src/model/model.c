@@ -199,7 +199,7 @@ static void forward_experts(cpl_model *model, cpl_pass *pass, int64_t l, cpl_ten
                             cpl_moe_kept *kept, cpl_tensor x, const cpl_moe_scratch *scratch)
 {
     cpl_moe_forward(model->be, out, kept, x, &model->compute.layer[l], &model->config, scratch);
-    if (pass->watch) pass->watch(pass->who, l, kept);
+    if (pass->watch) pass->watch(pass->ctx, l, kept);
 }
 
 /* Of the last layer, for the tokens asked for alone. */
@@ -254,7 +254,7 @@ double cpl_model_score(cpl_model *model, cpl_pass *pass, cpl_tensor target)
 
 double cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_params *grads, cpl_tensor ids,
                           cpl_tensor doc_start, cpl_tensor target, float ce_scale,
-                          cpl_moe_pull pull)
+                          cpl_aux_grad_scales pull)
 {
     const cpl_model_settings *c = &model->config;
     cpl_backend *be             = model->be;

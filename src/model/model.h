@@ -12,10 +12,6 @@
 #include "model/params.h"
 #include "tensor/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_model {
     cpl_backend *be;           /* not owned */
     cpl_model_settings config; /* settled: nothing unset but clip_qkv */
@@ -60,8 +56,8 @@ typedef struct cpl_pass {
      * nobody. `kept` is that layer's: b, inv, probs, lse, expert, weight, plan and the counts are
      * valid until it returns; in a pass that is not training the next layer overwrites them, and
      * there is no gate and no up. Not changed by the watcher; cpl_pass_take sets none. */
-    void (*watch)(void *who, int64_t layer, const cpl_moe_kept *kept);
-    void *who;
+    void (*watch)(void *ctx, int64_t layer, const cpl_moe_kept *kept);
+    void *ctx;
     /* Set by cpl_pass_ask: which tokens, and what the last layer's experts make of them alone. */
     bool asks;
     cpl_tensor asked;      /* [R] I32 */
@@ -103,9 +99,6 @@ double cpl_model_score(cpl_model *model, cpl_pass *pass, cpl_tensor target);
  * *adds* to grads; pass->nll is set; returns the sum of nll. ids, doc_start as in forward. */
 double cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_params *grads, cpl_tensor ids,
                           cpl_tensor doc_start, cpl_tensor target, float ce_scale,
-                          cpl_moe_pull pull);
+                          cpl_aux_grad_scales pull);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_MODEL_MODEL_H */

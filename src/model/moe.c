@@ -137,7 +137,7 @@ void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_te
 
 void cpl_moe_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw, cpl_moe_kept *kept,
                       cpl_tensor x, const cpl_layer_params *w, const cpl_model_settings *config,
-                      cpl_moe_pull pull, const cpl_moe_scratch *s)
+                      cpl_aux_grad_scales pull, const cpl_moe_scratch *s)
 {
     const cpl_ops *ops = be->ops;
     ops->fill(be, s->db, 0);

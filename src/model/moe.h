@@ -21,10 +21,6 @@
 #include "model/shared.h"
 #include "tensor/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What forward keeps of one layer for backward, and what it counted. */
 typedef struct cpl_moe_kept {
     cpl_tensor b;      /* [T,d] */
@@ -52,9 +48,9 @@ typedef struct cpl_moe_scratch {
 } cpl_moe_scratch;
 
 /* What the auxiliary losses of one layer weigh, through route_backward. */
-typedef struct cpl_moe_pull {
+typedef struct cpl_aux_grad_scales {
     float balance_scale, z_scale;
-} cpl_moe_pull;
+} cpl_aux_grad_scales;
 
 void cpl_moe_take(cpl_moe_kept *kept, cpl_arena *arena, const cpl_model_settings *config,
                   int64_t n_tokens, bool training);
@@ -70,9 +66,6 @@ void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_te
  * hidden are used up. */
 void cpl_moe_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw, cpl_moe_kept *kept,
                       cpl_tensor x, const cpl_layer_params *w, const cpl_model_settings *config,
-                      cpl_moe_pull pull, const cpl_moe_scratch *s);
+                      cpl_aux_grad_scales pull, const cpl_moe_scratch *s);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_MODEL_MOE_H */

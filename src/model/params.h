@@ -12,10 +12,6 @@
 #include "model/settings.h"
 #include "tensor/tensor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Of one layer. */
 typedef struct cpl_layer_params {
 #define CPL_PARAM_MODEL(field)
@@ -101,7 +97,4 @@ int64_t cpl_params_active(const cpl_model_settings *config);
  * vocab_size must be set. CPL_ERR_INPUT with a sentence. */
 CPL_NODISCARD cpl_status cpl_model_settle(cpl_model_settings *config);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_MODEL_PARAMS_H */

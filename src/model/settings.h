@@ -6,10 +6,6 @@
 
 #include "settings/settings.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum cpl_erc_reduce { CPL_ERC_MEAN, CPL_ERC_SUM } cpl_erc_reduce;
 typedef enum cpl_erc_noise { CPL_NOISE_BOUNDED, CPL_NOISE_NONE } cpl_erc_noise;
 typedef enum cpl_router { CPL_ROUTER_SOFTMAX, CPL_ROUTER_SIGMOID, CPL_ROUTER_AOE } cpl_router;
@@ -43,7 +39,4 @@ typedef struct cpl_orth_settings {
 extern const cpl_section cpl_model_section, cpl_erc_section, cpl_balance_section, cpl_z_section,
     cpl_orth_section;
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_MODEL_SETTINGS_H */

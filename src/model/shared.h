@@ -11,10 +11,6 @@
 #include "model/params.h"
 #include "tensor/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What forward keeps of one layer for backward. */
 typedef struct cpl_shared_kept {
     cpl_tensor gate, up; /* [T,S]; none when not training */
@@ -44,7 +40,4 @@ void cpl_shared_backward(cpl_backend *be, cpl_tensor db, cpl_layer_params *dw,
                          cpl_shared_kept *kept, cpl_tensor dy, cpl_tensor b,
                          const cpl_layer_params *w, const cpl_shared_scratch *s);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_MODEL_SHARED_H */

@@ -206,5 +206,5 @@ cpl_status cpl_plan_make(cpl_plan *plan, const cpl_plan_case *asked)
 
 cpl_status cpl_plan_check_memory(const cpl_plan *plan)
 {
-    return cpl_memory_foretell((double)plan->bytes.total, training);
+    return cpl_memory_check((double)plan->bytes.total, training);
 }

@@ -14,10 +14,6 @@
 #include "model/settings.h"
 #include "tensor/tensor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What is asked for. */
 typedef struct cpl_plan_case {
     cpl_model_settings model; /* settled */
@@ -123,7 +119,4 @@ void cpl_plan_text(cpl_text *out, const cpl_plan *plan);
  * Whole numbers below 2^53 are integers. */
 json_t *cpl_plan_json(const cpl_plan *plan);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_PLAN_PLAN_H */

@@ -76,7 +76,7 @@ void cpl_chart_put_place(cpl_text *out, const cpl_chart *chart, double x)
     }
 }
 
-double cpl_chart_place_at(const cpl_chart_sheet *sheet, double x)
+double cpl_chart_place_at(const cpl_chart_canvas *sheet, double x)
 {
     return cpl_chart_axis_at(&sheet->x, x);
 }
@@ -115,7 +115,7 @@ static void put_ground(cpl_text *out, const cpl_chart *chart, double width, doub
     cpl_text_printf(out, "/>\n");
 }
 
-static void put_heading(cpl_chart_sheet *s, const char *classes, const char *text, double letter)
+static void put_heading(cpl_chart_canvas *s, const char *classes, const char *text, double letter)
 {
     if (!text) return;
     put_text_of(s->out, s->edge, s->top + 11, classes, "start", text,
@@ -123,17 +123,17 @@ static void put_heading(cpl_chart_sheet *s, const char *classes, const char *tex
     s->top += line_height;
 }
 
-cpl_chart_sheet cpl_chart_sheet_open(cpl_text *out, const cpl_chart *chart)
+cpl_chart_canvas cpl_chart_canvas_open(cpl_text *out, const cpl_chart *chart)
 {
-    cpl_chart_sheet s = {.out    = out,
-                         .chart  = chart,
-                         .width  = chart->width > 0 ? chart->width : 360,
-                         .height = chart->height > 0 ? chart->height : 250};
-    s.edge            = chart->in_page ? 1 : 8; /* a page keeps its distance itself */
-    s.left            = s.edge;
-    s.top             = s.edge - 2;
-    s.right           = s.width - s.edge;
-    s.bottom          = s.height - s.edge + 2;
+    cpl_chart_canvas s = {.out    = out,
+                          .chart  = chart,
+                          .width  = chart->width > 0 ? chart->width : 360,
+                          .height = chart->height > 0 ? chart->height : 250};
+    s.edge             = chart->in_page ? 1 : 8; /* a page keeps its distance itself */
+    s.left             = s.edge;
+    s.top              = s.edge - 2;
+    s.right            = s.width - s.edge;
+    s.bottom           = s.height - s.edge + 2;
     put_root(out, chart, s.width, s.height);
     put_ground(out, chart, s.width, s.height);
     put_heading(&s, "c-title", chart->title, title_letter);
@@ -146,7 +146,7 @@ cpl_chart_sheet cpl_chart_sheet_open(cpl_text *out, const cpl_chart *chart)
     return s;
 }
 
-void cpl_chart_sheet_close(cpl_chart_sheet *sheet)
+void cpl_chart_canvas_close(cpl_chart_canvas *sheet)
 {
     cpl_text_printf(sheet->out, "</svg>\n");
 }
@@ -174,7 +174,7 @@ static void key_mark(cpl_text *out, const cpl_chart_key *key, double x, double y
     }
 }
 
-void cpl_chart_sheet_legend(cpl_chart_sheet *s, const cpl_chart_key *keys, int64_t n_keys)
+void cpl_chart_canvas_legend(cpl_chart_canvas *s, const cpl_chart_key *keys, int64_t n_keys)
 {
     double x = s->edge, y = s->top + 11, room = s->width - 2 * s->edge;
     if (n_keys == 0) return;
@@ -197,7 +197,7 @@ void cpl_chart_sheet_legend(cpl_chart_sheet *s, const cpl_chart_key *keys, int64
     s->top = y + 7;
 }
 
-void cpl_chart_sheet_ramp(cpl_chart_sheet *s)
+void cpl_chart_canvas_ramp(cpl_chart_canvas *s)
 {
     const char *const *names = s->chart->ramp_names;
     double x = s->edge, y = s->top + 11;
@@ -216,7 +216,7 @@ void cpl_chart_sheet_ramp(cpl_chart_sheet *s)
 
 /* ---- axes ---- */
 
-static void y_axis(cpl_chart_sheet *s)
+static void y_axis(cpl_chart_canvas *s)
 {
     char label[48];
     for (int i = 0; i < s->y.n_ticks; i++) {
@@ -227,13 +227,13 @@ static void y_axis(cpl_chart_sheet *s)
     }
 }
 
-static void x_label_at(cpl_chart_sheet *s, double x, const char *label)
+static void x_label_at(cpl_chart_canvas *s, double x, const char *label)
 {
     cpl_chart_put_line(s->out, "c-axis", x, s->bottom, x, s->bottom + 3);
     cpl_chart_put_text(s->out, x, s->bottom + 14, "c-label", "middle", label, s->width);
 }
 
-static void number_labels(cpl_chart_sheet *s)
+static void number_labels(cpl_chart_canvas *s)
 {
     char label[48];
     double free_from = -1;
@@ -259,7 +259,7 @@ static double names_width(const cpl_chart *chart)
 }
 
 /* Every so many-th name, in steps of 1, 2, 5, 10, ...; counted anew in each part. */
-static void category_labels(cpl_chart_sheet *s)
+static void category_labels(cpl_chart_canvas *s)
 {
     static const int64_t steps[] = {1, 2, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 200, 500, 1000};
     const cpl_chart *chart       = s->chart;
@@ -278,7 +278,7 @@ static void category_labels(cpl_chart_sheet *s)
     }
 }
 
-static void part_labels(cpl_chart_sheet *s, double y)
+static void part_labels(cpl_chart_canvas *s, double y)
 {
     double slot = (s->right - s->left) / (double)s->chart->n_x_names;
     for (int64_t p = 0; p < s->chart->n_x_parts; p++) {
@@ -290,7 +290,7 @@ static void part_labels(cpl_chart_sheet *s, double y)
     }
 }
 
-static void rules(cpl_chart_sheet *s)
+static void rules(cpl_chart_canvas *s)
 {
     for (int64_t i = 0; i < s->chart->n_rules; i++) {
         const cpl_chart_rule *rule = &s->chart->rules[i];
@@ -301,7 +301,7 @@ static void rules(cpl_chart_sheet *s)
 }
 
 /* What the label of the last tick takes beyond the axis; half a place of a category is free. */
-static double overhang(const cpl_chart_sheet *s)
+static double overhang(const cpl_chart_canvas *s)
 {
     if (s->chart->n_x_names == 0)
         return fmax(cpl_chart_axis_label_width(&s->x) / 2 + 3 - s->edge, 8);
@@ -309,7 +309,7 @@ static double overhang(const cpl_chart_sheet *s)
     return fmax((names_width(s->chart) + 4 - slot) / 2 - s->edge, 0);
 }
 
-void cpl_chart_sheet_axes(cpl_chart_sheet *s)
+void cpl_chart_canvas_axes(cpl_chart_canvas *s)
 {
     const cpl_chart *chart = s->chart;
     if (chart->y_label) {
@@ -342,7 +342,7 @@ void cpl_chart_sheet_axes(cpl_chart_sheet *s)
     rules(s);
 }
 
-void cpl_chart_sheet_empty(cpl_chart_sheet *s)
+void cpl_chart_canvas_empty(cpl_chart_canvas *s)
 {
     cpl_chart_put_text(s->out, (s->left + s->right) / 2, (s->top + s->bottom) / 2, "c-label",
                        "middle", "no values", s->width);

@@ -12,10 +12,6 @@
 
 #include "base/text.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_CHART_COLOURS = 8, CPL_CHART_RAMP = 16 };
 
 typedef struct cpl_chart_range {
@@ -146,7 +142,4 @@ void cpl_chart_points(cpl_text *out, const cpl_chart *chart, const float *points
                       const int32_t *class_of, int64_t n, const char *const *names,
                       int64_t n_classes);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_REPORT_CHART_H */

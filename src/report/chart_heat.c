@@ -72,7 +72,7 @@ static void put_level(cpl_text *out, const signed char *levels, const grid *g, i
     if (any) cpl_text_printf(out, "\"/>\n");
 }
 
-static void put_cells(cpl_chart_sheet *s, const cpl_chart_matrix *m, const grid *g)
+static void put_cells(cpl_chart_canvas *s, const cpl_chart_matrix *m, const grid *g)
 {
     signed char *levels = cpl_alloc((size_t)(g->rows * g->columns));
     if (!levels) {
@@ -101,7 +101,7 @@ static int64_t every_of(int64_t count, bool ordered)
 }
 
 /* The numbers of rows and columns, where they can be read. */
-static void put_numbers(cpl_chart_sheet *s, const cpl_chart_matrix *m, const grid *g)
+static void put_numbers(cpl_chart_canvas *s, const cpl_chart_matrix *m, const grid *g)
 {
     const int64_t across = every_of(g->columns, m->order != NULL);
     const int64_t down   = every_of(g->rows, m->order != NULL);
@@ -118,7 +118,7 @@ static void put_numbers(cpl_chart_sheet *s, const cpl_chart_matrix *m, const gri
     }
 }
 
-static void put_frame(cpl_chart_sheet *s)
+static void put_frame(cpl_chart_canvas *s)
 {
     cpl_text_printf(s->out, "<rect class=\"c-axis\"");
     cpl_chart_put_attribute(s->out, "x", s->left);
@@ -174,7 +174,7 @@ void cpl_chart_heat(cpl_text *out, const cpl_chart *chart, const cpl_chart_matri
     cpl_chart_matrix m = *matrix;
     m.range            = cpl_chart_range_shown(m.range, m.logarithmic);
     if (tall.height <= 0) tall.height = 370;
-    cpl_chart_sheet s    = cpl_chart_sheet_open(out, &tall);
+    cpl_chart_canvas s   = cpl_chart_canvas_open(out, &tall);
     cpl_chart_axis axis  = cpl_chart_axis_of(m.range, m.range, m.logarithmic);
     double bar_room      = 31 + fmax(cpl_chart_axis_label_width(&axis), 12);
     const char *label[2] = {chart->y_label, m.value_label};
@@ -201,7 +201,7 @@ void cpl_chart_heat(cpl_text *out, const cpl_chart *chart, const cpl_chart_matri
     axis.from = s.bottom;
     axis.to   = s.top;
     put_bar(out, &axis, s.right + 12, false);
-    cpl_chart_sheet_close(&s);
+    cpl_chart_canvas_close(&s);
 }
 
 void cpl_chart_heat_bar(cpl_text *out, const cpl_chart *chart, cpl_chart_range range,
@@ -209,7 +209,7 @@ void cpl_chart_heat_bar(cpl_text *out, const cpl_chart *chart, cpl_chart_range r
 {
     cpl_chart low = *chart;
     if (low.height <= 0) low.height = 54;
-    cpl_chart_sheet s   = cpl_chart_sheet_open(out, &low);
+    cpl_chart_canvas s  = cpl_chart_canvas_open(out, &low);
     range               = cpl_chart_range_shown(range, logarithmic);
     cpl_chart_axis axis = cpl_chart_axis_of(range, range, logarithmic);
     if (chart->x_label) {
@@ -220,5 +220,5 @@ void cpl_chart_heat_bar(cpl_text *out, const cpl_chart *chart, cpl_chart_range r
     axis.from = s.left + 12;
     axis.to   = s.right - 12;
     put_bar(out, &axis, s.top, true);
-    cpl_chart_sheet_close(&s);
+    cpl_chart_canvas_close(&s);
 }

@@ -8,10 +8,6 @@
 #include "report/chart.h"
 #include "report/markup.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_CHART_MOST_TICKS = 24 };
 
 #define CPL_CHART_LETTER 5.9 /* width of a letter of 11 units, on average and a little more */
@@ -26,13 +22,13 @@ typedef struct cpl_chart_axis {
 } cpl_chart_axis;
 
 /* What is drawn, and the part of it that is still free. */
-typedef struct cpl_chart_sheet {
+typedef struct cpl_chart_canvas {
     cpl_text *out;
     const cpl_chart *chart;
     double width, height, edge;
     double left, top, right, bottom;
     cpl_chart_axis x, y;
-} cpl_chart_sheet;
+} cpl_chart_canvas;
 
 /* Whether cpl_chart_range_add has added nothing. */
 bool cpl_chart_range_is_none(cpl_chart_range range);
@@ -48,15 +44,15 @@ const char *cpl_chart_axis_label(char out[48], const cpl_chart_axis *axis, int t
 double cpl_chart_axis_label_width(const cpl_chart_axis *axis); /* of the widest */
 
 /* Opens the SVG, writes titles and the note, and sets what is free. */
-cpl_chart_sheet cpl_chart_sheet_open(cpl_text *out, const cpl_chart *chart);
-void cpl_chart_sheet_close(cpl_chart_sheet *sheet);
+cpl_chart_canvas cpl_chart_canvas_open(cpl_text *out, const cpl_chart *chart);
+void cpl_chart_canvas_close(cpl_chart_canvas *sheet);
 
 /* Takes room at the edges for the labels of both axes (x, y of the sheet, whose ends it sets) and
  * draws grid, ticks, labels, parts and rules. */
-void cpl_chart_sheet_axes(cpl_chart_sheet *sheet);
+void cpl_chart_canvas_axes(cpl_chart_canvas *sheet);
 
 /* Says in the middle that there are no values. */
-void cpl_chart_sheet_empty(cpl_chart_sheet *sheet);
+void cpl_chart_canvas_empty(cpl_chart_canvas *sheet);
 
 /* One name with its colour. */
 typedef struct cpl_chart_key {
@@ -73,10 +69,10 @@ typedef struct cpl_chart_key {
 
 /* Draws the legend at the upper edge, in as many rows as it takes, and takes the room. A legend
  * title stands in front. */
-void cpl_chart_sheet_legend(cpl_chart_sheet *sheet, const cpl_chart_key *keys, int64_t n_keys);
+void cpl_chart_canvas_legend(cpl_chart_canvas *sheet, const cpl_chart_key *keys, int64_t n_keys);
 
 /* The same for the ramp, between its two names. */
-void cpl_chart_sheet_ramp(cpl_chart_sheet *sheet);
+void cpl_chart_canvas_ramp(cpl_chart_canvas *sheet);
 
 /* The class of a colour: "c-q3", "c-r12" or "c-none". */
 void cpl_chart_colour_class(char out[24], int colour, bool ramp, double share);
@@ -92,9 +88,6 @@ void cpl_chart_put_attribute(cpl_text *out, const char *name, double value); /* 
 void cpl_chart_put_place(cpl_text *out, const cpl_chart *chart, double x);
 
 /* Where the middle of a place of a category axis, or a value of another, stands. */
-double cpl_chart_place_at(const cpl_chart_sheet *sheet, double x);
+double cpl_chart_place_at(const cpl_chart_canvas *sheet, double x);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_REPORT_CHART_INTERNAL_H */

@@ -23,7 +23,7 @@ static bool is_shown(double value, bool log)
     return isfinite(value) && (!log || value > 0);
 }
 
-static bool point_is_shown(const cpl_chart_sheet *sheet, const cpl_chart_series *s, int64_t i)
+static bool point_is_shown(const cpl_chart_canvas *sheet, const cpl_chart_series *s, int64_t i)
 {
     return is_shown(x_of(s, i), sheet->chart->log_x) && is_shown(s->y[i], sheet->chart->log_y);
 }
@@ -34,7 +34,7 @@ static void see(cpl_chart_range *range, double value, bool log)
 }
 
 /* Sets both axes; returns whether there is anything to draw. */
-static bool make_axes(cpl_chart_sheet *sheet, const cpl_chart_series *series, int64_t n_series)
+static bool make_axes(cpl_chart_canvas *sheet, const cpl_chart_series *series, int64_t n_series)
 {
     const cpl_chart *chart = sheet->chart;
     cpl_chart_range x = cpl_chart_range_none(), y = cpl_chart_range_none();
@@ -57,7 +57,7 @@ static bool make_axes(cpl_chart_sheet *sheet, const cpl_chart_series *series, in
 
 /* ---- one series ---- */
 
-static void put_point(cpl_chart_sheet *sheet, char command, double x, double y)
+static void put_point(cpl_chart_canvas *sheet, char command, double x, double y)
 {
     cpl_text_char(sheet->out, command);
     cpl_markup_coordinate(sheet->out, cpl_chart_axis_at(&sheet->x, x));
@@ -66,7 +66,7 @@ static void put_point(cpl_chart_sheet *sheet, char command, double x, double y)
 }
 
 /* The stretch of points without a gap that begins at or behind `i`; false if there is none. */
-static bool next_stretch(const cpl_chart_sheet *sheet, const cpl_chart_series *s, int64_t *i,
+static bool next_stretch(const cpl_chart_canvas *sheet, const cpl_chart_series *s, int64_t *i,
                          int64_t *end)
 {
     while (*i < s->n && !point_is_shown(sheet, s, *i)) (*i)++;
@@ -74,7 +74,7 @@ static bool next_stretch(const cpl_chart_sheet *sheet, const cpl_chart_series *s
     return *i < s->n;
 }
 
-static void line(cpl_chart_sheet *sheet, const cpl_chart_series *s)
+static void line(cpl_chart_canvas *sheet, const cpl_chart_series *s)
 {
     int64_t i = 0, end;
     bool any  = false;
@@ -89,7 +89,7 @@ static void line(cpl_chart_sheet *sheet, const cpl_chart_series *s)
     if (any) cpl_text_printf(sheet->out, "\"/>\n");
 }
 
-static void put_tip(cpl_chart_sheet *sheet, const cpl_chart_series *s, int64_t i)
+static void put_tip(cpl_chart_canvas *sheet, const cpl_chart_series *s, int64_t i)
 {
     char words[48];
     cpl_text_printf(sheet->out, "<title>");
@@ -103,7 +103,7 @@ static void put_tip(cpl_chart_sheet *sheet, const cpl_chart_series *s, int64_t i
 
 /* Circles at the points; where there are too many, only at those without neighbours, which no line
  * shows. */
-static void dots(cpl_chart_sheet *sheet, const cpl_chart_series *s)
+static void dots(cpl_chart_canvas *sheet, const cpl_chart_series *s)
 {
     bool all = s->n <= MOST_DOTS && !s->plain, small = s->ramp || s->n > MOST_DOTS / 2;
     int64_t i = 0, end;
@@ -118,7 +118,7 @@ static void dots(cpl_chart_sheet *sheet, const cpl_chart_series *s)
         }
 }
 
-static void infinities(cpl_chart_sheet *sheet, const cpl_chart_series *s)
+static void infinities(cpl_chart_canvas *sheet, const cpl_chart_series *s)
 {
     for (int64_t i = 0; i < s->n; i++) {
         if (!is_shown(x_of(s, i), sheet->chart->log_x) || !(isinf(s->y[i]) && s->y[i] > 0))
@@ -132,7 +132,7 @@ static void infinities(cpl_chart_sheet *sheet, const cpl_chart_series *s)
     }
 }
 
-static void band(cpl_chart_sheet *sheet, const cpl_chart_series *s)
+static void band(cpl_chart_canvas *sheet, const cpl_chart_series *s)
 {
     bool log = sheet->chart->log_y, in_stretch = false;
     int64_t begin = 0;
@@ -151,7 +151,7 @@ static void band(cpl_chart_sheet *sheet, const cpl_chart_series *s)
     cpl_text_printf(sheet->out, "\"/>\n");
 }
 
-static void put_series(cpl_chart_sheet *sheet, const cpl_chart_series *s)
+static void put_series(cpl_chart_canvas *sheet, const cpl_chart_series *s)
 {
     char colour[24];
     cpl_chart_colour_class(colour, s->colour, s->ramp, s->share);
@@ -168,7 +168,7 @@ static void put_series(cpl_chart_sheet *sheet, const cpl_chart_series *s)
 
 /* ---- names ---- */
 
-static void legend(cpl_chart_sheet *sheet, const cpl_chart_series *series, int64_t n_series)
+static void legend(cpl_chart_canvas *sheet, const cpl_chart_series *series, int64_t n_series)
 {
     cpl_chart_key keys[MOST_KEYS];
     int64_t n_keys = 0;
@@ -186,7 +186,7 @@ static void legend(cpl_chart_sheet *sheet, const cpl_chart_series *series, int64
         if (sheet->chart->rules[i].name)
             keys[n_keys++] =
                 (cpl_chart_key){.name = sheet->chart->rules[i].name, .mark = CPL_CHART_KEY_RULE};
-    cpl_chart_sheet_legend(sheet, keys, n_keys);
+    cpl_chart_canvas_legend(sheet, keys, n_keys);
 }
 
 static double direct_room(const cpl_chart_series *series, int64_t n_series)
@@ -217,7 +217,7 @@ static void push_apart(direct_name *names, int n, double top, double bottom)
     for (int i = 0; i < n; top = names[i++].y + apart) names[i].y = fmax(names[i].y, top);
 }
 
-static void direct_names(cpl_chart_sheet *sheet, const cpl_chart_series *series, int64_t n_series,
+static void direct_names(cpl_chart_canvas *sheet, const cpl_chart_series *series, int64_t n_series,
                          double room)
 {
     direct_name names[MOST_DIRECT];
@@ -243,18 +243,18 @@ static void direct_names(cpl_chart_sheet *sheet, const cpl_chart_series *series,
 void cpl_chart_lines(cpl_text *out, const cpl_chart *chart, const cpl_chart_series *series,
                      int64_t n_series)
 {
-    cpl_chart_sheet sheet = cpl_chart_sheet_open(out, chart);
-    double room           = chart->direct ? direct_room(series, n_series) : 0;
+    cpl_chart_canvas sheet = cpl_chart_canvas_open(out, chart);
+    double room            = chart->direct ? direct_room(series, n_series) : 0;
     legend(&sheet, series, n_series);
-    cpl_chart_sheet_ramp(&sheet);
+    cpl_chart_canvas_ramp(&sheet);
     bool any = make_axes(&sheet, series, n_series);
     sheet.right -= room;
-    cpl_chart_sheet_axes(&sheet);
-    if (!any) cpl_chart_sheet_empty(&sheet);
+    cpl_chart_canvas_axes(&sheet);
+    if (!any) cpl_chart_canvas_empty(&sheet);
     for (int64_t k = 0; k < n_series; k++)
         if (is_band(&series[k])) put_series(&sheet, &series[k]);
     for (int64_t k = 0; k < n_series; k++)
         if (!is_band(&series[k])) put_series(&sheet, &series[k]);
     if (chart->direct) direct_names(&sheet, series, n_series, room);
-    cpl_chart_sheet_close(&sheet);
+    cpl_chart_canvas_close(&sheet);
 }

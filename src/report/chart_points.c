@@ -13,7 +13,7 @@ static cpl_chart_range range_of(const cpl_chart *chart, const float *points, int
     return (cpl_chart_range){axis.low, axis.high};
 }
 
-static void put_class(cpl_chart_sheet *s, const float *points, const int32_t *class_of, int64_t n,
+static void put_class(cpl_chart_canvas *s, const float *points, const int32_t *class_of, int64_t n,
                       int32_t class, double radius)
 {
     char colour[24];
@@ -31,14 +31,14 @@ static void put_class(cpl_chart_sheet *s, const float *points, const int32_t *cl
     cpl_text_printf(s->out, "</g>\n");
 }
 
-static void legend(cpl_chart_sheet *s, const char *const *names, int64_t n_classes)
+static void legend(cpl_chart_canvas *s, const char *const *names, int64_t n_classes)
 {
     cpl_chart_key keys[CPL_CHART_COLOURS];
     for (int64_t k = 0; k < n_classes; k++) {
         keys[k] = (cpl_chart_key){.name = names[k], .mark = CPL_CHART_KEY_DOT};
         cpl_chart_colour_class(keys[k].colour, (int)k, false, 0);
     }
-    cpl_chart_sheet_legend(s, keys, n_classes);
+    cpl_chart_canvas_legend(s, keys, n_classes);
 }
 
 void cpl_chart_points(cpl_text *out, const cpl_chart *chart, const float *points,
@@ -48,7 +48,7 @@ void cpl_chart_points(cpl_text *out, const cpl_chart *chart, const float *points
     cpl_chart tall = *chart;
     CPL_ASSERT(n_classes <= CPL_CHART_COLOURS);
     if (tall.height <= 0) tall.height = 390;
-    cpl_chart_sheet s     = cpl_chart_sheet_open(out, &tall);
+    cpl_chart_canvas s    = cpl_chart_canvas_open(out, &tall);
     cpl_chart_range range = range_of(chart, points, n);
     legend(&s, names, n_classes);
     double side = fmin(s.right - s.left, s.bottom - s.top - 4);
@@ -66,5 +66,5 @@ void cpl_chart_points(cpl_text *out, const cpl_chart *chart, const float *points
     s.y.to    = s.top + 2 + inset;
     for (int64_t k = 0; k < n_classes; k++)
         put_class(&s, points, class_of, n, (int32_t)k, n > 1500 ? 1.3 : n > 400 ? 1.8 : 2.4);
-    cpl_chart_sheet_close(&s);
+    cpl_chart_canvas_close(&s);
 }

@@ -54,7 +54,7 @@ static bool is_shown(const cpl_chart_box *box, bool log)
     return isfinite(box->least) && isfinite(box->most) && (!log || box->least > 0);
 }
 
-static void put_tip(cpl_chart_sheet *s, const cpl_chart_group *group, int64_t place)
+static void put_tip(cpl_chart_canvas *s, const cpl_chart_group *group, int64_t place)
 {
     const cpl_chart_box *b = &group->boxes[place];
     char w[8][48];
@@ -72,7 +72,7 @@ static void put_tip(cpl_chart_sheet *s, const cpl_chart_group *group, int64_t pl
                     w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]);
 }
 
-static void put_dot(cpl_chart_sheet *s, const char *class, double x, double value, double r)
+static void put_dot(cpl_chart_canvas *s, const char *class, double x, double value, double r)
 {
     cpl_text_printf(s->out, "<circle class=\"%s\"", class);
     cpl_chart_put_attribute(s->out, "r", r);
@@ -81,7 +81,7 @@ static void put_dot(cpl_chart_sheet *s, const char *class, double x, double valu
     cpl_text_printf(s->out, "/>\n");
 }
 
-static void put_box(cpl_chart_sheet *s, const cpl_chart_group *group, int64_t place, double x,
+static void put_box(cpl_chart_canvas *s, const cpl_chart_group *group, int64_t place, double x,
                     double width)
 {
     const cpl_chart_box *b = &group->boxes[place];
@@ -105,7 +105,7 @@ static void put_box(cpl_chart_sheet *s, const cpl_chart_group *group, int64_t pl
     cpl_text_printf(s->out, "</g>\n");
 }
 
-static void put_group(cpl_chart_sheet *s, const cpl_chart_group *group, int64_t index,
+static void put_group(cpl_chart_canvas *s, const cpl_chart_group *group, int64_t index,
                       int64_t n_groups)
 {
     char colour[24];
@@ -121,7 +121,7 @@ static void put_group(cpl_chart_sheet *s, const cpl_chart_group *group, int64_t 
 }
 
 /* Sets both axes; returns whether there is anything to draw. */
-static bool make_axes(cpl_chart_sheet *s, const cpl_chart_group *groups, int64_t n_groups)
+static bool make_axes(cpl_chart_canvas *s, const cpl_chart_group *groups, int64_t n_groups)
 {
     const cpl_chart *chart = s->chart;
     cpl_chart_range x      = {0, chart->n_x_names > 1 ? (double)(chart->n_x_names - 1) : 1};
@@ -141,17 +141,17 @@ void cpl_chart_spread(cpl_text *out, const cpl_chart *chart, const cpl_chart_gro
                       int64_t n_groups)
 {
     cpl_chart_key keys[MOST_KEYS];
-    int64_t n_keys    = 0;
-    cpl_chart_sheet s = cpl_chart_sheet_open(out, chart);
+    int64_t n_keys     = 0;
+    cpl_chart_canvas s = cpl_chart_canvas_open(out, chart);
     for (int64_t k = 0; k < n_groups && n_keys < MOST_KEYS; k++) {
         if (!groups[k].name) continue;
         keys[n_keys] = (cpl_chart_key){.name = groups[k].name, .mark = CPL_CHART_KEY_DOT};
         cpl_chart_colour_class(keys[n_keys++].colour, groups[k].colour, false, 0);
     }
-    cpl_chart_sheet_legend(&s, keys, n_keys);
+    cpl_chart_canvas_legend(&s, keys, n_keys);
     bool any = make_axes(&s, groups, n_groups);
-    cpl_chart_sheet_axes(&s);
-    if (!any) cpl_chart_sheet_empty(&s);
+    cpl_chart_canvas_axes(&s);
+    if (!any) cpl_chart_canvas_empty(&s);
     for (int64_t k = 0; k < n_groups; k++) put_group(&s, &groups[k], k, n_groups);
-    cpl_chart_sheet_close(&s);
+    cpl_chart_canvas_close(&s);
 }

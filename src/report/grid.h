@@ -10,10 +10,6 @@
 #include "base/pool.h"
 #include "base/text.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_GRID_COLUMNS = 8 };
 
 /* All texts live in the pool that it was opened with. */
@@ -36,7 +32,4 @@ void cpl_grid_set(cpl_grid *grid, int64_t row, int64_t column, const char *text)
 void cpl_grid_text(cpl_text *out, const cpl_grid *grid);
 void cpl_grid_page(cpl_text *out, const cpl_grid *grid);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_REPORT_GRID_H */

@@ -7,10 +7,6 @@
 
 #include "base/text.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Appends `string` for use between tags and inside quotes of either kind. Bytes that are no UTF-8
  * and characters that XML 1.0 forbids become U+FFFD. */
 void cpl_markup_text(cpl_text *out, const char *string);
@@ -34,7 +30,4 @@ const char *cpl_markup_count(char out[32], int64_t number);
 /* Appends bytes as base64 with padding. */
 void cpl_markup_base64(cpl_text *out, const unsigned char *bytes, size_t length);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_REPORT_MARKUP_H */

@@ -11,10 +11,6 @@
 
 #include "base/text.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Begins the page: <title>, <h1> and one paragraph below it (NULL: none). `style` and `script` are
  * added to those of every page; NULL: none. */
 void cpl_page_open(cpl_text *out, const char *title, const char *lead, const char *style);
@@ -50,7 +46,4 @@ void cpl_page_chart_open(cpl_text *out);
 void cpl_page_chart_close(cpl_text *out, const char *caption); /* NULL: none */
 void cpl_page_charts_close(cpl_text *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_REPORT_PAGE_H */

@@ -6,10 +6,6 @@
 
 #include "base/text.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_SVG_NAME_BYTES = 72 };
 
 /* Writes a name that every file system takes: what is neither letter, digit, dot, dash nor
@@ -22,7 +18,4 @@ void cpl_svg_name(char out[CPL_SVG_NAME_BYTES], const char *name, const char *ot
 CPL_NODISCARD cpl_status cpl_svg_write(int64_t *n_written, const char *folder, cpl_text *svg,
                                        const char *name, ...) CPL_PRINTF(4, 5);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_REPORT_SVG_FILE_H */

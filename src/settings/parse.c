@@ -11,7 +11,7 @@
 
 bool cpl_setting_may_be_unset(const cpl_setting *setting)
 {
-    return strcmp(setting->standard, "unset") == 0;
+    return strcmp(setting->default_value, "unset") == 0;
 }
 
 /* "NAME is TEXT, but must be ..." */
@@ -343,7 +343,7 @@ static cpl_status parse_strings(const cpl_setting *setting, cpl_strings *field, 
 }
 
 /* Why `name` cannot be the next name of the list, or NULL. */
-static const char *wrong_name(const cpl_weights *list, const cpl_text *name)
+static const char *wrong_name(const cpl_weight_list *list, const cpl_text *name)
 {
     if (name->length > CPL_WEIGHT_NAME_BYTES) return "a name is longer than 200 bytes";
     if (list->count == CPL_WEIGHTS_MOST) return "there are more than 4096 pairs";
@@ -353,7 +353,7 @@ static const char *wrong_name(const cpl_weights *list, const cpl_text *name)
 }
 
 /* Adds a pair of this name and weight 0. */
-static cpl_status add_pair(const cpl_setting *setting, cpl_weights *list, const cpl_text *word)
+static cpl_status add_pair(const cpl_setting *setting, cpl_weight_list *list, const cpl_text *word)
 {
     CPL_TRY(cpl_text_status(word));
     const char *wrong = wrong_name(list, word);
@@ -369,7 +369,7 @@ static cpl_status add_pair(const cpl_setting *setting, cpl_weights *list, const 
     return CPL_OK;
 }
 
-static cpl_status read_pair(const cpl_setting *setting, cpl_weights *list, cpl_text *word,
+static cpl_status read_pair(const cpl_setting *setting, cpl_weight_list *list, cpl_text *word,
                             item_reader *in)
 {
     double weight     = 0;
@@ -387,7 +387,7 @@ static cpl_status read_pair(const cpl_setting *setting, cpl_weights *list, cpl_t
     return CPL_OK;
 }
 
-static cpl_status read_weights(const cpl_setting *setting, cpl_weights *list, cpl_text *word,
+static cpl_status read_weights(const cpl_setting *setting, cpl_weight_list *list, cpl_text *word,
                                const char *text)
 {
     item_reader in;
@@ -399,11 +399,12 @@ static cpl_status read_weights(const cpl_setting *setting, cpl_weights *list, cp
     return wrong ? complain(setting, wrong) : CPL_OK;
 }
 
-static cpl_status parse_weights(const cpl_setting *setting, cpl_weights *field, const char *text)
+static cpl_status parse_weights(const cpl_setting *setting, cpl_weight_list *field,
+                                const char *text)
 {
-    cpl_weights fresh = {0};
-    cpl_text word     = {0};
-    cpl_status status = read_weights(setting, &fresh, &word, text);
+    cpl_weight_list fresh = {0};
+    cpl_text word         = {0};
+    cpl_status status     = read_weights(setting, &fresh, &word, text);
     cpl_text_free(&word);
     if (status != CPL_OK) {
         cpl_setting_free(setting, &fresh);

@@ -99,7 +99,7 @@ static void print_strings(cpl_text *out, const cpl_strings *strings)
     cpl_text_char(out, ']');
 }
 
-static void print_weights(cpl_text *out, const cpl_weights *weights)
+static void print_weights(cpl_text *out, const cpl_weight_list *weights)
 {
     cpl_text_char(out, '{');
     for (int64_t i = 0; i < weights->count; i++) {
@@ -224,9 +224,9 @@ void cpl_setting_wants(cpl_text *out, const cpl_setting *setting)
 
 void cpl_setting_describe(cpl_text *out, const cpl_setting *setting)
 {
-    cpl_text_printf(out, "%s (", setting->sentence);
+    cpl_text_printf(out, "%s (", setting->help);
     cpl_setting_wants(out, setting);
-    if (*setting->standard) cpl_text_printf(out, "; default %s", setting->standard);
+    if (*setting->default_value) cpl_text_printf(out, "; default %s", setting->default_value);
     cpl_text_char(out, ')');
 }
 
@@ -247,7 +247,7 @@ static int same_number(double a, double b)
     return a == b || (isnan(a) && isnan(b));
 }
 
-static int same_weights(const cpl_weights *a, const cpl_weights *b)
+static int same_weights(const cpl_weight_list *a, const cpl_weight_list *b)
 {
     if (a->count != b->count || !same_strings(a->name, b->name, a->count)) return 0;
     for (int64_t i = 0; i < a->count; i++)

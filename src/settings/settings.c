@@ -39,7 +39,7 @@ void cpl_setting_free(const cpl_setting *setting, void *field)
         free_strings(strings->at, strings->count);
     }
     if (setting->kind == CPL_KIND_WEIGHTS) {
-        cpl_weights *weights = field;
+        cpl_weight_list *weights = field;
         free_strings(weights->name, weights->count);
         cpl_free(weights->weight);
     }
@@ -62,7 +62,7 @@ cpl_status cpl_settings_init(void *joint, const cpl_section *sections, size_t co
     for (const cpl_section *s = sections; s < sections + count; s++)
         for (size_t i = 0; i < s->count; i++)
             CPL_TRY_DONE(cpl_setting_parse(&s->list[i], field_of(joint, s, &s->list[i]),
-                                           s->list[i].standard));
+                                           s->list[i].default_value));
 done:
     if (status != CPL_OK) cpl_settings_free(joint, sections, count);
     return status;

@@ -26,10 +26,6 @@
 #include "base/status.h"
 #include "base/text.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum cpl_kind {
     CPL_KIND_INT,
     CPL_KIND_FLOAT,
@@ -43,11 +39,11 @@ typedef enum cpl_kind {
 enum { CPL_UNSET = INT32_MIN }; /* of an INT */
 
 /* Pairs name: number, in the order given. */
-typedef struct cpl_weights {
+typedef struct cpl_weight_list {
     char **name;
     double *weight;
     int64_t count;
-} cpl_weights;
+} cpl_weight_list;
 
 /* C type of a field by kind. */
 typedef int64_t cpl_field_INT;
@@ -56,15 +52,15 @@ typedef int cpl_field_BOOL;
 typedef int cpl_field_CHOICE;
 typedef char *cpl_field_STRING; /* owned by the settings; NULL: unset */
 typedef cpl_strings cpl_field_STRINGS;
-typedef cpl_weights cpl_field_WEIGHTS;
+typedef cpl_weight_list cpl_field_WEIGHTS;
 
 typedef struct cpl_setting {
     const char *section, *name; /* dotted name: section.name */
     cpl_kind kind;
     size_t offset; /* of the field in its section's struct */
-    const char *standard;
+    const char *default_value;
     double low, high;
-    const char *unit, *sentence;
+    const char *unit, *help;
 } cpl_setting;
 
 /* A line of a .def file as a row of a list. */
@@ -83,8 +79,8 @@ typedef struct cpl_section {
     const char *name;
     const cpl_setting *list;
     size_t count;
-    size_t offset;        /* of the section's struct in the joint struct */
-    const char *sentence; /* what it is about: no capital, no full stop */
+    size_t offset;    /* of the section's struct in the joint struct */
+    const char *help; /* what it is about: no capital, no full stop */
 } cpl_section;
 
 enum {
@@ -155,7 +151,4 @@ void cpl_setting_describe(cpl_text *out, const cpl_setting *setting);
 /* True if both fields hold the same value. */
 int cpl_setting_equal(const cpl_setting *setting, const void *a, const void *b);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_SETTINGS_SETTINGS_H */

@@ -18,10 +18,6 @@
 
 #include "settings/settings.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_YAML_MOST_BYTES = 16 << 20 }; /* of a configuration file */
 
 /* Reads the file at `path`, a file of a folder, into `joint`, whose settings hold values (their defaults), and marks in
@@ -50,7 +46,4 @@ void cpl_yaml_write(cpl_text *out, const void *joint, const cpl_section *section
  * written elsewhere then means the same. */
 CPL_NODISCARD cpl_status cpl_yaml_absolute(void *joint, const cpl_section *sections, size_t count);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_SETTINGS_YAML_H */

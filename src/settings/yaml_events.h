@@ -11,10 +11,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_yaml_events {
     yaml_parser_t parser;
     yaml_event_t event; /* the current one; owned while `holds` */
@@ -43,7 +39,4 @@ cpl_status cpl_yaml_events_fail(const cpl_yaml_events *e, yaml_mark_t mark, cons
 /* The same of the current event. */
 #define CPL_YAML_FAIL(e, ...) cpl_yaml_events_fail((e), (e)->event.start_mark, __VA_ARGS__)
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_SETTINGS_YAML_EVENTS_H */

@@ -16,10 +16,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_YAML_FLAT_DEPTH = 64 };
 
 typedef struct cpl_yaml_pair {
@@ -43,7 +39,4 @@ void cpl_yaml_flat_free(cpl_yaml_flat *flat);
 /* The text of a name, of the last one where it stands twice; NULL if it is not there. */
 const char *cpl_yaml_flat_get(const cpl_yaml_flat *flat, const char *name);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_SETTINGS_YAML_FLAT_H */

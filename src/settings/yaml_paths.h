@@ -6,16 +6,9 @@
 
 #include "settings/settings.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Puts `folder` before the relative paths in `field`, if the setting's unit is "path" or "paths".
  * The folder "." changes nothing. */
 CPL_NODISCARD cpl_status cpl_yaml_resolve(const cpl_setting *setting, void *field,
                                           const char *folder);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_SETTINGS_YAML_PATHS_H */

@@ -13,10 +13,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_YAML_TREE_DEPTH = 16 };
 
 /* Where a value begins; that of a mapping's member is its key. */
@@ -52,7 +48,4 @@ CPL_NODISCARD cpl_status cpl_yaml_tree_fail(const cpl_yaml_tree *tree, const jso
 CPL_NODISCARD cpl_status cpl_yaml_tree_place(const cpl_yaml_tree *tree, const json_t *value,
                                              cpl_status status);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_SETTINGS_YAML_TREE_H */

@@ -18,10 +18,6 @@
 #include "model/model.h"
 #include "store/hf_config.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_checkpoint {
     int64_t step;
     cpl_model *model;
@@ -67,7 +63,4 @@ CPL_NODISCARD cpl_status cpl_checkpoint_load(const char *folder, cpl_checkpoint 
 /* Removes what a killed run left half-written (.tmp- in its name) in `run`. */
 void cpl_checkpoint_clean(const char *run);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_STORE_CHECKPOINT_H */

@@ -13,10 +13,6 @@
 #include "store/hf_config.h"
 #include "tokenizer/tokenizer.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_hf cpl_hf;
 
 /* Opens the directory: configuration and tensor headers, no weights yet. Check sums of a checkpoint
@@ -52,7 +48,4 @@ CPL_NODISCARD cpl_status cpl_hf_load(const cpl_hf *hf, cpl_model *model);
 CPL_NODISCARD cpl_status cpl_hf_save(const char *folder, cpl_model *model,
                                      const cpl_hf_tokens *tokens, const char *tokenizer);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_STORE_HF_H */

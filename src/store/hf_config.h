@@ -10,10 +10,6 @@
 #include "base/log.h"
 #include "model/settings.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_HF_MOST_ENDS = 16 };
 
 /* The token ids a directory names; -1 where it names none. */
@@ -42,7 +38,4 @@ CPL_NODISCARD cpl_status cpl_hf_config_agrees(const cpl_model_settings *ours,
 CPL_NODISCARD cpl_status cpl_hf_config_write(const char *folder, const cpl_model_settings *config,
                                              const cpl_hf_tokens *tokens);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_STORE_HF_CONFIG_H */

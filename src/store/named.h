@@ -7,10 +7,6 @@
 #include "checkpoint/weights.h"
 #include "model/params.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_named {
     char name[160];
     float *data; /* borrowed */
@@ -40,7 +36,4 @@ CPL_NODISCARD cpl_status cpl_named_write(cpl_named_list *list, const char *path,
 /* Reads all of them, each by its name with its exact shape. */
 CPL_NODISCARD cpl_status cpl_named_read(const cpl_named_list *list, const cpl_weights *weights);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_STORE_NAMED_H */

@@ -6,10 +6,6 @@
 
 #include "tensor/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The instruction set the kernels run with: "v4" (AVX-512), "v3" (AVX2), "v2", or "any" where the
  * processor is not x86-64. COUPLET_ISA=v2|v3|v4 in the environment lowers it (tests, comparisons).
  */
@@ -49,7 +45,4 @@ void cpl_backend_free(cpl_backend *be);
  * ever make one slower). Allocates its own operands. */
 CPL_NODISCARD cpl_status cpl_backend_peak(double *flops, cpl_backend *be, double seconds);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TENSOR_BACKEND_H */

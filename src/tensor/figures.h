@@ -7,10 +7,6 @@
 #ifndef CPL_TENSOR_FIGURES_H
 #define CPL_TENSOR_FIGURES_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_coupling_figures {
     double m_diagonal, m_off_diagonal;         /* means of M; off: 0 for n = 1 */
     double active_rows, active_columns;        /* share of the n (n-1) hinges that pull, M >= alpha
@@ -31,7 +27,4 @@ typedef struct cpl_coupling_figures {
     double kappa_rows_own, kappa_columns_own;  /* share whose largest kappa is on the diagonal */
 } cpl_coupling_figures;
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TENSOR_FIGURES_H */

@@ -10,10 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* FORMAT(name, numbers of a block, bytes of a block, what it is) */
 #define CPL_FORMATS(FORMAT)                                                                        \
     FORMAT(F64, 1, 8, "f64, rounded to f32")                                                       \
@@ -59,7 +55,4 @@ typedef struct cpl_scale_shape {
     int64_t first_row, block_rows, block_cols, step;
 } cpl_scale_shape;
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TENSOR_FORMATS_H */

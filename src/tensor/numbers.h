@@ -11,10 +11,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 static inline float cpl_f32_from_bits(uint32_t bits)
 {
     float value;
@@ -91,7 +87,4 @@ static inline float cpl_f4_to_f32(uint8_t bits)
     return values[bits & 15u];
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TENSOR_NUMBERS_H */

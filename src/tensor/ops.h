@@ -28,10 +28,6 @@
 #include "tensor/response.h"
 #include "tensor/tensor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_ops cpl_ops;
 
 typedef struct cpl_backend {
@@ -338,7 +334,4 @@ struct cpl_ops {
     cpl_status (*sync)(cpl_backend *be);
 };
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TENSOR_OPS_H */

@@ -11,10 +11,6 @@
 #include "base/status.h"
 #include "tensor/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* A stored matrix and how it is read. `stride` counts numbers from one stored row to the next and
  * is at least the length of a stored row. */
 typedef struct cpl_operand {
@@ -49,7 +45,4 @@ const char *cpl_product_library(void);
  */
 void cpl_product_limit(const char *isa);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TENSOR_PRODUCT_H */

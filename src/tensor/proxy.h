@@ -1,7 +1,7 @@
 /* proxy.h - operations of the expert-router coupling loss (docs/method.md 3), part of ops.h.
  *
  * Room:   tensor. model/coupling.c and the public door (couplet.h) call them in this order:
- *             nearest, noise, diagonals, sweep, finish.
+ *             nearest, noise, diagonals, sweep, add_diagonal.
  * Names:  R [n,d] router rows; proxies R~ = R * delta; expert j's gate W_g^j and up W_p^j [D,d] and
  *         down W_o^j [d,D]; M[i,j] = |activation of expert j for R~_i|. */
 #ifndef CPL_TENSOR_PROXY_H
@@ -12,10 +12,6 @@
 #include "base/rng.h"
 #include "couplet.h"
 #include "tensor/tensor.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct cpl_backend;
 
@@ -88,15 +84,12 @@ typedef struct cpl_proxy_ops {
 
     /* Phase 3 adds the diagonal's own pull of experts j0..j1-1, and dR. Needs violations[2,n] and
      * the weights still unchanged. */
-    void (*finish)(struct cpl_backend *be, cpl_proxy_job *job);
+    void (*add_diagonal)(struct cpl_backend *be, cpl_proxy_job *job);
 
     /* All of it where every expert is local (j0 = 0, j1 = n): the same numbers as the three phases
      * up to the order of sums, without reading the experts a second time for the diagonals where
      * nothing pulls. */
-    void (*whole)(struct cpl_backend *be, cpl_proxy_job *job);
+    void (*run_local)(struct cpl_backend *be, cpl_proxy_job *job);
 } cpl_proxy_ops;
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TENSOR_PROXY_H */

@@ -10,10 +10,6 @@
 
 #include "tensor/tensor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cpl_backend;
 
 typedef struct cpl_response_ops {
@@ -35,7 +31,4 @@ typedef struct cpl_response_ops {
                 int64_t n, cpl_tensor W, void *scratch);
 } cpl_response_ops;
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TENSOR_RESPONSE_H */

@@ -6,10 +6,6 @@
 
 #include "settings/settings.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum cpl_dtype_choice { CPL_DTYPE_AUTO, CPL_DTYPE_F32, CPL_DTYPE_BF16 } cpl_dtype_choice;
 
 #define CPL_SETTING(field, name, kind, ...) cpl_field_##kind field;
@@ -22,7 +18,4 @@ typedef struct cpl_compute_settings {
 /* Their offsets are 0: each is a struct of its own. */
 extern const cpl_section cpl_compute_section;
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TENSOR_SETTINGS_H */

@@ -9,10 +9,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum cpl_dtype { CPL_F32, CPL_BF16, CPL_I32 } cpl_dtype;
 
 enum { CPL_MAX_RANK = 4 };
@@ -100,7 +96,4 @@ static inline cpl_tensor cpl_tensor_at(cpl_tensor t, int64_t i)
     return part;
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TENSOR_TENSOR_H */

@@ -8,10 +8,6 @@
 #include "tokenizer/split.h"
 #include "tokenizer/tokenizer.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
     CPL_TOKEN_MAX_ID    = (1 << 22) - 1, /* bounds the table that a small file can ask for */
     CPL_ALPHABET_POINTS = 256 + 68,      /* code points 0 to 143 (hex) can stand for a byte */
@@ -40,7 +36,4 @@ void cpl_alphabet_points(uint32_t point_of[256]);
 /* Its inverse: byte_of[code point] or -1. */
 void cpl_alphabet_bytes(int16_t byte_of[CPL_ALPHABET_POINTS]);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TOKENIZER_INTERNAL_H */

@@ -8,10 +8,6 @@
 
 #include "tokenizer/internal.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Reads what a tokenizer.json says about anything but tokens and merges, sets the switches of `t`
  * accordingly, and refuses other kinds than byte-level BPE. `path` is for the sentences. */
 CPL_NODISCARD cpl_status cpl_tokenizer_check(cpl_tokenizer *t, const json_t *root,
@@ -29,7 +25,4 @@ CPL_NODISCARD cpl_status cpl_tokenizer_read_merges(cpl_tokenizer *t, const json_
 CPL_NODISCARD cpl_status cpl_tokenizer_read_merge_lines(cpl_tokenizer *t, const json_t *vocab,
                                                         const cpl_text *lines, const char *path);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TOKENIZER_LOAD_H */

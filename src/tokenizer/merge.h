@@ -11,10 +11,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_NO_RANK = INT32_MAX };
 
 typedef struct cpl_merge {
@@ -54,7 +50,4 @@ void cpl_merge_scratch_free(cpl_merge_scratch *scratch);
 CPL_NODISCARD cpl_status cpl_merge_word(const cpl_merges *merges, cpl_merge_scratch *scratch,
                                         const char *word, size_t n, int32_t *ids, size_t *count);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TOKENIZER_MERGE_H */

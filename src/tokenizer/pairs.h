@@ -9,10 +9,6 @@
 
 #include "tokenizer/tally.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_NO_PAIR = UINT32_MAX };
 
 typedef struct cpl_pair {
@@ -62,7 +58,4 @@ CPL_NODISCARD cpl_status cpl_pairs_offer(cpl_pairs *pairs);
  * Returns its number, or CPL_NO_PAIR if none has a count of at least `least` (1 or more). */
 uint32_t cpl_pairs_take(cpl_pairs *pairs, int64_t least, cpl_pair *pair);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TOKENIZER_PAIRS_H */

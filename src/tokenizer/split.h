@@ -10,10 +10,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The two patterns that are known. Both tile the text. */
 typedef enum cpl_split_kind {
     CPL_SPLIT_GPT2,  /* 's|'t|... ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
@@ -55,7 +51,4 @@ void cpl_added_index(cpl_added_set *set, const char *bytes);
 size_t cpl_added_find(const cpl_added_set *set, const char *text, size_t length, size_t from,
                       const cpl_added **hit);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TOKENIZER_SPLIT_H */

@@ -11,10 +11,6 @@
 #include "base/status.h"
 #include "base/text.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_tally_entry {
     size_t start, length; /* bytes in cpl_tally.bytes */
     int64_t count;        /* 0 at first; the caller's to change */
@@ -36,7 +32,4 @@ void cpl_tally_free(cpl_tally *tally);
 CPL_NODISCARD cpl_status cpl_tally_number(cpl_tally *tally, const void *bytes, size_t length,
                                           uint32_t *number);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TOKENIZER_TALLY_H */

@@ -20,10 +20,6 @@
 #include "base/status.h"
 #include "base/text.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* A loaded tokenizer. Nothing changes it after cpl_tokenizer_load, so any number of threads may use
  * it at once, each with an encoder of its own. */
 typedef struct cpl_tokenizer cpl_tokenizer;
@@ -137,7 +133,4 @@ int64_t cpl_bpe_vocab_size(const cpl_bpe_trainer *trainer);
  * temporary name beside `path`, synced, then renamed over it. */
 CPL_NODISCARD cpl_status cpl_bpe_write(const cpl_bpe_trainer *trainer, const char *path);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TOKENIZER_TOKENIZER_H */

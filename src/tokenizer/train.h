@@ -10,10 +10,6 @@
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unicode.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
     CPL_BPE_SPECIALS = 2, /* ids 0 and 1 */
     CPL_BPE_LEAST    = 256 + CPL_BPE_SPECIALS,
@@ -36,7 +32,4 @@ struct cpl_bpe_trainer {
     size_t n_merges, merge_capacity;
 };
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TOKENIZER_TRAIN_H */

@@ -11,10 +11,6 @@
 #include "base/status.h"
 #include "base/text.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
     CPL_CLASS_OTHER  = 0, /* punctuation, symbols, combining marks, controls, unassigned */
     CPL_CLASS_LETTER = 1, /* general category L* */
@@ -62,7 +58,4 @@ bool cpl_nfc_is_plain(const char *text, size_t length);
 CPL_NODISCARD cpl_status cpl_nfc_append(cpl_nfc *nfc, cpl_text *out, const char *text,
                                         size_t length);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TOKENIZER_UNICODE_H */

@@ -7,12 +7,8 @@
 #include "data/loader/loader.h"
 #include "data/shards.h"
 #include "tokenizer/tokenizer.h"
+#include "train/config/settings.h"
 #include "train/run.h"
-#include "train/settings/settings.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct cpl_train_data {
     cpl_tokenizer *tokenizer; /* NULL where data.tokenizer is unset (token shards only) */
@@ -41,7 +37,4 @@ void cpl_train_data_close(cpl_train_data *data);
 CPL_NODISCARD cpl_status cpl_train_data_identify(json_t *object, const cpl_train_data *data,
                                                  const cpl_settings *settings);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TRAIN_DATA_H */

@@ -7,10 +7,6 @@
 #include "data/loader/loader.h"
 #include "train/step.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Fills metrics->source with the loss of at most `max_sequences` of every label of `held_out`, in
  * fixed order, with the step's activations and the caller's `batch` (step->micro sequences, as the
  * loader's batches are). */
@@ -25,7 +21,4 @@ CPL_NODISCARD cpl_status cpl_evaluate_loss(cpl_step *step, cpl_model *model, cpl
 void cpl_evaluate_coupling(cpl_step *step, cpl_model *model, const cpl_settings *settings,
                            bool figures, cpl_metrics *metrics);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TRAIN_EVALUATE_H */

@@ -114,7 +114,7 @@ static cpl_status save(cpl_trainer *t, const cpl_train_watch *watch)
 {
     if (t->saved == t->done) return CPL_OK;
     CPL_TRY(cpl_trainer_save(t));
-    if (watch->saved) watch->saved(watch->who, t->done);
+    if (watch->saved) watch->saved(watch->ctx, t->done);
     return CPL_OK;
 }
 
@@ -153,8 +153,8 @@ static cpl_status steps(cpl_trainer *t, const cpl_train_job *job, cpl_train_outc
         CPL_TRY(one_step(t, logged));
         cpl_pace_end(&t->pace, t->log);
         if (look) CPL_TRY(evaluate(t));
-        if (examine) CPL_TRY(job->watch->examine(job->watch->who, &t->model, &t->metrics.tasks));
-        if (job->watch->stepped) job->watch->stepped(job->watch->who, &t->metrics);
+        if (examine) CPL_TRY(job->watch->examine(job->watch->ctx, &t->model, &t->metrics.tasks));
+        if (job->watch->stepped) job->watch->stepped(job->watch->ctx, &t->metrics);
         t->metrics.memory_bytes = logged ? cpl_memory_peak() : 0;
         if (logged) CPL_TRY(cpl_run_log(&t->run, cpl_metrics_json(&t->metrics)));
         forget_tasks(t);
@@ -181,7 +181,7 @@ static void tell_facts(cpl_trainer *t, const cpl_train_watch *watch)
         .dtype             = t->backend.compute == CPL_BF16 ? "bf16" : "f32",
         .n_threads         = t->backend.n_threads,
     };
-    if (watch->began) watch->began(watch->who, &facts);
+    if (watch->began) watch->began(watch->ctx, &facts);
 }
 
 cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *outcome)

@@ -10,12 +10,8 @@
 
 #include "base/log.h"
 #include "model/model.h"
+#include "train/config/settings.h"
 #include "train/metrics.h"
-#include "train/settings/settings.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* What a run knows when it begins its first step. */
 typedef struct cpl_train_facts {
@@ -32,15 +28,15 @@ typedef struct cpl_train_facts {
 
 /* Every function may be NULL. */
 typedef struct cpl_train_watch {
-    void *who;
+    void *ctx;
     /* The settings are complete and nothing large has been allocated; not CPL_OK ends the run. */
-    cpl_status (*approve)(void *who, const cpl_settings *settings);
-    void (*began)(void *who, const cpl_train_facts *facts);
-    void (*stepped)(void *who, const cpl_metrics *metrics); /* after every step */
-    void (*saved)(void *who, int64_t step);
+    cpl_status (*approve)(void *ctx, const cpl_settings *settings);
+    void (*began)(void *ctx, const cpl_train_facts *facts);
+    void (*stepped)(void *ctx, const cpl_metrics *metrics); /* after every step */
+    void (*saved)(void *ctx, int64_t step);
     /* Every eval.tasks_every steps, where there are eval.tasks: sets what is told of them, an object
      * of objects of figures, or leaves it NULL. Changes nothing of the model. */
-    cpl_status (*examine)(void *who, cpl_model *model, json_t **tasks);
+    cpl_status (*examine)(void *ctx, cpl_model *model, json_t **tasks);
 } cpl_train_watch;
 
 typedef struct cpl_train_job {
@@ -68,7 +64,4 @@ CPL_NODISCARD cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *
 CPL_NODISCARD cpl_status cpl_train_may_resume(const cpl_settings *old, const cpl_settings *fresh,
                                               const cpl_log *log);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TRAIN_LOOP_H */

@@ -11,10 +11,6 @@
 #include "model/settings.h"
 #include "tensor/figures.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Of one layer. */
 typedef struct cpl_layer_metrics {
     double erc, balance, z; /* unweighted */
@@ -70,7 +66,4 @@ double cpl_metrics_validation(const cpl_metrics *metrics);
 /* The line as an object; NULL if there is no memory. What is not finite becomes null. */
 json_t *cpl_metrics_json(const cpl_metrics *metrics);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TRAIN_METRICS_H */

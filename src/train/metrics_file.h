@@ -13,10 +13,6 @@
 
 #include "base/log.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define CPL_METRICS_MOST_BYTES (INT64_C(1) << 36)
 enum { CPL_METRICS_LINE_BYTES = 1 << 28 };
 
@@ -27,7 +23,4 @@ enum { CPL_METRICS_LINE_BYTES = 1 << 28 };
 CPL_NODISCARD cpl_status cpl_metrics_file_open(FILE **file, int64_t *lines, const char *path,
                                                int64_t step, int64_t expected, const cpl_log *log);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TRAIN_METRICS_FILE_H */

@@ -7,11 +7,7 @@
 #define CPL_TRAIN_OPTIMIZER_H
 
 #include "model/model.h"
-#include "train/settings/settings.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "train/config/settings.h"
 
 /* The run's lifetime: what training holds beside the weights. */
 typedef struct cpl_optimizer {
@@ -34,7 +30,4 @@ double cpl_optimizer_norm(cpl_optimizer *o, cpl_model *model);
 void cpl_optimizer_update(cpl_optimizer *o, cpl_model *model, const cpl_train_settings *settings,
                           double norm, double lr);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TRAIN_OPTIMIZER_H */

@@ -13,10 +13,6 @@
 
 #include "base/log.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_PACE_STEPS = 20, CPL_PACE_SECONDS = 2 };
 
 /* What was seen of a window. */
@@ -43,7 +39,4 @@ void cpl_pace_begin(cpl_pace *pace); /* before a step */
 /* After it; says once why steps wander, if they do. */
 void cpl_pace_end(cpl_pace *pace, const cpl_log *log);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TRAIN_PACE_H */

@@ -16,11 +16,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "train/settings/settings.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "train/config/settings.h"
 
 typedef struct cpl_run {
     char *folder;
@@ -56,7 +52,4 @@ CPL_NODISCARD cpl_status cpl_run_sync(const cpl_run *run);
 /* Writes the object as one line to RUN/`name`, atomically. Takes the object over. */
 CPL_NODISCARD cpl_status cpl_run_write(const cpl_run *run, const char *name, json_t *object);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TRAIN_RUN_H */

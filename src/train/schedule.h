@@ -6,17 +6,10 @@
 
 #include <stdint.h>
 
-#include "train/settings/settings.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "train/config/settings.h"
 
 /* Up to warm-up: peak * step / warmup; after it a cosine from the peak to the minimum, which the
  * last step has (docs/method.md 7.4). */
 double cpl_schedule_lr(const cpl_train_settings *settings, int64_t step);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TRAIN_SCHEDULE_H */

@@ -5,12 +5,8 @@
 #define CPL_TRAIN_SETTLE_H
 
 #include "store/hf.h"
+#include "train/config/settings.h"
 #include "train/run.h"
-#include "train/settings/settings.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Completes the settings as far as that needs no data: those of section model that are not `given`
  * come from the model to begin with (NULL: none), as does the tokenizer where data.tokenizer is
@@ -30,7 +26,4 @@ CPL_NODISCARD cpl_status cpl_train_settle_vocabulary(cpl_settings *settings, int
 CPL_NODISCARD cpl_status cpl_train_keep_tokenizer(cpl_settings *settings, const cpl_hf *from,
                                                   const cpl_run *run);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TRAIN_SETTLE_H */

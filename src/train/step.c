@@ -124,9 +124,9 @@ static void micro_batches(cpl_step *step, cpl_model *model, cpl_params *grads,
 {
     const cpl_model_settings *c = &model->config;
     int64_t parts = batch->n_sequences / step->micro, t = step->micro * step->seq_len;
-    double share      = 1.0 / ((double)parts * (double)c->n_layers);
-    float ce_scale    = batch->n_targets ? (float)(1.0 / (double)batch->n_targets) : 0.0f;
-    cpl_moe_pull pull = {
+    double share             = 1.0 / ((double)parts * (double)c->n_layers);
+    float ce_scale           = batch->n_targets ? (float)(1.0 / (double)batch->n_targets) : 0.0f;
+    cpl_aux_grad_scales pull = {
         cpl_balance_scale(settings->balance.weight * share, c->n_experts, t, c->top_k),
         (float)(settings->z.weight * share * cpl_z_factor(&settings->z, c->top_k) / (double)t)};
     for (int64_t i = 0; i < parts; i++) {

@@ -15,12 +15,8 @@
 
 #include "model/coupling.h"
 #include "model/model.h"
+#include "train/config/settings.h"
 #include "train/metrics.h"
-#include "train/settings/settings.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* The tokens of one step; arrays of the caller. */
 typedef struct cpl_step_batch {
@@ -67,7 +63,4 @@ void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,
 void cpl_step_move_biases(cpl_step *step, cpl_model *model, const cpl_settings *settings,
                           const cpl_metrics *metrics);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TRAIN_STEP_H */

@@ -155,7 +155,7 @@ static void all_layers(cpl_step *step, cpl_model *model, cpl_params *grads,
     coupling_of idle     = how;
     idle.weight          = 0;
     for (int64_t l = 0; l < m->n_layers; l++) {
-        const bool has  = cpl_losses_couple(&settings->erc, l);
+        const bool has  = cpl_erc_layer_enabled(&settings->erc, l);
         m->layer[l].erc = NAN; /* where it is not computed */
         if (!has && !how.figures && !measure) continue;
         one_layer(step, model, grads, l, settings, has ? how : idle, m);

@@ -6,10 +6,6 @@
 
 #include "train/step.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Takes from `arena` what the figures need in place of the activations, to be measured. */
 void cpl_step_coupling_measure(cpl_arena *arena, const cpl_settings *settings,
                                const cpl_model_settings *config);
@@ -20,7 +16,4 @@ void cpl_step_coupling(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, bool with_figures, bool measure_erc,
                        cpl_metrics *metrics);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TRAIN_STEP_COUPLING_H */

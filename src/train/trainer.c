@@ -227,7 +227,7 @@ static cpl_status write_config(cpl_trainer *t)
 static cpl_status settle_and_approve(cpl_trainer *t, const cpl_train_watch *watch)
 {
     CPL_TRY(cpl_train_settle_vocabulary(t->settings, t->data.vocab_size, t->data.eos));
-    return watch->approve ? watch->approve(watch->who, t->settings) : CPL_OK;
+    return watch->approve ? watch->approve(watch->ctx, t->settings) : CPL_OK;
 }
 
 /* Everything that can be refused is refused before the run's folder is made and documents are

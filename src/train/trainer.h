@@ -14,10 +14,6 @@
 #include "train/run.h"
 #include "train/step.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_trainer {
     cpl_settings *settings; /* the job's */
     const cpl_log *log;
@@ -56,7 +52,4 @@ CPL_NODISCARD cpl_status cpl_resume_check(const json_t *object, const char *wher
 /* Writes RUN/step-NNNNNN for the steps made so far. */
 CPL_NODISCARD cpl_status cpl_trainer_save(cpl_trainer *t);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TRAIN_TRAINER_H */

@@ -39,7 +39,7 @@ static void out_of_memory(void **state)
     int passed[MORE], last = 0;
     for (int nth = 1; nth < MORE; nth++) {
         cpl_alloc_fail_at(nth);
-        cpl_status status = cpl_scored_run(run, 3, -1, false, &a_log);
+        cpl_status status = cpl_score_run(run, 3, -1, false, &a_log);
         cpl_alloc_fail_at(0);
         assert_true(status == CPL_OK || status == CPL_ERR_MEMORY);
         passed[nth] = status == CPL_OK;
@@ -54,7 +54,7 @@ static void out_of_memory(void **state)
 
 static void told(const char *config, const char *part)
 {
-    assert_ok(cpl_scored_run(run_with(config), 3, -1, false, &a_log));
+    assert_ok(cpl_score_run(run_with(config), 3, -1, false, &a_log));
     assert_int_equal(n_warnings, 1);
     if (!strstr(warned, part) || !strstr(warned, ": held-out documents were not scored: "))
         fail_msg("the warning \"%s\" does not say \"%s\"", warned, part);

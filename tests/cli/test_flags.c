@@ -12,29 +12,29 @@ static cpl_status do_nothing(const cpl_arguments *args)
 }
 
 static const cpl_flag flags[] = {
-    {.name = "--out", .kind = CPL_FLAG_FOLDER, .value_name = "RUN", .sentence = "A folder."},
-    {.name = "--dry-run", .kind = CPL_FLAG_SWITCH, .sentence = "A switch."},
-    {.name       = "--tokens",
-     .kind       = CPL_FLAG_INT,
-     .value_name = "N",
-     .sentence   = "A number.",
-     .standard   = "64",
-     .low        = 1,
-     .high       = 1e6,
-     .unit       = "tokens"},
-    {.name       = "--top-p",
-     .kind       = CPL_FLAG_NUMBER,
-     .value_name = "P",
-     .sentence   = "A number.",
-     .standard   = "0.9",
-     .low        = 0,
-     .high       = 1},
-    {.name       = "--form",
-     .kind       = CPL_FLAG_CHOICE,
-     .value_name = "WORD",
-     .sentence   = "A word.",
-     .standard   = "text",
-     .unit       = "text|json"},
+    {.name = "--out", .kind = CPL_FLAG_FOLDER, .value_name = "RUN", .help = "A folder."},
+    {.name = "--dry-run", .kind = CPL_FLAG_SWITCH, .help = "A switch."},
+    {.name          = "--tokens",
+     .kind          = CPL_FLAG_INT,
+     .value_name    = "N",
+     .help          = "A number.",
+     .default_value = "64",
+     .low           = 1,
+     .high          = 1e6,
+     .unit          = "tokens"},
+    {.name          = "--top-p",
+     .kind          = CPL_FLAG_NUMBER,
+     .value_name    = "P",
+     .help          = "A number.",
+     .default_value = "0.9",
+     .low           = 0,
+     .high          = 1},
+    {.name          = "--form",
+     .kind          = CPL_FLAG_CHOICE,
+     .value_name    = "WORD",
+     .help          = "A word.",
+     .default_value = "text",
+     .unit          = "text|json"},
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };
@@ -287,10 +287,10 @@ static void check_twin(const cpl_verb *v, const cpl_flag *flag, const cpl_sectio
     const cpl_setting *s = cpl_settings_find(NULL, sections, CPL_N_SECTIONS, name, NULL);
     if (!s) fail_msg("%s %s is no setting %s", v->name, flag->name, name);
     if (flag->kind == CPL_FLAG_SWITCH) return;
-    if (strcmp(s->standard, "unset") == 0)
-        assert_null(flag->standard);
+    if (strcmp(s->default_value, "unset") == 0)
+        assert_null(flag->default_value);
     else
-        assert_string_equal(flag->standard, s->standard);
+        assert_string_equal(flag->default_value, s->default_value);
     const cpl_setting as_flag = cpl_flag_as_setting(flag);
     if (flag->kind == CPL_FLAG_TEXT) return;
     assert_int_equal(as_flag.kind, s->kind);

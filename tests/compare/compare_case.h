@@ -11,16 +11,16 @@ typedef struct lined_up {
     cpl_compare c;
 } lined_up;
 
-static inline const char *standard(void *who, const char *name)
+static inline const char *standard(void *ctx, const char *name)
 {
-    (void)who;
+    (void)ctx;
     return strcmp(name, "erc.noise") == 0 ? "bounded" : NULL;
 }
 
 static inline void line_up_folders(lined_up *out, const char *const *folders, int64_t n,
                                    const char *by)
 {
-    const cpl_compare_options options = {.group_by = by, .standard = standard};
+    const cpl_compare_options options = {.group_by = by, .default_value = standard};
     out->n                            = n;
     for (int64_t i = 0; i < n; i++) assert_ok(cpl_run_record_open(&out->runs[i], folders[i]));
     assert_ok(cpl_compare_open(&out->c, out->runs, n, &options));

@@ -320,7 +320,7 @@ static void without_memory_it_is_said(void **state)
     (void)state;
     lined_up l;
     line_up(&l, alphas, 5, "erc.alpha");
-    const int64_t held = cpl_alloc_held();
+    const int64_t held = cpl_alloc_in_use();
     int failed         = 0;
     for (int64_t n = 1; n < 80; n++) {
         cpl_text page = {0};
@@ -328,7 +328,7 @@ static void without_memory_it_is_said(void **state)
         failed += cpl_compare_page(&page, &l.c) == CPL_ERR_MEMORY;
         cpl_alloc_fail_at(0);
         cpl_text_free(&page);
-        assert_int_equal(cpl_alloc_held(), held);
+        assert_int_equal(cpl_alloc_in_use(), held);
     }
     assert_true(failed > 20);
     release(&l);

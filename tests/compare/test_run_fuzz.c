@@ -60,7 +60,7 @@ static void show(const cpl_compare *c, bool page)
 /* Whether the damaged run could be lined up. */
 static bool try(const cpl_run_record *whole, const char *folder, bool page)
 {
-    const cpl_compare_options options = {.standard = standard};
+    const cpl_compare_options options = {.default_value = standard};
     cpl_run_record runs[2]            = {*whole};
     cpl_compare c;
     const cpl_status status = cpl_run_record_open(&runs[1], folder);
@@ -90,18 +90,18 @@ static void damaged_runs(void **state)
         hurt = folder;
     }
     for (int t = 0; t < TARGETS; t++) whole[t] = read_bytes(in_folder(hurt, names[t]));
-    const int64_t held = cpl_alloc_held();
+    const int64_t held = cpl_alloc_in_use();
     for (fuzz f = fuzz_start(11, ROUNDS); fuzz_next(&f);) {
         const int t = (int)(f.round % TARGETS);
         fuzz_damage(&f, &file, &whole[t]);
         fuzz_write(in_folder(hurt, names[t]), &file);
         if (t == 2) unlink(in_folder(hurt, "metrics.jsonl")); /* the plain one comes first */
-        const int64_t before = cpl_alloc_held();
+        const int64_t before = cpl_alloc_in_use();
         if (try(&kept, hurt, f.round % 24 < TARGETS))
             read[t]++;
         else
             refused[t]++;
-        assert_int_equal(cpl_alloc_held(), before);
+        assert_int_equal(cpl_alloc_in_use(), before);
         fuzz_write(in_folder(hurt, names[t]), &whole[t]);
         if (t == 2) fuzz_write(in_folder(hurt, names[1]), &whole[1]);
     }
@@ -112,7 +112,7 @@ static void damaged_runs(void **state)
         cpl_text_free(&whole[t]);
     }
     cpl_text_free(&file);
-    assert_true(cpl_alloc_held() < held);
+    assert_true(cpl_alloc_in_use() < held);
     cpl_run_record_close(&kept);
     cpl_folder_remove(root);
 }

@@ -39,10 +39,10 @@ typedef struct evaluation_case {
     char folder[64]; /* task files, and DATA/TASK/ */
     world w;
     cpl_tokenizer *tokenizer;
-    cpl_asker asker;
-    cpl_answering answering;
+    cpl_lm_batch asker;
+    cpl_eval_runner answering;
     cpl_selection selection;
-    cpl_questions_wish wish;
+    cpl_questions_options wish;
     cpl_evaluation evaluation;
 } evaluation_case;
 
@@ -60,8 +60,8 @@ static inline void case_select(evaluation_case *c, const char *name, const char 
                                const char *profile)
 {
     char path[200];
-    const char *file              = path;
-    const cpl_selection_wish wish = {.files = &file, .n_files = 1, .profile = profile};
+    const char *file                 = path;
+    const cpl_selection_options wish = {.files = &file, .n_files = 1, .profile = profile};
     write_file(c->folder, name, bytes);
     snprintf(path, sizeof path, "%s/%s", c->folder, name);
     assert_ok(cpl_selection_add(&c->selection, &wish));
@@ -76,8 +76,9 @@ static inline void case_open(evaluation_case *c)
     config.max_positions = CASE_WINDOW;
     open_world(&c->w, config, CPL_F32);
     assert_ok(cpl_tokenizer_load(&c->tokenizer, golden_path("tokenizers/small.json")));
-    assert_ok(cpl_asker_init(&c->asker, &c->w.model, &(cpl_asker_settings){.window = CASE_WINDOW}));
-    c->answering = (cpl_answering){
+    assert_ok(
+        cpl_lm_batch_init(&c->asker, &c->w.model, &(cpl_lm_batch_settings){.window = CASE_WINDOW}));
+    c->answering = (cpl_eval_runner){
         .asker = &c->asker, .tokenizer = c->tokenizer, .window = CASE_WINDOW, .eos = 0};
     c->wish = wish_of(c->folder);
     assert_ok(cpl_selection_init(&c->selection));
@@ -94,7 +95,7 @@ static inline void case_close(evaluation_case *c)
 {
     cpl_evaluation_close(&c->evaluation);
     cpl_selection_free(&c->selection);
-    cpl_asker_free(&c->asker);
+    cpl_lm_batch_free(&c->asker);
     cpl_tokenizer_free(c->tokenizer);
     close_world(&c->w);
 }

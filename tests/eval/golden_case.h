@@ -51,8 +51,8 @@ typedef struct golden {
     cpl_hf *hf;
     cpl_model model;
     cpl_tokenizer *tokenizer;
-    cpl_asker asker;
-    cpl_answering answering;
+    cpl_lm_batch asker;
+    cpl_eval_runner answering;
 } golden;
 
 /* For sequences of `window` tokens. */
@@ -65,17 +65,17 @@ __attribute__((unused)) static void open_golden(golden *g, int64_t window)
     assert_ok(cpl_model_init(&g->model, &g->be, cpl_hf_config(g->hf), window));
     assert_ok(cpl_hf_load(g->hf, &g->model));
     assert_ok(cpl_tokenizer_load(&g->tokenizer, path));
-    assert_ok(cpl_asker_init(&g->asker, &g->model, &(cpl_asker_settings){.window = window}));
-    g->answering = (cpl_answering){.asker     = &g->asker,
-                                   .tokenizer = g->tokenizer,
-                                   .window    = window,
-                                   .eos       = cpl_tokenizer_eos(g->tokenizer),
-                                   .texts     = true};
+    assert_ok(cpl_lm_batch_init(&g->asker, &g->model, &(cpl_lm_batch_settings){.window = window}));
+    g->answering = (cpl_eval_runner){.asker     = &g->asker,
+                                     .tokenizer = g->tokenizer,
+                                     .window    = window,
+                                     .eos       = cpl_tokenizer_eos(g->tokenizer),
+                                     .texts     = true};
 }
 
 __attribute__((unused)) static void close_golden(golden *g)
 {
-    cpl_asker_free(&g->asker);
+    cpl_lm_batch_free(&g->asker);
     cpl_tokenizer_free(g->tokenizer);
     cpl_model_free(&g->model);
     cpl_hf_close(g->hf);
@@ -85,12 +85,12 @@ __attribute__((unused)) static void close_golden(golden *g)
 /* ---- asking ---- */
 
 /* Samples at the places of their questions, each once. */
-static inline cpl_status golden_take(void *who, int64_t index, json_t *sample)
+static inline cpl_status golden_take(void *ctx, int64_t index, json_t *sample)
 {
-    while ((int64_t)json_array_size(who) <= index)
-        assert_int_equal(json_array_append_new(who, json_null()), 0);
-    assert_true(json_is_null(json_array_get(who, (size_t)index)));
-    assert_int_equal(json_array_set_new(who, (size_t)index, sample), 0);
+    while ((int64_t)json_array_size(ctx) <= index)
+        assert_int_equal(json_array_append_new(ctx, json_null()), 0);
+    assert_true(json_is_null(json_array_get(ctx, (size_t)index)));
+    assert_int_equal(json_array_set_new(ctx, (size_t)index, sample), 0);
     return CPL_OK;
 }
 
@@ -98,9 +98,9 @@ static inline cpl_status golden_take(void *who, int64_t index, json_t *sample)
 __attribute__((unused)) static json_t *golden_ask(const golden *g, const cpl_question *questions,
                                                   int64_t n)
 {
-    json_t *samples                      = json_array();
-    const cpl_answering_listener listens = {.take = golden_take, .who = samples};
-    assert_ok(cpl_answering_ask(&g->answering, questions, n, &listens));
+    json_t *samples                         = json_array();
+    const cpl_eval_runner_callbacks listens = {.take = golden_take, .ctx = samples};
+    assert_ok(cpl_eval_runner_run(&g->answering, questions, n, &listens));
     assert_int_equal(json_array_size(samples), n);
     for (size_t i = 0; i < (size_t)n; i++) assert_true(json_is_object(json_array_get(samples, i)));
     return samples;
@@ -121,17 +121,17 @@ static inline const char *golden_id(cpl_pool *pool, const json_t *sample)
 }
 
 /* As its reference was asked: its scores are those of `pred`. */
-__attribute__((unused)) static const cpl_form *golden_rank_form(cpl_pool *pool,
-                                                                const json_t *sample, bool inloop)
+__attribute__((unused)) static const cpl_request_spec *
+golden_rank_form(cpl_pool *pool, const json_t *sample, bool inloop)
 {
-    cpl_form *form           = cpl_pool_take(pool, sizeof *form);
+    cpl_request_spec *form   = cpl_pool_take(pool, sizeof *form);
     const cpl_score **scores = cpl_pool_take(pool, 8 * sizeof *scores);
     const char *name;
     json_t *value, *pred = json_object_get(sample, "pred");
-    *form = (cpl_form){.ask     = CPL_ASK_RANK,
-                       .joining = inloop ? CPL_JOIN_SEPARATE : CPL_JOIN_JOINT,
-                       .window  = inloop ? 2048 : 0,
-                       .scores  = scores};
+    *form = (cpl_request_spec){.ask     = CPL_ASK_RANK,
+                               .joining = inloop ? CPL_JOIN_SEPARATE : CPL_JOIN_JOINT,
+                               .window  = inloop ? 2048 : 0,
+                               .scores  = scores};
     json_object_foreach(pred, name, value)
         assert_ok(cpl_score_find(&scores[form->n_scores++], name));
     return form;
@@ -208,11 +208,11 @@ static const golden_answer golden_answers[] = {
 };
 
 /* The form of a task's generated texts, without stop strings and lengths. */
-__attribute__((unused)) static cpl_form *golden_text_form(cpl_pool *pool, const char *task)
+__attribute__((unused)) static cpl_request_spec *golden_text_form(cpl_pool *pool, const char *task)
 {
-    cpl_form *form      = cpl_pool_take(pool, sizeof *form);
-    cpl_answer *answers = cpl_pool_take(pool, 4 * sizeof *answers);
-    *form               = (cpl_form){.ask = CPL_ASK_GENERATE, .answers = answers};
+    cpl_request_spec *form = cpl_pool_take(pool, sizeof *form);
+    cpl_answer *answers    = cpl_pool_take(pool, 4 * sizeof *answers);
+    *form                  = (cpl_request_spec){.ask = CPL_ASK_GENERATE, .answers = answers};
     for (size_t i = 0; i < sizeof golden_answers / sizeof *golden_answers; i++) {
         const golden_answer *g = &golden_answers[i];
         if (strcmp(g->task, task) != 0) continue;
@@ -229,7 +229,7 @@ __attribute__((unused)) static cpl_form *golden_text_form(cpl_pool *pool, const 
 }
 
 /* Stop strings, all but the end-of-text that stands last, and lengths. */
-__attribute__((unused)) static void golden_limits(cpl_pool *pool, cpl_form *form,
+__attribute__((unused)) static void golden_limits(cpl_pool *pool, cpl_request_spec *form,
                                                   const json_t *settings)
 {
     const json_t *until = json_object_get(settings, "until");
@@ -244,7 +244,7 @@ __attribute__((unused)) static void golden_limits(cpl_pool *pool, cpl_form *form
 /* A question of a reference that holds its prompt, or is marked only; every answer is held against
  * the same references. */
 __attribute__((unused)) static cpl_question golden_text(cpl_pool *pool, const json_t *sample,
-                                                        const cpl_form *form)
+                                                        const cpl_request_spec *form)
 {
     const json_t *prompt = json_object_get(sample, "prompt");
     const json_t *target = json_object_get(sample, "reference");

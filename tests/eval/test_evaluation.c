@@ -15,30 +15,30 @@ typedef struct seen {
     double questions;
 } seen;
 
-static void hear_begun(void *who, const cpl_evaluated *one, int64_t recorded)
+static void hear_begun(void *ctx, const cpl_task_evaluation *one, int64_t recorded)
 {
-    seen *s = who;
+    seen *s = ctx;
     assert_true(one->n > 0);
     s->began++;
     s->recorded += recorded;
     s->questions = 0;
 }
 
-static void hear_advanced(void *who, double questions)
+static void hear_advanced(void *ctx, double questions)
 {
-    seen *s = who;
+    seen *s = ctx;
     assert_true(questions > s->questions);
     s->questions = questions;
 }
 
-static void hear_finished(void *who, const cpl_evaluated *one)
+static void hear_finished(void *ctx, const cpl_task_evaluation *one)
 {
-    seen *s = who;
+    seen *s = ctx;
     assert_non_null(one->result);
     s->finished++;
 }
 
-static cpl_status run(evaluation_case *c, cpl_record *record, bool samples, seen *s)
+static cpl_status run(evaluation_case *c, cpl_eval_journal *record, bool samples, seen *s)
 {
     *s                               = (seen){0};
     const cpl_evaluation_watch watch = {s, hear_begun, hear_advanced, hear_finished};
@@ -174,7 +174,7 @@ static void going_on(void **state)
     (void)state;
     evaluation_case c;
     seen s;
-    cpl_record record;
+    cpl_eval_journal record;
     char path[200];
     json_t *settings = json_pack("{s:s}", "model", "m");
     case_open(&c);
@@ -182,22 +182,22 @@ static void going_on(void **state)
     case_select(&c, "w.yaml", written_task, NULL);
     snprintf(path, sizeof path, "%s/out.partial", c.folder);
     assert_ok(case_look(&c));
-    assert_ok(cpl_record_open(&record, path, settings, false));
+    assert_ok(cpl_eval_journal_open(&record, path, settings, false));
     assert_ok(run(&c, &record, true, &s));
     json_t *first = json_deep_copy(result_of(&c, "ranked"));
-    cpl_record_close(&record);
-    assert_ok(cpl_record_open(&record, path, settings, false));
+    cpl_eval_journal_close(&record);
+    assert_ok(cpl_eval_journal_open(&record, path, settings, false));
     assert_ok(run(&c, &record, true, &s));
     assert_int_equal(s.recorded, 5);
     assert_near(s.questions, 0, 0); /* nothing is asked again */
     assert_true(json_equal(first, result_of(&c, "ranked")));
-    cpl_record_close(&record);
+    cpl_eval_journal_close(&record);
     case_put(&c, "ranked", "a.jsonl", written_rows);
     case_put(&c, "ranked", "a.jsonl", "{\"q\": \"x\", \"o\": [\"a\", \"b\"], \"g\": \"0\"}\n");
-    assert_ok(cpl_record_open(&record, path, settings, false));
+    assert_ok(cpl_eval_journal_open(&record, path, settings, false));
     assert_fails(CPL_ERR_INPUT, "ranked, question 0, was asked in other words, or marked",
                  run(&c, &record, true, &s));
-    cpl_record_close(&record);
+    cpl_eval_journal_close(&record);
     json_decref(first);
     json_decref(settings);
     case_close(&c);
@@ -208,7 +208,7 @@ static cpl_status go_on(const char *task, const char *now, const char *rows)
 {
     evaluation_case c;
     seen s;
-    cpl_record record;
+    cpl_eval_journal record;
     char path[200];
     json_t *settings = json_object();
     const bool other = strstr(now, "task: written") != NULL;
@@ -216,18 +216,18 @@ static cpl_status go_on(const char *task, const char *now, const char *rows)
     case_select(&c, "a.yaml", task, NULL);
     snprintf(path, sizeof path, "%s/out.partial", c.folder);
     assert_ok(case_look(&c));
-    assert_ok(cpl_record_open(&record, path, settings, false));
+    assert_ok(cpl_eval_journal_open(&record, path, settings, false));
     assert_ok(run(&c, &record, false, &s));
-    cpl_record_close(&record);
+    cpl_eval_journal_close(&record);
     cpl_evaluation_close(&c.evaluation);
     cpl_selection_free(&c.selection);
     assert_ok(cpl_selection_init(&c.selection));
     case_select(&c, "a.yaml", now, NULL);
     case_put(&c, other ? "written" : "ranked", other ? "b.jsonl" : "a.jsonl", rows);
     assert_ok(case_look(&c));
-    assert_ok(cpl_record_open(&record, path, settings, false));
+    assert_ok(cpl_eval_journal_open(&record, path, settings, false));
     cpl_status status = run(&c, &record, false, &s);
-    cpl_record_close(&record);
+    cpl_eval_journal_close(&record);
     json_decref(settings);
     case_close(&c);
     return status;
@@ -281,7 +281,7 @@ static void missing_rows(void **state)
 {
     (void)state;
     static const char *const words[] = {"openbookqa", "sciq", "social_iqa"};
-    const cpl_selection_wish wish    = {.words = words, .n_words = 3};
+    const cpl_selection_options wish = {.words = words, .n_words = 3};
     evaluation_case c;
     case_open(&c);
     case_select(&c, "r.yaml", ranked_task, NULL);
@@ -305,7 +305,7 @@ static void missing_rows(void **state)
     assert_non_null(strstr(cpl_last_error(), "(licence not stated)"));
     cpl_selection_free(&c.selection);
     assert_ok(cpl_selection_init(&c.selection));
-    const cpl_selection_wish one = {.words = words, .n_words = 1};
+    const cpl_selection_options one = {.words = words, .n_words = 1};
     assert_ok(cpl_selection_add(&c.selection, &one));
     assert_fails(CPL_ERR_INPUT, "put into DIR/openbookqa/ the file Main/dev.tsv, or",
                  case_look(&c));
@@ -386,10 +386,10 @@ static const char mixed_task[] =
     "ask: generate, max_gen_toks: 4, answers: {acc: {reference: \"{g}\"}}}]}\n"
     "  g: {split: a, context: \"{q}\", headline: groups}\n";
 
-static void hear_warning(void *who, cpl_log_level level, const char *sentence)
+static void hear_warning(void *ctx, cpl_log_level level, const char *sentence)
 {
     assert_int_equal(level, CPL_LOG_WARN);
-    snprintf(who, 300, "%s", sentence);
+    snprintf(ctx, 300, "%s", sentence);
 }
 
 /* What would be told behind all questions is told before the first. */

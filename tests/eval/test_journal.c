@@ -41,17 +41,17 @@ static json_t *settings_of(const char *model, int limit)
     return json_pack("{s:s,s:i}", "model", model, "limit", limit);
 }
 
-static void add(cpl_record *r, const char *key, json_t *id, int pred)
+static void add(cpl_eval_journal *r, const char *key, json_t *id, int pred)
 {
     json_t *sample = json_pack("{s:o,s:i}", "id", id, "pred", pred);
-    assert_ok(cpl_record_add(r, key, "0f", sample));
+    assert_ok(cpl_eval_journal_add(r, key, "0f", sample));
     json_decref(sample);
 }
 
-static int pred_of(const cpl_record *r, const char *key, const char *id)
+static int pred_of(const cpl_eval_journal *r, const char *key, const char *id)
 {
     const char *sum;
-    const json_t *sample = cpl_record_find(r, key, id, &sum);
+    const json_t *sample = cpl_eval_journal_find(r, key, id, &sum);
     assert_string_equal(sum, sample ? "0f" : "");
     return sample ? (int)json_integer_value(json_object_get(sample, "pred")) : -1;
 }
@@ -72,27 +72,27 @@ static void going_on(void **state)
     (void)state;
     const char *path = place();
     json_t *settings = settings_of("m", 3);
-    cpl_record r;
-    assert_ok(cpl_record_open(&r, path, settings, false));
+    cpl_eval_journal r;
+    assert_ok(cpl_eval_journal_open(&r, path, settings, false));
     assert_int_equal(r.count, 0);
     add(&r, "copa", json_integer(0), 1);
     add(&r, "mmlu", json_string("law/2"), 3);
-    cpl_record_close(&r);
-    assert_ok(cpl_record_open(&r, path, settings, false));
+    cpl_eval_journal_close(&r);
+    assert_ok(cpl_eval_journal_open(&r, path, settings, false));
     assert_int_equal(r.count, 2);
     assert_int_equal(pred_of(&r, "copa", "0"), 1);
     assert_int_equal(pred_of(&r, "mmlu", "law/2"), 3);
     assert_int_equal(pred_of(&r, "copa", "1"), -1);
     add(&r, "copa", json_integer(1), 2);
-    cpl_record_close(&r);
-    assert_ok(cpl_record_open(&r, path, settings, false));
+    cpl_eval_journal_close(&r);
+    assert_ok(cpl_eval_journal_open(&r, path, settings, false));
     assert_int_equal(r.count, 3);
     assert_int_equal(pred_of(&r, "copa", "1"), 2);
-    cpl_record_close(&r);
-    assert_ok(cpl_record_open(&r, path, settings, true));
+    cpl_eval_journal_close(&r);
+    assert_ok(cpl_eval_journal_open(&r, path, settings, true));
     assert_int_equal(r.count, 0);
     assert_string_equal(content(path), begun);
-    assert_ok(cpl_record_remove(&r));
+    assert_ok(cpl_eval_journal_remove(&r));
     assert_false(cpl_path_exists(path));
     json_decref(settings);
 }
@@ -106,13 +106,13 @@ static void cut_lines(void **state)
     char whole[256];
     snprintf(whole, sizeof whole, "%s%s", begun, first);
     for (size_t n = 0; n <= strlen(whole); n++) {
-        cpl_record r;
+        cpl_eval_journal r;
         char part[256];
         snprintf(part, n + 1, "%s", whole);
         put(path, part);
-        assert_ok(cpl_record_open(&r, path, settings, false));
+        assert_ok(cpl_eval_journal_open(&r, path, settings, false));
         assert_int_equal(r.count, n == strlen(whole));
-        cpl_record_close(&r);
+        cpl_eval_journal_close(&r);
         assert_string_equal(content(path), n == strlen(whole) ? whole : begun);
     }
     json_decref(settings);
@@ -128,10 +128,10 @@ static void other_files(void **state)
     json_t *settings                  = settings_of("m", 3);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         for (int fresh = 0; fresh < 2; fresh++) {
-            cpl_record r;
+            cpl_eval_journal r;
             put(path, others[i]);
             assert_fails(CPL_ERR_INPUT, "is no record of an evaluation",
-                         cpl_record_open(&r, path, settings, fresh));
+                         cpl_eval_journal_open(&r, path, settings, fresh));
             assert_string_equal(content(path), others[i]);
         }
     json_decref(settings);
@@ -147,17 +147,17 @@ static void wrong_lines(void **state)
     json_t *settings                   = settings_of("m", 3);
     for (int i = 0; i < 2; i++) seal(lines[3 + i], objects[i]);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
-        cpl_record r;
+        cpl_eval_journal r;
         char whole[640];
         snprintf(whole, sizeof whole, "%s%s%s%s", begun, first, lines[i], first);
         put(path, whole);
         assert_fails(CPL_ERR_INPUT, "out.json.partial: line 3",
-                     cpl_record_open(&r, path, settings, false));
+                     cpl_eval_journal_open(&r, path, settings, false));
         assert_fails(CPL_ERR_INPUT, ": remove the file, or begin anew with --overwrite",
-                     cpl_record_open(&r, path, settings, false));
+                     cpl_eval_journal_open(&r, path, settings, false));
         assert_string_equal(content(path), whole);
-        assert_ok(cpl_record_open(&r, path, settings, true));
-        cpl_record_close(&r);
+        assert_ok(cpl_eval_journal_open(&r, path, settings, true));
+        cpl_eval_journal_close(&r);
     }
     json_decref(settings);
 }
@@ -169,13 +169,13 @@ static void damaged_lines(void **state)
     const char *path = place();
     json_t *settings = settings_of("m", 3);
     for (size_t i = 0; i + 1 < strlen(first); i++) {
-        cpl_record r;
+        cpl_eval_journal r;
         char whole[256];
         snprintf(whole, sizeof whole, "%s%s", begun, first);
         whole[strlen(begun) + i] ^= 1;
         put(path, whole);
         assert_fails(CPL_ERR_INPUT, "out.json.partial: line 2",
-                     cpl_record_open(&r, path, settings, false));
+                     cpl_eval_journal_open(&r, path, settings, false));
     }
     json_decref(settings);
 }
@@ -185,10 +185,10 @@ static void other_settings(void **state)
     (void)state;
     const char *path = place();
     json_t *settings = settings_of("m", 4);
-    cpl_record r;
+    cpl_eval_journal r;
     put(path, begun);
     assert_fails(CPL_ERR_INPUT, "(limit was 3 and is 4 now): --overwrite begins anew",
-                 cpl_record_open(&r, path, settings, false));
+                 cpl_eval_journal_open(&r, path, settings, false));
     json_decref(settings);
 }
 
@@ -204,14 +204,14 @@ static void other_places(void **state)
     unlink(path);
     for (int i = 0; i < 3; i++) {
         json_t *settings = json_loads(lines[i], 0, NULL);
-        cpl_record r;
-        cpl_status status = cpl_record_open(&r, path, settings, false);
+        cpl_eval_journal r;
+        cpl_status status = cpl_eval_journal_open(&r, path, settings, false);
         if (i < 2)
             assert_ok(status);
         else
             assert_fails(CPL_ERR_INPUT, "(tokenizer was {\"xxh3\":\"0f\"} and is {\"xxh3\":\"1f\"}",
                          status);
-        cpl_record_close(&r);
+        cpl_eval_journal_close(&r);
         json_decref(settings);
     }
 }
@@ -222,13 +222,13 @@ static void no_removal(void **state)
     (void)state;
     const char *path = place();
     json_t *settings = settings_of("m", 3);
-    cpl_record r;
+    cpl_eval_journal r;
     unlink(path);
-    assert_ok(cpl_record_open(&r, path, settings, false));
+    assert_ok(cpl_eval_journal_open(&r, path, settings, false));
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkdir(path, 0777), 0);
     assert_fails(CPL_ERR_IO, "out.json.partial: cannot be removed, though the results are written",
-                 cpl_record_remove(&r));
+                 cpl_eval_journal_remove(&r));
     assert_int_equal(rmdir(path), 0);
     json_decref(settings);
 }
@@ -239,16 +239,16 @@ static void open_elsewhere(void **state)
     (void)state;
     const char *path = place();
     json_t *settings = settings_of("m", 3);
-    cpl_record r, second;
-    assert_ok(cpl_record_open(&r, path, settings, false));
+    cpl_eval_journal r, second;
+    assert_ok(cpl_eval_journal_open(&r, path, settings, false));
     add(&r, "copa", json_integer(0), 1);
     for (int fresh = 0; fresh < 2; fresh++)
         assert_fails(CPL_ERR_INPUT, "out.json.partial: another evaluation is writing to it",
-                     cpl_record_open(&second, path, settings, fresh));
-    cpl_record_close(&r);
-    assert_ok(cpl_record_open(&second, path, settings, false));
+                     cpl_eval_journal_open(&second, path, settings, fresh));
+    cpl_eval_journal_close(&r);
+    assert_ok(cpl_eval_journal_open(&second, path, settings, false));
     assert_int_equal(second.count, 1);
-    cpl_record_close(&second);
+    cpl_eval_journal_close(&second);
     json_decref(settings);
 }
 
@@ -256,9 +256,9 @@ static void no_place(void **state)
 {
     (void)state;
     json_t *settings = settings_of("m", 3);
-    cpl_record r;
+    cpl_eval_journal r;
     assert_fails(CPL_ERR_IO, "/nowhere/x.partial: cannot be opened",
-                 cpl_record_open(&r, "/nowhere/x.partial", settings, false));
+                 cpl_eval_journal_open(&r, "/nowhere/x.partial", settings, false));
     json_decref(settings);
 }
 

@@ -9,10 +9,10 @@
 static const double SLACK = 1e-6;
 
 /* Names between spaces. */
-static cpl_names split(cpl_pool *pool, const char *words)
+static cpl_string_list split(cpl_pool *pool, const char *words)
 {
-    const char **at = cpl_pool_take(pool, 64 * sizeof *at);
-    cpl_names names = {at, 0};
+    const char **at       = cpl_pool_take(pool, 64 * sizeof *at);
+    cpl_string_list names = {at, 0};
     while (*words) {
         const size_t length = strcspn(words, " ");
         at[names.count++]   = cpl_pool_copy(pool, words, length);

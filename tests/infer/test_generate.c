@@ -83,9 +83,9 @@ typedef struct heard {
     int64_t count, most;
 } heard;
 
-static bool hear(void *who, int32_t id)
+static bool hear(void *ctx, int32_t id)
 {
-    heard *h          = who;
+    heard *h          = ctx;
     h->id[h->count++] = id;
     return h->count < h->most;
 }

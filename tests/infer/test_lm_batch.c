@@ -15,7 +15,7 @@ static const double SLACK = 2e-5; /* sums of some dozen logs of F32 probabilitie
 
 typedef struct lines {
     int32_t ids[MOST][WINDOW + 1];
-    cpl_scored asked[MOST];
+    cpl_lm_request asked[MOST];
     int64_t n;
 } lines;
 
@@ -30,12 +30,12 @@ static void draw(lines *l, int64_t n, int64_t vocab, unsigned seed)
         for (int64_t k = 0; k < length; k++)
             l->ids[i][k] =
                 k < same && k < l->asked[from].length ? l->ids[from][k] : (int32_t)(rand() % vocab);
-        l->asked[i] = (cpl_scored){l->ids[i], length, 1 + rand() % (length - 1), NAN};
+        l->asked[i] = (cpl_lm_request){l->ids[i], length, 1 + rand() % (length - 1), NAN};
     }
 }
 
 /* The same of one sequence, by a pass without a cache. */
-static double plain_score(world *w, const cpl_scored *one)
+static double plain_score(world *w, const cpl_lm_request *one)
 {
     const int64_t T = one->length - 1;
     int32_t target[WINDOW];
@@ -56,24 +56,24 @@ static double plain_score(world *w, const cpl_scored *one)
     return -nll;
 }
 
-static cpl_status count_done(void *who, int64_t index)
+static cpl_status count_done(void *ctx, int64_t index)
 {
-    ((int *)who)[index]++;
+    ((int *)ctx)[index]++;
     return CPL_OK;
 }
 
 static void check_scores(world *w, lines *l, int64_t rows, int64_t chunk)
 {
-    cpl_asker a;
+    cpl_lm_batch a;
     int done[MOST] = {0};
-    assert_ok(cpl_asker_init(&a, &w->model, &(cpl_asker_settings){WINDOW, rows, chunk}));
-    assert_ok(cpl_asker_score(&a, l->asked, l->n, count_done, done));
+    assert_ok(cpl_lm_batch_init(&a, &w->model, &(cpl_lm_batch_settings){WINDOW, rows, chunk}));
+    assert_ok(cpl_lm_batch_score(&a, l->asked, l->n, count_done, done));
     for (int64_t i = 0; i < l->n; i++) {
         assert_int_equal(done[i], 1);
         const double want = plain_score(w, &l->asked[i]);
         assert_near(l->asked[i].log_prob, want, SLACK * (1 + fabs(want)));
     }
-    cpl_asker_free(&a);
+    cpl_lm_batch_free(&a);
 }
 
 static void scores(void **state)
@@ -103,24 +103,24 @@ static void scores_share(void **state)
     (void)state;
     static lines l;
     world w;
-    cpl_asker a;
+    cpl_lm_batch a;
     open_world(&w, tiny(), CPL_F32);
     draw(&l, 1, 61, 3);
     for (int64_t i = 0; i < MOST; i++) {
         for (int64_t k = 0; k < 20; k++) l.ids[i][k] = (int32_t)(k * 5 % 61);
         l.ids[i][20] = (int32_t)i;
         l.ids[i][21] = (int32_t)(i + 30);
-        l.asked[i]   = (cpl_scored){l.ids[i], 22, 2, NAN};
+        l.asked[i]   = (cpl_lm_request){l.ids[i], 22, 2, NAN};
     }
     l.n = MOST;
-    assert_ok(cpl_asker_init(&a, &w.model, &(cpl_asker_settings){WINDOW, 32, 8}));
-    assert_ok(cpl_asker_score(&a, l.asked, l.n, NULL, NULL));
+    assert_ok(cpl_lm_batch_init(&a, &w.model, &(cpl_lm_batch_settings){WINDOW, 32, 8}));
+    assert_ok(cpl_lm_batch_score(&a, l.asked, l.n, NULL, NULL));
     /* Groups of 12 sequences: 20 rows and one for each. The second found the 19 it may use. */
     assert_int_equal(a.n_held, 21);
     for (int64_t i = 0; i < 19; i++) assert_int_equal(a.held_row[i], i);
     for (int64_t i = 0; i < MOST; i++)
         assert_near(l.asked[i].log_prob, plain_score(&w, &l.asked[i]), 1e-3);
-    cpl_asker_free(&a);
+    cpl_lm_batch_free(&a);
     close_world(&w);
 }
 
@@ -133,16 +133,16 @@ typedef struct heard {
     int done[MOST];
 } heard;
 
-static bool hear(void *who, int64_t index, int32_t id)
+static bool hear(void *ctx, int64_t index, int32_t id)
 {
-    heard *h                         = who;
+    heard *h                         = ctx;
     h->ids[index][h->count[index]++] = id;
     return h->count[index] < h->enough[index];
 }
 
-static cpl_status mark_done(void *who, int64_t index)
+static cpl_status mark_done(void *ctx, int64_t index)
 {
-    ((heard *)who)->done[index]++;
+    ((heard *)ctx)->done[index]++;
     return CPL_OK;
 }
 
@@ -151,9 +151,9 @@ typedef struct alone {
     int64_t count, enough;
 } alone;
 
-static bool hear_alone(void *who, int32_t id)
+static bool hear_alone(void *ctx, int32_t id)
 {
-    alone *one             = who;
+    alone *one             = ctx;
     one->ids[one->count++] = id;
     return one->count < one->enough;
 }
@@ -164,18 +164,18 @@ static void check_continuations(world *w, const lines *l, int64_t max_tokens, in
     static heard h;
     static const int64_t others[] = {5, 23, 40};
     const int64_t eos = 17, n_ids = 55;
-    const cpl_ends also = {others, 3};
+    const cpl_stop_ids also = {others, 3};
     cpl_sequence prompt[MOST];
-    cpl_asker a;
+    cpl_lm_batch a;
     memset(&h, 0, sizeof h);
     for (int64_t i = 0; i < l->n; i++) {
         prompt[i]   = (cpl_sequence){l->ids[i], 1 + l->asked[i].length % (WINDOW - max_tokens)};
         h.enough[i] = 1 + i % (max_tokens + 2);
     }
-    const cpl_asker_listener listener = {eos, n_ids, hear, mark_done, &h, also};
-    assert_ok(cpl_asker_init(&a, &w->model, &(cpl_asker_settings){WINDOW, rows, chunk}));
-    assert_ok(cpl_asker_continue(&a, prompt, l->n, max_tokens, &listener));
-    cpl_asker_free(&a);
+    const cpl_lm_batch_callbacks listener = {eos, n_ids, hear, mark_done, &h, also};
+    assert_ok(cpl_lm_batch_init(&a, &w->model, &(cpl_lm_batch_settings){WINDOW, rows, chunk}));
+    assert_ok(cpl_lm_batch_continue(&a, prompt, l->n, max_tokens, &listener));
+    cpl_lm_batch_free(&a);
     for (int64_t i = 0; i < l->n; i++) {
         cpl_generator g;
         alone one                     = {.enough = h.enough[i]};
@@ -186,7 +186,7 @@ static void check_continuations(world *w, const lines *l, int64_t max_tokens, in
         assert_int_equal(h.done[i], 1);
         assert_int_equal(h.count[i], one.count);
         for (int64_t k = 0; k < one.count; k++)
-            assert_false(cpl_ends_hold(&also, one.ids[k]) || one.ids[k] == eos);
+            assert_false(cpl_stop_ids_hold(&also, one.ids[k]) || one.ids[k] == eos);
         assert_memory_equal(h.ids[i], one.ids, (size_t)one.count * sizeof *one.ids);
     }
 }
@@ -213,27 +213,27 @@ static void refusals(void **state)
 {
     (void)state;
     world w;
-    cpl_asker a;
-    const int32_t ids[WINDOW + 2] = {1, 2, 61};
-    const cpl_asker_listener deaf = {.eos = -1, .hear = hear};
+    cpl_lm_batch a;
+    const int32_t ids[WINDOW + 2]     = {1, 2, 61};
+    const cpl_lm_batch_callbacks deaf = {.eos = -1, .hear = hear};
     open_world(&w, tiny(), CPL_F32);
-    assert_ok(cpl_asker_init(&a, &w.model, &(cpl_asker_settings){WINDOW, 0, 0}));
+    assert_ok(cpl_lm_batch_init(&a, &w.model, &(cpl_lm_batch_settings){WINDOW, 0, 0}));
     assert_int_equal(a.how.rows, 8192);
     const int64_t wrong[][2] = {{2, 0}, {2, 2}, {WINDOW + 2, 1}, {3, 1}};
     for (size_t i = 0; i < 4; i++) {
-        cpl_scored one = {ids, wrong[i][0], wrong[i][1], 0};
-        assert_int_equal(cpl_asker_score(&a, &one, 1, NULL, NULL), CPL_ERR_INPUT);
+        cpl_lm_request one = {ids, wrong[i][0], wrong[i][1], 0};
+        assert_int_equal(cpl_lm_batch_score(&a, &one, 1, NULL, NULL), CPL_ERR_INPUT);
     }
     assert_non_null(strstr(cpl_last_error(), "vocabulary has 61"));
     cpl_sequence prompt = {ids, 2};
-    assert_int_equal(cpl_asker_continue(&a, &prompt, 1, WINDOW - 1, &deaf), CPL_ERR_INPUT);
-    assert_int_equal(cpl_asker_continue(&a, &prompt, 1, 0, &deaf), CPL_ERR_INPUT);
-    assert_ok(cpl_asker_score(&a, NULL, 0, NULL, NULL));
+    assert_int_equal(cpl_lm_batch_continue(&a, &prompt, 1, WINDOW - 1, &deaf), CPL_ERR_INPUT);
+    assert_int_equal(cpl_lm_batch_continue(&a, &prompt, 1, 0, &deaf), CPL_ERR_INPUT);
+    assert_ok(cpl_lm_batch_score(&a, NULL, 0, NULL, NULL));
     cpl_f32(w.model.master.layer[1].w_q)[5] = NAN;
-    cpl_scored one                          = {ids, 2, 1, 0};
-    assert_int_equal(cpl_asker_score(&a, &one, 1, NULL, NULL), CPL_ERR_INPUT);
+    cpl_lm_request one                      = {ids, 2, 1, 0};
+    assert_int_equal(cpl_lm_batch_score(&a, &one, 1, NULL, NULL), CPL_ERR_INPUT);
     assert_non_null(strstr(cpl_last_error(), "not finite"));
-    cpl_asker_free(&a);
+    cpl_lm_batch_free(&a);
     close_world(&w);
 }
 
@@ -242,21 +242,21 @@ static void no_memory(void **state)
     (void)state;
     static lines l;
     world w;
-    cpl_asker a;
+    cpl_lm_batch a;
     open_world(&w, tiny(), CPL_F32);
     draw(&l, 5, 61, 2);
-    assert_ok(cpl_asker_init(&a, &w.model, &(cpl_asker_settings){WINDOW, 60, 8}));
+    assert_ok(cpl_lm_batch_init(&a, &w.model, &(cpl_lm_batch_settings){WINDOW, 60, 8}));
     int64_t failures = 0;
     for (int64_t at = 1;; at++) {
         cpl_alloc_fail_at(at);
-        const cpl_status status = cpl_asker_score(&a, l.asked, l.n, NULL, NULL);
+        const cpl_status status = cpl_lm_batch_score(&a, l.asked, l.n, NULL, NULL);
         cpl_alloc_fail_at(0);
         if (status == CPL_OK) break;
         assert_int_equal(status, CPL_ERR_MEMORY);
         failures++;
     }
     assert_true(failures >= 8);
-    cpl_asker_free(&a);
+    cpl_lm_batch_free(&a);
     close_world(&w);
 }
 

@@ -65,7 +65,7 @@ static inline int fixture_order(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static inline void fixture_ratios(cpl_chance_ratios *out, const float *M, int64_t n)
+static inline void fixture_ratios(cpl_null_model_ratios *out, const float *M, int64_t n)
 {
     double *all   = fixture_take(n * n, sizeof *all);
     int64_t count = 0, above = 0;
@@ -97,8 +97,8 @@ static inline void fixture_ratios(cpl_chance_ratios *out, const float *M, int64_
 static inline void fixture_chance(cpl_layer_report *layer, const cpl_inspect_options *options,
                                   uint64_t *state)
 {
-    int64_t n     = layer->at->n;
-    cpl_chance *c = &layer->chance;
+    int64_t n         = layer->at->n;
+    cpl_null_model *c = &layer->chance;
     double *k = fixture_take(n * n, sizeof *k), *rows = fixture_take(n, sizeof *rows);
     double *columns = fixture_take(n, sizeof *columns), sum = 0, squares = 0;
     int *pairing = fixture_take(n, sizeof *pairing);
@@ -254,19 +254,19 @@ static inline void fixture_layer(cpl_coupling_report *report, int64_t i, const f
 static inline void fixture_picture(cpl_coupling_report *report, const fixture_kind *kind,
                                    uint64_t *state)
 {
-    cpl_picture *p  = &report->picture;
-    int64_t stride  = kind->n > 8 ? kind->n / 8 : 1;
-    int64_t experts = kind->n < 8 ? kind->n : 8;
-    *p              = (cpl_picture){.layer      = kind->n_layers / 2,
-                                    .stride     = stride,
-                                    .n_experts  = experts,
-                                    .every      = 4,
-                                    .n_points   = experts * kind->points_each,
-                                    .kl         = 1.8312,
-                                    .perplexity = 30,
-                                    .iterations = 1000};
-    p->y            = fixture_take(2 * p->n_points, sizeof(float));
-    p->expert       = fixture_take(p->n_points, sizeof(int32_t));
+    cpl_tsne_plot *p = &report->picture;
+    int64_t stride   = kind->n > 8 ? kind->n / 8 : 1;
+    int64_t experts  = kind->n < 8 ? kind->n : 8;
+    *p               = (cpl_tsne_plot){.layer      = kind->n_layers / 2,
+                                       .stride     = stride,
+                                       .n_experts  = experts,
+                                       .every      = 4,
+                                       .n_points   = experts * kind->points_each,
+                                       .kl         = 1.8312,
+                                       .perplexity = 30,
+                                       .iterations = 1000};
+    p->y             = fixture_take(2 * p->n_points, sizeof(float));
+    p->expert        = fixture_take(p->n_points, sizeof(int32_t));
     for (int64_t i = 0; i < p->n_points; i++) {
         int64_t e       = i / kind->points_each;
         double angle    = (double)e * 6.2831853 / (double)experts;

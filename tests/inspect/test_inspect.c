@@ -53,14 +53,14 @@ static double bytes_taken(const char *folder, const cpl_inspect_options *options
                           cpl_inspect_cost *cost)
 {
     cpl_coupling_report report;
-    const int64_t before = cpl_alloc_held();
-    (void)cpl_alloc_most();
+    const int64_t before = cpl_alloc_in_use();
+    (void)cpl_alloc_peak();
     assert_ok(cpl_inspect_open(&report, cost, folder, options, NULL));
-    (void)cpl_alloc_most();
+    (void)cpl_alloc_peak();
     assert_ok(cpl_inspect_run(&report));
-    const int64_t most = cpl_alloc_most();
+    const int64_t most = cpl_alloc_peak();
     cpl_inspect_close(&report);
-    assert_int_equal(cpl_alloc_held(), before);
+    assert_int_equal(cpl_alloc_in_use(), before);
     return (double)(most - before);
 }
 
@@ -261,7 +261,7 @@ static void permuted_experts_are_found(void **state)
     const cpl_layer_report *l = &report.layers[0];
     double *kappa             = kappa_of(l);
     int own                   = 0;
-    assert_ok(cpl_chance_assign(pairing, kappa, EXPERTS));
+    assert_ok(cpl_null_model_assign(pairing, kappa, EXPERTS));
     for (int j = 0; j < EXPERTS; j++) assert_int_equal(pairing[to[j]], j);
     for (int j = 0; j < EXPERTS; j++) own += to[j] == j;
     assert_near(l->chance.assignment_own, (double)own / EXPERTS, 1e-12);
@@ -476,9 +476,9 @@ static void expect(watched *w, bool is_so, const char *else_)
     if (!is_so) w->wrong = else_;
 }
 
-static void watch(void *who, const cpl_inspect_progress *p)
+static void watch(void *ctx, const cpl_inspect_progress *p)
 {
-    watched *w       = who;
+    watched *w       = ctx;
     const bool alone = omp_test_lock(&w->lock);
     expect(w, alone, "two threads tell their progress at once");
     if (!alone) return;
@@ -504,7 +504,7 @@ static void watching(void **state)
     cpl_inspect_options options = inspect_plainly();
     watched w                   = {0};
     omp_init_lock(&w.lock);
-    options.n_threads = 3, options.picture = true, options.watch = watch, options.who = &w;
+    options.n_threads = 3, options.picture = true, options.watch = watch, options.ctx = &w;
     cpl_coupling_report report;
     cpl_inspect_cost cost;
     assert_ok(cpl_inspect_open(&report, &cost, case_write(&c, 0), &options, NULL));
@@ -540,13 +540,13 @@ static void fail_everywhere(const char *folder, cpl_inspect_options options)
     int64_t refused = 0, calls = cpl_alloc_count();
     assert_ok(open_run_json(&whole, folder, &options));
     calls              = cpl_alloc_count() - calls;
-    const int64_t held = cpl_alloc_held();
+    const int64_t held = cpl_alloc_in_use();
     assert_true(calls > 30);
     for (int64_t nth = 1; nth <= calls; nth++, free(text)) {
         cpl_alloc_fail_at(nth);
         cpl_status status = open_run_json(&text, folder, &options);
         cpl_alloc_fail_at(0);
-        assert_int_equal(cpl_alloc_held(), held);
+        assert_int_equal(cpl_alloc_in_use(), held);
         if (status == CPL_OK) { /* it could be done without */
             assert_string_equal(text, whole);
             continue;

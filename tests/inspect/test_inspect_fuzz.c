@@ -691,10 +691,10 @@ static int64_t inspect(const char *path, const cpl_inspect_options *options)
 {
     cpl_coupling_report report;
     cpl_inspect_cost cost;
-    const int64_t held = cpl_alloc_held();
+    const int64_t held = cpl_alloc_in_use();
     const double began = processor_clock();
     int64_t measured   = -1;
-    (void)cpl_alloc_most();
+    (void)cpl_alloc_peak();
     cpl_status status = cpl_inspect_open(&report, &cost, path, options, NULL);
     if (status == CPL_OK) {
         assert_true(cost.memory_bytes <= options->memory_bytes && cost.bytes >= 0);
@@ -707,8 +707,8 @@ static int64_t inspect(const char *path, const cpl_inspect_options *options)
         cpl_inspect_close(&report);
     }
     if (status != CPL_OK && strlen(cpl_last_error()) < 10) fail_msg("no sentence for %d", status);
-    assert_true(cpl_alloc_most() - held <= MOST_MEMORY + MEMORY_BESIDE);
-    assert_int_equal(cpl_alloc_held(), held);
+    assert_true(cpl_alloc_peak() - held <= MOST_MEMORY + MEMORY_BESIDE);
+    assert_int_equal(cpl_alloc_in_use(), held);
     if (processor_clock() - began > MOST_SECONDS) fail_msg("%s takes too long", path);
     return measured;
 }

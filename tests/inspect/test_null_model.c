@@ -173,11 +173,11 @@ static void couple(weights *w, double strength)
     }
 }
 
-static cpl_chance chance_of(const weights *w, int n_alphas)
+static cpl_null_model chance_of(const weights *w, int n_alphas)
 {
-    cpl_chance chance;
+    cpl_null_model chance;
     assert_ok(
-        cpl_chance_of(&chance, w->M, w->row_norm, w->gate_norm, w->n, alphas, n_alphas, 11, 2));
+        cpl_null_model_of(&chance, w->M, w->row_norm, w->gate_norm, w->n, alphas, n_alphas, 11, 2));
     return chance;
 }
 
@@ -193,11 +193,11 @@ static void test_erc_is_the_equation(void **state)
         draw_uniform(M, n * n, s, 0, 3);
         for (int a = 0; a < N_ALPHAS; a++) {
             double want = plain_erc(M, n, alphas[a]);
-            assert_near(cpl_chance_erc(M, n, alphas[a]), want, slack * DBL_EPSILON * 6);
+            assert_near(cpl_null_model_erc(M, n, alphas[a]), want, slack * DBL_EPSILON * 6);
         }
     }
     const float by_hand[] = {1, 3, 2.5f, 2}; /* row hinges 2 and 0.5, column hinges 1 and 1.5 */
-    assert_near(cpl_chance_erc(by_hand, 2, 1), 5.0 / 4, DBL_EPSILON);
+    assert_near(cpl_null_model_erc(by_hand, 2, 1), 5.0 / 4, DBL_EPSILON);
 }
 
 static void test_erc_falls_and_is_convex_in_alpha(void **state)
@@ -209,7 +209,7 @@ static void test_erc_falls_and_is_convex_in_alpha(void **state)
         int64_t n = 2 + 7 * (int64_t)seed;
         double erc[STEPS];
         draw_uniform(M, n * n, 100 + seed, 0.1, 1);
-        for (int k = 0; k < STEPS; k++) erc[k] = cpl_chance_erc(M, n, k / 6.0);
+        for (int k = 0; k < STEPS; k++) erc[k] = cpl_null_model_erc(M, n, k / 6.0);
         double tolerance = slack * DBL_EPSILON * erc[0];
         assert_true(erc[0] > 0);
         for (int k = 1; k < STEPS; k++)
@@ -224,9 +224,9 @@ static void test_alpha_min_is_where_erc_ends(void **state)
     (void)state;
     static float M[20 * 20];
     for (uint64_t seed = 0; seed < 200; seed++) {
-        cpl_chance_ratios ratios;
+        cpl_null_model_ratios ratios;
         draw_uniform(M, 400, 200 + seed, 0.05, 1);
-        assert_ok(cpl_chance_ratios_of(&ratios, M, 20));
+        assert_ok(cpl_null_model_ratios_of(&ratios, M, 20));
         double most = 0;
         for (int i = 0; i < 20; i++)
             for (int j = 0; j < 20; j++)
@@ -234,8 +234,8 @@ static void test_alpha_min_is_where_erc_ends(void **state)
                     most = fmax(most, fmax((double)M[i * 20 + j] / M[i * 21],
                                            (double)M[i * 20 + j] / M[j * 21]));
         assert_near(ratios.most, most, DBL_EPSILON * most);
-        assert_true(cpl_chance_erc(M, 20, ratios.most) == 0);
-        assert_true(cpl_chance_erc(M, 20, ratios.most * (1 - 1e-12)) > 0);
+        assert_true(cpl_null_model_erc(M, 20, ratios.most) == 0);
+        assert_true(cpl_null_model_erc(M, 20, ratios.most * (1 - 1e-12)) > 0);
     }
 }
 
@@ -247,8 +247,8 @@ static void test_ratios_by_hand(void **state)
     /* Ratios: (0,1) 3, (0,2) 1, (1,0) 1, (1,2) 0.5, (2,0) 2, (2,1) 0.25: sorted
      * 0.25 0.5 1 1 2 3, at places 2.5, 4.5 and 4.95. */
     const float M[] = {2, 3, 2, 1, 1, 0.5f, 4, 0.5f, 2};
-    cpl_chance_ratios r;
-    assert_ok(cpl_chance_ratios_of(&r, M, 3));
+    cpl_null_model_ratios r;
+    assert_ok(cpl_null_model_ratios_of(&r, M, 3));
     assert_near(r.q50, 1, DBL_EPSILON);
     assert_near(r.q90, 2.5, 4 * DBL_EPSILON);
     assert_near(r.q99, 2.95, 8 * DBL_EPSILON);
@@ -264,10 +264,10 @@ static void test_quantiles_as_numpys(void **state)
 {
     (void)state;
     float M[100];
-    cpl_chance_ratios r;
+    cpl_null_model_ratios r;
     for (int i = 0, k = 0; i < 10; i++)
         for (int j = 0; j < 10; j++) M[i * 10 + j] = i == j ? 1 : (float)(1 + 37 * k++ % 90) / 64;
-    assert_ok(cpl_chance_ratios_of(&r, M, 10));
+    assert_ok(cpl_null_model_ratios_of(&r, M, 10));
     assert_near(r.q50, 45.5 / 64, 4 * DBL_EPSILON);
     assert_near(r.q90, 81.1 / 64, 4 * DBL_EPSILON);
     assert_near(r.q99, 89.11 / 64, 4 * DBL_EPSILON);
@@ -278,9 +278,9 @@ static void test_quantiles_as_numpys(void **state)
 static void test_ratios_of_zero_diagonals(void **state)
 {
     (void)state;
-    cpl_chance_ratios r;
+    cpl_null_model_ratios r;
     const float one_dead[] = {1, 0.5f, 0.5f, 0.5f, 1, 0.25f, 0, 0.5f, 0}; /* M_22 = 0 */
-    assert_ok(cpl_chance_ratios_of(&r, one_dead, 3));
+    assert_ok(cpl_null_model_ratios_of(&r, one_dead, 3));
     /* (0,2), (1,2) and (2,1) are infinite, (2,0) is 0/0 and 0: sorted 0 0.5 0.5 inf inf inf. */
     assert_true(isinf(r.q50) && isinf(r.q90) && isinf(r.q99) && isinf(r.most));
     assert_near(r.violated, 0.5, 0);
@@ -289,14 +289,14 @@ static void test_ratios_of_zero_diagonals(void **state)
 
     const float dead_column[] = {0, 1, 1, 1, 0, 1, 1, 1,
                                  0, 0, 1, 1, 1, 0, 1, 1}; /* 4 x 4, M_00 = 0 */
-    assert_ok(cpl_chance_ratios_of(&r, dead_column, 4));
+    assert_ok(cpl_null_model_ratios_of(&r, dead_column, 4));
     assert_true(isinf(r.most) && !isnan(r.q50));
 
     const float zero[9] = {0};
-    assert_ok(cpl_chance_ratios_of(&r, zero, 3));
+    assert_ok(cpl_null_model_ratios_of(&r, zero, 3));
     assert_true(r.q50 == 0 && r.q99 == 0 && r.most == 0 && r.violated == 0);
     assert_int_equal(r.most_column, 1);
-    assert_ok(cpl_chance_ratios_of(&r, zero, 1));
+    assert_ok(cpl_null_model_ratios_of(&r, zero, 1));
     assert_true(r.q50 == 0 && r.q99 == 0 && r.most == 0 && r.violated == 0);
 }
 
@@ -305,17 +305,17 @@ static void test_infinite_neighbours_count_by_weight(void **state)
 {
     (void)state;
     float M[36];
-    cpl_chance_ratios r;
+    cpl_null_model_ratios r;
     for (int i = 0; i < 6; i++)
         for (int j = 0; j < 6; j++) M[i * 6 + j] = i == j ? 1 : 0.5f;
     for (int j = 0; j < 6; j++) M[j] = M[j * 6] = 0;
     M[3] = 1; /* M_00 = 0 < M_03 */
-    assert_ok(cpl_chance_ratios_of(&r, M, 6));
+    assert_ok(cpl_null_model_ratios_of(&r, M, 6));
     assert_near(r.q50, 0.5, DBL_EPSILON);
     assert_near(r.q90, 0.5, DBL_EPSILON);
     assert_true(isinf(r.q99) && isinf(r.most));
     const float pair[] = {0, 1, 0, 1}; /* 0 and infinity: every place has weight above */
-    assert_ok(cpl_chance_ratios_of(&r, pair, 2));
+    assert_ok(cpl_null_model_ratios_of(&r, pair, 2));
     assert_true(isinf(r.q50) && isinf(r.most));
     assert_near(r.violated, 0.5, 0);
 }
@@ -334,7 +334,7 @@ static void test_assignment_is_the_best_of_all(void **state)
         for (int64_t k = 0; k < n * n; k++) /* every other one with many ties */
             score[k] = seed % 2 ? round(2 * drawn[k]) : drawn[k];
         census all = take_census(score, n);
-        assert_ok(cpl_chance_assign(pairing, score, n));
+        assert_ok(cpl_null_model_assign(pairing, score, n));
         assert_permutation(pairing, n);
         assert_near(sum_of(score, pairing, n), all.most, slack * DBL_EPSILON);
         if (seed % 2 == 0) assert_memory_equal(pairing, all.best, (size_t)n * sizeof *pairing);
@@ -351,7 +351,7 @@ static void test_assignment_of_many(void **state)
     int32_t p[N];
     draw_uniform(drawn, N * N, 9, 0, 1);
     for (int k = 0; k < N * N; k++) score[k] = drawn[k];
-    assert_ok(cpl_chance_assign(p, score, N));
+    assert_ok(cpl_null_model_assign(p, score, N));
     assert_permutation(p, N);
     for (int i = 0; i < N; i++)
         for (int j = 0; j < N; j++)
@@ -380,7 +380,7 @@ static void test_assignment_reaches_its_bound(void **state)
             double loss      = j == planted ? 0 : 1e-6 + 0.01 * drawn[i * N + j];
             score[i * N + j] = drawn[N * N + i] + drawn[N * N + N + j] - loss;
         }
-    assert_ok(cpl_chance_assign(p, score, N));
+    assert_ok(cpl_null_model_assign(p, score, N));
     for (int i = 0; i < N; i++) assert_int_equal(p[i], (7 * i + 3) % N);
 }
 
@@ -394,10 +394,10 @@ static void test_equal_pairings_give_the_identity(void **state)
     draw_uniform(part, 2 * N, 4, -1, 1);
     for (int i = 0; i < N; i++) /* every pairing has the same sum, but for rounding */
         for (int j = 0; j < N; j++) score[i * N + j] = part[i] + 0.1 * part[N + j];
-    assert_ok(cpl_chance_assign(p, score, N));
+    assert_ok(cpl_null_model_assign(p, score, N));
     for (int i = 0; i < N; i++) assert_int_equal(p[i], i);
     score[3 * N + 8] += 1e-6; /* and now the identity is not among the best */
-    assert_ok(cpl_chance_assign(p, score, N));
+    assert_ok(cpl_null_model_assign(p, score, N));
     assert_int_equal(p[3], 8);
     assert_permutation(p, N);
 }
@@ -412,7 +412,7 @@ static void test_assignment_ends_on_any_numbers(void **state)
     for (uint64_t turn = 0; turn < 300; turn++) {
         for (uint64_t k = 0; k < 100; k++)
             score[k] = odd[cpl_rng_u32(&key, 100 * turn + k) % (turn % 7 + 1)];
-        assert_ok(cpl_chance_assign(p, score, 10));
+        assert_ok(cpl_null_model_assign(p, score, 10));
         assert_permutation(p, 10);
     }
 }
@@ -423,10 +423,10 @@ static void check_small_kappa(const float *M, const double *row, const double *g
 {
     double kappa[SMALL * SMALL], off = 0;
     int rows = 0, columns = 0;
-    cpl_chance got;
+    cpl_null_model got;
     plain_kappa(kappa, M, row, gate, n);
     census all = take_census(kappa, n);
-    assert_ok(cpl_chance_of(&got, M, row, gate, n, NULL, 0, 1, 0));
+    assert_ok(cpl_null_model_of(&got, M, row, gate, n, NULL, 0, 1, 0));
     double count = (double)all.count, mean = all.sum / count / n;
     double sd  = sqrt(fmax(all.squares / count - all.sum / count * (all.sum / count), 0)) / n;
     double own = 0;
@@ -480,14 +480,14 @@ static void test_two_experts(void **state)
     (void)state;
     const float M[]      = {3, 1, 2, 5};
     const double norms[] = {1, 1};
-    cpl_chance got;
-    assert_ok(cpl_chance_of(&got, M, norms, norms, 2, alphas, N_ALPHAS, 1, 0));
+    cpl_null_model got;
+    assert_ok(cpl_null_model_of(&got, M, norms, norms, 2, alphas, N_ALPHAS, 1, 0));
     assert_near(got.expected, 11.0 / 4, 4 * DBL_EPSILON);
     assert_near(got.deviation, 1.25, 4 * DBL_EPSILON);
     assert_near(got.z, 1, 8 * DBL_EPSILON);
     assert_near(got.assignment_own, 1, 0);
     const float swapped[] = {1, 3, 5, 2};
-    assert_ok(cpl_chance_of(&got, swapped, norms, norms, 2, alphas, N_ALPHAS, 1, 0));
+    assert_ok(cpl_null_model_of(&got, swapped, norms, norms, 2, alphas, N_ALPHAS, 1, 0));
     assert_near(got.z, -1, 8 * DBL_EPSILON);
     assert_near(got.assignment_own, 0, 0);
     assert_near(got.kappa_rows_own, 0, 0);
@@ -500,13 +500,13 @@ static void test_where_every_pairing_is_the_same(void **state)
     static float M[N * N];
     float row[N];
     double row_norm[N], gate_norm[N];
-    cpl_chance got;
+    cpl_null_model got;
     draw_uniform(row, N, 8, 0.3, 0.9);
     for (int i = 0; i < N; i++) {
         row_norm[i] = 3, gate_norm[i] = 0.7; /* all experts alike */
         for (int j = 0; j < N; j++) M[i * N + j] = row[i];
     }
-    assert_ok(cpl_chance_of(&got, M, row_norm, gate_norm, N, alphas, N_ALPHAS, 1, 0));
+    assert_ok(cpl_null_model_of(&got, M, row_norm, gate_norm, N, alphas, N_ALPHAS, 1, 0));
     assert_true(got.deviation == 0 && isnan(got.z));
     assert_near(got.expected, got.kappa_diagonal, slack * DBL_EPSILON);
     assert_near(got.kappa_rows_own, 1, 0);
@@ -519,12 +519,12 @@ static void test_where_every_pairing_is_the_same(void **state)
     memset(M, 0, sizeof M); /* nothing at all */
     memset(row_norm, 0, sizeof row_norm);
     memset(gate_norm, 0, sizeof gate_norm);
-    assert_ok(cpl_chance_of(&got, M, row_norm, gate_norm, N, alphas, N_ALPHAS, 1, 0));
+    assert_ok(cpl_null_model_of(&got, M, row_norm, gate_norm, N, alphas, N_ALPHAS, 1, 0));
     assert_true(got.kappa_diagonal == 0 && got.expected == 0 && got.deviation == 0);
     assert_true(isnan(got.z) && got.erc_mean[0] == 0 && got.erc_sd[0] == 0);
 
     M[0] = 2, row_norm[0] = gate_norm[0] = 2; /* one expert */
-    assert_ok(cpl_chance_of(&got, M, row_norm, gate_norm, 1, alphas, N_ALPHAS, 1, 0));
+    assert_ok(cpl_null_model_of(&got, M, row_norm, gate_norm, 1, alphas, N_ALPHAS, 1, 0));
     assert_near(got.kappa_diagonal, 0.5, 0);
     assert_near(got.kappa_off_diagonal, 0, 0);
     assert_near(got.expected, 0.5, 0);
@@ -556,10 +556,10 @@ static void test_erc_of_the_same_pairings(void **state)
     for (int i = 0; i < 33; i++) norms[i] = 1;
     for (uint64_t s = 0; s < 4; s++) {
         int64_t n = sizes[s];
-        cpl_chance got;
+        cpl_null_model got;
         draw_uniform(M, n * n, 700 + s, 0, 2);
         for (int64_t j = 0; s > 1 && j < n; j++) M[n + j] = M[j * n + 2] = 0;
-        assert_ok(cpl_chance_of(&got, M, norms, norms, n, alphas, N_ALPHAS, 21 + s, 6));
+        assert_ok(cpl_null_model_of(&got, M, norms, norms, n, alphas, N_ALPHAS, 21 + s, 6));
         for (uint64_t t = 0; t < CPL_CHANCE_PAIRINGS; t++) {
             plain_pairing(p, n, 21 + s, 6, t);
             for (int64_t i = 0; i < n; i++)
@@ -600,14 +600,14 @@ static void test_pairings_are_uniform_and_keyed(void **state)
         uint64_t seed;
         int64_t layer;
     } other[] = {{2, 0}, {1, 1}, {1, 65536}, {1, INT64_MAX}, {1, -1}, {1 + (1ull << 40), 0}};
-    cpl_chance first, again;
+    cpl_null_model first, again;
     draw_uniform(M, 64, 77, 0, 1);
-    assert_ok(cpl_chance_of(&first, M, norms, norms, 8, &one, 1, 1, 0));
-    assert_ok(cpl_chance_of(&again, M, norms, norms, 8, &one, 1, 1, 0));
+    assert_ok(cpl_null_model_of(&first, M, norms, norms, 8, &one, 1, 1, 0));
+    assert_ok(cpl_null_model_of(&again, M, norms, norms, 8, &one, 1, 1, 0));
     assert_memory_equal(&first, &again, sizeof first);
     for (size_t k = 0; k < sizeof other / sizeof other[0]; k++) {
         assert_ok(
-            cpl_chance_of(&again, M, norms, norms, 8, &one, 1, other[k].seed, other[k].layer));
+            cpl_null_model_of(&again, M, norms, norms, 8, &one, 1, other[k].seed, other[k].layer));
         assert_true(again.erc_mean[0] != first.erc_mean[0]);
         assert_true(again.z == first.z);
     }
@@ -621,10 +621,10 @@ static void test_mean_erc_of_all_pairings(void **state)
     enum { N = 24 };
     float M[N * N];
     double norms[N];
-    cpl_chance got;
+    cpl_null_model got;
     draw_uniform(M, N * N, 31, 0, 1);
     for (int i = 0; i < N; i++) norms[i] = 1;
-    assert_ok(cpl_chance_of(&got, M, norms, norms, N, alphas, N_ALPHAS, 3, 0));
+    assert_ok(cpl_null_model_of(&got, M, norms, norms, N, alphas, N_ALPHAS, 3, 0));
     for (int a = 0; a < N_ALPHAS; a++) {
         double sum = 0;
         for (int i = 0; i < N; i++)
@@ -650,12 +650,12 @@ static void test_planted_pairing_is_found(void **state)
     draw_weights(&w, N, MOST_D, 8, 1);
     couple(&w, 0.7);
     measure(&w);
-    cpl_chance own = chance_of(&w, 3);
+    cpl_null_model own = chance_of(&w, 3);
     assert_near(own.assignment_own, 1, 0);
     assert_near(own.kappa_rows_own, 1, 0);
     assert_near(own.kappa_columns_own, 1, 0);
     assert_true(own.z > 20 && own.kappa_diagonal > 2 * own.kappa_off_diagonal);
-    assert_true(cpl_chance_erc(w.M, N, 1) < own.erc_mean[2] - 5 * own.erc_sd[2]);
+    assert_true(cpl_null_model_erc(w.M, N, 1) < own.erc_mean[2] - 5 * own.erc_sd[2]);
 
     shuffled = w;
     plain_pairing(place, N, 99, 0, 0);
@@ -663,10 +663,10 @@ static void test_planted_pairing_is_found(void **state)
         memcpy(shuffled.W + place[j] * ROW, w.W + j * ROW, ROW * sizeof(float));
     measure(&shuffled);
     plain_kappa(kappa, shuffled.M, shuffled.row_norm, shuffled.gate_norm, N);
-    assert_ok(cpl_chance_assign(p, kappa, N));
+    assert_ok(cpl_null_model_assign(p, kappa, N));
     assert_memory_equal(p, place, sizeof p);
-    cpl_chance lost = chance_of(&shuffled, 0);
-    int stayed      = 0;
+    cpl_null_model lost = chance_of(&shuffled, 0);
+    int stayed          = 0;
     for (int j = 0; j < N; j++) stayed += place[j] == j;
     assert_near(lost.assignment_own, stayed / (double)N, DBL_EPSILON);
     assert_near(lost.kappa_rows_own, stayed / (double)N, DBL_EPSILON);
@@ -675,7 +675,7 @@ static void test_planted_pairing_is_found(void **state)
     assert_near(lost.deviation, own.deviation, 1e-6);
 }
 
-static void assert_same_kappa(const cpl_chance *a, const cpl_chance *b, double tolerance)
+static void assert_same_kappa(const cpl_null_model *a, const cpl_null_model *b, double tolerance)
 {
     assert_near(b->kappa_diagonal, a->kappa_diagonal, tolerance * a->expected);
     assert_near(b->kappa_off_diagonal, a->kappa_off_diagonal, tolerance * a->expected);
@@ -696,18 +696,18 @@ static void test_scales_of_weights_do_not_matter(void **state)
         draw_weights(&w, 16, 24, 12, seed);
         couple(&w, 0.1 * (double)seed);
         measure(&w);
-        cpl_chance before = chance_of(&w, 0);
+        cpl_null_model before = chance_of(&w, 0);
         for (int i = 0; i < 16; i++) {
             scale(w.R + i * 24, 24, exp2(i % 5 - 2));
             scale(w.W + i * 288, 288, exp2(3 - i % 7));
         }
         measure(&w);
-        cpl_chance exact = chance_of(&w, 0);
+        cpl_null_model exact = chance_of(&w, 0);
         assert_same_kappa(&before, &exact, 0);
         scale(w.R + 5 * 24, 24, 3.7);
         scale(w.W + 9 * 288, 288, 0.013);
         measure(&w);
-        cpl_chance rounded = chance_of(&w, 0);
+        cpl_null_model rounded = chance_of(&w, 0);
         assert_same_kappa(&before, &rounded, 8 * FLT_EPSILON);
     }
 }
@@ -728,7 +728,7 @@ static void test_rate_of_false_alarms(void **state)
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         draw_weights(&w, N, 24, 12, 1000 + seed);
         measure(&w);
-        cpl_chance c = chance_of(&w, 0);
+        cpl_null_model c = chance_of(&w, 0);
         alarms += c.z > 1.6449;
         z += c.z / SEEDS;
         z_squares += c.z * c.z / SEEDS;
@@ -757,12 +757,12 @@ static void test_numbers_that_are_none(void **state)
     cpl_rng_key key          = {.seed = 6, .stream = CPL_STREAM_TEST};
     double norms[9]          = {1, NAN, INFINITY, 0, 1, 1, 1, 1, 1};
     float M[81];
-    cpl_chance chance;
-    cpl_chance_ratios r;
+    cpl_null_model chance;
+    cpl_null_model_ratios r;
     for (uint64_t turn = 0; turn < 100; turn++) {
         for (uint64_t k = 0; k < 81; k++) M[k] = odd[cpl_rng_u32(&key, 81 * turn + k) % 6];
-        assert_ok(cpl_chance_of(&chance, M, norms, norms, 9, alphas, N_ALPHAS, turn, 0));
-        assert_ok(cpl_chance_ratios_of(&r, M, 9));
+        assert_ok(cpl_null_model_of(&chance, M, norms, norms, 9, alphas, N_ALPHAS, turn, 0));
+        assert_ok(cpl_null_model_ratios_of(&r, M, 9));
         assert_in_range(r.most_row, 0, 8);
         assert_in_range(r.most_column, 0, 8);
         assert_true(chance.assignment_own >= 0 && chance.assignment_own <= 1);
@@ -775,14 +775,14 @@ static void test_no_memory(void **state)
     float M[25];
     double norms[5] = {1, 1, 1, 1, 1}, score[25];
     int32_t pairing[5];
-    cpl_chance chance;
-    cpl_chance_ratios ratios;
+    cpl_null_model chance;
+    cpl_null_model_ratios ratios;
     draw_uniform(M, 25, 1, 0, 1);
     for (int k = 0; k < 25; k++) score[k] = M[k];
     int failed = 0;
     for (cpl_status status = CPL_ERR_MEMORY; status != CPL_OK; failed++) {
         cpl_alloc_fail_at(failed + 1);
-        status = cpl_chance_of(&chance, M, norms, norms, 5, alphas, N_ALPHAS, 1, 0);
+        status = cpl_null_model_of(&chance, M, norms, norms, 5, alphas, N_ALPHAS, 1, 0);
         cpl_alloc_fail_at(0);
         if (status == CPL_OK) break;
         assert_int_equal(status, CPL_ERR_MEMORY);
@@ -790,9 +790,9 @@ static void test_no_memory(void **state)
     }
     assert_int_equal(failed, 6);
     cpl_alloc_fail_at(1);
-    assert_fails(CPL_ERR_MEMORY, "out of memory", cpl_chance_assign(pairing, score, 5));
+    assert_fails(CPL_ERR_MEMORY, "out of memory", cpl_null_model_assign(pairing, score, 5));
     cpl_alloc_fail_at(1);
-    assert_fails(CPL_ERR_MEMORY, "out of memory", cpl_chance_ratios_of(&ratios, M, 5));
+    assert_fails(CPL_ERR_MEMORY, "out of memory", cpl_null_model_ratios_of(&ratios, M, 5));
     cpl_alloc_fail_at(0);
 }
 

@@ -441,22 +441,23 @@ static void a_checkpoint_is_never_written_into(void **state)
     assert_int_equal(symlink("model", link_to), 0);
     assert_ok(cpl_file_write_atomic(file, "x", 1));
 
-    assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_outside_check(model, model));
-    assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_outside_check(inside, model));
-    assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_outside_check(link_to, model));
-    assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_outside_check(inside, link_to));
-    assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_outside_check(round_about, model));
-    assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_outside_check(file, file));
-    assert_ok(cpl_outside_check(beside, model));
-    assert_ok(cpl_outside_check(root, model));
-    assert_ok(cpl_outside_check("charts", model));
-    assert_ok(cpl_outside_check(inside, "/no/such/checkpoint"));
-    assert_ok(cpl_outside_check(inside, file)); /* a file in anybody's folder */
+    assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_path_guard_check(model, model));
+    assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_path_guard_check(inside, model));
+    assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_path_guard_check(link_to, model));
+    assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_path_guard_check(inside, link_to));
+    assert_fails(CPL_ERR_INPUT, "where nothing is written",
+                 cpl_path_guard_check(round_about, model));
+    assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_path_guard_check(file, file));
+    assert_ok(cpl_path_guard_check(beside, model));
+    assert_ok(cpl_path_guard_check(root, model));
+    assert_ok(cpl_path_guard_check("charts", model));
+    assert_ok(cpl_path_guard_check(inside, "/no/such/checkpoint"));
+    assert_ok(cpl_path_guard_check(inside, file)); /* a file in anybody's folder */
     snprintf(inside, sizeof inside, "%s/config.json", model);
     assert_ok(cpl_file_write_atomic(inside, "{}", 2));
     snprintf(inside, sizeof inside, "%s/new/charts", model);
-    assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_outside_check(inside, file));
-    assert_ok(cpl_outside_check(beside, file));
+    assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_path_guard_check(inside, file));
+    assert_ok(cpl_path_guard_check(beside, file));
 
     open_case(&o, &cases[0]);
     free(o.reports[0].path);

@@ -29,10 +29,10 @@ static cpl_tensor principal_of(cpl_tensor x, uint64_t seed)
     cpl_backend *be = new_cpu(CPL_F32, 2, (cpl_work){0});
     cpl_tensor out  = new_tensor(CPL_F32, 2, n);
     cpl_arena_measure(&arena);
-    (void)cpl_principal_take(&arena, n, d);
+    (void)cpl_pca_take(&arena, n, d);
     assert_ok(cpl_arena_init(&arena, arena.used, "a test"));
-    cpl_principal_space space = cpl_principal_take(&arena, n, d);
-    cpl_principal(be, out, x, &space, seed);
+    cpl_pca_space space = cpl_pca_take(&arena, n, d);
+    cpl_pca(be, out, x, &space, seed);
     assert_ok(be->ops->sync(be));
     cpl_arena_free(&arena);
     return out;

@@ -256,9 +256,9 @@ typedef struct watched {
     double kl;
 } watched;
 
-static void watch(void *who, int64_t iteration, double kl)
+static void watch(void *ctx, int64_t iteration, double kl)
 {
-    watched *w = who;
+    watched *w = ctx;
     assert_true(iteration % 50 == 0 && iteration > w->last && isfinite(kl));
     w->calls++;
     w->last = iteration;
@@ -270,7 +270,7 @@ static void test_watching(void **state)
     watched w                = {0};
     cpl_tsne_options options = plain;
     (void)state;
-    options.perplexity = 10, options.iterations = 520, options.watch = watch, options.who = &w;
+    options.perplexity = 10, options.iterations = 520, options.watch = watch, options.ctx = &w;
     embedded e = embed(normal_2d(90, 10, 1), options);
     assert_int_equal(w.calls, 10);
     assert_int_equal(w.last, 500);
@@ -293,9 +293,9 @@ static size_t heap_bytes(void)
 }
 #endif
 
-static void watch_memory(void *who, int64_t iteration, double kl)
+static void watch_memory(void *ctx, int64_t iteration, double kl)
 {
-    size_t *most = who, now = heap_bytes();
+    size_t *most = ctx, now = heap_bytes();
     (void)iteration, (void)kl;
     *most = now > *most ? now : *most;
 }
@@ -317,7 +317,7 @@ static void test_memory(void **state)
         const int64_t calls = cpl_alloc_count();
         cpl_tsne_result result;
         cpl_tsne_options watching = options;
-        watching.watch = watch_memory, watching.who = &most;
+        watching.watch = watch_memory, watching.ctx = &most;
         assert_ok(cpl_tsne(be, y, &result, x, &watching));
         assert_int_equal(cpl_alloc_count() - calls, 1);
         assert_true(most - had >= told && most - had < told + 200000);

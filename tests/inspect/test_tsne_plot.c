@@ -13,7 +13,7 @@ static void check_choice(const char *folder, int n, int D, int64_t asked, int64_
     options.picture        = true;
     options.picture_stride = asked;
     assert_ok(cpl_inspect_open(&report, &cost, folder, &options, NULL));
-    const cpl_picture *p = &report.picture;
+    const cpl_tsne_plot *p = &report.picture;
     if (p->stride != stride || p->n_experts != n_experts || p->every != every)
         fail_msg("n %d, D %d, asked %d: stride %d, %d experts, every %d", n, D, (int)asked,
                  (int)p->stride, (int)p->n_experts, (int)p->every);
@@ -44,7 +44,8 @@ static void picture_strides(void **state)
 }
 
 /* The points are those of t-SNE on the rows of the case, in the order of experts. */
-static void check_points(const cpl_picture *p, const inspect_layer *l, int64_t step, int64_t every)
+static void check_points(const cpl_tsne_plot *p, const inspect_layer *l, int64_t step,
+                         int64_t every)
 {
     const int64_t N = p->n_points, d = l->d;
     cpl_backend be;
@@ -99,9 +100,9 @@ typedef struct spoiling {
     int64_t every, last;
 } spoiling;
 
-static void spoil_rows(void *who, const cpl_inspect_progress *p)
+static void spoil_rows(void *ctx, const cpl_inspect_progress *p)
 {
-    const spoiling *s       = who;
+    const spoiling *s       = ctx;
     const cpl_moe_layer *at = s->report->layers[0].at;
     const float nan         = NAN;
     if (p->bytes_read < p->bytes) return;
@@ -125,7 +126,7 @@ static void check_thinned(int n, int D, int64_t expert, int64_t every, int64_t l
     cpl_inspect_cost cost;
     cpl_inspect_options options = inspect_plainly();
     spoiling s                  = {&report, expert, 0, every, last};
-    options.picture = true, options.watch = spoil_rows, options.who = &s;
+    options.picture = true, options.watch = spoil_rows, options.ctx = &s;
     assert_ok(cpl_inspect_open(&report, &cost, case_write(&c, 0), &options, NULL));
     assert_int_equal(report.picture.every, every);
     assert_ok(cpl_inspect_run(&report));
@@ -189,9 +190,9 @@ static void picture_without_memory(void **state)
 }
 
 /* What t-SNE refuses, or what cannot be read a second time, leaves the figures as they are. */
-static void cut_the_file(void *who, const cpl_inspect_progress *p)
+static void cut_the_file(void *ctx, const cpl_inspect_progress *p)
 {
-    if (p->bytes_read >= p->bytes) assert_int_equal(truncate(who, 700), 0);
+    if (p->bytes_read >= p->bytes) assert_int_equal(truncate(ctx, 700), 0);
 }
 
 static void check_no_picture(const char *folder, const cpl_inspect_options *options,
@@ -217,7 +218,7 @@ static void picture_that_fails(void **state)
     few.iterations = 100;
     check_no_picture(c.folder, &few, "100 iterations");
     cut.watch = cut_the_file;
-    cut.who   = (void *)(uintptr_t)case_path(&c, "model.safetensors");
+    cut.ctx   = (void *)(uintptr_t)case_path(&c, "model.safetensors");
     check_no_picture(c.folder, &cut, "model.safetensors");
     cpl_folder_remove(c.folder);
     put_nan(&c, "model.layers.0.mlp.experts.3.gate_proj.weight", 5);

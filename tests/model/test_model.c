@@ -55,8 +55,8 @@ static const int32_t some_ids[T] = {1, 5, 9,  2, 7, 30, 12, 4, 5, 9, 8,  36,
 static void pass_over(world *w, const int32_t *ids, const int32_t *doc_start)
 {
     int32_t target[T];
-    cpl_moe_pull pull = {1e-3f, 1e-3f};
-    cpl_tensor id     = cpl_tensor_1d((void *)(uintptr_t)ids, CPL_I32, T);
+    cpl_aux_grad_scales pull = {1e-3f, 1e-3f};
+    cpl_tensor id            = cpl_tensor_1d((void *)(uintptr_t)ids, CPL_I32, T);
     cpl_tensor doc =
         doc_start ? cpl_tensor_2d((void *)(uintptr_t)doc_start, CPL_I32, B, S) : cpl_tensor_none();
     for (int i = 0; i < T; i++) target[i] = i % S == S - 1 ? -1 : ids[i + 1];
@@ -202,9 +202,9 @@ typedef struct seen {
     const cpl_moe_kept *kept[8];
 } seen;
 
-static void look(void *who, int64_t layer, const cpl_moe_kept *kept)
+static void look(void *ctx, int64_t layer, const cpl_moe_kept *kept)
 {
-    seen *s = who;
+    seen *s = ctx;
     assert_int_equal(layer, s->layers);
     assert_true(layer < 8);
     s->kept[layer] = kept;
@@ -221,7 +221,7 @@ static void a_watcher_sees_every_layer(void **state)
     seen s               = {0};
     pass_over(w, some_ids, NULL); /* nobody watches */
     w->pass.watch = look;
-    w->pass.who   = &s;
+    w->pass.ctx   = &s;
     pass_over(w, some_ids, NULL);
     assert_int_equal(s.layers, c.n_layers);
     for (int64_t l = 0; l < c.n_layers; l++) {

@@ -14,7 +14,7 @@ typedef struct cpl_demo_settings {
     int flag, word;
     char *text, *maybe_text;
     cpl_strings list;
-    cpl_weights pairs;
+    cpl_weight_list pairs;
 } cpl_demo_settings;
 
 static const cpl_setting demo_list[] = {

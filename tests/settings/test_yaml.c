@@ -7,7 +7,7 @@
 #include "base/arena.h"
 #include "base/rng.h"
 #include "check.h"
-#include "train/settings/settings.h"
+#include "train/config/settings.h"
 
 static cpl_section sections[CPL_N_SECTIONS];
 static cpl_settings settings;
@@ -54,7 +54,7 @@ static void lists_are_whole(void **state)
             const cpl_setting *one = &sections[s].list[i];
             assert_string_equal(one->section, sections[s].name);
             assert_true(one->low <= one->high);
-            assert_int_equal(one->sentence[strlen(one->sentence) - 1], '.');
+            assert_int_equal(one->help[strlen(one->help) - 1], '.');
         }
 }
 
@@ -238,7 +238,7 @@ static void fill_strings(cpl_strings *strings)
     for (int64_t i = 0; i < strings->count; i++) strings->at[i] = random_text();
 }
 
-static void fill_weights(cpl_weights *weights, const cpl_setting *setting)
+static void fill_weights(cpl_weight_list *weights, const cpl_setting *setting)
 {
     weights->count  = random_number() % 4;
     weights->name   = cpl_alloc(4 * sizeof *weights->name);

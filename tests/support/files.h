@@ -114,9 +114,9 @@ static inline void append_skippable(cpl_text *out, int variant, unsigned length)
 }
 
 /* A log into a text, a line a sentence, with "warn: " before warnings. */
-static inline void remember(void *who, cpl_log_level level, const char *sentence)
+static inline void remember(void *ctx, cpl_log_level level, const char *sentence)
 {
-    cpl_text_printf(who, "%s%s\n", level == CPL_LOG_WARN ? "warn: " : "", sentence);
+    cpl_text_printf(ctx, "%s%s\n", level == CPL_LOG_WARN ? "warn: " : "", sentence);
 }
 
 static inline cpl_log log_into(cpl_text *text)

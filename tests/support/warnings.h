@@ -8,9 +8,9 @@
 static char warned[1024];
 static int n_warnings;
 
-static void listen(void *who, cpl_log_level level, const char *sentence)
+static void listen(void *ctx, cpl_log_level level, const char *sentence)
 {
-    (void)who;
+    (void)ctx;
     assert_int_equal(level, CPL_LOG_WARN);
     snprintf(warned, sizeof warned, "%s", sentence);
     n_warnings++;

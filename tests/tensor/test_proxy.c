@@ -127,11 +127,11 @@ static void solve(run *r, problem *p, double alpha, int n_threads, bool whole)
     job.scratch       = cpl_alloc(job.scratch_bytes);
     memset(job.scratch, 0xff, job.scratch_bytes);
     if (whole) {
-        be.ops->proxy.whole(&be, &job);
+        be.ops->proxy.run_local(&be, &job);
     } else {
         be.ops->proxy.diagonals(&be, &job);
         be.ops->proxy.sweep(&be, &job);
-        be.ops->proxy.finish(&be, &job);
+        be.ops->proxy.add_diagonal(&be, &job);
     }
     r->loss = job.loss;
     cpl_free(job.scratch);

@@ -241,7 +241,7 @@ static void check_proxies(int64_t n, int64_t d, int64_t D)
     job.scratch_bytes = p.be->ops->proxy.job_bytes(p.be, &job);
     job.scratch       = cpl_alloc(job.scratch_bytes);
     assert_non_null(job.scratch);
-    p.be->ops->proxy.whole(p.be, &job);
+    p.be->ops->proxy.run_local(p.be, &job);
     cpl_free(job.scratch);
     for (int64_t j = 0; j < n; j++) {
         sums s = new_sums(&p);

@@ -639,7 +639,7 @@ static void run_phases(cpl_backend *be, const shape *s, results *r, cpl_erc_acti
     assert_non_null(job.scratch);
     be->ops->proxy.diagonals(be, &job);
     be->ops->proxy.sweep(be, &job);
-    be->ops->proxy.finish(be, &job);
+    be->ops->proxy.add_diagonal(be, &job);
     cpl_free(job.scratch);
     keep_number(r, job.loss);
 }

@@ -68,9 +68,9 @@ static void three_joins_by_hand(void **state)
     cpl_bpe_free(trainer);
 }
 
-static void count_warnings(void *who, cpl_log_level level, const char *sentence)
+static void count_warnings(void *ctx, cpl_log_level level, const char *sentence)
 {
-    if (level == CPL_LOG_WARN && strstr(sentence, "261 tokens, not 300")) ++*(int *)who;
+    if (level == CPL_LOG_WARN && strstr(sentence, "261 tokens, not 300")) ++*(int *)ctx;
 }
 
 static void training_ends_where_pairs_are_rare(void **state)

@@ -14,9 +14,9 @@ typedef struct heard {
     char last[512];
 } heard;
 
-static void hear(void *who, cpl_log_level level, const char *sentence)
+static void hear(void *ctx, cpl_log_level level, const char *sentence)
 {
-    heard *h = who;
+    heard *h = ctx;
     h->warnings += level == CPL_LOG_WARN;
     snprintf(h->last, sizeof h->last, "%s", sentence);
 }

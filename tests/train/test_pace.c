@@ -60,10 +60,10 @@ static void test_outliers(void **state)
 
 /* ---- over steps ---- */
 
-static void count(void *who, cpl_log_level level, const char *sentence)
+static void count(void *ctx, cpl_log_level level, const char *sentence)
 {
     (void)level, (void)sentence;
-    ++*(int *)who;
+    ++*(int *)ctx;
 }
 
 static void test_steps_of_this_process(void **state)

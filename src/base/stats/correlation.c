@@ -9,7 +9,7 @@ typedef struct item {
     int64_t index;
 } item;
 
-double cpl_rank_pearson(const double *x, const double *y, int64_t n)
+double cpl_correlation_pearson(const double *x, const double *y, int64_t n)
 {
     double mx = 0, my = 0, xx = 0, yy = 0, xy = 0;
     if (n < 2) return (double)NAN;
@@ -25,7 +25,7 @@ double cpl_rank_pearson(const double *x, const double *y, int64_t n)
     return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : (double)NAN;
 }
 
-size_t cpl_rank_scratch(int64_t n)
+size_t cpl_correlation_scratch(int64_t n)
 {
     return (size_t)n * (sizeof(item) + 2 * sizeof(double)) + 1;
 }
@@ -48,10 +48,10 @@ void cpl_rank_of(double *rank, const double *x, int64_t n, void *scratch)
     }
 }
 
-double cpl_rank_spearman(const double *x, const double *y, int64_t n, void *scratch)
+double cpl_correlation_spearman(const double *x, const double *y, int64_t n, void *scratch)
 {
     double *rx = (double *)((item *)scratch + n), *ry = rx + n;
     cpl_rank_of(rx, x, n, scratch);
     cpl_rank_of(ry, y, n, scratch);
-    return cpl_rank_pearson(rx, ry, n);
+    return cpl_correlation_pearson(rx, ry, n);
 }

@@ -7,23 +7,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Pearson's r; NaN where one of the lists does not vary, or n < 2. */
-double cpl_rank_pearson(const double *x, const double *y, int64_t n);
+double cpl_correlation_pearson(const double *x, const double *y, int64_t n);
 
 /* Bytes of scratch for lists of n. */
-size_t cpl_rank_scratch(int64_t n);
+size_t cpl_correlation_scratch(int64_t n);
 
 /* Sets rank [n], from 1 for the smallest; equal values have the mean of their ranks. */
 void cpl_rank_of(double *rank, const double *x, int64_t n, void *scratch);
 
 /* Spearman's rho: r of the ranks. */
-double cpl_rank_spearman(const double *x, const double *y, int64_t n, void *scratch);
+double cpl_correlation_spearman(const double *x, const double *y, int64_t n, void *scratch);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_BASE_STATS_CORRELATION_H */

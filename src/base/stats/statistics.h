@@ -6,10 +6,6 @@
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What stands for several numbers. */
 typedef struct cpl_spread {
     double mean, sd; /* NaN: of none; sd, over n - 1, of fewer than two */
@@ -39,7 +35,4 @@ double cpl_spread_detectable(const cpl_spread *spread);
 /* The two-sided exact p value of `k` of `n` throws of a fair coin; 1 for n = 0. */
 double cpl_fair_coin(int64_t k, int64_t n);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_BASE_STATS_STATISTICS_H */

@@ -5,7 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/terminal/printable.h"
+#include "cli/terminal/terminal.h"
 
 enum { BAR_CELLS = 20 };
 
@@ -34,7 +34,7 @@ static void draw(cpl_eval_bar *b)
     const double done  = b->behind + b->now;
     const double share = b->total ? (done + (double)b->recorded) / (double)b->total : 1;
     const int full     = (int)(BAR_CELLS * share);
-    cpl_shown_erase_line(stderr);
+    cpl_terminal_erase_line(stderr);
     fputc('[', stderr);
     for (int i = 0; i < BAR_CELLS; i++) fputc(i < full ? '=' : i == full ? '>' : ' ', stderr);
     fprintf(stderr, "] %.0f/%lld questions  ", done + (double)b->recorded, (long long)b->total);
@@ -46,13 +46,13 @@ static void draw(cpl_eval_bar *b)
 
 void cpl_eval_bar_clear(cpl_eval_bar *b)
 {
-    if (b->drawn) cpl_shown_erase_line(stderr);
+    if (b->drawn) cpl_terminal_erase_line(stderr);
     b->drawn = false;
 }
 
-static void began(void *who, const cpl_evaluated *one, int64_t recorded)
+static void began(void *ctx, const cpl_task_evaluation *one, int64_t recorded)
 {
-    cpl_eval_bar *b = who;
+    cpl_eval_bar *b = ctx;
     b->recorded += recorded;
     b->task = one->what->key;
     if (recorded && !b->terminal)
@@ -60,9 +60,9 @@ static void began(void *who, const cpl_evaluated *one, int64_t recorded)
                 (long long)one->n);
 }
 
-static void advanced(void *who, double questions)
+static void advanced(void *ctx, double questions)
 {
-    cpl_eval_bar *b   = who;
+    cpl_eval_bar *b   = ctx;
     const double time = seconds_now();
     b->now            = questions;
     if (!b->terminal || time - b->shown < 0.1) return;
@@ -70,9 +70,9 @@ static void advanced(void *who, double questions)
     draw(b);
 }
 
-static void finished(void *who, const cpl_evaluated *one)
+static void finished(void *ctx, const cpl_task_evaluation *one)
 {
-    cpl_eval_bar *b      = who;
+    cpl_eval_bar *b      = ctx;
     const double seconds = seconds_now() - b->began;
     b->behind += b->now;
     b->now = 0;

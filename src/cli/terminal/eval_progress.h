@@ -6,10 +6,6 @@
 
 #include "eval/evaluation.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_eval_bar {
     bool terminal; /* standard error is one: redraw a line */
     bool drawn;
@@ -27,7 +23,4 @@ cpl_evaluation_watch cpl_eval_bar_watch(cpl_eval_bar *bar, int64_t total);
 /* Ends the bar's line, so that something else can be written. */
 void cpl_eval_bar_clear(cpl_eval_bar *bar);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CLI_TERMINAL_EVAL_PROGRESS_H */

@@ -6,14 +6,7 @@
 
 #include "base/text.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Appends all bytes of the standard input. CPL_ERR_INPUT beyond `most_bytes`. */
 CPL_NODISCARD cpl_status cpl_input_read(cpl_text *out, size_t most_bytes);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CLI_TERMINAL_INPUT_H */

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/terminal/printable.h"
+#include "cli/terminal/terminal.h"
 #include "io/file.h"
 #include "io/json.h"
 
@@ -24,7 +24,7 @@ void cpl_output_prepare(void)
     bool sound = true;
     for (int stream = 0; stream <= 2 && sound; stream++)
         sound = fcntl(stream, F_GETFD) >= 0 || open("/dev/null", stream ? O_RDONLY : O_WRONLY) >= 0;
-    cpl_shown_install();
+    cpl_terminal_install();
 }
 
 static bool unread; /* nobody reads the standard output any more */
@@ -87,7 +87,7 @@ static void say(void *info, cpl_log_level level, const char *sentence)
 
 cpl_log cpl_output_log(FILE *info)
 {
-    return (cpl_log){.say = say, .who = info};
+    return (cpl_log){.say = say, .ctx = info};
 }
 
 static bool is_stdout(const char *path)

@@ -11,10 +11,6 @@
 
 #include "base/log.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Before all else: what terminals are given is made safe (printable.h), a closed pipe fails a write and
  * sends no signal, and a file opened later cannot take the place of a standard stream that was
  * closed. */
@@ -52,7 +48,4 @@ CPL_NODISCARD cpl_status cpl_output_file(const char *path, const void *bytes, si
 CPL_NODISCARD cpl_status cpl_output_json(json_t *object, const char *what, const char *path,
                                          size_t flags);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CLI_TERMINAL_OUTPUT_H */

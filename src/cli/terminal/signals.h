@@ -7,10 +7,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* From now on the first SIGINT or SIGTERM calls cpl_stop_ask; a second one ends the program at once.
  * To be called before any other thread begins. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_signals_listen(void);
@@ -18,7 +14,4 @@ CPL_NODISCARD cpl_status cpl_signals_listen(void);
 /* Ends the program by this signal, so that a shell sees 128 + `number` and a loop in it ends. */
 CPL_NORETURN void cpl_signals_end(int number);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CLI_TERMINAL_SIGNALS_H */

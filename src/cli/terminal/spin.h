@@ -9,14 +9,7 @@
 #ifndef CPL_CLI_TERMINAL_SPIN_H
 #define CPL_CLI_TERMINAL_SPIN_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* First of all in main. Does not return if the program is executed again. */
 void cpl_spin_bound(char **argv);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CLI_TERMINAL_SPIN_H */

@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/terminal/printable.h"
+#include "cli/terminal/terminal.h"
 
 enum { BAR_CELLS = 20 };
 
@@ -30,7 +30,7 @@ void cpl_progress_begin(cpl_progress *p, const cpl_train_facts *facts)
 
 void cpl_progress_clear(cpl_progress *p)
 {
-    if (p->drawn) cpl_shown_erase_line(stdout);
+    if (p->drawn) cpl_terminal_erase_line(stdout);
     p->drawn = false;
     fflush(stdout);
 }
@@ -75,7 +75,7 @@ static void print_numbers(const cpl_progress *p, const cpl_metrics *m)
 static void draw_bar(cpl_progress *p, const cpl_metrics *m)
 {
     int full = (int)(BAR_CELLS * m->step / p->last_step);
-    cpl_shown_erase_line(stdout);
+    cpl_terminal_erase_line(stdout);
     putchar('[');
     for (int i = 0; i < BAR_CELLS; i++) putchar(i < full ? '=' : i == full ? '>' : ' ');
     printf("] ");

@@ -8,10 +8,6 @@
 
 #include "train/loop.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_progress {
     bool terminal; /* standard output is one: redraw a line */
     bool drawn;    /* a bar stands on the current line */
@@ -34,7 +30,4 @@ double cpl_progress_speed(cpl_progress *p, double tokens_per_s);
 /* Ends the bar's line, so that something else can be written. */
 void cpl_progress_clear(cpl_progress *p);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_CLI_TERMINAL_TRAIN_PROGRESS_H */

@@ -9,10 +9,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Instances 0 .. n-1 grouped by source. */
 typedef struct cpl_epoch_sources {
     const uint32_t *members; /* [n] the instances of source 0, of source 1, ...; each ascending */
@@ -33,7 +29,4 @@ void cpl_epoch_order(uint32_t *order, const cpl_epoch_sources *sources, uint64_t
  * dropped, or the last ones filled up by beginning anew. */
 int64_t cpl_epoch_total(int64_t size, int64_t n_ranks, bool drop_last);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_DATA_LOADER_EPOCH_H */

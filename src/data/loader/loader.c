@@ -57,8 +57,8 @@ static cpl_status unknown_label(const cpl_strings *labels, const char *name)
 
 static cpl_status set_weights(cpl_loader *l)
 {
-    const cpl_weights *given  = l->settings.weights;
-    const cpl_strings *labels = &l->shards->labels;
+    const cpl_weight_list *given = l->settings.weights;
+    const cpl_strings *labels    = &l->shards->labels;
     for (int64_t i = 0; i < labels->count; i++) l->weight[i] = 1.0;
     for (int64_t i = 0; given && i < given->count; i++) {
         int64_t label = cpl_shards_find_label(l->shards, given->name[i]);

@@ -22,10 +22,6 @@
 #include "data/shards.h"
 #include "settings/settings.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_loader_settings {
     int64_t seq_len;         /* T, at least 2 */
     int64_t batch_instances; /* B, at least 1 */
@@ -36,9 +32,9 @@ typedef struct cpl_loader_settings {
     bool document_mask; /* fill doc_start; needs eos */
     bool
         filter_repeats; /* no targets for instances with period <= max_period, >= min_count times */
-    int64_t max_period, min_count; /* 0: 13 and 32, as OLMoE */
-    int64_t eos;                   /* -1: as the shards say */
-    const cpl_weights *weights;    /* by source; others have 1; NULL: all 1. Used by init only */
+    int64_t max_period, min_count;  /* 0: 13 and 32, as OLMoE */
+    int64_t eos;                    /* -1: as the shards say */
+    const cpl_weight_list *weights; /* by source; others have 1; NULL: all 1. Used by init only */
 } cpl_loader_settings;
 
 /* Filled by the loader in memory of the caller; any pointer but ids and targets may be NULL. */
@@ -81,7 +77,4 @@ CPL_NODISCARD cpl_status cpl_loader_eval_batch(cpl_loader *loader, int64_t label
 /* Sets the hash of the data, the EOS id and T; see cpl_shards_fingerprint. */
 CPL_NODISCARD cpl_status cpl_loader_fingerprint(uint64_t *hash, const cpl_loader *loader);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_DATA_LOADER_LOADER_H */

@@ -8,16 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* True if some stretch of `ids` repeats with a period p, 1 <= p <= max_period, at least `min_count`
  * times: a stretch of which each token equals the one p before, n tokens long with the first p,
  * repeats floor(n / p) times. Fewer than 3 repetitions never count. */
 bool cpl_repeats_found(const int32_t *ids, int64_t n_ids, int64_t max_period, int64_t min_count);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_DATA_LOADER_REPEATS_H */

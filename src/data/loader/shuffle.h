@@ -11,10 +11,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* A 128-bit number as two halves, high first. */
 typedef struct cpl_pcg64 {
     uint64_t state[2], increment[2];
@@ -37,7 +33,4 @@ uint64_t cpl_pcg64_interval(cpl_pcg64 *random, uint64_t max);
 /* Generator(random).shuffle(items). */
 void cpl_pcg64_shuffle(cpl_pcg64 *random, uint32_t *items, int64_t count);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_DATA_LOADER_SHUFFLE_H */

@@ -9,7 +9,8 @@
 #include "eval/grade/words.h"
 
 const cpl_comparison cpl_comparisons[] = {
-#define CPL_COMPARISON(name, neither, what) {#name, cpl_compare_##name, neither, what},
+#define CPL_COMPARISON(name, score_if_both_empty, what)                                            \
+    {#name, cpl_compare_##name, score_if_both_empty, what},
 #include "eval/grade/comparisons.def"
 #undef CPL_COMPARISON
 };
@@ -18,12 +19,12 @@ const size_t cpl_n_comparisons = sizeof cpl_comparisons / sizeof *cpl_comparison
 cpl_status cpl_comparison_find(const cpl_comparison **comparison, const char *name)
 {
     static const char *const names[] = {
-#define CPL_COMPARISON(name, neither, what) #name,
+#define CPL_COMPARISON(name, score_if_both_empty, what) #name,
 #include "eval/grade/comparisons.def"
 #undef CPL_COMPARISON
     };
     size_t index;
-    CPL_TRY(cpl_names_find(&index, "comparison", name, names, cpl_n_comparisons));
+    CPL_TRY(cpl_lookup(&index, "comparison", name, names, cpl_n_comparisons));
     *comparison = &cpl_comparisons[index];
     return CPL_OK;
 }

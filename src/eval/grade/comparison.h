@@ -7,17 +7,13 @@
 
 #include "base/span.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* From 0 to 1; all but shared_words say 0 or 1. `spare` is memory to work in. */
 typedef double cpl_comparison_function(cpl_span answer, cpl_span reference, cpl_text *spare);
 
 typedef struct cpl_comparison {
     const char *name;
     cpl_comparison_function *score;
-    double neither; /* the score where neither text nor reference holds an answer */
+    double score_if_both_empty; /* the score where neither text nor reference holds an answer */
     const char *what;
 } cpl_comparison;
 
@@ -27,11 +23,8 @@ extern const size_t cpl_n_comparisons;
 /* CPL_ERR_INPUT with the nearest name if there is none of that name. */
 CPL_NODISCARD cpl_status cpl_comparison_find(const cpl_comparison **comparison, const char *name);
 
-#define CPL_COMPARISON(name, neither, what) cpl_comparison_function cpl_compare_##name;
+#define CPL_COMPARISON(name, score_if_both_empty, what) cpl_comparison_function cpl_compare_##name;
 #include "eval/grade/comparisons.def"
 #undef CPL_COMPARISON
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_GRADE_COMPARISON_H */

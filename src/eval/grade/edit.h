@@ -7,10 +7,6 @@
 
 #include "base/span.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 void cpl_edit_set(cpl_text *text, cpl_span to); /* `to` is not of this text */
 void cpl_edit_swap(cpl_text *text, cpl_text *spare);
 
@@ -20,7 +16,4 @@ void cpl_edit_keep(cpl_text *text, size_t from, size_t end);
 /* Replaces every `what`, from left to right; what was put in is not looked at again. */
 void cpl_edit_replace(cpl_text *text, const char *what, const char *with, cpl_text *spare);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_GRADE_EDIT_H */

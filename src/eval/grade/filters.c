@@ -21,7 +21,7 @@ cpl_status cpl_filter_find(const cpl_filter **filter, const char *name)
 #undef CPL_FILTER
     };
     size_t index;
-    CPL_TRY(cpl_names_find(&index, "filter", name, names, cpl_n_filters));
+    CPL_TRY(cpl_lookup(&index, "filter", name, names, cpl_n_filters));
     *filter = &cpl_filters[index];
     return CPL_OK;
 }

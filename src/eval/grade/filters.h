@@ -10,10 +10,6 @@
 
 #include "base/span.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Sets `answer`, a piece of `text`; false, and an empty one, if there is nothing to be found. An
  * answer that is found may be empty too. */
 typedef bool cpl_filter_function(cpl_span *answer, cpl_span text);
@@ -34,7 +30,4 @@ CPL_NODISCARD cpl_status cpl_filter_find(const cpl_filter **filter, const char *
 #include "eval/grade/filters.def"
 #undef CPL_FILTER
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_GRADE_FILTERS_H */

@@ -1,7 +1,7 @@
 /* grading.c - see grading.h */
 #include "eval/grade/grading.h"
 
-void cpl_marking_room_free(cpl_marking_room *room)
+void cpl_grading_scratch_free(cpl_grading_scratch *room)
 {
     cpl_text_free(&room->answer);
     cpl_text_free(&room->reference);
@@ -9,22 +9,23 @@ void cpl_marking_room_free(cpl_marking_room *room)
 }
 
 /* The score against one reference. */
-static double score_of(const cpl_mark *mark, bool has_normal, const cpl_marking *m,
-                       cpl_span reference, cpl_marking_room *room)
+static double score_of(const cpl_grade *mark, bool has_normal, const cpl_grading *m,
+                       cpl_span reference, cpl_grading_scratch *room)
 {
     cpl_span wanted = reference;
     bool there      = m->reference ? m->reference->find(&wanted, reference) : true;
-    if (!mark->found || !there) return mark->found == there ? m->comparison->neither : 0;
+    if (!mark->found || !there)
+        return mark->found == there ? m->comparison->score_if_both_empty : 0;
     if (!has_normal || !m->normal->make(&room->reference, wanted, &room->spare))
         return cpl_span_equal(mark->answer, wanted);
     return m->comparison->score(mark->normal, cpl_span_text(&room->reference), &room->spare);
 }
 
-cpl_status cpl_marking_mark(cpl_mark *mark, const cpl_marking *m, cpl_span text,
-                            const cpl_span *references, int64_t n_references,
-                            cpl_marking_room *room)
+cpl_status cpl_grading_grade(cpl_grade *mark, const cpl_grading *m, cpl_span text,
+                             const cpl_span *references, int64_t n_references,
+                             cpl_grading_scratch *room)
 {
-    *mark           = (cpl_mark){0};
+    *mark           = (cpl_grade){0};
     mark->found     = m->filter->find(&mark->answer, text);
     bool has_normal = mark->found && m->normal->make(&room->answer, mark->answer, &room->spare);
     mark->normal    = has_normal ? cpl_span_text(&room->answer) : mark->answer;

@@ -22,7 +22,7 @@ cpl_status cpl_normal_find(const cpl_normal **normal, const char *name)
 #undef CPL_NORMAL
     };
     size_t index;
-    CPL_TRY(cpl_names_find(&index, "normal form", name, names, cpl_n_normals));
+    CPL_TRY(cpl_lookup(&index, "normal form", name, names, cpl_n_normals));
     *normal = &cpl_normals[index];
     return CPL_OK;
 }

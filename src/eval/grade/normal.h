@@ -8,10 +8,6 @@
 
 #include "base/span.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Sets `out`, which `answer` is no piece of; false if the answer has no normal form: it is then
  * compared as it is. `spare` is memory to work in. Out of memory is remembered in one of the two. */
 typedef bool cpl_normal_function(cpl_text *out, cpl_span answer, cpl_text *spare);
@@ -32,7 +28,4 @@ CPL_NODISCARD cpl_status cpl_normal_find(const cpl_normal **normal, const char *
 #include "eval/grade/normals.def"
 #undef CPL_NORMAL
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_GRADE_NORMAL_H */

@@ -7,10 +7,6 @@
 
 #include "base/span.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Sets `value` if the whole text, without spaces, is made of integers and decimals, \frac{a}{b} and
  * a/b, \sqrt{n} and \sqrt[k]{n}, \pi, + and -, \cdot, \times, \div and juxtaposition, ^, braces and
  * round brackets, also with \left and \right, not more than 64 of them one in another; and is a
@@ -20,7 +16,4 @@ bool cpl_number_read(double *value, cpl_span text);
 /* Whether both are numbers, and equal within 1e-9 of the larger one. */
 bool cpl_number_equal(cpl_span a, cpl_span b);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_GRADE_NUMBER_H */

@@ -27,7 +27,7 @@ cpl_status cpl_score_find(const cpl_score **score, const char *name)
     const char *names[N_SCORES];
     size_t at;
     for (size_t i = 0; i < N_SCORES; i++) names[i] = cpl_scores[i].name;
-    CPL_TRY(cpl_names_find(&at, "score", name, names, N_SCORES));
+    CPL_TRY(cpl_lookup(&at, "score", name, names, N_SCORES));
     *score = &cpl_scores[at];
     return CPL_OK;
 }

@@ -11,10 +11,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What is known of an option. Lengths are at least 1 where the text is empty. */
 typedef struct cpl_option_facts {
     double loglik;        /* sum of natural log-probabilities of its tokens */
@@ -54,7 +50,4 @@ int64_t cpl_score_best(const cpl_score *score, const cpl_option_facts *options, 
 double cpl_score_soft(const cpl_score *score, const cpl_option_facts *options, int64_t n,
                       const int64_t *gold, int64_t n_gold);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_GRADE_SCORE_H */

@@ -9,10 +9,6 @@
 
 #include "base/span.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The character that begins at `at` < length, or the one that ends at `at` > 0: its length in bytes
  * and its code point, U+FFFD if it is ill-formed. */
 size_t cpl_words_next(uint32_t *point, cpl_span text, size_t at);
@@ -43,7 +39,4 @@ void cpl_words_capitalize(cpl_text *out, cpl_span text);
 void cpl_words_uncapitalize(cpl_text *out, cpl_span text);
 void cpl_words_unpunctuated(cpl_text *out, cpl_span text);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_GRADE_WORDS_H */

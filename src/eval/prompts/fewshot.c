@@ -8,15 +8,15 @@
 #include "io/paths.h"
 
 /* What a row is made an exemplar with, for questions of a subject, which may be NULL. */
-static cpl_making making_of(const cpl_reading *r, const cpl_manner *manner, const char *subject,
-                            const json_t *row)
+static cpl_prompt_input making_of(const cpl_reading *r, const cpl_prompt_spec *manner,
+                                  const char *subject, const json_t *row)
 {
-    return (cpl_making){.task       = r->task,
-                        .manner     = manner,
-                        .sheet      = &manner->shown[r->shown],
-                        .subject    = subject,
-                        .row        = row,
-                        .one_option = r->way->one_option};
+    return (cpl_prompt_input){.task       = r->task,
+                              .manner     = manner,
+                              .sheet      = &manner->shown[r->shown],
+                              .subject    = subject,
+                              .row        = row,
+                              .one_option = r->way->one_option};
 }
 
 /* Whether a row can be shown: in the manner of its subject, or, where it has none, in all of them. */
@@ -25,18 +25,18 @@ static cpl_status try_exemplar(const cpl_reading *r, const cpl_seen_row *row)
     cpl_text text     = {0};
     cpl_status status = row->values ? CPL_OK : CPL_ERR_INPUT;
     for (int64_t i = 0; i < r->way->n_manners && status == CPL_OK; i++) {
-        const cpl_manner *manner = &r->way->manners[i];
-        if (row->subject && manner != cpl_way_manner(r->way, row->subject)) continue;
-        const cpl_making making = making_of(r, manner, row->subject, row->values);
-        status                  = cpl_making_exemplar(&text, &making);
+        const cpl_prompt_spec *manner = &r->way->manners[i];
+        if (row->subject && manner != cpl_resolved_profile_prompt(r->way, row->subject)) continue;
+        const cpl_prompt_input making = making_of(r, manner, row->subject, row->values);
+        status                        = cpl_prompt_input_fewshot(&text, &making);
     }
     cpl_text_free(&text);
     return status;
 }
 
-static cpl_status keep_exemplar(void *who, cpl_seen_row *row)
+static cpl_status keep_exemplar(void *ctx, cpl_seen_row *row)
 {
-    cpl_reading *r      = who;
+    cpl_reading *r      = ctx;
     const char *subject = row->subject ? row->subject : "";
     cpl_status status   = try_exemplar(r, row);
     row->passed_over    = status == CPL_ERR_INPUT;
@@ -81,7 +81,7 @@ done:
 }
 
 /* Appends the first `n` exemplars of a subject. */
-static cpl_status append_exemplars(cpl_text *out, cpl_reading *r, const cpl_manner *manner,
+static cpl_status append_exemplars(cpl_text *out, cpl_reading *r, const cpl_prompt_spec *manner,
                                    const char *subject, int64_t n)
 {
     json_t *rows = json_object_get(r->store->exemplars, subject ? subject : "");
@@ -92,15 +92,16 @@ static cpl_status append_exemplars(cpl_text *out, cpl_reading *r, const cpl_mann
                         (long long)n, r->way->exemplars->name, json_array_size(rows),
                         subject ? " of the subject " : "", subject ? subject : "");
     for (int64_t i = 0; i < n; i++) {
-        const cpl_making making = making_of(r, manner, subject, json_array_get(rows, (size_t)i));
-        CPL_TRY(cpl_making_exemplar(out, &making));
+        const cpl_prompt_input making =
+            making_of(r, manner, subject, json_array_get(rows, (size_t)i));
+        CPL_TRY(cpl_prompt_input_fewshot(out, &making));
     }
     return CPL_OK;
 }
 
 /* ---- what stands before a question ---- */
 
-static cpl_status append_before(cpl_text *out, cpl_reading *r, const cpl_manner *manner,
+static cpl_status append_before(cpl_text *out, cpl_reading *r, const cpl_prompt_spec *manner,
                                 const char *subject, int64_t shots)
 {
     if (manner->prompt != CPL_PROMPT_NONE)
@@ -108,7 +109,7 @@ static cpl_status append_before(cpl_text *out, cpl_reading *r, const cpl_manner 
     return append_exemplars(out, r, manner, subject, shots > 0 ? shots : 0);
 }
 
-static cpl_status make_before(json_t *list, cpl_reading *r, const cpl_manner *manner,
+static cpl_status make_before(json_t *list, cpl_reading *r, const cpl_prompt_spec *manner,
                               const char *subject)
 {
     cpl_text text     = {0};
@@ -125,7 +126,7 @@ static cpl_status make_before(json_t *list, cpl_reading *r, const cpl_manner *ma
     return status;
 }
 
-cpl_status cpl_reading_before(const json_t **list, cpl_reading *r, const cpl_manner *manner,
+cpl_status cpl_reading_before(const json_t **list, cpl_reading *r, const cpl_prompt_spec *manner,
                               const char *subject)
 {
     const char *key = subject ? subject : "";

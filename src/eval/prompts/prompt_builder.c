@@ -5,12 +5,12 @@
 #include "eval/prompts/questions_internal.h"
 
 /* Appends the context of a row, or of an option. */
-static cpl_status append_context(cpl_text *out, cpl_maker *m)
+static cpl_status append_context(cpl_text *out, cpl_prompt_builder *m)
 {
-    const cpl_manner *manner = m->of->manner;
+    const cpl_prompt_spec *manner = m->of->manner;
     json_t *raw = NULL, *made = NULL;
     if (!manner->context_as.count) return cpl_template_make(out, &manner->context, &m->scope);
-    CPL_TRY(cpl_maker_make(m, &manner->context));
+    CPL_TRY(cpl_prompt_render(m, &manner->context));
     raw               = json_stringn(m->text.bytes ? m->text.bytes : "", m->text.length);
     cpl_status status = raw ? cpl_chain_apply(&made, &manner->context_as, raw)
                             : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a context");
@@ -23,7 +23,8 @@ static cpl_status append_context(cpl_text *out, cpl_maker *m)
 /* ---- questions ---- */
 
 /* What stands before the context: description, and exemplars. */
-static cpl_status append_before(cpl_text *out, cpl_maker *m, const char *before, bool described)
+static cpl_status append_before(cpl_text *out, cpl_prompt_builder *m, const char *before,
+                                bool described)
 {
     if (described && m->of->manner->description)
         CPL_TRY(cpl_template_make(out, m->of->manner->description, &m->scope));
@@ -31,7 +32,7 @@ static cpl_status append_before(cpl_text *out, cpl_maker *m, const char *before,
     return cpl_text_status(out);
 }
 
-static cpl_status make_context(const char **context, cpl_pool *pool, cpl_maker *m,
+static cpl_status make_context(const char **context, cpl_pool *pool, cpl_prompt_builder *m,
                                const char *before, bool described)
 {
     cpl_text text     = {0};
@@ -43,7 +44,7 @@ static cpl_status make_context(const char **context, cpl_pool *pool, cpl_maker *
     return status == CPL_OK ? cpl_pool_status(pool) : status;
 }
 
-static cpl_status make_continuation(cpl_option *option, cpl_pool *pool, cpl_maker *m)
+static cpl_status make_continuation(cpl_option *option, cpl_pool *pool, cpl_prompt_builder *m)
 {
     const char *delimiter = m->of->manner->delimiter;
     cpl_text_clear(&m->text);
@@ -55,14 +56,14 @@ static cpl_status make_continuation(cpl_option *option, cpl_pool *pool, cpl_make
     return cpl_pool_status(pool);
 }
 
-static cpl_status make_ranked(cpl_question *q, cpl_pool *pool, cpl_maker *m, const char *before,
-                              bool described)
+static cpl_status make_ranked(cpl_question *q, cpl_pool *pool, cpl_prompt_builder *m,
+                              const char *before, bool described)
 {
-    const cpl_manner *manner = m->of->manner;
-    const char *shared       = NULL;
-    q->n_options             = (int64_t)json_array_size(m->choices);
-    q->options               = cpl_pool_take(pool, (size_t)q->n_options * sizeof *q->options);
-    q->gold                  = cpl_pool_take(pool, (size_t)m->n_gold * sizeof *q->gold);
+    const cpl_prompt_spec *manner = m->of->manner;
+    const char *shared            = NULL;
+    q->n_options                  = (int64_t)json_array_size(m->choices);
+    q->options                    = cpl_pool_take(pool, (size_t)q->n_options * sizeof *q->options);
+    q->gold                       = cpl_pool_take(pool, (size_t)m->n_gold * sizeof *q->gold);
     if (!q->options || !q->gold) return cpl_pool_status(pool);
     memcpy(q->gold, m->gold, (size_t)m->n_gold * sizeof *q->gold);
     q->n_gold        = m->n_gold;
@@ -71,7 +72,7 @@ static cpl_status make_ranked(cpl_question *q, cpl_pool *pool, cpl_maker *m, con
     if (!manner->context_each) CPL_TRY(make_context(&shared, pool, m, before, described));
     for (int64_t i = 0; i < q->n_options; i++) {
         q->options[i].context = shared;
-        CPL_TRY(cpl_maker_option(m, i));
+        CPL_TRY(cpl_prompt_builder_option(m, i));
         if (!shared) CPL_TRY(make_context(&q->options[i].context, pool, m, before, described));
         CPL_TRY(make_continuation(&q->options[i], pool, m));
     }
@@ -79,7 +80,8 @@ static cpl_status make_ranked(cpl_question *q, cpl_pool *pool, cpl_maker *m, con
 }
 
 /* Appends the texts of a reference to an array. */
-static cpl_status add_references(json_t *list, bool *listed, cpl_maker *m, const cpl_template *t)
+static cpl_status add_references(json_t *list, bool *listed, cpl_prompt_builder *m,
+                                 const cpl_template *t)
 {
     json_t *value = NULL;
     if (cpl_template_is_name(t)) CPL_TRY(cpl_scope_value(&value, &m->scope, t->pieces[0].name));
@@ -91,7 +93,7 @@ static cpl_status add_references(json_t *list, bool *listed, cpl_maker *m, const
         *listed = true;
         return failed ? CPL_FAIL(CPL_ERR_MEMORY, "out of memory for references") : CPL_OK;
     }
-    CPL_TRY(cpl_maker_make(m, t));
+    CPL_TRY(cpl_prompt_render(m, t));
     if (json_array_append_new(list,
                               json_stringn(m->text.bytes ? m->text.bytes : "", m->text.length)))
         return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for references");
@@ -125,7 +127,7 @@ static cpl_status keep_references(cpl_references *references, cpl_pool *pool, co
 }
 
 static cpl_status make_references(cpl_references *references, bool *listed, cpl_pool *pool,
-                                  cpl_maker *m, const cpl_reference_rule *rule)
+                                  cpl_prompt_builder *m, const cpl_reference_rule *rule)
 {
     json_t *list      = json_array();
     cpl_status status = list ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for references");
@@ -137,12 +139,12 @@ static cpl_status make_references(cpl_references *references, bool *listed, cpl_
     return status;
 }
 
-static cpl_status make_generated(cpl_question *q, cpl_pool *pool, cpl_maker *m, const char *before,
-                                 bool described)
+static cpl_status make_generated(cpl_question *q, cpl_pool *pool, cpl_prompt_builder *m,
+                                 const char *before, bool described)
 {
-    const cpl_manner *manner = m->of->manner;
-    int64_t n                = manner->form.n_answers;
-    q->references            = cpl_pool_take(pool, (size_t)n * sizeof *q->references);
+    const cpl_prompt_spec *manner = m->of->manner;
+    int64_t n                     = manner->form.n_answers;
+    q->references                 = cpl_pool_take(pool, (size_t)n * sizeof *q->references);
     if (!q->references) return cpl_pool_status(pool);
     CPL_TRY(make_context(&q->prompt, pool, m, before, described));
     for (int64_t i = 0; i < n; i++) {
@@ -153,55 +155,56 @@ static cpl_status make_generated(cpl_question *q, cpl_pool *pool, cpl_maker *m, 
     return CPL_OK;
 }
 
-cpl_status cpl_making_question(cpl_question *question, cpl_pool *pool, const cpl_making *making,
-                               const char *before, bool described)
+cpl_status cpl_prompt_input_question(cpl_question *question, cpl_pool *pool,
+                                     const cpl_prompt_input *making, const char *before,
+                                     bool described)
 {
-    cpl_maker m;
-    cpl_status status = cpl_maker_start(&m, making);
+    cpl_prompt_builder m;
+    cpl_status status = cpl_prompt_builder_start(&m, making);
     question->form    = &making->manner->form;
     question->subject = making->subject;
     bool rank         = making->manner->form.ask == CPL_ASK_RANK;
     if (status == CPL_OK)
         status = rank ? make_ranked(question, pool, &m, before, described)
                       : make_generated(question, pool, &m, before, described);
-    cpl_maker_end(&m);
+    cpl_prompt_builder_end(&m);
     return status;
 }
 
 /* ---- exemplars ---- */
 
 /* Appends the answer of an exemplar: the profile's target, or the right option. */
-static cpl_status append_target(cpl_text *out, cpl_maker *m)
+static cpl_status append_target(cpl_text *out, cpl_prompt_builder *m)
 {
-    const cpl_manner *manner = m->of->manner;
+    const cpl_prompt_spec *manner = m->of->manner;
     if (manner->target) return cpl_template_make(out, manner->target, &m->scope);
-    CPL_TRY(cpl_maker_option(m, m->gold[0]));
+    CPL_TRY(cpl_prompt_builder_option(m, m->gold[0]));
     return cpl_template_make(out, &manner->option, &m->scope);
 }
 
-static cpl_status set_parts(cpl_maker *m)
+static cpl_status set_parts(cpl_prompt_builder *m)
 {
-    const cpl_manner *manner = m->of->manner;
-    cpl_text text            = {0};
-    cpl_status status        = CPL_OK;
-    if (manner->context_each) CPL_TRY(cpl_maker_option(m, m->gold[0]));
+    const cpl_prompt_spec *manner = m->of->manner;
+    cpl_text text                 = {0};
+    cpl_status status             = CPL_OK;
+    if (manner->context_each) CPL_TRY(cpl_prompt_builder_option(m, m->gold[0]));
     CPL_TRY_DONE(append_context(&text, m));
-    CPL_TRY_DONE(cpl_maker_set(m, "context", text.bytes, text.length));
+    CPL_TRY_DONE(cpl_prompt_builder_set(m, "context", text.bytes, text.length));
     cpl_text_clear(&text);
     CPL_TRY_DONE(append_target(&text, m));
-    CPL_TRY_DONE(cpl_maker_set(m, "target", text.bytes, text.length));
-    status = cpl_maker_set(m, "delimiter", manner->delimiter, strlen(manner->delimiter));
+    CPL_TRY_DONE(cpl_prompt_builder_set(m, "target", text.bytes, text.length));
+    status = cpl_prompt_builder_set(m, "delimiter", manner->delimiter, strlen(manner->delimiter));
 done:
     cpl_text_free(&text);
     return status;
 }
 
-cpl_status cpl_making_exemplar(cpl_text *out, const cpl_making *making)
+cpl_status cpl_prompt_input_fewshot(cpl_text *out, const cpl_prompt_input *making)
 {
-    cpl_maker m;
-    cpl_status status = cpl_maker_start(&m, making);
+    cpl_prompt_builder m;
+    cpl_status status = cpl_prompt_builder_start(&m, making);
     if (status == CPL_OK) status = set_parts(&m);
     if (status == CPL_OK) status = cpl_template_make(out, &making->manner->exemplar, &m.scope);
-    cpl_maker_end(&m);
+    cpl_prompt_builder_end(&m);
     return status;
 }

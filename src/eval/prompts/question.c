@@ -32,7 +32,7 @@ static void add_texts(SHA256_CTX *sum, const char *const *at, int64_t n)
 
 static void add_answer(SHA256_CTX *sum, const cpl_answer *answer)
 {
-    const cpl_marking *m = &answer->marking;
+    const cpl_grading *m = &answer->marking;
     add_text(sum, answer->name);
     add_text(sum, m->filter ? m->filter->name : NULL);
     add_text(sum, m->reference ? m->reference->name : NULL);
@@ -42,7 +42,7 @@ static void add_answer(SHA256_CTX *sum, const cpl_answer *answer)
     add_number(sum, answer->show_normal);
 }
 
-static void add_form(SHA256_CTX *sum, const cpl_form *form)
+static void add_form(SHA256_CTX *sum, const cpl_request_spec *form)
 {
     add_number(sum, form->ask);
     add_number(sum, form->joining);

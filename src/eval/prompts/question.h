@@ -9,10 +9,6 @@
 
 #include "eval/tasks/request_spec.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_option {
     const char *context;      /* "" is allowed: the end-of-text token stands in its place */
     const char *continuation; /* what is scored, with its delimiter */
@@ -27,7 +23,7 @@ typedef struct cpl_references {
 typedef struct cpl_question {
     const char *id;      /* "12", "subject/12", "subject/12#3" */
     const char *subject; /* NULL: the task has none */
-    const cpl_form *form;
+    const cpl_request_spec *form;
     /* rank */
     cpl_option *options; /* (n_options), two at least; one if only losses are told */
     int64_t n_options;
@@ -45,7 +41,4 @@ typedef struct cpl_question {
  * right answers, references, and the form with its scores, filters and stop strings. */
 void cpl_question_sum(char hex[SHA256_DIGEST_STRING_LENGTH], const cpl_question *q);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_PROMPTS_QUESTION_H */

@@ -11,10 +11,11 @@
 #include "eval/prompts/questions_internal.h"
 #include "io/paths.h"
 
-const cpl_manner *cpl_way_manner(const cpl_way *way, const char *subject)
+const cpl_prompt_spec *cpl_resolved_profile_prompt(const cpl_resolved_profile *way,
+                                                   const char *subject)
 {
     for (int64_t i = 1; subject && i < way->n_manners; i++)
-        if (cpl_names_hold(&way->manners[i].subjects, subject)) return &way->manners[i];
+        if (cpl_string_list_holds(&way->manners[i].subjects, subject)) return &way->manners[i];
     return &way->manners[0];
 }
 
@@ -67,8 +68,8 @@ static const char *id_of(cpl_reading *r, const cpl_seen_row *row, int64_t varian
                            row->subject ? "/" : "", place);
 }
 
-static cpl_status add_question(cpl_reading *r, const cpl_making *making, const cpl_seen_row *row,
-                               const json_t *before, int64_t variant)
+static cpl_status add_question(cpl_reading *r, const cpl_prompt_input *making,
+                               const cpl_seen_row *row, const json_t *before, int64_t variant)
 {
     struct cpl_questions_store *store = r->store;
     cpl_question *question;
@@ -76,26 +77,26 @@ static cpl_status add_question(cpl_reading *r, const cpl_making *making, const c
     CPL_TRY(next_question(&question, r));
     question->id   = id_of(r, row, variant);
     bool described = r->shots[variant] >= 0 && making->manner->prompt == CPL_PROMPT_NONE;
-    CPL_TRY(cpl_making_question(question, &store->pool, making, text, described));
+    CPL_TRY(cpl_prompt_input_question(question, &store->pool, making, text, described));
     if (store->forms) question->form = &store->forms[making->manner - r->way->manners];
     r->q->count++;
     return CPL_OK;
 }
 
-static cpl_status take_row(void *who, cpl_seen_row *row)
+static cpl_status take_row(void *ctx, cpl_seen_row *row)
 {
-    cpl_reading *r = who;
+    cpl_reading *r = ctx;
     if (!row->values) return cpl_reading_leave_out(r, row);
     if (row->subject && cpl_task_find_subject(r->task, row->subject) != CPL_OK)
         return cpl_reading_leave_out(r, row);
-    const cpl_manner *manner = cpl_way_manner(r->way, row->subject);
+    const cpl_prompt_spec *manner = cpl_resolved_profile_prompt(r->way, row->subject);
     const json_t *before;
     CPL_TRY(cpl_reading_before(&before, r, manner, row->subject));
-    cpl_making making = {.task       = r->task,
-                         .manner     = manner,
-                         .sheet      = &manner->asked[row->source],
-                         .row        = row->values,
-                         .one_option = r->way->one_option};
+    cpl_prompt_input making = {.task       = r->task,
+                               .manner     = manner,
+                               .sheet      = &manner->asked[row->source],
+                               .row        = row->values,
+                               .one_option = r->way->one_option};
     if (row->subject)
         making.subject = cpl_pool_copy(&r->store->pool, row->subject, strlen(row->subject));
     int64_t first = r->q->count;
@@ -129,11 +130,11 @@ done:
 
 static cpl_status settle_shots(cpl_reading *r)
 {
-    const cpl_way *way = r->way;
-    int64_t wish       = r->wish->shots;
-    bool prompted      = way->manners[0].prompt != CPL_PROMPT_NONE;
-    r->shots           = way->shots;
-    r->n_shots         = way->n_shots;
+    const cpl_resolved_profile *way = r->way;
+    int64_t wish                    = r->wish->shots;
+    bool prompted                   = way->manners[0].prompt != CPL_PROMPT_NONE;
+    r->shots                        = way->shots;
+    r->n_shots                      = way->n_shots;
     if (wish != CPL_UNSET && !(prompted && wish == way->shots[0])) {
         if (prompted)
             return CPL_FAIL(
@@ -157,9 +158,10 @@ static cpl_status settle_shots(cpl_reading *r)
 
 static cpl_status settle_forms(cpl_reading *r)
 {
-    const cpl_way *way = r->way;
-    int64_t wish       = r->wish->max_tokens;
-    cpl_form *forms    = cpl_pool_take(&r->store->pool, (size_t)way->n_manners * sizeof *forms);
+    const cpl_resolved_profile *way = r->way;
+    int64_t wish                    = r->wish->max_tokens;
+    cpl_request_spec *forms =
+        cpl_pool_take(&r->store->pool, (size_t)way->n_manners * sizeof *forms);
     if (!forms) return cpl_pool_status(&r->store->pool);
     for (int64_t i = 0; i < way->n_manners; i++) {
         forms[i] = way->manners[i].form;
@@ -199,7 +201,7 @@ static cpl_status sort_questions(cpl_questions *q)
 }
 
 cpl_status cpl_reading_start(cpl_reading *r, cpl_questions *q, const cpl_task *task,
-                             const cpl_profile *profile, const cpl_questions_wish *wish)
+                             const cpl_profile *profile, const cpl_questions_options *wish)
 {
     CPL_ASSERT(profile->forms.count == 0);
     *q       = (cpl_questions){.task = task, .profile = profile};
@@ -218,7 +220,7 @@ cpl_status cpl_reading_start(cpl_reading *r, cpl_questions *q, const cpl_task *t
 }
 
 cpl_status cpl_questions_read(cpl_questions *q, const cpl_task *task, const cpl_profile *profile,
-                              const cpl_questions_wish *wish)
+                              const cpl_questions_options *wish)
 {
     cpl_reading r;
     cpl_status status = cpl_reading_start(&r, q, task, profile, wish);
@@ -231,7 +233,7 @@ cpl_status cpl_questions_read(cpl_questions *q, const cpl_task *task, const cpl_
         return status;
     }
     q->question = q->store->question;
-    q->files    = (cpl_names){(const char *const *)q->store->files.at, q->store->files.count};
+    q->files    = (cpl_string_list){(const char *const *)q->store->files.at, q->store->files.count};
     return CPL_OK;
 }
 

@@ -11,11 +11,7 @@
 #include "eval/prompts/question.h"
 #include "eval/tasks/task.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-typedef struct cpl_questions_wish {
+typedef struct cpl_questions_options {
     const char *data;   /* the folder of all rows: --data */
     const char *own;    /* where exemplars and prompts are that `data` has not; NULL: nowhere */
     int64_t offset;     /* rows left out at the beginning, of each subject */
@@ -25,7 +21,7 @@ typedef struct cpl_questions_wish {
     bool skip_bad;
     bool of_run;        /* advice names settings of a training run, not flags of couplet eval */
     const cpl_log *log; /* of bad rows that are skipped */
-} cpl_questions_wish;
+} cpl_questions_options;
 
 typedef struct cpl_questions {
     const cpl_task *task;
@@ -37,7 +33,7 @@ typedef struct cpl_questions {
     const char *all_shots; /* several numbers in words, "0-5"; NULL: it is one */
     int64_t max_tokens;    /* of generation; 0: nothing is generated */
     int64_t skipped;       /* bad rows */
-    cpl_names files;       /* that were read */
+    cpl_string_list files; /* that were read */
     struct cpl_questions_store *store;
 } cpl_questions;
 
@@ -46,27 +42,24 @@ typedef struct cpl_questions {
  * reach or that the profile has no exemplars for. */
 CPL_NODISCARD cpl_status cpl_questions_read(cpl_questions *q, const cpl_task *task,
                                             const cpl_profile *profile,
-                                            const cpl_questions_wish *wish);
+                                            const cpl_questions_options *wish);
 void cpl_questions_free(cpl_questions *q); /* all zero: nothing to do */
 
 /* Whether `data` is the program's own folder, into which nobody should have to put anything. */
-bool cpl_questions_of_samples(const cpl_questions_wish *wish);
+bool cpl_questions_of_samples(const cpl_questions_options *wish);
 
 /* What names the folder of all rows: a flag, or a setting. */
-const char *cpl_questions_data_word(const cpl_questions_wish *wish);
+const char *cpl_questions_data_word(const cpl_questions_options *wish);
 
 /* Appends the files that are wanted, and where they are published, if there are no rows of a split that
  * cpl_questions_read needs; nothing if they are there. */
 CPL_NODISCARD cpl_status cpl_questions_missing(cpl_text *wanted, const cpl_task *task,
                                                const cpl_profile *profile,
-                                               const cpl_questions_wish *wish);
+                                               const cpl_questions_options *wish);
 
 /* Sets how many rows of the profile's split are in the files of `data`, -1 if there is no file, and
  * how many of them are bad; for --list. Only CPL_ERR_MEMORY and CPL_ERR_IO. */
 CPL_NODISCARD cpl_status cpl_questions_count(int64_t *rows, int64_t *bad, const cpl_task *task,
                                              const cpl_profile *profile, const char *data);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_PROMPTS_QUESTIONS_H */

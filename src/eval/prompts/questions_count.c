@@ -4,13 +4,13 @@
 
 typedef struct counting {
     const cpl_task *task;
-    const cpl_way *way;
+    const cpl_resolved_profile *way;
     int64_t rows, bad;
 } counting;
 
-static cpl_status count_row(void *who, cpl_seen_row *row)
+static cpl_status count_row(void *ctx, cpl_seen_row *row)
 {
-    counting *c       = who;
+    counting *c       = ctx;
     cpl_pool pool     = {0};
     cpl_question made = {0};
     c->rows++;
@@ -18,14 +18,14 @@ static cpl_status count_row(void *who, cpl_seen_row *row)
         c->bad++;
         return CPL_OK;
     }
-    const cpl_manner *manner = cpl_way_manner(c->way, row->subject);
-    cpl_making making        = {.task       = c->task,
-                                .manner     = manner,
-                                .sheet      = &manner->asked[row->source],
-                                .subject    = row->subject,
-                                .row        = row->values,
-                                .one_option = c->way->one_option};
-    cpl_status status        = cpl_making_question(&made, &pool, &making, "", true);
+    const cpl_prompt_spec *manner = cpl_resolved_profile_prompt(c->way, row->subject);
+    cpl_prompt_input making       = {.task       = c->task,
+                                     .manner     = manner,
+                                     .sheet      = &manner->asked[row->source],
+                                     .subject    = row->subject,
+                                     .row        = row->values,
+                                     .one_option = c->way->one_option};
+    cpl_status status             = cpl_prompt_input_question(&made, &pool, &making, "", true);
     cpl_pool_free(&pool);
     c->bad += status == CPL_ERR_INPUT;
     return status == CPL_ERR_INPUT ? CPL_OK : status;

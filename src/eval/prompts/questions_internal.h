@@ -8,10 +8,6 @@
 #include "eval/tasks/task_internal.h"
 #include "settings/settings.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* ---- questions_rows.c ---- */
 
 typedef struct cpl_seen_row {
@@ -39,72 +35,73 @@ CPL_NODISCARD cpl_status cpl_split_find(cpl_split_files *files, const cpl_task *
 /* Hands over rows [offset, offset + limit) of each subject, in the order of the files, and all rows
  * that are bad before their subject is known. `sheets` are those of the split's sources. */
 CPL_NODISCARD cpl_status cpl_split_walk(const cpl_split_files *files, const cpl_task *task,
-                                        const cpl_split *split, const cpl_sheet *sheets,
+                                        const cpl_split *split, const cpl_row_schema *sheets,
                                         const char *data, int64_t offset, int64_t limit,
-                                        cpl_status (*take)(void *who, cpl_seen_row *row),
-                                        void *who);
+                                        cpl_status (*take)(void *ctx, cpl_seen_row *row),
+                                        void *ctx);
 
 /* ---- questions_missing.c ---- */
 
 /* CPL_ERR_INPUT that says what is missing and what to put where. */
 CPL_NODISCARD cpl_status cpl_split_missing(const cpl_task *task, const cpl_split *split,
-                                           const cpl_questions_wish *wish);
+                                           const cpl_questions_options *wish);
 
 /* ---- prompt_builder.c ---- */
 
 /* What stands around a row when it becomes a question or an exemplar. */
-typedef struct cpl_making {
+typedef struct cpl_prompt_input {
     const cpl_task *task;
-    const cpl_manner *manner;
-    const cpl_sheet *sheet;
+    const cpl_prompt_spec *manner;
+    const cpl_row_schema *sheet;
     const char *subject; /* NULL: none */
     const json_t *row;
     bool one_option; /* is enough */
-} cpl_making;
+} cpl_prompt_input;
 
 enum { CPL_MOST_OPTIONS = 26 };
 
 /* A row that is being made something of (questions_row.c). */
-typedef struct cpl_maker {
-    const cpl_making *of;
+typedef struct cpl_prompt_builder {
+    const cpl_prompt_input *of;
     cpl_scope scope;
     json_t *choices;                /* owned; NULL: none are wanted */
     int64_t gold[CPL_MOST_OPTIONS]; /* (n_gold) ascending */
     int64_t n_gold;
     cpl_text text; /* memory to work in */
-} cpl_maker;
+} cpl_prompt_builder;
 
-/* Sets all that templates may name but the option at hand. cpl_maker_end follows in any case.
+/* Sets all that templates may name but the option at hand. cpl_prompt_builder_end follows in any case.
  * CPL_ERR_INPUT: the row is a bad one. */
-CPL_NODISCARD cpl_status cpl_maker_start(cpl_maker *m, const cpl_making *of);
-void cpl_maker_end(cpl_maker *m);
+CPL_NODISCARD cpl_status cpl_prompt_builder_start(cpl_prompt_builder *m,
+                                                  const cpl_prompt_input *of);
+void cpl_prompt_builder_end(cpl_prompt_builder *m);
 
 /* Sets what a name stands for. */
-CPL_NODISCARD cpl_status cpl_maker_set(cpl_maker *m, const char *name, const char *bytes,
-                                       size_t length);
+CPL_NODISCARD cpl_status cpl_prompt_builder_set(cpl_prompt_builder *m, const char *name,
+                                                const char *bytes, size_t length);
 
 /* Sets the option at hand; -1: none any more. */
-CPL_NODISCARD cpl_status cpl_maker_option(cpl_maker *m, int64_t place);
+CPL_NODISCARD cpl_status cpl_prompt_builder_option(cpl_prompt_builder *m, int64_t place);
 
 /* Sets `text` to what a template makes. */
-CPL_NODISCARD cpl_status cpl_maker_make(cpl_maker *m, const cpl_template *t);
+CPL_NODISCARD cpl_status cpl_prompt_render(cpl_prompt_builder *m, const cpl_template *t);
 
 /* Sets all of a question but its id; `before` stands before its context, and the description before
  * that where it is `described`. Texts are the pool's. CPL_ERR_INPUT: the row is a bad one. */
-CPL_NODISCARD cpl_status cpl_making_question(cpl_question *question, cpl_pool *pool,
-                                             const cpl_making *making, const char *before,
-                                             bool described);
+CPL_NODISCARD cpl_status cpl_prompt_input_question(cpl_question *question, cpl_pool *pool,
+                                                   const cpl_prompt_input *making,
+                                                   const char *before, bool described);
 
 /* Appends an exemplar. The same. */
-CPL_NODISCARD cpl_status cpl_making_exemplar(cpl_text *out, const cpl_making *making);
+CPL_NODISCARD cpl_status cpl_prompt_input_fewshot(cpl_text *out, const cpl_prompt_input *making);
 
 /* ---- questions_prompt.c ---- */
 
 /* Appends what a profile's prompt file puts before a question of a subject: the one in `data`, or, where
  * there is none, in `own`. CPL_ERR_INPUT: neither is there, or the one that is there is no prompt. */
 CPL_NODISCARD cpl_status cpl_prompt_read(cpl_text *out, const cpl_task *task,
-                                         const cpl_manner *manner, const char *subject,
-                                         const cpl_questions_wish *wish, cpl_strings *files);
+                                         const cpl_prompt_spec *manner, const char *subject,
+                                         const cpl_questions_options *wish, cpl_strings *files);
 
 /* ---- fewshot.c, questions.c ---- */
 
@@ -113,7 +110,8 @@ struct cpl_questions_store {
     cpl_strings files;
     cpl_question *question; /* (room) */
     int64_t room;
-    cpl_form *forms;   /* the manners' with the wished number of tokens; NULL: theirs are good */
+    cpl_request_spec
+        *forms;        /* the manners' with the wished number of tokens; NULL: theirs are good */
     json_t *exemplars; /* subject ("": all) -> rows that can be shown */
     json_t *before;    /* subject -> what stands before, one text for each number of exemplars */
 };
@@ -122,8 +120,8 @@ typedef struct cpl_reading {
     cpl_questions *q;
     struct cpl_questions_store *store;
     const cpl_task *task;
-    const cpl_way *way;
-    const cpl_questions_wish *wish;
+    const cpl_resolved_profile *way;
+    const cpl_questions_options *wish;
     const int64_t *shots; /* (n_shots) */
     int64_t n_shots, most_shots;
     int64_t shown; /* source of the exemplars */
@@ -132,13 +130,14 @@ typedef struct cpl_reading {
 /* Settles what is wished; the questions have no rows yet, and are given back in any case. */
 CPL_NODISCARD cpl_status cpl_reading_start(cpl_reading *r, cpl_questions *q, const cpl_task *task,
                                            const cpl_profile *profile,
-                                           const cpl_questions_wish *wish);
+                                           const cpl_questions_options *wish);
 
 /* Whether rows of a split of their own are exemplars. */
 bool cpl_reading_shows(const cpl_reading *r);
 
 /* The manner of a subject, which may be NULL. */
-const cpl_manner *cpl_way_manner(const cpl_way *way, const char *subject);
+const cpl_prompt_spec *cpl_resolved_profile_prompt(const cpl_resolved_profile *way,
+                                                   const char *subject);
 
 /* Handles a bad row: an error, or left out with a word. Why it is bad it says itself, or, where its
  * values are there, the last failure. */
@@ -152,9 +151,6 @@ CPL_NODISCARD cpl_status cpl_reading_exemplars(cpl_reading *r);
 
 /* Sets what stands before a question of a subject: a text for each number of exemplars. Borrowed. */
 CPL_NODISCARD cpl_status cpl_reading_before(const json_t **list, cpl_reading *r,
-                                            const cpl_manner *manner, const char *subject);
+                                            const cpl_prompt_spec *manner, const char *subject);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_PROMPTS_QUESTIONS_INTERNAL_H */

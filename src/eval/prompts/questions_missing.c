@@ -18,18 +18,18 @@ static void append_wanted(cpl_text *out, const cpl_task *task, const cpl_split *
                         task->licence ? task->licence : "licence not stated");
 }
 
-const char *cpl_questions_data_word(const cpl_questions_wish *wish)
+const char *cpl_questions_data_word(const cpl_questions_options *wish)
 {
     return wish->of_run ? "eval.tasks_data:" : "--data";
 }
 
-bool cpl_questions_of_samples(const cpl_questions_wish *wish)
+bool cpl_questions_of_samples(const cpl_questions_options *wish)
 {
     return wish->own && strcmp(wish->data, wish->own) == 0;
 }
 
 cpl_status cpl_split_missing(const cpl_task *task, const cpl_split *split,
-                             const cpl_questions_wish *wish)
+                             const cpl_questions_options *wish)
 {
     cpl_text wanted = {0};
     append_wanted(&wanted, task, split);
@@ -73,7 +73,7 @@ static cpl_status append_missing(cpl_text *out, const cpl_reading *r)
 }
 
 cpl_status cpl_questions_missing(cpl_text *wanted, const cpl_task *task, const cpl_profile *profile,
-                                 const cpl_questions_wish *wish)
+                                 const cpl_questions_options *wish)
 {
     cpl_questions q;
     cpl_reading r;

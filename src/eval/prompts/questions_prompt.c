@@ -81,8 +81,8 @@ static void keep_answers(cpl_text *text, cpl_text *spare)
 }
 
 /* A folder of the user's is named where no folder has the file: nobody can put one into ours. */
-static cpl_status find_file(cpl_strings *paths, const cpl_task *task, const cpl_manner *manner,
-                            const char *subject, const cpl_questions_wish *wish)
+static cpl_status find_file(cpl_strings *paths, const cpl_task *task, const cpl_prompt_spec *manner,
+                            const char *subject, const cpl_questions_options *wish)
 {
     cpl_text name     = {0};
     cpl_status status = CPL_OK;
@@ -103,8 +103,9 @@ done:
     return status;
 }
 
-cpl_status cpl_prompt_read(cpl_text *out, const cpl_task *task, const cpl_manner *manner,
-                           const char *subject, const cpl_questions_wish *wish, cpl_strings *files)
+cpl_status cpl_prompt_read(cpl_text *out, const cpl_task *task, const cpl_prompt_spec *manner,
+                           const char *subject, const cpl_questions_options *wish,
+                           cpl_strings *files)
 {
     cpl_strings paths = {0};
     cpl_text text = {0}, spare = {0};

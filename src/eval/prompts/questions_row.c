@@ -5,25 +5,26 @@
 
 #include "eval/prompts/questions_internal.h"
 
-void cpl_maker_end(cpl_maker *m)
+void cpl_prompt_builder_end(cpl_prompt_builder *m)
 {
     cpl_scope_end(&m->scope);
     json_decref(m->choices);
     cpl_text_free(&m->text);
 }
 
-cpl_status cpl_maker_set(cpl_maker *m, const char *name, const char *bytes, size_t length)
+cpl_status cpl_prompt_builder_set(cpl_prompt_builder *m, const char *name, const char *bytes,
+                                  size_t length)
 {
     return cpl_scope_set(&m->scope, name, json_stringn(bytes ? bytes : "", length));
 }
 
-static cpl_status set_letter(cpl_maker *m, const char *name, int64_t place)
+static cpl_status set_letter(cpl_prompt_builder *m, const char *name, int64_t place)
 {
     char letter = (char)('A' + place);
-    return cpl_maker_set(m, name, &letter, 1);
+    return cpl_prompt_builder_set(m, name, &letter, 1);
 }
 
-cpl_status cpl_maker_make(cpl_maker *m, const cpl_template *t)
+cpl_status cpl_prompt_render(cpl_prompt_builder *m, const cpl_template *t)
 {
     cpl_text_clear(&m->text);
     return cpl_template_make(&m->text, t, &m->scope);
@@ -31,12 +32,12 @@ cpl_status cpl_maker_make(cpl_maker *m, const cpl_template *t)
 
 /* ---- what is known before any template is made ---- */
 
-static cpl_status set_subject(cpl_maker *m)
+static cpl_status set_subject(cpl_prompt_builder *m)
 {
     const struct cpl_task_parts *parts = m->of->task->parts;
     const char *subject                = m->of->subject;
     if (!subject || m->of->sheet->subject_kind == CPL_SUBJECT_NONE) return CPL_OK;
-    CPL_TRY(cpl_maker_set(m, "subject", subject, strlen(subject)));
+    CPL_TRY(cpl_prompt_builder_set(m, "subject", subject, strlen(subject)));
     CPL_TRY(cpl_task_find_subject(m->of->task, subject));
     const json_t *facts = json_object_get(parts->subjects, subject);
     for (int64_t i = 0; i < parts->n_facts; i++)
@@ -46,7 +47,7 @@ static cpl_status set_subject(cpl_maker *m)
 }
 
 /* A new array of the texts of a listing. */
-static cpl_status make_listing(json_t **out, cpl_maker *m, const cpl_listing *listing)
+static cpl_status make_listing(json_t **out, cpl_prompt_builder *m, const cpl_listing *listing)
 {
     json_t *value;
     *out = NULL;
@@ -58,7 +59,7 @@ static cpl_status make_listing(json_t **out, cpl_maker *m, const cpl_listing *li
     json_t *list = json_array();
     if (!list) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a list");
     for (int64_t i = 0; i < listing->count; i++) {
-        cpl_status status = cpl_maker_make(m, &listing->made[i]);
+        cpl_status status = cpl_prompt_render(m, &listing->made[i]);
         if (status == CPL_OK &&
             json_array_append_new(list,
                                   json_stringn(m->text.bytes ? m->text.bytes : "", m->text.length)))
@@ -71,7 +72,7 @@ static cpl_status make_listing(json_t **out, cpl_maker *m, const cpl_listing *li
     return CPL_OK;
 }
 
-cpl_status cpl_maker_option(cpl_maker *m, int64_t place)
+cpl_status cpl_prompt_builder_option(cpl_prompt_builder *m, int64_t place)
 {
     if (place < 0) {
         json_object_del(m->scope.values, "choice");
@@ -83,26 +84,26 @@ cpl_status cpl_maker_option(cpl_maker *m, int64_t place)
     return set_letter(m, "letter", place);
 }
 
-static cpl_status make_options_list(cpl_maker *m, const cpl_options_list *list)
+static cpl_status make_options_list(cpl_prompt_builder *m, const cpl_options_list *list)
 {
     cpl_text joined   = {0};
     cpl_status status = CPL_OK;
     for (size_t i = 0; i < json_array_size(m->choices); i++) {
         if (i) cpl_text_append(&joined, list->between, strlen(list->between));
-        CPL_TRY_DONE(cpl_maker_option(m, (int64_t)i));
+        CPL_TRY_DONE(cpl_prompt_builder_option(m, (int64_t)i));
         CPL_TRY_DONE(cpl_template_make(&joined, &list->each, &m->scope));
     }
     CPL_TRY_DONE(cpl_text_status(&joined));
-    CPL_TRY_DONE(cpl_maker_option(m, -1));
-    status = cpl_maker_set(m, list->name, joined.bytes, joined.length);
+    CPL_TRY_DONE(cpl_prompt_builder_option(m, -1));
+    status = cpl_prompt_builder_set(m, list->name, joined.bytes, joined.length);
 done:
     cpl_text_free(&joined);
     return status;
 }
 
-static cpl_status make_options(cpl_maker *m)
+static cpl_status make_options(cpl_prompt_builder *m)
 {
-    const cpl_manner *manner = m->of->manner;
+    const cpl_prompt_spec *manner = m->of->manner;
     CPL_TRY(make_listing(&m->choices, m, &m->of->sheet->choices));
     size_t n = json_array_size(m->choices);
     if (n < (m->of->one_option ? 1 : 2))
@@ -134,7 +135,7 @@ static int64_t place_of(const cpl_gold_rule *rule, const json_t *list, const cha
     return place_in_list(list, value);
 }
 
-static void add_gold(cpl_maker *m, int64_t place)
+static void add_gold(cpl_prompt_builder *m, int64_t place)
 {
     int64_t at = m->n_gold;
     for (int64_t i = 0; i < m->n_gold; i++)
@@ -144,7 +145,7 @@ static void add_gold(cpl_maker *m, int64_t place)
     m->n_gold++;
 }
 
-static cpl_status add_gold_value(cpl_maker *m, const json_t *list, const json_t *value)
+static cpl_status add_gold_value(cpl_prompt_builder *m, const json_t *list, const json_t *value)
 {
     const char *text = json_string_value(value);
     int64_t place    = place_of(&m->of->sheet->gold, list, text);
@@ -155,7 +156,7 @@ static cpl_status add_gold_value(cpl_maker *m, const json_t *list, const json_t 
     return CPL_OK;
 }
 
-static cpl_status make_gold_values(cpl_maker *m, const json_t *list)
+static cpl_status make_gold_values(cpl_prompt_builder *m, const json_t *list)
 {
     json_t *value;
     CPL_TRY(cpl_scope_value(&value, &m->scope, m->of->sheet->gold.value));
@@ -167,7 +168,7 @@ static cpl_status make_gold_values(cpl_maker *m, const json_t *list)
 }
 
 /* The place is told a second time, as a number: where it is told at all, it is the same. */
-static cpl_status check_again(cpl_maker *m, const char *again)
+static cpl_status check_again(cpl_prompt_builder *m, const char *again)
 {
     json_t *value;
     CPL_TRY(cpl_scope_value(&value, &m->scope, again));
@@ -183,7 +184,7 @@ static cpl_status check_again(cpl_maker *m, const char *again)
 }
 
 /* Among a list of labels every option has its own. */
-static cpl_status check_labels(const cpl_maker *m, const json_t *list)
+static cpl_status check_labels(const cpl_prompt_builder *m, const json_t *list)
 {
     const size_t labels = json_array_size(list), options = json_array_size(m->choices);
     if (labels >= options) return CPL_OK;
@@ -191,7 +192,7 @@ static cpl_status check_labels(const cpl_maker *m, const json_t *list)
                     labels == 1 ? "" : "s");
 }
 
-static cpl_status make_gold(cpl_maker *m)
+static cpl_status make_gold(cpl_prompt_builder *m)
 {
     const cpl_gold_rule *rule = &m->of->sheet->gold;
     json_t *list              = NULL;
@@ -209,13 +210,14 @@ static cpl_status make_gold(cpl_maker *m)
     }
     if (rule->again) CPL_TRY(check_again(m, rule->again));
     const json_t *choice = json_array_get(m->choices, (size_t)m->gold[0]);
-    CPL_TRY(cpl_maker_set(m, "gold_choice", json_string_value(choice), json_string_length(choice)));
+    CPL_TRY(cpl_prompt_builder_set(m, "gold_choice", json_string_value(choice),
+                                   json_string_length(choice)));
     return set_letter(m, "gold_letter", m->gold[0]);
 }
 
-cpl_status cpl_maker_start(cpl_maker *m, const cpl_making *of)
+cpl_status cpl_prompt_builder_start(cpl_prompt_builder *m, const cpl_prompt_input *of)
 {
-    *m = (cpl_maker){.of = of};
+    *m = (cpl_prompt_builder){.of = of};
     CPL_TRY(cpl_scope_start(&m->scope, &of->sheet->fields, of->row));
     CPL_TRY(set_subject(m));
     if (of->sheet->wants_options) CPL_TRY(make_options(m));

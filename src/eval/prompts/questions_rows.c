@@ -102,12 +102,12 @@ static size_t plain_length(const char *path)
 typedef struct walk {
     const cpl_task *task;
     const cpl_source *source;
-    const cpl_sheet *sheet;
+    const cpl_row_schema *sheet;
     const char *data;
     int64_t place; /* of the source */
     int64_t offset, end;
-    cpl_status (*take)(void *who, cpl_seen_row *row);
-    void *who;
+    cpl_status (*take)(void *ctx, cpl_seen_row *row);
+    void *ctx;
     json_t *counts; /* subject -> rows seen */
     bool full;      /* no row of this file is wanted any more */
 } walk;
@@ -167,7 +167,7 @@ static cpl_status hand_over(walk *w, cpl_seen_row *row)
 {
     const char *subject = row->subject ? row->subject : "";
     CPL_TRY(next_index(&row->index, w, subject));
-    if (row->index >= w->offset && row->index < w->end) CPL_TRY(w->take(w->who, row));
+    if (row->index >= w->offset && row->index < w->end) CPL_TRY(w->take(w->ctx, row));
     if (row->passed_over) return count_rows(w, subject, row->index);
     w->full = row->index + 1 >= w->end && w->sheet->subject_kind != CPL_SUBJECT_MADE;
     return CPL_OK;
@@ -195,7 +195,7 @@ static cpl_status see(walk *w, const char *path, const char *subject, const cpl_
     }
     seen.subject = made.bytes;
     seen.index   = -1;
-    if (status == CPL_OK) status = seen.values ? hand_over(w, &seen) : w->take(w->who, &seen);
+    if (status == CPL_OK) status = seen.values ? hand_over(w, &seen) : w->take(w->ctx, &seen);
     cpl_text_free(&made);
     return status;
 }
@@ -298,9 +298,9 @@ done:
 }
 
 cpl_status cpl_split_walk(const cpl_split_files *files, const cpl_task *task,
-                          const cpl_split *split, const cpl_sheet *sheets, const char *data,
+                          const cpl_split *split, const cpl_row_schema *sheets, const char *data,
                           int64_t offset, int64_t limit,
-                          cpl_status (*take)(void *who, cpl_seen_row *row), void *who)
+                          cpl_status (*take)(void *ctx, cpl_seen_row *row), void *ctx)
 {
     walk w            = {.task   = task,
                          .source = &split->sources[files->source],
@@ -310,7 +310,7 @@ cpl_status cpl_split_walk(const cpl_split_files *files, const cpl_task *task,
                          .offset = offset,
                          .end    = limit < 0 || limit > INT64_MAX - offset ? INT64_MAX : offset + limit,
                          .take   = take,
-                         .who    = who,
+                         .ctx    = ctx,
                          .counts = json_object()};
     cpl_status status = w.counts ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory to count rows");
     for (int64_t i = 0; status == CPL_OK && i < files->paths.count; i++) {

@@ -19,10 +19,6 @@
 #include "base/status.h"
 #include "settings/settings.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum cpl_rows_format {
     /* An object a line; blank lines are passed over. */
     CPL_ROWS_JSONL,
@@ -74,7 +70,4 @@ CPL_NODISCARD cpl_status cpl_rows_next(cpl_rows *rows, cpl_row *row);
 CPL_NODISCARD cpl_status cpl_rows_find(cpl_strings *paths, const char *folder, const char *task,
                                        const char *name);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_PROMPTS_ROWS_H */

@@ -11,10 +11,6 @@
 #include "eval/prompts/rows.h"
 #include "io/stream.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_rows_xml cpl_rows_xml;
 
 struct cpl_rows {
@@ -100,7 +96,4 @@ json_t *cpl_rows_next_xml(cpl_rows *rows);
 CPL_NODISCARD cpl_status cpl_rows_xml_open(cpl_rows *rows);
 void cpl_rows_xml_close(cpl_rows_xml *xml); /* NULL is allowed */
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_PROMPTS_ROWS_INTERNAL_H */

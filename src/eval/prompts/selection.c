@@ -119,7 +119,7 @@ static cpl_status unknown(const cpl_selection *s, const char *word)
 
 bool cpl_selection_is_of(const cpl_selection *s, int64_t i, const char *set)
 {
-    const cpl_names *sets_of = &s->tasks[i]->sets;
+    const cpl_string_list *sets_of = &s->tasks[i]->sets;
     for (int64_t k = 0; i < s->n_built_in && k < sets_of->count; k++)
         if (strcmp(sets_of->at[k], set) == 0) return true;
     return false;
@@ -186,7 +186,7 @@ static cpl_status append_forms(cpl_selection *s, const cpl_task *task, const cpl
 }
 
 static cpl_status select_task(cpl_selection *s, const cpl_task *task, const char *set,
-                              const cpl_selection_wish *wish)
+                              const cpl_selection_options *wish)
 {
     const cpl_profile *profile;
     cpl_status status = cpl_task_profile(&profile, task, set, wish->profile, wish->variant);
@@ -198,7 +198,7 @@ static cpl_status select_task(cpl_selection *s, const cpl_task *task, const char
     return profile->forms.count ? append_forms(s, task, profile) : append(s, task, profile, false);
 }
 
-static cpl_status select_set(cpl_selection *s, const char *set, const cpl_selection_wish *wish)
+static cpl_status select_set(cpl_selection *s, const char *set, const cpl_selection_options *wish)
 {
     const int64_t n = s->n_tasks;
     for (int64_t i = 0; i < n; i++)
@@ -206,7 +206,7 @@ static cpl_status select_set(cpl_selection *s, const char *set, const cpl_select
     return CPL_OK;
 }
 
-static cpl_status select_word(cpl_selection *s, const char *word, const cpl_selection_wish *wish)
+static cpl_status select_word(cpl_selection *s, const char *word, const cpl_selection_options *wish)
 {
     const bool all       = strcmp(word, "all") == 0;
     const cpl_task *task = find_task(s, word);
@@ -224,7 +224,7 @@ static cpl_status select_word(cpl_selection *s, const char *word, const cpl_sele
     return task ? select_task(s, task, NULL, wish) : unknown(s, word);
 }
 
-cpl_status cpl_selection_add(cpl_selection *s, const cpl_selection_wish *wish)
+cpl_status cpl_selection_add(cpl_selection *s, const cpl_selection_options *wish)
 {
     for (int64_t i = 0; i < wish->n_words; i++) CPL_TRY(select_word(s, wish->words[i], wish));
     for (int64_t i = 0; i < wish->n_files; i++) {

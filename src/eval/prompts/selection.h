@@ -8,10 +8,6 @@
 
 #include "eval/tasks/task.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* A task under a profile. */
 typedef struct cpl_selected {
     const cpl_task *task;
@@ -27,13 +23,13 @@ typedef struct cpl_selection {
     int64_t count, capacity;
 } cpl_selection;
 
-typedef struct cpl_selection_wish {
+typedef struct cpl_selection_options {
     const char *const *words; /* (n_words) */
     int64_t n_words;
     const char *const *files; /* (n_files) task files; each adds its task, and selects it */
     int64_t n_files;
     const char *profile, *variant; /* of all of them; NULL: each one's own */
-} cpl_selection_wish;
+} cpl_selection_options;
 
 /* The built-in tasks alone, none selected. */
 CPL_NODISCARD cpl_status cpl_selection_init(cpl_selection *s);
@@ -41,12 +37,9 @@ void cpl_selection_free(cpl_selection *s); /* all zero: nothing to do */
 
 /* CPL_ERR_USAGE: an empty name, an unknown task (with the nearest name), a profile or variant that a task has not
  * (with those it has); CPL_ERR_INPUT: a task file. A task under a profile is selected once. */
-CPL_NODISCARD cpl_status cpl_selection_add(cpl_selection *s, const cpl_selection_wish *wish);
+CPL_NODISCARD cpl_status cpl_selection_add(cpl_selection *s, const cpl_selection_options *wish);
 
 /* Whether task i belongs to a set of the paper, which built-in ones alone do. */
 bool cpl_selection_is_of(const cpl_selection *s, int64_t i, const char *set);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_PROMPTS_SELECTION_H */

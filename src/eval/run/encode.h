@@ -11,10 +11,6 @@
 #include "eval/tasks/request_spec.h"
 #include "tokenizer/tokenizer.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Ids of one text behind those of others. */
 typedef struct cpl_encoded {
     int64_t first, length; /* of what is left of it, among all ids */
@@ -44,7 +40,4 @@ CPL_NODISCARD cpl_status cpl_encode_pair(cpl_encoding *e, cpl_ids *ids, cpl_enco
 CPL_NODISCARD cpl_status cpl_encode_prompt(cpl_encoding *e, cpl_ids *ids, cpl_encoded *out,
                                            const char *prompt, int64_t room);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_RUN_ENCODE_H */

@@ -9,7 +9,7 @@
 #include "io/json.h"
 
 /* An id that the model's folder names must be one of the tokenizer's, which is the smaller one. */
-static cpl_status check_id(const cpl_examinee *e, const char *key, int64_t id)
+static cpl_status check_id(const cpl_eval_model *e, const char *key, int64_t id)
 {
     const int64_t ids = cpl_tokenizer_vocab_size(e->tokenizer);
     if (id < ids) return CPL_OK;
@@ -20,7 +20,7 @@ static cpl_status check_id(const cpl_examinee *e, const char *key, int64_t id)
                     (long long)ids - 1);
 }
 
-static cpl_status check_fit(const cpl_examinee *e)
+static cpl_status check_fit(const cpl_eval_model *e)
 {
     const cpl_hf_tokens *tokens = cpl_hf_tokens_of(e->hf);
     CPL_TRY(check_id(e, "bos_token_id", tokens->bos));
@@ -30,8 +30,8 @@ static cpl_status check_fit(const cpl_examinee *e)
     return CPL_OK;
 }
 
-cpl_status cpl_examinee_open(cpl_examinee *e, const char *model_dir, const char *tokenizer,
-                             const cpl_log *log)
+cpl_status cpl_eval_model_open(cpl_eval_model *e, const char *model_dir, const char *tokenizer,
+                               const cpl_log *log)
 {
     cpl_status status = CPL_OK;
     memset(e, 0, sizeof *e);
@@ -40,19 +40,19 @@ cpl_status cpl_examinee_open(cpl_examinee *e, const char *model_dir, const char 
     CPL_TRY_DONE(check_fit(e));
     const cpl_hf_tokens *tokens = cpl_hf_tokens_of(e->hf);
     const int64_t eos           = tokens->eos;
-    e->answering                = (cpl_answering){.asker     = &e->asker,
-                                                  .tokenizer = e->tokenizer,
-                                                  .window    = cpl_examinee_window(e),
-                                                  .eos       = eos >= 0 ? eos : cpl_tokenizer_eos(e->tokenizer),
-                                                  .also      = {tokens->also, tokens->n_also}};
+    e->answering                = (cpl_eval_runner){.asker     = &e->asker,
+                                                    .tokenizer = e->tokenizer,
+                                                    .window    = cpl_eval_model_window(e),
+                                                    .eos       = eos >= 0 ? eos : cpl_tokenizer_eos(e->tokenizer),
+                                                    .also      = {tokens->also, tokens->n_also}};
 done:
-    if (status != CPL_OK) cpl_examinee_close(e);
+    if (status != CPL_OK) cpl_eval_model_close(e);
     return status;
 }
 
-void cpl_examinee_close(cpl_examinee *e)
+void cpl_eval_model_close(cpl_eval_model *e)
 {
-    cpl_asker_free(&e->asker);
+    cpl_lm_batch_free(&e->asker);
     cpl_model_free(&e->model);
     cpl_backend_free(&e->be);
     cpl_tokenizer_free(e->tokenizer);
@@ -61,22 +61,22 @@ void cpl_examinee_close(cpl_examinee *e)
     memset(e, 0, sizeof *e);
 }
 
-int64_t cpl_examinee_window(const cpl_examinee *e)
+int64_t cpl_eval_model_window(const cpl_eval_model *e)
 {
     return cpl_hf_config(e->hf)->max_positions;
 }
 
-cpl_status cpl_examinee_load(cpl_examinee *e, cpl_dtype compute, int n_threads, int64_t window)
+cpl_status cpl_eval_model_load(cpl_eval_model *e, cpl_dtype compute, int n_threads, int64_t window)
 {
     const cpl_model_settings *config = cpl_hf_config(e->hf);
-    const cpl_asker_settings how     = {.window = window};
+    const cpl_lm_batch_settings how  = {.window = window};
     cpl_backend_cpu(&e->be, compute, n_threads);
-    CPL_TRY(cpl_memory_foretell((double)cpl_model_bytes(config, compute, window) +
-                                    (double)cpl_asker_bytes(config, &how),
-                                "evaluating this model"));
+    CPL_TRY(cpl_memory_check((double)cpl_model_bytes(config, compute, window) +
+                                 (double)cpl_lm_batch_bytes(config, &how),
+                             "evaluating this model"));
     CPL_TRY(cpl_model_init(&e->model, &e->be, config, window));
     CPL_TRY(cpl_hf_load(e->hf, &e->model));
-    return cpl_asker_init(&e->asker, &e->model, &how);
+    return cpl_lm_batch_init(&e->asker, &e->model, &how);
 }
 
 /* ---- what it is ---- */
@@ -88,7 +88,7 @@ static json_t *hash_json(uint64_t hash)
     return json_string(hex);
 }
 
-cpl_status cpl_examinee_describe(const cpl_examinee *e, json_t *settings)
+cpl_status cpl_eval_model_describe(const cpl_eval_model *e, json_t *settings)
 {
     uint64_t weights, bytes, config;
     CPL_TRY(cpl_hf_identify(e->hf, &weights, &bytes, &config));

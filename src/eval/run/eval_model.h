@@ -10,41 +10,34 @@
 #include "eval/run/runner.h"
 #include "store/hf.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-typedef struct cpl_examinee {
+typedef struct cpl_eval_model {
     cpl_hf *hf;
     cpl_tokenizer *tokenizer;
     char *tokenizer_path; /* owned */
     cpl_backend be;
     cpl_model model;
-    cpl_asker asker;
-    cpl_answering answering;
-} cpl_examinee;
+    cpl_lm_batch asker;
+    cpl_eval_runner answering;
+} cpl_eval_model;
 
 /* Configuration and tokenizer (`tokenizer` NULL: the model's own tokenizer.json), no weights yet.
  * CPL_ERR_INPUT: no tokenizer, one with ids beyond the model's vocabulary, or an end-of-text
  * or beginning-of-text id of the model that it has not. */
-CPL_NODISCARD cpl_status cpl_examinee_open(cpl_examinee *e, const char *model_dir,
-                                           const char *tokenizer, const cpl_log *log);
-void cpl_examinee_close(cpl_examinee *e); /* all zero: nothing to do */
+CPL_NODISCARD cpl_status cpl_eval_model_open(cpl_eval_model *e, const char *model_dir,
+                                             const char *tokenizer, const cpl_log *log);
+void cpl_eval_model_close(cpl_eval_model *e); /* all zero: nothing to do */
 
 /* The model's context. */
-int64_t cpl_examinee_window(const cpl_examinee *e);
+int64_t cpl_eval_model_window(const cpl_eval_model *e);
 
 /* The weights, and a cache for questions of up to `window` tokens, which may be more than the
  * model's context. CPL_ERR_MEMORY also where it is foretold not to fit. */
-CPL_NODISCARD cpl_status cpl_examinee_load(cpl_examinee *e, cpl_dtype compute, int n_threads,
-                                           int64_t window);
+CPL_NODISCARD cpl_status cpl_eval_model_load(cpl_eval_model *e, cpl_dtype compute, int n_threads,
+                                             int64_t window);
 
 /* Adds to `settings` what tells this model from others, by content: "weights" and "config" (see
  * cpl_hf_identify) and "tokenizer"; and where they lie: "model", its folder, and the tokenizer's path.
  * CPL_ERR_MEMORY, CPL_ERR_IO. */
-CPL_NODISCARD cpl_status cpl_examinee_describe(const cpl_examinee *e, json_t *settings);
+CPL_NODISCARD cpl_status cpl_eval_model_describe(const cpl_eval_model *e, json_t *settings);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_RUN_EVAL_MODEL_H */

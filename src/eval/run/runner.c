@@ -1,11 +1,11 @@
 /* runner.c - see runner.h: questions in blocks. */
 #include "eval/run/runner_internal.h"
 
-int64_t cpl_answering_window(const cpl_question *questions, int64_t n, int64_t window)
+int64_t cpl_eval_runner_window(const cpl_question *questions, int64_t n, int64_t window)
 {
     int64_t longest = window;
     for (int64_t i = 0; i < n; i++) {
-        const int64_t own = cpl_answering_window_of(questions[i].form, window);
+        const int64_t own = cpl_eval_runner_window_of(questions[i].form, window);
         if (own > longest) longest = own;
     }
     return longest;
@@ -13,17 +13,17 @@ int64_t cpl_answering_window(const cpl_question *questions, int64_t n, int64_t w
 
 /* ---- what both kinds need ---- */
 
-int64_t cpl_answering_requests(const cpl_question *q)
+int64_t cpl_eval_runner_requests(const cpl_question *q)
 {
     return q->n_options * (q->unconditional ? 2 : 1);
 }
 
-cpl_status cpl_answering_count(void *work, int64_t index)
+cpl_status cpl_eval_runner_count(void *work, int64_t index)
 {
-    cpl_answering_work *w = work;
+    cpl_eval_runner_work *w = work;
     (void)index;
     w->done++;
-    if (w->listener->progress) w->listener->progress(w->listener->who, w->done, w->of);
+    if (w->listener->progress) w->listener->progress(w->listener->ctx, w->done, w->of);
     return CPL_OK;
 }
 
@@ -33,46 +33,48 @@ static int64_t count_all(const cpl_question *questions, int64_t n)
 {
     int64_t count = 0;
     for (int64_t i = 0; i < n; i++)
-        count += questions[i].form->ask == CPL_ASK_RANK ? cpl_answering_requests(&questions[i]) : 1;
+        count +=
+            questions[i].form->ask == CPL_ASK_RANK ? cpl_eval_runner_requests(&questions[i]) : 1;
     return count;
 }
 
-static cpl_status open_work(cpl_answering_work *w, const cpl_answering *a,
+static cpl_status open_work(cpl_eval_runner_work *w, const cpl_eval_runner *a,
                             const cpl_question *questions, int64_t n)
 {
-    *w = (cpl_answering_work){.a = a, .question = questions, .n = n, .encoding = {.eos = a->eos}};
+    *w = (cpl_eval_runner_work){.a = a, .question = questions, .n = n, .encoding = {.eos = a->eos}};
     return cpl_encoder_init(&w->encoding.encoder, a->tokenizer, false);
 }
 
-static void close_work(cpl_answering_work *w)
+static void close_work(cpl_eval_runner_work *w)
 {
     cpl_ids_free(&w->ids);
     cpl_text_free(&w->encoding.joined);
     cpl_encoder_free(w->encoding.encoder);
 }
 
-cpl_status cpl_answering_ask(const cpl_answering *a, const cpl_question *questions, int64_t n,
-                             const cpl_answering_listener *listener)
+cpl_status cpl_eval_runner_run(const cpl_eval_runner *a, const cpl_question *questions, int64_t n,
+                               const cpl_eval_runner_callbacks *listener)
 {
-    cpl_answering_work w;
+    cpl_eval_runner_work w;
     cpl_status status = CPL_OK;
     CPL_TRY(open_work(&w, a, questions, n));
     w.listener = listener;
     w.of       = count_all(questions, n);
     for (int64_t first = 0, last; status == CPL_OK && first < n; first = last)
         status = questions[first].form->ask == CPL_ASK_RANK
-                     ? cpl_answering_rank(&w, first, &last)
-                     : cpl_answering_generate(&w, first, &last);
+                     ? cpl_eval_runner_rank(&w, first, &last)
+                     : cpl_eval_runner_generate(&w, first, &last);
     close_work(&w);
     return status;
 }
 
 /* ---- going on ---- */
 
-static cpl_status block_end(cpl_answering_work *w, int64_t first, int64_t *last)
+static cpl_status block_end(cpl_eval_runner_work *w, int64_t first, int64_t *last)
 {
-    if (w->question[first].form->ask == CPL_ASK_RANK) return cpl_answering_rank_end(w, first, last);
-    *last = cpl_answering_generate_end(w, first);
+    if (w->question[first].form->ask == CPL_ASK_RANK)
+        return cpl_eval_runner_rank_end(w, first, last);
+    *last = cpl_eval_runner_generate_end(w, first);
     return CPL_OK;
 }
 
@@ -83,10 +85,10 @@ static void keep_whole(bool *answered, int64_t first, int64_t last)
     for (int64_t i = first; i < last; i++) answered[i] = whole;
 }
 
-cpl_status cpl_answering_keep_blocks(const cpl_answering *a, const cpl_question *questions,
-                                     int64_t n, bool *answered)
+cpl_status cpl_eval_runner_keep_blocks(const cpl_eval_runner *a, const cpl_question *questions,
+                                       int64_t n, bool *answered)
 {
-    cpl_answering_work w;
+    cpl_eval_runner_work w;
     cpl_status status = CPL_OK;
     CPL_TRY(open_work(&w, a, questions, n));
     for (int64_t first = 0, last; status == CPL_OK && first < n; first = last) {

@@ -14,58 +14,52 @@
 #include "infer/lm_batch.h"
 #include "tokenizer/tokenizer.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-typedef struct cpl_answering {
-    cpl_asker *asker;
+typedef struct cpl_eval_runner {
+    cpl_lm_batch *asker;
     const cpl_tokenizer *tokenizer;
-    int64_t window; /* the model's */
-    int64_t eos;    /* stands for an empty context, and ends what is generated; -1: none */
-    bool texts;     /* `samples` hold contexts, continuations and prompts themselves too */
-    cpl_ends also;  /* other ids that end what is generated */
-} cpl_answering;
+    int64_t window;    /* the model's */
+    int64_t eos;       /* stands for an empty context, and ends what is generated; -1: none */
+    bool texts;        /* `samples` hold contexts, continuations and prompts themselves too */
+    cpl_stop_ids also; /* other ids that end what is generated */
+} cpl_eval_runner;
 
 /* Takes one answered question; `sample` is its own from then on. A failure ends the asking. */
-typedef struct cpl_answering_listener {
-    cpl_status (*take)(void *who, int64_t index, json_t *sample);
+typedef struct cpl_eval_runner_callbacks {
+    cpl_status (*take)(void *ctx, int64_t index, json_t *sample);
     /* Hears of every finished option or text: progress. May be NULL. */
-    void (*progress)(void *who, int64_t done, int64_t of);
-    void *who;
-} cpl_answering_listener;
+    void (*progress)(void *ctx, int64_t done, int64_t of);
+    void *ctx;
+} cpl_eval_runner_callbacks;
 
 /* Asks `n` questions, ranked ones and texts as they come, and hands each to the listener: ranked ones
  * block by block in their order, a generated one as soon as it is finished. The asker has been made
- * for cpl_answering_window tokens. CPL_ERR_INPUT: a continuation longer than the window, a question
+ * for cpl_eval_runner_window tokens. CPL_ERR_INPUT: a continuation longer than the window, a question
  * longer than it where its form says so, a generation that leaves no room for the prompt: all name
  * the question. */
-CPL_NODISCARD cpl_status cpl_answering_ask(const cpl_answering *a, const cpl_question *questions,
-                                           int64_t n, const cpl_answering_listener *listener);
+CPL_NODISCARD cpl_status cpl_eval_runner_run(const cpl_eval_runner *a,
+                                             const cpl_question *questions, int64_t n,
+                                             const cpl_eval_runner_callbacks *listener);
 
 /* Clears `answered[i]` of every question in whose block one has no answer: only what is asked in the
  * same blocks is answered in the same bits, so an interrupted asking goes on with whole blocks. Failures
- * as cpl_answering_ask. */
-CPL_NODISCARD cpl_status cpl_answering_keep_blocks(const cpl_answering *a,
-                                                   const cpl_question *questions, int64_t n,
-                                                   bool *answered);
+ * as cpl_eval_runner_run. */
+CPL_NODISCARD cpl_status cpl_eval_runner_keep_blocks(const cpl_eval_runner *a,
+                                                     const cpl_question *questions, int64_t n,
+                                                     bool *answered);
 
 /* The longest window that the forms of the questions ask for, at least `window`. */
-int64_t cpl_answering_window(const cpl_question *questions, int64_t n, int64_t window);
+int64_t cpl_eval_runner_window(const cpl_question *questions, int64_t n, int64_t window);
 
 /* What somebody can do about questions that do not fit, said behind that; NULL: nothing. */
-typedef struct cpl_answering_advice {
+typedef struct cpl_eval_runner_advice {
     const char *room;   /* where what is generated leaves the prompt no room */
     const char *beyond; /* where a question is too long, and its form does not let it be cut */
-} cpl_answering_advice;
+} cpl_eval_runner_advice;
 
 /* What can be told before a model is there; `window` is the model's, `advice` may be NULL. CPL_ERR_INPUT
- * as cpl_answering_ask, but for what only asking finds. */
-CPL_NODISCARD cpl_status cpl_answering_check(const cpl_question *questions, int64_t n,
-                                             int64_t window, const cpl_tokenizer *tokenizer,
-                                             const cpl_answering_advice *advice);
+ * as cpl_eval_runner_run, but for what only asking finds. */
+CPL_NODISCARD cpl_status cpl_eval_runner_check(const cpl_question *questions, int64_t n,
+                                               int64_t window, const cpl_tokenizer *tokenizer,
+                                               const cpl_eval_runner_advice *advice);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_RUN_RUNNER_H */

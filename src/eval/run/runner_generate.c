@@ -18,13 +18,13 @@ typedef struct written {
 } written;
 
 typedef struct block {
-    cpl_answering_work *w;
+    cpl_eval_runner_work *w;
     int64_t first, last;
     cpl_encoded *encoded;  /* (n) */
     cpl_sequence *prompts; /* (n) */
     written *written;      /* (n) */
     cpl_text eos, cut;     /* the text of the end-of-text token; of one answer */
-    cpl_marking_room room;
+    cpl_grading_scratch room;
     cpl_status heard;
 } block;
 
@@ -39,11 +39,11 @@ static void free_block(block *b)
     cpl_free(b->prompts);
     cpl_text_free(&b->eos);
     cpl_text_free(&b->cut);
-    cpl_marking_room_free(&b->room);
+    cpl_grading_scratch_free(&b->room);
 }
 
 /* A block is asked for equally many tokens at most. */
-int64_t cpl_answering_generate_end(const cpl_answering_work *w, int64_t first)
+int64_t cpl_eval_runner_generate_end(const cpl_eval_runner_work *w, int64_t first)
 {
     const cpl_question *q = w->question;
     int64_t last          = first;
@@ -55,39 +55,41 @@ int64_t cpl_answering_generate_end(const cpl_answering_work *w, int64_t first)
 
 static cpl_status make_room(block *b)
 {
-    const cpl_answering *a = b->w->a;
-    const size_t n         = (size_t)(b->last - b->first);
-    const int32_t eos      = (int32_t)a->eos;
-    b->encoded             = cpl_alloc(n * sizeof *b->encoded);
-    b->prompts             = cpl_alloc(n * sizeof *b->prompts);
-    b->written             = cpl_alloc(n * sizeof *b->written);
+    const cpl_eval_runner *a = b->w->a;
+    const size_t n           = (size_t)(b->last - b->first);
+    const int32_t eos        = (int32_t)a->eos;
+    b->encoded               = cpl_alloc(n * sizeof *b->encoded);
+    b->prompts               = cpl_alloc(n * sizeof *b->prompts);
+    b->written               = cpl_alloc(n * sizeof *b->written);
     if (b->written) memset(b->written, 0, n * sizeof *b->written);
     if (!b->encoded || !b->prompts || !b->written) return CPL_ERR_MEMORY;
     if (a->eos >= 0) CPL_TRY(cpl_tokenizer_decode(a->tokenizer, &b->eos, &eos, 1, false));
     return cpl_text_status(&b->eos);
 }
 
-static cpl_status encode(cpl_answering_work *w, const cpl_question *q, cpl_encoded *encoded)
+static cpl_status encode(cpl_eval_runner_work *w, const cpl_question *q, cpl_encoded *encoded)
 {
-    const int64_t window = cpl_answering_window_of(q->form, w->a->window);
+    const int64_t window = cpl_eval_runner_window_of(q->form, w->a->window);
     CPL_ASSERT(window <= w->a->asker->how.window);
-    return cpl_answering_encode_prompt(&w->encoding, &w->ids, encoded, q->form, window, q->prompt);
+    return cpl_eval_runner_encode_prompt(&w->encoding, &w->ids, encoded, q->form, window,
+                                         q->prompt);
 }
 
 static cpl_status encode_all(block *b)
 {
-    cpl_answering_work *w = b->w;
-    w->ids.count          = 0;
+    cpl_eval_runner_work *w = b->w;
+    w->ids.count            = 0;
     for (int64_t i = b->first; i < b->last; i++)
-        CPL_TRY(cpl_answering_about(encode(w, &w->question[i], &b->encoded[i - b->first]),
-                                    &w->question[i]));
+        CPL_TRY(cpl_eval_runner_about(encode(w, &w->question[i], &b->encoded[i - b->first]),
+                                      &w->question[i]));
     for (int64_t i = 0; i < b->last - b->first; i++)
         b->prompts[i] = (cpl_sequence){w->ids.at + b->encoded[i].first, b->encoded[i].length};
     return CPL_OK;
 }
 
 /* The stop strings of the form, then the end-of-text token's text, as lm-eval has them. */
-static bool reached(const block *b, const cpl_form *form, const cpl_text *text, size_t known)
+static bool reached(const block *b, const cpl_request_spec *form, const cpl_text *text,
+                    size_t known)
 {
     const char *eos     = b->eos.length ? b->eos.bytes : "";
     const cpl_span span = cpl_span_text(text);
@@ -95,7 +97,7 @@ static bool reached(const block *b, const cpl_form *form, const cpl_text *text, 
            cpl_stops_reached(span, known, &eos, 1);
 }
 
-static cpl_status add(block *b, written *one, const cpl_form *form, int32_t id)
+static cpl_status add(block *b, written *one, const cpl_request_spec *form, int32_t id)
 {
     const cpl_tokenizer *t = b->w->a->tokenizer;
     const size_t known     = one->whole.length;
@@ -107,9 +109,9 @@ static cpl_status add(block *b, written *one, const cpl_form *form, int32_t id)
     return cpl_text_status(&one->text);
 }
 
-static bool hear(void *who, int64_t index, int32_t id)
+static bool hear(void *ctx, int64_t index, int32_t id)
 {
-    block *b          = who;
+    block *b          = ctx;
     written *one      = &b->written[index];
     cpl_status status = add(b, one, b->w->question[b->first + index].form, id);
     if (status != CPL_OK) b->heard = status;
@@ -118,50 +120,50 @@ static bool hear(void *who, int64_t index, int32_t id)
 
 static cpl_status tell_one(block *b, int64_t i)
 {
-    const cpl_answering_work *w = b->w;
-    const cpl_question *q       = &w->question[b->first + i];
-    const cpl_text *text        = &b->written[i].text;
-    const char *eos             = b->eos.length ? b->eos.bytes : "";
-    cpl_generated generated     = {.prompt = b->encoded[i], .tokens = b->written[i].tokens};
-    json_t *sample              = NULL;
+    const cpl_eval_runner_work *w = b->w;
+    const cpl_question *q         = &w->question[b->first + i];
+    const cpl_text *text          = &b->written[i].text;
+    const char *eos               = b->eos.length ? b->eos.bytes : "";
+    cpl_generated generated       = {.prompt = b->encoded[i], .tokens = b->written[i].tokens};
+    json_t *sample                = NULL;
     cpl_text_clear(&b->cut);
     cpl_utf8_repair(&b->cut, text->length ? text->bytes : "", text->length);
     CPL_TRY(cpl_text_status(&b->cut));
     generated.text = cpl_stops_cut(cpl_span_text(&b->cut), q->form->until, q->form->n_until);
     generated.text = cpl_stops_cut(generated.text, &eos, 1);
     CPL_TRY(cpl_sample_generated(&sample, q, &generated, &b->room, w->a->texts));
-    return w->listener->take(w->listener->who, b->first + i, sample);
+    return w->listener->take(w->listener->ctx, b->first + i, sample);
 }
 
 /* What ended without having had enough has met the end-of-text, which counts as a token. */
-static cpl_status finish(void *who, int64_t index)
+static cpl_status finish(void *ctx, int64_t index)
 {
-    block *b = who;
+    block *b = ctx;
     CPL_TRY(b->heard);
     if (!b->written[index].enough) b->written[index].tokens++;
     CPL_TRY(tell_one(b, index));
-    return cpl_answering_count(b->w, index);
+    return cpl_eval_runner_count(b->w, index);
 }
 
 static cpl_status ask(block *b)
 {
-    const cpl_answering *a            = b->w->a;
-    const cpl_asker_listener listener = {.eos   = a->eos,
-                                         .n_ids = cpl_tokenizer_vocab_size(a->tokenizer),
-                                         .hear  = hear,
-                                         .done  = finish,
-                                         .who   = b,
-                                         .also  = a->also};
-    const int64_t n                   = b->last - b->first;
+    const cpl_eval_runner *a              = b->w->a;
+    const cpl_lm_batch_callbacks listener = {.eos   = a->eos,
+                                             .n_ids = cpl_tokenizer_vocab_size(a->tokenizer),
+                                             .hear  = hear,
+                                             .done  = finish,
+                                             .ctx   = b,
+                                             .also  = a->also};
+    const int64_t n                       = b->last - b->first;
     CPL_TRY(make_room(b));
     CPL_TRY(encode_all(b));
-    return cpl_asker_continue(a->asker, b->prompts, n, b->w->question[b->first].form->max_gen_toks,
-                              &listener);
+    return cpl_lm_batch_continue(a->asker, b->prompts, n,
+                                 b->w->question[b->first].form->max_gen_toks, &listener);
 }
 
-cpl_status cpl_answering_generate(cpl_answering_work *w, int64_t first, int64_t *last)
+cpl_status cpl_eval_runner_generate(cpl_eval_runner_work *w, int64_t first, int64_t *last)
 {
-    block b = {.w = w, .first = first, .last = cpl_answering_generate_end(w, first)};
+    block b = {.w = w, .first = first, .last = cpl_eval_runner_generate_end(w, first)};
     const cpl_status status = ask(&b);
     *last                   = b.last;
     free_block(&b);

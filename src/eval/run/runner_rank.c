@@ -9,10 +9,10 @@ enum { MOST_QUESTIONS = 128, MOST_TOKENS = 1 << 20 }; /* of a block */
 /* One block. Its sequences are those of its questions one after the other: the options, then the
  * same behind the bare context. Equal ones pass through the model once (lm_batch.h). */
 typedef struct block {
-    cpl_answering_work *w;
-    int64_t first, last;  /* of its questions */
-    cpl_encoded *encoded; /* (n) */
-    cpl_scored *asked;    /* (n) */
+    cpl_eval_runner_work *w;
+    int64_t first, last;   /* of its questions */
+    cpl_encoded *encoded;  /* (n) */
+    cpl_lm_request *asked; /* (n) */
     int64_t n;
     cpl_option_facts *facts; /* of one question */
 } block;
@@ -30,7 +30,7 @@ static cpl_status make_room(block *b)
     int64_t requests = 0, options = 0;
     for (int64_t i = b->first; i < b->w->n && i - b->first < MOST_QUESTIONS; i++) {
         const cpl_question *q = &b->w->question[i];
-        requests += cpl_answering_requests(q);
+        requests += cpl_eval_runner_requests(q);
         if (q->n_options > options) options = q->n_options;
     }
     b->encoded = cpl_alloc((size_t)requests * sizeof *b->encoded + 1);
@@ -41,32 +41,32 @@ static cpl_status make_room(block *b)
 
 static cpl_status encode_question(block *b, const cpl_question *q)
 {
-    cpl_answering_work *w = b->w;
-    const int64_t window  = cpl_answering_window_of(q->form, w->a->window);
+    cpl_eval_runner_work *w = b->w;
+    const int64_t window    = cpl_eval_runner_window_of(q->form, w->a->window);
     CPL_ASSERT(window <= w->a->asker->how.window);
-    for (int64_t i = 0; i < cpl_answering_requests(q); i++) {
+    for (int64_t i = 0; i < cpl_eval_runner_requests(q); i++) {
         cpl_option option = q->options[i % q->n_options];
         if (i >= q->n_options) option.context = q->unconditional;
-        CPL_TRY(cpl_answering_encode_option(&w->encoding, &w->ids, &b->encoded[b->n++], q->form,
-                                            window, &option));
+        CPL_TRY(cpl_eval_runner_encode_option(&w->encoding, &w->ids, &b->encoded[b->n++], q->form,
+                                              window, &option));
     }
     return CPL_OK;
 }
 
 static cpl_status encode_all(block *b)
 {
-    cpl_answering_work *w = b->w;
-    w->ids.count          = 0;
+    cpl_eval_runner_work *w = b->w;
+    w->ids.count            = 0;
     for (b->last = b->first; b->last < w->n; b->last++) {
         const cpl_question *q = &w->question[b->last];
         if (q->form->ask != CPL_ASK_RANK || b->last - b->first == MOST_QUESTIONS ||
             w->ids.count > MOST_TOKENS)
             break;
-        CPL_TRY(cpl_answering_about(encode_question(b, q), q));
+        CPL_TRY(cpl_eval_runner_about(encode_question(b, q), q));
     }
     for (int64_t i = 0; i < b->n; i++) {
         const cpl_encoded *e = &b->encoded[i];
-        b->asked[i]          = (cpl_scored){w->ids.at + e->first, e->length, e->scored, 0};
+        b->asked[i]          = (cpl_lm_request){w->ids.at + e->first, e->length, e->scored, 0};
     }
     return CPL_OK;
 }
@@ -77,7 +77,7 @@ static int64_t at_least_1(size_t length)
 }
 
 /* Of option i, whose sequences are asked[i] and behind all options. */
-static cpl_option_facts facts_of(const cpl_question *q, const cpl_scored *asked, int64_t i)
+static cpl_option_facts facts_of(const cpl_question *q, const cpl_lm_request *asked, int64_t i)
 {
     const cpl_span whole = cpl_span_of(q->options[i].continuation);
     CPL_ASSERT(q->options[i].choice <= whole.length);
@@ -95,26 +95,26 @@ static cpl_option_facts facts_of(const cpl_question *q, const cpl_scored *asked,
 
 static cpl_status tell(block *b)
 {
-    const cpl_answering_work *w = b->w;
-    int64_t at                  = 0;
+    const cpl_eval_runner_work *w = b->w;
+    int64_t at                    = 0;
     for (int64_t i = b->first; i < b->last; i++) {
         const cpl_question *q = &w->question[i];
         json_t *sample        = NULL;
         for (int64_t k = 0; k < q->n_options; k++) b->facts[k] = facts_of(q, b->asked + at, k);
         CPL_TRY(cpl_sample_ranked(&sample, q, b->encoded + at, b->facts, w->a->texts));
-        CPL_TRY(w->listener->take(w->listener->who, i, sample));
-        at += cpl_answering_requests(q);
+        CPL_TRY(w->listener->take(w->listener->ctx, i, sample));
+        at += cpl_eval_runner_requests(q);
     }
     return CPL_OK;
 }
 
-cpl_status cpl_answering_rank(cpl_answering_work *w, int64_t first, int64_t *last)
+cpl_status cpl_eval_runner_rank(cpl_eval_runner_work *w, int64_t first, int64_t *last)
 {
     block b           = {.w = w, .first = first};
     cpl_status status = CPL_OK;
     CPL_TRY_DONE(make_room(&b));
     CPL_TRY_DONE(encode_all(&b));
-    CPL_TRY_DONE(cpl_asker_score(w->a->asker, b.asked, b.n, cpl_answering_count, w));
+    CPL_TRY_DONE(cpl_lm_batch_score(w->a->asker, b.asked, b.n, cpl_eval_runner_count, w));
     status = tell(&b);
     *last  = b.last;
 done:
@@ -122,7 +122,7 @@ done:
     return status;
 }
 
-cpl_status cpl_answering_rank_end(cpl_answering_work *w, int64_t first, int64_t *last)
+cpl_status cpl_eval_runner_rank_end(cpl_eval_runner_work *w, int64_t first, int64_t *last)
 {
     block b           = {.w = w, .first = first};
     cpl_status status = make_room(&b);

@@ -12,10 +12,6 @@
 #include "eval/prompts/question.h"
 #include "eval/run/encode.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The object of a ranked question, from (n_options) encodings and facts. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_sample_ranked(json_t **sample, const cpl_question *q,
                                            const cpl_encoded *encoded,
@@ -30,7 +26,7 @@ typedef struct cpl_generated {
 /* The object of a generated text: its answers are marked. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_sample_generated(json_t **sample, const cpl_question *q,
                                               const cpl_generated *generated,
-                                              cpl_marking_room *room, bool texts);
+                                              cpl_grading_scratch *room, bool texts);
 
 /* ---- parts ---- */
 
@@ -54,7 +50,4 @@ CPL_NODISCARD cpl_status cpl_sample_finish(json_t **sample, json_t *made, bool w
 /* What a further answer is called in a sample: its name, of exact_match_NAME only NAME. */
 const char *cpl_sample_key(const char *answer);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_RUN_SAMPLE_H */

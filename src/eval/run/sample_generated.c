@@ -10,7 +10,7 @@ static json_t *mark_json(double score)
 }
 
 /* What an answer is told as: `normal` where its form wants that. */
-static json_t *answer_json(const cpl_answer *answer, const cpl_mark *mark, bool normal)
+static json_t *answer_json(const cpl_answer *answer, const cpl_grade *mark, bool normal)
 {
     if (!mark->found)
         return answer->invalid ? cpl_sample_words(cpl_span_of(answer->invalid)) : json_null();
@@ -30,7 +30,8 @@ static bool put_named(json_t *sample, const char *prefix, const char *name, json
 
 /* Answer i: filters of one metric are told by their names; otherwise the first one plainly, and a
  * further one under its own name. */
-static bool put_answer(json_t *sample, const cpl_form *form, int64_t i, const cpl_mark *mark)
+static bool put_answer(json_t *sample, const cpl_request_spec *form, int64_t i,
+                       const cpl_grade *mark)
 {
     const cpl_answer *answer = &form->answers[i];
     json_t *value            = answer_json(answer, mark, answer->show_normal),
@@ -51,15 +52,15 @@ static bool put_answer(json_t *sample, const cpl_form *form, int64_t i, const cp
 }
 
 static cpl_status mark_answer(json_t *sample, const cpl_question *q, int64_t i, cpl_span text,
-                              cpl_marking_room *room)
+                              cpl_grading_scratch *room)
 {
     const cpl_references *r = &q->references[i];
-    cpl_mark mark;
+    cpl_grade mark;
     cpl_span *spans = cpl_alloc((size_t)r->count * sizeof *spans + 1);
     if (!spans) return CPL_ERR_MEMORY;
     for (int64_t k = 0; k < r->count; k++) spans[k] = cpl_span_of(r->at[k]);
     cpl_status status =
-        cpl_marking_mark(&mark, &q->form->answers[i].marking, text, spans, r->count, room);
+        cpl_grading_grade(&mark, &q->form->answers[i].marking, text, spans, r->count, room);
     if (status == CPL_OK && !put_answer(sample, q->form, i, &mark)) status = CPL_ERR_MEMORY;
     cpl_free(spans);
     return status;
@@ -68,9 +69,9 @@ static cpl_status mark_answer(json_t *sample, const cpl_question *q, int64_t i, 
 /* A reference as it is told: what its own filter finds in it, or null; in the normal form where the
  * answer is told in that. */
 static json_t *reference_json(const cpl_answer *answer, const char *reference,
-                              cpl_marking_room *room)
+                              cpl_grading_scratch *room)
 {
-    const cpl_marking *m = &answer->marking;
+    const cpl_grading *m = &answer->marking;
     cpl_span told        = cpl_span_of(reference);
     if (m->reference && !m->reference->find(&told, told)) return json_null();
     if (answer->show_normal && m->normal->make(&room->reference, told, &room->spare))
@@ -78,7 +79,7 @@ static json_t *reference_json(const cpl_answer *answer, const char *reference,
     return room->reference.failed || room->spare.failed ? NULL : cpl_sample_words(told);
 }
 
-static json_t *target_json(const cpl_question *q, cpl_marking_room *room)
+static json_t *target_json(const cpl_question *q, cpl_grading_scratch *room)
 {
     const cpl_references *r  = &q->references[0];
     const cpl_answer *answer = &q->form->answers[0];
@@ -105,7 +106,7 @@ static bool put_prompt(json_t *sample, const cpl_question *q, const cpl_generate
 }
 
 cpl_status cpl_sample_generated(json_t **sample, const cpl_question *q, const cpl_generated *g,
-                                cpl_marking_room *room, bool texts)
+                                cpl_grading_scratch *room, bool texts)
 {
     json_t *made = json_object();
     bool ok      = cpl_sample_put(made, "id", cpl_sample_id(q)) &&

@@ -36,7 +36,7 @@ static bool put_unconditional(json_t *sample, const cpl_question *q, const cpl_o
 }
 
 /* The length by which the form's scores divide: of the choice if any of them does. */
-static cpl_score_length length_of(const cpl_form *form)
+static cpl_score_length length_of(const cpl_request_spec *form)
 {
     cpl_score_length length = CPL_LENGTH_NONE;
     for (int64_t i = 0; i < form->n_scores; i++) {

@@ -9,10 +9,6 @@
 
 #include "base/span.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The text up to the first occurrence of each stop string, one after the other in their order. */
 cpl_span cpl_stops_cut(cpl_span text, const char *const *stops, int64_t n_stops);
 
@@ -20,7 +16,4 @@ cpl_span cpl_stops_cut(cpl_span text, const char *const *stops, int64_t n_stops)
  * grows only what is new is searched. */
 bool cpl_stops_reached(cpl_span text, size_t known, const char *const *stops, int64_t n_stops);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_RUN_STOPS_H */

@@ -92,7 +92,7 @@ static cpl_status check_members(const cpl_yaml_tree *tree, const json_t *from)
     json_t *value;
     size_t index;
     json_object_foreach((json_t *)(uintptr_t)from, key, value)
-        CPL_TRY(AT(tree, value, cpl_names_find(&index, "kind of field", key, names, 4)));
+        CPL_TRY(AT(tree, value, cpl_lookup(&index, "kind of field", key, names, 4)));
     size_t wanted = json_object_get(from, "look_up") ? 2 : 1;
     if (json_object_size(from) != wanted)
         return cpl_yaml_tree_fail(tree, from, "a field is one of text, list, and look_up with in");
@@ -120,7 +120,7 @@ static const cpl_field *find_field(const cpl_fields *fields, const char *name)
     return NULL;
 }
 
-cpl_status cpl_names_there_find(bool *list, const cpl_names_there *there, const char *name)
+cpl_status cpl_scope_names_find(bool *list, const cpl_scope_names *there, const char *name)
 {
     const char *names[CPL_FIELDS_MOST + 64];
     size_t count           = 0, index;
@@ -133,15 +133,15 @@ cpl_status cpl_names_there_find(bool *list, const cpl_names_there *there, const 
         if (strcmp(there->known[i].name, name) == 0) return CPL_OK;
     }
     for (int64_t i = 0; i < there->fields->count; i++) names[count++] = there->fields->at[i].name;
-    return cpl_names_find(&index, "field", name, names, count);
+    return cpl_lookup(&index, "field", name, names, count);
 }
 
-cpl_status cpl_names_there_check(const cpl_names_there *there, const cpl_template *t)
+cpl_status cpl_scope_names_check(const cpl_scope_names *there, const cpl_template *t)
 {
     for (int64_t i = 0; i < t->count; i++) {
         bool list;
         if (!t->pieces[i].name) continue;
-        CPL_TRY(cpl_names_there_find(&list, there, t->pieces[i].name));
+        CPL_TRY(cpl_scope_names_find(&list, there, t->pieces[i].name));
         if (list)
             return CPL_FAIL(CPL_ERR_INPUT, "{%s} is a list, and a text is wanted",
                             t->pieces[i].name);
@@ -150,24 +150,24 @@ cpl_status cpl_names_there_check(const cpl_names_there *there, const cpl_templat
 }
 
 /* Whether all that a field is made of stands among the first `n` fields and the known names. */
-static cpl_status check_field(cpl_field *field, const cpl_names_there *there)
+static cpl_status check_field(cpl_field *field, const cpl_scope_names *there)
 {
     for (int64_t i = 0; field->made && i < field->count; i++)
-        CPL_TRY(cpl_names_there_check(there, &field->made[i]));
+        CPL_TRY(cpl_scope_names_check(there, &field->made[i]));
     if (field->kind == LOOK_UP)
-        CPL_TRY(cpl_names_there_find(&field->list, there, field->looked_up));
+        CPL_TRY(cpl_scope_names_find(&field->list, there, field->looked_up));
     return CPL_OK;
 }
 
 /* Fields that are made of others come behind them: those that can be checked first, first. What is
  * left over then names what is not there, or itself. */
 static cpl_status order(cpl_field *at, int64_t count, const cpl_yaml_tree *tree,
-                        const cpl_known *known, int64_t n_known)
+                        const cpl_builtin_name *known, int64_t n_known)
 {
     cpl_fields all = {at, count};
     for (int64_t done = 0; done < count;) {
         cpl_fields before     = {at, done};
-        cpl_names_there there = {&before, known, n_known};
+        cpl_scope_names there = {&before, known, n_known};
         int64_t next          = done;
         while (next < count && check_field(&at[next], &there) != CPL_OK) next++;
         if (next == count) {
@@ -185,7 +185,7 @@ static cpl_status order(cpl_field *at, int64_t count, const cpl_yaml_tree *tree,
 }
 
 cpl_status cpl_fields_parse(cpl_fields *fields, cpl_pool *pool, const cpl_yaml_tree *tree,
-                            const json_t *from, const cpl_known *known, int64_t n_known)
+                            const json_t *from, const cpl_builtin_name *known, int64_t n_known)
 {
     size_t n      = json_object_size(from);
     cpl_field *at = cpl_pool_take(pool, (n + 1) * sizeof *at);

@@ -8,10 +8,6 @@
 #include "eval/tasks/template.h"
 #include "settings/yaml_tree.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_field cpl_field;
 
 typedef struct cpl_fields {
@@ -20,17 +16,17 @@ typedef struct cpl_fields {
 } cpl_fields;
 
 /* A name without a field: what the engine itself knows of a question. */
-typedef struct cpl_known {
+typedef struct cpl_builtin_name {
     const char *name;
     bool list;
-} cpl_known;
+} cpl_builtin_name;
 
 /* The names that a template may use. */
-typedef struct cpl_names_there {
+typedef struct cpl_scope_names {
     const cpl_fields *fields;
-    const cpl_known *known; /* (n_known) */
+    const cpl_builtin_name *known; /* (n_known) */
     int64_t n_known;
-} cpl_names_there;
+} cpl_scope_names;
 
 enum { CPL_FIELDS_MOST = 64 };
 
@@ -39,15 +35,15 @@ enum { CPL_FIELDS_MOST = 64 };
  * place in the file. */
 CPL_NODISCARD cpl_status cpl_fields_parse(cpl_fields *fields, cpl_pool *pool,
                                           const cpl_yaml_tree *tree, const json_t *from,
-                                          const cpl_known *known, int64_t n_known);
+                                          const cpl_builtin_name *known, int64_t n_known);
 
 /* Sets whether what `name` stands for is a list. CPL_ERR_INPUT, with the nearest name, if it stands
  * for nothing; the sentence names no file. */
-CPL_NODISCARD cpl_status cpl_names_there_find(bool *list, const cpl_names_there *there,
+CPL_NODISCARD cpl_status cpl_scope_names_find(bool *list, const cpl_scope_names *there,
                                               const char *name);
 
 /* Checks that every name of a template stands for a text there. The same. */
-CPL_NODISCARD cpl_status cpl_names_there_check(const cpl_names_there *there, const cpl_template *t);
+CPL_NODISCARD cpl_status cpl_scope_names_check(const cpl_scope_names *there, const cpl_template *t);
 
 /* A row, and the values of the names that were looked up or set. */
 typedef struct cpl_scope {
@@ -67,7 +63,4 @@ CPL_NODISCARD cpl_status cpl_scope_set(cpl_scope *scope, const char *name, json_
 /* Sets what a name stands for, borrowed. CPL_ERR_INPUT: the row is a bad one. */
 CPL_NODISCARD cpl_status cpl_scope_value(json_t **value, cpl_scope *scope, const char *name);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_TASKS_FIELDS_H */

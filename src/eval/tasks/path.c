@@ -5,12 +5,12 @@
 #include <string.h>
 
 /* "name", "name[]" or "name[3]" */
-static cpl_status parse_step(cpl_step *step, cpl_pool *pool, cpl_span text)
+static cpl_status parse_step(cpl_path_step *step, cpl_pool *pool, cpl_span text)
 {
     size_t bracket = cpl_span_find_byte(text, 0, '[');
     size_t end     = bracket == CPL_NOWHERE ? text.length : bracket;
     if (end == 0) return CPL_FAIL(CPL_ERR_INPUT, "a member without a name");
-    *step = (cpl_step){.member = cpl_pool_copy(pool, text.bytes, end)};
+    *step = (cpl_path_step){.member = cpl_pool_copy(pool, text.bytes, end)};
     if (bracket == CPL_NOWHERE) return CPL_OK;
     cpl_span inside = cpl_span_part(text, bracket + 1, text.length);
     if (cpl_span_equal(inside, cpl_span_of("]"))) {
@@ -30,7 +30,7 @@ static cpl_status parse_steps(cpl_path *path, cpl_pool *pool, cpl_span text)
 {
     size_t most = 1;
     for (size_t i = 0; i < text.length; i++) most += text.bytes[i] == '.';
-    cpl_step *steps = cpl_pool_take(pool, most * sizeof *steps);
+    cpl_path_step *steps = cpl_pool_take(pool, most * sizeof *steps);
     if (!steps) return cpl_pool_status(pool);
     path->steps = steps;
     int lists   = 0;
@@ -88,7 +88,7 @@ static json_t *as_text(const json_t *value)
     return *number ? json_string(number) : NULL;
 }
 
-static const json_t *member(const json_t *value, const cpl_step *step)
+static const json_t *member(const json_t *value, const cpl_path_step *step)
 {
     value = json_object_get(value, step->member);
     if (step->then == CPL_STEP_ITEM) value = json_array_get(value, (size_t)step->item);

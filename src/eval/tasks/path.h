@@ -6,19 +6,15 @@
 
 #include "eval/tasks/transform.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-typedef struct cpl_step {
+typedef struct cpl_path_step {
     const char *member;
     enum { CPL_STEP_VALUE, CPL_STEP_ITEM, CPL_STEP_LIST } then; /* "a", "a[3]", "a[]" */
     int64_t item;
-} cpl_step;
+} cpl_path_step;
 
 typedef struct cpl_path {
     const char *written;
-    const cpl_step *steps; /* (n_steps) */
+    const cpl_path_step *steps; /* (n_steps) */
     int64_t n_steps;
     bool may_lack; /* `?`: empty where it is not there */
     cpl_chain chain;
@@ -33,7 +29,4 @@ bool cpl_path_makes_list(const cpl_path *path);
  * kind: nothing at all, null, an object. CPL_ERR_INPUT: it cannot be transformed. */
 CPL_NODISCARD cpl_status cpl_path_value(json_t **value, const cpl_path *path, const json_t *row);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_TASKS_PATH_H */

@@ -8,10 +8,6 @@
 
 #include "eval/grade/grading.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum cpl_ask { CPL_ASK_RANK, CPL_ASK_GENERATE } cpl_ask;
 
 /* How context and continuation become tokens (docs/tasks.md, "Tokens and windows"). */
@@ -23,13 +19,13 @@ typedef enum cpl_joining {
 /* What is taken out of a generated text: one metric, or one filter of a metric. */
 typedef struct cpl_answer {
     const char *name;
-    cpl_marking marking;
+    cpl_grading marking;
     const char *invalid; /* what is told where nothing is found; NULL: null */
     bool show_normal;    /* the answer that is told is its normal form */
 } cpl_answer;
 
 /* Texts belong to the task. */
-typedef struct cpl_form {
+typedef struct cpl_request_spec {
     cpl_ask ask;
     cpl_joining joining;
     int64_t window; /* tokens that are fed at most, and no more than the model's window; 0: that */
@@ -45,9 +41,6 @@ typedef struct cpl_form {
     const cpl_answer *answers; /* (n_answers), at least one */
     int64_t n_answers;
     bool filters; /* the answers are filters of one metric, exact_match */
-} cpl_form;
+} cpl_request_spec;
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_TASKS_REQUEST_SPEC_H */

@@ -48,7 +48,7 @@ static cpl_status read_sets(cpl_task *task, const json_t *root)
     for (int64_t i = 0; i < task->sets.count; i++)
         CPL_TRY(cpl_yaml_tree_place(
             &task->parts->tree, json_is_array(from) ? json_array_get(from, (size_t)i) : from,
-            cpl_names_find(&index, "set of the paper", task->sets.at[i], sets, 2)));
+            cpl_lookup(&index, "set of the paper", task->sets.at[i], sets, 2)));
     return CPL_OK;
 }
 
@@ -65,7 +65,7 @@ static cpl_status read_defaults(cpl_task *task, const json_t *root)
     if (json_is_object(from)) json_object_foreach(from, set, value)
         {
             if (!json_is_string(value)) return FAIL(task, value, "a profile's name is wanted");
-            if (!cpl_names_hold(&task->sets, set))
+            if (!cpl_string_list_holds(&task->sets, set))
                 return FAIL(task, value, "%.40s is not among its sets", set);
             parts->default_of[parts->n_defaults] = set;
             parts->defaults[parts->n_defaults++] = json_string_value(value);
@@ -164,7 +164,7 @@ cpl_status cpl_task_profile(const cpl_profile **profile, const cpl_task *task, c
     if (!name) name = default_of(task, set);
     snprintf(whole, sizeof whole, "%s%s%s", name, variant ? "/" : "", variant ? variant : "");
     for (int64_t i = 0; i < task->n_profiles && n < 64; i++) names[n++] = task->profiles[i].name;
-    cpl_status status = cpl_names_find(&index, "profile", whole, names, n);
+    cpl_status status = cpl_lookup(&index, "profile", whole, names, n);
     if (status != CPL_OK) return CPL_FAIL(status, "%s: %s", task->id, cpl_last_error());
     *profile = &task->profiles[index];
     return CPL_OK;

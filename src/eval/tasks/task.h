@@ -8,14 +8,10 @@
 
 #include "eval/grade/score.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-typedef struct cpl_names {
+typedef struct cpl_string_list {
     const char *const *at;
     int64_t count;
-} cpl_names;
+} cpl_string_list;
 
 typedef enum cpl_headline_of {
     CPL_OF_QUESTIONS, /* of all questions */
@@ -25,21 +21,22 @@ typedef enum cpl_headline_of {
 
 typedef struct cpl_group {
     const char *name;
-    cpl_names subjects; /* none: all there are */
-    cpl_names metrics;  /* none: the profile's */
+    cpl_string_list subjects; /* none: all there are */
+    cpl_string_list metrics;  /* none: the profile's */
 } cpl_group;
 
 /* A way of asking: "inloop", or a variant of one, "harness/authors". */
 typedef struct cpl_profile {
     const char *name;
     const char *split;
-    cpl_names metrics; /* what is reported, the headline first: names of scores.def, "soft", or of
+    cpl_string_list
+        metrics; /* what is reported, the headline first: names of scores.def, "soft", or of
                         * answers; "exact_match" alone where the answers are filters of one metric.
                         * With forms those of the first one, as `split` is */
     cpl_headline_of headline; /* whose mean the plain metric is */
-    cpl_names forms;   /* the variants that are asked in its place; none: it is asked itself */
-    const char *shots; /* exemplars: "5", or of several numbers "0-5" or "0,1,5" */
-    cpl_group *groups; /* (n_groups) the task's, and the profile's own in their place */
+    cpl_string_list forms; /* the variants that are asked in its place; none: it is asked itself */
+    const char *shots;     /* exemplars: "5", or of several numbers "0-5" or "0,1,5" */
+    cpl_group *groups;     /* (n_groups) the task's, and the profile's own in their place */
     int64_t n_groups;
 } cpl_profile;
 
@@ -48,7 +45,7 @@ typedef struct cpl_task_parts cpl_task_parts; /* fields, splits, templates: task
 typedef struct cpl_task {
     const char *id, *title;
     const char *source, *licence; /* NULL: not told */
-    cpl_names sets;               /* of the paper: "3b", "15b" */
+    cpl_string_list sets;         /* of the paper: "3b", "15b" */
     double chance;                /* percent; NaN: not told */
     cpl_profile *profiles;        /* (n_profiles) */
     int64_t n_profiles;
@@ -82,7 +79,4 @@ extern const size_t cpl_n_task_texts;
 /* Whether a ranked question, or a generated one, has to say anything of a metric of the profile. */
 bool cpl_profile_reports(const cpl_profile *profile, const char *metric, bool ranked);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_TASKS_TASK_H */

@@ -31,10 +31,10 @@ static const habit *habit_of(const char *profile)
     return &habits[0];
 }
 
-static cpl_status read_scores(cpl_form *form, const cpl_task *task, const json_t *from,
+static cpl_status read_scores(cpl_request_spec *form, const cpl_task *task, const json_t *from,
                               const habit *usual)
 {
-    cpl_names names = {usual->scores, 0};
+    cpl_string_list names = {usual->scores, 0};
     while (names.count < 4 && usual->scores[names.count]) names.count++;
     const json_t *given = json_object_get(from, "scores");
     if (given) CPL_TRY(cpl_task_names_of(&names, task, from, "scores"));
@@ -55,7 +55,7 @@ static cpl_status read_scores(cpl_form *form, const cpl_task *task, const json_t
 static cpl_status read_reference(cpl_reference_rule *rule, const cpl_task *task, const json_t *from,
                                  const cpl_template *target, const json_t *place)
 {
-    cpl_names texts;
+    cpl_string_list texts;
     const json_t *node = json_object_get(from, "reference");
     CPL_TRY(cpl_task_names_of(&texts, task, from, "reference"));
     if (!texts.count) {
@@ -73,7 +73,8 @@ static cpl_status read_reference(cpl_reference_rule *rule, const cpl_task *task,
 }
 
 static cpl_status read_answer(cpl_answer *answer, cpl_reference_rule *rule, const cpl_task *task,
-                              const cpl_manner *manner, const json_t *from, const json_t *place)
+                              const cpl_prompt_spec *manner, const json_t *from,
+                              const json_t *place)
 {
     static const char *const keys[]  = {"filter",     "reference", "clean", "normal",
                                         "comparison", "invalid",   "show"};
@@ -106,7 +107,7 @@ static bool is_answer_name(const char *name)
                                  "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == strlen(name);
 }
 
-static cpl_status read_answers(cpl_manner *manner, cpl_task *task, const json_t *from,
+static cpl_status read_answers(cpl_prompt_spec *manner, cpl_task *task, const json_t *from,
                                const json_t *place)
 {
     const json_t *answers = json_object_get(from, "answers"),
@@ -144,9 +145,9 @@ static cpl_status read_answers(cpl_manner *manner, cpl_task *task, const json_t 
     return CPL_OK;
 }
 
-static cpl_status read_until(cpl_form *form, const cpl_task *task, const json_t *from)
+static cpl_status read_until(cpl_request_spec *form, const cpl_task *task, const json_t *from)
 {
-    cpl_names until;
+    cpl_string_list until;
     CPL_TRY(cpl_task_names_of(&until, task, from, "until"));
     for (int64_t i = 0; i < until.count; i++)
         if (!*until.at[i])
@@ -156,14 +157,14 @@ static cpl_status read_until(cpl_form *form, const cpl_task *task, const json_t 
     return CPL_OK;
 }
 
-cpl_status cpl_task_read_form(cpl_manner *manner, cpl_task *task, const char *profile,
+cpl_status cpl_task_read_form(cpl_prompt_spec *manner, cpl_task *task, const char *profile,
                               const json_t *from, const json_t *place)
 {
     static const char *const asks[]    = {"rank", "generate"};
     static const char *const tokens[]  = {"joint", "separate"};
     static const char *const beyonds[] = {"cut", "error"};
     const habit *usual                 = habit_of(profile);
-    cpl_form *form                     = &manner->form;
+    cpl_request_spec *form             = &manner->form;
     size_t ask, joining, beyond;
     CPL_TRY(cpl_task_word_of(&ask, task, from, "ask", asks, 2, 0));
     CPL_TRY(cpl_task_word_of(&joining, task, from, "tokens", tokens, 2, usual->joining));

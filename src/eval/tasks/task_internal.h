@@ -10,13 +10,9 @@
 #include "eval/tasks/request_spec.h"
 #include "eval/tasks/task.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* An alternative of a split: files that are read one after the other. */
 typedef struct cpl_source {
-    cpl_names files;
+    cpl_string_list files;
     const char *labels; /* NULL: none */
     const char *member; /* NULL: none */
     bool headless;
@@ -60,14 +56,14 @@ typedef struct cpl_gold_rule {
 } cpl_gold_rule;
 
 /* What is read of a row of a source, for some manner of asking. */
-typedef struct cpl_sheet {
+typedef struct cpl_row_schema {
     cpl_fields fields;
     cpl_subject_kind subject_kind;
     cpl_template subject;
     cpl_listing choices;
     cpl_gold_rule gold;
     bool wants_options, wants_gold;
-} cpl_sheet;
+} cpl_row_schema;
 
 /* The options in a row, under a name of their own. */
 typedef struct cpl_options_list {
@@ -88,9 +84,9 @@ typedef enum cpl_prompt_kind {
 } cpl_prompt_kind;
 
 /* How the questions of some subjects are asked. */
-typedef struct cpl_manner {
-    cpl_names subjects; /* none: all that no other manner names */
-    cpl_form form;
+typedef struct cpl_prompt_spec {
+    cpl_string_list subjects; /* none: all that no other manner names */
+    cpl_request_spec form;
     const cpl_template *description, *target; /* NULL: none */
     cpl_template context, option, exemplar;
     cpl_chain context_as; /* what is made of the whole context */
@@ -101,20 +97,20 @@ typedef struct cpl_manner {
     cpl_reference_rule *references; /* (form.n_answers) */
     cpl_prompt_kind prompt;
     const char *prompt_file;
-    cpl_sheet *asked; /* one for each source of the split */
-    cpl_sheet *shown; /* one for each source of the exemplars; NULL: there are none */
-} cpl_manner;
+    cpl_row_schema *asked; /* one for each source of the split */
+    cpl_row_schema *shown; /* one for each source of the exemplars; NULL: there are none */
+} cpl_prompt_spec;
 
 /* A profile as it is asked; one for each of the task's profiles, without manners where it has forms
  * in its place. */
-typedef struct cpl_way {
+typedef struct cpl_resolved_profile {
     const cpl_split *split, *exemplars; /* the latter NULL: none */
-    cpl_manner *manners;                /* (n_manners): [0] is that of all other subjects */
+    cpl_prompt_spec *manners;           /* (n_manners): [0] is that of all other subjects */
     int64_t n_manners;
     const int64_t *shots; /* (n_shots); -1: none, and no description either */
     int64_t n_shots;
     bool one_option; /* is enough: only losses are told */
-} cpl_way;
+} cpl_resolved_profile;
 
 struct cpl_task_parts {
     cpl_pool pool;
@@ -123,11 +119,11 @@ struct cpl_task_parts {
     cpl_split *splits;
     int64_t n_splits;
     const json_t *fields, *gold, *choices, *subject, *subjects,
-        *groups;      /* the task's; NULL: not given */
-    cpl_names known;  /* the subjects there are; none: not told */
-    cpl_known *facts; /* (n_facts) what `subjects` tells of each, by their names */
+        *groups;             /* the task's; NULL: not given */
+    cpl_string_list known;   /* the subjects there are; none: not told */
+    cpl_builtin_name *facts; /* (n_facts) what `subjects` tells of each, by their names */
     int64_t n_facts;
-    cpl_way *ways;                           /* (n_profiles) */
+    cpl_resolved_profile *ways;              /* (n_profiles) */
     const char *defaults[3], *default_of[3]; /* (n_defaults) profiles, and the sets they are for;
                                                 NULL: for all */
     int64_t n_defaults;
@@ -149,7 +145,7 @@ CPL_NODISCARD cpl_status cpl_task_word_of(size_t *index, const cpl_task *task, c
                                           size_t absent);
 
 /* Sets the texts of a list, or the one of a text; none where there is no such key. */
-CPL_NODISCARD cpl_status cpl_task_names_of(cpl_names *names, const cpl_task *task,
+CPL_NODISCARD cpl_status cpl_task_names_of(cpl_string_list *names, const cpl_task *task,
                                            const json_t *from, const char *key);
 
 CPL_NODISCARD cpl_status cpl_task_int_of(int64_t *value, const cpl_task *task, const json_t *from,
@@ -159,7 +155,7 @@ CPL_NODISCARD cpl_status cpl_task_int_of(int64_t *value, const cpl_task *task, c
 CPL_NODISCARD cpl_status cpl_task_template_of(cpl_template *t, bool *there, const cpl_task *task,
                                               const json_t *from, const char *key);
 
-bool cpl_names_hold(const cpl_names *names, const char *name);
+bool cpl_string_list_holds(const cpl_string_list *names, const char *name);
 
 /* Numbers of exemplars in words, from the smallest: "5", "0-5", "0,1,5"; -1 is none. In the pool; NULL
  * without memory. */
@@ -176,30 +172,33 @@ CPL_NODISCARD cpl_status cpl_task_read_groups(cpl_profile *profile, cpl_task *ta
 CPL_NODISCARD cpl_status cpl_task_read_profiles(cpl_task *task, const json_t *profiles);
 
 /* Reads what a profile reports; its manners are there. `from` is all that holds for it. */
-CPL_NODISCARD cpl_status cpl_task_read_metrics(cpl_profile *profile, cpl_way *way, cpl_task *task,
-                                               const json_t *from, const json_t *place);
+CPL_NODISCARD cpl_status cpl_task_read_metrics(cpl_profile *profile, cpl_resolved_profile *way,
+                                               cpl_task *task, const json_t *from,
+                                               const json_t *place);
 
 /* Checks that these are subjects of the task, where it lists its own. */
-CPL_NODISCARD cpl_status cpl_task_check_subjects(const cpl_task *task, const cpl_names *subjects,
+CPL_NODISCARD cpl_status cpl_task_check_subjects(const cpl_task *task,
+                                                 const cpl_string_list *subjects,
                                                  const json_t *node);
 
 /* CPL_ERR_INPUT, with the nearest one, where the task lists its subjects and this is none of them. */
 CPL_NODISCARD cpl_status cpl_task_find_subject(const cpl_task *task, const char *subject);
 
 /* Reads one manner of a profile. `from` is all that holds for it. */
-CPL_NODISCARD cpl_status cpl_task_read_manner(cpl_manner *manner, cpl_task *task,
-                                              const cpl_way *way, const char *profile,
+CPL_NODISCARD cpl_status cpl_task_read_manner(cpl_prompt_spec *manner, cpl_task *task,
+                                              const cpl_resolved_profile *way, const char *profile,
                                               const json_t *from, const json_t *place);
-CPL_NODISCARD cpl_status cpl_task_read_form(cpl_manner *manner, cpl_task *task, const char *profile,
-                                            const json_t *from, const json_t *place);
+CPL_NODISCARD cpl_status cpl_task_read_form(cpl_prompt_spec *manner, cpl_task *task,
+                                            const char *profile, const json_t *from,
+                                            const json_t *place);
 
 /* Sets what is read of a row of a source. `from` is all that holds for the manner. */
-CPL_NODISCARD cpl_status cpl_task_read_sheet(cpl_sheet *sheet, cpl_task *task,
+CPL_NODISCARD cpl_status cpl_task_read_sheet(cpl_row_schema *sheet, cpl_task *task,
                                              const cpl_source *source, const json_t *from);
 
 /* Checks that what a manner makes of a row is there: of a question, or of an exemplar. */
-CPL_NODISCARD cpl_status cpl_task_check_sheet(cpl_sheet *sheet, const cpl_task *task,
-                                              const cpl_manner *manner, bool exemplar,
+CPL_NODISCARD cpl_status cpl_task_check_sheet(cpl_row_schema *sheet, const cpl_task *task,
+                                              const cpl_prompt_spec *manner, bool exemplar,
                                               const json_t *from, const json_t *place);
 
 /* An object that is the members of `below` and, in their place or besides, those of `above`; either
@@ -208,7 +207,4 @@ CPL_NODISCARD cpl_status cpl_task_check_sheet(cpl_sheet *sheet, const cpl_task *
 CPL_NODISCARD cpl_status cpl_task_join(const json_t **out, cpl_task *task, const json_t *below,
                                        const json_t *above);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_TASKS_TASK_INTERNAL_H */

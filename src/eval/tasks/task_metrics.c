@@ -24,14 +24,14 @@ static bool is_loss(const char *metric)
     return cpl_score_find(&score, metric) == CPL_OK && score->loss;
 }
 
-static bool has_score(const cpl_form *form, const char *name)
+static bool has_score(const cpl_request_spec *form, const char *name)
 {
     for (int64_t k = 0; k < form->n_scores; k++)
         if (strcmp(form->scores[k]->name, name) == 0) return true;
     return false;
 }
 
-static bool has_answer(const cpl_form *form, const char *name)
+static bool has_answer(const cpl_request_spec *form, const char *name)
 {
     if (form->filters) return strcmp(name, "exact_match") == 0;
     for (int64_t k = 0; k < form->n_answers; k++)
@@ -40,20 +40,22 @@ static bool has_answer(const cpl_form *form, const char *name)
 }
 
 /* "the profile" or "the case of law". */
-static const char *whose(cpl_pool *pool, const cpl_way *way, const cpl_manner *manner)
+static const char *whose(cpl_pool *pool, const cpl_resolved_profile *way,
+                         const cpl_prompt_spec *manner)
 {
     if (manner == &way->manners[0]) return "the profile";
     return cpl_pool_printf(pool, "the case of %.100s", manner->subjects.at[0]);
 }
 
 /* What a manner's questions have to say of a metric, they can. */
-static cpl_status check_manner(const cpl_task *task, const cpl_profile *profile, const cpl_way *way,
-                               const cpl_manner *manner, const char *metric, const json_t *node)
+static cpl_status check_manner(const cpl_task *task, const cpl_profile *profile,
+                               const cpl_resolved_profile *way, const cpl_prompt_spec *manner,
+                               const char *metric, const json_t *node)
 {
-    const cpl_form *form = &manner->form;
-    const char *headline = profile->metrics.at[0];
-    const bool ranked    = form->ask == CPL_ASK_RANK;
-    const char *who      = whose(&task->parts->pool, way, manner);
+    const cpl_request_spec *form = &manner->form;
+    const char *headline         = profile->metrics.at[0];
+    const bool ranked            = form->ask == CPL_ASK_RANK;
+    const char *who              = whose(&task->parts->pool, way, manner);
     if (!cpl_profile_reports(profile, metric, ranked)) return CPL_OK;
     if (!ranked && !has_answer(form, metric))
         return FAIL(task, node,
@@ -71,11 +73,11 @@ static cpl_status check_manner(const cpl_task *task, const cpl_profile *profile,
 }
 
 /* Whether any manner says anything of a metric. */
-static bool is_told(const cpl_profile *profile, const cpl_way *way, const char *metric)
+static bool is_told(const cpl_profile *profile, const cpl_resolved_profile *way, const char *metric)
 {
     for (int64_t i = 0; i < way->n_manners; i++) {
-        const cpl_form *form = &way->manners[i].form;
-        const bool ranked    = form->ask == CPL_ASK_RANK;
+        const cpl_request_spec *form = &way->manners[i].form;
+        const bool ranked            = form->ask == CPL_ASK_RANK;
         if (ranked ? cpl_profile_reports(profile, metric, true) : has_answer(form, metric))
             return true;
     }
@@ -83,7 +85,8 @@ static bool is_told(const cpl_profile *profile, const cpl_way *way, const char *
 }
 
 static cpl_status check_metrics(const cpl_task *task, const cpl_profile *profile,
-                                const cpl_way *way, const cpl_names *metrics, const json_t *node)
+                                const cpl_resolved_profile *way, const cpl_string_list *metrics,
+                                const json_t *node)
 {
     for (int64_t i = 0; i < metrics->count; i++) {
         if (!is_told(profile, way, metrics->at[i]))
@@ -97,12 +100,13 @@ static cpl_status check_metrics(const cpl_task *task, const cpl_profile *profile
 }
 
 /* Where the answers are filters of one metric, every text has the same ones. */
-static cpl_status check_filters(const cpl_task *task, const cpl_way *way, const json_t *node)
+static cpl_status check_filters(const cpl_task *task, const cpl_resolved_profile *way,
+                                const json_t *node)
 {
-    const cpl_form *first = &way->manners[0].form;
+    const cpl_request_spec *first = &way->manners[0].form;
     for (int64_t i = 1; first->filters && i < way->n_manners; i++) {
-        const cpl_form *form = &way->manners[i].form;
-        bool same            = form->n_answers == first->n_answers;
+        const cpl_request_spec *form = &way->manners[i].form;
+        bool same                    = form->n_answers == first->n_answers;
         for (int64_t k = 0; same && k < first->n_answers; k++)
             same = strcmp(form->answers[k].name, first->answers[k].name) == 0;
         if (!same && form->ask == CPL_ASK_GENERATE)
@@ -113,24 +117,24 @@ static cpl_status check_filters(const cpl_task *task, const cpl_way *way, const 
 }
 
 /* Without a list: the scores, or the answers. */
-static cpl_status list_metrics(cpl_profile *profile, const cpl_way *way, cpl_task *task,
-                               const json_t *from)
+static cpl_status list_metrics(cpl_profile *profile, const cpl_resolved_profile *way,
+                               cpl_task *task, const json_t *from)
 {
     static const char *const one[] = {"exact_match"};
-    const cpl_form *form           = &way->manners[0].form;
+    const cpl_request_spec *form   = &way->manners[0].form;
     const bool rank                = form->ask == CPL_ASK_RANK;
     CPL_TRY(cpl_task_names_of(&profile->metrics, task, from, "metrics"));
-    if (form->filters) profile->metrics = (cpl_names){one, 1};
+    if (form->filters) profile->metrics = (cpl_string_list){one, 1};
     if (profile->metrics.count) return CPL_OK;
     const int64_t n = rank ? form->n_scores : form->n_answers;
     const char **at = cpl_pool_take(&task->parts->pool, (size_t)n * sizeof *at);
     if (!at) return cpl_pool_status(&task->parts->pool);
     for (int64_t i = 0; i < n; i++) at[i] = rank ? form->scores[i]->name : form->answers[i].name;
-    profile->metrics = (cpl_names){at, n};
+    profile->metrics = (cpl_string_list){at, n};
     return CPL_OK;
 }
 
-cpl_status cpl_task_read_metrics(cpl_profile *profile, cpl_way *way, cpl_task *task,
+cpl_status cpl_task_read_metrics(cpl_profile *profile, cpl_resolved_profile *way, cpl_task *task,
                                  const json_t *from, const json_t *place)
 {
     const json_t *node = json_object_get(from, "metrics");

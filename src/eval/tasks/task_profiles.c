@@ -91,7 +91,7 @@ static cpl_status find_split(const cpl_split **split, const cpl_task *task, cons
     if (!name) return CPL_OK;
     for (int64_t i = 0; i < task->parts->n_splits && n < 64; i++)
         names[n++] = task->parts->splits[i].name;
-    CPL_TRY(AT(task, json_object_get(from, key), cpl_names_find(&index, "split", name, names, n)));
+    CPL_TRY(AT(task, json_object_get(from, key), cpl_lookup(&index, "split", name, names, n)));
     *split = &task->parts->splits[index];
     return CPL_OK;
 }
@@ -118,15 +118,15 @@ const char *cpl_task_shots_words(cpl_pool *pool, const int64_t *shots, int64_t n
     return words;
 }
 
-static cpl_status read_shots(cpl_way *way, cpl_profile *profile, cpl_task *task, const json_t *from,
-                             const json_t *place)
+static cpl_status read_shots(cpl_resolved_profile *way, cpl_profile *profile, cpl_task *task,
+                             const json_t *from, const json_t *place)
 {
     static const char *const nought[] = {"0"};
     const json_t *node                = json_object_get(from, "shots");
     bool prompted                     = json_object_get(from, "prompt") != NULL;
-    cpl_names texts;
+    cpl_string_list texts;
     CPL_TRY(cpl_task_names_of(&texts, task, from, "shots"));
-    if (!texts.count) texts = (cpl_names){nought, 1};
+    if (!texts.count) texts = (cpl_string_list){nought, 1};
     int64_t n = texts.count, *shots = cpl_pool_take(&task->parts->pool, (size_t)n * sizeof *shots);
     if (!shots) return cpl_pool_status(&task->parts->pool);
     for (int64_t i = 0; i < n; i++) {
@@ -150,8 +150,9 @@ static cpl_status read_shots(cpl_way *way, cpl_profile *profile, cpl_task *task,
 
 /* ---- manners ---- */
 
-static cpl_status read_case(cpl_manner *manner, cpl_task *task, const cpl_way *way,
-                            const char *profile, const json_t *all, const json_t *own)
+static cpl_status read_case(cpl_prompt_spec *manner, cpl_task *task,
+                            const cpl_resolved_profile *way, const char *profile, const json_t *all,
+                            const json_t *own)
 {
     const json_t *joint;
     CPL_TRY(cpl_task_keys(task, own, "case", keys, N_CASE_KEYS));
@@ -162,8 +163,8 @@ static cpl_status read_case(cpl_manner *manner, cpl_task *task, const cpl_way *w
     return cpl_task_read_manner(manner, task, way, profile, joint, own);
 }
 
-static cpl_status read_manners(cpl_way *way, cpl_task *task, const char *profile, const json_t *all,
-                               const json_t *place)
+static cpl_status read_manners(cpl_resolved_profile *way, cpl_task *task, const char *profile,
+                               const json_t *all, const json_t *place)
 {
     const json_t *cases = json_object_get(all, "cases");
     size_t n            = json_array_size(cases);
@@ -192,7 +193,7 @@ static cpl_status read_headline(cpl_profile *profile, const cpl_task *task, cons
     return CPL_OK;
 }
 
-static cpl_status read_profile(cpl_profile *profile, cpl_way *way, cpl_task *task,
+static cpl_status read_profile(cpl_profile *profile, cpl_resolved_profile *way, cpl_task *task,
                                const json_t *profiles)
 {
     const json_t *own = json_object_get(profiles, profile->name), *all;

@@ -23,7 +23,7 @@ static cpl_status read_list(cpl_options_list *list, const cpl_task *task, json_t
     return AT(task, from, cpl_template_parse(&list->each, &task->parts->pool, each));
 }
 
-static cpl_status read_lists(cpl_manner *manner, const cpl_task *task, const json_t *from)
+static cpl_status read_lists(cpl_prompt_spec *manner, const cpl_task *task, const json_t *from)
 {
     json_t *lists = json_object_get(from, "lists"), *value;
     const char *name;
@@ -42,7 +42,7 @@ static cpl_status read_lists(cpl_manner *manner, const cpl_task *task, const jso
     return CPL_OK;
 }
 
-static cpl_status read_prompt(cpl_manner *manner, const cpl_task *task, const json_t *from)
+static cpl_status read_prompt(cpl_prompt_spec *manner, const cpl_task *task, const json_t *from)
 {
     static const char *const keys[]  = {"file", "as"};
     static const char *const kinds[] = {"bbh", "bbh_answers"};
@@ -62,7 +62,7 @@ static cpl_status read_prompt(cpl_manner *manner, const cpl_task *task, const js
 }
 
 /* "strip|replace:_=-" */
-static cpl_status read_context_as(cpl_manner *manner, const cpl_task *task, const json_t *from)
+static cpl_status read_context_as(cpl_prompt_spec *manner, const cpl_task *task, const json_t *from)
 {
     const json_t *node = json_object_get(from, "context_as");
     const char *text;
@@ -87,7 +87,7 @@ static cpl_status read_optional(const cpl_template **t, const cpl_task *task, co
     return CPL_OK;
 }
 
-static cpl_status read_texts(cpl_manner *manner, cpl_task *task, const json_t *from,
+static cpl_status read_texts(cpl_prompt_spec *manner, cpl_task *task, const json_t *from,
                              const json_t *place)
 {
     cpl_pool *pool = &task->parts->pool;
@@ -112,9 +112,9 @@ static cpl_status read_texts(cpl_manner *manner, cpl_task *task, const json_t *f
     return CPL_OK;
 }
 
-static cpl_status read_sheets(cpl_sheet **sheets, cpl_task *task, const cpl_manner *manner,
-                              const cpl_split *split, bool exemplar, const json_t *from,
-                              const json_t *place)
+static cpl_status read_sheets(cpl_row_schema **sheets, cpl_task *task,
+                              const cpl_prompt_spec *manner, const cpl_split *split, bool exemplar,
+                              const json_t *from, const json_t *place)
 {
     *sheets = cpl_pool_take(&task->parts->pool, (size_t)split->n_sources * sizeof **sheets);
     if (!*sheets) return cpl_pool_status(&task->parts->pool);
@@ -125,15 +125,16 @@ static cpl_status read_sheets(cpl_sheet **sheets, cpl_task *task, const cpl_mann
     return CPL_OK;
 }
 
-static bool is_wanted(const cpl_form *form, const char *score)
+static bool is_wanted(const cpl_request_spec *form, const char *score)
 {
     for (int64_t i = 0; i < form->n_scores; i++)
         if (strcmp(form->scores[i]->name, score) == 0) return true;
     return false;
 }
 
-cpl_status cpl_task_read_manner(cpl_manner *manner, cpl_task *task, const cpl_way *way,
-                                const char *profile, const json_t *from, const json_t *place)
+cpl_status cpl_task_read_manner(cpl_prompt_spec *manner, cpl_task *task,
+                                const cpl_resolved_profile *way, const char *profile,
+                                const json_t *from, const json_t *place)
 {
     CPL_TRY(read_texts(manner, task, from, place));
     CPL_TRY(read_lists(manner, task, from));

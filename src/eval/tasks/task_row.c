@@ -19,17 +19,17 @@ typedef enum scope_of {
 } scope_of;
 
 typedef struct known_names {
-    cpl_known at[MOST_KNOWN];
+    cpl_builtin_name at[MOST_KNOWN];
     int64_t count;
 } known_names;
 
 static void know(known_names *known, const char *name)
 {
-    if (known->count < MOST_KNOWN) known->at[known->count++] = (cpl_known){name, false};
+    if (known->count < MOST_KNOWN) known->at[known->count++] = (cpl_builtin_name){name, false};
 }
 
-static known_names known_of(const cpl_task *task, const cpl_sheet *sheet, const cpl_manner *manner,
-                            int scope)
+static known_names known_of(const cpl_task *task, const cpl_row_schema *sheet,
+                            const cpl_prompt_spec *manner, int scope)
 {
     known_names known = {.count = 0};
     if (sheet->subject_kind != CPL_SUBJECT_NONE) {
@@ -55,7 +55,7 @@ static known_names known_of(const cpl_task *task, const cpl_sheet *sheet, const 
 static cpl_status read_listing(cpl_listing *listing, const cpl_task *task, const json_t *from,
                                const char *key)
 {
-    cpl_names texts;
+    cpl_string_list texts;
     const json_t *node = json_object_get(from, key);
     if (json_is_string(node)) {
         *listing = (cpl_listing){.field = json_string_value(node)};
@@ -85,16 +85,16 @@ static cpl_status no_list(const cpl_task *task, const json_t *fields, const char
 }
 
 static cpl_status check_listing(cpl_listing *listing, const cpl_task *task,
-                                const cpl_names_there *there, const json_t *fields,
+                                const cpl_scope_names *there, const json_t *fields,
                                 const json_t *node)
 {
     bool list = false;
     if (listing->field) {
-        CPL_TRY(AT(task, node, cpl_names_there_find(&list, there, listing->field)));
+        CPL_TRY(AT(task, node, cpl_scope_names_find(&list, there, listing->field)));
         if (!list) return no_list(task, fields, listing->field, node);
     }
     for (int64_t i = 0; i < listing->count; i++)
-        CPL_TRY(AT(task, node, cpl_names_there_check(there, &listing->made[i])));
+        CPL_TRY(AT(task, node, cpl_scope_names_check(there, &listing->made[i])));
     return CPL_OK;
 }
 
@@ -126,20 +126,20 @@ static cpl_status read_gold(cpl_gold_rule *rule, const cpl_task *task, const jso
 }
 
 static cpl_status check_gold(cpl_gold_rule *rule, const cpl_task *task,
-                             const cpl_names_there *there, const json_t *fields, const json_t *node)
+                             const cpl_scope_names *there, const json_t *fields, const json_t *node)
 {
     if (rule->value)
-        CPL_TRY(AT(task, node, cpl_names_there_find(&rule->several, there, rule->value)));
+        CPL_TRY(AT(task, node, cpl_scope_names_find(&rule->several, there, rule->value)));
     bool list = false;
-    if (rule->again) CPL_TRY(AT(task, node, cpl_names_there_find(&list, there, rule->again)));
+    if (rule->again) CPL_TRY(AT(task, node, cpl_scope_names_find(&list, there, rule->again)));
     if (list || (rule->again && rule->several))
         return FAIL(task, node, "again: a single place can be told again, by a text");
     return check_listing(&rule->list, task, there, fields, node);
 }
 
-static cpl_status read_subject(cpl_sheet *sheet, const cpl_task *task, const json_t *node)
+static cpl_status read_subject(cpl_row_schema *sheet, const cpl_task *task, const json_t *node)
 {
-    cpl_names_there there = {&sheet->fields, NULL, 0};
+    cpl_scope_names there = {&sheet->fields, NULL, 0};
     if (!node) return CPL_OK;
     if (!json_is_string(node)) return FAIL(task, node, "subject is file, none or a text");
     const char *text = json_string_value(node);
@@ -147,7 +147,7 @@ static cpl_status read_subject(cpl_sheet *sheet, const cpl_task *task, const jso
     sheet->subject_kind = strcmp(text, "file") == 0 ? CPL_SUBJECT_FILE : CPL_SUBJECT_MADE;
     if (sheet->subject_kind == CPL_SUBJECT_FILE) return CPL_OK;
     CPL_TRY(AT(task, node, cpl_template_parse(&sheet->subject, &task->parts->pool, text)));
-    return AT(task, node, cpl_names_there_check(&there, &sheet->subject));
+    return AT(task, node, cpl_scope_names_check(&there, &sheet->subject));
 }
 
 /* A name that the engine gives itself is no field's. */
@@ -163,7 +163,7 @@ static cpl_status check_names(const cpl_task *task, const json_t *fields)
     return CPL_OK;
 }
 
-cpl_status cpl_task_read_sheet(cpl_sheet *sheet, cpl_task *task, const cpl_source *source,
+cpl_status cpl_task_read_sheet(cpl_row_schema *sheet, cpl_task *task, const cpl_source *source,
                                const json_t *from)
 {
     const json_t *fields  = json_object_get(from, "fields");
@@ -177,12 +177,12 @@ cpl_status cpl_task_read_sheet(cpl_sheet *sheet, cpl_task *task, const cpl_sourc
     CPL_TRY(check_names(task, fields));
     bool none = !subject ||
                 strcmp(json_string_value(subject) ? json_string_value(subject) : "", "none") == 0;
-    cpl_sheet with    = {.subject_kind = none ? CPL_SUBJECT_NONE : CPL_SUBJECT_FILE};
-    known_names known = known_of(task, &with, NULL, OF_ROW);
+    cpl_row_schema with = {.subject_kind = none ? CPL_SUBJECT_NONE : CPL_SUBJECT_FILE};
+    known_names known   = known_of(task, &with, NULL, OF_ROW);
     CPL_TRY(cpl_fields_parse(&sheet->fields, &task->parts->pool, &task->parts->tree, fields,
                              known.at, known.count));
     CPL_TRY(read_subject(sheet, task, subject));
-    cpl_names_there there = {&sheet->fields, known.at, known.count};
+    cpl_scope_names there = {&sheet->fields, known.at, known.count};
     if (choices)
         CPL_TRY(read_listing(&sheet->choices, task, from, "choices"));
     else if (json_object_get(fields, "choices"))
@@ -201,7 +201,7 @@ static bool names_gold(const cpl_template *t)
     return t && (cpl_template_names(t, "gold_choice") || cpl_template_names(t, "gold_letter"));
 }
 
-static bool names_options(const cpl_template *t, const cpl_manner *manner)
+static bool names_options(const cpl_template *t, const cpl_prompt_spec *manner)
 {
     if (!t) return false;
     bool named = cpl_template_names(t, "last_letter");
@@ -210,36 +210,36 @@ static bool names_options(const cpl_template *t, const cpl_manner *manner)
     return named;
 }
 
-static cpl_status check_template(const cpl_task *task, const cpl_sheet *sheet,
-                                 const cpl_manner *manner, const cpl_template *t, int scope,
+static cpl_status check_template(const cpl_task *task, const cpl_row_schema *sheet,
+                                 const cpl_prompt_spec *manner, const cpl_template *t, int scope,
                                  const json_t *node)
 {
     known_names known     = known_of(task, sheet, manner, scope);
-    cpl_names_there there = {&sheet->fields, known.at, known.count};
-    return AT(task, node, cpl_names_there_check(&there, t));
+    cpl_scope_names there = {&sheet->fields, known.at, known.count};
+    return AT(task, node, cpl_scope_names_check(&there, t));
 }
 
 /* A reference that is a single name may be a list. */
-static cpl_status check_references(const cpl_task *task, const cpl_sheet *sheet,
-                                   const cpl_manner *manner, const json_t *node)
+static cpl_status check_references(const cpl_task *task, const cpl_row_schema *sheet,
+                                   const cpl_prompt_spec *manner, const json_t *node)
 {
     known_names known     = known_of(task, sheet, manner, OF_OPTIONS | OF_GOLD);
-    cpl_names_there there = {&sheet->fields, known.at, known.count};
+    cpl_scope_names there = {&sheet->fields, known.at, known.count};
     bool list;
     for (int64_t i = 0; i < manner->form.n_answers; i++) {
         const cpl_reference_rule *rule = &manner->references[i];
         for (int64_t k = 0; k < rule->count; k++) {
             const cpl_template *t = &rule->made[k];
             if (cpl_template_is_name(t))
-                CPL_TRY(AT(task, node, cpl_names_there_find(&list, &there, t->pieces[0].name)));
+                CPL_TRY(AT(task, node, cpl_scope_names_find(&list, &there, t->pieces[0].name)));
             else
-                CPL_TRY(AT(task, node, cpl_names_there_check(&there, t)));
+                CPL_TRY(AT(task, node, cpl_scope_names_check(&there, t)));
         }
     }
     return CPL_OK;
 }
 
-static void note_references(cpl_sheet *sheet, const cpl_manner *manner)
+static void note_references(cpl_row_schema *sheet, const cpl_prompt_spec *manner)
 {
     for (int64_t i = 0; i < manner->form.n_answers; i++)
         for (int64_t k = 0; k < manner->references[i].count; k++) {
@@ -249,7 +249,7 @@ static void note_references(cpl_sheet *sheet, const cpl_manner *manner)
 }
 
 /* What has to be made of a row before its templates are. */
-static void note_wants(cpl_sheet *sheet, const cpl_manner *manner, bool exemplar)
+static void note_wants(cpl_row_schema *sheet, const cpl_prompt_spec *manner, bool exemplar)
 {
     bool rank            = manner->form.ask == CPL_ASK_RANK;
     sheet->wants_gold    = names_gold(&manner->context);
@@ -272,22 +272,23 @@ static const json_t *node_of(const json_t *from, const char *key, const json_t *
     return node ? node : place;
 }
 
-static cpl_status check_lists(const cpl_task *task, const cpl_sheet *sheet,
-                              const cpl_manner *manner, const json_t *node)
+static cpl_status check_lists(const cpl_task *task, const cpl_row_schema *sheet,
+                              const cpl_prompt_spec *manner, const json_t *node)
 {
     bool list;
-    cpl_names_there there = {&sheet->fields, NULL, 0};
+    cpl_scope_names there = {&sheet->fields, NULL, 0};
     for (int64_t i = 0; i < manner->n_lists; i++) {
         const char *name = manner->lists[i].name;
-        if (cpl_names_there_find(&list, &there, name) == CPL_OK)
+        if (cpl_scope_names_find(&list, &there, name) == CPL_OK)
             return FAIL(task, node, "lists: %s is a field already", name);
         CPL_TRY(check_template(task, sheet, manner, &manner->lists[i].each, OF_OPTION, node));
     }
     return CPL_OK;
 }
 
-cpl_status cpl_task_check_sheet(cpl_sheet *sheet, const cpl_task *task, const cpl_manner *manner,
-                                bool exemplar, const json_t *from, const json_t *place)
+cpl_status cpl_task_check_sheet(cpl_row_schema *sheet, const cpl_task *task,
+                                const cpl_prompt_spec *manner, bool exemplar, const json_t *from,
+                                const json_t *place)
 {
     note_wants(sheet, manner, exemplar);
     if (sheet->wants_options && !sheet->choices.field && !sheet->choices.count)

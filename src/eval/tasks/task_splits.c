@@ -48,7 +48,7 @@ static cpl_status read_source(cpl_source *source, const cpl_task *task, const js
         const char **at = cpl_pool_take(&task->parts->pool, sizeof *at);
         if (!at) return cpl_pool_status(&task->parts->pool);
         *at           = json_string_value(from);
-        source->files = (cpl_names){at, 1};
+        source->files = (cpl_string_list){at, 1};
         return check_file(task, from, *at);
     }
     CPL_TRY(cpl_task_keys(task, from, "file of a split", source_keys,
@@ -157,14 +157,14 @@ static cpl_status read_known(cpl_task *task, const json_t *root)
 
 cpl_status cpl_task_find_subject(const cpl_task *task, const char *subject)
 {
-    const cpl_names *known = &task->parts->known;
-    if (!known->count || cpl_names_hold(known, subject)) return CPL_OK;
+    const cpl_string_list *known = &task->parts->known;
+    if (!known->count || cpl_string_list_holds(known, subject)) return CPL_OK;
     const char *near = cpl_text_nearest(subject, known->at, (size_t)known->count);
     return CPL_FAIL(CPL_ERR_INPUT, "%s has no subject %.100s%s%s%s", task->id, subject,
                     near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
-cpl_status cpl_task_check_subjects(const cpl_task *task, const cpl_names *subjects,
+cpl_status cpl_task_check_subjects(const cpl_task *task, const cpl_string_list *subjects,
                                    const json_t *node)
 {
     for (int64_t i = 0; i < subjects->count; i++)

@@ -18,7 +18,7 @@ cpl_status cpl_task_keys(const cpl_task *task, const json_t *from, const char *k
         return cpl_yaml_tree_fail(tree, from, "a %s is a mapping, NAME: VALUE", kind);
     snprintf(what, sizeof what, "key of a %s", kind);
     json_object_foreach((json_t *)(uintptr_t)from, key, value)
-        CPL_TRY(cpl_yaml_tree_place(tree, value, cpl_names_find(&index, what, key, names, count)));
+        CPL_TRY(cpl_yaml_tree_place(tree, value, cpl_lookup(&index, what, key, names, count)));
     return CPL_OK;
 }
 
@@ -42,10 +42,10 @@ cpl_status cpl_task_word_of(size_t *index, const cpl_task *task, const json_t *f
     CPL_TRY(cpl_task_text_of(&word, task, from, key, NULL));
     if (!word) return CPL_OK;
     return cpl_yaml_tree_place(&task->parts->tree, json_object_get(from, key),
-                               cpl_names_find(index, key, word, names, count));
+                               cpl_lookup(index, key, word, names, count));
 }
 
-cpl_status cpl_task_names_of(cpl_names *names, const cpl_task *task, const json_t *from,
+cpl_status cpl_task_names_of(cpl_string_list *names, const cpl_task *task, const json_t *from,
                              const char *key)
 {
     const cpl_yaml_tree *tree = &task->parts->tree;
@@ -59,7 +59,7 @@ cpl_status cpl_task_names_of(cpl_names *names, const cpl_task *task, const json_
             return cpl_yaml_tree_fail(tree, item, "%s is a text or a list of texts", key);
         at[i] = json_string_value(item);
     }
-    *names = (cpl_names){at, (int64_t)n};
+    *names = (cpl_string_list){at, (int64_t)n};
     return CPL_OK;
 }
 
@@ -91,7 +91,7 @@ cpl_status cpl_task_template_of(cpl_template *t, bool *there, const cpl_task *ta
                                cpl_template_parse(t, &task->parts->pool, text));
 }
 
-bool cpl_names_hold(const cpl_names *names, const char *name)
+bool cpl_string_list_holds(const cpl_string_list *names, const char *name)
 {
     for (int64_t i = 0; i < names->count; i++)
         if (strcmp(names->at[i], name) == 0) return true;

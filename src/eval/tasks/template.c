@@ -6,7 +6,7 @@
 #include "eval/grade/words.h"
 #include "eval/tasks/fields.h"
 
-static cpl_status parse_name(cpl_piece *piece, cpl_pool *pool, cpl_span inner)
+static cpl_status parse_name(cpl_template_part *piece, cpl_pool *pool, cpl_span inner)
 {
     size_t bar = cpl_span_find_byte(inner, 0, '|'), end = bar == CPL_NOWHERE ? inner.length : bar;
     if (end == 0) return CPL_FAIL(CPL_ERR_INPUT, "{} holds no name; a brace is written {{ or }}");
@@ -20,7 +20,7 @@ static cpl_status parse_name(cpl_piece *piece, cpl_pool *pool, cpl_span inner)
 }
 
 /* Takes the piece that begins at `*at`, and sets `*at` behind it. */
-static cpl_status parse_piece(cpl_piece *piece, cpl_pool *pool, cpl_span text, size_t *at)
+static cpl_status parse_piece(cpl_template_part *piece, cpl_pool *pool, cpl_span text, size_t *at)
 {
     char c = text.bytes[*at], following = *at + 1 < text.length ? text.bytes[*at + 1] : '\0';
     if (c == '{' && following != '{') {
@@ -49,8 +49,8 @@ cpl_status cpl_template_parse(cpl_template *t, cpl_pool *pool, const char *text)
     size_t most   = 1;
     for (size_t i = 0; i < span.length; i++)
         if (text[i] == '{' || text[i] == '}') most += 2;
-    cpl_piece *pieces = cpl_pool_take(pool, most * sizeof *pieces);
-    int64_t count     = 0;
+    cpl_template_part *pieces = cpl_pool_take(pool, most * sizeof *pieces);
+    int64_t count             = 0;
     if (!pieces) return cpl_pool_status(pool);
     for (size_t at = 0; at < span.length;) CPL_TRY(parse_piece(&pieces[count++], pool, span, &at));
     *t = (cpl_template){pieces, count};
@@ -72,7 +72,7 @@ bool cpl_template_is_name(const cpl_template *t)
 cpl_status cpl_template_make(cpl_text *out, const cpl_template *t, struct cpl_scope *scope)
 {
     for (int64_t i = 0; i < t->count; i++) {
-        const cpl_piece *piece = &t->pieces[i];
+        const cpl_template_part *piece = &t->pieces[i];
         json_t *value = NULL, *made = NULL;
         if (!piece->name) {
             cpl_text_append(out, piece->text, piece->length);

@@ -6,22 +6,18 @@
 
 #include "eval/tasks/transform.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cpl_scope;
 
 /* A stretch of text, or a name and what is made of it. */
-typedef struct cpl_piece {
+typedef struct cpl_template_part {
     const char *text; /* (length) */
     size_t length;
     const char *name; /* NULL: text */
     cpl_chain chain;
-} cpl_piece;
+} cpl_template_part;
 
 typedef struct cpl_template {
-    const cpl_piece *pieces;
+    const cpl_template_part *pieces;
     int64_t count;
 } cpl_template;
 
@@ -39,7 +35,4 @@ bool cpl_template_is_name(const cpl_template *t);
 CPL_NODISCARD cpl_status cpl_template_make(cpl_text *out, const cpl_template *t,
                                            struct cpl_scope *scope);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_TASKS_TEMPLATE_H */

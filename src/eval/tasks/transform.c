@@ -10,8 +10,8 @@ struct cpl_transform_kind {
     const char *name;
     wants argument;
     cpl_text_transform *text; /* two of the three are NULL */
-    cpl_list_transform *list;
-    cpl_list_sieve *sieve;
+    cpl_parse_transform *list;
+    cpl_parse_sieve *sieve;
 };
 
 static const cpl_transform_kind kinds[] = {
@@ -30,7 +30,7 @@ static cpl_status find_kind(const cpl_transform_kind **kind, const char *name)
     const char *names[N_KINDS];
     size_t index;
     for (int i = 0; i < N_KINDS; i++) names[i] = kinds[i].name;
-    CPL_TRY(cpl_names_find(&index, "transformation", name, names, N_KINDS));
+    CPL_TRY(cpl_lookup(&index, "transformation", name, names, N_KINDS));
     *kind = &kinds[index];
     return CPL_OK;
 }

@@ -11,10 +11,6 @@
 #include "base/pool.h"
 #include "base/span.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_transform_kind cpl_transform_kind;
 
 typedef struct cpl_transform {
@@ -39,7 +35,4 @@ bool cpl_chain_makes_list(const cpl_chain *chain);
  * one. */
 CPL_NODISCARD cpl_status cpl_chain_apply(json_t **out, const cpl_chain *chain, json_t *value);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_EVAL_TASKS_TRANSFORM_H */

@@ -7,10 +7,6 @@
 
 #include "inspect/families/families.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_CONFIG_MAX_LEVELS = 8 };
 
 typedef enum cpl_config_key {
@@ -48,7 +44,4 @@ bool cpl_moe_config_flag(const cpl_moe_config *config, const char *flag); /* of 
  * scales a row; 0: no group of the config gives that. */
 int64_t cpl_moe_config_group(const cpl_moe_config *config, int64_t cols, int64_t scales);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_FAMILIES_CONFIG_H */

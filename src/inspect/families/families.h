@@ -10,10 +10,6 @@
 
 #include "checkpoint/stored.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* How a stored matrix becomes numbers. */
 typedef enum cpl_scaling {
     CPL_SCALING_NONE,
@@ -112,7 +108,4 @@ typedef struct cpl_family {
 extern const cpl_family cpl_families[];
 extern const int64_t cpl_n_families;
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_FAMILIES_FAMILIES_H */

@@ -2,7 +2,7 @@
 
 #include <inttypes.h>
 
-static bool is_listed(const cpl_filling *f)
+static bool is_listed(const cpl_layer_builder *f)
 {
     return f->r->config->family != NULL;
 }
@@ -10,26 +10,26 @@ static bool is_listed(const cpl_filling *f)
 /* ---- what is missing ---- */
 
 /* The name of a tensor like that of `hit`, of another expert. */
-static const char *name_of_expert(cpl_filling *f, const cpl_hit *hit, int64_t expert)
+static const char *name_of_expert(cpl_layer_builder *f, const cpl_name_match *hit, int64_t expert)
 {
     const char *name = hit->tensor->name, *rest = hit->digits;
     while (*rest >= '0' && *rest <= '9') rest++;
     return CPL_SAY(f, "%.*s%" PRId64 "%s", (int)(hit->digits - name), name, expert, rest);
 }
 
-static const cpl_hit *numbers_hit(const cpl_filling *f, int64_t i)
+static const cpl_name_match *numbers_hit(const cpl_layer_builder *f, int64_t i)
 {
-    for (const cpl_hit *hit = f->first[i]; hit < f->first[i + 1]; hit++)
-        if (cpl_hit_holds_numbers(hit)) return hit;
+    for (const cpl_name_match *hit = f->first[i]; hit < f->first[i + 1]; hit++)
+        if (cpl_name_match_holds_numbers(hit)) return hit;
     return f->first[i];
 }
 
 /* Whether experts 0 ... n-1 are all there. */
-static bool check_experts(cpl_filling *f, int64_t n)
+static bool check_experts(cpl_layer_builder *f, int64_t n)
 {
     for (int64_t e = 0; e < n; e++) {
         if (e < f->n_all && f->experts[e] == e) continue;
-        const cpl_hit *like = numbers_hit(f, e < f->n_all ? e : f->n_all - 1);
+        const cpl_name_match *like = numbers_hit(f, e < f->n_all ? e : f->n_all - 1);
         CPL_FAULT(f, "%s: tensor %s is missing (the router has rows for %" PRId64 " experts)",
                   f->r->path, name_of_expert(f, like, e), n);
         return false;
@@ -40,25 +40,25 @@ static bool check_experts(cpl_filling *f, int64_t n)
 /* ---- the router's orientation, n and d ---- */
 
 /* Whether the gates have an axis of this length where d may stand. */
-static bool gates_have(const cpl_filling *f, int64_t d)
+static bool gates_have(const cpl_layer_builder *f, int64_t d)
 {
     return f->gates.cols == d || f->gates.rows == d;
 }
 
-static int64_t n_known(const cpl_filling *f)
+static int64_t n_known(const cpl_layer_builder *f)
 {
     if (cpl_gate_each(f)) return f->n_all;
     return f->gates.stacked ? f->gates.n : 0;
 }
 
-static bool counts_experts(const cpl_filling *f, int64_t axis)
+static bool counts_experts(const cpl_layer_builder *f, int64_t axis)
 {
     int64_t known = n_known(f);
     return axis == known || (cpl_fit_flag(f, "vision_half") && 2 * axis == known);
 }
 
 /* Whether the router is [d,n]: where both readings fit, as the family's row says. */
-static bool is_turned(const cpl_filling *f)
+static bool is_turned(const cpl_layer_builder *f)
 {
     if (!cpl_fit_flag(f, "transposed")) return false;
     int64_t a = f->rows.rows, b = f->rows.cols;
@@ -70,7 +70,7 @@ static bool is_turned(const cpl_filling *f)
 }
 
 /* Where the experts are fewer than the router's rows because the family says so. */
-static int64_t n_of_extra(const cpl_filling *f, int64_t router_rows)
+static int64_t n_of_extra(const cpl_layer_builder *f, int64_t router_rows)
 {
     int64_t known = n_known(f);
     int64_t told  = cpl_moe_config_number(f->r->config, CPL_CONFIG_N, f->layer->layer, NULL);
@@ -81,7 +81,7 @@ static int64_t n_of_extra(const cpl_filling *f, int64_t router_rows)
     return extra && known && known < router_rows ? known : router_rows;
 }
 
-void cpl_fit_router(cpl_filling *f)
+void cpl_fit_router(cpl_layer_builder *f)
 {
     cpl_moe_layer *layer     = f->layer;
     layer->router_transposed = is_turned(f);
@@ -93,7 +93,7 @@ void cpl_fit_router(cpl_filling *f)
     layer->extra_rows = rows - layer->n;
 }
 
-static bool check_n(cpl_filling *f)
+static bool check_n(cpl_layer_builder *f)
 {
     int64_t known = n_known(f), n = f->layer->n;
     bool more = cpl_fit_flag(f, "vision_half") || cpl_moe_config_flag(f->r->config, "zero_experts");
@@ -110,7 +110,7 @@ static bool check_n(cpl_filling *f)
 /* ---- the gates' orientation and D ---- */
 
 /* The width of what experts read instead of the model's vector; 0: not told. */
-static int64_t latent_width(const cpl_filling *f)
+static int64_t latent_width(const cpl_layer_builder *f)
 {
     int64_t width = cpl_moe_config_number(f->r->config, CPL_CONFIG_LATENT, f->layer->layer, NULL);
     const cpl_stored *before = f->names->projection;
@@ -118,7 +118,7 @@ static int64_t latent_width(const cpl_filling *f)
     return before->shape[0] == f->layer->d ? before->shape[1] : before->shape[0];
 }
 
-bool cpl_fit_is_latent(const cpl_filling *f)
+bool cpl_fit_is_latent(const cpl_layer_builder *f)
 {
     int64_t width = latent_width(f), d = f->layer->d;
     if (!width && !f->names->projection) return false;
@@ -126,7 +126,7 @@ bool cpl_fit_is_latent(const cpl_filling *f)
     return f->gates.cols == width || f->gates.rows == width || !gates_have(f, d);
 }
 
-static void misfit(cpl_filling *f)
+static void misfit(cpl_layer_builder *f)
 {
     char shape[128];
     const cpl_stored *gate = f->all[0].weight;
@@ -136,7 +136,7 @@ static void misfit(cpl_filling *f)
 }
 
 /* Columns or rows where the tensor fits both ways. */
-static bool square_is_columns(cpl_filling *f)
+static bool square_is_columns(cpl_layer_builder *f)
 {
     const cpl_moe_config *config = f->r->config;
     bool quantised =
@@ -151,9 +151,9 @@ static bool square_is_columns(cpl_filling *f)
            (cpl_fit_flag(f, "columns_before_5") && config->transformers < 5);
 }
 
-static bool set_orientation(cpl_filling *f)
+static bool set_orientation(cpl_layer_builder *f)
 {
-    const cpl_stem *stem = cpl_gate_stem(f);
+    const cpl_name_pattern *stem = cpl_gate_stem(f);
     int64_t A = f->gates.rows, B = f->gates.cols, d = f->layer->d;
     bool may_turn = f->gates.stacked || cpl_fit_flag(f, "transposed");
     bool columns  = A == d && may_turn;
@@ -180,7 +180,7 @@ static bool set_orientation(cpl_filling *f)
 }
 
 /* A flat tensor [n A,d] is n matrices. */
-static bool set_flat_width(cpl_filling *f)
+static bool set_flat_width(cpl_layer_builder *f)
 {
     if (f->gates.stacked || cpl_gate_each(f)) return true;
     if (f->layer->width % f->layer->n == 0) {
@@ -193,7 +193,7 @@ static bool set_flat_width(cpl_filling *f)
     return false;
 }
 
-static bool set_D(cpl_filling *f)
+static bool set_D(cpl_layer_builder *f)
 {
     cpl_moe_layer *layer = f->layer;
     bool pair            = cpl_gate_stem(f)->mark == '+';
@@ -209,7 +209,7 @@ static bool set_D(cpl_filling *f)
     return true;
 }
 
-bool cpl_fit_gates(cpl_filling *f)
+bool cpl_fit_gates(cpl_layer_builder *f)
 {
     return check_n(f) && set_orientation(f) && set_flat_width(f) && set_D(f);
 }

@@ -9,10 +9,6 @@
 #include "inspect/families/families.h"
 #include "tensor/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Sets R [n,d] F32. NaN and infinities are an error that counts them and names the first place. */
 CPL_NODISCARD cpl_status cpl_router_read(cpl_backend *be, cpl_tensor R, const cpl_moe_layer *layer);
 
@@ -47,7 +43,4 @@ CPL_NODISCARD cpl_status cpl_gate_check(cpl_backend *be, const cpl_gate *gate, f
 
 void cpl_gate_free(cpl_gate *gate);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_FAMILIES_GATE_READER_H */

@@ -5,7 +5,7 @@
 
 #include "inspect/families/fit.h"
 
-static bool is_listed(const cpl_filling *f)
+static bool is_listed(const cpl_layer_builder *f)
 {
     return f->r->config->family != NULL;
 }
@@ -13,13 +13,14 @@ static bool is_listed(const cpl_filling *f)
 /* ---- which names ---- */
 
 /* The likeliest stem; `alone`: among those that are only taken where there is no gate. */
-static int choose_stem(cpl_filling *f, bool router, bool alone)
+static int choose_stem(cpl_layer_builder *f, bool router, bool alone)
 {
     int best = -1;
     for (int64_t i = 0; i < f->names->n_hits; i++) {
-        const cpl_hit *hit   = &f->names->hits[i];
-        const cpl_stem *stem = &f->r->stems->all[hit->stem];
-        if (stem->router != router || (stem->mark == '-') != alone || !cpl_hit_holds_numbers(hit))
+        const cpl_name_match *hit    = &f->names->hits[i];
+        const cpl_name_pattern *stem = &f->r->stems->all[hit->stem];
+        if (stem->router != router || (stem->mark == '-') != alone ||
+            !cpl_name_match_holds_numbers(hit))
             continue;
         if (best >= 0 && hit->stem != best && !is_listed(f) && !f->refusal)
             f->refusal = CPL_SAY(f, "%s: %s and %s: nothing says which of the two is the %s",
@@ -30,7 +31,7 @@ static int choose_stem(cpl_filling *f, bool router, bool alone)
     return best;
 }
 
-static void choose_stems(cpl_filling *f)
+static void choose_stems(cpl_layer_builder *f)
 {
     f->router = choose_stem(f, true, false);
     f->gate   = choose_stem(f, false, false);
@@ -38,7 +39,7 @@ static void choose_stems(cpl_filling *f)
 }
 
 /* The hits of a stem stand together. */
-static const cpl_hit *hits_of(const cpl_filling *f, int stem, int64_t *count)
+static const cpl_name_match *hits_of(const cpl_layer_builder *f, int stem, int64_t *count)
 {
     int64_t i = 0;
     while (i < f->names->n_hits && f->names->hits[i].stem != stem) i++;
@@ -47,10 +48,10 @@ static const cpl_hit *hits_of(const cpl_filling *f, int stem, int64_t *count)
     return &f->names->hits[i];
 }
 
-static bool has_bias(const cpl_filling *f, int stem)
+static bool has_bias(const cpl_layer_builder *f, int stem)
 {
     int64_t count;
-    const cpl_hit *hits = hits_of(f, stem, &count);
+    const cpl_name_match *hits = hits_of(f, stem, &count);
     for (int64_t i = 0; i < count; i++)
         if (hits[i].ending == CPL_ENDING_BIAS) return true;
     return false;
@@ -58,7 +59,7 @@ static bool has_bias(const cpl_filling *f, int stem)
 
 /* ---- matrices ---- */
 
-static void add_part(cpl_matrix_parts *parts, const cpl_hit *hit)
+static void add_part(cpl_matrix_parts *parts, const cpl_name_match *hit)
 {
     if (hit->tensor->slice > 0) return; /* stands behind slice 0 */
     if (hit->ending == CPL_ENDING_WEIGHT) parts->weight = hit->tensor;
@@ -70,7 +71,7 @@ static void add_part(cpl_matrix_parts *parts, const cpl_hit *hit)
     }
 }
 
-static void refuse_method(cpl_filling *f, const cpl_hit *hit)
+static void refuse_method(cpl_layer_builder *f, const cpl_name_match *hit)
 {
     if (hit->ending == CPL_ENDING_METHOD && !f->refusal)
         f->refusal = CPL_SAY(f, "%s: tensor %s: weights quantised by %s are not read",
@@ -78,8 +79,8 @@ static void refuse_method(cpl_filling *f, const cpl_hit *hit)
 }
 
 /* The matrix of the hits [0, count), which are of one stem and expert. */
-static bool make_matrix(cpl_filling *f, cpl_stored_matrix *out, cpl_matrix_shape *shape,
-                        const cpl_hit *hits, int64_t count, int64_t d)
+static bool make_matrix(cpl_layer_builder *f, cpl_stored_matrix *out, cpl_matrix_shape *shape,
+                        const cpl_name_match *hits, int64_t count, int64_t d)
 {
     cpl_matrix_parts parts = {0};
     for (int64_t i = 0; i < count; i++) {
@@ -97,10 +98,10 @@ static bool make_matrix(cpl_filling *f, cpl_stored_matrix *out, cpl_matrix_shape
     return !fault;
 }
 
-static bool read_router(cpl_filling *f)
+static bool read_router(cpl_layer_builder *f)
 {
     int64_t count;
-    const cpl_hit *hits = hits_of(f, f->router, &count);
+    const cpl_name_match *hits = hits_of(f, f->router, &count);
     if (!make_matrix(f, &f->layer->router, &f->rows, hits, count, 0)) return false;
     if (!f->rows.stacked) return true;
     char shape[128];
@@ -109,7 +110,7 @@ static bool read_router(cpl_filling *f)
     return false;
 }
 
-static bool take_gates(cpl_filling *f, int64_t count)
+static bool take_gates(cpl_layer_builder *f, int64_t count)
 {
     cpl_pool *pool = f->r->pool;
     f->all         = cpl_pool_take(pool, (size_t)count * sizeof *f->all);
@@ -118,7 +119,7 @@ static bool take_gates(cpl_filling *f, int64_t count)
     return f->all && f->experts && f->first;
 }
 
-static int64_t count_experts(const cpl_hit *hits, int64_t count)
+static int64_t count_experts(const cpl_name_match *hits, int64_t count)
 {
     int64_t experts = count > 0;
     for (int64_t i = 1; i < count; i++) experts += hits[i].expert != hits[i - 1].expert;
@@ -126,10 +127,10 @@ static int64_t count_experts(const cpl_hit *hits, int64_t count)
 }
 
 /* Which expert each group of hits is of; matrices come when d is known. */
-static bool list_gates(cpl_filling *f)
+static bool list_gates(cpl_layer_builder *f)
 {
     int64_t count;
-    const cpl_hit *hits = hits_of(f, f->gate, &count);
+    const cpl_name_match *hits = hits_of(f, f->gate, &count);
     if (!take_gates(f, count_experts(hits, count))) return false;
     for (int64_t i = 0; i < count; i++)
         if (i == 0 || hits[i].expert != hits[i - 1].expert) {
@@ -140,13 +141,13 @@ static bool list_gates(cpl_filling *f)
     return true;
 }
 
-static int64_t hits_of_expert(const cpl_filling *f, int64_t i)
+static int64_t hits_of_expert(const cpl_layer_builder *f, int64_t i)
 {
     return f->first[i + 1] - f->first[i];
 }
 
 /* Every other gate must be like the first. */
-static bool read_other_gates(cpl_filling *f, int64_t count)
+static bool read_other_gates(cpl_layer_builder *f, int64_t count)
 {
     for (int64_t i = 1; i < count; i++) {
         cpl_matrix_shape shape;
@@ -164,13 +165,14 @@ static bool read_other_gates(cpl_filling *f, int64_t count)
 
 /* Names that only a known model type tells apart: those of gpt-oss and its kin, whose gate and up
  * take turns; without any model type also what only looks like them. */
-static void refuse_untold_halves(cpl_filling *f)
+static void refuse_untold_halves(cpl_layer_builder *f)
 {
     const cpl_moe_config *config = f->r->config;
     if (config->is_gguf || is_listed(f) || f->refusal || cpl_gate_stem(f)->mark != '+') return;
     const cpl_stored *gate = f->all[0].weight;
-    const cpl_family *kin  = cpl_stems_in_turns(&f->r->stems->all[f->router], cpl_gate_stem(f));
-    bool alike             = has_bias(f, f->router) || strstr(cpl_gate_stem(f)->text, "w13_weight");
+    const cpl_family *kin =
+        cpl_name_patterns_in_turns(&f->r->stems->all[f->router], cpl_gate_stem(f));
+    bool alike = has_bias(f, f->router) || strstr(cpl_gate_stem(f)->text, "w13_weight");
     if (config->model_type && kin)
         f->refusal = CPL_SAY(f,
                              "%s: tensor %s: the model_type %s is not known, and in %s gate and up "
@@ -184,7 +186,7 @@ static void refuse_untold_halves(cpl_filling *f)
                              gate->path, gate->name);
 }
 
-static bool read_first_gate(cpl_filling *f)
+static bool read_first_gate(cpl_layer_builder *f)
 {
     int64_t d =
         f->rows.cols; /* of a router as it mostly is; packed gates have no width of their own */
@@ -200,7 +202,7 @@ static bool read_first_gate(cpl_filling *f)
 /* ---- the whole layer ---- */
 
 /* What the router's rows behind those of its experts are for. */
-static const char *note_of_extra(cpl_filling *f)
+static const char *note_of_extra(cpl_layer_builder *f)
 {
     int64_t rows = f->layer->extra_rows;
     if (!rows) return "";
@@ -211,7 +213,7 @@ static const char *note_of_extra(cpl_filling *f)
                    rows == 1 ? "" : "s", whose, rows == 1 ? "is" : "are");
 }
 
-static void set_note(cpl_filling *f)
+static void set_note(cpl_layer_builder *f)
 {
     cpl_moe_layer *layer = f->layer;
     const char *gateless = "", *extra = note_of_extra(f), *between = "";
@@ -221,7 +223,7 @@ static void set_note(cpl_filling *f)
     if (*gateless || *extra) layer->note = CPL_SAY(f, "%s%s%s", gateless, between, extra);
 }
 
-static void fill_figures(cpl_filling *f)
+static void fill_figures(cpl_layer_builder *f)
 {
     cpl_moe_layer *layer = f->layer;
     if (!read_router(f) || !read_first_gate(f)) return;
@@ -245,10 +247,10 @@ static void fill_figures(cpl_filling *f)
 }
 
 /* A layer with a router or with experts only. */
-static void fill_half(cpl_filling *f, bool *is_moe)
+static void fill_half(cpl_layer_builder *f, bool *is_moe)
 {
     int64_t count;
-    const cpl_hit *hits = hits_of(f, f->router >= 0 ? f->router : f->gate, &count);
+    const cpl_name_match *hits = hits_of(f, f->router >= 0 ? f->router : f->gate, &count);
     for (int64_t i = 0; i < count; i++) refuse_method(f, &hits[i]);
     if (f->router >= 0) {
         *is_moe = f->router < f->r->stems->own;
@@ -264,7 +266,7 @@ static void fill_half(cpl_filling *f, bool *is_moe)
 cpl_status cpl_moe_layer_fill(cpl_moe_layer *layer, bool *is_moe, int stems_used[2],
                               const cpl_layer_reading *reading, const cpl_layer_names *names)
 {
-    cpl_filling f = {.r = reading, .names = names, .layer = layer};
+    cpl_layer_builder f = {.r = reading, .names = names, .layer = layer};
     choose_stems(&f);
     stems_used[0] = f.router;
     stems_used[1] = f.gate;

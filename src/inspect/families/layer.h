@@ -8,21 +8,17 @@
 #include "inspect/families/config.h"
 #include "inspect/families/names.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What is the same for all layers. */
 typedef struct cpl_layer_reading {
     cpl_pool *pool;
     const cpl_moe_config *config;
-    const cpl_stems *stems;
+    const cpl_name_patterns *stems;
     const char *path; /* of the checkpoint, for sentences */
 } cpl_layer_reading;
 
 /* What the names of one layer's tensors have told. */
 typedef struct cpl_layer_names {
-    const cpl_hit *hits; /* (n_hits) by stem, then expert, then ending */
+    const cpl_name_match *hits; /* (n_hits) by stem, then expert, then ending */
     int64_t n_hits;
     const char *unmeasured;       /* NULL, or why it has no figures */
     const cpl_stored *projection; /* NULL, or what stands before its experts */
@@ -36,7 +32,4 @@ CPL_NODISCARD cpl_status cpl_moe_layer_fill(cpl_moe_layer *layer, bool *is_moe, 
                                             const cpl_layer_reading *reading,
                                             const cpl_layer_names *names);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_FAMILIES_LAYER_H */

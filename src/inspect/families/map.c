@@ -20,14 +20,14 @@ typedef struct making {
     cpl_moe_map *map;
     cpl_pool *pool;
     cpl_moe_config config;
-    cpl_stems stems;
+    cpl_name_patterns stems;
     const cpl_stored **tensors; /* (count) sorted by name */
     group *groups;              /* (n_groups) */
     int64_t n_groups;
-    cpl_hit *hits;       /* of one layer; room for all tensors */
-    bool two_parts;      /* encoder and decoder */
-    int stems_used[2];   /* router and gates of the first layer with figures */
-    int64_t n_mtp_named; /* multi-token-prediction layers by their name */
+    cpl_name_match *hits; /* of one layer; room for all tensors */
+    bool two_parts;       /* encoder and decoder */
+    int stems_used[2];    /* router and gates of the first layer with figures */
+    int64_t n_mtp_named;  /* multi-token-prediction layers by their name */
 } making;
 
 /* ---- tensors into layers ---- */
@@ -149,7 +149,7 @@ static int by_number(const void *a, const void *b)
 
 static int by_stem(const void *a, const void *b)
 {
-    const cpl_hit *x = a, *y = b;
+    const cpl_name_match *x = a, *y = b;
     if (x->stem != y->stem) return x->stem - y->stem;
     if (x->expert != y->expert) return x->expert < y->expert ? -1 : 1;
     if (x->ending != y->ending) return x->ending < y->ending ? -1 : 1;
@@ -164,8 +164,8 @@ static cpl_layer_names read_names(making *m, const group *here)
         if (!cpl_name_is_text(name) || cpl_name_is_mtp(name)) continue;
         if (!names.unmeasured) names.unmeasured = cpl_name_unmeasured(suffix);
         if (!names.projection && cpl_name_projects(suffix)) names.projection = m->tensors[i];
-        cpl_hit *hit = &m->hits[names.n_hits];
-        if (!cpl_stems_find(hit, &m->stems, suffix)) continue;
+        cpl_name_match *hit = &m->hits[names.n_hits];
+        if (!cpl_name_patterns_find(hit, &m->stems, suffix)) continue;
         hit->tensor = m->tensors[i];
         names.n_hits++;
     }
@@ -309,7 +309,7 @@ static cpl_status make_map(making *m)
 {
     CPL_TRY(
         cpl_moe_config_read(&m->config, m->source->config, m->source->path, m->source->is_gguf));
-    m->stems = cpl_stems_make(m->pool, m->config.family);
+    m->stems = cpl_name_patterns_make(m->pool, m->config.family);
     if (m->pool->failed) return CPL_FAIL(CPL_ERR_MEMORY, "no memory for the names to look for");
     sort_tensors(m);
     CPL_TRY(refuse_moments(m));

@@ -9,10 +9,6 @@
 #include "base/pool.h"
 #include "inspect/families/config.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The tensors of one matrix, or of one stack of matrices; NULL: not there. */
 typedef struct cpl_matrix_parts {
     const cpl_stored *weight, *blocks, *packed, *scale;
@@ -33,7 +29,4 @@ const char *cpl_matrix_make(cpl_stored_matrix *out, cpl_matrix_shape *shape, cpl
 /* "[8,32,20]" into `out`, which is returned. */
 const char *cpl_stored_shape(char out[128], const cpl_stored *tensor);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_FAMILIES_MATRIX_H */

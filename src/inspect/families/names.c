@@ -86,12 +86,12 @@ bool cpl_words_have(const char *words, const char *word)
 
 /* ---- stems ---- */
 
-static cpl_stem stem_of(const char *text, size_t length, bool router)
+static cpl_name_pattern stem_of(const char *text, size_t length, bool router)
 {
-    cpl_stem stem = {.any_block = *text == '*', .router = router};
-    stem.text     = text + stem.any_block;
-    stem.length   = length - stem.any_block;
-    char last     = stem.text[stem.length - 1];
+    cpl_name_pattern stem = {.any_block = *text == '*', .router = router};
+    stem.text             = text + stem.any_block;
+    stem.length           = length - stem.any_block;
+    char last             = stem.text[stem.length - 1];
     if (last == '+' || last == '-') {
         stem.mark = last;
         stem.length--;
@@ -101,18 +101,18 @@ static cpl_stem stem_of(const char *text, size_t length, bool router)
     return stem;
 }
 
-static bool same_stem(const cpl_stem *a, const cpl_stem *b)
+static bool same_stem(const cpl_name_pattern *a, const cpl_name_pattern *b)
 {
     return a->length == b->length && a->any_block == b->any_block && a->router == b->router &&
            a->mark == b->mark && strncmp(a->text, b->text, a->length) == 0;
 }
 
-static void add_words(cpl_stems *stems, const char *words, bool router)
+static void add_words(cpl_name_patterns *stems, const char *words, bool router)
 {
     for (const char *at = words; *at;) {
-        size_t length = strcspn(at, " ");
-        cpl_stem stem = stem_of(at, length, router);
-        bool known    = false;
+        size_t length         = strcspn(at, " ");
+        cpl_name_pattern stem = stem_of(at, length, router);
+        bool known            = false;
         for (int i = 0; i < stems->count; i++) known |= same_stem(&stems->all[i], &stem);
         if (!known) stems->all[stems->count++] = stem;
         at += length + strspn(at + length, " ");
@@ -126,12 +126,13 @@ static int n_words(const char *words)
     return count;
 }
 
-cpl_stems cpl_stems_make(cpl_pool *pool, const cpl_family *family)
+cpl_name_patterns cpl_name_patterns_make(cpl_pool *pool, const cpl_family *family)
 {
     int most = 0;
     for (int64_t i = 0; i < cpl_n_families; i++)
         most += n_words(cpl_families[i].router) + n_words(cpl_families[i].gate);
-    cpl_stems stems = {cpl_pool_take(pool, 2 * (size_t)most * sizeof(cpl_stem)), 0, 0};
+    cpl_name_patterns stems = {cpl_pool_take(pool, 2 * (size_t)most * sizeof(cpl_name_pattern)), 0,
+                               0};
     if (!stems.all) return stems;
     if (family) {
         add_words(&stems, family->router, true);
@@ -145,18 +146,19 @@ cpl_stems cpl_stems_make(cpl_pool *pool, const cpl_family *family)
     return stems;
 }
 
-static bool words_have_stem(const char *words, const cpl_stem *stem)
+static bool words_have_stem(const char *words, const cpl_name_pattern *stem)
 {
     for (const char *at = words; *at;) {
-        size_t length = strcspn(at, " ");
-        cpl_stem one  = stem_of(at, length, stem->router);
+        size_t length        = strcspn(at, " ");
+        cpl_name_pattern one = stem_of(at, length, stem->router);
         if (same_stem(&one, stem)) return true;
         at += length + strspn(at + length, " ");
     }
     return false;
 }
 
-const cpl_family *cpl_stems_in_turns(const cpl_stem *router, const cpl_stem *gate)
+const cpl_family *cpl_name_patterns_in_turns(const cpl_name_pattern *router,
+                                             const cpl_name_pattern *gate)
 {
     for (int64_t i = 0; i < cpl_n_families; i++) {
         const cpl_family *one = &cpl_families[i];
@@ -169,7 +171,7 @@ const cpl_family *cpl_stems_in_turns(const cpl_stem *router, const cpl_stem *gat
 
 /* ---- one name against the stems ---- */
 
-static bool ending_of(cpl_hit *hit, const char *rest)
+static bool ending_of(cpl_name_match *hit, const char *rest)
 {
 #define CPL_ENDING(text, kind)                                                                     \
     if (strcmp(rest, text) == 0) {                                                                 \
@@ -187,7 +189,7 @@ static bool ending_of(cpl_hit *hit, const char *rest)
 }
 
 /* Whether `at` is the stem, with a number for {e} and a known ending. */
-static bool stem_is_at(cpl_hit *hit, const cpl_stem *stem, const char *at)
+static bool stem_is_at(cpl_name_match *hit, const cpl_name_pattern *stem, const char *at)
 {
     if (*at != *stem->text || strncmp(at, stem->text, stem->hole) != 0) return false;
     at += stem->hole;
@@ -200,7 +202,7 @@ static bool stem_is_at(cpl_hit *hit, const cpl_stem *stem, const char *at)
     return ending_of(hit, at + digits + length);
 }
 
-static bool stem_is_in(cpl_hit *hit, const cpl_stem *stem, const char *suffix)
+static bool stem_is_in(cpl_name_match *hit, const cpl_name_pattern *stem, const char *suffix)
 {
     if (stem_is_at(hit, stem, suffix)) return true;
     if (!stem->any_block) return false;
@@ -218,11 +220,11 @@ static const char *without_sublayer(const char *suffix)
     return digits && suffix[6 + digits] == '.' ? suffix + 6 + digits + 1 : suffix;
 }
 
-bool cpl_stems_find(cpl_hit *hit, const cpl_stems *stems, const char *suffix)
+bool cpl_name_patterns_find(cpl_name_match *hit, const cpl_name_patterns *stems, const char *suffix)
 {
     const char *name = without_sublayer(suffix);
     for (int i = 0; i < stems->count; i++) {
-        *hit = (cpl_hit){.stem = i};
+        *hit = (cpl_name_match){.stem = i};
         if (stem_is_in(hit, &stems->all[i], name)) return is_routed(suffix);
     }
     return false;

@@ -8,10 +8,6 @@
 #include "base/pool.h"
 #include "inspect/families/families.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum cpl_ending {
     CPL_ENDING_WEIGHT,
     CPL_ENDING_BLOCKS, /* pairs of f4 in groups of 16 bytes */
@@ -23,29 +19,30 @@ typedef enum cpl_ending {
 } cpl_ending;
 
 /* A name of families.def behind the layer's number. */
-typedef struct cpl_stem {
+typedef struct cpl_name_pattern {
     const char *text; /* (length), without mark and star */
     size_t length;
     size_t hole;    /* where {e} stands in it; == length: nowhere */
     bool any_block; /* a star stood before it */
     bool router;
     char mark; /* '+', '-' or 0 */
-} cpl_stem;
+} cpl_name_pattern;
 
-typedef struct cpl_stems {
-    cpl_stem *all;  /* (count) those of the family first, then those of all families, each once */
+typedef struct cpl_name_patterns {
+    cpl_name_pattern
+        *all;       /* (count) those of the family first, then those of all families, each once */
     int count, own; /* own: those of the family */
-} cpl_stems;
+} cpl_name_patterns;
 
 /* What one tensor is in its layer. */
-typedef struct cpl_hit {
+typedef struct cpl_name_match {
     int stem;
     int64_t expert;     /* 0 where the stem has no {e} */
     const char *digits; /* of the expert's number in the name; NULL: none */
     cpl_ending ending;
     const char *method; /* of CPL_ENDING_METHOD */
     const cpl_stored *tensor;
-} cpl_hit;
+} cpl_name_match;
 
 /* Splits at the layer's number: `prefix` bytes of the name end behind "layers.3.". False where the
  * tensor is in no layer. */
@@ -59,19 +56,18 @@ const char *cpl_name_unmeasured(const char *suffix);
 bool cpl_name_projects(const char *suffix); /* what the experts read is projected before */
 
 /* The names to look for; `family` may be NULL. Without memory `count` is 0. */
-cpl_stems cpl_stems_make(cpl_pool *pool, const cpl_family *family);
+cpl_name_patterns cpl_name_patterns_make(cpl_pool *pool, const cpl_family *family);
 
 /* The first family of the table that lets gate and up take turns in tensors with the names of this
  * router and this gate; NULL: none does. */
-const cpl_family *cpl_stems_in_turns(const cpl_stem *router, const cpl_stem *gate);
+const cpl_family *cpl_name_patterns_in_turns(const cpl_name_pattern *router,
+                                             const cpl_name_pattern *gate);
 
 /* Whether the tensor with this name behind its layer's prefix is a router's or a gate's. */
-bool cpl_stems_find(cpl_hit *hit, const cpl_stems *stems, const char *suffix);
+bool cpl_name_patterns_find(cpl_name_match *hit, const cpl_name_patterns *stems,
+                            const char *suffix);
 
 /* Whether `word` is one of those in `words`, which are separated by spaces. */
 bool cpl_words_have(const char *words, const char *word);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_FAMILIES_NAMES_H */

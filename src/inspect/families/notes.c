@@ -107,12 +107,12 @@ static const char *why_guessed(cpl_pool *pool, const cpl_moe_config *config)
     return config->n_levels ? "no model_type in config.json" : "no config.json";
 }
 
-const char *cpl_moe_guess(cpl_pool *pool, const cpl_moe_config *config, const cpl_stems *stems,
-                          const int used[2])
+const char *cpl_moe_guess(cpl_pool *pool, const cpl_moe_config *config,
+                          const cpl_name_patterns *stems, const int used[2])
 {
     const char *why = why_guessed(pool, config);
     if (used[0] < 0) return cpl_pool_printf(pool, "%s: read by names and shapes", why);
-    const cpl_stem *router = &stems->all[used[0]], *gate = &stems->all[used[1]];
+    const cpl_name_pattern *router = &stems->all[used[0]], *gate = &stems->all[used[1]];
     const char *half = gate->mark == '+' ? ", the first half of it," : "";
     return cpl_pool_printf(pool,
                            "%s: by names and shapes %.*s is taken for the router and %.*s%s for "

@@ -7,10 +7,6 @@
 #include "inspect/routing/report.h"
 #include "report/chart.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Over layers, in the order of the page. */
 typedef enum cpl_routing_kind {
     CPL_ROUTING_LOAD,
@@ -66,7 +62,4 @@ void cpl_routing_charts_map(cpl_text *out, const cpl_routing_charts *charts, cpl
 /* Inner: what maps.c gives `answers` at opening. */
 cpl_chart_range cpl_routing_answers_range(const cpl_routing_report *report);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_ROUTING_CHARTS_H */

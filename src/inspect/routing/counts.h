@@ -7,10 +7,6 @@
 
 #include "inspect/routing/record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_routing_load {
     double most_over_mean;
     double entropy; /* of the shares, nats; at most ln n */
@@ -56,7 +52,4 @@ CPL_NODISCARD cpl_status cpl_routing_count_domains(cpl_routing_domains *domains,
 /* The distance between two lists of counts; NaN where one is all zero. */
 double cpl_routing_distance(const int64_t *a, const int64_t *b, int64_t n);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_ROUTING_COUNTS_H */

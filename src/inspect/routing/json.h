@@ -8,15 +8,8 @@
 
 #include "inspect/routing/report.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* A new object; the caller gives it back with json_decref. A figure that is not finite is null. NULL
  * if there is no memory. */
 json_t *cpl_routing_json(const cpl_routing_report *report);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_ROUTING_JSON_H */

@@ -39,7 +39,7 @@ static cpl_status take_memory(work *w, const cpl_model_settings *c)
     w->answers  = cpl_alloc(room * n * sizeof(float));
     w->tokens   = cpl_alloc(room * sizeof *w->tokens);
     w->score    = cpl_alloc(2 * n * sizeof(double));
-    w->scratch  = cpl_alloc(cpl_rank_scratch((int64_t)n));
+    w->scratch  = cpl_alloc(cpl_correlation_scratch((int64_t)n));
     w->answer   = w->score ? w->score + n : NULL;
     return w->rows && w->products && w->hidden && w->answers && w->tokens && w->score && w->scratch
                ? CPL_OK
@@ -94,10 +94,10 @@ static void sample(work *w, const cpl_reader_batch *batch, int64_t layer, const 
     if (count > 0) add_answers(w, layer, kept, count);
 }
 
-static cpl_status hear(void *who, const cpl_reader_batch *batch, int64_t layer,
+static cpl_status hear(void *ctx, const cpl_reader_batch *batch, int64_t layer,
                        const cpl_moe_kept *kept)
 {
-    work *w = who;
+    work *w = ctx;
     cpl_routing_record_add(w->record, layer, kept, batch->place, batch->rows * batch->length);
     if (w->agreement && w->sampled > 0) sample(w, batch, layer, kept);
     return w->reader->be.ops->sync(&w->reader->be);
@@ -109,14 +109,14 @@ cpl_status cpl_routing_measure(cpl_routing_record *record, cpl_routing_agreement
     enum { MOST_ROOM = 512 };
     const cpl_model_settings *config = cpl_hf_config(reader->hf);
     work w = {.record = record, .agreement = agreement, .reader = reader, .sampled = sampled};
-    cpl_reader_ear ear = {.layer = hear, .who = &w};
-    cpl_status status  = CPL_OK;
-    w.all              = texts->n_predictions;
-    w.room             = sampled < 1 ? 1 : sampled < MOST_ROOM ? sampled : MOST_ROOM;
+    cpl_reader_callbacks callbacks = {.layer = hear, .ctx = &w};
+    cpl_status status              = CPL_OK;
+    w.all                          = texts->n_predictions;
+    w.room                         = sampled < 1 ? 1 : sampled < MOST_ROOM ? sampled : MOST_ROOM;
     CPL_ASSERT(sampled <= w.all);
     CPL_TRY(cpl_routing_record_init(record, config, texts->n_predictions));
     CPL_TRY_DONE(take_memory(&w, config));
-    status = cpl_reader_read(reader, texts, &ear);
+    status = cpl_reader_read(reader, texts, &callbacks);
 done:
     free_memory(&w);
     if (status != CPL_OK) cpl_routing_record_free(record);

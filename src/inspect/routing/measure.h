@@ -9,10 +9,6 @@
 #include "inspect/routing/record.h"
 #include "inspect/routing/response.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Whether the token at this place is among `sampled` of `all`, evenly spread; `sampled` <= `all`. */
 bool cpl_routing_is_sampled(int64_t place, int64_t sampled, int64_t all);
 
@@ -26,7 +22,4 @@ CPL_NODISCARD cpl_status cpl_routing_measure(cpl_routing_record *record,
  * rows. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_routing_clean(float *M, cpl_reader *reader, int64_t layer);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_ROUTING_MEASURE_H */

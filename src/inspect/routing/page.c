@@ -283,7 +283,7 @@ cpl_status cpl_routing_svgs(int64_t *n_written, const char *folder, const cpl_ro
     cpl_routing_charts charts;
     char name[CPL_SVG_NAME_BYTES];
     int64_t written = 0;
-    CPL_TRY(cpl_outside_check(folder, r->path));
+    CPL_TRY(cpl_path_guard_check(folder, r->path));
     CPL_TRY(cpl_routing_charts_open(&charts, r));
     cpl_svg_name(name, charts.name, "routing");
     CPL_TRY_DONE(cpl_folder_make(folder));

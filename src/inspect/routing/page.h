@@ -9,10 +9,6 @@
 #include "base/text.h"
 #include "inspect/routing/report.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Appends the sections to an open page (page.h). */
 void cpl_routing_page_sections(cpl_text *out, const cpl_routing_report *report);
 
@@ -24,7 +20,4 @@ CPL_NODISCARD cpl_status cpl_routing_page(cpl_text *out, const cpl_routing_repor
 CPL_NODISCARD cpl_status cpl_routing_svgs(int64_t *n_written, const char *folder,
                                           const cpl_routing_report *report);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_ROUTING_PAGE_H */

@@ -10,10 +10,6 @@
 #include "infer/texts.h"
 #include "model/moe.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_routing_record {
     int64_t n_layers, n_tokens, n_experts, top_k;
     int32_t *choice; /* [L,T,K], best first */
@@ -52,7 +48,4 @@ CPL_NODISCARD cpl_status cpl_routing_tokens_init(cpl_routing_tokens *tokens,
                                                  const cpl_texts *texts);
 void cpl_routing_tokens_free(cpl_routing_tokens *tokens); /* all zero: nothing to do */
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_ROUTING_RECORD_H */

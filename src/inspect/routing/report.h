@@ -13,10 +13,6 @@
 #include "inspect/routing/response.h"
 #include "inspect/routing/vocabulary.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_routing_options {
     const char *const *inputs; /* (n_inputs) files, folders, patterns */
     int64_t n_inputs;
@@ -84,7 +80,4 @@ CPL_NODISCARD cpl_status cpl_routing_open(cpl_routing_report *report, cpl_routin
 CPL_NODISCARD cpl_status cpl_routing_run(cpl_routing_report *report, const cpl_log *log);
 void cpl_routing_close(cpl_routing_report *report); /* all zero: nothing to do */
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_ROUTING_REPORT_H */

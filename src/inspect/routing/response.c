@@ -63,7 +63,7 @@ static int64_t place_of(const double *answers, int64_t n, int64_t e)
 void cpl_routing_agreement_add(cpl_routing_agreement *a, const double *scores,
                                const double *answers, const int32_t *chosen, void *scratch)
 {
-    double rho = cpl_rank_spearman(scores, answers, a->n, scratch);
+    double rho = cpl_correlation_spearman(scores, answers, a->n, scratch);
     a->n_tokens++;
     if (!isnan(rho)) {
         a->n_ranked++;
@@ -116,12 +116,12 @@ static cpl_status compare(cpl_routing_stand *out, const float *M_tok, const floa
 {
     const size_t cells = (size_t)(m * m);
     double *x = cpl_alloc(2 * cells * sizeof *x + 1), *y = x ? x + cells : NULL;
-    void *scratch                   = cpl_alloc(cpl_rank_scratch(m * m));
+    void *scratch                   = cpl_alloc(cpl_correlation_scratch(m * m));
     cpl_routing_likeness *results[] = {&out->off, &out->all, &out->off_rows, &out->all_rows};
     for (int k = 0; x && scratch && k < 4; k++) {
         int64_t count        = lists(x, y, M_tok, M, m, k & 1, k & 2);
-        results[k]->pearson  = cpl_rank_pearson(x, y, count);
-        results[k]->spearman = cpl_rank_spearman(x, y, count, scratch);
+        results[k]->pearson  = cpl_correlation_pearson(x, y, count);
+        results[k]->spearman = cpl_correlation_spearman(x, y, count, scratch);
     }
     bool whole = x && scratch;
     cpl_free(x);
@@ -147,10 +147,10 @@ static cpl_status figures(cpl_routing_stand *out, const float *M_tok, const floa
                           const double *alphas, int n_alphas)
 {
     const int64_t m = out->n_kept;
-    cpl_chance_ratios ratios;
+    cpl_null_model_ratios ratios;
     own_rows(out, M_tok, m);
-    for (int k = 0; k < n_alphas; k++) out->erc[k] = cpl_chance_erc(M_tok, m, alphas[k]);
-    CPL_TRY(cpl_chance_ratios_of(&ratios, M_tok, m));
+    for (int k = 0; k < n_alphas; k++) out->erc[k] = cpl_null_model_erc(M_tok, m, alphas[k]);
+    CPL_TRY(cpl_null_model_ratios_of(&ratios, M_tok, m));
     out->alpha_min = ratios.most;
     return M ? compare(out, M_tok, M, m) : CPL_OK;
 }

@@ -10,10 +10,6 @@
 #include "inspect/null_model.h"
 #include "model/model.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Whether the model has router rows R_i (Autonomy-of-Experts has none). */
 bool cpl_routing_has_router(const cpl_layer_params *layer);
 
@@ -40,7 +36,7 @@ CPL_NODISCARD cpl_status cpl_routing_agreement_init(cpl_routing_agreement *a, in
 void cpl_routing_agreement_free(cpl_routing_agreement *a); /* all zero: nothing to do */
 
 /* Adds one token: its router scores [n] and answers [n], and its K experts, best first. Of equal
- * answers the lower expert's is the larger. `scratch`: cpl_rank_scratch(n) bytes. */
+ * answers the lower expert's is the larger. `scratch`: cpl_correlation_scratch(n) bytes. */
 void cpl_routing_agreement_add(cpl_routing_agreement *a, const double *scores,
                                const double *answers, const int32_t *chosen, void *scratch);
 
@@ -70,7 +66,4 @@ CPL_NODISCARD cpl_status cpl_routing_stand_of(cpl_routing_stand *out, float *M_t
                                               const cpl_routing_agreement *a, const float *M,
                                               const double *alphas, int n_alphas);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_ROUTING_RESPONSE_H */

@@ -8,10 +8,6 @@
 
 #include "inspect/routing/record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { CPL_ROUTING_EXAMPLES = 5, CPL_ROUTING_SEEN = 8 };
 
 /* The places of a text by id: groups of ids that occur CPL_ROUTING_SEEN times or more. */
@@ -50,7 +46,4 @@ CPL_NODISCARD cpl_status cpl_routing_vocabulary_of(cpl_routing_vocabulary *out,
                                                    const cpl_routing_index *index);
 void cpl_routing_vocabulary_free(cpl_routing_vocabulary *vocabulary);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_INSPECT_ROUTING_VOCABULARY_H */

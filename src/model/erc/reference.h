@@ -18,10 +18,6 @@
 
 #include "couplet.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct cpl_erc_reference {
     int64_t n_experts, d_model, d_expert;
     cpl_erc_activation activation;
@@ -60,7 +56,4 @@ double cpl_erc_reference_forward(const cpl_erc_reference *erc);
  * exactly 0 passes its gradient; a norm M[i,j] that is 0 has none. */
 void cpl_erc_reference_backward(const cpl_erc_reference *erc);
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_MODEL_ERC_REFERENCE_H */

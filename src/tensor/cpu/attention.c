@@ -24,7 +24,7 @@ enum { FEW_QUERIES = 8, LONG_RUN = 64 }; /* of segments */
 
 typedef struct job {
     cpl_backend *be;
-    cpl_form form;
+    cpl_operand_form form;
     cpl_attention_shape s;
     float scale;
     float *out, *lse;
@@ -284,7 +284,7 @@ void CPL_ISA_NAME(cpl_cpu_attention)(cpl_backend *be, cpl_tensor out, cpl_tensor
 {
     check_shape(s);
     job j               = {.be        = be,
-                           .form      = cpl_form_of(be),
+                           .form      = cpl_operand_form_of(be),
                            .s         = s,
                            .scale     = 1.0f / sqrtf((float)s.head_dim),
                            .out       = cpl_f32(out),
@@ -453,7 +453,7 @@ void CPL_ISA_NAME(cpl_cpu_attention_backward)(cpl_backend *be, cpl_tensor dq, cp
     check_shape(s);
     CPL_ASSERT(s.n_queries == s.n_keys && s.n_keys == s.key_stride);
     job j = {.be        = be,
-             .form      = cpl_form_of(be),
+             .form      = cpl_operand_form_of(be),
              .s         = s,
              .scale     = 1.0f / sqrtf((float)s.head_dim),
              .out       = cpl_f32(out),

@@ -20,7 +20,7 @@ enum { PIECE = 256 }; /* numbers of a row between two roundings */
 /* One call, forward or backward; what a call lacks is NULL. */
 typedef struct job {
     cpl_backend *be;
-    cpl_form form;
+    cpl_operand_form form;
     cpl_expert_sizes s;
     const int32_t *token; /* [T K] of the sorted rows */
     const float *x, *dy, *hidden;
@@ -91,7 +91,7 @@ static cpl_operand gather(const job *j, const chunk *c, void *panel, const float
     const int32_t *token = j->token + c->row;
 #pragma omp parallel for num_threads(c->threads) schedule(static) if (c->threads > 1)
     for (int64_t i = 0; i < c->rows; i++) cpl_put(j->form, panel, i * d, x + token[i] * d, d);
-    return (cpl_operand){panel, cpl_form_dtype(j->form), CPL_AS_IS, d};
+    return (cpl_operand){panel, cpl_operand_form_dtype(j->form), CPL_AS_IS, d};
 }
 
 /* What the chunk's gates are multiplied with: x, or the hidden vectors of its expert. */
@@ -103,7 +103,7 @@ static cpl_operand gather_gate(const job *j, const chunk *c, cpl_operand x)
 #pragma omp parallel for num_threads(c->threads) schedule(static) if (c->threads > 1)
     for (int64_t i = 0; i < c->rows; i++)
         cpl_put(j->form, c->p.hidden, i * r, j->hidden + (token[i] * n + c->expert) * r, r);
-    return (cpl_operand){c->p.hidden, cpl_form_dtype(j->form), CPL_AS_IS, r};
+    return (cpl_operand){c->p.hidden, cpl_operand_form_dtype(j->form), CPL_AS_IS, r};
 }
 
 static int64_t gate_width(const job *j)
@@ -115,7 +115,7 @@ static int64_t gate_width(const job *j)
 static cpl_operand weight_of(const job *j, const chunk *c, cpl_tensor all)
 {
     cpl_tensor w = cpl_tensor_at(all, c->expert);
-    if (cpl_form_fits(j->form, w.dtype))
+    if (cpl_operand_form_fits(j->form, w.dtype))
         return (cpl_operand){w.data, w.dtype, CPL_AS_IS, w.shape[1]};
     return cpl_pack(j->form, c->p.weight, w.data, w.dtype, 0, w.shape[1], w.shape[0], w.shape[1],
                     c->threads);
@@ -129,7 +129,7 @@ static void multiply(const job *j, const chunk *c, float *to, cpl_operand a, cpl
 
 static cpl_operand slim_panel(const job *j, const void *panel)
 {
-    return (cpl_operand){panel, cpl_form_dtype(j->form), CPL_AS_IS, j->s.D};
+    return (cpl_operand){panel, cpl_operand_form_dtype(j->form), CPL_AS_IS, j->s.D};
 }
 
 /* ---- one row ---- */
@@ -140,8 +140,8 @@ static int64_t piece_length(int64_t begin, int64_t end)
 }
 
 /* h [D] at number `at` of its panel = weight SiLU(gate) up. */
-static void activate_row(cpl_form form, void *h, int64_t at, const float *gate, const float *up,
-                         float weight, int64_t D)
+static void activate_row(cpl_operand_form form, void *h, int64_t at, const float *gate,
+                         const float *up, float weight, int64_t D)
 {
     float act[PIECE];
     for (int64_t begin = 0; begin < D; begin += PIECE) {
@@ -155,8 +155,9 @@ static void activate_row(cpl_form form, void *h, int64_t at, const float *gate, 
 }
 
 /* Number `at` on of the panels h, dgate and dup; returns dot(act, da). */
-static float activate_row_backward(cpl_form form, const panel_set *p, int64_t at, const float *gate,
-                                   const float *up, const float *da, float weight, int64_t D)
+static float activate_row_backward(cpl_operand_form form, const panel_set *p, int64_t at,
+                                   const float *gate, const float *up, const float *da,
+                                   float weight, int64_t D)
 {
     float h[PIECE], dgate[PIECE], dup[PIECE], dot = 0;
     for (int64_t begin = 0; begin < D; begin += PIECE) {
@@ -315,7 +316,7 @@ void CPL_ISA_NAME(cpl_cpu_experts)(cpl_backend *be, cpl_tensor y, cpl_tensor gat
                                    cpl_dispatch plan, cpl_expert_weights w)
 {
     job j = {.be     = be,
-             .form   = cpl_form_of(be),
+             .form   = cpl_operand_form_of(be),
              .s      = sizes_of(x, hidden, weight, w),
              .token  = cpl_i32(plan.token),
              .x      = cpl_f32(x),
@@ -333,7 +334,7 @@ void CPL_ISA_NAME(cpl_cpu_experts_backward)(cpl_backend *be, cpl_tensor dx, cpl_
                                             cpl_dispatch plan, cpl_expert_weights w)
 {
     job j = {.be      = be,
-             .form    = cpl_form_of(be),
+             .form    = cpl_operand_form_of(be),
              .s       = sizes_of(x, hidden, weight, w),
              .token   = cpl_i32(plan.token),
              .x       = cpl_f32(x),

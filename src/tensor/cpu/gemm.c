@@ -21,10 +21,10 @@ typedef struct side {
     cpl_operand packed;
 } side;
 
-static side side_of(cpl_form form, cpl_tensor x, cpl_trans trans, void *panel)
+static side side_of(cpl_operand_form form, cpl_tensor x, cpl_trans trans, void *panel)
 {
     CPL_ASSERT(x.rank == 2 && x.dtype != CPL_I32);
-    side s = {x, trans, cpl_form_fits(form, x.dtype), panel, -1, -1, {0}};
+    side s = {x, trans, cpl_operand_form_fits(form, x.dtype), panel, -1, -1, {0}};
     return s;
 }
 
@@ -36,8 +36,8 @@ static int64_t block_length(const side *s, int64_t length, int64_t depth)
 }
 
 /* Where the block stands in the stored matrix. `along` is true if a stored row runs along k. */
-static cpl_operand side_block(side *s, cpl_form form, bool along, int64_t begin, int64_t length,
-                              int64_t depth_begin, int64_t depth, int threads)
+static cpl_operand side_block(side *s, cpl_operand_form form, bool along, int64_t begin,
+                              int64_t length, int64_t depth_begin, int64_t depth, int threads)
 {
     int64_t stride = s->x.shape[1];
     int64_t from   = along ? begin * stride + depth_begin : depth_begin * stride + begin;
@@ -61,8 +61,8 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static void multiply(cpl_backend *be, cpl_form form, cpl_tensor c, side *a, side *b, int64_t k,
-                     float beta)
+static void multiply(cpl_backend *be, cpl_operand_form form, cpl_tensor c, side *a, side *b,
+                     int64_t k, float beta)
 {
     const int64_t m = c.shape[0], n = c.shape[1];
     const bool a_along = a->trans == CPL_AS_IS, b_along = b->trans == CPL_TRANSPOSED;
@@ -95,13 +95,13 @@ static size_t panel_bytes(int64_t count)
     return cpl_padded((size_t)least(count, BLOCK_NUMBERS) * sizeof(float));
 }
 
-static void gemm_form(cpl_backend *be, cpl_form form, cpl_tensor c, cpl_trans ta, cpl_tensor a,
-                      cpl_trans tb, cpl_tensor b, float beta)
+static void gemm_form(cpl_backend *be, cpl_operand_form form, cpl_tensor c, cpl_trans ta,
+                      cpl_tensor a, cpl_trans tb, cpl_tensor b, float beta)
 {
     int64_t k = a.shape[ta == CPL_AS_IS], kb = b.shape[tb == CPL_TRANSPOSED];
     CPL_ASSERT(c.rank == 2 && c.dtype == CPL_F32 && k == kb);
     CPL_ASSERT(c.shape[0] == a.shape[ta != CPL_AS_IS] && c.shape[1] == b.shape[tb == CPL_AS_IS]);
-    bool direct  = cpl_form_fits(form, a.dtype) && cpl_form_fits(form, b.dtype);
+    bool direct  = cpl_operand_form_fits(form, a.dtype) && cpl_operand_form_fits(form, b.dtype);
     size_t panel = panel_bytes(longest(cpl_tensor_count(a), cpl_tensor_count(b)));
     CPL_ASSERT(direct || be->scratch_bytes >= 2 * panel);
     char *scratch = be->scratch;
@@ -113,7 +113,7 @@ static void gemm_form(cpl_backend *be, cpl_form form, cpl_tensor c, cpl_trans ta
 void CPL_ISA_NAME(cpl_cpu_gemm)(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a,
                                 cpl_trans tb, cpl_tensor b, float beta)
 {
-    gemm_form(be, cpl_form_of(be), c, ta, a, tb, b, beta);
+    gemm_form(be, cpl_operand_form_of(be), c, ta, a, tb, b, beta);
 }
 
 void CPL_ISA_NAME(cpl_cpu_gemm_f32)(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a,

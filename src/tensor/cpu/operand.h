@@ -15,33 +15,34 @@
 #include "tensor/cpu/simd.h"
 #include "tensor/product.h"
 
-typedef enum cpl_form { CPL_FORM_F32, CPL_FORM_BF16, CPL_FORM_ROUNDED } cpl_form;
+typedef enum cpl_operand_form { CPL_FORM_F32, CPL_FORM_BF16, CPL_FORM_ROUNDED } cpl_operand_form;
 
 /* What `be` multiplies. */
-static inline cpl_form cpl_form_of(const cpl_backend *be)
+static inline cpl_operand_form cpl_operand_form_of(const cpl_backend *be)
 {
     if (be->compute == CPL_F32) return CPL_FORM_F32;
     return cpl_cpu_has_bf16() ? CPL_FORM_BF16 : CPL_FORM_ROUNDED;
 }
 
-static inline cpl_dtype cpl_form_dtype(cpl_form form)
+static inline cpl_dtype cpl_operand_form_dtype(cpl_operand_form form)
 {
     return form == CPL_FORM_BF16 ? CPL_BF16 : CPL_F32;
 }
 
-static inline size_t cpl_form_bytes(cpl_form form)
+static inline size_t cpl_operand_form_bytes(cpl_operand_form form)
 {
-    return cpl_dtype_bytes(cpl_form_dtype(form));
+    return cpl_dtype_bytes(cpl_operand_form_dtype(form));
 }
 
 /* Numbers of `dtype` can be multiplied where they lie. */
-static inline bool cpl_form_fits(cpl_form form, cpl_dtype dtype)
+static inline bool cpl_operand_form_fits(cpl_operand_form form, cpl_dtype dtype)
 {
-    return dtype == cpl_form_dtype(form) && form != CPL_FORM_ROUNDED;
+    return dtype == cpl_operand_form_dtype(form) && form != CPL_FORM_ROUNDED;
 }
 
 /* panel[at ...] = x [n], in the panel's form. */
-static inline void cpl_put(cpl_form form, void *panel, int64_t at, const float *x, int64_t n)
+static inline void cpl_put(cpl_operand_form form, void *panel, int64_t at, const float *x,
+                           int64_t n)
 {
     if (form == CPL_FORM_F32) {
         memcpy((float *)panel + at, x, (size_t)n * sizeof *x);
@@ -57,7 +58,7 @@ static inline void cpl_put(cpl_form form, void *panel, int64_t at, const float *
 }
 
 /* The same from a row of either type, beginning at number `from`. */
-static inline void cpl_put_any(cpl_form form, void *panel, int64_t at, const void *x,
+static inline void cpl_put_any(cpl_operand_form form, void *panel, int64_t at, const void *x,
                                cpl_dtype dtype, int64_t from, int64_t n)
 {
     if (dtype == CPL_F32) {
@@ -76,15 +77,15 @@ static inline void cpl_put_any(cpl_form form, void *panel, int64_t at, const voi
 
 /* Copies `rows` rows of `cols` numbers, `stride` apart and beginning at number `from` of x, into a
  * panel, with `threads` threads; returns the panel as operand. */
-static inline cpl_operand cpl_pack(cpl_form form, void *panel, const void *x, cpl_dtype dtype,
-                                   int64_t from, int64_t stride, int64_t rows, int64_t cols,
-                                   int threads)
+static inline cpl_operand cpl_pack(cpl_operand_form form, void *panel, const void *x,
+                                   cpl_dtype dtype, int64_t from, int64_t stride, int64_t rows,
+                                   int64_t cols, int threads)
 {
     if (rows * cols < CPL_SHARE_LEAST) threads = 1;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
     for (int64_t i = 0; i < rows; i++)
         cpl_put_any(form, panel, i * cols, x, dtype, from + i * stride, cols);
-    return (cpl_operand){panel, cpl_form_dtype(form), CPL_AS_IS, cols};
+    return (cpl_operand){panel, cpl_operand_form_dtype(form), CPL_AS_IS, cols};
 }
 
 static inline cpl_operand cpl_transposed(cpl_operand a)

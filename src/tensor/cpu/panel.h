@@ -42,9 +42,9 @@ void cpl_panel_dots(float *out, int64_t rows, int64_t depth, const float *x, int
 /* ---- the same of bf16 ---- */
 
 /* Two neighbours in depth. */
-typedef struct cpl_pair {
+typedef struct cpl_panel_pair {
     uint16_t first, second;
-} cpl_pair;
+} cpl_panel_pair;
 
 /* The processor multiplies pairs of bf16, and these kernels make use of it. */
 #define cpl_panel_has_pairs CPL_ISA_NAME(cpl_cpu_panel_has_pairs)
@@ -53,10 +53,10 @@ bool cpl_panel_has_pairs(void);
 /* As the products above with pairs for numbers: depth and steps count pairs. Sums are F32. */
 #define cpl_panel_pairs_product CPL_ISA_NAME(cpl_cpu_panel_pairs_product)
 void cpl_panel_pairs_product(float *c, int64_t c_step, int64_t rows, int64_t width, int64_t depth,
-                             const cpl_pair *x, int64_t x_row, int64_t x_depth,
-                             const cpl_pair *panel, int64_t panel_step, bool add);
+                             const cpl_panel_pair *x, int64_t x_row, int64_t x_depth,
+                             const cpl_panel_pair *panel, int64_t panel_step, bool add);
 #define cpl_panel_pairs_dots CPL_ISA_NAME(cpl_cpu_panel_pairs_dots)
-void cpl_panel_pairs_dots(float *out, int64_t rows, int64_t depth, const cpl_pair *x, int64_t x_row,
-                          const cpl_pair *column);
+void cpl_panel_pairs_dots(float *out, int64_t rows, int64_t depth, const cpl_panel_pair *x,
+                          int64_t x_row, const cpl_panel_pair *column);
 
 #endif /* CPL_TENSOR_CPU_PANEL_H */

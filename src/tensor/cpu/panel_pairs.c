@@ -11,7 +11,7 @@ PANEL_TARGET static inline lanes pairs_madd(lanes a, lanes b, lanes c)
     return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
 }
 
-#    define PANEL_ITEM    cpl_pair
+#    define PANEL_ITEM    cpl_panel_pair
 #    define PANEL_MADD    pairs_madd
 #    define PANEL_PRODUCT cpl_panel_pairs_product
 #    define PANEL_DOTS    cpl_panel_pairs_dots
@@ -30,16 +30,16 @@ bool cpl_panel_has_pairs(void)
 }
 
 void cpl_panel_pairs_product(float *c, int64_t c_step, int64_t rows, int64_t width, int64_t depth,
-                             const cpl_pair *x, int64_t x_row, int64_t x_depth,
-                             const cpl_pair *panel, int64_t panel_step, bool add)
+                             const cpl_panel_pair *x, int64_t x_row, int64_t x_depth,
+                             const cpl_panel_pair *panel, int64_t panel_step, bool add)
 {
     (void)c, (void)c_step, (void)rows, (void)width, (void)depth, (void)x, (void)x_row;
     (void)x_depth, (void)panel, (void)panel_step, (void)add;
     CPL_ASSERT(cpl_panel_has_pairs());
 }
 
-void cpl_panel_pairs_dots(float *out, int64_t rows, int64_t depth, const cpl_pair *x, int64_t x_row,
-                          const cpl_pair *column)
+void cpl_panel_pairs_dots(float *out, int64_t rows, int64_t depth, const cpl_panel_pair *x,
+                          int64_t x_row, const cpl_panel_pair *column)
 {
     (void)out, (void)rows, (void)depth, (void)x, (void)x_row, (void)column;
     CPL_ASSERT(cpl_panel_has_pairs());

@@ -7,10 +7,6 @@
 
 #include "tensor/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
     CPL_SHARE_LEAST = 16384, /* numbers touched; for fewer the threads cost more than they bring */
     CPL_MOST_BLOCKS = 64,
@@ -48,7 +44,4 @@ static inline int64_t cpl_block_end(cpl_blocks cut, int64_t block)
     return cpl_block_begin(cut, block + 1);
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TENSOR_CPU_SHARE_H */

@@ -10,10 +10,6 @@
 
 #include "tensor/numbers.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* a b + c: rounded once where the processor can, twice elsewhere. */
 static inline float cpl_madd(float a, float b, float c)
 {
@@ -93,7 +89,4 @@ static inline float cpl_largest(const float *x, int64_t n)
     return largest;
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TENSOR_CPU_SIMD_H */

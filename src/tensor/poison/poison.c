@@ -104,8 +104,8 @@ static const cpl_ops ops = {
 #include "tensor/ops.def"
 #undef CPL_OP
     .proxy         = {cpl_poison_proxy_nearest, cpl_poison_proxy_noise, cpl_poison_proxy_job_bytes,
-                      cpl_poison_proxy_diagonals, cpl_poison_proxy_sweep, cpl_poison_proxy_finish,
-                      cpl_poison_proxy_whole},
+                      cpl_poison_proxy_diagonals, cpl_poison_proxy_sweep, cpl_poison_proxy_add_diagonal,
+                      cpl_poison_proxy_run_local},
     .response      = {cpl_poison_response_packed_bytes, cpl_poison_response_pack,
                       cpl_poison_response_rows, cpl_poison_response_scratch_bytes,
                       cpl_poison_response_add},

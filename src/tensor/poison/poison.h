@@ -9,10 +9,6 @@
 
 #include "tensor/backend.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* cpl_poison_<operation>, with the operation's own signature. */
 #define CPL_OP(name) __typeof__(*((const cpl_ops *)0)->name) cpl_poison_##name;
 #include "tensor/ops.def"
@@ -25,8 +21,8 @@ CPL_OP(noise);
 CPL_OP(job_bytes);
 CPL_OP(diagonals);
 CPL_OP(sweep);
-CPL_OP(finish);
-CPL_OP(whole);
+CPL_OP(add_diagonal);
+CPL_OP(run_local);
 #undef CPL_OP
 
 /* cpl_poison_response_<operation>, likewise (poison_response.c). */
@@ -76,7 +72,4 @@ void cpl_poison_apart(cpl_poison_list outputs, cpl_poison_list inputs);
             (int)(sizeof((const cpl_tensor[]){__VA_ARGS__}) / sizeof(cpl_tensor))                  \
     }
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* CPL_TENSOR_POISON_POISON_H */

@@ -81,16 +81,16 @@ void cpl_poison_proxy_sweep(cpl_backend *be, cpl_proxy_job *job)
     cpl_poison_end(be, &inner);
 }
 
-void cpl_poison_proxy_finish(cpl_backend *be, cpl_proxy_job *job)
+void cpl_poison_proxy_add_diagonal(cpl_backend *be, cpl_proxy_job *job)
 {
     check_job(be, job);
     for (int64_t i = 0; i < 2 * job->n; i++) CPL_ASSERT(job->violations[i] >= 0);
     cpl_backend inner = within(be);
-    inner.ops->proxy.finish(&inner, job);
+    inner.ops->proxy.add_diagonal(&inner, job);
     cpl_poison_end(be, &inner);
 }
 
-void cpl_poison_proxy_whole(cpl_backend *be, cpl_proxy_job *job)
+void cpl_poison_proxy_run_local(cpl_backend *be, cpl_proxy_job *job)
 {
     check_job(be, job);
     CPL_ASSERT(job->j0 == 0 && job->j1 == job->n);
@@ -98,6 +98,6 @@ void cpl_poison_proxy_whole(cpl_backend *be, cpl_proxy_job *job)
     fill(job->diagonal, (size_t)job->n * sizeof(float));
     set_outputs(job);
     cpl_backend inner = within(be);
-    inner.ops->proxy.whole(&inner, job);
+    inner.ops->proxy.run_local(&inner, job);
     cpl_poison_end(be, &inner);
 }

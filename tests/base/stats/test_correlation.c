@@ -16,7 +16,7 @@ static void equal_values_share_a_rank(void **state)
 {
     static const double want[N] = {4.5, 1.5, 6.0, 1.5, 8.0, 11.0, 3.0, 10.0, 8.0, 4.5, 8.0};
     double rank[N];
-    void *scratch = malloc(cpl_rank_scratch(N));
+    void *scratch = malloc(cpl_correlation_scratch(N));
     (void)state;
     cpl_rank_of(rank, some, N, scratch);
     for (int i = 0; i < N; i++) assert_near(rank[i], want[i], 0);
@@ -27,12 +27,12 @@ static void equal_values_share_a_rank(void **state)
 static void correlations_are_scipys(void **state)
 {
     static const double a[] = {0.5, 0.5, 0.1, 0.9, 0.1}, b[] = {10, 20, 30, 20, 5};
-    void *scratch = malloc(cpl_rank_scratch(N));
+    void *scratch = malloc(cpl_correlation_scratch(N));
     (void)state;
-    assert_near(cpl_rank_spearman(some, other, N, scratch), 0.1384567651467695, 1e-14);
-    assert_near(cpl_rank_pearson(some, other, N), 0.09422924859889797, 1e-14);
-    assert_near(cpl_rank_spearman(a, b, 5, scratch), 0.08111071056538127, 1e-14);
-    assert_near(cpl_rank_pearson(a, b, 5), 0.061313933948496546, 1e-14);
+    assert_near(cpl_correlation_spearman(some, other, N, scratch), 0.1384567651467695, 1e-14);
+    assert_near(cpl_correlation_pearson(some, other, N), 0.09422924859889797, 1e-14);
+    assert_near(cpl_correlation_spearman(a, b, 5, scratch), 0.08111071056538127, 1e-14);
+    assert_near(cpl_correlation_pearson(a, b, 5), 0.061313933948496546, 1e-14);
     free(scratch);
 }
 
@@ -40,27 +40,27 @@ static void correlations_are_scipys(void **state)
 static void order_and_sign(void **state)
 {
     double grown[N], fallen[N];
-    void *scratch = malloc(cpl_rank_scratch(N));
+    void *scratch = malloc(cpl_correlation_scratch(N));
     (void)state;
     for (int i = 0; i < N; i++) {
         grown[i]  = exp(some[i]);
         fallen[i] = 3 - 2 * some[i];
     }
-    assert_near(cpl_rank_spearman(some, grown, N, scratch), 1, 1e-15);
-    assert_true(cpl_rank_pearson(some, grown, N) < 0.9);
-    assert_near(cpl_rank_spearman(some, fallen, N, scratch), -1, 1e-15);
-    assert_near(cpl_rank_pearson(some, fallen, N), -1, 1e-14);
+    assert_near(cpl_correlation_spearman(some, grown, N, scratch), 1, 1e-15);
+    assert_true(cpl_correlation_pearson(some, grown, N) < 0.9);
+    assert_near(cpl_correlation_spearman(some, fallen, N, scratch), -1, 1e-15);
+    assert_near(cpl_correlation_pearson(some, fallen, N), -1, 1e-14);
     free(scratch);
 }
 
 static void nothing_to_correlate(void **state)
 {
     static const double flat[] = {2, 2, 2}, rising[] = {1, 2, 3};
-    void *memory = malloc(cpl_rank_scratch(3));
+    void *memory = malloc(cpl_correlation_scratch(3));
     (void)state;
-    assert_true(isnan(cpl_rank_pearson(flat, rising, 3)));
-    assert_true(isnan(cpl_rank_spearman(rising, flat, 3, memory)));
-    assert_true(isnan(cpl_rank_pearson(rising, rising, 1)));
+    assert_true(isnan(cpl_correlation_pearson(flat, rising, 3)));
+    assert_true(isnan(cpl_correlation_spearman(rising, flat, 3, memory)));
+    assert_true(isnan(cpl_correlation_pearson(rising, rising, 1)));
     free(memory);
 }
 

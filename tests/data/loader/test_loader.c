@@ -161,10 +161,10 @@ static void weights_and_epochs(void **state)
         for (int i = 0; i < length[f]; i++) source[n++] = group[f];
     for (size_t k = 0; k < 4; k++)
         for (int shuffle = 0; shuffle < 2; shuffle++) {
-            double given[]        = {sets[k][2], sets[k][0], sets[k][1]};
-            cpl_weights weights   = {names, given, 3};
-            cpl_loader_settings s = plain_settings();
-            cpl_loader *loader    = NULL;
+            double given[]          = {sets[k][2], sets[k][0], sets[k][1]};
+            cpl_weight_list weights = {names, given, 3};
+            cpl_loader_settings s   = plain_settings();
+            cpl_loader *loader      = NULL;
             uint32_t want[200];
             s.weights = &weights;
             s.shuffle = shuffle;
@@ -377,11 +377,11 @@ static void refusals(void **state)
     s               = plain_settings();
     s.document_mask = true;
     assert_fails(CPL_ERR_INPUT, "data.eos", cpl_loader_init(&loader, shards, &s, NULL));
-    s               = plain_settings();
-    char *name      = "boks";
-    double weight   = 1;
-    cpl_weights one = {&name, &weight, 1};
-    s.weights       = &one;
+    s                   = plain_settings();
+    char *name          = "boks";
+    double weight       = 1;
+    cpl_weight_list one = {&name, &weight, 1};
+    s.weights           = &one;
     assert_fails(CPL_ERR_INPUT, "did you mean \"books\"?",
                  cpl_loader_init(&loader, shards, &s, NULL));
     name   = "books";

@@ -72,15 +72,15 @@ static void lies_within(cpl_span answer, cpl_span text)
 }
 
 /* Everything on one text, which is its own reference too. */
-static void mark_all(cpl_span text, cpl_span reference, cpl_marking_room *room)
+static void mark_all(cpl_span text, cpl_span reference, cpl_grading_scratch *room)
 {
-    cpl_mark mark;
+    cpl_grade mark;
     for (size_t i = 0; i < cpl_n_filters; i++)
         for (size_t k = 0; k < cpl_n_normals; k++) {
             const cpl_comparison *comparison = &cpl_comparisons[(i + k) % cpl_n_comparisons];
             cpl_span both[2]                 = {reference, text};
-            cpl_marking marking = {&cpl_filters[i], &cpl_filters[i], &cpl_normals[k], comparison};
-            assert_ok(cpl_marking_mark(&mark, &marking, text, both, 2, room));
+            cpl_grading marking = {&cpl_filters[i], &cpl_filters[i], &cpl_normals[k], comparison};
+            assert_ok(cpl_grading_grade(&mark, &marking, text, both, 2, room));
             lies_within(mark.answer, text);
             assert_true(mark.found || !mark.answer.length);
             assert_true(mark.score >= 0 && mark.score <= 1);
@@ -94,8 +94,8 @@ static void any_text_is_marked(void **state)
     (void)state;
     static const char *const stops[] = {"\n\n", "Q", "</s>"};
     cpl_text text = {0}, other = {0};
-    cpl_marking_room room = {0};
-    int64_t held          = cpl_alloc_held();
+    cpl_grading_scratch room = {0};
+    int64_t held             = cpl_alloc_in_use();
     for (fuzz f = fuzz_start(91, ROUNDS); fuzz_next(&f);) {
         random_text(&f, &text);
         random_text(&f, &other);
@@ -105,10 +105,10 @@ static void any_text_is_marked(void **state)
         assert_int_equal(cut.length < text.length,
                          cpl_stops_reached(cpl_span_text(&text), 0, stops, 3));
     }
-    cpl_marking_room_free(&room);
+    cpl_grading_scratch_free(&room);
     cpl_text_free(&text);
     cpl_text_free(&other);
-    assert_int_equal(cpl_alloc_held(), held);
+    assert_int_equal(cpl_alloc_in_use(), held);
 }
 
 static void real_texts_are_cut_anywhere(void **state)
@@ -117,7 +117,7 @@ static void real_texts_are_cut_anywhere(void **state)
     json_t *file  = load_plain(golden_path("eval/scoring.json.gz")),
            *cases = json_object_get(file, "cases");
     cpl_text text = {0}, whole = {0};
-    cpl_marking_room room = {0};
+    cpl_grading_scratch room = {0};
     for (fuzz f = fuzz_start(92, ROUNDS); fuzz_next(&f);) {
         size_t at       = fuzz_below(&f, json_array_size(cases));
         const char *own = member(json_array_get(cases, at), "text");
@@ -128,7 +128,7 @@ static void real_texts_are_cut_anywhere(void **state)
         size_t end  = from + fuzz_below(&f, text.length - from + 1);
         mark_all(cpl_span_part(cpl_span_text(&text), from, end), cpl_span_text(&whole), &room);
     }
-    cpl_marking_room_free(&room);
+    cpl_grading_scratch_free(&room);
     cpl_text_free(&text);
     cpl_text_free(&whole);
     json_decref(file);

@@ -38,9 +38,9 @@ static const char *const algebra[][2] = {
     {"precalculus/1", "\\frac{1}{4}.0"},
 };
 
-static cpl_marking marking_of(const metric *m)
+static cpl_grading marking_of(const metric *m)
 {
-    cpl_marking marking = {0};
+    cpl_grading marking = {0};
     assert_ok(cpl_filter_find(&marking.filter, m->filter));
     if (m->reference) assert_ok(cpl_filter_find(&marking.reference, m->reference));
     assert_ok(cpl_normal_find(&marking.normal, m->normal));
@@ -77,7 +77,7 @@ static const json_t *under(const json_t *c, const char *name, const char *key)
 }
 
 /* What is reported as the answer: of MATH the normal form. */
-static const char *reported(const cpl_mark *mark, const metric *m)
+static const char *reported(const cpl_grade *mark, const metric *m)
 {
     bool math = strcmp(m->task, "math") == 0;
     if (!mark->found) return math ? "[invalidanswer]" : "[invalid]";
@@ -85,16 +85,16 @@ static const char *reported(const cpl_mark *mark, const metric *m)
 }
 
 /* One text by one metric against what lm-eval says. */
-static void check_case(const json_t *c, const metric *m, cpl_marking_room *room, bool seen[])
+static void check_case(const json_t *c, const metric *m, cpl_grading_scratch *room, bool seen[])
 {
-    cpl_marking marking = marking_of(m);
-    cpl_mark mark;
+    cpl_grading marking = marking_of(m);
+    cpl_grade mark;
     int64_t n;
     const cpl_span *references = references_of(c, &n);
     const json_t *wanted = under(c, "answer", m->key), *id = json_object_get(c, "id");
     int correct = (int)json_integer_value(under(c, "correct", m->key));
     assert_ok(
-        cpl_marking_mark(&mark, &marking, cpl_span_of(member(c, "text")), references, n, room));
+        cpl_grading_grade(&mark, &marking, cpl_span_of(member(c, "text")), references, n, room));
     const char *answer = reported(&mark, m);
     if (json_is_null(wanted))
         assert_false(mark.found);
@@ -117,8 +117,8 @@ static void check_case(const json_t *c, const metric *m, cpl_marking_room *room,
 
 static int64_t check_cases(const json_t *cases, const char *task, bool seen[])
 {
-    cpl_marking_room room = {0};
-    int64_t marked        = 0;
+    cpl_grading_scratch room = {0};
+    int64_t marked           = 0;
     size_t i;
     json_t *c;
     json_array_foreach(cases, i, c)
@@ -129,7 +129,7 @@ static int64_t check_cases(const json_t *cases, const char *task, bool seen[])
             if (strcmp(metrics[k].task, of) == 0) check_case(c, &metrics[k], &room, seen);
         marked++;
     }
-    cpl_marking_room_free(&room);
+    cpl_grading_scratch_free(&room);
     return marked;
 }
 
@@ -192,10 +192,10 @@ static void solutions_of_real_models(void **state)
     (void)state;
     static const char *const models[] = {"6b_finetuning", "6b_verification", "175b_finetuning",
                                          "175b_verification"};
-    const cpl_marking last =
+    const cpl_grading last =
         marking_of(&(metric){NULL, NULL, "last_number", "last_number", "gsm8k", "exact"});
-    cpl_marking_room room = {0};
-    json_t *rows          = load_lines(golden_path("eval/fixtures/gsm8k.jsonl.gz")), *row;
+    cpl_grading_scratch room = {0};
+    json_t *rows             = load_lines(golden_path("eval/fixtures/gsm8k.jsonl.gz")), *row;
     size_t i;
     int64_t correct = 0;
     json_array_foreach(rows, i, row)
@@ -203,65 +203,65 @@ static void solutions_of_real_models(void **state)
         cpl_span truth = cpl_span_of(member(row, "ground_truth"));
         for (int k = 0; k < 4; k++) {
             const json_t *of = json_object_get(row, models[k]);
-            cpl_mark mark;
-            assert_ok(cpl_marking_mark(&mark, &last, cpl_span_of(member(of, "solution")), &truth, 1,
-                                       &room));
+            cpl_grade mark;
+            assert_ok(cpl_grading_grade(&mark, &last, cpl_span_of(member(of, "solution")), &truth,
+                                        1, &room));
             assert_int_equal(mark.correct, json_is_true(json_object_get(of, "is_correct")));
             correct += mark.correct;
         }
     }
     assert_int_equal(i, 60);
     assert_true(correct > 30 && correct < 210);
-    cpl_marking_room_free(&room);
+    cpl_grading_scratch_free(&room);
     json_decref(rows);
 }
 
 static void answers_of_a_real_run(void **state)
 {
     (void)state;
-    const cpl_marking plain = marking_of(&metrics[4]);
-    const cpl_marking robust =
+    const cpl_grading plain = marking_of(&metrics[4]);
+    const cpl_grading robust =
         marking_of(&(metric){NULL, NULL, "the_answer_is_robust", NULL, "none", "exact"});
-    cpl_marking_room room = {0};
-    json_t *rows          = load_lines(golden_path("eval/fixtures/bbh.jsonl.gz")), *row;
+    cpl_grading_scratch room = {0};
+    json_t *rows             = load_lines(golden_path("eval/fixtures/bbh.jsonl.gz")), *row;
     size_t i;
     int64_t right = 0, robustly = 0;
     json_array_foreach(rows, i, row)
     {
         cpl_span text   = cpl_span_of(member(row, "prediction"));
         cpl_span wanted = cpl_span_of(member(row, "target"));
-        cpl_mark mark;
-        assert_ok(cpl_marking_mark(&mark, &plain, text, &wanted, 1, &room));
+        cpl_grade mark;
+        assert_ok(cpl_grading_grade(&mark, &plain, text, &wanted, 1, &room));
         right += mark.correct;
-        assert_ok(cpl_marking_mark(&mark, &robust, text, &wanted, 1, &room));
+        assert_ok(cpl_grading_grade(&mark, &robust, text, &wanted, 1, &room));
         robustly += mark.correct;
     }
     assert_int_equal(i, 64);
     assert_int_equal(right, 37); /* as the pattern and Python's re have it */
     assert_int_equal(robustly, 37);
-    cpl_marking_room_free(&room);
+    cpl_grading_scratch_free(&room);
     json_decref(rows);
 }
 
 /* One text under the metric of triviaqa, its official one, and hendrycks' of MATH. */
-static cpl_mark mark_by(const metric *m, const char *text, const char *reference,
-                        cpl_marking_room *room)
+static cpl_grade mark_by(const metric *m, const char *text, const char *reference,
+                         cpl_grading_scratch *room)
 {
-    cpl_marking marking = marking_of(m);
+    cpl_grading marking = marking_of(m);
     cpl_span wanted[]   = {cpl_span_of("something else"), cpl_span_of(reference)};
-    cpl_mark mark;
-    assert_ok(cpl_marking_mark(&mark, &marking, cpl_span_of(text), wanted, 2, room));
+    cpl_grade mark;
+    assert_ok(cpl_grading_grade(&mark, &marking, cpl_span_of(text), wanted, 2, room));
     return mark;
 }
 
 static void what_no_file_shows(void **state)
 {
     (void)state;
-    const metric official  = {NULL, NULL, "none", NULL, "triviaqa", "exact"};
-    const metric f1        = {NULL, NULL, "none", NULL, "triviaqa", "shared_words"};
-    const metric hendrycks = {NULL, NULL, "dollars", NULL, "hendrycks", "exact"};
-    const metric agieval   = {NULL, NULL, "agieval", "agieval", "agieval", "exact_or_none"};
-    cpl_marking_room room  = {0};
+    const metric official    = {NULL, NULL, "none", NULL, "triviaqa", "exact"};
+    const metric f1          = {NULL, NULL, "none", NULL, "triviaqa", "shared_words"};
+    const metric hendrycks   = {NULL, NULL, "dollars", NULL, "hendrycks", "exact"};
+    const metric agieval     = {NULL, NULL, "agieval", "agieval", "agieval", "exact_or_none"};
+    cpl_grading_scratch room = {0};
     assert_true(mark_by(&official, " Sunset_Blvd!", "The Sunset blvd", &room).correct);
     assert_near(mark_by(&f1, "sunset road", "Sunset Blvd", &room).score, 0.5, 0);
     assert_true(mark_by(&f1, "the blvd: Sunset", "Sunset Blvd", &room).correct);
@@ -271,17 +271,17 @@ static void what_no_file_shows(void **state)
     assert_true(mark_by(&agieval, "none", "none either", &room).correct);
     assert_false(mark_by(&agieval, "1", "none", &room).correct);
     assert_false(mark_by(&metrics[4], "none", "[invalid]", &room).correct);
-    cpl_marking marking = marking_of(&official);
-    cpl_mark mark;
-    assert_ok(cpl_marking_mark(&mark, &marking, cpl_span_of("a"), NULL, 0, &room));
+    cpl_grading marking = marking_of(&official);
+    cpl_grade mark;
+    assert_ok(cpl_grading_grade(&mark, &marking, cpl_span_of("a"), NULL, 0, &room));
     assert_true(mark.found && !mark.correct && mark.score == 0);
     cpl_alloc_fail_at(1);
-    cpl_marking_room none = {0};
-    assert_int_equal(cpl_marking_mark(&mark, &marking, cpl_span_of("b"), NULL, 0, &none),
+    cpl_grading_scratch none = {0};
+    assert_int_equal(cpl_grading_grade(&mark, &marking, cpl_span_of("b"), NULL, 0, &none),
                      CPL_ERR_MEMORY);
     cpl_alloc_fail_at(0);
-    cpl_marking_room_free(&none);
-    cpl_marking_room_free(&room);
+    cpl_grading_scratch_free(&none);
+    cpl_grading_scratch_free(&room);
 }
 
 static void texts_end_at_stop_strings(void **state)

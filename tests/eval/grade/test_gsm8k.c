@@ -19,13 +19,13 @@ static const struct {
 
 static void check_mark(const cpl_questions *q, int64_t answer, const char *text, bool right)
 {
-    const cpl_answer *a   = &q->question[0].form->answers[answer];
-    const cpl_span wanted = cpl_span_of(q->question[0].references[answer].at[0]);
-    cpl_marking_room room = {0};
-    cpl_mark mark;
-    assert_ok(cpl_marking_mark(&mark, &a->marking, cpl_span_of(text), &wanted, 1, &room));
+    const cpl_answer *a      = &q->question[0].form->answers[answer];
+    const cpl_span wanted    = cpl_span_of(q->question[0].references[answer].at[0]);
+    cpl_grading_scratch room = {0};
+    cpl_grade mark;
+    assert_ok(cpl_grading_grade(&mark, &a->marking, cpl_span_of(text), &wanted, 1, &room));
     if (mark.correct != right) fail_msg("%s: %s is %sright", a->name, text, right ? "not " : "");
-    cpl_marking_room_free(&room);
+    cpl_grading_scratch_free(&room);
 }
 
 static void check_variant(const char *task_id, const char *variant, const char *before)
@@ -33,9 +33,9 @@ static void check_variant(const char *task_id, const char *variant, const char *
     const bool numeric = variant != NULL;
     cpl_task *task     = built_in(task_id);
     const cpl_profile *profile;
-    cpl_questions q         = {0};
-    cpl_questions_wish wish = wish_of("data/eval");
-    wish.limit              = 1;
+    cpl_questions q            = {0};
+    cpl_questions_options wish = wish_of("data/eval");
+    wish.limit                 = 1;
     assert_ok(cpl_task_profile(&profile, task, NULL, "harness", variant));
     assert_ok(cpl_questions_read(&q, task, profile, &wish));
     assert_string_equal(q.question[0].form->answers[0].name, "strict-match");

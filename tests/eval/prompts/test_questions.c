@@ -46,8 +46,8 @@ static asked ask(const char *task, const char *profile, const char *variant, con
 {
     asked a = {.task = built_in(task)};
     const cpl_profile *chosen;
-    cpl_questions_wish wish = wish_of(data);
-    wish.shots              = shots;
+    cpl_questions_options wish = wish_of(data);
+    wish.shots                 = shots;
     assert_ok(cpl_task_profile(&chosen, a.task, NULL, profile, variant));
     assert_ok(cpl_questions_read(&a.q, a.task, chosen, &wish));
     return a;
@@ -638,7 +638,7 @@ static void test_own(void **state)
     (void)state;
     const char *data = data_with("mine", "q.csv", "question,answers,right\nWHO,(A) he (B) she,B\n");
     asked a          = {0};
-    const cpl_questions_wish wish = wish_of(data);
+    const cpl_questions_options wish = wish_of(data);
     assert_ok(cpl_task_parse(&a.task, "mine.yaml", mine, strlen(mine)));
     assert_string_equal(a.task->title, "mine");
     assert_ok(cpl_questions_read(&a.q, a.task, &a.task->profiles[0], &wish));
@@ -672,8 +672,8 @@ static void test_values(void **state)
         "v", "v.jsonl",
         "{\"a\": 12, \"b\": true, \"c\": null, \"d\": [{}, {\"x\": 0.1}], \"e\": \"one\", "
         "\"g\": 1e300}\n");
-    asked a                       = {0};
-    const cpl_questions_wish wish = wish_of(data);
+    asked a                          = {0};
+    const cpl_questions_options wish = wish_of(data);
     assert_ok(cpl_task_parse(&a.task, "v.yaml", task, strlen(task)));
     assert_ok(cpl_questions_read(&a.q, a.task, &a.task->profiles[0], &wish));
     assert_string_equal(a.q.question[0].prompt, "12 true  0.1 1e+300");
@@ -703,11 +703,11 @@ static void test_limits(void **state)
                {0, 0, ""},
                {9, 1, ""}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        asked a                 = {0};
-        cpl_text ids            = {0};
-        cpl_questions_wish wish = wish_of(data);
-        wish.offset             = all[i].offset;
-        wish.limit              = all[i].limit;
+        asked a                    = {0};
+        cpl_text ids               = {0};
+        cpl_questions_options wish = wish_of(data);
+        wish.offset                = all[i].offset;
+        wish.limit                 = all[i].limit;
         assert_ok(cpl_task_parse(&a.task, "s.yaml", task, strlen(task)));
         assert_ok(cpl_questions_read(&a.q, a.task, &a.task->profiles[0], &wish));
         for (int64_t k = 0; k < a.q.count; k++)

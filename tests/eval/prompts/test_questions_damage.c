@@ -31,7 +31,7 @@ static void put(const char *data, const char *task, const char *name, const char
 }
 
 static cpl_status read_with(cpl_questions *q, const cpl_task *task, const char *profile,
-                            const cpl_questions_wish *wish)
+                            const cpl_questions_options *wish)
 {
     const cpl_profile *chosen;
     assert_ok(cpl_task_profile(&chosen, task, NULL, profile, NULL));
@@ -327,7 +327,7 @@ static void check_bad(const cpl_task *task, const kind_of_row *k, const char *da
     char place[256];
     int64_t rows, bad;
     const cpl_profile *profile;
-    cpl_questions_wish wish = wish_of(data);
+    cpl_questions_options wish = wish_of(data);
     if (strcmp(k->task, "bbh") != 0) wish.shots = 0;
     put_rows(data, k, second);
     snprintf(place, sizeof place, "/%s/%s: line 2", k->task, k->file);
@@ -417,7 +417,7 @@ static void test_prompts(void **state)
     char own[300];
     snprintf(own, sizeof own, "%s/ours", data);
     assert_int_equal(mkdir(own, 0777), 0);
-    cpl_questions_wish wish = wish_of(data);
+    cpl_questions_options wish = wish_of(data);
     cpl_questions q;
     wish.own          = own;
     cpl_status status = read_with(&q, bbh, "harness", &wish);
@@ -446,7 +446,7 @@ static void test_prompts(void **state)
 
 /* ---- files ---- */
 
-static void expect(const cpl_task *task, const char *profile, const cpl_questions_wish *wish,
+static void expect(const cpl_task *task, const char *profile, const cpl_questions_options *wish,
                    const char *sentence)
 {
     cpl_questions q;
@@ -461,10 +461,10 @@ static void test_files(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        const kind_of_row *k    = &kinds[i];
-        cpl_task *task          = built_in(k->task);
-        const char *data        = new_data(k->task);
-        cpl_questions_wish wish = wish_of(data);
+        const kind_of_row *k       = &kinds[i];
+        cpl_task *task             = built_in(k->task);
+        const char *data           = new_data(k->task);
+        cpl_questions_options wish = wish_of(data);
         cpl_questions q;
         char sentence[256];
         if (strcmp(k->task, "bbh") != 0) wish.shots = 0;
@@ -505,9 +505,9 @@ static void test_csv(void **state)
          "1,q,1,2,3,4,A\n", "ceval has no subject cooking"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        cpl_task *task          = built_in(all[i].task);
-        const char *data        = new_data(all[i].task);
-        cpl_questions_wish wish = wish_of(data);
+        cpl_task *task             = built_in(all[i].task);
+        const char *data           = new_data(all[i].task);
+        cpl_questions_options wish = wish_of(data);
         char text[256];
         wish.shots = 0;
         snprintf(text, sizeof text, "%s%s", all[i].good, all[i].bad);
@@ -520,9 +520,9 @@ static void test_csv(void **state)
 static void test_exemplars(void **state)
 {
     (void)state;
-    cpl_task *mmlu          = built_in("mmlu");
-    const char *data        = new_data("mmlu");
-    cpl_questions_wish wish = wish_of(data);
+    cpl_task *mmlu             = built_in("mmlu");
+    const char *data           = new_data("mmlu");
+    cpl_questions_options wish = wish_of(data);
     put(data, "mmlu", "test/anatomy_test.csv", "q,1,2,3,4,A\n");
     expect(mmlu, "harness", &wish, "mmlu: there are no rows of the split dev");
     put(data, "mmlu", "dev/anatomy_dev.csv", "q,1,2,3,4,A\nq,1,2,3,4,B\n");
@@ -562,8 +562,8 @@ static void test_bad_exemplars(void **state)
 {
     (void)state;
     cpl_task *mmlu = built_in("mmlu"), *gsm8k = built_in("gsm8k");
-    const char *data        = new_data("mmlu");
-    cpl_questions_wish wish = wish_of(data);
+    const char *data           = new_data("mmlu");
+    cpl_questions_options wish = wish_of(data);
     cpl_questions q;
     wish.skip_bad = true;
     wish.shots    = 2;
@@ -590,11 +590,11 @@ static void test_bad_exemplars(void **state)
         "{\"question\": \"t\", \"answer\": \"#### 1\"}\n{\"question\": \"u\", \"answer\": "
         "\"1\"}\n");
     assert_ok(read_with(&q, gsm8k, "harness",
-                        &(cpl_questions_wish){.data       = data,
-                                              .limit      = CPL_UNSET,
-                                              .shots      = 2,
-                                              .max_tokens = CPL_UNSET,
-                                              .skip_bad   = true}));
+                        &(cpl_questions_options){.data       = data,
+                                                 .limit      = CPL_UNSET,
+                                                 .shots      = 2,
+                                                 .max_tokens = CPL_UNSET,
+                                                 .skip_bad   = true}));
     assert_int_equal(q.skipped, 2);
     assert_non_null(strstr(q.question[0].prompt, "Question: s\nAnswer:"));
     assert_non_null(strstr(q.question[0].prompt, "Question: t\nAnswer:"));
@@ -614,7 +614,7 @@ static void test_names_of_files(void **state)
     assert_int_equal(mkdir(data, 0777), 0);
     snprintf(path, sizeof path, "%s/mmlu", data);
     assert_int_equal(mkdir(path, 0777), 0);
-    cpl_questions_wish wish = wish_of(data);
+    cpl_questions_options wish = wish_of(data);
     cpl_questions q;
     wish.shots = 1;
     put(data, "mmlu", "test/anatomy_test.csv", "q,1,2,3,4,A\n");
@@ -634,9 +634,9 @@ static void test_labels(void **state)
     static const char row[] =
         "{\"context\": \"c\", \"question\": \"q\", \"answerA\": \"a\", \"answerB\": "
         "\"b\", \"answerC\": \"c\"}\n";
-    cpl_task *task                = built_in("social_iqa");
-    const char *data              = new_data("social_iqa");
-    const cpl_questions_wish wish = wish_of(data);
+    cpl_task *task                   = built_in("social_iqa");
+    const char *data                 = new_data("social_iqa");
+    const cpl_questions_options wish = wish_of(data);
     char rows[512];
     snprintf(rows, sizeof rows, "%s%s", row, row);
     put(data, "social_iqa", "dev.jsonl", rows);
@@ -656,9 +656,9 @@ static void test_labels(void **state)
 
 static char heard[1024];
 
-static void hear(void *who, cpl_log_level level, const char *sentence)
+static void hear(void *ctx, cpl_log_level level, const char *sentence)
 {
-    (void)who;
+    (void)ctx;
     assert_int_equal(level, CPL_LOG_WARN);
     snprintf(heard, sizeof heard, "%s", sentence);
 }
@@ -666,10 +666,10 @@ static void hear(void *who, cpl_log_level level, const char *sentence)
 static void test_log(void **state)
 {
     (void)state;
-    cpl_task *task          = built_in("gsm8k");
-    const char *data        = new_data("gsm8k");
-    const cpl_log log       = {.say = hear};
-    cpl_questions_wish wish = wish_of(data);
+    cpl_task *task             = built_in("gsm8k");
+    const char *data           = new_data("gsm8k");
+    const cpl_log log          = {.say = hear};
+    cpl_questions_options wish = wish_of(data);
     cpl_questions q;
     wish.skip_bad = true;
     wish.log      = &log;
@@ -706,9 +706,9 @@ static void test_fuzz(void **state)
         if (k->others[0]) put(data, k->task, k->others[0], k->others[1]);
     }
     for (fuzz f = fuzz_start(13, 1500); fuzz_next(&f);) {
-        size_t i                = fuzz_below(&f, N);
-        const kind_of_row *k    = &kinds[i];
-        cpl_questions_wish wish = wish_of(data);
+        size_t i                   = fuzz_below(&f, N);
+        const kind_of_row *k       = &kinds[i];
+        cpl_questions_options wish = wish_of(data);
         cpl_questions q;
         wish.skip_bad = fuzz_below(&f, 2);
         if (strcmp(k->task, "bbh") != 0) wish.shots = 0;
@@ -737,8 +737,8 @@ static void test_fuzz(void **state)
 static void test_memory(void **state)
 {
     (void)state;
-    cpl_task *task                = built_in("mmlu_pro");
-    const cpl_questions_wish wish = wish_of("data/eval");
+    cpl_task *task                   = built_in("mmlu_pro");
+    const cpl_questions_options wish = wish_of("data/eval");
     cpl_questions q;
     for (int64_t n = 1;; n += 1 + n / 40) {
         cpl_alloc_fail_at(n);

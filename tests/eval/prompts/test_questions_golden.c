@@ -122,11 +122,11 @@ static void check_file(const char *path)
     cpl_task *task         = built_in(name);
     const cpl_profile *profile;
     cpl_questions q;
-    cpl_questions_wish wish = wish_of(reference_path("eval/data"));
-    wish.offset             = number_or(settings, "offset", 0);
-    wish.limit              = number_or(settings, "limit", CPL_UNSET);
-    wish.max_tokens         = number_or(options, "max_gen_toks", CPL_UNSET);
-    wish.shots              = number_or(options, "num_fewshot", CPL_UNSET);
+    cpl_questions_options wish = wish_of(reference_path("eval/data"));
+    wish.offset                = number_or(settings, "offset", 0);
+    wish.limit                 = number_or(settings, "limit", CPL_UNSET);
+    wish.max_tokens            = number_or(options, "max_gen_toks", CPL_UNSET);
+    wish.shots                 = number_or(options, "num_fewshot", CPL_UNSET);
     assert_ok(cpl_task_profile(&profile, task, NULL,
                                json_string_value(json_object_get(settings, "profile")),
                                json_string_value(json_object_get(options, "variant"))));

@@ -222,9 +222,9 @@ static void check_file(const published *p)
     const cpl_profile *profile;
     cpl_questions q;
     size_t i;
-    cpl_questions_wish wish = wish_of(data_of(p, requests));
-    wish.limit              = 4;
-    wish.shots              = p->shots;
+    cpl_questions_options wish = wish_of(data_of(p, requests));
+    wish.limit                 = 4;
+    wish.shots                 = p->shots;
     assert_ok(cpl_task_profile(&profile, task, NULL, "olmes", p->variant));
     assert_ok(cpl_questions_read(&q, task, profile, &wish));
     assert_int_equal(q.count, 4);
@@ -259,8 +259,8 @@ static void test_contexts(void **state)
     cpl_questions q;
     size_t i;
     json_t *request;
-    json_t *requests        = load_requests("gsm8k.gold_bpb_5shot");
-    cpl_questions_wish wish = wish_of(rows_at());
+    json_t *requests           = load_requests("gsm8k.gold_bpb_5shot");
+    cpl_questions_options wish = wish_of(rows_at());
     assert_ok(cpl_task_parse(&task, "gsm8k.yaml", gsm8k, strlen(gsm8k)));
     assert_ok(cpl_questions_read(&q, task, &task->profiles[0], &wish));
     json_array_foreach(requests, i, request) assert_string_equal(

@@ -371,16 +371,16 @@ static void memory_is_that_of_a_row(void **state)
             cpl_text_printf(&text, "%s%0*d%s", cases[i].before, LONG, k, cases[i].after);
         cpl_text_printf(&text, "%s", cases[i].end);
         write_bytes(in_folder(folder, "long"), text.bytes, text.length);
-        int64_t held = cpl_alloc_held();
-        (void)cpl_alloc_most();
+        int64_t held = cpl_alloc_in_use();
+        (void)cpl_alloc_peak();
         json_held = json_most = 0;
         sha256 sum;
         sha256_init(&sum);
         int64_t count = add_rows(&sum, in_folder(folder, "long"), &cases[i].kind);
         assert_int_equal(count, ROWS + (i < 2));
-        assert_int_equal(cpl_alloc_held(), held);
+        assert_int_equal(cpl_alloc_in_use(), held);
         assert_int_equal(json_held, 0);
-        assert_in_range(cpl_alloc_most() - held, 1, 1 << 20);
+        assert_in_range(cpl_alloc_peak() - held, 1, 1 << 20);
         assert_in_range(json_most, 1, 16 * LONG);
     }
     json_set_alloc_funcs(malloc, free);

@@ -493,14 +493,14 @@ static void no_memory(void **state)
         const cpl_rows_kind *kind = &cases[i].kind;
         write_string(in_folder(folder, "text"), cases[i].text);
         assert_ok(read_all(&whole, kind));
-        int64_t held = cpl_alloc_held(), calls = cpl_alloc_count();
+        int64_t held = cpl_alloc_in_use(), calls = cpl_alloc_count();
         assert_ok(read_all(&got, kind));
         calls = cpl_alloc_count() - calls;
         for (int64_t nth = 1; nth <= calls; nth++) {
             cpl_alloc_fail_at(nth);
             cpl_status status = read_all(&got, kind);
             cpl_alloc_fail_at(0);
-            assert_int_equal(cpl_alloc_held(), held);
+            assert_int_equal(cpl_alloc_in_use(), held);
             if (status != CPL_ERR_MEMORY)
                 fail_msg("case %d, allocation %d: %d", i, (int)nth, (int)status);
         }
@@ -563,7 +563,7 @@ static void no_memory_to_find(void **state)
     cpl_strings paths;
     write_string(in_folder(folder, "f1.csv"), "x");
     write_string(in_folder(folder, "f2.csv.gz"), "x");
-    int64_t held = cpl_alloc_held(), calls = cpl_alloc_count();
+    int64_t held = cpl_alloc_in_use(), calls = cpl_alloc_count();
     assert_ok(cpl_rows_find(&paths, folder, "t", "f*.csv"));
     assert_int_equal(paths.count, 2);
     cpl_paths_free(&paths);
@@ -573,7 +573,7 @@ static void no_memory_to_find(void **state)
         cpl_alloc_fail_at(nth);
         assert_int_equal(cpl_rows_find(&paths, folder, "t", "f*.csv"), CPL_ERR_MEMORY);
         cpl_alloc_fail_at(0);
-        assert_int_equal(cpl_alloc_held(), held);
+        assert_int_equal(cpl_alloc_in_use(), held);
     }
 }
 

@@ -5,14 +5,14 @@
 
 static cpl_status add(cpl_selection *s, const char *word, const char *profile, const char *variant)
 {
-    const cpl_selection_wish wish = {
+    const cpl_selection_options wish = {
         .words = &word, .n_words = 1, .profile = profile, .variant = variant};
     return cpl_selection_add(s, &wish);
 }
 
 static cpl_status add_file(cpl_selection *s, const char *path)
 {
-    const cpl_selection_wish wish = {.files = &path, .n_files = 1};
+    const cpl_selection_options wish = {.files = &path, .n_files = 1};
     return cpl_selection_add(s, &wish);
 }
 

@@ -20,8 +20,8 @@ static const char *save(int64_t rows, int64_t bos, int64_t eos)
 
 static void fails(const char *folder, const char *tokenizer, const char *part)
 {
-    cpl_examinee e;
-    assert_fails(CPL_ERR_INPUT, part, cpl_examinee_open(&e, folder, tokenizer, NULL));
+    cpl_eval_model e;
+    assert_fails(CPL_ERR_INPUT, part, cpl_eval_model_open(&e, folder, tokenizer, NULL));
     assert_non_null(strstr(cpl_last_error(), folder));
     assert_null(e.hf);
 }
@@ -29,33 +29,33 @@ static void fails(const char *folder, const char *tokenizer, const char *part)
 static void that_fit(void **state)
 {
     (void)state;
-    cpl_examinee e;
+    cpl_eval_model e;
     const char *folder = save(IDS, -1, 7);
-    assert_ok(cpl_examinee_open(&e, folder, NULL, NULL));
+    assert_ok(cpl_eval_model_open(&e, folder, NULL, NULL));
     assert_int_equal(e.answering.eos, 7);
     assert_int_equal(e.answering.also.count, 0);
-    assert_int_equal(cpl_examinee_window(&e), 64);
-    assert_ok(cpl_examinee_load(&e, CPL_F32, 1, 64));
-    cpl_examinee_close(&e);
-    assert_ok(cpl_examinee_open(&e, save(IDS + 16, -1, -1), NULL, NULL)); /* padded rows */
+    assert_int_equal(cpl_eval_model_window(&e), 64);
+    assert_ok(cpl_eval_model_load(&e, CPL_F32, 1, 64));
+    cpl_eval_model_close(&e);
+    assert_ok(cpl_eval_model_open(&e, save(IDS + 16, -1, -1), NULL, NULL)); /* padded rows */
     assert_int_equal(e.answering.eos, 0);
-    cpl_examinee_close(&e);
+    cpl_eval_model_close(&e);
 }
 
 static void several_ends(void **state)
 {
     (void)state;
     char path[128];
-    cpl_examinee e;
+    cpl_eval_model e;
     const char *folder = save(IDS + 16, -1, 0), *good = "{\"eos_token_id\": [0, 7]}",
                *bad = "{\"eos_token_id\": [0, 390]}";
     snprintf(path, sizeof path, "%s/generation_config.json", folder);
     assert_ok(cpl_file_write_atomic(path, good, strlen(good)));
-    assert_ok(cpl_examinee_open(&e, folder, NULL, NULL));
+    assert_ok(cpl_eval_model_open(&e, folder, NULL, NULL));
     assert_int_equal(e.answering.eos, 0);
     assert_int_equal(e.answering.also.count, 1);
-    assert_true(cpl_ends_hold(&e.answering.also, 7));
-    cpl_examinee_close(&e);
+    assert_true(cpl_stop_ids_hold(&e.answering.also, 7));
+    cpl_eval_model_close(&e);
     assert_ok(cpl_file_write_atomic(path, bad, strlen(bad)));
     fails(folder, NULL, "eos_token_id is 390, but");
 }

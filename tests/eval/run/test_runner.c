@@ -17,8 +17,8 @@ typedef struct bench {
     world w;
     cpl_tokenizer *tokenizer;
     cpl_encoder *encoder;
-    cpl_asker asker;
-    cpl_answering answering;
+    cpl_lm_batch asker;
+    cpl_eval_runner answering;
 } bench;
 
 static void fill(cpl_tensor t, float value)
@@ -47,13 +47,14 @@ static void open_bench(bench *b, bool chained)
     cpl_model_refresh(&b->w.model);
     assert_ok(cpl_tokenizer_load(&b->tokenizer, golden_path("tokenizers/small.json")));
     assert_ok(cpl_encoder_init(&b->encoder, b->tokenizer, false));
-    assert_ok(cpl_asker_init(&b->asker, &b->w.model, &(cpl_asker_settings){WINDOW + 8, 0, 0}));
-    b->answering = (cpl_answering){&b->asker, b->tokenizer, WINDOW, EOS, true, {0}};
+    assert_ok(
+        cpl_lm_batch_init(&b->asker, &b->w.model, &(cpl_lm_batch_settings){WINDOW + 8, 0, 0}));
+    b->answering = (cpl_eval_runner){&b->asker, b->tokenizer, WINDOW, EOS, true, {0}};
 }
 
 static void close_bench(bench *b)
 {
-    cpl_asker_free(&b->asker);
+    cpl_lm_batch_free(&b->asker);
     cpl_encoder_free(b->encoder);
     cpl_tokenizer_free(b->tokenizer);
     close_world(&b->w);
@@ -98,17 +99,17 @@ typedef struct heard {
     int64_t done, of, fail_at;
 } heard;
 
-static cpl_status take(void *who, int64_t index, json_t *sample)
+static cpl_status take(void *ctx, int64_t index, json_t *sample)
 {
-    heard *h = who;
+    heard *h = ctx;
     assert_int_equal(index, json_array_size(h->samples));
     json_array_append_new(h->samples, sample);
     return index == h->fail_at ? CPL_FAIL(CPL_ERR_IO, "enough") : CPL_OK;
 }
 
-static void count(void *who, int64_t done, int64_t of)
+static void count(void *ctx, int64_t done, int64_t of)
 {
-    heard *h = who;
+    heard *h = ctx;
     assert_int_equal(done, h->done + 1);
     h->done = done;
     h->of   = of;
@@ -116,9 +117,9 @@ static void count(void *who, int64_t done, int64_t of)
 
 static cpl_status ask_all(bench *b, const cpl_question *q, int64_t n, heard *h)
 {
-    const cpl_answering_listener listener = {take, count, h};
-    *h                                    = (heard){.samples = json_array(), .fail_at = -1};
-    return cpl_answering_ask(&b->answering, q, n, &listener);
+    const cpl_eval_runner_callbacks listener = {take, count, h};
+    *h                                       = (heard){.samples = json_array(), .fail_at = -1};
+    return cpl_eval_runner_run(&b->answering, q, n, &listener);
 }
 
 static json_t *ask(bench *b, const cpl_question *q, int64_t n)
@@ -161,10 +162,10 @@ enum { N_SCORES = 3 };
 static const char *const score_names[N_SCORES] = {"acc", "acc_norm", "acc_uncond"};
 static const cpl_score *scores[N_SCORES];
 
-static cpl_form rank_form(void)
+static cpl_request_spec rank_form(void)
 {
     for (int i = 0; i < N_SCORES; i++) assert_ok(cpl_score_find(&scores[i], score_names[i]));
-    return (cpl_form){.ask = CPL_ASK_RANK, .scores = scores, .n_scores = 2};
+    return (cpl_request_spec){.ask = CPL_ASK_RANK, .scores = scores, .n_scores = 2};
 }
 
 static cpl_option option(const char *context, const char *continuation)
@@ -181,9 +182,9 @@ static void a_model_that_says_nothing(void **state)
     int64_t gold[]       = {1, 3};
     cpl_option options[] = {option("Q", " stone water"), option("Q", " a"), option("Q", " the"),
                             option("Q", " he")};
-    const cpl_form form  = rank_form();
-    cpl_question q       = {
-              .id = "3", .form = &form, .options = options, .n_options = 4, .gold = gold, .n_gold = 2};
+    const cpl_request_spec form = rank_form();
+    cpl_question q              = {
+                     .id = "3", .form = &form, .options = options, .n_options = 4, .gold = gold, .n_gold = 2};
     json_t *samples = ask(&b, &q, 1), *one = json_array_get(samples, 0);
     for (size_t i = 0; i < 4; i++)
         assert_near(number_in(one, "loglik", i), -number_in(one, "tokens", i) * log(VOCAB), 1e-4);
@@ -213,7 +214,7 @@ static void a_model_that_knows_the_answers(void **state)
         {" stone", " a", " mill"}, {"h", "he", "hat"}, {" the stone", " the a", " his"}};
     bench b;
     open_bench(&b, true);
-    const cpl_form form = rank_form();
+    const cpl_request_spec form = rank_form();
     for (int64_t gold = 0; gold < 3; gold++)
         for (int t = 0; t < 3; t++) {
             cpl_option options[3];
@@ -245,23 +246,23 @@ static void bare_contexts(void **state)
     (void)state;
     bench b;
     open_bench(&b, false);
-    int64_t gold      = 0;
-    cpl_option full[] = {option("the stone mill\nA:", " a"),
-                         option("the stone mill\nA:", " stone")};
-    cpl_option bare[] = {option("A:", " a"), option("A:", " stone")};
-    cpl_form form     = rank_form();
-    form.n_scores     = 3;
-    form.joining      = CPL_JOIN_SEPARATE;
-    cpl_question q[]  = {
-         {.id            = "0",
-          .form          = &form,
-          .options       = full,
-          .n_options     = 2,
-          .gold          = &gold,
-          .n_gold        = 1,
-          .unconditional = "A:"},
-         {.id = "1", .form = &form, .options = full, .n_options = 2, .gold = &gold, .n_gold = 1},
-         {.id = "2", .form = &form, .options = bare, .n_options = 2, .gold = &gold, .n_gold = 1},
+    int64_t gold          = 0;
+    cpl_option full[]     = {option("the stone mill\nA:", " a"),
+                             option("the stone mill\nA:", " stone")};
+    cpl_option bare[]     = {option("A:", " a"), option("A:", " stone")};
+    cpl_request_spec form = rank_form();
+    form.n_scores         = 3;
+    form.joining          = CPL_JOIN_SEPARATE;
+    cpl_question q[]      = {
+             {.id            = "0",
+              .form          = &form,
+              .options       = full,
+              .n_options     = 2,
+              .gold          = &gold,
+              .n_gold        = 1,
+              .unconditional = "A:"},
+             {.id = "1", .form = &form, .options = full, .n_options = 2, .gold = &gold, .n_gold = 1},
+             {.id = "2", .form = &form, .options = bare, .n_options = 2, .gold = &gold, .n_gold = 1},
     };
     heard h;
     assert_ok(ask_all(&b, q, 3, &h));
@@ -300,7 +301,7 @@ static void characters(void **state)
     cpl_option two[] = {option("Q", " stone"), option("Q", " a")};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const cpl_score *both[2];
-        const cpl_form form = {.ask = CPL_ASK_RANK, .scores = both, .n_scores = 2};
+        const cpl_request_spec form = {.ask = CPL_ASK_RANK, .scores = both, .n_scores = 2};
         for (int k = 0; k < 2; k++) assert_ok(cpl_score_find(&both[k], cases[i].names[k]));
         const cpl_question q = {
             .id = "0", .form = &form, .options = two, .n_options = 2, .gold = &gold, .n_gold = 1};
@@ -323,10 +324,10 @@ static void many_questions(void **state)
     open_bench(&b, false);
     static cpl_question q[N];
     static char ids[N][16];
-    int64_t gold      = 1;
-    cpl_option two[]  = {option("the stone mill", " a"), option("the stone mill", " the stone")};
-    cpl_form forms[2] = {rank_form(), rank_form()};
-    forms[1].window   = 3;
+    int64_t gold     = 1;
+    cpl_option two[] = {option("the stone mill", " a"), option("the stone mill", " the stone")};
+    cpl_request_spec forms[2] = {rank_form(), rank_form()};
+    forms[1].window           = 3;
     for (int i = 0; i < N; i++) {
         snprintf(ids[i], sizeof ids[i], "%d", i);
         q[i] = (cpl_question){.id        = ids[i],
@@ -348,11 +349,11 @@ static void many_questions(void **state)
     assert_near(number(second, "cut", NULL),
                 number_in(second, "ctx_tokens", 1) + number_in(second, "tokens", 1) - 4, 0);
     assert_near(number_in(second, "ctx_tokens", 1), number_in(first, "ctx_tokens", 1), 0);
-    assert_int_equal(cpl_answering_window(q, N, 2), 2); /* no longer than the model's */
+    assert_int_equal(cpl_eval_runner_window(q, N, 2), 2); /* no longer than the model's */
     forms[1].fixed = true;
-    assert_int_equal(cpl_answering_window(q, N, 2), 3);
-    assert_int_equal(cpl_answering_window(q, N, WINDOW), WINDOW);
-    assert_int_equal(cpl_answering_window(q, 1, 2), 2);
+    assert_int_equal(cpl_eval_runner_window(q, N, 2), 3);
+    assert_int_equal(cpl_eval_runner_window(q, N, WINDOW), WINDOW);
+    assert_int_equal(cpl_eval_runner_window(q, 1, 2), 2);
     json_decref(samples);
     close_bench(&b);
 }
@@ -361,24 +362,24 @@ static void many_questions(void **state)
 
 static cpl_answer answers[1];
 
-static cpl_form text_form(int64_t tokens, const char *const *until, int64_t n_until)
+static cpl_request_spec text_form(int64_t tokens, const char *const *until, int64_t n_until)
 {
     answers[0] = (cpl_answer){.name = "exact_match"};
     assert_ok(cpl_filter_find(&answers[0].marking.filter, "none"));
     assert_ok(cpl_normal_find(&answers[0].marking.normal, "none"));
     assert_ok(cpl_comparison_find(&answers[0].marking.comparison, "exact"));
-    return (cpl_form){.ask          = CPL_ASK_GENERATE,
-                      .until        = until,
-                      .n_until      = n_until,
-                      .max_gen_toks = tokens,
-                      .answers      = answers,
-                      .n_answers    = 1};
+    return (cpl_request_spec){.ask          = CPL_ASK_GENERATE,
+                              .until        = until,
+                              .n_until      = n_until,
+                              .max_gen_toks = tokens,
+                              .answers      = answers,
+                              .n_answers    = 1};
 }
 
 static const char *const wanted[]        = {"stone", "\xEF\xBF\xBD"};
 static const cpl_references references[] = {{wanted, 2}};
 
-static cpl_question text_question(const cpl_form *form, const char *prompt)
+static cpl_question text_question(const cpl_request_spec *form, const char *prompt)
 {
     return (cpl_question){
         .id = "s/7", .form = form, .prompt = prompt, .references = (cpl_references *)references};
@@ -389,9 +390,9 @@ static void check_text(bench *b, const int32_t *ids, int64_t n, int64_t tokens,
                        const char *const *until, int64_t n_until, const char *text, int64_t told)
 {
     int32_t all[64];
-    const cpl_form form  = text_form(tokens, until, n_until);
-    const cpl_question q = text_question(&form, "Q");
-    all[0]               = ids_of(b, "Q", 1)->at[0];
+    const cpl_request_spec form = text_form(tokens, until, n_until);
+    const cpl_question q        = text_question(&form, "Q");
+    all[0]                      = ids_of(b, "Q", 1)->at[0];
     memcpy(all + 1, ids, (size_t)n * sizeof *ids);
     unlink_all(b);
     chain(b, all, n + 1);
@@ -446,11 +447,11 @@ static void many_texts(void **state)
     bench b;
     static cpl_question q[N];
     open_bench(&b, true);
-    const int32_t a     = ids_of(&b, "a", 1)->at[0];
-    cpl_form forms[2]   = {text_form(4, NULL, 0), text_form(WINDOW - 3, NULL, 0)};
-    const char *prompt  = "stone stone stone a";
-    const int64_t n     = ids_of(&b, prompt, strlen(prompt))->count;
-    const int32_t final = ids_of(&b, prompt, strlen(prompt))->at[n - 1];
+    const int32_t a           = ids_of(&b, "a", 1)->at[0];
+    cpl_request_spec forms[2] = {text_form(4, NULL, 0), text_form(WINDOW - 3, NULL, 0)};
+    const char *prompt        = "stone stone stone a";
+    const int64_t n           = ids_of(&b, prompt, strlen(prompt))->count;
+    const int32_t final       = ids_of(&b, prompt, strlen(prompt))->at[n - 1];
     link_tokens(&b, final, a);
     link_tokens(&b, a, a);
     for (int i = 0; i < N; i++) q[i] = text_question(&forms[i >= 140], prompt);
@@ -475,9 +476,9 @@ static void both_kinds(void **state)
     enum { N = sizeof is_text };
     bench b;
     open_bench(&b, false);
-    int64_t gold          = 0;
-    cpl_option two[]      = {option("the stone", " a"), option("the stone", " the")};
-    const cpl_form ranked = rank_form(), text = text_form(3, NULL, 0);
+    int64_t gold                  = 0;
+    cpl_option two[]              = {option("the stone", " a"), option("the stone", " the")};
+    const cpl_request_spec ranked = rank_form(), text = text_form(3, NULL, 0);
     cpl_question q[N];
     for (int i = 0; i < N; i++)
         q[i] = is_text[i] ? text_question(&text, "the stone")
@@ -503,7 +504,7 @@ static void both_kinds(void **state)
 static void both_fail(bench *b, const cpl_question *q, const char *part)
 {
     ask_fails(b, q, part);
-    assert_fails(CPL_ERR_INPUT, part, cpl_answering_check(q, 1, WINDOW, b->tokenizer, NULL));
+    assert_fails(CPL_ERR_INPUT, part, cpl_eval_runner_check(q, 1, WINDOW, b->tokenizer, NULL));
 }
 
 static void refusals(void **state)
@@ -511,11 +512,11 @@ static void refusals(void **state)
     (void)state;
     bench b;
     open_bench(&b, false);
-    int64_t gold     = 0;
-    cpl_option two[] = {option("the stone", " a"), option("the stone", " the stone mill")};
-    cpl_form ranked  = rank_form(), text;
-    cpl_question q   = {
-          .id = "s/7", .form = &ranked, .options = two, .n_options = 2, .gold = &gold, .n_gold = 1};
+    int64_t gold            = 0;
+    cpl_option two[]        = {option("the stone", " a"), option("the stone", " the stone mill")};
+    cpl_request_spec ranked = rank_form(), text;
+    cpl_question q          = {
+                 .id = "s/7", .form = &ranked, .options = two, .n_options = 2, .gold = &gold, .n_gold = 1};
     ranked.window = 2;
     both_fail(&b, &q,
               "question s/7: a continuation of it has 3 tokens, but the window is 2; take its row "
@@ -524,9 +525,10 @@ static void refusals(void **state)
     ranked.stop_beyond = true;
     both_fail(&b, &q, "question s/7: it has 1 token more than fits into the window");
     ranked.window = 5;
-    assert_fails(CPL_ERR_INPUT, "question s/7: ", cpl_answering_check(&q, 1, 1, b.tokenizer, NULL));
+    assert_fails(CPL_ERR_INPUT,
+                 "question s/7: ", cpl_eval_runner_check(&q, 1, 1, b.tokenizer, NULL));
     ranked.fixed = true;
-    assert_ok(cpl_answering_check(&q, 1, 1, b.tokenizer, NULL));
+    assert_ok(cpl_eval_runner_check(&q, 1, 1, b.tokenizer, NULL));
     ranked.window       = 0;
     two[1].continuation = "";
     ask_fails(&b, &q, "question s/7: a continuation of it has no tokens");
@@ -538,19 +540,19 @@ static void refusals(void **state)
     q               = text_question(&text, "the stone");
     both_fail(&b, &q,
               "question s/7: 40 generated tokens leave a window of 40 no room for the prompt");
-    const cpl_answering_advice advice = {"make room", "ask for less"};
+    const cpl_eval_runner_advice advice = {"make room", "ask for less"};
     assert_fails(CPL_ERR_INPUT, "no room for the prompt; make room",
-                 cpl_answering_check(&q, 1, WINDOW, b.tokenizer, &advice));
+                 cpl_eval_runner_check(&q, 1, WINDOW, b.tokenizer, &advice));
     text.max_gen_toks = WINDOW - 1;
     text.stop_beyond  = true;
     both_fail(&b, &q, "question s/7: it has 2 tokens more");
     assert_fails(CPL_ERR_INPUT, "let it be cut; ask for less",
-                 cpl_answering_check(&q, 1, WINDOW, b.tokenizer, &advice));
+                 cpl_eval_runner_check(&q, 1, WINDOW, b.tokenizer, &advice));
     text.max_gen_toks = WINDOW - 3;
-    assert_ok(cpl_answering_check(&q, 1, WINDOW, b.tokenizer, NULL));
+    assert_ok(cpl_eval_runner_check(&q, 1, WINDOW, b.tokenizer, NULL));
     text.stop_beyond  = false;
     text.max_gen_toks = WINDOW - 1;
-    assert_ok(cpl_answering_check(&q, 1, WINDOW, b.tokenizer, NULL));
+    assert_ok(cpl_eval_runner_check(&q, 1, WINDOW, b.tokenizer, NULL));
     cpl_f32(b.w.model.master.layer[1].w_q)[5] = NAN;
     cpl_model_refresh(&b.w.model);
     ask_fails(&b, &q, "not finite");
@@ -566,18 +568,18 @@ static void a_listener_that_fails(void **state)
     (void)state;
     bench b;
     open_bench(&b, false);
-    int64_t gold         = 0;
-    cpl_option two[]     = {option("the stone", " a"), option("the stone", " the")};
-    const cpl_form form  = rank_form();
-    const cpl_question q = {
-        .id = "0", .form = &form, .options = two, .n_options = 2, .gold = &gold, .n_gold = 1};
-    const cpl_question twice[]            = {q, q, q};
-    heard h                               = {.samples = json_array(), .fail_at = 1};
-    const cpl_answering_listener listener = {take, NULL, &h};
-    assert_int_equal(cpl_answering_ask(&b.answering, twice, 3, &listener), CPL_ERR_IO);
+    int64_t gold                = 0;
+    cpl_option two[]            = {option("the stone", " a"), option("the stone", " the")};
+    const cpl_request_spec form = rank_form();
+    const cpl_question q        = {
+               .id = "0", .form = &form, .options = two, .n_options = 2, .gold = &gold, .n_gold = 1};
+    const cpl_question twice[]               = {q, q, q};
+    heard h                                  = {.samples = json_array(), .fail_at = 1};
+    const cpl_eval_runner_callbacks listener = {take, NULL, &h};
+    assert_int_equal(cpl_eval_runner_run(&b.answering, twice, 3, &listener), CPL_ERR_IO);
     assert_int_equal(json_array_size(h.samples), 2);
     json_decref(h.samples);
-    assert_ok(cpl_answering_ask(&b.answering, NULL, 0, &listener));
+    assert_ok(cpl_eval_runner_run(&b.answering, NULL, 0, &listener));
     close_bench(&b);
 }
 
@@ -586,9 +588,9 @@ static void no_memory(void **state)
     (void)state;
     bench b;
     open_bench(&b, false);
-    int64_t gold          = 0;
-    cpl_option two[]      = {option("the stone ", "a"), option("the stone ", "the")};
-    const cpl_form ranked = rank_form(), text = text_form(3, NULL, 0);
+    int64_t gold                  = 0;
+    cpl_option two[]              = {option("the stone ", "a"), option("the stone ", "the")};
+    const cpl_request_spec ranked = rank_form(), text = text_form(3, NULL, 0);
     const cpl_question all[] = {
         {.id            = "0",
          .form          = &ranked,

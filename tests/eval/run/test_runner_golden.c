@@ -36,8 +36,8 @@ static void add_generated(asked *a, const char *name)
     size_t i;
     json_t *file           = golden_file(name, &result);
     const json_t *settings = json_object_get(file, "settings");
-    cpl_form *form         = golden_text_form(
-                &a->pool, strstr(name, "gsm8k_cot") ? "gsm8k_cot" : member(settings, "task"));
+    cpl_request_spec *form = golden_text_form(
+        &a->pool, strstr(name, "gsm8k_cot") ? "gsm8k_cot" : member(settings, "task"));
     golden_limits(&a->pool, form, settings);
     a->file[a->n_files++] = file;
     json_array_foreach(json_object_get(result, "samples"), i, sample)
@@ -219,11 +219,11 @@ static void generated_as_the_references(void **state)
 
 static json_t *marked(const cpl_question *q, const char *text)
 {
-    cpl_marking_room room         = {0};
+    cpl_grading_scratch room      = {0};
     const cpl_generated generated = {.text = cpl_span_of(text)};
     json_t *sample                = NULL;
     assert_ok(cpl_sample_generated(&sample, q, &generated, &room, false));
-    cpl_marking_room_free(&room);
+    cpl_grading_scratch_free(&room);
     return sample;
 }
 

@@ -433,7 +433,7 @@ static void change_shape(fuzz *f, json_t *root)
 /* What was read can be asked, or says why not. */
 static void ask_all(const cpl_task *task)
 {
-    const cpl_questions_wish wish = {
+    const cpl_questions_options wish = {
         .data = "data/eval", .limit = 1, .shots = CPL_UNSET, .max_tokens = CPL_UNSET};
     for (int64_t i = 0; task && i < task->n_profiles; i++) {
         cpl_questions q;

@@ -224,14 +224,14 @@ static void agreement_is_counted(void **state)
     static const double scores[3][4]  = {{4, 3, 2, 1}, {1, 2, 3, 4}, {2, 2, 2, 2}};
     static const double answers[3][4] = {{9, 5, 6, 1}, {5, 5, 7, 7}, {1, 2, 3, 4}};
     static const int32_t chosen[3][2] = {{0, 1}, {3, 2}, {0, 1}};
-    void *scratch                     = malloc(cpl_rank_scratch(4));
+    void *scratch                     = malloc(cpl_correlation_scratch(4));
     cpl_routing_agreement a;
     (void)state;
     assert_ok(cpl_routing_agreement_init(&a, 4, 2));
     for (int t = 0; t < 3; t++)
         cpl_routing_agreement_add(&a, scores[t], answers[t], chosen[t], scratch);
     double rho_0 = 1 - 6.0 * 2 / (4 * 15); /* ranks 4 2 3 1 beside 4 3 2 1 */
-    double rho_1 = cpl_rank_spearman(scores[1], answers[1], 4, scratch);
+    double rho_1 = cpl_correlation_spearman(scores[1], answers[1], 4, scratch);
     assert_int_equal(a.n_tokens, 3);
     assert_int_equal(a.n_ranked, 2); /* the last has equal scores */
     assert_near(a.rho, rho_0 + rho_1, 1e-14);
@@ -255,7 +255,7 @@ static void few_tokens_are_left_out(void **state)
     static const float M[9]       = {2, 0, 1, 0, 0, 0, 1.5f, 0, 8};
     static const double x[] = {4, 1, 3, 2}, y[] = {2, 1, 1.5, 8};
     float M_tok[9];
-    char *scratch = malloc(cpl_rank_scratch(4));
+    char *scratch = malloc(cpl_correlation_scratch(4));
     cpl_routing_agreement a;
     cpl_routing_stand s;
     (void)state;
@@ -274,8 +274,8 @@ static void few_tokens_are_left_out(void **state)
     assert_near(s.erc[0], (0 + 2 + 1 + 0) / 4.0, 1e-6);
     assert_near(s.erc[1], (0 + 1 + 0 + 0) / 4.0, 1e-6);
     assert_near(s.alpha_min, 1.5, 1e-6);
-    assert_near(s.all.pearson, cpl_rank_pearson(x, y, 4), 1e-6);
-    assert_near(s.all.spearman, cpl_rank_spearman(x, y, 4, scratch), 1e-6);
+    assert_near(s.all.pearson, cpl_correlation_pearson(x, y, 4), 1e-6);
+    assert_near(s.all.spearman, cpl_correlation_spearman(x, y, 4, scratch), 1e-6);
     assert_near(s.off.pearson, 1, 1e-6);
     assert_near(s.off_rows.pearson, -1, 1e-6); /* 0.4, 1.2 beside 2/3, 0.316 */
     free(scratch);
@@ -421,7 +421,7 @@ static void check_answers(const cpl_routing_report *r, const int *classes, model
     const cpl_routing_layer *l    = &r->layers[1];
     double sums[EXPERTS][EXPERTS] = {{0}}, x[20], y[20], rho = 0, rho_2 = 0;
     int64_t routed[EXPERTS] = {0}, top1 = 0, shared = 0, sampled = 0;
-    void *scratch = malloc(cpl_rank_scratch(20));
+    void *scratch = malloc(cpl_correlation_scratch(20));
     for (int64_t t = 0; t < r->texts.n_predictions; t++) {
         if (!cpl_routing_is_sampled(t, r->n_sampled, r->texts.n_predictions)) continue;
         int chosen[2] = {classes[t], second_of(classes[t])}, place[2] = {0};
@@ -438,7 +438,7 @@ static void check_answers(const cpl_routing_report *r, const int *classes, model
             shared += place[k] < 2;
         }
         top1 += place[0] == 0;
-        double one = cpl_rank_spearman(score, answer, EXPERTS, scratch);
+        double one = cpl_correlation_spearman(score, answer, EXPERTS, scratch);
         rho += one;
         rho_2 += one * one;
         sampled++;
@@ -460,8 +460,8 @@ static void check_answers(const cpl_routing_report *r, const int *classes, model
                 1e-5);
     assert_near(l->top1, (double)top1 / (double)sampled, 1e-12);
     assert_near(l->overlap, (double)shared / (double)(2 * sampled), 1e-12);
-    assert_near(l->stand.off.pearson, cpl_rank_pearson(x, y, 20), 1e-5);
-    assert_near(l->stand.off.spearman, cpl_rank_spearman(x, y, 20, scratch), 1e-5);
+    assert_near(l->stand.off.pearson, cpl_correlation_pearson(x, y, 20), 1e-5);
+    assert_near(l->stand.off.spearman, cpl_correlation_spearman(x, y, 20, scratch), 1e-5);
     free(scratch);
 }
 
@@ -518,9 +518,9 @@ static void a_planted_router_is_found(void **state)
 }
 
 /* A checkpoint that cannot be read is told and left out. */
-static void hear(void *who, cpl_log_level level, const char *sentence)
+static void hear(void *ctx, cpl_log_level level, const char *sentence)
 {
-    char *heard = who;
+    char *heard = ctx;
     if (level == CPL_LOG_WARN) snprintf(heard, 400, "%s", sentence);
 }
 
@@ -642,7 +642,7 @@ static void without_memory_it_is_said(void **state)
     const char *run = planted_run(), *text = reader_text(2);
     int64_t before = cpl_alloc_count();
     assert_ok(everything(run, &text));
-    int64_t all = cpl_alloc_count() - before, held = cpl_alloc_held(), failed = 0;
+    int64_t all = cpl_alloc_count() - before, held = cpl_alloc_in_use(), failed = 0;
     for (int64_t n = 1; n <= all; n += 1 + all / 150) {
         cpl_alloc_fail_at(n);
         cpl_status status = everything(run, &text);
@@ -650,7 +650,7 @@ static void without_memory_it_is_said(void **state)
         if (status != CPL_OK && status != CPL_ERR_MEMORY)
             fail_msg("allocation %d of %d: %s", (int)n, (int)all, cpl_last_error());
         failed += status != CPL_OK;
-        assert_int_equal(cpl_alloc_held(), held);
+        assert_int_equal(cpl_alloc_in_use(), held);
     }
     assert_true(failed > 100);
 }

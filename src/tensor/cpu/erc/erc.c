@@ -69,7 +69,7 @@ static void noise(cpl_backend *be, cpl_tensor delta, cpl_tensor eps, const cpl_r
         noise_row(out + i * d, d, bound[i], key, (draw * (uint64_t)n + (uint64_t)i) * (uint64_t)d);
 }
 
-static void prepare_row(const cpl_proxy_space *s, int64_t i)
+static void prepare_row(const cpl_erc_workspace *s, int64_t i)
 {
     const cpl_proxy_job *job = s->job;
     const float *R = job->R + i * job->d, *delta = job->delta ? job->delta + i * job->d : NULL;
@@ -114,15 +114,16 @@ static void as_pairs(const cpl_proxies *p, int64_t d)
     for (int64_t l = 0; l < p->pad; l += PANEL) {
         const int64_t width = cpl_panel_width(p->pad, l);
         const float *from   = p->deep + l * d;
-        cpl_pair *to        = p->deep_pairs + l * (d / 2);
+        cpl_panel_pair *to  = p->deep_pairs + l * (d / 2);
         for (int64_t k = 0; k < d / 2; k++)
             for (int64_t i = 0; i < width; i++)
-                to[k * width + i] = (cpl_pair){cpl_bf16_from_f32(from[2 * k * width + i]),
-                                               cpl_bf16_from_f32(from[(2 * k + 1) * width + i])};
+                to[k * width + i] =
+                    (cpl_panel_pair){cpl_bf16_from_f32(from[2 * k * width + i]),
+                                     cpl_bf16_from_f32(from[(2 * k + 1) * width + i])};
     }
 }
 
-void cpl_proxy_prepare(const cpl_proxy_space *s)
+void cpl_proxy_prepare(const cpl_erc_workspace *s)
 {
     const float *first = s->rows + s->job->i0 * s->d_pad;
 #pragma omp parallel for num_threads(s->n_threads) schedule(static)
@@ -132,14 +133,15 @@ void cpl_proxy_prepare(const cpl_proxy_space *s)
     if (s->pairs) as_pairs(&s->part, s->job->d);
 }
 
-cpl_proxies cpl_proxy_single(const cpl_proxy_space *s, int64_t i)
+cpl_proxies cpl_proxy_single(const cpl_erc_workspace *s, int64_t i)
 {
-    float *row      = s->rows + i * s->d_pad;
-    cpl_pair *pairs = s->pairs ? (cpl_pair *)(void *)(s->rows_low + i * s->d_pad) : NULL;
+    float *row = s->rows + i * s->d_pad;
+    cpl_panel_pair *pairs =
+        s->pairs ? (cpl_panel_pair *)(void *)(s->rows_low + i * s->d_pad) : NULL;
     return (cpl_proxies){1, 1, row, row, pairs};
 }
 
-cpl_proxies cpl_proxy_chosen(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t count)
+cpl_proxies cpl_proxy_chosen(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t count)
 {
     const float *first = s->rows + s->job->i0 * s->d_pad;
     cpl_proxies p      = {count, vector_round_up(count), t->deep, t->wide, t->deep_pairs};
@@ -159,9 +161,9 @@ static float *floats(cpl_arena *arena, int64_t a, int64_t b, bool wanted)
     return wanted ? cpl_arena_take(arena, (size_t)(a * b) * sizeof(float)) : NULL;
 }
 
-static cpl_pair *pairs(cpl_arena *arena, int64_t a, int64_t b, bool wanted)
+static cpl_panel_pair *pairs(cpl_arena *arena, int64_t a, int64_t b, bool wanted)
 {
-    return wanted ? cpl_arena_take(arena, (size_t)(a * b) * sizeof(cpl_pair)) : NULL;
+    return wanted ? cpl_arena_take(arena, (size_t)(a * b) * sizeof(cpl_panel_pair)) : NULL;
 }
 
 static void take_proxies(cpl_proxies *p, cpl_arena *arena, int64_t count, int64_t d, int64_t d_pad,
@@ -184,7 +186,7 @@ static void take_acts(cpl_proxy_acts *acts, cpl_arena *arena, const cpl_proxy_jo
     acts->squares              = cpl_arena_take(arena, (size_t)pad * sizeof(double));
 }
 
-static void take_pairs(cpl_proxy_thread *t, cpl_arena *arena, const cpl_proxy_space *s)
+static void take_pairs(cpl_erc_thread *t, cpl_arena *arena, const cpl_erc_workspace *s)
 {
     const int64_t d = s->job->d, D = s->job->D, pad = s->part.pad, most = d > D ? d : D;
     const bool back = s->pairs && s->backward;
@@ -196,7 +198,7 @@ static void take_pairs(cpl_proxy_thread *t, cpl_arena *arena, const cpl_proxy_sp
     t->pack_pairs   = pairs(arena, PROXY_BLOCK / 2, PANEL, back);
 }
 
-static void take_thread(cpl_proxy_thread *t, cpl_arena *arena, const cpl_proxy_space *s)
+static void take_thread(cpl_erc_thread *t, cpl_arena *arena, const cpl_erc_workspace *s)
 {
     const cpl_proxy_job *job   = s->job;
     const cpl_erc_activation a = job->activation;
@@ -205,7 +207,7 @@ static void take_thread(cpl_proxy_thread *t, cpl_arena *arena, const cpl_proxy_s
     const bool back = s->backward;
     take_acts(&t->acts, arena, job, pad);
     take_acts(&t->one, arena, job, 1);
-    t->pull      = cpl_arena_take(arena, (size_t)pad * sizeof(double));
+    t->dM        = cpl_arena_take(arena, (size_t)pad * sizeof(double));
     t->scale     = floats(arena, pad, 1, back);
     t->active    = cpl_arena_take(arena, (size_t)pad * sizeof(int32_t));
     t->row       = cpl_arena_take(arena, (size_t)pad * sizeof(int32_t));
@@ -224,20 +226,20 @@ static void take_thread(cpl_proxy_thread *t, cpl_arena *arena, const cpl_proxy_s
     take_pairs(t, arena, s);
 }
 
-cpl_proxy_space cpl_proxy_space_of(const cpl_backend *be, const cpl_proxy_job *job)
+cpl_erc_workspace cpl_erc_workspace_of(const cpl_backend *be, const cpl_proxy_job *job)
 {
     cpl_arena arena;
     cpl_arena_measure(&arena);
     arena.base     = job->scratch;
     arena.capacity = job->scratch ? job->scratch_bytes : SIZE_MAX;
 
-    cpl_proxy_space s = {.job = job};
-    s.n_threads       = cpl_threads(be, job->n * job->d * job->D);
-    s.m               = job->i1 - job->i0;
-    s.d_pad           = vector_round_up(job->d);
-    s.D_pad           = vector_round_up(job->D);
-    s.rounded         = be->compute == CPL_BF16;
-    s.pairs           = s.rounded && job->d % 2 == 0 && job->D % 2 == 0 && cpl_panel_has_pairs();
+    cpl_erc_workspace s = {.job = job};
+    s.n_threads         = cpl_threads(be, job->n * job->d * job->D);
+    s.m                 = job->i1 - job->i0;
+    s.d_pad             = vector_round_up(job->d);
+    s.D_pad             = vector_round_up(job->D);
+    s.rounded           = be->compute == CPL_BF16;
+    s.pairs             = s.rounded && job->d % 2 == 0 && job->D % 2 == 0 && cpl_panel_has_pairs();
     s.backward = job->dR || job->dgate.data || job->dgate.at || job->dup.data || job->dup.at ||
                  job->ddown.data || job->ddown.at;
     s.rows     = floats(&arena, job->n, s.d_pad, true);
@@ -248,13 +250,14 @@ cpl_proxy_space cpl_proxy_space_of(const cpl_backend *be, const cpl_proxy_job *j
         cpl_proxy_acts measured;
         take_acts(job->scratch ? &s.own[j] : &measured, &arena, job, 1);
     }
-    s.waits    = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof(bool));
-    s.foretold = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof *s.foretold);
-    s.losses   = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof(double));
-    s.thread   = cpl_arena_take(&arena, (size_t)s.n_threads * sizeof *s.thread);
+    s.deferred = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof(bool));
+    s.diag_hinges_added =
+        cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof *s.diag_hinges_added);
+    s.losses = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof(double));
+    s.thread = cpl_arena_take(&arena, (size_t)s.n_threads * sizeof *s.thread);
     take_proxies(&s.part, &arena, s.m, job->d, s.d_pad, s.pairs);
     for (int t = 0; t < s.n_threads; t++) {
-        cpl_proxy_thread measured;
+        cpl_erc_thread measured;
         take_thread(job->scratch ? &s.thread[t] : &measured, &arena, &s);
     }
     s.bytes = arena.used;
@@ -265,7 +268,7 @@ static size_t job_bytes(const cpl_backend *be, const cpl_proxy_job *job)
 {
     cpl_proxy_job measured = *job;
     measured.scratch       = NULL;
-    return cpl_proxy_space_of(be, &measured).bytes;
+    return cpl_erc_workspace_of(be, &measured).bytes;
 }
 
 /* For cpl_coupling (model/coupling.h): the dearest activation, and the numbers exchanged between
@@ -282,11 +285,11 @@ size_t CPL_ISA_NAME(cpl_cpu_proxy_scratch)(const cpl_backend *be, const cpl_work
 }
 
 const cpl_proxy_ops CPL_ISA_NAME(cpl_cpu_proxy_ops) = {
-    .nearest   = nearest,
-    .noise     = noise,
-    .job_bytes = job_bytes,
-    .diagonals = CPL_ISA_NAME(cpl_cpu_proxy_diagonals),
-    .sweep     = CPL_ISA_NAME(cpl_cpu_proxy_sweep),
-    .finish    = CPL_ISA_NAME(cpl_cpu_proxy_finish),
-    .whole     = CPL_ISA_NAME(cpl_cpu_proxy_whole),
+    .nearest      = nearest,
+    .noise        = noise,
+    .job_bytes    = job_bytes,
+    .diagonals    = CPL_ISA_NAME(cpl_cpu_proxy_diagonals),
+    .sweep        = CPL_ISA_NAME(cpl_cpu_proxy_sweep),
+    .add_diagonal = CPL_ISA_NAME(cpl_cpu_proxy_add_diagonal),
+    .run_local    = CPL_ISA_NAME(cpl_cpu_proxy_run_local),
 };

@@ -10,17 +10,17 @@
 
 /* ---- an expert's matrices ---- */
 
-static cpl_proxy_matrix gate_of(const cpl_proxy_space *s, int64_t j)
+static cpl_proxy_matrix gate_of(const cpl_erc_workspace *s, int64_t j)
 {
     return cpl_proxy_matrix_of(s, s->job->gate, s->job->dgate, j, s->job->D, s->job->d);
 }
 
-static cpl_proxy_matrix up_of(const cpl_proxy_space *s, int64_t j)
+static cpl_proxy_matrix up_of(const cpl_erc_workspace *s, int64_t j)
 {
     return cpl_proxy_matrix_of(s, s->job->up, s->job->dup, j, s->job->D, s->job->d);
 }
 
-static cpl_proxy_matrix down_of(const cpl_proxy_space *s, int64_t j)
+static cpl_proxy_matrix down_of(const cpl_erc_workspace *s, int64_t j)
 {
     return cpl_proxy_matrix_of(s, s->job->down, s->job->ddown, j, s->job->d, s->job->D);
 }
@@ -28,8 +28,8 @@ static cpl_proxy_matrix down_of(const cpl_proxy_space *s, int64_t j)
 /* ---- forward ---- */
 
 /* out, panels [rows, pad] = a . proxies */
-static void multiply(const cpl_proxy_space *s, float *out, const cpl_proxy_matrix *a,
-                     const cpl_proxies *p, cpl_proxy_thread *t)
+static void multiply(const cpl_erc_workspace *s, float *out, const cpl_proxy_matrix *a,
+                     const cpl_proxies *p, cpl_erc_thread *t)
 {
     if (s->pairs)
         cpl_proxy_pairs_multiply(out, a, p->deep_pairs, p->pad, t);
@@ -71,7 +71,7 @@ static void sum_squares(double *squares, const float *x, int64_t depth, int64_t 
     }
 }
 
-void cpl_proxy_forward(const cpl_proxy_space *s, const cpl_proxy_acts *acts, cpl_proxy_thread *t,
+void cpl_proxy_forward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts, cpl_erc_thread *t,
                        const cpl_proxies *p, int64_t j)
 {
     const cpl_erc_activation a = s->job->activation;
@@ -123,8 +123,8 @@ static void gather(float *out, const float *x, int64_t depth, int64_t pad, const
     }
 }
 
-void cpl_proxy_keep(const cpl_proxy_space *s, const cpl_proxy_acts *one, const cpl_proxy_acts *acts,
-                    int64_t pad, int64_t i)
+void cpl_proxy_keep(const cpl_erc_workspace *s, const cpl_proxy_acts *one,
+                    const cpl_proxy_acts *acts, int64_t pad, int64_t i)
 {
     const int32_t only = (int32_t)i;
     const int64_t D = s->job->D, d = s->job->d;
@@ -166,15 +166,15 @@ static void hidden_backward(float *dz, float *du, const float *dh, int64_t rows,
         for (int64_t i = 0; i < count; i++) {
             const int64_t at = r * count + i;
             float z = dz[at], u = du ? du[at] : 1.0f, g = sigmoid(z);
-            float pull = dh ? dh[at] : scale[i] * z * g * u;
-            dz[at]     = pull * u * g * (1.0f + z * (1.0f - g));
-            if (du) du[at] = pull * z * g;
+            float dM = dh ? dh[at] : scale[i] * z * g * u;
+            dz[at]   = dM * u * g * (1.0f + z * (1.0f - g));
+            if (du) du[at] = dM * z * g;
         }
     }
 }
 
 /* t->h_wide, panels [count, D_pad] = the active columns of h, panels [D, pad], as rows */
-static void gather_hidden(const cpl_proxy_space *s, const cpl_proxy_acts *acts, cpl_proxy_thread *t,
+static void gather_hidden(const cpl_erc_workspace *s, const cpl_proxy_acts *acts, cpl_erc_thread *t,
                           int64_t pad, int64_t count)
 {
     const int64_t D = s->job->D;
@@ -190,8 +190,8 @@ static void gather_hidden(const cpl_proxy_space *s, const cpl_proxy_acts *acts, 
 }
 
 /* Through the down projection: acts->h, no longer needed, becomes dh [D, count]. */
-static void output_backward(const cpl_proxy_space *s, const cpl_proxy_acts *acts,
-                            cpl_proxy_thread *t, int64_t pad, int64_t j, int64_t count)
+static void output_backward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts,
+                            cpl_erc_thread *t, int64_t pad, int64_t j, int64_t count)
 {
     const int64_t d = s->job->d, D = s->job->D;
     cpl_proxy_matrix down = down_of(s, j);
@@ -205,8 +205,8 @@ static void output_backward(const cpl_proxy_space *s, const cpl_proxy_acts *acts
 }
 
 /* The gradient of z and u [D, count] from that of the activation. */
-static void activation_backward(const cpl_proxy_space *s, const cpl_proxy_acts *acts,
-                                cpl_proxy_thread *t, int64_t pad, int64_t j, int64_t count)
+static void activation_backward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts,
+                                cpl_erc_thread *t, int64_t pad, int64_t j, int64_t count)
 {
     const cpl_erc_activation a = s->job->activation;
     const int64_t D            = s->job->D;
@@ -223,8 +223,8 @@ static void activation_backward(const cpl_proxy_space *s, const cpl_proxy_acts *
 
 /* A gate's or up's share: its own gradient, and t->drows. A single proxy is a matter of memory, not
  * of instructions. */
-static void product_backward(const cpl_proxy_space *s, const cpl_proxy_matrix *a, const float *x,
-                             const float *wide, int64_t count, bool add, cpl_proxy_thread *t)
+static void product_backward(const cpl_erc_workspace *s, const cpl_proxy_matrix *a, const float *x,
+                             const float *wide, int64_t count, bool add, cpl_erc_thread *t)
 {
     if (s->pairs && count > 1)
         cpl_proxy_pairs_backward(a, x, t->drows, count, add, t);
@@ -233,15 +233,15 @@ static void product_backward(const cpl_proxy_space *s, const cpl_proxy_matrix *a
 }
 
 /* The norm's own gradient: d|a| = a / |a|, so what is scaled is G / M. */
-static void set_scale(cpl_proxy_thread *t, const cpl_proxy_acts *acts, int64_t count)
+static void set_scale(cpl_erc_thread *t, const cpl_proxy_acts *acts, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
-        double g    = t->pull[i] / sqrt(acts->squares[t->active[i]]);
+        double g    = t->dM[i] / sqrt(acts->squares[t->active[i]]);
         t->scale[i] = (float)(g > FLT_MAX ? FLT_MAX : g < -FLT_MAX ? -FLT_MAX : g);
     }
 }
 
-void cpl_proxy_backward(const cpl_proxy_space *s, const cpl_proxy_acts *acts, cpl_proxy_thread *t,
+void cpl_proxy_backward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts, cpl_erc_thread *t,
                         const cpl_proxies *p, int64_t j, int64_t count)
 {
     const float *wide = p->wide;

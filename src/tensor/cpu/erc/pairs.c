@@ -11,13 +11,13 @@ static int64_t half_up(int64_t count)
 
 /* Rows r0 ... r0+rows-1 as pairs, *stride pairs apart: in place, or rounded or copied (where they
  * do not begin on pairs) into the block. */
-static const cpl_pair *operand_pairs(const cpl_proxy_matrix *a, int64_t r0, int64_t rows,
-                                     cpl_pair *block, int64_t *stride)
+static const cpl_panel_pair *operand_pairs(const cpl_proxy_matrix *a, int64_t r0, int64_t rows,
+                                           cpl_panel_pair *block, int64_t *stride)
 {
     const uint16_t *low = (const uint16_t *)(const void *)a->at + r0 * a->stride;
     if (a->bf16 && a->stride % 2 == 0) {
         *stride = a->stride / 2;
-        return (const cpl_pair *)(const void *)low;
+        return (const cpl_panel_pair *)(const void *)low;
     }
     uint16_t *to = &block->first;
     *stride      = a->cols / 2;
@@ -38,12 +38,12 @@ static int64_t block_rows(const cpl_proxy_matrix *a, int64_t r0)
     return a->rows - r0 < PROXY_BLOCK ? a->rows - r0 : PROXY_BLOCK;
 }
 
-void cpl_proxy_pairs_multiply(float *out, const cpl_proxy_matrix *a, const cpl_pair *in,
-                              int64_t pad, const cpl_proxy_thread *t)
+void cpl_proxy_pairs_multiply(float *out, const cpl_proxy_matrix *a, const cpl_panel_pair *in,
+                              int64_t pad, const cpl_erc_thread *t)
 {
     for (int64_t r0 = 0; r0 < a->rows; r0 += PROXY_BLOCK) {
-        int64_t rows      = block_rows(a, r0), stride;
-        const cpl_pair *x = operand_pairs(a, r0, rows, t->block_pairs, &stride);
+        int64_t rows            = block_rows(a, r0), stride;
+        const cpl_panel_pair *x = operand_pairs(a, r0, rows, t->block_pairs, &stride);
         if (pad == 1) cpl_panel_pairs_dots(out + r0, rows, a->cols / 2, x, stride, in);
         for (int64_t l = 0; pad > 1 && l < pad; l += PANEL) {
             int64_t width = cpl_panel_width(pad, l);
@@ -54,17 +54,18 @@ void cpl_proxy_pairs_multiply(float *out, const cpl_proxy_matrix *a, const cpl_p
 }
 
 /* to [count] pairs: the numbers of two rows side by side; the second may be NULL: zeros. */
-static void side_by_side(cpl_pair *to, const uint16_t *first, const uint16_t *second, int64_t count)
+static void side_by_side(cpl_panel_pair *to, const uint16_t *first, const uint16_t *second,
+                         int64_t count)
 {
     if (second) {
 #pragma omp simd
-        for (int64_t k = 0; k < count; k++) to[k] = (cpl_pair){first[k], second[k]};
+        for (int64_t k = 0; k < count; k++) to[k] = (cpl_panel_pair){first[k], second[k]};
     } else {
-        for (int64_t k = 0; k < count; k++) to[k] = (cpl_pair){first[k], 0};
+        for (int64_t k = 0; k < count; k++) to[k] = (cpl_panel_pair){first[k], 0};
     }
 }
 
-void cpl_proxy_pairs_rows(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t count)
+void cpl_proxy_pairs_rows(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t count)
 {
     const int64_t half = half_up(count);
     for (int64_t l = 0; l < s->d_pad; l += PANEL) {
@@ -80,7 +81,7 @@ void cpl_proxy_pairs_rows(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t
 
 /* x [rows, count] as bf16 twice: t->x_low, pairs along count [rows, half], and t->x_pairs, pairs
  * along rows [rows / 2, count]. */
-static void lower_gradient(const cpl_proxy_thread *t, const float *x, int64_t rows, int64_t count)
+static void lower_gradient(const cpl_erc_thread *t, const float *x, int64_t rows, int64_t count)
 {
     const int64_t even = 2 * half_up(count);
     for (int64_t r = 0; r < rows; r++) {
@@ -93,27 +94,27 @@ static void lower_gradient(const cpl_proxy_thread *t, const float *x, int64_t ro
 }
 
 /* t->pack_pairs [rows / 2, width] = columns l ... of the block, zeros where there are none. */
-static void pack_panel(const cpl_proxy_thread *t, const cpl_pair *block, int64_t stride,
+static void pack_panel(const cpl_erc_thread *t, const cpl_panel_pair *block, int64_t stride,
                        int64_t rows, int64_t l, int64_t width, int64_t cols)
 {
     const int64_t valid = cols - l < width ? cols - l : width;
     for (int64_t r = 0; r < rows; r += 2) {
         const uint16_t *first = &block[r * stride].first + l;
-        cpl_pair *to          = t->pack_pairs + r / 2 * width;
+        cpl_panel_pair *to    = t->pack_pairs + r / 2 * width;
         side_by_side(to, first, first + 2 * stride, valid);
-        for (int64_t k = valid; k < width; k++) to[k] = (cpl_pair){0, 0};
+        for (int64_t k = valid; k < width; k++) to[k] = (cpl_panel_pair){0, 0};
     }
 }
 
 /* Rows r0 ... of the gradient, columns l ...; through t->pack where they reach beyond the matrix.
  */
-static void add_weight_gradient(const cpl_proxy_matrix *a, const cpl_proxy_thread *t, int64_t r0,
+static void add_weight_gradient(const cpl_proxy_matrix *a, const cpl_erc_thread *t, int64_t r0,
                                 int64_t rows, int64_t l, int64_t width, int64_t count)
 {
-    const int64_t half    = half_up(count);
-    const cpl_pair *x     = (const cpl_pair *)(const void *)t->x_low + r0 * half;
-    const cpl_pair *panel = t->wide_pairs + l * half;
-    float *grad           = a->grad + r0 * a->grad_stride + l;
+    const int64_t half          = half_up(count);
+    const cpl_panel_pair *x     = (const cpl_panel_pair *)(const void *)t->x_low + r0 * half;
+    const cpl_panel_pair *panel = t->wide_pairs + l * half;
+    float *grad                 = a->grad + r0 * a->grad_stride + l;
     if (l + width <= a->cols) {
         cpl_panel_pairs_product(grad, a->grad_stride, rows, width, half, x, half, 1, panel, width,
                                 true);
@@ -126,13 +127,13 @@ static void add_weight_gradient(const cpl_proxy_matrix *a, const cpl_proxy_threa
 }
 
 void cpl_proxy_pairs_backward(const cpl_proxy_matrix *a, const float *x, float *drows,
-                              int64_t count, bool add, const cpl_proxy_thread *t)
+                              int64_t count, bool add, const cpl_erc_thread *t)
 {
     const int64_t pad = vector_round_up(a->cols);
     lower_gradient(t, x, a->rows, count);
     for (int64_t r0 = 0; r0 < a->rows; r0 += PROXY_BLOCK) {
-        int64_t rows          = block_rows(a, r0), stride;
-        const cpl_pair *block = operand_pairs(a, r0, rows, t->block_pairs, &stride);
+        int64_t rows                = block_rows(a, r0), stride;
+        const cpl_panel_pair *block = operand_pairs(a, r0, rows, t->block_pairs, &stride);
         for (int64_t l = 0; l < pad; l += PANEL) {
             const int64_t width = cpl_panel_width(pad, l);
             pack_panel(t, block, stride, rows, l, width, a->cols);

@@ -6,7 +6,7 @@
 
 enum { AHEAD = 4 }; /* rows: where a strip goes on in the next row, no processor foresees */
 
-cpl_proxy_matrix cpl_proxy_matrix_of(const cpl_proxy_space *s, cpl_proxy_weights w,
+cpl_proxy_matrix cpl_proxy_matrix_of(const cpl_erc_workspace *s, cpl_proxy_weights w,
                                      cpl_proxy_grads dw, int64_t j, int64_t rows, int64_t cols)
 {
     const cpl_proxy_job *job = s->job;
@@ -56,7 +56,7 @@ static int64_t block_rows(const cpl_proxy_matrix *a, int64_t r0)
 
 /* out, panels [rows, pad] = a [rows, cols] . in, panels [cols, pad] */
 void cpl_proxy_multiply(float *out, const cpl_proxy_matrix *a, const float *in, int64_t pad,
-                        const cpl_proxy_thread *t)
+                        const cpl_erc_thread *t)
 {
     for (int64_t r0 = 0; r0 < a->rows; r0 += PROXY_BLOCK) {
         int64_t rows   = block_rows(a, r0), stride;
@@ -74,18 +74,18 @@ void cpl_proxy_multiply(float *out, const cpl_proxy_matrix *a, const float *in, 
 
 /* Of a single proxy: memory is all that counts, so the rows are read once, as they lie. */
 static void single_backward(const cpl_proxy_matrix *a, const float *x, const float *wide,
-                            float *drows, const cpl_proxy_thread *t)
+                            float *drows, const cpl_erc_thread *t)
 {
     for (int64_t r = 0; r < a->rows; r++) {
         int64_t stride;
         const float *row = operand_rows(a, r, 1, 0, a->cols, t->block, &stride);
         float *grad      = a->grad ? a->grad + r * a->grad_stride : NULL;
-        const float pull = x[r];
+        const float dM   = x[r];
 #pragma omp simd
-        for (int64_t k = 0; k < a->cols; k++) drows[k] += pull * row[k];
+        for (int64_t k = 0; k < a->cols; k++) drows[k] += dM * row[k];
         if (!grad) continue;
 #pragma omp simd
-        for (int64_t k = 0; k < a->cols; k++) grad[k] += pull * wide[k];
+        for (int64_t k = 0; k < a->cols; k++) grad[k] += dM * wide[k];
     }
 }
 
@@ -147,7 +147,7 @@ static void add_proxy_gradient(const piece *p, float *drows, int64_t drows_step,
  * strip of columns by strip, whose share of `wide` and `drows` stays in the second cache while the
  * matrix passes, block of rows by block. */
 void cpl_proxy_product_backward(const cpl_proxy_matrix *a, const float *x, const float *wide,
-                                float *drows, int64_t count, bool add, const cpl_proxy_thread *t)
+                                float *drows, int64_t count, bool add, const cpl_erc_thread *t)
 {
     const int64_t pad = vector_round_up(a->cols);
     if (count == 1 && !add) memset(drows, 0, (size_t)pad * sizeof(float));

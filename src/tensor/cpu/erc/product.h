@@ -17,7 +17,7 @@ typedef struct cpl_proxy_matrix {
 } cpl_proxy_matrix;
 
 #define cpl_proxy_matrix_of CPL_ISA_NAME(cpl_cpu_proxy_matrix_of)
-cpl_proxy_matrix cpl_proxy_matrix_of(const cpl_proxy_space *s, cpl_proxy_weights w,
+cpl_proxy_matrix cpl_proxy_matrix_of(const cpl_erc_workspace *s, cpl_proxy_weights w,
                                      cpl_proxy_grads dw, int64_t j, int64_t rows, int64_t cols);
 
 /* x rounded to bf16 and back. */
@@ -27,28 +27,28 @@ void cpl_proxy_round(float *x, int64_t count);
 /* out, panels [rows, pad] = a [rows, cols] . in, panels [cols, pad]; pad 1: plain vectors. */
 #define cpl_proxy_multiply CPL_ISA_NAME(cpl_cpu_proxy_multiply)
 void cpl_proxy_multiply(float *out, const cpl_proxy_matrix *a, const float *in, int64_t pad,
-                        const cpl_proxy_thread *t);
+                        const cpl_erc_thread *t);
 
 /* With the gradient x [rows, count] of a product a . in (in as panels `wide` [count, cols_pad]):
  *     a's gradient += x in,    drows [count, cols_pad] = or += x^T a */
 #define cpl_proxy_product_backward CPL_ISA_NAME(cpl_cpu_proxy_product_backward)
 void cpl_proxy_product_backward(const cpl_proxy_matrix *a, const float *x, const float *wide,
-                                float *drows, int64_t count, bool add, const cpl_proxy_thread *t);
+                                float *drows, int64_t count, bool add, const cpl_erc_thread *t);
 
 /* ---- the same in pairs of bf16; rows and cols are even ---- */
 
 /* in: panels [cols / 2, pad] of pairs. */
 #define cpl_proxy_pairs_multiply CPL_ISA_NAME(cpl_cpu_proxy_pairs_multiply)
-void cpl_proxy_pairs_multiply(float *out, const cpl_proxy_matrix *a, const cpl_pair *in,
-                              int64_t pad, const cpl_proxy_thread *t);
+void cpl_proxy_pairs_multiply(float *out, const cpl_proxy_matrix *a, const cpl_panel_pair *in,
+                              int64_t pad, const cpl_erc_thread *t);
 
 /* t->wide_pairs = the proxies t->row [count] of all of R. */
 #define cpl_proxy_pairs_rows CPL_ISA_NAME(cpl_cpu_proxy_pairs_rows)
-void cpl_proxy_pairs_rows(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t count);
+void cpl_proxy_pairs_rows(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t count);
 
 /* With t->wide_pairs for `wide`; x is rounded already. */
 #define cpl_proxy_pairs_backward CPL_ISA_NAME(cpl_cpu_proxy_pairs_backward)
 void cpl_proxy_pairs_backward(const cpl_proxy_matrix *a, const float *x, float *drows,
-                              int64_t count, bool add, const cpl_proxy_thread *t);
+                              int64_t count, bool add, const cpl_erc_thread *t);
 
 #endif /* CPL_TENSOR_CPU_ERC_PRODUCT_H */

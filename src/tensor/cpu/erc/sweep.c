@@ -26,7 +26,7 @@ static void set_diagonal(const cpl_proxy_job *job, int64_t i, float value)
 }
 
 /* One row of one expert. */
-static void compute_diagonal(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
+static void compute_diagonal(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_proxies own = cpl_proxy_single(s, j);
     cpl_proxy_forward(s, &t->one, t, &own, j);
@@ -40,7 +40,7 @@ static bool in_part(const cpl_proxy_job *job, int64_t row)
 
 /* All of expert j's column of M. Where a backward pass will follow, what the expert makes of its
  * own proxy is kept for the diagonal's pull, if that proxy is of this part. */
-static float *compute_column(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
+static float *compute_column(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_proxy_job *job = s->job;
     float *column            = s->column + (j - job->j0) * s->m;
@@ -52,7 +52,7 @@ static float *compute_column(const cpl_proxy_space *s, cpl_proxy_thread *t, int6
 }
 
 /* One expert of phase 1. Without gradients the whole column is computed here, and only here. */
-static void diagonal_phase(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
+static void diagonal_phase(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const float *column = s->backward ? NULL : compute_column(s, t, j);
     if (column && in_part(s->job, j))
@@ -63,11 +63,11 @@ static void diagonal_phase(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_
 
 void CPL_ISA_NAME(cpl_cpu_proxy_diagonals)(cpl_backend *be, cpl_proxy_job *job)
 {
-    const cpl_proxy_space s = cpl_proxy_space_of(be, job);
+    const cpl_erc_workspace s = cpl_erc_workspace_of(be, job);
     cpl_proxy_prepare(&s);
 #pragma omp parallel num_threads(s.n_threads)
     {
-        cpl_proxy_thread *t = &s.thread[omp_get_thread_num()];
+        cpl_erc_thread *t = &s.thread[omp_get_thread_num()];
 #pragma omp for schedule(static)
         for (int64_t j = job->j0; j < job->j1; j++) diagonal_phase(&s, t, j);
     }
@@ -83,7 +83,7 @@ static double unit(const cpl_proxy_job *job)
 /* Holds column j of M against both bounds: adds its hinges to the loss and the counts, and lists
  * the rows that pull, with G[i,j]. Returns how many. At an exact tie a hinge counts as active. A
  * row whose entry is NaN reaches no bound and pulls: G / M, and so every gradient, is NaN. */
-static int64_t hinges(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
+static int64_t hinges(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_proxy_job *job = s->job;
     const float *column      = s->column + (j - job->j0) * s->m;
@@ -102,7 +102,7 @@ static int64_t hinges(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
         if ((reached == 0 && !isnan(m)) || m == 0) continue;
         t->row[count]    = (int32_t)i;
         t->active[count] = (int32_t)(i - job->i0);
-        t->pull[count++] = unit(job) * reached;
+        t->dM[count++]   = unit(job) * reached;
     }
     s->losses[j - job->j0] = loss;
     return count;
@@ -111,28 +111,28 @@ static int64_t hinges(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
 /* Adds the expert's own proxy to the list, with the diagonal's pull as far as it can be foretold: as if
  * its row had as many hinges at their bound as its column. Where it has, phase 3 need not take the
  * expert and its gradient through memory again; else it adds what is missing. */
-static int64_t foretell_diagonal(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j,
-                                 int64_t count)
+static int64_t add_diagonal_early(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j,
+                                  int64_t count)
 {
     const cpl_proxy_job *job = s->job;
     const int32_t reached    = 2 * job->violations[job->n + j];
     int64_t at               = count;
-    if (!s->whole || !in_part(job, j) || reached == 0) return count;
+    if (!s->diag_on_the_way || !in_part(job, j) || reached == 0) return count;
     if (job->alpha == 0 || job->diagonal[j] == 0) return count;
     for (; at > 0 && t->row[at - 1] > j; at--) {
         t->row[at]    = t->row[at - 1];
         t->active[at] = t->active[at - 1];
-        t->pull[at]   = t->pull[at - 1];
+        t->dM[at]     = t->dM[at - 1];
     }
-    t->row[at]     = (int32_t)j;
-    t->active[at]  = (int32_t)(j - job->i0);
-    t->pull[at]    = -job->alpha * unit(job) * reached;
-    s->foretold[j] = reached;
+    t->row[at]              = (int32_t)j;
+    t->active[at]           = (int32_t)(j - job->i0);
+    t->dM[at]               = -job->alpha * unit(job) * reached;
+    s->diag_hinges_added[j] = reached;
     return count + 1;
 }
 
 /* dR~ of the rows that pulled, into this thread's sum. */
-static void add_rows(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t count)
+static void add_rows(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t count)
 {
     for (int64_t a = 0; a < count; a++) {
         float *to         = t->dproxy + t->row[a] * s->d_pad;
@@ -143,7 +143,7 @@ static void add_rows(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t coun
 }
 
 /* Whether some entry of column j reaches alpha M[j,j], for which no other diagonal is needed. */
-static bool reaches_own_bound(const cpl_proxy_space *s, const float *column, int64_t j)
+static bool reaches_own_bound(const cpl_erc_workspace *s, const float *column, int64_t j)
 {
     const double bound = s->job->alpha * (double)known_diagonal(s->job, j);
     for (int64_t i = 0; i < s->m; i++)
@@ -153,7 +153,7 @@ static bool reaches_own_bound(const cpl_proxy_space *s, const float *column, int
 
 /* The diagonals nobody has met yet. Each thread begins behind its own column, so that threads which
  * do this at the same time share the work. */
-static void complete_diagonals(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
+static void complete_diagonals(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     for (int64_t k = 1; k < s->job->n; k++) {
         int64_t i = (j + k) % s->job->n;
@@ -164,30 +164,30 @@ static void complete_diagonals(const cpl_proxy_space *s, cpl_proxy_thread *t, in
 /* One expert of phase 2: the one forward product, and while its result is in the cache the two
  * backward products over the rows that pull. Where diagonals are still unknown, a column that
  * reaches its own bound asks for them now; any other waits, as it will hardly pull at all. */
-static void sweep_expert(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
+static void sweep_expert(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_proxy_job *job = s->job;
     if (s->backward) {
         const float *column = compute_column(s, t, j);
-        if (s->whole) {
+        if (s->diag_on_the_way) {
             if (in_part(job, j))
                 set_diagonal(job, j, column[j - job->i0]);
             else
                 compute_diagonal(s, t, j);
-            s->waits[j] = !reaches_own_bound(s, column, j);
-            if (s->waits[j]) return;
+            s->deferred[j] = !reaches_own_bound(s, column, j);
+            if (s->deferred[j]) return;
             complete_diagonals(s, t, j);
         }
     }
     int64_t count = hinges(s, t, j);
     if (!s->backward || count == 0) return;
-    count = foretell_diagonal(s, t, j, count);
+    count = add_diagonal_early(s, t, j, count);
     cpl_proxy_backward(s, &t->acts, t, &s->part, j, count);
     add_rows(s, t, count);
 }
 
 /* A column that waited: the rows that pull after all are computed again, the others are not. */
-static void sweep_late(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
+static void sweep_late(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const int64_t count = hinges(s, t, j);
     if (count == 0) return;
@@ -200,7 +200,7 @@ static void sweep_late(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
 /* ---- all columns ---- */
 
 /* The threads' counts and losses as one, and M as the caller has it. */
-static void join(const cpl_proxy_space *s, cpl_proxy_job *job)
+static void join(const cpl_erc_workspace *s, cpl_proxy_job *job)
 {
     double loss = 0;
     for (int64_t i = 0; i < job->n; i++)
@@ -214,33 +214,33 @@ static void join(const cpl_proxy_space *s, cpl_proxy_job *job)
 }
 
 /* Of every thread that was planned: OpenMP may start fewer. */
-static void clear_sums(const cpl_proxy_space *s, cpl_proxy_thread *t)
+static void clear_sums(const cpl_erc_workspace *s, cpl_erc_thread *t)
 {
     memset(t->row_count, 0, (size_t)s->job->n * sizeof(int32_t));
     if (t->dproxy) memset(t->dproxy, 0, (size_t)(s->job->n * s->d_pad) * sizeof(float));
 }
 
-static void sweep(const cpl_proxy_space *s, cpl_proxy_job *job)
+static void sweep(const cpl_erc_workspace *s, cpl_proxy_job *job)
 {
     memset(job->violations, 0, 2 * (size_t)job->n * sizeof(int32_t));
-    memset(s->foretold, 0, (size_t)(job->j1 - job->j0) * sizeof *s->foretold);
+    memset(s->diag_hinges_added, 0, (size_t)(job->j1 - job->j0) * sizeof *s->diag_hinges_added);
 #pragma omp parallel num_threads(s->n_threads)
     {
-        cpl_proxy_thread *t = &s->thread[omp_get_thread_num()];
+        cpl_erc_thread *t = &s->thread[omp_get_thread_num()];
 #pragma omp for schedule(static)
         for (int k = 0; k < s->n_threads; k++) clear_sums(s, &s->thread[k]);
 #pragma omp for schedule(static)
         for (int64_t j = job->j0; j < job->j1; j++) sweep_expert(s, t, j);
 #pragma omp for schedule(static)
         for (int64_t j = job->j0; j < job->j1; j++)
-            if (s->whole && s->waits[j]) sweep_late(s, t, j);
+            if (s->diag_on_the_way && s->deferred[j]) sweep_late(s, t, j);
     }
     join(s, job);
 }
 
 void CPL_ISA_NAME(cpl_cpu_proxy_sweep)(cpl_backend *be, cpl_proxy_job *job)
 {
-    const cpl_proxy_space s = cpl_proxy_space_of(be, job);
+    const cpl_erc_workspace s = cpl_erc_workspace_of(be, job);
     sweep(&s, job);
 }
 
@@ -248,11 +248,11 @@ void CPL_ISA_NAME(cpl_cpu_proxy_sweep)(cpl_backend *be, cpl_proxy_job *job)
 
 /* One expert of phase 3: G[j,j] = -alpha u (hinges held against M[j,j]), one proxy's backward; without
  * what phase 2 added of it. */
-static void pull_diagonal(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t j)
+static void pull_diagonal(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_proxy_job *job = s->job;
     const double reached     = (double)job->violations[j] + (double)job->violations[job->n + j] -
-                           (double)s->foretold[j - job->j0];
+                           (double)s->diag_hinges_added[j - job->j0];
     const bool pulls = reached != 0 && job->alpha != 0 && job->diagonal[j] != 0;
     if (!pulls && !isnan(job->diagonal[j])) return;
     const cpl_proxies own      = cpl_proxy_single(s, j);
@@ -260,13 +260,13 @@ static void pull_diagonal(const cpl_proxy_space *s, cpl_proxy_thread *t, int64_t
     if (!in_part(job, j)) cpl_proxy_forward(s, acts, t, &own, j);
     t->row[0]    = (int32_t)j;
     t->active[0] = 0;
-    t->pull[0]   = -job->alpha * unit(job) * reached;
+    t->dM[0]     = -job->alpha * unit(job) * reached;
     cpl_proxy_backward(s, acts, t, &own, j, 1);
     add_rows(s, t, 1);
 }
 
 /* dR_i += dR~_i * delta_i: delta is held constant, R is not. */
-static void add_router_row(const cpl_proxy_space *s, int64_t i)
+static void add_router_row(const cpl_erc_workspace *s, int64_t i)
 {
     const cpl_proxy_job *job = s->job;
     float *dR                = job->dR + i * job->d;
@@ -278,13 +278,13 @@ static void add_router_row(const cpl_proxy_space *s, int64_t i)
     }
 }
 
-void CPL_ISA_NAME(cpl_cpu_proxy_finish)(cpl_backend *be, cpl_proxy_job *job)
+void CPL_ISA_NAME(cpl_cpu_proxy_add_diagonal)(cpl_backend *be, cpl_proxy_job *job)
 {
-    const cpl_proxy_space s = cpl_proxy_space_of(be, job);
+    const cpl_erc_workspace s = cpl_erc_workspace_of(be, job);
     if (!s.backward) return;
 #pragma omp parallel num_threads(s.n_threads)
     {
-        cpl_proxy_thread *t = &s.thread[omp_get_thread_num()];
+        cpl_erc_thread *t = &s.thread[omp_get_thread_num()];
 #pragma omp for schedule(static)
         for (int64_t j = job->j0; j < job->j1; j++) pull_diagonal(&s, t, j);
         if (job->dR) {
@@ -294,17 +294,17 @@ void CPL_ISA_NAME(cpl_cpu_proxy_finish)(cpl_backend *be, cpl_proxy_job *job)
     }
 }
 
-void CPL_ISA_NAME(cpl_cpu_proxy_whole)(cpl_backend *be, cpl_proxy_job *job)
+void CPL_ISA_NAME(cpl_cpu_proxy_run_local)(cpl_backend *be, cpl_proxy_job *job)
 {
-    cpl_proxy_space s = cpl_proxy_space_of(be, job);
-    s.whole           = s.backward;
+    cpl_erc_workspace s = cpl_erc_workspace_of(be, job);
+    s.diag_on_the_way   = s.backward;
     CPL_ASSERT(job->j0 == 0 && job->j1 == job->n);
-    if (s.whole) {
+    if (s.diag_on_the_way) {
         for (int64_t i = 0; i < job->n; i++) job->diagonal[i] = UNKNOWN;
         cpl_proxy_prepare(&s);
     } else {
         CPL_ISA_NAME(cpl_cpu_proxy_diagonals)(be, job);
     }
     sweep(&s, job);
-    CPL_ISA_NAME(cpl_cpu_proxy_finish)(be, job);
+    CPL_ISA_NAME(cpl_cpu_proxy_add_diagonal)(be, job);
 }

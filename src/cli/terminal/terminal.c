@@ -1,5 +1,5 @@
-/* printable.c - see printable.h: streams of the C library whose bytes pass through a function (fopencookie). */
-#include "cli/terminal/printable.h"
+/* terminal.c - see printable.h: streams of the C library whose bytes pass through a function (fopencookie). */
+#include "cli/terminal/terminal.h"
 
 #include <errno.h>
 #include <string.h>
@@ -100,7 +100,7 @@ static void install(FILE **stream, filter *f, int buffering)
     *stream = made;
 }
 
-void cpl_shown_install(void)
+void cpl_terminal_install(void)
 {
     if (isatty(STDOUT_FILENO)) install(&stdout, &filters[0], _IOLBF);
     install(&stderr, &filters[1], _IONBF);
@@ -113,7 +113,7 @@ static void flush(FILE *out, filter *f)
     while (f->n_waiting && write_all(f->descriptor, shown, show_first(shown, f, true))) continue;
 }
 
-void cpl_shown_flush(void)
+void cpl_terminal_flush(void)
 {
     flush(stdout, &filters[0]);
     flush(stderr, &filters[1]);
@@ -127,17 +127,17 @@ static void steer(FILE *out, const char *bytes)
     (void)write_all(f->descriptor, bytes, strlen(bytes));
 }
 
-void cpl_shown_erase_line(FILE *out)
+void cpl_terminal_erase_line(FILE *out)
 {
     steer(out, "\r\033[K");
 }
 
-bool cpl_shown_on_terminal(FILE *out)
+bool cpl_terminal_on_terminal(FILE *out)
 {
     return (out == stdout || out == stderr) && isatty(filters[out == stderr].descriptor);
 }
 
-void cpl_shown_bold(FILE *out, const char *text)
+void cpl_terminal_bold(FILE *out, const char *text)
 {
     steer(out, "\033[1m");
     fputs(text, out);

@@ -1,29 +1,29 @@
 /* settings.c - see settings.h */
-#include "train/settings/settings.h"
+#include "train/config/settings.h"
 
 #include <string.h>
 
 #define CPL_SETTING(field, ...) CPL_SETTING_ROW(train, field, __VA_ARGS__)
 static const cpl_setting train_list[] = {
-#include "train/settings/train.def"
+#include "train/config/train.def"
 };
 #undef CPL_SETTING
 
 #define CPL_SETTING(field, ...) CPL_SETTING_ROW(checkpoint, field, __VA_ARGS__)
 static const cpl_setting checkpoint_list[] = {
-#include "train/settings/checkpoint.def"
+#include "train/config/checkpoint.def"
 };
 #undef CPL_SETTING
 
 #define CPL_SETTING(field, ...) CPL_SETTING_ROW(eval, field, __VA_ARGS__)
 static const cpl_setting eval_list[] = {
-#include "train/settings/eval.def"
+#include "train/config/eval.def"
 };
 #undef CPL_SETTING
 
 #define CPL_SETTING(field, ...) CPL_SETTING_ROW(log, field, __VA_ARGS__)
 static const cpl_setting log_list[] = {
-#include "train/settings/log.def"
+#include "train/config/log.def"
 };
 #undef CPL_SETTING
 

@@ -1,33 +1,29 @@
 /* settings.h - the settings of this floor as structs (of the .def files) and as lists.
  *
- * Room:  train/settings. */
-#ifndef CPL_TRAIN_SETTINGS_SETTINGS_H
-#define CPL_TRAIN_SETTINGS_SETTINGS_H
+ * Room:   train/config. */
+#ifndef CPL_TRAIN_CONFIG_SETTINGS_H
+#define CPL_TRAIN_CONFIG_SETTINGS_H
 
 #include "data/settings.h"
 #include "model/settings.h"
 #include "settings/settings.h"
 #include "tensor/settings.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define CPL_SETTING(field, name, kind, ...) cpl_field_##kind field;
 typedef struct cpl_train_settings {
-#include "train/settings/train.def"
+#include "train/config/train.def"
 } cpl_train_settings;
 
 typedef struct cpl_checkpoint_settings {
-#include "train/settings/checkpoint.def"
+#include "train/config/checkpoint.def"
 } cpl_checkpoint_settings;
 
 typedef struct cpl_eval_settings {
-#include "train/settings/eval.def"
+#include "train/config/eval.def"
 } cpl_eval_settings;
 
 typedef struct cpl_log_settings {
-#include "train/settings/log.def"
+#include "train/config/log.def"
 } cpl_log_settings;
 
 #undef CPL_SETTING
@@ -62,17 +58,14 @@ enum {
 #include "model/orth.def"
 #include "model/z.def"
 #include "tensor/compute.def"
-#include "train/settings/checkpoint.def"
-#include "train/settings/eval.def"
-#include "train/settings/log.def"
-#include "train/settings/train.def"
+#include "train/config/checkpoint.def"
+#include "train/config/eval.def"
+#include "train/config/log.def"
+#include "train/config/train.def"
 };
 #undef CPL_SETTING
 
 /* Fills `sections` with all of them, at their offsets in cpl_settings, in the order above. */
 void cpl_settings_sections(cpl_section sections[CPL_N_SECTIONS]);
 
-#ifdef __cplusplus
-}
-#endif
-#endif /* CPL_TRAIN_SETTINGS_SETTINGS_H */
+#endif /* CPL_TRAIN_CONFIG_SETTINGS_H */
