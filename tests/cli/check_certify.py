@@ -3,59 +3,18 @@
 words, JSON, and files that are no dumps."""
 import array
 import json
-import os
-import pathlib
-import shutil
-import struct
-import subprocess
 import sys
-import tempfile
 
-COUPLET = os.path.abspath(sys.argv[1])
-GOLDEN = pathlib.Path("tests/golden/erc").resolve()
-NAMES = {"R": "R", "Wg": "W_g", "delta": "delta", "M": "M", "loss": "loss", "dR": "dR", "dWg": "dW_g"}
-wrong = []
+import program
+from inputs import GOLDEN, dump_of, read_json, write_tensors
+from program import check, finish, scratch_folder
 
-
-def check(truth, what):
-    if not truth:
-        wrong.append(what)
+ERC = GOLDEN / "erc"
 
 
 def run(*words):
-    done = subprocess.run([COUPLET, "certify", *map(str, words)], capture_output=True, text=True,
-                          check=False, timeout=300)
-    check(done.returncode >= 0, f"couplet certify {words} died of signal {-done.returncode}")
-    return done.stdout, done.stderr.strip(), done.returncode
-
-
-def read(path):
-    """Name -> (type, shape, bytes)."""
-    raw = path.read_bytes()
-    begin = 8 + struct.unpack("<Q", raw[:8])[0]
-    return {name: (entry["dtype"], entry["shape"],
-                   raw[begin + entry["data_offsets"][0]:begin + entry["data_offsets"][1]])
-            for name, entry in json.loads(raw[8:begin]).items() if name != "__metadata__"}
-
-
-def write(path, tensors):
-    header, data = {}, b""
-    for name, (dtype, shape, raw) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape,
-                        "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-    return path
-
-
-def dump_of(name):
-    about = next(c for c in json.loads((GOLDEN / "cases.json").read_text()) if c["name"] == name)
-    tensors = {NAMES[key]: value for key, value in read(GOLDEN / f"{name}.safetensors").items()
-               if key in NAMES}
-    for key in ("alpha", "weight"):
-        tensors[key] = ("F64", [], struct.pack("<d", about[key]))
-    return tensors
+    out, err, code = program.run("certify", *words)
+    return out, err.strip(), code
 
 
 def times(tensor, factor):
@@ -64,7 +23,7 @@ def times(tensor, factor):
 
 
 def right(folder):
-    dump = write(folder / "right.safetensors", dump_of("basic"))
+    dump = write_tensors(folder / "right.safetensors", dump_of("basic"))
     out, err, code = run(dump)
     check(code == 0 and err == "", f"a right dump: exit {code}, {err}")
     for part in ("n 8, d 24, D 40, alpha 1", "right: loss, M and gradients", "would not show"):
@@ -76,7 +35,7 @@ def right(folder):
     check(told["figures"]["dR"]["distance"] < 1e-6, f"figures: {told['figures']}")
     out, err, code = run(dump, "--json", folder / "right.json")
     check(code == 0 and "right: " in out and
-          json.loads((folder / "right.json").read_text()) == told, "--json FILE differs from -")
+          read_json(folder / "right.json") == told, "--json FILE differs from -")
     check(f"json: {folder}/right.json" in out.splitlines(), f"not said where the JSON is: {out}")
     out, err, code = run(dump, "--json", folder / "right.json")
     check(code == 1 and "--overwrite" in err and not out, f"a result that is there: {code} {err}")
@@ -87,26 +46,26 @@ def right(folder):
 def faults(folder):
     tensors = dump_of("basic")
     del tensors["dR"]
-    out, err, code = run(write(folder / "detached.safetensors", tensors))
+    out, err, code = run(write_tensors(folder / "detached.safetensors", tensors))
     check(code == 1 and "is not right: the router gets no gradient" in err, f"{code}: {err}")
     check("fault router_detached: " in out and "To mend it: use router.weight itself" in out, out)
     tensors = dump_of("basic")
     for name in ("loss", "dR", "dW_g"):
         tensors[name] = times(tensors[name], 8 / 7)
-    out, err, code = run(write(folder / "pairs.safetensors", tensors), "--json", "-")
+    out, err, code = run(write_tensors(folder / "pairs.safetensors", tensors), "--json", "-")
     told = json.loads(out)
     check(code == 1 and [f["key"] for f in told["faults"]] == ["pairs_mean"], f"{code}: {told}")
     check("n (n - 1)" in err, err)
     tensors["dR"] = times(tensors["dR"], -3)
-    out, err, code = run(write(folder / "nonsense.safetensors", tensors))
+    out, err, code = run(write_tensors(folder / "nonsense.safetensors", tensors))
     check(code == 1 and "no known fault" in err and "Nearest: " in out, f"{code}: {err}\n{out}")
 
 
 def no_dumps(folder, dump):
     for words, code, part in (
             ((folder / "absent.safetensors",), 1, "absent.safetensors"),
-            ((GOLDEN / "cases.json",), 1, "cases.json"),
-            ((GOLDEN / "basic.safetensors",), 1, "did you mean dW_g?"),
+            ((ERC / "cases.json",), 1, "cases.json"),
+            ((ERC / "basic.safetensors",), 1, "did you mean dW_g?"),
             ((dump, "--json", dump), 1, "right.safetensors"),
             ((dump, "--json", folder / "no" / "x.json"), 1, "there is no folder"),
             ((dump, "--json", folder), 1, "is a folder"),
@@ -123,16 +82,11 @@ def no_dumps(folder, dump):
 
 
 def main():
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="couplet-test-"))
-    try:
+    with scratch_folder() as folder:
         dump = right(folder)
         faults(folder)
         no_dumps(folder, dump)
-    finally:
-        shutil.rmtree(folder)
-    for sentence in wrong:
-        print(sentence)
-    return len(wrong) > 0
+    return finish()
 
 
 if __name__ == "__main__":

@@ -5,30 +5,22 @@ is written into any of them. Figures are worked out again from metrics.jsonl."""
 import gzip
 import json
 import math
-import pathlib
 import re
 import shutil
 import statistics
 import sys
-import tempfile
 
-from train_case import bad, bytes_of, check, finish, good, metrics, run, train, write_corpus
+from inputs import files_of, metrics, read_json
+from program import bad, check, finish, good, in_json, near, scratch_folder
+from train_case import train, write_corpus
 
 
 def compared(*words, extra=("--no-documents",)):
-    """The JSON of a comparison."""
-    out, err, code = run("compare", *words, "--json", "-", *extra)
-    check(code == 0, f"compare {words}: {err}")
-    return json.loads(out) if code == 0 else {}
+    return in_json("compare", *words, *extra)
 
 
-def near(got, want, what, tolerance=1e-8):
-    fits = got is not None and math.isclose(got, want, rel_tol=tolerance, abs_tol=1e-12)
-    check(fits, f"{what}: {got}, wanted {want}")
-
-
-def tree(folder):
-    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+def close(got, want, what, tolerance=1e-8):
+    near(got, want, tolerance, what)
 
 
 def last_evaluated(folder):
@@ -42,17 +34,17 @@ def mean(numbers):
 def check_figures(found, folder):
     line, figures = last_evaluated(folder), found["figures"]
     name = folder.name
-    near(figures["val_loss"], line["val_loss"], f"{name}, val_loss")
+    close(figures["val_loss"], line["val_loss"], f"{name}, val_loss")
     for key in ("eps_mean", "router_norm_mean", "gate_norm_mean", "kappa_diagonal", "load_max",
                 "erc_clean", "routing_entropy"):
-        near(figures[key], mean(line[key]), f"{name}, {key}")
+        close(figures[key], mean(line[key]), f"{name}, {key}")
         check(found["layers"][key] == line[key], f"{name}: layers of {key}")
     check(figures["erc"] == line["erc"] or math.isclose(figures["erc"], line["erc"], rel_tol=1e-8),
           f"{name}, erc: {figures['erc']} and {line['erc']}")
-    near(figures["tokens_per_s"], statistics.median(l["tokens_per_s"] for l in metrics(folder)),
+    close(figures["tokens_per_s"], statistics.median(l["tokens_per_s"] for l in metrics(folder)),
          f"{name}, tokens/s")
     tail = [l["loss"] for l in metrics(folder) if l["tokens"] > 0.9 * line["tokens"]]
-    near(figures["loss"], mean(tail), f"{name}, loss of the last tenth")
+    close(figures["loss"], mean(tail), f"{name}, loss of the last tenth")
     check(figures["val_loss_by_source"].keys() == line["val_loss_by_source"].keys(),
           f"{name}: sources {figures['val_loss_by_source']}")
 
@@ -65,22 +57,22 @@ def check_groups(vanilla, coupled):
         check_figures(entry, folder)
     losses = [last_evaluated(folder)["val_loss"] for folder in coupled]
     spread = found["groups"][1]["figures"]["val_loss"]
-    near(spread["mean"], mean(losses), "mean of a group")
-    near(spread["sd"], statistics.stdev(losses), "deviation of a group", 1e-6)
+    close(spread["mean"], mean(losses), "mean of a group")
+    close(spread["sd"], statistics.stdev(losses), "deviation of a group", 1e-6)
     differences = [last_evaluated(b)["val_loss"] - last_evaluated(a)["val_loss"]
                    for a, b in zip(vanilla, coupled)]
     pairs = found["comparisons"][0]
     check(pairs["n"] == 2 and [p["other"] for p in pairs["pairs"]] == ["erc-s0", "erc-s1"],
           f"pairs {pairs}")
-    near(pairs["mean"], mean(differences), "mean of pairs", 1e-6)
-    near(pairs["high"] - pairs["mean"],
+    close(pairs["mean"], mean(differences), "mean of pairs", 1e-6)
+    close(pairs["high"] - pairs["mean"],
          12.7062047361747 * statistics.stdev(differences) / math.sqrt(2), "interval of pairs", 1e-6)
     check([s["setting"] for s in found["differing"]] == ["erc.weight", "train.seed"],
           f"differing {found['differing']}")
 
 
 def check_text(vanilla, coupled, work):
-    before = [tree(folder) for folder in vanilla + coupled]
+    before = [files_of(folder) for folder in vanilla + coupled]
     page, charts = work / "page.html", work / "charts"
     said = good("compare", "--no-documents", *vanilla, *coupled, "--html", page, "--svg", charts, "--json",
                 work / "c.json")
@@ -93,8 +85,8 @@ def check_text(vanilla, coupled, work):
     for name in ("validation-loss", "training-loss", "erc", "eps", "router-norm", "gate-norm",
                  "router-cosine", "balance", "alpha-min", "kappa-rows-own", "validation-loss-two"):
         check((charts / f"{name}.svg").exists(), f"no chart {name}")
-    check(before == [tree(folder) for folder in vanilla + coupled], "a run was written into")
-    check(json.loads((work / "c.json").read_text()) == compared(*vanilla, *coupled),
+    check(before == [files_of(folder) for folder in vanilla + coupled], "a run was written into")
+    check(read_json(work / "c.json") == compared(*vanilla, *coupled),
           "JSON in a file and on the terminal differ")
     good("compare", "--no-documents", vanilla[0])
     twice = compared(vanilla[0], str(vanilla[0]) + "/", coupled[0])
@@ -163,14 +155,14 @@ def check_documents(work, vanilla, coupled):
     check(not files[0].exists(), "a single run was scored")
     found = compared(*vanilla, *coupled, extra=())["comparisons"][0]
     check(all(file.exists() for file in files), "documents were not scored")
-    sets, losses = found["bits_per_byte"]["sets"], [json.loads(file.read_text()) for file in files]
+    sets, losses = found["bits_per_byte"]["sets"], [read_json(file) for file in files]
     check(sets[0]["documents"] == len(losses[0]["documents"]) == 40, f"documents {sets[0]}")
     check(all(one["step"] == 12 and one["window"] == 16 for one in losses), "step or window")
 
     def bits(of):
         return [sum(one["nll"] for one in loss["documents"]) / math.log(2) /
                 sum(one["bytes"] for one in loss["documents"]) for loss in of]
-    near(sets[0]["difference"], mean(bits(losses[2:])) - mean(bits(losses[:2])), "bits per byte", 1e-6)
+    close(sets[0]["difference"], mean(bits(losses[2:])) - mean(bits(losses[:2])), "bits per byte", 1e-6)
     held_out = metrics(vanilla[0])[-1]["val_loss"]
     own = (sum(one["nll"] for one in losses[0]["documents"]) /
            sum(one["tokens"] for one in losses[0]["documents"]))
@@ -208,12 +200,12 @@ def check_closer(vanilla, coupled):
     found = compared(*vanilla, *coupled)["comparisons"][0]
     total = sum(100 + i for i in range(20))
     whole = found["bits_per_byte"]["sets"][0]
-    near(whole["difference"], 20 * 2 / math.log(2) / total, "difference of bits per byte")
+    close(whole["difference"], 20 * 2 / math.log(2) / total, "difference of bits per byte")
     check(whole["low"] < whole["difference"] < whole["high"], f"interval {whole}")
     quiz = found["questions"][0]
     check((quiz["both"], quiz["only_base"], quiz["only_other"], quiz["neither"]) == (8, 0, 16, 16),
           f"questions {quiz}")
-    near(quiz["p"], 2 * 0.5 ** 16, "McNemar")
+    close(quiz["p"], 2 * 0.5 ** 16, "McNemar")
     said = good("compare", *vanilla, *coupled)
     check("Bits per byte of held-out documents" in said and "quiz, acc" in said, said[-2000:])
     check("95 % interval, bootstrap over documents" in said and "of these two runs" not in said,
@@ -226,19 +218,18 @@ def check_closer(vanilla, coupled):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as name:
-        work = pathlib.Path(name)
+    with scratch_folder() as work:
         write_corpus(work)
         vanilla = [train(work, f"vanilla-s{s}", "erc.weight=0", f"train.seed={s}") for s in (0, 1)]
         coupled = [train(work, f"erc-s{s}", f"train.seed={s}") for s in (0, 1)]
-        before = [bytes_of(folder) for folder in vanilla + coupled]
+        before = [files_of(folder) for folder in vanilla + coupled]
         check_groups(vanilla, coupled)
         check_text(vanilla, coupled, work)
         check_group_by(vanilla, coupled, work)
         check_warnings(work, vanilla)
         check_damage(work, vanilla)
         check_bad(work, vanilla)
-        check(before == [bytes_of(folder) for folder in vanilla + coupled], "a run has changed")
+        check(before == [files_of(folder) for folder in vanilla + coupled], "a run has changed")
         check_documents(work, vanilla, coupled)
         check_closer(vanilla, coupled)
     return finish()

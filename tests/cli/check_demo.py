@@ -9,10 +9,10 @@ import subprocess
 import sys
 import tempfile
 
-COUPLET = os.path.abspath(sys.argv[1])
+from program import COUPLET, check, finish
+
 RECORDED = pathlib.Path("docs/demo.txt").read_text()
 BEGIN = "Side by side"
-wrong = []
 
 
 def quoted():
@@ -23,8 +23,7 @@ def quoted():
 
 def check_quotes():
     blocks = quoted()
-    if not any(BEGIN in block for block in blocks):
-        wrong.append(f"the README quotes no table that begins with {BEGIN!r}")
+    check(any(BEGIN in block for block in blocks), f"the README quotes no table that begins with {BEGIN!r}")
     recorded = [line.rstrip() for line in RECORDED.splitlines()]
     for block in blocks:
         at = 0
@@ -32,12 +31,11 @@ def check_quotes():
             line = line[4:].rstrip()
             if not line or line == "...":
                 continue
-            if line not in recorded[at:]:
-                wrong.append(f"README quotes what docs/demo.txt does not have there: {line}")
-            else:
+            there = line in recorded[at:]
+            check(there, f"README quotes what docs/demo.txt does not have there: {line}")
+            if there:
                 at = recorded.index(line, at) + 1
-    if not re.search(r"^Processor: .*\S", RECORDED, re.M):
-        wrong.append("docs/demo.txt names no processor")
+    check(re.search(r"^Processor: .*\S", RECORDED, re.M), "docs/demo.txt names no processor")
 
 
 def form(text, runs):
@@ -53,21 +51,20 @@ def check_form():
                "data.validation=data/validation/qa-0000.jsonl.zst", "eval.max_sequences=1"]
         done = subprocess.run(["tools/demo.sh", COUPLET, *few], env={**os.environ, "RUNS": f"{folder}/runs"},
                               capture_output=True, text=True, check=False, timeout=500)
+        check(not done.returncode and not done.stderr,
+              f"the demonstration ends with {done.returncode}: {done.stderr}")
         if done.returncode or done.stderr:
-            wrong.append(f"the demonstration ends with {done.returncode}: {done.stderr}")
             return
         fresh, recorded = form(done.stdout, f"{folder}/runs"), form(RECORDED, "runs/demo")
-        if fresh != recorded:
-            wrong.append("a fresh demonstration:\n" + "\n".join(fresh) +
-                         "\nand the recorded one:\n" + "\n".join(recorded))
+        check(fresh == recorded, "a fresh demonstration:\n" + "\n".join(fresh) +
+              "\nand the recorded one:\n" + "\n".join(recorded))
         command = done.stdout.rstrip().splitlines()[-1].split()
         command[-1] = "train.steps=3"  # the way on works as it is printed, but for the number of steps
         on = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-        if on.returncode or not os.path.exists(f"{folder}/runs/coupled/step-000003"):
-            wrong.append(f"{' '.join(command)} ends with {on.returncode}: {on.stderr}")
+        check(on.returncode == 0 and os.path.exists(f"{folder}/runs/coupled/step-000003"),
+              f"{' '.join(command)} ends with {on.returncode}: {on.stderr}")
 
 
 check_quotes()
 check_form()
-print("\n".join(wrong))
-sys.exit(bool(wrong))
+sys.exit(finish())

@@ -8,14 +8,14 @@ and MATH a few rows."""
 import gzip
 import json
 import math
-import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 import time
 
-from eval_case import ALL, COUPLET, FURTHER, GOLDEN, check, close, evaluate, refused, run, tell
+from eval_case import ALL, FURTHER, GOLDEN, close, evaluate, refused, run
+from inputs import read_json
+from program import COUPLET, check, finish, scratch_folder
 
 NEAR = 5e-3  # two scores so close may be told apart either way
 WHOLE = {"harness/copa", "harness/agieval", "harness/arc_challenge", "harness/triviaqa.0shot",
@@ -210,17 +210,17 @@ def check_resume(folder):
     first = evaluate(whole, *words)
     lines = kept.read_text().splitlines()[:4]
     partial.write_text("\n".join(lines) + '\n{"task": "arc_challenge", "sam')
-    code, _, told = run(*words, "--json", again)
+    _, told, code = run(*words, "--json", again)
     check(code == 0 and "3 answered before" in told, f"going on: {code} {told}")
-    check_same(json.loads(again.read_text())["results"], first["results"])
+    check_same(read_json(again)["results"], first["results"])
     check(not partial.exists(), "the partial file stays behind")
-    code, _, told = run(*words, "--json", again)
+    _, told, code = run(*words, "--json", again)
     check(code == 1 and "--overwrite" in told, f"a complete file is not refused: {code} {told}")
-    code, _, told = run(*words, "--json", again, "--overwrite")
+    _, told, code = run(*words, "--json", again, "--overwrite")
     check(code == 0, f"--overwrite: {code} {told}")
     partial.write_text(lines[0] + "\n")
     again.unlink()
-    code, _, told = run(*words[:-3], "--limit", 4, "--samples", "--json", again)
+    _, told, code = run(*words[:-3], "--limit", 4, "--samples", "--json", again)
     check(code == 1 and "limit was 5 and is 4 now" in told, f"other settings: {code} {told}")
 
 
@@ -247,10 +247,10 @@ def check_killed(folder):
     arc.write_text("\n".join(reversed(rows)) + "\n")
     refused(1, ["arc_challenge, question 0", "--overwrite"], *words)
     arc.write_text("\n".join(rows) + "\n")
-    code, _, told = run(*words)
+    _, told, code = run(*words)
     check(code == 0 and "arc_challenge: 3 of 3 answered before" in told,
           f"going on after a kill: {code} {told}")
-    again = json.loads(out.read_text())["results"]
+    again = read_json(out)["results"]
     whole = evaluate(folder / "unkilled.json", *words[:-2])["results"]
     check_same(again, {"arc_challenge": whole["arc_challenge"]})
     check([one["text"][:20] for one in again["gsm8k"]["samples"]] ==
@@ -279,7 +279,7 @@ def check_refusals(folder):
     rows = (GOLDEN / "data/copa/val.jsonl").read_text().splitlines()[:4]
     (bad / "val.jsonl").write_text("\n".join([*rows[:2], rows[2][:40], rows[3]]) + "\n")
     refused(1, ["val.jsonl", "line 3"], model, "--tasks", "copa", "--data", folder / "bad")
-    code, out, told = run(model, "--tasks", "copa", "--data", folder / "bad", "--skip-bad")
+    out, told, code = run(model, "--tasks", "copa", "--data", folder / "bad", "--skip-bad")
     check(code == 0 and "line 3" in told and "1 bad row was left out" in out,
           f"--skip-bad: {code} {out} {told}")
     refused(1, ["room"], model, "--tasks", "gsm8k", *data, "--limit", 1, "--max-gen-toks", 2048)
@@ -289,7 +289,7 @@ def check_refusals(folder):
 
 def large_tokenizer(folder):
     """One that has an id beyond the model's vocabulary."""
-    tokenizer = json.loads((GOLDEN / "model/tokenizer.json").read_text())
+    tokenizer = read_json(GOLDEN / "model/tokenizer.json")
     tokenizer["added_tokens"].append({"id": 60000, "content": "<|far|>", "single_word": False,
                                       "lstrip": False, "rstrip": False, "normalized": False,
                                       "special": True})
@@ -299,21 +299,20 @@ def large_tokenizer(folder):
 
 
 def check_shown(folder):
-    code, out, _ = run("--list", "--data", GOLDEN / "data")
+    out, _, code = run("--list", "--data", GOLDEN / "data")
     check(code == 0 and "arc_challenge" in out and "inloop *" in out and "allenai.org" in out,
           f"--list: {code} {out[:300]}")
     mmlu = "".join(re.findall(r"^mmlu .*\n(?: .*\n)*", out, re.M))
     check("inloop *" in mmlu and "harness *" in mmlu and " 0-5 " in mmlu, f"--list: {mmlu}")
     page = folder / "page.html"
-    code, out, told = run(GOLDEN / "model", "--tasks", "mmlu", "--profile", "harness", "--data",
+    out, told, code = run(GOLDEN / "model", "--tasks", "mmlu", "--profile", "harness", "--data",
                           GOLDEN / "data", "--limit", 1, "--num-fewshot", 0, "--html", page)
     check(code == 0 and "mmlu" in out and "acc_macro" in out, f"{code} {out} {told}")
     check("abstract_algebra" in page.read_text() and "<svg" in page.read_text(), "the page")
 
 
 def main():
-    with tempfile.TemporaryDirectory(prefix="couplet-test-") as name:
-        folder = pathlib.Path(name)
+    with scratch_folder() as folder:
         references = sorted(GOLDEN.glob("*/*.json.gz"))
         check(len(references) == 30, f"{GOLDEN} has {len(references)} references")
         for path in references:
@@ -325,7 +324,7 @@ def main():
             check_killed(folder)
             check_refusals(folder)
             check_shown(folder)
-    return tell()
+    return finish()
 
 
 if __name__ == "__main__":

@@ -4,14 +4,14 @@ forms, and what is there already; --text, against what a task of one's own (--ta
 same tokens."""
 import json
 import math
-import pathlib
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 
-from eval_case import COUPLET, GOLDEN, check, close, evaluate, refused, run, tell
+from eval_case import GOLDEN, close, evaluate, refused, run
+from inputs import read_json
+from program import COUPLET, check, finish, scratch_folder
 
 MODEL, DATA = GOLDEN / "model", GOLDEN / "data"
 COPA = ["--tasks", "copa", "--data", DATA, "--limit", 2]
@@ -56,7 +56,7 @@ def check_flags(folder):
 
 def check_progress():
     """In a pipe each task is a line: how many are answered, how fast, and the time that is left."""
-    told = run(MODEL, "--tasks", "copa,hellaswag", *COPA[2:])[2]
+    told = run(MODEL, "--tasks", "copa,hellaswag", *COPA[2:])[1]
     lines = [line for line in told.splitlines() if " answered (" in line]
     check(len(lines) == 2 and
           re.fullmatch(r"copa: 2 answered \(2 of 4 in all, [\d.]+/s, \d+:\d\d left\)", lines[0]) and
@@ -76,7 +76,7 @@ def check_there(folder):
             check(there.read_text() == text, f"{flag} --overwrite: {text} was written over")
         there.write_text("")
         for _ in range(2):  # an empty file, then its own results
-            code, _, told = run(MODEL, *COPA, flag, there, "--overwrite")
+            _, told, code = run(MODEL, *COPA, flag, there, "--overwrite")
             check(code == 0 and "copa" in there.read_text(), f"{flag} --overwrite: {code} {told}")
         there.write_text("mine")
     refused(1, [str(there), "--overwrite"], folder / "no-model", "--text", there, "--json", there)
@@ -126,7 +126,7 @@ def check_contexts(folder):
     for path in MODEL.iterdir():
         (short / path.name).symlink_to(path)
     (short / "config.json").unlink()
-    config = json.loads((MODEL / "config.json").read_text())
+    config = read_json(MODEL / "config.json")
     (short / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 64}))
     words = ["--tasks", "boolq", "--data", DATA, "--limit", 3, "--samples", "--overwrite"]
     whole = evaluate(folder / "2048.json", MODEL, *words)["results"]["boolq"]
@@ -140,7 +140,7 @@ def check_contexts(folder):
                      "mcf")["results"]
     (olmes,) = olmes.values()
     check(olmes["cut"] == 3 and "beyond" not in olmes, f"olmes, 64: {olmes}")
-    _, out, told = run(short, *words[:-2])
+    out, told, _ = run(short, *words[:-2])
     check(f"boolq: {longer} question" in out and "beyond it" in out, f"inloop, 64: {out} {told}")
 
 
@@ -151,7 +151,7 @@ def check_ids(folder):
     for path in MODEL.iterdir():
         (other / path.name).symlink_to(path)
     (other / "config.json").unlink()
-    config = json.loads((MODEL / "config.json").read_text())
+    config = read_json(MODEL / "config.json")
     (other / "config.json").write_text(json.dumps({**config, "eos_token_id": 60000}))
     (folder / "short.txt").write_text("A text.")
     for words in (COPA, ["--text", folder / "short.txt"]):
@@ -224,11 +224,11 @@ def check_sources(folder):
     for inputs, names in ((["c.md"], ["c.md"]), (["web"], ["web"]),
                           (["web/b.txt", "web/a.txt"], ["web/a.txt", "web/b.txt", "all"]),
                           (["web", "c.md", "d.jsonl"], ["web", "c.md", "books", "d.jsonl", "all"])):
-        code, out, told = run(MODEL, "--text", *inputs, cwd=folder)
+        out, told, code = run(MODEL, "--text", *inputs, cwd=folder)
         got = [line.split()[0] for line in out.splitlines()[1:-1]]
         check(code == 0 and sorted(got) == sorted(names), f"{inputs}: {code} {got} {told}")
     check(out.splitlines()[-1] == "windows of 1024 tokens", f"windows: {out}")
-    code, out, _ = run(MODEL, "--text", folder / "c.md", "--window", 8, "--stride", 2)
+    out, _, code = run(MODEL, "--text", folder / "c.md", "--window", 8, "--stride", 2)
     check(out.splitlines()[-1] == "windows of 8 tokens, 2 new ones each", f"windows: {out}")
 
 
@@ -236,14 +236,13 @@ def check_ill_formed(folder):
     """Bytes that are no UTF-8 are told, with their file."""
     path = folder / "ill.txt"
     path.write_bytes(b"A \xff text, and \xe2\x82 half of a sign.")
-    code, out, told = run(MODEL, "--text", path)
+    out, told, code = run(MODEL, "--text", path)
     check(code == 0 and "ill.txt: 2 places are no UTF-8" in told, f"{code} {told}")
     check(" 35 " in out, f"bytes with U+FFFD in their places: {out}")
 
 
 def main():
-    with tempfile.TemporaryDirectory(prefix="couplet-test-") as name:
-        folder = pathlib.Path(name)
+    with scratch_folder() as folder:
         check_progress()
         check_flags(folder)
         check_there(folder)
@@ -254,7 +253,7 @@ def main():
         check_windows(folder)
         check_sources(folder)
         check_ill_formed(folder)
-    return tell()
+    return finish()
 
 
 if __name__ == "__main__":

@@ -8,10 +8,11 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 
-from train_case import COUPLET, check, finish, good, run, train, write_corpus
+from inputs import read_json
+from program import COUPLET, check, finish, good, run, scratch_folder
+from train_case import train, write_corpus
 
 RANKED, WRITTEN = 150, 140  # more than one block of each
 
@@ -143,7 +144,7 @@ def check_weights(folder):
     shutil.copytree(plain / "last", folder / "edited")
     (folder / "edited/checksums.json").unlink()
     config = folder / "edited/config.json"
-    values = json.loads(config.read_text())
+    values = read_json(config)
     config.write_text(json.dumps(values | {"rope_theta": 2 * values["rope_theta"]}))
     refused(folder, "edited", ["config was", "--overwrite"], "another rope_theta")
     shutil.copytree(plain / "last", folder / "words")
@@ -154,8 +155,7 @@ def check_weights(folder):
 
 
 def main():
-    with tempfile.TemporaryDirectory(prefix="couplet-test-") as name:
-        folder = pathlib.Path(name)
+    with scratch_folder() as folder:
         write_corpus(folder)
         write_tasks(folder)
         train(folder, "plain")

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """check_eval_results.py COUPLET: what couplet eval makes of several tasks: the better of two forms, the
 averages of the paper's sets, tasks of one's own beside built-in ones; and a record that is damaged."""
-import json
 import pathlib
 import shutil
 import sys
-import tempfile
 
-from eval_case import GOLDEN, check, close, evaluate, refused, run, tell
+from eval_case import GOLDEN, close, evaluate, refused, run
+from inputs import read_json
+from program import check, finish, scratch_folder
 
 MODEL, DATA = GOLDEN / "model", GOLDEN / "data"
 
@@ -35,7 +35,7 @@ def check_forms(folder):
         check(best["best_of"] == f"{task}/olmes/{better}", f"{task}: best of {best['best_of']}")
         check(best["metrics"] == {"cf": cf, "mcf": mcf}[better]["metrics"] and best["n"] == 6 and
               best["split"] == cf["split"], f"{task}: {best}")
-    code, out, _ = run(MODEL, "--tasks", "winogrande", "--profile", "olmes", "--variant", "mcf",
+    out, _, code = run(MODEL, "--tasks", "winogrande", "--profile", "olmes", "--variant", "mcf",
                        "--data", DATA, "--limit", 2)
     check(code == 0 and "winogrande" in rows_of(out) and "best:" not in out, f"one form: {out}")
 
@@ -72,9 +72,9 @@ def small_data(folder):
 def ask(data, tasks, *more):
     words = [MODEL, "--tasks", tasks, "--data", data, "--limit", 1, "--max-gen-toks", 2, *more,
              "--json", data / "out.json", "--overwrite"]
-    code, out, told = run(*words)
+    out, told, code = run(*words)
     check(code == 0, f"{words}: exit {code}: {told[-500:]}")
-    return json.loads((data / "out.json").read_text()), out
+    return read_json(data / "out.json"), out
 
 
 def mean_of(results, keys):
@@ -148,7 +148,7 @@ def check_own(folder):
     check(whole["sums"]["samples"][1]["contexts"] == ["2 + 2 ="], "own task: the context")
     whole = evaluate(folder / "plain.json", *words, "--variant", "plain")["results"]
     check(whole["sums"]["variant"] == "plain", f"own task's variant: {whole['sums']}")
-    code, out, _ = run("--list", "--task-file", task, "--data", data)
+    out, _, code = run("--list", "--task-file", task, "--data", data)
     listed = next((line for line in out.splitlines() if line.startswith("sums")), "")
     check(code == 0 and listed.split()[-1] == "2", f"own task in --list: {listed}")
     task.write_text(OWN.replace("{question} =", "{query} ="))
@@ -172,7 +172,7 @@ def check_damaged(folder):
                        (2, '{"task": "copa"}'), (2, "[1]")):
         bad = lines[:at] + [damage] + lines[at + 1:]
         partial.write_text("\n".join(bad) + "\n")
-        code, _, told = run(*words, "--json", out)
+        _, told, code = run(*words, "--json", out)
         check(code == 1 and partial.name in told and not out.exists(),
               f"line {at + 1} is {damage[:40]!r}: {code} {told}")
         check(at == 0 or f"{partial.name}:3:" in told or f"{partial.name}: line 3" in told,
@@ -180,21 +180,20 @@ def check_damaged(folder):
         check(partial.exists() and partial.read_text() == "\n".join(bad) + "\n",
               f"{damage[:40]!r} was changed")
         out.unlink(missing_ok=True)
-    code, _, told = run(*words, "--json", out, "--overwrite")
+    _, told, code = run(*words, "--json", out, "--overwrite")
     check(code == 0 and "answered before" not in told and not partial.exists(),
           f"a damaged record, --overwrite: {code} {told}")
-    check(json.loads(out.read_text())["results"] == first["results"], "begun anew")
+    check(read_json(out)["results"] == first["results"], "begun anew")
 
 
 def main():
-    with tempfile.TemporaryDirectory(prefix="couplet-test-") as name:
-        folder = pathlib.Path(name)
+    with scratch_folder() as folder:
         check_forms(folder)
         check_averages(folder)
         check_documented(folder)
         check_own(folder)
         check_damaged(folder)
-    return tell()
+    return finish()
 
 
 if __name__ == "__main__":

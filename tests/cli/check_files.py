@@ -4,16 +4,15 @@ the user names may be a pipe; token shards that are not whole, or become shorter
 them, end it with a sentence; a document is bounded."""
 import gzip
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
-from train_case import COUPLET, bad, check, finish, good, said, sets, train, write_corpus
+from program import COUPLET, bad, check, finish, good, run, said, scratch_folder, sets
+from train_case import train, write_corpus
 
 SECONDS = 60  # an answer that takes longer is a hang: here two cores serve many
 
@@ -35,11 +34,9 @@ def refuse(path, *words, code=1, cwd=None):
     for kind in ("pipe", "zero", "folder"):
         put(kind, path)
         try:
-            done = subprocess.run([COUPLET, *map(str, words)], capture_output=True, check=False,
-                                  timeout=SECONDS, cwd=cwd)
-            err = done.stderr.decode(errors="replace")
-            check(done.returncode == code and (code == 0 or path.name in err),
-                  f"{said(words)}: {path.name} a {kind}: exit {done.returncode}: {err[-500:]}")
+            _, err, got = run(*words, seconds=SECONDS, cwd=cwd)
+            check(got == code and (code == 0 or path.name in err),
+                  f"{said(words)}: {path.name} a {kind}: exit {got}: {err[-500:]}")
         except subprocess.TimeoutExpired:
             check(False, f"{said(words)}: {path.name} a {kind}: hangs")
         path.rmdir() if kind == "folder" else path.unlink()
@@ -157,8 +154,7 @@ def check_long_document(folder):
 
 def main():
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    with tempfile.TemporaryDirectory() as work:
-        folder = pathlib.Path(work)
+    with scratch_folder() as folder:
         write_corpus(folder)
         for one in (check_folders, check_shards, check_shorter, check_named, check_long_document):
             one(folder)

@@ -4,28 +4,13 @@ rows, the noise or the directory are wrong; and files of a run damaged at random
 answer with a crash."""
 import array
 import json
-import pathlib
 import random
 import shutil
 import sys
-import tempfile
 
-from train_case import (GOLDEN, bad, bytes_of, check, finish, good, run, sets, tensors_of, train,
-                        write_corpus)
-
-
-def write_tensors(path, tensors, dtype="F32"):
-    """Name -> (shape, numbers); BF16 cuts the low half off."""
-    header, data = {}, b""
-    for name, (shape, numbers) in tensors.items():
-        raw = numbers.tobytes()
-        if dtype == "BF16":
-            raw = b"".join(raw[i + 2:i + 4] for i in range(0, len(raw), 4))
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data),
-                                                                        len(data) + len(raw)]}
-        data += raw
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+from inputs import GOLDEN, files_of, read_json, tensors_of, write_floats
+from program import bad, check, finish, good, run, scratch_folder, sets
+from train_case import train, write_corpus
 
 
 def cut_to_bf16(numbers):
@@ -52,7 +37,7 @@ def shard(folder, tensors):
     names, files = sorted(tensors), ["model-00001-of-00002.safetensors",
                                      "model-00002-of-00002.safetensors"]
     for i, file in enumerate(files):
-        write_tensors(folder / file, {name: tensors[name] for name in names[i::2]})
+        write_floats(folder / file, {name: tensors[name] for name in names[i::2]})
     weight_map = {name: files[i % 2] for i, name in enumerate(names)}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
 
@@ -60,7 +45,7 @@ def shard(folder, tensors):
 def check_forms(folder):
     """Single, fused, sharded and BF16 directories of the same numbers give the same bytes."""
     base = GOLDEN / "model" / "base"
-    config = json.loads((base / "config.json").read_text())
+    config = read_json(base / "config.json")
     tensors = {name: (shape, cut_to_bf16(numbers))
                for name, (shape, numbers) in tensors_of(base / "model.safetensors").items()}
     layers, experts = config["num_hidden_layers"], config["num_experts"]
@@ -74,11 +59,11 @@ def check_forms(folder):
         if "sharded" in name:
             shard(model, what)
         else:
-            write_tensors(model / "model.safetensors", what, "BF16" if name == "bf16" else "F32")
-        before = bytes_of(model)
+            write_floats(model / "model.safetensors", what, "BF16" if name == "bf16" else "F32")
+        before = files_of(model)
         good("grad", model, "--tokens", base / "tokens.json", "--out", folder / f"{name}.out",
              "--delta", base / "delta.safetensors", *sets("compute.threads=2"))
-        check(bytes_of(model) == before, f"grad changed {name}")
+        check(files_of(model) == before, f"grad changed {name}")
         results.append((folder / f"{name}.out").read_bytes())
         check(results[-1] == results[0], f"{name} gives other gradients than single")
 
@@ -86,7 +71,7 @@ def check_forms(folder):
 def check_rows(folder):
     model = GOLDEN / "model" / "base"
     rows = folder / "rows.json"
-    vocab = json.loads((model / "config.json").read_text())["vocab_size"]
+    vocab = read_json(model / "config.json")["vocab_size"]
     words = ("grad", model, "--tokens", rows, "--out", folder / "rows.out", "--overwrite")
     for text, parts in (('{"input_ids": [[1, 2, 3], [4, 5]]}', ["row 1", "2 ids", "3"]),
                         ('{"input_ids": [[1, 2], [3]]}', ["row 1"]),
@@ -127,10 +112,10 @@ def check_rows(folder):
 def check_delta(folder, words):
     delta = folder / "d.safetensors"
     given = tensors_of(GOLDEN / "model" / "base" / "delta.safetensors")
-    write_tensors(delta, {"delta.0": given["delta.0"]})
+    write_floats(delta, {"delta.0": given["delta.0"]})
     bad(1, "delta.1", *words, "--delta", delta)
     shape, numbers = given["delta.1"]
-    write_tensors(delta, {"delta.0": given["delta.0"], "delta.1": (shape[::-1], numbers)})
+    write_floats(delta, {"delta.0": given["delta.0"], "delta.1": (shape[::-1], numbers)})
     bad(1, ["delta.1", f"[{shape[1]},{shape[0]}]", f"[{shape[0]},{shape[1]}]"], *words, "--delta",
         delta)
     bad(1, "absent", *words, "--delta", folder / "absent")
@@ -183,13 +168,10 @@ def check_damage(folder):
 
 
 def main():
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="couplet-test-"))
-    try:
+    with scratch_folder() as folder:
         check_forms(folder)
         check_rows(folder)
         check_damage(folder)
-    finally:
-        shutil.rmtree(folder)
     return finish()
 
 

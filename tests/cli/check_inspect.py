@@ -2,19 +2,18 @@
 """check_inspect.py COUPLET: inspection from end to end. Small checkpoints written here, with figures
 computed here in double; the reference families where they are; what training wrote, against its own
 figures; damaged checkpoints, and that nothing is written into any of them."""
-import hashlib
 import json
 import math
-import pathlib
 import random
 import shutil
 import struct
 import sys
-import tempfile
 
-from train_case import bad, check, finish, good, metrics, run, train, write_corpus
+from inputs import GOLDEN, files_of, metrics, read_json, read_tensors, write_floats, write_tensors
+from program import bad, check, finish, good, in_json, run, same, scratch_folder
+from train_case import train, write_corpus
 
-FAMILIES = pathlib.Path("tests/golden/families").resolve()
+FAMILIES = GOLDEN / "families"
 ALPHAS = ("1", "2", "3", "4", "5")
 
 
@@ -23,24 +22,6 @@ ALPHAS = ("1", "2", "3", "4", "5")
 def floats(rng, count, scale=1.0):
     """Numbers that bf16 holds exactly: 7 bits of mantissa."""
     return [rng.randint(-127, 127) * scale / 64 for _ in range(count)]
-
-
-def pack(dtype, numbers):
-    if dtype == "F32":
-        return struct.pack(f"<{len(numbers)}f", *numbers)
-    return b"".join(struct.pack("<f", x)[2:] for x in numbers)
-
-
-def write_safetensors(path, tensors, dtype="BF16"):
-    """tensors: name -> (shape, numbers)"""
-    header, data = {}, b""
-    for name, (shape, numbers) in tensors.items():
-        piece = pack(dtype, numbers)
-        header[name] = {"dtype": dtype, "shape": shape,
-                        "data_offsets": [len(data), len(data) + len(piece)]}
-        data += piece
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
 class Case:
@@ -71,7 +52,7 @@ class Case:
     def write(self, folder, dtype="BF16"):
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(self.config()))
-        write_safetensors(folder / "model.safetensors", self.tensors(), dtype)
+        write_floats(folder / "model.safetensors", self.tensors(), dtype)
         return folder
 
     def write_sharded(self, folder):
@@ -85,7 +66,7 @@ class Case:
             files.setdefault(file, {})[name] = tensor
             names[name] = file
         for file, tensors in files.items():
-            write_safetensors(folder / file, tensors)
+            write_floats(folder / file, tensors)
         index = {"metadata": {}, "weight_map": names}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
         return folder
@@ -166,26 +147,12 @@ def figures(R, W, k):
     }
 
 
-def same(want, got, where):
-    """All that is wanted is there: whole numbers exactly, others within 1e-4 or 1e-7."""
-    for key, value in want.items():
-        if isinstance(value, dict):
-            same(value, got.get(key, {}), f"{where}.{key}")
-        elif isinstance(value, float):
-            number = got.get(key)
-            near = isinstance(number, (int, float)) and (
-                abs(number - value) <= max(1e-4 * abs(value), 1e-7))
-            check(near, f"{where}.{key}: {number}, wanted {value}")
-        else:
-            check(got.get(key) == value, f"{where}.{key}: {got.get(key)}, wanted {value}")
+def fits(got, want):
+    return abs(got - want) <= max(1e-4 * abs(want), 1e-7)
 
 
 def inspect(*words):
-    return json.loads(json_of(good("inspect", *words, "--json", "-")))
-
-
-def json_of(text):
-    return text[text.index("{\n"):text.rindex("}") + 1]
+    return in_json("inspect", *words)
 
 
 # ---- what must be right ----
@@ -201,22 +168,22 @@ def check_own(work):
             check(got["family"] == "olmoe", f"{name}: family {got['family']}")
             check([l["layer"] for l in got["layers"]] == list(range(len(case.R))), f"{name}: layers")
             for l, layer in enumerate(got["layers"]):
-                same(figures(case.R[l], case.W[l], case.k), layer, f"{name} layer {l}")
+                same(figures(case.R[l], case.W[l], case.k), layer, f"{name} layer {l}", fits)
         got = inspect(work / f"whole-{seed}" / "model.safetensors")
-        same(figures(case.R[0], case.W[0], case.k), got["layers"][0], f"file {seed}")
+        same(figures(case.R[0], case.W[0], case.k), got["layers"][0], f"file {seed}", fits)
 
 
 def check_reference():
     found = sorted(FAMILIES.glob("*/expected.json"))
     check(len(found) == 7, f"{FAMILIES} has {len(found)} checkpoints")
     for expected in found:
-        want, got = json.loads(expected.read_text()), inspect(expected.parent)
+        want, got = read_json(expected), inspect(expected.parent)
         name = expected.parent.name
         check(got["family"] == want["family"], f"{name}: family {got['family']}")
         check([l["layer"] for l in got["layers"]] == [l["layer"] for l in want["layers"]],
               f"{name}: layers")
         for mine, theirs in zip(got["layers"], want["layers"]):
-            same(theirs, mine, name)
+            same(theirs, mine, name, fits)
 
 
 def check_options(work):
@@ -227,7 +194,7 @@ def check_options(work):
     check([l["layer"] for l in inspect(folder, "--layers", "1-2")["layers"]] == [1, 2], "--layers")
     some = inspect(folder, "--alpha", "0.5,1.25")["layers"][0]
     M = [[norm([dot(r, row) for row in rows]) for rows in case.W[0]] for r in case.R[0]]
-    same({"0.5": erc(M, 0.5), "1.25": erc(M, 1.25)}, some["erc"], "--alpha")
+    same({"0.5": erc(M, 0.5), "1.25": erc(M, 1.25)}, some["erc"], "--alpha", fits)
     check(inspect(folder, "--threads", "1")["layers"] == inspect(folder, "--threads", "5")["layers"],
           "threads change figures")
     noisy, again = (inspect(folder, "--noise", "7")["layers"] for _ in range(2))
@@ -265,16 +232,16 @@ def check_options(work):
     for name in ("model.safetensors", "config.json"):
         shutil.copy(folder / name, hub / "blobs" / ("x" + name[0]))
         (hub / "snapshot" / name).symlink_to("../blobs/x" + name[0])
-    same(inspect(folder)["layers"][0], inspect(hub / "snapshot")["layers"][0], "links")
+    same(inspect(folder)["layers"][0], inspect(hub / "snapshot")["layers"][0], "links", fits)
     bad(1, ["where nothing is written"], "inspect", hub / "snapshot" / "model.safetensors", "--json",
         hub / "snapshot" / "out.json")
     out, err, code = run("inspect", work / "nowhere", folder, "--keep-going", "--json", "-")
-    got = json.loads(json_of(out))
+    got = json.loads(out)
     check(code == 1 and got["layers"] == every and "nowhere" in err, f"one of two: {code} {err}")
     bad(1, ["no/such"], "inspect", folder, "--json", work / "no/such/x.json")
 
 
-def near(got, want):
+def all_close(got, want):
     return len(got) == len(want) and all(abs(a - b) < 2e-6 for a, b in zip(got, want))
 
 
@@ -289,8 +256,8 @@ def check_silhouettes(work):
     got = inspect(folder, "--silhouette")
     for W, layer in zip(case.W, got["layers"]):
         want = silhouettes(W)
-        check(near(layer["silhouette_experts"], want), f"silhouettes {layer['silhouette_experts']}")
-        check(near([layer["silhouette"]], [sum(want) / len(want)]), f"mean {layer['silhouette']}")
+        check(all_close(layer["silhouette_experts"], want), f"silhouettes {layer['silhouette_experts']}")
+        check(all_close([layer["silhouette"]], [sum(want) / len(want)]), f"mean {layer['silhouette']}")
     check(got["layers"][1]["silhouette"] > 0.1 > 0 > got["layers"][0]["silhouette"] > -0.2,
           "silhouettes of experts with a middle, and without")
     plain = inspect(folder)
@@ -344,12 +311,10 @@ def copy(work, name, of):
 
 def patch_number(folder, name, value):
     """Writes `value` over the fourth number of a bf16 tensor."""
-    path = folder / "model.safetensors"
-    data = bytearray(path.read_bytes())
-    length = struct.unpack("<Q", data[:8])[0]
-    at = 8 + length + json.loads(data[8:8 + length])[name]["data_offsets"][0] + 6
-    data[at:at + 2] = struct.pack("<f", value)[2:]
-    path.write_bytes(data)
+    tensors = read_tensors(folder / "model.safetensors")
+    dtype, shape, raw = tensors[name]
+    tensors[name] = dtype, shape, raw[:6] + struct.pack("<f", value)[2:] + raw[8:]
+    write_tensors(folder / "model.safetensors", tensors)
 
 
 def check_damaged(work):
@@ -358,7 +323,7 @@ def check_damaged(work):
     (gone / second).unlink()
     bad(1, [second], "inspect", gone)
     out, err, code = run("inspect", gone, "--keep-going", "--json", "-")
-    got = json.loads(json_of(out))
+    got = json.loads(out)
     check(code == 1 and [l["layer"] for l in got["layers"]] == [0, 2] and second in err and
           got["faulty"][0]["layer"] == 1, f"--keep-going: {code} {err}")
 
@@ -388,31 +353,31 @@ def check_damaged(work):
         patch_number(sick, "model.layers.1.mlp.gate.weight", value)
         bad(1, ["model.layers.1.mlp.gate.weight"], "inspect", sick)
         out, _, code = run("inspect", sick, "--keep-going", "--json", "-")
-        check(code == 1 and len(json.loads(json_of(out))["layers"]) == 2, f"{word}: keep going")
+        check(code == 1 and len(json.loads(out)["layers"]) == 2, f"{word}: keep going")
 
     dense = work / "dense"
     dense.mkdir()
     (dense / "config.json").write_text('{"model_type": "llama"}')
-    write_safetensors(dense / "model.safetensors",
+    write_floats(dense / "model.safetensors",
                       {"model.layers.0.mlp.gate_proj.weight": ([4, 2], [1.0] * 8)})
     bad(1, ["dense", "MoE"], "inspect", dense)
 
     quantised = copy(work, "quantised", "whole-1")
-    config = json.loads((quantised / "config.json").read_text())
+    config = read_json(quantised / "config.json")
     config["quantization_config"] = {"quant_method": "gptq"}
     (quantised / "config.json").write_text(json.dumps(config))
     tensors = {k.replace("gate_proj.weight", "gate_proj.qweight"): v
                for k, v in Case(1).tensors().items()}
-    write_safetensors(quantised / "model.safetensors", tensors)
+    write_floats(quantised / "model.safetensors", tensors)
     bad(1, ["gptq"], "inspect", quantised)
 
     wrong = copy(work, "wrong-shape", "whole-1")
     tensors = Case(1).tensors()
     tensors["model.layers.1.mlp.experts.3.gate_proj.weight"] = ([9, 19], [1.0] * 9 * 19)
-    write_safetensors(wrong / "model.safetensors", tensors)
+    write_floats(wrong / "model.safetensors", tensors)
     bad(1, ["model.layers.1.mlp.experts.3.gate_proj.weight"], "inspect", wrong)
     del tensors["model.layers.1.mlp.experts.3.gate_proj.weight"]
-    write_safetensors(wrong / "model.safetensors", tensors)
+    write_floats(wrong / "model.safetensors", tensors)
     bad(1, ["experts.3"], "inspect", wrong)
     bad(1, ["nowhere"], "inspect", work / "nowhere")
 
@@ -441,12 +406,6 @@ def check_zero_diagonal(work):
     check("infinite" in good("inspect", folder), "an infinite alpha_min is said")
 
 
-def state_of(folders):
-    """Every file in the folders of checkpoints."""
-    return {str(p): hashlib.sha256(p.read_bytes()).hexdigest()
-            for folder in folders for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
 def check_sums(last):
     """A flipped bit of a router is a warning, and neither a failure nor told of a sound one."""
     said = good("inspect", last)
@@ -473,27 +432,26 @@ def check_no_model(work):
     case = Case(41, layers=2)
     twice = {other + name: value for name, value in case.tensors().items()
              for other in ("", "teacher.")}
-    write_safetensors(work / "twice.safetensors", twice)
+    write_floats(work / "twice.safetensors", twice)
     bad(1, ["twice.safetensors: layer 0 is there twice, as model.layers.0.* and as "
             "teacher.model.layers.0.*"], "inspect", work / "twice.safetensors")
 
 
 def main():
-    work = pathlib.Path(tempfile.mkdtemp(prefix="couplet-inspect-"))
-    check_own(work)
-    folders = sorted(work.iterdir())
-    before = state_of(folders)
-    check_reference()
-    check_options(work)
-    check_pages(work)
-    check(state_of(folders) == before, "something was written into a checkpoint")
-    check_damaged(work)
-    check_permutation(work)
-    check_zero_diagonal(work)
-    check_silhouettes(work)
-    check_training(work)
-    check_no_model(work)
-    shutil.rmtree(work)
+    with scratch_folder() as work:
+        check_own(work)
+        folders = sorted(work.iterdir())
+        before = [files_of(folder) for folder in folders]
+        check_reference()
+        check_options(work)
+        check_pages(work)
+        check([files_of(folder) for folder in folders] == before, "something was written into a checkpoint")
+        check_damaged(work)
+        check_permutation(work)
+        check_zero_diagonal(work)
+        check_silhouettes(work)
+        check_training(work)
+        check_no_model(work)
     return finish()
 
 

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """check_limits.py COUPLET: `ulimit -v`: with every limit of the address space, train and inspect end with
 exit code 0, or with 1 and a sentence. COUPLET is built without sanitizers, which need more than any limit."""
-import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 
-from train_case import COUPLET, check, finish, train, write_corpus
+from program import COUPLET, check, finish, scratch_folder
+from train_case import train, write_corpus
 
 
 def limited(kib, *words):
@@ -17,8 +16,8 @@ def limited(kib, *words):
 
 
 def main():
-    with tempfile.TemporaryDirectory(prefix="couplet-test-") as name:
-        folder, ends = pathlib.Path(name), set()
+    ends = set()
+    with scratch_folder() as folder:
         write_corpus(folder)
         base, out = train(folder, "base"), folder / "limited"
         for kib in (*range(56000, 104000, 4000), 1000000):

@@ -8,31 +8,28 @@ import sys
 import tempfile
 import time
 
-COUPLET = os.path.abspath(sys.argv[1])
+from program import COUPLET, check, finish, said
+
 TOKENIZER = os.path.abspath("data/tokenizer.json")
 VERSION = open("VERSION").read().strip()
-wrong = []
 
 
 def run(*words, **options):
     done = subprocess.run([COUPLET, *words], capture_output="stdout" not in options, text=True,
                           check=False, timeout=120, **options)
-    if done.returncode < 0:
-        wrong.append(f"couplet {' '.join(words)} died of signal {-done.returncode}")
+    check(done.returncode >= 0, f"{said(words)} died of signal {-done.returncode}")
     return done
 
 
 def expect(words, code, out="", err=""):
     """The exit code, and parts of both streams; a failure says one line on standard error."""
     done = run(*words)
-    said = f"couplet {' '.join(words)}: {done.returncode} {done.stdout!r} {done.stderr!r}"
-    if done.returncode != code or out not in done.stdout or err not in done.stderr:
-        wrong.append(f"{said}\n    wanted {code} {out!r} {err!r}")
-    if code and words and (done.stderr.count("\n") != 1 or done.stdout or
-                           not done.stderr.startswith("couplet: ")):
-        wrong.append(f"{said}\n    wanted one sentence on standard error alone")
-    if not code and done.stderr:
-        wrong.append(f"{said}\n    wanted nothing on standard error")
+    told = f"{said(words)}: {done.returncode} {done.stdout!r} {done.stderr!r}"
+    check(done.returncode == code and out in done.stdout and err in done.stderr,
+          f"{told}\n    wanted {code} {out!r} {err!r}")
+    check(not code or not words or done.stderr.count("\n") == 1 and not done.stdout and
+          done.stderr.startswith("couplet: "), f"{told}\n    wanted one sentence on standard error alone")
+    check(code or not done.stderr, f"{told}\n    wanted nothing on standard error")
     return done.stdout
 
 
@@ -49,11 +46,10 @@ def waiting(**environment):
 def check_waiting():
     """The program bounds the spinning of its threads, unless the environment says how they wait."""
     count = waiting().split()
-    if count[0] != "GOMP_SPINCOUNT" or not 0 < int(count[1]) < 100000:
-        wrong.append(f"threads wait by default: {count}")
+    check(count[0] == "GOMP_SPINCOUNT" and 0 < int(count[1]) < 100000, f"threads wait by default: {count}")
     for name, value in (("OMP_WAIT_POLICY", "active"), ("GOMP_SPINCOUNT", "77")):
-        if waiting(**{name: value}) != f"{name} {value}":
-            wrong.append(f"{name}={value} is not left as it is: {waiting(**{name: value})}")
+        got = waiting(**{name: value})
+        check(got == f"{name} {value}", f"{name}={value} is not left as it is: {got}")
     with tempfile.TemporaryDirectory() as folder:  # by its own name, not as /proc/self/exe
         shutil.copy(COUPLET, f"{folder}/renamed")
         command = [f"{folder}/renamed", "tokenize", "encode", "--tokenizer", TOKENIZER, "--ids"]
@@ -66,8 +62,7 @@ def check_waiting():
             with open(f"/proc/{process.pid}/comm") as file:
                 name = file.read().strip()
             process.kill()
-    if name != "renamed":
-        wrong.append(f"the program that was executed again is called {name}")
+    check(name == "renamed", f"the program that was executed again is called {name}")
 
 
 def check_use():
@@ -105,10 +100,9 @@ def check_verbs():
     """Every verb has help, the same by both ways, and refuses what it does not know."""
     for verb in visible_verbs():
         text = expect([*verb, "--help"], 0, out="Usage:\n    couplet " + " ".join(verb))
-        if expect(["help", *verb], 0) != text:
-            wrong.append(f"couplet help {' '.join(verb)} differs from --help")
-        if any(len(line) > 100 for line in text.splitlines()):
-            wrong.append(f"couplet {' '.join(verb)} --help has a line of more than 100 bytes")
+        check(expect(["help", *verb], 0) == text, f"couplet help {' '.join(verb)} differs from --help")
+        check(all(len(line) <= 100 for line in text.splitlines()),
+              f"couplet {' '.join(verb)} --help has a line of more than 100 bytes")
         expect([*verb, "--no-such-flag"], 2, err=f"{' '.join(verb)} has no flag --no-such-flag")
         if "--set SECTION" in text:
             text = expect([*verb, "--help", "all"], 0)
@@ -137,8 +131,8 @@ FEW_LINES = 100
 def check_help():
     """Help is short, has sections, and shows one of them or one setting when asked."""
     short, whole = run("train", "--help").stdout, run("train", "--help", "all").stdout
-    if short.count("\n") > FEW_LINES or "coupling loss (10)" not in short or "first:" not in short:
-        wrong.append(f"train --help has {short.count(chr(10))} lines: {short}")
+    check(short.count("\n") <= FEW_LINES and "coupling loss (10)" in short and "first:" in short,
+          f"train --help has {short.count(chr(10))} lines: {short}")
     section, names = None, {}
     for line in run("train", "--print-config").stdout.splitlines():
         if line and not line.startswith((" ", "#")):
@@ -147,14 +141,13 @@ def check_help():
             names.setdefault(section, []).append(f"{section}.{line.split(':')[0].strip()}")
     for section, settings in names.items():
         text = expect(["train", "--help", section], 0, out=f"{section}: ")
-        if [line.strip() for line in text.splitlines() if line.startswith("    " + section)] != settings:
-            wrong.append(f"train --help {section}: {text}, wanted {settings}")
-        if any(f"    {name}\n" not in whole for name in settings):
-            wrong.append(f"train --help all lacks one of {settings}")
+        listed = [line.strip() for line in text.splitlines() if line.startswith("    " + section)]
+        check(listed == settings, f"train --help {section}: {text}, wanted {settings}")
+        check(all(f"    {name}\n" in whole for name in settings), f"train --help all lacks one of {settings}")
     expect(["train", "--help", "erc.alpha"], 0, out="    erc.alpha\n        Bound of M")
     expect(["train", "no.yaml", "--help", "compute.threads"], 0, out="whole number of threads")
-    if expect(["help", "train", "erc"], 0) != expect(["train", "--help", "erc"], 0):
-        wrong.append("couplet help train erc differs from train --help erc")
+    check(expect(["help", "train", "erc"], 0) == expect(["train", "--help", "erc"], 0),
+          "couplet help train erc differs from train --help erc")
     expect(["train", "--help", "ecr"], 2, err="train has no section ecr of settings; did you mean erc?")
     expect(["train", "--help", "aplha"], 2, err="did you mean erc.alpha?")
     expect(["grad", "--help", "train.lr"], 2, err="grad has no use for the setting train.lr")
@@ -162,8 +155,7 @@ def check_help():
     expect(["help"], 0, out="couplet completion bash|zsh")
     expect(["help"], 0, out="couplet manual")
     for words in ("(numbers)", "(draws)", "(threads)"):
-        if words in whole:
-            wrong.append(f"train --help all says {words}")
+        check(words not in whole, f"train --help all says {words}")
 
 
 def check_settings():
@@ -180,8 +172,7 @@ def check_settings():
         text = run(*verb.split(), "--help", "all").stdout
         lacking = [name for name in names if f"    {name}\n" not in text]
         surplus = [name for name in unused[verb] if f"    {name}\n" in text]
-        if lacking or surplus:
-            wrong.append(f"{verb} --help all lacks {lacking} and has {surplus}")
+        check(not lacking and not surplus, f"{verb} --help all lacks {lacking} and has {surplus}")
     for name in ("train.steps=3", "erc.start_step=1", "data.seed=1"):
         expect(["grad", "x", "--tokens", "t", "--out", "o", "--set", name], 2,
                err=f"grad has no use for --set {name}")
@@ -200,10 +191,9 @@ def check_threads():
     """--threads has the same bounds and the same help in every verb that has it."""
     for verb in COMPUTING:
         text = run(*verb.split(), "--help").stdout
-        said = " ".join(text.split("    --threads N\n")[-1].split("\n    --")[0].split())
-        if not said.startswith("Threads; 0: one per processor this program may use. (a whole number "
-                               "of threads from 0 to 4096; default 0)"):
-            wrong.append(f"{verb} --threads: {said}")
+        told = " ".join(text.split("    --threads N\n")[-1].split("\n    --")[0].split())
+        check(told.startswith("Threads; 0: one per processor this program may use. (a whole number "
+                              "of threads from 0 to 4096; default 0)"), f"{verb} --threads: {told}")
         expect([*verb.split(), "--threads", "4097"], 2, err="from 0 to 4096")
     expect(["train", "x.yaml", "--threads", "2", "--set", "compute.threads=1"], 2,
            err="--threads and --set compute.threads=1 give different values")
@@ -216,19 +206,17 @@ def check_written():
             path = os.path.join(folder, shell)
             with open(path, "w") as file:
                 file.write(expect(["completion", shell], 0, out="_couplet"))
-            if shutil.which(shell) and subprocess.run([shell, "-n", path], check=False).returncode:
-                wrong.append(f"the completion of {shell} is not {shell}")
+            check(not shutil.which(shell) or
+                  subprocess.run([shell, "-n", path], check=False).returncode == 0,
+                  f"the completion of {shell} is not {shell}")
     page = expect(["manual"], 0, out=".TH COUPLET 1")
     for verb in visible_verbs():
-        if f".SS couplet {' '.join(verb)}\n" not in page:
-            wrong.append(f"the manual has no section on {verb}")
-    if "\\fBerc.alpha\\fR" not in page:
-        wrong.append("the manual does not name erc.alpha")
+        check(f".SS couplet {' '.join(verb)}\n" in page, f"the manual has no section on {verb}")
+    check("\\fBerc.alpha\\fR" in page, "the manual does not name erc.alpha")
     if shutil.which("man"):
         done = subprocess.run(["man", "--warnings", "-l", "-"], input=page, text=True, check=False,
                               capture_output=True, env={**os.environ, "MANROFFOPT": "-ww"})
-        if done.returncode or done.stderr:
-            wrong.append(f"man says of the manual: {done.stderr}")
+        check(not done.returncode and not done.stderr, f"man says of the manual: {done.stderr}")
     check_bash(["version"], "--h", "--help")
     check_bash([], "vers", "version")
     check_bash(["tokenize"], "en", "encode")
@@ -251,9 +239,8 @@ def check_bash(words, begun, wanted):
     script = (f'eval "$({COUPLET} completion bash)"; compopt() {{ :; }}; '
               f"COMP_WORDS=(couplet {' '.join(words)} {begun}); COMP_CWORD={len(words) + 1}; "
               '_couplet; echo "${COMPREPLY[@]}"')
-    said = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
-    if wanted not in said.stdout.split():
-        wrong.append(f"bash offers {said.stdout!r} for {words} {begun}: {said.stderr}")
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    check(wanted in done.stdout.split(), f"bash offers {done.stdout!r} for {words} {begun}: {done.stderr}")
 
 
 def check_output():
@@ -261,8 +248,8 @@ def check_output():
     exit code 1 and no word."""
     def told(name, sentence, words=("manual",), **options):
         done = run(*words, stderr=subprocess.PIPE, **options)
-        if done.returncode != 1 or sentence not in done.stderr or not sentence and done.stderr:
-            wrong.append(f"{name}: {words}: {done.returncode} {done.stderr!r}")
+        check(done.returncode == 1 and sentence in done.stderr and (sentence or not done.stderr),
+              f"{name}: {words}: {done.returncode} {done.stderr!r}")
 
     cannot = "cannot write to the standard output"
     if os.path.exists("/dev/full"):
@@ -282,8 +269,7 @@ def check_output():
     for words in ("train --help", "manual", "completion bash"):
         done = subprocess.run(["bash", "-c", f"{COUPLET} {words} | head -1; echo ${{PIPESTATUS[0]}}"],
                               capture_output=True, text=True, check=False)
-        if done.stderr or done.stdout.splitlines()[1] not in ("0", "1"):
-            wrong.append(f"{words} | head -1: {done}")
+        check(not done.stderr and done.stdout.splitlines()[1] in ("0", "1"), f"{words} | head -1: {done}")
 
 
 check_waiting()
@@ -294,5 +280,4 @@ check_settings()
 check_threads()
 check_written()
 check_output()
-print("\n".join(wrong))
-sys.exit(bool(wrong))
+sys.exit(finish())

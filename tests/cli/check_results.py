@@ -5,11 +5,11 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
-import tempfile
 
-from train_case import COUPLET, bad, check, finish, said, train, write_corpus
+from inputs import TRAIN_TOKENIZER
+from program import apart, bad, check, finish, good, in_json, said, scratch_folder
+from train_case import train, write_corpus
 
 
 def cases(folder):
@@ -19,8 +19,7 @@ def cases(folder):
     eval_ = ["--tasks", "copa", "--limit", 2]
     yield ["plan", c], ["plan", none], "--json"
     yield ["grad", run, "--tokens", rows], ["grad", none, "--tokens", none], "--out"
-    train_ = ["tokenize", "train", "--vocab-size", 300, "--min-frequency", 1]
-    yield [*train_, folder / "docs"], [*train_, none], "--out"
+    yield [*TRAIN_TOKENIZER, folder / "docs"], [*TRAIN_TOKENIZER, none], "--out"
     yield ["inspect", run], ["inspect", none], "--json"
     yield ["inspect", run, "--iterations", 250], ["inspect", none], "--html"
     yield ["inspect", run, "--iterations", 250], ["inspect", none], "--svg"
@@ -37,24 +36,16 @@ def bytes_at(place):
             else place.read_bytes())
 
 
-def done_well(words, **how):
-    """Both streams apart."""
-    done = subprocess.run([COUPLET, *map(str, words)], text=True, check=False, timeout=300,
-                          stderr=subprocess.PIPE, **{"stdout": subprocess.PIPE, **how})
-    check(done.returncode == 0, f"{said(words)}: exit {done.returncode}: {done.stderr[-500:]}")
-    return done
-
-
 def check_replaced(folder):
     for i, (words, missing, flag) in enumerate(cases(folder)):
         place = folder / f"result{i}"
         where = [*words, flag, place]
-        done_well(where)
+        good(*where)
         first = bytes_at(place)
         for refused in (where, [*missing, flag, place] if missing else where):
             bad(1, [str(place), "--overwrite"], *refused)
         check(bytes_at(place) == first, f"{said(where)}: a refused result was changed")
-        done_well([*where, "--overwrite"])
+        good(*where, "--overwrite")
         check(set(os.listdir(folder)) & {f"{place.name}.partial"} == set(), f"{said(where)}: .partial")
         if place.is_dir():
             continue
@@ -84,17 +75,17 @@ def check_streams(folder):
     for words, _, flag in cases(folder):
         if flag not in ("--json", "--html"):
             continue
-        done_well([*words, flag, "/dev/null"])
-        done = done_well([*words, flag, "/dev/stdout"])
-        check(('"' if flag == "--json" else "<!DOCTYPE html>") in done.stdout, f"{said(words)}: {flag} /dev/stdout")
-        check(": /dev/" not in done.stdout, f"{said(words)}: a stream is said to be a file")
+        good(*words, flag, "/dev/null")
+        out, _ = apart(*words, flag, "/dev/stdout")
+        check(('"' if flag == "--json" else "<!DOCTYPE html>") in out, f"{said(words)}: {flag} /dev/stdout")
+        check(": /dev/" not in out, f"{said(words)}: a stream is said to be a file")
         with open(folder / "out", "w", encoding="utf-8") as out:
-            done_well([*words, flag, "/dev/stdout"], stdout=out)
+            good(*words, flag, "/dev/stdout", stdout=out)
     check(pathlib.Path("/dev/null").is_char_device() and not list(pathlib.Path("/dev").glob("null.*")),
           "/dev/null is no device any more")
     for words, _, flag in cases(folder):
         if flag == "--json":
-            json.loads(done_well([*words, "--json", "-"]).stdout)
+            in_json(*words)
 
 
 def check_told(folder):
@@ -102,21 +93,20 @@ def check_told(folder):
     run = folder / "run"
     for verb in (["inspect", run, "--iterations", 250], ["compare", "--no-documents", run, run]):
         where = ["--html", folder / "a.html", "--svg", folder / "a-svg", "--overwrite"]
-        done = done_well([*verb, *where, "--json", folder / "a.json"])
+        out, _ = apart(*verb, *where, "--json", folder / "a.json")
         for line in (f"page: {folder}/a.html", f"charts: {folder}/a-svg", f"json: {folder}/a.json"):
-            check(line in done.stdout.splitlines(), f"{said(verb)}: no line {line!r}")
-        done = done_well([*verb, *where, "--json", "-"])
-        json.loads(done.stdout)
+            check(line in out.splitlines(), f"{said(verb)}: no line {line!r}")
+        out, err = apart(*verb, *where, "--json", "-")
+        json.loads(out)
         for line in (f"page: {folder}/a.html", f"charts: {folder}/a-svg"):
-            check(line in done.stderr.splitlines(), f"{said(verb)} --json -: no line {line!r}")
+            check(line in err.splitlines(), f"{said(verb)} --json -: no line {line!r}")
         for name in ("a.html", "a.json"):
             (folder / name).unlink()
         shutil.rmtree(folder / "a-svg")
 
 
 def main():
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="couplet-test-"))
-    try:
+    with scratch_folder() as folder:
         write_corpus(folder)
         train(folder, "run", "model.max_position_embeddings=256")
         (folder / "rows.json").write_text('{"input_ids": [[1, 2, 3, 4], [5, 6, 7, 8]]}')
@@ -124,8 +114,6 @@ def main():
         check_replaced(folder)
         check_read(folder)
         check_streams(folder)
-    finally:
-        shutil.rmtree(folder)
     return finish()
 
 

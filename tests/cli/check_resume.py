@@ -2,17 +2,16 @@
 """check_resume.py COUPLET: a run that is killed, stopped, or out of disk, at any moment, goes on
 and gives bit for bit what the run gives that was not interrupted; and what may change meanwhile."""
 import os
-import pathlib
 import random
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
-from train_case import (COUPLET, bad, bytes_of, check, checkpoints, finish, good, metrics, run,
-                        same_run, sets, train, whole, write_corpus)
+from inputs import files_of, metrics
+from program import COUPLET, bad, check, finish, good, run, scratch_folder, sets
+from train_case import checkpoints, same_run, train, whole, write_corpus
 
 LONG = ("train.steps=30", "checkpoint.every=1", "eval.every=5", "checkpoint.keep=2")
 
@@ -128,10 +127,10 @@ def check_disk_full(folder, uninterrupted):
         time.sleep(0.005)
     process.send_signal(signal.SIGTERM)
     process.communicate()
-    before, last = bytes_of(part / "last"), os.readlink(part / "last")
+    before, last = files_of(part / "last"), os.readlink(part / "last")
     for blocks in (4, 40, 100, 1):
         bad(1, "File too large", "train", "--resume", "part", cwd=folder, limit_blocks=blocks)
-        check(os.readlink(part / "last") == last and bytes_of(part / "last") == before,
+        check(os.readlink(part / "last") == last and files_of(part / "last") == before,
               f"disk full ({blocks} KiB): the previous checkpoint is not as it was")
     good("train", "--resume", "part", cwd=folder)
     same_run(uninterrupted, part, "disk full while training")
@@ -228,8 +227,7 @@ def check_two_runs(folder):
 
 
 def main():
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="couplet-test-"))
-    try:
+    with scratch_folder() as folder:
         write_corpus(folder)
         uninterrupted = train(folder, "whole", *LONG)
         check_half_states(folder, uninterrupted)
@@ -240,8 +238,6 @@ def main():
         check_what_may_change(folder)
         check_edited(folder)
         check_two_runs(folder)
-    finally:
-        shutil.rmtree(folder)
     return finish()
 
 

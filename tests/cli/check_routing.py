@@ -3,68 +3,67 @@
 together, saturation between its checkpoints, the same bytes again, page and vector files, bad input."""
 import json
 import math
-import pathlib
 import re
 import shutil
 import sys
-import tempfile
 import xml.etree.ElementTree as xml
 
-from train_case import bad, bytes_of, check, finish, good, run, train, write_corpus
+from inputs import files_of, read_json
+from program import apart, bad, check, finish, good, scratch_folder
+from train_case import train, write_corpus
 
 N, K, LAYERS = 4, 2, 2
 
 
-def near(a, b, tolerance=1e-7):
+def close(a, b, tolerance=1e-7):
     return abs(a - b) <= tolerance
 
 
 def report(folder, text, *words):
-    out, err, code = run("inspect", folder, "--text", text, "--json", "-", *words)
-    check(code == 0, f"inspect --text {text} {words}: exit {code}: {err}")
+    out, err = apart("inspect", folder, "--text", text, "--json", "-", *words)
     return json.loads(out), err
 
 
 def check_load(layer, routing):
     tokens = routing["tokens"]
-    check(near(sum(layer["load"]), 1), "the loads are shares")
-    check(near(layer["load_max_over_mean"], max(layer["load"]) * N), "max over mean")
+    check(close(sum(layer["load"]), 1), "the loads are shares")
+    check(close(layer["load_max_over_mean"], max(layer["load"]) * N), "max over mean")
     check(layer["dead"] == sum(x == 0 for x in layer["load"]), "dead experts")
     entropy = -sum(x * math.log(x) for x in layer["load"] if x > 0)
-    check(near(layer["load_entropy"], entropy), "entropy of the load")
+    check(close(layer["load_entropy"], entropy), "entropy of the load")
     check(0 < layer["router_entropy"] <= math.log(N) + 1e-6, "entropy of the router")
     together = layer["together"]
     for i in range(N):
-        check(near(together[i][i], layer["load"][i] * tokens * K, 1e-2), "the diagonal of together")
+        check(close(together[i][i], layer["load"][i] * tokens * K, 1e-2), "the diagonal of together")
         check(sum(together[i]) == K * together[i][i], "a token has K experts")
     for pair in layer["pairs"]:
         i, j = pair["experts"]
         check(pair["tokens"] == together[i][j] == together[j][i], "pairs")
     expected = sum(p["expected"] for p in layer["pairs"])
     pairs = sum(p["tokens"] for p in layer["pairs"])
-    check(near(expected, pairs, 1e-6 * tokens) if len(layer["pairs"]) == N * (N - 1) // 2
+    check(close(expected, pairs, 1e-6 * tokens) if len(layer["pairs"]) == N * (N - 1) // 2
           else expected < pairs, "what is expected is shared out")
 
 
 def check_domains(layer, routing):
     shares = layer["domains"]["by_expert"]
     for of_domain in shares:
-        check(near(sum(of_domain), 1), "a domain's shares")
+        check(close(sum(of_domain), 1), "a domain's shares")
     for e in range(N):
         if layer["load"][e]:
-            check(near(sum(row[e] for row in layer["domains"]["by_domain"]), 1), "an expert's shares")
+            check(close(sum(row[e] for row in layer["domains"]["by_domain"]), 1), "an expert's shares")
             whole = sum(row[e] * s["tokens"] for row, s in zip(shares, routing["sources"]))
-            check(near(whole / routing["tokens"], layer["load"][e]), "domains make the load")
+            check(close(whole / routing["tokens"], layer["load"][e]), "domains make the load")
     p, q = shares
     m = [(a + b) / 2 for a, b in zip(p, q)]
     both = sum(x * math.log2(x / y) for s in (p, q) for x, y in zip(s, m) if x > 0) / 2
-    check(near(layer["domains"]["distance"], math.sqrt(both)), "distance between domains")
+    check(close(layer["domains"]["distance"], math.sqrt(both)), "distance between domains")
     check(0 <= layer["domains"]["halves"] < 0.5, "distance between halves")
 
 
 def check_answers(layer, routing):
     a, m = layer["agreement"], layer["tokens_M"]
-    check(near(a["top1_chance"], 1 / N) and near(a["overlap_chance"], K / N), "chance")
+    check(close(a["top1_chance"], 1 / N) and close(a["overlap_chance"], K / N), "chance")
     check(-1 <= a["spearman_mean"] <= 1 and 0 <= a["top1"] <= 1 and 0 <= a["overlap"] <= 1, "shares")
     check(sum(m["routed"]) == K * routing["sampled"], "every sampled token has K experts")
     check(m["experts"] + m["left_out"] == N, "experts kept and left out")
@@ -72,11 +71,11 @@ def check_answers(layer, routing):
     kept = [i for i in range(N) if m["routed"][i] >= 8]
     M = [[m["M"][i][j] for j in kept] for i in kept]
     n = len(kept)
-    check(near(m["diag_mean"], sum(M[i][i] for i in range(n)) / n, 1e-6), "mean diagonal")
+    check(close(m["diag_mean"], sum(M[i][i] for i in range(n)) / n, 1e-6), "mean diagonal")
     for alpha, erc in m["erc"].items():
         want = sum(max(M[i][j] - float(alpha) * M[i][i], 0) + max(M[j][i] - float(alpha) * M[i][i], 0)
                    for i in range(n) for j in range(n) if i != j) / n ** 2
-        check(near(erc, want, 1e-5), f"ERC of M_tok at {alpha}: {erc}, {want}")
+        check(close(erc, want, 1e-5), f"ERC of M_tok at {alpha}: {erc}, {want}")
     check(set(m["erc"]) == {"0.5", "1", "2", "3"}, f"alphas {set(m['erc'])}")
 
 
@@ -205,7 +204,7 @@ def check_bad(work, folder, text):
     (bare / "tokenizer.json").unlink()
     (bare / "checksums.json").unlink()
     bad(1, ["bare has no tokenizer.json"], "inspect", bare, "--text", text)
-    config = json.loads((bare / "config.json").read_text())
+    config = read_json(bare / "config.json")
     shutil.copy(work / "T.json", bare / "tokenizer.json")
     config["vocab_size"] = 100
     (bare / "config.json").write_text(json.dumps(config))
@@ -213,17 +212,16 @@ def check_bad(work, folder, text):
 
 
 def main():
-    work = pathlib.Path(tempfile.mkdtemp(prefix="couplet-routing-"))
-    write_corpus(work)
-    folder, text = train(work, "run", "checkpoint.keep=3"), work / "docs"
-    before = bytes_of(folder / "last")
-    routing = check_figures(folder, text)
-    check_saturation(folder, text, routing)
-    check_options(work, folder, text)
-    check_shown(work, folder, text, routing)
-    check_bad(work, folder, text)
-    check(bytes_of(folder / "last") == before, "something was written into the checkpoint")
-    shutil.rmtree(work)
+    with scratch_folder() as work:
+        write_corpus(work)
+        folder, text = train(work, "run", "checkpoint.keep=3"), work / "docs"
+        before = files_of(folder / "last")
+        routing = check_figures(folder, text)
+        check_saturation(folder, text, routing)
+        check_options(work, folder, text)
+        check_shown(work, folder, text, routing)
+        check_bad(work, folder, text)
+        check(files_of(folder / "last") == before, "something was written into the checkpoint")
     return finish()
 
 

@@ -4,14 +4,12 @@ metrics.jsonl loses no line without a word, config.yaml is held against what the
 nothing is written through a link, and no checkpoint is left over."""
 import json
 import os
-import pathlib
 import shutil
-import subprocess
 import sys
-import tempfile
 
-from train_case import (COUPLET, bad, bytes_of, check, checkpoints, finish, good, metrics, run, same_run,
-                        sets, train, write_corpus)
+from inputs import files_of, metrics, read_json
+from program import bad, check, finish, good, scratch_folder, sets
+from train_case import checkpoints, same_run, train, write_corpus
 
 BASE = ("train.steps=6", "checkpoint.every=1", "checkpoint.keep=2", "eval.every=3")
 
@@ -23,9 +21,8 @@ def copy(base, name):
 
 
 def go_on(folder, *settings):
-    out, err, code = run("train", "--resume", folder, *sets(*settings))
-    check(code == 0, f"{folder.name}: exit {code}: {err}")
-    return [line for line in (out + err).splitlines() if "warning" in line]
+    told = good("train", "--resume", folder, *sets(*settings))
+    return [line for line in told.splitlines() if "warning" in line]
 
 
 def check_damaged_line(base):
@@ -81,10 +78,10 @@ def edited(base, name, old, new):
 
 def refused(one, *parts):
     kept = (one / "config.yaml").read_bytes()
-    before = bytes_of(one / "last")
+    before = files_of(one / "last")
     bad(1, list(parts), "train", "--resume", one)
     check((one / "config.yaml").read_bytes() == kept, f"{one.name}: config.yaml was overwritten")
-    check(bytes_of(one / "last") == before, f"{one.name}: the checkpoint was changed")
+    check(files_of(one / "last") == before, f"{one.name}: the checkpoint was changed")
 
 
 def check_edited_config(base):
@@ -139,7 +136,7 @@ def check_old_state(base):
     (old / "last").unlink()
     for name in checkpoints(old):
         shutil.rmtree(old / name)
-    start = json.loads((old / "start.json").read_text())
+    start = read_json(old / "start.json")
     start.pop("settings", None)
     (old / "start.json").write_text(json.dumps(start))
     said = go_on(old)
@@ -156,11 +153,10 @@ def check_left_over(base):
 
 
 def main():
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="couplet-test-"))
-    try:
+    with scratch_folder() as folder:
         write_corpus(folder)
         base = train(folder, "base", *BASE)
-        state = json.loads((base / "last" / "state.json").read_text())
+        state = read_json(base / "last" / "state.json")
         check(state.get("settings", {}).get("train.lr") == "0.01", f"state.json: {state}")
         check(state.get("metrics_lines") == 6, f"state.json: {state}")
         check_damaged_line(base)
@@ -171,8 +167,6 @@ def main():
         check_before_first_checkpoint(base)
         check_old_state(base)
         check_left_over(base)
-    finally:
-        shutil.rmtree(folder)
     return finish()
 
 

@@ -4,15 +4,14 @@ whatever it is doing; and what did not begin, or failed, leaves nothing behind."
 import fcntl
 import json
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
-from train_case import COUPLET, bad, check, finish, good, said, sets, train, write_corpus
+from program import COUPLET, bad, check, finish, good, said, scratch_folder, sets
+from train_case import train, write_corpus
 
 LONG = ("train.steps=100000", "checkpoint.every=1", "eval.every=0")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -182,8 +181,7 @@ def check_failed_encodings(folder):
 
 
 def main():
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="couplet-test-"))
-    try:
+    with scratch_folder() as folder:
         write_corpus(folder)
         write_large(folder)
         check_failed_starts(folder)
@@ -193,8 +191,6 @@ def main():
         check_encoding(folder)
         check_second_signal(folder)
         check_shells(folder)
-    finally:
-        shutil.rmtree(folder)
     return finish()
 
 

@@ -4,15 +4,14 @@ characters and those of the direction of text are shown as \\xNN and \\u{N}; in 
 they are, and sentences on standard error are safe all the same. Progress is drawn as ever."""
 import json
 import os
-import pathlib
 import pty
 import shutil
-import struct
 import subprocess
 import sys
-import tempfile
 
-from train_case import COUPLET, check, finish, train, write_corpus
+from inputs import read_json, read_tensors, write_tensors
+from program import COUPLET, check, finish, run_bytes, scratch_folder
+from train_case import train, write_corpus
 
 ESCAPE = "\x1b]0;owned\x07"
 EVIL = "a\x1b[31m\x7f\u009b1m\u202eb\u2066c\u061cd\x08e"
@@ -40,12 +39,6 @@ def on_terminal(*words, cwd=None, given=subprocess.DEVNULL, **variables):
     return sent.replace(b"\r\n", b"\n"), process.returncode
 
 
-def in_pipes(*words, cwd=None, given=b""):
-    done = subprocess.run([COUPLET, *map(str, words)], capture_output=True, check=False,
-                          timeout=300, cwd=cwd, input=given)
-    return done.stdout, done.stderr, done.returncode
-
-
 def is_safe(sent, what):
     """Nothing but text, line ends, tabs and the line that is drawn again."""
     rest = sent.replace(ERASE, b"")
@@ -64,7 +57,7 @@ def safe(parts, code, *words, cwd=None):
     flat = sent.replace(b"\n", b"")
     for part in parts:
         check(part.encode() in flat, f"{words}: {part!r} is not shown: {sent[-900:]!r}")
-    out, err, got = in_pipes(*words, cwd=cwd)
+    out, err, got = run_bytes(*words, cwd=cwd)
     is_safe(err, f"{words}, standard error in a pipe")
     check(got == code, f"{words} in pipes: exit {got}")
     return out, err
@@ -74,16 +67,12 @@ def safe(parts, code, *words, cwd=None):
 
 def edit_config(folder, **values):
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    path.write_text(json.dumps(read_json(path) | values))
     (folder / "checksums.json").unlink(missing_ok=True)
 
 
 def rename_tensors(path, old, new):
-    data = path.read_bytes()
-    size = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + size])
-    text = json.dumps({name.replace(old, new): value for name, value in header.items()}).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size:])
+    write_tensors(path, {name.replace(old, new): value for name, value in read_tensors(path).items()})
 
 
 def check_checkpoints(work, last):
@@ -99,7 +88,7 @@ def check_checkpoints(work, last):
     for verb in (["inspect", tensors], ["generate", tensors, "--prompt", "a", "--tokens", 1]):
         sent, _ = on_terminal(*verb)
         is_safe(sent, verb)
-        is_safe(in_pipes(*verb)[1], verb)
+        is_safe(run_bytes(*verb)[1], verb)
     folder = work / EVIL
     shutil.copytree(last, folder)
     out, _ = safe([SHOWN], 0, "inspect", folder)
@@ -132,7 +121,7 @@ def check_forged(work, run):
     for words in (["inspect", named], ["inspect", folder], ["inspect", named, folder],
                   ["inspect", run, "--text", text], ["eval", run, "--text", text],
                   ["compare", one, two], ["train", "--resume", one, "--set", "train.steps=41"]):
-        for sent in (on_terminal(*words)[0], b"".join(in_pipes(*words)[:2])):
+        for sent in (on_terminal(*words)[0], b"".join(run_bytes(*words)[:2])):
             check(b"forged" in sent and b"\nforged" not in sent and b"\t" not in sent and
                   (shown in sent or words[0] in ("compare", "eval", "train")),
                   f"{words}: a forged line: {sent[-1500:]!r}")
@@ -167,7 +156,7 @@ def check_generated(work, last):
     shutil.copytree(last, steering)
     (steering / "checksums.json").unlink()
     path = steering / "tokenizer.json"
-    tokenizer = json.loads(path.read_text())
+    tokenizer = read_json(path)
     ids = tokenizer["model"]["vocab"]
     controls = [chr(256 + byte) for byte in (0x1b, 7, 8, 0x0d)] + [chr(289)]  # the last is DEL
     for letter, control in zip("abcde", controls):
@@ -175,7 +164,7 @@ def check_generated(work, last):
     path.write_text(json.dumps(tokenizer))
     words = ["generate", steering, "--prompt", "zz", "--tokens", 60, "--temperature", 1]
     sent, code = on_terminal(*words)
-    out, err, also = in_pipes(*words)
+    out, err, also = run_bytes(*words)
     check(code == also == 0, f"generate: {code} {sent!r} {also} {err!r}")
     is_safe(sent, "generate")
     controls = [byte for byte in b"\x1b\x07\x08\x0d\x7f" if byte in out]
@@ -187,7 +176,7 @@ def check_decoded(work):
     """Text with everything, and a character that is cut at the end."""
     text = b"a\tb\nc" + ESCAPE.encode() + EVIL.encode() + "ä€😀€".encode()
     words = ["tokenize", "decode", "--tokenizer", work / "T.json"]
-    ids, err, code = in_pipes(*words[:1], "encode", *words[2:], "--ids", given=text)
+    ids, err, code = run_bytes(*words[:1], "encode", *words[2:], "--ids", data=text)
     check(code == 0, f"encode: {err!r}")
     ids = b" ".join(ids.split()[:-1])  # the last one is the last byte
     (work / "ids").write_bytes(ids)
@@ -197,7 +186,7 @@ def check_decoded(work):
     is_safe(sent, "decode")
     for part in ("a\tb\nc\\x1b]0;owned\\x07", SHOWN, "ä€😀\\xe2\\x82"):
         check(part.encode() in sent, f"decode: {part!r} is not shown: {sent!r}")
-    out = in_pipes(*words, given=ids)[0]
+    out = run_bytes(*words, data=ids)[0]
     check(out == text[:-1], f"decode in a pipe: {out!r}")
 
 
@@ -209,7 +198,7 @@ def check_progress(work):
         sent, code = on_terminal(*words, work / "watched", cwd=work)
         check(code == 0 and sent.count(ERASE + b"[") >= 10, f"the bar: {code} {sent[-300:]!r}")
         is_safe(sent, words)
-        out, err, _ = in_pipes(*words, work / "piped", cwd=work)
+        out, err, _ = run_bytes(*words, work / "piped", cwd=work)
         check(b"\x1b" not in out + err, f"a bar in a pipe: {out[-300:]!r}")
 
 
@@ -219,7 +208,7 @@ def check_bold():
         sent, _ = on_terminal("train", "--help", **{"NO_COLOR": "", "TERM": "xterm"} | variables)
         check((b"\x1b[1merc\x1b[m" in sent) == (not variables), f"bold with {variables}")
         check(b"\x1b" not in sent or not variables, f"an escape with {variables}")
-    check(b"\x1b" not in in_pipes("train", "--help")[0], "help is in bold in a pipe")
+    check(b"\x1b" not in run_bytes("train", "--help")[0], "help is in bold in a pipe")
 
 
 def main():
@@ -230,8 +219,7 @@ def main():
         print(f"no pseudo-terminal: {error}")
         return 77
     check_bold()
-    with tempfile.TemporaryDirectory(prefix="couplet-test-") as name:
-        work = pathlib.Path(name)
+    with scratch_folder() as work:
         write_corpus(work)
         run = train(work, "run")
         check_checkpoints(work, run / "last")

@@ -5,25 +5,18 @@ import gzip
 import json
 import math
 import os
-import pathlib
 import re
 import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 
-from train_case import (COUPLET, bad, bytes_of, check, checkpoints, finish, good, metrics, run,
-                        said, sets, tensors_of, train, untimed, whole, write_corpus,
-                        without_settings)
+from inputs import files_of, metrics, read_json, read_tensors, tensors_of, untimed, write_tensors
+from program import COUPLET, bad, check, finish, good, near, run, said, scratch_folder, sets
+from train_case import checkpoints, train, whole, without_settings, write_corpus
 
 EPSILON = 1.2e-7  # of F32; metrics are written with nine digits
 LAYERS, EXPERTS, TOP_K, BATCH = 2, 4, 2, 64
-
-
-def near(a, b, relative, what):
-    fits = a is not None and b is not None and abs(a - b) <= relative * max(abs(a), abs(b), 1e-6)
-    check(fits, f"{what}: {a} and {b}")
 
 
 # ---- metrics ----
@@ -73,13 +66,13 @@ def check_metrics(folder, a):
     check(os.readlink(a / "last") == "step-000012", "last")
     whole(a, "a run")
     again = train(folder, "again")
-    check(bytes_of(a / "last") == bytes_of(again / "last"), "the same run again differs")
+    check(files_of(a / "last") == files_of(again / "last"), "the same run again differs")
     config = good("train", "--print-config", a / "config.yaml")
     check(config == (a / "config.yaml").read_text(), "config.yaml is not complete")
     check_print_config(folder)
     third = folder / "third"
     good("train", a / "config.yaml", "--out", third)
-    check(bytes_of(a / "last") == bytes_of(third / "last"), "config.yaml does not repeat the run")
+    check(files_of(a / "last") == files_of(third / "last"), "config.yaml does not repeat the run")
 
 
 def check_print_config(folder):
@@ -119,10 +112,10 @@ def check_clean(folder, a):
     """Anyone can compute erc_clean again from the checkpoint, and the loss of a batch."""
     rows = {"input_ids": [[(7 * i + r) % 300 for i in range(12)] for r in range(3)]}
     (folder / "rows.json").write_text(json.dumps(rows))
-    before = bytes_of(a / "last")
+    before = files_of(a / "last")
     good("grad", a, "--tokens", folder / "rows.json", "--out", folder / "g.safetensors",
          *sets("erc.noise=none"))
-    check(bytes_of(a / "last") == before, "grad changed the checkpoint")
+    check(files_of(a / "last") == before, "grad changed the checkpoint")
     results = tensors_of(folder / "g.safetensors")
     clean = metrics(a)[-1]["erc_clean"]
     for layer in range(LAYERS):
@@ -191,12 +184,12 @@ def check_from(folder, base):
     small.write_text(text)
     os.chdir(folder)
     good("train", "small.yaml", "--from", base.name, "--out", "from1", *sets("train.steps=4"))
-    start = json.loads((folder / "from1" / "start.json").read_text())
+    start = read_json(folder / "from1" / "start.json")
     end = metrics(base)[-1]
     near(start["val_loss"], end["val_loss"], 1e-7, "--from does not start where the other ended")
     check(start["erc_clean"] == end["erc_clean"], "erc_clean of the weights begun with")
     good("train", "small.yaml", "--from", base / "last", "--out", "from2", *sets("train.steps=4"))
-    one, other = (without_settings(bytes_of(folder / name / "last")) for name in ("from1", "from2"))
+    one, other = (without_settings(files_of(folder / name / "last")) for name in ("from1", "from2"))
     check(one == other, "--from RUN and --from RUN/last differ")  # but for the tokenizer's path
     good("train", "--resume", "from1", *sets("train.steps=6"))
     os.chdir("/")
@@ -219,13 +212,10 @@ def poisoned(folder, base):
     model = folder / "poisoned"
     shutil.copytree(base / "last", model)
     (model / "checksums.json").unlink()
-    path = model / "model.safetensors"
-    raw = bytearray(path.read_bytes())
-    length = int.from_bytes(raw[:8], "little")
-    entry = json.loads(raw[8:8 + length])["model.layers.0.self_attn.o_proj.weight"]
-    at = 8 + length + entry["data_offsets"][0]
-    raw[at:at + 4] = struct.pack("<f", math.inf)
-    path.write_bytes(raw)
+    tensors, name = read_tensors(model / "model.safetensors"), "model.layers.0.self_attn.o_proj.weight"
+    dtype, shape, raw = tensors[name]
+    tensors[name] = dtype, shape, struct.pack("<f", math.inf) + raw[4:]
+    write_tensors(model / "model.safetensors", tensors)
     return model
 
 
@@ -346,8 +336,7 @@ def check_shared_cache(folder):
 
 
 def main():
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="couplet-test-"))
-    try:
+    with scratch_folder() as folder:
         write_corpus(folder)
         base = train(folder, "base")
         check_shared_cache(folder)
@@ -360,9 +349,6 @@ def main():
         check_refusals(folder)
         check_bad_data(folder)
         check_dry_run(folder)
-    finally:
-        os.chdir("/")
-        shutil.rmtree(folder)
     return finish()
 
 

@@ -2,13 +2,12 @@
 """check_variants.py COUPLET: every kind of router and loss from training to its checkpoint and back:
 resumed, continued, generated from, differentiated, planned, inspected; and what is refused."""
 import json
-import pathlib
 import shutil
 import sys
-import tempfile
 
-from train_case import (bad, check, finish, good, metrics, same_run, sets, tensors_of, train, whole,
-                        write_corpus)
+from inputs import metrics, read_json, tensors_of
+from program import bad, check, finish, good, scratch_folder, sets
+from train_case import same_run, train, whole, write_corpus
 
 VARIANTS = {
     "aoe": ["model.router=aoe"],
@@ -29,14 +28,14 @@ def check_answers(name, run):
     out = run / "answers.json"
     good("eval", run, "--tasks", "copa,gsm8k_cot", "--limit", 2, "--num-fewshot", 0,
          "--max-gen-toks", 4, "--json", out, "--samples")
-    results = json.loads(out.read_text())["results"]
+    results = read_json(out)["results"]
     logs = [value for one in results["copa"]["samples"] for value in one["loglik"]]
     check(len(logs) == 4 and all(-1000 < value < 0 for value in logs), f"{name}: eval: {logs}")
     check(len(results["gsm8k_cot"]["samples"]) == 2, f"{name}: eval: {results['gsm8k_cot']}")
 
 
 def config_of(folder):
-    return json.loads((folder / "last" / "config.json").read_text())
+    return read_json(folder / "last" / "config.json")
 
 
 def check_names(name, folder):
@@ -62,10 +61,10 @@ def check_names(name, folder):
 
 
 def check_lines(name, folder):
-    start = json.loads((folder / "start.json").read_text())
+    start = read_json(folder / "start.json")
     line = metrics(folder)[-1]
     aoe = name in NO_ROUTER
-    state = json.loads((folder / "last" / "state.json").read_text())
+    state = read_json(folder / "last" / "state.json")
     check(start["data"] == state["data"], f"{name}: data {start['data']}, {state['data']}")
     check(len(start["held_out"]) == len(start["tokenizer"]) == 16, f"{name}: {start}")
     for key in ("erc_clean", "eps_mean", "router_cos"):
@@ -108,7 +107,7 @@ def check_uses(name, folder):
         bad(1, ["Autonomy-of-Experts"], "inspect", run)
     else:
         good("inspect", run, "--json", folder / "i.json", "--alpha", metrics_alpha(name), "--overwrite")
-        report = json.loads((folder / "i.json").read_text())
+        report = read_json(folder / "i.json")
         check(report["family"] == "couplet" and not report["guessed"] or name in PLAIN,
               f"{name}: family {report['family']}")
         for layer, want in zip(report["layers"], metrics(run)[-1]["erc_clean"]):
@@ -185,7 +184,7 @@ def check_identity(folder):
     """start.json tells the held-out text by its content, not by where it lies."""
     def start_of(name, path):
         run = train(folder, name, f"data.validation={path}", "train.steps=1", "train.warmup_steps=0")
-        return json.loads((run / "start.json").read_text())
+        return read_json(run / "start.json")
     (folder / "elsewhere").mkdir()
     shutil.copy(folder / "docs" / "two.jsonl", folder / "elsewhere" / "copy.jsonl")
     here, there, other = (start_of("here", folder / "docs" / "two.jsonl"),
@@ -216,8 +215,7 @@ def check_refused(folder):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
+    with scratch_folder() as folder:
         write_corpus(folder)
         plain = train(folder, "plain")
         text = (folder / "c.yaml").read_text().replace("steps: 12", "steps: 2")

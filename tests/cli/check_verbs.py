@@ -3,75 +3,38 @@
 own: what they print, what they write, and their sentences when something is wrong."""
 import gzip
 import json
-import os
+import math
 import pathlib
 import shutil
-import subprocess
 import sys
-import tempfile
 
-COUPLET = os.path.abspath(sys.argv[1])
-GOLDEN = pathlib.Path("tests/golden").resolve()
+from inputs import GOLDEN, TRAIN_TOKENIZER, files_of, read_json
+from program import bad, check, finish, in_json, output, run, run_bytes, same, scratch_folder
+
 CONFIGS = pathlib.Path("configs").resolve()
-wrong = []
-
-
-def check(truth, what):
-    if not truth:
-        wrong.append(what)
-
-
-def run(*words, data=b""):
-    """Standard output as bytes, standard error as text, exit code."""
-    done = subprocess.run([COUPLET, *map(str, words)], input=data, capture_output=True,
-                          check=False, timeout=300)
-    if done.returncode < 0:
-        wrong.append(f"couplet {' '.join(map(str, words))} died of signal {-done.returncode}")
-    return done.stdout, done.stderr.decode(errors="replace"), done.returncode
-
-
-def good(*words, data=b""):
-    out, err, code = run(*words, data=data)
-    check(code == 0, f"couplet {' '.join(map(str, words))}: exit {code}: {err}")
-    return out
-
-
-def bad(code, part, *words, data=b""):
-    """A failure: this exit code and one sentence that has `part`."""
-    out, err, got = run(*words, data=data)
-    last = err.strip().splitlines()[-1] if err.strip() else ""
-    check(got == code and part in last and last.startswith("couplet: "),
-          f"couplet {' '.join(map(str, words))}: exit {got}, {err!r}; wanted {code}, {part!r}")
 
 
 # ---- plan ----
 
 def plan(config, *words):
-    return json.loads(good("plan", config, "--json", "-", *words))
+    return in_json("plan", config, *words)
 
 
-def same(want, got, where):
-    for key, value in want.items():
-        if isinstance(value, dict):
-            same(value, got.get(key, {}), f"{where}.{key}")
-        elif isinstance(value, float):
-            near = isinstance(got.get(key), float) and abs(got[key] - value) <= 1e-12 * abs(value)
-            check(near, f"{where}.{key}: {got.get(key)}, wanted {value}")
-        elif not isinstance(value, (str, list)):
-            check(got.get(key) == value, f"{where}.{key}: {got.get(key)}, wanted {value}")
+def fits(got, want):
+    return math.isclose(got, want, rel_tol=1e-12)
 
 
 def check_plan(folder):
     """The configurations kept in the project give the reference's figures."""
-    for case in json.loads((GOLDEN / "planner.json").read_text()):
+    for case in read_json(GOLDEN / "planner.json"):
         config = CONFIGS / f"{case['name']}.yaml"
-        same(case, plan(config), case["name"])
+        same(case, plan(config), case["name"], fits, (str, list))
         for one in case.get("runs", []):
             same(one, plan(config, "--tokens", one["T"], "--dp", one["dp"], "--ep", one["ep"]),
-                 f"{case['name']} dp {one['dp']}")
-    table = good("plan", CONFIGS / "paper-3b.yaml", "--json", folder / "plan.json").decode()
+                 f"{case['name']} dp {one['dp']}", fits, (str, list))
+    table = output("plan", CONFIGS / "paper-3b.yaml", "--json", folder / "plan.json").decode()
     check("2,986,944,000" in table and "454,239,744" in table, "the table lacks the parameters")
-    check(json.loads((folder / "plan.json").read_text())["n"] == 64, "plan.json lacks n")
+    check(read_json(folder / "plan.json")["n"] == 64, "plan.json lacks n")
     more = plan(CONFIGS / "paper-3b.yaml", "--set", "train.micro_batch=2", "--set",
                 "compute.dtype=f32")
     less = plan(CONFIGS / "paper-3b.yaml", "--set", "compute.dtype=f32")
@@ -112,10 +75,9 @@ def write_documents(folder):
 
 def train_tokenizer(folder):
     tokenizer = folder / "T.json"
-    words = ("tokenize", "train", "--vocab-size", 300, "--min-frequency", 1)
-    out = good(*words, "--out", tokenizer, folder / "docs").decode()
+    out = output(*TRAIN_TOKENIZER, "--out", tokenizer, folder / "docs").decode()
     check("5 documents" in out and "300 tokens" in out, f"tokenize train says {out!r}")
-    good(*words, "--out", folder / "T2.json", folder / "docs" / "c.txt", folder / "docs" / "b*",
+    output(*TRAIN_TOKENIZER, "--out", folder / "T2.json", folder / "docs" / "c.txt", folder / "docs" / "b*",
          folder / "docs" / "a.jsonl")
     check(tokenizer.read_bytes() == (folder / "T2.json").read_bytes(),
           "the order of inputs changes the tokenizer")
@@ -130,16 +92,16 @@ def train_tokenizer(folder):
 def round_trip(tokenizer):
     for text in [b"", b" ", b"\n\n", "H\u00e4tte \U0001f642\n".encode(), b"a\0b\r\n\t ",
                  b"the cat<|endoftext|>the hat", b"  leading and trailing  "]:
-        ids = good("tokenize", "encode", "--tokenizer", tokenizer, "--ids", data=text)
+        ids = output("tokenize", "encode", "--tokenizer", tokenizer, "--ids", data=text)
         check(ids.count(b"\n") == 1 and ids.endswith(b"\n"), f"ids of {text!r}: {ids!r}")
-        back = good("tokenize", "decode", "--tokenizer", tokenizer, data=ids)
+        back = output("tokenize", "decode", "--tokenizer", tokenizer, data=ids)
         check(back == text, f"{text!r} came back as {back!r}")
-    ids = good("tokenize", "encode", "--tokenizer", tokenizer, "--ids", data=b"<|endoftext|>")
+    ids = output("tokenize", "encode", "--tokenizer", tokenizer, "--ids", data=b"<|endoftext|>")
     check(ids == b"0\n", f"<|endoftext|> is {ids!r}")
-    plain = good("tokenize", "encode", "--tokenizer", tokenizer, "--ids", "--special-as-text",
+    plain = output("tokenize", "encode", "--tokenizer", tokenizer, "--ids", "--special-as-text",
                  data=b"<|endoftext|>")
     check(plain.split() != [b"0"], "--special-as-text changes nothing")
-    skipped = good("tokenize", "decode", "--tokenizer", tokenizer, "--skip-special", data=b"0 2 0")
+    skipped = output("tokenize", "decode", "--tokenizer", tokenizer, "--skip-special", data=b"0 2 0")
     check(skipped == b"!", f"--skip-special gives {skipped!r}")
     out, err, code = run("tokenize", "encode", "--tokenizer", tokenizer, "--ids", data=b"a\xffb")
     check(code == 0 and "U+FFFD" in err, f"broken UTF-8: {code} {err!r}")
@@ -159,30 +121,25 @@ def tokens_of(file):
     return [int.from_bytes(raw[i:i + 2], "little") for i in range(0, len(raw), 2)]
 
 
-def files_of(folder):
-    return {str(f.relative_to(folder)): f.read_bytes()
-            for f in sorted(folder.rglob("*")) if f.is_file()}
-
-
 def shards(folder, tokenizer):
     words = ("tokenize", "encode", "--tokenizer", tokenizer)
-    out = good(*words, "--out", folder / "all", "--threads", 1, folder / "docs").decode()
+    out = output(*words, "--out", folder / "all", "--threads", 1, folder / "docs").decode()
     check("5 documents" in out and "1 bad, 1 empty" in out and "repaired: 1" in out,
           f"tokenize encode says {out!r}")
-    good(*words, "--out", folder / "again", "--threads", 3, folder / "docs" / "*")
+    output(*words, "--out", folder / "again", "--threads", 3, folder / "docs" / "*")
     check(files_of(folder / "all") == files_of(folder / "again"), "encoding is not deterministic")
     ids = tokens_of(folder / "all" / "part-0-00000.npy")
     texts = [TEXTS[0][1], TEXTS[1][1].strip(), TEXTS[2][1], TEXTS[4][1],
              "plain text that is \ufffd broken"]
     want = "".join(text + "<|endoftext|>" for text in texts)
-    back = good("tokenize", "decode", "--tokenizer", tokenizer,
+    back = output("tokenize", "decode", "--tokenizer", tokenizer,
                 data=" ".join(map(str, ids)).encode()).decode()
     check(back == want, f"the shards hold {back!r}, wanted {want!r}")
-    good(*words, "--out", folder / "each", "--by-source", folder / "docs")
+    output(*words, "--out", folder / "each", "--by-source", folder / "docs")
     parts = {f.parent.name: len(tokens_of(f)) for f in (folder / "each").rglob("*.npy")}
     check(set(parts) == {"one", "two", "three", "docs"}, f"sources {sorted(parts)}")
     check(sum(parts.values()) == len(ids), "sources do not add up")
-    kept = good(*words, "--out", folder / "kept", "--no-strip", "--split", "line",
+    kept = output(*words, "--out", folder / "kept", "--no-strip", "--split", "line",
                 folder / "docs" / "c.txt").decode()
     check("1 documents" in kept, kept)
     out, err, code = run(*words, "--out", folder / "stop", "--bad", "stop", folder / "docs")
@@ -195,12 +152,12 @@ def shards(folder, tokenizer):
 
 
 def show(folder, tokenizer, ids):
-    out = good("tokenize", "show", "--tokenizer", tokenizer, folder / "all").decode()
+    out = output("tokenize", "show", "--tokenizer", tokenizer, folder / "all").decode()
     check(f"{len(ids)} tokens" in out and "uint16" in out, f"show says {out!r}")
     check("The cat sat on the mat" in out, f"show gives no sample: {out!r}")
     for source in ("one", "two", "three"):
         check(any(line.split()[:1] == [source] for line in out.splitlines()), f"no {source}: {out}")
-    out = good("tokenize", "show", "--samples", 1, folder / "all" / "part-0-00000.npy").decode()
+    out = output("tokenize", "show", "--samples", 1, folder / "all" / "part-0-00000.npy").decode()
     check(" ".join(map(str, ids[:8])) in out, f"show gives no ids: {out!r}")
     bad(1, "absent", "tokenize", "show", folder / "absent")
 
@@ -220,33 +177,33 @@ def make_model(folder, tokenizer):
 def generate(folder, tokenizer):
     model = make_model(folder, tokenizer)
     words = ("generate", model, "--prompt", "The cat", "--tokens", 24)
-    greedy = good(*words, "--temperature", 0)
+    greedy = output(*words, "--temperature", 0)
     check(greedy.startswith(b"The cat") and greedy.endswith(b"\n"), f"greedy gives {greedy!r}")
     greedy.decode()
-    check(good(*words, "--temperature", 0, "--seed", 9) == greedy, "greedy obeys the seed")
-    check(good(*words, "--top-p", 1e-6, "--seed", 5) == greedy, "the smallest top-p is not greedy")
-    first = good(*words, "--seed", 1)
-    check(good(*words, "--seed", 1) == first, "a seed does not reproduce")
-    check(good(*words, "--seed", 2) != first, "seeds do not differ")
-    check(good("generate", model, "--prompt", "-", "--tokens", 24, "--seed", 1, data=b"The cat")
+    check(output(*words, "--temperature", 0, "--seed", 9) == greedy, "greedy obeys the seed")
+    check(output(*words, "--top-p", 1e-6, "--seed", 5) == greedy, "the smallest top-p is not greedy")
+    first = output(*words, "--seed", 1)
+    check(output(*words, "--seed", 1) == first, "a seed does not reproduce")
+    check(output(*words, "--seed", 2) != first, "seeds do not differ")
+    check(output("generate", model, "--prompt", "-", "--tokens", 24, "--seed", 1, data=b"The cat")
           == first, "a prompt from the standard input differs")
-    new = good(*words, "--seed", 1, "--only-new")
+    new = output(*words, "--seed", 1, "--only-new")
     check(b"The cat" + new == first, f"--only-new gives {new!r} of {first!r}")
     for seed in range(4):
-        good("generate", model, "--prompt", "\U0001f642", "--tokens", 60, "--temperature", 30,
+        output("generate", model, "--prompt", "\U0001f642", "--tokens", 60, "--temperature", 30,
              "--seed", seed).decode()
-    check(len(good("generate", model, "--prompt", "", "--tokens", 5)) > 0, "no empty prompt")
-    check(good("generate", model, "--prompt", "x", "--tokens", 0) == b"x\n", "no tokens at all")
-    good(*words, "--set", "compute.dtype=bf16", "--set", "compute.threads=1")
-    long, err, code = run("generate", model, "--prompt", "x", "--tokens", 512, "--ignore-eos")
-    check(code == 0 and err.count("\n") == 1 and "--tokens 512 is cut to 511" in err,
+    check(len(output("generate", model, "--prompt", "", "--tokens", 5)) > 0, "no empty prompt")
+    check(output("generate", model, "--prompt", "x", "--tokens", 0) == b"x\n", "no tokens at all")
+    output(*words, "--set", "compute.dtype=bf16", "--set", "compute.threads=1")
+    long, err, code = run_bytes("generate", model, "--prompt", "x", "--tokens", 512, "--ignore-eos")
+    check(code == 0 and err.count(b"\n") == 1 and b"--tokens 512 is cut to 511" in err,
           f"--tokens beyond the context: {code} {err!r}")
-    check(good("generate", model, "--prompt", "x", "--tokens", 511, "--ignore-eos") == long,
+    check(output("generate", model, "--prompt", "x", "--tokens", 511, "--ignore-eos") == long,
           "--tokens beyond the context is not all that it has room for")
     bad(1, "context is 512 (max_position_embeddings)", "generate", model, "--prompt", "x " * 600)
     bad(2, "--temperature", *words, "--temperature", -1)
     bad(2, "generate has no use for --set train.lr=1", *words, "--set", "train.lr=1")
-    check(good(*words, "--seed", 1, "--threads", 1) == first, "--threads changes the text")
+    check(output(*words, "--seed", 1, "--threads", 1) == first, "--threads changes the text")
     several(folder, words)
     bad(1, "absent", "generate", folder / "absent", "--prompt", "x")
     generate_refuses(folder, model)
@@ -254,23 +211,23 @@ def generate(folder, tokenizer):
 
 def several(folder, words):
     """--samples, --stop and --prompt-file."""
-    samples = good(*words, "--samples", 3, "--seed", 1)
+    samples = output(*words, "--samples", 3, "--seed", 1)
     check(samples == b"\n".join(
-        f"--- sample {i + 1} of 3, seed {i + 1} ---\n".encode() + good(*words, "--seed", i + 1)
+        f"--- sample {i + 1} of 3, seed {i + 1} ---\n".encode() + output(*words, "--seed", i + 1)
         for i in range(3)), f"--samples gives {samples!r}")
-    whole = good(*words, "--seed", 1, "--only-new").decode().removesuffix("\n")
+    whole = output(*words, "--seed", 1, "--only-new").decode().removesuffix("\n")
     longest = max(whole.split("\ufffd"), key=len)  # U+FFFD stands for other bytes
     for begin, end in ((0, 1), (1, 6), (len(longest) - 2, len(longest))):
         stop = longest[begin:end]
-        cut = good(*words, "--seed", 1, "--only-new", "--stop", stop).decode()
+        cut = output(*words, "--seed", 1, "--only-new", "--stop", stop).decode()
         check(cut == whole[:whole.index(stop)] + "\n", f"--stop {stop!r} of {whole!r}: {cut!r}")
-    check(good(*words, "--seed", 1, "--only-new", "--stop", "never there").decode() == whole + "\n",
+    check(output(*words, "--seed", 1, "--only-new", "--stop", "never there").decode() == whole + "\n",
           "a --stop that does not come changes the text")
     prompt = folder / "prompt.txt"
     prompt.write_text("The cat")
     words = ["--prompt-file" if word == "--prompt" else prompt if word == "The cat" else word
              for word in words]
-    check(good(*words, "--seed", 1, "--only-new").decode() == whole + "\n", "--prompt-file")
+    check(output(*words, "--seed", 1, "--only-new").decode() == whole + "\n", "--prompt-file")
     bad(2, "cannot be given together", *words, "--prompt", "x")
     bad(2, "generate wants --prompt TEXT or --prompt-file FILE", "generate", words[1])
     bad(2, "--stop wants a text", *words, "--stop", "")
@@ -280,11 +237,11 @@ def generate_refuses(folder, model):
     (model / "tokenizer.json").unlink()
     bad(1, "no tokenizer.json", "generate", model, "--prompt", "x")
     small = ("generate", model, "--tokenizer", folder / "T.json", "--prompt", "x", "--tokens", 3)
-    good(*small)
+    output(*small)
     big = folder / "big.json"
-    good("tokenize", "train", "--vocab-size", 400, "--min-frequency", 1, "--out", big,
+    output("tokenize", "train", "--vocab-size", 400, "--min-frequency", 1, "--out", big,
          folder / "docs")
-    if b'"399"' in big.read_bytes() or len(json.loads(big.read_text())["model"]["vocab"]) > 320:
+    if b'"399"' in big.read_bytes() or len(read_json(big)["model"]["vocab"]) > 320:
         bad(1, "the vocabulary of", "generate", model, "--tokenizer", big, "--prompt", "x")
     weights = (model / "model.safetensors").read_bytes()
     (model / "model.safetensors").write_bytes(weights[:len(weights) // 2])
@@ -294,19 +251,14 @@ def generate_refuses(folder, model):
 
 
 def main():
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="couplet-test-"))
-    try:
+    with scratch_folder() as folder:
         check_plan(folder)
         write_documents(folder)
         tokenizer = train_tokenizer(folder)
         round_trip(tokenizer)
         show(folder, tokenizer, shards(folder, tokenizer))
         generate(folder, tokenizer)
-    finally:
-        shutil.rmtree(folder)
-    for sentence in wrong:
-        print(sentence)
-    return len(wrong) > 0
+    return finish()
 
 
 if __name__ == "__main__":

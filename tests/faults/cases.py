@@ -1,50 +1,20 @@
 """cases.py: the verbs that are tried, each on inputs so small that it ends within a tenth of a
 second: what it is run with, what its results are, how one goes on, and when two results are equal."""
-import filecmp
 import json
 import os
 import pathlib
-import random
 import shutil
-import struct
+import sys
 
 from shim import FAULTS
 
-GOLDEN = pathlib.Path("tests/golden").resolve()
-TIMING = ("tokens_per_s", "peak_share", "step_s", "memory_bytes")
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cli"))
+from inputs import (TRAIN_TOKENIZER, config, different, dump_of, files_of, untimed, write_documents,
+                    write_tensors)
+
+SMALL = {"batch": 32, "steps": 6, "threads": 1, "save": 2, "evaluate": 3}
 KILL = next(fault for fault in FAULTS if fault.name == "kill")
 
-CONFIG = """\
-model:
-    hidden_size: 16
-    intermediate_size: 8
-    num_hidden_layers: 2
-    num_attention_heads: 2
-    num_experts: 4
-    num_experts_per_tok: 2
-    max_position_embeddings: 64
-data:
-    train: {inputs}/docs
-    validation: {inputs}/docs/two.jsonl
-    tokenizer: {inputs}/T.json
-    seq_len: 16
-    batch_tokens: 32
-train:
-    steps: 6
-    lr: 1e-2
-    warmup_steps: 2
-compute:
-    threads: 1
-    dtype: f32
-checkpoint:
-    every: 2
-    keep: 2
-eval:
-    every: 3
-    max_sequences: 3
-log:
-    every: 1
-"""
 ROWS = [{"premise": f"It was {word}.", "choice1": f"a {word}", "choice2": "b c",
          "question": "cause", "label": i % 2}
         for i, word in enumerate(("abc", "bad", "fig", "jade", "hid"))]
@@ -55,27 +25,6 @@ class Wrong(Exception):
 
 
 # ---- files ----
-
-def files_of(folder):
-    """Name -> bytes, or where a link leads, of everything in a folder, in folders within too."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = str(path.relative_to(folder))
-        if path.is_symlink():
-            found[name] = "-> " + os.readlink(path)
-        elif path.is_file():
-            found[name] = path.read_bytes()
-    return found
-
-
-def different(a, b):
-    """The names of what differs between two results of `files_of`."""
-    return sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
-
-
-def litter(folder):
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if ".tmp-" in path.name)
-
 
 def remove(path):
     if path.is_dir() and not path.is_symlink():
@@ -201,47 +150,13 @@ def untimed_lines(raw):
     lines = []
     for line in raw.splitlines():
         try:
-            lines.append({key: value for key, value in json.loads(line).items() if key not in TIMING})
+            lines += untimed([json.loads(line)])
         except ValueError:
             lines.append(line)
     return lines
 
 
 # ---- inputs ----
-
-def write_documents(folder, count):
-    numbers = random.Random(1)
-    words = ["".join(numbers.choice("abcdefghij") for _ in range(numbers.randint(2, 6)))
-             for _ in range(60)]
-    folder.mkdir()
-    for source, most in (("one", 30), ("two", 60)):
-        lines = [json.dumps({"id": f"{source}{i}", "source": source,
-                             "text": " ".join(numbers.choice(words[:most]) for _ in range(30))})
-                 for i in range(count)]
-        (folder / f"{source}.jsonl").write_text("\n".join(lines) + "\n")
-
-
-def write_dump(path):
-    """What a right implementation gave, as `couplet certify` reads it."""
-    names = {"R": "R", "Wg": "W_g", "delta": "delta", "M": "M", "loss": "loss", "dR": "dR",
-             "dWg": "dW_g"}
-    raw = (GOLDEN / "erc" / "small.safetensors").read_bytes()
-    begin = 8 + struct.unpack("<Q", raw[:8])[0]
-    about = next(case for case in json.loads((GOLDEN / "erc" / "cases.json").read_text())
-                 if case["name"] == "small")
-    header, data = {}, b""
-    entries = {names[name]: (entry["dtype"], entry["shape"],
-                             raw[begin + entry["data_offsets"][0]:begin + entry["data_offsets"][1]])
-               for name, entry in json.loads(raw[8:begin]).items() if name in names}
-    for name in ("alpha", "weight"):
-        entries[name] = ("F64", [], struct.pack("<d", about[name]))
-    for name, (dtype, shape, numbers) in entries.items():
-        header[name] = {"dtype": dtype, "shape": shape,
-                        "data_offsets": [len(data), len(data) + len(numbers)]}
-        data += numbers
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-
 
 def write_rows(folder, times=1):
     (folder / "copa").mkdir(parents=True)
@@ -272,13 +187,12 @@ def begin_run(program, inputs):
 def write_inputs(program, inputs):
     """Everything that the cases read; nothing writes there afterwards."""
     inputs.mkdir()
-    write_documents(inputs / "docs", 12)
+    write_documents(inputs / "docs", 12, 30)
     write_rows(inputs / "rows")
-    write_dump(inputs / "dump.safetensors")
-    (inputs / "c.yaml").write_text(CONFIG.format(inputs=inputs))
+    write_tensors(inputs / "dump.safetensors", dump_of("small"))
+    (inputs / "c.yaml").write_text(config(place=f"{inputs}/", **SMALL))
     (inputs / "tokens.json").write_text('{"input_ids": [[1, 2, 3, 4, 5, 6, 7, 8]]}')
-    must(program, ["tokenize", "train", "--vocab-size", 300, "--min-frequency", 1, "--out",
-                   inputs / "T.json", inputs / "docs"], inputs)
+    must(program, [*TRAIN_TOKENIZER, "--out", inputs / "T.json", inputs / "docs"], inputs)
     must(program, ["train", inputs / "c.yaml", "--out", inputs / "R"], inputs)
     save_all(program, inputs / "c.yaml", inputs / "saved")
 
@@ -292,11 +206,10 @@ def save_all(program, config, folder):
 def long_cases(program, inputs):
     """Verbs that go on, on inputs that take long enough to be killed in the middle."""
     write_inputs(program, inputs)
-    write_documents(inputs / "many", 1000)
+    write_documents(inputs / "many", 1000, 30)
     write_rows(inputs / "many-rows", 60)
-    config = CONFIG.format(inputs=inputs).replace("threads: 1", "threads: 2")
-    config = config.replace("steps: 6", "steps: 40").replace("every: 3", "every: 10")
-    (inputs / "long.yaml").write_text(config)
+    (inputs / "long.yaml").write_text(config(place=f"{inputs}/", **SMALL | {
+        "threads": 2, "steps": 40, "evaluate": 10}))
     save_all(program, inputs / "long.yaml", inputs / "saved-long")
     encode = Encode(inputs)
     encode.words = [*encode.words[:-1], inputs / "many"]
@@ -321,8 +234,7 @@ def all_cases(program, inputs):
     return [
         Train("train", inputs / "c.yaml", inputs / "saved"),
         Train("resume", inputs / "c.yaml", inputs / "saved", begin_run(program, inputs)),
-        Case("tokenizer", ["tokenize", "train", "--vocab-size", 300, "--min-frequency", 1, "--out",
-                           "T.json", inputs / "docs"], ["T.json"]),
+        Case("tokenizer", [*TRAIN_TOKENIZER, "--out", "T.json", inputs / "docs"], ["T.json"]),
         Encode(inputs),
         Case("decode", ["tokenize", "decode", "--tokenizer", tokenizer], [],
              ids_of(program, inputs), True),

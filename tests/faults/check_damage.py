@@ -13,16 +13,15 @@ import json
 import os
 import pathlib
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 
-from cases import (GOLDEN, ROWS, Wrong, different, files_of, must, untimed_lines, write_inputs,
-                   write_rows)
+from cases import ROWS, Wrong, must, untimed_lines, write_inputs, write_rows
 from check_faults import scratch
+from inputs import GOLDEN, different, files_of, read_tensors
 from shim import Program
 
 MOST_SECONDS, MOST_KILOBYTES = 20, 1500 * 1000
@@ -130,8 +129,7 @@ def write_bases(program, base):
 
 def index_of(folder):
     """The weights under another name, and an index that leads there."""
-    raw = (folder / "model.safetensors").read_bytes()
-    names = json.loads(raw[8:8 + struct.unpack("<Q", raw[:8])[0]]).keys() - {"__metadata__"}
+    names = read_tensors(folder / "model.safetensors")
     (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
     (folder / "model.safetensors.index.json").write_text(json.dumps(
         {"metadata": {}, "weight_map": dict.fromkeys(sorted(names), "model-00001-of-00001.safetensors")}))

@@ -19,7 +19,8 @@ import struct
 import sys
 import tempfile
 
-from cases import all_cases, different, litter
+from cases import all_cases
+from inputs import different, litter
 from shim import FAULTS, KILLED, STOPPED, UNAVAILABLE, Program
 
 SHOWN, SHOWN_BYTES = 100, 600  # sentences about what is wrong, and of each so much

@@ -14,8 +14,9 @@ import sys
 import tempfile
 import time
 
-from cases import different, litter, long_cases
+from cases import long_cases
 from check_faults import reference_of, scratch
+from inputs import different, litter
 from shim import LIMIT_SECONDS, Program, shell_code
 
 SENT = {  # name -> signals, in order

@@ -1,0 +1,151 @@
+"""inputs.py: what tests give to the program and read of what it wrote: invented documents, a
+configuration, tensors, folders, lines of metrics."""
+import array
+import json
+import os
+import pathlib
+import random
+import struct
+
+GOLDEN = pathlib.Path("tests/golden").resolve()
+TIMING = ("tokens_per_s", "peak_share", "step_s", "memory_bytes")
+
+CONFIG = """\
+model:
+    hidden_size: 16
+    intermediate_size: 8
+    num_hidden_layers: 2
+    num_attention_heads: 2
+    num_experts: 4
+    num_experts_per_tok: 2
+    max_position_embeddings: 64
+data:
+    train: {place}docs
+    validation: {place}docs/two.jsonl
+    tokenizer: {place}T.json
+    seq_len: 16
+    batch_tokens: {batch}
+train:
+    steps: {steps}
+    lr: 1e-2
+    warmup_steps: 2
+compute:
+    threads: {threads}
+    dtype: f32
+checkpoint:
+    every: {save}
+eval:
+    every: {evaluate}
+    max_sequences: 3
+log:
+    every: 1
+"""
+
+
+SMALL = {"place": "", "batch": 64, "steps": 12, "threads": 2, "save": 4, "evaluate": 6}
+TRAIN_TOKENIZER = ("tokenize", "train", "--vocab-size", 300, "--min-frequency", 1)
+
+
+def config(**values):
+    """A small run over the documents and the tokenizer in `place`."""
+    return CONFIG.format(**SMALL | values)
+
+
+def read_json(path):
+    return json.loads(path.read_text())
+
+
+def write_documents(folder, count=40, length=60):
+    """Two sources of invented words, the same for everyone."""
+    numbers = random.Random(1)
+    words = ["".join(numbers.choice("abcdefghij") for _ in range(numbers.randint(2, 6)))
+             for _ in range(60)]
+    folder.mkdir()
+    for source, most in (("one", 30), ("two", 60)):
+        lines = [json.dumps({"id": f"{source}{i}", "source": source,
+                             "text": " ".join(numbers.choice(words[:most]) for _ in range(length))})
+                 for i in range(count)]
+        (folder / f"{source}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+# ---- tensors ----
+
+def read_tensors(path):
+    """Name -> (type, shape, bytes) of a safetensors file."""
+    raw = path.read_bytes()
+    begin = 8 + struct.unpack("<Q", raw[:8])[0]
+    table = json.loads(raw[8:begin])
+    table.pop("__metadata__", None)
+    return {name: (entry["dtype"], entry["shape"],
+                   raw[begin + entry["data_offsets"][0]:begin + entry["data_offsets"][1]])
+            for name, entry in table.items()}
+
+
+def write_tensors(path, tensors):
+    header, pieces, at = {}, [], 0
+    for name, (dtype, shape, raw) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(raw)]}
+        pieces.append(raw)
+        at += len(raw)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(pieces))
+    return path
+
+
+def tensors_of(path):
+    """Name -> (shape, numbers) of a file of F32."""
+    return {name: (shape, array.array("f", raw))
+            for name, (_, shape, raw) in read_tensors(path).items()}
+
+
+def write_floats(path, tensors, dtype="F32"):
+    """Name -> (shape, numbers); BF16 cuts the low half off."""
+    def pack(numbers):
+        raw = array.array("f", numbers).tobytes()
+        return raw if dtype == "F32" else b"".join(raw[i + 2:i + 4] for i in range(0, len(raw), 4))
+    return write_tensors(path, {name: (dtype, shape, pack(numbers))
+                                for name, (shape, numbers) in tensors.items()})
+
+
+DUMPED = {"R": "R", "Wg": "W_g", "delta": "delta", "M": "M", "loss": "loss", "dR": "dR", "dWg": "dW_g"}
+
+
+def dump_of(name):
+    """What a right implementation gave of a golden case, as `couplet certify` reads it."""
+    about = next(case for case in read_json(GOLDEN / "erc" / "cases.json") if case["name"] == name)
+    tensors = read_tensors(GOLDEN / "erc" / f"{name}.safetensors")
+    return {DUMPED[key]: value for key, value in tensors.items() if key in DUMPED} | \
+        {key: ("F64", [], struct.pack("<d", about[key])) for key in ("alpha", "weight")}
+
+
+# ---- folders ----
+
+def files_of(folder):
+    """Name -> bytes, or where a link leads, of everything in a folder, in folders within too."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = "-> " + os.readlink(path)
+        elif path.is_file():
+            found[name] = path.read_bytes()
+    return found
+
+
+def different(a, b):
+    """The names of what differs between two results of `files_of`."""
+    return sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
+
+
+def litter(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if ".tmp-" in path.name)
+
+
+# ---- lines of metrics ----
+
+def metrics(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def untimed(lines):
+    return [{key: value for key, value in line.items() if key not in TIMING} for line in lines]

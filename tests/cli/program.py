@@ -1,0 +1,117 @@
+"""program.py: what all end-to-end tests share: the program that is tested (the first argument), its
+answers with what must hold of every one of them, and the list of what is wrong."""
+import contextlib
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+COUPLET = os.path.abspath(sys.argv[1])
+SHOWN = 100  # sentences about what is wrong
+wrong = []
+
+
+def check(truth, what):
+    if not truth:
+        wrong.append(what)
+
+
+def near(got, want, relative, what):
+    fits = got is not None and want is not None and \
+        math.isclose(got, want, rel_tol=relative, abs_tol=1e-6 * relative)
+    check(fits, f"{what}: {got} and {want}")
+
+
+def same(want, got, where, fits, skipped=()):
+    """All that is wanted is there: numbers with a point as `fits` tells, others exactly."""
+    for key, value in want.items():
+        if isinstance(value, dict):
+            same(value, got.get(key, {}), f"{where}.{key}", fits, skipped)
+        elif not isinstance(value, skipped):
+            number, exact = got.get(key), not isinstance(value, float)
+            right = number == value if exact else isinstance(number, (int, float)) and fits(number, value)
+            check(right, f"{where}.{key}: {number}, wanted {value}")
+
+
+def finish():
+    """Whether anything is wrong, after saying what."""
+    for sentence in wrong[:SHOWN]:
+        print(sentence)
+    if wrong:
+        print(f"{len(wrong)} things are wrong")
+    return len(wrong) > 0
+
+
+@contextlib.contextmanager
+def scratch_folder():
+    with tempfile.TemporaryDirectory(prefix="couplet-test-") as name:
+        yield pathlib.Path(name)
+
+
+# ---- the program ----
+
+def said(words):
+    return "couplet " + " ".join(map(str, words))
+
+
+def sets(*settings):
+    return [word for one in settings for word in ("--set", one)]
+
+
+def run_bytes(*words, data=None, limit_blocks=None, seconds=300, **how):
+    """Output, error and exit code: 0, or 1 or 2 behind a sentence, and no word of a sanitizer.
+    `limit_blocks`: no file may grow beyond so many KiB."""
+    command = [COUPLET, *map(str, words)]
+    if limit_blocks is not None:
+        command = ["bash", "-c", f'ulimit -f {limit_blocks}; exec "$@"', "-", *command]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | how
+    done = subprocess.run(command, input=data, check=False, timeout=seconds, **streams)
+    err, code = done.stderr, done.returncode
+    check(code in (0, 1, 2) and b"Sanitizer" not in err and b"runtime error" not in err,
+          f"{said(words)}: exit {code}: {err[-2000:]}")
+    check(code == 0 or err.rstrip(b"\n").split(b"\n")[-1].startswith(b"couplet: "),
+          f"{said(words)}: no sentence: {err!r}")
+    return done.stdout or b"", err, code
+
+
+def run(*words, **how):
+    """The same as text."""
+    out, err, code = run_bytes(*words, **how)
+    return out.decode(errors="replace"), err.decode(errors="replace"), code
+
+
+def apart(*words, **how):
+    """Output and error of a success."""
+    out, err, code = run(*words, **how)
+    check(code == 0, f"{said(words)}: exit {code}: {err[-2000:]}")
+    return out, err
+
+
+def good(*words, **how):
+    return "".join(apart(*words, **how))
+
+
+def output(*words, **how):
+    """The output of a success."""
+    out, err, code = run_bytes(*words, **how)
+    check(code == 0, f"{said(words)}: exit {code}: {err[-2000:]}")
+    return out
+
+
+def in_json(*words, **how):
+    """What a verb says with --json -."""
+    out, _ = apart(*words, "--json", "-", **how)
+    return json.loads(out) if out else {}
+
+
+def bad(code, parts, *words, **how):
+    """A failure: this exit code and one last sentence that has all the parts."""
+    out, err, got = run(*words, **how)
+    last = err.strip().splitlines()[-1] if err.strip() else ""
+    parts = [parts] if isinstance(parts, str) else parts
+    fits = got == code and last.startswith("couplet: ") and all(part in last for part in parts)
+    check(fits, f"{said(words)}: exit {got}, {err!r}; wanted {code} and {parts!r}")
+    return out + err
