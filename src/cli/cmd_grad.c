@@ -170,11 +170,14 @@ done:
     return status;
 }
 
+/* Every term of the total. */
 static void print_losses(const cpl_settings *settings, const losses *l)
 {
-    printf("cross-entropy %.6f  coupling %.6f (%s over layers)  balance %.6f  z %.6f  total %.6f\n",
+    printf("cross-entropy %.6f  coupling %.6f (%s over layers)  balance %.6f  z %.6f  ",
            (double)l->ce, (double)l->erc, settings->erc.reduce == CPL_ERC_MEAN ? "mean" : "sum",
-           (double)l->balance, (double)l->z, (double)l->total);
+           (double)l->balance, (double)l->z);
+    if (settings->orth.weight > 0) printf("orthogonality %.6f  ", (double)l->orth);
+    printf("total %.6f\n", (double)l->total);
 }
 
 static cpl_status compute_and_write(work *w, cpl_settings *settings, const cpl_arguments *args,

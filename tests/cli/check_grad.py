@@ -9,6 +9,7 @@ import shutil
 import sys
 
 from inputs import GOLDEN, files_of, read_json, tensors_of, write_floats
+from losses import check_total, losses_of_tensors, weights_of
 from program import bad, check, finish, good, run, scratch_folder, sets
 from train_case import train, write_corpus
 
@@ -96,9 +97,8 @@ def check_rows(folder):
     check((folder / "rows.out").read_bytes() != first, "train.seed does not draw other noise")
     good(*words, *sets("erc.weight=0"))
     results = tensors_of(folder / "rows.out")
-    total = results["loss.ce"][1][0] + 0.01 * results["loss.balance"][1][0] + \
-        0.001 * results["loss.z"][1][0]
-    check(abs(results["loss.total"][1][0] - total) < 1e-5, "weight 0 counts in the total")
+    weights = weights_of(good("train", "--print-config")) | {"erc": 0}
+    check_total(losses_of_tensors(results), weights, "weight 0")
     check(results["loss.erc"][1][0] > 0, "weight 0 is not shown")
     good(*words, *sets("compute.dtype=bf16"))
     bad(2, "", *words, *sets("model.hidden_size=3"))
