@@ -276,8 +276,8 @@ cpl_status cpl_evaluation_ask(cpl_task_evaluation *one, const cpl_questions *q,
     a.question        = cpl_alloc(n * sizeof *a.question);
     a.place           = cpl_alloc(n * sizeof *a.place);
     a.sample          = cpl_alloc(n * sizeof(json_t *));
+    if (a.sample) memset(a.sample, 0, n * sizeof(json_t *));
     if (!a.question || !a.place || !a.sample) goto done;
-    memset(a.sample, 0, n * sizeof(json_t *));
     status = go_on(&a, q, answering, &recalled);
     if (status == CPL_OK && watch->began) watch->began(watch->ctx, one, recalled);
     if (status == CPL_OK) status = cpl_evaluation_about(ask_all(&a, q, answering), one->what);
