@@ -1,4 +1,4 @@
-# The front door. Everything is built by CMake; `make help` lists what stands here.
+# The main commands. CMake builds everything; `make help` lists the targets.
 JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX  ?= /usr/local
 DESTDIR ?=
@@ -12,24 +12,24 @@ SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include test
 .PHONY: release deps demo test further python fuzz faults bench experiments check install clean help
 export JOBS V
 
-release: ## builds the program, build/release/couplet (V=1: prints every command)
+release: ## builds the program, build/release/couplet (V=1 prints every command)
 	@tools/deps.sh build
 	@CONFIGURE=-DCMAKE_INSTALL_PREFIX=$(PREFIX) tools/build.sh release
 
-deps: ## installs what is missing (apt), or says what to install
+deps: ## installs missing packages (apt), or lists what to install
 	@tools/deps.sh build test
 
-demo: ## installs what is missing, builds, trains with and without the coupling loss, compares
+demo: ## installs missing packages, builds, trains with and without the coupling loss, compares
 	@tools/deps.sh build
 	@tools/build.sh release --target couplet
 	@tools/demo.sh build/release/couplet
 
-test: ## installs what is missing, builds with sanitizers, runs every test
+test: ## installs missing packages, builds with sanitizers, runs every test
 	@tools/deps.sh build test
 	@tools/build.sh dev
 	@python3 tools/run_tests.py build/dev $(JOBS)
 
-further: ## the tests on the larger reference data, in $$COUPLET_SHARED or ../shared
+further: ## runs the tests on the larger reference data (folder COUPLET_SHARED, default ../shared)
 	@tools/deps.sh build test
 	@tools/build.sh dev
 	@python3 tools/run_tests.py build/dev $(JOBS) further
@@ -39,13 +39,13 @@ python: ## makes build/venv with PyTorch (some gigabytes) and runs the tests of 
 	@python3 tools/run_python_tests.py prepare build/venv
 	@python3 tools/run_python_tests.py run build/venv
 
-fuzz: ## damages files for SECONDS (60) in each of the fuzzing tests, with sanitizers
+fuzz: ## runs each fuzzing test for SECONDS (60) on damaged files, with sanitizers
 	@tools/deps.sh build test
 	@tools/build.sh dev
 	@for program in build/dev/tests/*_fuzz; do \
 	    COUPLET_FUZZ_SECONDS=$(SECONDS) $$program || exit 1; done
 
-faults: ## every call failing (SHARE=K: each K-th), KILLS kills (1000), FILES damaged files (10000)
+faults: ## tests every failing call (SHARE=K: each K-th), KILLS kills (1000), FILES damaged files (10000)
 	@tools/deps.sh build test
 	@tools/build.sh dev --target couplet faults faults_damage faults_program
 	@python3 tests/faults/check_faults.py build/dev/faults/couplet build/dev/tests/faults.so --all \
@@ -55,17 +55,17 @@ faults: ## every call failing (SHARE=K: each K-th), KILLS kills (1000), FILES da
 	@python3 tests/faults/check_damage.py build/dev/couplet build/dev/tests/faults_damage \
 	    --files $(FILES) --jobs $(JOBS)
 
-bench: ## prints what is measured beside the plain product, in the same run
+bench: ## measures speed against the plain matrix product, in the same run
 	@tools/deps.sh build
 	@tools/build.sh release --target bench
 	@for program in build/release/bench/*; do [ ! -x $$program ] || $$program || exit 1; done
 
-experiments: release ## makes the runs of experiments/ that are missing; ONLY=alpha, JOBS=1, MEASURE=1
+experiments: release ## makes the missing runs of experiments/; ONLY=alpha, JOBS=1, MEASURE=1
 	@tools/deps.sh python
 	@python3 tools/experiments.py build/release/couplet --jobs $(JOBS) \
 	    $(if $(ONLY),--only $(ONLY)) $(if $(MEASURE),--measure)
 
-check: ## format, clang without warnings, floors, headers, map, formats
+check: ## checks format, clang warnings, order of rooms, headers, map of the source, documented formats
 	@tools/deps.sh build test check
 	@clang-format --dry-run -Werror $(SOURCES)
 	@tools/build.sh clang --target all bench
@@ -74,7 +74,7 @@ check: ## format, clang without warnings, floors, headers, map, formats
 	@python3 tools/check_map.py
 	@python3 tools/check_formats.py
 
-install: release ## puts program, libraries, header, manual and completion under PREFIX (DESTDIR)
+install: release ## installs program, libraries, header, manual and completion under PREFIX (DESTDIR)
 	@DESTDIR=$(DESTDIR) cmake --install build/release
 
 clean: ## removes build/
