@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Transformers' Trainer goes on with an OLMoE model, once without and once with the coupling loss.
+"""Transformers' Trainer continues an OLMoE model, once without and once with the coupling loss.
 
-    make demo                                         # writes runs/demo, the default model
+    make demo                                         # writes runs/demo/coupled, the default model
     pip install './python[hf]'
     python examples/continue_olmoe.py [MODEL_DIR] [--steps 50] [--out runs/continued]
 
 MODEL_DIR is a Hugging Face OLMoE directory with tokenizer.json, a checkpoint of couplet or a run. Prints
-both runs' losses and figures side by side, then has `couplet inspect` measure the two results. The
-demo's model was trained with the loss and has next to none at alpha 1; with --alpha 0.5 it has again."""
+both runs' losses and figures side by side, then runs `couplet inspect` on the two results. The
+demo's model was trained with the loss, which is almost 0 at alpha 1; with --alpha 0.5 it is not."""
 import argparse
 import gzip
 import json
@@ -30,7 +30,7 @@ SHOWN = ("loss", "erc", "erc_clean", "erc_eps_mean", "erc_kappa_diagonal", "erc_
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("model", nargs="?", default=str(ROOT / "runs" / "demo"))
+    parser.add_argument("model", nargs="?", default=str(ROOT / "runs" / "demo" / "coupled"))
     parser.add_argument("--text", nargs="+", help="JSON lines with `text` (.json, .jsonl, .gz), or plain text; "
                         "default: the .json.gz of data/train")
     parser.add_argument("--out", default=str(ROOT / "runs" / "continued"))
