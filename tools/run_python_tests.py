@@ -11,10 +11,11 @@ import sys
 import tempfile
 import xml.etree.ElementTree as xml
 
-NEEDS = ["torch>=2.4", "transformers>=5", "accelerate", "safetensors", "numpy", "peft", "pytest", "setuptools"]
+NEEDS = ["torch>=2.4", "transformers>=5", "accelerate", "safetensors", "numpy", "peft", "matplotlib", "pytest",
+         "setuptools"]
 INSTALL_SECONDS, TEST_SECONDS = 900, 900
 CHECK = "import torch, transformers, accelerate, safetensors, numpy, pytest"
-WISHED = CHECK + ", peft"  # without it a few tests are skipped
+WISHED = CHECK + ", peft, matplotlib"  # without them a few tests are skipped
 
 
 def python_of(venv):

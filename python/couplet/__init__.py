@@ -4,24 +4,36 @@
     erc = couplet.hf.attach(model)            # Transformers: loss = out.loss + erc.loss()
     loss = couplet.erc_loss_ep(router, local_w_gate, group=group)
     python -m couplet.certify my_module:my_loss
+    python -m couplet.plot FIGURES.json --out DIR
 
+PyTorch and the C library are loaded at the first use of a name below; couplet.plot needs neither.
 See docs/pytorch.md of the project."""
-try:
-    import torch as _torch  # noqa: F401
-except ImportError as error:
-    raise ImportError("couplet needs PyTorch 2.4 or newer: pip install torch") from error
+import importlib
 
-from . import reference
-from ._door import erc_loss
-from ._library import version as _version
-from .parallel import erc_loss_ep
-
-__version__ = _version()
 __all__ = ["erc_loss", "erc_loss_ep", "reference", "hf", "__version__"]
+
+_FROM = {"erc_loss": "._door", "erc_loss_ep": ".parallel", "__version__": "._library"}
+_MODULES = ("reference", "hf", "parallel")
+
+
+def _need_torch() -> None:
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise ImportError("couplet needs PyTorch 2.4 or newer: pip install torch") from error
 
 
 def __getattr__(name: str):
-    if name == "hf":  # not before it is asked for
-        import importlib
-        return importlib.import_module(".hf", __name__)
-    raise AttributeError(f"module 'couplet' has no attribute {name!r}")
+    if name not in _FROM and name not in _MODULES:
+        raise AttributeError(f"module 'couplet' has no attribute {name!r}")
+    if name != "__version__":
+        _need_torch()
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
+    module = importlib.import_module(_FROM[name], __name__)
+    value = globals()[name] = module.version() if name == "__version__" else getattr(module, name)
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *__all__, "parallel"})

@@ -26,11 +26,15 @@ import sys
 import tempfile
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-import torch
-from torch import Tensor
+from . import _need_torch
 
-from . import _noise
-from ._callable import CannotRun, Loss, load
+_need_torch()
+
+import torch  # noqa: E402
+from torch import Tensor  # noqa: E402
+
+from . import _noise  # noqa: E402
+from ._callable import CannotRun, Loss, load  # noqa: E402
 
 # name: n, d, D, alpha, weight, by how much expert j answers to row j beyond chance
 INPUTS = {"some-active": (8, 24, 20, 1.0, 1.0, 0.0), "all-active": (6, 17, 9, 0.3, 0.25, 0.0),
