@@ -13,7 +13,7 @@ import numpy as np  # noqa: E402
 
 import charts  # noqa: E402
 from conftest import ROOT  # noqa: E402
-from couplet import plot  # noqa: E402
+from couplet import _charts, plot  # noqa: E402
 
 BEGINNINGS = {"svg": b"<?xml", "pdf": b"%PDF-", "png": b"\x89PNG"}
 
@@ -87,13 +87,13 @@ def test_hostile_names(figures, tmp_path):
 def test_axes(monkeypatch, figures, tmp_path):
     """Ranges that the file sets, zero on an axis, and zero on a logarithmic one."""
     found = {}
-    savefig = plot.Figure.savefig
+    savefig = _charts.Figure.savefig
 
     def keep(figure, path, **more):
         found[path.stem] = figure.axes[0]
         savefig(figure, path, **more)
 
-    monkeypatch.setattr(plot.Figure, "savefig", keep)
+    monkeypatch.setattr(_charts.Figure, "savefig", keep)
     plot.draw_files([figures(block_of("bands", "logarithm", "no-zero", "equal"))], tmp_path)
     assert found["equal"].get_ylim() == (0, 1)
     low, high = found["bands"].get_ylim()
@@ -105,16 +105,28 @@ def test_axes(monkeypatch, figures, tmp_path):
 
 def test_values_of_a_matrix():
     heat = charts.heat(1, 3, [0, 65534, 65535], low=-1, high=3)
-    assert np.array_equal(plot.decode_heat(heat), [[-1, 3, np.nan]], equal_nan=True)
+    assert np.array_equal(_charts.decode_heat(heat), [[-1, 3, np.nan]], equal_nan=True)
     heat = charts.heat(1, 3, [0, 32767, 65534], low=0.01, high=100, scale="log")
-    assert np.allclose(plot.decode_heat(heat), [[0.01, 1, 100]], rtol=1e-12)
+    assert np.allclose(_charts.decode_heat(heat), [[0.01, 1, 100]], rtol=1e-12)
+
+
+def test_zero_of_a_logarithmic_matrix():
+    heat = charts.heat(1, 2, [0, 65534], low=0.01, high=100, scale="log", zeros=True)
+    assert np.allclose(_charts.decode_heat(heat), [[0, 100]], rtol=1e-12)
 
 
 def test_colours_follow_groups():
-    keys = plot.colour_keys([charts.line("a", [1], 0), charts.line("b", [1], 2), charts.line("c", [1], 0)])
-    assert keys == [0, 2, 0] and plot.palette(keys)[2] == plot.COLOURS[2]
-    assert plot.colour_keys([charts.line("a", [1]), charts.line("b", [1])]) == [0, 1]
-    assert len(set(plot.palette(list(range(12))).values())) == 12
+    assert _charts.palette([0, 2, -1]) == {0: _charts.COLOURS[0], 2: _charts.COLOURS[2], -1: _charts.NONE}
+    assert len(set(_charts.palette(list(range(12))).values())) == 12
+
+
+def test_names_in_the_legend(figures, tmp_path):
+    """Groups have the chart's names; of many lines on the ramp the first and the last are named."""
+    drawn = plot.draw_files([figures(block_of("boxes", "ramp", "infinite"))], tmp_path)
+    texts = {path.stem: texts_of(path) for path in drawn}
+    assert {"vanilla", "ERC"} <= set(texts["boxes"])
+    assert "layer 0" in texts["ramp"] and "… layer 15" in texts["ramp"] and "layer 1" not in texts["ramp"]
+    assert "∞" in texts["infinite"] and "encoder 0" in texts["infinite"]
 
 
 # ---- files ----
@@ -163,6 +175,8 @@ DAMAGES = {
     "unknown kind": ("dots", lambda c: c.update(kind="pie"), "'pie' is no kind of chart; there are lines, heat"),
     "lengths": ("dots", lambda c: c["series"][0]["x"].pop(), "series 0: x has 2 entries, y has 3"),
     "no numbers": ("dots", lambda c: c["series"][1].update(y=["a"]), "series 1, y must be a list of numbers"),
+    "no y": ("dots", lambda c: c["series"][1].pop("y"), "series 1 has no y"),
+    "no object": ("dots", lambda c: c["series"].append(3), "series 2 must be an object"),
     "no series": ("dots", lambda c: c.pop("series"), "it has no series"),
     "no base64": ("matrix", lambda c: c["heat"].update(data="~~~~"), "data is not base64"),
     "short data": ("matrix", lambda c: c["heat"].update(data=c["heat"]["data"][4:]), "509 bytes; 16 x 16 values have 512"),

@@ -1,0 +1,448 @@
+"""The charts of a series block as figures of matplotlib: lines, matrices, points and boxes.
+
+docs/formats.md, "The series block", has the fields."""
+from __future__ import annotations
+
+import base64
+import binascii
+import textwrap
+import unicodedata
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import matplotlib
+import numpy as np
+from matplotlib import ticker
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+
+# Okabe and Ito (Color Universal Design, 2008), its yellow replaced by grey: the colours of the pages.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8a8a8a")
+INK, MUTED, AXIS, GRID, NONE, NO_VALUE = "#1c1e21", "#5a6068", "#80868f", "#e6e8eb", "#9aa0a8", "#d9dce0"
+WIDTH, HEIGHT = 5.4, 3.5  # inches
+LONGEST_NAME, MOST_NAMES, MARKED_POINTS = 44, 12, 80
+STYLE = {
+    "font.family": ["DejaVu Sans"], "font.size": 9, "axes.labelsize": 9, "legend.fontsize": 8.5,
+    "xtick.labelsize": 8.5, "ytick.labelsize": 8.5, "text.color": INK, "axes.labelcolor": MUTED,
+    "xtick.color": AXIS, "ytick.color": AXIS, "xtick.labelcolor": MUTED, "ytick.labelcolor": MUTED,
+    "axes.edgecolor": AXIS, "axes.linewidth": 0.8, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.grid": True, "axes.axisbelow": True, "grid.color": GRID, "grid.linewidth": 0.8,
+    "lines.linewidth": 1.6, "lines.markersize": 3.5, "text.parse_math": False, "axes.unicode_minus": True,
+    "svg.fonttype": "none", "svg.hashsalt": "couplet", "pdf.fonttype": 42, "savefig.dpi": 200}
+
+
+class CannotDraw(Exception):
+    """A sentence that names what is wrong with the input."""
+
+
+# ---- values ----
+
+def text(value: Any, longest: Optional[int] = None) -> str:
+    """One line that every format can hold; a long name is cut in its middle."""
+    line = "" if value is None else str(value).encode("utf-8", "replace").decode()
+    line = "".join(" " if unicodedata.category(c) in ("Cc", "Cs", "Co", "Cn") else c for c in line).strip()
+    if longest and len(line) > longest:
+        line = f"{line[:longest // 2 - 1]}…{line[-(longest // 2):]}"
+    return line
+
+
+def numbers(value: Any, where: str) -> "np.ndarray":
+    """A list of numbers, null as NaN."""
+    if not isinstance(value, list) or any(isinstance(one, bool) or not isinstance(one, (int, float, type(None)))
+                                          for one in value):
+        raise CannotDraw(f"{where} must be a list of numbers and null")
+    array = np.array([np.nan if one is None else float(one) for one in value], dtype=float)
+    return np.where(np.isfinite(array), np.clip(array, -1e300, 1e300), np.nan)
+
+
+def member(value: Any, name: str, kind: type, where: str) -> Any:
+    found = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(found, kind) or isinstance(found, bool):
+        raise CannotDraw(f"{where} has no {name}" if found is None else f"{where}: {name} has the wrong type")
+    return found
+
+
+def same_length(arrays: Dict[str, Any], where: str) -> None:
+    lengths = {name: len(array) for name, array in arrays.items() if array is not None}
+    if len(set(lengths.values())) > 1:
+        raise CannotDraw(f"{where}: " + ", ".join(f"{name} has {n} entries" for name, n in lengths.items()))
+
+
+# ---- colours ----
+
+def ramp(share: Any) -> Any:
+    """Viridis without its end that is near white."""
+    share = share if isinstance(share, (int, float)) else 0
+    return matplotlib.colormaps["viridis"](0.85 * min(max(share, 0), 1))
+
+
+def palette(groups: List[int]) -> Dict[int, Any]:
+    """The colour of each group: one of COLOURS, or a place on the ramp where there are more; below 0 is grey."""
+    classes = sorted({group for group in groups if group >= 0})
+    if all(group < len(COLOURS) for group in classes):
+        chosen = {group: COLOURS[group] for group in classes}
+    else:
+        chosen = {group: ramp(i / (len(classes) - 1)) for i, group in enumerate(classes)}
+    return {**chosen, **{group: NONE for group in groups if group < 0}}
+
+
+def group_name(chart: dict, group: int) -> str:
+    names = chart.get("groups")
+    known = isinstance(names, list) and 0 <= group < len(names)
+    return text(names[group] if known else group, LONGEST_NAME)
+
+
+# ---- axes ----
+
+def axis_label(axis: dict) -> str:
+    label, unit = text(axis.get("label"), 90), text(axis.get("unit"), 30)
+    return f"{label} ({unit})" if label and unit else label or unit
+
+
+def limits(axis: dict, log: bool) -> Tuple[Optional[float], Optional[float]]:
+    ends = [axis.get(name) for name in ("from", "to")]
+    ends = [end if isinstance(end, (int, float)) and abs(end) <= 1e300 else None for end in ends]
+    return tuple(None if end is not None and log and end <= 0 else end for end in ends)
+
+
+def plain(value: float, _place: Any = None) -> str:
+    """A mark of a logarithmic axis."""
+    power = np.log10(value) if value > 0 else 0
+    if abs(power) > 3.5 and abs(power - round(power)) < 1e-9:
+        return "10" + str(round(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{value:g}".replace("-", "−")
+
+
+def set_log_scale(axes: Any, name: str, axis: dict, values: "np.ndarray") -> None:
+    """A logarithmic axis; where 0 occurs or must be shown, 0 lies one step below the smallest power of ten."""
+    set_scale, at = getattr(axes, f"set_{name}scale"), getattr(axes, f"{name}axis")
+    positive = values[values > 0]
+    if not positive.size:
+        return
+    if axis.get("zero") or (values == 0).any():
+        low, high = 10.0 ** np.floor(np.log10(positive.min())), float(positive.max())
+        set_scale("symlog", linthresh=low, linscale=0.5)
+        step = max(1, int(np.ceil(np.log10(high / low) / 6)))
+        powers = np.arange(np.log10(low), np.log10(high) + 1, step)
+        at.set_major_locator(ticker.FixedLocator([0.0, *(10.0 ** powers)]))
+        at.set_minor_locator(ticker.NullLocator())
+        getattr(axes, f"set_{name}lim")(-0.08 * low, high * 1.4)
+    else:
+        set_scale("log")
+        if positive.max() < 30 * positive.min():  # few powers of ten would be marked
+            at.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        at.set_minor_formatter(ticker.NullFormatter())
+    at.set_major_formatter(ticker.FuncFormatter(plain))
+
+
+def set_places(axes: Any, name: str, names: List[Any], most: int) -> None:
+    """An axis of the places 0, 1, ... with their names, as many as there is room for."""
+    names = [text(one, 24) for one in names]
+    every = max(1, -(-len(names) // most))
+    turned = name == "x" and sum(map(len, names[::every])) > 80
+    getattr(axes, f"set_{name}ticks")(range(0, len(names), every), names[::every], **({"rotation": 40, "ha": "right",
+                                      "rotation_mode": "anchor"} if turned else {}))
+
+
+def set_axis(axes: Any, name: str, axis: Any, values: "np.ndarray") -> None:
+    """Label, scale, range and ticks of axis `name` ("x" or "y") that shows `values`."""
+    axis = axis if isinstance(axis, dict) else {}
+    getattr(axes, f"set_{name}label")(axis_label(axis))
+    if isinstance(axis.get("names"), list):
+        return set_places(axes, name, axis["names"], 24)
+    log = axis.get("scale") == "log"
+    values = values[np.isfinite(values)]
+    if log:
+        set_log_scale(axes, name, axis, values)
+    elif axis.get("zero") and values.size:
+        low, high = float(min(values.min(), 0)), float(max(values.max(), 0))
+        room = 0.05 * (high - low) or 1.0
+        getattr(axes, f"set_{name}lim")(low - room if low < 0 else -0.1 * room, high + room if high > 0 else 0)
+    low, high = limits(axis, log)
+    if low is not None and low == high:
+        high = None
+    if low is not None or high is not None:
+        getattr(axes, f"set_{name}lim")(low, high)
+    if not log and (axis.get("whole") or axis.get("percent")):
+        at = getattr(axes, f"{name}axis")
+        if axis.get("whole"):
+            at.set_major_locator(ticker.MaxNLocator(integer=True))
+        if axis.get("percent"):
+            at.set_major_formatter(ticker.PercentFormatter(xmax=1, symbol=" %"))
+
+
+# ---- figures ----
+
+def new_figure(chart: dict, width: float = WIDTH, height: float = HEIGHT) -> Tuple[Any, Any]:
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.04)
+    notes = [line for note in chart.get("notes") or [] for line in textwrap.wrap(text(note), int(width * 17))]
+    if notes:
+        figure.supxlabel("\n".join(notes), x=0.015, ha="left", fontsize=7.5, color=MUTED)
+    return figure, figure.subplots()
+
+
+def set_head(figure: Any, chart: dict, entries: List[Tuple[Any, str]]) -> None:
+    """The title, and below it the legend in as many columns as fit; both above the axes."""
+    title = "\n".join(textwrap.wrap(text(chart.get("title")), int(figure.get_figwidth() * 13)))
+    bold = {"weight": "bold", "size": 10}
+    entries = [(handle, name if not name.startswith("_") else f" {name}") for handle, name in entries if name]
+    if not entries:
+        figure.suptitle(title, x=0.015, ha="left", **bold)
+        return
+    for columns in range(min(len(entries), 8), 0, -1):
+        legend = figure.legend(*zip(*entries), loc="outside upper left", ncols=columns, title=title,
+                               title_fontproperties=bold, alignment="left", frameon=False, borderaxespad=0.1,
+                               columnspacing=1.4, handlelength=1.8, handletextpad=0.5, labelcolor=INK)
+        if columns == 1 or legend.get_window_extent().width < 0.98 * figure.bbox.width:
+            return
+        legend.remove()
+
+
+def line_style(one: dict, is_repeated: bool) -> Any:
+    if one.get("style") == "dots":
+        return "none"
+    if one.get("style") == "dashed":
+        return (0, (5, 3))
+    return (0, (3, 3)) if is_repeated else "-"  # a line of the same points lies below: both can be seen
+
+
+def read_series(chart: dict) -> List[dict]:
+    """The entries of `series` with arrays in place of lists."""
+    found = []
+    for i, one in enumerate(member(chart, "series", list, "it")):
+        where = f"series {i}"
+        if not isinstance(one, dict):
+            raise CannotDraw(f"{where} must be an object")
+        x, y, low, high, infinite = (numbers(one[name], f"{where}, {name}") if one.get(name) is not None else None
+                                     for name in ("x", "y", "low", "high", "infinite"))
+        if y is None and (low is None or high is None):
+            raise CannotDraw(f"{where} has no y")
+        length = len(y if y is not None else low)
+        x = np.arange(length, dtype=float) if x is None else x
+        is_rule = one.get("style") == "rule"
+        same_length({"y": y} if is_rule else {"x": x, "y": y, "low": low, "high": high}, where)
+        found.append({**one, "x": x, "y": np.full(length, np.nan) if y is None else y, "low": low, "high": high,
+                      "infinite": infinite if infinite is not None else np.empty(0), "is_rule": is_rule})
+    return found
+
+
+def draw_line(axes: Any, one: dict, colour: Any, is_repeated: bool) -> Any:
+    """Draws one series with its band; returns what the legend shows of it."""
+    x, y, handle = one["x"], one["y"], None
+    if one["low"] is not None and one["high"] is not None:
+        axes.fill_between(x, one["low"], one["high"], color=colour, alpha=0.2, linewidth=0)
+        handle = Patch(color=colour, alpha=0.3, linewidth=0)
+    if one["is_rule"]:
+        style = {"color": AXIS, "linewidth": 1.0, "linestyle": (0, (2, 2))}
+        if not y.size or np.isnan(y[0]):
+            return None
+        axes.axhline(y[0], **style)
+        return Line2D([], [], **style)
+    for place in one["infinite"]:
+        axes.annotate("∞", (place, 0.98), xycoords=("data", "axes fraction"), color=colour, ha="center", va="top")
+    points = int(np.isfinite(y).sum())
+    if not points:
+        return handle
+    dots = one.get("style") == "dots"
+    marked = dots or points == 1 or (one.get("marks") and len(y) <= MARKED_POINTS)
+    style = {"color": colour, "linestyle": line_style(one, is_repeated), "marker": "o" if marked else "none",
+             "markeredgewidth": 0, "alpha": 0.75 if dots else 1.0, "markersize": 4.5 if dots else 3.5}
+    axes.plot(x, y, **style, zorder=3, clip_on=not marked)
+    return Line2D([], [], **style)
+
+
+def legend_of_lines(chart: dict, drawn: List[Tuple[dict, Any]]) -> List[Tuple[Any, str]]:
+    """Series with a name; of many on the ramp the first and the last."""
+    named = [(one, handle) for one, handle in drawn if handle and one.get("name")]
+    on_ramp = [one for one, _ in named if one.get("group") is None and "share" in one]
+    if len(on_ramp) > MOST_NAMES:
+        ends, inner = {id(on_ramp[0]): "", id(on_ramp[-1]): "… "}, {id(one) for one in on_ramp[1:-1]}
+        named = [(one, handle) for one, handle in named if id(one) not in inner]
+        return [(handle, ends.get(id(one), "") + text(one["name"], LONGEST_NAME)) for one, handle in named]
+    return [(handle, text(one["name"], LONGEST_NAME)) for one, handle in named]
+
+
+def draw_lines(chart: dict) -> Any:
+    series, seen, drawn = read_series(chart), set(), []
+    figure, axes = new_figure(chart, WIDTH, HEIGHT if series else 1.2)
+    groups = [one["group"] if isinstance(one.get("group"), int) else i for i, one in enumerate(series)]
+    colours = palette([group for group, one in zip(groups, series) if "share" not in one])
+    for one, group in zip(series, groups):
+        points = (one["x"].tobytes(), one["y"].tobytes())
+        colour = ramp(one["share"]) if "share" in one else colours[group]
+        drawn.append((one, draw_line(axes, one, colour, points in seen and one["low"] is None)))
+        seen.add(points)
+    if series:
+        values = [one[name] for one in series for name in ("y", "low", "high") if one[name] is not None]
+        set_axis(axes, "x", chart.get("x"), np.concatenate([one["x"] for one in series if not one["is_rule"]] or [[]]))
+        set_axis(axes, "y", chart.get("y"), np.concatenate(values))
+    else:
+        axes.set_axis_off()  # the notes say why
+    set_head(figure, chart, legend_of_lines(chart, drawn))
+    return figure
+
+
+# ---- heat ----
+
+def decode_heat(heat: dict) -> "np.ndarray":
+    """The matrix [rows, columns] of a `heat` member; NaN where there is no number."""
+    rows, columns = (member(heat, name, int, "heat") for name in ("rows", "columns"))
+    low, high = (float(member(heat, name, (int, float), "heat")) for name in ("low", "high"))
+    log = heat.get("scale") == "log"
+    if rows < 1 or columns < 1 or (log and not 0 < low <= high):
+        raise CannotDraw("heat: rows, columns or range are not possible")
+    try:
+        data = base64.b64decode(member(heat, "data", str, "heat"), validate=True)
+    except (binascii.Error, ValueError):
+        raise CannotDraw("heat: data is not base64") from None
+    if len(data) != 2 * rows * columns:
+        raise CannotDraw(f"heat: data has {len(data)} bytes; {rows} x {columns} values have {2 * rows * columns}")
+    levels = np.frombuffer(data, dtype="<u2").reshape(rows, columns)
+    ends = np.log10([low, high]) if log else (low, high)
+    values = ends[0] + levels / 65534 * (ends[1] - ends[0])
+    values = 10.0 ** values if log else values
+    if log and heat.get("zeros"):
+        values[levels == 0] = 0
+    return np.where(levels == 65535, np.nan, values)
+
+
+def marked_cells(heat: dict, shape: Tuple[int, int]) -> List[Tuple[int, int]]:
+    for cell in heat.get("boxes") or []:
+        if not (isinstance(cell, list) and len(cell) == 2 and all(
+                isinstance(at, int) and 0 <= at < n for at, n in zip(cell, shape))):
+            raise CannotDraw("heat: boxes must be a list of [row, column]")
+    return heat.get("boxes") or []
+
+
+def colour_scale(heat: dict) -> Any:
+    """The range of the colours, which is "colours" where the file has it."""
+    low, high = heat["low"], heat["high"]
+    ends = heat.get("colours")
+    if isinstance(ends, list) and len(ends) == 2 and all(isinstance(end, (int, float)) for end in ends):
+        low, high = ends
+    if heat.get("scale") == "log":
+        low = low if low > 0 else heat["low"]
+        return matplotlib.colors.LogNorm(low, high if high > low else low * 10)
+    if heat.get("diverging"):
+        most = max(abs(low), abs(high)) or 1.0
+        return matplotlib.colors.Normalize(-most, most)
+    return matplotlib.colors.Normalize(low, high if high > low else low + 1)
+
+
+def set_cells(axes: Any, name: str, heat: dict, n: int) -> None:
+    """The marks of rows (y) or columns (x)."""
+    names = heat.get("row_names" if name == "y" else "column_names")
+    if isinstance(names, list) and len(names) == n:
+        set_places(axes, name, names, 16)
+    else:
+        at = getattr(axes, f"{name}axis")
+        at.set_major_locator(ticker.MaxNLocator(integer=True, steps=[1, 2, 4, 5, 8, 10]))
+
+
+def draw_heat(chart: dict) -> Any:
+    heat = member(chart, "heat", dict, "it")
+    values = decode_heat(heat)
+    rows, columns = values.shape
+    is_square = 0.5 <= rows / columns <= 2
+    figure, axes = new_figure(chart, *((4.6, 4.4) if is_square else (WIDTH, HEIGHT)))
+    colours = matplotlib.colormaps["RdBu_r" if heat.get("diverging") else "viridis"].with_extremes(bad=NO_VALUE)
+    scale, repeat = colour_scale(heat), max(1, 1200 // max(rows, columns))  # viewers blur an image that they enlarge
+    cells = np.kron(np.clip(values, scale.vmin, scale.vmax), np.ones((repeat, repeat)))
+    image = axes.imshow(cells, norm=scale, cmap=colours, interpolation="none",
+                        aspect="equal" if is_square else "auto", extent=(-0.5, columns - 0.5, rows - 0.5, -0.5))
+    for row, column in marked_cells(heat, values.shape):
+        axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=COLOURS[1], linewidth=1.0))
+    axes.grid(False)
+    axes.set_xlabel(text(heat.get("column_label")) or axis_label(chart.get("x") or {}))
+    axes.set_ylabel(text(heat.get("row_label")) or axis_label(chart.get("y") or {}))
+    set_cells(axes, "x", heat, columns)
+    set_cells(axes, "y", heat, rows)
+    bar = figure.colorbar(image, ax=axes, shrink=0.85 if is_square else 1.0, label=text(heat.get("value_label"), 60))
+    bar.outline.set_visible(False)
+    if heat.get("scale") == "log":
+        bar.ax.yaxis.set_major_formatter(ticker.FuncFormatter(plain))
+        if scale.vmax < 30 * scale.vmin:  # else a bar of one decade or less would have no marks
+            bar.ax.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        bar.ax.yaxis.set_minor_formatter(ticker.NullFormatter())
+    set_head(figure, chart, [])
+    return figure
+
+
+# ---- points ----
+
+def draw_points(chart: dict) -> Any:
+    points = member(chart, "points", dict, "it")
+    x, y = (numbers(member(points, name, list, "points"), f"points, {name}") for name in ("x", "y"))
+    sizes = numbers(points["size"], "points, size") if points.get("size") is not None else np.full(len(x), 1.0)
+    groups = points.get("group") or [0] * len(x)
+    if any(not isinstance(group, int) for group in groups):
+        raise CannotDraw("points: group must be a list of whole numbers")
+    same_length({"x": x, "y": y, "size": sizes, "group": groups, "names": points.get("names")}, "points")
+    bare = not any(axis_label(chart.get(name) or {}) for name in "xy")  # a map without axes: t-SNE
+    figure, axes = new_figure(chart, *((4.4, 4.8) if bare else (WIDTH, HEIGHT)))
+    keys, largest = np.array(groups, dtype=int), np.nanmax(sizes, initial=1e-300)
+    colours, entries = palette(groups), []
+    area = float(np.clip(4000 / max(1, len(x)), 5, 36))
+    for key in sorted(set(groups)):
+        at = keys == key
+        axes.scatter(x[at], y[at], s=area * np.nan_to_num(sizes[at] / largest), color=colours[key], alpha=0.75,
+                     linewidths=0)
+        entries.append((Line2D([], [], linestyle="none", marker="o", color=colours[key], markersize=5),
+                        group_name(chart, key)))
+    if not bare:
+        set_axis(axes, "x", chart.get("x"), x)
+        set_axis(axes, "y", chart.get("y"), y)
+    else:
+        axes.set(xticks=[], yticks=[], aspect="equal", adjustable="datalim")
+        axes.spines[:].set_visible(True)
+        axes.spines[:].set_color(GRID)
+    set_head(figure, chart, entries if len(entries) > 1 else [])
+    return figure
+
+
+# ---- boxes ----
+
+def draw_box(axes: Any, box: dict, at: float, width: float, colour: Any) -> None:
+    where = f"box {text(box.get('name'), 40)}"
+    names = ("q05", "q25", "q50", "q75", "q95", "low", "high", "mean")
+    q05, q25, q50, q75, q95, low, high, mean = numbers([box.get(name) for name in names], where)
+    if not np.isfinite([q05, q25, q50, q75, q95]).all():
+        return
+    axes.vlines([at, at], [q05, q75], [q25, q95], color=colour, linewidth=1.0)
+    axes.add_patch(Rectangle((at - width / 2, q25), width, q75 - q25, facecolor=matplotlib.colors.to_rgba(colour, 0.28),
+                             edgecolor=colour, linewidth=1.0))
+    axes.hlines(q50, at - width / 2, at + width / 2, color=colour, linewidth=2.0)
+    axes.plot([at, at], [low, high], linestyle="none", marker="o", markersize=3, markerfacecolor="white",
+              markeredgecolor=colour, markeredgewidth=0.9)
+    axes.plot([at], [mean], linestyle="none", marker="o", markersize=3, color=colour, markeredgewidth=0)
+
+
+def draw_boxes(chart: dict) -> Any:
+    """Boxes from quartile to quartile, whiskers from 5 % to 95 %; the groups of one place side by side."""
+    boxes = member(chart, "boxes", list, "it")
+    if not all(isinstance(box, dict) for box in boxes):
+        raise CannotDraw("boxes must be objects")
+    axis = chart["x"] if isinstance(chart.get("x"), dict) else {}
+    names = [text(name) for name in axis.get("names") or []]
+    names += dict.fromkeys(name for name in (text(box.get("name")) for box in boxes) if name not in names)
+    keys = [box["group"] if isinstance(box.get("group"), int) else 0 for box in boxes]
+    groups, colours = sorted(set(keys)), palette(keys)
+    figure, axes = new_figure(chart, max(WIDTH, min(14.0, 1.2 + 0.14 * len(boxes))))
+    width = 0.62 / max(1, len(groups))
+    for box, key in zip(boxes, keys):
+        shift = (groups.index(key) - (len(groups) - 1) / 2) * width * 1.15
+        draw_box(axes, box, names.index(text(box.get("name"))) + shift, width, colours[key])
+    values = numbers([box.get(name) for box in boxes for name in ("q05", "q95", "low", "high")], "boxes")
+    set_axis(axes, "y", chart.get("y"), values)
+    set_axis(axes, "x", {**axis, "names": names}, values)
+    axes.set_xlim(-0.6, max(1, len(names)) - 0.4)
+    axes.grid(False, axis="x")
+    entries = [(Patch(facecolor=matplotlib.colors.to_rgba(colours[key], 0.28), edgecolor=colours[key]),
+                group_name(chart, key)) for key in groups]
+    set_head(figure, chart, entries if len(groups) > 1 else [])
+    return figure
+
+
+KINDS: Dict[str, Callable[[dict], Any]] = {"lines": draw_lines, "heat": draw_heat, "points": draw_points,
+                                           "boxes": draw_boxes}
