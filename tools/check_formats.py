@@ -26,7 +26,7 @@ WRITTEN = [
     ("Dumps: couplet certify", "src/certify/dump.c", "", [WORD], {"NaN", "infinite"}),
     ("Perplexity of text", "src/eval/perplexity.c src/cli/eval_text.c", "---- JSON ----",
      [WORD], set()),
-    ("Results of an evaluation", "src/eval/run/sample_ranked.c src/eval/run/sample_generated.c "
+    ("Results of an evaluation", "src/eval/run/multiple_choice.c src/eval/run/generate_until.c "
      "src/eval/totals.c src/eval/evaluation.c src/eval/evaluation_run.c "
      "src/eval/journal.c src/eval/run/eval_model.c", "", [WORD],
      {"file", "opened", "read", "written", "bos_token_id", "eos_token_id"}),

@@ -4,8 +4,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "eval/data_dir.h"
-#include "eval/evaluation_tables.h"
+#include "eval/evaluation.h"
 
 static cpl_status select_tasks(cpl_train_eval *t, const cpl_settings *s)
 {

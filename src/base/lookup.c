@@ -25,3 +25,14 @@ cpl_status cpl_lookup(size_t *index, const char *kind, const char *word, const c
         if (strcmp(names[*index], word) == 0) return CPL_OK;
     return no_such_name(kind, word, names, count);
 }
+
+cpl_status cpl_lookup_in(size_t *index, const char *kind, const char *word, const void *rows,
+                         size_t count, size_t size)
+{
+    enum { MOST = 64 };
+    const char *names[MOST];
+    CPL_ASSERT(count <= MOST);
+    for (size_t i = 0; i < count; i++)
+        memcpy(&names[i], (const char *)rows + i * size, sizeof names[i]);
+    return cpl_lookup(index, kind, word, names, count);
+}

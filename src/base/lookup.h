@@ -13,4 +13,8 @@
 CPL_NODISCARD cpl_status cpl_lookup(size_t *index, const char *kind, const char *word,
                                     const char *const *names, size_t count);
 
+/* The same among (count) rows of a table, `size` bytes each, whose first member is the name. */
+CPL_NODISCARD cpl_status cpl_lookup_in(size_t *index, const char *kind, const char *word,
+                                       const void *rows, size_t count, size_t size);
+
 #endif /* CPL_BASE_LOOKUP_H */

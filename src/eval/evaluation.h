@@ -8,10 +8,12 @@
 #ifndef CPL_EVAL_EVALUATION_H
 #define CPL_EVAL_EVALUATION_H
 
+#include "base/status.h"
 #include "eval/journal.h"
 #include "eval/prompts/questions.h"
 #include "eval/prompts/selection.h"
 #include "eval/run/runner.h"
+#include "report/grid.h"
 
 /* A task under a profile. */
 typedef struct cpl_task_evaluation {
@@ -64,5 +66,29 @@ const char *cpl_evaluation_headline(const json_t *result, double *value, double 
 /* The mean headline of a set of the paper, "3b" or "15b"; NaN where not all its tasks were
  * evaluated under the profile that they have there. */
 double cpl_evaluation_average(const cpl_evaluation *e, const char *set);
+
+/* "54.21" percent of a share, "2.685" of a loss, "-" of what is not a number, from the pool. */
+const char *cpl_evaluation_value(cpl_pool *pool, const char *metric, double value);
+
+/* Each sets `grid`, whose texts are taken from the pool; without rows where there is nothing. */
+/* A row for every metric of every task, the headline first, then the paper's averages. */
+CPL_NODISCARD cpl_status cpl_evaluation_table(cpl_grid *grid, cpl_pool *pool,
+                                              const cpl_evaluation *e);
+/* The groups, or the subjects, of one result: `of` is "groups" or "subjects". */
+CPL_NODISCARD cpl_status cpl_evaluation_table_of(cpl_grid *grid, cpl_pool *pool,
+                                                 const cpl_task_evaluation *one, const char *of);
+
+/* Appends the table, and what was left out or cut, as text for a terminal. */
+CPL_NODISCARD cpl_status cpl_evaluation_text(cpl_text *out, const cpl_evaluation *e);
+
+/* Appends a sentence for every result of which questions were cut or rows left out. */
+void cpl_evaluation_remarks(cpl_text *out, const cpl_evaluation *e);
+
+/* The rows that come with the program, from cpl_alloc: share/couplet/eval beside its bin, or the
+ * project's data/eval; "data/eval" where neither is there. NULL: no memory. */
+char *cpl_eval_data_dir(void);
+
+/* CPL_ERR_INPUT where that folder is not there; `word` is the flag or setting that names another. */
+CPL_NODISCARD cpl_status cpl_eval_data_dir_check(const char *data, const char *word);
 
 #endif /* CPL_EVAL_EVALUATION_H */

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "eval/evaluation_tables.h"
+#include "eval/evaluation.h"
 #include "report/chart.h"
 #include "report/page.h"
 

@@ -1,5 +1,5 @@
 /* evaluation_tables.c - see evaluation_tables.h */
-#include "eval/evaluation_tables.h"
+#include "eval/evaluation.h"
 
 #include <math.h>
 #include <string.h>

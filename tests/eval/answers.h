@@ -20,17 +20,21 @@ static inline const char *string_of(cpl_span span)
 }
 
 /* What the filter finds; "[invalid]" if it finds nothing. */
-__attribute__((unused)) static const char *extracted(cpl_filter_function *find, const char *text)
+__attribute__((unused)) static const char *extracted(const char *name, const char *text)
 {
+    const cpl_filter *filter;
     cpl_span answer;
-    return find(&answer, cpl_span_of(text)) ? string_of(answer) : "[invalid]";
+    assert_ok(cpl_filter_find(&filter, name));
+    return filter->find(&answer, cpl_span_of(text)) ? string_of(answer) : "[invalid]";
 }
 
 /* The normal form; "[none]" if there is none. */
-__attribute__((unused)) static const char *normal_of(cpl_normal_function *make, const char *text)
+__attribute__((unused)) static const char *normal_of(const char *name, const char *text)
 {
+    const cpl_normal *normal;
     cpl_text out = {0}, spare = {0};
-    bool made       = make(&out, cpl_span_of(text), &spare);
+    assert_ok(cpl_normal_find(&normal, name));
+    bool made       = normal->make(&out, cpl_span_of(text), &spare);
     const char *got = made ? string_of(cpl_span_text(&out)) : "[none]";
     cpl_text_free(&out);
     cpl_text_free(&spare);

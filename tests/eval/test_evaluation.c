@@ -5,7 +5,6 @@
 #include <math.h>
 
 #include "eval/evaluation_case.h"
-#include "eval/evaluation_tables.h"
 #include "io/file.h"
 
 /* ---- watching ---- */

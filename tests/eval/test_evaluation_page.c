@@ -2,7 +2,7 @@
 #include "eval/evaluation_page.h"
 
 #include "eval/evaluation_case.h"
-#include "eval/evaluation_tables.h"
+#include "eval/evaluation.h"
 #include "report/page_check.h"
 
 static void evaluate(evaluation_case *c, const char *profile)

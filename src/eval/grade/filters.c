@@ -1,5 +1,5 @@
 /* filters.c - see filters.h: the list, and the filters of numbers, letters and lines */
-#include "eval/grade/filters.h"
+#include "eval/grade/grading.h"
 
 #include <string.h>
 
@@ -17,7 +17,6 @@ cpl_status cpl_filter_find(const cpl_filter **filter, const char *name)
 {
     static const char *const names[] = {
 #define CPL_FILTER(name, what) #name,
-#include "eval/grade/filters.def"
 #undef CPL_FILTER
     };
     size_t index;

@@ -1,7 +1,7 @@
 /* filters_math.c - see filters.h: the filters of MATH and AGIEval */
 #include <string.h>
 
-#include "eval/grade/filters.h"
+#include "eval/grade/grading.h"
 #include "eval/grade/words.h"
 
 static bool nothing(cpl_span *answer)

@@ -1,6 +1,120 @@
 /* grading.c - see grading.h */
 #include "eval/grade/grading.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/lookup.h"
+#include "eval/grade/words.h"
+
+static double compare_exact(cpl_span answer, cpl_span reference, cpl_text *spare)
+{
+    (void)spare;
+    return cpl_span_equal(answer, reference);
+}
+
+static double compare_exact_or_none(cpl_span answer, cpl_span reference, cpl_text *spare)
+{
+    return compare_exact(answer, reference, spare);
+}
+
+static double compare_number(cpl_span answer, cpl_span reference, cpl_text *spare)
+{
+    (void)spare;
+    return cpl_span_equal(answer, reference) || cpl_number_equal(answer, reference);
+}
+
+/* ---- words ---- */
+
+/* Appends the words of `text` as spans, one behind the other; returns how many. */
+static size_t list_words(cpl_text *spans, cpl_span text)
+{
+    size_t count = 0, first = 0, length;
+    uint32_t point;
+    for (size_t at = 0; at < text.length; at += length) {
+        length   = cpl_words_next(&point, text, at);
+        bool gap = cpl_point_is_space(point), last = at + length == text.length;
+        size_t to = gap ? at : at + length;
+        if ((gap || last) && to > first) {
+            cpl_span word = cpl_span_part(text, first, to);
+            cpl_text_append(spans, &word, sizeof word);
+            count++;
+        }
+        if (gap) first = at + length;
+    }
+    return count;
+}
+
+static int by_bytes(const void *left, const void *right)
+{
+    const cpl_span *a = left, *b = right;
+    int order = memcmp(a->bytes, b->bytes, a->length < b->length ? a->length : b->length);
+    return order ? order : (a->length > b->length) - (a->length < b->length);
+}
+
+/* How many words two sorted lists share, each as often as it stands in both. */
+static size_t shared(const cpl_span *a, size_t n_a, const cpl_span *b, size_t n_b)
+{
+    size_t count = 0;
+    for (size_t i = 0, j = 0; i < n_a && j < n_b;) {
+        int order = by_bytes(&a[i], &b[j]);
+        count += order == 0;
+        i += order <= 0;
+        j += order >= 0;
+    }
+    return count;
+}
+
+static double compare_shared_words(cpl_span answer, cpl_span reference, cpl_text *spare)
+{
+    cpl_text_clear(spare);
+    size_t n_a = list_words(spare, answer), n_b = list_words(spare, reference);
+    if (!n_a || !n_b || spare->failed) return 0;
+    cpl_span *a = (void *)spare->bytes, *b = a + n_a;
+    qsort(a, n_a, sizeof *a, by_bytes);
+    qsort(b, n_b, sizeof *b, by_bytes);
+    return 2 * (double)shared(a, n_a, b, n_b) / (double)(n_a + n_b);
+}
+
+const cpl_comparison cpl_comparisons[] = {
+    {"exact", compare_exact, 0, "the same bytes"},
+    {"exact_or_none", compare_exact_or_none, 1, "the same bytes, or nothing found in both"},
+    {"number", compare_number, 0, "the same bytes or the same number, written in LaTeX"},
+    {"shared_words", compare_shared_words, 0, "the F1 of the words they share"},
+};
+const size_t cpl_n_comparisons = sizeof cpl_comparisons / sizeof *cpl_comparisons;
+
+cpl_status cpl_comparison_find(const cpl_comparison **comparison, const char *name)
+{
+    size_t index;
+    CPL_TRY(cpl_lookup_in(&index, "comparison", name, cpl_comparisons, cpl_n_comparisons,
+                          sizeof *cpl_comparisons));
+    *comparison = &cpl_comparisons[index];
+    return CPL_OK;
+}
+
+/* ---- stop strings ---- */
+
+cpl_span cpl_stops_cut(cpl_span text, const char *const *stops, int64_t n_stops)
+{
+    for (int64_t i = 0; i < n_stops; i++) {
+        size_t at = *stops[i] ? cpl_span_find(text, 0, stops[i]) : CPL_NOWHERE;
+        if (at != CPL_NOWHERE) text = cpl_span_part(text, 0, at);
+    }
+    return text;
+}
+
+bool cpl_stops_reached(cpl_span text, size_t known, const char *const *stops, int64_t n_stops)
+{
+    for (int64_t i = 0; i < n_stops; i++) {
+        size_t length = strlen(stops[i]), from = known < length ? 0 : known - length + 1;
+        if (length && cpl_span_find(text, from, stops[i]) != CPL_NOWHERE) return true;
+    }
+    return false;
+}
+
+/* ---- grades ---- */
+
 void cpl_grading_scratch_free(cpl_grading_scratch *room)
 {
     cpl_text_free(&room->answer);

@@ -6,9 +6,77 @@
 #ifndef CPL_EVAL_GRADE_GRADING_H
 #define CPL_EVAL_GRADE_GRADING_H
 
-#include "eval/grade/comparison.h"
-#include "eval/grade/filters.h"
-#include "eval/grade/normal.h"
+#include "base/span.h"
+
+/* Sets `answer`, a piece of `text`; false, and an empty one, if there is nothing to be found. An
+ * answer that is found may be empty too. */
+typedef bool cpl_filter_function(cpl_span *answer, cpl_span text);
+
+typedef struct cpl_filter {
+    const char *name;
+    cpl_filter_function *find;
+    const char *what; /* it takes out of a text */
+} cpl_filter;
+
+extern const cpl_filter cpl_filters[];
+extern const size_t cpl_n_filters;
+
+/* CPL_ERR_INPUT with the nearest name if there is none of that name. */
+CPL_NODISCARD cpl_status cpl_filter_find(const cpl_filter **filter, const char *name);
+
+#define CPL_FILTER(name, what) cpl_filter_function cpl_filter_##name;
+#include "eval/grade/filters.def"
+#undef CPL_FILTER
+
+/* Sets `out`, which `answer` is no piece of; false if the answer has no normal form: it is then
+ * compared as it is. `spare` is memory to work in. Out of memory is remembered in one of the two. */
+typedef bool cpl_normal_function(cpl_text *out, cpl_span answer, cpl_text *spare);
+
+typedef struct cpl_normal {
+    const char *name;
+    cpl_normal_function *make;
+    const char *what; /* it makes of an answer */
+} cpl_normal;
+
+extern const cpl_normal cpl_normals[];
+extern const size_t cpl_n_normals;
+
+/* CPL_ERR_INPUT with the nearest name if there is none of that name. */
+CPL_NODISCARD cpl_status cpl_normal_find(const cpl_normal **normal, const char *name);
+
+cpl_normal_function cpl_normal_minerva, cpl_normal_hendrycks, cpl_normal_agieval;
+
+/* From 0 to 1; all but shared_words say 0 or 1. `spare` is memory to work in. */
+typedef double cpl_comparison_function(cpl_span answer, cpl_span reference, cpl_text *spare);
+
+typedef struct cpl_comparison {
+    const char *name;
+    cpl_comparison_function *score;
+    double score_if_both_empty; /* the score where neither text nor reference holds an answer */
+    const char *what;
+} cpl_comparison;
+
+extern const cpl_comparison cpl_comparisons[];
+extern const size_t cpl_n_comparisons;
+
+/* CPL_ERR_INPUT with the nearest name if there is none of that name. */
+CPL_NODISCARD cpl_status cpl_comparison_find(const cpl_comparison **comparison, const char *name);
+
+/* Sets `value` if the whole text, without spaces, is made of integers and decimals, \frac{a}{b} and
+ * a/b, \sqrt{n} and \sqrt[k]{n}, \pi, + and -, \cdot, \times, \div and juxtaposition, ^, braces and
+ * round brackets, also with \left and \right, not more than 64 of them one in another; and is a
+ * finite number. */
+bool cpl_number_read(double *value, cpl_span text);
+
+/* Whether both are numbers, and equal within 1e-9 of the larger one. */
+bool cpl_number_equal(cpl_span a, cpl_span b);
+
+/* The text up to the first occurrence of each stop string, one after the other in their order. */
+cpl_span cpl_stops_cut(cpl_span text, const char *const *stops, int64_t n_stops);
+
+/* Whether the text contains a stop string, when its first `known` bytes contain none: while a text
+ * grows only what is new is searched. */
+bool cpl_stops_reached(cpl_span text, size_t known, const char *const *stops, int64_t n_stops);
 
 /* One metric of a task. */
 typedef struct cpl_grading {

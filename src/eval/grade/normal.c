@@ -1,40 +1,19 @@
 /* normal.c - see normal.h: the list, and the normal forms of words and numbers */
-#include "eval/grade/normal.h"
+#include "eval/grade/grading.h"
 
 #include <string.h>
 
 #include "base/lookup.h"
-#include "eval/grade/edit.h"
 #include "eval/grade/words.h"
 
-const cpl_normal cpl_normals[] = {
-#define CPL_NORMAL(name, what) {#name, cpl_normal_##name, what},
-#include "eval/grade/normals.def"
-#undef CPL_NORMAL
-};
-const size_t cpl_n_normals = sizeof cpl_normals / sizeof *cpl_normals;
-
-cpl_status cpl_normal_find(const cpl_normal **normal, const char *name)
-{
-    static const char *const names[] = {
-#define CPL_NORMAL(name, what) #name,
-#include "eval/grade/normals.def"
-#undef CPL_NORMAL
-    };
-    size_t index;
-    CPL_TRY(cpl_lookup(&index, "normal form", name, names, cpl_n_normals));
-    *normal = &cpl_normals[index];
-    return CPL_OK;
-}
-
-bool cpl_normal_none(cpl_text *out, cpl_span answer, cpl_text *spare)
+static bool normal_none(cpl_text *out, cpl_span answer, cpl_text *spare)
 {
     (void)spare;
     cpl_edit_set(out, answer);
     return true;
 }
 
-bool cpl_normal_lower(cpl_text *out, cpl_span answer, cpl_text *spare)
+static bool normal_lower(cpl_text *out, cpl_span answer, cpl_text *spare)
 {
     (void)spare;
     cpl_text_clear(out);
@@ -42,7 +21,7 @@ bool cpl_normal_lower(cpl_text *out, cpl_span answer, cpl_text *spare)
     return true;
 }
 
-bool cpl_normal_unpunctuated(cpl_text *out, cpl_span answer, cpl_text *spare)
+static bool normal_unpunctuated(cpl_text *out, cpl_span answer, cpl_text *spare)
 {
     (void)spare;
     cpl_text_clear(out);
@@ -50,9 +29,9 @@ bool cpl_normal_unpunctuated(cpl_text *out, cpl_span answer, cpl_text *spare)
     return true;
 }
 
-bool cpl_normal_lower_unpunctuated(cpl_text *out, cpl_span answer, cpl_text *spare)
+static bool normal_lower_unpunctuated(cpl_text *out, cpl_span answer, cpl_text *spare)
 {
-    cpl_normal_lower(spare, answer, out);
+    normal_lower(spare, answer, out);
     cpl_text_clear(out);
     cpl_words_unpunctuated(out, cpl_span_text(spare));
     return true;
@@ -67,7 +46,7 @@ static size_t last_stop(cpl_span text)
     return CPL_NOWHERE;
 }
 
-bool cpl_normal_gsm8k(cpl_text *out, cpl_span answer, cpl_text *spare)
+static bool normal_gsm8k(cpl_text *out, cpl_span answer, cpl_text *spare)
 {
     static const char mark[] = "#### ";
     cpl_edit_set(spare, answer);
@@ -139,9 +118,9 @@ static void collapse(cpl_text *out, cpl_span text)
     }
 }
 
-bool cpl_normal_triviaqa(cpl_text *out, cpl_span answer, cpl_text *spare)
+static bool normal_triviaqa(cpl_text *out, cpl_span answer, cpl_text *spare)
 {
-    cpl_normal_lower(spare, answer, out);
+    normal_lower(spare, answer, out);
     cpl_text_clear(out);
     punctuation_to_spaces(out, cpl_span_text(spare));
     cpl_text_clear(spare);
@@ -149,4 +128,32 @@ bool cpl_normal_triviaqa(cpl_text *out, cpl_span answer, cpl_text *spare)
     cpl_text_clear(out);
     collapse(out, cpl_span_text(spare));
     return true;
+}
+
+/* ---- the list ---- */
+
+const cpl_normal cpl_normals[] = {
+    {"none", normal_none, "the answer as it is"},
+    {"lower", normal_lower, "in lower case"},
+    {"unpunctuated", normal_unpunctuated, "without ASCII punctuation"},
+    {"lower_unpunctuated", normal_lower_unpunctuated, "in lower case, without ASCII punctuation"},
+    {"gsm8k", normal_gsm8k,
+     "without commas, $, all before the last \"#### \" and a full stop at its end; lower case"},
+    {"triviaqa", normal_triviaqa,
+     "in lower case; punctuation a space; without a, an, the; white space collapsed"},
+    {"minerva", cpl_normal_minerva,
+     "LaTeX without units, text commands and spaces, \\frac and \\sqrt with braces"},
+    {"hendrycks", cpl_normal_hendrycks,
+     "LaTeX without spaces, units and brackets' sizes; a/b must be of integers"},
+    {"agieval", cpl_normal_agieval, "the same, but a/b of anything else stays"},
+};
+const size_t cpl_n_normals = sizeof cpl_normals / sizeof *cpl_normals;
+
+cpl_status cpl_normal_find(const cpl_normal **normal, const char *name)
+{
+    size_t index;
+    CPL_TRY(cpl_lookup_in(&index, "normal form", name, cpl_normals, cpl_n_normals,
+                          sizeof *cpl_normals));
+    *normal = &cpl_normals[index];
+    return CPL_OK;
 }

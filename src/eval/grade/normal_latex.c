@@ -2,8 +2,7 @@
  * Every pass is one step of theirs, in its order. */
 #include <string.h>
 
-#include "eval/grade/edit.h"
-#include "eval/grade/normal.h"
+#include "eval/grade/grading.h"
 #include "eval/grade/words.h"
 
 /* Cuts the text at "\text{ ", which begins units; false if that stands there twice. */

@@ -3,8 +3,7 @@
  * one of its substitutions, in its order. */
 #include <string.h>
 
-#include "eval/grade/edit.h"
-#include "eval/grade/normal.h"
+#include "eval/grade/grading.h"
 #include "eval/grade/words.h"
 
 static const struct {

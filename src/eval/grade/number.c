@@ -1,5 +1,5 @@
 /* number.c - see number.h: recursive descent, one function a precedence */
-#include "eval/grade/number.h"
+#include "eval/grade/grading.h"
 
 #include <math.h>
 #include <string.h>

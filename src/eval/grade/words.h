@@ -39,4 +39,13 @@ void cpl_words_capitalize(cpl_text *out, cpl_span text);
 void cpl_words_uncapitalize(cpl_text *out, cpl_span text);
 void cpl_words_unpunctuated(cpl_text *out, cpl_span text);
 
+void cpl_edit_set(cpl_text *text, cpl_span to); /* `to` is not of this text */
+void cpl_edit_swap(cpl_text *text, cpl_text *spare);
+
+/* Keeps the bytes [from, end), as cpl_span_part. */
+void cpl_edit_keep(cpl_text *text, size_t from, size_t end);
+
+/* Replaces every `what`, from left to right; what was put in is not looked at again. */
+void cpl_edit_replace(cpl_text *text, const char *what, const char *with, cpl_text *spare);
+
 #endif /* CPL_EVAL_GRADE_WORDS_H */

@@ -53,11 +53,6 @@ static cpl_status keep_exemplar(void *ctx, cpl_seen_row *row)
     return CPL_OK;
 }
 
-bool cpl_reading_shows(const cpl_reading *r)
-{
-    return r->most_shots > 0 && r->way->manners[0].prompt == CPL_PROMPT_NONE;
-}
-
 cpl_status cpl_reading_exemplars(cpl_reading *r)
 {
     const cpl_split *split = r->way->exemplars;

@@ -4,43 +4,15 @@
  * exemplars or its prompt, is made when its first row comes (fewshot.c). */
 #include "eval/prompts/questions.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
+#include "eval/grade/score.h"
 #include "eval/prompts/questions_internal.h"
 #include "io/paths.h"
-
-const cpl_prompt_spec *cpl_resolved_profile_prompt(const cpl_resolved_profile *way,
-                                                   const char *subject)
-{
-    for (int64_t i = 1; subject && i < way->n_manners; i++)
-        if (cpl_string_list_holds(&way->manners[i].subjects, subject)) return &way->manners[i];
-    return &way->manners[0];
-}
-
-cpl_status cpl_reading_leave_out(cpl_reading *r, const cpl_seen_row *row)
-{
-    char sentence[1024];
-    if (row->values)
-        snprintf(sentence, sizeof sentence, "%s: line %lld: %s", row->path, (long long)row->line,
-                 cpl_last_error());
-    else
-        snprintf(sentence, sizeof sentence, "%s", row->bad);
-    if (!r->wish->skip_bad) return CPL_FAIL(CPL_ERR_INPUT, "%s", sentence);
-    r->q->skipped++;
-    if (r->wish->log) cpl_log_warn(r->wish->log, "%s; the row is left out", sentence);
-    return CPL_OK;
-}
-
-cpl_status cpl_reading_add_files(cpl_reading *r, const cpl_split_files *files)
-{
-    for (int64_t i = 0; i < files->paths.count; i++)
-        CPL_TRY(cpl_paths_add(&r->store->files, files->paths.at[i]));
-    for (int64_t i = 0; i < files->labels.count; i++)
-        CPL_TRY(cpl_paths_add(&r->store->files, files->labels.at[i]));
-    return CPL_OK;
-}
 
 /* ---- questions ---- */
 
@@ -126,53 +98,6 @@ done:
     return status;
 }
 
-/* ---- wishes ---- */
-
-static cpl_status settle_shots(cpl_reading *r)
-{
-    const cpl_resolved_profile *way = r->way;
-    int64_t wish                    = r->wish->shots;
-    bool prompted                   = way->manners[0].prompt != CPL_PROMPT_NONE;
-    r->shots                        = way->shots;
-    r->n_shots                      = way->n_shots;
-    if (wish != CPL_UNSET && !(prompted && wish == way->shots[0])) {
-        if (prompted)
-            return CPL_FAIL(
-                CPL_ERR_INPUT,
-                "%s: the %lld exemplars of %s are a file of their own and cannot be %lld",
-                r->task->id, (long long)way->shots[0], r->q->profile->name, (long long)wish);
-        if (wish < 0 || (wish > 0 && !way->exemplars))
-            return CPL_FAIL(CPL_ERR_INPUT,
-                            "%s: the profile %s has no exemplars, and %lld are wanted", r->task->id,
-                            r->q->profile->name, (long long)wish);
-        r->shots   = &r->wish->shots;
-        r->n_shots = 1;
-    }
-    for (int64_t i = 0; i < r->n_shots; i++)
-        if (r->shots[i] > r->most_shots) r->most_shots = r->shots[i];
-    r->q->shots = r->shots[r->n_shots - 1] > 0 ? r->shots[r->n_shots - 1] : 0;
-    r->q->fewer = cpl_reading_shows(r);
-    if (r->n_shots > 1) r->q->all_shots = r->q->profile->shots;
-    return CPL_OK;
-}
-
-static cpl_status settle_forms(cpl_reading *r)
-{
-    const cpl_resolved_profile *way = r->way;
-    int64_t wish                    = r->wish->max_tokens;
-    cpl_request_spec *forms =
-        cpl_pool_take(&r->store->pool, (size_t)way->n_manners * sizeof *forms);
-    if (!forms) return cpl_pool_status(&r->store->pool);
-    for (int64_t i = 0; i < way->n_manners; i++) {
-        forms[i] = way->manners[i].form;
-        if (forms[i].ask != CPL_ASK_GENERATE) continue;
-        if (wish != CPL_UNSET) forms[i].max_gen_toks = wish;
-        if (forms[i].max_gen_toks > r->q->max_tokens) r->q->max_tokens = forms[i].max_gen_toks;
-    }
-    r->store->forms = forms;
-    return CPL_OK;
-}
-
 /* Subject after subject; those of one stay in their order. */
 static int by_subject(const void *a, const void *b)
 {
@@ -198,25 +123,6 @@ static cpl_status sort_questions(cpl_questions *q)
     if (order && sorted) return CPL_OK;
     cpl_free(sorted);
     return CPL_ERR_MEMORY;
-}
-
-cpl_status cpl_reading_start(cpl_reading *r, cpl_questions *q, const cpl_task *task,
-                             const cpl_profile *profile, const cpl_questions_options *wish)
-{
-    CPL_ASSERT(profile->forms.count == 0);
-    *q       = (cpl_questions){.task = task, .profile = profile};
-    q->store = cpl_alloc(sizeof *q->store);
-    if (!q->store) return CPL_ERR_MEMORY;
-    *q->store = (struct cpl_questions_store){.exemplars = json_object(), .before = json_object()};
-    *r        = (cpl_reading){.q     = q,
-                              .store = q->store,
-                              .task  = task,
-                              .wish  = wish,
-                              .way   = &task->parts->ways[profile - task->profiles]};
-    if (!q->store->exemplars || !q->store->before)
-        return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for questions", task->id);
-    CPL_TRY(settle_shots(r));
-    return settle_forms(r);
 }
 
 cpl_status cpl_questions_read(cpl_questions *q, const cpl_task *task, const cpl_profile *profile,
@@ -248,4 +154,184 @@ void cpl_questions_free(cpl_questions *q)
         cpl_free(q->store);
     }
     *q = (cpl_questions){0};
+}
+
+/* ---- missing rows ---- */
+
+/* Sets whether a split has files in `data`, or in `other`, which may be NULL. */
+static cpl_status look_for(bool *there, const cpl_task *task, const cpl_split *split,
+                           const char *data, const char *other)
+{
+    cpl_split_files files;
+    CPL_TRY(cpl_split_find(&files, task, split, data));
+    *there = files.source >= 0;
+    cpl_split_files_free(&files);
+    return *there || !other ? CPL_OK : look_for(there, task, split, other, NULL);
+}
+
+static cpl_status append_missing(cpl_text *out, const cpl_reading *r)
+{
+    const cpl_split *splits[] = {r->way->split, r->way->exemplars};
+    const char *others[]      = {NULL, r->wish->own};
+    for (int i = 0; i < (cpl_reading_shows(r) ? 2 : 1); i++) {
+        bool there;
+        CPL_TRY(look_for(&there, r->task, splits[i], r->wish->data, others[i]));
+        if (there) continue;
+        cpl_split_append_files(out, r->task, splits[i]);
+        return cpl_text_status(out);
+    }
+    return CPL_OK;
+}
+
+cpl_status cpl_questions_missing(cpl_text *wanted, const cpl_task *task, const cpl_profile *profile,
+                                 const cpl_questions_options *wish)
+{
+    cpl_questions q;
+    cpl_reading r;
+    cpl_status status = cpl_reading_start(&r, &q, task, profile, wish);
+    if (status == CPL_OK) status = append_missing(wanted, &r);
+    cpl_questions_free(&q);
+    return status;
+}
+
+/* ---- counting ---- */
+
+typedef struct counting {
+    const cpl_task *task;
+    const cpl_resolved_profile *way;
+    int64_t rows, bad;
+} counting;
+
+static cpl_status count_row(void *ctx, cpl_seen_row *row)
+{
+    counting *c       = ctx;
+    cpl_pool pool     = {0};
+    cpl_question made = {0};
+    c->rows++;
+    if (!row->values) {
+        c->bad++;
+        return CPL_OK;
+    }
+    const cpl_prompt_spec *manner = cpl_resolved_profile_prompt(c->way, row->subject);
+    cpl_prompt_input making       = {.task       = c->task,
+                                     .manner     = manner,
+                                     .sheet      = &manner->asked[row->source],
+                                     .subject    = row->subject,
+                                     .row        = row->values,
+                                     .one_option = c->way->one_option};
+    cpl_status status             = cpl_prompt_input_question(&made, &pool, &making, "", true);
+    cpl_pool_free(&pool);
+    c->bad += status == CPL_ERR_INPUT;
+    return status == CPL_ERR_INPUT ? CPL_OK : status;
+}
+
+cpl_status cpl_questions_count(int64_t *rows, int64_t *bad, const cpl_task *task,
+                               const cpl_profile *profile, const char *data)
+{
+    counting c            = {.task = task, .way = &task->parts->ways[profile - task->profiles]};
+    cpl_split_files files = {0};
+    cpl_status status     = CPL_OK;
+    *rows                 = -1;
+    *bad                  = 0;
+    CPL_ASSERT(profile->forms.count == 0);
+    CPL_TRY_DONE(cpl_split_find(&files, task, c.way->split, data));
+    if (files.source < 0) goto done;
+    status = cpl_split_walk(&files, task, c.way->split, c.way->manners[0].asked, data, 0, -1,
+                            count_row, &c);
+    if (status == CPL_ERR_INPUT) c.bad++; /* behind the damage nothing can be told apart */
+    if (status == CPL_ERR_INPUT) status = CPL_OK;
+    *rows = c.rows;
+    *bad  = c.bad;
+done:
+    cpl_split_files_free(&files);
+    return status;
+}
+
+/* ---- the hash of a question ---- */
+
+/* Each text goes in with the NUL behind it, each number as a text, each list with its length before it:
+ * two questions with the same sum are the same. */
+
+static void add_text(SHA256_CTX *sum, const char *text)
+{
+    const char there = text ? '=' : '-'; /* "" is another than none */
+    SHA256Update(sum, (const uint8_t *)&there, 1);
+    if (text) SHA256Update(sum, (const uint8_t *)text, strlen(text) + 1);
+}
+
+static void add_number(SHA256_CTX *sum, int64_t value)
+{
+    char digits[32];
+    snprintf(digits, sizeof digits, "%" PRId64, value);
+    add_text(sum, digits);
+}
+
+static void add_texts(SHA256_CTX *sum, const char *const *at, int64_t n)
+{
+    add_number(sum, n);
+    for (int64_t i = 0; i < n; i++) add_text(sum, at[i]);
+}
+
+static void add_answer(SHA256_CTX *sum, const cpl_answer *answer)
+{
+    const cpl_grading *m = &answer->marking;
+    add_text(sum, answer->name);
+    add_text(sum, m->filter ? m->filter->name : NULL);
+    add_text(sum, m->reference ? m->reference->name : NULL);
+    add_text(sum, m->normal ? m->normal->name : NULL);
+    add_text(sum, m->comparison ? m->comparison->name : NULL);
+    add_text(sum, answer->invalid);
+    add_number(sum, answer->show_normal);
+}
+
+static void add_form(SHA256_CTX *sum, const cpl_request_spec *form)
+{
+    add_number(sum, form->ask);
+    add_number(sum, form->joining);
+    add_number(sum, form->window);
+    add_number(sum, form->fixed);
+    add_number(sum, form->stop_beyond);
+    add_number(sum, form->n_scores);
+    for (int64_t i = 0; i < form->n_scores; i++) add_text(sum, form->scores[i]->name);
+    add_texts(sum, form->until, form->n_until);
+    add_number(sum, form->max_gen_toks);
+    add_number(sum, form->n_answers);
+    for (int64_t i = 0; i < form->n_answers; i++) add_answer(sum, &form->answers[i]);
+    add_number(sum, form->filters);
+}
+
+static void add_ranked(SHA256_CTX *sum, const cpl_question *q)
+{
+    add_number(sum, q->n_options);
+    for (int64_t i = 0; i < q->n_options; i++) {
+        add_text(sum, q->options[i].context);
+        add_text(sum, q->options[i].continuation);
+        add_number(sum, (int64_t)q->options[i].choice);
+    }
+    add_text(sum, q->unconditional);
+    add_number(sum, q->n_gold);
+    for (int64_t i = 0; i < q->n_gold; i++) add_number(sum, q->gold[i]);
+    add_number(sum, q->several);
+}
+
+static void add_generated(SHA256_CTX *sum, const cpl_question *q)
+{
+    add_text(sum, q->prompt);
+    for (int64_t i = 0; i < q->form->n_answers; i++)
+        add_texts(sum, q->references[i].at, q->references[i].count);
+    add_number(sum, q->listed);
+}
+
+void cpl_question_sum(char hex[SHA256_DIGEST_STRING_LENGTH], const cpl_question *q)
+{
+    SHA256_CTX sum;
+    SHA256Init(&sum);
+    add_text(&sum, q->id);
+    add_text(&sum, q->subject);
+    add_form(&sum, q->form);
+    if (q->form->ask == CPL_ASK_GENERATE)
+        add_generated(&sum, q);
+    else
+        add_ranked(&sum, q);
+    SHA256End(&sum, hex);
 }

@@ -40,7 +40,10 @@ CPL_NODISCARD cpl_status cpl_split_walk(const cpl_split_files *files, const cpl_
                                         cpl_status (*take)(void *ctx, cpl_seen_row *row),
                                         void *ctx);
 
-/* ---- questions_missing.c ---- */
+/* ---- reading.c ---- */
+
+/* Appends the files of a split: "val.jsonl, or copa-dev.xml, published at URL (LICENCE)". */
+void cpl_split_append_files(cpl_text *out, const cpl_task *task, const cpl_split *split);
 
 /* CPL_ERR_INPUT that says what is missing and what to put where. */
 CPL_NODISCARD cpl_status cpl_split_missing(const cpl_task *task, const cpl_split *split,
@@ -60,7 +63,7 @@ typedef struct cpl_prompt_input {
 
 enum { CPL_MOST_OPTIONS = 26 };
 
-/* A row that is being made something of (questions_row.c). */
+/* A row that is being made something of. */
 typedef struct cpl_prompt_builder {
     const cpl_prompt_input *of;
     cpl_scope scope;
@@ -95,7 +98,7 @@ CPL_NODISCARD cpl_status cpl_prompt_input_question(cpl_question *question, cpl_p
 /* Appends an exemplar. The same. */
 CPL_NODISCARD cpl_status cpl_prompt_input_fewshot(cpl_text *out, const cpl_prompt_input *making);
 
-/* ---- questions_prompt.c ---- */
+/* ---- prompt_file.c ---- */
 
 /* Appends what a profile's prompt file puts before a question of a subject: the one in `data`, or, where
  * there is none, in `own`. CPL_ERR_INPUT: neither is there, or the one that is there is no prompt. */
@@ -103,7 +106,7 @@ CPL_NODISCARD cpl_status cpl_prompt_read(cpl_text *out, const cpl_task *task,
                                          const cpl_prompt_spec *manner, const char *subject,
                                          const cpl_questions_options *wish, cpl_strings *files);
 
-/* ---- fewshot.c, questions.c ---- */
+/* ---- fewshot.c, reading.c, questions.c ---- */
 
 struct cpl_questions_store {
     cpl_pool pool;

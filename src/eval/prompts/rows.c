@@ -10,105 +10,7 @@
 #include "io/json.h"
 #include "io/json_pull.h"
 
-enum { CHUNK_BYTES = 1 << 16, HEAD_BYTES = 64 };
-
-/* ---- what the readers share ---- */
-
-bool cpl_rows_fill(cpl_rows *r)
-{
-    r->at = r->got = 0;
-    if (r->status != CPL_OK) return false;
-    r->status = cpl_stream_read(r->stream, r->chunk, CHUNK_BYTES, &r->got);
-    return r->status == CPL_OK && r->got > 0;
-}
-
-static void say(cpl_text *out, const cpl_rows *r, int64_t line, int64_t column, const char *format,
-                va_list args)
-{
-    char why[512];
-    vsnprintf(why, sizeof why, format, args);
-    cpl_text_printf(out, "%s: line %lld", r->path, (long long)line);
-    if (column) cpl_text_printf(out, ", column %lld", (long long)column);
-    cpl_text_printf(out, ": %s", why);
-}
-
-void cpl_rows_bad(cpl_rows *r, int64_t line, int64_t column, const char *format, ...)
-{
-    va_list args;
-    if (r->sentence.length) return;
-    va_start(args, format);
-    say(&r->sentence, r, line, column, format, args);
-    va_end(args);
-}
-
-void cpl_rows_fail(cpl_rows *r, int64_t line, int64_t column, const char *format, ...)
-{
-    va_list args;
-    if (r->status != CPL_OK) return;
-    cpl_text_clear(&r->sentence);
-    va_start(args, format);
-    say(&r->sentence, r, line, column, format, args);
-    va_end(args);
-    r->status = cpl_text_status(&r->sentence);
-    if (r->status == CPL_OK) r->status = CPL_FAIL(CPL_ERR_INPUT, "%s", r->sentence.bytes);
-}
-
-void cpl_rows_no_memory(cpl_rows *r)
-{
-    if (r->status == CPL_OK)
-        r->status = CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for a row of this file", r->path);
-}
-
-void cpl_rows_begin(cpl_rows *r, int64_t line)
-{
-    cpl_text_clear(&r->text);
-    r->row_bytes = 0;
-    r->row_line  = line;
-}
-
-void cpl_rows_keep(cpl_rows *r, const char *bytes, size_t length)
-{
-    r->row_bytes += length;
-    if (r->row_bytes > r->kind.max_bytes)
-        cpl_rows_bad(r, r->row_line, 0, "this row is longer than the %zu bytes it may have",
-                     r->kind.max_bytes);
-    if (!r->sentence.length) cpl_text_append(&r->text, bytes, length);
-}
-
-json_t *cpl_rows_string(cpl_rows *r, int64_t line, const char *bytes, size_t length)
-{
-    json_t *string = NULL;
-    if (length && memchr(bytes, '\0', length))
-        cpl_rows_bad(r, line, 0, "a NUL character in a text");
-    else if (!cpl_json_pull_is_utf8(bytes, length))
-        cpl_rows_bad(r, line, 0, "a text that is not UTF-8");
-    else if (!(string = json_stringn_nocheck(length ? bytes : "", length)))
-        cpl_rows_no_memory(r);
-    return string;
-}
-
-void cpl_rows_set(cpl_rows *r, json_t *row, const char *name, json_t *value)
-{
-    if (!value) return;
-    if (!row)
-        json_decref(value);
-    else if (json_object_set_new_nocheck(row, name, value) != 0)
-        cpl_rows_no_memory(r);
-}
-
-json_t *cpl_rows_parse(cpl_rows *r, int64_t line, int64_t column)
-{
-    json_t *json = NULL;
-    if (r->sentence.length || r->text.failed) return NULL;
-    cpl_status status =
-        cpl_json_parse_at(&json, r->text.bytes, r->text.length, r->path, line, column);
-    if (status == CPL_ERR_INPUT) cpl_text_printf(&r->sentence, "%s", cpl_last_error());
-    if (status == CPL_ERR_MEMORY) r->status = status;
-    if (json_is_object(json)) return json;
-    if (json) cpl_rows_bad(r, line, column, "an array where an object should stand");
-    json_decref(json);
-    return NULL;
-}
+enum { HEAD_BYTES = 64 };
 
 /* ---- lines ---- */
 
@@ -160,7 +62,7 @@ static cpl_status look_at_head(cpl_rows *r)
 {
     size_t more = 1;
     while (r->got < HEAD_BYTES && more) {
-        CPL_TRY(cpl_stream_read(r->stream, r->chunk + r->got, CHUNK_BYTES - r->got, &more));
+        CPL_TRY(cpl_stream_read(r->stream, r->chunk + r->got, CPL_ROWS_CHUNK_BYTES - r->got, &more));
         r->got += more;
     }
     if (cpl_file_is_lfs_pointer(r->chunk, r->got))
@@ -175,7 +77,7 @@ static cpl_status look_at_head(cpl_rows *r)
 static cpl_status start(cpl_rows *r, const char *path)
 {
     r->path  = cpl_text_copy(path);
-    r->chunk = cpl_alloc(CHUNK_BYTES);
+    r->chunk = cpl_alloc(CPL_ROWS_CHUNK_BYTES);
     if (!r->path || !r->chunk) return CPL_ERR_MEMORY;
     CPL_TRY(cpl_stream_open(&r->stream, path, CPL_ZSTD_WINDOW_LOG));
     cpl_stream_limit(r->stream, CPL_ROWS_MAX_FILE);

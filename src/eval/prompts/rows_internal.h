@@ -11,6 +11,8 @@
 #include "eval/prompts/rows.h"
 #include "io/stream.h"
 
+enum { CPL_ROWS_CHUNK_BYTES = 1 << 16 }; /* that are read at once */
+
 typedef struct cpl_rows_xml cpl_rows_xml;
 
 struct cpl_rows {

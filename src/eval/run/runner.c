@@ -11,22 +11,6 @@ int64_t cpl_eval_runner_window(const cpl_question *questions, int64_t n, int64_t
     return longest;
 }
 
-/* ---- what both kinds need ---- */
-
-int64_t cpl_eval_runner_requests(const cpl_question *q)
-{
-    return q->n_options * (q->unconditional ? 2 : 1);
-}
-
-cpl_status cpl_eval_runner_count(void *work, int64_t index)
-{
-    cpl_eval_runner_work *w = work;
-    (void)index;
-    w->done++;
-    if (w->listener->progress) w->listener->progress(w->listener->ctx, w->done, w->of);
-    return CPL_OK;
-}
-
 /* ---- all of them ---- */
 
 static int64_t count_all(const cpl_question *questions, int64_t n)

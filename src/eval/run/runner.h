@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 
-#include "eval/prompts/question.h"
+#include "eval/prompts/questions.h"
 #include "infer/lm_batch.h"
 #include "tokenizer/tokenizer.h"
 

@@ -9,7 +9,7 @@
 #include <jansson.h>
 
 #include "eval/grade/score.h"
-#include "eval/prompts/question.h"
+#include "eval/prompts/questions.h"
 #include "eval/run/encode.h"
 
 /* The object of a ranked question, from (n_options) encodings and facts. CPL_ERR_MEMORY. */

@@ -1,5 +1,5 @@
-/* path.c - see path.h */
-#include "eval/tasks/path.h"
+/* path.c - see scope.h */
+#include "eval/tasks/scope.h"
 
 #include <stdlib.h>
 #include <string.h>

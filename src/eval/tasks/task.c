@@ -9,8 +9,6 @@
 #include "base/lookup.h"
 #include "eval/tasks/task_internal.h"
 
-#define FAIL(task, node, ...) cpl_yaml_tree_fail(&(task)->parts->tree, (node), __VA_ARGS__)
-
 static const char *const keys[] = {"task",     "title",   "sets",    "default", "chance",
                                    "source",   "licence", "splits",  "fields",  "subject",
                                    "subjects", "groups",  "choices", "gold",    "profiles"};
@@ -144,28 +142,4 @@ void cpl_task_free(cpl_task *task)
         cpl_free(task->parts);
     }
     cpl_free(task);
-}
-
-static const char *default_of(const cpl_task *task, const char *set)
-{
-    const struct cpl_task_parts *parts = task->parts;
-    for (int64_t i = 0; i < parts->n_defaults; i++)
-        if (!parts->default_of[i] || !set || strcmp(parts->default_of[i], set) == 0)
-            return parts->defaults[i];
-    return task->profiles[0].name;
-}
-
-cpl_status cpl_task_profile(const cpl_profile **profile, const cpl_task *task, const char *set,
-                            const char *name, const char *variant)
-{
-    const char *names[64];
-    size_t n = 0, index;
-    char whole[256];
-    if (!name) name = default_of(task, set);
-    snprintf(whole, sizeof whole, "%s%s%s", name, variant ? "/" : "", variant ? variant : "");
-    for (int64_t i = 0; i < task->n_profiles && n < 64; i++) names[n++] = task->profiles[i].name;
-    cpl_status status = cpl_lookup(&index, "profile", whole, names, n);
-    if (status != CPL_OK) return CPL_FAIL(status, "%s: %s", task->id, cpl_last_error());
-    *profile = &task->profiles[index];
-    return CPL_OK;
 }

@@ -6,8 +6,8 @@
 #ifndef CPL_EVAL_TASKS_TASK_INTERNAL_H
 #define CPL_EVAL_TASKS_TASK_INTERNAL_H
 
-#include "eval/tasks/fields.h"
 #include "eval/tasks/request_spec.h"
+#include "eval/tasks/scope.h"
 #include "eval/tasks/task.h"
 
 /* An alternative of a split: files that are read one after the other. */
@@ -130,6 +130,10 @@ struct cpl_task_parts {
 };
 
 /* ---- reading a tree; sentences have the place in the file ---- */
+
+/* A failure at a place in the file, and a call whose failure gets that place. */
+#define FAIL(task, node, ...) cpl_yaml_tree_fail(&(task)->parts->tree, (node), __VA_ARGS__)
+#define AT(task, node, call)  cpl_yaml_tree_place(&(task)->parts->tree, (node), (call))
 
 /* `from` is an object all of whose keys are among the names; `kind` says what it is. */
 CPL_NODISCARD cpl_status cpl_task_keys(const cpl_task *task, const json_t *from, const char *kind,

@@ -4,9 +4,6 @@
 #include "base/lookup.h"
 #include "eval/tasks/task_internal.h"
 
-#define FAIL(task, node, ...) cpl_yaml_tree_fail(&(task)->parts->tree, (node), __VA_ARGS__)
-#define AT(task, node, call)  cpl_yaml_tree_place(&(task)->parts->tree, (node), (call))
-
 enum { MOST_KNOWN = 48 };
 
 /* What may stand in a template, besides what is of the row. */

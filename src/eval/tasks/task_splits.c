@@ -5,8 +5,6 @@
 #include "base/text.h"
 #include "eval/tasks/task_internal.h"
 
-#define FAIL(task, node, ...) cpl_yaml_tree_fail(&(task)->parts->tree, (node), __VA_ARGS__)
-
 static const char *const source_keys[] = {"files",  "member", "headless", "labels",
                                           "fields", "gold",   "subject"};
 static const char *const endings[] = {".jsonl", ".json", ".csv", ".tsv", ".xml", ".lst", ".txt"};

@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include "eval/answers.h"
-#include "eval/run/stops.h"
+#include "eval/grade/grading.h"
 #include "fuzz.h"
 
 enum { ROUNDS = 400 };

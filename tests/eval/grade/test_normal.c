@@ -1,17 +1,15 @@
 /* test_normal.c - worked values of docs/tasks.md, "Normal forms", numbers written in LaTeX, words
  * in common, and which names there are. */
-#include "eval/grade/normal.h"
+#include "eval/grade/grading.h"
 
 #include "eval/answers.h"
-#include "eval/grade/comparison.h"
-#include "eval/grade/number.h"
 
 #define NONE "[none]"
 
-static void check(cpl_normal_function *make, const char *const (*cases)[2], size_t count)
+static void check(const char *normal, const char *const (*cases)[2], size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        assert_string_equal(normal_of(make, cases[i][0]), cases[i][1]);
+        assert_string_equal(normal_of(normal, cases[i][0]), cases[i][1]);
 }
 
 static void answers_of_math(void **state)
@@ -54,7 +52,7 @@ static void answers_of_math(void **state)
         {"", ""},
         {"=", ""},
     };
-    check(cpl_normal_minerva, cases, sizeof cases / sizeof *cases);
+    check("minerva", cases, sizeof cases / sizeof *cases);
 }
 
 static void answers_of_hendrycks(void **state)
@@ -85,20 +83,20 @@ static void answers_of_hendrycks(void **state)
         {"", ""},
     };
     static const char *const failures[] = {"\\sqrt", "1\\frac", "1\\text{ a}\\text{ b}"};
-    check(cpl_normal_hendrycks, cases, sizeof cases / sizeof *cases);
-    check(cpl_normal_agieval, cases, sizeof cases / sizeof *cases);
+    check("hendrycks", cases, sizeof cases / sizeof *cases);
+    check("agieval", cases, sizeof cases / sizeof *cases);
     for (int i = 0; i < 3; i++) {
-        assert_string_equal(normal_of(cpl_normal_hendrycks, failures[i]), NONE);
-        assert_string_equal(normal_of(cpl_normal_agieval, failures[i]), NONE);
+        assert_string_equal(normal_of("hendrycks", failures[i]), NONE);
+        assert_string_equal(normal_of("agieval", failures[i]), NONE);
     }
-    assert_string_equal(normal_of(cpl_normal_hendrycks, "a/2"), NONE);
-    assert_string_equal(normal_of(cpl_normal_agieval, "a/2"), "a/2");
+    assert_string_equal(normal_of("hendrycks", "a/2"), NONE);
+    assert_string_equal(normal_of("agieval", "a/2"), "a/2");
 }
 
 static bool same(const char *a, const char *b)
 {
-    const char *first = normal_of(cpl_normal_hendrycks, a);
-    return strcmp(first, normal_of(cpl_normal_hendrycks, b)) == 0;
+    const char *first = normal_of("hendrycks", a);
+    return strcmp(first, normal_of("hendrycks", b)) == 0;
 }
 
 static void pairs_of_hendrycks(void **state)
@@ -129,20 +127,20 @@ static void answers_of_triviaqa(void **state)
         {"the an", "", "the an"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_string_equal(normal_of(cpl_normal_triviaqa, cases[i][0]), cases[i][1]);
-        assert_string_equal(normal_of(cpl_normal_lower_unpunctuated, cases[i][0]), cases[i][2]);
+        assert_string_equal(normal_of("triviaqa", cases[i][0]), cases[i][1]);
+        assert_string_equal(normal_of("lower_unpunctuated", cases[i][0]), cases[i][2]);
     }
-    assert_string_equal(normal_of(cpl_normal_triviaqa, " U.S.A "), "u s");
+    assert_string_equal(normal_of("triviaqa", " U.S.A "), "u s");
 }
 
 static void plain_ones(void **state)
 {
     (void)state;
-    assert_string_equal(normal_of(cpl_normal_none, " A. "), " A. ");
-    assert_string_equal(normal_of(cpl_normal_lower, "A. B"), "a. b");
-    assert_string_equal(normal_of(cpl_normal_unpunctuated, "A. B"), "A B");
-    assert_string_equal(normal_of(cpl_normal_gsm8k, "1\n#### 2 #### $1,000.00.\n"), "1000.00\n");
-    assert_string_equal(normal_of(cpl_normal_gsm8k, "2.."), "2.");
+    assert_string_equal(normal_of("none", " A. "), " A. ");
+    assert_string_equal(normal_of("lower", "A. B"), "a. b");
+    assert_string_equal(normal_of("unpunctuated", "A. B"), "A B");
+    assert_string_equal(normal_of("gsm8k", "1\n#### 2 #### $1,000.00.\n"), "1000.00\n");
+    assert_string_equal(normal_of("gsm8k", "2.."), "2.");
 }
 
 static double number(const char *text)
@@ -195,10 +193,12 @@ static void numbers_in_latex(void **state)
     assert_false(cpl_number_equal(cpl_span_of("x"), cpl_span_of("x")));
 }
 
-static double compare(cpl_comparison_function *score, const char *a, const char *b)
+static double compare(const char *name, const char *a, const char *b)
 {
+    const cpl_comparison *comparison;
     cpl_text spare = {0};
-    double got     = score(cpl_span_of(a), cpl_span_of(b), &spare);
+    assert_ok(cpl_comparison_find(&comparison, name));
+    double got = comparison->score(cpl_span_of(a), cpl_span_of(b), &spare);
     cpl_text_free(&spare);
     return got;
 }
@@ -206,14 +206,14 @@ static double compare(cpl_comparison_function *score, const char *a, const char 
 static void words_in_common(void **state)
 {
     (void)state;
-    assert_near(compare(cpl_compare_shared_words, "sunset boulevard", "sunset boulevard"), 1, 0);
-    assert_near(compare(cpl_compare_shared_words, "a b c", "c"), 0.5, 0);
-    assert_near(compare(cpl_compare_shared_words, "a a b", "a a a"), 2.0 / 3, 1e-15);
-    assert_near(compare(cpl_compare_shared_words, "ab", "a b"), 0, 0);
-    assert_near(compare(cpl_compare_shared_words, "", ""), 0, 0);
-    assert_near(compare(cpl_compare_number, "[2,5)", "[2,5)"), 1, 0);
-    assert_near(compare(cpl_compare_number, "0.50", "1/2"), 1, 0);
-    assert_near(compare(cpl_compare_exact, "0.50", "0.5"), 0, 0);
+    assert_near(compare("shared_words", "sunset boulevard", "sunset boulevard"), 1, 0);
+    assert_near(compare("shared_words", "a b c", "c"), 0.5, 0);
+    assert_near(compare("shared_words", "a a b", "a a a"), 2.0 / 3, 1e-15);
+    assert_near(compare("shared_words", "ab", "a b"), 0, 0);
+    assert_near(compare("shared_words", "", ""), 0, 0);
+    assert_near(compare("number", "[2,5)", "[2,5)"), 1, 0);
+    assert_near(compare("number", "0.50", "1/2"), 1, 0);
+    assert_near(compare("exact", "0.50", "0.5"), 0, 0);
 }
 
 static void all_have_names(void **state)

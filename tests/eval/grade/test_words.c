@@ -2,7 +2,6 @@
 #include "eval/grade/words.h"
 
 #include "eval/answers.h"
-#include "eval/grade/edit.h"
 
 static void spans_say_where_things_are(void **state)
 {

@@ -1,10 +1,9 @@
-/* questions_prompt.c - prompts that are published as files; see questions_internal.h
+/* prompt_file.c - prompts that are published as files; see questions_internal.h
  *
  * Source: https://github.com/suzgunmirac/BIG-Bench-Hard, cot-prompts/<task>.txt. */
 #include <string.h>
 
 #include "base/arena.h"
-#include "eval/grade/edit.h"
 #include "eval/grade/words.h"
 #include "eval/prompts/questions_internal.h"
 #include "eval/prompts/rows.h"

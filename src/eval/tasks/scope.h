@@ -1,0 +1,153 @@
+/* scope.h - what a task reads of a row, and the names that its templates can use.
+ *
+ * Room:   eval/tasks. Compiled from the tree of a task file; docs/tasks.md, "Fields".
+ * Values: jansson strings, or arrays of strings. */
+#ifndef CPL_EVAL_TASKS_SCOPE_H
+#define CPL_EVAL_TASKS_SCOPE_H
+
+#include <jansson.h>
+
+#include "base/pool.h"
+#include "base/span.h"
+#include "settings/yaml_tree.h"
+
+/* ---- transformations ---- */
+
+typedef struct cpl_transform_kind cpl_transform_kind;
+
+typedef struct cpl_transform {
+    const cpl_transform_kind *kind;
+    const char *first, *second; /* what stands behind its name: TEXT, or TEXT=WITH; NULL: nothing */
+} cpl_transform;
+
+/* Applied one after the other. */
+typedef struct cpl_chain {
+    const cpl_transform *at;
+    int64_t count;
+} cpl_chain;
+
+/* Sets the chain from the text behind the first `|`: "strip|before:_"; in the pool. CPL_ERR_INPUT
+ * with a sentence that names no file. */
+CPL_NODISCARD cpl_status cpl_chain_parse(cpl_chain *chain, cpl_pool *pool, cpl_span text);
+
+/* Whether the chain makes a list of a text, or can be applied to a list. */
+bool cpl_chain_makes_list(const cpl_chain *chain);
+
+/* Sets `*out`, a new reference, to what the chain makes of `value`. CPL_ERR_INPUT: the row is a bad
+ * one. */
+CPL_NODISCARD cpl_status cpl_chain_apply(json_t **out, const cpl_chain *chain, json_t *value);
+
+/* ---- paths: a place in a row ---- */
+
+typedef struct cpl_path_step {
+    const char *member;
+    enum { CPL_STEP_VALUE, CPL_STEP_ITEM, CPL_STEP_LIST } then; /* "a", "a[3]", "a[]" */
+    int64_t item;
+} cpl_path_step;
+
+typedef struct cpl_path {
+    const char *written;
+    const cpl_path_step *steps; /* (n_steps) */
+    int64_t n_steps;
+    bool may_lack; /* `?`: empty where it is not there */
+    cpl_chain chain;
+} cpl_path;
+
+/* Sets the path from "a.b[]?|strip", in the pool. CPL_ERR_INPUT; the sentence names no file. */
+CPL_NODISCARD cpl_status cpl_path_parse(cpl_path *path, cpl_pool *pool, const char *text);
+
+bool cpl_path_makes_list(const cpl_path *path);
+
+/* Sets `*value`, a new reference, to what is there, transformed; NULL if there is nothing of that
+ * kind: nothing at all, null, an object. CPL_ERR_INPUT: it cannot be transformed. */
+CPL_NODISCARD cpl_status cpl_path_value(json_t **value, const cpl_path *path, const json_t *row);
+
+/* ---- templates: "Question: {stem|strip}\nAnswer:" ---- */
+
+struct cpl_scope;
+
+/* A stretch of text, or a name and what is made of it. */
+typedef struct cpl_template_part {
+    const char *text; /* (length) */
+    size_t length;
+    const char *name; /* NULL: text */
+    cpl_chain chain;
+} cpl_template_part;
+
+typedef struct cpl_template {
+    const cpl_template_part *pieces;
+    int64_t count;
+} cpl_template;
+
+/* Sets the template, whose memory is the pool's. CPL_ERR_INPUT: a brace alone, no name, an unknown
+ * transformation; the sentence names no file. */
+CPL_NODISCARD cpl_status cpl_template_parse(cpl_template *t, cpl_pool *pool, const char *text);
+
+/* Whether a name stands in it. */
+bool cpl_template_names(const cpl_template *t, const char *name);
+
+/* Whether it is a single name and nothing else, which may then be a list. */
+bool cpl_template_is_name(const cpl_template *t);
+
+/* Appends what the template makes of a row. CPL_ERR_INPUT: the row is a bad one. */
+CPL_NODISCARD cpl_status cpl_template_make(cpl_text *out, const cpl_template *t,
+                                           struct cpl_scope *scope);
+
+/* ---- fields ---- */
+
+typedef struct cpl_field cpl_field;
+
+typedef struct cpl_fields {
+    const cpl_field *at;
+    int64_t count;
+} cpl_fields;
+
+/* A name without a field: what the engine itself knows of a question. */
+typedef struct cpl_builtin_name {
+    const char *name;
+    bool list;
+} cpl_builtin_name;
+
+/* The names that a template may use. */
+typedef struct cpl_scope_names {
+    const cpl_fields *fields;
+    const cpl_builtin_name *known; /* (n_known) */
+    int64_t n_known;
+} cpl_scope_names;
+
+enum { CPL_FIELDS_MOST = 64 };
+
+/* Sets the fields from an object of them, and checks that what they are made of is there: other
+ * fields and the known names. The pool holds them; `from` must outlive them. CPL_ERR_INPUT with the
+ * place in the file. */
+CPL_NODISCARD cpl_status cpl_fields_parse(cpl_fields *fields, cpl_pool *pool,
+                                          const cpl_yaml_tree *tree, const json_t *from,
+                                          const cpl_builtin_name *known, int64_t n_known);
+
+/* Sets whether what `name` stands for is a list. CPL_ERR_INPUT, with the nearest name, if it stands
+ * for nothing; the sentence names no file. */
+CPL_NODISCARD cpl_status cpl_scope_names_find(bool *list, const cpl_scope_names *there,
+                                              const char *name);
+
+/* Checks that every name of a template stands for a text there. The same. */
+CPL_NODISCARD cpl_status cpl_scope_names_check(const cpl_scope_names *there, const cpl_template *t);
+
+/* A row, and the values of the names that were looked up or set. */
+typedef struct cpl_scope {
+    const cpl_fields *fields;
+    const json_t *row;
+    json_t *values; /* owned */
+} cpl_scope;
+
+CPL_NODISCARD cpl_status cpl_scope_start(cpl_scope *scope, const cpl_fields *fields,
+                                         const json_t *row);
+void cpl_scope_end(cpl_scope *scope); /* all zero: nothing to do */
+
+/* Sets the value of a name for all that is made from now on; takes the reference, NULL is out of
+ * memory. */
+CPL_NODISCARD cpl_status cpl_scope_set(cpl_scope *scope, const char *name, json_t *value);
+
+/* Sets what a name stands for, borrowed. CPL_ERR_INPUT: the row is a bad one. */
+CPL_NODISCARD cpl_status cpl_scope_value(json_t **value, cpl_scope *scope, const char *name);
+
+#endif /* CPL_EVAL_TASKS_SCOPE_H */
