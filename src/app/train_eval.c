@@ -8,21 +8,21 @@
 
 static cpl_status select_tasks(cpl_train_eval *t, const cpl_settings *s)
 {
-    const cpl_selection_options wish = {.words   = (const char *const *)s->eval.tasks.at,
-                                        .n_words = s->eval.tasks.count};
+    const cpl_selection_options options = {.words   = (const char *const *)s->eval.tasks.at,
+                                           .n_words = s->eval.tasks.count};
     CPL_TRY(cpl_selection_init(&t->selection));
-    return cpl_selection_add(&t->selection, &wish);
+    return cpl_selection_add(&t->selection, &options);
 }
 
 cpl_status cpl_train_eval_open(cpl_train_eval *t, const cpl_settings *s, const cpl_log *log)
 {
-    cpl_status status          = CPL_OK;
-    const int64_t limit        = s->eval.tasks_limit;
-    cpl_questions_options wish = {.limit      = limit ? limit : CPL_UNSET,
-                                  .shots      = CPL_UNSET,
-                                  .max_tokens = CPL_UNSET,
-                                  .of_run     = true,
-                                  .log        = log};
+    cpl_status status             = CPL_OK;
+    const int64_t limit           = s->eval.tasks_limit;
+    cpl_questions_options options = {.limit      = limit ? limit : CPL_UNSET,
+                                     .shots      = CPL_UNSET,
+                                     .max_tokens = CPL_UNSET,
+                                     .of_run     = true,
+                                     .log        = log};
     memset(t, 0, sizeof *t);
     if (s->eval.tasks.count == 0) return CPL_OK;
     if (!s->data.tokenizer)
@@ -33,11 +33,11 @@ cpl_status cpl_train_eval_open(cpl_train_eval *t, const cpl_settings *s, const c
     if (t->own) t->data = cpl_text_copy(s->eval.tasks_data ? s->eval.tasks_data : t->own);
     if (!t->data) CPL_TRY_DONE(CPL_ERR_MEMORY);
     if (!s->eval.tasks_data) CPL_TRY_DONE(cpl_eval_data_dir_check(t->own, "eval.tasks_data:"));
-    wish.data = t->data;
-    wish.own  = t->own;
+    options.data = t->data;
+    options.own  = t->own;
     CPL_TRY_DONE(cpl_tokenizer_load(&t->tokenizer, s->data.tokenizer));
     CPL_TRY_DONE(select_tasks(t, s));
-    status = cpl_evaluation_open(&t->evaluation, &t->selection, &wish, s->model.max_positions,
+    status = cpl_evaluation_open(&t->evaluation, &t->selection, &options, s->model.max_positions,
                                  t->tokenizer);
 done:
     if (status != CPL_OK) cpl_train_eval_close(t);
@@ -46,7 +46,7 @@ done:
 
 void cpl_train_eval_close(cpl_train_eval *t)
 {
-    if (t->open) cpl_lm_batch_free(&t->asker);
+    if (t->open) cpl_lm_batch_free(&t->batch);
     cpl_evaluation_close(&t->evaluation);
     cpl_selection_free(&t->selection);
     cpl_tokenizer_free(t->tokenizer);
@@ -77,13 +77,13 @@ cpl_status cpl_train_eval_run(cpl_train_eval *t, cpl_model *model, json_t **figu
 {
     const cpl_lm_batch_settings how  = {.window = t->evaluation.window};
     const cpl_evaluation_watch watch = {0};
-    if (!t->open) CPL_TRY(cpl_lm_batch_init(&t->asker, model, &how));
-    t->open                         = true;
-    const cpl_eval_runner answering = {.asker     = &t->asker,
-                                       .tokenizer = t->tokenizer,
-                                       .window    = model->config.max_positions,
-                                       .eos       = cpl_tokenizer_eos(t->tokenizer)};
-    CPL_TRY(cpl_evaluation_run(&t->evaluation, &answering, NULL, false, &watch));
+    if (!t->open) CPL_TRY(cpl_lm_batch_init(&t->batch, model, &how));
+    t->open                      = true;
+    const cpl_eval_runner runner = {.batch     = &t->batch,
+                                    .tokenizer = t->tokenizer,
+                                    .window    = model->config.max_positions,
+                                    .eos       = cpl_tokenizer_eos(t->tokenizer)};
+    CPL_TRY(cpl_evaluation_run(&t->evaluation, &runner, NULL, false, &watch));
     *figures = figures_of(&t->evaluation);
     return *figures ? CPL_OK : CPL_ERR_MEMORY;
 }

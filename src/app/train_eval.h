@@ -1,4 +1,4 @@
-/* train_eval.h - a training run's own evaluations: the tasks of eval.tasks, asked while it goes.
+/* train_eval.h - a training run's own evaluations: the tasks of eval.tasks.
  *
  * Room:  app. Gives a training run, which may not see eval, its evaluation. */
 #ifndef CPL_APP_TRAIN_EVAL_H
@@ -13,7 +13,7 @@ typedef struct cpl_train_eval {
     cpl_tokenizer *tokenizer;
     char *data, *own; /* folders of rows; owned */
     cpl_evaluation evaluation;
-    cpl_lm_batch asker;
+    cpl_lm_batch batch;
     bool open; /* the asker is */
 } cpl_train_eval;
 

@@ -28,12 +28,12 @@ typedef struct work {
     cpl_eval_model examinee;
     cpl_evaluation evaluation;
     json_t *settings;
-    cpl_eval_journal record;
+    cpl_eval_journal journal;
     cpl_eval_bar bar;
     cpl_log log;
 } work;
 
-/* ---- what is asked ---- */
+/* ---- tasks and questions ---- */
 
 static cpl_status split_words(work *w)
 {
@@ -52,16 +52,16 @@ static cpl_status split_words(work *w)
 
 static cpl_status select_tasks(work *w)
 {
-    const char *file           = cpl_flag_text(w->args, "--task-file");
-    cpl_selection_options wish = {.files   = &file,
-                                  .n_files = file != NULL,
-                                  .profile = cpl_flag_text(w->args, "--profile"),
-                                  .variant = cpl_flag_text(w->args, "--variant")};
+    const char *file              = cpl_flag_text(w->args, "--task-file");
+    cpl_selection_options options = {.files   = &file,
+                                     .n_files = file != NULL,
+                                     .profile = cpl_flag_text(w->args, "--profile"),
+                                     .variant = cpl_flag_text(w->args, "--variant")};
     CPL_TRY(cpl_selection_init(&w->selection));
     CPL_TRY(split_words(w));
-    wish.words   = (const char *const *)w->words.at;
-    wish.n_words = w->words.count;
-    return cpl_selection_add(&w->selection, &wish);
+    options.words   = (const char *const *)w->words.at;
+    options.n_words = w->words.count;
+    return cpl_selection_add(&w->selection, &options);
 }
 
 static int64_t wished(const cpl_arguments *args, const char *flag)
@@ -71,16 +71,16 @@ static int64_t wished(const cpl_arguments *args, const char *flag)
 
 static cpl_status open_evaluation(work *w)
 {
-    const cpl_arguments *a           = w->args;
-    const cpl_questions_options wish = {.data       = w->data,
-                                        .own        = w->own,
-                                        .offset     = cpl_flag_int(a, "--offset"),
-                                        .limit      = wished(a, "--limit"),
-                                        .shots      = wished(a, "--num-fewshot"),
-                                        .max_tokens = wished(a, "--max-gen-toks"),
-                                        .skip_bad   = cpl_flag_on(a, "--skip-bad"),
-                                        .log        = &w->log};
-    return cpl_evaluation_open(&w->evaluation, &w->selection, &wish,
+    const cpl_arguments *a              = w->args;
+    const cpl_questions_options options = {.data       = w->data,
+                                           .own        = w->own,
+                                           .offset     = cpl_flag_int(a, "--offset"),
+                                           .limit      = wished(a, "--limit"),
+                                           .shots      = wished(a, "--num-fewshot"),
+                                           .max_tokens = wished(a, "--max-gen-toks"),
+                                           .skip_bad   = cpl_flag_on(a, "--skip-bad"),
+                                           .log        = &w->log};
+    return cpl_evaluation_open(&w->evaluation, &w->selection, &options,
                                cpl_eval_model_window(&w->examinee), w->examinee.tokenizer);
 }
 
@@ -110,18 +110,18 @@ static json_t *keys_json(const cpl_selection *s)
 
 static cpl_status describe(work *w)
 {
-    const cpl_questions_options *wish = &w->evaluation.wish;
-    const bool bf16                   = w->examinee.be.compute == CPL_BF16;
-    w->settings                       = json_object();
+    const cpl_questions_options *options = &w->evaluation.options;
+    const bool bf16                      = w->examinee.be.compute == CPL_BF16;
+    w->settings                          = json_object();
     if (!w->settings) return CPL_ERR_MEMORY;
     CPL_TRY(cpl_eval_model_describe(&w->examinee, w->settings));
     CPL_TRY(add(w->settings, "dtype", json_string(bf16 ? "bfloat16" : "float32")));
     CPL_TRY(add(w->settings, "data", cpl_json_words(w->data)));
     CPL_TRY(add(w->settings, "tasks", keys_json(&w->selection)));
-    CPL_TRY(add(w->settings, "offset", json_integer(wish->offset)));
-    CPL_TRY(add_wish(w->settings, "limit", wish->limit));
-    CPL_TRY(add_wish(w->settings, "num_fewshot", wish->shots));
-    CPL_TRY(add_wish(w->settings, "max_gen_toks", wish->max_tokens));
+    CPL_TRY(add(w->settings, "offset", json_integer(options->offset)));
+    CPL_TRY(add_wish(w->settings, "limit", options->limit));
+    CPL_TRY(add_wish(w->settings, "num_fewshot", options->shots));
+    CPL_TRY(add_wish(w->settings, "max_gen_toks", options->max_tokens));
     CPL_TRY(add(w->settings, "samples", json_boolean(cpl_flag_on(w->args, "--samples"))));
     return add(w->settings, "max_length", json_integer(cpl_eval_model_window(&w->examinee)));
 }
@@ -136,11 +136,11 @@ static cpl_status open_record(work *w)
     cpl_text_printf(&path, "%s.partial", cpl_flag_text(w->args, "--json"));
     cpl_status status = cpl_text_status(&path);
     if (status == CPL_OK)
-        status = cpl_eval_journal_open(&w->record, path.bytes, w->settings,
+        status = cpl_eval_journal_open(&w->journal, path.bytes, w->settings,
                                        cpl_flag_on(w->args, "--overwrite"));
-    if (status == CPL_OK && w->record.count)
+    if (status == CPL_OK && w->journal.count)
         cpl_log_info(&w->log, "going on with %s: %lld answered before", path.bytes,
-                     (long long)w->record.count);
+                     (long long)w->journal.count);
     cpl_text_free(&path);
     return status;
 }
@@ -172,7 +172,7 @@ static cpl_status show_all(work *w)
                                 json, JSON_REAL_PRECISION(9)));
     if (html) CPL_TRY(write_page(w, html));
     cpl_output_paths_describe(w->args);
-    return cpl_eval_journal_remove(&w->record);
+    return cpl_eval_journal_remove(&w->journal);
 }
 
 /* ---- the forms of the verb ---- */
@@ -187,19 +187,19 @@ static cpl_status evaluate(work *w)
     CPL_TRY(open_evaluation(w));
     CPL_TRY(cpl_eval_model_load(&w->examinee, chosen ? cpl_plan_dtype(c) : CPL_F32, (int)c->threads,
                                 w->evaluation.window));
-    w->examinee.answering.texts = cpl_flag_on(a, "--samples");
+    w->examinee.runner.texts = cpl_flag_on(a, "--samples");
     CPL_TRY(describe(w));
     CPL_TRY(open_record(w));
     cpl_evaluation_watch watch = cpl_eval_bar_watch(&w->bar, w->evaluation.n_questions);
-    cpl_status status =
-        cpl_evaluation_run(&w->evaluation, &w->examinee.answering,
-                           w->record.file ? &w->record : NULL, cpl_flag_on(a, "--samples"), &watch);
+    cpl_status status          = cpl_evaluation_run(&w->evaluation, &w->examinee.runner,
+                                           w->journal.file ? &w->journal : NULL,
+                                                    cpl_flag_on(a, "--samples"), &watch);
     cpl_eval_bar_clear(&w->bar);
     CPL_TRY(status);
     return show_all(w);
 }
 
-static cpl_status settle_data(work *w, bool asked)
+static cpl_status settle_data(work *w, bool question_schemas)
 {
     const char *given = cpl_flag_text(w->args, "--data");
     w->own            = cpl_eval_data_dir();
@@ -208,7 +208,7 @@ static cpl_status settle_data(work *w, bool asked)
     if (!w->data) return CPL_ERR_MEMORY;
     if (given && !cpl_path_is_folder(given))
         return CPL_FAIL(CPL_ERR_INPUT, "--data %s: there is no such folder", given);
-    return given || !asked ? CPL_OK : cpl_eval_data_dir_check(w->own, "--data");
+    return given || !question_schemas ? CPL_OK : cpl_eval_data_dir_check(w->own, "--data");
 }
 
 static cpl_status work_off(work *w)
@@ -228,7 +228,7 @@ static cpl_status run(const cpl_arguments *args)
     work w = {.args = args, .log = cpl_output_log(stderr)};
     CPL_TRY(cpl_configure(&w.configuration, NULL, args));
     cpl_status status = work_off(&w);
-    cpl_eval_journal_close(&w.record);
+    cpl_eval_journal_close(&w.journal);
     json_decref(w.settings);
     cpl_evaluation_close(&w.evaluation);
     cpl_eval_model_close(&w.examinee);
@@ -268,7 +268,7 @@ static const cpl_flag flags[] = {
     {.name       = "--limit",
      .kind       = CPL_FLAG_INT,
      .value_name = "N",
-     .help       = "Rows asked at most, of each subject.",
+     .help       = "Rows at most, of each subject.",
      .low        = 1,
      .high       = 1e9,
      .unit       = "rows"},
@@ -332,8 +332,8 @@ const cpl_verb cpl_verb_eval = {
         "--list [--data DIR] [--task-file T.yaml]",
     .about =
         "MODEL_DIR is an OLMoE directory in Hugging Face's layout, a checkpoint, or the folder "
-        "of a run, whose last checkpoint is then taken. Every task is asked as a published program "
-        "asks it, which is its profile; a figure without its profile, split and exemplars says "
+        "of a run, whose last checkpoint is then taken. Every task has profiles, each with the "
+        "prompts of a published program; a figure without its profile, split and exemplars says "
         "little.\n"
         "An interrupted evaluation goes on where it stopped. Products are in f32 unless --set "
         "compute.dtype says otherwise. For couplet compare, write the results of a run with "

@@ -36,7 +36,7 @@ static bool is_standard(const cpl_task *task, const cpl_profile *profile, const 
     return cpl_task_profile(&standard, task, set, NULL, NULL) == CPL_OK && standard == profile;
 }
 
-/* "inloop *"; of a task that is asked in two sets under two profiles both have it. */
+/* "inloop *"; a task of two sets with two default profiles has it at both. */
 static const char *profile_name(cpl_pool *pool, const cpl_task *task, const cpl_profile *profile)
 {
     bool chosen = is_standard(task, profile, NULL);

@@ -1,4 +1,4 @@
-/* evaluation.c - see evaluation.h: what there is to ask, all of it asked, and what comes of it
+/* evaluation.c - see evaluation.h: all tasks of a selection: questions, requests, results
  * together. */
 #include "eval/evaluation.h"
 
@@ -15,7 +15,7 @@
 
 /* ---- what there is to ask ---- */
 
-/* Forms are asked; what they are forms of is made of their results. */
+/* Forms are evaluated; the profile they belong to takes the best of their results. */
 static bool is_asked(const cpl_selected *what)
 {
     return what->profile->forms.count == 0;
@@ -29,47 +29,47 @@ static int64_t count_asked(const cpl_selection *selection)
 }
 
 static cpl_status refuse_nothing(const cpl_task_evaluation *one, const cpl_questions *q,
-                                 const cpl_questions_options *wish)
+                                 const cpl_questions_options *options)
 {
-    const char *file = q->files.count ? q->files.at[q->files.count - 1] : wish->data;
-    if (wish->offset > 0)
+    const char *file = q->files.count ? q->files.at[q->files.count - 1] : options->data;
+    if (options->offset > 0)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: there are no questions: %s has no rows behind --offset %lld",
-                        one->what->key, file, (long long)wish->offset);
+                        one->what->key, file, (long long)options->offset);
     return CPL_FAIL(CPL_ERR_INPUT, "%s: there are no questions: %s has no rows that can be used",
                     one->what->key, file);
 }
 
-static cpl_status look(cpl_task_evaluation *one, const cpl_questions_options *wish, int64_t window,
-                       const cpl_tokenizer *tokenizer, bool alone)
+static cpl_status look(cpl_task_evaluation *one, const cpl_questions_options *options,
+                       int64_t window, const cpl_tokenizer *tokenizer, bool alone)
 {
     cpl_questions q = {0};
-    CPL_TRY(cpl_questions_read(&q, one->what->task, one->what->profile, wish));
+    CPL_TRY(cpl_questions_read(&q, one->what->task, one->what->profile, options));
     one->n       = q.count;
     one->skipped = q.skipped;
     one->window  = cpl_eval_runner_window(q.question, q.count, window);
     if (q.count == 0) {
-        cpl_status status = refuse_nothing(one, &q, wish);
+        cpl_status status = refuse_nothing(one, &q, options);
         cpl_questions_free(&q);
         return status;
     }
-    cpl_status status = cpl_evaluation_check(one->what, &q, wish, window, tokenizer, alone);
+    cpl_status status = cpl_evaluation_check(one->what, &q, options, window, tokenizer, alone);
     cpl_questions_free(&q);
     return status;
 }
 
 /* Tells all tasks without rows in one sentence; of a single one the reading says more. */
-static cpl_status check_rows(const cpl_selection *selection, const cpl_questions_options *wish)
+static cpl_status check_rows(const cpl_selection *selection, const cpl_questions_options *options)
 {
     cpl_text names = {0}, all = {0}, wanted = {0};
     cpl_status status  = CPL_OK;
     int64_t n          = 0;
-    const bool samples = cpl_questions_of_samples(wish);
+    const bool samples = cpl_questions_of_samples(options);
     for (int64_t i = 0; i < selection->count; i++) {
         const cpl_selected *what = &selection->at[i];
         if (!is_asked(what)) continue;
         cpl_text_clear(&wanted);
-        CPL_TRY_DONE(cpl_questions_missing(&wanted, what->task, what->profile, wish));
+        CPL_TRY_DONE(cpl_questions_missing(&wanted, what->task, what->profile, options));
         if (!wanted.length) continue;
         cpl_text_printf(&names, "%s%s", n ? ", " : "", what->key);
         cpl_text_printf(&all, "%s%s/%s", n++ ? "; " : "", what->task->id, wanted.bytes);
@@ -82,7 +82,7 @@ static cpl_status check_rows(const cpl_selection *selection, const cpl_questions
             "there are no rows of %lld tasks %s%s: %s; %s DIR names a folder of yours with "
             "their files (`couplet eval --list` tells all sources): DIR/%s",
             (long long)n, samples ? "among the samples that come with the program" : "in ",
-            samples ? "" : wish->data, names.bytes, cpl_questions_data_word(wish), all.bytes);
+            samples ? "" : options->data, names.bytes, cpl_questions_data_word(options), all.bytes);
 done:
     cpl_text_free(&names);
     cpl_text_free(&all);
@@ -91,13 +91,13 @@ done:
 }
 
 cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection,
-                               const cpl_questions_options *wish, int64_t window,
+                               const cpl_questions_options *options, int64_t window,
                                const cpl_tokenizer *tokenizer)
 {
-    cpl_status status = check_rows(selection, wish);
+    cpl_status status = check_rows(selection, options);
     const size_t room = (size_t)(selection->count > 0 ? selection->count : 1) * sizeof *e->at;
-    *e                = (cpl_evaluation){.selection = selection, .wish = *wish, .window = window};
-    e->at             = cpl_alloc(room);
+    *e    = (cpl_evaluation){.selection = selection, .options = *options, .window = window};
+    e->at = cpl_alloc(room);
     if (!e->at) return CPL_ERR_MEMORY;
     memset(e->at, 0, room);
     e->count         = selection->count;
@@ -105,11 +105,11 @@ cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection
     for (int64_t i = 0; i < e->count && status == CPL_OK; i++) {
         e->at[i].what = &selection->at[i];
         if (!is_asked(e->at[i].what)) continue;
-        status = look(&e->at[i], wish, window, tokenizer, alone);
+        status = look(&e->at[i], options, window, tokenizer, alone);
         e->n_questions += e->at[i].n;
         if (e->at[i].window > e->window) e->window = e->at[i].window;
     }
-    e->wish.log = NULL; /* bad rows have been told */
+    e->options.log = NULL; /* bad rows were logged before */
     if (status != CPL_OK) cpl_evaluation_close(e);
     return status;
 }
@@ -148,16 +148,16 @@ static cpl_status best_form(cpl_evaluation *e, int64_t of)
                             "metrics", json_object_get(best->result, "metrics"));
     bool whole =
         one->result && json_object_set_new(one->result, "headline", json_string(name)) == 0;
-    static const char *const also[] = {"chance", "shots"};
+    static const char *const extra_stop_ids[] = {"chance", "shots"};
     for (int i = 0; i < 2; i++) {
-        json_t *there = json_object_get(best->result, also[i]);
-        if (there) whole = whole && json_object_set(one->result, also[i], there) == 0;
+        json_t *there = json_object_get(best->result, extra_stop_ids[i]);
+        if (there) whole = whole && json_object_set(one->result, extra_stop_ids[i], there) == 0;
     }
     return whole ? CPL_OK : CPL_ERR_MEMORY;
 }
 
-cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *answering,
-                              cpl_eval_journal *record, bool samples,
+cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *runner,
+                              cpl_eval_journal *journal, bool samples,
                               const cpl_evaluation_watch *watch)
 {
     for (int64_t i = 0; i < e->count; i++) {
@@ -167,8 +167,8 @@ cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *answerin
             CPL_TRY(best_form(e, i));
             continue;
         }
-        CPL_TRY(cpl_questions_read(&q, one->what->task, one->what->profile, &e->wish));
-        cpl_status status = cpl_evaluation_ask(one, &q, answering, record, samples, watch);
+        CPL_TRY(cpl_questions_read(&q, one->what->task, one->what->profile, &e->options));
+        cpl_status status = cpl_evaluation_ask(one, &q, runner, journal, samples, watch);
         cpl_questions_free(&q);
         CPL_TRY(status);
     }

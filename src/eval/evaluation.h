@@ -26,7 +26,7 @@ typedef struct cpl_task_evaluation {
 
 typedef struct cpl_evaluation {
     const cpl_selection *selection; /* outlives it */
-    cpl_questions_options wish;     /* its texts outlive it */
+    cpl_questions_options options;  /* its texts outlive it */
     cpl_task_evaluation *at;        /* (count) those of the selection, in its order */
     int64_t count;
     int64_t n_questions; /* of all */
@@ -36,7 +36,7 @@ typedef struct cpl_evaluation {
 /* Reads all questions once, so that whatever is wrong with them is said before a model is loaded;
  * window and tokenizer are the model's. As cpl_questions_read and cpl_eval_runner_check. */
 CPL_NODISCARD cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection,
-                                             const cpl_questions_options *wish, int64_t window,
+                                             const cpl_questions_options *options, int64_t window,
                                              const cpl_tokenizer *tokenizer);
 void cpl_evaluation_close(cpl_evaluation *e); /* all zero: nothing to do */
 
@@ -50,8 +50,8 @@ typedef struct cpl_evaluation_watch {
 
 /* Asks everything that `record` (NULL: none) does not have. `samples`: results hold every
  * question. Failures as cpl_eval_runner_run. */
-CPL_NODISCARD cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *answering,
-                                            cpl_eval_journal *record, bool samples,
+CPL_NODISCARD cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *runner,
+                                            cpl_eval_journal *journal, bool samples,
                                             const cpl_evaluation_watch *watch);
 
 /* {"settings": settings, "results": {KEY: ...}, "averages": {...}}; borrows `settings`; NULL if

@@ -12,7 +12,7 @@ static bool is_ranked(const cpl_question *q)
     return q->form->ask == CPL_ASK_RANK;
 }
 
-static bool is_said(const cpl_questions *q, const char *metric)
+static bool is_reported(const cpl_questions *q, const char *metric)
 {
     for (int64_t i = 0; i < q->count; i++)
         if (cpl_profile_reports(q->profile, metric, is_ranked(&q->question[i]))) return true;
@@ -24,7 +24,7 @@ static cpl_status check_metrics(const cpl_questions *q)
 {
     const cpl_string_list *metrics = &q->profile->metrics;
     for (int64_t i = 0; i < metrics->count; i++) {
-        if (is_said(q, metrics->at[i])) continue;
+        if (is_reported(q, metrics->at[i])) continue;
         const bool ranked = is_ranked(&q->question[0]);
         return CPL_FAIL(CPL_ERR_INPUT,
                         "no question would say anything of the metric %s: all that are there %s; "
@@ -100,19 +100,20 @@ static void warn_of_missing(const cpl_questions *q, const cpl_string_list *known
                      first, q->task->id);
 }
 
-static void warn_of_names(const cpl_questions *q, const cpl_questions_options *wish)
+static void warn_of_names(const cpl_questions *q, const cpl_questions_options *options)
 {
-    const cpl_resolved_profile *way = &q->task->parts->ways[q->profile - q->task->profiles];
-    const cpl_string_list *known    = &q->task->parts->known;
-    if (!wish->log || wish->offset > 0) return;
+    const cpl_resolved_profile *resolved =
+        &q->task->parts->resolved[q->profile - q->task->profiles];
+    const cpl_string_list *known = &q->task->parts->known;
+    if (!options->log || options->offset > 0) return;
     if (known->count) {
-        warn_of_missing(q, known, wish->log);
+        warn_of_missing(q, known, options->log);
         return;
     }
-    for (int64_t i = 1; i < way->n_manners; i++)
-        warn_of(q, &way->manners[i].subjects, "a case", wish->log);
+    for (int64_t i = 1; i < resolved->n_specs; i++)
+        warn_of(q, &resolved->specs[i].subjects, "a case", options->log);
     for (int64_t i = 0; i < q->profile->n_groups; i++)
-        warn_of(q, &q->profile->groups[i].subjects, q->profile->groups[i].name, wish->log);
+        warn_of(q, &q->profile->groups[i].subjects, q->profile->groups[i].name, options->log);
 }
 
 /* ---- lengths ---- */
@@ -139,13 +140,13 @@ static void advise(char advice[ADVICE], const cpl_selected *what, bool alone, bo
 }
 
 static cpl_status check_lengths(const cpl_selected *what, const cpl_questions *q,
-                                const cpl_questions_options *wish, int64_t window,
+                                const cpl_questions_options *options, int64_t window,
                                 const cpl_tokenizer *tokenizer, bool alone)
 {
     char room[ADVICE], beyond[ADVICE], fewer[80];
     snprintf(fewer, sizeof fewer, "--max-gen-toks below %lld", (long long)window);
-    advise(room, what, alone, wish->of_run, fewer);
-    advise(beyond, what, alone, wish->of_run,
+    advise(room, what, alone, options->of_run, fewer);
+    advise(beyond, what, alone, options->of_run,
            q->fewer            ? "--num-fewshot with a smaller number"
            : q->max_tokens > 0 ? "--max-gen-toks with a smaller number"
                                : "");
@@ -154,12 +155,12 @@ static cpl_status check_lengths(const cpl_selected *what, const cpl_questions *q
 }
 
 cpl_status cpl_evaluation_check(const cpl_selected *what, const cpl_questions *q,
-                                const cpl_questions_options *wish, int64_t window,
+                                const cpl_questions_options *options, int64_t window,
                                 const cpl_tokenizer *tokenizer, bool alone)
 {
     cpl_status status = check_metrics(q);
     if (status == CPL_OK) status = check_groups(q);
-    if (status == CPL_OK) status = check_lengths(what, q, wish, window, tokenizer, alone);
-    if (status == CPL_OK) warn_of_names(q, wish);
+    if (status == CPL_OK) status = check_lengths(what, q, options, window, tokenizer, alone);
+    if (status == CPL_OK) warn_of_names(q, options);
     return cpl_evaluation_about(status, what);
 }

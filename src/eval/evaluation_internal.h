@@ -7,19 +7,19 @@
 
 #include "eval/evaluation.h"
 
-/* Tells before anything is asked what would be told behind it all: a metric of which no question says
+/* Reports up front every error that would otherwise surface only at the end: a metric of which no question says
  * anything, a subject of none of the groups that the headline is made of, questions that do not fit.
- * `alone`: no other task is asked beside it. Names of subjects in the task file that no row has are
- * told as a warning. CPL_ERR_INPUT. */
+ * `alone`: no other task is evaluated with it. Names of subjects in the task file that no row has are
+ * logged as a warning. CPL_ERR_INPUT. */
 CPL_NODISCARD cpl_status cpl_evaluation_check(const cpl_selected *what, const cpl_questions *q,
-                                              const cpl_questions_options *wish, int64_t window,
+                                              const cpl_questions_options *options, int64_t window,
                                               const cpl_tokenizer *tokenizer, bool alone);
 
 /* Asks the questions that `record` (NULL: none) has no answer to, and sets the result. The others as
  * of cpl_evaluation_run. */
 CPL_NODISCARD cpl_status cpl_evaluation_ask(cpl_task_evaluation *one, const cpl_questions *q,
-                                            const cpl_eval_runner *answering,
-                                            cpl_eval_journal *record, bool samples,
+                                            const cpl_eval_runner *runner,
+                                            cpl_eval_journal *journal, bool samples,
                                             const cpl_evaluation_watch *watch);
 
 /* Adds to a failure which task it is about. */

@@ -16,37 +16,37 @@ cpl_status cpl_evaluation_about(cpl_status status, const cpl_selected *what)
 
 /* ---- asking ---- */
 
-/* Of a task that is being asked. */
-typedef struct asking {
+/* The state of one task's evaluation. */
+typedef struct task_run {
     const cpl_task_evaluation *one;
-    cpl_eval_journal *record;
+    cpl_eval_journal *journal;
     const cpl_evaluation_watch *watch;
-    cpl_question *question; /* (n) those asked now, copies */
+    cpl_question *question; /* (n) the requests at hand, copies */
     int64_t *place;         /* (n) where their answers belong */
     int64_t n;
     json_t **sample; /* of all questions */
-    int64_t behind;  /* asked before those asked now */
-} asking;
+    int64_t behind;  /* answered before them */
+} task_run;
 
 static cpl_status take(void *ctx, int64_t index, json_t *sample)
 {
-    asking *a                  = ctx;
+    task_run *a                = ctx;
     a->sample[a->place[index]] = sample;
-    if (!a->record) return CPL_OK;
+    if (!a->journal) return CPL_OK;
     char sum[SHA256_DIGEST_STRING_LENGTH];
     cpl_question_sum(sum, &a->question[index]);
-    return cpl_eval_journal_add(a->record, a->one->what->key, sum, sample);
+    return cpl_eval_journal_add(a->journal, a->one->what->key, sum, sample);
 }
 
 static void advance(void *ctx, int64_t done, int64_t of)
 {
-    const asking *a = ctx;
+    const task_run *a = ctx;
     if (!a->watch->advanced || of <= 0) return;
     a->watch->advanced(a->watch->ctx, (double)a->behind + (double)a->n * (double)done / (double)of);
 }
 
 /* The questions of one kind, or those of them that have no answer yet. */
-static void gather(asking *a, const cpl_questions *q, cpl_ask ask, bool answered_too)
+static void gather(task_run *a, const cpl_questions *q, cpl_ask ask, bool answered_too)
 {
     a->n = 0;
     for (int64_t i = 0; i < q->count; i++) {
@@ -56,36 +56,36 @@ static void gather(asking *a, const cpl_questions *q, cpl_ask ask, bool answered
     }
 }
 
-/* Takes what was answered before; all that is asked, and by which it is marked, must still be the
- * same. */
-static cpl_status recall(asking *a, const cpl_questions *q)
+/* Takes what was answered before; the request, and everything by which it is graded, must still be
+ * the same. */
+static cpl_status recall(task_run *a, const cpl_questions *q)
 {
-    const char *key = a->one->what->key, *told;
+    const char *key = a->one->what->key, *recorded;
     char sum[SHA256_DIGEST_STRING_LENGTH];
-    for (int64_t i = 0; i < q->count && a->record; i++) {
-        json_t *sample = cpl_eval_journal_find(a->record, key, q->question[i].id, &told);
+    for (int64_t i = 0; i < q->count && a->journal; i++) {
+        json_t *sample = cpl_eval_journal_find(a->journal, key, q->question[i].id, &recorded);
         if (!sample) continue;
         cpl_question_sum(sum, &q->question[i]);
-        if (strcmp(sum, told) != 0)
+        if (strcmp(sum, recorded) != 0)
             return CPL_FAIL(
                 CPL_ERR_INPUT,
                 "%s: %s, question %s, was asked in other words, or marked in another way, than "
                 "its rows and its task file say now: --overwrite begins anew",
-                a->record->path, key, q->question[i].id);
+                a->journal->path, key, q->question[i].id);
         a->sample[i] = json_incref(sample);
     }
     return CPL_OK;
 }
 
-/* Answers of one kind in whose block one is missing are dropped, and asked again. */
-static cpl_status keep_blocks(asking *a, const cpl_questions *q, cpl_ask ask,
-                              const cpl_eval_runner *answering)
+/* Answers of one kind in whose block one is missing are dropped and computed again. */
+static cpl_status keep_blocks(task_run *a, const cpl_questions *q, cpl_ask ask,
+                              const cpl_eval_runner *runner)
 {
     gather(a, q, ask, true);
     bool *answered = cpl_alloc((size_t)a->n + 1);
     if (!answered) return CPL_ERR_MEMORY;
     for (int64_t i = 0; i < a->n; i++) answered[i] = a->sample[a->place[i]] != NULL;
-    cpl_status status = cpl_eval_runner_keep_blocks(answering, a->question, a->n, answered);
+    cpl_status status = cpl_eval_runner_keep_blocks(runner, a->question, a->n, answered);
     for (int64_t i = 0; i < a->n && status == CPL_OK; i++) {
         if (answered[i]) continue;
         json_decref(a->sample[a->place[i]]);
@@ -95,7 +95,7 @@ static cpl_status keep_blocks(asking *a, const cpl_questions *q, cpl_ask ask,
     return cpl_evaluation_about(status, a->one->what);
 }
 
-static int64_t count_answered(const asking *a, int64_t n)
+static int64_t count_answered(const task_run *a, int64_t n)
 {
     int64_t count = 0;
     for (int64_t i = 0; i < n; i++) count += a->sample[i] != NULL;
@@ -105,22 +105,22 @@ static int64_t count_answered(const asking *a, int64_t n)
 static const cpl_ask kinds[] = {CPL_ASK_RANK, CPL_ASK_GENERATE};
 
 /* Sets how many answers of before count. */
-static cpl_status go_on(asking *a, const cpl_questions *q, const cpl_eval_runner *answering,
+static cpl_status go_on(task_run *a, const cpl_questions *q, const cpl_eval_runner *runner,
                         int64_t *recalled)
 {
     CPL_TRY(recall(a, q));
     for (int k = 0; k < 2 && count_answered(a, q->count); k++)
-        CPL_TRY(keep_blocks(a, q, kinds[k], answering));
+        CPL_TRY(keep_blocks(a, q, kinds[k], runner));
     *recalled = count_answered(a, q->count);
     return CPL_OK;
 }
 
-static cpl_status ask_all(asking *a, const cpl_questions *q, const cpl_eval_runner *answering)
+static cpl_status run_all(task_run *a, const cpl_questions *q, const cpl_eval_runner *runner)
 {
-    const cpl_eval_runner_callbacks listener = {take, advance, a};
+    const cpl_eval_runner_callbacks callbacks = {take, advance, a};
     for (int k = 0; k < 2; k++) {
         gather(a, q, kinds[k], false);
-        if (a->n) CPL_TRY(cpl_eval_runner_run(answering, a->question, a->n, &listener));
+        if (a->n) CPL_TRY(cpl_eval_runner_run(runner, a->question, a->n, &callbacks));
         a->behind += a->n;
     }
     return CPL_OK;
@@ -145,7 +145,7 @@ static json_t *until_json(const cpl_questions *q)
     return names_json((cpl_string_list){form->until, form->n_until});
 }
 
-/* What was asked, how; the totals come behind it. */
+/* Task, profile and settings; the totals follow. */
 static json_t *describe(const cpl_selected *what, const cpl_questions *q)
 {
     const char *profile = what->profile->name, *slash = strchr(profile, '/');
@@ -243,7 +243,7 @@ static cpl_status set_headline(json_t *result, const cpl_profile *profile)
     return CPL_FAIL(CPL_ERR_INPUT, "%s has no metric %s", profile->name, first);
 }
 
-static cpl_status conclude(cpl_task_evaluation *one, const cpl_questions *q, asking *a,
+static cpl_status conclude(cpl_task_evaluation *one, const cpl_questions *q, task_run *a,
                            int64_t window, bool samples)
 {
     json_t *list      = samples_json(a->sample, q->count);
@@ -266,11 +266,11 @@ static cpl_status conclude(cpl_task_evaluation *one, const cpl_questions *q, ask
 }
 
 cpl_status cpl_evaluation_ask(cpl_task_evaluation *one, const cpl_questions *q,
-                              const cpl_eval_runner *answering, cpl_eval_journal *record,
+                              const cpl_eval_runner *runner, cpl_eval_journal *journal,
                               bool samples, const cpl_evaluation_watch *watch)
 {
     const size_t n    = (size_t)(q->count > 0 ? q->count : 1);
-    asking a          = {.one = one, .record = record, .watch = watch};
+    task_run a        = {.one = one, .journal = journal, .watch = watch};
     cpl_status status = CPL_ERR_MEMORY;
     int64_t recalled  = 0;
     a.question        = cpl_alloc(n * sizeof *a.question);
@@ -278,10 +278,10 @@ cpl_status cpl_evaluation_ask(cpl_task_evaluation *one, const cpl_questions *q,
     a.sample          = cpl_alloc(n * sizeof(json_t *));
     if (a.sample) memset(a.sample, 0, n * sizeof(json_t *));
     if (!a.question || !a.place || !a.sample) goto done;
-    status = go_on(&a, q, answering, &recalled);
+    status = go_on(&a, q, runner, &recalled);
     if (status == CPL_OK && watch->began) watch->began(watch->ctx, one, recalled);
-    if (status == CPL_OK) status = cpl_evaluation_about(ask_all(&a, q, answering), one->what);
-    if (status == CPL_OK) status = conclude(one, q, &a, answering->window, samples);
+    if (status == CPL_OK) status = cpl_evaluation_about(run_all(&a, q, runner), one->what);
+    if (status == CPL_OK) status = conclude(one, q, &a, runner->window, samples);
     if (status == CPL_OK && watch->finished) watch->finished(watch->ctx, one);
 done:
     for (int64_t i = 0; a.sample && i < q->count; i++) json_decref(a.sample[i]);

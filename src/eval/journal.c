@@ -245,9 +245,9 @@ void cpl_eval_journal_close(cpl_eval_journal *r)
 json_t *cpl_eval_journal_find(const cpl_eval_journal *r, const char *key, const char *id,
                               const char **sum)
 {
-    const json_t *line = json_object_get(json_object_get(r->done, key), id);
-    const char *told   = json_string_value(json_object_get(line, "question"));
-    *sum               = told ? told : "";
+    const json_t *line   = json_object_get(json_object_get(r->done, key), id);
+    const char *recorded = json_string_value(json_object_get(line, "question"));
+    *sum                 = recorded ? recorded : "";
     return json_object_get(line, "sample");
 }
 

@@ -47,7 +47,7 @@ static void add(cpl_perplexity_row *row, const cpl_document_loss *loss)
     row->nll += loss->nll;
 }
 
-/* Sources that are told by the same name are one. */
+/* Sources of the same name are one. */
 static cpl_status add_up(cpl_perplexity *p, int64_t n_sources)
 {
     cpl_perplexity_row all = {0};
@@ -78,10 +78,11 @@ cpl_status cpl_perplexity_measure(cpl_perplexity *p, cpl_reader *reader, const c
 
 cpl_status cpl_perplexity_of(cpl_perplexity *p, const char *model_dir, const char *const *inputs,
                              int64_t n_inputs, const cpl_reader_options *reading,
-                             const cpl_texts_options *asked, const cpl_log *log)
+                             const cpl_texts_options *question_schemas, const cpl_log *log)
 {
     memset(p, 0, sizeof *p);
-    CPL_TRY(cpl_document_losses_of(&p->losses, model_dir, inputs, n_inputs, reading, asked, log));
+    CPL_TRY(cpl_document_losses_of(&p->losses, model_dir, inputs, n_inputs, reading,
+                                   question_schemas, log));
     return conclude(p);
 }
 

@@ -18,7 +18,7 @@
  * Means over samples. The standard error of n questions' mean is s / sqrt(n), s their deviation:
  * sqrt(p (1-p) / (n-1)) where all values are 0 or 1. Samples whose ids are the same up to a "#" are one
  * question, and its value is their mean. Over several subjects s is the deviation within
- * them, pooled, as lm-eval has it; of a mean of groups it is made of theirs. It is not told where
+ * them, pooled, as lm-eval has it; of a mean of groups it is made of theirs. It is missing where
  * no subject has two questions.
  *
  * Subjects are what stands before the last "/" of an id. A group without samples is left out. A

@@ -196,7 +196,7 @@ static const json_t *ranked_value(const json_t *sample, const char *name, const 
     return json_object_get(soft, headline);
 }
 
-/* Of a generated text: a further answer is told by its name, and what is not is the first one. */
+/* Of a generated text: a further answer stands under its name, the first one does not. */
 static const json_t *generated_value(const json_t *sample, const cpl_totals_metric *m)
 {
     const json_t *correct = json_object_get(sample, "correct");

@@ -32,10 +32,10 @@ static void take_all(cpl_lm_batch *a, const cpl_model_settings *config)
     a->ids      = take_1d(&a->arena, CPL_I32, a->how.chunk);
     a->position = take_1d(&a->arena, CPL_I32, a->how.chunk);
     a->requests = take_1d(&a->arena, CPL_I32, a->how.chunk);
-    a->pick_row = take_1d(&a->arena, CPL_I32, CPL_ASKER_PICKS);
-    a->pick_id  = take_1d(&a->arena, CPL_I32, CPL_ASKER_PICKS);
-    a->pick     = take_1d(&a->arena, CPL_F32, CPL_ASKER_PICKS);
-    a->logits   = take_2d(&a->arena, CPL_ASKER_PICKS, config->vocab_size);
+    a->pick_row = take_1d(&a->arena, CPL_I32, CPL_LM_BATCH_PICKS);
+    a->pick_id  = take_1d(&a->arena, CPL_I32, CPL_LM_BATCH_PICKS);
+    a->pick     = take_1d(&a->arena, CPL_F32, CPL_LM_BATCH_PICKS);
+    a->logits   = take_2d(&a->arena, CPL_LM_BATCH_PICKS, config->vocab_size);
     a->segment  = cpl_arena_take(&a->arena, (size_t)a->how.chunk * sizeof *a->segment);
     a->held     = take_1d(&a->arena, CPL_I32, a->how.window).data;
     a->held_row = take_1d(&a->arena, CPL_I32, a->how.window).data;
@@ -92,15 +92,15 @@ cpl_status cpl_lm_batch_more_keys(cpl_lm_batch *a, int64_t count, int32_t **at)
     return CPL_OK;
 }
 
-/* `count` tokens, in a->ids and a->position, go into rows first_row ... of the cache; n_asked of
- * them, in a->asked, are wanted. */
+/* `count` tokens, in a->ids and a->position, go into rows first_row ... of the cache; n_picked of
+ * them, in a->picked, are wanted. */
 void cpl_lm_batch_pass(cpl_lm_batch *a, cpl_pass *pass, int64_t count, int64_t n_segments,
-                       int64_t first_row, int64_t n_asked)
+                       int64_t first_row, int64_t n_picked)
 {
     cpl_arena_release(&a->arena, a->mark);
     cpl_pass_take(pass, &a->arena, &a->model->config, 1, count, false, true);
     cpl_pass_ask(pass, &a->arena, &a->model->config,
-                 cpl_tensor_1d(a->requests.data, CPL_I32, n_asked));
+                 cpl_tensor_1d(a->requests.data, CPL_I32, n_picked));
     const cpl_cached cached = {
         .cache     = a->cache,
         .first_row = first_row,

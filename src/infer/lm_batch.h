@@ -6,7 +6,7 @@
  *          as a tree in which a common beginning stands once. Its tokens pass through the model in
  *          the tree's order, `chunk` at a time, each seeing the rows on the way to its root; no
  *          padding. What the next group has in common with this one stays in the cache.
- * Same:    a result does not depend on what else is asked, but for rounding. */
+ * Same:    a result does not depend on the other requests, but for rounding. */
 #ifndef CPL_INFER_LM_BATCH_H
 #define CPL_INFER_LM_BATCH_H
 
@@ -65,10 +65,10 @@ CPL_NODISCARD cpl_status cpl_lm_batch_score(cpl_lm_batch *asker, cpl_lm_request 
 typedef struct cpl_lm_batch_callbacks {
     int64_t eos;   /* the id that ends a continuation and is not handed out; -1: none */
     int64_t n_ids; /* only ids below it are chosen: the tokenizer's size; 0: the whole vocabulary */
-    bool (*hear)(void *ctx, int64_t index, int32_t id); /* false: enough of this one */
-    cpl_lm_batch_done done;                             /* may be NULL */
+    bool (*on_token)(void *ctx, int64_t index, int32_t id); /* false: enough of this one */
+    cpl_lm_batch_done done;                                 /* may be NULL */
     void *ctx;
-    cpl_stop_ids also; /* other ids that end one as eos does */
+    cpl_stop_ids extra_stop_ids; /* other ids that end one as eos does */
 } cpl_lm_batch_callbacks;
 
 /* Goes on greedily behind every prompt (1 <= length, length + max_tokens <= window): the most

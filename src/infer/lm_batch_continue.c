@@ -26,9 +26,9 @@ typedef struct continuing {
 static bool goes_on(const continuing *c, live *one, int64_t index)
 {
     const cpl_lm_batch_callbacks *l = c->listener;
-    if (one->next == l->eos || cpl_stop_ids_hold(&l->also, one->next)) return false;
+    if (one->next == l->eos || cpl_stop_ids_hold(&l->extra_stop_ids, one->next)) return false;
     one->n_new++;
-    return l->hear(l->ctx, index, one->next) && one->n_new < c->max_tokens;
+    return l->on_token(l->ctx, index, one->next) && one->n_new < c->max_tokens;
 }
 
 /* Those that do not go on leave. */

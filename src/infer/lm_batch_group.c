@@ -194,7 +194,7 @@ static cpl_status answer_some(cpl_lm_batch_group *g, const cpl_pass *pass, int64
     return CPL_OK;
 }
 
-/* Writes the different tokens of picks first ... last - 1 into a->asked, counted from `from`. Returns
+/* Writes the different tokens of picks first ... last - 1 into a->picked, counted from `from`. Returns
  * how many there are. */
 static int64_t list_asked(cpl_lm_batch_group *g, int64_t first, int64_t last, int64_t from)
 {
@@ -214,7 +214,7 @@ cpl_status cpl_lm_batch_answer(cpl_lm_batch_group *g, int64_t from, int64_t to, 
     cpl_lm_batch_pass(g->a, &pass, to - from, n_segments, first_row,
                       list_asked(g, *next, end, from));
     while (*next < end) {
-        const int64_t last = end - *next < CPL_ASKER_PICKS ? end : *next + CPL_ASKER_PICKS;
+        const int64_t last = end - *next < CPL_LM_BATCH_PICKS ? end : *next + CPL_LM_BATCH_PICKS;
         while (cpl_i32(g->a->requests)[row] < g->picks[*next].token - from) row++;
         CPL_TRY(answer_some(g, &pass, *next, last, row));
         *next = last;

@@ -10,15 +10,15 @@
 
 /* ---- one pass (lm_batch.c) ---- */
 
-enum { CPL_ASKER_PICKS = 128 }; /* rows of logits at once */
+enum { CPL_LM_BATCH_PICKS = 128 }; /* rows of logits at once */
 
 /* Sets *at to room for `count` more rows of keys behind those there are. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_lm_batch_more_keys(cpl_lm_batch *a, int64_t count, int32_t **at);
 
 /* `count` tokens, in a->ids and a->position, with a->segment and a->key_row, go into rows first_row
- * ... of the cache; of the n_asked in a->asked the pass has the stream's end. */
+ * ... of the cache; of the n_picked in a->picked the pass has the stream's end. */
 void cpl_lm_batch_pass(cpl_lm_batch *a, cpl_pass *pass, int64_t count, int64_t n_segments,
-                       int64_t first_row, int64_t n_asked);
+                       int64_t first_row, int64_t n_picked);
 
 /* CPL_ERR_INPUT: an id outside the vocabulary. */
 CPL_NODISCARD cpl_status cpl_lm_batch_check_ids(const cpl_lm_batch *a, const int32_t *ids,
@@ -26,7 +26,7 @@ CPL_NODISCARD cpl_status cpl_lm_batch_check_ids(const cpl_lm_batch *a, const int
 
 /* ---- a group (lm_batch_group.c) ---- */
 
-/* What is asked behind one token of the tree: the log-probability of `id` (>= 0), or which token is
+/* A request at one token of the tree: the log-probability of `id` (>= 0), or which token is
  * the most likely. */
 typedef struct cpl_lm_batch_pick {
     int64_t token;    /* its number in the tree */

@@ -39,10 +39,10 @@ typedef struct evaluation_case {
     char folder[64]; /* task files, and DATA/TASK/ */
     world w;
     cpl_tokenizer *tokenizer;
-    cpl_lm_batch asker;
-    cpl_eval_runner answering;
+    cpl_lm_batch batch;
+    cpl_eval_runner runner;
     cpl_selection selection;
-    cpl_questions_options wish;
+    cpl_questions_options options;
     cpl_evaluation evaluation;
 } evaluation_case;
 
@@ -60,11 +60,11 @@ static inline void case_select(evaluation_case *c, const char *name, const char 
                                const char *profile)
 {
     char path[200];
-    const char *file                 = path;
-    const cpl_selection_options wish = {.files = &file, .n_files = 1, .profile = profile};
+    const char *file                    = path;
+    const cpl_selection_options options = {.files = &file, .n_files = 1, .profile = profile};
     write_file(c->folder, name, bytes);
     snprintf(path, sizeof path, "%s/%s", c->folder, name);
-    assert_ok(cpl_selection_add(&c->selection, &wish));
+    assert_ok(cpl_selection_add(&c->selection, &options));
 }
 
 static inline void case_open(evaluation_case *c)
@@ -77,10 +77,10 @@ static inline void case_open(evaluation_case *c)
     open_world(&c->w, config, CPL_F32);
     assert_ok(cpl_tokenizer_load(&c->tokenizer, golden_path("tokenizers/small.json")));
     assert_ok(
-        cpl_lm_batch_init(&c->asker, &c->w.model, &(cpl_lm_batch_settings){.window = CASE_WINDOW}));
-    c->answering = (cpl_eval_runner){
-        .asker = &c->asker, .tokenizer = c->tokenizer, .window = CASE_WINDOW, .eos = 0};
-    c->wish = wish_of(c->folder);
+        cpl_lm_batch_init(&c->batch, &c->w.model, &(cpl_lm_batch_settings){.window = CASE_WINDOW}));
+    c->runner = (cpl_eval_runner){
+        .batch = &c->batch, .tokenizer = c->tokenizer, .window = CASE_WINDOW, .eos = 0};
+    c->options = options_of(c->folder);
     assert_ok(cpl_selection_init(&c->selection));
     case_put(c, "ranked", "a.jsonl", ranked_rows);
     case_put(c, "written", "b.jsonl", written_rows);
@@ -88,14 +88,15 @@ static inline void case_open(evaluation_case *c)
 
 static inline cpl_status case_look(evaluation_case *c)
 {
-    return cpl_evaluation_open(&c->evaluation, &c->selection, &c->wish, CASE_WINDOW, c->tokenizer);
+    return cpl_evaluation_open(&c->evaluation, &c->selection, &c->options, CASE_WINDOW,
+                               c->tokenizer);
 }
 
 static inline void case_close(evaluation_case *c)
 {
     cpl_evaluation_close(&c->evaluation);
     cpl_selection_free(&c->selection);
-    cpl_lm_batch_free(&c->asker);
+    cpl_lm_batch_free(&c->batch);
     cpl_tokenizer_free(c->tokenizer);
     close_world(&c->w);
 }

@@ -51,8 +51,8 @@ typedef struct golden {
     cpl_hf *hf;
     cpl_model model;
     cpl_tokenizer *tokenizer;
-    cpl_lm_batch asker;
-    cpl_eval_runner answering;
+    cpl_lm_batch batch;
+    cpl_eval_runner runner;
 } golden;
 
 /* For sequences of `window` tokens. */
@@ -65,17 +65,17 @@ __attribute__((unused)) static void open_golden(golden *g, int64_t window)
     assert_ok(cpl_model_init(&g->model, &g->be, cpl_hf_config(g->hf), window));
     assert_ok(cpl_hf_load(g->hf, &g->model));
     assert_ok(cpl_tokenizer_load(&g->tokenizer, path));
-    assert_ok(cpl_lm_batch_init(&g->asker, &g->model, &(cpl_lm_batch_settings){.window = window}));
-    g->answering = (cpl_eval_runner){.asker     = &g->asker,
-                                     .tokenizer = g->tokenizer,
-                                     .window    = window,
-                                     .eos       = cpl_tokenizer_eos(g->tokenizer),
-                                     .texts     = true};
+    assert_ok(cpl_lm_batch_init(&g->batch, &g->model, &(cpl_lm_batch_settings){.window = window}));
+    g->runner = (cpl_eval_runner){.batch     = &g->batch,
+                                  .tokenizer = g->tokenizer,
+                                  .window    = window,
+                                  .eos       = cpl_tokenizer_eos(g->tokenizer),
+                                  .texts     = true};
 }
 
 __attribute__((unused)) static void close_golden(golden *g)
 {
-    cpl_lm_batch_free(&g->asker);
+    cpl_lm_batch_free(&g->batch);
     cpl_tokenizer_free(g->tokenizer);
     cpl_model_free(&g->model);
     cpl_hf_close(g->hf);
@@ -100,7 +100,7 @@ __attribute__((unused)) static json_t *golden_ask(const golden *g, const cpl_que
 {
     json_t *samples                         = json_array();
     const cpl_eval_runner_callbacks listens = {.take = golden_take, .ctx = samples};
-    assert_ok(cpl_eval_runner_run(&g->answering, questions, n, &listens));
+    assert_ok(cpl_eval_runner_run(&g->runner, questions, n, &listens));
     assert_int_equal(json_array_size(samples), n);
     for (size_t i = 0; i < (size_t)n; i++) assert_true(json_is_object(json_array_get(samples, i)));
     return samples;
@@ -219,10 +219,10 @@ __attribute__((unused)) static cpl_request_spec *golden_text_form(cpl_pool *pool
         cpl_answer *one = &answers[form->n_answers++];
         form->filters   = g->filters;
         *one = (cpl_answer){.name = g->name, .invalid = g->invalid, .show_normal = g->show_normal};
-        assert_ok(cpl_filter_find(&one->marking.filter, g->filter));
-        if (g->reference) assert_ok(cpl_filter_find(&one->marking.reference, g->reference));
-        assert_ok(cpl_normal_find(&one->marking.normal, g->normal));
-        assert_ok(cpl_comparison_find(&one->marking.comparison, g->comparison));
+        assert_ok(cpl_filter_find(&one->grading.filter, g->filter));
+        if (g->reference) assert_ok(cpl_filter_find(&one->grading.reference, g->reference));
+        assert_ok(cpl_normal_find(&one->grading.normal, g->normal));
+        assert_ok(cpl_comparison_find(&one->grading.comparison, g->comparison));
     }
     assert_true(form->n_answers > 0);
     return form;

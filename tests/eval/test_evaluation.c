@@ -41,7 +41,7 @@ static cpl_status run(evaluation_case *c, cpl_eval_journal *record, bool samples
 {
     *s                               = (seen){0};
     const cpl_evaluation_watch watch = {s, hear_begun, hear_advanced, hear_finished};
-    return cpl_evaluation_run(&c->evaluation, &c->answering, record, samples, &watch);
+    return cpl_evaluation_run(&c->evaluation, &c->runner, record, samples, &watch);
 }
 
 static const json_t *result_of(const evaluation_case *c, const char *key)
@@ -121,7 +121,7 @@ static void numbers_of_exemplars(void **state)
     assert_non_null(strstr(text.bytes, "      p      a    0-2  "));
     cpl_text_free(&text);
     cpl_evaluation_close(&c.evaluation);
-    c.wish.shots = 1;
+    c.options.shots = 1;
     assert_ok(case_look(&c));
     assert_ok(run(&c, NULL, false, &s));
     assert_null(json_object_get(result_of(&c, "ranked"), "shots"));
@@ -279,24 +279,24 @@ static void marked_otherwise(void **state)
 static void missing_rows(void **state)
 {
     (void)state;
-    static const char *const words[] = {"openbookqa", "sciq", "social_iqa"};
-    const cpl_selection_options wish = {.words = words, .n_words = 3};
+    static const char *const words[]    = {"openbookqa", "sciq", "social_iqa"};
+    const cpl_selection_options options = {.words = words, .n_words = 3};
     evaluation_case c;
     case_open(&c);
     case_select(&c, "r.yaml", ranked_task, NULL);
-    assert_ok(cpl_selection_add(&c.selection, &wish));
+    assert_ok(cpl_selection_add(&c.selection, &options));
     assert_fails(CPL_ERR_INPUT, "there are no rows of 3 tasks in ", case_look(&c));
     assert_non_null(strstr(cpl_last_error(), c.folder));
-    c.wish.own = c.folder;
+    c.options.own = c.folder;
     assert_fails(CPL_ERR_INPUT,
                  "no rows of 3 tasks among the samples that come with the program: openbookqa, "
                  "sciq, social_iqa; --data DIR names a folder of yours",
                  case_look(&c));
-    c.wish.of_run = true;
+    c.options.of_run = true;
     assert_fails(CPL_ERR_INPUT, "social_iqa; eval.tasks_data: DIR names a folder of yours",
                  case_look(&c));
     assert_null(strstr(cpl_last_error(), "--data"));
-    c.wish.of_run = false;
+    c.options.of_run = false;
     assert_null(strstr(cpl_last_error(), c.folder));
     assert_non_null(strstr(cpl_last_error(), "DIR/openbookqa/Main/dev.tsv, or Main/dev.jsonl, "
                                              "published at https://allenai.org"));
@@ -321,14 +321,14 @@ static void whose_it_is(void **state)
     case_open(&c);
     case_select(&c, "r.yaml", ranked_task, NULL);
     case_select(&c, "w.yaml", written_task, NULL);
-    c.wish.max_tokens = CASE_WINDOW;
+    c.options.max_tokens = CASE_WINDOW;
     assert_fails(
         CPL_ERR_INPUT,
         "written, profile w: question 0: 40 generated tokens leave a window of 40 no room "
         "for the prompt; ask written in a run of its own, where --max-gen-toks below 40 makes "
         "room and changes no other task",
         case_look(&c));
-    c.wish.max_tokens = CPL_UNSET;
+    c.options.max_tokens = CPL_UNSET;
     char row[200];
     snprintf(row, sizeof row, "{\"q\": \"x\", \"o\": [\"a\", \"%082d\"], \"g\": \"0\"}\n", 0);
     case_put(&c, "ranked", "a.jsonl", row);
@@ -350,15 +350,15 @@ static void advice(void **state)
     evaluation_case c;
     case_open(&c);
     case_select(&c, "w.yaml", written_task, NULL);
-    c.wish.max_tokens = CASE_WINDOW;
+    c.options.max_tokens = CASE_WINDOW;
     assert_fails(CPL_ERR_INPUT, "prompt; --max-gen-toks below 40 makes room", case_look(&c));
-    c.wish.of_run = true;
+    c.options.of_run = true;
     assert_fails(
         CPL_ERR_INPUT,
         "prompt; take written out of eval.tasks, or make model.max_position_embeddings larger",
         case_look(&c));
     assert_null(strstr(cpl_last_error(), "--"));
-    c.wish = wish_of(c.folder);
+    c.options = options_of(c.folder);
     cpl_selection_free(&c.selection);
     assert_ok(cpl_selection_init(&c.selection));
     case_select(&c, "r.yaml", with(ranked_task, "context", "window: 2, beyond: error, context"),
@@ -399,7 +399,7 @@ static void of_no_use(void **state)
     char heard[300]   = "";
     const cpl_log log = {hear_warning, heard};
     case_open(&c);
-    c.wish.log = &log;
+    c.options.log = &log;
     case_select(&c, "m.yaml", mixed_task, NULL);
     case_put(&c, "mixed", "sums.jsonl", ranked_rows);
     assert_fails(
@@ -408,7 +408,7 @@ static void of_no_use(void **state)
         "are there are answered in writing",
         case_look(&c));
     case_put(&c, "mixed", "low.jsonl", ranked_rows);
-    c.wish.log = &log;
+    c.options.log = &log;
     assert_ok(case_look(&c));
     assert_non_null(strstr(heard, "mixed: left names the subject law, of which there are no rows"));
     cpl_evaluation_close(&c.evaluation);
@@ -425,10 +425,10 @@ static void no_questions(void **state)
     evaluation_case c;
     case_open(&c);
     case_select(&c, "r.yaml", ranked_task, NULL);
-    c.wish.offset = 7;
+    c.options.offset = 7;
     assert_fails(CPL_ERR_INPUT, "a.jsonl has no rows behind --offset 7", case_look(&c));
-    c.wish.offset   = 0;
-    c.wish.skip_bad = true;
+    c.options.offset   = 0;
+    c.options.skip_bad = true;
     case_put(&c, "ranked", "a.jsonl", "{}\n");
     assert_fails(CPL_ERR_INPUT, "a.jsonl has no rows that can be used", case_look(&c));
     case_close(&c);

@@ -1,8 +1,8 @@
 /* test_evaluation_page.c - results as a page: whole in one file, with every figure, and names escaped. */
 #include "eval/evaluation_page.h"
 
-#include "eval/evaluation_case.h"
 #include "eval/evaluation.h"
+#include "eval/evaluation_case.h"
 #include "report/page_check.h"
 
 static void evaluate(evaluation_case *c, const char *profile)
@@ -13,9 +13,9 @@ static void evaluate(evaluation_case *c, const char *profile)
     case_select(c, "w.yaml", written_task, NULL);
     case_put(c, "ranked", "a.jsonl",
              "{\"q\": \"the stone\", \"o\": [\"a\", \"mill\"], \"g\": \"0\"}\n{}\n");
-    c->wish.skip_bad = true;
+    c->options.skip_bad = true;
     assert_ok(case_look(c));
-    assert_ok(cpl_evaluation_run(&c->evaluation, &c->answering, NULL, true, &watch));
+    assert_ok(cpl_evaluation_run(&c->evaluation, &c->runner, NULL, true, &watch));
 }
 
 static void holds(const char *text, const char *part)

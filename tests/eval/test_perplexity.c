@@ -31,7 +31,7 @@ static void close_bench(bench *b)
 
 /* The loss of a document: its first window, then `stride` more tokens at a time, each behind the
  * window - stride before them. */
-static double asked_nll(bench *b, cpl_lm_batch *asker, int64_t document, int64_t window,
+static double asked_nll(bench *b, cpl_lm_batch *batch, int64_t document, int64_t window,
                         int64_t stride)
 {
     int32_t ids[200];
@@ -47,7 +47,7 @@ static double asked_nll(bench *b, cpl_lm_batch *asker, int64_t document, int64_t
         for (int64_t k = first; k < at + n; k++)
             ids[k - first + 1] = cpl_texts_target(&b->texts, document, k);
         cpl_lm_request one = {ids, at + n - first + 1, n, 0};
-        assert_ok(cpl_lm_batch_score(asker, &one, 1, NULL, NULL));
+        assert_ok(cpl_lm_batch_score(batch, &one, 1, NULL, NULL));
         nll -= one.log_prob;
     }
     return nll;
@@ -62,20 +62,20 @@ static void as_each_window_by_itself(void **state)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         bench b;
         cpl_perplexity p;
-        cpl_lm_batch asker;
+        cpl_lm_batch batch;
         const int64_t window = sizes[i][0], stride = sizes[i][1];
         open_bench(&b, folder, text, window, stride);
         assert_ok(cpl_perplexity_measure(&p, &b.reader, &b.texts));
         assert_int_equal(p.losses.window, window);
         assert_int_equal(p.stride, stride);
         assert_ok(
-            cpl_lm_batch_init(&asker, &b.reader.model, &(cpl_lm_batch_settings){.window = window}));
+            cpl_lm_batch_init(&batch, &b.reader.model, &(cpl_lm_batch_settings){.window = window}));
         for (int64_t d = 0; d < b.texts.n_documents; d++) {
-            const double want = asked_nll(&b, &asker, d, window, stride);
+            const double want = asked_nll(&b, &batch, d, window, stride);
             assert_near(p.losses.at[d].nll, want, 1e-4 * (1 + want));
             assert_int_equal(p.losses.at[d].tokens, b.texts.documents[d].predictions);
         }
-        cpl_lm_batch_free(&asker);
+        cpl_lm_batch_free(&batch);
         cpl_perplexity_free(&p);
         close_bench(&b);
     }

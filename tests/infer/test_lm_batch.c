@@ -133,7 +133,7 @@ typedef struct heard {
     int done[MOST];
 } heard;
 
-static bool hear(void *ctx, int64_t index, int32_t id)
+static bool on_token(void *ctx, int64_t index, int32_t id)
 {
     heard *h                         = ctx;
     h->ids[index][h->count[index]++] = id;
@@ -164,7 +164,7 @@ static void check_continuations(world *w, const lines *l, int64_t max_tokens, in
     static heard h;
     static const int64_t others[] = {5, 23, 40};
     const int64_t eos = 17, n_ids = 55;
-    const cpl_stop_ids also = {others, 3};
+    const cpl_stop_ids extra_stop_ids = {others, 3};
     cpl_sequence prompt[MOST];
     cpl_lm_batch a;
     memset(&h, 0, sizeof h);
@@ -172,21 +172,21 @@ static void check_continuations(world *w, const lines *l, int64_t max_tokens, in
         prompt[i]   = (cpl_sequence){l->ids[i], 1 + l->asked[i].length % (WINDOW - max_tokens)};
         h.enough[i] = 1 + i % (max_tokens + 2);
     }
-    const cpl_lm_batch_callbacks listener = {eos, n_ids, hear, mark_done, &h, also};
+    const cpl_lm_batch_callbacks listener = {eos, n_ids, on_token, mark_done, &h, extra_stop_ids};
     assert_ok(cpl_lm_batch_init(&a, &w->model, &(cpl_lm_batch_settings){WINDOW, rows, chunk}));
     assert_ok(cpl_lm_batch_continue(&a, prompt, l->n, max_tokens, &listener));
     cpl_lm_batch_free(&a);
     for (int64_t i = 0; i < l->n; i++) {
         cpl_generator g;
         alone one                     = {.enough = h.enough[i]};
-        const cpl_generate_settings s = {max_tokens, 0, 1, 0, eos, n_ids, also};
+        const cpl_generate_settings s = {max_tokens, 0, 1, 0, eos, n_ids, extra_stop_ids};
         assert_ok(cpl_generator_init(&g, &w->model, WINDOW, WINDOW));
         assert_ok(cpl_generate(&g, prompt[i].ids, prompt[i].length, &s, hear_alone, &one, NULL));
         cpl_generator_free(&g);
         assert_int_equal(h.done[i], 1);
         assert_int_equal(h.count[i], one.count);
         for (int64_t k = 0; k < one.count; k++)
-            assert_false(cpl_stop_ids_hold(&also, one.ids[k]) || one.ids[k] == eos);
+            assert_false(cpl_stop_ids_hold(&extra_stop_ids, one.ids[k]) || one.ids[k] == eos);
         assert_memory_equal(h.ids[i], one.ids, (size_t)one.count * sizeof *one.ids);
     }
 }
@@ -215,7 +215,7 @@ static void refusals(void **state)
     world w;
     cpl_lm_batch a;
     const int32_t ids[WINDOW + 2]     = {1, 2, 61};
-    const cpl_lm_batch_callbacks deaf = {.eos = -1, .hear = hear};
+    const cpl_lm_batch_callbacks deaf = {.eos = -1, .on_token = on_token};
     open_world(&w, tiny(), CPL_F32);
     assert_ok(cpl_lm_batch_init(&a, &w.model, &(cpl_lm_batch_settings){WINDOW, 0, 0}));
     assert_int_equal(a.how.rows, 8192);

@@ -38,7 +38,7 @@ static void draw(cpl_eval_bar *b)
     fputc('[', stderr);
     for (int i = 0; i < BAR_CELLS; i++) fputc(i < full ? '=' : i == full ? '>' : ' ', stderr);
     fprintf(stderr, "] %.0f/%lld questions  ", done + (double)b->recorded, (long long)b->total);
-    print_speed(b, done, b->shown - b->began);
+    print_speed(b, done, b->fewshot_schemas - b->began);
     fprintf(stderr, "  %s", b->task);
     fflush(stderr);
     b->drawn = true;
@@ -65,8 +65,8 @@ static void advanced(void *ctx, double questions)
     cpl_eval_bar *b   = ctx;
     const double time = seconds_now();
     b->now            = questions;
-    if (!b->terminal || time - b->shown < 0.1) return;
-    b->shown = time;
+    if (!b->terminal || time - b->fewshot_schemas < 0.1) return;
+    b->fewshot_schemas = time;
     draw(b);
 }
 

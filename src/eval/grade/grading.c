@@ -123,31 +123,31 @@ void cpl_grading_scratch_free(cpl_grading_scratch *room)
 }
 
 /* The score against one reference. */
-static double score_of(const cpl_grade *mark, bool has_normal, const cpl_grading *m,
+static double score_of(const cpl_grade *grade, bool has_normal, const cpl_grading *m,
                        cpl_span reference, cpl_grading_scratch *room)
 {
     cpl_span wanted = reference;
     bool there      = m->reference ? m->reference->find(&wanted, reference) : true;
-    if (!mark->found || !there)
-        return mark->found == there ? m->comparison->score_if_both_empty : 0;
+    if (!grade->found || !there)
+        return grade->found == there ? m->comparison->score_if_both_empty : 0;
     if (!has_normal || !m->normal->make(&room->reference, wanted, &room->spare))
-        return cpl_span_equal(mark->answer, wanted);
-    return m->comparison->score(mark->normal, cpl_span_text(&room->reference), &room->spare);
+        return cpl_span_equal(grade->answer, wanted);
+    return m->comparison->score(grade->normal, cpl_span_text(&room->reference), &room->spare);
 }
 
-cpl_status cpl_grading_grade(cpl_grade *mark, const cpl_grading *m, cpl_span text,
+cpl_status cpl_grading_grade(cpl_grade *grade, const cpl_grading *m, cpl_span text,
                              const cpl_span *references, int64_t n_references,
                              cpl_grading_scratch *room)
 {
-    *mark           = (cpl_grade){0};
-    mark->found     = m->filter->find(&mark->answer, text);
-    bool has_normal = mark->found && m->normal->make(&room->answer, mark->answer, &room->spare);
-    mark->normal    = has_normal ? cpl_span_text(&room->answer) : mark->answer;
+    *grade          = (cpl_grade){0};
+    grade->found    = m->filter->find(&grade->answer, text);
+    bool has_normal = grade->found && m->normal->make(&room->answer, grade->answer, &room->spare);
+    grade->normal   = has_normal ? cpl_span_text(&room->answer) : grade->answer;
     for (int64_t i = 0; i < n_references; i++) {
-        double score = score_of(mark, has_normal, m, references[i], room);
-        if (score > mark->score) mark->score = score;
+        double score = score_of(grade, has_normal, m, references[i], room);
+        if (score > grade->score) grade->score = score;
     }
-    mark->correct = mark->score >= 1;
+    grade->correct = grade->score >= 1;
     CPL_TRY(cpl_text_status(&room->answer));
     CPL_TRY(cpl_text_status(&room->reference));
     return cpl_text_status(&room->spare);

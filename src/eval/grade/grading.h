@@ -103,7 +103,7 @@ typedef struct cpl_grade {
 
 /* Sets `mark`. An answer or a reference without a normal form is compared as it is found, byte by
  * byte. Only CPL_ERR_MEMORY. */
-CPL_NODISCARD cpl_status cpl_grading_grade(cpl_grade *mark, const cpl_grading *marking,
+CPL_NODISCARD cpl_status cpl_grading_grade(cpl_grade *grade, const cpl_grading *grading,
                                            cpl_span text, const cpl_span *references,
                                            int64_t n_references, cpl_grading_scratch *room);
 

@@ -14,7 +14,7 @@
 /* What is known of an option. Lengths are at least 1 where the text is empty. */
 typedef struct cpl_option_facts {
     double loglik;        /* sum of natural log-probabilities of its tokens */
-    double unconditional; /* the same behind the bare context; 0 where it was not asked */
+    double unconditional; /* the same after the bare context; 0 where it was not requested */
     int64_t tokens;       /* of the continuation */
     int64_t chars, bytes; /* of the continuation, with its delimiter */
     int64_t choice_chars, choice_bytes;
@@ -32,7 +32,7 @@ typedef enum cpl_score_length {
 typedef struct cpl_score {
     const char *name;
     cpl_score_function *of;
-    bool loss; /* told of the right option, and the lower the better */
+    bool loss; /* of the right option alone; lower is better */
     cpl_score_length length;
     const char *what;
 } cpl_score;

@@ -36,7 +36,7 @@ static cpl_status set_subject(cpl_prompt_builder *m)
 {
     const struct cpl_task_parts *parts = m->of->task->parts;
     const char *subject                = m->of->subject;
-    if (!subject || m->of->sheet->subject_kind == CPL_SUBJECT_NONE) return CPL_OK;
+    if (!subject || m->of->schema->subject_kind == CPL_SUBJECT_NONE) return CPL_OK;
     CPL_TRY(cpl_prompt_builder_set(m, "subject", subject, strlen(subject)));
     CPL_TRY(cpl_task_find_subject(m->of->task, subject));
     const json_t *facts = json_object_get(parts->subjects, subject);
@@ -103,15 +103,15 @@ done:
 
 static cpl_status make_options(cpl_prompt_builder *m)
 {
-    const cpl_prompt_spec *manner = m->of->manner;
-    CPL_TRY(make_listing(&m->choices, m, &m->of->sheet->choices));
+    const cpl_prompt_spec *spec = m->of->spec;
+    CPL_TRY(make_listing(&m->choices, m, &m->of->schema->choices));
     size_t n = json_array_size(m->choices);
     if (n < (m->of->one_option ? 1 : 2))
         return CPL_FAIL(CPL_ERR_INPUT, n ? "it has one option alone" : "it has no options");
     if (n > CPL_MOST_OPTIONS)
         return CPL_FAIL(CPL_ERR_INPUT, "it has %zu options, more than %d", n, CPL_MOST_OPTIONS);
     CPL_TRY(set_letter(m, "last_letter", (int64_t)n - 1));
-    for (int64_t i = 0; i < manner->n_lists; i++) CPL_TRY(make_options_list(m, &manner->lists[i]));
+    for (int64_t i = 0; i < spec->n_lists; i++) CPL_TRY(make_options_list(m, &spec->lists[i]));
     return CPL_OK;
 }
 
@@ -148,7 +148,7 @@ static void add_gold(cpl_prompt_builder *m, int64_t place)
 static cpl_status add_gold_value(cpl_prompt_builder *m, const json_t *list, const json_t *value)
 {
     const char *text = json_string_value(value);
-    int64_t place    = place_of(&m->of->sheet->gold, list, text);
+    int64_t place    = place_of(&m->of->schema->gold, list, text);
     if (place < 0 || place >= (int64_t)json_array_size(m->choices))
         return CPL_FAIL(CPL_ERR_INPUT, "the right answer \"%.100s\" is none of its %zu options",
                         text, json_array_size(m->choices));
@@ -159,7 +159,7 @@ static cpl_status add_gold_value(cpl_prompt_builder *m, const json_t *list, cons
 static cpl_status make_gold_values(cpl_prompt_builder *m, const json_t *list)
 {
     json_t *value;
-    CPL_TRY(cpl_scope_value(&value, &m->scope, m->of->sheet->gold.value));
+    CPL_TRY(cpl_scope_value(&value, &m->scope, m->of->schema->gold.value));
     if (!json_is_array(value)) return add_gold_value(m, list, value);
     for (size_t i = 0; i < json_array_size(value); i++)
         CPL_TRY(add_gold_value(m, list, json_array_get(value, i)));
@@ -167,7 +167,7 @@ static cpl_status make_gold_values(cpl_prompt_builder *m, const json_t *list)
     return CPL_OK;
 }
 
-/* The place is told a second time, as a number: where it is told at all, it is the same. */
+/* A second field may hold the place as a number; it must agree where it is not empty. */
 static cpl_status check_again(cpl_prompt_builder *m, const char *again)
 {
     json_t *value;
@@ -194,7 +194,7 @@ static cpl_status check_labels(const cpl_prompt_builder *m, const json_t *list)
 
 static cpl_status make_gold(cpl_prompt_builder *m)
 {
-    const cpl_gold_rule *rule = &m->of->sheet->gold;
+    const cpl_gold_rule *rule = &m->of->schema->gold;
     json_t *list              = NULL;
     if (rule->among == CPL_AMONG_FIXED) {
         if (rule->place >= (int64_t)json_array_size(m->choices))
@@ -218,22 +218,22 @@ static cpl_status make_gold(cpl_prompt_builder *m)
 cpl_status cpl_prompt_builder_start(cpl_prompt_builder *m, const cpl_prompt_input *of)
 {
     *m = (cpl_prompt_builder){.of = of};
-    CPL_TRY(cpl_scope_start(&m->scope, &of->sheet->fields, of->row));
+    CPL_TRY(cpl_scope_start(&m->scope, &of->schema->fields, of->row));
     CPL_TRY(set_subject(m));
-    if (of->sheet->wants_options) CPL_TRY(make_options(m));
-    if (of->sheet->wants_gold) CPL_TRY(make_gold(m));
+    if (of->schema->wants_options) CPL_TRY(make_options(m));
+    if (of->schema->wants_gold) CPL_TRY(make_gold(m));
     return CPL_OK;
 }
 
 /* Appends the context of a row, or of an option. */
 static cpl_status append_context(cpl_text *out, cpl_prompt_builder *m)
 {
-    const cpl_prompt_spec *manner = m->of->manner;
+    const cpl_prompt_spec *spec = m->of->spec;
     json_t *raw = NULL, *made = NULL;
-    if (!manner->context_as.count) return cpl_template_make(out, &manner->context, &m->scope);
-    CPL_TRY(cpl_prompt_render(m, &manner->context));
+    if (!spec->context_as.count) return cpl_template_make(out, &spec->context, &m->scope);
+    CPL_TRY(cpl_prompt_render(m, &spec->context));
     raw               = json_stringn(m->text.bytes ? m->text.bytes : "", m->text.length);
-    cpl_status status = raw ? cpl_chain_apply(&made, &manner->context_as, raw)
+    cpl_status status = raw ? cpl_chain_apply(&made, &spec->context_as, raw)
                             : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a context");
     if (status == CPL_OK) cpl_text_append(out, json_string_value(made), json_string_length(made));
     json_decref(raw);
@@ -243,12 +243,12 @@ static cpl_status append_context(cpl_text *out, cpl_prompt_builder *m)
 
 /* ---- questions ---- */
 
-/* What stands before the context: description, and exemplars. */
+/* What stands before the context: description, and few-shot examples. */
 static cpl_status append_before(cpl_text *out, cpl_prompt_builder *m, const char *before,
                                 bool described)
 {
-    if (described && m->of->manner->description)
-        CPL_TRY(cpl_template_make(out, m->of->manner->description, &m->scope));
+    if (described && m->of->spec->description)
+        CPL_TRY(cpl_template_make(out, m->of->spec->description, &m->scope));
     cpl_text_append(out, before, strlen(before));
     return cpl_text_status(out);
 }
@@ -267,10 +267,10 @@ static cpl_status make_context(const char **context, cpl_pool *pool, cpl_prompt_
 
 static cpl_status make_continuation(cpl_option *option, cpl_pool *pool, cpl_prompt_builder *m)
 {
-    const char *delimiter = m->of->manner->delimiter;
+    const char *delimiter = m->of->spec->delimiter;
     cpl_text_clear(&m->text);
     cpl_text_append(&m->text, delimiter, strlen(delimiter));
-    CPL_TRY(cpl_template_make(&m->text, &m->of->manner->option, &m->scope));
+    CPL_TRY(cpl_template_make(&m->text, &m->of->spec->option, &m->scope));
     if (!m->text.length) return CPL_FAIL(CPL_ERR_INPUT, "one of its options is empty");
     option->continuation = cpl_pool_copy(pool, m->text.bytes, m->text.length);
     option->choice       = strlen(delimiter);
@@ -280,17 +280,17 @@ static cpl_status make_continuation(cpl_option *option, cpl_pool *pool, cpl_prom
 static cpl_status make_ranked(cpl_question *q, cpl_pool *pool, cpl_prompt_builder *m,
                               const char *before, bool described)
 {
-    const cpl_prompt_spec *manner = m->of->manner;
-    const char *shared            = NULL;
-    q->n_options                  = (int64_t)json_array_size(m->choices);
-    q->options                    = cpl_pool_take(pool, (size_t)q->n_options * sizeof *q->options);
-    q->gold                       = cpl_pool_take(pool, (size_t)m->n_gold * sizeof *q->gold);
+    const cpl_prompt_spec *spec = m->of->spec;
+    const char *shared          = NULL;
+    q->n_options                = (int64_t)json_array_size(m->choices);
+    q->options                  = cpl_pool_take(pool, (size_t)q->n_options * sizeof *q->options);
+    q->gold                     = cpl_pool_take(pool, (size_t)m->n_gold * sizeof *q->gold);
     if (!q->options || !q->gold) return cpl_pool_status(pool);
     memcpy(q->gold, m->gold, (size_t)m->n_gold * sizeof *q->gold);
     q->n_gold        = m->n_gold;
-    q->several       = m->of->sheet->gold.several;
-    q->unconditional = manner->unconditional;
-    if (!manner->context_each) CPL_TRY(make_context(&shared, pool, m, before, described));
+    q->several       = m->of->schema->gold.several;
+    q->unconditional = spec->unconditional;
+    if (!spec->context_each) CPL_TRY(make_context(&shared, pool, m, before, described));
     for (int64_t i = 0; i < q->n_options; i++) {
         q->options[i].context = shared;
         CPL_TRY(cpl_prompt_builder_option(m, i));
@@ -363,28 +363,28 @@ static cpl_status make_references(cpl_references *references, bool *listed, cpl_
 static cpl_status make_generated(cpl_question *q, cpl_pool *pool, cpl_prompt_builder *m,
                                  const char *before, bool described)
 {
-    const cpl_prompt_spec *manner = m->of->manner;
-    int64_t n                     = manner->form.n_answers;
-    q->references                 = cpl_pool_take(pool, (size_t)n * sizeof *q->references);
+    const cpl_prompt_spec *spec = m->of->spec;
+    int64_t n                   = spec->form.n_answers;
+    q->references               = cpl_pool_take(pool, (size_t)n * sizeof *q->references);
     if (!q->references) return cpl_pool_status(pool);
     CPL_TRY(make_context(&q->prompt, pool, m, before, described));
     for (int64_t i = 0; i < n; i++) {
         bool listed;
-        CPL_TRY(make_references(&q->references[i], &listed, pool, m, &manner->references[i]));
+        CPL_TRY(make_references(&q->references[i], &listed, pool, m, &spec->references[i]));
         if (i == 0) q->listed = listed;
     }
     return CPL_OK;
 }
 
 cpl_status cpl_prompt_input_question(cpl_question *question, cpl_pool *pool,
-                                     const cpl_prompt_input *making, const char *before,
+                                     const cpl_prompt_input *input, const char *before,
                                      bool described)
 {
     cpl_prompt_builder m;
-    cpl_status status = cpl_prompt_builder_start(&m, making);
-    question->form    = &making->manner->form;
-    question->subject = making->subject;
-    bool rank         = making->manner->form.ask == CPL_ASK_RANK;
+    cpl_status status = cpl_prompt_builder_start(&m, input);
+    question->form    = &input->spec->form;
+    question->subject = input->subject;
+    bool rank         = input->spec->form.ask == CPL_ASK_RANK;
     if (status == CPL_OK)
         status = rank ? make_ranked(question, pool, &m, before, described)
                       : make_generated(question, pool, &m, before, described);
@@ -392,40 +392,40 @@ cpl_status cpl_prompt_input_question(cpl_question *question, cpl_pool *pool,
     return status;
 }
 
-/* ---- exemplars ---- */
+/* ---- few-shot examples ---- */
 
-/* Appends the answer of an exemplar: the profile's target, or the right option. */
+/* Appends the answer of a few-shot example: the profile's target, or the right option. */
 static cpl_status append_target(cpl_text *out, cpl_prompt_builder *m)
 {
-    const cpl_prompt_spec *manner = m->of->manner;
-    if (manner->target) return cpl_template_make(out, manner->target, &m->scope);
+    const cpl_prompt_spec *spec = m->of->spec;
+    if (spec->target) return cpl_template_make(out, spec->target, &m->scope);
     CPL_TRY(cpl_prompt_builder_option(m, m->gold[0]));
-    return cpl_template_make(out, &manner->option, &m->scope);
+    return cpl_template_make(out, &spec->option, &m->scope);
 }
 
 static cpl_status set_parts(cpl_prompt_builder *m)
 {
-    const cpl_prompt_spec *manner = m->of->manner;
-    cpl_text text                 = {0};
-    cpl_status status             = CPL_OK;
-    if (manner->context_each) CPL_TRY(cpl_prompt_builder_option(m, m->gold[0]));
+    const cpl_prompt_spec *spec = m->of->spec;
+    cpl_text text               = {0};
+    cpl_status status           = CPL_OK;
+    if (spec->context_each) CPL_TRY(cpl_prompt_builder_option(m, m->gold[0]));
     CPL_TRY_DONE(append_context(&text, m));
     CPL_TRY_DONE(cpl_prompt_builder_set(m, "context", text.bytes, text.length));
     cpl_text_clear(&text);
     CPL_TRY_DONE(append_target(&text, m));
     CPL_TRY_DONE(cpl_prompt_builder_set(m, "target", text.bytes, text.length));
-    status = cpl_prompt_builder_set(m, "delimiter", manner->delimiter, strlen(manner->delimiter));
+    status = cpl_prompt_builder_set(m, "delimiter", spec->delimiter, strlen(spec->delimiter));
 done:
     cpl_text_free(&text);
     return status;
 }
 
-cpl_status cpl_prompt_input_fewshot(cpl_text *out, const cpl_prompt_input *making)
+cpl_status cpl_prompt_input_fewshot(cpl_text *out, const cpl_prompt_input *input)
 {
     cpl_prompt_builder m;
-    cpl_status status = cpl_prompt_builder_start(&m, making);
+    cpl_status status = cpl_prompt_builder_start(&m, input);
     if (status == CPL_OK) status = set_parts(&m);
-    if (status == CPL_OK) status = cpl_template_make(out, &making->manner->exemplar, &m.scope);
+    if (status == CPL_OK) status = cpl_template_make(out, &input->spec->fewshot, &m.scope);
     cpl_prompt_builder_end(&m);
     return status;
 }

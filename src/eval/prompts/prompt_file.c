@@ -80,40 +80,40 @@ static void keep_answers(cpl_text *text, cpl_text *spare)
 }
 
 /* A folder of the user's is named where no folder has the file: nobody can put one into ours. */
-static cpl_status find_file(cpl_strings *paths, const cpl_task *task, const cpl_prompt_spec *manner,
-                            const char *subject, const cpl_questions_options *wish)
+static cpl_status find_file(cpl_strings *paths, const cpl_task *task, const cpl_prompt_spec *spec,
+                            const char *subject, const cpl_questions_options *options)
 {
     cpl_text name     = {0};
     cpl_status status = CPL_OK;
-    for (const char *c = manner->prompt_file; *c; c++)
+    for (const char *c = spec->prompt_file; *c; c++)
         if (*c == '*' && subject)
             cpl_text_append(&name, subject, strlen(subject));
         else
             cpl_text_char(&name, *c);
     CPL_TRY_DONE(cpl_text_status(&name));
-    status = cpl_rows_find(paths, wish->data, task->id, name.bytes);
-    if (status == CPL_ERR_INPUT && wish->own) {
-        status = cpl_rows_find(paths, wish->own, task->id, name.bytes);
+    status = cpl_rows_find(paths, options->data, task->id, name.bytes);
+    if (status == CPL_ERR_INPUT && options->own) {
+        status = cpl_rows_find(paths, options->own, task->id, name.bytes);
         if (status == CPL_ERR_INPUT)
-            status = cpl_rows_find(paths, wish->data, task->id, name.bytes);
+            status = cpl_rows_find(paths, options->data, task->id, name.bytes);
     }
 done:
     cpl_text_free(&name);
     return status;
 }
 
-cpl_status cpl_prompt_read(cpl_text *out, const cpl_task *task, const cpl_prompt_spec *manner,
-                           const char *subject, const cpl_questions_options *wish,
+cpl_status cpl_prompt_read(cpl_text *out, const cpl_task *task, const cpl_prompt_spec *spec,
+                           const char *subject, const cpl_questions_options *options,
                            cpl_strings *files)
 {
     cpl_strings paths = {0};
     cpl_text text = {0}, spare = {0};
     cpl_status status = CPL_OK;
-    CPL_TRY_DONE(find_file(&paths, task, manner, subject, wish));
+    CPL_TRY_DONE(find_file(&paths, task, spec, subject, options));
     CPL_TRY_DONE(cpl_paths_add(files, paths.at[0]));
     CPL_TRY_DONE(read_lines(&text, paths.at[0]));
     break_lines(&text, &spare);
-    if (manner->prompt == CPL_PROMPT_BBH_ANSWERS) keep_answers(&text, &spare);
+    if (spec->prompt == CPL_PROMPT_BBH_ANSWERS) keep_answers(&text, &spare);
     cpl_span inner = cpl_words_strip(cpl_span_text(&text));
     if (!inner.length) CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "%s: holds no prompt", paths.at[0]));
     cpl_text_append(out, inner.bytes, inner.length);

@@ -1,7 +1,7 @@
 /* questions.c - see questions.h
  *
  * Rows become questions while they are read. What stands before a question of a subject, its
- * exemplars or its prompt, is made when its first row comes (fewshot.c). */
+ * few-shot examples or its prompt, is made when its first row comes (fewshot.c). */
 #include "eval/prompts/questions.h"
 
 #include <inttypes.h>
@@ -40,7 +40,7 @@ static const char *id_of(cpl_reading *r, const cpl_seen_row *row, int64_t varian
                            row->subject ? "/" : "", place);
 }
 
-static cpl_status add_question(cpl_reading *r, const cpl_prompt_input *making,
+static cpl_status add_question(cpl_reading *r, const cpl_prompt_input *input,
                                const cpl_seen_row *row, const json_t *before, int64_t variant)
 {
     struct cpl_questions_store *store = r->store;
@@ -48,9 +48,9 @@ static cpl_status add_question(cpl_reading *r, const cpl_prompt_input *making,
     const char *text = json_string_value(json_array_get(before, (size_t)variant));
     CPL_TRY(next_question(&question, r));
     question->id   = id_of(r, row, variant);
-    bool described = r->shots[variant] >= 0 && making->manner->prompt == CPL_PROMPT_NONE;
-    CPL_TRY(cpl_prompt_input_question(question, &store->pool, making, text, described));
-    if (store->forms) question->form = &store->forms[making->manner - r->way->manners];
+    bool described = r->shots[variant] >= 0 && input->spec->prompt == CPL_PROMPT_NONE;
+    CPL_TRY(cpl_prompt_input_question(question, &store->pool, input, text, described));
+    if (store->forms) question->form = &store->forms[input->spec - r->resolved->specs];
     r->q->count++;
     return CPL_OK;
 }
@@ -61,19 +61,19 @@ static cpl_status take_row(void *ctx, cpl_seen_row *row)
     if (!row->values) return cpl_reading_leave_out(r, row);
     if (row->subject && cpl_task_find_subject(r->task, row->subject) != CPL_OK)
         return cpl_reading_leave_out(r, row);
-    const cpl_prompt_spec *manner = cpl_resolved_profile_prompt(r->way, row->subject);
+    const cpl_prompt_spec *spec = cpl_resolved_profile_prompt(r->resolved, row->subject);
     const json_t *before;
-    CPL_TRY(cpl_reading_before(&before, r, manner, row->subject));
-    cpl_prompt_input making = {.task       = r->task,
-                               .manner     = manner,
-                               .sheet      = &manner->asked[row->source],
-                               .row        = row->values,
-                               .one_option = r->way->one_option};
+    CPL_TRY(cpl_reading_before(&before, r, spec, row->subject));
+    cpl_prompt_input input = {.task       = r->task,
+                              .spec       = spec,
+                              .schema     = &spec->question_schemas[row->source],
+                              .row        = row->values,
+                              .one_option = r->resolved->one_option};
     if (row->subject)
-        making.subject = cpl_pool_copy(&r->store->pool, row->subject, strlen(row->subject));
+        input.subject = cpl_pool_copy(&r->store->pool, row->subject, strlen(row->subject));
     int64_t first = r->q->count;
     for (int64_t i = 0; i < r->n_shots; i++) {
-        cpl_status status = add_question(r, &making, row, before, i);
+        cpl_status status = add_question(r, &input, row, before, i);
         if (status != CPL_ERR_INPUT && status != CPL_OK) return status;
         if (status == CPL_OK) continue;
         r->q->count = first;
@@ -86,13 +86,15 @@ static cpl_status read_rows(cpl_reading *r)
 {
     cpl_split_files files = {0};
     cpl_status status     = CPL_OK;
-    int64_t limit = r->wish->limit == CPL_UNSET ? -1 : r->wish->limit, offset = r->wish->offset;
-    CPL_TRY_DONE(cpl_split_find(&files, r->task, r->way->split, r->wish->data));
-    if (files.source < 0) CPL_TRY_DONE(cpl_split_missing(r->task, r->way->split, r->wish));
+    int64_t limit         = r->options->limit == CPL_UNSET ? -1 : r->options->limit,
+            offset        = r->options->offset;
+    CPL_TRY_DONE(cpl_split_find(&files, r->task, r->resolved->split, r->options->data));
+    if (files.source < 0) CPL_TRY_DONE(cpl_split_missing(r->task, r->resolved->split, r->options));
     CPL_TRY_DONE(cpl_reading_add_files(r, &files));
     if (limit != 0)
-        status = cpl_split_walk(&files, r->task, r->way->split, r->way->manners[0].asked,
-                                r->wish->data, offset > 0 ? offset : 0, limit, take_row, r);
+        status = cpl_split_walk(&files, r->task, r->resolved->split,
+                                r->resolved->specs[0].question_schemas, r->options->data,
+                                offset > 0 ? offset : 0, limit, take_row, r);
 done:
     cpl_split_files_free(&files);
     return status;
@@ -126,11 +128,11 @@ static cpl_status sort_questions(cpl_questions *q)
 }
 
 cpl_status cpl_questions_read(cpl_questions *q, const cpl_task *task, const cpl_profile *profile,
-                              const cpl_questions_options *wish)
+                              const cpl_questions_options *options)
 {
     cpl_reading r;
-    cpl_status status = cpl_reading_start(&r, q, task, profile, wish);
-    if (status == CPL_OK) status = cpl_reading_exemplars(&r);
+    cpl_status status = cpl_reading_start(&r, q, task, profile, options);
+    if (status == CPL_OK) status = cpl_reading_fewshot(&r);
     if (status == CPL_OK) status = read_rows(&r);
     if (status == CPL_OK) status = sort_questions(q);
     if (status == CPL_OK) status = cpl_pool_status(&q->store->pool);
@@ -146,7 +148,7 @@ cpl_status cpl_questions_read(cpl_questions *q, const cpl_task *task, const cpl_
 void cpl_questions_free(cpl_questions *q)
 {
     if (q->store) {
-        json_decref(q->store->exemplars);
+        json_decref(q->store->fewshot_split);
         json_decref(q->store->before);
         cpl_paths_free(&q->store->files);
         cpl_pool_free(&q->store->pool);
@@ -171,11 +173,11 @@ static cpl_status look_for(bool *there, const cpl_task *task, const cpl_split *s
 
 static cpl_status append_missing(cpl_text *out, const cpl_reading *r)
 {
-    const cpl_split *splits[] = {r->way->split, r->way->exemplars};
-    const char *others[]      = {NULL, r->wish->own};
+    const cpl_split *splits[] = {r->resolved->split, r->resolved->fewshot_split};
+    const char *others[]      = {NULL, r->options->own};
     for (int i = 0; i < (cpl_reading_shows(r) ? 2 : 1); i++) {
         bool there;
-        CPL_TRY(look_for(&there, r->task, splits[i], r->wish->data, others[i]));
+        CPL_TRY(look_for(&there, r->task, splits[i], r->options->data, others[i]));
         if (there) continue;
         cpl_split_append_files(out, r->task, splits[i]);
         return cpl_text_status(out);
@@ -184,11 +186,11 @@ static cpl_status append_missing(cpl_text *out, const cpl_reading *r)
 }
 
 cpl_status cpl_questions_missing(cpl_text *wanted, const cpl_task *task, const cpl_profile *profile,
-                                 const cpl_questions_options *wish)
+                                 const cpl_questions_options *options)
 {
     cpl_questions q;
     cpl_reading r;
-    cpl_status status = cpl_reading_start(&r, &q, task, profile, wish);
+    cpl_status status = cpl_reading_start(&r, &q, task, profile, options);
     if (status == CPL_OK) status = append_missing(wanted, &r);
     cpl_questions_free(&q);
     return status;
@@ -198,7 +200,7 @@ cpl_status cpl_questions_missing(cpl_text *wanted, const cpl_task *task, const c
 
 typedef struct counting {
     const cpl_task *task;
-    const cpl_resolved_profile *way;
+    const cpl_resolved_profile *resolved;
     int64_t rows, bad;
 } counting;
 
@@ -212,14 +214,14 @@ static cpl_status count_row(void *ctx, cpl_seen_row *row)
         c->bad++;
         return CPL_OK;
     }
-    const cpl_prompt_spec *manner = cpl_resolved_profile_prompt(c->way, row->subject);
-    cpl_prompt_input making       = {.task       = c->task,
-                                     .manner     = manner,
-                                     .sheet      = &manner->asked[row->source],
-                                     .subject    = row->subject,
-                                     .row        = row->values,
-                                     .one_option = c->way->one_option};
-    cpl_status status             = cpl_prompt_input_question(&made, &pool, &making, "", true);
+    const cpl_prompt_spec *spec = cpl_resolved_profile_prompt(c->resolved, row->subject);
+    cpl_prompt_input input      = {.task       = c->task,
+                                   .spec       = spec,
+                                   .schema     = &spec->question_schemas[row->source],
+                                   .subject    = row->subject,
+                                   .row        = row->values,
+                                   .one_option = c->resolved->one_option};
+    cpl_status status           = cpl_prompt_input_question(&made, &pool, &input, "", true);
     cpl_pool_free(&pool);
     c->bad += status == CPL_ERR_INPUT;
     return status == CPL_ERR_INPUT ? CPL_OK : status;
@@ -228,17 +230,17 @@ static cpl_status count_row(void *ctx, cpl_seen_row *row)
 cpl_status cpl_questions_count(int64_t *rows, int64_t *bad, const cpl_task *task,
                                const cpl_profile *profile, const char *data)
 {
-    counting c            = {.task = task, .way = &task->parts->ways[profile - task->profiles]};
+    counting c = {.task = task, .resolved = &task->parts->resolved[profile - task->profiles]};
     cpl_split_files files = {0};
     cpl_status status     = CPL_OK;
     *rows                 = -1;
     *bad                  = 0;
     CPL_ASSERT(profile->forms.count == 0);
-    CPL_TRY_DONE(cpl_split_find(&files, task, c.way->split, data));
+    CPL_TRY_DONE(cpl_split_find(&files, task, c.resolved->split, data));
     if (files.source < 0) goto done;
-    status = cpl_split_walk(&files, task, c.way->split, c.way->manners[0].asked, data, 0, -1,
-                            count_row, &c);
-    if (status == CPL_ERR_INPUT) c.bad++; /* behind the damage nothing can be told apart */
+    status = cpl_split_walk(&files, task, c.resolved->split, c.resolved->specs[0].question_schemas,
+                            data, 0, -1, count_row, &c);
+    if (status == CPL_ERR_INPUT) c.bad++; /* after the damage rows are not delimited */
     if (status == CPL_ERR_INPUT) status = CPL_OK;
     *rows = c.rows;
     *bad  = c.bad;
@@ -274,7 +276,7 @@ static void add_texts(SHA256_CTX *sum, const char *const *at, int64_t n)
 
 static void add_answer(SHA256_CTX *sum, const cpl_answer *answer)
 {
-    const cpl_grading *m = &answer->marking;
+    const cpl_grading *m = &answer->grading;
     add_text(sum, answer->name);
     add_text(sum, m->filter ? m->filter->name : NULL);
     add_text(sum, m->reference ? m->reference->name : NULL);

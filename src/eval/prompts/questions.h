@@ -2,7 +2,7 @@
  *
  * Room:   eval/prompts. Stands on io/rows for the files and on task.h for what is made of them.
  * Bad:    a row that does not parse, lacks a field, or whose right answer is none of its options is
- *         told ("FILE: line N: ..."); it is an error, or, where bad rows are skipped, counted. */
+ *         reported ("FILE: line N: ..."); it is an error, or, where bad rows are skipped, counted. */
 #ifndef CPL_EVAL_PROMPTS_QUESTIONS_H
 #define CPL_EVAL_PROMPTS_QUESTIONS_H
 
@@ -29,28 +29,29 @@ typedef struct cpl_question {
     const char *subject; /* NULL: the task has none */
     const cpl_request_spec *form;
     /* rank */
-    cpl_option *options; /* (n_options), two at least; one if only losses are told */
+    cpl_option *options; /* (n_options), two at least; one if only losses are reported */
     int64_t n_options;
     const char *unconditional; /* the bare context of acc_uncond; NULL: not wanted */
     int64_t *gold;             /* (n_gold) places among the options, ascending, at least one */
     int64_t n_gold;
-    bool several; /* gold is told as a list, even of one */
+    bool several; /* gold is written as a list, even of one */
     /* generate */
     const char *prompt;
     cpl_references *references; /* (form->n_answers) */
-    bool listed;                /* the first answer's references are told as a list, even of one */
+    bool listed; /* the first answer's references are written as a list, even of one */
 } cpl_question;
 
-/* SHA-256, in hexadecimal, of all that is asked and of all by which the answer is marked: texts,
+/* SHA-256, in hexadecimal, of the request and of everything by which the answer is graded: texts,
  * right answers, references, and the form with its scores, filters and stop strings. */
 void cpl_question_sum(char hex[SHA256_DIGEST_STRING_LENGTH], const cpl_question *q);
 
 typedef struct cpl_questions_options {
-    const char *data;   /* the folder of all rows: --data */
-    const char *own;    /* where exemplars and prompts are that `data` has not; NULL: nowhere */
-    int64_t offset;     /* rows left out at the beginning, of each subject */
-    int64_t limit;      /* rows at most, of each subject; CPL_UNSET: all */
-    int64_t shots;      /* exemplars in place of the profile's; CPL_UNSET */
+    const char *data; /* the folder of all rows: --data */
+    const char
+        *own;       /* where few-shot examples and prompts are that `data` has not; NULL: nowhere */
+    int64_t offset; /* rows left out at the beginning, of each subject */
+    int64_t limit;  /* rows at most, of each subject; CPL_UNSET: all */
+    int64_t shots;  /* few-shot examples in place of the profile's; CPL_UNSET */
     int64_t max_tokens; /* generated in place of the profile's; CPL_UNSET */
     bool skip_bad;
     bool of_run;        /* advice names settings of a training run, not flags of couplet eval */
@@ -62,8 +63,8 @@ typedef struct cpl_questions {
     const cpl_profile *profile;
     cpl_question *question; /* (count) subject after subject, each in the order of its rows */
     int64_t count;
-    int64_t shots;         /* of the profile, or as wished; the last of several */
-    bool fewer;            /* exemplars can be wished: there are some that are rows */
+    int64_t shots;         /* of the profile, or of --num-fewshot; the last of several */
+    bool fewer;            /* --num-fewshot applies: the few-shot examples are rows */
     const char *all_shots; /* several numbers in words, "0-5"; NULL: it is one */
     int64_t max_tokens;    /* of generation; 0: nothing is generated */
     int64_t skipped;       /* bad rows */
@@ -72,24 +73,24 @@ typedef struct cpl_questions {
 } cpl_questions;
 
 /* Sets the questions of a profile (which has no forms of its own). The task outlives them.
- * CPL_ERR_INPUT: no data, and then what to put where; a bad row; shots that the exemplars do not
- * reach or that the profile has no exemplars for. */
+ * CPL_ERR_INPUT: no data, and then what to put where; a bad row; shots that the few-shot examples do not
+ * reach or that the profile has no few-shot examples for. */
 CPL_NODISCARD cpl_status cpl_questions_read(cpl_questions *q, const cpl_task *task,
                                             const cpl_profile *profile,
-                                            const cpl_questions_options *wish);
+                                            const cpl_questions_options *options);
 void cpl_questions_free(cpl_questions *q); /* all zero: nothing to do */
 
 /* Whether `data` is the program's own folder, into which nobody should have to put anything. */
-bool cpl_questions_of_samples(const cpl_questions_options *wish);
+bool cpl_questions_of_samples(const cpl_questions_options *options);
 
 /* What names the folder of all rows: a flag, or a setting. */
-const char *cpl_questions_data_word(const cpl_questions_options *wish);
+const char *cpl_questions_data_word(const cpl_questions_options *options);
 
 /* Appends the files that are wanted, and where they are published, if there are no rows of a split that
  * cpl_questions_read needs; nothing if they are there. */
 CPL_NODISCARD cpl_status cpl_questions_missing(cpl_text *wanted, const cpl_task *task,
                                                const cpl_profile *profile,
-                                               const cpl_questions_options *wish);
+                                               const cpl_questions_options *options);
 
 /* Sets how many rows of the profile's split are in the files of `data`, -1 if there is no file, and
  * how many of them are bad; for --list. Only CPL_ERR_MEMORY and CPL_ERR_IO. */

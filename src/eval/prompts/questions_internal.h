@@ -35,7 +35,7 @@ CPL_NODISCARD cpl_status cpl_split_find(cpl_split_files *files, const cpl_task *
 /* Hands over rows [offset, offset + limit) of each subject, in the order of the files, and all rows
  * that are bad before their subject is known. `sheets` are those of the split's sources. */
 CPL_NODISCARD cpl_status cpl_split_walk(const cpl_split_files *files, const cpl_task *task,
-                                        const cpl_split *split, const cpl_row_schema *sheets,
+                                        const cpl_split *split, const cpl_row_schema *schemas,
                                         const char *data, int64_t offset, int64_t limit,
                                         cpl_status (*take)(void *ctx, cpl_seen_row *row),
                                         void *ctx);
@@ -47,15 +47,15 @@ void cpl_split_append_files(cpl_text *out, const cpl_task *task, const cpl_split
 
 /* CPL_ERR_INPUT that says what is missing and what to put where. */
 CPL_NODISCARD cpl_status cpl_split_missing(const cpl_task *task, const cpl_split *split,
-                                           const cpl_questions_options *wish);
+                                           const cpl_questions_options *options);
 
 /* ---- prompt_builder.c ---- */
 
-/* What stands around a row when it becomes a question or an exemplar. */
+/* What surrounds a row when it becomes a question or a few-shot example. */
 typedef struct cpl_prompt_input {
     const cpl_task *task;
-    const cpl_prompt_spec *manner;
-    const cpl_row_schema *sheet;
+    const cpl_prompt_spec *spec;
+    const cpl_row_schema *schema;
     const char *subject; /* NULL: none */
     const json_t *row;
     bool one_option; /* is enough */
@@ -92,19 +92,19 @@ CPL_NODISCARD cpl_status cpl_prompt_render(cpl_prompt_builder *m, const cpl_temp
 /* Sets all of a question but its id; `before` stands before its context, and the description before
  * that where it is `described`. Texts are the pool's. CPL_ERR_INPUT: the row is a bad one. */
 CPL_NODISCARD cpl_status cpl_prompt_input_question(cpl_question *question, cpl_pool *pool,
-                                                   const cpl_prompt_input *making,
+                                                   const cpl_prompt_input *input,
                                                    const char *before, bool described);
 
-/* Appends an exemplar. The same. */
-CPL_NODISCARD cpl_status cpl_prompt_input_fewshot(cpl_text *out, const cpl_prompt_input *making);
+/* Appends a few-shot example. The same. */
+CPL_NODISCARD cpl_status cpl_prompt_input_fewshot(cpl_text *out, const cpl_prompt_input *input);
 
 /* ---- prompt_file.c ---- */
 
 /* Appends what a profile's prompt file puts before a question of a subject: the one in `data`, or, where
  * there is none, in `own`. CPL_ERR_INPUT: neither is there, or the one that is there is no prompt. */
 CPL_NODISCARD cpl_status cpl_prompt_read(cpl_text *out, const cpl_task *task,
-                                         const cpl_prompt_spec *manner, const char *subject,
-                                         const cpl_questions_options *wish, cpl_strings *files);
+                                         const cpl_prompt_spec *spec, const char *subject,
+                                         const cpl_questions_options *options, cpl_strings *files);
 
 /* ---- fewshot.c, reading.c, questions.c ---- */
 
@@ -113,33 +113,33 @@ struct cpl_questions_store {
     cpl_strings files;
     cpl_question *question; /* (room) */
     int64_t room;
-    cpl_request_spec
-        *forms;        /* the manners' with the wished number of tokens; NULL: theirs are good */
-    json_t *exemplars; /* subject ("": all) -> rows that can be shown */
-    json_t *before;    /* subject -> what stands before, one text for each number of exemplars */
+    cpl_request_spec *forms; /* the prompt specs' with another max_gen_toks; NULL: unchanged */
+    json_t *fewshot_split;   /* subject ("": all) -> rows that can be shown */
+    json_t
+        *before; /* subject -> what stands before, one text for each number of few-shot examples */
 };
 
 typedef struct cpl_reading {
     cpl_questions *q;
     struct cpl_questions_store *store;
     const cpl_task *task;
-    const cpl_resolved_profile *way;
-    const cpl_questions_options *wish;
+    const cpl_resolved_profile *resolved;
+    const cpl_questions_options *options;
     const int64_t *shots; /* (n_shots) */
     int64_t n_shots, most_shots;
-    int64_t shown; /* source of the exemplars */
+    int64_t fewshot_source; /* source of the few-shot examples */
 } cpl_reading;
 
 /* Settles what is wished; the questions have no rows yet, and are given back in any case. */
 CPL_NODISCARD cpl_status cpl_reading_start(cpl_reading *r, cpl_questions *q, const cpl_task *task,
                                            const cpl_profile *profile,
-                                           const cpl_questions_options *wish);
+                                           const cpl_questions_options *options);
 
-/* Whether rows of a split of their own are exemplars. */
+/* Whether rows of a split of their own are few-shot examples. */
 bool cpl_reading_shows(const cpl_reading *r);
 
-/* The manner of a subject, which may be NULL. */
-const cpl_prompt_spec *cpl_resolved_profile_prompt(const cpl_resolved_profile *way,
+/* The prompt spec of a subject, which may be NULL. */
+const cpl_prompt_spec *cpl_resolved_profile_prompt(const cpl_resolved_profile *resolved,
                                                    const char *subject);
 
 /* Handles a bad row: an error, or left out with a word. Why it is bad it says itself, or, where its
@@ -149,11 +149,11 @@ CPL_NODISCARD cpl_status cpl_reading_leave_out(cpl_reading *r, const cpl_seen_ro
 /* Adds the names of files that are read. */
 CPL_NODISCARD cpl_status cpl_reading_add_files(cpl_reading *r, const cpl_split_files *files);
 
-/* Reads the exemplars that any question wants. */
-CPL_NODISCARD cpl_status cpl_reading_exemplars(cpl_reading *r);
+/* Reads the few-shot examples that any question wants. */
+CPL_NODISCARD cpl_status cpl_reading_fewshot(cpl_reading *r);
 
-/* Sets what stands before a question of a subject: a text for each number of exemplars. Borrowed. */
+/* Sets what stands before a question of a subject: a text for each number of few-shot examples. Borrowed. */
 CPL_NODISCARD cpl_status cpl_reading_before(const json_t **list, cpl_reading *r,
-                                            const cpl_prompt_spec *manner, const char *subject);
+                                            const cpl_prompt_spec *spec, const char *subject);
 
 #endif /* CPL_EVAL_PROMPTS_QUESTIONS_INTERNAL_H */

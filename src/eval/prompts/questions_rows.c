@@ -102,7 +102,7 @@ static size_t plain_length(const char *path)
 typedef struct walk {
     const cpl_task *task;
     const cpl_source *source;
-    const cpl_row_schema *sheet;
+    const cpl_row_schema *schema;
     const char *data;
     int64_t place; /* of the source */
     int64_t offset, end;
@@ -153,8 +153,8 @@ static cpl_status make_subject(cpl_text *subject, const walk *w, const json_t *v
 {
     cpl_scope scope   = {0};
     cpl_status status = CPL_OK;
-    CPL_TRY_DONE(cpl_scope_start(&scope, &w->sheet->fields, values));
-    CPL_TRY_DONE(cpl_template_make(subject, &w->sheet->subject, &scope));
+    CPL_TRY_DONE(cpl_scope_start(&scope, &w->schema->fields, values));
+    CPL_TRY_DONE(cpl_template_make(subject, &w->schema->subject, &scope));
     if (!subject->length || subject->length > MOST_SUBJECT_BYTES)
         status = CPL_FAIL(CPL_ERR_INPUT, "its subject is empty or longer than %d bytes",
                           MOST_SUBJECT_BYTES);
@@ -169,7 +169,7 @@ static cpl_status hand_over(walk *w, cpl_seen_row *row)
     CPL_TRY(next_index(&row->index, w, subject));
     if (row->index >= w->offset && row->index < w->end) CPL_TRY(w->take(w->ctx, row));
     if (row->passed_over) return count_rows(w, subject, row->index);
-    w->full = row->index + 1 >= w->end && w->sheet->subject_kind != CPL_SUBJECT_MADE;
+    w->full = row->index + 1 >= w->end && w->schema->subject_kind != CPL_SUBJECT_MADE;
     return CPL_OK;
 }
 
@@ -184,7 +184,7 @@ static cpl_status see(walk *w, const char *path, const char *subject, const cpl_
                          .path    = path,
                          .line    = row->line};
     cpl_status status = CPL_OK;
-    if (w->sheet->subject_kind != CPL_SUBJECT_MADE) return hand_over(w, &seen);
+    if (w->schema->subject_kind != CPL_SUBJECT_MADE) return hand_over(w, &seen);
     if (row->values) status = make_subject(&made, w, row->values);
     if (status == CPL_ERR_INPUT) {
         snprintf(sentence, sizeof sentence, "%s: line %lld: %s", path, (long long)row->line,
@@ -277,7 +277,7 @@ static cpl_status walk_file(walk *w, const char *path)
     const char *name   = name_of(w, path);
     cpl_rows_kind kind = kind_of(name, w->source);
     cpl_status status  = CPL_OK;
-    bool by_file       = w->sheet->subject_kind == CPL_SUBJECT_FILE;
+    bool by_file       = w->schema->subject_kind == CPL_SUBJECT_FILE;
     if (by_file) append_subject(&subject, path, name);
     CPL_TRY_DONE(cpl_text_status(&subject));
     if (by_file && (!subject.length || subject.length > MOST_SUBJECT_BYTES))
@@ -298,13 +298,13 @@ done:
 }
 
 cpl_status cpl_split_walk(const cpl_split_files *files, const cpl_task *task,
-                          const cpl_split *split, const cpl_row_schema *sheets, const char *data,
+                          const cpl_split *split, const cpl_row_schema *schemas, const char *data,
                           int64_t offset, int64_t limit,
                           cpl_status (*take)(void *ctx, cpl_seen_row *row), void *ctx)
 {
     walk w            = {.task   = task,
                          .source = &split->sources[files->source],
-                         .sheet  = &sheets[files->source],
+                         .schema = &schemas[files->source],
                          .data   = data,
                          .place  = files->source,
                          .offset = offset,
@@ -315,7 +315,7 @@ cpl_status cpl_split_walk(const cpl_split_files *files, const cpl_task *task,
     cpl_status status = w.counts ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory to count rows");
     for (int64_t i = 0; status == CPL_OK && i < files->paths.count; i++) {
         status = walk_file(&w, files->paths.at[i]);
-        if (w.full && w.sheet->subject_kind == CPL_SUBJECT_NONE) break;
+        if (w.full && w.schema->subject_kind == CPL_SUBJECT_NONE) break;
     }
     json_decref(w.counts);
     return status;

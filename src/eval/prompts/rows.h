@@ -2,9 +2,9 @@
  *
  * Room:   eval/prompts. Stands on stream (compression), jansson and expat; knows no benchmark.
  * Memory: that of one row. Files may be larger than memory, compressed or not.
- * Bad:    a row that cannot be used is told as such, with one sentence that names file and line, and
+ * Bad:    a row that cannot be used is reported with one sentence that names file and line, and
  *         the reading goes on behind it: nothing is dropped without a word. Where the rows behind
- *         the damage cannot be told apart any more the reading ends with an error of the file: a
+ *         the damage is not delimited any more the reading ends with an error of the file: a
  *         JSON file that is cut or breaks the grammar, XML that is not well-formed, a compressed
  *         stream that is cut or damaged.
  * Text:   strings are UTF-8 without NULs; a byte order mark at the beginning is passed over. */

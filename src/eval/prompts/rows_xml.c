@@ -1,7 +1,7 @@
 /* rows_xml.c - rows of an XML file; see rows.h
  *
  * expat calls the handlers below; at the end of an element that is a row it is stopped, and goes on
- * when the next row is asked for. No entity outside of the file is read, and expat itself bounds
+ * when the next row is read. No entity outside of the file is read, and expat itself bounds
  * what entities may grow to. One that the file does not define makes its row bad; inside the value
  * of an attribute expat leaves it out without telling. */
 #include <string.h>
@@ -21,7 +21,7 @@ struct cpl_rows_xml {
     json_t *row;       /* its members so far */
     cpl_text name;     /* of the child element that is open */
     bool complete;     /* the row, good or bad */
-    bool stopped;      /* and not yet told to go on */
+    bool stopped;      /* and not yet resumed */
     bool last;         /* all bytes of the file were handed to expat */
     uint64_t handed;   /* how many */
 };

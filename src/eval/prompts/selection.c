@@ -186,10 +186,10 @@ static cpl_status append_forms(cpl_selection *s, const cpl_task *task, const cpl
 }
 
 static cpl_status select_task(cpl_selection *s, const cpl_task *task, const char *set,
-                              const cpl_selection_options *wish)
+                              const cpl_selection_options *options)
 {
     const cpl_profile *profile;
-    cpl_status status = cpl_task_profile(&profile, task, set, wish->profile, wish->variant);
+    cpl_status status = cpl_task_profile(&profile, task, set, options->profile, options->variant);
     if (status == CPL_ERR_INPUT) return CPL_FAIL(CPL_ERR_USAGE, "%s", cpl_last_error());
     CPL_TRY(status);
     for (int64_t i = 0; i < s->count; i++)
@@ -198,15 +198,17 @@ static cpl_status select_task(cpl_selection *s, const cpl_task *task, const char
     return profile->forms.count ? append_forms(s, task, profile) : append(s, task, profile, false);
 }
 
-static cpl_status select_set(cpl_selection *s, const char *set, const cpl_selection_options *wish)
+static cpl_status select_set(cpl_selection *s, const char *set,
+                             const cpl_selection_options *options)
 {
     const int64_t n = s->n_tasks;
     for (int64_t i = 0; i < n; i++)
-        if (cpl_selection_is_of(s, i, set)) CPL_TRY(select_task(s, s->tasks[i], set, wish));
+        if (cpl_selection_is_of(s, i, set)) CPL_TRY(select_task(s, s->tasks[i], set, options));
     return CPL_OK;
 }
 
-static cpl_status select_word(cpl_selection *s, const char *word, const cpl_selection_options *wish)
+static cpl_status select_word(cpl_selection *s, const char *word,
+                              const cpl_selection_options *options)
 {
     const bool all       = strcmp(word, "all") == 0;
     const cpl_task *task = find_task(s, word);
@@ -217,21 +219,22 @@ static cpl_status select_word(cpl_selection *s, const char *word, const cpl_sele
                         "between two of them");
     for (int i = 0; i < N_SETS; i++) {
         if (!all && strcmp(word, sets[i].word) != 0) continue;
-        CPL_TRY(select_set(s, sets[i].set, wish));
+        CPL_TRY(select_set(s, sets[i].set, options));
         found = true;
     }
     if (found) return CPL_OK;
-    return task ? select_task(s, task, NULL, wish) : unknown(s, word);
+    return task ? select_task(s, task, NULL, options) : unknown(s, word);
 }
 
-cpl_status cpl_selection_add(cpl_selection *s, const cpl_selection_options *wish)
+cpl_status cpl_selection_add(cpl_selection *s, const cpl_selection_options *options)
 {
-    for (int64_t i = 0; i < wish->n_words; i++) CPL_TRY(select_word(s, wish->words[i], wish));
-    for (int64_t i = 0; i < wish->n_files; i++) {
+    for (int64_t i = 0; i < options->n_words; i++)
+        CPL_TRY(select_word(s, options->words[i], options));
+    for (int64_t i = 0; i < options->n_files; i++) {
         cpl_task *task = NULL;
-        CPL_TRY(cpl_task_read(&task, wish->files[i]));
+        CPL_TRY(cpl_task_read(&task, options->files[i]));
         CPL_TRY(add_task(s, task));
-        CPL_TRY(select_task(s, task, NULL, wish));
+        CPL_TRY(select_task(s, task, NULL, options));
     }
     return CPL_OK;
 }

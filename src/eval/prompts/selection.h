@@ -19,7 +19,7 @@ typedef struct cpl_selected {
 typedef struct cpl_selection {
     cpl_task **tasks;            /* (n_tasks) owned: all built-in ones, and those of files */
     int64_t n_tasks, n_built_in; /* these come first */
-    cpl_selected *at; /* (count) in the order asked for; forms stand in front of what they are of */
+    cpl_selected *at; /* (count) in the order given; forms stand in front of what they are of */
     int64_t count, capacity;
 } cpl_selection;
 
@@ -37,7 +37,7 @@ void cpl_selection_free(cpl_selection *s); /* all zero: nothing to do */
 
 /* CPL_ERR_USAGE: an empty name, an unknown task (with the nearest name), a profile or variant that a task has not
  * (with those it has); CPL_ERR_INPUT: a task file. A task under a profile is selected once. */
-CPL_NODISCARD cpl_status cpl_selection_add(cpl_selection *s, const cpl_selection_options *wish);
+CPL_NODISCARD cpl_status cpl_selection_add(cpl_selection *s, const cpl_selection_options *options);
 
 /* Whether task i belongs to a set of the paper, which built-in ones alone do. */
 bool cpl_selection_is_of(const cpl_selection *s, int64_t i, const char *set);

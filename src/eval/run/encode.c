@@ -155,7 +155,7 @@ cpl_status cpl_eval_runner_encode_prompt(cpl_encoding *e, cpl_ids *ids, cpl_enco
 
 /* ---- before a model is there ---- */
 
-/* Puts the way out behind a failure. */
+/* Appends an advice to a failure. */
 static cpl_status advise(cpl_status status, const char *way_out)
 {
     if (status != CPL_ERR_INPUT || !way_out) return status;
@@ -208,7 +208,7 @@ cpl_status cpl_eval_runner_check(const cpl_question *questions, int64_t n, int64
                                  const cpl_tokenizer *tokenizer,
                                  const cpl_eval_runner_advice *advice)
 {
-    checking c        = {.encoding = {.eos = 0}}; /* whether there is one is told later */
+    checking c        = {.encoding = {.eos = 0}}; /* a missing one is reported later */
     cpl_status status = cpl_encoder_init(&c.encoding.encoder, tokenizer, false);
     if (advice) c.advice = *advice;
     for (int64_t i = 0; status == CPL_OK && i < n; i++)
@@ -229,6 +229,6 @@ cpl_status cpl_eval_runner_count(void *work, int64_t index)
     cpl_eval_runner_work *w = work;
     (void)index;
     w->done++;
-    if (w->listener->progress) w->listener->progress(w->listener->ctx, w->done, w->of);
+    if (w->callbacks->progress) w->callbacks->progress(w->callbacks->ctx, w->done, w->of);
     return CPL_OK;
 }

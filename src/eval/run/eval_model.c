@@ -40,11 +40,11 @@ cpl_status cpl_eval_model_open(cpl_eval_model *e, const char *model_dir, const c
     CPL_TRY_DONE(check_fit(e));
     const cpl_hf_tokens *tokens = cpl_hf_tokens_of(e->hf);
     const int64_t eos           = tokens->eos;
-    e->answering                = (cpl_eval_runner){.asker     = &e->asker,
+    e->runner                   = (cpl_eval_runner){.batch     = &e->batch,
                                                     .tokenizer = e->tokenizer,
                                                     .window    = cpl_eval_model_window(e),
                                                     .eos       = eos >= 0 ? eos : cpl_tokenizer_eos(e->tokenizer),
-                                                    .also      = {tokens->also, tokens->n_also}};
+                                                    .extra_stop_ids = {tokens->also, tokens->n_also}};
 done:
     if (status != CPL_OK) cpl_eval_model_close(e);
     return status;
@@ -52,7 +52,7 @@ done:
 
 void cpl_eval_model_close(cpl_eval_model *e)
 {
-    cpl_lm_batch_free(&e->asker);
+    cpl_lm_batch_free(&e->batch);
     cpl_model_free(&e->model);
     cpl_backend_free(&e->be);
     cpl_tokenizer_free(e->tokenizer);
@@ -76,7 +76,7 @@ cpl_status cpl_eval_model_load(cpl_eval_model *e, cpl_dtype compute, int n_threa
                              "evaluating this model"));
     CPL_TRY(cpl_model_init(&e->model, &e->be, config, window));
     CPL_TRY(cpl_hf_load(e->hf, &e->model));
-    return cpl_lm_batch_init(&e->asker, &e->model, &how);
+    return cpl_lm_batch_init(&e->batch, &e->model, &how);
 }
 
 /* ---- what it is ---- */

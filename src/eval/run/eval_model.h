@@ -1,4 +1,4 @@
-/* eval_model.h - a model with its tokenizer, ready to be asked.
+/* eval_model.h - a model with its tokenizer, ready for requests.
  *
  * Room:  eval/run. Anything that store/hf.h opens: OLMoE directories, checkpoints, runs, variants.
  * Note:  refers to itself: it stays where it is. */
@@ -16,8 +16,8 @@ typedef struct cpl_eval_model {
     char *tokenizer_path; /* owned */
     cpl_backend be;
     cpl_model model;
-    cpl_lm_batch asker;
-    cpl_eval_runner answering;
+    cpl_lm_batch batch;
+    cpl_eval_runner runner;
 } cpl_eval_model;
 
 /* Configuration and tokenizer (`tokenizer` NULL: the model's own tokenizer.json), no weights yet.

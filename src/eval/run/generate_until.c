@@ -8,17 +8,17 @@
 #include "eval/run/sample.h"
 
 /* 0 and 1 as whole numbers. */
-static json_t *mark_json(double score)
+static json_t *score_json(double score)
 {
     return score == 0 || score == 1 ? json_integer((json_int_t)score) : json_real(score);
 }
 
-/* What an answer is told as: `normal` where its form wants that. */
-static json_t *answer_json(const cpl_answer *answer, const cpl_grade *mark, bool normal)
+/* An answer in a sample: its normal form where `show: normal` says so. */
+static json_t *answer_json(const cpl_answer *answer, const cpl_grade *grade, bool normal)
 {
-    if (!mark->found)
+    if (!grade->found)
         return answer->invalid ? cpl_sample_words(cpl_span_of(answer->invalid)) : json_null();
-    return cpl_sample_words(normal ? mark->normal : mark->answer);
+    return cpl_sample_words(normal ? grade->normal : grade->answer);
 }
 
 /* Appends KEY or, of a further metric, PREFIX_NAME. */
@@ -32,14 +32,14 @@ static bool put_named(json_t *sample, const char *prefix, const char *name, json
     return ok;
 }
 
-/* Answer i: filters of one metric are told by their names; otherwise the first one plainly, and a
+/* Answer i: filters of one metric are text by their names; otherwise the first one plainly, and a
  * further one under its own name. */
 static bool put_answer(json_t *sample, const cpl_request_spec *form, int64_t i,
-                       const cpl_grade *mark)
+                       const cpl_grade *grade)
 {
     const cpl_answer *answer = &form->answers[i];
-    json_t *value            = answer_json(answer, mark, answer->show_normal),
-           *correct          = mark_json(mark->score);
+    json_t *value            = answer_json(answer, grade, answer->show_normal),
+           *correct          = score_json(grade->score);
     if (form->filters) {
         const bool ok = cpl_sample_put(json_object_get(sample, "answer"), answer->name, value);
         return cpl_sample_put(json_object_get(sample, "correct"), answer->name, correct) && ok;
@@ -48,39 +48,39 @@ static bool put_answer(json_t *sample, const cpl_request_spec *form, int64_t i,
         bool ok = cpl_sample_put(sample, "answer", value);
         ok      = cpl_sample_put(sample, "correct", correct) && ok;
         return ok && (!answer->show_normal ||
-                      cpl_sample_put(sample, "extracted", answer_json(answer, mark, false)));
+                      cpl_sample_put(sample, "extracted", answer_json(answer, grade, false)));
     }
     const char *key = cpl_sample_key(answer->name);
     const bool ok   = cpl_sample_put(sample, key, value);
     return put_named(sample, "correct", key, correct) && ok;
 }
 
-static cpl_status mark_answer(json_t *sample, const cpl_question *q, int64_t i, cpl_span text,
-                              cpl_grading_scratch *room)
+static cpl_status grade_answer(json_t *sample, const cpl_question *q, int64_t i, cpl_span text,
+                               cpl_grading_scratch *room)
 {
     const cpl_references *r = &q->references[i];
-    cpl_grade mark;
+    cpl_grade grade;
     cpl_span *spans = cpl_alloc((size_t)r->count * sizeof *spans + 1);
     if (!spans) return CPL_ERR_MEMORY;
     for (int64_t k = 0; k < r->count; k++) spans[k] = cpl_span_of(r->at[k]);
     cpl_status status =
-        cpl_grading_grade(&mark, &q->form->answers[i].marking, text, spans, r->count, room);
-    if (status == CPL_OK && !put_answer(sample, q->form, i, &mark)) status = CPL_ERR_MEMORY;
+        cpl_grading_grade(&grade, &q->form->answers[i].grading, text, spans, r->count, room);
+    if (status == CPL_OK && !put_answer(sample, q->form, i, &grade)) status = CPL_ERR_MEMORY;
     cpl_free(spans);
     return status;
 }
 
-/* A reference as it is told: what its own filter finds in it, or null; in the normal form where the
- * answer is told in that. */
+/* A reference in a sample: what its own filter finds in it, or null; in the normal form where the
+ * answer is. */
 static json_t *reference_json(const cpl_answer *answer, const char *reference,
                               cpl_grading_scratch *room)
 {
-    const cpl_grading *m = &answer->marking;
-    cpl_span told        = cpl_span_of(reference);
-    if (m->reference && !m->reference->find(&told, told)) return json_null();
-    if (answer->show_normal && m->normal->make(&room->reference, told, &room->spare))
-        told = cpl_span_text(&room->reference);
-    return room->reference.failed || room->spare.failed ? NULL : cpl_sample_words(told);
+    const cpl_grading *m = &answer->grading;
+    cpl_span text        = cpl_span_of(reference);
+    if (m->reference && !m->reference->find(&text, text)) return json_null();
+    if (answer->show_normal && m->normal->make(&room->reference, text, &room->spare))
+        text = cpl_span_text(&room->reference);
+    return room->reference.failed || room->spare.failed ? NULL : cpl_sample_words(text);
 }
 
 static json_t *target_json(const cpl_question *q, cpl_grading_scratch *room)
@@ -119,7 +119,7 @@ cpl_status cpl_sample_generated(json_t **sample, const cpl_question *q, const cp
         ok = cpl_sample_put(made, "answer", json_object()) &&
              cpl_sample_put(made, "correct", json_object());
     for (int64_t i = 0; ok && i < q->form->n_answers; i++)
-        ok = mark_answer(made, q, i, g->text, room) == CPL_OK;
+        ok = grade_answer(made, q, i, g->text, room) == CPL_OK;
     ok =
         ok && cpl_sample_put(made, "target", target_json(q, room)) && put_prompt(made, q, g, texts);
     return cpl_sample_finish(sample, made, ok);
@@ -160,7 +160,7 @@ static void free_block(block *b)
     cpl_grading_scratch_free(&b->room);
 }
 
-/* A block is asked for equally many tokens at most. */
+/* All prompts of a block have the same max_gen_toks. */
 int64_t cpl_eval_runner_generate_end(const cpl_eval_runner_work *w, int64_t first)
 {
     const cpl_question *q = w->question;
@@ -188,7 +188,7 @@ static cpl_status make_room(block *b)
 static cpl_status encode(cpl_eval_runner_work *w, const cpl_question *q, cpl_encoded *encoded)
 {
     const int64_t window = cpl_eval_runner_window_of(q->form, w->a->window);
-    CPL_ASSERT(window <= w->a->asker->how.window);
+    CPL_ASSERT(window <= w->a->batch->how.window);
     return cpl_eval_runner_encode_prompt(&w->encoding, &w->ids, encoded, q->form, window,
                                          q->prompt);
 }
@@ -227,7 +227,7 @@ static cpl_status add(block *b, written *one, const cpl_request_spec *form, int3
     return cpl_text_status(&one->text);
 }
 
-static bool hear(void *ctx, int64_t index, int32_t id)
+static bool on_token(void *ctx, int64_t index, int32_t id)
 {
     block *b          = ctx;
     written *one      = &b->written[index];
@@ -250,7 +250,7 @@ static cpl_status tell_one(block *b, int64_t i)
     generated.text = cpl_stops_cut(cpl_span_text(&b->cut), q->form->until, q->form->n_until);
     generated.text = cpl_stops_cut(generated.text, &eos, 1);
     CPL_TRY(cpl_sample_generated(&sample, q, &generated, &b->room, w->a->texts));
-    return w->listener->take(w->listener->ctx, b->first + i, sample);
+    return w->callbacks->take(w->callbacks->ctx, b->first + i, sample);
 }
 
 /* What ended without having had enough has met the end-of-text, which counts as a token. */
@@ -265,18 +265,18 @@ static cpl_status finish(void *ctx, int64_t index)
 
 static cpl_status ask(block *b)
 {
-    const cpl_eval_runner *a              = b->w->a;
-    const cpl_lm_batch_callbacks listener = {.eos   = a->eos,
-                                             .n_ids = cpl_tokenizer_vocab_size(a->tokenizer),
-                                             .hear  = hear,
-                                             .done  = finish,
-                                             .ctx   = b,
-                                             .also  = a->also};
-    const int64_t n                       = b->last - b->first;
+    const cpl_eval_runner *a               = b->w->a;
+    const cpl_lm_batch_callbacks callbacks = {.eos      = a->eos,
+                                              .n_ids    = cpl_tokenizer_vocab_size(a->tokenizer),
+                                              .on_token = on_token,
+                                              .done     = finish,
+                                              .ctx      = b,
+                                              .extra_stop_ids = a->extra_stop_ids};
+    const int64_t n                        = b->last - b->first;
     CPL_TRY(make_room(b));
     CPL_TRY(encode_all(b));
-    return cpl_lm_batch_continue(a->asker, b->prompts, n,
-                                 b->w->question[b->first].form->max_gen_toks, &listener);
+    return cpl_lm_batch_continue(a->batch, b->prompts, n,
+                                 b->w->question[b->first].form->max_gen_toks, &callbacks);
 }
 
 cpl_status cpl_eval_runner_generate(cpl_eval_runner_work *w, int64_t first, int64_t *last)

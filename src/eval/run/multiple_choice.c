@@ -12,9 +12,9 @@ enum { MOST_QUESTIONS = 128, MOST_TOKENS = 1 << 20 }; /* of a block */
  * same behind the bare context. Equal ones pass through the model once (lm_batch.h). */
 typedef struct block {
     cpl_eval_runner_work *w;
-    int64_t first, last;   /* of its questions */
-    cpl_encoded *encoded;  /* (n) */
-    cpl_lm_request *asked; /* (n) */
+    int64_t first, last;      /* of its questions */
+    cpl_encoded *encoded;     /* (n) */
+    cpl_lm_request *requests; /* (n) */
     int64_t n;
     cpl_option_facts *facts; /* of one question */
 } block;
@@ -22,7 +22,7 @@ typedef struct block {
 static void free_block(block *b)
 {
     cpl_free(b->encoded);
-    cpl_free(b->asked);
+    cpl_free(b->requests);
     cpl_free(b->facts);
 }
 
@@ -35,17 +35,17 @@ static cpl_status make_room(block *b)
         requests += cpl_eval_runner_requests(q);
         if (q->n_options > options) options = q->n_options;
     }
-    b->encoded = cpl_alloc((size_t)requests * sizeof *b->encoded + 1);
-    b->asked   = cpl_alloc((size_t)requests * sizeof *b->asked + 1);
-    b->facts   = cpl_alloc((size_t)options * sizeof *b->facts + 1);
-    return b->encoded && b->asked && b->facts ? CPL_OK : CPL_ERR_MEMORY;
+    b->encoded  = cpl_alloc((size_t)requests * sizeof *b->encoded + 1);
+    b->requests = cpl_alloc((size_t)requests * sizeof *b->requests + 1);
+    b->facts    = cpl_alloc((size_t)options * sizeof *b->facts + 1);
+    return b->encoded && b->requests && b->facts ? CPL_OK : CPL_ERR_MEMORY;
 }
 
 static cpl_status encode_question(block *b, const cpl_question *q)
 {
     cpl_eval_runner_work *w = b->w;
     const int64_t window    = cpl_eval_runner_window_of(q->form, w->a->window);
-    CPL_ASSERT(window <= w->a->asker->how.window);
+    CPL_ASSERT(window <= w->a->batch->how.window);
     for (int64_t i = 0; i < cpl_eval_runner_requests(q); i++) {
         cpl_option option = q->options[i % q->n_options];
         if (i >= q->n_options) option.context = q->unconditional;
@@ -68,7 +68,7 @@ static cpl_status encode_all(block *b)
     }
     for (int64_t i = 0; i < b->n; i++) {
         const cpl_encoded *e = &b->encoded[i];
-        b->asked[i]          = (cpl_lm_request){w->ids.at + e->first, e->length, e->scored, 0};
+        b->requests[i]       = (cpl_lm_request){w->ids.at + e->first, e->length, e->scored, 0};
     }
     return CPL_OK;
 }
@@ -78,16 +78,16 @@ static int64_t at_least_1(size_t length)
     return length > 0 ? (int64_t)length : 1;
 }
 
-/* Of option i, whose sequences are asked[i] and behind all options. */
-static cpl_option_facts facts_of(const cpl_question *q, const cpl_lm_request *asked, int64_t i)
+/* Of option i, whose sequences are requests[i] and behind all options. */
+static cpl_option_facts facts_of(const cpl_question *q, const cpl_lm_request *requests, int64_t i)
 {
     const cpl_span whole = cpl_span_of(q->options[i].continuation);
     CPL_ASSERT(q->options[i].choice <= whole.length);
     const cpl_span choice = cpl_span_part(whole, q->options[i].choice, whole.length);
     return (cpl_option_facts){
-        .loglik        = asked[i].log_prob,
-        .unconditional = q->unconditional ? asked[q->n_options + i].log_prob : 0,
-        .tokens        = asked[i].scored,
+        .loglik        = requests[i].log_prob,
+        .unconditional = q->unconditional ? requests[q->n_options + i].log_prob : 0,
+        .tokens        = requests[i].scored,
         .chars         = at_least_1(cpl_words_count(whole)),
         .bytes         = at_least_1(whole.length),
         .choice_chars  = at_least_1(cpl_words_count(choice)),
@@ -102,9 +102,9 @@ static cpl_status tell(block *b)
     for (int64_t i = b->first; i < b->last; i++) {
         const cpl_question *q = &w->question[i];
         json_t *sample        = NULL;
-        for (int64_t k = 0; k < q->n_options; k++) b->facts[k] = facts_of(q, b->asked + at, k);
+        for (int64_t k = 0; k < q->n_options; k++) b->facts[k] = facts_of(q, b->requests + at, k);
         CPL_TRY(cpl_sample_ranked(&sample, q, b->encoded + at, b->facts, w->a->texts));
-        CPL_TRY(w->listener->take(w->listener->ctx, i, sample));
+        CPL_TRY(w->callbacks->take(w->callbacks->ctx, i, sample));
         at += cpl_eval_runner_requests(q);
     }
     return CPL_OK;
@@ -116,7 +116,7 @@ cpl_status cpl_eval_runner_rank(cpl_eval_runner_work *w, int64_t first, int64_t 
     cpl_status status = CPL_OK;
     CPL_TRY_DONE(make_room(&b));
     CPL_TRY_DONE(encode_all(&b));
-    CPL_TRY_DONE(cpl_lm_batch_score(w->a->asker, b.asked, b.n, cpl_eval_runner_count, w));
+    CPL_TRY_DONE(cpl_lm_batch_score(w->a->batch, b.requests, b.n, cpl_eval_runner_count, w));
     status = tell(&b);
     *last  = b.last;
 done:
@@ -241,7 +241,7 @@ static bool put_losses(json_t *sample, const cpl_question *q, const cpl_option_f
 }
 
 /* Whether an option before `at` has the same context. */
-static bool is_told(const cpl_question *q, int64_t at)
+static bool is_repeated(const cpl_question *q, int64_t at)
 {
     for (int64_t i = 0; i < at; i++)
         if (strcmp(q->options[i].context, q->options[at].context) == 0) return true;
@@ -255,7 +255,7 @@ static bool put_texts(json_t *sample, const cpl_question *q)
     ok      = cpl_sample_put(sample, "continuations", continuations) && ok;
     for (int64_t i = 0; ok && i < q->n_options; i++) {
         const cpl_option *option = &q->options[i];
-        ok                       = (is_told(q, i) ||
+        ok                       = (is_repeated(q, i) ||
               cpl_sample_push(contexts, cpl_sample_words(cpl_span_of(option->context)))) &&
              cpl_sample_push(continuations, cpl_sample_words(cpl_span_of(option->continuation)));
     }

@@ -37,13 +37,13 @@ static void close_work(cpl_eval_runner_work *w)
 }
 
 cpl_status cpl_eval_runner_run(const cpl_eval_runner *a, const cpl_question *questions, int64_t n,
-                               const cpl_eval_runner_callbacks *listener)
+                               const cpl_eval_runner_callbacks *callbacks)
 {
     cpl_eval_runner_work w;
     cpl_status status = CPL_OK;
     CPL_TRY(open_work(&w, a, questions, n));
-    w.listener = listener;
-    w.of       = count_all(questions, n);
+    w.callbacks = callbacks;
+    w.of        = count_all(questions, n);
     for (int64_t first = 0, last; status == CPL_OK && first < n; first = last)
         status = questions[first].form->ask == CPL_ASK_RANK
                      ? cpl_eval_runner_rank(&w, first, &last)

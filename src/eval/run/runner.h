@@ -15,12 +15,12 @@
 #include "tokenizer/tokenizer.h"
 
 typedef struct cpl_eval_runner {
-    cpl_lm_batch *asker;
+    cpl_lm_batch *batch;
     const cpl_tokenizer *tokenizer;
-    int64_t window;    /* the model's */
-    int64_t eos;       /* stands for an empty context, and ends what is generated; -1: none */
-    bool texts;        /* `samples` hold contexts, continuations and prompts themselves too */
-    cpl_stop_ids also; /* other ids that end what is generated */
+    int64_t window; /* the model's */
+    int64_t eos;    /* stands for an empty context, and ends what is generated; -1: none */
+    bool texts;     /* `samples` hold contexts, continuations and prompts themselves too */
+    cpl_stop_ids extra_stop_ids; /* other ids that end what is generated */
 } cpl_eval_runner;
 
 /* Takes one answered question; `sample` is its own from then on. A failure ends the asking. */
@@ -38,10 +38,10 @@ typedef struct cpl_eval_runner_callbacks {
  * the question. */
 CPL_NODISCARD cpl_status cpl_eval_runner_run(const cpl_eval_runner *a,
                                              const cpl_question *questions, int64_t n,
-                                             const cpl_eval_runner_callbacks *listener);
+                                             const cpl_eval_runner_callbacks *callbacks);
 
-/* Clears `answered[i]` of every question in whose block one has no answer: only what is asked in the
- * same blocks is answered in the same bits, so an interrupted asking goes on with whole blocks. Failures
+/* Clears `answered[i]` of every question in whose block one has no answer: only the same blocks give the
+ * same bits, so an interrupted evaluation resumes with whole blocks. Failures
  * as cpl_eval_runner_run. */
 CPL_NODISCARD cpl_status cpl_eval_runner_keep_blocks(const cpl_eval_runner *a,
                                                      const cpl_question *questions, int64_t n,
@@ -56,8 +56,8 @@ typedef struct cpl_eval_runner_advice {
     const char *beyond; /* where a question is too long, and its form does not let it be cut */
 } cpl_eval_runner_advice;
 
-/* What can be told before a model is there; `window` is the model's, `advice` may be NULL. CPL_ERR_INPUT
- * as cpl_eval_runner_run, but for what only asking finds. */
+/* Checks before a model is loaded; `window` is the model's, `advice` may be NULL. CPL_ERR_INPUT
+ * as cpl_eval_runner_run, except what only a run finds. */
 CPL_NODISCARD cpl_status cpl_eval_runner_check(const cpl_question *questions, int64_t n,
                                                int64_t window, const cpl_tokenizer *tokenizer,
                                                const cpl_eval_runner_advice *advice);

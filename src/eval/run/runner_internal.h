@@ -2,7 +2,7 @@
  *
  * Room:  eval/run. runner.c cuts questions into blocks; runner_rank.c and
  *        runner_generate.c ask one block; runner_encode.c makes texts ids, for them and for
- *        what is told before a model is there. */
+ *        what is checked before a model is loaded. */
 #ifndef CPL_EVAL_RUN_RUNNER_INTERNAL_H
 #define CPL_EVAL_RUN_RUNNER_INTERNAL_H
 
@@ -11,7 +11,7 @@
 
 typedef struct cpl_eval_runner_work {
     const cpl_eval_runner *a;
-    const cpl_eval_runner_callbacks *listener;
+    const cpl_eval_runner_callbacks *callbacks;
     const cpl_question *question; /* (n) all of them */
     int64_t n;
     cpl_encoding encoding;

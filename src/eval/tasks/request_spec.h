@@ -1,4 +1,4 @@
-/* request_spec.h - how a question is asked and how its answer is scored: what a profile of a task says,
+/* request_spec.h - the request of a question, and how its answer is scored: what a profile of a task says,
  * for some of its subjects.
  *
  * Room:   eval/tasks. Read by task.h from a task file (docs/tasks.md); knows no rows and no model.
@@ -19,9 +19,9 @@ typedef enum cpl_joining {
 /* What is taken out of a generated text: one metric, or one filter of a metric. */
 typedef struct cpl_answer {
     const char *name;
-    cpl_grading marking;
-    const char *invalid; /* what is told where nothing is found; NULL: null */
-    bool show_normal;    /* the answer that is told is its normal form */
+    cpl_grading grading;
+    const char *invalid; /* what is reported where nothing is found; NULL: null */
+    bool show_normal;    /* the normal form is reported as the answer */
 } cpl_answer;
 
 /* Texts belong to the task. */

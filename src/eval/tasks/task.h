@@ -1,4 +1,4 @@
-/* task.h - a task file, read: what is asked, and how.
+/* task.h - a task file, read and checked.
  *
  * Room:   eval/tasks. docs/tasks.md describes the file; task*.c check all of it when it is read, so
  *         that what is wrong is said before a model is touched.
@@ -25,7 +25,7 @@ typedef struct cpl_group {
     cpl_string_list metrics;  /* none: the profile's */
 } cpl_group;
 
-/* A way of asking: "inloop", or a variant of one, "harness/authors". */
+/* A profile: "inloop", or a variant of one, "harness/authors". */
 typedef struct cpl_profile {
     const char *name;
     const char *split;
@@ -34,9 +34,10 @@ typedef struct cpl_profile {
                         * answers; "exact_match" alone where the answers are filters of one metric.
                         * With forms those of the first one, as `split` is */
     cpl_headline_of headline; /* whose mean the plain metric is */
-    cpl_string_list forms; /* the variants that are asked in its place; none: it is asked itself */
-    const char *shots;     /* exemplars: "5", or of several numbers "0-5" or "0,1,5" */
-    cpl_group *groups;     /* (n_groups) the task's, and the profile's own in their place */
+    cpl_string_list
+        forms; /* the variants that are evaluated in its place; none: it is evaluated itself */
+    const char *shots; /* few-shot examples: "5", or of several numbers "0-5" or "0,1,5" */
+    cpl_group *groups; /* (n_groups) the task's, and the profile's own in their place */
     int64_t n_groups;
 } cpl_profile;
 
@@ -44,9 +45,9 @@ typedef struct cpl_task_parts cpl_task_parts; /* fields, splits, templates: task
 
 typedef struct cpl_task {
     const char *id, *title;
-    const char *source, *licence; /* NULL: not told */
+    const char *source, *licence; /* NULL: not given */
     cpl_string_list sets;         /* of the paper: "3b", "15b" */
-    double chance;                /* percent; NaN: not told */
+    double chance;                /* percent; NaN: not given */
     cpl_profile *profiles;        /* (n_profiles) */
     int64_t n_profiles;
     cpl_task_parts *parts;

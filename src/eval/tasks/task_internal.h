@@ -39,7 +39,7 @@ typedef struct cpl_listing {
 } cpl_listing;
 
 typedef enum cpl_among {
-    CPL_AMONG_NOTHING, /* no right answer is told */
+    CPL_AMONG_NOTHING, /* there is no right answer */
     CPL_AMONG_FIXED,   /* always the same place */
     CPL_AMONG_LETTERS,
     CPL_AMONG_NUMBERS,
@@ -55,7 +55,7 @@ typedef struct cpl_gold_rule {
     cpl_listing list;
 } cpl_gold_rule;
 
-/* What is read of a row of a source, for some manner of asking. */
+/* What is read of a row of a source, for some prompt spec. */
 typedef struct cpl_row_schema {
     cpl_fields fields;
     cpl_subject_kind subject_kind;
@@ -83,12 +83,12 @@ typedef enum cpl_prompt_kind {
     CPL_PROMPT_BBH_ANSWERS
 } cpl_prompt_kind;
 
-/* How the questions of some subjects are asked. */
+/* The prompts of some subjects. */
 typedef struct cpl_prompt_spec {
-    cpl_string_list subjects; /* none: all that no other manner names */
+    cpl_string_list subjects; /* none: all that no other prompt spec names */
     cpl_request_spec form;
     const cpl_template *description, *target; /* NULL: none */
-    cpl_template context, option, exemplar;
+    cpl_template context, option, fewshot;
     cpl_chain context_as; /* what is made of the whole context */
     bool context_each;    /* the context is the option's own */
     const char *delimiter, *unconditional;
@@ -97,19 +97,20 @@ typedef struct cpl_prompt_spec {
     cpl_reference_rule *references; /* (form.n_answers) */
     cpl_prompt_kind prompt;
     const char *prompt_file;
-    cpl_row_schema *asked; /* one for each source of the split */
-    cpl_row_schema *shown; /* one for each source of the exemplars; NULL: there are none */
+    cpl_row_schema *question_schemas; /* one for each source of the split */
+    cpl_row_schema
+        *fewshot_schemas; /* one for each source of the few-shot examples; NULL: there are none */
 } cpl_prompt_spec;
 
-/* A profile as it is asked; one for each of the task's profiles, without manners where it has forms
+/* A resolved profile; one for each of the task's profiles, without prompt specs where it has forms
  * in its place. */
 typedef struct cpl_resolved_profile {
-    const cpl_split *split, *exemplars; /* the latter NULL: none */
-    cpl_prompt_spec *manners;           /* (n_manners): [0] is that of all other subjects */
-    int64_t n_manners;
+    const cpl_split *split, *fewshot_split; /* the latter NULL: none */
+    cpl_prompt_spec *specs;                 /* (n_manners): [0] is that of all other subjects */
+    int64_t n_specs;
     const int64_t *shots; /* (n_shots); -1: none, and no description either */
     int64_t n_shots;
-    bool one_option; /* is enough: only losses are told */
+    bool one_option; /* is enough: only losses are reported */
 } cpl_resolved_profile;
 
 struct cpl_task_parts {
@@ -120,10 +121,10 @@ struct cpl_task_parts {
     int64_t n_splits;
     const json_t *fields, *gold, *choices, *subject, *subjects,
         *groups;             /* the task's; NULL: not given */
-    cpl_string_list known;   /* the subjects there are; none: not told */
+    cpl_string_list known;   /* the subjects there are; none: not given */
     cpl_builtin_name *facts; /* (n_facts) what `subjects` tells of each, by their names */
     int64_t n_facts;
-    cpl_resolved_profile *ways;              /* (n_profiles) */
+    cpl_resolved_profile *resolved;          /* (n_profiles) */
     const char *defaults[3], *default_of[3]; /* (n_defaults) profiles, and the sets they are for;
                                                 NULL: for all */
     int64_t n_defaults;
@@ -161,7 +162,7 @@ CPL_NODISCARD cpl_status cpl_task_template_of(cpl_template *t, bool *there, cons
 
 bool cpl_string_list_holds(const cpl_string_list *names, const char *name);
 
-/* Numbers of exemplars in words, from the smallest: "5", "0-5", "0,1,5"; -1 is none. In the pool; NULL
+/* Numbers of few-shot examples in words, from the smallest: "5", "0-5", "0,1,5"; -1 is none. In the pool; NULL
  * without memory. */
 const char *cpl_task_shots_words(cpl_pool *pool, const int64_t *shots, int64_t n);
 
@@ -175,8 +176,8 @@ CPL_NODISCARD cpl_status cpl_task_read_groups(cpl_profile *profile, cpl_task *ta
                                               const json_t *own);
 CPL_NODISCARD cpl_status cpl_task_read_profiles(cpl_task *task, const json_t *profiles);
 
-/* Reads what a profile reports; its manners are there. `from` is all that holds for it. */
-CPL_NODISCARD cpl_status cpl_task_read_metrics(cpl_profile *profile, cpl_resolved_profile *way,
+/* Reads what a profile reports; its prompt specs are there. `from` is all that holds for it. */
+CPL_NODISCARD cpl_status cpl_task_read_metrics(cpl_profile *profile, cpl_resolved_profile *resolved,
                                                cpl_task *task, const json_t *from,
                                                const json_t *place);
 
@@ -188,22 +189,23 @@ CPL_NODISCARD cpl_status cpl_task_check_subjects(const cpl_task *task,
 /* CPL_ERR_INPUT, with the nearest one, where the task lists its subjects and this is none of them. */
 CPL_NODISCARD cpl_status cpl_task_find_subject(const cpl_task *task, const char *subject);
 
-/* Reads one manner of a profile. `from` is all that holds for it. */
-CPL_NODISCARD cpl_status cpl_task_read_manner(cpl_prompt_spec *manner, cpl_task *task,
-                                              const cpl_resolved_profile *way, const char *profile,
-                                              const json_t *from, const json_t *place);
-CPL_NODISCARD cpl_status cpl_task_read_form(cpl_prompt_spec *manner, cpl_task *task,
-                                            const char *profile, const json_t *from,
-                                            const json_t *place);
+/* Reads one prompt spec of a profile. `from` is all that holds for it. */
+CPL_NODISCARD cpl_status cpl_task_read_prompt_spec(cpl_prompt_spec *spec, cpl_task *task,
+                                                   const cpl_resolved_profile *resolved,
+                                                   const char *profile, const json_t *from,
+                                                   const json_t *place);
+CPL_NODISCARD cpl_status cpl_task_read_request(cpl_prompt_spec *spec, cpl_task *task,
+                                               const char *profile, const json_t *from,
+                                               const json_t *place);
 
-/* Sets what is read of a row of a source. `from` is all that holds for the manner. */
-CPL_NODISCARD cpl_status cpl_task_read_sheet(cpl_row_schema *sheet, cpl_task *task,
-                                             const cpl_source *source, const json_t *from);
+/* Sets what is read of a row of a source. `from` is all that holds for the prompt spec. */
+CPL_NODISCARD cpl_status cpl_task_read_schema(cpl_row_schema *schema, cpl_task *task,
+                                              const cpl_source *source, const json_t *from);
 
-/* Checks that what a manner makes of a row is there: of a question, or of an exemplar. */
-CPL_NODISCARD cpl_status cpl_task_check_sheet(cpl_row_schema *sheet, const cpl_task *task,
-                                              const cpl_prompt_spec *manner, bool exemplar,
-                                              const json_t *from, const json_t *place);
+/* Checks that what a prompt spec makes of a row is there: of a question, or of a few-shot example. */
+CPL_NODISCARD cpl_status cpl_task_check_schema(cpl_row_schema *schema, const cpl_task *task,
+                                               const cpl_prompt_spec *spec, bool fewshot,
+                                               const json_t *from, const json_t *place);
 
 /* An object that is the members of `below` and, in their place or besides, those of `above`; either
  * may be NULL. It lives as long as the task, and its place

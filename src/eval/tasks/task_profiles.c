@@ -139,7 +139,7 @@ const char *cpl_task_shots_words(cpl_pool *pool, const int64_t *shots, int64_t n
     return words;
 }
 
-static cpl_status read_shots(cpl_resolved_profile *way, cpl_profile *profile, cpl_task *task,
+static cpl_status read_shots(cpl_resolved_profile *resolved, cpl_profile *profile, cpl_task *task,
                              const json_t *from, const json_t *place)
 {
     static const char *const nought[] = {"0"};
@@ -159,45 +159,46 @@ static cpl_status read_shots(cpl_resolved_profile *way, cpl_profile *profile, cp
             return FAIL(task, node, "shots are none or a number up to %d, not %.40s", MOST_SHOTS,
                         text);
         shots[i] = none ? -1 : value;
-        if (shots[i] > 0 && !way->exemplars && !prompted)
+        if (shots[i] > 0 && !resolved->fewshot_split && !prompted)
             return FAIL(task, node ? node : place, "exemplars: whose rows are the %ld exemplars?",
                         value);
     }
-    way->shots     = shots;
-    way->n_shots   = n;
-    profile->shots = cpl_task_shots_words(&task->parts->pool, shots, n);
+    resolved->shots   = shots;
+    resolved->n_shots = n;
+    profile->shots    = cpl_task_shots_words(&task->parts->pool, shots, n);
     return cpl_pool_status(&task->parts->pool);
 }
 
-/* ---- manners ---- */
+/* ---- prompt specs ---- */
 
-static cpl_status read_case(cpl_prompt_spec *manner, cpl_task *task,
-                            const cpl_resolved_profile *way, const char *profile, const json_t *all,
-                            const json_t *own)
+static cpl_status read_case(cpl_prompt_spec *spec, cpl_task *task,
+                            const cpl_resolved_profile *resolved, const char *profile,
+                            const json_t *all, const json_t *own)
 {
     const json_t *joint;
     CPL_TRY(cpl_task_keys(task, own, "case", keys, N_CASE_KEYS));
-    CPL_TRY(cpl_task_names_of(&manner->subjects, task, own, "subjects"));
-    if (!manner->subjects.count) return FAIL(task, own, "subjects: whose case is this?");
-    CPL_TRY(cpl_task_check_subjects(task, &manner->subjects, json_object_get(own, "subjects")));
+    CPL_TRY(cpl_task_names_of(&spec->subjects, task, own, "subjects"));
+    if (!spec->subjects.count) return FAIL(task, own, "subjects: whose case is this?");
+    CPL_TRY(cpl_task_check_subjects(task, &spec->subjects, json_object_get(own, "subjects")));
     CPL_TRY(join(&joint, task, all, own));
-    return cpl_task_read_manner(manner, task, way, profile, joint, own);
+    return cpl_task_read_prompt_spec(spec, task, resolved, profile, joint, own);
 }
 
-static cpl_status read_manners(cpl_resolved_profile *way, cpl_task *task, const char *profile,
-                               const json_t *all, const json_t *place)
+static cpl_status read_specs(cpl_resolved_profile *resolved, cpl_task *task, const char *profile,
+                             const json_t *all, const json_t *place)
 {
     const json_t *cases = json_object_get(all, "cases");
     size_t n            = json_array_size(cases);
     if (cases && !json_is_array(cases)) return FAIL(task, cases, "cases is a list of mappings");
     if (n && !task->parts->subject)
         return FAIL(task, cases, "cases are of subjects, and the task has none");
-    way->manners = cpl_pool_take(&task->parts->pool, (n + 1) * sizeof *way->manners);
-    if (!way->manners) return cpl_pool_status(&task->parts->pool);
-    way->n_manners = (int64_t)n + 1;
-    CPL_TRY(cpl_task_read_manner(&way->manners[0], task, way, profile, all, place));
+    resolved->specs = cpl_pool_take(&task->parts->pool, (n + 1) * sizeof *resolved->specs);
+    if (!resolved->specs) return cpl_pool_status(&task->parts->pool);
+    resolved->n_specs = (int64_t)n + 1;
+    CPL_TRY(cpl_task_read_prompt_spec(&resolved->specs[0], task, resolved, profile, all, place));
     for (size_t i = 0; i < n; i++)
-        CPL_TRY(read_case(&way->manners[i + 1], task, way, profile, all, json_array_get(cases, i)));
+        CPL_TRY(read_case(&resolved->specs[i + 1], task, resolved, profile, all,
+                          json_array_get(cases, i)));
     return CPL_OK;
 }
 
@@ -214,24 +215,24 @@ static cpl_status read_headline(cpl_profile *profile, const cpl_task *task, cons
     return CPL_OK;
 }
 
-static cpl_status read_profile(cpl_profile *profile, cpl_resolved_profile *way, cpl_task *task,
+static cpl_status read_profile(cpl_profile *profile, cpl_resolved_profile *resolved, cpl_task *task,
                                const json_t *profiles)
 {
     const json_t *own = json_object_get(profiles, profile->name), *all;
     CPL_TRY(cpl_task_names_of(&profile->forms, task, own, "forms"));
     CPL_TRY(collect(&all, task, profiles, profile->name));
-    CPL_TRY(find_split(&way->split, task, all, "split"));
-    CPL_TRY(find_split(&way->exemplars, task, all, "exemplars"));
+    CPL_TRY(find_split(&resolved->split, task, all, "split"));
+    CPL_TRY(find_split(&resolved->fewshot_split, task, all, "exemplars"));
     CPL_TRY(cpl_task_read_groups(profile, task, json_object_get(all, "groups")));
     CPL_TRY(read_headline(profile, task, all));
-    if (way->split) profile->split = way->split->name;
-    CPL_TRY(read_shots(way, profile, task, all, own));
+    if (resolved->split) profile->split = resolved->split->name;
+    CPL_TRY(read_shots(resolved, profile, task, all, own));
     if (profile->forms.count) return CPL_OK;
-    if (!way->split) return FAIL(task, own, "split: whose rows are asked?");
-    if (way->split == way->exemplars)
+    if (!resolved->split) return FAIL(task, own, "split: whose rows are asked?");
+    if (resolved->split == resolved->fewshot_split)
         return FAIL(task, own, "exemplars: a question would be among its own exemplars");
-    CPL_TRY(read_manners(way, task, profile->name, all, own));
-    return cpl_task_read_metrics(profile, way, task, all, own);
+    CPL_TRY(read_specs(resolved, task, profile->name, all, own));
+    return cpl_task_read_metrics(profile, resolved, task, all, own);
 }
 
 /* A form is a variant of its profile, and has no forms itself; it tells the metrics. */
@@ -256,16 +257,16 @@ cpl_status cpl_task_read_profiles(cpl_task *task, const json_t *profiles)
     json_t *own;
     if (!n) return FAIL(task, profiles, "profiles: how are the questions asked?");
     if (n > MOST_PROFILES) return FAIL(task, profiles, "more than %d profiles", MOST_PROFILES);
-    task->profiles = cpl_pool_take(&parts->pool, n * sizeof *task->profiles);
-    parts->ways    = cpl_pool_take(&parts->pool, n * sizeof *parts->ways);
-    if (!task->profiles || !parts->ways) return cpl_pool_status(&parts->pool);
+    task->profiles  = cpl_pool_take(&parts->pool, n * sizeof *task->profiles);
+    parts->resolved = cpl_pool_take(&parts->pool, n * sizeof *parts->resolved);
+    if (!task->profiles || !parts->resolved) return cpl_pool_status(&parts->pool);
     json_object_foreach((json_t *)(uintptr_t)profiles, name, own)
     {
         CPL_TRY(cpl_task_keys(task, own, "profile", keys + 1, N_KEYS - 1));
         task->profiles[task->n_profiles++].name = name;
     }
     for (i = 0; i < n; i++)
-        CPL_TRY(read_profile(&task->profiles[i], &parts->ways[i], task, profiles));
+        CPL_TRY(read_profile(&task->profiles[i], &parts->resolved[i], task, profiles));
     for (i = 0; i < n; i++)
         CPL_TRY(check_forms(&task->profiles[i], task,
                             json_object_get(profiles, task->profiles[i].name)));

@@ -70,8 +70,7 @@ static cpl_status read_reference(cpl_reference_rule *rule, const cpl_task *task,
 }
 
 static cpl_status read_answer(cpl_answer *answer, cpl_reference_rule *rule, const cpl_task *task,
-                              const cpl_prompt_spec *manner, const json_t *from,
-                              const json_t *place)
+                              const cpl_prompt_spec *spec, const json_t *from, const json_t *place)
 {
     static const char *const keys[]  = {"filter",     "reference", "clean", "normal",
                                         "comparison", "invalid",   "show"};
@@ -85,13 +84,13 @@ static cpl_status read_answer(cpl_answer *answer, cpl_reference_rule *rule, cons
     CPL_TRY(cpl_task_text_of(&comparison, task, from, "comparison", "exact"));
     CPL_TRY(cpl_task_text_of(&answer->invalid, task, from, "invalid", "[invalid]"));
     CPL_TRY(cpl_task_word_of(&show, task, from, "show", shown, 2, 0));
-    CPL_TRY(AT(task, from, cpl_filter_find(&answer->marking.filter, filter)));
-    if (clean) CPL_TRY(AT(task, from, cpl_filter_find(&answer->marking.reference, clean)));
-    CPL_TRY(AT(task, from, cpl_normal_find(&answer->marking.normal, normal)));
-    CPL_TRY(AT(task, from, cpl_comparison_find(&answer->marking.comparison, comparison)));
+    CPL_TRY(AT(task, from, cpl_filter_find(&answer->grading.filter, filter)));
+    if (clean) CPL_TRY(AT(task, from, cpl_filter_find(&answer->grading.reference, clean)));
+    CPL_TRY(AT(task, from, cpl_normal_find(&answer->grading.normal, normal)));
+    CPL_TRY(AT(task, from, cpl_comparison_find(&answer->grading.comparison, comparison)));
     if (strcmp(answer->invalid, "null") == 0) answer->invalid = NULL;
     answer->show_normal = show == 1;
-    return read_reference(rule, task, from, manner->target, place);
+    return read_reference(rule, task, from, spec->target, place);
 }
 
 /* A name of an answer is one of a metric in results, where other names end in these. */
@@ -104,7 +103,7 @@ static bool is_answer_name(const char *name)
                                  "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == strlen(name);
 }
 
-static cpl_status read_answers(cpl_prompt_spec *manner, cpl_task *task, const json_t *from,
+static cpl_status read_answers(cpl_prompt_spec *spec, cpl_task *task, const json_t *from,
                                const json_t *place)
 {
     const json_t *answers = json_object_get(from, "answers"),
@@ -121,15 +120,15 @@ static cpl_status read_answers(cpl_prompt_spec *manner, cpl_task *task, const js
     }
     size_t n = json_object_size(answers);
     if (!n) return FAIL(task, answers, "answers: NAME: {filter: ...}");
-    cpl_answer *at     = cpl_pool_take(&task->parts->pool, n * sizeof *at);
-    manner->references = cpl_pool_take(&task->parts->pool, n * sizeof *manner->references);
-    if (!at || !manner->references) return cpl_pool_status(&task->parts->pool);
-    manner->form.answers = at;
-    manner->form.filters =
+    cpl_answer *at   = cpl_pool_take(&task->parts->pool, n * sizeof *at);
+    spec->references = cpl_pool_take(&task->parts->pool, n * sizeof *spec->references);
+    if (!at || !spec->references) return cpl_pool_status(&task->parts->pool);
+    spec->form.answers = at;
+    spec->form.filters =
         json_is_string(metrics) && strcmp(json_string_value(metrics), "filters") == 0;
     json_object_foreach((json_t *)(uintptr_t)answers, name, value)
     {
-        int64_t i = manner->form.n_answers++;
+        int64_t i = spec->form.n_answers++;
         if (!is_answer_name(name))
             return FAIL(
                 task, value,
@@ -137,7 +136,7 @@ static cpl_status read_answers(cpl_prompt_spec *manner, cpl_task *task, const js
                 "_macro or _micro, which results have behind it",
                 name);
         at[i].name = name;
-        CPL_TRY(read_answer(&at[i], &manner->references[i], task, manner, value, place));
+        CPL_TRY(read_answer(&at[i], &spec->references[i], task, spec, value, place));
     }
     return CPL_OK;
 }
@@ -154,14 +153,14 @@ static cpl_status read_until(cpl_request_spec *form, const cpl_task *task, const
     return CPL_OK;
 }
 
-cpl_status cpl_task_read_form(cpl_prompt_spec *manner, cpl_task *task, const char *profile,
-                              const json_t *from, const json_t *place)
+cpl_status cpl_task_read_request(cpl_prompt_spec *spec, cpl_task *task, const char *profile,
+                                 const json_t *from, const json_t *place)
 {
     static const char *const asks[]    = {"rank", "generate"};
     static const char *const tokens[]  = {"joint", "separate"};
     static const char *const beyonds[] = {"cut", "error"};
     const habit *usual                 = habit_of(profile);
-    cpl_request_spec *form             = &manner->form;
+    cpl_request_spec *form             = &spec->form;
     size_t ask, joining, beyond;
     CPL_TRY(cpl_task_word_of(&ask, task, from, "ask", asks, 2, 0));
     CPL_TRY(cpl_task_word_of(&joining, task, from, "tokens", tokens, 2, usual->joining));
@@ -174,7 +173,7 @@ cpl_status cpl_task_read_form(cpl_prompt_spec *manner, cpl_task *task, const cha
     if (form->ask == CPL_ASK_RANK) return read_scores(form, task, from, usual);
     CPL_TRY(cpl_task_int_of(&form->max_gen_toks, task, from, "max_gen_toks", 1, 1 << 24, 256));
     CPL_TRY(read_until(form, task, from));
-    return read_answers(manner, task, from, place);
+    return read_answers(spec, task, from, place);
 }
 
 static bool is_score(const char *name)
@@ -212,22 +211,22 @@ static bool has_answer(const cpl_request_spec *form, const char *name)
 }
 
 /* "the profile" or "the case of law". */
-static const char *whose(cpl_pool *pool, const cpl_resolved_profile *way,
-                         const cpl_prompt_spec *manner)
+static const char *whose(cpl_pool *pool, const cpl_resolved_profile *resolved,
+                         const cpl_prompt_spec *spec)
 {
-    if (manner == &way->manners[0]) return "the profile";
-    return cpl_pool_printf(pool, "the case of %.100s", manner->subjects.at[0]);
+    if (spec == &resolved->specs[0]) return "the profile";
+    return cpl_pool_printf(pool, "the case of %.100s", spec->subjects.at[0]);
 }
 
-/* What a manner's questions have to say of a metric, they can. */
-static cpl_status check_manner(const cpl_task *task, const cpl_profile *profile,
-                               const cpl_resolved_profile *way, const cpl_prompt_spec *manner,
-                               const char *metric, const json_t *node)
+/* What a prompt spec's questions have to say of a metric, they can. */
+static cpl_status check_spec(const cpl_task *task, const cpl_profile *profile,
+                             const cpl_resolved_profile *resolved, const cpl_prompt_spec *spec,
+                             const char *metric, const json_t *node)
 {
-    const cpl_request_spec *form = &manner->form;
+    const cpl_request_spec *form = &spec->form;
     const char *headline         = profile->metrics.at[0];
     const bool ranked            = form->ask == CPL_ASK_RANK;
-    const char *who              = whose(&task->parts->pool, way, manner);
+    const char *who              = whose(&task->parts->pool, resolved, spec);
     if (!cpl_profile_reports(profile, metric, ranked)) return CPL_OK;
     if (!ranked && !has_answer(form, metric))
         return FAIL(task, node,
@@ -244,11 +243,12 @@ static cpl_status check_manner(const cpl_task *task, const cpl_profile *profile,
     return CPL_OK;
 }
 
-/* Whether any manner says anything of a metric. */
-static bool is_told(const cpl_profile *profile, const cpl_resolved_profile *way, const char *metric)
+/* Whether any prompt spec says anything of a metric. */
+static bool is_reported(const cpl_profile *profile, const cpl_resolved_profile *resolved,
+                        const char *metric)
 {
-    for (int64_t i = 0; i < way->n_manners; i++) {
-        const cpl_request_spec *form = &way->manners[i].form;
+    for (int64_t i = 0; i < resolved->n_specs; i++) {
+        const cpl_request_spec *form = &resolved->specs[i].form;
         const bool ranked            = form->ask == CPL_ASK_RANK;
         if (ranked ? cpl_profile_reports(profile, metric, true) : has_answer(form, metric))
             return true;
@@ -257,43 +257,43 @@ static bool is_told(const cpl_profile *profile, const cpl_resolved_profile *way,
 }
 
 static cpl_status check_metrics(const cpl_task *task, const cpl_profile *profile,
-                                const cpl_resolved_profile *way, const cpl_string_list *metrics,
-                                const json_t *node)
+                                const cpl_resolved_profile *resolved,
+                                const cpl_string_list *metrics, const json_t *node)
 {
     for (int64_t i = 0; i < metrics->count; i++) {
-        if (!is_told(profile, way, metrics->at[i]))
+        if (!is_reported(profile, resolved, metrics->at[i]))
             return FAIL(task, node,
                         "there is no metric %.100s: neither among the scores nor an answer",
                         metrics->at[i]);
-        for (int64_t k = 0; k < way->n_manners; k++)
-            CPL_TRY(check_manner(task, profile, way, &way->manners[k], metrics->at[i], node));
+        for (int64_t k = 0; k < resolved->n_specs; k++)
+            CPL_TRY(check_spec(task, profile, resolved, &resolved->specs[k], metrics->at[i], node));
     }
     return CPL_OK;
 }
 
 /* Where the answers are filters of one metric, every text has the same ones. */
-static cpl_status check_filters(const cpl_task *task, const cpl_resolved_profile *way,
+static cpl_status check_filters(const cpl_task *task, const cpl_resolved_profile *resolved,
                                 const json_t *node)
 {
-    const cpl_request_spec *first = &way->manners[0].form;
-    for (int64_t i = 1; first->filters && i < way->n_manners; i++) {
-        const cpl_request_spec *form = &way->manners[i].form;
+    const cpl_request_spec *first = &resolved->specs[0].form;
+    for (int64_t i = 1; first->filters && i < resolved->n_specs; i++) {
+        const cpl_request_spec *form = &resolved->specs[i].form;
         bool same                    = form->n_answers == first->n_answers;
         for (int64_t k = 0; same && k < first->n_answers; k++)
             same = strcmp(form->answers[k].name, first->answers[k].name) == 0;
         if (!same && form->ask == CPL_ASK_GENERATE)
             return FAIL(task, node, "metrics: filters: %s has other answers than the profile",
-                        whose(&task->parts->pool, way, &way->manners[i]));
+                        whose(&task->parts->pool, resolved, &resolved->specs[i]));
     }
     return CPL_OK;
 }
 
 /* Without a list: the scores, or the answers. */
-static cpl_status list_metrics(cpl_profile *profile, const cpl_resolved_profile *way,
+static cpl_status list_metrics(cpl_profile *profile, const cpl_resolved_profile *resolved,
                                cpl_task *task, const json_t *from)
 {
     static const char *const one[] = {"exact_match"};
-    const cpl_request_spec *form   = &way->manners[0].form;
+    const cpl_request_spec *form   = &resolved->specs[0].form;
     const bool rank                = form->ask == CPL_ASK_RANK;
     CPL_TRY(cpl_task_names_of(&profile->metrics, task, from, "metrics"));
     if (form->filters) profile->metrics = (cpl_string_list){one, 1};
@@ -306,18 +306,18 @@ static cpl_status list_metrics(cpl_profile *profile, const cpl_resolved_profile 
     return CPL_OK;
 }
 
-cpl_status cpl_task_read_metrics(cpl_profile *profile, cpl_resolved_profile *way, cpl_task *task,
-                                 const json_t *from, const json_t *place)
+cpl_status cpl_task_read_metrics(cpl_profile *profile, cpl_resolved_profile *resolved,
+                                 cpl_task *task, const json_t *from, const json_t *place)
 {
     const json_t *node = json_object_get(from, "metrics");
     if (!node) node = place;
-    CPL_TRY(list_metrics(profile, way, task, from));
+    CPL_TRY(list_metrics(profile, resolved, task, from));
     for (int64_t i = 0; i < profile->n_groups; i++)
-        CPL_TRY(check_metrics(task, profile, way, &profile->groups[i].metrics, node));
-    CPL_TRY(check_metrics(task, profile, way, &profile->metrics, node));
-    CPL_TRY(check_filters(task, way, node));
-    way->one_option = way->manners[0].form.ask == CPL_ASK_RANK;
+        CPL_TRY(check_metrics(task, profile, resolved, &profile->groups[i].metrics, node));
+    CPL_TRY(check_metrics(task, profile, resolved, &profile->metrics, node));
+    CPL_TRY(check_filters(task, resolved, node));
+    resolved->one_option = resolved->specs[0].form.ask == CPL_ASK_RANK;
     for (int64_t i = 0; i < profile->metrics.count; i++)
-        way->one_option &= is_loss(profile->metrics.at[i]);
+        resolved->one_option &= is_loss(profile->metrics.at[i]);
     return cpl_pool_status(&task->parts->pool);
 }

@@ -12,7 +12,7 @@ typedef enum scope_of {
     OF_OPTIONS = 1, /* lists of the options, and the last letter */
     OF_OPTION  = 2, /* the one at hand */
     OF_GOLD    = 4,
-    OF_SHOWN   = 8, /* an exemplar's parts */
+    OF_SHOWN   = 8, /* a few-shot example's parts */
 } scope_of;
 
 typedef struct known_names {
@@ -25,17 +25,17 @@ static void know(known_names *known, const char *name)
     if (known->count < MOST_KNOWN) known->at[known->count++] = (cpl_builtin_name){name, false};
 }
 
-static known_names known_of(const cpl_task *task, const cpl_row_schema *sheet,
-                            const cpl_prompt_spec *manner, int scope)
+static known_names known_of(const cpl_task *task, const cpl_row_schema *schema,
+                            const cpl_prompt_spec *spec, int scope)
 {
     known_names known = {.count = 0};
-    if (sheet->subject_kind != CPL_SUBJECT_NONE) {
+    if (schema->subject_kind != CPL_SUBJECT_NONE) {
         know(&known, "subject");
         for (int64_t i = 0; i < task->parts->n_facts; i++) know(&known, task->parts->facts[i].name);
     }
     if (scope & OF_OPTIONS) {
         know(&known, "last_letter");
-        for (int64_t i = 0; i < manner->n_lists; i++) know(&known, manner->lists[i].name);
+        for (int64_t i = 0; i < spec->n_lists; i++) know(&known, spec->lists[i].name);
     }
     if (scope & OF_OPTION) know(&known, "choice");
     if (scope & OF_OPTION) know(&known, "letter");
@@ -134,17 +134,17 @@ static cpl_status check_gold(cpl_gold_rule *rule, const cpl_task *task,
     return check_listing(&rule->list, task, there, fields, node);
 }
 
-static cpl_status read_subject(cpl_row_schema *sheet, const cpl_task *task, const json_t *node)
+static cpl_status read_subject(cpl_row_schema *schema, const cpl_task *task, const json_t *node)
 {
-    cpl_scope_names there = {&sheet->fields, NULL, 0};
+    cpl_scope_names there = {&schema->fields, NULL, 0};
     if (!node) return CPL_OK;
     if (!json_is_string(node)) return FAIL(task, node, "subject is file, none or a text");
     const char *text = json_string_value(node);
     if (strcmp(text, "none") == 0) return CPL_OK;
-    sheet->subject_kind = strcmp(text, "file") == 0 ? CPL_SUBJECT_FILE : CPL_SUBJECT_MADE;
-    if (sheet->subject_kind == CPL_SUBJECT_FILE) return CPL_OK;
-    CPL_TRY(AT(task, node, cpl_template_parse(&sheet->subject, &task->parts->pool, text)));
-    return AT(task, node, cpl_scope_names_check(&there, &sheet->subject));
+    schema->subject_kind = strcmp(text, "file") == 0 ? CPL_SUBJECT_FILE : CPL_SUBJECT_MADE;
+    if (schema->subject_kind == CPL_SUBJECT_FILE) return CPL_OK;
+    CPL_TRY(AT(task, node, cpl_template_parse(&schema->subject, &task->parts->pool, text)));
+    return AT(task, node, cpl_scope_names_check(&there, &schema->subject));
 }
 
 /* A name that the engine gives itself is no field's. */
@@ -160,8 +160,8 @@ static cpl_status check_names(const cpl_task *task, const json_t *fields)
     return CPL_OK;
 }
 
-cpl_status cpl_task_read_sheet(cpl_row_schema *sheet, cpl_task *task, const cpl_source *source,
-                               const json_t *from)
+cpl_status cpl_task_read_schema(cpl_row_schema *schema, cpl_task *task, const cpl_source *source,
+                                const json_t *from)
 {
     const json_t *fields  = json_object_get(from, "fields");
     const json_t *gold    = source->gold ? source->gold : json_object_get(from, "gold");
@@ -176,19 +176,19 @@ cpl_status cpl_task_read_sheet(cpl_row_schema *sheet, cpl_task *task, const cpl_
                 strcmp(json_string_value(subject) ? json_string_value(subject) : "", "none") == 0;
     cpl_row_schema with = {.subject_kind = none ? CPL_SUBJECT_NONE : CPL_SUBJECT_FILE};
     known_names known   = known_of(task, &with, NULL, OF_ROW);
-    CPL_TRY(cpl_fields_parse(&sheet->fields, &task->parts->pool, &task->parts->tree, fields,
+    CPL_TRY(cpl_fields_parse(&schema->fields, &task->parts->pool, &task->parts->tree, fields,
                              known.at, known.count));
-    CPL_TRY(read_subject(sheet, task, subject));
-    cpl_scope_names there = {&sheet->fields, known.at, known.count};
+    CPL_TRY(read_subject(schema, task, subject));
+    cpl_scope_names there = {&schema->fields, known.at, known.count};
     if (choices)
-        CPL_TRY(read_listing(&sheet->choices, task, from, "choices"));
+        CPL_TRY(read_listing(&schema->choices, task, from, "choices"));
     else if (json_object_get(fields, "choices"))
-        sheet->choices.field = "choices";
+        schema->choices.field = "choices";
     if (!choices) choices = json_object_get(fields, "choices");
-    CPL_TRY(check_listing(&sheet->choices, task, &there, fields, choices));
+    CPL_TRY(check_listing(&schema->choices, task, &there, fields, choices));
     if (!gold) return CPL_OK;
-    CPL_TRY(read_gold(&sheet->gold, task, gold));
-    return check_gold(&sheet->gold, task, &there, fields, gold);
+    CPL_TRY(read_gold(&schema->gold, task, gold));
+    return check_gold(&schema->gold, task, &there, fields, gold);
 }
 
 /* ---- checking ---- */
@@ -198,33 +198,32 @@ static bool names_gold(const cpl_template *t)
     return t && (cpl_template_names(t, "gold_choice") || cpl_template_names(t, "gold_letter"));
 }
 
-static bool names_options(const cpl_template *t, const cpl_prompt_spec *manner)
+static bool names_options(const cpl_template *t, const cpl_prompt_spec *spec)
 {
     if (!t) return false;
     bool named = cpl_template_names(t, "last_letter");
-    for (int64_t i = 0; i < manner->n_lists; i++)
-        named |= cpl_template_names(t, manner->lists[i].name);
+    for (int64_t i = 0; i < spec->n_lists; i++) named |= cpl_template_names(t, spec->lists[i].name);
     return named;
 }
 
-static cpl_status check_template(const cpl_task *task, const cpl_row_schema *sheet,
-                                 const cpl_prompt_spec *manner, const cpl_template *t, int scope,
+static cpl_status check_template(const cpl_task *task, const cpl_row_schema *schema,
+                                 const cpl_prompt_spec *spec, const cpl_template *t, int scope,
                                  const json_t *node)
 {
-    known_names known     = known_of(task, sheet, manner, scope);
-    cpl_scope_names there = {&sheet->fields, known.at, known.count};
+    known_names known     = known_of(task, schema, spec, scope);
+    cpl_scope_names there = {&schema->fields, known.at, known.count};
     return AT(task, node, cpl_scope_names_check(&there, t));
 }
 
 /* A reference that is a single name may be a list. */
-static cpl_status check_references(const cpl_task *task, const cpl_row_schema *sheet,
-                                   const cpl_prompt_spec *manner, const json_t *node)
+static cpl_status check_references(const cpl_task *task, const cpl_row_schema *schema,
+                                   const cpl_prompt_spec *spec, const json_t *node)
 {
-    known_names known     = known_of(task, sheet, manner, OF_OPTIONS | OF_GOLD);
-    cpl_scope_names there = {&sheet->fields, known.at, known.count};
+    known_names known     = known_of(task, schema, spec, OF_OPTIONS | OF_GOLD);
+    cpl_scope_names there = {&schema->fields, known.at, known.count};
     bool list;
-    for (int64_t i = 0; i < manner->form.n_answers; i++) {
-        const cpl_reference_rule *rule = &manner->references[i];
+    for (int64_t i = 0; i < spec->form.n_answers; i++) {
+        const cpl_reference_rule *rule = &spec->references[i];
         for (int64_t k = 0; k < rule->count; k++) {
             const cpl_template *t = &rule->made[k];
             if (cpl_template_is_name(t))
@@ -236,31 +235,31 @@ static cpl_status check_references(const cpl_task *task, const cpl_row_schema *s
     return CPL_OK;
 }
 
-static void note_references(cpl_row_schema *sheet, const cpl_prompt_spec *manner)
+static void note_references(cpl_row_schema *schema, const cpl_prompt_spec *spec)
 {
-    for (int64_t i = 0; i < manner->form.n_answers; i++)
-        for (int64_t k = 0; k < manner->references[i].count; k++) {
-            sheet->wants_gold |= names_gold(&manner->references[i].made[k]);
-            sheet->wants_options |= names_options(&manner->references[i].made[k], manner);
+    for (int64_t i = 0; i < spec->form.n_answers; i++)
+        for (int64_t k = 0; k < spec->references[i].count; k++) {
+            schema->wants_gold |= names_gold(&spec->references[i].made[k]);
+            schema->wants_options |= names_options(&spec->references[i].made[k], spec);
         }
 }
 
 /* What has to be made of a row before its templates are. */
-static void note_wants(cpl_row_schema *sheet, const cpl_prompt_spec *manner, bool exemplar)
+static void note_wants(cpl_row_schema *schema, const cpl_prompt_spec *spec, bool fewshot)
 {
-    bool rank            = manner->form.ask == CPL_ASK_RANK;
-    sheet->wants_gold    = names_gold(&manner->context);
-    sheet->wants_options = manner->context_each || names_options(&manner->context, manner);
-    if (exemplar) {
-        sheet->wants_gold |= !manner->target || manner->context_each ||
-                             names_gold(manner->target) || names_gold(&manner->exemplar);
-        sheet->wants_options |=
-            names_options(manner->target, manner) || names_options(&manner->exemplar, manner);
+    bool rank             = spec->form.ask == CPL_ASK_RANK;
+    schema->wants_gold    = names_gold(&spec->context);
+    schema->wants_options = spec->context_each || names_options(&spec->context, spec);
+    if (fewshot) {
+        schema->wants_gold |= !spec->target || spec->context_each || names_gold(spec->target) ||
+                              names_gold(&spec->fewshot);
+        schema->wants_options |=
+            names_options(spec->target, spec) || names_options(&spec->fewshot, spec);
     } else {
-        sheet->wants_gold |= rank;
-        note_references(sheet, manner);
+        schema->wants_gold |= rank;
+        note_references(schema, spec);
     }
-    sheet->wants_options |= sheet->wants_gold;
+    schema->wants_options |= schema->wants_gold;
 }
 
 static const json_t *node_of(const json_t *from, const char *key, const json_t *place)
@@ -269,44 +268,44 @@ static const json_t *node_of(const json_t *from, const char *key, const json_t *
     return node ? node : place;
 }
 
-static cpl_status check_lists(const cpl_task *task, const cpl_row_schema *sheet,
-                              const cpl_prompt_spec *manner, const json_t *node)
+static cpl_status check_lists(const cpl_task *task, const cpl_row_schema *schema,
+                              const cpl_prompt_spec *spec, const json_t *node)
 {
     bool list;
-    cpl_scope_names there = {&sheet->fields, NULL, 0};
-    for (int64_t i = 0; i < manner->n_lists; i++) {
-        const char *name = manner->lists[i].name;
+    cpl_scope_names there = {&schema->fields, NULL, 0};
+    for (int64_t i = 0; i < spec->n_lists; i++) {
+        const char *name = spec->lists[i].name;
         if (cpl_scope_names_find(&list, &there, name) == CPL_OK)
             return FAIL(task, node, "lists: %s is a field already", name);
-        CPL_TRY(check_template(task, sheet, manner, &manner->lists[i].each, OF_OPTION, node));
+        CPL_TRY(check_template(task, schema, spec, &spec->lists[i].each, OF_OPTION, node));
     }
     return CPL_OK;
 }
 
-cpl_status cpl_task_check_sheet(cpl_row_schema *sheet, const cpl_task *task,
-                                const cpl_prompt_spec *manner, bool exemplar, const json_t *from,
-                                const json_t *place)
+cpl_status cpl_task_check_schema(cpl_row_schema *schema, const cpl_task *task,
+                                 const cpl_prompt_spec *spec, bool fewshot, const json_t *from,
+                                 const json_t *place)
 {
-    note_wants(sheet, manner, exemplar);
-    if (sheet->wants_options && !sheet->choices.field && !sheet->choices.count)
+    note_wants(schema, spec, fewshot);
+    if (schema->wants_options && !schema->choices.field && !schema->choices.count)
         return FAIL(task, place, "choices: what are the options of a question?");
-    if (sheet->wants_gold && sheet->gold.among == CPL_AMONG_NOTHING)
+    if (schema->wants_gold && schema->gold.among == CPL_AMONG_NOTHING)
         return FAIL(task, place, "gold: which option is the right one?");
     const int all = OF_OPTIONS | OF_OPTION | OF_GOLD;
-    if (sheet->wants_options)
-        CPL_TRY(check_lists(task, sheet, manner, node_of(from, "lists", place)));
-    CPL_TRY(check_template(task, sheet, manner, &manner->context, all,
-                           node_of(from, "context", place)));
-    if (manner->form.ask == CPL_ASK_RANK || (exemplar && !manner->target))
-        CPL_TRY(check_template(task, sheet, manner, &manner->option, all,
-                               node_of(from, "option", place)));
-    if (!exemplar && manner->description)
-        CPL_TRY(check_template(task, sheet, manner, manner->description, OF_ROW,
+    if (schema->wants_options)
+        CPL_TRY(check_lists(task, schema, spec, node_of(from, "lists", place)));
+    CPL_TRY(
+        check_template(task, schema, spec, &spec->context, all, node_of(from, "context", place)));
+    if (spec->form.ask == CPL_ASK_RANK || (fewshot && !spec->target))
+        CPL_TRY(
+            check_template(task, schema, spec, &spec->option, all, node_of(from, "option", place)));
+    if (!fewshot && spec->description)
+        CPL_TRY(check_template(task, schema, spec, spec->description, OF_ROW,
                                node_of(from, "description", place)));
-    if (!exemplar) return check_references(task, sheet, manner, node_of(from, "answers", place));
-    if (manner->target)
-        CPL_TRY(check_template(task, sheet, manner, manner->target, OF_OPTIONS | OF_GOLD,
+    if (!fewshot) return check_references(task, schema, spec, node_of(from, "answers", place));
+    if (spec->target)
+        CPL_TRY(check_template(task, schema, spec, spec->target, OF_OPTIONS | OF_GOLD,
                                node_of(from, "target", place)));
-    return check_template(task, sheet, manner, &manner->exemplar, OF_OPTIONS | OF_GOLD | OF_SHOWN,
+    return check_template(task, schema, spec, &spec->fewshot, OF_OPTIONS | OF_GOLD | OF_SHOWN,
                           node_of(from, "exemplar", place));
 }

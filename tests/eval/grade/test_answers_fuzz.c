@@ -79,8 +79,8 @@ static void mark_all(cpl_span text, cpl_span reference, cpl_grading_scratch *roo
         for (size_t k = 0; k < cpl_n_normals; k++) {
             const cpl_comparison *comparison = &cpl_comparisons[(i + k) % cpl_n_comparisons];
             cpl_span both[2]                 = {reference, text};
-            cpl_grading marking = {&cpl_filters[i], &cpl_filters[i], &cpl_normals[k], comparison};
-            assert_ok(cpl_grading_grade(&mark, &marking, text, both, 2, room));
+            cpl_grading grading = {&cpl_filters[i], &cpl_filters[i], &cpl_normals[k], comparison};
+            assert_ok(cpl_grading_grade(&mark, &grading, text, both, 2, room));
             lies_within(mark.answer, text);
             assert_true(mark.found || !mark.answer.length);
             assert_true(mark.score >= 0 && mark.score <= 1);

@@ -39,12 +39,12 @@ static const char *const algebra[][2] = {
 
 static cpl_grading marking_of(const metric *m)
 {
-    cpl_grading marking = {0};
-    assert_ok(cpl_filter_find(&marking.filter, m->filter));
-    if (m->reference) assert_ok(cpl_filter_find(&marking.reference, m->reference));
-    assert_ok(cpl_normal_find(&marking.normal, m->normal));
-    assert_ok(cpl_comparison_find(&marking.comparison, m->comparison));
-    return marking;
+    cpl_grading grading = {0};
+    assert_ok(cpl_filter_find(&grading.filter, m->filter));
+    if (m->reference) assert_ok(cpl_filter_find(&grading.reference, m->reference));
+    assert_ok(cpl_normal_find(&grading.normal, m->normal));
+    assert_ok(cpl_comparison_find(&grading.comparison, m->comparison));
+    return grading;
 }
 
 static bool needs_algebra(const char *id, const char *answer, bool seen[])
@@ -86,14 +86,14 @@ static const char *reported(const cpl_grade *mark, const metric *m)
 /* One text by one metric against what lm-eval says. */
 static void check_case(const json_t *c, const metric *m, cpl_grading_scratch *room, bool seen[])
 {
-    cpl_grading marking = marking_of(m);
+    cpl_grading grading = marking_of(m);
     cpl_grade mark;
     int64_t n;
     const cpl_span *references = references_of(c, &n);
     const json_t *wanted = under(c, "answer", m->key), *id = json_object_get(c, "id");
     int correct = (int)json_integer_value(under(c, "correct", m->key));
     assert_ok(
-        cpl_grading_grade(&mark, &marking, cpl_span_of(member(c, "text")), references, n, room));
+        cpl_grading_grade(&mark, &grading, cpl_span_of(member(c, "text")), references, n, room));
     const char *answer = reported(&mark, m);
     if (json_is_null(wanted))
         assert_false(mark.found);
@@ -246,10 +246,10 @@ static void answers_of_a_real_run(void **state)
 static cpl_grade mark_by(const metric *m, const char *text, const char *reference,
                          cpl_grading_scratch *room)
 {
-    cpl_grading marking = marking_of(m);
+    cpl_grading grading = marking_of(m);
     cpl_span wanted[]   = {cpl_span_of("something else"), cpl_span_of(reference)};
     cpl_grade mark;
-    assert_ok(cpl_grading_grade(&mark, &marking, cpl_span_of(text), wanted, 2, room));
+    assert_ok(cpl_grading_grade(&mark, &grading, cpl_span_of(text), wanted, 2, room));
     return mark;
 }
 
@@ -270,13 +270,13 @@ static void what_no_file_shows(void **state)
     assert_true(mark_by(&agieval, "none", "none either", &room).correct);
     assert_false(mark_by(&agieval, "1", "none", &room).correct);
     assert_false(mark_by(&metrics[4], "none", "[invalid]", &room).correct);
-    cpl_grading marking = marking_of(&official);
+    cpl_grading grading = marking_of(&official);
     cpl_grade mark;
-    assert_ok(cpl_grading_grade(&mark, &marking, cpl_span_of("a"), NULL, 0, &room));
+    assert_ok(cpl_grading_grade(&mark, &grading, cpl_span_of("a"), NULL, 0, &room));
     assert_true(mark.found && !mark.correct && mark.score == 0);
     cpl_alloc_fail_at(1);
     cpl_grading_scratch none = {0};
-    assert_int_equal(cpl_grading_grade(&mark, &marking, cpl_span_of("b"), NULL, 0, &none),
+    assert_int_equal(cpl_grading_grade(&mark, &grading, cpl_span_of("b"), NULL, 0, &none),
                      CPL_ERR_MEMORY);
     cpl_alloc_fail_at(0);
     cpl_grading_scratch_free(&none);

@@ -23,7 +23,7 @@ static void check_mark(const cpl_questions *q, int64_t answer, const char *text,
     const cpl_span wanted    = cpl_span_of(q->question[0].references[answer].at[0]);
     cpl_grading_scratch room = {0};
     cpl_grade mark;
-    assert_ok(cpl_grading_grade(&mark, &a->marking, cpl_span_of(text), &wanted, 1, &room));
+    assert_ok(cpl_grading_grade(&mark, &a->grading, cpl_span_of(text), &wanted, 1, &room));
     if (mark.correct != right) fail_msg("%s: %s is %sright", a->name, text, right ? "not " : "");
     cpl_grading_scratch_free(&room);
 }
@@ -33,11 +33,11 @@ static void check_variant(const char *task_id, const char *variant, const char *
     const bool numeric = variant != NULL;
     cpl_task *task     = built_in(task_id);
     const cpl_profile *profile;
-    cpl_questions q            = {0};
-    cpl_questions_options wish = wish_of("data/eval");
-    wish.limit                 = 1;
+    cpl_questions q               = {0};
+    cpl_questions_options options = options_of("data/eval");
+    options.limit                 = 1;
     assert_ok(cpl_task_profile(&profile, task, NULL, "harness", variant));
-    assert_ok(cpl_questions_read(&q, task, profile, &wish));
+    assert_ok(cpl_questions_read(&q, task, profile, &options));
     assert_string_equal(q.question[0].form->answers[0].name, "strict-match");
     assert_string_equal(q.question[0].form->answers[1].name, "flexible-extract");
     assert_true(q.question[0].form->filters);

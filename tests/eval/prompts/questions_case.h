@@ -25,7 +25,7 @@ static inline cpl_task *built_in(const char *id)
     return NULL;
 }
 
-static inline cpl_questions_options wish_of(const char *data)
+static inline cpl_questions_options options_of(const char *data)
 {
     return (cpl_questions_options){
         .data = data, .limit = CPL_UNSET, .shots = CPL_UNSET, .max_tokens = CPL_UNSET};

@@ -46,10 +46,10 @@ static asked ask(const char *task, const char *profile, const char *variant, con
 {
     asked a = {.task = built_in(task)};
     const cpl_profile *chosen;
-    cpl_questions_options wish = wish_of(data);
-    wish.shots                 = shots;
+    cpl_questions_options options = options_of(data);
+    options.shots                 = shots;
     assert_ok(cpl_task_profile(&chosen, a.task, NULL, profile, variant));
-    assert_ok(cpl_questions_read(&a.q, a.task, chosen, &wish));
+    assert_ok(cpl_questions_read(&a.q, a.task, chosen, &options));
     return a;
 }
 
@@ -492,7 +492,7 @@ static void test_bbh(void **state)
     a = ask("bbh", "harness", "answers", data, 3);
     assert_string_equal(a.q.question[0].prompt,
                         "Evaluate it.\n\nQ: one\nA: True\n\nQ: two\nA: ] ]\n\nQ: not ( True )\nA:");
-    assert_string_equal(a.q.question[0].form->answers[0].marking.filter->name, "without_space");
+    assert_string_equal(a.q.question[0].form->answers[0].grading.filter->name, "without_space");
     end(&a);
     a = ask("bbh", "harness", "q_colon", data, CPL_UNSET);
     assert_string_equal(a.q.question[0].form->until[1], "Q:");
@@ -517,7 +517,7 @@ static void test_math(void **state)
     end(&a);
     a = ask("math", "harness", "hendrycks", data, CPL_UNSET);
     assert_string_equal(a.q.question[0].prompt, "Problem: P?\nAnswer:");
-    assert_string_equal(a.q.question[0].form->answers[0].marking.normal->name, "hendrycks");
+    assert_string_equal(a.q.question[0].form->answers[0].grading.normal->name, "hendrycks");
     end(&a);
 }
 
@@ -638,10 +638,10 @@ static void test_own(void **state)
     (void)state;
     const char *data = data_with("mine", "q.csv", "question,answers,right\nWHO,(A) he (B) she,B\n");
     asked a          = {0};
-    const cpl_questions_options wish = wish_of(data);
+    const cpl_questions_options options = options_of(data);
     assert_ok(cpl_task_parse(&a.task, "mine.yaml", mine, strlen(mine)));
     assert_string_equal(a.task->title, "mine");
-    assert_ok(cpl_questions_read(&a.q, a.task, &a.task->profiles[0], &wish));
+    assert_ok(cpl_questions_read(&a.q, a.task, &a.task->profiles[0], &options));
     CHECK_RANKED(&a.q.question[0], "{who} B", 1, "\nhe", "\nshe");
     assert_string_equal(a.q.question[0].unconditional, "A");
     assert_int_equal(a.q.question[0].form->window, 64);
@@ -649,7 +649,7 @@ static void test_own(void **state)
     assert_int_equal(a.q.profile->metrics.count, 2);
     assert_string_equal(a.q.profile->metrics.at[1], "acc_uncond");
     cpl_questions_free(&a.q);
-    assert_ok(cpl_questions_read(&a.q, a.task, &a.task->profiles[1], &wish));
+    assert_ok(cpl_questions_read(&a.q, a.task, &a.task->profiles[1], &options));
     assert_string_equal(a.q.question[0].prompt, "WHO");
     assert_int_equal(a.q.question[0].references[0].count, 2);
     assert_string_equal(a.q.question[0].references[0].at[0], "she");
@@ -672,10 +672,10 @@ static void test_values(void **state)
         "v", "v.jsonl",
         "{\"a\": 12, \"b\": true, \"c\": null, \"d\": [{}, {\"x\": 0.1}], \"e\": \"one\", "
         "\"g\": 1e300}\n");
-    asked a                          = {0};
-    const cpl_questions_options wish = wish_of(data);
+    asked a                             = {0};
+    const cpl_questions_options options = options_of(data);
     assert_ok(cpl_task_parse(&a.task, "v.yaml", task, strlen(task)));
-    assert_ok(cpl_questions_read(&a.q, a.task, &a.task->profiles[0], &wish));
+    assert_ok(cpl_questions_read(&a.q, a.task, &a.task->profiles[0], &options));
     assert_string_equal(a.q.question[0].prompt, "12 true  0.1 1e+300");
     assert_int_equal(a.q.question[0].references[0].count, 1);
     assert_true(a.q.question[0].listed);
@@ -703,13 +703,13 @@ static void test_limits(void **state)
                {0, 0, ""},
                {9, 1, ""}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        asked a                    = {0};
-        cpl_text ids               = {0};
-        cpl_questions_options wish = wish_of(data);
-        wish.offset                = all[i].offset;
-        wish.limit                 = all[i].limit;
+        asked a                       = {0};
+        cpl_text ids                  = {0};
+        cpl_questions_options options = options_of(data);
+        options.offset                = all[i].offset;
+        options.limit                 = all[i].limit;
         assert_ok(cpl_task_parse(&a.task, "s.yaml", task, strlen(task)));
-        assert_ok(cpl_questions_read(&a.q, a.task, &a.task->profiles[0], &wish));
+        assert_ok(cpl_questions_read(&a.q, a.task, &a.task->profiles[0], &options));
         for (int64_t k = 0; k < a.q.count; k++)
             cpl_text_printf(&ids, "%s=%s ", a.q.question[k].id, a.q.question[k].prompt);
         assert_string_equal(ids.bytes ? ids.bytes : "", all[i].ids);

@@ -31,11 +31,11 @@ static void put(const char *data, const char *task, const char *name, const char
 }
 
 static cpl_status read_with(cpl_questions *q, const cpl_task *task, const char *profile,
-                            const cpl_questions_options *wish)
+                            const cpl_questions_options *options)
 {
     const cpl_profile *chosen;
     assert_ok(cpl_task_profile(&chosen, task, NULL, profile, NULL));
-    return cpl_questions_read(q, task, chosen, wish);
+    return cpl_questions_read(q, task, chosen, options);
 }
 
 /* ---- a member that lacks, or is of another kind ---- */
@@ -327,16 +327,16 @@ static void check_bad(const cpl_task *task, const kind_of_row *k, const char *da
     char place[256];
     int64_t rows, bad;
     const cpl_profile *profile;
-    cpl_questions_options wish = wish_of(data);
-    if (strcmp(k->task, "bbh") != 0) wish.shots = 0;
+    cpl_questions_options options = options_of(data);
+    if (strcmp(k->task, "bbh") != 0) options.shots = 0;
     put_rows(data, k, second);
     snprintf(place, sizeof place, "/%s/%s: line 2", k->task, k->file);
-    cpl_status status = read_with(&q, task, k->profile, &wish);
+    cpl_status status = read_with(&q, task, k->profile, &options);
     if (status != CPL_ERR_INPUT || !strstr(cpl_last_error(), place))
         fail_msg("%s: %s\n... says \"%s\"", k->task, second, status ? cpl_last_error() : "nothing");
     assert_null(strchr(cpl_last_error(), '|')); /* no transformations */
-    wish.skip_bad = true;
-    assert_ok(read_with(&q, task, k->profile, &wish));
+    options.skip_bad = true;
+    assert_ok(read_with(&q, task, k->profile, &options));
     assert_int_equal(q.count, 2);
     assert_int_equal(q.skipped, 1);
     cpl_questions_free(&q);
@@ -417,10 +417,10 @@ static void test_prompts(void **state)
     char own[300];
     snprintf(own, sizeof own, "%s/ours", data);
     assert_int_equal(mkdir(own, 0777), 0);
-    cpl_questions_options wish = wish_of(data);
+    cpl_questions_options options = options_of(data);
     cpl_questions q;
-    wish.own          = own;
-    cpl_status status = read_with(&q, bbh, "harness", &wish);
+    options.own       = own;
+    cpl_status status = read_with(&q, bbh, "harness", &options);
     assert_int_equal(status, CPL_ERR_INPUT);
     assert_non_null(strstr(cpl_last_error(), "cot-prompts/navigate.txt"));
     assert_null(strstr(cpl_last_error(), own));
@@ -428,13 +428,13 @@ static void test_prompts(void **state)
     assert_int_equal(mkdir(own, 0777), 0);
     snprintf(own, sizeof own, "%s/ours", data);
     put(own, "bbh", "cot-prompts/navigate.txt", CANARY);
-    assert_ok(read_with(&q, bbh, "harness", &wish));
+    assert_ok(read_with(&q, bbh, "harness", &options));
     cpl_questions_free(&q);
     for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
         put(data, "bbh", "cot-prompts/navigate.txt", damaged[i]);
         for (int skip = 0; skip < 2; skip++) {
-            wish.skip_bad = skip;
-            status        = read_with(&q, bbh, "harness", &wish);
+            options.skip_bad = skip;
+            status           = read_with(&q, bbh, "harness", &options);
             if (status != CPL_ERR_INPUT ||
                 !strstr(cpl_last_error(), "/bbh/cot-prompts/navigate.txt") ||
                 strstr(cpl_last_error(), own))
@@ -446,11 +446,11 @@ static void test_prompts(void **state)
 
 /* ---- files ---- */
 
-static void expect(const cpl_task *task, const char *profile, const cpl_questions_options *wish,
+static void expect(const cpl_task *task, const char *profile, const cpl_questions_options *options,
                    const char *sentence)
 {
     cpl_questions q;
-    cpl_status status = read_with(&q, task, profile, wish);
+    cpl_status status = read_with(&q, task, profile, options);
     if (status == CPL_OK || !strstr(cpl_last_error(), sentence))
         fail_msg("says \"%s\", not \"%s\"", status ? cpl_last_error() : "nothing", sentence);
     assert_null(q.store);
@@ -461,25 +461,25 @@ static void test_files(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        const kind_of_row *k       = &kinds[i];
-        cpl_task *task             = built_in(k->task);
-        const char *data           = new_data(k->task);
-        cpl_questions_options wish = wish_of(data);
+        const kind_of_row *k          = &kinds[i];
+        cpl_task *task                = built_in(k->task);
+        const char *data              = new_data(k->task);
+        cpl_questions_options options = options_of(data);
         cpl_questions q;
         char sentence[256];
-        if (strcmp(k->task, "bbh") != 0) wish.shots = 0;
+        if (strcmp(k->task, "bbh") != 0) options.shots = 0;
         snprintf(sentence, sizeof sentence, "%s: there are no rows of the split", k->task);
-        expect(task, k->profile, &wish, sentence);
+        expect(task, k->profile, &options, sentence);
         snprintf(sentence, sizeof sentence, "%s/%s/", data, k->task);
-        expect(task, k->profile, &wish, sentence);
+        expect(task, k->profile, &options, sentence);
         if (k->others[0]) put(data, k->task, k->others[0], k->others[1]);
         put(data, k->task, k->file, "");
-        cpl_status status = read_with(&q, task, k->profile, &wish);
+        cpl_status status = read_with(&q, task, k->profile, &options);
         if (k->before) assert_non_null(strstr(cpl_last_error(), k->file));
         if (!k->before) assert_true(status == CPL_OK && q.count == 0);
         cpl_questions_free(&q);
         put(data, k->task, k->file, "\x89PNG\r\n\x1a\n\x01\x02\x03");
-        expect(task, k->profile, &wish, k->file);
+        expect(task, k->profile, &options, k->file);
         cpl_task_free(task);
     }
 }
@@ -505,14 +505,14 @@ static void test_csv(void **state)
          "1,q,1,2,3,4,A\n", "ceval has no subject cooking"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        cpl_task *task             = built_in(all[i].task);
-        const char *data           = new_data(all[i].task);
-        cpl_questions_options wish = wish_of(data);
+        cpl_task *task                = built_in(all[i].task);
+        const char *data              = new_data(all[i].task);
+        cpl_questions_options options = options_of(data);
         char text[256];
-        wish.shots = 0;
+        options.shots = 0;
         snprintf(text, sizeof text, "%s%s", all[i].good, all[i].bad);
         put(data, all[i].task, all[i].test, text);
-        expect(task, "harness", &wish, all[i].sentence);
+        expect(task, "harness", &options, all[i].sentence);
         cpl_task_free(task);
     }
 }
@@ -520,39 +520,39 @@ static void test_csv(void **state)
 static void test_exemplars(void **state)
 {
     (void)state;
-    cpl_task *mmlu             = built_in("mmlu");
-    const char *data           = new_data("mmlu");
-    cpl_questions_options wish = wish_of(data);
+    cpl_task *mmlu                = built_in("mmlu");
+    const char *data              = new_data("mmlu");
+    cpl_questions_options options = options_of(data);
     put(data, "mmlu", "test/anatomy_test.csv", "q,1,2,3,4,A\n");
-    expect(mmlu, "harness", &wish, "mmlu: there are no rows of the split dev");
+    expect(mmlu, "harness", &options, "mmlu: there are no rows of the split dev");
     put(data, "mmlu", "dev/anatomy_dev.csv", "q,1,2,3,4,A\nq,1,2,3,4,B\n");
-    expect(mmlu, "harness", &wish,
+    expect(mmlu, "harness", &options,
            "5 exemplars are wanted, and the split dev has 2 of the subject anatomy");
     put(data, "mmlu", "dev/anatomy_dev.csv", "q,1,2,3,4,A\nq,1,2,3,4,G\n");
-    wish.shots = 2;
-    expect(mmlu, "harness", &wish,
+    options.shots = 2;
+    expect(mmlu, "harness", &options,
            "dev/anatomy_dev.csv: line 2: the right answer \"G\" is none of its 4 options");
-    wish.shots = -5;
-    expect(mmlu, "harness", &wish, "has no exemplars, and -5 are wanted");
+    options.shots = -5;
+    expect(mmlu, "harness", &options, "has no exemplars, and -5 are wanted");
     cpl_task_free(mmlu);
     cpl_task *arc = built_in("arc_challenge");
-    wish.shots    = 1;
-    expect(arc, "inloop", &wish, "the profile inloop has no exemplars, and 1 are wanted");
+    options.shots = 1;
+    expect(arc, "inloop", &options, "the profile inloop has no exemplars, and 1 are wanted");
     cpl_task_free(arc);
     cpl_task *bbh = built_in("bbh");
-    expect(bbh, "harness", &wish,
+    expect(bbh, "harness", &options,
            "bbh: the 3 exemplars of harness are a file of their own and cannot be 1");
     data = new_data("bbh");
     put(data, "bbh", "navigate.json", "{\"examples\": [{\"input\": \"i\", \"target\": \"t\"}]}");
-    wish = wish_of(data);
-    expect(bbh, "harness", &wish, "cot-prompts/navigate.txt");
+    options = options_of(data);
+    expect(bbh, "harness", &options, "cot-prompts/navigate.txt");
     put(data, "bbh", "cot-prompts/navigate.txt", "one\n");
-    expect(bbh, "harness", &wish, "cot-prompts/navigate.txt: holds no prompt");
+    expect(bbh, "harness", &options, "cot-prompts/navigate.txt: holds no prompt");
     put(data, "bbh", "cot-prompts/navigate.txt", "one\ntwo\nthree\n");
-    expect(bbh, "harness", &wish,
+    expect(bbh, "harness", &options,
            "cot-prompts/navigate.txt: line 2: the canary and a line of hyphens");
     put(data, "bbh", "navigat.json", "{\"examples\": [{\"input\": \"i\", \"target\": \"t\"}]}");
-    expect(bbh, "harness", &wish,
+    expect(bbh, "harness", &options,
            "bbh/navigat.json: line 1: bbh has no subject navigat; did you mean navigate?");
     cpl_task_free(bbh);
 }
@@ -562,28 +562,28 @@ static void test_bad_exemplars(void **state)
 {
     (void)state;
     cpl_task *mmlu = built_in("mmlu"), *gsm8k = built_in("gsm8k");
-    const char *data           = new_data("mmlu");
-    cpl_questions_options wish = wish_of(data);
+    const char *data              = new_data("mmlu");
+    cpl_questions_options options = options_of(data);
     cpl_questions q;
-    wish.skip_bad = true;
-    wish.shots    = 2;
+    options.skip_bad = true;
+    options.shots    = 2;
     put(data, "mmlu", "test/anatomy_test.csv", "q,1,2,3,4,A\n");
     put(data, "mmlu", "test/virology_test.csv", "q,1,2,3,4,A\n");
     put(data, "mmlu", "dev/anatomy_dev.csv",
         "x1,1,2,3,4,A\nx2,1,2,3,4,G\nx3,1,2\nx4,1,2,3,4,B\nx5,1\n");
     put(data, "mmlu", "dev/virology_dev.csv", "y1,1,2,3,4,A\ny2,1,2,3,4,B\n");
-    assert_ok(read_with(&q, mmlu, "harness", &wish));
+    assert_ok(read_with(&q, mmlu, "harness", &options));
     assert_int_equal(q.skipped, 2); /* of x5 nothing has to be known */
     assert_non_null(strstr(q.question[0].options[0].context, "\n\nx1\nA. 1"));
     assert_null(strstr(q.question[0].options[0].context, "x2"));
     assert_non_null(strstr(q.question[0].options[0].context, "\n\nx4\nA. 1"));
     assert_non_null(strstr(q.question[1].options[0].context, "\n\ny2\nA. 1"));
     cpl_questions_free(&q);
-    wish.shots = 3;
-    expect(mmlu, "harness", &wish,
+    options.shots = 3;
+    expect(mmlu, "harness", &options,
            "3 exemplars are wanted, and the split dev has 2 of the subject anatomy");
-    data      = new_data("gsm8k");
-    wish.data = data;
+    data         = new_data("gsm8k");
+    options.data = data;
     put(data, "gsm8k", "test.jsonl", "{\"question\": \"q\", \"answer\": \"#### 1\"}\n");
     put(data, "gsm8k", "train.jsonl",
         "{\"question\": \n{\"question\": \"r\"}\n{\"question\": \"s\", \"answer\": \"#### 1\"}\n"
@@ -614,16 +614,16 @@ static void test_names_of_files(void **state)
     assert_int_equal(mkdir(data, 0777), 0);
     snprintf(path, sizeof path, "%s/mmlu", data);
     assert_int_equal(mkdir(path, 0777), 0);
-    cpl_questions_options wish = wish_of(data);
+    cpl_questions_options options = options_of(data);
     cpl_questions q;
-    wish.shots = 1;
+    options.shots = 1;
     put(data, "mmlu", "test/anatomy_test.csv", "q,1,2,3,4,A\n");
     put(data, "mmlu", "dev/anatomy_dev.csv", "q,1,2,3,4,A\n");
-    assert_ok(read_with(&q, mmlu, "harness", &wish));
+    assert_ok(read_with(&q, mmlu, "harness", &options));
     assert_int_equal(q.count, 1);
     cpl_questions_free(&q);
     put(data, "mmlu", "test/\xFC_test.csv", "q,1,2,3,4,A\n");
-    expect(mmlu, "harness", &wish,
+    expect(mmlu, "harness", &options,
            "_test.csv: a subject is called as its file, and this name is not UTF-8");
     cpl_task_free(mmlu);
 }
@@ -634,20 +634,20 @@ static void test_labels(void **state)
     static const char row[] =
         "{\"context\": \"c\", \"question\": \"q\", \"answerA\": \"a\", \"answerB\": "
         "\"b\", \"answerC\": \"c\"}\n";
-    cpl_task *task                   = built_in("social_iqa");
-    const char *data                 = new_data("social_iqa");
-    const cpl_questions_options wish = wish_of(data);
+    cpl_task *task                      = built_in("social_iqa");
+    const char *data                    = new_data("social_iqa");
+    const cpl_questions_options options = options_of(data);
     char rows[512];
     snprintf(rows, sizeof rows, "%s%s", row, row);
     put(data, "social_iqa", "dev.jsonl", rows);
-    expect(task, "inloop", &wish,
+    expect(task, "inloop", &options,
            "dev.jsonl: line 1: the field key: the field raw: there is no text at correct or label");
     put(data, "social_iqa", "dev-labels.lst", "1\n");
-    expect(task, "inloop", &wish, "dev.jsonl: line 2: the labels end before this row");
+    expect(task, "inloop", &options, "dev.jsonl: line 2: the labels end before this row");
     put(data, "social_iqa", "dev-labels.lst", "1\n2\n3\n");
-    expect(task, "inloop", &wish, "dev.jsonl: fewer rows than its labels have lines");
+    expect(task, "inloop", &options, "dev.jsonl: fewer rows than its labels have lines");
     put(data, "social_iqa", "dev-labels.lst", "1\n7\n\n");
-    expect(task, "inloop", &wish,
+    expect(task, "inloop", &options,
            "dev.jsonl: line 2: the field key: \"7\" is not in the table of key");
     cpl_task_free(task);
 }
@@ -666,18 +666,18 @@ static void hear(void *ctx, cpl_log_level level, const char *sentence)
 static void test_log(void **state)
 {
     (void)state;
-    cpl_task *task             = built_in("gsm8k");
-    const char *data           = new_data("gsm8k");
-    const cpl_log log          = {.say = hear};
-    cpl_questions_options wish = wish_of(data);
+    cpl_task *task                = built_in("gsm8k");
+    const char *data              = new_data("gsm8k");
+    const cpl_log log             = {.say = hear};
+    cpl_questions_options options = options_of(data);
     cpl_questions q;
-    wish.skip_bad = true;
-    wish.log      = &log;
-    wish.shots    = 0;
+    options.skip_bad = true;
+    options.log      = &log;
+    options.shots    = 0;
     put(data, "gsm8k", "test.jsonl",
         "{\"question\": \"q\", \"answer\": \"#### 1\"}\n{\"question\": \"q\"}\n"
         "{\"question\": \"r\", \"answer\": \"#### 1\"}\n");
-    assert_ok(read_with(&q, task, "harness", &wish));
+    assert_ok(read_with(&q, task, "harness", &options));
     assert_non_null(
         strstr(heard, "test.jsonl: line 2: the field answer: there is no text at answer"));
     assert_non_null(strstr(heard, "; the row is left out"));
@@ -706,12 +706,12 @@ static void test_fuzz(void **state)
         if (k->others[0]) put(data, k->task, k->others[0], k->others[1]);
     }
     for (fuzz f = fuzz_start(13, 1500); fuzz_next(&f);) {
-        size_t i                   = fuzz_below(&f, N);
-        const kind_of_row *k       = &kinds[i];
-        cpl_questions_options wish = wish_of(data);
+        size_t i                      = fuzz_below(&f, N);
+        const kind_of_row *k          = &kinds[i];
+        cpl_questions_options options = options_of(data);
         cpl_questions q;
-        wish.skip_bad = fuzz_below(&f, 2);
-        if (strcmp(k->task, "bbh") != 0) wish.shots = 0;
+        options.skip_bad = fuzz_below(&f, 2);
+        if (strcmp(k->task, "bbh") != 0) options.shots = 0;
         cpl_text_clear(&whole);
         cpl_text_printf(&whole, "%s%s%s\n%s%s\n", k->before ? k->before : "", k->row,
                         k->before ? "," : "", k->row, k->behind ? k->behind : "");
@@ -719,7 +719,7 @@ static void test_fuzz(void **state)
         put(data, k->task, k->file, "");
         snprintf(path, sizeof path, "%s/%s/%s", data, k->task, k->file);
         fuzz_write(path, &file);
-        cpl_status status = read_with(&q, tasks[i], k->profile, &wish);
+        cpl_status status = read_with(&q, tasks[i], k->profile, &options);
         if (status != CPL_OK && !strstr(cpl_last_error(), k->file))
             fail_msg("round %lld: %s", (long long)f.round, cpl_last_error());
         good += status == CPL_OK;
@@ -737,12 +737,12 @@ static void test_fuzz(void **state)
 static void test_memory(void **state)
 {
     (void)state;
-    cpl_task *task                   = built_in("mmlu_pro");
-    const cpl_questions_options wish = wish_of("data/eval");
+    cpl_task *task                      = built_in("mmlu_pro");
+    const cpl_questions_options options = options_of("data/eval");
     cpl_questions q;
     for (int64_t n = 1;; n += 1 + n / 40) {
         cpl_alloc_fail_at(n);
-        cpl_status status = read_with(&q, task, "harness", &wish);
+        cpl_status status = read_with(&q, task, "harness", &options);
         cpl_alloc_fail_at(0);
         cpl_questions_free(&q);
         if (status == CPL_OK) break;

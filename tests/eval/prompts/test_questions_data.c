@@ -20,10 +20,10 @@ static void check_profile(const cpl_task *task, const cpl_profile *profile)
 {
     int64_t rows, bad;
     cpl_questions q;
-    const cpl_questions_options wish = wish_of("data/eval");
+    const cpl_questions_options options = options_of("data/eval");
     assert_ok(cpl_questions_count(&rows, &bad, task, profile, "data/eval"));
     assert_int_equal(bad, 0);
-    cpl_status status = cpl_questions_read(&q, task, profile, &wish);
+    cpl_status status = cpl_questions_read(&q, task, profile, &options);
     if (is_absent(task->id, profile->name)) {
         assert_int_equal(rows, -1);
         assert_int_equal(status, CPL_ERR_INPUT);

@@ -67,8 +67,8 @@ static void check_normal_target(const cpl_question *q, const char *target)
     const cpl_answer *answer = &q->form->answers[0];
     cpl_span found           = cpl_span_of(q->references[0].at[0]);
     cpl_text normal = {0}, spare = {0};
-    if (answer->marking.reference) answer->marking.reference->find(&found, found);
-    if (!answer->marking.normal->make(&normal, found, &spare))
+    if (answer->grading.reference) answer->grading.reference->find(&found, found);
+    if (!answer->grading.normal->make(&normal, found, &spare))
         fail_msg("%s: no normal form", q->id);
     assert_string_equal(normal.bytes, target);
     cpl_text_free(&normal);
@@ -116,22 +116,22 @@ static void check_file(const char *path)
 {
     json_t *whole          = load_gz(path);
     const json_t *settings = json_object_get(whole, "settings");
-    const json_t *options  = json_object_get(settings, "options");
+    const json_t *given    = json_object_get(settings, "options");
     const json_t *results  = json_object_get(whole, "results");
     const char *name       = json_string_value(json_object_get(settings, "task"));
     cpl_task *task         = built_in(name);
     const cpl_profile *profile;
     cpl_questions q;
-    cpl_questions_options wish = wish_of(reference_path("eval/data"));
-    wish.offset                = number_or(settings, "offset", 0);
-    wish.limit                 = number_or(settings, "limit", CPL_UNSET);
-    wish.max_tokens            = number_or(options, "max_gen_toks", CPL_UNSET);
-    wish.shots                 = number_or(options, "num_fewshot", CPL_UNSET);
+    cpl_questions_options options = options_of(reference_path("eval/data"));
+    options.offset                = number_or(settings, "offset", 0);
+    options.limit                 = number_or(settings, "limit", CPL_UNSET);
+    options.max_tokens            = number_or(given, "max_gen_toks", CPL_UNSET);
+    options.shots                 = number_or(given, "num_fewshot", CPL_UNSET);
     assert_ok(cpl_task_profile(&profile, task, NULL,
                                json_string_value(json_object_get(settings, "profile")),
-                               json_string_value(json_object_get(options, "variant"))));
-    assert_ok(cpl_questions_read(&q, task, profile, &wish));
-    if (wish.shots == CPL_UNSET && json_object_get(settings, "num_fewshot"))
+                               json_string_value(json_object_get(given, "variant"))));
+    assert_ok(cpl_questions_read(&q, task, profile, &options));
+    if (options.shots == CPL_UNSET && json_object_get(settings, "num_fewshot"))
         assert_int_equal(q.shots, number_or(settings, "num_fewshot", -1));
     check_samples(&q, json_object_get(json_object_get(results, name), "samples"), settings);
     assert_int_equal(q.max_tokens, number_or(settings, "max_gen_toks", 0));

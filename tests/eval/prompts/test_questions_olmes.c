@@ -222,11 +222,11 @@ static void check_file(const published *p)
     const cpl_profile *profile;
     cpl_questions q;
     size_t i;
-    cpl_questions_options wish = wish_of(data_of(p, requests));
-    wish.limit                 = 4;
-    wish.shots                 = p->shots;
+    cpl_questions_options options = options_of(data_of(p, requests));
+    options.limit                 = 4;
+    options.shots                 = p->shots;
     assert_ok(cpl_task_profile(&profile, task, NULL, "olmes", p->variant));
-    assert_ok(cpl_questions_read(&q, task, profile, &wish));
+    assert_ok(cpl_questions_read(&q, task, profile, &options));
     assert_int_equal(q.count, 4);
     json_array_foreach(requests, i, request) check_request(&q, request);
     cpl_questions_free(&q);
@@ -259,10 +259,10 @@ static void test_contexts(void **state)
     cpl_questions q;
     size_t i;
     json_t *request;
-    json_t *requests           = load_requests("gsm8k.gold_bpb_5shot");
-    cpl_questions_options wish = wish_of(rows_at());
+    json_t *requests              = load_requests("gsm8k.gold_bpb_5shot");
+    cpl_questions_options options = options_of(rows_at());
     assert_ok(cpl_task_parse(&task, "gsm8k.yaml", gsm8k, strlen(gsm8k)));
-    assert_ok(cpl_questions_read(&q, task, &task->profiles[0], &wish));
+    assert_ok(cpl_questions_read(&q, task, &task->profiles[0], &options));
     json_array_foreach(requests, i, request) assert_string_equal(
         q.question[i].prompt, text_of(json_object_get(request, "request"), "context"));
     cpl_questions_free(&q);

@@ -5,15 +5,15 @@
 
 static cpl_status add(cpl_selection *s, const char *word, const char *profile, const char *variant)
 {
-    const cpl_selection_options wish = {
+    const cpl_selection_options options = {
         .words = &word, .n_words = 1, .profile = profile, .variant = variant};
-    return cpl_selection_add(s, &wish);
+    return cpl_selection_add(s, &options);
 }
 
 static cpl_status add_file(cpl_selection *s, const char *path)
 {
-    const cpl_selection_options wish = {.files = &path, .n_files = 1};
-    return cpl_selection_add(s, &wish);
+    const cpl_selection_options options = {.files = &path, .n_files = 1};
+    return cpl_selection_add(s, &options);
 }
 
 static const char *keys_of(const cpl_selection *s)

@@ -32,13 +32,13 @@ static void that_fit(void **state)
     cpl_eval_model e;
     const char *folder = save(IDS, -1, 7);
     assert_ok(cpl_eval_model_open(&e, folder, NULL, NULL));
-    assert_int_equal(e.answering.eos, 7);
-    assert_int_equal(e.answering.also.count, 0);
+    assert_int_equal(e.runner.eos, 7);
+    assert_int_equal(e.runner.extra_stop_ids.count, 0);
     assert_int_equal(cpl_eval_model_window(&e), 64);
     assert_ok(cpl_eval_model_load(&e, CPL_F32, 1, 64));
     cpl_eval_model_close(&e);
     assert_ok(cpl_eval_model_open(&e, save(IDS + 16, -1, -1), NULL, NULL)); /* padded rows */
-    assert_int_equal(e.answering.eos, 0);
+    assert_int_equal(e.runner.eos, 0);
     cpl_eval_model_close(&e);
 }
 
@@ -52,9 +52,9 @@ static void several_ends(void **state)
     snprintf(path, sizeof path, "%s/generation_config.json", folder);
     assert_ok(cpl_file_write_atomic(path, good, strlen(good)));
     assert_ok(cpl_eval_model_open(&e, folder, NULL, NULL));
-    assert_int_equal(e.answering.eos, 0);
-    assert_int_equal(e.answering.also.count, 1);
-    assert_true(cpl_stop_ids_hold(&e.answering.also, 7));
+    assert_int_equal(e.runner.eos, 0);
+    assert_int_equal(e.runner.extra_stop_ids.count, 1);
+    assert_true(cpl_stop_ids_hold(&e.runner.extra_stop_ids, 7));
     cpl_eval_model_close(&e);
     assert_ok(cpl_file_write_atomic(path, bad, strlen(bad)));
     fails(folder, NULL, "eos_token_id is 390, but");

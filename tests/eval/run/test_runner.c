@@ -17,8 +17,8 @@ typedef struct bench {
     world w;
     cpl_tokenizer *tokenizer;
     cpl_encoder *encoder;
-    cpl_lm_batch asker;
-    cpl_eval_runner answering;
+    cpl_lm_batch batch;
+    cpl_eval_runner runner;
 } bench;
 
 static void fill(cpl_tensor t, float value)
@@ -48,13 +48,13 @@ static void open_bench(bench *b, bool chained)
     assert_ok(cpl_tokenizer_load(&b->tokenizer, golden_path("tokenizers/small.json")));
     assert_ok(cpl_encoder_init(&b->encoder, b->tokenizer, false));
     assert_ok(
-        cpl_lm_batch_init(&b->asker, &b->w.model, &(cpl_lm_batch_settings){WINDOW + 8, 0, 0}));
-    b->answering = (cpl_eval_runner){&b->asker, b->tokenizer, WINDOW, EOS, true, {0}};
+        cpl_lm_batch_init(&b->batch, &b->w.model, &(cpl_lm_batch_settings){WINDOW + 8, 0, 0}));
+    b->runner = (cpl_eval_runner){&b->batch, b->tokenizer, WINDOW, EOS, true, {0}};
 }
 
 static void close_bench(bench *b)
 {
-    cpl_lm_batch_free(&b->asker);
+    cpl_lm_batch_free(&b->batch);
     cpl_encoder_free(b->encoder);
     cpl_tokenizer_free(b->tokenizer);
     close_world(&b->w);
@@ -119,7 +119,7 @@ static cpl_status ask_all(bench *b, const cpl_question *q, int64_t n, heard *h)
 {
     const cpl_eval_runner_callbacks listener = {take, count, h};
     *h                                       = (heard){.samples = json_array(), .fail_at = -1};
-    return cpl_eval_runner_run(&b->answering, q, n, &listener);
+    return cpl_eval_runner_run(&b->runner, q, n, &listener);
 }
 
 static json_t *ask(bench *b, const cpl_question *q, int64_t n)
@@ -195,7 +195,7 @@ static void a_model_that_says_nothing(void **state)
     assert_int_equal(json_integer_value(json_object_get(one, "id")), 3);
     assert_near(number_in(one, "gold", 1), 3, 0);
     json_decref(samples);
-    q.n_gold = 1, q.gold = gold + 1, q.id = "s/03", q.several = true, b.answering.texts = false;
+    q.n_gold = 1, q.gold = gold + 1, q.id = "s/03", q.several = true, b.runner.texts = false;
     samples = ask(&b, &q, 1), one = json_array_get(samples, 0);
     assert_near(number(one, "correct", "acc"), 0, 0);
     assert_string_equal(member(one, "id"), "s/03");
@@ -365,9 +365,9 @@ static cpl_answer answers[1];
 static cpl_request_spec text_form(int64_t tokens, const char *const *until, int64_t n_until)
 {
     answers[0] = (cpl_answer){.name = "exact_match"};
-    assert_ok(cpl_filter_find(&answers[0].marking.filter, "none"));
-    assert_ok(cpl_normal_find(&answers[0].marking.normal, "none"));
-    assert_ok(cpl_comparison_find(&answers[0].marking.comparison, "exact"));
+    assert_ok(cpl_filter_find(&answers[0].grading.filter, "none"));
+    assert_ok(cpl_normal_find(&answers[0].grading.normal, "none"));
+    assert_ok(cpl_comparison_find(&answers[0].grading.comparison, "exact"));
     return (cpl_request_spec){.ask          = CPL_ASK_GENERATE,
                               .until        = until,
                               .n_until      = n_until,
@@ -532,12 +532,12 @@ static void refusals(void **state)
     ranked.window       = 0;
     two[1].continuation = "";
     ask_fails(&b, &q, "question s/7: a continuation of it has no tokens");
-    two[1]          = option("", " a");
-    b.answering.eos = -1;
+    two[1]       = option("", " a");
+    b.runner.eos = -1;
     ask_fails(&b, &q, "question s/7: its context is empty");
-    b.answering.eos = EOS;
-    text            = text_form(WINDOW, NULL, 0);
-    q               = text_question(&text, "the stone");
+    b.runner.eos = EOS;
+    text         = text_form(WINDOW, NULL, 0);
+    q            = text_question(&text, "the stone");
     both_fail(&b, &q,
               "question s/7: 40 generated tokens leave a window of 40 no room for the prompt");
     const cpl_eval_runner_advice advice = {"make room", "ask for less"};
@@ -576,10 +576,10 @@ static void a_listener_that_fails(void **state)
     const cpl_question twice[]               = {q, q, q};
     heard h                                  = {.samples = json_array(), .fail_at = 1};
     const cpl_eval_runner_callbacks listener = {take, NULL, &h};
-    assert_int_equal(cpl_eval_runner_run(&b.answering, twice, 3, &listener), CPL_ERR_IO);
+    assert_int_equal(cpl_eval_runner_run(&b.runner, twice, 3, &listener), CPL_ERR_IO);
     assert_int_equal(json_array_size(h.samples), 2);
     json_decref(h.samples);
-    assert_ok(cpl_eval_runner_run(&b.answering, NULL, 0, &listener));
+    assert_ok(cpl_eval_runner_run(&b.runner, NULL, 0, &listener));
     close_bench(&b);
 }
 

@@ -433,12 +433,12 @@ static void change_shape(fuzz *f, json_t *root)
 /* What was read can be asked, or says why not. */
 static void ask_all(const cpl_task *task)
 {
-    const cpl_questions_options wish = {
+    const cpl_questions_options options = {
         .data = "data/eval", .limit = 1, .shots = CPL_UNSET, .max_tokens = CPL_UNSET};
     for (int64_t i = 0; task && i < task->n_profiles; i++) {
         cpl_questions q;
         if (task->profiles[i].forms.count) continue;
-        if (cpl_questions_read(&q, task, &task->profiles[i], &wish) == CPL_OK)
+        if (cpl_questions_read(&q, task, &task->profiles[i], &options) == CPL_OK)
             cpl_questions_free(&q);
         else
             assert_true(*cpl_last_error());
