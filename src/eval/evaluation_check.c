@@ -7,15 +7,10 @@
 
 /* ---- metrics ---- */
 
-static bool is_ranked(const cpl_question *q)
-{
-    return q->form->ask == CPL_ASK_RANK;
-}
-
 static bool is_reported(const cpl_questions *q, const char *metric)
 {
     for (int64_t i = 0; i < q->count; i++)
-        if (cpl_profile_reports(q->profile, metric, is_ranked(&q->question[i]))) return true;
+        if (q->question[i].form->kind->reports(q->profile, metric)) return true;
     return false;
 }
 
@@ -25,14 +20,11 @@ static cpl_status check_metrics(const cpl_questions *q)
     const cpl_string_list *metrics = &q->profile->metrics;
     for (int64_t i = 0; i < metrics->count; i++) {
         if (is_reported(q, metrics->at[i])) continue;
-        const bool ranked = is_ranked(&q->question[0]);
         return CPL_FAIL(CPL_ERR_INPUT,
                         "no question would say anything of the metric %s: all that are there %s; "
                         "put the rows of other subjects beside them, or ask with a task file of "
                         "your own (docs/tasks.md) that has no such metric",
-                        metrics->at[i],
-                        ranked ? "have options, of which none is written"
-                               : "are answered in writing, and have no options to compare");
+                        metrics->at[i], q->question[0].form->kind->questions);
     }
     return CPL_OK;
 }

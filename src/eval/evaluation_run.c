@@ -46,11 +46,12 @@ static void advance(void *ctx, int64_t done, int64_t of)
 }
 
 /* The questions of one kind, or those of them that have no answer yet. */
-static void gather(task_run *a, const cpl_questions *q, cpl_ask ask, bool answered_too)
+static void gather(task_run *a, const cpl_questions *q, const cpl_request_kind *kind,
+                   bool answered_too)
 {
     a->n = 0;
     for (int64_t i = 0; i < q->count; i++) {
-        if ((a->sample[i] && !answered_too) || q->question[i].form->ask != ask) continue;
+        if ((a->sample[i] && !answered_too) || q->question[i].form->kind != kind) continue;
         a->question[a->n] = q->question[i];
         a->place[a->n++]  = i;
     }
@@ -78,10 +79,10 @@ static cpl_status recall(task_run *a, const cpl_questions *q)
 }
 
 /* Answers of one kind in whose block one is missing are dropped and computed again. */
-static cpl_status keep_blocks(task_run *a, const cpl_questions *q, cpl_ask ask,
+static cpl_status keep_blocks(task_run *a, const cpl_questions *q, const cpl_request_kind *kind,
                               const cpl_eval_runner *runner)
 {
-    gather(a, q, ask, true);
+    gather(a, q, kind, true);
     bool *answered = cpl_alloc((size_t)a->n + 1);
     if (!answered) return CPL_ERR_MEMORY;
     for (int64_t i = 0; i < a->n; i++) answered[i] = a->sample[a->place[i]] != NULL;
@@ -102,15 +103,13 @@ static int64_t count_answered(const task_run *a, int64_t n)
     return count;
 }
 
-static const cpl_ask kinds[] = {CPL_ASK_RANK, CPL_ASK_GENERATE};
-
 /* Sets how many answers of before count. */
 static cpl_status go_on(task_run *a, const cpl_questions *q, const cpl_eval_runner *runner,
                         int64_t *recalled)
 {
     CPL_TRY(recall(a, q));
-    for (int k = 0; k < 2 && count_answered(a, q->count); k++)
-        CPL_TRY(keep_blocks(a, q, kinds[k], runner));
+    for (size_t k = 0; k < cpl_n_request_kinds && count_answered(a, q->count); k++)
+        CPL_TRY(keep_blocks(a, q, cpl_request_kinds[k], runner));
     *recalled = count_answered(a, q->count);
     return CPL_OK;
 }
@@ -118,8 +117,8 @@ static cpl_status go_on(task_run *a, const cpl_questions *q, const cpl_eval_runn
 static cpl_status run_all(task_run *a, const cpl_questions *q, const cpl_eval_runner *runner)
 {
     const cpl_eval_runner_callbacks callbacks = {take, advance, a};
-    for (int k = 0; k < 2; k++) {
-        gather(a, q, kinds[k], false);
+    for (size_t k = 0; k < cpl_n_request_kinds; k++) {
+        gather(a, q, cpl_request_kinds[k], false);
         if (a->n) CPL_TRY(cpl_eval_runner_run(runner, a->question, a->n, &callbacks));
         a->behind += a->n;
     }

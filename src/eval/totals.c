@@ -85,7 +85,7 @@ static mean group_mean(const cpl_totals *t, int64_t m)
 /* ---- the objects ---- */
 
 /* Puts NAME and the ending, and behind a comma the filter if there is one; nothing if it is NaN. */
-static cpl_status put(cpl_totals *t, json_t *object, const cpl_totals_metric *m, const char *ending,
+static cpl_status put(cpl_totals *t, json_t *object, const cpl_metric_key *m, const char *ending,
                       double value)
 {
     if (isnan(value)) return CPL_OK;
@@ -96,7 +96,7 @@ static cpl_status put(cpl_totals *t, json_t *object, const cpl_totals_metric *m,
     return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the totals");
 }
 
-static cpl_status put_mean(cpl_totals *t, json_t *object, const cpl_totals_metric *m, mean value)
+static cpl_status put_mean(cpl_totals *t, json_t *object, const cpl_metric_key *m, mean value)
 {
     CPL_TRY(put(t, object, m, "", value.value));
     return put(t, object, m, "_stderr", value.error);
@@ -125,8 +125,8 @@ static mean first_mean(const cpl_totals *t, int64_t i, mean all)
 
 static cpl_status put_metric(cpl_totals *t, json_t *metrics, int64_t i)
 {
-    const cpl_totals_metric *m = &t->metric[i];
-    const bool subjects        = t->subject[0].name != NULL;
+    const cpl_metric_key *m = &t->metric[i];
+    const bool subjects     = t->subject[0].name != NULL;
     const mean all = mean_of(t, NULL, i), first = subjects ? first_mean(t, i, all) : all;
     if (isnan(all.value))
         return CPL_FAIL(CPL_ERR_INPUT, "no question says anything of the metric %s", m->name);

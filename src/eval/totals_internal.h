@@ -6,6 +6,7 @@
 #define CPL_EVAL_TOTALS_INTERNAL_H
 
 #include "base/pool.h"
+#include "eval/tasks/request_spec.h"
 #include "eval/totals.h"
 
 /* Samples that are alike: those of one subject, or all where there are none. A question that was
@@ -23,18 +24,12 @@ typedef struct cpl_totals_subject {
     cpl_totals_tally *of; /* (n_metrics) */
 } cpl_totals_subject;
 
-typedef struct cpl_totals_metric {
-    const char *name;   /* as profile or group has it */
-    const char *filter; /* NULL: none */
-    const char *own;    /* the key of its mark where it is a further answer */
-} cpl_totals_metric;
-
 typedef struct cpl_totals {
     const cpl_task *task;
     const cpl_profile *profile;
     const json_t *samples;
     cpl_pool pool;
-    cpl_totals_metric *metric; /* (n_metrics) the profile's, then what groups have besides */
+    cpl_metric_key *metric; /* (n_metrics) the profile's, then what groups have besides */
     int64_t n_metrics, n_own;
     cpl_totals_subject *subject; /* (n_subjects) by name */
     int64_t n_subjects;

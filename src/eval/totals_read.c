@@ -14,9 +14,15 @@ static const json_t *sample_at(const cpl_totals *t, int64_t i)
     return json_array_get(t->samples, (size_t)i);
 }
 
-static bool is_ranked(const json_t *sample)
+static const cpl_request_kind *kind_of(const json_t *sample)
 {
-    return json_object_get(sample, "loglik") != NULL;
+    const cpl_request_kind *other = NULL;
+    for (size_t i = 0; i < cpl_n_request_kinds; i++) {
+        const char *key = cpl_request_kinds[i]->sample_key;
+        if (key && json_object_get(sample, key)) return cpl_request_kinds[i];
+        if (!key) other = cpl_request_kinds[i];
+    }
+    return other;
 }
 
 /* The "correct" of the first generated text that has filters; NULL: there is none. */
@@ -24,7 +30,7 @@ static json_t *filters_of(const cpl_totals *t)
 {
     for (int64_t i = 0; i < (int64_t)json_array_size(t->samples); i++) {
         json_t *correct = json_object_get(sample_at(t, i), "correct");
-        if (!is_ranked(sample_at(t, i)) && json_is_object(correct)) return correct;
+        if (kind_of(sample_at(t, i))->generates && json_is_object(correct)) return correct;
     }
     return NULL;
 }
@@ -43,10 +49,10 @@ static void add_metric(cpl_totals *t, const char *name, json_t *filters)
     json_t *value;
     if (is_there(t, name)) return;
     const char *own = cpl_pool_printf(&t->pool, "correct_%s", cpl_sample_key(name));
-    if (!filters) t->metric[t->n_metrics++] = (cpl_totals_metric){name, NULL, own};
+    if (!filters) t->metric[t->n_metrics++] = (cpl_metric_key){name, NULL, own};
     json_object_foreach(filters, filter, value)
     {
-        t->metric[t->n_metrics++] = (cpl_totals_metric){name, filter, own};
+        t->metric[t->n_metrics++] = (cpl_metric_key){name, filter, own};
     }
 }
 
@@ -186,26 +192,7 @@ static cpl_status list_questions(cpl_totals *t)
 
 /* ---- one value ---- */
 
-/* Of a ranked question; NULL: it has none. */
-static const json_t *ranked_value(const json_t *sample, const char *name, const char *headline)
-{
-    const json_t *value = json_object_get(json_object_get(sample, "correct"), name);
-    if (!value) value = json_object_get(json_object_get(sample, "loss"), name);
-    if (value || strcmp(name, "soft") != 0) return value;
-    const json_t *soft = json_object_get(sample, "soft");
-    return json_object_get(soft, headline);
-}
-
-/* Of a generated text: a further answer stands under its name, the first one does not. */
-static const json_t *generated_value(const json_t *sample, const cpl_totals_metric *m)
-{
-    const json_t *correct = json_object_get(sample, "correct");
-    if (m->filter) return json_object_get(correct, m->filter);
-    const json_t *own = json_object_get(sample, m->own);
-    return own ? own : correct;
-}
-
-static cpl_status lacks(const json_t *sample, const cpl_totals_metric *m)
+static cpl_status lacks(const json_t *sample, const cpl_metric_key *m)
 {
     char *id                = json_dumps(json_object_get(sample, "id"), JSON_ENCODE_ANY);
     const cpl_status status = CPL_FAIL(
@@ -217,13 +204,12 @@ static cpl_status lacks(const json_t *sample, const cpl_totals_metric *m)
 
 /* Sets the value of a sample; NaN: it says nothing of the metric. */
 static cpl_status value_of(double *value, const cpl_totals *t, const json_t *sample,
-                           const cpl_totals_metric *m)
+                           const cpl_metric_key *m)
 {
-    *value = NAN;
-    if (!cpl_profile_reports(t->profile, m->name, is_ranked(sample))) return CPL_OK;
-    const json_t *found = is_ranked(sample)
-                              ? ranked_value(sample, m->name, t->profile->metrics.at[0])
-                              : generated_value(sample, m);
+    *value                       = NAN;
+    const cpl_request_kind *kind = kind_of(sample);
+    if (!kind->reports(t->profile, m->name)) return CPL_OK;
+    const json_t *found = kind->value(sample, m, t->profile->metrics.at[0]);
     if (!json_is_number(found) && !json_is_boolean(found)) return lacks(sample, m);
     *value = json_is_boolean(found) ? json_is_true(found) : json_number_value(found);
     return CPL_OK;

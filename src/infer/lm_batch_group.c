@@ -157,7 +157,7 @@ static cpl_status not_finite(void)
     return CPL_FAIL(CPL_ERR_INPUT, "a log-probability is not finite: the weights are bad");
 }
 
-/* Answers picks first ... last - 1, at most CPL_ASKER_PICKS, the first of which is behind row
+/* Answers picks first ... last - 1, at most CPL_LM_BATCH_PICKS, the first of which is behind row
  * first_row of the pass's final. */
 static cpl_status answer_some(cpl_lm_batch_group *g, const cpl_pass *pass, int64_t first,
                               int64_t last, int64_t first_row)

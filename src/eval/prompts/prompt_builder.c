@@ -277,8 +277,8 @@ static cpl_status make_continuation(cpl_option *option, cpl_pool *pool, cpl_prom
     return cpl_pool_status(pool);
 }
 
-static cpl_status make_ranked(cpl_question *q, cpl_pool *pool, cpl_prompt_builder *m,
-                              const char *before, bool described)
+cpl_status cpl_prompt_make_options(cpl_question *q, cpl_pool *pool, cpl_prompt_builder *m,
+                                   const char *before, bool described)
 {
     const cpl_prompt_spec *spec = m->of->spec;
     const char *shared          = NULL;
@@ -360,8 +360,8 @@ static cpl_status make_references(cpl_references *references, bool *listed, cpl_
     return status;
 }
 
-static cpl_status make_generated(cpl_question *q, cpl_pool *pool, cpl_prompt_builder *m,
-                                 const char *before, bool described)
+cpl_status cpl_prompt_make_text(cpl_question *q, cpl_pool *pool, cpl_prompt_builder *m,
+                                const char *before, bool described)
 {
     const cpl_prompt_spec *spec = m->of->spec;
     int64_t n                   = spec->form.n_answers;
@@ -384,10 +384,8 @@ cpl_status cpl_prompt_input_question(cpl_question *question, cpl_pool *pool,
     cpl_status status = cpl_prompt_builder_start(&m, input);
     question->form    = &input->spec->form;
     question->subject = input->subject;
-    bool rank         = input->spec->form.ask == CPL_ASK_RANK;
     if (status == CPL_OK)
-        status = rank ? make_ranked(question, pool, &m, before, described)
-                      : make_generated(question, pool, &m, before, described);
+        status = input->spec->form.kind->build(question, pool, &m, before, described);
     cpl_prompt_builder_end(&m);
     return status;
 }

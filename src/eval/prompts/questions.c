@@ -286,9 +286,17 @@ static void add_answer(SHA256_CTX *sum, const cpl_answer *answer)
     add_number(sum, answer->show_normal);
 }
 
+/* Its place in the list of kinds. */
+static int64_t place_of(const cpl_request_kind *kind)
+{
+    int64_t place = 0;
+    while (cpl_request_kinds[place] != kind) place++;
+    return place;
+}
+
 static void add_form(SHA256_CTX *sum, const cpl_request_spec *form)
 {
-    add_number(sum, form->ask);
+    add_number(sum, place_of(form->kind));
     add_number(sum, form->joining);
     add_number(sum, form->window);
     add_number(sum, form->fixed);
@@ -302,7 +310,7 @@ static void add_form(SHA256_CTX *sum, const cpl_request_spec *form)
     add_number(sum, form->filters);
 }
 
-static void add_ranked(SHA256_CTX *sum, const cpl_question *q)
+void cpl_question_sum_options(SHA256_CTX *sum, const cpl_question *q)
 {
     add_number(sum, q->n_options);
     for (int64_t i = 0; i < q->n_options; i++) {
@@ -316,7 +324,7 @@ static void add_ranked(SHA256_CTX *sum, const cpl_question *q)
     add_number(sum, q->several);
 }
 
-static void add_generated(SHA256_CTX *sum, const cpl_question *q)
+void cpl_question_sum_text(SHA256_CTX *sum, const cpl_question *q)
 {
     add_text(sum, q->prompt);
     for (int64_t i = 0; i < q->form->n_answers; i++)
@@ -331,9 +339,6 @@ void cpl_question_sum(char hex[SHA256_DIGEST_STRING_LENGTH], const cpl_question 
     add_text(&sum, q->id);
     add_text(&sum, q->subject);
     add_form(&sum, q->form);
-    if (q->form->ask == CPL_ASK_GENERATE)
-        add_generated(&sum, q);
-    else
-        add_ranked(&sum, q);
+    q->form->kind->add_to_sum(&sum, q);
     SHA256End(&sum, hex);
 }

@@ -28,14 +28,14 @@ typedef struct cpl_question {
     const char *id;      /* "12", "subject/12", "subject/12#3" */
     const char *subject; /* NULL: the task has none */
     const cpl_request_spec *form;
-    /* rank */
+    /* multiple_choice */
     cpl_option *options; /* (n_options), two at least; one if only losses are reported */
     int64_t n_options;
     const char *unconditional; /* the bare context of acc_uncond; NULL: not wanted */
     int64_t *gold;             /* (n_gold) places among the options, ascending, at least one */
     int64_t n_gold;
     bool several; /* gold is written as a list, even of one */
-    /* generate */
+    /* generate_until */
     const char *prompt;
     cpl_references *references; /* (form->n_answers) */
     bool listed; /* the first answer's references are written as a list, even of one */
@@ -44,6 +44,10 @@ typedef struct cpl_question {
 /* SHA-256, in hexadecimal, of the request and of everything by which the answer is graded: texts,
  * right answers, references, and the form with its scores, filters and stop strings. */
 void cpl_question_sum(char hex[SHA256_DIGEST_STRING_LENGTH], const cpl_question *q);
+
+/* The `add_to_sum` of request kinds: of options, or of a prompt with references. */
+void cpl_question_sum_options(SHA256_CTX *sum, const cpl_question *q);
+void cpl_question_sum_text(SHA256_CTX *sum, const cpl_question *q);
 
 typedef struct cpl_questions_options {
     const char *data; /* the folder of all rows: --data */

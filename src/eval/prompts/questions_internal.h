@@ -95,6 +95,15 @@ CPL_NODISCARD cpl_status cpl_prompt_input_question(cpl_question *question, cpl_p
                                                    const cpl_prompt_input *input,
                                                    const char *before, bool described);
 
+/* The `build` of request kinds: options with their contexts and the right ones; or a prompt with the
+ * references of its answers. */
+CPL_NODISCARD cpl_status cpl_prompt_make_options(cpl_question *q, cpl_pool *pool,
+                                                 cpl_prompt_builder *m, const char *before,
+                                                 bool described);
+CPL_NODISCARD cpl_status cpl_prompt_make_text(cpl_question *q, cpl_pool *pool,
+                                              cpl_prompt_builder *m, const char *before,
+                                              bool described);
+
 /* Appends a few-shot example. The same. */
 CPL_NODISCARD cpl_status cpl_prompt_input_fewshot(cpl_text *out, const cpl_prompt_input *input);
 

@@ -126,7 +126,7 @@ static cpl_status resolve_requests(cpl_reading *r)
     if (!forms) return cpl_pool_status(&r->store->pool);
     for (int64_t i = 0; i < resolved->n_specs; i++) {
         forms[i] = resolved->specs[i].form;
-        if (forms[i].ask != CPL_ASK_GENERATE) continue;
+        if (!forms[i].kind->generates) continue;
         if (max_tokens != CPL_UNSET) forms[i].max_gen_toks = max_tokens;
         if (forms[i].max_gen_toks > r->q->max_tokens) r->q->max_tokens = forms[i].max_gen_toks;
     }

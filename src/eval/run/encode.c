@@ -162,15 +162,9 @@ static cpl_status advise(cpl_status status, const char *way_out)
     return CPL_FAIL(status, "%s; %s", cpl_last_error(), way_out);
 }
 
-typedef struct checking {
-    cpl_encoding encoding;
-    cpl_ids ids;
-    cpl_eval_runner_advice advice;
-} checking;
-
 /* A token has a byte at least: what has no more bytes than the window has tokens fits. Others are
  * encoded. */
-static cpl_status check_option(checking *c, const cpl_request_spec *form, int64_t window,
+static cpl_status check_option(cpl_length_check *c, const cpl_request_spec *form, int64_t window,
                                const cpl_option *option)
 {
     cpl_encoded encoded;
@@ -183,45 +177,44 @@ static cpl_status check_option(checking *c, const cpl_request_spec *form, int64_
     return advise(fits(&encoded, form), c->advice.beyond);
 }
 
-static cpl_status check_prompt(checking *c, const cpl_request_spec *form, int64_t window,
-                               const char *prompt)
+cpl_status cpl_length_check_options(cpl_length_check *c, const cpl_question *q, int64_t window)
 {
-    cpl_encoded encoded;
-    CPL_TRY(advise(leaves_room(form, window), c->advice.room));
-    const int64_t room = window - form->max_gen_toks;
-    if (!form->stop_beyond || strlen(prompt) <= (size_t)room) return CPL_OK;
-    c->ids.count = 0;
-    CPL_TRY(cpl_encode_prompt(&c->encoding, &c->ids, &encoded, prompt, room));
-    return advise(fits(&encoded, form), c->advice.beyond);
-}
-
-static cpl_status check(checking *c, const cpl_question *q, int64_t window)
-{
-    window = cpl_eval_runner_window_of(q->form, window);
-    if (q->form->ask == CPL_ASK_GENERATE) return check_prompt(c, q->form, window, q->prompt);
     for (int64_t i = 0; i < q->n_options; i++)
         CPL_TRY(check_option(c, q->form, window, &q->options[i]));
     return CPL_OK;
+}
+
+cpl_status cpl_length_check_prompt(cpl_length_check *c, const cpl_question *q, int64_t window)
+{
+    const cpl_request_spec *form = q->form;
+    cpl_encoded encoded;
+    CPL_TRY(advise(leaves_room(form, window), c->advice.room));
+    const int64_t room = window - form->max_gen_toks;
+    if (!form->stop_beyond || strlen(q->prompt) <= (size_t)room) return CPL_OK;
+    c->ids.count = 0;
+    CPL_TRY(cpl_encode_prompt(&c->encoding, &c->ids, &encoded, q->prompt, room));
+    return advise(fits(&encoded, form), c->advice.beyond);
+}
+
+static cpl_status check_question(cpl_length_check *c, const cpl_question *q, int64_t window)
+{
+    window = cpl_eval_runner_window_of(q->form, window);
+    return cpl_eval_runner_about(q->form->kind->check(c, q, window), q);
 }
 
 cpl_status cpl_eval_runner_check(const cpl_question *questions, int64_t n, int64_t window,
                                  const cpl_tokenizer *tokenizer,
                                  const cpl_eval_runner_advice *advice)
 {
-    checking c        = {.encoding = {.eos = 0}}; /* a missing one is reported later */
-    cpl_status status = cpl_encoder_init(&c.encoding.encoder, tokenizer, false);
+    cpl_length_check c = {.encoding = {.eos = 0}}; /* a missing one is reported later */
+    cpl_status status  = cpl_encoder_init(&c.encoding.encoder, tokenizer, false);
     if (advice) c.advice = *advice;
     for (int64_t i = 0; status == CPL_OK && i < n; i++)
-        status = cpl_eval_runner_about(check(&c, &questions[i], window), &questions[i]);
+        status = check_question(&c, &questions[i], window);
     cpl_ids_free(&c.ids);
     cpl_text_free(&c.encoding.joined);
     cpl_encoder_free(c.encoding.encoder);
     return status;
-}
-
-int64_t cpl_eval_runner_requests(const cpl_question *q)
-{
-    return q->n_options * (q->unconditional ? 2 : 1);
 }
 
 cpl_status cpl_eval_runner_count(void *work, int64_t index)

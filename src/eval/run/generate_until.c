@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "eval/grade/grading.h"
 #include "eval/grade/words.h"
+#include "eval/prompts/questions_internal.h"
 #include "eval/run/runner_internal.h"
 #include "eval/run/sample.h"
 
@@ -161,11 +162,12 @@ static void free_block(block *b)
 }
 
 /* All prompts of a block have the same max_gen_toks. */
-int64_t cpl_eval_runner_generate_end(const cpl_eval_runner_work *w, int64_t first)
+static int64_t end_of_block(const cpl_eval_runner_work *w, int64_t first)
 {
     const cpl_question *q = w->question;
     int64_t last          = first;
-    while (last < w->n && last - first < MOST_QUESTIONS && q[last].form->ask == CPL_ASK_GENERATE &&
+    while (last < w->n && last - first < MOST_QUESTIONS &&
+           q[last].form->kind == &cpl_request_generate_until &&
            q[last].form->max_gen_toks == q[first].form->max_gen_toks)
         last++;
     return last;
@@ -279,11 +281,108 @@ static cpl_status ask(block *b)
                                  b->w->question[b->first].form->max_gen_toks, &callbacks);
 }
 
-cpl_status cpl_eval_runner_generate(cpl_eval_runner_work *w, int64_t first, int64_t *last)
+static cpl_status run_block(cpl_eval_runner_work *w, int64_t first, int64_t *last)
 {
-    block b = {.w = w, .first = first, .last = cpl_eval_runner_generate_end(w, first)};
+    block b                 = {.w = w, .first = first, .last = end_of_block(w, first)};
     const cpl_status status = ask(&b);
     *last                   = b.last;
     free_block(&b);
     return status;
 }
+
+static cpl_status block_end(cpl_eval_runner_work *w, int64_t first, int64_t *last)
+{
+    *last = end_of_block(w, first);
+    return CPL_OK;
+}
+
+static int64_t count_requests(const cpl_question *q)
+{
+    (void)q;
+    return 1;
+}
+
+/* ---- metrics ---- */
+
+static const char *metric(const cpl_request_spec *form, int64_t i)
+{
+    return i < form->n_answers ? form->answers[i].name : NULL;
+}
+
+static bool has_metric(const cpl_request_spec *form, const char *name)
+{
+    if (form->filters) return strcmp(name, "exact_match") == 0;
+    for (int64_t k = 0; k < form->n_answers; k++)
+        if (strcmp(form->answers[k].name, name) == 0) return true;
+    return false;
+}
+
+/* Answers; and a score only where it is the headline, which then is the name of an answer too. */
+static bool reports(const cpl_profile *profile, const char *name)
+{
+    return !cpl_metric_is_score(name) || strcmp(name, profile->metrics.at[0]) == 0;
+}
+
+static cpl_status check_metric(const cpl_task *task, const cpl_request_spec *form,
+                               const cpl_profile *profile, const char *name, const char *who,
+                               const json_t *node)
+{
+    (void)profile;
+    if (has_metric(form, name)) return CPL_OK;
+    return FAIL(task, node,
+                "%s generates text, and none of its answers is called %.100s: write answers: "
+                "{%.100s: {...}} there, or leave the metric out",
+                who, name, name);
+}
+
+/* A further answer stands under its name, the first one does not. */
+static const json_t *value(const json_t *sample, const cpl_metric_key *m, const char *headline)
+{
+    (void)headline;
+    const json_t *correct = json_object_get(sample, "correct");
+    if (m->filter) return json_object_get(correct, m->filter);
+    const json_t *own = json_object_get(sample, m->own);
+    return own ? own : correct;
+}
+
+/* ---- the keys of a task file ---- */
+
+static cpl_status read_until(cpl_request_spec *form, const cpl_task *task, const json_t *from)
+{
+    cpl_string_list until;
+    CPL_TRY(cpl_task_names_of(&until, task, from, "until"));
+    for (int64_t i = 0; i < until.count; i++)
+        if (!*until.at[i])
+            return FAIL(task, json_object_get(from, "until"), "an empty stop string");
+    form->until   = until.at;
+    form->n_until = until.count;
+    return CPL_OK;
+}
+
+static cpl_status read_spec(cpl_prompt_spec *spec, cpl_task *task, const char *profile,
+                            const json_t *from, const json_t *place)
+{
+    (void)profile;
+    CPL_TRY(cpl_task_int_of(&spec->form.max_gen_toks, task, from, "max_gen_toks", 1, 1 << 24, 256));
+    CPL_TRY(read_until(&spec->form, task, from));
+    return cpl_task_read_answers(spec, task, from, place);
+}
+
+const cpl_request_kind cpl_request_generate_until = {
+    .name         = "generate",
+    .output_type  = "generate_until",
+    .questions    = "are answered in writing, and have no options to compare",
+    .generates    = true,
+    .read         = read_spec,
+    .metric       = metric,
+    .has_metric   = has_metric,
+    .reports      = reports,
+    .check_metric = check_metric,
+    .build        = cpl_prompt_make_text,
+    .add_to_sum   = cpl_question_sum_text,
+    .check        = cpl_length_check_prompt,
+    .count        = count_requests,
+    .block_end    = block_end,
+    .run          = run_block,
+    .value        = value,
+};

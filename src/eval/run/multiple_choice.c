@@ -3,136 +3,11 @@
 
 #include "base/arena.h"
 #include "eval/grade/words.h"
+#include "eval/prompts/questions_internal.h"
 #include "eval/run/runner_internal.h"
 #include "eval/run/sample.h"
 
-enum { MOST_QUESTIONS = 128, MOST_TOKENS = 1 << 20 }; /* of a block */
-
-/* One block. Its sequences are those of its questions one after the other: the options, then the
- * same behind the bare context. Equal ones pass through the model once (lm_batch.h). */
-typedef struct block {
-    cpl_eval_runner_work *w;
-    int64_t first, last;      /* of its questions */
-    cpl_encoded *encoded;     /* (n) */
-    cpl_lm_request *requests; /* (n) */
-    int64_t n;
-    cpl_option_facts *facts; /* of one question */
-} block;
-
-static void free_block(block *b)
-{
-    cpl_free(b->encoded);
-    cpl_free(b->requests);
-    cpl_free(b->facts);
-}
-
-/* Room for the sequences of as many questions as a block may have at most. */
-static cpl_status make_room(block *b)
-{
-    int64_t requests = 0, options = 0;
-    for (int64_t i = b->first; i < b->w->n && i - b->first < MOST_QUESTIONS; i++) {
-        const cpl_question *q = &b->w->question[i];
-        requests += cpl_eval_runner_requests(q);
-        if (q->n_options > options) options = q->n_options;
-    }
-    b->encoded  = cpl_alloc((size_t)requests * sizeof *b->encoded + 1);
-    b->requests = cpl_alloc((size_t)requests * sizeof *b->requests + 1);
-    b->facts    = cpl_alloc((size_t)options * sizeof *b->facts + 1);
-    return b->encoded && b->requests && b->facts ? CPL_OK : CPL_ERR_MEMORY;
-}
-
-static cpl_status encode_question(block *b, const cpl_question *q)
-{
-    cpl_eval_runner_work *w = b->w;
-    const int64_t window    = cpl_eval_runner_window_of(q->form, w->a->window);
-    CPL_ASSERT(window <= w->a->batch->how.window);
-    for (int64_t i = 0; i < cpl_eval_runner_requests(q); i++) {
-        cpl_option option = q->options[i % q->n_options];
-        if (i >= q->n_options) option.context = q->unconditional;
-        CPL_TRY(cpl_eval_runner_encode_option(&w->encoding, &w->ids, &b->encoded[b->n++], q->form,
-                                              window, &option));
-    }
-    return CPL_OK;
-}
-
-static cpl_status encode_all(block *b)
-{
-    cpl_eval_runner_work *w = b->w;
-    w->ids.count            = 0;
-    for (b->last = b->first; b->last < w->n; b->last++) {
-        const cpl_question *q = &w->question[b->last];
-        if (q->form->ask != CPL_ASK_RANK || b->last - b->first == MOST_QUESTIONS ||
-            w->ids.count > MOST_TOKENS)
-            break;
-        CPL_TRY(cpl_eval_runner_about(encode_question(b, q), q));
-    }
-    for (int64_t i = 0; i < b->n; i++) {
-        const cpl_encoded *e = &b->encoded[i];
-        b->requests[i]       = (cpl_lm_request){w->ids.at + e->first, e->length, e->scored, 0};
-    }
-    return CPL_OK;
-}
-
-static int64_t at_least_1(size_t length)
-{
-    return length > 0 ? (int64_t)length : 1;
-}
-
-/* Of option i, whose sequences are requests[i] and behind all options. */
-static cpl_option_facts facts_of(const cpl_question *q, const cpl_lm_request *requests, int64_t i)
-{
-    const cpl_span whole = cpl_span_of(q->options[i].continuation);
-    CPL_ASSERT(q->options[i].choice <= whole.length);
-    const cpl_span choice = cpl_span_part(whole, q->options[i].choice, whole.length);
-    return (cpl_option_facts){
-        .loglik        = requests[i].log_prob,
-        .unconditional = q->unconditional ? requests[q->n_options + i].log_prob : 0,
-        .tokens        = requests[i].scored,
-        .chars         = at_least_1(cpl_words_count(whole)),
-        .bytes         = at_least_1(whole.length),
-        .choice_chars  = at_least_1(cpl_words_count(choice)),
-        .choice_bytes  = at_least_1(choice.length),
-    };
-}
-
-static cpl_status tell(block *b)
-{
-    const cpl_eval_runner_work *w = b->w;
-    int64_t at                    = 0;
-    for (int64_t i = b->first; i < b->last; i++) {
-        const cpl_question *q = &w->question[i];
-        json_t *sample        = NULL;
-        for (int64_t k = 0; k < q->n_options; k++) b->facts[k] = facts_of(q, b->requests + at, k);
-        CPL_TRY(cpl_sample_ranked(&sample, q, b->encoded + at, b->facts, w->a->texts));
-        CPL_TRY(w->callbacks->take(w->callbacks->ctx, i, sample));
-        at += cpl_eval_runner_requests(q);
-    }
-    return CPL_OK;
-}
-
-cpl_status cpl_eval_runner_rank(cpl_eval_runner_work *w, int64_t first, int64_t *last)
-{
-    block b           = {.w = w, .first = first};
-    cpl_status status = CPL_OK;
-    CPL_TRY_DONE(make_room(&b));
-    CPL_TRY_DONE(encode_all(&b));
-    CPL_TRY_DONE(cpl_lm_batch_score(w->a->batch, b.requests, b.n, cpl_eval_runner_count, w));
-    status = tell(&b);
-    *last  = b.last;
-done:
-    free_block(&b);
-    return status;
-}
-
-cpl_status cpl_eval_runner_rank_end(cpl_eval_runner_work *w, int64_t first, int64_t *last)
-{
-    block b           = {.w = w, .first = first};
-    cpl_status status = make_room(&b);
-    if (status == CPL_OK) status = encode_all(&b);
-    *last = b.last;
-    free_block(&b);
-    return status;
-}
+/* ---- samples ---- */
 
 /* Whatever the options have one of each. */
 static bool put_options(json_t *sample, const cpl_question *q, const cpl_encoded *encoded,
@@ -262,8 +137,8 @@ static bool put_texts(json_t *sample, const cpl_question *q)
     return ok;
 }
 
-cpl_status cpl_sample_ranked(json_t **sample, const cpl_question *q, const cpl_encoded *encoded,
-                             const cpl_option_facts *facts, bool texts)
+static cpl_status make_sample(json_t **sample, const cpl_question *q, const cpl_encoded *encoded,
+                              const cpl_option_facts *facts, bool texts)
 {
     json_t *made  = json_object();
     const bool ok = cpl_sample_put(made, "id", cpl_sample_id(q)) &&
@@ -273,3 +148,217 @@ cpl_status cpl_sample_ranked(json_t **sample, const cpl_question *q, const cpl_e
                     (!texts || put_texts(made, q));
     return cpl_sample_finish(sample, made, ok);
 }
+
+/* ---- blocks ---- */
+
+enum { MOST_QUESTIONS = 128, MOST_TOKENS = 1 << 20 }; /* of a block */
+
+/* One block. Its sequences are those of its questions one after the other: the options, then the
+ * same behind the bare context. Equal ones pass through the model once (lm_batch.h). */
+typedef struct block {
+    cpl_eval_runner_work *w;
+    int64_t first, last;      /* of its questions */
+    cpl_encoded *encoded;     /* (n) */
+    cpl_lm_request *requests; /* (n) */
+    int64_t n;
+    cpl_option_facts *facts; /* of one question */
+} block;
+
+/* The sequences of a question: its options, and, where a score needs them, the same continuations
+ * after the bare context. */
+static int64_t count_requests(const cpl_question *q)
+{
+    return q->n_options * (q->unconditional ? 2 : 1);
+}
+
+static void free_block(block *b)
+{
+    cpl_free(b->encoded);
+    cpl_free(b->requests);
+    cpl_free(b->facts);
+}
+
+/* Room for the sequences of as many questions as a block may have at most. */
+static cpl_status make_room(block *b)
+{
+    int64_t requests = 0, options = 0;
+    for (int64_t i = b->first; i < b->w->n && i - b->first < MOST_QUESTIONS; i++) {
+        const cpl_question *q = &b->w->question[i];
+        requests += count_requests(q);
+        if (q->n_options > options) options = q->n_options;
+    }
+    b->encoded  = cpl_alloc((size_t)requests * sizeof *b->encoded + 1);
+    b->requests = cpl_alloc((size_t)requests * sizeof *b->requests + 1);
+    b->facts    = cpl_alloc((size_t)options * sizeof *b->facts + 1);
+    return b->encoded && b->requests && b->facts ? CPL_OK : CPL_ERR_MEMORY;
+}
+
+static cpl_status encode_question(block *b, const cpl_question *q)
+{
+    cpl_eval_runner_work *w = b->w;
+    const int64_t window    = cpl_eval_runner_window_of(q->form, w->a->window);
+    CPL_ASSERT(window <= w->a->batch->how.window);
+    for (int64_t i = 0; i < count_requests(q); i++) {
+        cpl_option option = q->options[i % q->n_options];
+        if (i >= q->n_options) option.context = q->unconditional;
+        CPL_TRY(cpl_eval_runner_encode_option(&w->encoding, &w->ids, &b->encoded[b->n++], q->form,
+                                              window, &option));
+    }
+    return CPL_OK;
+}
+
+static cpl_status encode_all(block *b)
+{
+    cpl_eval_runner_work *w = b->w;
+    w->ids.count            = 0;
+    for (b->last = b->first; b->last < w->n; b->last++) {
+        const cpl_question *q = &w->question[b->last];
+        if (q->form->kind != &cpl_request_multiple_choice || b->last - b->first == MOST_QUESTIONS ||
+            w->ids.count > MOST_TOKENS)
+            break;
+        CPL_TRY(cpl_eval_runner_about(encode_question(b, q), q));
+    }
+    for (int64_t i = 0; i < b->n; i++) {
+        const cpl_encoded *e = &b->encoded[i];
+        b->requests[i]       = (cpl_lm_request){w->ids.at + e->first, e->length, e->scored, 0};
+    }
+    return CPL_OK;
+}
+
+static int64_t at_least_1(size_t length)
+{
+    return length > 0 ? (int64_t)length : 1;
+}
+
+/* Of option i, whose sequences are requests[i] and behind all options. */
+static cpl_option_facts facts_of(const cpl_question *q, const cpl_lm_request *requests, int64_t i)
+{
+    const cpl_span whole = cpl_span_of(q->options[i].continuation);
+    CPL_ASSERT(q->options[i].choice <= whole.length);
+    const cpl_span choice = cpl_span_part(whole, q->options[i].choice, whole.length);
+    return (cpl_option_facts){
+        .loglik        = requests[i].log_prob,
+        .unconditional = q->unconditional ? requests[q->n_options + i].log_prob : 0,
+        .tokens        = requests[i].scored,
+        .chars         = at_least_1(cpl_words_count(whole)),
+        .bytes         = at_least_1(whole.length),
+        .choice_chars  = at_least_1(cpl_words_count(choice)),
+        .choice_bytes  = at_least_1(choice.length),
+    };
+}
+
+static cpl_status tell(block *b)
+{
+    const cpl_eval_runner_work *w = b->w;
+    int64_t at                    = 0;
+    for (int64_t i = b->first; i < b->last; i++) {
+        const cpl_question *q = &w->question[i];
+        json_t *sample        = NULL;
+        for (int64_t k = 0; k < q->n_options; k++) b->facts[k] = facts_of(q, b->requests + at, k);
+        CPL_TRY(make_sample(&sample, q, b->encoded + at, b->facts, w->a->texts));
+        CPL_TRY(w->callbacks->take(w->callbacks->ctx, i, sample));
+        at += count_requests(q);
+    }
+    return CPL_OK;
+}
+
+static cpl_status run_block(cpl_eval_runner_work *w, int64_t first, int64_t *last)
+{
+    block b           = {.w = w, .first = first};
+    cpl_status status = CPL_OK;
+    CPL_TRY_DONE(make_room(&b));
+    CPL_TRY_DONE(encode_all(&b));
+    CPL_TRY_DONE(cpl_lm_batch_score(w->a->batch, b.requests, b.n, cpl_eval_runner_count, w));
+    status = tell(&b);
+    *last  = b.last;
+done:
+    free_block(&b);
+    return status;
+}
+
+static cpl_status block_end(cpl_eval_runner_work *w, int64_t first, int64_t *last)
+{
+    block b           = {.w = w, .first = first};
+    cpl_status status = make_room(&b);
+    if (status == CPL_OK) status = encode_all(&b);
+    *last = b.last;
+    free_block(&b);
+    return status;
+}
+
+/* ---- metrics ---- */
+
+static bool has_score(const cpl_request_spec *form, const char *name)
+{
+    for (int64_t k = 0; k < form->n_scores; k++)
+        if (strcmp(form->scores[k]->name, name) == 0) return true;
+    return false;
+}
+
+static const char *metric(const cpl_request_spec *form, int64_t i)
+{
+    return i < form->n_scores ? form->scores[i]->name : NULL;
+}
+
+static bool has_metric(const cpl_request_spec *form, const char *name)
+{
+    (void)form;
+    return cpl_metric_is_score(name);
+}
+
+static bool reports(const cpl_profile *profile, const char *name)
+{
+    (void)profile;
+    return cpl_metric_is_score(name);
+}
+
+static cpl_status check_metric(const cpl_task *task, const cpl_request_spec *form,
+                               const cpl_profile *profile, const char *name, const char *who,
+                               const json_t *node)
+{
+    const char *headline = profile->metrics.at[0];
+    const bool soft      = strcmp(name, "soft") == 0;
+    if (soft && !has_score(form, headline))
+        return FAIL(task, node,
+                    "soft is made of the headline's scores, and %.100s, which stands first, is no "
+                    "score of %s: write metrics: [acc, soft]",
+                    headline, who);
+    if (!soft && !cpl_metric_is_loss(name) && !has_score(form, name))
+        return FAIL(task, node, "%.100s is not among the scores of %s", name, who);
+    return CPL_OK;
+}
+
+static const json_t *value(const json_t *sample, const cpl_metric_key *m, const char *headline)
+{
+    const json_t *value = json_object_get(json_object_get(sample, "correct"), m->name);
+    if (!value) value = json_object_get(json_object_get(sample, "loss"), m->name);
+    if (value || strcmp(m->name, "soft") != 0) return value;
+    return json_object_get(json_object_get(sample, "soft"), headline);
+}
+
+static cpl_status read_spec(cpl_prompt_spec *spec, cpl_task *task, const char *profile,
+                            const json_t *from, const json_t *place)
+{
+    (void)place;
+    return cpl_task_read_scores(&spec->form, task, profile, from);
+}
+
+const cpl_request_kind cpl_request_multiple_choice = {
+    .name         = "rank",
+    .output_type  = "multiple_choice",
+    .questions    = "have options, of which none is written",
+    .sample_key   = "loglik",
+    .has_options  = true,
+    .read         = read_spec,
+    .metric       = metric,
+    .has_metric   = has_metric,
+    .reports      = reports,
+    .check_metric = check_metric,
+    .build        = cpl_prompt_make_options,
+    .add_to_sum   = cpl_question_sum_options,
+    .check        = cpl_length_check_options,
+    .count        = count_requests,
+    .block_end    = block_end,
+    .run          = run_block,
+    .value        = value,
+};

@@ -1,6 +1,13 @@
 /* runner.c - see runner.h: questions in blocks. */
 #include "eval/run/runner_internal.h"
 
+const cpl_request_kind *const cpl_request_kinds[] = {
+#define CPL_REQUEST_KIND(name) &cpl_request_##name,
+#include "eval/tasks/request_kinds.def"
+#undef CPL_REQUEST_KIND
+};
+const size_t cpl_n_request_kinds = sizeof cpl_request_kinds / sizeof *cpl_request_kinds;
+
 int64_t cpl_eval_runner_window(const cpl_question *questions, int64_t n, int64_t window)
 {
     int64_t longest = window;
@@ -16,9 +23,7 @@ int64_t cpl_eval_runner_window(const cpl_question *questions, int64_t n, int64_t
 static int64_t count_all(const cpl_question *questions, int64_t n)
 {
     int64_t count = 0;
-    for (int64_t i = 0; i < n; i++)
-        count +=
-            questions[i].form->ask == CPL_ASK_RANK ? cpl_eval_runner_requests(&questions[i]) : 1;
+    for (int64_t i = 0; i < n; i++) count += questions[i].form->kind->count(&questions[i]);
     return count;
 }
 
@@ -45,22 +50,12 @@ cpl_status cpl_eval_runner_run(const cpl_eval_runner *a, const cpl_question *que
     w.callbacks = callbacks;
     w.of        = count_all(questions, n);
     for (int64_t first = 0, last; status == CPL_OK && first < n; first = last)
-        status = questions[first].form->ask == CPL_ASK_RANK
-                     ? cpl_eval_runner_rank(&w, first, &last)
-                     : cpl_eval_runner_generate(&w, first, &last);
+        status = questions[first].form->kind->run(&w, first, &last);
     close_work(&w);
     return status;
 }
 
 /* ---- going on ---- */
-
-static cpl_status block_end(cpl_eval_runner_work *w, int64_t first, int64_t *last)
-{
-    if (w->question[first].form->ask == CPL_ASK_RANK)
-        return cpl_eval_runner_rank_end(w, first, last);
-    *last = cpl_eval_runner_generate_end(w, first);
-    return CPL_OK;
-}
 
 static void keep_whole(bool *answered, int64_t first, int64_t last)
 {
@@ -76,7 +71,7 @@ cpl_status cpl_eval_runner_keep_blocks(const cpl_eval_runner *a, const cpl_quest
     cpl_status status = CPL_OK;
     CPL_TRY(open_work(&w, a, questions, n));
     for (int64_t first = 0, last; status == CPL_OK && first < n; first = last) {
-        status = block_end(&w, first, &last);
+        status = questions[first].form->kind->block_end(&w, first, &last);
         if (status == CPL_OK) keep_whole(answered, first, last);
     }
     close_work(&w);

@@ -1,7 +1,7 @@
-/* sample.h - an answered question as the object that a results file holds of it.
+/* sample.h - an answered question as the object in a results file (docs/formats.md, "Results of an
+ * evaluation"): what the kinds of requests share.
  *
- * Room:   eval/run. sample_ranked.c and sample_generated.c write the keys, which docs/formats.md
- *         lists under "Results of an evaluation"; sample.c is what both stand on.
+ * Room:   eval/run.
  * Errors: only CPL_ERR_MEMORY. */
 #ifndef CPL_EVAL_RUN_SAMPLE_H
 #define CPL_EVAL_RUN_SAMPLE_H
@@ -11,11 +11,6 @@
 #include "eval/grade/score.h"
 #include "eval/prompts/questions.h"
 #include "eval/run/encode.h"
-
-/* The object of a ranked question, from (n_options) encodings and facts. CPL_ERR_MEMORY. */
-CPL_NODISCARD cpl_status cpl_sample_ranked(json_t **sample, const cpl_question *q,
-                                           const cpl_encoded *encoded,
-                                           const cpl_option_facts *facts, bool texts);
 
 typedef struct cpl_generated {
     cpl_span text; /* well-formed, cut by the stop strings */

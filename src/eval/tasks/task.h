@@ -77,7 +77,8 @@ typedef struct cpl_task_text {
 extern const cpl_task_text cpl_task_texts[];
 extern const size_t cpl_n_task_texts;
 
-/* Whether a ranked question, or a generated one, has to say anything of a metric of the profile. */
-bool cpl_profile_reports(const cpl_profile *profile, const char *metric, bool ranked);
+/* Whether a metric is a score of options or "soft"; and whether it is a loss of the right option. */
+bool cpl_metric_is_score(const char *name);
+bool cpl_metric_is_loss(const char *name);
 
 #endif /* CPL_EVAL_TASKS_TASK_H */

@@ -194,6 +194,11 @@ CPL_NODISCARD cpl_status cpl_task_read_prompt_spec(cpl_prompt_spec *spec, cpl_ta
                                                    const cpl_resolved_profile *resolved,
                                                    const char *profile, const json_t *from,
                                                    const json_t *place);
+/* Of a request kind: the scores by which options are compared; the answers taken out of a text. */
+CPL_NODISCARD cpl_status cpl_task_read_scores(cpl_request_spec *form, const cpl_task *task,
+                                              const char *profile, const json_t *from);
+CPL_NODISCARD cpl_status cpl_task_read_answers(cpl_prompt_spec *spec, cpl_task *task,
+                                               const json_t *from, const json_t *place);
 CPL_NODISCARD cpl_status cpl_task_read_request(cpl_prompt_spec *spec, cpl_task *task,
                                                const char *profile, const json_t *from,
                                                const json_t *place);

@@ -102,10 +102,6 @@ static cpl_status read_texts(cpl_prompt_spec *spec, cpl_task *task, const json_t
     if (!context) return FAIL(task, place, "context: what is the model given?");
     spec->context_each = cpl_template_names(&spec->context, "choice") ||
                          cpl_template_names(&spec->context, "letter");
-    const char *ask = json_string_value(json_object_get(from, "ask"));
-    if (spec->context_each && ask && strcmp(ask, "generate") == 0)
-        return FAIL(task, json_object_get(from, "context"),
-                    "{choice} is of options, and text is generated");
     return CPL_OK;
 }
 
@@ -137,6 +133,9 @@ cpl_status cpl_task_read_prompt_spec(cpl_prompt_spec *spec, cpl_task *task,
     CPL_TRY(read_lists(spec, task, from));
     CPL_TRY(read_prompt(spec, task, from));
     CPL_TRY(cpl_task_read_request(spec, task, profile, from, place));
+    if (spec->context_each && !spec->form.kind->has_options)
+        return FAIL(task, json_object_get(from, "context"),
+                    "{choice} is of options, and text is generated");
     if (!is_wanted(&spec->form, "acc_uncond")) spec->unconditional = NULL;
     CPL_TRY(read_schemas(&spec->question_schemas, task, spec, resolved->split, false, from, place));
     if (!resolved->fewshot_split) return CPL_OK;

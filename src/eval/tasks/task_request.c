@@ -28,9 +28,10 @@ static const habit *habit_of(const char *profile)
     return &habits[0];
 }
 
-static cpl_status read_scores(cpl_request_spec *form, const cpl_task *task, const json_t *from,
-                              const habit *usual)
+cpl_status cpl_task_read_scores(cpl_request_spec *form, const cpl_task *task, const char *profile,
+                                const json_t *from)
 {
+    const habit *usual    = habit_of(profile);
     cpl_string_list names = {usual->scores, 0};
     while (names.count < 4 && usual->scores[names.count]) names.count++;
     const json_t *given = json_object_get(from, "scores");
@@ -103,8 +104,8 @@ static bool is_answer_name(const char *name)
                                  "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == strlen(name);
 }
 
-static cpl_status read_answers(cpl_prompt_spec *spec, cpl_task *task, const json_t *from,
-                               const json_t *place)
+cpl_status cpl_task_read_answers(cpl_prompt_spec *spec, cpl_task *task, const json_t *from,
+                                 const json_t *place)
 {
     const json_t *answers = json_object_get(from, "answers"),
                  *metrics = json_object_get(from, "metrics");
@@ -141,73 +142,54 @@ static cpl_status read_answers(cpl_prompt_spec *spec, cpl_task *task, const json
     return CPL_OK;
 }
 
-static cpl_status read_until(cpl_request_spec *form, const cpl_task *task, const json_t *from)
+/* By its name, or by lm-evaluation-harness's. */
+static cpl_status read_kind(const cpl_request_kind **kind, const cpl_task *task, const json_t *from)
 {
-    cpl_string_list until;
-    CPL_TRY(cpl_task_names_of(&until, task, from, "until"));
-    for (int64_t i = 0; i < until.count; i++)
-        if (!*until.at[i])
-            return FAIL(task, json_object_get(from, "until"), "an empty stop string");
-    form->until   = until.at;
-    form->n_until = until.count;
+    enum { MOST_KINDS = 16 };
+    const char *names[2 * MOST_KINDS];
+    const size_t n = cpl_n_request_kinds;
+    size_t index;
+    CPL_ASSERT(n <= MOST_KINDS);
+    for (size_t i = 0; i < n; i++) {
+        names[i]     = cpl_request_kinds[i]->name;
+        names[n + i] = cpl_request_kinds[i]->output_type;
+    }
+    CPL_TRY(cpl_task_word_of(&index, task, from, "ask", names, 2 * n, 0));
+    *kind = cpl_request_kinds[index % n];
     return CPL_OK;
 }
 
 cpl_status cpl_task_read_request(cpl_prompt_spec *spec, cpl_task *task, const char *profile,
                                  const json_t *from, const json_t *place)
 {
-    static const char *const asks[]    = {"rank", "generate"};
     static const char *const tokens[]  = {"joint", "separate"};
     static const char *const beyonds[] = {"cut", "error"};
     const habit *usual                 = habit_of(profile);
     cpl_request_spec *form             = &spec->form;
-    size_t ask, joining, beyond;
-    CPL_TRY(cpl_task_word_of(&ask, task, from, "ask", asks, 2, 0));
+    size_t joining, beyond;
+    CPL_TRY(read_kind(&form->kind, task, from));
     CPL_TRY(cpl_task_word_of(&joining, task, from, "tokens", tokens, 2, usual->joining));
     CPL_TRY(cpl_task_word_of(&beyond, task, from, "beyond", beyonds, 2, 0));
     CPL_TRY(cpl_task_int_of(&form->window, task, from, "window", 1, 1 << 24, usual->window));
-    form->ask         = (cpl_ask)ask;
     form->joining     = (cpl_joining)joining;
     form->stop_beyond = beyond == 1;
     form->fixed       = usual->fixed && !json_object_get(from, "window");
-    if (form->ask == CPL_ASK_RANK) return read_scores(form, task, from, usual);
-    CPL_TRY(cpl_task_int_of(&form->max_gen_toks, task, from, "max_gen_toks", 1, 1 << 24, 256));
-    CPL_TRY(read_until(form, task, from));
-    return read_answers(spec, task, from, place);
+    return form->kind->read(spec, task, profile, from, place);
 }
 
-static bool is_score(const char *name)
+/* ---- metrics ---- */
+
+bool cpl_metric_is_score(const char *name)
 {
     for (size_t i = 0; i < cpl_n_scores; i++)
         if (strcmp(cpl_scores[i].name, name) == 0) return true;
     return strcmp(name, "soft") == 0;
 }
 
-bool cpl_profile_reports(const cpl_profile *profile, const char *metric, bool ranked)
-{
-    if (ranked) return is_score(metric);
-    return !is_score(metric) || strcmp(metric, profile->metrics.at[0]) == 0;
-}
-
-static bool is_loss(const char *metric)
+bool cpl_metric_is_loss(const char *name)
 {
     const cpl_score *score;
-    return cpl_score_find(&score, metric) == CPL_OK && score->loss;
-}
-
-static bool has_score(const cpl_request_spec *form, const char *name)
-{
-    for (int64_t k = 0; k < form->n_scores; k++)
-        if (strcmp(form->scores[k]->name, name) == 0) return true;
-    return false;
-}
-
-static bool has_answer(const cpl_request_spec *form, const char *name)
-{
-    if (form->filters) return strcmp(name, "exact_match") == 0;
-    for (int64_t k = 0; k < form->n_answers; k++)
-        if (strcmp(form->answers[k].name, name) == 0) return true;
-    return false;
+    return cpl_score_find(&score, name) == CPL_OK && score->loss;
 }
 
 /* "the profile" or "the case of law". */
@@ -218,40 +200,12 @@ static const char *whose(cpl_pool *pool, const cpl_resolved_profile *resolved,
     return cpl_pool_printf(pool, "the case of %.100s", spec->subjects.at[0]);
 }
 
-/* What a prompt spec's questions have to say of a metric, they can. */
-static cpl_status check_spec(const cpl_task *task, const cpl_profile *profile,
-                             const cpl_resolved_profile *resolved, const cpl_prompt_spec *spec,
-                             const char *metric, const json_t *node)
-{
-    const cpl_request_spec *form = &spec->form;
-    const char *headline         = profile->metrics.at[0];
-    const bool ranked            = form->ask == CPL_ASK_RANK;
-    const char *who              = whose(&task->parts->pool, resolved, spec);
-    if (!cpl_profile_reports(profile, metric, ranked)) return CPL_OK;
-    if (!ranked && !has_answer(form, metric))
-        return FAIL(task, node,
-                    "%s generates text, and none of its answers is called %.100s: write answers: "
-                    "{%.100s: {...}} there, or leave the metric out",
-                    who, metric, metric);
-    if (ranked && strcmp(metric, "soft") == 0 && !has_score(form, headline))
-        return FAIL(task, node,
-                    "soft is made of the headline's scores, and %.100s, which stands first, is no "
-                    "score of %s: write metrics: [acc, soft]",
-                    headline, who);
-    if (ranked && strcmp(metric, "soft") != 0 && !is_loss(metric) && !has_score(form, metric))
-        return FAIL(task, node, "%.100s is not among the scores of %s", metric, who);
-    return CPL_OK;
-}
-
 /* Whether any prompt spec says anything of a metric. */
-static bool is_reported(const cpl_profile *profile, const cpl_resolved_profile *resolved,
-                        const char *metric)
+static bool is_reported(const cpl_resolved_profile *resolved, const char *metric)
 {
     for (int64_t i = 0; i < resolved->n_specs; i++) {
         const cpl_request_spec *form = &resolved->specs[i].form;
-        const bool ranked            = form->ask == CPL_ASK_RANK;
-        if (ranked ? cpl_profile_reports(profile, metric, true) : has_answer(form, metric))
-            return true;
+        if (form->kind->has_metric(form, metric)) return true;
     }
     return false;
 }
@@ -261,12 +215,16 @@ static cpl_status check_metrics(const cpl_task *task, const cpl_profile *profile
                                 const cpl_string_list *metrics, const json_t *node)
 {
     for (int64_t i = 0; i < metrics->count; i++) {
-        if (!is_reported(profile, resolved, metrics->at[i]))
+        if (!is_reported(resolved, metrics->at[i]))
             return FAIL(task, node,
                         "there is no metric %.100s: neither among the scores nor an answer",
                         metrics->at[i]);
-        for (int64_t k = 0; k < resolved->n_specs; k++)
-            CPL_TRY(check_spec(task, profile, resolved, &resolved->specs[k], metrics->at[i], node));
+        for (int64_t k = 0; k < resolved->n_specs; k++) {
+            const cpl_request_spec *form = &resolved->specs[k].form;
+            const char *who              = whose(&task->parts->pool, resolved, &resolved->specs[k]);
+            if (form->kind->reports(profile, metrics->at[i]))
+                CPL_TRY(form->kind->check_metric(task, form, profile, metrics->at[i], who, node));
+        }
     }
     return CPL_OK;
 }
@@ -281,7 +239,7 @@ static cpl_status check_filters(const cpl_task *task, const cpl_resolved_profile
         bool same                    = form->n_answers == first->n_answers;
         for (int64_t k = 0; same && k < first->n_answers; k++)
             same = strcmp(form->answers[k].name, first->answers[k].name) == 0;
-        if (!same && form->ask == CPL_ASK_GENERATE)
+        if (!same && form->kind->generates)
             return FAIL(task, node, "metrics: filters: %s has other answers than the profile",
                         whose(&task->parts->pool, resolved, &resolved->specs[i]));
     }
@@ -294,14 +252,14 @@ static cpl_status list_metrics(cpl_profile *profile, const cpl_resolved_profile 
 {
     static const char *const one[] = {"exact_match"};
     const cpl_request_spec *form   = &resolved->specs[0].form;
-    const bool rank                = form->ask == CPL_ASK_RANK;
+    int64_t n                      = 0;
     CPL_TRY(cpl_task_names_of(&profile->metrics, task, from, "metrics"));
     if (form->filters) profile->metrics = (cpl_string_list){one, 1};
     if (profile->metrics.count) return CPL_OK;
-    const int64_t n = rank ? form->n_scores : form->n_answers;
+    while (form->kind->metric(form, n)) n++;
     const char **at = cpl_pool_take(&task->parts->pool, (size_t)n * sizeof *at);
     if (!at) return cpl_pool_status(&task->parts->pool);
-    for (int64_t i = 0; i < n; i++) at[i] = rank ? form->scores[i]->name : form->answers[i].name;
+    for (int64_t i = 0; i < n; i++) at[i] = form->kind->metric(form, i);
     profile->metrics = (cpl_string_list){at, n};
     return CPL_OK;
 }
@@ -316,8 +274,8 @@ cpl_status cpl_task_read_metrics(cpl_profile *profile, cpl_resolved_profile *res
         CPL_TRY(check_metrics(task, profile, resolved, &profile->groups[i].metrics, node));
     CPL_TRY(check_metrics(task, profile, resolved, &profile->metrics, node));
     CPL_TRY(check_filters(task, resolved, node));
-    resolved->one_option = resolved->specs[0].form.ask == CPL_ASK_RANK;
+    resolved->one_option = resolved->specs[0].form.kind->has_options;
     for (int64_t i = 0; i < profile->metrics.count; i++)
-        resolved->one_option &= is_loss(profile->metrics.at[i]);
+        resolved->one_option &= cpl_metric_is_loss(profile->metrics.at[i]);
     return cpl_pool_status(&task->parts->pool);
 }

@@ -247,7 +247,6 @@ static void note_references(cpl_row_schema *schema, const cpl_prompt_spec *spec)
 /* What has to be made of a row before its templates are. */
 static void note_wants(cpl_row_schema *schema, const cpl_prompt_spec *spec, bool fewshot)
 {
-    bool rank             = spec->form.ask == CPL_ASK_RANK;
     schema->wants_gold    = names_gold(&spec->context);
     schema->wants_options = spec->context_each || names_options(&spec->context, spec);
     if (fewshot) {
@@ -256,7 +255,7 @@ static void note_wants(cpl_row_schema *schema, const cpl_prompt_spec *spec, bool
         schema->wants_options |=
             names_options(spec->target, spec) || names_options(&spec->fewshot, spec);
     } else {
-        schema->wants_gold |= rank;
+        schema->wants_gold |= spec->form.kind->has_options;
         note_references(schema, spec);
     }
     schema->wants_options |= schema->wants_gold;
@@ -296,7 +295,7 @@ cpl_status cpl_task_check_schema(cpl_row_schema *schema, const cpl_task *task,
         CPL_TRY(check_lists(task, schema, spec, node_of(from, "lists", place)));
     CPL_TRY(
         check_template(task, schema, spec, &spec->context, all, node_of(from, "context", place)));
-    if (spec->form.ask == CPL_ASK_RANK || (fewshot && !spec->target))
+    if (spec->form.kind->has_options || (fewshot && !spec->target))
         CPL_TRY(
             check_template(task, schema, spec, &spec->option, all, node_of(from, "option", place)));
     if (!fewshot && spec->description)
