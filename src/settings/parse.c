@@ -9,11 +9,6 @@
 #include "base/arena.h"
 #include "settings/settings.h"
 
-bool cpl_setting_may_be_unset(const cpl_setting *setting)
-{
-    return strcmp(setting->default_value, "unset") == 0;
-}
-
 /* "NAME is TEXT, but must be ..." */
 static cpl_status refuse(const cpl_setting *setting, const char *text)
 {
@@ -327,21 +322,6 @@ static cpl_status read_strings(const cpl_setting *setting, cpl_strings *list, cp
     return wrong ? complain(setting, wrong) : CPL_OK;
 }
 
-static cpl_status parse_strings(const cpl_setting *setting, cpl_strings *field, const char *text)
-{
-    cpl_strings fresh = {0};
-    cpl_text word     = {0};
-    cpl_status status = read_strings(setting, &fresh, &word, text);
-    cpl_text_free(&word);
-    if (status != CPL_OK) {
-        cpl_setting_free(setting, &fresh);
-        return status;
-    }
-    cpl_setting_free(setting, field);
-    *field = fresh;
-    return CPL_OK;
-}
-
 /* Why `name` cannot be the next name of the list, or NULL. */
 static const char *wrong_name(const cpl_weight_list *list, const cpl_text *name)
 {
@@ -399,19 +379,24 @@ static cpl_status read_weights(const cpl_setting *setting, cpl_weight_list *list
     return wrong ? complain(setting, wrong) : CPL_OK;
 }
 
-static cpl_status parse_weights(const cpl_setting *setting, cpl_weight_list *field,
-                                const char *text)
+/* Reads a list or pairs into `field`, which keeps its value if this fails. */
+static cpl_status parse_items(const cpl_setting *setting, void *field, const char *text)
 {
-    cpl_weight_list fresh = {0};
-    cpl_text word         = {0};
-    cpl_status status     = read_weights(setting, &fresh, &word, text);
+    union {
+        cpl_strings strings;
+        cpl_weight_list weights;
+    } fresh           = {0};
+    cpl_text word     = {0};
+    cpl_status status = setting->kind == CPL_KIND_WEIGHTS
+                            ? read_weights(setting, &fresh.weights, &word, text)
+                            : read_strings(setting, &fresh.strings, &word, text);
     cpl_text_free(&word);
     if (status != CPL_OK) {
         cpl_setting_free(setting, &fresh);
         return status;
     }
     cpl_setting_free(setting, field);
-    *field = fresh;
+    memcpy(field, &fresh, cpl_setting_bytes(setting));
     return CPL_OK;
 }
 
@@ -446,9 +431,8 @@ cpl_status cpl_setting_parse(const cpl_setting *setting, void *field, const char
     case CPL_KIND_STRING:
         return parse_string(setting, field, text);
     case CPL_KIND_STRINGS:
-        return parse_strings(setting, field, text);
     case CPL_KIND_WEIGHTS:
-        return parse_weights(setting, field, text);
+        return parse_items(setting, field, text);
     }
     CPL_ASSERT(false); /* every kind is above */
     return CPL_ERR_INPUT;

@@ -11,41 +11,6 @@ static void *field_of(void *joint, const cpl_section *section, const cpl_setting
     return (char *)joint + section->offset + setting->offset;
 }
 
-static size_t field_bytes(cpl_kind kind)
-{
-    static const size_t bytes[] = {
-        [CPL_KIND_INT]     = sizeof(cpl_field_INT),
-        [CPL_KIND_FLOAT]   = sizeof(cpl_field_FLOAT),
-        [CPL_KIND_BOOL]    = sizeof(cpl_field_BOOL),
-        [CPL_KIND_CHOICE]  = sizeof(cpl_field_CHOICE),
-        [CPL_KIND_STRING]  = sizeof(cpl_field_STRING),
-        [CPL_KIND_STRINGS] = sizeof(cpl_field_STRINGS),
-        [CPL_KIND_WEIGHTS] = sizeof(cpl_field_WEIGHTS),
-    };
-    return bytes[kind];
-}
-
-static void free_strings(char **at, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++) cpl_free(at[i]);
-    cpl_free(at);
-}
-
-void cpl_setting_free(const cpl_setting *setting, void *field)
-{
-    if (setting->kind == CPL_KIND_STRING) cpl_free(*(cpl_field_STRING *)field);
-    if (setting->kind == CPL_KIND_STRINGS) {
-        cpl_strings *strings = field;
-        free_strings(strings->at, strings->count);
-    }
-    if (setting->kind == CPL_KIND_WEIGHTS) {
-        cpl_weight_list *weights = field;
-        free_strings(weights->name, weights->count);
-        cpl_free(weights->weight);
-    }
-    memset(field, 0, field_bytes(setting->kind));
-}
-
 void cpl_settings_free(void *joint, const cpl_section *sections, size_t count)
 {
     for (const cpl_section *s = sections; s < sections + count; s++)
@@ -58,7 +23,7 @@ cpl_status cpl_settings_init(void *joint, const cpl_section *sections, size_t co
     cpl_status status = CPL_OK;
     for (const cpl_section *s = sections; s < sections + count; s++)
         for (size_t i = 0; i < s->count; i++)
-            memset(field_of(joint, s, &s->list[i]), 0, field_bytes(s->list[i].kind));
+            memset(field_of(joint, s, &s->list[i]), 0, cpl_setting_bytes(&s->list[i]));
     for (const cpl_section *s = sections; s < sections + count; s++)
         for (size_t i = 0; i < s->count; i++)
             CPL_TRY_DONE(cpl_setting_parse(&s->list[i], field_of(joint, s, &s->list[i]),
@@ -85,13 +50,6 @@ size_t cpl_settings_index(const cpl_section *sections, size_t count, const cpl_s
     }
     CPL_ASSERT(false); /* a setting of other sections */
     return 0;
-}
-
-const char *cpl_setting_dotted(char out[CPL_SETTING_NAME_BYTES], const cpl_setting *setting)
-{
-    snprintf(out, CPL_SETTING_NAME_BYTES, "%s%s%s", setting->section ? setting->section : "",
-             setting->section ? "." : "", setting->name);
-    return out;
 }
 
 const cpl_setting *cpl_settings_find(void *joint, const cpl_section *sections, size_t count,

@@ -133,6 +133,8 @@ bool cpl_setting_may_be_unset(const cpl_setting *setting);
 CPL_NODISCARD cpl_status cpl_setting_parse(const cpl_setting *setting, void *field,
                                            const char *text);
 
+size_t cpl_setting_bytes(const cpl_setting *setting); /* of its field */
+
 /* Gives back what the field owns and zeroes it. */
 void cpl_setting_free(const cpl_setting *setting, void *field);
 
