@@ -18,7 +18,7 @@
 
 #include "base/pool.h"
 #include "base/status.h"
-#include "settings/yaml_flat.h"
+#include "settings/yaml.h"
 
 /* Bounds of metrics.jsonl when it is read: of a line, of the file when it is decompressed. */
 enum { CPL_RUN_LINE_BYTES = 1 << 24 };

@@ -1,19 +1,62 @@
-/* yaml.c - reading a configuration file; see yaml.h
+/* yaml.c - configuration files; see yaml.h
  *
- * A reader asks libyaml for one event after the other. A value is put together again as flow style,
- * its strings quoted, and handed to cpl_setting_parse: what is a number and which bounds it has is
- * known there alone. */
+ * A value is put together again as flow style, its strings quoted, for cpl_setting_parse: what a
+ * number is and which bounds it has is decided there alone. */
 #include "settings/yaml.h"
 
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "io/file.h"
-#include "settings/yaml_events.h"
-#include "settings/yaml_paths.h"
+
+/* ---- relative paths ---- */
+
+static cpl_status resolve_path(char **path, const char *folder)
+{
+    if (!*path || **path == '/' || **path == '\0') return CPL_OK;
+    const char *relative = *path;
+    while (strncmp(relative, "./", 2) == 0) relative += 2;
+    char *whole = cpl_path_join(folder, relative);
+    if (!whole) return CPL_ERR_MEMORY;
+    cpl_free(*path);
+    *path = whole;
+    return CPL_OK;
+}
+
+/* Puts `folder` before the relative paths in `field`, if the setting's unit is "path" or "paths".
+ * The folder "." changes nothing. */
+static cpl_status resolve_field(const cpl_setting *setting, void *field, const char *folder)
+{
+    if (strcmp(folder, ".") == 0) return CPL_OK;
+    if (setting->kind == CPL_KIND_STRING && strcmp(setting->unit, "path") == 0)
+        return resolve_path(field, folder);
+    if (setting->kind == CPL_KIND_STRINGS && strcmp(setting->unit, "paths") == 0) {
+        cpl_strings *paths = field;
+        for (int64_t i = 0; i < paths->count; i++) CPL_TRY(resolve_path(&paths->at[i], folder));
+    }
+    return CPL_OK;
+}
+
+cpl_status cpl_yaml_absolute(void *joint, const cpl_section *sections, size_t count)
+{
+    char here[PATH_MAX];
+    if (!getcwd(here, sizeof here))
+        return CPL_FAIL(CPL_ERR_IO, "the current folder has no name: %s", strerror(errno));
+    for (const cpl_section *s = sections; s < sections + count; s++)
+        for (size_t i = 0; i < s->count; i++)
+            CPL_TRY(
+                resolve_field(&s->list[i], (char *)joint + s->offset + s->list[i].offset, here));
+    return CPL_OK;
+}
+
+/* ---- reading ---- */
 
 typedef struct reader {
-    cpl_yaml_events events;
+    cpl_yaml_doc doc;
     char *folder; /* of the file; owned */
     void *joint;
     const cpl_section *sections;
@@ -22,230 +65,150 @@ typedef struct reader {
     bool *begun; /* by section */
 } reader;
 
-/* Sentences with a position ---------------------------------------------------------------------*/
+#define FAIL_AT(in, node, ...) cpl_yaml_doc_fail(&(in)->doc, (node), __VA_ARGS__)
 
-#define FAIL_HERE(in, ...) CPL_YAML_FAIL(&(in)->events, __VA_ARGS__)
-
-/* The last sentence with the position before it. */
-static cpl_status place(const reader *in, yaml_mark_t mark, cpl_status status)
+/* The last sentence with the node's position before it. */
+static cpl_status place(const reader *in, const cpl_yaml_node *node, cpl_status status)
 {
-    return CPL_FAIL(status, "%s:%zu:%zu: %s", in->events.name, mark.line + 1, mark.column + 1,
+    return CPL_FAIL(status, "%s:%zu:%zu: %s", in->doc.name, node->line, node->column,
                     cpl_last_error());
 }
 
-/* Events ----------------------------------------------------------------------------------------*/
-
-static cpl_status next(reader *in)
+static bool is_nothing(const cpl_yaml_node *node)
 {
-    return cpl_yaml_events_next(&in->events);
+    return node->kind == CPL_YAML_SCALAR && node->plain && !*node->text;
 }
 
-static cpl_status scalar(const reader *in, const char **bytes)
+/* Appends a list of texts, or a mapping of names and numbers, in flow style. All scalars are
+ * quoted: a plain one could be mistaken there. */
+static cpl_status append_items(const reader *in, cpl_text *value, const cpl_yaml_node *whole)
 {
-    return cpl_yaml_events_scalar(&in->events, bytes);
-}
-
-static bool is_plain(const yaml_event_t *event)
-{
-    return event->type == YAML_SCALAR_EVENT && event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
-}
-
-static bool is_nothing(const yaml_event_t *event)
-{
-    return is_plain(event) && event->data.scalar.length == 0;
-}
-
-/* The key that the current event must be. */
-static cpl_status read_key(const reader *in, const char **key)
-{
-    if (in->events.event.type != YAML_SCALAR_EVENT) return FAIL_HERE(in, "a name is expected here");
-    return scalar(in, key);
-}
-
-/* Values ----------------------------------------------------------------------------------------*/
-
-/* Appends the current scalar: as it is if it is plain, else quoted. `nested`: within a list or
- * pairs, where a plain one could be mistaken and is quoted too. */
-static cpl_status append_scalar(const reader *in, cpl_text *value, bool nested)
-{
-    const char *bytes = NULL;
-    CPL_TRY(scalar(in, &bytes));
-    if (is_plain(&in->events.event) && !nested)
-        cpl_text_append(value, bytes, strlen(bytes));
-    else
-        cpl_setting_quote(value, bytes);
-    return CPL_OK;
-}
-
-/* Appends a list, of which the current event is the opening. */
-static cpl_status append_sequence(reader *in, cpl_text *value)
-{
-    cpl_text_char(value, '[');
-    CPL_TRY(next(in));
-    for (; in->events.event.type != YAML_SEQUENCE_END_EVENT;) {
-        if (in->events.event.type != YAML_SCALAR_EVENT || is_nothing(&in->events.event))
-            return FAIL_HERE(in, "a list here holds texts only");
-        CPL_TRY(append_scalar(in, value, true));
+    const bool list = whole->kind == CPL_YAML_LIST;
+    cpl_text_char(value, list ? '[' : '{');
+    for (const cpl_yaml_node *n = whole->first; n; n = n->next) {
+        if (n->kind != CPL_YAML_SCALAR || is_nothing(n))
+            return FAIL_AT(in, n, "%s",
+                           list ? "a list here holds texts only" : "a number is expected here");
+        if (n->key) {
+            cpl_setting_quote(value, n->key->text);
+            cpl_text_append(value, ": ", 2);
+        }
+        cpl_setting_quote(value, n->text);
         cpl_text_char(value, ',');
-        CPL_TRY(next(in));
     }
-    cpl_text_char(value, ']');
+    cpl_text_char(value, list ? ']' : '}');
     return CPL_OK;
 }
 
-/* Appends pairs, of which the current event is the opening. */
-static cpl_status append_mapping(reader *in, cpl_text *value)
+static cpl_status append_value(const reader *in, cpl_text *value, const cpl_yaml_node *node,
+                               const cpl_setting *setting)
 {
-    const char *name = NULL;
-    cpl_text_char(value, '{');
-    CPL_TRY(next(in));
-    for (; in->events.event.type != YAML_MAPPING_END_EVENT;) {
-        CPL_TRY(read_key(in, &name));
-        cpl_setting_quote(value, name);
-        cpl_text_append(value, ": ", 2);
-        CPL_TRY(next(in));
-        if (in->events.event.type != YAML_SCALAR_EVENT || is_nothing(&in->events.event))
-            return FAIL_HERE(in, "a number is expected here");
-        CPL_TRY(append_scalar(in, value, true));
-        cpl_text_char(value, ',');
-        CPL_TRY(next(in));
-    }
-    cpl_text_char(value, '}');
-    return CPL_OK;
-}
-
-/* Appends the value that begins with the current event. */
-static cpl_status append_value(reader *in, cpl_text *value, const cpl_setting *setting)
-{
-    yaml_event_type_t type = in->events.event.type;
-    if (type == YAML_SCALAR_EVENT && is_nothing(&in->events.event)) {
+    if (is_nothing(node)) {
         cpl_text_append(value, "unset", 5);
-        return CPL_OK;
+    } else if (node->kind == CPL_YAML_SCALAR) {
+        if (node->plain)
+            cpl_text_append(value, node->text, strlen(node->text));
+        else
+            cpl_setting_quote(value, node->text);
+    } else if ((node->kind == CPL_YAML_LIST && setting->kind == CPL_KIND_STRINGS) ||
+               (node->kind == CPL_YAML_MAPPING && setting->kind == CPL_KIND_WEIGHTS)) {
+        return append_items(in, value, node);
+    } else {
+        return FAIL_AT(in, node, "%s.%s cannot be %s", setting->section, setting->name,
+                       node->kind == CPL_YAML_LIST ? "a list" : "a mapping");
     }
-    if (type == YAML_SCALAR_EVENT) return append_scalar(in, value, false);
-    if (type == YAML_SEQUENCE_START_EVENT && setting->kind == CPL_KIND_STRINGS)
-        return append_sequence(in, value);
-    if (type == YAML_MAPPING_START_EVENT && setting->kind == CPL_KIND_WEIGHTS)
-        return append_mapping(in, value);
-    return FAIL_HERE(in, "%s.%s cannot be %s", setting->section, setting->name,
-                     type == YAML_SEQUENCE_START_EVENT ? "a list" : "a mapping");
+    return CPL_OK;
 }
 
-/* Reads the value of `setting`, whose key was the current event. */
-static cpl_status read_value(reader *in, const cpl_setting *setting, void *field)
+static cpl_status read_value(const reader *in, const cpl_yaml_node *node,
+                             const cpl_setting *setting, void *field)
 {
     cpl_text value    = {0};
     cpl_status status = CPL_OK;
-    CPL_TRY_DONE(next(in));
-    yaml_mark_t mark = in->events.event.start_mark;
-    CPL_TRY_DONE(append_value(in, &value, setting));
+    CPL_TRY_DONE(append_value(in, &value, node, setting));
     CPL_TRY_DONE(cpl_text_status(&value));
     status = cpl_setting_parse(setting, field, value.bytes);
-    if (status == CPL_OK) status = cpl_yaml_resolve(setting, field, in->folder);
-    if (status != CPL_OK) status = place(in, mark, status);
+    if (status == CPL_OK) status = resolve_field(setting, field, in->folder);
+    if (status != CPL_OK) status = place(in, node, status);
 done:
     cpl_text_free(&value);
     return status;
 }
 
-/* Sections --------------------------------------------------------------------------------------*/
-
-static cpl_status read_setting(reader *in, const cpl_section *section)
+static cpl_status read_setting(reader *in, const cpl_yaml_node *node, const cpl_section *section)
 {
-    const char *key  = NULL;
-    yaml_mark_t mark = in->events.event.start_mark;
     char dotted[256];
     void *field = NULL;
-    CPL_TRY(read_key(in, &key));
-    snprintf(dotted, sizeof dotted, "%s.%s", section->name, key);
+    snprintf(dotted, sizeof dotted, "%s.%s", section->name, node->key->text);
     const cpl_setting *setting =
         cpl_settings_find(in->joint, in->sections, in->count, dotted, &field);
     if (!setting)
-        return place(in, mark,
+        return place(in, node->key,
                      cpl_settings_unknown(CPL_ERR_INPUT, in->sections, in->count, dotted));
     bool *given = &in->given[cpl_settings_index(in->sections, in->count, setting)];
-    if (*given) return cpl_yaml_events_fail(&in->events, mark, "%s is given twice", dotted);
+    if (*given) return FAIL_AT(in, node->key, "%s is given twice", dotted);
     *given = true;
-    return read_value(in, setting, field);
+    return read_value(in, node, setting, field);
 }
 
-static cpl_status unknown_section(const reader *in, const char *key)
+static cpl_status unknown_section(const reader *in, const cpl_yaml_node *at)
 {
-    yaml_mark_t mark = in->events.event.start_mark;
     const char *names[64];
     size_t n = in->count < 64 ? in->count : 64;
     for (size_t i = 0; i < n; i++) names[i] = in->sections[i].name;
-    const char *near           = cpl_text_nearest(key, names, n);
-    const cpl_setting *setting = cpl_settings_find(in->joint, in->sections, in->count, key, NULL);
+    const char *near = cpl_text_nearest(at->text, names, n);
+    const cpl_setting *setting =
+        cpl_settings_find(in->joint, in->sections, in->count, at->text, NULL);
     if (setting)
-        return cpl_yaml_events_fail(
-            &in->events, mark,
-            "%s stands in the section %s: write %s: and below it, indented, "
-            "%s: VALUE",
-            key, setting->section, setting->section, setting->name);
+        return FAIL_AT(in, at,
+                       "%s stands in the section %s: write %s: and below it, indented, %s: VALUE",
+                       at->text, setting->section, setting->section, setting->name);
     if (near)
-        return cpl_yaml_events_fail(&in->events, mark,
-                                    "there is no section %.200s; did you mean %s?", key, near);
-    return cpl_yaml_events_fail(&in->events, mark, "there is no section %.200s", key);
+        return FAIL_AT(in, at, "there is no section %.200s; did you mean %s?", at->text, near);
+    return FAIL_AT(in, at, "there is no section %.200s", at->text);
 }
 
-/* Reads a section, of which the current event is the key. */
-static cpl_status read_section(reader *in)
+static cpl_status read_section(reader *in, const cpl_yaml_node *node)
 {
-    const char *key = NULL;
-    size_t s        = 0;
-    CPL_TRY(read_key(in, &key));
-    while (s < in->count && strcmp(in->sections[s].name, key) != 0) s++;
-    if (s == in->count) return unknown_section(in, key);
-    if (in->begun[s]) return FAIL_HERE(in, "the section %s is given twice", key);
+    size_t s = 0;
+    while (s < in->count && strcmp(in->sections[s].name, node->key->text) != 0) s++;
+    if (s == in->count) return unknown_section(in, node->key);
+    if (in->begun[s])
+        return FAIL_AT(in, node->key, "the section %s is given twice", node->key->text);
     in->begun[s] = true;
-    CPL_TRY(next(in));
-    if (is_nothing(&in->events.event)) return CPL_OK;
-    if (in->events.event.type != YAML_MAPPING_START_EVENT)
-        return FAIL_HERE(in, "the section %s must hold settings, NAME: VALUE",
-                         in->sections[s].name);
-    CPL_TRY(next(in));
-    while (in->events.event.type != YAML_MAPPING_END_EVENT) {
-        CPL_TRY(read_setting(in, &in->sections[s]));
-        CPL_TRY(next(in));
-    }
+    if (is_nothing(node)) return CPL_OK;
+    if (node->kind != CPL_YAML_MAPPING)
+        return FAIL_AT(in, node, "the section %s must hold settings, NAME: VALUE",
+                       in->sections[s].name);
+    for (const cpl_yaml_node *n = node->first; n; n = n->next)
+        CPL_TRY(read_setting(in, n, &in->sections[s]));
     return CPL_OK;
 }
 
-/* Reads the one document, whose start is the current event, to its end. */
+/* CPL_ERR_INPUT unless the document is a mapping, or nothing. */
+static cpl_status want_sections(const cpl_yaml_doc *doc)
+{
+    if (!doc->root || doc->root->kind == CPL_YAML_MAPPING) return CPL_OK;
+    return cpl_yaml_doc_fail(doc, doc->root,
+                             "a configuration is made of sections, NAME: and its settings below");
+}
+
 static cpl_status read_document(reader *in)
 {
-    CPL_TRY(next(in));
-    if (!is_nothing(&in->events.event)) {
-        if (in->events.event.type != YAML_MAPPING_START_EVENT)
-            return FAIL_HERE(in,
-                             "a configuration is made of sections, NAME: and its settings below");
-        CPL_TRY(next(in));
-        while (in->events.event.type != YAML_MAPPING_END_EVENT) {
-            CPL_TRY(read_section(in));
-            CPL_TRY(next(in));
-        }
+    const cpl_yaml_node more = {.line = in->doc.more_line, .column = in->doc.more_column};
+    if (in->doc.root && !is_nothing(in->doc.root)) {
+        CPL_TRY(want_sections(&in->doc));
+        for (const cpl_yaml_node *n = in->doc.root->first; n; n = n->next)
+            CPL_TRY(read_section(in, n));
     }
-    return next(in); /* the document's end */
-}
-
-static cpl_status read_stream(reader *in)
-{
-    CPL_TRY(next(in)); /* the stream's start */
-    CPL_TRY(next(in));
-    if (in->events.event.type == YAML_STREAM_END_EVENT) return CPL_OK;
-    CPL_TRY(read_document(in));
-    CPL_TRY(next(in));
-    if (in->events.event.type != YAML_STREAM_END_EVENT)
-        return FAIL_HERE(in, "a configuration is one document");
-    return CPL_OK;
+    return more.line ? FAIL_AT(in, &more, "a configuration is one document") : CPL_OK;
 }
 
 /* Memory for what was begun and given; marks of a caller's own `given` are not duplicates. */
 static cpl_status open_reader(reader *in)
 {
     size_t total = cpl_settings_total(in->sections, in->count);
-    in->folder   = cpl_path_folder(in->events.name);
+    in->folder   = cpl_path_folder(in->doc.name);
     in->given    = cpl_alloc(total * sizeof *in->given);
     in->begun    = cpl_alloc(in->count * sizeof *in->begun);
     if (!in->folder || !in->given || !in->begun) return CPL_ERR_MEMORY;
@@ -259,13 +222,13 @@ cpl_status cpl_yaml_parse(void *joint, const cpl_section *sections, size_t count
 {
     cpl_status status = CPL_OK;
     reader in         = {.joint = joint, .sections = sections, .count = count};
-    CPL_TRY_DONE(cpl_yaml_events_open(&in.events, name, bytes, length));
+    CPL_TRY_DONE(cpl_yaml_doc_parse(&in.doc, name, bytes, length, false));
     CPL_TRY_DONE(open_reader(&in));
-    CPL_TRY_DONE(read_stream(&in));
+    CPL_TRY_DONE(read_document(&in));
     for (size_t i = 0; given && i < cpl_settings_total(sections, count); i++)
         given[i] |= in.given[i];
 done:
-    cpl_yaml_events_close(&in.events);
+    cpl_yaml_doc_free(&in.doc);
     cpl_free(in.folder);
     cpl_free(in.given);
     cpl_free(in.begun);
@@ -294,4 +257,166 @@ cpl_status cpl_yaml_read_given(void *joint, const cpl_section *sections, size_t 
                                const char *path, bool *given)
 {
     return read_file(joint, sections, count, path, true, given);
+}
+
+/* ---- writing ---- */
+
+enum { LINE_BYTES = 100 };
+
+/* Appends `sentence` as comment lines of at most LINE_BYTES, broken between words. */
+static void write_comment(cpl_text *out, const char *sentence)
+{
+    static const char head[] = "    #";
+    size_t column            = sizeof head - 1;
+    cpl_text_append(out, head, column);
+    while (*sentence) {
+        size_t word = strcspn(sentence, " ");
+        if (column + 1 + word > LINE_BYTES && column > sizeof head) {
+            column = sizeof head - 1;
+            cpl_text_char(out, '\n');
+            cpl_text_append(out, head, column);
+        }
+        cpl_text_char(out, ' ');
+        cpl_text_append(out, sentence, word);
+        column += 1 + word;
+        sentence += word + strspn(sentence + word, " ");
+    }
+    cpl_text_char(out, '\n');
+}
+
+static void write_setting(cpl_text *out, const cpl_setting *setting, const void *field,
+                          bool commented)
+{
+    cpl_text sentence = {0};
+    if (commented) {
+        cpl_setting_describe(&sentence, setting);
+        write_comment(out, sentence.bytes ? sentence.bytes : "");
+        out->failed |= sentence.failed;
+        cpl_text_free(&sentence);
+    }
+    cpl_text_printf(out, "    %s: ", setting->name);
+    cpl_setting_print(out, setting, field);
+    cpl_text_char(out, '\n');
+}
+
+void cpl_yaml_write(cpl_text *out, const void *joint, const cpl_section *sections, size_t count,
+                    bool commented)
+{
+    for (const cpl_section *s = sections; s < sections + count; s++) {
+        cpl_text_printf(out, "%s%s:\n", s == sections ? "" : "\n", s->name);
+        for (size_t i = 0; i < s->count; i++)
+            write_setting(out, &s->list[i], (const char *)joint + s->offset + s->list[i].offset,
+                          commented);
+    }
+}
+
+/* ---- flat lists ---- */
+
+/* Appends a value on one line; `nested`: within a list or mapping, where a quoted scalar stays
+ * quoted. */
+static void append_flat(cpl_text *out, const cpl_yaml_node *node, bool nested)
+{
+    const bool list = node->kind == CPL_YAML_LIST;
+    if (node->kind == CPL_YAML_SCALAR && nested && !node->plain) {
+        cpl_setting_quote(out, node->text);
+    } else if (node->kind == CPL_YAML_SCALAR) {
+        cpl_text_append(out, node->text, strlen(node->text));
+    } else {
+        cpl_text_char(out, list ? '[' : '{');
+        for (const cpl_yaml_node *n = node->first; n; n = n->next) {
+            if (n != node->first) cpl_text_append(out, ", ", 2);
+            if (n->key) append_flat(out, n->key, true);
+            if (n->key) cpl_text_append(out, ": ", 2);
+            append_flat(out, n, true);
+        }
+        cpl_text_char(out, list ? ']' : '}');
+    }
+}
+
+/* Takes both texts over; gives them back where there is no memory. */
+static cpl_status add(cpl_yaml_flat *flat, char *name, char *text)
+{
+    if (flat->count == flat->capacity) {
+        int64_t capacity    = flat->capacity ? 2 * flat->capacity : 128;
+        cpl_yaml_pair *more = cpl_realloc(flat->pairs, (size_t)capacity * sizeof *more);
+        if (more) {
+            flat->pairs    = more;
+            flat->capacity = capacity;
+        }
+    }
+    if (!name || !text || flat->count == flat->capacity) {
+        cpl_free(name);
+        cpl_free(text);
+        return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a configuration");
+    }
+    flat->pairs[flat->count++] = (cpl_yaml_pair){name, text};
+    return CPL_OK;
+}
+
+static cpl_status add_value(cpl_yaml_flat *flat, const char *name, const cpl_yaml_node *node)
+{
+    cpl_text text = {0};
+    append_flat(&text, node, false);
+    cpl_status status = cpl_text_status(&text);
+    if (status == CPL_OK)
+        status = add(flat, cpl_text_copy(name), cpl_text_copy(text.bytes ? text.bytes : ""));
+    cpl_text_free(&text);
+    return status;
+}
+
+static cpl_status add_section(cpl_yaml_flat *flat, cpl_text *name, const cpl_yaml_node *section)
+{
+    for (const cpl_yaml_node *n = section->first; n; n = n->next) {
+        cpl_text_clear(name);
+        cpl_text_printf(name, "%s.%s", section->key->text, n->key->text);
+        CPL_TRY(cpl_text_status(name));
+        CPL_TRY(add_value(flat, name->bytes, n));
+    }
+    return CPL_OK;
+}
+
+cpl_status cpl_yaml_flat_parse(cpl_yaml_flat *out, const char *name, const void *bytes,
+                               size_t length)
+{
+    cpl_yaml_doc doc  = {0};
+    cpl_text dotted   = {0};
+    cpl_status status = CPL_OK;
+    *out              = (cpl_yaml_flat){0};
+    CPL_TRY_DONE(cpl_yaml_doc_parse(&doc, name, bytes, length, true));
+    CPL_TRY_DONE(want_sections(&doc));
+    for (const cpl_yaml_node *n = doc.root ? doc.root->first : NULL; n; n = n->next)
+        CPL_TRY_DONE(n->kind == CPL_YAML_MAPPING ? add_section(out, &dotted, n)
+                                                 : add_value(out, n->key->text, n));
+done:
+    cpl_text_free(&dotted);
+    cpl_yaml_doc_free(&doc);
+    if (status != CPL_OK) cpl_yaml_flat_free(out);
+    return status;
+}
+
+cpl_status cpl_yaml_flat_read(cpl_yaml_flat *out, const char *path)
+{
+    cpl_text bytes    = {0};
+    cpl_status status = cpl_file_read(&bytes, path, CPL_YAML_MOST_BYTES);
+    *out              = (cpl_yaml_flat){0};
+    if (status == CPL_OK) status = cpl_yaml_flat_parse(out, path, bytes.bytes, bytes.length);
+    cpl_text_free(&bytes);
+    return status;
+}
+
+void cpl_yaml_flat_free(cpl_yaml_flat *flat)
+{
+    for (int64_t i = 0; i < flat->count; i++) {
+        cpl_free(flat->pairs[i].name);
+        cpl_free(flat->pairs[i].text);
+    }
+    cpl_free(flat->pairs);
+    *flat = (cpl_yaml_flat){0};
+}
+
+const char *cpl_yaml_flat_get(const cpl_yaml_flat *flat, const char *name)
+{
+    for (int64_t i = flat->count; i-- > 0;)
+        if (strcmp(flat->pairs[i].name, name) == 0) return flat->pairs[i].text;
+    return NULL;
 }

@@ -1,6 +1,6 @@
 /* yaml.h - configuration files: YAML <-> the joint settings.
  *
- * Room:   settings; libyaml's event stream against the lists of settings/settings.h.
+ * Room:   settings; the tree of yaml_tree.h against the lists of settings.h.
  * Form:   one mapping of sections, each a mapping of its settings:
  *
  *             train:
@@ -17,13 +17,12 @@
 #include <stdbool.h>
 
 #include "settings/settings.h"
+#include "settings/yaml_tree.h"
 
-enum { CPL_YAML_MOST_BYTES = 16 << 20 }; /* of a configuration file */
-
-/* Reads the file at `path`, a file of a folder, into `joint`, whose settings hold values (their defaults), and marks in
- * `given` (see cpl_settings_index; NULL: nowhere) those that the file names. A relative path in a
- * setting whose unit is "path" or "paths" is taken from the file's folder. After a failure some
- * settings may have been set; `joint` can be freed as ever. */
+/* Reads the file at `path`, a file of a folder, into `joint`, whose settings hold values (their
+ * defaults), and marks in `given` (see cpl_settings_index; NULL: nowhere) those that the file names.
+ * A relative path in a setting whose unit is "path" or "paths" is taken from the file's folder.
+ * After a failure some settings may have been set; `joint` can be freed as ever. */
 CPL_NODISCARD cpl_status cpl_yaml_read(void *joint, const cpl_section *sections, size_t count,
                                        const char *path, bool *given);
 
@@ -45,5 +44,32 @@ void cpl_yaml_write(cpl_text *out, const void *joint, const cpl_section *section
 /* Makes the paths among the settings absolute, from the current folder: a configuration that is
  * written elsewhere then means the same. */
 CPL_NODISCARD cpl_status cpl_yaml_absolute(void *joint, const cpl_section *sections, size_t count);
+
+/* Flat lists ------------------------------------------------------------------------------------*/
+
+/* A configuration of any version of this program as dotted names and texts, without the lists of
+ * settings: "train:" with "steps: 10" below it gives the name train.steps and the text 10. The text
+ * of a scalar is its content; a list, or a mapping within a section, keeps the form of YAML on one
+ * line: [a, b], {web: 2}, where what is not plain is quoted. Anchors and tags are skipped. */
+typedef struct cpl_yaml_pair {
+    char *name, *text; /* owned */
+} cpl_yaml_pair;
+
+/* All zero is an empty one. */
+typedef struct cpl_yaml_flat {
+    cpl_yaml_pair *pairs; /* (count) in the order of the file; owned */
+    int64_t count, capacity;
+} cpl_yaml_flat;
+
+/* Reads the file at `path`, at most CPL_YAML_MOST_BYTES of it. After a failure `out` is empty. */
+CPL_NODISCARD cpl_status cpl_yaml_flat_read(cpl_yaml_flat *out, const char *path);
+
+/* The same of `length` bytes, which the sentences call `name`. */
+CPL_NODISCARD cpl_status cpl_yaml_flat_parse(cpl_yaml_flat *out, const char *name,
+                                             const void *bytes, size_t length);
+void cpl_yaml_flat_free(cpl_yaml_flat *flat);
+
+/* The text of a name, of the last one where it stands twice; NULL if it is not there. */
+const char *cpl_yaml_flat_get(const cpl_yaml_flat *flat, const char *name);
 
 #endif /* CPL_SETTINGS_YAML_H */

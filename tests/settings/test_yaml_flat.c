@@ -1,5 +1,5 @@
 /* test_yaml_flat.c - configurations of any version as names and texts. */
-#include "settings/yaml_flat.h"
+#include "settings/yaml.h"
 
 #include "check.h"
 #include "support/files.h"
