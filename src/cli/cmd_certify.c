@@ -49,25 +49,23 @@ static const cpl_flag flags[] = {
     {.name       = "--json",
      .kind       = CPL_FLAG_FILE,
      .value_name = "FILE",
-     .help       = "Write verdict and figures as JSON too; - prints it in place of the text."},
+     .help       = "Also write verdict and figures as JSON; - prints it instead of the text."},
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_OVERWRITE,
 };
 
 const cpl_verb cpl_verb_certify = {
     .name    = "certify",
-    .summary = "tell whether an implementation of the coupling loss is right, or its fault",
+    .summary = "check an implementation of the coupling loss, and name its fault",
     .usage   = "DUMP.safetensors [--json FILE]",
     .about =
-        "DUMP holds what an implementation was given - R [n,d], W_g [n,D,d]; delta [n,d], W_p "
-        "[n,D,d], alpha, weight, layers where they play a part - and what it gave: loss; M [n,n], "
-        "dR, dW_g, dW_p. A gradient that is not there counts as zero.\n"
-        "Known faults and all pairs of them are tried; the smallest set that explains every number "
-        "is "
-        "named, with how it is mended. Rounding to bf16 and the treatment of ties are no faults. "
-        "What "
-        "the dump cannot tell is listed.\n"
-        "Exit code 0: right. 1: a fault, or a file that is no dump.",
+        "DUMP holds the inputs of an implementation - R [n,d], W_g [n,D,d]; if used, delta "
+        "[n,d], W_p [n,D,d], alpha, weight, layers - and its outputs: loss; M [n,n], dR, dW_g, "
+        "dW_p. A missing gradient counts as zero.\n"
+        "All known faults and pairs of faults are tried; the smallest set that explains every "
+        "number is named, with a fix. Rounding to bf16 and the treatment of ties are not faults. "
+        "Faults that the dump cannot show are listed.\n"
+        "Exit code 0: right. 1: a fault, or a file that is not a dump.",
     .least   = 1,
     .most    = 1,
     .flags   = flags,

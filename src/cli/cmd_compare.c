@@ -106,42 +106,41 @@ static const cpl_flag flags[] = {
     {.name       = "--group-by",
      .kind       = CPL_FLAG_TEXT,
      .value_name = "SETTING",
-     .help = "Group runs by the value of this setting, as erc.alpha, and order them by it; not "
-             "given: runs that differ only in their seeds are a group."},
+     .help = "Group runs by the value of this setting, such as erc.alpha, and order them by it; "
+             "default: runs that differ only in their seeds are a group."},
     {.name       = "--documents",
      .kind       = CPL_FLAG_INT,
      .value_name = "N",
-     .help = "Score the first N held-out documents of each source under the last checkpoint of "
-             "every run that is done, though they have been scored before; 0: all. Not given: "
-             "64 of runs without RUN/documents.json, where there are two runs or more.",
+     .help =
+         "Score the first N held-out documents of each source under the last checkpoint of every "
+         "finished run, even if they have been scored before; 0: all. If not given: 64, only for "
+         "runs without RUN/documents.json, and only for two or more runs.",
      .default_value = "64",
      .low           = 0,
      .high          = 1e9,
      .unit          = "documents"},
     {.name = "--no-documents",
      .kind = CPL_FLAG_SWITCH,
-     .help = "Score none; those that are there count."},
+     .help = "Score no documents; use existing scores."},
     CPL_FLAG_ROW_THREADS,
-    CPL_FLAG_ROWS_PLACES("Write everything as JSON too; - prints it in place of the tables.",
-                         "Write a page with tables and curves, whole in one file."),
+    CPL_FLAG_ROWS_PLACES("Also write everything as JSON; - prints it instead of the tables.",
+                         "Write a self-contained page with tables and curves."),
 };
 
 const cpl_verb cpl_verb_compare = {
     .name    = "compare",
-    .summary = "line runs up: settings, losses, coupling, speed, with spread over seeds",
+    .summary = "compare runs: settings, losses, coupling, speed, with spread over seeds",
     .usage   = "RUN [RUN ...] [--group-by SETTING] [--json FILE] [--html FILE] [--svg FOLDER]",
     .about =
-        "A RUN is a folder that couplet train made; it may still be in progress. Nothing is "
-        "written "
-        "into it but documents.json, the losses of held-out documents (--documents), computed with "
-        "the "
-        "run's own compute.threads where --threads is not given.\n"
-        "Figures are taken at the largest number of tokens at which every run was evaluated. Runs "
-        "that differ only in their seeds become mean and standard deviation. Runs of different "
-        "groups that share seed and data are compared in pairs with the group of the first RUN: "
-        "mean difference, 95 % interval, and the smallest difference that so many pairs could "
-        "show.\n"
-        "Where training data, tokenizer or held-out text differ, a warning stands at the top.",
+        "A RUN is a folder of couplet train; it may still be in progress. The only file written "
+        "into it is documents.json, the losses of held-out documents (--documents), computed "
+        "with the run's own compute.threads unless --threads is given.\n"
+        "Figures are taken at the largest number of tokens at which every run was evaluated. "
+        "Runs that differ only in their seeds are summarised by mean and standard deviation. "
+        "Runs of different groups that share seed and data are compared in pairs with the group "
+        "of the first RUN: mean difference, 95 % interval, and the smallest difference that this "
+        "number of pairs can detect.\n"
+        "If training data, tokenizer or held-out text differ, a warning is printed first.",
     .least   = 1,
     .most    = -1,
     .flags   = flags,

@@ -244,38 +244,39 @@ static const cpl_flag flags[] = {
     {.name       = "--tasks",
      .kind       = CPL_FLAG_TEXT,
      .value_name = "TASK,...",
-     .help       = "Ask these tasks: ids of them (--list), or paper-3b, paper-15b, all.",
+     .help       = "Evaluate these tasks: their ids (--list), or paper-3b, paper-15b, all.",
      .offer      = cpl_eval_list_task_words},
     {.name       = "--task-file",
      .kind       = CPL_FLAG_FILE,
      .value_name = "T.yaml",
-     .help       = "Ask a task of your own (docs/tasks.md), alone or besides --tasks."},
+     .help       = "Evaluate a task of your own (docs/tasks.md), alone or in addition to --tasks."},
     {.name       = "--profile",
      .kind       = CPL_FLAG_TEXT,
      .value_name = "PROFILE",
-     .help  = "inloop (OLMoE's own evaluations), harness (lm-evaluation-harness) or olmes; not "
-              "given: each task's own.",
+     .help = "inloop (OLMoE's own evaluations), harness (lm-evaluation-harness) or olmes; default: "
+             "each task's own.",
      .offer = cpl_eval_list_profile_words},
     {.name       = "--variant",
      .kind       = CPL_FLAG_TEXT,
      .value_name = "V",
-     .help       = "A variant of the profile, as --list shows them behind a slash."},
+     .help       = "A variant of the profile; --list shows variants after a slash."},
     {.name       = "--data",
      .kind       = CPL_FLAG_FOLDER,
      .value_name = "DIR",
-     .help       = "Where the rows of tasks are, by their published names; not given: the samples "
-                   "that come with the program, which are too few for a figure to report."},
+     .help =
+         "Folder with the published files of the tasks; default: the samples that come with the "
+         "program, which are too few for a score to report."},
     {.name       = "--limit",
      .kind       = CPL_FLAG_INT,
      .value_name = "N",
-     .help       = "Rows at most, of each subject.",
+     .help       = "Use at most this many rows of each subject.",
      .low        = 1,
      .high       = 1e9,
      .unit       = "rows"},
     {.name          = "--offset",
      .kind          = CPL_FLAG_INT,
      .value_name    = "M",
-     .help          = "Rows left out at the beginning, of each subject.",
+     .help          = "Skip this many rows at the beginning of each subject.",
      .default_value = "0",
      .low           = 0,
      .high          = 1e9,
@@ -283,13 +284,13 @@ static const cpl_flag flags[] = {
     {.name       = "--num-fewshot",
      .kind       = CPL_FLAG_INT,
      .value_name = "K",
-     .help       = "As many exemplars, in place of the profile's.",
+     .help       = "Number of few-shot examples, instead of the profile's.",
      .low        = 0,
      .high       = 1000},
     {.name       = "--max-gen-toks",
      .kind       = CPL_FLAG_INT,
      .value_name = "N",
-     .help       = "Tokens generated at most, in place of the task's.",
+     .help       = "Generate at most this many tokens, instead of the task's limit.",
      .low        = 1,
      .high       = 1e6,
      .unit       = "tokens"},
@@ -297,34 +298,34 @@ static const cpl_flag flags[] = {
     {.name       = "--tokenizer",
      .kind       = CPL_FLAG_FILE,
      .value_name = "T.json",
-     .help       = "The tokenizer; not given: the model's own tokenizer.json."},
+     .help       = "The tokenizer; default: the model's own tokenizer.json."},
     {.name       = "--json",
      .kind       = CPL_FLAG_FILE,
      .value_name = "FILE",
-     .help       = "Write the results as JSON too; - prints them in place of the table. Answers to "
-                   "tasks are kept in FILE.partial until then, and an interrupted evaluation goes "
-                   "on from it, or begins anew with --overwrite."},
+     .help = "Also write the results as JSON; - prints them instead of the table. Answers to tasks "
+             "are kept in FILE.partial until then; an interrupted evaluation resumes from it, or "
+             "starts again with --overwrite."},
     {.name       = "--html",
      .kind       = CPL_FLAG_FILE,
      .value_name = "FILE",
-     .help       = "Write a page with the tasks' tables and a chart, whole in one file."},
+     .help       = "Write a self-contained page with the tasks' tables and a chart."},
     {.name = "--samples",
      .kind = CPL_FLAG_SWITCH,
-     .help = "Every question of the tasks with its answer in the JSON; needs --json."},
+     .help = "Add every question of the tasks with its answer to the JSON; needs --json."},
     CPL_FLAG_ROW_OVERWRITE,
     {.name = "--skip-bad",
      .kind = CPL_FLAG_SWITCH,
-     .help = "Count rows of tasks that cannot be used instead of failing."},
+     .help = "Count invalid rows of tasks instead of failing."},
     {.name = "--list",
      .kind = CPL_FLAG_SWITCH,
-     .help = "Show the tasks, their profiles and the rows that are there (--data); asks no model."},
+     .help = "Show the tasks, their profiles and the rows found (--data); loads no model."},
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };
 
 const cpl_verb cpl_verb_eval = {
     .name    = "eval",
-    .summary = "ask a model the questions of benchmarks, or how well it predicts text",
+    .summary = "evaluate a model on benchmarks, or compute the perplexity of text",
     .usage =
         "MODEL_DIR --tasks TASK,... [--task-file T.yaml] [--profile P] [--data DIR] [--limit N] "
         "[--json F] [--html F]\n"
@@ -332,17 +333,16 @@ const cpl_verb cpl_verb_eval = {
         "--list [--data DIR] [--task-file T.yaml]",
     .about =
         "MODEL_DIR is an OLMoE directory in Hugging Face's layout, a checkpoint, or the folder "
-        "of a run, whose last checkpoint is then taken. Every task has profiles, each with the "
-        "prompts of a published program; a figure without its profile, split and exemplars says "
-        "little.\n"
-        "An interrupted evaluation goes on where it stopped. Products are in f32 unless --set "
+        "of a run, whose last checkpoint is then used. Every task has profiles, each with the "
+        "prompts and metrics of a published program; a score without its profile, split and "
+        "number of few-shot examples says little.\n"
+        "An interrupted evaluation resumes where it stopped. Products are in f32 unless --set "
         "compute.dtype says otherwise. For couplet compare, write the results of a run with "
         "--samples to RUN/questions.json.\n"
-        "--text tells perplexity and bits per byte in place of tasks, and takes --window, "
-        "--stride, --tokenizer, --json, --overwrite, --threads and --set; all other flags but "
-        "--list "
-        "go with tasks, and the settings of data go with --text. docs/evaluation.md says what is "
-        "computed.",
+        "--text computes perplexity and bits per byte instead of tasks, and accepts --window, "
+        "--stride, --tokenizer, --json, --overwrite, --threads and --set; all other flags except "
+        "--list are for tasks, and the settings of data are for --text. docs/evaluation.md "
+        "describes what is computed.",
     .least    = 0,
     .most     = -1,
     .flags    = flags,

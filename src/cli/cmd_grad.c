@@ -233,7 +233,7 @@ static const cpl_flag flags[] = {
      .kind       = CPL_FLAG_FILE,
      .value_name = "TOKENS.json",
      .required   = true,
-     .help       = "The rows to compute: {\"input_ids\": [[...], ...]}, all equally long."},
+     .help       = "The sequences to compute: {\"input_ids\": [[...], ...]}, all of equal length."},
     {.name       = "--out",
      .kind       = CPL_FLAG_FILE,
      .value_name = "GRADS.safetensors",
@@ -243,15 +243,16 @@ static const cpl_flag flags[] = {
     {.name       = "--delta",
      .kind       = CPL_FLAG_FILE,
      .value_name = "DELTA.safetensors",
-     .help       = "The noise of the coupling loss, delta.{l} [n,d], instead of drawing that of "
-                   "train.seed at step 0."},
+     .help =
+         "The noise of the coupling loss, delta.{l} [n,d], instead of that of train.seed at step "
+         "0."},
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };
 
 const cpl_verb cpl_verb_grad = {
     .name    = "grad",
-    .summary = "write every gradient of one batch, to check or to study",
+    .summary = "write every gradient of one batch to a file",
     .usage   = "MODEL_DIR --tokens TOKENS.json --out GRADS.safetensors [--delta DELTA.safetensors] "
                "[--set erc.alpha=0.5 ...]",
     .about =

@@ -307,8 +307,8 @@ done:
 }
 
 static const cpl_flag flags[] = {
-    CPL_FLAG_ROWS_PLACES("Write all figures as JSON too; - prints them in place of the tables.",
-                         "Write a page with charts, whole in one file."),
+    CPL_FLAG_ROWS_PLACES("Also write all figures as JSON; - prints them instead of the tables.",
+                         "Write a self-contained page with charts."),
     {.name          = "--alpha",
      .kind          = CPL_FLAG_TEXT,
      .value_name    = "LIST",
@@ -317,40 +317,42 @@ static const cpl_flag flags[] = {
     {.name       = "--layers",
      .kind       = CPL_FLAG_TEXT,
      .value_name = "LIST",
-     .help       = "Only these layers, as 0,5-7, by the numbers in the names of the tensors."},
+     .help       = "Only these layers, such as 0,5-7, by the numbers in the names of the tensors."},
     {.name       = "--noise",
      .kind       = CPL_FLAG_INT,
      .value_name = "SEED",
-     .help = "Take M from noisy proxies, as in training, drawn with this seed; not given: from "
-             "the router rows as they are.",
+     .help =
+         "Compute M from noisy proxies, as in training, drawn with this seed; default: from the "
+         "router rows without noise.",
      .low  = 0,
      .high = 9e15},
     {.name = "--silhouette",
      .kind = CPL_FLAG_SWITCH,
-     .help = "Tell how far the rows of each expert's gate keep together; reads the gates "
-             "twice, and takes more than twice as long."},
+     .help =
+         "Compute how well the rows of each expert's gate form a cluster; reads the gates twice, "
+         "and takes more than twice as long."},
     CPL_FLAG_ROW_THREADS,
     {.name       = "--memory",
      .kind       = CPL_FLAG_TEXT,
      .value_name = "SIZE",
-     .help       = "Never take more memory than this, as 512M or 4G."},
+     .help       = "Never use more memory than this, such as 512M or 4G."},
     {.name = "--keep-going",
      .kind = CPL_FLAG_SWITCH,
-     .help = "Report the sound layers of a checkpoint that is damaged; the exit code is still "
-             "1."},
+     .help = "Report the intact layers of a damaged checkpoint; the exit code is still 1."},
     {.name       = "--tsne-layer",
      .kind       = CPL_FLAG_INT,
      .value_name = "LAYER",
-     .help       = "The layer of the t-SNE picture; not given: the middle one.",
+     .help       = "The layer of the t-SNE picture; default: the middle one.",
      .low        = 0,
      .high       = 1e6},
     {.name       = "--tsne-stride",
      .kind       = CPL_FLAG_INT,
      .value_name = "STRIDE",
-     .help       = "The picture shows the experts i with i mod STRIDE = 0, at most 8; not given: "
-                   "an eighth of their number.",
-     .low        = 1,
-     .high       = 1e6},
+     .help =
+         "The picture shows the experts i with i mod STRIDE = 0, at most 8; default: an eighth of "
+         "their number.",
+     .low  = 1,
+     .high = 1e6},
     {.name          = "--perplexity",
      .kind          = CPL_FLAG_NUMBER,
      .value_name    = "P",
@@ -368,7 +370,7 @@ static const cpl_flag flags[] = {
     {.name          = "--seed",
      .kind          = CPL_FLAG_INT,
      .value_name    = "SEED",
-     .help          = "Of the random pairings of the comparison to chance, and of t-SNE.",
+     .help          = "Seed of the random pairings for the comparison with chance, and of t-SNE.",
      .default_value = "1",
      .low           = 0,
      .high          = 9e15},
@@ -377,20 +379,19 @@ static const cpl_flag flags[] = {
 
 const cpl_verb cpl_verb_inspect = {
     .name    = "inspect",
-    .summary = "tell from the weights of any MoE checkpoint whether its router knows its experts",
+    .summary = "report how well router rows and experts of an MoE checkpoint are aligned",
     .usage   = "CHECKPOINT [CHECKPOINT ...] [--json FILE] [--html FILE] [--svg FOLDER] [...]",
     .about =
-        "A checkpoint is a folder in the Hugging Face layout, a .safetensors file or a .gguf file "
-        "of a family the program knows, or of one whose tensors can only be read in one way. "
-        "Only routers and the gates of the experts are read; nothing is written beside them.\n"
+        "A checkpoint is a folder in the Hugging Face layout, a .safetensors file or a .gguf "
+        "file of a known family, or of one whose tensors allow only one interpretation. Only "
+        "routers and the gates of the experts are read; nothing is written next to them.\n"
         "M[i,j] = |R_i . W_g^j| is how strongly router row i excites expert j. ERC is the "
-        "coupling loss of these weights; alpha_min is the smallest alpha at which it is 0. kappa = "
-        "M / (|R| |W|) is free of scale, and z tells by how many standard deviations the experts' "
-        "own kappa exceeds that of random pairings.\n"
+        "coupling loss of these weights; alpha_min is the smallest alpha at which it is 0. kappa "
+        "= M / (|R| |W|) is free of scale, and z is the number of standard deviations by which "
+        "the experts' own kappa exceeds that of random pairings.\n"
         "With --text the model of one OLMoE folder or run reads that text, and a second report "
-        "tells "
-        "what its router does with it: load, experts that go together, domains, whether the choice "
-        "agrees with the experts' own answers |x W_g|, and, of a run, how early it settled.\n"
+        "describes its routing: load, pairs of experts, domains, whether the choice agrees with "
+        "the experts' responses |x W_g|, and, for a run, how early the routing settled.\n"
         "A checkpoint without MoE layers, or with damaged weights, ends with exit code 1.",
     .least   = 1,
     .most    = -1,

@@ -99,19 +99,21 @@ static cpl_status run(const cpl_arguments *args)
         if (!(*v)->hidden) CPL_TRY(print_verb(*v));
     CPL_TRY(print_settings());
     printf(".SH EXIT STATUS\n");
-    print_text("0: done. 1: the input or the world is at fault. 2: wrong use (verb, flag, --set). "
-               "130: stopped by SIGINT (Ctrl-C); 143: by SIGTERM. What went wrong is one sentence "
-               "on the standard error; that the reader of a pipe is gone is 1 without a sentence.");
+    print_text(
+        "0: success. 1: bad input, or I/O or memory failed. 2: usage error (verb, flag, --set). "
+        "130: stopped by SIGINT (Ctrl-C); 143: by SIGTERM. An error is one sentence on the "
+        "standard error; if the reader of a pipe is gone, the exit code is 1 without one.");
     printf(".SH ENVIRONMENT\n");
     print_tagged("COUPLET_ISA", NULL,
-                 "v2, v3 or v4: an instruction set below the processor's own, to compare with.");
-    print_tagged("OMP_NUM_THREADS", NULL, "Threads, where compute.threads is 0.");
+                 "v2, v3 or v4: use an older instruction set than the processor's own.");
+    print_tagged("OMP_NUM_THREADS", NULL, "Number of threads if compute.threads is 0.");
     print_tagged("OMP_WAIT_POLICY, GOMP_SPINCOUNT", NULL,
                  "How threads wait for each other. Without either the program sets GOMP_SPINCOUNT, "
                  "so that a waiting thread soon sleeps and leaves its processor to other work.");
-    print_tagged("NO_COLOR", NULL,
-                 "Where it is set and not empty, help has no bold words; as where "
-                 "TERM is dumb, or the output is no terminal.");
+    print_tagged(
+        "NO_COLOR", NULL,
+        "If set and not empty, help has no bold words; also if TERM is dumb or the output is "
+        "not a terminal.");
     return CPL_OK;
 }
 

@@ -62,19 +62,19 @@ static const cpl_flag flags[] = {
     {.name       = "--json",
      .kind       = CPL_FLAG_FILE,
      .value_name = "FILE",
-     .help       = "Write the plan as JSON too; - prints it in place of the table."},
+     .help       = "Also write the plan as JSON; - prints it instead of the table."},
     CPL_FLAG_ROW_OVERWRITE,
     {.name       = "--tokens",
      .kind       = CPL_FLAG_INT,
      .value_name = "T",
-     .help       = "Tokens of one optimizer step over all devices; not given: data.batch_tokens.",
+     .help       = "Tokens of one optimizer step over all devices; default: data.batch_tokens.",
      .low        = 1,
      .high       = 1e12,
      .unit       = "tokens"},
     {.name          = "--dp",
      .kind          = CPL_FLAG_INT,
      .value_name    = "N",
-     .help          = "Data-parallel devices, for the predicted price of the coupling loss.",
+     .help          = "Data-parallel devices, for the predicted cost of the coupling loss.",
      .default_value = "1",
      .low           = 1,
      .high          = 1e6,
@@ -92,15 +92,16 @@ static const cpl_flag flags[] = {
 };
 
 const cpl_verb cpl_verb_plan = {
-    .name     = "plan",
-    .summary  = "tell parameters, work, memory and disk of a training run before it runs",
-    .usage    = "CONFIG.yaml [--set SECTION.NAME=VALUE ...] [--json FILE]",
-    .about    = "Reads the configuration and no data. Parameters are counted as OLMoE counts them "
-                "(active: all but the experts that a token is not sent to), and without the "
-                "embedding and the head.\n"
-                "Work is in floating-point operations, a product of [m,k] and [k,n] being 2 m k n.\n"
-                "Memory is that of one process that holds the whole model, counted by the functions "
-                "that allocate it.",
+    .name    = "plan",
+    .summary = "predict parameters, work, memory and disk space of a training run",
+    .usage   = "CONFIG.yaml [--set SECTION.NAME=VALUE ...] [--json FILE]",
+    .about =
+        "Reads the configuration and no data. Parameters are counted as OLMoE counts them "
+        "(active: all except the experts that a token is not sent to), and without the embedding "
+        "and the head.\n"
+        "Work is in floating-point operations; a product of [m,k] and [k,n] is 2 m k n.\n"
+        "Memory is that of one process that holds the whole model, counted by the functions that "
+        "allocate it.",
     .least    = 1,
     .most     = 1,
     .flags    = flags,

@@ -85,16 +85,17 @@ static const cpl_flag flags[] = {
      .required   = true},
     {.name = "--skip-special",
      .kind = CPL_FLAG_SWITCH,
-     .help = "Leave out special tokens such as <|endoftext|>."},
+     .help = "Omit special tokens such as <|endoftext|>."},
 };
 
 const cpl_verb cpl_verb_tokenize_decode = {
     .name    = "tokenize decode",
-    .summary = "give back the text of ids",
+    .summary = "convert ids to text",
     .usage   = "--tokenizer T.json < IDS",
-    .about   = "Reads decimal ids between blanks and line ends from the standard input and writes "
-               "the bytes they stand for, nothing added. A tokenizer that brings text to NFC "
-               "gives back the NFC form of what was encoded.",
+    .about =
+        "Reads decimal ids, separated by blanks or line ends, from the standard input and writes "
+        "their bytes, nothing else. A tokenizer that normalises to NFC returns the NFC form of "
+        "the encoded text.",
     .least   = 0,
     .most    = 0,
     .flags   = flags,

@@ -146,29 +146,30 @@ static const cpl_flag flags[] = {
     {.name       = "--out",
      .kind       = CPL_FLAG_FOLDER,
      .value_name = "DIR",
-     .help       = "Folder for the shards; made if it is not there."},
+     .help       = "Folder for the shards; created if it does not exist."},
     CPL_FLAG_ROW_OVERWRITE,
     {.name = "--ids",
      .kind = CPL_FLAG_SWITCH,
-     .help = "Encode the standard input as it stands and print the ids on one line."},
+     .help = "Encode the standard input unchanged and print the ids on one line."},
     {.name = "--by-source",
      .kind = CPL_FLAG_SWITCH,
-     .help = "Make a folder below DIR for each source."},
+     .help = "Create a folder below DIR for each source."},
     {.name       = "--root",
      .kind       = CPL_FLAG_FOLDER,
      .value_name = "DIR",
-     .help       = "Leave this beginning out of the paths in the metadata."},
+     .help       = "Remove this prefix from the paths in the metadata."},
     {.name    = "--special-as-text",
      .kind    = CPL_FLAG_SWITCH,
-     .help    = "Encode special tokens that stand in a document as plain text.",
+     .help    = "Encode special tokens in a document as plain text.",
      .setting = "data.special_as_text=true"},
     {.name = "--replace-surrogates",
      .kind = CPL_FLAG_SWITCH,
-     .help = "Make a lone surrogate in JSON U+FFFD; else such a document is bad (Dolma)."},
+     .help =
+         "Replace a lone surrogate in JSON by U+FFFD; otherwise such a document is bad (Dolma)."},
     {.name       = "--eos",
      .kind       = CPL_FLAG_INT,
      .value_name = "ID",
-     .help       = "The id that ends a document; not given: the tokenizer's <|endoftext|>.",
+     .help       = "The id that ends a document; default: the tokenizer's <|endoftext|>.",
      .low        = 0,
      .high       = 16777215,
      .setting    = "data.eos"},
@@ -179,15 +180,15 @@ static const cpl_flag flags[] = {
 
 const cpl_verb cpl_verb_tokenize_encode = {
     .name    = "tokenize encode",
-    .summary = "make token shards of documents, or ids of the standard input",
+    .summary = "encode documents to token shards, or the standard input to ids",
     .usage   = "--tokenizer T.json --out DIR INPUT...\n--tokenizer T.json --ids < TEXT",
     .about =
         "INPUT is a file, folder or pattern of documents: JSON lines (.jsonl, .json) or plain "
-        "text (.txt), also with .gz or .zst behind. The same inputs give the same bytes, with "
+        "text (.txt), also followed by .gz or .zst. The same inputs give the same bytes, with "
         "any number of threads.\n"
-        "Shards are flat little-endian arrays of ids as OLMo's, with a list of their "
-        "documents and sources beside them. An encode that fails or is interrupted removes what "
-        "it wrote. At the end: what was read, made and passed over.",
+        "Shards are flat little-endian arrays of ids as in OLMo, with a list of their documents "
+        "and sources in companion files. A failed or interrupted encode removes what it wrote. A "
+        "summary of what was read, written and skipped is printed at the end.",
     .least    = 0,
     .most     = -1,
     .flags    = flags,

@@ -113,13 +113,13 @@ static const cpl_flag flags[] = {
     {.name          = "--type",
      .kind          = CPL_FLAG_CHOICE,
      .value_name    = "TYPE",
-     .help          = "Item type of shards that do not say it.",
+     .help          = "Item type of shards that do not specify it.",
      .default_value = "auto",
      .unit          = "auto|uint16|uint32"},
     {.name          = "--look-at",
      .kind          = CPL_FLAG_INT,
      .value_name    = "N",
-     .help          = "Look at the first N tokens for the end-of-text id and the item type.",
+     .help          = "Use the first N tokens to detect the end-of-text id and the item type.",
      .default_value = "4000000",
      .low           = 1,
      .high          = 1e15,
@@ -127,7 +127,7 @@ static const cpl_flag flags[] = {
     {.name          = "--samples",
      .kind          = CPL_FLAG_INT,
      .value_name    = "N",
-     .help          = "Samples, spread evenly over all tokens.",
+     .help          = "Number of samples, spread evenly over all tokens.",
      .default_value = "3",
      .low           = 0,
      .high          = 1000000,
@@ -136,11 +136,11 @@ static const cpl_flag flags[] = {
 
 const cpl_verb cpl_verb_tokenize_show = {
     .name    = "tokenize show",
-    .summary = "look into token shards",
+    .summary = "show the contents of token shards",
     .usage   = "DIR_OR_FILE...",
-    .about = "Tells files, items, tokens, documents and tokens of each source, candidates for the "
-             "end-of-text id and whether the item type is likely, and shows samples.\n"
-             "Reads what couplet tokenize encode, OLMo, Dolma, nanoGPT and llm.c write.",
+    .about = "Prints files, items, tokens, documents and tokens of each source, candidates for the "
+             "end-of-text id and whether the item type is plausible, and samples.\n"
+             "Reads shards of couplet tokenize encode, OLMo, Dolma, nanoGPT and llm.c.",
     .least = 1,
     .most  = -1,
     .flags = flags,

@@ -309,44 +309,44 @@ static const cpl_flag flags[] = {
     {.name       = "--out",
      .kind       = CPL_FLAG_FOLDER,
      .value_name = "RUN",
-     .help       = "Folder of the new run; runs/NAME of NAME.yaml if not given."},
+     .help       = "Folder of the new run; default: runs/NAME for NAME.yaml."},
     {.name       = "--from",
      .kind       = CPL_FLAG_FOLDER,
      .value_name = "MODEL_DIR",
-     .help       = "Begin with the weights of this OLMoE directory, checkpoint or run; settings of "
-                   "section model that the configuration leaves out come from it."},
+     .help =
+         "Start from the weights of this OLMoE directory, checkpoint or run; settings of section "
+         "model that the configuration omits come from it."},
     {.name       = "--resume",
      .kind       = CPL_FLAG_FOLDER,
      .value_name = "RUN",
-     .help = "Go on with a run from its last checkpoint. Threads, cadences and, with a warning, "
-             "train.steps may be changed with --set."},
+     .help       = "Resume a run from its last checkpoint. Threads, intervals and, with a warning, "
+                   "train.steps may be changed with --set."},
     {.name = "--print-config",
      .kind = CPL_FLAG_SWITCH,
      .help =
-         "Write the complete commented configuration, with absolute paths, and do nothing else."},
+         "Print the complete commented configuration, with absolute paths, and do nothing else."},
     {.name = "--dry-run",
      .kind = CPL_FLAG_SWITCH,
-     .help = "Say what would be read, used and written, and do nothing else."},
+     .help = "Print what would be read, used and written, and do nothing else."},
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };
 
 const cpl_verb cpl_verb_train = {
     .name    = "train",
-    .summary = "train a Mixture-of-Experts model with the coupling loss, or go on with a run",
+    .summary = "train a Mixture-of-Experts model with the coupling loss, or resume a run",
     .usage   = "CONFIG.yaml [--set train.lr=3e-4 ...] [--out RUN] [--from MODEL_DIR]\n"
                "--resume RUN [--set ...]\n"
                "--print-config [CONFIG.yaml] [--set ...]",
     .about =
-        "A run is a folder: config.yaml (complete, as used), metrics.jsonl (an object a logged "
-        "step), step-NNNNNN/ checkpoints that are Hugging Face OLMoE directories (with another "
-        "model.router or shared experts: directories of our own), and `last`, a link to the "
-        "newest whole one.\n"
-        "Ctrl-C (SIGINT) and SIGTERM finish the step, save, say how to go on and end with exit "
-        "code "
-        "130 or 143; a second one ends at once. A run that was killed and resumed "
-        "gives bit for bit the losses and weights of one that was not, on the same machine with "
-        "the same threads.",
+        "A run is a folder: config.yaml (complete, as used), metrics.jsonl (one object per "
+        "logged step), step-NNNNNN/ checkpoints that are Hugging Face OLMoE directories (with "
+        "another model.router or shared experts: directories of our own), and `last`, a link to "
+        "the newest complete one.\n"
+        "Ctrl-C (SIGINT) and SIGTERM finish the step, save, print how to resume and end with "
+        "exit code 130 or 143; a second one ends at once. A run that was killed and resumed "
+        "gives bit for bit the losses and weights of an uninterrupted one, on the same machine "
+        "with the same threads.",
     .least    = 0,
     .most     = 1,
     .flags    = flags,

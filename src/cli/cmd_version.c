@@ -103,10 +103,11 @@ static cpl_status run(const cpl_arguments *args)
 
 const cpl_verb cpl_verb_version = {
     .name    = "version",
-    .summary = "tell the version, the libraries, the processor and what was chosen for it",
+    .summary = "print the version, the libraries, the processor and what was selected for it",
     .usage   = "",
-    .about   = "Prints a line each: the version, the compiler and its flags, the libraries in use, "
-               "the processor with its features, the instruction set of the kernels, and the "
-               "compute dtype that compute.dtype auto takes on this machine, and why.",
-    .run     = run,
+    .about =
+        "Prints one line each: the version, the compiler and its flags, the libraries in use, "
+        "the processor with its features, the instruction set of the kernels, and the value of "
+        "compute.dtype auto on this machine, with the reason.",
+    .run = run,
 };

@@ -24,7 +24,7 @@
         {.name          = "--text-field",                                                          \
          .kind          = CPL_FLAG_TEXT,                                                           \
          .value_name    = "NAME",                                                                  \
-         .help          = "Name of the text in a JSON document; dots reach into objects.",         \
+         .help          = "Name of the text in a JSON document; dots select nested values.",       \
          .default_value = "text",                                                                  \
          .setting       = "data.text_field"},                                                            \
         {.name          = "--id-field",                                                            \
@@ -42,7 +42,7 @@
         {.name          = "--bad",                                                                 \
          .kind          = CPL_FLAG_CHOICE,                                                         \
          .value_name    = "WHAT",                                                                  \
-         .help          = "Count and pass over a document that cannot be used, or stop.",          \
+         .help          = "Count and skip a document that cannot be used, or stop.",               \
          .default_value = "skip",                                                                  \
          .unit          = "skip|stop",                                                             \
          .setting       = "data.bad"},                                                                   \

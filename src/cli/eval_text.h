@@ -12,20 +12,19 @@
     {.name       = "--text",                                                                       \
      .kind       = CPL_FLAG_FILE,                                                                  \
      .value_name = "FILE",                                                                         \
-     .help       = "Perplexity and bits per byte of this text, and of those named behind the "     \
-                   "flags; files, folders and patterns as data.train takes them (--set data.*)."},       \
+     .help       = "Perplexity and bits per byte of this text, and of those named after the "      \
+                   "flags; files, folders and patterns as in data.train (--set data.*)."},               \
         {.name       = "--window",                                                                 \
          .kind       = CPL_FLAG_INT,                                                               \
          .value_name = "N",                                                                        \
-         .help =                                                                                   \
-             "Tokens of --text read at once; not given: 1024, or the model's context if shorter.", \
+         .help = "Tokens per window of --text; default: 1024, or the model's context if shorter.", \
          .low  = 1,                                                                                \
          .high = 1e7,                                                                              \
          .unit = "tokens"},                                                                        \
     {                                                                                              \
         .name = "--stride", .kind = CPL_FLAG_INT, .value_name = "N",                               \
-        .help = "The window goes on by so many tokens of --text, each predicted once, from "       \
-                "what the window holds before it; not given: by whole windows.",                   \
+        .help = "Tokens of --text by which the window advances; each token is predicted once, "    \
+                "from the tokens before it in the window; default: whole windows.",                \
         .low = 1, .high = 1e7, .unit = "tokens"                                                    \
     }
 

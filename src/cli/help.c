@@ -14,9 +14,9 @@ enum {
     FEW        = 12, /* settings that the short help of a verb describes one by one */
 };
 
-const char *const cpl_help_about =
-    "Couplet trains Mixture-of-Experts language models whose router and experts are tied together "
-    "by the expert-router coupling loss.";
+const char *const cpl_help_about = "Couplet trains, inspects and evaluates Mixture-of-Experts "
+                                   "language models, with or without the "
+                                   "expert-router coupling loss.";
 
 /* A heading or the name of a section: in bold on a terminal, unless https://no-color.org. */
 static void print_bold(FILE *out, const char *text)

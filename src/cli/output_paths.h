@@ -12,8 +12,7 @@
 #define CPL_FLAG_ROW_OVERWRITE                                                                     \
     {                                                                                              \
         .name = "--overwrite", .kind = CPL_FLAG_SWITCH,                                            \
-        .help = "Replace results that are there already; without it they are refused before "      \
-                "any work."                                                                        \
+        .help = "Replace existing results; without it they are refused before any work."           \
     }
 
 /* Rows for a verb's table, with the sentences of --json and --html. */

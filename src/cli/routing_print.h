@@ -9,32 +9,33 @@
 #include "inspect/routing/report.h"
 
 /* Rows for the verb's table. */
-#define CPL_FLAG_ROWS_ROUTING                                                                        \
-    {.name       = "--text",                                                                         \
-     .kind       = CPL_FLAG_FILE,                                                                    \
-     .value_name = "FILE",                                                                           \
-     .help = "Also report what the router does over this text: a file, a folder or a pattern, "      \
-             "in any form of data.train."},                                                          \
-        {.name       = "--window",                                                                   \
-         .kind       = CPL_FLAG_INT,                                                                 \
-         .value_name = "N",                                                                          \
-         .help       = "Tokens of that text that are read at once; not given: 1024, or the model's " \
-                       "context if that is shorter.",                                                \
-         .low        = 1,                                                                            \
-         .high       = 16777216,                                                                     \
-         .unit       = "tokens"},                                                                          \
-        {.name          = "--text-tokens",                                                           \
-         .kind          = CPL_FLAG_INT,                                                              \
-         .value_name    = "N",                                                                       \
-         .help          = "Tokens of that text at most, shared evenly by its sources; 0: all.",      \
-         .default_value = "65536",                                                                   \
-         .low           = 0,                                                                         \
-         .high          = 1e12,                                                                      \
-         .unit          = "tokens"},                                                                          \
-    {                                                                                                \
-        .name = "--response-tokens", .kind = CPL_FLAG_INT, .value_name = "N",                        \
-        .help          = "Of these, evenly spread, so many are also shown to every expert.",         \
-        .default_value = "2048", .low = 1, .high = 1e9, .unit = "tokens"                             \
+#define CPL_FLAG_ROWS_ROUTING                                                                      \
+    {.name       = "--text",                                                                       \
+     .kind       = CPL_FLAG_FILE,                                                                  \
+     .value_name = "FILE",                                                                         \
+     .help =                                                                                       \
+         "Also report the routing of this text: a file, a folder or a pattern, in any format of "  \
+         "data.train."},                                                                           \
+        {.name       = "--window",                                                                 \
+         .kind       = CPL_FLAG_INT,                                                               \
+         .value_name = "N",                                                                        \
+         .help       = "Tokens per window of that text; default: 1024, or the model's context if " \
+                       "that is shorter.",                                                         \
+         .low        = 1,                                                                          \
+         .high       = 16777216,                                                                   \
+         .unit       = "tokens"},                                                                        \
+        {.name          = "--text-tokens",                                                         \
+         .kind          = CPL_FLAG_INT,                                                            \
+         .value_name    = "N",                                                                     \
+         .help          = "Read at most this many tokens, shared equally by its sources; 0: all.", \
+         .default_value = "65536",                                                                 \
+         .low           = 0,                                                                       \
+         .high          = 1e12,                                                                    \
+         .unit          = "tokens"},                                                                        \
+    {                                                                                              \
+        .name = "--response-tokens", .kind = CPL_FLAG_INT, .value_name = "N",                      \
+        .help          = "Of these, give this many, evenly spread, to every expert.",              \
+        .default_value = "2048", .low = 1, .high = 1e9, .unit = "tokens"                           \
     }
 
 /* Whether --text is given, and the options it comes with. `inputs` [1] is set to its value. Alphas
