@@ -17,6 +17,7 @@ cpl_status cpl_filter_find(const cpl_filter **filter, const char *name)
 {
     static const char *const names[] = {
 #define CPL_FILTER(name, what) #name,
+#include "eval/grade/filters.def"
 #undef CPL_FILTER
     };
     size_t index;
