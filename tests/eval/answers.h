@@ -25,7 +25,9 @@ __attribute__((unused)) static const char *extracted(const char *name, const cha
     const cpl_filter *filter;
     cpl_span answer;
     assert_ok(cpl_filter_find(&filter, name));
-    return filter->find(&answer, cpl_span_of(text)) ? string_of(answer) : "[invalid]";
+    bool found;
+    assert_ok(cpl_filter_apply(&found, &answer, filter, cpl_span_of(text)));
+    return found ? string_of(answer) : "[invalid]";
 }
 
 /* The normal form; "[none]" if there is none. */

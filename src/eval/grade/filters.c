@@ -1,30 +1,13 @@
-/* filters.c - see filters.h: the list, and the filters of numbers, letters and lines */
-#include "eval/grade/grading.h"
-
+/* filters.c - see grading.h: the answer in a text.
+ *
+ * A filter is a row of the table below: patterns of which the first that finds something counts, or a
+ * function. A task file may hold patterns of its own (docs/tasks.md, "Patterns").
+ * Source: lm-evaluation-harness 0.4.13; agieval: AGIEval's code. */
 #include <string.h>
 
 #include "base/lookup.h"
+#include "eval/grade/grading.h"
 #include "eval/grade/words.h"
-
-const cpl_filter cpl_filters[] = {
-#define CPL_FILTER(name, what) {#name, cpl_filter_##name, what},
-#include "eval/grade/filters.def"
-#undef CPL_FILTER
-};
-const size_t cpl_n_filters = sizeof cpl_filters / sizeof *cpl_filters;
-
-cpl_status cpl_filter_find(const cpl_filter **filter, const char *name)
-{
-    static const char *const names[] = {
-#define CPL_FILTER(name, what) #name,
-#include "eval/grade/filters.def"
-#undef CPL_FILTER
-    };
-    size_t index;
-    CPL_TRY(cpl_lookup(&index, "filter", name, names, cpl_n_filters));
-    *filter = &cpl_filters[index];
-    return CPL_OK;
-}
 
 static bool nothing(cpl_span *answer)
 {
@@ -32,165 +15,225 @@ static bool nothing(cpl_span *answer)
     return false;
 }
 
-/* The answer is what stands in [from, end), stripped. */
-static bool found(cpl_span *answer, cpl_span text, size_t from, size_t end)
+/* ---- what is in a \boxed: braces are balanced ---- */
+
+/* Where the brace that closes the one at `open` stands. */
+static size_t closing_brace(cpl_span text, size_t open)
 {
-    *answer = cpl_words_strip(cpl_span_part(text, from, end));
+    size_t depth = 0;
+    for (size_t at = open; at < text.length; at++) {
+        if (text.bytes[at] == '{') depth++;
+        if (text.bytes[at] == '}' && --depth == 0) return at;
+    }
+    return CPL_NOWHERE;
+}
+
+/* What stands in the braces behind `command`, which begins at `at`. */
+static bool braced(cpl_span *answer, cpl_span text, size_t at, const char *command)
+{
+    size_t open  = at + strlen(command);
+    size_t close = cpl_span_is_at(text, open, "{") ? closing_brace(text, open) : CPL_NOWHERE;
+    if (close == CPL_NOWHERE) return nothing(answer);
+    *answer = cpl_span_part(text, open + 1, close);
     return true;
 }
 
-bool cpl_filter_none(cpl_span *answer, cpl_span text)
+/* The last \boxed, else the last \fbox. */
+static bool last_box(cpl_span *answer, cpl_span text)
 {
-    return found(answer, text, 0, text.length);
-}
-
-bool cpl_filter_without_space(cpl_span *answer, cpl_span text)
-{
-    *answer = cpl_span_part(text, text.length && text.bytes[0] == ' ' ? 1 : 0, text.length);
-    return true;
-}
-
-/* ---- numbers ---- */
-
-static bool is_of_number(char c)
-{
-    return cpl_byte_is_digit(c) || c == '.' || c == ',';
-}
-
-/* Where the run of digits, dots and commas that begins at `at`, behind a minus sign if there is
- * one, ends; `at` itself if there is none. */
-static size_t number_end(cpl_span text, size_t at)
-{
-    size_t first = at < text.length && text.bytes[at] == '-' ? at + 1 : at, end = first;
-    while (end < text.length && is_of_number(text.bytes[end])) end++;
-    return end > first ? end : at;
-}
-
-/* P1: "#### (\-?[0-9\.\,]+)" */
-bool cpl_filter_gsm8k_strict(cpl_span *answer, cpl_span text)
-{
-    static const char mark[] = "#### ";
-    for (size_t at = cpl_span_find(text, 0, mark); at != CPL_NOWHERE;
-         at        = cpl_span_find(text, at + 1, mark)) {
-        size_t first = at + strlen(mark), end = number_end(text, first);
-        if (end > first) return found(answer, text, first, end);
+    static const char *const commands[] = {"\\boxed", "\\fbox"};
+    for (int i = 0; i < 2; i++) {
+        size_t at = cpl_span_find_last(text, commands[i]);
+        if (at != CPL_NOWHERE) return braced(answer, text, at, commands[i]);
     }
     return nothing(answer);
 }
 
-/* P3: "The answer is (\-?[0-9\.\,]+)." - the last character of the text or line can only be the one
- * behind the number. */
-bool cpl_filter_answer_is_number(cpl_span *answer, cpl_span text)
+bool cpl_filter_last_boxed(cpl_span *answer, cpl_span text)
 {
-    static const char mark[] = "The answer is ";
-    for (size_t at = cpl_span_find(text, 0, mark); at != CPL_NOWHERE;
-         at        = cpl_span_find(text, at + 1, mark)) {
-        size_t first = at + strlen(mark), end = number_end(text, first);
-        if (end == first) continue;
-        bool last = end == text.length || text.bytes[end] == '\n';
-        if (last && is_of_number(text.bytes[end - 2]))
-            end--;
-        else if (last)
-            continue;
-        return found(answer, text, first, end);
-    }
-    return nothing(answer);
+    static const char spaced[] = "\\boxed ";
+    size_t at                  = cpl_span_find_last(text, spaced);
+    if (at == CPL_NOWHERE) return last_box(answer, text);
+    size_t first = at + strlen(spaced), dollar = cpl_span_find_byte(text, first, '$');
+    *answer = cpl_span_part(text, first, dollar == CPL_NOWHERE ? text.length : dollar);
+    return true;
 }
 
-/* P2: "(-?[$0-9.,]{2,})|(-?[0-9]+)", the last one */
-bool cpl_filter_last_number(cpl_span *answer, cpl_span text)
+/* ---- AGIEval ---- */
+
+/* What stands behind the last '=' and spaces there; without one the text itself. */
+static cpl_span behind_equals(cpl_span text)
 {
-    size_t from = CPL_NOWHERE, to = 0;
+    size_t at = cpl_span_find_last_byte(text, '=');
+    if (at == CPL_NOWHERE) return text;
+    for (at++; at < text.length && text.bytes[at] == ' ';) at++;
+    return cpl_span_part(text, at, text.length);
+}
+
+/* Between the first and the last $ of the last line that has two; empty if there is none. */
+static cpl_span between_dollars(cpl_span text)
+{
+    cpl_span last = {0};
+    for (size_t first = cpl_span_find_byte(text, 0, '$'); first != CPL_NOWHERE;) {
+        size_t end    = cpl_span_line_end(text, first);
+        cpl_span line = cpl_span_part(text, first, end);
+        size_t close  = cpl_span_find_last_byte(line, '$');
+        if (close > 0) last = cpl_span_part(line, 1, close);
+        first = cpl_span_find_byte(text, end, '$');
+    }
+    return behind_equals(last);
+}
+
+/* Behind the last '=', without full stops at the end, up to a literal \n (two characters). */
+static cpl_span sentence_behind_equals(cpl_span text)
+{
+    cpl_span s = behind_equals(text);
+    while (s.length && s.bytes[s.length - 1] == '.') s.length--;
+    size_t cut = cpl_span_find(s, 0, "\\n");
+    return cut == CPL_NOWHERE ? s : cpl_span_part(s, 0, cut);
+}
+
+/* Where the digits that begin at `at` end. */
+static size_t digits_end(cpl_span text, size_t at)
+{
+    uint32_t point;
+    while (at < text.length) {
+        size_t length = cpl_words_next(&point, text, at);
+        if (!cpl_point_is_digit(point)) break;
+        at += length;
+    }
+    return at;
+}
+
+/* "(?:\$)?\d+(?:\.\d+)?(?![\w\d])", the last one. Digits that a letter follows are no number, but
+ * those before a full stop are one even if what is behind it is not. */
+static bool last_number(cpl_span *answer, cpl_span text)
+{
+    bool any = false;
     for (size_t at = 0; at < text.length;) {
-        size_t first = at + (text.bytes[at] == '-'), end = first;
-        while (end < text.length && (is_of_number(text.bytes[end]) || text.bytes[end] == '$'))
-            end++;
-        if (end - first >= 2 || (end - first == 1 && cpl_byte_is_digit(text.bytes[first]))) {
-            from = at;
-            to   = end;
-        }
-        at = end > at ? end : at + 1;
-    }
-    return from == CPL_NOWHERE ? nothing(answer) : found(answer, text, from, to);
-}
-
-/* ---- BBH: what the answer is said to be ---- */
-
-static const char the_answer_is[] = "the answer is ";
-
-/* P4: "(?<=the answer is )(.*)(?=.)" */
-bool cpl_filter_the_answer_is(cpl_span *answer, cpl_span text)
-{
-    for (size_t at = cpl_span_find(text, 0, the_answer_is); at != CPL_NOWHERE;
-         at        = cpl_span_find(text, at + 1, the_answer_is)) {
-        size_t first = at + strlen(the_answer_is), end = cpl_span_line_end(text, first);
-        if (end == first) continue;
         uint32_t point;
-        return found(answer, text, first, end - cpl_words_previous(&point, text, end));
+        size_t end = digits_end(text, at), from = at;
+        if (end == at) {
+            at += cpl_words_next(&point, text, at);
+            continue;
+        }
+        if (from > 0 && text.bytes[from - 1] == '$') from--;
+        size_t fraction = cpl_span_is_at(text, end, ".") ? digits_end(text, end + 1) : end + 1;
+        bool whole      = fraction > end + 1 && !cpl_words_is_at(text, fraction);
+        at              = whole ? fraction : end;
+        if (!whole && cpl_words_is_at(text, end)) continue;
+        *answer = cpl_span_part(text, from, at);
+        any     = true;
     }
-    return nothing(answer);
+    return any;
 }
 
-bool cpl_filter_the_answer_is_robust(cpl_span *answer, cpl_span text)
+static bool agieval(cpl_span *answer, cpl_span text)
 {
-    size_t at = cpl_span_find(text, 0, the_answer_is);
-    if (at == CPL_NOWHERE) return nothing(answer);
-    size_t first = at + strlen(the_answer_is);
-    found(answer, text, first, cpl_span_line_end(text, first));
-    if (answer->length && answer->bytes[answer->length - 1] == '.') answer->length--;
+    *answer = (cpl_span){0};
+    if (cpl_span_find(text, 0, "\\boxed") != CPL_NOWHERE) {
+        bool boxed = last_box(answer, text);
+        *answer    = behind_equals(*answer);
+        return boxed;
+    }
+    *answer = between_dollars(text);
+    if (answer->length) return true;
+    if (cpl_span_find_byte(text, 0, '=') == CPL_NOWHERE) return last_number(answer, text);
+    *answer = sentence_behind_equals(text);
     return true;
 }
 
-/* ---- MMLU-Pro: a letter ---- */
+/* ---- the list ---- */
 
-static bool is_letter_at(cpl_span text, size_t at)
+enum { FIRST = false, LAST = true, STRIP = false, KEEP = true };
+
+const cpl_filter cpl_filters[] = {
+    {"none", "the whole text, stripped", NULL, {{"(?s).*", FIRST, STRIP}}},
+    {"without_space",
+     "the whole text, without one space at its beginning",
+     NULL,
+     {{"(?s)^ ?(.*)", FIRST, KEEP}}},
+    {"gsm8k_strict",
+     "the first number after \"#### \"",
+     NULL,
+     {{"#### (\\-?[0-9\\.\\,]+)", FIRST, STRIP}}},
+    {"last_number",
+     "the last run of digits, $, dots and commas",
+     NULL,
+     {{"(-?[$0-9.,]{2,})|(-?[0-9]+)", LAST, STRIP}}},
+    {"answer_is_number",
+     "the first number after \"The answer is \", with a character after it",
+     NULL,
+     {{"The answer is (\\-?[0-9\\.\\,]+).", FIRST, STRIP}}},
+    {"the_answer_is",
+     "the line after \"the answer is \" without its last character",
+     NULL,
+     {{"(?<=the answer is )(.*)(?=.)", FIRST, STRIP}}},
+    {"the_answer_is_robust",
+     "the line after \"the answer is \" without a full stop at its end",
+     NULL,
+     {{"the answer is [^\\S\\n]*(.*?)\\.?[^\\S\\n]*(?m:$)", FIRST, KEEP}}},
+    {"answer_letter",
+     "the first of A to J after \"answer is \" or \"answer is (\"",
+     NULL,
+     {{"answer is \\(?([ABCDEFGHIJ])\\)?", FIRST, STRIP}}},
+    {"answer_letter_chain",
+     "the same, else a letter after \"answer:\", else the last letter by itself",
+     NULL,
+     {{"answer is \\(?([ABCDEFGHIJ])\\)?", FIRST, STRIP},
+      {".*[aA]nswer:\\s*([A-J])", FIRST, STRIP},
+      {"\\b[A-J]\\b", LAST, STRIP}}},
+    {"minerva",
+     "between \"Final Answer: The final answer is\" and \". I hope it is correct.\", which may "
+     "lack at "
+     "the end",
+     NULL,
+     {{"Final Answer: The final answer is(.*?).(?: I hope it is correct(?:.|\\z)| \\z)", FIRST,
+       STRIP}}},
+    {"last_boxed", "the content of the last \\boxed", cpl_filter_last_boxed, {{NULL}}},
+    {"dollars",
+     "between the first and the last $, or the whole text",
+     NULL,
+     {{"(?s)\\$(.*)\\$", FIRST, KEEP}, {"(?s)^(.*)", FIRST, KEEP}}},
+    {"agieval",
+     "the last \\boxed, else the last $...$, else after the last =, else the last number",
+     agieval,
+     {{NULL}}},
+};
+const size_t cpl_n_filters = sizeof cpl_filters / sizeof *cpl_filters;
+
+cpl_status cpl_filter_find(const cpl_filter **filter, const char *name)
 {
-    return at < text.length && text.bytes[at] >= 'A' && text.bytes[at] <= 'J';
+    size_t index;
+    CPL_TRY(cpl_lookup_in(&index, "filter", name, cpl_filters, cpl_n_filters, sizeof *cpl_filters));
+    *filter = &cpl_filters[index];
+    return CPL_OK;
 }
 
-/* P5: "answer is \(?([ABCDEFGHIJ])\)?" */
-bool cpl_filter_answer_letter(cpl_span *answer, cpl_span text)
+static bool same_patterns(const cpl_regex *a, const cpl_regex *b)
 {
-    static const char mark[] = "answer is ";
-    for (size_t at = cpl_span_find(text, 0, mark); at != CPL_NOWHERE;
-         at        = cpl_span_find(text, at + 1, mark)) {
-        size_t first = at + strlen(mark);
-        if (cpl_span_is_at(text, first, "(")) first++;
-        if (is_letter_at(text, first)) return found(answer, text, first, first + 1);
+    for (int i = 0; i < CPL_FILTER_PATTERNS; i++) {
+        if (!a[i].pattern || !b[i].pattern) return a[i].pattern == b[i].pattern;
+        if (strcmp(a[i].pattern, b[i].pattern) != 0 || a[i].last != b[i].last ||
+            a[i].keep_space != b[i].keep_space)
+            return false;
     }
-    return nothing(answer);
+    return true;
 }
 
-/* ".*[aA]nswer:\s*([A-J])": the last such place of the first line that has one */
-static bool letter_behind_colon(cpl_span *answer, cpl_span text)
+const cpl_filter *cpl_filter_named(const cpl_filter *filter)
 {
-    static const char mark[] = "nswer:";
-    size_t letter = CPL_NOWHERE, line_end = 0;
-    for (size_t at = cpl_span_find(text, 0, mark); at != CPL_NOWHERE;
-         at        = cpl_span_find(text, at + 1, mark)) {
-        if (letter != CPL_NOWHERE && at > line_end) break;
-        if (at == 0 || (text.bytes[at - 1] != 'a' && text.bytes[at - 1] != 'A')) continue;
-        size_t behind = at + strlen(mark);
-        cpl_span rest = cpl_words_lstrip(cpl_span_part(text, behind, text.length));
-        if (!is_letter_at(rest, 0)) continue;
-        if (letter == CPL_NOWHERE) line_end = cpl_span_line_end(text, at);
-        letter = text.length - rest.length;
-    }
-    return letter == CPL_NOWHERE ? nothing(answer) : found(answer, text, letter, letter + 1);
+    for (size_t i = 0; i < cpl_n_filters; i++)
+        if (cpl_filters[i].patterns[0].pattern &&
+            same_patterns(cpl_filters[i].patterns, filter->patterns))
+            return &cpl_filters[i];
+    return filter;
 }
 
-/* "\b[A-J]\b(?!.*\b[A-J]\b)", the dot a newline too */
-static bool last_lone_letter(cpl_span *answer, cpl_span text)
+cpl_status cpl_filter_apply(bool *found, cpl_span *answer, const cpl_filter *filter, cpl_span text)
 {
-    for (size_t at = text.length; at-- > 0;)
-        if (is_letter_at(text, at) && !cpl_words_is_before(text, at) &&
-            !cpl_words_is_at(text, at + 1))
-            return found(answer, text, at, at + 1);
-    return nothing(answer);
-}
-
-bool cpl_filter_answer_letter_chain(cpl_span *answer, cpl_span text)
-{
-    return cpl_filter_answer_letter(answer, text) || letter_behind_colon(answer, text) ||
-           last_lone_letter(answer, text);
+    *found = filter->find && filter->find(answer, text);
+    for (int i = 0; !*found && i < CPL_FILTER_PATTERNS && filter->patterns[i].pattern; i++)
+        CPL_TRY(cpl_regex_find(found, answer, &filter->patterns[i], text));
+    return CPL_OK;
 }

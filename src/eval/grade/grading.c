@@ -122,29 +122,33 @@ void cpl_grading_scratch_free(cpl_grading_scratch *room)
     cpl_text_free(&room->spare);
 }
 
-/* The score against one reference. */
-static double score_of(const cpl_grade *grade, bool has_normal, const cpl_grading *m,
-                       cpl_span reference, cpl_grading_scratch *room)
+/* Sets the score against one reference. */
+static cpl_status score_of(double *score, const cpl_grade *grade, bool has_normal,
+                           const cpl_grading *m, cpl_span reference, cpl_grading_scratch *room)
 {
     cpl_span wanted = reference;
-    bool there      = m->reference ? m->reference->find(&wanted, reference) : true;
+    bool there      = true;
+    if (m->reference) CPL_TRY(cpl_filter_apply(&there, &wanted, m->reference, reference));
     if (!grade->found || !there)
-        return grade->found == there ? m->comparison->score_if_both_empty : 0;
-    if (!has_normal || !m->normal->make(&room->reference, wanted, &room->spare))
-        return cpl_span_equal(grade->answer, wanted);
-    return m->comparison->score(grade->normal, cpl_span_text(&room->reference), &room->spare);
+        *score = grade->found == there ? m->comparison->score_if_both_empty : 0;
+    else if (!has_normal || !m->normal->make(&room->reference, wanted, &room->spare))
+        *score = cpl_span_equal(grade->answer, wanted);
+    else
+        *score = m->comparison->score(grade->normal, cpl_span_text(&room->reference), &room->spare);
+    return CPL_OK;
 }
 
 cpl_status cpl_grading_grade(cpl_grade *grade, const cpl_grading *m, cpl_span text,
                              const cpl_span *references, int64_t n_references,
                              cpl_grading_scratch *room)
 {
-    *grade          = (cpl_grade){0};
-    grade->found    = m->filter->find(&grade->answer, text);
+    *grade = (cpl_grade){0};
+    CPL_TRY(cpl_filter_apply(&grade->found, &grade->answer, m->filter, text));
     bool has_normal = grade->found && m->normal->make(&room->answer, grade->answer, &room->spare);
     grade->normal   = has_normal ? cpl_span_text(&room->answer) : grade->answer;
     for (int64_t i = 0; i < n_references; i++) {
-        double score = score_of(grade, has_normal, m, references[i], room);
+        double score;
+        CPL_TRY(score_of(&score, grade, has_normal, m, references[i], room));
         if (score > grade->score) grade->score = score;
     }
     grade->correct = grade->score >= 1;

@@ -1,21 +1,35 @@
-/* grading.h - from a generated text to a marked answer.
+/* grading.h - from a generated text to a grade.
  *
- * Room:  eval/grade. A text, to which the stop strings have been applied (stops.h), goes through a
- *        filter (filters.h); what is found and every reference are brought into a normal form
- *        (normal.h) and held against each other (comparison.h). */
+ * Room:  eval/grade. The text is cut at the stop strings and goes through a filter; what the filter
+ *        finds and every reference are brought into a normal form and compared. */
 #ifndef CPL_EVAL_GRADE_GRADING_H
 #define CPL_EVAL_GRADE_GRADING_H
 
-#include "base/span.h"
+#include "eval/grade/regex.h"
+
+/* ---- stop strings ---- */
+
+/* The text up to the first occurrence of each stop string, one after the other in their order. */
+cpl_span cpl_stops_cut(cpl_span text, const char *const *stops, int64_t n_stops);
+
+/* Whether the text contains a stop string, when its first `known` bytes contain none: while a text
+ * grows only what is new is searched. */
+bool cpl_stops_reached(cpl_span text, size_t known, const char *const *stops, int64_t n_stops);
+
+/* ---- filters: the answer in a text ---- */
 
 /* Sets `answer`, a piece of `text`; false, and an empty one, if there is nothing to be found. An
  * answer that is found may be empty too. */
 typedef bool cpl_filter_function(cpl_span *answer, cpl_span text);
 
+enum { CPL_FILTER_PATTERNS = 4 };
+
 typedef struct cpl_filter {
     const char *name;
-    cpl_filter_function *find;
     const char *what; /* it takes out of a text */
+    cpl_filter_function
+        *find; /* NULL: the patterns, of which the first that finds something counts */
+    cpl_regex patterns[CPL_FILTER_PATTERNS]; /* up to one without a pattern */
 } cpl_filter;
 
 extern const cpl_filter cpl_filters[];
@@ -24,9 +38,17 @@ extern const size_t cpl_n_filters;
 /* CPL_ERR_INPUT with the nearest name if there is none of that name. */
 CPL_NODISCARD cpl_status cpl_filter_find(const cpl_filter **filter, const char *name);
 
-#define CPL_FILTER(name, what) cpl_filter_function cpl_filter_##name;
-#include "eval/grade/filters.def"
-#undef CPL_FILTER
+/* The named filter with the same patterns; `filter` itself if there is none. A task file may so hold
+ * the patterns of a named filter, and its questions have the same hash. */
+const cpl_filter *cpl_filter_named(const cpl_filter *filter);
+
+/* Sets `found`, and `answer`, a piece of `text`. CPL_ERR_INPUT as cpl_regex_find. */
+CPL_NODISCARD cpl_status cpl_filter_apply(bool *found, cpl_span *answer, const cpl_filter *filter,
+                                          cpl_span text);
+
+cpl_filter_function cpl_filter_last_boxed;
+
+/* ---- normal forms ---- */
 
 /* Sets `out`, which `answer` is no piece of; false if the answer has no normal form: it is then
  * compared as it is. `spare` is memory to work in. Out of memory is remembered in one of the two. */
@@ -46,6 +68,8 @@ CPL_NODISCARD cpl_status cpl_normal_find(const cpl_normal **normal, const char *
 
 cpl_normal_function cpl_normal_minerva, cpl_normal_hendrycks, cpl_normal_agieval;
 
+/* ---- comparisons ---- */
+
 /* From 0 to 1; all but shared_words say 0 or 1. `spare` is memory to work in. */
 typedef double cpl_comparison_function(cpl_span answer, cpl_span reference, cpl_text *spare);
 
@@ -62,6 +86,8 @@ extern const size_t cpl_n_comparisons;
 /* CPL_ERR_INPUT with the nearest name if there is none of that name. */
 CPL_NODISCARD cpl_status cpl_comparison_find(const cpl_comparison **comparison, const char *name);
 
+/* ---- numbers in LaTeX ---- */
+
 /* Sets `value` if the whole text, without spaces, is made of integers and decimals, \frac{a}{b} and
  * a/b, \sqrt{n} and \sqrt[k]{n}, \pi, + and -, \cdot, \times, \div and juxtaposition, ^, braces and
  * round brackets, also with \left and \right, not more than 64 of them one in another; and is a
@@ -71,12 +97,7 @@ bool cpl_number_read(double *value, cpl_span text);
 /* Whether both are numbers, and equal within 1e-9 of the larger one. */
 bool cpl_number_equal(cpl_span a, cpl_span b);
 
-/* The text up to the first occurrence of each stop string, one after the other in their order. */
-cpl_span cpl_stops_cut(cpl_span text, const char *const *stops, int64_t n_stops);
-
-/* Whether the text contains a stop string, when its first `known` bytes contain none: while a text
- * grows only what is new is searched. */
-bool cpl_stops_reached(cpl_span text, size_t known, const char *const *stops, int64_t n_stops);
+/* ---- grades ---- */
 
 /* One metric of a task. */
 typedef struct cpl_grading {
@@ -102,7 +123,7 @@ typedef struct cpl_grade {
 } cpl_grade;
 
 /* Sets `mark`. An answer or a reference without a normal form is compared as it is found, byte by
- * byte. Only CPL_ERR_MEMORY. */
+ * byte. CPL_ERR_INPUT: a pattern takes too many steps. */
 CPL_NODISCARD cpl_status cpl_grading_grade(cpl_grade *grade, const cpl_grading *grading,
                                            cpl_span text, const cpl_span *references,
                                            int64_t n_references, cpl_grading_scratch *room);

@@ -71,31 +71,35 @@ static cpl_status grade_answer(json_t *sample, const cpl_question *q, int64_t i,
     return status;
 }
 
-/* A reference in a sample: what its own filter finds in it, or null; in the normal form where the
- * answer is. */
-static json_t *reference_json(const cpl_answer *answer, const char *reference,
-                              cpl_grading_scratch *room)
+/* Appends a reference to `list`: what its own filter finds in it, or null; in the normal form where
+ * the answer is. */
+static cpl_status add_reference(json_t *list, const cpl_answer *answer, const char *reference,
+                                cpl_grading_scratch *room)
 {
     const cpl_grading *m = &answer->grading;
     cpl_span text        = cpl_span_of(reference);
-    if (m->reference && !m->reference->find(&text, text)) return json_null();
-    if (answer->show_normal && m->normal->make(&room->reference, text, &room->spare))
+    bool found           = true;
+    if (m->reference) CPL_TRY(cpl_filter_apply(&found, &text, m->reference, text));
+    if (found && answer->show_normal && m->normal->make(&room->reference, text, &room->spare))
         text = cpl_span_text(&room->reference);
-    return room->reference.failed || room->spare.failed ? NULL : cpl_sample_words(text);
+    if (room->reference.failed || room->spare.failed) return CPL_ERR_MEMORY;
+    return cpl_sample_push(list, found ? cpl_sample_words(text) : json_null()) ? CPL_OK
+                                                                               : CPL_ERR_MEMORY;
 }
 
-static json_t *target_json(const cpl_question *q, cpl_grading_scratch *room)
+static cpl_status put_target(json_t *sample, const cpl_question *q, cpl_grading_scratch *room)
 {
-    const cpl_references *r  = &q->references[0];
-    const cpl_answer *answer = &q->form->answers[0];
-    if (!q->listed && r->count == 1) return reference_json(answer, r->at[0], room);
-    json_t *list = json_array();
-    for (int64_t i = 0; i < r->count; i++)
-        if (!cpl_sample_push(list, reference_json(answer, r->at[i], room))) {
-            json_decref(list);
-            return NULL;
-        }
-    return list;
+    const cpl_references *r = &q->references[0];
+    json_t *list            = json_array();
+    cpl_status status       = list ? CPL_OK : CPL_ERR_MEMORY;
+    for (int64_t i = 0; status == CPL_OK && i < r->count; i++)
+        status = add_reference(list, &q->form->answers[0], r->at[i], room);
+    const bool plain = !q->listed && r->count == 1;
+    json_t *target   = plain ? json_array_get(list, 0) : list;
+    if (status == CPL_OK && !cpl_sample_put(sample, "target", json_incref(target)))
+        status = CPL_ERR_MEMORY;
+    json_decref(list);
+    return status;
 }
 
 static bool put_prompt(json_t *sample, const cpl_question *q, const cpl_generated *g, bool texts)
@@ -119,10 +123,13 @@ cpl_status cpl_sample_generated(json_t **sample, const cpl_question *q, const cp
     if (ok && q->form->filters)
         ok = cpl_sample_put(made, "answer", json_object()) &&
              cpl_sample_put(made, "correct", json_object());
-    for (int64_t i = 0; ok && i < q->form->n_answers; i++)
-        ok = grade_answer(made, q, i, g->text, room) == CPL_OK;
-    ok =
-        ok && cpl_sample_put(made, "target", target_json(q, room)) && put_prompt(made, q, g, texts);
+    cpl_status status = CPL_OK;
+    for (int64_t i = 0; ok && status == CPL_OK && i < q->form->n_answers; i++)
+        status = grade_answer(made, q, i, g->text, room);
+    if (ok && status == CPL_OK) status = put_target(made, q, room);
+    ok = ok && status == CPL_OK && put_prompt(made, q, g, texts);
+    if (status == CPL_ERR_INPUT) json_decref(made);
+    if (status == CPL_ERR_INPUT) return cpl_eval_runner_about(status, q);
     return cpl_sample_finish(sample, made, ok);
 }
 

@@ -70,23 +70,68 @@ static cpl_status read_reference(cpl_reference_rule *rule, const cpl_task *task,
     return CPL_OK;
 }
 
+/* {regex_pattern: PATTERN, group_select: -1, strip: false} */
+static cpl_status read_pattern(cpl_regex *regex, const cpl_task *task, const json_t *from)
+{
+    static const char *const keys[]   = {"regex_pattern", "group_select", "strip"};
+    static const char *const truths[] = {"false", "true"};
+    int64_t select;
+    size_t strip;
+    CPL_TRY(cpl_task_keys(task, from, "filter", keys, 3));
+    CPL_TRY(cpl_task_text_of(&regex->pattern, task, from, "regex_pattern", NULL));
+    CPL_TRY(cpl_task_int_of(&select, task, from, "group_select", -1, 0, 0));
+    CPL_TRY(cpl_task_word_of(&strip, task, from, "strip", truths, 2, 1));
+    if (!regex->pattern || !*regex->pattern)
+        return FAIL(task, from, "a filter is a name, or {regex_pattern: PATTERN}");
+    regex->last       = select == -1;
+    regex->keep_space = strip == 0;
+    return AT(task, json_object_get(from, "regex_pattern"), cpl_regex_check(regex->pattern));
+}
+
+/* A name, patterns, or a list of patterns of which the first that finds something counts. */
+static cpl_status read_filter(const cpl_filter **filter, const cpl_task *task, const json_t *from,
+                              const char *key)
+{
+    const json_t *node = json_object_get(from, key);
+    if (json_is_string(node))
+        return AT(task, from, cpl_filter_find(filter, json_string_value(node)));
+    const bool list  = json_is_array(node);
+    const size_t n   = list ? json_array_size(node) : 1;
+    cpl_pool *pool   = &task->parts->pool;
+    cpl_filter *made = cpl_pool_take(pool, sizeof *made);
+    if (!made) return cpl_pool_status(pool);
+    if (n == 0 || n > CPL_FILTER_PATTERNS)
+        return FAIL(task, node, "a filter has 1 to %d patterns", CPL_FILTER_PATTERNS);
+    made->name = "";
+    for (size_t i = 0; i < n; i++) {
+        cpl_regex *regex = &made->patterns[i];
+        CPL_TRY(read_pattern(regex, task, list ? json_array_get(node, i) : node));
+        made->name = cpl_pool_printf(pool, "%s%s %d %d\n", made->name, regex->pattern, regex->last,
+                                     regex->keep_space);
+        if (!made->name) return cpl_pool_status(pool);
+    }
+    *filter = cpl_filter_named(made);
+    return CPL_OK;
+}
+
 static cpl_status read_answer(cpl_answer *answer, cpl_reference_rule *rule, const cpl_task *task,
                               const cpl_prompt_spec *spec, const json_t *from, const json_t *place)
 {
     static const char *const keys[]  = {"filter",     "reference", "clean", "normal",
                                         "comparison", "invalid",   "show"};
     static const char *const shown[] = {"found", "normal"};
-    const char *filter, *clean, *normal, *comparison;
+    const char *normal, *comparison;
     size_t show;
     CPL_TRY(cpl_task_keys(task, from, "answer", keys, sizeof keys / sizeof *keys));
-    CPL_TRY(cpl_task_text_of(&filter, task, from, "filter", "none"));
-    CPL_TRY(cpl_task_text_of(&clean, task, from, "clean", NULL));
     CPL_TRY(cpl_task_text_of(&normal, task, from, "normal", "none"));
     CPL_TRY(cpl_task_text_of(&comparison, task, from, "comparison", "exact"));
     CPL_TRY(cpl_task_text_of(&answer->invalid, task, from, "invalid", "[invalid]"));
     CPL_TRY(cpl_task_word_of(&show, task, from, "show", shown, 2, 0));
-    CPL_TRY(AT(task, from, cpl_filter_find(&answer->grading.filter, filter)));
-    if (clean) CPL_TRY(AT(task, from, cpl_filter_find(&answer->grading.reference, clean)));
+    CPL_TRY(cpl_filter_find(&answer->grading.filter, "none"));
+    if (json_object_get(from, "filter"))
+        CPL_TRY(read_filter(&answer->grading.filter, task, from, "filter"));
+    if (json_object_get(from, "clean"))
+        CPL_TRY(read_filter(&answer->grading.reference, task, from, "clean"));
     CPL_TRY(AT(task, from, cpl_normal_find(&answer->grading.normal, normal)));
     CPL_TRY(AT(task, from, cpl_comparison_find(&answer->grading.comparison, comparison)));
     if (strcmp(answer->invalid, "null") == 0) answer->invalid = NULL;

@@ -173,6 +173,61 @@ static void answers_of_agieval(void **state)
         assert_string_equal(extracted("agieval", cases[i][0]), cases[i][1]);
 }
 
+static const char *captured(cpl_regex regex, const char *text)
+{
+    cpl_span answer;
+    bool found;
+    assert_ok(cpl_regex_find(&found, &answer, &regex, cpl_span_of(text)));
+    return found ? string_of(answer) : NONE;
+}
+
+/* As Python's re.findall, of which lm-evaluation-harness takes one. */
+static void patterns(void **state)
+{
+    (void)state;
+    static const struct {
+        cpl_regex regex;
+        const char *text, *found;
+    } cases[] = {
+        {{"a.c", false, false}, "xabcaxc", "abc"},
+        {{"a.c", true, false}, "xabcaxc", "axc"},
+        {{"a(.)c", true, false}, "abca c", ""},
+        {{"a(.)c", true, true}, "abca c", " "},
+        {{"(x)|(b)", false, false}, "ab", "b"},
+        {{"(x*)(y*)z", false, false}, "z", NONE},
+        {{"(x)?z", false, false}, "z", ""},
+        {{"x*", true, false}, "xxa", ""},
+        {{"b*", true, false}, "abb", ""},
+        {{"\\d+", false, false}, "n \xD9\xA3\xD9\xA4", "\xD9\xA3\xD9\xA4"},
+        {{"\\bB\\b", false, false},
+         "\xC3\xA9"
+         "B B",
+         "B"},
+        {{"a$", false, false}, "a\n", "a"},
+        {{".+", false, false},
+         "\xFF"
+         "ab\xE4",
+         "ab"},
+        {{"(?P<n>[ab])(?!.*[ab])", false, false}, "a b c", "b"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(captured(cases[i].regex, cases[i].text), cases[i].found);
+}
+
+static void a_pattern_has_a_limit(void **state)
+{
+    (void)state;
+    const cpl_regex slow = {"(a|aa)+$", false, false};
+    cpl_span answer;
+    bool found;
+    assert_fails(
+        CPL_ERR_INPUT, "the pattern (a|aa)+$ takes more than 4000000 steps on a text",
+        cpl_regex_find(&found, &answer, &slow,
+                       cpl_span_of("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab")));
+    assert_fails(CPL_ERR_INPUT, "the pattern [a is wrong at its byte 3: missing terminating ]",
+                 cpl_regex_check("[a"));
+}
+
 static void filters_have_names(void **state)
 {
     (void)state;
@@ -204,6 +259,7 @@ int main(void)
         cmocka_unit_test(letters),           cmocka_unit_test(final_answers_of_math),
         cmocka_unit_test(boxes_and_dollars), cmocka_unit_test(answers_of_agieval),
         cmocka_unit_test(a_space_in_front),  cmocka_unit_test(filters_have_names),
+        cmocka_unit_test(patterns),          cmocka_unit_test(a_pattern_has_a_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

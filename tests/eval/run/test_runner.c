@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "eval/answers.h"
 #include "eval/grade/score.h"
+#include "eval/run/sample.h"
 #include "support/tiny_world.h"
 
 enum { VOCAB = 384, WINDOW = 40, EOS = 0, PADDING = 1 }; /* of small.json */
@@ -619,9 +620,29 @@ static void no_memory(void **state)
     close_bench(&b);
 }
 
+/* A pattern that takes too many steps is an error that names the question. */
+static void a_slow_pattern_names_its_question(void **state)
+{
+    (void)state;
+    static const cpl_filter slow = {"slow", "", NULL, {{"(a|aa)+$", false, false}}};
+    const cpl_request_spec form  = text_form(3, NULL, 0);
+    answers[0].grading.filter    = &slow;
+    cpl_question q               = text_question(&form, "x");
+    cpl_grading_scratch room     = {0};
+    json_t *sample               = NULL;
+    q.id                         = "law/7";
+    const cpl_generated text     = {
+            .text = cpl_span_of("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab")};
+    assert_fails(CPL_ERR_INPUT, "question law/7: the pattern (a|aa)+$ takes more than",
+                 cpl_sample_generated(&sample, &q, &text, &room, false));
+    assert_null(sample);
+    cpl_grading_scratch_free(&room);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_slow_pattern_names_its_question),
         cmocka_unit_test(a_model_that_says_nothing),
         cmocka_unit_test(a_model_that_knows_the_answers),
         cmocka_unit_test(bare_contexts),

@@ -271,6 +271,21 @@ static const struct {
     {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filter: "
           "P1}}}}\n",
      "there is no filter P1"},
+    {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filter: "
+          "{regex_pattern: '(a'}}}}}\n",
+     "t.yaml:5:91: the pattern (a is wrong at its byte 3: "},
+    {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filter: "
+          "{regex: a}}}}}\n",
+     "did you mean regex_pattern?"},
+    {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filter: "
+          "{group_select: 0}}}}}\n",
+     "a filter is a name, or {regex_pattern: PATTERN}"},
+    {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filter: "
+          "[]}}}}\n",
+     "a filter has 1 to 4 patterns"},
+    {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filter: "
+          "[{regex_pattern: a, group_select: 1}]}}}}\n",
+     "group_select is a whole number from -1 to 0, not 1"},
     {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, until: [\"\"]}}\n",
      "an empty stop string"},
     {"task: t\nsplits: {a: a.csv}\nfields: {choice: q}\n" PROFILE(""), "that name is the engine's"},
@@ -288,6 +303,50 @@ static const struct {
     {"task: t\nsplits: {a: {files: a.csv, fields: 3}}\nfields: {q: q}\n" PROFILE(""),
      "fields is a mapping"},
 };
+
+/* Patterns of the built-in tasks are those of named filters: the hashes of their questions stay. */
+static void built_in_patterns_have_names(void **state)
+{
+    (void)state;
+    int generated = 0;
+    for (size_t i = 0; i < cpl_n_task_texts; i++) {
+        cpl_task *task = built_in(i);
+        for (int64_t p = 0; p < task->n_profiles; p++) {
+            const cpl_resolved_profile *resolved = &task->parts->resolved[p];
+            for (int64_t k = 0; k < resolved->n_specs; k++)
+                for (int64_t a = 0; a < resolved->specs[k].form.n_answers; a++) {
+                    const cpl_filter *filter = resolved->specs[k].form.answers[a].grading.filter;
+                    assert_true(filter >= cpl_filters && filter < cpl_filters + cpl_n_filters);
+                    generated++;
+                }
+        }
+        cpl_task_free(task);
+    }
+    assert_true(generated > 20);
+}
+
+/* lm-evaluation-harness's words for `ask` are taken too. */
+static void kinds_of_requests(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *ask;
+        const cpl_request_kind *kind;
+    } cases[] = {{"rank", &cpl_request_multiple_choice},
+                 {"multiple_choice", &cpl_request_multiple_choice},
+                 {"generate", &cpl_request_generate_until},
+                 {"generate_until", &cpl_request_generate_until}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char file[512];
+        cpl_task *task = NULL;
+        snprintf(file, sizeof file,
+                 HEAD RANK "profiles: {p: {split: a, ask: %s, context: x, target: y}}\n",
+                 cases[i].ask);
+        assert_ok(cpl_task_parse(&task, "t.yaml", file, strlen(file)));
+        assert_ptr_equal(task->parts->resolved[0].specs[0].form.kind, cases[i].kind);
+        cpl_task_free(task);
+    }
+}
 
 static void test_wrong(void **state)
 {
@@ -488,11 +547,18 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),      cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_profiles),   cmocka_unit_test(test_wrong),
-        cmocka_unit_test(test_least),      cmocka_unit_test(test_shots),
-        cmocka_unit_test(test_documented), cmocka_unit_test(test_fuzz),
-        cmocka_unit_test(test_shapes),     cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_profiles),
+        cmocka_unit_test(test_wrong),
+        cmocka_unit_test(built_in_patterns_have_names),
+        cmocka_unit_test(kinds_of_requests),
+        cmocka_unit_test(test_least),
+        cmocka_unit_test(test_shots),
+        cmocka_unit_test(test_documented),
+        cmocka_unit_test(test_fuzz),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
