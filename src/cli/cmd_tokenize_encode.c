@@ -2,9 +2,9 @@
  * input into ids on one line. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "cli/documents_flags.h"
 #include "cli/output_paths.h"
 #include "cli/terminal/input.h"
@@ -45,13 +45,6 @@ done:
 }
 
 /* ---- shards ---- */
-
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static void show_progress(void *ctx, int64_t files_done, int64_t n_files, int64_t tokens)
 {
@@ -96,10 +89,10 @@ static cpl_status encode_files(const cpl_arguments *args, const cpl_configuratio
         .log                      = &log,
     };
     CPL_TRY(cpl_signals_listen()); /* an interrupted encode removes what it wrote */
-    double begin      = seconds_now();
+    double begin      = cpl_seconds_now();
     cpl_status status = cpl_tokens_make(&job, &made);
     cpl_live_line_clear();
-    if (status == CPL_OK) print_summary(&made, seconds_now() - begin, job.folder);
+    if (status == CPL_OK) print_summary(&made, cpl_seconds_now() - begin, job.folder);
     return status;
 }
 

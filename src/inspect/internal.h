@@ -8,9 +8,6 @@
 #include "inspect/families/gate_reader.h"
 #include "inspect/report.h"
 
-/* Seconds of a clock that only goes forward. */
-double cpl_coupling_clock(void);
-
 /* ---- worker.c ---- */
 
 /* One thread's own. */
@@ -20,21 +17,25 @@ typedef struct cpl_inspect_worker {
     float *rows;     /* [cpl_inspect_worker_rows, d] */
     double *squares; /* [n] */
     double *sum;     /* [d] of unit rows; NULL where there are no silhouettes */
+    float *products; /* [cpl_inspect_worker_rows, n], likewise */
     void *scratch;
 } cpl_inspect_worker;
 
 /* Bytes of every piece, the largest over the layers; router and packed are a layer's in work. */
 typedef struct cpl_inspect_worker_needs {
-    size_t gate, rows, squares, sum, scratch, figures, router, packed;
+    size_t gate, rows, squares, sum, products, scratch, figures, router, packed;
 } cpl_inspect_worker_needs;
 
 cpl_inspect_worker_needs cpl_inspect_worker_needs_of(const cpl_coupling_report *report);
-CPL_NODISCARD cpl_status cpl_inspect_worker_init(cpl_inspect_worker *hand,
+CPL_NODISCARD cpl_status cpl_inspect_worker_init(cpl_inspect_worker *worker,
                                                  const cpl_inspect_worker_needs *needs);
-void cpl_inspect_worker_free(cpl_inspect_worker *hand);
+void cpl_inspect_worker_free(cpl_inspect_worker *worker);
 
 /* Rows of a gate that are multiplied at a time. */
 int64_t cpl_inspect_worker_rows(const cpl_backend *be, const cpl_moe_layer *at);
+
+/* Whether the gates of the layer are read a second time, for the silhouettes. */
+bool cpl_inspect_reads_twice(const cpl_coupling_report *report, const cpl_moe_layer *at);
 
 /* Of a layer: what its gates take to read, and the FLOPs of their products, silhouettes included. */
 double cpl_coupling_read_bytes(const cpl_coupling_report *report, const cpl_moe_layer *at);
@@ -54,16 +55,13 @@ CPL_NODISCARD cpl_status cpl_coupling_measure(cpl_coupling_report *report, doubl
 
 /* ---- silhouette.c: gates are read again when the means of all experts are known ---- */
 
-/* Whether the layer needs the second reading. */
-bool cpl_silhouette_reads(const cpl_coupling_report *report, const cpl_moe_layer *at);
-
-/* Adds rows of the gate at hand to hand->sum; they become unit rows. */
-void cpl_silhouette_add(cpl_inspect_worker *hand, cpl_tensor W);
-/* Sets mean [d] from hand->sum over D rows. */
-void cpl_silhouette_mean(float *mean, const cpl_inspect_worker *hand, const cpl_moe_layer *at);
-/* Sets l->silhouettes[j] from its gate, which it reads, and the packed means. */
-CPL_NODISCARD cpl_status cpl_silhouette_expert(cpl_layer_report *l, cpl_inspect_worker *hand,
-                                               const void *packed, int64_t j);
+/* Adds rows of a gate to worker->sum; they become unit rows. */
+void cpl_silhouette_add_mean(cpl_inspect_worker *worker, cpl_tensor W);
+/* Sets mean [d] from worker->sum over D rows. */
+void cpl_silhouette_mean(float *mean, const cpl_inspect_worker *worker, const cpl_moe_layer *at);
+/* Sets l->silhouettes[j] from its gate, which it reads, and the means [n,d] of all experts. */
+CPL_NODISCARD cpl_status cpl_silhouette_expert(cpl_layer_report *l, cpl_inspect_worker *worker,
+                                               cpl_tensor means, int64_t j);
 /* Sets l->silhouette, and all of l->silhouettes where they need no reading. */
 void cpl_silhouette_finish(cpl_layer_report *l);
 

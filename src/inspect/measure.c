@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "inspect/internal.h"
 
@@ -24,13 +25,13 @@ typedef struct work {
     int64_t n_tasks; /* n, or 2n with a second taking of the experts */
     pthread_mutex_t lock;
     pthread_cond_t first_taken; /* every expert for the first time */
-    bool begun, middled;        /* router read; means packed */
+    bool begun;                 /* router read */
     int64_t left;               /* tasks that are not done */
     int64_t failed; /* the task at which it did, BEFORE or n_tasks; NEVER; under the crew's lock */
     double bytes;   /* to read */
     float *R;       /* [n,d] */
     float *delta;   /* [n,d]; NULL without noise */
-    void *packed;   /* R, or R * delta; in the second taking the means */
+    void *packed;   /* R, or R * delta */
     float *mean;    /* [n,d] of each expert's unit rows; NULL without a second taking */
     float *norm32;  /* [n] gate norms, for the operation that takes them so */
 } work;
@@ -217,7 +218,7 @@ static cpl_status measure_expert(work *w, cpl_inspect_worker *h, int64_t j)
         cpl_tensor W       = cpl_tensor_2d(h->rows, CPL_F32, rows, at->d);
         cpl_gate_rows(&h->be, W, &h->gate, c);
         h->be.ops->response.add(&h->be, h->squares, &norm, w->packed, at->n, W, h->scratch);
-        if (w->mean) cpl_silhouette_add(h, W);
+        if (w->mean) cpl_silhouette_add_mean(h, W);
     }
     if (w->mean) cpl_silhouette_mean(w->mean + j * at->d, h, at);
     if (!isfinite(norm)) CPL_TRY(cpl_gate_check(&h->be, &h->gate, h->rows));
@@ -303,7 +304,7 @@ static void tell_progress(crew *c, const work *w)
                               .bytes_read = c->bytes_read,
                               .bytes      = c->bytes,
                               .iterations = c->report->picture.n_points ? o->iterations : 0};
-    p.seconds              = cpl_coupling_clock() - c->began;
+    p.seconds              = cpl_seconds_now() - c->began;
     p.seconds_left = c->bytes_read > 0 ? p.seconds * (c->bytes / c->bytes_read - 1) : (double)NAN;
     o->watch(o->ctx, &p);
 }
@@ -328,16 +329,12 @@ static bool layer_is_ready(crew *c, work *w, cpl_inspect_worker *h, int64_t task
     return still_matters(c, w, task);
 }
 
-/* The first to come packs the means; all wait until every expert's is there. */
-static bool means_are_ready(crew *c, work *w, cpl_inspect_worker *h, int64_t task)
+/* Waits until the mean of every expert is known. */
+static bool means_are_ready(crew *c, work *w, int64_t task)
 {
     const int64_t n = w->report->at->n;
     pthread_mutex_lock(&w->lock);
     while (w->left > n) pthread_cond_wait(&w->first_taken, &w->lock);
-    if (!w->middled && still_matters(c, w, task)) {
-        h->be.ops->response.pack(&h->be, w->packed, router_tensor(w, w->mean));
-        w->middled = true;
-    }
     pthread_mutex_unlock(&w->lock);
     return still_matters(c, w, task);
 }
@@ -360,11 +357,12 @@ static void work_on(crew *c, cpl_inspect_worker *h)
     while (next_task(c, &w, &task)) {
         const int64_t n = w->report->at->n, expert = task % n;
         const bool again = task >= n;
-        if (again ? means_are_ready(c, w, h, task) : layer_is_ready(c, w, h, task)) {
+        if (again ? means_are_ready(c, w, task) : layer_is_ready(c, w, h, task)) {
             if (expert + 1 < n) cpl_gate_prefetch(w->report->at, expert + 1);
-            note_failure(c, w, task,
-                         again ? cpl_silhouette_expert(w->report, h, w->packed, expert)
-                               : measure_expert(w, h, expert));
+            note_failure(
+                c, w, task,
+                again ? cpl_silhouette_expert(w->report, h, router_tensor(w, w->mean), expert)
+                      : measure_expert(w, h, expert));
         }
         count_task(c, w);
         leave_layer(c, w, h);
@@ -383,7 +381,7 @@ static cpl_status gather(crew *c)
         w->index   = c->n++;
         w->failed  = NEVER;
         w->report  = &r->layers[l];
-        w->n_tasks = w->report->at->n * (cpl_silhouette_reads(r, w->report->at) ? 2 : 1);
+        w->n_tasks = w->report->at->n * (cpl_inspect_reads_twice(r, w->report->at) ? 2 : 1);
         w->left    = w->n_tasks;
         pthread_mutex_init(&w->lock, NULL);
         pthread_cond_init(&w->first_taken, NULL);
@@ -451,9 +449,9 @@ cpl_status cpl_coupling_measure(cpl_coupling_report *report, double began)
 
 cpl_status cpl_inspect_run(cpl_coupling_report *report)
 {
-    const double began = cpl_coupling_clock();
+    const double began = cpl_seconds_now();
     CPL_TRY(cpl_coupling_measure(report, began));
     if (report->picture.n_points) CPL_TRY(cpl_tsne_plot_make(report, began));
-    report->seconds = cpl_coupling_clock() - began;
+    report->seconds = cpl_seconds_now() - began;
     return CPL_OK;
 }

@@ -1,43 +1,100 @@
-/* silhouette.c - whether the rows of an expert's gate keep together: the experts of a layer
- * as clusters of the rows of their W_g. What measure.c does with a gate for it. */
+/* silhouette.c - see silhouette.h; and what measure.c does with a gate for it. */
+#include "inspect/silhouette.h"
+
+#include <float.h>
 #include <math.h>
-#include <string.h>
 
 #include "inspect/internal.h"
 
-/* A single expert has no others to be apart from. */
-bool cpl_silhouette_reads(const cpl_coupling_report *r, const cpl_moe_layer *at)
+/* ---- rows ---- */
+
+/* In double, where no square overflows or vanishes. */
+static double squares_of(const float *x, int64_t d)
 {
-    return r->options.silhouette && at->n > 1;
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t k = 0; k < d; k++) sum += (double)x[k] * (double)x[k];
+    return sum;
 }
 
-void cpl_silhouette_add(cpl_inspect_worker *h, cpl_tensor W)
+void cpl_silhouette_unit_rows(cpl_tensor x)
 {
-    h->be.ops->unit_rows(&h->be, W, W);
-    h->be.ops->add_rows(&h->be, h->sum, W);
+    const int64_t rows = x.shape[0], d = x.shape[1];
+    for (int64_t r = 0; r < rows; r++) {
+        float *row           = cpl_f32(x) + r * d;
+        const double squares = squares_of(row, d);
+        const double factor  = squares == 0 ? 0 : 1 / sqrt(squares);
+        for (int64_t k = 0; k < d; k++) row[k] = (float)((double)row[k] * factor);
+    }
 }
 
-void cpl_silhouette_mean(float *mean, const cpl_inspect_worker *h, const cpl_moe_layer *at)
+/* The larger one; NaN where one of them is. */
+static float larger(float a, float b)
 {
-    for (int64_t k = 0; k < at->d; k++) mean[k] = (float)(h->sum[k] / (double)at->D);
+    return a > b || a != a ? a : b;
 }
 
-cpl_status cpl_silhouette_expert(cpl_layer_report *l, cpl_inspect_worker *h, const void *packed,
+/* From the mean cosines of u to its own expert and to the nearest other one. Its own expert has D
+ * rows, among them u itself, at a distance of 0; the cosine of a zero row to itself, which is not one
+ * of the others, is 0. */
+static double silhouette_of(const float *u, int64_t d, double own, double other, int64_t D)
+{
+    const double rounding = 4 * (double)FLT_EPSILON * sqrt((double)d);
+    double a = 1 - (own * (double)D - squares_of(u, d)) / (double)(D - 1), b = 1 - other;
+    a                 = a < 0 ? 0 : a;
+    b                 = b < 0 ? 0 : b;
+    const double most = a > b ? a : b;
+    return most <= rounding ? 0 : (b - a) / most;
+}
+
+void cpl_silhouette_add(cpl_backend *be, double *sum, float *products, cpl_tensor means,
+                        int64_t own, int64_t D, cpl_tensor U)
+{
+    const int64_t rows = U.shape[0], d = U.shape[1], n = means.shape[0];
+    if (D == 1) return;
+    be->ops->gemm_f32(be, cpl_tensor_2d(products, CPL_F32, rows, n), CPL_AS_IS, U, CPL_TRANSPOSED,
+                      means, 0);
+    for (int64_t r = 0; r < rows; r++) {
+        const float *cosine = products + r * n;
+        float other         = -INFINITY;
+        for (int64_t c = 0; c < n; c++)
+            if (c != own) other = larger(cosine[c], other);
+        *sum += silhouette_of(cpl_f32(U) + r * d, d, (double)cosine[own], (double)other, D);
+    }
+}
+
+/* ---- gates ---- */
+
+void cpl_silhouette_add_mean(cpl_inspect_worker *worker, cpl_tensor W)
+{
+    const int64_t rows = W.shape[0], d = W.shape[1];
+    cpl_silhouette_unit_rows(W);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t k = 0; k < d; k++) worker->sum[k] += (double)cpl_f32(W)[r * d + k];
+}
+
+void cpl_silhouette_mean(float *mean, const cpl_inspect_worker *worker, const cpl_moe_layer *at)
+{
+    for (int64_t k = 0; k < at->d; k++) mean[k] = (float)(worker->sum[k] / (double)at->D);
+}
+
+cpl_status cpl_silhouette_expert(cpl_layer_report *l, cpl_inspect_worker *worker, cpl_tensor means,
                                  int64_t j)
 {
     const cpl_moe_layer *at = l->at;
-    const int64_t block     = cpl_inspect_worker_rows(&h->be, at);
+    cpl_backend *be         = &worker->be;
+    const int64_t block     = cpl_inspect_worker_rows(be, at);
     double sum              = 0;
-    CPL_TRY(cpl_gate_load(&h->be, &h->gate, at, j));
+    CPL_TRY(cpl_gate_load(be, &worker->gate, at, j));
     for (int64_t c = 0; c < at->D; c += block) {
         const int64_t rows = at->D - c < block ? at->D - c : block;
-        cpl_tensor W       = cpl_tensor_2d(h->rows, CPL_F32, rows, at->d);
-        cpl_gate_rows(&h->be, W, &h->gate, c);
-        h->be.ops->unit_rows(&h->be, W, W);
-        h->be.ops->silhouettes(&h->be, &sum, packed, at->n, j, at->D, W);
+        cpl_tensor W       = cpl_tensor_2d(worker->rows, CPL_F32, rows, at->d);
+        cpl_gate_rows(be, W, &worker->gate, c);
+        cpl_silhouette_unit_rows(W);
+        cpl_silhouette_add(be, &sum, worker->products, means, j, at->D, W);
     }
     l->silhouettes[j] = sum / (double)at->D;
-    return CPL_OK;
+    return be->ops->sync(be);
 }
 
 void cpl_silhouette_finish(cpl_layer_report *l)

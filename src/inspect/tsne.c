@@ -2,71 +2,240 @@
  * init 'pca', learning_rate 'auto'), so that its divergences can be compared with ours. */
 #include "inspect/tsne.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 
 #include "base/arena.h"
 #include "inspect/pca.h"
 
+/* The two loops over all pairs are compiled twice, and the processor decides: with AVX2 they take half
+ * as long. The sanitizers do not live with functions that are chosen when the program is loaded. */
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) &&                 \
+    !defined(__SANITIZE_THREAD__)
+#    define WITH_AVX2 __attribute__((target_clones("avx2", "default")))
+#else
+#    define WITH_AVX2
+#endif
+
 enum {
     EXPLORATION = 250, /* iterations with exaggerated affinities */
-    CHECK_EVERY = 50,  /* iterations from one look at the divergence to the next */
+    CHECK_EVERY = 50,  /* iterations between two computations of the divergence */
     PATIENCE    = 300, /* iterations without a lower divergence */
+    BISECTIONS  = 100,
+    TILE        = 16,    /* rows and columns of P computed together, for the cache */
+    PIECE       = 1024,  /* numbers that are summed in F32, before the sum goes on in double */
+    LANES       = 32,    /* of them in as many sums, which do not wait for each other */
+    PARALLEL    = 16384, /* affinities; fewer are computed by one thread */
 };
 static const double EXAGGERATION = 12, LEAST_RATE = 50, RATE_POINTS = 48;
 static const double EARLY_MOMENTUM = 0.5, LATE_MOMENTUM = 0.8;
 static const double GAIN_UP = 0.2, GAIN_DOWN = 0.8, LEAST_GAIN = 0.01;
-static const double LEAST_GRADIENT = 1e-7;
-static const double START_SD       = 1e-4; /* of the first component */
+static const double LEAST_GRADIENT    = 1e-7;
+static const double ENTROPY_TOLERANCE = 1e-5;
+static const double FARTHEST          = 80;   /* exp(-80) is less than the tolerances by far */
+static const double START_SD          = 1e-4; /* of the first component */
 static const double FLAT = 1e-6; /* a component this much narrower than the first is none */
 
-/* Columns [2,N] hold all x, then all y. */
+/* Arrays [2,N] hold all x, then all y. */
 typedef struct descent {
     cpl_backend *be;
-    int64_t n;
-    cpl_tensor space;  /* memory of P, and before that of the centred points */
-    cpl_tensor P;      /* [N,N] joint affinities */
-    cpl_tensor y;      /* [2,N] */
-    cpl_tensor forces; /* [6,N], see ops.h */
-    cpl_tensor update; /* [2,N] the last step */
-    cpl_tensor gain;   /* [2,N] */
+    int64_t n, d;
+    int n_threads;
+    cpl_tensor space;      /* memory of P, and before that of the centred points */
+    float *P;              /* [N,N] joint affinities */
+    cpl_tensor y;          /* [2,N] */
+    float *pull, *push;    /* [2,N] attraction and repulsion */
+    double *q_sum, *kl_of; /* [N] of each point: sum of q, and its part of the divergence */
+    float *update;         /* [2,N] the last step */
+    float *gain;           /* [2,N] */
+    double *mean;          /* [d] */
     cpl_pca_space principal;
     double normaliser; /* sum of q over all pairs */
-    double kl;         /* at the last look */
+    double kl;         /* when it was last computed */
     const cpl_tsne_options *options;
 } descent;
 
-static cpl_tensor take(cpl_arena *arena, int64_t rows, int64_t cols)
+static float *take_floats(cpl_arena *arena, int64_t count)
 {
-    cpl_tensor x = cpl_tensor_2d(NULL, CPL_F32, rows, cols);
-    x.data       = cpl_arena_take(arena, cpl_tensor_bytes(x));
-    return x;
+    return cpl_arena_take(arena, (size_t)count * sizeof(float));
+}
+
+static double *take_doubles(cpl_arena *arena, int64_t count)
+{
+    return cpl_arena_take(arena, (size_t)count * sizeof(double));
 }
 
 /* Takes all memory, or measures it. */
 static void take_all(descent *s, cpl_arena *arena, int64_t n, int64_t d)
 {
     s->n         = n;
-    s->space     = take(arena, n, n > d ? n : d);
-    s->P         = cpl_tensor_2d(s->space.data, CPL_F32, n, n);
-    s->y         = take(arena, 2, n);
-    s->forces    = take(arena, 6, n);
-    s->update    = take(arena, 2, n);
-    s->gain      = take(arena, 2, n);
+    s->d         = d;
+    s->P         = take_floats(arena, n * (n > d ? n : d));
+    s->space     = cpl_tensor_2d(s->P, CPL_F32, n, d);
+    s->y         = cpl_tensor_2d(take_floats(arena, 2 * n), CPL_F32, 2, n);
+    s->pull      = take_floats(arena, 2 * n);
+    s->push      = take_floats(arena, 2 * n);
+    s->q_sum     = take_doubles(arena, n);
+    s->kl_of     = take_doubles(arena, n);
+    s->update    = take_floats(arena, 2 * n);
+    s->gain      = take_floats(arena, 2 * n);
+    s->mean      = take_doubles(arena, d);
     s->principal = cpl_pca_take(arena, n, d);
 }
 
-size_t cpl_tsne_bytes(const cpl_backend *be, int64_t n_points, int64_t d)
+size_t cpl_tsne_bytes(int64_t n_points, int64_t d)
 {
     cpl_arena arena;
     descent s;
-    (void)be;
     cpl_arena_measure(&arena);
     take_all(&s, &arena, n_points, d);
     return arena.used;
 }
 
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- squared distances ---- */
+
+/* |scale a - scale b|^2, summed from the differences, so that near points keep all digits. */
+WITH_AVX2 static float squared_distance(const float *a, const float *b, int64_t d, float scale)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < d; k += PIECE) {
+        const int64_t end = least(k + PIECE, d);
+        float part[LANES] = {0};
+        for (int64_t i = k; i < end; i += LANES) {
+            const int64_t lanes = least(LANES, end - i);
+#pragma omp simd
+            for (int64_t l = 0; l < lanes; l++) {
+                const float off = scale * a[i + l] - scale * b[i + l];
+                part[l] += off * off;
+            }
+        }
+        for (int l = 0; l < LANES; l++) sum += (double)part[l];
+    }
+    return (float)sum;
+}
+
+/* P [N,N] = squared distances of the rows of x [N,d]: symmetric, zero on the diagonal. */
+static void distances(descent *s, const float *x, float scale)
+{
+    const int64_t n = s->n, d = s->d;
+    float *P = s->P;
+#pragma omp parallel for num_threads(s->n_threads) schedule(dynamic)
+    for (int64_t i0 = 0; i0 < n; i0 += TILE)
+        for (int64_t j0 = 0; j0 <= i0; j0 += TILE)
+            for (int64_t i = i0; i < least(i0 + TILE, n); i++)
+                for (int64_t j = j0; j < least(j0 + TILE, i + 1); j++)
+                    P[i * n + j] = P[j * n + i] = squared_distance(x + i * d, x + j * d, d, scale);
+}
+
+/* ---- affinities ---- */
+
+/* t [n], squared distances of point `own` to all: subtracts the smallest of the others, which does
+ * not change the entropy, and divides by their mean, so that no scale is left. The point's own
+ * becomes 0. Returns false where all others are equally far. */
+static bool normalise_row(float *t, int64_t n, int64_t own)
+{
+    double low = INFINITY, mean = 0;
+    for (int64_t j = 0; j < n; j++)
+        if (j != own) low = t[j] < low ? (double)t[j] : low;
+    t[own] = (float)low;
+    for (int64_t j = 0; j < n; j++) mean += (double)t[j] - low;
+    mean /= (double)(n - 1);
+    for (int64_t j = 0; j < n && mean > 0; j++) t[j] = (float)(((double)t[j] - low) / mean);
+    return mean > 0;
+}
+
+/* exp(-b t); 0 where it is too small to count, which expf would take long to round. */
+static double gauss(double b, float t)
+{
+    const double x = b * (double)t;
+    return x < FARTHEST ? (double)expf((float)-x) : 0;
+}
+
+/* Sets *sum to the sum of exp(-b t) over the others and returns the entropy of their shares. The
+ * point's own t is 0, which adds 1 to the sum and nothing to the mean. */
+static double row_entropy(double *sum, const float *t, int64_t n, double b)
+{
+    double all = 0, weighted = 0;
+    for (int64_t j = 0; j < n; j++) {
+        const double e = gauss(b, t[j]);
+        all += e;
+        weighted += e * (double)t[j];
+    }
+    *sum = all - 1;
+    return log(*sum) + b * weighted / *sum;
+}
+
+/* The b whose entropy is `wanted`, by bisection that doubles or halves until both ends are known.
+ * Where more points are nearest than `wanted` allows, b ends at its largest. */
+static double row_precision(double *sum, const float *t, int64_t n, double wanted)
+{
+    double b = 1, low = 0, high = INFINITY;
+    for (int step = 0;; step++) {
+        const double off = row_entropy(sum, t, n, b) - wanted;
+        if (fabs(off) <= ENTROPY_TOLERANCE || step == BISECTIONS - 1) return b;
+        if (off > 0) {
+            low = b;
+            b   = isinf(high) ? 2 * b : (b + high) / 2;
+        } else {
+            high = b;
+            b    = (b + low) / 2;
+        }
+    }
+}
+
+/* t [n], squared distances before, becomes p(.|own). */
+static void row_affinities(float *t, int64_t n, int64_t own, double wanted)
+{
+    double sum = (double)(n - 1), b = 0;
+    if (normalise_row(t, n, own))
+        b = row_precision(&sum, t, n, wanted);
+    else
+        for (int64_t j = 0; j < n; j++) t[j] = 0;
+    for (int64_t j = 0; j < n; j++) t[j] = (float)(gauss(b, t[j]) / sum);
+    t[own] = 0;
+}
+
+/* P [N,N], squared distances before, becomes the joint affinities (p(j|i) + p(i|j)) / 2N, at least
+ * DBL_EPSILON, 0 on the diagonal. */
+static void affinities(descent *s, double perplexity)
+{
+    const int64_t n     = s->n;
+    const double wanted = log(perplexity);
+    float *P            = s->P;
+#pragma omp parallel for num_threads(s->n_threads) schedule(dynamic, TILE)
+    for (int64_t i = 0; i < n; i++) row_affinities(P + i * n, n, i, wanted);
+#pragma omp parallel for num_threads(s->n_threads) schedule(dynamic)
+    for (int64_t i0 = 0; i0 < n; i0 += TILE)
+        for (int64_t j0 = 0; j0 <= i0; j0 += TILE)
+            for (int64_t i = i0; i < least(i0 + TILE, n); i++)
+                for (int64_t j = j0; j < least(j0 + TILE, i); j++) {
+                    double p = ((double)P[i * n + j] + (double)P[j * n + i]) / (2.0 * (double)n);
+                    P[i * n + j] = P[j * n + i] = (float)fmax(p, DBL_EPSILON);
+                }
+}
+
 /* ---- where it begins ---- */
+
+/* out [N,d] = scale x less the mean of its rows. The mean is that of the differences from the first
+ * row, so that a column of equal numbers becomes exactly zero. */
+static void centre(descent *s, cpl_tensor out, const float *x, float scale)
+{
+    const int64_t n = s->n, d = s->d;
+    for (int64_t k = 0; k < d; k++) s->mean[k] = 0;
+    for (int64_t i = 0; i < n * d; i++)
+        s->mean[i % d] += (double)(scale * x[i]) - (double)(scale * x[i % d]);
+    for (int64_t k = 0; k < d; k++) s->mean[k] /= (double)n;
+    for (int64_t i = 0; i < n * d; i++) {
+        const double off = (double)(scale * x[i]) - (double)(scale * x[i % d]);
+        cpl_f32(out)[i]  = (float)(off - s->mean[i % d]);
+    }
+}
 
 static double deviation(const float *x, int64_t n)
 {
@@ -80,11 +249,10 @@ static double deviation(const float *x, int64_t n)
 /* y [2,N] = the points along their first two principal components, scaled so that the first has
  * standard deviation 1e-4. A component that is none (all points equal, or on a line) is random:
  * points that have the same coordinate would keep it. */
-static void begin_at(descent *s, cpl_tensor x, float scale)
+static void begin_at(descent *s, const float *x, float scale)
 {
-    cpl_tensor centred = cpl_tensor_2d(s->space.data, CPL_F32, x.shape[0], x.shape[1]);
-    s->be->ops->tsne_centre(s->be, centred, x, scale);
-    cpl_pca(s->be, s->y, centred, &s->principal, s->options->seed);
+    centre(s, s->space, x, scale);
+    cpl_pca(s->be, s->y, s->space, &s->principal, s->options->seed);
     const double first = deviation(cpl_f32(s->y), s->n);
     for (int64_t c = 0; c < 2; c++) {
         cpl_tensor row        = cpl_tensor_at(s->y, c);
@@ -98,24 +266,81 @@ static void begin_at(descent *s, cpl_tensor x, float scale)
     }
 }
 
-/* The power of two that brings the largest number near 1, so that squares neither overflow nor
- * vanish; t-SNE does not depend on the scale. */
-static float scale_for(double largest)
+/* ---- the descent ---- */
+
+/* What all others do to one point. */
+typedef struct forces {
+    double pull_x, pull_y; /* sum of p q (y_i - y_j), with q = 1 / (1 + |y_i - y_j|^2) */
+    double push_x, push_y; /* sum of q^2 (y_i - y_j) */
+    double q;              /* sum of q */
+} forces;
+
+/* Adds the forces of points `from` ... `to` - 1, which are not point i itself. */
+WITH_AVX2 static void add_forces(forces *f, const float *p, const float *xs, const float *ys,
+                                 int64_t i, int64_t from, int64_t to)
 {
-    const int power = largest > 0 ? ilogb(largest) : 0;
-    return ldexpf(1, power > 126 ? -126 : power < -126 ? 126 : -power);
+    const float x = xs[i], y = ys[i];
+    for (int64_t j0 = from; j0 < to; j0 += PIECE) {
+        const int64_t end = least(j0 + PIECE, to);
+        float pull_x = 0, pull_y = 0, push_x = 0, push_y = 0, all = 0;
+#pragma omp simd reduction(+ : pull_x, pull_y, push_x, push_y, all)
+        for (int64_t j = j0; j < end; j++) {
+            const float dx = x - xs[j], dy = y - ys[j];
+            const float q  = 1.0f / (1.0f + dx * dx + dy * dy);
+            const float pq = p[j] * q, qq = q * q;
+            pull_x += pq * dx;
+            pull_y += pq * dy;
+            push_x += qq * dx;
+            push_y += qq * dy;
+            all += q;
+        }
+        f->pull_x += (double)pull_x;
+        f->pull_y += (double)pull_y;
+        f->push_x += (double)push_x;
+        f->push_y += (double)push_y;
+        f->q += (double)all;
+    }
 }
 
-/* ---- the descent ---- */
+/* sum p log(p / q) over the others of point i. */
+static double row_divergence(const float *p, const float *xs, const float *ys, int64_t i, int64_t n)
+{
+    double sum = 0;
+    for (int64_t j = 0; j < n; j++) {
+        const float dx = xs[i] - xs[j], dy = ys[i] - ys[j];
+        if (j != i) sum += (double)(p[j] * logf(p[j] * (1.0f + dx * dx + dy * dy)));
+    }
+    return sum;
+}
+
+static double sum_of(const double *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i];
+    return sum;
+}
 
 /* Forces and normaliser at y, and the divergence where it is wanted:
  *     sum P log(P / (q / Z)) = sum P log(P / q) + log Z sum P, with sum P = 1. */
-static void look(descent *s, bool divergence)
+static void compute_forces(descent *s, bool divergence)
 {
-    cpl_backend *be = s->be;
-    be->ops->tsne_forces(be, s->forces, s->P, s->y, divergence);
-    s->normaliser = be->ops->sum(be, cpl_tensor_at(s->forces, 4));
-    if (divergence) s->kl = be->ops->sum(be, cpl_tensor_at(s->forces, 5)) + log(s->normaliser);
+    const int64_t n = s->n;
+    const float *xs = cpl_f32(s->y), *ys = xs + n;
+#pragma omp parallel for num_threads(s->n_threads) schedule(static)
+    for (int64_t i = 0; i < n; i++) {
+        const float *p = s->P + i * n;
+        forces f       = {0};
+        add_forces(&f, p, xs, ys, i, 0, i);
+        add_forces(&f, p, xs, ys, i, i + 1, n);
+        s->pull[i]     = (float)f.pull_x;
+        s->pull[n + i] = (float)f.pull_y;
+        s->push[i]     = (float)f.push_x;
+        s->push[n + i] = (float)f.push_y;
+        s->q_sum[i]    = f.q;
+        if (divergence) s->kl_of[i] = row_divergence(p, xs, ys, i, n);
+    }
+    s->normaliser = sum_of(s->q_sum, n);
+    if (divergence) s->kl = sum_of(s->kl_of, n) + log(s->normaliser);
 }
 
 /* One step along 4 (exaggeration attraction - repulsion / Z). Each coordinate has a gain of its
@@ -123,11 +348,10 @@ static void look(descent *s, bool divergence)
  * norm of the gradient times the gains. */
 static double step(descent *s, double exaggeration, double momentum, double rate)
 {
-    const float *pull = cpl_f32(s->forces), *push = pull + 2 * s->n;
-    float *y = cpl_f32(s->y), *update = cpl_f32(s->update), *gain = cpl_f32(s->gain);
+    float *y = cpl_f32(s->y), *update = s->update, *gain = s->gain;
     double squares = 0;
     for (int64_t i = 0; i < 2 * s->n; i++) {
-        double slope = 4 * (exaggeration * (double)pull[i] - (double)push[i] / s->normaliser);
+        double slope = 4 * (exaggeration * (double)s->pull[i] - (double)s->push[i] / s->normaliser);
         bool against = (double)update[i] * slope < 0;
         double own   = against ? (double)gain[i] + GAIN_UP : (double)gain[i] * GAIN_DOWN;
         own          = own < LEAST_GAIN ? LEAST_GAIN : own;
@@ -146,19 +370,18 @@ typedef struct stage {
     double exaggeration, momentum;
 } stage;
 
-/* Returns the iteration after the last one made: `to`, or fewer where there is no more to
- * gain. While affinities are exaggerated the divergence is still told without it. */
+/* Returns the number of iterations done so far: `to`, or fewer where the divergence no longer
+ * falls. The divergence is always that without exaggeration. */
 static int64_t descend(descent *s, stage of)
 {
     const cpl_tsne_options *o = s->options;
     const double rate         = fmax((double)s->n / RATE_POINTS, LEAST_RATE);
     double best               = INFINITY;
     int64_t best_at           = of.from;
-    s->be->ops->fill(s->be, s->update, 0);
-    s->be->ops->fill(s->be, s->gain, 1);
+    for (int64_t i = 0; i < 2 * s->n; i++) s->update[i] = 0, s->gain[i] = 1;
     for (int64_t i = of.from; i < of.to; i++) {
         const bool check = (i + 1) % CHECK_EVERY == 0;
-        look(s, check);
+        compute_forces(s, check);
         const double norm = step(s, of.exaggeration, of.momentum, rate);
         if (!check) continue;
         if (o->watch) o->watch(o->ctx, i + 1, s->kl);
@@ -177,23 +400,24 @@ static void descend_all(descent *s)
     const int64_t at  = descend(s, early);
     const stage late  = {at, s->options->iterations, PATIENCE, 1, LATE_MOMENTUM};
     (void)descend(s, late);
-    look(s, true);
+    compute_forces(s, true);
 }
 
 /* ---- the whole ---- */
 
-/* Row of the first number that is not finite. */
-static int64_t bad_row(cpl_tensor x)
+/* The power of two that brings the largest number near 1, so that squares neither overflow nor
+ * vanish; t-SNE does not depend on the scale. */
+static float scale_for(float largest)
 {
-    int64_t i = 0;
-    while (isfinite(cpl_f32(x)[i])) i++;
-    return i / x.shape[1];
+    const int power = largest > 0 ? ilogbf(largest) : 0;
+    return ldexpf(1, power > 126 ? -126 : power < -126 ? 126 : -power);
 }
 
 /* Sets `scale`. */
-static cpl_status check(cpl_backend *be, float *scale, cpl_tensor x, const cpl_tsne_options *o)
+static cpl_status check(float *scale, cpl_tensor x, const cpl_tsne_options *o)
 {
-    const int64_t n = x.shape[0];
+    const int64_t n = x.shape[0], count = cpl_tensor_count(x);
+    float largest = 0;
     CPL_ASSERT(x.rank == 2 && x.dtype == CPL_F32 && x.shape[1] >= 1);
     if (n < 4 || n > CPL_TSNE_MOST_POINTS)
         return CPL_FAIL(CPL_ERR_INPUT, "t-SNE takes 4 to %d points, there are %lld",
@@ -204,12 +428,13 @@ static cpl_status check(cpl_backend *be, float *scale, cpl_tensor x, const cpl_t
     if (o->iterations < EXPLORATION)
         return CPL_FAIL(CPL_ERR_INPUT, "t-SNE: %lld iterations are too few; %d or more are needed",
                         (long long)o->iterations, EXPLORATION);
-    const double largest = be->ops->tsne_largest(be, x);
-    if (!isfinite(largest))
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "t-SNE: point %lld (of %lld, from 0) has a number that is "
-                        "not finite",
-                        (long long)bad_row(x), (long long)n);
+    for (int64_t i = 0; i < count; i++) {
+        if (!isfinite(cpl_f32(x)[i]))
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "t-SNE: point %lld (of %lld, from 0) has a number that is not finite",
+                            (long long)(i / x.shape[1]), (long long)n);
+        largest = fmaxf(largest, fabsf(cpl_f32(x)[i]));
+    }
     *scale = scale_for(largest);
     return CPL_OK;
 }
@@ -226,14 +451,15 @@ cpl_status cpl_tsne(cpl_backend *be, cpl_tensor y, cpl_tsne_result *result, cpl_
     float scale = 1;
     cpl_arena arena;
     descent s = {.be = be, .options = options};
-    CPL_TRY(check(be, &scale, x, options));
+    CPL_TRY(check(&scale, x, options));
     CPL_ASSERT(y.dtype == CPL_F32 && y.shape[0] == x.shape[0] && y.shape[1] == 2);
-    CPL_TRY(cpl_arena_init(&arena, cpl_tsne_bytes(be, x.shape[0], x.shape[1]), "t-SNE"));
+    CPL_TRY(cpl_arena_init(&arena, cpl_tsne_bytes(x.shape[0], x.shape[1]), "t-SNE"));
     take_all(&s, &arena, x.shape[0], x.shape[1]);
+    s.n_threads             = s.n * s.n < PARALLEL ? 1 : be->n_threads;
     result->perplexity_used = fmin(options->perplexity, (double)(s.n - 1) / 3);
-    begin_at(&s, x, scale);
-    be->ops->tsne_distances(be, s.P, x, scale);
-    be->ops->tsne_affinities(be, s.P, result->perplexity_used);
+    begin_at(&s, cpl_f32(x), scale);
+    distances(&s, cpl_f32(x), scale);
+    affinities(&s, result->perplexity_used);
     descend_all(&s);
     give(y, &s);
     result->kl = s.kl;

@@ -1,9 +1,9 @@
 /* tsne.h - t-distributed stochastic neighbour embedding in two dimensions, exact (van der Maaten and
  * Hinton 2008).
  *
- * Room:    inspect, on the operations `tsne_*` of ops.h.
- * Method:  the gradient over all pairs, block by block; affinities by bisection on the perplexity;
- *          begins with the first two principal components, as scikit-learn does; early
+ * Room:    inspect. Plain C; of the backend it uses the number of threads, random numbers, and the
+ *          products of pca.h.
+ * Method:  the gradient over all pairs; affinities by bisection on the perplexity; begins with the first two principal components, as scikit-learn does; early
  *          exaggeration 12 for 250 iterations, momentum 0.5 then 0.8, gains, learning rate
  *          max(N / 48, 50).
  * Same:    the same points, options and number of threads give the same bits; other numbers of
@@ -30,7 +30,7 @@ typedef struct cpl_tsne_result {
 } cpl_tsne_result;
 
 /* Bytes that cpl_tsne takes while it works. */
-size_t cpl_tsne_bytes(const cpl_backend *be, int64_t n_points, int64_t d);
+size_t cpl_tsne_bytes(int64_t n_points, int64_t d);
 
 /* Sets y [N,2] F32 from x [N,d] F32. N from 4 to CPL_TSNE_MOST_POINTS. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_tsne(cpl_backend *be, cpl_tensor y, cpl_tsne_result *result,

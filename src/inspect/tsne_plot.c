@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "inspect/internal.h"
 #include "inspect/tsne.h"
@@ -89,9 +90,7 @@ double cpl_tsne_plot_bytes(const cpl_coupling_report *r)
 {
     const cpl_moe_layer *at = layer_of(r);
     const int64_t d = at->d, N = r->picture.n_points;
-    cpl_backend be;
-    backend_of(&be, r->options.n_threads);
-    return (double)cpl_tsne_bytes(&be, N, d) + (double)N * (double)(d + 3) * 4 +
+    return (double)cpl_tsne_bytes(N, d) + (double)N * (double)(d + 3) * 4 +
            (double)cpl_gate_bytes(at) + (double)d * 4;
 }
 
@@ -112,7 +111,7 @@ static void watch(void *ctx, int64_t iteration, double kl)
 {
     const watcher *w             = ctx;
     const cpl_inspect_options *o = &w->report->options;
-    const double now             = cpl_coupling_clock();
+    const double now             = cpl_seconds_now();
     cpl_inspect_progress p       = {.path       = w->report->path,
                                     .layer      = -1,
                                     .bytes_read = w->report->bytes_read,
@@ -152,7 +151,7 @@ static cpl_status embed(cpl_coupling_report *r, cpl_backend *be, float *x, doubl
 {
     cpl_tsne_plot *p   = &r->picture;
     const int64_t d    = layer_of(r)->d;
-    watcher w          = {r, began, cpl_coupling_clock()};
+    watcher w          = {r, began, cpl_seconds_now()};
     cpl_tsne_options o = {.perplexity = r->options.perplexity,
                           .iterations = r->options.iterations,
                           .seed       = r->options.seed,

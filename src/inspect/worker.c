@@ -2,29 +2,28 @@
  * will take. */
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "inspect/internal.h"
-
-double cpl_coupling_clock(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- work ---- */
 
+/* A single expert has no others to be compared with. */
+bool cpl_inspect_reads_twice(const cpl_coupling_report *r, const cpl_moe_layer *at)
+{
+    return r->options.silhouette && at->n > 1;
+}
+
 double cpl_coupling_read_bytes(const cpl_coupling_report *r, const cpl_moe_layer *at)
 {
-    return (double)cpl_layer_bytes(at) * (cpl_silhouette_reads(r, at) ? 2 : 1);
+    return (double)cpl_layer_bytes(at) * (cpl_inspect_reads_twice(r, at) ? 2 : 1);
 }
 
 double cpl_coupling_flops(const cpl_coupling_report *r, const cpl_moe_layer *at)
 {
     const double once = 2.0 * (double)at->n * (double)at->n * (double)at->D * (double)at->d;
-    return once * (cpl_silhouette_reads(r, at) ? 2 : 1);
+    return once * (cpl_inspect_reads_twice(r, at) ? 2 : 1);
 }
 
 /* ---- memory ---- */
@@ -60,7 +59,11 @@ cpl_inspect_worker_needs cpl_inspect_worker_needs_of(const cpl_coupling_report *
         most_of.rows =
             most(most_of.rows, (size_t)cpl_inspect_worker_rows(&be, at) * d * sizeof(float));
         most_of.squares = most(most_of.squares, n * sizeof(double));
-        if (cpl_silhouette_reads(r, at)) most_of.sum = most(most_of.sum, d * sizeof(double));
+        if (cpl_inspect_reads_twice(r, at)) {
+            const size_t rows = (size_t)cpl_inspect_worker_rows(&be, at);
+            most_of.sum       = most(most_of.sum, d * sizeof(double));
+            most_of.products  = most(most_of.products, rows * n * sizeof(float));
+        }
         most_of.scratch = most(most_of.scratch, be.ops->response.scratch_bytes(&be, at->n, at->d));
         most_of.figures = most(most_of.figures, be.ops->scratch_bytes(&be, &shape));
         most_of.router  = most(most_of.router, n * d * sizeof(float));
@@ -93,7 +96,8 @@ double cpl_coupling_work_bytes(const cpl_coupling_report *r, int n_threads)
     const cpl_inspect_worker_needs m = cpl_inspect_worker_needs_of(r);
     const double matrices            = (r->options.noisy ? 3 : 1) + (r->options.silhouette ? 1 : 0);
     const double shared              = (double)m.router * matrices + (double)m.packed;
-    const double own = (double)(m.gate + m.rows + m.squares + m.sum + m.scratch + m.figures);
+    const double own =
+        (double)(m.gate + m.rows + m.squares + m.sum + m.products + m.scratch + m.figures);
     return n_threads * (own + chance_bytes(r)) +
            fmin(layers_at_once(r, n_threads), (double)n_threads + 1) * shared;
 }
@@ -104,10 +108,12 @@ cpl_status cpl_inspect_worker_init(cpl_inspect_worker *h, const cpl_inspect_work
     h->rows             = cpl_alloc(m->rows);
     h->squares          = cpl_alloc(m->squares);
     h->sum              = m->sum ? cpl_alloc(m->sum) : NULL;
+    h->products         = m->products ? cpl_alloc(m->products) : NULL;
     h->scratch          = cpl_alloc(m->scratch);
     h->be.scratch       = cpl_alloc(m->figures);
     h->be.scratch_bytes = m->figures;
-    return h->rows && h->squares && (h->sum || !m->sum) && h->scratch && h->be.scratch
+    return h->rows && h->squares && (h->sum || !m->sum) && (h->products || !m->products) &&
+                   h->scratch && h->be.scratch
                ? CPL_OK
                : CPL_ERR_MEMORY;
 }
@@ -118,6 +124,7 @@ void cpl_inspect_worker_free(cpl_inspect_worker *h)
     cpl_free(h->rows);
     cpl_free(h->squares);
     cpl_free(h->sum);
+    cpl_free(h->products);
     cpl_free(h->scratch);
     cpl_free(h->be.scratch);
 }
@@ -145,12 +152,12 @@ static double product_speed(cpl_inspect_worker *h, const cpl_moe_layer *at, void
     for (int64_t i = 0; i < rows * at->d; i++) h->rows[i] = (float)(i % 13) - 6;
     memset(h->squares, 0, (size_t)at->n * sizeof(double));
     h->be.ops->response.pack(&h->be, packed, cpl_tensor_2d(R, CPL_F32, at->n, at->d));
-    began = cpl_coupling_clock();
+    began = cpl_seconds_now();
     do {
         h->be.ops->response.add(&h->be, h->squares, &norm, packed, at->n,
                                 cpl_tensor_2d(h->rows, CPL_F32, rows, at->d), h->scratch);
         flops += 2.0 * (double)at->n * (double)rows * (double)at->d;
-        seconds = cpl_coupling_clock() - began;
+        seconds = cpl_seconds_now() - began;
     } while (seconds < SAMPLE_SECONDS && flops < to_come);
     return seconds / flops;
 }
@@ -158,11 +165,11 @@ static double product_speed(cpl_inspect_worker *h, const cpl_moe_layer *at, void
 /* Seconds a byte; a damaged gate is told later, in its turn. */
 static double read_speed(cpl_inspect_worker *h, const cpl_moe_layer *at)
 {
-    const double began = cpl_coupling_clock();
+    const double began = cpl_seconds_now();
     double seconds     = 0;
     for (int64_t j = 0; j < at->n && h->gate.read_bytes < SAMPLE_BYTES; j++) {
         if (cpl_gate_load(&h->be, &h->gate, at, j) != CPL_OK) break;
-        seconds = cpl_coupling_clock() - began;
+        seconds = cpl_seconds_now() - began;
         if (seconds > SAMPLE_SECONDS) break;
     }
     return h->gate.read_bytes > 0 ? seconds / (double)h->gate.read_bytes : 0;

@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "tensor/product.h"
 
@@ -185,26 +185,19 @@ void cpl_backend_free(cpl_backend *be)
 
 /* ---- the machine's peak ---- */
 
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* Seconds of the fastest product of `side`; the first run only warms up. */
 static cpl_status time_products(double *fastest, cpl_operand a, cpl_operand b, float *c,
                                 int64_t side, int n_threads, double seconds)
 {
-    double begin                  = seconds_now();
+    double begin                  = cpl_seconds_now();
     const cpl_product_shape shape = {side, side, side};
     CPL_TRY(cpl_product(c, side, a, b, shape, 0, n_threads));
     *fastest = INFINITY;
     do {
-        double start = seconds_now();
+        double start = cpl_seconds_now();
         CPL_TRY(cpl_product(c, side, a, b, shape, 0, n_threads));
-        *fastest = fmin(*fastest, seconds_now() - start);
-    } while (seconds_now() - begin < seconds);
+        *fastest = fmin(*fastest, cpl_seconds_now() - start);
+    } while (cpl_seconds_now() - begin < seconds);
     return CPL_OK;
 }
 

@@ -282,45 +282,6 @@ struct cpl_ops {
     /* x [rows,cols] F32 times its factors. */
     void (*scale)(cpl_backend *be, float *x, const float *factors, cpl_scale_shape shape);
 
-    /* ---- silhouettes (silhouette.c): the experts of a layer as clusters of the rows of their
-     * gates, distance 1 - cosine; one thread, as decode.c ---- */
-
-    /* y [rows,d] = every row of x over its length, taken in double; a zero row stays zero. y may be
-     * x. A NaN or an infinity makes NaN in its row. */
-    void (*unit_rows)(cpl_backend *be, cpl_tensor y, cpl_tensor x);
-    /* sum [d] *adds* the rows of x [rows,d], in double. */
-    void (*add_rows)(cpl_backend *be, double *sum, cpl_tensor x);
-    /* *sum *adds* the silhouettes (b - a) / max(a, b) of the rows of U [rows,d], which are some of
-     * expert own's D rows made unit_rows. a: mean distance to the D - 1 others of its own expert;
-     * b: the least mean distance to the D rows of another. `packed`: what response.pack made of the
-     * means [n,d] of all experts' unit rows, n >= 2, so that n products a row are enough. A zero
-     * row lies at a distance of 1 from everything, hence 0. 0 also where D = 1, and where a and b
-     * are no more than the rounding of the products, 4 eps sqrt(d). A NaN in U or a mean reaches
-     * *sum. Rows in the same order give the same bits however they are split over calls. */
-    void (*silhouettes)(cpl_backend *be, double *sum, const void *packed, int64_t n, int64_t own,
-                        int64_t D, cpl_tensor U);
-
-    /* ---- t-SNE (tsne.c): N points and all pairs of them; the same bits for any threads ---- */
-
-    /* The largest |x|; infinite or NaN where a number of x is. 0 where x is empty. */
-    double (*tsne_largest)(cpl_backend *be, cpl_tensor x);
-    /* out [N,d] = scale x [N,d] less the mean of its rows, which is taken in double; a column of
-     * equal numbers becomes zero. */
-    void (*tsne_centre)(cpl_backend *be, cpl_tensor out, cpl_tensor x, float scale);
-    /* D [N,N] = |scale x_i - scale x_j|^2 of the rows of x [N,d], summed from the differences, so
-     * that near points keep all digits. Symmetric, zero on the diagonal and for equal rows. */
-    void (*tsne_distances)(cpl_backend *be, cpl_tensor D, cpl_tensor x, float scale);
-    /* P [N,N], squared distances before, becomes the joint affinities (p(j|i) + p(i|j)) / 2N, at
-     * least DBL_EPSILON, 0 on the diagonal; p(.|i) is proportional to exp(-b_i P_ij), with b_i
-     * such that exp(entropy) is `perplexity` (in [1, N - 1]) to a factor of 1 +- 1e-5, as far as
-     * ties between distances allow. Nothing depends on the scale of the distances. N >= 2. */
-    void (*tsne_affinities)(cpl_backend *be, cpl_tensor P, double perplexity);
-    /* Over the others j of every point i of y [2,N], with q = 1 / (1 + |y_i - y_j|^2), six rows of
-     * forces [6,N]: sum P_ij q (y_i - y_j), two rows; sum q^2 (y_i - y_j), two rows; sum q;
-     * and sum P_ij log(P_ij / q), or 0 where no `divergence` is asked for. */
-    void (*tsne_forces)(cpl_backend *be, cpl_tensor forces, cpl_tensor P, cpl_tensor y,
-                        bool divergence);
-
     /* ---- proxies (erc.c): the coupling loss; declared in tensor/proxy.h ---- */
     cpl_proxy_ops proxy;
 

@@ -3,8 +3,8 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/stop.h"
 #include "io/file.h"
@@ -12,13 +12,6 @@
 #include "train/evaluate.h"
 #include "train/schedule.h"
 #include "train/trainer.h"
-
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool due(int64_t every, int64_t step)
 {
@@ -57,7 +50,7 @@ static cpl_status one_step(cpl_trainer *t, bool with_figures)
 {
     cpl_settings *s = t->settings;
     cpl_metrics *m  = &t->metrics;
-    double begin    = seconds_now();
+    double begin    = cpl_seconds_now();
     m->step         = t->done + 1;
     m->tokens       = m->step * s->data.batch_tokens;
     CPL_TRY(cpl_loader_batch(t->data.train, t->done, &t->batch));
@@ -69,7 +62,7 @@ static cpl_status one_step(cpl_trainer *t, bool with_figures)
     update(t);
     CPL_TRY(t->backend.ops->sync(&t->backend));
     t->done         = m->step;
-    m->step_s       = seconds_now() - begin;
+    m->step_s       = cpl_seconds_now() - begin;
     m->tokens_per_s = (double)s->data.batch_tokens / m->step_s;
     m->peak_share   = work_of(s, m->erc_weight) / m->step_s / t->peak;
     return CPL_OK;

@@ -1,5 +1,5 @@
 /* Silhouettes of a checkpoint's experts: what planted weights must give, and the ends of the range.
- * Against all pairs: tests/cli/check_inspect.py; the operations: tests/tensor/test_silhouette.c. */
+ * Against all pairs: tests/cli/check_inspect.py; rows: test_silhouette_rows.c. */
 #include "inspect/inspect_case.h"
 
 static cpl_coupling_report inspected(inspect_case *c, bool keep_going)

@@ -541,45 +541,6 @@ static void twin_scale(cpl_backend *be, const shape *s, results *r)
                    (cpl_scale_shape){T, s->d, 2, 3, 4, step});
 }
 
-/* ---- t-SNE: V + 1 points, for it takes at least two ---- */
-
-static void twin_tsne_largest(cpl_backend *be, const shape *s, results *r)
-{
-    keep_number(r, be->ops->tsne_largest(be, normal_2d(tokens(s), s->d, 1)));
-}
-
-static void twin_tsne_centre(cpl_backend *be, const shape *s, results *r)
-{
-    be->ops->tsne_centre(be, kept_2d(r, s->V, s->d), normal_2d(s->V, s->d, 1), 0.25f);
-}
-
-static void twin_tsne_distances(cpl_backend *be, const shape *s, results *r)
-{
-    r->terms = s->d;
-    be->ops->tsne_distances(be, kept_2d(r, s->V, s->V), normal_2d(s->V, s->d, 1), 0.25f);
-}
-
-/* Last bits may decide whether the bisection goes one step further, which its tolerance of 1e-5
- * then hides: as if so many terms were added. */
-static void twin_tsne_affinities(cpl_backend *be, const shape *s, results *r)
-{
-    const int64_t n = s->V + 1;
-    cpl_tensor P    = kept_2d(r, n, n);
-    r->terms        = 10000;
-    be->ops->tsne_distances(be, P, normal_2d(n, s->d, 1), 1);
-    be->ops->tsne_affinities(be, P, 1 + 0.3 * (double)(n - 2));
-}
-
-static void twin_tsne_forces(cpl_backend *be, const shape *s, results *r)
-{
-    const int64_t n = s->V + 1;
-    cpl_tensor P = normal_2d(n, n, 1), y = normal_2d(2, n, 3);
-    r->terms = n;
-    for (int64_t i = 0; i < n * n; i++) cpl_f32(P)[i] = fabsf(cpl_f32(P)[i]);
-    be->ops->tsne_forces(be, kept_2d(r, 6, n), P, y, true);
-    be->ops->tsne_forces(be, kept_2d(r, 6, n), P, y, false);
-}
-
 /* ---- the coupling loss ---- */
 
 static void twin_nearest(cpl_backend *be, const shape *s, results *r)
@@ -671,39 +632,6 @@ static void twin_response(cpl_backend *be, const shape *s, results *r)
     op->add(be, sums, sums + n, packed, n,
             cpl_tensor_2d(cpl_f32(w) + first * d, CPL_F32, D - first, d), scratch);
     for (int64_t i = 0; i <= n; i++) cpl_f32(out)[i] = (float)sums[i];
-}
-
-/* ---- silhouettes: one expert more than the shape has, for they take at least two ---- */
-
-static void twin_unit_rows(cpl_backend *be, const shape *s, results *r)
-{
-    r->terms = s->d;
-    be->ops->unit_rows(be, kept_2d(r, tokens(s), s->d), normal_2d(tokens(s), s->d, 3));
-}
-
-static void twin_add_rows(cpl_backend *be, const shape *s, results *r)
-{
-    cpl_tensor out = kept_1d(r, s->d);
-    double *sum    = new_doubles(s->d);
-    for (int64_t k = 0; k < s->d; k++) sum[k] = cpl_f32(out)[k];
-    be->ops->add_rows(be, sum, normal_2d(tokens(s), s->d, 1));
-    for (int64_t k = 0; k < s->d; k++) cpl_f32(out)[k] = (float)sum[k];
-}
-
-/* Distances of numbers near 1: the products' rounding is what may differ. */
-static void twin_silhouettes(cpl_backend *be, const shape *s, results *r)
-{
-    const int64_t n = s->n + 1, d = s->d, D = s->D + 100, first = D / 3;
-    cpl_tensor X = normal_2d(n, d, 0.1f), w = normal_2d(D, d, 1);
-    double sum   = 0.5;
-    void *packed = take(be->ops->response.packed_bytes(be, n, d));
-    r->terms     = d + D;
-    be->ops->response.pack(be, packed, X);
-    be->ops->unit_rows(be, w, w);
-    be->ops->silhouettes(be, &sum, packed, n, n / 2, D, cpl_tensor_2d(w.data, CPL_F32, first, d));
-    be->ops->silhouettes(be, &sum, packed, n, n / 2, D,
-                         cpl_tensor_2d(cpl_f32(w) + first * d, CPL_F32, D - first, d));
-    keep_number(r, sum);
 }
 
 typedef void (*twin)(cpl_backend *be, const shape *s, results *r);

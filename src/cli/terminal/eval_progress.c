@@ -2,21 +2,14 @@
 #include "cli/terminal/eval_progress.h"
 
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/terminal/terminal.h"
 
 enum { BAR_CELLS = 20 };
 
 /* ---- the bar ---- */
-
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* "12.5/s, 1:07 left" of the questions that are done in this run; no time where none is left. */
 static void print_speed(const cpl_eval_bar *b, double done, double seconds)
@@ -63,7 +56,7 @@ static void began(void *ctx, const cpl_task_evaluation *one, int64_t recorded)
 static void advanced(void *ctx, double questions)
 {
     cpl_eval_bar *b   = ctx;
-    const double time = seconds_now();
+    const double time = cpl_seconds_now();
     b->now            = questions;
     if (!b->terminal || time - b->fewshot_schemas < 0.1) return;
     b->fewshot_schemas = time;
@@ -73,7 +66,7 @@ static void advanced(void *ctx, double questions)
 static void finished(void *ctx, const cpl_task_evaluation *one)
 {
     cpl_eval_bar *b      = ctx;
-    const double seconds = seconds_now() - b->began;
+    const double seconds = cpl_seconds_now() - b->began;
     b->behind += b->now;
     b->now = 0;
     if (b->terminal) return;
@@ -86,6 +79,6 @@ static void finished(void *ctx, const cpl_task_evaluation *one)
 cpl_evaluation_watch cpl_eval_bar_watch(cpl_eval_bar *bar, int64_t total)
 {
     *bar = (cpl_eval_bar){
-        .terminal = isatty(STDERR_FILENO), .total = total, .task = "", .began = seconds_now()};
+        .terminal = isatty(STDERR_FILENO), .total = total, .task = "", .began = cpl_seconds_now()};
     return (cpl_evaluation_watch){bar, began, advanced, finished};
 }

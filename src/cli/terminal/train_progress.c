@@ -3,19 +3,12 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/terminal/terminal.h"
 
 enum { BAR_CELLS = 20 };
-
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void cpl_progress_begin(cpl_progress *p, const cpl_train_facts *facts)
 {
@@ -24,7 +17,7 @@ void cpl_progress_begin(cpl_progress *p, const cpl_train_facts *facts)
         .first_step = facts->first_step,
         .last_step  = facts->settings->train.steps,
         .log_every  = facts->settings->log.every,
-        .began      = seconds_now(),
+        .began      = cpl_seconds_now(),
     };
 }
 
@@ -50,7 +43,7 @@ static const char *duration(char out[32], double seconds)
 static double seconds_left(const cpl_progress *p, int64_t step)
 {
     double done = (double)(step - p->first_step + 1);
-    return (seconds_now() - p->began) / done * (double)(p->last_step - step);
+    return (cpl_seconds_now() - p->began) / done * (double)(p->last_step - step);
 }
 
 double cpl_progress_speed(cpl_progress *p, double tokens_per_s)

@@ -1,4 +1,4 @@
-/* poison_response.c - responses and silhouettes: memory is the caller's, and its threads call at the
+/* poison_response.c - responses: memory is the caller's, and its threads call at the
  * same time, so neither the backend's scratch nor its failure is touched. */
 #include "tensor/poison/poison.h"
 
@@ -53,47 +53,4 @@ void cpl_poison_response_add(cpl_backend *be, double *squares, double *norm, con
     cpl_poison_apart(CPL_POISON_LIST(sum, all, own), CPL_POISON_LIST(x, W));
     cpl_poison_set(own);
     inner.ops->response.add(&inner, squares, norm, packed, n, W, scratch);
-}
-
-/* ---- silhouettes ---- */
-
-static void check_rows(cpl_tensor x)
-{
-    CPL_ASSERT(x.rank == 2 && x.dtype == CPL_F32 && x.shape[1] >= 1);
-    CPL_ASSERT(x.data || x.shape[0] == 0);
-}
-
-void cpl_poison_unit_rows(cpl_backend *be, cpl_tensor y, cpl_tensor x)
-{
-    cpl_backend inner = *be->inner;
-    check_rows(x);
-    check_rows(y);
-    CPL_ASSERT(y.shape[0] == x.shape[0] && y.shape[1] == x.shape[1]);
-    if (y.data != x.data) {
-        cpl_poison_apart(CPL_POISON_LIST(y), CPL_POISON_LIST(x));
-        cpl_poison_set(y);
-    }
-    inner.ops->unit_rows(&inner, y, x);
-}
-
-/* sum is added to, so it stays. */
-void cpl_poison_add_rows(cpl_backend *be, double *sum, cpl_tensor x)
-{
-    cpl_backend inner = *be->inner;
-    check_rows(x);
-    CPL_ASSERT(sum);
-    cpl_poison_apart(CPL_POISON_LIST(floats(sum, (size_t)x.shape[1] * sizeof *sum)),
-                     CPL_POISON_LIST(x));
-    inner.ops->add_rows(&inner, sum, x);
-}
-
-void cpl_poison_silhouettes(cpl_backend *be, double *sum, const void *packed, int64_t n,
-                            int64_t own, int64_t D, cpl_tensor U)
-{
-    cpl_backend inner = *be->inner;
-    check_rows(U);
-    CPL_ASSERT(sum && packed && n >= 2 && own >= 0 && own < n && D >= 1);
-    cpl_tensor middles = floats(packed, inner.ops->response.packed_bytes(&inner, n, U.shape[1]));
-    cpl_poison_apart(CPL_POISON_LIST(floats(sum, sizeof *sum)), CPL_POISON_LIST(middles, U));
-    inner.ops->silhouettes(&inner, sum, packed, n, own, D, U);
 }

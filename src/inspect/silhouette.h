@@ -1,0 +1,27 @@
+/* silhouette.h - whether the rows of an expert's gate keep together: the experts of a layer as
+ * clusters of the rows of their W_g, with the distance 1 - cosine.
+ *
+ * Room:    inspect.
+ * Method:  of rows u of unit length only the mean m_c of each expert c is needed: u . m_c is the mean
+ *          cosine of u to all rows of c. So n products a row are enough. */
+#ifndef CPL_INSPECT_SILHOUETTE_H
+#define CPL_INSPECT_SILHOUETTE_H
+
+#include "tensor/ops.h"
+
+/* Divides every row of x [rows,d] by its length, in double; a zero row stays zero. A NaN or an
+ * infinity makes NaN in its row. */
+void cpl_silhouette_unit_rows(cpl_tensor x);
+
+/* *sum *adds* the silhouettes (b - a) / max(a, b) of the rows of U [rows,d], which are some of expert
+ * own's D rows, of unit length. a: mean distance to the D - 1 others of its own expert; b: the least
+ * mean distance to the D rows of another. `means` [n,d]: the means of all experts' unit rows, n >= 2;
+ * `products`: memory for rows * n numbers.
+ *
+ * A zero row has distance 1 to everything, hence 0. 0 also where D = 1, and where a and b are no more
+ * than the rounding of the products, 4 eps sqrt(d). A NaN in U or a mean reaches *sum. A failed
+ * product is kept in `be`, see cpl_ops.sync. */
+void cpl_silhouette_add(cpl_backend *be, double *sum, float *products, cpl_tensor means,
+                        int64_t own, int64_t D, cpl_tensor U);
+
+#endif /* CPL_INSPECT_SILHOUETTE_H */
