@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "inspect/families/names.h"
-
 enum { DEFAULT_BLOCK = 128, MAX_KEY = 128 };
 static const int64_t MOST = (int64_t)1 << 40; /* no number of a config is that large */
 
@@ -43,12 +41,15 @@ static void add_level(cpl_moe_config *out, const json_t *level)
         out->levels[out->n_levels++] = level;
 }
 
+/* Where keys are looked up: at the top level, then in these objects. */
 static void find_levels(cpl_moe_config *out, const json_t *config)
 {
+    static const char *const paths[] = {"text_config", "language_config", "llm_config",
+                                        "thinker_config.text_config"};
     add_level(out, config);
     if (out->is_gguf) return;
-#define CPL_LEVEL(path) add_level(out, value_of(config, path));
-#include "inspect/families/families.def"
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        add_level(out, value_of(config, paths[i]));
 }
 
 /* ---- numbers ---- */
@@ -72,11 +73,26 @@ static int64_t number_under(const json_t *level, const char *keys, int64_t index
     return 0;
 }
 
+/* Keys of config.json, separated by spaces, and of GGUF after "{architecture}.". */
 static const struct {
     const char *keys, *gguf;
-} known_keys[] = {
-#define CPL_KEYS(what, keys, gguf) {keys, gguf},
-#include "inspect/families/families.def"
+} known_keys[CPL_N_CONFIG_KEYS] = {
+    [CPL_CONFIG_N] = {"num_experts num_local_experts n_routed_experts moe_num_experts "
+                      "ffn_config.moe_num_experts moe.num_experts",
+                      "expert_count"},
+    [CPL_CONFIG_K] = {"num_experts_per_tok num_experts_per_token experts_per_token moe_topk moe_k "
+                      "top_k_experts ffn_config.moe_top_k moe.num_experts_per_tok moe_top_k "
+                      "n_activated_experts moe_num_active_primary_experts",
+                      "expert_used_count"},
+    [CPL_CONFIG_D_EXPERT] =
+        {"moe_intermediate_size expert_ffn_hidden_size ffn_config.ffn_hidden_size",
+         "expert_feed_forward_length"},
+    [CPL_CONFIG_D_ANY]  = {"intermediate_size", ""},
+    [CPL_CONFIG_MODEL]  = {"hidden_size d_model n_embd dim", "embedding_length"},
+    [CPL_CONFIG_LAYERS] = {"num_hidden_layers n_layers n_layer num_layers", "block_count"},
+    [CPL_CONFIG_MTP]    = {"", "nextn_predict_layers"},
+    [CPL_CONFIG_LATENT] = {"routed_expert_hidden_size moe_hidden_size moe_latent_size",
+                           "moe_latent_size"},
 };
 
 int64_t cpl_moe_config_number(const cpl_moe_config *config, cpl_config_key what, int64_t index,
@@ -112,10 +128,10 @@ static const cpl_family *family_of(const char *word, bool is_gguf)
     return NULL;
 }
 
-static const cpl_family *family_flagged(const char *flag)
+static const cpl_family *family_flagged(cpl_family_flag flag)
 {
     for (int64_t i = 0; i < cpl_n_families; i++)
-        if (cpl_words_have(cpl_families[i].flags, flag)) return &cpl_families[i];
+        if (cpl_families[i].flags & flag) return &cpl_families[i];
     return NULL;
 }
 
@@ -141,14 +157,14 @@ static void find_family(cpl_moe_config *out, const json_t *config)
         if (out->family) out->model_type = type;
     }
     if (!out->model_type && json_is_object(value_of(config, "moe")))
-        out->family = family_flagged("no_config");
+        out->family = family_flagged(CPL_FLAG_NO_CONFIG);
     out->family_name = out->model_type;
     if (!out->model_type && out->family) out->family_name = out->family->model_types;
 }
 
-bool cpl_moe_config_flag(const cpl_moe_config *config, const char *flag)
+bool cpl_moe_config_flag(const cpl_moe_config *config, cpl_family_flag flag)
 {
-    return config->family && cpl_words_have(config->family->flags, flag);
+    return config->family && (config->family->flags & flag);
 }
 
 /* ---- quantisation ---- */

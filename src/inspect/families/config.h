@@ -1,17 +1,25 @@
 /* config.h - what config.json or a GGUF file's metadata say of an MoE checkpoint.
  *
  * Room:    inspect/families, inside the families room.
- * Source:  docs/formats.md, "Names and shapes"; the keys are in families.def. */
+ * Source:  docs/formats.md, "Names and shapes"; the keys are in config.c. */
 #ifndef CPL_INSPECT_FAMILIES_CONFIG_H
 #define CPL_INSPECT_FAMILIES_CONFIG_H
 
+#include "base/pool.h"
 #include "inspect/families/families.h"
+#include "inspect/families/names.h"
 
 enum { CPL_CONFIG_MAX_LEVELS = 8 };
 
 typedef enum cpl_config_key {
-#define CPL_KEYS(what, keys, gguf) CPL_CONFIG_##what,
-#include "inspect/families/families.def"
+    CPL_CONFIG_N,
+    CPL_CONFIG_K,
+    CPL_CONFIG_D_EXPERT,
+    CPL_CONFIG_D_ANY, /* of experts or of dense layers */
+    CPL_CONFIG_MODEL, /* d */
+    CPL_CONFIG_LAYERS,
+    CPL_CONFIG_MTP,    /* layers of multi-token prediction */
+    CPL_CONFIG_LATENT, /* width of what experts read, where it is not d */
     CPL_N_CONFIG_KEYS
 } cpl_config_key;
 
@@ -38,10 +46,22 @@ CPL_NODISCARD cpl_status cpl_moe_config_read(cpl_moe_config *out, const json_t *
 int64_t cpl_moe_config_number(const cpl_moe_config *config, cpl_config_key what, int64_t index,
                               const char **name);
 
-bool cpl_moe_config_flag(const cpl_moe_config *config, const char *flag); /* of the family's row */
+bool cpl_moe_config_flag(const cpl_moe_config *config, cpl_family_flag flag);
 
 /* How many columns one scale of a 4-bit matrix is for, where it has `cols` columns and `scales`
  * scales a row; 0: no group of the config gives that. */
 int64_t cpl_moe_config_group(const cpl_moe_config *config, int64_t cols, int64_t scales);
+
+/* ---- sentences on a map of MoE layers as a whole (notes.c) ---- */
+
+/* Sets the map's notes: where config and shapes disagree, and how. */
+void cpl_moe_notes(cpl_moe_map *map, cpl_pool *pool, const cpl_moe_config *config);
+
+/* What was taken for what where no row of the table says; patterns of router and gates, or -1. */
+const char *cpl_moe_guess(cpl_pool *pool, const cpl_moe_config *config,
+                          const cpl_name_patterns *patterns, const int used[2]);
+
+/* A name that looks as if there were experts; NULL: none does. */
+const char *cpl_moe_likely(const cpl_stored *const *tensors, int64_t count);
 
 #endif /* CPL_INSPECT_FAMILIES_CONFIG_H */

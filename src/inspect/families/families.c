@@ -1,9 +1,16 @@
+/* families.c - the table of families, and the map of a checkpoint's MoE layers.
+ *
+ * Tensors are sorted by name. Those of one layer begin alike, so that one pass over them finds the
+ * layers, and everything takes n log n. */
 #include "inspect/families/families.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/arena.h"
 #include "base/pool.h"
+#include "inspect/families/layer.h"
 
 const cpl_family cpl_families[] = {
 #define CPL_FAMILY(types, title, gguf, router, gate, flags)                                        \
@@ -11,6 +18,349 @@ const cpl_family cpl_families[] = {
 #include "inspect/families/families.def"
 };
 const int64_t cpl_n_families = sizeof cpl_families / sizeof *cpl_families;
+
+/* Tensors [first, first + count) of the sorted list: all of one layer, whose names begin with the
+ * same `prefix` bytes, of which `base` are those before the layer's number. */
+typedef struct group {
+    int64_t first, count, layer;
+    size_t prefix, base;
+} group;
+
+typedef struct map_builder {
+    const cpl_moe_source *source;
+    cpl_moe_map *map;
+    cpl_pool *pool;
+    cpl_moe_config config;
+    cpl_name_patterns patterns;
+    const cpl_stored **tensors; /* (count) sorted by name */
+    group *groups;              /* (n_groups) */
+    int64_t n_groups;
+    cpl_name_match *matches; /* of one layer; room for all tensors */
+    bool two_parts;          /* encoder and decoder */
+    int patterns_used[2];    /* router and gates of the first layer with figures */
+    int64_t n_mtp_named;     /* multi-token-prediction layers by their name */
+} map_builder;
+
+/* ---- tensors into layers ---- */
+
+static int by_name(const void *a, const void *b)
+{
+    const cpl_stored *const *x = a, *const *y = b;
+    int order = strcmp((*x)->name, (*y)->name);
+    return order ? order : ((*x)->slice > (*y)->slice) - ((*x)->slice < (*y)->slice);
+}
+
+static void sort_tensors(map_builder *m)
+{
+    for (int64_t i = 0; i < m->source->count; i++) m->tensors[i] = m->source->tensors[i];
+    qsort(m->tensors, (size_t)m->source->count, sizeof *m->tensors, by_name);
+}
+
+static const char *name_at(const map_builder *m, int64_t i)
+{
+    return m->tensors[i]->name;
+}
+
+/* Bytes of "mtp.layers.0." in a name of a multi-token-prediction layer; 0: no number in it. */
+static size_t mtp_prefix(const char *name)
+{
+    size_t at = 0;
+    while (name[at] && !(at > 0 && name[at - 1] == '.' && name[at] >= '0' && name[at] <= '9')) at++;
+    return name[at] ? at + strcspn(name + at, ".") : 0;
+}
+
+static void count_mtp(map_builder *m, const char *name, const char **before)
+{
+    size_t length = mtp_prefix(name);
+    bool again    = *before && mtp_prefix(*before) == length && strncmp(*before, name, length) == 0;
+    m->n_mtp_named += length > 0 && !again;
+    *before = name;
+}
+
+static void add_to_groups(map_builder *m, int64_t i)
+{
+    size_t prefix;
+    int64_t layer;
+    const char *name = name_at(m, i);
+    if (!cpl_name_layer(name, &prefix, &layer)) return;
+    group *last = m->n_groups ? &m->groups[m->n_groups - 1] : NULL;
+    if (last && last->prefix == prefix && strncmp(name_at(m, last->first), name, prefix) == 0) {
+        last->count = i - last->first + 1;
+        return;
+    }
+    size_t base = prefix - 1;
+    while (base > 0 && name[base - 1] != '.') base--;
+    m->groups[m->n_groups++] = (group){i, 1, layer, prefix, base};
+}
+
+static void find_groups(map_builder *m)
+{
+    const char *mtp_before = NULL;
+    for (int64_t i = 0; i < m->source->count; i++) {
+        const char *name = name_at(m, i);
+        if (!cpl_name_is_text(name)) continue;
+        if (cpl_name_is_mtp(name))
+            count_mtp(m, name, &mtp_before);
+        else
+            add_to_groups(m, i);
+    }
+    if (mtp_before && m->n_mtp_named == 0) m->n_mtp_named = 1;
+}
+
+/* ---- encoder and decoder ---- */
+
+static bool has_part(const char *prefix, const char *part)
+{
+    for (const char *at = strstr(prefix, part); at; at = strstr(at + 1, part))
+        if ((at == prefix || at[-1] == '.') && at[strlen(part)] == '.') return true;
+    return false;
+}
+
+static void find_parts(map_builder *m)
+{
+    bool encoder = false, decoder = false;
+    for (int64_t g = 0; g < m->n_groups; g++) {
+        encoder |= has_part(name_at(m, m->groups[g].first), "encoder");
+        decoder |= has_part(name_at(m, m->groups[g].first), "decoder");
+    }
+    m->two_parts = encoder && decoder;
+}
+
+static void set_parts(map_builder *m)
+{
+    bool encoder = false, decoder = false;
+    for (int64_t i = 0; i < m->map->n_layers; i++) {
+        encoder |= has_part(m->map->layers[i].prefix, "encoder");
+        decoder |= has_part(m->map->layers[i].prefix, "decoder");
+    }
+    for (int64_t i = 0; i < m->map->n_layers; i++) {
+        cpl_moe_layer *layer = &m->map->layers[i];
+        layer->part          = "";
+        if (encoder && decoder)
+            layer->part = has_part(layer->prefix, "encoder")   ? "encoder"
+                          : has_part(layer->prefix, "decoder") ? "decoder"
+                                                               : "";
+    }
+}
+
+static int part_rank(const cpl_moe_layer *layer)
+{
+    return strcmp(layer->part, "encoder") == 0 ? 0 : 1;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const cpl_moe_layer *x = a, *y = b;
+    if (part_rank(x) != part_rank(y)) return part_rank(x) - part_rank(y);
+    if (x->layer != y->layer) return x->layer < y->layer ? -1 : 1;
+    return strcmp(x->prefix, y->prefix);
+}
+
+/* ---- one layer ---- */
+
+static int by_pattern(const void *a, const void *b)
+{
+    const cpl_name_match *x = a, *y = b;
+    if (x->pattern != y->pattern) return x->pattern - y->pattern;
+    if (x->expert != y->expert) return x->expert < y->expert ? -1 : 1;
+    if (x->ending != y->ending) return x->ending < y->ending ? -1 : 1;
+    return x->tensor->slice - y->tensor->slice;
+}
+
+static cpl_layer_names read_names(map_builder *m, const group *here)
+{
+    cpl_layer_names names = {.matches = m->matches};
+    for (int64_t i = here->first; i < here->first + here->count; i++) {
+        const char *name = name_at(m, i), *suffix = name + here->prefix;
+        if (!cpl_name_is_text(name) || cpl_name_is_mtp(name)) continue;
+        if (!names.unmeasured) names.unmeasured = cpl_name_unmeasured(suffix);
+        if (!names.projection && cpl_name_projects(suffix)) names.projection = m->tensors[i];
+        cpl_name_match *match = &m->matches[names.n_matches];
+        if (!cpl_name_patterns_find(match, &m->patterns, suffix)) continue;
+        match->tensor = m->tensors[i];
+        names.n_matches++;
+    }
+    qsort(m->matches, (size_t)names.n_matches, sizeof *m->matches, by_pattern);
+    return names;
+}
+
+static cpl_status make_layer(map_builder *m, const group *here, bool *is_moe)
+{
+    cpl_layer_names names     = read_names(m, here);
+    cpl_layer_reading reading = {m->pool, &m->config, &m->patterns, m->source->path};
+    cpl_moe_layer *layer      = &m->map->layers[m->map->n_layers];
+    int used[2];
+    *layer        = (cpl_moe_layer){.part = "", .layer = here->layer};
+    layer->prefix = cpl_pool_printf(m->pool, "%.*s", (int)here->prefix, name_at(m, here->first));
+    CPL_TRY(cpl_moe_layer_fill(layer, is_moe, used, &reading, &names));
+    if (!*is_moe) return CPL_OK;
+    if (!layer->fault && !layer->skip && m->patterns_used[0] < 0)
+        memcpy(m->patterns_used, used, sizeof used);
+    m->map->n_layers++;
+    return CPL_OK;
+}
+
+static bool same_base(const map_builder *m, const group *a, const group *b)
+{
+    return a->base == b->base && strncmp(name_at(m, a->first), name_at(m, b->first), a->base) == 0;
+}
+
+/* The layers that share what stands before their number; dense ones and those of multi-token
+ * prediction count where there are experts beside them. */
+static cpl_status make_stack(map_builder *m, int64_t first, int64_t end)
+{
+    int64_t before = m->map->n_layers, dense = 0, mtp = 0;
+    for (int64_t g = first; g < end; g++) {
+        const group *here = &m->groups[g];
+        bool is_moe       = false;
+        bool is_mtp = !m->two_parts && m->config.n_layers > 0 && here->layer >= m->config.n_layers;
+        if (!is_mtp) CPL_TRY(make_layer(m, here, &is_moe));
+        dense += !is_mtp && !is_moe;
+        mtp += is_mtp;
+    }
+    if (m->map->n_layers == before) return CPL_OK;
+    m->map->n_dense += dense;
+    m->map->n_mtp += mtp;
+    return CPL_OK;
+}
+
+static cpl_status make_layers(map_builder *m)
+{
+    m->map->layers = cpl_pool_take(m->pool, (size_t)m->n_groups * sizeof *m->map->layers);
+    if (!m->map->layers) return CPL_FAIL(CPL_ERR_MEMORY, "no memory for the map of the layers");
+    for (int64_t g = 0, end; g < m->n_groups; g = end) {
+        for (end = g + 1; end < m->n_groups;)
+            if (same_base(m, &m->groups[g], &m->groups[end]))
+                end++;
+            else
+                break;
+        CPL_TRY(make_stack(m, g, end));
+    }
+    set_parts(m);
+    qsort(m->map->layers, (size_t)m->map->n_layers, sizeof *m->map->layers, by_number);
+    return CPL_OK;
+}
+
+/* ---- what is no model ---- */
+
+/* One part of a model has a layer once: two of a number are two models, or a model and something of its
+ * shape. */
+static cpl_status refuse_twice(const map_builder *m)
+{
+    for (int64_t i = 1; i < m->map->n_layers; i++) {
+        const cpl_moe_layer *a = &m->map->layers[i - 1], *b = &m->map->layers[i];
+        if (a->layer != b->layer || part_rank(a) != part_rank(b)) continue;
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: layer %" PRId64 " is there twice, as %.200s* and as %.200s*: the file "
+                        "holds two models, or more than a model: name one that holds one",
+                        m->source->path, a->layer, a->prefix, b->prefix);
+    }
+    return CPL_OK;
+}
+
+/* The state.safetensors of our checkpoints: for every tensor of the model m.NAME and v.NAME. */
+static cpl_status refuse_moments(const map_builder *m)
+{
+    const int64_t half = m->source->count / 2;
+    if (half == 0 || m->source->count % 2) return CPL_OK;
+    for (int64_t i = 0; i < half; i++) {
+        const char *first = name_at(m, i), *second = name_at(m, half + i);
+        if (strncmp(first, "m.", 2) || strncmp(second, "v.", 2) || strcmp(first + 2, second + 2))
+            return CPL_OK;
+    }
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s: holds the optimizer's moments (m.* and v.*) of a checkpoint of couplet "
+                    "train, and no weights: name model.safetensors beside it, or the folder",
+                    m->source->path);
+}
+
+/* ---- the whole ---- */
+
+static const char *first_word(map_builder *m, const char *words)
+{
+    return cpl_pool_printf(m->pool, "%.*s", (int)strcspn(words, " "), words);
+}
+
+static void set_family(map_builder *m)
+{
+    const cpl_moe_config *config = &m->config;
+    cpl_moe_map *map             = m->map;
+    map->n_mtp += m->n_mtp_named;
+    map->family  = config->family_name ? first_word(m, config->family_name) : "";
+    map->title   = config->family ? config->family->title : map->family;
+    map->guessed = !config->family;
+    if (!map->guessed) return;
+    if (!*map->title) map->title = "family not told";
+    map->guess = cpl_moe_guess(m->pool, config, &m->patterns, m->patterns_used);
+}
+
+static cpl_status refuse_none(const map_builder *m)
+{
+    const char *path = m->source->path;
+    if (m->source->count == 0)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: no MoE layers: there are no tensors", path);
+    if (m->config.n_layers > 0)
+        for (int64_t g = 0; g < m->n_groups; g++)
+            if (!m->two_parts && m->groups[g].layer >= m->config.n_layers)
+                return CPL_FAIL(CPL_ERR_INPUT,
+                                "%s: no MoE layers: none below the %" PRId64
+                                " layers of the config has experts under a known name",
+                                path, m->config.n_layers);
+    const char *likely = cpl_moe_likely(m->tensors, m->source->count);
+    if (likely)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: no MoE layers: no router and experts under a known name "
+                        "(%s looks like one; model_type %s)",
+                        path, likely, m->config.model_type ? m->config.model_type : "not told");
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: no MoE layers: no tensor is a router's or an expert's",
+                    path);
+}
+
+static cpl_status make_map(map_builder *m)
+{
+    CPL_TRY(
+        cpl_moe_config_read(&m->config, m->source->config, m->source->path, m->source->is_gguf));
+    m->patterns = cpl_name_patterns_make(m->pool, m->config.family);
+    if (m->pool->failed) return CPL_FAIL(CPL_ERR_MEMORY, "no memory for the names to look for");
+    sort_tensors(m);
+    CPL_TRY(refuse_moments(m));
+    find_groups(m);
+    find_parts(m);
+    CPL_TRY(make_layers(m));
+    if (m->map->n_layers == 0) return refuse_none(m);
+    CPL_TRY(refuse_twice(m));
+    set_family(m);
+    cpl_moe_notes(m->map, m->pool, &m->config);
+    if (m->pool->failed) return CPL_FAIL(CPL_ERR_MEMORY, "no memory for the map of the layers");
+    return CPL_OK;
+}
+
+void cpl_moe_map_free(cpl_moe_map *map)
+{
+    if (map->memory) cpl_pool_free(map->memory);
+    cpl_free(map->memory);
+    *map = (cpl_moe_map){0};
+}
+
+cpl_status cpl_moe_map_of(cpl_moe_map *map, const cpl_moe_source *source)
+{
+    map_builder m = {.source = source, .map = map, .patterns_used = {-1, -1}};
+    *map          = (cpl_moe_map){0};
+    size_t n      = (size_t)source->count + 1;
+    m.pool        = cpl_alloc(sizeof *m.pool);
+    m.tensors     = cpl_alloc(n * sizeof *m.tensors);
+    m.groups      = cpl_alloc(n * sizeof *m.groups);
+    m.matches     = cpl_alloc(n * sizeof *m.matches);
+    map->memory   = m.pool;
+    if (m.pool) *m.pool = (cpl_pool){0};
+    cpl_status status = CPL_ERR_MEMORY;
+    if (m.pool && m.tensors && m.groups && m.matches) status = make_map(&m);
+    cpl_free(m.tensors);
+    cpl_free(m.groups);
+    cpl_free(m.matches);
+    if (status != CPL_OK) cpl_moe_map_free(map);
+    return status;
+}
 
 cpl_status cpl_moe_map_make(cpl_moe_map *map, const cpl_stored_files *files)
 {
@@ -24,11 +374,4 @@ cpl_status cpl_moe_map_make(cpl_moe_map *map, const cpl_stored_files *files)
     cpl_status status     = cpl_moe_map_of(map, &source);
     cpl_free(tensors);
     return status;
-}
-
-void cpl_moe_map_free(cpl_moe_map *map)
-{
-    if (map->memory) cpl_pool_free(map->memory);
-    cpl_free(map->memory);
-    *map = (cpl_moe_map){0};
 }

@@ -95,6 +95,37 @@ typedef struct cpl_moe_source {
 
 CPL_NODISCARD cpl_status cpl_moe_map_of(cpl_moe_map *map, const cpl_moe_source *source);
 
+/* What names and shapes of a family's tensors cannot say. */
+typedef enum cpl_family_flag {
+    /* gate and up take turns in the shared axis, the gate first, in tensors of the row's own names;
+     * else two halves */
+    CPL_FLAG_INTERLEAVED = 1 << 0,
+    /* a tensor [n, 2D, d] or [n, d, 2D] with 2D == d is the latter */
+    CPL_FLAG_COLUMNS = 1 << 1,
+    /* the same where transformers_version is below 5 or unknown */
+    CPL_FLAG_COLUMNS_BEFORE_5 = 1 << 2,
+    /* the same where it is not quantised */
+    CPL_FLAG_BARE_COLUMNS = 1 << 3,
+    /* the router has further rows, for experts that compute nothing; n is the config's */
+    CPL_FLAG_ZERO_EXPERTS = 1 << 4,
+    /* the router has further rows, for shared experts */
+    CPL_FLAG_SHARED_ROWS = 1 << 5,
+    /* the second half of the experts, and the second numbers of lists in the config, are those for
+     * pictures; router stored [d,n] where shapes do not decide */
+    CPL_FLAG_VISION_HALF = 1 << 6,
+    /* matrices may be stored [in,out]; they are where shapes do not decide and gate and up share a
+     * tensor */
+    CPL_FLAG_TRANSPOSED = 1 << 7,
+    /* a tensor may be cut along its rows over several files */
+    CPL_FLAG_SLICES = 1 << 8,
+    /* router and experts read different vectors */
+    CPL_FLAG_NOT_COMPARABLE = 1 << 9,
+    /* the router's bias enters the choice of experts only: no bias of M */
+    CPL_FLAG_CHOICE_BIAS = 1 << 10,
+    /* recognised by a config without model_type that has `moe` */
+    CPL_FLAG_NO_CONFIG = 1 << 11,
+} cpl_family_flag;
+
 /* Every row of the table, for help and other languages' copies: (count) rows. */
 typedef struct cpl_family {
     const char *model_types; /* separated by spaces; the first is the family's name */
@@ -102,7 +133,7 @@ typedef struct cpl_family {
     const char *gguf;   /* general.architecture of its GGUF files; NULL: none known */
     const char *router; /* suffixes behind the layer's prefix, separated by spaces */
     const char *gate;   /* of the gates; {e} is the expert's number */
-    const char *flags;  /* words separated by spaces, as families.def explains them */
+    unsigned flags;     /* cpl_family_flag, joined by | */
 } cpl_family;
 
 extern const cpl_family cpl_families[];

@@ -1,26 +1,22 @@
-#include "inspect/families/fit.h"
+/* fit.c - how the tensors of one MoE layer fit together: n, d, D, and which axis is which. */
+#include "inspect/families/layer.h"
 
 #include <inttypes.h>
 
-static bool is_listed(const cpl_layer_builder *f)
-{
-    return f->r->config->family != NULL;
-}
-
 /* ---- what is missing ---- */
 
-/* The name of a tensor like that of `hit`, of another expert. */
-static const char *name_of_expert(cpl_layer_builder *f, const cpl_name_match *hit, int64_t expert)
+/* The name of a tensor like that of `match`, of another expert. */
+static const char *name_of_expert(cpl_layer_builder *f, const cpl_name_match *match, int64_t expert)
 {
-    const char *name = hit->tensor->name, *rest = hit->digits;
+    const char *name = match->tensor->name, *rest = match->digits;
     while (*rest >= '0' && *rest <= '9') rest++;
-    return CPL_SAY(f, "%.*s%" PRId64 "%s", (int)(hit->digits - name), name, expert, rest);
+    return CPL_SAY(f, "%.*s%" PRId64 "%s", (int)(match->digits - name), name, expert, rest);
 }
 
-static const cpl_name_match *numbers_hit(const cpl_layer_builder *f, int64_t i)
+static const cpl_name_match *numbers_match(const cpl_layer_builder *f, int64_t i)
 {
-    for (const cpl_name_match *hit = f->first[i]; hit < f->first[i + 1]; hit++)
-        if (cpl_name_match_holds_numbers(hit)) return hit;
+    for (const cpl_name_match *match = f->first[i]; match < f->first[i + 1]; match++)
+        if (cpl_name_match_holds_numbers(match)) return match;
     return f->first[i];
 }
 
@@ -29,7 +25,7 @@ static bool check_experts(cpl_layer_builder *f, int64_t n)
 {
     for (int64_t e = 0; e < n; e++) {
         if (e < f->n_all && f->experts[e] == e) continue;
-        const cpl_name_match *like = numbers_hit(f, e < f->n_all ? e : f->n_all - 1);
+        const cpl_name_match *like = numbers_match(f, e < f->n_all ? e : f->n_all - 1);
         CPL_FAULT(f, "%s: tensor %s is missing (the router has rows for %" PRId64 " experts)",
                   f->r->path, name_of_expert(f, like, e), n);
         return false;
@@ -54,18 +50,18 @@ static int64_t n_known(const cpl_layer_builder *f)
 static bool counts_experts(const cpl_layer_builder *f, int64_t axis)
 {
     int64_t known = n_known(f);
-    return axis == known || (cpl_fit_flag(f, "vision_half") && 2 * axis == known);
+    return axis == known || (cpl_fit_flag(f, CPL_FLAG_VISION_HALF) && 2 * axis == known);
 }
 
 /* Whether the router is [d,n]: where both readings fit, as the family's row says. */
 static bool is_turned(const cpl_layer_builder *f)
 {
-    if (!cpl_fit_flag(f, "transposed")) return false;
+    if (!cpl_fit_flag(f, CPL_FLAG_TRANSPOSED)) return false;
     int64_t a = f->rows.rows, b = f->rows.cols;
     bool as_is  = gates_have(f, b) && counts_experts(f, a);
     bool turned = gates_have(f, a) && counts_experts(f, b);
     if (as_is != turned) return turned;
-    if (as_is) return cpl_fit_flag(f, "vision_half") || cpl_gate_stem(f)->mark == '+';
+    if (as_is) return cpl_fit_flag(f, CPL_FLAG_VISION_HALF) || cpl_gate_pattern(f)->mark == '+';
     return gates_have(f, a) && !gates_have(f, b);
 }
 
@@ -74,10 +70,10 @@ static int64_t n_of_extra(const cpl_layer_builder *f, int64_t router_rows)
 {
     int64_t known = n_known(f);
     int64_t told  = cpl_moe_config_number(f->r->config, CPL_CONFIG_N, f->layer->layer, NULL);
-    if (cpl_moe_config_flag(f->r->config, "zero_experts") && told && told <= router_rows)
+    if (cpl_moe_config_flag(f->r->config, CPL_FLAG_ZERO_EXPERTS) && told && told <= router_rows)
         return told;
-    bool extra = cpl_moe_config_flag(f->r->config, "zero_experts") ||
-                 cpl_moe_config_flag(f->r->config, "shared_rows");
+    bool extra = cpl_moe_config_flag(f->r->config, CPL_FLAG_ZERO_EXPERTS) ||
+                 cpl_moe_config_flag(f->r->config, CPL_FLAG_SHARED_ROWS);
     return extra && known && known < router_rows ? known : router_rows;
 }
 
@@ -96,7 +92,8 @@ void cpl_fit_router(cpl_layer_builder *f)
 static bool check_n(cpl_layer_builder *f)
 {
     int64_t known = n_known(f), n = f->layer->n;
-    bool more = cpl_fit_flag(f, "vision_half") || cpl_moe_config_flag(f->r->config, "zero_experts");
+    bool more = cpl_fit_flag(f, CPL_FLAG_VISION_HALF) ||
+                cpl_moe_config_flag(f->r->config, CPL_FLAG_ZERO_EXPERTS);
     if (cpl_gate_each(f) && !check_experts(f, n)) return false;
     if (!cpl_gate_each(f) && !f->gates.stacked) return true; /* flat: the width will tell */
     if (known == n || (known > n && more)) return true;
@@ -142,27 +139,28 @@ static bool square_is_columns(cpl_layer_builder *f)
     bool quantised =
         f->all[0].format == CPL_FORMAT_F4_PAIR || f->all[0].format == CPL_FORMAT_INT4_WORD;
     if (config->is_gguf) return false;
-    if (!is_listed(f) && !f->refusal)
+    if (!cpl_family_is_listed(f) && !f->refusal)
         f->refusal = CPL_SAY(f,
                              "%s: tensor %s is square and its family is not known: nothing says "
                              "whether gate and up are among its rows or its columns",
                              f->all[0].weight->path, f->all[0].weight->name);
-    return cpl_fit_flag(f, "columns") || (cpl_fit_flag(f, "bare_columns") && !quantised) ||
-           (cpl_fit_flag(f, "columns_before_5") && config->transformers < 5);
+    return cpl_fit_flag(f, CPL_FLAG_COLUMNS) ||
+           (cpl_fit_flag(f, CPL_FLAG_BARE_COLUMNS) && !quantised) ||
+           (cpl_fit_flag(f, CPL_FLAG_COLUMNS_BEFORE_5) && config->transformers < 5);
 }
 
 static bool set_orientation(cpl_layer_builder *f)
 {
-    const cpl_name_pattern *stem = cpl_gate_stem(f);
+    const cpl_name_pattern *pattern = cpl_gate_pattern(f);
     int64_t A = f->gates.rows, B = f->gates.cols, d = f->layer->d;
-    bool may_turn = f->gates.stacked || cpl_fit_flag(f, "transposed");
+    bool may_turn = f->gates.stacked || cpl_fit_flag(f, CPL_FLAG_TRANSPOSED);
     bool columns  = A == d && may_turn;
     if (columns && B == d) {
-        bool one_each = !f->gates.stacked && stem->mark != '+';
-        columns       = one_each ? f->layer->router_transposed && !cpl_fit_flag(f, "vision_half")
-                        : f->gates.stacked && stem->mark != '+' && is_listed(f) ? false
-                        : f->gates.stacked ? square_is_columns(f)
-                                           : true;
+        bool one_each = !f->gates.stacked && pattern->mark != '+';
+        columns = one_each ? f->layer->router_transposed && !cpl_fit_flag(f, CPL_FLAG_VISION_HALF)
+                  : f->gates.stacked && pattern->mark != '+' && cpl_family_is_listed(f) ? false
+                  : f->gates.stacked ? square_is_columns(f)
+                                     : true;
     }
     if (!columns && B != d) {
         misfit(f);
@@ -196,14 +194,15 @@ static bool set_flat_width(cpl_layer_builder *f)
 static bool set_D(cpl_layer_builder *f)
 {
     cpl_moe_layer *layer = f->layer;
-    bool pair            = cpl_gate_stem(f)->mark == '+';
+    bool pair            = cpl_gate_pattern(f)->mark == '+';
     if (pair && layer->width % 2 != 0) {
         CPL_FAULT(f, "%s: tensor %s holds gate and up and yet has an odd width of %" PRId64,
                   f->all[0].weight->path, f->all[0].weight->name, layer->width);
         return false;
     }
-    layer->D           = pair ? layer->width / 2 : layer->width;
-    layer->interleaved = pair && f->gate < f->r->stems->own && cpl_fit_flag(f, "interleaved");
+    layer->D = pair ? layer->width / 2 : layer->width;
+    layer->interleaved =
+        pair && f->gate < f->r->patterns->own && cpl_fit_flag(f, CPL_FLAG_INTERLEAVED);
     if (!pair && cpl_gate_each(f) && layer->layout == CPL_GATE_ROWS)
         layer->layout = CPL_GATE_PER_EXPERT;
     return true;

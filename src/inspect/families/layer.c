@@ -3,94 +3,88 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "inspect/families/fit.h"
-
-static bool is_listed(const cpl_layer_builder *f)
-{
-    return f->r->config->family != NULL;
-}
-
 /* ---- which names ---- */
 
-/* The likeliest stem; `alone`: among those that are only taken where there is no gate. */
-static int choose_stem(cpl_layer_builder *f, bool router, bool alone)
+/* The likeliest pattern; `alone`: among those that are only taken where there is no gate. */
+static int choose_pattern(cpl_layer_builder *f, bool router, bool alone)
 {
     int best = -1;
-    for (int64_t i = 0; i < f->names->n_hits; i++) {
-        const cpl_name_match *hit    = &f->names->hits[i];
-        const cpl_name_pattern *stem = &f->r->stems->all[hit->stem];
-        if (stem->router != router || (stem->mark == '-') != alone ||
-            !cpl_name_match_holds_numbers(hit))
+    for (int64_t i = 0; i < f->names->n_matches; i++) {
+        const cpl_name_match *match     = &f->names->matches[i];
+        const cpl_name_pattern *pattern = &f->r->patterns->all[match->pattern];
+        if (pattern->router != router || (pattern->mark == '-') != alone ||
+            !cpl_name_match_holds_numbers(match))
             continue;
-        if (best >= 0 && hit->stem != best && !is_listed(f) && !f->refusal)
+        if (best >= 0 && match->pattern != best && !cpl_family_is_listed(f) && !f->refusal)
             f->refusal = CPL_SAY(f, "%s: %s and %s: nothing says which of the two is the %s",
-                                 f->r->path, f->names->hits[i - 1].tensor->name, hit->tensor->name,
-                                 router ? "router" : "gate");
-        if (best < 0) best = hit->stem;
+                                 f->r->path, f->names->matches[i - 1].tensor->name,
+                                 match->tensor->name, router ? "router" : "gate");
+        if (best < 0) best = match->pattern;
     }
     return best;
 }
 
-static void choose_stems(cpl_layer_builder *f)
+static void choose_patterns(cpl_layer_builder *f)
 {
-    f->router = choose_stem(f, true, false);
-    f->gate   = choose_stem(f, false, false);
-    if (f->gate < 0) f->gate = choose_stem(f, false, true);
+    f->router = choose_pattern(f, true, false);
+    f->gate   = choose_pattern(f, false, false);
+    if (f->gate < 0) f->gate = choose_pattern(f, false, true);
 }
 
-/* The hits of a stem stand together. */
-static const cpl_name_match *hits_of(const cpl_layer_builder *f, int stem, int64_t *count)
+/* The matches of a pattern stand together. */
+static const cpl_name_match *matches_of(const cpl_layer_builder *f, int pattern, int64_t *count)
 {
     int64_t i = 0;
-    while (i < f->names->n_hits && f->names->hits[i].stem != stem) i++;
+    while (i < f->names->n_matches && f->names->matches[i].pattern != pattern) i++;
     *count = 0;
-    while (i + *count < f->names->n_hits && f->names->hits[i + *count].stem == stem) ++*count;
-    return &f->names->hits[i];
+    while (i + *count < f->names->n_matches && f->names->matches[i + *count].pattern == pattern)
+        ++*count;
+    return &f->names->matches[i];
 }
 
-static bool has_bias(const cpl_layer_builder *f, int stem)
+static bool has_bias(const cpl_layer_builder *f, int pattern)
 {
     int64_t count;
-    const cpl_name_match *hits = hits_of(f, stem, &count);
+    const cpl_name_match *matches = matches_of(f, pattern, &count);
     for (int64_t i = 0; i < count; i++)
-        if (hits[i].ending == CPL_ENDING_BIAS) return true;
+        if (matches[i].ending == CPL_ENDING_BIAS) return true;
     return false;
 }
 
 /* ---- matrices ---- */
 
-static void add_part(cpl_matrix_parts *parts, const cpl_name_match *hit)
+static void add_part(cpl_matrix_parts *parts, const cpl_name_match *match)
 {
-    if (hit->tensor->slice > 0) return; /* stands behind slice 0 */
-    if (hit->ending == CPL_ENDING_WEIGHT) parts->weight = hit->tensor;
-    if (hit->ending == CPL_ENDING_BLOCKS) parts->blocks = hit->tensor;
-    if (hit->ending == CPL_ENDING_PACKED) parts->packed = hit->tensor;
-    if (hit->ending == CPL_ENDING_GRID || hit->ending == CPL_ENDING_SCALE) {
-        parts->scale = hit->tensor;
-        parts->grid  = hit->ending == CPL_ENDING_GRID;
+    if (match->tensor->slice > 0) return; /* stands behind slice 0 */
+    if (match->ending == CPL_ENDING_WEIGHT) parts->weight = match->tensor;
+    if (match->ending == CPL_ENDING_BLOCKS) parts->blocks = match->tensor;
+    if (match->ending == CPL_ENDING_PACKED) parts->packed = match->tensor;
+    if (match->ending == CPL_ENDING_GRID || match->ending == CPL_ENDING_SCALE) {
+        parts->scale = match->tensor;
+        parts->grid  = match->ending == CPL_ENDING_GRID;
     }
 }
 
-static void refuse_method(cpl_layer_builder *f, const cpl_name_match *hit)
+static void refuse_method(cpl_layer_builder *f, const cpl_name_match *match)
 {
-    if (hit->ending == CPL_ENDING_METHOD && !f->refusal)
+    if (match->ending == CPL_ENDING_METHOD && !f->refusal)
         f->refusal = CPL_SAY(f, "%s: tensor %s: weights quantised by %s are not read",
-                             hit->tensor->path, hit->tensor->name, hit->method);
+                             match->tensor->path, match->tensor->name, match->method);
 }
 
-/* The matrix of the hits [0, count), which are of one stem and expert. */
+/* The matrix of the matches [0, count), which are of one pattern and expert. */
 static bool make_matrix(cpl_layer_builder *f, cpl_stored_matrix *out, cpl_matrix_shape *shape,
-                        const cpl_name_match *hits, int64_t count, int64_t d)
+                        const cpl_name_match *matches, int64_t count, int64_t d)
 {
     cpl_matrix_parts parts = {0};
     for (int64_t i = 0; i < count; i++) {
-        refuse_method(f, &hits[i]);
-        add_part(&parts, &hits[i]);
+        refuse_method(f, &matches[i]);
+        add_part(&parts, &matches[i]);
     }
     if (f->refusal) return false;
     if (!parts.weight && !parts.blocks && !parts.packed) {
-        CPL_FAULT(f, "%s: there is %s, but not the weights that belong to it", hits->tensor->path,
-                  hits->tensor->name);
+        CPL_FAULT(f, "%s: there is %s, but not the weights that belong to it",
+                  matches->tensor->path, matches->tensor->name);
         return false;
     }
     const char *fault = cpl_matrix_make(out, shape, f->r->pool, &parts, f->r->config, d);
@@ -101,12 +95,12 @@ static bool make_matrix(cpl_layer_builder *f, cpl_stored_matrix *out, cpl_matrix
 static bool read_router(cpl_layer_builder *f)
 {
     int64_t count;
-    const cpl_name_match *hits = hits_of(f, f->router, &count);
-    if (!make_matrix(f, &f->layer->router, &f->rows, hits, count, 0)) return false;
+    const cpl_name_match *matches = matches_of(f, f->router, &count);
+    if (!make_matrix(f, &f->layer->router, &f->rows, matches, count, 0)) return false;
     if (!f->rows.stacked) return true;
     char shape[128];
-    CPL_FAULT(f, "%s: tensor %s is %s, no matrix of router rows", hits->tensor->path,
-              hits->tensor->name, cpl_stored_shape(shape, f->layer->router.weight));
+    CPL_FAULT(f, "%s: tensor %s is %s, no matrix of router rows", matches->tensor->path,
+              matches->tensor->name, cpl_stored_shape(shape, f->layer->router.weight));
     return false;
 }
 
@@ -119,29 +113,29 @@ static bool take_gates(cpl_layer_builder *f, int64_t count)
     return f->all && f->experts && f->first;
 }
 
-static int64_t count_experts(const cpl_name_match *hits, int64_t count)
+static int64_t count_experts(const cpl_name_match *matches, int64_t count)
 {
     int64_t experts = count > 0;
-    for (int64_t i = 1; i < count; i++) experts += hits[i].expert != hits[i - 1].expert;
+    for (int64_t i = 1; i < count; i++) experts += matches[i].expert != matches[i - 1].expert;
     return experts;
 }
 
-/* Which expert each group of hits is of; matrices come when d is known. */
+/* Which expert each group of matches is of; matrices come when d is known. */
 static bool list_gates(cpl_layer_builder *f)
 {
     int64_t count;
-    const cpl_name_match *hits = hits_of(f, f->gate, &count);
-    if (!take_gates(f, count_experts(hits, count))) return false;
+    const cpl_name_match *matches = matches_of(f, f->gate, &count);
+    if (!take_gates(f, count_experts(matches, count))) return false;
     for (int64_t i = 0; i < count; i++)
-        if (i == 0 || hits[i].expert != hits[i - 1].expert) {
-            f->experts[f->n_all] = hits[i].expert;
-            f->first[f->n_all++] = &hits[i];
+        if (i == 0 || matches[i].expert != matches[i - 1].expert) {
+            f->experts[f->n_all] = matches[i].expert;
+            f->first[f->n_all++] = &matches[i];
         }
-    f->first[f->n_all] = hits + count;
+    f->first[f->n_all] = matches + count;
     return true;
 }
 
-static int64_t hits_of_expert(const cpl_layer_builder *f, int64_t i)
+static int64_t matches_of_expert(const cpl_layer_builder *f, int64_t i)
 {
     return f->first[i + 1] - f->first[i];
 }
@@ -151,7 +145,7 @@ static bool read_other_gates(cpl_layer_builder *f, int64_t count)
 {
     for (int64_t i = 1; i < count; i++) {
         cpl_matrix_shape shape;
-        if (!make_matrix(f, &f->all[i], &shape, f->first[i], hits_of_expert(f, i), f->layer->d))
+        if (!make_matrix(f, &f->all[i], &shape, f->first[i], matches_of_expert(f, i), f->layer->d))
             return false;
         if (shape.rows == f->gates.rows && shape.cols == f->gates.cols && !shape.stacked) continue;
         char have[128], like[128];
@@ -168,11 +162,13 @@ static bool read_other_gates(cpl_layer_builder *f, int64_t count)
 static void refuse_untold_halves(cpl_layer_builder *f)
 {
     const cpl_moe_config *config = f->r->config;
-    if (config->is_gguf || is_listed(f) || f->refusal || cpl_gate_stem(f)->mark != '+') return;
+    if (config->is_gguf || cpl_family_is_listed(f) || f->refusal ||
+        cpl_gate_pattern(f)->mark != '+')
+        return;
     const cpl_stored *gate = f->all[0].weight;
     const cpl_family *kin =
-        cpl_name_patterns_in_turns(&f->r->stems->all[f->router], cpl_gate_stem(f));
-    bool alike = has_bias(f, f->router) || strstr(cpl_gate_stem(f)->text, "w13_weight");
+        cpl_name_patterns_in_turns(&f->r->patterns->all[f->router], cpl_gate_pattern(f));
+    bool alike = has_bias(f, f->router) || strstr(cpl_gate_pattern(f)->text, "w13_weight");
     if (config->model_type && kin)
         f->refusal = CPL_SAY(f,
                              "%s: tensor %s: the model_type %s is not known, and in %s gate and up "
@@ -191,7 +187,8 @@ static bool read_first_gate(cpl_layer_builder *f)
     int64_t d =
         f->rows.cols; /* of a router as it mostly is; packed gates have no width of their own */
     if (!list_gates(f)) return false;
-    if (!make_matrix(f, &f->all[0], &f->gates, f->first[0], hits_of_expert(f, 0), d)) return false;
+    if (!make_matrix(f, &f->all[0], &f->gates, f->first[0], matches_of_expert(f, 0), d))
+        return false;
     if (!f->gates.stacked || !cpl_gate_each(f)) return true;
     char shape[128];
     CPL_FAULT(f, "%s: tensor %s is %s, no matrix", f->all[0].weight->path, f->all[0].weight->name,
@@ -206,7 +203,7 @@ static const char *note_of_extra(cpl_layer_builder *f)
 {
     int64_t rows = f->layer->extra_rows;
     if (!rows) return "";
-    const char *whose = cpl_moe_config_flag(f->r->config, "zero_experts")
+    const char *whose = cpl_moe_config_flag(f->r->config, CPL_FLAG_ZERO_EXPERTS)
                             ? "identity experts, which have no weights,"
                             : "shared experts";
     return CPL_SAY(f, "%" PRId64 " row%s of the router for %s %s left out", rows,
@@ -217,7 +214,7 @@ static void set_note(cpl_layer_builder *f)
 {
     cpl_moe_layer *layer = f->layer;
     const char *gateless = "", *extra = note_of_extra(f), *between = "";
-    if (cpl_gate_stem(f)->mark == '-')
+    if (cpl_gate_pattern(f)->mark == '-')
         gateless = "its experts have no gate: their one input matrix is measured";
     if (*gateless && *extra) between = "; ";
     if (*gateless || *extra) layer->note = CPL_SAY(f, "%s%s%s", gateless, between, extra);
@@ -241,8 +238,9 @@ static void fill_figures(cpl_layer_builder *f)
     if (!read_other_gates(f, layer->n_matrices)) return;
     refuse_untold_halves(f);
     layer->matrices = f->all;
-    layer->biased   = has_bias(f, f->gate) ||
-                    (has_bias(f, f->router) && !cpl_moe_config_flag(f->r->config, "choice_bias"));
+    layer->biased =
+        has_bias(f, f->gate) ||
+        (has_bias(f, f->router) && !cpl_moe_config_flag(f->r->config, CPL_FLAG_CHOICE_BIAS));
     set_note(f);
 }
 
@@ -250,30 +248,30 @@ static void fill_figures(cpl_layer_builder *f)
 static void fill_half(cpl_layer_builder *f, bool *is_moe)
 {
     int64_t count;
-    const cpl_name_match *hits = hits_of(f, f->router >= 0 ? f->router : f->gate, &count);
-    for (int64_t i = 0; i < count; i++) refuse_method(f, &hits[i]);
+    const cpl_name_match *matches = matches_of(f, f->router >= 0 ? f->router : f->gate, &count);
+    for (int64_t i = 0; i < count; i++) refuse_method(f, &matches[i]);
     if (f->router >= 0) {
-        *is_moe = f->router < f->r->stems->own;
+        *is_moe = f->router < f->r->patterns->own;
         CPL_FAULT(f, "%s: layer %s has the router %s, but no experts under a known name",
-                  hits->tensor->path, f->layer->prefix, hits->tensor->name);
+                  matches->tensor->path, f->layer->prefix, matches->tensor->name);
     } else {
         CPL_FAULT(f, "%s: layer %s has experts (%s), but no router under a known name",
-                  hits->tensor->path, f->layer->prefix, hits->tensor->name);
+                  matches->tensor->path, f->layer->prefix, matches->tensor->name);
     }
-    if (!is_listed(f) && f->router < 0 && !f->refusal) f->refusal = f->fault;
+    if (!cpl_family_is_listed(f) && f->router < 0 && !f->refusal) f->refusal = f->fault;
 }
 
-cpl_status cpl_moe_layer_fill(cpl_moe_layer *layer, bool *is_moe, int stems_used[2],
+cpl_status cpl_moe_layer_fill(cpl_moe_layer *layer, bool *is_moe, int patterns_used[2],
                               const cpl_layer_reading *reading, const cpl_layer_names *names)
 {
     cpl_layer_builder f = {.r = reading, .names = names, .layer = layer};
-    choose_stems(&f);
-    stems_used[0] = f.router;
-    stems_used[1] = f.gate;
-    *is_moe       = f.router >= 0 || f.gate >= 0 || names->unmeasured;
+    choose_patterns(&f);
+    patterns_used[0] = f.router;
+    patterns_used[1] = f.gate;
+    *is_moe          = f.router >= 0 || f.gate >= 0 || names->unmeasured;
     if (!*is_moe) return CPL_OK;
     layer->K          = cpl_moe_config_number(reading->config, CPL_CONFIG_K, layer->layer, NULL);
-    layer->comparable = !cpl_moe_config_flag(reading->config, "not_comparable");
+    layer->comparable = !cpl_moe_config_flag(reading->config, CPL_FLAG_NOT_COMPARABLE);
     layer->skip       = names->unmeasured;
     if (!layer->skip && f.router >= 0 && f.gate >= 0)
         fill_figures(&f);

@@ -6,14 +6,14 @@
 
 enum { F4_GROUP_BYTES = 16, F4_GROUP = 32, WORD = 8 };
 
-typedef struct making {
+typedef struct map_builder {
     cpl_stored_matrix *out;
     cpl_matrix_shape *shape;
     cpl_pool *pool;
     const cpl_matrix_parts *parts;
     const cpl_moe_config *config;
     int64_t d;
-} making;
+} map_builder;
 
 const char *cpl_stored_shape(char out[128], const cpl_stored *tensor)
 {
@@ -34,20 +34,20 @@ static bool is_type(const cpl_stored *tensor, const char *type)
     return tensor->type_name && strcmp(tensor->type_name, type) == 0;
 }
 
-static const char *unread(const making *m, const cpl_stored *tensor)
+static const char *unread(const map_builder *m, const cpl_stored *tensor)
 {
     return cpl_pool_printf(m->pool, "%s: tensor %s is stored as %s, which is not read here",
                            tensor->path, tensor->name, tensor->type_name);
 }
 
-static const char *misshapen(const making *m, const cpl_stored *tensor, const char *want)
+static const char *misshapen(const map_builder *m, const cpl_stored *tensor, const char *want)
 {
     char shape[128];
     return cpl_pool_printf(m->pool, "%s: tensor %s is %s, which is not %s", tensor->path,
                            tensor->name, cpl_stored_shape(shape, tensor), want);
 }
 
-static const char *lacks_scale(const making *m, const cpl_stored *tensor, const char *ending)
+static const char *lacks_scale(const map_builder *m, const cpl_stored *tensor, const char *ending)
 {
     return cpl_pool_printf(m->pool, "%s: tensor %s is stored as %s and %s%s is missing",
                            tensor->path, tensor->name, tensor->type_name, tensor->name, ending);
@@ -67,7 +67,7 @@ static bool set_rows(cpl_matrix_shape *shape, const cpl_stored *tensor, int inne
     return true;
 }
 
-static const char *make_blocks(making *m)
+static const char *make_blocks(map_builder *m)
 {
     const cpl_stored *blocks = m->parts->blocks, *scale = m->parts->scale;
     if (!is_type(blocks, "U8")) return unread(m, blocks);
@@ -85,7 +85,7 @@ static const char *make_blocks(making *m)
     return NULL;
 }
 
-static const char *make_packed(making *m)
+static const char *make_packed(map_builder *m)
 {
     const cpl_stored *packed = m->parts->packed, *scale = m->parts->scale;
     if (!is_type(packed, "I32")) return unread(m, packed);
@@ -115,7 +115,7 @@ static bool is_f4(const cpl_stored *weight, const cpl_stored *scale)
     return exponents && parts_of(2 * weight->shape[last], F4_GROUP) == scale->shape[last];
 }
 
-static const char *make_plain(making *m)
+static const char *make_plain(map_builder *m)
 {
     const cpl_stored *weight = m->parts->weight, *scale = m->parts->scale;
     bool f4     = is_f4(weight, scale);
@@ -138,7 +138,7 @@ static const char *make_plain(making *m)
 /* ---- the scale ---- */
 
 /* How much one factor is for, where the weight has not told: everything, a row, or a block. */
-static void find_scale_blocks(making *m)
+static void find_scale_blocks(map_builder *m)
 {
     const cpl_stored *scale = m->parts->scale;
     int64_t last            = scale->rank > 1 ? scale->shape[scale->rank - 1] : 1;
@@ -168,7 +168,7 @@ static bool is_grid(const cpl_stored *scale, int64_t n, int64_t rows, int64_t co
     return at == 3;
 }
 
-static const char *make_scale(making *m)
+static const char *make_scale(map_builder *m)
 {
     const cpl_stored *scale = m->parts->scale;
     cpl_stored_matrix *out  = m->out;
@@ -191,10 +191,10 @@ static const char *make_scale(making *m)
 
 /* ---- both ---- */
 
-static const char *check_slices(making *m, const cpl_stored *tensor)
+static const char *check_slices(map_builder *m, const cpl_stored *tensor)
 {
     if (tensor->n_slices <= 1) return NULL;
-    if (!cpl_moe_config_flag(m->config, "slices"))
+    if (!cpl_moe_config_flag(m->config, CPL_FLAG_SLICES))
         return cpl_pool_printf(m->pool,
                                "%s: tensor %s lies in slices in %d files, and it is not "
                                "known how they are joined",
@@ -212,7 +212,7 @@ static const char *check_slices(making *m, const cpl_stored *tensor)
 const char *cpl_matrix_make(cpl_stored_matrix *out, cpl_matrix_shape *shape, cpl_pool *pool,
                             const cpl_matrix_parts *parts, const cpl_moe_config *config, int64_t d)
 {
-    making m                 = {out, shape, pool, parts, config, d};
+    map_builder m            = {out, shape, pool, parts, config, d};
     const cpl_stored *weight = parts->weight   ? parts->weight
                                : parts->packed ? parts->packed
                                                : parts->blocks;

@@ -39,38 +39,56 @@ bool cpl_name_is_mtp(const char *name)
            strncmp(name, "mtp_", 4) == 0;
 }
 
-/* ---- lists of words in names ---- */
+/* ---- words in names ---- */
+
+#define COUNT(list) (sizeof(list) / sizeof *(list))
+
+/* In names of tensors that are not the text model's. */
+static const char *const not_text[] = {"vision", "visual",   "audio",
+                                       "talker", "code2wav", "code_predictor"};
+
+/* In names after the layer's number, of what is no routed expert. */
+static const char *const not_routed[] = {"shared_expert", "share_expert",  "shared_mlp",
+                                         "residual_mlp",  "chunk_experts", "vision_moe",
+                                         "self_att",      "attention.",    "attn."};
+
+/* In names of layers that have no figures, and why. */
+static const struct {
+    const char *text, *reason;
+} unmeasured[] = {
+    {"experts.0.gate_a_proj", "Autonomy-of-Experts: it has no router"},
+    {"tid2eid", "hash-routed: a fixed table chooses the experts"},
+    {"router_mlp", "its router is a small network, no single matrix"},
+    {"mlp.router_gate.",
+     "its router is no single matrix: it chooses keys whose pairs are experts, and "
+     "experts are single rows"},
+};
+
+/* In names of latent MoE layers, whose gates are of another width than the router. */
+static const char *const projected[] = {"pre_expert_proj", "latent_proj", "ffn_latent_down"};
+
+static bool has_any(const char *name, const char *const *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strstr(name, words[i])) return true;
+    return false;
+}
 
 bool cpl_name_is_text(const char *name)
 {
-#define CPL_NOT_TEXT(text)                                                                         \
-    if (strstr(name, text)) return false;
-#include "inspect/families/families.def"
-    return true;
-}
-
-static bool is_routed(const char *suffix)
-{
-#define CPL_NOT_ROUTED(text)                                                                       \
-    if (strstr(suffix, text)) return false;
-#include "inspect/families/families.def"
-    return true;
+    return !has_any(name, not_text, COUNT(not_text));
 }
 
 const char *cpl_name_unmeasured(const char *suffix)
 {
-#define CPL_UNMEASURED(text, reason)                                                               \
-    if (strstr(suffix, text)) return reason;
-#include "inspect/families/families.def"
+    for (size_t i = 0; i < COUNT(unmeasured); i++)
+        if (strstr(suffix, unmeasured[i].text)) return unmeasured[i].reason;
     return NULL;
 }
 
 bool cpl_name_projects(const char *suffix)
 {
-#define CPL_PROJECTED(text)                                                                        \
-    if (strstr(suffix, text)) return true;
-#include "inspect/families/families.def"
-    return false;
+    return has_any(suffix, projected, COUNT(projected));
 }
 
 bool cpl_words_have(const char *words, const char *word)
@@ -84,37 +102,38 @@ bool cpl_words_have(const char *words, const char *word)
     return false;
 }
 
-/* ---- stems ---- */
+/* ---- patterns ---- */
 
-static cpl_name_pattern stem_of(const char *text, size_t length, bool router)
+static cpl_name_pattern pattern_of(const char *text, size_t length, bool router)
 {
-    cpl_name_pattern stem = {.any_block = *text == '*', .router = router};
-    stem.text             = text + stem.any_block;
-    stem.length           = length - stem.any_block;
-    char last             = stem.text[stem.length - 1];
+    cpl_name_pattern pattern = {.any_block = *text == '*', .router = router};
+    pattern.text             = text + pattern.any_block;
+    pattern.length           = length - pattern.any_block;
+    char last                = pattern.text[pattern.length - 1];
     if (last == '+' || last == '-') {
-        stem.mark = last;
-        stem.length--;
+        pattern.mark = last;
+        pattern.length--;
     }
-    stem.hole = 0;
-    while (stem.hole < stem.length && stem.text[stem.hole] != '{') stem.hole++;
-    return stem;
+    pattern.hole = 0;
+    while (pattern.hole < pattern.length && pattern.text[pattern.hole] != '{') pattern.hole++;
+    return pattern;
 }
 
-static bool same_stem(const cpl_name_pattern *a, const cpl_name_pattern *b)
+static bool same_pattern(const cpl_name_pattern *a, const cpl_name_pattern *b)
 {
     return a->length == b->length && a->any_block == b->any_block && a->router == b->router &&
            a->mark == b->mark && strncmp(a->text, b->text, a->length) == 0;
 }
 
-static void add_words(cpl_name_patterns *stems, const char *words, bool router)
+static void add_words(cpl_name_patterns *patterns, const char *words, bool router)
 {
     for (const char *at = words; *at;) {
-        size_t length         = strcspn(at, " ");
-        cpl_name_pattern stem = stem_of(at, length, router);
-        bool known            = false;
-        for (int i = 0; i < stems->count; i++) known |= same_stem(&stems->all[i], &stem);
-        if (!known) stems->all[stems->count++] = stem;
+        size_t length            = strcspn(at, " ");
+        cpl_name_pattern pattern = pattern_of(at, length, router);
+        bool known               = false;
+        for (int i = 0; i < patterns->count; i++)
+            known |= same_pattern(&patterns->all[i], &pattern);
+        if (!known) patterns->all[patterns->count++] = pattern;
         at += length + strspn(at + length, " ");
     }
 }
@@ -131,27 +150,27 @@ cpl_name_patterns cpl_name_patterns_make(cpl_pool *pool, const cpl_family *famil
     int most = 0;
     for (int64_t i = 0; i < cpl_n_families; i++)
         most += n_words(cpl_families[i].router) + n_words(cpl_families[i].gate);
-    cpl_name_patterns stems = {cpl_pool_take(pool, 2 * (size_t)most * sizeof(cpl_name_pattern)), 0,
-                               0};
-    if (!stems.all) return stems;
+    cpl_name_patterns patterns = {cpl_pool_take(pool, 2 * (size_t)most * sizeof(cpl_name_pattern)),
+                                  0, 0};
+    if (!patterns.all) return patterns;
     if (family) {
-        add_words(&stems, family->router, true);
-        add_words(&stems, family->gate, false);
-        stems.own = stems.count;
+        add_words(&patterns, family->router, true);
+        add_words(&patterns, family->gate, false);
+        patterns.own = patterns.count;
     }
     for (int64_t i = 0; i < cpl_n_families; i++) {
-        add_words(&stems, cpl_families[i].router, true);
-        add_words(&stems, cpl_families[i].gate, false);
+        add_words(&patterns, cpl_families[i].router, true);
+        add_words(&patterns, cpl_families[i].gate, false);
     }
-    return stems;
+    return patterns;
 }
 
-static bool words_have_stem(const char *words, const cpl_name_pattern *stem)
+static bool words_have_pattern(const char *words, const cpl_name_pattern *pattern)
 {
     for (const char *at = words; *at;) {
         size_t length        = strcspn(at, " ");
-        cpl_name_pattern one = stem_of(at, length, stem->router);
-        if (same_stem(&one, stem)) return true;
+        cpl_name_pattern one = pattern_of(at, length, pattern->router);
+        if (same_pattern(&one, pattern)) return true;
         at += length + strspn(at + length, " ");
     }
     return false;
@@ -162,52 +181,78 @@ const cpl_family *cpl_name_patterns_in_turns(const cpl_name_pattern *router,
 {
     for (int64_t i = 0; i < cpl_n_families; i++) {
         const cpl_family *one = &cpl_families[i];
-        if (cpl_words_have(one->flags, "interleaved") && words_have_stem(one->router, router) &&
-            words_have_stem(one->gate, gate))
+        if ((one->flags & CPL_FLAG_INTERLEAVED) && words_have_pattern(one->router, router) &&
+            words_have_pattern(one->gate, gate))
             return one;
     }
     return NULL;
 }
 
-/* ---- one name against the stems ---- */
+/* ---- one name against the patterns ---- */
 
-static bool ending_of(cpl_name_match *hit, const char *rest)
+/* What may follow the name of a router or gate; `method`: of quantisations that are not read. */
+static const struct {
+    const char *text;
+    cpl_ending ending;
+    const char *method;
+} endings[] = {
+    {"", CPL_ENDING_WEIGHT, NULL},
+    {".weight", CPL_ENDING_WEIGHT, NULL},
+    {"_blocks", CPL_ENDING_BLOCKS, NULL},
+    {".weight_packed", CPL_ENDING_PACKED, NULL},
+    {"_scales", CPL_ENDING_SCALE, NULL},
+    {".weight_scale_inv", CPL_ENDING_GRID, NULL},
+    {"_scale_inv", CPL_ENDING_GRID, NULL},
+    {".scale", CPL_ENDING_GRID, NULL},
+    {".weight_scale", CPL_ENDING_SCALE, NULL},
+    {"_weight_scale", CPL_ENDING_SCALE, NULL},
+    {"_scale", CPL_ENDING_SCALE, NULL},
+    {".qscale_weight", CPL_ENDING_SCALE, NULL},
+    {".bias", CPL_ENDING_BIAS, NULL},
+    {"_bias", CPL_ENDING_BIAS, NULL},
+    {".qweight", CPL_ENDING_METHOD, "gptq or awq"},
+    {".qzeros", CPL_ENDING_METHOD, "gptq or awq"},
+    {".weight.absmax", CPL_ENDING_METHOD, "bitsandbytes"},
+    {".SCB", CPL_ENDING_METHOD, "bitsandbytes"},
+    {".weight_format", CPL_ENDING_METHOD, "bitsandbytes"},
+    {".weight_scale_2", CPL_ENDING_METHOD, "modelopt (NVFP4)"},
+    {".weight_global_scale", CPL_ENDING_METHOD, "compressed-tensors nvfp4-pack-quantized"},
+    {".weight_zero_point", CPL_ENDING_METHOD, "compressed-tensors with zero points"},
+    {".weight_g_idx", CPL_ENDING_METHOD, "compressed-tensors with activation ordering"},
+};
+
+static bool ending_of(cpl_name_match *match, const char *rest)
 {
-#define CPL_ENDING(text, kind)                                                                     \
-    if (strcmp(rest, text) == 0) {                                                                 \
-        hit->ending = CPL_ENDING_##kind;                                                           \
-        return true;                                                                               \
+    for (size_t i = 0; i < COUNT(endings); i++) {
+        if (strcmp(rest, endings[i].text) != 0) continue;
+        match->ending = endings[i].ending;
+        match->method = endings[i].method;
+        return true;
     }
-#define CPL_METHOD(text, name)                                                                     \
-    if (strcmp(rest, text) == 0) {                                                                 \
-        hit->ending = CPL_ENDING_METHOD;                                                           \
-        hit->method = name;                                                                        \
-        return true;                                                                               \
-    }
-#include "inspect/families/families.def"
     return false;
 }
 
-/* Whether `at` is the stem, with a number for {e} and a known ending. */
-static bool stem_is_at(cpl_name_match *hit, const cpl_name_pattern *stem, const char *at)
+/* Whether `at` is the pattern, with a number for {e} and a known ending. */
+static bool pattern_is_at(cpl_name_match *match, const cpl_name_pattern *pattern, const char *at)
 {
-    if (*at != *stem->text || strncmp(at, stem->text, stem->hole) != 0) return false;
-    at += stem->hole;
-    if (stem->hole == stem->length) return ending_of(hit, at);
-    size_t digits      = number_at(at, &hit->expert);
-    const char *behind = stem->text + stem->hole + strlen("{e}");
-    size_t length      = stem->length - stem->hole - strlen("{e}");
+    if (*at != *pattern->text || strncmp(at, pattern->text, pattern->hole) != 0) return false;
+    at += pattern->hole;
+    if (pattern->hole == pattern->length) return ending_of(match, at);
+    size_t digits      = number_at(at, &match->expert);
+    const char *behind = pattern->text + pattern->hole + strlen("{e}");
+    size_t length      = pattern->length - pattern->hole - strlen("{e}");
     if (!digits || strncmp(at + digits, behind, length) != 0) return false;
-    hit->digits = at;
-    return ending_of(hit, at + digits + length);
+    match->digits = at;
+    return ending_of(match, at + digits + length);
 }
 
-static bool stem_is_in(cpl_name_match *hit, const cpl_name_pattern *stem, const char *suffix)
+static bool pattern_is_in(cpl_name_match *match, const cpl_name_pattern *pattern,
+                          const char *suffix)
 {
-    if (stem_is_at(hit, stem, suffix)) return true;
-    if (!stem->any_block) return false;
+    if (pattern_is_at(match, pattern, suffix)) return true;
+    if (!pattern->any_block) return false;
     for (const char *dot = strchr(suffix, '.'); dot; dot = strchr(dot + 1, '.'))
-        if (stem_is_at(hit, stem, dot + 1)) return true;
+        if (pattern_is_at(match, pattern, dot + 1)) return true;
     return false;
 }
 
@@ -220,12 +265,14 @@ static const char *without_sublayer(const char *suffix)
     return digits && suffix[6 + digits] == '.' ? suffix + 6 + digits + 1 : suffix;
 }
 
-bool cpl_name_patterns_find(cpl_name_match *hit, const cpl_name_patterns *stems, const char *suffix)
+bool cpl_name_patterns_find(cpl_name_match *match, const cpl_name_patterns *patterns,
+                            const char *suffix)
 {
     const char *name = without_sublayer(suffix);
-    for (int i = 0; i < stems->count; i++) {
-        *hit = (cpl_name_match){.stem = i};
-        if (stem_is_in(hit, &stems->all[i], name)) return is_routed(suffix);
+    for (int i = 0; i < patterns->count; i++) {
+        *match = (cpl_name_match){.pattern = i};
+        if (pattern_is_in(match, &patterns->all[i], name))
+            return !has_any(suffix, not_routed, COUNT(not_routed));
     }
     return false;
 }

@@ -36,8 +36,8 @@ typedef struct cpl_name_patterns {
 
 /* What one tensor is in its layer. */
 typedef struct cpl_name_match {
-    int stem;
-    int64_t expert;     /* 0 where the stem has no {e} */
+    int pattern;
+    int64_t expert;     /* 0 where the pattern has no {e} */
     const char *digits; /* of the expert's number in the name; NULL: none */
     cpl_ending ending;
     const char *method; /* of CPL_ENDING_METHOD */
@@ -64,7 +64,7 @@ const cpl_family *cpl_name_patterns_in_turns(const cpl_name_pattern *router,
                                              const cpl_name_pattern *gate);
 
 /* Whether the tensor with this name behind its layer's prefix is a router's or a gate's. */
-bool cpl_name_patterns_find(cpl_name_match *hit, const cpl_name_patterns *stems,
+bool cpl_name_patterns_find(cpl_name_match *match, const cpl_name_patterns *patterns,
                             const char *suffix);
 
 /* Whether `word` is one of those in `words`, which are separated by spaces. */

@@ -1,4 +1,5 @@
-#include "inspect/families/notes.h"
+/* notes.c - sentences on a map of MoE layers: where config and shapes disagree, and guesses. */
+#include "inspect/families/config.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -11,7 +12,7 @@ typedef enum figure { FIGURE_N, FIGURE_MODEL, FIGURE_D } figure;
 
 static int64_t told(const cpl_moe_config *config, figure what, int64_t layer, const char **key)
 {
-    int64_t index = cpl_moe_config_flag(config, "vision_half") ? 0 : layer;
+    int64_t index = cpl_moe_config_flag(config, CPL_FLAG_VISION_HALF) ? 0 : layer;
     if (what == FIGURE_N) return cpl_moe_config_number(config, CPL_CONFIG_N, index, key);
     if (what == FIGURE_MODEL) return cpl_moe_config_number(config, CPL_CONFIG_MODEL, index, key);
     int64_t width = cpl_moe_config_number(config, CPL_CONFIG_D_EXPERT, index, key);
@@ -108,11 +109,11 @@ static const char *why_guessed(cpl_pool *pool, const cpl_moe_config *config)
 }
 
 const char *cpl_moe_guess(cpl_pool *pool, const cpl_moe_config *config,
-                          const cpl_name_patterns *stems, const int used[2])
+                          const cpl_name_patterns *patterns, const int used[2])
 {
     const char *why = why_guessed(pool, config);
     if (used[0] < 0) return cpl_pool_printf(pool, "%s: read by names and shapes", why);
-    const cpl_name_pattern *router = &stems->all[used[0]], *gate = &stems->all[used[1]];
+    const cpl_name_pattern *router = &patterns->all[used[0]], *gate = &patterns->all[used[1]];
     const char *half = gate->mark == '+' ? ", the first half of it," : "";
     return cpl_pool_printf(pool,
                            "%s: by names and shapes %.*s is taken for the router and %.*s%s for "

@@ -25,7 +25,7 @@ CPL_OP(add_diagonal);
 CPL_OP(run_local);
 #undef CPL_OP
 
-/* cpl_poison_response_<operation>, likewise (poison_response.c). */
+/* cpl_poison_response_<operation>, likewise (poison_proxy.c). */
 #define CPL_OP(name) __typeof__(*((const cpl_response_ops *)0)->name) cpl_poison_response_##name
 CPL_OP(packed_bytes);
 CPL_OP(pack);
