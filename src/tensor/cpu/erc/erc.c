@@ -1,4 +1,8 @@
-/* erc.c - noise bound, noise and proxies of the coupling loss, and its table of operations. */
+/* erc.c - noise bound, noise, proxies and scratch of the coupling loss, and its table of operations.
+ *
+ * Room:  tensor/cpu/erc. The same in plain loops: model/erc/reference.c. Here: `nearest` is
+ *        cpl_erc_reference_epsilon; `prepare_row` is the line R~ = R delta of
+ *        cpl_erc_reference_forward. */
 #include <float.h>
 #include <math.h>
 
@@ -7,7 +11,7 @@
 #include "tensor/cpu/share.h"
 #include "tensor/numbers.h"
 
-/* Differences are formed before squaring: equal rows are exactly 0 apart, and nothing cancels. */
+/* Sums squares of differences: equal rows have distance 0 exactly, and nothing cancels. */
 static double squared_distance(const float *a, const float *b, int64_t d)
 {
     double sum = 0;
@@ -79,11 +83,11 @@ static void prepare_row(const cpl_erc_workspace *s, int64_t i)
     if (s->rounded)
         for (int64_t k = 0; k < job->d; k++) row[k] = cpl_bf16_to_f32(cpl_bf16_from_f32(row[k]));
     for (int64_t k = 0; s->pairs && k < s->d_pad; k++)
-        s->rows_low[i * s->d_pad + k] = cpl_bf16_from_f32(row[k]);
+        s->rows_bf16[i * s->d_pad + k] = cpl_bf16_from_f32(row[k]);
 }
 
-/* deep, panels [d, pad] = the given rows as columns; zeros between count and pad. which: NULL, or
- * the rows to take. */
+/* deep, panels [d, pad] = rows as columns, zeros from count to pad. which: the numbers of the rows;
+ * NULL: the first `count`. */
 static void as_columns(const cpl_proxies *p, const float *rows, const int32_t *which, int64_t d,
                        int64_t d_pad)
 {
@@ -97,7 +101,7 @@ static void as_columns(const cpl_proxies *p, const float *rows, const int32_t *w
     }
 }
 
-/* wide, panels [count, d_pad] = the given rows. */
+/* wide, panels [count, d_pad] = rows; which: as above. */
 static void as_rows(const cpl_proxies *p, const float *rows, const int32_t *which, int64_t d_pad)
 {
     for (int64_t l = 0; l < d_pad; l += PANEL) {
@@ -108,7 +112,7 @@ static void as_rows(const cpl_proxies *p, const float *rows, const int32_t *whic
     }
 }
 
-/* deep as pairs: two neighbours in depth side by side. */
+/* deep as pairs of bf16: numbers 2k and 2k + 1 of a proxy side by side. */
 static void as_pairs(const cpl_proxies *p, int64_t d)
 {
     for (int64_t l = 0; l < p->pad; l += PANEL) {
@@ -137,7 +141,7 @@ cpl_proxies cpl_proxy_single(const cpl_erc_workspace *s, int64_t i)
 {
     float *row = s->rows + i * s->d_pad;
     cpl_panel_pair *pairs =
-        s->pairs ? (cpl_panel_pair *)(void *)(s->rows_low + i * s->d_pad) : NULL;
+        s->pairs ? (cpl_panel_pair *)(void *)(s->rows_bf16 + i * s->d_pad) : NULL;
     return (cpl_proxies){1, 1, row, row, pairs};
 }
 
@@ -193,7 +197,7 @@ static void take_pairs(cpl_erc_thread *t, cpl_arena *arena, const cpl_erc_worksp
     t->deep_pairs   = pairs(arena, d / 2, pad, back);
     t->wide_pairs   = pairs(arena, pad / 2, s->d_pad, back);
     t->x_pairs      = pairs(arena, D / 2, pad, back);
-    t->x_low        = (uint16_t *)(void *)pairs(arena, D, pad / 2, back);
+    t->x_bf16       = (uint16_t *)(void *)pairs(arena, D, pad / 2, back);
     t->block_pairs  = pairs(arena, PROXY_BLOCK, most / 2, s->pairs);
     t->pack_pairs   = pairs(arena, PROXY_BLOCK / 2, PANEL, back);
 }
@@ -206,8 +210,8 @@ static void take_thread(cpl_erc_thread *t, cpl_arena *arena, const cpl_erc_works
     const bool gate = cpl_proxy_has_gate(a), up = cpl_proxy_has_up(a), output = a == CPL_ERC_OUTPUT;
     const bool back = s->backward;
     take_acts(&t->acts, arena, job, pad);
-    take_acts(&t->one, arena, job, 1);
-    t->dM        = cpl_arena_take(arena, (size_t)pad * sizeof(double));
+    take_acts(&t->single_acts, arena, job, 1);
+    t->grad_M    = cpl_arena_take(arena, (size_t)pad * sizeof(double));
     t->scale     = floats(arena, pad, 1, back);
     t->active    = cpl_arena_take(arena, (size_t)pad * sizeof(int32_t));
     t->row       = cpl_arena_take(arena, (size_t)pad * sizeof(int32_t));
@@ -242,13 +246,13 @@ cpl_erc_workspace cpl_erc_workspace_of(const cpl_backend *be, const cpl_proxy_jo
     s.pairs             = s.rounded && job->d % 2 == 0 && job->D % 2 == 0 && cpl_panel_has_pairs();
     s.backward = job->dR || job->dgate.data || job->dgate.at || job->dup.data || job->dup.at ||
                  job->ddown.data || job->ddown.at;
-    s.rows     = floats(&arena, job->n, s.d_pad, true);
-    s.rows_low = (uint16_t *)(void *)pairs(&arena, job->n, s.d_pad / 2, s.pairs);
-    s.column   = floats(&arena, job->j1 - job->j0, s.m, true);
-    s.own      = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof *s.own);
+    s.rows      = floats(&arena, job->n, s.d_pad, true);
+    s.rows_bf16 = (uint16_t *)(void *)pairs(&arena, job->n, s.d_pad / 2, s.pairs);
+    s.column    = floats(&arena, job->j1 - job->j0, s.m, true);
+    s.diag_acts = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof *s.diag_acts);
     for (int64_t j = 0; s.backward && j < job->j1 - job->j0; j++) {
         cpl_proxy_acts measured;
-        take_acts(job->scratch ? &s.own[j] : &measured, &arena, job, 1);
+        take_acts(job->scratch ? &s.diag_acts[j] : &measured, &arena, job, 1);
     }
     s.deferred = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof(bool));
     s.diag_hinges_added =
@@ -271,16 +275,15 @@ static size_t job_bytes(const cpl_backend *be, const cpl_proxy_job *job)
     return cpl_erc_workspace_of(be, &measured).bytes;
 }
 
-/* For cpl_coupling (model/coupling.h): the dearest activation, and the numbers exchanged between
- * phases. */
+/* For cpl_coupling (model/coupling.h): the activation that takes most memory, and the numbers
+ * exchanged between the phases. */
 size_t CPL_ISA_NAME(cpl_cpu_proxy_scratch)(const cpl_backend *be, const cpl_work *work)
 {
-    static float some;
     const int64_t n   = work->n_experts;
     cpl_proxy_job job = {.n = n, .d = work->d_model, .D = work->d_expert, .i1 = n, .j1 = n};
     job.activation    = CPL_ERC_OUTPUT;
     job.dtype         = CPL_BF16;
-    job.dR            = work->training ? &some : NULL;
+    job.dR            = work->training ? (float *)(void *)&job : NULL; /* never read */
     return job_bytes(be, &job) + 12 * (size_t)n + CPL_ALIGNMENT;
 }
 

@@ -1,7 +1,9 @@
 /* expert.c - one expert and all proxies: its column of M, forward and backward.
  *
- * Room:  tensor/cpu/erc; see scratch.h. Activations lie transposed, [D, proxies]: the expert's
- *        matrix is read as it is stored, row by row, once; the proxies stay in the cache. */
+ * Room:  tensor/cpu/erc; see scratch.h. Activations are transposed, [D, proxies]: the expert's matrix
+ *        is read once, row by row as it is stored; the proxies stay in the cache.
+ * Plain: expert_forward and expert_backward of model/erc/reference.c, for one j and all i at once.
+ *        The reference's v is u here, its grad_z and grad_v are dz and du, its y is o. */
 #include <float.h>
 #include <math.h>
 
@@ -42,7 +44,7 @@ static float sigmoid(float z)
     return 1.0f / (1.0f + cpl_exp(-z));
 }
 
-/* h = SiLU(z), times u where there is one */
+/* h = SiLU(z), times u where there is one (h[c] of the reference). */
 static void hidden(float *h, const float *z, const float *u, int64_t count)
 {
     if (u) {
@@ -123,8 +125,8 @@ static void gather(float *out, const float *x, int64_t depth, int64_t pad, const
     }
 }
 
-void cpl_proxy_keep(const cpl_erc_workspace *s, const cpl_proxy_acts *one,
-                    const cpl_proxy_acts *acts, int64_t pad, int64_t i)
+void cpl_proxy_copy_column(const cpl_erc_workspace *s, const cpl_proxy_acts *one,
+                           const cpl_proxy_acts *acts, int64_t pad, int64_t i)
 {
     const int32_t only = (int32_t)i;
     const int64_t D = s->job->D, d = s->job->d;
@@ -156,9 +158,9 @@ static void scale_columns(float *x, int64_t rows, int64_t count, const float *sc
     }
 }
 
-/* With z and u [rows, count] in dz and du and the gradient dh of h: their own gradients in their
- * places. h = SiLU(z) u, or SiLU(z) where du is NULL. dh [rows, count] may be NULL: then it is
- * scale [count] times h. */
+/* dz and du hold z and u [rows, count], and are replaced by their gradients: grad_z and grad_v of the
+ * reference. h = SiLU(z) u, or SiLU(z) where du is NULL. dh [rows, count]: the gradient of h; NULL: it
+ * is scale [count] times h. */
 static void hidden_backward(float *dz, float *du, const float *dh, int64_t rows, int64_t count,
                             const float *scale)
 {
@@ -166,9 +168,9 @@ static void hidden_backward(float *dz, float *du, const float *dh, int64_t rows,
         for (int64_t i = 0; i < count; i++) {
             const int64_t at = r * count + i;
             float z = dz[at], u = du ? du[at] : 1.0f, g = sigmoid(z);
-            float dM = dh ? dh[at] : scale[i] * z * g * u;
-            dz[at]   = dM * u * g * (1.0f + z * (1.0f - g));
-            if (du) du[at] = dM * z * g;
+            float grad_h = dh ? dh[at] : scale[i] * z * g * u;
+            dz[at]       = grad_h * u * g * (1.0f + z * (1.0f - g));
+            if (du) du[at] = grad_h * z * g;
         }
     }
 }
@@ -189,7 +191,7 @@ static void gather_hidden(const cpl_erc_workspace *s, const cpl_proxy_acts *acts
     }
 }
 
-/* Through the down projection: acts->h, no longer needed, becomes dh [D, count]. */
+/* Backward of o = W_o h (y of the reference): acts->h becomes dh [D, count]. */
 static void output_backward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts,
                             cpl_erc_thread *t, int64_t pad, int64_t j, int64_t count)
 {
@@ -221,8 +223,8 @@ static void activation_backward(const cpl_erc_workspace *s, const cpl_proxy_acts
     if (t->du && s->rounded) cpl_proxy_round(t->du, D * count);
 }
 
-/* A gate's or up's share: its own gradient, and t->drows. A single proxy is a matter of memory, not
- * of instructions. */
+/* Backward of z = W_g R~ or u = W_p R~ (dot_backward of the reference): adds to the matrix's gradient
+ * and sets or adds to t->drows. A single proxy is limited by memory, not by instructions. */
 static void product_backward(const cpl_erc_workspace *s, const cpl_proxy_matrix *a, const float *x,
                              const float *wide, int64_t count, bool add, cpl_erc_thread *t)
 {
@@ -232,11 +234,11 @@ static void product_backward(const cpl_erc_workspace *s, const cpl_proxy_matrix 
         cpl_proxy_product_backward(a, x, wide, t->drows, count, add, t);
 }
 
-/* The norm's own gradient: d|a| = a / |a|, so what is scaled is G / M. */
+/* Backward of the norm: d|a| / da = a / |a|, hence the factor G / M (`scale` of the reference). */
 static void set_scale(cpl_erc_thread *t, const cpl_proxy_acts *acts, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
-        double g    = t->dM[i] / sqrt(acts->squares[t->active[i]]);
+        double g    = t->grad_M[i] / sqrt(acts->squares[t->active[i]]);
         t->scale[i] = (float)(g > FLT_MAX ? FLT_MAX : g < -FLT_MAX ? -FLT_MAX : g);
     }
 }

@@ -71,21 +71,21 @@ void cpl_proxy_pairs_rows(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t
     for (int64_t l = 0; l < s->d_pad; l += PANEL) {
         const int64_t width = cpl_panel_width(s->d_pad, l);
         for (int64_t a = 0; a < count; a += 2) {
-            const uint16_t *first = s->rows_low + t->row[a] * s->d_pad + l;
+            const uint16_t *first = s->rows_bf16 + t->row[a] * s->d_pad + l;
             const uint16_t *second =
-                a + 1 < count ? s->rows_low + t->row[a + 1] * s->d_pad + l : NULL;
+                a + 1 < count ? s->rows_bf16 + t->row[a + 1] * s->d_pad + l : NULL;
             side_by_side(t->wide_pairs + l * half + a / 2 * width, first, second, width);
         }
     }
 }
 
-/* x [rows, count] as bf16 twice: t->x_low, pairs along count [rows, half], and t->x_pairs, pairs
+/* x [rows, count] as bf16 twice: t->x_bf16, pairs along count [rows, half], and t->x_pairs, pairs
  * along rows [rows / 2, count]. */
 static void lower_gradient(const cpl_erc_thread *t, const float *x, int64_t rows, int64_t count)
 {
     const int64_t even = 2 * half_up(count);
     for (int64_t r = 0; r < rows; r++) {
-        uint16_t *low = t->x_low + r * even;
+        uint16_t *low = t->x_bf16 + r * even;
         low[even - 1] = 0;
 #pragma omp simd
         for (int64_t i = 0; i < count; i++) low[i] = cpl_bf16_from_f32(x[r * count + i]);
@@ -112,7 +112,7 @@ static void add_weight_gradient(const cpl_proxy_matrix *a, const cpl_erc_thread 
                                 int64_t rows, int64_t l, int64_t width, int64_t count)
 {
     const int64_t half          = half_up(count);
-    const cpl_panel_pair *x     = (const cpl_panel_pair *)(const void *)t->x_low + r0 * half;
+    const cpl_panel_pair *x     = (const cpl_panel_pair *)(const void *)t->x_bf16 + r0 * half;
     const cpl_panel_pair *panel = t->wide_pairs + l * half;
     float *grad                 = a->grad + r0 * a->grad_stride + l;
     if (l + width <= a->cols) {

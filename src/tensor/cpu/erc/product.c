@@ -1,10 +1,13 @@
-/* product.c - see product.h; operands are F32 numbers, in place or widened. */
+/* product.c - see product.h; operands are F32 numbers, in place or widened. Forward: the dot products
+ * of expert_forward in model/erc/reference.c; backward: its dot_backward. */
 #include "tensor/cpu/erc/product.h"
 
 #include "tensor/cpu/simd.h"
 #include "tensor/numbers.h"
 
-enum { AHEAD = 4 }; /* rows: where a strip goes on in the next row, no processor foresees */
+enum {
+    AHEAD = 4
+}; /* rows to prefetch: no processor predicts the jump to the next row of a strip */
 
 cpl_proxy_matrix cpl_proxy_matrix_of(const cpl_erc_workspace *s, cpl_proxy_weights w,
                                      cpl_proxy_grads dw, int64_t j, int64_t rows, int64_t cols)
@@ -72,7 +75,7 @@ void cpl_proxy_multiply(float *out, const cpl_proxy_matrix *a, const float *in, 
 
 /* ---- backward ---- */
 
-/* Of a single proxy: memory is all that counts, so the rows are read once, as they lie. */
+/* For a single proxy memory is the limit, so the rows are read once, as they are stored. */
 static void single_backward(const cpl_proxy_matrix *a, const float *x, const float *wide,
                             float *drows, const cpl_erc_thread *t)
 {
@@ -80,16 +83,16 @@ static void single_backward(const cpl_proxy_matrix *a, const float *x, const flo
         int64_t stride;
         const float *row = operand_rows(a, r, 1, 0, a->cols, t->block, &stride);
         float *grad      = a->grad ? a->grad + r * a->grad_stride : NULL;
-        const float dM   = x[r];
+        const float dx   = x[r];
 #pragma omp simd
-        for (int64_t k = 0; k < a->cols; k++) drows[k] += dM * row[k];
+        for (int64_t k = 0; k < a->cols; k++) drows[k] += dx * row[k];
         if (!grad) continue;
 #pragma omp simd
-        for (int64_t k = 0; k < a->cols; k++) grad[k] += dM * wide[k];
+        for (int64_t k = 0; k < a->cols; k++) grad[k] += dx * wide[k];
     }
 }
 
-/* A block of rows and a strip of columns of a matrix, and what belongs to them. */
+/* A block of rows and a strip of columns of a matrix, with its operands and gradient. */
 typedef struct piece {
     const float *a; /* [rows, valid] operands, `stride` apart */
     const float *x; /* [rows, count] gradient of the product */

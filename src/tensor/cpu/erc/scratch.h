@@ -1,7 +1,8 @@
-/* scratch.h - the scratch of the coupling loss and what its files share.
+/* scratch.h - the scratch of the coupling loss, and the functions that its files share.
  *
- * Room:    tensor/cpu/erc. erc.c prepares proxies, expert.c multiplies them with one expert,
- *          sweep.c goes over the experts.
+ * Room:    tensor/cpu/erc. erc.c prepares the proxies, expert.c is forward and backward of one expert
+ *          and all proxies, sweep.c goes over the experts. The same loss in plain loops, to be read
+ *          first: model/erc/reference.c.
  * Names:   m = i1 - i0 rows of this part; d_pad, D_pad: d and D rounded up to VECTOR, m_pad
  *          likewise. "Panels" as in panel.h. */
 #ifndef CPL_TENSOR_CPU_ERC_SCRATCH_H
@@ -15,7 +16,7 @@
  * block of BLOCK x PANEL numbers stays in the first cache, one of BLOCK x STRIP in the second. */
 enum { PROXY_BLOCK = 96, PROXY_STRIP = 256 };
 
-/* Some of the proxies, as the two kinds of products want them. Of a single proxy both are the row
+/* Some of the proxies, in the two layouts of the products. For a single proxy both are the row
  * itself, and pad is 1. */
 typedef struct cpl_proxies {
     int64_t count, pad;         /* pad: count rounded up to VECTOR */
@@ -24,57 +25,68 @@ typedef struct cpl_proxies {
     cpl_panel_pair *deep_pairs; /* deep as pairs of bf16, panels [d/2, pad]; where `pairs` */
 } cpl_proxies;
 
-/* What one expert makes of some proxies: panels [D, pad] ([d, pad] for o), NULL where the
- * activation does not need them; z = R~ W_g, u = R~ W_p, h = what becomes of them, o = h W_o. */
+/* The activations of one expert for some proxies: panels [D, pad] ([d, pad] for o), NULL where the
+ * activation does not need them; z = R~ W_g, u = R~ W_p, h = SiLU(z) (u), o = h W_o. */
 typedef struct cpl_proxy_acts {
     float *z, *u, *h, *o;
     double *squares; /* [pad] M^2: of the norm of the activation's last stage */
 } cpl_proxy_acts;
 
-/* One thread's own; k are the active rows of one column. */
+/* The memory of one thread. k: the number of active rows of the column in work, those with a
+ * gradient G[i,j] = dL / dM[i,j] that is not 0. Gradients have the names of the reference: dz is its
+ * grad_z, and so on. */
 typedef struct cpl_erc_thread {
-    cpl_proxy_acts acts;   /* of the proxies of a part */
-    cpl_proxy_acts one;    /* of a single proxy */
-    double *dM;            /* [m] G[i,j] of one column, of the active rows */
-    float *scale;          /* [m] G[i,j] / M[i,j] */
-    int32_t *active;       /* [m] which proxies of the part these are, rising */
-    int32_t *row;          /* [m] which rows of R */
+    /* activations of the expert in work */
+    cpl_proxy_acts acts;        /* for all proxies of the part */
+    cpl_proxy_acts single_acts; /* for one proxy */
+    /* the active rows, rising */
+    int32_t *active; /* [m] their numbers among the proxies multiplied */
+    int32_t *row;    /* [m] their numbers among the rows of R */
+    double *grad_M;  /* [m] G[i,j] */
+    float *scale;    /* [m] G[i,j] / M[i,j] */
+    /* gradients of the activations, of the active rows only */
     float *dz, *du, *dout; /* [D,k], [D,k], [d,k] */
     float *dh;             /* [k,D_pad] */
-    float *wide, *h_wide;  /* panels [k,d_pad], [k,D_pad]: the active proxies; their h */
-    float *deep;           /* panels [d,k]: the active proxies */
-    float *drows;          /* [k,d_pad] gradient of the active proxies */
-    float *block;          /* [PROXY_BLOCK, max(d,D)] an expert's rows as F32 operands */
-    float *pack;           /* panels [PROXY_BLOCK, PROXY_STRIP] */
-    float *dproxy;         /* [n,d_pad] sum over this thread's experts */
-    int32_t *row_count;    /* [n] */
-    /* where `pairs`, see pairs.c */
+    float *drows;          /* [k,d_pad] of the proxies */
+    /* operands of products */
+    float *wide, *h_wide; /* panels [k,d_pad], [k,D_pad]: the active proxies; their h */
+    float *deep;          /* panels [d,k]: the active proxies */
+    float *block;         /* [PROXY_BLOCK, max(d,D)] rows of a matrix as F32 operands */
+    float *pack;          /* panels [PROXY_BLOCK, PROXY_STRIP] of a matrix */
+    /* the same in pairs of bf16, where the workspace has `pairs`; see pairs.c */
     cpl_panel_pair *deep_pairs;  /* panels [d/2,k] */
     cpl_panel_pair *wide_pairs;  /* panels [k/2,d_pad] */
     cpl_panel_pair *x_pairs;     /* [D/2,k] */
-    uint16_t *x_low;             /* [D,k] */
+    uint16_t *x_bf16;            /* [D,k] */
     cpl_panel_pair *block_pairs; /* [PROXY_BLOCK, max(d,D)/2] */
     cpl_panel_pair *pack_pairs;  /* [PROXY_BLOCK/2, PANEL] */
+    /* sums over the experts of this thread, which are joined at the end */
+    float *dproxy;      /* [n,d_pad] gradient of the proxies */
+    int32_t *row_count; /* [n] active hinges of each row */
 } cpl_erc_thread;
 
+/* All scratch of a job, laid out anew by every phase. */
 typedef struct cpl_erc_workspace {
     const cpl_proxy_job *job;
     int64_t m, d_pad, D_pad;
-    bool rounded;       /* operands of products are rounded to bf16 */
-    bool backward;      /* some gradient is wanted */
-    bool pairs;         /* gate and up are multiplied as pairs of bf16; d and D are even */
-    uint16_t *rows_low; /* [n,d_pad] all proxies as bf16; where `pairs` */
     int n_threads;
-    float *rows;      /* [n,d_pad] all proxies */
-    cpl_proxies part; /* rows i0 ... i1-1 */
-    float *column;    /* [j1-j0, m] M by columns */
-    double *losses;   /* [j1-j0] */
-    int32_t
-        *diag_hinges_added; /* [j1-j0] hinges against M[j,j] whose pull phase 2 has added already */
-    cpl_proxy_acts *own;    /* [j1-j0] what expert j makes of its own proxy, kept for phase 3 */
-    bool diag_on_the_way;   /* diagonals become known on the way */
-    bool *deferred;         /* [j1-j0] column j's hinges wait until all of them are */
-    cpl_erc_thread *thread; /* [n_threads] */
+    bool rounded;  /* operands of products are rounded to bf16 */
+    bool backward; /* some gradient is wanted */
+    bool pairs;    /* gate and up are multiplied as pairs of bf16; d and D are even */
+    /* the proxies */
+    float *rows;         /* [n,d_pad] all of them */
+    uint16_t *rows_bf16; /* [n,d_pad] the same as bf16; where `pairs` */
+    cpl_proxies part;    /* rows i0 ... i1-1 */
+    /* by column */
+    float *column;  /* [j1-j0, m] M by columns */
+    double *losses; /* [j1-j0] */
+    /* the diagonal */
+    cpl_proxy_acts *diag_acts;  /* [j1-j0] activations of expert j for its own proxy, for phase 3 */
+    int32_t *diag_hinges_added; /* [j1-j0] active hinges against M[j,j] whose gradient phase 2 has
+                                   added already */
+    bool diag_in_sweep;         /* phase 2 computes the diagonals itself */
+    bool *deferred;             /* [j1-j0] column j is compared after all diagonals are known */
+    cpl_erc_thread *thread;     /* [n_threads] */
     size_t bytes;
 } cpl_erc_workspace;
 
@@ -100,12 +112,12 @@ void cpl_proxy_forward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts, c
                        const cpl_proxies *p, int64_t j);
 
 /* one = column i of acts (panels of `pad` columns). */
-#define cpl_proxy_keep CPL_ISA_NAME(cpl_cpu_proxy_keep)
-void cpl_proxy_keep(const cpl_erc_workspace *s, const cpl_proxy_acts *one,
-                    const cpl_proxy_acts *acts, int64_t pad, int64_t i);
+#define cpl_proxy_copy_column CPL_ISA_NAME(cpl_cpu_proxy_copy_column)
+void cpl_proxy_copy_column(const cpl_erc_workspace *s, const cpl_proxy_acts *one,
+                           const cpl_proxy_acts *acts, int64_t pad, int64_t i);
 
 /* After forward with the same acts, p and j: adds the gradient of sum over a < count of
- * t->pull[a] |activation of proxy t->active[a] of p| to expert j's gradients, and sets t->drows. */
+ * t->grad_M[a] |activation of proxy t->active[a] of p| to expert j's gradients, and sets t->drows. */
 #define cpl_proxy_backward CPL_ISA_NAME(cpl_cpu_proxy_backward)
 void cpl_proxy_backward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts, cpl_erc_thread *t,
                         const cpl_proxies *p, int64_t j, int64_t count);

@@ -1,8 +1,11 @@
 /* sweep.c - the phases of the coupling loss over the experts of this part.
  *
- * Room:  tensor/cpu/erc; see proxy.h for the phases and scratch.h for the scratch. Threads take
- *        experts, each a fixed run of them, and sum into memory of their own, which is joined in
- *        the order of the threads: the same number of threads gives the same bits. */
+ * Room:  tensor/cpu/erc; phases: proxy.h; scratch: scratch.h. Threads take experts, each a fixed run
+ *        of them, and sum into memory of their own, which is joined in the order of the threads: the
+ *        same number of threads gives the same bits.
+ * Plain: model/erc/reference.c. `hinges` is the double loop of cpl_erc_reference_forward over the
+ *        pairs, equations 1 to 3, for one column j; `add_diagonal_early` and `diagonal_backward` are
+ *        its line grad_M[i,i] -= ...; `sweep_expert` is one j of cpl_erc_reference_backward. */
 #include <math.h>
 #include <omp.h>
 
@@ -29,8 +32,8 @@ static void set_diagonal(const cpl_proxy_job *job, int64_t i, float value)
 static void compute_diagonal(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_proxies own = cpl_proxy_single(s, j);
-    cpl_proxy_forward(s, &t->one, t, &own, j);
-    set_diagonal(s->job, j, (float)sqrt(t->one.squares[0]));
+    cpl_proxy_forward(s, &t->single_acts, t, &own, j);
+    set_diagonal(s->job, j, (float)sqrt(t->single_acts.squares[0]));
 }
 
 static bool in_part(const cpl_proxy_job *job, int64_t row)
@@ -38,8 +41,8 @@ static bool in_part(const cpl_proxy_job *job, int64_t row)
     return row >= job->i0 && row < job->i1;
 }
 
-/* All of expert j's column of M. Where a backward pass will follow, what the expert makes of its
- * own proxy is kept for the diagonal's pull, if that proxy is of this part. */
+/* Column j of M. Before a backward pass it stores the activations of the expert for its own proxy,
+ * if that proxy is of this part: phase 3 needs them for the gradient of M[j,j]. */
 static float *compute_column(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_proxy_job *job = s->job;
@@ -47,7 +50,7 @@ static float *compute_column(const cpl_erc_workspace *s, cpl_erc_thread *t, int6
     cpl_proxy_forward(s, &t->acts, t, &s->part, j);
     for (int64_t i = 0; i < s->m; i++) column[i] = (float)sqrt(t->acts.squares[i]);
     if (s->backward && in_part(job, j))
-        cpl_proxy_keep(s, &s->own[j - job->j0], &t->acts, s->part.pad, j - job->i0);
+        cpl_proxy_copy_column(s, &s->diag_acts[j - job->j0], &t->acts, s->part.pad, j - job->i0);
     return column;
 }
 
@@ -80,9 +83,10 @@ static double unit(const cpl_proxy_job *job)
     return job->weight / ((double)job->n * (double)job->n);
 }
 
-/* Holds column j of M against both bounds: adds its hinges to the loss and the counts, and lists
- * the rows that pull, with G[i,j]. Returns how many. At an exact tie a hinge counts as active. A
- * row whose entry is NaN reaches no bound and pulls: G / M, and so every gradient, is NaN. */
+/* Compares column j of M with both bounds, alpha M[i,i] and alpha M[j,j]: adds its hinges to the loss
+ * and the counts, and lists the active rows with G[i,j]. Returns their number. At an exact tie a hinge
+ * is active. A row whose entry is NaN has no active hinge and is listed all the same: G / M, and so
+ * every gradient, is NaN. */
 static int64_t hinges(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_proxy_job *job = s->job;
@@ -100,38 +104,38 @@ static int64_t hinges(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
         t->row_count[i] += over_row >= 0;
         job->violations[job->n + j] += over_column >= 0;
         if ((reached == 0 && !isnan(m)) || m == 0) continue;
-        t->row[count]    = (int32_t)i;
-        t->active[count] = (int32_t)(i - job->i0);
-        t->dM[count++]   = unit(job) * reached;
+        t->row[count]      = (int32_t)i;
+        t->active[count]   = (int32_t)(i - job->i0);
+        t->grad_M[count++] = unit(job) * reached;
     }
     s->losses[j - job->j0] = loss;
     return count;
 }
 
-/* Adds the expert's own proxy to the list, with the diagonal's pull as far as it can be foretold: as if
- * its row had as many hinges at their bound as its column. Where it has, phase 3 need not take the
- * expert and its gradient through memory again; else it adds what is missing. */
+/* Adds the expert's own proxy to the list, with the gradient of M[j,j] on the assumption that row j
+ * has as many active hinges as column j: row j is not complete yet. Where that is right, phase 3 need
+ * not read the expert and its gradient again; else phase 3 adds the difference. */
 static int64_t add_diagonal_early(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j,
                                   int64_t count)
 {
     const cpl_proxy_job *job = s->job;
     const int32_t reached    = 2 * job->violations[job->n + j];
     int64_t at               = count;
-    if (!s->diag_on_the_way || !in_part(job, j) || reached == 0) return count;
+    if (!s->diag_in_sweep || !in_part(job, j) || reached == 0) return count;
     if (job->alpha == 0 || job->diagonal[j] == 0) return count;
     for (; at > 0 && t->row[at - 1] > j; at--) {
         t->row[at]    = t->row[at - 1];
         t->active[at] = t->active[at - 1];
-        t->dM[at]     = t->dM[at - 1];
+        t->grad_M[at] = t->grad_M[at - 1];
     }
     t->row[at]              = (int32_t)j;
     t->active[at]           = (int32_t)(j - job->i0);
-    t->dM[at]               = -job->alpha * unit(job) * reached;
+    t->grad_M[at]           = -job->alpha * unit(job) * reached;
     s->diag_hinges_added[j] = reached;
     return count + 1;
 }
 
-/* dR~ of the rows that pulled, into this thread's sum. */
+/* Adds dR~ of the active rows to this thread's sum. */
 static void add_rows(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t count)
 {
     for (int64_t a = 0; a < count; a++) {
@@ -142,7 +146,7 @@ static void add_rows(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t coun
     }
 }
 
-/* Whether some entry of column j reaches alpha M[j,j], for which no other diagonal is needed. */
+/* Whether some entry of column j reaches alpha M[j,j]; no other diagonal is needed for this. */
 static bool reaches_own_bound(const cpl_erc_workspace *s, const float *column, int64_t j)
 {
     const double bound = s->job->alpha * (double)known_diagonal(s->job, j);
@@ -151,8 +155,8 @@ static bool reaches_own_bound(const cpl_erc_workspace *s, const float *column, i
     return false;
 }
 
-/* The diagonals nobody has met yet. Each thread begins behind its own column, so that threads which
- * do this at the same time share the work. */
+/* Computes the diagonals that are still unknown. Each thread begins after its own column, so that
+ * threads that do this at the same time share the work. */
 static void complete_diagonals(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     for (int64_t k = 1; k < s->job->n; k++) {
@@ -161,15 +165,15 @@ static void complete_diagonals(const cpl_erc_workspace *s, cpl_erc_thread *t, in
     }
 }
 
-/* One expert of phase 2: the one forward product, and while its result is in the cache the two
- * backward products over the rows that pull. Where diagonals are still unknown, a column that
- * reaches its own bound asks for them now; any other waits, as it will hardly pull at all. */
+/* One expert of phase 2: the forward product, and while its result is in the cache the two backward
+ * products over the active rows. Where diagonals are still unknown, a column that reaches its own
+ * bound computes them now; any other is deferred, as it will have few active rows or none. */
 static void sweep_expert(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_proxy_job *job = s->job;
     if (s->backward) {
         const float *column = compute_column(s, t, j);
-        if (s->diag_on_the_way) {
+        if (s->diag_in_sweep) {
             if (in_part(job, j))
                 set_diagonal(job, j, column[j - job->i0]);
             else
@@ -186,8 +190,8 @@ static void sweep_expert(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t 
     add_rows(s, t, count);
 }
 
-/* A column that waited: the rows that pull after all are computed again, the others are not. */
-static void sweep_late(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
+/* A deferred column: computes its active rows again, and no others. */
+static void sweep_deferred(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const int64_t count = hinges(s, t, j);
     if (count == 0) return;
@@ -199,7 +203,7 @@ static void sweep_late(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 
 /* ---- all columns ---- */
 
-/* The threads' counts and losses as one, and M as the caller has it. */
+/* Joins counts and losses of the threads, and writes M row by row. */
 static void join(const cpl_erc_workspace *s, cpl_proxy_job *job)
 {
     double loss = 0;
@@ -213,7 +217,7 @@ static void join(const cpl_erc_workspace *s, cpl_proxy_job *job)
     job->loss = loss / ((double)job->n * (double)job->n);
 }
 
-/* Of every thread that was planned: OpenMP may start fewer. */
+/* For every planned thread: OpenMP may start fewer. */
 static void clear_sums(const cpl_erc_workspace *s, cpl_erc_thread *t)
 {
     memset(t->row_count, 0, (size_t)s->job->n * sizeof(int32_t));
@@ -233,7 +237,7 @@ static void sweep(const cpl_erc_workspace *s, cpl_proxy_job *job)
         for (int64_t j = job->j0; j < job->j1; j++) sweep_expert(s, t, j);
 #pragma omp for schedule(static)
         for (int64_t j = job->j0; j < job->j1; j++)
-            if (s->diag_on_the_way && s->deferred[j]) sweep_late(s, t, j);
+            if (s->diag_in_sweep && s->deferred[j]) sweep_deferred(s, t, j);
     }
     join(s, job);
 }
@@ -244,23 +248,23 @@ void CPL_ISA_NAME(cpl_cpu_proxy_sweep)(cpl_backend *be, cpl_proxy_job *job)
     sweep(&s, job);
 }
 
-/* ---- the end ---- */
+/* ---- the gradient of the diagonal and of the router ---- */
 
-/* One expert of phase 3: G[j,j] = -alpha u (hinges held against M[j,j]), one proxy's backward; without
- * what phase 2 added of it. */
-static void pull_diagonal(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
+/* One expert of phase 3: backward of its own proxy with G[j,j] = -alpha u (active hinges against
+ * M[j,j]), less what phase 2 has added of it. */
+static void diagonal_backward(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_proxy_job *job = s->job;
     const double reached     = (double)job->violations[j] + (double)job->violations[job->n + j] -
                            (double)s->diag_hinges_added[j - job->j0];
-    const bool pulls = reached != 0 && job->alpha != 0 && job->diagonal[j] != 0;
-    if (!pulls && !isnan(job->diagonal[j])) return;
+    const bool wanted = reached != 0 && job->alpha != 0 && job->diagonal[j] != 0;
+    if (!wanted && !isnan(job->diagonal[j])) return;
     const cpl_proxies own      = cpl_proxy_single(s, j);
-    const cpl_proxy_acts *acts = &s->own[j - job->j0];
+    const cpl_proxy_acts *acts = &s->diag_acts[j - job->j0];
     if (!in_part(job, j)) cpl_proxy_forward(s, acts, t, &own, j);
     t->row[0]    = (int32_t)j;
     t->active[0] = 0;
-    t->dM[0]     = -job->alpha * unit(job) * reached;
+    t->grad_M[0] = -job->alpha * unit(job) * reached;
     cpl_proxy_backward(s, acts, t, &own, j, 1);
     add_rows(s, t, 1);
 }
@@ -286,7 +290,7 @@ void CPL_ISA_NAME(cpl_cpu_proxy_add_diagonal)(cpl_backend *be, cpl_proxy_job *jo
     {
         cpl_erc_thread *t = &s.thread[omp_get_thread_num()];
 #pragma omp for schedule(static)
-        for (int64_t j = job->j0; j < job->j1; j++) pull_diagonal(&s, t, j);
+        for (int64_t j = job->j0; j < job->j1; j++) diagonal_backward(&s, t, j);
         if (job->dR) {
 #pragma omp for schedule(static)
             for (int64_t i = 0; i < job->n; i++) add_router_row(&s, i);
@@ -297,9 +301,9 @@ void CPL_ISA_NAME(cpl_cpu_proxy_add_diagonal)(cpl_backend *be, cpl_proxy_job *jo
 void CPL_ISA_NAME(cpl_cpu_proxy_run_local)(cpl_backend *be, cpl_proxy_job *job)
 {
     cpl_erc_workspace s = cpl_erc_workspace_of(be, job);
-    s.diag_on_the_way   = s.backward;
+    s.diag_in_sweep     = s.backward;
     CPL_ASSERT(job->j0 == 0 && job->j1 == job->n);
-    if (s.diag_on_the_way) {
+    if (s.diag_in_sweep) {
         for (int64_t i = 0; i < job->n; i++) job->diagonal[i] = UNKNOWN;
         cpl_proxy_prepare(&s);
     } else {
