@@ -278,21 +278,27 @@ static void check_shape(cpl_attention_shape s)
     CPL_ASSERT(s.n_heads % s.n_kv_heads == 0 && s.head_dim > 0);
 }
 
+static job job_of(cpl_backend *be, cpl_tensor out, cpl_tensor lse, cpl_tensor q, cpl_tensor k,
+                  cpl_tensor v, cpl_tensor doc_start, cpl_attention_shape s)
+{
+    check_shape(s);
+    return (job){.be        = be,
+                 .form      = cpl_operand_form_of(be),
+                 .s         = s,
+                 .scale     = 1.0f / sqrtf((float)s.head_dim),
+                 .out       = cpl_f32(out),
+                 .lse       = cpl_f32(lse),
+                 .q         = cpl_f32(q),
+                 .k         = cpl_f32(k),
+                 .v         = cpl_f32(v),
+                 .doc_start = doc_start.data ? cpl_i32(doc_start) : NULL};
+}
+
 void CPL_ISA_NAME(cpl_cpu_attention)(cpl_backend *be, cpl_tensor out, cpl_tensor lse, cpl_tensor q,
                                      cpl_tensor k, cpl_tensor v, cpl_tensor doc_start,
                                      cpl_attention_shape s)
 {
-    check_shape(s);
-    job j               = {.be        = be,
-                           .form      = cpl_operand_form_of(be),
-                           .s         = s,
-                           .scale     = 1.0f / sqrtf((float)s.head_dim),
-                           .out       = cpl_f32(out),
-                           .lse       = cpl_f32(lse),
-                           .q         = cpl_f32(q),
-                           .k         = cpl_f32(k),
-                           .v         = cpl_f32(v),
-                           .doc_start = doc_start.data ? cpl_i32(doc_start) : NULL};
+    job j               = job_of(be, out, lse, q, k, v, doc_start, s);
     const int64_t tiles = (s.n_queries + TILE_QUERIES - 1) / TILE_QUERIES;
 #pragma omp parallel for num_threads(be->n_threads) schedule(dynamic, 1)
     for (int64_t i = 0; i < s.batch * s.n_heads * tiles; i++) {
@@ -450,22 +456,12 @@ void CPL_ISA_NAME(cpl_cpu_attention_backward)(cpl_backend *be, cpl_tensor dq, cp
                                               cpl_tensor v, cpl_tensor doc_start,
                                               cpl_attention_shape s)
 {
-    check_shape(s);
     CPL_ASSERT(s.n_queries == s.n_keys && s.n_keys == s.key_stride);
-    job j = {.be        = be,
-             .form      = cpl_operand_form_of(be),
-             .s         = s,
-             .scale     = 1.0f / sqrtf((float)s.head_dim),
-             .out       = cpl_f32(out),
-             .lse       = cpl_f32(lse),
-             .q         = cpl_f32(q),
-             .k         = cpl_f32(k),
-             .v         = cpl_f32(v),
-             .doc_start = doc_start.data ? cpl_i32(doc_start) : NULL,
-             .dout      = cpl_f32(dout),
-             .dq        = cpl_f32(dq),
-             .dk        = cpl_f32(dk),
-             .dv        = cpl_f32(dv)};
+    job j  = job_of(be, out, lse, q, k, v, doc_start, s);
+    j.dout = cpl_f32(dout);
+    j.dq   = cpl_f32(dq);
+    j.dk   = cpl_f32(dk);
+    j.dv   = cpl_f32(dv);
 #pragma omp parallel for num_threads(be->n_threads) schedule(dynamic, 1)
     for (int64_t i = 0; i < s.batch * s.n_kv_heads; i++)
         backward_head(&j, i / s.n_kv_heads, i % s.n_kv_heads);
