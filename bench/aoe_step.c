@@ -27,8 +27,8 @@ typedef struct coupled {
 
 static void run_coupled(void *context)
 {
-    coupled *c                   = context;
-    c->step->settings.erc.weight = c->weight;
+    coupled *c                          = context;
+    c->step->settings.losses.erc.weight = c->weight;
     bench_step_run(c->step);
 }
 
@@ -79,11 +79,11 @@ static void compare(int rounds, int64_t tokens, int64_t draws)
     const double erc_flops = one.erc_share_all_active * one.step_flops;
     const double vanilla   = one.step_flops - erc_flops;
     coupled off = {&routed, 0}, on = {&routed, 1};
-    routed.settings.erc.draws = draws;
-    bench_run runs[N_RUNS]    = {[VANILLA] = {run_coupled, &off, {0, {0}}},
-                                 [ERC]     = {run_coupled, &on, {0, {0}}},
-                                 [AOE]     = {bench_step_run, &aoe, {0, {0}}},
-                                 [PLAIN]   = {bench_plain_run, &plain, {0, {0}}}};
+    routed.settings.losses.erc.draws = draws;
+    bench_run runs[N_RUNS]           = {[VANILLA] = {run_coupled, &off, {0, {0}}},
+                                        [ERC]     = {run_coupled, &on, {0, {0}}},
+                                        [AOE]     = {bench_step_run, &aoe, {0, {0}}},
+                                        [PLAIN]   = {bench_plain_run, &plain, {0, {0}}}};
     bench_rounds(rounds, runs, N_RUNS);
     share_of_peak("vanilla", &runs[VANILLA], &runs[PLAIN], vanilla);
     share_of_peak("coupling loss", &runs[ERC], &runs[PLAIN], vanilla + (double)draws * erc_flops);

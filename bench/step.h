@@ -6,7 +6,7 @@
 #define CPL_BENCH_STEP_H
 
 #include "bench.h"
-#include "model/losses.h"
+#include "model/aux_losses.h"
 #include "plan/plan.h"
 #include "train/optimizer.h"
 #include "train/step.h"
@@ -77,9 +77,9 @@ static inline void bench_step_settings(cpl_settings *settings, const bench_shape
     m->router                   = shape->router;
     settings->data.seq_len      = BENCH_SEQ_LEN;
     settings->data.batch_tokens = shape->n_tokens;
-    settings->erc.alpha         = 1e-3;
+    settings->losses.erc.alpha  = 1e-3;
     bench_ok(cpl_model_settle(m));
-    bench_ok(cpl_losses_settle(&settings->erc, &settings->z, &settings->orth, m));
+    bench_ok(cpl_aux_resolve(&settings->losses, m));
 }
 
 static inline void bench_step_init(bench_step *s, const bench_shape *shape)
@@ -120,7 +120,7 @@ static inline cpl_plan bench_step_plan(const bench_step *s)
     const cpl_model_settings twin = cpl_plan_twin(&s->settings.model);
     const cpl_plan_case asked     = {
             .model           = s->settings.model,
-            .erc             = s->settings.erc,
+            .erc             = s->settings.losses.erc,
             .batch_tokens    = s->settings.data.batch_tokens,
             .seq_len         = BENCH_SEQ_LEN,
             .micro_sequences = s->step.micro,

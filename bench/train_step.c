@@ -22,7 +22,7 @@ static void compare(const char *what, cpl_dtype dtype, int64_t n_layers, int64_t
     bench_reset_peak();
     bench_step_init(&s, &shape);
     bench_plain_init(&plain, &s.be);
-    double flops    = cpl_cost_step(&s.settings.model, TOKENS, BENCH_SEQ_LEN, &s.settings.erc);
+    double flops = cpl_cost_step(&s.settings.model, TOKENS, BENCH_SEQ_LEN, &s.settings.losses.erc);
     bench_pair pair = bench_alternate(pairs, bench_step_run, &s, bench_plain_run, &plain);
     bench_print(what, &pair, flops, bench_plain_flops());
     printf("%-34s %8.0f tokens/s, peak resident %.2f GB\n", "",

@@ -1,7 +1,7 @@
 /* plan_run.c - see plan_run.h */
 #include "app/plan_run.h"
 
-#include "model/losses.h"
+#include "model/aux_losses.h"
 #include "model/params.h"
 #include "tensor/backend.h"
 #include "tokenizer/tokenizer.h"
@@ -28,7 +28,7 @@ static cpl_status settle(cpl_settings *s)
         cpl_tokenizer_free(tokenizer);
     }
     CPL_TRY(cpl_model_settle(config));
-    return cpl_losses_settle(&s->erc, &s->z, &s->orth, config);
+    return cpl_aux_resolve(&s->losses, config);
 }
 
 /* Sequences computed at once, as the trainer takes them. */
@@ -45,7 +45,7 @@ cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings, const cpl_
     CPL_TRY(settle(&s));
     cpl_plan_case asked = {
         .model           = s.model,
-        .erc             = s.erc,
+        .erc             = s.losses.erc,
         .batch_tokens    = what->batch_tokens ? what->batch_tokens : s.data.batch_tokens,
         .seq_len         = s.data.seq_len,
         .micro_sequences = micro_of(&s),

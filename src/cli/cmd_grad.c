@@ -11,7 +11,7 @@
 #include "cli/output_paths.h"
 #include "cli/terminal/output.h"
 #include "io/json.h"
-#include "model/losses.h"
+#include "model/aux_losses.h"
 #include "store/hf.h"
 #include "store/named.h"
 #include "tensor/backend.h"
@@ -110,14 +110,41 @@ static cpl_status allocate(work *w, const cpl_settings *settings)
     return cpl_step_init(&w->step, settings, config, w->tokens.rows);
 }
 
+/* CPL_ERR_INPUT naming the first tensor of the weights with NaN or infinity: gradients of such a
+ * model say nothing. The sum of finite F32 numbers in double is finite. */
+static cpl_status check_finite(const work *w)
+{
+    const cpl_model_settings *config = &w->model.config;
+    cpl_params params                = w->model.master;
+    cpl_backend be                   = w->backend;
+    for (int64_t i = 0; i < cpl_params_count(config); i++) {
+        const cpl_param p   = cpl_params_at(config, i);
+        const cpl_tensor t  = *cpl_params_tensor(&params, &p);
+        const int64_t parts = p.per_expert ? config->n_experts : 1;
+        const int64_t each  = cpl_tensor_count(t) / parts;
+        for (int64_t e = 0; e < parts; e++) {
+            char name[128];
+            if (isfinite(be.ops->sum(&be, cpl_tensor_1d(cpl_f32(t) + e * each, CPL_F32, each))))
+                continue;
+            cpl_param_name(name, &p, e);
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "%s: tensor %s has values that are NaN or infinite; no gradient was "
+                            "computed",
+                            cpl_hf_folder(w->hf), name);
+        }
+    }
+    return CPL_OK;
+}
+
 static cpl_status read_delta(work *w, const char *path)
 {
     cpl_weights *file = NULL;
     cpl_status status = CPL_OK;
-    if (w->model.config.router == CPL_ROUTER_AOE)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "--delta %s: this model has no router (model.router is aoe), so no noise",
-                        path);
+    if (!cpl_router_of(&w->model.config)->has_rows)
+        return CPL_FAIL(
+            CPL_ERR_INPUT,
+            "--delta %s: this model has no router rows (model.router is %s), so no noise", path,
+            cpl_router_of(&w->model.config)->name);
     CPL_TRY(cpl_weights_open(&file, path, NULL));
     for (int64_t l = 0; status == CPL_OK && l < w->model.config.n_layers; l++) {
         char name[40];
@@ -132,14 +159,15 @@ static cpl_status read_delta(work *w, const char *path)
 
 /* ---- what is written ---- */
 
+/* The tensors loss.*: the cross-entropy, every auxiliary loss, the total. */
 typedef struct losses {
-    float ce, erc, balance, z, orth, total;
+    float ce, aux[CPL_N_AUX_LOSSES], total;
 } losses;
 
 /* Nothing of a model without a router. */
 static cpl_status name_coupling(cpl_named_list *list, const work *w)
 {
-    if (!w->metrics.has_erc) return CPL_OK;
+    if (!w->metrics.aux[CPL_AUX_ERC].computed) return CPL_OK;
     for (int64_t l = 0; l < w->model.config.n_layers; l++) {
         char name[40];
         snprintf(name, sizeof name, "erc.%lld.M", (long long)l);
@@ -157,10 +185,12 @@ static cpl_status write_results(work *w, losses *l, const char *path)
     cpl_status status    = CPL_OK;
     CPL_TRY_DONE(cpl_named_add(&list, "logits", cpl_f32(w->logits), 3, btv));
     CPL_TRY_DONE(cpl_named_add(&list, "loss.ce", &l->ce, 0, NULL));
-    if (w->metrics.has_erc) CPL_TRY_DONE(cpl_named_add(&list, "loss.erc", &l->erc, 0, NULL));
-    if (w->metrics.has_orth) CPL_TRY_DONE(cpl_named_add(&list, "loss.orth", &l->orth, 0, NULL));
-    CPL_TRY_DONE(cpl_named_add(&list, "loss.balance", &l->balance, 0, NULL));
-    CPL_TRY_DONE(cpl_named_add(&list, "loss.z", &l->z, 0, NULL));
+    for (int i = 0; i < CPL_N_AUX_LOSSES; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "loss.%s", cpl_aux_losses[i].name);
+        if (w->metrics.aux[i].computed)
+            CPL_TRY_DONE(cpl_named_add(&list, name, &l->aux[i], 0, NULL));
+    }
     CPL_TRY_DONE(cpl_named_add(&list, "loss.total", &l->total, 0, NULL));
     CPL_TRY_DONE(name_coupling(&list, w));
     CPL_TRY_DONE(cpl_named_params(&list, &w->grads, &w->model.config, "grad."));
@@ -170,14 +200,17 @@ done:
     return status;
 }
 
-/* Every term of the total. */
-static void print_losses(const cpl_settings *settings, const losses *l)
+/* Every term of the total that was computed. */
+static void print_losses(const cpl_settings *settings, const cpl_metrics *m, const losses *l)
 {
-    printf("cross-entropy %.6f  coupling %.6f (%s over layers)  balance %.6f  z %.6f  ",
-           (double)l->ce, (double)l->erc, settings->erc.reduce == CPL_ERC_MEAN ? "mean" : "sum",
-           (double)l->balance, (double)l->z);
-    if (settings->orth.weight > 0) printf("orthogonality %.6f  ", (double)l->orth);
-    printf("total %.6f\n", (double)l->total);
+    const bool mean = settings->losses.erc.reduce == CPL_ERC_MEAN;
+    printf("cross-entropy %.6f", (double)l->ce);
+    for (int i = 0; i < CPL_N_AUX_LOSSES; i++) {
+        if (!m->aux[i].computed) continue;
+        printf("  %s %.6f", cpl_aux_losses[i].label, (double)l->aux[i]);
+        if (i == CPL_AUX_ERC) printf(" (%s over layers)", mean ? "mean" : "sum");
+    }
+    printf("  total %.6f\n", (double)l->total);
 }
 
 static cpl_status compute_and_write(work *w, cpl_settings *settings, const cpl_arguments *args,
@@ -187,6 +220,7 @@ static cpl_status compute_and_write(work *w, cpl_settings *settings, const cpl_a
     CPL_TRY(read_tokens(&w->tokens, cpl_flag_text(args, "--tokens"), cpl_hf_config(w->hf)));
     settings->data.seq_len = w->tokens.length;
     CPL_TRY(allocate(w, settings));
+    CPL_TRY(check_finite(w));
     if (delta) CPL_TRY(read_delta(w, delta));
     cpl_step_batch batch = {w->tokens.ids, w->tokens.target, NULL, w->tokens.rows,
                             w->tokens.rows * (w->tokens.length - 1)};
@@ -194,10 +228,10 @@ static cpl_status compute_and_write(work *w, cpl_settings *settings, const cpl_a
     cpl_model_logits(&w->model, &w->step.pass, w->logits, 0);
     CPL_TRY(w->backend.ops->sync(&w->backend));
     const cpl_metrics *m = &w->metrics;
-    losses l             = {(float)m->loss, (float)m->erc,  (float)m->balance,
-                            (float)m->z,    (float)m->orth, (float)m->loss_total};
+    losses l             = {.ce = (float)m->loss, .total = (float)m->loss_total};
+    for (int i = 0; i < CPL_N_AUX_LOSSES; i++) l.aux[i] = (float)m->aux[i].value;
     CPL_TRY(write_results(w, &l, cpl_flag_text(args, "--out")));
-    print_losses(settings, &l);
+    print_losses(settings, m, &l);
     if (!isfinite(l.total)) cpl_log_warn(log, "the loss is not finite: %g", (double)l.total);
     return CPL_OK;
 }
@@ -213,8 +247,7 @@ static cpl_status run(const cpl_arguments *args)
     CPL_TRY_DONE(cpl_output_paths_keep(args, cpl_flag_text(args, "--delta")));
     CPL_TRY_DONE(cpl_output_paths_check(args, "loss.total"));
     CPL_TRY_DONE(cpl_hf_open(&w.hf, args->words[0], &log));
-    CPL_TRY_DONE(
-        cpl_losses_settle(&c.settings.erc, &c.settings.z, &c.settings.orth, cpl_hf_config(w.hf)));
+    CPL_TRY_DONE(cpl_aux_resolve(&c.settings.losses, cpl_hf_config(w.hf)));
     CPL_TRY_DONE(compute_and_write(&w, &c.settings, args, &log));
 done:
     cpl_step_free(&w.step);
@@ -261,15 +294,18 @@ const cpl_verb cpl_verb_grad = {
         "Labels are the ids shifted by one; the cross-entropy is the mean over the B(T-1) "
         "predicted "
         "tokens. It computes in f32 unless told --set compute.dtype=bf16.\n"
-        "The file has logits [B,T,V]; loss.ce, loss.erc (after erc.reduce), loss.balance, loss.z "
-        "(means over layers), loss.orth where orth.weight is above 0, and loss.total; per layer "
+        "The file has logits [B,T,V]; loss.ce, loss.NAME for every auxiliary loss that is computed "
+        "(loss.erc after erc.reduce, the others means over layers; loss.orth where orth.weight is "
+        "above 0), and loss.total; per layer "
         "erc.{l}.M [n,n] and erc.{l}.eps [n]; and "
         "grad.NAME of the total loss for every tensor under its Hugging Face name, F32.",
-    .least    = 1,
-    .most     = 1,
-    .flags    = flags,
-    .n_flags  = sizeof flags / sizeof *flags,
-    .settings = "erc.weight erc.alpha erc.reduce erc.layers erc.activation erc.noise erc.draws "
-                "balance.weight z orth compute.dtype train.seed",
-    .run      = run,
+    .least   = 1,
+    .most    = 1,
+    .flags   = flags,
+    .n_flags = sizeof flags / sizeof *flags,
+    .settings =
+#define CPL_LOSS(id, name, ...) #name " "
+#include "model/aux_losses.def"
+        "compute.dtype train.seed",
+    .run = run,
 };

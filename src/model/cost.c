@@ -1,8 +1,9 @@
 /* cost.c - see cost.h */
 #include "model/cost.h"
 
-#include "model/losses.h"
+#include "model/coupling.h"
 #include "model/params.h"
+#include "model/router.h"
 
 double cpl_cost_experts(const cpl_model_settings *c, double n_tokens)
 {
@@ -25,7 +26,7 @@ double cpl_cost_aoe(const cpl_model_settings *c, double n_tokens)
 
 static double cost_router(const cpl_model_settings *c)
 {
-    if (c->router == CPL_ROUTER_AOE) return cpl_cost_aoe(c, 1.0);
+    if (cpl_router_gate_rank(c)) return cpl_cost_aoe(c, 1.0);
     return 2.0 * (double)c->n_experts * (double)c->d_model;
 }
 
@@ -44,6 +45,5 @@ double cpl_cost_step(const cpl_model_settings *c, double n_tokens, double seq_le
 {
     double tokens = 3.0 * n_tokens * cpl_cost_token(c, seq_len);
     if (!erc) return tokens;
-    return tokens +
-           3.0 * (double)cpl_losses_coupled_layers(erc, c->n_layers) * cpl_cost_coupling(c, erc);
+    return tokens + 3.0 * (double)cpl_erc_n_layers(erc, c->n_layers) * cpl_cost_coupling(c, erc);
 }

@@ -2,10 +2,88 @@
  * operations of tensor/proxy.h. */
 #include "model/coupling.h"
 
+#include <ctype.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
+
+/* ---- erc.layers: "all", or "0-2, 5" ---- */
+
+static const char *skip_spaces(const char *at)
+{
+    while (isspace((unsigned char)*at)) at++;
+    return at;
+}
+
+/* Reads a number at *at and moves past it; -1 if there is none. */
+static int64_t number_at(const char **at)
+{
+    char *end     = NULL;
+    int64_t value = -1;
+    if (isdigit((unsigned char)**at)) value = strtoll(*at, &end, 10);
+    if (end) *at = skip_spaces(end);
+    return value;
+}
+
+/* Reads the next "5" or "0-2" of the list; false at its end. Bad syntax: first is -1. */
+static bool next_range(const char **at, int64_t *first, int64_t *last)
+{
+    if (**at == '\0') return false;
+    *first = *last = number_at(at);
+    if (**at == '-') {
+        *at   = skip_spaces(*at + 1);
+        *last = number_at(at);
+    }
+    bool more = **at == ',';
+    if (more) *at = skip_spaces(*at + 1);
+    bool good = *first >= 0 && *last >= *first && (more ? **at != '\0' : **at == '\0');
+    if (!good) *first = -1;
+    return good;
+}
+
+static bool is_all(const char *layers)
+{
+    return !layers || strcmp(layers, "all") == 0;
+}
+
+cpl_status cpl_erc_check_layers(const cpl_erc_settings *erc, int64_t n_layers)
+{
+    const char *layers = erc->layers;
+    const char *at     = skip_spaces(is_all(layers) ? "" : layers);
+    int64_t first = is_all(layers) ? 0 : -1, last = 0;
+    while (next_range(&at, &first, &last))
+        if (last >= n_layers)
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "erc.layers %.100s names layer %lld, but model.num_hidden_layers is "
+                            "%lld: layers are 0 to %lld",
+                            layers, (long long)last, (long long)n_layers, (long long)n_layers - 1);
+    if (first < 0)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "erc.layers is \"%.100s\"; it must be all, or layers and ranges of them "
+                        "such as 0-2, 5",
+                        layers);
+    return CPL_OK;
+}
+
+bool cpl_erc_layer_enabled(const cpl_erc_settings *erc, int64_t layer)
+{
+    const char *at = skip_spaces(is_all(erc->layers) ? "" : erc->layers);
+    int64_t first, last;
+    while (next_range(&at, &first, &last))
+        if (layer >= first && layer <= last) return true;
+    return is_all(erc->layers);
+}
+
+int64_t cpl_erc_n_layers(const cpl_erc_settings *erc, int64_t n_layers)
+{
+    int64_t count = 0;
+    for (int64_t l = 0; l < n_layers; l++) count += cpl_erc_layer_enabled(erc, l);
+    return count;
+}
+
+/* ---- one layer ---- */
 
 void cpl_coupling_schedule(const cpl_erc_settings *erc, int64_t step, double *weight, double *alpha)
 {

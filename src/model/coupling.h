@@ -39,6 +39,15 @@ typedef struct cpl_coupling_result {
     double active_columns; /* ... with M[i,j] >= alpha M[j,j] */
 } cpl_coupling_result;
 
+/* CPL_ERR_INPUT where erc.layers is not "all" or a list of layers, or names one that is not there. */
+CPL_NODISCARD cpl_status cpl_erc_check_layers(const cpl_erc_settings *erc, int64_t n_layers);
+
+/* Whether layer `layer` has the coupling loss (erc.layers, checked before). */
+bool cpl_erc_layer_enabled(const cpl_erc_settings *erc, int64_t layer);
+
+/* How many of the first n_layers have it. */
+int64_t cpl_erc_n_layers(const cpl_erc_settings *erc, int64_t n_layers);
+
 /* erc.weight and erc.alpha as their schedule has them at this step, counted from 1: weight 0 up to
  * erc.start_step, then rising linearly over erc.warmup_steps while alpha goes from erc.alpha_start
  * (where set) to erc.alpha. */

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "model/router.h"
+
 /* ---- weights ---- */
 
 /* The copies that products read; what products do not read is shared with the masters. */
@@ -186,7 +188,7 @@ cpl_work cpl_pass_work(const cpl_model_settings *config, int64_t batch, int64_t 
         .n_kv_heads = config->n_kv_heads,
         .vocab_size = config->vocab_size,
         .d_shared   = cpl_model_shared_width(config),
-        .gate_rank  = config->router == CPL_ROUTER_AOE ? config->aoe_rank : 0,
+        .gate_rank  = cpl_router_gate_rank(config),
         .training   = training,
     };
     return work;

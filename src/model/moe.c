@@ -1,6 +1,8 @@
 /* moe.c - see moe.h */
 #include "model/moe.h"
 
+#include "model/router.h"
+
 static cpl_tensor take(cpl_arena *arena, cpl_dtype dtype, int64_t rows, int64_t cols)
 {
     return cpl_tensor_2d(cpl_arena_take(arena, (size_t)(rows * cols) * 4), dtype, rows, cols);
@@ -11,16 +13,10 @@ static cpl_tensor take1(cpl_arena *arena, cpl_dtype dtype, int64_t count)
     return cpl_tensor_1d(cpl_arena_take(arena, (size_t)count * 4), dtype, count);
 }
 
-static bool is_aoe(const cpl_model_settings *config)
-{
-    return config->router == CPL_ROUTER_AOE;
-}
-
 void cpl_moe_take(cpl_moe_kept *kept, cpl_arena *arena, const cpl_model_settings *config, int64_t t,
                   bool training)
 {
-    const int64_t n = config->n_experts, k = config->top_k,
-                  r       = is_aoe(config) ? config->aoe_rank : 0;
+    const int64_t n = config->n_experts, k = config->top_k, r = cpl_router_gate_rank(config);
     const cpl_tensor none = cpl_tensor_none();
     kept->b               = take(arena, CPL_F32, t, config->d_model);
     kept->inv             = take1(arena, CPL_F32, t);
@@ -46,7 +42,7 @@ void cpl_moe_scratch_take(cpl_moe_scratch *s, cpl_arena *arena, const cpl_model_
                           int64_t t, bool training)
 {
     const cpl_tensor none = cpl_tensor_none();
-    const bool hidden     = training && is_aoe(config);
+    const bool hidden     = training && cpl_router_gate_rank(config) > 0;
     s->logits             = take(arena, CPL_F32, t, config->n_experts);
     s->dweight            = training ? take(arena, CPL_F32, t, config->top_k) : none;
     s->dhidden = hidden ? take(arena, CPL_F32, t * config->top_k, config->aoe_rank) : none;
@@ -58,7 +54,7 @@ void cpl_moe_scratch_take(cpl_moe_scratch *s, cpl_arena *arena, const cpl_model_
 
 static cpl_routing routing_of(const cpl_layer_params *w, const cpl_model_settings *config)
 {
-    return (cpl_routing){.sigmoid     = config->router == CPL_ROUTER_SIGMOID,
+    return (cpl_routing){.sigmoid     = cpl_router_of(config)->scores == CPL_SCORES_SIGMOID,
                          .renormalise = config->norm_topk,
                          .bias        = config->router_bias ? w->router_bias : cpl_tensor_none()};
 }
@@ -80,7 +76,7 @@ static cpl_tensor scores_forward(cpl_backend *be, cpl_moe_kept *kept, const cpl_
                                  const cpl_model_settings *config, const cpl_moe_scratch *s)
 {
     const cpl_ops *ops = be->ops;
-    if (!is_aoe(config)) {
+    if (cpl_router_of(config)->has_rows) {
         ops->gemm_f32(be, s->logits, CPL_AS_IS, kept->b, CPL_TRANSPOSED, w->router, 0);
         return s->logits;
     }
@@ -97,7 +93,7 @@ static void scores_backward(cpl_backend *be, cpl_layer_params *dw, cpl_moe_kept 
                             const cpl_moe_scratch *s)
 {
     const cpl_ops *ops = be->ops;
-    if (!is_aoe(config)) {
+    if (cpl_router_of(config)->has_rows) {
         ops->gemm_f32(be, s->db, CPL_AS_IS, s->logits, CPL_AS_IS, w->router, 1);
         ops->gemm_f32(be, dw->router, CPL_TRANSPOSED, s->logits, CPL_AS_IS, kept->b, 1);
         return;

@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "model/router.h"
+
 typedef enum owner { MODEL, LAYER, EXPERTS } owner;
 typedef enum when { ALWAYS, UNTIED, ROUTER, AOE, BIAS, SHARED } when;
 typedef enum size { SIZE_1, SIZE_V, SIZE_d, SIZE_D, SIZE_KV, SIZE_N, SIZE_r, SIZE_S } size;
@@ -43,7 +45,7 @@ int64_t cpl_model_shared_width(const cpl_model_settings *c)
 
 bool cpl_model_is_olmoe(const cpl_model_settings *c)
 {
-    return c->router == CPL_ROUTER_SOFTMAX && c->n_shared == 0;
+    return cpl_router_of(c)->is_olmoe && c->n_shared == 0;
 }
 
 int64_t cpl_model_aoe_rank(int64_t d_model, int64_t d_expert)
@@ -52,15 +54,21 @@ int64_t cpl_model_aoe_rank(int64_t d_model, int64_t d_expert)
     return rank < 1 ? 1 : rank;
 }
 
+/* Whether its experts have factorised gates. */
+static bool factorised(const cpl_model_settings *c)
+{
+    return cpl_router_of(c)->scores == CPL_SCORES_NORMS;
+}
+
 static bool has(const cpl_model_settings *c, when which)
 {
     switch (which) {
     case UNTIED:
         return !c->tied;
     case ROUTER:
-        return c->router != CPL_ROUTER_AOE;
+        return cpl_router_of(c)->has_rows;
     case AOE:
-        return c->router == CPL_ROUTER_AOE;
+        return factorised(c);
     case BIAS:
         return c->router_bias;
     case SHARED:
@@ -228,7 +236,7 @@ int64_t cpl_params_active(const cpl_model_settings *config)
 
 static double gate_factors(const cpl_model_settings *c)
 {
-    if (c->router != CPL_ROUTER_AOE) return 0;
+    if (!factorised(c)) return 0;
     return (double)c->n_experts * (double)c->aoe_rank * (double)(c->d_model + c->d_expert);
 }
 
@@ -247,23 +255,22 @@ static cpl_status check_size(const cpl_model_settings *c)
 
 static cpl_status check_router(const cpl_model_settings *c)
 {
-    if (c->router_bias && c->router != CPL_ROUTER_SIGMOID)
+    if (c->router_bias && !cpl_router_of(c)->allows_bias)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "model.router_bias is true, but model.router is %s: the bias is added to "
                         "sigmoid scores, each of which stands for itself",
-                        c->router == CPL_ROUTER_AOE ? "aoe" : "softmax");
-    if (c->aoe_rank != CPL_UNSET && c->router != CPL_ROUTER_AOE)
+                        cpl_router_of(c)->name);
+    if (c->aoe_rank != CPL_UNSET && !factorised(c))
         return CPL_FAIL(CPL_ERR_INPUT,
                         "model.aoe_rank is %lld, but model.router is %s: only aoe has factorised "
                         "gates",
-                        (long long)c->aoe_rank,
-                        c->router == CPL_ROUTER_SIGMOID ? "sigmoid" : "softmax");
+                        (long long)c->aoe_rank, cpl_router_of(c)->name);
     return CPL_OK;
 }
 
 cpl_status cpl_model_settle(cpl_model_settings *c)
 {
-    if (c->router == CPL_ROUTER_AOE && c->aoe_rank == CPL_UNSET)
+    if (factorised(c) && c->aoe_rank == CPL_UNSET)
         c->aoe_rank = cpl_model_aoe_rank(c->d_model, c->d_expert);
     if (c->n_kv_heads == CPL_UNSET) c->n_kv_heads = c->n_heads;
     if (c->vocab_size == CPL_UNSET)

@@ -6,8 +6,9 @@
 
 #include "base/memory.h"
 #include "model/cost.h"
-#include "model/losses.h"
+#include "model/coupling.h"
 #include "model/model.h"
+#include "model/router.h"
 #include "tensor/backend.h"
 
 static const double most_bytes = 0x1p56; /* more is beyond all machines */
@@ -17,7 +18,7 @@ static const char training[]   = "training with these settings";
 
 static bool is_aoe(const cpl_model_settings *c)
 {
-    return c->router == CPL_ROUTER_AOE;
+    return !cpl_router_of(c)->has_rows;
 }
 
 cpl_model_settings cpl_plan_twin(const cpl_model_settings *model)
@@ -68,7 +69,7 @@ static void count_coupling(cpl_plan *plan)
         plan->erc_flops * (double)c->top_k / cpl_cost_experts(c, 1) / (double)asked->ep;
     plan->erc_overhead = plan->erc_token_equivalents / plan->base_token_equivalents;
     if (!(asked->erc.weight > 0)) return;
-    plan->coupled_layers        = cpl_losses_coupled_layers(&asked->erc, c->n_layers);
+    plan->coupled_layers        = cpl_erc_n_layers(&asked->erc, c->n_layers);
     double forward              = (double)plan->coupled_layers * plan->erc_flops;
     plan->erc_share_all_active  = 3 * forward / plan->step_flops;
     plan->erc_share_none_active = forward / (plan->step_flops - 2 * forward);

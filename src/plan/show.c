@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "io/json.h"
+#include "model/router.h"
 #include "plan/plan.h"
 #include "report/markup.h"
 
@@ -11,13 +12,7 @@
 
 static bool is_aoe(const cpl_plan *plan)
 {
-    return plan->asked.model.router == CPL_ROUTER_AOE;
-}
-
-static const char *router_name(const cpl_plan *plan)
-{
-    static const char *const names[] = {"softmax", "sigmoid", "aoe"};
-    return names[plan->asked.model.router];
+    return !cpl_router_of(&plan->asked.model)->has_rows;
 }
 
 /* "169.9 TFLOP" into `out`, which is returned. */
@@ -73,10 +68,8 @@ static void share_line(cpl_text *out, const char *name, double share)
 static void variant_words(cpl_text *out, const cpl_plan *plan)
 {
     const cpl_model_settings *c = &plan->asked.model;
-    if (is_aoe(plan))
-        cpl_text_printf(out, ", Autonomy-of-Experts of rank %lld", (long long)c->aoe_rank);
-    if (c->router == CPL_ROUTER_SIGMOID)
-        cpl_text_printf(out, ", sigmoid router%s", c->router_bias ? " with biases" : "");
+    char router[96];
+    if (!cpl_router_of(c)->is_olmoe) cpl_text_printf(out, ", %s", cpl_router_describe(router, c));
     if (c->n_shared > 0)
         cpl_text_printf(out, ", %lld shared expert%s", (long long)c->n_shared,
                         c->n_shared == 1 ? "" : "s");
@@ -205,13 +198,13 @@ static json_t *bytes_object(const cpl_plan_bytes *b)
 static json_t *shape_object(const cpl_plan *plan)
 {
     const cpl_model_settings *c = &plan->asked.model;
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:b, s:I, s:I}", "L",
-                     (json_int_t)c->n_layers, "d", (json_int_t)c->d_model, "D",
-                     (json_int_t)c->d_expert, "H", (json_int_t)c->n_heads, "Hkv",
-                     (json_int_t)c->n_kv_heads, "n", (json_int_t)c->n_experts, "K",
-                     (json_int_t)c->top_k, "V", (json_int_t)c->vocab_size, "tied", c->tied,
-                     "router", router_name(plan), "router_bias", c->router_bias, "n_shared_experts",
-                     (json_int_t)c->n_shared, "r", (json_int_t)plan->aoe_rank);
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:b, s:I, s:I}", "L",
+        (json_int_t)c->n_layers, "d", (json_int_t)c->d_model, "D", (json_int_t)c->d_expert, "H",
+        (json_int_t)c->n_heads, "Hkv", (json_int_t)c->n_kv_heads, "n", (json_int_t)c->n_experts,
+        "K", (json_int_t)c->top_k, "V", (json_int_t)c->vocab_size, "tied", c->tied, "router",
+        cpl_router_of(&plan->asked.model)->name, "router_bias", c->router_bias, "n_shared_experts",
+        (json_int_t)c->n_shared, "r", (json_int_t)plan->aoe_rank);
 }
 
 static json_t *counts_object(const cpl_plan *plan)

@@ -8,10 +8,10 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "model/params.h"
+#include "model/router.h"
 
-/* model_type of what is no OLMoE, and its words for model.router. */
-static const char own_type[]            = "couplet";
-static const char *const router_words[] = {"softmax", "sigmoid", "aoe"};
+/* model_type of a model that is no OLMoE. */
+static const char own_type[] = "couplet";
 
 /* rope_parameters of newer files, rope_scaling of older ones: only what changes no angle. */
 static cpl_status refuse_rope_scaling(const json_t *j, const char *key, const char *where)
@@ -96,13 +96,12 @@ static cpl_status read_router(cpl_model_settings *c, const json_t *j, const char
 {
     const char *word = NULL;
     bool bias        = false;
-    CPL_TRY(cpl_json_string_or(j, "router", &word, router_words[0], where));
-    for (c->router = 0; c->router < 3 && strcmp(word, router_words[c->router]) != 0;) c->router++;
-    if (c->router == 3)
-        return CPL_FAIL(
-            CPL_ERR_INPUT,
-            "%s: router is \"%s\"; only \"softmax\", \"sigmoid\" and \"aoe\" are computed", where,
-            word);
+    char names[160];
+    CPL_TRY(cpl_json_string_or(j, "router", &word, "softmax", where));
+    c->router = cpl_router_find(word);
+    if (c->router < 0)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: router is \"%s\"; only %s are computed", where, word,
+                        cpl_router_names(names));
     CPL_TRY(cpl_json_bool_or(j, "router_bias", &bias, false, where));
     c->router_bias = bias;
     CPL_TRY(cpl_json_int_or(j, "n_shared_experts", &c->n_shared, 0, 65535, 0, where));
@@ -211,10 +210,10 @@ static void add_router(json_t **j, const cpl_model_settings *c)
     bool good =
         json_object_set_new(*j, "model_type", json_string(own_type)) == 0 &&
         json_object_set_new(*j, "architectures", json_pack("[s]", "CoupletForCausalLM")) == 0 &&
-        json_object_set_new(*j, "router", json_string(router_words[c->router])) == 0 &&
+        json_object_set_new(*j, "router", json_string(cpl_router_of(c)->name)) == 0 &&
         json_object_set_new(*j, "router_bias", json_boolean(c->router_bias)) == 0 &&
         json_object_set_new(*j, "n_shared_experts", json_integer(c->n_shared)) == 0;
-    if (good && c->router == CPL_ROUTER_AOE)
+    if (good && cpl_router_gate_rank(c))
         good = json_object_set_new(*j, "aoe_rank", json_integer(c->aoe_rank)) == 0;
     if (good) return;
     json_decref(*j);

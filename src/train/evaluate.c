@@ -1,6 +1,8 @@
 /* evaluate.c - see evaluate.h */
 #include "train/evaluate.h"
 
+#include "model/router.h"
+
 static cpl_status one_source(cpl_step *step, cpl_model *model, cpl_loader *held_out, int64_t label,
                              int64_t max_sequences, cpl_batch *batch, cpl_source_loss *loss)
 {
@@ -30,9 +32,9 @@ void cpl_evaluate_coupling(cpl_step *step, cpl_model *model, const cpl_settings 
                            bool figures, cpl_metrics *metrics)
 {
     cpl_backend f32         = *model->be; /* the masters are F32, whatever training computes in */
-    cpl_erc_settings erc    = settings->erc;
+    cpl_erc_settings erc    = settings->losses.erc;
     cpl_coupling_noise none = {0};
-    if (model->config.router == CPL_ROUTER_AOE) return;
+    if (!cpl_router_of(&model->config)->has_rows) return;
     f32.compute = CPL_F32;
     erc.noise   = CPL_NOISE_NONE;
     for (int64_t l = 0; l < metrics->n_layers; l++) {

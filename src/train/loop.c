@@ -24,7 +24,7 @@ static bool due(int64_t every, int64_t step)
 static double work_of(const cpl_settings *s, double erc_weight)
 {
     return cpl_cost_step(&s->model, (double)s->data.batch_tokens, (double)s->data.seq_len,
-                         erc_weight > 0 ? &s->erc : NULL);
+                         erc_weight > 0 ? &s->losses.erc : NULL);
 }
 
 /* Updates the weights, or counts a step whose loss or gradient is not finite. */
@@ -64,7 +64,7 @@ static cpl_status one_step(cpl_trainer *t, bool with_figures)
     t->done         = m->step;
     m->step_s       = cpl_seconds_now() - begin;
     m->tokens_per_s = (double)s->data.batch_tokens / m->step_s;
-    m->peak_share   = work_of(s, m->erc_weight) / m->step_s / t->peak;
+    m->peak_share   = work_of(s, m->aux[CPL_AUX_ERC].weight) / m->step_s / t->peak;
     return CPL_OK;
 }
 
@@ -169,7 +169,7 @@ static void tell_facts(cpl_trainer *t, const cpl_train_watch *watch)
         .active_parameters = cpl_params_active(&s->model),
         .train_tokens      = cpl_loader_epoch_instances(t->data.train) * s->data.seq_len,
         .steps_per_epoch   = cpl_loader_steps_per_epoch(t->data.train),
-        .flops_per_step    = work_of(s, s->erc.weight),
+        .flops_per_step    = work_of(s, s->losses.erc.weight),
         .peak              = t->peak,
         .dtype             = t->backend.compute == CPL_BF16 ? "bf16" : "f32",
         .n_threads         = t->backend.n_threads,

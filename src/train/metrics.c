@@ -2,9 +2,11 @@
 #include "train/metrics.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "io/json.h"
+#include "model/aux_losses.h"
 
 void cpl_metrics_take(cpl_metrics *m, cpl_arena *arena, const cpl_model_settings *config,
                       int64_t n_sources)
@@ -105,12 +107,22 @@ static const member figure_members[] = {
 };
 
 static const member layer_members[] = {
-    {"balance_layers", offsetof(cpl_layer_metrics, balance), false},
-    {"z_layers", offsetof(cpl_layer_metrics, z), false},
     {"routing_entropy", offsetof(cpl_layer_metrics, entropy), false},
     {"load_max", offsetof(cpl_layer_metrics, load_max), false},
     {"dead_experts", offsetof(cpl_layer_metrics, dead), true},
 };
+
+/* NAME_layers of every auxiliary loss that was computed. */
+static void put_aux_layers(json_t *object, const cpl_metrics *m)
+{
+    for (int i = 0; i < CPL_N_AUX_LOSSES; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "%s_layers", cpl_aux_losses[i].name);
+        if (m->aux[i].computed)
+            put_layers(object, key, m,
+                       offsetof(cpl_layer_metrics, aux) + (size_t)i * sizeof(double));
+    }
+}
 
 static void put_counts(json_t *object, const cpl_metrics *m)
 {
@@ -143,21 +155,19 @@ json_t *cpl_metrics_json(const cpl_metrics *m)
     (void)json_object_set_new(o, "tokens", json_integer(m->tokens));
     put(o, "loss", m->loss);
     put(o, "loss_total", m->loss_total);
-    (void)json_object_set_new(o, "erc", m->has_erc ? cpl_json_number(m->erc) : json_null());
-    put(o, "balance", m->balance);
-    put(o, "z", m->z);
-    (void)json_object_set_new(o, "orth", m->has_orth ? cpl_json_number(m->orth) : json_null());
+    for (int i = 0; i < CPL_N_AUX_LOSSES; i++)
+        put(o, cpl_aux_losses[i].name, m->aux[i].computed ? m->aux[i].value : NAN);
     put(o, "grad_norm", m->grad_norm);
     put(o, "lr", m->lr);
-    put(o, "erc_weight", m->erc_weight);
+    put(o, "erc_weight", m->aux[CPL_AUX_ERC].weight);
     put(o, "erc_alpha", m->erc_alpha);
     put(o, "tokens_per_s", m->tokens_per_s);
     put(o, "peak_share", m->peak_share);
     put(o, "step_s", m->step_s);
     (void)json_object_set_new(o, "memory_bytes", cpl_json_count(m->memory_bytes));
     (void)json_object_set_new(o, "skipped", json_integer(m->skipped));
+    put_aux_layers(o, m);
     put_members(o, layer_members, sizeof layer_members / sizeof *layer_members, m);
-    if (m->has_erc) put_layers(o, "erc_layers", m, offsetof(cpl_layer_metrics, erc));
     if (m->has_figures)
         put_members(o, figure_members, sizeof figure_members / sizeof *figure_members, m);
     put_counts(o, m);

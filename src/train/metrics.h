@@ -13,10 +13,10 @@
 
 /* Of one layer. */
 typedef struct cpl_layer_metrics {
-    double erc, balance, z; /* unweighted */
-    double entropy;         /* of the router's probabilities, mean over tokens, nats */
-    double load_max;        /* largest share of assignments in units of the mean, 1: balanced */
-    double dead;            /* experts without a token */
+    double aux[CPL_N_AUX_LOSSES]; /* every auxiliary loss, unweighted */
+    double entropy;               /* of the router's probabilities, mean over tokens, nats */
+    double load_max; /* largest share of assignments in units of the mean, 1: balanced */
+    double dead;     /* experts without a token */
     double router_ratio,
         router_cos;              /* |gradient of the weighted ERC| / |the rest|, and their cosine */
     double gate_ratio, gate_cos; /* the same for W_g */
@@ -32,20 +32,24 @@ typedef struct cpl_source_loss {
     int64_t targets;
 } cpl_source_loss;
 
+/* An auxiliary loss of the model. */
+typedef struct cpl_aux_metrics {
+    double value;  /* unweighted; mean over layers, erc after erc.reduce */
+    double weight; /* its weight in this step: of erc as the schedule has it */
+    bool computed; /* in this step */
+} cpl_aux_metrics;
+
 typedef struct cpl_metrics {
-    int64_t step, tokens;         /* tokens: input positions so far */
-    double loss;                  /* cross-entropy, mean over targets, nats */
-    double loss_total;            /* the weighted sum */
-    double erc, balance, z;       /* unweighted; erc after erc.reduce */
-    double orth;                  /* mean over layers, unweighted */
-    double erc_weight, erc_alpha; /* as the schedule has them at this step */
-    double grad_norm;             /* before clipping */
+    int64_t step, tokens; /* tokens: input positions so far */
+    double loss;          /* cross-entropy, mean over targets, nats */
+    double loss_total;    /* the weighted sum */
+    cpl_aux_metrics aux[CPL_N_AUX_LOSSES];
+    double erc_alpha; /* as the schedule has it at this step */
+    double grad_norm; /* before clipping */
     double lr, tokens_per_s, peak_share, step_s;
     double memory_bytes; /* the most this process has had in memory so far */
     int64_t skipped;     /* steps skipped so far */
     bool was_skipped;
-    bool has_erc;     /* the coupling loss was computed in this step */
-    bool has_orth;    /* orth was computed in this step */
     bool has_figures; /* layer[].figures and the gradient ratios are filled */
     bool has_eval;    /* sources are filled */
     bool has_clean;   /* erc_clean is filled */

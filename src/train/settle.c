@@ -6,7 +6,7 @@
 
 #include "base/arena.h"
 #include "io/file.h"
-#include "model/losses.h"
+#include "model/aux_losses.h"
 #include "tokenizer/tokenizer.h"
 
 enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding: OLMo pads to this */
@@ -59,7 +59,7 @@ cpl_status cpl_train_settle_vocabulary(cpl_settings *s, int64_t ids, int64_t eos
                         "%lld",
                         (long long)eos, (long long)*rows);
     CPL_TRY(cpl_model_settle(&s->model));
-    return cpl_losses_settle(&s->erc, &s->z, &s->orth, &s->model);
+    return cpl_aux_resolve(&s->losses, &s->model);
 }
 
 /* The path without links and relative parts, from cpl_alloc. */

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "model/balance.h"
+#include "model/aux_losses.h"
 #include "train/step_coupling.h"
 
 /* ---- memory ---- */
@@ -27,7 +27,7 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
     step->M           = cpl_arena_take(&step->arena, (size_t)layers * sizeof *step->M);
     step->eps         = cpl_arena_take(&step->arena, (size_t)layers * sizeof *step->eps);
     step->delta       = cpl_arena_take(&step->arena, (size_t)layers * sizeof *step->delta);
-    for (int64_t l = 0; l < layers && c->router != CPL_ROUTER_AOE; l++) {
+    for (int64_t l = 0; l < layers && cpl_router_of(c)->has_rows; l++) {
         *(step->M ? &step->M[l] : &unseen)         = take2(&step->arena, n, n);
         *(step->eps ? &step->eps[l] : &unseen)     = take1(&step->arena, n);
         *(step->delta ? &step->delta[l] : &unseen) = take2(&step->arena, n, d);
@@ -86,10 +86,10 @@ static void add_counts(cpl_metrics *m, cpl_model *model, const cpl_pass *pass, d
         const cpl_moe_kept *kept = &pass->moe[l];
         cpl_layer_metrics *layer = &m->layer[l];
         const float *counts      = cpl_f32(kept->counts);
-        layer->balance +=
+        layer->aux[CPL_AUX_BALANCE] +=
             cpl_balance_loss(model->be, kept->counts, kept->mean_prob, t, model->config.top_k) /
             parts;
-        layer->z += *cpl_f32(kept->z) / parts;
+        layer->aux[CPL_AUX_Z] += *cpl_f32(kept->z) / parts;
         layer->entropy += *cpl_f32(kept->entropy) / parts;
         for (int64_t e = 0; e < n; e++) m->counts[l * n + e] += counts[e];
     }
@@ -98,6 +98,7 @@ static void add_counts(cpl_metrics *m, cpl_model *model, const cpl_pass *pass, d
 /* Loads from the counts, means over layers from the layers. */
 static void sum_up(cpl_metrics *m, const cpl_model_settings *c, const cpl_settings *settings)
 {
+    static const int in_pass[] = {CPL_AUX_BALANCE, CPL_AUX_Z, -1};
     for (int64_t l = 0; l < m->n_layers; l++) {
         double all = 0, most = 0, dead = 0;
         for (int64_t e = 0; e < m->n_experts; e++) {
@@ -108,10 +109,11 @@ static void sum_up(cpl_metrics *m, const cpl_model_settings *c, const cpl_settin
         }
         m->layer[l].load_max = most * (double)m->n_experts / all;
         m->layer[l].dead     = dead;
-        m->balance += m->layer[l].balance / (double)m->n_layers;
-        m->layer[l].z *= cpl_z_factor(&settings->z, c->top_k);
-        m->z += m->layer[l].z / (double)m->n_layers;
+        m->layer[l].aux[CPL_AUX_Z] *= cpl_z_factor(&settings->losses.z, c->top_k);
+        for (const int *i = in_pass; *i >= 0; i++)
+            m->aux[*i].value += m->layer[l].aux[*i] / (double)m->n_layers;
     }
+    for (const int *i = in_pass; *i >= 0; i++) m->aux[*i].computed = true;
 }
 
 static cpl_tensor ids_of(const int32_t *all, int64_t first, int64_t count)
@@ -127,8 +129,9 @@ static void micro_batches(cpl_step *step, cpl_model *model, cpl_params *grads,
     double share             = 1.0 / ((double)parts * (double)c->n_layers);
     float ce_scale           = batch->n_targets ? (float)(1.0 / (double)batch->n_targets) : 0.0f;
     cpl_aux_grad_scales pull = {
-        cpl_balance_scale(settings->balance.weight * share, c->n_experts, t, c->top_k),
-        (float)(settings->z.weight * share * cpl_z_factor(&settings->z, c->top_k) / (double)t)};
+        cpl_balance_scale(settings->losses.balance.weight * share, c->n_experts, t, c->top_k),
+        (float)(settings->losses.z.weight * share * cpl_z_factor(&settings->losses.z, c->top_k) /
+                (double)t)};
     for (int64_t i = 0; i < parts; i++) {
         cpl_tensor ids = ids_of(batch->ids, i * t, t), target = ids_of(batch->target, i * t, t);
         cpl_tensor doc = cpl_tensor_none();
@@ -144,17 +147,24 @@ static void micro_batches(cpl_step *step, cpl_model *model, cpl_params *grads,
     sum_up(m, c, settings);
 }
 
-/* ---- orthogonal rows ---- */
+/* ---- losses of the weights alone ---- */
 
-static void orthogonality(cpl_model *model, cpl_params *grads, const cpl_settings *settings,
-                          cpl_metrics *m)
+/* Every loss that is a function of a layer's weights; with figures also where it weighs nothing. */
+static void weight_losses(cpl_model *model, cpl_params *grads, bool with_figures, cpl_metrics *m)
 {
-    const double layers = (double)m->n_layers, weight = settings->orth.weight;
-    for (int64_t l = 0; l < m->n_layers; l++) {
-        cpl_tensor dR = weight > 0 ? grads->layer[l].router : cpl_tensor_none();
-        m->orth += cpl_balance_orthogonality(model->be, dR, model->master.layer[l].router,
-                                             weight / layers) /
-                   layers;
+    for (int i = 0; i < CPL_N_AUX_LOSSES; i++) {
+        const cpl_aux_loss_row *row = &cpl_aux_losses[i];
+        const double layers = (double)m->n_layers, weight = m->aux[i].weight;
+        m->aux[i].computed =
+            m->aux[i].computed || (row->per_layer && cpl_router_meets(&model->config, row->needs) &&
+                                   (weight > 0 || with_figures));
+        if (!row->per_layer || !m->aux[i].computed) continue;
+        for (int64_t l = 0; l < m->n_layers; l++) {
+            cpl_layer_params *dw = weight > 0 ? &grads->layer[l] : NULL;
+            m->layer[l].aux[i] =
+                row->per_layer(model->be, dw, &model->master.layer[l], weight / layers);
+            m->aux[i].value += m->layer[l].aux[i] / layers;
+        }
     }
 }
 
@@ -177,18 +187,27 @@ static void clear(cpl_metrics *m)
     memset(m->counts, 0, (size_t)(m->n_layers * m->n_experts) * sizeof *m->counts);
 }
 
+/* In a fixed order, the coupling loss last: another order would change the last bit. */
+static double total(const cpl_metrics *m)
+{
+    double sum = m->loss;
+    for (int i = 0; i < CPL_N_AUX_LOSSES; i++)
+        if (i != CPL_AUX_ERC) sum += m->aux[i].weight * m->aux[i].value;
+    return sum + m->aux[CPL_AUX_ERC].weight * m->aux[CPL_AUX_ERC].value;
+}
+
 void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, const cpl_step_batch *batch, bool with_figures,
                        bool measure_erc, cpl_metrics *m)
 {
-    const bool routed = model->config.router != CPL_ROUTER_AOE;
     clear(m);
+    for (int i = 0; i < CPL_N_AUX_LOSSES; i++)
+        m->aux[i].weight = cpl_aux_weight(&settings->losses, (cpl_aux_loss)i);
     micro_batches(step, model, grads, settings, batch, m);
-    m->has_orth = routed && (settings->orth.weight > 0 || with_figures);
-    if (m->has_orth) orthogonality(model, grads, settings, m);
-    if (routed) cpl_step_coupling(step, model, grads, settings, with_figures, measure_erc, m);
-    m->loss_total = m->loss + settings->balance.weight * m->balance + settings->z.weight * m->z +
-                    settings->orth.weight * m->orth + m->erc_weight * m->erc;
+    weight_losses(model, grads, with_figures, m);
+    if (cpl_router_of(&model->config)->has_rows)
+        cpl_step_coupling(step, model, grads, settings, with_figures, measure_erc, m);
+    m->loss_total = total(m);
 }
 
 void cpl_step_move_biases(cpl_step *step, cpl_model *model, const cpl_settings *settings,
@@ -198,7 +217,7 @@ void cpl_step_move_biases(cpl_step *step, cpl_model *model, const cpl_settings *
     for (int64_t l = 0; l < m->n_layers; l++) {
         for (int64_t e = 0; e < m->n_experts; e++)
             cpl_f32(step->load)[e] = (float)m->counts[l * m->n_experts + e];
-        cpl_balance_move_bias(model->be, model->master.layer[l].router_bias, step->load,
-                              settings->balance.bias_rate);
+        model->be->ops->balance_bias(model->be, model->master.layer[l].router_bias, step->load,
+                                     (float)settings->losses.balance.bias_rate);
     }
 }

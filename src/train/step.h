@@ -3,13 +3,12 @@
  * Room:   train. Used by the loop, and by `couplet grad`, which looks at what comes out.
  * Names:  a batch is [B,S] tokens, computed `micro` sequences at a time; L layers, n experts.
  *
- *             total = ce + balance.weight * balance + z.weight * z + orth.weight * orth
- *                   + erc weight * erc
+ *             total = ce + sum over the losses of model/aux_losses.def of weight * loss
  *
  *         ce is the mean over all targets of the batch; balance and z are means over layers and
- *         micro-batches, orth is one over layers; erc is the mean or the sum over the layers that
- *         have it (erc.reduce, erc.layers). Autonomy-of-Experts has no router, so neither orth nor
- *         erc nor any figure about router rows. */
+ *         micro-batches, losses of the weights alone are means over layers; erc is the mean or the
+ *         sum over the layers that have it (erc.reduce, erc.layers). A model without router rows
+ *         (model/router.h) has no loss and no figure that needs them. */
 #ifndef CPL_TRAIN_STEP_H
 #define CPL_TRAIN_STEP_H
 

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "model/losses.h"
+#include "model/router.h"
 
 /* ---- memory ---- */
 
@@ -27,7 +27,7 @@ static cpl_tensor like(cpl_arena *arena, int64_t n, int64_t rows, int64_t cols)
 static apart take_apart(cpl_arena *arena, const cpl_settings *settings, const cpl_model_settings *c)
 {
     int64_t n = c->n_experts, d = c->d_model, D = c->d_expert;
-    bool gate_only   = settings->erc.activation == CPL_ERC_GATE;
+    bool gate_only   = settings->losses.erc.activation == CPL_ERC_GATE;
     apart a          = {.router = take2(arena, n, d)};
     a.experts.w_gate = like(arena, n, D, d);
     a.experts.w_up   = gate_only ? cpl_tensor_none() : like(arena, n, D, d);
@@ -38,7 +38,7 @@ static apart take_apart(cpl_arena *arena, const cpl_settings *settings, const cp
 void cpl_step_coupling_measure(cpl_arena *arena, const cpl_settings *settings,
                                const cpl_model_settings *config)
 {
-    if (config->router != CPL_ROUTER_AOE) (void)take_apart(arena, settings, config);
+    if (cpl_router_of(config)->has_rows) (void)take_apart(arena, settings, config);
 }
 
 /* ---- the coupling loss ---- */
@@ -71,7 +71,7 @@ static void add(cpl_backend *be, cpl_tensor to, cpl_tensor t)
 /* What one layer's loss counts in the whole: erc.reduce over the layers that have it. */
 static double layers_share(const cpl_settings *settings, double coupled)
 {
-    return settings->erc.reduce == CPL_ERC_MEAN ? 1.0 / coupled : 1.0;
+    return settings->losses.erc.reduce == CPL_ERC_MEAN ? 1.0 / coupled : 1.0;
 }
 
 typedef struct coupling_of {
@@ -90,15 +90,15 @@ static double couple(cpl_step *step, cpl_model *model, int64_t l, const cpl_sett
                                 .given = step->has_delta};
     cpl_coupling_outputs out = {step->M[l], step->eps[l], step->delta[l], dR, dw};
     cpl_coupling(model->be, &result, &out, model->master.layer[l].router,
-                 experts_of(&model->compute.layer[l]), &settings->erc, how.alpha, (float)how.weight,
-                 &noise);
+                 experts_of(&model->compute.layer[l]), &settings->losses.erc, how.alpha,
+                 (float)how.weight, &noise);
     return result.loss;
 }
 
 /* The layer's coupling gradient by itself in the activations' memory, compared, then added. */
-static double couple_apart(cpl_step *step, cpl_model *model, cpl_layer_params *grads, int64_t l,
-                           const cpl_settings *settings, coupling_of how, int64_t at_step,
-                           cpl_layer_metrics *layer)
+static double couple_separately(cpl_step *step, cpl_model *model, cpl_layer_params *grads,
+                                int64_t l, const cpl_settings *settings, coupling_of how,
+                                int64_t at_step, cpl_layer_metrics *layer)
 {
     cpl_backend *be = model->be;
     cpl_arena_release(&step->arena, step->pass_mark);
@@ -123,12 +123,12 @@ static void fill_figures(cpl_step *step, cpl_model *model, int64_t l, const cpl_
 {
     cpl_backend *be           = model->be;
     const cpl_layer_params *w = &model->master.layer[l];
-    const bool noisy          = settings->erc.noise != CPL_NOISE_NONE;
+    const bool noisy          = settings->losses.erc.noise != CPL_NOISE_NONE;
     be->ops->row_norms(be, step->gate_norm, w->w_gate);
     be->ops->coupling_figures(be, &layer->figures, step->M[l], step->eps[l], w->router,
                               noisy ? step->delta[l] : cpl_tensor_none(), step->gate_norm,
                               how.alpha, model->config.top_k);
-    layer->erc_over_diagonal = layer->erc / layer->figures.m_diagonal;
+    layer->erc_over_diagonal = layer->aux[CPL_AUX_ERC] / layer->figures.m_diagonal;
 }
 
 /* Layer l, whose loss has the weight how.weight. */
@@ -138,12 +138,14 @@ static void one_layer(cpl_step *step, cpl_model *model, cpl_params *grads, int64
     const cpl_expert_weights none = {cpl_tensor_none(), cpl_tensor_none(), cpl_tensor_none()};
     cpl_layer_metrics *layer      = &m->layer[l];
     if (how.weight <= 0)
-        layer->erc = couple(step, model, l, settings, how, m->step, cpl_tensor_none(), none);
+        layer->aux[CPL_AUX_ERC] =
+            couple(step, model, l, settings, how, m->step, cpl_tensor_none(), none);
     else if (how.figures)
-        layer->erc = couple_apart(step, model, &grads->layer[l], l, settings, how, m->step, layer);
+        layer->aux[CPL_AUX_ERC] =
+            couple_separately(step, model, &grads->layer[l], l, settings, how, m->step, layer);
     else
-        layer->erc = couple(step, model, l, settings, how, m->step, grads->layer[l].router,
-                            experts_of(&grads->layer[l]));
+        layer->aux[CPL_AUX_ERC] = couple(step, model, l, settings, how, m->step,
+                                         grads->layer[l].router, experts_of(&grads->layer[l]));
     if (how.figures) fill_figures(step, model, l, settings, how, layer);
 }
 
@@ -151,15 +153,17 @@ static void one_layer(cpl_step *step, cpl_model *model, cpl_params *grads, int64
 static void all_layers(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, coupling_of how, bool measure, cpl_metrics *m)
 {
-    const double coupled = (double)cpl_losses_coupled_layers(&settings->erc, m->n_layers);
+    const double coupled = (double)cpl_erc_n_layers(&settings->losses.erc, m->n_layers);
     coupling_of idle     = how;
     idle.weight          = 0;
     for (int64_t l = 0; l < m->n_layers; l++) {
-        const bool has  = cpl_erc_layer_enabled(&settings->erc, l);
-        m->layer[l].erc = NAN; /* where it is not computed */
+        const bool has               = cpl_erc_layer_enabled(&settings->losses.erc, l);
+        m->layer[l].aux[CPL_AUX_ERC] = NAN; /* where it is not computed */
         if (!has && !how.figures && !measure) continue;
         one_layer(step, model, grads, l, settings, has ? how : idle, m);
-        if (has) m->erc += layers_share(settings, coupled) * m->layer[l].erc;
+        if (has)
+            m->aux[CPL_AUX_ERC].value +=
+                layers_share(settings, coupled) * m->layer[l].aux[CPL_AUX_ERC];
     }
 }
 
@@ -167,15 +171,16 @@ void cpl_step_coupling(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, bool with_figures, bool measure_erc,
                        cpl_metrics *m)
 {
-    const double coupled = (double)cpl_losses_coupled_layers(&settings->erc, m->n_layers);
-    m->erc_weight        = settings->erc.weight; /* step 0 stands outside of any schedule */
-    m->erc_alpha         = settings->erc.alpha;
-    if (m->step > 0) cpl_coupling_schedule(&settings->erc, m->step, &m->erc_weight, &m->erc_alpha);
-    m->has_erc      = m->erc_weight > 0 || measure_erc;
+    const double coupled = (double)cpl_erc_n_layers(&settings->losses.erc, m->n_layers);
+    cpl_aux_metrics *erc = &m->aux[CPL_AUX_ERC];
+    m->erc_alpha         = settings->losses.erc.alpha;
+    if (m->step > 0) /* step 0 is before the schedule: the settings as they are */
+        cpl_coupling_schedule(&settings->losses.erc, m->step, &erc->weight, &m->erc_alpha);
+    erc->computed   = erc->weight > 0 || measure_erc;
     m->has_figures  = with_figures;
-    coupling_of how = {(float)m->erc_alpha, m->erc_weight * layers_share(settings, coupled),
+    coupling_of how = {(float)m->erc_alpha, erc->weight * layers_share(settings, coupled),
                        with_figures};
-    if (!m->has_erc && !with_figures) return;
+    if (!erc->computed && !with_figures) return;
     all_layers(step, model, grads, settings, how, measure_erc, m);
     if (!with_figures) return;
     cpl_arena_release(&step->arena, step->pass_mark); /* its arrays were written over */

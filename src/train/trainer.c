@@ -8,6 +8,7 @@
 #include "base/stop.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "model/aux_losses.h"
 #include "model/cost.h"
 #include "settings/yaml.h"
 #include "store/checkpoint.h"
@@ -17,40 +18,44 @@ static const double peak_seconds = 0.3; /* how long the machine's peak is measur
 
 /* ---- what the settings say ---- */
 
-static void tell_decisions(const cpl_settings *s, const cpl_log *log)
+static void announce_coupling(const cpl_erc_settings *erc, const cpl_log *log)
 {
+    const bool all  = strcmp(erc->layers, "all") == 0;
     char noise[128] = "no noise";
-    if (s->erc.noise == CPL_NOISE_BOUNDED)
+    if (erc->noise == CPL_NOISE_BOUNDED)
         snprintf(noise, sizeof noise,
                  "%lld draw%s of noise an optimizer step (the paper draws in every forward pass)",
-                 (long long)s->erc.draws, s->erc.draws == 1 ? "" : "s");
-    if (s->erc.weight > 0) {
-        cpl_log_info(log, "coupling loss: weight %g, alpha %g, %s over layers%s%s; proxies with %s",
-                     s->erc.weight, s->erc.alpha, s->erc.reduce == CPL_ERC_MEAN ? "mean" : "sum",
-                     strcmp(s->erc.layers, "all") ? " " : "",
-                     strcmp(s->erc.layers, "all") ? s->erc.layers : "", noise);
-        if (s->erc.alpha > 1)
-            cpl_log_warn(log,
-                         "erc.alpha %g is above 1: the loss degenerates towards a vanilla "
-                         "MoE (paper, appendix)",
-                         s->erc.alpha);
+                 (long long)erc->draws, erc->draws == 1 ? "" : "s");
+    cpl_log_info(log, "coupling loss: weight %g, alpha %g, %s over layers%s%s; proxies with %s",
+                 erc->weight, erc->alpha, erc->reduce == CPL_ERC_MEAN ? "mean" : "sum",
+                 all ? "" : " ", all ? "" : erc->layers, noise);
+    if (erc->alpha > 1)
+        cpl_log_warn(log,
+                     "erc.alpha %g is above 1: the loss degenerates towards a vanilla "
+                     "MoE (paper, appendix)",
+                     erc->alpha);
+}
+
+static void announce_losses(const cpl_aux_settings *losses, const cpl_log *log)
+{
+    for (int i = 0; i < CPL_N_AUX_LOSSES; i++) {
+        const double weight = cpl_aux_weight(losses, (cpl_aux_loss)i);
+        if (!(weight > 0)) continue;
+        if (i == CPL_AUX_ERC)
+            announce_coupling(&losses->erc, log);
+        else
+            cpl_log_info(log, "%s: weight %g%s", cpl_aux_losses[i].help, weight,
+                         i == CPL_AUX_Z && losses->z.form == CPL_Z_OVER_K ? ", divided by K" : "");
     }
-    cpl_log_info(log, "router z-loss: weight %g, %s", s->z.weight,
-                 s->z.form == CPL_Z_MEAN ? "mean over tokens" : "mean over tokens divided by K");
-    if (s->orth.weight > 0)
-        cpl_log_info(log, "router orthogonality: weight %g, mean over layers", s->orth.weight);
 }
 
 /* What the model has that an OLMoE has not. */
-static void tell_model(const cpl_settings *s, const cpl_log *log)
+static void announce_model(const cpl_settings *s, const cpl_log *log)
 {
     const cpl_model_settings *m = &s->model;
+    char router[96];
     if (cpl_model_is_olmoe(m)) return;
-    if (m->router == CPL_ROUTER_AOE)
-        cpl_log_info(log, "no router: Autonomy-of-Experts with gates of rank %lld",
-                     (long long)m->aoe_rank);
-    if (m->router == CPL_ROUTER_SIGMOID)
-        cpl_log_info(log, "sigmoid scores%s", m->router_bias ? ", balanced by biases" : "");
+    if (!cpl_router_of(m)->is_olmoe) cpl_log_info(log, "%s", cpl_router_describe(router, m));
     if (m->n_shared)
         cpl_log_info(log, "shared experts: one of width %lld",
                      (long long)cpl_model_shared_width(m));
@@ -246,8 +251,8 @@ static cpl_status open_run_and_data(cpl_trainer *t, const cpl_train_job *job, co
     CPL_TRY(cpl_train_data_open(&t->data, s, &t->run, t->log));
     CPL_TRY(known ? cpl_train_settle_vocabulary(s, t->data.vocab_size, t->data.eos)
                   : settle_and_approve(t, job->watch));
-    tell_model(s, t->log);
-    tell_decisions(s, t->log);
+    announce_model(s, t->log);
+    announce_losses(&s->losses, t->log);
     t->tokens = (cpl_hf_tokens){.pad = -1, .bos = -1, .eos = t->data.eos};
     if (t->data.tokenizer) t->tokens.pad = cpl_tokenizer_id(t->data.tokenizer, "<|padding|>");
     if (s->data.tokenizer && !(t->tokenizer_path = cpl_text_copy(s->data.tokenizer)))

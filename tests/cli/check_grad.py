@@ -121,6 +121,25 @@ def check_delta(folder, words):
     bad(1, "absent", *words, "--delta", folder / "absent")
 
 
+def check_not_finite(folder):
+    """Weights with NaN or infinity: one sentence with the tensor's name and no file."""
+    base = GOLDEN / "model" / "base"
+    model, out = folder / "not-finite", folder / "not-finite.out"
+    model.mkdir()
+    shutil.copy(base / "config.json", model)
+    tensors = tensors_of(base / "model.safetensors")
+    for name in ("model.embed_tokens.weight", "model.layers.1.mlp.experts.2.up_proj.weight",
+                 "lm_head.weight"):
+        shape, numbers = tensors[name]
+        for value in (float("nan"), float("inf"), float("-inf")):
+            changed = array.array("f", numbers)
+            changed[len(changed) - 1] = value
+            write_floats(model / "model.safetensors", {**tensors, name: (shape, changed)})
+            bad(1, [name, "NaN or infinite"], "grad", model, "--tokens", base / "tokens.json",
+                "--out", out)
+            check(not out.exists(), f"grad on {name} {value} leaves a file")
+
+
 # ---- damage ----
 
 def damaged(numbers, raw):
@@ -171,6 +190,7 @@ def main():
     with scratch_folder() as folder:
         check_forms(folder)
         check_rows(folder)
+        check_not_finite(folder)
         check_damage(folder)
     return finish()
 

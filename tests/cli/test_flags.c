@@ -184,7 +184,7 @@ static void configuring(void **state)
     fclose(file);
     assert_ok(read_words("x", "--set", "erc.alpha=0.25", "--set=train.seed=1", NULL));
     assert_ok(cpl_configure(&c, path, &args));
-    assert_true(c.settings.erc.alpha == 0.25 && c.settings.erc.weight == 2);
+    assert_true(c.settings.losses.erc.alpha == 0.25 && c.settings.losses.erc.weight == 2);
     assert_true(cpl_configuration_gives(&c, "erc.weight"));
     assert_true(cpl_configuration_gives(&c, "train.seed"));
     assert_false(cpl_configuration_gives(&c, "train.lr"));

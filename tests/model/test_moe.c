@@ -2,7 +2,7 @@
  * the equations of moe.h written out in double, gradients as central differences of that oracle. */
 #include "model/moe.h"
 
-#include "model/balance.h"
+#include "model/aux_losses.h"
 #include "store/model_case.h"
 
 enum { T = 8, d = 8, D = 5, n = 4, K = 2, MOST_R = 4, MOST_S = 10 };

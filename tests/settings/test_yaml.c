@@ -70,8 +70,8 @@ static void reads(void **state)
                     "model:\n"));
     assert_int_equal(settings.train.steps, 1000);
     assert_true(settings.train.lr == 3e-4);
-    assert_int_equal(settings.erc.reduce, CPL_ERC_SUM);
-    assert_int_equal(settings.erc.noise, CPL_NOISE_NONE);
+    assert_int_equal(settings.losses.erc.reduce, CPL_ERC_SUM);
+    assert_int_equal(settings.losses.erc.noise, CPL_NOISE_NONE);
     assert_int_equal(settings.data.train.count, 3);
     assert_string_equal(settings.data.train.at[1], "b c.txt");
     assert_string_equal(settings.data.train.at[2], "null");

@@ -104,9 +104,9 @@ static void compare_outputs(const cpl_safetensors *expected, cpl_model *model, c
 {
     char name[64];
     compare_scalar(expected, "loss.ce", m->loss, limit->value);
-    compare_scalar(expected, "loss.erc", m->erc, limit->value);
-    compare_scalar(expected, "loss.balance", m->balance, limit->value);
-    compare_scalar(expected, "loss.z", m->z, limit->value);
+    compare_scalar(expected, "loss.erc", m->aux[CPL_AUX_ERC].value, limit->value);
+    compare_scalar(expected, "loss.balance", m->aux[CPL_AUX_BALANCE].value, limit->value);
+    compare_scalar(expected, "loss.z", m->aux[CPL_AUX_Z].value, limit->value);
     compare_scalar(expected, "loss.total", m->loss_total, limit->value);
     for (int64_t l = 0; l < model->config.n_layers; l++) {
         snprintf(name, sizeof name, "erc.%d.M", (int)l);

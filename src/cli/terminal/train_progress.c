@@ -58,11 +58,11 @@ static void print_numbers(const cpl_progress *p, const cpl_metrics *m)
     const double speed = p->pace > 0 ? 1 / p->pace : 0;
     const double share = m->tokens_per_s > 0 ? m->peak_share * speed / m->tokens_per_s : 0;
     char left[32], erc[32] = "-";
-    if (m->has_erc) snprintf(erc, sizeof erc, "%.1e", m->erc);
+    if (m->aux[CPL_AUX_ERC].computed) snprintf(erc, sizeof erc, "%.1e", m->aux[CPL_AUX_ERC].value);
     printf("%lld/%lld  loss %.4f  erc %s  balance %.3f  grad %.2f  %.0f tok/s  %.0f%% of peak  %s "
            "left",
-           (long long)m->step, (long long)p->last_step, m->loss, erc, m->balance, m->grad_norm,
-           speed, 100 * share, duration(left, seconds_left(p, m->step)));
+           (long long)m->step, (long long)p->last_step, m->loss, erc, m->aux[CPL_AUX_BALANCE].value,
+           m->grad_norm, speed, 100 * share, duration(left, seconds_left(p, m->step)));
 }
 
 static void draw_bar(cpl_progress *p, const cpl_metrics *m)

@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/stats/correlation.h"
+#include "model/router.h"
 
 bool cpl_routing_is_sampled(int64_t place, int64_t sampled, int64_t all)
 {
@@ -27,7 +28,7 @@ typedef struct work {
 /* Of factorised gates; 0: they are whole. */
 static int64_t rank_of(const cpl_model_settings *c)
 {
-    return c->router == CPL_ROUTER_AOE ? c->aoe_rank : 0;
+    return cpl_router_gate_rank(c);
 }
 
 static cpl_status take_memory(work *w, const cpl_model_settings *c)

@@ -43,9 +43,12 @@ static cpl_section at(cpl_section section, size_t offset)
 
 void cpl_settings_sections(cpl_section sections[CPL_N_SECTIONS])
 {
-    const cpl_section all[CPL_N_SECTIONS] = {
-        AT(model), AT(data),    AT(train),      AT(erc),  AT(balance), AT(z),
-        AT(orth),  AT(compute), AT(checkpoint), AT(eval), AT(log),
+    const cpl_section all[] = {
+        AT(model),   AT(data),       AT(train),
+#define CPL_LOSS(id, name, ...) at(cpl_##name##_section, offsetof(cpl_settings, losses.name)),
+#include "model/aux_losses.def"
+        AT(compute), AT(checkpoint), AT(eval),  AT(log),
     };
+    _Static_assert(sizeof all / sizeof *all == CPL_N_SECTIONS, "a section too many or too few");
     memcpy(sections, all, sizeof all);
 }

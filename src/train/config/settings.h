@@ -37,26 +37,21 @@ typedef struct cpl_settings {
     cpl_model_settings model;
     cpl_data_settings data;
     cpl_train_settings train;
-    cpl_erc_settings erc;
-    cpl_balance_settings balance;
-    cpl_z_settings z;
-    cpl_orth_settings orth;
+    cpl_aux_settings losses;
     cpl_compute_settings compute;
     cpl_checkpoint_settings checkpoint;
     cpl_eval_settings eval;
     cpl_log_settings log;
 } cpl_settings;
 
-#define CPL_SETTING(...) +1
+#define CPL_SETTING(...)      +1
+#define CPL_LOSS_SETTING(...) +1
 enum {
-    CPL_N_SECTIONS = 11,
-    CPL_N_SETTINGS = 0 /* of all sections: size of an array `given` */
+    CPL_N_SECTIONS = CPL_N_AUX_LOSSES + 7, /* model data train compute checkpoint eval log */
+    CPL_N_SETTINGS = 0                     /* of all sections: size of an array `given` */
 #include "data/data.def"
-#include "model/balance.def"
-#include "model/erc.def"
+#include "model/aux_losses.def"
 #include "model/model.def"
-#include "model/orth.def"
-#include "model/z.def"
 #include "tensor/compute.def"
 #include "train/config/checkpoint.def"
 #include "train/config/eval.def"

@@ -1,6 +1,6 @@
-/* test_balance.c - load balancing and z-loss of one layer against the reference, with their
+/* test_aux_losses.c - load balancing and z-loss of one layer against the reference, with their
  * gradients; balancing by biases. */
-#include "model/balance.h"
+#include "model/aux_losses.h"
 
 #include <math.h>
 
@@ -177,7 +177,7 @@ static void biases_even_out_a_skewed_router(void **state)
         skewed(logits, (uint64_t)step);
         be.ops->route(&be, probs, lse, expert, weight, logits, how);
         be.ops->route_stats(&be, counts, mean, z, entropy, probs, lse, expert, true);
-        cpl_balance_move_bias(&be, how.bias, counts, 1e-3);
+        be.ops->balance_bias(&be, how.bias, counts, 1e-3F);
         if (step == 0) first = busiest(cpl_f32(counts), N);
         for (int64_t e = 0; e < N && step >= STEPS - LAST; e++) late[e] += cpl_f32(counts)[e];
     }

@@ -1,0 +1,57 @@
+/* aux_losses.h - the losses beside the cross-entropy: their list, weights and small formulas
+ * (docs/method.md 2.3, 2.4, 2.5, 4.3). The coupling loss itself is in coupling.h.
+ *
+ * Room:   model. The list is aux_losses.def; sections, the total, metrics, log lines and
+ *         `couplet grad` follow from it.
+ *         counts [n] assignments to each expert, mean_prob [n] mean of its probability, T tokens,
+ *         K experts a token. */
+#ifndef CPL_MODEL_AUX_LOSSES_H
+#define CPL_MODEL_AUX_LOSSES_H
+
+#include <stdbool.h>
+
+#include "model/params.h"
+#include "model/router.h"
+#include "model/settings.h"
+#include "tensor/ops.h"
+
+/* The loss of one layer from its weights alone, unweighted; dw *adds* `weight` times its gradient,
+ * NULL: not wanted. The loss of the model is the mean over layers. */
+typedef double (*cpl_aux_loss_fn)(cpl_backend *be, cpl_layer_params *dw, const cpl_layer_params *w,
+                                  double weight);
+
+typedef struct cpl_aux_loss_row {
+    const char *name, *label, *help;
+    cpl_router_need needs;
+    double unset_weight;
+    cpl_router_need where;     /* the routers that unset_weight is for */
+    cpl_aux_loss_fn per_layer; /* NULL: computed elsewhere */
+} cpl_aux_loss_row;
+
+extern const cpl_aux_loss_row cpl_aux_losses[CPL_N_AUX_LOSSES];
+
+/* NAME.weight of one loss. */
+double cpl_aux_weight(const cpl_aux_settings *losses, cpl_aux_loss which);
+
+/* Fills the weights that are unset. CPL_ERR_INPUT naming both settings where a loss has a weight
+ * that this model cannot have, and where erc.layers names a layer that is not there. `model` is
+ * resolved (params.h). */
+CPL_NODISCARD cpl_status cpl_aux_resolve(cpl_aux_settings *losses, const cpl_model_settings *model);
+
+/* Load balancing of one layer: n sum_e f_e P_e with f_e = counts_e / (T K); 1 when balanced. */
+double cpl_balance_loss(cpl_backend *be, cpl_tensor counts, cpl_tensor mean_prob, int64_t n_tokens,
+                        int64_t top_k);
+
+/* route_backward's balance_scale for `weight` times that loss: the gradient flows through P only.
+ */
+float cpl_balance_scale(double weight, int64_t n_experts, int64_t n_tokens, int64_t top_k);
+
+/* What the mean over tokens of logsumexp^2 is multiplied by in this form of the z-loss. */
+double cpl_z_factor(const cpl_z_settings *z, int64_t top_k);
+
+/* Router orthogonality of one layer (a cpl_aux_loss_fn): mean over the n^2 entries of
+ * (R^ R^T - I)^2, R^ the rows of R [n,d] with norm 1; entries of a zero row are 0. */
+double cpl_aux_orthogonality(cpl_backend *be, cpl_layer_params *dw, const cpl_layer_params *w,
+                             double weight);
+
+#endif /* CPL_MODEL_AUX_LOSSES_H */
