@@ -78,7 +78,7 @@ static inline void bench_step_settings(cpl_settings *settings, const bench_shape
     settings->data.seq_len      = BENCH_SEQ_LEN;
     settings->data.batch_tokens = shape->n_tokens;
     settings->losses.erc.alpha  = 1e-3;
-    bench_ok(cpl_model_settle(m));
+    bench_ok(cpl_model_resolve(m));
     bench_ok(cpl_aux_resolve(&settings->losses, m));
 }
 

@@ -15,7 +15,7 @@ cpl_dtype cpl_plan_dtype(const cpl_compute_settings *compute)
     return compute->dtype == CPL_DTYPE_BF16 ? CPL_BF16 : CPL_F32;
 }
 
-static cpl_status settle(cpl_settings *s)
+static cpl_status resolve(cpl_settings *s)
 {
     cpl_model_settings *config = &s->model;
     const char *tokenizer_path = s->data.tokenizer;
@@ -27,7 +27,7 @@ static cpl_status settle(cpl_settings *s)
         config->vocab_size = multiples * VOCABULARY_MULTIPLE;
         cpl_tokenizer_free(tokenizer);
     }
-    CPL_TRY(cpl_model_settle(config));
+    CPL_TRY(cpl_model_resolve(config));
     return cpl_aux_resolve(&s->losses, config);
 }
 
@@ -41,8 +41,8 @@ static int64_t micro_of(const cpl_settings *s)
 
 cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings, const cpl_plan_run_for *what)
 {
-    cpl_settings s = *settings; /* owned by the caller; numbers alone are settled here */
-    CPL_TRY(settle(&s));
+    cpl_settings s = *settings; /* owned by the caller; only numbers are resolved here */
+    CPL_TRY(resolve(&s));
     cpl_plan_case asked = {
         .model           = s.model,
         .erc             = s.losses.erc,

@@ -6,7 +6,7 @@
 #include "infer/document_loss.h"
 #include "io/file.h"
 #include "settings/yaml.h"
-#include "store/checkpoint.h"
+#include "store/run_dir.h"
 #include "train/config/settings.h"
 
 /* ---- what there is to do ---- */
@@ -63,7 +63,7 @@ static cpl_status score_done_run(const cpl_settings *s, const char *run, int64_t
                                  bool again, const cpl_log *log)
 {
     char *checkpoint = NULL, *path = cpl_path_join(run, "documents.json");
-    cpl_status status  = path ? cpl_checkpoint_last(&checkpoint, run) : CPL_ERR_MEMORY;
+    cpl_status status  = path ? cpl_run_dir_last(&checkpoint, run) : CPL_ERR_MEMORY;
     const int64_t step = status == CPL_OK ? cpl_reader_step(checkpoint) : -1;
     bool scored        = true;
     if (status == CPL_OK && step == s->train.steps && has_documents(s)) {
@@ -102,7 +102,7 @@ cpl_status cpl_score_run(const char *run, int64_t max_documents, int n_threads, 
     cpl_status status = CPL_OK;
     cpl_settings_sections(sections);
     CPL_TRY(cpl_settings_init(&s, sections, CPL_N_SECTIONS));
-    if (cpl_checkpoint_exists(run)) status = read_config(&read, &s, sections, run, log);
+    if (cpl_run_dir_has_checkpoint(run)) status = read_config(&read, &s, sections, run, log);
     if (n_threads >= 0) s.compute.threads = n_threads;
     if (read) status = score_done_run(&s, run, max_documents, again, log);
     cpl_settings_free(&s, sections, CPL_N_SECTIONS);

@@ -17,7 +17,7 @@
 #include "inspect/routing/json.h"
 #include "inspect/routing/page.h"
 #include "io/file.h"
-#include "store/checkpoint.h"
+#include "store/run_dir.h"
 
 static const double LARGEST_ALPHA = 1e6;
 
@@ -106,8 +106,8 @@ static cpl_status check_sums(const work *w, const char *path)
     const cpl_log log               = cpl_output_log(stderr);
     char *folder                    = NULL;
     if (w->routed || !cpl_path_is_folder(path)) return CPL_OK;
-    cpl_status status = cpl_checkpoint_resolve(&folder, path);
-    if (status == CPL_OK) status = cpl_checkpoint_verify_model(folder, most_bytes);
+    cpl_status status = cpl_run_dir_resolve(&folder, path);
+    if (status == CPL_OK) status = cpl_run_dir_verify_model(folder, most_bytes);
     cpl_free(folder);
     if (status == CPL_OK || status == CPL_ERR_MEMORY) return status;
     cpl_log_warn(&log, "%s", cpl_last_error());

@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "inspect/internal.h"
 #include "io/file.h"
-#include "store/checkpoint.h"
+#include "store/run_dir.h"
 
 /* ---- which layers ---- */
 
@@ -156,7 +156,7 @@ static cpl_status open_files(cpl_coupling_report *r, const cpl_log *log)
 {
     char *folder = NULL;
     if (!cpl_path_is_folder(r->path)) return cpl_stored_open(&r->files, r->path, log);
-    CPL_TRY(cpl_checkpoint_resolve(&folder, r->path));
+    CPL_TRY(cpl_run_dir_resolve(&folder, r->path));
     cpl_status status = cpl_stored_open(&r->files, folder, log);
     cpl_free(folder);
     return status;

@@ -14,7 +14,7 @@
 
 typedef struct cpl_model {
     cpl_backend *be;           /* not owned */
-    cpl_model_settings config; /* settled: nothing unset but clip_qkv */
+    cpl_model_settings config; /* resolved: nothing unset but clip_qkv */
     cpl_arena arena;
     cpl_params master;  /* F32: what is trained and saved */
     cpl_params compute; /* what products read: the masters, or their BF16 copies. The norms' weights
@@ -26,7 +26,7 @@ typedef struct cpl_model {
 size_t cpl_model_bytes(const cpl_model_settings *config, cpl_dtype compute, int64_t positions);
 
 /* Memory for the weights (zero) and the rotary table for positions 0 ... positions - 1. `config`
- * must be settled. CPL_ERR_MEMORY. */
+ * must be resolved (params.h). CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_model_init(cpl_model *model, cpl_backend *be,
                                         const cpl_model_settings *config, int64_t positions);
 void cpl_model_free(cpl_model *model);

@@ -268,7 +268,7 @@ static cpl_status check_router(const cpl_model_settings *c)
     return CPL_OK;
 }
 
-cpl_status cpl_model_settle(cpl_model_settings *c)
+cpl_status cpl_model_resolve(cpl_model_settings *c)
 {
     if (factorised(c) && c->aoe_rank == CPL_UNSET)
         c->aoe_rank = cpl_model_aoe_rank(c->d_model, c->d_expert);

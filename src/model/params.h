@@ -95,6 +95,6 @@ int64_t cpl_params_active(const cpl_model_settings *config);
 /* Fills what is unset (key/value heads, aoe_rank) and checks what bounds cannot: K <= n, heads that
  * divide, settings of routers that contradict each other.
  * vocab_size must be set. CPL_ERR_INPUT with a sentence. */
-CPL_NODISCARD cpl_status cpl_model_settle(cpl_model_settings *config);
+CPL_NODISCARD cpl_status cpl_model_resolve(cpl_model_settings *config);
 
 #endif /* CPL_MODEL_PARAMS_H */

@@ -32,35 +32,10 @@ typedef struct cpl_checkpoint {
 CPL_NODISCARD cpl_status cpl_checkpoint_save(const char *run, const cpl_checkpoint *checkpoint,
                                              int64_t keep);
 
-/* Removes all but the newest `keep` checkpoints of steps up to `step`, as far as the system allows:
- * what a killed run left over. */
-void cpl_checkpoint_prune(const char *run, int64_t step, int64_t keep);
-
-/* Whether the run has a `last`, whole or not, or any checkpoint. */
-bool cpl_checkpoint_exists(const char *run);
-
-/* Folder of the checkpoint RUN/last leads to, from cpl_alloc; without such a link the newest. */
-CPL_NODISCARD cpl_status cpl_checkpoint_last(char **folder, const char *run);
-
-/* What a user means by a folder: the last checkpoint of a run, any other folder itself; from
- * cpl_alloc. */
-CPL_NODISCARD cpl_status cpl_checkpoint_resolve(char **folder, const char *path);
-
-/* Compares every file with checksums.json: CPL_ERR_INPUT naming the file that differs, is gone, or
- * must have a sum and has none. A directory without checksums.json is CPL_OK with `*checked` false.
- */
-CPL_NODISCARD cpl_status cpl_checkpoint_verify(const char *folder, bool *checked);
-
-/* The same of config.json and model.safetensors alone, and only where the latter has at most so many bytes. */
-CPL_NODISCARD cpl_status cpl_checkpoint_verify_model(const char *folder, int64_t most_bytes);
-
 /* Verifies, then loads the weights and moments of `folder` into checkpoint->model, m, v, and sets
  * checkpoint->state (the caller gives it back with json_decref) and ->step. A model.* setting that
  * is not the checkpoint's is CPL_ERR_INPUT naming both values. */
 CPL_NODISCARD cpl_status cpl_checkpoint_load(const char *folder, cpl_checkpoint *checkpoint,
                                              const cpl_log *log);
-
-/* Removes what a killed run left half-written (.tmp- in its name) in `run`. */
-void cpl_checkpoint_clean(const char *run);
 
 #endif /* CPL_STORE_CHECKPOINT_H */

@@ -9,8 +9,8 @@
 #include "checkpoint/weights.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "store/checkpoint.h"
 #include "store/named.h"
+#include "store/run_dir.h"
 
 struct cpl_hf {
     char *folder;
@@ -60,11 +60,11 @@ cpl_status cpl_hf_open(cpl_hf **out, const char *model_dir, const cpl_log *log)
     *out              = NULL;
     if (!hf) return CPL_ERR_MEMORY;
     memset(hf, 0, sizeof *hf);
-    CPL_TRY_DONE(cpl_checkpoint_resolve(&hf->folder, model_dir));
+    CPL_TRY_DONE(cpl_run_dir_resolve(&hf->folder, model_dir));
     CPL_TRY_DONE(cpl_hf_config_read(&hf->config, &hf->tokens, hf->folder));
     CPL_TRY_DONE(cpl_weights_open(&hf->weights, hf->folder, log));
     CPL_TRY_DONE(refuse_surplus(hf));
-    if (cpl_checkpoint_verify(hf->folder, &checked) != CPL_OK)
+    if (cpl_run_dir_verify(hf->folder, &checked) != CPL_OK)
         cpl_log_warn(log, "%s", cpl_last_error());
     *out = hf;
 done:

@@ -21,7 +21,7 @@ CPL_NODISCARD cpl_status cpl_hf_open(cpl_hf **out, const char *model_dir, const 
 void cpl_hf_close(cpl_hf *hf);
 
 const char *cpl_hf_folder(const cpl_hf *hf); /* the directory itself, `last` resolved */
-const cpl_model_settings *cpl_hf_config(const cpl_hf *hf); /* settled */
+const cpl_model_settings *cpl_hf_config(const cpl_hf *hf); /* resolved */
 const cpl_hf_tokens *cpl_hf_tokens_of(const cpl_hf *hf);
 
 /* Sets `weights`, cpl_weights_sampled_hash of the weights, `bytes`, theirs, and `config`, one of the

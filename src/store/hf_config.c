@@ -189,7 +189,7 @@ cpl_status cpl_hf_config_read(cpl_model_settings *config, cpl_hf_tokens *tokens,
     CPL_TRY_DONE(read_router(config, j, path));
     CPL_TRY_DONE(read_tokens(tokens, config->vocab_size, j, path));
     CPL_TRY_DONE(read_generation(tokens, folder));
-    status = cpl_model_settle(config);
+    status = cpl_model_resolve(config);
     if (status != CPL_OK) status = CPL_FAIL(status, "%s: %s", path, cpl_last_error());
 done:
     json_decref(j);

@@ -23,7 +23,7 @@ typedef struct cpl_hf_tokens {
 /* Reads `folder`/config.json; a missing key takes OLMoE's class default (eos_token_id: where the
  * vocabulary has it). Of generation_config.json, where there is one, eos_token_id. What we do not compute
  * (another model_type, attention_bias, another hidden_act, rope scaling) is CPL_ERR_INPUT. The
- * settings come back settled. */
+ * settings come back resolved. */
 CPL_NODISCARD cpl_status cpl_hf_config_read(cpl_model_settings *config, cpl_hf_tokens *tokens,
                                             const char *folder);
 

@@ -112,7 +112,7 @@ static cpl_status save(cpl_trainer *t, const cpl_train_watch *watch)
 }
 
 /* The figures before the first step, in RUN/start.json. */
-static cpl_status look_before(cpl_trainer *t)
+static cpl_status write_start_figures(cpl_trainer *t)
 {
     CPL_TRY(evaluate(t));
     cpl_evaluate_coupling(&t->step, &t->model, t->settings, true, &t->metrics);
@@ -184,7 +184,7 @@ cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *outcome)
     *outcome          = (cpl_train_outcome){0};
     CPL_TRY(cpl_trainer_open(&t, job));
     tell_facts(&t, job->watch);
-    if (t.done == 0) CPL_TRY_DONE(look_before(&t));
+    if (t.done == 0) CPL_TRY_DONE(write_start_figures(&t));
     CPL_TRY_DONE(cpl_stop_check());
     cpl_run_keep(&t.run);
     CPL_TRY_DONE(steps(&t, job, outcome));

@@ -101,7 +101,7 @@ done:
 /* A damaged line stays where a line that stays follows it. Of those after the last one, as many
  * stay as the checkpoint knows more lines; where it does not say, all but one without an end, at
  * which a program was killed. */
-static void settle_damaged(cut *c)
+static void count_damaged(cut *c)
 {
     char *verdict = c->verdicts.bytes;
     size_t n = c->verdicts.length, after = n;
@@ -166,7 +166,7 @@ cpl_status cpl_metrics_file_open(FILE **file, int64_t *lines, const char *path, 
     *file             = NULL;
     CPL_TRY_DONE(open_file(file, path));
     CPL_TRY_DONE(judge_all(&c, *file));
-    settle_damaged(&c);
+    count_damaged(&c);
     if (c.open_end || count(&c, GOES)) {
         CPL_TRY_DONE(copy_staying(&c, *file));
         fclose(*file);

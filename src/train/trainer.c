@@ -12,7 +12,8 @@
 #include "model/cost.h"
 #include "settings/yaml.h"
 #include "store/checkpoint.h"
-#include "train/settle.h"
+#include "store/run_dir.h"
+#include "train/resolve.h"
 
 static const double peak_seconds = 0.3; /* how long the machine's peak is measured */
 
@@ -141,11 +142,11 @@ static cpl_status load_last(cpl_trainer *t)
     char *folder      = NULL;
     cpl_checkpoint c  = checkpoint_of(t);
     cpl_status status = CPL_OK;
-    CPL_TRY(cpl_checkpoint_last(&folder, t->run.folder));
+    CPL_TRY(cpl_run_dir_last(&folder, t->run.folder));
     CPL_TRY_DONE(cpl_checkpoint_load(folder, &c, t->log));
     CPL_TRY_DONE(read_state(t, c.state, c.step, folder));
     t->done = t->saved = c.step;
-    cpl_checkpoint_prune(t->run.folder, c.step, t->settings->checkpoint.keep);
+    cpl_run_dir_prune(t->run.folder, c.step, t->settings->checkpoint.keep);
     cpl_log_info(t->log, "going on from %s", folder);
 done:
     json_decref(c.state);
@@ -158,7 +159,7 @@ done:
  * goes on too. */
 static cpl_status begin_weights(cpl_trainer *t, const cpl_train_job *job, const cpl_hf *from)
 {
-    if (job->resume && cpl_checkpoint_exists(t->run.folder)) return load_last(t);
+    if (job->resume && cpl_run_dir_has_checkpoint(t->run.folder)) return load_last(t);
     if (from) {
         CPL_TRY(cpl_hf_load(from, &t->model));
         return cpl_trainer_save(t);
@@ -175,8 +176,8 @@ static cpl_status find_made_with(char **path, const cpl_run *run)
 {
     char *folder = NULL;
     *path        = NULL;
-    if (cpl_checkpoint_exists(run->folder)) {
-        CPL_TRY(cpl_checkpoint_last(&folder, run->folder));
+    if (cpl_run_dir_has_checkpoint(run->folder)) {
+        CPL_TRY(cpl_run_dir_last(&folder, run->folder));
         *path = cpl_path_join(folder, "state.json");
         cpl_free(folder);
     } else {
@@ -229,28 +230,28 @@ static cpl_status write_config(cpl_trainer *t)
     return status;
 }
 
-static cpl_status settle_and_approve(cpl_trainer *t, const cpl_train_watch *watch)
+static cpl_status resolve_and_approve(cpl_trainer *t, const cpl_train_watch *watch)
 {
-    CPL_TRY(cpl_train_settle_vocabulary(t->settings, t->data.vocab_size, t->data.eos));
+    CPL_TRY(cpl_train_resolve_vocabulary(t->settings, t->data.vocab_size, t->data.eos));
     return watch->approve ? watch->approve(watch->ctx, t->settings) : CPL_OK;
 }
 
 /* Everything that can be refused is refused before the run's folder is made and documents are
- * encoded; only a vocabulary that the token shards alone know is settled after they were opened. */
+ * encoded; only a vocabulary that the token shards alone know is resolved after they were opened. */
 static cpl_status open_run_and_data(cpl_trainer *t, const cpl_train_job *job, const cpl_hf *from)
 {
     cpl_settings *s = t->settings;
     if (job->resume) CPL_TRY(open_old_run(t, job));
-    CPL_TRY(cpl_train_settle(s, from, job->given));
+    CPL_TRY(cpl_train_resolve(s, from, job->given));
     CPL_TRY(cpl_train_data_begin(&t->data, s));
     bool known = s->model.vocab_size != CPL_UNSET || t->data.vocab_size > 0;
-    if (known) CPL_TRY(settle_and_approve(t, job->watch));
+    if (known) CPL_TRY(resolve_and_approve(t, job->watch));
     if (!job->resume) CPL_TRY(cpl_run_open(&t->run, job->run, 1));
-    cpl_checkpoint_clean(t->run.folder);
+    cpl_run_dir_clean(t->run.folder);
     if (from) CPL_TRY(cpl_train_keep_tokenizer(s, from, &t->run));
     CPL_TRY(cpl_train_data_open(&t->data, s, &t->run, t->log));
-    CPL_TRY(known ? cpl_train_settle_vocabulary(s, t->data.vocab_size, t->data.eos)
-                  : settle_and_approve(t, job->watch));
+    CPL_TRY(known ? cpl_train_resolve_vocabulary(s, t->data.vocab_size, t->data.eos)
+                  : resolve_and_approve(t, job->watch));
     announce_model(s, t->log);
     announce_losses(&s->losses, t->log);
     t->tokens = (cpl_hf_tokens){.pad = -1, .bos = -1, .eos = t->data.eos};

@@ -178,7 +178,7 @@ static cpl_model_settings config_of(const variant *v)
     c.router = (int)v->router, c.router_bias = v->bias, c.norm_topk = v->renormalise;
     c.n_shared = v->shared;
     if (v->rank) c.aoe_rank = v->rank;
-    assert_ok(cpl_model_settle(&c));
+    assert_ok(cpl_model_resolve(&c));
     return c;
 }
 

@@ -23,7 +23,7 @@ static void counts_of_the_reference(void **state)
         for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
             assert_ok(cpl_json_int(one, sizes[k].key, sizes[k].to, 1, 1 << 30, "planner.json"));
         c.tied = json_is_true(json_object_get(one, "tied"));
-        assert_ok(cpl_model_settle(&c));
+        assert_ok(cpl_model_resolve(&c));
         assert_int_equal(cpl_params_numbers(&c),
                          json_integer_value(json_object_get(one, "total_parameters")));
     }
@@ -112,24 +112,24 @@ static void what_does_not_fit(void **state)
     (void)state;
     cpl_model_settings c = small_config();
     c.n_kv_heads         = CPL_UNSET;
-    assert_ok(cpl_model_settle(&c));
+    assert_ok(cpl_model_resolve(&c));
     assert_int_equal(c.n_kv_heads, 4);
     c.top_k = 6;
-    assert_fails(CPL_ERR_INPUT, "num_experts_per_tok is 6", cpl_model_settle(&c));
+    assert_fails(CPL_ERR_INPUT, "num_experts_per_tok is 6", cpl_model_resolve(&c));
     c         = small_config();
     c.n_heads = 5;
-    assert_fails(CPL_ERR_INPUT, "5 heads", cpl_model_settle(&c));
+    assert_fails(CPL_ERR_INPUT, "5 heads", cpl_model_resolve(&c));
     c.n_heads = 8; /* heads of width 3 cannot be turned in pairs */
-    assert_fails(CPL_ERR_INPUT, "even width", cpl_model_settle(&c));
+    assert_fails(CPL_ERR_INPUT, "even width", cpl_model_resolve(&c));
     c            = small_config();
     c.n_kv_heads = 3;
-    assert_fails(CPL_ERR_INPUT, "num_key_value_heads 3", cpl_model_settle(&c));
+    assert_fails(CPL_ERR_INPUT, "num_key_value_heads 3", cpl_model_resolve(&c));
     c            = small_config();
     c.vocab_size = CPL_UNSET;
-    assert_fails(CPL_ERR_INPUT, "vocab_size", cpl_model_settle(&c));
+    assert_fails(CPL_ERR_INPUT, "vocab_size", cpl_model_resolve(&c));
     c            = small_config();
     c.vocab_size = 16777216, c.d_model = 1048576, c.n_layers = 65535, c.n_experts = 65535;
-    assert_fails(CPL_ERR_INPUT, "no machine", cpl_model_settle(&c));
+    assert_fails(CPL_ERR_INPUT, "no machine", cpl_model_resolve(&c));
 }
 
 int main(void)

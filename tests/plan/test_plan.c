@@ -34,7 +34,7 @@ static cpl_plan_case small_case(void)
     asked.model.n_heads    = 3;
     asked.model.n_experts  = 6;
     asked.model.top_k      = 2;
-    assert_ok(cpl_model_settle(&asked.model));
+    assert_ok(cpl_model_resolve(&asked.model));
     return asked;
 }
 
@@ -57,7 +57,7 @@ static cpl_plan_case case_of(const json_t *golden, const json_t *run)
     asked.model.top_k      = integer(golden, "K");
     asked.model.vocab_size = integer(golden, "V");
     asked.model.tied       = json_is_true(json_object_get(golden, "tied"));
-    assert_ok(cpl_model_settle(&asked.model));
+    assert_ok(cpl_model_resolve(&asked.model));
     if (!run) return asked;
     asked.batch_tokens = integer(run, "T");
     asked.dp           = integer(run, "dp");
@@ -189,7 +189,7 @@ static cpl_plan_case aoe_of_shape(const shape *s)
     cpl_plan_case asked  = case_of_shape(s);
     asked.model.router   = CPL_ROUTER_AOE;
     asked.model.aoe_rank = s->r;
-    assert_ok(cpl_model_settle(&asked.model));
+    assert_ok(cpl_model_resolve(&asked.model));
     return asked;
 }
 
@@ -201,7 +201,7 @@ static void counts_what_autonomy_of_experts_adds(void **unused)
         const shape *s      = &shapes[i];
         cpl_plan_case asked = aoe_of_shape(s), plain = case_of_shape(s);
         cpl_plan aoe, vanilla;
-        assert_ok(cpl_model_settle(&plain.model));
+        assert_ok(cpl_model_resolve(&plain.model));
         assert_ok(cpl_plan_make(&aoe, &asked));
         assert_ok(cpl_plan_make(&vanilla, &plain));
         int64_t expert = s->r * s->D + 2 * s->d * s->D, first = s->d * s->r;
@@ -229,7 +229,7 @@ static void foretells_it_for_a_router(void **unused)
     for (size_t i = 0; i < 3; i++) {
         cpl_plan_case asked = aoe_of_shape(&shapes[i]), plain = case_of_shape(&shapes[i]);
         cpl_plan aoe, vanilla;
-        assert_ok(cpl_model_settle(&plain.model));
+        assert_ok(cpl_model_resolve(&plain.model));
         assert_ok(cpl_plan_make(&aoe, &asked));
         assert_ok(cpl_plan_make(&vanilla, &plain));
         assert_int_equal(vanilla.aoe_rank, shapes[i].r);
@@ -257,7 +257,7 @@ static void holds_it_against_its_twin(void **unused)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         cpl_plan_case asked = aoe_of_shape(&shapes[i]), plain = case_of_shape(&shapes[i]);
         cpl_plan aoe, vanilla;
-        assert_ok(cpl_model_settle(&plain.model));
+        assert_ok(cpl_model_resolve(&plain.model));
         cpl_model_settings twin = cpl_plan_twin(&asked.model);
         assert_memory_equal(&twin, &plain.model, sizeof twin);
         plain.step_bytes = asked.twin_step_bytes = what_a_step_takes(&plain, &plain.model);
@@ -287,7 +287,7 @@ static void foretells_the_hidden_vectors(void **unused)
     const shape *s      = &shapes[0];
     cpl_plan_case asked = aoe_of_shape(s), plain = case_of_shape(s);
     cpl_plan aoe, vanilla;
-    assert_ok(cpl_model_settle(&plain.model));
+    assert_ok(cpl_model_resolve(&plain.model));
     assert_ok(cpl_plan_make(&aoe, &asked));
     assert_ok(cpl_plan_make(&vanilla, &plain));
     int64_t t     = asked.micro_sequences * asked.seq_len;
@@ -305,7 +305,7 @@ static void counts_shared_experts(void **unused)
     asked.model.router      = CPL_ROUTER_SIGMOID;
     asked.model.router_bias = 1;
     asked.model.n_shared    = 2;
-    assert_ok(cpl_model_settle(&asked.model));
+    assert_ok(cpl_model_resolve(&asked.model));
     assert_ok(cpl_plan_make(&with, &asked));
     int64_t shared = 3 * 3 * 40 * 24, biases = 3 * 6; /* layers, matrices, width, d; layers, n */
     assert_int_equal(with.total_parameters - without.total_parameters, shared + biases);

@@ -1,6 +1,7 @@
 /* test_checkpoint.c - checkpoints: saved, kept, verified, and whole whatever happens between two
  * system calls, on a full disk, or without memory. */
 #include "store/checkpoint.h"
+#include "store/run_dir.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -80,7 +81,7 @@ static void assert_last(const char *run, int64_t step, world *want)
     world got        = world_of(99);
     cpl_checkpoint c = checkpoint_of(&got, -1, NULL);
     int64_t mark     = 0;
-    assert_ok(cpl_checkpoint_last(&folder, run));
+    assert_ok(cpl_run_dir_last(&folder, run));
     assert_ok(cpl_checkpoint_load(folder, &c, NULL));
     assert_int_equal(c.step, step);
     assert_ok(cpl_json_int(c.state, "mark", &mark, 0, 1 << 20, "state.json"));
@@ -100,10 +101,10 @@ static void saves_loads_and_keeps(void **state)
     world a = world_of(1), b = world_of(2);
     const char *run = scratch_folder();
     char *folder    = NULL;
-    assert_false(cpl_checkpoint_exists(run));
-    assert_fails(CPL_ERR_INPUT, "saved none yet", cpl_checkpoint_last(&folder, run));
+    assert_false(cpl_run_dir_has_checkpoint(run));
+    assert_fails(CPL_ERR_INPUT, "saved none yet", cpl_run_dir_last(&folder, run));
     assert_ok(save(run, &a, 5, 2));
-    assert_true(cpl_checkpoint_exists(run));
+    assert_true(cpl_run_dir_has_checkpoint(run));
     assert_last(run, 5, &a);
     assert_ok(save(run, &b, 10, 2));
     assert_last(run, 10, &b);
@@ -140,14 +141,14 @@ static void half_states(void **state)
     assert_last(run, 1, &a);
     assert_ok(save(run, &b, 2, 1)); /* over all that */
     assert_last(run, 2, &b);
-    cpl_checkpoint_clean(run);
+    cpl_run_dir_clean(run);
     assert_nothing_half(run);
     assert_true(has(run, "notes.txt"));
     assert_int_equal(unlink(in_folder(run, "last")), 0); /* before the first link */
     assert_last(run, 2, &b);
     assert_int_equal(symlink("elsewhere", in_folder(run, "last")), 0);
     char *folder = NULL;
-    assert_fails(CPL_ERR_INPUT, "does not lead to a checkpoint", cpl_checkpoint_last(&folder, run));
+    assert_fails(CPL_ERR_INPUT, "does not lead to a checkpoint", cpl_run_dir_last(&folder, run));
     world_gone(&a);
     world_gone(&b);
 }
@@ -176,7 +177,7 @@ static void edited_files_are_named(void **state)
         char folder[600], *path = in_folder(run, "step-000001");
         snprintf(folder, sizeof folder, "%s", path);
         path = in_folder(folder, files[i]);
-        assert_ok(cpl_checkpoint_verify(folder, &checked));
+        assert_ok(cpl_run_dir_verify(folder, &checked));
         assert_true(checked);
         assert_ok(cpl_file_read(&text, path, SIZE_MAX));
         text.bytes[text.length - 2] ^= 1;
@@ -294,8 +295,8 @@ static void no_memory(void **state)
         if (status != CPL_OK) {
             char *folder = NULL;
             bool checked = false;
-            assert_ok(cpl_checkpoint_last(&folder, run));
-            assert_ok(cpl_checkpoint_verify(folder, &checked));
+            assert_ok(cpl_run_dir_last(&folder, run));
+            assert_ok(cpl_run_dir_verify(folder, &checked));
             assert_true(checked);
             cpl_free(folder);
         }

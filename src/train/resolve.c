@@ -1,5 +1,5 @@
-/* settle.c - see settle.h */
-#include "train/settle.h"
+/* resolve.c - see resolve.h */
+#include "train/resolve.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static cpl_status check_batch(const cpl_settings *s)
     return CPL_OK;
 }
 
-cpl_status cpl_train_settle(cpl_settings *s, const cpl_hf *from, const bool *given)
+cpl_status cpl_train_resolve(cpl_settings *s, const cpl_hf *from, const bool *given)
 {
     static const bool none[CPL_N_SETTINGS]; /* section model is the first of them */
     if (from) {
@@ -44,7 +44,7 @@ cpl_status cpl_train_settle(cpl_settings *s, const cpl_hf *from, const bool *giv
     return check_batch(s);
 }
 
-cpl_status cpl_train_settle_vocabulary(cpl_settings *s, int64_t ids, int64_t eos)
+cpl_status cpl_train_resolve_vocabulary(cpl_settings *s, int64_t ids, int64_t eos)
 {
     int64_t *rows = &s->model.vocab_size;
     if (*rows == CPL_UNSET && ids > 0)
@@ -58,7 +58,7 @@ cpl_status cpl_train_settle_vocabulary(cpl_settings *s, int64_t ids, int64_t eos
                         "the id that ends documents (data.eos) is %lld, but model.vocab_size is "
                         "%lld",
                         (long long)eos, (long long)*rows);
-    CPL_TRY(cpl_model_settle(&s->model));
+    CPL_TRY(cpl_model_resolve(&s->model));
     return cpl_aux_resolve(&s->losses, &s->model);
 }
 

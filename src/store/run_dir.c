@@ -1,0 +1,196 @@
+/* run_dir.c - see run_dir.h */
+#include "store/run_dir.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "io/file.h"
+#include "io/json.h"
+
+enum { NAME_BYTES = 64 };
+
+/* ---- check sums ---- */
+
+static cpl_status verify_file(const char *folder, const char *name, const json_t *sum)
+{
+    char hex[17];
+    uint64_t hash     = 0;
+    char *path        = cpl_path_join(folder, name);
+    cpl_status status = path ? cpl_file_hash(&hash, path) : CPL_ERR_MEMORY;
+    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
+    if (status == CPL_OK && (!json_is_string(sum) || strcmp(json_string_value(sum), hex) != 0))
+        status = CPL_FAIL(CPL_ERR_INPUT,
+                          "%s: the check sum is %s, checksums.json says %s: the file was changed "
+                          "or damaged after it was saved",
+                          path, hex, json_is_string(sum) ? json_string_value(sum) : "nothing");
+    cpl_free(path);
+    return status;
+}
+
+/* Without these there is nothing to go on with, so a list that leaves one out is no list. */
+static cpl_status check_complete(const json_t *sums, const char *where)
+{
+    static const char *const needed[] = {"config.json", "model.safetensors", "state.json",
+                                         "state.safetensors"};
+    if (!json_is_object(sums)) return CPL_FAIL(CPL_ERR_INPUT, "%s: not a JSON object", where);
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (!json_object_get(sums, needed[i]))
+            return CPL_FAIL(CPL_ERR_INPUT, "%s: there is no check sum of %s", where, needed[i]);
+    return CPL_OK;
+}
+
+cpl_status cpl_run_dir_verify(const char *folder, bool *checked)
+{
+    json_t *sums      = NULL, *sum;
+    const char *name  = NULL;
+    cpl_status status = CPL_OK;
+    char *path        = cpl_path_join(folder, "checksums.json");
+    if (!path) return CPL_ERR_MEMORY;
+    *checked = cpl_path_exists(path);
+    if (*checked) status = cpl_json_load(&sums, path);
+    if (status == CPL_OK && sums) status = check_complete(sums, path);
+    if (status == CPL_OK && sums) json_object_foreach(sums, name, sum)
+        {
+            if (status == CPL_OK && !strchr(name, '/')) status = verify_file(folder, name, sum);
+        }
+    json_decref(sums);
+    cpl_free(path);
+    return status;
+}
+
+cpl_status cpl_run_dir_verify_model(const char *folder, int64_t most_bytes)
+{
+    static const char *const files[] = {"config.json", "model.safetensors"};
+    struct stat model;
+    json_t *sums      = NULL;
+    cpl_status status = CPL_ERR_MEMORY;
+    char *path        = cpl_path_join(folder, "checksums.json"),
+         *weights     = cpl_path_join(folder, files[1]);
+    if (path && weights) {
+        const bool wanted =
+            cpl_path_exists(path) && stat(weights, &model) == 0 && model.st_size <= most_bytes;
+        status = wanted ? cpl_json_load(&sums, path) : CPL_OK;
+    }
+    for (int i = 0; sums && status == CPL_OK && i < 2; i++)
+        status = verify_file(folder, files[i], json_object_get(sums, files[i]));
+    json_decref(sums);
+    cpl_free(path);
+    cpl_free(weights);
+    return status;
+}
+
+/* ---- its checkpoints ---- */
+
+/* "step-NNNNNN" -> NNNNNN; -1 for another name. */
+static int64_t step_of(const char *name)
+{
+    char *end = NULL;
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9') return -1;
+    long long step = strtoll(name + 5, &end, 10);
+    return *end ? -1 : (int64_t)step;
+}
+
+static int by_step(const void *a, const void *b)
+{
+    int64_t x = step_of(*(char *const *)a), y = step_of(*(char *const *)b);
+    return x < y ? -1 : x > y;
+}
+
+/* The newest step-NNNNNN of the run; "" if it has none. */
+static void newest(char name[NAME_BYTES], const char *run)
+{
+    char **names  = NULL;
+    int64_t count = 0, most = -1;
+    if (cpl_folder_list(&names, &count, run) != CPL_OK) return;
+    for (int64_t i = 0; i < count; i++) {
+        if (step_of(names[i]) <= most || strlen(names[i]) >= NAME_BYTES) continue;
+        most = step_of(names[i]);
+        snprintf(name, NAME_BYTES, "%s", names[i]);
+    }
+    cpl_folder_list_free(names, count);
+}
+
+bool cpl_run_dir_has_checkpoint(const char *run)
+{
+    char name[NAME_BYTES] = "", *last = cpl_path_join(run, "last");
+    bool linked = last && cpl_path_exists(last);
+    cpl_free(last);
+    if (!linked) newest(name, run);
+    return linked || name[0];
+}
+
+cpl_status cpl_run_dir_last(char **folder, const char *run)
+{
+    char name[NAME_BYTES] = "", *link = cpl_path_join(run, "last");
+    if (!link) return CPL_ERR_MEMORY;
+    ssize_t length = readlink(link, name, sizeof name - 1);
+    cpl_free(link);
+    if (length < 0) newest(name, run); /* killed before the first link, or copied without links */
+    if (length >= NAME_BYTES - 1 || step_of(name) < 0)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: `last` does not lead to a checkpoint; the run saved none yet", run);
+    *folder = cpl_path_join(run, name);
+    if (!*folder) return CPL_ERR_MEMORY;
+    if (cpl_path_is_folder(*folder)) return CPL_OK;
+    cpl_free(*folder);
+    *folder = NULL;
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: `last` leads to %s, which is not there", run, name);
+}
+
+cpl_status cpl_run_dir_resolve(char **folder, const char *path)
+{
+    char *last = cpl_path_join(path, "last"), *config = cpl_path_join(path, "config.json");
+    cpl_status status = CPL_ERR_MEMORY;
+    if (last && config) {
+        status = CPL_OK;
+        if (!cpl_path_is_folder(path))
+            status = CPL_FAIL(CPL_ERR_INPUT, "%s: there is no such folder", path);
+        else if (!cpl_path_exists(config) && cpl_path_exists(last))
+            status = cpl_run_dir_last(folder, path);
+        else if (!(*folder = cpl_text_copy(path)))
+            status = CPL_ERR_MEMORY;
+    }
+    cpl_free(last);
+    cpl_free(config);
+    return status;
+}
+
+/* ---- removing ---- */
+
+/* A folder is renamed first, so that none is ever half there. Later steps are from before the run
+ * went back to an earlier checkpoint: they neither count nor go. */
+void cpl_run_dir_prune(const char *run, int64_t step, int64_t keep)
+{
+    char **names  = NULL;
+    int64_t count = 0, steps = 0;
+    if (cpl_folder_list(&names, &count, run) != CPL_OK) return;
+    qsort(names, (size_t)count, sizeof *names, by_step);
+    for (int64_t i = 0; i < count; i++)
+        steps += step_of(names[i]) >= 0 && step_of(names[i]) <= step;
+    char *doomed = cpl_path_join(run, ".tmp-old");
+    for (int64_t i = 0; doomed && i < count; i++) {
+        if (step_of(names[i]) < 0 || steps-- <= keep) continue;
+        char *path = cpl_path_join(run, names[i]);
+        if (path && rename(path, doomed) == 0) cpl_folder_remove(doomed);
+        cpl_free(path);
+    }
+    cpl_free(doomed);
+    cpl_folder_list_free(names, count);
+}
+
+void cpl_run_dir_clean(const char *run)
+{
+    char **names  = NULL;
+    int64_t count = 0;
+    if (cpl_folder_list(&names, &count, run) != CPL_OK) return;
+    for (int64_t i = 0; i < count; i++) {
+        char *path = strstr(names[i], ".tmp-") ? cpl_path_join(run, names[i]) : NULL;
+        if (path && unlink(path) != 0) cpl_folder_remove(path);
+        cpl_free(path);
+    }
+    cpl_folder_list_free(names, count);
+}

@@ -1,0 +1,37 @@
+/* run_dir.h - finding, verifying and removing the checkpoints in the folder of a run.
+ *
+ * Room:    store. Knows names and check sums, nothing of what a checkpoint holds (checkpoint.h). */
+#ifndef CPL_STORE_RUN_DIR_H
+#define CPL_STORE_RUN_DIR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* Removes all but the newest `keep` checkpoints of steps up to `step`, as far as the system allows:
+ * what a killed run left over. */
+void cpl_run_dir_prune(const char *run, int64_t step, int64_t keep);
+
+/* Whether the run has a `last`, whole or not, or any checkpoint. */
+bool cpl_run_dir_has_checkpoint(const char *run);
+
+/* Folder of the checkpoint RUN/last leads to, from cpl_alloc; without such a link the newest. */
+CPL_NODISCARD cpl_status cpl_run_dir_last(char **folder, const char *run);
+
+/* What a user means by a folder: the last checkpoint of a run, any other folder itself; from
+ * cpl_alloc. */
+CPL_NODISCARD cpl_status cpl_run_dir_resolve(char **folder, const char *path);
+
+/* Compares every file with checksums.json: CPL_ERR_INPUT naming the file that differs, is gone, or
+ * must have a sum and has none. A directory without checksums.json is CPL_OK with `*checked` false.
+ */
+CPL_NODISCARD cpl_status cpl_run_dir_verify(const char *folder, bool *checked);
+
+/* The same of config.json and model.safetensors alone, and only where the latter has at most so many bytes. */
+CPL_NODISCARD cpl_status cpl_run_dir_verify_model(const char *folder, int64_t most_bytes);
+
+/* Removes what a killed run left half-written (.tmp- in its name) in `run`. */
+void cpl_run_dir_clean(const char *run);
+
+#endif /* CPL_STORE_RUN_DIR_H */
