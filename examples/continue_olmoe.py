@@ -25,7 +25,7 @@ except ImportError as error:
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SHOWN = ("loss", "erc", "erc_clean", "erc_eps_mean", "erc_kappa_diagonal", "erc_kappa_off_diagonal",
-         "erc_kappa_rows_own", "erc_home_top1")
+         "erc_kappa_row_top1", "erc_proxy_route_top1")
 
 
 def arguments():

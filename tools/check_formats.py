@@ -13,7 +13,7 @@ PAGE = pathlib.Path("docs/formats.md").read_text()
 # What is written: heading of the page, sources, where their writing begins, patterns of a name, and
 # literals that are values.
 WRITTEN = [
-    ("Metrics: metrics.jsonl", "src/train/metrics.c", "", [WORD, r"^    (?:FIGURE|COUNT)\((\w+)\)"], set()),
+    ("Metrics: metrics.jsonl", "src/train/metrics.c", "", [WORD], set()),
     ("Plans: couplet plan --json", "src/plan/show.c", "---- for programs ----", [WORD],
      {"bf16", "f32"}),
     ("Document losses: documents.json", "src/infer/document_loss.c", "---- files ----", [WORD], set()),
@@ -64,7 +64,11 @@ def compare(where, source, written, told):
 
 # Names that come from lists: every auxiliary loss, and the same of each layer.
 LOSSES = re.findall(r"^CPL_LOSS\(\w+, (\w+),", pathlib.Path("src/model/aux_losses.def").read_text(), re.M)
-LISTED = {"Metrics: metrics.jsonl": {*LOSSES, *(name + "_layers" for name in LOSSES)}}
+FIGURES = re.findall(r"^CPL_FIGURE\((\w+), (\w+),", pathlib.Path("src/tensor/coupling_figures.def").read_text(), re.M)
+LISTED = {
+    "Metrics: metrics.jsonl": {*LOSSES, *(name + "_layers" for name in LOSSES), *sum(FIGURES, ())},
+    "Inspections: couplet inspect --json": {name for name, _ in FIGURES},
+}
 
 wrong = []
 for heading, source, begin, patterns, values in WRITTEN:

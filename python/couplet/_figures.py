@@ -12,6 +12,16 @@ from ._door import Matrices, arrange
 from ._job import Job
 
 
+# The names before schema 2 (src/tensor/coupling_figures.def), given beside the new ones.
+OLD_NAMES = {"proxy_route_top1": "home_top1", "proxy_route_topk": "home_topk", "row_route_top1": "home_clean_top1",
+             "row_route_topk": "home_clean_topk", "kappa_row_top1": "kappa_rows_own",
+             "kappa_column_top1": "kappa_columns_own"}
+
+
+def with_old_names(figures: Dict[str, float]) -> Dict[str, float]:
+    return {**figures, **{old: figures[new] for new, old in OLD_NAMES.items() if new in figures}}
+
+
 def _gate_norms(job: Job, w: "_plain.Work") -> Tensor:
     """|W_g^j|_F, [n]."""
     return torch.cat([torch.linalg.vector_norm(w.take(job.gate, at).view(-1, job.D * job.d), dim=1)
@@ -23,7 +33,7 @@ def _own_is_largest(kappa: Tensor, dim: int) -> float:
     return (kappa.diagonal() >= kappa.amax(dim)).double().mean().item()
 
 
-def _home(proxies: Tensor, router: Tensor, K: int) -> Dict[str, float]:
+def _route(proxies: Tensor, router: Tensor, K: int) -> Dict[str, float]:
     logits = proxies @ router.T
     own, lower = logits.diagonal()[:, None], torch.ones_like(logits).tril(-1) > 0
     above = ((logits > own) | ((logits == own) & lower)).sum(1)  # experts that come before the own one
@@ -50,7 +60,7 @@ def _hinges(M: Tensor, alpha: float) -> Dict[str, float]:
 @torch.no_grad()
 def of_layer(router: Tensor, w_gate: Matrices, gate_half: Optional[str], alpha: float, K: int,
              seed: int, step: int, layer: int) -> Dict[str, float]:
-    """Of the clean rows R; `home_top1` and `home_topk` of proxies with the noise of `step`."""
+    """Of the clean rows R; `proxy_route_top1` and `proxy_route_topk` of proxies with the noise of `step`."""
     with _plain.without_autocast(router.device):
         return _of_layer(router, w_gate, gate_half, alpha, K, seed, step, layer)
 
@@ -68,13 +78,13 @@ def _of_layer(router: Tensor, w_gate: Matrices, gate_half: Optional[str], alpha:
     eps = _noise.nearest(R)
     n, own = job.n, kappa.diagonal().sum().item()
     noisy = R * _noise.bounded(R, seed, step, layer, 0)
-    return {
+    return with_old_names({
         **_hinges(M, alpha),
         "eps_mean": eps.mean().item(), "eps_min": eps.min().item(), "eps_max": eps.max().item(),
         "kappa_diagonal": own / n,
         "kappa_off_diagonal": (kappa.sum().item() - own) / max(n * (n - 1), 1),
-        "kappa_rows_own": _own_is_largest(kappa, 1),
-        "kappa_columns_own": _own_is_largest(kappa, 0),
-        **{f"home_{k}": v for k, v in _home(noisy, R, K).items()},
-        **{f"home_clean_{k}": v for k, v in _home(R, R, K).items()},
-    }
+        "kappa_row_top1": _own_is_largest(kappa, 1),
+        "kappa_column_top1": _own_is_largest(kappa, 0),
+        **{f"proxy_route_{k}": v for k, v in _route(noisy, R, K).items()},
+        **{f"row_route_{k}": v for k, v in _route(R, R, K).items()},
+    })

@@ -170,8 +170,8 @@ class Erc:
         the clean rows and the weights as they are now, under the names of `couplet train`'s metrics:
         erc_clean, active_rows, active_columns, alpha_min (the largest of all layers), eps_mean,
         eps_min, eps_max, kappa_diagonal and kappa_off_diagonal (own and others' response, free of the
-        weights' scale), kappa_rows_own, kappa_columns_own, home_top1, home_topk (of proxies with the
-        noise of this step), home_clean_top1, home_clean_topk. per_layer: `name/3` for layer 3 too."""
+        weights' scale), kappa_row_top1, kappa_column_top1, proxy_route_top1, proxy_route_topk (of proxies with the
+        noise of this step), row_route_top1, row_route_topk. per_layer: `name/3` for layer 3 too."""
         found = self._parameters()
         each = {layer.number: _figures.of_layer(
             layer.router(parameters), layer.gates(parameters), layer.gate_half, self.alpha, layer.K,

@@ -19,7 +19,7 @@
 #include "store/hf.h"
 #include "train/data.h"
 #include "train/loop.h"
-#include "train/settle.h"
+#include "train/resolve.h"
 
 /* ---- what the run says while it goes ---- */
 
@@ -218,11 +218,11 @@ static cpl_status settle(cpl_configuration *c, const char *run, const char *from
     cpl_train_data data = {0};
     cpl_status status   = CPL_OK;
     if (from) CPL_TRY(cpl_hf_open(&hf, from, NULL));
-    CPL_TRY_DONE(cpl_train_settle(s, hf, c->given));
+    CPL_TRY_DONE(cpl_train_resolve(s, hf, c->given));
     CPL_TRY_DONE(cpl_train_data_begin(&data, s));
     if (s->model.vocab_size == CPL_UNSET && !data.vocab_size)
         CPL_TRY_DONE(cpl_train_data_open(&data, s, &nowhere, &log));
-    CPL_TRY_DONE(cpl_train_settle_vocabulary(s, data.vocab_size, data.eos));
+    CPL_TRY_DONE(cpl_train_resolve_vocabulary(s, data.vocab_size, data.eos));
 done:
     cpl_train_data_close(&data);
     cpl_hf_close(hf);

@@ -161,8 +161,8 @@ static void print_agreement(const cpl_coupling_report *r)
         cell(c->kappa_diagonal, 8, 4);
         cell(c->kappa_off_diagonal, 8, 4);
         cell(c->z, 7, 2);
-        percent(c->kappa_rows_own, 7);
-        percent(c->kappa_columns_own, 8);
+        percent(c->kappa_row_top1, 7);
+        percent(c->kappa_column_top1, 8);
         percent(c->assignment_own, 7);
         cell_scaled(l->erc[0] / l->figures.m_diagonal, 10);
         cell_scaled(c->erc_mean[0] / l->figures.m_diagonal, 10);
@@ -195,8 +195,8 @@ static void print_norms(const cpl_coupling_figures *f)
     cell(f->eps_mean, 7, 3);
     cell(f->eps_min, 6, 3);
     cell(f->eps_max, 6, 3);
-    with_spread(f->router_norm_mean, f->router_norm_sd);
-    with_spread(f->gate_norm_mean, f->gate_norm_sd);
+    with_spread(f->router_norm_mean, f->router_norm_std);
+    with_spread(f->gate_norm_mean, f->gate_norm_std);
     cell(f->router_cos, 7, 3);
 }
 
@@ -397,11 +397,11 @@ static double z_of(const cpl_layer_report *l)
 }
 static double rows_own(const cpl_layer_report *l)
 {
-    return l->chance.kappa_rows_own;
+    return l->chance.kappa_row_top1;
 }
 static double columns_own(const cpl_layer_report *l)
 {
-    return l->chance.kappa_columns_own;
+    return l->chance.kappa_column_top1;
 }
 static double assigned(const cpl_layer_report *l)
 {

@@ -12,6 +12,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "io/pieces.h"
+#include "tensor/figures.h"
 
 /* ---- reading ---- */
 
@@ -78,7 +79,10 @@ static void cell_small(const json_t *number, int width)
 
 static const json_t *of_layer(const json_t *line, const char *key, size_t layer)
 {
-    return json_array_get(json_object_get(line, key), layer);
+    const char *old       = cpl_figure_old_name(key); /* a run that an older version began */
+    const json_t *numbers = json_object_get(line, key);
+    if (!numbers && old) numbers = json_object_get(line, old);
+    return json_array_get(numbers, layer);
 }
 
 static void with_spread(const json_t *line, const char *mean, const char *sd, size_t layer)
@@ -122,8 +126,8 @@ static void print_layers(const json_t *start, const json_t *end)
         cell_small(of_layer(end, "erc_clean", l), 10);
         cell(of_layer(start, "eps_mean", l), 9, 3);
         cell(of_layer(end, "eps_mean", l), 9, 3);
-        with_spread(end, "router_norm_mean", "router_norm_sd", l);
-        with_spread(end, "gate_norm_mean", "gate_norm_sd", l);
+        with_spread(end, "router_norm_mean", "router_norm_std", l);
+        with_spread(end, "gate_norm_mean", "gate_norm_std", l);
         cell(of_layer(end, "load_max", l), 8, 2);
         cell(of_layer(end, "dead_experts", l), 5, 0);
         putchar('\n');

@@ -2,6 +2,7 @@
 #include "compare/json.h"
 
 #include "io/json.h"
+#include "tensor/figures.h"
 #include <math.h>
 
 /* What all of it is made with. */
@@ -81,7 +82,9 @@ static json_t *layers_of(maker *m, int64_t run)
         json_t *array = json_array();
         for (int64_t l = 0; l < line->n_layers; l++)
             add(m, array, cpl_json_number(line->layers[f * line->n_layers + l]));
+        const char *old = cpl_figure_old_name(cpl_run_figures[f].key);
         put(m, object, cpl_run_figures[f].key, array);
+        if (old) put(m, object, old, json_incref(array));
     }
     return object;
 }

@@ -10,6 +10,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "io/pieces.h"
+#include "tensor/figures.h"
 
 static double number_of(const json_t *value)
 {
@@ -30,11 +31,19 @@ static double mean_of(const double *values, int64_t n)
     return count ? sum / (double)count : (double)NAN;
 }
 
+/* The member of figure f, in older files under its old key; NULL: none. */
+static json_t *figure_of(const json_t *object, int f)
+{
+    const char *key = cpl_run_figures[f].key, *old = cpl_figure_old_name(key);
+    json_t *member = json_object_get(object, key);
+    return member || !old ? member : json_object_get(object, old);
+}
+
 static int64_t layers_of(const json_t *object)
 {
     size_t most = 0;
     for (int f = 0; f < CPL_RUN_FIGURES; f++) {
-        const size_t n = json_array_size(json_object_get(object, cpl_run_figures[f].key));
+        const size_t n = json_array_size(figure_of(object, f));
         if (cpl_run_figures[f].of == CPL_RUN_OF_LAYERS && n > most) most = n;
     }
     return (int64_t)most;
@@ -46,7 +55,7 @@ static bool take_figures(cpl_run_record *run, cpl_run_line *line, const json_t *
     line->layers = cpl_pool_take(&run->pool, (size_t)(CPL_RUN_FIGURES * L) * sizeof(double));
     if (!line->layers) return false;
     for (int f = 0; f < CPL_RUN_FIGURES; f++) {
-        const json_t *member = json_object_get(object, cpl_run_figures[f].key);
+        const json_t *member = figure_of(object, f);
         double *layers       = line->layers + f * L;
         for (int64_t l = 0; l < L; l++) layers[l] = number_of(json_array_get(member, (size_t)l));
         line->values[f] =
@@ -122,7 +131,7 @@ static bool has_figures(const json_t *object)
 {
     bool any = false;
     for (int f = 0; f < CPL_RUN_FIGURES; f++) {
-        const json_t *member = json_object_get(object, cpl_run_figures[f].key);
+        const json_t *member = figure_of(object, f);
         const bool layers    = cpl_run_figures[f].of == CPL_RUN_OF_LAYERS;
         if (member && !(layers ? all_numbers(member) : is_number_or_null(member))) return false;
         any = any || json_is_number(member);

@@ -19,8 +19,8 @@ static void kappa(double *values, const cpl_layer_report *layer, int alpha)
 static void own(double *values, const cpl_layer_report *layer, int alpha)
 {
     (void)alpha;
-    values[0] = layer->chance.kappa_rows_own;
-    values[1] = layer->chance.kappa_columns_own;
+    values[0] = layer->chance.kappa_row_top1;
+    values[1] = layer->chance.kappa_column_top1;
     values[2] = layer->chance.assignment_own;
     values[3] = 1.0 / (double)layer->at->n;
 }

@@ -52,8 +52,8 @@ static json_t *kappa(const cpl_null_model *c)
 {
     return json_pack("{s:o, s:o, s:o, s:o}", "diag_mean", cpl_json_number(c->kappa_diagonal),
                      "offdiag_mean", cpl_json_number(c->kappa_off_diagonal), "rows_own",
-                     cpl_json_number(c->kappa_rows_own), "columns_own",
-                     cpl_json_number(c->kappa_columns_own));
+                     cpl_json_number(c->kappa_row_top1), "columns_own",
+                     cpl_json_number(c->kappa_column_top1));
 }
 
 static json_t *chance(maker *m, const cpl_layer_report *l)
@@ -61,6 +61,7 @@ static json_t *chance(maker *m, const cpl_layer_report *l)
     const cpl_null_model *c = &l->chance;
     json_t *object          = json_object();
     put(m, object, "own", cpl_json_number(1.0 / (double)l->at->n));
+    put(m, object, "assignment_accuracy", cpl_json_number(c->assignment_own));
     put(m, object, "assignment_own", cpl_json_number(c->assignment_own));
     put(m, object, "kappa_diag_expected", cpl_json_number(c->expected));
     put(m, object, "kappa_diag_std", cpl_json_number(c->deviation));
@@ -118,10 +119,24 @@ static void put_silhouette(maker *m, json_t *object, const cpl_layer_report *l)
 
 static json_t *home(maker *m, const cpl_coupling_figures *f)
 {
-    json_t *object = pair("top1", f->home_clean_top1, "topk", f->home_clean_topk);
+    json_t *object = pair("top1", f->row_route_top1, "topk", f->row_route_topk);
     if (!m->o->noisy) return object;
-    put(m, object, "noisy_top1", cpl_json_number(f->home_top1));
-    put(m, object, "noisy_topk", cpl_json_number(f->home_topk));
+    put(m, object, "noisy_top1", cpl_json_number(f->proxy_route_top1));
+    put(m, object, "noisy_topk", cpl_json_number(f->proxy_route_topk));
+    return object;
+}
+
+/* Every coupling figure under its one name; the nested members around it are those of schema 1. */
+static json_t *figures(maker *m, const cpl_layer_report *l)
+{
+    json_t *object = json_object();
+    for (int i = 0; i < CPL_N_FIGURES; i++) {
+        const cpl_figure_row *row = &cpl_figure_rows[i];
+        double x;
+        memcpy(&x, (const char *)&l->figures + row->offset, sizeof x);
+        if (row->needs_M && !l->has_M) continue;
+        put(m, object, row->name, row->count ? cpl_json_count(x) : cpl_json_number(x));
+    }
     return object;
 }
 
@@ -141,13 +156,14 @@ static json_t *measured(maker *m, const cpl_layer_report *l)
     put(m, object, "n", json_integer(at->n));
     put(m, object, "d", json_integer(at->d));
     put(m, object, "D", json_integer(at->D));
+    put(m, object, "figures", figures(m, l));
     if (l->has_M) put_coupling(m, object, l);
     json_t *eps = json_pack("{s:o, s:o, s:o}", "mean", cpl_json_number(f->eps_mean), "min",
                             cpl_json_number(f->eps_min), "max", cpl_json_number(f->eps_max));
     put(m, eps, "above_1", json_integer((json_int_t)f->eps_above_1));
     put(m, object, "eps", eps);
-    put(m, object, "router_norm", pair("mean", f->router_norm_mean, "std", f->router_norm_sd));
-    put(m, object, "expert_norm", pair("mean", f->gate_norm_mean, "std", f->gate_norm_sd));
+    put(m, object, "router_norm", pair("mean", f->router_norm_mean, "std", f->router_norm_std));
+    put(m, object, "expert_norm", pair("mean", f->gate_norm_mean, "std", f->gate_norm_std));
     put(m, object, "router_cos", json_pack("{s:o}", "mean_abs", cpl_json_number(f->router_cos)));
     put(m, object, "zero_rows", json_integer((json_int_t)f->zero_rows));
     put(m, object, "home", home(m, f));
@@ -244,6 +260,7 @@ json_t *cpl_coupling_json(const cpl_coupling_report *reports, int64_t count)
 {
     maker m      = {0};
     json_t *json = count == 1 ? checkpoint(&m, reports) : checkpoints(&m, reports, count);
+    put(&m, json, "schema", json_integer(CPL_FIGURES_SCHEMA));
     if (!m.failed) return json;
     json_decref(json);
     return NULL;

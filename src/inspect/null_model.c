@@ -59,8 +59,8 @@ static void kappa_figures(cpl_null_model *out, const double *kappa, int64_t n)
     }
     out->kappa_diagonal     = own / (double)n;
     out->kappa_off_diagonal = n > 1 ? other / ((double)n * (double)(n - 1)) : 0;
-    out->kappa_rows_own     = (double)rows / (double)n;
-    out->kappa_columns_own  = (double)columns / (double)n;
+    out->kappa_row_top1     = (double)rows / (double)n;
+    out->kappa_column_top1  = (double)columns / (double)n;
 }
 
 /* Sets mean [2,n] to the means of rows and of columns; returns that of all. */

@@ -34,7 +34,7 @@ CPL_NODISCARD cpl_status cpl_null_model_ratios_of(cpl_null_model_ratios *out, co
 
 typedef struct cpl_null_model {
     double kappa_diagonal, kappa_off_diagonal; /* means; off: 0 for n = 1 */
-    double kappa_rows_own, kappa_columns_own; /* share whose largest kappa is on the diagonal (a tie
+    double kappa_row_top1, kappa_column_top1; /* share whose largest kappa is on the diagonal (a tie
                                                   counts); 1/n each is what chance gives */
     double
         assignment_own; /* share of i with p(i) = i in the optimal assignment on kappa; 1/n too */

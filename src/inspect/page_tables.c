@@ -44,8 +44,8 @@ static void add_layer(overall *o, const cpl_layer_report *layer, int alpha)
     o->diagonal += c->kappa_diagonal;
     o->off += c->kappa_off_diagonal;
     o->erc += cpl_coupling_charts_erc(layer, layer->erc[alpha]);
-    o->rows += c->kappa_rows_own;
-    o->columns += c->kappa_columns_own;
+    o->rows += c->kappa_row_top1;
+    o->columns += c->kappa_column_top1;
     o->assignment += c->assignment_own;
     o->chance += 1.0 / (double)layer->at->n;
     o->infinite = o->infinite || isinf(layer->ratios.most);
@@ -325,8 +325,8 @@ static void scale_free_cells(cpl_text *out, const cpl_layer_report *layer, int a
         cpl_page_figure(out, c->kappa_off_diagonal, 3);
     else
         dashes(out, 1);
-    cpl_page_percent(out, c->kappa_rows_own);
-    cpl_page_percent(out, c->kappa_columns_own);
+    cpl_page_percent(out, c->kappa_row_top1);
+    cpl_page_percent(out, c->kappa_column_top1);
     cpl_page_percent(out, c->assignment_own);
     cpl_page_percent(out, 1.0 / (double)layer->at->n);
     cpl_page_figure(out, c->z, 3);
@@ -374,8 +374,8 @@ static void raw_cells(cpl_text *out, const cpl_layer_report *layer, int n_alphas
     for (int k = 0; k < n_alphas; k++) cpl_page_figure(out, layer->has_M ? layer->erc[k] : NAN, 4);
     cpl_page_figure(out, layer->has_M ? f->m_diagonal : NAN, 4);
     cpl_page_figure(out, layer->has_M && layer->at->n > 1 ? f->m_off_diagonal : NAN, 4);
-    with_spread(out, f->router_norm_mean, f->router_norm_sd);
-    with_spread(out, f->gate_norm_mean, f->gate_norm_sd);
+    with_spread(out, f->router_norm_mean, f->router_norm_std);
+    with_spread(out, f->gate_norm_mean, f->gate_norm_std);
     cpl_page_figure(out, f->eps_mean, 3);
     cpl_page_figure(out, f->eps_min, 3);
     cpl_page_figure(out, f->eps_max, 3);

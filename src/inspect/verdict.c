@@ -30,7 +30,7 @@ static void add_layer(tally *t, const cpl_layer_report *l)
     }
     t->layers++;
     t->met += l->ratios.most <= 1 && stands_out(l);
-    t->own += l->chance.kappa_rows_own;
+    t->own += l->chance.kappa_row_top1;
     t->chance += 1.0 / (double)l->at->n;
     if (!isfinite(l->chance.z)) return;
     t->told++;

@@ -66,39 +66,7 @@ static void put_members(json_t *object, const member *list, size_t n, const cpl_
                       one->count ? cpl_json_count : cpl_json_number);
 }
 
-#define FIGURE(name)                                                                               \
-    {                                                                                              \
-#        name, offsetof(cpl_layer_metrics, figures.name), false                                    \
-    }
-#define COUNT(name)                                                                                \
-    {                                                                                              \
-#        name, offsetof(cpl_layer_metrics, figures.name), true                                     \
-    }
-
 static const member figure_members[] = {
-    FIGURE(m_diagonal),
-    FIGURE(m_off_diagonal),
-    FIGURE(active_rows),
-    FIGURE(active_columns),
-    FIGURE(alpha_min),
-    FIGURE(eps_mean),
-    FIGURE(eps_min),
-    FIGURE(eps_max),
-    COUNT(eps_above_1),
-    COUNT(zero_rows),
-    FIGURE(router_norm_mean),
-    FIGURE(router_norm_sd),
-    FIGURE(gate_norm_mean),
-    FIGURE(gate_norm_sd),
-    FIGURE(router_cos),
-    FIGURE(home_top1),
-    FIGURE(home_topk),
-    FIGURE(home_clean_top1),
-    FIGURE(home_clean_topk),
-    FIGURE(kappa_diagonal),
-    FIGURE(kappa_off_diagonal),
-    FIGURE(kappa_rows_own),
-    FIGURE(kappa_columns_own),
     {"erc_over_diagonal", offsetof(cpl_layer_metrics, erc_over_diagonal), false},
     {"erc_grad_ratio_router", offsetof(cpl_layer_metrics, router_ratio), false},
     {"erc_grad_cos_router", offsetof(cpl_layer_metrics, router_cos), false},
@@ -122,6 +90,20 @@ static void put_aux_layers(json_t *object, const cpl_metrics *m)
             put_layers(object, key, m,
                        offsetof(cpl_layer_metrics, aux) + (size_t)i * sizeof(double));
     }
+}
+
+/* The coupling figures, renamed ones under the old key too. */
+static void put_figures(json_t *object, const cpl_metrics *m)
+{
+    for (int i = 0; i < CPL_N_FIGURES; i++) {
+        const cpl_figure_row *row = &cpl_figure_rows[i];
+        const size_t offset       = offsetof(cpl_layer_metrics, figures) + row->offset;
+        json_t *(*number)(double) = row->count ? cpl_json_count : cpl_json_number;
+        put_layers_as(object, row->name, m, offset, number);
+        if (strcmp(row->name, row->old_name) != 0)
+            put_layers_as(object, row->old_name, m, offset, number);
+    }
+    put_members(object, figure_members, sizeof figure_members / sizeof *figure_members, m);
 }
 
 static void put_counts(json_t *object, const cpl_metrics *m)
@@ -151,6 +133,7 @@ static void put_evaluation(json_t *object, const cpl_metrics *m)
 json_t *cpl_metrics_json(const cpl_metrics *m)
 {
     json_t *o = json_object();
+    (void)json_object_set_new(o, "schema", json_integer(CPL_FIGURES_SCHEMA));
     (void)json_object_set_new(o, "step", json_integer(m->step));
     (void)json_object_set_new(o, "tokens", json_integer(m->tokens));
     put(o, "loss", m->loss);
@@ -168,8 +151,7 @@ json_t *cpl_metrics_json(const cpl_metrics *m)
     (void)json_object_set_new(o, "skipped", json_integer(m->skipped));
     put_aux_layers(o, m);
     put_members(o, layer_members, sizeof layer_members / sizeof *layer_members, m);
-    if (m->has_figures)
-        put_members(o, figure_members, sizeof figure_members / sizeof *figure_members, m);
+    if (m->has_figures) put_figures(o, m);
     put_counts(o, m);
     if (m->has_eval) put_evaluation(o, m);
     if (m->tasks) (void)json_object_set(o, "tasks", m->tasks);

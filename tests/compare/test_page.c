@@ -263,8 +263,8 @@ static void a_share_goes_from_0_to_1(void **state)
     const run_case few = {.name = "few", .alpha = 1, .last = 2, .steps = 2};
     const char *folder = write_run(scratch_folder(), &few);
     write_string(in_folder(folder, "metrics.jsonl"),
-                 "{\"step\":1,\"tokens\":100,\"loss\":3,\"kappa_rows_own\":[0.48]}\n"
-                 "{\"step\":2,\"tokens\":200,\"loss\":3,\"kappa_rows_own\":[0.52]}\n");
+                 "{\"step\":1,\"tokens\":100,\"loss\":3,\"kappa_row_top1\":[0.48]}\n"
+                 "{\"step\":2,\"tokens\":200,\"loss\":3,\"kappa_row_top1\":[0.52]}\n");
     lined_up l;
     cpl_text svg = {0};
     line_up_folders(&l, &folder, 1, NULL);

@@ -123,10 +123,10 @@ static inline void fixture_chance(cpl_layer_report *layer, const cpl_inspect_opt
             row    = row && k[i * n + i] >= k[i * n + j];
             column = column && k[i * n + i] >= k[j * n + i];
         }
-        c->kappa_rows_own += row / (double)n;
-        c->kappa_columns_own += column / (double)n;
+        c->kappa_row_top1 += row / (double)n;
+        c->kappa_column_top1 += column / (double)n;
     }
-    c->assignment_own = fmin(1, (c->kappa_rows_own + c->kappa_columns_own) / 1.8);
+    c->assignment_own = fmin(1, (c->kappa_row_top1 + c->kappa_column_top1) / 1.8);
     c->expected       = sum / (double)(n * n);
     c->deviation      = n > 1 ? sqrt(squares / (double)(n - 1)) / (double)n : 0;
     c->z              = n > 1 ? (c->kappa_diagonal - c->expected) / c->deviation : (double)NAN;
@@ -196,8 +196,8 @@ static inline void fixture_fill(cpl_layer_report *layer, const cpl_inspect_optio
             else
                 f->m_off_diagonal += layer->M[i * n + j] / (double)(n * (n - 1));
         }
-    fixture_spread(&f->router_norm_mean, &f->router_norm_sd, layer->router_norm, n);
-    fixture_spread(&f->gate_norm_mean, &f->gate_norm_sd, layer->gate_norm, n);
+    fixture_spread(&f->router_norm_mean, &f->router_norm_std, layer->router_norm, n);
+    fixture_spread(&f->gate_norm_mean, &f->gate_norm_std, layer->gate_norm, n);
     layer->silhouette = options->silhouette && n > 1 ? 0 : (double)NAN;
     if (options->silhouette) layer->silhouettes = fixture_take(n, sizeof(double));
     for (int64_t i = 0; layer->silhouettes && i < n; i++) {

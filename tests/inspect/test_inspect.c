@@ -231,7 +231,7 @@ static void planted_experts_agree(void **state)
     check_M(l, &c.layers[0]);
     assert_true(l->ratios.most < 1 && l->erc[0] == 0);
     assert_true(l->chance.z > 5 && l->chance.erc_mean[0] > 0);
-    assert_true(l->chance.assignment_own == 1 && l->chance.kappa_rows_own == 1);
+    assert_true(l->chance.assignment_own == 1 && l->chance.kappa_row_top1 == 1);
     assert_verdict(&report, "The weights of router and experts agree: in every layer measured (1)");
     cpl_inspect_close(&report);
     case_free(&c);

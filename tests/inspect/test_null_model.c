@@ -446,8 +446,8 @@ static void check_small_kappa(const float *M, const double *row, const double *g
     assert_near(got.kappa_off_diagonal, off, tolerance);
     assert_near(got.expected, mean, tolerance);
     assert_near(got.deviation * got.deviation, sd * sd, tolerance * fmax(all.most, own));
-    assert_near(got.kappa_rows_own, rows / (double)n, DBL_EPSILON);
-    assert_near(got.kappa_columns_own, columns / (double)n, DBL_EPSILON);
+    assert_near(got.kappa_row_top1, rows / (double)n, DBL_EPSILON);
+    assert_near(got.kappa_column_top1, columns / (double)n, DBL_EPSILON);
     if (got.deviation > 0)
         assert_near(got.z * sd, own - mean, 1e6 * tolerance);
     else
@@ -490,7 +490,7 @@ static void test_two_experts(void **state)
     assert_ok(cpl_null_model_of(&got, swapped, norms, norms, 2, alphas, N_ALPHAS, 1, 0));
     assert_near(got.z, -1, 8 * DBL_EPSILON);
     assert_near(got.assignment_own, 0, 0);
-    assert_near(got.kappa_rows_own, 0, 0);
+    assert_near(got.kappa_row_top1, 0, 0);
 }
 
 static void test_where_every_pairing_is_the_same(void **state)
@@ -509,7 +509,7 @@ static void test_where_every_pairing_is_the_same(void **state)
     assert_ok(cpl_null_model_of(&got, M, row_norm, gate_norm, N, alphas, N_ALPHAS, 1, 0));
     assert_true(got.deviation == 0 && isnan(got.z));
     assert_near(got.expected, got.kappa_diagonal, slack * DBL_EPSILON);
-    assert_near(got.kappa_rows_own, 1, 0);
+    assert_near(got.kappa_row_top1, 1, 0);
     assert_near(got.assignment_own, 1, 0);
     for (int a = 0; a < N_ALPHAS; a++) {
         assert_near(got.erc_sd[a], 0, slack * DBL_EPSILON);
@@ -652,8 +652,8 @@ static void test_planted_pairing_is_found(void **state)
     measure(&w);
     cpl_null_model own = chance_of(&w, 3);
     assert_near(own.assignment_own, 1, 0);
-    assert_near(own.kappa_rows_own, 1, 0);
-    assert_near(own.kappa_columns_own, 1, 0);
+    assert_near(own.kappa_row_top1, 1, 0);
+    assert_near(own.kappa_column_top1, 1, 0);
     assert_true(own.z > 20 && own.kappa_diagonal > 2 * own.kappa_off_diagonal);
     assert_true(cpl_null_model_erc(w.M, N, 1) < own.erc_mean[2] - 5 * own.erc_sd[2]);
 
@@ -669,7 +669,7 @@ static void test_planted_pairing_is_found(void **state)
     int stayed          = 0;
     for (int j = 0; j < N; j++) stayed += place[j] == j;
     assert_near(lost.assignment_own, stayed / (double)N, DBL_EPSILON);
-    assert_near(lost.kappa_rows_own, stayed / (double)N, DBL_EPSILON);
+    assert_near(lost.kappa_row_top1, stayed / (double)N, DBL_EPSILON);
     assert_true(fabs(lost.z) < 5);
     assert_near(lost.expected, own.expected, 1e-6);
     assert_near(lost.deviation, own.deviation, 1e-6);
@@ -682,8 +682,8 @@ static void assert_same_kappa(const cpl_null_model *a, const cpl_null_model *b, 
     assert_near(b->expected, a->expected, tolerance * a->expected);
     assert_near(b->deviation, a->deviation, tolerance * a->expected);
     assert_near(b->z * a->deviation, a->z * a->deviation, 8 * tolerance * a->expected);
-    assert_near(b->kappa_rows_own, a->kappa_rows_own, 0);
-    assert_near(b->kappa_columns_own, a->kappa_columns_own, 0);
+    assert_near(b->kappa_row_top1, a->kappa_row_top1, 0);
+    assert_near(b->kappa_column_top1, a->kappa_column_top1, 0);
     assert_near(b->assignment_own, a->assignment_own, 0);
 }
 
@@ -733,10 +733,10 @@ static void test_rate_of_false_alarms(void **state)
         z += c.z / SEEDS;
         z_squares += c.z * c.z / SEEDS;
         fixed += N * c.assignment_own / SEEDS;
-        rows += N * c.kappa_rows_own / SEEDS;
-        columns += N * c.kappa_columns_own / SEEDS;
-        row_squares += N * c.kappa_rows_own * N * c.kappa_rows_own / SEEDS;
-        column_squares += N * c.kappa_columns_own * N * c.kappa_columns_own / SEEDS;
+        rows += N * c.kappa_row_top1 / SEEDS;
+        columns += N * c.kappa_column_top1 / SEEDS;
+        row_squares += N * c.kappa_row_top1 * N * c.kappa_row_top1 / SEEDS;
+        column_squares += N * c.kappa_column_top1 * N * c.kappa_column_top1 / SEEDS;
     }
     assert_in_range(alarms, 29, 74);
     assert_near(z, 0, 3.29 / sqrt(SEEDS));

@@ -76,8 +76,8 @@ static void check_norms(const problem *p, const cpl_coupling_figures *f)
     }
     assert_same(f->router_norm_mean, sum[0] / n);
     assert_same(f->gate_norm_mean, sum[1] / n);
-    assert_near(f->router_norm_sd, sqrt(off[0] / n), TOLERANCE * sum[0]);
-    assert_near(f->gate_norm_sd, sqrt(off[1] / n), TOLERANCE * sum[1]);
+    assert_near(f->router_norm_std, sqrt(off[0] / n), TOLERANCE * sum[0]);
+    assert_near(f->gate_norm_std, sqrt(off[1] / n), TOLERANCE * sum[1]);
 }
 
 static void check_kappa(const problem *p, const cpl_coupling_figures *f)
@@ -95,8 +95,8 @@ static void check_kappa(const problem *p, const cpl_coupling_figures *f)
     }
     assert_same(f->kappa_diagonal, own / n);
     assert_same(f->kappa_off_diagonal, p->n > 1 ? other / (n * (n - 1)) : 0);
-    assert_same(f->kappa_rows_own, rows / n);
-    assert_same(f->kappa_columns_own, columns / n);
+    assert_same(f->kappa_row_top1, rows / n);
+    assert_same(f->kappa_column_top1, columns / n);
 }
 
 static void check_matrix(const problem *p, const cpl_coupling_figures *f)

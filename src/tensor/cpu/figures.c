@@ -125,8 +125,8 @@ static void kappa_figures(cpl_coupling_figures *f, const float *M, const view *v
     }
     f->kappa_diagonal     = own / (double)n;
     f->kappa_off_diagonal = n > 1 ? other / (double)(n * (n - 1)) : 0;
-    f->kappa_rows_own     = (double)rows / (double)n;
-    f->kappa_columns_own  = (double)columns / (double)n;
+    f->kappa_row_top1     = (double)rows / (double)n;
+    f->kappa_column_top1  = (double)columns / (double)n;
 }
 
 static void eps_figures(cpl_coupling_figures *f, const float *eps, const view *v, int64_t n)
@@ -163,16 +163,16 @@ void CPL_ISA_NAME(cpl_cpu_coupling_figures)(cpl_backend *be, cpl_coupling_figure
     view v = view_of(be, n, d);
     norms(v.router_norm, r, n, d, be->n_threads);
     for (int64_t j = 0; j < n; j++) v.gate_norm[j] = cpl_f32(gate_norm)[j];
-    mean_and_sd(&out->router_norm_mean, &out->router_norm_sd, v.router_norm, n);
-    mean_and_sd(&out->gate_norm_mean, &out->gate_norm_sd, v.gate_norm, n);
+    mean_and_sd(&out->router_norm_mean, &out->router_norm_std, v.router_norm, n);
+    mean_and_sd(&out->gate_norm_mean, &out->gate_norm_std, v.gate_norm, n);
     eps_figures(out, cpl_f32(eps), &v, n);
     matrix_figures(out, cpl_f32(M), n, alpha);
     kappa_figures(out, cpl_f32(M), &v, n);
 
     all_dots(v.dots, r, r, n, d, be->n_threads);
     out->router_cos = mean_cosine(v.dots, v.router_norm, n);
-    homes(&out->home_clean_top1, &out->home_clean_topk, v.dots, n, top_k);
+    homes(&out->row_route_top1, &out->row_route_topk, v.dots, n, top_k);
     for (int64_t i = 0; i < n * d; i++) v.proxy[i] = noise ? r[i] * noise[i] : r[i];
     all_dots(v.dots, v.proxy, r, n, d, be->n_threads);
-    homes(&out->home_top1, &out->home_topk, v.dots, n, top_k);
+    homes(&out->proxy_route_top1, &out->proxy_route_topk, v.dots, n, top_k);
 }

@@ -1,0 +1,22 @@
+/* figures.c - see figures.h */
+#include "tensor/figures.h"
+
+#include <string.h>
+
+enum { REAL, COUNT };
+
+const cpl_figure_row cpl_figure_rows[CPL_N_FIGURES] = {
+#define CPL_FIGURE(name, old, kind, needs_M)                                                       \
+    {#name, #old, kind == COUNT, needs_M, offsetof(cpl_coupling_figures, name)},
+#include "tensor/coupling_figures.def"
+#undef CPL_FIGURE
+};
+
+const char *cpl_figure_old_name(const char *name)
+{
+    for (int i = 0; i < CPL_N_FIGURES; i++)
+        if (strcmp(cpl_figure_rows[i].name, name) == 0 &&
+            strcmp(cpl_figure_rows[i].old_name, name) != 0)
+            return cpl_figure_rows[i].old_name;
+    return NULL;
+}
