@@ -7,6 +7,7 @@ import base64
 import binascii
 import textwrap
 import unicodedata
+from collections import Counter
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import matplotlib
@@ -147,7 +148,7 @@ def set_places(axes: Any, name: str, names: List[Any], most: int) -> None:
 def set_axis(axes: Any, name: str, axis: Any, values: "np.ndarray") -> None:
     """Label, scale, range and ticks of axis `name` ("x" or "y") that shows `values`."""
     axis = axis if isinstance(axis, dict) else {}
-    getattr(axes, f"set_{name}label")(axis_label(axis))
+    getattr(axes, f"set_{name}label")("\n".join(textwrap.wrap(axis_label(axis), 40 if name == "y" else 70)))
     if isinstance(axis.get("names"), list):
         return set_places(axes, name, axis["names"], 24)
     log = axis.get("scale") == "log"
@@ -199,12 +200,13 @@ def set_head(figure: Any, chart: dict, entries: List[Tuple[Any, str]]) -> None:
         legend.remove()
 
 
-def line_style(one: dict, is_repeated: bool) -> Any:
+def line_style(one: dict, repeats: int) -> Any:
+    """`repeats`: how many series of the same points lie below; all of them can be seen."""
     if one.get("style") == "dots":
         return "none"
     if one.get("style") == "dashed":
         return (0, (5, 3))
-    return (0, (3, 3)) if is_repeated else "-"  # a line of the same points lies below: both can be seen
+    return (3 * (repeats - 1), (3, 6)) if repeats else "-"
 
 
 def read_series(chart: dict) -> List[dict]:
@@ -227,12 +229,12 @@ def read_series(chart: dict) -> List[dict]:
     return found
 
 
-def draw_line(axes: Any, one: dict, colour: Any, is_repeated: bool) -> Any:
+def draw_line(axes: Any, one: dict, colour: Any, repeats: int) -> Any:
     """Draws one series with its band; returns what the legend shows of it."""
     x, y, handle = one["x"], one["y"], None
     if one["low"] is not None and one["high"] is not None:
         axes.fill_between(x, one["low"], one["high"], color=colour, alpha=0.2, linewidth=0)
-        handle = Patch(color=colour, alpha=0.3, linewidth=0)
+        handle = Patch(color=colour, alpha=0.3, linewidth=0) if np.isfinite(one["low"]).any() else None
     if one["is_rule"]:
         style = {"color": AXIS, "linewidth": 1.0, "linestyle": (0, (2, 2))}
         if not y.size or np.isnan(y[0]):
@@ -246,7 +248,7 @@ def draw_line(axes: Any, one: dict, colour: Any, is_repeated: bool) -> Any:
         return handle
     dots = one.get("style") == "dots"
     marked = dots or points == 1 or (one.get("marks") and len(y) <= MARKED_POINTS)
-    style = {"color": colour, "linestyle": line_style(one, is_repeated), "marker": "o" if marked else "none",
+    style = {"color": colour, "linestyle": line_style(one, repeats), "marker": "o" if marked else "none",
              "markeredgewidth": 0, "alpha": 0.75 if dots else 1.0, "markersize": 4.5 if dots else 3.5}
     axes.plot(x, y, **style, zorder=3, clip_on=not marked)
     return Line2D([], [], **style)
@@ -264,15 +266,15 @@ def legend_of_lines(chart: dict, drawn: List[Tuple[dict, Any]]) -> List[Tuple[An
 
 
 def draw_lines(chart: dict) -> Any:
-    series, seen, drawn = read_series(chart), set(), []
+    series, seen, drawn = read_series(chart), Counter(), []
     figure, axes = new_figure(chart, WIDTH, HEIGHT if series else 1.2)
     groups = [one["group"] if isinstance(one.get("group"), int) else i for i, one in enumerate(series)]
     colours = palette([group for group, one in zip(groups, series) if "share" not in one])
     for one, group in zip(series, groups):
         points = (one["x"].tobytes(), one["y"].tobytes())
         colour = ramp(one["share"]) if "share" in one else colours[group]
-        drawn.append((one, draw_line(axes, one, colour, points in seen and one["low"] is None)))
-        seen.add(points)
+        drawn.append((one, draw_line(axes, one, colour, seen[points])))
+        seen[points] += 1
     if series:
         values = [one[name] for one in series for name in ("y", "low", "high") if one[name] is not None]
         set_axis(axes, "x", chart.get("x"), np.concatenate([one["x"] for one in series if not one["is_rule"]] or [[]]))
@@ -362,7 +364,7 @@ def draw_heat(chart: dict) -> Any:
     bar.outline.set_visible(False)
     if heat.get("scale") == "log":
         bar.ax.yaxis.set_major_formatter(ticker.FuncFormatter(plain))
-        if scale.vmax < 30 * scale.vmin:  # else a bar of one decade or less would have no marks
+        if scale.vmax < 300 * scale.vmin:  # powers of ten alone would be few
             bar.ax.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         bar.ax.yaxis.set_minor_formatter(ticker.NullFormatter())
     set_head(figure, chart, [])

@@ -111,7 +111,7 @@ def main(words: Optional[List[str]] = None) -> int:
     parser.add_argument("--format", default="svg", choices=("svg", "pdf", "png"), help="default svg")
     parser.add_argument("--only", metavar="ID,...", help="the charts to draw; default all")
     args = parser.parse_args(words)
-    if matplotlib is None:
+    if matplotlib is None or matplotlib.__version_info__ < (3, 7):
         print("couplet.plot: needs matplotlib 3.7 or newer: pip install matplotlib", file=sys.stderr)
         return 2
     try:
