@@ -62,7 +62,9 @@ bench: ## measures speed against the plain matrix product, in the same run
 
 experiments: release ## makes the missing runs of experiments/; ONLY=alpha, JOBS=1, MEASURE=1
 	@tools/deps.sh python
-	@python3 tools/experiments.py build/release/couplet --jobs $(JOBS) \
+	@[ -x build/plot/bin/python ] || \
+	    { python3 -m venv build/plot && build/plot/bin/pip install -q 'matplotlib>=3.7'; }
+	@build/plot/bin/python tools/experiments.py build/release/couplet --jobs $(JOBS) \
 	    $(if $(ONLY),--only $(ONLY)) $(if $(MEASURE),--measure)
 
 check: ## checks format, clang warnings, order of rooms, headers, map of the source, documented formats

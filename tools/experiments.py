@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """experiments.py COUPLET [--only WORD] [--jobs N] [--measure] [--list]: makes the runs that
 experiments/list.json names, one thread each and N at a time, measures what their checkpoints hold,
-records both in experiments/runs/, and writes results.json and the picture of every experiment.
+records both in experiments/runs/, and writes results.json and the pictures of every experiment. Pictures need
+matplotlib (python/couplet/plot.py).
 
 A run that is recorded is not made again; one that was interrupted goes on from its last checkpoint.
 --only WORD: the experiment of that folder, or all whose folder or runs have the word in their names.
@@ -20,6 +21,9 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "python"))
+from couplet import plot  # noqa: E402
+
 HOME = ROOT / "experiments"
 WORK = ROOT / "build" / "experiments"  # runs with their checkpoints
 LIST = json.loads((HOME / "list.json").read_text())
@@ -124,13 +128,22 @@ def measured(program, run):
     return json.loads(report.read_text())
 
 
-def record_picture(program, run, to):
-    """t-SNE of the experts of the middle layer, of the first seed alone."""
-    charts = WORK / f"{run.name}.charts"
-    couplet(program, "inspect", run, "--svg", charts, "--overwrite")
-    for picture in charts.glob("*-t-sne.svg"):
-        shutil.copy(picture, to / "tsne.svg")
-    shutil.rmtree(charts)
+def write_charts(path, charts):
+    """A file that couplet.plot reads."""
+    lines = ",\n".join(json.dumps(chart, ensure_ascii=False) for chart in charts)
+    path.write_text(f'{{"series": {{"version": 1, "charts": [\n{lines}\n]}}}}\n')
+
+
+def charts_of(path):
+    return json.loads(path.read_text())["series"]["charts"]
+
+
+def record_points(program, run, to):
+    """The chart of the t-SNE of the experts of the middle layer, of the first seed alone."""
+    figures = WORK / f"{run.name}.figures.json"
+    couplet(program, "inspect", run, "--json", figures, "--series", "--overwrite")
+    write_charts(to / "tsne.json", [chart for chart in charts_of(figures) if chart["id"] == "t-sne"])
+    figures.unlink()
 
 
 def slim(value, most=12):
@@ -159,7 +172,7 @@ def record(program, name):
          if key != "tokens_per_expert"})) + "\n")
     (part / "report.json").write_text(json.dumps(rounded(slim(measured(program, run)))) + "\n")
     if name.endswith("-s0") and "model.router=aoe" not in settings_of(name):
-        record_picture(program, run, part)
+        record_points(program, run, part)
     couplet(program, "compare", run, "--documents", 0)  # scores all that are held out
     write_gz(part / "documents.json.gz",
              json.dumps(rounded(json.loads((run / "documents.json").read_text()))))
@@ -210,19 +223,25 @@ def post_hoc(experiment):
             for arm in experiment["arms"]}
 
 
-def compared(program, experiment, folder):
-    """`couplet compare` over the recorded runs: figures, pairs, charts."""
+def compared(program, experiment):
+    """The file that `couplet compare` writes over the recorded runs: figures, pairs, charts."""
     runs = [HOME / "runs" / name for arm in experiment["arms"] for name in run_names(arm)]
-    charts, out = WORK / "charts", WORK / "compare.json"
-    shutil.rmtree(charts, ignore_errors=True)
+    out = WORK / "compare.json"
     words = ["--group-by", experiment["group_by"]] if "group_by" in experiment else []
-    charts.mkdir(parents=True)
-    couplet(program, "compare", *runs, *words, "--json", out, "--svg", charts, "--overwrite")
+    couplet(program, "compare", *runs, *words, "--no-documents", "--json", out, "--series", "--overwrite")
+    return out
+
+
+def draw(experiment, comparison, folder):
+    """The experiment's pictures: charts of the comparison, and t-SNE of recorded runs."""
+    charts = [chart for chart in charts_of(comparison) if chart["id"] in experiment["charts"]] if comparison else []
+    for arm in experiment.get("tsne", []):
+        for chart in charts_of(HOME / "runs" / f"{arm}-s0" / "tsne.json"):
+            charts.append({**chart, "id": f"tsne-{arm}".replace(".", "-"), "title": f"{chart['title']}: {arm}"})
     for old in folder.glob("*.svg"):
         old.unlink()
-    for chart in experiment["charts"]:
-        shutil.copy(charts / f"{chart}.svg", folder / f"{chart}.svg")
-    return json.loads(out.read_text())
+    write_charts(WORK / "pictures.json", charts)
+    return plot.draw_files([WORK / "pictures.json"], folder)
 
 
 def summary(report, experiment):
@@ -288,16 +307,16 @@ def conclude(program, experiment):
     folder.mkdir(exist_ok=True)
     results = {"command": f"make experiments ONLY={experiment['folder']}",
                "runs": [name for arm in experiment["arms"] for name in run_names(arm)]}
-    if experiment.get("figures"):
-        results.update(summary(compared(program, experiment, folder), experiment))
+    comparison = compared(program, experiment) if experiment.get("figures") else None
+    if comparison:
+        results.update(summary(json.loads(comparison.read_text()), experiment))
     results["checkpoints"] = post_hoc(experiment)
     if experiment.get("equal_time"):
         results["bits_per_byte_pairs"] = bits_per_byte_pairs(experiment)
         results["equal_time"] = at_equal_time(experiment)
-    for arm in experiment.get("tsne", []):
-        shutil.copy(HOME / "runs" / f"{arm}-s0" / "tsne.svg", folder / f"tsne-{arm}.svg")
+    pictures = draw(experiment, comparison, folder)
     (folder / "results.json").write_text(json.dumps(rounded(results), indent=1) + "\n")
-    say(f"{experiment['folder']}: results.json and {len(experiment['charts'])} charts written")
+    say(f"{experiment['folder']}: results.json and {len(pictures)} pictures written")
 
 
 # ---- the cost, measured ----
@@ -406,6 +425,8 @@ def main():
     names = names_of(experiments)
     if how.list:
         return show(names)
+    if not plot.can_draw():
+        sys.exit(f"experiments: the pictures need {plot.NEEDS}")
     WORK.mkdir(parents=True, exist_ok=True)
     failed = make_all(how.couplet, names, max(1, how.jobs))
     for experiment in sorted(experiments, key=lambda one: not one.get("cost")):

@@ -185,7 +185,7 @@ def new_figure(chart: dict, width: float = WIDTH, height: float = HEIGHT) -> Tup
 
 def set_head(figure: Any, chart: dict, entries: List[Tuple[Any, str]]) -> None:
     """The title, and below it the legend in as many columns as fit; both above the axes."""
-    title = "\n".join(textwrap.wrap(text(chart.get("title")), int(figure.get_figwidth() * 13)))
+    title = "\n".join(textwrap.wrap(text(chart.get("title")), int(figure.get_figwidth() * 10)))
     bold = {"weight": "bold", "size": 10}
     entries = [(handle, name if not name.startswith("_") else f" {name}") for handle, name in entries if name]
     if not entries:
@@ -388,8 +388,11 @@ def draw_points(chart: dict) -> Any:
     area = float(np.clip(4000 / max(1, len(x)), 5, 36))
     for key in sorted(set(groups)):
         at = keys == key
-        axes.scatter(x[at], y[at], s=area * np.nan_to_num(sizes[at] / largest), color=colours[key], alpha=0.75,
-                     linewidths=0)
+        style = {"color": colours[key], "alpha": 0.75}
+        if points.get("size") is None:  # a tenth of the bytes of a scatter plot
+            axes.plot(x[at], y[at], "o", markersize=area ** 0.5, markeredgewidth=0, **style)
+        else:
+            axes.scatter(x[at], y[at], s=area * np.nan_to_num(sizes[at] / largest), linewidths=0, **style)
         entries.append((Line2D([], [], linestyle="none", marker="o", color=colours[key], markersize=5),
                         group_name(chart, key)))
     if not bare:

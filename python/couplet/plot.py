@@ -25,6 +25,11 @@ except ImportError:
     matplotlib = None  # main says so
 
 VERSION = 1  # of the series block
+NEEDS = "matplotlib 3.7 or newer: pip install matplotlib"
+
+
+def can_draw() -> bool:
+    return matplotlib is not None and matplotlib.__version_info__ >= (3, 7)
 
 
 def charts_of(path: pathlib.Path) -> List[dict]:
@@ -111,8 +116,8 @@ def main(words: Optional[List[str]] = None) -> int:
     parser.add_argument("--format", default="svg", choices=("svg", "pdf", "png"), help="default svg")
     parser.add_argument("--only", metavar="ID,...", help="the charts to draw; default all")
     args = parser.parse_args(words)
-    if matplotlib is None or matplotlib.__version_info__ < (3, 7):
-        print("couplet.plot: needs matplotlib 3.7 or newer: pip install matplotlib", file=sys.stderr)
+    if not can_draw():
+        print(f"couplet.plot: needs {NEEDS}", file=sys.stderr)
         return 2
     try:
         drawn = draw_files(args.figures, args.out, args.format,
