@@ -1,6 +1,6 @@
 """The charts of a series block as figures of matplotlib: lines, matrices, points and boxes.
 
-docs/formats.md, "The series block", has the fields."""
+docs/formats.md, "Charts: --series", has the fields."""
 from __future__ import annotations
 
 import base64
@@ -232,7 +232,10 @@ def read_series(chart: dict) -> List[dict]:
 def draw_line(axes: Any, one: dict, colour: Any, repeats: int) -> Any:
     """Draws one series with its band; returns what the legend shows of it."""
     x, y, handle = one["x"], one["y"], None
-    if one["low"] is not None and one["high"] is not None:
+    dots = one.get("style") == "dots"
+    if one["low"] is not None and one["high"] is not None and dots:
+        axes.vlines(x, one["low"], one["high"], color=colour, linewidth=1.2)
+    elif one["low"] is not None and one["high"] is not None:
         axes.fill_between(x, one["low"], one["high"], color=colour, alpha=0.2, linewidth=0)
         handle = Patch(color=colour, alpha=0.3, linewidth=0) if np.isfinite(one["low"]).any() else None
     if one["is_rule"]:
@@ -246,7 +249,6 @@ def draw_line(axes: Any, one: dict, colour: Any, repeats: int) -> Any:
     points = int(np.isfinite(y).sum())
     if not points:
         return handle
-    dots = one.get("style") == "dots"
     marked = dots or points == 1 or (one.get("marks") and len(y) <= MARKED_POINTS)
     style = {"color": colour, "linestyle": line_style(one, repeats), "marker": "o" if marked else "none",
              "markeredgewidth": 0, "alpha": 0.75 if dots else 1.0, "markersize": 4.5 if dots else 3.5}

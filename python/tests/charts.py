@@ -58,6 +58,8 @@ def every_kind():
         chart("nothing", "lines", series=[], notes=["ERC is 0 at every alpha, in every layer."]),
         chart("dots", "lines", axis("erc.alpha"), axis("eps"), series=[
             line("runs", [0.5, 0.45, 0.4], style="dots"), line("mean", [0.48, 0.46, 0.41], 1, marks=False)]),
+        chart("error-bars", "lines", axis("task", names=["arc", "piqa"]), axis("accuracy"), series=[
+            line("model", [0.5, 0.6], style="dots", low=[0.4, 0.55], high=[0.6, 0.65])]),
         chart("matrix", "heat", heat=heat(16, 16, diagonal, boxes=[[0, 0], [3, 4]])),
         chart("log-matrix", "heat", heat=heat(2, 8, [i * 4000 for i in range(16)], low=0.01, high=100.0, scale="log",
                                               zeros=True, colours=[0.1, 10.0], value_label="M",

@@ -129,6 +129,21 @@ def test_names_in_the_legend(figures, tmp_path):
     assert "∞" in texts["infinite"] and "encoder 0" in texts["infinite"]
 
 
+def test_what_couplet_writes(tmp_path):
+    """Recorded runs, compared by the program."""
+    from couplet import certify
+    program = certify.find_program()
+    if not program or "--series" not in subprocess.run([program, "compare", "--help"], capture_output=True, text=True).stdout:
+        pytest.skip("there is no program with --series")
+    runs = [ROOT / "experiments" / "runs" / name for name in ("short-alpha-1-s0", "short-alpha-0.4-s0")]
+    subprocess.run([program, "compare", *runs, "--group-by", "erc.alpha", "--no-documents", "--json",
+                    tmp_path / "c.json", "--series"], check=True, capture_output=True)
+    ids = ["eps", "erc", "at-the-end-eps"]
+    drawn = plot.draw_files([tmp_path / "c.json"], tmp_path / "out", "svg", ids)
+    assert {path.stem for path in drawn} == set(ids)
+    assert "erc.alpha 0.4" in texts_of(tmp_path / "out" / "eps.svg")
+
+
 # ---- files ----
 
 def test_only_and_several_files(figures, tmp_path):
