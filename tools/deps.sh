@@ -3,10 +3,10 @@
 # with sudo when not root, saying what; elsewhere it prints the names. Does nothing if all is there.
 set -eu
 
-commands='gcc g++ make cmake pkg-config python3 clang clang-format'
+commands='gcc g++ make cmake pkg-config python3 clang clang-format chromium'
 build='gcc libc6-dev make cmake pkg-config libdnnl-dev libyaml-dev libjansson-dev zlib1g-dev
        libexpat1-dev libpcre2-dev libzstd-dev libutf8proc-dev libxxhash-dev libmd-dev'
-test='g++ python3 libcmocka-dev'
+test='g++ python3 libcmocka-dev chromium'
 check='clang clang-format libomp-dev'
 python='python3 python3-venv'
 

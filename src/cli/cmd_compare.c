@@ -2,12 +2,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "app/provenance.h"
 #include "app/score_run.h"
 #include "base/arena.h"
 #include "base/text.h"
 #include "cli/flags.h"
 #include "cli/output_paths.h"
 #include "cli/terminal/output.h"
+#include "compare/charts.h"
 #include "compare/compare.h"
 #include "compare/json.h"
 #include "compare/page.h"
@@ -34,16 +36,21 @@ static cpl_status print_text(const cpl_compare *compare)
     return status;
 }
 
-static cpl_status write_json(const cpl_compare *compare, const char *path)
+static cpl_status add_series(const cpl_arguments *a, const cpl_compare *compare, json_t *json)
 {
-    return cpl_output_json(cpl_compare_json(compare), "the comparison", path,
-                           JSON_REAL_PRECISION(9));
+    cpl_charts charts = {0};
+    cpl_status status = cpl_compare_charts(&charts, compare);
+    if (status == CPL_OK)
+        status = cpl_charts_into(json, &charts,
+                                 cpl_provenance_json(a->given, a->n_given, a->words, a->n_words));
+    cpl_charts_close(&charts);
+    return status;
 }
 
-static cpl_status write_page(const cpl_compare *compare, const char *path)
+static cpl_status write_page(const cpl_compare *compare, const json_t *data, const char *path)
 {
     cpl_text page     = {0};
-    cpl_status status = cpl_compare_page(&page, compare);
+    cpl_status status = cpl_compare_page(&page, compare, data);
     if (status == CPL_OK) status = cpl_output_file(path, page.bytes, page.length);
     cpl_text_free(&page);
     return status;
@@ -52,13 +59,24 @@ static cpl_status write_page(const cpl_compare *compare, const char *path)
 static cpl_status show_all(const cpl_arguments *args, const cpl_compare *compare)
 {
     const char *json = cpl_flag_text(args, "--json"), *html = cpl_flag_text(args, "--html");
-    const char *svg = cpl_flag_text(args, "--svg");
+    const bool series = cpl_flag_on(args, "--series");
+    json_t *data      = NULL;
+    cpl_status status = CPL_OK;
     if (!json || strcmp(json, "-") != 0) CPL_TRY(print_text(compare));
-    if (json) CPL_TRY(write_json(compare, json));
-    if (html) CPL_TRY(write_page(compare, html));
-    if (svg) CPL_TRY(cpl_compare_svgs(svg, compare));
+    if (json || html) data = cpl_compare_json(compare);
+    if ((json || html) && !data)
+        return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the comparison");
+    if (series || html) CPL_TRY_DONE(add_series(args, compare, data));
+    if (html) CPL_TRY_DONE(write_page(compare, data, html));
+    if (json) {
+        if (!series) json_object_del(data, "series");
+        CPL_TRY_DONE(
+            cpl_output_json(json_incref(data), "the comparison", json, JSON_REAL_PRECISION(9)));
+    }
     cpl_output_paths_describe(args);
-    return CPL_OK;
+done:
+    json_decref(data);
+    return status;
 }
 
 /* A single run is no comparison: its documents are scored where that is asked for. */
@@ -130,7 +148,7 @@ static const cpl_flag flags[] = {
 const cpl_verb cpl_verb_compare = {
     .name    = "compare",
     .summary = "compare runs: settings, losses, coupling, speed, with spread over seeds",
-    .usage   = "RUN [RUN ...] [--group-by SETTING] [--json FILE] [--html FILE] [--svg FOLDER]",
+    .usage   = "RUN [RUN ...] [--group-by SETTING] [--json FILE] [--html FILE] [--series]",
     .about =
         "A RUN is a folder of couplet train; it may still be in progress. The only file written "
         "into it is documents.json, the losses of held-out documents (--documents), computed "

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "app/plan_run.h"
+#include "app/provenance.h"
 #include "base/arena.h"
 #include "cli/configure.h"
 #include "cli/eval_flags.h"
@@ -154,10 +155,22 @@ static cpl_status print_table(const work *w)
     return status;
 }
 
-static cpl_status write_page(const work *w, const char *path)
+static cpl_status add_series(const work *w, json_t *json)
+{
+    cpl_charts charts      = {0};
+    const cpl_arguments *a = w->args;
+    cpl_status status      = cpl_evaluation_charts(&charts, &w->evaluation);
+    if (status == CPL_OK)
+        status = cpl_charts_into(json, &charts,
+                                 cpl_provenance_json(a->given, a->n_given, a->words, a->n_words));
+    cpl_charts_close(&charts);
+    return status;
+}
+
+static cpl_status write_page(const work *w, const json_t *data, const char *path)
 {
     cpl_text page     = {0};
-    cpl_status status = cpl_evaluation_page(&page, &w->evaluation, w->args->words[0]);
+    cpl_status status = cpl_evaluation_page(&page, &w->evaluation, w->args->words[0], data);
     if (status == CPL_OK) status = cpl_output_file(path, page.bytes, page.length);
     cpl_text_free(&page);
     return status;
@@ -166,13 +179,24 @@ static cpl_status write_page(const work *w, const char *path)
 static cpl_status show_all(work *w)
 {
     const char *json = cpl_flag_text(w->args, "--json"), *html = cpl_flag_text(w->args, "--html");
+    const bool series = cpl_flag_on(w->args, "--series");
+    json_t *data      = NULL;
+    cpl_status status = CPL_OK;
     if (!json || strcmp(json, "-") != 0) CPL_TRY(print_table(w));
-    if (json)
-        CPL_TRY(cpl_output_json(cpl_evaluation_json(&w->evaluation, w->settings), "the results",
-                                json, JSON_REAL_PRECISION(9)));
-    if (html) CPL_TRY(write_page(w, html));
+    if (json || html) data = cpl_evaluation_json(&w->evaluation, w->settings);
+    if ((json || html) && !data) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the results");
+    if (series || html) CPL_TRY_DONE(add_series(w, data));
+    if (html) CPL_TRY_DONE(write_page(w, data, html));
+    if (json) {
+        if (!series) json_object_del(data, "series");
+        CPL_TRY_DONE(
+            cpl_output_json(json_incref(data), "the results", json, JSON_REAL_PRECISION(9)));
+    }
     cpl_output_paths_describe(w->args);
-    return cpl_eval_journal_remove(&w->journal);
+    status = cpl_eval_journal_remove(&w->journal);
+done:
+    json_decref(data);
+    return status;
 }
 
 /* ---- the forms of the verb ---- */
@@ -309,6 +333,7 @@ static const cpl_flag flags[] = {
      .kind       = CPL_FLAG_FILE,
      .value_name = "FILE",
      .help       = "Write a self-contained page with the tasks' tables and a chart."},
+    CPL_FLAG_ROW_SERIES,
     {.name = "--samples",
      .kind = CPL_FLAG_SWITCH,
      .help = "Add every question of the tasks with its answer to the JSON; needs --json."},

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "app/provenance.h"
 #include "base/arena.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -12,8 +13,10 @@
 #include "cli/parse_value.h"
 #include "cli/routing_print.h"
 #include "cli/terminal/output.h"
+#include "inspect/charts.h"
 #include "inspect/json.h"
 #include "inspect/page.h"
+#include "inspect/routing/charts.h"
 #include "inspect/routing/json.h"
 #include "inspect/routing/page.h"
 #include "io/file.h"
@@ -73,7 +76,7 @@ static cpl_status read_options(work *w)
     o->n_threads          = threads ? (int)threads : cpl_cpu_count();
     CPL_TRY(settle_memory(w, memory));
     o->keep_going = cpl_flag_on(a, "--keep-going");
-    o->picture    = cpl_flag_given(a, "--html") || cpl_flag_given(a, "--svg");
+    o->picture    = cpl_flag_given(a, "--html") || cpl_flag_on(a, "--series");
     o->picture_layer =
         cpl_flag_given(a, "--tsne-layer") ? cpl_flag_int(a, "--tsne-layer") : INT64_C(-1);
     o->picture_stride = cpl_flag_given(a, "--tsne-stride") ? cpl_flag_int(a, "--tsne-stride") : 0;
@@ -211,11 +214,6 @@ static json_t *json_of(const work *w)
     return NULL;
 }
 
-static cpl_status write_json(const work *w, const char *path)
-{
-    return cpl_output_json(json_of(w), "the report", path, JSON_REAL_PRECISION(9));
-}
-
 static cpl_status print_all(const work *w)
 {
     for (int64_t i = 0; i < w->n; i++) {
@@ -228,22 +226,30 @@ static cpl_status print_all(const work *w)
     return CPL_OK;
 }
 
-static void put_routing(cpl_text *out, const void *report)
+static cpl_status add_series(const work *w, json_t *json)
 {
-    cpl_routing_page_sections(out, report);
+    cpl_charts charts      = {0};
+    const cpl_arguments *a = w->args;
+    cpl_status status      = w->n ? cpl_coupling_charts(&charts, w->pointers, w->n) : CPL_OK;
+    if (status == CPL_OK && w->routed) status = cpl_routing_charts(&charts, &w->routing);
+    if (status == CPL_OK)
+        status = cpl_charts_into(json, &charts,
+                                 cpl_provenance_json(a->given, a->n_given, a->words, a->n_words));
+    cpl_charts_close(&charts);
+    return status;
 }
 
-static cpl_status make_page(cpl_text *page, const work *w)
+static void put_routing(cpl_text *out, const void *report, const json_t *data)
 {
-    if (!w->routed) return cpl_coupling_page(page, w->pointers, w->n);
-    if (w->n == 0) return cpl_routing_page(page, &w->routing);
-    return cpl_coupling_page_with(page, w->pointers, w->n, put_routing, &w->routing);
+    cpl_routing_page_sections(out, report, data);
 }
 
-static cpl_status write_page(const work *w, const char *path)
+static cpl_status write_page(const work *w, const json_t *data, const char *path)
 {
     cpl_text page     = {0};
-    cpl_status status = make_page(&page, w);
+    cpl_status status = w->n ? cpl_coupling_page(&page, w->pointers, w->n, data,
+                                                 w->routed ? put_routing : NULL, &w->routing)
+                             : cpl_routing_page(&page, &w->routing, data);
     if (status == CPL_OK) status = cpl_output_file(path, page.bytes, page.length);
     cpl_text_free(&page);
     return status;
@@ -252,14 +258,23 @@ static cpl_status write_page(const work *w, const char *path)
 static cpl_status show_all(const work *w)
 {
     const char *json = cpl_flag_text(w->args, "--json"), *html = cpl_flag_text(w->args, "--html");
-    const char *svg = cpl_flag_text(w->args, "--svg");
+    const bool series = cpl_flag_on(w->args, "--series");
+    json_t *data      = NULL;
+    cpl_status status = CPL_OK;
     if (!json || strcmp(json, "-") != 0) CPL_TRY(print_all(w));
-    if (json) CPL_TRY(write_json(w, json));
-    if (html) CPL_TRY(write_page(w, html));
-    if (svg && w->n) CPL_TRY(cpl_coupling_svgs(NULL, svg, w->pointers, w->n));
-    if (svg && w->routed) CPL_TRY(cpl_routing_svgs(NULL, svg, &w->routing));
+    if (json || html) data = json_of(w);
+    if ((json || html) && !data) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the report");
+    if (series || html) CPL_TRY_DONE(add_series(w, data));
+    if (html) CPL_TRY_DONE(write_page(w, data, html));
+    if (json) {
+        if (!series) json_object_del(data, "series");
+        CPL_TRY_DONE(
+            cpl_output_json(json_incref(data), "the report", json, JSON_REAL_PRECISION(9)));
+    }
     cpl_output_paths_describe(w->args);
-    return CPL_OK;
+done:
+    json_decref(data);
+    return status;
 }
 
 /* What was left out, with --keep-going or of the picture, is still a failure, told at the end. */
@@ -380,7 +395,7 @@ static const cpl_flag flags[] = {
 const cpl_verb cpl_verb_inspect = {
     .name    = "inspect",
     .summary = "report how well router rows and experts of an MoE checkpoint are aligned",
-    .usage   = "CHECKPOINT [CHECKPOINT ...] [--json FILE] [--html FILE] [--svg FOLDER] [...]",
+    .usage   = "CHECKPOINT [CHECKPOINT ...] [--json FILE] [--html FILE] [--series] [...]",
     .about =
         "A checkpoint is a folder in the Hugging Face layout, a .safetensors file or a .gguf "
         "file of a known family, or of one whose tensors allow only one interpretation. Only "

@@ -29,6 +29,7 @@ static const struct rule {
     {"--samples", TASKS},
     {"--skip-bad", TASKS},
     {"--html", TASKS},
+    {"--series", TASKS},
     {"--window", TEXT},
     {"--stride", TEXT},
     {"--tokenizer", TASKS | TEXT},

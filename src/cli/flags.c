@@ -37,6 +37,10 @@ static cpl_status no_such_flag(const cpl_verb *verb, const char *word)
     memcpy(name, word, length);
     name[length] = '\0';
     for (size_t f = 0; f < verb->n_flags; f++) names[f + 1] = verb->flags[f].name;
+    if (strcmp(name, "--svg") == 0 && find_flag(verb, "--series", strlen("--series")) >= 0)
+        return CPL_FAIL(CPL_ERR_USAGE,
+                        "--svg is no longer there: write --json FILE --series, then "
+                        "`python -m couplet.plot FILE --out FOLDER` draws every chart");
     const char *near = cpl_text_nearest(name, names, verb->n_flags + 1);
     if (near)
         return CPL_FAIL(CPL_ERR_USAGE, "%s has no flag %s; did you mean %s?", verb->name, name,

@@ -15,7 +15,9 @@ struct cpl_arguments {
     int n_words;
     const char **sets; /* the values of --set in their order; owned array */
     int n_sets;
-    bool help;         /* --help or -h is among them: nothing else was checked */
+    bool help;          /* --help or -h is among them: nothing else was checked */
+    char *const *given; /* (n_given) every word, from that of the verb on; borrowed */
+    int n_given;
     const char *topic; /* the word after --help: a section, a setting or all; NULL: none */
     struct {           /* by index in verb->flags */
         bool given;

@@ -23,6 +23,8 @@ static cpl_status run_verb(int count, char **words)
     int used = 0;
     CPL_TRY(cpl_verb_find(&verb, &used, count, (const char *const *)words));
     CPL_TRY(cpl_arguments_read(&args, verb, count - used, words + used));
+    args.given        = words;
+    args.n_given      = count;
     cpl_status status = args.help ? cpl_help_verb(stdout, verb, args.topic) : verb->run(&args);
     cpl_arguments_free(&args);
     return status;

@@ -17,7 +17,7 @@
 /* The flags of results, and what their lines say. */
 static const struct result {
     const char *flag, *word;
-} results[] = {{"--json", "json"}, {"--html", "page"}, {"--svg", "charts"}, {"--out", NULL}};
+} results[] = {{"--json", "json"}, {"--html", "page"}, {"--out", NULL}};
 
 enum { N_RESULTS = sizeof results / sizeof *results };
 
@@ -31,7 +31,7 @@ bool cpl_output_paths_is_file(const cpl_arguments *args, const char *flag)
 {
     const char *path = path_of(args, flag);
     if (!path || (strcmp(flag, "--json") == 0 && strcmp(path, "-") == 0)) return false;
-    return strcmp(flag, "--svg") != 0 && !cpl_output_is_stream(path);
+    return !cpl_output_is_stream(path);
 }
 
 cpl_status cpl_output_paths_outside(const cpl_arguments *args)
@@ -141,39 +141,19 @@ static cpl_status check_file_place(const char *path)
     return status;
 }
 
-/* Charts that are there already count as one result. */
-static cpl_status check_charts(const cpl_arguments *args, const char *folder)
-{
-    char **names  = NULL;
-    int64_t count = 0;
-    bool there    = false;
-    if (!folder || !cpl_path_exists(folder)) return CPL_OK;
-    if (!cpl_path_is_folder(folder))
-        return CPL_FAIL(CPL_ERR_IO, "%s: is there and is no folder", folder);
-    CPL_TRY(cpl_folder_list(&names, &count, folder));
-    for (int64_t i = 0; i < count; i++) {
-        const size_t length = strlen(names[i]);
-        there |= length > 4 && strcmp(names[i] + length - 4, ".svg") == 0;
-    }
-    cpl_folder_list_free(names, count);
-    if (!there || cpl_flag_on(args, "--overwrite")) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT,
-                    "%s has charts already: --overwrite replaces those of the same names, or write "
-                    "to another folder",
-                    folder);
-}
-
 cpl_status cpl_output_paths_check(const cpl_arguments *args, const char *members)
 {
     const char *json = path_of(args, "--json"), *html = path_of(args, "--html");
     if (json && html && strcmp(json, html) == 0)
         return CPL_FAIL(CPL_ERR_USAGE, "--json and --html both name %s", json);
+    if (cpl_flag_known(args, "--series") && cpl_flag_on(args, "--series") && !json)
+        return CPL_FAIL(CPL_ERR_USAGE, "--series adds to the JSON: give --json FILE too");
     for (int r = 0; r < N_RESULTS; r++) {
         if (!cpl_output_paths_is_file(args, results[r].flag)) continue;
         CPL_TRY(check_file_place(path_of(args, results[r].flag)));
         CPL_TRY(check_new(args, results[r].flag, members));
     }
-    return check_charts(args, path_of(args, "--svg"));
+    return CPL_OK;
 }
 
 /* ---- afterwards ---- */

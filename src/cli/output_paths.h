@@ -1,7 +1,7 @@
 /* output_paths.h - where a verb may write its results: never into what is read, and over results that are
  * there already only with --overwrite.
  *
- * Room:  cli. A result is --json, --html, --svg or --out, those of them that the verb has. The standard
+ * Room:  cli. A result is --json, --html or --out, those of them that the verb has. The standard
  *        output (- of --json, /dev/stdout), devices and pipes are no results that could be replaced. */
 #ifndef CPL_CLI_OUTPUT_PATHS_H
 #define CPL_CLI_OUTPUT_PATHS_H
@@ -15,15 +15,18 @@
         .help = "Replace existing results; without it they are refused before any work."           \
     }
 
+#define CPL_FLAG_ROW_SERIES                                                                        \
+    {                                                                                              \
+        .name = "--series", .kind = CPL_FLAG_SWITCH,                                               \
+        .help = "Add the data of all charts to the JSON, for python -m couplet.plot; needs "       \
+                "--json."                                                                          \
+    }
+
 /* Rows for a verb's table, with the sentences of --json and --html. */
 #define CPL_FLAG_ROWS_PLACES(json, html)                                                           \
     {.name = "--json", .kind = CPL_FLAG_FILE, .value_name = "FILE", .help = json},                 \
         {.name = "--html", .kind = CPL_FLAG_FILE, .value_name = "FILE", .help = html},             \
-        {.name       = "--svg",                                                                    \
-         .kind       = CPL_FLAG_FOLDER,                                                            \
-         .value_name = "FOLDER",                                                                   \
-         .help       = "Write every chart as a vector file into this folder."},                          \
-        CPL_FLAG_ROW_OVERWRITE
+        CPL_FLAG_ROW_SERIES, CPL_FLAG_ROW_OVERWRITE
 
 /* Looks at the places of all results before any work is done. `members`: what --overwrite replaces,
  * besides an empty file and a page: a JSON object with one of these members, or a safetensors file

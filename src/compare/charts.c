@@ -5,8 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "report/chart.h"
-#include "report/svg_file.h"
+#include "base/pool.h"
 
 static const double early = 0.05, wide_ratio = 30;
 
@@ -32,50 +31,9 @@ static cpl_run_curve curve_of(const cpl_compared_figure *f)
     return f->figure < 0 ? CPL_RUN_CURVE_NONE : cpl_run_figures[f->figure].curve;
 }
 
-static bool is_name_taken(const cpl_compare_charts *charts, const char *file)
-{
-    for (int64_t i = 0; i < charts->n; i++)
-        if (strcmp(charts->charts[i].file, file) == 0) return true;
-    return false;
-}
-
-static void add(cpl_compare_charts *charts, int64_t figure, bool at_the_end)
-{
-    const cpl_compared_figure *f = &charts->compare->figures[figure];
-    cpl_compare_chart *chart     = &charts->charts[charts->n];
-    char name[CPL_SVG_NAME_BYTES], whole[160];
-    snprintf(whole, sizeof whole, "%s%.120s", at_the_end ? "at-the-end-" : "", f->file);
-    cpl_svg_name(name, whole, "chart");
-    *chart = (cpl_compare_chart){
-        .caption = f->help, .figure = figure, .curve = curve_of(f), .at_the_end = at_the_end};
-    strcpy(chart->file, name);
-    for (int64_t k = 2; is_name_taken(charts, chart->file); k++)
-        snprintf(chart->file, sizeof chart->file, "%s_%lld", name, (long long)k);
-    charts->n++;
-}
-
 static bool has_places(const cpl_compare *c)
 {
     return c->options.group_by && c->n_groups > 1 && !isnan(c->groups[0].place);
-}
-
-cpl_status cpl_compare_charts_open(cpl_compare_charts *charts, const cpl_compare *c)
-{
-    *charts = (cpl_compare_charts){.compare = c};
-    charts->charts =
-        cpl_pool_take(&charts->pool, (size_t)(2 * c->n_figures) * sizeof(cpl_compare_chart));
-    if (!charts->charts) return CPL_ERR_MEMORY;
-    for (int end = 0; end <= has_places(c); end++)
-        for (int64_t f = 0; f < c->n_figures; f++)
-            if (curve_of(&c->figures[f]) != CPL_RUN_CURVE_NONE && any_value(c, &c->figures[f]))
-                add(charts, f, end);
-    return CPL_OK;
-}
-
-void cpl_compare_charts_close(cpl_compare_charts *charts)
-{
-    cpl_pool_free(&charts->pool);
-    memset(charts, 0, sizeof *charts);
 }
 
 /* ---- curves ---- */
@@ -140,9 +98,9 @@ static cpl_spread members_at(const drawing *d, const cpl_run_group *group, doubl
 /* The colour of line `i` of `n`. */
 static void colour(cpl_chart_series *s, int64_t i, int64_t n)
 {
-    s->ramp   = n > CPL_CHART_COLOURS;
-    s->share  = n > 1 ? (double)i / (double)(n - 1) : 0;
-    s->colour = s->ramp ? 0 : (int)i;
+    s->ramp  = n > CPL_COMPARE_COLOURS;
+    s->share = n > 1 ? (double)i / (double)(n - 1) : 0;
+    s->group = s->ramp ? 0 : (int)i;
 }
 
 /* The first member that has logged a step; where none has, the first. */
@@ -172,33 +130,31 @@ static cpl_status add_group(drawing *d, int64_t g)
         low[n]    = s.mean - s.sd;
         high[n++] = s.mean + s.sd;
     }
-    cpl_chart_series line = {.name = group->name, .x = x, .y = y, .n = n};
+    cpl_chart_series line = {.name = group->name, .x = x, .y = y, .n = n, .marks = n <= 80};
     colour(&line, g, d->c->n_groups);
-    d->series[d->n_series++] = line;
-    if (group->n < 2) return CPL_OK;
-    line.name                = NULL;
-    line.low                 = low;
-    line.high                = high;
+    if (group->n > 1) {
+        line.low  = low;
+        line.high = high;
+    }
     d->series[d->n_series++] = line;
     return CPL_OK;
 }
 
 /* ---- at the end ---- */
 
-/* A point of every run, apart from each other so that no line joins them. */
+/* A point of every run. */
 static cpl_status add_points(drawing *d)
 {
-    const size_t most = 2 * (size_t)d->c->n_runs;
-    double *x         = cpl_pool_take(&d->pool, 2 * most * sizeof *x);
+    const size_t n = (size_t)d->c->n_runs;
+    double *x      = cpl_pool_take(&d->pool, 2 * n * sizeof *x);
     if (!x) return CPL_ERR_MEMORY;
-    double *y = x + most;
-    int64_t n = 0;
-    for (int64_t r = 0; r < d->c->n_runs; r++, n += 2) {
-        x[n] = x[n + 1] = d->c->groups[d->c->group_of[r]].place;
-        y[n]            = d->figure->values[r];
-        y[n + 1]        = (double)NAN;
+    double *y = x + n;
+    for (size_t r = 0; r < n; r++) {
+        x[r] = d->c->groups[d->c->group_of[r]].place;
+        y[r] = d->figure->values[r];
     }
-    d->series[d->n_series++] = (cpl_chart_series){.x = x, .y = y, .n = n, .colour = 1};
+    d->series[d->n_series++] = (cpl_chart_series){
+        .name = "a run", .x = x, .y = y, .n = (int64_t)n, .group = 1, .style = CPL_CHART_DOTS};
     return CPL_OK;
 }
 
@@ -215,7 +171,7 @@ static cpl_status add_means(drawing *d)
         y[n++] = d->figure->spread[g].mean;
     }
     d->series[d->n_series++] =
-        (cpl_chart_series){.x = x, .y = y, .n = n, .colour = 0, .plain = true};
+        (cpl_chart_series){.name = "mean", .x = x, .y = y, .n = n, .group = 0};
     return CPL_OK;
 }
 
@@ -228,38 +184,52 @@ static bool is_wide(const cpl_compare *c)
 
 /* ---- a chart ---- */
 
-static cpl_status fill(drawing *d, const cpl_compare_chart *chart)
+static cpl_status fill(drawing *d, bool at_the_end)
 {
-    d->series = cpl_pool_take(&d->pool, (size_t)(2 * d->c->n_groups + 2) * sizeof *d->series);
+    d->series = cpl_pool_take(&d->pool, (size_t)(d->c->n_groups + 2) * sizeof *d->series);
     if (!d->series) return CPL_ERR_MEMORY;
-    if (chart->at_the_end) {
+    if (at_the_end) {
         CPL_TRY(add_means(d));
         return add_points(d);
     }
-    d->first = chart->curve == CPL_RUN_CURVE_LOSS ? early * last_tokens(d->c) : 0;
+    d->first = curve_of(d->figure) == CPL_RUN_CURVE_LOSS ? early * last_tokens(d->c) : 0;
     for (int64_t g = 0; g < d->c->n_groups; g++) CPL_TRY(add_group(d, g));
     return CPL_OK;
 }
 
-cpl_status cpl_compare_chart_draw(cpl_text *out, const cpl_compare_charts *charts, int64_t i,
-                                  bool in_page)
+static cpl_status put_chart(cpl_charts *out, const cpl_compare *c, const cpl_compared_figure *f,
+                            bool at_the_end)
 {
-    const cpl_compare *c           = charts->compare;
-    const cpl_compare_chart *chart = &charts->charts[i];
-    drawing d                      = {.c = c, .figure = &c->figures[chart->figure]};
-    const char *x_label            = settle_unit(&d);
-    cpl_status status              = fill(&d, chart);
-    const bool ramp                = !chart->at_the_end && c->n_groups > CPL_CHART_COLOURS;
-    cpl_chart drawn                = {.title   = d.figure->label,
-                                      .x_label = chart->at_the_end ? c->options.group_by : x_label,
-                                      .log_x   = chart->at_the_end && is_wide(c),
-                                      .log_y   = chart->curve == CPL_RUN_CURVE_LOG,
-                                      .in_page = in_page};
-    if (chart->curve == CPL_RUN_CURVE_SHARE) drawn.y = (cpl_chart_range){.low = 0, .high = 1};
-    if (drawn.log_y) drawn.note = "0 lies below the scale and is not drawn.";
-    if (ramp) drawn.ramp_names[0] = c->groups[0].name;
-    if (ramp) drawn.ramp_names[1] = c->groups[c->n_groups - 1].name;
-    if (status == CPL_OK) cpl_chart_lines(out, &drawn, d.series, d.n_series);
+    drawing d                 = {.c = c, .figure = f};
+    const char *x_label       = settle_unit(&d);
+    const cpl_run_curve curve = curve_of(f);
+    cpl_status status         = fill(&d, at_the_end);
+    const bool ramp           = !at_the_end && c->n_groups > CPL_COMPARE_COLOURS;
+    cpl_chart chart           = {
+                  .id      = cpl_pool_printf(&d.pool, "%s%s", at_the_end ? "at-the-end-" : "", f->file),
+                  .section = at_the_end ? "end" : "curves",
+                  .title   = f->label,
+                  .caption = f->help,
+                  .x = {.label = at_the_end ? c->options.group_by : x_label, .log = at_the_end && is_wide(c)},
+                  .y = {.range = {0, curve == CPL_RUN_CURVE_SHARE}, .log = curve == CPL_RUN_CURVE_LOG}};
+    chart.y.zero = chart.y.log; /* a loss that has reached 0 stands at the foot of the axis */
+    if (ramp) {
+        chart.ramp[0] = c->groups[0].name;
+        chart.ramp[1] = c->groups[c->n_groups - 1].name;
+    }
+    if (status == CPL_OK) status = cpl_pool_status(&d.pool);
+    if (status == CPL_OK) cpl_charts_lines(out, &chart, d.series, d.n_series);
     cpl_pool_free(&d.pool);
-    return status == CPL_OK ? cpl_text_status(out) : status;
+    return status;
+}
+
+cpl_status cpl_compare_charts(cpl_charts *out, const cpl_compare *c)
+{
+    for (int end = has_places(c); end >= 0; end--)
+        for (int64_t i = 0; i < c->n_figures; i++) {
+            const cpl_compared_figure *f = &c->figures[i];
+            if (curve_of(f) != CPL_RUN_CURVE_NONE && any_value(c, f))
+                CPL_TRY(put_chart(out, c, f, end));
+        }
+    return CPL_OK;
 }

@@ -1,20 +1,11 @@
 /* page.c - the page in its reading order; see page.h */
 #include "compare/page.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "compare/charts.h"
 #include "compare/tables.h"
-#include "io/file.h"
-#include "io/path_guard.h"
-#include "report/markup.h"
 #include "report/page.h"
-#include "report/svg_file.h"
-
-/* Names of figures are several words long: in a narrow window they keep room for one. */
-static const char more_style[] = "tbody th{min-width:min(11em,38vw)}\n";
 
 static void put_title(cpl_text *out, const cpl_compare *c)
 {
@@ -27,7 +18,7 @@ static void put_title(cpl_text *out, const cpl_compare *c)
     cpl_text_printf(&lead, "Figures %s. Made by couplet compare.",
                     cpl_compare_point_words(words, c));
     out->failed = out->failed || title.failed || lead.failed;
-    if (!out->failed) cpl_page_open(out, title.bytes, lead.bytes, more_style);
+    if (!out->failed) cpl_page_open(out, title.bytes, lead.bytes);
     cpl_text_free(&title);
     cpl_text_free(&lead);
 }
@@ -98,38 +89,23 @@ static cpl_status put_details(cpl_text *out, const cpl_compare *c)
 
 /* ---- charts ---- */
 
-static cpl_status put_charts(cpl_text *out, const cpl_compare_charts *charts, bool at_the_end)
+static void put_charts(cpl_text *out, const cpl_compare *c, const json_t *data)
 {
-    cpl_page_charts_open(out);
-    for (int64_t i = 0; i < charts->n; i++) {
-        if (charts->charts[i].at_the_end != at_the_end) continue;
-        cpl_page_chart_open(out);
-        CPL_TRY(cpl_compare_chart_draw(out, charts, i, true));
-        cpl_page_chart_close(out, charts->charts[i].caption);
-    }
-    cpl_page_charts_close(out);
-    return CPL_OK;
-}
-
-static cpl_status put_all_charts(cpl_text *out, const cpl_compare_charts *charts)
-{
-    const cpl_compare *c = charts->compare;
-    const bool any_end   = charts->n && charts->charts[charts->n - 1].at_the_end;
-    if (charts->n == 0) return CPL_OK;
-    if (any_end) {
+    if (cpl_page_has_charts(data, "end")) {
         char words[200];
         snprintf(words, sizeof words, "At the end, against %.120s", c->options.group_by);
         cpl_page_section(out, words);
         cpl_page_small(out, "A point a run; the line goes through the means of the groups.");
-        CPL_TRY(put_charts(out, charts, true));
+        cpl_page_charts(out, data, "end");
     }
+    if (!cpl_page_has_charts(data, "curves")) return;
     cpl_page_section(out, "Against tokens");
     cpl_page_small(out, c->grouped
                             ? "The mean over the runs of a group, with a band of one standard "
                               "deviation to both sides. Losses begin at a twentieth of the "
                               "way."
                             : "A line a run. Losses begin at a twentieth of the way.");
-    return put_charts(out, charts, false);
+    cpl_page_charts(out, data, "curves");
 }
 
 /* ---- the page ---- */
@@ -145,39 +121,14 @@ static void put_terms(cpl_text *out, const cpl_compare *c)
     cpl_page_terms_close(out);
 }
 
-cpl_status cpl_compare_page(cpl_text *out, const cpl_compare *c)
+cpl_status cpl_compare_page(cpl_text *out, const cpl_compare *c, const json_t *data)
 {
-    cpl_compare_charts charts;
-    cpl_status status = CPL_OK;
-    CPL_TRY(cpl_compare_charts_open(&charts, c));
     put_title(out, c);
     put_warnings(out, c);
-    CPL_TRY_DONE(put_tables(out, c));
-    CPL_TRY_DONE(put_all_charts(out, &charts));
-    CPL_TRY_DONE(put_details(out, c));
+    put_charts(out, c, data);
+    CPL_TRY(put_tables(out, c));
+    CPL_TRY(put_details(out, c));
     put_terms(out, c);
-    cpl_page_close(out, NULL);
-    status = cpl_text_status(out);
-done:
-    cpl_compare_charts_close(&charts);
-    return status;
-}
-
-cpl_status cpl_compare_svgs(const char *folder, const cpl_compare *c)
-{
-    cpl_compare_charts charts = {0};
-    cpl_text svg              = {0};
-    cpl_status status         = CPL_OK;
-    for (int64_t r = 0; r < c->n_runs; r++)
-        CPL_TRY(cpl_path_guard_check(folder, c->runs[r].folder));
-    CPL_TRY_DONE(cpl_compare_charts_open(&charts, c));
-    CPL_TRY_DONE(cpl_folder_make(folder));
-    for (int64_t i = 0; i < charts.n; i++) {
-        CPL_TRY_DONE(cpl_compare_chart_draw(&svg, &charts, i, false));
-        CPL_TRY_DONE(cpl_svg_write(NULL, folder, &svg, "%s.svg", charts.charts[i].file));
-    }
-done:
-    cpl_text_free(&svg);
-    cpl_compare_charts_close(&charts);
-    return status;
+    cpl_page_close(out, data);
+    return cpl_text_status(out);
 }

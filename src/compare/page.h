@@ -1,17 +1,16 @@
-/* page.h - a comparison as a page, and its charts as files.
+/* page.h - a comparison as a page.
  *
- * Room:  compare; made of page.h and chart.h. */
+ * Room:  compare. Charts come from the data (charts.h). */
 #ifndef CPL_COMPARE_PAGE_H
 #define CPL_COMPARE_PAGE_H
+
+#include <jansson.h>
 
 #include "base/text.h"
 #include "compare/compare.h"
 
-/* Appends the page. */
-CPL_NODISCARD cpl_status cpl_compare_page(cpl_text *out, const cpl_compare *compare);
-
-/* Writes every chart as FOLDER/NAME.svg and makes the folder where it is not there. CPL_ERR_INPUT
- * where it lies in one of the runs. */
-CPL_NODISCARD cpl_status cpl_compare_svgs(const char *folder, const cpl_compare *compare);
+/* Appends the page; `data` is the comparison's JSON with its series. */
+CPL_NODISCARD cpl_status cpl_compare_page(cpl_text *out, const cpl_compare *compare,
+                                          const json_t *data);
 
 #endif /* CPL_COMPARE_PAGE_H */

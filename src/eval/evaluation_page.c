@@ -6,51 +6,9 @@
 #include <string.h>
 
 #include "eval/evaluation.h"
-#include "report/chart.h"
 #include "report/page.h"
 
-/* ---- charts: a headline a task, with its standard error, and chance ---- */
-
-/* Of one task at x: its value, two standard errors to both sides, chance. */
-typedef struct mark {
-    double x[2], value, bar[2], chance_x[2], chance[2];
-} mark;
-
-enum { SERIES = 3, ABREAST = 6 }; /* so many tasks a chart have room for their names */
-
-static void set_mark(mark *m, int64_t at, const json_t *result)
-{
-    double error;
-    const json_t *chance = json_object_get(result, "chance");
-    const double level   = chance ? 100 * json_number_value(chance) : NAN;
-    cpl_evaluation_headline(result, &m->value, &error);
-    m->value *= 100;
-    m->x[0] = m->x[1] = (double)at;
-    m->bar[0]         = fmax(m->value - 200 * error, 0);
-    m->bar[1]         = fmin(m->value + 200 * error, 100);
-    m->chance_x[0]    = (double)at - 0.3;
-    m->chance_x[1]    = (double)at + 0.3;
-    m->chance[0] = m->chance[1] = level;
-}
-
-static void set_series(cpl_chart_series *s, const mark *m, bool first)
-{
-    s[0] = (cpl_chart_series){.x      = m->chance_x,
-                              .y      = m->chance,
-                              .n      = 2,
-                              .colour = 1,
-                              .plain  = true,
-                              .dashed = true,
-                              .name   = first ? "chance" : NULL};
-    s[1] = (cpl_chart_series){.x      = m->x,
-                              .y      = m->bar,
-                              .n      = 2,
-                              .colour = -1,
-                              .plain  = true,
-                              .name   = first ? "two standard errors" : NULL};
-    s[2] = (cpl_chart_series){
-        .x = m->x, .y = &m->value, .n = 1, .colour = 0, .name = first ? "headline" : NULL};
-}
+/* ---- the chart: a headline a task, with its standard error, and chance ---- */
 
 /* Results that have a share as their headline. */
 static bool is_drawn(const cpl_task_evaluation *one)
@@ -61,41 +19,43 @@ static bool is_drawn(const cpl_task_evaluation *one)
     return *name && !(cpl_score_find(&score, name) == CPL_OK && score->loss);
 }
 
-static void put_chart(cpl_text *out, const char *const *names, int64_t n,
-                      const cpl_chart_series *series)
+cpl_status cpl_evaluation_charts(cpl_charts *out, const cpl_evaluation *e)
 {
-    const cpl_chart chart = {.title     = "Headline metrics",
-                             .y_label   = "percent",
-                             .y         = {0, 100},
-                             .x_names   = names,
-                             .n_x_names = n,
-                             .width     = 720,
-                             .height    = 320,
-                             .in_page   = true};
-    cpl_page_chart_open(out);
-    cpl_chart_lines(out, &chart, series, n * SERIES);
-    cpl_page_chart_close(out, NULL);
-}
-
-static cpl_status put_charts(cpl_text *out, const cpl_evaluation *e)
-{
-    cpl_pool pool            = {0};
-    const size_t most        = (size_t)e->count;
-    mark *marks              = cpl_pool_take(&pool, most * sizeof *marks);
-    const char **names       = cpl_pool_take(&pool, most * sizeof *names);
-    cpl_chart_series *series = cpl_pool_take(&pool, most * SERIES * sizeof *series);
-    int64_t n                = 0;
-    cpl_status status        = cpl_pool_status(&pool);
+    cpl_pool pool      = {0};
+    const size_t most  = (size_t)e->count + 1;
+    double *values     = cpl_pool_take(&pool, 4 * most * sizeof *values);
+    const char **names = cpl_pool_take(&pool, most * sizeof *names);
+    cpl_status status  = cpl_pool_status(&pool);
+    int64_t n          = 0;
+    double *low = values + most, *high = low + most, *chance = high + most;
     for (int64_t i = 0; status == CPL_OK && i < e->count; i++) {
+        double error;
         if (!is_drawn(&e->at[i])) continue;
-        set_mark(&marks[n], n % ABREAST, e->at[i].result);
-        set_series(&series[n * SERIES], &marks[n], n % ABREAST == 0);
+        const json_t *level = json_object_get(e->at[i].result, "chance");
+        cpl_evaluation_headline(e->at[i].result, &values[n], &error);
+        low[n]     = fmax(values[n] - 2 * error, 0);
+        high[n]    = fmin(values[n] + 2 * error, 1);
+        chance[n]  = level ? json_number_value(level) : NAN;
         names[n++] = e->at[i].what->key;
     }
-    if (n > 0) cpl_page_charts_open(out);
-    for (int64_t i = 0; i < n; i += ABREAST)
-        put_chart(out, names + i, n - i < ABREAST ? n - i : ABREAST, series + i * SERIES);
-    if (n > 0) cpl_page_charts_close(out);
+    const cpl_chart_series series[] = {
+        {.name = "chance", .y = chance, .n = n, .group = -1, .style = CPL_CHART_DOTS},
+        {.name  = "headline, and two standard errors to both sides",
+         .y     = values,
+         .low   = low,
+         .high  = high,
+         .n     = n,
+         .group = 0,
+         .style = CPL_CHART_DOTS}};
+    const cpl_chart chart = {.id      = "headlines",
+                             .section = "results",
+                             .title   = "Headline metrics",
+                             .caption =
+                                 "The headline metric of every task, with two standard errors "
+                                 "to both sides, and chance.",
+                             .x = {.label = "", .names = names, .n_names = n},
+                             .y = {.range = {0, 1}, .zero = true, .percent = true}};
+    if (n) cpl_charts_lines(out, &chart, series, 2);
     cpl_pool_free(&pool);
     return status;
 }
@@ -177,19 +137,19 @@ static void put_terms(cpl_text *out, const cpl_evaluation *e)
     for (int64_t i = 0; i < e->count; i++) put_source(out, e->at[i].what);
 }
 
-cpl_status cpl_evaluation_page(cpl_text *out, const cpl_evaluation *e, const char *model)
+cpl_status cpl_evaluation_page(cpl_text *out, const cpl_evaluation *e, const char *model,
+                               const json_t *data)
 {
     char title[300];
     snprintf(title, sizeof title, "Evaluation of %.250s", model);
-    cpl_page_open(
-        out, title,
-        "Every figure with its profile, split, exemplars and metric. Made by couplet eval.", NULL);
+    cpl_page_open(out, title,
+                  "Every figure with its profile, split, few-shot examples and metric.");
     put_remarks(out, e);
-    CPL_TRY(put_charts(out, e));
+    cpl_page_charts(out, data, "results");
     cpl_page_section(out, "Results");
     CPL_TRY(put_results(out, e));
     CPL_TRY(put_all_parts(out, e));
     put_terms(out, e);
-    cpl_page_close(out, NULL);
+    cpl_page_close(out, data);
     return cpl_text_status(out);
 }

@@ -43,7 +43,7 @@ static void add_layer(overall *o, const cpl_layer_report *layer, int alpha)
     o->n_with_M++;
     o->diagonal += c->kappa_diagonal;
     o->off += c->kappa_off_diagonal;
-    o->erc += cpl_coupling_charts_erc(layer, layer->erc[alpha]);
+    o->erc += cpl_coupling_relative_erc(layer, layer->erc[alpha]);
     o->rows += c->kappa_row_top1;
     o->columns += c->kappa_column_top1;
     o->assignment += c->assignment_own;
@@ -129,15 +129,15 @@ static void family_cell(cpl_text *out, const cpl_moe_map *map)
     cpl_page_cell(out, words);
 }
 
-static void what_it_is(cpl_text *out, const cpl_coupling_charts *charts)
+static void what_it_is(cpl_text *out, const cpl_coupling_report *const *reports, int64_t count)
 {
     static const char *const columns[] = {
         "checkpoint", "family",  "layers with figures", "skipped",    "with a fault", "dense",
         "experts n",  "width d", "expert width D",      "per token K"};
     cpl_page_table_open(out, NULL, COLUMNS(columns));
-    for (int64_t v = 0; v < charts->n_views; v++) {
-        const cpl_coupling_report *r = charts->views[v].report;
-        overall o                    = overall_of(r, charts->views[v].alpha);
+    for (int64_t v = 0; v < count; v++) {
+        const cpl_coupling_report *r = reports[v];
+        overall o                    = overall_of(r, cpl_coupling_alpha(r));
         cpl_page_row_open(out, r->name);
         family_cell(out, &r->map);
         cpl_page_count(out, r->n_measured);
@@ -153,29 +153,29 @@ static void what_it_is(cpl_text *out, const cpl_coupling_charts *charts)
     cpl_page_table_close(out);
 }
 
-static bool any_silhouette(const cpl_coupling_charts *charts)
+static bool any_silhouette(const cpl_coupling_report *const *reports, int64_t count)
 {
-    for (int64_t v = 0; v < charts->n_views; v++)
-        if (charts->views[v].report->options.silhouette) return true;
+    for (int64_t v = 0; v < count; v++)
+        if (reports[v]->options.silhouette) return true;
     return false;
 }
 
-static void scale_free(cpl_text *out, const cpl_coupling_charts *charts)
+static void scale_free(cpl_text *out, const cpl_coupling_report *const *reports, int64_t count)
 {
     static const char *const columns[] = {
         "checkpoint", "κ of own expert", "κ of others", "rows with their own", "columns",
         "assignment", "chance 1/n",      "z-score",     "ERC / mean diagonal", "α_min",
         "silhouette"};
-    const bool silhouettes = any_silhouette(charts);
+    const bool silhouettes = any_silhouette(reports, count);
     cpl_page_table_open(out,
-                        charts->n_views > 1
+                        count > 1
                             ? "Means over the layers; z-score and α_min as ranges. In the order in "
                               "which the checkpoints were given."
                             : "Means over the layers; z-score and α_min as ranges.",
                         columns, COUNT(columns) - !silhouettes);
-    for (int64_t v = 0; v < charts->n_views; v++) {
-        overall o = overall_of(charts->views[v].report, charts->views[v].alpha);
-        cpl_page_row_open(out, charts->views[v].report->name);
+    for (int64_t v = 0; v < count; v++) {
+        overall o = overall_of(reports[v], cpl_coupling_alpha(reports[v]));
+        cpl_page_row_open(out, reports[v]->name);
         cpl_page_figure(out, o.diagonal, 3);
         cpl_page_figure(out, o.off, 3);
         cpl_page_percent(out, o.rows);
@@ -191,10 +191,11 @@ static void scale_free(cpl_text *out, const cpl_coupling_charts *charts)
     cpl_page_table_close(out);
 }
 
-void cpl_coupling_page_checkpoints(cpl_text *out, const cpl_coupling_charts *charts)
+void cpl_coupling_page_checkpoints(cpl_text *out, const cpl_coupling_report *const *reports,
+                                   int64_t count)
 {
-    what_it_is(out, charts);
-    scale_free(out, charts);
+    what_it_is(out, reports, count);
+    scale_free(out, reports, count);
 }
 
 /* ---- words ---- */
@@ -221,7 +222,7 @@ static void layer_sentence(cpl_text *out, const cpl_coupling_report *r, int64_t 
         if (!other || strcmp(other, sentence) != 0) continue;
         if (i < first) goto done; /* told there */
         cpl_text_printf(&words, "%s%s", count++ ? ", " : "",
-                        cpl_coupling_charts_label(label, &r->layers[i]));
+                        cpl_coupling_layer_label(label, &r->layers[i]));
     }
     cpl_text_printf(&words, ": %s", sentence);
     if (words.failed)
@@ -330,9 +331,9 @@ static void scale_free_cells(cpl_text *out, const cpl_layer_report *layer, int a
     cpl_page_percent(out, c->assignment_own);
     cpl_page_percent(out, 1.0 / (double)layer->at->n);
     cpl_page_figure(out, c->z, 3);
-    cpl_page_figure(out, cpl_coupling_charts_erc(layer, layer->erc[alpha]), 3);
-    with_spread(out, cpl_coupling_charts_erc(layer, c->erc_mean[alpha]),
-                cpl_coupling_charts_erc(layer, c->erc_sd[alpha]));
+    cpl_page_figure(out, cpl_coupling_relative_erc(layer, layer->erc[alpha]), 3);
+    with_spread(out, cpl_coupling_relative_erc(layer, c->erc_mean[alpha]),
+                cpl_coupling_relative_erc(layer, c->erc_sd[alpha]));
     cpl_page_figure(out, layer->ratios.q50, 3);
     cpl_page_figure(out, layer->ratios.q90, 3);
     cpl_page_figure(out, layer->ratios.q99, 3);
@@ -340,25 +341,25 @@ static void scale_free_cells(cpl_text *out, const cpl_layer_report *layer, int a
     cpl_page_percent(out, layer->ratios.violated);
 }
 
-void cpl_coupling_page_layers(cpl_text *out, const cpl_coupling_view *view)
+void cpl_coupling_page_layers(cpl_text *out, const cpl_coupling_report *r)
 {
     static const char *const columns[] = {
         "layer",    "n",          "κ own", "κ others",       "rows own",        "columns own",
         "assigned", "chance 1/n", "z",     "ERC / diagonal", "random pairings", "ratio 50 %",
         "90 %",     "99 %",       "α_min", "violated",       "silhouette"};
     enum { WITH_M = 14 };
-    const bool silhouettes = view->report->options.silhouette;
+    const bool silhouettes = r->options.silhouette;
     cpl_page_table_open(out, NULL, columns, COUNT(columns) - !silhouettes);
-    for (int64_t i = 0; i < view->report->n_layers; i++) {
-        const cpl_layer_report *layer = &view->report->layers[i];
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        const cpl_layer_report *layer = &r->layers[i];
         char label[48];
-        cpl_page_row_open(out, cpl_coupling_charts_label(label, layer));
+        cpl_page_row_open(out, cpl_coupling_layer_label(label, layer));
         if (layer->fault) {
             row_of_fault(out, layer, WITH_M + 1 + silhouettes);
         } else {
             cpl_page_count(out, layer->at->n);
             if (layer->has_M)
-                scale_free_cells(out, layer, view->alpha);
+                scale_free_cells(out, layer, cpl_coupling_alpha(r));
             else
                 dashes(out, WITH_M);
             if (silhouettes) cpl_page_figure(out, layer->silhouette, 3);
@@ -382,9 +383,8 @@ static void raw_cells(cpl_text *out, const cpl_layer_report *layer, int n_alphas
     cpl_page_figure(out, f->router_cos, 3);
 }
 
-void cpl_coupling_page_raw_layers(cpl_text *out, const cpl_coupling_view *view)
+void cpl_coupling_page_raw_layers(cpl_text *out, const cpl_coupling_report *r)
 {
-    const cpl_coupling_report *r = view->report;
     const char *columns[CPL_CHANCE_MAX_ALPHAS + 9];
     char alphas[CPL_CHANCE_MAX_ALPHAS][40], label[48];
     static const char *const behind[] = {"M diagonal",
@@ -404,7 +404,7 @@ void cpl_coupling_page_raw_layers(cpl_text *out, const cpl_coupling_view *view)
     for (size_t i = 0; i < sizeof behind / sizeof *behind; i++) columns[n++] = behind[i];
     cpl_page_table_open(out, NULL, columns, n);
     for (int64_t i = 0; i < r->n_layers; i++) {
-        cpl_page_row_open(out, cpl_coupling_charts_label(label, &r->layers[i]));
+        cpl_page_row_open(out, cpl_coupling_layer_label(label, &r->layers[i]));
         if (r->layers[i].fault)
             row_of_fault(out, &r->layers[i], n - 1);
         else

@@ -1,145 +1,117 @@
-/* chart.h - charts from plain numbers: a clean SVG file, or the same markup inside a page.
+/* chart.h - charts as data: what a chart says, written as JSON. Drawing is assets/charts.js in a page
+ * and python -m couplet.plot for files.
  *
  * Room:    report. Knows numbers and names, nothing of coupling.
- * Numbers: NaN is a gap. A value beyond a fixed range is drawn at its edge; +infinity is drawn as a
- *          sign at the upper edge. No coordinate is ever infinite or not a number.
- * Text:    may hold anything; it is escaped here. A name that is too long is cut in its middle.
- * Same:    the same data gives the same bytes.
- * Look:    a file holds its own style, light, with plain colours that every reader of SVG knows; in
- *          a page the same classes take the page's colours (cpl_chart_style), light and dark. */
+ * Format:  docs/formats.md, "Charts: --series".
+ * Numbers: a value that is not finite becomes null, a gap. */
 #ifndef CPL_REPORT_CHART_H
 #define CPL_REPORT_CHART_H
 
+#include <jansson.h>
+
 #include "base/text.h"
 
-enum { CPL_CHART_COLOURS = 8, CPL_CHART_RAMP = 16 };
+/* ---- ranges and quantiles ---- */
 
 typedef struct cpl_chart_range {
-    double low, high; /* to be shown as cpl_chart_range_shown says; all zero: taken from the data */
+    double low, high; /* both 0: from the data */
 } cpl_chart_range;
 
 /* An empty range to begin cpl_chart_range_add with. */
 cpl_chart_range cpl_chart_range_none(void);
 
-/* Widens it to hold the value; what is not finite is passed over. */
+/* Widens it to hold the value; ignores what is not finite. */
 void cpl_chart_range_add(cpl_chart_range *range, double value);
 
-/* Widens it to round numbers, as a chart does with a range that it takes from the data: charts that
- * are given the result have the same scale. An empty one becomes [0, 1]; on a logarithmic scale a
- * range that is not above 0 becomes [0.1, 1]. */
-cpl_chart_range cpl_chart_range_round(cpl_chart_range range, bool logarithmic);
-
-/* What a chart shows that is asked for the range: exactly that, up to 1e301 in size, and from 1e-301
- * on a logarithmic scale. One that is empty, or whose ends differ by less than a millionth, is
- * rounded instead, which widens it: no ticks could be told apart on it. */
-cpl_chart_range cpl_chart_range_shown(cpl_chart_range range, bool logarithmic);
-
-/* A stretch of a category axis with a name of its own below it: "encoder". */
-typedef struct cpl_chart_part {
-    const char *name;
-    int64_t first, last;
-} cpl_chart_part;
-
-/* A horizontal line with a name, at a value that means something: 0 of a z-score. */
-typedef struct cpl_chart_rule {
-    double y;
-    const char *name; /* in the legend of lines; NULL: none */
-} cpl_chart_rule;
-
-/* What all charts have. Names that are NULL are left out. */
-typedef struct cpl_chart {
-    const char *title, *subtitle;
-    const char *note; /* one line of small print below */
-    const char *x_label, *y_label;
-    cpl_chart_range x, y;
-    bool log_x, log_y;
-    const char *const *x_names; /* (n_x_names) a category axis: places 0, 1, ... */
-    int64_t n_x_names;
-    const cpl_chart_part *x_parts;
-    int64_t n_x_parts;
-    const cpl_chart_rule *rules;
-    int64_t n_rules;
-    bool direct;               /* names of series at their ends instead of a legend above */
-    const char *legend_title;  /* in front of the legend */
-    const char *ramp_names[2]; /* what the two ends of the ramp stand for: "layer 0", "layer 15" */
-    double width, height;      /* 0: 360 x 250, two of which stand well in a paper's column */
-    bool in_page;              /* inside an HTML page; else a file of its own */
-} cpl_chart;
-
-/* The rules of style of all charts. In a page they refer to variables that cpl_chart_colours
- * defines: once for light, once for dark. */
-void cpl_chart_style(cpl_text *out, bool in_page);
-void cpl_chart_colours(cpl_text *out, bool dark);
-
-/* The colour of a share in [0, 1] on the map of heat maps, 0xRRGGBB. */
-uint32_t cpl_chart_heat_colour(double share);
-
-/* ---- lines ---- */
-
-typedef struct cpl_chart_series {
-    const char *name;   /* NULL: not in the legend */
-    const double *x;    /* (n); NULL: 0, 1, ... */
-    const double *y;    /* (n) */
-    const double *low;  /* (n) of a band instead of a line, with `high`; `y` may be NULL then */
-    const double *high; /* (n) */
-    int64_t n;
-    int colour; /* 0 .. CPL_CHART_COLOURS - 1; -1: grey */
-    bool ramp;  /* instead: the colour at `share` of the ramp */
-    double share;
-    bool dashed;
-    bool plain; /* no dots at the points; there are none in any case where n > 80 */
-} cpl_chart_series;
-
-void cpl_chart_lines(cpl_text *out, const cpl_chart *chart, const cpl_chart_series *series,
-                     int64_t n_series);
-
-/* ---- spread: distributions side by side ---- */
-
 typedef struct cpl_chart_box {
-    double least, q5, q25, q50, q75, q95, most, mean; /* NaN: nothing is drawn */
+    double low, q05, q25, q50, q75, q95, high, mean; /* NaN: nothing is drawn */
+    int64_t n;
 } cpl_chart_box;
 
 /* Quantiles linear between neighbours, as NumPy's; all NaN for n = 0 or where a value is not
  * finite. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_chart_box_of(cpl_chart_box *out, const double *values, int64_t n);
 
-typedef struct cpl_chart_group {
-    const char *name;           /* NULL: not in the legend */
-    const cpl_chart_box *boxes; /* (n_x_names of the chart) */
-    int colour;
-} cpl_chart_group;
+/* ---- a chart ---- */
 
-/* Boxes from quartile to quartile with the median, whiskers from 5 % to 95 %, points at the least,
- * the greatest (open) and the mean (filled). The groups of one place stand side by side. */
-void cpl_chart_spread(cpl_text *out, const cpl_chart *chart, const cpl_chart_group *groups,
-                      int64_t n_groups);
+typedef struct cpl_chart_axis {
+    const char *label;
+    cpl_chart_range range;    /* common to charts that are compared */
+    bool log;                 /* logarithmic; with `zero`, 0 stands at its lower end */
+    bool zero;                /* contains 0 */
+    bool percent;             /* values are shares, shown as percent */
+    bool whole;               /* ticks at whole numbers */
+    const char *const *names; /* (n_names) of the places 0, 1, ...; NULL: an axis of numbers */
+    int64_t n_names;
+} cpl_chart_axis;
 
-/* ---- heat ---- */
+/* What all kinds have. NULL: not there. */
+typedef struct cpl_chart {
+    const char *id;      /* unique; any text, written with letters, digits and - */
+    const char *section; /* of the page */
+    const char *title, *caption;
+    cpl_chart_axis x, y;
+    const char *const *groups; /* (n_groups) names of what has a colour: checkpoints */
+    int64_t n_groups;
+    const char *ramp[2]; /* what the ends of the ramp of colours are: "layer 0", "layer 15" */
+    const char *note;
+} cpl_chart;
 
-typedef struct cpl_chart_matrix {
-    const float *values;  /* [n, n_columns] */
-    const int32_t *order; /* (n) of rows and columns alike; NULL: as they are */
+typedef enum cpl_chart_style {
+    CPL_CHART_LINE,
+    CPL_CHART_DASHED,
+    CPL_CHART_RULE, /* a horizontal line at y[0] */
+    CPL_CHART_DOTS  /* points without a line */
+} cpl_chart_style;
+
+typedef struct cpl_chart_series {
+    const char *name;         /* NULL: not in the legend */
+    const double *x;          /* (n); NULL: 0, 1, ... */
+    const double *y;          /* (n); NULL: a band alone */
+    const double *low, *high; /* (n) of a band; NULL: none */
     int64_t n;
-    double scale;          /* what is drawn is value * scale */
-    cpl_chart_range range; /* of colours; what lies beyond has the colour of the end */
-    bool logarithmic;
-    const char *value_label; /* above the colour bar */
-    int64_t n_columns;       /* 0: n, with cells that are squares; else they fill the chart */
+    int group; /* the colour; -1: grey */
+    bool ramp; /* instead: the colour at `share` of the ramp */
+    double share;
+    cpl_chart_style style;
+    bool marks; /* a dot at every point */
+} cpl_chart_series;
+
+/* A matrix with a colour a cell. */
+typedef struct cpl_chart_matrix {
+    const float *values; /* [rows, columns] */
+    const int32_t
+        *order; /* (rows) of rows and columns alike, with rows = columns; NULL: as they are */
+    int64_t rows, columns;
+    double scale;            /* what is shown is value * scale */
+    cpl_chart_range colours; /* what lies beyond has the colour of the end; both 0: from the data */
+    bool log;
+    const char *value_label; /* of value * scale */
+    const char *raw_label;   /* of the value; NULL: not shown */
+    const char *label;       /* short, for a choice among maps: "3" */
+    int group;
+    bool diverging;
 } cpl_chart_matrix;
 
-/* One path for each of 64 levels of colour that occur. Rows downwards, columns to the right. */
-void cpl_chart_heat(cpl_text *out, const cpl_chart *chart, const cpl_chart_matrix *matrix);
+/* The charts of one report. All zero is an empty list. */
+typedef struct cpl_charts {
+    json_t *array;
+    bool failed;
+} cpl_charts;
 
-/* The colour bar alone, lying, for matrices that are drawn elsewhere. */
-void cpl_chart_heat_bar(cpl_text *out, const cpl_chart *chart, cpl_chart_range range,
-                        bool logarithmic);
+/* Append a chart. Curves that are equal are named in a note. */
+void cpl_charts_lines(cpl_charts *charts, const cpl_chart *chart, const cpl_chart_series *series,
+                      int64_t n_series);
+/* boxes [groups, places], a group of them for every name of the chart's groups, at least one. */
+void cpl_charts_boxes(cpl_charts *charts, const cpl_chart *chart, const cpl_chart_box *boxes);
+void cpl_charts_heat(cpl_charts *charts, const cpl_chart *chart, const cpl_chart_matrix *matrix);
+/* Points [n,2]; `group_of` (n) in [0, n_groups). */
+void cpl_charts_points(cpl_charts *charts, const cpl_chart *chart, const float *points,
+                       const int32_t *group_of, int64_t n);
 
-/* ---- points ---- */
-
-/* Points [n,2] in classes, on a square without ticks; `class_of` (n) in [0, n_classes), at most
- * CPL_CHART_COLOURS of them; `names` (n_classes). Range of the chart: x for both directions. */
-void cpl_chart_points(cpl_text *out, const cpl_chart *chart, const float *points,
-                      const int32_t *class_of, int64_t n, const char *const *names,
-                      int64_t n_classes);
+/* Adds the member "series" with the charts and where the report comes from (provenance.h; NULL: not
+ * said) to `report`, and empties the list. Takes over `made`. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_charts_into(json_t *report, cpl_charts *charts, json_t *made);
+void cpl_charts_close(cpl_charts *charts);
 
 #endif /* CPL_REPORT_CHART_H */

@@ -5,91 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "report/chart.h"
+#include "io/json.h"
+#include "report/assets.h"
 #include "report/markup.h"
 
-static const char style[] =
-    "*{box-sizing:border-box}\n"
-    "html{-webkit-text-size-adjust:100%;color-scheme:light dark}\n"
-    "body{margin:0;background:var(--ground);color:var(--ink);"
-    "font:15px/1.5 system-ui,-apple-system,\"Segoe UI\",Roboto,Helvetica,Arial,sans-serif}\n"
-    "main{max-width:1160px;margin:0 auto;padding:28px 20px 60px}\n"
-    "h1{font-size:25px;line-height:1.25;margin:0 0 8px;overflow-wrap:anywhere}\n"
-    "h2{font-size:19px;line-height:1.3;margin:42px 0 8px;padding-top:12px;"
-    "border-top:1px solid var(--grid)}\n"
-    "h3{font-size:15px;margin:24px 0 4px;overflow-wrap:anywhere}\n"
-    "p{margin:0 0 12px;max-width:76ch;overflow-wrap:anywhere}\n"
-    ".lead{color:var(--muted)}\n"
-    ".note{border-left:3px solid var(--q4);padding:2px 0 2px 12px}\n"
-    ".small{font-size:13px;color:var(--muted)}\n"
-    "dl{display:grid;grid-template-columns:minmax(9em,13em) minmax(0,1fr);gap:8px 20px;"
-    "max-width:100ch;margin:12px 0}\n"
-    "dt{font-weight:600;overflow-wrap:anywhere}\n"
-    "dd{margin:0;overflow-wrap:anywhere}\n"
-    ".table{overflow:auto;margin:12px 0 20px;max-width:100%}\n"
-    ".table:has(tbody tr:nth-child(61)){max-height:46em}\n"
-    "table{border-collapse:separate;border-spacing:0;font-size:13px;font-variant-numeric:tabular-"
-    "nums}\n"
-    "th,td{padding:4px 10px;text-align:right;white-space:nowrap;"
-    "border-bottom:1px solid var(--grid)}\n"
-    "thead th{position:sticky;top:0;z-index:1;background:var(--ground);vertical-align:bottom;"
-    "white-space:normal;min-width:4.6em;color:var(--muted);"
-    "font-weight:500;border-bottom:1px solid var(--axis)}\n"
-    "tbody th{font-weight:500;position:sticky;left:0;background:var(--ground);max-width:40vw;"
-    "white-space:normal;overflow-wrap:anywhere}\n"
-    "th:first-child{text-align:left;padding-left:0}\n"
-    "tbody tr:hover>*{background:var(--grid)}\n"
-    "td.words{text-align:left;white-space:normal;min-width:30em;color:var(--muted)}\n"
-    ".charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,345px),1fr));"
-    "gap:22px 26px;margin:14px 0 8px;align-items:start}\n"
-    "figure{margin:0;min-width:0;max-width:460px}\n"
-    "figcaption{font-size:13px;color:var(--muted);line-height:1.4;margin-top:2px;"
-    "overflow-wrap:anywhere}\n"
-    "svg.chart{display:block;width:100%;height:auto}\n"
-    "svg.chart [data-tip]:hover{filter:brightness(1.25)}\n"
-    "#tip{position:absolute;z-index:9;pointer-events:none;background:var(--ink);"
-    "color:var(--ground);font-size:12px;line-height:1.35;padding:4px 8px;border-radius:4px;"
-    "max-width:min(300px,90vw);overflow-wrap:anywhere}\n"
-    "@media(max-width:560px){main{padding:18px 14px 40px}h1{font-size:21px}"
-    "dl{grid-template-columns:1fr;gap:2px}dd{margin-bottom:10px}td.words{min-width:18em}}\n"
-    "@media "
-    "print{.table{max-height:none!important}h2{break-after:avoid}figure{break-inside:avoid}}\n";
-
-/* Shows the <title> of a mark as a tip; on a small mark the nearest within 14 pixels counts. */
-static const char script_begin[] =
-    "'use strict';\n"
-    "const page=document.documentElement;\n"
-    "addEventListener('error',e=>{page.dataset.error=e.message||'error'});\n"
-    "addEventListener('unhandledrejection',e=>{page.dataset.error=String(e.reason)});\n";
-static const char script_tips[] =
-    "const tip=document.body.appendChild(document.createElement('div'));\n"
-    "tip.id='tip';tip.hidden=true;\n"
-    "for(const t of document.querySelectorAll('svg.chart title')){\n"
-    "  t.parentNode.dataset.tip=t.textContent;t.remove();\n"
-    "}\n"
-    "function nearest(svg,x,y){\n"
-    "  let best=null,least=14;\n"
-    "  for(const mark of svg.querySelectorAll('[data-tip]')){\n"
-    "    const r=mark.getBoundingClientRect();\n"
-    "    const dx=Math.max(r.left-x,0,x-r.right),dy=Math.max(r.top-y,0,y-r.bottom);\n"
-    "    const far=Math.hypot(dx,dy);\n"
-    "    if(far<least){least=far;best=mark}\n"
-    "  }\n"
-    "  return best;\n"
-    "}\n"
-    "function showTip(e){\n"
-    "  const svg=e.target.closest&&e.target.closest('svg.chart');\n"
-    "  const mark=svg&&nearest(svg,e.clientX,e.clientY);\n"
-    "  tip.hidden=!mark;\n"
-    "  if(!mark)return;\n"
-    "  tip.textContent=mark.dataset.tip;\n"
-    "  const w=tip.offsetWidth,room=page.clientWidth;\n"
-    "  tip.style.left=Math.max(4,Math.min(e.clientX-w/2,room-w-4))+scrollX+'px';\n"
-    "  const above=e.clientY-tip.offsetHeight-12;\n"
-    "  tip.style.top=(above>4?above:e.clientY+16)+scrollY+'px';\n"
-    "}\n"
-    "addEventListener('pointermove',showTip);\n"
-    "addEventListener('pointerdown',showTip);\n";
+static const char *const template = (const char *)cpl_asset_page_html;
 
 static void element(cpl_text *out, const char *tag, const char *class, const char *text)
 {
@@ -105,45 +25,141 @@ static void put(cpl_text *out, const char *markup)
     if (markup) cpl_text_append(out, markup, strlen(markup));
 }
 
-static void put_style(cpl_text *out, const char *more)
+/* Appends the template up to {{name}}; returns what follows it. */
+static const char *put_until(cpl_text *out, const char *from, const char *name)
 {
-    put(out, "<style>\n:root{");
-    cpl_chart_colours(out, false);
-    put(out, "}\n@media(prefers-color-scheme:dark){:root{");
-    cpl_chart_colours(out, true);
-    put(out, "}}\n");
-    put(out, style);
-    cpl_chart_style(out, true);
-    put(out, more);
-    put(out, "</style>\n");
+    const char *at = strstr(from, name);
+    CPL_ASSERT(at);
+    cpl_text_append(out, from, (size_t)(at - from));
+    return at + strlen(name);
 }
 
-/* The policy lets the browser itself refuse every request that a page could make. */
-void cpl_page_open(cpl_text *out, const char *title, const char *lead, const char *more_style)
+void cpl_page_open(cpl_text *out, const char *title, const char *lead)
 {
-    put(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-             "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-             "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-             "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n");
-    element(out, "title", NULL, title);
-    put_style(out, more_style);
-    put(out, "<script>\n");
-    put(out, script_begin);
-    put(out, "</script>\n</head>\n<body>\n<main>\n");
+    const char *rest = put_until(out, template, "{{title}}");
+    cpl_markup_text(out, title);
+    rest = put_until(out, rest, "{{page.css}}");
+    put(out, (const char *)cpl_asset_page_css);
+    put_until(out, rest, "{{body}}");
     element(out, "h1", NULL, title);
     if (lead) element(out, "p", "lead", lead);
 }
 
-void cpl_page_close(cpl_text *out, const char *script)
+/* ---- the end: where the report comes from, and its data ---- */
+
+static void put_sources(cpl_text *out, const json_t *sources)
 {
-    put(out, "</main>\n<script>\n");
-    put(out, script_tips);
-    if (script)
-        put(out, script);
-    else
-        put(out, "page.dataset.ready='1';\n");
-    put(out, "</script>\n</body>\n</html>\n");
+    size_t i;
+    const json_t *source;
+    json_array_foreach(sources, i, source)
+    {
+        const char *hash   = json_string_value(json_object_get(source, "xxh3"));
+        const json_t *step = json_object_get(source, "step");
+        put(out, "<br>");
+        cpl_markup_text(out, json_string_value(json_object_get(source, "path")));
+        if (json_is_integer(step))
+            cpl_text_printf(out, ", step %lld", (long long)json_integer_value(step));
+        cpl_text_printf(out, hash ? ", XXH3 %s" : ", no hash: larger than 1 GiB", hash ? hash : "");
+    }
 }
+
+static void put_footer(cpl_text *out, const json_t *made)
+{
+    put(out, "<footer>");
+    if (made) {
+        cpl_markup_text(out, json_string_value(json_object_get(made, "program")));
+        put(out, ", ");
+        cpl_markup_text(out, json_string_value(json_object_get(made, "date")));
+        put(out, "<br><code>");
+        cpl_markup_text(out, json_string_value(json_object_get(made, "command")));
+        put(out, "</code>");
+        put_sources(out, json_object_get(made, "sources"));
+    }
+    put(out, "</footer>\n");
+}
+
+/* No text of the data can end the element it stands in. */
+static void put_data(cpl_text *out, const json_t *data)
+{
+    char *text = json_dumps(data, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    if (!text) out->failed = true;
+    for (const char *at = text; at && *at;) {
+        const size_t plain = strcspn(at, "<");
+        cpl_text_append(out, at, plain);
+        at += plain;
+        if (*at) put(out, "\\u003c");
+        at += *at != '\0';
+    }
+    cpl_json_text_free(text);
+}
+
+void cpl_page_close(cpl_text *out, const json_t *data)
+{
+    const char *rest = strstr(template, "{{body}}") + strlen("{{body}}");
+    rest             = put_until(out, rest, "{{footer}}");
+    put_footer(out, json_object_get(json_object_get(data, "series"), "made"));
+    rest = put_until(out, rest, "{{data}}");
+    put_data(out, data);
+    rest = put_until(out, rest, "{{charts.js}}");
+    put(out, (const char *)cpl_asset_charts_js);
+    rest = put_until(out, rest, "{{page.js}}");
+    put(out, (const char *)cpl_asset_page_js);
+    put(out, rest);
+}
+
+/* ---- charts ---- */
+
+static const char *word(const json_t *chart, const char *key)
+{
+    const char *text = json_string_value(json_object_get(chart, key));
+    return text ? text : "";
+}
+
+bool cpl_page_has_charts(const json_t *data, const char *section)
+{
+    size_t i;
+    const json_t *chart;
+    json_array_foreach(json_object_get(json_object_get(data, "series"), "charts"), i, chart)
+    {
+        if (strcmp(word(chart, "section"), section) == 0) return true;
+    }
+    return false;
+}
+
+void cpl_page_charts(cpl_text *out, const json_t *data, const char *section)
+{
+    size_t i;
+    const json_t *chart;
+    bool begun = false;
+    json_array_foreach(json_object_get(json_object_get(data, "series"), "charts"), i, chart)
+    {
+        const bool map = strcmp(word(chart, "kind"), "heat") == 0;
+        if (strcmp(word(chart, "section"), section) != 0) continue;
+        if (!begun)
+            put(out, "<noscript><p class=\"note\">The charts are drawn by the page's own script, "
+                     "which is switched off.</p></noscript>\n");
+        if (!begun && map) cpl_text_printf(out, "<div class=\"maps\" data-maps=\"%s\">", section);
+        if (!begun && !map) put(out, "<div class=\"charts\">");
+        begun = true;
+        if (!map) /* an id has letters, digits and - */
+            cpl_text_printf(out, "<figure id=\"chart-%s\" data-chart=\"%s\"></figure>\n",
+                            word(chart, "id"), word(chart, "id"));
+    }
+    if (begun) put(out, "</div>\n");
+}
+
+void cpl_page_fold_open(cpl_text *out, const char *summary)
+{
+    put(out, "<details>");
+    element(out, "summary", NULL, summary);
+}
+
+void cpl_page_fold_close(cpl_text *out)
+{
+    put(out, "</details>\n");
+}
+
+/* ---- text and tables ---- */
 
 void cpl_page_section(cpl_text *out, const char *heading)
 {
@@ -241,25 +257,4 @@ void cpl_page_row_close(cpl_text *out)
 void cpl_page_table_close(cpl_text *out)
 {
     put(out, "</tbody></table></div>\n");
-}
-
-void cpl_page_charts_open(cpl_text *out)
-{
-    put(out, "<div class=\"charts\">\n");
-}
-
-void cpl_page_chart_open(cpl_text *out)
-{
-    put(out, "<figure>\n");
-}
-
-void cpl_page_chart_close(cpl_text *out, const char *caption)
-{
-    if (caption) element(out, "figcaption", NULL, caption);
-    put(out, "</figure>\n");
-}
-
-void cpl_page_charts_close(cpl_text *out)
-{
-    put(out, "</div>\n");
 }

@@ -2,19 +2,22 @@
  *
  * Room:  report. Knows text, tables and charts, nothing of coupling.
  * Use:   open, then pieces in reading order, then close; `out` is checked once at the end with
- *        cpl_text_status. Every string is escaped here, but style and script.
- * Tips:  what stands in the <title> of a mark of a chart is shown beside it on hover or tap.
+ *        cpl_text_status. Every string is escaped here.
+ * Data:  the JSON of the report with its series (chart.h): charts are drawn from it by the page's
+ *        script; tables are plain HTML. The look is in assets/.
  * Tests: an error of the page's script is kept in data-error of <html>; data-ready is set when all
  *        is drawn. */
 #ifndef CPL_REPORT_PAGE_H
 #define CPL_REPORT_PAGE_H
 
+#include <jansson.h>
+
 #include "base/text.h"
 
-/* Begins the page: <title>, <h1> and one paragraph below it (NULL: none). `style` and `script` are
- * added to those of every page; NULL: none. */
-void cpl_page_open(cpl_text *out, const char *title, const char *lead, const char *style);
-void cpl_page_close(cpl_text *out, const char *script);
+/* Begins the page: <title>, <h1> and one paragraph below it (NULL: none). */
+void cpl_page_open(cpl_text *out, const char *title, const char *lead);
+/* Ends it: where the report comes from, its data and the scripts. */
+void cpl_page_close(cpl_text *out, const json_t *data);
 
 void cpl_page_section(cpl_text *out, const char *heading);    /* <h2> */
 void cpl_page_subsection(cpl_text *out, const char *heading); /* <h3> */
@@ -40,10 +43,13 @@ void cpl_page_cell_span(cpl_text *out, const char *text, int64_t columns); /* wo
 void cpl_page_row_close(cpl_text *out);
 void cpl_page_table_close(cpl_text *out);
 
-/* A grid of charts: as many side by side as there is room for. */
-void cpl_page_charts_open(cpl_text *out);
-void cpl_page_chart_open(cpl_text *out);
-void cpl_page_chart_close(cpl_text *out, const char *caption); /* NULL: none */
-void cpl_page_charts_close(cpl_text *out);
+/* Places for the charts of a section of the data, in their order, in a grid. Maps are shown one at a
+ * time, with small ones to choose from. Nothing where the section has none. */
+void cpl_page_charts(cpl_text *out, const json_t *data, const char *section);
+bool cpl_page_has_charts(const json_t *data, const char *section);
+
+/* A part that is folded until it is opened. */
+void cpl_page_fold_open(cpl_text *out, const char *summary);
+void cpl_page_fold_close(cpl_text *out);
 
 #endif /* CPL_REPORT_PAGE_H */

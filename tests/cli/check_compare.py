@@ -73,20 +73,24 @@ def check_groups(vanilla, coupled):
 
 def check_text(vanilla, coupled, work):
     before = [files_of(folder) for folder in vanilla + coupled]
-    page, charts = work / "page.html", work / "charts"
-    said = good("compare", "--no-documents", *vanilla, *coupled, "--html", page, "--svg", charts, "--json",
-                work / "c.json")
+    page = work / "page.html"
+    said = good("compare", "--no-documents", *vanilla, *coupled, "--html", page, "--json",
+                work / "c.json", "--series")
     for part in ("Settings that differ", "Figures at 768 tokens", "vanilla (2 runs)", "router |cos|",
                  "peak memory" if "memory_bytes" in metrics(vanilla[0])[0] else "tokens/s",
                  "difference to vanilla in pairs"):
         check(part in said, f"the text has no {part!r}: {said}")
     check(re.search(r"^erc-s1 +12 of 12 +768 +- +erc$", said, re.M), f"runs: {said}")
-    check("<svg" in page.read_text() and "vanilla" in page.read_text(), "the page has no chart")
+    check("vanilla" in page.read_text(), "the page")
+    written = json.loads((work / "c.json").read_text())
+    series = written.pop("series")
+    ids = {chart["id"] for chart in series["charts"]}
+    check(len(series["made"]["sources"]) == 4 and all(s["xxh3"] for s in series["made"]["sources"]), f"made {series['made']}")
     for name in ("validation-loss", "training-loss", "erc", "eps", "router-norm", "gate-norm",
                  "router-cosine", "balance", "alpha-min", "kappa-rows-own", "validation-loss-two"):
-        check((charts / f"{name}.svg").exists(), f"no chart {name}")
+        check(name in ids and f'id="chart-{name}"' in page.read_text(), f"no chart {name}")
     check(before == [files_of(folder) for folder in vanilla + coupled], "a run was written into")
-    check(read_json(work / "c.json") == compared(*vanilla, *coupled),
+    check(written == compared(*vanilla, *coupled),
           "JSON in a file and on the terminal differ")
     good("compare", "--no-documents", vanilla[0])
     twice = compared(vanilla[0], str(vanilla[0]) + "/", coupled[0])
@@ -97,8 +101,10 @@ def check_group_by(vanilla, coupled, work):
     found = compared(*coupled, *vanilla, "--group-by", "erc.weight")
     check([g["place"] for g in found["groups"]] == [0, 1], f"places {found['groups']}")
     check(found["baseline"] == "erc.weight 1", found["baseline"])
-    good("compare", "--no-documents", *vanilla, *coupled, "--group-by", "erc.weight", "--svg", work / "ends")
-    check((work / "ends" / "at-the-end-eps.svg").exists(), "no chart of the end")
+    good("compare", "--no-documents", *vanilla, *coupled, "--group-by", "erc.weight", "--series",
+         "--json", work / "ends.json")
+    ends = json.loads((work / "ends.json").read_text())["series"]["charts"]
+    check("at-the-end-eps" in [chart["id"] for chart in ends], "no chart of the end")
     bad(2, ["no run has a setting erc.wieght", "erc.weight"], "compare", vanilla[0], "--group-by",
         "erc.wieght")
 
@@ -139,10 +145,12 @@ def check_bad(work, vanilla):
     bad(1, [str(work / "docs"), "is no run"], "compare", work / "docs")
     bad(1, ["no such folder"], "compare", work / "none")
     bad(2, [], "compare")
-    for flag in ("--json", "--html", "--svg"):
+    for flag in ("--json", "--html"):
         bad(1, ["where nothing is written"], "compare", vanilla[1], vanilla[0], flag,
             vanilla[0] / "x")
         bad(1, ["where nothing is written"], "compare", vanilla[0], flag, vanilla[0] / "metrics.jsonl")
+    bad(2, ["python -m couplet.plot"], "compare", vanilla[0], "--svg", work / "x")
+    bad(2, ["give --json"], "compare", vanilla[0], "--series")
     bad(2, ["both name"], "compare", vanilla[0], "--json", work / "x", "--html", work / "x")
     check(not (vanilla[0] / "x").exists(), "something was written into a run")
 

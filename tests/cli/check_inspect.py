@@ -215,7 +215,7 @@ def check_options(work):
     bad(2, ["--memory"], "inspect", folder, "--memory", "much")
     bad(1, ["layer 9"], "inspect", folder, "--layers", "9")
     bad(1, ["memory"], "inspect", folder, "--memory", "1K")
-    for flag in ("--json", "--html", "--svg"):
+    for flag in ("--json", "--html"):
         bad(1, ["where nothing is written"], "inspect", folder, flag, folder / "x")
         bad(1, ["where nothing is written"], "inspect", folder, flag, work / "no" / ".." / folder / "x")
     bad(1, ["where nothing is written"], "inspect", folder / "model.safetensors", "--json", folder / "x")
@@ -264,29 +264,31 @@ def check_silhouettes(work):
     for layer in got["layers"]:
         del layer["silhouette"], layer["silhouette_experts"]
     check(plain == got, "--silhouette changes other figures")
-    page, charts = work / "special.html", work / "special-charts"
-    table = good("inspect", folder, folder, "--silhouette", "--html", page, "--svg", charts,
-                 "--iterations", 250)
+    page = work / "special.html"
+    table = good("inspect", folder, folder, "--silhouette", "--html", page, "--iterations", 250)
     check("Specialisation" in table and "silhouette of the rows" in table, f"table: {table}")
-    check(page.read_text().count("Specialisation of the experts") >= 1, "no chart on the page")
-    check(len(list(charts.glob("*-silhouette.svg"))) == 2, "no chart as a file")
+    check('id="chart-silhouette"' in page.read_text(), "no chart on the page")
     table = good("inspect", folder, folder, "--html", page, "--iterations", 250, "--overwrite")
     check("ilhouette" not in table and "<th>silhouette" not in page.read_text() and
           "Specialisation" not in page.read_text(), "silhouettes that nobody asked for")
 
 
 def check_pages(work):
-    page, charts = work / "page.html", work / "charts"
-    good("inspect", work / "whole-1", work / "whole-3", "--html", page, "--svg", charts,
-         "--iterations", 250, "--tsne-layer", 1)
+    page, figures = work / "page.html", work / "figures.json"
+    good("inspect", work / "whole-1", work / "whole-3", "--html", page, "--json", figures,
+         "--series", "--iterations", 250, "--tsne-layer", 1)
+    bad(2, ["python -m couplet.plot"], "inspect", work / "whole-1", "--svg", work / "charts")
     text = page.read_text()
     check("<html" in text and text.rstrip().endswith("</html>"), "page")
     check("whole-1" in text and "whole-3" in text and "t-SNE" in text, "names on the page")
-    check(len(list(charts.glob("*.svg"))) >= 6, f"charts: {sorted(charts.glob('*'))}")
-    again = work / "again.html"
-    good("inspect", work / "whole-1", work / "whole-3", "--html", again, "--iterations", 250,
-         "--tsne-layer", 1)
-    check(again.read_text() == text, "the same page twice")
+    found = json.loads(figures.read_text())
+    embedded = json.loads(re.search(r'id="couplet-data">(.*?)</script>', text, re.S)[1])
+    check(embedded == found, "the page holds other data than the JSON")
+    charts = found["series"]["charts"]
+    check(len(charts) >= 12 and len({c["id"] for c in charts}) == len(charts), "charts")
+    check([s["path"] for s in found["series"]["made"]["sources"]] == [str(work / "whole-1"), str(work / "whole-3")],
+          f"made {found['series']['made']}")
+    check(all(s["xxh3"] for s in found["series"]["made"]["sources"]), "hashes")
 
 
 def check_training(work):

@@ -22,8 +22,7 @@ def cases(folder):
     yield [*TRAIN_TOKENIZER, folder / "docs"], [*TRAIN_TOKENIZER, none], "--out"
     yield ["inspect", run], ["inspect", none], "--json"
     yield ["inspect", run, "--iterations", 250], ["inspect", none], "--html"
-    yield ["inspect", run, "--iterations", 250], ["inspect", none], "--svg"
-    for flag in ("--json", "--html", "--svg"):
+    for flag in ("--json", "--html"):
         yield ["compare", "--no-documents", run, run], ["compare", none], flag
     for flag in ("--json", "--html"):
         yield ["eval", run, *eval_], ["eval", none, *eval_], flag
@@ -92,13 +91,13 @@ def check_told(folder):
     """A line for each result, on standard output, or beside --json - on standard error."""
     run = folder / "run"
     for verb in (["inspect", run, "--iterations", 250], ["compare", "--no-documents", run, run]):
-        where = ["--html", folder / "a.html", "--svg", folder / "a-svg", "--overwrite"]
+        where = ["--html", folder / "a.html", "--overwrite"]
         out, _ = apart(*verb, *where, "--json", folder / "a.json")
-        for line in (f"page: {folder}/a.html", f"charts: {folder}/a-svg", f"json: {folder}/a.json"):
+        for line in (f"page: {folder}/a.html", f"json: {folder}/a.json"):
             check(line in out.splitlines(), f"{said(verb)}: no line {line!r}")
         out, err = apart(*verb, *where, "--json", "-")
         json.loads(out)
-        for line in (f"page: {folder}/a.html", f"charts: {folder}/a-svg"):
+        for line in (f"page: {folder}/a.html",):
             check(line in err.splitlines(), f"{said(verb)} --json -: no line {line!r}")
         for name in ("a.html", "a.json"):
             (folder / name).unlink()

@@ -125,35 +125,20 @@ def check_options(work, folder, text):
     check(one["routing"]["layers"][0]["domains"]["distance"] is None, "one domain has no distance")
 
 
-def cells_of(path):
-    """Colours of a heat map's cells, by row and column."""
-    cells = {}
-    group = next(g for g in xml.parse(path).iter() if g.get("class") == "c-cells")
-    for level in group:
-        for x, y, width in re.findall(r"M(\d+) (\d+)h(\d+)v1", level.get("d")):
-            cells.update({(int(y), int(x) + k): level.get("fill") for k in range(int(width))})
-    return cells
-
-
-def check_map(path, values, range_, log):
-    """Cells of one of 64 levels have one colour, and of two levels two; what has no value none."""
-    colours, cells = {}, cells_of(path)
-    low, high = (math.log(x) for x in range_) if log else range_
-    for place, value in values.items():
+def check_map(heat, values):
+    """Cells have the values of the report, to half a step of their 16 bits; what has none is 65535."""
+    words = struct.unpack(f"<{heat['rows'] * heat['columns']}H", base64.b64decode(heat["data"]))
+    low, high = heat["low"], heat["high"]
+    for (row, column), value in values.items():
+        q = words[row * heat["columns"] + column]
+        check((q == 65535) == (value is None), f"{row}, {column}: {q} for {value}")
         if value is None:
-            check(place not in cells, f"{path.name}: {place} has a colour")
             continue
-        share = ((math.log(value) if value > 0 else -1e9) if log else value) - low
-        level = 64 * share / (high - low)
-        if 0 < level < 64 and abs(level - round(level)) < 1e-3:
-            continue  # rounding decides
-        level = min(max(math.floor(level), 0), 63)
-        check(colours.setdefault(level, cells.get(place)) == cells.get(place) is not None,
-              f"{path.name}: the colour of {place}")
-    check(len(set(colours.values())) == len(colours) > 2, f"{path.name}: {len(colours)} levels")
+        shown = 0 if q == 0 and heat["zeros"] else low * math.exp(q / 65534 * math.log(high / low))
+        check(abs(shown - value) <= 1e-3 * value, f"{row}, {column}: {shown} for {value}")
 
 
-def check_maps(folder, routing):
+def check_maps(charts, routing):
     for d, source in enumerate(routing["sources"]):
         values = {}
         for l, layer in enumerate(routing["layers"]):
@@ -161,7 +146,7 @@ def check_maps(folder, routing):
             for e in range(N):
                 mean = sum(row[e] for row in shares) / len(shares)
                 values[l, e] = shares[d][e] / mean if mean else None
-        check_map(folder / f"run-routing-domain-{d:03d}.svg", values, (0.25, 4), True)
+        check_map(charts["by-domain"][d]["heat"], values)
     for l, layer in enumerate(routing["layers"]):
         together, values = layer["together"], {}
         factor = (sum(map(sum, together)) / K * (K - 1) / 2 /
@@ -170,22 +155,23 @@ def check_maps(folder, routing):
             for j in range(N):
                 expected = factor * together[i][i] * together[j][j]
                 values[i, j] = together[i][j] / expected if i != j and expected else None
-        check_map(folder / f"run-routing-together-{l:03d}.svg", values, (0.125, 8), True)
+        check_map(charts["together"][l]["heat"], values)
 
 
 def check_shown(work, folder, text, routing):
-    out = good("inspect", folder, "--text", text, "--html", work / "page.html", "--svg", work / "svg",
-               "--iterations", 250)
+    out = good("inspect", folder, "--text", text, "--html", work / "page.html", "--json",
+               work / "figures.json", "--series", "--iterations", 250)
     for words in ("Load of 4 experts", "rank correlation", "M_tok", "Vocabulary", "Router saturation"):
         check(words in out, f"the tables do not say {words}")
     page = (work / "page.html").read_text()
     check("What the router does over text" in page and "What the words mean" in page, "the page")
-    check("http" not in page.replace("http-equiv", "").replace("http://www.w3.org", ""), "a request")
-    files = sorted(p.name for p in (work / "svg").glob("*-routing-*.svg"))
-    check(len(files) == 9 + 2 + 2 * LAYERS, f"{len(files)} files of routing: {files}")
-    for name in files:
-        xml.parse(work / "svg" / name)
-    check_maps(work / "svg", routing)
+    check("https:" not in page and " src=" not in page, "a request")
+    found, charts = json.loads((work / "figures.json").read_text())["series"]["charts"], {}
+    for chart in found:
+        charts.setdefault(chart["section"], []).append(chart)
+    count = sum(chart["id"].startswith("routing-") for chart in found)
+    check(count == 9 + 2 + 2 * LAYERS, f"{count} charts of routing")
+    check_maps(charts, routing)
 
 
 def check_bad(work, folder, text):

@@ -98,8 +98,8 @@ class Compare(Case):
 
     def __init__(self, inputs):
         super().__init__("compare", ["compare", "a", "b", "--html", "c.html", "--json", "c.json",
-                                     "--svg", "svg"],
-                         ["c.html", "c.json", "svg", "a/documents.json", "b/documents.json"])
+                                     "--series"],
+                         ["c.html", "c.json", "a/documents.json", "b/documents.json"])
         self.run = inputs / "R"
 
     def prepare(self, folder):
@@ -107,7 +107,7 @@ class Compare(Case):
             shutil.copytree(self.run, folder / name, symlinks=True)
 
     def go_on(self, folder, words_of_overwriting):
-        there = any((folder / name).exists() for name in ("c.html", "c.json", "svg"))
+        there = any((folder / name).exists() for name in ("c.html", "c.json"))
         return [*self.words, *(words_of_overwriting if there else ())]
 
 
@@ -240,8 +240,8 @@ def all_cases(program, inputs):
              ids_of(program, inputs), True),
         Case("eval", ["eval", model, "--tasks", "copa", "--data", inputs / "rows", "--samples",
                       "--json", "q.json", "--html", "q.html", *one], ["q.json", "q.html"]),
-        Case("inspect", ["inspect", model, "--html", "i.html", "--json", "i.json", "--svg", "svg"],
-             ["i.html", "i.json", "svg"]),
+        Case("inspect", ["inspect", model, "--html", "i.html", "--json", "i.json", "--series"],
+             ["i.html", "i.json"]),
         Compare(inputs),
         Case("certify", ["certify", inputs / "dump.safetensors", "--json", "v.json"], ["v.json"]),
         Case("generate", ["generate", model, "--prompt", "abc", "--tokens", 4, *one], [],

@@ -1,54 +1,76 @@
-/* page_check.h - what every page and every folder of charts must be, whatever they show. */
+/* page_check.h - what every page must be, whatever it shows, and charts looked up in its data. */
 #ifndef CPL_TESTS_REPORT_PAGE_CHECK_H
 #define CPL_TESTS_REPORT_PAGE_CHECK_H
 
-#include "io/file.h"
-#include "report/xml_check.h"
+#include <jansson.h>
+#include <math.h>
 
-/* It is whole in one file, and made for narrow windows and dark ones too. */
+#include "check.h"
+#include "io/file.h"
+#include "report/chart.h"
+
+/* It is whole in one file, and made for narrow windows and dark ones too; nothing of the data can end
+ * the element that it stands in. */
 static inline void check_page(const cpl_text *page)
 {
-    static const char *const outside[] = {"http:", "https:", "src=", "@import", "url("};
+    static const char *const outside[] = {"https:", " src=", "@import", "url(", "<link"};
     static const char *const inside[]  = {"default-src 'none'", "width=device-width",
-                                          "prefers-color-scheme:dark"};
+                                          "prefers-color-scheme: dark", "<footer>"};
     assert_int_equal(strlen(page->bytes), page->length);
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
         assert_null(strstr(page->bytes, outside[i]));
     for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
         assert_non_null(strstr(page->bytes, inside[i]));
+    const char *data = strstr(page->bytes, "id=\"couplet-data\">");
+    assert_non_null(data);
+    assert_int_equal(strncmp(strchr(data, '<'), "</script>", 9), 0);
+    if (strstr(page->bytes, "data-chart=")) assert_non_null(strstr(page->bytes, "<noscript>"));
 }
 
-/* Every chart inside the page is an SVG by itself. Returns how many; cuts the page into pieces. */
-static inline int64_t check_charts(cpl_text *page)
+static inline int64_t count_of(const char *text, const char *part)
 {
-    int64_t n = 0;
-    for (char *s = page->bytes, *end; (s = strstr(s, "<svg")); s = end + 1, n++) {
-        end  = strstr(s, "</svg>") + strlen("</svg>");
-        *end = '\0';
-        xml_check(s);
-    }
-    return n;
+    int64_t count = 0;
+    for (; (text = strstr(text, part)); text += strlen(part)) count++;
+    return count;
 }
 
-/* The files of the folder are charts with names for any system, and refer to nothing but the name of
- * SVG. Returns how many. */
-static inline int64_t check_chart_files(const char *folder)
+/* A chart of the data by its id; NULL: there is none. */
+static inline json_t *chart_at(const json_t *data, const char *id)
 {
-    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-    char **names, path[400];
-    int64_t n;
-    assert_ok(cpl_folder_list(&names, &n, folder));
-    for (int64_t i = 0; i < n; i++) {
-        cpl_text svg = {0};
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        assert_ok(cpl_file_read(&svg, path, 1 << 24));
-        xml_check(svg.bytes);
-        assert_int_equal(count_of(svg.bytes, "http"), 1);
-        assert_null(strstr(svg.bytes, "nan"));
-        assert_int_equal(strspn(names[i], plain), strlen(names[i]));
-        cpl_text_free(&svg);
-    }
-    cpl_folder_list_free(names, n);
+    size_t i;
+    json_t *chart;
+    json_array_foreach(json_object_get(json_object_get(data, "series"), "charts"), i,
+                       chart) if (strcmp(json_string_value(json_object_get(chart, "id")), id) ==
+                                  0) return chart;
+    return NULL;
+}
+
+static inline int64_t charts_in(const json_t *data)
+{
+    return (int64_t)json_array_size(json_object_get(json_object_get(data, "series"), "charts"));
+}
+
+/* The i-th curve of a chart. */
+static inline json_t *curve_at(const json_t *data, const char *id, size_t i)
+{
+    json_t *chart = chart_at(data, id);
+    if (!chart) fail_msg("there is no chart %s", id);
+    return json_array_get(json_object_get(chart, "series"), i);
+}
+
+/* The k-th value of a member of a curve; NaN: null. */
+static inline double value_at(const json_t *curve, const char *member, size_t k)
+{
+    const json_t *value = json_array_get(json_object_get(curve, member), k);
+    assert_non_null(value);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static inline size_t points_of(const json_t *curve)
+{
+    size_t i, n = 0;
+    json_t *y;
+    json_array_foreach(json_object_get(curve, "y"), i, y) n += json_is_number(y);
     return n;
 }
 

@@ -4,145 +4,199 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/arena.h"
+#include "base/pool.h"
 
-enum { MOST_LINES = 4, NAME_BYTES = 24 };
+enum { MOST_LINES = 4 };
 
-const cpl_routing_look cpl_routing_looks[CPL_ROUTING_KINDS] = {
-    [CPL_ROUTING_LOAD]       = {"load", "Load of the experts",
-                                "Tokens of each expert of a layer over the mean; 1 is an even load."},
-    [CPL_ROUTING_ENTROPY]    = {"entropy", "Entropy of load and router",
-                                "Of the experts' shares of the load, and of the router's "
-                                   "distribution for a token, mean over tokens; 1 is even."},
-    [CPL_ROUTING_RANKS]      = {"ranks", "Router scores and experts' answers",
-                                "Spearman's rank correlation between the router's scores and the "
-                                     "answers |x W_g| for one token, mean and standard deviation over "
-                                     "tokens; chance is 0."},
-    [CPL_ROUTING_OVERLAP]    = {"agreement", "Choices that the answers agree with",
-                                "Tokens whose first choice is the expert that answers most, and the "
-                                   "share of the K chosen among the K that answer most."},
-    [CPL_ROUTING_LIKENESS]   = {"likeness", "Answers to tokens and to R",
-                                "Correlation of M_tok with M off the diagonal: of the values, and "
-                                  "of their ranks; with every row over its mean."},
-    [CPL_ROUTING_ERC]        = {"erc", "ERC of M_tok over alpha",
-                                "The coupling loss with M_tok in place of M, over its mean "
-                                       "diagonal."},
-    [CPL_ROUTING_DOMAINS]    = {"domains", "Distance between domains",
-                                "Jensen-Shannon distance between the experts' shares of two "
-                                   "domains, mean over pairs, and between two random halves of one: "
-                                   "what counting alone makes."},
-    [CPL_ROUTING_VOCABULARY] = {"vocabulary", "Ids with experts of their own",
-                                "The largest share of one expert in the occurrences of an id, mean "
-                                "over ids; dashed: ids dealt to the tokens at random."},
-    [CPL_ROUTING_SATURATION] = {"saturation", "Router saturation",
-                                "Share of a token's K experts that the last checkpoint chooses "
-                                "too."},
+/* A chart of lines over layers, or with n = 0 of another form. */
+typedef struct spec {
+    const char *id, *section, *title, *caption;
+    int n;
+    const char *names[MOST_LINES];
+    int colours[MOST_LINES];
+    bool dashed[MOST_LINES];
+    bool band;  /* values [n] and [n + 1] are the ends of one */
+    bool share; /* from 0 to 1 */
+    bool zero;  /* a line at 0 */
+} spec;
+
+enum { LOAD, ENTROPY, RANKS, OVERLAP, LIKENESS, ERC, DOMAINS, VOCABULARY, SATURATION, KINDS };
+
+static const spec specs[KINDS] = {
+    [RANKS] =
+        {"routing-ranks",
+         "agreement",
+         "Router scores and experts' answers",
+         "Spearman's rank correlation between the router's scores and the answers |x W_g| for "
+         "one token, mean and standard deviation over tokens; chance is 0.",
+         1,
+         {"rank correlation"},
+         {0},
+         {false},
+         true,
+         false,
+         true},
+    [OVERLAP] =
+        {"routing-agreement",
+         "agreement",
+         "Choices that the answers agree with",
+         "Tokens whose first choice is the expert that answers most, and the share of the K "
+         "chosen among the K that answer most.",
+         4,
+         {"first choice", "top K", "chance 1/n", "chance K/n"},
+         {0, 1, 0, 1},
+         {false, false, true, true},
+         false,
+         true,
+         false},
+    [LIKENESS] =
+        {"routing-likeness",
+         "agreement",
+         "Answers to tokens and to R",
+         "Correlation of M_tok with M off the diagonal: of the values, and of their ranks; "
+         "with every row over its mean.",
+         4,
+         {"r", "rho", "r, rows", "rho, rows"},
+         {0, 1, 0, 1},
+         {true, true, false, false},
+         false,
+         false,
+         true},
+    [ERC]  = {"routing-erc",
+              "agreement",
+              "ERC of M_tok over alpha",
+              "The coupling loss with M_tok in place of M, over its mean diagonal.",
+              0,
+              {NULL},
+              {0},
+              {false},
+              false,
+              false,
+              false},
+    [LOAD] = {"routing-load",
+              "load",
+              "Load of the experts",
+              "Tokens of each expert of a layer over the mean; 1 is an even load.",
+              0,
+              {NULL},
+              {0},
+              {false},
+              false,
+              false,
+              false},
+    [ENTROPY] =
+        {"routing-entropy",
+         "load",
+         "Entropy of load and router",
+         "Of the experts' shares of the load, and of the router's distribution for a token, "
+         "mean over tokens; 1 is even.",
+         2,
+         {"load", "router"},
+         {0, 1},
+         {false},
+         false,
+         true,
+         false},
+    [DOMAINS]    = {"routing-domains",
+                    "domains",
+                    "Distance between domains",
+                    "Jensen-Shannon distance between the experts' shares of two domains, mean over "
+                       "pairs, and between two random halves of one: what counting alone makes.",
+                    2,
+                    {"two domains", "halves of one"},
+                    {0, 1},
+                    {false, true},
+                    false,
+                    true,
+                    false},
+    [VOCABULARY] = {"routing-vocabulary",
+                    "vocabulary",
+                    "Ids with experts of their own",
+                    "The largest share of one expert in the occurrences of an id, mean over ids; "
+                    "dashed: ids dealt to the tokens at random.",
+                    4,
+                    {"read", "next", "read, dealt", "next, dealt"},
+                    {0, 1, 0, 1},
+                    {false, false, true, true},
+                    false,
+                    true,
+                    false},
+    [SATURATION] = {"routing-saturation",
+                    "vocabulary",
+                    "Router saturation",
+                    "Share of a token's K experts that the last checkpoint chooses too.",
+                    0,
+                    {NULL},
+                    {0},
+                    {false},
+                    false,
+                    true,
+                    false},
 };
 
-/* ---- opening ---- */
+typedef struct maker {
+    cpl_charts *out;
+    const cpl_routing_report *r;
+    const char **layers; /* (n_layers) "0", "1", ... */
+    cpl_pool pool;
+} maker;
 
-static const char *last_part(const char *path)
+static bool has(const cpl_routing_report *r, int kind)
 {
-    const char *slash = strrchr(path, '/');
-    return slash && slash[1] ? slash + 1 : path;
-}
-
-cpl_status cpl_routing_charts_open(cpl_routing_charts *charts, const cpl_routing_report *r)
-{
-    const size_t n      = (size_t)r->n_layers;
-    const char **layers = cpl_alloc(n * (sizeof *layers + NAME_BYTES) + 1);
-    *charts             = (cpl_routing_charts){.report = r, .name = last_part(r->path)};
-    if (!layers) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the charts");
-    char(*bytes)[NAME_BYTES] = (char(*)[NAME_BYTES])(layers + n);
-    for (size_t l = 0; l < n; l++) {
-        snprintf(bytes[l], NAME_BYTES, "%zu", l);
-        layers[l] = bytes[l];
-    }
-    charts->layers  = layers;
-    charts->memory  = (void *)layers;
-    charts->answers = cpl_routing_answers_range(r);
-    return CPL_OK;
-}
-
-void cpl_routing_charts_close(cpl_routing_charts *charts)
-{
-    cpl_free(charts->memory);
-    memset(charts, 0, sizeof *charts);
-}
-
-bool cpl_routing_charts_have(const cpl_routing_charts *charts, cpl_routing_kind kind)
-{
-    const cpl_routing_report *r = charts->report;
-    if (kind == CPL_ROUTING_SATURATION) return r->n_steps > 0;
-    if (kind == CPL_ROUTING_DOMAINS) return !isnan(r->layers[0].domains.distance);
-    if (kind == CPL_ROUTING_LIKENESS) return r->layers[0].stand.has_M;
-    if (kind == CPL_ROUTING_VOCABULARY) return r->layers[0].input.n_ids > 0;
+    if (kind == SATURATION) return r->n_steps > 0;
+    if (kind == DOMAINS) return !isnan(r->layers[0].domains.distance);
+    if (kind == LIKENESS) return r->layers[0].stand.has_M;
+    if (kind == VOCABULARY) return r->layers[0].input.n_ids > 0;
     return true;
+}
+
+static cpl_chart chart_of(const maker *m, int kind)
+{
+    const spec *s = &specs[kind];
+    return (cpl_chart){
+        .id      = s->id,
+        .section = s->section,
+        .title   = s->title,
+        .caption = s->caption,
+        .x       = {.label = "layer", .whole = true, .names = m->layers, .n_names = m->r->n_layers},
+        .y       = {.range = {0, s->share}, .zero = s->zero}};
 }
 
 /* ---- over layers ---- */
 
-/* The lines of one kind. */
-typedef struct lines {
-    int count;
-    const char *names[MOST_LINES];
-    int colours[MOST_LINES];
-    bool dashed[MOST_LINES];
-    bool band; /* behind the lines stand the lower and upper end of one */
-} lines;
-
-static const lines lines_of[CPL_ROUTING_KINDS] = {
-    [CPL_ROUTING_ENTROPY] = {2, {"load", "router"}, {0, 1}, {0}, false},
-    [CPL_ROUTING_RANKS]   = {1, {"rank correlation"}, {0}, {0}, true},
-    [CPL_ROUTING_OVERLAP] = {4,
-                             {"first choice", "top K", "chance 1/n", "chance K/n"},
-                             {0, 1, 0, 1},
-                             {false, false, true, true},
-                             false},
-    [CPL_ROUTING_LIKENESS] =
-        {4, {"r", "rho", "r, rows", "rho, rows"}, {0, 1, 0, 1}, {true, true, false, false}, false},
-    [CPL_ROUTING_DOMAINS]    = {2, {"two domains", "halves of one"}, {0, 1}, {false, true}, false},
-    [CPL_ROUTING_VOCABULARY] = {4,
-                                {"read", "next", "read, dealt", "next, dealt"},
-                                {0, 1, 0, 1},
-                                {false, false, true, true},
-                                false},
-};
-
-/* Sets the values of one layer, those of a band behind the lines. */
-static void values_of(double *v, cpl_routing_kind kind, const cpl_routing_report *r,
-                      const cpl_routing_layer *l)
+/* Sets the values of one layer, then those of a band. */
+static void values_of(double *v, int kind, const cpl_routing_report *r, const cpl_routing_layer *l)
 {
     const double n = (double)r->n_experts, k = (double)r->top_k;
     switch (kind) {
-    case CPL_ROUTING_ENTROPY:
+    case ENTROPY:
         v[0] = l->load.entropy / log(n);
         v[1] = l->router_entropy / log(n);
         break;
-    case CPL_ROUTING_RANKS:
+    case RANKS:
         v[0] = l->rho_mean;
         v[1] = l->rho_mean - l->rho_sd;
         v[2] = l->rho_mean + l->rho_sd;
         break;
-    case CPL_ROUTING_OVERLAP:
+    case OVERLAP:
         v[0] = l->top1;
         v[1] = l->overlap;
         v[2] = 1 / n;
         v[3] = k / n;
         break;
-    case CPL_ROUTING_LIKENESS:
+    case LIKENESS:
         v[0] = l->stand.off.pearson;
         v[1] = l->stand.off.spearman;
         v[2] = l->stand.off_rows.pearson;
         v[3] = l->stand.off_rows.spearman;
         break;
-    case CPL_ROUTING_DOMAINS:
+    case DOMAINS:
         v[0] = l->domains.distance;
         v[1] = l->domains.halves;
         break;
-    case CPL_ROUTING_VOCABULARY:
+    case VOCABULARY:
         v[0] = l->input.mean;
         v[1] = l->next.mean;
         v[2] = l->input.shuffled;
@@ -153,109 +207,109 @@ static void values_of(double *v, cpl_routing_kind kind, const cpl_routing_report
     }
 }
 
-static void draw_lines(cpl_text *out, cpl_chart *chart, const cpl_routing_report *r,
-                       cpl_routing_kind kind)
+static cpl_status put_lines(maker *m, int kind)
 {
-    const lines *of                         = &lines_of[kind];
-    const int64_t n                         = r->n_layers;
-    cpl_chart_series series[MOST_LINES + 1] = {{0}};
-    int count                               = of->count;
-    double *values = cpl_alloc((size_t)(n * (MOST_LINES + 2)) * sizeof *values);
-    if (!values) {
-        out->failed = true;
-        return;
-    }
+    static const double nought = 0;
+    const spec *s              = &specs[kind];
+    const int64_t n            = m->r->n_layers;
+    cpl_chart_series series[MOST_LINES + 2];
+    const cpl_chart chart = chart_of(m, kind);
+    int64_t count         = 0;
+    double *values = cpl_pool_take(&m->pool, (size_t)(n * (MOST_LINES + 2)) * sizeof *values);
+    if (!values) return cpl_pool_status(&m->pool);
     for (int64_t i = 0; i < n; i++) {
         double v[MOST_LINES + 2] = {0};
-        values_of(v, kind, r, &r->layers[i]);
+        values_of(v, kind, m->r, &m->r->layers[i]);
         for (int k = 0; k < MOST_LINES + 2; k++) values[k * n + i] = v[k];
     }
-    for (int k = 0; k < count; k++)
-        series[k] = (cpl_chart_series){.name   = of->names[k],
-                                       .y      = values + k * n,
-                                       .n      = n,
-                                       .colour = of->colours[k],
-                                       .dashed = of->dashed[k]};
-    if (of->band)
-        series[count++] = (cpl_chart_series){.name   = "± standard deviation",
-                                             .low    = values + n,
-                                             .high   = values + 2 * n,
-                                             .n      = n,
-                                             .colour = 0};
-    cpl_chart_lines(out, chart, series, count);
-    cpl_free(values);
+    for (int k = 0; k < s->n; k++)
+        series[count++] =
+            (cpl_chart_series){.name  = s->names[k],
+                               .y     = values + k * n,
+                               .n     = n,
+                               .group = s->colours[k],
+                               .style = s->dashed[k] ? CPL_CHART_DASHED : CPL_CHART_LINE,
+                               .marks = !s->dashed[k]};
+    if (s->band)
+        series[count++] = (cpl_chart_series){.name = "± standard deviation",
+                                             .low  = values + s->n * n,
+                                             .high = values + (s->n + 1) * n,
+                                             .n    = n};
+    if (s->zero)
+        series[count++] =
+            (cpl_chart_series){.y = &nought, .n = 1, .group = -1, .style = CPL_CHART_RULE};
+    cpl_charts_lines(m->out, &chart, series, count);
+    return CPL_OK;
 }
 
-static void draw_load(cpl_text *out, cpl_chart *chart, const cpl_routing_report *r)
+static cpl_status put_load(maker *m)
 {
-    const int64_t n      = r->n_experts;
-    cpl_chart_box *boxes = cpl_alloc((size_t)r->n_layers * sizeof *boxes);
-    double *loads        = cpl_alloc((size_t)n * sizeof *loads);
-    bool whole           = boxes && loads;
-    for (int64_t l = 0; whole && l < r->n_layers; l++) {
+    const cpl_routing_report *r = m->r;
+    const int64_t n             = r->n_experts;
+    cpl_chart chart             = chart_of(m, LOAD);
+    cpl_chart_box *boxes        = cpl_pool_take(&m->pool, (size_t)r->n_layers * sizeof *boxes);
+    double *loads               = cpl_pool_take(&m->pool, (size_t)n * sizeof *loads);
+    if (!boxes || !loads) return cpl_pool_status(&m->pool);
+    for (int64_t l = 0; l < r->n_layers; l++) {
         for (int64_t e = 0; e < n; e++)
             loads[e] = (double)(r->layers[l].assignments[e] * n) /
                        (double)(r->texts.n_predictions * r->top_k);
-        whole = cpl_chart_box_of(&boxes[l], loads, n) == CPL_OK;
+        CPL_TRY(cpl_chart_box_of(&boxes[l], loads, n));
     }
-    cpl_chart_group group = {.boxes = boxes};
-    if (whole)
-        cpl_chart_spread(out, chart, &group, 1);
-    else
-        out->failed = true;
-    cpl_free(boxes);
-    cpl_free(loads);
+    chart.y.label = "load / mean";
+    chart.y.zero  = true;
+    cpl_charts_boxes(m->out, &chart, boxes);
+    return CPL_OK;
 }
 
 /* ---- over something else: a line a layer ---- */
 
 /* y [L][n] over x [n]. */
-static void draw_ramp(cpl_text *out, cpl_chart *chart, const cpl_routing_report *r, const double *x,
-                      const double *y, int64_t n)
+static cpl_status put_ramp(maker *m, cpl_chart *chart, const double *x, const double *y, int64_t n)
 {
-    cpl_chart_series *series = cpl_alloc((size_t)r->n_layers * sizeof *series);
-    char first[24]           = "layer 0", last[40];
-    snprintf(last, sizeof last, "layer %lld", (long long)r->n_layers - 1);
-    if (!series) {
-        out->failed = true;
-        return;
-    }
-    for (int64_t l = 0; l < r->n_layers; l++)
-        series[l] = (cpl_chart_series){
-            .x     = x,
-            .y     = y + l * n,
-            .n     = n,
-            .ramp  = true,
-            .share = r->n_layers > 1 ? (double)l / (double)(r->n_layers - 1) : 0};
-    chart->ramp_names[0] = first;
-    chart->ramp_names[1] = last;
-    cpl_chart_lines(out, chart, series, r->n_layers);
-    cpl_free(series);
+    const int64_t layers     = m->r->n_layers;
+    cpl_chart_series *series = cpl_pool_take(&m->pool, (size_t)layers * sizeof *series);
+    if (!series) return cpl_pool_status(&m->pool);
+    for (int64_t l = 0; l < layers; l++)
+        series[l] =
+            (cpl_chart_series){.name  = cpl_pool_printf(&m->pool, "layer %lld", (long long)l),
+                               .x     = x,
+                               .y     = y + l * n,
+                               .n     = n,
+                               .ramp  = true,
+                               .share = layers > 1 ? (double)l / (double)(layers - 1) : 0,
+                               .marks = true};
+    chart->ramp[0] = series[0].name;
+    chart->ramp[1] = series[layers - 1].name;
+    cpl_charts_lines(m->out, chart, series, layers);
+    return CPL_OK;
 }
 
-static void draw_erc(cpl_text *out, cpl_chart *chart, const cpl_routing_report *r)
+static cpl_status put_erc(maker *m)
 {
-    const int64_t n = r->options.n_alphas;
-    double *y       = cpl_alloc((size_t)(r->n_layers * n) * sizeof *y + 1);
-    chart->x_label  = "α";
-    for (int64_t l = 0; y && l < r->n_layers; l++)
+    const cpl_routing_report *r = m->r;
+    const int64_t n             = r->options.n_alphas;
+    cpl_chart chart             = chart_of(m, ERC);
+    double *y = cpl_pool_take(&m->pool, (size_t)(r->n_layers * n) * sizeof *y + 1);
+    if (!y) return cpl_pool_status(&m->pool);
+    for (int64_t l = 0; l < r->n_layers; l++)
         for (int64_t a = 0; a < n; a++)
             y[l * n + a] = r->layers[l].stand.erc[a] / r->layers[l].stand.diagonal;
-    if (y)
-        draw_ramp(out, chart, r, r->options.alphas, y, n);
-    else
-        out->failed = true;
-    cpl_free(y);
+    chart.x = (cpl_chart_axis){.label = "α"};
+    chart.y = (cpl_chart_axis){.label = "ERC / mean diagonal", .zero = true};
+    return put_ramp(m, &chart, r->options.alphas, y, n);
 }
 
 /* The last checkpoint itself is the point at 1. */
-static void draw_saturation(cpl_text *out, cpl_chart *chart, const cpl_routing_report *r)
+static cpl_status put_saturation(maker *m)
 {
-    const int64_t n = r->n_steps + 1;
-    double *x       = cpl_alloc((size_t)n * sizeof *x),
-           *y       = cpl_alloc((size_t)(r->n_layers * n) * sizeof *y);
-    chart->x_label  = "step";
-    for (int64_t l = 0; x && y && l < r->n_layers; l++) {
+    const cpl_routing_report *r = m->r;
+    const int64_t n             = r->n_steps + 1;
+    cpl_chart chart             = chart_of(m, SATURATION);
+    double *x                   = cpl_pool_take(&m->pool, (size_t)n * sizeof *x);
+    double *y                   = cpl_pool_take(&m->pool, (size_t)(r->n_layers * n) * sizeof *y);
+    if (!x || !y) return cpl_pool_status(&m->pool);
+    for (int64_t l = 0; l < r->n_layers; l++) {
         for (int64_t s = 0; s < r->n_steps; s++) {
             x[s]         = (double)r->steps[s].step;
             y[l * n + s] = r->steps[s].topk[l];
@@ -263,49 +317,27 @@ static void draw_saturation(cpl_text *out, cpl_chart *chart, const cpl_routing_r
         x[n - 1]         = (double)r->reader.step;
         y[l * n + n - 1] = 1;
     }
-    if (x && y) {
-        chart->x = (cpl_chart_range){fmin(x[0], x[n - 1]), fmax(x[n - 2], x[n - 1])};
-        draw_ramp(out, chart, r, x, y, n);
-    } else {
-        out->failed = true;
-    }
-    cpl_free(x);
-    cpl_free(y);
+    chart.x = (cpl_chart_axis){.label = "step", .whole = true};
+    return put_ramp(m, &chart, x, y, n);
 }
 
-void cpl_routing_charts_draw(cpl_text *out, const cpl_routing_charts *charts, cpl_routing_kind kind,
-                             bool in_page)
+static cpl_status put_kind(maker *m, int kind)
 {
-    static const cpl_chart_rule even = {1, NULL}, zero = {0, NULL};
-    const cpl_routing_report *r = charts->report;
-    cpl_chart chart             = {.title     = cpl_routing_looks[kind].title,
-                                   .subtitle  = in_page ? NULL : charts->name,
-                                   .x_label   = "layer",
-                                   .x_names   = charts->layers,
-                                   .n_x_names = r->n_layers,
-                                   .in_page   = in_page};
-    const bool over_layers      = kind != CPL_ROUTING_ERC && kind != CPL_ROUTING_SATURATION;
-    if (!over_layers) {
-        chart.x_names   = NULL;
-        chart.n_x_names = 0;
-    }
-    if (kind == CPL_ROUTING_LOAD || kind == CPL_ROUTING_RANKS || kind == CPL_ROUTING_LIKENESS) {
-        chart.rules   = kind == CPL_ROUTING_LOAD ? &even : &zero;
-        chart.n_rules = 1;
-    }
-    if (kind == CPL_ROUTING_ENTROPY || kind == CPL_ROUTING_OVERLAP ||
-        kind == CPL_ROUTING_VOCABULARY || kind == CPL_ROUTING_SATURATION ||
-        kind == CPL_ROUTING_DOMAINS)
-        chart.y = (cpl_chart_range){0, 1};
-    if (kind == CPL_ROUTING_LOAD) {
-        chart.y_label = "load / mean";
-        draw_load(out, &chart, r);
-    } else if (kind == CPL_ROUTING_ERC) {
-        chart.y_label = "ERC / mean diagonal";
-        draw_erc(out, &chart, r);
-    } else if (kind == CPL_ROUTING_SATURATION) {
-        draw_saturation(out, &chart, r);
-    } else {
-        draw_lines(out, &chart, r, kind);
-    }
+    if (!has(m->r, kind)) return CPL_OK;
+    if (kind == LOAD) return put_load(m);
+    if (kind == ERC) return put_erc(m);
+    return kind == SATURATION ? put_saturation(m) : put_lines(m, kind);
+}
+
+cpl_status cpl_routing_charts(cpl_charts *out, const cpl_routing_report *r)
+{
+    maker m           = {.out = out, .r = r};
+    cpl_status status = CPL_OK;
+    m.layers          = cpl_pool_take(&m.pool, (size_t)r->n_layers * sizeof *m.layers + 1);
+    for (int64_t l = 0; m.layers && l < r->n_layers; l++)
+        m.layers[l] = cpl_pool_printf(&m.pool, "%lld", (long long)l);
+    status = cpl_pool_status(&m.pool);
+    for (int kind = 0; status == CPL_OK && kind < KINDS; kind++) status = put_kind(&m, kind);
+    cpl_pool_free(&m.pool);
+    return status == CPL_OK ? cpl_routing_maps(out, r) : status;
 }

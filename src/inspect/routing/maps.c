@@ -5,21 +5,13 @@
 #include "base/arena.h"
 #include "inspect/routing/charts.h"
 
-const cpl_routing_look cpl_routing_map_looks[CPL_ROUTING_MAPS] = {
-    [CPL_ROUTING_BY_DOMAIN] = {"domain", "",
-                               "The expert's share of the domain over the mean of its "
-                               "shares of all domains."},
-    [CPL_ROUTING_ANSWERS]   = {"answers", "M_tok, layer", "Every row over its mean."},
-    [CPL_ROUTING_TOGETHER]  = {"together", "Experts together, layer",
-                               "Tokens that go to both over what independence gives."},
-};
+enum { ANSWERS, TOGETHER, BY_DOMAIN, KINDS };
 
-int64_t cpl_routing_charts_maps(const cpl_routing_charts *charts, cpl_routing_map map)
+/* A map a layer, or of BY_DOMAIN a source: layers down, experts across. */
+static int64_t count_of(const cpl_routing_report *r, int kind)
 {
-    const cpl_routing_report *r = charts->report;
-    if (map == CPL_ROUTING_BY_DOMAIN)
-        return r->texts.sources.count > 1 ? r->texts.sources.count : 0;
-    if (map == CPL_ROUTING_TOGETHER && r->top_k < 2) return 0;
+    if (kind == BY_DOMAIN) return r->texts.sources.count > 1 ? r->texts.sources.count : 0;
+    if (kind == TOGETHER && r->top_k < 2) return 0;
     return r->n_experts > 1 ? r->n_layers : 0;
 }
 
@@ -32,7 +24,7 @@ static double row_mean(const cpl_routing_report *r, const cpl_routing_layer *l, 
     return sum / (double)r->n_experts;
 }
 
-cpl_chart_range cpl_routing_answers_range(const cpl_routing_report *r)
+static cpl_chart_range answers_range(const cpl_routing_report *r)
 {
     cpl_chart_range range = cpl_chart_range_none();
     for (int64_t k = 0; k < r->n_layers; k++)
@@ -42,7 +34,7 @@ cpl_chart_range cpl_routing_answers_range(const cpl_routing_report *r)
                 cpl_chart_range_add(&range,
                                     (double)r->layers[k].M_tok[i * r->n_experts + j] / mean);
         }
-    return cpl_chart_range_shown(range, false);
+    return range;
 }
 
 /* values [L,n]: the expert's share of the domain over the mean of its shares of all domains. */
@@ -90,60 +82,71 @@ static void fill_together(float *values, const cpl_routing_report *r, int64_t la
         }
 }
 
-/* ---- drawing ---- */
+/* ---- charts ---- */
 
-static cpl_chart_matrix matrix_of(const cpl_routing_charts *charts, cpl_routing_map map,
-                                  const float *values)
+static const cpl_chart looks[KINDS] = {
+    [ANSWERS]   = {.id      = "routing-answers",
+                   .section = "answers",
+                   .title   = "M_tok, layer",
+                   .caption =
+                       "Every row over its mean. A column that is light everywhere is an expert "
+                         "that answers everything.",
+                   .x = {.label = "answering expert j"},
+                   .y = {.label = "tokens routed to i"}},
+    [TOGETHER]  = {.id      = "routing-together",
+                   .section = "together",
+                   .title   = "Experts together, layer",
+                   .caption =
+                       "Tokens of both experts over what independence gives; blank where there "
+                        "is nothing to compare.",
+                   .x = {.label = "expert j"},
+                   .y = {.label = "expert i"}},
+    [BY_DOMAIN] = {.id      = "routing-domain",
+                   .section = "by-domain",
+                   .title   = "",
+                   .caption =
+                       "An expert's share of a domain's tokens over the mean of its shares of "
+                       "all domains; 1 is no preference.",
+                   .x = {.label = "expert"},
+                   .y = {.label = "layer"}},
+};
+
+static void put_map(cpl_charts *out, const cpl_routing_report *r, int kind, int64_t index,
+                    float *values, cpl_chart_range colours)
 {
-    const cpl_routing_report *r = charts->report;
-    cpl_chart_matrix m          = {.values = values, .n = r->n_experts, .scale = 1};
-    if (map == CPL_ROUTING_ANSWERS) {
-        m.range       = charts->answers;
-        m.value_label = "answer / mean of row";
-        return m;
-    }
-    m.range =
-        map == CPL_ROUTING_TOGETHER ? (cpl_chart_range){0.125, 8} : (cpl_chart_range){0.25, 4};
-    m.logarithmic = true;
-    m.value_label = map == CPL_ROUTING_TOGETHER ? "tokens / expected" : "share / mean share";
-    if (map != CPL_ROUTING_BY_DOMAIN) return m;
-    m.n         = r->n_layers;
-    m.n_columns = r->n_experts;
-    return m;
+    static const char *const value_labels[KINDS] = {"answer / mean of row", "tokens / expected",
+                                                    "share / mean share"};
+    static const cpl_chart_range ranges[KINDS]   = {{0}, {0.125, 8}, {0.25, 4}};
+    cpl_chart chart                              = looks[kind];
+    char title[120], label[48];
+    snprintf(label, sizeof label, "%lld", (long long)index);
+    if (kind == BY_DOMAIN) snprintf(label, sizeof label, "%.40s", r->texts.sources.at[index]);
+    snprintf(title, sizeof title, "%s%s%.80s", chart.title, *chart.title ? " " : "",
+             kind == BY_DOMAIN ? r->texts.sources.at[index] : label);
+    chart.title = title;
+    if (kind == ANSWERS) fill_answers(values, r, index);
+    if (kind == TOGETHER) fill_together(values, r, index);
+    if (kind == BY_DOMAIN) fill_domain(values, r, index);
+    const cpl_chart_matrix matrix = {.values      = values,
+                                     .rows        = kind == BY_DOMAIN ? r->n_layers : r->n_experts,
+                                     .columns     = r->n_experts,
+                                     .scale       = 1,
+                                     .colours     = kind == ANSWERS ? colours : ranges[kind],
+                                     .log         = kind != ANSWERS,
+                                     .diverging   = kind != ANSWERS,
+                                     .value_label = value_labels[kind],
+                                     .label       = label};
+    cpl_charts_heat(out, &chart, &matrix);
 }
 
-void cpl_routing_charts_map(cpl_text *out, const cpl_routing_charts *charts, cpl_routing_map map,
-                            int64_t index, bool in_page)
+cpl_status cpl_routing_maps(cpl_charts *out, const cpl_routing_report *r)
 {
-    const cpl_routing_report *r = charts->report;
-    const bool domain           = map == CPL_ROUTING_BY_DOMAIN;
-    const int64_t rows          = domain ? r->n_layers : r->n_experts;
-    float *values               = cpl_alloc((size_t)(rows * r->n_experts) * sizeof *values);
-    char title[120];
-    if (!values) {
-        out->failed = true;
-        return;
-    }
-    if (domain)
-        snprintf(title, sizeof title, "%.80s", r->texts.sources.at[index]);
-    else
-        snprintf(title, sizeof title, "%s %lld", cpl_routing_map_looks[map].title,
-                 (long long)index);
-    cpl_chart chart = {.title    = title,
-                       .subtitle = in_page ? NULL : charts->name,
-                       .x_label  = map == CPL_ROUTING_ANSWERS ? "answering expert j" : "expert",
-                       .y_label  = domain                       ? "layer"
-                                   : map == CPL_ROUTING_ANSWERS ? "tokens routed to i"
-                                                                : "expert",
-                       .in_page  = in_page};
-    if (domain) chart.height = fmin(110 + 16 * (double)rows, 370);
-    if (domain)
-        fill_domain(values, r, index);
-    else if (map == CPL_ROUTING_ANSWERS)
-        fill_answers(values, r, index);
-    else
-        fill_together(values, r, index);
-    cpl_chart_matrix matrix = matrix_of(charts, map, values);
-    cpl_chart_heat(out, &chart, &matrix);
+    const int64_t rows            = r->n_layers > r->n_experts ? r->n_layers : r->n_experts;
+    const cpl_chart_range colours = answers_range(r);
+    float *values                 = cpl_alloc((size_t)(rows * r->n_experts) * sizeof *values);
+    if (!values) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the charts");
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int64_t i = 0; i < count_of(r, kind); i++) put_map(out, r, kind, i, values, colours);
     cpl_free(values);
+    return CPL_OK;
 }

@@ -3,11 +3,11 @@
 #include <float.h>
 
 #include "base/stats/correlation.h"
+#include "inspect/routing/charts.h"
 #include "inspect/routing/json.h"
 #include "inspect/routing/measure.h"
 #include "inspect/routing/page.h"
 #include "inspect/routing/report.h"
-#include "report/markup.h"
 
 #include "infer/reader_case.h"
 #include "report/page_check.h"
@@ -542,56 +542,63 @@ static void a_lost_checkpoint_is_told(void **state)
     cpl_routing_close(&r);
 }
 
-/* The chart of this kind has a mark that says `name`, layer 1, and the value. */
-static void assert_drawn(const char *folder, const char *kind, const char *name, double value)
+/* The curve of this name has the value at layer 1. */
+static void assert_drawn(const json_t *data, const char *kind, const char *name, double value)
 {
-    char file[80], tip[120], figure[48];
-    cpl_text svg = {0};
-    snprintf(file, sizeof file, "-routing-%s.svg", kind);
-    char **names, *path = NULL;
-    int64_t count;
-    assert_ok(cpl_folder_list(&names, &count, folder));
-    for (int64_t i = 0; i < count; i++)
-        if (strstr(names[i], file)) path = in_folder(folder, names[i]);
-    assert_non_null(path);
-    assert_ok(cpl_file_read(&svg, path, 1 << 24));
-    snprintf(tip, sizeof tip, "<title>%s, layer 1: %s</title>", name,
-             cpl_markup_figure(figure, value, 4));
-    if (!strstr(svg.bytes, tip)) fail_msg("%s has no %s", path, tip);
-    cpl_folder_list_free(names, count);
-    cpl_text_free(&svg);
+    char id[80];
+    size_t i;
+    json_t *curve;
+    snprintf(id, sizeof id, "routing-%s", kind);
+    json_t *chart = chart_at(data, id);
+    assert_non_null(chart);
+    json_array_foreach(json_object_get(chart, "series"), i, curve)
+    {
+        const char *is = json_string_value(json_object_get(curve, "name"));
+        if (!is || strcmp(is, name) != 0) continue;
+        assert_near(value_at(curve, "y", 1), value, 1e-5 * fabs(value));
+        return;
+    }
+    fail_msg("%s has no curve %s", id, name);
 }
 
-static void check_drawn(const char *folder, const cpl_routing_layer *l)
+static json_t *data_of(const cpl_routing_report *r)
 {
-    assert_drawn(folder, "entropy", "load", l->load.entropy / log(EXPERTS));
-    assert_drawn(folder, "entropy", "router", l->router_entropy / log(EXPERTS));
-    assert_drawn(folder, "ranks", "rank correlation", l->rho_mean);
-    assert_drawn(folder, "agreement", "first choice", l->top1);
-    assert_drawn(folder, "agreement", "top K", l->overlap);
-    assert_drawn(folder, "agreement", "chance 1/n", 0.2);
-    assert_drawn(folder, "agreement", "chance K/n", 0.4);
-    assert_drawn(folder, "likeness", "r", l->stand.off.pearson);
-    assert_drawn(folder, "likeness", "rho", l->stand.off.spearman);
-    assert_drawn(folder, "likeness", "r, rows", l->stand.off_rows.pearson);
-    assert_drawn(folder, "likeness", "rho, rows", l->stand.off_rows.spearman);
-    assert_drawn(folder, "domains", "two domains", l->domains.distance);
-    assert_drawn(folder, "domains", "halves of one", l->domains.halves);
-    assert_drawn(folder, "vocabulary", "read", l->input.mean);
-    assert_drawn(folder, "vocabulary", "next", l->next.mean);
-    assert_drawn(folder, "vocabulary", "read, dealt", l->input.shuffled);
+    cpl_charts charts = {0};
+    json_t *data      = json_object();
+    assert_ok(cpl_routing_charts(&charts, r));
+    assert_ok(cpl_charts_into(data, &charts, NULL));
+    return data;
+}
+
+static void check_drawn(const json_t *data, const cpl_routing_layer *l)
+{
+    assert_drawn(data, "entropy", "load", l->load.entropy / log(EXPERTS));
+    assert_drawn(data, "entropy", "router", l->router_entropy / log(EXPERTS));
+    assert_drawn(data, "ranks", "rank correlation", l->rho_mean);
+    assert_drawn(data, "agreement", "first choice", l->top1);
+    assert_drawn(data, "agreement", "top K", l->overlap);
+    assert_drawn(data, "agreement", "chance 1/n", 0.2);
+    assert_drawn(data, "agreement", "chance K/n", 0.4);
+    assert_drawn(data, "likeness", "r", l->stand.off.pearson);
+    assert_drawn(data, "likeness", "rho", l->stand.off.spearman);
+    assert_drawn(data, "likeness", "r, rows", l->stand.off_rows.pearson);
+    assert_drawn(data, "likeness", "rho, rows", l->stand.off_rows.spearman);
+    assert_drawn(data, "domains", "two domains", l->domains.distance);
+    assert_drawn(data, "domains", "halves of one", l->domains.halves);
+    assert_drawn(data, "vocabulary", "read", l->input.mean);
+    assert_drawn(data, "vocabulary", "next", l->next.mean);
+    assert_drawn(data, "vocabulary", "read, dealt", l->input.shuffled);
 }
 
 /* Every member that numbers need is there, and what is drawn is well-formed. */
 static void shown_in_every_form(void **state)
 {
     (void)state;
-    const char *run = planted_run(), *text = reader_text(30), *folder = scratch_folder();
+    const char *run = planted_run(), *text = reader_text(30);
     cpl_routing_options o = options_of(&text);
     cpl_routing_report r;
     cpl_routing_cost cost;
-    cpl_text page     = {0};
-    int64_t n_written = 0;
+    cpl_text page = {0};
     assert_ok(cpl_routing_open(&r, &cost, run, &o, NULL));
     assert_ok(cpl_routing_run(&r, NULL));
     json_t *json = cpl_routing_json(&r), *layers = json_object_get(json, "layers");
@@ -606,16 +613,14 @@ static void shown_in_every_form(void **state)
     assert_near(sum, 1, 1e-12);
     assert_int_equal(json_array_size(json_object_get(json, "saturation")), 1);
     json_decref(json);
-    assert_ok(cpl_routing_page(&page, &r));
+    json_t *data = data_of(&r);
+    assert_ok(cpl_routing_page(&page, &r, data));
     check_page(&page);
     assert_non_null(strstr(page.bytes, "What the router does over text"));
-    assert_true(check_charts(&page) > 9);
     cpl_text_free(&page);
-    assert_ok(cpl_routing_svgs(&n_written, folder, &r));
-    assert_int_equal(n_written, 9 + 2 + 2 * LAYERS);
-    assert_int_equal(check_chart_files(folder), n_written);
-    check_drawn(folder, &r.layers[1]);
-    assert_fails(CPL_ERR_INPUT, "", cpl_routing_svgs(NULL, in_folder(run, "svg"), &r));
+    assert_int_equal(charts_in(data), 9 + 2 + 2 * LAYERS);
+    check_drawn(data, &r.layers[1]);
+    json_decref(data);
     cpl_routing_close(&r);
 }
 
@@ -626,11 +631,17 @@ static cpl_status everything(const char *run, const char **text)
     cpl_routing_report r;
     cpl_routing_cost cost;
     cpl_text page     = {0};
+    cpl_charts charts = {0};
+    json_t *data      = json_object();
     cpl_status status = CPL_OK;
-    CPL_TRY(cpl_routing_open(&r, &cost, run, &o, NULL));
+    CPL_TRY_DONE(cpl_routing_open(&r, &cost, run, &o, NULL));
     CPL_TRY_DONE(cpl_routing_run(&r, NULL));
-    CPL_TRY_DONE(cpl_routing_page(&page, &r));
+    CPL_TRY_DONE(cpl_routing_charts(&charts, &r));
+    CPL_TRY_DONE(cpl_charts_into(data, &charts, NULL));
+    CPL_TRY_DONE(cpl_routing_page(&page, &r, data));
 done:
+    json_decref(data);
+    cpl_charts_close(&charts);
     cpl_text_free(&page);
     cpl_routing_close(&r);
     return status;
@@ -677,7 +688,9 @@ static void the_smallest_case(void **state)
     json_t *json = cpl_routing_json(&r);
     assert_non_null(json);
     json_decref(json);
-    assert_ok(cpl_routing_page(&page, &r));
+    json_t *data = data_of(&r);
+    assert_ok(cpl_routing_page(&page, &r, data));
+    json_decref(data);
     cpl_text_free(&page);
     cpl_routing_close(&r);
 }

@@ -1,0 +1,15 @@
+/* provenance.h - where a report comes from: program, command, date, and the weights it is about.
+ *
+ * Room:  app. */
+#ifndef CPL_APP_PROVENANCE_H
+#define CPL_APP_PROVENANCE_H
+
+#include <jansson.h>
+
+/* The member "made" of docs/formats.md, "Charts: --series". `words` [n_words] of the command line after the
+ * program's name, `paths` [n_paths] of checkpoints or runs. The hash of weights is the one that was
+ * recorded when they were saved, else of files of together at most 1 GiB the hash of their bytes, in
+ * the order of their names; larger ones have none. NULL if there is no memory. */
+json_t *cpl_provenance_json(char *const *words, int n_words, const char *const *paths, int n_paths);
+
+#endif /* CPL_APP_PROVENANCE_H */
