@@ -36,7 +36,7 @@ wrong = [f"src/{name} is not in src/README.md" for name in sorted(there - set(na
 wrong += [f"src/README.md names {name}, which is not there" for name in sorted(set(named) - there)]
 wrong += [f"src/README.md names {name} {times} times" for name, times in named.items() if times > 1]
 
-tops = "bench|cmake|configs|data|docs|examples|include|python|src|tests|tools"
+tops = "assets|bench|cmake|configs|data|docs|examples|include|python|src|tests|tools"
 for page in [*pathlib.Path().glob("*.md"), *pathlib.Path("docs").rglob("*.md"),
              *pathlib.Path("bench").rglob("*.md"), pathlib.Path("python/README.md")]:
     text = page.read_text()

@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "store/checkpoint.h"
+#include "store/run_dir.h"
 
 static const int64_t most_hashed = INT64_C(1) << 30;
 
@@ -140,7 +140,7 @@ static json_t *step_of(const char *folder)
 static json_t *source_json(const char *path)
 {
     char *whole = realpath(path, NULL), *folder = NULL;
-    if (!cpl_path_is_folder(path) || cpl_checkpoint_resolve(&folder, path) != CPL_OK) folder = NULL;
+    if (!cpl_path_is_folder(path) || cpl_run_dir_resolve(&folder, path) != CPL_OK) folder = NULL;
     char *real     = folder ? realpath(folder, NULL) : NULL;
     const char *at = real ? real : folder ? folder : path;
     json_t *source = json_pack("{s:o*, s:o*, s:o*}", "path", cpl_json_words(whole ? whole : path),

@@ -5,6 +5,7 @@ figures; damaged checkpoints, and that nothing is written into any of them."""
 import json
 import math
 import random
+import re
 import shutil
 import struct
 import sys

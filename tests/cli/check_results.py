@@ -101,7 +101,6 @@ def check_told(folder):
             check(line in err.splitlines(), f"{said(verb)} --json -: no line {line!r}")
         for name in ("a.html", "a.json"):
             (folder / name).unlink()
-        shutil.rmtree(folder / "a-svg")
 
 
 def main():

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """check_routing.py COUPLET: the routing report from end to end, on a small run: figures that must fit
-together, saturation between its checkpoints, the same bytes again, page and vector files, bad input."""
+together, saturation between its checkpoints, the same bytes again, page and charts, bad input."""
+import base64
 import json
 import math
 import re
 import shutil
+import struct
 import sys
-import xml.etree.ElementTree as xml
 
 from inputs import files_of, read_json
 from program import apart, bad, check, finish, good, scratch_folder

@@ -2,6 +2,7 @@
 #ifndef CPL_TESTS_COMPARE_COMPARE_CASE_H
 #define CPL_TESTS_COMPARE_COMPARE_CASE_H
 
+#include "compare/charts.h"
 #include "compare/compare.h"
 #include "compare/run_case.h"
 
@@ -79,6 +80,16 @@ static inline const cpl_compared_setting *setting(const cpl_compare *c, const ch
         if (strcmp(c->settings[i].name, name) == 0) return &c->settings[i];
     fail_msg("there is no setting %s", name);
     return NULL;
+}
+
+/* What a page is made of: the charts alone. The caller gives it back. */
+__attribute__((unused)) static json_t *page_data(const cpl_compare *c)
+{
+    cpl_charts charts = {0};
+    json_t *data      = json_object();
+    assert_ok(cpl_compare_charts(&charts, c));
+    assert_ok(cpl_charts_into(data, &charts, NULL));
+    return data;
 }
 
 #endif /* CPL_TESTS_COMPARE_COMPARE_CASE_H */

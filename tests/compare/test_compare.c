@@ -236,7 +236,9 @@ static void without_a_common_line_each_ones_last(void **state)
 static void check_page(const cpl_compare *c)
 {
     cpl_text out = {0};
-    assert_ok(cpl_compare_page(&out, c));
+    json_t *data = page_data(c);
+    assert_ok(cpl_compare_page(&out, c, data));
+    json_decref(data);
     assert_non_null(strstr(out.bytes, "no step logged yet"));
     cpl_text_free(&out);
 }

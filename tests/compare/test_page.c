@@ -6,7 +6,6 @@
 #include <math.h>
 
 #include "base/arena.h"
-#include "compare/charts.h"
 #include "compare/compare_case.h"
 #include "report/grid.h"
 #include "report/page_check.h"
@@ -87,21 +86,12 @@ static page_case page_case_of(int i)
     return cases[i];
 }
 
-static json_t *data_of(const lined_up *l)
-{
-    cpl_charts charts = {0};
-    json_t *data      = json_object();
-    assert_ok(cpl_compare_charts(&charts, &l->c));
-    assert_ok(cpl_charts_into(data, &charts, NULL));
-    return data;
-}
-
 static cpl_text page_of(const page_case *of)
 {
     lined_up l;
     cpl_text page = {0};
     line_up(&l, of->runs, of->n, of->by);
-    json_t *data = data_of(&l);
+    json_t *data = page_data(&l.c);
     assert_ok(cpl_compare_page(&page, &l.c, data));
     json_decref(data);
     release(&l);
@@ -130,7 +120,7 @@ static void charts_of_a_page(void **state)
         const page_case of = page_case_of(i);
         lined_up l;
         line_up(&l, of.runs, of.n, of.by);
-        json_t *data = data_of(&l);
+        json_t *data = page_data(&l.c);
         assert_int_equal(charts_in(data), of.odd ? 4 : of.by ? 16 : 8);
         json_decref(data);
         release(&l);
@@ -157,7 +147,7 @@ static void curves_are_means(void **state)
     (void)state;
     lined_up l;
     line_up(&l, six, 6, NULL);
-    json_t *data = data_of(&l), *first = curve_at(data, "validation-loss", 0);
+    json_t *data = page_data(&l.c), *first = curve_at(data, "validation-loss", 0);
     double mean = 0;
     for (int i = 0; i < 3; i++) mean += case_val(&six[i], 8) / 3;
     assert_string_equal(json_string_value(json_object_get(first, "name")), "vanilla");
@@ -181,7 +171,7 @@ static void a_run_that_has_just_begun_hides_no_curve(void **state)
     two[0].last    = 0;
     lined_up l;
     line_up(&l, two, 2, NULL);
-    json_t *data = data_of(&l);
+    json_t *data = page_data(&l.c);
     assert_int_equal(points_of(curve_at(data, "eps", 0)), 20);
     json_decref(data);
     release(&l);
@@ -194,7 +184,7 @@ static void losses_begin_at_a_twentieth(void **state)
     long_one.last = long_one.steps = 60;
     lined_up l;
     line_up(&l, &long_one, 1, NULL);
-    json_t *data = data_of(&l);
+    json_t *data = page_data(&l.c);
     assert_int_equal(points_of(curve_at(data, "training-loss", 0)), 58); /* steps 3 to 60 */
     assert_int_equal(points_of(curve_at(data, "eps", 0)), 60);
     json_decref(data);
@@ -206,7 +196,7 @@ static void ends_stand_against_the_setting(void **state)
     (void)state;
     lined_up l;
     line_up(&l, alphas, 5, "erc.alpha");
-    json_t *data = data_of(&l), *runs = curve_at(data, "at-the-end-validation-loss", 1);
+    json_t *data = page_data(&l.c), *runs = curve_at(data, "at-the-end-validation-loss", 1);
     assert_int_equal(points_of(runs), 5);
     for (size_t i = 0; i < 5; i++) {
         assert_near(value_at(runs, "x", i), alphas[i].alpha, 1e-9);
@@ -222,7 +212,7 @@ static void a_mean_needs_all_members(void **state)
     (void)state;
     lined_up l;
     line_up(&l, alphas, 5, "erc.alpha");
-    json_t *data = data_of(&l);
+    json_t *data = page_data(&l.c);
     assert_int_equal(points_of(curve_at(data, "eps", 1)), 14);
     assert_int_equal(points_of(curve_at(data, "eps", 2)), 20);
     json_decref(data);
@@ -240,7 +230,7 @@ static void scales(void **state)
                  "{\"step\":2,\"tokens\":200,\"loss\":3,\"erc\":0,\"kappa_row_top1\":[0.52]}\n");
     lined_up l;
     line_up_folders(&l, &folder, 1, NULL);
-    json_t *data = data_of(&l), *y = json_object_get(chart_at(data, "kappa-rows-own"), "y");
+    json_t *data = page_data(&l.c), *y = json_object_get(chart_at(data, "kappa-rows-own"), "y");
     assert_near(json_number_value(json_object_get(y, "to")), 1, 0);
     assert_near(json_number_value(json_object_get(y, "from")), 0, 0);
     y = json_object_get(chart_at(data, "erc"), "y");

@@ -53,7 +53,11 @@ static void show(const cpl_compare *c, bool page)
     assert_non_null(json);
     json_decref(json);
     assert_ok(cpl_compare_text(&out, c));
-    if (page) assert_ok(cpl_compare_page(&out, c));
+    if (page) {
+        json_t *data = page_data(c);
+        assert_ok(cpl_compare_page(&out, c, data));
+        json_decref(data);
+    }
     cpl_text_free(&out);
 }
 

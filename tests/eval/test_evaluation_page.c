@@ -93,12 +93,30 @@ static void a_table(void **state)
     case_close(&c);
 }
 
-int main(void)
+/* For check_page.py. */
+static int write_page(const char *folder)
+{
+    evaluation_case c;
+    cpl_text page = {0};
+    char path[600];
+    evaluate(&c, NULL);
+    json_t *data = data_of(&c);
+    snprintf(path, sizeof path, "%s/eval.html", folder);
+    assert_ok(cpl_evaluation_page(&page, &c.evaluation, "a <b>model</b>", data));
+    assert_ok(cpl_file_write_atomic(path, page.bytes, page.length));
+    json_decref(data);
+    cpl_text_free(&page);
+    case_close(&c);
+    return 0;
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_page),
         cmocka_unit_test(forms),
         cmocka_unit_test(a_table),
     };
+    if (argc > 1) return write_page(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

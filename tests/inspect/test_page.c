@@ -397,7 +397,7 @@ static void equal_curves_are_named(void **state)
     open_case(&o, &cases[0]);
     for (int64_t i = 0; i < o.reports[0].n_layers; i++) {
         cpl_null_model *c = &o.reports[0].layers[i].chance;
-        c->kappa_rows_own = c->kappa_columns_own = 1;
+        c->kappa_row_top1 = c->kappa_column_top1 = 1;
         c->assignment_own                        = 0.5;
     }
     json_t *data  = data_of(&o);

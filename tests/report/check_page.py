@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""check_page.py PROGRAM: the pages and chart files of study/test_page, read by others than ourselves.
+"""check_page.py PROGRAM: the pages of a test program in a Chromium, as they are drawn.
 
-Every SVG file must parse as XML. Where a Chromium is installed every page is loaded in it, wide and
-narrow, light and dark, by a script put at its end: no script error, no request refused, every chart
-with its marks, every canvas with more than one colour, nothing wider than the window. Exit code 77,
-skipped, where there is none that runs."""
+Every page is loaded wide and narrow, light and dark, with a script put at its end: no script error, no
+request refused, every chart of the data with its marks, every map with more than one colour, tips and
+read-outs answer, tables sort, names of checkpoints stay text, nothing is wider than the window. With
+scripts switched off tables and one sentence in place of the charts are there. Exit code 77, skipped,
+where no Chromium runs."""
 import json
 import pathlib
 import re
@@ -12,10 +13,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as xml
 
 BROWSERS = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
-MARKS = ".c-dot,.c-point,.c-inf,.c-box,.c-band,.c-bar rect"
 CASES = [(1280, "light"), (390, "dark")]
 
 # A window is never as narrow as a telephone, a frame is.
@@ -23,6 +22,22 @@ FRAME = """<!DOCTYPE html><html><body style="margin:0"><script>
 addEventListener('message', e => document.documentElement.setAttribute('data-probe', e.data));
 </script><iframe src="probed.html" style="border:0;width:%dpx;height:900px;color-scheme:%s"></iframe>
 </body></html>"""
+
+BARE = """<!DOCTYPE html><html><body><script>
+const frame = document.createElement('iframe');
+frame.sandbox = 'allow-same-origin';
+frame.width = 1000;
+frame.height = 900;
+frame.srcdoc = %s;
+frame.onload = () => {
+  const page = frame.contentDocument, count = what => page.querySelectorAll(what).length;
+  const sentences = [...page.querySelectorAll('noscript .note')].filter(n => n.offsetHeight > 0).length;
+  document.documentElement.setAttribute('data-probe',
+    [count('.table td'), count('[data-chart],[data-maps]'), sentences, count('svg')].join(' '));
+};
+document.body.append(frame);
+</script></body></html>
+"""
 
 # Waits until the page says that it has drawn all, tries hover, keys and choice, and hands what it
 # found to the frame around it.
@@ -32,39 +47,62 @@ PROBE = """
 const refused = [];
 addEventListener('securitypolicyviolation', e => refused.push(e.blockedURI || e.violatedDirective));
 function colours(canvas) {
-  const n = canvas.width, seen = new Set();
-  const data = new Uint32Array(canvas.getContext('2d').getImageData(0, 0, n, n).data.buffer);
-  for (const c of data) seen.add(c);
-  return { size: n, colours: seen.size, shown: canvas.getBoundingClientRect().width };
+  const seen = new Set(), pen = canvas.getContext('2d');
+  for (const c of new Uint32Array(pen.getImageData(0, 0, canvas.width, canvas.height).data.buffer)) seen.add(c);
+  return { cells: canvas.width * canvas.height, colours: seen.size, shown: canvas.getBoundingClientRect().width };
 }
+const point = (of, type, x, y) =>
+  of.dispatchEvent(new PointerEvent(type, { clientX: x, clientY: y, bubbles: true }));
 function probe(tries) {
   const page = document.documentElement, found = { tries };
   if (!page.dataset.ready && !page.dataset.error && tries < 400) return setTimeout(probe, 10, tries + 1);
   found.ready = page.dataset.ready || '';
-  found.charts = [...document.querySelectorAll('svg.chart')].map(s => ({
-    name: s.getAttribute('aria-label') || s.textContent.trim().slice(0, 30),
-    marks: s.querySelectorAll('MARKS').length, empty: s.textContent.includes('no values'),
-    width: s.getBoundingClientRect().width, height: s.getBoundingClientRect().height }));
+  for (const fold of document.querySelectorAll('details')) fold.open = true;
+  found.charts = charts.filter(c => c.kind !== 'heat').map(c => {
+    const figure = document.getElementById('chart-' + c.id), svg = figure && figure.querySelector('svg.chart');
+    const box = svg ? svg.getBoundingClientRect() : { width: 0, height: 0 };
+    return { name: c.id, drawn: !!svg, sentence: c.kind === 'lines' && !c.series.length,
+      marks: svg ? svg.querySelectorAll('.m').length : 0, empty: !!svg && svg.textContent.includes('no values'),
+      bad: !!svg && /NaN|Infinity|undefined/.test(svg.outerHTML), caption: figure ? figure.lastChild.textContent.length : 0,
+      width: box.width, height: box.height };
+  });
+  found.maps = charts.filter(c => c.kind === 'heat').length;
   found.canvases = [...document.querySelectorAll('canvas')].map(colours);
-  found.cells = [...document.querySelectorAll('.thumbs button')].map(b => +b.dataset.n);
-  found.dark = matchMedia('(prefers-color-scheme:dark)').matches;
-  found.ground = getComputedStyle(document.body).backgroundColor;
   found.readout = [];
-  for (const f of document.querySelectorAll('figure.heat')) {
-    const big = f.querySelector('.big'), text = () => f.querySelector('.readout').textContent;
-    f.querySelector('.thumbs button:last-child').click();
-    const first = text(), box = big.getBoundingClientRect();
-    big.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight' }));
-    const second = text();
-    big.dispatchEvent(new PointerEvent('pointermove', { clientX: box.left + box.width - 1,
-                                                        clientY: box.top + 1, bubbles: true }));
-    found.readout.push([first, second, text(), f.querySelector('.which').textContent]);
+  for (const figure of document.querySelectorAll('.maps figure')) {
+    const buttons = figure.parentNode.querySelectorAll('.thumbs button');
+    if (buttons.length) buttons[0].click();
+    const id = figure.dataset.chart;
+    if (buttons.length) buttons[buttons.length - 1].click();
+    const svg = figure.querySelector('svg'), text = () => figure.querySelector('.readout').textContent, first = text();
+    svg.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight' }));
+    const second = text(), box = svg.querySelector('image').getBoundingClientRect();
+    point(svg, 'pointermove', box.left + box.width - 1, box.top + box.height - 1);
+    found.readout.push({ said: [first, second, text()], other: buttons.length < 2 || figure.dataset.chart !== id,
+      columns: new HeatMap(charts.find(c => c.id === figure.dataset.chart)).columns });
   }
   const dot = document.querySelector('svg.chart [data-tip]');
-  const at = dot.getBoundingClientRect();
-  dot.dispatchEvent(new PointerEvent('pointermove', { clientX: at.left + 1, clientY: at.top + 1,
-                                                      bubbles: true }));
-  found.tip = document.getElementById('tip').hidden ? '' : document.getElementById('tip').textContent;
+  if (dot) {
+    const at = dot.getBoundingClientRect();
+    point(dot, 'pointermove', at.left + 1, at.top + 1);
+  }
+  found.tip = !dot || !document.getElementById('tip').hidden && document.getElementById('tip').textContent.length > 0;
+  const saved = [...document.querySelectorAll('svg.chart')].map(svgText);
+  found.saved = saved.every(t => new DOMParser().parseFromString(t, 'image/svg+xml').documentElement.tagName === 'svg');
+  found.sorted = [];
+  for (const table of document.querySelectorAll('.table table')) {
+    const rows = [...table.tBodies[0].rows], heading = table.tHead.rows[0].cells[0];
+    if (rows.length < 2 || !heading.onclick) continue;
+    heading.click();
+    heading.click();
+    const keys = [...table.tBodies[0].rows].map(r => r.cells[0].textContent);
+    const numbers = keys.map(numberOf).filter(v => v !== null);
+    found.sorted.push({ same: keys.length === rows.length, down: heading.getAttribute('aria-sort') === 'descending',
+      order: numbers.every((v, k) => k === 0 || numbers[k - 1] >= v) });
+  }
+  found.elements = document.querySelectorAll('main b, main i, main img').length;
+  found.dark = matchMedia('(prefers-color-scheme:dark)').matches;
+  found.ground = getComputedStyle(document.body).backgroundColor;
   found.tables = [...document.querySelectorAll('.table')].map(t => ({
     rows: t.querySelectorAll('tbody tr').length, hidden: t.scrollHeight - t.clientHeight,
     height: t.clientHeight }));
@@ -77,7 +115,7 @@ function probe(tries) {
 probe(0);
 })();
 </script>
-""".replace("MARKS", MARKS)
+"""
 
 
 def dump(browser, page, folder, scheme):
@@ -122,26 +160,40 @@ def faults(found, width, scheme):
         wrong.append(f"the page is {found['wide']} wide in a window of {found['window']}")
     if found["dark"] != (scheme == "dark") or (found["ground"] == "rgb(255, 255, 255)") == found["dark"]:
         wrong.append(f"{scheme} was asked for, the ground is {found['ground']}")
-    wrong += [f"chart {c['name']!r} has no mark" for c in found["charts"]
-              if not c["marks"] and not c["empty"]]
-    wrong += [f"chart {c['name']!r} is {c['width']} x {c['height']}" for c in found["charts"]
-              if not 200 < c["width"] <= width or c["height"] < 40]
+    for c in found["charts"]:
+        if c["sentence"]:
+            wrong += [f"{c['name']} says nothing"] if c["drawn"] or not c["caption"] else []
+        elif not c["drawn"] or not (c["marks"] or c["empty"]) or c["bad"]:
+            wrong.append(f"chart {c['name']} is not drawn: {c}")
+        elif not 200 < c["width"] <= width or c["height"] < 40:
+            wrong.append(f"chart {c['name']} is {c['width']} x {c['height']}")
     wrong += [f"a table of {t['rows']} rows hides {t['hidden']} pixels" for t in found["tables"]
               if t["rows"] <= 60 and t["hidden"] > 1]
     wrong += [f"a table of {t['rows']} rows is {t['height']} high" for t in found["tables"]
               if t["rows"] > 60 and t["height"] > 800]
-    canvases = found["canvases"]
-    if len(canvases) != len(found["cells"]) + len(found["readout"]):
-        wrong.append(f"{len(canvases)} canvases for {len(found['cells'])} layers")
-    wrong += [f"a canvas is blank or hidden: {c}" for c in canvases
-              if c["colours"] < (2 if c["size"] > 1 else 1) or c["shown"] < 20]
-    for first, second, third, which in found["readout"]:
-        one = max(found["cells"]) == 1
-        if not re.match(r"Router row \d+, expert \d+: M = ", third) or not which:
-            wrong.append(f"the large map says {third!r}")
-        if not one and len({first, second, third}) < 3:
-            wrong.append(f"the large map always says {first!r}")
+    wrong += [f"a table does not sort: {s}" for s in found["sorted"] if not all(s.values())]
+    wrong += [f"a canvas is blank or hidden: {c}" for c in found["canvases"]
+              if c["colours"] < (2 if c["cells"] > 4 else 1) or c["shown"] < 20]
+    wrong += ["there are maps and none is shown"] if found["maps"] and not found["readout"] else []
+    wrong += [f"a map does not answer: {r}" for r in found["readout"]
+              if not r["other"] or len(set(r["said"])) < min(r["columns"], 3)]
+    wrong += [f"{found['elements']} elements that no page has: a name became markup"] if found["elements"] else []
+    wrong += [] if found["saved"] else ["a chart cannot be saved"]
     return wrong if found["tip"] else wrong + ["a mark shows no tip"]
+
+
+def without_scripts(browser, page, folder):
+    """What is wrong where scripts are switched off, as in this frame."""
+    frame = folder / "frame.html"
+    frame.write_text(BARE % json.dumps(page.read_text()).replace("<", "\\u003c"))
+    elements, said = dump(browser, frame, folder, "light")
+    hit = re.search(r'data-probe="(\d+) (\d+) (\d+) (\d+)"', elements)
+    if not hit:
+        return [f"the page without scripts was not read: {said[-400:]}"]
+    tables, places, sentences, drawn = map(int, hit.groups())
+    wrong = ["scripts ran"] if drawn else []
+    wrong += [] if tables else ["no table without scripts"]
+    return wrong + (["no sentence without scripts"] if places and not sentences else [])
 
 
 def main():
@@ -151,20 +203,16 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         subprocess.run([program, folder], check=True)
-        files = sorted(folder.rglob("*.svg"))
-        for file in files:
-            root = xml.parse(file).getroot()
-            if root.tag != "{http://www.w3.org/2000/svg}svg" or not root.get("viewBox"):
-                wrong.append(f"{file.relative_to(folder)}: is no SVG")
         pages = sorted(folder.glob("*.html"))
         browser = browser if browser and works(browser, folder) else None
-        if len(pages) < 5 or len(files) < 50:
-            wrong.append(f"only {len(pages)} pages and {len(files)} charts were written")
+        if not pages:
+            wrong.append("no pages were written")
         for page in pages if browser else []:
             for width, scheme in CASES:
                 found = load(browser, page, folder, width, scheme)
                 wrong += [f"{page.name}, {width} wide, {scheme}: {fault}"
                           for fault in faults(found, width, scheme)]
+            wrong += [f"{page.name}: {fault}" for fault in without_scripts(browser, page, folder)]
     print("\n".join(wrong))
     if not browser:
         print("there is no Chromium that runs here: the pages were not loaded")

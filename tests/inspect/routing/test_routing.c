@@ -695,7 +695,28 @@ static void the_smallest_case(void **state)
     cpl_routing_close(&r);
 }
 
-int main(void)
+/* For tests/report/check_page.py. */
+static int write_page(const char *folder)
+{
+    const char *run = planted_run(), *text = reader_text(30);
+    cpl_routing_options o = options_of(&text);
+    cpl_routing_report r;
+    cpl_routing_cost cost;
+    cpl_text page = {0};
+    char path[600];
+    assert_ok(cpl_routing_open(&r, &cost, run, &o, NULL));
+    assert_ok(cpl_routing_run(&r, NULL));
+    json_t *data = data_of(&r);
+    snprintf(path, sizeof path, "%s/routing.html", folder);
+    assert_ok(cpl_routing_page(&page, &r, data));
+    assert_ok(cpl_file_write_atomic(path, page.bytes, page.length));
+    json_decref(data);
+    cpl_text_free(&page);
+    cpl_routing_close(&r);
+    return 0;
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(load_is_counted),
@@ -715,5 +736,6 @@ int main(void)
         cmocka_unit_test(without_memory_it_is_said),
         cmocka_unit_test(the_smallest_case),
     };
+    if (argc > 1) return write_page(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
