@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "checkpoint/gguf_internal.h"
 #include "io/file.h"
 #include "io/json_pull.h"
@@ -104,14 +105,9 @@ cpl_status cpl_gguf_source_name(cpl_gguf_source *s, cpl_text *out, uint64_t long
     return cpl_text_status(out);
 }
 
-static int by_bytes(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 cpl_status cpl_gguf_unique(const cpl_gguf_source *s, const char **names, int64_t count)
 {
-    if (count) qsort((void *)names, (size_t)count, sizeof *names, by_bytes);
+    if (count) qsort((void *)names, (size_t)count, sizeof *names, cpl_order_strings);
     for (int64_t i = 1; i < count; i++)
         if (strcmp(names[i - 1], names[i]) == 0)
             return CPL_FAIL(CPL_ERR_INPUT, "%s: %s: %.200s stands twice", s->path, s->what,

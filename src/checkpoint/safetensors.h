@@ -1,7 +1,7 @@
 /* safetensors.h - reading one safetensors file: its header checked to the last byte, its tensors
  * read in pieces.
  *
- * Room:    checkpoint. Several files as one checkpoint: weights.h. Writing: safetensors_writer.h.
+ * Room:    checkpoint. Several files as one checkpoint: stored.h. Writing: safetensors_writer.h.
  * Layout:  8 bytes N, little-endian; N bytes of JSON; the data, without gaps, C order, ending with
  *          the file. Offsets count from the beginning of the data, in bytes.
  * Strict:  everything the reference implementation refuses, and besides: a tensor name or metadata

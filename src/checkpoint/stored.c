@@ -1,7 +1,10 @@
 /* stored.c - see stored.h; the files are found and opened in stored_files.c, their tensors gathered
  * in stored_collect.c */
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/arena.h"
 #include "checkpoint/stored_internal.h"
@@ -42,23 +45,38 @@ done:
     return status;
 }
 
-cpl_status cpl_stored_open(cpl_stored_files **out, const char *path, const cpl_log *log)
+static cpl_status open_files(cpl_stored_files **out, const char *path, bool strict,
+                             const cpl_log *log)
 {
     cpl_status status   = CPL_OK;
     cpl_stored_files *s = cpl_alloc(sizeof *s);
     *out                = NULL;
     if (!s) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory", path);
     memset(s, 0, sizeof *s);
-    s->path = cpl_text_copy(path);
+    s->strict = strict;
+    s->path   = cpl_text_copy(path);
     if (!s->path) CPL_TRY_DONE(CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory", path));
     CPL_TRY_DONE(cpl_stored_discover(s));
     CPL_TRY_DONE(cpl_stored_open_parts(s));
     CPL_TRY_DONE(cpl_stored_collect(s, log));
-    CPL_TRY_DONE(find_config(s));
+    if (strict)
+        s->config = json_object();
+    else
+        CPL_TRY_DONE(find_config(s));
     *out = s;
 done:
     if (status != CPL_OK) cpl_stored_close(s);
     return status;
+}
+
+cpl_status cpl_stored_open(cpl_stored_files **out, const char *path, const cpl_log *log)
+{
+    return open_files(out, path, false, log);
+}
+
+cpl_status cpl_stored_open_strict(cpl_stored_files **out, const char *path, const cpl_log *log)
+{
+    return open_files(out, path, true, log);
 }
 
 void cpl_stored_close(cpl_stored_files *s)
@@ -67,7 +85,7 @@ void cpl_stored_close(cpl_stored_files *s)
     for (int64_t i = 0; i < s->count; i++) cpl_free((void *)(uintptr_t)s->tensors[i].fault);
     cpl_free(s->tensors);
     cpl_stored_close_parts(s);
-    cpl_weights_files_free(&s->files);
+    cpl_stored_paths_free(&s->files);
     json_decref(s->config);
     cpl_free(s->path);
     cpl_free(s);
@@ -76,6 +94,11 @@ void cpl_stored_close(cpl_stored_files *s)
 const char *cpl_stored_path(const cpl_stored_files *s)
 {
     return s->path;
+}
+
+const char *cpl_stored_source(const cpl_stored_files *s)
+{
+    return s->files.path;
 }
 
 bool cpl_stored_is_gguf(const cpl_stored_files *s)
@@ -125,9 +148,9 @@ static int descriptor_of(const cpl_stored *tensor)
                       : cpl_safetensors_descriptor(part->safetensors);
 }
 
-cpl_status cpl_stored_read(const cpl_stored *tensor, void *out, uint64_t first, size_t bytes)
+/* Whatever faults the tensor has. */
+static cpl_status read_bytes(const cpl_stored *tensor, void *out, uint64_t first, size_t bytes)
 {
-    if (tensor->fault) return CPL_FAIL(CPL_ERR_INPUT, "%s", tensor->fault);
     if (first > tensor->bytes || bytes > tensor->bytes - first)
         return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %.200s has %llu bytes, %zu from byte %llu asked",
                         tensor->path, tensor->name, (unsigned long long)tensor->bytes, bytes,
@@ -136,9 +159,100 @@ cpl_status cpl_stored_read(const cpl_stored *tensor, void *out, uint64_t first, 
                             tensor->path);
 }
 
+cpl_status cpl_stored_read(const cpl_stored *tensor, void *out, uint64_t first, size_t bytes)
+{
+    if (tensor->fault) return CPL_FAIL(CPL_ERR_INPUT, "%s", tensor->fault);
+    return read_bytes(tensor, out, first, bytes);
+}
+
 void cpl_stored_prefetch(const cpl_stored *tensor, uint64_t first, size_t bytes)
 {
     if (tensor->fault || first > tensor->bytes || bytes > tensor->bytes - first || !bytes) return;
     (void)posix_fadvise(descriptor_of(tensor), (off_t)(tensor->offset + first), (off_t)bytes,
                         POSIX_FADV_WILLNEED);
+}
+
+/* ---- tensors of safetensors files as f32 ---- */
+
+cpl_status cpl_stored_find_sound(const cpl_stored **out, const cpl_stored_files *s,
+                                 const char *name)
+{
+    const cpl_stored *tensor = cpl_stored_find(s, name);
+    *out                     = NULL;
+    if (tensor && tensor->fault) return CPL_FAIL(CPL_ERR_INPUT, "%s", tensor->fault);
+    *out = tensor;
+    return CPL_OK;
+}
+
+const char *cpl_stored_shape(char out[128], const cpl_stored *tensor)
+{
+    size_t at = (size_t)snprintf(out, 128, "[");
+    for (int i = 0; i < tensor->rank && at < 100; i++)
+        at += (size_t)snprintf(out + at, 128 - at, "%s%" PRId64, i ? "," : "", tensor->shape[i]);
+    snprintf(out + at, 128 - at, "]");
+    return out;
+}
+
+cpl_status cpl_stored_read_part_f32(const cpl_stored *tensor, float *out, int64_t first,
+                                    int64_t count)
+{
+    const cpl_stored_part *part = tensor->file;
+    if (tensor->fault) return CPL_FAIL(CPL_ERR_INPUT, "%s", tensor->fault);
+    CPL_ASSERT(tensor->entry);
+    return cpl_safetensors_read_f32(part->safetensors, tensor->entry, out, first, count);
+}
+
+cpl_status cpl_stored_read_f32(const cpl_stored_files *s, const char *name, float *out, int rank,
+                               const int64_t *shape)
+{
+    const cpl_stored *tensor;
+    char found[128], wanted[128];
+    cpl_stored like = {.rank = rank};
+    CPL_TRY(cpl_stored_find_sound(&tensor, s, name));
+    if (!tensor) return CPL_FAIL(CPL_ERR_INPUT, "%s: has no tensor %.200s", s->files.path, name);
+    if (cpl_safetensors_has_shape(tensor->entry, rank, shape))
+        return cpl_stored_read_part_f32(tensor, out, 0, tensor->n_elements);
+    memcpy(like.shape, shape, (size_t)rank * sizeof *shape);
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %.200s is %s, it should be %s", tensor->path, name,
+                    cpl_stored_shape(found, tensor), cpl_stored_shape(wanted, &like));
+}
+
+/* ---- identity ---- */
+
+/* Adds `bytes` bytes of a tensor from `begin` on. */
+static cpl_status add_sample(XXH64_hash_t *hash, const cpl_stored *tensor, uint64_t begin,
+                             size_t bytes)
+{
+    unsigned char sample[3 * CPL_STORED_SAMPLE];
+    CPL_ASSERT(bytes <= sizeof sample);
+    CPL_TRY(read_bytes(tensor, sample, begin, bytes));
+    *hash = XXH3_64bits_withSeed(sample, bytes, *hash);
+    return CPL_OK;
+}
+
+static cpl_status add_tensor(XXH64_hash_t *hash, const cpl_stored *tensor)
+{
+    const cpl_safetensors_entry *e = tensor->entry;
+    const uint64_t bytes = e->end - e->begin, numbers[] = {(uint64_t)e->dtype, bytes};
+    const uint64_t part = CPL_STORED_SAMPLE;
+    *hash               = XXH3_64bits_withSeed(e->name, strlen(e->name), *hash);
+    *hash               = XXH3_64bits_withSeed(numbers, sizeof numbers, *hash);
+    *hash               = XXH3_64bits_withSeed(e->shape, (size_t)e->rank * sizeof *e->shape, *hash);
+    if (bytes <= 3 * part) return add_sample(hash, tensor, 0, (size_t)bytes);
+    CPL_TRY(add_sample(hash, tensor, 0, (size_t)part));
+    CPL_TRY(add_sample(hash, tensor, (bytes - part) / 2, (size_t)part));
+    return add_sample(hash, tensor, bytes - part, (size_t)part);
+}
+
+cpl_status cpl_stored_sampled_hash(uint64_t *hash, uint64_t *bytes, const cpl_stored_files *s)
+{
+    XXH64_hash_t sum = XXH3_64bits("couplet weights 1", 17);
+    *bytes           = 0;
+    for (const cpl_stored *t = s->tensors; t < s->tensors + s->count; t++) {
+        if (!t->entry) continue; /* only the index names it */
+        CPL_TRY(add_tensor(&sum, t));
+        *bytes += t->bytes;
+    }
+    *hash = sum;
+    return CPL_OK;
 }

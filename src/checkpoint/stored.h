@@ -1,13 +1,17 @@
 /* stored.h - the tensors of any checkpoint under their names, whatever files they lie in.
  *
- * Room:    checkpoint. Knows names, shapes and number formats, nothing of models. Where only safetensors
- *          will do (training), weights.h is the stricter and simpler door.
- * Where:   a folder or file as in weights.h (safetensors, with or without index); a .gguf file, with
- *          the other parts of a split one (-00001-of-00003.gguf) beside it; a folder that has no
- *          safetensors and exactly one .gguf (or one split one). Files named ...-TP-00x.safetensors
- *          hold slices: all of the folder belong to it, with an index or without.
+ * Room:    checkpoint. Knows names, shapes and number formats, nothing of models.
+ * Where:   a path to a file is that file (an index if it ends in .json); of a folder the first of
+ *          model.safetensors.index.json, model.safetensors, consolidated.safetensors.index.json and
+ *          consolidated.safetensors; a .gguf file, with the other parts of a split one
+ *          (-00001-of-00003.gguf) beside it; a folder that has no safetensors and exactly one .gguf
+ *          (or one split one). Files named ...-TP-00x.safetensors hold slices: all of the folder
+ *          belong to the checkpoint, with an index or without.
+ * Index:   {"weight_map": {tensor: file}}; a file is a bare name in the index's folder and leads,
+ *          also through symbolic links, to a regular file.
  * Faults:  a shard that is missing or damaged, a tensor in two files or in another than the index
- *          says: a fault of those tensors, told where one of them is read and nowhere else.
+ *          says: a fault of those tensors, an error where one of them is read and nowhere else.
+ * Strict:  for training. Only safetensors files, without slices, and each of them must open.
  * Threads: after open, several threads may find and read. */
 #ifndef CPL_CHECKPOINT_STORED_H
 #define CPL_CHECKPOINT_STORED_H
@@ -18,6 +22,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "checkpoint/safetensors.h"
 #include "tensor/formats.h"
 
 enum { CPL_STORED_MAX_RANK = 6 };
@@ -39,8 +44,9 @@ typedef struct cpl_stored {
                           rank and shape may be unknown (rank -1) */
     int slice, n_slices; /* of a tensor cut over several files named ...-TP-00x...: which, of how
                             many with this name; 0 of 1 otherwise */
-    const void *file;    /* inner */
-    uint64_t offset;     /* inner */
+    const cpl_safetensors_entry *entry; /* its row in a safetensors file; else NULL */
+    const void *file;                   /* inner */
+    uint64_t offset;                    /* inner */
 } cpl_stored;
 
 /* Opens and checks the headers of all files, as far as they can be read. An error only where
@@ -49,9 +55,14 @@ typedef struct cpl_stored {
  * tells what is in it). `log` may be NULL. */
 CPL_NODISCARD cpl_status cpl_stored_open(cpl_stored_files **out, const char *path,
                                          const cpl_log *log);
+
+/* The same, strictly (see above): a file that cannot be read is an error. The config is empty. */
+CPL_NODISCARD cpl_status cpl_stored_open_strict(cpl_stored_files **out, const char *path,
+                                                const cpl_log *log);
 void cpl_stored_close(cpl_stored_files *files); /* NULL: nothing to do */
 
-const char *cpl_stored_path(const cpl_stored_files *files); /* as the user gave it */
+const char *cpl_stored_path(const cpl_stored_files *files);   /* as the user gave it */
+const char *cpl_stored_source(const cpl_stored_files *files); /* the file or index found there */
 bool cpl_stored_is_gguf(const cpl_stored_files *files);
 int64_t cpl_stored_n_files(const cpl_stored_files *files);
 
@@ -65,6 +76,29 @@ const cpl_stored *cpl_stored_at(const cpl_stored_files *files, int64_t i);
 
 /* NULL if there is no such tensor. Of a sliced one: slice 0; the others follow it in memory. */
 const cpl_stored *cpl_stored_find(const cpl_stored_files *files, const char *name);
+
+/* Sets the tensor, NULL if neither a file nor the index knows it. One with a fault is an error. */
+CPL_NODISCARD cpl_status cpl_stored_find_sound(const cpl_stored **out,
+                                               const cpl_stored_files *files, const char *name);
+
+/* "[2,3]" into `out`, which is returned. */
+const char *cpl_stored_shape(char out[128], const cpl_stored *tensor);
+
+/* Sets `out` to all elements of the tensor `name`, which must be there with exactly this shape; the
+ * second, to the elements [first, first + count). Of safetensors files only, from the types of
+ * cpl_safetensors_read_f32. */
+CPL_NODISCARD cpl_status cpl_stored_read_f32(const cpl_stored_files *files, const char *name,
+                                             float *out, int rank, const int64_t *shape);
+CPL_NODISCARD cpl_status cpl_stored_read_part_f32(const cpl_stored *tensor, float *out,
+                                                  int64_t first, int64_t count);
+
+/* Sets a hash that identifies the checkpoint: XXH3 over name, dtype and shape of every tensor of
+ * the files and over CPL_STORED_SAMPLE bytes of its beginning, middle and end (all of it where it
+ * is no longer). It does not depend on how the tensors are spread over files, or on the files'
+ * names. `bytes`: of all tensors. Of safetensors files only. CPL_ERR_IO. */
+enum { CPL_STORED_SAMPLE = 1024 };
+CPL_NODISCARD cpl_status cpl_stored_sampled_hash(uint64_t *hash, uint64_t *bytes,
+                                                 const cpl_stored_files *files);
 
 /* Sets `out` to the bytes [first, first + bytes) of the tensor as they stand. A tensor with a fault
  * is an error with that sentence. */

@@ -81,6 +81,7 @@ static cpl_status add_safetensors(cpl_stored_files *s, const cpl_stored_part *pa
     cpl_stored *t = add(s, part, e->name);
     t->type_name  = cpl_safetensors_dtype_name(e->dtype);
     t->format     = format_of(e->dtype);
+    t->entry      = e;
     t->n_elements = e->n_elements;
     t->bytes      = e->end - e->begin;
     t->offset     = cpl_safetensors_data_at(part->safetensors) + e->begin;
@@ -275,12 +276,14 @@ static cpl_status judge(cpl_stored_files *s)
     return CPL_OK;
 }
 
+/* Of a strict reader what only the index names is no fault until it is read. */
 static void warn(const cpl_stored_files *s, const cpl_log *log)
 {
     const char *first = NULL;
     int64_t faults    = 0;
     for (int64_t i = 0; i < s->count; i++)
-        if (s->tensors[i].fault && faults++ == 0) first = s->tensors[i].fault;
+        if (s->tensors[i].fault && (s->tensors[i].entry || !s->strict) && faults++ == 0)
+            first = s->tensors[i].fault;
     if (faults)
         cpl_log_warn(log, "%s (tensors at fault: %lld of %lld)", first, (long long)faults,
                      (long long)s->count);

@@ -5,14 +5,9 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/order.h"
 #include "checkpoint/stored_internal.h"
 #include "io/file.h"
-
-static bool ends_with(const char *text, const char *ending)
-{
-    size_t length = strlen(text), tail = strlen(ending);
-    return length >= tail && strcmp(text + length - tail, ending) == 0;
-}
 
 static cpl_status no_memory(const cpl_stored_files *s)
 {
@@ -36,7 +31,7 @@ static int slice_of(const char *name, int *stem)
 }
 
 /* Adds a path that is not there yet; takes it over. */
-static cpl_status add_path(cpl_weights_files *files, char *path)
+static cpl_status add_path(cpl_stored_paths *files, char *path)
 {
     if (!path) return CPL_ERR_MEMORY;
     char **paths = cpl_realloc(files->paths, (size_t)(files->count + 1) * sizeof *paths);
@@ -49,19 +44,14 @@ static cpl_status add_path(cpl_weights_files *files, char *path)
     return CPL_OK;
 }
 
-static int by_bytes(const void *a, const void *b)
+static bool is_listed(const cpl_stored_paths *files, int64_t count, const char *path)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static bool is_listed(const cpl_weights_files *files, int64_t count, const char *path)
-{
-    return count && bsearch(&path, files->paths, (size_t)count, sizeof path, by_bytes);
+    return count && bsearch(&path, files->paths, (size_t)count, sizeof path, cpl_order_strings);
 }
 
 /* Adds the slices of the folder that the index does not name. Where there is no index, slices make
  * the whole checkpoint: then every safetensors file is added. */
-static cpl_status add_slices(cpl_weights_files *files, const char *folder)
+static cpl_status add_slices(cpl_stored_paths *files, const char *folder)
 {
     cpl_status status = CPL_OK;
     char **names      = NULL;
@@ -70,8 +60,8 @@ static cpl_status add_slices(cpl_weights_files *files, const char *folder)
     CPL_TRY(cpl_folder_list(&names, &n_names, folder));
     for (int64_t i = 0; i < n_names; i++) n_slices += slice_of(names[i], &stem) >= 0;
     for (int64_t i = 0; i < n_names && n_slices; i++) {
-        bool wanted =
-            files->map ? slice_of(names[i], &stem) >= 0 : ends_with(names[i], ".safetensors");
+        bool wanted = files->map ? slice_of(names[i], &stem) >= 0
+                                 : cpl_stored_ends_with(names[i], ".safetensors");
         if (!wanted) continue;
         char *path = cpl_path_join(folder, names[i]);
         if (path && is_listed(files, listed, path))
@@ -80,7 +70,7 @@ static cpl_status add_slices(cpl_weights_files *files, const char *folder)
             CPL_TRY_DONE(add_path(files, path));
     }
     if (files->count > listed)
-        qsort(files->paths, (size_t)files->count, sizeof *files->paths, by_bytes);
+        qsort(files->paths, (size_t)files->count, sizeof *files->paths, cpl_order_strings);
 done:
     cpl_folder_list_free(names, n_names);
     return status;
@@ -123,9 +113,9 @@ static cpl_status only_gguf(char **found, const char *folder)
     *found            = NULL;
     CPL_TRY(cpl_folder_list(&names, &n_names, folder));
     for (int64_t i = 0; i < n_names && !safetensors; i++)
-        safetensors = ends_with(names[i], ".safetensors");
+        safetensors = cpl_stored_ends_with(names[i], ".safetensors");
     for (int64_t i = 0; i < n_names && !safetensors; i++) {
-        if (!ends_with(names[i], ".gguf")) continue;
+        if (!cpl_stored_ends_with(names[i], ".gguf")) continue;
         if (first && !is_same_split(first, names[i]))
             CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT,
                                   "%s: has several GGUF files (%.200s and %.200s): name the one "
@@ -146,7 +136,7 @@ static bool is_gguf(const char *path)
     char start[4] = {0};
     int descriptor;
     uint64_t length;
-    if (ends_with(path, ".gguf")) return true;
+    if (cpl_stored_ends_with(path, ".gguf")) return true;
     if (cpl_file_open(&descriptor, &length, path) != CPL_OK) return false;
     bool read = length >= sizeof start &&
                 cpl_file_read_at(descriptor, start, sizeof start, 0, path) == CPL_OK;
@@ -155,7 +145,7 @@ static bool is_gguf(const char *path)
 }
 
 /* The parts that the name of one tells, or this file alone. */
-static cpl_status add_splits(cpl_weights_files *files, const char *path)
+static cpl_status add_splits(cpl_stored_paths *files, const char *path)
 {
     size_t stem;
     unsigned number, count;
@@ -210,7 +200,7 @@ static cpl_status discover_unusual(cpl_stored_files *s)
     if (gguf) return discover_gguf(s, gguf);
     CPL_TRY(add_slices(&s->files, s->path));
     if (!s->files.count) {
-        cpl_status status = cpl_weights_files_find(&s->files, s->path);
+        cpl_status status = cpl_stored_paths_find(&s->files, s->path);
         return CPL_FAIL(status, "%s; nor has it a GGUF file", cpl_last_error());
     }
     s->files.path = cpl_path_join(s->path, "*.safetensors");
@@ -219,7 +209,7 @@ static cpl_status discover_unusual(cpl_stored_files *s)
 
 static cpl_status discover_usual(cpl_stored_files *s, const char *found)
 {
-    CPL_TRY(cpl_weights_files_find(&s->files, found));
+    CPL_TRY(cpl_stored_paths_find(&s->files, found));
     if (!s->files.map) return CPL_OK;
     if (!s->files.count)
         return CPL_FAIL(CPL_ERR_INPUT, "%s: its weight_map names no file", s->files.path);
@@ -233,23 +223,27 @@ static cpl_status discover_usual(cpl_stored_files *s, const char *found)
 cpl_status cpl_stored_discover(cpl_stored_files *s)
 {
     char *found;
-    CPL_TRY(cpl_weights_files_discover(&found, s->path));
+    if (s->strict) return cpl_stored_paths_find(&s->files, s->path);
+    CPL_TRY(cpl_stored_paths_discover(&found, s->path));
     if (!found) return discover_unusual(s);
-    if (!ends_with(found, ".json") && is_gguf(found)) return discover_gguf(s, found);
+    if (!cpl_stored_ends_with(found, ".json") && is_gguf(found)) return discover_gguf(s, found);
     cpl_status status = discover_usual(s, found);
     cpl_free(found);
     return status;
 }
 
-/* Opens one file, or notes why it cannot be opened; memory is the only failure. */
+/* Opens one file, or notes why it cannot be opened, which is an error where `strict`. */
 static cpl_status open_part(const cpl_stored_files *s, cpl_stored_part *part)
 {
     const char *slash = strrchr(part->path, '/');
     part->name        = slash ? slash + 1 : part->path;
-    part->slice       = slice_of(part->name, &part->stem);
+    part->slice       = s->strict ? -1 : slice_of(part->name, &part->stem);
     cpl_status status = s->is_gguf ? cpl_gguf_open(&part->gguf, part->path)
                                    : cpl_safetensors_open(&part->safetensors, part->path);
     if (status == CPL_OK || status == CPL_ERR_MEMORY) return status;
+    if (s->strict && s->files.map)
+        return CPL_FAIL(status, "%s (one of the files of %s)", cpl_last_error(), s->files.path);
+    if (s->strict) return status;
     part->failure = status;
     part->fault   = cpl_text_copy(cpl_last_error());
     return part->fault ? CPL_OK : no_memory(s);
@@ -281,7 +275,7 @@ cpl_status cpl_stored_open_parts(cpl_stored_files *s)
                             (long long)i + 1, (long long)count);
         if (s->is_gguf && !part->fault) CPL_TRY(check_split(s, i));
     }
-    return n_opened ? CPL_OK : nothing_opened(s);
+    return n_opened || s->strict ? CPL_OK : nothing_opened(s);
 }
 
 void cpl_stored_close_parts(cpl_stored_files *s)

@@ -10,7 +10,16 @@
 #include "checkpoint/gguf.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/stored.h"
-#include "checkpoint/weights_files.h"
+#include "io/json.h"
+
+/* The files of a safetensors checkpoint. All zero is empty. */
+typedef struct cpl_stored_paths {
+    char *path;    /* the index, or the only file; owned */
+    json_t *index; /* the document, owned; NULL without one */
+    json_t *map;   /* its weight_map, borrowed: tensor name -> file name, all checked */
+    char **paths;  /* (count) the files, each once, in byte order; owned */
+    int64_t count;
+} cpl_stored_paths;
 
 /* One file; safetensors or gguf, or neither and a fault. */
 typedef struct cpl_stored_part {
@@ -25,15 +34,25 @@ typedef struct cpl_stored_part {
 
 struct cpl_stored_files {
     char *path; /* as the user gave it */
-    bool is_gguf;
-    cpl_weights_files files; /* path: what the tensors are looked up in, or the only file */
-    cpl_stored_part *parts;  /* (n_parts), in the order of files.paths, which is that of bytes */
+    bool strict, is_gguf;
+    cpl_stored_paths files; /* path: what the tensors are looked up in, or the only file */
+    cpl_stored_part *parts; /* (n_parts), in the order of files.paths, which is that of bytes */
     int64_t n_parts;
     int n_slices;        /* one more than the largest slice of any file; 0: none */
     cpl_stored *tensors; /* (count), sorted by name and slice; the faults are owned */
     int64_t count;
     json_t *config;
 };
+
+/* Sets the file or index that `path` means, from cpl_alloc; NULL if it is a folder that has none of
+ * the names of stored.h. */
+CPL_NODISCARD cpl_status cpl_stored_paths_discover(char **found, const char *path);
+
+/* Finds the files and checks the index. A folder that has none is an error that says what it has. */
+CPL_NODISCARD cpl_status cpl_stored_paths_find(cpl_stored_paths *files, const char *path);
+void cpl_stored_paths_free(cpl_stored_paths *files);
+
+bool cpl_stored_ends_with(const char *text, const char *ending);
 
 /* Sets is_gguf and files: which files there are, by their names. */
 CPL_NODISCARD cpl_status cpl_stored_discover(cpl_stored_files *s);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "checkpoint/weights.h"
+#include "checkpoint/stored.h"
 #include "cli/configure.h"
 #include "cli/flags.h"
 #include "cli/output_paths.h"
@@ -138,21 +138,21 @@ static cpl_status check_finite(const work *w)
 
 static cpl_status read_delta(work *w, const char *path)
 {
-    cpl_weights *file = NULL;
-    cpl_status status = CPL_OK;
+    cpl_stored_files *file = NULL;
+    cpl_status status      = CPL_OK;
     if (!cpl_router_of(&w->model.config)->has_rows)
         return CPL_FAIL(
             CPL_ERR_INPUT,
             "--delta %s: this model has no router rows (model.router is %s), so no noise", path,
             cpl_router_of(&w->model.config)->name);
-    CPL_TRY(cpl_weights_open(&file, path, NULL));
+    CPL_TRY(cpl_stored_open_strict(&file, path, NULL));
     for (int64_t l = 0; status == CPL_OK && l < w->model.config.n_layers; l++) {
         char name[40];
         snprintf(name, sizeof name, "delta.%lld", (long long)l);
         status =
-            cpl_weights_read_f32(file, name, cpl_f32(w->step.delta[l]), 2, w->step.delta[l].shape);
+            cpl_stored_read_f32(file, name, cpl_f32(w->step.delta[l]), 2, w->step.delta[l].shape);
     }
-    cpl_weights_close(file);
+    cpl_stored_close(file);
     w->step.has_delta = status == CPL_OK;
     return status;
 }

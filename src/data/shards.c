@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "base/arena.h"
+#include "base/order.h"
 #include "data/shard_rows.h"
 #include "io/file.h"
 
@@ -116,16 +117,12 @@ cpl_status cpl_shards_read_mask(const cpl_shards *shards, int64_t file, int64_t 
 
 /* ---- labels ---- */
 
-static int by_bytes(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 int64_t cpl_shards_find_label(const cpl_shards *shards, const char *label)
 {
-    char **at = shards->labels.count ? bsearch(&label, shards->labels.at,
-                                               (size_t)shards->labels.count, sizeof label, by_bytes)
-                                     : NULL;
+    char **at = shards->labels.count
+                    ? bsearch(&label, shards->labels.at, (size_t)shards->labels.count, sizeof label,
+                              cpl_order_strings)
+                    : NULL;
     return at ? at - shards->labels.at : -1;
 }
 

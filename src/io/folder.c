@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/order.h"
 #include "base/stop.h"
 #include "io/file.h"
 
@@ -95,11 +96,6 @@ char *cpl_path_folder(const char *path)
     return folder;
 }
 
-static int by_bytes(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static int64_t listed(const cpl_text *list)
 {
     return (int64_t)(list->length / sizeof(char *));
@@ -138,7 +134,7 @@ cpl_status cpl_folder_list(char ***names, int64_t *count, const char *folder)
         cpl_folder_list_free(found, listed(&list));
         return status;
     }
-    if (found) qsort(found, (size_t)listed(&list), sizeof *found, by_bytes);
+    if (found) qsort(found, (size_t)listed(&list), sizeof *found, cpl_order_strings);
     *names = found;
     *count = listed(&list);
     return CPL_OK;

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/arena.h"
+#include "base/order.h"
 
 cpl_status cpl_paths_add(cpl_strings *paths, const char *path)
 {
@@ -46,15 +47,10 @@ char *cpl_path_label(const char *path)
     return label;
 }
 
-static int by_bytes(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 void cpl_paths_sort(cpl_strings *paths)
 {
     int64_t kept = 0;
-    if (paths->count) qsort(paths->at, (size_t)paths->count, sizeof *paths->at, by_bytes);
+    if (paths->count) qsort(paths->at, (size_t)paths->count, sizeof *paths->at, cpl_order_strings);
     for (int64_t i = 0; i < paths->count; i++) {
         if (kept && strcmp(paths->at[kept - 1], paths->at[i]) == 0)
             cpl_free(paths->at[i]);

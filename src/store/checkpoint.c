@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "checkpoint/weights.h"
+#include "checkpoint/stored.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "store/hf.h"
@@ -138,20 +138,20 @@ done:
 
 static cpl_status load_state(const char *folder, cpl_checkpoint *c, const cpl_log *log)
 {
-    cpl_named_list list  = {0};
-    cpl_weights *weights = NULL;
-    cpl_status status    = CPL_ERR_MEMORY;
-    char *tensors        = cpl_path_join(folder, "state.safetensors");
-    char *json           = cpl_path_join(folder, "state.json");
+    cpl_named_list list       = {0};
+    cpl_stored_files *weights = NULL;
+    cpl_status status         = CPL_ERR_MEMORY;
+    char *tensors             = cpl_path_join(folder, "state.safetensors");
+    char *json                = cpl_path_join(folder, "state.json");
     if (!tensors || !json) goto done;
     CPL_TRY_DONE(cpl_json_load(&c->state, json));
     CPL_TRY_DONE(cpl_json_int(c->state, "step", &c->step, 0, MOST_STEPS, json));
-    CPL_TRY_DONE(cpl_weights_open(&weights, tensors, log));
+    CPL_TRY_DONE(cpl_stored_open_strict(&weights, tensors, log));
     CPL_TRY_DONE(moments(&list, c));
     CPL_TRY_DONE(cpl_named_read(&list, weights));
 done:
     cpl_named_free(&list);
-    cpl_weights_close(weights);
+    cpl_stored_close(weights);
     cpl_free(tensors);
     cpl_free(json);
     return status;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "checkpoint/weights.h"
+#include "checkpoint/stored.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "store/named.h"
@@ -16,7 +16,7 @@ struct cpl_hf {
     char *folder;
     cpl_model_settings config;
     cpl_hf_tokens tokens;
-    cpl_weights *weights;
+    cpl_stored_files *weights;
 };
 
 /* ---- opening ---- */
@@ -33,20 +33,21 @@ static int64_t number_behind(const char *name, const char *part)
 /* A checkpoint with more layers or experts than the configuration says is another model. */
 static cpl_status refuse_surplus(const cpl_hf *hf)
 {
-    for (int64_t i = 0; i < cpl_weights_count(hf->weights); i++) {
-        const char *name = cpl_weights_at(hf->weights, i)->entry->name;
+    for (int64_t i = 0; i < cpl_stored_count(hf->weights); i++) {
+        const char *name = cpl_stored_at(hf->weights, i)->name;
+        if (!cpl_stored_at(hf->weights, i)->entry) continue; /* only the index names it */
         int64_t layer = number_behind(name, "model.layers."), e = number_behind(name, ".experts.");
         if (layer >= hf->config.n_layers)
             return CPL_FAIL(CPL_ERR_INPUT,
                             "%s has tensor %s of layer %lld, but config.json says "
                             "num_hidden_layers %lld",
-                            cpl_weights_path(hf->weights), name, (long long)layer,
+                            cpl_stored_source(hf->weights), name, (long long)layer,
                             (long long)hf->config.n_layers);
         if (e >= hf->config.n_experts)
             return CPL_FAIL(CPL_ERR_INPUT,
                             "%s has tensor %s of expert %lld, but config.json says num_experts "
                             "%lld",
-                            cpl_weights_path(hf->weights), name, (long long)e,
+                            cpl_stored_source(hf->weights), name, (long long)e,
                             (long long)hf->config.n_experts);
     }
     return CPL_OK;
@@ -62,7 +63,7 @@ cpl_status cpl_hf_open(cpl_hf **out, const char *model_dir, const cpl_log *log)
     memset(hf, 0, sizeof *hf);
     CPL_TRY_DONE(cpl_run_dir_resolve(&hf->folder, model_dir));
     CPL_TRY_DONE(cpl_hf_config_read(&hf->config, &hf->tokens, hf->folder));
-    CPL_TRY_DONE(cpl_weights_open(&hf->weights, hf->folder, log));
+    CPL_TRY_DONE(cpl_stored_open_strict(&hf->weights, hf->folder, log));
     CPL_TRY_DONE(refuse_surplus(hf));
     if (cpl_run_dir_verify(hf->folder, &checked) != CPL_OK)
         cpl_log_warn(log, "%s", cpl_last_error());
@@ -75,7 +76,7 @@ done:
 void cpl_hf_close(cpl_hf *hf)
 {
     if (!hf) return;
-    cpl_weights_close(hf->weights);
+    cpl_stored_close(hf->weights);
     cpl_free(hf->folder);
     cpl_free(hf);
 }
@@ -112,7 +113,7 @@ cpl_status cpl_hf_identify(const cpl_hf *hf, uint64_t *weights, uint64_t *bytes,
     *config = 0;
     CPL_TRY(add_file(config, hf, "generation_config.json"));
     CPL_TRY(add_file(config, hf, "config.json"));
-    return cpl_weights_sampled_hash(weights, bytes, hf->weights);
+    return cpl_stored_sampled_hash(weights, bytes, hf->weights);
 }
 
 char *cpl_hf_tokenizer_path(const cpl_hf *hf)
@@ -129,38 +130,36 @@ char *cpl_hf_tokenizer_path(const cpl_hf *hf)
 
 /* gate_up_proj [n,2D,d]: rows 0 ... D-1 of each expert are the gate, the others up. Read an expert
  * at a time; the two halves go to their own tensors. */
-static cpl_status load_gate_up(const cpl_weight *fused, cpl_layer_params *to)
+static cpl_status load_gate_up(const cpl_stored *fused, cpl_layer_params *to)
 {
     int64_t n = to->w_gate.shape[0], each = to->w_gate.shape[1] * to->w_gate.shape[2];
     for (int64_t e = 0; e < n; e++) {
-        CPL_TRY(cpl_safetensors_read_f32(
-            fused->file, fused->entry, cpl_f32(cpl_tensor_at(to->w_gate, e)), 2 * e * each, each));
-        CPL_TRY(cpl_safetensors_read_f32(fused->file, fused->entry,
-                                         cpl_f32(cpl_tensor_at(to->w_up, e)), (2 * e + 1) * each,
+        CPL_TRY(cpl_stored_read_part_f32(fused, cpl_f32(cpl_tensor_at(to->w_gate, e)), 2 * e * each,
                                          each));
+        CPL_TRY(cpl_stored_read_part_f32(fused, cpl_f32(cpl_tensor_at(to->w_up, e)),
+                                         (2 * e + 1) * each, each));
     }
     return CPL_OK;
 }
 
 /* Loads the fused experts of layer l if the checkpoint has them. */
-static cpl_status load_fused(const cpl_weights *weights, int64_t l, cpl_layer_params *to,
+static cpl_status load_fused(const cpl_stored_files *weights, int64_t l, cpl_layer_params *to,
                              bool *found)
 {
     char name[128], shape_text[128];
-    const cpl_weight *fused  = NULL;
+    const cpl_stored *fused  = NULL;
     const int64_t gate_up[3] = {to->w_gate.shape[0], 2 * to->w_gate.shape[1], to->w_gate.shape[2]};
     snprintf(name, sizeof name, "model.layers.%lld.mlp.experts.gate_up_proj", (long long)l);
-    CPL_TRY(cpl_weights_find(&fused, weights, name));
+    CPL_TRY(cpl_stored_find_sound(&fused, weights, name));
     *found = fused != NULL;
     if (!fused) return CPL_OK;
     if (!cpl_safetensors_has_shape(fused->entry, 3, gate_up))
         return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %s is %s, the config says [%lld,%lld,%lld]",
-                        cpl_weights_path(weights), name,
-                        cpl_safetensors_shape_text(shape_text, fused->entry), (long long)gate_up[0],
-                        (long long)gate_up[1], (long long)gate_up[2]);
+                        cpl_stored_source(weights), name, cpl_stored_shape(shape_text, fused),
+                        (long long)gate_up[0], (long long)gate_up[1], (long long)gate_up[2]);
     CPL_TRY(load_gate_up(fused, to));
     snprintf(name, sizeof name, "model.layers.%lld.mlp.experts.down_proj", (long long)l);
-    return cpl_weights_read_f32(weights, name, cpl_f32(to->w_down), 3, to->w_down.shape);
+    return cpl_stored_read_f32(weights, name, cpl_f32(to->w_down), 3, to->w_down.shape);
 }
 
 static cpl_status load_one(const cpl_hf *hf, cpl_model *model, const cpl_param *p)
@@ -169,12 +168,12 @@ static cpl_status load_one(const cpl_hf *hf, cpl_model *model, const cpl_param *
     cpl_tensor all = *cpl_params_tensor(&model->master, p);
     if (!p->per_expert) {
         cpl_param_name(name, p, 0);
-        return cpl_weights_read_f32(hf->weights, name, cpl_f32(all), p->rank, p->shape);
+        return cpl_stored_read_f32(hf->weights, name, cpl_f32(all), p->rank, p->shape);
     }
     for (int64_t e = 0; e < p->shape[0]; e++) {
         cpl_param_name(name, p, e);
-        CPL_TRY(cpl_weights_read_f32(hf->weights, name, cpl_f32(cpl_tensor_at(all, e)), 2,
-                                     p->shape + 1));
+        CPL_TRY(cpl_stored_read_f32(hf->weights, name, cpl_f32(cpl_tensor_at(all, e)), 2,
+                                    p->shape + 1));
     }
     return CPL_OK;
 }

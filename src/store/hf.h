@@ -24,7 +24,7 @@ const char *cpl_hf_folder(const cpl_hf *hf); /* the directory itself, `last` res
 const cpl_model_settings *cpl_hf_config(const cpl_hf *hf); /* resolved */
 const cpl_hf_tokens *cpl_hf_tokens_of(const cpl_hf *hf);
 
-/* Sets `weights`, cpl_weights_sampled_hash of the weights, `bytes`, theirs, and `config`, one of the
+/* Sets `weights`, cpl_stored_sampled_hash of the weights, `bytes`, theirs, and `config`, one of the
  * bytes of config.json and generation_config.json: equal in every copy of a model. CPL_ERR_IO. */
 CPL_NODISCARD cpl_status cpl_hf_identify(const cpl_hf *hf, uint64_t *weights, uint64_t *bytes,
                                          uint64_t *config);

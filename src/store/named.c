@@ -89,11 +89,11 @@ cpl_status cpl_named_write(cpl_named_list *list, const char *path, uint64_t *has
     return status;
 }
 
-cpl_status cpl_named_read(const cpl_named_list *list, const cpl_weights *weights)
+cpl_status cpl_named_read(const cpl_named_list *list, const cpl_stored_files *weights)
 {
     for (int64_t i = 0; i < list->count; i++) {
         const cpl_named *n = &list->at[i];
-        CPL_TRY(cpl_weights_read_f32(weights, n->name, n->data, n->rank, n->shape));
+        CPL_TRY(cpl_stored_read_f32(weights, n->name, n->data, n->rank, n->shape));
     }
     return CPL_OK;
 }

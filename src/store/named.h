@@ -4,7 +4,7 @@
 #ifndef CPL_STORE_NAMED_H
 #define CPL_STORE_NAMED_H
 
-#include "checkpoint/weights.h"
+#include "checkpoint/stored.h"
 #include "model/params.h"
 
 typedef struct cpl_named {
@@ -34,6 +34,7 @@ CPL_NODISCARD cpl_status cpl_named_params(cpl_named_list *list, cpl_params *set,
 CPL_NODISCARD cpl_status cpl_named_write(cpl_named_list *list, const char *path, uint64_t *hash);
 
 /* Reads all of them, each by its name with its exact shape. */
-CPL_NODISCARD cpl_status cpl_named_read(const cpl_named_list *list, const cpl_weights *weights);
+CPL_NODISCARD cpl_status cpl_named_read(const cpl_named_list *list,
+                                        const cpl_stored_files *weights);
 
 #endif /* CPL_STORE_NAMED_H */

@@ -1,7 +1,7 @@
 /* test_stored.c - the tensors of any checkpoint: which files, both containers, slices, faults.
  *
  * Method: folders made here; what goes wrong with one file must stay with its tensors. The reference
- * folders are read through this door and through weights.h, which must give the same bytes. */
+ * folders are opened leniently and strictly, which must give the same bytes. */
 #include "checkpoint/stored.h"
 
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 
 #include "base/arena.h"
 #include "checkpoint/checkpoints.h"
-#include "checkpoint/weights.h"
+#include "checkpoint/stored.h"
 #include "io/json.h"
 #include "support/warnings.h"
 
@@ -487,7 +487,7 @@ static void a_gguf_file_in_parts(void **state)
 
 /* All of it -------------------------------------------------------------------------------------*/
 
-/* Each tensor has the bytes that the stricter reader finds. */
+/* Each tensor has the bytes that the strict way in finds. */
 static void reference_folders(void **state)
 {
     (void)state;
@@ -495,19 +495,19 @@ static void reference_folders(void **state)
                                            "gpt_oss", "granitemoe",    "deepseek_v3"};
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         char relative[128];
-        cpl_weights *w;
+        cpl_stored_files *w;
         snprintf(relative, sizeof relative, "families/%s", families[f]);
         const char *folder  = golden_path(relative);
         cpl_stored_files *s = opens(folder);
-        assert_ok(cpl_weights_open(&w, folder, NULL));
+        assert_ok(cpl_stored_open_strict(&w, folder, NULL));
         assert_int_equal(n_warnings, 0);
-        assert_int_equal(cpl_stored_count(s), cpl_weights_count(w));
+        assert_int_equal(cpl_stored_count(s), cpl_stored_count(w));
         assert_string_equal(json_string_value(json_object_get(cpl_stored_config(s), "model_type")),
                             f == 1 ? "olmoe" : families[f]);
         assert_sorted(s);
         for (int64_t i = 0; i < cpl_stored_count(s); i++) {
             const cpl_stored *t            = cpl_stored_at(s, i);
-            const cpl_weight *weight       = cpl_weights_at(w, i);
+            const cpl_stored *weight       = cpl_stored_at(w, i);
             const cpl_safetensors_entry *e = weight->entry;
             assert_string_equal(t->name, e->name);
             assert_true(cpl_safetensors_has_shape(e, t->rank, t->shape));
@@ -515,12 +515,12 @@ static void reference_folders(void **state)
             char *got = malloc(t->bytes + 1), *want = malloc(t->bytes + 1);
             assert_true(got && want);
             assert_ok(cpl_stored_read(t, got, 0, t->bytes));
-            assert_ok(cpl_safetensors_read_raw(weight->file, e, want, 0, t->bytes));
+            assert_ok(cpl_stored_read(weight, want, 0, t->bytes));
             assert_memory_equal(got, want, t->bytes);
             free(got);
             free(want);
         }
-        cpl_weights_close(w);
+        cpl_stored_close(w);
         cpl_stored_close(s);
     }
 }

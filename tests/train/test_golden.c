@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "check.h"
-#include "checkpoint/weights.h"
+#include "checkpoint/stored.h"
 #include "io/json.h"
 #include "store/hf.h"
 #include "store/named.h"

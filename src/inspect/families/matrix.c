@@ -15,15 +15,6 @@ typedef struct map_builder {
     int64_t d;
 } map_builder;
 
-const char *cpl_stored_shape(char out[128], const cpl_stored *tensor)
-{
-    size_t at = (size_t)snprintf(out, 128, "[");
-    for (int i = 0; i < tensor->rank && at < 100; i++)
-        at += (size_t)snprintf(out + at, 128 - at, "%s%" PRId64, i ? "," : "", tensor->shape[i]);
-    snprintf(out + at, 128 - at, "]");
-    return out;
-}
-
 static int64_t parts_of(int64_t whole, int64_t part)
 {
     return (whole + part - 1) / part;

@@ -26,7 +26,4 @@ typedef struct cpl_matrix_shape {
 const char *cpl_matrix_make(cpl_stored_matrix *out, cpl_matrix_shape *shape, cpl_pool *pool,
                             const cpl_matrix_parts *parts, const cpl_moe_config *config, int64_t d);
 
-/* "[8,32,20]" into `out`, which is returned. */
-const char *cpl_stored_shape(char out[128], const cpl_stored *tensor);
-
 #endif /* CPL_INSPECT_FAMILIES_MATRIX_H */

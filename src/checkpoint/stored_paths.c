@@ -1,13 +1,14 @@
-/* weights_files.c - see weights_files.h */
-#include "checkpoint/weights_files.h"
+/* stored_paths.c - see stored_internal.h: the files of a safetensors checkpoint, from its index */
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/order.h"
+#include "checkpoint/stored_internal.h"
 #include "io/file.h"
 
-static bool ends_with(const char *text, const char *ending)
+bool cpl_stored_ends_with(const char *text, const char *ending)
 {
     size_t length = strlen(text), tail = strlen(ending);
     return length >= tail && strcmp(text + length - tail, ending) == 0;
@@ -21,9 +22,9 @@ static cpl_status nothing_found(const char *folder)
     const char *shard = NULL, *foreign = NULL;
     CPL_TRY(cpl_folder_list(&names, &count, folder));
     for (int64_t i = 0; i < count; i++) {
-        if (ends_with(names[i], ".safetensors")) shard = names[i];
-        if (ends_with(names[i], ".bin") || ends_with(names[i], ".pt") ||
-            ends_with(names[i], ".pth") || ends_with(names[i], ".ckpt"))
+        if (cpl_stored_ends_with(names[i], ".safetensors")) shard = names[i];
+        if (cpl_stored_ends_with(names[i], ".bin") || cpl_stored_ends_with(names[i], ".pt") ||
+            cpl_stored_ends_with(names[i], ".pth") || cpl_stored_ends_with(names[i], ".ckpt"))
             foreign = names[i];
     }
     cpl_status status = CPL_OK;
@@ -47,7 +48,7 @@ static cpl_status nothing_found(const char *folder)
     return status;
 }
 
-cpl_status cpl_weights_files_discover(char **found, const char *path)
+cpl_status cpl_stored_paths_discover(char **found, const char *path)
 {
     static const char *const names[] = {"model.safetensors.index.json", "model.safetensors",
                                         "consolidated.safetensors.index.json",
@@ -79,13 +80,8 @@ static cpl_status check_name(const char *name, const char *tensor, const char *i
                     index, tensor, name);
 }
 
-static int by_bytes(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* Sets `files` to the paths of the distinct ones among `names`, which are sorted. */
-static cpl_status add_paths(cpl_weights_files *files, const char **names, size_t count)
+static cpl_status add_paths(cpl_stored_paths *files, const char **names, size_t count)
 {
     cpl_status status = CPL_OK;
     char *folder      = cpl_path_folder(files->path);
@@ -103,7 +99,7 @@ done:
 }
 
 /* Every file of the weight_map, once. */
-static cpl_status read_map(cpl_weights_files *files)
+static cpl_status read_map(cpl_stored_paths *files)
 {
     cpl_status status = CPL_OK;
     const char *tensor;
@@ -121,14 +117,14 @@ static cpl_status read_map(cpl_weights_files *files)
         CPL_TRY_DONE(check_name(name, tensor, files->path));
         names[count++] = name;
     }
-    if (count) qsort((void *)names, count, sizeof *names, by_bytes);
+    if (count) qsort((void *)names, count, sizeof *names, cpl_order_strings);
     CPL_TRY_DONE(add_paths(files, names, count));
 done:
     cpl_free((void *)names);
     return status;
 }
 
-static cpl_status the_only_file(cpl_weights_files *files)
+static cpl_status the_only_file(cpl_stored_paths *files)
 {
     files->paths = cpl_alloc(sizeof *files->paths);
     if (!files->paths) return CPL_ERR_MEMORY;
@@ -138,24 +134,24 @@ static cpl_status the_only_file(cpl_weights_files *files)
     return CPL_OK;
 }
 
-cpl_status cpl_weights_files_find(cpl_weights_files *files, const char *path)
+cpl_status cpl_stored_paths_find(cpl_stored_paths *files, const char *path)
 {
     cpl_status status = CPL_OK;
     memset(files, 0, sizeof *files);
-    CPL_TRY_DONE(cpl_weights_files_discover(&files->path, path));
+    CPL_TRY_DONE(cpl_stored_paths_discover(&files->path, path));
     if (!files->path) CPL_TRY_DONE(nothing_found(path));
-    if (ends_with(files->path, ".json")) {
+    if (cpl_stored_ends_with(files->path, ".json")) {
         CPL_TRY_DONE(cpl_json_load(&files->index, files->path));
         CPL_TRY_DONE(read_map(files));
     } else {
         CPL_TRY_DONE(the_only_file(files));
     }
 done:
-    if (status != CPL_OK) cpl_weights_files_free(files);
+    if (status != CPL_OK) cpl_stored_paths_free(files);
     return status;
 }
 
-void cpl_weights_files_free(cpl_weights_files *files)
+void cpl_stored_paths_free(cpl_stored_paths *files)
 {
     for (int64_t i = 0; i < files->count; i++) cpl_free(files->paths[i]);
     cpl_free(files->paths);

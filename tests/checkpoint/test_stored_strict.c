@@ -1,8 +1,8 @@
-/* test_weights.c - a checkpoint of one file or many: discovery, the index, links, faults.
+/* test_stored_strict.c - a checkpoint of one file or many, read strictly: discovery, the index, links, faults.
  *
  * Method: folders made here with the library's own writer; published-like folders of the reference
  * data where they are present. */
-#include "checkpoint/weights.h"
+#include "checkpoint/stored.h"
 #include "support/warnings.h"
 
 #include <stdbool.h>
@@ -14,26 +14,26 @@
 #include "io/file.h"
 #include "io/json.h"
 
-static cpl_weights *opens(const char *path)
+static cpl_stored_files *opens(const char *path)
 {
-    cpl_weights *w;
+    cpl_stored_files *w;
     n_warnings = 0;
-    assert_ok(cpl_weights_open(&w, path, &a_log));
+    assert_ok(cpl_stored_open_strict(&w, path, &a_log));
     return w;
 }
 
 static void refuses(const char *path, cpl_status code, const char *part)
 {
-    cpl_weights *w;
-    assert_fails(code, part, cpl_weights_open(&w, path, NULL));
+    cpl_stored_files *w;
+    assert_fails(code, part, cpl_stored_open_strict(&w, path, NULL));
     assert_null(w);
 }
 
 /* Tensor `name` is there with the value that its file was given. */
-static void assert_value(const cpl_weights *w, const char *name, float value)
+static void assert_value(const cpl_stored_files *w, const char *name, float value)
 {
     float data[2];
-    assert_ok(cpl_weights_read_f32(w, name, data, 1, (int64_t[]){2}));
+    assert_ok(cpl_stored_read_f32(w, name, data, 1, (int64_t[]){2}));
     assert_true(data[0] == (float)name[0] && data[1] == value);
 }
 
@@ -42,26 +42,26 @@ static void one_file(void **state)
     (void)state;
     const char *folder = scratch_folder();
     char *path         = cpl_path_join(folder, "model.safetensors");
-    const cpl_weight *tensor;
+    const cpl_stored *tensor;
     float data[6];
     tensor_file(path, "yx", 1);
     const char *ways[] = {folder, path};
     for (int i = 0; i < 2; i++) {
-        cpl_weights *w = opens(ways[i]);
-        assert_string_equal(cpl_weights_path(w), path);
-        assert_int_equal(cpl_weights_count(w), 2);
-        assert_string_equal(cpl_weights_at(w, 0)->entry->name, "x");
-        assert_string_equal(cpl_weights_at(w, 1)->entry->name, "y");
+        cpl_stored_files *w = opens(ways[i]);
+        assert_string_equal(cpl_stored_source(w), path);
+        assert_int_equal(cpl_stored_count(w), 2);
+        assert_string_equal(cpl_stored_at(w, 0)->name, "x");
+        assert_string_equal(cpl_stored_at(w, 1)->name, "y");
         assert_value(w, "x", 1);
         assert_value(w, "y", 1);
-        assert_ok(cpl_weights_find(&tensor, w, "z"));
+        assert_ok(cpl_stored_find_sound(&tensor, w, "z"));
         assert_null(tensor);
         assert_fails(CPL_ERR_INPUT, "has no tensor z",
-                     cpl_weights_read_f32(w, "z", data, 1, (int64_t[]){2}));
+                     cpl_stored_read_f32(w, "z", data, 1, (int64_t[]){2}));
         assert_fails(CPL_ERR_INPUT, "tensor x is [2], it should be [2,3]",
-                     cpl_weights_read_f32(w, "x", data, 2, (int64_t[]){2, 3}));
+                     cpl_stored_read_f32(w, "x", data, 2, (int64_t[]){2, 3}));
         assert_int_equal(n_warnings, 0);
-        cpl_weights_close(w);
+        cpl_stored_close(w);
     }
     cpl_free(path);
 }
@@ -70,30 +70,30 @@ static void many_files_and_their_index(void **state)
 {
     (void)state;
     const char *folder = scratch_folder();
-    const cpl_weight *tensor;
+    const cpl_stored *tensor;
     tensor_file(at(folder, "model-00001-of-00002.safetensors"), "ab", 1);
     tensor_file(at(folder, "model-00002-of-00002.safetensors"), "c", 2);
     index_file(folder, "\"c\": \"model-00002-of-00002.safetensors\","
                        "\"a\": \"model-00001-of-00002.safetensors\","
                        "\"b\": \"model-00001-of-00002.safetensors\","
                        "\"gone\": \"model-00001-of-00002.safetensors\"");
-    cpl_weights *w = opens(folder);
-    assert_int_equal(cpl_weights_count(w), 3);
+    cpl_stored_files *w = opens(folder);
+    assert_int_equal(cpl_stored_count(w), 4);
     assert_value(w, "a", 1);
     assert_value(w, "b", 1);
     assert_value(w, "c", 2);
     assert_int_equal(n_warnings, 0);
-    assert_fails(CPL_ERR_INPUT, "says that tensor gone is in model-00001-of-00002.safetensors",
-                 cpl_weights_find(&tensor, w, "gone"));
-    assert_ok(cpl_weights_find(&tensor, w, "z"));
+    assert_fails(CPL_ERR_INPUT, "model-00001-of-00002.safetensors: has no tensor gone, which",
+                 cpl_stored_find_sound(&tensor, w, "gone"));
+    assert_ok(cpl_stored_find_sound(&tensor, w, "z"));
     assert_null(tensor);
-    cpl_weights_close(w);
+    cpl_stored_close(w);
     w = opens(at(folder, "model.safetensors.index.json"));
     assert_value(w, "c", 2);
-    cpl_weights_close(w);
+    cpl_stored_close(w);
     w = opens(at(folder, "model-00002-of-00002.safetensors")); /* one shard by its name */
-    assert_int_equal(cpl_weights_count(w), 1);
-    cpl_weights_close(w);
+    assert_int_equal(cpl_stored_count(w), 1);
+    cpl_stored_close(w);
     assert_int_equal(unlink(at(folder, "model.safetensors.index.json")), 0);
     refuses(folder, CPL_ERR_INPUT, "fetch the index");
 }
@@ -112,9 +112,9 @@ static void the_order_of_discovery(void **state)
                       "{\"weight_map\": {\"x\": \"s3\"}}");
         if (step == 2) tensor_file(at(folder, "model.safetensors"), "x", 2);
         if (step == 1) index_file(folder, "\"x\": \"s1\"");
-        cpl_weights *w = opens(folder);
+        cpl_stored_files *w = opens(folder);
         assert_value(w, "x", step);
-        cpl_weights_close(w);
+        cpl_stored_close(w);
     }
 }
 
@@ -129,9 +129,9 @@ static void links_as_in_a_cache(void **state)
     text_file(at(root, "blobs/2c"), "{\"weight_map\": {\"x\": \"model-1.safetensors\"}}");
     assert_int_equal(symlink("../blobs/0a1b", at(folder, "model-1.safetensors")), 0);
     assert_int_equal(symlink("../blobs/2c", at(folder, "model.safetensors.index.json")), 0);
-    cpl_weights *w = opens(folder);
+    cpl_stored_files *w = opens(folder);
     assert_value(w, "x", 1);
-    cpl_weights_close(w);
+    cpl_stored_close(w);
     assert_int_equal(unlink(at(root, "blobs/0a1b")), 0);
     refuses(folder, CPL_ERR_IO, "symbolic link");
     assert_int_equal(unlink(at(root, "blobs/2c")), 0);
@@ -184,24 +184,24 @@ static void tensors_at_fault(void **state)
 {
     (void)state;
     const char *folder = scratch_folder();
-    const cpl_weight *tensor;
+    const cpl_stored *tensor;
     tensor_file(at(folder, "one"), "atm", 1);
     tensor_file(at(folder, "two"), "btn", 2);
     index_file(folder, "\"a\": \"one\", \"b\": \"two\", \"t\": \"one\", \"m\": \"two\"");
-    cpl_weights *w = opens(folder);
+    cpl_stored_files *w = opens(folder);
     assert_int_equal(n_warnings, 1);
     assert_non_null(strstr(warned, "tensors at fault: 3"));
-    assert_int_equal(cpl_weights_count(w), 5);
+    assert_int_equal(cpl_stored_count(w), 5);
     assert_value(w, "a", 1);
     assert_value(w, "b", 2);
-    assert_fails(CPL_ERR_INPUT, "tensor t, found in one, is in more than one file",
-                 cpl_weights_find(&tensor, w, "t"));
-    assert_fails(CPL_ERR_INPUT, "tensor m, found in one, is not in the file the index names",
-                 cpl_weights_find(&tensor, w, "m"));
-    assert_fails(CPL_ERR_INPUT, "tensor n, found in two, is not in the index",
-                 cpl_weights_find(&tensor, w, "n"));
+    assert_fails(CPL_ERR_INPUT, "one: tensor t is in two too",
+                 cpl_stored_find_sound(&tensor, w, "t"));
+    assert_fails(CPL_ERR_INPUT, "one: tensor m is not in the file that the index names, two",
+                 cpl_stored_find_sound(&tensor, w, "m"));
+    assert_fails(CPL_ERR_INPUT, "two: tensor n is not in the index",
+                 cpl_stored_find_sound(&tensor, w, "n"));
     assert_null(tensor);
-    cpl_weights_close(w);
+    cpl_stored_close(w);
 }
 
 static void foreign_forms(void **state)
@@ -221,11 +221,11 @@ static void foreign_forms(void **state)
 
 static cpl_status use(const char *folder)
 {
-    cpl_weights *w;
+    cpl_stored_files *w;
     float data[2];
-    CPL_TRY(cpl_weights_open(&w, folder, NULL));
-    cpl_status status = cpl_weights_read_f32(w, "c", data, 1, (int64_t[]){2});
-    cpl_weights_close(w);
+    CPL_TRY(cpl_stored_open_strict(&w, folder, NULL));
+    cpl_status status = cpl_stored_read_f32(w, "c", data, 1, (int64_t[]){2});
+    cpl_stored_close(w);
     return status;
 }
 
@@ -233,11 +233,11 @@ static cpl_status use(const char *folder)
 
 static uint64_t hash_of(const char *path)
 {
-    cpl_weights *w = opens(path);
+    cpl_stored_files *w = opens(path);
     uint64_t hash, bytes;
-    assert_ok(cpl_weights_sampled_hash(&hash, &bytes, w));
-    assert_int_equal(bytes, (uint64_t)cpl_weights_count(w) * 8);
-    cpl_weights_close(w);
+    assert_ok(cpl_stored_sampled_hash(&hash, &bytes, w));
+    assert_int_equal(bytes, (uint64_t)cpl_stored_count(w) * 8);
+    cpl_stored_close(w);
     return hash;
 }
 
@@ -277,9 +277,9 @@ static void large_tensors(void **state)
     for (int i = 0; i < 4; i++) {
         if (i) file[8 + (int64_t)length + places[i - 1]]++;
         assert_ok(cpl_file_write_atomic(path, file, sizeof file));
-        cpl_weights *w = opens(path);
-        assert_ok(cpl_weights_sampled_hash(&seen[i], &bytes, w));
-        cpl_weights_close(w);
+        cpl_stored_files *w = opens(path);
+        assert_ok(cpl_stored_sampled_hash(&seen[i], &bytes, w));
+        cpl_stored_close(w);
         for (int k = 0; k < i; k++) assert_true(seen[i] != seen[k]);
     }
     assert_int_equal(bytes, BYTES);
@@ -313,22 +313,22 @@ static void reference_folders(void **state)
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         char relative[128];
         snprintf(relative, sizeof relative, "families/%s", families[f]);
-        const char *folder = golden_path(relative);
-        cpl_weights *w     = opens(folder);
+        const char *folder  = golden_path(relative);
+        cpl_stored_files *w = opens(folder);
         assert_int_equal(n_warnings, 0);
-        assert_true(cpl_weights_count(w) > 10);
-        for (int64_t i = 0; i < cpl_weights_count(w); i++) {
-            const cpl_safetensors_entry *e = cpl_weights_at(w, i)->entry;
-            const cpl_weight *found;
+        assert_true(cpl_stored_count(w) > 10);
+        for (int64_t i = 0; i < cpl_stored_count(w); i++) {
+            const cpl_safetensors_entry *e = cpl_stored_at(w, i)->entry;
+            const cpl_stored *found;
             float *data = malloc((size_t)e->n_elements * sizeof *data + 1);
             assert_non_null(data);
-            assert_ok(cpl_weights_find(&found, w, e->name));
-            assert_ptr_equal(found, cpl_weights_at(w, i));
+            assert_ok(cpl_stored_find_sound(&found, w, e->name));
+            assert_ptr_equal(found, cpl_stored_at(w, i));
             if (e->dtype == CPL_SAFETENSORS_F32 || e->dtype == CPL_SAFETENSORS_BF16)
-                assert_ok(cpl_safetensors_read_f32(found->file, e, data, 0, e->n_elements));
+                assert_ok(cpl_stored_read_part_f32(found, data, 0, e->n_elements));
             free(data);
         }
-        cpl_weights_close(w);
+        cpl_stored_close(w);
     }
 }
 
