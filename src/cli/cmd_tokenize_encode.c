@@ -5,7 +5,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
-#include "cli/documents_flags.h"
+#include "cli/configure.h"
 #include "cli/output_paths.h"
 #include "cli/terminal/input.h"
 #include "cli/terminal/output.h"
@@ -166,7 +166,7 @@ static const cpl_flag flags[] = {
      .low        = 0,
      .high       = 16777215,
      .setting    = "data.eos"},
-    CPL_FLAG_ROWS_DOCUMENTS,
+#include "cli/documents_flags.def"
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/documents_flags.h"
+#include "cli/configure.h"
 #include "cli/output_paths.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/terminal.h"
@@ -117,7 +117,7 @@ static const cpl_flag flags[] = {
      .value_name    = "TEXT",
      .help          = "The token between documents.",
      .default_value = "<|endoftext|>"},
-    CPL_FLAG_ROWS_DOCUMENTS,
+#include "cli/documents_flags.def"
     CPL_FLAG_ROW_SET,
 };
 

@@ -7,6 +7,9 @@
 #include "cli/flags.h"
 #include "train/config/settings.h"
 
+/* The settings of reading documents that have no row in documents_flags.def. */
+#define CPL_SETTINGS_DOCUMENTS "data.max_line_bytes data.zstd_window_log"
+
 typedef struct cpl_configuration {
     cpl_settings settings;
     cpl_section sections[CPL_N_SECTIONS];

@@ -7,10 +7,6 @@
 #include "base/clock.h"
 #include "cli/terminal/terminal.h"
 
-enum { BAR_CELLS = 20 };
-
-/* ---- the bar ---- */
-
 /* "12.5/s, 1:07 left" of the questions that are done in this run; no time where none is left. */
 static void print_speed(const cpl_eval_bar *b, double done, double seconds)
 {
@@ -24,14 +20,10 @@ static void print_speed(const cpl_eval_bar *b, double done, double seconds)
 
 static void draw(cpl_eval_bar *b)
 {
-    const double done  = b->behind + b->now;
-    const double share = b->total ? (done + (double)b->recorded) / (double)b->total : 1;
-    const int full     = (int)(BAR_CELLS * share);
-    cpl_terminal_erase_line(stderr);
-    fputc('[', stderr);
-    for (int i = 0; i < BAR_CELLS; i++) fputc(i < full ? '=' : i == full ? '>' : ' ', stderr);
-    fprintf(stderr, "] %.0f/%lld questions  ", done + (double)b->recorded, (long long)b->total);
-    print_speed(b, done, b->fewshot_schemas - b->began);
+    const double done = b->behind + b->now;
+    cpl_terminal_bar(stderr, done + (double)b->recorded, (double)b->total);
+    fprintf(stderr, "%.0f/%lld questions  ", done + (double)b->recorded, (long long)b->total);
+    print_speed(b, done, b->shown - b->began);
     fprintf(stderr, "  %s", b->task);
     fflush(stderr);
     b->drawn = true;
@@ -58,8 +50,8 @@ static void advanced(void *ctx, double questions)
     cpl_eval_bar *b   = ctx;
     const double time = cpl_seconds_now();
     b->now            = questions;
-    if (!b->terminal || time - b->fewshot_schemas < 0.1) return;
-    b->fewshot_schemas = time;
+    if (!b->terminal || time - b->shown < 0.1) return;
+    b->shown = time;
     draw(b);
 }
 

@@ -14,7 +14,7 @@ typedef struct cpl_eval_bar {
     double behind;    /* answered in this run, in tasks that are done */
     double now;       /* and in the one at hand */
     const char *task;
-    double began, fewshot_schemas; /* seconds, monotonic */
+    double began, shown; /* seconds, monotonic */
 } cpl_eval_bar;
 
 /* Watches an evaluation of `total` questions. */

@@ -11,9 +11,8 @@
 
 #include "base/log.h"
 
-/* Before all else: what terminals are given is made safe (printable.h), a closed pipe fails a write and
- * sends no signal, and a file opened later cannot take the place of a standard stream that was
- * closed. */
+/* First of all: output to terminals is filtered (terminal.h), a closed pipe fails a write and sends
+ * no signal, and a file opened later cannot take the place of a standard stream that was closed. */
 void cpl_output_prepare(void);
 
 /* Whether cpl_output_check failed because the reader of a pipe is gone, as `head` leaves it: nobody

@@ -1,4 +1,5 @@
-/* terminal.c - see printable.h: streams of the C library whose bytes pass through a function (fopencookie). */
+/* terminal.c - see terminal.h: streams of the C library whose bytes pass through a filter
+ * (fopencookie). */
 #include "cli/terminal/terminal.h"
 
 #include <errno.h>
@@ -130,6 +131,26 @@ static void steer(FILE *out, const char *bytes)
 void cpl_terminal_erase_line(FILE *out)
 {
     steer(out, "\r\033[K");
+}
+
+void cpl_terminal_bar(FILE *out, double done, double total)
+{
+    enum { CELLS = 20 };
+    const int full = total > 0 ? (int)(CELLS * done / total) : CELLS;
+    cpl_terminal_erase_line(out);
+    fputc('[', out);
+    for (int i = 0; i < CELLS; i++) fputc(i < full ? '=' : i == full ? '>' : ' ', out);
+    fputs("] ", out);
+}
+
+bool cpl_live_line_wanted(void)
+{
+    return isatty(STDERR_FILENO) == 1;
+}
+
+void cpl_live_line_clear(void)
+{
+    if (cpl_live_line_wanted()) cpl_terminal_erase_line(stderr);
 }
 
 bool cpl_terminal_on_terminal(FILE *out)

@@ -8,8 +8,6 @@
 #include "base/clock.h"
 #include "cli/terminal/terminal.h"
 
-enum { BAR_CELLS = 20 };
-
 void cpl_progress_begin(cpl_progress *p, const cpl_train_facts *facts)
 {
     *p = (cpl_progress){
@@ -67,11 +65,7 @@ static void print_numbers(const cpl_progress *p, const cpl_metrics *m)
 
 static void draw_bar(cpl_progress *p, const cpl_metrics *m)
 {
-    int full = (int)(BAR_CELLS * m->step / p->last_step);
-    cpl_terminal_erase_line(stdout);
-    putchar('[');
-    for (int i = 0; i < BAR_CELLS; i++) putchar(i < full ? '=' : i == full ? '>' : ' ');
-    printf("] ");
+    cpl_terminal_bar(stdout, (double)m->step, (double)p->last_step);
     print_numbers(p, m);
     p->drawn = true;
 }
