@@ -2,6 +2,8 @@
 #include "data/shard_file.h"
 
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -51,4 +53,123 @@ cpl_status cpl_shard_file_read(const cpl_shard_file *file, void *out, size_t byt
     if (status == CPL_OK) status = cpl_file_read_at(descriptor, out, bytes, offset, file->path);
     close(descriptor);
     return status;
+}
+
+/* ---- headers ---- */
+
+enum { NUMPY_LONGEST = 4096 }; /* bytes of a NumPy dictionary */
+
+/* A file by its first bytes. */
+typedef struct head {
+    const char *path;
+    uint64_t file_bytes;
+    size_t length;
+    unsigned char bytes[NUMPY_LONGEST + 16];
+} head;
+
+static uint32_t le32(const unsigned char *b)
+{
+    return b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+
+/* ---- NumPy ---- */
+
+/* In flat data these bytes would be the ids 20115, 19797, 22861, and then a small one and two that
+ * spell "{'"; nothing but a NumPy file begins so. */
+static bool is_numpy(const head *h, size_t *text)
+{
+    const unsigned char *b = h->bytes;
+    if (h->length < 14 || memcmp(b, "\x93NUMPY", 6) != 0) return false;
+    if (b[6] < 1 || b[6] > 3 || b[7] != 0) return false;
+    *text = b[6] == 1 ? 10 : 12;
+    return b[*text] == '{' && b[*text + 1] == '\'';
+}
+
+/* What follows `'key':` in the header's dictionary, or NULL. */
+static const char *entry(const char *dictionary, const char *key)
+{
+    const char *at = strstr(dictionary, key);
+    if (!at) return NULL;
+    at += strlen(key);
+    while (*at == ' ') at++;
+    return at;
+}
+
+/* Bytes of an item of `'<u2'` and its like; 0 if that is no unsigned little-endian integer. */
+static int item_bytes(const char *descr)
+{
+    if (descr[0] != '\'' || (descr[1] != '<' && descr[1] != '|') || descr[2] != 'u') return 0;
+    if (descr[3] == '\0' || descr[4] != '\'') return 0;
+    if (descr[1] == '|') return descr[3] == '1' ? 1 : 0;
+    return strchr("1248", descr[3]) ? descr[3] - '0' : 0;
+}
+
+/* The number in `(<n>,)`, or -1. */
+static long long one_dimension(const char *shape)
+{
+    char *end = NULL;
+    if (shape[0] != '(' || shape[1] < '0' || shape[1] > '9') return -1;
+    long long n = strtoll(shape + 1, &end, 10);
+    return strncmp(end, ",)", 2) == 0 ? n : -1;
+}
+
+static cpl_status numpy(cpl_shard_format *format, const head *h, size_t text)
+{
+    char dictionary[NUMPY_LONGEST];
+    const unsigned char *b = h->bytes;
+    size_t length          = text == 10 ? b[8] | (size_t)b[9] << 8 : le32(b + 8);
+    if (length >= NUMPY_LONGEST || text + length > h->length)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: its NumPy header of %zu bytes does not fit", h->path,
+                        length);
+    memcpy(dictionary, b + text, length);
+    dictionary[length] = '\0';
+    const char *descr  = entry(dictionary, "'descr':");
+    const char *order  = entry(dictionary, "'fortran_order':");
+    const char *shape  = entry(dictionary, "'shape':");
+    if (!descr || !order || !shape || strncmp(order, "False", 5) != 0)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: its NumPy header is not one of a plain array", h->path);
+    format->offset     = text + length;
+    format->item_bytes = item_bytes(descr);
+    if (!format->item_bytes)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: its NumPy type is %.16s, token ids are '<u2' or '<u4'",
+                        h->path, descr);
+    long long n   = one_dimension(shape);
+    uint64_t left = h->file_bytes - format->offset, item = (uint64_t)format->item_bytes;
+    if (n < 0 || left % item != 0 || (uint64_t)n != left / item)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: its NumPy shape %.32s does not fit the %llu bytes that follow",
+                        h->path, shape, (unsigned long long)left);
+    return CPL_OK;
+}
+
+/* ---- llm.c ---- */
+
+static cpl_status llm_c(cpl_shard_format *format, const head *h)
+{
+    enum { HEADER = 1024 };
+    uint32_t version = le32(h->bytes + 4), count = le32(h->bytes + 8);
+    if (version != 1)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: version %u of llm.c's token files is not known",
+                        h->path, version);
+    if (h->file_bytes != HEADER + 2 * (uint64_t)count)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: its llm.c header says %u tokens, its %llu bytes do not fit that",
+                        h->path, count, (unsigned long long)h->file_bytes);
+    *format = (cpl_shard_format){HEADER, 2};
+    return CPL_OK;
+}
+
+cpl_status cpl_shard_format_find(cpl_shard_format *format, const cpl_shard_file *file)
+{
+    enum { LLM_C = 20240520 };
+    size_t text = 0;
+    head h      = {.path = file->path, .file_bytes = file->length};
+    h.length    = file->length < sizeof h.bytes ? (size_t)file->length : sizeof h.bytes;
+    *format     = (cpl_shard_format){0, 0};
+    CPL_TRY(cpl_shard_file_read(file, h.bytes, h.length, 0));
+    if (is_numpy(&h, &text)) return numpy(format, &h, text);
+    /* Flat ids that begin so would need the ids 55432 and 308, and a small number after them. */
+    if (h.length >= 1024 && le32(h.bytes) == LLM_C && le32(h.bytes + 4) < 256)
+        return llm_c(format, &h);
+    return CPL_OK;
 }

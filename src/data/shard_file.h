@@ -30,4 +30,14 @@ void cpl_shard_file_close(cpl_shard_file *file);
 CPL_NODISCARD cpl_status cpl_shard_file_read(const cpl_shard_file *file, void *out, size_t bytes,
                                              uint64_t offset);
 
+/* Where the ids of a token file begin, and how wide they are. */
+typedef struct cpl_shard_format {
+    size_t offset;  /* bytes before the first id */
+    int item_bytes; /* 0: flat, the file does not say */
+} cpl_shard_format;
+
+/* Recognises a NumPy or llm.c header, which must then fit the file; anything else is flat. */
+CPL_NODISCARD cpl_status cpl_shard_format_find(cpl_shard_format *format,
+                                               const cpl_shard_file *file);
+
 #endif /* CPL_DATA_SHARD_FILE_H */

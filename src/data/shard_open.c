@@ -5,7 +5,7 @@
 
 #include "base/arena.h"
 #include "base/stop.h"
-#include "data/shard_format.h"
+#include "data/shard_file.h"
 #include "data/shard_rows.h"
 #include "data/shard_whole.h"
 #include "data/shards.h"

@@ -1,6 +1,6 @@
 /* load.h - the steps of reading a tokenizer file.
  *
- * Room:  tokenizer. Private to src/io/tokenizer*. */
+ * Room:  tokenizer. Not for other rooms. */
 #ifndef CPL_TOKENIZER_LOAD_H
 #define CPL_TOKENIZER_LOAD_H
 

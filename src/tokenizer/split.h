@@ -44,7 +44,7 @@ typedef struct cpl_added_set {
 } cpl_added_set;
 
 /* Sorts at[0..count), whose contents lie in `bytes`, and sets the rest. */
-void cpl_added_index(cpl_added_set *set, const char *bytes);
+void cpl_added_index(cpl_added_set *set, const char *contents);
 
 /* The first place from `from` on where a token of the set stands, and the longest one there; or
  * `length`, and *hit NULL. */

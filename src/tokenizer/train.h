@@ -1,6 +1,6 @@
 /* train.h - what a trainer holds.
  *
- * Room:  tokenizer. Private to src/io/tokenizer*. */
+ * Room:  tokenizer. Not for other rooms. */
 #ifndef CPL_TOKENIZER_TRAIN_H
 #define CPL_TOKENIZER_TRAIN_H
 

@@ -29,4 +29,10 @@ void cpl_epoch_order(uint32_t *order, const cpl_epoch_sources *sources, uint64_t
  * dropped, or the last ones filled up by beginning anew. */
 int64_t cpl_epoch_total(int64_t size, int64_t n_ranks, bool drop_last);
 
+/* True if some stretch of `ids` repeats with a period p, 1 <= p <= max_period, at least `min_count`
+ * times: a stretch of which each token equals the one p before, n tokens long with the first p,
+ * repeats floor(n / p) times. Fewer than 3 repetitions never count. (OLMoE's instance
+ * filter: periods 1 to 13, 32 repetitions.) */
+bool cpl_repeats_found(const int32_t *ids, int64_t n_ids, int64_t max_period, int64_t min_count);
+
 #endif /* CPL_DATA_LOADER_EPOCH_H */

@@ -7,7 +7,6 @@
 #include "base/arena.h"
 #include "base/stop.h"
 #include "data/loader/epoch.h"
-#include "data/loader/repeats.h"
 
 enum { N_RANKS = 1 };
 

@@ -9,7 +9,6 @@
 #include "base/arena.h"
 #include "base/rng.h"
 #include "data/loader/epoch.h"
-#include "data/loader/repeats.h"
 #include "data/loader/shuffle.h"
 #include "support/files.h"
 
