@@ -7,7 +7,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "io/json_pick.h"
+#include "io/json_pull.h"
 #include "io/paths.h"
 #include "io/pieces.h"
 

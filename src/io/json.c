@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "io/file.h"
-#include "io/json_pick.h"
+#include "io/json_pull.h"
 
 /* Whether jansson failed for want of memory: often it does not say so, but calls sound text
  * unsound or says nothing. A lone surrogate is the one thing that only jansson minds. */

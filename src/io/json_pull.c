@@ -18,7 +18,8 @@ bool cpl_json_pull_is_utf8(const char *bytes, size_t length)
 
 cpl_json_pull cpl_json_pull_start(char *text, size_t length)
 {
-    return (cpl_json_pull){.begin = text, .at = text, .end = text + length};
+    return (cpl_json_pull){
+        .begin = text, .at = text, .end = text + length, .deepest = CPL_JSON_PULL_DEPTH};
 }
 
 bool cpl_json_pull_fail(cpl_json_pull *c, const char *problem)
@@ -47,7 +48,7 @@ static bool expect(cpl_json_pull *c, int byte, const char *problem)
 static bool enter(cpl_json_pull *c, int byte, const char *problem)
 {
     if (!expect(c, byte, problem)) return false;
-    if (++c->depth > CPL_JSON_PULL_DEPTH) return cpl_json_pull_fail(c, "values nested too deeply");
+    if (++c->depth > c->deepest) return cpl_json_pull_fail(c, "values nested too deeply");
     return true;
 }
 
@@ -153,6 +154,70 @@ bool cpl_json_pull_string(cpl_json_pull *c, char **out)
     return cpl_json_pull_fail(c, "a string without an end");
 }
 
+/* ---- strings that are skipped or repaired, not decoded in place ---- */
+
+/* What follows \\u: one code point, of two escapes if they are a surrogate pair. */
+static bool repaired_unicode_escape(cpl_json_pull *c, cpl_json_field *out)
+{
+    uint32_t code, low;
+    char bytes[4];
+    if (!hex4(c, &code)) return false;
+    if (code >= 0xD800 && code < 0xDC00 && c->end - c->at >= 6 && c->at[0] == '\\' &&
+        c->at[1] == 'u') {
+        char *back = c->at;
+        c->at += 2;
+        if (!hex4(c, &low)) return false;
+        if (low >= 0xDC00 && low < 0xE000)
+            code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+        else
+            c->at = back;
+    }
+    if (!out) return true;
+    if (code >= 0xD800 && code < 0xE000) {
+        out->lone_surrogates++;
+        code = 0xFFFD;
+    }
+    cpl_text_append(&out->value, bytes, (size_t)cpl_utf8_encode(code, bytes));
+    return true;
+}
+
+static bool repaired_escape(cpl_json_pull *c, cpl_json_field *out)
+{
+    char byte, *to = &byte;
+    if (c->at < c->end && *c->at == 'u') {
+        c->at++;
+        return repaired_unicode_escape(c, out);
+    }
+    if (!escape(c, &to)) return false;
+    if (out) cpl_text_char(&out->value, byte);
+    return true;
+}
+
+/* Skips a string, or appends its content to `out`, well-formed. Changes no byte of the text. */
+static bool repaired_string(cpl_json_pull *c, cpl_json_field *out)
+{
+    if (!expect(c, '"', "a string should stand here")) return false;
+    for (;;) {
+        const char *run = c->at;
+        while (c->at < c->end && *c->at != '"' && *c->at != '\\' && (unsigned char)*c->at >= 0x20)
+            c->at++;
+        if (out) out->repaired += cpl_utf8_repair(&out->value, run, (size_t)(c->at - run));
+        if (c->at == c->end) return cpl_json_pull_fail(c, "a string without an end");
+        if ((unsigned char)*c->at < 0x20)
+            return cpl_json_pull_fail(c, "a control character in a string");
+        if (*c->at++ == '"') return true;
+        if (!repaired_escape(c, out)) return false;
+    }
+}
+
+static bool skip_string(cpl_json_pull *c)
+{
+    char *ignored;
+    return c->unchanged ? repaired_string(c, NULL) : cpl_json_pull_string(c, &ignored);
+}
+
+/* ---- numbers and words ---- */
+
 static bool digit_at(const cpl_json_pull *c)
 {
     return c->at < c->end && *c->at >= '0' && *c->at <= '9';
@@ -222,21 +287,24 @@ static bool skip_number(cpl_json_pull *c)
 
 static bool skip_scalar(cpl_json_pull *c)
 {
-    char *ignored;
     int next = peek(c);
-    if (next == '"') return cpl_json_pull_string(c, &ignored);
+    if (next == '"') return skip_string(c);
     if (next == '-' || (next >= '0' && next <= '9')) return skip_number(c);
     if (word(c, "true") || word(c, "false") || word(c, "null")) return true;
     return cpl_json_pull_fail(c, "a value should stand here");
 }
 
+static bool skip_key(cpl_json_pull *c, bool *first)
+{
+    return another(c, first, '}') && skip_string(c) && expect(c, ':', "a colon should stand here");
+}
+
 /* A loop over the open brackets, not a recursion. */
 bool cpl_json_pull_skip(cpl_json_pull *c)
 {
-    bool object[CPL_JSON_PULL_DEPTH + 1], first = true;
+    bool object[CPL_JSON_DEPTH + 1], first = true;
     int outside = c->depth;
     do {
-        char *ignored;
         int next = peek(c);
         if (next == '{' || next == '[') {
             if (next == '{' ? !cpl_json_pull_object(c) : !cpl_json_pull_array(c)) return false;
@@ -246,8 +314,7 @@ bool cpl_json_pull_skip(cpl_json_pull *c)
             return false;
         }
         while (c->depth > outside) { /* to the next value inside, closing what ends here */
-            bool more = object[c->depth] ? cpl_json_pull_member(c, &first, &ignored)
-                                         : cpl_json_pull_item(c, &first);
+            bool more = object[c->depth] ? skip_key(c, &first) : cpl_json_pull_item(c, &first);
             if (c->problem) return false;
             if (more) break;
             first = false;
@@ -260,4 +327,118 @@ bool cpl_json_pull_end(cpl_json_pull *c)
 {
     if (peek(c) >= 0) return cpl_json_pull_fail(c, "something follows the value");
     return !c->problem;
+}
+
+/* ---- a few named values ---- */
+
+typedef struct picker {
+    cpl_json_pull pull;
+    cpl_json_field *fields, name;
+    int n_fields;
+} picker;
+
+/* What is still to be matched of each field's path inside the present object; NULL: not here. */
+typedef struct wanted {
+    const char *rest[CPL_JSON_FIELDS];
+} wanted;
+
+static void reset(cpl_json_field *field, cpl_json_kind kind)
+{
+    cpl_text_clear(&field->value);
+    field->kind            = kind;
+    field->lone_surrogates = field->repaired = 0;
+}
+
+/* Looks `name` up among what is wanted here: the field that it completes, or NULL; `below` gets
+ * the paths that go on inside its value. A name seen again undoes what was found under it. */
+static cpl_json_field *match(const picker *s, const wanted *here, const cpl_text *name,
+                             wanted *below)
+{
+    cpl_json_field *hit = NULL;
+    memset(below, 0, sizeof *below);
+    for (int i = 0; i < s->n_fields; i++) {
+        const char *rest = here->rest[i];
+        size_t length    = name->length;
+        if (!rest || strlen(rest) < length || (length && memcmp(rest, name->bytes, length) != 0))
+            continue;
+        if (rest[length] == '\0') {
+            hit = &s->fields[i];
+        } else if (rest[length] == '.') {
+            below->rest[i] = rest + length + 1;
+            reset(&s->fields[i], CPL_JSON_ABSENT);
+        }
+    }
+    return hit;
+}
+
+static bool pick_value(cpl_json_pull *c, cpl_json_field *field)
+{
+    const int next    = peek(c);
+    const char *begin = c->at;
+    const bool number = next == '-' || (next >= '0' && next <= '9');
+    if (next == '"') {
+        reset(field, CPL_JSON_STRING);
+        return repaired_string(c, field);
+    }
+    if (!cpl_json_pull_skip(c)) return false;
+    reset(field, number ? CPL_JSON_NUMBER : CPL_JSON_OTHER);
+    if (number) cpl_text_append(&field->value, begin, (size_t)(c->at - begin));
+    return true;
+}
+
+/* The members of an object; into another object only as far as paths lead. */
+static bool pick_members(picker *s, const wanted *here)
+{
+    static const wanted nothing;
+    cpl_json_pull *c = &s->pull;
+    if (!cpl_json_pull_object(c)) return false;
+    for (bool first = true; another(c, &first, '}');) {
+        wanted below;
+        cpl_text_clear(&s->name.value);
+        if (!repaired_string(c, &s->name) || !expect(c, ':', "a colon should stand here"))
+            return false;
+        cpl_json_field *hit = match(s, here, &s->name.value, &below);
+        if (hit)
+            pick_value(c, hit);
+        else if (peek(c) == '{' && memcmp(&below, &nothing, sizeof below) != 0)
+            pick_members(s, &below);
+        else
+            cpl_json_pull_skip(c);
+    }
+    return !c->problem;
+}
+
+/* A cursor that changes no byte. */
+static cpl_json_pull start_unchanged(const char *bytes, size_t length)
+{
+    cpl_json_pull c = cpl_json_pull_start((char *)(uintptr_t)bytes, length);
+    c.unchanged     = true;
+    c.deepest       = CPL_JSON_DEPTH;
+    return c;
+}
+
+const char *cpl_json_pick(const char *bytes, size_t length, cpl_json_field *fields, int n_fields,
+                          size_t *where)
+{
+    CPL_ASSERT(n_fields > 0 && n_fields <= CPL_JSON_FIELDS);
+    picker s   = {start_unchanged(bytes, length), .fields = fields, .n_fields = n_fields};
+    wanted all = {{NULL}};
+    for (int i = 0; i < n_fields; i++) {
+        reset(&fields[i], CPL_JSON_ABSENT);
+        all.rest[i] = fields[i].path;
+    }
+    if (peek(&s.pull) != '{')
+        cpl_json_pull_fail(&s.pull, "not a JSON object");
+    else if (pick_members(&s, &all))
+        cpl_json_pull_end(&s.pull);
+    if (s.name.value.failed) fields[0].value.failed = true;
+    cpl_text_free(&s.name.value);
+    *where = (size_t)(s.pull.at - s.pull.begin);
+    return s.pull.problem;
+}
+
+bool cpl_json_is_object(const char *bytes, size_t length)
+{
+    cpl_json_pull c = start_unchanged(bytes, length);
+    return peek(&c) == '{' && cpl_json_pull_skip(&c) && cpl_json_pull_end(&c);
 }

@@ -1,7 +1,8 @@
 /* json_pull.h - a strict JSON reader that hands out one value at a time and builds nothing.
  *
  * Room:    io. For texts where it matters how a value is written (an integer is digits and nothing
- *          else) and where there are so many that a tree would cost more than the answer.
+ *          else) and where there are so many that a tree would cost more than the answer. Below, on
+ *          the same cursor: a few named values of one object.
  * Method:  a cursor over memory that the reader may change: strings are decoded in place, so that
  *          their pointers last as long as the text and nothing is allocated. The text must be
  *          well-formed UTF-8 (cpl_json_pull_is_utf8). The first problem stops everything: from then
@@ -18,12 +19,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/text.h"
+
 enum { CPL_JSON_PULL_DEPTH = 127 };
 
 typedef struct cpl_json_pull {
     char *begin, *at, *end; /* the text, the next byte, one past the last */
     const char *problem;    /* NULL, or what is wrong at `at`; a constant */
-    int depth;              /* open objects and arrays */
+    int depth, deepest;     /* open objects and arrays, and how many may be open */
+    bool unchanged;         /* the text may not be changed: strings can only be skipped */
 } cpl_json_pull;
 
 bool cpl_json_pull_is_utf8(const char *bytes, size_t length);
@@ -47,5 +51,44 @@ bool cpl_json_pull_u64(cpl_json_pull *c, uint64_t *out); /* digits only, below 2
 bool cpl_json_pull_null(cpl_json_pull *c); /* passes a null; false without a problem if none */
 bool cpl_json_pull_skip(cpl_json_pull *c); /* passes one value of any kind */
 bool cpl_json_pull_end(cpl_json_pull *c);  /* only white space follows */
+
+/* Picking ---------------------------------------------------------------------------------------
+ *
+ * One pass over the bytes checks the grammar (RFC 8259, strictly) and decodes only the strings that
+ * are picked; everything else is skipped, whatever its type and size. */
+
+enum {
+    CPL_JSON_DEPTH  = 256, /* values inside each other */
+    CPL_JSON_FIELDS = 4    /* most values picked at once */
+};
+
+typedef enum cpl_json_kind {
+    CPL_JSON_ABSENT,
+    CPL_JSON_STRING, /* `value` is its content, well-formed UTF-8, and may hold NULs */
+    CPL_JSON_NUMBER, /* `value` is the number as it stands */
+    CPL_JSON_OTHER,  /* true, false, null, an object or an array; `value` is empty */
+} cpl_json_kind;
+
+/* A value to pick. `path` is a name or, for objects in objects, names joined by dots; a name that
+ * holds the dots itself matches too. The other members are set by every cpl_json_pick; `value`
+ * keeps its memory from call to call until cpl_text_free. */
+typedef struct cpl_json_field {
+    const char *path;
+    cpl_json_kind kind;
+    cpl_text value;
+    int64_t lone_surrogates; /* escapes without a UTF-8 form, each now U+FFFD */
+    int64_t repaired;        /* ill-formed sequences, each now U+FFFD */
+} cpl_json_field;
+
+/* Sets `fields` (1 to CPL_JSON_FIELDS; paths that differ, none inside the value of another) from
+ * the object in `bytes`. If a name occurs twice the last one counts. Returns
+ * NULL, or what is wrong with the bytes, with `*where` the offset of it. A failed allocation is
+ * left in the `failed` of the field's text. */
+const char *cpl_json_pick(const char *bytes, size_t length, cpl_json_field *fields, int n_fields,
+                          size_t *where);
+
+/* Whether the bytes are one object by the grammar. Ill-formed UTF-8 and halves of surrogate pairs
+ * in strings pass. */
+bool cpl_json_is_object(const char *bytes, size_t length);
 
 #endif /* CPL_IO_JSON_PULL_H */

@@ -2,7 +2,7 @@
  *
  * Oracle: jansson, which builds a tree. It refuses some of what is accepted here (ill-formed UTF-8,
  * half surrogate pairs, numbers too large for it); the comparison leaves those inputs out. */
-#include "io/json_pick.h"
+#include "io/json_pull.h"
 
 #include <jansson.h>
 

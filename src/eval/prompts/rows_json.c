@@ -8,7 +8,6 @@
 #include "base/text.h"
 #include "eval/prompts/rows_internal.h"
 #include "io/file.h"
-#include "io/json_pick.h"
 #include "io/json_pull.h"
 
 enum { BEFORE, IN_FILE_ARRAY, IN_MEMBER_ARRAY, AFTER }; /* cpl_rows.place */
