@@ -7,9 +7,9 @@
 #include "compare/run_record.h"
 
 /* Sets the lines of `run`, their sources and counts of damage, from a file of JSON lines, whatever
- * it is compressed with. `batch_tokens` stands for the tokens of a step where a line does not say
- * them, and a line that says others is damaged; NaN: nothing does, and lines that fall are damaged. CPL_ERR_INPUT where there are
- * lines and none can be used. */
+ * it is compressed with. `batch_tokens` are the tokens of a step where a line does not say them, and
+ * a line that says others is damaged; NaN: unknown, and lines whose tokens fall are damaged.
+ * CPL_ERR_INPUT where there are lines and none can be used. */
 CPL_NODISCARD cpl_status cpl_run_lines_read(cpl_run_record *run, const char *path,
                                             double batch_tokens);
 

@@ -17,9 +17,10 @@
 
 enum { CPL_JSON_MAX_BYTES = 1 << 29 }; /* of a file; more is an error */
 
-/* Sets a new object or array out of a file of a folder, or of one that the user named; the caller gives it back with json_decref. A whole number beyond 64
- * bits does not stop the reading (published tokenizer settings have one): in such a document all
- * numbers are reals. Bytes that are not UTF-8 and \u0000 are errors. */
+/* Sets a new object or array, read from a file of a folder or, _given, from one that the user named;
+ * the caller frees it with json_decref. A whole number beyond 64 bits is no error (published
+ * tokenizer settings have one): in such a document all numbers are reals. Bytes that are not UTF-8
+ * and \u0000 are errors. */
 CPL_NODISCARD cpl_status cpl_json_load(json_t **out, const char *path);
 CPL_NODISCARD cpl_status cpl_json_load_given(json_t **out, const char *path);
 CPL_NODISCARD cpl_status cpl_json_parse(json_t **out, const char *bytes, size_t length,
