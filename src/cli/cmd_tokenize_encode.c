@@ -271,7 +271,7 @@ static const cpl_flag decode_flags[] = {
      .required   = true},
     {.name = "--skip-special",
      .kind = CPL_FLAG_SWITCH,
-     .help = "Leave out special tokens such as <|endoftext|>."},
+     .help = "Omit special tokens such as <|endoftext|>."},
 };
 
 const cpl_verb cpl_verb_tokenize_decode = {

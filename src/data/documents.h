@@ -1,6 +1,6 @@
 /* documents.h - documents one after the other out of files of JSON lines (Dolma) or plain text.
  *
- * Room:    data. Stands on stream (compression), pieces (lines), json_pick (fields).
+ * Room:    data. Uses io/stream (compression), pieces (lines), json_pull (fields).
  * Files:   .txt is plain text, .json and .jsonl are JSON lines, both also with .gz or .zst behind;
  *          any other name is JSON lines if the first byte that is not blank is '{', else text.
  * Text:    what comes out is well-formed UTF-8 and never empty. It may hold NULs: use the length.
