@@ -1,7 +1,6 @@
-/* internal.h - what report.c, measure.c, silhouette.c and
- * tsne_plot.c share.
+/* internal.h - what report.c, measure.c, silhouette.c, tsne_plot.c and worker.c share.
  *
- * Room:  inspect, inside those four and worker.c only. */
+ * Room:  inspect, inside those five only. */
 #ifndef CPL_INSPECT_INTERNAL_H
 #define CPL_INSPECT_INTERNAL_H
 
@@ -67,7 +66,7 @@ void cpl_silhouette_finish(cpl_layer_report *l);
 
 /* ---- tsne_plot.c ---- */
 
-/* Chooses layer, experts and rows; no points where no layer fits. A layer asked for that has no
+/* Chooses layer, experts and rows; no points where no layer fits. A requested layer that has no
  * figures is an error. */
 CPL_NODISCARD cpl_status cpl_tsne_plot_choose(cpl_coupling_report *report);
 double cpl_tsne_plot_bytes(const cpl_coupling_report *report);

@@ -18,7 +18,7 @@
 
 /* ---- what is in work ---- */
 
-/* One layer: prepared by the thread that meets it first, finished by the one that is last. */
+/* One layer: prepared by the thread that takes it first, finished by the one that is last. */
 typedef struct work {
     cpl_layer_report *report;
     int64_t index;   /* among the works */
@@ -43,7 +43,7 @@ typedef struct crew {
     cpl_coupling_report *report;
     work *works; /* (n) of the layers to be measured */
     int64_t n, next_work, next_task;
-    omp_lock_t lock;     /* of what stands below, and of next_... */
+    omp_lock_t lock;     /* of the fields below, and of next_... */
     bool stopped;        /* nobody takes a new task */
     int64_t failed_work; /* the first that did, where that ends it all; NEVER */
     cpl_status failure;
@@ -241,8 +241,8 @@ static void stop(crew *c, cpl_status status)
     snprintf(c->sentence, sizeof c->sentence, "%s", cpl_last_error());
 }
 
-/* Whether what comes of this task is still asked for: nothing that stands before it has failed.
- * So the first failure in the order of the file is told, whoever meets one first. Under c->lock. */
+/* Whether the result of this task is still needed: nothing before it has failed. So the failure that
+ * is reported is the first in the order of the file. Under c->lock. */
 static bool matters(const crew *c, const work *w, int64_t task)
 {
     return c->failure != CPL_ERR_MEMORY && w->index <= c->failed_work && task < w->failed;

@@ -1,4 +1,4 @@
-/* null_model_ratios.c - how far off-diagonal numbers of M stand above the diagonal; see null_model.h. */
+/* null_model_ratios.c - by what factors off-diagonal numbers of M exceed the diagonal; see null_model.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

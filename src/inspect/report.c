@@ -100,7 +100,7 @@ static cpl_status start(int n_threads)
     return cpl_backend_start(&be);
 }
 
-/* As many threads as asked for, or as fit. */
+/* As many threads as requested, or as fit. */
 static cpl_status settle_threads(cpl_inspect_cost *cost, cpl_coupling_report *r)
 {
     const double there = fmin(r->options.memory_bytes, cpl_memory_available());

@@ -60,8 +60,8 @@ typedef struct cpl_layer_report {
     float *cosine;     /* [n (n-1) / 2] cosines of router rows i > j, row by row; 0 of a zero row */
     int32_t *assigned; /* [n] the expert that the best assignment on kappa gives to row i */
     double *silhouettes; /* [n] means over the rows of W_g^j as members of the cluster j, distance
-                            1 - cosine; NaN where n = 1, 0 where D = 1; NULL unless asked for */
-    double silhouette;   /* their mean, which is that over all rows; NaN unless asked for */
+                            1 - cosine; NaN where n = 1, 0 where D = 1; NULL without o.silhouette */
+    double silhouette;   /* their mean, which is that over all rows; NaN without o.silhouette */
     double erc[CPL_CHANCE_MAX_ALPHAS];
     cpl_coupling_figures figures; /* at alpha 1; active_rows and active_columns too */
     cpl_null_model_ratios ratios;
@@ -105,11 +105,11 @@ typedef struct cpl_inspect_cost {
     double picture_bytes; /* of t-SNE; 0 without */
     double seconds;       /* at the speed of this machine, measured by a short product and a short
                             read of the files themselves; t-SNE included */
-    int n_threads;        /* fewer than asked for where memory_bytes allows no more */
+    int n_threads;        /* fewer than requested where memory_bytes allows no more */
 } cpl_inspect_cost;
 
-/* Opens the checkpoint, finds its layers and tells the cost. CPL_ERR_INPUT where there are no MoE
- * layers, where a layer asked for is none, where without keep_going a layer has a fault;
+/* Opens the checkpoint, finds its layers and estimates the cost. CPL_ERR_INPUT where there are no MoE
+ * layers, where a requested layer does not exist, where without keep_going a layer has a fault;
  * CPL_ERR_MEMORY where one thread does not fit. On failure `report` is empty. */
 CPL_NODISCARD cpl_status cpl_inspect_open(cpl_coupling_report *report, cpl_inspect_cost *cost,
                                           const char *path, const cpl_inspect_options *options,

@@ -7,7 +7,7 @@
 typedef struct tally {
     int64_t layers, lone; /* those; those with a single expert */
     int64_t met;          /* with all of ERC's constraints met at alpha 1 */
-    int64_t told;         /* with a z: some pairings of rows and experts give more than others */
+    int64_t with_z;       /* with a z: some pairings of rows and experts give more than others */
     double z;             /* of all layers together */
     double own, chance;   /* mean shares */
 } tally;
@@ -33,7 +33,7 @@ static void add_layer(tally *t, const cpl_layer_report *l)
     t->own += l->chance.kappa_row_top1;
     t->chance += 1.0 / (double)l->at->n;
     if (!isfinite(l->chance.z)) return;
-    t->told++;
+    t->with_z++;
     t->z += l->chance.z;
 }
 
@@ -43,7 +43,7 @@ static tally tally_of(const cpl_coupling_report *r)
 {
     tally t = {0};
     for (int64_t l = 0; l < r->n_layers; l++) add_layer(&t, &r->layers[l]);
-    if (t.told) t.z /= sqrt((double)t.told);
+    if (t.with_z) t.z /= sqrt((double)t.with_z);
     if (t.layers) {
         t.own /= (double)t.layers;
         t.chance /= (double)t.layers;
@@ -69,7 +69,7 @@ static void say(cpl_text *out, const tally *t)
     else if (t->layers == 0)
         cpl_text_printf(out, "No layer has a coupling matrix that means something: nothing is said "
                              "on whether the weights of router and experts agree.");
-    else if (t->told == 0)
+    else if (t->with_z == 0)
         cpl_text_printf(out, "Nothing tells whether the weights of router and experts agree: in "
                              "every layer all pairings of router rows and experts give the same.");
     else if (t->met == t->layers)

@@ -1,5 +1,4 @@
-/* worker.c - what one thread of an inspection holds, how much that is, and how long the work
- * will take. */
+/* worker.c - the memory of one thread of an inspection, and estimates of memory and time. */
 #include <math.h>
 #include <string.h>
 
@@ -129,7 +128,7 @@ void cpl_inspect_worker_free(cpl_inspect_worker *h)
     cpl_free(h->be.scratch);
 }
 
-/* ---- foretelling ---- */
+/* ---- estimates ---- */
 
 enum { SAMPLE_BYTES = 1 << 25 };
 static const double SAMPLE_SECONDS = 0.1;
@@ -162,7 +161,7 @@ static double product_speed(cpl_inspect_worker *h, const cpl_moe_layer *at, void
     return seconds / flops;
 }
 
-/* Seconds a byte; a damaged gate is told later, in its turn. */
+/* Seconds a byte; a damaged gate is reported later, in its turn. */
 static double read_speed(cpl_inspect_worker *h, const cpl_moe_layer *at)
 {
     const double began = cpl_seconds_now();

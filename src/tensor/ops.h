@@ -1,4 +1,4 @@
-/* ops.h - the numeric contract: every loop over floats lives behind it.
+/* ops.h - the numeric contract: every loop that grows with the model is an operation of a backend.
  *
  * Room:     tensor. cpu/ fills this whole table and is the specification; every other backend must
  *           agree with it, operation by operation (tests/tensor/test_twins).
@@ -64,7 +64,7 @@ typedef struct cpl_work {
 
 typedef struct cpl_attention_shape {
     int64_t batch;      /* B */
-    int64_t n_queries;  /* of each sequence; query i stands at position n_keys - n_queries + i */
+    int64_t n_queries;  /* of each sequence; query i is at position n_keys - n_queries + i */
     int64_t n_keys;     /* positions 0 ... n_keys - 1 */
     int64_t key_stride; /* rows of k and v from one sequence to the next, >= n_keys */
     int64_t n_heads, n_kv_heads, head_dim;
@@ -75,7 +75,7 @@ typedef struct cpl_attention_shape {
 typedef struct cpl_segment {
     int64_t first, n_queries;  /* rows of q and out */
     int64_t first_key, n_keys; /* its part of key_row: the sequence from its beginning to its last
-                                  new token; query i stands at position n_keys - n_queries + i */
+                                  new token; query i is at position n_keys - n_queries + i */
 } cpl_segment;
 
 typedef struct cpl_segments {
@@ -139,7 +139,7 @@ struct cpl_ops {
     /* table [P,h/2,2] = cos, sin of position * theta^(-2i/h); angles in F32 as Hugging Face's. */
     void (*rope_table)(cpl_backend *be, cpl_tensor table, float theta);
     /* Rotates x [T, heads*h] in place, pairs (i, i + h/2) of each head; token t of a sequence of
-     * n_queries stands at position first + (t mod n_queries). direction 1: forward, -1: backward.
+     * n_queries is at position first + (t mod n_queries). direction 1: forward, -1: backward.
      */
     void (*rope)(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t n_heads,
                  int64_t n_queries, int64_t first, int direction);

@@ -16,7 +16,7 @@
 struct cpl_backend;
 
 /* One matrix of every expert, wherever it lies: expert j's begins at at[j - j0] where `at` is
- * given, else (j - j0) * step numbers behind `data`; its rows are `stride` numbers apart. Both
+ * given, else (j - j0) * step numbers after `data`; its rows are `stride` numbers apart. Both
  * NULL: there is no such matrix. */
 typedef struct cpl_proxy_weights {
     const void *data;
@@ -82,13 +82,13 @@ typedef struct cpl_proxy_ops {
      * violations over the parts before phase 3. Needs diagonal[n]. */
     void (*sweep)(struct cpl_backend *be, cpl_proxy_job *job);
 
-    /* Phase 3 adds the diagonal's own pull of experts j0..j1-1, and dR. Needs violations[2,n] and
+    /* Phase 3 adds the gradient of the diagonal of experts j0..j1-1, and dR. Needs violations[2,n] and
      * the weights still unchanged. */
     void (*add_diagonal)(struct cpl_backend *be, cpl_proxy_job *job);
 
     /* All of it where every expert is local (j0 = 0, j1 = n): the same numbers as the three phases
      * up to the order of sums, without reading the experts a second time for the diagonals where
-     * nothing pulls. */
+     * no hinge is active. */
     void (*run_local)(struct cpl_backend *be, cpl_proxy_job *job);
 } cpl_proxy_ops;
 

@@ -27,21 +27,21 @@ typedef struct cpl_moe_config {
     const json_t *levels[CPL_CONFIG_MAX_LEVELS]; /* (n_levels) objects, the top one first */
     int n_levels;
     bool is_gguf;
-    const char *model_type;         /* or a GGUF file's architecture; NULL: not told */
+    const char *model_type;         /* or a GGUF file's architecture; NULL: unknown */
     const cpl_family *family;       /* NULL: in no row */
-    const char *family_name;        /* its name; more words may stand behind it; NULL: not told */
+    const char *family_name;        /* its name; more words may follow it; NULL: unknown */
     const json_t *quant;            /* quantization_config; NULL: none */
     const char *quant_method;       /* NULL: none */
     int64_t block_rows, block_cols; /* of f8 scales */
-    int64_t n_layers;               /* without multi-token prediction; -1: not told */
-    int64_t transformers;           /* major version; 0: not told */
+    int64_t n_layers;               /* without multi-token prediction; -1: unknown */
+    int64_t transformers;           /* major version; 0: unknown */
 } cpl_moe_config;
 
 /* CPL_ERR_INPUT for a quantisation that is not read. Borrows from `config`. */
 CPL_NODISCARD cpl_status cpl_moe_config_read(cpl_moe_config *out, const json_t *config,
                                              const char *path, bool is_gguf);
 
-/* The positive number under the keys of `what`, of a list the index-th; 0: not told. Sets `name`
+/* The positive number under the keys of `what`, of a list the index-th; 0: unknown. Sets `name`
  * (may be NULL) to the key. */
 int64_t cpl_moe_config_number(const cpl_moe_config *config, cpl_config_key what, int64_t index,
                               const char **name);

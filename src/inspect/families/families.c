@@ -205,7 +205,7 @@ static bool same_base(const map_builder *m, const group *a, const group *b)
     return a->base == b->base && strncmp(name_at(m, a->first), name_at(m, b->first), a->base) == 0;
 }
 
-/* The layers that share what stands before their number; dense ones and those of multi-token
+/* The layers whose names are equal before their number; dense ones and those of multi-token
  * prediction count where there are experts beside them. */
 static cpl_status make_stack(map_builder *m, int64_t first, int64_t end)
 {

@@ -88,7 +88,7 @@ typedef struct cpl_moe_source {
     const char *path;
     const json_t *config;             /* an object; NULL: there is none */
     const cpl_stored *const *tensors; /* (count) in any order; slices of one name: by slice, and
-                                         behind slice 0 in memory */
+                                         after slice 0 in memory */
     int64_t count;
     bool is_gguf;
 } cpl_moe_source;
@@ -131,7 +131,7 @@ typedef struct cpl_family {
     const char *model_types; /* separated by spaces; the first is the family's name */
     const char *title;
     const char *gguf;   /* general.architecture of its GGUF files; NULL: none known */
-    const char *router; /* suffixes behind the layer's prefix, separated by spaces */
+    const char *router; /* suffixes after the layer's prefix, separated by spaces */
     const char *gate;   /* of the gates; {e} is the expert's number */
     unsigned flags;     /* cpl_family_flag, joined by | */
 } cpl_family;

@@ -35,7 +35,7 @@ static bool check_experts(cpl_layer_builder *f, int64_t n)
 
 /* ---- the router's orientation, n and d ---- */
 
-/* Whether the gates have an axis of this length where d may stand. */
+/* Whether the gates have an axis of this length where d may be. */
 static bool gates_have(const cpl_layer_builder *f, int64_t d)
 {
     return f->gates.cols == d || f->gates.rows == d;
@@ -69,9 +69,9 @@ static bool is_turned(const cpl_layer_builder *f)
 static int64_t n_of_extra(const cpl_layer_builder *f, int64_t router_rows)
 {
     int64_t known = n_known(f);
-    int64_t told  = cpl_moe_config_number(f->r->config, CPL_CONFIG_N, f->layer->layer, NULL);
-    if (cpl_moe_config_flag(f->r->config, CPL_FLAG_ZERO_EXPERTS) && told && told <= router_rows)
-        return told;
+    int64_t given = cpl_moe_config_number(f->r->config, CPL_CONFIG_N, f->layer->layer, NULL);
+    if (cpl_moe_config_flag(f->r->config, CPL_FLAG_ZERO_EXPERTS) && given && given <= router_rows)
+        return given;
     bool extra = cpl_moe_config_flag(f->r->config, CPL_FLAG_ZERO_EXPERTS) ||
                  cpl_moe_config_flag(f->r->config, CPL_FLAG_SHARED_ROWS);
     return extra && known && known < router_rows ? known : router_rows;
@@ -106,7 +106,7 @@ static bool check_n(cpl_layer_builder *f)
 
 /* ---- the gates' orientation and D ---- */
 
-/* The width of what experts read instead of the model's vector; 0: not told. */
+/* The width of what experts read instead of the model's vector; 0: unknown. */
 static int64_t latent_width(const cpl_layer_builder *f)
 {
     int64_t width = cpl_moe_config_number(f->r->config, CPL_CONFIG_LATENT, f->layer->layer, NULL);

@@ -77,7 +77,7 @@ static size_t scale_bytes(const place *p)
     return (size_t)(p->grid_rows * p->grid_cols * cpl_format_block_bytes(p->matrix->scale_format));
 }
 
-/* Floats of the decoded scales, and behind them of those put apart. */
+/* Floats of the decoded scales, and after them of those kept apart. */
 static size_t scale_floats(const place *p, const cpl_moe_layer *layer)
 {
     if (!p->matrix->scale) return 0;
@@ -152,7 +152,7 @@ static cpl_status read_rows(const place *p, char *out)
 }
 
 /* Where blocks do not follow the gate's rows - interleaved ones, or columns - every row r of the
- * gate gets its own factors: that of its column c stands at r spread_cols + c / spread_columns. */
+ * gate gets its own factors: that of its column c is at r spread_cols + c / spread_columns. */
 static void spread_scale(float *out, const float *grid, const place *p, const cpl_moe_layer *layer)
 {
     const cpl_stored_matrix *m = p->matrix;

@@ -31,7 +31,7 @@ static void choose_patterns(cpl_layer_builder *f)
     if (f->gate < 0) f->gate = choose_pattern(f, false, true);
 }
 
-/* The matches of a pattern stand together. */
+/* The matches of a pattern follow one another. */
 static const cpl_name_match *matches_of(const cpl_layer_builder *f, int pattern, int64_t *count)
 {
     int64_t i = 0;
@@ -55,7 +55,7 @@ static bool has_bias(const cpl_layer_builder *f, int pattern)
 
 static void add_part(cpl_matrix_parts *parts, const cpl_name_match *match)
 {
-    if (match->tensor->slice > 0) return; /* stands behind slice 0 */
+    if (match->tensor->slice > 0) return; /* part of slice 0 */
     if (match->ending == CPL_ENDING_WEIGHT) parts->weight = match->tensor;
     if (match->ending == CPL_ENDING_BLOCKS) parts->blocks = match->tensor;
     if (match->ending == CPL_ENDING_PACKED) parts->packed = match->tensor;
@@ -198,7 +198,7 @@ static bool read_first_gate(cpl_layer_builder *f)
 
 /* ---- the whole layer ---- */
 
-/* What the router's rows behind those of its experts are for. */
+/* What the router's rows after those of its experts are for. */
 static const char *note_of_extra(cpl_layer_builder *f)
 {
     int64_t rows = f->layer->extra_rows;

@@ -17,12 +17,12 @@ typedef struct cpl_layer_reading {
     const char *path; /* of the checkpoint, for sentences */
 } cpl_layer_reading;
 
-/* What the names of one layer's tensors have told. */
+/* What the names of one layer's tensors say. */
 typedef struct cpl_layer_names {
     const cpl_name_match *matches; /* (n_matches) by pattern, then expert, then ending */
     int64_t n_matches;
     const char *unmeasured;       /* NULL, or why it has no figures */
-    const cpl_stored *projection; /* NULL, or what stands before its experts */
+    const cpl_stored *projection; /* NULL, or the projection before its experts */
 } cpl_layer_names;
 
 /* Fills `layer`, of which prefix and number are set, but for `part`. Sets `is_moe`: false, and
@@ -78,7 +78,7 @@ static inline bool cpl_name_match_holds_numbers(const cpl_name_match *match)
            match->ending == CPL_ENDING_PACKED || match->ending == CPL_ENDING_METHOD;
 }
 
-/* A flag of the family that tells how its safetensors lie; GGUF files lie all alike. */
+/* A flag of the family on the layout of its safetensors; GGUF files have one layout. */
 static inline bool cpl_fit_flag(const cpl_layer_builder *f, cpl_family_flag flag)
 {
     return !f->r->config->is_gguf && cpl_moe_config_flag(f->r->config, flag);

@@ -128,7 +128,7 @@ static const char *make_plain(map_builder *m)
 
 /* ---- the scale ---- */
 
-/* How much one factor is for, where the weight has not told: everything, a row, or a block. */
+/* How much one factor is for, where the weight does not say it: everything, a row, or a block. */
 static void find_scale_blocks(map_builder *m)
 {
     const cpl_stored *scale = m->parts->scale;

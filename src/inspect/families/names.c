@@ -238,10 +238,10 @@ static bool pattern_is_at(cpl_name_match *match, const cpl_name_pattern *pattern
     if (*at != *pattern->text || strncmp(at, pattern->text, pattern->hole) != 0) return false;
     at += pattern->hole;
     if (pattern->hole == pattern->length) return ending_of(match, at);
-    size_t digits      = number_at(at, &match->expert);
-    const char *behind = pattern->text + pattern->hole + strlen("{e}");
-    size_t length      = pattern->length - pattern->hole - strlen("{e}");
-    if (!digits || strncmp(at + digits, behind, length) != 0) return false;
+    size_t digits     = number_at(at, &match->expert);
+    const char *after = pattern->text + pattern->hole + strlen("{e}");
+    size_t length     = pattern->length - pattern->hole - strlen("{e}");
+    if (!digits || strncmp(at + digits, after, length) != 0) return false;
     match->digits = at;
     return ending_of(match, at + digits + length);
 }
@@ -256,7 +256,7 @@ static bool pattern_is_in(cpl_name_match *match, const cpl_name_pattern *pattern
     return false;
 }
 
-/* "layer.1." of Switch, which stands between the layer's number and the names. */
+/* "layer.1." of Switch, which is between the layer's number and the names. */
 static const char *without_sublayer(const char *suffix)
 {
     int64_t number;

@@ -13,17 +13,17 @@ typedef enum cpl_ending {
     CPL_ENDING_BLOCKS, /* pairs of f4 in groups of 16 bytes */
     CPL_ENDING_PACKED, /* eight 4-bit integers a word */
     CPL_ENDING_GRID,   /* scales, one for each block */
-    CPL_ENDING_SCALE,  /* scales whose blocks the shape tells */
+    CPL_ENDING_SCALE,  /* scales whose blocks follow from the shape */
     CPL_ENDING_BIAS,
     CPL_ENDING_METHOD /* of a quantisation that is not read */
 } cpl_ending;
 
-/* A name of families.def behind the layer's number. */
+/* A name of families.def, after the layer's number. */
 typedef struct cpl_name_pattern {
     const char *text; /* (length), without mark and star */
     size_t length;
-    size_t hole;    /* where {e} stands in it; == length: nowhere */
-    bool any_block; /* a star stood before it */
+    size_t hole;    /* where {e} is in it; == length: nowhere */
+    bool any_block; /* a star was before it */
     bool router;
     char mark; /* '+', '-' or 0 */
 } cpl_name_pattern;
@@ -44,7 +44,7 @@ typedef struct cpl_name_match {
     const cpl_stored *tensor;
 } cpl_name_match;
 
-/* Splits at the layer's number: `prefix` bytes of the name end behind "layers.3.". False where the
+/* Splits at the layer's number: `prefix` bytes of the name end after "layers.3.". False where the
  * tensor is in no layer. */
 bool cpl_name_layer(const char *name, size_t *prefix, int64_t *layer);
 
@@ -63,7 +63,7 @@ cpl_name_patterns cpl_name_patterns_make(cpl_pool *pool, const cpl_family *famil
 const cpl_family *cpl_name_patterns_in_turns(const cpl_name_pattern *router,
                                              const cpl_name_pattern *gate);
 
-/* Whether the tensor with this name behind its layer's prefix is a router's or a gate's. */
+/* Whether the tensor with this name after its layer's prefix is a router's or a gate's. */
 bool cpl_name_patterns_find(cpl_name_match *match, const cpl_name_patterns *patterns,
                             const char *suffix);
 

@@ -10,7 +10,8 @@ enum { MAX_NOTES = 4 };
 
 typedef enum figure { FIGURE_N, FIGURE_MODEL, FIGURE_D } figure;
 
-static int64_t told(const cpl_moe_config *config, figure what, int64_t layer, const char **key)
+static int64_t configured(const cpl_moe_config *config, figure what, int64_t layer,
+                          const char **key)
 {
     int64_t index = cpl_moe_config_flag(config, CPL_FLAG_VISION_HALF) ? 0 : layer;
     if (what == FIGURE_N) return cpl_moe_config_number(config, CPL_CONFIG_N, index, key);
@@ -47,7 +48,7 @@ static void note_figure(cpl_moe_map *map, cpl_pool *pool, const cpl_moe_config *
     int64_t said = 0, others = 0;
     for (int64_t i = 0; i < map->n_layers; i++) {
         const cpl_moe_layer *layer = &map->layers[i];
-        int64_t number             = told(config, what, layer->layer, first ? &ignored : &key);
+        int64_t number = configured(config, what, layer->layer, first ? &ignored : &key);
         if (layer->fault || layer->skip || !number || number == found(layer, what)) continue;
         if (first) {
             others++;

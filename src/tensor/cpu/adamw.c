@@ -1,6 +1,6 @@
 /* adamw.c - one AdamW step of one tensor in one pass over its memory.
  *
- * Room:  tensor/cpu. What it does stands in ops.h. */
+ * Room:  tensor/cpu. Operation: ops.h. */
 #include <math.h>
 
 #include "tensor/cpu/cpu.h"

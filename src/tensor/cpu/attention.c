@@ -1,6 +1,6 @@
 /* attention.c - causal attention on tiles of scores.
  *
- * Room:    tensor/cpu. What each does stands in ops.h.
+ * Room:    tensor/cpu. Operations: ops.h.
  * Names:   B sequences, H query heads on G key heads (r = H/G each), h head width, scale =
  *          1/sqrt(h). A tile is up to TILE_QUERIES queries by TILE_KEYS keys of one head: s scores,
  *          p = exp(scale s - lse) or, before lse is known, exp(scale s - largest so far).

@@ -1,6 +1,6 @@
 /* decode.c - stored numbers as floats, and the factors that belong to them.
  *
- * Room:    tensor/cpu. What each does stands in ops.h, the formats in tensor/formats.h.
+ * Room:    tensor/cpu. Operations: ops.h; formats: tensor/formats.h.
  * Bits:    every instruction set gives the same: numbers are put together from bits or by exact
  *          sums, and no product stands in one expression with a sum, where some compilers would
  *          round the two once.

@@ -1,6 +1,6 @@
 /* experts.c - all experts of a layer as one grouped operation.
  *
- * Room:    tensor/cpu. What each does stands in ops.h.
+ * Room:    tensor/cpu. Operations: ops.h.
  * Names:   as in experts_block.h. For a chunk of r rows of one expert: x, dy [r,d]; gate, up, and
  *          act = SiLU(gate) * up [r,D]; w [r] routing weights; h = w act.
  * Method:  forward   gate = x W_gate^T, up = x W_up^T, out = h W_down^T, y = sum of the outs.

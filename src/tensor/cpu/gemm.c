@@ -1,6 +1,6 @@
 /* gemm.c - products of whole tensors.
  *
- * Room:    tensor/cpu. What each does stands in ops.h; the product itself is tensor/product.h.
+ * Room:    tensor/cpu. Operations: ops.h; the product itself is tensor/product.h.
  * Method:  operands that lie in the backend's form are multiplied where they are. Others are
  *          brought into it block by block, so that scratch stays small whatever the shape. */
 #include "tensor/cpu/cpu.h"
@@ -35,7 +35,7 @@ static int64_t block_length(const side *s, int64_t length, int64_t depth)
     return s->direct || length < most ? length : most;
 }
 
-/* Where the block stands in the stored matrix. `along` is true if a stored row runs along k. */
+/* Where the block begins in the stored matrix. `along` is true if a stored row runs along k. */
 static cpl_operand side_block(side *s, cpl_operand_form form, bool along, int64_t begin,
                               int64_t length, int64_t depth_begin, int64_t depth, int threads)
 {

@@ -1,6 +1,6 @@
 /* orth.c - how far router rows are from orthogonal.
  *
- * Room:    tensor/cpu. What it does stands in ops.h.
+ * Room:    tensor/cpu. Operation: ops.h.
  * Names:   n experts, d model width; unit [n,d] the rows R^ of length 1; E = R^ R^T - I [n,n].
  * Method:  E's diagonal is 0 by definition, and is written as that: no rounding of rows of length 1
  *          comes into the loss, and a zero row needs no case of its own. With U = 4 / n^2 E R^ the

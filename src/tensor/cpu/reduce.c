@@ -1,6 +1,6 @@
 /* reduce.c - sums in double over fixed blocks, joined in order; norms.
  *
- * Room:  tensor/cpu. What each does stands in ops.h. */
+ * Room:  tensor/cpu. Operations: ops.h. */
 #include <math.h>
 
 #include "tensor/cpu/cpu.h"

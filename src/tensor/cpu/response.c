@@ -39,7 +39,7 @@ static size_t scratch_bytes(const cpl_backend *be, int64_t n, int64_t d)
     return (size_t)MOST_ROWS * PANEL * sizeof(float);
 }
 
-/* packed, panels [d, padded(n)] = X as columns, zeros behind the last. */
+/* packed, panels [d, padded(n)] = X as columns, zeros after the last. */
 static void pack(cpl_backend *be, void *packed, cpl_tensor X)
 {
     const int64_t n = X.shape[0], d = X.shape[1], pad = padded(n);

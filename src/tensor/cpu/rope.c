@@ -1,6 +1,6 @@
 /* rope.c - rotary positions: the table of angles and the rotation.
  *
- * Room:   tensor/cpu. What each does stands in ops.h.
+ * Room:   tensor/cpu. Operations: ops.h.
  * Names:  h width of a head, P positions. */
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* route.c - the router's choice: scores, the K best, figures about them, gradient, sorting, bias.
  *
- * Room:   tensor/cpu. What each does stands in ops.h.
+ * Room:   tensor/cpu. Operations: ops.h.
  * Names:  T tokens, n experts, K experts a token.
  *
  * Sums over tokens are formed by blocks of tokens whose number depends on T alone (share.h). */

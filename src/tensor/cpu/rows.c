@@ -1,6 +1,6 @@
 /* rows.c - operations on rows and on flat arrays: RMSNorm, clamp, add, fill, copy, embedding.
  *
- * Room:   tensor/cpu. What each does stands in ops.h.
+ * Room:   tensor/cpu. Operations: ops.h.
  * Names:  T tokens, d width, V rows of a table. */
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* sample.c - drawing the next token from logits.
  *
- * Room:   tensor/cpu. What it does stands in ops.h.
+ * Room:   tensor/cpu. Operation: ops.h.
  * Names:  V vocabulary. A logit that is NaN is never drawn; where none is left id 0 is. */
 #include <math.h>
 

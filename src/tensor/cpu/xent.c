@@ -1,6 +1,6 @@
 /* xent.c - cross-entropy of the head's logits, never more than a chunk of which exists at once.
  *
- * Room:    tensor/cpu. What each does stands in ops.h.
+ * Room:    tensor/cpu. Operations: ops.h.
  * Names:   T tokens, d width, V vocabulary.
  * Method:  for each chunk of c tokens: logits [c,V] = x head^T in scratch; each row becomes its
  *          softmax gradient in place; dx = that . head; dhead += that^T . x. Three products in all.
