@@ -1,6 +1,6 @@
 """The charts of a series block as figures of matplotlib: lines, matrices, points and boxes.
 
-docs/formats.md, "Charts: --series", has the fields."""
+docs/formats.md has the fields."""
 from __future__ import annotations
 
 import base64
