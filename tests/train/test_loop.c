@@ -1,0 +1,220 @@
+/* test_loop.c - a run over token shards: what happens in which order, what its files hold, that it
+ * goes on bit for bit. */
+#include "train/loop.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "check.h"
+#include "io/json.h"
+
+enum { STEPS = 6, VOCABULARY = 64, TOKENS = 4096 };
+
+static const char *const base[] = {"model.hidden_size=16",
+                                   "model.intermediate_size=8",
+                                   "model.num_hidden_layers=2",
+                                   "model.num_experts=4",
+                                   "model.num_experts_per_tok=2",
+                                   "model.num_attention_heads=2",
+                                   "model.vocab_size=64",
+                                   "model.max_position_embeddings=64",
+                                   "data.seq_len=16",
+                                   "data.batch_tokens=64",
+                                   "data.eos=0",
+                                   "data.token_type=uint16",
+                                   "train.steps=6",
+                                   "train.lr=1e-2",
+                                   "checkpoint.every=2",
+                                   "eval.every=3",
+                                   "log.every=1",
+                                   "compute.dtype=f32",
+                                   "compute.threads=2"};
+
+/* A file of ids that a model can learn: each is the one before it plus 1 or 2. */
+static const char *shard(void)
+{
+    static char path[160];
+    uint16_t ids[TOKENS];
+    if (path[0]) return path;
+    snprintf(path, sizeof path, "%s/ids.npy", scratch_folder());
+    for (int i = 0; i < TOKENS; i++)
+        ids[i] = (uint16_t)(i % 61 == 0 ? 0 : 1 + (ids[i - 1] + 1 + i * 7 % 2) % (VOCABULARY - 1));
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(ids, sizeof *ids, TOKENS, file), TOKENS);
+    fclose(file);
+    return path;
+}
+
+static void set(cpl_settings *settings, const char *assignment)
+{
+    cpl_section sections[CPL_N_SECTIONS];
+    cpl_settings_sections(sections);
+    assert_ok(cpl_settings_set(settings, sections, CPL_N_SECTIONS, assignment, NULL));
+}
+
+static cpl_settings settings_of(const char *extra)
+{
+    cpl_section sections[CPL_N_SECTIONS];
+    cpl_settings settings;
+    char data[256];
+    cpl_settings_sections(sections);
+    assert_ok(cpl_settings_init(&settings, sections, CPL_N_SECTIONS));
+    for (size_t i = 0; i < sizeof base / sizeof *base; i++) set(&settings, base[i]);
+    snprintf(data, sizeof data, "data.train=%s", shard());
+    set(&settings, data);
+    if (extra) set(&settings, extra);
+    return settings;
+}
+
+static void drop(cpl_settings *settings)
+{
+    cpl_section sections[CPL_N_SECTIONS];
+    cpl_settings_sections(sections);
+    cpl_settings_free(settings, sections, CPL_N_SECTIONS);
+}
+
+/* ---- what was heard ---- */
+
+typedef struct heard {
+    int approved, began, stepped;
+    int64_t first_step, last_step, saved[16];
+    int n_saved;
+    double loss[32];
+    bool out_of_order;
+    cpl_status verdict; /* of approve */
+} heard;
+
+static cpl_status approve(void *ctx, const cpl_settings *settings)
+{
+    heard *h        = ctx;
+    h->out_of_order = h->out_of_order || h->began || settings->model.n_kv_heads == CPL_UNSET;
+    h->approved++;
+    return h->verdict == CPL_OK ? CPL_OK : CPL_FAIL(h->verdict, "not approved");
+}
+
+static void began(void *ctx, const cpl_train_facts *facts)
+{
+    heard *h        = ctx;
+    h->out_of_order = h->out_of_order || !h->approved || h->stepped;
+    h->first_step   = facts->first_step;
+    h->began++;
+}
+
+static void stepped(void *ctx, const cpl_metrics *metrics)
+{
+    heard *h               = ctx;
+    h->out_of_order        = h->out_of_order || metrics->step != h->first_step + h->stepped;
+    h->loss[metrics->step] = metrics->loss;
+    h->last_step           = metrics->step;
+    h->stepped++;
+}
+
+static void saved(void *ctx, int64_t step)
+{
+    heard *h               = ctx;
+    h->out_of_order        = h->out_of_order || step != h->last_step;
+    h->saved[h->n_saved++] = step;
+}
+
+static cpl_status train(heard *h, const char *run, cpl_settings *settings,
+                        const cpl_settings *written, cpl_train_outcome *outcome)
+{
+    const cpl_train_watch watch = {
+        .ctx = h, .approve = approve, .began = began, .stepped = stepped, .saved = saved};
+    const cpl_train_job job = {.settings = settings,
+                               .run      = run,
+                               .resume   = written != NULL,
+                               .written  = written,
+                               .watch    = &watch};
+    return cpl_train(&job, outcome);
+}
+
+static const char *in(const char *run, const char *name)
+{
+    static char paths[4][300];
+    static int turn;
+    char *path = paths[turn = (turn + 1) % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", run, name);
+    return path;
+}
+
+static void one_run(void **state)
+{
+    char run[200];
+    heard h               = {0};
+    cpl_settings settings = settings_of(NULL);
+    cpl_train_outcome outcome;
+    json_t *start = NULL;
+    (void)state;
+    snprintf(run, sizeof run, "%s/run", scratch_folder());
+    assert_ok(train(&h, run, &settings, NULL, &outcome));
+    assert_int_equal(outcome.step, STEPS);
+    assert_false(outcome.stopped || h.out_of_order);
+    assert_int_equal(h.approved, 1);
+    assert_int_equal(h.began, 1);
+    assert_int_equal(h.first_step, 1);
+    assert_int_equal(h.stepped, STEPS);
+    assert_int_equal(h.n_saved, 3);
+    for (int i = 0; i < 3; i++) assert_int_equal(h.saved[i], 2 * (i + 1));
+    assert_near(h.loss[1], log(VOCABULARY), 0.1);
+    assert_true(h.loss[STEPS] < h.loss[1] - 0.01);
+    assert_ok(cpl_json_load(&start, in(run, "start.json")));
+    assert_true(json_is_object(json_object_get(start, "settings")));
+    assert_int_equal(json_array_size(json_object_get(start, "erc_clean")), 2);
+    json_decref(start);
+    assert_int_equal(access(in(run, "last/model.safetensors"), F_OK), 0);
+    drop(&settings);
+}
+
+/* Two runs of six steps, one of which was cut after four: the same losses, bit for bit. */
+static void a_run_goes_on(void **state)
+{
+    char run[200];
+    heard whole = {0}, first = {0}, second = {0};
+    cpl_settings all = settings_of(NULL), part = settings_of("train.steps=6");
+    cpl_settings more = settings_of(NULL);
+    cpl_train_outcome outcome;
+    (void)state;
+    snprintf(run, sizeof run, "%s/whole", scratch_folder());
+    assert_ok(train(&whole, run, &all, NULL, &outcome));
+    snprintf(run, sizeof run, "%s/parts", scratch_folder());
+    assert_ok(train(&first, run, &part, NULL, &outcome));
+    /* back to step 4, as a run that was killed after it */
+    char command[600];
+    snprintf(command, sizeof command, "cd '%s' && rm -r step-000006 && ln -sfn step-000004 last",
+             run);
+    assert_int_equal(system(command), 0);
+    assert_ok(train(&second, run, &more, &part, &outcome));
+    assert_int_equal(second.first_step, 5);
+    assert_int_equal(second.stepped, 2);
+    for (int step = 5; step <= STEPS; step++)
+        assert_memory_equal(&second.loss[step], &whole.loss[step], sizeof(double));
+    drop(&all);
+    drop(&part);
+    drop(&more);
+}
+
+static void what_is_not_approved_leaves_nothing(void **state)
+{
+    char run[200];
+    heard h               = {.verdict = CPL_ERR_MEMORY};
+    cpl_settings settings = settings_of(NULL);
+    cpl_train_outcome outcome;
+    (void)state;
+    snprintf(run, sizeof run, "%s/none", scratch_folder());
+    assert_fails(CPL_ERR_MEMORY, "not approved", train(&h, run, &settings, NULL, &outcome));
+    assert_int_not_equal(access(run, F_OK), 0);
+    assert_int_equal(h.began + h.stepped + h.n_saved, 0);
+    drop(&settings);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_run),
+        cmocka_unit_test(a_run_goes_on),
+        cmocka_unit_test(what_is_not_approved_leaves_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

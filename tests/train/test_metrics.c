@@ -1,0 +1,154 @@
+/* test_metrics.c - the line of metrics.jsonl: every member from its field, what is not finite or not
+ * computed, and the old keys of the figures. */
+#include "train/metrics.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "check.h"
+#include "model/aux_losses.h"
+
+enum { L = 2, N = 3 };
+
+typedef struct line {
+    cpl_arena arena;
+    cpl_metrics m;
+    json_t *json;
+} line;
+
+static line take(void)
+{
+    const cpl_model_settings config = {.n_layers = L, .n_experts = N};
+    line l                          = {0};
+    assert_ok(cpl_arena_init(&l.arena, 1 << 16, "metrics"));
+    cpl_metrics_take(&l.m, &l.arena, &config, 2);
+    memset(l.m.layer, 0, L * sizeof *l.m.layer);
+    memset(l.m.counts, 0, (size_t)(L * N) * sizeof *l.m.counts);
+    return l;
+}
+
+static void drop(line *l)
+{
+    json_decref(l->json);
+    cpl_arena_free(&l->arena);
+}
+
+static double number(const line *l, const char *key)
+{
+    const json_t *value = json_object_get(l->json, key);
+    if (!json_is_number(value)) fail_msg("%s is no number", key);
+    return json_number_value(value);
+}
+
+static double of_layer(const line *l, const char *key, size_t layer)
+{
+    const json_t *array = json_object_get(l->json, key);
+    if (json_array_size(array) != L) fail_msg("%s is no array of layers", key);
+    return json_number_value(json_array_get(array, layer));
+}
+
+static void every_loss_has_its_keys(void **state)
+{
+    (void)state;
+    for (int absent = 0; absent < CPL_N_AUX_LOSSES; absent++) {
+        line l = take();
+        for (int i = 0; i < CPL_N_AUX_LOSSES; i++) {
+            l.m.aux[i] = (cpl_aux_metrics){.value = 10 + i, .weight = 0.5, .computed = i != absent};
+            for (int layer = 0; layer < L; layer++) l.m.layer[layer].aux[i] = 100 * layer + i;
+        }
+        l.json = cpl_metrics_json(&l.m);
+        for (int i = 0; i < CPL_N_AUX_LOSSES; i++) {
+            char layers[64];
+            snprintf(layers, sizeof layers, "%s_layers", cpl_aux_losses[i].name);
+            if (i == absent) {
+                assert_true(json_is_null(json_object_get(l.json, cpl_aux_losses[i].name)));
+                assert_null(json_object_get(l.json, layers));
+                continue;
+            }
+            assert_near(number(&l, cpl_aux_losses[i].name), 10 + i, 0);
+            assert_near(of_layer(&l, layers, 1), 100 + i, 0);
+        }
+        drop(&l);
+    }
+}
+
+static void every_figure_has_its_key_and_its_old_one(void **state)
+{
+    line l        = take();
+    double *first = (double *)(void *)&l.m.layer[1].figures;
+    (void)state;
+    for (int i = 0; i < CPL_N_FIGURES; i++) first[i] = i + 1;
+    l.json = cpl_metrics_json(&l.m);
+    for (int i = 0; i < CPL_N_FIGURES; i++)
+        assert_null(json_object_get(l.json, cpl_figure_rows[i].name)); /* none without figures */
+    json_decref(l.json);
+    l.m.has_figures = true;
+    l.json          = cpl_metrics_json(&l.m);
+    for (int i = 0; i < CPL_N_FIGURES; i++) {
+        assert_near(of_layer(&l, cpl_figure_rows[i].name, 1), i + 1, 0);
+        assert_near(of_layer(&l, cpl_figure_rows[i].old_name, 1), i + 1, 0);
+    }
+    assert_near(of_layer(&l, "home_top1", 1), of_layer(&l, "proxy_route_top1", 1), 0);
+    assert_near(number(&l, "schema"), CPL_FIGURES_SCHEMA, 0);
+    drop(&l);
+}
+
+static void what_is_not_finite_is_null(void **state)
+{
+    line l = take();
+    (void)state;
+    l.m.loss             = NAN;
+    l.m.grad_norm        = INFINITY;
+    l.m.lr               = 0.25;
+    l.m.layer[1].entropy = NAN;
+    l.json               = cpl_metrics_json(&l.m);
+    assert_true(json_is_null(json_object_get(l.json, "loss")));
+    assert_true(json_is_null(json_object_get(l.json, "grad_norm")));
+    assert_near(number(&l, "lr"), 0.25, 0);
+    assert_true(json_is_null(json_array_get(json_object_get(l.json, "routing_entropy"), 1)));
+    assert_true(json_is_number(json_array_get(json_object_get(l.json, "routing_entropy"), 0)));
+    drop(&l);
+}
+
+static void validation_is_the_mean_over_targets(void **state)
+{
+    line l = take();
+    (void)state;
+    l.m.source[0] = (cpl_source_loss){"a", 30, 10};
+    l.m.source[1] = (cpl_source_loss){"b", 10, 30};
+    assert_near(cpl_metrics_validation(&l.m), 1, 0); /* 40 / 40, not the mean of 3 and 1/3 */
+    l.m.has_eval = true;
+    l.json       = cpl_metrics_json(&l.m);
+    assert_near(number(&l, "val_loss"), 1, 0);
+    const json_t *sources = json_object_get(l.json, "val_loss_by_source");
+    assert_near(json_number_value(json_object_get(sources, "a")), 3, 0);
+    assert_null(json_object_get(l.json, "erc_clean"));
+    drop(&l);
+}
+
+static void counts_are_integers_by_layer(void **state)
+{
+    line l = take();
+    (void)state;
+    for (int i = 0; i < L * N; i++) l.m.counts[i] = i;
+    l.json              = cpl_metrics_json(&l.m);
+    const json_t *layer = json_array_get(json_object_get(l.json, "tokens_per_expert"), 1);
+    assert_int_equal(json_array_size(layer), N);
+    for (size_t e = 0; e < N; e++) {
+        assert_true(json_is_integer(json_array_get(layer, e)));
+        assert_int_equal(json_integer_value(json_array_get(layer, e)), N + (json_int_t)e);
+    }
+    drop(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_loss_has_its_keys),
+        cmocka_unit_test(every_figure_has_its_key_and_its_old_one),
+        cmocka_unit_test(what_is_not_finite_is_null),
+        cmocka_unit_test(validation_is_the_mean_over_targets),
+        cmocka_unit_test(counts_are_integers_by_layer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,120 @@
+/* test_resume.c - which settings may differ when a run goes on, and the settings of a checkpoint. */
+#include <string.h>
+
+#include "check.h"
+#include "train/trainer.h"
+
+typedef struct heard {
+    int warnings;
+    char last[512];
+} heard;
+
+static void hear(void *ctx, cpl_log_level level, const char *sentence)
+{
+    heard *h = ctx;
+    h->warnings += level == CPL_LOG_WARN;
+    snprintf(h->last, sizeof h->last, "%s", sentence);
+}
+
+/* The defaults with one change. */
+static cpl_settings with(const char *assignment)
+{
+    cpl_section sections[CPL_N_SECTIONS];
+    cpl_settings settings;
+    cpl_settings_sections(sections);
+    assert_ok(cpl_settings_init(&settings, sections, CPL_N_SECTIONS));
+    if (assignment)
+        assert_ok(cpl_settings_set(&settings, sections, CPL_N_SECTIONS, assignment, NULL));
+    return settings;
+}
+
+static void drop(cpl_settings *settings)
+{
+    cpl_section sections[CPL_N_SECTIONS];
+    cpl_settings_sections(sections);
+    cpl_settings_free(settings, sections, CPL_N_SECTIONS);
+}
+
+static cpl_status resume(const char *assignment, heard *h)
+{
+    cpl_log log      = {hear, h};
+    cpl_settings old = with(NULL), fresh = with(assignment);
+    memset(h, 0, sizeof *h);
+    cpl_status status = cpl_train_may_resume(&old, &fresh, &log);
+    drop(&old);
+    drop(&fresh);
+    return status;
+}
+
+static void what_changes_no_step_may_change(void **state)
+{
+    static const char *const free_ones[] = {"compute.threads=3", "checkpoint.every=7",
+                                            "checkpoint.keep=9", "eval.every=3", "log.every=2"};
+    heard h;
+    (void)state;
+    for (size_t i = 0; i < sizeof free_ones / sizeof *free_ones; i++) {
+        assert_ok(resume(free_ones[i], &h));
+        assert_int_equal(h.warnings, 0);
+    }
+    assert_ok(resume("train.steps=77", &h));
+    assert_int_equal(h.warnings, 1);
+    assert_non_null(strstr(h.last, "77"));
+}
+
+static void what_changes_a_step_may_not(void **state)
+{
+    static const char *const fixed[][2] = {
+        {"erc.alpha=0.5", "erc.alpha"},        {"balance.weight=0.5", "balance.weight"},
+        {"z.weight=0.5", "z.weight"},          {"orth.weight=0.5", "orth.weight"},
+        {"train.lr=0.5", "train.lr"},          {"train.seed=5", "train.seed"},
+        {"data.seq_len=64", "data.seq_len"},   {"model.router=sigmoid", "model.router"},
+        {"compute.dtype=f32", "compute.dtype"}};
+    heard h;
+    (void)state;
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+        assert_fails(CPL_ERR_INPUT, fixed[i][1], resume(fixed[i][0], &h));
+}
+
+/* An object of a checkpoint without `gone`, with `name` set to `value`, against the defaults with one
+ * change. */
+static cpl_status check(const char *gone, const char *name, const char *value, const char *change,
+                        heard *h)
+{
+    cpl_log log       = {hear, h};
+    cpl_settings made = with(NULL), config = with(change);
+    json_t *object = NULL;
+    memset(h, 0, sizeof *h);
+    assert_ok(cpl_resume_settings(&object, &made));
+    if (gone) assert_int_equal(json_object_del(object, gone), 0);
+    if (name) json_object_set_new(object, name, json_string(value));
+    cpl_status status = cpl_resume_check(object, "state.json", &config, &log);
+    json_decref(object);
+    drop(&made);
+    drop(&config);
+    return status;
+}
+
+static void a_checkpoint_knows_its_settings(void **state)
+{
+    heard h;
+    (void)state;
+    assert_ok(check(NULL, NULL, NULL, NULL, &h));
+    assert_ok(check("orth.weight", NULL, NULL, NULL, &h)); /* lacking: its default */
+    assert_ok(check(NULL, "erc.alpha", "0.25", "erc.alpha=0.25", &h));
+    assert_int_equal(h.warnings, 0);
+    assert_fails(CPL_ERR_INPUT, "erc.alpha", check(NULL, NULL, NULL, "erc.alpha=0.25", &h));
+    assert_fails(CPL_ERR_INPUT, "z.weight", check("z.weight", NULL, NULL, "z.weight=3", &h));
+    assert_fails(CPL_ERR_INPUT, "no.such", check(NULL, "no.such", "1", NULL, &h));
+    assert_ok(check(NULL, "data.tokenizer", "elsewhere.json", NULL, &h)); /* a path may move */
+    assert_int_equal(h.warnings, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_changes_no_step_may_change),
+        cmocka_unit_test(what_changes_a_step_may_not),
+        cmocka_unit_test(a_checkpoint_knows_its_settings),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,94 @@
+/* test_run.c - the folder of a run: who may write it, what stays when it is closed. */
+#include "train/run.h"
+
+#include <sys/wait.h>
+
+#include "check.h"
+
+static char *run_path(const char *name)
+{
+    static char home[128], path[300];
+    if (!home[0]) snprintf(home, sizeof home, "%s", scratch_folder());
+    snprintf(path, sizeof path, "%s/%s", home, name);
+    return path;
+}
+
+static bool is_there(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+static void a_fresh_run_goes_unless_kept(void **state)
+{
+    cpl_run run;
+    const char *folder = run_path("fresh");
+    (void)state;
+    assert_ok(cpl_run_open(&run, folder, 1));
+    assert_ok(cpl_run_write(&run, "start.json", json_pack("{s:i}", "step", 0)));
+    assert_true(is_there(folder));
+    cpl_run_close(&run);
+    assert_false(is_there(folder));
+    assert_ok(cpl_run_open(&run, folder, 1));
+    assert_ok(cpl_run_write(&run, "start.json", json_pack("{s:i}", "step", 0)));
+    cpl_run_keep(&run);
+    cpl_run_close(&run);
+    assert_true(is_there(run_path("fresh/start.json")));
+}
+
+static void a_run_is_begun_once(void **state)
+{
+    cpl_run run, other;
+    const char *folder = run_path("once");
+    (void)state;
+    assert_ok(cpl_run_open(&run, folder, 1));
+    const pid_t child = fork(); /* the lock is one between processes */
+    if (child == 0) _exit(cpl_run_open(&other, folder, 0) == CPL_ERR_INPUT ? 7 : 8);
+    int left = 0;
+    assert_int_equal(waitpid(child, &left, 0), child);
+    assert_int_equal(WEXITSTATUS(left), 7);
+    assert_ok(cpl_run_write(&run, "config.yaml", json_object()));
+    cpl_run_keep(&run);
+    cpl_run_close(&run);
+    assert_int_equal(cpl_run_open(&other, run_path("once"), 1), CPL_ERR_INPUT);
+    cpl_run_close(&other);
+    assert_ok(cpl_run_open(&other, run_path("once"), 0)); /* it may go on */
+    cpl_run_close(&other);
+    assert_true(is_there(run_path("once/config.yaml"))); /* and stays when it is closed */
+}
+
+static void lines_are_appended_and_counted(void **state)
+{
+    cpl_run run;
+    char text[64] = "";
+    (void)state;
+    assert_ok(cpl_run_open(&run, run_path("lines"), 1));
+    assert_ok(cpl_run_open_metrics(&run, 0, -1, NULL));
+    for (int step = 1; step <= 3; step++)
+        assert_ok(cpl_run_log(&run, json_pack("{s:i}", "step", step)));
+    assert_int_equal(run.lines, 3);
+    assert_ok(cpl_run_sync(&run));
+    cpl_run_keep(&run);
+    cpl_run_close(&run);
+    assert_ok(cpl_run_open(&run, run_path("lines"), 0));
+    assert_ok(cpl_run_open_metrics(&run, 2, 2, NULL)); /* back to step 2 */
+    assert_int_equal(run.lines, 2);
+    assert_ok(cpl_run_log(&run, json_pack("{s:i}", "step", 9)));
+    cpl_run_close(&run);
+    FILE *file = fopen(run_path("lines/metrics.jsonl"), "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    for (char *c = text; *c; c++) /* whatever the spaces are */
+        if (*c == ' ') memmove(c, c + 1, strlen(c));
+    assert_string_equal(text, "{\"step\":1}\n{\"step\":2}\n{\"step\":9}\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_fresh_run_goes_unless_kept),
+        cmocka_unit_test(a_run_is_begun_once),
+        cmocka_unit_test(lines_are_appended_and_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
