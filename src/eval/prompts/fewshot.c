@@ -1,6 +1,6 @@
 /* fewshot.c - what stands before a question: few-shot examples, or a prompt; see questions_internal.h
  *
- * Exemplars are rows of a split of their own. Those that are wanted are kept, and become texts when the
+ * Few-shot examples are rows of a split of their own. Those that are wanted are kept, and become texts when the
  * first question of their subject comes, since the prompt depends on the subject. */
 #include <string.h>
 
@@ -50,7 +50,7 @@ static cpl_status keep_fewshot(void *ctx, cpl_seen_row *row)
         failed = json_object_set_new(r->store->fewshot_split, subject, rows) != 0;
     }
     if (failed || json_array_append(rows, row->values) != 0)
-        return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for exemplars", row->path);
+        return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for few-shot examples", row->path);
     return CPL_OK;
 }
 
@@ -83,10 +83,10 @@ static cpl_status append_fewshot(cpl_text *out, cpl_reading *r, const cpl_prompt
     json_t *rows = json_object_get(r->store->fewshot_split, subject ? subject : "");
     if (!rows) rows = json_object_get(r->store->fewshot_split, "");
     if ((int64_t)json_array_size(rows) < n)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: %lld exemplars are wanted, and the split %s has %zu%s%s", r->task->id,
-                        (long long)n, r->resolved->fewshot_split->name, json_array_size(rows),
-                        subject ? " of the subject " : "", subject ? subject : "");
+        return CPL_FAIL(
+            CPL_ERR_INPUT, "%s: %lld few-shot examples are wanted, and the split %s has %zu%s%s",
+            r->task->id, (long long)n, r->resolved->fewshot_split->name, json_array_size(rows),
+            subject ? " of the subject " : "", subject ? subject : "");
     for (int64_t i = 0; i < n; i++) {
         const cpl_prompt_input input = input_of(r, spec, subject, json_array_get(rows, (size_t)i));
         CPL_TRY(cpl_prompt_input_fewshot(out, &input));
@@ -115,7 +115,8 @@ static cpl_status make_before(json_t *list, cpl_reading *r, const cpl_prompt_spe
         if (status == CPL_OK) status = cpl_text_status(&text);
         if (status == CPL_OK &&
             json_array_append_new(list, json_stringn(text.bytes ? text.bytes : "", text.length)))
-            status = CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for exemplars", r->task->id);
+            status =
+                CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for few-shot examples", r->task->id);
     }
     cpl_text_free(&text);
     return status;
@@ -130,7 +131,7 @@ cpl_status cpl_reading_before(const json_t **list, cpl_reading *r, const cpl_pro
     if (there) return CPL_OK;
     there = json_array();
     if (json_object_set_new(r->store->before, key, there))
-        return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for exemplars", r->task->id);
+        return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for few-shot examples", r->task->id);
     *list = there;
     return make_before(there, r, spec, subject);
 }

@@ -161,7 +161,7 @@ CPL_NODISCARD cpl_status cpl_reading_add_files(cpl_reading *r, const cpl_split_f
 /* Reads the few-shot examples that any question wants. */
 CPL_NODISCARD cpl_status cpl_reading_fewshot(cpl_reading *r);
 
-/* Sets what stands before a question of a subject: a text for each number of few-shot examples. Borrowed. */
+/* Sets the text before a question of a subject: one for each number of few-shot examples. Borrowed. */
 CPL_NODISCARD cpl_status cpl_reading_before(const json_t **list, cpl_reading *r,
                                             const cpl_prompt_spec *spec, const char *subject);
 

@@ -100,12 +100,12 @@ static cpl_status resolve_shots(cpl_reading *r)
         if (prompted)
             return CPL_FAIL(
                 CPL_ERR_INPUT,
-                "%s: the %lld exemplars of %s are a file of their own and cannot be %lld",
+                "%s: the %lld few-shot examples of %s are a file of their own and cannot be %lld",
                 r->task->id, (long long)resolved->shots[0], r->q->profile->name, (long long)shots);
         if (shots < 0 || (shots > 0 && !resolved->fewshot_split))
             return CPL_FAIL(CPL_ERR_INPUT,
-                            "%s: the profile %s has no exemplars, and %lld are wanted", r->task->id,
-                            r->q->profile->name, (long long)shots);
+                            "%s: the profile %s has no few-shot examples, and %lld are wanted",
+                            r->task->id, r->q->profile->name, (long long)shots);
         r->shots   = &r->options->shots;
         r->n_shots = 1;
     }

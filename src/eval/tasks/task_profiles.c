@@ -160,8 +160,8 @@ static cpl_status read_shots(cpl_resolved_profile *resolved, cpl_profile *profil
                         text);
         shots[i] = none ? -1 : value;
         if (shots[i] > 0 && !resolved->fewshot_split && !prompted)
-            return FAIL(task, node ? node : place, "exemplars: whose rows are the %ld exemplars?",
-                        value);
+            return FAIL(task, node ? node : place,
+                        "exemplars: whose rows are the %ld few-shot examples?", value);
     }
     resolved->shots   = shots;
     resolved->n_shots = n;
@@ -230,7 +230,7 @@ static cpl_status read_profile(cpl_profile *profile, cpl_resolved_profile *resol
     if (profile->forms.count) return CPL_OK;
     if (!resolved->split) return FAIL(task, own, "split: whose rows are asked?");
     if (resolved->split == resolved->fewshot_split)
-        return FAIL(task, own, "exemplars: a question would be among its own exemplars");
+        return FAIL(task, own, "exemplars: a question would be among its own few-shot examples");
     CPL_TRY(read_specs(resolved, task, profile->name, all, own));
     return cpl_task_read_metrics(profile, resolved, task, all, own);
 }

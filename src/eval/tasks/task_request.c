@@ -42,7 +42,7 @@ cpl_status cpl_task_read_scores(cpl_request_spec *form, const cpl_task *task, co
     for (int64_t i = 0; i < names.count; i++) {
         CPL_TRY(AT(task, given, cpl_score_find(&at[i], names.at[i])));
         if (at[i]->loss)
-            return FAIL(task, given, "%s is told of the right option alone: a metric, no score",
+            return FAIL(task, given, "%s is of the right option alone: a metric, no score",
                         names.at[i]);
     }
     form->scores   = at;

@@ -527,21 +527,22 @@ static void test_exemplars(void **state)
     expect(mmlu, "harness", &options, "mmlu: there are no rows of the split dev");
     put(data, "mmlu", "dev/anatomy_dev.csv", "q,1,2,3,4,A\nq,1,2,3,4,B\n");
     expect(mmlu, "harness", &options,
-           "5 exemplars are wanted, and the split dev has 2 of the subject anatomy");
+           "5 few-shot examples are wanted, and the split dev has 2 of the subject anatomy");
     put(data, "mmlu", "dev/anatomy_dev.csv", "q,1,2,3,4,A\nq,1,2,3,4,G\n");
     options.shots = 2;
     expect(mmlu, "harness", &options,
            "dev/anatomy_dev.csv: line 2: the right answer \"G\" is none of its 4 options");
     options.shots = -5;
-    expect(mmlu, "harness", &options, "has no exemplars, and -5 are wanted");
+    expect(mmlu, "harness", &options, "has no few-shot examples, and -5 are wanted");
     cpl_task_free(mmlu);
     cpl_task *arc = built_in("arc_challenge");
     options.shots = 1;
-    expect(arc, "inloop", &options, "the profile inloop has no exemplars, and 1 are wanted");
+    expect(arc, "inloop", &options,
+           "the profile inloop has no few-shot examples, and 1 are wanted");
     cpl_task_free(arc);
     cpl_task *bbh = built_in("bbh");
     expect(bbh, "harness", &options,
-           "bbh: the 3 exemplars of harness are a file of their own and cannot be 1");
+           "bbh: the 3 few-shot examples of harness are a file of their own and cannot be 1");
     data = new_data("bbh");
     put(data, "bbh", "navigate.json", "{\"examples\": [{\"input\": \"i\", \"target\": \"t\"}]}");
     options = options_of(data);
@@ -581,7 +582,7 @@ static void test_bad_exemplars(void **state)
     cpl_questions_free(&q);
     options.shots = 3;
     expect(mmlu, "harness", &options,
-           "3 exemplars are wanted, and the split dev has 2 of the subject anatomy");
+           "3 few-shot examples are wanted, and the split dev has 2 of the subject anatomy");
     data         = new_data("gsm8k");
     options.data = data;
     put(data, "gsm8k", "test.jsonl", "{\"question\": \"q\", \"answer\": \"#### 1\"}\n");

@@ -193,13 +193,13 @@ static const struct {
      "t.yaml:5:1: there is no field x"},
     {HEAD "choices: l\ngold: {value: k, among: q}\n" PROFILE(""),
      "q is a text, and a list is wanted"},
-    {HEAD RANK PROFILE(", shots: 2"), "exemplars: whose rows are the 2 exemplars?"},
+    {HEAD RANK PROFILE(", shots: 2"), "exemplars: whose rows are the 2 few-shot examples?"},
     {HEAD RANK PROFILE(", shots: many"), "shots are none or a number up to 64, not many"},
-    {HEAD RANK PROFILE(", exemplars: a"), "a question would be among its own exemplars"},
+    {HEAD RANK PROFILE(", exemplars: a"), "a question would be among its own few-shot examples"},
     {HEAD RANK PROFILE(", ask: rang"), "there is no ask rang; did you mean rank?"},
     {HEAD RANK PROFILE(", scores: [acc, ac_norm]"),
      "there is no score ac_norm; did you mean acc_norm?"},
-    {HEAD RANK PROFILE(", scores: [bpb]"), "bpb is told of the right option alone"},
+    {HEAD RANK PROFILE(", scores: [bpb]"), "bpb is of the right option alone"},
     {HEAD RANK PROFILE(", metrics: [acc, exact]"), "there is no metric exact"},
     {HEAD RANK PROFILE(", metrics: [soft]"), "t.yaml:7:35: soft is made of the headline's scores, "
                                              "and soft, which stands first, is no score "
@@ -273,10 +273,10 @@ static const struct {
      "there is no filter P1"},
     {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filter: "
           "{regex_pattern: '(a'}}}}}\n",
-     "t.yaml:5:91: the pattern (a is wrong at its byte 3: "},
+     "t.yaml:4:87: the pattern (a is wrong at its byte 3: "},
     {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filter: "
           "{regex: a}}}}}\n",
-     "did you mean regex_pattern?"},
+     "there is no key of a filter regex; there are regex_pattern"},
     {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filter: "
           "{group_select: 0}}}}}\n",
      "a filter is a name, or {regex_pattern: PATTERN}"},
