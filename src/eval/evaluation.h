@@ -1,6 +1,6 @@
 /* evaluation.h - tasks under profiles put to a model, one after the other, to results.
  *
- * Room:   eval. Knows a model only as an answering (runner.h), so that `couplet eval` and
+ * Room:   eval. Knows a model only as a runner (runner.h), so that `couplet eval` and
  *         a training run evaluate by the same code.
  * Memory: the questions of one task at a time; what was answered, until its totals are there, or,
  *         where samples are kept, until the end.
@@ -48,7 +48,7 @@ typedef struct cpl_evaluation_watch {
     void (*finished)(void *ctx, const cpl_task_evaluation *one);
 } cpl_evaluation_watch;
 
-/* Asks everything that `record` (NULL: none) does not have. `samples`: results hold every
+/* Runs everything that `journal` (NULL: none) does not have. `samples`: results hold every
  * question. Failures as cpl_eval_runner_run. */
 CPL_NODISCARD cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *runner,
                                             cpl_eval_journal *journal, bool samples,

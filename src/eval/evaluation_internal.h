@@ -1,7 +1,7 @@
 /* evaluation_internal.h - what the files of evaluation.h share.
  *
- * Room:  eval. evaluation.c has all tasks together, evaluation_run.c asks one of them, and
- *        evaluation_check.c looks at one before. */
+ * Room:  eval. evaluation.c runs all tasks, evaluation_run.c one of them, and evaluation_check.c
+ *        checks one before. */
 #ifndef CPL_EVAL_EVALUATION_INTERNAL_H
 #define CPL_EVAL_EVALUATION_INTERNAL_H
 
@@ -15,7 +15,7 @@ CPL_NODISCARD cpl_status cpl_evaluation_check(const cpl_selected *what, const cp
                                               const cpl_questions_options *options, int64_t window,
                                               const cpl_tokenizer *tokenizer, bool alone);
 
-/* Asks the questions that `record` (NULL: none) has no answer to, and sets the result. The others as
+/* Runs the questions that `journal` (NULL: none) has no answer to, and sets the result. The others as
  * of cpl_evaluation_run. */
 CPL_NODISCARD cpl_status cpl_evaluation_ask(cpl_task_evaluation *one, const cpl_questions *q,
                                             const cpl_eval_runner *runner,

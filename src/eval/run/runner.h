@@ -1,7 +1,7 @@
-/* runner.h - questions put to a model: what it says to each, as the object that a results file
- * holds of it.
+/* runner.h - the requests of questions, run by a model; every answered question is the object that a
+ * results file holds of it.
  *
- * Room:   eval/run. Joins questions, a tokenizer and an asker.
+ * Room:   eval/run. Joins questions, a tokenizer and a batch of the model (lm_batch.h).
  * Memory: questions are taken in blocks, so that tokens of a block alone are held. Where one ends
  *         depends on the questions in it alone.
  * Form:   the keys of a question are those of docs/formats.md, "Results of an evaluation". */
@@ -23,17 +23,17 @@ typedef struct cpl_eval_runner {
     cpl_stop_ids extra_stop_ids; /* other ids that end what is generated */
 } cpl_eval_runner;
 
-/* Takes one answered question; `sample` is its own from then on. A failure ends the asking. */
+/* Takes one answered question; `sample` is its own from then on. A failure ends the run. */
 typedef struct cpl_eval_runner_callbacks {
     cpl_status (*take)(void *ctx, int64_t index, json_t *sample);
-    /* Hears of every finished option or text: progress. May be NULL. */
+    /* Progress: every finished option or text. May be NULL. */
     void (*progress)(void *ctx, int64_t done, int64_t of);
     void *ctx;
 } cpl_eval_runner_callbacks;
 
-/* Asks `n` questions, ranked ones and texts as they come, and hands each to the listener: ranked ones
- * block by block in their order, a generated one as soon as it is finished. The asker has been made
- * for cpl_eval_runner_window tokens. CPL_ERR_INPUT: a continuation longer than the window, a question
+/* Runs `n` questions of any kind, and hands each to the callbacks: those with options block by block
+ * in their order, a generated one as soon as it is finished. The batch has been made for
+ * cpl_eval_runner_window tokens. CPL_ERR_INPUT: a continuation longer than the window, a question
  * longer than it where its form says so, a generation that leaves no room for the prompt: all name
  * the question. */
 CPL_NODISCARD cpl_status cpl_eval_runner_run(const cpl_eval_runner *a,
