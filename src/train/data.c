@@ -231,3 +231,14 @@ void cpl_train_data_close(cpl_train_data *data)
     cpl_tokenizer_free(data->tokenizer);
     memset(data, 0, sizeof *data);
 }
+
+static void bound_ids(cpl_shards *shards, int64_t vocab_size)
+{
+    if (shards && !shards->vocab_size) shards->vocab_size = vocab_size;
+}
+
+void cpl_train_data_bound_ids(cpl_train_data *data, int64_t vocab_size)
+{
+    bound_ids(data->train_shards, vocab_size);
+    bound_ids(data->held_out_shards, vocab_size);
+}

@@ -29,6 +29,10 @@ CPL_NODISCARD cpl_status cpl_train_data_begin(cpl_train_data *data, const cpl_se
  * their sentences. */
 CPL_NODISCARD cpl_status cpl_train_data_open(cpl_train_data *data, const cpl_settings *settings,
                                              const cpl_run *run, const cpl_log *log);
+
+/* After cpl_train_data_open: ids of shards that do not name their vocabulary are errors from here on
+ * where they are `vocab_size` or more. */
+void cpl_train_data_bound_ids(cpl_train_data *data, int64_t vocab_size);
 void cpl_train_data_close(cpl_train_data *data);
 
 /* Sets three members of `object`, 16 hexadecimal digits each or null: `data`, the fingerprint of the

@@ -252,6 +252,7 @@ static cpl_status open_run_and_data(cpl_trainer *t, const cpl_train_job *job, co
     CPL_TRY(cpl_train_data_open(&t->data, s, &t->run, t->log));
     CPL_TRY(known ? cpl_train_resolve_vocabulary(s, t->data.vocab_size, t->data.eos)
                   : resolve_and_approve(t, job->watch));
+    cpl_train_data_bound_ids(&t->data, s->model.vocab_size);
     announce_model(s, t->log);
     announce_losses(&s->losses, t->log);
     t->tokens = (cpl_hf_tokens){.pad = -1, .bos = -1, .eos = t->data.eos};

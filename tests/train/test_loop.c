@@ -209,9 +209,24 @@ static void what_is_not_approved_leaves_nothing(void **state)
     drop(&settings);
 }
 
+/* A file of ids does not name its vocabulary: the model's is the bound. */
+static void ids_beyond_the_model_are_refused(void **state)
+{
+    char run[200];
+    heard h               = {0};
+    cpl_settings settings = settings_of("model.vocab_size=32");
+    cpl_train_outcome outcome;
+    (void)state;
+    snprintf(run, sizeof run, "%s/beyond", scratch_folder());
+    assert_fails(CPL_ERR_INPUT, "ids.npy", train(&h, run, &settings, NULL, &outcome));
+    assert_int_equal(h.stepped, 0);
+    drop(&settings);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ids_beyond_the_model_are_refused),
         cmocka_unit_test(one_run),
         cmocka_unit_test(a_run_goes_on),
         cmocka_unit_test(what_is_not_approved_leaves_nothing),

@@ -191,8 +191,8 @@ cpl_status cpl_task_read_answers(cpl_prompt_spec *spec, cpl_task *task, const js
 static cpl_status read_kind(const cpl_request_kind **kind, const cpl_task *task, const json_t *from)
 {
     enum { MOST_KINDS = 16 };
-    const char *names[2 * MOST_KINDS];
-    const size_t n = cpl_n_request_kinds;
+    const char *names[2 * MOST_KINDS] = {0};
+    const size_t n                    = cpl_n_request_kinds;
     size_t index;
     CPL_ASSERT(n <= MOST_KINDS);
     for (size_t i = 0; i < n; i++) {
