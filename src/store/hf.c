@@ -116,14 +116,14 @@ cpl_status cpl_hf_identify(const cpl_hf *hf, uint64_t *weights, uint64_t *bytes,
     return cpl_stored_sampled_hash(weights, bytes, hf->weights);
 }
 
-char *cpl_hf_tokenizer_path(const cpl_hf *hf)
+cpl_status cpl_hf_tokenizer_path(char **path, const cpl_hf *hf)
 {
-    char *path = cpl_path_join(hf->folder, "tokenizer.json");
-    if (path && !cpl_path_exists(path)) {
-        cpl_free(path);
-        path = NULL;
-    }
-    return path;
+    *path = cpl_path_join(hf->folder, "tokenizer.json");
+    if (!*path) return CPL_ERR_MEMORY;
+    if (cpl_path_exists(*path)) return CPL_OK;
+    cpl_free(*path);
+    *path = NULL;
+    return CPL_OK;
 }
 
 /* ---- loading ---- */

@@ -29,8 +29,8 @@ const cpl_hf_tokens *cpl_hf_tokens_of(const cpl_hf *hf);
 CPL_NODISCARD cpl_status cpl_hf_identify(const cpl_hf *hf, uint64_t *weights, uint64_t *bytes,
                                          uint64_t *config);
 
-/* `folder`/tokenizer.json from cpl_alloc; NULL if the directory has none (or no memory). */
-char *cpl_hf_tokenizer_path(const cpl_hf *hf);
+/* Sets `path` to `folder`/tokenizer.json, from cpl_alloc; NULL if the directory has none. */
+CPL_NODISCARD cpl_status cpl_hf_tokenizer_path(char **path, const cpl_hf *hf);
 
 /* The tokenizer that the model is read with: `given` (a path), or the directory's own where it is
  * NULL, and the path taken, from cpl_alloc. CPL_ERR_INPUT: there is none, it is damaged, or it has

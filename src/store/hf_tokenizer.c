@@ -18,8 +18,9 @@ cpl_status cpl_hf_load_tokenizer(cpl_tokenizer **out, char **path, const cpl_hf 
                                  const char *given)
 {
     *out  = NULL;
-    *path = given ? cpl_text_copy(given) : cpl_hf_tokenizer_path(hf);
+    *path = given ? cpl_text_copy(given) : NULL;
     if (!*path && given) return CPL_ERR_MEMORY;
+    if (!given) CPL_TRY(cpl_hf_tokenizer_path(path, hf));
     if (!*path)
         return CPL_FAIL(CPL_ERR_INPUT, "%s has no tokenizer.json: name one with --tokenizer",
                         cpl_hf_folder(hf));

@@ -39,7 +39,7 @@ cpl_status cpl_train_resolve(cpl_settings *s, const cpl_hf *from, const bool *gi
         CPL_TRY(cpl_hf_config_agrees(&s->model, cpl_hf_config(from), given ? given : none,
                                      cpl_hf_folder(from)));
         s->model = *cpl_hf_config(from); /* numbers only: nothing is owned */
-        if (!s->data.tokenizer) s->data.tokenizer = cpl_hf_tokenizer_path(from);
+        if (!s->data.tokenizer) CPL_TRY(cpl_hf_tokenizer_path(&s->data.tokenizer, from));
     }
     return check_batch(s);
 }
@@ -75,7 +75,8 @@ cpl_status cpl_train_keep_tokenizer(cpl_settings *s, const cpl_hf *from, const c
 {
     cpl_text bytes    = {0};
     cpl_status status = CPL_OK;
-    char *theirs = cpl_hf_tokenizer_path(from), *kept = NULL;
+    char *theirs = NULL, *kept = NULL;
+    CPL_TRY(cpl_hf_tokenizer_path(&theirs, from));
     if (!theirs || strcmp(theirs, s->data.tokenizer) != 0) goto done;
     kept = cpl_run_path(run, "tokenizer.json");
     if (!kept) status = CPL_ERR_MEMORY;
