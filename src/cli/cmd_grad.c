@@ -306,6 +306,7 @@ const cpl_verb cpl_verb_grad = {
     .settings =
 #define CPL_LOSS(id, name, ...) #name " "
 #include "model/aux_losses.def"
+        "-erc.start_step -erc.warmup_steps -erc.alpha_start -balance.bias_rate "
         "compute.dtype train.seed",
     .run = run,
 };

@@ -7,19 +7,22 @@
 #include "base/arena.h"
 #include "settings/yaml.h"
 
-/* Whether one of the blank-separated words is the setting or its section. */
+/* Whether one of the blank-separated words is the setting or its section; a later word with a minus
+ * before it takes it out again. */
 static bool are_named(const char *words, const cpl_setting *setting)
 {
     char dotted[CPL_SETTING_NAME_BYTES];
     size_t section = strlen(setting->section), whole;
+    bool named     = false;
     cpl_setting_dotted(dotted, setting);
     whole = strlen(dotted);
     for (const char *at = words; *at; at += strspn(at, " ")) {
-        size_t word = strcspn(at, " ");
-        if ((word == section || word == whole) && memcmp(at, dotted, word) == 0) return true;
+        const bool out = *at == '-';
+        size_t word    = strcspn(at += out, " ");
+        if ((word == section || word == whole) && memcmp(at, dotted, word) == 0) named = !out;
         at += word;
     }
-    return false;
+    return named;
 }
 
 bool cpl_verb_lists(const cpl_verb *verb, const cpl_setting *setting)
