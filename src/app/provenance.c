@@ -43,10 +43,12 @@ static json_t *command_json(char *const *words, int n)
     return value;
 }
 
+/* SOURCE_DATE_EPOCH (seconds since 1970) in place of the clock makes equal reports equal bytes. */
 static json_t *date_json(void)
 {
     char text[32];
-    const time_t now = time(NULL);
+    const char *given = getenv("SOURCE_DATE_EPOCH");
+    const time_t now  = given ? (time_t)strtoll(given, NULL, 10) : time(NULL);
     struct tm utc;
     gmtime_r(&now, &utc);
     strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &utc);
@@ -76,20 +78,19 @@ static json_t *hex(uint64_t hash)
     return json_string(text);
 }
 
-/* The hash that was recorded of model.safetensors; NULL: none was. */
-static json_t *recorded(const char *folder)
+/* Sets `sum` to the hash that was recorded of model.safetensors; NULL: none was. */
+static cpl_status recorded(json_t **sum, const char *folder)
 {
-    json_t *sums = NULL, *sum = NULL;
-    char *path = cpl_path_join(folder, "checksums.json");
-    if (path && cpl_path_exists(path) && cpl_json_load(&sums, path) == CPL_OK)
-        sum = json_incref(json_object_get(sums, "model.safetensors"));
-    if (!json_is_string(sum)) {
-        json_decref(sum);
-        sum = NULL;
-    }
+    json_t *sums      = NULL;
+    char *path        = cpl_path_join(folder, "checksums.json");
+    cpl_status status = path ? CPL_OK : CPL_ERR_MEMORY;
+    *sum              = NULL;
+    if (path && cpl_path_exists(path)) status = cpl_json_load(&sums, path);
+    if (json_is_string(json_object_get(sums, "model.safetensors")))
+        *sum = json_incref(json_object_get(sums, "model.safetensors"));
     json_decref(sums);
     cpl_free(path);
-    return sum;
+    return status;
 }
 
 static int by_name(const void *a, const void *b)
@@ -97,34 +98,49 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Of one file its hash, of several the sum of each hash times its place. */
-static json_t *hash_of_folder(const char *folder)
+/* Adds the hash of the weights at `path` times its place to `sum`, unless `left` bytes are too few. */
+static cpl_status add_hash(uint64_t *sum, int64_t *left, int64_t place, const char *path)
+{
+    uint64_t hash     = 0;
+    cpl_status status = CPL_OK;
+    *left -= size_of(path);
+    if (*left >= 0) status = cpl_file_hash(&hash, path);
+    *sum += (uint64_t)place * hash;
+    return status;
+}
+
+/* Of one file its hash, of several the sum of each hash times its place; null: they are too large. */
+static cpl_status hash_of_folder(json_t **out, const char *folder)
 {
     char **names  = NULL;
     int64_t count = 0, files = 0, left = most_hashed;
     uint64_t sum = 0;
-    if (cpl_folder_list(&names, &count, folder) != CPL_OK) return json_null();
+    CPL_TRY(cpl_folder_list(&names, &count, folder));
+    cpl_status status = CPL_OK;
     qsort(names, (size_t)count, sizeof *names, by_name);
-    for (int64_t i = 0; i < count && left >= 0; i++) {
-        uint64_t hash = 0;
-        char *path    = is_weights(names[i]) ? cpl_path_join(folder, names[i]) : NULL;
-        if (!path) continue;
-        left -= size_of(path);
-        if (left >= 0 && cpl_file_hash(&hash, path) != CPL_OK) left = -1;
-        sum += (uint64_t)++files * hash;
+    for (int64_t i = 0; i < count && left >= 0 && status == CPL_OK; i++) {
+        if (!is_weights(names[i])) continue;
+        char *path = cpl_path_join(folder, names[i]);
+        status     = path ? add_hash(&sum, &left, ++files, path) : CPL_ERR_MEMORY;
         cpl_free(path);
     }
     cpl_folder_list_free(names, count);
-    return left >= 0 && files ? hex(sum) : json_null();
+    *out = left >= 0 && files ? hex(sum) : json_null();
+    return status;
 }
 
-static json_t *hash_of(const char *path)
+static cpl_status hash_of(json_t **out, const char *path)
 {
-    uint64_t hash = 0;
-    json_t *known;
-    if (cpl_path_is_folder(path)) return (known = recorded(path)) ? known : hash_of_folder(path);
-    if (size_of(path) < 0 || size_of(path) > most_hashed) return json_null();
-    return cpl_file_hash(&hash, path) == CPL_OK ? hex(hash) : json_null();
+    uint64_t sum = 0;
+    int64_t left = most_hashed;
+    *out         = NULL;
+    if (cpl_path_is_folder(path)) {
+        CPL_TRY(recorded(out, path));
+        return *out ? CPL_OK : hash_of_folder(out, path);
+    }
+    if (size_of(path) >= 0) CPL_TRY(add_hash(&sum, &left, 1, path));
+    *out = size_of(path) >= 0 && left >= 0 ? hex(sum) : json_null();
+    return CPL_OK;
 }
 
 /* Of a folder called step-000123; null: of another name. */
@@ -137,28 +153,36 @@ static json_t *step_of(const char *folder)
     return end > name + 5 && !*end ? json_integer(step) : json_null();
 }
 
-static json_t *source_json(const char *path)
+static cpl_status add_source(json_t *sources, const char *path)
 {
-    char *whole = realpath(path, NULL), *folder = NULL;
-    if (!cpl_path_is_folder(path) || cpl_run_dir_resolve(&folder, path) != CPL_OK) folder = NULL;
-    char *real     = folder ? realpath(folder, NULL) : NULL;
+    char *folder      = NULL;
+    json_t *hash      = NULL;
+    cpl_status status = CPL_OK;
+    if (cpl_path_is_folder(path)) status = cpl_run_dir_resolve(&folder, path);
+    if (status == CPL_ERR_INPUT) status = CPL_OK; /* a run without a checkpoint */
+    char *real     = folder ? realpath(folder, NULL) : NULL; /* of `last` the step */
     const char *at = real ? real : folder ? folder : path;
-    json_t *source = json_pack("{s:o*, s:o*, s:o*}", "path", cpl_json_words(whole ? whole : path),
-                               "step", step_of(at), "xxh3", hash_of(at));
-    free(whole);
+    if (status == CPL_OK) status = hash_of(&hash, at);
+    json_t *source = json_pack("{s:o*, s:o*, s:o}", "path", cpl_json_words(path), "step",
+                               step_of(at), "xxh3", hash ? hash : json_null());
+    if (json_array_append_new(sources, source) != 0 && status == CPL_OK) status = CPL_ERR_MEMORY;
     free(real);
     cpl_free(folder);
-    return source;
+    return status;
 }
 
-json_t *cpl_provenance_json(char *const *words, int n_words, const char *const *paths, int n_paths)
+cpl_status cpl_provenance(json_t **made, char *const *words, int n_words, const char *const *paths,
+                          int n_paths)
 {
-    json_t *sources = json_array();
-    for (int i = 0; i < n_paths; i++)
-        if (json_array_append_new(sources, source_json(paths[i])) != 0) {
-            json_decref(sources);
-            return NULL;
-        }
-    return json_pack("{s:s, s:o, s:o, s:o}", "program", "couplet " COUPLET_VERSION, "command",
-                     command_json(words, n_words), "date", date_json(), "sources", sources);
+    cpl_status status = CPL_OK;
+    json_t *sources   = json_array();
+    *made             = NULL;
+    for (int i = 0; i < n_paths && status == CPL_OK; i++) status = add_source(sources, paths[i]);
+    if (status != CPL_OK) {
+        json_decref(sources);
+        return status;
+    }
+    *made = json_pack("{s:s, s:o, s:o, s:o}", "program", "couplet " COUPLET_VERSION, "command",
+                      command_json(words, n_words), "date", date_json(), "sources", sources);
+    return *made ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for where a report is from");
 }

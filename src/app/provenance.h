@@ -6,10 +6,14 @@
 
 #include <jansson.h>
 
-/* The member "made" of docs/formats.md, "Charts: --series". `words` [n_words] of the command line after the
- * program's name, `paths` [n_paths] of checkpoints or runs. The hash of weights is the one that was
- * recorded when they were saved, else of files of together at most 1 GiB the hash of their bytes, in
- * the order of their names; larger ones have none. NULL if there is no memory. */
-json_t *cpl_provenance_json(char *const *words, int n_words, const char *const *paths, int n_paths);
+#include "base/status.h"
+
+/* Sets `made` to the member "made" of docs/formats.md, "Charts: --series". `words` [n_words] of the
+ * command line after the program's name, `paths` [n_paths] of checkpoints or runs, as given. The hash
+ * of weights is the one that was recorded when they were saved, else of files of together at most
+ * 1 GiB the hash of their bytes, in the order of their names; larger ones have none. The date is
+ * SOURCE_DATE_EPOCH where the environment has it. CPL_ERR_IO: weights that cannot be read. */
+CPL_NODISCARD cpl_status cpl_provenance(json_t **made, char *const *words, int n_words,
+                                        const char *const *paths, int n_paths);
 
 #endif /* CPL_APP_PROVENANCE_H */

@@ -39,10 +39,11 @@ static cpl_status print_text(const cpl_compare *compare)
 static cpl_status add_series(const cpl_arguments *a, const cpl_compare *compare, json_t *json)
 {
     cpl_charts charts = {0};
+    json_t *made      = NULL;
     cpl_status status = cpl_compare_charts(&charts, compare);
     if (status == CPL_OK)
-        status = cpl_charts_into(json, &charts,
-                                 cpl_provenance_json(a->given, a->n_given, a->words, a->n_words));
+        status = cpl_provenance(&made, a->given, a->n_given, a->words, a->n_words);
+    if (status == CPL_OK) status = cpl_charts_into(json, &charts, made);
     cpl_charts_close(&charts);
     return status;
 }

@@ -158,11 +158,12 @@ static cpl_status print_table(const work *w)
 static cpl_status add_series(const work *w, json_t *json)
 {
     cpl_charts charts      = {0};
+    json_t *made           = NULL;
     const cpl_arguments *a = w->args;
     cpl_status status      = cpl_evaluation_charts(&charts, &w->evaluation);
     if (status == CPL_OK)
-        status = cpl_charts_into(json, &charts,
-                                 cpl_provenance_json(a->given, a->n_given, a->words, a->n_words));
+        status = cpl_provenance(&made, a->given, a->n_given, a->words, a->n_words);
+    if (status == CPL_OK) status = cpl_charts_into(json, &charts, made);
     cpl_charts_close(&charts);
     return status;
 }

@@ -229,12 +229,13 @@ static cpl_status print_all(const work *w)
 static cpl_status add_series(const work *w, json_t *json)
 {
     cpl_charts charts      = {0};
+    json_t *made           = NULL;
     const cpl_arguments *a = w->args;
     cpl_status status      = w->n ? cpl_coupling_charts(&charts, w->pointers, w->n) : CPL_OK;
     if (status == CPL_OK && w->routed) status = cpl_routing_charts(&charts, &w->routing);
     if (status == CPL_OK)
-        status = cpl_charts_into(json, &charts,
-                                 cpl_provenance_json(a->given, a->n_given, a->words, a->n_words));
+        status = cpl_provenance(&made, a->given, a->n_given, a->words, a->n_words);
+    if (status == CPL_OK) status = cpl_charts_into(json, &charts, made);
     cpl_charts_close(&charts);
     return status;
 }

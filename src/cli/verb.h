@@ -67,9 +67,9 @@ typedef struct cpl_verb {
     int least, most;     /* arguments that are no flags; most -1: any number */
     const cpl_flag *flags;
     size_t n_flags;
-    const char *
-        settings; /* that --set may name, besides those of the flags: "erc -erc.draws train.seed" is all
-                             of erc and one of train; "*": all; NULL: none */
+    /* What --set may name, besides the settings of the flags: "erc -erc.draws train.seed" is all of
+     * erc but one, and one of train; "*": all; NULL: none. */
+    const char *settings;
     const char *first; /* those that one needs first, for the short help; may be NULL */
     bool hidden;       /* not shown in the list of verbs */
 

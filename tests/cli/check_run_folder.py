@@ -29,7 +29,7 @@ def check_damaged_line(base):
     one = copy(base, "damaged")
     path = one / "metrics.jsonl"
     raw = bytearray(path.read_bytes())
-    raw[5] = ord("X")
+    raw[raw.index(b'"step"') + 3] = ord("X")
     path.write_bytes(raw)
     said = go_on(one, "train.steps=8")
     now = path.read_bytes()

@@ -65,7 +65,8 @@ class Program:
     def __init__(self, path, shim=None, threads=1):
         self.path, self.shim = os.path.abspath(path), shim and os.path.abspath(shim)
         self.environment = {**os.environ, "OMP_WAIT_POLICY": "passive", "FAULT_CLOCK": "50",
-                            "OMP_NUM_THREADS": str(threads), "LC_ALL": "C.UTF-8"}
+                            "OMP_NUM_THREADS": str(threads), "LC_ALL": "C.UTF-8",
+                            "SOURCE_DATE_EPOCH": "0"}
 
     def start(self, words, cwd, fault=None, at=0, report=None, stacks=None):
         environment = {**self.environment, **({"LD_PRELOAD": self.shim} if self.shim else {}),

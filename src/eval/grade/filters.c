@@ -188,8 +188,10 @@ const cpl_filter cpl_filters[] = {
      "lack at "
      "the end",
      NULL,
-     {{"Final Answer: The final answer is(.*?).(?: I hope it is correct(?:.|\\z)| \\z)", FIRST,
-       STRIP}}},
+     /* Where a line has no end of an answer, no later beginning on it has: the line is skipped. */
+     {{"Final Answer: The final answer is(?:(.*?).(?: I hope it is correct(?:.|\\z)| \\z)"
+       "|.*(*SKIP)(*FAIL))",
+       FIRST, STRIP}}},
     {"last_boxed", "the content of the last \\boxed", cpl_filter_last_boxed, {{NULL}}},
     {"dollars",
      "between the first and the last $, or the whole text",
