@@ -370,10 +370,10 @@ def test_figures_are_those_of_the_program(tmp_path):
             assert of(name) == pytest.approx(want, rel=1e-4), name
 
 
-def test_home_of_equal_rows_is_the_lower_expert():
-    from couplet._figures import _home
+def test_route_of_equal_rows_is_the_lower_expert():
+    from couplet._figures import _route
     R = torch.eye(4)[[0, 0, 2, 3]]
-    assert _home(R, R, 2) == {"top1": 0.75, "topk": 1.0}
+    assert _route(R, R, 2) == {"top1": 0.75, "topk": 1.0}
 
 
 # ---- bad input ----

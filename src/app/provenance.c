@@ -37,7 +37,8 @@ static json_t *command_json(char *const *words, int n)
 {
     cpl_text text = {0};
     cpl_text_printf(&text, "couplet");
-    for (int i = 0; i < n; i++) put_word(&text, words[i]);
+    for (int i = 0; i < n; i++)
+        if (strcmp(words[i], "--overwrite") != 0) put_word(&text, words[i]);
     json_t *value = text.failed ? NULL : cpl_json_words(text.bytes);
     cpl_text_free(&text);
     return value;
@@ -159,7 +160,7 @@ static cpl_status add_source(json_t *sources, const char *path)
     json_t *hash      = NULL;
     cpl_status status = CPL_OK;
     if (cpl_path_is_folder(path)) status = cpl_run_dir_resolve(&folder, path);
-    if (status == CPL_ERR_INPUT) status = CPL_OK; /* a run without a checkpoint */
+    if (status == CPL_ERR_INPUT) status = CPL_OK;            /* a run without a checkpoint */
     char *real     = folder ? realpath(folder, NULL) : NULL; /* of `last` the step */
     const char *at = real ? real : folder ? folder : path;
     if (status == CPL_OK) status = hash_of(&hash, at);

@@ -271,7 +271,8 @@ static void check_words(const cpl_verb *v, const char *words, const cpl_section 
     for (const char *at = words; at && *at; at += strspn(at, " ")) {
         const int length = (int)strcspn(at, " ");
         bool known       = false;
-        snprintf(word, sizeof word, "%.*s", length, at);
+        const int minus  = *at == '-'; /* before what is taken out again */
+        snprintf(word, sizeof word, "%.*s", length - minus, at + minus);
         for (size_t s = 0; s < CPL_N_SECTIONS; s++) known |= strcmp(sections[s].name, word) == 0;
         known |= cpl_settings_find(NULL, sections, CPL_N_SECTIONS, word, NULL) != NULL;
         if (!known && strcmp(words, "*") != 0) fail_msg("%s names %s", v->name, word);
