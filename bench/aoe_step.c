@@ -1,12 +1,12 @@
 /* aoe_step.c - what do the coupling loss and Autonomy-of-Experts add to a training step, and does
- * `couplet plan` foretell it?
+ * `couplet plan` predict it?
  *
  * usage:   aoe_step [rounds [tokens [draws]]]
  * Step:    as in train_step.c, f32, one layer, a vocabulary of 4096, `tokens` (4096) a step, all at
  *          once. In each round one step of the vanilla model, one with the coupling loss, one of
  *          Autonomy-of-Experts, and the plain product.
  * Added:   the median over the rounds of the time of a step over that of the vanilla one in the same
- *          round, less 1; foretold by the operations that the plan counts. The coupling loss is so
+ *          round, less 1; predicted by the operations that the plan counts. The coupling loss is so
  *          little of a step that it is measured with `draws` (8) draws of its noise, each of which
  *          costs the same, and told for one.
  * Rounds:  where the ratio of two steps wanders by 1 per cent from round to round, the median of 3 is
@@ -40,22 +40,22 @@ static void memory(bench_step *s, const bench_shape *shape)
     bench_step_run(s);
     double held   = bench_status_bytes("VmHWM") - before;
     cpl_plan plan = bench_step_plan(s);
-    printf("memory of Autonomy-of-Experts      held %.3f GB, foretold %.3f GB, ratio %.3f\n",
+    printf("memory of Autonomy-of-Experts      held %.3f GB, predicted %.3f GB, ratio %.3f\n",
            1e-9 * held, 1e-9 * (double)plan.bytes.total, held / (double)plan.bytes.total);
-    printf("  beyond its twin with a router, foretold %.3f GB (%.1f %%)\n",
+    printf("  beyond its twin with a router, predicted %.3f GB (%.1f %%)\n",
            1e-9 * (double)plan.aoe.total_bytes, 100 * plan.aoe.share_of_bytes);
 }
 
-/* `times`: how often the work that `foretold` stands for was done. */
+/* `times`: how often the work that `predicted` stands for was done. */
 static void added(const char *what, const bench_run *with, const bench_run *without,
-                  double foretold, double times)
+                  double predicted, double times)
 {
     bench_times ratios = bench_ratios(&with->times, &without->times);
     double measured    = (bench_median(&ratios) - 1) / times;
     double low         = (bench_quantile(&ratios, 0.25) - 1) / times;
     double high        = (bench_quantile(&ratios, 0.75) - 1) / times;
-    printf("%-34s adds %6.2f %% (quarters %.2f to %.2f), foretold %6.2f %%, ratio %.2f\n", what,
-           100 * measured, 100 * low, 100 * high, 100 * foretold, measured / foretold);
+    printf("%-34s adds %6.2f %% (quarters %.2f to %.2f), predicted %6.2f %%, ratio %.2f\n", what,
+           100 * measured, 100 * low, 100 * high, 100 * predicted, measured / predicted);
 }
 
 static void share_of_peak(const char *what, const bench_run *run, const bench_run *plain,

@@ -1,5 +1,5 @@
 /* erc_share.c - what part of the MoE layers' time is the coupling loss's own, and is it the part that
- * its operations foretell?
+ * its operations predict?
  *
  * usage:   erc_share [rounds [tokens]]
  * Sizes:   n = 64, K = 8, d = 1536, D = 768, f32; a step of 65,536 tokens.
@@ -66,7 +66,7 @@ static void run_loss(void *context)
 }
 
 static void share(const char *what, const bench_run *run, const bench_run *one_layer, double tokens,
-                  double foretold)
+                  double predicted)
 {
     const loss *l      = run->context;
     bench_times ratios = bench_ratios(&run->times, &one_layer->times);
@@ -74,10 +74,10 @@ static void share(const char *what, const bench_run *run, const bench_run *one_l
     double measured    = scale * bench_median(&ratios),
            spread      = bench_quantile(&ratios, 0.75) - bench_quantile(&ratios, 0.25);
     printf("%-28s %8.1f ms (%5.1f %% of rows, %5.1f %% of columns active), %.4f %% +- %.4f of the "
-           "layer's time, foretold %.4f %%, ratio %.2f\n",
+           "layer's time, predicted %.4f %%, ratio %.2f\n",
            what, 1e3 * bench_median(&run->times) / l->repeats, 100 * l->result.active_rows,
-           100 * l->result.active_columns, 100 * measured, 50 * scale * spread, 100 * foretold,
-           measured / foretold);
+           100 * l->result.active_columns, 100 * measured, 50 * scale * spread, 100 * predicted,
+           measured / predicted);
 }
 
 static void compare(int rounds, int64_t tokens)
@@ -88,7 +88,7 @@ static void compare(int rounds, int64_t tokens)
     bench_step_init(&s, &shape);
     cpl_optimizer_zero(&s.optimizer, &s.model);
     s.settings.data.batch_tokens = STEP_TOKENS;
-    const double foretold        = bench_step_plan(&s).erc_overhead;
+    const double predicted       = bench_step_plan(&s).erc_overhead;
     layer l                      = {&s, bench_plain_matrix(&s.be, CPL_F32, tokens, 1),
                                     bench_plain_matrix(&s.be, CPL_F32, tokens, 1),
                                     bench_plain_matrix(&s.be, CPL_F32, tokens, 1),
@@ -101,8 +101,8 @@ static void compare(int rounds, int64_t tokens)
     bench_rounds(rounds, runs, N_RUNS);
     printf("layer, forward and backward   %8.1f ms for %lld tokens, counted %.1f times\n",
            1e3 * bench_median(&runs[LAYER].times), (long long)tokens, STEP_TOKENS / (double)tokens);
-    share("every hinge active", &runs[ALL], &runs[LAYER], (double)tokens, foretold);
-    share("no hinge active", &runs[NONE], &runs[LAYER], (double)tokens, foretold / 3);
+    share("every hinge active", &runs[ALL], &runs[LAYER], (double)tokens, predicted);
+    share("no hinge active", &runs[NONE], &runs[LAYER], (double)tokens, predicted / 3);
     cpl_free(l.x.data);
     cpl_free(l.out.data);
     cpl_free(l.dx.data);

@@ -113,7 +113,7 @@ static inline void bench_step_free(bench_step *s)
     cpl_backend_free(&s->be);
 }
 
-/* What `couplet plan` foretells of it. */
+/* What `couplet plan` predicts of it. */
 static inline cpl_plan bench_step_plan(const bench_step *s)
 {
     cpl_plan plan;

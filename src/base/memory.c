@@ -161,7 +161,7 @@ cpl_status cpl_memory_compare(double needs, double there, const char *what)
 {
     char wanted[32], had[32];
     if (!(needs > there)) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_MEMORY, "out of memory foretold: %s needs %s, there are %s", what,
+    return CPL_FAIL(CPL_ERR_MEMORY, "not enough memory: %s needs %s, there are %s", what,
                     cpl_text_bytes(wanted, needs), cpl_text_bytes(had, there));
 }
 
@@ -199,7 +199,7 @@ static cpl_status try_both(size_t bytes, pthread_t *threads, int n_threads)
                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (space == MAP_FAILED)
         return CPL_FAIL(CPL_ERR_MEMORY,
-                        "out of memory foretold: the kernels of oneDNN need %s of address space, "
+                        "not enough memory: the kernels of oneDNN need %s of address space, "
                         "and there is less (`ulimit -v` shows the limit in KiB)",
                         cpl_text_bytes(words, (double)bytes));
     int made = 1 + try_threads(threads, n_threads - 1);

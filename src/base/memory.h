@@ -20,7 +20,7 @@ double cpl_memory_resident(void);
 /* The most there were at any time since it began; 0 where nothing tells. */
 double cpl_memory_peak(void);
 
-/* CPL_ERR_MEMORY "out of memory foretold: ..." where `needs` bytes are more than there are; `what`
+/* CPL_ERR_MEMORY "not enough memory: ..." where `needs` bytes are more than there are; `what`
  * says what needs them: "training with these settings". */
 CPL_NODISCARD cpl_status cpl_memory_check(double needs, const char *what);
 

@@ -55,9 +55,8 @@ static cpl_status settle_memory(work *w, const char *memory)
     CPL_TRY(cpl_parse_bytes(&w->options.memory_bytes, "--memory", memory));
     w->options.memory_bytes -= w->base_bytes;
     if (w->options.memory_bytes > 0) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_MEMORY,
-                    "--memory %s: out of memory foretold: the program alone takes %s", memory,
-                    cpl_text_bytes(base, w->base_bytes));
+    return CPL_FAIL(CPL_ERR_MEMORY, "--memory %s: not enough memory: the program alone takes %s",
+                    memory, cpl_text_bytes(base, w->base_bytes));
 }
 
 static cpl_status read_options(work *w)

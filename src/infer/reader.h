@@ -37,7 +37,7 @@ typedef struct cpl_reader {
 CPL_NODISCARD cpl_status cpl_reader_open(cpl_reader *reader, const char *model_dir,
                                          const cpl_reader_options *options, const cpl_log *log);
 
-/* The weights; nothing where they are there. CPL_ERR_MEMORY also where they are foretold not to
+/* The weights; nothing where they are there. CPL_ERR_MEMORY also where they are predicted not to
  * fit. cpl_reader_read calls it. */
 CPL_NODISCARD cpl_status cpl_reader_load(cpl_reader *reader);
 void cpl_reader_unload(cpl_reader *reader); /* gives them back; it can be loaded again */

@@ -111,7 +111,7 @@ static cpl_status settle_threads(cpl_inspect_cost *cost, cpl_coupling_report *r)
     cost->n_threads = r->options.n_threads = threads;
     if (cost->memory_bytes <= there) return start(threads);
     return CPL_FAIL(CPL_ERR_MEMORY,
-                    "%s: out of memory foretold: one thread needs %s for the largest layer, and "
+                    "%s: not enough memory: one thread needs %s for the largest layer, and "
                     "%s is what it may take",
                     r->path, cpl_text_bytes(needs, cost->memory_bytes), cpl_text_bytes(has, there));
 }

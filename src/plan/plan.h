@@ -96,7 +96,7 @@ CPL_NODISCARD cpl_status cpl_plan_check_size(const cpl_plan_case *asked);
 /* Fills `plan`. CPL_ERR_USAGE where ep does not divide the experts; else as cpl_plan_check_size. */
 CPL_NODISCARD cpl_status cpl_plan_make(cpl_plan *plan, const cpl_plan_case *asked);
 
-/* CPL_ERR_MEMORY "out of memory foretold: ..." where bytes.total are more than this process can
+/* CPL_ERR_MEMORY "not enough memory: ..." where bytes.total are more than this process can
  * have now. */
 CPL_NODISCARD cpl_status cpl_plan_check_memory(const cpl_plan *plan);
 

@@ -59,7 +59,7 @@ static void put_sources(cpl_text *out, const json_t *sources)
         cpl_markup_text(out, json_string_value(json_object_get(source, "path")));
         if (json_is_integer(step))
             cpl_text_printf(out, ", step %lld", (long long)json_integer_value(step));
-        cpl_text_printf(out, hash ? ", XXH3 %s" : ", no hash: larger than 1 GiB", hash ? hash : "");
+        cpl_text_printf(out, hash ? ", XXH3 %s" : ", no hash of weights", hash ? hash : "");
     }
 }
 

@@ -68,7 +68,7 @@ static void test_a_limit_of_address_space(void **state)
 {
     (void)state;
     assert_int_equal(in_a_process(little_space, MIB, 1, NULL), 0);
-    assert_int_equal(in_a_process(little_space, 16 * MIB, 1, "out of memory foretold"), 0);
+    assert_int_equal(in_a_process(little_space, 16 * MIB, 1, "not enough memory"), 0);
 }
 
 static void test_a_limit_of_threads(void **state)

@@ -283,7 +283,7 @@ def check_refusals(folder):
     refuse(folder, 1, ["train.micro_batch"], "train.micro_batch=3")
     refuse(folder, 1, ["max_position_embeddings"], "data.seq_len=128", "data.batch_tokens=128")
     refuse(folder, 1, ["train.warmup_steps"], "train.warmup_steps=12")
-    refuse(folder, 1, ["out of memory foretold"], "model.hidden_size=65536",
+    refuse(folder, 1, ["not enough memory"], "model.hidden_size=65536",
            "model.intermediate_size=65536", "model.num_experts=1024")
     refuse(folder, 1, ["data.train is not set"], "data.train=[]")
     refuse(folder, 1, ["absent.json"], "data.tokenizer=absent.json")

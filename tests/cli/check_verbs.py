@@ -46,7 +46,7 @@ def check_plan(folder):
     bad(1, "which no machine can hold", "plan", CONFIGS / "paper-3b.yaml", "--set",
         "model.num_experts=65535", "--set", "model.hidden_size=1048576", "--set",
         "model.intermediate_size=1048576", "--set", "model.num_hidden_layers=65535")
-    bad(1, "out of memory foretold", "plan", CONFIGS / "paper-3b.yaml", "--set",
+    bad(1, "not enough memory", "plan", CONFIGS / "paper-3b.yaml", "--set",
         "data.seq_len=16777216", "--set", "train.micro_batch=1000000000")
     bad(1, "", "plan", folder / "absent.yaml")
     empty = folder / "empty.yaml"

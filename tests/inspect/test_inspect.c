@@ -48,7 +48,7 @@ static void same_bits_with_any_threads(void **state)
 /* ---- memory ---- */
 
 /* Inspects and returns the most bytes that the library held at once on top of what the open
- * checkpoint holds; `cost` is what was foretold. */
+ * checkpoint holds; `cost` is what was predicted. */
 static double bytes_taken(const char *folder, const cpl_inspect_options *options,
                           cpl_inspect_cost *cost)
 {
@@ -81,7 +81,7 @@ static void check_bytes(const inspect_case *c, cpl_inspect_options options)
     const double taken = bytes_taken(c->folder, &options, &cost);
     const double most  = fmax(cost.memory_bytes, cost.picture_bytes + kept_of(c));
     if (!(taken <= most))
-        fail_msg("%d threads took %.0f bytes, foretold were %.0f and %.0f", cost.n_threads, taken,
+        fail_msg("%d threads took %.0f bytes, predicted were %.0f and %.0f", cost.n_threads, taken,
                  cost.memory_bytes, cost.picture_bytes);
     assert_true(cost.n_threads > 1 || most < 1.5 * taken + 10000);
 }
@@ -135,7 +135,7 @@ static void memory_lowers_threads(void **state)
         assert_true(k < 20 || threads == 6);
     }
     options.memory_bytes = least.memory_bytes - 1;
-    assert_fails(CPL_ERR_MEMORY, "out of memory foretold",
+    assert_fails(CPL_ERR_MEMORY, "not enough memory",
                  cpl_inspect_open(&report, &cost, c.folder, &options, NULL));
     assert_null(report.path);
     cpl_inspect_close(&whole);

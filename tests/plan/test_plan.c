@@ -223,7 +223,7 @@ static void counts_what_autonomy_of_experts_adds(void **unused)
 }
 
 /* A model with a router is told what Autonomy-of-Experts would add, at the rank it would have. */
-static void foretells_it_for_a_router(void **unused)
+static void predicts_it_for_a_router(void **unused)
 {
     (void)unused;
     for (size_t i = 0; i < 3; i++) {
@@ -281,7 +281,7 @@ static void holds_it_against_its_twin(void **unused)
 }
 
 /* [T,n,r] and [T,n] a layer, [T K, r] once, up to the alignment of each. */
-static void foretells_the_hidden_vectors(void **unused)
+static void predicts_the_hidden_vectors(void **unused)
 {
     (void)unused;
     const shape *s      = &shapes[0];
@@ -352,8 +352,8 @@ static void couples_some_layers(void **unused)
     assert_near(whole.erc_token_equivalents, 10 * 6 * 6 / 3.0, ratio_tolerance * 120);
 }
 
-/* What is foretold is what the allocating functions take. */
-static void foretells_what_is_allocated(void **unused)
+/* What is predicted is what the allocating functions take. */
+static void predicts_what_is_allocated(void **unused)
 {
     (void)unused;
     for (int variant = 0; variant < 4; variant++) {
@@ -387,18 +387,18 @@ static void refuses_what_no_machine_holds(void **unused)
     asked.model.n_experts = 65535;
     asked.model.n_layers  = 65535;
     asked.model.d_model = asked.model.d_expert = 1048572;
-    assert_fails(CPL_ERR_MEMORY, "out of memory foretold", cpl_plan_make(&plan, &asked));
+    assert_fails(CPL_ERR_MEMORY, "not enough memory", cpl_plan_make(&plan, &asked));
     asked                 = aoe_of_shape(&shapes[0]); /* its hidden vectors */
     asked.model.n_experts = 65535;
     asked.model.aoe_rank  = 1048576;
     asked.micro_sequences = 1048576;
-    assert_fails(CPL_ERR_MEMORY, "out of memory foretold", cpl_plan_check_size(&asked));
+    assert_fails(CPL_ERR_MEMORY, "not enough memory", cpl_plan_check_size(&asked));
     asked                 = small_case();
     asked.model.n_shared  = 65535;
     asked.model.d_expert  = 1048576;
     asked.model.n_experts = asked.model.top_k = 1;
     asked.micro_sequences                     = 1048576;
-    assert_fails(CPL_ERR_MEMORY, "out of memory foretold", cpl_plan_check_size(&asked));
+    assert_fails(CPL_ERR_MEMORY, "not enough memory", cpl_plan_check_size(&asked));
     asked    = small_case();
     asked.ep = 4;
     assert_fails(CPL_ERR_USAGE, "does not divide", cpl_plan_make(&plan, &asked));
@@ -408,7 +408,7 @@ static void refuses_what_no_machine_holds(void **unused)
     asked.model.d_model   = 6000;
     asked.micro_sequences = 1;
     assert_ok(cpl_plan_make(&plan, &asked));
-    assert_fails(CPL_ERR_MEMORY, "out of memory foretold", cpl_plan_check_memory(&plan));
+    assert_fails(CPL_ERR_MEMORY, "not enough memory", cpl_plan_check_memory(&plan));
 }
 
 static void says_how_a_variant_differs(void **unused)
@@ -471,7 +471,7 @@ static void reads_what_the_system_says(void **unused)
     assert_string_equal(path, "");
     assert_true(cpl_memory_available() > 0);
     assert_ok(cpl_memory_compare(1, 1, "this"));
-    assert_fails(CPL_ERR_MEMORY, "out of memory foretold: this needs 2.0 GiB, there are 1.0 GiB",
+    assert_fails(CPL_ERR_MEMORY, "not enough memory: this needs 2.0 GiB, there are 1.0 GiB",
                  cpl_memory_compare(2147483648.0, 1073741824.0, "this"));
 }
 
@@ -482,12 +482,12 @@ int main(void)
         cmocka_unit_test(counts_a_tied_head_once),
         cmocka_unit_test(counts_the_whole_step),
         cmocka_unit_test(counts_what_autonomy_of_experts_adds),
-        cmocka_unit_test(foretells_it_for_a_router),
+        cmocka_unit_test(predicts_it_for_a_router),
         cmocka_unit_test(holds_it_against_its_twin),
-        cmocka_unit_test(foretells_the_hidden_vectors),
+        cmocka_unit_test(predicts_the_hidden_vectors),
         cmocka_unit_test(counts_shared_experts),
         cmocka_unit_test(couples_some_layers),
-        cmocka_unit_test(foretells_what_is_allocated),
+        cmocka_unit_test(predicts_what_is_allocated),
         cmocka_unit_test(refuses_what_no_machine_holds),
         cmocka_unit_test(says_it_in_words),
         cmocka_unit_test(says_how_a_variant_differs),

@@ -31,7 +31,7 @@ void cpl_eval_model_close(cpl_eval_model *e); /* all zero: nothing to do */
 int64_t cpl_eval_model_window(const cpl_eval_model *e);
 
 /* The weights, and a cache for questions of up to `window` tokens, which may be more than the
- * model's context. CPL_ERR_MEMORY also where it is foretold not to fit. */
+ * model's context. CPL_ERR_MEMORY also where it is predicted not to fit. */
 CPL_NODISCARD cpl_status cpl_eval_model_load(cpl_eval_model *e, cpl_dtype compute, int n_threads,
                                              int64_t window);
 
