@@ -6,7 +6,8 @@
     python -m couplet.certify my_module:my_loss
     python -m couplet.plot FIGURES.json --out DIR
 
-PyTorch and the C library are loaded at the first use of a name below; couplet.plot needs neither.
+Importing the package registers its operator with PyTorch. couplet.plot needs neither PyTorch nor the C
+library; where they are missing, the first use of a name says so.
 See docs/pytorch.md of the project."""
 import importlib
 
@@ -37,3 +38,9 @@ def __getattr__(name: str):
 
 def __dir__():
     return sorted({*globals(), *__all__, "parallel"})
+
+
+try:  # registers torch.ops.couplet, as a program that loads an exported graph expects
+    from ._door import erc_loss  # noqa: E402,F401
+except ImportError:
+    pass

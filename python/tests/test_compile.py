@@ -1,4 +1,7 @@
 """torch.compile: one graph, the same numbers as in eager mode; by inductor where there is a C++ compiler."""
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch._dynamo.testing
@@ -146,3 +149,8 @@ def test_attached_to_a_compiled_model():
             optimizer.zero_grad()
             values.append((loss.item(), erc.step))
     assert values[:3] == [(pytest.approx(loss, rel=1e-6), step) for loss, step in values[3:]]
+
+
+def test_importing_the_package_registers_the_operator():
+    code = "import couplet, torch; assert torch.ops.couplet.erc.default is not None"
+    subprocess.run([sys.executable, "-c", code], check=True)
