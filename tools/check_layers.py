@@ -8,8 +8,8 @@ import pathlib
 import re
 import sys
 
-ORDER = """base base/stats io settings tensor tensor/cpu tensor/cpu/erc tensor/poison tokenizer
-    checkpoint data data/loader model model/erc store report train/config train infer
+ORDER = """base base/stats io settings tensor tensor/cpu tensor/cpu/erc tokenizer checkpoint
+    data data/loader model model/erc store report train/config train infer
     inspect/families inspect inspect/routing plan eval/grade eval/tasks eval/prompts eval/run eval
     compare certify app cli/terminal cli""".split()
 WINGS = "train infer inspect plan eval compare certify".split()

@@ -24,11 +24,6 @@ int cpl_cpu_count(void);
  * cpl_cpu_has_bf16). n_threads 0: cpl_cpu_count(). Holds no memory until cpl_backend_reserve. */
 void cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads);
 
-/* A backend that wraps another one and checks the contract: fills outputs that are set (and
- * scratch) with NaN first, asserts that shapes fit, ids are in range and outputs overlap no input.
- */
-void cpl_backend_poison(cpl_backend *be, cpl_backend *inner);
-
 /* Makes the threads and the primitives of oneDNN that operations on be->n_threads use. Both libraries
  * end the process where they get no memory, so that it is tried before: CPL_ERR_MEMORY with a
  * sentence. Costs something only once a process; cpl_backend_reserve does it too. */

@@ -32,13 +32,13 @@ typedef struct cpl_ops cpl_ops;
 
 typedef struct cpl_backend {
     const cpl_ops *ops;
-    const char *name;   /* "cpu v4", "poison" */
+    const char *name;   /* "cpu v4" */
     cpl_dtype compute;  /* what the operands of products are rounded to: CPL_F32 or CPL_BF16 */
     int n_threads;      /* at least 1 */
     cpl_status failure; /* the first one, or CPL_OK */
     void *scratch;      /* CPL_ALIGNMENT-aligned */
     size_t scratch_bytes;
-    const struct cpl_backend *inner; /* what a wrapping backend (poison) calls */
+    const struct cpl_backend *inner; /* what a wrapping backend (tests/tensor/poison) calls */
 } cpl_backend;
 
 /* How the scores of experts become choices and weights. */

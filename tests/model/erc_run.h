@@ -7,6 +7,7 @@
 #include "model/erc_case.h"
 #include "model/erc_inputs.h"
 #include "tensor/backend.h"
+#include "tensor/poison/poison.h"
 
 typedef struct erc_outcome {
     float *M, *eps, *delta, *dR, *dw[3];

@@ -4,6 +4,7 @@
 #include "model/model.h"
 
 #include "store/model_case.h"
+#include "tensor/poison/poison.h"
 #include "train/optimizer.h"
 
 enum { B = 2, S = 12, T = B * S };

@@ -4,6 +4,7 @@
 
 #include "model/aux_losses.h"
 #include "store/model_case.h"
+#include "tensor/poison/poison.h"
 
 enum { T = 8, d = 8, D = 5, n = 4, K = 2, MOST_R = 4, MOST_S = 10 };
 

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 
 #include "tensor/ops_check.h"
+#include "tensor/poison/poison.h"
 
 /* ---- what it poisons: seen from an inner backend that does nothing ---- */
 

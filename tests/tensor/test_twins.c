@@ -5,6 +5,7 @@
  * The poisoning backend must give the same bits, for it calls the same kernels: a difference is a
  * read of memory that nobody has set. The instruction sets must agree as sums of k terms in
  * different orders do: c eps sqrt(k) of the norm, eps that of what operands are rounded to. */
+#include "tensor/poison/poison.h"
 #include "tensor/twins.h"
 
 static const double C = 8;

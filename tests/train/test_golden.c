@@ -8,6 +8,7 @@
 #include "store/hf.h"
 #include "store/named.h"
 #include "tensor/backend.h"
+#include "tensor/poison/poison.h"
 #include "train/step.h"
 
 /* The README's limits on norm(got - ref) / norm(ref). */

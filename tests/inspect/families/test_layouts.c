@@ -4,6 +4,7 @@
 
 #include "inspect/families/layout_list.h"
 #include "tensor/backend.h"
+#include "tensor/poison/poison.h"
 
 /* ---- reading ---- */
 
