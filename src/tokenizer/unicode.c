@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "tokenizer/unicode_classes.inc"
-
 size_t cpl_unicode_ascii(const char *s, size_t length)
 {
     size_t at = 0;

@@ -1,6 +1,6 @@
 /* unicode.h - what the tokenizers must know of a code point, by table.
  *
- * Room:  tokenizer. Private to src/io/tokenizer*. */
+ * Room:  tokenizer. Private to it. */
 #ifndef CPL_TOKENIZER_UNICODE_H
 #define CPL_TOKENIZER_UNICODE_H
 
@@ -20,7 +20,8 @@ enum {
     CPL_NFC_CARE     = 4, /* NFC may change it, move it, or join it to the one before */
 };
 
-/* Two stages, pages of 256 code points: made by tools/make_unicode_classes.py. */
+/* Two stages, pages of 256 code points: made from unicode-classes.tsv by tools/make_unicode_classes.c
+ * during the build. */
 extern const uint8_t cpl_unicode_page[4352];
 extern const uint8_t cpl_unicode_table[][256];
 
