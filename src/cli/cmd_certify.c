@@ -46,10 +46,8 @@ static cpl_status run(const cpl_arguments *args)
 }
 
 static const cpl_flag flags[] = {
-    {.name       = "--json",
-     .kind       = CPL_FLAG_FILE,
-     .value_name = "FILE",
-     .help       = "Also write verdict and figures as JSON; - prints it instead of the text."},
+    CPL_FLAG("--json", FILE, "FILE",
+             "Also write verdict and figures as JSON; - prints it instead of the text."),
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_OVERWRITE,
 };

@@ -262,23 +262,15 @@ done:
 }
 
 static const cpl_flag flags[] = {
-    {.name       = "--tokens",
-     .kind       = CPL_FLAG_FILE,
-     .value_name = "TOKENS.json",
-     .required   = true,
-     .help       = "The sequences to compute: {\"input_ids\": [[...], ...]}, all of equal length."},
-    {.name       = "--out",
-     .kind       = CPL_FLAG_FILE,
-     .value_name = "GRADS.safetensors",
-     .required   = true,
-     .help       = "The file to write."},
+    CPL_FLAG("--tokens", FILE, "TOKENS.json",
+             "The sequences to compute: {\"input_ids\": [[...], ...]}, all of equal length.",
+             .required = true),
+    CPL_FLAG("--out", FILE, "GRADS.safetensors", "The file to write.", .required = true),
     CPL_FLAG_ROW_OVERWRITE,
-    {.name       = "--delta",
-     .kind       = CPL_FLAG_FILE,
-     .value_name = "DELTA.safetensors",
-     .help =
-         "The noise of the coupling loss, delta.{l} [n,d], instead of that of train.seed at step "
-         "0."},
+    CPL_FLAG(
+        "--delta", FILE, "DELTA.safetensors",
+        "The noise of the coupling loss, delta.{l} [n,d], instead of that of train.seed at step "
+        "0."),
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };

@@ -133,41 +133,20 @@ done:
 }
 
 static const cpl_flag flags[] = {
-    {.name       = "--tokenizer",
-     .kind       = CPL_FLAG_FILE,
-     .value_name = "T.json",
-     .help       = "The tokenizer.",
-     .required   = true},
-    {.name       = "--out",
-     .kind       = CPL_FLAG_FOLDER,
-     .value_name = "DIR",
-     .help       = "Folder for the shards; created if it does not exist."},
+    CPL_FLAG("--tokenizer", FILE, "T.json", "The tokenizer.", .required = true),
+    CPL_FLAG("--out", FOLDER, "DIR", "Folder for the shards; created if it does not exist."),
     CPL_FLAG_ROW_OVERWRITE,
-    {.name = "--ids",
-     .kind = CPL_FLAG_SWITCH,
-     .help = "Encode the standard input unchanged and print the ids on one line."},
-    {.name = "--by-source",
-     .kind = CPL_FLAG_SWITCH,
-     .help = "Create a folder below DIR for each source."},
-    {.name       = "--root",
-     .kind       = CPL_FLAG_FOLDER,
-     .value_name = "DIR",
-     .help       = "Remove this prefix from the paths in the metadata."},
-    {.name    = "--special-as-text",
-     .kind    = CPL_FLAG_SWITCH,
-     .help    = "Encode special tokens in a document as plain text.",
-     .setting = "data.special_as_text=true"},
-    {.name = "--replace-surrogates",
-     .kind = CPL_FLAG_SWITCH,
-     .help =
-         "Replace a lone surrogate in JSON by U+FFFD; otherwise such a document is bad (Dolma)."},
-    {.name       = "--eos",
-     .kind       = CPL_FLAG_INT,
-     .value_name = "ID",
-     .help       = "The id that ends a document; default: the tokenizer's <|endoftext|>.",
-     .low        = 0,
-     .high       = 16777215,
-     .setting    = "data.eos"},
+    CPL_SWITCH("--ids", "Encode the standard input unchanged and print the ids on one line."),
+    CPL_SWITCH("--by-source", "Create a folder below DIR for each source."),
+    CPL_FLAG("--root", FOLDER, "DIR", "Remove this prefix from the paths in the metadata."),
+    CPL_SWITCH("--special-as-text", "Encode special tokens in a document as plain text.",
+               .setting = "data.special_as_text=true"),
+    CPL_SWITCH(
+        "--replace-surrogates",
+        "Replace a lone surrogate in JSON by U+FFFD; otherwise such a document is bad (Dolma)."),
+    CPL_FLAG("--eos", INT, "ID",
+             "The id that ends a document; default: the tokenizer's <|endoftext|>.", .low = 0,
+             .high = 16777215, .setting = "data.eos"),
 #include "cli/documents_flags.def"
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
@@ -264,14 +243,8 @@ done:
 }
 
 static const cpl_flag decode_flags[] = {
-    {.name       = "--tokenizer",
-     .kind       = CPL_FLAG_FILE,
-     .value_name = "T.json",
-     .help       = "The tokenizer.",
-     .required   = true},
-    {.name = "--skip-special",
-     .kind = CPL_FLAG_SWITCH,
-     .help = "Omit special tokens such as <|endoftext|>."},
+    CPL_FLAG("--tokenizer", FILE, "T.json", "The tokenizer.", .required = true),
+    CPL_SWITCH("--skip-special", "Omit special tokens such as <|endoftext|>."),
 };
 
 const cpl_verb cpl_verb_tokenize_decode = {

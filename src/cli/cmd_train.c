@@ -306,28 +306,18 @@ static cpl_status run(const cpl_arguments *args)
 }
 
 static const cpl_flag flags[] = {
-    {.name       = "--out",
-     .kind       = CPL_FLAG_FOLDER,
-     .value_name = "RUN",
-     .help       = "Folder of the new run; default: runs/NAME for NAME.yaml."},
-    {.name       = "--from",
-     .kind       = CPL_FLAG_FOLDER,
-     .value_name = "MODEL_DIR",
-     .help =
-         "Start from the weights of this OLMoE directory, checkpoint or run; settings of section "
-         "model that the configuration omits come from it."},
-    {.name       = "--resume",
-     .kind       = CPL_FLAG_FOLDER,
-     .value_name = "RUN",
-     .help       = "Resume a run from its last checkpoint. Threads, intervals and, with a warning, "
-                   "train.steps may be changed with --set."},
-    {.name = "--print-config",
-     .kind = CPL_FLAG_SWITCH,
-     .help =
-         "Print the complete commented configuration, with absolute paths, and do nothing else."},
-    {.name = "--dry-run",
-     .kind = CPL_FLAG_SWITCH,
-     .help = "Print what would be read, used and written, and do nothing else."},
+    CPL_FLAG("--out", FOLDER, "RUN", "Folder of the new run; default: runs/NAME for NAME.yaml."),
+    CPL_FLAG(
+        "--from", FOLDER, "MODEL_DIR",
+        "Start from the weights of this OLMoE directory, checkpoint or run; settings of section "
+        "model that the configuration omits come from it."),
+    CPL_FLAG("--resume", FOLDER, "RUN",
+             "Resume a run from its last checkpoint. Threads, intervals and, with a warning, "
+             "train.steps may be changed with --set."),
+    CPL_SWITCH(
+        "--print-config",
+        "Print the complete commented configuration, with absolute paths, and do nothing else."),
+    CPL_SWITCH("--dry-run", "Print what would be read, used and written, and do nothing else."),
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };

@@ -10,22 +10,16 @@
 
 /* The row of --overwrite, for every verb that writes results. */
 #define CPL_FLAG_ROW_OVERWRITE                                                                     \
-    {                                                                                              \
-        .name = "--overwrite", .kind = CPL_FLAG_SWITCH,                                            \
-        .help = "Replace existing results; without it they are refused before any work."           \
-    }
+    CPL_SWITCH("--overwrite",                                                                      \
+               "Replace existing results; without it they are refused before any work.")
 
 #define CPL_FLAG_ROW_SERIES                                                                        \
-    {                                                                                              \
-        .name = "--series", .kind = CPL_FLAG_SWITCH,                                               \
-        .help = "Add the data of all charts to the JSON, for python -m couplet.plot; needs "       \
-                "--json."                                                                          \
-    }
+    CPL_SWITCH("--series", "Add the data of all charts to the JSON, for python -m couplet.plot; "  \
+                           "needs --json.")
 
 /* Rows for a verb's table, with the sentences of --json and --html. */
 #define CPL_FLAG_ROWS_PLACES(json, html)                                                           \
-    {.name = "--json", .kind = CPL_FLAG_FILE, .value_name = "FILE", .help = json},                 \
-        {.name = "--html", .kind = CPL_FLAG_FILE, .value_name = "FILE", .help = html},             \
+    CPL_FLAG("--json", FILE, "FILE", json), CPL_FLAG("--html", FILE, "FILE", html),                \
         CPL_FLAG_ROW_SERIES, CPL_FLAG_ROW_OVERWRITE
 
 /* Looks at the places of all results before any work is done. `members`: what --overwrite replaces,

@@ -40,20 +40,27 @@ typedef struct cpl_flag {
                                        several go with commas; NULL: nothing */
 } cpl_flag;
 
+/* Rows of a verb's table: CPL_FLAG(name, KIND, value_name, help, .other = ...), and of a SWITCH
+ * CPL_SWITCH(name, help, .other = ...). */
+#define CPL_FLAG(flag, KIND, value, ...)                                                           \
+    {                                                                                              \
+        .name = flag, .kind = CPL_FLAG_##KIND, .value_name = value, .help = __VA_ARGS__            \
+    }
+#define CPL_SWITCH(flag, ...)                                                                      \
+    {                                                                                              \
+        .name = flag, .kind = CPL_FLAG_SWITCH, .help = __VA_ARGS__                                 \
+    }
+
 /* The row of --set, for every verb that takes settings. */
 #define CPL_FLAG_ROW_SET                                                                           \
-    {                                                                                              \
-        .name = "--set", .kind = CPL_FLAG_SET, .value_name = "SECTION.NAME=VALUE",                 \
-        .help = "Use this value of a setting; may be given several times."                         \
-    }
+    CPL_FLAG("--set", SET, "SECTION.NAME=VALUE",                                                   \
+             "Use this value of a setting; may be given several times.")
 
 /* The row of --threads, for every verb that computes with more than one thread. */
 #define CPL_FLAG_ROW_THREADS                                                                       \
-    {                                                                                              \
-        .name = "--threads", .kind = CPL_FLAG_INT, .value_name = "N",                              \
-        .help = "Threads; 0: one per processor this program may use.", .default_value = "0",       \
-        .low = 0, .high = 4096, .unit = "threads", .setting = "compute.threads"                    \
-    }
+    CPL_FLAG("--threads", INT, "N", "Threads; 0: one per processor this program may use.",         \
+             .default_value = "0", .low = 0, .high = 4096, .unit = "threads",                      \
+             .setting = "compute.threads")
 
 enum { CPL_MOST_FLAGS = 32 }; /* of one verb */
 
