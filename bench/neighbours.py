@@ -5,7 +5,7 @@ processors costs a training run, and what the way costs in which its threads wai
 Trains configs/tiny.yaml in pairs, one after the other in turn:
 
   passive    threads that wait sleep at once (OMP_WAIT_POLICY=passive)
-  program    as the program sets it (src/cli/terminal/spin.h), or N turns
+  program    as the program sets it (src/cli/main.c), or N turns
   libgomp    libgomp's own default, 300,000 turns
 
 With 0 neighbours the program is compared with libgomp's default, with more of them with the passive

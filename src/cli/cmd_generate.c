@@ -5,7 +5,6 @@
 #include "app/plan_run.h"
 #include "base/memory.h"
 #include "cli/configure.h"
-#include "cli/terminal/input.h"
 #include "cli/terminal/output.h"
 #include "infer/generate.h"
 #include "io/file.h"

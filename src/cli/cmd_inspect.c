@@ -10,7 +10,6 @@
 #include "cli/flags.h"
 #include "cli/inspect_print.h"
 #include "cli/output_paths.h"
-#include "cli/parse_value.h"
 #include "cli/routing_print.h"
 #include "cli/terminal/output.h"
 #include "inspect/charts.h"

@@ -8,7 +8,6 @@
 #include "cli/configure.h"
 #include "cli/flags.h"
 #include "cli/output_paths.h"
-#include "cli/terminal/input.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/signals.h"
 #include "cli/terminal/terminal.h"

@@ -54,6 +54,21 @@ CPL_NODISCARD cpl_status cpl_flags_exclude(const cpl_arguments *args, const char
 CPL_NODISCARD cpl_status cpl_flags_only(const cpl_arguments *args, const char *form,
                                         const char *const *names, size_t n);
 
+/* Values that are lists or sizes: "1,2,0.5", "0,5-7", "4G". Every failure but that of memory is
+ * CPL_ERR_USAGE with a sentence that names the flag. */
+
+/* Sets numbers [at most `most`] in rising order, each in [low, high], none twice. */
+CPL_NODISCARD cpl_status cpl_parse_numbers(double *numbers, int *count, int most, const char *flag,
+                                           const char *text, double low, double high);
+
+/* Sets the numbers of "0,5-7" in rising order, each once, at most 100,000; owned by the caller
+ * (cpl_free). */
+CPL_NODISCARD cpl_status cpl_parse_ranges(int64_t **numbers, int64_t *count, const char *flag,
+                                          const char *text);
+
+/* Sets bytes from "4G", "512M", "1.5GiB", "100K" or a plain number; powers of 1024. */
+CPL_NODISCARD cpl_status cpl_parse_bytes(double *bytes, const char *flag, const char *text);
+
 /* A flag of kind INT, NUMBER or CHOICE as a setting without section. */
 cpl_setting cpl_flag_as_setting(const cpl_flag *flag);
 

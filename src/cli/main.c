@@ -3,18 +3,41 @@
  * Room:  cli.
  * Exit:  0 done; 1 the input or the world is at fault; 2 wrong use (verb, flag, --set); by the signal
  *        that asked the program to stop, which a shell shows as 130 (SIGINT) or 143 (SIGTERM). */
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/stop.h"
 #include "cli/flags.h"
 #include "cli/help.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/signals.h"
-#include "cli/terminal/spin.h"
 #include "cli/terminal/terminal.h"
 
 enum { EXIT_DONE = 0, EXIT_WORLD = 1, EXIT_USE = 2 };
+
+/* Turns of libgomp's waiting loop, some tens of nanoseconds each; its own default is 300,000.
+ * bench/neighbours.py compares counts: docs/benchmarks/README.md. */
+static const char spin_count[] = "10000";
+
+/* Bounds how long a thread spins before it sleeps. Threads of libgomp that wait for each other spin
+ * for milliseconds by default. Beside other work the thread that they wait for has no processor
+ * meanwhile, and training falls to a tenth of its speed. libgomp reads its policy when it is loaded,
+ * before main, and has no call that changes it: the program sets GOMP_SPINCOUNT and executes itself
+ * again, once (4 ms). A policy that the environment already names is left as it is. The library sets
+ * nothing: inside somebody else's process the policy is theirs. */
+static void bound_spinning(char **argv)
+{
+    char program[PATH_MAX];
+    if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
+    /* By its own path, which ps and pkill show, and not as /proc/self/exe. */
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (length <= 0 || setenv("GOMP_SPINCOUNT", spin_count, 1) != 0) return;
+    program[length] = '\0';
+    (void)execv(program, argv); /* returns where it fails: then the default policy holds */
+}
 
 static cpl_status run_verb(int count, char **words)
 {
@@ -60,7 +83,7 @@ static cpl_status run(int count, char **words)
 
 int main(int argc, char **argv)
 {
-    cpl_spin_bound(argv);
+    bound_spinning(argv);
     cpl_output_prepare();
     if (argc < 2) {
         cpl_help_general(stderr);

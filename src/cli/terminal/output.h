@@ -1,5 +1,5 @@
-/* output.h - what the program says, and where: results on standard output, sentences on standard
- * error.
+/* output.h - the standard streams: results on standard output, sentences on standard error, and what
+ * the standard input holds.
  *
  * Room:  cli/terminal. */
 #ifndef CPL_CLI_TERMINAL_OUTPUT_H
@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/text.h"
 
 /* First of all: output to terminals is filtered (terminal.h), a closed pipe fails a write and sends
  * no signal, and a file opened later cannot take the place of a standard stream that was closed. */
@@ -46,5 +47,8 @@ CPL_NODISCARD cpl_status cpl_output_file(const char *path, const void *bytes, si
  * and with jansson's further `flags`. Takes the object over; NULL is CPL_ERR_MEMORY, of `what`. */
 CPL_NODISCARD cpl_status cpl_output_json(json_t *object, const char *what, const char *path,
                                          size_t flags);
+
+/* Appends all bytes of the standard input. CPL_ERR_INPUT beyond `most_bytes`. */
+CPL_NODISCARD cpl_status cpl_input_read(cpl_text *out, size_t most_bytes);
 
 #endif /* CPL_CLI_TERMINAL_OUTPUT_H */
