@@ -1,7 +1,10 @@
 /* arena.c - see arena.h */
 #include "base/arena.h"
 
+#include <stdalign.h>
+#include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,9 +18,9 @@ typedef struct block_head {
 
 static atomic_llong alloc_count, fail_at, held, most_held;
 
-static size_t round_up(size_t bytes)
+static size_t round_up(size_t bytes, size_t alignment)
 {
-    return (bytes + CPL_ALIGNMENT - 1) & ~(size_t)(CPL_ALIGNMENT - 1);
+    return (bytes + alignment - 1) / alignment * alignment;
 }
 
 static bool told_to_fail(void)
@@ -49,7 +52,7 @@ void *cpl_alloc(size_t bytes)
     atomic_fetch_add(&alloc_count, 1);
     char *block = NULL;
     if (bytes < SIZE_MAX - 2 * CPL_ALIGNMENT && !told_to_fail())
-        block = aligned_alloc(CPL_ALIGNMENT, round_up(bytes) + CPL_ALIGNMENT);
+        block = aligned_alloc(CPL_ALIGNMENT, round_up(bytes, CPL_ALIGNMENT) + CPL_ALIGNMENT);
     if (!block) {
         (void)CPL_FAIL(CPL_ERR_MEMORY, "out of memory: %zu bytes were asked for", bytes);
         return NULL;
@@ -130,13 +133,13 @@ void cpl_arena_measure(cpl_arena *arena)
 void *cpl_arena_take(cpl_arena *arena, size_t bytes)
 {
     size_t start = arena->used;
-    arena->used += round_up(bytes);
+    arena->used += round_up(bytes, CPL_ALIGNMENT);
     if (arena->used > arena->peak) arena->peak = arena->used;
     if (!arena->base) {
         CPL_ASSERT(arena->capacity == SIZE_MAX);
         return NULL;
     }
-    CPL_ASSERT(arena->used <= round_up(arena->capacity));
+    CPL_ASSERT(arena->used <= round_up(arena->capacity, CPL_ALIGNMENT));
     return arena->base + start;
 }
 
@@ -149,4 +152,74 @@ void cpl_arena_release(cpl_arena *arena, size_t mark)
 {
     CPL_ASSERT(mark <= arena->used);
     arena->used = mark;
+}
+
+/* ---- many small pieces ---- */
+
+enum {
+    CHUNK_BYTES = 1 << 16,
+    LINE_BYTES  = 1024,
+    ALIGN       = alignof(max_align_t),
+    LINK_BYTES  = ALIGN /* at the beginning of a chunk: the address of the one before */
+};
+_Static_assert(sizeof(void *) <= LINK_BYTES, "an address does not fit");
+
+static bool grow(cpl_pool *pool, size_t bytes)
+{
+    size_t size = LINK_BYTES + (bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES);
+    char *chunk = cpl_alloc(size);
+    if (!chunk) {
+        pool->failed = true;
+        return false;
+    }
+    memcpy(chunk, &pool->chunks, sizeof(void *));
+    pool->chunks = chunk;
+    pool->next   = chunk + LINK_BYTES;
+    pool->left   = size - LINK_BYTES;
+    return true;
+}
+
+void *cpl_pool_take(cpl_pool *pool, size_t bytes)
+{
+    bytes = round_up(bytes ? bytes : 1, ALIGN);
+    if (bytes > pool->left && !grow(pool, bytes)) return NULL;
+    void *piece = pool->next;
+    pool->next += bytes;
+    pool->left -= bytes;
+    memset(piece, 0, bytes);
+    return piece;
+}
+
+const char *cpl_pool_printf(cpl_pool *pool, const char *format, ...)
+{
+    char line[LINE_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    return cpl_pool_copy(pool, line, strlen(line));
+}
+
+const char *cpl_pool_copy(cpl_pool *pool, const char *bytes, size_t length)
+{
+    char *copy = cpl_pool_take(pool, length + 1);
+    if (!copy) return "out of memory";
+    if (length) memcpy(copy, bytes, length);
+    return copy;
+}
+
+cpl_status cpl_pool_status(const cpl_pool *pool)
+{
+    return pool->failed ? CPL_FAIL(CPL_ERR_MEMORY, "out of memory") : CPL_OK;
+}
+
+void cpl_pool_free(cpl_pool *pool)
+{
+    while (pool->chunks) {
+        void *before;
+        memcpy(&before, pool->chunks, sizeof before);
+        cpl_free(pool->chunks);
+        pool->chunks = before;
+    }
+    *pool = (cpl_pool){0};
 }

@@ -82,6 +82,11 @@ char *cpl_text_copy(const char *string)
     return copy;
 }
 
+int cpl_order_strings(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 /* Optimal string alignment distance; words beyond 63 characters are compared by their beginnings.
  */
 static int edits(const char *a, const char *b)
@@ -117,6 +122,37 @@ const char *cpl_text_nearest(const char *word, const char *const *candidates, si
         }
     }
     return best;
+}
+
+static cpl_status no_such_name(const char *kind, const char *word, const char *const *names,
+                               size_t count)
+{
+    const char *near = cpl_text_nearest(word, names, count);
+    if (near)
+        return CPL_FAIL(CPL_ERR_INPUT, "there is no %s %.100s; did you mean %s?", kind, word, near);
+    char all[512] = "";
+    for (size_t i = 0, used = 0; i < count && used < sizeof all; i++)
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", i ? ", " : "", names[i]);
+    return CPL_FAIL(CPL_ERR_INPUT, "there is no %s %.100s; there are %s", kind, word, all);
+}
+
+cpl_status cpl_lookup(size_t *index, const char *kind, const char *word, const char *const *names,
+                      size_t count)
+{
+    for (*index = 0; *index < count; ++*index)
+        if (strcmp(names[*index], word) == 0) return CPL_OK;
+    return no_such_name(kind, word, names, count);
+}
+
+cpl_status cpl_lookup_in(size_t *index, const char *kind, const char *word, const void *rows,
+                         size_t count, size_t size)
+{
+    enum { MOST = 64 };
+    const char *names[MOST];
+    CPL_ASSERT(count <= MOST);
+    for (size_t i = 0; i < count; i++)
+        memcpy(&names[i], (const char *)rows + i * size, sizeof names[i]);
+    return cpl_lookup(index, kind, word, names, count);
 }
 
 const char *cpl_text_bytes(char out[32], double bytes)
@@ -196,4 +232,70 @@ int64_t cpl_utf8_repair(cpl_text *out, const char *bytes, size_t length)
     }
     cpl_text_append(out, bytes + good, length - good);
     return repaired;
+}
+
+/* ---- spans ---- */
+
+cpl_span cpl_span_of(const char *string)
+{
+    return (cpl_span){string, strlen(string)};
+}
+
+cpl_span cpl_span_text(const cpl_text *text)
+{
+    return (cpl_span){text->bytes, text->length};
+}
+
+cpl_span cpl_span_part(cpl_span text, size_t from, size_t end)
+{
+    CPL_ASSERT(from <= end && end <= text.length);
+    return end > from ? (cpl_span){text.bytes + from, end - from} : (cpl_span){0};
+}
+
+bool cpl_span_equal(cpl_span a, cpl_span b)
+{
+    return a.length == b.length && (!a.length || memcmp(a.bytes, b.bytes, a.length) == 0);
+}
+
+bool cpl_span_is_at(cpl_span text, size_t at, const char *what)
+{
+    size_t length = strlen(what);
+    return at <= text.length && text.length - at >= length &&
+           (!length || memcmp(text.bytes + at, what, length) == 0);
+}
+
+size_t cpl_span_find(cpl_span text, size_t from, const char *what)
+{
+    size_t length = strlen(what);
+    CPL_ASSERT(length);
+    if (from >= text.length) return CPL_NOWHERE;
+    const char *at = memmem(text.bytes + from, text.length - from, what, length);
+    return at ? (size_t)(at - text.bytes) : CPL_NOWHERE;
+}
+
+size_t cpl_span_find_last(cpl_span text, const char *what)
+{
+    CPL_ASSERT(*what);
+    for (size_t at = text.length; at-- > 0;)
+        if (text.bytes[at] == *what && cpl_span_is_at(text, at, what)) return at;
+    return CPL_NOWHERE;
+}
+
+size_t cpl_span_find_byte(cpl_span text, size_t from, char c)
+{
+    if (from >= text.length) return CPL_NOWHERE;
+    const char *at = memchr(text.bytes + from, c, text.length - from);
+    return at ? (size_t)(at - text.bytes) : CPL_NOWHERE;
+}
+
+size_t cpl_span_find_last_byte(cpl_span text, char c)
+{
+    const char *at = text.length ? memrchr(text.bytes, c, text.length) : NULL;
+    return at ? (size_t)(at - text.bytes) : CPL_NOWHERE;
+}
+
+size_t cpl_span_line_end(cpl_span text, size_t at)
+{
+    size_t end = cpl_span_find_byte(text, at, '\n');
+    return end == CPL_NOWHERE ? text.length : end;
 }

@@ -1,4 +1,4 @@
-/* text.h - strings that grow, nearest names, sizes in words, UTF-8.
+/* text.h - strings that grow, names and the nearest of them, sizes in words, UTF-8, spans.
  *
  * Room:  base. */
 #ifndef CPL_BASE_TEXT_H
@@ -41,6 +41,18 @@ char *cpl_text_copy(const char *string);
  * and more, 1 in a shorter one, none in a single character. */
 const char *cpl_text_nearest(const char *word, const char *const *candidates, size_t count);
 
+/* Sets `index` to the place of `word` among (count) names. Another word is CPL_ERR_INPUT, with the
+ * nearest name in the sentence, or all of them; `kind` says what they are names of: "filter". */
+CPL_NODISCARD cpl_status cpl_lookup(size_t *index, const char *kind, const char *word,
+                                    const char *const *names, size_t count);
+
+/* The same among (count) rows of a table, `size` bytes each, whose first member is the name. */
+CPL_NODISCARD cpl_status cpl_lookup_in(size_t *index, const char *kind, const char *word,
+                                       const void *rows, size_t count, size_t size);
+
+/* For qsort and bsearch of arrays of strings: by bytes. */
+int cpl_order_strings(const void *a, const void *b);
+
 /* "1.5 GiB" into `out`, which is returned. */
 const char *cpl_text_bytes(char out[32], double bytes);
 
@@ -60,5 +72,36 @@ int cpl_utf8_encode(uint32_t code_point, char out[4]);
 /* Appends `bytes` with every maximal ill-formed subsequence replaced by U+FFFD; returns how many.
  */
 int64_t cpl_utf8_repair(cpl_text *out, const char *bytes, size_t length);
+
+/* ---- spans ---- */
+
+/* Bytes of a text that belong to somebody else. Answers are pieces of the generated text, so nothing
+ * is copied to find them. Places are counted in bytes; no bytes are special, NULs included.
+ * All zero is a valid empty span. */
+typedef struct cpl_span {
+    const char *bytes; /* (length), not NUL-terminated; NULL only if length is 0 */
+    size_t length;
+} cpl_span;
+
+#define CPL_NOWHERE SIZE_MAX /* where nothing was found */
+
+cpl_span cpl_span_of(const char *string);
+cpl_span cpl_span_text(const cpl_text *text); /* valid until the text changes */
+
+/* The bytes [from, end), `from` <= `end` <= length (assert). */
+cpl_span cpl_span_part(cpl_span text, size_t from, size_t end);
+
+bool cpl_span_equal(cpl_span a, cpl_span b);
+bool cpl_span_is_at(cpl_span text, size_t at, const char *what); /* whether `what` begins there */
+
+/* Where `what`, not empty (assert), or the byte `c` first begins at or behind `from`, which may be
+ * anything, or last begins: CPL_NOWHERE if it does not. */
+size_t cpl_span_find(cpl_span text, size_t from, const char *what);
+size_t cpl_span_find_last(cpl_span text, const char *what);
+size_t cpl_span_find_byte(cpl_span text, size_t from, char c);
+size_t cpl_span_find_last_byte(cpl_span text, char c);
+
+/* Where the line of `at` ends: at its '\n', or at the end of the text. */
+size_t cpl_span_line_end(cpl_span text, size_t at);
 
 #endif /* CPL_BASE_TEXT_H */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/order.h"
+#include "base/text.h"
 #include "checkpoint/gguf_internal.h"
 #include "io/file.h"
 #include "io/json.h"

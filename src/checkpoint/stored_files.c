@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "base/order.h"
+#include "base/text.h"
 #include "checkpoint/stored_internal.h"
 #include "io/file.h"
 

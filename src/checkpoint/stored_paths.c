@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/order.h"
+#include "base/text.h"
 #include "checkpoint/stored_internal.h"
 #include "io/file.h"
 

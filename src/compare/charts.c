@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/pool.h"
+#include "base/arena.h"
 
 static const double early = 0.05, wide_ratio = 30;
 

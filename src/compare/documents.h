@@ -11,7 +11,7 @@
 #ifndef CPL_COMPARE_DOCUMENTS_H
 #define CPL_COMPARE_DOCUMENTS_H
 
-#include "base/pool.h"
+#include "base/arena.h"
 #include "compare/run_record.h"
 
 enum { CPL_BOOTSTRAP_RESAMPLES = 2000 };

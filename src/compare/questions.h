@@ -8,7 +8,7 @@
 #ifndef CPL_COMPARE_QUESTIONS_H
 #define CPL_COMPARE_QUESTIONS_H
 
-#include "base/pool.h"
+#include "base/arena.h"
 #include "compare/run_record.h"
 
 /* A task of a pair of runs. */

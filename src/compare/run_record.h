@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/pool.h"
+#include "base/arena.h"
 #include "base/status.h"
 #include "settings/yaml.h"
 

@@ -7,7 +7,7 @@
 #include <xxhash.h>
 
 #include "base/arena.h"
-#include "base/order.h"
+#include "base/text.h"
 #include "data/shard_rows.h"
 #include "io/file.h"
 

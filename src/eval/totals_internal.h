@@ -5,7 +5,7 @@
 #ifndef CPL_EVAL_TOTALS_INTERNAL_H
 #define CPL_EVAL_TOTALS_INTERNAL_H
 
-#include "base/pool.h"
+#include "base/arena.h"
 #include "eval/tasks/request_spec.h"
 #include "eval/totals.h"
 

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/pool.h"
 #include "report/markup.h"
 
 enum { CHECKPOINTS = 3, MOST_VALUES = CPL_COUPLING_MOST_LINES + 2, MOST_EXPERTS = 8 };

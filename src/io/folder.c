@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "base/order.h"
 #include "base/stop.h"
+#include "base/text.h"
 #include "io/file.h"
 
 bool cpl_path_is_folder(const char *path)

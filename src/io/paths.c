@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/arena.h"
-#include "base/order.h"
+#include "base/text.h"
 
 cpl_status cpl_paths_add(cpl_strings *paths, const char *path)
 {

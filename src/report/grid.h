@@ -7,7 +7,7 @@
 #ifndef CPL_REPORT_GRID_H
 #define CPL_REPORT_GRID_H
 
-#include "base/pool.h"
+#include "base/arena.h"
 #include "base/text.h"
 
 enum { CPL_GRID_COLUMNS = 8 };

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/pool.h"
+#include "base/arena.h"
 #include "base/status.h"
 
 enum {

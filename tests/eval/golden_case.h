@@ -5,7 +5,7 @@
 
 #include "eval/run/runner.h"
 
-#include "base/pool.h"
+#include "base/arena.h"
 #include "eval/answers.h"
 #include "eval/grade/score.h"
 #include "eval/grade/words.h"

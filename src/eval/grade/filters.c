@@ -5,7 +5,7 @@
  * Source: lm-evaluation-harness 0.4.13; agieval: AGIEval's code. */
 #include <string.h>
 
-#include "base/lookup.h"
+#include "base/text.h"
 #include "eval/grade/grading.h"
 #include "eval/grade/words.h"
 

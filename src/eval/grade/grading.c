@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/lookup.h"
+#include "base/text.h"
 #include "eval/grade/words.h"
 
 static double compare_exact(cpl_span answer, cpl_span reference, cpl_text *spare)

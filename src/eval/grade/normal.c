@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/lookup.h"
+#include "base/text.h"
 #include "eval/grade/words.h"
 
 static bool normal_none(cpl_text *out, cpl_span answer, cpl_text *spare)

@@ -5,7 +5,7 @@
 #ifndef CPL_EVAL_GRADE_REGEX_H
 #define CPL_EVAL_GRADE_REGEX_H
 
-#include "base/span.h"
+#include "base/text.h"
 
 enum {
     CPL_REGEX_STEPS = 4 * 1000 * 1000, /* of a match: PCRE2's match limit */

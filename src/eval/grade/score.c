@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "base/lookup.h"
+#include "base/text.h"
 
 #define CPL_SCORE(name, length, what) static cpl_score_function score_##name;
 #define CPL_LOSS(name, what)          static cpl_score_function score_##name;

@@ -7,7 +7,7 @@
 #ifndef CPL_EVAL_GRADE_WORDS_H
 #define CPL_EVAL_GRADE_WORDS_H
 
-#include "base/span.h"
+#include "base/text.h"
 
 /* The character that begins at `at` < length, or the one that ends at `at` > 0: its length in bytes
  * and its code point, U+FFFD if it is ill-formed. */

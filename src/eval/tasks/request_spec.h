@@ -9,7 +9,7 @@
 #include <jansson.h>
 #include <sha256.h>
 
-#include "base/pool.h"
+#include "base/arena.h"
 #include "eval/grade/grading.h"
 
 typedef struct cpl_request_kind cpl_request_kind;

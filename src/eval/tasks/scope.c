@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/lookup.h"
+#include "base/text.h"
 #include "eval/grade/words.h"
 
 static cpl_status parse_name(cpl_template_part *piece, cpl_pool *pool, cpl_span inner)

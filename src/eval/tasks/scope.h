@@ -7,8 +7,8 @@
 
 #include <jansson.h>
 
-#include "base/pool.h"
-#include "base/span.h"
+#include "base/arena.h"
+#include "base/text.h"
 #include "settings/yaml_tree.h"
 
 /* ---- transformations ---- */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/lookup.h"
+#include "base/text.h"
 #include "eval/tasks/task_internal.h"
 
 static const char *const keys[] = {"task",     "title",   "sets",    "default", "chance",

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/lookup.h"
+#include "base/text.h"
 #include "eval/tasks/task_internal.h"
 
 /* The keys of a profile; those of a case are the first ones. */

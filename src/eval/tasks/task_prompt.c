@@ -1,7 +1,7 @@
 /* task_prompt.c - the prompts of some subjects; see task_internal.h */
 #include <string.h>
 
-#include "base/lookup.h"
+#include "base/text.h"
 #include "eval/tasks/task_internal.h"
 
 enum { MOST_LISTS = 16 };

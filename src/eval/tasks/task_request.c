@@ -1,7 +1,7 @@
 /* task_request.c - the request of a profile: scores, answers, metrics; see task_internal.h */
 #include <string.h>
 
-#include "base/lookup.h"
+#include "base/text.h"
 #include "eval/tasks/task_internal.h"
 
 /* What the name of a profile, without its variant, stands for where nothing else is said. */

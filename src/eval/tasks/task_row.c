@@ -1,7 +1,7 @@
 /* task_row.c - what is read of a row of a source, and that nothing is lacking; see task_internal.h */
 #include <string.h>
 
-#include "base/lookup.h"
+#include "base/text.h"
 #include "eval/tasks/task_internal.h"
 
 enum { MOST_KNOWN = 48 };

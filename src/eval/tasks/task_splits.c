@@ -1,7 +1,6 @@
 /* task_splits.c - splits, subjects and groups of a task file; see task_internal.h */
 #include <string.h>
 
-#include "base/lookup.h"
 #include "base/text.h"
 #include "eval/tasks/task_internal.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/lookup.h"
+#include "base/text.h"
 #include "eval/tasks/task_internal.h"
 
 cpl_status cpl_task_keys(const cpl_task *task, const json_t *from, const char *kind,

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/lookup.h"
+#include "base/text.h"
 #include "eval/grade/grading.h"
 #include "eval/grade/words.h"
 

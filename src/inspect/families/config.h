@@ -5,7 +5,7 @@
 #ifndef CPL_INSPECT_FAMILIES_CONFIG_H
 #define CPL_INSPECT_FAMILIES_CONFIG_H
 
-#include "base/pool.h"
+#include "base/arena.h"
 #include "inspect/families/families.h"
 #include "inspect/families/names.h"
 

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/pool.h"
 #include "inspect/families/layer.h"
 
 const cpl_family cpl_families[] = {

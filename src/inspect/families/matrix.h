@@ -6,7 +6,7 @@
 #ifndef CPL_INSPECT_FAMILIES_MATRIX_H
 #define CPL_INSPECT_FAMILIES_MATRIX_H
 
-#include "base/pool.h"
+#include "base/arena.h"
 #include "inspect/families/config.h"
 
 /* The tensors of one matrix, or of one stack of matrices; NULL: not there. */

@@ -5,7 +5,7 @@
 #ifndef CPL_INSPECT_FAMILIES_NAMES_H
 #define CPL_INSPECT_FAMILIES_NAMES_H
 
-#include "base/pool.h"
+#include "base/arena.h"
 #include "inspect/families/families.h"
 
 typedef enum cpl_ending {

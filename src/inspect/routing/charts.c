@@ -6,7 +6,6 @@
 #include <stdio.h>
 
 #include "base/arena.h"
-#include "base/pool.h"
 
 enum { MOST_LINES = 4 };
 
