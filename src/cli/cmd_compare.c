@@ -122,25 +122,16 @@ done:
 }
 
 static const cpl_flag flags[] = {
-    {.name       = "--group-by",
-     .kind       = CPL_FLAG_TEXT,
-     .value_name = "SETTING",
-     .help = "Group runs by the value of this setting, such as erc.alpha, and order them by it; "
-             "default: runs that differ only in their seeds are a group."},
-    {.name       = "--documents",
-     .kind       = CPL_FLAG_INT,
-     .value_name = "N",
-     .help =
-         "Score the first N held-out documents of each source under the last checkpoint of every "
-         "finished run, even if they have been scored before; 0: all. If not given: 64, only for "
-         "runs without RUN/documents.json, and only for two or more runs.",
-     .default_value = "64",
-     .low           = 0,
-     .high          = 1e9,
-     .unit          = "documents"},
-    {.name = "--no-documents",
-     .kind = CPL_FLAG_SWITCH,
-     .help = "Score no documents; use existing scores."},
+    CPL_FLAG("--group-by", TEXT, "SETTING",
+             "Group runs by the value of this setting, such as erc.alpha, and order them by it; "
+             "default: runs that differ only in their seeds are a group."),
+    CPL_FLAG(
+        "--documents", INT, "N",
+        "Score the first N held-out documents of each source under the last checkpoint of every "
+        "finished run, even if they have been scored before; 0: all. If not given: 64, only for "
+        "runs without RUN/documents.json, and only for two or more runs.",
+        .default_value = "64", .low = 0, .high = 1e9, .unit = "documents"),
+    CPL_SWITCH("--no-documents", "Score no documents; use existing scores."),
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROWS_PLACES("Also write everything as JSON; - prints it instead of the tables.",
                          "Write a self-contained page with tables and curves."),

@@ -9,24 +9,16 @@
 
 /* Rows for the verb's table. */
 #define CPL_FLAG_ROWS_PERPLEXED                                                                    \
-    {.name       = "--text",                                                                       \
-     .kind       = CPL_FLAG_FILE,                                                                  \
-     .value_name = "FILE",                                                                         \
-     .help       = "Perplexity and bits per byte of this text, and of those named after the "      \
-                   "flags; files, folders and patterns as in data.train (--set data.*)."},               \
-        {.name       = "--window",                                                                 \
-         .kind       = CPL_FLAG_INT,                                                               \
-         .value_name = "N",                                                                        \
-         .help = "Tokens per window of --text; default: 1024, or the model's context if shorter.", \
-         .low  = 1,                                                                                \
-         .high = 1e7,                                                                              \
-         .unit = "tokens"},                                                                        \
-    {                                                                                              \
-        .name = "--stride", .kind = CPL_FLAG_INT, .value_name = "N",                               \
-        .help = "Tokens of --text by which the window advances; each token is predicted once, "    \
-                "from the tokens before it in the window; default: whole windows.",                \
-        .low = 1, .high = 1e7, .unit = "tokens"                                                    \
-    }
+    CPL_FLAG("--text", FILE, "FILE",                                                               \
+             "Perplexity and bits per byte of this text, and of those named after the flags; "     \
+             "files, folders and patterns as in data.train (--set data.*)."),                      \
+        CPL_FLAG("--window", INT, "N",                                                             \
+                 "Tokens per window of --text; default: 1024, or the model's context if shorter.", \
+                 .low = 1, .high = 1e7, .unit = "tokens"),                                         \
+        CPL_FLAG("--stride", INT, "N",                                                             \
+                 "Tokens of --text by which the window advances; each token is predicted once, "   \
+                 "from the tokens before it in the window; default: whole windows.",               \
+                 .low = 1, .high = 1e7, .unit = "tokens")
 
 /* The settings of the verb that this form reads. */
 #define CPL_SETTINGS_PERPLEXED                                                                     \

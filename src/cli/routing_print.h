@@ -10,33 +10,19 @@
 
 /* Rows for the verb's table. */
 #define CPL_FLAG_ROWS_ROUTING                                                                      \
-    {.name       = "--text",                                                                       \
-     .kind       = CPL_FLAG_FILE,                                                                  \
-     .value_name = "FILE",                                                                         \
-     .help =                                                                                       \
-         "Also report the routing of this text: a file, a folder or a pattern, in any format of "  \
-         "data.train."},                                                                           \
-        {.name       = "--window",                                                                 \
-         .kind       = CPL_FLAG_INT,                                                               \
-         .value_name = "N",                                                                        \
-         .help       = "Tokens per window of that text; default: 1024, or the model's context if " \
-                       "that is shorter.",                                                         \
-         .low        = 1,                                                                          \
-         .high       = 16777216,                                                                   \
-         .unit       = "tokens"},                                                                        \
-        {.name          = "--text-tokens",                                                         \
-         .kind          = CPL_FLAG_INT,                                                            \
-         .value_name    = "N",                                                                     \
-         .help          = "Read at most this many tokens, shared equally by its sources; 0: all.", \
-         .default_value = "65536",                                                                 \
-         .low           = 0,                                                                       \
-         .high          = 1e12,                                                                    \
-         .unit          = "tokens"},                                                                        \
-    {                                                                                              \
-        .name = "--response-tokens", .kind = CPL_FLAG_INT, .value_name = "N",                      \
-        .help          = "Of these, give this many, evenly spread, to every expert.",              \
-        .default_value = "2048", .low = 1, .high = 1e9, .unit = "tokens"                           \
-    }
+    CPL_FLAG("--text", FILE, "FILE",                                                               \
+             "Also report the routing of this text: a file, a folder or a pattern, in any format " \
+             "of data.train."),                                                                    \
+        CPL_FLAG("--window", INT, "N",                                                             \
+                 "Tokens per window of that text; default: 1024, or the model's context if that "  \
+                 "is shorter.",                                                                    \
+                 .low = 1, .high = 16777216, .unit = "tokens"),                                    \
+        CPL_FLAG("--text-tokens", INT, "N",                                                        \
+                 "Read at most this many tokens, shared equally by its sources; 0: all.",          \
+                 .default_value = "65536", .low = 0, .high = 1e12, .unit = "tokens"),              \
+        CPL_FLAG("--response-tokens", INT, "N",                                                    \
+                 "Of these, give this many, evenly spread, to every expert.",                      \
+                 .default_value = "2048", .low = 1, .high = 1e9, .unit = "tokens")
 
 /* Whether --text is given, and the options it comes with. `inputs` [1] is set to its value. Alphas
  * are those of --alpha where it is given, else 0.5, 1, 2 and 3. CPL_ERR_USAGE where another number
