@@ -61,8 +61,7 @@ typedef struct reader {
     void *joint;
     const cpl_section *sections;
     size_t count;
-    bool *given; /* never NULL */
-    bool *begun; /* by section */
+    bool *given; /* may be NULL */
 } reader;
 
 #define FAIL_AT(in, node, ...) cpl_yaml_doc_fail(&(in)->doc, (node), __VA_ARGS__)
@@ -74,30 +73,39 @@ static cpl_status place(const reader *in, const cpl_yaml_node *node, cpl_status 
                     cpl_last_error());
 }
 
+/* Whether a member of `parent` before `node` has its name. */
+static bool is_repeated(const cpl_yaml_node *parent, const cpl_yaml_node *node)
+{
+    const cpl_yaml_node *n = parent->first;
+    while (n != node && strcmp(n->key->text, node->key->text) != 0) n = n->next;
+    return n != node;
+}
+
 static bool is_nothing(const cpl_yaml_node *node)
 {
     return node->kind == CPL_YAML_SCALAR && node->plain && !*node->text;
 }
 
-/* Appends a list of texts, or a mapping of names and numbers, in flow style. All scalars are
- * quoted: a plain one could be mistaken there. */
-static cpl_status append_items(const reader *in, cpl_text *value, const cpl_yaml_node *whole)
+/* Appends a value in flow style. Scalars within a list or mapping are quoted: those that were, or
+ * `all`, as a plain one may be mistaken where a block becomes one line. */
+static void append_flow(cpl_text *out, const cpl_yaml_node *node, bool all)
 {
-    const bool list = whole->kind == CPL_YAML_LIST;
-    cpl_text_char(value, list ? '[' : '{');
-    for (const cpl_yaml_node *n = whole->first; n; n = n->next) {
-        if (n->kind != CPL_YAML_SCALAR || is_nothing(n))
-            return FAIL_AT(in, n, "%s",
-                           list ? "a list here holds texts only" : "a number is expected here");
-        if (n->key) {
-            cpl_setting_quote(value, n->key->text);
-            cpl_text_append(value, ": ", 2);
-        }
-        cpl_setting_quote(value, n->text);
-        cpl_text_char(value, ',');
+    const bool list = node->kind == CPL_YAML_LIST;
+    if (node->kind == CPL_YAML_SCALAR) {
+        if (all || !node->plain)
+            cpl_setting_quote(out, node->text);
+        else
+            cpl_text_append(out, node->text, strlen(node->text));
+        return;
     }
-    cpl_text_char(value, list ? ']' : '}');
-    return CPL_OK;
+    cpl_text_char(out, list ? '[' : '{');
+    for (const cpl_yaml_node *n = node->first; n; n = n->next) {
+        if (n != node->first) cpl_text_append(out, ", ", 2);
+        if (n->key) append_flow(out, n->key, all);
+        if (n->key) cpl_text_append(out, ": ", 2);
+        append_flow(out, n, all);
+    }
+    cpl_text_char(out, list ? ']' : '}');
 }
 
 static cpl_status append_value(const reader *in, cpl_text *value, const cpl_yaml_node *node,
@@ -106,13 +114,15 @@ static cpl_status append_value(const reader *in, cpl_text *value, const cpl_yaml
     if (is_nothing(node)) {
         cpl_text_append(value, "unset", 5);
     } else if (node->kind == CPL_YAML_SCALAR) {
-        if (node->plain)
-            cpl_text_append(value, node->text, strlen(node->text));
-        else
-            cpl_setting_quote(value, node->text);
+        append_flow(value, node, false);
     } else if ((node->kind == CPL_YAML_LIST && setting->kind == CPL_KIND_STRINGS) ||
                (node->kind == CPL_YAML_MAPPING && setting->kind == CPL_KIND_WEIGHTS)) {
-        return append_items(in, value, node);
+        for (const cpl_yaml_node *n = node->first; n; n = n->next)
+            if (n->kind != CPL_YAML_SCALAR || is_nothing(n))
+                return FAIL_AT(in, n, "%s",
+                               n->key ? "a number is expected here"
+                                      : "a list here holds texts only");
+        append_flow(value, node, true);
     } else {
         return FAIL_AT(in, node, "%s.%s cannot be %s", setting->section, setting->name,
                        node->kind == CPL_YAML_LIST ? "a list" : "a mapping");
@@ -135,19 +145,19 @@ done:
     return status;
 }
 
-static cpl_status read_setting(reader *in, const cpl_yaml_node *node, const cpl_section *section)
+static cpl_status read_setting(const reader *in, const cpl_yaml_node *parent,
+                               const cpl_yaml_node *node)
 {
     char dotted[256];
     void *field = NULL;
-    snprintf(dotted, sizeof dotted, "%s.%s", section->name, node->key->text);
+    snprintf(dotted, sizeof dotted, "%s.%s", parent->key->text, node->key->text);
     const cpl_setting *setting =
         cpl_settings_find(in->joint, in->sections, in->count, dotted, &field);
     if (!setting)
         return place(in, node->key,
                      cpl_settings_unknown(CPL_ERR_INPUT, in->sections, in->count, dotted));
-    bool *given = &in->given[cpl_settings_index(in->sections, in->count, setting)];
-    if (*given) return FAIL_AT(in, node->key, "%s is given twice", dotted);
-    *given = true;
+    if (is_repeated(parent, node)) return FAIL_AT(in, node->key, "%s is given twice", dotted);
+    if (in->given) in->given[cpl_settings_index(in->sections, in->count, setting)] = true;
     return read_value(in, node, setting, field);
 }
 
@@ -168,20 +178,18 @@ static cpl_status unknown_section(const reader *in, const cpl_yaml_node *at)
     return FAIL_AT(in, at, "there is no section %.200s", at->text);
 }
 
-static cpl_status read_section(reader *in, const cpl_yaml_node *node)
+static cpl_status read_section(const reader *in, const cpl_yaml_node *node)
 {
     size_t s = 0;
     while (s < in->count && strcmp(in->sections[s].name, node->key->text) != 0) s++;
     if (s == in->count) return unknown_section(in, node->key);
-    if (in->begun[s])
+    if (is_repeated(in->doc.root, node))
         return FAIL_AT(in, node->key, "the section %s is given twice", node->key->text);
-    in->begun[s] = true;
     if (is_nothing(node)) return CPL_OK;
     if (node->kind != CPL_YAML_MAPPING)
         return FAIL_AT(in, node, "the section %s must hold settings, NAME: VALUE",
                        in->sections[s].name);
-    for (const cpl_yaml_node *n = node->first; n; n = n->next)
-        CPL_TRY(read_setting(in, n, &in->sections[s]));
+    for (const cpl_yaml_node *n = node->first; n; n = n->next) CPL_TRY(read_setting(in, node, n));
     return CPL_OK;
 }
 
@@ -193,7 +201,7 @@ static cpl_status want_sections(const cpl_yaml_doc *doc)
                              "a configuration is made of sections, NAME: and its settings below");
 }
 
-static cpl_status read_document(reader *in)
+static cpl_status read_document(const reader *in)
 {
     const cpl_yaml_node more = {.line = in->doc.more_line, .column = in->doc.more_column};
     if (in->doc.root && !is_nothing(in->doc.root)) {
@@ -204,34 +212,18 @@ static cpl_status read_document(reader *in)
     return more.line ? FAIL_AT(in, &more, "a configuration is one document") : CPL_OK;
 }
 
-/* Memory for what was begun and given; marks of a caller's own `given` are not duplicates. */
-static cpl_status open_reader(reader *in)
-{
-    size_t total = cpl_settings_total(in->sections, in->count);
-    in->folder   = cpl_path_folder(in->doc.name);
-    in->given    = cpl_alloc(total * sizeof *in->given);
-    in->begun    = cpl_alloc(in->count * sizeof *in->begun);
-    if (!in->folder || !in->given || !in->begun) return CPL_ERR_MEMORY;
-    memset(in->given, 0, total * sizeof *in->given);
-    memset(in->begun, 0, in->count * sizeof *in->begun);
-    return CPL_OK;
-}
-
 cpl_status cpl_yaml_parse(void *joint, const cpl_section *sections, size_t count, const char *name,
                           const void *bytes, size_t length, bool *given)
 {
     cpl_status status = CPL_OK;
-    reader in         = {.joint = joint, .sections = sections, .count = count};
+    reader in         = {.joint = joint, .sections = sections, .count = count, .given = given};
     CPL_TRY_DONE(cpl_yaml_doc_parse(&in.doc, name, bytes, length, false));
-    CPL_TRY_DONE(open_reader(&in));
-    CPL_TRY_DONE(read_document(&in));
-    for (size_t i = 0; given && i < cpl_settings_total(sections, count); i++)
-        given[i] |= in.given[i];
+    in.folder = cpl_path_folder(name);
+    if (!in.folder) CPL_TRY_DONE(CPL_ERR_MEMORY);
+    status = read_document(&in);
 done:
     cpl_yaml_doc_free(&in.doc);
     cpl_free(in.folder);
-    cpl_free(in.given);
-    cpl_free(in.begun);
     return status;
 }
 
@@ -312,83 +304,49 @@ void cpl_yaml_write(cpl_text *out, const void *joint, const cpl_section *section
 
 /* ---- flat lists ---- */
 
-/* Appends a value on one line; `nested`: within a list or mapping, where a quoted scalar stays
- * quoted. */
-static void append_flat(cpl_text *out, const cpl_yaml_node *node, bool nested)
+static void add_value(cpl_yaml_flat *flat, const cpl_yaml_node *section, const cpl_yaml_node *node)
 {
-    const bool list = node->kind == CPL_YAML_LIST;
-    if (node->kind == CPL_YAML_SCALAR && nested && !node->plain) {
-        cpl_setting_quote(out, node->text);
-    } else if (node->kind == CPL_YAML_SCALAR) {
-        cpl_text_append(out, node->text, strlen(node->text));
-    } else {
-        cpl_text_char(out, list ? '[' : '{');
-        for (const cpl_yaml_node *n = node->first; n; n = n->next) {
-            if (n != node->first) cpl_text_append(out, ", ", 2);
-            if (n->key) append_flat(out, n->key, true);
-            if (n->key) cpl_text_append(out, ": ", 2);
-            append_flat(out, n, true);
-        }
-        cpl_text_char(out, list ? ']' : '}');
-    }
-}
-
-/* Takes both texts over; gives them back where there is no memory. */
-static cpl_status add(cpl_yaml_flat *flat, char *name, char *text)
-{
-    if (flat->count == flat->capacity) {
-        int64_t capacity    = flat->capacity ? 2 * flat->capacity : 128;
-        cpl_yaml_pair *more = cpl_realloc(flat->pairs, (size_t)capacity * sizeof *more);
-        if (more) {
-            flat->pairs    = more;
-            flat->capacity = capacity;
-        }
-    }
-    if (!name || !text || flat->count == flat->capacity) {
-        cpl_free(name);
-        cpl_free(text);
-        return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a configuration");
-    }
-    flat->pairs[flat->count++] = (cpl_yaml_pair){name, text};
-    return CPL_OK;
-}
-
-static cpl_status add_value(cpl_yaml_flat *flat, const char *name, const cpl_yaml_node *node)
-{
-    cpl_text text = {0};
-    append_flat(&text, node, false);
-    cpl_status status = cpl_text_status(&text);
-    if (status == CPL_OK)
-        status = add(flat, cpl_text_copy(name), cpl_text_copy(text.bytes ? text.bytes : ""));
+    cpl_yaml_pair *pair = flat->pairs ? &flat->pairs[flat->count] : NULL;
+    cpl_text text       = {0};
+    flat->count++;
+    if (!pair) return;
+    if (section) cpl_text_printf(&text, "%s.", section->key->text);
+    cpl_text_append(&text, node->key->text, strlen(node->key->text));
+    pair->name = cpl_pool_copy(&flat->pool, text.bytes, text.length);
+    cpl_text_clear(&text);
+    if (node->kind == CPL_YAML_SCALAR)
+        cpl_text_append(&text, node->text, strlen(node->text));
+    else
+        append_flow(&text, node, false);
+    pair->text = cpl_pool_copy(&flat->pool, text.bytes, text.length);
+    flat->pool.failed |= text.failed;
     cpl_text_free(&text);
-    return status;
 }
 
-static cpl_status add_section(cpl_yaml_flat *flat, cpl_text *name, const cpl_yaml_node *section)
+/* Adds all values of a configuration; where there is no room for pairs yet, it only counts them. */
+static void add_values(cpl_yaml_flat *flat, const cpl_yaml_doc *doc)
 {
-    for (const cpl_yaml_node *n = section->first; n; n = n->next) {
-        cpl_text_clear(name);
-        cpl_text_printf(name, "%s.%s", section->key->text, n->key->text);
-        CPL_TRY(cpl_text_status(name));
-        CPL_TRY(add_value(flat, name->bytes, n));
+    flat->count = 0;
+    for (const cpl_yaml_node *n = doc->root ? doc->root->first : NULL; n; n = n->next) {
+        if (n->kind != CPL_YAML_MAPPING) add_value(flat, NULL, n);
+        for (const cpl_yaml_node *m = n->kind == CPL_YAML_MAPPING ? n->first : NULL; m; m = m->next)
+            add_value(flat, n, m);
     }
-    return CPL_OK;
 }
 
 cpl_status cpl_yaml_flat_parse(cpl_yaml_flat *out, const char *name, const void *bytes,
                                size_t length)
 {
     cpl_yaml_doc doc  = {0};
-    cpl_text dotted   = {0};
     cpl_status status = CPL_OK;
     *out              = (cpl_yaml_flat){0};
     CPL_TRY_DONE(cpl_yaml_doc_parse(&doc, name, bytes, length, true));
     CPL_TRY_DONE(want_sections(&doc));
-    for (const cpl_yaml_node *n = doc.root ? doc.root->first : NULL; n; n = n->next)
-        CPL_TRY_DONE(n->kind == CPL_YAML_MAPPING ? add_section(out, &dotted, n)
-                                                 : add_value(out, n->key->text, n));
+    add_values(out, &doc);
+    out->pairs = cpl_pool_take(&out->pool, (size_t)out->count * sizeof *out->pairs);
+    if (out->pairs) add_values(out, &doc);
+    if (out->pool.failed) status = CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a configuration");
 done:
-    cpl_text_free(&dotted);
     cpl_yaml_doc_free(&doc);
     if (status != CPL_OK) cpl_yaml_flat_free(out);
     return status;
@@ -406,11 +364,7 @@ cpl_status cpl_yaml_flat_read(cpl_yaml_flat *out, const char *path)
 
 void cpl_yaml_flat_free(cpl_yaml_flat *flat)
 {
-    for (int64_t i = 0; i < flat->count; i++) {
-        cpl_free(flat->pairs[i].name);
-        cpl_free(flat->pairs[i].text);
-    }
-    cpl_free(flat->pairs);
+    cpl_pool_free(&flat->pool);
     *flat = (cpl_yaml_flat){0};
 }
 

@@ -52,13 +52,14 @@ CPL_NODISCARD cpl_status cpl_yaml_absolute(void *joint, const cpl_section *secti
  * of a scalar is its content; a list, or a mapping within a section, keeps the form of YAML on one
  * line: [a, b], {web: 2}, where what is not plain is quoted. Anchors and tags are skipped. */
 typedef struct cpl_yaml_pair {
-    char *name, *text; /* owned */
+    const char *name, *text;
 } cpl_yaml_pair;
 
 /* All zero is an empty one. */
 typedef struct cpl_yaml_flat {
-    cpl_yaml_pair *pairs; /* (count) in the order of the file; owned */
-    int64_t count, capacity;
+    cpl_yaml_pair *pairs; /* (count) in the order of the file */
+    int64_t count;
+    cpl_pool pool; /* of all pairs */
 } cpl_yaml_flat;
 
 /* Reads the file at `path`, at most CPL_YAML_MOST_BYTES of it. After a failure `out` is empty. */

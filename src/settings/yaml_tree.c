@@ -30,19 +30,12 @@ static cpl_status fail_at(const char *name, size_t line, size_t column, const ch
     return CPL_FAIL(CPL_ERR_INPUT, "%s:%zu:%zu: %s", name, line, column, sentence);
 }
 
-static cpl_status fail_mark(const reader *in, yaml_mark_t mark, const char *format, ...)
-    CPL_PRINTF(3, 4);
-
-static cpl_status fail_mark(const reader *in, yaml_mark_t mark, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    cpl_status status = fail_at(in->doc->name, mark.line + 1, mark.column + 1, format, arguments);
-    va_end(arguments);
-    return status;
-}
-
-#define FAIL_HERE(in, ...) fail_mark((in), (in)->event.start_mark, __VA_ARGS__)
+/* At a mark of libyaml, which counts from 0. */
+#define FAIL_MARK(in, mark, ...)                                                                   \
+    cpl_yaml_doc_fail((in)->doc,                                                                   \
+                      &(cpl_yaml_node){.line = (mark).line + 1, .column = (mark).column + 1},      \
+                      __VA_ARGS__)
+#define FAIL_HERE(in, ...) FAIL_MARK(in, (in)->event.start_mark, __VA_ARGS__)
 
 static cpl_status no_memory(const char *name)
 {
@@ -70,9 +63,9 @@ static cpl_status syntax_error(const reader *in)
         return CPL_FAIL(CPL_ERR_INPUT, "%s: byte %zu: %s", in->doc->name, p->problem_offset,
                         problem);
     if (is_indented_with_tab(in, p->problem_mark.line))
-        return fail_mark(in, p->problem_mark,
+        return FAIL_MARK(in, p->problem_mark,
                          "this line is indented with a tab, which YAML does not allow: use spaces");
-    return fail_mark(in, p->problem_mark, "%s", problem);
+    return FAIL_MARK(in, p->problem_mark, "%s", problem);
 }
 
 /* Anchors, aliases and tags make a file hard to read, or larger than it looks. */
