@@ -14,7 +14,7 @@ static const double early = 0.05, wide_ratio = 30;
 static double line_value(const cpl_run_record *run, const cpl_run_line *line,
                          const cpl_compared_figure *f)
 {
-    return f->source ? cpl_run_source(run, line, f->source) : line->values[f->figure];
+    return f->source ? cpl_run_val_loss(run, line, f->source) : line->values[f->name];
 }
 
 static bool any_value(const cpl_compare *c, const cpl_compared_figure *f)
@@ -23,12 +23,6 @@ static bool any_value(const cpl_compare *c, const cpl_compared_figure *f)
         for (int64_t i = 0; i < c->runs[r].n_lines; i++)
             if (isfinite(line_value(&c->runs[r], &c->runs[r].lines[i], f))) return true;
     return false;
-}
-
-static cpl_run_curve curve_of(const cpl_compared_figure *f)
-{
-    if (f->source) return CPL_RUN_CURVE_LOSS;
-    return f->figure < 0 ? CPL_RUN_CURVE_NONE : cpl_run_figures[f->figure].curve;
 }
 
 static bool has_places(const cpl_compare *c)
@@ -192,7 +186,7 @@ static cpl_status fill(drawing *d, bool at_the_end)
         CPL_TRY(add_means(d));
         return add_points(d);
     }
-    d->first = curve_of(d->figure) == CPL_RUN_CURVE_LOSS ? early * last_tokens(d->c) : 0;
+    d->first = d->figure->is->curve == CPL_RUN_CURVE_LOSS ? early * last_tokens(d->c) : 0;
     for (int64_t g = 0; g < d->c->n_groups; g++) CPL_TRY(add_group(d, g));
     return CPL_OK;
 }
@@ -202,14 +196,14 @@ static cpl_status put_chart(cpl_charts *out, const cpl_compare *c, const cpl_com
 {
     drawing d                 = {.c = c, .figure = f};
     const char *x_label       = settle_unit(&d);
-    const cpl_run_curve curve = curve_of(f);
+    const cpl_run_curve curve = f->is->curve;
     cpl_status status         = fill(&d, at_the_end);
     const bool ramp           = !at_the_end && c->n_groups > CPL_COMPARE_COLOURS;
     cpl_chart chart           = {
-                  .id      = cpl_pool_printf(&d.pool, "%s%s", at_the_end ? "at-the-end-" : "", f->file),
+                  .id      = cpl_pool_printf(&d.pool, "%s%s", at_the_end ? "at-the-end-" : "", f->is->file),
                   .section = at_the_end ? "end" : "curves",
-                  .title   = f->label,
-                  .caption = f->help,
+                  .title   = f->is->label,
+                  .caption = f->is->help,
                   .x = {.label = at_the_end ? c->options.group_by : x_label, .log = at_the_end && is_wide(c)},
                   .y = {.range = {0, curve == CPL_RUN_CURVE_SHARE}, .log = curve == CPL_RUN_CURVE_LOG}};
     chart.y.zero = chart.y.log; /* a loss that has reached 0 stands at the foot of the axis */
@@ -228,7 +222,7 @@ cpl_status cpl_compare_charts(cpl_charts *out, const cpl_compare *c)
     for (int end = has_places(c); end >= 0; end--)
         for (int64_t i = 0; i < c->n_figures; i++) {
             const cpl_compared_figure *f = &c->figures[i];
-            if (curve_of(f) != CPL_RUN_CURVE_NONE && any_value(c, f))
+            if (f->is->curve != CPL_RUN_CURVE_NONE && any_value(c, f))
                 CPL_TRY(put_chart(out, c, f, end));
         }
     return CPL_OK;

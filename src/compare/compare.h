@@ -51,11 +51,10 @@ typedef struct cpl_run_group {
     double place; /* value of the setting of group_by where all are numbers; else NaN */
 } cpl_run_group;
 
-/* A row of figures: one of run_figures.def, the validation loss of a source, or one made here. */
+/* A row of figures: one of run_figures.def, or the validation loss of a source. */
 typedef struct cpl_compared_figure {
-    const char *file, *label, *help; /* as in run_figures.def */
-    int digits;
-    int figure;         /* cpl_run_figure_name; -1: none */
+    const cpl_run_figure *is;
+    cpl_run_figure_name name;
     const char *source; /* label of held-out text; NULL: none */
     double *values;     /* (n_runs) */
     cpl_spread *spread; /* (n_groups) */
@@ -100,8 +99,6 @@ typedef struct cpl_compare {
     cpl_point_kind point_kind;
     double seconds; /* of equal time: the shortest time to a run's last evaluation; NaN: none */
     double *speed;  /* (n_runs) median tokens/s */
-    const char **sources; /* (n_sources) labels of held-out text of any run */
-    int64_t n_sources;
     cpl_compared_figure *figures; /* (n_figures) */
     int64_t n_figures;
     cpl_pairing *pairings; /* (n_pairings) */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "compare/internal.h"
 #include "report/markup.h"
 
@@ -60,26 +61,20 @@ const cpl_run_line *cpl_compare_line(const cpl_compare *c, int64_t run)
 
 /* ---- validation loss ---- */
 
-/* Validation loss of a line, of the source where one is named. */
-static double loss_in(const cpl_run_record *run, const cpl_run_line *line, const char *source)
-{
-    return source ? cpl_run_source(run, line, source) : line->values[CPL_RUN_VAL_LOSS];
-}
-
 /* Validation loss at so many tokens, linear between evaluations; NaN beyond them. */
 static double loss_between(const cpl_run_record *run, const char *source, double tokens)
 {
     const cpl_run_line *low = NULL;
-    if (run->has_start && !isnan(loss_in(run, &run->start, source))) low = &run->start;
+    if (run->has_start && !isnan(cpl_run_val_loss(run, &run->start, source))) low = &run->start;
     for (int64_t i = 0; i < run->n_lines; i++) {
         const cpl_run_line *high = &run->lines[i];
-        const double b           = loss_in(run, high, source);
+        const double b           = cpl_run_val_loss(run, high, source);
         if (isnan(b)) continue;
         /* The shortest run's own end may be off by the rounding of a quotient. */
         if (fabs(high->tokens - tokens) <= 1e-9 * tokens) return b;
         if (high->tokens > tokens) {
             if (!low) return (double)NAN;
-            const double a = loss_in(run, low, source);
+            const double a = cpl_run_val_loss(run, low, source);
             return a + (b - a) * (tokens - low->tokens) / (high->tokens - low->tokens);
         }
         low = high;
@@ -91,7 +86,7 @@ static double loss_at_point(const cpl_compare *c, int64_t run, const char *sourc
 {
     const cpl_run_line *line = cpl_compare_line(c, run);
     if (c->point_kind != CPL_POINT_EVALUATED) return loss_between(&c->runs[run], source, c->point);
-    return line ? loss_in(&c->runs[run], line, source) : (double)NAN;
+    return line ? cpl_run_val_loss(&c->runs[run], line, source) : (double)NAN;
 }
 
 double cpl_compare_loss(const cpl_compare *c, int64_t run)
@@ -126,23 +121,6 @@ static double most(const cpl_run_record *run, int figure)
     return best;
 }
 
-static double value_of(const cpl_compare *c, int64_t run, int figure)
-{
-    const cpl_run_line *line = cpl_compare_line(c, run);
-    if (figure == CPL_RUN_VAL_LOSS) return loss_at_point(c, run, NULL);
-    switch (cpl_run_figures[figure].how) {
-    case CPL_RUN_HOW_TENTH:
-        return tenth(c, run, figure);
-    case CPL_RUN_HOW_MEDIAN:
-        return c->speed[run];
-    case CPL_RUN_HOW_MOST:
-        return most(&c->runs[run], figure);
-    case CPL_RUN_HOW_AT:
-        break;
-    }
-    return line ? line->values[figure] : (double)NAN;
-}
-
 /* ---- equal time ---- */
 
 static const cpl_run_line *last_evaluated(const cpl_run_record *run)
@@ -152,6 +130,21 @@ static const cpl_run_line *last_evaluated(const cpl_run_record *run)
     return NULL;
 }
 
+/* Median of tokens/s over the lines; NaN: none has it. */
+static cpl_status find_speed(double *out, const cpl_run_record *run)
+{
+    double *values = cpl_alloc((size_t)(run->n_lines + 1) * sizeof *values);
+    int64_t n      = 0;
+    if (!values) return CPL_ERR_MEMORY;
+    for (int64_t i = 0; i < run->n_lines; i++) {
+        const double x = run->lines[i].values[CPL_RUN_SPEED];
+        if (x > 0) values[n++] = x;
+    }
+    *out = cpl_median(values, n);
+    cpl_free(values);
+    return CPL_OK;
+}
+
 static cpl_status set_seconds(cpl_compare *c)
 {
     c->speed   = cpl_pool_take(&c->pool, (size_t)c->n_runs * sizeof *c->speed);
@@ -159,7 +152,7 @@ static cpl_status set_seconds(cpl_compare *c)
     if (!c->speed) return CPL_ERR_MEMORY;
     for (int64_t r = 0; r < c->n_runs; r++) {
         const cpl_run_line *last = last_evaluated(&c->runs[r]);
-        CPL_TRY(cpl_run_speed(&c->speed[r], &c->runs[r]));
+        CPL_TRY(find_speed(&c->speed[r], &c->runs[r]));
         if (last) c->seconds = fmin(c->seconds, last->tokens / c->speed[r]);
     }
     return CPL_OK;
@@ -167,15 +160,36 @@ static cpl_status set_seconds(cpl_compare *c)
 
 /* ---- rows ---- */
 
-static cpl_status add(cpl_compare *c, cpl_compared_figure row,
-                      double (*of)(const cpl_compare *c, int64_t run, const void *what),
-                      const void *what)
+static double value_of(const cpl_compare *c, int64_t run, const cpl_compared_figure *f)
+{
+    const cpl_run_record *r  = &c->runs[run];
+    const cpl_run_line *line = cpl_compare_line(c, run);
+    switch (f->is->how) {
+    case CPL_RUN_HOW_LOSS:
+        return loss_at_point(c, run, f->source);
+    case CPL_RUN_HOW_TENTH:
+        return tenth(c, run, f->name);
+    case CPL_RUN_HOW_MEDIAN:
+        return c->speed[run];
+    case CPL_RUN_HOW_MOST:
+        return most(r, f->name);
+    case CPL_RUN_HOW_EQUAL_TIME:
+        return loss_between(r, NULL, c->seconds * c->speed[run]);
+    case CPL_RUN_HOW_TOKENS:
+        return r->n_lines ? cpl_run_last(r)->tokens : (double)NAN;
+    case CPL_RUN_HOW_AT:
+        break;
+    }
+    return line ? line->values[f->name] : (double)NAN;
+}
+
+static cpl_status add(cpl_compare *c, cpl_compared_figure row)
 {
     double *members = cpl_pool_take(&c->pool, (size_t)c->n_runs * sizeof(double));
     row.values      = cpl_pool_take(&c->pool, (size_t)c->n_runs * sizeof(double));
     row.spread      = cpl_pool_take(&c->pool, (size_t)c->n_groups * sizeof *row.spread);
     if (!members || !row.values || !row.spread) return CPL_ERR_MEMORY;
-    for (int64_t r = 0; r < c->n_runs; r++) row.values[r] = of(c, r, what);
+    for (int64_t r = 0; r < c->n_runs; r++) row.values[r] = value_of(c, r, &row);
     for (int64_t g = 0; g < c->n_groups; g++) {
         const cpl_run_group *group = &c->groups[g];
         for (int64_t i = 0; i < group->n; i++) members[i] = row.values[group->members[i]];
@@ -185,95 +199,49 @@ static cpl_status add(cpl_compare *c, cpl_compared_figure row,
     return CPL_OK;
 }
 
-static double of_figure(const cpl_compare *c, int64_t run, const void *what)
+static bool has_source(const cpl_compare *c, const char *label)
 {
-    return value_of(c, run, *(const int *)what);
-}
-static double of_source(const cpl_compare *c, int64_t run, const void *what)
-{
-    return loss_at_point(c, run, what);
-}
-static double of_time(const cpl_compare *c, int64_t run, const void *what)
-{
-    (void)what;
-    return loss_between(&c->runs[run], NULL, c->seconds * c->speed[run]);
-}
-static double of_tokens(const cpl_compare *c, int64_t run, const void *what)
-{
-    (void)what;
-    const cpl_run_line *last = cpl_run_last(&c->runs[run]);
-    return last ? last->tokens : (double)NAN;
-}
-
-static bool knows(const cpl_compare *c, const char *label)
-{
-    for (int64_t i = 0; i < c->n_sources; i++)
-        if (strcmp(c->sources[i], label) == 0) return true;
+    for (int64_t i = 0; i < c->n_figures; i++)
+        if (c->figures[i].source && strcmp(c->figures[i].source, label) == 0) return true;
     return false;
 }
 
-static cpl_status list_sources(cpl_compare *c)
+/* The validation loss of a source, unless it has its row. */
+static cpl_status add_source(cpl_compare *c, const char *label)
 {
-    int64_t total = 1;
-    for (int64_t r = 0; r < c->n_runs; r++) total += c->runs[r].n_sources;
-    c->sources = cpl_pool_take(&c->pool, (size_t)total * sizeof *c->sources);
-    if (!c->sources) return CPL_ERR_MEMORY;
-    for (int64_t r = 0; r < c->n_runs; r++)
-        for (int64_t i = 0; i < c->runs[r].n_sources; i++)
-            if (!knows(c, c->runs[r].sources[i]))
-                c->sources[c->n_sources++] = c->runs[r].sources[i];
-    return CPL_OK;
+    if (has_source(c, label)) return CPL_OK;
+    cpl_run_figure *is = cpl_pool_take(&c->pool, sizeof *is);
+    if (!is) return CPL_ERR_MEMORY;
+    *is       = cpl_run_figures[CPL_RUN_VAL_LOSS];
+    is->file  = cpl_pool_printf(&c->pool, "validation-loss-%s", label);
+    is->label = cpl_pool_printf(&c->pool, "validation loss, %s", label);
+    is->help =
+        cpl_pool_printf(&c->pool, "Cross-entropy of the held-out text of %s, nats a token.", label);
+    return add(c, (cpl_compared_figure){.is = is, .name = CPL_RUN_VAL_LOSS, .source = label});
 }
 
 static cpl_status add_sources(cpl_compare *c)
 {
-    for (int64_t i = 0; i < c->n_sources; i++) {
-        const char *label       = c->sources[i];
-        cpl_compared_figure row = {
-            .file  = cpl_pool_printf(&c->pool, "validation-loss-%s", label),
-            .label = cpl_pool_printf(&c->pool, "validation loss, %s", label),
-            .help  = cpl_pool_printf(
-                 &c->pool, "Cross-entropy of the held-out text of %s, nats a token.", label),
-            .digits = 4,
-            .figure = -1,
-            .source = label};
-        CPL_TRY(add(c, row, of_source, label));
-    }
-    const cpl_compared_figure time = {
-        .file   = "val_loss_equal_time",
-        .label  = "validation loss at equal time",
-        .help   = "Validation loss after the time in which the first run reached its last "
-                  "evaluation; a run's time is its tokens over its median tokens/s, and between "
-                  "two evaluations the loss is taken to be linear.",
-        .digits = 4,
-        .figure = -1};
-    return add(c, time, of_time, NULL);
+    for (int64_t r = 0; r < c->n_runs; r++)
+        for (int64_t i = 0; i < c->runs[r].n_sources; i++)
+            CPL_TRY(add_source(c, c->runs[r].sources[i]));
+    return CPL_OK;
 }
 
 cpl_status cpl_compare_figures(cpl_compare *c)
 {
+    int64_t rows = CPL_RUN_FIGURES;
     set_point(c);
     CPL_TRY(set_seconds(c));
-    CPL_TRY(list_sources(c));
-    const size_t rows = (size_t)(CPL_RUN_FIGURES + c->n_sources + 2);
-    c->figures        = cpl_pool_take(&c->pool, rows * sizeof *c->figures);
+    for (int64_t r = 0; r < c->n_runs; r++) rows += c->runs[r].n_sources;
+    c->figures = cpl_pool_take(&c->pool, (size_t)rows * sizeof *c->figures);
     if (!c->figures) return CPL_ERR_MEMORY;
     for (int f = 0; f < CPL_RUN_FIGURES; f++) {
-        const cpl_run_figure *of      = &cpl_run_figures[f];
-        const cpl_compared_figure row = {.file   = of->file,
-                                         .label  = of->label,
-                                         .help   = of->help,
-                                         .digits = of->digits,
-                                         .figure = f};
-        CPL_TRY(add(c, row, of_figure, &f));
-        if (f == CPL_RUN_VAL_LOSS) CPL_TRY(add_sources(c));
+        const cpl_run_figure_name name = (cpl_run_figure_name)f;
+        CPL_TRY(add(c, (cpl_compared_figure){.is = &cpl_run_figures[f], .name = name}));
+        if (name == CPL_RUN_VAL_LOSS) CPL_TRY(add_sources(c));
     }
-    const cpl_compared_figure tokens = {.file   = "tokens",
-                                        .label  = "tokens in all",
-                                        .help   = "Input positions up to the last logged step.",
-                                        .digits = 9,
-                                        .figure = -1};
-    return add(c, tokens, of_tokens, NULL);
+    return CPL_OK;
 }
 
 const char *cpl_compare_point_words(char out[CPL_POINT_WORDS], const cpl_compare *c)

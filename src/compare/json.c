@@ -27,12 +27,6 @@ static void put_spread(maker *m, json_t *object, const cpl_spread *s)
     cpl_json_put(&m->failed, object, "n", json_integer((json_int_t)s->n));
 }
 
-/* The member of a figure: as in metrics.jsonl, or for those made here the word of its file. */
-static const char *key_of(const cpl_compared_figure *f)
-{
-    return f->figure >= 0 ? cpl_run_figures[f->figure].key : f->file;
-}
-
 /* ---- runs ---- */
 
 static json_t *settings_of(maker *m, const cpl_run_record *run)
@@ -59,7 +53,7 @@ static json_t *figures_of(maker *m, int64_t run, int64_t group)
     for (int64_t i = 0; i < m->c->n_figures; i++) {
         const cpl_compared_figure *f = &m->c->figures[i];
         json_t *into                 = f->source ? sources : object;
-        cpl_json_put(&m->failed, into, f->source ? f->source : key_of(f),
+        cpl_json_put(&m->failed, into, f->source ? f->source : f->is->key,
                      value_of(m, f, run, group));
     }
     cpl_json_put(&m->failed, object, "val_loss_by_source", sources);

@@ -116,7 +116,7 @@ static void put_terms(cpl_text *out, const cpl_compare *c)
     cpl_page_terms_open(out);
     for (int64_t i = 0; i < c->n_figures; i++) {
         const cpl_compared_figure *f = &c->figures[i];
-        if (!f->source) cpl_page_term(out, f->label, f->help);
+        if (!f->source) cpl_page_term(out, f->is->label, f->is->help);
     }
     cpl_page_terms_close(out);
 }

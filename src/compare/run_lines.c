@@ -131,6 +131,7 @@ static bool has_figures(const json_t *object)
 {
     bool any = false;
     for (int f = 0; f < CPL_RUN_FIGURES; f++) {
+        if (cpl_run_figures[f].of == CPL_RUN_OF_RUN) continue;
         const json_t *member = figure_of(object, f);
         const bool layers    = cpl_run_figures[f].of == CPL_RUN_OF_LAYERS;
         if (member && !(layers ? all_numbers(member) : is_number_or_null(member))) return false;

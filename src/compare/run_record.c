@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "base/stats/statistics.h"
 #include "compare/run_lines.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -291,10 +290,11 @@ const cpl_run_line *cpl_run_line_at(const cpl_run_record *run, double tokens)
     return line && line->tokens == tokens ? line : NULL;
 }
 
-double cpl_run_source(const cpl_run_record *run, const cpl_run_line *line, const char *label)
+double cpl_run_val_loss(const cpl_run_record *run, const cpl_run_line *line, const char *source)
 {
+    if (!source) return line->values[CPL_RUN_VAL_LOSS];
     for (int64_t i = 0; i < line->n_sources; i++)
-        if (strcmp(run->sources[i], label) == 0) return line->sources[i];
+        if (strcmp(run->sources[i], source) == 0) return line->sources[i];
     return (double)NAN;
 }
 
@@ -333,18 +333,4 @@ cpl_status cpl_run_json(json_t **out, const cpl_run_record *run, const char *nam
     cpl_text_free(&text);
     cpl_free(path);
     return status;
-}
-
-cpl_status cpl_run_speed(double *out, const cpl_run_record *run)
-{
-    double *values = cpl_alloc((size_t)(run->n_lines + 1) * sizeof *values);
-    int64_t n      = 0;
-    if (!values) return CPL_ERR_MEMORY;
-    for (int64_t i = 0; i < run->n_lines; i++) {
-        const double x = run->lines[i].values[CPL_RUN_SPEED];
-        if (x > 0) values[n++] = x;
-    }
-    *out = cpl_median(values, n);
-    cpl_free(values);
-    return CPL_OK;
 }

@@ -31,12 +31,15 @@ typedef enum cpl_run_figure_name {
 } cpl_run_figure_name;
 #undef CPL_RUN_FIGURE
 
-typedef enum cpl_run_of { CPL_RUN_OF_STEP, CPL_RUN_OF_LAYERS } cpl_run_of;
+typedef enum cpl_run_of { CPL_RUN_OF_STEP, CPL_RUN_OF_LAYERS, CPL_RUN_OF_RUN } cpl_run_of;
 typedef enum cpl_run_how {
     CPL_RUN_HOW_AT,
+    CPL_RUN_HOW_LOSS,
     CPL_RUN_HOW_TENTH,
     CPL_RUN_HOW_MEDIAN,
-    CPL_RUN_HOW_MOST
+    CPL_RUN_HOW_MOST,
+    CPL_RUN_HOW_EQUAL_TIME,
+    CPL_RUN_HOW_TOKENS
 } cpl_run_how;
 typedef enum cpl_run_curve {
     CPL_RUN_CURVE_NONE,
@@ -65,7 +68,7 @@ typedef struct cpl_run_line {
     int64_t step;
     double tokens;
     double values[CPL_RUN_FIGURES]; /* of LAYERS: the mean over the layers that have a number */
-    double *layers;                 /* [CPL_RUN_FIGURES,n_layers]; of STEP: NaN */
+    double *layers;                 /* [CPL_RUN_FIGURES,n_layers]; of others: NaN */
     int64_t n_layers;
     double *sources;   /* (n_sources) validation loss by cpl_run_record.sources */
     int64_t n_sources; /* those known when the line was read; of later ones it has none */
@@ -112,8 +115,8 @@ const cpl_run_line *cpl_run_last(const cpl_run_record *run);
 const cpl_run_line *cpl_run_line_before(const cpl_run_record *run, double tokens);
 const cpl_run_line *cpl_run_line_at(const cpl_run_record *run, double tokens);
 
-/* Validation loss of a source by its label; NaN where the line has none. */
-double cpl_run_source(const cpl_run_record *run, const cpl_run_line *line, const char *label);
+/* Validation loss, of the source with this label or (NULL) of all; NaN where the line has none. */
+double cpl_run_val_loss(const cpl_run_record *run, const cpl_run_line *line, const char *source);
 
 /* Whether the line has an evaluation. */
 bool cpl_run_evaluated(const cpl_run_line *line);
@@ -121,8 +124,5 @@ bool cpl_run_evaluated(const cpl_run_line *line);
 /* Sets `*out` to RUN/`name` or, where that is not there, RUN/`name`.gz or .zst; NULL: none of them is
  * there. CPL_ERR_INPUT where it cannot be read. The caller gives it back with json_decref. */
 CPL_NODISCARD cpl_status cpl_run_json(json_t **out, const cpl_run_record *run, const char *name);
-
-/* Median of tokens_per_s over the lines; NaN: none has it. */
-CPL_NODISCARD cpl_status cpl_run_speed(double *out, const cpl_run_record *run);
 
 #endif /* CPL_COMPARE_RUN_RECORD_H */

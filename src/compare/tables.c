@@ -14,7 +14,7 @@ enum { WHOLE_DIGITS = 9 }; /* of a figure that is a count */
 
 static double shown_value(const cpl_compared_figure *f, double value)
 {
-    return f->figure == CPL_RUN_MEMORY ? value / 0x1p20 : value;
+    return f->name == CPL_RUN_MEMORY ? value / 0x1p20 : value;
 }
 
 static const char *number(cpl_pool *pool, double value, int digits)
@@ -34,8 +34,8 @@ static const char *signed_number(cpl_pool *pool, double value, int digits)
 static const char *with_spread(cpl_pool *pool, const cpl_compared_figure *f, const cpl_spread *s,
                                int64_t n)
 {
-    const char *words = number(pool, shown_value(f, s->mean), f->digits);
-    if (!isnan(s->sd) && f->digits != WHOLE_DIGITS)
+    const char *words = number(pool, shown_value(f, s->mean), f->is->digits);
+    if (!isnan(s->sd) && f->is->digits != WHOLE_DIGITS)
         words = cpl_pool_printf(pool, "%s ± %s", words, number(pool, shown_value(f, s->sd), 2));
     if (s->n == 0 || s->n == n) return words;
     return cpl_pool_printf(pool, "%s (n = %lld)", words, (long long)s->n);
@@ -181,10 +181,10 @@ cpl_status cpl_compare_table_figures(cpl_grid *g, cpl_pool *pool, const cpl_comp
     for (int64_t i = 0; i < c->n_figures; i++) {
         const cpl_compared_figure *f = &c->figures[i];
         if (!any_has(c, f)) continue;
-        g->rows[row] = f->label;
+        g->rows[row] = f->is->label;
         for (int64_t k = 0; k < columns; k++)
             cpl_grid_set(g, row, k,
-                         by_runs ? number(pool, shown_value(f, f->values[k]), f->digits)
+                         by_runs ? number(pool, shown_value(f, f->values[k]), f->is->digits)
                                  : with_spread(pool, f, &f->spread[k], c->groups[k].n));
         row++;
     }

@@ -62,7 +62,7 @@ static inline void write_pair(const char *folders[2])
 static inline const cpl_compared_figure *figure(const cpl_compare *c, const char *file)
 {
     for (int64_t i = 0; i < c->n_figures; i++)
-        if (strcmp(c->figures[i].file, file) == 0) return &c->figures[i];
+        if (strcmp(c->figures[i].is->file, file) == 0) return &c->figures[i];
     fail_msg("there is no figure %s", file);
     return NULL;
 }

@@ -258,6 +258,7 @@ static void a_run_that_has_just_begun_is_listed(void **state)
     assert_int_equal(l.c.groups[0].n, 2);
     assert_true(isnan(figure(&l.c, "validation-loss")->values[0]));
     assert_true(isnan(figure(&l.c, "tokens")->values[0]));
+    assert_true(isnan(l.c.speed[0]));
     assert_near(figure(&l.c, "validation-loss")->spread[0].mean, case_val(&four[1], 20), 1e-12);
     assert_int_equal(l.c.pairings[0].n, 0); /* erc-s0 would be the other of vanilla-s0 */
     assert_ok(cpl_compare_text(&out, &l.c));
@@ -289,7 +290,7 @@ static void equal_time_is_between_evaluations(void **state)
     const int low  = (int)(step / 2) * 2;
     const double a = case_val(&two[0], low), b = case_val(&two[0], low + 2);
     assert_near(l.c.seconds, seconds, 1e-12);
-    const cpl_compared_figure *f = figure(&l.c, "val_loss_equal_time");
+    const cpl_compared_figure *f = figure(&l.c, "validation-loss-equal-time");
     assert_near(f->values[0], a + (b - a) * (step - low) / 2, 1e-12);
     assert_near(f->values[1], case_val(&two[1], 20), 1e-12);
     release(&l);

@@ -47,9 +47,9 @@ static void figures_are_those_of_the_lines(void **state)
         assert_true(isnan(line->values[CPL_RUN_GRAD_NORM]));
         assert_int_equal(cpl_run_evaluated(line), (i + 1) % CASE_EVERY == 0);
     }
-    assert_near(cpl_run_source(&run, &run.lines[5], "b"), case_val(&plain, 6) + 0.5, 1e-12);
-    assert_true(isnan(cpl_run_source(&run, &run.lines[4], "b")));
-    assert_true(isnan(cpl_run_source(&run, &run.lines[5], "c")));
+    assert_near(cpl_run_val_loss(&run, &run.lines[5], "b"), case_val(&plain, 6) + 0.5, 1e-12);
+    assert_true(isnan(cpl_run_val_loss(&run, &run.lines[4], "b")));
+    assert_true(isnan(cpl_run_val_loss(&run, &run.lines[5], "c")));
     cpl_run_record_close(&run);
 }
 
@@ -63,9 +63,6 @@ static void lines_are_found_by_tokens(void **state)
     assert_int_equal(cpl_run_line_before(&run, 1e9)->step, 6);
     assert_null(cpl_run_line_at(&run, 399));
     assert_int_equal(cpl_run_line_at(&run, 400)->step, 4);
-    double speed; /* 1300 + 10, 20, 0, 10, 20, 0 */
-    assert_ok(cpl_run_speed(&speed, &run));
-    assert_near(speed, 1310, 1e-9);
     cpl_run_record_close(&run);
 }
 
@@ -282,7 +279,7 @@ static void what_stands_beside_is_read(void **state)
     assert_near(run.start.values[CPL_RUN_EPS], 0.5, 0);
     assert_true(isnan(run.start.values[CPL_RUN_LOSS])); /* only a step has it */
     assert_true(isnan(run.start.values[CPL_RUN_BALANCE]));
-    assert_near(cpl_run_source(&run, &run.start, "c"), 9, 0);
+    assert_near(cpl_run_val_loss(&run, &run.start, "c"), 9, 0);
     assert_string_equal(run.data, "abcd");
     assert_int_equal(strlen(run.tokenizer), 16);
     cpl_run_record_close(&run);
@@ -316,13 +313,10 @@ static void a_run_that_has_just_begun_has_no_lines(void **state)
         replace_metrics(folder, "");
         if (i) assert_int_equal(unlink(in_folder(folder, "metrics.jsonl")), 0);
         cpl_run_record run = opened(folder);
-        double speed;
         assert_int_equal(run.n_lines, 0);
         assert_null(cpl_run_last(&run));
         assert_null(cpl_run_line_before(&run, 1e9));
         assert_true(run.in_progress);
-        assert_ok(cpl_run_speed(&speed, &run));
-        assert_true(isnan(speed));
         cpl_run_record_close(&run);
     }
 }
