@@ -194,7 +194,7 @@ static cpl_status write_results(work *w, losses *l, const char *path)
     CPL_TRY_DONE(cpl_named_add(&list, "loss.total", &l->total, 0, NULL));
     CPL_TRY_DONE(name_coupling(&list, w));
     CPL_TRY_DONE(cpl_named_params(&list, &w->grads, &w->model.config, "grad."));
-    CPL_TRY_DONE(cpl_named_write(&list, path, NULL));
+    CPL_TRY_DONE(cpl_named_write(&list, path));
 done:
     cpl_named_free(&list);
     return status;

@@ -62,12 +62,9 @@ const char *cpl_file_hint(const void *bytes, size_t length);
  * takes its name at commit, so that `path` is at any moment the old file or the whole new one. All
  * zero is a closed writer, and abort of a closed writer does nothing. Not for two threads. */
 typedef struct cpl_writer {
-    char *path, *temporary;      /* owned */
-    unsigned char *buffer;       /* owned; CPL_WRITER_BUFFER bytes, `buffered` of them waiting */
-    struct XXH3_state_s *hasher; /* owned */
+    char *path, *temporary; /* owned */
+    unsigned char *buffer;  /* owned; CPL_WRITER_BUFFER bytes, `buffered` of them waiting */
     size_t buffered;
-    uint64_t length; /* bytes put so far */
-    uint64_t hash;   /* of the committed file */
     int descriptor;
     int error; /* errno of the first write that failed; 0 if none */
     bool open;
@@ -88,9 +85,6 @@ CPL_NODISCARD cpl_status cpl_writer_status(const cpl_writer *writer);
  * removed and a file that was at `path` is untouched. */
 CPL_NODISCARD cpl_status cpl_writer_commit(cpl_writer *writer);
 void cpl_writer_abort(cpl_writer *writer); /* closes and removes the temporary file */
-
-/* Hash of the bytes put so far, or of the committed file. */
-uint64_t cpl_writer_hash(const cpl_writer *writer);
 
 /* The same in one call. */
 CPL_NODISCARD cpl_status cpl_file_write_atomic(const char *path, const void *bytes, size_t length);

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "base/arena.h"
 #include "io/file.h"
@@ -44,18 +43,14 @@ static cpl_status create(cpl_writer *w)
 
 static void release(cpl_writer *w)
 {
-    uint64_t hash = w->hash, length = w->length;
     if (w->temporary) {
         if (w->descriptor >= 0) close(w->descriptor);
         unlink(w->temporary);
     }
-    if (w->hasher) XXH3_freeState(w->hasher);
     cpl_free(w->temporary);
     cpl_free(w->buffer);
     cpl_free(w->path);
     memset(w, 0, sizeof *w);
-    w->hash   = hash;
-    w->length = length;
 }
 
 /* Taking the name of a device or a pipe would remove it: /dev/null, for one who may. */
@@ -73,10 +68,8 @@ cpl_status cpl_writer_open(cpl_writer *w, const char *path)
     w->descriptor = -1;
     w->path       = cpl_text_copy(path);
     w->buffer     = cpl_alloc(CPL_WRITER_BUFFER);
-    w->hasher     = XXH3_createState();
-    if (!w->path || !w->buffer || !w->hasher)
+    if (!w->path || !w->buffer)
         CPL_TRY_DONE(CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to write it", path));
-    XXH3_64bits_reset(w->hasher);
     CPL_TRY_DONE(refuse_special(path));
     CPL_TRY_DONE(create(w));
     w->open = true;
@@ -109,8 +102,6 @@ void cpl_writer_put(cpl_writer *w, const void *bytes, size_t length)
 {
     CPL_ASSERT(w->open);
     if (!length) return;
-    XXH3_64bits_update(w->hasher, bytes, length);
-    w->length += length;
     if (length > CPL_WRITER_BUFFER - w->buffered) flush(w);
     if (length >= CPL_WRITER_BUFFER) {
         write_out(w, bytes, length);
@@ -152,7 +143,6 @@ cpl_status cpl_writer_commit(cpl_writer *w)
     cpl_status status = CPL_OK;
     CPL_ASSERT(w->open);
     flush(w);
-    w->hash = cpl_writer_hash(w);
     if (!w->error && fsync(w->descriptor) != 0) w->error = errno;
     if (close(w->descriptor) != 0 && !w->error) w->error = errno;
     w->descriptor = -1;
@@ -169,11 +159,6 @@ done:
 void cpl_writer_abort(cpl_writer *w)
 {
     if (w->open) release(w);
-}
-
-uint64_t cpl_writer_hash(const cpl_writer *w)
-{
-    return w->open ? XXH3_64bits_digest(w->hasher) : w->hash;
 }
 
 cpl_status cpl_file_write_atomic(const char *path, const void *bytes, size_t length)

@@ -61,7 +61,7 @@ static cpl_status write_state(const char *folder, const cpl_checkpoint *c)
     if (!tensors || !json) goto done;
     (void)json_object_set_new(c->state, "step", json_integer(c->step));
     CPL_TRY_DONE(moments(&list, c));
-    CPL_TRY_DONE(cpl_named_write(&list, tensors, NULL));
+    CPL_TRY_DONE(cpl_named_write(&list, tensors));
     CPL_TRY_DONE(cpl_json_write_atomic(json, c->state, JSON_INDENT(2)));
 done:
     cpl_named_free(&list);

@@ -266,7 +266,7 @@ cpl_status cpl_hf_save(const char *folder, cpl_model *model, const cpl_hf_tokens
                                       tokens->pad < 0 ? json_null() : json_integer(tokens->pad))));
     if (tokenizer) CPL_TRY_DONE(write_tokenizer(folder, tokenizer, &model->config, tokens));
     CPL_TRY_DONE(cpl_named_params(&list, &model->master, &model->config, ""));
-    CPL_TRY_DONE(cpl_named_write(&list, path, NULL));
+    CPL_TRY_DONE(cpl_named_write(&list, path));
 done:
     cpl_named_free(&list);
     cpl_free(path);

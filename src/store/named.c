@@ -2,7 +2,6 @@
 #include "store/named.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -51,41 +50,17 @@ cpl_status cpl_named_params(cpl_named_list *list, cpl_params *set, const cpl_mod
     return CPL_OK;
 }
 
-static int by_name(const void *a, const void *b)
+cpl_status cpl_named_write(const cpl_named_list *list, const char *path)
 {
-    return strcmp(((const cpl_named *)a)->name, ((const cpl_named *)b)->name);
-}
-
-static size_t bytes_of(const cpl_named *n)
-{
-    return (size_t)(n->shape[0] * n->shape[1] * n->shape[2]) * sizeof(float);
-}
-
-/* All are F32, so the writer's order is that of the names. */
-static cpl_status write_all(cpl_safetensors_writer *writer, const cpl_named_list *list)
-{
+    cpl_safetensors_tensor *tensors = cpl_alloc((size_t)list->count * sizeof *tensors);
+    if (!tensors) return CPL_ERR_MEMORY;
     for (int64_t i = 0; i < list->count; i++) {
         const cpl_named *n = &list->at[i];
-        CPL_TRY(cpl_safetensors_writer_declare(writer, n->name, CPL_SAFETENSORS_F32, n->rank,
-                                               n->shape));
+        tensors[i] =
+            (cpl_safetensors_tensor){n->name, CPL_SAFETENSORS_F32, n->rank, n->shape, n->data};
     }
-    CPL_TRY(cpl_safetensors_writer_metadata(writer, "format", "pt"));
-    CPL_TRY(cpl_safetensors_writer_layout(writer));
-    for (int64_t i = 0; i < list->count; i++) {
-        CPL_ASSERT(strcmp(cpl_safetensors_writer_name(writer, i), list->at[i].name) == 0);
-        CPL_TRY(cpl_safetensors_writer_put(writer, list->at[i].data, bytes_of(&list->at[i])));
-    }
-    return CPL_OK;
-}
-
-cpl_status cpl_named_write(cpl_named_list *list, const char *path, uint64_t *hash)
-{
-    cpl_safetensors_writer *writer = NULL;
-    qsort(list->at, (size_t)list->count, sizeof *list->at, by_name);
-    CPL_TRY(cpl_safetensors_writer_begin(&writer, path));
-    cpl_status status = write_all(writer, list);
-    if (status == CPL_OK) return cpl_safetensors_writer_commit(writer, hash);
-    cpl_safetensors_writer_abort(writer);
+    cpl_status status = cpl_safetensors_write(path, tensors, list->count, "pt");
+    cpl_free(tensors);
     return status;
 }
 

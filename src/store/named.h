@@ -29,9 +29,8 @@ CPL_NODISCARD cpl_status cpl_named_add(cpl_named_list *list, const char *name, f
 CPL_NODISCARD cpl_status cpl_named_params(cpl_named_list *list, cpl_params *set,
                                           const cpl_model_settings *config, const char *prefix);
 
-/* Writes all of them as F32 to `path`, atomically, with {"format": "pt"}; sorts the list. `hash`
- * may be NULL. */
-CPL_NODISCARD cpl_status cpl_named_write(cpl_named_list *list, const char *path, uint64_t *hash);
+/* Writes all of them as F32 to `path`, atomically, with {"format": "pt"}. */
+CPL_NODISCARD cpl_status cpl_named_write(const cpl_named_list *list, const char *path);
 
 /* Reads all of them, each by its name with its exact shape. */
 CPL_NODISCARD cpl_status cpl_named_read(const cpl_named_list *list,

@@ -25,17 +25,19 @@ static inline void text_file(const char *path, const char *text)
  */
 static inline void tensor_file(const char *path, const char *letters, float value)
 {
-    cpl_safetensors_writer *w;
-    assert_ok(cpl_safetensors_writer_begin(&w, path));
-    for (const char *c = letters; *c; c++)
-        assert_ok(cpl_safetensors_writer_declare(w, (char[]){*c, 0}, CPL_SAFETENSORS_F32, 1,
-                                                 (int64_t[]){2}));
-    assert_ok(cpl_safetensors_writer_layout(w));
-    for (int64_t i = 0; i < cpl_safetensors_writer_count(w); i++) {
-        float data[2] = {(float)cpl_safetensors_writer_name(w, i)[0], value};
-        assert_ok(cpl_safetensors_writer_put(w, data, sizeof data));
+    cpl_safetensors_tensor tensors[64];
+    const int64_t two = 2;
+    char names[64][2] = {""};
+    float data[64][2];
+    int count = 0;
+    for (const char *c = letters; *c; c++, count++) {
+        names[count][0] = *c;
+        data[count][0]  = (float)*c;
+        data[count][1]  = value;
+        tensors[count] =
+            (cpl_safetensors_tensor){names[count], CPL_SAFETENSORS_F32, 1, &two, data[count]};
     }
-    assert_ok(cpl_safetensors_writer_commit(w, NULL));
+    assert_ok(cpl_safetensors_write(path, tensors, count, NULL));
 }
 
 static inline void index_file(const char *folder, const char *map)

@@ -1,7 +1,7 @@
 /* test_safetensors_writer.c - the writer: byte for byte, in the canonical order, whole or not at
  * all; what it writes our reader reads.
  *
- * Method: files written out by hand for small cases; random sets of tensors, declared in two
+ * Method: files written out by hand for small cases; random sets of tensors, handed over in two
  * different orders, must give equal bytes and come back; a disk that is full after each of many
  * lengths; each allocation failing in turn. */
 #include "checkpoint/safetensors_writer.h"
@@ -20,13 +20,6 @@ static char *fresh_path(void)
     char *path = cpl_path_join(scratch_folder(), "t.safetensors");
     assert_non_null(path);
     return path;
-}
-
-static cpl_safetensors_writer *begin(const char *path)
-{
-    cpl_safetensors_writer *writer;
-    assert_ok(cpl_safetensors_writer_begin(&writer, path));
-    return writer;
 }
 
 static void assert_file(const char *path, const void *want, size_t length)
@@ -51,34 +44,23 @@ static void assert_alone(const char *path, int64_t wanted)
 static void the_example_byte_for_byte(void **state)
 {
     (void)state;
-    static const char want[] = "\x40\0\0\0\0\0\0\0"
-                               "{\"a\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]}}"
-                               "       \0\0\x80?\0\0\0@\0\0@@\0\0\x80@";
-    const float data[4]      = {1, 2, 3, 4};
-    uint64_t hash, again;
+    static const char want[]       = "\x40\0\0\0\0\0\0\0"
+                                     "{\"a\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]}}"
+                                     "       \0\0\x80?\0\0\0@\0\0@@\0\0\x80@";
+    const float data[4]            = {1, 2, 3, 4};
+    const cpl_safetensors_tensor a = {"a", CPL_SAFETENSORS_F32, 2, (int64_t[]){2, 2}, data};
     char *path                     = fresh_path();
-    cpl_safetensors_writer *writer = begin(path);
-    assert_ok(
-        cpl_safetensors_writer_declare(writer, "a", CPL_SAFETENSORS_F32, 2, (int64_t[]){2, 2}));
-    assert_ok(cpl_safetensors_writer_layout(writer));
-    assert_ok(cpl_safetensors_writer_put(writer, data, 16));
-    assert_false(cpl_path_exists(path));
-    assert_ok(cpl_safetensors_writer_commit(writer, &hash));
+    assert_ok(cpl_safetensors_write(path, &a, 1, NULL));
     assert_int_equal(sizeof want - 1, 88);
     assert_file(path, want, 88);
-    assert_ok(cpl_file_hash(&again, path));
-    assert_true(hash == again);
     cpl_free(path);
 }
 
 static void no_tensors_at_all(void **state)
 {
     (void)state;
-    char *path                     = fresh_path();
-    cpl_safetensors_writer *writer = begin(path);
-    assert_ok(cpl_safetensors_writer_layout(writer));
-    assert_int_equal(cpl_safetensors_writer_count(writer), 0);
-    assert_ok(cpl_safetensors_writer_commit(writer, NULL));
+    char *path = fresh_path();
+    assert_ok(cpl_safetensors_write(path, NULL, 0, NULL));
     assert_file(path, "\x08\0\0\0\0\0\0\0{}      ", 16);
     cpl_free(path);
 }
@@ -87,31 +69,21 @@ static void order_metadata_and_escapes(void **state)
 {
     (void)state;
     static const char want[] =
-        "{\"__metadata__\":{\"format\":\"pt\",\"k\":\"\\\"\\\\\\b\\f\\n\\r\\t\\u0001\xC3\xA9/"
-        "\x7F\"},"
+        "{\"__metadata__\":{\"format\":\"\\\"\\\\\\b\\f\\n\\r\\t\\u0001\xC3\xA9/\x7F\"},"
         "\"b\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]},"
         "\"c\":{\"dtype\":\"F32\",\"shape\":[0,3],\"data_offsets\":[8,8]},"
         "\"Z\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[8,10]},"
         "\"a\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[10,12]},"
         "\"a\\n\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[12,15]}}";
     const int64_t one = 1, three = 3, none[2] = {0, 3};
-    char *path                = fresh_path();
-    cpl_safetensors_writer *w = begin(path);
-    cpl_text text             = {0};
-    assert_ok(cpl_safetensors_writer_metadata(w, "format", "pt"));
-    assert_ok(cpl_safetensors_writer_metadata(w, "k", "\"\\\b\f\n\r\t\x01\xC3\xA9/\x7F"));
-    assert_ok(cpl_safetensors_writer_declare(w, "a\n", CPL_SAFETENSORS_U8, 1, &three));
-    assert_ok(cpl_safetensors_writer_declare(w, "a", CPL_SAFETENSORS_BF16, 1, &one));
-    assert_ok(cpl_safetensors_writer_declare(w, "c", CPL_SAFETENSORS_F32, 2, none));
-    assert_ok(cpl_safetensors_writer_declare(w, "Z", CPL_SAFETENSORS_BF16, 1, &one));
-    assert_ok(cpl_safetensors_writer_declare(w, "b", CPL_SAFETENSORS_I64, 0, NULL));
-    assert_ok(cpl_safetensors_writer_layout(w));
-    assert_int_equal(cpl_safetensors_writer_count(w), 5);
-    assert_string_equal(cpl_safetensors_writer_name(w, 0), "b");
-    assert_string_equal(cpl_safetensors_writer_name(w, 2), "Z");
-    assert_int_equal(cpl_safetensors_writer_at(w, 4)->begin, 12);
-    assert_ok(cpl_safetensors_writer_put(w, "123456789012345", 15));
-    assert_ok(cpl_safetensors_writer_commit(w, NULL));
+    const cpl_safetensors_tensor tensors[] = {{"a\n", CPL_SAFETENSORS_U8, 1, &three, "345"},
+                                              {"a", CPL_SAFETENSORS_BF16, 1, &one, "12"},
+                                              {"c", CPL_SAFETENSORS_F32, 2, none, NULL},
+                                              {"Z", CPL_SAFETENSORS_BF16, 1, &one, "90"},
+                                              {"b", CPL_SAFETENSORS_I64, 0, NULL, "12345678"}};
+    char *path                             = fresh_path();
+    cpl_text text                          = {0};
+    assert_ok(cpl_safetensors_write(path, tensors, 5, "\"\\\b\f\n\r\t\x01\xC3\xA9/\x7F"));
     assert_ok(cpl_file_read(&text, path, 10000));
     uint64_t n;
     memcpy(&n, text.bytes, 8);
@@ -127,37 +99,30 @@ static void order_metadata_and_escapes(void **state)
 static void refuses_what_cannot_be_written(void **state)
 {
     (void)state;
-    char *path                = fresh_path();
-    cpl_safetensors_writer *w = begin(path);
-    const int64_t minus = -1, one = 1, huge[2] = {INT64_MAX, 2};
-    assert_fails(CPL_ERR_INPUT, "UTF-8",
-                 cpl_safetensors_writer_declare(w, "\xff", CPL_SAFETENSORS_U8, 1, &one));
-    assert_fails(CPL_ERR_INPUT, "UTF-8", cpl_safetensors_writer_metadata(w, "k", "\xC3"));
-    assert_fails(CPL_ERR_INPUT, "__metadata__",
-                 cpl_safetensors_writer_declare(w, "__metadata__", CPL_SAFETENSORS_U8, 1, &one));
-    assert_fails(CPL_ERR_INPUT, "-1",
-                 cpl_safetensors_writer_declare(w, "a", CPL_SAFETENSORS_U8, 1, &minus));
-    assert_fails(CPL_ERR_INPUT, "too large",
-                 cpl_safetensors_writer_declare(w, "a", CPL_SAFETENSORS_U8, 2, huge));
-    assert_fails(CPL_ERR_INPUT, "too large",
-                 cpl_safetensors_writer_declare(w, "a", CPL_SAFETENSORS_U64, 1, huge));
-    assert_fails(CPL_ERR_INPUT, "whole bytes",
-                 cpl_safetensors_writer_declare(w, "a", CPL_SAFETENSORS_F4, 1, &one));
-    assert_ok(cpl_safetensors_writer_metadata(w, "k", "1"));
-    assert_fails(CPL_ERR_INPUT, "twice", cpl_safetensors_writer_metadata(w, "k", "2"));
-    assert_ok(cpl_safetensors_writer_declare(w, "a", CPL_SAFETENSORS_U8, 1, &one));
-    assert_ok(cpl_safetensors_writer_declare(w, "a", CPL_SAFETENSORS_F32, 1, &one));
-    assert_fails(CPL_ERR_INPUT, "written twice", cpl_safetensors_writer_layout(w));
-    cpl_safetensors_writer_abort(w);
-    const int64_t half = INT64_MAX / 8;
-    w                  = begin(path);
-    for (int i = 0; i < 9; i++) {
-        char name[2] = {(char)('a' + i), 0};
-        assert_ok(cpl_safetensors_writer_declare(w, name, CPL_SAFETENSORS_U8, 1, &half));
-    }
-    assert_fails(CPL_ERR_INPUT, "too large", cpl_safetensors_writer_layout(w));
-    cpl_safetensors_writer_abort(w);
-    cpl_safetensors_writer_abort(NULL);
+    char *path        = fresh_path();
+    const int64_t one = 1, huge[2] = {INT64_MAX, 2}, minus = -1, half = INT64_MAX / 8;
+    const struct {
+        const char *words;
+        cpl_safetensors_tensor tensor;
+    } cases[] = {
+        {"UTF-8", {"\xff", CPL_SAFETENSORS_U8, 1, &one, NULL}},
+        {"__metadata__", {"__metadata__", CPL_SAFETENSORS_U8, 1, &one, NULL}},
+        {"-1", {"a", CPL_SAFETENSORS_U8, 1, &minus, NULL}},
+        {"too large", {"a", CPL_SAFETENSORS_U8, 2, huge, NULL}},
+        {"too large", {"a", CPL_SAFETENSORS_U64, 1, huge, NULL}},
+        {"whole bytes", {"a", CPL_SAFETENSORS_F4, 1, &one, NULL}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_fails(CPL_ERR_INPUT, cases[i].words,
+                     cpl_safetensors_write(path, &cases[i].tensor, 1, "pt"));
+    const cpl_safetensors_tensor twice[] = {{"a", CPL_SAFETENSORS_U8, 1, &one, "1"},
+                                            {"a", CPL_SAFETENSORS_F32, 1, &one, "1234"}};
+    assert_fails(CPL_ERR_INPUT, "written twice", cpl_safetensors_write(path, twice, 2, "pt"));
+    static const char names[9][2] = {"a", "b", "c", "d", "e", "f", "g", "h", "i"};
+    cpl_safetensors_tensor nine[9];
+    for (int i = 0; i < 9; i++)
+        nine[i] = (cpl_safetensors_tensor){names[i], CPL_SAFETENSORS_U8, 1, &half, NULL};
+    assert_fails(CPL_ERR_INPUT, "too large", cpl_safetensors_write(path, nine, 9, NULL));
     assert_alone(path, 0);
     cpl_free(path);
 }
@@ -165,31 +130,20 @@ static void refuses_what_cannot_be_written(void **state)
 static void refuses_a_header_that_no_reader_takes(void **state)
 {
     (void)state;
-    enum { LENGTH = 100000000 };
+    enum { LENGTH = 100000000, AROUND = 30 }; /* {"__metadata__":{"format":"..."}} */
     char *path = fresh_path(), *value = malloc(LENGTH + 1);
     assert_non_null(value);
     memset(value, 'x', LENGTH);
-    value[LENGTH]             = '\0';
-    cpl_safetensors_writer *w = begin(path);
-    assert_ok(cpl_safetensors_writer_metadata(w, "k", value));
-    assert_fails(CPL_ERR_INPUT, "header too large", cpl_safetensors_writer_layout(w));
-    cpl_safetensors_writer_abort(w);
-    /* {"__metadata__":{"k":"..."}} is 25 bytes more than its value; the limit, a multiple of 8,
-     * is itself allowed. */
-    value[LENGTH - 25 + 1] = '\0';
-    w                      = begin(path);
-    assert_ok(cpl_safetensors_writer_metadata(w, "k", value));
-    assert_fails(CPL_ERR_INPUT, "header too large", cpl_safetensors_writer_layout(w));
-    cpl_safetensors_writer_abort(w);
-    assert_alone(path, 0);
-    value[LENGTH - 25] = '\0';
-    w                  = begin(path);
+    value[LENGTH] = '\0';
     cpl_safetensors *file;
-    assert_ok(cpl_safetensors_writer_metadata(w, "k", value));
-    assert_ok(cpl_safetensors_writer_layout(w));
-    assert_ok(cpl_safetensors_writer_commit(w, NULL));
+    assert_fails(CPL_ERR_INPUT, "header too large", cpl_safetensors_write(path, NULL, 0, value));
+    value[LENGTH - AROUND + 1] = '\0'; /* the limit, a multiple of 8, is itself allowed */
+    assert_fails(CPL_ERR_INPUT, "header too large", cpl_safetensors_write(path, NULL, 0, value));
+    assert_alone(path, 0);
+    value[LENGTH - AROUND] = '\0';
+    assert_ok(cpl_safetensors_write(path, NULL, 0, value));
     assert_ok(cpl_safetensors_open(&file, path));
-    assert_string_equal(cpl_safetensors_metadata(file, "k"), value);
+    assert_string_equal(cpl_safetensors_metadata(file, "format"), value);
     cpl_safetensors_close(file);
     assert_int_equal(unlink(path), 0);
     free(value);
@@ -237,32 +191,17 @@ static void make_set(set *s, uint64_t round)
     }
 }
 
-/* Declares the tensors from `first` on in a circle; puts them in pieces of `piece` bytes. */
-static cpl_status write_set(const char *path, const set *s, int first, size_t piece)
+/* Hands the tensors over from `first` on in a circle. */
+static cpl_status write_set(const char *path, const set *s, int first)
 {
-    cpl_status status = CPL_OK;
-    cpl_safetensors_writer *w;
-    CPL_TRY(cpl_safetensors_writer_begin(&w, path));
-    CPL_TRY_DONE(cpl_safetensors_writer_metadata(w, "format", "pt"));
+    cpl_safetensors_tensor tensors[12];
     for (int k = 0; k < s->count; k++) {
         int t = (first + k) % s->count;
-        CPL_TRY_DONE(cpl_safetensors_writer_declare(w, s->tensors[t].name, s->tensors[t].dtype,
-                                                    s->tensors[t].rank, s->tensors[t].shape));
+        tensors[k] =
+            (cpl_safetensors_tensor){s->tensors[t].name, s->tensors[t].dtype, s->tensors[t].rank,
+                                     s->tensors[t].shape, s->tensors[t].data};
     }
-    CPL_TRY_DONE(cpl_safetensors_writer_layout(w));
-    for (int64_t i = 0; i < cpl_safetensors_writer_count(w); i++) {
-        int t = 0;
-        while (strcmp(s->tensors[t].name, cpl_safetensors_writer_name(w, i)) != 0) t++;
-        for (size_t at = 0; at < s->tensors[t].bytes; at += piece) {
-            size_t left = s->tensors[t].bytes - at;
-            CPL_TRY_DONE(cpl_safetensors_writer_put(w, s->tensors[t].data + at,
-                                                    left < piece ? left : piece));
-        }
-    }
-    return cpl_safetensors_writer_commit(w, NULL);
-done:
-    cpl_safetensors_writer_abort(w);
-    return status;
+    return cpl_safetensors_write(path, tensors, s->count, "pt");
 }
 
 static void assert_holds(const char *path, const set *s)
@@ -299,10 +238,10 @@ static void random_sets_come_back(void **state)
     for (uint64_t round = 0; round < 100; round++) {
         make_set(&s, round);
         cpl_text first = {0};
-        assert_ok(write_set(path, &s, 0, 1 << 20));
+        assert_ok(write_set(path, &s, 0));
         assert_holds(path, &s);
         assert_ok(cpl_file_read(&first, path, 1 << 20));
-        assert_ok(write_set(path, &s, s.count / 2, 1 + round % 7));
+        assert_ok(write_set(path, &s, s.count / 2));
         assert_file(path, first.bytes, first.length);
         cpl_text_free(&first);
     }
@@ -319,14 +258,14 @@ static void a_full_disk_leaves_the_old_file(void **state)
     make_set(&old, 1000);
     make_set(&new, 1001);
     assert_true(old.count > 2 && new.count > 2);
-    assert_ok(write_set(path, &old, 0, 100));
+    assert_ok(write_set(path, &old, 0));
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, SIG_IGN);
     tight = before;
     for (rlim_t room = 0; room < 1200; room += 50) {
         tight.rlim_cur = room;
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
-        cpl_status status = write_set(path, &new, 0, 100);
+        cpl_status status = write_set(path, &new, 0);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
         if (status == CPL_OK) break;
         assert_int_equal(status, CPL_ERR_IO);
@@ -334,7 +273,7 @@ static void a_full_disk_leaves_the_old_file(void **state)
         assert_holds(path, &old);
         assert_alone(path, 1);
     }
-    assert_ok(write_set(path, &new, 0, 100));
+    assert_ok(write_set(path, &new, 0));
     assert_holds(path, &new);
     cpl_free(path);
 }
@@ -346,12 +285,12 @@ static void failing_allocations(void **state)
     static set old, new;
     make_set(&old, 1000);
     make_set(&new, 1001);
-    assert_ok(write_set(path, &old, 0, 100));
+    assert_ok(write_set(path, &old, 0));
     cpl_status status = CPL_ERR_MEMORY;
     int64_t nth       = 0;
     while (status != CPL_OK && nth < 1000) {
         cpl_alloc_fail_at(++nth);
-        status = write_set(path, &new, 0, 100);
+        status = write_set(path, &new, 0);
         cpl_alloc_fail_at(0);
         assert_true(status == CPL_OK || status == CPL_ERR_MEMORY);
         assert_alone(path, 1);

@@ -133,23 +133,14 @@ static void every_type_has_its_format(void **state)
     };
     char *path              = cpl_path_join(scratch_folder(), "model.safetensors");
     unsigned char zeros[64] = {0};
-    cpl_safetensors_writer *w;
-    assert_ok(cpl_safetensors_writer_begin(&w, path));
+    cpl_safetensors_tensor tensors[CPL_SAFETENSORS_N_DTYPES + 1];
+    const int64_t shape[] = {2, 4};
     for (int i = 0; i < CPL_SAFETENSORS_N_DTYPES; i++)
-        assert_ok(
-            cpl_safetensors_writer_declare(w, cpl_safetensors_dtype_name((cpl_safetensors_dtype)i),
-                                           (cpl_safetensors_dtype)i, 2, (int64_t[]){2, 4}));
-    assert_ok(cpl_safetensors_writer_declare(w, "deep", CPL_SAFETENSORS_U8, 7,
-                                             (int64_t[]){1, 1, 1, 1, 1, 1, 2}));
-    assert_ok(cpl_safetensors_writer_layout(w));
-    for (int64_t i = 0; i < cpl_safetensors_writer_count(w); i++) {
-        cpl_safetensors_dtype dtype;
-        const char *name = cpl_safetensors_writer_name(w, i);
-        bool deep        = !cpl_safetensors_dtype_parse(&dtype, name);
-        assert_ok(cpl_safetensors_writer_put(w, zeros,
-                                             deep ? 2 : (size_t)cpl_safetensors_dtype_bits(dtype)));
-    }
-    assert_ok(cpl_safetensors_writer_commit(w, NULL));
+        tensors[i] = (cpl_safetensors_tensor){cpl_safetensors_dtype_name((cpl_safetensors_dtype)i),
+                                              (cpl_safetensors_dtype)i, 2, shape, zeros};
+    tensors[CPL_SAFETENSORS_N_DTYPES] = (cpl_safetensors_tensor){
+        "deep", CPL_SAFETENSORS_U8, 7, (int64_t[]){1, 1, 1, 1, 1, 1, 2}, zeros};
+    assert_ok(cpl_safetensors_write(path, tensors, CPL_SAFETENSORS_N_DTYPES + 1, NULL));
     cpl_stored_files *s = opens(path);
     assert_int_equal(n_warnings, 1);
     for (int i = 0; i < CPL_SAFETENSORS_N_DTYPES; i++) {

@@ -76,10 +76,7 @@ static void writes_and_reads_every_length(void **state)
             for (size_t at = 0; at < around[i]; at += piece[p])
                 cpl_writer_put(&writer, bytes + at,
                                around[i] - at < piece[p] ? around[i] - at : piece[p]);
-            assert_true(cpl_writer_hash(&writer) == want);
             assert_ok(cpl_writer_commit(&writer));
-            assert_true(cpl_writer_hash(&writer) == want);
-            assert_int_equal(writer.length, around[i]);
             assert_content(path, bytes, around[i]);
             assert_ok(cpl_file_hash(&hash, path));
             assert_true(hash == want);

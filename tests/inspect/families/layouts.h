@@ -438,17 +438,13 @@ static inline void layout_add_others(const layout *t, layout_files *f)
 
 static inline void layout_write_file(const layout_files *f, const char *path, int shard, int shards)
 {
-    cpl_safetensors_writer *w;
-    assert_ok(cpl_safetensors_writer_begin(&w, path));
+    cpl_safetensors_tensor *tensors = calloc((size_t)f->count + 1, sizeof *tensors);
+    int64_t count                   = 0;
     for (int i = shard; i < f->count; i += shards)
-        assert_ok(cpl_safetensors_writer_declare(w, f->all[i].name, f->all[i].dtype, f->all[i].rank,
-                                                 f->all[i].shape));
-    assert_ok(cpl_safetensors_writer_layout(w));
-    for (int64_t k = 0; k < cpl_safetensors_writer_count(w); k++)
-        for (int i = shard; i < f->count; i += shards)
-            if (strcmp(f->all[i].name, cpl_safetensors_writer_name(w, k)) == 0)
-                assert_ok(cpl_safetensors_writer_put(w, f->all[i].data, f->all[i].bytes));
-    assert_ok(cpl_safetensors_writer_commit(w, NULL));
+        tensors[count++] = (cpl_safetensors_tensor){f->all[i].name, f->all[i].dtype, f->all[i].rank,
+                                                    f->all[i].shape, f->all[i].data};
+    assert_ok(cpl_safetensors_write(path, tensors, count, NULL));
+    free(tensors);
 }
 
 static inline void layout_write_index(const layout_files *f, const char *folder, int shards)
