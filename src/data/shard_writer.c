@@ -24,12 +24,11 @@ typedef struct branch {
 
 struct cpl_shard_writer {
     cpl_shard_writer_settings settings;
-    char *folder, *source_root, *tokenizer_path, *tokenizer_hash, *unicode_version;
     int item_bytes, digits; /* digits of the writer's number */
     branch **branches;      /* each stays where it is: zlib remembers its own address */
     int64_t n_branches, n_documents, n_tokens;
     cpl_text files; /* the JSON list of finished files */
-    size_t there;   /* bytes of `folder` that were there */
+    size_t there;   /* bytes of the folder's path that were there: see cpl_path_there */
     bool finished;
 };
 
@@ -56,7 +55,7 @@ static cpl_status clear_file(const cpl_shard_writer *w, const char *path)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: there are token files already (%s): choose another folder, or replace "
                         "them with --overwrite",
-                        w->folder, path);
+                        w->settings.folder, path);
     if (unlink(path) == 0) return CPL_OK;
     return CPL_FAIL(CPL_ERR_IO, "%s: cannot be removed: %s", path, strerror(errno));
 }
@@ -69,7 +68,7 @@ static cpl_status clear_old_parts(const cpl_shard_writer *w)
     cpl_strings old = {0};
     snprintf(part, sizeof part, "part-%0*lld-", w->digits, (long long)w->settings.writer);
     json_name(w, json);
-    cpl_status status = cpl_paths_below(&old, w->folder, is_part_or_index);
+    cpl_status status = cpl_paths_below(&old, w->settings.folder, is_part_or_index);
     for (int pass = 0; pass < 2; pass++)
         for (int64_t i = 0; i < old.count && status == CPL_OK; i++) {
             const char *name = strrchr(old.at[i], '/') + 1;
@@ -147,7 +146,7 @@ static cpl_status find_branch(cpl_shard_writer *w, const char *label, branch **f
 static cpl_status path_of(cpl_text *out, const cpl_shard_writer *w, const branch *b, int number)
 {
     cpl_text_clear(out);
-    cpl_text_printf(out, "%s/%s", w->folder, b->prefix);
+    cpl_text_printf(out, "%s/%s", w->settings.folder, b->prefix);
     if (number >= 0)
         cpl_text_printf(out, "part-%0*lld-%05d", w->digits, (long long)w->settings.writer, number);
     return cpl_text_status(out);
@@ -221,14 +220,14 @@ static cpl_status write_json(cpl_shard_writer *w, const cpl_document_counts *cou
     char name[64];
     cpl_text out = {0};
     json_name(w, name);
-    char *path = cpl_path_join(w->folder, name);
+    char *path = cpl_path_join(w->settings.folder, name);
     cpl_text_printf(&out, "{\n  \"format\": \"couplet token shards 1\",\n");
     put_member(&out, "dtype", w->item_bytes == 2 ? "uint16" : "uint32");
     put_number(&out, "eos_token_id", w->settings.eos);
     put_number(&out, "vocab_size", w->settings.vocab_size);
-    put_member(&out, "tokenizer", w->tokenizer_path);
-    put_member(&out, "tokenizer_hash", w->tokenizer_hash);
-    put_member(&out, "unicode", w->unicode_version);
+    put_member(&out, "tokenizer", w->settings.tokenizer_path);
+    put_member(&out, "tokenizer_hash", w->settings.tokenizer_hash);
+    put_member(&out, "unicode", w->settings.unicode_version);
     put_number(&out, "documents", w->n_documents);
     put_number(&out, "tokens", w->n_tokens);
     put_number(&out, "text_bytes", counts->text_bytes);
@@ -278,26 +277,14 @@ static cpl_status check_settings(const cpl_shard_writer_settings *s)
     return CPL_OK;
 }
 
-static cpl_status copy_string(char **copy, const char *string)
-{
-    if (!string) return CPL_OK;
-    *copy = cpl_text_copy(string);
-    return *copy ? CPL_OK : CPL_ERR_MEMORY;
-}
-
 static cpl_status start(cpl_shard_writer *w, const cpl_shard_writer_settings *s)
 {
     w->settings = *s;
     if (!s->max_tokens) w->settings.max_tokens = (int64_t)1 << 30;
     w->item_bytes = s->vocab_size <= 65536 ? 2 : 4;
     for (int64_t reach = 1; reach < s->n_writers + 1 || !w->digits; reach *= 10) w->digits++;
-    CPL_TRY(copy_string(&w->folder, s->folder));
-    w->there = cpl_path_there(w->folder);
-    CPL_TRY(copy_string(&w->source_root, s->source_root));
-    CPL_TRY(copy_string(&w->tokenizer_path, s->tokenizer_path));
-    CPL_TRY(copy_string(&w->tokenizer_hash, s->tokenizer_hash));
-    CPL_TRY(copy_string(&w->unicode_version, s->unicode_version));
-    CPL_TRY(cpl_folder_make(w->folder));
+    w->there = cpl_path_there(s->folder);
+    CPL_TRY(cpl_folder_make(s->folder));
     return clear_old_parts(w);
 }
 
@@ -325,14 +312,9 @@ void cpl_shard_writer_close(cpl_shard_writer *w)
         if (!w->finished) remove_parts(w, w->branches[i]);
         free_branch(w->branches[i]);
     }
-    if (w->folder && !w->finished) cpl_folder_unmake(w->folder, w->there);
+    if (!w->finished) cpl_folder_unmake(w->settings.folder, w->there);
     cpl_text_free(&w->files);
     cpl_free(w->branches);
-    cpl_free(w->folder);
-    cpl_free(w->source_root);
-    cpl_free(w->tokenizer_path);
-    cpl_free(w->tokenizer_hash);
-    cpl_free(w->unicode_version);
     cpl_free(w);
 }
 
@@ -344,9 +326,10 @@ int64_t cpl_shard_writer_tokens(const cpl_shard_writer *w)
 /* The path of a document's file as the rows name it. */
 static const char *below_root(const cpl_shard_writer *w, const char *path)
 {
-    size_t n = w->source_root ? strlen(w->source_root) : 0;
-    while (n && w->source_root[n - 1] == '/') n--;
-    if (!n || strncmp(path, w->source_root, n) != 0 || path[n] != '/') return path;
+    const char *root = w->settings.source_root;
+    size_t n         = root ? strlen(root) : 0;
+    while (n && root[n - 1] == '/') n--;
+    if (!n || strncmp(path, root, n) != 0 || path[n] != '/') return path;
     while (path[n] == '/') n++;
     return path + n;
 }

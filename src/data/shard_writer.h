@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "data/documents.h"
 
-/* Copied by cpl_shard_writer_open. */
+/* The strings are not owned and must outlive the writer. */
 typedef struct cpl_shard_writer_settings {
     const char *folder; /* made if it is not there */
     bool replace;       /* parts of this writer that are in it already are removed; else an error */

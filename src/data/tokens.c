@@ -1,30 +1,165 @@
 /* tokens.c - see tokens.h */
 #include "data/tokens.h"
 
-#include <fcntl.h>
+#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include "base/arena.h"
+#include "base/memory.h"
 #include "base/stop.h"
 #include "data/shard_writer.h"
-#include "data/tokens_batch.h"
 #include "io/file.h"
 #include "io/paths.h"
 
-enum { EDGE_BYTES = 65536 }; /* of each end of a file that the fingerprint sees */
+enum {
+    EDGE_BYTES      = 65536, /* of each end of a file that the fingerprint sees */
+    BATCH_DOCUMENTS = 256,
+    BATCH_BYTES     = 4 << 20 /* of text, at which a batch counts as full */
+};
 
-/* ---- making ---- */
+/* One document of a batch with memory of its own, kept from batch to batch. */
+typedef struct batched {
+    cpl_text text, id, source;
+    const char *path; /* of the reader: a batch holds documents of one file */
+    int64_t line;
+    cpl_ids ids; /* set by encode */
+} batched;
 
 typedef struct maker {
     const cpl_tokens_job *job;
     cpl_document_settings reading;
     cpl_shard_writer *writer;
-    cpl_tokens_batch batch;
+    char hash[17]; /* of the tokenizer */
     cpl_tokens_made *made;
+    cpl_encoder **encoder; /* [n_threads] */
+    int n_threads;
+    batched *batch; /* [BATCH_DOCUMENTS]: gathered by one thread, encoded by several */
+    int64_t n_batched;
+    size_t bytes; /* of their texts */
 } maker;
+
+/* ---- a batch of documents ---- */
+
+static void *zeroed(size_t bytes)
+{
+    void *memory = cpl_alloc(bytes);
+    if (memory) memset(memory, 0, bytes);
+    return memory;
+}
+
+static cpl_status open_batch(maker *m)
+{
+    const cpl_tokens_job *job = m->job;
+    m->n_threads              = job->n_threads > 0 ? job->n_threads : omp_get_num_procs();
+    CPL_TRY(cpl_memory_try(0, m->n_threads)); /* OpenMP ends the process where it gets none */
+    m->encoder = zeroed((size_t)m->n_threads * sizeof *m->encoder);
+    m->batch   = zeroed(BATCH_DOCUMENTS * sizeof *m->batch);
+    if (!m->encoder || !m->batch) return CPL_ERR_MEMORY;
+    for (int i = 0; i < m->n_threads; i++)
+        CPL_TRY(cpl_encoder_init(&m->encoder[i], job->tokenizer, job->settings->special_as_text));
+    return CPL_OK;
+}
+
+static void free_batch(maker *m)
+{
+    for (int i = 0; m->encoder && i < m->n_threads; i++) cpl_encoder_free(m->encoder[i]);
+    for (batched *b = m->batch; b && b < m->batch + BATCH_DOCUMENTS; b++) {
+        cpl_text_free(&b->text);
+        cpl_text_free(&b->id);
+        cpl_text_free(&b->source);
+        cpl_ids_free(&b->ids);
+    }
+    cpl_free(m->encoder);
+    cpl_free(m->batch);
+}
+
+/* What a document of unusual length took is given back, so that many of them in turn do not add
+ * up. */
+static void empty(batched *b)
+{
+    if (b->text.capacity > BATCH_BYTES / 64) {
+        cpl_text_free(&b->text);
+        cpl_ids_free(&b->ids);
+    }
+    cpl_text_clear(&b->text);
+    cpl_text_clear(&b->id);
+    cpl_text_clear(&b->source);
+    b->ids.count = 0;
+}
+
+/* Appends a copy of the document. */
+static cpl_status gather(maker *m, const cpl_document *document)
+{
+    batched *b = &m->batch[m->n_batched++];
+    cpl_text_append(&b->text, document->text, document->length);
+    cpl_text_append(&b->id, document->id, strlen(document->id));
+    cpl_text_append(&b->source, document->source, strlen(document->source));
+    b->path = document->path;
+    b->line = document->line;
+    m->bytes += document->length;
+    CPL_TRY(cpl_text_status(&b->text));
+    CPL_TRY(cpl_text_status(&b->id));
+    return cpl_text_status(&b->source);
+}
+
+/* Of one batch; error messages are a thread's own, so the one to be reported is carried over. */
+typedef struct failure {
+    cpl_status status;
+    int64_t at;
+    char sentence[1024];
+} failure;
+
+static void keep_first(failure *first, cpl_status status, int64_t at)
+{
+#pragma omp critical(cpl_tokens_failure)
+    if (first->status == CPL_OK || at < first->at) {
+        first->status = status;
+        first->at     = at;
+        strncpy(first->sentence, cpl_last_error(), sizeof first->sentence - 1);
+    }
+}
+
+/* Sets the ids of all documents. They do not depend on the number of threads, and of several
+ * failures the one of the first document is reported, with its file and line. */
+static cpl_status encode(maker *m)
+{
+    failure first = {.status = CPL_OK};
+#pragma omp parallel for schedule(dynamic, 1) num_threads(m->n_threads)
+    for (int64_t i = 0; i < m->n_batched; i++) {
+        batched *b        = &m->batch[i];
+        cpl_status status = cpl_encoder_append(m->encoder[omp_get_thread_num()], &b->ids,
+                                               b->text.bytes, b->text.length);
+        if (status != CPL_OK) keep_first(&first, status, i);
+    }
+    if (first.status == CPL_OK) return CPL_OK;
+    const batched *b = &m->batch[first.at];
+    return CPL_FAIL(first.status, "%s:%lld: %s", b->path, (long long)b->line, first.sentence);
+}
+
+static const char *string_of(const cpl_text *text)
+{
+    return text->bytes ? text->bytes : "";
+}
+
+/* Encodes and writes what was gathered. */
+static cpl_status flush(maker *m)
+{
+    CPL_TRY(encode(m));
+    for (batched *b = m->batch; b < m->batch + m->n_batched; b++) {
+        cpl_document document = {string_of(&b->text),   b->text.length, string_of(&b->id),
+                                 string_of(&b->source), b->path,        b->line};
+        CPL_TRY(cpl_shard_writer_add(m->writer, &document, b->ids.at, b->ids.count));
+        empty(b);
+    }
+    m->n_batched = 0;
+    m->bytes     = 0;
+    return CPL_OK;
+}
+
+/* ---- making ---- */
 
 cpl_document_settings cpl_tokens_reading(const cpl_data_settings *s)
 {
@@ -53,10 +188,9 @@ static cpl_status eos_of(const cpl_tokens_job *job, int64_t *eos)
 
 static cpl_status open_writer(maker *m)
 {
-    char hash[17];
     int64_t eos = 0;
     CPL_TRY(eos_of(m->job, &eos));
-    snprintf(hash, sizeof hash, "%016llx",
+    snprintf(m->hash, sizeof m->hash, "%016llx",
              (unsigned long long)cpl_tokenizer_hash(m->job->tokenizer));
     cpl_shard_writer_settings settings = {
         .folder          = m->job->folder,
@@ -67,29 +201,16 @@ static cpl_status open_writer(maker *m)
         .eos             = eos,
         .source_root     = m->job->source_root,
         .tokenizer_path  = m->job->tokenizer_path,
-        .tokenizer_hash  = hash,
+        .tokenizer_hash  = m->hash,
         .unicode_version = "16.0",
     };
     return cpl_shard_writer_open(&m->writer, &settings);
 }
 
-/* Encodes and writes what was gathered. */
-static cpl_status flush(maker *m)
-{
-    CPL_TRY(cpl_tokens_batch_encode(&m->batch));
-    for (int64_t i = 0; i < m->batch.count; i++) {
-        cpl_document document = cpl_tokens_batch_document(&m->batch, i);
-        const cpl_ids *ids    = &m->batch.item[i].ids;
-        CPL_TRY(cpl_shard_writer_add(m->writer, &document, ids->at, ids->count));
-    }
-    cpl_tokens_batch_clear(&m->batch);
-    return CPL_OK;
-}
-
 static cpl_status add_document(maker *m, const cpl_document *document)
 {
-    CPL_TRY(cpl_tokens_batch_add(&m->batch, document));
-    return cpl_tokens_batch_full(&m->batch) ? flush(m) : CPL_OK;
+    CPL_TRY(gather(m, document));
+    return m->n_batched == BATCH_DOCUMENTS || m->bytes >= BATCH_BYTES ? flush(m) : CPL_OK;
 }
 
 static cpl_status add_file(maker *m, const char *path)
@@ -136,15 +257,14 @@ cpl_status cpl_tokens_make(const cpl_tokens_job *job, cpl_tokens_made *made)
     cpl_status status = CPL_OK;
     memset(made, 0, sizeof *made);
     if (job->lone_surrogates_replaced) m.reading.lone_surrogate = CPL_SURROGATE_REPLACE;
+    CPL_TRY_DONE(open_batch(&m));
     CPL_TRY_DONE(
         cpl_documents_expand(&files, (const char *const *)job->inputs->at, job->inputs->count));
-    CPL_TRY_DONE(cpl_tokens_batch_init(&m.batch, job->tokenizer, job->settings->special_as_text,
-                                       job->n_threads));
     CPL_TRY_DONE(open_writer(&m));
     CPL_TRY_DONE(add_files(&m, &files));
 done:
     cpl_shard_writer_close(m.writer);
-    cpl_tokens_batch_free(&m.batch);
+    free_batch(&m);
     cpl_paths_free(&files);
     return status;
 }

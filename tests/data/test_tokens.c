@@ -9,7 +9,6 @@
 #include "base/rng.h"
 #include "check.h"
 #include "data/shards.h"
-#include "data/tokens_batch.h"
 #include "support/files.h"
 
 enum { N_DOCUMENTS = 700, MOST_WORDS = 60 }; /* more than two batches hold */
@@ -190,11 +189,12 @@ static void runs_out_of_threads_in_words(void **unused)
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        cpl_tokens_batch batch;
+        char folder[160];
+        cpl_tokens_made made;
         const struct rlimit one = {1, 1};
         if (geteuid() == 0 && setuid(65534) != 0) _exit(3); /* root may have any number */
         if (setrlimit(RLIMIT_NPROC, &one) != 0) _exit(4);
-        const cpl_status status = cpl_tokens_batch_init(&batch, w.tokenizer, false, 3);
+        const cpl_status status = make(&w, folder, 1, 3, &made);
         _exit(status == CPL_ERR_MEMORY && strstr(cpl_last_error(), "1 of 3 threads") ? 0 : 1);
     }
     assert_int_equal(waitpid(child, &ended, 0), child);
