@@ -1,10 +1,10 @@
-/* merge.c - see merge.h
+/* merge.c - byte-pair encoding of one word; see internal.h.
  *
  * Short words, which are nearly all, look through their ranks for the lowest each time. Long ones
  * (whole lines of "=====", base64, Chinese without spaces) keep the tokens in a linked list and the
  * candidates in a heap, O(n log n). An entry of the heap is out of date when the pair now at its
  * place has another rank: ranks are distinct, so the rank names the pair. */
-#include "tokenizer/merge.h"
+#include "tokenizer/internal.h"
 
 #include <string.h>
 

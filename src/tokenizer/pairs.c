@@ -1,9 +1,9 @@
-/* pairs.c - see pairs.h
+/* pairs.c - the pairs of neighbouring tokens; see train.h.
  *
  * Counts change all the time, the heap does not follow: a candidate taken with a count that is no
  * longer true goes back with the true one. Counts only fall between two offers, so the first
  * candidate whose count is true is the best. */
-#include "tokenizer/pairs.h"
+#include "tokenizer/train.h"
 
 #include <string.h>
 
@@ -19,24 +19,22 @@ void cpl_pairs_free(cpl_pairs *pairs)
     memset(pairs, 0, sizeof *pairs);
 }
 
-/* Room for one more item in a list that doubles. */
-static cpl_status grow(void **list, size_t *capacity, size_t count, size_t item_bytes)
+cpl_status cpl_pairs_grow(void *list, size_t *capacity, size_t count, size_t item_bytes)
 {
+    void *items;
     if (count < *capacity) return CPL_OK;
-    size_t larger = *capacity * 2 + 1024;
-    void *moved   = cpl_realloc(*list, larger * item_bytes);
-    if (!moved) return CPL_ERR_MEMORY;
-    *list     = moved;
-    *capacity = larger;
+    memcpy(&items, list, sizeof items);
+    items = cpl_realloc(items, (*capacity * 2 + 1024) * item_bytes);
+    if (!items) return CPL_ERR_MEMORY;
+    memcpy(list, &items, sizeof items);
+    *capacity = *capacity * 2 + 1024;
     return CPL_OK;
 }
 
 static cpl_status number_pair(cpl_pairs *pairs, cpl_pair pair, uint32_t *number)
 {
     size_t known = pairs->tally.count;
-    void *state  = pairs->state;
-    CPL_TRY(grow(&state, &pairs->state_capacity, known, sizeof *pairs->state));
-    pairs->state = state;
+    CPL_TRY(cpl_pairs_grow(&pairs->state, &pairs->state_capacity, known, sizeof *pairs->state));
     CPL_TRY(cpl_tally_number(&pairs->tally, &pair, sizeof pair, number));
     if (*number == known) pairs->state[known] = (cpl_pair_state){.first = CPL_NO_PAIR};
     return CPL_OK;
@@ -48,9 +46,8 @@ static cpl_status note_word(cpl_pairs *pairs, uint32_t number, uint32_t word)
     if (head != CPL_NO_PAIR && pairs->words[head].word == word) return CPL_OK;
     if (pairs->word_count >= CPL_NO_PAIR)
         return CPL_FAIL(CPL_ERR_INPUT, "the text has too many different words to train on");
-    void *words = pairs->words;
-    CPL_TRY(grow(&words, &pairs->word_capacity, pairs->word_count, sizeof *pairs->words));
-    pairs->words                    = words;
+    CPL_TRY(cpl_pairs_grow(&pairs->words, &pairs->word_capacity, pairs->word_count,
+                           sizeof *pairs->words));
     pairs->words[pairs->word_count] = (cpl_pair_word){word, head};
     pairs->state[number].first      = (uint32_t)pairs->word_count++;
     return CPL_OK;
@@ -59,9 +56,8 @@ static cpl_status note_word(cpl_pairs *pairs, uint32_t number, uint32_t word)
 static cpl_status note_growth(cpl_pairs *pairs, uint32_t number)
 {
     if (pairs->state[number].waiting) return CPL_OK;
-    void *grown = pairs->grown;
-    CPL_TRY(grow(&grown, &pairs->grown_capacity, pairs->grown_count, sizeof *pairs->grown));
-    pairs->grown                       = grown;
+    CPL_TRY(cpl_pairs_grow(&pairs->grown, &pairs->grown_capacity, pairs->grown_count,
+                           sizeof *pairs->grown));
     pairs->grown[pairs->grown_count++] = number;
     pairs->state[number].waiting       = true;
     return CPL_OK;
@@ -86,9 +82,8 @@ static bool is_better(const cpl_pair_candidate *a, const cpl_pair_candidate *b)
 
 static cpl_status push(cpl_pairs *pairs, cpl_pair_candidate candidate)
 {
-    void *heap = pairs->heap;
-    CPL_TRY(grow(&heap, &pairs->heap_capacity, pairs->heap_count, sizeof *pairs->heap));
-    pairs->heap              = heap;
+    CPL_TRY(cpl_pairs_grow(&pairs->heap, &pairs->heap_capacity, pairs->heap_count,
+                           sizeof *pairs->heap));
     cpl_pair_candidate *list = pairs->heap;
     size_t at                = pairs->heap_count++;
     for (; at > 0 && is_better(&candidate, list + (at - 1) / 2); at = (at - 1) / 2)

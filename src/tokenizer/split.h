@@ -1,6 +1,6 @@
 /* split.h - cuts text into the words that BPE works on, and finds added tokens in it.
  *
- * Room:  tokenizer. Private to src/io/tokenizer*. */
+ * Room:  tokenizer. Not for other rooms. */
 #ifndef CPL_TOKENIZER_SPLIT_H
 #define CPL_TOKENIZER_SPLIT_H
 

@@ -1,5 +1,5 @@
-/* tally.c - see tally.h */
-#include "tokenizer/tally.h"
+/* tally.c - byte strings with their counts; see train.h. */
+#include "tokenizer/train.h"
 
 #include <string.h>
 #include <xxhash.h>

@@ -1,6 +1,6 @@
 /* tokenizer.h - byte-level BPE tokenizers: text to ids, ids to text, and training one.
  *
- * Room:   tokenizer (base below it). Files src/io/tokenizer*.
+ * Room:   tokenizer.
  * Names:  a *token* is a byte string with an id; an *added token* is one that is cut out of the
  * text before anything else looks at it (<|endoftext|>, runs of spaces); a *word* is what the
  *         pre-tokenizer cuts the rest into; BPE joins the bytes of one word into tokens.

@@ -1,9 +1,8 @@
-/* tokens.c - vocabulary, added tokens and merges from their JSON (see load.h).
- */
+/* tokens.c - vocabulary, added tokens and merges from their JSON (see internal.h). */
 #include <string.h>
 
 #include "base/arena.h"
-#include "tokenizer/load.h"
+#include "tokenizer/internal.h"
 #include "tokenizer/unicode.h"
 
 static cpl_status check_id(const json_t *id, const char *name, const char *path)

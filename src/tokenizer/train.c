@@ -8,7 +8,6 @@
 
 #include "base/arena.h"
 #include "io/file.h"
-#include "tokenizer/internal.h"
 
 enum { BATCH = 64 /* words */ };
 
@@ -241,13 +240,8 @@ static cpl_status joined_id(cpl_bpe_trainer *trainer, cpl_pair pair, uint32_t *i
 
 static cpl_status note_merge(cpl_bpe_trainer *trainer, cpl_pair pair)
 {
-    if (trainer->n_merges == trainer->merge_capacity) {
-        size_t capacity  = trainer->merge_capacity * 2 + 1024;
-        cpl_pair *merges = cpl_realloc(trainer->merges, capacity * sizeof *merges);
-        if (!merges) return CPL_ERR_MEMORY;
-        trainer->merges         = merges;
-        trainer->merge_capacity = capacity;
-    }
+    CPL_TRY(
+        cpl_pairs_grow(&trainer->merges, &trainer->merge_capacity, trainer->n_merges, sizeof pair));
     trainer->merges[trainer->n_merges++] = pair;
     return CPL_OK;
 }
