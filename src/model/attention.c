@@ -3,12 +3,6 @@
 
 #include <math.h>
 
-static cpl_tensor take2(cpl_arena *arena, int64_t rows, int64_t cols)
-{
-    size_t bytes = (size_t)(rows * cols) * sizeof(float);
-    return cpl_tensor_2d(cpl_arena_take(arena, bytes), CPL_F32, rows, cols);
-}
-
 static bool clamps(const cpl_model_settings *config)
 {
     return !isnan(config->clip_qkv);
@@ -19,32 +13,31 @@ void cpl_attention_take(cpl_attention_kept *kept, cpl_arena *arena,
                         bool cached)
 {
     int64_t t = batch * n_queries, d = config->d_model, kv = cpl_model_kv_width(config);
-    kept->a     = take2(arena, t, d);
-    kept->q_raw = take2(arena, t, d);
-    kept->q     = take2(arena, t, d);
-    kept->att   = take2(arena, t, d);
-    kept->k_raw = take2(arena, t, kv);
-    kept->k     = cached ? cpl_tensor_none() : take2(arena, t, kv);
-    kept->v     = cached ? cpl_tensor_none() : take2(arena, t, kv);
-    kept->v_raw = clamps(config) ? take2(arena, t, kv) : kept->v;
-    kept->inv   = cpl_tensor_1d(take2(arena, t, 1).data, CPL_F32, t);
-    kept->q_inv = cpl_tensor_1d(take2(arena, t, 1).data, CPL_F32, t);
-    kept->k_inv = cpl_tensor_1d(take2(arena, t, 1).data, CPL_F32, t);
-    kept->lse   = cpl_tensor_3d(take2(arena, t, config->n_heads).data, CPL_F32, batch,
-                                config->n_heads, n_queries);
+    kept->a     = cpl_take_2d(arena, t, d);
+    kept->q_raw = cpl_take_2d(arena, t, d);
+    kept->q     = cpl_take_2d(arena, t, d);
+    kept->att   = cpl_take_2d(arena, t, d);
+    kept->k_raw = cpl_take_2d(arena, t, kv);
+    kept->k     = cached ? cpl_tensor_none() : cpl_take_2d(arena, t, kv);
+    kept->v     = cached ? cpl_tensor_none() : cpl_take_2d(arena, t, kv);
+    kept->v_raw = clamps(config) ? cpl_take_2d(arena, t, kv) : kept->v;
+    kept->inv   = cpl_take_1d(arena, t);
+    kept->q_inv = cpl_take_1d(arena, t);
+    kept->k_inv = cpl_take_1d(arena, t);
+    kept->lse   = cpl_take_3d(arena, batch, config->n_heads, n_queries);
 }
 
 void cpl_attention_scratch_take(cpl_attention_scratch *s, cpl_arena *arena,
                                 const cpl_model_settings *config, int64_t n_tokens)
 {
     int64_t d = config->d_model, kv = cpl_model_kv_width(config);
-    s->da     = take2(arena, n_tokens, d);
-    s->datt   = take2(arena, n_tokens, d);
-    s->dq     = take2(arena, n_tokens, d);
-    s->dq_raw = take2(arena, n_tokens, d);
-    s->dk     = take2(arena, n_tokens, kv);
-    s->dk_raw = take2(arena, n_tokens, kv);
-    s->dv     = take2(arena, n_tokens, kv);
+    s->da     = cpl_take_2d(arena, n_tokens, d);
+    s->datt   = cpl_take_2d(arena, n_tokens, d);
+    s->dq     = cpl_take_2d(arena, n_tokens, d);
+    s->dq_raw = cpl_take_2d(arena, n_tokens, d);
+    s->dk     = cpl_take_2d(arena, n_tokens, kv);
+    s->dk_raw = cpl_take_2d(arena, n_tokens, kv);
+    s->dv     = cpl_take_2d(arena, n_tokens, kv);
 }
 
 static cpl_attention_shape shape_of(const cpl_model_settings *config, const cpl_positions *at)

@@ -11,7 +11,6 @@
 #include <stdbool.h>
 
 #include "model/params.h"
-#include "model/router.h"
 #include "model/settings.h"
 #include "tensor/ops.h"
 

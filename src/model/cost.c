@@ -3,7 +3,6 @@
 
 #include "model/coupling.h"
 #include "model/params.h"
-#include "model/router.h"
 
 double cpl_cost_experts(const cpl_model_settings *c, double n_tokens)
 {

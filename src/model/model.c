@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "model/router.h"
-
 /* ---- weights ---- */
 
 /* The copies that products read; what products do not read is shared with the masters. */
@@ -27,12 +25,10 @@ static void take_all(cpl_model *model, cpl_dtype compute, int64_t positions)
 {
     const cpl_model_settings *c = &model->config;
     int64_t half                = c->d_model / c->n_heads / 2;
-    size_t rope_bytes           = (size_t)(positions * half * 2) * sizeof(float);
     cpl_params_take(&model->master, &model->arena, c, CPL_F32);
     model->compute = model->master;
     if (compute == CPL_BF16) take_copies(&model->compute, &model->master, &model->arena, c);
-    model->rope =
-        cpl_tensor_3d(cpl_arena_take(&model->arena, rope_bytes), CPL_F32, positions, half, 2);
+    model->rope = cpl_take_3d(&model->arena, positions, half, 2);
 }
 
 size_t cpl_model_bytes(const cpl_model_settings *config, cpl_dtype compute, int64_t positions)
@@ -93,12 +89,6 @@ void cpl_model_refresh(cpl_model *model)
 
 /* ---- activations ---- */
 
-static cpl_tensor take2(cpl_arena *arena, int64_t rows, int64_t cols)
-{
-    return cpl_tensor_2d(cpl_arena_take(arena, (size_t)(rows * cols) * sizeof(float)), CPL_F32,
-                         rows, cols);
-}
-
 /* Layer l's kept activations: one a layer when training, the same for all otherwise. While
  * measuring the arrays are not there, and a local one stands in. */
 static void take_layers(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
@@ -124,7 +114,7 @@ static void take_stream(cpl_pass *pass, cpl_arena *arena, const cpl_model_settin
     pass->x           = cpl_arena_take(arena, (size_t)count * sizeof *pass->x);
     cpl_tensor two[2] = {cpl_tensor_none(), cpl_tensor_none()};
     for (int64_t i = 0; i < count; i++) {
-        cpl_tensor x = i < apart ? take2(arena, t, config->d_model) : two[i % 2];
+        cpl_tensor x = i < apart ? cpl_take_2d(arena, t, config->d_model) : two[i % 2];
         if (i < 2) two[i] = x;
         if (pass->x) pass->x[i] = x;
     }
@@ -140,13 +130,13 @@ void cpl_pass_take(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *c
     pass->training  = training;
     take_stream(pass, arena, config);
     take_layers(pass, arena, config, cached);
-    pass->final     = take2(arena, t, d);
-    pass->final_inv = cpl_tensor_1d(take2(arena, t, 1).data, CPL_F32, t);
-    pass->nll       = cpl_tensor_1d(take2(arena, t, 1).data, CPL_F32, t);
+    pass->final     = cpl_take_2d(arena, t, d);
+    pass->final_inv = cpl_take_1d(arena, t);
+    pass->nll       = cpl_take_1d(arena, t);
     cpl_moe_scratch_take(&pass->moe_scratch, arena, config, t, training);
     if (!training) return;
-    pass->dx     = take2(arena, t, d);
-    pass->dfinal = take2(arena, t, d);
+    pass->dx     = cpl_take_2d(arena, t, d);
+    pass->dfinal = cpl_take_2d(arena, t, d);
     cpl_attention_scratch_take(&pass->attention_scratch, arena, config, t);
 }
 
@@ -157,20 +147,20 @@ void cpl_pass_ask(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *co
     CPL_ASSERT(!pass->training && rows <= pass->batch * pass->n_queries);
     pass->asks       = true;
     pass->asked      = asked;
-    pass->asked_x[0] = take2(arena, rows, d);
-    pass->asked_x[1] = take2(arena, rows, d);
+    pass->asked_x[0] = cpl_take_2d(arena, rows, d);
+    pass->asked_x[1] = cpl_take_2d(arena, rows, d);
     cpl_moe_take(&pass->asked_moe, arena, config, rows, false);
     cpl_moe_scratch_take(&pass->asked_scratch, arena, config, rows, false);
-    pass->final     = take2(arena, rows, d);
-    pass->final_inv = cpl_tensor_1d(take2(arena, rows, 1).data, CPL_F32, rows);
+    pass->final     = cpl_take_2d(arena, rows, d);
+    pass->final_inv = cpl_take_1d(arena, rows);
 }
 
 void cpl_cache_take(cpl_cache *cache, cpl_arena *arena, const cpl_model_settings *config,
                     int64_t capacity)
 {
-    int64_t rows = config->n_layers * capacity, kv = cpl_model_kv_width(config);
-    cache->k = cpl_tensor_3d(take2(arena, rows, kv).data, CPL_F32, config->n_layers, capacity, kv);
-    cache->v = cpl_tensor_3d(take2(arena, rows, kv).data, CPL_F32, config->n_layers, capacity, kv);
+    int64_t kv = cpl_model_kv_width(config);
+    cache->k   = cpl_take_3d(arena, config->n_layers, capacity, kv);
+    cache->v   = cpl_take_3d(arena, config->n_layers, capacity, kv);
 }
 
 cpl_work cpl_pass_work(const cpl_model_settings *config, int64_t batch, int64_t n_queries,

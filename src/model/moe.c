@@ -1,41 +1,46 @@
 /* moe.c - see moe.h */
 #include "model/moe.h"
 
-#include "model/router.h"
-
-static cpl_tensor take(cpl_arena *arena, cpl_dtype dtype, int64_t rows, int64_t cols)
+static cpl_tensor take_ids(cpl_arena *arena, int64_t rows, int64_t cols)
 {
-    return cpl_tensor_2d(cpl_arena_take(arena, (size_t)(rows * cols) * 4), dtype, rows, cols);
+    return cpl_tensor_take(arena, cpl_tensor_2d(NULL, CPL_I32, rows, cols));
 }
 
-static cpl_tensor take1(cpl_arena *arena, cpl_dtype dtype, int64_t count)
+/* For t tokens with k choices among n experts. */
+static cpl_dispatch take_plan(cpl_arena *arena, int64_t t, int64_t k, int64_t n)
 {
-    return cpl_tensor_1d(cpl_arena_take(arena, (size_t)count * 4), dtype, count);
+    cpl_dispatch plan;
+    plan.offset = cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_I32, n + 1));
+    plan.token  = cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_I32, t * k));
+    plan.row    = take_ids(arena, t, k);
+    return plan;
 }
 
 void cpl_moe_take(cpl_moe_kept *kept, cpl_arena *arena, const cpl_model_settings *config, int64_t t,
                   bool training)
 {
     const int64_t n = config->n_experts, k = config->top_k, r = cpl_router_gate_rank(config);
+    const int64_t width   = cpl_model_shared_width(config);
     const cpl_tensor none = cpl_tensor_none();
-    kept->b               = take(arena, CPL_F32, t, config->d_model);
-    kept->inv             = take1(arena, CPL_F32, t);
-    kept->hidden = r ? cpl_tensor_3d(take(arena, CPL_F32, t, n * r).data, CPL_F32, t, n, r) : none;
-    kept->norm   = r ? take(arena, CPL_F32, t, n) : none;
-    kept->probs  = take(arena, CPL_F32, t, n);
-    kept->lse    = take1(arena, CPL_F32, t);
-    kept->expert = take(arena, CPL_I32, t, k);
-    kept->weight = take(arena, CPL_F32, t, k);
-    kept->plan.offset = take1(arena, CPL_I32, n + 1);
-    kept->plan.token  = take1(arena, CPL_I32, t * k);
-    kept->plan.row    = take(arena, CPL_I32, t, k);
-    kept->gate        = training ? take(arena, CPL_F32, t * k, config->d_expert) : none;
-    kept->up          = training ? take(arena, CPL_F32, t * k, config->d_expert) : none;
-    kept->counts      = take1(arena, CPL_F32, n);
-    kept->mean_prob   = take1(arena, CPL_F32, n);
-    kept->z           = take1(arena, CPL_F32, 1);
-    kept->entropy     = take1(arena, CPL_F32, 1);
-    cpl_shared_take(&kept->shared, arena, config, t, training);
+    kept->b               = cpl_take_2d(arena, t, config->d_model);
+    kept->inv             = cpl_take_1d(arena, t);
+    kept->hidden          = r ? cpl_take_3d(arena, t, n, r) : none;
+    kept->norm            = r ? cpl_take_2d(arena, t, n) : none;
+    kept->probs           = cpl_take_2d(arena, t, n);
+    kept->lse             = cpl_take_1d(arena, t);
+    kept->expert          = take_ids(arena, t, k);
+    kept->weight          = cpl_take_2d(arena, t, k);
+    kept->plan            = take_plan(arena, t, k, n);
+    kept->gate            = training ? cpl_take_2d(arena, t * k, config->d_expert) : none;
+    kept->up              = training ? cpl_take_2d(arena, t * k, config->d_expert) : none;
+    kept->counts          = cpl_take_1d(arena, n);
+    kept->mean_prob       = cpl_take_1d(arena, n);
+    kept->z               = cpl_take_1d(arena, 1);
+    kept->entropy         = cpl_take_1d(arena, 1);
+    kept->shared_gate = kept->shared_up = none;
+    if (!width || !training) return;
+    kept->shared_gate = cpl_take_2d(arena, t, width);
+    kept->shared_up   = cpl_take_2d(arena, t, width);
 }
 
 void cpl_moe_scratch_take(cpl_moe_scratch *s, cpl_arena *arena, const cpl_model_settings *config,
@@ -43,11 +48,17 @@ void cpl_moe_scratch_take(cpl_moe_scratch *s, cpl_arena *arena, const cpl_model_
 {
     const cpl_tensor none = cpl_tensor_none();
     const bool hidden     = training && cpl_router_gate_rank(config) > 0;
-    s->logits             = take(arena, CPL_F32, t, config->n_experts);
-    s->dweight            = training ? take(arena, CPL_F32, t, config->top_k) : none;
-    s->dhidden = hidden ? take(arena, CPL_F32, t * config->top_k, config->aoe_rank) : none;
-    s->db      = training ? take(arena, CPL_F32, t, config->d_model) : none;
-    cpl_shared_scratch_take(&s->shared, arena, config, t, training);
+    s->logits             = cpl_take_2d(arena, t, config->n_experts);
+    s->dweight            = training ? cpl_take_2d(arena, t, config->top_k) : none;
+    s->dhidden            = hidden ? cpl_take_2d(arena, t * config->top_k, config->aoe_rank) : none;
+    s->db                 = training ? cpl_take_2d(arena, t, config->d_model) : none;
+    s->shared.y = s->shared.expert = s->shared.weight = s->shared.dweight = none;
+    if (cpl_model_shared_width(config) == 0) return;
+    s->shared.y       = cpl_take_2d(arena, t, config->d_model);
+    s->shared.expert  = take_ids(arena, t, 1);
+    s->shared.weight  = cpl_take_2d(arena, t, 1);
+    s->shared.dweight = training ? cpl_take_2d(arena, t, 1) : none;
+    s->shared.plan    = take_plan(arena, t, 1, 1);
 }
 
 /* ---- scores: from a router, or from the experts themselves ---- */
@@ -105,9 +116,56 @@ static void scores_backward(cpl_backend *be, cpl_layer_params *dw, cpl_moe_kept 
               kept->b, 1);
 }
 
+/* ---- the shared expert ---- */
+
+/* One matrix as that of one expert. */
+static cpl_tensor of_one(cpl_tensor w)
+{
+    return cpl_tensor_3d(w.data, w.dtype, 1, w.shape[0], w.shape[1]);
+}
+
+static cpl_expert_weights shared_expert(const cpl_layer_params *w)
+{
+    return (cpl_expert_weights){of_one(w->shared_gate), of_one(w->shared_up),
+                                of_one(w->shared_down)};
+}
+
+/* Every token's one choice is expert 0 with weight 1. The bits of 0 are the same as a whole number
+ * and as F32. */
+static void send_all(cpl_backend *be, const cpl_moe_scratch *s)
+{
+    cpl_tensor zeros = s->shared.expert;
+    zeros.dtype      = CPL_F32;
+    be->ops->fill(be, zeros, 0);
+    be->ops->fill(be, s->shared.weight, 1);
+    be->ops->dispatch(be, s->shared.plan, s->shared.expert, 1);
+}
+
+/* y [T,d] *adds* the shared expert's output. */
+static void shared_forward(cpl_backend *be, cpl_tensor y, const cpl_moe_kept *kept,
+                           const cpl_layer_params *w, const cpl_moe_scratch *s)
+{
+    if (!w->shared_gate.data) return;
+    send_all(be, s);
+    be->ops->experts(be, s->shared.y, kept->shared_gate, kept->shared_up, kept->b,
+                     cpl_tensor_none(), s->shared.weight, s->shared.plan, shared_expert(w));
+    be->ops->add(be, y, s->shared.y);
+}
+
+/* s->db [T,d] and dw *add*; dy [T,d]. */
+static void shared_backward(cpl_backend *be, const cpl_layer_params *dw, const cpl_moe_kept *kept,
+                            cpl_tensor dy, const cpl_layer_params *w, const cpl_moe_scratch *s)
+{
+    const cpl_tensor none = cpl_tensor_none();
+    if (!w->shared_gate.data) return;
+    be->ops->experts_backward(be, s->db, none, s->shared.dweight, shared_expert(dw), dy,
+                              kept->shared_gate, kept->shared_up, kept->b, none, s->shared.weight,
+                              s->shared.plan, shared_expert(w));
+}
+
 /* ---- the layer ---- */
 
-static cpl_expert_weights experts_of(const cpl_layer_params *w)
+cpl_expert_weights cpl_moe_experts(const cpl_layer_params *w)
 {
     cpl_expert_weights e = {w->w_gate.data ? w->w_gate : w->w_gate_b, w->w_up, w->w_down};
     return e;
@@ -126,8 +184,8 @@ void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_te
                      kept->lse, kept->expert, how.sigmoid);
     ops->dispatch(be, kept->plan, kept->expert, config->n_experts);
     ops->experts(be, out, kept->gate, kept->up, kept->b, kept->hidden, kept->weight, kept->plan,
-                 experts_of(w));
-    cpl_shared_forward(be, out, &kept->shared, kept->b, w, &s->shared);
+                 cpl_moe_experts(w));
+    shared_forward(be, out, kept, w, s);
     ops->add(be, out, x);
 }
 
@@ -137,9 +195,10 @@ void cpl_moe_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw, cpl_
 {
     const cpl_ops *ops = be->ops;
     ops->fill(be, s->db, 0);
-    ops->experts_backward(be, s->db, s->dhidden, s->dweight, experts_of(dw), dx, kept->gate,
-                          kept->up, kept->b, kept->hidden, kept->weight, kept->plan, experts_of(w));
-    cpl_shared_backward(be, s->db, dw, &kept->shared, dx, kept->b, w, &s->shared);
+    ops->experts_backward(be, s->db, s->dhidden, s->dweight, cpl_moe_experts(dw), dx, kept->gate,
+                          kept->up, kept->b, kept->hidden, kept->weight, kept->plan,
+                          cpl_moe_experts(w));
+    shared_backward(be, dw, kept, dx, w, s);
     ops->route_backward(be, s->logits, s->dweight, kept->probs, kept->lse, kept->expert,
                         kept->weight, kept->counts, pull.balance_scale, pull.z_scale,
                         routing_of(w, config));

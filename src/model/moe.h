@@ -12,13 +12,18 @@
  *             aoe      no router: h_e = W_gate_a_e b [r], p = softmax over e of |h_e|, and
  *                      g_e = W_gate_b_e h_e goes on from the same h_e (Autonomy-of-Experts)
  *
+ *         The shared expert (DeepSeekMoE) has every token with weight 1. Its width is
+ *         S = n_shared_experts * intermediate_size: shared experts side by side are one of that
+ *         width. The operation is that of all experts, with one expert and one choice.
+ *
+ *             shared expert of b = W_down (SiLU(W_gate b) * (W_up b))
+ *
  *         The router's logits are F32 products of the F32 master rows, whatever the experts use. */
 #ifndef CPL_MODEL_MOE_H
 #define CPL_MODEL_MOE_H
 
 #include "base/arena.h"
 #include "model/params.h"
-#include "model/shared.h"
 #include "tensor/ops.h"
 
 /* What forward keeps of one layer for backward, and what it counted. */
@@ -32,25 +37,34 @@ typedef struct cpl_moe_kept {
     cpl_tensor expert; /* [T,K] I32 */
     cpl_tensor weight; /* [T,K] */
     cpl_dispatch plan;
-    cpl_tensor gate, up;          /* [T K, D]; none when not training */
-    cpl_tensor counts, mean_prob; /* [n] */
-    cpl_tensor z, entropy;        /* [1] */
-    cpl_shared_kept shared;
+    cpl_tensor gate, up;               /* [T K, D]; none when not training */
+    cpl_tensor counts, mean_prob;      /* [n] */
+    cpl_tensor z, entropy;             /* [1] */
+    cpl_tensor shared_gate, shared_up; /* [T,S]; none when not training, or without shared expert */
 } cpl_moe_kept;
 
 /* Shared by all layers. */
 typedef struct cpl_moe_scratch {
-    cpl_tensor logits;  /* [T,n]: forward's logits, backward's dlogits */
-    cpl_tensor dweight; /* [T,K] */
-    cpl_tensor dhidden; /* [T K, r] of the chosen: aoe; else none */
-    cpl_tensor db;      /* [T,d] */
-    cpl_shared_scratch shared;
+    cpl_tensor logits;      /* [T,n]: forward's logits, backward's dlogits */
+    cpl_tensor dweight;     /* [T,K] */
+    cpl_tensor dhidden;     /* [T K, r] of the chosen: aoe; else none */
+    cpl_tensor db;          /* [T,d] */
+    struct {                /* of the shared expert; nothing is taken where the model has none */
+        cpl_tensor y;       /* [T,d] */
+        cpl_tensor expert;  /* [T,1] I32, 0 */
+        cpl_tensor weight;  /* [T,1], 1 */
+        cpl_tensor dweight; /* [T,1]: of the weight, which is not used */
+        cpl_dispatch plan;
+    } shared;
 } cpl_moe_scratch;
 
 /* What the auxiliary losses of one layer weigh, through route_backward. */
 typedef struct cpl_aux_grad_scales {
     float balance_scale, z_scale;
 } cpl_aux_grad_scales;
+
+/* The experts' matrices of a layer as the operations take them. */
+cpl_expert_weights cpl_moe_experts(const cpl_layer_params *w);
 
 void cpl_moe_take(cpl_moe_kept *kept, cpl_arena *arena, const cpl_model_settings *config,
                   int64_t n_tokens, bool training);

@@ -3,8 +3,6 @@
 
 #include <stdio.h>
 
-#include "model/router.h"
-
 typedef enum owner { MODEL, LAYER, EXPERTS } owner;
 typedef enum when { ALWAYS, UNTIED, ROUTER, AOE, BIAS, SHARED } when;
 typedef enum size { SIZE_1, SIZE_V, SIZE_d, SIZE_D, SIZE_KV, SIZE_N, SIZE_r, SIZE_S } size;

@@ -1,6 +1,9 @@
 /* settings.c - see settings.h */
 #include "model/settings.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #define CPL_ROUTER(id, name, ...) "|" name
 static const char router_names[] =
 #include "model/routers.def"
@@ -26,3 +29,68 @@ const cpl_section cpl_model_section =
 #define CPL_LOSS(id, name, label, needs, weight, where, per_layer, help)                           \
     const cpl_section cpl_##name##_section = CPL_SECTION(name, help);
 #include "model/aux_losses.def"
+
+/* ---- routers ---- */
+
+static const cpl_router_traits table[] = {
+#define CPL_ROUTER(id, name, description, scores, ...)                                             \
+    {name, description, CPL_SCORES_##scores, __VA_ARGS__},
+#include "model/routers.def"
+#undef CPL_ROUTER
+};
+
+enum { N_ROUTERS = sizeof table / sizeof *table };
+
+const cpl_router_traits *cpl_router_of(const cpl_model_settings *model)
+{
+    return &table[model->router];
+}
+
+bool cpl_router_meets(const cpl_model_settings *model, cpl_router_need need)
+{
+    const cpl_router_traits *t = cpl_router_of(model);
+    switch (need) {
+    case CPL_NEEDS_ROWS:
+        return t->has_rows;
+    case CPL_NEEDS_LOGSUMEXP:
+        return t->allows_z;
+    case CPL_NEEDS_SOFTMAX:
+        return t->has_rows && t->scores == CPL_SCORES_SOFTMAX;
+    case CPL_NEEDS_NOTHING:
+        break;
+    }
+    return true;
+}
+
+int cpl_router_find(const char *name)
+{
+    for (int i = 0; i < N_ROUTERS; i++)
+        if (strcmp(name, table[i].name) == 0) return i;
+    return -1;
+}
+
+const char *cpl_router_names(char out[160])
+{
+    size_t used = 0;
+    for (int i = 0; i < N_ROUTERS && used < 160; i++) {
+        const char *before = i == 0 ? "" : i == N_ROUTERS - 1 ? " and " : ", ";
+        used += (size_t)snprintf(out + used, 160 - used, "%s\"%s\"", before, table[i].name);
+    }
+    return out;
+}
+
+const char *cpl_router_describe(char out[96], const cpl_model_settings *model)
+{
+    int used = snprintf(out, 96, "%s", cpl_router_of(model)->description);
+    if (cpl_router_gate_rank(model))
+        snprintf(out + used, 96 - (size_t)used, " of rank %lld",
+                 (long long)cpl_router_gate_rank(model));
+    else if (model->router_bias)
+        snprintf(out + used, 96 - (size_t)used, " with biases");
+    return out;
+}
+
+int64_t cpl_router_gate_rank(const cpl_model_settings *model)
+{
+    return cpl_router_of(model)->scores == CPL_SCORES_NORMS ? model->aoe_rank : 0;
+}

@@ -8,7 +8,6 @@
 #include "model/cost.h"
 #include "model/coupling.h"
 #include "model/model.h"
-#include "model/router.h"
 #include "tensor/backend.h"
 
 static const double most_bytes = 0x1p56; /* more is beyond all machines */

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "io/json.h"
-#include "model/router.h"
 #include "plan/plan.h"
 #include "report/markup.h"
 

@@ -8,7 +8,6 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "model/params.h"
-#include "model/router.h"
 
 /* model_type of a model that is no OLMoE. */
 static const char own_type[] = "couplet";

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/status.h"
 
 typedef enum cpl_dtype { CPL_F32, CPL_BF16, CPL_I32 } cpl_dtype;
@@ -58,6 +59,29 @@ static inline int64_t cpl_tensor_count(cpl_tensor t)
 static inline size_t cpl_tensor_bytes(cpl_tensor t)
 {
     return (size_t)cpl_tensor_count(t) * cpl_dtype_bytes(t.dtype);
+}
+
+/* The tensor with memory of the arena; without while that measures. */
+static inline cpl_tensor cpl_tensor_take(cpl_arena *arena, cpl_tensor t)
+{
+    t.data = cpl_arena_take(arena, cpl_tensor_bytes(t));
+    return t;
+}
+
+/* A new one of F32. */
+static inline cpl_tensor cpl_take_1d(cpl_arena *arena, int64_t a)
+{
+    return cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_F32, a));
+}
+
+static inline cpl_tensor cpl_take_2d(cpl_arena *arena, int64_t a, int64_t b)
+{
+    return cpl_tensor_take(arena, cpl_tensor_2d(NULL, CPL_F32, a, b));
+}
+
+static inline cpl_tensor cpl_take_3d(cpl_arena *arena, int64_t a, int64_t b, int64_t c)
+{
+    return cpl_tensor_take(arena, cpl_tensor_3d(NULL, CPL_F32, a, b, c));
 }
 
 /* Length of the last dimension, and how many such rows there are. */

@@ -1,8 +1,6 @@
 /* evaluate.c - see evaluate.h */
 #include "train/evaluate.h"
 
-#include "model/router.h"
-
 static cpl_status one_source(cpl_step *step, cpl_model *model, cpl_loader *held_out, int64_t label,
                              int64_t max_sequences, cpl_batch *batch, cpl_source_loss *loss)
 {
@@ -38,11 +36,10 @@ void cpl_evaluate_coupling(cpl_step *step, cpl_model *model, const cpl_settings 
     f32.compute = CPL_F32;
     erc.noise   = CPL_NOISE_NONE;
     for (int64_t l = 0; l < metrics->n_layers; l++) {
-        const cpl_layer_params *w  = &model->master.layer[l];
-        cpl_expert_weights masters = {w->w_gate, w->w_up, w->w_down};
-        cpl_coupling_outputs out = {.M = step->M[l], .eps = step->eps[l], .delta = step->delta[l]};
+        const cpl_layer_params *w = &model->master.layer[l];
+        cpl_coupling_outputs out  = {.M = step->M[l], .eps = step->eps[l], .delta = step->delta[l]};
         cpl_coupling_result result;
-        cpl_coupling(&f32, &result, &out, w->router, masters, &erc, erc.alpha, 0, &none);
+        cpl_coupling(&f32, &result, &out, w->router, cpl_moe_experts(w), &erc, erc.alpha, 0, &none);
         metrics->layer[l].erc_clean = result.loss;
         if (!figures) continue;
         f32.ops->row_norms(&f32, step->gate_norm, w->w_gate);

@@ -9,17 +9,6 @@
 
 /* ---- memory ---- */
 
-static cpl_tensor take1(cpl_arena *arena, int64_t count)
-{
-    return cpl_tensor_1d(cpl_arena_take(arena, (size_t)count * sizeof(float)), CPL_F32, count);
-}
-
-static cpl_tensor take2(cpl_arena *arena, int64_t rows, int64_t cols)
-{
-    size_t bytes = (size_t)(rows * cols) * sizeof(float);
-    return cpl_tensor_2d(cpl_arena_take(arena, bytes), CPL_F32, rows, cols);
-}
-
 static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_model_settings *c)
 {
     int64_t n = c->n_experts, d = c->d_model, layers = c->n_layers;
@@ -28,12 +17,12 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
     step->eps         = cpl_arena_take(&step->arena, (size_t)layers * sizeof *step->eps);
     step->delta       = cpl_arena_take(&step->arena, (size_t)layers * sizeof *step->delta);
     for (int64_t l = 0; l < layers && cpl_router_of(c)->has_rows; l++) {
-        *(step->M ? &step->M[l] : &unseen)         = take2(&step->arena, n, n);
-        *(step->eps ? &step->eps[l] : &unseen)     = take1(&step->arena, n);
-        *(step->delta ? &step->delta[l] : &unseen) = take2(&step->arena, n, d);
+        *(step->M ? &step->M[l] : &unseen)         = cpl_take_2d(&step->arena, n, n);
+        *(step->eps ? &step->eps[l] : &unseen)     = cpl_take_1d(&step->arena, n);
+        *(step->delta ? &step->delta[l] : &unseen) = cpl_take_2d(&step->arena, n, d);
     }
-    step->gate_norm = take1(&step->arena, n);
-    step->load      = take1(&step->arena, n);
+    step->gate_norm = cpl_take_1d(&step->arena, n);
+    step->load      = cpl_take_1d(&step->arena, n);
     step->pass_mark = cpl_arena_mark(&step->arena);
     cpl_pass_take(&step->pass, &step->arena, c, step->micro, step->seq_len, true, false);
     size_t end = cpl_arena_mark(&step->arena);

@@ -8,7 +8,7 @@
  *         ce is the mean over all targets of the batch; balance and z are means over layers and
  *         micro-batches, losses of the weights alone are means over layers; erc is the mean or the
  *         sum over the layers that have it (erc.reduce, erc.layers). A model without router rows
- *         (model/router.h) has no loss and no figure that needs them. */
+ *         (model/settings.h) has no loss and no figure that needs them. */
 #ifndef CPL_TRAIN_STEP_H
 #define CPL_TRAIN_STEP_H
 

@@ -3,15 +3,7 @@
 
 #include <math.h>
 
-#include "model/router.h"
-
 /* ---- memory ---- */
-
-static cpl_tensor take2(cpl_arena *arena, int64_t rows, int64_t cols)
-{
-    size_t bytes = (size_t)(rows * cols) * sizeof(float);
-    return cpl_tensor_2d(cpl_arena_take(arena, bytes), CPL_F32, rows, cols);
-}
 
 /* The coupling gradient of one layer, apart from the rest. */
 typedef struct apart {
@@ -19,19 +11,14 @@ typedef struct apart {
     cpl_expert_weights experts;
 } apart;
 
-static cpl_tensor like(cpl_arena *arena, int64_t n, int64_t rows, int64_t cols)
-{
-    return cpl_tensor_3d(take2(arena, n * rows, cols).data, CPL_F32, n, rows, cols);
-}
-
 static apart take_apart(cpl_arena *arena, const cpl_settings *settings, const cpl_model_settings *c)
 {
     int64_t n = c->n_experts, d = c->d_model, D = c->d_expert;
     bool gate_only   = settings->losses.erc.activation == CPL_ERC_GATE;
-    apart a          = {.router = take2(arena, n, d)};
-    a.experts.w_gate = like(arena, n, D, d);
-    a.experts.w_up   = gate_only ? cpl_tensor_none() : like(arena, n, D, d);
-    a.experts.w_down = gate_only ? cpl_tensor_none() : like(arena, n, d, D);
+    apart a          = {.router = cpl_take_2d(arena, n, d)};
+    a.experts.w_gate = cpl_take_3d(arena, n, D, d);
+    a.experts.w_up   = gate_only ? cpl_tensor_none() : cpl_take_3d(arena, n, D, d);
+    a.experts.w_down = gate_only ? cpl_tensor_none() : cpl_take_3d(arena, n, d, D);
     return a;
 }
 
@@ -42,12 +29,6 @@ void cpl_step_coupling_measure(cpl_arena *arena, const cpl_settings *settings,
 }
 
 /* ---- the coupling loss ---- */
-
-static cpl_expert_weights experts_of(const cpl_layer_params *w)
-{
-    cpl_expert_weights e = {w->w_gate, w->w_up, w->w_down};
-    return e;
-}
 
 /* How a gradient of the coupling loss stands to that of all the rest. */
 static void compare(cpl_backend *be, double *ratio, double *cosine, cpl_tensor erc, cpl_tensor rest)
@@ -90,7 +71,7 @@ static double couple(cpl_step *step, cpl_model *model, int64_t l, const cpl_sett
                                 .given = step->has_delta};
     cpl_coupling_outputs out = {step->M[l], step->eps[l], step->delta[l], dR, dw};
     cpl_coupling(model->be, &result, &out, model->master.layer[l].router,
-                 experts_of(&model->compute.layer[l]), &settings->losses.erc, how.alpha,
+                 cpl_moe_experts(&model->compute.layer[l]), &settings->losses.erc, how.alpha,
                  (float)how.weight, &noise);
     return result.loss;
 }
@@ -145,7 +126,7 @@ static void one_layer(cpl_step *step, cpl_model *model, cpl_params *grads, int64
             couple_separately(step, model, &grads->layer[l], l, settings, how, m->step, layer);
     else
         layer->aux[CPL_AUX_ERC] = couple(step, model, l, settings, how, m->step,
-                                         grads->layer[l].router, experts_of(&grads->layer[l]));
+                                         grads->layer[l].router, cpl_moe_experts(&grads->layer[l]));
     if (how.figures) fill_figures(step, model, l, settings, how, layer);
 }
 

@@ -5,7 +5,6 @@
 
 #include "base/arena.h"
 #include "base/stats/correlation.h"
-#include "model/router.h"
 
 bool cpl_routing_is_sampled(int64_t place, int64_t sampled, int64_t all)
 {
