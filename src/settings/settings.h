@@ -1,7 +1,7 @@
 /* settings.h - what a setting is: one line of a floor's .def file, read by everybody.
  *
  * Room:   settings. Each floor owns the settings it obeys: one .def file a section
- *         (tensor/compute.def, model/model.def, ...). A line of one is
+ *         (data/data.def, model/model.def, ...). A line of one is
  *
  *             CPL_SETTING(field, name, KIND, default, low, high, unit, sentence)
  *

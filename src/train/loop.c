@@ -9,8 +9,6 @@
 #include "base/stop.h"
 #include "io/file.h"
 #include "model/cost.h"
-#include "train/evaluate.h"
-#include "train/schedule.h"
 #include "train/trainer.h"
 
 static bool due(int64_t every, int64_t step)
@@ -31,7 +29,7 @@ static double work_of(const cpl_settings *s, double erc_weight)
 static void update(cpl_trainer *t)
 {
     cpl_metrics *m    = &t->metrics;
-    m->lr             = cpl_schedule_lr(&t->settings->train, m->step);
+    m->lr             = cpl_optimizer_lr(&t->settings->train, m->step);
     m->grad_norm      = cpl_optimizer_norm(&t->optimizer, &t->model);
     m->was_skipped    = !isfinite(m->loss_total) || !isfinite(m->grad_norm);
     t->skipped_in_row = m->was_skipped ? t->skipped_in_row + 1 : 0;
@@ -81,12 +79,61 @@ static cpl_status give_up(const cpl_trainer *t)
 
 /* ---- what happens between steps ---- */
 
+/* The loss of at most eval.max_sequences of label `label` of the held-out data, in fixed order, with the
+ * step's activations and batch. */
+static cpl_status evaluate_source(cpl_trainer *t, int64_t label, cpl_source_loss *loss)
+{
+    cpl_loader *held_out = t->data.held_out;
+    const int64_t most = t->settings->eval.max_sequences, tokens = t->step.micro * t->step.seq_len;
+    const int64_t batches    = cpl_loader_eval_batches(held_out, label, most);
+    const cpl_tensor ids     = cpl_tensor_1d(t->batch.ids, CPL_I32, tokens);
+    const cpl_tensor targets = cpl_tensor_1d(t->batch.targets, CPL_I32, tokens);
+    loss->nll                = 0;
+    loss->targets            = 0;
+    for (int64_t i = 0; i < batches; i++) {
+        CPL_TRY(cpl_loader_eval_batch(held_out, label, most, i, &t->batch));
+        cpl_model_forward(&t->model, &t->step.pass, ids, cpl_tensor_none(), NULL);
+        loss->nll += cpl_model_score(&t->model, &t->step.pass, targets);
+        loss->targets += t->batch.n_targets;
+    }
+    return CPL_OK;
+}
+
+/* Fills layer[].erc_clean: the loss of every layer at erc.alpha with erc.activation, from the F32
+ * masters, without noise; the same number for anyone who computes it from the checkpoint. `figures`:
+ * also layer[].figures, as they are without noise. Without a router there is nothing to compute. */
+static void evaluate_coupling(cpl_trainer *t, bool figures)
+{
+    cpl_backend f32         = t->backend; /* the masters are F32, whatever training computes in */
+    cpl_erc_settings erc    = t->settings->losses.erc;
+    cpl_coupling_noise none = {0};
+    cpl_step *step          = &t->step;
+    cpl_metrics *m          = &t->metrics;
+    if (!cpl_router_of(&t->model.config)->has_rows) return;
+    f32.compute = CPL_F32;
+    erc.noise   = CPL_NOISE_NONE;
+    for (int64_t l = 0; l < m->n_layers; l++) {
+        const cpl_layer_params *w = &t->model.master.layer[l];
+        cpl_coupling_outputs out  = {.M = step->M[l], .eps = step->eps[l], .delta = step->delta[l]};
+        cpl_coupling_result result;
+        cpl_coupling(&f32, &result, &out, w->router, cpl_moe_experts(w), &erc, erc.alpha, 0, &none);
+        m->layer[l].erc_clean = result.loss;
+        if (!figures) continue;
+        f32.ops->row_norms(&f32, step->gate_norm, w->w_gate);
+        f32.ops->coupling_figures(&f32, &m->layer[l].figures, step->M[l], step->eps[l], w->router,
+                                  cpl_tensor_none(), step->gate_norm, erc.alpha,
+                                  t->model.config.top_k);
+    }
+    m->has_clean = true;
+    if (figures) m->has_figures = true;
+}
+
+/* Held-out loss per source, and the clean coupling of the weights. */
 static cpl_status evaluate(cpl_trainer *t)
 {
-    if (t->data.held_out)
-        CPL_TRY(cpl_evaluate_loss(&t->step, &t->model, t->data.held_out,
-                                  t->settings->eval.max_sequences, &t->batch, &t->metrics));
-    cpl_evaluate_coupling(&t->step, &t->model, t->settings, false, &t->metrics);
+    for (int64_t i = 0; t->data.held_out && i < t->metrics.n_sources; i++)
+        CPL_TRY(evaluate_source(t, i, &t->metrics.source[i]));
+    evaluate_coupling(t, false);
     t->metrics.has_eval = true;
     return CPL_OK;
 }
@@ -115,7 +162,7 @@ static cpl_status save(cpl_trainer *t, const cpl_train_watch *watch)
 static cpl_status write_start_figures(cpl_trainer *t)
 {
     CPL_TRY(evaluate(t));
-    cpl_evaluate_coupling(&t->step, &t->model, t->settings, true, &t->metrics);
+    evaluate_coupling(t, true);
     json_t *object = cpl_metrics_json(&t->metrics), *settings = NULL;
     if (!object) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for start.json");
     cpl_status status = cpl_train_data_identify(object, &t->data, t->settings);

@@ -36,8 +36,8 @@ static void put(json_t *object, const char *key, double x)
 }
 
 /* One array with what `number` makes of every layer's member of cpl_layer_metrics at `offset`. */
-static void put_layers_as(json_t *object, const char *key, const cpl_metrics *m, size_t offset,
-                          json_t *(*number)(double))
+static void put_layers(json_t *object, const char *key, const cpl_metrics *m, size_t offset,
+                       json_t *(*number)(double))
 {
     json_t *array = json_array();
     for (int64_t l = 0; l < m->n_layers; l++) {
@@ -46,11 +46,6 @@ static void put_layers_as(json_t *object, const char *key, const cpl_metrics *m,
         (void)json_array_append_new(array, number(x));
     }
     (void)json_object_set_new(object, key, array);
-}
-
-static void put_layers(json_t *object, const char *key, const cpl_metrics *m, size_t offset)
-{
-    put_layers_as(object, key, m, offset, cpl_json_number);
 }
 
 typedef struct member {
@@ -62,8 +57,7 @@ typedef struct member {
 static void put_members(json_t *object, const member *list, size_t n, const cpl_metrics *m)
 {
     for (const member *one = list; one < list + n; one++)
-        put_layers_as(object, one->key, m, one->offset,
-                      one->count ? cpl_json_count : cpl_json_number);
+        put_layers(object, one->key, m, one->offset, one->count ? cpl_json_count : cpl_json_number);
 }
 
 static const member figure_members[] = {
@@ -88,7 +82,8 @@ static void put_aux_layers(json_t *object, const cpl_metrics *m)
         snprintf(key, sizeof key, "%s_layers", cpl_aux_losses[i].name);
         if (m->aux[i].computed)
             put_layers(object, key, m,
-                       offsetof(cpl_layer_metrics, aux) + (size_t)i * sizeof(double));
+                       offsetof(cpl_layer_metrics, aux) + (size_t)i * sizeof(double),
+                       cpl_json_number);
     }
 }
 
@@ -99,9 +94,9 @@ static void put_figures(json_t *object, const cpl_metrics *m)
         const cpl_figure_row *row = &cpl_figure_rows[i];
         const size_t offset       = offsetof(cpl_layer_metrics, figures) + row->offset;
         json_t *(*number)(double) = row->count ? cpl_json_count : cpl_json_number;
-        put_layers_as(object, row->name, m, offset, number);
+        put_layers(object, row->name, m, offset, number);
         if (strcmp(row->name, row->old_name) != 0)
-            put_layers_as(object, row->old_name, m, offset, number);
+            put_layers(object, row->old_name, m, offset, number);
     }
     put_members(object, figure_members, sizeof figure_members / sizeof *figure_members, m);
 }
@@ -127,7 +122,8 @@ static void put_evaluation(json_t *object, const cpl_metrics *m)
         if (m->source[i].targets > 0)
             put(sources, m->source[i].label, m->source[i].nll / (double)m->source[i].targets);
     (void)json_object_set_new(object, "val_loss_by_source", sources);
-    if (m->has_clean) put_layers(object, "erc_clean", m, offsetof(cpl_layer_metrics, erc_clean));
+    if (m->has_clean)
+        put_layers(object, "erc_clean", m, offsetof(cpl_layer_metrics, erc_clean), cpl_json_number);
 }
 
 json_t *cpl_metrics_json(const cpl_metrics *m)

@@ -1,8 +1,8 @@
-/* metrics_file.c - see metrics_file.h
+/* metrics_file.c - the file of the lines, cut by step; see metrics.h
  *
  * Two passes. The first gives every line a letter; then it is known which damaged lines lie before
  * lines that stay. The second, made only where something goes, copies what stays to a new file. */
-#include "train/metrics_file.h"
+#include "train/metrics.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -11,18 +11,12 @@ static void take(cpl_optimizer *o, const cpl_model_settings *config)
     cpl_params_take(&o->v, &o->arena, config, CPL_F32);
 }
 
-size_t cpl_optimizer_bytes(const cpl_model_settings *config)
-{
-    cpl_optimizer o = {0};
-    cpl_arena_measure(&o.arena);
-    take(&o, config);
-    return o.arena.used;
-}
-
 cpl_status cpl_optimizer_init(cpl_optimizer *o, const cpl_model_settings *config)
 {
     memset(o, 0, sizeof *o);
-    CPL_TRY(cpl_arena_init(&o->arena, cpl_optimizer_bytes(config), "gradients and moments"));
+    cpl_arena_measure(&o->arena);
+    take(o, config);
+    CPL_TRY(cpl_arena_init(&o->arena, o->arena.used, "gradients and moments"));
     take(o, config); /* the arena is zero, and so are the moments */
     return CPL_OK;
 }
@@ -70,4 +64,14 @@ void cpl_optimizer_update(cpl_optimizer *o, cpl_model *model, const cpl_train_se
             *cpl_params_tensor(&o->grads, &p), (float)coef, (float)lr, (float)s->weight_decay,
             (float)s->beta1, (float)s->beta2, (float)s->eps, correct1, correct2);
     }
+}
+
+double cpl_optimizer_lr(const cpl_train_settings *s, int64_t step)
+{
+    double peak    = s->lr;
+    double minimum = isnan(s->lr_min) ? 0.1 * peak : s->lr_min;
+    if (step <= s->warmup_steps) return peak * (double)step / (double)s->warmup_steps;
+    if (step >= s->steps) return minimum;
+    double done = (double)(step - s->warmup_steps) / (double)(s->steps - s->warmup_steps);
+    return minimum + (peak - minimum) * 0.5 * (1.0 + cos(3.14159265358979323846 * done));
 }

@@ -1,4 +1,5 @@
-/* optimizer.h - AdamW over all parameters, with the gradients' norm and its clipping.
+/* optimizer.h - AdamW over all parameters, with the gradients' norm, its clipping, and the learning
+ * rate.
  *
  * Room:   train. g = grad * coef, coef = min(1, clip / (norm + 1e-6)); moments m, v with bias
  *         correction; decoupled weight decay on everything, norms and embeddings included (OLMoE).
@@ -16,7 +17,6 @@ typedef struct cpl_optimizer {
     int64_t count;          /* updates made so far; a skipped step is none */
 } cpl_optimizer;
 
-size_t cpl_optimizer_bytes(const cpl_model_settings *config);
 CPL_NODISCARD cpl_status cpl_optimizer_init(cpl_optimizer *o, const cpl_model_settings *config);
 void cpl_optimizer_free(cpl_optimizer *o);
 
@@ -29,5 +29,9 @@ double cpl_optimizer_norm(cpl_optimizer *o, cpl_model *model);
 /* One update of the weights (and their copies) with gradients of this norm. */
 void cpl_optimizer_update(cpl_optimizer *o, cpl_model *model, const cpl_train_settings *settings,
                           double norm, double lr);
+
+/* The learning rate of a step, counted from 1. Up to warm-up: peak * step / warmup; after it a cosine
+ * from the peak to the minimum, which the last step has (docs/method.md 7.4). */
+double cpl_optimizer_lr(const cpl_train_settings *settings, int64_t step);
 
 #endif /* CPL_TRAIN_OPTIMIZER_H */

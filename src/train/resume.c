@@ -49,24 +49,6 @@ static bool next_change(change *c, size_t *index, const cpl_settings *old,
     return false;
 }
 
-typedef struct words {
-    cpl_text was, is;
-} words;
-
-static cpl_status print_both(words *w, const change *c)
-{
-    cpl_setting_print(&w->was, c->setting, c->old);
-    cpl_setting_print(&w->is, c->setting, c->fresh);
-    CPL_TRY(cpl_text_status(&w->was));
-    return cpl_text_status(&w->is);
-}
-
-static void free_both(words *w)
-{
-    cpl_text_free(&w->was);
-    cpl_text_free(&w->is);
-}
-
 static void warn_of_steps(const change *c, const cpl_log *log)
 {
     cpl_log_warn(log,
@@ -76,28 +58,55 @@ static void warn_of_steps(const change *c, const cpl_log *log)
                  (long long)*(const cpl_field_INT *)c->fresh);
 }
 
+/* One that is neither a step count nor allowed to change. where: the file that says what the run was
+ * made with, and config.yaml says another thing; files may have moved, and what they hold is compared
+ * where it is read. NULL: config.yaml and the user's settings differ. */
+static cpl_status judge(const change *c, const char *where, const cpl_log *log)
+{
+    cpl_text was = {0}, is = {0};
+    char name[CPL_SETTING_NAME_BYTES];
+    cpl_status status = CPL_OK;
+    cpl_setting_print(&was, c->setting, c->old);
+    cpl_setting_print(&is, c->setting, c->fresh);
+    CPL_TRY_DONE(cpl_text_status(&was));
+    CPL_TRY_DONE(cpl_text_status(&is));
+    cpl_setting_dotted(name, c->setting);
+    if (!where)
+        status = CPL_FAIL(CPL_ERR_INPUT,
+                          "%s is %s in the run and cannot become %s when it goes on; begin a "
+                          "new run (--from starts from this one's weights)",
+                          name, was.bytes, is.bytes);
+    else if (is_path(c->setting))
+        cpl_log_warn(log, "%s was %s when %s was written, config.yaml says %s now", name, was.bytes,
+                     where, is.bytes);
+    else
+        status =
+            CPL_FAIL(CPL_ERR_INPUT,
+                     "config.yaml of the run says %s %s now, but the run was made with %s (%s); "
+                     "put that back, or begin a new run with --from",
+                     name, is.bytes, was.bytes, where);
+done:
+    cpl_text_free(&was);
+    cpl_text_free(&is);
+    return status;
+}
+
+static cpl_status judge_all(const cpl_settings *old, const cpl_settings *fresh, const char *where,
+                            const cpl_log *log)
+{
+    change c;
+    for (size_t index = 0; next_change(&c, &index, old, fresh);)
+        if (is_steps(c.setting))
+            warn_of_steps(&c, log);
+        else
+            CPL_TRY(judge(&c, where, log));
+    return CPL_OK;
+}
+
 cpl_status cpl_train_may_resume(const cpl_settings *old, const cpl_settings *fresh,
                                 const cpl_log *log)
 {
-    change c;
-    for (size_t index = 0; next_change(&c, &index, old, fresh);) {
-        words w           = {0};
-        cpl_status status = CPL_OK;
-        char name[CPL_SETTING_NAME_BYTES];
-        if (is_steps(c.setting)) {
-            warn_of_steps(&c, log);
-            continue;
-        }
-        status = print_both(&w, &c);
-        if (status == CPL_OK)
-            status = CPL_FAIL(CPL_ERR_INPUT,
-                              "%s is %s in the run and cannot become %s when it goes on; begin a "
-                              "new run (--from starts from this one's weights)",
-                              cpl_setting_dotted(name, c.setting), w.was.bytes, w.is.bytes);
-        free_both(&w);
-        return status;
-    }
-    return CPL_OK;
+    return judge_all(old, fresh, NULL, log);
 }
 
 /* ---- settings as an object of a checkpoint ---- */
@@ -144,41 +153,15 @@ static cpl_status read_settings(cpl_settings *out, const json_t *object, const c
     return CPL_OK;
 }
 
-/* What config.yaml says and the checkpoint does not. Files may have moved; what they hold is compared
- * where it is read. */
-static cpl_status judge_edit(const change *c, const char *where, const cpl_log *log)
-{
-    words w = {0};
-    char name[CPL_SETTING_NAME_BYTES];
-    cpl_status status = print_both(&w, c);
-    cpl_setting_dotted(name, c->setting);
-    if (status == CPL_OK && is_path(c->setting))
-        cpl_log_warn(log, "%s was %s when %s was written, config.yaml says %s now", name,
-                     w.was.bytes, where, w.is.bytes);
-    else if (status == CPL_OK)
-        status =
-            CPL_FAIL(CPL_ERR_INPUT,
-                     "config.yaml of the run says %s %s now, but the run was made with %s (%s); "
-                     "put that back, or begin a new run with --from",
-                     name, w.is.bytes, w.was.bytes, where);
-    free_both(&w);
-    return status;
-}
-
 cpl_status cpl_resume_check(const json_t *object, const char *where, const cpl_settings *config,
                             const cpl_log *log)
 {
     cpl_section sections[CPL_N_SECTIONS];
     cpl_settings made;
-    change c;
     cpl_settings_sections(sections);
     CPL_TRY(cpl_settings_init(&made, sections, CPL_N_SECTIONS));
     cpl_status status = read_settings(&made, object, where);
-    for (size_t index = 0; status == CPL_OK && next_change(&c, &index, &made, config);)
-        if (is_steps(c.setting))
-            warn_of_steps(&c, log);
-        else
-            status = judge_edit(&c, where, log);
+    if (status == CPL_OK) status = judge_all(&made, config, where, log);
     cpl_settings_free(&made, sections, CPL_N_SECTIONS);
     return status;
 }

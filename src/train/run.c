@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "train/metrics_file.h"
+#include "train/metrics.h"
 
 static cpl_status take_lock(cpl_run *run)
 {

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "model/aux_losses.h"
-#include "train/step_coupling.h"
 
 /* ---- memory ---- */
 

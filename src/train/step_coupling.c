@@ -1,5 +1,5 @@
-/* step_coupling.c - see step_coupling.h */
-#include "train/step_coupling.h"
+/* step_coupling.c - the coupling loss of one optimizer step, over all layers; see step.h. */
+#include "train/step.h"
 
 #include <math.h>
 

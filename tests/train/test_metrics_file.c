@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 
 #include "check.h"
-#include "train/metrics_file.h"
+#include "train/metrics.h"
 
 enum { MOST = 4096 };
 

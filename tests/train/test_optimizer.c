@@ -1,5 +1,5 @@
 /* test_optimizer.c - AdamW over a whole model against the formula in double, clipping, skipped
- * steps, and the BF16 copies. (One tensor against PyTorch: tests/tensor/test_adamw.c.) */
+ * steps, and the BF16 copies; the learning rate against the reference and at its corners. (One tensor against PyTorch: tests/tensor/test_adamw.c.) */
 #include "train/optimizer.h"
 
 #include "store/model_case.h"
@@ -136,12 +136,58 @@ static void copies_follow(void **state)
     cpl_backend_free(&be);
 }
 
+static void learning_rate_as_the_reference(void **state)
+{
+    (void)state;
+    json_t *cases = NULL, *one, *pair;
+    size_t i, k;
+    int64_t seen = 0;
+    assert_ok(cpl_json_load(&cases, golden_path("optim/schedule.json")));
+    json_array_foreach(cases, i, one)
+    {
+        cpl_train_settings s = {.lr     = json_number_value(json_object_get(one, "peak")),
+                                .lr_min = json_number_value(json_object_get(one, "min"))};
+        s.warmup_steps       = json_integer_value(json_object_get(one, "warmup"));
+        s.steps              = json_integer_value(json_object_get(one, "total"));
+        json_array_foreach(json_object_get(one, "step_lr"), k, pair)
+        {
+            int64_t step = json_integer_value(json_array_get(pair, 0));
+            double want  = json_number_value(json_array_get(pair, 1));
+            assert_near(cpl_optimizer_lr(&s, step), want, 1e-14);
+            seen++;
+        }
+    }
+    assert_true(seen > 100);
+    json_decref(cases);
+}
+
+static void learning_rate_at_its_corners(void **state)
+{
+    (void)state;
+    cpl_train_settings s = {.lr = 1, .lr_min = NAN, .warmup_steps = 0, .steps = 1};
+    assert_near(cpl_optimizer_lr(&s, 1), 0.1, 0); /* unset: a tenth of the peak */
+    s.steps = 1000000;
+    assert_true(cpl_optimizer_lr(&s, 1) < 1 && cpl_optimizer_lr(&s, 1) > 0.999999);
+    assert_near(cpl_optimizer_lr(&s, 500000), 0.55, 1e-12);
+    assert_near(cpl_optimizer_lr(&s, 1000000), 0.1, 0);
+    assert_near(cpl_optimizer_lr(&s, 2000000), 0.1, 0);
+    s.warmup_steps = 999999;
+    assert_near(cpl_optimizer_lr(&s, 999999), 1, 0);
+    assert_near(cpl_optimizer_lr(&s, 1000000), 0.1, 0);
+    s.lr_min = 0;
+    assert_near(cpl_optimizer_lr(&s, 1000000), 0, 0);
+    for (int64_t step = 2; step < 999999; step += 991)
+        assert_true(cpl_optimizer_lr(&s, step) > cpl_optimizer_lr(&s, step - 1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_the_formula),
         cmocka_unit_test(zero_and_not_finite),
         cmocka_unit_test(copies_follow),
+        cmocka_unit_test(learning_rate_as_the_reference),
+        cmocka_unit_test(learning_rate_at_its_corners),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

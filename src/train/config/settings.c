@@ -3,35 +3,16 @@
 
 #include <string.h>
 
-#define CPL_SETTING(field, ...) CPL_SETTING_ROW(train, field, __VA_ARGS__)
-static const cpl_setting train_list[] = {
-#include "train/config/train.def"
-};
-#undef CPL_SETTING
+#define CPL_RUN_SECTION(name, ...)          static const cpl_setting name##_list[] = {
+#define CPL_RUN_SETTING(section, name, ...) CPL_SETTING_ROW(section, name, name, __VA_ARGS__)
+#define CPL_RUN_END(name)                                                                          \
+    }                                                                                              \
+    ;
+#include "train/config/run.def"
 
-#define CPL_SETTING(field, ...) CPL_SETTING_ROW(checkpoint, field, __VA_ARGS__)
-static const cpl_setting checkpoint_list[] = {
-#include "train/config/checkpoint.def"
-};
-#undef CPL_SETTING
-
-#define CPL_SETTING(field, ...) CPL_SETTING_ROW(eval, field, __VA_ARGS__)
-static const cpl_setting eval_list[] = {
-#include "train/config/eval.def"
-};
-#undef CPL_SETTING
-
-#define CPL_SETTING(field, ...) CPL_SETTING_ROW(log, field, __VA_ARGS__)
-static const cpl_setting log_list[] = {
-#include "train/config/log.def"
-};
-#undef CPL_SETTING
-
-const cpl_section cpl_train_section      = CPL_SECTION(train, "steps, learning rate, optimizer");
-const cpl_section cpl_checkpoint_section = CPL_SECTION(checkpoint, "the checkpoints of a run");
-const cpl_section cpl_eval_section =
-    CPL_SECTION(eval, "evaluation on held-out text and on tasks during training");
-const cpl_section cpl_log_section = CPL_SECTION(log, "the lines of metrics.jsonl");
+#define CPL_RUN_SECTION(name, help)                                                                \
+    static const cpl_section cpl_##name##_section = CPL_SECTION(name, help);
+#include "train/config/run.def"
 
 static cpl_section at(cpl_section section, size_t offset)
 {

@@ -1,4 +1,4 @@
-/* settings.h - the settings of this floor as structs (of the .def files) and as lists.
+/* settings.h - the settings of a run as structs (of run.def), and all sections joined.
  *
  * Room:   train/config. */
 #ifndef CPL_TRAIN_CONFIG_SETTINGS_H
@@ -7,30 +7,16 @@
 #include "data/settings.h"
 #include "model/settings.h"
 #include "settings/settings.h"
-#include "tensor/settings.h"
 
-#define CPL_SETTING(field, name, kind, ...) cpl_field_##kind field;
-typedef struct cpl_train_settings {
-#include "train/config/train.def"
-} cpl_train_settings;
+typedef enum cpl_dtype_choice { CPL_DTYPE_AUTO, CPL_DTYPE_F32, CPL_DTYPE_BF16 } cpl_dtype_choice;
 
-typedef struct cpl_checkpoint_settings {
-#include "train/config/checkpoint.def"
-} cpl_checkpoint_settings;
-
-typedef struct cpl_eval_settings {
-#include "train/config/eval.def"
-} cpl_eval_settings;
-
-typedef struct cpl_log_settings {
-#include "train/config/log.def"
-} cpl_log_settings;
-
-#undef CPL_SETTING
-
-/* Their offsets are 0: each is a struct of its own. */
-extern const cpl_section cpl_train_section, cpl_checkpoint_section, cpl_eval_section,
-    cpl_log_section;
+/* cpl_train_settings and so on: one struct for each section of run.def. */
+#define CPL_RUN_SECTION(name, ...)                typedef struct cpl_##name##_settings {
+#define CPL_RUN_SETTING(section, name, kind, ...) cpl_field_##kind name;
+#define CPL_RUN_END(name)                                                                          \
+    }                                                                                              \
+    cpl_##name##_settings;
+#include "train/config/run.def"
 
 /* Every section, as the configuration file of a run has them. */
 typedef struct cpl_settings {
@@ -46,17 +32,14 @@ typedef struct cpl_settings {
 
 #define CPL_SETTING(...)      +1
 #define CPL_LOSS_SETTING(...) +1
+#define CPL_RUN_SETTING(...)  +1
 enum {
     CPL_N_SECTIONS = CPL_N_AUX_LOSSES + 7, /* model data train compute checkpoint eval log */
     CPL_N_SETTINGS = 0                     /* of all sections: size of an array `given` */
 #include "data/data.def"
 #include "model/aux_losses.def"
 #include "model/model.def"
-#include "tensor/compute.def"
-#include "train/config/checkpoint.def"
-#include "train/config/eval.def"
-#include "train/config/log.def"
-#include "train/config/train.def"
+#include "train/config/run.def"
 };
 #undef CPL_SETTING
 
