@@ -27,7 +27,7 @@ void cpl_erc_init(cpl_erc *erc)
 
 /* ---- checks: a sentence for every argument that cannot be ---- */
 
-#define REFUSE(...) return CPL_FAIL(CPL_ERR_INPUT, "cpl_erc: " __VA_ARGS__)
+#define REFUSE(...) CPL_FAIL(CPL_ERR_INPUT, "cpl_erc: " __VA_ARGS__)
 
 /* The part with its defaults filled in: 0 ... 0 stands for all. */
 static cpl_erc with_part(const cpl_erc *erc)
@@ -41,19 +41,20 @@ static cpl_erc with_part(const cpl_erc *erc)
 static cpl_status check_range(const char *what, int64_t first, int64_t end, int64_t n)
 {
     if (first < 0 || first >= end || end > n)
-        REFUSE("%s [%lld, %lld) are not a part of 0 ... %lld", what, (long long)first,
-               (long long)end, (long long)n);
+        return REFUSE("%s [%lld, %lld) are not a part of 0 ... %lld", what, (long long)first,
+                      (long long)end, (long long)n);
     return CPL_OK;
 }
 
 static cpl_status check_shape(const cpl_erc *erc)
 {
     if (erc->n_experts < 1 || erc->n_experts > MOST_EXPERTS)
-        REFUSE("n_experts is %lld, must be 1 ... %d", (long long)erc->n_experts, MOST_EXPERTS);
+        return REFUSE("n_experts is %lld, must be 1 ... %d", (long long)erc->n_experts,
+                      MOST_EXPERTS);
     if (erc->d_model < 1 || erc->d_model > MOST_WIDTH)
-        REFUSE("d_model is %lld, must be 1 ... %d", (long long)erc->d_model, MOST_WIDTH);
+        return REFUSE("d_model is %lld, must be 1 ... %d", (long long)erc->d_model, MOST_WIDTH);
     if (erc->d_expert < 1 || erc->d_expert > MOST_WIDTH)
-        REFUSE("d_expert is %lld, must be 1 ... %d", (long long)erc->d_expert, MOST_WIDTH);
+        return REFUSE("d_expert is %lld, must be 1 ... %d", (long long)erc->d_expert, MOST_WIDTH);
     CPL_TRY(check_range("experts", erc->first_expert, erc->end_expert, erc->n_experts));
     return check_range("rows", erc->first_row, erc->end_row, erc->n_experts);
 }
@@ -68,110 +69,83 @@ static bool aligned(const void *at, size_t bytes)
 static cpl_status check_pointer(const cpl_erc *erc, const char *what, int64_t e, const void *at,
                                 size_t bytes)
 {
-    if (!at) REFUSE("%s of expert %lld is NULL", what, (long long)(erc->first_expert + e));
+    if (!at) return REFUSE("%s of expert %lld is NULL", what, (long long)(erc->first_expert + e));
     if (!aligned(at, bytes))
-        REFUSE("%s of expert %lld is not aligned to %zu bytes", what,
-               (long long)(erc->first_expert + e), bytes);
+        return REFUSE("%s of expert %lld is not aligned to %zu bytes", what,
+                      (long long)(erc->first_expert + e), bytes);
     return CPL_OK;
 }
 
 static cpl_status check_stride(const char *what, int64_t stride, int64_t columns)
 {
     if (stride < columns || stride > (int64_t)1 << 40)
-        REFUSE("%s has stride %lld; its rows are %lld numbers long", what, (long long)stride,
-               (long long)columns);
+        return REFUSE("%s has stride %lld; its rows are %lld numbers long", what, (long long)stride,
+                      (long long)columns);
     return CPL_OK;
 }
 
 static cpl_status check_matrices(const cpl_erc *erc, const char *what, cpl_erc_matrices w,
-                                 int64_t columns)
+                                 const char *what_grad, cpl_erc_gradients dw, int64_t columns)
 {
-    const size_t bytes = erc->dtype == CPL_ERC_BF16 ? 2 : 4;
-    if (!w.at) REFUSE("the activation needs the matrices %s, which are NULL", what);
+    const int64_t count = erc->end_expert - erc->first_expert;
+    const size_t bytes  = erc->dtype == CPL_ERC_BF16 ? 2 : 4;
+    if (!w.at) return REFUSE("the activation needs the matrices %s, which are NULL", what);
     CPL_TRY(check_stride(what, w.stride, columns));
-    for (int64_t e = 0; e < erc->end_expert - erc->first_expert; e++)
-        CPL_TRY(check_pointer(erc, what, e, w.at[e], bytes));
-    return CPL_OK;
-}
-
-static cpl_status check_gradients(const cpl_erc *erc, const char *what, cpl_erc_gradients dw,
-                                  int64_t columns)
-{
+    for (int64_t e = 0; e < count; e++) CPL_TRY(check_pointer(erc, what, e, w.at[e], bytes));
     if (!dw.at) return CPL_OK;
-    CPL_TRY(check_stride(what, dw.stride, columns));
-    for (int64_t e = 0; e < erc->end_expert - erc->first_expert; e++)
-        CPL_TRY(check_pointer(erc, what, e, dw.at[e], sizeof(float)));
+    CPL_TRY(check_stride(what_grad, dw.stride, columns));
+    for (int64_t e = 0; e < count; e++)
+        CPL_TRY(check_pointer(erc, what_grad, e, dw.at[e], sizeof(float)));
     return CPL_OK;
-}
-
-static bool uses_gate(const cpl_erc *erc)
-{
-    return erc->activation != CPL_ERC_UP;
-}
-
-static bool uses_up(const cpl_erc *erc)
-{
-    return erc->activation == CPL_ERC_UP || erc->activation >= CPL_ERC_SWIGLU;
-}
-
-static bool uses_down(const cpl_erc *erc)
-{
-    return erc->activation == CPL_ERC_OUTPUT;
 }
 
 static cpl_status check_experts(const cpl_erc *erc)
 {
     const int64_t d = erc->d_model, D = erc->d_expert;
-    if (uses_gate(erc)) {
-        CPL_TRY(check_matrices(erc, "gate", erc->gate, d));
-        CPL_TRY(check_gradients(erc, "gate_grad", erc->gate_grad, d));
-    }
-    if (uses_up(erc)) {
-        CPL_TRY(check_matrices(erc, "up", erc->up, d));
-        CPL_TRY(check_gradients(erc, "up_grad", erc->up_grad, d));
-    }
-    if (uses_down(erc)) {
-        CPL_TRY(check_matrices(erc, "down", erc->down, D));
-        CPL_TRY(check_gradients(erc, "down_grad", erc->down_grad, D));
-    }
+    if (cpl_proxy_has_gate(erc->activation))
+        CPL_TRY(check_matrices(erc, "gate", erc->gate, "gate_grad", erc->gate_grad, d));
+    if (cpl_proxy_has_up(erc->activation))
+        CPL_TRY(check_matrices(erc, "up", erc->up, "up_grad", erc->up_grad, d));
+    if (erc->activation == CPL_ERC_OUTPUT)
+        CPL_TRY(check_matrices(erc, "down", erc->down, "down_grad", erc->down_grad, D));
     return CPL_OK;
 }
 
 static cpl_status check_noise(const cpl_erc *erc)
 {
     if (erc->noise < CPL_ERC_NOISE_DRAWN || erc->noise > CPL_ERC_NOISE_NONE)
-        REFUSE("noise is %d, which is no kind of noise", (int)erc->noise);
+        return REFUSE("noise is %d, which is no kind of noise", (int)erc->noise);
     if (erc->step >> 40 || erc->layer >> 16 || erc->draw >> 16)
-        REFUSE("step must be below 2^40, layer and draw below 2^16");
+        return REFUSE("step must be below 2^40, layer and draw below 2^16");
     if (erc->noise != CPL_ERC_NOISE_GIVEN) return CPL_OK;
-    if (!erc->delta) REFUSE("the noise is said to be given, but delta is NULL");
-    if (!aligned(erc->delta, sizeof(float))) REFUSE("delta is not aligned to 4 bytes");
+    if (!erc->delta) return REFUSE("the noise is said to be given, but delta is NULL");
+    if (!aligned(erc->delta, sizeof(float))) return REFUSE("delta is not aligned to 4 bytes");
     for (int64_t i = 0; i < erc->n_experts * erc->d_model; i++)
         if (!isfinite(erc->delta[i]))
-            REFUSE("delta[%lld,%lld] is not finite", (long long)(i / erc->d_model),
-                   (long long)(i % erc->d_model));
+            return REFUSE("delta[%lld,%lld] is not finite", (long long)(i / erc->d_model),
+                          (long long)(i % erc->d_model));
     return CPL_OK;
 }
 
 static cpl_status check_options(const cpl_erc *erc)
 {
     if (erc->activation < CPL_ERC_GATE || erc->activation > CPL_ERC_OUTPUT)
-        REFUSE("activation is %d, which is no activation", (int)erc->activation);
+        return REFUSE("activation is %d, which is no activation", (int)erc->activation);
     if ((erc->dtype != CPL_ERC_F32 && erc->dtype != CPL_ERC_BF16) ||
         (erc->compute != CPL_ERC_F32 && erc->compute != CPL_ERC_BF16))
-        REFUSE("dtype and compute must be CPL_ERC_F32 or CPL_ERC_BF16");
+        return REFUSE("dtype and compute must be CPL_ERC_F32 or CPL_ERC_BF16");
     if (!isfinite(erc->alpha) || erc->alpha < 0)
-        REFUSE("alpha is %g, must be a number >= 0", erc->alpha);
-    if (!isfinite(erc->weight)) REFUSE("weight is %g, must be a number", erc->weight);
+        return REFUSE("alpha is %g, must be a number >= 0", erc->alpha);
+    if (!isfinite(erc->weight)) return REFUSE("weight is %g, must be a number", erc->weight);
     if (erc->n_threads < 0 || erc->n_threads > MOST_THREADS)
-        REFUSE("n_threads is %d, must be 0 ... %d", erc->n_threads, MOST_THREADS);
+        return REFUSE("n_threads is %d, must be 0 ... %d", erc->n_threads, MOST_THREADS);
     return CPL_OK;
 }
 
 static cpl_status check_floats(const char *what, const void *at, bool needed)
 {
-    if (!at && needed) REFUSE("%s is NULL", what);
-    if (!aligned(at, sizeof(float))) REFUSE("%s is not aligned to 4 bytes", what);
+    if (!at && needed) return REFUSE("%s is NULL", what);
+    if (!aligned(at, sizeof(float))) return REFUSE("%s is not aligned to 4 bytes", what);
     return CPL_OK;
 }
 
@@ -210,6 +184,8 @@ static cpl_proxy_grads grads_of(cpl_erc_gradients dw, bool used)
 
 static cpl_proxy_job job_of(const cpl_erc *erc)
 {
+    const bool gate = cpl_proxy_has_gate(erc->activation), up = cpl_proxy_has_up(erc->activation);
+    const bool down = erc->activation == CPL_ERC_OUTPUT;
     return (cpl_proxy_job){
         .n          = erc->n_experts,
         .d          = erc->d_model,
@@ -223,13 +199,13 @@ static cpl_proxy_job job_of(const cpl_erc *erc)
         .alpha      = erc->alpha,
         .weight     = erc->weight,
         .R          = erc->router,
-        .gate       = weights_of(erc->gate, uses_gate(erc)),
-        .up         = weights_of(erc->up, uses_up(erc)),
-        .down       = weights_of(erc->down, uses_down(erc)),
+        .gate       = weights_of(erc->gate, gate),
+        .up         = weights_of(erc->up, up),
+        .down       = weights_of(erc->down, down),
         .dR         = erc->router_grad,
-        .dgate      = grads_of(erc->gate_grad, uses_gate(erc)),
-        .dup        = grads_of(erc->up_grad, uses_up(erc)),
-        .ddown      = grads_of(erc->down_grad, uses_down(erc)),
+        .dgate      = grads_of(erc->gate_grad, gate),
+        .dup        = grads_of(erc->up_grad, up),
+        .ddown      = grads_of(erc->down_grad, down),
         .M          = erc->M,
         .diagonal   = erc->diagonal,
         .violations = erc->violations,
@@ -298,7 +274,7 @@ static void report(cpl_erc *erc, const evaluation *e)
 
 cpl_status cpl_erc_scratch(const cpl_erc *erc, size_t *bytes)
 {
-    if (!erc || !bytes) REFUSE("NULL was given for the loss or for its size");
+    if (!erc || !bytes) return REFUSE("NULL was given for the loss or for its size");
     const cpl_erc full = with_part(erc);
     CPL_TRY(check(&full));
     *bytes = evaluation_of(&full, NULL).bytes;
@@ -311,16 +287,16 @@ static cpl_status begin(evaluation *e, const cpl_erc *full)
     CPL_TRY(check(full));
     *e = evaluation_of(full, full->scratch);
     if (full->scratch_bytes < e->bytes)
-        REFUSE("scratch has %zu bytes, %zu are needed", full->scratch_bytes, e->bytes);
+        return REFUSE("scratch has %zu bytes, %zu are needed", full->scratch_bytes, e->bytes);
     return CPL_OK;
 }
 
 static cpl_status begin_phase(evaluation *e, const cpl_erc *erc, int phase, const char *name)
 {
-    if (!erc) REFUSE("NULL was given for the loss");
-    if (erc->phase != phase) REFUSE("%s was called out of order", name);
-    if (!erc->scratch) REFUSE("scratch is NULL: the phases need the caller's");
-    if (!erc->diagonal || !erc->violations) REFUSE("diagonal and violations must be given");
+    if (!erc) return REFUSE("NULL was given for the loss");
+    if (erc->phase != phase) return REFUSE("%s was called out of order", name);
+    if (!erc->scratch) return REFUSE("scratch is NULL: the phases need the caller's");
+    if (!erc->diagonal || !erc->violations) return REFUSE("diagonal and violations must be given");
     const cpl_erc full = with_part(erc);
     return begin(e, &full);
 }
@@ -356,7 +332,7 @@ cpl_status cpl_erc_finish(cpl_erc *erc)
 
 cpl_status cpl_erc_run(cpl_erc *erc)
 {
-    if (!erc) REFUSE("NULL was given for the loss");
+    if (!erc) return REFUSE("NULL was given for the loss");
     cpl_erc full      = with_part(erc);
     cpl_status status = CPL_OK;
     void *taken       = NULL;
@@ -368,10 +344,8 @@ cpl_status cpl_erc_run(cpl_erc *erc)
     evaluation e;
     CPL_TRY_DONE(begin(&e, &full));
     if (full.end_expert - full.first_expert != full.n_experts) {
-        status = CPL_FAIL(CPL_ERR_INPUT,
-                          "cpl_erc: cpl_erc_run needs every expert; of [%lld, %lld) "
-                          "take the three phases",
-                          (long long)full.first_expert, (long long)full.end_expert);
+        status = REFUSE("cpl_erc_run needs every expert; of [%lld, %lld) take the three phases",
+                        (long long)full.first_expert, (long long)full.end_expert);
         goto done;
     }
     draw_noise(&e, &full);

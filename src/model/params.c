@@ -60,44 +60,26 @@ static bool factorised(const cpl_model_settings *c)
 
 static bool has(const cpl_model_settings *c, when which)
 {
-    switch (which) {
-    case UNTIED:
-        return !c->tied;
-    case ROUTER:
-        return cpl_router_of(c)->has_rows;
-    case AOE:
-        return factorised(c);
-    case BIAS:
-        return c->router_bias;
-    case SHARED:
-        return c->n_shared > 0;
-    case ALWAYS:
-        break;
-    }
-    return true;
+    const bool of[] = {
+        [ALWAYS] = true,       [UNTIED] = !c->tied,     [ROUTER] = cpl_router_of(c)->has_rows,
+        [AOE] = factorised(c), [BIAS] = c->router_bias, [SHARED] = c->n_shared > 0,
+    };
+    return of[which];
 }
 
 static int64_t size_of(const cpl_model_settings *c, size s)
 {
-    switch (s) {
-    case SIZE_V:
-        return c->vocab_size;
-    case SIZE_d:
-        return c->d_model;
-    case SIZE_D:
-        return c->d_expert;
-    case SIZE_KV:
-        return cpl_model_kv_width(c);
-    case SIZE_N:
-        return c->n_experts;
-    case SIZE_r:
-        return c->aoe_rank;
-    case SIZE_S:
-        return cpl_model_shared_width(c);
-    case SIZE_1:
-        break;
-    }
-    return 1;
+    const int64_t of[] = {
+        [SIZE_1]  = 1,
+        [SIZE_V]  = c->vocab_size,
+        [SIZE_d]  = c->d_model,
+        [SIZE_D]  = c->d_expert,
+        [SIZE_KV] = cpl_model_kv_width(c),
+        [SIZE_N]  = c->n_experts,
+        [SIZE_r]  = c->aoe_rank,
+        [SIZE_S]  = cpl_model_shared_width(c),
+    };
+    return of[s];
 }
 
 /* How many lines of this kind of owner the model has, from line `from` on until another kind. */

@@ -49,17 +49,13 @@ const cpl_router_traits *cpl_router_of(const cpl_model_settings *model)
 bool cpl_router_meets(const cpl_model_settings *model, cpl_router_need need)
 {
     const cpl_router_traits *t = cpl_router_of(model);
-    switch (need) {
-    case CPL_NEEDS_ROWS:
-        return t->has_rows;
-    case CPL_NEEDS_LOGSUMEXP:
-        return t->allows_z;
-    case CPL_NEEDS_SOFTMAX:
-        return t->has_rows && t->scores == CPL_SCORES_SOFTMAX;
-    case CPL_NEEDS_NOTHING:
-        break;
-    }
-    return true;
+    const bool meets[]         = {
+                [CPL_NEEDS_NOTHING]   = true,
+                [CPL_NEEDS_ROWS]      = t->has_rows,
+                [CPL_NEEDS_LOGSUMEXP] = t->allows_z,
+                [CPL_NEEDS_SOFTMAX]   = t->has_rows && t->scores == CPL_SCORES_SOFTMAX,
+    };
+    return meets[need];
 }
 
 int cpl_router_find(const char *name)

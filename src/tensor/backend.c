@@ -23,23 +23,17 @@
 #    define CPL_ISAS CPL_ISA_ROW(any)
 #endif
 
-#define CPL_ISA_ROW(isa)                                                                           \
-    extern const cpl_ops cpl_cpu_ops_##isa;                                                        \
-    extern const cpl_proxy_ops cpl_cpu_proxy_ops_##isa;                                            \
-    extern const cpl_response_ops cpl_cpu_response_ops_##isa;
+#define CPL_ISA_ROW(isa) extern const cpl_ops cpl_cpu_ops_##isa;
 CPL_ISAS
 #undef CPL_ISA_ROW
 
 typedef struct kernels {
     const char *isa, *backend_name;
     const cpl_ops *ops;
-    const cpl_proxy_ops *proxy;
-    const cpl_response_ops *response;
 } kernels;
 
 /* From the least to the most. */
-#define CPL_ISA_ROW(isa)                                                                           \
-    {#isa, "cpu " #isa, &cpl_cpu_ops_##isa, &cpl_cpu_proxy_ops_##isa, &cpl_cpu_response_ops_##isa},
+#define CPL_ISA_ROW(isa) {#isa, "cpu " #isa, &cpl_cpu_ops_##isa},
 static const kernels all_kernels[] = {CPL_ISAS};
 #undef CPL_ISA_ROW
 enum { N_KERNELS = sizeof all_kernels / sizeof all_kernels[0] };
@@ -47,7 +41,6 @@ enum { N_KERNELS = sizeof all_kernels / sizeof all_kernels[0] };
 static struct {
     pthread_once_t once;
     kernels kernels;
-    cpl_ops ops; /* of kernels.ops, with proxies and responses joined in */
     char cpu_name[128];
 } chosen = {.once = PTHREAD_ONCE_INIT};
 
@@ -93,12 +86,9 @@ static void read_cpu_name(char *name, size_t size)
 
 static void choose(void)
 {
-    int best            = best_kernels();
-    int index           = asked_kernels(best);
-    chosen.kernels      = all_kernels[index];
-    chosen.ops          = *chosen.kernels.ops;
-    chosen.ops.proxy    = *chosen.kernels.proxy;
-    chosen.ops.response = *chosen.kernels.response;
+    int best       = best_kernels();
+    int index      = asked_kernels(best);
+    chosen.kernels = all_kernels[index];
     if (index < best) cpl_product_limit(chosen.kernels.isa);
     read_cpu_name(chosen.cpu_name, sizeof chosen.cpu_name);
 }
@@ -140,7 +130,7 @@ void cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads)
     CPL_ASSERT((compute == CPL_F32 || compute == CPL_BF16) && n_threads >= 0);
     choose_once();
     memset(be, 0, sizeof *be);
-    be->ops       = &chosen.ops;
+    be->ops       = chosen.kernels.ops;
     be->name      = chosen.kernels.backend_name;
     be->compute   = compute;
     be->n_threads = n_threads ? n_threads : cpl_cpu_count();

@@ -25,7 +25,6 @@
 #include "tensor/figures.h"
 #include "tensor/formats.h"
 #include "tensor/proxy.h"
-#include "tensor/response.h"
 #include "tensor/tensor.h"
 
 typedef struct cpl_ops cpl_ops;
@@ -99,6 +98,30 @@ typedef struct cpl_expert_weights {
     cpl_tensor w_up;   /* [n,D,d] */
     cpl_tensor w_down; /* [n,d,D] */
 } cpl_expert_weights;
+
+/* How strongly an expert answers to every router row, row of its gate by row (response.c). For
+ * matrices that come from a file in pieces; a model in memory has its M from proxy.h. X [n,d] are the
+ * router rows or proxies, W [rows,d] some rows of an expert's gate. With all of its rows added,
+ * sqrt(squares[i]) is M[i,j] and sqrt(*norm) is |W_g^j|_F. X and W are F32 and multiplied as such,
+ * whatever be->compute is. */
+typedef struct cpl_response_ops {
+    /* Bytes of X packed for the products below; CPL_ALIGNMENT-aligned memory of the caller. */
+    size_t (*packed_bytes)(const cpl_backend *be, int64_t n, int64_t d);
+    void (*pack)(cpl_backend *be, void *packed, cpl_tensor X);
+
+    /* Rows of W that one call takes best: they and the products stay in the cache. */
+    int64_t (*rows)(const cpl_backend *be, int64_t n, int64_t d);
+    /* Scratch of one call of `add` with at most that many rows. */
+    size_t (*scratch_bytes)(const cpl_backend *be, int64_t n, int64_t d);
+
+    /* squares [n] *add* the sum over the rows r of W of (X_i . W_r)^2, in double; norm *adds* the
+     * sum of the squares of W. One thread, so that the caller's threads each take an expert;
+     * `scratch` is the calling thread's. A NaN or an infinity of W reaches *norm. W may have no
+     * rows, or more than `rows`. Rows in the same order give the same bits however they are split
+     * over calls, and squares of the same bits as the M of proxy.h in F32 comes from. */
+    void (*add)(cpl_backend *be, double *squares, double *norm, const void *packed, int64_t n,
+                cpl_tensor W, void *scratch);
+} cpl_response_ops;
 
 struct cpl_ops {
     /* ---- products (gemm.c) ---- */
@@ -259,7 +282,7 @@ struct cpl_ops {
                   cpl_tensor grad, float coef, float lr, float decay, float beta1, float beta2,
                   float eps, double correct1, double correct2);
 
-    /* ---- random numbers (random.c) ---- */
+    /* ---- initial weights (sample.c) ---- */
 
     /* y[i] = std * the first of normal(key, i + a 2^40), a = 0, 1, ..., that is within +- cut. */
     void (*normal)(cpl_backend *be, cpl_tensor y, float std, float cut, const cpl_rng_key *key);
@@ -285,7 +308,7 @@ struct cpl_ops {
     /* ---- proxies (erc.c): the coupling loss; declared in tensor/proxy.h ---- */
     cpl_proxy_ops proxy;
 
-    /* ---- responses (response.c): M from gates in pieces; declared in tensor/response.h ---- */
+    /* ---- responses (response.c): M from gates in pieces; declared above ---- */
     cpl_response_ops response;
 
     /* Bytes of scratch that the operations above need at most for these shapes. */

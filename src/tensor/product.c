@@ -63,48 +63,21 @@ static struct {
 typedef dnnl_memory_desc_t layout;
 
 #if DNNL_VERSION_MAJOR >= 3
-static dnnl_status_t layout_init(layout *l, const dnnl_dims_t dims, dnnl_data_type_t type,
-                                 const dnnl_dims_t strides)
-{
-    return dnnl_memory_desc_create_with_strides(l, 2, dims, type, strides);
-}
-
-static void layout_free(layout *l)
-{
-    if (*l) dnnl_memory_desc_destroy(*l);
-}
-
-static dnnl_status_t memory_init(dnnl_memory_t *memory, layout *l, void *data)
-{
-    return dnnl_memory_create(memory, *l, bf16.engine, data);
-}
+#    define LAYOUT_INIT      dnnl_memory_desc_create_with_strides
+#    define LAYOUT_PASSED(l) (*(l))
+#    define APPEND_SUM(ops)  dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_f32)
+#    define LAYOUT_FREE(l)   (*(l) ? (void)dnnl_memory_desc_destroy(*(l)) : (void)0)
 
 static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, layout *a, layout *b, layout *c,
                                  dnnl_primitive_attr_t attr)
 {
     return dnnl_matmul_primitive_desc_create(pd, bf16.engine, *a, *b, NULL, *c, attr);
 }
-
-static dnnl_status_t append_sum(dnnl_post_ops_t ops)
-{
-    return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_f32);
-}
 #else
-static dnnl_status_t layout_init(layout *l, const dnnl_dims_t dims, dnnl_data_type_t type,
-                                 const dnnl_dims_t strides)
-{
-    return dnnl_memory_desc_init_by_strides(l, 2, dims, type, strides);
-}
-
-static void layout_free(layout *l)
-{
-    (void)l;
-}
-
-static dnnl_status_t memory_init(dnnl_memory_t *memory, layout *l, void *data)
-{
-    return dnnl_memory_create(memory, l, bf16.engine, data);
-}
+#    define LAYOUT_INIT      dnnl_memory_desc_init_by_strides
+#    define LAYOUT_PASSED(l) (l)
+#    define APPEND_SUM(ops)  dnnl_post_ops_append_sum(ops, 1.0f)
+#    define LAYOUT_FREE(l)   ((void)(l))
 
 static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, layout *a, layout *b, layout *c,
                                  dnnl_primitive_attr_t attr)
@@ -113,12 +86,12 @@ static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, layout *a, layout *b
     dnnl_status_t status = dnnl_matmul_desc_init(&desc, a, b, NULL, c);
     return status ? status : dnnl_primitive_desc_create(pd, &desc, attr, bf16.engine, NULL);
 }
-
-static dnnl_status_t append_sum(dnnl_post_ops_t ops)
-{
-    return dnnl_post_ops_append_sum(ops, 1.0f);
-}
 #endif
+
+static dnnl_status_t memory_init(dnnl_memory_t *memory, layout *l, void *data)
+{
+    return dnnl_memory_create(memory, LAYOUT_PASSED(l), bf16.engine, data);
+}
 
 /* rows x cols as op() shows them; stored transposed they run along the first dimension. */
 static dnnl_status_t operand_layout(layout *l, dnnl_data_type_t type, int64_t rows, int64_t cols,
@@ -129,7 +102,7 @@ static dnnl_status_t operand_layout(layout *l, dnnl_data_type_t type, int64_t ro
         strides[0] = 1;
         strides[1] = stride;
     }
-    return layout_init(l, dims, type, strides);
+    return LAYOUT_INIT(l, 2, dims, type, strides);
 }
 
 /* Scratch is the caller's: with oneDNN's own a primitive could not be used by several threads. */
@@ -140,7 +113,7 @@ static dnnl_status_t attributes(dnnl_primitive_attr_t *attr, bool adds)
     if (!status) status = dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
     if (!status && adds) {
         status = dnnl_post_ops_create(&ops);
-        if (!status) status = append_sum(ops);
+        if (!status) status = APPEND_SUM(ops);
         if (!status) status = dnnl_primitive_attr_set_post_ops(*attr, ops);
         if (ops) dnnl_post_ops_destroy(ops);
     }
@@ -172,9 +145,9 @@ static dnnl_status_t make_matmul(dnnl_primitive_t *matmul, bool ta, bool tb, boo
     if (!status) note_scratch(desc);
     if (desc) dnnl_primitive_desc_destroy(desc);
     if (attr) dnnl_primitive_attr_destroy(attr);
-    layout_free(&a);
-    layout_free(&b);
-    layout_free(&c);
+    LAYOUT_FREE(&a);
+    LAYOUT_FREE(&b);
+    LAYOUT_FREE(&c);
     return status;
 }
 
@@ -197,7 +170,7 @@ static dnnl_status_t scratch_init(dnnl_memory_t *memory, void **data)
     if (!*data) return dnnl_out_of_memory;
     dnnl_status_t status = operand_layout(&l, dnnl_u8, 1, bytes, false, bytes);
     if (!status) status = memory_init(memory, &l, *data);
-    layout_free(&l);
+    LAYOUT_FREE(&l);
     return status;
 }
 
@@ -239,7 +212,7 @@ static dnnl_status_t product_bf16(float *c, int64_t c_stride, cpl_operand a, cpl
     if (!status) status = execute(bf16.matmul[ta][tb][beta != 0.0f], memory);
     for (int i = 0; i < 3; i++) {
         if (memory[i]) dnnl_memory_destroy(memory[i]);
-        layout_free(&l[i]);
+        LAYOUT_FREE(&l[i]);
     }
     return status;
 }

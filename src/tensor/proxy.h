@@ -15,6 +15,22 @@
 
 struct cpl_backend;
 
+/* What an activation needs: the gate, the up matrix, SiLU; the down matrix is for the output alone. */
+static inline bool cpl_proxy_has_gate(cpl_erc_activation a)
+{
+    return a != CPL_ERC_UP;
+}
+
+static inline bool cpl_proxy_has_up(cpl_erc_activation a)
+{
+    return a == CPL_ERC_UP || a >= CPL_ERC_SWIGLU;
+}
+
+static inline bool cpl_proxy_has_hidden(cpl_erc_activation a)
+{
+    return a >= CPL_ERC_SILU;
+}
+
 /* One matrix of every expert, wherever it lies: expert j's begins at at[j - j0] where `at` is
  * given, else (j - j0) * step numbers after `data`; its rows are `stride` numbers apart. Both
  * NULL: there is no such matrix. */

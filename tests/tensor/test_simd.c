@@ -1,12 +1,11 @@
 /* The vector-ready functions of tensor/cpu/simd.h, as this test's own instruction set has them. */
 #include "tensor/cpu/simd.h"
 
-#include <float.h>
 #include <math.h>
 
 #include "check.h"
 
-static const double RELATIVE = 2e-7; /* what simd.h promises of exp and ln */
+static const double RELATIVE = 2e-7; /* what simd.h promises of exp */
 
 /* Every 37th float whose exponential is a normal number. */
 static void test_exp_is_accurate(void **state)
@@ -40,21 +39,6 @@ static void test_exp_beyond_its_range(void **state)
     assert_true(isnan(cpl_exp(NAN)));
 }
 
-/* Every 97th normal positive float. */
-static void test_ln_is_accurate(void **state)
-{
-    const uint32_t infinity = cpl_f32_bits(INFINITY);
-    double worst            = 0;
-    (void)state;
-    for (uint32_t bits = cpl_f32_bits(FLT_MIN); bits < infinity; bits += 97) {
-        const float x     = cpl_f32_from_bits(bits);
-        const double want = log((double)x);
-        worst             = fmax(worst, fabs((double)cpl_ln(x) - want) / (1 + fabs(want)));
-    }
-    assert_near(worst, 0, RELATIVE);
-    assert_true(cpl_ln(1) == 0);
-}
-
 static void test_largest(void **state)
 {
     float x[67];
@@ -77,7 +61,6 @@ int main(void)
         cmocka_unit_test(test_exp_is_accurate),
         cmocka_unit_test(test_exp_of_tiny_results),
         cmocka_unit_test(test_exp_beyond_its_range),
-        cmocka_unit_test(test_ln_is_accurate),
         cmocka_unit_test(test_largest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

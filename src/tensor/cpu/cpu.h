@@ -1,17 +1,27 @@
-/* cpu.h - the operations of this folder by name, and what its files share.
+/* cpu.h - one source, several instruction sets; the operations of this folder by name.
  *
  * Room:  tensor/cpu. One file an operation or a family of them, named as in ops.h; table.c joins
- *        them. The reference for what each does is ops.h. */
+ *        them. The reference for what each does is ops.h.
+ * Sets:  every .c of this folder is compiled once for each of CPL_ISA = v2, v3 (AVX2), v4 (AVX-512)
+ *        on x86-64, and once as `any` elsewhere. Names that cross files are written
+ *        CPL_ISA_NAME(cpl_cpu_x); all else is static. Which set runs is decided once, in
+ *        tensor/backend.c. */
 #ifndef CPL_TENSOR_CPU_CPU_H
 #define CPL_TENSOR_CPU_CPU_H
 
-#include "tensor/cpu/isa.h"
 #include "tensor/ops.h"
+
+#define CPL_ISA_JOIN_(name, isa) name##_##isa
+#define CPL_ISA_JOIN(name, isa)  CPL_ISA_JOIN_(name, isa)
+#define CPL_ISA_NAME(name)       CPL_ISA_JOIN(name, CPL_ISA)
 
 /* cpl_cpu_<operation>_<isa>, with the operation's own signature. */
 #define CPL_OP(name) __typeof__(*((const cpl_ops *)0)->name) CPL_ISA_NAME(cpl_cpu_##name);
+#define CPL_PROXY_OP(name)                                                                         \
+    __typeof__(*((const cpl_proxy_ops *)0)->name) CPL_ISA_NAME(cpl_cpu_proxy_##name);
+#define CPL_RESPONSE_OP(name)                                                                      \
+    __typeof__(*((const cpl_response_ops *)0)->name) CPL_ISA_NAME(cpl_cpu_response_##name);
 #include "tensor/ops.def"
-#undef CPL_OP
 
 /* Bytes of be->scratch that the operations of one file need at most. */
 #define CPL_CPU_SCRATCH(file)                                                                      \
@@ -23,15 +33,10 @@ CPL_CPU_SCRATCH(route);
 CPL_CPU_SCRATCH(orth);
 CPL_CPU_SCRATCH(experts);
 CPL_CPU_SCRATCH(xent);
-CPL_CPU_SCRATCH(reduce);
 CPL_CPU_SCRATCH(figures);
 CPL_CPU_SCRATCH(sample);
 CPL_CPU_SCRATCH(proxy);
 
-/* All operations but the proxies and the responses (table.c), the proxies (erc.c), the responses
- * (response.c); backend.c joins them. */
-extern const cpl_ops CPL_ISA_NAME(cpl_cpu_ops);
-extern const cpl_proxy_ops CPL_ISA_NAME(cpl_cpu_proxy_ops);
-extern const cpl_response_ops CPL_ISA_NAME(cpl_cpu_response_ops);
+extern const cpl_ops CPL_ISA_NAME(cpl_cpu_ops); /* table.c */
 
 #endif /* CPL_TENSOR_CPU_CPU_H */

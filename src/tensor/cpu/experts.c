@@ -311,19 +311,25 @@ static float *optional(cpl_tensor t)
     return t.data ? cpl_f32(t) : NULL;
 }
 
+static job job_of(cpl_backend *be, cpl_tensor gate, cpl_tensor up, cpl_tensor x, cpl_tensor hidden,
+                  cpl_tensor weight, cpl_dispatch plan, cpl_expert_weights w)
+{
+    return (job){.be     = be,
+                 .form   = cpl_operand_form_of(be),
+                 .s      = sizes_of(x, hidden, weight, w),
+                 .token  = cpl_i32(plan.token),
+                 .x      = cpl_f32(x),
+                 .hidden = optional(hidden),
+                 .gate   = optional(gate),
+                 .up     = optional(up),
+                 .w      = w};
+}
+
 void CPL_ISA_NAME(cpl_cpu_experts)(cpl_backend *be, cpl_tensor y, cpl_tensor gate, cpl_tensor up,
                                    cpl_tensor x, cpl_tensor hidden, cpl_tensor weight,
                                    cpl_dispatch plan, cpl_expert_weights w)
 {
-    job j = {.be     = be,
-             .form   = cpl_operand_form_of(be),
-             .s      = sizes_of(x, hidden, weight, w),
-             .token  = cpl_i32(plan.token),
-             .x      = cpl_f32(x),
-             .hidden = optional(hidden),
-             .gate   = optional(gate),
-             .up     = optional(up),
-             .w      = w};
+    job j = job_of(be, gate, up, x, hidden, weight, plan, w);
     run(&j, cpl_f32(y), NULL, cpl_f32(weight), plan);
 }
 
@@ -333,19 +339,11 @@ void CPL_ISA_NAME(cpl_cpu_experts_backward)(cpl_backend *be, cpl_tensor dx, cpl_
                                             cpl_tensor x, cpl_tensor hidden, cpl_tensor weight,
                                             cpl_dispatch plan, cpl_expert_weights w)
 {
-    job j = {.be      = be,
-             .form    = cpl_operand_form_of(be),
-             .s       = sizes_of(x, hidden, weight, w),
-             .token   = cpl_i32(plan.token),
-             .x       = cpl_f32(x),
-             .dy      = cpl_f32(dy),
-             .hidden  = optional(hidden),
-             .gate    = cpl_f32(gate),
-             .up      = cpl_f32(up),
-             .dhidden = optional(dhidden),
-             .w       = w,
-             .dw      = dw};
-    CPL_ASSERT(!hidden.data == !dhidden.data);
+    job j     = job_of(be, gate, up, x, hidden, weight, plan, w);
+    j.dy      = cpl_f32(dy);
+    j.dhidden = optional(dhidden);
+    j.dw      = dw;
+    CPL_ASSERT(j.gate && j.up && !hidden.data == !dhidden.data);
     CPL_ASSERT(!dhidden.data || cpl_tensor_count(dhidden) == j.s.T * j.s.K * j.s.r);
     run(&j, cpl_f32(dx), cpl_f32(dweight), cpl_f32(weight), plan);
 }

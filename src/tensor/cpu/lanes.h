@@ -17,14 +17,6 @@
 #if defined(__AVX512F__)
 typedef __m512 lanes;
 enum { VECTOR = 16, PANEL_VECTORS = 4 }; /* vectors of a panel: 6 x 4 sums fit 32 registers */
-static inline lanes lanes_load(const float *x)
-{
-    return _mm512_loadu_ps(x);
-}
-static inline void lanes_store(float *x, lanes a)
-{
-    _mm512_storeu_ps(x, a);
-}
 static inline lanes lanes_all(float x)
 {
     return _mm512_set1_ps(x);
@@ -66,14 +58,6 @@ static inline void lanes_columns(lanes out[4], const float *x, int64_t stride)
 #elif defined(__AVX2__) && defined(__FMA__)
 typedef __m256 lanes;
 enum { VECTOR = 8, PANEL_VECTORS = 2 }; /* 6 x 2 sums fit 16 registers */
-static inline lanes lanes_load(const float *x)
-{
-    return _mm256_loadu_ps(x);
-}
-static inline void lanes_store(float *x, lanes a)
-{
-    _mm256_storeu_ps(x, a);
-}
 static inline lanes lanes_all(float x)
 {
     return _mm256_set1_ps(x);
@@ -111,16 +95,6 @@ static inline void lanes_columns(lanes out[4], const float *x, int64_t stride)
 #else
 typedef float lanes __attribute__((vector_size(16)));
 enum { VECTOR = 4, PANEL_VECTORS = 2 };
-static inline lanes lanes_load(const float *x)
-{
-    lanes a;
-    memcpy(&a, x, sizeof a);
-    return a;
-}
-static inline void lanes_store(float *x, lanes a)
-{
-    memcpy(x, &a, sizeof a);
-}
 static inline lanes lanes_all(float x)
 {
     return (lanes){x, x, x, x};
@@ -144,6 +118,18 @@ static inline void lanes_columns(lanes out[4], const float *x, int64_t stride)
         out[k] = (lanes){x[k], x[stride + k], x[2 * stride + k], x[3 * stride + k]};
 }
 #endif
+
+static inline lanes lanes_load(const float *x)
+{
+    lanes a;
+    memcpy(&a, x, sizeof a);
+    return a;
+}
+
+static inline void lanes_store(float *x, lanes a)
+{
+    memcpy(x, &a, sizeof a);
+}
 
 static inline int64_t vector_round_up(int64_t count)
 {

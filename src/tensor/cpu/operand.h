@@ -29,11 +29,6 @@ static inline cpl_dtype cpl_operand_form_dtype(cpl_operand_form form)
     return form == CPL_FORM_BF16 ? CPL_BF16 : CPL_F32;
 }
 
-static inline size_t cpl_operand_form_bytes(cpl_operand_form form)
-{
-    return cpl_dtype_bytes(cpl_operand_form_dtype(form));
-}
-
 /* Numbers of `dtype` can be multiplied where they lie. */
 static inline bool cpl_operand_form_fits(cpl_operand_form form, cpl_dtype dtype)
 {
@@ -103,13 +98,6 @@ static inline void cpl_multiply(cpl_backend *be, int threads, float *c, int64_t 
     if (failure != CPL_OK) return;
     failure = cpl_product(c, c_stride, a, b, shape, beta, threads);
     if (failure != CPL_OK) __atomic_store_n(&be->failure, failure, __ATOMIC_RELAXED);
-}
-
-/* ---- pieces of scratch ---- */
-
-static inline size_t cpl_padded(size_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
 }
 
 /* An arena over `bytes` that belong to somebody else: pieces of it are taken with cpl_arena_take,

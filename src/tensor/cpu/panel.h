@@ -11,10 +11,7 @@
 #ifndef CPL_TENSOR_CPU_PANEL_H
 #define CPL_TENSOR_CPU_PANEL_H
 
-#include <stdbool.h>
-
-#include "base/status.h"
-#include "tensor/cpu/isa.h"
+#include "tensor/cpu/cpu.h"
 #include "tensor/cpu/lanes.h"
 
 enum { PANEL = VECTOR * PANEL_VECTORS };
@@ -23,6 +20,21 @@ enum { PANEL = VECTOR * PANEL_VECTORS };
 static inline int64_t cpl_panel_width(int64_t width, int64_t l)
 {
     return width - l < PANEL ? width - l : PANEL;
+}
+
+/* panels [d, pad] = `count` rows [d], `stride` apart, as columns, zeros from count to pad. which: the
+ * numbers of the rows; NULL: the first ones. */
+static inline void cpl_panel_columns(float *panels, const float *rows, const int32_t *which,
+                                     int64_t count, int64_t pad, int64_t d, int64_t stride)
+{
+    for (int64_t l = 0; l < pad; l += PANEL) {
+        const int64_t width = cpl_panel_width(pad, l);
+        for (int64_t i = l; i < l + width; i++) {
+            const float *row = i < count ? rows + (which ? which[i] : i) * stride : NULL;
+            float *to        = panels + l * d + (i - l);
+            for (int64_t k = 0; k < d; k++) to[k * width] = row ? row[k] : 0;
+        }
+    }
 }
 
 /* c[r, 0..width) = or += sum over k < depth of x[r x_row + k x_depth] panel[k panel_step + ...]

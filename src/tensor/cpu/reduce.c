@@ -67,9 +67,3 @@ void CPL_ISA_NAME(cpl_cpu_row_norms)(cpl_backend *be, cpl_tensor out, cpl_tensor
 #pragma omp parallel for num_threads(cpl_threads(be, n *length)) schedule(static)
     for (int64_t i = 0; i < n; i++) norm[i] = (float)sqrt(squares(from + i * length, length));
 }
-
-size_t CPL_ISA_NAME(cpl_cpu_reduce_scratch)(const cpl_backend *be, const cpl_work *work)
-{
-    (void)be, (void)work;
-    return 0;
-}

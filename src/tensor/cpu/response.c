@@ -1,4 +1,4 @@
-/* response.c - see tensor/response.h.
+/* response.c - see cpl_response_ops of tensor/ops.h.
  *
  * Room:  tensor/cpu. The product is that of the coupling loss's forward pass (expert.c):
  *        X lies packed in panels, the rows of W are read as they lie, block by block. But no
@@ -19,13 +19,13 @@ static int64_t padded(int64_t n)
     return n == 1 ? 1 : vector_round_up(n);
 }
 
-static size_t packed_bytes(const cpl_backend *be, int64_t n, int64_t d)
+size_t CPL_ISA_NAME(cpl_cpu_response_packed_bytes)(const cpl_backend *be, int64_t n, int64_t d)
 {
     (void)be;
     return (size_t)(padded(n) * d) * sizeof(float);
 }
 
-static int64_t block_rows(const cpl_backend *be, int64_t n, int64_t d)
+int64_t CPL_ISA_NAME(cpl_cpu_response_rows)(const cpl_backend *be, int64_t n, int64_t d)
 {
     (void)be, (void)n;
     const int64_t rows = BLOCK_ITEMS / (d > 0 ? d : 1) / 6 * 6;
@@ -33,23 +33,17 @@ static int64_t block_rows(const cpl_backend *be, int64_t n, int64_t d)
 }
 
 /* The products of one block with one panel. */
-static size_t scratch_bytes(const cpl_backend *be, int64_t n, int64_t d)
+size_t CPL_ISA_NAME(cpl_cpu_response_scratch_bytes)(const cpl_backend *be, int64_t n, int64_t d)
 {
     (void)be, (void)n, (void)d;
     return (size_t)MOST_ROWS * PANEL * sizeof(float);
 }
 
-/* packed, panels [d, padded(n)] = X as columns, zeros after the last. */
-static void pack(cpl_backend *be, void *packed, cpl_tensor X)
+void CPL_ISA_NAME(cpl_cpu_response_pack)(cpl_backend *be, void *packed, cpl_tensor X)
 {
-    const int64_t n = X.shape[0], d = X.shape[1], pad = padded(n);
-    const float *x = cpl_f32(X);
+    const int64_t n = X.shape[0], d = X.shape[1];
     (void)be;
-    for (int64_t i = 0; i < pad; i++) {
-        const int64_t l = i / PANEL * PANEL, width = pad == 1 ? 1 : cpl_panel_width(pad, l);
-        float *to = (float *)packed + l * d + (i - l);
-        for (int64_t k = 0; k < d; k++) to[k * width] = i < n ? x[i * d + k] : 0;
-    }
+    cpl_panel_columns(packed, cpl_f32(X), NULL, n, padded(n), d, d);
 }
 
 /* squares [n] *add* those of c [rows, width], n <= width, row after row.
@@ -90,10 +84,11 @@ static void add_block(double *squares, const float *packed, int64_t n, const flo
  * arithmetic to hide the memory behind; row by row, so that its bits do not depend on the blocks.
  * In double, as the squares are (lanes_squares): with AVX2 about 0.09 ns a number of W, where the
  * products take about 1.6 ns with n = 64 and 6.4 ns with n = 256. */
-static void add(cpl_backend *be, double *squares, double *norm, const void *packed, int64_t n,
-                cpl_tensor W, void *scratch)
+void CPL_ISA_NAME(cpl_cpu_response_add)(cpl_backend *be, double *squares, double *norm,
+                                        const void *packed, int64_t n, cpl_tensor W, void *scratch)
 {
-    const int64_t rows = W.shape[0], d = W.shape[1], block = block_rows(be, n, d);
+    const int64_t rows = W.shape[0], d = W.shape[1],
+                  block = CPL_ISA_NAME(cpl_cpu_response_rows)(be, n, d);
     for (int64_t r0 = 0; r0 < rows; r0 += block) {
         const float *w      = cpl_f32(W) + r0 * d;
         const int64_t count = rows - r0 < block ? rows - r0 : block;
@@ -101,11 +96,3 @@ static void add(cpl_backend *be, double *squares, double *norm, const void *pack
         for (int64_t r = 0; r < count; r++) *norm += lanes_squares(w + r * d, d);
     }
 }
-
-const cpl_response_ops CPL_ISA_NAME(cpl_cpu_response_ops) = {
-    .packed_bytes  = packed_bytes,
-    .pack          = pack,
-    .rows          = block_rows,
-    .scratch_bytes = scratch_bytes,
-    .add           = add,
-};

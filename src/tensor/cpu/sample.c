@@ -1,12 +1,34 @@
-/* sample.c - drawing the next token from logits.
+/* sample.c - random numbers: initial weights, and drawing the next token from logits.
  *
- * Room:   tensor/cpu. Operation: ops.h.
+ * Room:   tensor/cpu. Operations: ops.h.
  * Names:  V vocabulary. A logit that is NaN is never drawn; where none is left id 0 is. */
 #include <math.h>
 
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/share.h"
 #include "tensor/cpu/simd.h"
+
+/* ---- initial weights ---- */
+
+static float normal_within(const cpl_rng_key *key, uint64_t index, float cut)
+{
+    float x = cpl_rng_normal(key, index);
+    for (uint64_t again = 1; fabsf(x) > cut; again++)
+        x = cpl_rng_normal(key, index + (again << 40));
+    return x;
+}
+
+void CPL_ISA_NAME(cpl_cpu_normal)(cpl_backend *be, cpl_tensor y, float std, float cut,
+                                  const cpl_rng_key *key)
+{
+    float *out    = cpl_f32(y);
+    int64_t count = cpl_tensor_count(y);
+    CPL_ASSERT(cut > 0.1f && count < (int64_t)1 << 40);
+#pragma omp parallel for num_threads(be->n_threads) schedule(static)
+    for (int64_t i = 0; i < count; i++) out[i] = std * normal_within(key, (uint64_t)i, cut);
+}
+
+/* ---- probabilities ---- */
 
 static int32_t largest_id(const float *logits, int64_t V)
 {

@@ -19,6 +19,12 @@ static inline int cpl_threads(const cpl_backend *be, int64_t work)
     return work < CPL_SHARE_LEAST ? 1 : be->n_threads;
 }
 
+/* Bytes of a piece of scratch, so that the next one begins on a cache line. */
+static inline size_t cpl_padded(size_t bytes)
+{
+    return (bytes + CPL_ALIGNMENT - 1) / CPL_ALIGNMENT * CPL_ALIGNMENT;
+}
+
 /* A cut of 0 ... count-1 into `n` blocks of `length`; the last ones may be shorter or empty. */
 typedef struct cpl_blocks {
     int64_t count, n, length;

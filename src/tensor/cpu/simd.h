@@ -42,23 +42,6 @@ static inline float cpl_exp(float x)
     return p * cpl_f32_from_bits((low + 127u) << 23) * cpl_f32_from_bits((high + 127u) << 23);
 }
 
-/* ln(x) of a normal positive x, off by less than 2e-7 (1 + |log x|). x = 2^k m with m in
- * [sqrt(1/2), sqrt(2)); log m = 2 atanh(s), s = (m - 1) / (m + 1), whose series to the 9th power is
- * off by less than 1e-9. */
-static inline float cpl_ln(float x)
-{
-    const int32_t from_root =
-        (int32_t)cpl_f32_bits(x) - 0x3f3504f3; /* less the bits of sqrt(1/2) */
-    const int32_t k = from_root >> 23;
-    const float m   = cpl_f32_from_bits((uint32_t)((from_root & 0x7fffff) + 0x3f3504f3));
-    const float s = (m - 1.0f) / (m + 1.0f), s2 = s * s;
-    float p = cpl_madd(s2, 1.0f / 9, 1.0f / 7);
-    p       = cpl_madd(p, s2, 1.0f / 5);
-    p       = cpl_madd(p, s2, 1.0f / 3);
-    p       = cpl_madd(p * s2, s, s);
-    return cpl_madd((float)k, 0x1.62e43p-1f, 2.0f * p);
-}
-
 /* to [n] = from [n], rounded to bf16; and back. */
 static inline void cpl_round_row(uint16_t *to, const float *from, int64_t n)
 {

@@ -1,5 +1,4 @@
-/* table.c - the whole table of one instruction set; backend.c adds proxies and responses
- * to it. */
+/* table.c - the whole table of one instruction set. */
 #include "tensor/cpu/cpu.h"
 
 static size_t scratch_bytes(const cpl_backend *be, const cpl_work *work)
@@ -9,9 +8,8 @@ static size_t scratch_bytes(const cpl_backend *be, const cpl_work *work)
         CPL_ISA_NAME(cpl_cpu_gemm_scratch),    CPL_ISA_NAME(cpl_cpu_rows_scratch),
         CPL_ISA_NAME(cpl_cpu_route_scratch),   CPL_ISA_NAME(cpl_cpu_attention_scratch),
         CPL_ISA_NAME(cpl_cpu_experts_scratch), CPL_ISA_NAME(cpl_cpu_xent_scratch),
-        CPL_ISA_NAME(cpl_cpu_reduce_scratch),  CPL_ISA_NAME(cpl_cpu_figures_scratch),
+        CPL_ISA_NAME(cpl_cpu_orth_scratch),    CPL_ISA_NAME(cpl_cpu_figures_scratch),
         CPL_ISA_NAME(cpl_cpu_sample_scratch),  CPL_ISA_NAME(cpl_cpu_proxy_scratch),
-        CPL_ISA_NAME(cpl_cpu_orth_scratch),
     };
     size_t most = 0;
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
@@ -21,7 +19,7 @@ static size_t scratch_bytes(const cpl_backend *be, const cpl_work *work)
     return most;
 }
 
-/* Work is done when the call returns; only a failure is left to tell. */
+/* Work is done when the call returns; only a failure is left to return. */
 static cpl_status sync(cpl_backend *be)
 {
     if (be->failure == CPL_OK) return CPL_OK;
@@ -30,9 +28,10 @@ static cpl_status sync(cpl_backend *be)
 }
 
 const cpl_ops CPL_ISA_NAME(cpl_cpu_ops) = {
-#define CPL_OP(name) .name = CPL_ISA_NAME(cpl_cpu_##name),
+#define CPL_OP(name)          .name = CPL_ISA_NAME(cpl_cpu_##name),
+#define CPL_PROXY_OP(name)    .proxy.name = CPL_ISA_NAME(cpl_cpu_proxy_##name),
+#define CPL_RESPONSE_OP(name) .response.name = CPL_ISA_NAME(cpl_cpu_response_##name),
 #include "tensor/ops.def"
-#undef CPL_OP
     .scratch_bytes = scratch_bytes,
     .sync          = sync,
 };

@@ -27,16 +27,12 @@ static int64_t chunk_tokens(int64_t T, int64_t V)
     return even < most ? even : most;
 }
 
-static size_t padded(size_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
-
 /* Bytes of scratch for one chunk of c tokens: logits and, for bf16, their gradient. */
 static size_t chunk_bytes(const cpl_backend *be, int64_t c, int64_t V)
 {
     size_t count = (size_t)(c * V);
-    return padded(count * sizeof(float)) + (be->compute == CPL_BF16 ? padded(count * 2) : 0);
+    return cpl_padded(count * sizeof(float)) +
+           (be->compute == CPL_BF16 ? cpl_padded(count * 2) : 0);
 }
 
 /* ---- one row of logits ---- */
@@ -122,20 +118,6 @@ static cpl_backend behind(const cpl_backend *be, size_t used)
     return rest;
 }
 
-void CPL_ISA_NAME(cpl_cpu_xent)(cpl_backend *be, cpl_tensor nll, cpl_tensor x, cpl_tensor head,
-                                cpl_tensor target)
-{
-    const int64_t T = x.shape[0], V = head.shape[0], step = chunk_tokens(T, V);
-    cpl_backend rest = behind(be, chunk_bytes(be, step, V));
-    for (int64_t at = 0; at < T; at += step) {
-        const int64_t c   = T - at < step ? T - at : step;
-        cpl_tensor logits = cpl_tensor_2d(be->scratch, CPL_F32, c, V);
-        be->ops->gemm(&rest, logits, CPL_AS_IS, slice(x, at, c), CPL_TRANSPOSED, head, 0);
-        chunk_nll(be, cpl_f32(nll) + at, logits, cpl_i32(target) + at);
-    }
-    if (be->failure == CPL_OK) be->failure = rest.failure;
-}
-
 void CPL_ISA_NAME(cpl_cpu_log_probs)(cpl_backend *be, cpl_tensor out, cpl_tensor logits,
                                      cpl_tensor row, cpl_tensor id)
 {
@@ -147,9 +129,9 @@ void CPL_ISA_NAME(cpl_cpu_log_probs)(cpl_backend *be, cpl_tensor out, cpl_tensor
     for (int64_t p = 0; p < P; p++) to[p] = -row_nll(rows + at[p] * V, target[p], V);
 }
 
-void CPL_ISA_NAME(cpl_cpu_xent_train)(cpl_backend *be, cpl_tensor nll, cpl_tensor dx,
-                                      cpl_tensor dhead, cpl_tensor x, cpl_tensor head,
-                                      cpl_tensor target, float scale)
+/* dx none: nll alone. */
+static void all_chunks(cpl_backend *be, cpl_tensor nll, cpl_tensor dx, cpl_tensor dhead,
+                       cpl_tensor x, cpl_tensor head, cpl_tensor target, float scale)
 {
     const int64_t T = x.shape[0], V = head.shape[0], step = chunk_tokens(T, V);
     cpl_backend rest = behind(be, chunk_bytes(be, step, V));
@@ -157,16 +139,33 @@ void CPL_ISA_NAME(cpl_cpu_xent_train)(cpl_backend *be, cpl_tensor nll, cpl_tenso
         const int64_t c    = T - at < step ? T - at : step;
         cpl_tensor logits  = cpl_tensor_2d(be->scratch, CPL_F32, c, V);
         cpl_tensor rounded = cpl_tensor_none(), chunk = slice(x, at, c);
-        if (be->compute == CPL_BF16)
-            rounded = cpl_tensor_2d((char *)be->scratch + padded(cpl_tensor_bytes(logits)),
-                                    CPL_BF16, c, V);
         be->ops->gemm(&rest, logits, CPL_AS_IS, chunk, CPL_TRANSPOSED, head, 0);
+        if (!dx.data) {
+            chunk_nll(be, cpl_f32(nll) + at, logits, cpl_i32(target) + at);
+            continue;
+        }
+        if (be->compute == CPL_BF16)
+            rounded = cpl_tensor_2d((char *)be->scratch + cpl_padded(cpl_tensor_bytes(logits)),
+                                    CPL_BF16, c, V);
         chunk_gradient(be, cpl_f32(nll) + at, rounded, logits, cpl_i32(target) + at, scale);
         cpl_tensor gradient = rounded.data ? rounded : logits;
         be->ops->gemm(&rest, slice(dx, at, c), CPL_AS_IS, gradient, CPL_AS_IS, head, 0);
         be->ops->gemm(&rest, dhead, CPL_TRANSPOSED, gradient, CPL_AS_IS, chunk, 1);
     }
     if (be->failure == CPL_OK) be->failure = rest.failure;
+}
+
+void CPL_ISA_NAME(cpl_cpu_xent)(cpl_backend *be, cpl_tensor nll, cpl_tensor x, cpl_tensor head,
+                                cpl_tensor target)
+{
+    all_chunks(be, nll, cpl_tensor_none(), cpl_tensor_none(), x, head, target, 0);
+}
+
+void CPL_ISA_NAME(cpl_cpu_xent_train)(cpl_backend *be, cpl_tensor nll, cpl_tensor dx,
+                                      cpl_tensor dhead, cpl_tensor x, cpl_tensor head,
+                                      cpl_tensor target, float scale)
+{
+    all_chunks(be, nll, dx, dhead, x, head, target, scale);
 }
 
 /* Of the largest call; a smaller one may have larger chunks than a larger one has, hence the

@@ -1,4 +1,4 @@
-/* erc.c - noise bound, noise, proxies and scratch of the coupling loss, and its table of operations.
+/* erc.c - noise bound, noise, proxies and scratch of the coupling loss.
  *
  * Room:  tensor/cpu/erc. The same in plain loops: model/erc/reference.c. Here: `nearest` is
  *        cpl_erc_reference_epsilon; `prepare_row` is the line R~ = R delta of
@@ -6,7 +6,6 @@
 #include <float.h>
 #include <math.h>
 
-#include "tensor/cpu/cpu.h"
 #include "tensor/cpu/erc/scratch.h"
 #include "tensor/cpu/share.h"
 #include "tensor/numbers.h"
@@ -31,7 +30,7 @@ static double squared_norm(const float *a, int64_t d)
     return sum;
 }
 
-static void nearest(cpl_backend *be, cpl_tensor eps, cpl_tensor R)
+void CPL_ISA_NAME(cpl_cpu_proxy_nearest)(cpl_backend *be, cpl_tensor eps, cpl_tensor R)
 {
     const int64_t n = R.shape[0], d = R.shape[1];
     const float *rows = cpl_f32(R);
@@ -61,8 +60,8 @@ static void noise_row(float *delta, int64_t d, float eps, const cpl_rng_key *key
     }
 }
 
-static void noise(cpl_backend *be, cpl_tensor delta, cpl_tensor eps, const cpl_rng_key *key,
-                  uint64_t draw)
+void CPL_ISA_NAME(cpl_cpu_proxy_noise)(cpl_backend *be, cpl_tensor delta, cpl_tensor eps,
+                                       const cpl_rng_key *key, uint64_t draw)
 {
     const int64_t n = delta.shape[0], d = delta.shape[1];
     const float *bound = cpl_f32(eps);
@@ -86,22 +85,7 @@ static void prepare_row(const cpl_erc_workspace *s, int64_t i)
         s->rows_bf16[i * s->d_pad + k] = cpl_bf16_from_f32(row[k]);
 }
 
-/* deep, panels [d, pad] = rows as columns, zeros from count to pad. which: the numbers of the rows;
- * NULL: the first `count`. */
-static void as_columns(const cpl_proxies *p, const float *rows, const int32_t *which, int64_t d,
-                       int64_t d_pad)
-{
-    for (int64_t l = 0; l < p->pad; l += PANEL) {
-        const int64_t width = cpl_panel_width(p->pad, l);
-        for (int64_t i = l; i < l + width; i++) {
-            const float *row = i < p->count ? rows + (which ? which[i] : i) * d_pad : NULL;
-            float *to        = p->deep + l * d + (i - l);
-            for (int64_t k = 0; k < d; k++) to[k * width] = row ? row[k] : 0;
-        }
-    }
-}
-
-/* wide, panels [count, d_pad] = rows; which: as above. */
+/* wide, panels [count, d_pad] = rows. which: the numbers of the rows; NULL: the first `count`. */
 static void as_rows(const cpl_proxies *p, const float *rows, const int32_t *which, int64_t d_pad)
 {
     for (int64_t l = 0; l < d_pad; l += PANEL) {
@@ -132,7 +116,7 @@ void cpl_proxy_prepare(const cpl_erc_workspace *s)
     const float *first = s->rows + s->job->i0 * s->d_pad;
 #pragma omp parallel for num_threads(s->n_threads) schedule(static)
     for (int64_t i = 0; i < s->job->n; i++) prepare_row(s, i);
-    as_columns(&s->part, first, NULL, s->job->d, s->d_pad);
+    cpl_panel_columns(s->part.deep, first, NULL, s->part.count, s->part.pad, s->job->d, s->d_pad);
     as_rows(&s->part, first, NULL, s->d_pad);
     if (s->pairs) as_pairs(&s->part, s->job->d);
 }
@@ -152,7 +136,7 @@ cpl_proxies cpl_proxy_chosen(const cpl_erc_workspace *s, cpl_erc_thread *t, int6
     if (count == 1) {
         p = cpl_proxy_single(s, t->row[0]);
     } else {
-        as_columns(&p, first, t->active, s->job->d, s->d_pad);
+        cpl_panel_columns(p.deep, first, t->active, count, p.pad, s->job->d, s->d_pad);
         as_rows(&p, first, t->active, s->d_pad);
         if (s->pairs) as_pairs(&p, s->job->d);
     }
@@ -268,7 +252,7 @@ cpl_erc_workspace cpl_erc_workspace_of(const cpl_backend *be, const cpl_proxy_jo
     return s;
 }
 
-static size_t job_bytes(const cpl_backend *be, const cpl_proxy_job *job)
+size_t CPL_ISA_NAME(cpl_cpu_proxy_job_bytes)(const cpl_backend *be, const cpl_proxy_job *job)
 {
     cpl_proxy_job measured = *job;
     measured.scratch       = NULL;
@@ -284,15 +268,5 @@ size_t CPL_ISA_NAME(cpl_cpu_proxy_scratch)(const cpl_backend *be, const cpl_work
     job.activation    = CPL_ERC_OUTPUT;
     job.dtype         = CPL_BF16;
     job.dR            = work->training ? (float *)(void *)&job : NULL; /* never read */
-    return job_bytes(be, &job) + 12 * (size_t)n + CPL_ALIGNMENT;
+    return CPL_ISA_NAME(cpl_cpu_proxy_job_bytes)(be, &job) + 12 * (size_t)n + CPL_ALIGNMENT;
 }
-
-const cpl_proxy_ops CPL_ISA_NAME(cpl_cpu_proxy_ops) = {
-    .nearest      = nearest,
-    .noise        = noise,
-    .job_bytes    = job_bytes,
-    .diagonals    = CPL_ISA_NAME(cpl_cpu_proxy_diagonals),
-    .sweep        = CPL_ISA_NAME(cpl_cpu_proxy_sweep),
-    .add_diagonal = CPL_ISA_NAME(cpl_cpu_proxy_add_diagonal),
-    .run_local    = CPL_ISA_NAME(cpl_cpu_proxy_run_local),
-};

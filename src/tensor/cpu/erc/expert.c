@@ -7,7 +7,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "tensor/cpu/erc/product.h"
+#include "tensor/cpu/erc/scratch.h"
 #include "tensor/cpu/simd.h"
 
 /* ---- an expert's matrices ---- */

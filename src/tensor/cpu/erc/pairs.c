@@ -1,7 +1,7 @@
-/* pairs.c - see product.h; operands are pairs of bf16 numbers. Forward the pairs run
+/* pairs.c - see scratch.h; operands are pairs of bf16 numbers. Forward the pairs run
  * along an expert's rows, as they lie; towards the proxies along its columns (two rows side by
  * side), towards its gradient along the proxies. */
-#include "tensor/cpu/erc/product.h"
+#include "tensor/cpu/erc/scratch.h"
 #include "tensor/numbers.h"
 
 static int64_t half_up(int64_t count)
@@ -33,16 +33,11 @@ static const cpl_panel_pair *operand_pairs(const cpl_proxy_matrix *a, int64_t r0
     return block;
 }
 
-static int64_t block_rows(const cpl_proxy_matrix *a, int64_t r0)
-{
-    return a->rows - r0 < PROXY_BLOCK ? a->rows - r0 : PROXY_BLOCK;
-}
-
 void cpl_proxy_pairs_multiply(float *out, const cpl_proxy_matrix *a, const cpl_panel_pair *in,
                               int64_t pad, const cpl_erc_thread *t)
 {
     for (int64_t r0 = 0; r0 < a->rows; r0 += PROXY_BLOCK) {
-        int64_t rows            = block_rows(a, r0), stride;
+        int64_t rows            = cpl_proxy_block_rows(a, r0), stride;
         const cpl_panel_pair *x = operand_pairs(a, r0, rows, t->block_pairs, &stride);
         if (pad == 1) cpl_panel_pairs_dots(out + r0, rows, a->cols / 2, x, stride, in);
         for (int64_t l = 0; pad > 1 && l < pad; l += PANEL) {
@@ -132,7 +127,7 @@ void cpl_proxy_pairs_backward(const cpl_proxy_matrix *a, const float *x, float *
     const int64_t pad = vector_round_up(a->cols);
     lower_gradient(t, x, a->rows, count);
     for (int64_t r0 = 0; r0 < a->rows; r0 += PROXY_BLOCK) {
-        int64_t rows                = block_rows(a, r0), stride;
+        int64_t rows                = cpl_proxy_block_rows(a, r0), stride;
         const cpl_panel_pair *block = operand_pairs(a, r0, rows, t->block_pairs, &stride);
         for (int64_t l = 0; l < pad; l += PANEL) {
             const int64_t width = cpl_panel_width(pad, l);

@@ -1,6 +1,6 @@
-/* product.c - see product.h; operands are F32 numbers, in place or widened. Forward: the dot products
+/* product.c - see scratch.h; operands are F32 numbers, in place or widened. Forward: the dot products
  * of expert_forward in model/erc/reference.c; backward: its dot_backward. */
-#include "tensor/cpu/erc/product.h"
+#include "tensor/cpu/erc/scratch.h"
 
 #include "tensor/cpu/simd.h"
 #include "tensor/numbers.h"
@@ -52,17 +52,11 @@ static const float *operand_rows(const cpl_proxy_matrix *a, int64_t r0, int64_t 
     return buffer;
 }
 
-static int64_t block_rows(const cpl_proxy_matrix *a, int64_t r0)
-{
-    return a->rows - r0 < PROXY_BLOCK ? a->rows - r0 : PROXY_BLOCK;
-}
-
-/* out, panels [rows, pad] = a [rows, cols] . in, panels [cols, pad] */
 void cpl_proxy_multiply(float *out, const cpl_proxy_matrix *a, const float *in, int64_t pad,
                         const cpl_erc_thread *t)
 {
     for (int64_t r0 = 0; r0 < a->rows; r0 += PROXY_BLOCK) {
-        int64_t rows   = block_rows(a, r0), stride;
+        int64_t rows   = cpl_proxy_block_rows(a, r0), stride;
         const float *x = operand_rows(a, r0, rows, 0, a->cols, t->block, &stride);
         if (pad == 1) cpl_panel_dots(out + r0, rows, a->cols, x, stride, in);
         for (int64_t l = 0; pad > 1 && l < pad; l += PANEL) {
@@ -145,9 +139,7 @@ static void add_proxy_gradient(const piece *p, float *drows, int64_t drows_step,
     }
 }
 
-/* With the gradient x [rows, count] of a product a . in (in as panels `wide` [count, cols_pad]):
- *     a's gradient += x in,    drows [count, cols_pad] = or += x^T a
- * strip of columns by strip, whose share of `wide` and `drows` stays in the second cache while the
+/* Strip of columns by strip, whose share of `wide` and `drows` stays in the second cache while the
  * matrix passes, block of rows by block. */
 void cpl_proxy_product_backward(const cpl_proxy_matrix *a, const float *x, const float *wide,
                                 float *drows, int64_t count, bool add, const cpl_erc_thread *t)
@@ -163,7 +155,7 @@ void cpl_proxy_product_backward(const cpl_proxy_matrix *a, const float *x, const
         p.width = pad - l < PROXY_STRIP ? pad - l : PROXY_STRIP;
         p.valid = a->cols - l < p.width ? a->cols - l : p.width;
         for (int64_t r0 = 0; r0 < a->rows; r0 += PROXY_BLOCK) {
-            p.rows = block_rows(a, r0);
+            p.rows = cpl_proxy_block_rows(a, r0);
             p.a    = operand_rows(a, r0, p.rows, l, p.valid, t->block, &p.stride);
             p.x    = x + r0 * count;
             p.grad = a->grad ? a->grad + r0 * a->grad_stride + l : NULL;

@@ -9,7 +9,6 @@
 #define CPL_TENSOR_CPU_ERC_SCRATCH_H
 
 #include "base/arena.h"
-#include "tensor/cpu/cpu.h"
 #include "tensor/cpu/panel.h"
 
 /* Rows of an expert's matrix that are worked on at a time, and columns in a backward pass: a packed
@@ -122,24 +121,57 @@ void cpl_proxy_copy_column(const cpl_erc_workspace *s, const cpl_proxy_acts *one
 void cpl_proxy_backward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts, cpl_erc_thread *t,
                         const cpl_proxies *p, int64_t j, int64_t count);
 
-/* The phases, see tensor/proxy.h. */
-void CPL_ISA_NAME(cpl_cpu_proxy_diagonals)(cpl_backend *be, cpl_proxy_job *job);
-void CPL_ISA_NAME(cpl_cpu_proxy_sweep)(cpl_backend *be, cpl_proxy_job *job);
-void CPL_ISA_NAME(cpl_cpu_proxy_add_diagonal)(cpl_backend *be, cpl_proxy_job *job);
-void CPL_ISA_NAME(cpl_cpu_proxy_run_local)(cpl_backend *be, cpl_proxy_job *job);
+/* ---- the products of an expert's matrix with proxies: product.c multiplies F32 numbers, pairs.c the
+ * bf16 ones of processors that have an instruction for them ---- */
 
-/* What an activation needs. */
-static inline bool cpl_proxy_has_gate(cpl_erc_activation a)
+/* One matrix of one expert, and its gradient. */
+typedef struct cpl_proxy_matrix {
+    const char *at;
+    float *grad; /* NULL: not wanted */
+    int64_t rows, cols, stride, grad_stride;
+    bool direct; /* F32 operands as stored */
+    bool bf16, rounded;
+} cpl_proxy_matrix;
+
+#define cpl_proxy_matrix_of CPL_ISA_NAME(cpl_cpu_proxy_matrix_of)
+cpl_proxy_matrix cpl_proxy_matrix_of(const cpl_erc_workspace *s, cpl_proxy_weights w,
+                                     cpl_proxy_grads dw, int64_t j, int64_t rows, int64_t cols);
+
+/* x rounded to bf16 and back. */
+#define cpl_proxy_round CPL_ISA_NAME(cpl_cpu_proxy_round)
+void cpl_proxy_round(float *x, int64_t count);
+
+/* out, panels [rows, pad] = a [rows, cols] . in, panels [cols, pad]; pad 1: plain vectors. */
+#define cpl_proxy_multiply CPL_ISA_NAME(cpl_cpu_proxy_multiply)
+void cpl_proxy_multiply(float *out, const cpl_proxy_matrix *a, const float *in, int64_t pad,
+                        const cpl_erc_thread *t);
+
+/* With the gradient x [rows, count] of a product a . in (in as panels `wide` [count, cols_pad]):
+ *     a's gradient += x in,    drows [count, cols_pad] = or += x^T a */
+#define cpl_proxy_product_backward CPL_ISA_NAME(cpl_cpu_proxy_product_backward)
+void cpl_proxy_product_backward(const cpl_proxy_matrix *a, const float *x, const float *wide,
+                                float *drows, int64_t count, bool add, const cpl_erc_thread *t);
+
+/* Rows of a block that begins at row r0. */
+static inline int64_t cpl_proxy_block_rows(const cpl_proxy_matrix *a, int64_t r0)
 {
-    return a != CPL_ERC_UP;
+    return a->rows - r0 < PROXY_BLOCK ? a->rows - r0 : PROXY_BLOCK;
 }
-static inline bool cpl_proxy_has_up(cpl_erc_activation a)
-{
-    return a == CPL_ERC_UP || a >= CPL_ERC_SWIGLU;
-}
-static inline bool cpl_proxy_has_hidden(cpl_erc_activation a)
-{
-    return a >= CPL_ERC_SILU;
-}
+
+/* ---- the same in pairs of bf16; rows and cols are even ---- */
+
+/* in: panels [cols / 2, pad] of pairs. */
+#define cpl_proxy_pairs_multiply CPL_ISA_NAME(cpl_cpu_proxy_pairs_multiply)
+void cpl_proxy_pairs_multiply(float *out, const cpl_proxy_matrix *a, const cpl_panel_pair *in,
+                              int64_t pad, const cpl_erc_thread *t);
+
+/* t->wide_pairs = the proxies t->row [count] of all of R. */
+#define cpl_proxy_pairs_rows CPL_ISA_NAME(cpl_cpu_proxy_pairs_rows)
+void cpl_proxy_pairs_rows(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t count);
+
+/* With t->wide_pairs for `wide`; x is rounded already. */
+#define cpl_proxy_pairs_backward CPL_ISA_NAME(cpl_cpu_proxy_pairs_backward)
+void cpl_proxy_pairs_backward(const cpl_proxy_matrix *a, const float *x, float *drows,
+                              int64_t count, bool add, const cpl_erc_thread *t);
 
 #endif /* CPL_TENSOR_CPU_ERC_SCRATCH_H */
