@@ -9,11 +9,7 @@
 #include "cli/flags.h"
 #include "cli/output_paths.h"
 #include "cli/terminal/output.h"
-#include "compare/charts.h"
 #include "compare/compare.h"
-#include "compare/json.h"
-#include "compare/page.h"
-#include "compare/tables.h"
 #include "io/file.h"
 #include "train/config/settings.h"
 

@@ -1,5 +1,5 @@
-/* charts.c - see charts.h */
-#include "compare/charts.h"
+/* charts.c - the charts of a comparison; see compare.h */
+#include "compare/compare.h"
 
 #include <math.h>
 #include <stdio.h>

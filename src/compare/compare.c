@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/arena.h"
-#include "compare/compare.h"
 #include "compare/internal.h"
 
 /* ---- who pairs with whom ---- */
@@ -58,8 +56,8 @@ static cpl_status find_pairs(cpl_compare *c, cpl_pairing *p)
         for (int64_t k = 0; k < group->n; k++) {
             const int64_t a = base->members[i], b = group->members[k];
             if (is_used(p, b) || !are_a_pair(c, a, b)) continue;
-            p->pairs[p->n++] =
-                (cpl_run_pair){a, b, cpl_compare_loss(c, b) - cpl_compare_loss(c, a)};
+            const double difference = cpl_compare_loss(c, b) - cpl_compare_loss(c, a);
+            p->pairs[p->n++] = (cpl_run_pair){.base = a, .other = b, .difference = difference};
             break;
         }
     return CPL_OK;
@@ -80,22 +78,16 @@ static cpl_status measure(cpl_compare *c, cpl_pairing *p)
 
 static cpl_status look_closer(cpl_compare *c, cpl_pairing *p)
 {
-    const cpl_run_record **base  = cpl_pool_take(&c->pool, (size_t)p->n * sizeof *base);
-    const cpl_run_record **other = cpl_pool_take(&c->pool, (size_t)p->n * sizeof *other);
-    if (!base || !other) return CPL_ERR_MEMORY;
-    for (int64_t i = 0; i < p->n; i++) {
-        base[i]  = &c->runs[p->pairs[i].base];
-        other[i] = &c->runs[p->pairs[i].other];
-    }
-    CPL_TRY(cpl_document_difference_of(&p->documents, base, other, p->n));
-    CPL_TRY(cpl_question_counts_of(&p->questions, base, other, p->n));
-    const char *name = c->groups[p->group].name;
-    if (p->documents.reason)
-        CPL_TRY(cpl_compare_warn(c, "%s: not every pair was compared by documents: %s", name,
-                                 p->documents.reason));
-    if (p->questions.reason)
+    const char *name = c->groups[p->group].name, *reason = NULL;
+    CPL_TRY(cpl_compare_documents(c, p, &reason));
+    if (reason)
+        CPL_TRY(
+            cpl_compare_warn(c, "%s: not every pair was compared by documents: %s", name, reason));
+    reason = NULL;
+    CPL_TRY(cpl_compare_questions(c, p, &reason));
+    if (reason)
         CPL_TRY(cpl_compare_warn(c, "%s: not every pair was compared by all questions: %s", name,
-                                 p->questions.reason));
+                                 reason));
     return CPL_OK;
 }
 
@@ -135,10 +127,6 @@ done:
 
 void cpl_compare_close(cpl_compare *c)
 {
-    for (int64_t p = 0; p < c->n_pairings; p++) {
-        cpl_document_difference_free(&c->pairings[p].documents);
-        cpl_question_counts_free(&c->pairings[p].questions);
-    }
     cpl_pool_free(&c->pool);
     memset(c, 0, sizeof *c);
 }

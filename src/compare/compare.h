@@ -11,14 +11,20 @@
  *           evaluations of a run.
  * Pairs:    of the first run's group, the baseline, with each other group: runs that share
  *           train.seed, the seed of the order and all settings of the data.
+ * Documents: on the same held-out documents, bits per byte of a set of them = sum of nll / ln 2 / sum of
+ *           bytes. Documents are matched by source and id. An interval is that of 2,000 resamples of
+ *           the documents with replacement, from their 2.5 % to their 97.5 % quantile. Of several pairs
+ *           the mean is taken; a resample draws the same documents for all of them.
+ * Questions: how often one run of a pair is right where the other is not, and McNemar's exact test,
+ *           in which a question asked several times counts once.
  * Numbers:  NaN is what a run has not. */
 #ifndef CPL_COMPARE_COMPARE_H
 #define CPL_COMPARE_COMPARE_H
 
 #include "base/stats/statistics.h"
-#include "compare/documents.h"
-#include "compare/questions.h"
+#include "base/text.h"
 #include "compare/run_record.h"
+#include "report/chart.h"
 
 typedef struct cpl_compare_options {
     const char *group_by; /* dotted name of a setting; NULL: none */
@@ -60,10 +66,41 @@ typedef struct cpl_compared_figure {
     cpl_spread *spread; /* (n_groups) */
 } cpl_compared_figure;
 
+/* The questions of a task that both runs of a pair have answered. */
+typedef struct cpl_question_table {
+    const char *task;
+    const char *metric; /* "" where `correct` is a plain number */
+    int64_t both, only_base, only_other, neither;
+    int64_t left_out; /* questions that one side alone has */
+    double p;         /* two-sided, exact; over questions, whatever the number of samples of each */
+} cpl_question_table;
+
 typedef struct cpl_run_pair {
-    int64_t base, other; /* runs */
-    double difference;   /* validation loss of other less that of base, at the point */
+    int64_t base, other;       /* runs */
+    double difference;         /* validation loss of other less that of base, at the point */
+    cpl_question_table *tasks; /* (n_tasks) */
+    int64_t n_tasks;
 } cpl_run_pair;
+
+enum { CPL_BOOTSTRAP_RESAMPLES = 2000 };
+
+/* Of all documents, or of those of a source. */
+typedef struct cpl_document_set {
+    const char *source; /* NULL: all */
+    int64_t n;
+    double bytes;
+    double base, other; /* bits per byte, means over the pairs */
+    double difference;  /* other less base */
+    double low, high;   /* its interval; NaN for fewer than two documents */
+} cpl_document_set;
+
+typedef struct cpl_document_difference {
+    int64_t n_pairs; /* those of which both runs have documents; 0: nothing to compare */
+    int64_t step;
+    int64_t only_base, only_other; /* documents of one side alone, at most, in any pair */
+    cpl_document_set *sets;        /* (n_sets) all documents, then each source */
+    int64_t n_sets;
+} cpl_document_difference;
 
 /* The baseline against another group. */
 typedef struct cpl_pairing {
@@ -73,7 +110,6 @@ typedef struct cpl_pairing {
     cpl_spread spread;       /* of the differences */
     double half, detectable; /* see statistics.h */
     cpl_document_difference documents;
-    cpl_question_counts questions;
 } cpl_pairing;
 
 typedef enum cpl_point_kind {
@@ -121,5 +157,25 @@ enum { CPL_POINT_WORDS = 240 };
 
 /* "at 2,048,000 tokens, the most at which every run was evaluated" into `out`, which is returned. */
 const char *cpl_compare_point_words(char out[CPL_POINT_WORDS], const cpl_compare *compare);
+
+/* Appends all tables as text for a terminal, warnings at the top. */
+CPL_NODISCARD cpl_status cpl_compare_text(cpl_text *out, const cpl_compare *compare);
+
+/* A new object, whose members docs/formats.md lists; NULL if there is no memory. What is not finite
+ * is null. */
+json_t *cpl_compare_json(const cpl_compare *compare);
+
+enum { CPL_COMPARE_COLOURS = 8 };
+
+/* Appends all charts, in the sections end (figures at the end against the setting of group_by) and
+ * curves (against tokens). A curve is a line a run; of groups the mean over the runs where all have
+ * a number, with a band of one standard deviation to both sides. Up to CPL_COMPARE_COLOURS lines have
+ * colours of their own, more take the ramp. Losses begin at a twentieth of the tokens, so that the
+ * fall from the first steps does not hide what differs. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_compare_charts(cpl_charts *out, const cpl_compare *compare);
+
+/* Appends the page; `data` is the comparison's JSON with its series, from which its charts come. */
+CPL_NODISCARD cpl_status cpl_compare_page(cpl_text *out, const cpl_compare *compare,
+                                          const json_t *data);
 
 #endif /* CPL_COMPARE_COMPARE_H */

@@ -1,19 +1,21 @@
-/* documents.c - see documents.h */
-#include "compare/documents.h"
-
+/* documents.c - pairs of runs document by document; see compare.h
+ *
+ * File:  RUN/documents.json, plain or compressed: {"step": N, "window": S, "documents":
+ *        [{"source": "web", "id": "...", "bytes": B, "tokens": N, "nll": X}, ...]}. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "base/rng.h"
-#include "base/stats/statistics.h"
+#include "compare/internal.h"
 
 /* A document that the first base has, and what all files say of it. */
 typedef struct document {
     const char *source, *id;
-    double bytes, base, other; /* nll, sums over the files of a side */
-    int64_t n_base, n_other;   /* files that have it with as many bytes */
+    double bytes;
+    double nll[2]; /* of base and other: sums over the files of a side */
+    int64_t n[2];  /* files of a side that have it with as many bytes */
 } document;
 
 typedef struct table {
@@ -55,11 +57,12 @@ static bool read_document(document *out, cpl_pool *pool, const json_t *entry)
     source      = source ? source : "";
     out->source = cpl_pool_copy(pool, source, strlen(source));
     out->bytes  = json_number_value(bytes);
-    out->base   = json_number_value(nll);
+    out->nll[0] = json_number_value(nll);
+    out->n[0]   = 1;
     return true;
 }
 
-/* The documents of a file, each once, sorted; their nll is in `base`. */
+/* The documents of a file, each once, sorted; their nll is that of a base. */
 static cpl_status read_table(table *out, cpl_pool *pool, const json_t *file)
 {
     const json_t *entries = json_object_get(file, "documents");
@@ -80,13 +83,14 @@ static cpl_status read_table(table *out, cpl_pool *pool, const json_t *file)
 /* ---- joining ---- */
 
 typedef struct joined {
+    cpl_compare *c;
     cpl_document_difference *out;
-    table all; /* of the first base; `base`, `other` are sums */
-    bool begun;
+    const char **reason;
+    table all; /* of the first base, with the sums over all files; before it no documents */
 } joined;
 
-/* Adds the numbers of one file to the documents that are there; returns how many are not. */
-static int64_t add_file(table *all, const table *file, bool is_base)
+/* Adds the numbers of one file of a side to the documents that are there; returns how many are not. */
+static int64_t add_file(table *all, const table *file, int side)
 {
     int64_t strange = 0;
     for (int64_t i = 0; i < file->n; i++) {
@@ -96,29 +100,10 @@ static int64_t add_file(table *all, const table *file, bool is_base)
             strange++;
             continue;
         }
-        if (is_base) {
-            hit->base += d->base;
-            hit->n_base++;
-        } else {
-            hit->other += d->base;
-            hit->n_other++;
-        }
+        hit->nll[side] += d->nll[0];
+        hit->n[side]++;
     }
     return strange;
-}
-
-static cpl_status begin(joined *j, const table *base)
-{
-    j->begun     = true;
-    j->all       = *base;
-    j->all.at    = cpl_pool_take(&j->out->pool, (size_t)(base->n + 1) * sizeof(document));
-    j->out->step = base->step;
-    if (!j->all.at) return cpl_pool_status(&j->out->pool);
-    for (int64_t i = 0; i < base->n; i++) {
-        j->all.at[i]      = base->at[i];
-        j->all.at[i].base = 0;
-    }
-    return CPL_OK;
 }
 
 static bool same_reading(const table *a, const table *b)
@@ -126,43 +111,37 @@ static bool same_reading(const table *a, const table *b)
     return a->step == b->step && a->window == b->window;
 }
 
-static cpl_status join_tables(joined *j, const table *base, const table *other)
+static void join_tables(joined *j, const table *base, const table *other)
 {
-    if (!same_reading(base, other) || (j->begun && !same_reading(base, &j->all))) {
-        j->out->reason = "documents.json of the runs are of different steps or windows";
-        return CPL_OK;
+    const bool begun = j->out->n_pairs > 0;
+    if (!same_reading(base, other) || (begun && !same_reading(base, &j->all))) {
+        *j->reason = "documents.json of the runs are of different steps or windows";
+        return;
     }
-    if (!j->begun) CPL_TRY(begin(j, base));
-    (void)add_file(&j->all, base, true);
-    const int64_t strange = add_file(&j->all, other, false);
+    if (begun)
+        (void)add_file(&j->all, base, 0);
+    else
+        j->all = *base;
+    const int64_t strange = add_file(&j->all, other, 1);
     if (strange > j->out->only_other) j->out->only_other = strange;
+    j->out->step = j->all.step;
     j->out->n_pairs++;
-    return CPL_OK;
 }
 
-/* A file that cannot be read is a reason, not a failure. */
-static cpl_status load(json_t **file, joined *j, const cpl_run_record *run)
+static cpl_status join_pair(joined *j, const cpl_run_pair *pair)
 {
-    cpl_status status = cpl_run_json(file, run, "documents.json");
-    if (status == CPL_OK || status == CPL_ERR_MEMORY) return status;
-    j->out->reason = cpl_pool_printf(&j->out->pool, "%s", cpl_last_error());
-    return CPL_OK;
-}
-
-static cpl_status join_pair(joined *j, const cpl_run_record *base, const cpl_run_record *other)
-{
-    json_t *a = NULL, *b = NULL;
-    table one, two;
+    const cpl_run_record *runs[2] = {&j->c->runs[pair->base], &j->c->runs[pair->other]};
+    json_t *files[2];
+    table base, other;
     cpl_status status = CPL_OK;
-    CPL_TRY_DONE(load(&a, j, base));
-    CPL_TRY_DONE(load(&b, j, other));
-    if (!a || !b) goto done;
-    CPL_TRY_DONE(read_table(&one, &j->out->pool, a));
-    CPL_TRY_DONE(read_table(&two, &j->out->pool, b));
-    status = join_tables(j, &one, &two);
-done:
-    json_decref(a);
-    json_decref(b);
+    CPL_TRY(cpl_run_files(files, j->reason, &j->c->pool, runs, "documents.json", NULL));
+    if (files[0] && files[1]) {
+        status = read_table(&base, &j->c->pool, files[0]);
+        if (status == CPL_OK) status = read_table(&other, &j->c->pool, files[1]);
+        if (status == CPL_OK) join_tables(j, &base, &other);
+    }
+    json_decref(files[0]);
+    json_decref(files[1]);
     return status;
 }
 
@@ -173,12 +152,12 @@ static void keep_matched(joined *j)
     int64_t kept    = 0;
     for (int64_t i = 0; i < j->all.n; i++) {
         document d = j->all.at[i];
-        if (d.n_base < n || d.n_other < n) {
+        if (d.n[0] < n || d.n[1] < n) {
             j->out->only_base++;
             continue;
         }
-        d.base /= (double)n;
-        d.other /= (double)n;
+        d.nll[0] /= (double)n;
+        d.nll[1] /= (double)n;
         j->all.at[kept++] = d;
     }
     j->all.n = kept;
@@ -186,8 +165,8 @@ static void keep_matched(joined *j)
 
 /* ---- figures ---- */
 
-cpl_status cpl_document_interval(double *low, double *high, const double *delta,
-                                 const double *bytes, int64_t n, uint32_t layer)
+cpl_status cpl_compare_interval(double *low, double *high, const double *delta, const double *bytes,
+                                int64_t n, uint32_t layer)
 {
     double *drawn = cpl_alloc(CPL_BOOTSTRAP_RESAMPLES * sizeof *drawn);
     if (!drawn) return CPL_ERR_MEMORY;
@@ -219,56 +198,47 @@ static cpl_status measure(cpl_document_set *set, cpl_pool *pool, const document 
     set->n   = n;
     set->low = set->high = (double)NAN;
     for (int64_t i = 0; i < n; i++) {
-        delta[i] = (at[i].other - at[i].base) / log(2);
+        delta[i] = (at[i].nll[1] - at[i].nll[0]) / log(2);
         bytes[i] = at[i].bytes;
         set->bytes += at[i].bytes;
-        base += at[i].base;
-        other += at[i].other;
+        base += at[i].nll[0];
+        other += at[i].nll[1];
     }
     set->base       = base / log(2) / set->bytes;
     set->other      = other / log(2) / set->bytes;
     set->difference = set->other - set->base;
-    return n < 2 ? CPL_OK : cpl_document_interval(&set->low, &set->high, delta, bytes, n, layer);
+    return n < 2 ? CPL_OK : cpl_compare_interval(&set->low, &set->high, delta, bytes, n, layer);
 }
 
-static cpl_status measure_all(cpl_document_difference *out, const table *all)
+static cpl_status measure_all(cpl_document_difference *out, cpl_pool *pool, const table *all)
 {
     int64_t sources = 0;
     for (int64_t i = 0; i < all->n; i++)
         sources += i == 0 || strcmp(all->at[i].source, all->at[i - 1].source) != 0;
-    out->sets = cpl_pool_take(&out->pool, (size_t)(sources + 1) * sizeof *out->sets);
-    if (!out->sets) return cpl_pool_status(&out->pool);
-    CPL_TRY(measure(&out->sets[out->n_sets++], &out->pool, all->at, all->n, 0));
+    out->sets = cpl_pool_take(pool, (size_t)(sources + 1) * sizeof *out->sets);
+    if (!out->sets) return cpl_pool_status(pool);
+    CPL_TRY(measure(&out->sets[out->n_sets++], pool, all->at, all->n, 0));
     for (int64_t i = 0, first = 0; i < all->n; i++) {
         if (i + 1 < all->n && strcmp(all->at[i + 1].source, all->at[i].source) == 0) continue;
         cpl_document_set *set = &out->sets[out->n_sets];
         set->source           = all->at[i].source;
-        CPL_TRY(measure(set, &out->pool, all->at + first, i + 1 - first, (uint32_t)out->n_sets));
+        CPL_TRY(measure(set, pool, all->at + first, i + 1 - first, (uint32_t)out->n_sets));
         out->n_sets++;
         first = i + 1;
     }
     return CPL_OK;
 }
 
-cpl_status cpl_document_difference_of(cpl_document_difference *out,
-                                      const cpl_run_record *const *base,
-                                      const cpl_run_record *const *other, int64_t n)
+cpl_status cpl_compare_documents(cpl_compare *c, cpl_pairing *p, const char **reason)
 {
-    joined j = {.out = out};
-    memset(out, 0, sizeof *out);
-    for (int64_t i = 0; i < n; i++) CPL_TRY(join_pair(&j, base[i], other[i]));
-    if (out->n_pairs == 0) return CPL_OK;
+    joined j = {.c = c, .out = &p->documents, .reason = reason};
+    for (int64_t i = 0; i < p->n; i++) CPL_TRY(join_pair(&j, &p->pairs[i]));
+    if (j.out->n_pairs == 0) return CPL_OK;
     keep_matched(&j);
     if (j.all.n == 0) {
-        out->n_pairs = 0;
-        out->reason  = "documents.json of the runs have no document in common";
+        j.out->n_pairs = 0;
+        *reason        = "documents.json of the runs have no document in common";
         return CPL_OK;
     }
-    return measure_all(out, &j.all);
-}
-
-void cpl_document_difference_free(cpl_document_difference *difference)
-{
-    cpl_pool_free(&difference->pool);
-    memset(difference, 0, sizeof *difference);
+    return measure_all(j.out, &c->pool, &j.all);
 }

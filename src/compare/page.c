@@ -1,10 +1,8 @@
-/* page.c - the page in its reading order; see page.h */
-#include "compare/page.h"
-
+/* page.c - the page of a comparison in its reading order; see compare.h */
 #include <stdio.h>
 #include <string.h>
 
-#include "compare/tables.h"
+#include "compare/internal.h"
 #include "report/page.h"
 
 static void put_title(cpl_text *out, const cpl_compare *c)
@@ -34,57 +32,18 @@ static void put_warnings(cpl_text *out, const cpl_compare *c)
 
 /* ---- tables ---- */
 
-typedef cpl_status table(cpl_grid *grid, cpl_pool *pool, const cpl_compare *compare);
-
-static cpl_status put_table(cpl_text *out, const cpl_compare *c, table *make, const char *heading,
-                            const char *words)
+static cpl_status put_table(cpl_text *out, const cpl_compare *c, const cpl_compare_table *of)
 {
     cpl_pool pool = {0};
     cpl_grid g;
-    cpl_status status = make(&g, &pool, c);
+    cpl_status status = of->make(&g, &pool, c);
     if (status == CPL_OK && g.n_rows) {
-        cpl_page_section(out, heading ? heading : g.title);
-        if (words) cpl_page_small(out, words);
+        cpl_page_section(out, of->heading ? of->heading : g.title);
+        if (of->words && (c->grouped || !of->of_groups)) cpl_page_small(out, of->words);
         cpl_grid_page(out, &g);
     }
     cpl_pool_free(&pool);
     return status;
-}
-
-static cpl_status by_groups(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
-{
-    return cpl_compare_table_figures(g, pool, c, false);
-}
-static cpl_status by_runs(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
-{
-    return cpl_compare_table_figures(g, pool, c, true);
-}
-
-static cpl_status put_tables(cpl_text *out, const cpl_compare *c)
-{
-    CPL_TRY(put_table(out, c, cpl_compare_table_runs, NULL, NULL));
-    CPL_TRY(put_table(out, c, cpl_compare_table_settings, NULL,
-                      "Bookkeeping, which changes no figure, stands last."));
-    CPL_TRY(put_table(out, c, by_groups, "Figures at equal tokens",
-                      c->grouped
-                          ? "Mean ± standard deviation over the runs of a group; in brackets "
-                            "how many they are."
-                          : NULL));
-    CPL_TRY(put_table(out, c, cpl_compare_table_pairs, NULL,
-                      "Pairs share the seed, the data and its order. Negative: better than the "
-                      "baseline. The interval is Student's; detectable is the smallest true "
-                      "difference that so many pairs with this spread find at 5 % with a power of "
-                      "80 %."));
-    CPL_TRY(put_table(out, c, cpl_compare_table_documents, NULL, NULL));
-    return put_table(out, c, cpl_compare_table_questions, NULL,
-                     "Of the questions that both runs answered; McNemar's exact test, two-sided.");
-}
-
-static cpl_status put_details(cpl_text *out, const cpl_compare *c)
-{
-    if (c->grouped) CPL_TRY(put_table(out, c, by_runs, "Figures of each run", NULL));
-    return put_table(out, c, cpl_compare_table_each_pair, NULL,
-                     "Difference of validation loss at the point of comparison.");
 }
 
 /* ---- charts ---- */
@@ -126,8 +85,7 @@ cpl_status cpl_compare_page(cpl_text *out, const cpl_compare *c, const json_t *d
     put_title(out, c);
     put_warnings(out, c);
     put_charts(out, c, data);
-    CPL_TRY(put_tables(out, c));
-    CPL_TRY(put_details(out, c));
+    for (int i = 0; i < CPL_COMPARE_TABLES; i++) CPL_TRY(put_table(out, c, &cpl_compare_tables[i]));
     put_terms(out, c);
     cpl_page_close(out, data);
     return cpl_text_status(out);

@@ -1,12 +1,13 @@
-/* questions.c - see questions.h */
-#include "compare/questions.h"
-
+/* questions.c - pairs of runs question by question; see compare.h
+ *
+ * File:  RUN/questions.json, plain or compressed: {"results": {TASK: {"metrics": {...}, "samples":
+ *        [{"id": ..., "correct": 0 or 1, or an object of them by metric}]}}}. Of several metrics the
+ *        first in the order of "metrics" counts. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/stats/statistics.h"
-#include "base/text.h"
+#include "compare/internal.h"
 #include "eval/totals.h"
 #include "io/json.h"
 
@@ -122,34 +123,20 @@ static cpl_status count(cpl_question_table *t, const json_t *base, const json_t 
     return status;
 }
 
-static cpl_status append(cpl_question_counts *out, const cpl_question_table *t)
-{
-    if (out->n == out->capacity) {
-        const int64_t capacity   = out->capacity ? 2 * out->capacity : 16;
-        cpl_question_table *more = cpl_realloc(out->tables, (size_t)capacity * sizeof *more);
-        if (!more) return no_memory();
-        out->tables   = more;
-        out->capacity = capacity;
-    }
-    out->tables[out->n++] = *t;
-    return CPL_OK;
-}
-
-static cpl_status compare_task(cpl_question_counts *out, int64_t pair, const char *name,
+static cpl_status compare_task(cpl_run_pair *pair, cpl_pool *pool, const char *name,
                                const json_t *base, const json_t *other)
 {
     json_t *a = NULL, *b = NULL;
     const json_t *samples = json_object_get(base, "samples");
     json_t *correct       = json_object_get(json_array_get(samples, 0), "correct");
     const char *metric    = metric_of(base, correct);
-    cpl_question_table t  = {.pair   = pair,
-                             .task   = cpl_pool_copy(&out->pool, name, strlen(name)),
-                             .metric = cpl_pool_copy(&out->pool, metric, strlen(metric))};
+    cpl_question_table t  = {.task   = cpl_pool_copy(pool, name, strlen(name)),
+                             .metric = cpl_pool_copy(pool, metric, strlen(metric))};
     cpl_status status     = by_id(&a, base, metric);
     if (status == CPL_OK) status = by_id(&b, other, metric);
     if (status == CPL_OK) status = count(&t, a, b);
     if (status == CPL_OK && t.both + t.only_base + t.only_other + t.neither > 0)
-        status = append(out, &t);
+        pair->tasks[pair->n_tasks++] = t;
     json_decref(a);
     json_decref(b);
     return status;
@@ -193,51 +180,32 @@ static const char *fault_of(cpl_pool *pool, const json_t *file)
     return NULL;
 }
 
-static cpl_status load(json_t **file, cpl_question_counts *out, const cpl_run_record *run)
+static cpl_status compare_tasks(cpl_run_pair *pair, cpl_pool *pool, json_t *files[2])
 {
-    cpl_status status = cpl_run_json(file, run, "questions.json");
-    if (status == CPL_ERR_MEMORY) return status;
-    if (status != CPL_OK) {
-        out->reason = cpl_pool_printf(&out->pool, "%s", cpl_last_error());
-        return CPL_OK;
-    }
-    const char *fault = *file ? fault_of(&out->pool, *file) : NULL;
-    if (fault)
-        out->reason = cpl_pool_printf(&out->pool, "%s/questions.json: %s", run->folder, fault);
-    return CPL_OK;
-}
-
-static cpl_status compare_pair(cpl_question_counts *out, int64_t pair, const cpl_run_record *base,
-                               const cpl_run_record *other)
-{
-    json_t *a = NULL, *b = NULL, *task;
     const char *name;
-    cpl_status status = CPL_OK;
-    CPL_TRY_DONE(load(&a, out, base));
-    CPL_TRY_DONE(load(&b, out, other));
-    json_t *tasks = json_object_get(a, "results"), *theirs = json_object_get(b, "results");
+    json_t *task, *tasks = json_object_get(files[0], "results");
+    const json_t *theirs = json_object_get(files[1], "results");
+    pair->tasks          = cpl_pool_take(pool, json_object_size(tasks) * sizeof *pair->tasks + 1);
+    if (!pair->tasks) return CPL_ERR_MEMORY;
     json_object_foreach(tasks, name, task)
     {
         const json_t *same = json_object_get(theirs, name);
-        if (same) CPL_TRY_DONE(compare_task(out, pair, name, task, same));
+        if (same) CPL_TRY(compare_task(pair, pool, name, task, same));
     }
-done:
-    json_decref(a);
-    json_decref(b);
+    return CPL_OK;
+}
+
+cpl_status cpl_compare_questions(cpl_compare *c, cpl_pairing *p, const char **reason)
+{
+    cpl_status status = CPL_OK;
+    for (int64_t i = 0; i < p->n && status == CPL_OK; i++) {
+        cpl_run_pair *pair            = &p->pairs[i];
+        const cpl_run_record *runs[2] = {&c->runs[pair->base], &c->runs[pair->other]};
+        json_t *files[2];
+        CPL_TRY(cpl_run_files(files, reason, &c->pool, runs, "questions.json", fault_of));
+        status = compare_tasks(pair, &c->pool, files);
+        json_decref(files[0]);
+        json_decref(files[1]);
+    }
     return status;
-}
-
-cpl_status cpl_question_counts_of(cpl_question_counts *out, const cpl_run_record *const *base,
-                                  const cpl_run_record *const *other, int64_t n)
-{
-    memset(out, 0, sizeof *out);
-    for (int64_t i = 0; i < n; i++) CPL_TRY(compare_pair(out, i, base[i], other[i]));
-    return cpl_pool_status(&out->pool);
-}
-
-void cpl_question_counts_free(cpl_question_counts *counts)
-{
-    cpl_free(counts->tables);
-    cpl_pool_free(&counts->pool);
-    memset(counts, 0, sizeof *counts);
 }

@@ -1,12 +1,10 @@
-/* run_lines.c - see run_lines.h */
-#include "compare/run_lines.h"
-
-#include <jansson.h>
+/* run_lines.c - the lines of a run's metrics, into its record; see internal.h */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
+#include "compare/internal.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/pieces.h"

@@ -1,6 +1,4 @@
 /* run_record.c - see run_record.h */
-#include "compare/run_record.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -12,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "compare/run_lines.h"
+#include "compare/internal.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/stream.h"
@@ -320,11 +318,10 @@ static cpl_status read_whole(cpl_text *out, const char *path)
     return status == CPL_OK ? cpl_text_status(out) : status;
 }
 
-cpl_status cpl_run_json(json_t **out, const cpl_run_record *run, const char *name)
+static cpl_status read_json(json_t **out, const cpl_run_record *run, const char *name)
 {
     char *path    = NULL;
     cpl_text text = {0};
-    *out          = NULL;
     CPL_TRY(find_stored(&path, run->folder, name));
     if (!path) return CPL_OK;
     cpl_status status = read_whole(&text, path);
@@ -332,5 +329,23 @@ cpl_status cpl_run_json(json_t **out, const cpl_run_record *run, const char *nam
         status = cpl_json_parse(out, text.bytes ? text.bytes : "", text.length, path);
     cpl_text_free(&text);
     cpl_free(path);
+    return status;
+}
+
+cpl_status cpl_run_files(json_t *files[2], const char **reason, cpl_pool *pool,
+                         const cpl_run_record *const runs[2], const char *name,
+                         const char *(*fault)(cpl_pool *pool, const json_t *file))
+{
+    cpl_status status = CPL_OK;
+    files[0] = files[1] = NULL;
+    for (int i = 0; i < 2 && status != CPL_ERR_MEMORY; i++) {
+        status            = read_json(&files[i], runs[i], name);
+        const char *wrong = files[i] && fault ? fault(pool, files[i]) : NULL;
+        if (status != CPL_OK) *reason = cpl_pool_printf(pool, "%s", cpl_last_error());
+        if (wrong) *reason = cpl_pool_printf(pool, "%s/%s: %s", runs[i]->folder, name, wrong);
+    }
+    if (status != CPL_ERR_MEMORY) return CPL_OK;
+    json_decref(files[0]);
+    json_decref(files[1]);
     return status;
 }

@@ -121,8 +121,11 @@ double cpl_run_val_loss(const cpl_run_record *run, const cpl_run_line *line, con
 /* Whether the line has an evaluation. */
 bool cpl_run_evaluated(const cpl_run_line *line);
 
-/* Sets `*out` to RUN/`name` or, where that is not there, RUN/`name`.gz or .zst; NULL: none of them is
- * there. CPL_ERR_INPUT where it cannot be read. The caller gives it back with json_decref. */
-CPL_NODISCARD cpl_status cpl_run_json(json_t **out, const cpl_run_record *run, const char *name);
+/* Sets `files` to RUN/`name` of two runs, or where that is not there RUN/`name`.gz or .zst; NULL: none
+ * of them is there, or it cannot be read, and then `*reason`, from the pool, says why, as it does
+ * where `fault` (NULL: none) finds one. The caller gives both back with json_decref. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_run_files(json_t *files[2], const char **reason, cpl_pool *pool,
+                                       const cpl_run_record *const runs[2], const char *name,
+                                       const char *(*fault)(cpl_pool *pool, const json_t *file));
 
 #endif /* CPL_COMPARE_RUN_RECORD_H */

@@ -1,6 +1,4 @@
-/* tables.c - see tables.h */
-#include "compare/tables.h"
-
+/* tables.c - the tables of a comparison; see internal.h */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -75,7 +73,7 @@ static const char *damage_of(cpl_pool *pool, const cpl_run_record *run)
     return run->n_damaged ? count(pool, run->n_damaged) : "–";
 }
 
-cpl_status cpl_compare_table_runs(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
+static cpl_status runs(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
 {
     CPL_TRY(cpl_grid_open(g, pool, c->n_runs, c->grouped ? 4 : 3));
     g->title      = "Runs";
@@ -127,7 +125,7 @@ static const char *group_title(cpl_pool *pool, const cpl_compare *c, int64_t g)
                            group->n == 1 ? "" : "s");
 }
 
-cpl_status cpl_compare_table_settings(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
+static cpl_status settings(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
 {
     int64_t n = 0, row = 0;
     for (int64_t i = 0; i < c->n_settings; i++) n += c->settings[i].differs;
@@ -165,8 +163,8 @@ static bool any_lacks(const cpl_compare *c)
     return false;
 }
 
-cpl_status cpl_compare_table_figures(cpl_grid *g, cpl_pool *pool, const cpl_compare *c,
-                                     bool by_runs)
+/* By groups, mean and deviation; or by runs. */
+static cpl_status figures(cpl_grid *g, cpl_pool *pool, const cpl_compare *c, bool by_runs)
 {
     const int64_t columns = by_runs ? c->n_runs : c->n_groups;
     char words[CPL_POINT_WORDS];
@@ -191,9 +189,19 @@ cpl_status cpl_compare_table_figures(cpl_grid *g, cpl_pool *pool, const cpl_comp
     return cpl_pool_status(pool);
 }
 
+static cpl_status figures_by_groups(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
+{
+    return figures(g, pool, c, false);
+}
+/* Without groups it would be the same again. */
+static cpl_status figures_by_runs(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
+{
+    return c->grouped ? figures(g, pool, c, true) : cpl_grid_open(g, pool, 0, 0);
+}
+
 /* ---- pairs ---- */
 
-cpl_status cpl_compare_table_pairs(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
+static cpl_status pairs(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
 {
     static const char *const columns[] = {"pairs", "mean difference", "sd", "95 % interval",
                                           "detectable at 80 %"};
@@ -216,7 +224,7 @@ cpl_status cpl_compare_table_pairs(cpl_grid *g, cpl_pool *pool, const cpl_compar
     return cpl_pool_status(pool);
 }
 
-cpl_status cpl_compare_table_each_pair(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
+static cpl_status each_pair(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
 {
     int64_t n = 0, row = 0;
     for (int64_t p = 0; p < c->n_pairings; p++) n += c->pairings[p].n;
@@ -280,7 +288,7 @@ static const char *interval_note(cpl_pool *pool, const cpl_compare *c)
         left_out(pool, c));
 }
 
-cpl_status cpl_compare_table_documents(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
+static cpl_status documents(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
 {
     static const char *const columns[] = {"documents", "baseline", "group", "difference",
                                           "95 % interval"};
@@ -304,39 +312,60 @@ cpl_status cpl_compare_table_documents(cpl_grid *g, cpl_pool *pool, const cpl_co
     return cpl_pool_status(pool);
 }
 
-static void put_question(cpl_grid *g, cpl_pool *pool, int64_t row, const cpl_question_table *t)
+static void put_questions(cpl_grid *g, cpl_pool *pool, int64_t row, const cpl_compare *c,
+                          const cpl_run_pair *pair, const cpl_question_table *t)
 {
     const int64_t counts[] = {t->both, t->only_base, t->only_other, t->neither, t->left_out};
+    const char *comma      = *t->metric ? ", " : "";
+    g->rows[row]           = c->names[pair->other];
+    cpl_grid_set(g, row, 0, c->names[pair->base]);
+    cpl_grid_set(g, row, 1, cpl_pool_printf(pool, "%s%s%s", t->task, comma, t->metric));
     for (int k = 0; k < 5; k++) cpl_grid_set(g, row, k + 2, count(pool, counts[k]));
     cpl_grid_set(g, row, 7, number(pool, t->p, 3));
 }
 
-cpl_status cpl_compare_table_questions(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
+static cpl_status questions(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
 {
     static const char *const columns[] = {"against",   "task",    "both right", "baseline alone",
                                           "run alone", "neither", "left out",   "p (McNemar)"};
     int64_t n = 0, row = 0;
-    for (int64_t p = 0; p < c->n_pairings; p++) n += c->pairings[p].questions.n;
+    for (int64_t p = 0; p < c->n_pairings; p++)
+        for (int64_t i = 0; i < c->pairings[p].n; i++) n += c->pairings[p].pairs[i].n_tasks;
     CPL_TRY(cpl_grid_open(g, pool, n, 8));
     g->title  = "Questions answered right";
     g->corner = "run";
     for (int64_t k = 0; k < 8; k++) g->columns[k] = columns[k];
-    for (int64_t p = 0; p < c->n_pairings; p++) {
-        const cpl_pairing *of = &c->pairings[p];
-        for (int64_t i = 0; i < of->questions.n; i++, row++) {
-            const cpl_question_table *t = &of->questions.tables[i];
-            g->rows[row]                = c->names[of->pairs[t->pair].other];
-            cpl_grid_set(g, row, 0, c->names[of->pairs[t->pair].base]);
-            cpl_grid_set(
-                g, row, 1,
-                cpl_pool_printf(pool, "%s%s%s", t->task, *t->metric ? ", " : "", t->metric));
-            put_question(g, pool, row, t);
+    for (int64_t p = 0; p < c->n_pairings; p++)
+        for (int64_t i = 0; i < c->pairings[p].n; i++) {
+            const cpl_run_pair *pair = &c->pairings[p].pairs[i];
+            for (int64_t k = 0; k < pair->n_tasks; k++)
+                put_questions(g, pool, row++, c, pair, &pair->tasks[k]);
         }
-    }
     return cpl_pool_status(pool);
 }
 
 /* ---- all ---- */
+
+const cpl_compare_table cpl_compare_tables[CPL_COMPARE_TABLES] = {
+    {.make = runs},
+    {.make = settings, .words = "Bookkeeping, which changes no figure, stands last."},
+    {.make    = figures_by_groups,
+     .heading = "Figures at equal tokens",
+     .words = "Mean ± standard deviation over the runs of a group; in brackets how many they are.",
+     .of_groups = true},
+    {.make = pairs,
+     .words =
+         "Pairs share the seed, the data and its order. Negative: better than the baseline. The "
+         "interval is Student's; detectable is the smallest true difference that so many pairs "
+         "with this spread find at 5 % with a power of 80 %."},
+    {.make = documents},
+    {.make  = questions,
+     .words = "Of the questions that both runs answered; McNemar's exact test, two-sided."},
+    {.make = figures_by_runs, .details = true, .heading = "Figures of each run"},
+    {.make    = each_pair,
+     .details = true,
+     .words   = "Difference of validation loss at the point of comparison."},
+};
 
 cpl_status cpl_compare_text(cpl_text *out, const cpl_compare *c)
 {
@@ -345,18 +374,10 @@ cpl_status cpl_compare_text(cpl_text *out, const cpl_compare *c)
     cpl_grid g;
     for (int64_t i = 0; i < c->n_warnings; i++)
         cpl_text_printf(out, "warning: %s\n", c->warnings[i]);
-    CPL_TRY_DONE(cpl_compare_table_runs(&g, &pool, c));
-    cpl_grid_text(out, &g);
-    CPL_TRY_DONE(cpl_compare_table_settings(&g, &pool, c));
-    cpl_grid_text(out, &g);
-    CPL_TRY_DONE(cpl_compare_table_figures(&g, &pool, c, false));
-    cpl_grid_text(out, &g);
-    CPL_TRY_DONE(cpl_compare_table_pairs(&g, &pool, c));
-    cpl_grid_text(out, &g);
-    CPL_TRY_DONE(cpl_compare_table_documents(&g, &pool, c));
-    cpl_grid_text(out, &g);
-    CPL_TRY_DONE(cpl_compare_table_questions(&g, &pool, c));
-    cpl_grid_text(out, &g);
+    for (int i = 0; i < CPL_COMPARE_TABLES && !cpl_compare_tables[i].details; i++) {
+        CPL_TRY_DONE(cpl_compare_tables[i].make(&g, &pool, c));
+        cpl_grid_text(out, &g);
+    }
     status = cpl_text_status(out);
 done:
     cpl_pool_free(&pool);

@@ -2,7 +2,6 @@
 #ifndef CPL_TESTS_COMPARE_COMPARE_CASE_H
 #define CPL_TESTS_COMPARE_COMPARE_CASE_H
 
-#include "compare/charts.h"
 #include "compare/compare.h"
 #include "compare/run_case.h"
 

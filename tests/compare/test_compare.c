@@ -1,9 +1,6 @@
 /* test_compare.c - runs lined up: settings, groups, the point of comparison and the figures there, each
  * against what is worked out here. */
 #include "compare/compare_case.h"
-#include "compare/json.h"
-#include "compare/page.h"
-#include "compare/tables.h"
 
 /* ---- groups ---- */
 

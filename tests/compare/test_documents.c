@@ -3,7 +3,7 @@
 #include "base/arena.h"
 #include "base/rng.h"
 #include "compare/compare_case.h"
-#include "compare/tables.h"
+#include "compare/internal.h"
 
 /* ---- documents ---- */
 
@@ -119,7 +119,7 @@ static void the_bootstrap_is_the_same_twice(void **state)
         bytes[i] = 100 + i;
     }
     for (int i = 0; i < 3; i++)
-        assert_ok(cpl_document_interval(&low[i], &high[i], delta, bytes, 50, (uint32_t)(i == 2)));
+        assert_ok(cpl_compare_interval(&low[i], &high[i], delta, bytes, 50, (uint32_t)(i == 2)));
     assert_true(low[0] == low[1] && high[0] == high[1]);
     assert_true(low[0] != low[2]); /* another set draws other documents */
     /* one resample by hand: the first draws are those of the generator */
@@ -200,9 +200,9 @@ static void questions_are_counted_both_ways(void **state)
     write_questions(folders[1], "100111111000", true);
     lined_up l;
     line_up_folders(&l, folders, 2, NULL);
-    const cpl_question_counts *q = &l.c.pairings[0].questions;
-    assert_int_equal(q->n, 2); /* tasks of one side alone are none */
-    const cpl_question_table *t = &q->tables[0];
+    const cpl_run_pair *pair = &l.c.pairings[0].pairs[0];
+    assert_int_equal(pair->n_tasks, 2); /* tasks of one side alone are none */
+    const cpl_question_table *t = &pair->tasks[0];
     assert_string_equal(t->task, "ranked");
     assert_string_equal(t->metric, "acc_norm"); /* the first of "metrics" */
     assert_int_equal(t->both, 1);
@@ -211,9 +211,9 @@ static void questions_are_counted_both_ways(void **state)
     assert_int_equal(t->neither, 3);
     assert_int_equal(t->left_out, 1);
     assert_near(t->p, 0.453125, 1e-12); /* binomtest(2, 7) */
-    assert_string_equal(q->tables[1].metric, "b");
-    assert_int_equal(q->tables[1].both, 1);
-    assert_near(q->tables[1].p, 1, 0);
+    assert_string_equal(pair->tasks[1].metric, "b");
+    assert_int_equal(pair->tasks[1].both, 1);
+    assert_near(pair->tasks[1].p, 1, 0);
     release(&l);
 }
 
@@ -236,7 +236,7 @@ static void askings_of_a_question_count_once(void **state)
     }
     lined_up l;
     line_up_folders(&l, folders, 2, NULL);
-    const cpl_question_table *t = &l.c.pairings[0].questions.tables[0];
+    const cpl_question_table *t = &l.c.pairings[0].pairs[0].tasks[0];
     assert_int_equal(t->only_base, 5);
     assert_int_equal(t->only_other, 1);
     assert_near(t->p, 1, 1e-12); /* one question against none, not five against one: 0.21875 */

@@ -1,7 +1,6 @@
 /* test_page.c - pages and charts of runs lined up: whole, escaped, with the numbers they were given.
  * With a folder as argument the program writes the pages of its cases there instead, for
  * tests/report/check_page.py. */
-#include "compare/page.h"
 
 #include <math.h>
 

@@ -5,9 +5,6 @@
  * Method: two good runs that pair; each round damages one file of the second and lines both up. */
 #include "base/arena.h"
 #include "compare/compare_case.h"
-#include "compare/json.h"
-#include "compare/page.h"
-#include "compare/tables.h"
 #include "fuzz.h"
 #include "io/file.h"
 
