@@ -223,8 +223,8 @@ static cpl_status add_source(cpl_compare *c, const char *label)
 static cpl_status add_sources(cpl_compare *c)
 {
     for (int64_t r = 0; r < c->n_runs; r++)
-        for (int64_t i = 0; i < c->runs[r].n_sources; i++)
-            CPL_TRY(add_source(c, c->runs[r].sources[i]));
+        for (int64_t i = 0; i < c->runs[r].sources.count; i++)
+            CPL_TRY(add_source(c, c->runs[r].sources.at[i]));
     return CPL_OK;
 }
 
@@ -233,7 +233,7 @@ cpl_status cpl_compare_figures(cpl_compare *c)
     int64_t rows = CPL_RUN_FIGURES;
     set_point(c);
     CPL_TRY(set_seconds(c));
-    for (int64_t r = 0; r < c->n_runs; r++) rows += c->runs[r].n_sources;
+    for (int64_t r = 0; r < c->n_runs; r++) rows += c->runs[r].sources.count;
     c->figures = cpl_pool_take(&c->pool, (size_t)rows * sizeof *c->figures);
     if (!c->figures) return CPL_ERR_MEMORY;
     for (int f = 0; f < CPL_RUN_FIGURES; f++) {

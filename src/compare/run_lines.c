@@ -7,6 +7,7 @@
 #include "compare/internal.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "io/paths.h"
 #include "io/pieces.h"
 #include "tensor/figures.h"
 
@@ -62,20 +63,11 @@ static bool take_figures(cpl_run_record *run, cpl_run_line *line, const json_t *
     return true;
 }
 
-/* The place of a source's label, new at the end; -1: no memory. */
-static int64_t source_of(cpl_run_record *run, const char *label)
+static cpl_status know_source(cpl_strings *sources, const char *label)
 {
-    for (int64_t i = 0; i < run->n_sources; i++)
-        if (strcmp(run->sources[i], label) == 0) return i;
-    if (run->n_sources == run->source_capacity) {
-        const int64_t capacity = run->source_capacity ? 2 * run->source_capacity : 16;
-        const char **more      = cpl_realloc((void *)run->sources, (size_t)capacity * sizeof *more);
-        if (!more) return -1;
-        run->sources         = more;
-        run->source_capacity = capacity;
-    }
-    run->sources[run->n_sources] = cpl_pool_copy(&run->pool, label, strlen(label));
-    return run->n_sources++;
+    for (int64_t i = 0; i < sources->count; i++)
+        if (strcmp(sources->at[i], label) == 0) return CPL_OK;
+    return cpl_paths_add(sources, label);
 }
 
 static bool take_sources(cpl_run_record *run, cpl_run_line *line, const json_t *losses)
@@ -84,13 +76,13 @@ static bool take_sources(cpl_run_record *run, cpl_run_line *line, const json_t *
     json_t *value, *all = (json_t *)losses;
     json_object_foreach(all, label, value)
     {
-        if (source_of(run, label) < 0) return false;
+        if (know_source(&run->sources, label) != CPL_OK) return false;
     }
-    line->n_sources = run->n_sources;
-    line->sources   = cpl_pool_take(&run->pool, (size_t)(run->n_sources + 1) * sizeof(double));
+    line->n_sources = run->sources.count;
+    line->sources   = cpl_pool_take(&run->pool, (size_t)line->n_sources * sizeof(double));
     if (!line->sources) return false;
     for (int64_t i = 0; i < line->n_sources; i++)
-        line->sources[i] = number_of(json_object_get(losses, run->sources[i]));
+        line->sources[i] = number_of(json_object_get(losses, run->sources.at[i]));
     return true;
 }
 
@@ -101,42 +93,39 @@ static bool is_number_or_null(const json_t *value)
     return json_is_number(value) || json_is_null(value);
 }
 
-static bool all_numbers(const json_t *values)
+/* Whether it is null, or an array or object, as `type` says, of numbers and nulls. */
+static bool holds_numbers(json_t *values, json_type type)
 {
     size_t i;
-    json_t *value, *all = (json_t *)values;
-    json_array_foreach(all, i, value)
+    const char *key;
+    json_t *value;
+    json_array_foreach(values, i, value)
     {
         if (!is_number_or_null(value)) return false;
     }
-    return json_is_array(values) || json_is_null(values);
-}
-
-static bool all_losses(const json_t *losses)
-{
-    const char *label;
-    json_t *value, *all = (json_t *)losses;
-    json_object_foreach(all, label, value)
+    json_object_foreach(values, key, value)
     {
         if (!is_number_or_null(value)) return false;
     }
-    return !losses || json_is_object(losses) || json_is_null(losses);
+    return json_is_null(values) || json_typeof(values) == type;
 }
 
 /* Whether the figures are what a step has: a loss, null where it was not finite, some figure that
  * is a number, and none that is something else. */
 static bool has_figures(const json_t *object)
 {
-    bool any = false;
+    bool any        = false;
+    json_t *sources = json_object_get(object, "val_loss_by_source");
     for (int f = 0; f < CPL_RUN_FIGURES; f++) {
         if (cpl_run_figures[f].of == CPL_RUN_OF_RUN) continue;
-        const json_t *member = figure_of(object, f);
-        const bool layers    = cpl_run_figures[f].of == CPL_RUN_OF_LAYERS;
-        if (member && !(layers ? all_numbers(member) : is_number_or_null(member))) return false;
+        json_t *member    = figure_of(object, f);
+        const bool layers = cpl_run_figures[f].of == CPL_RUN_OF_LAYERS;
+        if (member && !(layers ? holds_numbers(member, JSON_ARRAY) : is_number_or_null(member)))
+            return false;
         any = any || json_is_number(member);
     }
     return any && json_object_get(object, "loss") &&
-           all_losses(json_object_get(object, "val_loss_by_source"));
+           (!sources || holds_numbers(sources, JSON_OBJECT));
 }
 
 /* Tokens of the step; NaN: the line says them wrongly, or nothing does. */

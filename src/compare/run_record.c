@@ -13,6 +13,7 @@
 #include "compare/internal.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "io/paths.h"
 #include "io/stream.h"
 
 #define CPL_RUN_FIGURE(name, key, of, how, start, curve, file, label, digits, sentence)            \
@@ -25,50 +26,45 @@ const cpl_run_figure cpl_run_figures[CPL_RUN_FIGURES] = {
 
 /* ---- files of the folder ---- */
 
-/* Sets `path`, from cpl_alloc, to a file of the folder, and `there`. */
-static cpl_status find(char **path, bool *there, const char *folder, const char *name)
+/* A file of the folder; NULL: it is not there, or there is no memory. */
+static const char *find(cpl_pool *pool, const char *folder, const char *name)
 {
-    *path = cpl_path_join(folder, name);
-    if (!*path) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a path");
-    *there = cpl_path_exists(*path);
-    return CPL_OK;
-}
-
-static cpl_status has(bool *there, const char *folder, const char *name)
-{
-    char *path = NULL;
-    CPL_TRY(find(&path, there, folder, name));
+    char *path        = cpl_path_join(folder, name);
+    const bool there  = path && cpl_path_exists(path);
+    const char *found = there ? cpl_pool_copy(pool, path, strlen(path)) : NULL;
+    pool->failed      = pool->failed || !path;
     cpl_free(path);
-    return CPL_OK;
+    return pool->failed ? NULL : found;
 }
 
-static cpl_status tell_what_it_is(const char *folder)
+/* The same, plain or compressed. */
+static const char *find_stored(cpl_pool *pool, const char *folder, const char *name)
 {
-    bool state = false, model = false, gguf = false;
-    CPL_TRY(has(&state, folder, "state.json"));
-    CPL_TRY(has(&model, folder, "config.json"));
-    CPL_TRY(has(&gguf, folder, "model.safetensors"));
+    static const char *const endings[] = {"", ".gz", ".zst"};
+    char whole[80];
+    const char *path = NULL;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings && !path; i++) {
+        snprintf(whole, sizeof whole, "%.60s%s", name, endings[i]);
+        path = find(pool, folder, whole);
+    }
+    return path;
+}
+
+static cpl_status tell_what_it_is(cpl_pool *pool, const char *folder)
+{
+    const bool state = find(pool, folder, "state.json"), model = find(pool, folder, "config.json");
+    const bool weights = find(pool, folder, "model.safetensors");
+    CPL_TRY(cpl_pool_status(pool));
     if (state)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: is a checkpoint, not a run; name the folder of the run, in which it "
                         "lies",
                         folder);
-    if (model || gguf)
+    if (model || weights)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: is a model directory, not a run: it has no metrics to compare",
                         folder);
     return CPL_FAIL(CPL_ERR_INPUT, "%s: is no run: it has no config.yaml", folder);
-}
-
-static cpl_status read_settings(cpl_run_record *run)
-{
-    char *path = NULL;
-    bool there = false;
-    CPL_TRY(find(&path, &there, run->folder, "config.yaml"));
-    cpl_status status =
-        there ? cpl_yaml_flat_read(&run->settings, path) : tell_what_it_is(run->folder);
-    cpl_free(path);
-    return status;
 }
 
 /* A setting as a number; NaN: it is not there or is none. */
@@ -80,96 +76,54 @@ static double setting_number(const cpl_run_record *run, const char *name)
     return text && end != text && *end == '\0' ? x : (double)NAN;
 }
 
-/* Sets `path`, from cpl_alloc, to the file of the folder, plain or compressed; NULL: none is there. */
-static cpl_status find_stored(char **path, const char *folder, const char *name)
+static cpl_status read_files(cpl_run_record *run)
 {
-    static const char *const endings[] = {"", ".gz", ".zst"};
-    char whole[80];
-    bool there = false;
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        snprintf(whole, sizeof whole, "%.60s%s", name, endings[i]);
-        CPL_TRY(find(path, &there, folder, whole));
-        if (there) return CPL_OK;
-        cpl_free(*path);
-        *path = NULL;
-    }
-    return CPL_OK;
-}
-
-static cpl_status read_metrics(cpl_run_record *run)
-{
-    char *path = NULL;
-    CPL_TRY(find_stored(&path, run->folder, "metrics.jsonl"));
-    if (!path) return CPL_OK;
-    cpl_status status = cpl_run_lines_read(run, path, setting_number(run, "data.batch_tokens"));
-    cpl_free(path);
-    return status;
-}
-
-static cpl_status read_start(cpl_run_record *run)
-{
-    char *path = NULL;
-    bool there = false;
-    CPL_TRY(find(&path, &there, run->folder, "start.json"));
-    cpl_status status = there ? cpl_run_lines_start(run, path) : CPL_OK;
-    cpl_free(path);
-    return status;
+    const char *settings = find(&run->pool, run->folder, "config.yaml");
+    const char *metrics  = find_stored(&run->pool, run->folder, "metrics.jsonl");
+    const char *start    = find(&run->pool, run->folder, "start.json");
+    if (!settings) return tell_what_it_is(&run->pool, run->folder);
+    CPL_TRY(cpl_yaml_flat_read(&run->settings, settings));
+    if (metrics)
+        CPL_TRY(cpl_run_lines_read(run, metrics, setting_number(run, "data.batch_tokens")));
+    return start ? cpl_run_lines_start(run, start) : CPL_OK;
 }
 
 /* ---- what a checkpoint says ---- */
 
-/* A file of the run's checkpoint, by `last` or else in the newest step-; from cpl_alloc, NULL where
- * there is none. */
-static cpl_status in_checkpoint(char **path, const char *folder, const char *name)
+/* A file of the run's checkpoint, by `last` or else in the newest step-; NULL: there is none. */
+static const char *in_checkpoint(cpl_run_record *run, const char *name)
 {
     char **names = NULL;
     char part[600];
     int64_t count = 0;
-    bool there    = false;
     snprintf(part, sizeof part, "last/%s", name);
-    CPL_TRY(find(path, &there, folder, part));
-    if (there) return CPL_OK;
-    cpl_free(*path);
-    *path = NULL;
-    if (cpl_folder_list(&names, &count, folder) != CPL_OK) return CPL_OK;
-    cpl_status status = CPL_OK;
-    for (int64_t i = count; i-- > 0 && !there && status == CPL_OK;) {
+    const char *path = find(&run->pool, run->folder, part);
+    if (path || cpl_folder_list(&names, &count, run->folder) != CPL_OK) return path;
+    for (int64_t i = count; i-- > 0 && !path;) {
         if (strncmp(names[i], "step-", 5) != 0) continue;
         snprintf(part, sizeof part, "%.500s/%s", names[i], name);
-        status = find(path, &there, folder, part);
-        if (there || status != CPL_OK) break;
-        cpl_free(*path);
-        *path = NULL;
+        path = find(&run->pool, run->folder, part);
     }
     cpl_folder_list_free(names, count);
-    return status;
+    return path;
 }
 
-static cpl_status read_fingerprint(cpl_run_record *run)
+static void read_fingerprint(cpl_run_record *run)
 {
-    char *path        = NULL;
     json_t *state     = NULL;
-    const char *words = NULL;
-    if (run->data) return CPL_OK;
-    CPL_TRY(in_checkpoint(&path, run->folder, "state.json"));
+    const char *words = NULL, *path = run->data ? NULL : in_checkpoint(run, "state.json");
     if (path && cpl_json_load(&state, path) == CPL_OK)
         words = json_string_value(json_object_get(state, "data"));
     if (words) run->data = cpl_pool_copy(&run->pool, words, strlen(words));
     json_decref(state);
-    cpl_free(path);
-    return CPL_OK;
 }
 
-static cpl_status read_tokenizer(cpl_run_record *run)
+static void read_tokenizer(cpl_run_record *run)
 {
-    char *path    = NULL;
-    uint64_t hash = 0;
-    if (run->tokenizer) return CPL_OK;
-    CPL_TRY(in_checkpoint(&path, run->folder, "tokenizer.json"));
+    uint64_t hash    = 0;
+    const char *path = run->tokenizer ? NULL : in_checkpoint(run, "tokenizer.json");
     if (path && cpl_file_hash(&hash, path) == CPL_OK)
         run->tokenizer = cpl_pool_printf(&run->pool, "%016" PRIx64, hash);
-    cpl_free(path);
-    return CPL_OK;
 }
 
 /* ---- the whole ---- */
@@ -215,11 +169,9 @@ cpl_status cpl_run_record_open(cpl_run_record *run, const char *folder)
                                                       : "%s: there is no such folder",
                               folder));
     run->name = name_of(run);
-    CPL_TRY_DONE(read_settings(run));
-    CPL_TRY_DONE(read_metrics(run));
-    CPL_TRY_DONE(read_start(run));
-    CPL_TRY_DONE(read_fingerprint(run));
-    CPL_TRY_DONE(read_tokenizer(run));
+    CPL_TRY_DONE(read_files(run));
+    read_fingerprint(run);
+    read_tokenizer(run);
     settle(run);
     status = cpl_pool_status(&run->pool);
 done:
@@ -231,7 +183,7 @@ void cpl_run_record_close(cpl_run_record *run)
 {
     cpl_yaml_flat_free(&run->settings);
     cpl_free(run->lines);
-    cpl_free((void *)run->sources);
+    cpl_paths_free(&run->sources);
     cpl_pool_free(&run->pool);
     memset(run, 0, sizeof *run);
 }
@@ -292,7 +244,7 @@ double cpl_run_val_loss(const cpl_run_record *run, const cpl_run_line *line, con
 {
     if (!source) return line->values[CPL_RUN_VAL_LOSS];
     for (int64_t i = 0; i < line->n_sources; i++)
-        if (strcmp(run->sources[i], source) == 0) return line->sources[i];
+        if (strcmp(run->sources.at[i], source) == 0) return line->sources[i];
     return (double)NAN;
 }
 
@@ -318,17 +270,16 @@ static cpl_status read_whole(cpl_text *out, const char *path)
     return status == CPL_OK ? cpl_text_status(out) : status;
 }
 
-static cpl_status read_json(json_t **out, const cpl_run_record *run, const char *name)
+static cpl_status read_json(json_t **out, cpl_pool *pool, const cpl_run_record *run,
+                            const char *name)
 {
-    char *path    = NULL;
-    cpl_text text = {0};
-    CPL_TRY(find_stored(&path, run->folder, name));
-    if (!path) return CPL_OK;
+    const char *path = find_stored(pool, run->folder, name);
+    cpl_text text    = {0};
+    if (!path) return cpl_pool_status(pool);
     cpl_status status = read_whole(&text, path);
     if (status == CPL_OK)
         status = cpl_json_parse(out, text.bytes ? text.bytes : "", text.length, path);
     cpl_text_free(&text);
-    cpl_free(path);
     return status;
 }
 
@@ -339,7 +290,7 @@ cpl_status cpl_run_files(json_t *files[2], const char **reason, cpl_pool *pool,
     cpl_status status = CPL_OK;
     files[0] = files[1] = NULL;
     for (int i = 0; i < 2 && status != CPL_ERR_MEMORY; i++) {
-        status            = read_json(&files[i], runs[i], name);
+        status            = read_json(&files[i], pool, runs[i], name);
         const char *wrong = files[i] && fault ? fault(pool, files[i]) : NULL;
         if (status != CPL_OK) *reason = cpl_pool_printf(pool, "%s", cpl_last_error());
         if (wrong) *reason = cpl_pool_printf(pool, "%s/%s: %s", runs[i]->folder, name, wrong);

@@ -18,6 +18,7 @@
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "settings/yaml.h"
 
 /* Bounds of metrics.jsonl when it is read: of a line, of the file when it is decompressed. */
@@ -82,11 +83,10 @@ typedef struct cpl_run_record {
     int64_t n_lines, line_capacity;
     cpl_run_line start; /* of start.json, at 0 tokens */
     bool has_start;
-    const char **sources; /* (n_sources) labels of held-out text in the order they first came */
-    int64_t n_sources, source_capacity;
-    int64_t n_damaged;  /* lines that could not be used */
-    int64_t n_repeated; /* lines in whose place a later one of the same step came */
-    const char *cut;    /* why the file could not be read to its end; NULL: it could */
+    cpl_strings sources; /* labels of held-out text in the order they first came */
+    int64_t n_damaged;   /* lines that could not be used */
+    int64_t n_repeated;  /* lines in whose place a later one of the same step came */
+    const char *cut;     /* why the file could not be read to its end; NULL: it could */
     /* Of start.json; else, the held-out text excepted, of a checkpoint. NULL: neither says it. */
     const char *data;      /* fingerprint of the training data */
     const char *held_out;  /* hash of the tokens of the held-out text */

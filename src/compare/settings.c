@@ -1,5 +1,6 @@
 /* settings.c - the settings of all runs side by side; see compare.h */
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,27 +45,21 @@ static cpl_setting_role role_of(const char *name)
  * holds the length of sequences too: of other lengths it says nothing. */
 typedef struct content {
     const char *setting;
-    const char *(*of)(const cpl_run_record *run);
+    size_t at; /* of the hash in a cpl_run_record */
     bool holds_length;
 } content;
 
-static const char *data_of(const cpl_run_record *run)
-{
-    return run->data;
-}
-static const char *held_out_of(const cpl_run_record *run)
-{
-    return run->held_out;
-}
-static const char *tokenizer_of(const cpl_run_record *run)
-{
-    return run->tokenizer;
-}
-
-static const content contents[] = {{"data.train", data_of, true},
-                                   {"data.validation", held_out_of, false},
-                                   {"data.tokenizer", tokenizer_of, false}};
+static const content contents[] = {
+    {"data.train", offsetof(cpl_run_record, data), true},
+    {"data.validation", offsetof(cpl_run_record, held_out), false},
+    {"data.tokenizer", offsetof(cpl_run_record, tokenizer), false},
+};
 enum { CONTENTS = sizeof contents / sizeof *contents };
+
+static const char *hash_of(const cpl_run_record *run, const content *of)
+{
+    return *(const char *const *)((const char *)run + of->at);
+}
 
 static const content *content_of(const char *name)
 {
@@ -113,7 +108,7 @@ static void list_contents(cpl_compare *c)
 {
     for (int i = 0; i < CONTENTS; i++) {
         bool known = false;
-        for (int64_t r = 0; r < c->n_runs; r++) known = known || contents[i].of(&c->runs[r]);
+        for (int64_t r = 0; r < c->n_runs; r++) known = known || hash_of(&c->runs[r], &contents[i]);
         if (!known || has_name(c, contents[i].setting)) continue;
         memmove(c->settings + 1, c->settings, (size_t)c->n_settings++ * sizeof *c->settings);
         c->settings[0] = (cpl_compared_setting){.name = contents[i].setting};
@@ -185,7 +180,7 @@ static cpl_status set_marks(cpl_compare *c, cpl_compared_setting *s)
     s->marks = cpl_pool_take(&c->pool, (size_t)c->n_runs * sizeof(char *));
     if (!s->marks) return CPL_ERR_MEMORY;
     for (int64_t r = 0; r < c->n_runs; r++) {
-        s->marks[r] = of->of(&c->runs[r]);
+        s->marks[r] = hash_of(&c->runs[r], of);
         if (s->marks[r])
             s->texts[r] = cpl_pool_printf(&c->pool, "%s (%s)", s->texts[r], s->marks[r]);
     }
