@@ -9,6 +9,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
+#include "infer/reader.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "store/run_dir.h"
@@ -94,11 +95,6 @@ static cpl_status recorded(json_t **sum, const char *folder)
     return status;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Adds the hash of the weights at `path` times its place to `sum`, unless `left` bytes are too few. */
 static cpl_status add_hash(uint64_t *sum, int64_t *left, int64_t place, const char *path)
 {
@@ -118,7 +114,6 @@ static cpl_status hash_of_folder(json_t **out, const char *folder)
     uint64_t sum = 0;
     CPL_TRY(cpl_folder_list(&names, &count, folder));
     cpl_status status = CPL_OK;
-    qsort(names, (size_t)count, sizeof *names, by_name);
     for (int64_t i = 0; i < count && left >= 0 && status == CPL_OK; i++) {
         if (!is_weights(names[i])) continue;
         char *path = cpl_path_join(folder, names[i]);
@@ -144,28 +139,20 @@ static cpl_status hash_of(json_t **out, const char *path)
     return CPL_OK;
 }
 
-/* Of a folder called step-000123; null: of another name. */
-static json_t *step_of(const char *folder)
-{
-    const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
-    char *end = NULL;
-    if (strncmp(name, "step-", 5) != 0) return json_null();
-    const long long step = strtoll(name + 5, &end, 10);
-    return end > name + 5 && !*end ? json_integer(step) : json_null();
-}
-
 static cpl_status add_source(json_t *sources, const char *path)
 {
     char *folder      = NULL;
     json_t *hash      = NULL;
     cpl_status status = CPL_OK;
     if (cpl_path_is_folder(path)) status = cpl_run_dir_resolve(&folder, path);
-    if (status == CPL_ERR_INPUT) status = CPL_OK;            /* a run without a checkpoint */
-    char *real     = folder ? realpath(folder, NULL) : NULL; /* of `last` the step */
-    const char *at = real ? real : folder ? folder : path;
+    if (status == CPL_ERR_INPUT) status = CPL_OK;                /* a run without a checkpoint */
+    char *real         = folder ? realpath(folder, NULL) : NULL; /* of `last` the step */
+    const char *at     = real ? real : folder ? folder : path;
+    const int64_t step = cpl_reader_step(at);
     if (status == CPL_OK) status = hash_of(&hash, at);
     json_t *source = json_pack("{s:o*, s:o*, s:o}", "path", cpl_json_words(path), "step",
-                               step_of(at), "xxh3", hash ? hash : json_null());
+                               step < 0 ? json_null() : json_integer((json_int_t)step), "xxh3",
+                               hash ? hash : json_null());
     if (json_array_append_new(sources, source) != 0 && status == CPL_OK) status = CPL_ERR_MEMORY;
     free(real);
     cpl_free(folder);

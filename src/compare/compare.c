@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "compare/internal.h"
+#include "io/paths.h"
 
 /* ---- who pairs with whom ---- */
 
@@ -127,6 +128,7 @@ done:
 
 void cpl_compare_close(cpl_compare *c)
 {
+    cpl_paths_free(&c->warnings);
     cpl_pool_free(&c->pool);
     memset(c, 0, sizeof *c);
 }

@@ -139,8 +139,7 @@ typedef struct cpl_compare {
     int64_t n_figures;
     cpl_pairing *pairings; /* (n_pairings) */
     int64_t n_pairings;
-    const char **warnings; /* (n_warnings) sentences, the weightiest first */
-    int64_t n_warnings, warning_capacity;
+    cpl_strings warnings; /* sentences, the weightiest first */
     cpl_pool pool;
 } cpl_compare;
 

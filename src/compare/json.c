@@ -191,8 +191,8 @@ json_t *cpl_compare_json(const cpl_compare *c)
     static const char *const kinds[] = {"evaluated", "logged", "last", "none"};
     json_t *warnings = json_array(), *runs = json_array();
     json_t *groups = json_array(), *pairings = json_array();
-    for (int64_t i = 0; i < c->n_warnings; i++)
-        warnings = with(warnings, cpl_json_words(c->warnings[i]));
+    for (int64_t i = 0; i < c->warnings.count; i++)
+        warnings = with(warnings, cpl_json_words(c->warnings.at[i]));
     for (int64_t r = 0; r < c->n_runs; r++) runs = with(runs, run_of(c, r));
     for (int64_t g = 0; g < c->n_groups; g++) groups = with(groups, group_of(c, g));
     for (int64_t p = 0; p < c->n_pairings; p++)

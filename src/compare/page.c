@@ -24,8 +24,8 @@ static void put_title(cpl_text *out, const cpl_compare *c)
 static void put_warnings(cpl_text *out, const cpl_compare *c)
 {
     char words[1100];
-    for (int64_t i = 0; i < c->n_warnings; i++) {
-        snprintf(words, sizeof words, "Warning: %s", c->warnings[i]);
+    for (int64_t i = 0; i < c->warnings.count; i++) {
+        snprintf(words, sizeof words, "Warning: %s", c->warnings.at[i]);
         cpl_page_note(out, words);
     }
 }

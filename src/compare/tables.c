@@ -372,8 +372,8 @@ cpl_status cpl_compare_text(cpl_text *out, const cpl_compare *c)
     cpl_pool pool     = {0};
     cpl_status status = CPL_OK;
     cpl_grid g;
-    for (int64_t i = 0; i < c->n_warnings; i++)
-        cpl_text_printf(out, "warning: %s\n", c->warnings[i]);
+    for (int64_t i = 0; i < c->warnings.count; i++)
+        cpl_text_printf(out, "warning: %s\n", c->warnings.at[i]);
     for (int i = 0; i < CPL_COMPARE_TABLES && !cpl_compare_tables[i].details; i++) {
         CPL_TRY_DONE(cpl_compare_tables[i].make(&g, &pool, c));
         cpl_grid_text(out, &g);

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text.h"
 #include "compare/internal.h"
+#include "io/paths.h"
 
 cpl_status cpl_compare_warn(cpl_compare *c, const char *format, ...)
 {
@@ -13,17 +13,7 @@ cpl_status cpl_compare_warn(cpl_compare *c, const char *format, ...)
     va_start(args, format);
     vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);
-    if (c->n_warnings == c->warning_capacity) {
-        const int64_t capacity = c->warning_capacity ? 2 * c->warning_capacity : 16;
-        const char **more      = cpl_pool_take(&c->pool, (size_t)capacity * sizeof *more);
-        if (!more) return CPL_ERR_MEMORY;
-        if (c->n_warnings)
-            memcpy((void *)more, (const void *)c->warnings, (size_t)c->n_warnings * sizeof *more);
-        c->warnings         = more;
-        c->warning_capacity = capacity;
-    }
-    c->warnings[c->n_warnings++] = cpl_pool_printf(&c->pool, "%s", sentence);
-    return cpl_pool_status(&c->pool);
+    return cpl_paths_add(&c->warnings, sentence);
 }
 
 /* ---- what makes losses incomparable ---- */

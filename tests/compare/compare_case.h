@@ -68,8 +68,8 @@ static inline const cpl_compared_figure *figure(const cpl_compare *c, const char
 
 static inline bool warns(const cpl_compare *c, const char *part)
 {
-    for (int64_t i = 0; i < c->n_warnings; i++)
-        if (strstr(c->warnings[i], part)) return true;
+    for (int64_t i = 0; i < c->warnings.count; i++)
+        if (strstr(c->warnings.at[i], part)) return true;
     return false;
 }
 

@@ -16,7 +16,7 @@ static void runs_of_other_seeds_are_a_group(void **state)
     assert_int_equal(l.c.groups[1].members[0], 3);
     assert_int_equal(l.c.baseline, 0);
     assert_true(l.c.grouped);
-    assert_int_equal(l.c.n_warnings, 0);
+    assert_int_equal(l.c.warnings.count, 0);
     release(&l);
 }
 

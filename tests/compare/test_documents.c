@@ -149,7 +149,7 @@ static void documents_of_other_steps_are_not_compared(void **state)
     lined_up l;
     line_up_folders(&l, folders, 2, NULL);
     assert_int_equal(l.c.pairings[0].documents.n_pairs, 0); /* one has none: nothing to tell */
-    assert_int_equal(l.c.n_warnings, 0);
+    assert_int_equal(l.c.warnings.count, 0);
     release(&l);
     static const char *const bad[][2] = {
         {"{\"step\":10,\"window\":64,\"documents\":[]}", "of different steps or windows"},

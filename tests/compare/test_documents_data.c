@@ -12,10 +12,11 @@ static void other_data_warns_first(void **state)
     two[1].train   = "[/elsewhere/other/docs]";
     lined_up l;
     line_up(&l, two, 2, NULL);
-    assert_true(l.c.n_warnings > 0);
-    assert_non_null(strstr(l.c.warnings[0], "vanilla-s0 and erc-s2 differ in their training data"));
-    assert_non_null(strstr(l.c.warnings[0], "corpus/docs"));
-    assert_non_null(strstr(l.c.warnings[0], "other/docs"));
+    assert_true(l.c.warnings.count > 0);
+    assert_non_null(
+        strstr(l.c.warnings.at[0], "vanilla-s0 and erc-s2 differ in their training data"));
+    assert_non_null(strstr(l.c.warnings.at[0], "corpus/docs"));
+    assert_non_null(strstr(l.c.warnings.at[0], "other/docs"));
     assert_int_equal(l.c.pairings[0].n, 0); /* no pair: other data */
     release(&l);
 }
@@ -29,7 +30,7 @@ static void the_same_data_elsewhere_does_not(void **state)
     lined_up l;
     line_up(&l, two, 2, NULL);
     assert_int_equal(l.c.n_groups, 2 - 1);
-    assert_int_equal(l.c.n_warnings, 0);
+    assert_int_equal(l.c.warnings.count, 0);
     release(&l);
 }
 
@@ -76,7 +77,7 @@ static void the_same_content_elsewhere_does_not_warn(void **state)
     two[1].train             = "[/quite/another/place]\n    validation: /v/2\n    tokenizer: /t/2";
     lined_up l;
     line_up_started(&l, two, both, 2, NULL);
-    assert_int_equal(l.c.n_warnings, 0);
+    assert_int_equal(l.c.warnings.count, 0);
     assert_int_equal(l.c.pairings[0].n, 1);
     release(&l);
 }
@@ -98,8 +99,9 @@ static void other_content_under_one_path_separates(void **state)
             line_up_started(&l, three, says, 3, by ? "model.vocab_size" : NULL);
             assert_int_equal(l.c.n_groups, by ? 2 : 3);
             assert_int_equal(l.c.group_of[1], 1);
-            assert_non_null(strstr(l.c.warnings[0], "vanilla-s0 and vanilla-s1 differ in their"));
-            assert_non_null(strstr(l.c.warnings[0], others[i][1]));
+            assert_non_null(
+                strstr(l.c.warnings.at[0], "vanilla-s0 and vanilla-s1 differ in their"));
+            assert_non_null(strstr(l.c.warnings.at[0], others[i][1]));
             release(&l);
             const run_case same_seed[] = {six[0], six[4]};
             line_up_started(&l, same_seed, says, 2, NULL);
@@ -120,7 +122,7 @@ static void content_counts_between_those_that_know_it(void **state)
     assert_int_equal(l.c.group_of[1], 0); /* by the path */
     assert_int_equal(l.c.group_of[2], 1);
     assert_non_null(
-        strstr(l.c.warnings[0], "vanilla-s1 and vanilla-s2 differ in their validation"));
+        strstr(l.c.warnings.at[0], "vanilla-s1 and vanilla-s2 differ in their validation"));
     release(&l);
 }
 
