@@ -1,4 +1,4 @@
-/* lm_batch.c - see lm_batch.h: its memory, and tokens through the model. */
+/* lm_batch.c - see lm_batch.h */
 #include <string.h>
 
 #include "infer/lm_batch_internal.h"
@@ -74,46 +74,9 @@ void cpl_lm_batch_free(cpl_lm_batch *a)
     memset(a, 0, sizeof *a);
 }
 
-/* ---- one pass over new tokens ---- */
+/* ---- log-probabilities ---- */
 
-/* Room for `count` more rows of keys behind those there are. */
-cpl_status cpl_lm_batch_more_keys(cpl_lm_batch *a, int64_t count, int32_t **at)
-{
-    const int64_t need = a->key_rows + count;
-    if (need > a->key_room) {
-        const int64_t room = need + need / 2;
-        int32_t *grown     = cpl_realloc(a->key_row, (size_t)room * sizeof *grown);
-        if (!grown) return CPL_ERR_MEMORY;
-        a->key_row  = grown;
-        a->key_room = room;
-    }
-    *at         = a->key_row + a->key_rows;
-    a->key_rows = need;
-    return CPL_OK;
-}
-
-/* `count` tokens, in a->ids and a->position, go into rows first_row ... of the cache; n_picked of
- * them, in a->picked, are wanted. */
-void cpl_lm_batch_pass(cpl_lm_batch *a, cpl_pass *pass, int64_t count, int64_t n_segments,
-                       int64_t first_row, int64_t n_picked)
-{
-    cpl_arena_release(&a->arena, a->mark);
-    cpl_pass_take(pass, &a->arena, &a->model->config, 1, count, false, true);
-    cpl_pass_ask(pass, &a->arena, &a->model->config,
-                 cpl_tensor_1d(a->requests.data, CPL_I32, n_picked));
-    const cpl_cached cached = {
-        .cache     = a->cache,
-        .first_row = first_row,
-        .position  = cpl_tensor_1d(a->position.data, CPL_I32, count),
-        .segments  = {.at      = a->segment,
-                      .count   = n_segments,
-                      .key_row = cpl_tensor_1d(a->key_row, CPL_I32, a->key_rows)},
-    };
-    cpl_model_forward(a->model, pass, cpl_tensor_1d(a->ids.data, CPL_I32, count), cpl_tensor_none(),
-                      &cached);
-}
-
-cpl_status cpl_lm_batch_check_ids(const cpl_lm_batch *a, const int32_t *ids, int64_t length)
+static cpl_status check_ids(const cpl_lm_batch *a, const int32_t *ids, int64_t length)
 {
     const int64_t size = a->model->config.vocab_size;
     for (int64_t i = 0; i < length; i++)
@@ -122,4 +85,205 @@ cpl_status cpl_lm_batch_check_ids(const cpl_lm_batch *a, const int32_t *ids, int
                             "a token has id %ld, but the model's vocabulary has %lld", (long)ids[i],
                             (long long)size);
     return CPL_OK;
+}
+
+typedef struct scoring {
+    cpl_lm_request *requests;
+    cpl_lm_batch_done done;
+    void *ctx;
+} scoring;
+
+static cpl_status score_group(void *ctx, cpl_lm_batch_group *g)
+{
+    const scoring *s = ctx;
+    int64_t count    = 0;
+    for (int64_t i = 0; i < g->n; i++) count += s->requests[g->index[i]].scored;
+    CPL_TRY(cpl_lm_batch_take_picks(g, count));
+    for (int64_t i = 0; i < g->n; i++) {
+        const cpl_lm_request *one = &s->requests[g->index[i]];
+        for (int64_t k = one->length - one->scored; k < one->length; k++)
+            g->picks[g->n_picks++] =
+                (cpl_lm_batch_pick){.token    = cpl_lm_batch_token(g, i, k - 1 - g->shared),
+                                    .sequence = i,
+                                    .id       = one->ids[k]};
+    }
+    CPL_TRY(cpl_lm_batch_run(g));
+    /* In the order of the tokens, so that a sum does not depend on the group. */
+    for (int64_t i = 0; i < g->n_picks; i++)
+        s->requests[g->index[g->picks[i].sequence]].log_prob += g->picks[i].log_prob;
+    for (int64_t i = 0; s->done && i < g->n; i++) CPL_TRY(s->done(s->ctx, g->index[i]));
+    return CPL_OK;
+}
+
+/* Sets what is fed of each request, and how many of its last tokens are looked at. */
+static cpl_status list_requests(const cpl_lm_batch *a, cpl_sequence *fed, int64_t *needed,
+                                cpl_lm_request *requests, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        cpl_lm_request *one = &requests[i];
+        if (one->scored < 1 || one->scored >= one->length || one->length > a->how.window + 1)
+            return CPL_FAIL(
+                CPL_ERR_INPUT, "%lld scored tokens of %lld do not fit into a window of %lld",
+                (long long)one->scored, (long long)one->length, (long long)a->how.window);
+        CPL_TRY(check_ids(a, one->ids, one->length));
+        one->log_prob = 0;
+        fed[i]        = (cpl_sequence){one->ids, one->length - 1};
+        needed[i]     = one->scored;
+    }
+    return CPL_OK;
+}
+
+cpl_status cpl_lm_batch_score(cpl_lm_batch *a, cpl_lm_request *requests, int64_t n,
+                              cpl_lm_batch_done done, void *ctx)
+{
+    scoring s                    = {.requests = requests, .done = done, .ctx = ctx};
+    cpl_sequence *fed            = cpl_alloc((size_t)n * sizeof *fed + 1);
+    int64_t *needed              = fed ? cpl_alloc((size_t)n * sizeof *needed + 1) : NULL;
+    const cpl_lm_batch_plan plan = {
+        .a = a, .fed = fed, .needed = needed, .n = n, .work = score_group, .ctx = &s};
+    cpl_status status = needed ? list_requests(a, fed, needed, requests, n) : CPL_ERR_MEMORY;
+    if (status == CPL_OK) status = cpl_lm_batch_groups(&plan);
+    cpl_free(needed);
+    cpl_free(fed);
+    return status;
+}
+
+/* ---- greedy continuations ---- */
+
+/* One that goes on. */
+typedef struct live {
+    int64_t sequence; /* of the cpl_lm_batch_group */
+    int32_t *rows;    /* [length + max_tokens] of the cache */
+    int64_t length;   /* tokens fed so far */
+    int64_t n_new;
+    int32_t next;
+} live;
+
+typedef struct continuing {
+    int64_t max_tokens;
+    const cpl_lm_batch_callbacks *listener;
+    live *live; /* [most] */
+    int64_t count;
+    int32_t *rows; /* [most, window] */
+} continuing;
+
+/* Whether the new token of a live one keeps it alive. */
+static bool goes_on(const continuing *c, live *one, int64_t index)
+{
+    const cpl_lm_batch_callbacks *l = c->listener;
+    if (one->next == l->eos || cpl_stop_ids_hold(&l->extra_stop_ids, one->next)) return false;
+    one->n_new++;
+    return l->on_token(l->ctx, index, one->next) && one->n_new < c->max_tokens;
+}
+
+/* Those that do not go on leave. */
+static cpl_status drop_done(continuing *c, const cpl_lm_batch_group *g)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < c->count; i++) {
+        const int64_t index = g->index[c->live[i].sequence];
+        if (goes_on(c, &c->live[i], index))
+            c->live[kept++] = c->live[i];
+        else if (c->listener->done)
+            CPL_TRY(c->listener->done(c->listener->ctx, index));
+    }
+    c->count = kept;
+    return CPL_OK;
+}
+
+/* The first new token of each, from its prompt's last. */
+static cpl_status read_prompts(continuing *c, cpl_lm_batch_group *g)
+{
+    CPL_TRY(cpl_lm_batch_take_picks(g, g->n));
+    for (int64_t i = 0; i < g->n; i++)
+        g->picks[g->n_picks++] = (cpl_lm_batch_pick){
+            .token = cpl_lm_batch_token(g, i, g->tail[i].length - 1), .sequence = i, .id = -1};
+    CPL_TRY(cpl_lm_batch_run(g));
+    for (int64_t i = 0; i < g->n; i++) {
+        live *one = &c->live[i];
+        *one      = (live){.sequence = i,
+                           .rows     = c->rows + i * g->a->how.window,
+                           .length   = g->shared + g->tail[i].length,
+                           .next     = g->picks[i].best};
+        cpl_lm_batch_rows(g, &g->tree.node[g->tree.leaf[i]], g->tail[i].length, one->rows);
+    }
+    c->count = g->n;
+    return CPL_OK;
+}
+
+/* One token of every live one, into rows first_row ...; and the next. */
+static cpl_status step(continuing *c, cpl_lm_batch_group *g, int64_t first_row)
+{
+    cpl_lm_batch *a = g->a;
+    a->key_rows     = 0;
+    for (int64_t i = 0; i < c->count; i++) {
+        live *one = &c->live[i];
+        int32_t *rows;
+        one->rows[one->length]  = (int32_t)(first_row + i);
+        cpl_i32(a->ids)[i]      = one->next;
+        cpl_i32(a->position)[i] = (int32_t)one->length++;
+        a->segment[i]           = (cpl_segment){i, 1, a->key_rows, one->length};
+        CPL_TRY(cpl_lm_batch_more_keys(a, one->length, &rows));
+        memcpy(rows, one->rows, (size_t)one->length * sizeof *rows);
+    }
+    for (int64_t i = 0; i < c->count; i++)
+        g->picks[i] = (cpl_lm_batch_pick){.token = i, .sequence = i, .id = -1};
+    g->n_picks   = c->count;
+    int64_t next = 0;
+    CPL_TRY(cpl_lm_batch_answer(g, 0, c->count, c->count, first_row, &next));
+    for (int64_t i = 0; i < c->count; i++) c->live[i].next = g->picks[i].best;
+    return CPL_OK;
+}
+
+static cpl_status continue_group(void *ctx, cpl_lm_batch_group *g)
+{
+    continuing *c = ctx;
+    CPL_TRY(read_prompts(c, g));
+    int64_t row = g->first_row + g->tree.tokens;
+    for (;;) {
+        CPL_TRY(drop_done(c, g));
+        if (c->count == 0) return CPL_OK;
+        CPL_TRY(step(c, g, row));
+        row += c->count;
+    }
+}
+
+static cpl_status check_prompts(const cpl_lm_batch *a, const cpl_sequence *prompts, int64_t n,
+                                int64_t max_tokens)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (prompts[i].length < 1 || max_tokens < 1 ||
+            prompts[i].length + max_tokens > a->how.window)
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "a prompt of %lld tokens and %lld new ones do not fit into a window of "
+                            "%lld",
+                            (long long)prompts[i].length, (long long)max_tokens,
+                            (long long)a->how.window);
+        CPL_TRY(check_ids(a, prompts[i].ids, prompts[i].length));
+    }
+    return CPL_OK;
+}
+
+cpl_status cpl_lm_batch_continue(cpl_lm_batch *a, const cpl_sequence *prompts, int64_t n,
+                                 int64_t max_tokens, const cpl_lm_batch_callbacks *listener)
+{
+    enum { AT_ONCE = 64 };
+    const int64_t most = a->how.chunk < AT_ONCE ? a->how.chunk : AT_ONCE;
+    const int64_t size = a->model->config.vocab_size, n_ids = listener->n_ids;
+    continuing c                 = {.max_tokens = max_tokens, .listener = listener};
+    const cpl_lm_batch_plan plan = {.a     = a,
+                                    .fed   = prompts,
+                                    .n     = n,
+                                    .extra = max_tokens,
+                                    .most  = most,
+                                    .n_ids = n_ids > 0 && n_ids < size ? n_ids : size,
+                                    .work  = continue_group,
+                                    .ctx   = &c};
+    CPL_TRY(check_prompts(a, prompts, n, max_tokens));
+    c.live            = cpl_alloc((size_t)most * sizeof *c.live);
+    c.rows            = cpl_alloc((size_t)(most * a->how.window) * sizeof *c.rows);
+    cpl_status status = c.live && c.rows ? cpl_lm_batch_groups(&plan) : CPL_ERR_MEMORY;
+    cpl_free(c.rows);
+    cpl_free(c.live);
+    return status;
 }

@@ -5,113 +5,46 @@
 
 #include "infer/lm_batch_internal.h"
 
-/* ---- cutting all sequences into groups ---- */
+/* ---- a pass over new tokens ---- */
 
-/* The end of the group that begins at order[first]: as many as the cache has rows for. */
-int64_t cpl_lm_batch_group_end(const cpl_lm_batch_plan *p, int64_t first)
+cpl_status cpl_lm_batch_more_keys(cpl_lm_batch *a, int64_t count, int32_t **at)
 {
-    int64_t rows = 0, at = first;
-    for (; at < p->n && (p->most == 0 || at - first < p->most); at++) {
-        const cpl_sequence s = p->fed[p->order[at]];
-        int64_t fresh        = s.length + p->extra;
-        if (at > first) fresh -= cpl_common_prefix(p->fed[p->order[at - 1]], s);
-        if (rows + fresh > p->a->how.rows) break;
-        rows += fresh;
+    const int64_t need = a->key_rows + count;
+    if (need > a->key_room) {
+        const int64_t room = need + need / 2;
+        int32_t *grown     = cpl_realloc(a->key_row, (size_t)room * sizeof *grown);
+        if (!grown) return CPL_ERR_MEMORY;
+        a->key_row  = grown;
+        a->key_room = room;
     }
-    return at;
-}
-
-/* How many tokens of the group's common beginning are in the cache, `needed` tokens of each (its
- * last ones) being fed in any case; and the first row behind them. */
-static int64_t shared_tokens(const cpl_lm_batch_plan *p, int64_t first, int64_t last,
-                             const int64_t *needed, int64_t *first_row)
-{
-    const cpl_lm_batch *a = p->a;
-    const cpl_sequence s  = p->fed[p->order[first]];
-    int64_t shared = cpl_common_prefix(s, p->fed[p->order[last - 1]]), rows = 0, top = 0;
-    const int64_t held = cpl_common_prefix(s, (cpl_sequence){a->held, a->n_held});
-    if (held < shared) shared = held;
-    for (int64_t i = first; i < last; i++) {
-        const int64_t index = p->order[i], most = p->fed[index].length - needed[index];
-        if (most < shared) shared = most;
-    }
-    for (int64_t i = 0; i < shared; i++) top = a->held_row[i] >= top ? a->held_row[i] + 1 : top;
-    for (int64_t i = first; i < last; i++) {
-        const cpl_sequence one = p->fed[p->order[i]];
-        rows += one.length + p->extra;
-        rows -= i > first ? cpl_common_prefix(p->fed[p->order[i - 1]], one) : shared;
-    }
-    *first_row = top;
-    if (top + rows <= a->how.rows) return shared;
-    *first_row = 0;
-    return 0;
-}
-
-/* The path of the group's last sequence is what the next one may go on from. */
-void cpl_lm_batch_hold(const cpl_lm_batch_group *g, const cpl_lm_batch_plan *p, int64_t sequence)
-{
-    cpl_lm_batch *a      = g->a;
-    const cpl_sequence s = p->fed[sequence];
-    cpl_lm_batch_rows(g, &g->tree.node[g->tree.leaf[g->n - 1]], s.length - g->shared, a->held_row);
-    memcpy(a->held, s.ids, (size_t)s.length * sizeof *a->held);
-    a->n_held = s.length;
-}
-
-cpl_status cpl_lm_batch_open(cpl_lm_batch_group *g, cpl_lm_batch_plan *p, int64_t first,
-                             int64_t last, const int64_t *needed)
-{
-    *g        = (cpl_lm_batch_group){.a = p->a, .tail = p->tail, .n = last - first};
-    g->shared = shared_tokens(p, first, last, needed, &g->first_row);
-    for (int64_t i = first; i < last; i++) {
-        const cpl_sequence s = p->fed[p->order[i]];
-        g->tail[i - first]   = (cpl_sequence){s.ids + g->shared, s.length - g->shared};
-    }
-    return cpl_prefix_tree_make(&g->tree, g->tail, g->n);
-}
-
-void cpl_lm_batch_close(cpl_lm_batch_group *g)
-{
-    cpl_prefix_tree_free(&g->tree);
-    cpl_free(g->picks);
-}
-
-cpl_status cpl_lm_batch_plan_init(cpl_lm_batch_plan *p, cpl_lm_batch *a, const cpl_sequence *fed,
-                                  int64_t n)
-{
-    *p        = (cpl_lm_batch_plan){.a = a, .fed = fed, .n = n};
-    a->n_held = 0;
-    p->order  = cpl_alloc((size_t)n * sizeof *p->order + 1);
-    p->tail   = p->order ? cpl_alloc((size_t)n * sizeof *p->tail + 1) : NULL;
-    if (!p->tail) {
-        cpl_free(p->order);
-        return CPL_ERR_MEMORY;
-    }
-    cpl_sequence_sort(p->order, fed, n);
+    *at         = a->key_row + a->key_rows;
+    a->key_rows = need;
     return CPL_OK;
 }
 
-void cpl_lm_batch_plan_free(cpl_lm_batch_plan *p)
+/* `count` tokens, in a->ids and a->position, go into rows first_row ... of the cache; the logits of
+ * n_picked of them, in a->requests, are wanted. */
+static void pass_tokens(cpl_lm_batch *a, cpl_pass *pass, int64_t count, int64_t n_segments,
+                        int64_t first_row, int64_t n_picked)
 {
-    cpl_free(p->order);
-    cpl_free(p->tail);
+    cpl_arena_release(&a->arena, a->mark);
+    cpl_pass_take(pass, &a->arena, &a->model->config, 1, count, false, true);
+    cpl_pass_ask(pass, &a->arena, &a->model->config,
+                 cpl_tensor_1d(a->requests.data, CPL_I32, n_picked));
+    const cpl_cached cached = {
+        .cache     = a->cache,
+        .first_row = first_row,
+        .position  = cpl_tensor_1d(a->position.data, CPL_I32, count),
+        .segments  = {.at      = a->segment,
+                      .count   = n_segments,
+                      .key_row = cpl_tensor_1d(a->key_row, CPL_I32, a->key_rows)},
+    };
+    cpl_model_forward(a->model, pass, cpl_tensor_1d(a->ids.data, CPL_I32, count), cpl_tensor_none(),
+                      &cached);
 }
 
 /* ---- one group ---- */
 
-int cpl_lm_batch_by_token(const void *left, const void *right)
-{
-    const cpl_lm_batch_pick *a = left, *b = right;
-    return a->token < b->token ? -1 : a->token > b->token;
-}
-
-int cpl_lm_batch_by_sequence(const void *left, const void *right)
-{
-    const cpl_lm_batch_pick *a = left, *b = right;
-    if (a->sequence != b->sequence) return a->sequence < b->sequence ? -1 : 1;
-    return cpl_lm_batch_by_token(left, right);
-}
-
-/* The tree's number of token `at` of a sequence's tail. */
 int64_t cpl_lm_batch_token(const cpl_lm_batch_group *g, int64_t sequence, int64_t at)
 {
     const cpl_node *node = &g->tree.node[g->tree.leaf[sequence]];
@@ -119,8 +52,6 @@ int64_t cpl_lm_batch_token(const cpl_lm_batch_group *g, int64_t sequence, int64_
     return node->before + at - node->begin;
 }
 
-/* rows [shared + end] = those of the tokens on the way to token `end - 1` of the node, behind the
- * shared ones. */
 void cpl_lm_batch_rows(const cpl_lm_batch_group *g, const cpl_node *node, int64_t end,
                        int32_t *rows)
 {
@@ -194,7 +125,7 @@ static cpl_status answer_some(cpl_lm_batch_group *g, const cpl_pass *pass, int64
     return CPL_OK;
 }
 
-/* Writes the different tokens of picks first ... last - 1 into a->picked, counted from `from`. Returns
+/* Writes the different tokens of picks first ... last - 1 into a->requests, counted from `from`. Returns
  * how many there are. */
 static int64_t list_asked(cpl_lm_batch_group *g, int64_t first, int64_t last, int64_t from)
 {
@@ -211,8 +142,7 @@ cpl_status cpl_lm_batch_answer(cpl_lm_batch_group *g, int64_t from, int64_t to, 
     cpl_pass pass;
     int64_t end = *next, row = 0;
     while (end < g->n_picks && g->picks[end].token < to) end++;
-    cpl_lm_batch_pass(g->a, &pass, to - from, n_segments, first_row,
-                      list_asked(g, *next, end, from));
+    pass_tokens(g->a, &pass, to - from, n_segments, first_row, list_asked(g, *next, end, from));
     while (*next < end) {
         const int64_t last = end - *next < CPL_LM_BATCH_PICKS ? end : *next + CPL_LM_BATCH_PICKS;
         while (cpl_i32(g->a->requests)[row] < g->picks[*next].token - from) row++;
@@ -222,8 +152,7 @@ cpl_status cpl_lm_batch_answer(cpl_lm_batch_group *g, int64_t from, int64_t to, 
     return CPL_OK;
 }
 
-/* All tokens of the tree through the model, and all picks answered. */
-cpl_status cpl_lm_batch_run(cpl_lm_batch_group *g)
+static cpl_status run_tree(cpl_lm_batch_group *g)
 {
     cpl_lm_batch *a = g->a;
     int64_t at = 0, next = 0, node = 0;
@@ -242,4 +171,117 @@ cpl_status cpl_lm_batch_run(cpl_lm_batch_group *g)
         at = to;
     }
     return CPL_OK;
+}
+
+static int by_token(const void *left, const void *right)
+{
+    const cpl_lm_batch_pick *a = left, *b = right;
+    return a->token < b->token ? -1 : a->token > b->token;
+}
+
+static int by_sequence(const void *left, const void *right)
+{
+    const cpl_lm_batch_pick *a = left, *b = right;
+    if (a->sequence != b->sequence) return a->sequence < b->sequence ? -1 : 1;
+    return by_token(left, right);
+}
+
+cpl_status cpl_lm_batch_take_picks(cpl_lm_batch_group *g, int64_t count)
+{
+    g->picks = cpl_alloc((size_t)count * sizeof *g->picks + 1);
+    return g->picks ? CPL_OK : CPL_ERR_MEMORY;
+}
+
+/* What is fed of the group's last sequence, and the rows where it is. */
+static void hold_last(const cpl_lm_batch_group *g)
+{
+    cpl_lm_batch *a      = g->a;
+    const cpl_sequence s = g->tail[g->n - 1];
+    cpl_lm_batch_rows(g, &g->tree.node[g->tree.leaf[g->n - 1]], s.length, a->held_row);
+    memcpy(a->held, s.ids - g->shared, (size_t)(g->shared + s.length) * sizeof *a->held);
+    a->n_held = g->shared + s.length;
+}
+
+cpl_status cpl_lm_batch_run(cpl_lm_batch_group *g)
+{
+    qsort(g->picks, (size_t)g->n_picks, sizeof *g->picks, by_token);
+    CPL_TRY(run_tree(g));
+    qsort(g->picks, (size_t)g->n_picks, sizeof *g->picks, by_sequence);
+    hold_last(g);
+    return CPL_OK;
+}
+
+/* ---- cutting all sequences into groups ---- */
+
+/* The end of the group that begins at order[first]: as many as the cache has rows for. */
+static int64_t group_end(const cpl_lm_batch_plan *p, const int64_t *order, int64_t first)
+{
+    int64_t rows = 0, at = first;
+    for (; at < p->n && (p->most == 0 || at - first < p->most); at++) {
+        const cpl_sequence s = p->fed[order[at]];
+        int64_t fresh        = s.length + p->extra;
+        if (at > first) fresh -= cpl_common_prefix(p->fed[order[at - 1]], s);
+        if (rows + fresh > p->a->how.rows) break;
+        rows += fresh;
+    }
+    return at;
+}
+
+/* How many tokens of the common beginning of a group, order [n], are in the cache, the needed ones
+ * of each being fed in any case; and the first row behind them. */
+static int64_t shared_tokens(const cpl_lm_batch_plan *p, const int64_t *order, int64_t n,
+                             int64_t *first_row)
+{
+    const cpl_lm_batch *a = p->a;
+    const cpl_sequence s  = p->fed[order[0]];
+    int64_t shared = cpl_common_prefix(s, p->fed[order[n - 1]]), rows = 0, top = 0;
+    const int64_t held = cpl_common_prefix(s, (cpl_sequence){a->held, a->n_held});
+    if (held < shared) shared = held;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t needed = p->needed ? p->needed[order[i]] : 1;
+        const int64_t most   = p->fed[order[i]].length - needed;
+        if (most < shared) shared = most;
+    }
+    for (int64_t i = 0; i < shared; i++) top = a->held_row[i] >= top ? a->held_row[i] + 1 : top;
+    for (int64_t i = 0; i < n; i++) {
+        const cpl_sequence one = p->fed[order[i]];
+        rows += one.length + p->extra;
+        rows -= i > 0 ? cpl_common_prefix(p->fed[order[i - 1]], one) : shared;
+    }
+    *first_row = top;
+    if (top + rows <= a->how.rows) return shared;
+    *first_row = 0;
+    return 0;
+}
+
+static cpl_status take_group(const cpl_lm_batch_plan *p, const int64_t *order, int64_t n,
+                             cpl_sequence *tail)
+{
+    cpl_lm_batch_group g = {.a = p->a, .index = order, .tail = tail, .n = n, .n_ids = p->n_ids};
+    g.shared             = shared_tokens(p, order, n, &g.first_row);
+    for (int64_t i = 0; i < n; i++) {
+        const cpl_sequence s = p->fed[order[i]];
+        tail[i]              = (cpl_sequence){s.ids + g.shared, s.length - g.shared};
+    }
+    CPL_TRY(cpl_prefix_tree_make(&g.tree, tail, n));
+    cpl_status status = p->work(p->ctx, &g);
+    cpl_prefix_tree_free(&g.tree);
+    cpl_free(g.picks);
+    return status;
+}
+
+cpl_status cpl_lm_batch_groups(const cpl_lm_batch_plan *p)
+{
+    int64_t *order     = cpl_alloc((size_t)p->n * sizeof *order + 1);
+    cpl_sequence *tail = order ? cpl_alloc((size_t)p->n * sizeof *tail + 1) : NULL;
+    cpl_status status  = tail ? CPL_OK : CPL_ERR_MEMORY;
+    p->a->n_held       = 0;
+    if (tail) cpl_sequence_sort(order, p->fed, p->n);
+    for (int64_t first = 0, last; status == CPL_OK && first < p->n; first = last) {
+        last   = group_end(p, order, first);
+        status = take_group(p, order + first, last - first, tail);
+    }
+    cpl_free(order);
+    cpl_free(tail);
+    return status;
 }
