@@ -11,7 +11,7 @@
 #include "compare/run_record.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "io/pieces.h"
+#include "io/stream.h"
 #include "tensor/figures.h"
 
 /* ---- reading ---- */

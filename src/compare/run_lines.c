@@ -8,7 +8,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "io/paths.h"
-#include "io/pieces.h"
+#include "io/stream.h"
 #include "tensor/figures.h"
 
 static double number_of(const json_t *value)

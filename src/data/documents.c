@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "io/json_pull.h"
 #include "io/paths.h"
-#include "io/pieces.h"
+#include "io/stream.h"
 
 enum { TEXT, ID, SOURCE, N_FIELDS, REPORTS_PER_FILE = 5 };
 

@@ -8,7 +8,6 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "io/pieces.h"
 #include "io/stream.h"
 
 typedef struct cpl_shard_rows {

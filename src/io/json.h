@@ -66,6 +66,20 @@ json_t *cpl_json_count(double value);
 /* A new string; bytes that are no UTF-8, as in names of files, become U+FFFD. NULL: no memory. */
 json_t *cpl_json_words(const char *bytes);
 
+/* Building a tree: a failed allocation is remembered, so that the caller checks once at the end. */
+
+/* Adds a member, whose value it takes over; NULL counts as failed. */
+static inline void cpl_json_put(bool *failed, json_t *object, const char *key, json_t *value)
+{
+    *failed = json_object_set_new(object, key, value) != 0 || *failed;
+}
+
+/* The same for an element. */
+static inline void cpl_json_add(bool *failed, json_t *array, json_t *value)
+{
+    *failed = json_array_append_new(array, value) != 0 || *failed;
+}
+
 /* Writes the document and a line end; `flags` are jansson's (JSON_INDENT(2), JSON_SORT_KEYS). The
  * file that was there stays until the new one is whole. */
 CPL_NODISCARD cpl_status cpl_json_write_atomic(const char *path, const json_t *json, size_t flags);
