@@ -126,6 +126,40 @@ cpl_status cpl_hf_tokenizer_path(char **path, const cpl_hf *hf)
     return CPL_OK;
 }
 
+/* A vocabulary may be padded: only what is too much is wrong. */
+static cpl_status check_vocabulary(const cpl_hf *hf, const cpl_tokenizer *tokenizer,
+                                   const char *path)
+{
+    const int64_t rows = hf->config.vocab_size;
+    const int64_t ids  = cpl_tokenizer_vocab_size(tokenizer);
+    if (ids <= rows) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s has ids up to %lld, but the vocabulary of %s has %lld rows: it is another "
+                    "model's; --tokenizer names the right one",
+                    path, (long long)ids - 1, hf->folder, (long long)rows);
+}
+
+cpl_status cpl_hf_load_tokenizer(cpl_tokenizer **out, char **path, const cpl_hf *hf,
+                                 const char *given)
+{
+    *out  = NULL;
+    *path = given ? cpl_text_copy(given) : NULL;
+    if (!*path && given) return CPL_ERR_MEMORY;
+    if (!given) CPL_TRY(cpl_hf_tokenizer_path(path, hf));
+    if (!*path)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s has no tokenizer.json: name one with --tokenizer",
+                        cpl_hf_folder(hf));
+    cpl_status status =
+        given ? cpl_tokenizer_load_given(out, *path) : cpl_tokenizer_load(out, *path);
+    if (status == CPL_OK) status = check_vocabulary(hf, *out, *path);
+    if (status == CPL_OK) return CPL_OK;
+    cpl_tokenizer_free(*out);
+    cpl_free(*path);
+    *out  = NULL;
+    *path = NULL;
+    return status;
+}
+
 /* ---- loading ---- */
 
 /* gate_up_proj [n,2D,d]: rows 0 ... D-1 of each expert are the gate, the others up. Read an expert
