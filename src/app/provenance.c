@@ -12,6 +12,7 @@
 #include "infer/reader.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "io/paths.h"
 #include "store/run_dir.h"
 
 static const int64_t most_hashed = INT64_C(1) << 30;
@@ -109,18 +110,18 @@ static cpl_status add_hash(uint64_t *sum, int64_t *left, int64_t place, const ch
 /* Of one file its hash, of several the sum of each hash times its place; null: they are too large. */
 static cpl_status hash_of_folder(json_t **out, const char *folder)
 {
-    char **names  = NULL;
-    int64_t count = 0, files = 0, left = most_hashed;
+    cpl_strings names = {0};
+    int64_t files = 0, left = most_hashed;
     uint64_t sum = 0;
-    CPL_TRY(cpl_folder_list(&names, &count, folder));
+    CPL_TRY(cpl_folder_list(&names, folder));
     cpl_status status = CPL_OK;
-    for (int64_t i = 0; i < count && left >= 0 && status == CPL_OK; i++) {
-        if (!is_weights(names[i])) continue;
-        char *path = cpl_path_join(folder, names[i]);
+    for (int64_t i = 0; i < names.count && left >= 0 && status == CPL_OK; i++) {
+        if (!is_weights(names.at[i])) continue;
+        char *path = cpl_path_join(folder, names.at[i]);
         status     = path ? add_hash(&sum, &left, ++files, path) : CPL_ERR_MEMORY;
         cpl_free(path);
     }
-    cpl_folder_list_free(names, count);
+    cpl_paths_free(&names);
     *out = left >= 0 && files ? hex(sum) : json_null();
     return status;
 }

@@ -5,22 +5,11 @@
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "checkpoint/gguf_internal.h"
 #include "io/file.h"
 
 enum {
     LONGEST_NAME = 63, /* bytes of a tensor's */
     ENTRY_BYTES  = 25  /* what an entry of the table takes at least: a name of one byte */
-};
-
-struct cpl_gguf {
-    char *path;
-    int descriptor;
-    json_t *metadata;
-    cpl_text names; /* of the tensors, and behind the name of one of an unknown type that type's */
-    cpl_gguf_entry *entries; /* (count); offsets count from data_at until `lay_out` */
-    int64_t count;
-    uint64_t alignment, data_at;
 };
 
 /* The head ---------------------------------------------------------------------------------------
@@ -261,42 +250,6 @@ void cpl_gguf_close(cpl_gguf *g)
     cpl_free(g->entries);
     cpl_free(g->path);
     cpl_free(g);
-}
-
-const char *cpl_gguf_path(const cpl_gguf *g)
-{
-    return g->path;
-}
-
-int cpl_gguf_descriptor(const cpl_gguf *g)
-{
-    return g->descriptor;
-}
-
-int64_t cpl_gguf_count(const cpl_gguf *g)
-{
-    return g->count;
-}
-
-const cpl_gguf_entry *cpl_gguf_at(const cpl_gguf *g, int64_t i)
-{
-    CPL_ASSERT(i >= 0 && i < g->count);
-    return &g->entries[i];
-}
-
-const json_t *cpl_gguf_metadata(const cpl_gguf *g)
-{
-    return g->metadata;
-}
-
-cpl_status cpl_gguf_read(const cpl_gguf *g, const cpl_gguf_entry *entry, void *out, uint64_t first,
-                         size_t bytes)
-{
-    if (first > entry->bytes || bytes > entry->bytes - first)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %.200s has %llu bytes, %zu from byte %llu asked",
-                        g->path, entry->name, (unsigned long long)entry->bytes, bytes,
-                        (unsigned long long)first);
-    return cpl_file_read_at(g->descriptor, out, bytes, entry->offset + first, g->path);
 }
 
 /* ---- types ---- */

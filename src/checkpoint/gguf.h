@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/text.h"
 #include "tensor/formats.h"
 
 enum { CPL_GGUF_MAX_RANK = 4 };
@@ -31,27 +32,77 @@ typedef struct cpl_gguf_entry {
                                the next tensor */
 } cpl_gguf_entry;
 
-typedef struct cpl_gguf cpl_gguf;
+/* An open file; to be looked at, not changed. */
+typedef struct cpl_gguf {
+    char *path;
+    int descriptor;          /* for reading beside this */
+    cpl_gguf_entry *entries; /* (count) in the order of the file */
+    int64_t count;
+    json_t
+        *metadata;  /* an object: numbers, booleans and strings under their keys; arrays of at most
+                         4,096 numbers or booleans too. Passed over are longer arrays, those of
+                         strings (vocabularies) or of arrays, strings of more than 1 MiB or that are
+                         not UTF-8, and arrays beyond 2^20 elements together. A u64 beyond int64 is
+                         a real, a number that is not finite null */
+    cpl_text names; /* of the tensors, and behind one of an unknown type the name of the type */
+    uint64_t alignment, data_at; /* of the data; their position in the file */
+} cpl_gguf;
 
 /* Reads the whole table and touches no tensor data. Owned until cpl_gguf_close. */
 CPL_NODISCARD cpl_status cpl_gguf_open(cpl_gguf **out, const char *path);
 void cpl_gguf_close(cpl_gguf *file); /* NULL: nothing to do */
 
-const char *cpl_gguf_path(const cpl_gguf *file);
-int64_t cpl_gguf_count(const cpl_gguf *file);
-const cpl_gguf_entry *cpl_gguf_at(const cpl_gguf *file, int64_t i); /* in the order of the file */
+/* Inside gguf*.c --------------------------------------------------------------------------------
+ *
+ * Nothing is allocated for a length or count before the file is known to be long enough to hold it,
+ * and nothing for what is passed over. */
 
-/* Borrowed, for reading beside this. */
-int cpl_gguf_descriptor(const cpl_gguf *file);
+typedef struct cpl_gguf_type {
+    const char *name;
+    int64_t block_numbers, block_bytes;
+    cpl_format format;
+} cpl_gguf_type;
 
-/* The metadata as an object: numbers, booleans and strings under their keys; arrays of at most
- * 4,096 numbers or booleans too. Passed over are longer arrays, those of strings (vocabularies) or
- * of arrays, strings of more than 1 MiB or that are not UTF-8, and arrays beyond 2^20 elements
- * together. A u64 beyond int64 is a real, a number that is not finite null. Borrowed. */
-const json_t *cpl_gguf_metadata(const cpl_gguf *file);
+const cpl_gguf_type *cpl_gguf_type_of(uint32_t code); /* NULL: a code that has no name here */
 
-/* Sets `out` to the bytes [first, first + bytes) of the tensor. */
-CPL_NODISCARD cpl_status cpl_gguf_read(const cpl_gguf *file, const cpl_gguf_entry *entry, void *out,
-                                       uint64_t first, size_t bytes);
+enum { CPL_GGUF_BUFFER = 1 << 16 }; /* bytes read at once */
+
+/* The file from front to back. */
+typedef struct cpl_gguf_source {
+    const char *path; /* borrowed, for sentences */
+    const char *what; /* borrowed: what is being read, for sentences; "the metadata" */
+    int descriptor;
+    uint64_t at, size;     /* position of the next byte; length of the file */
+    uint64_t begins;       /* position of the buffer */
+    size_t held;           /* bytes in it */
+    unsigned char *buffer; /* CPL_GGUF_BUFFER bytes */
+} cpl_gguf_source;
+
+/* An error unless `count` things of at least `bytes` bytes each can still follow. */
+CPL_NODISCARD cpl_status cpl_gguf_source_holds(const cpl_gguf_source *source, uint64_t count,
+                                               uint64_t bytes);
+
+/* The next `bytes` bytes; a number; nothing, but `bytes` further on. */
+CPL_NODISCARD cpl_status cpl_gguf_source_take(cpl_gguf_source *source, void *out, size_t bytes);
+CPL_NODISCARD cpl_status cpl_gguf_source_u32(cpl_gguf_source *source, uint32_t *value);
+CPL_NODISCARD cpl_status cpl_gguf_source_u64(cpl_gguf_source *source, uint64_t *value);
+CPL_NODISCARD cpl_status cpl_gguf_source_skip(cpl_gguf_source *source, uint64_t bytes);
+
+/* Appends a string of at most `longest` bytes; sets its length. */
+CPL_NODISCARD cpl_status cpl_gguf_source_string(cpl_gguf_source *source, cpl_text *out,
+                                                uint64_t longest, size_t *length);
+
+/* The same for a name, which has at least one byte, is UTF-8 and holds no NUL; a NUL is appended
+ * behind it. */
+CPL_NODISCARD cpl_status cpl_gguf_source_name(cpl_gguf_source *source, cpl_text *out,
+                                              uint64_t longest);
+
+/* Sorts the names; one that stands twice is an error. */
+CPL_NODISCARD cpl_status cpl_gguf_unique(const cpl_gguf_source *source, const char **names,
+                                         int64_t count);
+
+/* Sets a new object of what is kept of `count` keys and their values, and the alignment. */
+CPL_NODISCARD cpl_status cpl_gguf_metadata_read(json_t **metadata, uint64_t *alignment,
+                                                cpl_gguf_source *source, uint64_t count);
 
 #endif /* CPL_CHECKPOINT_GGUF_H */

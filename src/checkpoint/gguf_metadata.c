@@ -1,4 +1,4 @@
-/* gguf_metadata.c - see gguf_internal.h
+/* gguf_metadata.c - see gguf.h
  *
  * Kept is what a reader of weights may ask for: numbers, booleans, strings, short arrays of numbers.
  * Vocabularies are passed over string by string without being held. */
@@ -7,7 +7,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "checkpoint/gguf_internal.h"
+#include "checkpoint/gguf.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/json_pull.h"

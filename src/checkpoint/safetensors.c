@@ -6,20 +6,12 @@
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "checkpoint/safetensors_header.h"
 #include "io/file.h"
 #include "tensor/numbers.h"
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #    error "the values of safetensors files are little-endian, and so must be the processor"
 #endif
-
-struct cpl_safetensors {
-    char *path, *text; /* owned; `text` is the header, with its strings decoded in place */
-    int descriptor;
-    uint64_t data_at; /* position of the data in the file */
-    cpl_safetensors_header header;
-};
 
 /* The length N that the file begins with must leave room for itself. Sets `header_bytes`. */
 static cpl_status check_length(uint64_t *header_bytes, const char *start, size_t start_bytes,
@@ -63,8 +55,7 @@ static cpl_status read_header(cpl_safetensors *file, uint64_t file_bytes)
     file->text    = cpl_alloc((size_t)n);
     if (!file->text) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to open it", file->path);
     CPL_TRY(cpl_file_read_at(file->descriptor, file->text, (size_t)n, sizeof n, file->path));
-    return cpl_safetensors_header_parse(&file->header, file->text, (size_t)n,
-                                        file_bytes - file->data_at, file->path);
+    return cpl_safetensors_parse_header(file, (size_t)n, file_bytes - file->data_at);
 }
 
 cpl_status cpl_safetensors_open(cpl_safetensors **out, const char *path)
@@ -90,7 +81,10 @@ void cpl_safetensors_close(cpl_safetensors *file)
 {
     if (!file) return;
     if (file->descriptor >= 0) close(file->descriptor);
-    cpl_safetensors_header_free(&file->header);
+    cpl_free(file->entries);
+    cpl_free((void *)file->by_name);
+    cpl_free((void *)file->metadata);
+    cpl_free(file->dims);
     cpl_free(file->text);
     cpl_free(file->path);
     cpl_free(file);
@@ -101,34 +95,24 @@ const char *cpl_safetensors_path(const cpl_safetensors *file)
     return file->path;
 }
 
-int cpl_safetensors_descriptor(const cpl_safetensors *file)
-{
-    return file->descriptor;
-}
-
-uint64_t cpl_safetensors_data_at(const cpl_safetensors *file)
-{
-    return file->data_at;
-}
-
 int64_t cpl_safetensors_count(const cpl_safetensors *file)
 {
-    return file->header.count;
+    return file->count;
 }
 
 const cpl_safetensors_entry *cpl_safetensors_at(const cpl_safetensors *file, int64_t i)
 {
-    CPL_ASSERT(i >= 0 && i < file->header.count);
-    return &file->header.entries[i];
+    CPL_ASSERT(i >= 0 && i < file->count);
+    return &file->entries[i];
 }
 
 const cpl_safetensors_entry *cpl_safetensors_find(const cpl_safetensors *file, const char *name)
 {
-    int64_t lo = 0, hi = file->header.count;
+    int64_t lo = 0, hi = file->count;
     while (lo < hi) {
         int64_t middle = lo + (hi - lo) / 2;
-        int order      = strcmp(name, file->header.by_name[middle]->name);
-        if (order == 0) return file->header.by_name[middle];
+        int order      = strcmp(name, file->by_name[middle]->name);
+        if (order == 0) return file->by_name[middle];
         if (order < 0)
             hi = middle;
         else
@@ -139,8 +123,8 @@ const cpl_safetensors_entry *cpl_safetensors_find(const cpl_safetensors *file, c
 
 const char *cpl_safetensors_metadata(const cpl_safetensors *file, const char *key)
 {
-    for (int64_t i = 0; i < file->header.n_metadata; i++)
-        if (strcmp(key, file->header.metadata[2 * i]) == 0) return file->header.metadata[2 * i + 1];
+    for (int64_t i = 0; i < file->n_metadata; i++)
+        if (strcmp(key, file->metadata[2 * i]) == 0) return file->metadata[2 * i + 1];
     return NULL;
 }
 
@@ -154,22 +138,6 @@ cpl_status cpl_safetensors_read_raw(const cpl_safetensors *file, const cpl_safet
                         (unsigned long long)first_byte);
     return cpl_file_read_at(file->descriptor, out, bytes, file->data_at + entry->begin + first_byte,
                             file->path);
-}
-
-static bool converts(cpl_safetensors_dtype dtype)
-{
-    switch (dtype) {
-    case CPL_SAFETENSORS_F64:
-    case CPL_SAFETENSORS_F32:
-    case CPL_SAFETENSORS_BF16:
-    case CPL_SAFETENSORS_F16:
-    case CPL_SAFETENSORS_F8_E4M3:
-    case CPL_SAFETENSORS_F8_E5M2:
-    case CPL_SAFETENSORS_F8_E8M0:
-        return true;
-    default:
-        return false;
-    }
 }
 
 static float f64_to_f32(const unsigned char *bytes)
@@ -186,25 +154,25 @@ static uint16_t load16(const unsigned char *bytes)
     return value;
 }
 
-static void convert(float *out, const unsigned char *raw, cpl_safetensors_dtype dtype, size_t n)
+static void convert(float *out, const unsigned char *raw, cpl_format format, size_t n)
 {
-    switch (dtype) {
-    case CPL_SAFETENSORS_F64:
+    switch (format) {
+    case CPL_FORMAT_F64:
         for (size_t i = 0; i < n; i++) out[i] = f64_to_f32(raw + 8 * i);
         break;
-    case CPL_SAFETENSORS_BF16:
+    case CPL_FORMAT_BF16:
         for (size_t i = 0; i < n; i++) out[i] = cpl_bf16_to_f32(load16(raw + 2 * i));
         break;
-    case CPL_SAFETENSORS_F16:
+    case CPL_FORMAT_F16:
         for (size_t i = 0; i < n; i++) out[i] = cpl_f16_to_f32(load16(raw + 2 * i));
         break;
-    case CPL_SAFETENSORS_F8_E4M3:
+    case CPL_FORMAT_F8_E4M3:
         for (size_t i = 0; i < n; i++) out[i] = cpl_f8_e4m3_to_f32(raw[i]);
         break;
-    case CPL_SAFETENSORS_F8_E5M2:
+    case CPL_FORMAT_F8_E5M2:
         for (size_t i = 0; i < n; i++) out[i] = cpl_f8_e5m2_to_f32(raw[i]);
         break;
-    default: /* the last one that converts() lets through */
+    default: /* F8_E8M0 */
         for (size_t i = 0; i < n; i++) out[i] = cpl_e8m0_to_f32(raw[i]);
     }
 }
@@ -213,8 +181,9 @@ cpl_status cpl_safetensors_read_f32(const cpl_safetensors *file, const cpl_safet
                                     float *out, int64_t first, int64_t count)
 {
     unsigned char raw[1 << 15];
-    size_t bytes = (size_t)cpl_safetensors_dtype_bits(entry->dtype) / 8;
-    if (!converts(entry->dtype))
+    size_t bytes      = (size_t)cpl_safetensors_dtype_bits(entry->dtype) / 8;
+    cpl_format format = cpl_safetensors_dtype_format(entry->dtype);
+    if (format == CPL_FORMAT_OTHER || format == CPL_FORMAT_F4_PAIR)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: tensor %.200s is %s, which cannot be read as numbers "
                         "with a fraction",
@@ -224,13 +193,13 @@ cpl_status cpl_safetensors_read_f32(const cpl_safetensors *file, const cpl_safet
                         "%s: tensor %.200s has %lld elements, %lld from element %lld asked",
                         file->path, entry->name, (long long)entry->n_elements, (long long)count,
                         (long long)first);
-    if (entry->dtype == CPL_SAFETENSORS_F32)
+    if (format == CPL_FORMAT_F32)
         return cpl_safetensors_read_raw(file, entry, out, 4 * (uint64_t)first, 4 * (size_t)count);
     size_t at_once = sizeof raw / bytes, left = (size_t)count;
     for (uint64_t at = (uint64_t)first; left;) {
         size_t n = left < at_once ? left : at_once;
         CPL_TRY(cpl_safetensors_read_raw(file, entry, raw, at * bytes, n * bytes));
-        convert(out, raw, entry->dtype, n);
+        convert(out, raw, format, n);
         out += n, at += n, left -= n;
     }
     return CPL_OK;

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "tensor/formats.h"
 
 enum { CPL_SAFETENSORS_MAX_HEADER = 100000000 }; /* bytes; the format's own limit */
 
@@ -47,6 +48,7 @@ typedef enum cpl_safetensors_dtype {
 
 const char *cpl_safetensors_dtype_name(cpl_safetensors_dtype dtype); /* "BF16" */
 int cpl_safetensors_dtype_bits(cpl_safetensors_dtype dtype);         /* of one element */
+cpl_format cpl_safetensors_dtype_format(cpl_safetensors_dtype dtype);
 
 /* False if there is no such dtype; upper and lower case differ. */
 bool cpl_safetensors_dtype_parse(cpl_safetensors_dtype *dtype, const char *name);
@@ -66,7 +68,19 @@ bool cpl_safetensors_has_shape(const cpl_safetensors_entry *entry, int rank, con
 /* "[2,3]" for a sentence, cut with "..." where it is too long; returns `out`. */
 const char *cpl_safetensors_shape_text(char out[128], const cpl_safetensors_entry *entry);
 
-typedef struct cpl_safetensors cpl_safetensors;
+/* An open file; to be looked at, not changed. */
+typedef struct cpl_safetensors {
+    char *path;
+    int descriptor;                        /* for reading beside this */
+    uint64_t data_at;                      /* position of the data in the file */
+    cpl_safetensors_entry *entries;        /* (count) in the order of their data */
+    const cpl_safetensors_entry **by_name; /* (count) sorted by name */
+    int64_t count;
+    char *text;            /* the header, with its strings decoded in place */
+    const char **metadata; /* (2 n_metadata) key and value in turn, sorted by key */
+    int64_t n_metadata;
+    uint64_t *dims; /* all shapes, one after the other */
+} cpl_safetensors;
 
 /* Opens and checks the whole header; touches no data. The sentence of a refusal says which rule was
  * broken and, where a known mistake looks like this (a Git LFS pointer, a PyTorch file, a web
@@ -76,10 +90,6 @@ void cpl_safetensors_close(cpl_safetensors *file); /* NULL: nothing to do */
 
 const char *cpl_safetensors_path(const cpl_safetensors *file);
 int64_t cpl_safetensors_count(const cpl_safetensors *file);
-
-/* Borrowed, and where in it the data begin, for reading beside this. */
-int cpl_safetensors_descriptor(const cpl_safetensors *file);
-uint64_t cpl_safetensors_data_at(const cpl_safetensors *file);
 
 /* The tensors in the order of their data; `i` in [0, count). */
 const cpl_safetensors_entry *cpl_safetensors_at(const cpl_safetensors *file, int64_t i);
@@ -100,5 +110,11 @@ CPL_NODISCARD cpl_status cpl_safetensors_read_f32(const cpl_safetensors *file,
 CPL_NODISCARD cpl_status cpl_safetensors_read_raw(const cpl_safetensors *file,
                                                   const cpl_safetensors_entry *entry, void *out,
                                                   uint64_t first_byte, size_t bytes);
+
+/* Inside safetensors*.c: checks the header `text` [length], from "valid UTF-8" to "the data end with
+ * the file", of which `data_bytes` follow the header, and sets the tables. Cost: n log n in the
+ * number of tensors. */
+CPL_NODISCARD cpl_status cpl_safetensors_parse_header(cpl_safetensors *file, size_t length,
+                                                      uint64_t data_bytes);
 
 #endif /* CPL_CHECKPOINT_SAFETENSORS_H */

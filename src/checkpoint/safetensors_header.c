@@ -1,9 +1,9 @@
-/* safetensors_header.c - see safetensors_header.h
+/* safetensors_header.c - the header of a safetensors file, from text to a checked table; dtypes
  *
  * One pass over the text collects the entries; then they are sorted by offset and walked, which
  * finds holes, overlaps and wrong sizes at once. Growing arrays are cpl_text, whose memory is
  * aligned for anything; shapes are kept as indices into one array until that has stopped moving. */
-#include "checkpoint/safetensors_header.h"
+#include "checkpoint/safetensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,22 +110,22 @@ static cpl_status parse_status(const parser *p)
 }
 
 /* Moves the memory of the three arrays into the table; the parser keeps nothing. */
-static void take(cpl_safetensors_header *header, parser *p)
+static void take(cpl_safetensors *file, parser *p)
 {
-    header->entries    = (cpl_safetensors_entry *)(void *)p->entries.bytes;
-    header->count      = (int64_t)(p->entries.length / sizeof *header->entries);
-    header->dims       = (uint64_t *)(void *)p->dims.bytes;
-    header->metadata   = (const char **)(void *)p->metadata.bytes;
-    header->n_metadata = (int64_t)(p->metadata.length / (2 * sizeof *header->metadata));
+    file->entries    = (cpl_safetensors_entry *)(void *)p->entries.bytes;
+    file->count      = (int64_t)(p->entries.length / sizeof *file->entries);
+    file->dims       = (uint64_t *)(void *)p->dims.bytes;
+    file->metadata   = (const char **)(void *)p->metadata.bytes;
+    file->n_metadata = (int64_t)(p->metadata.length / (2 * sizeof *file->metadata));
 }
 
 /* The array of dimensions has stopped moving: each entry gets its part. */
-static void place_shapes(cpl_safetensors_header *header)
+static void place_shapes(cpl_safetensors *file)
 {
-    uint64_t *shape = header->dims;
-    for (int64_t i = 0; i < header->count; i++) {
-        header->entries[i].shape = shape;
-        if (header->entries[i].rank) shape += header->entries[i].rank;
+    uint64_t *shape = file->dims;
+    for (int64_t i = 0; i < file->count; i++) {
+        file->entries[i].shape = shape;
+        if (file->entries[i].rank) shape += file->entries[i].rank;
     }
 }
 
@@ -149,25 +149,26 @@ static int by_key(const void *a, const void *b)
 }
 
 /* Sorts all three tables; a name or key that stands twice is an error. */
-static cpl_status sort(cpl_safetensors_header *h, const char *path)
+static cpl_status sort(cpl_safetensors *file)
 {
-    size_t count = (size_t)h->count;
-    if (h->n_metadata) qsort(h->metadata, (size_t)h->n_metadata, 2 * sizeof *h->metadata, by_key);
-    for (int64_t i = 1; i < h->n_metadata; i++)
-        if (strcmp(h->metadata[2 * i - 2], h->metadata[2 * i]) == 0)
+    size_t count = (size_t)file->count;
+    if (file->n_metadata)
+        qsort(file->metadata, (size_t)file->n_metadata, 2 * sizeof *file->metadata, by_key);
+    for (int64_t i = 1; i < file->n_metadata; i++)
+        if (strcmp(file->metadata[2 * i - 2], file->metadata[2 * i]) == 0)
             return CPL_FAIL(CPL_ERR_INPUT, "%s: invalid JSON in the header: metadata %.200s twice",
-                            path, h->metadata[2 * i]);
-    h->by_name = cpl_alloc(count * sizeof(void *));
-    if (!h->by_name) return CPL_ERR_MEMORY;
+                            file->path, file->metadata[2 * i]);
+    file->by_name = cpl_alloc(count * sizeof(void *));
+    if (!file->by_name) return CPL_ERR_MEMORY;
     if (!count) return CPL_OK;
-    qsort(h->entries, count, sizeof *h->entries, by_offset);
-    for (size_t i = 0; i < count; i++) h->by_name[i] = &h->entries[i];
-    qsort((void *)h->by_name, count, sizeof(void *), by_name);
+    qsort(file->entries, count, sizeof *file->entries, by_offset);
+    for (size_t i = 0; i < count; i++) file->by_name[i] = &file->entries[i];
+    qsort((void *)file->by_name, count, sizeof(void *), by_name);
     for (size_t i = 1; i < count; i++)
-        if (strcmp(h->by_name[i - 1]->name, h->by_name[i]->name) == 0)
+        if (strcmp(file->by_name[i - 1]->name, file->by_name[i]->name) == 0)
             return CPL_FAIL(CPL_ERR_INPUT,
-                            "%s: invalid JSON in the header: tensor %.200s stands twice", path,
-                            h->by_name[i]->name);
+                            "%s: invalid JSON in the header: tensor %.200s stands twice",
+                            file->path, file->by_name[i]->name);
     return CPL_OK;
 }
 
@@ -197,57 +198,42 @@ static cpl_status check_size(cpl_safetensors_entry *e, const char *path)
     return CPL_OK;
 }
 
-static cpl_status check_layout(cpl_safetensors_header *h, uint64_t data_bytes, const char *path)
+static cpl_status check_layout(cpl_safetensors *file, uint64_t data_bytes)
 {
     uint64_t expected = 0;
-    for (int64_t i = 0; i < h->count; i++) {
-        cpl_safetensors_entry *e = &h->entries[i];
+    for (int64_t i = 0; i < file->count; i++) {
+        cpl_safetensors_entry *e = &file->entries[i];
         if (e->begin != expected || e->end < e->begin)
             return CPL_FAIL(CPL_ERR_INPUT,
                             "%s: invalid offset: tensor %.200s spans [%llu,%llu), it must begin at "
                             "%llu, where the one before it ends",
-                            path, e->name, (unsigned long long)e->begin, (unsigned long long)e->end,
-                            (unsigned long long)expected);
+                            file->path, e->name, (unsigned long long)e->begin,
+                            (unsigned long long)e->end, (unsigned long long)expected);
         expected = e->end;
-        CPL_TRY(check_size(e, path));
+        CPL_TRY(check_size(e, file->path));
     }
     if (expected != data_bytes)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: incomplete metadata: the header describes %llu bytes of data, the "
                         "file has %llu (%s)",
-                        path, (unsigned long long)expected, (unsigned long long)data_bytes,
+                        file->path, (unsigned long long)expected, (unsigned long long)data_bytes,
                         data_bytes < expected ? "it was cut short; fetch or copy it again"
                                               : "something was added behind them");
     return CPL_OK;
 }
 
-cpl_status cpl_safetensors_header_parse(cpl_safetensors_header *header, char *text, size_t length,
-                                        uint64_t data_bytes, const char *path)
+cpl_status cpl_safetensors_parse_header(cpl_safetensors *file, size_t length, uint64_t data_bytes)
 {
-    cpl_status status = CPL_OK;
-    parser p          = {.path = path};
-    memset(header, 0, sizeof *header);
-    if (!cpl_json_pull_is_utf8(text, length))
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: invalid header: it is not UTF-8", path);
-    p.pull = cpl_json_pull_start(text, length);
+    parser p = {.path = file->path};
+    if (!cpl_json_pull_is_utf8(file->text, length))
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: invalid header: it is not UTF-8", file->path);
+    p.pull = cpl_json_pull_start(file->text, length);
     parse_all(&p);
-    take(header, &p);
-    CPL_TRY_DONE(parse_status(&p));
-    place_shapes(header);
-    CPL_TRY_DONE(sort(header, path));
-    CPL_TRY_DONE(check_layout(header, data_bytes, path));
-done:
-    if (status != CPL_OK) cpl_safetensors_header_free(header);
-    return status;
-}
-
-void cpl_safetensors_header_free(cpl_safetensors_header *header)
-{
-    cpl_free(header->entries);
-    cpl_free((void *)header->by_name);
-    cpl_free((void *)header->metadata);
-    cpl_free(header->dims);
-    memset(header, 0, sizeof *header);
+    take(file, &p);
+    CPL_TRY(parse_status(&p));
+    place_shapes(file);
+    CPL_TRY(sort(file));
+    return check_layout(file, data_bytes);
 }
 
 /* ---- types and shapes ---- */
@@ -255,29 +241,30 @@ void cpl_safetensors_header_free(cpl_safetensors_header *header)
 static const struct {
     const char *name;
     int bits;
+    cpl_format format; /* of the numbers where the dtype alone tells it */
 } dtypes[CPL_SAFETENSORS_N_DTYPES] = {
-    [CPL_SAFETENSORS_U64]         = {"U64", 64},
-    [CPL_SAFETENSORS_I64]         = {"I64", 64},
-    [CPL_SAFETENSORS_F64]         = {"F64", 64},
-    [CPL_SAFETENSORS_C64]         = {"C64", 64},
-    [CPL_SAFETENSORS_F32]         = {"F32", 32},
-    [CPL_SAFETENSORS_U32]         = {"U32", 32},
-    [CPL_SAFETENSORS_I32]         = {"I32", 32},
-    [CPL_SAFETENSORS_BF16]        = {"BF16", 16},
-    [CPL_SAFETENSORS_F16]         = {"F16", 16},
-    [CPL_SAFETENSORS_U16]         = {"U16", 16},
-    [CPL_SAFETENSORS_I16]         = {"I16", 16},
-    [CPL_SAFETENSORS_F8_E5M2FNUZ] = {"F8_E5M2FNUZ", 8},
-    [CPL_SAFETENSORS_F8_E4M3FNUZ] = {"F8_E4M3FNUZ", 8},
-    [CPL_SAFETENSORS_F8_E8M0]     = {"F8_E8M0", 8},
-    [CPL_SAFETENSORS_F8_E4M3]     = {"F8_E4M3", 8},
-    [CPL_SAFETENSORS_F8_E5M2]     = {"F8_E5M2", 8},
-    [CPL_SAFETENSORS_I8]          = {"I8", 8},
-    [CPL_SAFETENSORS_U8]          = {"U8", 8},
-    [CPL_SAFETENSORS_F6_E3M2]     = {"F6_E3M2", 6},
-    [CPL_SAFETENSORS_F6_E2M3]     = {"F6_E2M3", 6},
-    [CPL_SAFETENSORS_F4]          = {"F4", 4},
-    [CPL_SAFETENSORS_BOOL]        = {"BOOL", 8},
+    [CPL_SAFETENSORS_U64]         = {"U64", 64, CPL_FORMAT_OTHER},
+    [CPL_SAFETENSORS_I64]         = {"I64", 64, CPL_FORMAT_OTHER},
+    [CPL_SAFETENSORS_F64]         = {"F64", 64, CPL_FORMAT_F64},
+    [CPL_SAFETENSORS_C64]         = {"C64", 64, CPL_FORMAT_OTHER},
+    [CPL_SAFETENSORS_F32]         = {"F32", 32, CPL_FORMAT_F32},
+    [CPL_SAFETENSORS_U32]         = {"U32", 32, CPL_FORMAT_OTHER},
+    [CPL_SAFETENSORS_I32]         = {"I32", 32, CPL_FORMAT_OTHER},
+    [CPL_SAFETENSORS_BF16]        = {"BF16", 16, CPL_FORMAT_BF16},
+    [CPL_SAFETENSORS_F16]         = {"F16", 16, CPL_FORMAT_F16},
+    [CPL_SAFETENSORS_U16]         = {"U16", 16, CPL_FORMAT_OTHER},
+    [CPL_SAFETENSORS_I16]         = {"I16", 16, CPL_FORMAT_OTHER},
+    [CPL_SAFETENSORS_F8_E5M2FNUZ] = {"F8_E5M2FNUZ", 8, CPL_FORMAT_OTHER},
+    [CPL_SAFETENSORS_F8_E4M3FNUZ] = {"F8_E4M3FNUZ", 8, CPL_FORMAT_OTHER},
+    [CPL_SAFETENSORS_F8_E8M0]     = {"F8_E8M0", 8, CPL_FORMAT_F8_E8M0},
+    [CPL_SAFETENSORS_F8_E4M3]     = {"F8_E4M3", 8, CPL_FORMAT_F8_E4M3},
+    [CPL_SAFETENSORS_F8_E5M2]     = {"F8_E5M2", 8, CPL_FORMAT_F8_E5M2},
+    [CPL_SAFETENSORS_I8]          = {"I8", 8, CPL_FORMAT_OTHER},
+    [CPL_SAFETENSORS_U8]          = {"U8", 8, CPL_FORMAT_OTHER},
+    [CPL_SAFETENSORS_F6_E3M2]     = {"F6_E3M2", 6, CPL_FORMAT_OTHER},
+    [CPL_SAFETENSORS_F6_E2M3]     = {"F6_E2M3", 6, CPL_FORMAT_OTHER},
+    [CPL_SAFETENSORS_F4]          = {"F4", 4, CPL_FORMAT_F4_PAIR},
+    [CPL_SAFETENSORS_BOOL]        = {"BOOL", 8, CPL_FORMAT_OTHER},
 };
 
 const char *cpl_safetensors_dtype_name(cpl_safetensors_dtype dtype)
@@ -288,6 +275,11 @@ const char *cpl_safetensors_dtype_name(cpl_safetensors_dtype dtype)
 int cpl_safetensors_dtype_bits(cpl_safetensors_dtype dtype)
 {
     return dtypes[dtype].bits;
+}
+
+cpl_format cpl_safetensors_dtype_format(cpl_safetensors_dtype dtype)
+{
+    return dtypes[dtype].format;
 }
 
 bool cpl_safetensors_dtype_parse(cpl_safetensors_dtype *dtype, const char *name)

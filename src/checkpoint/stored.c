@@ -1,5 +1,5 @@
-/* stored.c - see stored.h; the files are found and opened in stored_files.c, their tensors gathered
- * in stored_collect.c */
+/* stored.c - see stored.h; the files are found and opened in stored_files.c, their tensors
+ * gathered in stored_collect.c */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <xxhash.h>
 
 #include "base/arena.h"
-#include "checkpoint/stored_internal.h"
+#include "checkpoint/stored.h"
 #include "io/file.h"
 #include "io/json.h"
 
@@ -31,10 +31,10 @@ static cpl_status find_config(cpl_stored_files *s)
     cpl_status status = CPL_OK;
     char *folder      = NULL;
     if (s->is_gguf) {
-        s->config = json_incref((json_t *)(uintptr_t)cpl_gguf_metadata(s->parts[0].gguf));
+        s->config = json_incref(s->parts[0].gguf->metadata);
         return CPL_OK;
     }
-    folder = cpl_path_folder(s->files.path);
+    folder = cpl_path_folder(s->source);
     if (!folder) return CPL_ERR_MEMORY;
     CPL_TRY_DONE(load_config(s, folder, "config.json"));
     CPL_TRY_DONE(load_config(s, folder, "params.json"));
@@ -56,7 +56,6 @@ static cpl_status open_files(cpl_stored_files **out, const char *path, bool stri
     s->strict = strict;
     s->path   = cpl_text_copy(path);
     if (!s->path) CPL_TRY_DONE(CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory", path));
-    CPL_TRY_DONE(cpl_stored_discover(s));
     CPL_TRY_DONE(cpl_stored_open_parts(s));
     CPL_TRY_DONE(cpl_stored_collect(s, log));
     if (strict)
@@ -85,46 +84,9 @@ void cpl_stored_close(cpl_stored_files *s)
     for (int64_t i = 0; i < s->count; i++) cpl_free((void *)(uintptr_t)s->tensors[i].fault);
     cpl_free(s->tensors);
     cpl_stored_close_parts(s);
-    cpl_stored_paths_free(&s->files);
     json_decref(s->config);
     cpl_free(s->path);
     cpl_free(s);
-}
-
-const char *cpl_stored_path(const cpl_stored_files *s)
-{
-    return s->path;
-}
-
-const char *cpl_stored_source(const cpl_stored_files *s)
-{
-    return s->files.path;
-}
-
-bool cpl_stored_is_gguf(const cpl_stored_files *s)
-{
-    return s->is_gguf;
-}
-
-int64_t cpl_stored_n_files(const cpl_stored_files *s)
-{
-    return s->n_parts;
-}
-
-const json_t *cpl_stored_config(const cpl_stored_files *s)
-{
-    return s->config;
-}
-
-int64_t cpl_stored_count(const cpl_stored_files *s)
-{
-    return s->count;
-}
-
-const cpl_stored *cpl_stored_at(const cpl_stored_files *s, int64_t i)
-{
-    CPL_ASSERT(i >= 0 && i < s->count);
-    return &s->tensors[i];
 }
 
 const cpl_stored *cpl_stored_find(const cpl_stored_files *s, const char *name)
@@ -144,8 +106,7 @@ const cpl_stored *cpl_stored_find(const cpl_stored_files *s, const char *name)
 static int descriptor_of(const cpl_stored *tensor)
 {
     const cpl_stored_part *part = tensor->file;
-    return part->gguf ? cpl_gguf_descriptor(part->gguf)
-                      : cpl_safetensors_descriptor(part->safetensors);
+    return part->gguf ? part->gguf->descriptor : part->safetensors->descriptor;
 }
 
 /* Whatever faults the tensor has. */
@@ -196,10 +157,9 @@ const char *cpl_stored_shape(char out[128], const cpl_stored *tensor)
 cpl_status cpl_stored_read_part_f32(const cpl_stored *tensor, float *out, int64_t first,
                                     int64_t count)
 {
-    const cpl_stored_part *part = tensor->file;
     if (tensor->fault) return CPL_FAIL(CPL_ERR_INPUT, "%s", tensor->fault);
     CPL_ASSERT(tensor->entry);
-    return cpl_safetensors_read_f32(part->safetensors, tensor->entry, out, first, count);
+    return cpl_safetensors_read_f32(tensor->file->safetensors, tensor->entry, out, first, count);
 }
 
 cpl_status cpl_stored_read_f32(const cpl_stored_files *s, const char *name, float *out, int rank,
@@ -209,7 +169,7 @@ cpl_status cpl_stored_read_f32(const cpl_stored_files *s, const char *name, floa
     char found[128], wanted[128];
     cpl_stored like = {.rank = rank};
     CPL_TRY(cpl_stored_find_sound(&tensor, s, name));
-    if (!tensor) return CPL_FAIL(CPL_ERR_INPUT, "%s: has no tensor %.200s", s->files.path, name);
+    if (!tensor) return CPL_FAIL(CPL_ERR_INPUT, "%s: has no tensor %.200s", s->source, name);
     if (cpl_safetensors_has_shape(tensor->entry, rank, shape))
         return cpl_stored_read_part_f32(tensor, out, 0, tensor->n_elements);
     memcpy(like.shape, shape, (size_t)rank * sizeof *shape);

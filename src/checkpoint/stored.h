@@ -22,12 +22,23 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "base/text.h"
+#include "checkpoint/gguf.h"
 #include "checkpoint/safetensors.h"
 #include "tensor/formats.h"
 
 enum { CPL_STORED_MAX_RANK = 6 };
 
-typedef struct cpl_stored_files cpl_stored_files;
+/* One file of a checkpoint; safetensors or gguf, or neither and a fault. */
+typedef struct cpl_stored_part {
+    const char *path, *name; /* the name is the path's end; borrowed from the list of files */
+    cpl_safetensors *safetensors;
+    cpl_gguf *gguf;
+    char *fault;        /* why it could not be opened, a sentence; owned */
+    cpl_status failure; /* then of which kind */
+    int slice;          /* of a name ...-TP-002.safetensors: 2, the third; -1: none */
+    int stem;           /* then the length of what is before "-TP-" */
+} cpl_stored_part;
 
 /* One tensor; borrowed from the open checkpoint. */
 typedef struct cpl_stored {
@@ -45,14 +56,31 @@ typedef struct cpl_stored {
     int slice, n_slices; /* of a tensor cut over several files named ...-TP-00x...: which, of how
                             many with this name; 0 of 1 otherwise */
     const cpl_safetensors_entry *entry; /* its row in a safetensors file; else NULL */
-    const void *file;                   /* inner */
-    uint64_t offset;                    /* inner */
+    const cpl_stored_part *file;
+    uint64_t offset; /* in the file, from its beginning */
 } cpl_stored;
+
+/* An open checkpoint; to be looked at, not changed. */
+typedef struct cpl_stored_files {
+    char *path;   /* as the user gave it */
+    char *source; /* the file or index found there; all owned */
+    bool strict, is_gguf;
+    json_t *index;          /* the document; NULL without one */
+    json_t *map;            /* its weight_map, borrowed: tensor name -> file name, all checked */
+    cpl_strings paths;      /* of the files, each once, in byte order */
+    cpl_stored_part *parts; /* (n_parts) in the same order */
+    int64_t n_parts;
+    int n_slices;        /* one more than the largest slice of any file; 0: none */
+    cpl_stored *tensors; /* (count) every one once, sorted by name (slices of one name: by slice) */
+    int64_t count;
+    json_t *config; /* config.json, or where there is none params.json, of the folder; the metadata
+                       of a GGUF file; an empty object where there is nothing */
+} cpl_stored_files;
 
 /* Opens and checks the headers of all files, as far as they can be read. An error only where
  * nothing can be read at all (no such file, no weights in the folder, an index that is not one or
  * that names a file outside its folder, a damaged file that is the only one or of which no index
- * tells what is in it). `log` may be NULL. */
+ * tells what is in it; a damaged config.json). `log` may be NULL. */
 CPL_NODISCARD cpl_status cpl_stored_open(cpl_stored_files **out, const char *path,
                                          const cpl_log *log);
 
@@ -60,19 +88,6 @@ CPL_NODISCARD cpl_status cpl_stored_open(cpl_stored_files **out, const char *pat
 CPL_NODISCARD cpl_status cpl_stored_open_strict(cpl_stored_files **out, const char *path,
                                                 const cpl_log *log);
 void cpl_stored_close(cpl_stored_files *files); /* NULL: nothing to do */
-
-const char *cpl_stored_path(const cpl_stored_files *files);   /* as the user gave it */
-const char *cpl_stored_source(const cpl_stored_files *files); /* the file or index found there */
-bool cpl_stored_is_gguf(const cpl_stored_files *files);
-int64_t cpl_stored_n_files(const cpl_stored_files *files);
-
-/* config.json, or where there is none params.json, of the folder; the metadata of a GGUF file; an
- * empty object where there is nothing. Borrowed. A damaged config.json is an error of open. */
-const json_t *cpl_stored_config(const cpl_stored_files *files);
-
-/* Every tensor once, sorted by name (slices of one name: by slice); `i` in [0, count). */
-int64_t cpl_stored_count(const cpl_stored_files *files);
-const cpl_stored *cpl_stored_at(const cpl_stored_files *files, int64_t i);
 
 /* NULL if there is no such tensor. Of a sliced one: slice 0; the others follow it in memory. */
 const cpl_stored *cpl_stored_find(const cpl_stored_files *files, const char *name);
@@ -107,5 +122,15 @@ CPL_NODISCARD cpl_status cpl_stored_read(const cpl_stored *tensor, void *out, ui
 
 /* Tells the system that these bytes will be wanted soon. */
 void cpl_stored_prefetch(const cpl_stored *tensor, uint64_t first, size_t bytes);
+
+/* Inside stored*.c ------------------------------------------------------------------------------*/
+
+/* Finds and opens the files of `path`. An error where none can be opened, or one of several without
+ * an index. */
+CPL_NODISCARD cpl_status cpl_stored_open_parts(cpl_stored_files *files);
+void cpl_stored_close_parts(cpl_stored_files *files);
+
+/* Sets the tensors with their faults; says the first fault and their number to `log`. */
+CPL_NODISCARD cpl_status cpl_stored_collect(cpl_stored_files *files, const cpl_log *log);
 
 #endif /* CPL_CHECKPOINT_STORED_H */

@@ -1,4 +1,4 @@
-/* stored_collect.c - see stored_internal.h: the tensors of all files as one sorted list
+/* stored_collect.c - see stored.h: the tensors of all files as one sorted list
  *
  * The list is made of what the files hold and, where there is an index, of what it says they hold.
  * Sorted by name, the entries of one name stand together: those of files, by slice, and last that of
@@ -10,12 +10,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "checkpoint/stored_internal.h"
-
-static const cpl_stored_part *part_of(const cpl_stored *tensor)
-{
-    return tensor->file;
-}
+#include "checkpoint/stored.h"
 
 static bool is_promise(const cpl_stored *tensor) /* of the index */
 {
@@ -37,30 +32,6 @@ CPL_PRINTF(2, 3) static cpl_status blame(cpl_stored *tensor, const char *format,
 
 /* Entries of the list ---------------------------------------------------------------------------*/
 
-static cpl_format format_of(cpl_safetensors_dtype dtype)
-{
-    switch (dtype) {
-    case CPL_SAFETENSORS_F64:
-        return CPL_FORMAT_F64;
-    case CPL_SAFETENSORS_F32:
-        return CPL_FORMAT_F32;
-    case CPL_SAFETENSORS_F16:
-        return CPL_FORMAT_F16;
-    case CPL_SAFETENSORS_BF16:
-        return CPL_FORMAT_BF16;
-    case CPL_SAFETENSORS_F8_E4M3:
-        return CPL_FORMAT_F8_E4M3;
-    case CPL_SAFETENSORS_F8_E5M2:
-        return CPL_FORMAT_F8_E5M2;
-    case CPL_SAFETENSORS_F8_E8M0:
-        return CPL_FORMAT_F8_E8M0;
-    case CPL_SAFETENSORS_F4:
-        return CPL_FORMAT_F4_PAIR;
-    default:
-        return CPL_FORMAT_OTHER;
-    }
-}
-
 /* An entry of this part with nothing but ones in its shape. */
 static cpl_stored *add(cpl_stored_files *s, const cpl_stored_part *part, const char *name)
 {
@@ -80,11 +51,11 @@ static cpl_status add_safetensors(cpl_stored_files *s, const cpl_stored_part *pa
 {
     cpl_stored *t = add(s, part, e->name);
     t->type_name  = cpl_safetensors_dtype_name(e->dtype);
-    t->format     = format_of(e->dtype);
+    t->format     = cpl_safetensors_dtype_format(e->dtype);
     t->entry      = e;
     t->n_elements = e->n_elements;
     t->bytes      = e->end - e->begin;
-    t->offset     = cpl_safetensors_data_at(part->safetensors) + e->begin;
+    t->offset     = part->safetensors->data_at + e->begin;
     bool fits     = e->rank <= CPL_STORED_MAX_RANK;
     for (int i = 0; i < e->rank && fits; i++) fits = e->shape[i] <= INT64_MAX;
     if (!fits) {
@@ -111,18 +82,16 @@ static void add_gguf(cpl_stored_files *s, const cpl_stored_part *part, const cpl
 
 static int64_t entries_of(const cpl_stored_part *part)
 {
-    return part->gguf          ? cpl_gguf_count(part->gguf)
-           : part->safetensors ? cpl_safetensors_count(part->safetensors)
-                               : 0;
+    return part->gguf ? part->gguf->count : part->safetensors ? part->safetensors->count : 0;
 }
 
 static cpl_status add_part(cpl_stored_files *s, const cpl_stored_part *part)
 {
     for (int64_t i = 0; i < entries_of(part); i++)
         if (part->gguf)
-            add_gguf(s, part, cpl_gguf_at(part->gguf, i));
+            add_gguf(s, part, &part->gguf->entries[i]);
         else
-            CPL_TRY(add_safetensors(s, part, cpl_safetensors_at(part->safetensors, i)));
+            CPL_TRY(add_safetensors(s, part, &part->safetensors->entries[i]));
     return CPL_OK;
 }
 
@@ -137,7 +106,7 @@ static void add_promises(cpl_stored_files *s)
 {
     const char *tensor;
     json_t *file;
-    json_object_foreach(s->files.map, tensor, file)
+    json_object_foreach(s->map, tensor, file)
     {
         const cpl_stored_part *part = bsearch(json_string_value(file), s->parts, (size_t)s->n_parts,
                                               sizeof *s->parts, against_name);
@@ -152,19 +121,18 @@ static int by_name(const void *a, const void *b)
     int order = strcmp(x->name, y->name);
     if (order) return order;
     if (is_promise(x) != is_promise(y)) return is_promise(x) ? 1 : -1;
-    if (part_of(x)->slice != part_of(y)->slice)
-        return part_of(x)->slice < part_of(y)->slice ? -1 : 1;
+    if (x->file->slice != y->file->slice) return x->file->slice < y->file->slice ? -1 : 1;
     return strcmp(x->path, y->path);
 }
 
 static cpl_status list(cpl_stored_files *s)
 {
-    int64_t total = (int64_t)json_object_size(s->files.map);
+    int64_t total = (int64_t)json_object_size(s->map);
     for (int64_t i = 0; i < s->n_parts; i++) total += entries_of(&s->parts[i]);
     s->tensors = cpl_alloc((size_t)total * sizeof *s->tensors);
     if (!s->tensors) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory", s->path);
     for (int64_t i = 0; i < s->n_parts; i++) CPL_TRY(add_part(s, &s->parts[i]));
-    if (s->files.map) add_promises(s);
+    if (s->map) add_promises(s);
     if (total) qsort(s->tensors, (size_t)total, sizeof *s->tensors, by_name);
     return CPL_OK;
 }
@@ -187,7 +155,7 @@ static const cpl_stored_part *damaged_slice(const cpl_stored_files *s, const cpl
  * the tensor is not cut. */
 static cpl_status judge_slices(const cpl_stored_files *s, cpl_stored *group, int64_t n)
 {
-    const cpl_stored_part *damaged = n == s->n_slices ? NULL : damaged_slice(s, part_of(group));
+    const cpl_stored_part *damaged = n == s->n_slices ? NULL : damaged_slice(s, group->file);
     if (damaged)
         return blame(group, "%s (a slice of tensor %.200s should be in it)", damaged->fault,
                      group->name);
@@ -195,7 +163,7 @@ static cpl_status judge_slices(const cpl_stored_files *s, cpl_stored *group, int
     for (int64_t i = 0; i < n; i++) {
         group[i].slice    = (int)i;
         group[i].n_slices = (int)n;
-        if (part_of(&group[i])->slice != i || n != s->n_slices)
+        if (group[i].file->slice != i || n != s->n_slices)
             return blame(group,
                          "%s: tensor %.200s is in %lld files, but not in one for each of "
                          "the %d slices of the checkpoint",
@@ -209,29 +177,29 @@ static cpl_status judge_files(const cpl_stored_files *s, cpl_stored *group, int6
                               const cpl_stored *promise)
 {
     bool sliced = true;
-    for (int64_t i = 0; i < n; i++) sliced = sliced && part_of(&group[i])->slice >= 0;
+    for (int64_t i = 0; i < n; i++) sliced = sliced && group[i].file->slice >= 0;
     if (sliced) return judge_slices(s, group, n);
     if (n > 1)
         return blame(group, "%s: tensor %.200s is in %.200s too", group->path, group->name,
-                     part_of(&group[1])->name);
-    if (s->files.map && !promise)
+                     group[1].file->name);
+    if (s->map && !promise)
         return blame(group, "%s: tensor %.200s is not in the index (%s)", group->path, group->name,
-                     s->files.path);
+                     s->source);
     if (promise && promise->file != group->file)
         return blame(group, "%s: tensor %.200s is not in the file that the index names, %.200s",
-                     group->path, group->name, part_of(promise)->name);
+                     group->path, group->name, promise->file->name);
     return CPL_OK;
 }
 
 /* What only the index knows. */
 static cpl_status judge_promise(const cpl_stored_files *s, cpl_stored *promise)
 {
-    const cpl_stored_part *part = part_of(promise);
+    const cpl_stored_part *part = promise->file;
     promise->type_name          = "unknown";
     if (part->fault)
         return blame(promise, "%s (tensor %.200s should be in it)", part->fault, promise->name);
     return blame(promise, "%s: has no tensor %.200s, which %s says is in it", part->path,
-                 promise->name, s->files.path);
+                 promise->name, s->source);
 }
 
 /* Sets n to the length of the group that begins at `i`, without the index's entry; sets that. */

@@ -1,4 +1,4 @@
-/* stored_files.c - see stored_internal.h: which files a checkpoint consists of, and opening them */
+/* stored_files.c - which files a checkpoint consists of, and opening them; see stored.h */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,12 +6,113 @@
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "checkpoint/stored_internal.h"
+#include "checkpoint/stored.h"
 #include "io/file.h"
+#include "io/json.h"
+#include "io/paths.h"
 
 static cpl_status no_memory(const cpl_stored_files *s)
 {
     return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory", s->path);
+}
+
+static cpl_status add_path(cpl_stored_files *s, const char *folder, const char *name)
+{
+    char *path        = cpl_path_join(folder, name);
+    cpl_status status = path ? cpl_paths_add(&s->paths, path) : CPL_ERR_MEMORY;
+    cpl_free(path);
+    return status;
+}
+
+/* The index -------------------------------------------------------------------------------------*/
+
+/* Sets the file or index that `path` means, from cpl_alloc; NULL if it is a folder that has none of
+ * the names of stored.h. */
+static cpl_status find_source(char **found, const char *path)
+{
+    static const char *const names[] = {"model.safetensors.index.json", "model.safetensors",
+                                        "consolidated.safetensors.index.json",
+                                        "consolidated.safetensors"};
+    *found                           = NULL;
+    if (!cpl_path_is_folder(path)) {
+        *found = cpl_text_copy(path);
+        return *found ? CPL_OK : CPL_ERR_MEMORY;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *candidate = cpl_path_join(path, names[i]);
+        if (!candidate) return CPL_ERR_MEMORY;
+        if (cpl_path_exists(candidate)) {
+            *found = candidate;
+            return CPL_OK;
+        }
+        cpl_free(candidate);
+    }
+    return CPL_OK;
+}
+
+/* The folder has none of the names we look for: says what it has instead. */
+static cpl_status nothing_found(const char *folder)
+{
+    cpl_strings names;
+    const char *shard = NULL, *foreign = NULL;
+    CPL_TRY(cpl_folder_list(&names, folder));
+    for (int64_t i = 0; i < names.count; i++) {
+        const char *name = names.at[i];
+        if (cpl_path_ends_in(name, ".safetensors")) shard = name;
+        if (cpl_path_ends_in(name, ".bin") || cpl_path_ends_in(name, ".pt") ||
+            cpl_path_ends_in(name, ".pth") || cpl_path_ends_in(name, ".ckpt"))
+            foreign = name;
+    }
+    cpl_status status = CPL_OK;
+    if (shard)
+        status = CPL_FAIL(CPL_ERR_INPUT,
+                          "%s: has neither model.safetensors nor model.safetensors.index.json, but "
+                          "%.200s: fetch the index, or name the file itself",
+                          folder, shard);
+    else if (foreign)
+        status = CPL_FAIL(CPL_ERR_INPUT,
+                          "%s: has weights only in PyTorch's own form (%.200s), which can run code "
+                          "when loaded: save them again as safetensors (in Python: "
+                          "model.save_pretrained(folder, safe_serialization=True))",
+                          folder, foreign);
+    else
+        status = CPL_FAIL(CPL_ERR_INPUT,
+                          "%s: has no weights (looked for model.safetensors.index.json, "
+                          "model.safetensors and the same as consolidated)",
+                          folder);
+    cpl_paths_free(&names);
+    return status;
+}
+
+/* A name from the index must stay in the index's folder. */
+static cpl_status check_name(const char *name, const char *tensor, const char *index)
+{
+    bool plain = *name && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+    if (plain && !strpbrk(name, "/\\")) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s: tensor %.200s: \"%.200s\" is not the name of a file beside the index",
+                    index, tensor, name);
+}
+
+/* Sets the index, and adds every file of its weight_map, once. */
+static cpl_status read_index(cpl_stored_files *s, const char *folder)
+{
+    const char *tensor, *before = NULL;
+    json_t *value;
+    CPL_TRY(cpl_json_load(&s->index, s->source));
+    CPL_TRY(cpl_json_object(s->index, "weight_map", &s->map, s->source));
+    json_object_foreach(s->map, tensor, value)
+    {
+        const char *name = json_string_value(value);
+        if (!name)
+            return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %.200s: its file must be a string",
+                            s->source, tensor);
+        CPL_TRY(check_name(name, tensor, s->source));
+        if (!before || strcmp(before, name) != 0) CPL_TRY(add_path(s, folder, name));
+        before = name;
+    }
+    cpl_paths_sort(&s->paths);
+    return CPL_OK;
 }
 
 /* Slices ----------------------------------------------------------------------------------------*/
@@ -30,49 +131,24 @@ static int slice_of(const char *name, int *stem)
     return (int)slice;
 }
 
-/* Adds a path that is not there yet; takes it over. */
-static cpl_status add_path(cpl_stored_paths *files, char *path)
-{
-    if (!path) return CPL_ERR_MEMORY;
-    char **paths = cpl_realloc(files->paths, (size_t)(files->count + 1) * sizeof *paths);
-    if (!paths) {
-        cpl_free(path);
-        return CPL_ERR_MEMORY;
-    }
-    files->paths                 = paths;
-    files->paths[files->count++] = path;
-    return CPL_OK;
-}
-
-static bool is_listed(const cpl_stored_paths *files, int64_t count, const char *path)
-{
-    return count && bsearch(&path, files->paths, (size_t)count, sizeof path, cpl_order_strings);
-}
-
 /* Adds the slices of the folder that the index does not name. Where there is no index, slices make
  * the whole checkpoint: then every safetensors file is added. */
-static cpl_status add_slices(cpl_stored_paths *files, const char *folder)
+static cpl_status add_slices(cpl_stored_files *s, const char *folder)
 {
     cpl_status status = CPL_OK;
-    char **names      = NULL;
-    int64_t n_names = 0, n_slices = 0, listed = files->count;
+    cpl_strings names;
+    int64_t n_slices = 0;
     int stem;
-    CPL_TRY(cpl_folder_list(&names, &n_names, folder));
-    for (int64_t i = 0; i < n_names; i++) n_slices += slice_of(names[i], &stem) >= 0;
-    for (int64_t i = 0; i < n_names && n_slices; i++) {
-        bool wanted = files->map ? slice_of(names[i], &stem) >= 0
-                                 : cpl_stored_ends_with(names[i], ".safetensors");
-        if (!wanted) continue;
-        char *path = cpl_path_join(folder, names[i]);
-        if (path && is_listed(files, listed, path))
-            cpl_free(path);
-        else
-            CPL_TRY_DONE(add_path(files, path));
+    CPL_TRY(cpl_folder_list(&names, folder));
+    for (int64_t i = 0; i < names.count; i++) n_slices += slice_of(names.at[i], &stem) >= 0;
+    for (int64_t i = 0; i < names.count && n_slices; i++) {
+        bool wanted = s->map ? slice_of(names.at[i], &stem) >= 0
+                             : cpl_path_ends_in(names.at[i], ".safetensors");
+        if (wanted) CPL_TRY_DONE(add_path(s, folder, names.at[i]));
     }
-    if (files->count > listed)
-        qsort(files->paths, (size_t)files->count, sizeof *files->paths, cpl_order_strings);
+    cpl_paths_sort(&s->paths);
 done:
-    cpl_folder_list_free(names, n_names);
+    cpl_paths_free(&names);
     return status;
 }
 
@@ -106,27 +182,26 @@ static bool is_same_split(const char *a, const char *b)
 static cpl_status only_gguf(char **found, const char *folder)
 {
     cpl_status status = CPL_OK;
-    char **names      = NULL;
-    int64_t n_names   = 0;
+    cpl_strings names;
     const char *first = NULL;
     bool safetensors  = false;
     *found            = NULL;
-    CPL_TRY(cpl_folder_list(&names, &n_names, folder));
-    for (int64_t i = 0; i < n_names && !safetensors; i++)
-        safetensors = cpl_stored_ends_with(names[i], ".safetensors");
-    for (int64_t i = 0; i < n_names && !safetensors; i++) {
-        if (!cpl_stored_ends_with(names[i], ".gguf")) continue;
-        if (first && !is_same_split(first, names[i]))
+    CPL_TRY(cpl_folder_list(&names, folder));
+    for (int64_t i = 0; i < names.count && !safetensors; i++)
+        safetensors = cpl_path_ends_in(names.at[i], ".safetensors");
+    for (int64_t i = 0; i < names.count && !safetensors; i++) {
+        if (!cpl_path_ends_in(names.at[i], ".gguf")) continue;
+        if (first && !is_same_split(first, names.at[i]))
             CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT,
                                   "%s: has several GGUF files (%.200s and %.200s): name the one "
                                   "that is meant",
-                                  folder, first, names[i]));
-        if (!first) first = names[i];
+                                  folder, first, names.at[i]));
+        if (!first) first = names.at[i];
     }
     if (first) *found = cpl_path_join(folder, first);
     if (first && !*found) status = CPL_ERR_MEMORY;
 done:
-    cpl_folder_list_free(names, n_names);
+    cpl_paths_free(&names);
     return status;
 }
 
@@ -136,7 +211,7 @@ static bool is_gguf(const char *path)
     char start[4] = {0};
     int descriptor;
     uint64_t length;
-    if (cpl_stored_ends_with(path, ".gguf")) return true;
+    if (cpl_path_ends_in(path, ".gguf")) return true;
     if (cpl_file_open(&descriptor, &length, path) != CPL_OK) return false;
     bool read = length >= sizeof start &&
                 cpl_file_read_at(descriptor, start, sizeof start, 0, path) == CPL_OK;
@@ -144,28 +219,28 @@ static bool is_gguf(const char *path)
     return read && memcmp(start, "GGUF", sizeof start) == 0;
 }
 
-/* The parts that the name of one tells, or this file alone. */
-static cpl_status add_splits(cpl_stored_paths *files, const char *path)
+/* The parts that the name of the source tells, or this file alone. */
+static cpl_status add_splits(cpl_stored_files *s)
 {
     size_t stem;
     unsigned number, count;
-    if (!is_split(path, &stem, &number, &count)) return add_path(files, cpl_text_copy(path));
-    for (unsigned i = 1; i <= count; i++) {
+    cpl_status status = CPL_OK;
+    if (!is_split(s->source, &stem, &number, &count)) return cpl_paths_add(&s->paths, s->source);
+    for (unsigned i = 1; i <= count && status == CPL_OK; i++) {
         cpl_text part = {0};
-        cpl_text_append(&part, path, stem);
+        cpl_text_append(&part, s->source, stem);
         cpl_text_printf(&part, "-%05u-of-%05u.gguf", i, count);
-        cpl_status status = cpl_text_status(&part);
-        if (status == CPL_OK) status = add_path(files, cpl_text_copy(part.bytes));
+        status = cpl_text_status(&part);
+        if (status == CPL_OK) status = cpl_paths_add(&s->paths, part.bytes);
         cpl_text_free(&part);
-        CPL_TRY(status);
     }
-    return CPL_OK;
+    return status;
 }
 
 /* The file must say of itself what its name says. */
 static cpl_status check_split(const cpl_stored_files *s, int64_t i)
 {
-    const json_t *metadata = cpl_gguf_metadata(s->parts[i].gguf);
+    const json_t *metadata = s->parts[i].gguf->metadata;
     const json_t *count    = json_object_get(metadata, "split.count");
     const json_t *number   = json_object_get(metadata, "split.no");
     int64_t n = json_integer_value(count), no = json_integer_value(number);
@@ -185,51 +260,42 @@ static cpl_status check_split(const cpl_stored_files *s, int64_t i)
 
 /* Both kinds ------------------------------------------------------------------------------------*/
 
-static cpl_status discover_gguf(cpl_stored_files *s, char *path)
+/* A folder with nothing of the usual names: a GGUF file, or slices without an index, or an error. */
+static cpl_status find_unusual(cpl_stored_files *s)
 {
-    s->is_gguf    = true;
-    s->files.path = path;
-    return add_splits(&s->files, path);
-}
-
-/* Nothing of the usual names: slices without an index, or a GGUF file, or an error. */
-static cpl_status discover_unusual(cpl_stored_files *s)
-{
-    char *gguf;
-    CPL_TRY(only_gguf(&gguf, s->path));
-    if (gguf) return discover_gguf(s, gguf);
-    CPL_TRY(add_slices(&s->files, s->path));
-    if (!s->files.count) {
-        cpl_status status = cpl_stored_paths_find(&s->files, s->path);
+    CPL_TRY(only_gguf(&s->source, s->path));
+    s->is_gguf = s->source != NULL;
+    if (s->is_gguf) return add_splits(s);
+    CPL_TRY(add_slices(s, s->path));
+    if (!s->paths.count) {
+        cpl_status status = nothing_found(s->path);
         return CPL_FAIL(status, "%s; nor has it a GGUF file", cpl_last_error());
     }
-    s->files.path = cpl_path_join(s->path, "*.safetensors");
-    return s->files.path ? CPL_OK : no_memory(s);
+    s->source = cpl_path_join(s->path, "*.safetensors");
+    return s->source ? CPL_OK : no_memory(s);
 }
 
-static cpl_status discover_usual(cpl_stored_files *s, const char *found)
+static cpl_status find_indexed(cpl_stored_files *s)
 {
-    CPL_TRY(cpl_stored_paths_find(&s->files, found));
-    if (!s->files.map) return CPL_OK;
-    if (!s->files.count)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: its weight_map names no file", s->files.path);
-    char *folder = cpl_path_folder(s->files.path);
+    char *folder = cpl_path_folder(s->source);
     if (!folder) return no_memory(s);
-    cpl_status status = add_slices(&s->files, folder);
+    cpl_status status = read_index(s, folder);
+    if (status == CPL_OK && !s->strict)
+        status = s->paths.count
+                     ? add_slices(s, folder)
+                     : CPL_FAIL(CPL_ERR_INPUT, "%s: its weight_map names no file", s->source);
     cpl_free(folder);
     return status;
 }
 
-cpl_status cpl_stored_discover(cpl_stored_files *s)
+/* Sets source, is_gguf, index and paths: which files there are, by their names. */
+static cpl_status find_files(cpl_stored_files *s)
 {
-    char *found;
-    if (s->strict) return cpl_stored_paths_find(&s->files, s->path);
-    CPL_TRY(cpl_stored_paths_discover(&found, s->path));
-    if (!found) return discover_unusual(s);
-    if (!cpl_stored_ends_with(found, ".json") && is_gguf(found)) return discover_gguf(s, found);
-    cpl_status status = discover_usual(s, found);
-    cpl_free(found);
-    return status;
+    CPL_TRY(find_source(&s->source, s->path));
+    if (!s->source) return s->strict ? nothing_found(s->path) : find_unusual(s);
+    if (cpl_path_ends_in(s->source, ".json")) return find_indexed(s);
+    s->is_gguf = !s->strict && is_gguf(s->source);
+    return s->is_gguf ? add_splits(s) : cpl_paths_add(&s->paths, s->source);
 }
 
 /* Opens one file, or notes why it cannot be opened, which is an error where `strict`. */
@@ -241,8 +307,8 @@ static cpl_status open_part(const cpl_stored_files *s, cpl_stored_part *part)
     cpl_status status = s->is_gguf ? cpl_gguf_open(&part->gguf, part->path)
                                    : cpl_safetensors_open(&part->safetensors, part->path);
     if (status == CPL_OK || status == CPL_ERR_MEMORY) return status;
-    if (s->strict && s->files.map)
-        return CPL_FAIL(status, "%s (one of the files of %s)", cpl_last_error(), s->files.path);
+    if (s->strict && s->map)
+        return CPL_FAIL(status, "%s (one of the files of %s)", cpl_last_error(), s->source);
     if (s->strict) return status;
     part->failure = status;
     part->fault   = cpl_text_copy(cpl_last_error());
@@ -252,25 +318,26 @@ static cpl_status open_part(const cpl_stored_files *s, cpl_stored_part *part)
 static cpl_status nothing_opened(const cpl_stored_files *s)
 {
     const cpl_stored_part *first = &s->parts[0];
-    if (s->n_parts == 1 && !s->files.map) return CPL_FAIL(first->failure, "%s", first->fault);
+    if (s->n_parts == 1 && !s->map) return CPL_FAIL(first->failure, "%s", first->fault);
     return CPL_FAIL(first->failure, "%s (nor can any other of the %lld files of %s be read)",
-                    first->fault, (long long)s->n_parts, s->files.path);
+                    first->fault, (long long)s->n_parts, s->source);
 }
 
 cpl_status cpl_stored_open_parts(cpl_stored_files *s)
 {
-    int64_t n_opened = 0, count = s->files.count;
+    CPL_TRY(find_files(s));
+    int64_t n_opened = 0, count = s->paths.count;
     s->parts = cpl_alloc((size_t)count * sizeof *s->parts);
     if (!s->parts) return no_memory(s);
     memset(s->parts, 0, (size_t)count * sizeof *s->parts);
     s->n_parts = count;
     for (int64_t i = 0; i < count; i++) {
         cpl_stored_part *part = &s->parts[i];
-        part->path            = s->files.paths[i];
+        part->path            = s->paths.at[i];
         CPL_TRY(open_part(s, part));
         n_opened += !part->fault;
         if (part->slice >= s->n_slices) s->n_slices = part->slice + 1;
-        if (part->fault && count > 1 && !s->files.map) /* nothing tells what would be in it */
+        if (part->fault && count > 1 && !s->map) /* nothing tells what would be in it */
             return CPL_FAIL(part->failure, "%s (file %lld of %lld of one checkpoint)", part->fault,
                             (long long)i + 1, (long long)count);
         if (s->is_gguf && !part->fault) CPL_TRY(check_split(s, i));
@@ -286,4 +353,7 @@ void cpl_stored_close_parts(cpl_stored_files *s)
         cpl_free(s->parts[i].fault);
     }
     cpl_free(s->parts);
+    cpl_paths_free(&s->paths);
+    json_decref(s->index);
+    cpl_free(s->source);
 }

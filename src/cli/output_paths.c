@@ -12,7 +12,6 @@
 #include "cli/terminal/output.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "io/paths.h"
 
 /* The flags of results, and what their lines say. */
 static const struct result {

@@ -93,18 +93,17 @@ static cpl_status read_files(cpl_run_record *run)
 /* A file of the run's checkpoint, by `last` or else in the newest step-; NULL: there is none. */
 static const char *in_checkpoint(cpl_run_record *run, const char *name)
 {
-    char **names = NULL;
+    cpl_strings names = {0};
     char part[600];
-    int64_t count = 0;
     snprintf(part, sizeof part, "last/%s", name);
     const char *path = find(&run->pool, run->folder, part);
-    if (path || cpl_folder_list(&names, &count, run->folder) != CPL_OK) return path;
-    for (int64_t i = count; i-- > 0 && !path;) {
-        if (strncmp(names[i], "step-", 5) != 0) continue;
-        snprintf(part, sizeof part, "%.500s/%s", names[i], name);
+    if (path || cpl_folder_list(&names, run->folder) != CPL_OK) return path;
+    for (int64_t i = names.count; i-- > 0 && !path;) {
+        if (strncmp(names.at[i], "step-", 5) != 0) continue;
+        snprintf(part, sizeof part, "%.500s/%s", names.at[i], name);
         path = find(&run->pool, run->folder, part);
     }
-    cpl_folder_list_free(names, count);
+    cpl_paths_free(&names);
     return path;
 }
 

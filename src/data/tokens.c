@@ -285,18 +285,17 @@ static bool is_token_file(const char *name)
 /* Looks `depth` folders deep. */
 static bool holds_token_files(const char *folder, int depth)
 {
-    char **names  = NULL;
-    int64_t count = 0;
-    bool found    = false;
-    if (cpl_folder_list(&names, &count, folder) != CPL_OK) return false;
-    for (int64_t i = 0; !found && i < count; i++) {
-        found = is_token_file(names[i]);
+    cpl_strings names = {0};
+    bool found        = false;
+    if (cpl_folder_list(&names, folder) != CPL_OK) return false;
+    for (int64_t i = 0; !found && i < names.count; i++) {
+        found = is_token_file(names.at[i]);
         if (found || depth == 0) continue;
-        char *path = cpl_path_join(folder, names[i]);
+        char *path = cpl_path_join(folder, names.at[i]);
         if (path && cpl_path_is_folder(path)) found = holds_token_files(path, depth - 1);
         cpl_free(path);
     }
-    cpl_folder_list_free(names, count);
+    cpl_paths_free(&names);
     return found;
 }
 

@@ -165,9 +165,8 @@ static cpl_status open_files(cpl_coupling_report *r, const cpl_log *log)
 /* Names, shapes and layers as counted; of an index besides, which another library holds, a guess. */
 static double table_bytes(const cpl_coupling_report *r, int64_t held_before)
 {
-    const double of_index = cpl_stored_n_files(r->files) > 1 ? 300 : 0; /* a tensor */
-    return (double)(cpl_alloc_in_use() - held_before) +
-           of_index * (double)cpl_stored_count(r->files);
+    const double of_index = r->files->n_parts > 1 ? 300 : 0; /* a tensor */
+    return (double)(cpl_alloc_in_use() - held_before) + of_index * (double)r->files->count;
 }
 
 static cpl_status open_parts(cpl_coupling_report *r, cpl_inspect_cost *cost, const cpl_log *log)

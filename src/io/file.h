@@ -95,6 +95,8 @@ bool cpl_path_is_folder(const char *path);
 /* Also true for a link that leads nowhere, and where the disk fails: to open it then tells why. */
 bool cpl_path_exists(const char *path);
 
+bool cpl_path_ends_in(const char *path, const char *ending);
+
 /* Both from cpl_alloc, NULL if there is no memory. */
 char *cpl_path_join(const char *folder, const char *name);
 char *cpl_path_folder(const char *path); /* what stands before the last '/'; "." if there is none */
@@ -122,8 +124,14 @@ CPL_NODISCARD cpl_status cpl_file_lock(int *held, const char *path, bool wait);
 CPL_NODISCARD cpl_status cpl_folder_sync(const char *folder);
 
 /* Sets the names in a folder, sorted by bytes, without "." and ".."; give them back with
- * cpl_folder_list_free. */
-CPL_NODISCARD cpl_status cpl_folder_list(char ***names, int64_t *count, const char *folder);
-void cpl_folder_list_free(char **names, int64_t count);
+ * cpl_paths_free. */
+CPL_NODISCARD cpl_status cpl_folder_list(cpl_strings *names, const char *folder);
+
+/* CPL_ERR_INPUT where `target`, a file or folder to be written that need not be there yet, is the
+ * folder of the checkpoint, lies below it, or is its file; links are followed. A checkpoint given as
+ * one file has a folder of its own where a config.json, params.json or an index stands beside it, or
+ * beside the file it leads to; else only the file itself is kept. A target that is there and has the
+ * ending of weights is refused too. A checkpoint that is not there keeps nothing. */
+CPL_NODISCARD cpl_status cpl_path_guard_check(const char *target, const char *checkpoint);
 
 #endif /* CPL_IO_FILE_H */

@@ -1,5 +1,4 @@
-/* paths.h - lists of files: what a user's files, folders and patterns stand for; output paths kept
- * out of what is read.
+/* paths.h - lists of files: what a user's files, folders and patterns stand for.
  *
  * Room:  io. */
 #ifndef CPL_IO_PATHS_H
@@ -37,12 +36,5 @@ CPL_NODISCARD cpl_status cpl_paths_expand(cpl_strings *paths, const char *input,
  * caller gives `*paths` to cpl_paths_free. */
 CPL_NODISCARD cpl_status cpl_documents_expand(cpl_strings *paths, const char *const *inputs,
                                               int64_t n_inputs);
-
-/* CPL_ERR_INPUT where `target`, a file or folder to be written that need not be there yet, is the
- * folder of the checkpoint, lies below it, or is its file; links are followed. A checkpoint given as
- * one file has a folder of its own where a config.json, params.json or an index stands beside it, or
- * beside the file it leads to; else only the file itself is kept. A target that is there and has the
- * ending of weights is refused too. A checkpoint that is not there keeps nothing. */
-CPL_NODISCARD cpl_status cpl_path_guard_check(const char *target, const char *checkpoint);
 
 #endif /* CPL_IO_PATHS_H */

@@ -10,6 +10,7 @@
 #include "checkpoint/stored.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "io/paths.h"
 #include "store/hf.h"
 #include "store/named.h"
 #include "store/run_dir.h"
@@ -23,22 +24,21 @@ static const int64_t MOST_STEPS = 1000000000000; /* the bound of train.steps */
 static cpl_status write_checksums(const char *folder)
 {
     cpl_status status = CPL_OK;
-    char **names      = NULL;
-    int64_t count     = 0;
+    cpl_strings names = {0};
     json_t *sums      = json_object();
     char *path        = cpl_path_join(folder, "checksums.json");
     if (!path || !sums) status = CPL_ERR_MEMORY;
-    if (status == CPL_OK) status = cpl_folder_list(&names, &count, folder);
-    for (int64_t i = 0; status == CPL_OK && i < count; i++) {
-        char hex[17], *file = cpl_path_join(folder, names[i]);
+    if (status == CPL_OK) status = cpl_folder_list(&names, folder);
+    for (int64_t i = 0; status == CPL_OK && i < names.count; i++) {
+        char hex[17], *file = cpl_path_join(folder, names.at[i]);
         uint64_t hash = 0;
         status        = file ? cpl_file_hash(&hash, file) : CPL_ERR_MEMORY;
         snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
-        (void)json_object_set_new(sums, names[i], json_string(hex));
+        (void)json_object_set_new(sums, names.at[i], json_string(hex));
         cpl_free(file);
     }
     if (status == CPL_OK) status = cpl_json_write_atomic(path, sums, JSON_INDENT(2));
-    cpl_folder_list_free(names, count);
+    cpl_paths_free(&names);
     json_decref(sums);
     cpl_free(path);
     return status;

@@ -33,21 +33,21 @@ static int64_t number_behind(const char *name, const char *part)
 /* A checkpoint with more layers or experts than the configuration says is another model. */
 static cpl_status refuse_surplus(const cpl_hf *hf)
 {
-    for (int64_t i = 0; i < cpl_stored_count(hf->weights); i++) {
-        const char *name = cpl_stored_at(hf->weights, i)->name;
-        if (!cpl_stored_at(hf->weights, i)->entry) continue; /* only the index names it */
+    for (int64_t i = 0; i < hf->weights->count; i++) {
+        const char *name = hf->weights->tensors[i].name;
+        if (!hf->weights->tensors[i].entry) continue; /* only the index names it */
         int64_t layer = number_behind(name, "model.layers."), e = number_behind(name, ".experts.");
         if (layer >= hf->config.n_layers)
             return CPL_FAIL(CPL_ERR_INPUT,
                             "%s has tensor %s of layer %lld, but config.json says "
                             "num_hidden_layers %lld",
-                            cpl_stored_source(hf->weights), name, (long long)layer,
+                            hf->weights->source, name, (long long)layer,
                             (long long)hf->config.n_layers);
         if (e >= hf->config.n_experts)
             return CPL_FAIL(CPL_ERR_INPUT,
                             "%s has tensor %s of expert %lld, but config.json says num_experts "
                             "%lld",
-                            cpl_stored_source(hf->weights), name, (long long)e,
+                            hf->weights->source, name, (long long)e,
                             (long long)hf->config.n_experts);
     }
     return CPL_OK;
@@ -189,7 +189,7 @@ static cpl_status load_fused(const cpl_stored_files *weights, int64_t l, cpl_lay
     if (!fused) return CPL_OK;
     if (!cpl_safetensors_has_shape(fused->entry, 3, gate_up))
         return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %s is %s, the config says [%lld,%lld,%lld]",
-                        cpl_stored_source(weights), name, cpl_stored_shape(shape_text, fused),
+                        weights->source, name, cpl_stored_shape(shape_text, fused),
                         (long long)gate_up[0], (long long)gate_up[1], (long long)gate_up[2]);
     CPL_TRY(load_gate_up(fused, to));
     snprintf(name, sizeof name, "model.layers.%lld.mlp.experts.down_proj", (long long)l);

@@ -10,6 +10,7 @@
 #include "base/arena.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "io/paths.h"
 
 enum { NAME_BYTES = 64 };
 
@@ -103,15 +104,15 @@ static int by_step(const void *a, const void *b)
 /* The newest step-NNNNNN of the run; "" if it has none. */
 static void newest(char name[NAME_BYTES], const char *run)
 {
-    char **names  = NULL;
-    int64_t count = 0, most = -1;
-    if (cpl_folder_list(&names, &count, run) != CPL_OK) return;
-    for (int64_t i = 0; i < count; i++) {
-        if (step_of(names[i]) <= most || strlen(names[i]) >= NAME_BYTES) continue;
-        most = step_of(names[i]);
-        snprintf(name, NAME_BYTES, "%s", names[i]);
+    cpl_strings names = {0};
+    int64_t most      = -1;
+    if (cpl_folder_list(&names, run) != CPL_OK) return;
+    for (int64_t i = 0; i < names.count; i++) {
+        if (step_of(names.at[i]) <= most || strlen(names.at[i]) >= NAME_BYTES) continue;
+        most = step_of(names.at[i]);
+        snprintf(name, NAME_BYTES, "%s", names.at[i]);
     }
-    cpl_folder_list_free(names, count);
+    cpl_paths_free(&names);
 }
 
 bool cpl_run_dir_has_checkpoint(const char *run)
@@ -165,32 +166,31 @@ cpl_status cpl_run_dir_resolve(char **folder, const char *path)
  * went back to an earlier checkpoint: they neither count nor go. */
 void cpl_run_dir_prune(const char *run, int64_t step, int64_t keep)
 {
-    char **names  = NULL;
-    int64_t count = 0, steps = 0;
-    if (cpl_folder_list(&names, &count, run) != CPL_OK) return;
-    qsort(names, (size_t)count, sizeof *names, by_step);
-    for (int64_t i = 0; i < count; i++)
-        steps += step_of(names[i]) >= 0 && step_of(names[i]) <= step;
+    cpl_strings names = {0};
+    int64_t steps     = 0;
+    if (cpl_folder_list(&names, run) != CPL_OK) return;
+    qsort(names.at, (size_t)names.count, sizeof *names.at, by_step);
+    for (int64_t i = 0; i < names.count; i++)
+        steps += step_of(names.at[i]) >= 0 && step_of(names.at[i]) <= step;
     char *doomed = cpl_path_join(run, ".tmp-old");
-    for (int64_t i = 0; doomed && i < count; i++) {
-        if (step_of(names[i]) < 0 || steps-- <= keep) continue;
-        char *path = cpl_path_join(run, names[i]);
+    for (int64_t i = 0; doomed && i < names.count; i++) {
+        if (step_of(names.at[i]) < 0 || steps-- <= keep) continue;
+        char *path = cpl_path_join(run, names.at[i]);
         if (path && rename(path, doomed) == 0) cpl_folder_remove(doomed);
         cpl_free(path);
     }
     cpl_free(doomed);
-    cpl_folder_list_free(names, count);
+    cpl_paths_free(&names);
 }
 
 void cpl_run_dir_clean(const char *run)
 {
-    char **names  = NULL;
-    int64_t count = 0;
-    if (cpl_folder_list(&names, &count, run) != CPL_OK) return;
-    for (int64_t i = 0; i < count; i++) {
-        char *path = strstr(names[i], ".tmp-") ? cpl_path_join(run, names[i]) : NULL;
+    cpl_strings names = {0};
+    if (cpl_folder_list(&names, run) != CPL_OK) return;
+    for (int64_t i = 0; i < names.count; i++) {
+        char *path = strstr(names.at[i], ".tmp-") ? cpl_path_join(run, names.at[i]) : NULL;
         if (path && unlink(path) != 0) cpl_folder_remove(path);
         cpl_free(path);
     }
-    cpl_folder_list_free(names, count);
+    cpl_paths_free(&names);
 }

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "io/paths.h"
 #include "train/metrics.h"
 
 static cpl_status take_lock(cpl_run *run)
@@ -40,17 +41,16 @@ static cpl_status refuse_old_run(const cpl_run *run)
 /* A folder with a lock is a run, or what is left of one that was killed before its first step. */
 static cpl_status check_place(cpl_run *run)
 {
-    char *lock    = cpl_run_path(run, "lock");
-    char **names  = NULL;
-    int64_t count = 0;
+    char *lock        = cpl_run_path(run, "lock");
+    cpl_strings names = {0};
     if (!lock) return CPL_ERR_MEMORY;
     bool begun = cpl_path_exists(lock);
     cpl_free(lock);
     if (begun) return CPL_OK;
     CPL_TRY(refuse_old_run(run));
-    if (cpl_path_is_folder(run->folder)) CPL_TRY(cpl_folder_list(&names, &count, run->folder));
-    cpl_folder_list_free(names, count);
-    run->made = count == 0;
+    if (cpl_path_is_folder(run->folder)) CPL_TRY(cpl_folder_list(&names, run->folder));
+    run->made = names.count == 0;
+    cpl_paths_free(&names);
     if (run->made) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,
                     "%s: is no run and not empty: name another folder with --out, or empty it",

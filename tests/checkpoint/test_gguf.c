@@ -8,10 +8,16 @@
 #include <time.h>
 
 #include "base/arena.h"
-#include "checkpoint/gguf_internal.h"
 #include "checkpoint/safetensors.h"
+#include "io/file.h"
 #include "io/json.h"
 #include "support/files.h"
+
+static cpl_status read_tensor(const cpl_gguf *g, const cpl_gguf_entry *e, void *out, uint64_t first,
+                              size_t bytes)
+{
+    return cpl_file_read_at(g->descriptor, out, bytes, e->offset + first, g->path);
+}
 
 static const char *path(void)
 {
@@ -50,12 +56,10 @@ static void check_tensor(const cpl_gguf *g, const cpl_gguf_entry *e, const json_
     char *got = malloc(e->bytes), *want = malloc(e->bytes);
     assert_true(got && want);
     assert_ok(cpl_safetensors_read_raw(values, raw, want, 0, e->bytes));
-    assert_ok(cpl_gguf_read(g, e, got, 0, e->bytes));
+    assert_ok(read_tensor(g, e, got, 0, e->bytes));
     assert_memory_equal(got, want, e->bytes);
-    assert_ok(cpl_gguf_read(g, e, got, 7, 5));
+    assert_ok(read_tensor(g, e, got, 7, 5));
     assert_memory_equal(got, want + 7, 5);
-    assert_fails(CPL_ERR_INPUT, e->name, cpl_gguf_read(g, e, got, 1, e->bytes));
-    assert_fails(CPL_ERR_INPUT, e->name, cpl_gguf_read(g, e, got, UINT64_MAX, 2));
     free(got);
     free(want);
 }
@@ -70,22 +74,22 @@ static void what_the_package_writes(void **state)
     assert_ok(cpl_safetensors_open(&values, golden_path("gguf/small.safetensors")));
     assert_ok(cpl_json_load(&wanted, golden_path("gguf/small.json")));
     const json_t *tensors = json_object_get(wanted, "tensors");
-    assert_int_equal(cpl_gguf_count(g), 11);
+    assert_int_equal(g->count, 11);
     assert_int_equal(json_object_size(tensors), 11);
     for (int64_t i = 0; i < 11; i++) {
-        const cpl_gguf_entry *e = cpl_gguf_at(g, i);
+        const cpl_gguf_entry *e = &g->entries[i];
         check_tensor(g, e, json_object_get(tensors, e->name), values);
     }
-    assert_string_equal(cpl_gguf_path(g), golden_path("gguf/small.gguf"));
+    assert_string_equal(g->path, golden_path("gguf/small.gguf"));
     json_t *metadata = json_object_get(wanted, "metadata");
     const char *key;
     json_t *value;
     json_object_foreach(metadata, key, value)
     {
-        if (!json_equal(value, json_object_get(cpl_gguf_metadata(g), key)))
+        if (!json_equal(value, json_object_get(g->metadata, key)))
             fail_msg("the metadata %s differ", key);
     }
-    assert_int_equal(json_object_size(cpl_gguf_metadata(g)), json_object_size(metadata));
+    assert_int_equal(json_object_size(g->metadata), json_object_size(metadata));
     json_decref(wanted);
     cpl_safetensors_close(values);
     cpl_gguf_close(g);
@@ -98,11 +102,11 @@ static void another_alignment(void **state)
     char got[30], want[30];
     assert_ok(cpl_gguf_open(&g, golden_path("gguf/aligned.gguf")));
     assert_ok(cpl_gguf_open(&small, golden_path("gguf/small.gguf")));
-    assert_int_equal(cpl_gguf_count(g), 2);
-    assert_int_equal(cpl_gguf_at(g, 0)->offset % 128, 0);
-    assert_int_equal(cpl_gguf_at(g, 1)->offset, cpl_gguf_at(g, 0)->offset + 1024);
-    assert_ok(cpl_gguf_read(g, cpl_gguf_at(g, 1), got, 0, 30));
-    assert_ok(cpl_gguf_read(small, cpl_gguf_at(small, 1), want, 0, 30));
+    assert_int_equal(g->count, 2);
+    assert_int_equal(g->entries[0].offset % 128, 0);
+    assert_int_equal(g->entries[1].offset, g->entries[0].offset + 1024);
+    assert_ok(read_tensor(g, &g->entries[1], got, 0, 30));
+    assert_ok(read_tensor(small, &small->entries[1], want, 0, 30));
     assert_memory_equal(got, want, 30);
     cpl_gguf_close(small);
     cpl_gguf_close(g);
@@ -311,7 +315,7 @@ static void rules_of_the_metadata(void **state)
     pair("a", STRING);
     u64(1), cpl_text_char(&file, '\xff');
     cpl_gguf *g = opens();
-    assert_int_equal(json_object_size(cpl_gguf_metadata(g)), 0);
+    assert_int_equal(json_object_size(g->metadata), 0);
     cpl_gguf_close(g);
 }
 
@@ -330,8 +334,8 @@ static void nested_arrays(void **state)
             continue;
         }
         cpl_gguf *g = opens();
-        assert_null(json_object_get(cpl_gguf_metadata(g), "deep"));
-        assert_int_equal(json_integer_value(json_object_get(cpl_gguf_metadata(g), "behind")), 5);
+        assert_null(json_object_get(g->metadata, "deep"));
+        assert_int_equal(json_integer_value(json_object_get(g->metadata, "behind")), 5);
         cpl_gguf_close(g);
     }
 }
@@ -352,7 +356,7 @@ static void alignments(void **state)
         size_t begins = file.length;
         for (size_t k = 0; k < good[i] + 4; k++) cpl_text_char(&file, 0);
         cpl_gguf *g = opens();
-        assert_int_equal(cpl_gguf_at(g, 0)->offset, begins);
+        assert_int_equal(g->entries[0].offset, begins);
         cpl_gguf_close(g);
     }
     pair("general.alignment", U64);
@@ -426,9 +430,9 @@ static void shapes_and_sizes(void **state)
     accepts();
     one(2, DIMS(64, 3), 8, 0, 2 * 3 * 34 + 1000); /* bytes behind the data are nobody's */
     cpl_gguf *g = opens();
-    assert_int_equal(cpl_gguf_at(g, 0)->shape[0], 3);
-    assert_int_equal(cpl_gguf_at(g, 0)->shape[1], 64);
-    assert_int_equal(cpl_gguf_at(g, 0)->bytes, 2 * 3 * 34);
+    assert_int_equal(g->entries[0].shape[0], 3);
+    assert_int_equal(g->entries[0].shape[1], 64);
+    assert_int_equal(g->entries[0].bytes, 2 * 3 * 34);
     cpl_gguf_close(g);
 }
 
@@ -465,11 +469,11 @@ static void unknown_types(void **state)
     char byte;
     two(0, 96, 31, 98);
     cpl_gguf *g = opens();
-    assert_string_equal(cpl_gguf_at(g, 0)->type_name, "type 31");
-    assert_int_equal(cpl_gguf_at(g, 0)->format, CPL_FORMAT_OTHER);
-    assert_int_equal(cpl_gguf_at(g, 0)->bytes, 96);
-    assert_string_equal(cpl_gguf_at(g, 1)->name, "b");
-    assert_ok(cpl_gguf_read(g, cpl_gguf_at(g, 1), &byte, 1, 1));
+    assert_string_equal(g->entries[0].type_name, "type 31");
+    assert_int_equal(g->entries[0].format, CPL_FORMAT_OTHER);
+    assert_int_equal(g->entries[0].bytes, 96);
+    assert_string_equal(g->entries[1].name, "b");
+    assert_ok(read_tensor(g, &g->entries[1], &byte, 1, 1));
     assert_int_equal(byte, 97);
     cpl_gguf_close(g);
     two(0, 97, 31, 1000);
@@ -478,8 +482,8 @@ static void unknown_types(void **state)
     refuses("behind the end of the file");
     one(1, DIMS(10), 4294967295u, 0, 77);
     g = opens();
-    assert_string_equal(cpl_gguf_at(g, 0)->type_name, "type 4294967295");
-    assert_int_equal(cpl_gguf_at(g, 0)->bytes, 77);
+    assert_string_equal(g->entries[0].type_name, "type 4294967295");
+    assert_int_equal(g->entries[0].bytes, 77);
     cpl_gguf_close(g);
 }
 
@@ -490,7 +494,7 @@ static void every_cut_is_refused(void **state)
     cpl_gguf *g;
     cpl_text whole = read_bytes(golden_path("gguf/aligned.gguf"));
     assert_ok(cpl_gguf_open(&g, golden_path("gguf/aligned.gguf")));
-    size_t needed = cpl_gguf_at(g, 1)->offset + cpl_gguf_at(g, 1)->bytes;
+    size_t needed = g->entries[1].offset + g->entries[1].bytes;
     cpl_gguf_close(g);
     assert_true(needed <= whole.length);
     for (size_t cut = 0; cut < needed; cut++) {
@@ -509,7 +513,7 @@ static void a_file_cut_while_open_is_a_sentence(void **state)
     one(1, DIMS(10000), 0, 0, 40000);
     cpl_gguf *g = opens();
     assert_int_equal(truncate(path(), 20000), 0);
-    assert_fails(CPL_ERR_IO, "shorter", cpl_gguf_read(g, cpl_gguf_at(g, 0), out, 0, 40000));
+    assert_fails(CPL_ERR_IO, "shorter", read_tensor(g, &g->entries[0], out, 0, 40000));
     cpl_gguf_close(g);
 }
 
@@ -531,8 +535,8 @@ static void large_tables(void **state)
     clock_t began = clock();
     cpl_gguf *g   = opens();
     assert_true((double)(clock() - began) / CLOCKS_PER_SEC < limit);
-    assert_int_equal(cpl_gguf_count(g), TENSORS);
-    assert_string_equal(cpl_gguf_at(g, 2)->name, "blk.15838.weight");
+    assert_int_equal(g->count, TENSORS);
+    assert_string_equal(g->entries[2].name, "blk.15838.weight");
     cpl_gguf_close(g);
 }
 
@@ -541,7 +545,7 @@ static cpl_status use(void)
     cpl_gguf *g;
     char out[28];
     CPL_TRY(cpl_gguf_open(&g, golden_path("gguf/small.gguf")));
-    cpl_status status = cpl_gguf_read(g, cpl_gguf_at(g, 9), out, 0, 28);
+    cpl_status status = read_tensor(g, &g->entries[9], out, 0, 28);
     cpl_gguf_close(g);
     return status;
 }

@@ -78,9 +78,9 @@ static cpl_status read_ends(const cpl_stored *t)
 /* All that is told of a checkpoint must fit together. */
 static void check(const cpl_stored_files *s)
 {
-    assert_true(json_is_object(cpl_stored_config(s)));
-    for (int64_t i = 0; i < cpl_stored_count(s); i++) {
-        const cpl_stored *t = cpl_stored_at(s, i);
+    assert_true(json_is_object(s->config));
+    for (int64_t i = 0; i < s->count; i++) {
+        const cpl_stored *t = &s->tensors[i];
         assert_ptr_equal(cpl_stored_find(s, t->name), t - t->slice);
         assert_true(t->slice >= 0 && t->slice < t->n_slices && t->type_name);
         if (t->fault) {

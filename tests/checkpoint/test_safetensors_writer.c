@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "check.h"
 #include "io/file.h"
+#include "io/paths.h"
 
 static char *fresh_path(void)
 {
@@ -33,11 +34,11 @@ static void assert_file(const char *path, const void *want, size_t length)
 
 static void assert_alone(const char *path, int64_t wanted)
 {
-    char **names, *folder = cpl_path_folder(path);
-    int64_t count;
-    assert_ok(cpl_folder_list(&names, &count, folder));
-    assert_int_equal(count, wanted);
-    cpl_folder_list_free(names, count);
+    cpl_strings names;
+    char *folder = cpl_path_folder(path);
+    assert_ok(cpl_folder_list(&names, folder));
+    assert_int_equal(names.count, wanted);
+    cpl_paths_free(&names);
     cpl_free(folder);
 }
 

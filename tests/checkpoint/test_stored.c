@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/stored.h"
 #include "io/json.h"
+#include "io/paths.h"
 #include "support/warnings.h"
 
 static cpl_stored_files *opens(const char *path)
@@ -18,7 +19,7 @@ static cpl_stored_files *opens(const char *path)
     cpl_stored_files *s;
     n_warnings = 0;
     assert_ok(cpl_stored_open(&s, path, &a_log));
-    assert_string_equal(cpl_stored_path(s), path);
+    assert_string_equal(s->path, path);
     return s;
 }
 
@@ -66,8 +67,8 @@ static void assert_fault(const cpl_stored_files *s, const char *name, const char
 /* Every tensor once, in order, and found by its name. */
 static void assert_sorted(const cpl_stored_files *s)
 {
-    for (int64_t i = 0; i < cpl_stored_count(s); i++) {
-        const cpl_stored *t = cpl_stored_at(s, i);
+    for (int64_t i = 0; i < s->count; i++) {
+        const cpl_stored *t = &s->tensors[i];
         assert_ptr_equal(cpl_stored_find(s, t->name), t - t->slice);
         assert_true(t->slice >= 0 && t->slice < t->n_slices);
         if (i) assert_true(strcmp(t[-1].name, t->name) < (t->slice > 0));
@@ -84,27 +85,27 @@ static void one_file_and_its_settings(void **state)
     tensor_file(path, "yx", 1);
     for (int i = 0; i < 2; i++) {
         cpl_stored_files *s = opens(i ? path : folder);
-        assert_int_equal(cpl_stored_count(s), 2);
-        assert_int_equal(cpl_stored_n_files(s), 1);
-        assert_false(cpl_stored_is_gguf(s));
+        assert_int_equal(s->count, 2);
+        assert_int_equal(s->n_parts, 1);
+        assert_false(s->is_gguf);
         assert_sorted(s);
         assert_value(cpl_stored_find(s, "x"), 1);
         assert_value(cpl_stored_find(s, "y"), 1);
-        assert_string_equal(cpl_stored_at(s, 0)->path, path);
+        assert_string_equal(s->tensors[0].path, path);
         assert_null(cpl_stored_find(s, "z"));
         assert_null(cpl_stored_find(s, "a"));
-        assert_int_equal(json_object_size(cpl_stored_config(s)), 0);
+        assert_int_equal(json_object_size(s->config), 0);
         assert_int_equal(n_warnings, 0);
         cpl_stored_close(s);
     }
     text_file(at(folder, "params.json"), "{\"dim\": 3}");
     cpl_stored_files *s = opens(path);
-    assert_int_equal(json_integer_value(json_object_get(cpl_stored_config(s), "dim")), 3);
+    assert_int_equal(json_integer_value(json_object_get(s->config, "dim")), 3);
     cpl_stored_close(s);
     text_file(at(folder, "config.json"), "{\"hidden_size\": 4}");
     s = opens(folder);
-    assert_int_equal(json_integer_value(json_object_get(cpl_stored_config(s), "hidden_size")), 4);
-    assert_null(json_object_get(cpl_stored_config(s), "dim"));
+    assert_int_equal(json_integer_value(json_object_get(s->config, "hidden_size")), 4);
+    assert_null(json_object_get(s->config, "dim"));
     cpl_stored_close(s);
     static const char *const bad[][2] = {{"{\"a\": ", "not valid JSON"},
                                          {"[]", "should be an object"},
@@ -199,8 +200,8 @@ static void an_index(void **state)
     (void)state;
     const char *folder  = three_shards();
     cpl_stored_files *s = opens(folder);
-    assert_int_equal(cpl_stored_count(s), 5);
-    assert_int_equal(cpl_stored_n_files(s), 3);
+    assert_int_equal(s->count, 5);
+    assert_int_equal(s->n_parts, 3);
     assert_sorted(s);
     assert_value(cpl_stored_find(s, "a"), 1);
     assert_value(cpl_stored_find(s, "d"), 2);
@@ -209,7 +210,7 @@ static void an_index(void **state)
     assert_int_equal(n_warnings, 0);
     cpl_stored_close(s);
     s = opens(at(folder, "model.safetensors.index.json"));
-    assert_int_equal(cpl_stored_count(s), 5);
+    assert_int_equal(s->count, 5);
     cpl_stored_close(s);
 }
 
@@ -231,7 +232,7 @@ static void a_shard_that_cannot_be_read(void **state)
         if (way == 3) text_file(two, "");
         if (way == 4) assert_int_equal(mkdir(two, 0777), 0);
         cpl_stored_files *s = opens(folder);
-        assert_int_equal(cpl_stored_count(s), 5);
+        assert_int_equal(s->count, 5);
         assert_sorted(s);
         assert_value(cpl_stored_find(s, "a"), 1);
         assert_value(cpl_stored_find(s, "e"), 3);
@@ -260,7 +261,7 @@ static void tensors_that_the_index_has_wrong(void **state)
     cpl_stored_files *s = opens(folder);
     assert_int_equal(n_warnings, 1);
     assert_non_null(strstr(warned, "tensors at fault: 4 of 6"));
-    assert_int_equal(cpl_stored_count(s), 6);
+    assert_int_equal(s->count, 6);
     assert_sorted(s);
     assert_value(cpl_stored_find(s, "a"), 1);
     assert_value(cpl_stored_find(s, "b"), 2);
@@ -313,8 +314,8 @@ static void slices_of_a_tensor(void **state)
     (void)state;
     for (int with_index = 0; with_index < 2; with_index++) {
         cpl_stored_files *s = opens(three_slices(with_index));
-        assert_int_equal(cpl_stored_n_files(s), 4);
-        assert_int_equal(cpl_stored_count(s), 7);
+        assert_int_equal(s->n_parts, 4);
+        assert_int_equal(s->count, 7);
         assert_int_equal(n_warnings, 0);
         assert_sorted(s);
         for (int name = 0; name < 2; name++) {
@@ -339,17 +340,17 @@ static void slices_in_files_of_other_names(void **state)
     tensor_file(at(folder, "c-TP-001.safetensors"), "a", 1);
     tensor_file(at(folder, "a-TP-02.safetensors"), "a", 2);
     cpl_stored_files *s = opens(folder);
-    assert_int_equal(cpl_stored_count(s), 3);
+    assert_int_equal(s->count, 3);
     assert_sorted(s);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(cpl_stored_at(s, i)->slice, i);
-        assert_value(cpl_stored_at(s, i), (float)i);
+        assert_int_equal(s->tensors[i].slice, i);
+        assert_value(&s->tensors[i], (float)i);
     }
     cpl_stored_close(s);
     tensor_file(at(folder, "d-TP-1.safetensors"), "a", 1); /* the second one twice */
     s = opens(folder);
     assert_fault(s, "a", "is in 4 files");
-    assert_int_equal(cpl_stored_count(s), 1);
+    assert_int_equal(s->count, 1);
     cpl_stored_close(s);
 }
 
@@ -407,8 +408,8 @@ static void a_gguf_file(void **state)
     assert_ok(cpl_json_load(&wanted, golden_path("gguf/small.json")));
     for (int i = 0; i < 3; i++) {
         cpl_stored_files *s = opens(paths[i]);
-        assert_true(cpl_stored_is_gguf(s));
-        assert_int_equal(cpl_stored_count(s), 11);
+        assert_true(s->is_gguf);
+        assert_int_equal(s->count, 11);
         assert_sorted(s);
         json_t *row;
         json_object_foreach(json_object_get(wanted, "tensors"), name, row)
@@ -423,7 +424,7 @@ static void a_gguf_file(void **state)
         int32_t last;
         assert_ok(cpl_stored_read(cpl_stored_find(s, "whole"), &last, 24, 4));
         assert_int_equal(last, 3);
-        const json_t *config = cpl_stored_config(s);
+        const json_t *config = s->config;
         assert_string_equal(json_string_value(json_object_get(config, "general.architecture")),
                             "olmoe");
         cpl_stored_close(s);
@@ -434,7 +435,7 @@ static void a_gguf_file(void **state)
     refuses(folder, CPL_ERR_INPUT, "several GGUF files (mmproj.gguf and small.gguf)");
     tensor_file(at(folder, "model.safetensors"), "a", 1);
     cpl_stored_files *s = opens(folder); /* safetensors come first */
-    assert_false(cpl_stored_is_gguf(s));
+    assert_false(s->is_gguf);
     cpl_stored_close(s);
     text_file(at(folder, "pointer.gguf"), "version https://git-lfs.github.com/spec/v1\n");
     refuses(at(folder, "pointer.gguf"), CPL_ERR_INPUT, "Git LFS");
@@ -453,12 +454,12 @@ static void a_gguf_file_in_parts(void **state)
     for (int i = 0; i <= 3; i++) { /* the folder, or any part */
         snprintf(name, sizeof name, "m-%05d-of-00003.gguf", i);
         cpl_stored_files *s = opens(i ? at(folder, name) : folder);
-        assert_int_equal(cpl_stored_count(s), 5);
-        assert_int_equal(cpl_stored_n_files(s), 3);
+        assert_int_equal(s->count, 5);
+        assert_int_equal(s->n_parts, 3);
         assert_sorted(s);
         assert_int_equal(cpl_stored_find(s, "double")->bytes, 480);
         assert_non_null(strstr(cpl_stored_find(s, "double")->path, "m-00002-of"));
-        const json_t *count = json_object_get(cpl_stored_config(s), "olmoe.expert_count");
+        const json_t *count = json_object_get(s->config, "olmoe.expert_count");
         assert_int_equal(json_integer_value(count), 4);
         cpl_stored_close(s);
     }
@@ -472,7 +473,7 @@ static void a_gguf_file_in_parts(void **state)
     refuses(at(folder, "m-00001-of-00003.gguf"), CPL_ERR_IO, "m-00003-of-00003.gguf");
     copy(at(folder, "one-00001-of-00001.gguf"), golden_path("gguf/aligned.gguf"));
     cpl_stored_files *s = opens(at(folder, "one-00001-of-00001.gguf"));
-    assert_int_equal(cpl_stored_count(s), 2);
+    assert_int_equal(s->count, 2);
     cpl_stored_close(s);
 }
 
@@ -492,13 +493,13 @@ static void reference_folders(void **state)
         cpl_stored_files *s = opens(folder);
         assert_ok(cpl_stored_open_strict(&w, folder, NULL));
         assert_int_equal(n_warnings, 0);
-        assert_int_equal(cpl_stored_count(s), cpl_stored_count(w));
-        assert_string_equal(json_string_value(json_object_get(cpl_stored_config(s), "model_type")),
+        assert_int_equal(s->count, w->count);
+        assert_string_equal(json_string_value(json_object_get(s->config, "model_type")),
                             f == 1 ? "olmoe" : families[f]);
         assert_sorted(s);
-        for (int64_t i = 0; i < cpl_stored_count(s); i++) {
-            const cpl_stored *t            = cpl_stored_at(s, i);
-            const cpl_stored *weight       = cpl_stored_at(w, i);
+        for (int64_t i = 0; i < s->count; i++) {
+            const cpl_stored *t            = &s->tensors[i];
+            const cpl_stored *weight       = &w->tensors[i];
             const cpl_safetensors_entry *e = weight->entry;
             assert_string_equal(t->name, e->name);
             assert_true(cpl_safetensors_has_shape(e, t->rank, t->shape));
@@ -556,7 +557,7 @@ static void a_very_large_checkpoint(void **state)
     double seconds      = (double)(clock() - began) / CLOCKS_PER_SEC;
     print_message("%d tensors in %d files: %.2f s\n", SHARDS * EACH, SHARDS, seconds);
     assert_true(seconds < limit);
-    assert_int_equal(cpl_stored_count(s), SHARDS * EACH);
+    assert_int_equal(s->count, SHARDS * EACH);
     assert_int_equal(n_warnings, 0);
     assert_sorted(s);
     unsigned char byte;
@@ -585,7 +586,7 @@ static cpl_status use(int which)
     cpl_stored_files *s;
     char bytes[8];
     CPL_TRY(cpl_stored_open(&s, folders[which], NULL));
-    cpl_status status = cpl_stored_read(cpl_stored_at(s, 0), bytes, 0, 8);
+    cpl_status status = cpl_stored_read(&s->tensors[0], bytes, 0, 8);
     cpl_stored_close(s);
     return status;
 }
@@ -620,16 +621,15 @@ static void failing_allocations(void **state)
 static void nothing_is_written(void **state)
 {
     (void)state;
-    char **before, **after;
-    int64_t n_before, n_after;
+    cpl_strings before, after;
     const char *folder = three_shards();
-    assert_ok(cpl_folder_list(&before, &n_before, folder));
+    assert_ok(cpl_folder_list(&before, folder));
     cpl_stored_close(opens(folder));
-    assert_ok(cpl_folder_list(&after, &n_after, folder));
-    assert_int_equal(n_before, n_after);
-    for (int64_t i = 0; i < n_after; i++) assert_string_equal(before[i], after[i]);
-    cpl_folder_list_free(before, n_before);
-    cpl_folder_list_free(after, n_after);
+    assert_ok(cpl_folder_list(&after, folder));
+    assert_int_equal(before.count, after.count);
+    for (int64_t i = 0; i < after.count; i++) assert_string_equal(before.at[i], after.at[i]);
+    cpl_paths_free(&before);
+    cpl_paths_free(&after);
 }
 
 int main(void)

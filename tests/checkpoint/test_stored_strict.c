@@ -48,10 +48,10 @@ static void one_file(void **state)
     const char *ways[] = {folder, path};
     for (int i = 0; i < 2; i++) {
         cpl_stored_files *w = opens(ways[i]);
-        assert_string_equal(cpl_stored_source(w), path);
-        assert_int_equal(cpl_stored_count(w), 2);
-        assert_string_equal(cpl_stored_at(w, 0)->name, "x");
-        assert_string_equal(cpl_stored_at(w, 1)->name, "y");
+        assert_string_equal(w->source, path);
+        assert_int_equal(w->count, 2);
+        assert_string_equal(w->tensors[0].name, "x");
+        assert_string_equal(w->tensors[1].name, "y");
         assert_value(w, "x", 1);
         assert_value(w, "y", 1);
         assert_ok(cpl_stored_find_sound(&tensor, w, "z"));
@@ -78,7 +78,7 @@ static void many_files_and_their_index(void **state)
                        "\"b\": \"model-00001-of-00002.safetensors\","
                        "\"gone\": \"model-00001-of-00002.safetensors\"");
     cpl_stored_files *w = opens(folder);
-    assert_int_equal(cpl_stored_count(w), 4);
+    assert_int_equal(w->count, 4);
     assert_value(w, "a", 1);
     assert_value(w, "b", 1);
     assert_value(w, "c", 2);
@@ -92,7 +92,7 @@ static void many_files_and_their_index(void **state)
     assert_value(w, "c", 2);
     cpl_stored_close(w);
     w = opens(at(folder, "model-00002-of-00002.safetensors")); /* one shard by its name */
-    assert_int_equal(cpl_stored_count(w), 1);
+    assert_int_equal(w->count, 1);
     cpl_stored_close(w);
     assert_int_equal(unlink(at(folder, "model.safetensors.index.json")), 0);
     refuses(folder, CPL_ERR_INPUT, "fetch the index");
@@ -191,7 +191,7 @@ static void tensors_at_fault(void **state)
     cpl_stored_files *w = opens(folder);
     assert_int_equal(n_warnings, 1);
     assert_non_null(strstr(warned, "tensors at fault: 3"));
-    assert_int_equal(cpl_stored_count(w), 5);
+    assert_int_equal(w->count, 5);
     assert_value(w, "a", 1);
     assert_value(w, "b", 2);
     assert_fails(CPL_ERR_INPUT, "one: tensor t is in two too",
@@ -236,7 +236,7 @@ static uint64_t hash_of(const char *path)
     cpl_stored_files *w = opens(path);
     uint64_t hash, bytes;
     assert_ok(cpl_stored_sampled_hash(&hash, &bytes, w));
-    assert_int_equal(bytes, (uint64_t)cpl_stored_count(w) * 8);
+    assert_int_equal(bytes, (uint64_t)w->count * 8);
     cpl_stored_close(w);
     return hash;
 }
@@ -316,14 +316,14 @@ static void reference_folders(void **state)
         const char *folder  = golden_path(relative);
         cpl_stored_files *w = opens(folder);
         assert_int_equal(n_warnings, 0);
-        assert_true(cpl_stored_count(w) > 10);
-        for (int64_t i = 0; i < cpl_stored_count(w); i++) {
-            const cpl_safetensors_entry *e = cpl_stored_at(w, i)->entry;
+        assert_true(w->count > 10);
+        for (int64_t i = 0; i < w->count; i++) {
+            const cpl_safetensors_entry *e = w->tensors[i].entry;
             const cpl_stored *found;
             float *data = malloc((size_t)e->n_elements * sizeof *data + 1);
             assert_non_null(data);
             assert_ok(cpl_stored_find_sound(&found, w, e->name));
-            assert_ptr_equal(found, cpl_stored_at(w, i));
+            assert_ptr_equal(found, &w->tensors[i]);
             if (e->dtype == CPL_SAFETENSORS_F32 || e->dtype == CPL_SAFETENSORS_BF16)
                 assert_ok(cpl_stored_read_part_f32(found, data, 0, e->n_elements));
             free(data);

@@ -12,7 +12,6 @@
 #include "inspect/charts.h"
 #include "inspect/coupling_fixture.h"
 #include "io/file.h"
-#include "io/paths.h"
 #include "report/page.h"
 #include "report/page_check.h"
 

@@ -4,6 +4,7 @@
  * ignored); a failing allocation by cpl_alloc_fail_at. After each, the old file must be there whole
  * and the folder must hold nothing else. The leak check of the sanitizer watches over all. */
 #include "io/file.h"
+#include "io/paths.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,12 +37,11 @@ static void assert_content(const char *path, const void *want, size_t length)
 
 static void assert_only(const char *folder, const char *name)
 {
-    char **names;
-    int64_t count;
-    assert_ok(cpl_folder_list(&names, &count, folder));
-    assert_int_equal(count, 1);
-    assert_string_equal(names[0], name);
-    cpl_folder_list_free(names, count);
+    cpl_strings names = {0};
+    assert_ok(cpl_folder_list(&names, folder));
+    assert_int_equal(names.count, 1);
+    assert_string_equal(names.at[0], name);
+    cpl_paths_free(&names);
 }
 
 /* Random bytes, from malloc. */
@@ -274,11 +274,10 @@ static void folders(void **state)
     const char *folder  = scratch_folder();
     const char *names[] = {"b", "a", "B", "\xC3\xA9", "a.b"};
     const char *want[]  = {"B", "a", "a.b", "b", "\xC3\xA9"};
-    char **found;
-    int64_t count;
-    assert_ok(cpl_folder_list(&found, &count, folder));
-    assert_int_equal(count, 0);
-    cpl_folder_list_free(found, count);
+    cpl_strings found   = {0};
+    assert_ok(cpl_folder_list(&found, folder));
+    assert_int_equal(found.count, 0);
+    cpl_paths_free(&found);
     for (int i = 0; i < 5; i++) {
         char *path = in(folder, names[i]);
         assert_false(cpl_path_exists(path));
@@ -288,11 +287,11 @@ static void folders(void **state)
         cpl_free(path);
     }
     assert_true(cpl_path_is_folder(folder));
-    assert_ok(cpl_folder_list(&found, &count, folder));
-    assert_int_equal(count, 5);
-    for (int i = 0; i < 5; i++) assert_string_equal(found[i], want[i]);
-    cpl_folder_list_free(found, count);
-    assert_fails(CPL_ERR_IO, "cannot be listed", cpl_folder_list(&found, &count, "/no/such"));
+    assert_ok(cpl_folder_list(&found, folder));
+    assert_int_equal(found.count, 5);
+    for (int i = 0; i < 5; i++) assert_string_equal(found.at[i], want[i]);
+    cpl_paths_free(&found);
+    assert_fails(CPL_ERR_IO, "cannot be listed", cpl_folder_list(&found, "/no/such"));
 }
 
 static void joins_and_parents(void **state)
@@ -316,16 +315,15 @@ static cpl_status all_of_it(const char *folder)
     cpl_status status = CPL_OK;
     cpl_text text     = {0};
     uint64_t hash;
-    char **names  = NULL;
-    int64_t count = 0;
-    char *path    = cpl_path_join(folder, "a");
+    cpl_strings names = {0};
+    char *path        = cpl_path_join(folder, "a");
     if (!path) return CPL_ERR_MEMORY;
     CPL_TRY_DONE(cpl_file_write_atomic(path, "new", 3));
     CPL_TRY_DONE(cpl_file_read(&text, path, 100));
     CPL_TRY_DONE(cpl_file_hash(&hash, path));
-    CPL_TRY_DONE(cpl_folder_list(&names, &count, folder));
+    CPL_TRY_DONE(cpl_folder_list(&names, folder));
 done:
-    cpl_folder_list_free(names, count);
+    cpl_paths_free(&names);
     cpl_text_free(&text);
     cpl_free(path);
     return status;

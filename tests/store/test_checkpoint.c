@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include "io/paths.h"
 #include "store/hf.h"
 #include "store/model_case.h"
 
@@ -67,11 +68,10 @@ static bool has(const char *run, const char *name)
 
 static void assert_nothing_half(const char *run)
 {
-    char **names  = NULL;
-    int64_t count = 0;
-    assert_ok(cpl_folder_list(&names, &count, run));
-    for (int64_t i = 0; i < count; i++) assert_null(strstr(names[i], ".tmp-"));
-    cpl_folder_list_free(names, count);
+    cpl_strings names = {0};
+    assert_ok(cpl_folder_list(&names, run));
+    for (int64_t i = 0; i < names.count; i++) assert_null(strstr(names.at[i], ".tmp-"));
+    cpl_paths_free(&names);
 }
 
 /* `last` leads to a checkpoint of `step` that holds what `want` holds. */

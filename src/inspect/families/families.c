@@ -364,12 +364,11 @@ cpl_status cpl_moe_map_of(cpl_moe_map *map, const cpl_moe_source *source)
 cpl_status cpl_moe_map_make(cpl_moe_map *map, const cpl_stored_files *files)
 {
     *map                       = (cpl_moe_map){0};
-    int64_t count              = cpl_stored_count(files);
+    int64_t count              = files->count;
     const cpl_stored **tensors = cpl_alloc((size_t)(count + 1) * sizeof *tensors);
     if (!tensors) return CPL_ERR_MEMORY;
-    for (int64_t i = 0; i < count; i++) tensors[i] = cpl_stored_at(files, i);
-    cpl_moe_source source = {cpl_stored_path(files), cpl_stored_config(files), tensors, count,
-                             cpl_stored_is_gguf(files)};
+    for (int64_t i = 0; i < count; i++) tensors[i] = &files->tensors[i];
+    cpl_moe_source source = {files->path, files->config, tensors, count, files->is_gguf};
     cpl_status status     = cpl_moe_map_of(map, &source);
     cpl_free(tensors);
     return status;

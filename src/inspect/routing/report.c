@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "inspect/routing/measure.h"
 #include "io/file.h"
+#include "io/paths.h"
 #include "model/cost.h"
 
 /* ---- the run around the checkpoint ---- */
@@ -30,16 +31,15 @@ static int by_step(const void *a, const void *b)
 /* The other checkpoints, where the user named the folder of a run. */
 static cpl_status find_steps(cpl_routing_report *r)
 {
-    char **names      = NULL;
-    int64_t count     = 0;
+    cpl_strings names = {0};
     cpl_status status = CPL_OK;
     if (r->reader.step < 0 || strcmp(cpl_hf_folder(r->reader.hf), r->path) == 0) return CPL_OK;
-    CPL_TRY(cpl_folder_list(&names, &count, r->path));
-    for (int64_t i = 0; status == CPL_OK && i < count; i++) {
-        int64_t step = cpl_reader_step(names[i]);
+    CPL_TRY(cpl_folder_list(&names, r->path));
+    for (int64_t i = 0; status == CPL_OK && i < names.count; i++) {
+        int64_t step = cpl_reader_step(names.at[i]);
         if (step >= 0 && step != r->reader.step) status = add_step(r, step);
     }
-    cpl_folder_list_free(names, count);
+    cpl_paths_free(&names);
     if (r->n_steps) qsort(r->steps, (size_t)r->n_steps, sizeof *r->steps, by_step);
     return status;
 }
