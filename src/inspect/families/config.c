@@ -1,4 +1,4 @@
-#include "inspect/families/config.h"
+#include "inspect/families/layer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

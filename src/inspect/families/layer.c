@@ -76,7 +76,8 @@ static void refuse_method(cpl_layer_builder *f, const cpl_name_match *match)
 static bool make_matrix(cpl_layer_builder *f, cpl_stored_matrix *out, cpl_matrix_shape *shape,
                         const cpl_name_match *matches, int64_t count, int64_t d)
 {
-    cpl_matrix_parts parts = {0};
+    cpl_matrix_parts parts = {
+        .config = f->r->config, .d = d, .pool = f->r->pool, .out = out, .shape = shape};
     for (int64_t i = 0; i < count; i++) {
         refuse_method(f, &matches[i]);
         add_part(&parts, &matches[i]);
@@ -87,7 +88,7 @@ static bool make_matrix(cpl_layer_builder *f, cpl_stored_matrix *out, cpl_matrix
                   matches->tensor->path, matches->tensor->name);
         return false;
     }
-    const char *fault = cpl_matrix_make(out, shape, f->r->pool, &parts, f->r->config, d);
+    const char *fault = cpl_matrix_make(&parts);
     if (fault && !f->fault) f->fault = fault;
     return !fault;
 }

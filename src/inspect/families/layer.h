@@ -1,13 +1,162 @@
-/* layer.h - one MoE layer out of the tensors that its names have found.
+/* layer.h - from names, config and shapes to the MoE layers of a checkpoint.
  *
- * Room:    inspect/families, inside the families room.
- * Source:  docs/formats.md, "Published MoE checkpoints". */
+ * Room:    inspect/families, inside it: names.c, config.c, notes.c, matrix.c, layer.c and fit.c.
+ * Source:  docs/formats.md, "Published MoE checkpoints"; the names are in families.def, the keys in
+ *          config.c. */
 #ifndef CPL_INSPECT_FAMILIES_LAYER_H
 #define CPL_INSPECT_FAMILIES_LAYER_H
 
-#include "inspect/families/config.h"
-#include "inspect/families/matrix.h"
-#include "inspect/families/names.h"
+#include "base/pool.h"
+#include "inspect/families/families.h"
+
+/* Names: layer, router or gate, expert, kind of numbers ------------------------------------------*/
+
+typedef enum cpl_ending {
+    CPL_ENDING_WEIGHT,
+    CPL_ENDING_BLOCKS, /* pairs of f4 in groups of 16 bytes */
+    CPL_ENDING_PACKED, /* eight 4-bit integers a word */
+    CPL_ENDING_GRID,   /* scales, one for each block */
+    CPL_ENDING_SCALE,  /* scales whose blocks follow from the shape */
+    CPL_ENDING_BIAS,
+    CPL_ENDING_METHOD /* of a quantisation that is not read */
+} cpl_ending;
+
+/* A name of families.def, after the layer's number. */
+typedef struct cpl_name_pattern {
+    const char *text; /* (length), without mark and star */
+    size_t length;
+    size_t hole;    /* where {e} is in it; == length: nowhere */
+    bool any_block; /* a star was before it */
+    bool router;
+    char mark; /* '+', '-' or 0 */
+} cpl_name_pattern;
+
+typedef struct cpl_name_patterns {
+    cpl_name_pattern
+        *all;       /* (count) those of the family first, then those of all families, each once */
+    int count, own; /* own: those of the family */
+} cpl_name_patterns;
+
+/* What one tensor is in its layer. */
+typedef struct cpl_name_match {
+    int pattern;
+    int64_t expert;     /* 0 where the pattern has no {e} */
+    const char *digits; /* of the expert's number in the name; NULL: none */
+    cpl_ending ending;
+    const char *method; /* of CPL_ENDING_METHOD */
+    const cpl_stored *tensor;
+} cpl_name_match;
+
+/* Splits at the layer's number: `prefix` bytes of the name end after "layers.3.". False where the
+ * tensor is in no layer. */
+bool cpl_name_layer(const char *name, size_t *prefix, int64_t *layer);
+
+bool cpl_name_is_mtp(const char *name);
+bool cpl_name_is_text(const char *name); /* of the text model: not vision, audio, ... */
+
+/* Why a layer with this tensor has no figures; NULL: nothing against it. */
+const char *cpl_name_unmeasured(const char *suffix);
+bool cpl_name_projects(const char *suffix); /* what the experts read is projected before */
+
+/* The names to look for; `family` may be NULL. Without memory `count` is 0. */
+cpl_name_patterns cpl_name_patterns_make(cpl_pool *pool, const cpl_family *family);
+
+/* The first family of the table that lets gate and up take turns in tensors with the names of this
+ * router and this gate; NULL: none does. */
+const cpl_family *cpl_name_patterns_in_turns(const cpl_name_pattern *router,
+                                             const cpl_name_pattern *gate);
+
+/* Whether the tensor with this name after its layer's prefix is a router's or a gate's. */
+bool cpl_name_patterns_find(cpl_name_match *match, const cpl_name_patterns *patterns,
+                            const char *suffix);
+
+/* Whether `word` is one of those in `words`, which are separated by spaces. */
+bool cpl_words_have(const char *words, const char *word);
+
+/* What config.json or the metadata of a GGUF file say -------------------------------------------*/
+
+enum { CPL_CONFIG_MAX_LEVELS = 8 };
+
+typedef enum cpl_config_key {
+    CPL_CONFIG_N,
+    CPL_CONFIG_K,
+    CPL_CONFIG_D_EXPERT,
+    CPL_CONFIG_D_ANY, /* of experts or of dense layers */
+    CPL_CONFIG_MODEL, /* d */
+    CPL_CONFIG_LAYERS,
+    CPL_CONFIG_MTP,    /* layers of multi-token prediction */
+    CPL_CONFIG_LATENT, /* width of what experts read, where it is not d */
+    CPL_N_CONFIG_KEYS
+} cpl_config_key;
+
+typedef struct cpl_moe_config {
+    const json_t *levels[CPL_CONFIG_MAX_LEVELS]; /* (n_levels) objects, the top one first */
+    int n_levels;
+    bool is_gguf;
+    const char *model_type;         /* or a GGUF file's architecture; NULL: unknown */
+    const cpl_family *family;       /* NULL: in no row */
+    const char *family_name;        /* its name; more words may follow it; NULL: unknown */
+    const json_t *quant;            /* quantization_config; NULL: none */
+    const char *quant_method;       /* NULL: none */
+    int64_t block_rows, block_cols; /* of f8 scales */
+    int64_t n_layers;               /* without multi-token prediction; -1: unknown */
+    int64_t transformers;           /* major version; 0: unknown */
+} cpl_moe_config;
+
+/* CPL_ERR_INPUT for a quantisation that is not read. Borrows from `config`. */
+CPL_NODISCARD cpl_status cpl_moe_config_read(cpl_moe_config *out, const json_t *config,
+                                             const char *path, bool is_gguf);
+
+/* The positive number under the keys of `what`, of a list the index-th; 0: unknown. Sets `name`
+ * (may be NULL) to the key. */
+int64_t cpl_moe_config_number(const cpl_moe_config *config, cpl_config_key what, int64_t index,
+                              const char **name);
+
+bool cpl_moe_config_flag(const cpl_moe_config *config, cpl_family_flag flag);
+
+/* How many columns one scale of a 4-bit matrix is for, where it has `cols` columns and `scales`
+ * scales a row; 0: no group of the config gives that. */
+int64_t cpl_moe_config_group(const cpl_moe_config *config, int64_t cols, int64_t scales);
+
+/* Sentences on a map of MoE layers as a whole (notes.c) ------------------------------------------*/
+
+/* Sets the map's notes: where config and shapes disagree, and how. */
+void cpl_moe_notes(cpl_moe_map *map, cpl_pool *pool, const cpl_moe_config *config);
+
+/* What was taken for what where no row of the table says; patterns of router and gates, or -1. */
+const char *cpl_moe_guess(cpl_pool *pool, const cpl_moe_config *config,
+                          const cpl_name_patterns *patterns, const int used[2]);
+
+/* A name that looks as if there were experts; NULL: none does. */
+const char *cpl_moe_likely(const cpl_stored *const *tensors, int64_t count);
+
+/* A stored tensor with its scales, as a matrix of numbers ---------------------------------------
+ *
+ * docs/formats.md, "Quantised numbers". Which tensors are there decides how one is read; the config
+ * only adds the sizes of blocks. */
+
+/* Its numbers: [rows,cols], or [n,rows,cols]. */
+typedef struct cpl_matrix_shape {
+    bool stacked;
+    int64_t n, rows, cols; /* n 1 where not stacked */
+} cpl_matrix_shape;
+
+/* The tensors of one matrix, or of one stack of matrices, and what is made of them. */
+typedef struct cpl_matrix_parts {
+    const cpl_stored *weight, *blocks, *packed, *scale; /* NULL: not there */
+    bool grid; /* `scale` has one for each block of the config, whatever its shape suggests */
+    const cpl_moe_config *config;
+    int64_t d; /* the number of columns that is expected, 0 if none is */
+    cpl_pool *pool;
+    cpl_stored_matrix *out;
+    cpl_matrix_shape *shape;
+} cpl_matrix_parts;
+
+/* Sets *out and *shape. NULL, or a sentence that says why it cannot be read. One of weight, blocks,
+ * packed must be there. */
+const char *cpl_matrix_make(const cpl_matrix_parts *parts);
+
+/* One MoE layer out of the tensors that its names have found ------------------------------------*/
 
 /* What is the same for all layers. */
 typedef struct cpl_layer_reading {

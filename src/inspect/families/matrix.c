@@ -1,19 +1,10 @@
-#include "inspect/families/matrix.h"
+#include "inspect/families/layer.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { F4_GROUP_BYTES = 16, F4_GROUP = 32, WORD = 8 };
-
-typedef struct map_builder {
-    cpl_stored_matrix *out;
-    cpl_matrix_shape *shape;
-    cpl_pool *pool;
-    const cpl_matrix_parts *parts;
-    const cpl_moe_config *config;
-    int64_t d;
-} map_builder;
 
 static int64_t parts_of(int64_t whole, int64_t part)
 {
@@ -25,20 +16,21 @@ static bool is_type(const cpl_stored *tensor, const char *type)
     return tensor->type_name && strcmp(tensor->type_name, type) == 0;
 }
 
-static const char *unread(const map_builder *m, const cpl_stored *tensor)
+static const char *unread(const cpl_matrix_parts *m, const cpl_stored *tensor)
 {
     return cpl_pool_printf(m->pool, "%s: tensor %s is stored as %s, which is not read here",
                            tensor->path, tensor->name, tensor->type_name);
 }
 
-static const char *misshapen(const map_builder *m, const cpl_stored *tensor, const char *want)
+static const char *misshapen(const cpl_matrix_parts *m, const cpl_stored *tensor, const char *want)
 {
     char shape[128];
     return cpl_pool_printf(m->pool, "%s: tensor %s is %s, which is not %s", tensor->path,
                            tensor->name, cpl_stored_shape(shape, tensor), want);
 }
 
-static const char *lacks_scale(const map_builder *m, const cpl_stored *tensor, const char *ending)
+static const char *lacks_scale(const cpl_matrix_parts *m, const cpl_stored *tensor,
+                               const char *ending)
 {
     return cpl_pool_printf(m->pool, "%s: tensor %s is stored as %s and %s%s is missing",
                            tensor->path, tensor->name, tensor->type_name, tensor->name, ending);
@@ -58,9 +50,9 @@ static bool set_rows(cpl_matrix_shape *shape, const cpl_stored *tensor, int inne
     return true;
 }
 
-static const char *make_blocks(map_builder *m)
+static const char *make_blocks(const cpl_matrix_parts *m)
 {
-    const cpl_stored *blocks = m->parts->blocks, *scale = m->parts->scale;
+    const cpl_stored *blocks = m->blocks, *scale = m->scale;
     if (!is_type(blocks, "U8")) return unread(m, blocks);
     if (!scale) return lacks_scale(m, blocks, " with its scales");
     bool flat   = blocks->rank == scale->rank; /* [..., G 16] instead of [..., G, 16] */
@@ -76,9 +68,9 @@ static const char *make_blocks(map_builder *m)
     return NULL;
 }
 
-static const char *make_packed(map_builder *m)
+static const char *make_packed(const cpl_matrix_parts *m)
 {
-    const cpl_stored *packed = m->parts->packed, *scale = m->parts->scale;
+    const cpl_stored *packed = m->packed, *scale = m->scale;
     if (!is_type(packed, "I32")) return unread(m, packed);
     if (!scale) return lacks_scale(m, packed, "'s weight_scale");
     if (!set_rows(m->shape, packed, 1)) return misshapen(m, packed, "a matrix");
@@ -106,9 +98,9 @@ static bool is_f4(const cpl_stored *weight, const cpl_stored *scale)
     return exponents && parts_of(2 * weight->shape[last], F4_GROUP) == scale->shape[last];
 }
 
-static const char *make_plain(map_builder *m)
+static const char *make_plain(const cpl_matrix_parts *m)
 {
-    const cpl_stored *weight = m->parts->weight, *scale = m->parts->scale;
+    const cpl_stored *weight = m->weight, *scale = m->scale;
     bool f4     = is_f4(weight, scale);
     bool eights = weight->format == CPL_FORMAT_F8_E4M3 || weight->format == CPL_FORMAT_F8_E5M2;
     if (!f4 && (weight->format == CPL_FORMAT_OTHER || weight->format == CPL_FORMAT_F8_E8M0))
@@ -129,14 +121,14 @@ static const char *make_plain(map_builder *m)
 /* ---- the scale ---- */
 
 /* How much one factor is for, where the weight does not say it: everything, a row, or a block. */
-static void find_scale_blocks(map_builder *m)
+static void find_scale_blocks(const cpl_matrix_parts *m)
 {
-    const cpl_stored *scale = m->parts->scale;
+    const cpl_stored *scale = m->scale;
     int64_t last            = scale->rank > 1 ? scale->shape[scale->rank - 1] : 1;
     if (scale->n_elements == 1 || (m->shape->stacked && scale->n_elements == m->shape->n)) {
         m->out->block_rows = m->shape->rows;
         m->out->block_cols = m->shape->cols;
-    } else if (!m->parts->grid && last == 1 && scale->n_elements == m->shape->n * m->shape->rows) {
+    } else if (!m->grid && last == 1 && scale->n_elements == m->shape->n * m->shape->rows) {
         m->out->block_rows = 1;
         m->out->block_cols = m->shape->cols;
     } else {
@@ -159,9 +151,9 @@ static bool is_grid(const cpl_stored *scale, int64_t n, int64_t rows, int64_t co
     return at == 3;
 }
 
-static const char *make_scale(map_builder *m)
+static const char *make_scale(const cpl_matrix_parts *m)
 {
-    const cpl_stored *scale = m->parts->scale;
+    const cpl_stored *scale = m->scale;
     cpl_stored_matrix *out  = m->out;
     out->scale              = scale;
     out->scale_format       = is_type(scale, "U8") ? CPL_FORMAT_F8_E8M0 : scale->format;
@@ -182,7 +174,7 @@ static const char *make_scale(map_builder *m)
 
 /* ---- both ---- */
 
-static const char *check_slices(map_builder *m, const cpl_stored *tensor)
+static const char *check_slices(const cpl_matrix_parts *m, const cpl_stored *tensor)
 {
     if (tensor->n_slices <= 1) return NULL;
     if (!cpl_moe_config_flag(m->config, CPL_FLAG_SLICES))
@@ -200,23 +192,17 @@ static const char *check_slices(map_builder *m, const cpl_stored *tensor)
     return NULL;
 }
 
-const char *cpl_matrix_make(cpl_stored_matrix *out, cpl_matrix_shape *shape, cpl_pool *pool,
-                            const cpl_matrix_parts *parts, const cpl_moe_config *config, int64_t d)
+const char *cpl_matrix_make(const cpl_matrix_parts *m)
 {
-    map_builder m            = {out, shape, pool, parts, config, d};
-    const cpl_stored *weight = parts->weight   ? parts->weight
-                               : parts->packed ? parts->packed
-                                               : parts->blocks;
-    *out                     = (cpl_stored_matrix){0};
-    *shape                   = (cpl_matrix_shape){0};
+    const cpl_stored *weight = m->weight ? m->weight : m->packed ? m->packed : m->blocks;
+    *m->out                  = (cpl_stored_matrix){0};
+    *m->shape                = (cpl_matrix_shape){0};
     if (weight->fault) return weight->fault;
-    if (parts->scale && parts->scale->fault) return parts->scale->fault;
-    if (weight->n_elements < 1) return misshapen(&m, weight, "of any size");
-    if (parts->scale && parts->scale->n_elements < 1)
-        return misshapen(&m, parts->scale, "of any size");
-    const char *fault = check_slices(&m, weight);
-    if (!fault)
-        fault = parts->weight ? make_plain(&m) : parts->packed ? make_packed(&m) : make_blocks(&m);
-    if (!fault && parts->scale) fault = make_scale(&m);
+    if (m->scale && m->scale->fault) return m->scale->fault;
+    if (weight->n_elements < 1) return misshapen(m, weight, "of any size");
+    if (m->scale && m->scale->n_elements < 1) return misshapen(m, m->scale, "of any size");
+    const char *fault = check_slices(m, weight);
+    if (!fault) fault = m->weight ? make_plain(m) : m->packed ? make_packed(m) : make_blocks(m);
+    if (!fault && m->scale) fault = make_scale(m);
     return fault;
 }

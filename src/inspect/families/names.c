@@ -1,4 +1,4 @@
-#include "inspect/families/names.h"
+#include "inspect/families/layer.h"
 
 #include <ctype.h>
 #include <string.h>

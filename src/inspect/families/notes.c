@@ -1,5 +1,5 @@
 /* notes.c - sentences on a map of MoE layers: where config and shapes disagree, and guesses. */
-#include "inspect/families/config.h"
+#include "inspect/families/layer.h"
 
 #include <inttypes.h>
 #include <string.h>
