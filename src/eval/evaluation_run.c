@@ -4,7 +4,6 @@
 
 #include "base/arena.h"
 #include "eval/evaluation_internal.h"
-#include "eval/run/sample.h"
 #include "eval/totals.h"
 #include "io/json.h"
 

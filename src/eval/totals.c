@@ -1,10 +1,277 @@
-/* totals.c - see totals.h */
+/* totals.c - see totals.h: samples are summed up subject by subject; then means and objects are made of
+ * the sums */
 #include "eval/totals.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "eval/totals_internal.h"
+#include "base/pool.h"
+#include "eval/run/kinds.h"
+#include "eval/tasks/task_internal.h"
+#include "io/json.h"
+
+/* Samples that are alike: those of one subject, or all where there are none. A question that was
+ * asked several times has several samples, and one mean. */
+typedef struct tally {
+    int64_t n; /* samples */
+    double sum;
+    int64_t questions;
+    double means, squares; /* sums over the questions: of their means, and of those squared */
+} tally;
+
+typedef struct subject_total {
+    const char *name; /* NULL: there are no subjects */
+    int64_t n;        /* samples */
+    tally *of;        /* (n_metrics) */
+} subject_total;
+
+typedef struct totals {
+    const cpl_task *task;
+    const cpl_profile *profile;
+    const json_t *samples;
+    cpl_pool pool;
+    bool failed;            /* no memory for JSON */
+    cpl_metric_key *metric; /* (n_metrics) the profile's, then what groups have besides */
+    int64_t n_metrics, n_own;
+    subject_total *subject; /* (n_subjects) by name */
+    int64_t n_subjects;
+    int64_t *of_sample;   /* the subject of each */
+    int64_t *question_of; /* the question of each, from 0 to the number of samples */
+} totals;
+
+/* ---- metrics ---- */
+
+static const json_t *sample_at(const totals *t, int64_t i)
+{
+    return json_array_get(t->samples, (size_t)i);
+}
+
+static const cpl_request_kind *kind_of(const json_t *sample)
+{
+    const cpl_request_kind *other = NULL;
+    for (size_t i = 0; i < cpl_n_request_kinds; i++) {
+        const char *key = cpl_request_kinds[i]->sample_key;
+        if (key && json_object_get(sample, key)) return cpl_request_kinds[i];
+        if (!key) other = cpl_request_kinds[i];
+    }
+    return other;
+}
+
+/* The "correct" of the first generated text that has filters; NULL: there is none. */
+static json_t *filters_of(const totals *t)
+{
+    for (int64_t i = 0; i < (int64_t)json_array_size(t->samples); i++) {
+        json_t *correct = json_object_get(sample_at(t, i), "correct");
+        if (kind_of(sample_at(t, i))->generates && json_is_object(correct)) return correct;
+    }
+    return NULL;
+}
+
+/* Metrics of those names that are not there yet, each once for every filter. */
+static void add_metrics(totals *t, const cpl_string_list *names, json_t *filters)
+{
+    const char *filter;
+    json_t *value;
+    for (int64_t i = 0; i < names->count; i++) {
+        const char *name = names->at[i];
+        bool known       = false;
+        for (int64_t m = 0; m < t->n_metrics; m++) known |= strcmp(t->metric[m].name, name) == 0;
+        if (known) continue;
+        const char *own = cpl_pool_printf(&t->pool, "correct_%s", cpl_sample_key(name));
+        if (!filters) t->metric[t->n_metrics++] = (cpl_metric_key){name, NULL, own};
+        json_object_foreach(filters, filter, value)
+        {
+            t->metric[t->n_metrics++] = (cpl_metric_key){name, filter, own};
+        }
+    }
+}
+
+static cpl_status list_metrics(totals *t)
+{
+    const cpl_profile *profile = t->profile;
+    json_t *filters            = filters_of(t);
+    int64_t most               = profile->metrics.count;
+    const size_t per           = filters ? json_object_size(filters) : 1;
+    for (int64_t g = 0; g < profile->n_groups; g++) most += profile->groups[g].metrics.count;
+    t->metric = cpl_pool_take(&t->pool, (size_t)most * per * sizeof *t->metric);
+    CPL_TRY(cpl_pool_status(&t->pool));
+    add_metrics(t, &profile->metrics, filters);
+    t->n_own = t->n_metrics;
+    for (int64_t g = 0; g < profile->n_groups; g++)
+        add_metrics(t, &profile->groups[g].metrics, filters);
+    return CPL_OK;
+}
+
+/* ---- subjects ---- */
+
+static int by_name(const void *left, const void *right)
+{
+    const subject_total *a = left, *b = right;
+    return strcmp(a->name, b->name);
+}
+
+/* What stands before the last "/" of an id; NULL: nothing. */
+static const char *subject_of(totals *t, const json_t *sample)
+{
+    const char *id    = json_string_value(json_object_get(sample, "id"));
+    const char *slash = id ? strrchr(id, '/') : NULL;
+    return slash ? cpl_pool_copy(&t->pool, id, (size_t)(slash - id)) : NULL;
+}
+
+static cpl_status no_subject(const json_t *sample)
+{
+    const char *id = json_string_value(json_object_get(sample, "id"));
+    return CPL_FAIL(CPL_ERR_INPUT, "question %s has no subject, but others have one",
+                    id ? id : "without a text as id");
+}
+
+/* All names, sorted; then the place of each sample's among them. */
+static cpl_status list_subjects(totals *t)
+{
+    const int64_t n    = (int64_t)json_array_size(t->samples);
+    const char **names = cpl_pool_take(&t->pool, (size_t)n * sizeof *names);
+    t->subject         = cpl_pool_take(&t->pool, (size_t)n * sizeof *t->subject);
+    t->of_sample       = cpl_pool_take(&t->pool, (size_t)n * sizeof *t->of_sample);
+    CPL_TRY(cpl_pool_status(&t->pool));
+    for (int64_t i = 0; i < n; i++) {
+        names[i] = subject_of(t, sample_at(t, i));
+        if (names[i]) t->subject[t->n_subjects++].name = names[i];
+    }
+    CPL_TRY(cpl_pool_status(&t->pool));
+    if (t->n_subjects == 0) {
+        t->subject[0].n = n;
+        t->n_subjects   = 1;
+        return CPL_OK;
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (!names[i]) return no_subject(sample_at(t, i));
+    qsort(t->subject, (size_t)t->n_subjects, sizeof *t->subject, by_name);
+    t->n_subjects = 1; /* equal names become one */
+    for (int64_t i = 1; i < n; i++)
+        if (by_name(&t->subject[t->n_subjects - 1], &t->subject[i]) != 0)
+            t->subject[t->n_subjects++] = t->subject[i];
+    for (int64_t i = 0; i < n; i++) {
+        const subject_total key = {.name = names[i]};
+        subject_total *found =
+            bsearch(&key, t->subject, (size_t)t->n_subjects, sizeof key, by_name);
+        found->n++;
+        t->of_sample[i] = found - t->subject;
+    }
+    return CPL_OK;
+}
+
+/* ---- questions ---- */
+
+size_t cpl_totals_question(const char *id)
+{
+    const char *slash = strrchr(id, '/');
+    const char *mark  = strchr(slash ? slash : id, '#');
+    return mark ? (size_t)(mark - id) : strlen(id);
+}
+
+/* Every sample that is the only one of its question has its own place, and others that of their
+ * first one. */
+static cpl_status list_questions(totals *t)
+{
+    const int64_t n = (int64_t)json_array_size(t->samples);
+    json_t *first   = json_object(); /* question -> the place of its first sample */
+    t->question_of  = cpl_pool_take(&t->pool, (size_t)n * sizeof *t->question_of);
+    for (int64_t i = 0; i < n && t->question_of; i++) {
+        const char *id      = json_string_value(json_object_get(sample_at(t, i), "id"));
+        const size_t length = id ? cpl_totals_question(id) : 0;
+        t->question_of[i]   = i;
+        if (!id || !id[length]) continue;
+        const char *question = cpl_pool_copy(&t->pool, id, length);
+        const json_t *known  = json_object_get(first, question);
+        if (known)
+            t->question_of[i] = json_integer_value(known);
+        else
+            cpl_json_put(&t->failed, first, question, json_integer(i));
+    }
+    json_decref(first);
+    return cpl_pool_status(&t->pool);
+}
+
+/* ---- one value ---- */
+
+static cpl_status lacks(const json_t *sample, const cpl_metric_key *m)
+{
+    char *id                = json_dumps(json_object_get(sample, "id"), JSON_ENCODE_ANY);
+    const cpl_status status = CPL_FAIL(
+        CPL_ERR_INPUT, "question %s has no number for the metric %s%s%s", id ? id : "without an id",
+        m->name, m->filter ? "," : "", m->filter ? m->filter : "");
+    cpl_json_text_free(id);
+    return status;
+}
+
+/* Sets the value of a sample; NaN: it says nothing of the metric. */
+static cpl_status value_of(double *value, const totals *t, const json_t *sample,
+                           const cpl_metric_key *m)
+{
+    *value                       = NAN;
+    const cpl_request_kind *kind = kind_of(sample);
+    if (!kind->reports(t->profile, m->name)) return CPL_OK;
+    const json_t *found = kind->value(sample, m, t->profile->metrics.at[0]);
+    if (!json_is_number(found) && !json_is_boolean(found)) return lacks(sample, m);
+    *value = json_is_boolean(found) ? json_is_true(found) : json_number_value(found);
+    return CPL_OK;
+}
+
+/* All samples of one question, while they are added. */
+typedef struct of_question {
+    int64_t n;
+    double sum;
+} of_question;
+
+/* Adds metric m of all samples to their subjects; `question` (n) is memory to work in, all zero
+ * before and after. */
+static cpl_status add_samples(totals *t, int64_t m, of_question *question)
+{
+    const int64_t n = (int64_t)json_array_size(t->samples);
+    double value;
+    for (int64_t i = 0; i < n; i++) {
+        tally *to = &t->subject[t->of_sample[i]].of[m];
+        CPL_TRY(value_of(&value, t, sample_at(t, i), &t->metric[m]));
+        if (isnan(value)) continue;
+        to->n++;
+        to->sum += value;
+        question[t->question_of[i]].n++;
+        question[t->question_of[i]].sum += value;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        tally *to = &t->subject[t->of_sample[i]].of[m];
+        if (question[i].n == 0) continue;
+        const double mean = question[i].sum / (double)question[i].n;
+        to->questions++;
+        to->means += mean;
+        to->squares += mean * mean;
+        question[i] = (of_question){0};
+    }
+    return CPL_OK;
+}
+
+static cpl_status add_all(totals *t)
+{
+    const size_t n        = json_array_size(t->samples);
+    of_question *question = cpl_pool_take(&t->pool, n * sizeof *question);
+    for (int64_t i = 0; i < t->n_subjects; i++)
+        t->subject[i].of = cpl_pool_take(&t->pool, (size_t)t->n_metrics * sizeof(tally));
+    CPL_TRY(cpl_pool_status(&t->pool));
+    for (int64_t m = 0; m < t->n_metrics; m++) CPL_TRY(add_samples(t, m, question));
+    return cpl_pool_status(&t->pool);
+}
+
+static cpl_status read_samples(totals *t)
+{
+    CPL_ASSERT(t->profile->metrics.count > 0);
+    if (json_array_size(t->samples) == 0)
+        return CPL_FAIL(CPL_ERR_INPUT, "there are no answered questions of %s", t->task->id);
+    CPL_TRY(list_metrics(t));
+    CPL_TRY(list_subjects(t));
+    CPL_TRY(list_questions(t));
+    return add_all(t);
+}
 
 /* The mean of some questions and its standard error; NaN: there is none. */
 typedef struct mean {
@@ -15,19 +282,16 @@ typedef struct mean {
 
 static bool is_in(const cpl_group *group, const char *name)
 {
-    if (group->subjects.count == 0) return true;
-    for (int64_t i = 0; i < group->subjects.count; i++)
-        if (strcmp(group->subjects.at[i], name) == 0) return true;
-    return false;
+    return group->subjects.count == 0 || cpl_string_list_holds(&group->subjects, name);
 }
 
 /* Over all questions of the subjects of a group; NULL: of all subjects. */
-static mean mean_of(const cpl_totals *t, const cpl_group *group, int64_t m)
+static mean mean_of(const totals *t, const cpl_group *group, int64_t m)
 {
     int64_t n = 0, questions = 0, subjects = 0;
     double sum = 0, within = 0;
     for (int64_t i = 0; i < t->n_subjects; i++) {
-        const cpl_totals_tally *one = &t->subject[i].of[m];
+        const tally *one = &t->subject[i].of[m];
         if (one->n == 0 || (group && !is_in(group, t->subject[i].name))) continue;
         n += one->n;
         sum += one->sum;
@@ -61,20 +325,20 @@ static mean whole_mean(const mean_of_means *of)
     return (mean){of->sum / (double)of->n, sqrt(of->squares) / (double)of->n};
 }
 
-static mean subject_mean(const cpl_totals *t, int64_t subject, int64_t m)
+static mean subject_mean(const totals *t, int64_t subject, int64_t m)
 {
     const cpl_group alone = {.subjects = {&t->subject[subject].name, 1}};
     return mean_of(t, &alone, m);
 }
 
-static mean macro_mean(const cpl_totals *t, int64_t m)
+static mean macro_mean(const totals *t, int64_t m)
 {
     mean_of_means of = {0};
     for (int64_t i = 0; i < t->n_subjects; i++) add_mean(&of, subject_mean(t, i, m));
     return whole_mean(&of);
 }
 
-static mean group_mean(const cpl_totals *t, int64_t m)
+static mean group_mean(const totals *t, int64_t m)
 {
     mean_of_means of = {0};
     for (int64_t g = 0; g < t->profile->n_groups; g++)
@@ -85,33 +349,22 @@ static mean group_mean(const cpl_totals *t, int64_t m)
 /* ---- the objects ---- */
 
 /* Puts NAME and the ending, and behind a comma the filter if there is one; nothing if it is NaN. */
-static cpl_status put(cpl_totals *t, json_t *object, const cpl_metric_key *m, const char *ending,
-                      double value)
+static void put(totals *t, json_t *object, const cpl_metric_key *m, const char *ending,
+                double value)
 {
-    if (isnan(value)) return CPL_OK;
     const char *key = cpl_pool_printf(&t->pool, "%s%s%s%s", m->name, ending, m->filter ? "," : "",
                                       m->filter ? m->filter : "");
-    CPL_TRY(cpl_pool_status(&t->pool));
-    if (json_object_set_new(object, key, json_real(value)) == 0) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the totals");
+    if (!isnan(value)) cpl_json_put(&t->failed, object, key, json_real(value));
 }
 
-static cpl_status put_mean(cpl_totals *t, json_t *object, const cpl_metric_key *m, mean value)
+static void put_mean(totals *t, json_t *object, const cpl_metric_key *m, mean value)
 {
-    CPL_TRY(put(t, object, m, "", value.value));
-    return put(t, object, m, "_stderr", value.error);
-}
-
-/* Sets a new empty object inside `to`. */
-static cpl_status open_object(json_t **object, json_t *to, const char *key)
-{
-    *object = json_object();
-    if (json_object_set_new(to, key, *object) == 0) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the totals");
+    put(t, object, m, "", value.value);
+    put(t, object, m, "_stderr", value.error);
 }
 
 /* Metric i of the profile as the profile counts it; `all` is its mean over all questions. */
-static mean first_mean(const cpl_totals *t, int64_t i, mean all)
+static mean first_mean(const totals *t, int64_t i, mean all)
 {
     switch (t->profile->headline) {
     case CPL_OF_GROUPS:
@@ -123,7 +376,7 @@ static mean first_mean(const cpl_totals *t, int64_t i, mean all)
     }
 }
 
-static cpl_status put_metric(cpl_totals *t, json_t *metrics, int64_t i)
+static cpl_status put_metric(totals *t, json_t *metrics, int64_t i)
 {
     const cpl_metric_key *m = &t->metric[i];
     const bool subjects     = t->subject[0].name != NULL;
@@ -132,87 +385,64 @@ static cpl_status put_metric(cpl_totals *t, json_t *metrics, int64_t i)
         return CPL_FAIL(CPL_ERR_INPUT, "no question says anything of the metric %s", m->name);
     if (isnan(first.value))
         return CPL_FAIL(CPL_ERR_INPUT, "no question is of a group of %s", t->task->id);
-    CPL_TRY(put_mean(t, metrics, m, first));
-    if (!subjects) return CPL_OK;
-    CPL_TRY(put(t, metrics, m, "_macro", macro_mean(t, i).value));
-    return t->profile->headline == CPL_OF_QUESTIONS ? CPL_OK
-                                                    : put(t, metrics, m, "_micro", all.value);
-}
-
-static cpl_status put_metrics(cpl_totals *t, json_t *result)
-{
-    json_t *metrics;
-    CPL_TRY(open_object(&metrics, result, "metrics"));
-    for (int64_t i = 0; i < t->n_own; i++) CPL_TRY(put_metric(t, metrics, i));
+    put_mean(t, metrics, m, first);
+    if (subjects) put(t, metrics, m, "_macro", macro_mean(t, i).value);
+    if (subjects && t->profile->headline != CPL_OF_QUESTIONS)
+        put(t, metrics, m, "_micro", all.value);
     return CPL_OK;
 }
 
-static cpl_status put_count(json_t *object, int64_t n)
+/* {"n": ..., metric: mean, ...} of a subject or a group, under its name. */
+static json_t *put_part(totals *t, json_t *parts, const char *name, int64_t n)
 {
-    if (json_object_set_new(object, "n", json_integer((json_int_t)n)) == 0) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the totals");
+    json_t *part = cpl_json_open(&t->failed, parts, name, json_object());
+    cpl_json_put(&t->failed, part, "n", json_integer(n));
+    return part;
 }
 
-static cpl_status put_subjects(cpl_totals *t, json_t *result)
+static void put_subjects(totals *t, json_t *subjects)
 {
-    json_t *subjects, *one;
-    if (!t->subject[0].name) return CPL_OK;
-    CPL_TRY(open_object(&subjects, result, "subjects"));
     for (int64_t i = 0; i < t->n_subjects; i++) {
-        CPL_TRY(open_object(&one, subjects, t->subject[i].name));
-        CPL_TRY(put_count(one, t->subject[i].n));
+        json_t *one = put_part(t, subjects, t->subject[i].name, t->subject[i].n);
         for (int64_t m = 0; m < t->n_own; m++)
-            CPL_TRY(put_mean(t, one, &t->metric[m], subject_mean(t, i, m)));
+            put_mean(t, one, &t->metric[m], subject_mean(t, i, m));
     }
-    return CPL_OK;
 }
 
-static bool is_named(const cpl_string_list *names, const char *name)
-{
-    for (int64_t i = 0; i < names->count; i++)
-        if (strcmp(names->at[i], name) == 0) return true;
-    return false;
-}
-
-static cpl_status put_group(cpl_totals *t, json_t *groups, const cpl_group *group)
+static void put_group(totals *t, json_t *groups, const cpl_group *group)
 {
     const cpl_string_list *metrics =
         group->metrics.count > 0 ? &group->metrics : &t->profile->metrics;
-    json_t *object;
     int64_t n = 0;
     for (int64_t i = 0; i < t->n_subjects; i++)
         if (is_in(group, t->subject[i].name)) n += t->subject[i].n;
-    if (n == 0) return CPL_OK;
-    CPL_TRY(open_object(&object, groups, group->name));
-    CPL_TRY(put_count(object, n));
+    if (n == 0) return;
+    json_t *object = put_part(t, groups, group->name, n);
     for (int64_t m = 0; m < t->n_metrics; m++)
-        if (is_named(metrics, t->metric[m].name))
-            CPL_TRY(put_mean(t, object, &t->metric[m], mean_of(t, group, m)));
-    return CPL_OK;
+        if (cpl_string_list_holds(metrics, t->metric[m].name))
+            put_mean(t, object, &t->metric[m], mean_of(t, group, m));
 }
 
-static cpl_status put_groups(cpl_totals *t, json_t *result)
+static cpl_status add(totals *t, json_t *result)
 {
-    json_t *groups;
-    if (!t->subject[0].name || t->profile->n_groups == 0) return CPL_OK;
-    CPL_TRY(open_object(&groups, result, "groups"));
-    for (int64_t g = 0; g < t->profile->n_groups; g++)
-        CPL_TRY(put_group(t, groups, &t->profile->groups[g]));
-    return CPL_OK;
-}
-
-static cpl_status add(cpl_totals *t, json_t *result)
-{
-    CPL_TRY(cpl_totals_read(t));
-    CPL_TRY(put_metrics(t, result));
-    CPL_TRY(put_subjects(t, result));
-    return put_groups(t, result);
+    CPL_TRY(read_samples(t));
+    json_t *metrics = cpl_json_open(&t->failed, result, "metrics", json_object());
+    for (int64_t i = 0; i < t->n_own; i++) CPL_TRY(put_metric(t, metrics, i));
+    if (t->subject[0].name)
+        put_subjects(t, cpl_json_open(&t->failed, result, "subjects", json_object()));
+    if (t->subject[0].name && t->profile->n_groups > 0) {
+        json_t *groups = cpl_json_open(&t->failed, result, "groups", json_object());
+        for (int64_t g = 0; g < t->profile->n_groups; g++)
+            put_group(t, groups, &t->profile->groups[g]);
+    }
+    if (t->failed) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the totals");
+    return cpl_pool_status(&t->pool);
 }
 
 cpl_status cpl_totals_add(json_t *result, const cpl_task *task, const cpl_profile *profile,
                           const json_t *samples)
 {
-    cpl_totals t      = {.task = task, .profile = profile, .samples = samples};
+    totals t          = {.task = task, .profile = profile, .samples = samples};
     cpl_status status = add(&t, result);
     cpl_pool_free(&t.pool);
     return status;

@@ -74,7 +74,14 @@ static inline void cpl_json_put(bool *failed, json_t *object, const char *key, j
     *failed = json_object_set_new(object, key, value) != 0 || *failed;
 }
 
-/* The same for an element. */
+/* The same of an object or array that is filled later: returns it, or NULL from a failure on. */
+static inline json_t *cpl_json_open(bool *failed, json_t *object, const char *key, json_t *value)
+{
+    cpl_json_put(failed, object, key, value);
+    return *failed ? NULL : value;
+}
+
+/* Puts an element; as cpl_json_put. */
 static inline void cpl_json_add(bool *failed, json_t *array, json_t *value)
 {
     *failed = json_array_append_new(array, value) != 0 || *failed;

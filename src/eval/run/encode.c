@@ -1,19 +1,33 @@
-/* encode.c - see encode.h and runner_internal.h: texts of requests as token ids, and whether they fit */
-#include "eval/run/runner_internal.h"
+/* encode.c - see kinds.h and runner.h: texts of requests as token ids, and whether they fit */
+#include "eval/run/kinds.h"
 
 #include <string.h>
 
 #include "base/arena.h"
 #include "eval/grade/words.h"
 
-static cpl_status append(cpl_encoding *e, cpl_ids *ids, cpl_span text)
+cpl_status cpl_encode_open(cpl_encoding *e, const cpl_tokenizer *tokenizer, int64_t eos)
 {
-    return cpl_encoder_append(e->encoder, ids, text.length ? text.bytes : "", text.length);
+    *e = (cpl_encoding){.eos = eos};
+    return cpl_encoder_init(&e->encoder, tokenizer, false);
+}
+
+void cpl_encode_close(cpl_encoding *e)
+{
+    cpl_ids_free(&e->ids);
+    cpl_text_free(&e->joined);
+    cpl_encoder_free(e->encoder);
+}
+
+static cpl_status append(cpl_encoding *e, cpl_span text)
+{
+    return cpl_encoder_append(e->encoder, &e->ids, text.length ? text.bytes : "", text.length);
 }
 
 /* The end-of-text id, in place of a context. */
-static cpl_status append_eos(const cpl_encoding *e, cpl_ids *ids)
+static cpl_status append_eos(cpl_encoding *e)
 {
+    cpl_ids *ids = &e->ids;
     if (e->eos < 0)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "its context is empty, and there is no end-of-text token to stand for it");
@@ -41,15 +55,16 @@ static cpl_span without_end(cpl_span text)
 }
 
 /* The tokens of context and continuation together, without the first `n`. */
-static cpl_status append_joint(cpl_encoding *e, cpl_ids *ids, const char *context,
-                               const char *continuation, int64_t n)
+static cpl_status append_joint(cpl_encoding *e, const char *context, const char *continuation,
+                               int64_t n)
 {
+    cpl_ids *ids        = &e->ids;
     const int64_t first = ids->count;
     cpl_text_clear(&e->joined);
     cpl_text_append(&e->joined, context, strlen(context));
     cpl_text_append(&e->joined, continuation, strlen(continuation));
     CPL_TRY(cpl_text_status(&e->joined));
-    CPL_TRY(append(e, ids, cpl_span_text(&e->joined)));
+    CPL_TRY(append(e, cpl_span_text(&e->joined)));
     const int64_t left = ids->count - first - n;
     ids->count         = left > 0 ? first + left : first;
     memmove(ids->at + first, ids->at + first + n, (size_t)(ids->count - first) * sizeof *ids->at);
@@ -67,18 +82,19 @@ static void keep_last(cpl_ids *ids, cpl_encoded *out, int64_t most)
     ids->count = out->first + out->length;
 }
 
-cpl_status cpl_encode_pair(cpl_encoding *e, cpl_ids *ids, cpl_encoded *out, const char *context,
+cpl_status cpl_encode_pair(cpl_encoding *e, cpl_encoded *out, const char *context,
                            const char *continuation, cpl_joining joining, int64_t window)
 {
+    cpl_ids *ids        = &e->ids;
     const bool joint    = joining == CPL_JOIN_JOINT;
     const cpl_span text = cpl_span_of(context);
     *out                = (cpl_encoded){.first = ids->count};
-    CPL_TRY(append(e, ids, joint ? without_end(text) : text));
+    CPL_TRY(append(e, joint ? without_end(text) : text));
     const int64_t own = ids->count - out->first;
-    if (own == 0) CPL_TRY(append_eos(e, ids));
+    if (own == 0) CPL_TRY(append_eos(e));
     out->context = ids->count - out->first;
-    CPL_TRY(joint ? append_joint(e, ids, context, continuation, own)
-                  : append(e, ids, cpl_span_of(continuation)));
+    CPL_TRY(joint ? append_joint(e, context, continuation, own)
+                  : append(e, cpl_span_of(continuation)));
     out->scored = ids->count - out->first - out->context;
     if (out->scored == 0)
         return CPL_FAIL(CPL_ERR_INPUT, "a continuation of it has no tokens of its own");
@@ -91,13 +107,13 @@ cpl_status cpl_encode_pair(cpl_encoding *e, cpl_ids *ids, cpl_encoded *out, cons
     return CPL_OK;
 }
 
-cpl_status cpl_encode_prompt(cpl_encoding *e, cpl_ids *ids, cpl_encoded *out, const char *prompt,
-                             int64_t room)
+cpl_status cpl_encode_prompt(cpl_encoding *e, cpl_encoded *out, const char *prompt, int64_t room)
 {
+    cpl_ids *ids = &e->ids;
     CPL_ASSERT(room >= 1);
     *out = (cpl_encoded){.first = ids->count};
-    CPL_TRY(append(e, ids, cpl_span_of(prompt)));
-    if (ids->count == out->first) CPL_TRY(append_eos(e, ids));
+    CPL_TRY(append(e, cpl_span_of(prompt)));
+    if (ids->count == out->first) CPL_TRY(append_eos(e));
     out->context = ids->count - out->first;
     keep_last(ids, out, room);
     return CPL_OK;
@@ -135,22 +151,19 @@ static cpl_status leaves_room(const cpl_request_spec *form, int64_t window)
                     (long long)form->max_gen_toks, (long long)window);
 }
 
-cpl_status cpl_eval_runner_encode_option(cpl_encoding *e, cpl_ids *ids, cpl_encoded *out,
-                                         const cpl_request_spec *form, int64_t window,
-                                         const cpl_option *option)
+cpl_status cpl_encode_option(cpl_encoding *e, cpl_encoded *out, const cpl_request_spec *form,
+                             int64_t window, const cpl_option *option)
 {
-    CPL_TRY(
-        cpl_encode_pair(e, ids, out, option->context, option->continuation, form->joining, window));
+    CPL_TRY(cpl_encode_pair(e, out, option->context, option->continuation, form->joining, window));
     return fits(out, form);
 }
 
-cpl_status cpl_eval_runner_encode_prompt(cpl_encoding *e, cpl_ids *ids, cpl_encoded *out,
-                                         const cpl_request_spec *form, int64_t window,
-                                         const char *prompt)
+cpl_status cpl_encode_question(cpl_encoding *e, cpl_encoded *out, const cpl_question *q,
+                               int64_t window)
 {
-    CPL_TRY(leaves_room(form, window));
-    CPL_TRY(cpl_encode_prompt(e, ids, out, prompt, window - form->max_gen_toks));
-    return fits(out, form);
+    CPL_TRY(leaves_room(q->form, window));
+    CPL_TRY(cpl_encode_prompt(e, out, q->prompt, window - q->form->max_gen_toks));
+    return fits(out, q->form);
 }
 
 /* ---- before a model is there ---- */
@@ -171,8 +184,8 @@ static cpl_status check_option(cpl_length_check *c, const cpl_request_spec *form
     size_t bytes = strlen(option->continuation);
     if (form->stop_beyond) bytes += strlen(option->context);
     if (bytes <= (size_t)window) return CPL_OK;
-    c->ids.count = 0;
-    CPL_TRY(cpl_encode_pair(&c->encoding, &c->ids, &encoded, option->context, option->continuation,
+    c->encoding.ids.count = 0;
+    CPL_TRY(cpl_encode_pair(&c->encoding, &encoded, option->context, option->continuation,
                             form->joining, window));
     return advise(fits(&encoded, form), c->advice.beyond);
 }
@@ -191,8 +204,8 @@ cpl_status cpl_length_check_prompt(cpl_length_check *c, const cpl_question *q, i
     CPL_TRY(advise(leaves_room(form, window), c->advice.room));
     const int64_t room = window - form->max_gen_toks;
     if (!form->stop_beyond || strlen(q->prompt) <= (size_t)room) return CPL_OK;
-    c->ids.count = 0;
-    CPL_TRY(cpl_encode_prompt(&c->encoding, &c->ids, &encoded, q->prompt, room));
+    c->encoding.ids.count = 0;
+    CPL_TRY(cpl_encode_prompt(&c->encoding, &encoded, q->prompt, room));
     return advise(fits(&encoded, form), c->advice.beyond);
 }
 
@@ -206,22 +219,11 @@ cpl_status cpl_eval_runner_check(const cpl_question *questions, int64_t n, int64
                                  const cpl_tokenizer *tokenizer,
                                  const cpl_eval_runner_advice *advice)
 {
-    cpl_length_check c = {.encoding = {.eos = 0}}; /* a missing one is reported later */
-    cpl_status status  = cpl_encoder_init(&c.encoding.encoder, tokenizer, false);
+    cpl_length_check c = {0};
+    cpl_status status  = cpl_encode_open(&c.encoding, tokenizer, 0); /* without one: said later */
     if (advice) c.advice = *advice;
     for (int64_t i = 0; status == CPL_OK && i < n; i++)
         status = check_question(&c, &questions[i], window);
-    cpl_ids_free(&c.ids);
-    cpl_text_free(&c.encoding.joined);
-    cpl_encoder_free(c.encoding.encoder);
+    cpl_encode_close(&c.encoding);
     return status;
-}
-
-cpl_status cpl_eval_runner_count(void *work, int64_t index)
-{
-    cpl_eval_runner_work *w = work;
-    (void)index;
-    w->done++;
-    if (w->callbacks->progress) w->callbacks->progress(w->callbacks->ctx, w->done, w->of);
-    return CPL_OK;
 }

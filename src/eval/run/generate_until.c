@@ -1,12 +1,12 @@
-/* generate_until.c - texts generated up to a stop string; see runner_internal.h */
+/* generate_until.c - texts generated up to a stop string; see kinds.h */
 #include <string.h>
 
 #include "base/arena.h"
 #include "eval/grade/grading.h"
 #include "eval/grade/words.h"
 #include "eval/prompts/questions_internal.h"
-#include "eval/run/runner_internal.h"
-#include "eval/run/sample.h"
+#include "eval/run/kinds.h"
+#include "io/json.h"
 
 /* 0 and 1 as whole numbers. */
 static json_t *score_json(double score)
@@ -22,42 +22,34 @@ static json_t *answer_json(const cpl_answer *answer, const cpl_grade *grade, boo
     return cpl_sample_words(normal ? grade->normal : grade->answer);
 }
 
-/* Appends KEY or, of a further metric, PREFIX_NAME. */
-static bool put_named(json_t *sample, const char *prefix, const char *name, json_t *value)
-{
-    cpl_text key = {0};
-    cpl_text_printf(&key, "%s_%s", prefix, name);
-    const bool ok = !key.failed && cpl_sample_put(sample, key.bytes, value);
-    if (key.failed) json_decref(value);
-    cpl_text_free(&key);
-    return ok;
-}
-
 /* Answer i: filters of one metric are text by their names; otherwise the first one plainly, and a
- * further one under its own name. */
-static bool put_answer(json_t *sample, const cpl_request_spec *form, int64_t i,
+ * further one under its own name, its grade under correct_NAME. */
+static void put_answer(bool *failed, json_t *sample, const cpl_request_spec *form, int64_t i,
                        const cpl_grade *grade)
 {
     const cpl_answer *answer = &form->answers[i];
     json_t *value            = answer_json(answer, grade, answer->show_normal),
            *correct          = score_json(grade->score);
+    const char *key          = cpl_sample_key(answer->name);
     if (form->filters) {
-        const bool ok = cpl_sample_put(json_object_get(sample, "answer"), answer->name, value);
-        return cpl_sample_put(json_object_get(sample, "correct"), answer->name, correct) && ok;
+        cpl_json_put(failed, json_object_get(sample, "answer"), answer->name, value);
+        cpl_json_put(failed, json_object_get(sample, "correct"), answer->name, correct);
+    } else if (i == 0) {
+        cpl_json_put(failed, sample, "answer", value);
+        cpl_json_put(failed, sample, "correct", correct);
+        if (answer->show_normal)
+            cpl_json_put(failed, sample, "extracted", answer_json(answer, grade, false));
+    } else {
+        cpl_text name = {0};
+        cpl_text_printf(&name, "correct_%s", key);
+        cpl_json_put(failed, sample, key, value);
+        cpl_json_put(failed, sample, name.bytes, correct);
+        cpl_text_free(&name);
     }
-    if (i == 0) {
-        bool ok = cpl_sample_put(sample, "answer", value);
-        ok      = cpl_sample_put(sample, "correct", correct) && ok;
-        return ok && (!answer->show_normal ||
-                      cpl_sample_put(sample, "extracted", answer_json(answer, grade, false)));
-    }
-    const char *key = cpl_sample_key(answer->name);
-    const bool ok   = cpl_sample_put(sample, key, value);
-    return put_named(sample, "correct", key, correct) && ok;
 }
 
-static cpl_status grade_answer(json_t *sample, const cpl_question *q, int64_t i, cpl_span text,
-                               cpl_grading_scratch *room)
+static cpl_status grade_answer(bool *failed, json_t *sample, const cpl_question *q, int64_t i,
+                               cpl_span text, cpl_grading_scratch *room)
 {
     const cpl_references *r = &q->references[i];
     cpl_grade grade;
@@ -66,15 +58,15 @@ static cpl_status grade_answer(json_t *sample, const cpl_question *q, int64_t i,
     for (int64_t k = 0; k < r->count; k++) spans[k] = cpl_span_of(r->at[k]);
     cpl_status status =
         cpl_grading_grade(&grade, &q->form->answers[i].grading, text, spans, r->count, room);
-    if (status == CPL_OK && !put_answer(sample, q->form, i, &grade)) status = CPL_ERR_MEMORY;
+    if (status == CPL_OK) put_answer(failed, sample, q->form, i, &grade);
     cpl_free(spans);
     return status;
 }
 
-/* Appends a reference to `list`: what its own filter finds in it, or null; in the normal form where
+/* Sets a reference as it is shown: what its own filter finds in it, or null; in the normal form where
  * the answer is. */
-static cpl_status add_reference(json_t *list, const cpl_answer *answer, const char *reference,
-                                cpl_grading_scratch *room)
+static cpl_status shown_reference(json_t **shown, const cpl_answer *answer, const char *reference,
+                                  cpl_grading_scratch *room)
 {
     const cpl_grading *m = &answer->grading;
     cpl_span text        = cpl_span_of(reference);
@@ -83,54 +75,60 @@ static cpl_status add_reference(json_t *list, const cpl_answer *answer, const ch
     if (found && answer->show_normal && m->normal->make(&room->reference, text, &room->spare))
         text = cpl_span_text(&room->reference);
     if (room->reference.failed || room->spare.failed) return CPL_ERR_MEMORY;
-    return cpl_sample_push(list, found ? cpl_sample_words(text) : json_null()) ? CPL_OK
-                                                                               : CPL_ERR_MEMORY;
+    *shown = found ? cpl_sample_words(text) : json_null();
+    return CPL_OK;
 }
 
-static cpl_status put_target(json_t *sample, const cpl_question *q, cpl_grading_scratch *room)
+/* "target": the references of the first answer; a single one plainly unless it is listed. */
+static cpl_status put_target(bool *failed, json_t *sample, const cpl_question *q,
+                             cpl_grading_scratch *room)
 {
     const cpl_references *r = &q->references[0];
-    json_t *list            = json_array();
-    cpl_status status       = list ? CPL_OK : CPL_ERR_MEMORY;
-    for (int64_t i = 0; status == CPL_OK && i < r->count; i++)
-        status = add_reference(list, &q->form->answers[0], r->at[i], room);
-    const bool plain = !q->listed && r->count == 1;
-    json_t *target   = plain ? json_array_get(list, 0) : list;
-    if (status == CPL_OK && !cpl_sample_put(sample, "target", json_incref(target)))
-        status = CPL_ERR_MEMORY;
-    json_decref(list);
-    return status;
+    const bool listed       = q->listed || r->count != 1;
+    json_t *list            = listed ? cpl_json_open(failed, sample, "target", json_array()) : NULL;
+    for (int64_t i = 0; i < r->count; i++) {
+        json_t *shown = NULL;
+        CPL_TRY(shown_reference(&shown, &q->form->answers[0], r->at[i], room));
+        if (listed)
+            cpl_json_add(failed, list, shown);
+        else
+            cpl_json_put(failed, sample, "target", shown);
+    }
+    return CPL_OK;
 }
 
-static bool put_prompt(json_t *sample, const cpl_question *q, const cpl_generated *g, bool texts)
+static void put_prompt(bool *failed, json_t *sample, const cpl_question *q, const cpl_generated *g,
+                       bool texts)
 {
     const cpl_span prompt = cpl_span_of(q->prompt);
-    return cpl_sample_put(sample, "prompt_sha256", cpl_sample_digest(q->prompt, NULL)) &&
-           cpl_sample_put_int(sample, "prompt_chars", (int64_t)cpl_words_count(prompt)) &&
-           cpl_sample_put_int(sample, "prompt_bytes", (int64_t)prompt.length) &&
-           cpl_sample_put_int(sample, "prompt_tokens", g->prompt.context) &&
-           cpl_sample_put_int(sample, "cut", g->prompt.cut) &&
-           cpl_sample_put_int(sample, "gen_tokens", g->tokens) &&
-           (!texts || cpl_sample_put(sample, "prompt", cpl_sample_words(prompt)));
+    cpl_json_put(failed, sample, "prompt_sha256", cpl_sample_digest(q->prompt, NULL));
+    cpl_json_put(failed, sample, "prompt_chars", json_integer((json_int_t)cpl_words_count(prompt)));
+    cpl_json_put(failed, sample, "prompt_bytes", json_integer((json_int_t)prompt.length));
+    cpl_json_put(failed, sample, "prompt_tokens", json_integer(g->prompt.context));
+    cpl_json_put(failed, sample, "cut", json_integer(g->prompt.cut));
+    cpl_json_put(failed, sample, "gen_tokens", json_integer(g->tokens));
+    if (texts) cpl_json_put(failed, sample, "prompt", cpl_sample_words(prompt));
 }
 
 cpl_status cpl_sample_generated(json_t **sample, const cpl_question *q, const cpl_generated *g,
                                 cpl_grading_scratch *room, bool texts)
 {
-    json_t *made = json_object();
-    bool ok      = cpl_sample_put(made, "id", cpl_sample_id(q)) &&
-              cpl_sample_put(made, "text", cpl_sample_words(g->text));
-    if (ok && q->form->filters)
-        ok = cpl_sample_put(made, "answer", json_object()) &&
-             cpl_sample_put(made, "correct", json_object());
+    json_t *made      = json_object();
+    bool failed       = !made;
     cpl_status status = CPL_OK;
-    for (int64_t i = 0; ok && status == CPL_OK && i < q->form->n_answers; i++)
-        status = grade_answer(made, q, i, g->text, room);
-    if (ok && status == CPL_OK) status = put_target(made, q, room);
-    ok = ok && status == CPL_OK && put_prompt(made, q, g, texts);
+    cpl_json_put(&failed, made, "id", cpl_sample_id(q));
+    cpl_json_put(&failed, made, "text", cpl_sample_words(g->text));
+    if (q->form->filters) {
+        cpl_json_put(&failed, made, "answer", json_object());
+        cpl_json_put(&failed, made, "correct", json_object());
+    }
+    for (int64_t i = 0; status == CPL_OK && i < q->form->n_answers; i++)
+        status = grade_answer(&failed, made, q, i, g->text, room);
+    if (status == CPL_OK) status = put_target(&failed, made, q, room);
+    put_prompt(&failed, made, q, g, texts);
     if (status == CPL_ERR_INPUT) json_decref(made);
     if (status == CPL_ERR_INPUT) return cpl_eval_runner_about(status, q);
-    return cpl_sample_finish(sample, made, ok);
+    return cpl_sample_finish(sample, made, failed || status != CPL_OK);
 }
 
 enum { MOST_QUESTIONS = 128 }; /* of a block */
@@ -146,6 +144,7 @@ typedef struct written {
 typedef struct block {
     cpl_eval_runner_work *w;
     int64_t first, last;
+    cpl_pool pool;
     cpl_encoded *encoded;  /* (n) */
     cpl_sequence *prompts; /* (n) */
     written *written;      /* (n) */
@@ -160,9 +159,7 @@ static void free_block(block *b)
         cpl_text_free(&b->written[i].text);
         cpl_text_free(&b->written[i].whole);
     }
-    cpl_free(b->written);
-    cpl_free(b->encoded);
-    cpl_free(b->prompts);
+    cpl_pool_free(&b->pool);
     cpl_text_free(&b->eos);
     cpl_text_free(&b->cut);
     cpl_grading_scratch_free(&b->room);
@@ -185,32 +182,28 @@ static cpl_status make_room(block *b)
     const cpl_eval_runner *a = b->w->a;
     const size_t n           = (size_t)(b->last - b->first);
     const int32_t eos        = (int32_t)a->eos;
-    b->encoded               = cpl_alloc(n * sizeof *b->encoded);
-    b->prompts               = cpl_alloc(n * sizeof *b->prompts);
-    b->written               = cpl_alloc(n * sizeof *b->written);
-    if (b->written) memset(b->written, 0, n * sizeof *b->written);
-    if (!b->encoded || !b->prompts || !b->written) return CPL_ERR_MEMORY;
+    b->encoded               = cpl_pool_take(&b->pool, n * sizeof *b->encoded);
+    b->prompts               = cpl_pool_take(&b->pool, n * sizeof *b->prompts);
+    b->written               = cpl_pool_take(&b->pool, n * sizeof *b->written);
+    CPL_TRY(cpl_pool_status(&b->pool));
     if (a->eos >= 0) CPL_TRY(cpl_tokenizer_decode(a->tokenizer, &b->eos, &eos, 1, false));
     return cpl_text_status(&b->eos);
-}
-
-static cpl_status encode(cpl_eval_runner_work *w, const cpl_question *q, cpl_encoded *encoded)
-{
-    const int64_t window = cpl_eval_runner_window_of(q->form, w->a->window);
-    CPL_ASSERT(window <= w->a->batch->how.window);
-    return cpl_eval_runner_encode_prompt(&w->encoding, &w->ids, encoded, q->form, window,
-                                         q->prompt);
 }
 
 static cpl_status encode_all(block *b)
 {
     cpl_eval_runner_work *w = b->w;
-    w->ids.count            = 0;
-    for (int64_t i = b->first; i < b->last; i++)
-        CPL_TRY(cpl_eval_runner_about(encode(w, &w->question[i], &b->encoded[i - b->first]),
-                                      &w->question[i]));
+    w->encoding.ids.count   = 0;
+    for (int64_t i = b->first; i < b->last; i++) {
+        const cpl_question *q = &w->question[i];
+        const int64_t window  = cpl_eval_runner_window_of(q->form, w->a->window);
+        CPL_ASSERT(window <= w->a->batch->how.window);
+        CPL_TRY(cpl_eval_runner_about(
+            cpl_encode_question(&w->encoding, &b->encoded[i - b->first], q, window), q));
+    }
     for (int64_t i = 0; i < b->last - b->first; i++)
-        b->prompts[i] = (cpl_sequence){w->ids.at + b->encoded[i].first, b->encoded[i].length};
+        b->prompts[i] =
+            (cpl_sequence){w->encoding.ids.at + b->encoded[i].first, b->encoded[i].length};
     return CPL_OK;
 }
 

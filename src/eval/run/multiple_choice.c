@@ -1,45 +1,13 @@
-/* multiple_choice.c - options compared by their log-likelihoods; see runner_internal.h */
+/* multiple_choice.c - options compared by their log-likelihoods; see kinds.h */
 #include <string.h>
 
 #include "base/arena.h"
 #include "eval/grade/words.h"
 #include "eval/prompts/questions_internal.h"
-#include "eval/run/runner_internal.h"
-#include "eval/run/sample.h"
+#include "eval/run/kinds.h"
+#include "io/json.h"
 
 /* ---- samples ---- */
-
-/* Whatever the options have one of each. */
-static bool put_options(json_t *sample, const cpl_question *q, const cpl_encoded *encoded,
-                        const cpl_option_facts *facts)
-{
-    json_t *loglik = json_array(), *tokens = json_array(), *context = json_array();
-    json_t *sha256 = json_array();
-    bool ok        = cpl_sample_put(sample, "loglik", loglik);
-    int64_t cut    = 0;
-    ok             = cpl_sample_put(sample, "tokens", tokens) && ok;
-    ok             = cpl_sample_put(sample, "ctx_tokens", context) && ok;
-    ok             = cpl_sample_put(sample, "sha256", sha256) && ok;
-    for (int64_t i = 0; ok && i < q->n_options; i++) {
-        const cpl_option *option = &q->options[i];
-        if (encoded[i].cut > cut) cut = encoded[i].cut;
-        ok = cpl_sample_push(loglik, json_real(facts[i].loglik)) &&
-             cpl_sample_push(tokens, json_integer((json_int_t)encoded[i].scored)) &&
-             cpl_sample_push(context, json_integer((json_int_t)encoded[i].context)) &&
-             cpl_sample_push(sha256, cpl_sample_digest(option->context, option->continuation));
-    }
-    return ok && cpl_sample_put_int(sample, "cut", cut);
-}
-
-static bool put_unconditional(json_t *sample, const cpl_question *q, const cpl_option_facts *facts)
-{
-    if (!q->unconditional) return true;
-    json_t *unconditional = json_array();
-    bool ok               = cpl_sample_put(sample, "unconditional", unconditional);
-    for (int64_t i = 0; ok && i < q->n_options; i++)
-        ok = cpl_sample_push(unconditional, json_real(facts[i].unconditional));
-    return ok;
-}
 
 /* The length by which the form's scores divide: of the choice if any of them does. */
 static cpl_score_length length_of(const cpl_request_spec *form)
@@ -52,17 +20,37 @@ static cpl_score_length length_of(const cpl_request_spec *form)
     return length;
 }
 
-static bool put_chars(json_t *sample, const cpl_question *q, const cpl_option_facts *facts)
+/* Whatever the options have one of each. */
+static void put_options(bool *failed, json_t *sample, const cpl_question *q,
+                        const cpl_encoded *encoded, const cpl_option_facts *facts)
 {
     const cpl_score_length length = length_of(q->form);
-    if (length == CPL_LENGTH_NONE) return true;
-    json_t *chars = json_array();
-    bool ok       = cpl_sample_put(sample, "chars", chars);
-    for (int64_t i = 0; ok && i < q->n_options; i++)
-        ok = cpl_sample_push(
-            chars, json_integer((json_int_t)(length == CPL_LENGTH_CHOICE ? facts[i].choice_chars
-                                                                         : facts[i].chars)));
-    return ok;
+    int64_t cut                   = 0;
+    json_t *loglik                = cpl_json_open(failed, sample, "loglik", json_array());
+    json_t *tokens                = cpl_json_open(failed, sample, "tokens", json_array());
+    json_t *context               = cpl_json_open(failed, sample, "ctx_tokens", json_array());
+    json_t *sha256                = cpl_json_open(failed, sample, "sha256", json_array());
+    for (int64_t i = 0; i < q->n_options; i++) {
+        const cpl_option *option = &q->options[i];
+        if (encoded[i].cut > cut) cut = encoded[i].cut;
+        cpl_json_add(failed, loglik, json_real(facts[i].loglik));
+        cpl_json_add(failed, tokens, json_integer(encoded[i].scored));
+        cpl_json_add(failed, context, json_integer(encoded[i].context));
+        cpl_json_add(failed, sha256, cpl_sample_digest(option->context, option->continuation));
+    }
+    cpl_json_put(failed, sample, "cut", json_integer(cut));
+    if (q->unconditional) {
+        json_t *list = cpl_json_open(failed, sample, "unconditional", json_array());
+        for (int64_t i = 0; i < q->n_options; i++)
+            cpl_json_add(failed, list, json_real(facts[i].unconditional));
+    }
+    if (length != CPL_LENGTH_NONE) {
+        json_t *list = cpl_json_open(failed, sample, "chars", json_array());
+        for (int64_t i = 0; i < q->n_options; i++)
+            cpl_json_add(
+                failed, list,
+                json_integer(length == CPL_LENGTH_CHOICE ? facts[i].choice_chars : facts[i].chars));
+    }
 }
 
 static bool is_gold(const cpl_question *q, int64_t option)
@@ -72,47 +60,36 @@ static bool is_gold(const cpl_question *q, int64_t option)
     return false;
 }
 
-static json_t *gold_json(const cpl_question *q)
+static void put_gold(bool *failed, json_t *sample, const cpl_question *q)
 {
-    if (!q->several && q->n_gold == 1) return json_integer((json_int_t)q->gold[0]);
-    json_t *gold = json_array();
-    for (int64_t i = 0; i < q->n_gold; i++)
-        if (!cpl_sample_push(gold, json_integer((json_int_t)q->gold[i]))) {
-            json_decref(gold);
-            return NULL;
-        }
-    return gold;
+    if (!q->several && q->n_gold == 1) {
+        cpl_json_put(failed, sample, "gold", json_integer(q->gold[0]));
+        return;
+    }
+    json_t *gold = cpl_json_open(failed, sample, "gold", json_array());
+    for (int64_t i = 0; i < q->n_gold; i++) cpl_json_add(failed, gold, json_integer(q->gold[i]));
 }
 
-/* What every score says. */
-static bool put_scores(json_t *sample, const cpl_question *q, const cpl_option_facts *facts)
+/* What every score says; then what the right option, the first of several, loses. */
+static void put_scores(bool *failed, json_t *sample, const cpl_question *q,
+                       const cpl_option_facts *facts)
 {
-    json_t *pred = json_object(), *correct = json_object(), *soft = json_object();
-    bool ok = cpl_sample_put(sample, "pred", pred);
-    ok      = cpl_sample_put(sample, "correct", correct) && ok;
-    ok      = cpl_sample_put(sample, "soft", soft) && ok;
-    for (int64_t i = 0; ok && i < q->form->n_scores; i++) {
+    json_t *pred    = cpl_json_open(failed, sample, "pred", json_object());
+    json_t *correct = cpl_json_open(failed, sample, "correct", json_object());
+    json_t *soft    = cpl_json_open(failed, sample, "soft", json_object());
+    json_t *loss    = cpl_json_open(failed, sample, "loss", json_object());
+    for (int64_t i = 0; i < q->form->n_scores; i++) {
         const cpl_score *score = q->form->scores[i];
         const int64_t best     = cpl_score_best(score, facts, q->n_options);
-        ok                     = cpl_sample_put_int(pred, score->name, best) &&
-             cpl_sample_put_int(correct, score->name, is_gold(q, best)) &&
-             cpl_sample_put(
-                 soft, score->name,
-                 json_real(cpl_score_soft(score, facts, q->n_options, q->gold, q->n_gold)));
+        cpl_json_put(failed, pred, score->name, json_integer(best));
+        cpl_json_put(failed, correct, score->name, json_integer(is_gold(q, best)));
+        cpl_json_put(failed, soft, score->name,
+                     json_real(cpl_score_soft(score, facts, q->n_options, q->gold, q->n_gold)));
     }
-    return ok;
-}
-
-/* What the right option, the first of several, loses. */
-static bool put_losses(json_t *sample, const cpl_question *q, const cpl_option_facts *facts)
-{
-    json_t *loss = json_object();
-    bool ok      = cpl_sample_put(sample, "loss", loss);
-    for (size_t i = 0; ok && i < cpl_n_scores; i++)
+    for (size_t i = 0; i < cpl_n_scores; i++)
         if (cpl_scores[i].loss)
-            ok = cpl_sample_put(loss, cpl_scores[i].name,
-                                json_real(cpl_scores[i].of(&facts[q->gold[0]])));
-    return ok;
+            cpl_json_put(failed, loss, cpl_scores[i].name,
+                         json_real(cpl_scores[i].of(&facts[q->gold[0]])));
 }
 
 /* Whether an option before `at` has the same context. */
@@ -123,30 +100,29 @@ static bool is_repeated(const cpl_question *q, int64_t at)
     return false;
 }
 
-static bool put_texts(json_t *sample, const cpl_question *q)
+static void put_texts(bool *failed, json_t *sample, const cpl_question *q)
 {
-    json_t *contexts = json_array(), *continuations = json_array();
-    bool ok = cpl_sample_put(sample, "contexts", contexts);
-    ok      = cpl_sample_put(sample, "continuations", continuations) && ok;
-    for (int64_t i = 0; ok && i < q->n_options; i++) {
+    json_t *contexts      = cpl_json_open(failed, sample, "contexts", json_array());
+    json_t *continuations = cpl_json_open(failed, sample, "continuations", json_array());
+    for (int64_t i = 0; i < q->n_options; i++) {
         const cpl_option *option = &q->options[i];
-        ok                       = (is_repeated(q, i) ||
-              cpl_sample_push(contexts, cpl_sample_words(cpl_span_of(option->context)))) &&
-             cpl_sample_push(continuations, cpl_sample_words(cpl_span_of(option->continuation)));
+        if (!is_repeated(q, i))
+            cpl_json_add(failed, contexts, cpl_sample_words(cpl_span_of(option->context)));
+        cpl_json_add(failed, continuations, cpl_sample_words(cpl_span_of(option->continuation)));
     }
-    return ok;
 }
 
 static cpl_status make_sample(json_t **sample, const cpl_question *q, const cpl_encoded *encoded,
                               const cpl_option_facts *facts, bool texts)
 {
-    json_t *made  = json_object();
-    const bool ok = cpl_sample_put(made, "id", cpl_sample_id(q)) &&
-                    put_options(made, q, encoded, facts) && put_unconditional(made, q, facts) &&
-                    put_chars(made, q, facts) && cpl_sample_put(made, "gold", gold_json(q)) &&
-                    put_scores(made, q, facts) && put_losses(made, q, facts) &&
-                    (!texts || put_texts(made, q));
-    return cpl_sample_finish(sample, made, ok);
+    json_t *made = json_object();
+    bool failed  = !made;
+    cpl_json_put(&failed, made, "id", cpl_sample_id(q));
+    put_options(&failed, made, q, encoded, facts);
+    put_gold(&failed, made, q);
+    put_scores(&failed, made, q, facts);
+    if (texts) put_texts(&failed, made, q);
+    return cpl_sample_finish(sample, made, failed);
 }
 
 /* ---- blocks ---- */
@@ -157,7 +133,8 @@ enum { MOST_QUESTIONS = 128, MOST_TOKENS = 1 << 20 }; /* of a block */
  * same behind the bare context. Equal ones pass through the model once (lm_batch.h). */
 typedef struct block {
     cpl_eval_runner_work *w;
-    int64_t first, last;      /* of its questions */
+    int64_t first, last; /* of its questions */
+    cpl_pool pool;
     cpl_encoded *encoded;     /* (n) */
     cpl_lm_request *requests; /* (n) */
     int64_t n;
@@ -171,13 +148,6 @@ static int64_t count_requests(const cpl_question *q)
     return q->n_options * (q->unconditional ? 2 : 1);
 }
 
-static void free_block(block *b)
-{
-    cpl_free(b->encoded);
-    cpl_free(b->requests);
-    cpl_free(b->facts);
-}
-
 /* Room for the sequences of as many questions as a block may have at most. */
 static cpl_status make_room(block *b)
 {
@@ -187,10 +157,10 @@ static cpl_status make_room(block *b)
         requests += count_requests(q);
         if (q->n_options > options) options = q->n_options;
     }
-    b->encoded  = cpl_alloc((size_t)requests * sizeof *b->encoded + 1);
-    b->requests = cpl_alloc((size_t)requests * sizeof *b->requests + 1);
-    b->facts    = cpl_alloc((size_t)options * sizeof *b->facts + 1);
-    return b->encoded && b->requests && b->facts ? CPL_OK : CPL_ERR_MEMORY;
+    b->encoded  = cpl_pool_take(&b->pool, (size_t)requests * sizeof *b->encoded);
+    b->requests = cpl_pool_take(&b->pool, (size_t)requests * sizeof *b->requests);
+    b->facts    = cpl_pool_take(&b->pool, (size_t)options * sizeof *b->facts);
+    return cpl_pool_status(&b->pool);
 }
 
 static cpl_status encode_question(block *b, const cpl_question *q)
@@ -201,8 +171,7 @@ static cpl_status encode_question(block *b, const cpl_question *q)
     for (int64_t i = 0; i < count_requests(q); i++) {
         cpl_option option = q->options[i % q->n_options];
         if (i >= q->n_options) option.context = q->unconditional;
-        CPL_TRY(cpl_eval_runner_encode_option(&w->encoding, &w->ids, &b->encoded[b->n++], q->form,
-                                              window, &option));
+        CPL_TRY(cpl_encode_option(&w->encoding, &b->encoded[b->n++], q->form, window, &option));
     }
     return CPL_OK;
 }
@@ -210,17 +179,17 @@ static cpl_status encode_question(block *b, const cpl_question *q)
 static cpl_status encode_all(block *b)
 {
     cpl_eval_runner_work *w = b->w;
-    w->ids.count            = 0;
+    w->encoding.ids.count   = 0;
     for (b->last = b->first; b->last < w->n; b->last++) {
         const cpl_question *q = &w->question[b->last];
         if (q->form->kind != &cpl_request_multiple_choice || b->last - b->first == MOST_QUESTIONS ||
-            w->ids.count > MOST_TOKENS)
+            w->encoding.ids.count > MOST_TOKENS)
             break;
         CPL_TRY(cpl_eval_runner_about(encode_question(b, q), q));
     }
     for (int64_t i = 0; i < b->n; i++) {
         const cpl_encoded *e = &b->encoded[i];
-        b->requests[i]       = (cpl_lm_request){w->ids.at + e->first, e->length, e->scored, 0};
+        b->requests[i] = (cpl_lm_request){w->encoding.ids.at + e->first, e->length, e->scored, 0};
     }
     return CPL_OK;
 }
@@ -272,7 +241,7 @@ static cpl_status run_block(cpl_eval_runner_work *w, int64_t first, int64_t *las
     status = tell(&b);
     *last  = b.last;
 done:
-    free_block(&b);
+    cpl_pool_free(&b.pool);
     return status;
 }
 
@@ -282,7 +251,7 @@ static cpl_status block_end(cpl_eval_runner_work *w, int64_t first, int64_t *las
     cpl_status status = make_room(&b);
     if (status == CPL_OK) status = encode_all(&b);
     *last = b.last;
-    free_block(&b);
+    cpl_pool_free(&b.pool);
     return status;
 }
 

@@ -1,5 +1,5 @@
 /* runner.c - see runner.h: questions in blocks. */
-#include "eval/run/runner_internal.h"
+#include "eval/run/kinds.h"
 
 const cpl_request_kind *const cpl_request_kinds[] = {
 #define CPL_REQUEST_KIND(name) &cpl_request_##name,
@@ -27,31 +27,24 @@ static int64_t count_all(const cpl_question *questions, int64_t n)
     return count;
 }
 
-static cpl_status open_work(cpl_eval_runner_work *w, const cpl_eval_runner *a,
-                            const cpl_question *questions, int64_t n)
+cpl_status cpl_eval_runner_count(void *work, int64_t index)
 {
-    *w = (cpl_eval_runner_work){.a = a, .question = questions, .n = n, .encoding = {.eos = a->eos}};
-    return cpl_encoder_init(&w->encoding.encoder, a->tokenizer, false);
-}
-
-static void close_work(cpl_eval_runner_work *w)
-{
-    cpl_ids_free(&w->ids);
-    cpl_text_free(&w->encoding.joined);
-    cpl_encoder_free(w->encoding.encoder);
+    cpl_eval_runner_work *w = work;
+    (void)index;
+    w->done++;
+    if (w->callbacks->progress) w->callbacks->progress(w->callbacks->ctx, w->done, w->of);
+    return CPL_OK;
 }
 
 cpl_status cpl_eval_runner_run(const cpl_eval_runner *a, const cpl_question *questions, int64_t n,
                                const cpl_eval_runner_callbacks *callbacks)
 {
-    cpl_eval_runner_work w;
-    cpl_status status = CPL_OK;
-    CPL_TRY(open_work(&w, a, questions, n));
-    w.callbacks = callbacks;
-    w.of        = count_all(questions, n);
+    cpl_eval_runner_work w = {.a = a, .callbacks = callbacks, .question = questions, .n = n};
+    cpl_status status      = cpl_encode_open(&w.encoding, a->tokenizer, a->eos);
+    w.of                   = count_all(questions, n);
     for (int64_t first = 0, last; status == CPL_OK && first < n; first = last)
         status = questions[first].form->kind->run(&w, first, &last);
-    close_work(&w);
+    cpl_encode_close(&w.encoding);
     return status;
 }
 
@@ -67,13 +60,12 @@ static void keep_whole(bool *answered, int64_t first, int64_t last)
 cpl_status cpl_eval_runner_keep_blocks(const cpl_eval_runner *a, const cpl_question *questions,
                                        int64_t n, bool *answered)
 {
-    cpl_eval_runner_work w;
-    cpl_status status = CPL_OK;
-    CPL_TRY(open_work(&w, a, questions, n));
+    cpl_eval_runner_work w = {.a = a, .question = questions, .n = n};
+    cpl_status status      = cpl_encode_open(&w.encoding, a->tokenizer, a->eos);
     for (int64_t first = 0, last; status == CPL_OK && first < n; first = last) {
         status = questions[first].form->kind->block_end(&w, first, &last);
         if (status == CPL_OK) keep_whole(answered, first, last);
     }
-    close_work(&w);
+    cpl_encode_close(&w.encoding);
     return status;
 }

@@ -1,24 +1,9 @@
-/* sample.c - see sample.h */
-#include "eval/run/sample.h"
+/* sample.c - see kinds.h: parts of an answered question */
+#include "eval/run/kinds.h"
 
 #include <sha256.h>
 #include <stdlib.h>
 #include <string.h>
-
-bool cpl_sample_put(json_t *object, const char *key, json_t *value)
-{
-    return json_object_set_new(object, key, value) == 0;
-}
-
-bool cpl_sample_push(json_t *array, json_t *value)
-{
-    return json_array_append_new(array, value) == 0;
-}
-
-bool cpl_sample_put_int(json_t *object, const char *key, int64_t value)
-{
-    return cpl_sample_put(object, key, json_integer((json_int_t)value));
-}
 
 json_t *cpl_sample_words(cpl_span span)
 {
@@ -56,10 +41,10 @@ json_t *cpl_sample_id(const cpl_question *q)
     return number ? json_integer(strtoll(q->id, NULL, 10)) : cpl_sample_words(cpl_span_of(q->id));
 }
 
-cpl_status cpl_sample_finish(json_t **sample, json_t *made, bool whole)
+cpl_status cpl_sample_finish(json_t **sample, json_t *made, bool failed)
 {
-    *sample = whole ? made : NULL;
-    if (whole) return CPL_OK;
+    *sample = failed ? NULL : made;
+    if (!failed) return CPL_OK;
     json_decref(made);
     return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for an answered question");
 }

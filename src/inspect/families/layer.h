@@ -6,7 +6,7 @@
 #ifndef CPL_INSPECT_FAMILIES_LAYER_H
 #define CPL_INSPECT_FAMILIES_LAYER_H
 
-#include "base/pool.h"
+#include "base/arena.h"
 #include "inspect/families/families.h"
 
 /* Names: layer, router or gate, expert, kind of numbers ------------------------------------------*/

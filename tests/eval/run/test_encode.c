@@ -1,6 +1,6 @@
 /* test_encode.c - contexts and continuations as ids: what lm-eval makes of white space at the border,
  * tokens that reach over it, empty texts, windows. */
-#include "eval/run/encode.h"
+#include "eval/run/kinds.h"
 
 #include "base/arena.h"
 #include "check.h"
@@ -10,30 +10,26 @@ enum { EOS = 0 }; /* of small.json */
 typedef struct bench {
     cpl_tokenizer *tokenizer;
     cpl_encoding encoding;
-    cpl_ids ids;
     cpl_encoded out;
 } bench;
 
 static void open_bench(bench *b, int64_t eos)
 {
     memset(b, 0, sizeof *b);
-    b->encoding.eos = eos;
     assert_ok(cpl_tokenizer_load(&b->tokenizer, golden_path("tokenizers/small.json")));
-    assert_ok(cpl_encoder_init(&b->encoding.encoder, b->tokenizer, false));
+    assert_ok(cpl_encode_open(&b->encoding, b->tokenizer, eos));
 }
 
 static void close_bench(bench *b)
 {
-    cpl_ids_free(&b->ids);
-    cpl_text_free(&b->encoding.joined);
-    cpl_encoder_free(b->encoding.encoder);
+    cpl_encode_close(&b->encoding);
     cpl_tokenizer_free(b->tokenizer);
 }
 
 static cpl_status pair(bench *b, const char *context, const char *continuation, cpl_joining joining,
                        int64_t window)
 {
-    return cpl_encode_pair(&b->encoding, &b->ids, &b->out, context, continuation, joining, window);
+    return cpl_encode_pair(&b->encoding, &b->out, context, continuation, joining, window);
 }
 
 /* The ids from `first` on are those of `text`, the first `left_out` of them not counted, and nothing
@@ -42,8 +38,8 @@ static void check_ids(bench *b, int64_t first, const char *text, int64_t left_ou
 {
     cpl_ids want = {0};
     assert_ok(cpl_encoder_append(b->encoding.encoder, &want, text, strlen(text)));
-    assert_int_equal(b->ids.count - first, want.count - left_out);
-    assert_memory_equal(b->ids.at + first, want.at + left_out,
+    assert_int_equal(b->encoding.ids.count - first, want.count - left_out);
+    assert_memory_equal(b->encoding.ids.at + first, want.at + left_out,
                         (size_t)(want.count - left_out) * sizeof *want.at);
     cpl_ids_free(&want);
 }
@@ -61,7 +57,7 @@ static int64_t count_of(bench *b, const char *text)
 static void check_joint(bench *b, const char *context, const char *bare, const char *continuation)
 {
     char whole[200];
-    const int64_t first = b->ids.count, n = count_of(b, bare);
+    const int64_t first = b->encoding.ids.count, n = count_of(b, bare);
     snprintf(whole, sizeof whole, "%s%s", context, continuation);
     assert_ok(pair(b, context, continuation, CPL_JOIN_JOINT, 100));
     assert_int_equal(b->out.first, first);
@@ -70,9 +66,9 @@ static void check_joint(bench *b, const char *context, const char *bare, const c
     assert_int_equal(b->out.length, b->out.context + b->out.scored);
     assert_int_equal(b->out.cut, 0);
     check_ids(b, first + n, whole, n);
-    b->ids.count = first + n;
+    b->encoding.ids.count = first + n;
     check_ids(b, first, bare, 0);
-    b->ids.count = first + b->out.length;
+    b->encoding.ids.count = first + b->out.length;
 }
 
 static void white_space_goes_over(void **state)
@@ -99,7 +95,7 @@ static void separate_texts_stay_as_they_are(void **state)
     assert_int_equal(b.out.context, context);
     assert_int_equal(b.out.scored, scored);
     check_ids(&b, context, " sat on", 0);
-    b.ids.count = context;
+    b.encoding.ids.count = context;
     check_ids(&b, 0, "the cat  ", 0);
     close_bench(&b);
 }
@@ -117,7 +113,7 @@ static void tokens_reach_over(void **state)
     assert_int_equal(b.out.context, 1);
     assert_int_equal(b.out.scored, count_of(&b, "ing cat") - 1);
     check_ids(&b, 1, "ing cat", 1);
-    b.ids.count = 1;
+    b.encoding.ids.count = 1;
     check_ids(&b, 0, "in", 0);
     assert_fails(CPL_ERR_INPUT, "no tokens of its own", pair(&b, "in", "g", CPL_JOIN_JOINT, 100));
     assert_fails(CPL_ERR_INPUT, "no tokens of its own", pair(&b, "in", "", CPL_JOIN_JOINT, 100));
@@ -131,24 +127,24 @@ static void nothing_in_front(void **state)
     bench b;
     open_bench(&b, EOS);
     for (int joining = 0; joining < 2; joining++) {
-        b.ids.count = 0;
+        b.encoding.ids.count = 0;
         assert_ok(pair(&b, "", "the cat", joining ? CPL_JOIN_JOINT : CPL_JOIN_SEPARATE, 100));
-        assert_int_equal(b.ids.at[0], EOS);
+        assert_int_equal(b.encoding.ids.at[0], EOS);
         assert_int_equal(b.out.context, 1);
         check_ids(&b, 1, "the cat", 0);
     }
-    b.ids.count = 0;
+    b.encoding.ids.count = 0;
     assert_ok(pair(&b, " \n", "the cat", CPL_JOIN_JOINT, 100));
-    assert_int_equal(b.ids.at[0], EOS);
+    assert_int_equal(b.encoding.ids.at[0], EOS);
     check_ids(&b, 1, " \nthe cat", 0);
-    b.ids.count = 0;
+    b.encoding.ids.count = 0;
     assert_ok(pair(&b, "<|endoftext|>", "the cat", CPL_JOIN_JOINT, 100)); /* a token, not a text */
-    assert_int_equal(b.ids.at[0], EOS);
+    assert_int_equal(b.encoding.ids.at[0], EOS);
     check_ids(&b, 1, "the cat", 0);
     b.encoding.eos = -1;
     assert_fails(CPL_ERR_INPUT, "its context is empty", pair(&b, "", "a", CPL_JOIN_JOINT, 100));
     assert_fails(CPL_ERR_INPUT, "its context is empty",
-                 cpl_encode_prompt(&b.encoding, &b.ids, &b.out, "", 3));
+                 cpl_encode_prompt(&b.encoding, &b.out, "", 3));
     close_bench(&b);
 }
 
@@ -162,9 +158,9 @@ static void windows_cut_the_beginning(void **state)
     open_bench(&b, EOS);
     const int64_t n = count_of(&b, whole), own = count_of(&b, context), scored = n - own;
     for (int64_t window = scored; window < n + 3; window++) {
-        b.ids.count = 0;
+        b.encoding.ids.count = 0;
         assert_ok(pair(&b, "a", " b", CPL_JOIN_JOINT, 100));
-        const int64_t before = b.ids.count;
+        const int64_t before = b.encoding.ids.count;
         assert_ok(pair(&b, context, continuation, CPL_JOIN_JOINT, window));
         assert_int_equal(b.out.context, own);
         assert_int_equal(b.out.scored, scored);
@@ -178,8 +174,8 @@ static void windows_cut_the_beginning(void **state)
     assert_fails(CPL_ERR_INPUT, sentence,
                  pair(&b, context, continuation, CPL_JOIN_JOINT, scored - 1));
     for (int64_t room = 1; room < n + 2; room++) {
-        b.ids.count = 0;
-        assert_ok(cpl_encode_prompt(&b.encoding, &b.ids, &b.out, whole, room));
+        b.encoding.ids.count = 0;
+        assert_ok(cpl_encode_prompt(&b.encoding, &b.out, whole, room));
         assert_int_equal(b.out.context, n);
         assert_int_equal(b.out.scored, 0);
         assert_int_equal(b.out.cut, room < n ? n - room : 0);

@@ -7,7 +7,7 @@
 #include "base/arena.h"
 #include "eval/answers.h"
 #include "eval/grade/score.h"
-#include "eval/run/sample.h"
+#include "eval/run/kinds.h"
 #include "support/tiny_world.h"
 
 enum { VOCAB = 384, WINDOW = 40, EOS = 0, PADDING = 1 }; /* of small.json */

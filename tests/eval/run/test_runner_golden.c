@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "eval/golden_case.h"
-#include "eval/run/sample.h"
+#include "eval/run/kinds.h"
 
 enum { WINDOW = 2048, MOST = 100 };
 
