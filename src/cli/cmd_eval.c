@@ -13,7 +13,6 @@
 #include "cli/terminal/eval_progress.h"
 #include "cli/terminal/output.h"
 #include "eval/evaluation.h"
-#include "eval/evaluation_page.h"
 #include "eval/run/eval_model.h"
 #include "io/file.h"
 #include "io/json.h"

@@ -1,5 +1,4 @@
-/* evaluation.c - see evaluation.h: all tasks of a selection: questions, requests, results
- * together. */
+/* evaluation.c - see evaluation.h: all tasks of a selection, checked and run one after the other */
 #include "eval/evaluation.h"
 
 #include <math.h>
@@ -9,9 +8,161 @@
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "eval/evaluation_internal.h"
+#include "eval/tasks/task_internal.h"
 #include "io/file.h"
 #include "io/json.h"
+
+/* ---- what is wrong with the questions of a task as a whole ---- */
+
+static bool is_reported(const cpl_questions *q, const char *metric)
+{
+    for (int64_t i = 0; i < q->count; i++)
+        if (q->question[i].form->kind->reports(q->profile, metric)) return true;
+    return false;
+}
+
+/* The task file has been checked: where a question has to say something of a metric it can. */
+static cpl_status check_metrics(const cpl_questions *q)
+{
+    const cpl_string_list *metrics = &q->profile->metrics;
+    for (int64_t i = 0; i < metrics->count; i++) {
+        if (is_reported(q, metrics->at[i])) continue;
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "no question would say anything of the metric %s: all that are there %s; "
+                        "put the rows of other subjects beside them, or ask with a task file of "
+                        "your own (docs/tasks.md) that has no such metric",
+                        metrics->at[i], q->question[0].form->kind->questions);
+    }
+    return CPL_OK;
+}
+
+static bool is_in_group(const cpl_profile *profile, const char *subject)
+{
+    for (int64_t i = 0; i < profile->n_groups; i++) {
+        const cpl_string_list *subjects = &profile->groups[i].subjects;
+        if (!subjects->count || cpl_string_list_holds(subjects, subject)) return true;
+    }
+    return false;
+}
+
+/* Where the headline is the mean of groups every question is of one. */
+static cpl_status check_groups(const cpl_questions *q)
+{
+    if (q->profile->headline != CPL_OF_GROUPS) return CPL_OK;
+    for (int64_t i = 0; i < q->count; i++) {
+        const char *subject = q->question[i].subject;
+        if (!subject || is_in_group(q->profile, subject)) continue;
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "the subject %s is in no group, and the headline is the mean of the "
+                        "groups: name it in one of them, or take its rows out",
+                        subject);
+    }
+    return CPL_OK;
+}
+
+static bool is_there(const cpl_questions *q, const char *subject)
+{
+    for (int64_t i = 0; i < q->count; i++)
+        if (q->question[i].subject && strcmp(q->question[i].subject, subject) == 0) return true;
+    return false;
+}
+
+static void warn_of(const cpl_questions *q, const cpl_string_list *names, const char *kind,
+                    const cpl_log *log)
+{
+    for (int64_t i = 0; i < names->count; i++)
+        if (!is_there(q, names->at[i]))
+            cpl_log_warn(log,
+                         "%s: %s names the subject %s, of which there are no rows: a name that is "
+                         "wrong changes how its questions are asked or counted",
+                         q->task->id, kind, names->at[i]);
+}
+
+/* Of a task that lists its subjects, whose names have been checked. */
+static void warn_of_missing(const cpl_questions *q, const cpl_string_list *known,
+                            const cpl_log *log)
+{
+    const char *first = NULL;
+    int64_t missing   = 0;
+    for (int64_t i = 0; i < known->count; i++) {
+        if (is_there(q, known->at[i])) continue;
+        if (missing++ == 0) first = known->at[i];
+    }
+    if (missing)
+        cpl_log_warn(log,
+                     "%s: %lld of its %lld subjects %s no rows, %s %s: what comes out is of the "
+                     "others, and not what is published as %s",
+                     q->task->id, (long long)missing, (long long)known->count,
+                     missing == 1 ? "has" : "have", missing == 1 ? "which is" : "the first is",
+                     first, q->task->id);
+}
+
+static void warn_of_names(const cpl_questions *q, const cpl_questions_options *options)
+{
+    const cpl_resolved_profile *resolved =
+        &q->task->parts->resolved[q->profile - q->task->profiles];
+    const cpl_string_list *known = &q->task->parts->known;
+    if (!options->log || options->offset > 0) return;
+    if (known->count) {
+        warn_of_missing(q, known, options->log);
+        return;
+    }
+    for (int64_t i = 1; i < resolved->n_specs; i++)
+        warn_of(q, &resolved->specs[i].subjects, "a case", options->log);
+    for (int64_t i = 0; i < q->profile->n_groups; i++)
+        warn_of(q, &q->profile->groups[i].subjects, q->profile->groups[i].name, options->log);
+}
+
+enum { ADVICE = 320 };
+
+/* What makes room: `flags` of this task alone, or what a training run can do. */
+static void advise(char advice[ADVICE], const cpl_selected *what, bool alone, bool of_run,
+                   const char *flags)
+{
+    const char *key = what->key;
+    if (of_run)
+        snprintf(advice, ADVICE,
+                 "take %.100s out of eval.tasks, or make model.max_position_embeddings larger",
+                 key);
+    else if (!*flags)
+        snprintf(advice, ADVICE, "a model of a longer context has room for it");
+    else if (alone)
+        snprintf(advice, ADVICE, "%s makes room", flags);
+    else
+        snprintf(advice, ADVICE,
+                 "ask %.100s in a run of its own, where %s makes room and changes no other task",
+                 key, flags);
+}
+
+static cpl_status check_lengths(const cpl_selected *what, const cpl_questions *q,
+                                const cpl_questions_options *options, int64_t window,
+                                const cpl_tokenizer *tokenizer, bool alone)
+{
+    char room[ADVICE], beyond[ADVICE], fewer[80];
+    snprintf(fewer, sizeof fewer, "--max-gen-toks below %lld", (long long)window);
+    advise(room, what, alone, options->of_run, fewer);
+    advise(beyond, what, alone, options->of_run,
+           q->fewer            ? "--num-fewshot with a smaller number"
+           : q->max_tokens > 0 ? "--max-gen-toks with a smaller number"
+                               : "");
+    const cpl_eval_runner_advice advice = {room, beyond};
+    return cpl_eval_runner_check(q->question, q->count, window, tokenizer, &advice);
+}
+
+/* Every error that would otherwise surface only at the end: a metric of which no question says anything, a
+ * subject of none of the groups that the headline is made of, questions that do not fit. `alone`: no
+ * other task is evaluated with it. Names of subjects in the task file that no row has are logged as a
+ * warning. */
+static cpl_status check_questions(const cpl_selected *what, const cpl_questions *q,
+                                  const cpl_questions_options *options, int64_t window,
+                                  const cpl_tokenizer *tokenizer, bool alone)
+{
+    cpl_status status = check_metrics(q);
+    if (status == CPL_OK) status = check_groups(q);
+    if (status == CPL_OK) status = check_lengths(what, q, options, window, tokenizer, alone);
+    if (status == CPL_OK) warn_of_names(q, options);
+    return cpl_evaluation_about(status, what);
+}
 
 /* ---- what there is to ask ---- */
 
@@ -45,15 +196,11 @@ static cpl_status look(cpl_task_evaluation *one, const cpl_questions_options *op
 {
     cpl_questions q = {0};
     CPL_TRY(cpl_questions_read(&q, one->what->task, one->what->profile, options));
-    one->n       = q.count;
-    one->skipped = q.skipped;
-    one->window  = cpl_eval_runner_window(q.question, q.count, window);
-    if (q.count == 0) {
-        cpl_status status = refuse_nothing(one, &q, options);
-        cpl_questions_free(&q);
-        return status;
-    }
-    cpl_status status = cpl_evaluation_check(one->what, &q, options, window, tokenizer, alone);
+    one->n            = q.count;
+    one->skipped      = q.skipped;
+    one->window       = cpl_eval_runner_window(q.question, q.count, window);
+    cpl_status status = q.count ? check_questions(one->what, &q, options, window, tokenizer, alone)
+                                : refuse_nothing(one, &q, options);
     cpl_questions_free(&q);
     return status;
 }
@@ -128,7 +275,6 @@ static cpl_status best_form(cpl_evaluation *e, int64_t of)
 {
     const cpl_task_evaluation *best = NULL;
     double most                     = -INFINITY, value, error;
-    const char *name;
     for (int64_t i = 0; i < e->count; i++) {
         if (e->at[i].what->form_of != of || !e->at[i].result) continue;
         cpl_evaluation_headline(e->at[i].result, &value, &error);
@@ -137,23 +283,19 @@ static cpl_status best_form(cpl_evaluation *e, int64_t of)
         most = value;
     }
     if (!best) return CPL_OK;
-    cpl_task_evaluation *one = &e->at[of];
-    name                     = cpl_evaluation_headline(best->result, &value, &error);
+    static const char *const kept[] = {"split",    "num_fewshot", "n",    "metrics",
+                                       "headline", "chance",      "shots"};
+    cpl_task_evaluation *one        = &e->at[of];
+    bool failed                     = false;
     json_decref(one->result);
     one->n      = best->n;
-    one->result = json_pack("{s:s,s:s,s:s,s:O,s:O,s:I,s:O}", "task", one->what->task->id, "profile",
-                            one->what->profile->name, "best_of", best->what->key, "split",
-                            json_object_get(best->result, "split"), "num_fewshot",
-                            json_object_get(best->result, "num_fewshot"), "n", (json_int_t)best->n,
-                            "metrics", json_object_get(best->result, "metrics"));
-    bool whole =
-        one->result && json_object_set_new(one->result, "headline", json_string(name)) == 0;
-    static const char *const extra_stop_ids[] = {"chance", "shots"};
-    for (int i = 0; i < 2; i++) {
-        json_t *there = json_object_get(best->result, extra_stop_ids[i]);
-        if (there) whole = whole && json_object_set(one->result, extra_stop_ids[i], there) == 0;
+    one->result = json_pack("{s:s,s:s,s:s}", "task", one->what->task->id, "profile",
+                            one->what->profile->name, "best_of", best->what->key);
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        json_t *value = json_object_get(best->result, kept[i]);
+        if (value) cpl_json_put(&failed, one->result, kept[i], json_incref(value));
     }
-    return whole ? CPL_OK : CPL_ERR_MEMORY;
+    return failed ? CPL_ERR_MEMORY : CPL_OK;
 }
 
 cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *runner,
@@ -175,80 +317,7 @@ cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *runner,
     return CPL_OK;
 }
 
-/* ---- results ---- */
-
-const char *cpl_evaluation_headline(const json_t *result, double *value, double *error)
-{
-    const char *name = json_string_value(json_object_get(result, "headline"));
-    json_t *metrics  = json_object_get(result, "metrics");
-    char with[128]   = "";
-    if (name) { /* exact_match,strict-match: exact_match_stderr,strict-match */
-        const int stem = (int)strcspn(name, ",");
-        snprintf(with, sizeof with, "%.*s_stderr%s", stem, name, name + stem);
-    }
-    json_t *v = name ? json_object_get(metrics, name) : NULL;
-    json_t *s = json_object_get(metrics, with);
-    *value    = v ? json_number_value(v) : NAN;
-    *error    = s ? json_number_value(s) : NAN;
-    return name ? name : "";
-}
-
-static const cpl_task_evaluation *under_set(const cpl_evaluation *e, const cpl_task *task,
-                                            const char *set)
-{
-    const cpl_profile *profile;
-    if (cpl_task_profile(&profile, task, set, NULL, NULL) != CPL_OK) return NULL;
-    for (int64_t i = 0; i < e->count; i++) {
-        const cpl_selected *what = e->at[i].what;
-        if (what->task == task && what->profile == profile && e->at[i].result) return &e->at[i];
-    }
-    return NULL;
-}
-
-double cpl_evaluation_average(const cpl_evaluation *e, const char *set)
-{
-    double sum = 0, value, error;
-    int64_t n  = 0;
-    for (int64_t i = 0; i < e->selection->n_tasks; i++) {
-        const cpl_task *task = e->selection->tasks[i];
-        if (!cpl_selection_is_of(e->selection, i, set)) continue;
-        const cpl_task_evaluation *one = under_set(e, task, set);
-        if (!one) return NAN;
-        cpl_evaluation_headline(one->result, &value, &error);
-        sum += value;
-        n++;
-    }
-    return n ? sum / (double)n : NAN;
-}
-
-static json_t *averages_json(const cpl_evaluation *e)
-{
-    static const char *const sets[] = {"3b", "15b"};
-    json_t *object                  = json_object();
-    char name[16];
-    for (int i = 0; i < 2; i++) {
-        double mean = cpl_evaluation_average(e, sets[i]);
-        snprintf(name, sizeof name, "paper-%s", sets[i]);
-        if (!isfinite(mean)) continue;
-        if (json_object_set_new(object, name, cpl_json_number(mean)) != 0) {
-            json_decref(object);
-            return NULL;
-        }
-    }
-    return object;
-}
-
-json_t *cpl_evaluation_json(const cpl_evaluation *e, json_t *settings)
-{
-    json_t *results = json_object();
-    for (int64_t i = 0; i < e->count; i++)
-        if (e->at[i].result && json_object_set(results, e->at[i].what->key, e->at[i].result) != 0) {
-            json_decref(results);
-            return NULL;
-        }
-    return json_pack("{s:O,s:o,s:o}", "settings", settings, "results", results, "averages",
-                     averages_json(e));
-}
+/* ---- the rows that come with the program ---- */
 
 static const char *const places[] = {"../share/couplet/eval", "../../data/eval"};
 

@@ -13,6 +13,7 @@
 #include "eval/prompts/questions.h"
 #include "eval/prompts/selection.h"
 #include "eval/run/runner.h"
+#include "report/chart.h"
 #include "report/grid.h"
 
 /* A task under a profile. */
@@ -54,6 +55,15 @@ CPL_NODISCARD cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_ru
                                             cpl_eval_journal *journal, bool samples,
                                             const cpl_evaluation_watch *watch);
 
+/* Of one task: runs the questions that `journal` has no answer to, and sets the result. */
+CPL_NODISCARD cpl_status cpl_evaluation_ask(cpl_task_evaluation *one, const cpl_questions *q,
+                                            const cpl_eval_runner *runner,
+                                            cpl_eval_journal *journal, bool samples,
+                                            const cpl_evaluation_watch *watch);
+
+/* Adds to a failure which task it is about. */
+CPL_NODISCARD cpl_status cpl_evaluation_about(cpl_status status, const cpl_selected *what);
+
 /* {"settings": settings, "results": {KEY: ...}, "averages": {...}}; borrows `settings`; NULL if
  * there is no memory. */
 json_t *cpl_evaluation_json(const cpl_evaluation *e, json_t *settings);
@@ -83,6 +93,13 @@ CPL_NODISCARD cpl_status cpl_evaluation_text(cpl_text *out, const cpl_evaluation
 
 /* Appends a sentence for every result of which questions were cut or rows left out. */
 void cpl_evaluation_remarks(cpl_text *out, const cpl_evaluation *e);
+
+/* Appends the chart. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_evaluation_charts(cpl_charts *out, const cpl_evaluation *e);
+
+/* Appends the page; `model` is the name of what was evaluated, `data` its JSON with its series. */
+CPL_NODISCARD cpl_status cpl_evaluation_page(cpl_text *out, const cpl_evaluation *e,
+                                             const char *model, const json_t *data);
 
 /* The rows that come with the program, from cpl_alloc: share/couplet/eval beside its bin, or the
  * project's data/eval; "data/eval" where neither is there. NULL: no memory. */

@@ -1,11 +1,10 @@
-/* evaluation_page.c - see evaluation_page.h */
-#include "eval/evaluation_page.h"
+/* evaluation_page.c - see evaluation.h: results as one self-contained HTML page, and its chart */
+#include "eval/evaluation.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "eval/evaluation.h"
 #include "report/page.h"
 
 /* ---- the chart: a headline a task, with its standard error, and chance ---- */
@@ -62,41 +61,22 @@ cpl_status cpl_evaluation_charts(cpl_charts *out, const cpl_evaluation *e)
 
 /* ---- tables ---- */
 
-static cpl_status put_results(cpl_text *out, const cpl_evaluation *e)
+static cpl_status put_tables(cpl_text *out, cpl_pool *pool, const cpl_evaluation *e)
 {
-    cpl_pool pool = {0};
+    static const char *const parts[] = {"groups", "subjects"};
+    bool begun                       = false;
     cpl_grid g;
-    cpl_status status = cpl_evaluation_table(&g, &pool, e);
-    if (status == CPL_OK) cpl_grid_page(out, &g);
-    cpl_pool_free(&pool);
-    return status;
-}
-
-static cpl_status put_parts(cpl_text *out, const cpl_task_evaluation *one, const char *of)
-{
-    cpl_pool pool = {0};
-    cpl_grid g;
-    if (!json_object_get(one->result, of)) return CPL_OK;
-    cpl_status status = cpl_evaluation_table_of(&g, &pool, one, of);
-    if (status == CPL_OK && g.n_rows > 0) {
-        cpl_page_subsection(out, g.title);
-        cpl_grid_page(out, &g);
-    }
-    cpl_pool_free(&pool);
-    return status;
-}
-
-static cpl_status put_all_parts(cpl_text *out, const cpl_evaluation *e)
-{
-    bool begun = false;
-    for (int64_t i = 0; i < e->count; i++) {
-        const cpl_task_evaluation *one = &e->at[i];
-        if (!json_object_get(one->result, "subjects") && !json_object_get(one->result, "groups"))
-            continue;
+    cpl_page_section(out, "Results");
+    CPL_TRY(cpl_evaluation_table(&g, pool, e));
+    cpl_grid_page(out, &g);
+    for (int64_t i = 0; i < 2 * e->count; i++) {
+        const cpl_task_evaluation *one = &e->at[i / 2];
+        if (!json_object_get(one->result, parts[i % 2])) continue;
         if (!begun) cpl_page_section(out, "Subjects");
         begun = true;
-        CPL_TRY(put_parts(out, one, "groups"));
-        CPL_TRY(put_parts(out, one, "subjects"));
+        CPL_TRY(cpl_evaluation_table_of(&g, pool, one, parts[i % 2]));
+        if (g.n_rows > 0) cpl_page_subsection(out, g.title);
+        cpl_grid_page(out, &g);
     }
     return CPL_OK;
 }
@@ -140,16 +120,16 @@ static void put_terms(cpl_text *out, const cpl_evaluation *e)
 cpl_status cpl_evaluation_page(cpl_text *out, const cpl_evaluation *e, const char *model,
                                const json_t *data)
 {
+    cpl_pool pool = {0};
     char title[300];
     snprintf(title, sizeof title, "Evaluation of %.250s", model);
     cpl_page_open(out, title,
                   "Every figure with its profile, split, few-shot examples and metric.");
     put_remarks(out, e);
     cpl_page_charts(out, data, "results");
-    cpl_page_section(out, "Results");
-    CPL_TRY(put_results(out, e));
-    CPL_TRY(put_all_parts(out, e));
+    cpl_status status = put_tables(out, &pool, e);
     put_terms(out, e);
     cpl_page_close(out, data);
-    return cpl_text_status(out);
+    cpl_pool_free(&pool);
+    return status == CPL_OK ? cpl_text_status(out) : status;
 }

@@ -1,9 +1,9 @@
-/* evaluation_run.c - see evaluation_internal.h: one task, from its questions to its result. */
+/* evaluation_run.c - see evaluation.h: one task, from its questions to its result. */
 #include <math.h>
 #include <string.h>
 
 #include "base/arena.h"
-#include "eval/evaluation_internal.h"
+#include "eval/evaluation.h"
 #include "eval/totals.h"
 #include "io/json.h"
 
@@ -20,6 +20,7 @@ typedef struct task_run {
     const cpl_task_evaluation *one;
     cpl_eval_journal *journal;
     const cpl_evaluation_watch *watch;
+    cpl_pool pool;
     cpl_question *question; /* (n) the requests at hand, copies */
     int64_t *place;         /* (n) where their answers belong */
     int64_t n;
@@ -82,8 +83,8 @@ static cpl_status keep_blocks(task_run *a, const cpl_questions *q, const cpl_req
                               const cpl_eval_runner *runner)
 {
     gather(a, q, kind, true);
-    bool *answered = cpl_alloc((size_t)a->n + 1);
-    if (!answered) return CPL_ERR_MEMORY;
+    bool *answered = cpl_pool_take(&a->pool, (size_t)a->n);
+    CPL_TRY(cpl_pool_status(&a->pool));
     for (int64_t i = 0; i < a->n; i++) answered[i] = a->sample[a->place[i]] != NULL;
     cpl_status status = cpl_eval_runner_keep_blocks(runner, a->question, a->n, answered);
     for (int64_t i = 0; i < a->n && status == CPL_OK; i++) {
@@ -91,7 +92,6 @@ static cpl_status keep_blocks(task_run *a, const cpl_questions *q, const cpl_req
         json_decref(a->sample[a->place[i]]);
         a->sample[a->place[i]] = NULL;
     }
-    cpl_free(answered);
     return cpl_evaluation_about(status, a->one->what);
 }
 
@@ -126,46 +126,33 @@ static cpl_status run_all(task_run *a, const cpl_questions *q, const cpl_eval_ru
 
 /* ---- its result ---- */
 
-static json_t *names_json(cpl_string_list names)
+static void put_names(bool *failed, json_t *object, const char *key, cpl_string_list names)
 {
-    json_t *list = json_array();
+    json_t *list = cpl_json_open(failed, object, key, json_array());
     for (int64_t i = 0; i < names.count; i++)
-        if (json_array_append_new(list, cpl_json_words(names.at[i])) != 0) {
-            json_decref(list);
-            return NULL;
-        }
-    return list;
-}
-
-static json_t *until_json(const cpl_questions *q)
-{
-    const cpl_request_spec *form = q->question[0].form;
-    return names_json((cpl_string_list){form->until, form->n_until});
+        cpl_json_add(failed, list, cpl_json_words(names.at[i]));
 }
 
 /* Task, profile and settings; the totals follow. */
-static json_t *describe(const cpl_selected *what, const cpl_questions *q)
+static json_t *describe(bool *failed, const cpl_selected *what, const cpl_questions *q)
 {
+    const cpl_request_spec *form = q->question[0].form;
     const char *profile = what->profile->name, *slash = strchr(profile, '/');
-    const int length = slash ? (int)(slash - profile) : (int)strlen(profile);
-    json_t *object = json_pack("{s:s,s:s%,s:s,s:I,s:I,s:I,s:o}", "task", what->task->id, "profile",
-                               profile, (size_t)length, "split", what->profile->split,
-                               "num_fewshot", (json_int_t)q->shots, "n", (json_int_t)q->count,
-                               "skipped", (json_int_t)q->skipped, "files", names_json(q->files));
-    bool whole     = object != NULL;
-    if (q->all_shots)
-        whole = whole && json_object_set_new(object, "shots", json_string(q->all_shots)) == 0;
-    if (slash) whole = whole && json_object_set_new(object, "variant", json_string(slash + 1)) == 0;
+    const size_t length = slash ? (size_t)(slash - profile) : strlen(profile);
+    json_t *object =
+        json_pack("{s:s,s:s%,s:s,s:I,s:I,s:I}", "task", what->task->id, "profile", profile, length,
+                  "split", what->profile->split, "num_fewshot", (json_int_t)q->shots, "n",
+                  (json_int_t)q->count, "skipped", (json_int_t)q->skipped);
+    put_names(failed, object, "files", q->files);
+    if (q->all_shots) cpl_json_put(failed, object, "shots", json_string(q->all_shots));
+    if (slash) cpl_json_put(failed, object, "variant", json_string(slash + 1));
     if (isfinite(what->task->chance))
-        whole = whole && json_object_set_new(object, "chance",
-                                             cpl_json_number(what->task->chance / 100)) == 0;
-    if (q->max_tokens > 0)
-        whole = whole &&
-                json_object_set_new(object, "max_gen_toks", json_integer(q->max_tokens)) == 0 &&
-                json_object_set_new(object, "until", until_json(q)) == 0;
-    if (whole) return object;
-    json_decref(object);
-    return NULL;
+        cpl_json_put(failed, object, "chance", cpl_json_number(what->task->chance / 100));
+    if (q->max_tokens > 0) {
+        cpl_json_put(failed, object, "max_gen_toks", json_integer(q->max_tokens));
+        put_names(failed, object, "until", (cpl_string_list){form->until, form->n_until});
+    }
+    return object;
 }
 
 /* Questions that were longer than the window. */
@@ -200,28 +187,13 @@ static int64_t count_beyond(const json_t *samples, int64_t window)
     return count;
 }
 
-/* "cut"; and "beyond", where a window is longer than the model's. */
-static cpl_status add_lengths(json_t *result, const cpl_questions *q, const json_t *samples,
-                              int64_t window)
-{
-    bool whole = json_object_set_new(result, "cut", json_integer(count_cut(samples))) == 0;
-    if (cpl_eval_runner_window(q->question, q->count, window) > window)
-        whole = whole && json_object_set_new(result, "beyond",
-                                             json_integer(count_beyond(samples, window))) == 0;
-    return whole ? CPL_OK : CPL_ERR_MEMORY;
-}
-
 /* All samples, in the order of the questions; they are the array's from then on. */
-static json_t *samples_json(json_t **sample, int64_t n)
+static json_t *samples_json(bool *failed, json_t **sample, int64_t n)
 {
     json_t *list = json_array();
     for (int64_t i = 0; i < n; i++) {
-        json_t *one = sample[i];
-        sample[i]   = NULL;
-        if (json_array_append_new(list, one) != 0) {
-            json_decref(list);
-            return NULL;
-        }
+        cpl_json_add(failed, list, sample[i]);
+        sample[i] = NULL;
     }
     return list;
 }
@@ -241,50 +213,47 @@ static cpl_status set_headline(json_t *result, const cpl_profile *profile)
     return CPL_FAIL(CPL_ERR_INPUT, "%s has no metric %s", profile->name, first);
 }
 
+/* Sets the result. "cut" is in it; "beyond" where a window is longer than `window`, the model's. */
 static cpl_status conclude(cpl_task_evaluation *one, const cpl_questions *q, task_run *a,
                            int64_t window, bool samples)
 {
-    json_t *list      = samples_json(a->sample, q->count);
-    json_t *result    = list ? describe(one->what, q) : NULL;
-    cpl_status status = CPL_ERR_MEMORY;
-    if (result) status = add_lengths(result, q, list, window);
+    bool failed     = false;
+    json_t *list    = samples_json(&failed, a->sample, q->count);
+    json_t *result  = describe(&failed, one->what, q);
+    const bool more = cpl_eval_runner_window(q->question, q->count, window) > window;
+    cpl_json_put(&failed, result, "cut", json_integer(count_cut(list)));
+    if (more) cpl_json_put(&failed, result, "beyond", json_integer(count_beyond(list, window)));
+    cpl_status status = failed ? CPL_ERR_MEMORY : CPL_OK;
     if (status == CPL_OK)
         status = cpl_totals_add(result, one->what->task, one->what->profile, list);
     if (status == CPL_OK) status = set_headline(result, one->what->profile);
     if (status == CPL_OK && samples && json_object_set(result, "samples", list) != 0)
         status = CPL_ERR_MEMORY;
     json_decref(list);
-    if (status != CPL_OK) {
-        json_decref(result);
-        return status;
-    }
-    json_decref(one->result); /* of an evaluation before */
-    one->result = result;
-    return CPL_OK;
+    json_decref(status == CPL_OK ? one->result : result); /* that of an evaluation before */
+    if (status == CPL_OK) one->result = result;
+    return status;
 }
 
 cpl_status cpl_evaluation_ask(cpl_task_evaluation *one, const cpl_questions *q,
                               const cpl_eval_runner *runner, cpl_eval_journal *journal,
                               bool samples, const cpl_evaluation_watch *watch)
 {
-    const size_t n    = (size_t)(q->count > 0 ? q->count : 1);
+    const size_t n    = (size_t)q->count;
     task_run a        = {.one = one, .journal = journal, .watch = watch};
-    cpl_status status = CPL_ERR_MEMORY;
+    cpl_status status = CPL_OK;
     int64_t recalled  = 0;
-    a.question        = cpl_alloc(n * sizeof *a.question);
-    a.place           = cpl_alloc(n * sizeof *a.place);
-    a.sample          = cpl_alloc(n * sizeof(json_t *));
-    if (a.sample) memset(a.sample, 0, n * sizeof(json_t *));
-    if (!a.question || !a.place || !a.sample) goto done;
-    status = go_on(&a, q, runner, &recalled);
-    if (status == CPL_OK && watch->began) watch->began(watch->ctx, one, recalled);
-    if (status == CPL_OK) status = cpl_evaluation_about(run_all(&a, q, runner), one->what);
-    if (status == CPL_OK) status = conclude(one, q, &a, runner->window, samples);
-    if (status == CPL_OK && watch->finished) watch->finished(watch->ctx, one);
+    a.question        = cpl_pool_take(&a.pool, n * sizeof *a.question);
+    a.place           = cpl_pool_take(&a.pool, n * sizeof *a.place);
+    a.sample          = cpl_pool_take(&a.pool, n * sizeof(json_t *));
+    CPL_TRY_DONE(cpl_pool_status(&a.pool));
+    CPL_TRY_DONE(go_on(&a, q, runner, &recalled));
+    if (watch->began) watch->began(watch->ctx, one, recalled);
+    CPL_TRY_DONE(cpl_evaluation_about(run_all(&a, q, runner), one->what));
+    CPL_TRY_DONE(conclude(one, q, &a, runner->window, samples));
+    if (watch->finished) watch->finished(watch->ctx, one);
 done:
     for (int64_t i = 0; a.sample && i < q->count; i++) json_decref(a.sample[i]);
-    cpl_free(a.question);
-    cpl_free(a.place);
-    cpl_free(a.sample);
+    cpl_pool_free(&a.pool);
     return status;
 }

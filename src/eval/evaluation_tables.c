@@ -1,8 +1,10 @@
-/* evaluation_tables.c - see evaluation_tables.h */
+/* evaluation_tables.c - see evaluation.h: results as JSON and as tables */
 #include "eval/evaluation.h"
 
 #include <math.h>
 #include <string.h>
+
+#include "io/json.h"
 
 /* ---- figures ---- */
 
@@ -23,19 +25,81 @@ const char *cpl_evaluation_value(cpl_pool *pool, const char *metric, double valu
     return cpl_pool_printf(pool, "%.2f", 100 * value);
 }
 
+/* A member of the metrics; NaN where it is missing. */
+static double number_of(const json_t *metrics, const char *name)
+{
+    const json_t *value = json_object_get(metrics, name);
+    return value ? json_number_value(value) : NAN;
+}
+
 /* The standard error of a metric, whose name stands in front of a filter's: "a_stderr,filter". */
 static double error_of(const json_t *metrics, const char *name)
 {
     char with[160];
     const int stem = (int)strcspn(name, ",");
     snprintf(with, sizeof with, "%.*s_stderr%s", stem, name, name + stem);
-    const json_t *value = json_object_get(metrics, with);
-    return value ? json_number_value(value) : NAN;
+    return number_of(metrics, with);
 }
 
 static bool is_error(const char *name)
 {
     return strstr(name, "_stderr") != NULL;
+}
+
+const char *cpl_evaluation_headline(const json_t *result, double *value, double *error)
+{
+    const char *name      = json_string_value(json_object_get(result, "headline"));
+    const json_t *metrics = json_object_get(result, "metrics");
+    if (!name) name = "";
+    *value = number_of(metrics, name);
+    *error = error_of(metrics, name);
+    return name;
+}
+
+static const cpl_task_evaluation *under_set(const cpl_evaluation *e, const cpl_task *task,
+                                            const char *set)
+{
+    const cpl_profile *profile;
+    if (cpl_task_profile(&profile, task, set, NULL, NULL) != CPL_OK) return NULL;
+    for (int64_t i = 0; i < e->count; i++) {
+        const cpl_selected *what = e->at[i].what;
+        if (what->task == task && what->profile == profile && e->at[i].result) return &e->at[i];
+    }
+    return NULL;
+}
+
+double cpl_evaluation_average(const cpl_evaluation *e, const char *set)
+{
+    double sum = 0, value, error;
+    int64_t n  = 0;
+    for (int64_t i = 0; i < e->selection->n_tasks; i++) {
+        if (!cpl_selection_is_of(e->selection, i, set)) continue;
+        const cpl_task_evaluation *one = under_set(e, e->selection->tasks[i], set);
+        if (!one) return NAN;
+        cpl_evaluation_headline(one->result, &value, &error);
+        sum += value;
+        n++;
+    }
+    return n ? sum / (double)n : NAN;
+}
+
+json_t *cpl_evaluation_json(const cpl_evaluation *e, json_t *settings)
+{
+    json_t *results = json_object(), *averages = json_object();
+    bool failed = false;
+    for (int64_t i = 0; i < e->count; i++)
+        if (e->at[i].result)
+            cpl_json_put(&failed, results, e->at[i].what->key, json_incref(e->at[i].result));
+    for (int i = 0; i < CPL_SELECTION_SETS; i++) {
+        const double mean = cpl_evaluation_average(e, cpl_selection_sets[i].set);
+        if (isfinite(mean))
+            cpl_json_put(&failed, averages, cpl_selection_sets[i].word, cpl_json_number(mean));
+    }
+    json_t *all =
+        json_pack("{s:O,s:o,s:o}", "settings", settings, "results", results, "averages", averages);
+    if (!failed) return all;
+    json_decref(all);
+    return NULL;
 }
 
 /* ---- the table of results ---- */
@@ -108,19 +172,14 @@ static int64_t put_result(cpl_grid *g, cpl_pool *pool, int64_t row, const cpl_ta
     return row;
 }
 
-static void put_average(cpl_grid *g, cpl_pool *pool, int64_t row, const char *set, double mean)
-{
-    g->rows[row] = cpl_pool_printf(pool, "paper-%s", set);
-    cpl_grid_set(g, row, METRIC, "mean headline");
-    cpl_grid_set(g, row, VALUE, cpl_evaluation_value(pool, "acc", mean));
-}
-
 cpl_status cpl_evaluation_table(cpl_grid *g, cpl_pool *pool, const cpl_evaluation *e)
 {
-    static const char *const sets[] = {"3b", "15b"};
-    double mean[2];
+    double mean[CPL_SELECTION_SETS];
     int64_t rows = 0, row = 0;
-    for (int i = 0; i < 2; i++) rows += isfinite(mean[i] = cpl_evaluation_average(e, sets[i])) != 0;
+    for (int i = 0; i < CPL_SELECTION_SETS; i++) {
+        mean[i] = cpl_evaluation_average(e, cpl_selection_sets[i].set);
+        rows += isfinite(mean[i]) != 0;
+    }
     for (int64_t i = 0; i < e->count; i++)
         rows += count_rows(json_object_get(e->at[i].result, "metrics"));
     CPL_TRY(cpl_grid_open(g, pool, rows, N_COLUMNS));
@@ -131,8 +190,12 @@ cpl_status cpl_evaluation_table(cpl_grid *g, cpl_pool *pool, const cpl_evaluatio
     for (int k = 0; k < N_COLUMNS; k++) g->columns[k] = columns[k];
     for (int64_t i = 0; i < e->count; i++)
         if (e->at[i].result) row = put_result(g, pool, row, &e->at[i]);
-    for (int i = 0; i < 2; i++)
-        if (isfinite(mean[i])) put_average(g, pool, row++, sets[i], mean[i]);
+    for (int i = 0; i < CPL_SELECTION_SETS; i++) {
+        if (!isfinite(mean[i])) continue;
+        g->rows[row] = cpl_selection_sets[i].word;
+        cpl_grid_set(g, row, METRIC, "mean headline");
+        cpl_grid_set(g, row++, VALUE, cpl_evaluation_value(pool, "acc", mean[i]));
+    }
     return cpl_pool_status(pool);
 }
 
@@ -172,25 +235,24 @@ cpl_status cpl_evaluation_table_of(cpl_grid *g, cpl_pool *pool, const cpl_task_e
 
 /* ---- text ---- */
 
-static void remark(cpl_text *out, const char *key, const json_t *result, const char *member,
-                   const char *one, const char *several)
-{
-    const long long count = json_integer_value(json_object_get(result, member));
-    if (count > 0) cpl_text_printf(out, "%s: %lld %s\n", key, count, count == 1 ? one : several);
-}
-
 void cpl_evaluation_remarks(cpl_text *out, const cpl_evaluation *e)
 {
-    for (int64_t i = 0; i < e->count; i++) {
-        remark(out, e->at[i].what->key, e->at[i].result, "cut",
-               "question was longer than the window and lost its beginning",
-               "questions were longer than the window and lost their beginning");
-        remark(out, e->at[i].what->key, e->at[i].result, "beyond",
-               "question was longer than the model's context, and was asked beyond it",
-               "questions were longer than the model's context, and were asked beyond it");
-        remark(out, e->at[i].what->key, e->at[i].result, "skipped", "bad row was left out",
-               "bad rows were left out");
-    }
+    static const struct {
+        const char *member, *one, *several;
+    } remarks[] = {{"cut", "question was longer than the window and lost its beginning",
+                    "questions were longer than the window and lost their beginning"},
+                   {"beyond",
+                    "question was longer than the model's context, and was asked beyond it",
+                    "questions were longer than the model's context, and were asked beyond it"},
+                   {"skipped", "bad row was left out", "bad rows were left out"}};
+    for (int64_t i = 0; i < e->count; i++)
+        for (int k = 0; k < 3; k++) {
+            const json_t *count = json_object_get(e->at[i].result, remarks[k].member);
+            const long long n   = json_integer_value(count);
+            if (n > 0)
+                cpl_text_printf(out, "%s: %lld %s\n", e->at[i].what->key, n,
+                                n == 1 ? remarks[k].one : remarks[k].several);
+        }
 }
 
 cpl_status cpl_evaluation_text(cpl_text *out, const cpl_evaluation *e)

@@ -44,31 +44,29 @@ static cpl_status check_sum(const cpl_eval_journal *r, json_t *values, int64_t l
 
 /* ---- what is there ---- */
 
-/* "model.path is a, not b" of the first setting that differs. */
+/* Names the first setting that differs. */
 static cpl_status refuse(const cpl_eval_journal *r, const json_t *there, const json_t *now)
 {
+    cpl_text difference = {0};
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)now, name, value)
     {
         const json_t *old = json_object_get(there, name);
-        if (old && json_equal(old, value)) continue;
+        if (difference.length || (old && json_equal(old, value))) continue;
         char *a = old ? json_dumps(old, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
         char *b = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-        cpl_status status =
-            CPL_FAIL(CPL_ERR_INPUT,
-                     "%s was begun with other settings (%s was %.200s and is %.200s now): "
-                     "--overwrite begins anew, or write to another file",
-                     r->path, name, a ? a : "not given", b ? b : "something else");
+        cpl_text_printf(&difference, " (%s was %.200s and is %.200s now)", name,
+                        a ? a : "not given", b ? b : "something else");
         cpl_json_text_free(a);
         cpl_json_text_free(b);
-        return status;
     }
-    return CPL_FAIL(
-        CPL_ERR_INPUT,
-        "%s was begun with other settings: --overwrite begins anew, or write to another "
-        "file",
-        r->path);
+    cpl_status status = CPL_FAIL(CPL_ERR_INPUT,
+                                 "%s was begun with other settings%s: --overwrite begins anew, or "
+                                 "write to another file",
+                                 r->path, difference.length ? difference.bytes : "");
+    cpl_text_free(&difference);
+    return status;
 }
 
 static cpl_status take_sample(cpl_eval_journal *r, json_t *values, int64_t line)
@@ -85,13 +83,12 @@ static cpl_status take_sample(cpl_eval_journal *r, json_t *values, int64_t line)
         snprintf(name, sizeof name, "%lld", (long long)json_integer_value(id));
         text = name;
     }
-    json_t *of = json_object_get(r->done, key);
-    if (!of) {
-        of = json_object();
-        if (!of || json_object_set_new(r->done, key, of) != 0) return CPL_ERR_MEMORY;
-    }
+    json_t *of  = json_object_get(r->done, key);
+    bool failed = false;
+    if (!of) of = cpl_json_open(&failed, r->done, key, json_object());
     r->count += json_object_get(of, text) == NULL;
-    return json_object_set(of, text, values) == 0 ? CPL_OK : CPL_ERR_MEMORY;
+    cpl_json_put(&failed, of, text, json_incref(values));
+    return failed ? CPL_ERR_MEMORY : CPL_OK;
 }
 
 /* Settings that only say where something lies: a copy of a model elsewhere is the same model. */

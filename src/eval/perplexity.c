@@ -104,8 +104,7 @@ json_t *cpl_perplexity_json(const cpl_perplexity *p)
 {
     json_t *sources = json_array();
     bool failed     = !sources;
-    for (int64_t i = 0; i < p->n_rows; i++)
-        failed = json_array_append_new(sources, row_json(&p->rows[i])) != 0 || failed;
+    for (int64_t i = 0; i < p->n_rows; i++) cpl_json_add(&failed, sources, row_json(&p->rows[i]));
     json_t *step = p->losses.step < 0 ? json_null() : json_integer((json_int_t)p->losses.step);
     json_t *all =
         json_pack("{s:o, s:I, s:I, s:o}", "step", step, "window", (json_int_t)p->losses.window,

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/pool.h"
+#include "base/arena.h"
 #include "eval/run/kinds.h"
 #include "eval/tasks/task_internal.h"
 #include "io/json.h"

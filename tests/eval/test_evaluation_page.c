@@ -1,5 +1,4 @@
 /* test_evaluation_page.c - results as a page: whole in one file, with every figure, and names escaped. */
-#include "eval/evaluation_page.h"
 
 #include "eval/evaluation.h"
 #include "eval/evaluation_case.h"

@@ -54,11 +54,8 @@ static const cpl_task *find_task(const cpl_selection *s, const char *id)
     return NULL;
 }
 
-static const struct {
-    const char *word, *set;
-} sets[] = {{"paper-3b", "3b"}, {"paper-15b", "15b"}};
-
-enum { N_SETS = sizeof sets / sizeof sets[0] };
+const cpl_selection_set cpl_selection_sets[CPL_SELECTION_SETS] = {{"paper-3b", "3b"},
+                                                                  {"paper-15b", "15b"}};
 
 /* Whether all characters of `word` stand in `name`, in their order and the first one first: "siqa" of
  * "social_iqa". */
@@ -98,12 +95,12 @@ static void append_meant(cpl_text *out, const char *word, const char *const *nam
 
 static cpl_status unknown(const cpl_selection *s, const char *word)
 {
-    const size_t count = (size_t)s->n_tasks + N_SETS + 1;
+    const size_t count = (size_t)s->n_tasks + CPL_SELECTION_SETS + 1;
     cpl_text meant     = {0};
     const char **names = cpl_alloc(count * sizeof *names);
     if (!names) return CPL_ERR_MEMORY;
     for (int64_t i = 0; i < s->n_tasks; i++) names[i] = s->tasks[i]->id;
-    for (int i = 0; i < N_SETS; i++) names[s->n_tasks + i] = sets[i].word;
+    for (int i = 0; i < CPL_SELECTION_SETS; i++) names[s->n_tasks + i] = cpl_selection_sets[i].word;
     names[count - 1] = "all";
     append_meant(&meant, word, names, count);
     cpl_free(names);
@@ -217,9 +214,9 @@ static cpl_status select_word(cpl_selection *s, const char *word,
         return CPL_FAIL(CPL_ERR_USAGE,
                         "the name of a task is empty: names of tasks are wanted, with one comma "
                         "between two of them");
-    for (int i = 0; i < N_SETS; i++) {
-        if (!all && strcmp(word, sets[i].word) != 0) continue;
-        CPL_TRY(select_set(s, sets[i].set, options));
+    for (int i = 0; i < CPL_SELECTION_SETS; i++) {
+        if (!all && strcmp(word, cpl_selection_sets[i].word) != 0) continue;
+        CPL_TRY(select_set(s, cpl_selection_sets[i].set, options));
         found = true;
     }
     if (found) return CPL_OK;

@@ -8,6 +8,14 @@
 
 #include "eval/tasks/task.h"
 
+/* The sets of the paper: the word for all their tasks, and their names in task files. */
+typedef struct cpl_selection_set {
+    const char *word, *set;
+} cpl_selection_set;
+
+enum { CPL_SELECTION_SETS = 2 };
+extern const cpl_selection_set cpl_selection_sets[CPL_SELECTION_SETS];
+
 /* A task under a profile. */
 typedef struct cpl_selected {
     const cpl_task *task;
