@@ -89,14 +89,6 @@ static cpl_spread members_at(const drawing *d, const cpl_run_group *group, doubl
     return s;
 }
 
-/* The colour of line `i` of `n`. */
-static void colour(cpl_chart_series *s, int64_t i, int64_t n)
-{
-    s->ramp  = n > CPL_COMPARE_COLOURS;
-    s->share = n > 1 ? (double)i / (double)(n - 1) : 0;
-    s->group = s->ramp ? 0 : (int)i;
-}
-
 /* The first member that has logged a step; where none has, the first. */
 static const cpl_run_record *first_logged(const cpl_compare *c, const cpl_run_group *group)
 {
@@ -124,48 +116,47 @@ static cpl_status add_group(drawing *d, int64_t g)
         low[n]    = s.mean - s.sd;
         high[n++] = s.mean + s.sd;
     }
-    cpl_chart_series line = {.name = group->name, .x = x, .y = y, .n = n, .marks = n <= 80};
-    colour(&line, g, d->c->n_groups);
-    if (group->n > 1) {
-        line.low  = low;
-        line.high = high;
-    }
-    d->series[d->n_series++] = line;
+    const int64_t n_groups = d->c->n_groups;
+    const bool ramp        = n_groups > CPL_COMPARE_COLOURS;
+    d->series[d->n_series++] =
+        (cpl_chart_series){.name  = group->name,
+                           .x     = x,
+                           .y     = y,
+                           .low   = group->n > 1 ? low : NULL,
+                           .high  = group->n > 1 ? high : NULL,
+                           .n     = n,
+                           .group = ramp ? 0 : (int)g,
+                           .ramp  = ramp,
+                           .share = n_groups > 1 ? (double)g / (double)(n_groups - 1) : 0,
+                           .marks = n <= 80};
     return CPL_OK;
 }
 
 /* ---- at the end ---- */
 
-/* A point of every run. */
-static cpl_status add_points(drawing *d)
+/* The means of the groups, and a point of every run. */
+static cpl_status add_end(drawing *d)
 {
-    const size_t n = (size_t)d->c->n_runs;
-    double *x      = cpl_pool_take(&d->pool, 2 * n * sizeof *x);
+    const cpl_compare *c = d->c;
+    const size_t most    = (size_t)(c->n_groups + c->n_runs);
+    double *x            = cpl_pool_take(&d->pool, 2 * most * sizeof *x);
+    int64_t n            = 0;
     if (!x) return CPL_ERR_MEMORY;
-    double *y = x + n;
-    for (size_t r = 0; r < n; r++) {
-        x[r] = d->c->groups[d->c->group_of[r]].place;
+    double *y = x + most;
+    for (int64_t g = 0; g < c->n_groups; g++) {
+        if (isnan(d->figure->spread[g].mean)) continue;
+        x[n]   = c->groups[g].place;
+        y[n++] = d->figure->spread[g].mean;
+    }
+    d->series[d->n_series++] = (cpl_chart_series){.name = "mean", .x = x, .y = y, .n = n};
+    x += n;
+    y += n;
+    for (int64_t r = 0; r < c->n_runs; r++) {
+        x[r] = c->groups[c->group_of[r]].place;
         y[r] = d->figure->values[r];
     }
     d->series[d->n_series++] = (cpl_chart_series){
-        .name = "a run", .x = x, .y = y, .n = (int64_t)n, .group = 1, .style = CPL_CHART_DOTS};
-    return CPL_OK;
-}
-
-static cpl_status add_means(drawing *d)
-{
-    const size_t most = (size_t)d->c->n_groups;
-    double *x         = cpl_pool_take(&d->pool, 2 * most * sizeof *x);
-    if (!x) return CPL_ERR_MEMORY;
-    double *y = x + most;
-    int64_t n = 0;
-    for (int64_t g = 0; g < d->c->n_groups; g++) {
-        if (isnan(d->figure->spread[g].mean)) continue;
-        x[n]   = d->c->groups[g].place;
-        y[n++] = d->figure->spread[g].mean;
-    }
-    d->series[d->n_series++] =
-        (cpl_chart_series){.name = "mean", .x = x, .y = y, .n = n, .group = 0};
+        .name = "a run", .x = x, .y = y, .n = c->n_runs, .group = 1, .style = CPL_CHART_DOTS};
     return CPL_OK;
 }
 
@@ -182,10 +173,7 @@ static cpl_status fill(drawing *d, bool at_the_end)
 {
     d->series = cpl_pool_take(&d->pool, (size_t)(d->c->n_groups + 2) * sizeof *d->series);
     if (!d->series) return CPL_ERR_MEMORY;
-    if (at_the_end) {
-        CPL_TRY(add_means(d));
-        return add_points(d);
-    }
+    if (at_the_end) return add_end(d);
     d->first = d->figure->is->curve == CPL_RUN_CURVE_LOSS ? early * last_tokens(d->c) : 0;
     for (int64_t g = 0; g < d->c->n_groups; g++) CPL_TRY(add_group(d, g));
     return CPL_OK;

@@ -29,11 +29,22 @@ static cpl_status name_runs(cpl_compare *c)
 
 /* ---- who stands with whom ---- */
 
+/* Whether two runs learn from the same text and are evaluated on the same. */
+static bool same_text(const cpl_compare *c, int64_t a, int64_t b)
+{
+    static const char *const names[] = {"data.train", "data.validation"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const cpl_compared_setting *s = cpl_compare_setting(c, names[i]);
+        if (s && !cpl_compare_same(c, s, a, b)) return false;
+    }
+    return true;
+}
+
 static bool alike(const cpl_compare *c, int64_t a, int64_t b)
 {
     if (c->options.group_by) {
         const cpl_compared_setting *s = cpl_compare_setting(c, c->options.group_by);
-        return strcmp(s->meanings[a], s->meanings[b]) == 0 && cpl_compare_same_text(c, a, b);
+        return strcmp(s->meanings[a], s->meanings[b]) == 0 && same_text(c, a, b);
     }
     for (int64_t i = 0; i < c->n_settings; i++) {
         const cpl_compared_setting *s = &c->settings[i];
@@ -159,7 +170,8 @@ static void name_group(cpl_compare *c, int64_t g)
     const char *by       = c->options.group_by;
     const int64_t first  = group->members[0];
     if (by) {
-        group->name = cpl_pool_printf(&c->pool, "%s %s", by, cpl_compare_value(c, first, by));
+        group->name =
+            cpl_pool_printf(&c->pool, "%s %s", by, cpl_compare_setting(c, by)->texts[first]);
     } else if (group->n == 1) {
         group->name = c->names[first];
     } else {

@@ -29,12 +29,6 @@ const cpl_compared_setting *cpl_compare_setting(const cpl_compare *compare, cons
 bool cpl_compare_same(const cpl_compare *compare, const cpl_compared_setting *setting, int64_t a,
                       int64_t b);
 
-/* Whether two runs learn from the same text and are evaluated on the same. */
-bool cpl_compare_same_text(const cpl_compare *compare, int64_t a, int64_t b);
-
-/* What the run has under a name, as cpl_compared_setting.texts; "-" where no run has it. */
-const char *cpl_compare_value(const cpl_compare *compare, int64_t run, const char *name);
-
 /* Sets groups, baseline and names. */
 CPL_NODISCARD cpl_status cpl_compare_groups(cpl_compare *compare);
 

@@ -68,22 +68,11 @@ static const content *content_of(const char *name)
     return NULL;
 }
 
-static bool has_name(const cpl_compare *c, const char *name)
-{
-    return cpl_compare_setting(c, name) != NULL;
-}
-
 const cpl_compared_setting *cpl_compare_setting(const cpl_compare *c, const char *name)
 {
     for (int64_t i = 0; i < c->n_settings; i++)
         if (strcmp(c->settings[i].name, name) == 0) return &c->settings[i];
     return NULL;
-}
-
-const char *cpl_compare_value(const cpl_compare *c, int64_t run, const char *name)
-{
-    const cpl_compared_setting *s = cpl_compare_setting(c, name);
-    return s ? s->texts[run] : "-";
 }
 
 /* Every name of any run once: those of a role together, in the order they first come. */
@@ -97,7 +86,7 @@ static cpl_status list_names(cpl_compare *c)
         for (int64_t r = 0; r < c->n_runs; r++)
             for (int64_t i = 0; i < c->runs[r].settings.count; i++) {
                 const char *name = c->runs[r].settings.pairs[i].name;
-                if (role_of(name) != role || has_name(c, name)) continue;
+                if (role_of(name) != role || cpl_compare_setting(c, name)) continue;
                 c->settings[c->n_settings++] = (cpl_compared_setting){.name = name, .role = role};
             }
     return CPL_OK;
@@ -109,7 +98,7 @@ static void list_contents(cpl_compare *c)
     for (int i = 0; i < CONTENTS; i++) {
         bool known = false;
         for (int64_t r = 0; r < c->n_runs; r++) known = known || hash_of(&c->runs[r], &contents[i]);
-        if (!known || has_name(c, contents[i].setting)) continue;
+        if (!known || cpl_compare_setting(c, contents[i].setting)) continue;
         memmove(c->settings + 1, c->settings, (size_t)c->n_settings++ * sizeof *c->settings);
         c->settings[0] = (cpl_compared_setting){.name = contents[i].setting};
     }
@@ -211,16 +200,6 @@ bool cpl_compare_same(const cpl_compare *c, const cpl_compared_setting *s, int64
         (!content_of(s->name)->holds_length || same_length(c, a, b)))
         return strcmp(s->marks[a], s->marks[b]) == 0;
     return strcmp(s->meanings[a], s->meanings[b]) == 0;
-}
-
-bool cpl_compare_same_text(const cpl_compare *c, int64_t a, int64_t b)
-{
-    static const char *const names[] = {"data.train", "data.validation"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const cpl_compared_setting *s = cpl_compare_setting(c, names[i]);
-        if (s && !cpl_compare_same(c, s, a, b)) return false;
-    }
-    return true;
 }
 
 /* What has marks is no order of equals: there two runs may be the same as a third and not as each

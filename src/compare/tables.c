@@ -51,6 +51,16 @@ static const char *count(cpl_pool *pool, int64_t n)
     return number(pool, (double)n, WHOLE_DIGITS);
 }
 
+/* Opens a table with these columns. */
+static cpl_status open_grid(cpl_grid *g, cpl_pool *pool, int64_t n_rows, const char *corner,
+                            const char *const *columns, int64_t n_columns)
+{
+    CPL_TRY(cpl_grid_open(g, pool, n_rows, n_columns));
+    g->corner = corner;
+    for (int64_t k = 0; k < n_columns; k++) g->columns[k] = columns[k];
+    return CPL_OK;
+}
+
 /* ---- runs ---- */
 
 static const char *steps_of(cpl_pool *pool, const cpl_run_record *run)
@@ -75,13 +85,9 @@ static const char *damage_of(cpl_pool *pool, const cpl_run_record *run)
 
 static cpl_status runs(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
 {
-    CPL_TRY(cpl_grid_open(g, pool, c->n_runs, c->grouped ? 4 : 3));
-    g->title      = "Runs";
-    g->corner     = "run";
-    g->columns[0] = "steps";
-    g->columns[1] = "tokens";
-    g->columns[2] = "damaged lines";
-    if (c->grouped) g->columns[3] = "group";
+    static const char *const columns[] = {"steps", "tokens", "damaged lines", "group"};
+    CPL_TRY(open_grid(g, pool, c->n_runs, "run", columns, c->grouped ? 4 : 3));
+    g->title = "Runs";
     for (int64_t r = 0; r < c->n_runs; r++) {
         const cpl_run_record *run = &c->runs[r];
         g->rows[r]                = c->names[r];
@@ -205,12 +211,10 @@ static cpl_status pairs(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
 {
     static const char *const columns[] = {"pairs", "mean difference", "sd", "95 % interval",
                                           "detectable at 80 %"};
-    CPL_TRY(cpl_grid_open(g, pool, c->n_pairings, 5));
-    g->fixed  = true;
-    g->corner = "group";
-    g->title  = cpl_pool_printf(pool, "Validation loss, difference to %s in pairs of the same data",
-                                c->groups[c->baseline].name);
-    for (int64_t k = 0; k < 5; k++) g->columns[k] = columns[k];
+    CPL_TRY(open_grid(g, pool, c->n_pairings, "group", columns, 5));
+    g->fixed = true;
+    g->title = cpl_pool_printf(pool, "Validation loss, difference to %s in pairs of the same data",
+                               c->groups[c->baseline].name);
     for (int64_t p = 0; p < c->n_pairings; p++) {
         const cpl_pairing *of = &c->pairings[p];
         const double mean     = of->spread.mean;
@@ -226,13 +230,11 @@ static cpl_status pairs(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
 
 static cpl_status each_pair(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
 {
+    static const char *const columns[] = {"against", "difference"};
     int64_t n = 0, row = 0;
     for (int64_t p = 0; p < c->n_pairings; p++) n += c->pairings[p].n;
-    CPL_TRY(cpl_grid_open(g, pool, n, 2));
-    g->title      = "Each pair";
-    g->corner     = "run";
-    g->columns[0] = "against";
-    g->columns[1] = "difference";
+    CPL_TRY(open_grid(g, pool, n, "run", columns, 2));
+    g->title = "Each pair";
     for (int64_t p = 0; p < c->n_pairings; p++)
         for (int64_t i = 0; i < c->pairings[p].n; i++, row++) {
             const cpl_run_pair *pair = &c->pairings[p].pairs[i];
@@ -294,11 +296,9 @@ static cpl_status documents(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
                                           "95 % interval"};
     int64_t n = 0, row = 0;
     for (int64_t p = 0; p < c->n_pairings; p++) n += c->pairings[p].documents.n_sets;
-    CPL_TRY(cpl_grid_open(g, pool, n, 5));
-    g->title  = "Bits per byte of held-out documents";
-    g->corner = "group";
-    g->note   = n ? interval_note(pool, c) : NULL;
-    for (int64_t k = 0; k < 5; k++) g->columns[k] = columns[k];
+    CPL_TRY(open_grid(g, pool, n, "group", columns, 5));
+    g->title = "Bits per byte of held-out documents";
+    g->note  = n ? interval_note(pool, c) : NULL;
     for (int64_t p = 0; p < c->n_pairings; p++) {
         const cpl_document_difference *of = &c->pairings[p].documents;
         for (int64_t s = 0; s < of->n_sets; s++, row++) {
@@ -331,10 +331,8 @@ static cpl_status questions(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
     int64_t n = 0, row = 0;
     for (int64_t p = 0; p < c->n_pairings; p++)
         for (int64_t i = 0; i < c->pairings[p].n; i++) n += c->pairings[p].pairs[i].n_tasks;
-    CPL_TRY(cpl_grid_open(g, pool, n, 8));
-    g->title  = "Questions answered right";
-    g->corner = "run";
-    for (int64_t k = 0; k < 8; k++) g->columns[k] = columns[k];
+    CPL_TRY(open_grid(g, pool, n, "run", columns, 8));
+    g->title = "Questions answered right";
     for (int64_t p = 0; p < c->n_pairings; p++)
         for (int64_t i = 0; i < c->pairings[p].n; i++) {
             const cpl_run_pair *pair = &c->pairings[p].pairs[i];

@@ -17,11 +17,6 @@ void cpl_document_losses_free(cpl_document_losses *l)
     memset(l, 0, sizeof *l);
 }
 
-double cpl_document_loss_bits(const cpl_document_loss *loss)
-{
-    return loss->nll / log(2) / (double)loss->bytes;
-}
-
 static cpl_status make_room(cpl_document_losses *l, int64_t count)
 {
     l->at = cpl_alloc((size_t)count * sizeof *l->at + 1);
@@ -126,7 +121,7 @@ static json_t *one_json(const cpl_document_loss *d)
                      "bytes", (json_int_t)d->bytes, "tokens", (json_int_t)d->tokens, "nll", d->nll);
 }
 
-json_t *cpl_document_losses_json(const cpl_document_losses *l)
+static json_t *all_json(const cpl_document_losses *l)
 {
     json_t *documents = json_array();
     bool failed       = !documents;
@@ -142,7 +137,7 @@ json_t *cpl_document_losses_json(const cpl_document_losses *l)
 
 cpl_status cpl_document_losses_write(const cpl_document_losses *l, const char *path)
 {
-    json_t *json = cpl_document_losses_json(l);
+    json_t *json = all_json(l);
     if (!json) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for %s", path);
     cpl_status status = cpl_json_write_atomic(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     json_decref(json);

@@ -6,8 +6,6 @@
 #ifndef CPL_INFER_DOCUMENT_LOSS_H
 #define CPL_INFER_DOCUMENT_LOSS_H
 
-#include <jansson.h>
-
 #include "infer/reader.h"
 
 typedef struct cpl_document_loss {
@@ -38,13 +36,7 @@ CPL_NODISCARD cpl_status cpl_document_losses_of(cpl_document_losses *losses, con
                                                 const cpl_texts_options *texts, const cpl_log *log);
 void cpl_document_losses_free(cpl_document_losses *losses); /* all zero: nothing to do */
 
-/* nll / ln 2 / bytes. */
-double cpl_document_loss_bits(const cpl_document_loss *loss);
-
-/* {"step": N, "window": S, "documents": [...]}, docs/formats.md; NULL if there is no memory. */
-json_t *cpl_document_losses_json(const cpl_document_losses *losses);
-
-/* Writes it to `path`, atomically. */
+/* Writes {"step": N, "window": S, "documents": [...]}, docs/formats.md, to `path`, atomically. */
 CPL_NODISCARD cpl_status cpl_document_losses_write(const cpl_document_losses *losses,
                                                    const char *path);
 

@@ -9,9 +9,7 @@
 
 #include <stdbool.h>
 
-#include "infer/stop_ids.h"
-#include "model/model.h"
-#include "tensor/backend.h"
+#include "infer/lm_batch.h"
 
 typedef struct cpl_generate_settings {
     int64_t max_tokens; /* new ones at most, >= 0 */

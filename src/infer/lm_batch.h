@@ -11,7 +11,6 @@
 #define CPL_INFER_LM_BATCH_H
 
 #include "infer/prefix_tree.h"
-#include "infer/stop_ids.h"
 #include "model/model.h"
 #include "tensor/backend.h"
 
@@ -61,6 +60,19 @@ typedef cpl_status (*cpl_lm_batch_done)(void *ctx, int64_t index);
  * outside of the bounds, weights that are not finite. `done` may be NULL. */
 CPL_NODISCARD cpl_status cpl_lm_batch_score(cpl_lm_batch *asker, cpl_lm_request *requests,
                                             int64_t n, cpl_lm_batch_done done, void *ctx);
+
+/* Ids that end what a model writes, besides the end-of-text id. Borrowed; all zero: none. */
+typedef struct cpl_stop_ids {
+    const int64_t *at; /* (count) */
+    int64_t count;
+} cpl_stop_ids;
+
+static inline bool cpl_stop_ids_hold(const cpl_stop_ids *ends, int64_t id)
+{
+    for (int64_t i = 0; i < ends->count; i++)
+        if (ends->at[i] == id) return true;
+    return false;
+}
 
 typedef struct cpl_lm_batch_callbacks {
     int64_t eos;   /* the id that ends a continuation and is not handed out; -1: none */
