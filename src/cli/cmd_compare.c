@@ -14,10 +14,9 @@
 #include "train/config/settings.h"
 
 /* What a configuration of this version has where it does not name a setting. */
-static const char *standard_of(void *ctx, const char *name)
+static const char *standard_of(const char *name)
 {
     cpl_section sections[CPL_N_SECTIONS];
-    (void)ctx;
     cpl_settings_sections(sections);
     const cpl_setting *s = cpl_settings_find(NULL, sections, CPL_N_SECTIONS, name, NULL);
     return s ? s->default_value : NULL;

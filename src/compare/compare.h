@@ -29,8 +29,7 @@
 typedef struct cpl_compare_options {
     const char *group_by; /* dotted name of a setting; NULL: none */
     /* The value of a setting that a configuration does not name; NULL: it is not known. */
-    const char *(*default_value)(void *ctx, const char *name);
-    void *ctx;
+    const char *(*default_value)(const char *name);
 } cpl_compare_options;
 
 typedef enum cpl_setting_role {

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/arena.h"
 #include "compare/internal.h"
 #include "report/markup.h"
 
@@ -130,19 +129,15 @@ static const cpl_run_line *last_evaluated(const cpl_run_record *run)
     return NULL;
 }
 
-/* Median of tokens/s over the lines; NaN: none has it. */
-static cpl_status find_speed(double *out, const cpl_run_record *run)
+/* Median of tokens/s over the lines, of which `values` has room for all; NaN: none has it. */
+static double speed_of(const cpl_run_record *run, double *values)
 {
-    double *values = cpl_alloc((size_t)(run->n_lines + 1) * sizeof *values);
-    int64_t n      = 0;
-    if (!values) return CPL_ERR_MEMORY;
+    int64_t n = 0;
     for (int64_t i = 0; i < run->n_lines; i++) {
         const double x = run->lines[i].values[CPL_RUN_SPEED];
         if (x > 0) values[n++] = x;
     }
-    *out = cpl_median(values, n);
-    cpl_free(values);
-    return CPL_OK;
+    return cpl_median(values, n);
 }
 
 static cpl_status set_seconds(cpl_compare *c)
@@ -152,7 +147,9 @@ static cpl_status set_seconds(cpl_compare *c)
     if (!c->speed) return CPL_ERR_MEMORY;
     for (int64_t r = 0; r < c->n_runs; r++) {
         const cpl_run_line *last = last_evaluated(&c->runs[r]);
-        CPL_TRY(find_speed(&c->speed[r], &c->runs[r]));
+        double *values = cpl_pool_take(&c->pool, (size_t)c->runs[r].n_lines * sizeof *values);
+        if (!values) return CPL_ERR_MEMORY;
+        c->speed[r] = speed_of(&c->runs[r], values);
         if (last) c->seconds = fmin(c->seconds, last->tokens / c->speed[r]);
     }
     return CPL_OK;

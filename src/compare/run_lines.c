@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/stats/statistics.h"
 #include "compare/internal.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -17,18 +18,6 @@ static double number_of(const json_t *value)
 }
 
 /* ---- a line ---- */
-
-static double mean_of(const double *values, int64_t n)
-{
-    double sum    = 0;
-    int64_t count = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (isnan(values[i])) continue;
-        sum += values[i];
-        count++;
-    }
-    return count ? sum / (double)count : (double)NAN;
-}
 
 /* The member of figure f, in older files under its old key; NULL: none. */
 static json_t *figure_of(const json_t *object, int f)
@@ -57,8 +46,8 @@ static bool take_figures(cpl_run_record *run, cpl_run_line *line, const json_t *
         const json_t *member = figure_of(object, f);
         double *layers       = line->layers + f * L;
         for (int64_t l = 0; l < L; l++) layers[l] = number_of(json_array_get(member, (size_t)l));
-        line->values[f] =
-            cpl_run_figures[f].of == CPL_RUN_OF_LAYERS ? mean_of(layers, L) : number_of(member);
+        line->values[f] = cpl_run_figures[f].of == CPL_RUN_OF_LAYERS ? cpl_spread_of(layers, L).mean
+                                                                     : number_of(member);
     }
     return true;
 }

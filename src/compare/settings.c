@@ -154,8 +154,7 @@ static void set_values(cpl_compare *c, cpl_compared_setting *s)
 {
     for (int64_t r = 0; r < c->n_runs; r++) {
         const char *text = cpl_yaml_flat_get(&c->runs[r].settings, s->name);
-        if (!text && c->options.default_value)
-            text = c->options.default_value(c->options.ctx, s->name);
+        if (!text && c->options.default_value) text = c->options.default_value(s->name);
         if (text && IS_AMONG(s->name, paths)) text = short_paths(&c->pool, text);
         s->texts[r]    = text ? text : "-";
         s->meanings[r] = plain_meaning(&c->pool, s->texts[r]);

@@ -11,9 +11,8 @@ typedef struct lined_up {
     cpl_compare c;
 } lined_up;
 
-static inline const char *standard(void *ctx, const char *name)
+static inline const char *standard(const char *name)
 {
-    (void)ctx;
     return strcmp(name, "erc.noise") == 0 ? "bounded" : NULL;
 }
 
