@@ -35,15 +35,6 @@ typedef struct work {
 
 /* ---- before the model ---- */
 
-static cpl_status load_tokenizer(work *w)
-{
-    char *path = NULL;
-    CPL_TRY(
-        cpl_hf_load_tokenizer(&w->tokenizer, &path, w->hf, cpl_flag_text(w->args, "--tokenizer")));
-    cpl_free(path);
-    return CPL_OK;
-}
-
 static int64_t eos_of(const work *w)
 {
     int64_t eos = cpl_hf_tokens_of(w->hf)->eos;
@@ -225,7 +216,8 @@ static cpl_status run(const cpl_arguments *args)
     CPL_TRY(check_use(&w));
     CPL_TRY(cpl_configure(&c, NULL, args));
     CPL_TRY_DONE(cpl_hf_open(&w.hf, args->words[0], &log));
-    CPL_TRY_DONE(load_tokenizer(&w));
+    CPL_TRY_DONE(
+        cpl_hf_load_tokenizer(&w.tokenizer, NULL, w.hf, cpl_flag_text(args, "--tokenizer")));
     CPL_TRY_DONE(read_prompt(&w));
     CPL_TRY_DONE(settle_length(&w, &log));
     CPL_TRY_DONE(load_model(&w, &c));

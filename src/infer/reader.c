@@ -12,14 +12,6 @@ enum { USUAL_WINDOW = 1024, USUAL_BATCH = 4096 };
 
 /* ---- opening ---- */
 
-static cpl_status load_tokenizer(cpl_reader *r, const char *given)
-{
-    char *path = NULL;
-    CPL_TRY(cpl_hf_load_tokenizer(&r->tokenizer, &path, r->hf, given));
-    cpl_free(path);
-    return CPL_OK;
-}
-
 static cpl_status find_eos(cpl_reader *r)
 {
     const int64_t ids = cpl_hf_config(r->hf)->vocab_size;
@@ -65,7 +57,7 @@ cpl_status cpl_reader_open(cpl_reader *r, const char *model_dir, const cpl_reade
     cpl_status status = CPL_OK;
     memset(r, 0, sizeof *r);
     CPL_TRY_DONE(cpl_hf_open(&r->hf, model_dir, log));
-    CPL_TRY_DONE(load_tokenizer(r, o->tokenizer));
+    CPL_TRY_DONE(cpl_hf_load_tokenizer(&r->tokenizer, NULL, r->hf, o->tokenizer));
     CPL_TRY_DONE(find_window(r, o));
     CPL_TRY_DONE(find_eos(r));
     r->step = cpl_reader_step(cpl_hf_folder(r->hf));

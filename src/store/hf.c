@@ -142,21 +142,25 @@ static cpl_status check_vocabulary(const cpl_hf *hf, const cpl_tokenizer *tokeni
 cpl_status cpl_hf_load_tokenizer(cpl_tokenizer **out, char **path, const cpl_hf *hf,
                                  const char *given)
 {
-    *out  = NULL;
-    *path = given ? cpl_text_copy(given) : NULL;
-    if (!*path && given) return CPL_ERR_MEMORY;
-    if (!given) CPL_TRY(cpl_hf_tokenizer_path(path, hf));
-    if (!*path)
+    char *taken = given ? cpl_text_copy(given) : NULL;
+    *out        = NULL;
+    if (path) *path = NULL;
+    if (!taken && given) return CPL_ERR_MEMORY;
+    if (!given) CPL_TRY(cpl_hf_tokenizer_path(&taken, hf));
+    if (!taken)
         return CPL_FAIL(CPL_ERR_INPUT, "%s has no tokenizer.json: name one with --tokenizer",
                         cpl_hf_folder(hf));
     cpl_status status =
-        given ? cpl_tokenizer_load_given(out, *path) : cpl_tokenizer_load(out, *path);
-    if (status == CPL_OK) status = check_vocabulary(hf, *out, *path);
-    if (status == CPL_OK) return CPL_OK;
-    cpl_tokenizer_free(*out);
-    cpl_free(*path);
-    *out  = NULL;
-    *path = NULL;
+        given ? cpl_tokenizer_load_given(out, taken) : cpl_tokenizer_load(out, taken);
+    if (status == CPL_OK) status = check_size(hf, *out, taken);
+    if (status != CPL_OK) {
+        cpl_tokenizer_free(*out);
+        *out = NULL;
+    }
+    if (path && status == CPL_OK)
+        *path = taken;
+    else
+        cpl_free(taken);
     return status;
 }
 

@@ -33,7 +33,7 @@ CPL_NODISCARD cpl_status cpl_hf_identify(const cpl_hf *hf, uint64_t *weights, ui
 CPL_NODISCARD cpl_status cpl_hf_tokenizer_path(char **path, const cpl_hf *hf);
 
 /* The tokenizer that the model is read with: `given` (a path), or the directory's own where it is
- * NULL, and the path taken, from cpl_alloc. CPL_ERR_INPUT: there is none, it is damaged, or it has
+ * NULL; and, where `path` is not NULL, the path taken, from cpl_alloc. CPL_ERR_INPUT: there is none, it is damaged, or it has
  * more ids than the model's vocabulary rows; nothing is owned then. */
 CPL_NODISCARD cpl_status cpl_hf_load_tokenizer(cpl_tokenizer **out, char **path, const cpl_hf *hf,
                                                const char *given);
