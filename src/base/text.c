@@ -190,6 +190,17 @@ int cpl_utf8_length(const unsigned char *s, size_t left)
     return good_prefix(s, left, &wanted) == wanted ? wanted : 0;
 }
 
+bool cpl_utf8_is(const char *bytes, size_t length)
+{
+    const unsigned char *s = (const unsigned char *)bytes;
+    for (size_t i = 0; i < length;) {
+        int step = s[i] < 0x80 ? 1 : cpl_utf8_length(s + i, length - i);
+        if (!step) return false;
+        i += (size_t)step;
+    }
+    return true;
+}
+
 int cpl_utf8_bad_length(const unsigned char *s, size_t left)
 {
     int wanted = 0;

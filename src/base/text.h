@@ -60,6 +60,9 @@ const char *cpl_text_bytes(char out[32], double bytes);
  * Overlong forms, surrogates and values above 10FFFF are ill-formed. */
 int cpl_utf8_length(const unsigned char *s, size_t left);
 
+/* Whether all bytes are well-formed UTF-8. */
+bool cpl_utf8_is(const char *bytes, size_t length);
+
 /* Length of the maximal ill-formed subsequence at `s` (WHATWG: what one U+FFFD replaces). */
 int cpl_utf8_bad_length(const unsigned char *s, size_t left);
 

@@ -10,7 +10,6 @@
 #include "checkpoint/gguf.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "io/json_pull.h"
 
 enum {
     LONGEST_KEY    = 65535,   /* bytes, as the format says */
@@ -136,7 +135,7 @@ static cpl_status read_string(reader *r, json_t **value)
     if (bytes > LONGEST_STRING) return cpl_gguf_source_skip(r->source, bytes);
     r->source->at = begins;
     CPL_TRY_DONE(cpl_gguf_source_string(r->source, &text, LONGEST_STRING, &length));
-    if (!cpl_json_pull_is_utf8(length ? text.bytes : "", length)) goto done;
+    if (!cpl_utf8_is(length ? text.bytes : "", length)) goto done;
     *value = json_stringn(length ? text.bytes : "", length);
     if (!*value) CPL_TRY_DONE(no_memory(r));
 done:
@@ -342,7 +341,7 @@ cpl_status cpl_gguf_source_name(cpl_gguf_source *s, cpl_text *out, uint64_t long
     size_t length, begins = out->length;
     CPL_TRY(cpl_gguf_source_string(s, out, longest, &length));
     const char *name = length ? out->bytes + begins : "";
-    if (!length || memchr(name, '\0', length) || !cpl_json_pull_is_utf8(name, length))
+    if (!length || memchr(name, '\0', length) || !cpl_utf8_is(name, length))
         return CPL_FAIL(CPL_ERR_INPUT, "%s: %s, before byte %llu: a name is empty or is no text",
                         s->path, s->what, (unsigned long long)s->at);
     cpl_text_char(out, '\0');

@@ -225,7 +225,7 @@ static cpl_status check_layout(cpl_safetensors *file, uint64_t data_bytes)
 cpl_status cpl_safetensors_parse_header(cpl_safetensors *file, size_t length, uint64_t data_bytes)
 {
     parser p = {.path = file->path};
-    if (!cpl_json_pull_is_utf8(file->text, length))
+    if (!cpl_utf8_is(file->text, length))
         return CPL_FAIL(CPL_ERR_INPUT, "%s: invalid header: it is not UTF-8", file->path);
     p.pull = cpl_json_pull_start(file->text, length);
     parse_all(&p);

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/text.h"
 #include "io/file.h"
-#include "io/json_pull.h"
 
 /* A tensor and its place among the data. */
 typedef struct placed {
@@ -20,7 +20,7 @@ static cpl_status measure(placed *p, const char *path)
     const cpl_safetensors_tensor *t = p->tensor;
     int64_t elements                = 1, bits;
     bool overflow                   = false;
-    if (!cpl_json_pull_is_utf8(t->name, strlen(t->name)))
+    if (!cpl_utf8_is(t->name, strlen(t->name)))
         return CPL_FAIL(CPL_ERR_INPUT, "%s: a name or metadata to be written is not UTF-8", path);
     if (strcmp(t->name, "__metadata__") == 0)
         return CPL_FAIL(CPL_ERR_INPUT, "%s: no tensor can be called __metadata__", path);

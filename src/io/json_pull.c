@@ -5,17 +5,6 @@
 
 #include "base/text.h"
 
-bool cpl_json_pull_is_utf8(const char *bytes, size_t length)
-{
-    const unsigned char *s = (const unsigned char *)bytes;
-    for (size_t i = 0; i < length;) {
-        int step = s[i] < 0x80 ? 1 : cpl_utf8_length(s + i, length - i);
-        if (!step) return false;
-        i += (size_t)step;
-    }
-    return true;
-}
-
 cpl_json_pull cpl_json_pull_start(char *text, size_t length)
 {
     return (cpl_json_pull){

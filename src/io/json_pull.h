@@ -5,9 +5,9 @@
  *          the same cursor: a few named values of one object.
  * Method:  a cursor over memory that the reader may change: strings are decoded in place, so that
  *          their pointers last as long as the text and nothing is allocated. The text must be
- *          well-formed UTF-8 (cpl_json_pull_is_utf8). The first problem stops everything: from then
- * on each call returns false, and the caller looks at `problem` once at the end. Limits:
- * CPL_JSON_PULL_DEPTH objects and arrays inside each other; no NUL in strings.
+ *          well-formed UTF-8 (cpl_utf8_is). The first problem stops everything: from then on each
+ *          call returns false, and the caller looks at `problem` once at the end. Limits:
+ *          CPL_JSON_PULL_DEPTH objects and arrays inside each other; no NUL in strings.
  *
  *     for (bool first = true; cpl_json_pull_member(&c, &first, &key);)
  *         if (strcmp(key, "size") == 0) cpl_json_pull_u64(&c, &size); else cpl_json_pull_skip(&c);
@@ -29,8 +29,6 @@ typedef struct cpl_json_pull {
     int depth, deepest;     /* open objects and arrays, and how many may be open */
     bool unchanged;         /* the text may not be changed: strings can only be skipped */
 } cpl_json_pull;
-
-bool cpl_json_pull_is_utf8(const char *bytes, size_t length);
 
 cpl_json_pull cpl_json_pull_start(char *text, size_t length);
 

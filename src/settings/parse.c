@@ -187,23 +187,12 @@ static const char *read_item(cpl_text *out, const char **at, const char *stops)
     return NULL;
 }
 
-static bool is_utf8(const char *text)
-{
-    const unsigned char *s = (const unsigned char *)text;
-    for (size_t left = strlen(text); left;) {
-        int length = cpl_utf8_length(s, left);
-        if (!length) return false;
-        s += length;
-        left -= (size_t)length;
-    }
-    return true;
-}
-
 /* A copy of what `text` holds into `*field`, "" for an empty one. */
 static cpl_status keep(const cpl_setting *setting, char **field, const cpl_text *text)
 {
     CPL_TRY(cpl_text_status(text));
-    if (!is_utf8(text->bytes)) return complain(setting, "the text is not UTF-8");
+    if (!cpl_utf8_is(text->bytes, strlen(text->bytes)))
+        return complain(setting, "the text is not UTF-8");
     char *copy = cpl_text_copy(text->bytes);
     if (!copy) return CPL_ERR_MEMORY;
     *field = copy;

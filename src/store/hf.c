@@ -152,7 +152,7 @@ cpl_status cpl_hf_load_tokenizer(cpl_tokenizer **out, char **path, const cpl_hf 
                         cpl_hf_folder(hf));
     cpl_status status =
         given ? cpl_tokenizer_load_given(out, taken) : cpl_tokenizer_load(out, taken);
-    if (status == CPL_OK) status = check_size(hf, *out, taken);
+    if (status == CPL_OK) status = check_vocabulary(hf, *out, taken);
     if (status != CPL_OK) {
         cpl_tokenizer_free(*out);
         *out = NULL;

@@ -147,10 +147,10 @@ static bool pull_accepts(const char *text, size_t length)
     char *copy = malloc(length); /* of exactly this size: the sanitizer sees a byte too many */
     assert_true(copy || !length);
     if (length) memcpy(copy, text, length);
-    bool good       = cpl_json_pull_is_utf8(copy, length);
+    bool good       = cpl_utf8_is(copy, length);
     cpl_json_pull c = cpl_json_pull_start(copy, length);
     good            = good && cpl_json_pull_skip(&c) && cpl_json_pull_end(&c);
-    assert_true(good || c.problem || !cpl_json_pull_is_utf8(text, length));
+    assert_true(good || c.problem || !cpl_utf8_is(text, length));
     free(copy);
     return good;
 }

@@ -2,9 +2,9 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/text.h"
 #include "eval/prompts/questions_internal.h"
 #include "eval/prompts/rows.h"
-#include "io/json_pull.h"
 #include "io/paths.h"
 
 enum { MOST_SUBJECT_BYTES = 200 };
@@ -282,7 +282,7 @@ static cpl_status walk_file(walk *w, const char *path)
     CPL_TRY_DONE(cpl_text_status(&subject));
     if (by_file && (!subject.length || subject.length > MOST_SUBJECT_BYTES))
         CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "%s: names no subject, as %s does", path, name));
-    if (by_file && !cpl_json_pull_is_utf8(subject.bytes, subject.length))
+    if (by_file && !cpl_utf8_is(subject.bytes, subject.length))
         CPL_TRY_DONE(CPL_FAIL(
             CPL_ERR_INPUT,
             "%s: a subject is called as its file, and this name is not UTF-8: rename the file",

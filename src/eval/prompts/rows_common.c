@@ -11,7 +11,6 @@
 #include "eval/prompts/rows_internal.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "io/json_pull.h"
 #include "io/paths.h"
 
 bool cpl_rows_fill(cpl_rows *r)
@@ -80,7 +79,7 @@ json_t *cpl_rows_string(cpl_rows *r, int64_t line, const char *bytes, size_t len
     json_t *string = NULL;
     if (length && memchr(bytes, '\0', length))
         cpl_rows_bad(r, line, 0, "a NUL character in a text");
-    else if (!cpl_json_pull_is_utf8(bytes, length))
+    else if (!cpl_utf8_is(bytes, length))
         cpl_rows_bad(r, line, 0, "a text that is not UTF-8");
     else if (!(string = json_stringn_nocheck(length ? bytes : "", length)))
         cpl_rows_no_memory(r);
