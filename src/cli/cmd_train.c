@@ -19,7 +19,6 @@
 #include "store/hf.h"
 #include "train/data.h"
 #include "train/loop.h"
-#include "train/resolve.h"
 
 /* ---- what the run says while it goes ---- */
 

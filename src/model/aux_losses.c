@@ -6,26 +6,20 @@
 #include "model/coupling.h"
 
 const cpl_aux_loss_row cpl_aux_losses[CPL_N_AUX_LOSSES] = {
-#define CPL_LOSS(id, name, label, needs, weight, where, per_layer, help)                           \
-    {#name, label, help, CPL_NEEDS_##needs, weight, CPL_NEEDS_##where, per_layer},
+#define CPL_LOSS(id, name, label, needs, unset, where, per_layer, help)                            \
+    {#name,     label,                                                                             \
+     help,      CPL_NEEDS_##needs,                                                                 \
+     unset,     CPL_NEEDS_##where,                                                                 \
+     per_layer, offsetof(cpl_aux_settings, name.weight)},
 #include "model/aux_losses.def"
 };
 
 /* ---- weights ---- */
 
-/* Where NAME.weight lies in the settings. */
-static size_t weight_offset(cpl_aux_loss which)
-{
-    static const size_t offset[] = {
-#define CPL_LOSS(id, name, ...) offsetof(cpl_aux_settings, name.weight),
-#include "model/aux_losses.def"
-    };
-    return offset[which];
-}
-
 double cpl_aux_weight(const cpl_aux_settings *losses, cpl_aux_loss which)
 {
-    return *(const double *)(const void *)((const char *)losses + weight_offset(which));
+    return *(const double *)(const void *)((const char *)losses +
+                                           cpl_aux_losses[which].weight_offset);
 }
 
 static cpl_status refuse(const cpl_aux_loss_row *row, double weight,
@@ -46,7 +40,7 @@ cpl_status cpl_aux_resolve(cpl_aux_settings *losses, const cpl_model_settings *m
 {
     for (int i = 0; i < CPL_N_AUX_LOSSES; i++) {
         const cpl_aux_loss_row *row = &cpl_aux_losses[i];
-        double *weight = (double *)(void *)((char *)losses + weight_offset((cpl_aux_loss)i));
+        double *weight              = (double *)(void *)((char *)losses + row->weight_offset);
         if (isnan(*weight)) *weight = cpl_router_meets(model, row->where) ? row->unset_weight : 0;
         if (*weight > 0 && !cpl_router_meets(model, row->needs)) return refuse(row, *weight, model);
     }

@@ -25,6 +25,7 @@ typedef struct cpl_aux_loss_row {
     double unset_weight;
     cpl_router_need where;     /* the routers that unset_weight is for */
     cpl_aux_loss_fn per_layer; /* NULL: computed elsewhere */
+    size_t weight_offset;      /* of NAME.weight in cpl_aux_settings */
 } cpl_aux_loss_row;
 
 extern const cpl_aux_loss_row cpl_aux_losses[CPL_N_AUX_LOSSES];

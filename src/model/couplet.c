@@ -46,15 +46,17 @@ static cpl_status check_range(const char *what, int64_t first, int64_t end, int6
     return CPL_OK;
 }
 
+static cpl_status check_size(const char *what, int64_t size, int most)
+{
+    if (size >= 1 && size <= most) return CPL_OK;
+    return REFUSE("%s is %lld, must be 1 ... %d", what, (long long)size, most);
+}
+
 static cpl_status check_shape(const cpl_erc *erc)
 {
-    if (erc->n_experts < 1 || erc->n_experts > MOST_EXPERTS)
-        return REFUSE("n_experts is %lld, must be 1 ... %d", (long long)erc->n_experts,
-                      MOST_EXPERTS);
-    if (erc->d_model < 1 || erc->d_model > MOST_WIDTH)
-        return REFUSE("d_model is %lld, must be 1 ... %d", (long long)erc->d_model, MOST_WIDTH);
-    if (erc->d_expert < 1 || erc->d_expert > MOST_WIDTH)
-        return REFUSE("d_expert is %lld, must be 1 ... %d", (long long)erc->d_expert, MOST_WIDTH);
+    CPL_TRY(check_size("n_experts", erc->n_experts, MOST_EXPERTS));
+    CPL_TRY(check_size("d_model", erc->d_model, MOST_WIDTH));
+    CPL_TRY(check_size("d_expert", erc->d_expert, MOST_WIDTH));
     CPL_TRY(check_range("experts", erc->first_expert, erc->end_expert, erc->n_experts));
     return check_range("rows", erc->first_row, erc->end_row, erc->n_experts);
 }
@@ -172,16 +174,6 @@ typedef struct evaluation {
     size_t bytes;             /* of scratch in all, any alignment */
 } evaluation;
 
-static cpl_proxy_weights weights_of(cpl_erc_matrices w, bool used)
-{
-    return (cpl_proxy_weights){.at = used ? w.at : NULL, .stride = w.stride};
-}
-
-static cpl_proxy_grads grads_of(cpl_erc_gradients dw, bool used)
-{
-    return (cpl_proxy_grads){.at = used ? dw.at : NULL, .stride = dw.stride};
-}
-
 static cpl_proxy_job job_of(const cpl_erc *erc)
 {
     const bool gate = cpl_proxy_has_gate(erc->activation), up = cpl_proxy_has_up(erc->activation);
@@ -199,13 +191,13 @@ static cpl_proxy_job job_of(const cpl_erc *erc)
         .alpha      = erc->alpha,
         .weight     = erc->weight,
         .R          = erc->router,
-        .gate       = weights_of(erc->gate, gate),
-        .up         = weights_of(erc->up, up),
-        .down       = weights_of(erc->down, down),
+        .gate       = {.at = gate ? erc->gate.at : NULL, .stride = erc->gate.stride},
+        .up         = {.at = up ? erc->up.at : NULL, .stride = erc->up.stride},
+        .down       = {.at = down ? erc->down.at : NULL, .stride = erc->down.stride},
         .dR         = erc->router_grad,
-        .dgate      = grads_of(erc->gate_grad, gate),
-        .dup        = grads_of(erc->up_grad, up),
-        .ddown      = grads_of(erc->down_grad, down),
+        .dgate      = {.at = gate ? erc->gate_grad.at : NULL, .stride = erc->gate_grad.stride},
+        .dup        = {.at = up ? erc->up_grad.at : NULL, .stride = erc->up_grad.stride},
+        .ddown      = {.at = down ? erc->down_grad.at : NULL, .stride = erc->down_grad.stride},
         .M          = erc->M,
         .diagonal   = erc->diagonal,
         .violations = erc->violations,
@@ -223,11 +215,9 @@ static evaluation evaluation_of(const cpl_erc *erc, void *scratch)
 
     const size_t skip =
         scratch ? (CPL_ALIGNMENT - (uintptr_t)scratch % CPL_ALIGNMENT) % CPL_ALIGNMENT : 0;
-    cpl_arena arena;
-    cpl_arena_measure(&arena);
-    arena.base     = scratch ? (char *)scratch + skip : NULL;
-    arena.capacity = scratch ? SIZE_MAX / 2 : SIZE_MAX; /* how much there is, begin() checks */
-    float *eps     = cpl_arena_take(&arena, (size_t)n * sizeof(float));
+    cpl_arena arena = cpl_arena_over(scratch ? (char *)scratch + skip : NULL,
+                                     scratch ? SIZE_MAX / 2 : SIZE_MAX); /* begin() checks */
+    float *eps = cpl_arena_take(&arena, (size_t)n * sizeof(float));
     if (!e.eps.data) e.eps.data = eps;
     float *diagonal   = cpl_arena_take(&arena, (size_t)n * sizeof(float));
     int32_t *violated = cpl_arena_take(&arena, 2 * (size_t)n * sizeof(int32_t));

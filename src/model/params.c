@@ -82,66 +82,50 @@ static int64_t size_of(const cpl_model_settings *c, size s)
     return of[s];
 }
 
-/* How many lines of this kind of owner the model has, from line `from` on until another kind. */
-static int64_t run_of(const cpl_model_settings *c, int *from, bool of_model)
+/* The lines that the model has, in the list's order, and how many of them stand before the layers,
+ * in each, and behind them. */
+typedef struct lines {
+    const row *at[N_ROWS];
+    int64_t count[3];
+} lines;
+
+static lines lines_of(const cpl_model_settings *c)
 {
-    int64_t count = 0;
-    for (; *from < N_ROWS && (list[*from].owner == MODEL) == of_model; ++*from)
-        count += has(c, list[*from].when);
-    return count;
+    lines all = {0};
+    int n = 0, part = 0;
+    for (const row *r = list; r < list + N_ROWS; r++) {
+        if ((r->owner == MODEL) == (part == 1)) part++;
+        if (!has(c, r->when)) continue;
+        all.at[n++] = r;
+        all.count[part]++;
+    }
+    CPL_ASSERT(part == 2);
+    return all;
 }
 
-/* The list's three parts, before the layers, in each, behind them: where each begins, and how many
- * of its lines the model has. */
-typedef struct parts {
-    int first[3];
-    int64_t count[3];
-} parts;
-
-static parts parts_of(const cpl_model_settings *c)
+static int64_t count_of(const lines *all, const cpl_model_settings *c)
 {
-    parts p = {{0}, {0}};
-    int at  = 0;
-    for (int i = 0; i < 3; i++) {
-        p.first[i] = at;
-        p.count[i] = run_of(c, &at, i != 1);
-    }
-    CPL_ASSERT(at == N_ROWS);
-    return p;
+    return all->count[0] + c->n_layers * all->count[1] + all->count[2];
 }
 
 int64_t cpl_params_count(const cpl_model_settings *config)
 {
-    const parts p = parts_of(config);
-    return p.count[0] + config->n_layers * p.count[1] + p.count[2];
-}
-
-/* The `nth` line, from line `at` on, that the model has. */
-static const row *line_of(const cpl_model_settings *c, int at, int64_t nth)
-{
-    while (!has(c, list[at].when) || nth-- > 0) at++;
-    return &list[at];
-}
-
-static const row *row_of(const cpl_model_settings *c, int64_t i, int64_t *layer)
-{
-    const parts p  = parts_of(c);
-    int64_t behind = p.count[0] + c->n_layers * p.count[1];
-    *layer         = -1;
-    if (i < p.count[0]) return line_of(c, p.first[0], i);
-    if (i >= behind) return line_of(c, p.first[2], i - behind);
-    *layer = (i - p.count[0]) / p.count[1];
-    return line_of(c, p.first[1], (i - p.count[0]) % p.count[1]);
+    const lines all = lines_of(config);
+    return count_of(&all, config);
 }
 
 cpl_param cpl_params_at(const cpl_model_settings *config, int64_t i)
 {
-    int64_t layer;
-    CPL_ASSERT(i >= 0 && i < cpl_params_count(config));
-    const row *r = row_of(config, i, &layer);
+    const lines all     = lines_of(config);
+    const int64_t first = all.count[0], each = all.count[1], last = first + config->n_layers * each;
+    const bool in_layer = i >= first && i < last;
+    CPL_ASSERT(i >= 0 && i < count_of(&all, config));
+    const row *r = all.at[i < first  ? i
+                          : in_layer ? first + (i - first) % each
+                                     : first + each + i - last];
     cpl_param p  = {.field      = r->field,
                     .hub        = r->hub,
-                    .layer      = layer,
+                    .layer      = in_layer ? (i - first) / each : -1,
                     .per_expert = r->owner == EXPERTS,
                     .init       = r->init,
                     .stream     = r->stream,

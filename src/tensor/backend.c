@@ -36,7 +36,6 @@ typedef struct kernels {
 #define CPL_ISA_ROW(isa) {#isa, "cpu " #isa, &cpl_cpu_ops_##isa},
 static const kernels all_kernels[] = {CPL_ISAS};
 #undef CPL_ISA_ROW
-enum { N_KERNELS = sizeof all_kernels / sizeof all_kernels[0] };
 
 static struct {
     pthread_once_t once;

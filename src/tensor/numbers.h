@@ -2,7 +2,7 @@
  *
  * Room:    tensor (header only; uses nothing).
  * Names:   the argument of each `x_to_f32` is the bit pattern of one value.
- * Source:  IEEE 754 for f16; OCP 8-bit and microscaling formats for f8 and e8m0.
+ * Source:  IEEE 754 for f16; OCP 8-bit and microscaling formats for f8, e8m0 and f4.
  *
  * Every value of every format here is exactly a float, so only cpl_bf16_from_f32 rounds. */
 #ifndef CPL_TENSOR_NUMBERS_H
@@ -77,6 +77,14 @@ static inline float cpl_e8m0_to_f32(uint8_t bits)
 {
     if (bits == 0xff) return cpl_f32_from_bits(0x7fc00000u);
     return bits ? cpl_f32_from_bits((uint32_t)bits << 23) : 0x1p-127f; /* the first is subnormal */
+}
+
+/* E2M1 in the low four bits; the upper four are ignored. */
+static inline float cpl_f4_to_f32(uint8_t bits)
+{
+    static const float values[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                     -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+    return values[bits & 15u];
 }
 
 #endif /* CPL_TENSOR_NUMBERS_H */

@@ -100,8 +100,8 @@ typedef struct cpl_expert_weights {
 } cpl_expert_weights;
 
 /* How strongly an expert answers to every router row, row of its gate by row (response.c). For
- * matrices that come from a file in pieces; a model in memory has its M from proxy.h. X [n,d] are the
- * router rows or proxies, W [rows,d] some rows of an expert's gate. With all of its rows added,
+ * matrices that come from a file in pieces; a model in memory has its M from proxy.h. X [n,d] are
+ * the router rows or proxies, W [rows,d] some rows of an expert's gate. With all of its rows added,
  * sqrt(squares[i]) is M[i,j] and sqrt(*norm) is |W_g^j|_F. X and W are F32 and multiplied as such,
  * whatever be->compute is. */
 typedef struct cpl_response_ops {

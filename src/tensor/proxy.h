@@ -15,7 +15,7 @@
 
 struct cpl_backend;
 
-/* What an activation needs: the gate, the up matrix, SiLU; the down matrix is for the output alone. */
+/* What an activation needs: gate, up matrix, SiLU. The down matrix is for the output alone. */
 static inline bool cpl_proxy_has_gate(cpl_erc_activation a)
 {
     return a != CPL_ERC_UP;

@@ -61,6 +61,13 @@ static inline size_t cpl_tensor_bytes(cpl_tensor t)
     return (size_t)cpl_tensor_count(t) * cpl_dtype_bytes(t.dtype);
 }
 
+/* An arena over `bytes` that belong to somebody else: pieces of it are taken with cpl_arena_take,
+ * by the same function that measured them. NULL and SIZE_MAX: one that measures. */
+static inline cpl_arena cpl_arena_over(void *base, size_t bytes)
+{
+    return (cpl_arena){.base = (char *)base, .capacity = bytes};
+}
+
 /* The tensor with memory of the arena; without while that measures. */
 static inline cpl_tensor cpl_tensor_take(cpl_arena *arena, cpl_tensor t)
 {

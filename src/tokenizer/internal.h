@@ -1,14 +1,13 @@
-/* internal.h - what a loaded tokenizer consists of, how its file is read, and BPE of one word.
+/* internal.h - what a loaded tokenizer consists of: BPE of one word, words of a text, its file.
  *
  * Room:   tokenizer. Not for other rooms.
- * Merges: among neighbouring tokens that have a merge, the pair with the lowest rank, the leftmost of
- *         equal ones, becomes one token; again until no pair has a merge. */
+ * Merges: among neighbouring tokens that have a merge, the pair with the lowest rank, the
+ *         leftmost of equal ones, becomes one token; again until no pair has a merge. */
 #ifndef CPL_TOKENIZER_INTERNAL_H
 #define CPL_TOKENIZER_INTERNAL_H
 
 #include <jansson.h>
 
-#include "tokenizer/split.h"
 #include "tokenizer/tokenizer.h"
 
 /* ---- byte-pair encoding of one word (merge.c) ---- */
@@ -51,6 +50,49 @@ void cpl_merge_scratch_free(cpl_merge_scratch *scratch);
  * beyond 2 GiB are CPL_ERR_INPUT. Bytes without a token are left out (they occur in no UTF-8). */
 CPL_NODISCARD cpl_status cpl_merge_word(const cpl_merges *merges, cpl_merge_scratch *scratch,
                                         const char *word, size_t n, int32_t *ids, size_t *count);
+
+/* ---- text cut into words, and added tokens in it (split.c) ---- */
+
+/* The two patterns that are known. Both tile the text. */
+typedef enum cpl_split_kind {
+    CPL_SPLIT_GPT2,  /* 's|'t|... ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
+    CPL_SPLIT_DOLMA2 /* contractions in any case, digits in threes, words with one mark before them
+                      */
+} cpl_split_kind;
+
+/* Cuts well-formed UTF-8 from *at on, up to `max` words: sets ends[i] to where word i ends and *at
+ * to where the last one does; returns how many. The end of the text is `length`. */
+size_t cpl_split(cpl_split_kind kind, const char *text, size_t length, size_t *at, size_t *ends,
+                 size_t max);
+
+/* The kind whose regular expression, as written in tokenizer.json, is `pattern`; false if none is.
+ */
+bool cpl_split_known(const char *pattern, cpl_split_kind *kind);
+
+typedef struct cpl_added {
+    uint32_t start, length; /* what is looked for: bytes of the set; length at least 1 */
+    int32_t id;
+    bool special;
+} cpl_added;
+
+/* Added tokens to be found in one pass. `first` and `second` have a common bit for two bytes only
+ * if some token may begin with them, which settles nearly every place without a comparison. */
+typedef struct cpl_added_set {
+    cpl_added *at;       /* by first byte, the longest first within it */
+    const char *bytes;   /* what `start` counts in; not owned */
+    uint32_t begin[257]; /* tokens with first byte b: begin[b] to begin[b + 1] */
+    uint32_t count;
+    uint8_t first[256], second[256];
+    int only; /* the first byte of all of them; -1 if they differ */
+} cpl_added_set;
+
+/* Sorts at[0..count), whose contents lie in `bytes`, and sets the rest. */
+void cpl_added_index(cpl_added_set *set, const char *contents);
+
+/* The first place from `from` on where a token of the set stands, and the longest one there; or
+ * `length`, and *hit NULL. */
+size_t cpl_added_find(const cpl_added_set *set, const char *text, size_t length, size_t from,
+                      const cpl_added **hit);
 
 /* ---- the tokenizer (tokenizer.c) ---- */
 

@@ -29,13 +29,14 @@ static bool is_type(const json_t *part, const char *type)
     return strcmp(type_of(part), type) == 0;
 }
 
-static cpl_status check_normalizer(cpl_tokenizer *t, const json_t *part, const char *path)
+/* That part `name` is of this type, or absent where that is allowed. */
+static cpl_status check_type(const json_t *root, const char *name, const char *type, bool or_absent,
+                             const char *path)
 {
-    t->nfc = !is_absent(part);
-    if (t->nfc && !is_type(part, "NFC"))
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: normalizer %s is not supported; NFC and null are", path,
-                        type_of(part));
-    return CPL_OK;
+    const json_t *part = json_object_get(root, name);
+    if (is_type(part, type) || (or_absent && is_absent(part))) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: %s %s is not supported; %s %s", path, name, type_of(part),
+                    type, or_absent ? "and null are" : "is");
 }
 
 static cpl_status check_split(cpl_tokenizer *t, const json_t *part, const char *path)
@@ -98,16 +99,8 @@ static cpl_status check_ends(const json_t *root, const char *path)
         if (!is_absent(json_object_get(root, absent[i])))
             return CPL_FAIL(CPL_ERR_INPUT, "%s: %s is not supported; set it to null", path,
                             absent[i]);
-    const json_t *post = json_object_get(root, "post_processor");
-    if (!is_absent(post) && !is_type(post, "ByteLevel"))
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: post_processor %s is not supported; ByteLevel and null are", path,
-                        type_of(post));
-    const json_t *decoder = json_object_get(root, "decoder");
-    if (!is_type(decoder, "ByteLevel"))
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: decoder %s is not supported; ByteLevel is", path,
-                        type_of(decoder));
-    return CPL_OK;
+    CPL_TRY(check_type(root, "post_processor", "ByteLevel", true, path));
+    return check_type(root, "decoder", "ByteLevel", false, path);
 }
 
 static cpl_status check_model(const json_t *model, const char *path)
@@ -136,7 +129,8 @@ static cpl_status check_model(const json_t *model, const char *path)
 static cpl_status check(cpl_tokenizer *t, const json_t *root, const char *path)
 {
     CPL_TRY(check_model(json_object_get(root, "model"), path));
-    CPL_TRY(check_normalizer(t, json_object_get(root, "normalizer"), path));
+    CPL_TRY(check_type(root, "normalizer", "NFC", true, path));
+    t->nfc = !is_absent(json_object_get(root, "normalizer"));
     CPL_TRY(check_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), path));
     return check_ends(root, path);
 }

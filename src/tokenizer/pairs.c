@@ -19,22 +19,10 @@ void cpl_pairs_free(cpl_pairs *pairs)
     memset(pairs, 0, sizeof *pairs);
 }
 
-cpl_status cpl_pairs_grow(void *list, size_t *capacity, size_t count, size_t item_bytes)
-{
-    void *items;
-    if (count < *capacity) return CPL_OK;
-    memcpy(&items, list, sizeof items);
-    items = cpl_realloc(items, (*capacity * 2 + 1024) * item_bytes);
-    if (!items) return CPL_ERR_MEMORY;
-    memcpy(list, &items, sizeof items);
-    *capacity = *capacity * 2 + 1024;
-    return CPL_OK;
-}
-
 static cpl_status number_pair(cpl_pairs *pairs, cpl_pair pair, uint32_t *number)
 {
     size_t known = pairs->tally.count;
-    CPL_TRY(cpl_pairs_grow(&pairs->state, &pairs->state_capacity, known, sizeof *pairs->state));
+    CPL_TRY(cpl_tally_grow(&pairs->state, &pairs->state_capacity, known, sizeof *pairs->state));
     CPL_TRY(cpl_tally_number(&pairs->tally, &pair, sizeof pair, number));
     if (*number == known) pairs->state[known] = (cpl_pair_state){.first = CPL_NO_PAIR};
     return CPL_OK;
@@ -46,7 +34,7 @@ static cpl_status note_word(cpl_pairs *pairs, uint32_t number, uint32_t word)
     if (head != CPL_NO_PAIR && pairs->words[head].word == word) return CPL_OK;
     if (pairs->word_count >= CPL_NO_PAIR)
         return CPL_FAIL(CPL_ERR_INPUT, "the text has too many different words to train on");
-    CPL_TRY(cpl_pairs_grow(&pairs->words, &pairs->word_capacity, pairs->word_count,
+    CPL_TRY(cpl_tally_grow(&pairs->words, &pairs->word_capacity, pairs->word_count,
                            sizeof *pairs->words));
     pairs->words[pairs->word_count] = (cpl_pair_word){word, head};
     pairs->state[number].first      = (uint32_t)pairs->word_count++;
@@ -56,7 +44,7 @@ static cpl_status note_word(cpl_pairs *pairs, uint32_t number, uint32_t word)
 static cpl_status note_growth(cpl_pairs *pairs, uint32_t number)
 {
     if (pairs->state[number].waiting) return CPL_OK;
-    CPL_TRY(cpl_pairs_grow(&pairs->grown, &pairs->grown_capacity, pairs->grown_count,
+    CPL_TRY(cpl_tally_grow(&pairs->grown, &pairs->grown_capacity, pairs->grown_count,
                            sizeof *pairs->grown));
     pairs->grown[pairs->grown_count++] = number;
     pairs->state[number].waiting       = true;
@@ -82,7 +70,7 @@ static bool is_better(const cpl_pair_candidate *a, const cpl_pair_candidate *b)
 
 static cpl_status push(cpl_pairs *pairs, cpl_pair_candidate candidate)
 {
-    CPL_TRY(cpl_pairs_grow(&pairs->heap, &pairs->heap_capacity, pairs->heap_count,
+    CPL_TRY(cpl_tally_grow(&pairs->heap, &pairs->heap_capacity, pairs->heap_count,
                            sizeof *pairs->heap));
     cpl_pair_candidate *list = pairs->heap;
     size_t at                = pairs->heap_count++;

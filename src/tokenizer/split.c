@@ -1,9 +1,9 @@
-/* split.c - see split.h
+/* split.c - cuts text into words, and finds added tokens in it; see internal.h.
  *
  * The patterns are read off as scanners: at each place the alternatives are tried in the order of
  * the regular expression, and what remains of each is a run of one class. Only the classes of
  * unicode.h decide; no pattern engine has exactly those. */
-#include "tokenizer/split.h"
+#include "tokenizer/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -48,16 +48,15 @@ static cpl_status grow_table(cpl_tally *tally)
     return CPL_OK;
 }
 
-static cpl_status grow_entries(cpl_tally *tally)
+cpl_status cpl_tally_grow(void *list, size_t *capacity, size_t count, size_t item_bytes)
 {
-    if (tally->count == INT32_MAX)
-        return CPL_FAIL(CPL_ERR_INPUT, "more than %d different words or pairs", INT32_MAX);
-    if (tally->count < tally->capacity) return CPL_OK;
-    uint32_t capacity   = tally->capacity < INT32_MAX / 2 ? tally->capacity * 2 + 256 : INT32_MAX;
-    cpl_tally_entry *at = cpl_realloc(tally->at, capacity * sizeof *at);
-    if (!at) return CPL_ERR_MEMORY;
-    tally->at       = at;
-    tally->capacity = capacity;
+    void *items;
+    if (count < *capacity) return CPL_OK;
+    memcpy(&items, list, sizeof items);
+    items = cpl_realloc(items, (*capacity * 2 + 1024) * item_bytes);
+    if (!items) return CPL_ERR_MEMORY;
+    memcpy(list, &items, sizeof items);
+    *capacity = *capacity * 2 + 1024;
     return CPL_OK;
 }
 
@@ -66,7 +65,9 @@ cpl_status cpl_tally_number(cpl_tally *tally, const void *bytes, size_t length, 
     if (!tally->table || tally->count > tally->mask / 2) CPL_TRY(grow_table(tally));
     uint32_t place = place_of(tally, bytes, length);
     if (!tally->table[place]) {
-        CPL_TRY(grow_entries(tally));
+        if (tally->count == INT32_MAX)
+            return CPL_FAIL(CPL_ERR_INPUT, "more than %d different words or pairs", INT32_MAX);
+        CPL_TRY(cpl_tally_grow(&tally->at, &tally->capacity, tally->count, sizeof *tally->at));
         size_t start = tally->bytes.length;
         cpl_text_append(&tally->bytes, bytes, length);
         CPL_TRY(cpl_text_status(&tally->bytes));

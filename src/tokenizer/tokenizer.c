@@ -27,11 +27,6 @@ int32_t cpl_tokenizer_eos(const cpl_tokenizer *t)
     return t->eos;
 }
 
-bool cpl_tokenizer_normalizes(const cpl_tokenizer *t)
-{
-    return t->nfc;
-}
-
 uint64_t cpl_tokenizer_hash(const cpl_tokenizer *t)
 {
     return t->hash;

@@ -48,9 +48,6 @@ int32_t cpl_tokenizer_eos(const cpl_tokenizer *t);
  * the vocabulary (" the", not its spelling in the file); -1 if none. A search over all tokens. */
 int32_t cpl_tokenizer_id(const cpl_tokenizer *t, const char *content);
 
-/* Whether text is brought to NFC before it is encoded: decoding then gives the NFC form. */
-bool cpl_tokenizer_normalizes(const cpl_tokenizer *t);
-
 /* XXH3 (64 bits) of the file's bytes; for GPT-2's form that of the merges, seeded with that of the
  * vocabulary. */
 uint64_t cpl_tokenizer_hash(const cpl_tokenizer *t);

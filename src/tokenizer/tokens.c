@@ -274,10 +274,12 @@ static cpl_status add_entry(reader *r, const json_t *entry, size_t rank)
     return add_merge(r, rank);
 }
 
-static void reader_free(reader *r)
+/* After the last merge, which gave `status`. */
+static cpl_status reader_end(reader *r, cpl_status status)
 {
     cpl_text_free(&r->left);
     cpl_text_free(&r->right);
+    return status == CPL_OK ? cpl_merges_finish(&r->t->merges) : status;
 }
 
 cpl_status cpl_tokenizer_read_merges(cpl_tokenizer *t, const json_t *vocab, const json_t *merges,
@@ -288,12 +290,9 @@ cpl_status cpl_tokenizer_read_merges(cpl_tokenizer *t, const json_t *vocab, cons
     if (!json_is_array(merges))
         return CPL_FAIL(CPL_ERR_INPUT, "%s: model.merges is not a list", path);
     CPL_TRY(cpl_merges_init(&t->merges, (uint32_t)json_array_size(merges)));
-    for (size_t i = 0; i < json_array_size(merges); i++)
-        CPL_TRY_DONE(add_entry(&r, json_array_get(merges, i), i));
-    status = cpl_merges_finish(&t->merges);
-done:
-    reader_free(&r);
-    return status;
+    for (size_t i = 0; i < json_array_size(merges) && status == CPL_OK; i++)
+        status = add_entry(&r, json_array_get(merges, i), i);
+    return reader_end(&r, status);
 }
 
 /* The length of the line at `at`, without its end; sets where the next one begins. */
@@ -322,13 +321,9 @@ cpl_status cpl_tokenizer_read_merge_lines(cpl_tokenizer *t, const json_t *vocab,
     CPL_TRY(cpl_merges_init(&t->merges, (uint32_t)count_lines(lines)));
     if (lines->length >= strlen(version) && memcmp(lines->bytes, version, strlen(version)) == 0)
         (void)line_at(lines, 0, &at);
-    for (; at < lines->length; at = next) {
+    for (; at < lines->length && status == CPL_OK; at = next) {
         size_t length = line_at(lines, at, &next);
-        if (length == 0) continue;
-        CPL_TRY_DONE(add_spaced(&r, lines->bytes + at, length, rank++));
+        if (length > 0) status = add_spaced(&r, lines->bytes + at, length, rank++);
     }
-    status = cpl_merges_finish(&t->merges);
-done:
-    reader_free(&r);
-    return status;
+    return reader_end(&r, status);
 }

@@ -241,7 +241,7 @@ static cpl_status joined_id(cpl_bpe_trainer *trainer, cpl_pair pair, uint32_t *i
 static cpl_status note_merge(cpl_bpe_trainer *trainer, cpl_pair pair)
 {
     CPL_TRY(
-        cpl_pairs_grow(&trainer->merges, &trainer->merge_capacity, trainer->n_merges, sizeof pair));
+        cpl_tally_grow(&trainer->merges, &trainer->merge_capacity, trainer->n_merges, sizeof pair));
     trainer->merges[trainer->n_merges++] = pair;
     return CPL_OK;
 }

@@ -18,7 +18,8 @@ typedef struct cpl_tally_entry {
 typedef struct cpl_tally {
     cpl_text bytes;
     cpl_tally_entry *at; /* [count] */
-    uint32_t count, capacity;
+    uint32_t count;
+    size_t capacity;
     uint32_t *table; /* number + 1 by hash, 0 is free; at most half full */
     uint32_t mask;   /* places - 1 */
 } cpl_tally;
@@ -29,6 +30,10 @@ void cpl_tally_free(cpl_tally *tally);
  * strings. On failure the tally is as before. */
 CPL_NODISCARD cpl_status cpl_tally_number(cpl_tally *tally, const void *bytes, size_t length,
                                           uint32_t *number);
+
+/* Room for one more item in a list of `count`: `list` is the address of the pointer to it. */
+CPL_NODISCARD cpl_status cpl_tally_grow(void *list, size_t *capacity, size_t count,
+                                        size_t item_bytes);
 
 /* ---- the pairs of neighbouring tokens: how often each stands in the words, in which words, and
  * which is the most frequent (pairs.c) ---- */
@@ -70,10 +75,6 @@ typedef struct cpl_pairs {
 } cpl_pairs;
 
 void cpl_pairs_free(cpl_pairs *pairs);
-
-/* Room for one more item in a list of `count`: `list` is the address of the pointer to it. */
-CPL_NODISCARD cpl_status cpl_pairs_grow(void *list, size_t *capacity, size_t count,
-                                        size_t item_bytes);
 
 /* Adds `count` to a pair. If it is positive the word is noted, and the pair will be offered. */
 CPL_NODISCARD cpl_status cpl_pairs_add(cpl_pairs *pairs, cpl_pair pair, int64_t count,

@@ -79,8 +79,8 @@ static cpl_status give_up(const cpl_trainer *t)
 
 /* ---- what happens between steps ---- */
 
-/* The loss of at most eval.max_sequences of label `label` of the held-out data, in fixed order, with the
- * step's activations and batch. */
+/* The loss of at most eval.max_sequences of label `label` of the held-out data, in fixed order,
+ * with the step's activations and batch. */
 static cpl_status evaluate_source(cpl_trainer *t, int64_t label, cpl_source_loss *loss)
 {
     cpl_loader *held_out = t->data.held_out;
@@ -100,8 +100,8 @@ static cpl_status evaluate_source(cpl_trainer *t, int64_t label, cpl_source_loss
 }
 
 /* Fills layer[].erc_clean: the loss of every layer at erc.alpha with erc.activation, from the F32
- * masters, without noise; the same number for anyone who computes it from the checkpoint. `figures`:
- * also layer[].figures, as they are without noise. Without a router there is nothing to compute. */
+ * masters, without noise; the same number for anyone who computes it from the checkpoint.
+ * `figures`: also layer[].figures without noise. Without a router there is nothing to compute. */
 static void evaluate_coupling(cpl_trainer *t, bool figures)
 {
     cpl_backend f32         = t->backend; /* the masters are F32, whatever training computes in */

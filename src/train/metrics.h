@@ -75,9 +75,9 @@ json_t *cpl_metrics_json(const cpl_metrics *metrics);
 
 /* ---- metrics.jsonl of a run that goes on (metrics_file.c) ----
  *
- * Lines of later steps than the checkpoint's go: those steps are made again. All others stay, byte by
- * byte, damaged ones too: who reads the file counts them. Limits: a regular file, not a link, of at
- * most CPL_METRICS_MOST_BYTES, with lines of at most CPL_METRICS_LINE_BYTES. */
+ * Lines of later steps than the checkpoint's go: those steps are made again. All others stay, byte
+ * by byte, damaged ones too: who reads the file counts them. Limits: a regular file, not a link, of
+ * at most CPL_METRICS_MOST_BYTES, with lines of at most CPL_METRICS_LINE_BYTES. */
 #define CPL_METRICS_MOST_BYTES (INT64_C(1) << 36)
 enum { CPL_METRICS_LINE_BYTES = 1 << 28 };
 

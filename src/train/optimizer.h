@@ -30,8 +30,8 @@ double cpl_optimizer_norm(cpl_optimizer *o, cpl_model *model);
 void cpl_optimizer_update(cpl_optimizer *o, cpl_model *model, const cpl_train_settings *settings,
                           double norm, double lr);
 
-/* The learning rate of a step, counted from 1. Up to warm-up: peak * step / warmup; after it a cosine
- * from the peak to the minimum, which the last step has (docs/method.md 7.4). */
+/* The learning rate of a step, counted from 1. Up to warm-up: peak * step / warmup; after it a
+ * cosine from the peak to the minimum, which the last step has (docs/method.md 7.4). */
 double cpl_optimizer_lr(const cpl_train_settings *settings, int64_t step);
 
 #endif /* CPL_TRAIN_OPTIMIZER_H */

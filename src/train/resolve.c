@@ -1,5 +1,5 @@
-/* resolve.c - see resolve.h */
-#include "train/resolve.h"
+/* resolve.c - settings that follow from others; see loop.h. */
+#include "train/loop.h"
 
 #include <stdlib.h>
 #include <string.h>

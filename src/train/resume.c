@@ -58,9 +58,9 @@ static void warn_of_steps(const change *c, const cpl_log *log)
                  (long long)*(const cpl_field_INT *)c->fresh);
 }
 
-/* One that is neither a step count nor allowed to change. where: the file that says what the run was
- * made with, and config.yaml says another thing; files may have moved, and what they hold is compared
- * where it is read. NULL: config.yaml and the user's settings differ. */
+/* One that is neither a step count nor allowed to change. where: the file that says what the run
+ * was made with, and config.yaml says another thing; files may have moved, and what they hold is
+ * compared where it is read. NULL: config.yaml and the user's settings differ. */
 static cpl_status judge(const change *c, const char *where, const cpl_log *log)
 {
     cpl_text was = {0}, is = {0};

@@ -160,17 +160,15 @@ static void weight_losses(cpl_model *model, cpl_params *grads, bool with_figures
 
 static void clear(cpl_metrics *m)
 {
-    cpl_metrics kept = *m;
-    memset(m, 0, sizeof *m);
-    m->step      = kept.step;
-    m->tokens    = kept.tokens;
-    m->skipped   = kept.skipped;
-    m->n_layers  = kept.n_layers;
-    m->n_experts = kept.n_experts;
-    m->n_sources = kept.n_sources;
-    m->layer     = kept.layer;
-    m->counts    = kept.counts;
-    m->source    = kept.source;
+    *m = (cpl_metrics){.step      = m->step,
+                       .tokens    = m->tokens,
+                       .skipped   = m->skipped,
+                       .n_layers  = m->n_layers,
+                       .n_experts = m->n_experts,
+                       .n_sources = m->n_sources,
+                       .layer     = m->layer,
+                       .counts    = m->counts,
+                       .source    = m->source};
     memset(m->layer, 0, (size_t)m->n_layers * sizeof *m->layer);
     memset(m->counts, 0, (size_t)(m->n_layers * m->n_experts) * sizeof *m->counts);
 }

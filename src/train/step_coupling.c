@@ -49,102 +49,93 @@ static void add(cpl_backend *be, cpl_tensor to, cpl_tensor t)
     if (t.data) be->ops->add(be, to, t);
 }
 
-/* What one layer's loss counts in the whole: erc.reduce over the layers that have it. */
-static double layers_share(const cpl_settings *settings, double coupled)
-{
-    return settings->losses.erc.reduce == CPL_ERC_MEAN ? 1.0 / coupled : 1.0;
-}
-
-typedef struct coupling_of {
+/* The coupling loss of a step. */
+typedef struct job {
+    cpl_step *step;
+    cpl_model *model;
+    cpl_params *grads;
+    const cpl_settings *settings;
+    cpl_metrics *m;
     float alpha;
-    double weight; /* of one layer's loss */
+    double share; /* of one layer in the loss: erc.reduce over the layers that have it */
     bool figures;
-} coupling_of;
+} job;
 
-static double couple(cpl_step *step, cpl_model *model, int64_t l, const cpl_settings *settings,
-                     coupling_of how, int64_t at_step, cpl_tensor dR, cpl_expert_weights dw)
+/* Computes layer l's loss, and the gradient of `weight` times it. */
+static void couple(const job *j, int64_t l, double weight, cpl_tensor dR, cpl_expert_weights dw)
 {
+    const cpl_step *step = j->step;
     cpl_coupling_result result;
-    cpl_coupling_noise noise = {.seed  = (uint64_t)settings->train.seed,
-                                .step  = (uint64_t)at_step,
+    cpl_coupling_noise noise = {.seed  = (uint64_t)j->settings->train.seed,
+                                .step  = (uint64_t)j->m->step,
                                 .layer = (uint32_t)l,
                                 .given = step->has_delta};
     cpl_coupling_outputs out = {step->M[l], step->eps[l], step->delta[l], dR, dw};
-    cpl_coupling(model->be, &result, &out, model->master.layer[l].router,
-                 cpl_moe_experts(&model->compute.layer[l]), &settings->losses.erc, how.alpha,
-                 (float)how.weight, &noise);
-    return result.loss;
+    cpl_coupling(j->model->be, &result, &out, j->model->master.layer[l].router,
+                 cpl_moe_experts(&j->model->compute.layer[l]), &j->settings->losses.erc, j->alpha,
+                 (float)weight, &noise);
+    j->m->layer[l].aux[CPL_AUX_ERC] = result.loss;
 }
 
 /* The layer's coupling gradient by itself in the activations' memory, compared, then added. */
-static double couple_separately(cpl_step *step, cpl_model *model, cpl_layer_params *grads,
-                                int64_t l, const cpl_settings *settings, coupling_of how,
-                                int64_t at_step, cpl_layer_metrics *layer)
+static void couple_separately(const job *j, int64_t l, double weight)
 {
-    cpl_backend *be = model->be;
-    cpl_arena_release(&step->arena, step->pass_mark);
-    apart a = take_apart(&step->arena, settings, &model->config);
+    cpl_backend *be          = j->model->be;
+    cpl_layer_params *grads  = &j->grads->layer[l];
+    cpl_layer_metrics *layer = &j->m->layer[l];
+    cpl_arena_release(&j->step->arena, j->step->pass_mark);
+    apart a = take_apart(&j->step->arena, j->settings, &j->model->config);
     zero(be, a.router);
     zero(be, a.experts.w_gate);
     zero(be, a.experts.w_up);
     zero(be, a.experts.w_down);
-    double loss = couple(step, model, l, settings, how, at_step, a.router, a.experts);
+    couple(j, l, weight, a.router, a.experts);
     compare(be, &layer->router_ratio, &layer->router_cos, a.router, grads->router);
     compare(be, &layer->gate_ratio, &layer->gate_cos, a.experts.w_gate, grads->w_gate);
     add(be, grads->router, a.router);
     add(be, grads->w_gate, a.experts.w_gate);
     add(be, grads->w_up, a.experts.w_up);
     add(be, grads->w_down, a.experts.w_down);
-    return loss;
 }
 
 /* Of layer l, whose M, eps and delta have just been made. */
-static void fill_figures(cpl_step *step, cpl_model *model, int64_t l, const cpl_settings *settings,
-                         coupling_of how, cpl_layer_metrics *layer)
+static void fill_figures(const job *j, int64_t l)
 {
-    cpl_backend *be           = model->be;
-    const cpl_layer_params *w = &model->master.layer[l];
-    const bool noisy          = settings->losses.erc.noise != CPL_NOISE_NONE;
+    cpl_backend *be           = j->model->be;
+    const cpl_step *step      = j->step;
+    const cpl_layer_params *w = &j->model->master.layer[l];
+    cpl_layer_metrics *layer  = &j->m->layer[l];
+    const bool noisy          = j->settings->losses.erc.noise != CPL_NOISE_NONE;
     be->ops->row_norms(be, step->gate_norm, w->w_gate);
     be->ops->coupling_figures(be, &layer->figures, step->M[l], step->eps[l], w->router,
-                              noisy ? step->delta[l] : cpl_tensor_none(), step->gate_norm,
-                              how.alpha, model->config.top_k);
+                              noisy ? step->delta[l] : cpl_tensor_none(), step->gate_norm, j->alpha,
+                              j->model->config.top_k);
     layer->erc_over_diagonal = layer->aux[CPL_AUX_ERC] / layer->figures.m_diagonal;
 }
 
-/* Layer l, whose loss has the weight how.weight. */
-static void one_layer(cpl_step *step, cpl_model *model, cpl_params *grads, int64_t l,
-                      const cpl_settings *settings, coupling_of how, cpl_metrics *m)
+static void one_layer(const job *j, int64_t l, double weight)
 {
-    const cpl_expert_weights none = {cpl_tensor_none(), cpl_tensor_none(), cpl_tensor_none()};
-    cpl_layer_metrics *layer      = &m->layer[l];
-    if (how.weight <= 0)
-        layer->aux[CPL_AUX_ERC] =
-            couple(step, model, l, settings, how, m->step, cpl_tensor_none(), none);
-    else if (how.figures)
-        layer->aux[CPL_AUX_ERC] =
-            couple_separately(step, model, &grads->layer[l], l, settings, how, m->step, layer);
+    const cpl_tensor none   = cpl_tensor_none();
+    cpl_layer_params *grads = &j->grads->layer[l];
+    if (weight <= 0)
+        couple(j, l, weight, none, (cpl_expert_weights){none, none, none});
+    else if (j->figures)
+        couple_separately(j, l, weight);
     else
-        layer->aux[CPL_AUX_ERC] = couple(step, model, l, settings, how, m->step,
-                                         grads->layer[l].router, cpl_moe_experts(&grads->layer[l]));
-    if (how.figures) fill_figures(step, model, l, settings, how, layer);
+        couple(j, l, weight, grads->router, cpl_moe_experts(grads));
+    if (j->figures) fill_figures(j, l);
 }
 
 /* Every layer that has the loss; with figures or a measurement the others too, without weight. */
-static void all_layers(cpl_step *step, cpl_model *model, cpl_params *grads,
-                       const cpl_settings *settings, coupling_of how, bool measure, cpl_metrics *m)
+static void all_layers(const job *j, bool measure)
 {
-    const double coupled = (double)cpl_erc_n_layers(&settings->losses.erc, m->n_layers);
-    coupling_of idle     = how;
-    idle.weight          = 0;
-    for (int64_t l = 0; l < m->n_layers; l++) {
-        const bool has               = cpl_erc_layer_enabled(&settings->losses.erc, l);
-        m->layer[l].aux[CPL_AUX_ERC] = NAN; /* where it is not computed */
-        if (!has && !how.figures && !measure) continue;
-        one_layer(step, model, grads, l, settings, has ? how : idle, m);
-        if (has)
-            m->aux[CPL_AUX_ERC].value +=
-                layers_share(settings, coupled) * m->layer[l].aux[CPL_AUX_ERC];
+    cpl_aux_metrics *erc = &j->m->aux[CPL_AUX_ERC];
+    for (int64_t l = 0; l < j->m->n_layers; l++) {
+        const bool has                  = cpl_erc_layer_enabled(&j->settings->losses.erc, l);
+        j->m->layer[l].aux[CPL_AUX_ERC] = NAN; /* where it is not computed */
+        if (!has && !j->figures && !measure) continue;
+        one_layer(j, l, has ? erc->weight * j->share : 0);
+        if (has) erc->value += j->share * j->m->layer[l].aux[CPL_AUX_ERC];
     }
 }
 
@@ -152,17 +143,18 @@ void cpl_step_coupling(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, bool with_figures, bool measure_erc,
                        cpl_metrics *m)
 {
-    const double coupled = (double)cpl_erc_n_layers(&settings->losses.erc, m->n_layers);
-    cpl_aux_metrics *erc = &m->aux[CPL_AUX_ERC];
-    m->erc_alpha         = settings->losses.erc.alpha;
+    const cpl_erc_settings *s = &settings->losses.erc;
+    const double coupled      = (double)cpl_erc_n_layers(s, m->n_layers);
+    cpl_aux_metrics *erc      = &m->aux[CPL_AUX_ERC];
+    m->erc_alpha              = s->alpha;
     if (m->step > 0) /* step 0 is before the schedule: the settings as they are */
-        cpl_coupling_schedule(&settings->losses.erc, m->step, &erc->weight, &m->erc_alpha);
-    erc->computed   = erc->weight > 0 || measure_erc;
-    m->has_figures  = with_figures;
-    coupling_of how = {(float)m->erc_alpha, erc->weight * layers_share(settings, coupled),
-                       with_figures};
+        cpl_coupling_schedule(s, m->step, &erc->weight, &m->erc_alpha);
+    erc->computed  = erc->weight > 0 || measure_erc;
+    m->has_figures = with_figures;
     if (!erc->computed && !with_figures) return;
-    all_layers(step, model, grads, settings, how, measure_erc, m);
+    const double share = s->reduce == CPL_ERC_MEAN ? 1.0 / coupled : 1.0;
+    const job j = {step, model, grads, settings, m, (float)m->erc_alpha, share, with_figures};
+    all_layers(&j, measure_erc);
     if (!with_figures) return;
     cpl_arena_release(&step->arena, step->pass_mark); /* its arrays were written over */
     cpl_pass_take(&step->pass, &step->arena, &model->config, step->micro, step->seq_len, true,

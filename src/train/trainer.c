@@ -13,7 +13,6 @@
 #include "settings/yaml.h"
 #include "store/checkpoint.h"
 #include "store/run_dir.h"
-#include "train/resolve.h"
 
 static const double peak_seconds = 0.3; /* how long the machine's peak is measured */
 

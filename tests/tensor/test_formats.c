@@ -47,13 +47,6 @@ static const float *decoded_all(cpl_format format, const void *bytes, int64_t co
     return decoded(format, bytes, (cpl_decode_shape){1, count, 0, 0, 1});
 }
 
-/* E2M1 in the low four bits; the upper four are ignored. */
-static float f4(uint8_t bits)
-{
-    static const float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
-    return bits & 8 ? -values[bits & 7] : values[bits & 7];
-}
-
 /* ---- names and sizes ---- */
 
 static void test_names_and_sizes(void **state)
@@ -199,12 +192,12 @@ static void test_f4_pairs(void **state)
     for (int i = 0; i < 256; i++) all[i] = (uint8_t)i;
     const float *got = decoded_all(CPL_FORMAT_F4_PAIR, all, 512);
     for (int i = 0; i < 512; i++)
-        assert_true(same(got[i], f4((uint8_t)(i % 2 ? i / 2 >> 4 : i / 2))));
+        assert_true(same(got[i], cpl_f4_to_f32((uint8_t)(i % 2 ? i / 2 >> 4 : i / 2))));
     got = decoded(CPL_FORMAT_F4_PAIR, some, s);
     for (int i = 0; i < 15; i++) {
         const int at       = 2 + i / 5 * 8 + i % 5;
         const uint8_t byte = some[at / 2];
-        assert_true(same(got[i], f4((uint8_t)(at % 2 ? byte >> 4 : byte))));
+        assert_true(same(got[i], cpl_f4_to_f32((uint8_t)(at % 2 ? byte >> 4 : byte))));
     }
 }
 
@@ -346,7 +339,7 @@ static void test_mxfp4_factors(void **state)
                    (cpl_scale_shape){ROWS, COLS, 0, 1, 32, GROUPS});
     for (int i = 0; i < ROWS * COLS; i++) {
         const uint8_t byte = pairs[i / 2];
-        const float number = f4((uint8_t)(i % 2 ? byte >> 4 : byte));
+        const float number = cpl_f4_to_f32((uint8_t)(i % 2 ? byte >> 4 : byte));
         assert_true(same(cpl_f32(x)[i], (float)ldexp((double)number, powers[i / 32] - 127)));
     }
 }

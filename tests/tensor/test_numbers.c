@@ -38,7 +38,7 @@ static void sixteen_bits(void **state)
     }
 }
 
-static void eight_bits(void **state)
+static void eight_bits_and_four(void **state)
 {
     (void)state;
     for (unsigned bits = 0; bits < 256; bits++) {
@@ -46,6 +46,9 @@ static void eight_bits(void **state)
         assert_same(cpl_f8_e5m2_to_f32((uint8_t)bits), oracle(bits, 5, 2, true), bits);
         assert_same(cpl_e8m0_to_f32((uint8_t)bits), bits == 255 ? NAN : ldexp(1, (int)bits - 127),
                     bits);
+        double magnitude =
+            bits & 6 ? ldexp((bits & 1) + 2, (int)(bits >> 1 & 3) - 2) : (bits & 1) * 0.5;
+        assert_same(cpl_f4_to_f32((uint8_t)bits), bits & 8 ? -magnitude : magnitude, bits);
     }
     assert_true(cpl_f8_e4m3_to_f32(0x7e) == 448.0f);
     assert_true(isinf(cpl_f8_e5m2_to_f32(0x7c)));
@@ -87,7 +90,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sixteen_bits),
-        cmocka_unit_test(eight_bits),
+        cmocka_unit_test(eight_bits_and_four),
         cmocka_unit_test(rounds_to_nearest_even),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

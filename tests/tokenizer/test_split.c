@@ -5,7 +5,7 @@
 
 #include "base/rng.h"
 #include "base/text.h"
-#include "tokenizer/split.h"
+#include "tokenizer/internal.h"
 #include "tokenizer/unicode.h"
 
 enum { LONGEST = 60, TEXTS = 20000, NONE = -1 };

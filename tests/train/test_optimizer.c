@@ -1,5 +1,6 @@
 /* test_optimizer.c - AdamW over a whole model against the formula in double, clipping, skipped
- * steps, and the BF16 copies; the learning rate against the reference and at its corners. (One tensor against PyTorch: tests/tensor/test_adamw.c.) */
+ * steps, and the BF16 copies; the learning rate against the reference and at its corners. (One
+ * tensor against PyTorch: tests/tensor/test_adamw.c.) */
 #include "train/optimizer.h"
 
 #include "store/model_case.h"

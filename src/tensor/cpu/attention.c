@@ -72,8 +72,7 @@ static tile_work take_work(cpl_arena *arena, int64_t h, bool packs)
 
 static size_t work_bytes(int64_t h, bool packs)
 {
-    cpl_arena measure;
-    cpl_arena_measure(&measure);
+    cpl_arena measure = cpl_arena_over(NULL, SIZE_MAX);
     (void)take_work(&measure, h, packs);
     return measure.used;
 }
@@ -272,16 +271,11 @@ static void forward_tile(const job *j, const tile_work *w, const tile *t)
     }
 }
 
-static void check_shape(cpl_attention_shape s)
-{
-    CPL_ASSERT(s.n_queries <= s.n_keys && s.n_keys <= s.key_stride && s.n_kv_heads > 0);
-    CPL_ASSERT(s.n_heads % s.n_kv_heads == 0 && s.head_dim > 0);
-}
-
 static job job_of(cpl_backend *be, cpl_tensor out, cpl_tensor lse, cpl_tensor q, cpl_tensor k,
                   cpl_tensor v, cpl_tensor doc_start, cpl_attention_shape s)
 {
-    check_shape(s);
+    CPL_ASSERT(s.n_queries <= s.n_keys && s.n_keys <= s.key_stride && s.n_kv_heads > 0);
+    CPL_ASSERT(s.n_heads % s.n_kv_heads == 0 && s.head_dim > 0);
     return (job){.be        = be,
                  .form      = cpl_operand_form_of(be),
                  .s         = s,
@@ -361,21 +355,17 @@ void CPL_ISA_NAME(cpl_cpu_attention_segments)(cpl_backend *be, cpl_tensor out, c
                                               cpl_tensor k, cpl_tensor v,
                                               const cpl_segments *segments)
 {
-    const int64_t H = segments->n_heads, h = segments->head_dim;
+    const int64_t H = segments->n_heads, G = segments->n_kv_heads, h = segments->head_dim;
+    const cpl_tensor none = cpl_tensor_none();
 #pragma omp parallel for num_threads(be->n_threads) schedule(dynamic, 1)
     for (int64_t i = 0; i < segments->count * H; i++) {
-        const cpl_segment *at = &segments->at[i / H];
-        const int64_t first   = at->first * H * h;
-        job j                 = {.be      = be,
-                                 .form    = CPL_FORM_F32,
-                                 .s       = {1, at->n_queries, at->n_keys, at->n_keys, H, segments->n_kv_heads, h},
-                                 .scale   = 1.0f / sqrtf((float)h),
-                                 .out     = cpl_f32(out) + first,
-                                 .q       = cpl_f32(q) + first,
-                                 .k       = cpl_f32(k),
-                                 .v       = cpl_f32(v),
-                                 .key_row = cpl_i32(segments->key_row) + at->first_key};
-        check_shape(j.s);
+        const cpl_segment *at       = &segments->at[i / H];
+        const cpl_attention_shape s = {1, at->n_queries, at->n_keys, at->n_keys, H, G, h};
+        job j                       = job_of(be, out, none, q, k, v, none, s);
+        j.form                      = CPL_FORM_F32;
+        j.out += at->first * H * h;
+        j.q += at->first * H * h;
+        j.key_row = cpl_i32(segments->key_row) + at->first_key;
         segment_head(&j, i % H);
     }
 }

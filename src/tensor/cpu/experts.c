@@ -73,8 +73,7 @@ static panel_set take_panels(cpl_arena *arena, cpl_expert_sizes s, int64_t rows,
 
 static size_t panel_bytes(cpl_expert_sizes s, int64_t rows, bool backward, bool packs)
 {
-    cpl_arena measure;
-    cpl_arena_measure(&measure);
+    cpl_arena measure = cpl_arena_over(NULL, SIZE_MAX);
     (void)take_panels(&measure, s, rows, backward, packs);
     return measure.used;
 }
@@ -84,26 +83,23 @@ static int64_t chunk_rows(int64_t T)
     return T < CPL_CHUNK_ROWS ? T : CPL_CHUNK_ROWS;
 }
 
-/* The rows of x that the chunk's assignments name, as operand. */
-static cpl_operand gather(const job *j, const chunk *c, void *panel, const float *x)
+/* Of each token that the chunk's assignments name, `width` numbers as operand: those from number
+ * `first` on of its `stride` numbers in x. */
+static cpl_operand gather(const job *j, const chunk *c, void *panel, const float *x, int64_t stride,
+                          int64_t first, int64_t width)
 {
-    const int64_t d      = j->s.d;
     const int32_t *token = j->token + c->row;
 #pragma omp parallel for num_threads(c->threads) schedule(static) if (c->threads > 1)
-    for (int64_t i = 0; i < c->rows; i++) cpl_put(j->form, panel, i * d, x + token[i] * d, d);
-    return (cpl_operand){panel, cpl_operand_form_dtype(j->form), CPL_AS_IS, d};
+    for (int64_t i = 0; i < c->rows; i++)
+        cpl_put(j->form, panel, i * width, x + token[i] * stride + first, width);
+    return (cpl_operand){panel, cpl_operand_form_dtype(j->form), CPL_AS_IS, width};
 }
 
 /* What the chunk's gates are multiplied with: x, or the hidden vectors of its expert. */
 static cpl_operand gather_gate(const job *j, const chunk *c, cpl_operand x)
 {
-    if (!j->hidden) return x;
     const int64_t n = j->s.n, r = j->s.r;
-    const int32_t *token = j->token + c->row;
-#pragma omp parallel for num_threads(c->threads) schedule(static) if (c->threads > 1)
-    for (int64_t i = 0; i < c->rows; i++)
-        cpl_put(j->form, c->p.hidden, i * r, j->hidden + (token[i] * n + c->expert) * r, r);
-    return (cpl_operand){c->p.hidden, cpl_operand_form_dtype(j->form), CPL_AS_IS, r};
+    return j->hidden ? gather(j, c, c->p.hidden, j->hidden, n * r, c->expert * r, r) : x;
 }
 
 static int64_t gate_width(const job *j)
@@ -188,7 +184,7 @@ static void chunk_forward(const job *j, const chunk *c)
     const int64_t d = j->s.d, D = j->s.D;
     float *gate   = j->gate ? j->gate + c->row * D : c->p.gate;
     float *up     = j->up ? j->up + c->row * D : c->p.up;
-    cpl_operand x = gather(j, c, c->p.x, j->x);
+    cpl_operand x = gather(j, c, c->p.x, j->x, d, 0, d);
     multiply(j, c, gate, gather_gate(j, c, x), cpl_transposed(weight_of(j, c, j->w.w_gate)),
              c->rows, D, gate_width(j), 0);
     multiply(j, c, up, x, cpl_transposed(weight_of(j, c, j->w.w_up)), c->rows, D, d, 0);
@@ -205,14 +201,14 @@ static void chunk_backward(const job *j, const chunk *c)
     const int64_t d = j->s.d, D = j->s.D, e = c->expert, rows = c->rows;
     const float *gate = j->gate + c->row * D, *up = j->up + c->row * D;
     const panel_set *p = &c->p;
-    cpl_operand dy     = gather(j, c, p->dy, j->dy);
+    cpl_operand dy     = gather(j, c, p->dy, j->dy, d, 0, d);
     multiply(j, c, p->da, dy, weight_of(j, c, j->w.w_down), rows, D, d, 0);
 #pragma omp parallel for num_threads(c->threads) schedule(static) if (c->threads > 1)
     for (int64_t i = 0; i < rows; i++)
         j->block.dot[c->slot + i] =
             activate_row_backward(j->form, p, i * D, gate + i * D, up + i * D, p->da + i * D,
                                   j->block.weight[c->slot + i], D);
-    cpl_operand x = gather(j, c, p->x, j->x), h = slim_panel(j, p->h);
+    cpl_operand x = gather(j, c, p->x, j->x, d, 0, d), h = slim_panel(j, p->h);
     cpl_operand in    = gather_gate(j, c, x);
     cpl_operand dgate = slim_panel(j, p->dgate), dup = slim_panel(j, p->dup);
     float *dx  = j->block.out + c->slot * d;
@@ -393,13 +389,12 @@ void CPL_ISA_NAME(cpl_cpu_hidden_backward)(cpl_backend *be, cpl_tensor hidden, c
 static size_t scratch_for(const cpl_backend *be, cpl_expert_sizes s, bool training)
 {
     if (s.n == 0 || s.K == 0 || s.d == 0) return 0;
-    bool packs      = be->compute != CPL_F32;
-    int64_t rows    = chunk_rows(s.T);
-    size_t forward  = panel_bytes(s, rows, false, packs);
-    size_t backward = panel_bytes(s, rows, training, packs);
-    size_t most     = forward > backward ? forward : backward;
-    cpl_arena measure;
-    cpl_arena_measure(&measure);
+    bool packs        = be->compute != CPL_F32;
+    int64_t rows      = chunk_rows(s.T);
+    size_t forward    = panel_bytes(s, rows, false, packs);
+    size_t backward   = panel_bytes(s, rows, training, packs);
+    size_t most       = forward > backward ? forward : backward;
+    cpl_arena measure = cpl_arena_over(NULL, SIZE_MAX);
     (void)cpl_block_take(&measure, s, cpl_block_most_tokens(s.T, s.K, s.d));
     cpl_arena_take(&measure, most * (size_t)be->n_threads);
     return measure.used;

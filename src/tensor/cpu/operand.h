@@ -42,9 +42,7 @@ static inline void cpl_put(cpl_operand_form form, void *panel, int64_t at, const
     if (form == CPL_FORM_F32) {
         memcpy((float *)panel + at, x, (size_t)n * sizeof *x);
     } else if (form == CPL_FORM_BF16) {
-        uint16_t *to = (uint16_t *)panel + at;
-#pragma omp simd
-        for (int64_t i = 0; i < n; i++) to[i] = cpl_bf16_from_f32(x[i]);
+        cpl_round_row((uint16_t *)panel + at, x, n);
     } else {
         float *to = (float *)panel + at;
 #pragma omp simd
@@ -64,9 +62,7 @@ static inline void cpl_put_any(cpl_operand_form form, void *panel, int64_t at, c
     if (form == CPL_FORM_BF16) {
         memcpy((uint16_t *)panel + at, bits, (size_t)n * sizeof *bits);
     } else {
-        float *to = (float *)panel + at;
-#pragma omp simd
-        for (int64_t i = 0; i < n; i++) to[i] = cpl_bf16_to_f32(bits[i]);
+        cpl_widen_row((float *)panel + at, bits, n);
     }
 }
 
@@ -98,13 +94,6 @@ static inline void cpl_multiply(cpl_backend *be, int threads, float *c, int64_t 
     if (failure != CPL_OK) return;
     failure = cpl_product(c, c_stride, a, b, shape, beta, threads);
     if (failure != CPL_OK) __atomic_store_n(&be->failure, failure, __ATOMIC_RELAXED);
-}
-
-/* An arena over `bytes` that belong to somebody else: pieces of it are taken with cpl_arena_take,
- * by the same function that measured them. */
-static inline cpl_arena cpl_arena_over(void *base, size_t bytes)
-{
-    return (cpl_arena){.base = (char *)base, .capacity = bytes};
 }
 
 #endif /* CPL_TENSOR_CPU_OPERAND_H */

@@ -22,8 +22,8 @@ static inline int64_t cpl_panel_width(int64_t width, int64_t l)
     return width - l < PANEL ? width - l : PANEL;
 }
 
-/* panels [d, pad] = `count` rows [d], `stride` apart, as columns, zeros from count to pad. which: the
- * numbers of the rows; NULL: the first ones. */
+/* panels [d, pad] = `count` rows [d], `stride` apart, as columns, zeros from count to pad. which:
+ * the numbers of the rows; NULL: the first ones. */
 static inline void cpl_panel_columns(float *panels, const float *rows, const int32_t *which,
                                      int64_t count, int64_t pad, int64_t d, int64_t stride)
 {

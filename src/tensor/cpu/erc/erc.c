@@ -144,14 +144,10 @@ cpl_proxies cpl_proxy_chosen(const cpl_erc_workspace *s, cpl_erc_thread *t, int6
     return p;
 }
 
-static float *floats(cpl_arena *arena, int64_t a, int64_t b, bool wanted)
+/* a b words of four bytes: floats, or pairs of bf16. */
+static void *words(cpl_arena *arena, int64_t a, int64_t b, bool wanted)
 {
     return wanted ? cpl_arena_take(arena, (size_t)(a * b) * sizeof(float)) : NULL;
-}
-
-static cpl_panel_pair *pairs(cpl_arena *arena, int64_t a, int64_t b, bool wanted)
-{
-    return wanted ? cpl_arena_take(arena, (size_t)(a * b) * sizeof(cpl_panel_pair)) : NULL;
 }
 
 static void take_proxies(cpl_proxies *p, cpl_arena *arena, int64_t count, int64_t d, int64_t d_pad,
@@ -159,18 +155,18 @@ static void take_proxies(cpl_proxies *p, cpl_arena *arena, int64_t count, int64_
 {
     p->count      = count;
     p->pad        = vector_round_up(count);
-    p->deep       = floats(arena, d, p->pad, true);
-    p->wide       = floats(arena, count, d_pad, true);
-    p->deep_pairs = pairs(arena, d / 2, p->pad, as_bf16);
+    p->deep       = words(arena, d, p->pad, true);
+    p->wide       = words(arena, count, d_pad, true);
+    p->deep_pairs = words(arena, d / 2, p->pad, as_bf16);
 }
 
 static void take_acts(cpl_proxy_acts *acts, cpl_arena *arena, const cpl_proxy_job *job, int64_t pad)
 {
     const cpl_erc_activation a = job->activation;
-    acts->z                    = floats(arena, job->D, pad, cpl_proxy_has_gate(a));
-    acts->u                    = floats(arena, job->D, pad, cpl_proxy_has_up(a));
-    acts->h                    = floats(arena, job->D, pad, cpl_proxy_has_hidden(a));
-    acts->o                    = floats(arena, job->d, pad, a == CPL_ERC_OUTPUT);
+    acts->z                    = words(arena, job->D, pad, cpl_proxy_has_gate(a));
+    acts->u                    = words(arena, job->D, pad, cpl_proxy_has_up(a));
+    acts->h                    = words(arena, job->D, pad, cpl_proxy_has_hidden(a));
+    acts->o                    = words(arena, job->d, pad, a == CPL_ERC_OUTPUT);
     acts->squares              = cpl_arena_take(arena, (size_t)pad * sizeof(double));
 }
 
@@ -178,12 +174,12 @@ static void take_pairs(cpl_erc_thread *t, cpl_arena *arena, const cpl_erc_worksp
 {
     const int64_t d = s->job->d, D = s->job->D, pad = s->part.pad, most = d > D ? d : D;
     const bool back = s->pairs && s->backward;
-    t->deep_pairs   = pairs(arena, d / 2, pad, back);
-    t->wide_pairs   = pairs(arena, pad / 2, s->d_pad, back);
-    t->x_pairs      = pairs(arena, D / 2, pad, back);
-    t->x_bf16       = (uint16_t *)(void *)pairs(arena, D, pad / 2, back);
-    t->block_pairs  = pairs(arena, PROXY_BLOCK, most / 2, s->pairs);
-    t->pack_pairs   = pairs(arena, PROXY_BLOCK / 2, PANEL, back);
+    t->deep_pairs   = words(arena, d / 2, pad, back);
+    t->wide_pairs   = words(arena, pad / 2, s->d_pad, back);
+    t->x_pairs      = words(arena, D / 2, pad, back);
+    t->x_bf16       = words(arena, D, pad / 2, back);
+    t->block_pairs  = words(arena, PROXY_BLOCK, most / 2, s->pairs);
+    t->pack_pairs   = words(arena, PROXY_BLOCK / 2, PANEL, back);
 }
 
 static void take_thread(cpl_erc_thread *t, cpl_arena *arena, const cpl_erc_workspace *s)
@@ -196,31 +192,27 @@ static void take_thread(cpl_erc_thread *t, cpl_arena *arena, const cpl_erc_works
     take_acts(&t->acts, arena, job, pad);
     take_acts(&t->single_acts, arena, job, 1);
     t->grad_M    = cpl_arena_take(arena, (size_t)pad * sizeof(double));
-    t->scale     = floats(arena, pad, 1, back);
+    t->scale     = words(arena, pad, 1, back);
     t->active    = cpl_arena_take(arena, (size_t)pad * sizeof(int32_t));
     t->row       = cpl_arena_take(arena, (size_t)pad * sizeof(int32_t));
-    t->dz        = floats(arena, D, pad, back && gate);
-    t->du        = floats(arena, D, pad, back && up);
-    t->dout      = floats(arena, d, pad, back && output);
-    t->dh        = floats(arena, m, s->D_pad, back && output);
-    t->wide      = floats(arena, m, s->d_pad, back);
-    t->h_wide    = floats(arena, m, s->D_pad, back && output);
-    t->deep      = floats(arena, d, pad, back);
-    t->drows     = floats(arena, m, s->d_pad, back);
-    t->block     = floats(arena, PROXY_BLOCK, d > D ? d : D, s->rounded || job->dtype != CPL_F32);
-    t->pack      = floats(arena, PROXY_BLOCK, PROXY_STRIP, true);
-    t->dproxy    = floats(arena, job->n, s->d_pad, back);
+    t->dz        = words(arena, D, pad, back && gate);
+    t->du        = words(arena, D, pad, back && up);
+    t->dout      = words(arena, d, pad, back && output);
+    t->dh        = words(arena, m, s->D_pad, back && output);
+    t->wide      = words(arena, m, s->d_pad, back);
+    t->h_wide    = words(arena, m, s->D_pad, back && output);
+    t->deep      = words(arena, d, pad, back);
+    t->drows     = words(arena, m, s->d_pad, back);
+    t->block     = words(arena, PROXY_BLOCK, d > D ? d : D, s->rounded || job->dtype != CPL_F32);
+    t->pack      = words(arena, PROXY_BLOCK, PROXY_STRIP, true);
+    t->dproxy    = words(arena, job->n, s->d_pad, back);
     t->row_count = cpl_arena_take(arena, (size_t)job->n * sizeof(int32_t));
     take_pairs(t, arena, s);
 }
 
 cpl_erc_workspace cpl_erc_workspace_of(const cpl_backend *be, const cpl_proxy_job *job)
 {
-    cpl_arena arena;
-    cpl_arena_measure(&arena);
-    arena.base     = job->scratch;
-    arena.capacity = job->scratch ? job->scratch_bytes : SIZE_MAX;
-
+    cpl_arena arena = cpl_arena_over(job->scratch, job->scratch ? job->scratch_bytes : SIZE_MAX);
     cpl_erc_workspace s = {.job = job};
     s.n_threads         = cpl_threads(be, job->n * job->d * job->D);
     s.m                 = job->i1 - job->i0;
@@ -230,9 +222,9 @@ cpl_erc_workspace cpl_erc_workspace_of(const cpl_backend *be, const cpl_proxy_jo
     s.pairs             = s.rounded && job->d % 2 == 0 && job->D % 2 == 0 && cpl_panel_has_pairs();
     s.backward = job->dR || job->dgate.data || job->dgate.at || job->dup.data || job->dup.at ||
                  job->ddown.data || job->ddown.at;
-    s.rows      = floats(&arena, job->n, s.d_pad, true);
-    s.rows_bf16 = (uint16_t *)(void *)pairs(&arena, job->n, s.d_pad / 2, s.pairs);
-    s.column    = floats(&arena, job->j1 - job->j0, s.m, true);
+    s.rows      = words(&arena, job->n, s.d_pad, true);
+    s.rows_bf16 = words(&arena, job->n, s.d_pad / 2, s.pairs);
+    s.column    = words(&arena, job->j1 - job->j0, s.m, true);
     s.diag_acts = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof *s.diag_acts);
     for (int64_t j = 0; s.backward && j < job->j1 - job->j0; j++) {
         cpl_proxy_acts measured;

@@ -33,10 +33,7 @@ static cpl_proxy_matrix down_of(const cpl_erc_workspace *s, int64_t j)
 static void multiply(const cpl_erc_workspace *s, float *out, const cpl_proxy_matrix *a,
                      const cpl_proxies *p, cpl_erc_thread *t)
 {
-    if (s->pairs)
-        cpl_proxy_pairs_multiply(out, a, p->deep_pairs, p->pad, t);
-    else
-        cpl_proxy_multiply(out, a, p->deep, p->pad, t);
+    cpl_proxy_multiply(out, a, s->pairs ? NULL : p->deep, p->deep_pairs, p->pad, t);
 }
 
 static float sigmoid(float z)
@@ -96,7 +93,7 @@ void cpl_proxy_forward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts, c
     if (a == CPL_ERC_OUTPUT) {
         cpl_proxy_matrix down = down_of(s, j);
         if (s->rounded) cpl_proxy_round(acts->h, D * p->pad);
-        cpl_proxy_multiply(acts->o, &down, acts->h, p->pad, t);
+        cpl_proxy_multiply(acts->o, &down, acts->h, NULL, p->pad, t);
         last  = acts->o;
         depth = d;
     }
@@ -223,17 +220,6 @@ static void activation_backward(const cpl_erc_workspace *s, const cpl_proxy_acts
     if (t->du && s->rounded) cpl_proxy_round(t->du, D * count);
 }
 
-/* Backward of z = W_g R~ or u = W_p R~ (dot_backward of the reference): adds to the matrix's gradient
- * and sets or adds to t->drows. A single proxy is limited by memory, not by instructions. */
-static void product_backward(const cpl_erc_workspace *s, const cpl_proxy_matrix *a, const float *x,
-                             const float *wide, int64_t count, bool add, cpl_erc_thread *t)
-{
-    if (s->pairs && count > 1)
-        cpl_proxy_pairs_backward(a, x, t->drows, count, add, t);
-    else
-        cpl_proxy_product_backward(a, x, wide, t->drows, count, add, t);
-}
-
 /* Backward of the norm: d|a| / da = a / |a|, hence the factor G / M (`scale` of the reference). */
 static void set_scale(cpl_erc_thread *t, const cpl_proxy_acts *acts, int64_t count)
 {
@@ -249,18 +235,20 @@ void cpl_proxy_backward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts, 
     const float *wide = p->wide;
     set_scale(t, acts, count);
     activation_backward(s, acts, t, p->pad, j, count);
-    if (s->pairs && count > 1) {
+    if (s->pairs && count > 1) { /* a single proxy is limited by memory, not by instructions */
         cpl_proxy_pairs_rows(s, t, count);
+        wide = NULL;
     } else if (count < p->count) {
         gather_rows(t->wide, p->wide, p->count, s->d_pad, t->active, count);
         wide = t->wide;
     }
+    /* z = W_g R~ and u = W_p R~: the matrices' gradients, and t->drows (reference: dot_backward) */
     if (t->dz) {
         cpl_proxy_matrix gate = gate_of(s, j);
-        product_backward(s, &gate, t->dz, wide, count, false, t);
+        cpl_proxy_product_backward(&gate, t->dz, wide, t->drows, count, false, t);
     }
     if (t->du) {
         cpl_proxy_matrix up = up_of(s, j);
-        product_backward(s, &up, t->du, wide, count, t->dz != NULL, t);
+        cpl_proxy_product_backward(&up, t->du, wide, t->drows, count, t->dz != NULL, t);
     }
 }

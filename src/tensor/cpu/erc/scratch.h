@@ -52,7 +52,7 @@ typedef struct cpl_erc_thread {
     float *deep;          /* panels [d,k]: the active proxies */
     float *block;         /* [PROXY_BLOCK, max(d,D)] rows of a matrix as F32 operands */
     float *pack;          /* panels [PROXY_BLOCK, PROXY_STRIP] of a matrix */
-    /* the same in pairs of bf16, where the workspace has `pairs`; see pairs.c */
+    /* the same in pairs of bf16, where the workspace has `pairs`; see product.c */
     cpl_panel_pair *deep_pairs;  /* panels [d/2,k] */
     cpl_panel_pair *wide_pairs;  /* panels [k/2,d_pad] */
     cpl_panel_pair *x_pairs;     /* [D/2,k] */
@@ -121,8 +121,8 @@ void cpl_proxy_copy_column(const cpl_erc_workspace *s, const cpl_proxy_acts *one
 void cpl_proxy_backward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts, cpl_erc_thread *t,
                         const cpl_proxies *p, int64_t j, int64_t count);
 
-/* ---- the products of an expert's matrix with proxies: product.c multiplies F32 numbers, pairs.c the
- * bf16 ones of processors that have an instruction for them ---- */
+/* ---- the products of an expert's matrix with proxies (product.c): of F32 numbers, or of bf16 ones
+ * where the processor has an instruction for them ---- */
 
 /* One matrix of one expert, and its gradient. */
 typedef struct cpl_proxy_matrix {
@@ -141,37 +141,21 @@ cpl_proxy_matrix cpl_proxy_matrix_of(const cpl_erc_workspace *s, cpl_proxy_weigh
 #define cpl_proxy_round CPL_ISA_NAME(cpl_cpu_proxy_round)
 void cpl_proxy_round(float *x, int64_t count);
 
-/* out, panels [rows, pad] = a [rows, cols] . in, panels [cols, pad]; pad 1: plain vectors. */
+/* out, panels [rows, pad] = a [rows, cols] . in, panels [cols, pad]; pad 1: plain vectors. in NULL:
+ * the same with in_pairs, panels [cols / 2, pad] of pairs; rows and cols are then even. */
 #define cpl_proxy_multiply CPL_ISA_NAME(cpl_cpu_proxy_multiply)
-void cpl_proxy_multiply(float *out, const cpl_proxy_matrix *a, const float *in, int64_t pad,
-                        const cpl_erc_thread *t);
+void cpl_proxy_multiply(float *out, const cpl_proxy_matrix *a, const float *in,
+                        const cpl_panel_pair *in_pairs, int64_t pad, const cpl_erc_thread *t);
 
 /* With the gradient x [rows, count] of a product a . in (in as panels `wide` [count, cols_pad]):
- *     a's gradient += x in,    drows [count, cols_pad] = or += x^T a */
+ *     a's gradient += x in,    drows [count, cols_pad] = or += x^T a
+ * wide NULL: with t->wide_pairs in its place; x is rounded already. */
 #define cpl_proxy_product_backward CPL_ISA_NAME(cpl_cpu_proxy_product_backward)
 void cpl_proxy_product_backward(const cpl_proxy_matrix *a, const float *x, const float *wide,
                                 float *drows, int64_t count, bool add, const cpl_erc_thread *t);
 
-/* Rows of a block that begins at row r0. */
-static inline int64_t cpl_proxy_block_rows(const cpl_proxy_matrix *a, int64_t r0)
-{
-    return a->rows - r0 < PROXY_BLOCK ? a->rows - r0 : PROXY_BLOCK;
-}
-
-/* ---- the same in pairs of bf16; rows and cols are even ---- */
-
-/* in: panels [cols / 2, pad] of pairs. */
-#define cpl_proxy_pairs_multiply CPL_ISA_NAME(cpl_cpu_proxy_pairs_multiply)
-void cpl_proxy_pairs_multiply(float *out, const cpl_proxy_matrix *a, const cpl_panel_pair *in,
-                              int64_t pad, const cpl_erc_thread *t);
-
 /* t->wide_pairs = the proxies t->row [count] of all of R. */
 #define cpl_proxy_pairs_rows CPL_ISA_NAME(cpl_cpu_proxy_pairs_rows)
 void cpl_proxy_pairs_rows(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t count);
-
-/* With t->wide_pairs for `wide`; x is rounded already. */
-#define cpl_proxy_pairs_backward CPL_ISA_NAME(cpl_cpu_proxy_pairs_backward)
-void cpl_proxy_pairs_backward(const cpl_proxy_matrix *a, const float *x, float *drows,
-                              int64_t count, bool add, const cpl_erc_thread *t);
 
 #endif /* CPL_TENSOR_CPU_ERC_SCRATCH_H */
