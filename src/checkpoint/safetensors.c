@@ -7,7 +7,7 @@
 
 #include "base/arena.h"
 #include "io/file.h"
-#include "tensor/numbers.h"
+#include "tensor/backend.h"
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #    error "the values of safetensors files are little-endian, and so must be the processor"
@@ -140,50 +140,14 @@ cpl_status cpl_safetensors_read_raw(const cpl_safetensors *file, const cpl_safet
                             file->path);
 }
 
-static float f64_to_f32(const unsigned char *bytes)
-{
-    double value;
-    memcpy(&value, bytes, sizeof value);
-    return (float)value;
-}
-
-static uint16_t load16(const unsigned char *bytes)
-{
-    uint16_t value;
-    memcpy(&value, bytes, sizeof value);
-    return value;
-}
-
-static void convert(float *out, const unsigned char *raw, cpl_format format, size_t n)
-{
-    switch (format) {
-    case CPL_FORMAT_F64:
-        for (size_t i = 0; i < n; i++) out[i] = f64_to_f32(raw + 8 * i);
-        break;
-    case CPL_FORMAT_BF16:
-        for (size_t i = 0; i < n; i++) out[i] = cpl_bf16_to_f32(load16(raw + 2 * i));
-        break;
-    case CPL_FORMAT_F16:
-        for (size_t i = 0; i < n; i++) out[i] = cpl_f16_to_f32(load16(raw + 2 * i));
-        break;
-    case CPL_FORMAT_F8_E4M3:
-        for (size_t i = 0; i < n; i++) out[i] = cpl_f8_e4m3_to_f32(raw[i]);
-        break;
-    case CPL_FORMAT_F8_E5M2:
-        for (size_t i = 0; i < n; i++) out[i] = cpl_f8_e5m2_to_f32(raw[i]);
-        break;
-    default: /* F8_E8M0 */
-        for (size_t i = 0; i < n; i++) out[i] = cpl_e8m0_to_f32(raw[i]);
-    }
-}
-
 cpl_status cpl_safetensors_read_f32(const cpl_safetensors *file, const cpl_safetensors_entry *entry,
                                     float *out, int64_t first, int64_t count)
 {
     unsigned char raw[1 << 15];
-    size_t bytes      = (size_t)cpl_safetensors_dtype_bits(entry->dtype) / 8;
-    cpl_format format = cpl_safetensors_dtype_format(entry->dtype);
-    if (format == CPL_FORMAT_OTHER || format == CPL_FORMAT_F4_PAIR)
+    const cpl_format format = cpl_safetensors_dtype_format(entry->dtype);
+    const size_t bytes      = (size_t)cpl_format_block_bytes(format);
+    cpl_backend be;
+    if (format == CPL_FORMAT_OTHER || cpl_format_block_numbers(format) != 1)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: tensor %.200s is %s, which cannot be read as numbers "
                         "with a fraction",
@@ -196,10 +160,11 @@ cpl_status cpl_safetensors_read_f32(const cpl_safetensors *file, const cpl_safet
     if (format == CPL_FORMAT_F32)
         return cpl_safetensors_read_raw(file, entry, out, 4 * (uint64_t)first, 4 * (size_t)count);
     size_t at_once = sizeof raw / bytes, left = (size_t)count;
+    cpl_backend_cpu(&be, CPL_F32, 1);
     for (uint64_t at = (uint64_t)first; left;) {
         size_t n = left < at_once ? left : at_once;
         CPL_TRY(cpl_safetensors_read_raw(file, entry, raw, at * bytes, n * bytes));
-        convert(out, raw, format, n);
+        be.ops->decode(&be, out, format, raw, (cpl_decode_shape){1, (int64_t)n, 0, 0, 1});
         out += n, at += n, left -= n;
     }
     return CPL_OK;

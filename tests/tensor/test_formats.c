@@ -1,14 +1,15 @@
 /* test_formats.c - stored numbers and their factors, at every instruction set of this processor.
  *
  * Method: all comparisons are of bits, any NaN being equal to any other. Plain formats are held to
- * numbers.h number by number (which test_numbers holds to the definitions), GGUF's to vectors of
- * the Python package gguf (golden/formats/make_formats.py), factors to products in double, which
+ * small_floats.h number by number (which test_numbers holds to the definitions), GGUF's to vectors
+ * of the Python package gguf (golden/formats/make_formats.py), factors to products in double, which
  * are exact before they are rounded. Stored bytes begin at odd addresses and end with their
  * allocation, so that the sanitizers see a step beyond and an access that wants alignment. */
 #include <signal.h>
 
 #include "tensor/golden.h"
 #include "tensor/levels.h"
+#include "tensor/small_floats.h"
 
 static cpl_backend *backend(void)
 {
@@ -65,7 +66,7 @@ static void test_names_and_sizes(void **state)
 
 /* ---- plain formats ---- */
 
-/* Number `index` of `bytes`, by numbers.h. */
+/* Number `index` of `bytes`, by small_floats.h. */
 static float plain(cpl_format format, const uint8_t *bytes, int64_t index)
 {
     const int64_t size = cpl_format_block_bytes(format);
@@ -82,16 +83,16 @@ static float plain(cpl_format format, const uint8_t *bytes, int64_t index)
         return single;
     case CPL_FORMAT_F16:
         memcpy(&half, bytes, sizeof half);
-        return cpl_f16_to_f32(half);
+        return f16_to_f32(half);
     case CPL_FORMAT_BF16:
         memcpy(&half, bytes, sizeof half);
         return cpl_bf16_to_f32(half);
     case CPL_FORMAT_F8_E4M3:
-        return cpl_f8_e4m3_to_f32(*bytes);
+        return f8_e4m3_to_f32(*bytes);
     case CPL_FORMAT_F8_E5M2:
-        return cpl_f8_e5m2_to_f32(*bytes);
+        return f8_e5m2_to_f32(*bytes);
     case CPL_FORMAT_F8_E8M0:
-        return cpl_e8m0_to_f32(*bytes);
+        return e8m0_to_f32(*bytes);
     default:
         fail_msg("%s is not plain", cpl_format_name(format));
         return 0;
@@ -192,12 +193,12 @@ static void test_f4_pairs(void **state)
     for (int i = 0; i < 256; i++) all[i] = (uint8_t)i;
     const float *got = decoded_all(CPL_FORMAT_F4_PAIR, all, 512);
     for (int i = 0; i < 512; i++)
-        assert_true(same(got[i], cpl_f4_to_f32((uint8_t)(i % 2 ? i / 2 >> 4 : i / 2))));
+        assert_true(same(got[i], f4_to_f32((uint8_t)(i % 2 ? i / 2 >> 4 : i / 2))));
     got = decoded(CPL_FORMAT_F4_PAIR, some, s);
     for (int i = 0; i < 15; i++) {
         const int at       = 2 + i / 5 * 8 + i % 5;
         const uint8_t byte = some[at / 2];
-        assert_true(same(got[i], cpl_f4_to_f32((uint8_t)(at % 2 ? byte >> 4 : byte))));
+        assert_true(same(got[i], f4_to_f32((uint8_t)(at % 2 ? byte >> 4 : byte))));
     }
 }
 
@@ -339,7 +340,7 @@ static void test_mxfp4_factors(void **state)
                    (cpl_scale_shape){ROWS, COLS, 0, 1, 32, GROUPS});
     for (int i = 0; i < ROWS * COLS; i++) {
         const uint8_t byte = pairs[i / 2];
-        const float number = cpl_f4_to_f32((uint8_t)(i % 2 ? byte >> 4 : byte));
+        const float number = f4_to_f32((uint8_t)(i % 2 ? byte >> 4 : byte));
         assert_true(same(cpl_f32(x)[i], (float)ldexp((double)number, powers[i / 32] - 127)));
     }
 }

@@ -2,7 +2,7 @@
  *
  * Method: the oracle takes sign, exponent and mantissa apart and puts the value together with
  * ldexp in double. Comparison is of bits, so that -0 and 0 differ; any NaN equals any NaN. */
-#include "tensor/numbers.h"
+#include "tensor/small_floats.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -33,7 +33,7 @@ static void sixteen_bits(void **state)
 {
     (void)state;
     for (unsigned bits = 0; bits < 65536; bits++) {
-        assert_same(cpl_f16_to_f32((uint16_t)bits), oracle(bits, 5, 10, true), bits);
+        assert_same(f16_to_f32((uint16_t)bits), oracle(bits, 5, 10, true), bits);
         assert_same(cpl_bf16_to_f32((uint16_t)bits), oracle(bits, 8, 7, true), bits);
     }
 }
@@ -42,16 +42,16 @@ static void eight_bits_and_four(void **state)
 {
     (void)state;
     for (unsigned bits = 0; bits < 256; bits++) {
-        assert_same(cpl_f8_e4m3_to_f32((uint8_t)bits), oracle(bits, 4, 3, false), bits);
-        assert_same(cpl_f8_e5m2_to_f32((uint8_t)bits), oracle(bits, 5, 2, true), bits);
-        assert_same(cpl_e8m0_to_f32((uint8_t)bits), bits == 255 ? NAN : ldexp(1, (int)bits - 127),
+        assert_same(f8_e4m3_to_f32((uint8_t)bits), oracle(bits, 4, 3, false), bits);
+        assert_same(f8_e5m2_to_f32((uint8_t)bits), oracle(bits, 5, 2, true), bits);
+        assert_same(e8m0_to_f32((uint8_t)bits), bits == 255 ? NAN : ldexp(1, (int)bits - 127),
                     bits);
         double magnitude =
             bits & 6 ? ldexp((bits & 1) + 2, (int)(bits >> 1 & 3) - 2) : (bits & 1) * 0.5;
-        assert_same(cpl_f4_to_f32((uint8_t)bits), bits & 8 ? -magnitude : magnitude, bits);
+        assert_same(f4_to_f32((uint8_t)bits), bits & 8 ? -magnitude : magnitude, bits);
     }
-    assert_true(cpl_f8_e4m3_to_f32(0x7e) == 448.0f);
-    assert_true(isinf(cpl_f8_e5m2_to_f32(0x7c)));
+    assert_true(f8_e4m3_to_f32(0x7e) == 448.0f);
+    assert_true(isinf(f8_e5m2_to_f32(0x7c)));
 }
 
 /* The nearest bf16 by comparing distances in double, the even one of two equally near. */
