@@ -67,9 +67,18 @@ def compare(where, source, written, told):
 # Names that come from lists: every auxiliary loss, and the same of each layer.
 LOSSES = re.findall(r"^CPL_LOSS\(\w+, (\w+),", pathlib.Path("src/model/aux_losses.def").read_text(), re.M)
 FIGURES = re.findall(r"^CPL_FIGURE\((\w+), (\w+),", pathlib.Path("src/tensor/coupling_figures.def").read_text(), re.M)
+
+
+def columns(list_file):
+    """The names in the paths of members; a bound has a member for an infinite one too."""
+    rows = re.findall(r'^CPL_COLUMN\(\w+, "([\w.]+)", \w+, (\w+),', pathlib.Path(list_file).read_text(), re.M)
+    names = {name for path, _ in rows for name in path.split(".") if name}
+    return names | {path.split(".")[-1] + "_infinite" for path, kind in rows if kind == "BOUND"}
+
+
 LISTED = {
     "Metrics: metrics.jsonl": {*LOSSES, *(name + "_layers" for name in LOSSES), *sum(FIGURES, ())},
-    "Inspections: couplet inspect --json": {name for name, _ in FIGURES},
+    "Inspections: couplet inspect --json": {name for name, _ in FIGURES} | columns("src/inspect/columns.def"),
 }
 
 wrong = []

@@ -218,7 +218,7 @@ static cpl_status print_all(const work *w)
         if (i) putchar('\n');
         CPL_TRY(cpl_inspect_print(&w->reports[i]));
     }
-    if (w->n > 1) cpl_inspect_print_compare(w->reports, w->n);
+    if (w->n > 1) CPL_TRY(cpl_inspect_print_compare(w->reports, w->n));
     if (w->routed && w->n) putchar('\n');
     if (w->routed) cpl_routing_print(&w->routing);
     return CPL_OK;

@@ -25,6 +25,7 @@ void cpl_inspect_bar_clear(cpl_inspect_bar *bar); /* takes the line away */
 CPL_NODISCARD cpl_status cpl_inspect_print(const cpl_coupling_report *report);
 
 /* Several beside each other: means over their layers. */
-void cpl_inspect_print_compare(const cpl_coupling_report *reports, int64_t count);
+CPL_NODISCARD cpl_status cpl_inspect_print_compare(const cpl_coupling_report *reports,
+                                                   int64_t count);
 
 #endif /* CPL_CLI_INSPECT_PRINT_H */

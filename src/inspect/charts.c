@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "inspect/columns.h"
 #include "report/markup.h"
 
 enum { CHECKPOINTS = 3, MOST_VALUES = CPL_COUPLING_MOST_LINES + 2, MOST_EXPERTS = 8 };
@@ -22,24 +23,10 @@ typedef struct maker {
     cpl_pool pool; /* of what is set above; and of one chart */
 } maker;
 
-const char *cpl_coupling_layer_label(char out[48], const cpl_layer_report *layer)
-{
-    const char *part = layer->at->part;
-    snprintf(out, 48, "%.20s%s%lld", part, *part ? " " : "", (long long)layer->at->layer);
-    return out;
-}
-
 double cpl_coupling_relative_erc(const cpl_layer_report *layer, double erc)
 {
     double diagonal = layer->figures.m_diagonal;
     return diagonal > 0 ? erc / diagonal : NAN;
-}
-
-int cpl_coupling_alpha(const cpl_coupling_report *r)
-{
-    for (int k = 0; k < r->options.n_alphas; k++)
-        if (r->options.alphas[k] == 1) return k;
-    return 0;
 }
 
 static const cpl_coupling_report *report_at(const maker *m, int64_t i)

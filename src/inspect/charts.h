@@ -45,12 +45,6 @@ CPL_NODISCARD cpl_status cpl_coupling_charts(cpl_charts *out,
                                              const cpl_coupling_report *const *reports,
                                              int64_t count);
 
-/* The index in options.alphas of 1; where it is not among them 0. */
-int cpl_coupling_alpha(const cpl_coupling_report *report);
-
-/* "3" or "encoder 3" into `out`, which is returned. */
-const char *cpl_coupling_layer_label(char out[48], const cpl_layer_report *layer);
-
 /* ERC over the mean diagonal of M; NaN where that is 0. */
 double cpl_coupling_relative_erc(const cpl_layer_report *layer, double erc);
 

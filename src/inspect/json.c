@@ -1,86 +1,29 @@
 /* json.c - see json.h */
 #include "inspect/json.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <string.h>
 
+#include "inspect/columns.h"
 #include "inspect/verdict.h"
 #include "io/json.h"
 
 /* What all of it is made with. */
 typedef struct maker {
-    const cpl_inspect_options *o; /* of the report at hand */
-    bool failed;                  /* there was no memory for something */
+    cpl_columns columns; /* of the report at hand */
+    bool failed;         /* there was no memory for something */
 } maker;
-
-/* {"mean": ..., "std": ...} and the like */
-static json_t *pair(const char *one, double a, const char *other, double b)
-{
-    return json_pack("{s:o, s:o}", one, cpl_json_number(a), other, cpl_json_number(b));
-}
 
 static void put(maker *m, json_t *object, const char *key, json_t *value)
 {
-    m->failed = json_object_set_new(object, key, value) != 0 || m->failed;
+    cpl_json_put(&m->failed, object, key, value);
 }
 
 static void add(maker *m, json_t *array, json_t *value)
 {
-    m->failed = json_array_append_new(array, value) != 0 || m->failed;
-}
-
-/* "1" or "0.5": as short as says it */
-static const char *alpha_key(char out[32], double alpha)
-{
-    snprintf(out, 32, "%.15g", alpha);
-    return out;
+    cpl_json_add(&m->failed, array, value);
 }
 
 /* ---- a layer ---- */
-
-static json_t *by_alpha(maker *m, const double *values)
-{
-    char key[32];
-    json_t *object = json_object();
-    for (int a = 0; a < m->o->n_alphas; a++)
-        put(m, object, alpha_key(key, m->o->alphas[a]), cpl_json_number(values[a]));
-    return object;
-}
-
-static json_t *kappa(const cpl_null_model *c)
-{
-    return json_pack("{s:o, s:o, s:o, s:o}", "diag_mean", cpl_json_number(c->kappa_diagonal),
-                     "offdiag_mean", cpl_json_number(c->kappa_off_diagonal), "rows_own",
-                     cpl_json_number(c->kappa_row_top1), "columns_own",
-                     cpl_json_number(c->kappa_column_top1));
-}
-
-static json_t *chance(maker *m, const cpl_layer_report *l)
-{
-    const cpl_null_model *c = &l->chance;
-    json_t *object          = json_object();
-    put(m, object, "own", cpl_json_number(1.0 / (double)l->at->n));
-    put(m, object, "assignment_accuracy", cpl_json_number(c->assignment_own));
-    put(m, object, "assignment_own", cpl_json_number(c->assignment_own));
-    put(m, object, "kappa_diag_expected", cpl_json_number(c->expected));
-    put(m, object, "kappa_diag_std", cpl_json_number(c->deviation));
-    put(m, object, "z", cpl_json_number(c->z));
-    put(m, object, "erc_mean", by_alpha(m, c->erc_mean));
-    put(m, object, "erc_std", by_alpha(m, c->erc_sd));
-    put(m, object, "pairings", json_integer(CPL_CHANCE_PAIRINGS));
-    return object;
-}
-
-static json_t *ratios(maker *m, const cpl_null_model_ratios *r)
-{
-    json_t *object = json_pack("{s:o, s:o, s:o, s:o}", "q50", cpl_json_number(r->q50), "q90",
-                               cpl_json_number(r->q90), "q99", cpl_json_number(r->q99), "violated",
-                               cpl_json_number(r->violated));
-    put(m, object, "row", json_integer(r->most_row));
-    put(m, object, "column", json_integer(r->most_column));
-    return object;
-}
 
 /* The expert that the best assignment gives to each router row. */
 static json_t *assignment(maker *m, const cpl_layer_report *l)
@@ -90,40 +33,12 @@ static json_t *assignment(maker *m, const cpl_layer_report *l)
     return array;
 }
 
-/* What needs M. */
-static void put_coupling(maker *m, json_t *object, const cpl_layer_report *l)
-{
-    const cpl_coupling_figures *f = &l->figures;
-    double relative[CPL_CHANCE_MAX_ALPHAS];
-    for (int a = 0; a < m->o->n_alphas; a++) relative[a] = l->erc[a] / f->m_diagonal;
-    put(m, object, "erc", by_alpha(m, l->erc));
-    put(m, object, "erc_relative", by_alpha(m, relative));
-    put(m, object, "alpha_min", cpl_json_number(l->ratios.most));
-    if (isinf(l->ratios.most)) put(m, object, "alpha_min_infinite", json_true());
-    put(m, object, "M", pair("diag_mean", f->m_diagonal, "offdiag_mean", f->m_off_diagonal));
-    put(m, object, "violated", pair("rows", f->active_rows, "columns", f->active_columns));
-    put(m, object, "ratio", ratios(m, &l->ratios));
-    put(m, object, "kappa", kappa(&l->chance));
-    put(m, object, "chance", chance(m, l));
-    put(m, object, "assignment", assignment(m, l));
-}
-
-/* Where they were asked for; null where n = 1. */
-static void put_silhouette(maker *m, json_t *object, const cpl_layer_report *l)
+/* null where n = 1. */
+static json_t *silhouettes(maker *m, const cpl_layer_report *l)
 {
     json_t *array = json_array();
     for (int64_t j = 0; j < l->at->n; j++) add(m, array, cpl_json_number(l->silhouettes[j]));
-    put(m, object, "silhouette", cpl_json_number(l->silhouette));
-    put(m, object, "silhouette_experts", array);
-}
-
-static json_t *home(maker *m, const cpl_coupling_figures *f)
-{
-    json_t *object = pair("top1", f->row_route_top1, "topk", f->row_route_topk);
-    if (!m->o->noisy) return object;
-    put(m, object, "noisy_top1", cpl_json_number(f->proxy_route_top1));
-    put(m, object, "noisy_topk", cpl_json_number(f->proxy_route_topk));
-    return object;
+    return array;
 }
 
 /* Every coupling figure under its one name; the nested members around it are those of schema 1. */
@@ -146,28 +61,24 @@ static void put_place(maker *m, json_t *object, const cpl_moe_layer *at)
     put(m, object, "layer", json_integer(at->layer));
 }
 
-static json_t *measured(maker *m, const cpl_layer_report *l)
+static json_t *measured(maker *m, const cpl_coupling_report *r, int64_t layer)
 {
-    const cpl_moe_layer *at       = l->at;
-    const cpl_coupling_figures *f = &l->figures;
-    json_t *object                = json_object();
+    const cpl_layer_report *l = &r->layers[layer];
+    const cpl_moe_layer *at   = l->at;
+    json_t *object            = json_object();
     put_place(m, object, at);
-    if (at->K) put(m, object, "K", json_integer(at->K));
-    put(m, object, "n", json_integer(at->n));
-    put(m, object, "d", json_integer(at->d));
-    put(m, object, "D", json_integer(at->D));
+    cpl_columns_json(&m->failed, object, &m->columns, CPL_PART_SHAPE, layer);
     put(m, object, "figures", figures(m, l));
-    if (l->has_M) put_coupling(m, object, l);
-    json_t *eps = json_pack("{s:o, s:o, s:o}", "mean", cpl_json_number(f->eps_mean), "min",
-                            cpl_json_number(f->eps_min), "max", cpl_json_number(f->eps_max));
-    put(m, eps, "above_1", json_integer((json_int_t)f->eps_above_1));
-    put(m, object, "eps", eps);
-    put(m, object, "router_norm", pair("mean", f->router_norm_mean, "std", f->router_norm_std));
-    put(m, object, "expert_norm", pair("mean", f->gate_norm_mean, "std", f->gate_norm_std));
-    put(m, object, "router_cos", json_pack("{s:o}", "mean_abs", cpl_json_number(f->router_cos)));
-    put(m, object, "zero_rows", json_integer((json_int_t)f->zero_rows));
-    put(m, object, "home", home(m, f));
-    if (l->silhouettes) put_silhouette(m, object, l);
+    if (l->has_M) {
+        cpl_columns_json(&m->failed, object, &m->columns, CPL_PART_COUPLING, layer);
+        put(m, object, "assignment", assignment(m, l));
+    }
+    cpl_columns_json(&m->failed, object, &m->columns, CPL_PART_ROUTER, layer);
+    if (r->options.noisy) cpl_columns_json(&m->failed, object, &m->columns, CPL_PART_NOISE, layer);
+    if (l->silhouettes) {
+        cpl_columns_json(&m->failed, object, &m->columns, CPL_PART_CLUSTERS, layer);
+        put(m, object, "silhouette_experts", silhouettes(m, l));
+    }
     if (at->extra_rows) put(m, object, "router_rows_left_out", json_integer(at->extra_rows));
     if (at->biased) put(m, object, "biases_left_out", json_true());
     if (!at->comparable) put(m, object, "comparable", json_false());
@@ -215,7 +126,7 @@ static void put_layers(maker *m, json_t *object, const cpl_coupling_report *r)
     for (int64_t l = 0; l < r->n_layers; l++) {
         const cpl_layer_report *layer = &r->layers[l];
         if (!layer->fault)
-            add(m, layers, measured(m, layer));
+            add(m, layers, measured(m, r, l));
         else
             add(m, layer->skipped ? skipped : faulty, left_out(m, layer));
     }
@@ -228,7 +139,7 @@ static json_t *checkpoint(maker *m, const cpl_coupling_report *r)
 {
     cpl_text verdict = {0};
     json_t *object   = json_object();
-    m->o             = &r->options;
+    m->columns       = cpl_inspect_columns(r);
     put(m, object, "checkpoint", cpl_json_words(r->path));
     put(m, object, "family", cpl_json_words(r->map.family));
     put(m, object, "guessed", json_boolean(r->map.guessed));

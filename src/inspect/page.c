@@ -1,10 +1,189 @@
 /* page.c - the page in its reading order; see page.h */
 #include "inspect/page.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "inspect/page_internal.h"
+#include "inspect/columns.h"
+#include "inspect/verdict.h"
+#include "report/markup.h"
 #include "report/page.h"
+
+/* ---- one report in words ---- */
+
+static void closing_sentence(cpl_text *out, const cpl_coupling_report *r)
+{
+    cpl_text words = {0};
+    cpl_coupling_verdict(&words, r);
+    cpl_page_paragraph(out, words.bytes ? words.bytes : "");
+    out->failed = out->failed || words.failed;
+    cpl_text_free(&words);
+}
+
+/* A sentence of one layer: "layer 3: ...". Several layers with the same one are told once. */
+static void layer_sentence(cpl_text *out, const cpl_coupling_report *r, int64_t first,
+                           const char *(*of)(const cpl_layer_report *layer))
+{
+    const char *sentence = of(&r->layers[first]);
+    cpl_text words       = {0};
+    char label[48];
+    int64_t count = 0;
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        const char *other = of(&r->layers[i]);
+        if (!other || strcmp(other, sentence) != 0) continue;
+        if (i < first) goto done; /* told there */
+        cpl_text_printf(&words, "%s%s", count++ ? ", " : "",
+                        cpl_coupling_layer_label(label, &r->layers[i]));
+    }
+    cpl_text_printf(&words, ": %s", sentence);
+    if (words.failed)
+        out->failed = true;
+    else {
+        cpl_text_printf(out, "<p class=\"small\">%s",
+                        *r->layers[first].at->part ? ""
+                        : count > 1                ? "Layers "
+                                                   : "Layer ");
+        cpl_markup_text(out, words.bytes);
+        cpl_text_printf(out, "</p>\n");
+    }
+done:
+    cpl_text_free(&words);
+}
+
+static void layer_sentences(cpl_text *out, const cpl_coupling_report *r,
+                            const char *(*of)(const cpl_layer_report *layer))
+{
+    for (int64_t i = 0; i < r->n_layers; i++)
+        if (of(&r->layers[i])) layer_sentence(out, r, i, of);
+}
+
+static const char *fault_of(const cpl_layer_report *layer)
+{
+    return layer->fault && !layer->skipped ? layer->fault : NULL;
+}
+
+static const char *skip_of(const cpl_layer_report *layer)
+{
+    return layer->fault && layer->skipped ? layer->fault : NULL;
+}
+
+static const char *note_of(const cpl_layer_report *layer)
+{
+    return layer->at->note && *layer->at->note ? layer->at->note : NULL;
+}
+
+static const char *incomparable(const cpl_layer_report *layer)
+{
+    return !layer->fault && !layer->has_M
+               ? "router and experts read different vectors, so there is no M; norms, ε and router "
+                 "cosine are shown."
+               : NULL;
+}
+
+static const char *biases(const cpl_layer_report *layer)
+{
+    return !layer->fault && layer->at->biased ? "biases of the router or the gates are left out."
+                                              : NULL;
+}
+
+static const char *infinite(const cpl_layer_report *layer)
+{
+    return layer->has_M && isinf(layer->ratios.most)
+               ? "α_min is infinite (∞): a diagonal entry of M is 0 while another of its row or "
+                 "column is not, so no α makes the loss zero."
+               : NULL;
+}
+
+static void put_words(cpl_text *out, const cpl_coupling_report *r)
+{
+    char words[96];
+    closing_sentence(out, r);
+    if (r->map.guessed)
+        cpl_page_note(out, r->map.guess && *r->map.guess
+                               ? r->map.guess
+                               : "The family of this checkpoint is not known; its layers were "
+                                 "found by names and shapes.");
+    if (r->options.noisy) cpl_page_note(out, "M is that of noisy router rows, as in training.");
+    for (int64_t i = 0; i < r->map.n_notes; i++) cpl_page_note(out, r->map.notes[i]);
+    if (r->map.n_mtp) {
+        snprintf(words, sizeof words, "Multi-token-prediction layers left out: %lld.",
+                 (long long)r->map.n_mtp);
+        cpl_page_small(out, words);
+    }
+    if (r->picture.fault) cpl_page_note(out, r->picture.fault);
+    layer_sentences(out, r, fault_of);
+    layer_sentences(out, r, skip_of);
+    layer_sentences(out, r, incomparable);
+    layer_sentences(out, r, infinite);
+    layer_sentences(out, r, biases);
+    layer_sentences(out, r, note_of);
+}
+
+/* ---- every quantity of the page in two sentences ---- */
+
+static const struct {
+    const char *name, *words;
+} terms[] = {
+    {"R, W_g, M",
+     "Rᵢ is row i of the router and W_g of expert j the matrix whose output enters the "
+     "activation function, both as stored: no noise, no bias, no norm folded in. M "
+     "holds how strongly expert j answers to router row i, Mᵢⱼ = |Rᵢ · W_gʲ|."},
+    {"κ", "κᵢⱼ = Mᵢⱼ / (|Rᵢ| |W_gʲ|), with the Frobenius norm of W_g, is the weighted root mean "
+          "square cosine between Rᵢ and the rows of W_gʲ. It does not change when a router row or "
+          "an expert is scaled."},
+    {"own share", "The share of rows (router rows) and of columns (experts) of κ whose greatest "
+                  "entry lies on the diagonal. Without any coupling it is 1/n on average."},
+    {"assignment", "The one-to-one pairing of router rows and experts with the greatest sum of κ. "
+                   "What is shown is the share of pairs in it that are also pairs in the model; "
+                   "random pairing gives 1/n on average."},
+    {"z-score", "The mean diagonal of κ less its mean over all n! pairings of router rows and "
+                "experts, over its standard deviation over them; both are exact. By chance it lies "
+                "between −2 and 2 in about 95 of 100 layers."},
+    {"ERC",
+     "The coupling loss, (1/n²) Σᵢ Σ_{j≠i} max(Mᵢⱼ − α Mᵢᵢ, 0) + max(Mⱼᵢ − α Mᵢᵢ, 0), on the "
+     "clean router rows. It shrinks when the weights shrink, so it is divided by the mean "
+     "diagonal of M where it is to be compared."},
+    {"random pairings", "ERC of M after each router row was given another expert at random, 100 "
+                        "times from a fixed seed, as mean and standard deviation. A coupled layer "
+                        "lies far below it."},
+    {"ratios, α_min", "Quantiles over all pairs i ≠ j of max(Mᵢⱼ/Mᵢᵢ, Mᵢⱼ/Mⱼⱼ); the greatest is "
+                      "α_min, the smallest α for which ERC is zero. One pair can set α_min, and it "
+                      "is infinite (∞) where a diagonal entry of M is 0 and another in its row or "
+                      "column is not."},
+    {"violated", "The share of pairs i ≠ j whose ratio is above 1. Each of them adds to ERC at "
+                 "α = 1."},
+    {"ε",
+     "εᵢ is the distance from router row i to the nearest other row over twice the norm of row "
+     "i: the noise that training with the coupling loss allows. In a model trained without "
+     "that loss it says nothing about coupling."},
+    {"norms",
+     "|Rᵢ| is the Euclidean norm of a router row, |W_gʲ| the Frobenius norm of an expert's "
+     "gate. They say how large weights are, not whether router and experts agree."},
+    {"router cosine",
+     "|cos| of the angle between two different router rows, over all pairs. Near 0 "
+     "the rows point in unrelated directions."},
+    {"silhouette",
+     "Of a row of W_g: (b − a) / max(a, b), with a its mean distance 1 − cos to the other rows of "
+     "its "
+     "expert and b the least mean distance to the rows of another one. 1 means that the rows of an "
+     "expert point one way and apart from all others, 0 that another expert is as near, below 0 "
+     "that "
+     "one is nearer; random rows of many dimensions lie just below 0."},
+    {"t-SNE",
+     "A map into two dimensions that keeps near neighbours near; here of the rows of W_g of "
+     "a few experts. KL is the Kullback-Leibler divergence it reached, lower is closer."},
+};
+
+static void put_definitions(cpl_text *out)
+{
+    cpl_page_terms_open(out);
+    for (size_t i = 0; i < sizeof terms / sizeof *terms; i++)
+        cpl_page_term(out, terms[i].name, terms[i].words);
+    cpl_page_terms_close(out);
+}
+
+/* ---- sections ---- */
 
 typedef struct maker {
     cpl_text *out;
@@ -13,13 +192,23 @@ typedef struct maker {
     const json_t *data;
 } maker;
 
-static void put_tables(const maker *m,
-                       void (*table)(cpl_text *out, const cpl_coupling_report *report))
+static void put_each(const maker *m,
+                     void (*table)(cpl_text *out, const cpl_coupling_report *report))
 {
     for (int64_t v = 0; v < m->count; v++) {
         if (m->count > 1) cpl_page_subsection(m->out, m->reports[v]->name);
         table(m->out, m->reports[v]);
     }
+}
+
+static void put_agreement(cpl_text *out, const cpl_coupling_report *r)
+{
+    cpl_inspect_page_layers(out, r, CPL_TABLE_AGREEMENT);
+}
+
+static void put_raw_layers(cpl_text *out, const cpl_coupling_report *r)
+{
+    cpl_inspect_page_layers(out, r, CPL_TABLE_RAW);
 }
 
 static bool families_differ(const maker *m)
@@ -29,12 +218,10 @@ static bool families_differ(const maker *m)
     return false;
 }
 
-/* ---- sections ---- */
-
 static void put_summary(const maker *m)
 {
-    cpl_coupling_page_checkpoints(m->out, m->reports, m->count);
-    put_tables(m, cpl_coupling_page_words);
+    cpl_inspect_page_checkpoints(m->out, m->reports, m->count);
+    put_each(m, put_words);
 }
 
 static void put_scale_free(const maker *m)
@@ -80,7 +267,7 @@ static void put_raw(const maker *m)
                         "make it smaller. Models of different families must not be ranked by "
                         "it.");
     cpl_page_charts(m->out, m->data, "raw");
-    put_tables(m, cpl_coupling_page_raw_layers);
+    put_each(m, put_raw_layers);
 }
 
 static void put_tsne(const maker *m)
@@ -123,13 +310,13 @@ cpl_status cpl_coupling_page(cpl_text *out, const cpl_coupling_report *const *re
     put_scale_free(&m);
     put_maps(&m);
     cpl_page_section(out, "All layers, scale-free");
-    put_tables(&m, cpl_coupling_page_layers);
+    put_each(&m, put_agreement);
     put_router(&m);
     put_raw(&m);
     if (more) more(out, ctx, data);
     put_tsne(&m);
     cpl_page_section(out, "What the words mean");
-    cpl_coupling_page_definitions(out);
+    put_definitions(out);
     cpl_page_close(out, data);
     return cpl_text_status(out);
 }

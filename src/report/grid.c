@@ -118,6 +118,19 @@ static int64_t name_width(const view *v)
     return width;
 }
 
+static const char *group_of(const view *v, int64_t column)
+{
+    const char *group = v->grid->groups && !v->turned ? v->grid->groups[column] : NULL;
+    return group ? group : "";
+}
+
+/* Whether the two neighbours are of one group. */
+static bool is_joined(const view *v, int64_t column, int64_t next)
+{
+    return *group_of(v, column) && strcmp(group_of(v, column), group_of(v, next)) == 0;
+}
+
+/* The last column of a group is wide enough for its name above all of them. */
 static int64_t column_width(const view *v, int64_t column)
 {
     int64_t width = plain_width(column_name(v, column), WIDEST_CELL);
@@ -125,7 +138,25 @@ static int64_t column_width(const view *v, int64_t column)
         const int64_t own = plain_width(cell(v, r, column), WIDEST_CELL);
         width             = own > width ? own : width;
     }
-    return width;
+    if (column + 1 < v->n_columns && is_joined(v, column, column + 1)) return width;
+    int64_t group = plain_width(group_of(v, column), WIDEST_CELL);
+    for (int64_t c = column; c > 0 && is_joined(v, c - 1, c); c--)
+        group -= column_width(v, c - 1) + 2;
+    return group > width ? group : width;
+}
+
+/* The line of groups, each at the right of its columns. */
+static void put_groups(cpl_text *out, const view *v, int64_t names)
+{
+    int64_t width = 0;
+    put_blanks(out, names);
+    for (int64_t c = 0; c < v->n_columns; c++) {
+        width += column_width(v, c) + 2;
+        if (c + 1 < v->n_columns && is_joined(v, c, c + 1)) continue;
+        put_right(out, group_of(v, c), width - 2);
+        width = 0;
+    }
+    cpl_text_char(out, '\n');
 }
 
 static void put_name(cpl_text *out, const char *name, int64_t width)
@@ -140,6 +171,7 @@ void cpl_grid_text(cpl_text *out, const cpl_grid *g)
     if (g->n_rows == 0) return;
     const int64_t names = name_width(&v);
     if (g->title) cpl_text_printf(out, "\n%s\n", g->title);
+    if (g->groups && !v.turned) put_groups(out, &v, names);
     put_name(out, v.turned ? "" : g->corner, names);
     for (int64_t c = 0; c < v.n_columns; c++)
         put_right(out, column_name(&v, c), column_width(&v, c));

@@ -66,6 +66,16 @@ void cpl_output_name(FILE *out, const char *name, int width)
     fprintf(out, "%*s", (int)(length < wide ? wide - length : 0), "");
 }
 
+cpl_status cpl_output_grid(const cpl_grid *grid)
+{
+    cpl_text text = {0};
+    cpl_grid_text(&text, grid);
+    if (text.bytes) fputs(text.bytes, stdout);
+    cpl_status status = cpl_text_status(&text);
+    cpl_text_free(&text);
+    return status;
+}
+
 /* In one write: a sentence that two processes say at the same time stays whole. */
 void cpl_output_sentence(FILE *out, const char *before, const char *sentence)
 {

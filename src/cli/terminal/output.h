@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "report/grid.h"
 
 /* First of all: output to terminals is filtered (terminal.h), a closed pipe fails a write and sends
  * no signal, and a file opened later cannot take the place of a standard stream that was closed. */
@@ -28,6 +29,9 @@ void cpl_output_name(FILE *out, const char *name, int width);
 
 /* Prints a sentence as one line, what it quotes likewise. */
 void cpl_output_sentence(FILE *out, const char *before, const char *sentence);
+
+/* Prints a table to standard output. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_output_grid(const cpl_grid *grid);
 
 /* CPL_ERR_IO if something written to standard output did not arrive (a full disk, a closed pipe).
  * A verb that writes for long calls it now and then; main calls it at the end. */

@@ -1,0 +1,391 @@
+/* columns.c - see columns.h */
+#include "inspect/columns.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "report/chart.h"
+#include "report/markup.h"
+#include "report/page.h"
+
+/* ---- the figures ---- */
+
+enum {
+#define CPL_COLUMN(name, ...) name,
+#include "inspect/columns.def"
+#undef CPL_COLUMN
+    N_COLUMNS
+};
+
+static const cpl_column list[N_COLUMNS] = {
+#define CPL_COLUMN(name, key, part, kind, value) [name] = {key, CPL_PART_##part, CPL_COLUMN_##kind},
+#include "inspect/columns.def"
+#undef CPL_COLUMN
+};
+
+/* The least of sign times the experts' silhouettes. */
+static double least_silhouette(const cpl_layer_report *l, double sign)
+{
+    double least = NAN;
+    for (int64_t j = 0; l->silhouettes && j < l->at->n; j++)
+        least = fmin(least, sign * l->silhouettes[j]);
+    return least;
+}
+
+static bool has_value(const cpl_layer_report *l, int column)
+{
+    return !l->fault && (list[column].part != CPL_PART_COUPLING || l->has_M);
+}
+
+static double value_of(const void *report, int64_t layer, int column, int a)
+{
+    const cpl_layer_report *l = &((const cpl_coupling_report *)report)->layers[layer];
+    if (!has_value(l, column)) return NAN;
+    switch (column) {
+#define CPL_COLUMN(name, key, part, kind, value)                                                   \
+    case name:                                                                                     \
+        return value;
+#include "inspect/columns.def"
+#undef CPL_COLUMN
+    }
+    return NAN;
+}
+
+int cpl_coupling_alpha(const cpl_coupling_report *r)
+{
+    for (int k = 0; k < r->options.n_alphas; k++)
+        if (r->options.alphas[k] == 1) return k;
+    return 0;
+}
+
+cpl_columns cpl_inspect_columns(const cpl_coupling_report *r)
+{
+    return (cpl_columns){.list     = list,
+                         .n        = N_COLUMNS,
+                         .value    = value_of,
+                         .ctx      = r,
+                         .alphas   = r->options.alphas,
+                         .n_alphas = r->options.n_alphas};
+}
+
+/* ---- the tables ---- */
+
+/* On the terminal. */
+static const cpl_shown agreement[] = {
+    {KAPPA_OWN, "own", "kappa", .digits = 4},
+    {KAPPA_OTHERS, "others", "kappa", .digits = 4},
+    {Z, "z", .digits = 2},
+    {ROWS_OWN, "row", "% own largest", .digits = 1},
+    {COLUMNS_OWN, "column", "% own largest", .digits = 1},
+    {ASSIGNED, "signed", "% as-", .digits = 1},
+    {ERC_RELATIVE, "alpha ", "ERC / mean diagonal", .digits = 3, .alphas = CPL_ONE_ALPHA},
+    {RANDOM, "random", "ERC / mean diagonal", .digits = 3},
+    {RATIO_50, "50 %", "M_ij / diagonal", .digits = 2},
+    {RATIO_90, "90 %", "M_ij / diagonal", .digits = 2},
+    {RATIO_99, "99 %", "M_ij / diagonal", .digits = 2},
+    {ALPHA_MIN, "alpha_min", "M_ij / diagonal", .digits = 2},
+    {0}};
+
+static const cpl_shown raw[] = {
+    {ERC, "a=", "ERC", .digits = 3, .alphas = CPL_EACH_ALPHA},
+    {VIOLATED, "violated", "% of pairs", .digits = 1},
+    {EPS_MEAN, "mean", "eps", .digits = 3},
+    {EPS_MIN, "min", "eps", .digits = 3},
+    {EPS_MAX, "max", "eps", .digits = 3},
+    {ROUTER_NORM, "mean +- sd", "|R|", .digits = 3, .spread = ROUTER_NORM_SD},
+    {GATE_NORM, "mean +- sd", "|W_g|", .digits = 3, .spread = GATE_NORM_SD},
+    {COSINE, "|cos|", "mean", .digits = 3},
+    {0}};
+
+static const cpl_shown clusters[] = {{SILHOUETTE, "rows", "mean of", .digits = 4},
+                                     {SILHOUETTE_LEAST, "the least", "expert with", .digits = 4},
+                                     {SILHOUETTE_MOST, "the most", "expert with", .digits = 4},
+                                     {0}};
+
+static const struct {
+    const cpl_shown *shown;
+    const char *title;
+} tables[] = {
+    [CPL_TABLE_AGREEMENT] = {agreement, "Agreement, free of the scale of the weights"},
+    [CPL_TABLE_RAW]       = {raw,
+                             "Raw figures: ERC and norms depend on the scale of the weights, so they "
+                                   "cannot be compared\nbetween models; eps says how far router rows are "
+                                   "apart, and without coupling nothing more"},
+    [CPL_TABLE_CLUSTERS] =
+        {clusters,
+         "Specialisation: silhouettes of the rows of W_g, the experts being the clusters, by "
+         "cosine\ndistance; 1: rows of an expert point one way, 0: as near to another expert, "
+         "below: nearer"},
+};
+
+/* Of several checkpoints, a row each. */
+static const cpl_shown compared[] = {
+    {KAPPA_OWN, "kappa, own pairs", .digits = 4},
+    {KAPPA_OTHERS, "kappa, other pairs", .digits = 4},
+    {Z, "z of own against random pairings", .digits = 4},
+    {ROWS_OWN, "% of rows whose own is largest", .digits = 1},
+    {COLUMNS_OWN, "% of columns whose own is largest", .digits = 1},
+    {ASSIGNED, "% of the best assignment that is own", .digits = 1},
+    {BY_CHANCE, "% of these by chance", .digits = 1},
+    {ERC_RELATIVE, "ERC / mean diagonal", .digits = 4, .as_it_is = true},
+    {RANDOM, "the same under random pairings", .digits = 4, .as_it_is = true},
+    {VIOLATED, "% of pairs violated at alpha 1", .digits = 1},
+    {COSINE, "mean |cos| of router rows", .digits = 4},
+    {SILHOUETTE, "silhouette of the rows of W_g", .digits = 4},
+    {0}};
+
+/* In the page. */
+static const cpl_shown page_agreement[] = {
+    {EXPERTS, "n", .digits = 3},
+    {KAPPA_OWN, "κ own", .digits = 3},
+    {KAPPA_IF_SEVERAL, "κ others", .digits = 3},
+    {ROWS_OWN, "rows own", .digits = 3},
+    {COLUMNS_OWN, "columns own", .digits = 3},
+    {ASSIGNED, "assigned", .digits = 3},
+    {BY_CHANCE, "chance 1/n", .digits = 3},
+    {Z, "z", .digits = 3},
+    {ERC_RELATIVE, "ERC / diagonal", .digits = 3},
+    {RANDOM, "random pairings", .spread = RANDOM_SD, .digits = 3},
+    {RATIO_50, "ratio 50 %", .digits = 3},
+    {RATIO_90, "90 %", .digits = 3},
+    {RATIO_99, "99 %", .digits = 3},
+    {ALPHA_MIN, "α_min", .digits = 3},
+    {VIOLATED, "violated", .digits = 3},
+    {SILHOUETTE, "silhouette", .digits = 3},
+    {0}};
+
+static const cpl_shown page_raw[] = {
+    {ERC, "ERC, α = ", .digits = 4, .alphas = CPL_EACH_ALPHA},
+    {M_OWN, "M diagonal", .digits = 4},
+    {M_IF_SEVERAL, "M others", .digits = 4},
+    {ROUTER_NORM, "router rows, norm ± sd", .spread = ROUTER_NORM_SD, .digits = 3},
+    {GATE_NORM, "experts, norm ± sd", .spread = GATE_NORM_SD, .digits = 3},
+    {EPS_MEAN, "ε mean", .digits = 3},
+    {EPS_MIN, "ε min", .digits = 3},
+    {EPS_MAX, "ε max", .digits = 3},
+    {COSINE, "mean |cos|", .digits = 3},
+    {0}};
+
+enum { WORDS = 5 }; /* columns that are no figures of layers */
+static const cpl_shown page_what[] = {
+    {.column = CPL_COLUMN_WORDS, .heading = "family"},
+    {.column = CPL_COLUMN_WORDS, .heading = "layers with figures"},
+    {.column = CPL_COLUMN_WORDS, .heading = "skipped"},
+    {.column = CPL_COLUMN_WORDS, .heading = "with a fault"},
+    {.column = CPL_COLUMN_WORDS, .heading = "dense"},
+    {EXPERTS, "experts n", .range = true},
+    {WIDTH, "width d", .range = true},
+    {EXPERT_WIDTH, "expert width D", .range = true},
+    {PER_TOKEN, "per token K", .range = true},
+    {0}};
+
+static const cpl_shown page_means[] = {{KAPPA_OWN, "κ of own expert", .digits = 3},
+                                       {KAPPA_OTHERS, "κ of others", .digits = 3},
+                                       {ROWS_OWN, "rows with their own", .digits = 3},
+                                       {COLUMNS_OWN, "columns", .digits = 3},
+                                       {ASSIGNED, "assignment", .digits = 3},
+                                       {BY_CHANCE, "chance 1/n", .digits = 3},
+                                       {Z, "z-score", .digits = 3, .range = true},
+                                       {ERC_RELATIVE, "ERC / mean diagonal", .digits = 3},
+                                       {ALPHA_MIN, "α_min", .digits = 3, .range = true},
+                                       {SILHOUETTE, "silhouette", .digits = 3},
+                                       {0}};
+
+/* Without silhouettes where they were not asked for. */
+static void choose(cpl_shown *out, const cpl_shown *from, bool silhouettes)
+{
+    for (; from->heading; from++)
+        if (silhouettes || from->column != SILHOUETTE) *out++ = *from;
+    *out = (cpl_shown){0};
+}
+
+enum { MOST_SHOWN = 20 };
+
+/* ---- over the layers ---- */
+
+static double mean_of(const cpl_columns *c, const cpl_coupling_report *r, int column)
+{
+    double sum    = 0;
+    int64_t count = 0;
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        if (!has_value(&r->layers[i], column)) continue;
+        sum += value_of(r, i, column, c->alpha);
+        count++;
+    }
+    return count ? sum / (double)count : (double)NAN;
+}
+
+static void range_cell(cpl_text *out, const cpl_columns *c, const cpl_coupling_report *r,
+                       const cpl_shown *s)
+{
+    cpl_chart_range range = cpl_chart_range_none();
+    char low[48], high[48], words[128];
+    bool infinite = false;
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        const double x = value_of(r, i, s->column, c->alpha);
+        infinite       = infinite || isinf(x);
+        cpl_chart_range_add(&range, x);
+    }
+    if (range.low > range.high) {
+        cpl_page_cell(out, infinite ? "∞" : "–");
+        return;
+    }
+    cpl_columns_words(low, &list[s->column], s->digits, range.low);
+    cpl_columns_words(high, &list[s->column], s->digits, range.high);
+    const bool one = strcmp(low, high) == 0;
+    snprintf(words, sizeof words, "%s%s%s%s", low, one ? "" : " to ", one ? "" : high,
+             infinite ? ", some ∞" : "");
+    cpl_page_cell(out, words);
+}
+
+static void mean_cells(cpl_text *out, const cpl_coupling_report *r, const cpl_shown *shown)
+{
+    char words[48];
+    cpl_columns c = cpl_inspect_columns(r);
+    c.alpha       = cpl_coupling_alpha(r);
+    for (; shown->heading; shown++)
+        if (shown->range)
+            range_cell(out, &c, r, shown);
+        else
+            cpl_page_cell(out, cpl_columns_words(words, &list[shown->column], shown->digits,
+                                                 mean_of(&c, r, shown->column)));
+}
+
+/* ---- on the terminal ---- */
+
+const char *cpl_coupling_layer_label(char out[48], const cpl_layer_report *layer)
+{
+    const char *part = layer->at->part;
+    snprintf(out, 48, "%.20s%s%lld", part, *part ? " " : "", (long long)layer->at->layer);
+    return out;
+}
+
+static bool has_row(const cpl_layer_report *l, cpl_inspect_table table)
+{
+    return !l->fault && (l->has_M || table != CPL_TABLE_AGREEMENT);
+}
+
+cpl_status cpl_inspect_grid(cpl_grid *g, cpl_pool *pool, const cpl_coupling_report *r,
+                            cpl_inspect_table table)
+{
+    const cpl_columns c    = cpl_inspect_columns(r);
+    const cpl_shown *shown = tables[table].shown;
+    char label[48];
+    int64_t n = 0;
+    for (int64_t i = 0; i < r->n_layers; i++) n += has_row(&r->layers[i], table);
+    CPL_TRY(cpl_columns_grid(g, pool, &c, shown, n));
+    g->title  = tables[table].title;
+    g->corner = "layer";
+    n         = 0;
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        if (!has_row(&r->layers[i], table)) continue;
+        cpl_coupling_layer_label(label, &r->layers[i]);
+        cpl_columns_grid_row(g, pool, &c, shown, n++, cpl_pool_printf(pool, "%s", label), i);
+    }
+    return cpl_pool_status(pool);
+}
+
+cpl_status cpl_inspect_grid_compare(cpl_grid *g, cpl_pool *pool, const cpl_coupling_report *reports,
+                                    int64_t count)
+{
+    cpl_shown shown[MOST_SHOWN];
+    int64_t rows = 0;
+    choose(shown, compared, reports[0].options.silhouette);
+    while (shown[rows].heading) rows++;
+    CPL_TRY(cpl_grid_open(g, pool, rows, count));
+    g->fixed = true;
+    for (int64_t v = 0; v < count; v++) {
+        const cpl_columns c = cpl_inspect_columns(&reports[v]);
+        g->columns[v]       = cpl_pool_printf(pool, "(%lld)", (long long)v + 1);
+        for (int64_t k = 0; k < rows; k++) {
+            g->rows[k] = shown[k].heading;
+            cpl_grid_set(g, k, v,
+                         cpl_columns_plain(pool, &list[shown[k].column], &shown[k],
+                                           mean_of(&c, &reports[v], shown[k].column)));
+        }
+    }
+    return cpl_pool_status(pool);
+}
+
+/* ---- in the page ---- */
+
+static void row_of_fault(cpl_text *out, const cpl_layer_report *layer, int64_t columns)
+{
+    char words[400];
+    snprintf(words, sizeof words, "%s: %.360s", layer->skipped ? "skipped" : "no figures",
+             layer->fault);
+    cpl_page_cell_span(out, words, columns);
+}
+
+void cpl_inspect_page_layers(cpl_text *out, const cpl_coupling_report *r, cpl_inspect_table table)
+{
+    cpl_shown shown[MOST_SHOWN];
+    char label[48];
+    cpl_columns c = cpl_inspect_columns(r);
+    c.alpha       = cpl_coupling_alpha(r);
+    choose(shown, table == CPL_TABLE_RAW ? page_raw : page_agreement, r->options.silhouette);
+    cpl_columns_page_open(out, NULL, "layer", &c, shown);
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        cpl_page_row_open(out, cpl_coupling_layer_label(label, &r->layers[i]));
+        if (r->layers[i].fault)
+            row_of_fault(out, &r->layers[i], cpl_columns_count(&c, shown));
+        else
+            cpl_columns_page_cells(out, &c, shown, i);
+        cpl_page_row_close(out);
+    }
+    cpl_page_table_close(out);
+}
+
+static void family_cell(cpl_text *out, const cpl_moe_map *map)
+{
+    char words[160];
+    const char *title = map->title && *map->title ? map->title : map->family;
+    snprintf(words, sizeof words, "%.100s%s", title && *title ? title : "unknown",
+             map->guessed ? " (a guess)" : "");
+    cpl_page_cell(out, words);
+}
+
+static void what_cells(cpl_text *out, const cpl_coupling_report *r)
+{
+    int64_t skipped = 0, faulty = 0;
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        skipped += r->layers[i].fault && r->layers[i].skipped;
+        faulty += r->layers[i].fault && !r->layers[i].skipped;
+    }
+    family_cell(out, &r->map);
+    cpl_page_count(out, r->n_measured);
+    cpl_page_count(out, skipped);
+    cpl_page_count(out, faulty);
+    cpl_page_count(out, r->map.n_dense);
+    mean_cells(out, r, page_what + WORDS);
+}
+
+void cpl_inspect_page_checkpoints(cpl_text *out, const cpl_coupling_report *const *reports,
+                                  int64_t count)
+{
+    const cpl_columns c = cpl_inspect_columns(reports[0]);
+    cpl_shown means[MOST_SHOWN];
+    bool silhouettes = false;
+    for (int64_t v = 0; v < count; v++) silhouettes = silhouettes || reports[v]->options.silhouette;
+    choose(means, page_means, silhouettes);
+    cpl_columns_page_open(out, NULL, "checkpoint", &c, page_what);
+    for (int64_t v = 0; v < count; v++) {
+        cpl_page_row_open(out, reports[v]->name);
+        what_cells(out, reports[v]);
+        cpl_page_row_close(out);
+    }
+    cpl_page_table_close(out);
+    cpl_columns_page_open(
+        out,
+        count > 1 ? "Means over the layers; z-score and α_min as ranges. In the order in "
+                    "which the checkpoints were given."
+                  : "Means over the layers; z-score and α_min as ranges.",
+        "checkpoint", &c, means);
+    for (int64_t v = 0; v < count; v++) {
+        cpl_page_row_open(out, reports[v]->name);
+        mean_cells(out, reports[v], means);
+        cpl_page_row_close(out);
+    }
+    cpl_page_table_close(out);
+}
