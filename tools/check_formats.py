@@ -77,6 +77,7 @@ def columns(list_file):
 
 
 LISTED = {
+    "Routing over text: couplet inspect --text": columns("src/inspect/routing/columns.def"),
     "Metrics: metrics.jsonl": {*LOSSES, *(name + "_layers" for name in LOSSES), *sum(FIGURES, ())},
     "Inspections: couplet inspect --json": {name for name, _ in FIGURES} | columns("src/inspect/columns.def"),
 }

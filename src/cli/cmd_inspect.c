@@ -220,8 +220,7 @@ static cpl_status print_all(const work *w)
     }
     if (w->n > 1) CPL_TRY(cpl_inspect_print_compare(w->reports, w->n));
     if (w->routed && w->n) putchar('\n');
-    if (w->routed) cpl_routing_print(&w->routing);
-    return CPL_OK;
+    return w->routed ? cpl_routing_print(&w->routing) : CPL_OK;
 }
 
 static cpl_status add_series(const work *w, json_t *json)

@@ -1,11 +1,11 @@
 /* routing_print.c - see routing_print.h */
 #include "cli/routing_print.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/terminal/output.h"
+#include "inspect/routing/columns.h"
 
 /* ---- before ---- */
 
@@ -50,112 +50,7 @@ void cpl_routing_print_cost(const cpl_routing_report *r, const cpl_routing_cost 
             (long long)cost->checkpoints, cost->checkpoints == 1 ? "" : "s", cost->flops);
 }
 
-/* ---- cells ---- */
-
-static void cell(double value, int width, int digits)
-{
-    if (isfinite(value))
-        printf("%*.*f", width, digits, value);
-    else
-        printf("%*s", width, isinf(value) ? "inf" : "-");
-}
-
-static int width_of(const char *column)
-{
-    int length = (int)strlen(column);
-    return length > 5 ? length + 3 : 8;
-}
-
-static void head(const char *title, const char *const *columns, int n)
-{
-    printf("\n%s\n%-6s", title, "layer");
-    for (int i = 0; i < n; i++) printf("%*s", width_of(columns[i]), columns[i]);
-    putchar('\n');
-}
-
-#define HEAD(title, columns) head(title, columns, (int)(sizeof columns / sizeof *columns))
-
-static void put(double value, const char *column, int digits)
-{
-    cell(value, width_of(column), digits);
-}
-
 /* ---- tables ---- */
-
-static void print_load(const cpl_routing_report *r)
-{
-    static const char *const c[] = {"max/mean",       "dead",    "load entropy",
-                                    "router entropy", "domains", "halves"};
-    char title[240];
-    snprintf(
-        title, sizeof title,
-        "Load of %lld experts, %lld a token (entropies in nats, at most %.3f; distance between "
-        "domains, 0 to 1)",
-        (long long)r->n_experts, (long long)r->top_k, log((double)r->n_experts));
-    HEAD(title, c);
-    for (int64_t i = 0; i < r->n_layers; i++) {
-        const cpl_routing_layer *l = &r->layers[i];
-        printf("%-6lld", (long long)i);
-        put(l->load.most_over_mean, c[0], 2);
-        put((double)l->load.dead, c[1], 0);
-        put(l->load.entropy, c[2], 3);
-        put(l->router_entropy, c[3], 3);
-        put(l->domains.distance, c[4], 3);
-        put(l->domains.halves, c[5], 3);
-        putchar('\n');
-    }
-}
-
-static void print_agreement(const cpl_routing_report *r)
-{
-    static const char *const c[] = {"rank correlation", "sd",        "top-1 %",
-                                    "chance",           "overlap %", "chance"};
-    char title[160];
-    snprintf(title, sizeof title,
-             "The router's choice beside the experts' answers |x W_g|, %lld tokens",
-             (long long)r->n_sampled);
-    HEAD(title, c);
-    for (int64_t i = 0; i < r->n_layers; i++) {
-        const cpl_routing_layer *l = &r->layers[i];
-        printf("%-6lld", (long long)i);
-        put(l->rho_mean, c[0], 3);
-        put(l->rho_sd, c[1], 2);
-        put(100 * l->top1, c[2], 1);
-        put(100 / (double)r->n_experts, c[3], 1);
-        put(100 * l->overlap, c[4], 1);
-        put(100 * (double)r->top_k / (double)r->n_experts, c[5], 1);
-        putchar('\n');
-    }
-}
-
-static void print_stand(const cpl_routing_report *r)
-{
-    static const char *const c[] = {"experts", "own %",   "alpha_min", "r",
-                                    "rho",     "r, rows", "rho, rows"};
-    const cpl_routing_options *o = &r->options;
-    HEAD("Does R_i stand for its tokens? M_tok, and its correlation with M off the diagonal", c);
-    for (int64_t i = 0; i < r->n_layers; i++) {
-        const cpl_routing_stand *s = &r->layers[i].stand;
-        printf("%-6lld", (long long)i);
-        put((double)s->n_kept, c[0], 0);
-        put(100 * s->rows_own, c[1], 1);
-        put(s->alpha_min, c[2], 3);
-        put(s->off.pearson, c[3], 2);
-        put(s->off.spearman, c[4], 2);
-        put(s->off_rows.pearson, c[5], 2);
-        put(s->off_rows.spearman, c[6], 2);
-        putchar('\n');
-    }
-    printf("\nERC of M_tok over its mean diagonal\n%-6s", "layer");
-    for (int a = 0; a < o->n_alphas; a++) printf("  a = %-5.4g", o->alphas[a]);
-    putchar('\n');
-    for (int64_t i = 0; i < r->n_layers; i++) {
-        const cpl_routing_stand *s = &r->layers[i].stand;
-        printf("%-6lld", (long long)i);
-        for (int a = 0; a < o->n_alphas; a++) cell(s->erc[a] / s->diagonal, 11, 4);
-        putchar('\n');
-    }
-}
 
 /* What can be shown of an id's text on one line. */
 static void print_text(const char *text)
@@ -185,21 +80,8 @@ static void print_examples(const char *what, int64_t layer, const cpl_routing_vo
     putchar('\n');
 }
 
-static void print_vocabulary(const cpl_routing_report *r)
+static void print_all_examples(const cpl_routing_report *r)
 {
-    static const char *const c[] = {"read: ids", "mean", "shuffled",
-                                    "next: ids", "mean", "shuffled"};
-    HEAD("Vocabulary: the largest share of one expert in the occurrences of an id", c);
-    for (int64_t i = 0; i < r->n_layers; i++) {
-        const cpl_routing_vocabulary *v[] = {&r->layers[i].input, &r->layers[i].next};
-        printf("%-6lld", (long long)i);
-        for (int k = 0; k < 2; k++) {
-            put((double)v[k]->n_ids, c[3 * k], 0);
-            put(v[k]->mean, c[3 * k + 1], 3);
-            put(v[k]->shuffled, c[3 * k + 2], 3);
-        }
-        putchar('\n');
-    }
     for (int64_t i = 0; i < r->n_layers; i++) {
         print_examples("read", i, &r->layers[i].input);
         print_examples("next", i, &r->layers[i].next);
@@ -252,13 +134,26 @@ static void print_sources(const cpl_routing_report *r)
     putchar('\n');
 }
 
-void cpl_routing_print(const cpl_routing_report *r)
+static cpl_status print_table(const cpl_routing_report *r, cpl_routing_table table)
+{
+    cpl_pool pool     = {0};
+    cpl_grid grid     = {0};
+    cpl_status status = cpl_routing_grid(&grid, &pool, r, table);
+    if (status == CPL_OK) status = cpl_output_grid(&grid);
+    cpl_pool_free(&pool);
+    return status;
+}
+
+cpl_status cpl_routing_print(const cpl_routing_report *r)
 {
     print_sources(r);
-    print_load(r);
-    print_agreement(r);
-    print_stand(r);
+    CPL_TRY(print_table(r, CPL_ROUTING_LOAD));
+    CPL_TRY(print_table(r, CPL_ROUTING_AGREEMENT));
+    CPL_TRY(print_table(r, CPL_ROUTING_LIKENESS));
+    CPL_TRY(print_table(r, CPL_ROUTING_ERC));
     print_pairs(r);
-    print_vocabulary(r);
+    CPL_TRY(print_table(r, CPL_ROUTING_VOCABULARY));
+    print_all_examples(r);
     print_saturation(r);
+    return CPL_OK;
 }

@@ -34,7 +34,7 @@ CPL_NODISCARD cpl_status cpl_routing_options_of(bool *wanted, cpl_routing_option
 /* What it will cost, on standard error. */
 void cpl_routing_print_cost(const cpl_routing_report *report, const cpl_routing_cost *cost);
 
-/* The tables, on standard output. */
-void cpl_routing_print(const cpl_routing_report *report);
+/* The tables, on standard output. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_routing_print(const cpl_routing_report *report);
 
 #endif /* CPL_CLI_ROUTING_PRINT_H */

@@ -10,7 +10,158 @@
 #include "inspect/columns.h"
 #include "report/markup.h"
 
-enum { CHECKPOINTS = 3, MOST_VALUES = CPL_COUPLING_MOST_LINES + 2, MOST_EXPERTS = 8 };
+enum { CHECKPOINTS = 3, MOST_SERIES = CPL_CHART_MOST_LINES + 2 };
+
+/* ---- the list ---- */
+
+enum {
+#define CPL_COLUMN(name, ...) name,
+#include "inspect/columns.def"
+#undef CPL_COLUMN
+    N_COLUMNS
+};
+
+/* Forms of charts: lines over layers, ERC over alpha, distributions by layer. */
+enum {
+    LINES,
+    RELATIVE_OVER_ALPHA,
+    ERC_OVER_ALPHA,
+    LAST_OVER_ALPHA = ERC_OVER_ALPHA,
+    EPS,
+    COSINES,
+    ROUTER_NORMS,
+    GATE_NORMS,
+    SILHOUETTES
+};
+
+#define BOXES                                                                                      \
+    "Boxes: quartiles and median; whiskers: 5 % to 95 %; open points: least and greatest; filled " \
+    "point: mean."
+
+static const cpl_chart_spec specs[] = {
+    {.id          = "kappa",
+     .section     = "coupling",
+     .title       = "Alignment of router rows and experts",
+     .y_label     = "mean κ",
+     .caption     = "Mean κ of a router row and its own expert (the "
+                    "diagonal) beside that of all other pairs. The band is "
+                    "where the diagonal would lie by chance.",
+     .from_zero   = true,
+     .n_lines     = 2,
+     .band        = "random pairings ± 2 sd",
+     .low         = KAPPA_LOW,
+     .high        = KAPPA_HIGH,
+     .band_colour = -1,
+     .lines = {{KAPPA_OWN, "own expert", 0, false}, {KAPPA_IF_SEVERAL, "other experts", 1, false}}},
+    {.id      = "own-share",
+     .section = "coupling",
+     .title   = "Who answers most strongly to whom",
+     .y_label = "share of experts",
+     .caption = "Share of router rows (and of experts) whose largest κ is "
+                "with each other, and of the pairs that the best one-to-one "
+                "assignment leaves together. Chance gives 1/n.",
+     .share   = true,
+     .n_lines = 4,
+     .lines   = {{ROWS_OWN, "rows", 0, false},
+                 {COLUMNS_OWN, "columns", 1, false},
+                 {ASSIGNED, "assignment", 2, false},
+                 {BY_CHANCE, "chance 1/n", -1, true}}},
+    {.id        = "z-score",
+     .section   = "coupling",
+     .title     = "Distance from chance",
+     .y_label   = "z-score of the mean κ of own pairs",
+     .caption   = "How many standard deviations the mean κ of own pairs "
+                  "lies above that of random pairings of router rows and "
+                  "experts.",
+     .from_zero = true,
+     .n_lines   = 1,
+     .has_rule  = true,
+     .rule_name = "chance",
+     .lines     = {{Z, NULL, 0, false}}},
+    {.id          = "erc-against-chance",
+     .section     = "coupling",
+     .title       = "Coupling loss against random pairings",
+     .y_label     = "ERC / mean diagonal of M",
+     .caption     = "ERC as stored, and its mean and standard deviation under 100 random "
+                    "pairings; all over the mean diagonal of M as stored.",
+     .from_zero   = true,
+     .n_lines     = 2,
+     .band        = "± sd",
+     .low         = RANDOM_LOW,
+     .high        = RANDOM_HIGH,
+     .band_colour = -1,
+     .lines       = {{ERC_RELATIVE, "as stored", 0, false}, {RANDOM, "random pairings", -1, true}}},
+    {.id        = "ratios",
+     .section   = "coupling",
+     .title     = "Responses to others, in units of the own",
+     .y_label   = "max(M_ij / M_ii, M_ij / M_jj), i ≠ j",
+     .caption   = "Quantiles over all pairs beside their greatest, α_min, "
+                  "which a single pair can set. Below 1 every bound holds "
+                  "at α = 1; ∞ is an α_min that is infinite.",
+     .log_y     = true,
+     .n_lines   = 4,
+     .rule      = 1,
+     .has_rule  = true,
+     .rule_name = "α = 1",
+     .lines     = {{RATIO_50, "50 %", 5, false},
+                   {RATIO_90, "90 %", 0, false},
+                   {RATIO_99, "99 %", 2, false},
+                   {ALPHA_MIN, "α_min", 1, false}}},
+    {.id        = "erc-over-alpha",
+     .form      = RELATIVE_OVER_ALPHA,
+     .section   = "coupling",
+     .title     = "Coupling loss against α",
+     .y_label   = "ERC / mean diagonal of M",
+     .caption   = "One line a layer. The loss falls with α and is zero from "
+                  "α_min on.",
+     .from_zero = true},
+    {.id        = "silhouette",
+     .section   = "coupling",
+     .title     = "Specialisation of the experts",
+     .y_label   = "silhouette of the rows of an expert's W_g",
+     .caption   = "How much nearer the rows of an expert's gate are to each other than to the "
+                  "next expert's, by cosine distance in the original space: 1 where they point "
+                  "one way, about 0 where nothing sets them apart. " BOXES,
+     .from_zero = true,
+     .form      = SILHOUETTES},
+    {.id      = "router-cosine",
+     .section = "router",
+     .title   = "Router rows among themselves",
+     .y_label = "|cos| of two router rows",
+     .caption = "All pairs of different rows; free of scale. " BOXES,
+     .share   = true,
+     .form    = COSINES},
+    {.id        = "eps",
+     .section   = "router",
+     .title     = "Room between router rows",
+     .y_label   = "ε of a router row",
+     .caption   = "Half the distance to the nearest other row, in units of "
+                  "the row's norm. " BOXES,
+     .from_zero = true,
+     .form      = EPS},
+    {.id        = "erc-raw-over-alpha",
+     .section   = "raw",
+     .title     = "Raw coupling loss against α",
+     .y_label   = "ERC (depends on the scale of the weights)",
+     .caption   = "One line a layer. Not to be compared between models of "
+                  "different families.",
+     .from_zero = true,
+     .form      = ERC_OVER_ALPHA},
+    {.id      = "router-norms",
+     .section = "raw",
+     .title   = "Norms of router rows",
+     .y_label = "|R_i|",
+     .caption = BOXES,
+     .form    = ROUTER_NORMS},
+    {.id      = "expert-norms",
+     .section = "raw",
+     .title   = "Norms of the experts' gates",
+     .y_label = "|W_g| (Frobenius)",
+     .caption = BOXES,
+     .form    = GATE_NORMS},
+};
+
+/* ---- reports that share charts ---- */
 
 /* Reports [first, first + n) of all, which share charts. */
 typedef struct maker {
@@ -22,12 +173,6 @@ typedef struct maker {
     int64_t n_places;
     cpl_pool pool; /* of what is set above; and of one chart */
 } maker;
-
-double cpl_coupling_relative_erc(const cpl_layer_report *layer, double erc)
-{
-    double diagonal = layer->figures.m_diagonal;
-    return diagonal > 0 ? erc / diagonal : NAN;
-}
 
 static const cpl_coupling_report *report_at(const maker *m, int64_t i)
 {
@@ -62,124 +207,106 @@ static cpl_status find_places(maker *m)
 
 /* ---- what is shown of a kind ---- */
 
+/* The numbers whose distribution is shown, of a layer without fault; NULL: only counts them. */
+static int64_t distribution(double *values, const cpl_layer_report *l, int form)
+{
+    const int64_t n = l->at->n, pairs = n * (n - 1) / 2;
+    if (form == SILHOUETTES && (!l->silhouettes || n == 1)) return 0;
+    const int64_t count = form == COSINES ? pairs : n;
+    for (int64_t i = 0; values && i < count; i++)
+        values[i] = form == EPS            ? (double)l->eps[i]
+                    : form == COSINES      ? fabs((double)l->cosine[i])
+                    : form == ROUTER_NORMS ? l->router_norm[i]
+                    : form == GATE_NORMS   ? l->gate_norm[i]
+                                           : l->silhouettes[i];
+    return count;
+}
+
 static bool has(const cpl_coupling_report *r, const cpl_chart_spec *spec)
 {
     for (int64_t i = 0; i < r->n_layers; i++) {
-        const cpl_layer_report *layer = &r->layers[i];
-        if (spec->spread ? !layer->fault && spec->spread(NULL, layer) > 0 : layer->has_M)
+        const cpl_layer_report *l = &r->layers[i];
+        if (spec->form > LAST_OVER_ALPHA ? !l->fault && distribution(NULL, l, spec->form) > 0
+                                         : l->has_M)
             return true;
     }
     return false;
 }
 
-static double erc_value(const cpl_chart_spec *spec, const cpl_layer_report *layer, int k)
+static cpl_columns columns_of(const cpl_coupling_report *r)
 {
-    return spec->raw ? layer->erc[k] : cpl_coupling_relative_erc(layer, layer->erc[k]);
+    cpl_columns columns = cpl_inspect_columns(r);
+    columns.alpha       = cpl_coupling_alpha(r);
+    return columns;
 }
 
-static void add_layer(cpl_chart_range *range, const cpl_chart_spec *spec,
-                      const cpl_coupling_report *r, const cpl_layer_report *layer)
+/* Of a chart over alpha: at the k-th. */
+static double erc_value(const cpl_chart_spec *spec, const cpl_coupling_report *r, int64_t layer,
+                        int k)
 {
-    double values[MOST_VALUES];
-    if (!layer->has_M) return;
-    if (spec->lines) {
-        spec->lines(values, layer, cpl_coupling_alpha(r));
-        for (int k = 0; k < spec->n_lines + (spec->band ? 2 : 0); k++)
-            if (!spec->log_y || values[k] > 0) cpl_chart_range_add(range, values[k]);
-    } else {
-        for (int k = 0; k < r->options.n_alphas; k++)
-            cpl_chart_range_add(range, erc_value(spec, layer, k));
+    const cpl_columns c = cpl_inspect_columns(r);
+    const double erc    = c.value(r, layer, spec->form == ERC_OVER_ALPHA ? ERC : ERC_RELATIVE, k);
+    return isfinite(erc) ? erc : (double)NAN;
+}
+
+static void add_values(cpl_chart_range *range, const cpl_chart_spec *spec,
+                       const cpl_coupling_report *r, int64_t layer)
+{
+    const cpl_columns c = columns_of(r);
+    int columns[CPL_CHART_MOST_LINES + 2], n = 0;
+    for (; n < spec->n_lines; n++) columns[n] = spec->lines[n].column;
+    if (spec->band) columns[n++] = spec->low;
+    if (spec->band) columns[n++] = spec->high;
+    for (int k = 0; k < n; k++) {
+        const double x = c.value(r, layer, columns[k], c.alpha);
+        if (!spec->log_y || x > 0) cpl_chart_range_add(range, x);
     }
+    for (int k = 0; n == 0 && k < r->options.n_alphas; k++)
+        cpl_chart_range_add(range, erc_value(spec, r, layer, k));
 }
 
 /* Where reports are shown in several charts these have one scale; else it is taken from the data. */
 static cpl_chart_range common_range(const maker *m, const cpl_chart_spec *spec)
 {
     cpl_chart_range range = cpl_chart_range_none();
-    if (spec->share) return (cpl_chart_range){0, 1};
-    if (m->n_all <= CHECKPOINTS || spec->spread) return (cpl_chart_range){0};
+    if (m->n_all <= CHECKPOINTS || spec->form > LAST_OVER_ALPHA) return (cpl_chart_range){0};
     if (spec->from_zero) cpl_chart_range_add(&range, 0);
     for (int64_t v = 0; v < m->n_all; v++)
         for (int64_t i = 0; i < m->all[v]->n_layers; i++)
-            add_layer(&range, spec, m->all[v], &m->all[v]->layers[i]);
+            if (m->all[v]->layers[i].has_M) add_values(&range, spec, m->all[v], i);
     return range;
 }
 
 static cpl_chart chart_of(const maker *m, const cpl_chart_spec *spec)
 {
-    return (cpl_chart){
-        .id      = spec->id,
-        .section = spec->section,
-        .title   = spec->title,
-        .caption = spec->caption,
-        .x       = {.label = "layer", .whole = true, .names = m->places, .n_names = m->n_places},
-        .y       = {.label   = spec->y_label,
-                    .range   = common_range(m, spec),
-                    .log     = spec->log_y,
-                    .zero    = spec->from_zero,
-                    .percent = spec->share}};
+    cpl_chart chart = cpl_columns_chart(spec, m->places, m->n_places);
+    chart.y.percent = spec->share;
+    if (!spec->share) chart.y.range = common_range(m, spec);
+    return chart;
 }
 
 /* ---- lines over layers ---- */
 
-/* values [MOST_VALUES, n_places] of one report; NaN where it has none. */
-static double *values_of(maker *m, const cpl_chart_spec *spec, int64_t v)
+/* The series of report v, in their colours; returns how many, 0 where there is no memory. */
+static int64_t series_of(cpl_chart_series *series, maker *m, const cpl_chart_spec *spec, int64_t v)
 {
     const cpl_coupling_report *r = report_at(m, v);
-    double *values = cpl_pool_take(&m->pool, (size_t)(MOST_VALUES * m->n_places) * sizeof *values);
-    if (!values) return NULL;
-    for (int64_t i = 0; i < MOST_VALUES * m->n_places; i++) values[i] = NAN;
-    for (int64_t i = 0; i < r->n_layers; i++) {
-        double of_layer[MOST_VALUES];
-        const int64_t place = place_of(m, &r->layers[i]);
-        if (!r->layers[i].has_M) continue;
-        for (int k = 0; k < MOST_VALUES; k++) of_layer[k] = NAN;
-        spec->lines(of_layer, &r->layers[i], cpl_coupling_alpha(r));
-        for (int k = 0; k < MOST_VALUES; k++) values[k * m->n_places + place] = of_layer[k];
-    }
-    return values;
-}
-
-/* Line k of a report; `name` NULL: not in the legend. */
-static cpl_chart_series line_of(const maker *m, const cpl_chart_spec *spec, const double *values,
-                                int k, const char *name, int colour)
-{
-    return (cpl_chart_series){.name  = name,
-                              .y     = values + k * m->n_places,
-                              .n     = m->n_places,
-                              .group = colour,
-                              .style = spec->dashed[k] ? CPL_CHART_DASHED : CPL_CHART_LINE,
-                              .marks = !spec->dashed[k]};
-}
-
-static cpl_chart_series band_of(const maker *m, const cpl_chart_spec *spec, const double *values,
-                                const char *name, int colour)
-{
-    return (cpl_chart_series){.name  = name,
-                              .low   = values + spec->n_lines * m->n_places,
-                              .high  = values + (spec->n_lines + 1) * m->n_places,
-                              .n     = m->n_places,
-                              .group = colour};
-}
-
-static void put_rule(cpl_chart_series *series, int64_t *n, const cpl_chart_spec *spec)
-{
-    if (!spec->rule_name) return;
-    series[(*n)++] = (cpl_chart_series){
-        .name = spec->rule_name, .y = &spec->rule, .n = 1, .group = -1, .style = CPL_CHART_RULE};
+    const cpl_columns columns    = columns_of(r);
+    int64_t *rows                = cpl_pool_take(&m->pool, (size_t)m->n_places * sizeof *rows);
+    if (!rows) return 0;
+    for (int64_t i = 0; i < m->n_places; i++) rows[i] = -1;
+    for (int64_t i = 0; i < r->n_layers; i++)
+        if (r->layers[i].has_M) rows[place_of(m, &r->layers[i])] = i;
+    const int64_t n = cpl_columns_series(series, &m->pool, spec, &columns, rows, m->n_places);
+    return m->pool.failed ? 0 : n;
 }
 
 static cpl_status put_one(maker *m, const cpl_chart_spec *spec)
 {
-    cpl_chart_series series[MOST_VALUES];
+    cpl_chart_series series[MOST_SERIES];
     const cpl_chart chart = chart_of(m, spec);
-    const double *values  = values_of(m, spec, 0);
-    int64_t n             = 0;
-    if (!values) return cpl_pool_status(&m->pool);
-    for (int k = 0; k < spec->n_lines; k++)
-        series[n++] = line_of(m, spec, values, k, spec->names[k], spec->colours[k]);
-    if (spec->band) series[n++] = band_of(m, spec, values, spec->band, spec->band_colour);
-    put_rule(series, &n, spec);
+    const int64_t n       = series_of(series, m, spec, 0);
+    CPL_TRY(cpl_pool_status(&m->pool));
     cpl_charts_lines(m->out, &chart, series, n);
     return CPL_OK;
 }
@@ -188,31 +315,30 @@ static cpl_status put_one(maker *m, const cpl_chart_spec *spec)
  * that at most six curves share one. `only` -1: all of them. */
 static cpl_status put_several(maker *m, const cpl_chart_spec *spec, int only)
 {
-    cpl_chart_series series[CHECKPOINTS * MOST_VALUES];
+    cpl_chart_series series[CHECKPOINTS * MOST_SERIES], own[MOST_SERIES];
     cpl_chart chart = chart_of(m, spec);
-    int64_t n       = 0;
-    if (only >= 0) chart.id = cpl_pool_printf(&m->pool, "%s-%s", spec->id, spec->names[only]);
-    if (only >= 0)
-        chart.title = cpl_pool_printf(&m->pool, "%s: %s", spec->title, spec->names[only]);
+    const int first = only >= 0 ? only : 0;
+    int64_t n = 0, n_own = 0;
+    if (only >= 0) {
+        chart.id    = cpl_pool_printf(&m->pool, "%s-%s", spec->id, spec->lines[only].name);
+        chart.title = cpl_pool_printf(&m->pool, "%s: %s", spec->title, spec->lines[only].name);
+    }
     for (int64_t v = 0; v < m->n; v++) {
-        const double *values = values_of(m, spec, v);
-        if (!values) return cpl_pool_status(&m->pool);
-        for (int k = 0; k < spec->n_lines; k++) {
-            if (only >= 0 && k != only && !spec->dashed[k]) continue;
-            const bool first = k == (only >= 0 ? only : 0);
-            const char *name =
-                first ? m->names[v]
-                      : cpl_pool_printf(&m->pool, "%s, %s", m->names[v], spec->names[k]);
-            series[n] = line_of(m, spec, values, k, name, (int)v);
-            if (!first) series[n].style = CPL_CHART_DASHED;
+        n_own = series_of(own, m, spec, v);
+        for (int64_t k = 0; k < n_own - spec->has_rule; k++) {
+            const bool solid = k < spec->n_lines && !spec->lines[k].dashed;
+            if (only >= 0 && k != only && solid) continue;
+            series[n]       = own[k];
+            series[n].group = (int)v;
+            series[n].name  = k == first
+                                  ? m->names[v]
+                                  : cpl_pool_printf(&m->pool, "%s, %s", m->names[v], own[k].name);
+            if (k != first && k < spec->n_lines) series[n].style = CPL_CHART_DASHED;
             n++;
         }
-        if (spec->band)
-            series[n++] =
-                band_of(m, spec, values,
-                        cpl_pool_printf(&m->pool, "%s, %s", m->names[v], spec->band), (int)v);
     }
-    put_rule(series, &n, spec);
+    if (spec->has_rule && n_own) series[n++] = own[n_own - 1];
+    CPL_TRY(cpl_pool_status(&m->pool));
     cpl_charts_lines(m->out, &chart, series, n);
     return cpl_pool_status(&m->pool);
 }
@@ -220,11 +346,11 @@ static cpl_status put_several(maker *m, const cpl_chart_spec *spec, int only)
 static cpl_status put_lines(maker *m, const cpl_chart_spec *spec)
 {
     int solid = 0;
-    for (int k = 0; k < spec->n_lines; k++) solid += !spec->dashed[k];
+    for (int k = 0; k < spec->n_lines; k++) solid += !spec->lines[k].dashed;
     if (m->n_all == 1) return put_one(m, spec);
     if (solid <= 2) return put_several(m, spec, -1);
     for (int k = 0; k < spec->n_lines; k++)
-        if (!spec->dashed[k]) CPL_TRY(put_several(m, spec, k));
+        if (!spec->lines[k].dashed) CPL_TRY(put_several(m, spec, k));
     return CPL_OK;
 }
 
@@ -239,10 +365,10 @@ static cpl_status put_boxes(maker *m, const cpl_chart_spec *spec)
     for (int64_t v = 0; v < m->n; v++)
         for (int64_t i = 0; i < report_at(m, v)->n_layers; i++) {
             const cpl_layer_report *layer = &report_at(m, v)->layers[i];
-            const int64_t n               = layer->fault ? 0 : spec->spread(NULL, layer);
-            double *values                = cpl_alloc((size_t)n * sizeof *values + 1);
+            const int64_t n = layer->fault ? 0 : distribution(NULL, layer, spec->form);
+            double *values  = cpl_alloc((size_t)n * sizeof *values + 1);
             if (!values) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the charts");
-            if (n) spec->spread(values, layer);
+            if (n) distribution(values, layer, spec->form);
             cpl_status status =
                 cpl_chart_box_of(&boxes[v * m->n_places + place_of(m, layer)], values, n);
             cpl_free(values);
@@ -270,7 +396,7 @@ static int64_t alpha_lines(cpl_chart_series *series, maker *m, const cpl_chart_s
         double *y = cpl_pool_take(&m->pool, (size_t)n_alphas * sizeof *y);
         if (!y || !r->layers[i].has_M) continue;
         for (int k = 0; k < n_alphas; k++) {
-            y[k]   = erc_value(spec, &r->layers[i], k);
+            y[k]   = erc_value(spec, r, i, k);
             *above = *above || !(y[k] <= 0);
         }
         cpl_coupling_layer_label(label, &r->layers[i]);
@@ -312,163 +438,6 @@ static cpl_status put_over_alpha(maker *m, const cpl_chart_spec *spec)
     return cpl_pool_status(&m->pool);
 }
 
-/* ---- coupling matrices ---- */
-
-static int by_float(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
-
-/* What M is multiplied with before it becomes a colour: 1 / mean diagonal, or where that is 0
- * 1 / mean off the diagonal, or where both are 0 1. */
-static double heat_scale(const cpl_layer_report *layer)
-{
-    const cpl_coupling_figures *f = &layer->figures;
-    if (f->m_diagonal > 0) return 1 / f->m_diagonal;
-    return f->m_off_diagonal > 0 ? 1 / f->m_off_diagonal : 1;
-}
-
-/* From the 1 % to the 99.9 % quantile. */
-static cpl_status add_heat(cpl_chart_range *range, const cpl_layer_report *layer)
-{
-    int64_t cells = layer->at->n * layer->at->n;
-    double scale  = heat_scale(layer);
-    float *sorted = cpl_alloc((size_t)cells * sizeof *sorted);
-    if (!sorted) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the charts");
-    memcpy(sorted, layer->M, (size_t)cells * sizeof *sorted);
-    qsort(sorted, (size_t)cells, sizeof *sorted, by_float);
-    int64_t low = (int64_t)(0.01 * (double)(cells - 1));
-    while (low + 1 < cells && sorted[low] == 0) low++; /* a logarithmic scale begins above 0 */
-    cpl_chart_range_add(range, sorted[low] * scale);
-    cpl_chart_range_add(range, sorted[(int64_t)(0.999 * (double)(cells - 1))] * scale);
-    cpl_free(sorted);
-    return CPL_OK;
-}
-
-/* The scale of colours of all maps. */
-static cpl_status heat_range(cpl_chart_range *range, const cpl_coupling_report *const *reports,
-                             int64_t count)
-{
-    *range = cpl_chart_range_none();
-    for (int64_t v = 0; v < count; v++)
-        for (int64_t i = 0; i < reports[v]->n_layers; i++)
-            if (reports[v]->layers[i].has_M) CPL_TRY(add_heat(range, &reports[v]->layers[i]));
-    if (range->low > range->high) *range = (cpl_chart_range){0, 1};
-    if (range->high - range->low <= 1e-6 * range->high) {
-        range->low  = range->high > 0 ? range->low / 2 : 0;
-        range->high = range->high > 0 ? range->high * 1.5 : 1;
-    }
-    return CPL_OK;
-}
-
-typedef struct place {
-    float diagonal;
-    int32_t expert;
-} place;
-
-static int by_diagonal(const void *a, const void *b)
-{
-    const place *x = a, *y = b;
-    if (x->diagonal != y->diagonal) return x->diagonal < y->diagonal ? 1 : -1;
-    return x->expert < y->expert ? -1 : 1;
-}
-
-static int32_t *order_of(cpl_pool *pool, const cpl_layer_report *layer)
-{
-    int64_t n     = layer->at->n;
-    int32_t *made = cpl_pool_take(pool, (size_t)n * sizeof *made);
-    place *places = cpl_pool_take(pool, (size_t)n * sizeof *places);
-    if (!made || !places) return NULL;
-    for (int64_t i = 0; i < n; i++) places[i] = (place){layer->M[i * n + i], (int32_t)i};
-    qsort(places, (size_t)n, sizeof *places, by_diagonal);
-    for (int64_t i = 0; i < n; i++) made[i] = places[i].expert;
-    return made;
-}
-
-static void put_map(maker *m, int64_t v, const cpl_layer_report *layer, cpl_chart_range colours)
-{
-    char label[48], low[48], high[48], mean[48];
-    const char *name = m->n_all > 1 ? m->all[v]->name : "";
-    float least = layer->M[0], most = layer->M[0];
-    for (int64_t i = 1; i < layer->at->n * layer->at->n; i++) {
-        least = fminf(least, layer->M[i]);
-        most  = fmaxf(most, layer->M[i]);
-    }
-    cpl_coupling_layer_label(label, layer);
-    const cpl_chart chart = {
-        .id      = cpl_pool_printf(&m->pool, "coupling %s %s", name, label),
-        .section = "maps",
-        .title   = cpl_pool_printf(&m->pool, "%s%sM of layer %s", name, *name ? ": " : "", label),
-        .caption = cpl_pool_printf(
-            &m->pool, "M from %s to %s, mean diagonal %s. Rows and columns by falling diagonal.",
-            cpl_markup_figure(low, least, 4), cpl_markup_figure(high, most, 4),
-            cpl_markup_figure(mean, layer->figures.m_diagonal, 4)),
-        .x = {.label = "expert j"},
-        .y = {.label = "router row i"}};
-    const cpl_chart_matrix matrix = {.values  = layer->M,
-                                     .order   = order_of(&m->pool, layer),
-                                     .rows    = layer->at->n,
-                                     .columns = layer->at->n,
-                                     .scale   = heat_scale(layer),
-                                     .colours = colours,
-                                     .log     = colours.low > 0 && colours.high > 8 * colours.low,
-                                     .value_label = "M / mean diagonal",
-                                     .raw_label   = "M",
-                                     .label       = label,
-                                     .group       = (int)v};
-    cpl_charts_heat(m->out, &chart, &matrix);
-}
-
-static cpl_status put_maps(maker *m)
-{
-    cpl_chart_range colours;
-    CPL_TRY(heat_range(&colours, m->all, m->n_all));
-    for (int64_t v = 0; v < m->n_all; v++)
-        for (int64_t i = 0; i < m->all[v]->n_layers; i++)
-            if (m->all[v]->layers[i].has_M) put_map(m, v, &m->all[v]->layers[i], colours);
-    return cpl_pool_status(&m->pool);
-}
-
-/* ---- t-SNE ---- */
-
-static void put_tsne(maker *m, const cpl_coupling_report *r)
-{
-    const cpl_tsne_plot *p = &r->picture;
-    int32_t experts[MOST_EXPERTS];
-    const char *names[MOST_EXPERTS];
-    char kl[48], which[80] = "expert 0 alone", rows[40] = "all rows";
-    int32_t *group   = cpl_pool_take(&m->pool, (size_t)p->n_points * sizeof *group + 1);
-    int64_t n_groups = 0;
-    for (int64_t i = 0; group && i < p->n_points; i++) {
-        int32_t k = 0;
-        while (k < n_groups && experts[k] != p->expert[i]) k++;
-        CPL_ASSERT(k < MOST_EXPERTS);
-        if (k == n_groups) names[n_groups] = cpl_pool_printf(&m->pool, "expert %d", p->expert[i]);
-        if (k == n_groups) experts[n_groups++] = p->expert[i];
-        group[i] = k;
-    }
-    if (!group) return;
-    if (p->every > 1) snprintf(rows, sizeof rows, "one row in %lld", (long long)p->every);
-    if (p->n_experts > 1)
-        snprintf(which, sizeof which, "experts i with i mod %lld = 0 (%lld of them)",
-                 (long long)p->stride, (long long)p->n_experts);
-    const cpl_chart chart = {
-        .id      = "t-sne",
-        .section = "tsne",
-        .title   = m->n_all > 1 ? r->name : "Rows of the experts' gates in two dimensions",
-        .caption =
-            cpl_pool_printf(&m->pool,
-                            "Layer %lld; %s; %s of %s gate, %lld points; perplexity %g, "
-                            "%lld iteration%s, Kullback-Leibler divergence %s.",
-                            (long long)p->layer, which, rows, p->n_experts == 1 ? "its" : "each",
-                            (long long)p->n_points, p->perplexity, (long long)p->iterations,
-                            p->iterations == 1 ? "" : "s", cpl_markup_figure(kl, p->kl, 4)),
-        .groups   = names,
-        .n_groups = n_groups};
-    cpl_charts_points(m->out, &chart, p->y, group, p->n_points);
-}
-
 /* ---- all ---- */
 
 static cpl_status put_kind(maker *m, const cpl_chart_spec *spec)
@@ -476,8 +445,8 @@ static cpl_status put_kind(maker *m, const cpl_chart_spec *spec)
     bool any = false;
     for (int64_t v = 0; v < m->n; v++) any = any || has(report_at(m, v), spec);
     if (!any) return CPL_OK;
-    if (spec->lines) return put_lines(m, spec);
-    return spec->spread ? put_boxes(m, spec) : put_over_alpha(m, spec);
+    if (spec->form == LINES) return put_lines(m, spec);
+    return spec->form > LAST_OVER_ALPHA ? put_boxes(m, spec) : put_over_alpha(m, spec);
 }
 
 cpl_status cpl_coupling_charts(cpl_charts *out, const cpl_coupling_report *const *reports,
@@ -492,12 +461,11 @@ cpl_status cpl_coupling_charts(cpl_charts *out, const cpl_coupling_report *const
                               .first = first,
                               .n     = left < CHECKPOINTS ? left : CHECKPOINTS};
         status             = find_places(&m);
-        for (size_t k = 0; status == CPL_OK && k < cpl_n_chart_specs; k++)
-            status = put_kind(&m, &cpl_chart_specs[k]);
-        if (status == CPL_OK && first == 0) status = put_maps(&m);
-        for (int64_t v = 0; v < m.n; v++)
-            if (report_at(&m, v)->picture.n_points > 0) put_tsne(&m, report_at(&m, v));
-        if (status == CPL_OK) status = cpl_pool_status(&m.pool);
+        for (size_t k = 0; status == CPL_OK && k < sizeof specs / sizeof *specs; k++)
+            status = put_kind(&m, &specs[k]);
+        if (status == CPL_OK && first == 0) status = cpl_coupling_maps(out, reports, count);
+        for (int64_t v = 0; v < m.n && status == CPL_OK; v++)
+            status = cpl_coupling_points(out, report_at(&m, v), count > 1);
         cpl_pool_free(&m.pool);
     }
     return status;

@@ -76,12 +76,14 @@ cpl_status cpl_columns_grid(cpl_grid *g, cpl_pool *pool, const cpl_columns *c,
     const int64_t n = cpl_columns_count(c, shown);
     int64_t column  = 0;
     CPL_TRY(cpl_grid_open(g, pool, n_rows, n));
-    g->fixed  = true;
-    g->groups = cpl_pool_take(pool, (size_t)n * sizeof *g->groups);
-    if (!g->groups) return cpl_pool_status(pool);
+    g->fixed = true;
     set_headings(g->columns, pool, c, shown);
     for (const cpl_shown *s = shown; s->heading; s++)
-        for (int a = first_alpha(c, s); a <= last_alpha(c, s); a++) g->groups[column++] = s->group;
+        for (int a = first_alpha(c, s); a <= last_alpha(c, s); a++, column++) {
+            if (!s->group) continue;
+            if (!g->groups) g->groups = cpl_pool_take(pool, (size_t)n * sizeof *g->groups);
+            if (g->groups) g->groups[column] = s->group;
+        }
     return cpl_pool_status(pool);
 }
 
@@ -133,10 +135,10 @@ void cpl_columns_page_open(cpl_text *out, const char *caption, const char *corne
     cpl_pool_free(&pool);
 }
 
-void cpl_columns_page_cells(cpl_text *out, const cpl_columns *c, const cpl_shown *shown,
-                            int64_t row)
+const cpl_shown *cpl_columns_page_cells(cpl_text *out, const cpl_columns *c, const cpl_shown *s,
+                                        int64_t row)
 {
-    for (const cpl_shown *s = shown; s->heading && s->column != CPL_COLUMN_WORDS; s++)
+    for (; s->heading && s->column != CPL_COLUMN_WORDS; s++)
         for (int a = first_alpha(c, s); a <= last_alpha(c, s); a++) {
             char value[48], spread[48], both[112];
             const double x = c->value(c->ctx, row, s->column, a);
@@ -147,6 +149,61 @@ void cpl_columns_page_cells(cpl_text *out, const cpl_columns *c, const cpl_shown
             }
             cpl_page_cell(out, s->spread && isfinite(x) ? both : value);
         }
+    return s;
+}
+
+/* ---- charts ---- */
+
+cpl_chart cpl_columns_chart(const cpl_chart_spec *spec, const char *const *places, int64_t n_places)
+{
+    return (cpl_chart){.id      = spec->id,
+                       .section = spec->section,
+                       .title   = spec->title,
+                       .caption = spec->caption,
+                       .x = {.label = "layer", .whole = true, .names = places, .n_names = n_places},
+                       .y = {.label = spec->y_label,
+                             .range = {0, spec->share},
+                             .log   = spec->log_y,
+                             .zero  = spec->from_zero}};
+}
+
+/* The values of a column at the places; a quotient whose divisor is 0 is none. */
+static const double *values_of(cpl_pool *pool, const cpl_columns *c, int column,
+                               const int64_t *rows, int64_t n_places)
+{
+    double *values = cpl_pool_take(pool, (size_t)n_places * sizeof *values + 1);
+    for (int64_t i = 0; values && i < n_places; i++) {
+        values[i] = rows[i] < 0 ? (double)NAN : c->value(c->ctx, rows[i], column, c->alpha);
+        if (c->list[column].kind == CPL_COLUMN_SCALED && isinf(values[i])) values[i] = NAN;
+    }
+    return values;
+}
+
+int64_t cpl_columns_series(cpl_chart_series *out, cpl_pool *pool, const cpl_chart_spec *spec,
+                           const cpl_columns *c, const int64_t *rows, int64_t n_places)
+{
+    int64_t n = 0;
+    for (int k = 0; k < spec->n_lines; k++)
+        out[n++] =
+            (cpl_chart_series){.name  = spec->lines[k].name,
+                               .y     = values_of(pool, c, spec->lines[k].column, rows, n_places),
+                               .n     = n_places,
+                               .group = spec->lines[k].colour,
+                               .style = spec->lines[k].dashed ? CPL_CHART_DASHED : CPL_CHART_LINE,
+                               .marks = !spec->lines[k].dashed};
+    if (spec->band)
+        out[n++] = (cpl_chart_series){.name  = spec->band,
+                                      .low   = values_of(pool, c, spec->low, rows, n_places),
+                                      .high  = values_of(pool, c, spec->high, rows, n_places),
+                                      .n     = n_places,
+                                      .group = spec->band_colour};
+    if (spec->has_rule)
+        out[n++] = (cpl_chart_series){.name  = spec->rule_name,
+                                      .y     = &spec->rule,
+                                      .n     = 1,
+                                      .group = -1,
+                                      .style = CPL_CHART_RULE};
+    return n;
 }
 
 /* ---- JSON ---- */

@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "report/chart.h"
 #include "report/grid.h"
 
 typedef enum cpl_column_kind {
@@ -63,16 +64,49 @@ void cpl_columns_grid_row(cpl_grid *grid, cpl_pool *pool, const cpl_columns *col
                           const cpl_shown *shown, int64_t at, const char *name, int64_t row);
 
 /* Opens a table of a page, whose first column is `corner`; puts the cells of a row up to the next
- * column of words. */
+ * column of words, which it returns. */
 void cpl_columns_page_open(cpl_text *out, const char *caption, const char *corner,
                            const cpl_columns *columns, const cpl_shown *shown);
-void cpl_columns_page_cells(cpl_text *out, const cpl_columns *columns, const cpl_shown *shown,
-                            int64_t row);
+const cpl_shown *cpl_columns_page_cells(cpl_text *out, const cpl_columns *columns,
+                                        const cpl_shown *shown, int64_t row);
 
 /* The text of a value, as in a grid and as in a page. */
 const char *cpl_columns_plain(cpl_pool *pool, const cpl_column *column, const cpl_shown *shown,
                               double value);
 const char *cpl_columns_words(char out[48], const cpl_column *column, int digits, double value);
+
+/* ---- charts of lines over rows ---- */
+
+enum { CPL_CHART_MOST_LINES = 4 };
+
+/* A chart with a line for each of some columns; or, with n_lines = 0, another, whose `form` the caller draws. */
+typedef struct cpl_chart_spec {
+    const char *id, *section, *title, *y_label, *caption;
+    int form;
+    bool log_y, from_zero, share; /* share: from 0 to 1 */
+    int n_lines;
+    struct {
+        int column;
+        const char *name; /* NULL: not in the legend */
+        int colour;
+        bool dashed;
+    } lines[CPL_CHART_MOST_LINES];
+    const char *band; /* the name of a band between two columns; NULL: none */
+    int low, high, band_colour;
+    bool has_rule; /* a line at `rule` */
+    const char *rule_name;
+    double rule;
+} cpl_chart_spec;
+
+/* The title, the axis y and so on; the axis x has the names of the places (n_places). */
+cpl_chart cpl_columns_chart(const cpl_chart_spec *spec, const char *const *places,
+                            int64_t n_places);
+
+/* Sets the series of the lines, of the band and of the rule, in `out` of CPL_CHART_MOST_LINES + 2, and
+ * returns how many. rows (n_places): the row at a place, -1: none. Values are from the pool: `out` is
+ * used only while its status is CPL_OK. */
+int64_t cpl_columns_series(cpl_chart_series *out, cpl_pool *pool, const cpl_chart_spec *spec,
+                           const cpl_columns *columns, const int64_t *rows, int64_t n_places);
 
 /* Adds the members of one part to `object`. */
 void cpl_columns_json(bool *failed, json_t *object, const cpl_columns *columns, int part,

@@ -1,14 +1,13 @@
 /* json.c - see json.h */
 #include "inspect/routing/json.h"
 
-#include <math.h>
-#include <stdio.h>
-
+#include "inspect/routing/columns.h"
 #include "io/json.h"
 
 /* What all of it is made with. */
 typedef struct maker {
     const cpl_routing_report *r;
+    cpl_columns columns;
     bool failed; /* there was no memory for something */
 } maker;
 
@@ -19,12 +18,12 @@ static json_t *integer(int64_t value)
 
 static void put(maker *m, json_t *object, const char *key, json_t *value)
 {
-    m->failed = json_object_set_new(object, key, value) != 0 || m->failed;
+    cpl_json_put(&m->failed, object, key, value);
 }
 
 static void add(maker *m, json_t *array, json_t *value)
 {
-    m->failed = json_array_append_new(array, value) != 0 || m->failed;
+    cpl_json_add(&m->failed, array, value);
 }
 
 static json_t *integers(maker *m, const int64_t *values, int64_t n)
@@ -52,14 +51,17 @@ static json_t *shares(maker *m, const int64_t *values, int64_t n, const int64_t 
 
 /* ---- a layer ---- */
 
-static void put_load(maker *m, json_t *object, const cpl_routing_layer *l)
+static void put_part(maker *m, json_t *object, int part, int64_t layer)
 {
+    cpl_columns_json(&m->failed, object, &m->columns, part, layer);
+}
+
+static void put_load(maker *m, json_t *object, int64_t layer)
+{
+    const cpl_routing_layer *l = &m->r->layers[layer];
     const int64_t n = m->r->n_experts, all = m->r->texts.n_predictions * m->r->top_k;
     put(m, object, "load", shares(m, l->assignments, n, &all, false));
-    put(m, object, "load_max_over_mean", cpl_json_number(l->load.most_over_mean));
-    put(m, object, "load_entropy", cpl_json_number(l->load.entropy));
-    put(m, object, "dead", integer(l->load.dead));
-    put(m, object, "router_entropy", cpl_json_number(l->router_entropy));
+    put_part(m, object, CPL_PART_LOAD, layer);
     put(m, object, "weight", numbers(m, l->mean_weight, n));
 }
 
@@ -81,39 +83,20 @@ static void put_together(maker *m, json_t *object, const cpl_routing_layer *l)
 }
 
 /* Shares of a domain's assignments by expert, and of an expert's by domain. */
-static json_t *domains(maker *m, const cpl_routing_layer *l)
+static void put_domains(maker *m, json_t *object, int64_t layer)
 {
-    const int64_t n = m->r->n_experts;
-    json_t *object = json_object(), *by_expert = json_array(), *by_domain = json_array();
+    const cpl_routing_layer *l = &m->r->layers[layer];
+    const int64_t n            = m->r->n_experts;
+    json_t *by_expert = json_array(), *by_domain = json_array();
     for (int64_t s = 0; s < m->r->texts.sources.count; s++) {
         int64_t all = m->r->source_tokens[s] * m->r->top_k;
         add(m, by_expert, shares(m, l->by_source + s * n, n, &all, false));
         add(m, by_domain, shares(m, l->by_source + s * n, n, l->assignments, true));
     }
-    put(m, object, "distance", cpl_json_number(l->domains.distance));
-    put(m, object, "halves", cpl_json_number(l->domains.halves));
-    put(m, object, "by_expert", by_expert);
-    put(m, object, "by_domain", by_domain);
-    return object;
-}
-
-static json_t *agreement(maker *m, const cpl_routing_layer *l)
-{
-    const double n = (double)m->r->n_experts;
-    json_t *object = json_object();
-    put(m, object, "spearman_mean", cpl_json_number(l->rho_mean));
-    put(m, object, "spearman_std", cpl_json_number(l->rho_sd));
-    put(m, object, "top1", cpl_json_number(l->top1));
-    put(m, object, "top1_chance", cpl_json_number(1 / n));
-    put(m, object, "overlap", cpl_json_number(l->overlap));
-    put(m, object, "overlap_chance", cpl_json_number((double)m->r->top_k / n));
-    return object;
-}
-
-static json_t *likeness(cpl_routing_likeness l)
-{
-    return json_pack("{s:o, s:o}", "pearson", cpl_json_number(l.pearson), "spearman",
-                     cpl_json_number(l.spearman));
+    put_part(m, object, CPL_PART_DOMAINS, layer);
+    json_t *domains = json_object_get(object, "domains");
+    put(m, domains, "by_expert", by_expert);
+    put(m, domains, "by_domain", by_domain);
 }
 
 /* The rows of experts without a token are null. */
@@ -130,37 +113,20 @@ static json_t *matrix(maker *m, const cpl_routing_layer *l)
     return rows;
 }
 
-static json_t *tokens_M(maker *m, const cpl_routing_layer *l)
+static void put_answers(maker *m, json_t *object, int64_t layer)
 {
-    const cpl_routing_stand *s = &l->stand;
-    json_t *object = json_object(), *erc = json_object(), *relative = json_object();
-    for (int a = 0; a < m->r->options.n_alphas; a++) {
-        char key[32];
-        snprintf(key, sizeof key, "%.15g", m->r->options.alphas[a]);
-        put(m, erc, key, cpl_json_number(s->erc[a]));
-        put(m, relative, key, cpl_json_number(s->erc[a] / s->diagonal));
-    }
-    put(m, object, "experts", integer(s->n_kept));
-    put(m, object, "left_out", integer(s->n_left_out));
-    put(m, object, "routed", integers(m, l->routed, m->r->n_experts));
-    put(m, object, "M", matrix(m, l));
-    put(m, object, "diag_mean", cpl_json_number(s->diagonal));
-    put(m, object, "rows_own", cpl_json_number(s->rows_own));
-    put(m, object, "erc", erc);
-    put(m, object, "erc_relative", relative);
-    put(m, object, "alpha_min", cpl_json_number(s->alpha_min));
-    if (isinf(s->alpha_min)) put(m, object, "alpha_min_infinite", json_true());
-    if (!s->has_M) return object;
-    put(m, object, "all", likeness(s->all));
-    put(m, object, "offdiag", likeness(s->off));
-    put(m, object, "all_scaled", likeness(s->all_rows));
-    put(m, object, "offdiag_scaled", likeness(s->off_rows));
-    return object;
+    const cpl_routing_layer *l = &m->r->layers[layer];
+    put_part(m, object, CPL_PART_TOKENS, layer);
+    json_t *tokens_M = json_object_get(object, "tokens_M");
+    put(m, tokens_M, "routed", integers(m, l->routed, m->r->n_experts));
+    put(m, tokens_M, "M", matrix(m, l));
+    put_part(m, object, CPL_PART_ANSWERS, layer);
+    if (l->stand.has_M) put_part(m, object, CPL_PART_LIKENESS, layer);
 }
 
-static json_t *vocabulary(maker *m, const cpl_routing_vocabulary *v)
+static void put_examples(maker *m, json_t *object, const cpl_routing_vocabulary *v)
 {
-    json_t *object = json_object(), *examples = json_array();
+    json_t *examples = json_array();
     for (int i = 0; i < v->n_examples; i++) {
         const cpl_routing_example *x = &v->example[i];
         json_t *example              = json_object();
@@ -171,11 +137,7 @@ static json_t *vocabulary(maker *m, const cpl_routing_vocabulary *v)
         put(m, example, "count", integer(x->count));
         add(m, examples, example);
     }
-    put(m, object, "ids", integer(v->n_ids));
-    put(m, object, "mean", cpl_json_number(v->mean));
-    put(m, object, "shuffled", cpl_json_number(v->shuffled));
     put(m, object, "examples", examples);
-    return object;
 }
 
 static json_t *layer(maker *m, int64_t index)
@@ -183,13 +145,14 @@ static json_t *layer(maker *m, int64_t index)
     const cpl_routing_layer *l = &m->r->layers[index];
     json_t *object             = json_object();
     put(m, object, "layer", integer(index));
-    put_load(m, object, l);
+    put_load(m, object, index);
     put_together(m, object, l);
-    put(m, object, "domains", domains(m, l));
-    put(m, object, "agreement", agreement(m, l));
-    put(m, object, "tokens_M", tokens_M(m, l));
-    put(m, object, "input_ids", vocabulary(m, &l->input));
-    put(m, object, "next_ids", vocabulary(m, &l->next));
+    put_domains(m, object, index);
+    put_part(m, object, CPL_PART_AGREEMENT, index);
+    put_answers(m, object, index);
+    put_part(m, object, CPL_PART_VOCABULARY, index);
+    put_examples(m, json_object_get(object, "input_ids"), &l->input);
+    put_examples(m, json_object_get(object, "next_ids"), &l->next);
     return object;
 }
 
@@ -222,7 +185,7 @@ static json_t *saturation(maker *m)
 
 json_t *cpl_routing_json(const cpl_routing_report *r)
 {
-    maker m        = {.r = r};
+    maker m        = {.r = r, .columns = cpl_routing_columns(r)};
     json_t *object = json_object(), *layers = json_array();
     put(&m, object, "model", cpl_json_words(r->path));
     put(&m, object, "step", r->reader.step < 0 ? json_null() : integer(r->reader.step));

@@ -1,64 +1,20 @@
 /* page.c - see page.h */
 #include "inspect/routing/page.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
+#include "inspect/routing/columns.h"
 #include "report/page.h"
-
-#define COLUMNS(names) names, sizeof names / sizeof *names
-
-/* ---- cells ---- */
-
-static void row_of_layer(cpl_text *out, int64_t layer)
-{
-    char name[24];
-    snprintf(name, sizeof name, "%lld", (long long)layer);
-    cpl_page_row_open(out, name);
-}
-
-/* ---- sections ---- */
 
 static void put_load(cpl_text *out, const cpl_routing_report *r, const json_t *data)
 {
-    static const char *const columns[] = {"layer",        "max / mean",     "dead",
-                                          "load entropy", "router entropy", "most frequent pairs"};
     cpl_page_subsection(out, "Load");
     cpl_page_charts(out, data, "load");
-    cpl_page_table_open(out,
-                        "Entropies in nats. Pairs: tokens that go to both experts, and how many "
-                        "times what independence gives.",
-                        COLUMNS(columns));
-    for (int64_t i = 0; i < r->n_layers; i++) {
-        const cpl_routing_layer *l = &r->layers[i];
-        char pairs[200]            = "–";
-        int length                 = 0;
-        for (int k = 0; k < l->n_pairs && k < 3; k++)
-            length += snprintf(pairs + length, sizeof pairs - (size_t)length,
-                               "%s%lld + %lld: %.3g %% (%.2g)", k ? ", " : "",
-                               (long long)l->pairs[k].i, (long long)l->pairs[k].j,
-                               100 * (double)l->pairs[k].tokens / (double)r->texts.n_predictions,
-                               (double)l->pairs[k].tokens / l->pairs[k].expected);
-        row_of_layer(out, i);
-        cpl_page_figure(out, l->load.most_over_mean, 3);
-        cpl_page_count(out, l->load.dead);
-        cpl_page_figure(out, l->load.entropy, 3);
-        cpl_page_figure(out, l->router_entropy, 3);
-        cpl_page_cell(out, pairs);
-        cpl_page_row_close(out);
-    }
-    cpl_page_table_close(out);
+    cpl_routing_page_layers(out, r, CPL_ROUTING_LOAD);
 }
 
 static void put_agreement(cpl_text *out, const cpl_routing_report *r, const json_t *data)
 {
-    static const char *const columns[] = {"layer",       "rank correlation",
-                                          "± sd",        "first choice",
-                                          "top K",       "experts",
-                                          "own largest", "α_min",
-                                          "r",           "rho",
-                                          "r, rows",     "rho, rows"};
     char words[360];
     cpl_page_subsection(out, "Choice and answers");
     snprintf(
@@ -69,29 +25,7 @@ static void put_agreement(cpl_text *out, const cpl_routing_report *r, const json
         (long long)r->n_sampled, (long long)r->n_experts);
     cpl_page_paragraph(out, words);
     cpl_page_charts(out, data, "agreement");
-    cpl_page_table_open(
-        out,
-        "Own largest and α_min are of M_tok, among experts with 8 sampled tokens or "
-        "more; r and rho compare it with M off the diagonal.",
-        COLUMNS(columns));
-    for (int64_t i = 0; i < r->n_layers; i++) {
-        const cpl_routing_layer *l = &r->layers[i];
-        const cpl_routing_stand *s = &l->stand;
-        row_of_layer(out, i);
-        cpl_page_figure(out, l->rho_mean, 3);
-        cpl_page_figure(out, l->rho_sd, 2);
-        cpl_page_percent(out, l->top1);
-        cpl_page_percent(out, l->overlap);
-        cpl_page_count(out, s->n_kept);
-        cpl_page_percent(out, s->rows_own);
-        cpl_page_figure(out, s->alpha_min, 3);
-        cpl_page_figure(out, s->off.pearson, 2);
-        cpl_page_figure(out, s->off.spearman, 2);
-        cpl_page_figure(out, s->off_rows.pearson, 2);
-        cpl_page_figure(out, s->off_rows.spearman, 2);
-        cpl_page_row_close(out);
-    }
-    cpl_page_table_close(out);
+    cpl_routing_page_layers(out, r, CPL_ROUTING_AGREEMENT);
     cpl_page_charts(out, data, "answers");
 }
 
@@ -102,47 +36,11 @@ static void put_domains(cpl_text *out, const json_t *data)
     cpl_page_charts(out, data, "by-domain");
 }
 
-static void put_examples(cpl_text *out, const cpl_routing_vocabulary *v)
-{
-    cpl_text words = {0};
-    for (int i = 0; i < v->n_examples && i < 2; i++) {
-        const cpl_routing_example *x = &v->example[i];
-        cpl_text_printf(&words, "%s“", i ? ", " : "");
-        for (const char *c = x->text ? x->text : ""; *c; c++)
-            if (*c == '\n')
-                cpl_text_printf(&words, "\\n");
-            else if (*c == '\t')
-                cpl_text_printf(&words, "\\t");
-            else
-                cpl_text_char(&words, *c);
-        cpl_text_printf(&words, "” → %d (%.3g %%)", x->expert, 100 * x->share);
-    }
-    out->failed = out->failed || words.failed;
-    cpl_page_cell(out, words.bytes ? words.bytes : "–");
-    cpl_text_free(&words);
-}
-
 static void put_vocabulary(cpl_text *out, const cpl_routing_report *r, const json_t *data)
 {
-    static const char *const columns[] = {"layer",    "ids read", "share", "dealt",   "examples",
-                                          "next ids", "share",    "dealt", "examples"};
     cpl_page_subsection(out, "Vocabulary and time");
     cpl_page_charts(out, data, "vocabulary");
-    cpl_page_table_open(out,
-                        "Ids that occur 8 times or more, as they are read and as they come next.",
-                        COLUMNS(columns));
-    for (int64_t i = 0; i < r->n_layers; i++) {
-        const cpl_routing_vocabulary *v[] = {&r->layers[i].input, &r->layers[i].next};
-        row_of_layer(out, i);
-        for (int k = 0; k < 2; k++) {
-            cpl_page_count(out, v[k]->n_ids);
-            cpl_page_percent(out, v[k]->mean);
-            cpl_page_percent(out, v[k]->shuffled);
-            put_examples(out, v[k]);
-        }
-        cpl_page_row_close(out);
-    }
-    cpl_page_table_close(out);
+    cpl_routing_page_layers(out, r, CPL_ROUTING_VOCABULARY);
 }
 
 static void put_lead(cpl_text *out, const cpl_routing_report *r)

@@ -1,0 +1,179 @@
+/* maps.c - the charts that are no lines: coupling matrices, and t-SNE; see charts.h */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "inspect/charts.h"
+#include "inspect/columns.h"
+#include "report/markup.h"
+
+enum { MOST_EXPERTS = 8 };
+
+/* ---- coupling matrices ---- */
+
+static int by_float(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* What M is multiplied with before it becomes a colour: 1 / mean diagonal, or where that is 0
+ * 1 / mean off the diagonal, or where both are 0 1. */
+static double heat_scale(const cpl_layer_report *layer)
+{
+    const cpl_coupling_figures *f = &layer->figures;
+    if (f->m_diagonal > 0) return 1 / f->m_diagonal;
+    return f->m_off_diagonal > 0 ? 1 / f->m_off_diagonal : 1;
+}
+
+/* From the 1 % to the 99.9 % quantile. */
+static cpl_status add_heat(cpl_chart_range *range, const cpl_layer_report *layer)
+{
+    int64_t cells = layer->at->n * layer->at->n;
+    double scale  = heat_scale(layer);
+    float *sorted = cpl_alloc((size_t)cells * sizeof *sorted);
+    if (!sorted) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the charts");
+    memcpy(sorted, layer->M, (size_t)cells * sizeof *sorted);
+    qsort(sorted, (size_t)cells, sizeof *sorted, by_float);
+    int64_t low = (int64_t)(0.01 * (double)(cells - 1));
+    while (low + 1 < cells && sorted[low] == 0) low++; /* a logarithmic scale begins above 0 */
+    cpl_chart_range_add(range, sorted[low] * scale);
+    cpl_chart_range_add(range, sorted[(int64_t)(0.999 * (double)(cells - 1))] * scale);
+    cpl_free(sorted);
+    return CPL_OK;
+}
+
+/* The scale of colours of all maps. */
+static cpl_status heat_range(cpl_chart_range *range, const cpl_coupling_report *const *reports,
+                             int64_t count)
+{
+    *range = cpl_chart_range_none();
+    for (int64_t v = 0; v < count; v++)
+        for (int64_t i = 0; i < reports[v]->n_layers; i++)
+            if (reports[v]->layers[i].has_M) CPL_TRY(add_heat(range, &reports[v]->layers[i]));
+    if (range->low > range->high) *range = (cpl_chart_range){0, 1};
+    if (range->high - range->low <= 1e-6 * range->high) {
+        range->low  = range->high > 0 ? range->low / 2 : 0;
+        range->high = range->high > 0 ? range->high * 1.5 : 1;
+    }
+    return CPL_OK;
+}
+
+typedef struct place {
+    float diagonal;
+    int32_t expert;
+} place;
+
+static int by_diagonal(const void *a, const void *b)
+{
+    const place *x = a, *y = b;
+    if (x->diagonal != y->diagonal) return x->diagonal < y->diagonal ? 1 : -1;
+    return x->expert < y->expert ? -1 : 1;
+}
+
+static int32_t *order_of(cpl_pool *pool, const cpl_layer_report *layer)
+{
+    int64_t n     = layer->at->n;
+    int32_t *made = cpl_pool_take(pool, (size_t)n * sizeof *made);
+    place *places = cpl_pool_take(pool, (size_t)n * sizeof *places);
+    if (!made || !places) return NULL;
+    for (int64_t i = 0; i < n; i++) places[i] = (place){layer->M[i * n + i], (int32_t)i};
+    qsort(places, (size_t)n, sizeof *places, by_diagonal);
+    for (int64_t i = 0; i < n; i++) made[i] = places[i].expert;
+    return made;
+}
+
+static void put_map(cpl_charts *out, cpl_pool *pool, const char *name, int64_t v,
+                    const cpl_layer_report *layer, cpl_chart_range colours)
+{
+    char label[48], low[48], high[48], mean[48];
+    float least = layer->M[0], most = layer->M[0];
+    for (int64_t i = 1; i < layer->at->n * layer->at->n; i++) {
+        least = fminf(least, layer->M[i]);
+        most  = fmaxf(most, layer->M[i]);
+    }
+    cpl_coupling_layer_label(label, layer);
+    const cpl_chart chart = {
+        .id      = cpl_pool_printf(pool, "coupling %s %s", name, label),
+        .section = "maps",
+        .title   = cpl_pool_printf(pool, "%s%sM of layer %s", name, *name ? ": " : "", label),
+        .caption = cpl_pool_printf(
+            pool, "M from %s to %s, mean diagonal %s. Rows and columns by falling diagonal.",
+            cpl_markup_figure(low, least, 4), cpl_markup_figure(high, most, 4),
+            cpl_markup_figure(mean, layer->figures.m_diagonal, 4)),
+        .x = {.label = "expert j"},
+        .y = {.label = "router row i"}};
+    const cpl_chart_matrix matrix = {.values  = layer->M,
+                                     .order   = order_of(pool, layer),
+                                     .rows    = layer->at->n,
+                                     .columns = layer->at->n,
+                                     .scale   = heat_scale(layer),
+                                     .colours = colours,
+                                     .log     = colours.low > 0 && colours.high > 8 * colours.low,
+                                     .value_label = "M / mean diagonal",
+                                     .raw_label   = "M",
+                                     .label       = label,
+                                     .group       = (int)v};
+    cpl_charts_heat(out, &chart, &matrix);
+}
+
+cpl_status cpl_coupling_maps(cpl_charts *out, const cpl_coupling_report *const *reports,
+                             int64_t count)
+{
+    cpl_chart_range colours;
+    cpl_pool pool = {0};
+    CPL_TRY(heat_range(&colours, reports, count));
+    for (int64_t v = 0; v < count; v++)
+        for (int64_t i = 0; i < reports[v]->n_layers; i++)
+            if (reports[v]->layers[i].has_M)
+                put_map(out, &pool, count > 1 ? reports[v]->name : "", v, &reports[v]->layers[i],
+                        colours);
+    cpl_status status = cpl_pool_status(&pool);
+    cpl_pool_free(&pool);
+    return status;
+}
+
+/* ---- t-SNE ---- */
+
+cpl_status cpl_coupling_points(cpl_charts *out, const cpl_coupling_report *r, bool several)
+{
+    const cpl_tsne_plot *p = &r->picture;
+    int32_t experts[MOST_EXPERTS];
+    const char *names[MOST_EXPERTS];
+    char kl[48], which[80] = "expert 0 alone", rows[40] = "all rows";
+    cpl_pool pool = {0};
+    if (p->n_points == 0) return CPL_OK;
+    int32_t *group   = cpl_pool_take(&pool, (size_t)p->n_points * sizeof *group + 1);
+    int64_t n_groups = 0;
+    for (int64_t i = 0; group && i < p->n_points; i++) {
+        int32_t k = 0;
+        while (k < n_groups && experts[k] != p->expert[i]) k++;
+        CPL_ASSERT(k < MOST_EXPERTS);
+        if (k == n_groups) names[n_groups] = cpl_pool_printf(&pool, "expert %d", p->expert[i]);
+        if (k == n_groups) experts[n_groups++] = p->expert[i];
+        group[i] = k;
+    }
+    if (p->every > 1) snprintf(rows, sizeof rows, "one row in %lld", (long long)p->every);
+    if (p->n_experts > 1)
+        snprintf(which, sizeof which, "experts i with i mod %lld = 0 (%lld of them)",
+                 (long long)p->stride, (long long)p->n_experts);
+    const cpl_chart chart = {
+        .id      = "t-sne",
+        .section = "tsne",
+        .title   = several ? r->name : "Rows of the experts' gates in two dimensions",
+        .caption =
+            cpl_pool_printf(&pool,
+                            "Layer %lld; %s; %s of %s gate, %lld points; perplexity %g, "
+                            "%lld iteration%s, Kullback-Leibler divergence %s.",
+                            (long long)p->layer, which, rows, p->n_experts == 1 ? "its" : "each",
+                            (long long)p->n_points, p->perplexity, (long long)p->iterations,
+                            p->iterations == 1 ? "" : "s", cpl_markup_figure(kl, p->kl, 4)),
+        .groups   = names,
+        .n_groups = n_groups};
+    cpl_status status = cpl_pool_status(&pool);
+    if (status == CPL_OK) cpl_charts_points(out, &chart, p->y, group, p->n_points);
+    cpl_pool_free(&pool);
+    return status;
+}
