@@ -1,9 +1,9 @@
-# The files of assets/ as arrays in C: src/report/assets.h.
+# The files of assets/ as arrays in C: src/report/page.c declares them.
 set(COUPLET_ASSETS page.html page.css page.js charts.js)
 
 # Writes `file` if its content has changed.
 function(write_asset_texts file)
-    set(text "/* written by cmake/asset_texts.cmake */\n#include \"report/assets.h\"\n\n")
+    set(text "/* written by cmake/asset_texts.cmake */\n\n")
     foreach(asset IN LISTS COUPLET_ASSETS)
         set(path ${CMAKE_SOURCE_DIR}/assets/${asset})
         set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})

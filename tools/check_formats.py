@@ -19,7 +19,7 @@ WRITTEN = [
     ("Document losses: documents.json", "src/infer/document_loss.c", "---- files ----", [WORD], set()),
     ("Routing over text: couplet inspect --text", "src/inspect/routing/json.c", "", [WORD], set()),
     ("Inspections: couplet inspect --json", "src/inspect/json.c", "", [WORD], set()),
-    ("Charts: --series", "src/report/chart_json.c src/app/provenance.c", "", [r'(?:put\(\w+, \w+, |id_of\w*\(.*?)"(\w+)"',
+    ("Charts: --series", "src/report/chart.c src/app/provenance.c", "", [r'(?:put\(\w+, \w+, |id_of\w*\(.*?)"(\w+)"',
      r'"(path|step|xxh3|program|command|date|sources|id|version|made|charts|series)",'], set()),
     ("Comparisons: couplet compare --json", "src/compare/json.c", "", [WORD],
      {"matters", "seed", "bookkeeping", "evaluated", "logged", "last", "none"}),

@@ -8,8 +8,7 @@
 
 #include "cli/terminal/output.h"
 #include "cli/terminal/terminal.h"
-#include "inspect/columns.h"
-#include "inspect/verdict.h"
+#include "inspect/show.h"
 
 /* ---- before and while ---- */
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cli/terminal/output.h"
-#include "inspect/routing/columns.h"
+#include "inspect/routing/show.h"
 
 /* ---- before ---- */
 

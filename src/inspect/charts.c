@@ -1,5 +1,5 @@
-/* charts.c - see charts.h */
-#include "inspect/charts.h"
+/* charts.c - see show.h */
+#include "inspect/show.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "inspect/columns.h"
 #include "report/markup.h"
 
 enum { CHECKPOINTS = 3, MOST_SERIES = CPL_CHART_MOST_LINES + 2 };

@@ -1,5 +1,5 @@
-/* columns.c - see columns.h */
-#include "inspect/columns.h"
+/* columns.c - see show.h */
+#include "inspect/show.h"
 
 #include <math.h>
 #include <stdio.h>

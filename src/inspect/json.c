@@ -1,10 +1,8 @@
-/* json.c - see json.h */
-#include "inspect/json.h"
+/* json.c - see show.h */
+#include "inspect/show.h"
 
 #include <string.h>
 
-#include "inspect/columns.h"
-#include "inspect/verdict.h"
 #include "io/json.h"
 
 /* What all of it is made with. */

@@ -1,12 +1,11 @@
-/* maps.c - the charts that are no lines: coupling matrices, and t-SNE; see charts.h */
+/* maps.c - the charts that are no lines: coupling matrices, and t-SNE; see show.h */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
-#include "inspect/charts.h"
-#include "inspect/columns.h"
+#include "inspect/show.h"
 #include "report/markup.h"
 
 enum { MOST_EXPERTS = 8 };

@@ -1,12 +1,10 @@
-/* page.c - the page in its reading order; see page.h */
-#include "inspect/page.h"
+/* page.c - the page in its reading order; see show.h */
+#include "inspect/show.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "inspect/columns.h"
-#include "inspect/verdict.h"
 #include "report/markup.h"
 #include "report/page.h"
 

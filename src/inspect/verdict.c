@@ -1,5 +1,5 @@
-/* verdict.c - see verdict.h */
-#include "inspect/verdict.h"
+/* verdict.c - see show.h */
+#include "inspect/show.h"
 
 #include <math.h>
 

@@ -43,24 +43,20 @@ static void escaped(cpl_text *out, const unsigned char *s, int length)
     }
 }
 
-/* Appends the characters [first, end) of `string`. */
-static void characters(cpl_text *out, const char *string, int64_t first, int64_t end)
+void cpl_markup_text(cpl_text *out, const char *string)
 {
     const unsigned char *s = (const unsigned char *)string;
     size_t left            = strlen(string);
-    for (int64_t i = 0; left && i < end; i++) {
+    while (left) {
         bool good;
         int length = next_character(&good, s, left);
-        if (i >= first && good) escaped(out, s, length);
-        if (i >= first && !good) cpl_text_append(out, replacement, 3);
+        if (good)
+            escaped(out, s, length);
+        else
+            cpl_text_append(out, replacement, 3);
         s += length;
         left -= (size_t)length;
     }
-}
-
-void cpl_markup_text(cpl_text *out, const char *string)
-{
-    characters(out, string, 0, INT64_MAX);
 }
 
 int64_t cpl_markup_length(const char *string)
@@ -74,29 +70,6 @@ int64_t cpl_markup_length(const char *string)
         left -= (size_t)length;
     }
     return count;
-}
-
-void cpl_markup_cut(cpl_text *out, const char *string, int64_t most)
-{
-    int64_t length = cpl_markup_length(string), tail = (most - 1) / 2;
-    if (length <= most) {
-        cpl_markup_text(out, string);
-        return;
-    }
-    characters(out, string, 0, most - 1 - tail);
-    cpl_text_append(out, "…", strlen("…"));
-    characters(out, string, length - tail, length);
-}
-
-void cpl_markup_coordinate(cpl_text *out, double value)
-{
-    char text[40];
-    CPL_ASSERT(isfinite(value) && fabs(value) < 1e9);
-    int length = snprintf(text, sizeof text, "%.2f", value);
-    while (text[length - 1] == '0') length--;
-    if (text[length - 1] == '.') length--;
-    if (length == 2 && text[0] == '-' && text[1] == '0') memcpy(text, "0", (size_t)(length = 1));
-    cpl_text_append(out, text, (size_t)length);
 }
 
 /* Copies a number with true minus signs and without zeros in its exponent. Raised digits would be

@@ -1,4 +1,4 @@
-/* markup.h - text and numbers as they stand in HTML and SVG.
+/* markup.h - text and numbers as they stand in HTML.
  *
  * Room:  report. What comes from outside (names of checkpoints, sentences) goes through
  *        cpl_markup_text, so that it can neither end an attribute nor begin a tag. */
@@ -11,14 +11,8 @@
  * and characters that XML 1.0 forbids become U+FFFD. */
 void cpl_markup_text(cpl_text *out, const char *string);
 
-/* Appends `string`, cut in its middle to at most `most` characters: "a very lo…name". */
-void cpl_markup_cut(cpl_text *out, const char *string, int64_t most);
-
 /* Characters, for estimates of width: an ill-formed byte counts as one. */
 int64_t cpl_markup_length(const char *string);
-
-/* Appends a coordinate with at most two decimals and no zeros at its end. Finite (assert). */
-void cpl_markup_coordinate(cpl_text *out, double value);
 
 /* Writes a figure for people into `out`, which is returned: `digits` significant ones, with a true
  * minus, "1.2e−5" where it is very small or large, "∞" and "–" for what is infinite or not a number. */

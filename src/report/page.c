@@ -6,8 +6,13 @@
 #include <string.h>
 
 #include "io/json.h"
-#include "report/assets.h"
 #include "report/markup.h"
+
+/* The files of assets/, embedded when the program is built (cmake/asset_texts.cmake), with a NUL. */
+extern const unsigned char cpl_asset_page_html[]; /* {{name}} marks what is put in */
+extern const unsigned char cpl_asset_page_css[];
+extern const unsigned char cpl_asset_page_js[];
+extern const unsigned char cpl_asset_charts_js[];
 
 static const char *const template = (const char *)cpl_asset_page_html;
 

@@ -10,8 +10,8 @@
 #include "base/arena.h"
 #include "base/rng.h"
 #include "inspect/families/layouts.h"
-#include "inspect/json.h"
 #include "inspect/report.h"
+#include "inspect/show.h"
 
 enum { CASE_LAYERS = 8 };
 

@@ -3,8 +3,8 @@
 #include <omp.h>
 
 #include "inspect/inspect_case.h"
+#include "inspect/show.h"
 #include "inspect/tsne.h"
-#include "inspect/verdict.h"
 #include "tensor/backend.h"
 
 static const inspect_layer *layer_of_case(const inspect_case *c, int l)

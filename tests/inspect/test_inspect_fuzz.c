@@ -10,8 +10,8 @@
 #include "base/arena.h"
 #include "fuzz.h"
 #include "inspect/families/layout_list.h"
-#include "inspect/json.h"
 #include "inspect/report.h"
+#include "inspect/show.h"
 
 enum {
     ROUNDS        = 500,

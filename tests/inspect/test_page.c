@@ -1,7 +1,7 @@
 /* test_page.c - pages and charts of coupling reports: whole, escaped, with the numbers they were given,
  * and never written into a checkpoint. With a folder as argument the program writes the pages of its
  * cases there instead, for tests/report/check_page.py. */
-#include "inspect/page.h"
+#include "inspect/show.h"
 
 #include <math.h>
 #include <sys/stat.h>
@@ -9,7 +9,6 @@
 
 #include "base/arena.h"
 #include "check.h"
-#include "inspect/charts.h"
 #include "inspect/coupling_fixture.h"
 #include "io/file.h"
 #include "report/page.h"

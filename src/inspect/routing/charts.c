@@ -1,12 +1,11 @@
 /* charts.c - the charts over layers, and over something else with a line a layer; see
  * charts.h */
-#include "inspect/routing/charts.h"
+#include "inspect/routing/show.h"
 
 #include <math.h>
 #include <stdio.h>
 
 #include "base/arena.h"
-#include "inspect/routing/columns.h"
 
 enum {
 #define CPL_COLUMN(name, ...) name,

@@ -1,5 +1,5 @@
-/* columns.c - see columns.h */
-#include "inspect/routing/columns.h"
+/* columns.c - see show.h */
+#include "inspect/routing/show.h"
 
 #include <math.h>
 #include <stdio.h>

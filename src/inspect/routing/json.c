@@ -1,7 +1,6 @@
-/* json.c - see json.h */
-#include "inspect/routing/json.h"
+/* json.c - see show.h */
+#include "inspect/routing/show.h"
 
-#include "inspect/routing/columns.h"
 #include "io/json.h"
 
 /* What all of it is made with. */

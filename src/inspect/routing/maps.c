@@ -1,9 +1,9 @@
-/* maps.c - the charts that are matrices; see charts.h */
+/* maps.c - the charts that are matrices; see show.h */
 #include <math.h>
 #include <stdio.h>
 
 #include "base/arena.h"
-#include "inspect/routing/charts.h"
+#include "inspect/routing/show.h"
 
 enum { ANSWERS, TOGETHER, BY_DOMAIN, KINDS };
 

@@ -1,9 +1,8 @@
-/* page.c - see page.h */
-#include "inspect/routing/page.h"
+/* page.c - see show.h */
+#include "inspect/routing/show.h"
 
 #include <stdio.h>
 
-#include "inspect/routing/columns.h"
 #include "report/page.h"
 
 static void put_load(cpl_text *out, const cpl_routing_report *r, const json_t *data)

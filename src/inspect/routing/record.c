@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/stats/correlation.h"
+#include "model/router.h"
 
 cpl_status cpl_routing_record_init(cpl_routing_record *r, const cpl_model_settings *config,
                                    int64_t n_tokens)
@@ -115,4 +117,137 @@ void cpl_routing_tokens_free(cpl_routing_tokens *t)
     cpl_free(t->next);
     cpl_free(t->source);
     memset(t, 0, sizeof *t);
+}
+
+/* ---- the reading ---- */
+
+bool cpl_routing_is_sampled(int64_t place, int64_t sampled, int64_t all)
+{
+    return (place + 1) * sampled / all > place * sampled / all;
+}
+
+/* What one reading holds. Answers are those of at most `room` tokens at a time. */
+typedef struct work {
+    cpl_routing_record *record;
+    cpl_routing_agreement *agreement;
+    cpl_reader *reader;
+    int64_t sampled, all, room;
+    float *rows, *products, *answers; /* [room,d], [room,D], [n,room] */
+    float *hidden;                    /* [room,r] of factorised gates; r = 0: they are whole */
+    int64_t *tokens;                  /* [room] of the batch */
+    double *score, *answer;           /* [n] */
+    void *scratch;
+} work;
+
+static cpl_status take_memory(work *w, const cpl_model_settings *c)
+{
+    const size_t room = (size_t)w->room, n = (size_t)c->n_experts;
+    w->rows     = cpl_alloc(room * (size_t)c->d_model * sizeof(float));
+    w->products = cpl_alloc(room * (size_t)c->d_expert * sizeof(float));
+    w->hidden   = cpl_alloc(room * (size_t)cpl_router_gate_rank(c) * sizeof(float) + 1);
+    w->answers  = cpl_alloc(room * n * sizeof(float));
+    w->tokens   = cpl_alloc(room * sizeof *w->tokens);
+    w->score    = cpl_alloc(2 * n * sizeof(double));
+    w->scratch  = cpl_alloc(cpl_correlation_scratch((int64_t)n));
+    w->answer   = w->score ? w->score + n : NULL;
+    return w->rows && w->products && w->hidden && w->answers && w->tokens && w->score && w->scratch
+               ? CPL_OK
+               : CPL_ERR_MEMORY;
+}
+
+static void free_memory(work *w)
+{
+    cpl_free(w->rows);
+    cpl_free(w->products);
+    cpl_free(w->hidden);
+    cpl_free(w->answers);
+    cpl_free(w->tokens);
+    cpl_free(w->score);
+    cpl_free(w->scratch);
+}
+
+/* The answers to the `count` tokens that were gathered, beside what the router chose. */
+static void add_answers(work *w, int64_t layer, const cpl_moe_kept *kept, int64_t count)
+{
+    const cpl_model_settings *c = &w->reader->model.config;
+    const int64_t n             = c->n_experts;
+    cpl_tensor answers          = cpl_tensor_2d(w->answers, CPL_F32, n, count);
+    cpl_routing_respond(&w->reader->be, answers, &w->reader->model.master.layer[layer],
+                        cpl_tensor_2d(w->rows, CPL_F32, count, c->d_model),
+                        cpl_tensor_2d(w->products, CPL_F32, count, c->d_expert),
+                        cpl_tensor_2d(w->hidden, CPL_F32, count, cpl_router_gate_rank(c)));
+    for (int64_t s = 0; s < count; s++) {
+        const float *scores = cpl_f32(kept->probs) + w->tokens[s] * n;
+        for (int64_t e = 0; e < n; e++) {
+            w->score[e]  = (double)scores[e];
+            w->answer[e] = (double)w->answers[e * count + s];
+        }
+        cpl_routing_agreement_add(&w->agreement[layer], w->score, w->answer,
+                                  cpl_i32(kept->expert) + w->tokens[s] * c->top_k, w->scratch);
+    }
+}
+
+static void sample(work *w, const cpl_reader_batch *batch, int64_t layer, const cpl_moe_kept *kept)
+{
+    const int64_t d = w->reader->model.config.d_model;
+    int64_t count   = 0;
+    for (int64_t t = 0; t < batch->rows * batch->length; t++) {
+        if (batch->place[t] < 0 || !cpl_routing_is_sampled(batch->place[t], w->sampled, w->all))
+            continue;
+        memcpy(w->rows + count * d, cpl_f32(kept->b) + t * d, (size_t)d * sizeof(float));
+        w->tokens[count++] = t;
+        if (count < w->room) continue;
+        add_answers(w, layer, kept, count);
+        count = 0;
+    }
+    if (count > 0) add_answers(w, layer, kept, count);
+}
+
+static cpl_status hear(void *ctx, const cpl_reader_batch *batch, int64_t layer,
+                       const cpl_moe_kept *kept)
+{
+    work *w = ctx;
+    cpl_routing_record_add(w->record, layer, kept, batch->place, batch->rows * batch->length);
+    if (w->agreement && w->sampled > 0) sample(w, batch, layer, kept);
+    return w->reader->be.ops->sync(&w->reader->be);
+}
+
+cpl_status cpl_routing_measure(cpl_routing_record *record, cpl_routing_agreement *agreement,
+                               int64_t sampled, cpl_reader *reader, const cpl_texts *texts)
+{
+    enum { MOST_ROOM = 512 };
+    const cpl_model_settings *config = cpl_hf_config(reader->hf);
+    work w = {.record = record, .agreement = agreement, .reader = reader, .sampled = sampled};
+    cpl_reader_callbacks callbacks = {.layer = hear, .ctx = &w};
+    cpl_status status              = CPL_OK;
+    w.all                          = texts->n_predictions;
+    w.room                         = sampled < 1 ? 1 : sampled < MOST_ROOM ? sampled : MOST_ROOM;
+    CPL_ASSERT(sampled <= w.all);
+    CPL_TRY(cpl_routing_record_init(record, config, texts->n_predictions));
+    CPL_TRY_DONE(take_memory(&w, config));
+    status = cpl_reader_read(reader, texts, &callbacks);
+done:
+    free_memory(&w);
+    if (status != CPL_OK) cpl_routing_record_free(record);
+    return status;
+}
+
+cpl_status cpl_routing_clean(float *M, cpl_reader *reader, int64_t layer)
+{
+    const cpl_model_settings *c = &reader->model.config;
+    const cpl_layer_params *w   = &reader->model.master.layer[layer];
+    const int64_t n             = c->n_experts;
+    float *columns              = cpl_alloc((size_t)(n * n) * sizeof *columns);
+    float *products             = cpl_alloc((size_t)(n * c->d_expert) * sizeof *products);
+    cpl_status status           = CPL_ERR_MEMORY;
+    if (columns && products) {
+        cpl_routing_respond(&reader->be, cpl_tensor_2d(columns, CPL_F32, n, n), w, w->router,
+                            cpl_tensor_2d(products, CPL_F32, n, c->d_expert), cpl_tensor_none());
+        status = reader->be.ops->sync(&reader->be);
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < n; j++) M[i * n + j] = columns[j * n + i];
+    }
+    cpl_free(columns);
+    cpl_free(products);
+    return status;
 }

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "inspect/routing/measure.h"
 #include "io/file.h"
 #include "io/paths.h"
 #include "model/cost.h"

@@ -3,11 +3,8 @@
 #include <float.h>
 
 #include "base/stats/correlation.h"
-#include "inspect/routing/charts.h"
-#include "inspect/routing/json.h"
-#include "inspect/routing/measure.h"
-#include "inspect/routing/page.h"
 #include "inspect/routing/report.h"
+#include "inspect/routing/show.h"
 
 #include "infer/reader_case.h"
 #include "report/page_check.h"
