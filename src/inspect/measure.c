@@ -163,22 +163,6 @@ static cpl_status compare_rows(work *w, cpl_backend *be)
     return CPL_OK;
 }
 
-/* Who belongs to whom by the best assignment on kappa. */
-static cpl_status assign(cpl_layer_report *l)
-{
-    const int64_t n = l->at->n;
-    double *kappa   = cpl_alloc((size_t)(n * n) * sizeof *kappa);
-    if (!kappa) return CPL_ERR_MEMORY;
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < n; j++) {
-            const double scale = l->router_norm[i] * l->gate_norm[j];
-            kappa[i * n + j]   = scale > 0 ? (double)l->M[i * n + j] / scale : 0;
-        }
-    cpl_status status = cpl_null_model_assign(l->assigned, kappa, n);
-    cpl_free(kappa);
-    return status;
-}
-
 /* All experts are known. */
 static cpl_status finish_layer(crew *c, work *w, cpl_inspect_worker *h)
 {
@@ -194,9 +178,8 @@ static cpl_status finish_layer(crew *c, work *w, cpl_inspect_worker *h)
                               cpl_tensor_1d(w->norm32, CPL_F32, n), 1.0, l->at->K ? l->at->K : 1);
     for (int a = 0; a < o->n_alphas; a++) l->erc[a] = cpl_null_model_erc(l->M, n, o->alphas[a]);
     CPL_TRY(cpl_null_model_ratios_of(&l->ratios, l->M, n));
-    CPL_TRY(cpl_null_model_of(&l->chance, l->M, l->router_norm, l->gate_norm, n, o->alphas,
-                              o->n_alphas, o->seed, l->at->layer));
-    CPL_TRY(assign(l));
+    CPL_TRY(cpl_null_model_of(&l->chance, l->assigned, l->M, l->router_norm, l->gate_norm, n,
+                              o->alphas, o->n_alphas, o->seed, l->at->layer));
     cpl_silhouette_finish(l);
     l->has_M = l->at->comparable;
     return be->ops->sync(be);

@@ -301,9 +301,9 @@ cpl_status cpl_null_model_ratios_of(cpl_null_model_ratios *out, const float *M, 
 
 /* ---- all of it ---- */
 
-cpl_status cpl_null_model_of(cpl_null_model *out, const float *M, const double *row_norm,
-                             const double *gate_norm, int64_t n, const double *alphas, int n_alphas,
-                             uint64_t seed, int64_t layer)
+cpl_status cpl_null_model_of(cpl_null_model *out, int32_t *assigned, const float *M,
+                             const double *row_norm, const double *gate_norm, int64_t n,
+                             const double *alphas, int n_alphas, uint64_t seed, int64_t layer)
 {
     CPL_ASSERT(n >= 1 && n_alphas >= 0 && n_alphas <= CPL_CHANCE_MAX_ALPHAS);
     memset(out, 0, sizeof *out);
@@ -316,6 +316,7 @@ cpl_status cpl_null_model_of(cpl_null_model *out, const float *M, const double *
     kappa_figures(out, kappa, n);
     exact_moments(out, kappa, n, mean);
     CPL_TRY_DONE(assignment_figure(out, kappa, n, pairing));
+    if (assigned) memcpy(assigned, pairing, (size_t)n * sizeof *pairing);
     status = pairing_figures(out, M, n, alphas, n_alphas, seed, layer, pairing);
 done:
     cpl_free(kappa);

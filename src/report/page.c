@@ -1,7 +1,6 @@
 /* page.c - see page.h */
 #include "report/page.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -225,19 +224,6 @@ void cpl_page_row_open(cpl_text *out, const char *name)
 void cpl_page_cell(cpl_text *out, const char *text)
 {
     element(out, "td", NULL, text);
-}
-
-void cpl_page_figure(cpl_text *out, double value, int digits)
-{
-    char words[48];
-    cpl_page_cell(out, cpl_markup_figure(words, value, digits));
-}
-
-void cpl_page_percent(cpl_text *out, double share)
-{
-    char words[32];
-    snprintf(words, sizeof words, "%.3g %%", 100 * share);
-    cpl_page_cell(out, isfinite(share) ? words : "–");
 }
 
 void cpl_page_count(cpl_text *out, int64_t value)

@@ -36,8 +36,6 @@ void cpl_page_table_open(cpl_text *out, const char *caption, const char *const *
                          int64_t n_columns);
 void cpl_page_row_open(cpl_text *out, const char *name);
 void cpl_page_cell(cpl_text *out, const char *text);
-void cpl_page_figure(cpl_text *out, double value, int digits); /* cpl_markup_figure */
-void cpl_page_percent(cpl_text *out, double share);            /* "12.5 %" */
 void cpl_page_count(cpl_text *out, int64_t value);
 void cpl_page_cell_span(cpl_text *out, const char *text, int64_t columns); /* words, at the left */
 void cpl_page_row_close(cpl_text *out);

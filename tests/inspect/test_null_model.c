@@ -176,8 +176,8 @@ static void couple(weights *w, double strength)
 static cpl_null_model chance_of(const weights *w, int n_alphas)
 {
     cpl_null_model chance;
-    assert_ok(
-        cpl_null_model_of(&chance, w->M, w->row_norm, w->gate_norm, w->n, alphas, n_alphas, 11, 2));
+    assert_ok(cpl_null_model_of(&chance, NULL, w->M, w->row_norm, w->gate_norm, w->n, alphas,
+                                n_alphas, 11, 2));
     return chance;
 }
 
@@ -426,7 +426,7 @@ static void check_small_kappa(const float *M, const double *row, const double *g
     cpl_null_model got;
     plain_kappa(kappa, M, row, gate, n);
     census all = take_census(kappa, n);
-    assert_ok(cpl_null_model_of(&got, M, row, gate, n, NULL, 0, 1, 0));
+    assert_ok(cpl_null_model_of(&got, NULL, M, row, gate, n, NULL, 0, 1, 0));
     double count = (double)all.count, mean = all.sum / count / n;
     double sd  = sqrt(fmax(all.squares / count - all.sum / count * (all.sum / count), 0)) / n;
     double own = 0;
@@ -481,13 +481,13 @@ static void test_two_experts(void **state)
     const float M[]      = {3, 1, 2, 5};
     const double norms[] = {1, 1};
     cpl_null_model got;
-    assert_ok(cpl_null_model_of(&got, M, norms, norms, 2, alphas, N_ALPHAS, 1, 0));
+    assert_ok(cpl_null_model_of(&got, NULL, M, norms, norms, 2, alphas, N_ALPHAS, 1, 0));
     assert_near(got.expected, 11.0 / 4, 4 * DBL_EPSILON);
     assert_near(got.deviation, 1.25, 4 * DBL_EPSILON);
     assert_near(got.z, 1, 8 * DBL_EPSILON);
     assert_near(got.assignment_own, 1, 0);
     const float swapped[] = {1, 3, 5, 2};
-    assert_ok(cpl_null_model_of(&got, swapped, norms, norms, 2, alphas, N_ALPHAS, 1, 0));
+    assert_ok(cpl_null_model_of(&got, NULL, swapped, norms, norms, 2, alphas, N_ALPHAS, 1, 0));
     assert_near(got.z, -1, 8 * DBL_EPSILON);
     assert_near(got.assignment_own, 0, 0);
     assert_near(got.kappa_row_top1, 0, 0);
@@ -506,7 +506,7 @@ static void test_where_every_pairing_is_the_same(void **state)
         row_norm[i] = 3, gate_norm[i] = 0.7; /* all experts alike */
         for (int j = 0; j < N; j++) M[i * N + j] = row[i];
     }
-    assert_ok(cpl_null_model_of(&got, M, row_norm, gate_norm, N, alphas, N_ALPHAS, 1, 0));
+    assert_ok(cpl_null_model_of(&got, NULL, M, row_norm, gate_norm, N, alphas, N_ALPHAS, 1, 0));
     assert_true(got.deviation == 0 && isnan(got.z));
     assert_near(got.expected, got.kappa_diagonal, slack * DBL_EPSILON);
     assert_near(got.kappa_row_top1, 1, 0);
@@ -519,12 +519,12 @@ static void test_where_every_pairing_is_the_same(void **state)
     memset(M, 0, sizeof M); /* nothing at all */
     memset(row_norm, 0, sizeof row_norm);
     memset(gate_norm, 0, sizeof gate_norm);
-    assert_ok(cpl_null_model_of(&got, M, row_norm, gate_norm, N, alphas, N_ALPHAS, 1, 0));
+    assert_ok(cpl_null_model_of(&got, NULL, M, row_norm, gate_norm, N, alphas, N_ALPHAS, 1, 0));
     assert_true(got.kappa_diagonal == 0 && got.expected == 0 && got.deviation == 0);
     assert_true(isnan(got.z) && got.erc_mean[0] == 0 && got.erc_sd[0] == 0);
 
     M[0] = 2, row_norm[0] = gate_norm[0] = 2; /* one expert */
-    assert_ok(cpl_null_model_of(&got, M, row_norm, gate_norm, 1, alphas, N_ALPHAS, 1, 0));
+    assert_ok(cpl_null_model_of(&got, NULL, M, row_norm, gate_norm, 1, alphas, N_ALPHAS, 1, 0));
     assert_near(got.kappa_diagonal, 0.5, 0);
     assert_near(got.kappa_off_diagonal, 0, 0);
     assert_near(got.expected, 0.5, 0);
@@ -559,7 +559,7 @@ static void test_erc_of_the_same_pairings(void **state)
         cpl_null_model got;
         draw_uniform(M, n * n, 700 + s, 0, 2);
         for (int64_t j = 0; s > 1 && j < n; j++) M[n + j] = M[j * n + 2] = 0;
-        assert_ok(cpl_null_model_of(&got, M, norms, norms, n, alphas, N_ALPHAS, 21 + s, 6));
+        assert_ok(cpl_null_model_of(&got, NULL, M, norms, norms, n, alphas, N_ALPHAS, 21 + s, 6));
         for (uint64_t t = 0; t < CPL_CHANCE_PAIRINGS; t++) {
             plain_pairing(p, n, 21 + s, 6, t);
             for (int64_t i = 0; i < n; i++)
@@ -602,12 +602,12 @@ static void test_pairings_are_uniform_and_keyed(void **state)
     } other[] = {{2, 0}, {1, 1}, {1, 65536}, {1, INT64_MAX}, {1, -1}, {1 + (1ull << 40), 0}};
     cpl_null_model first, again;
     draw_uniform(M, 64, 77, 0, 1);
-    assert_ok(cpl_null_model_of(&first, M, norms, norms, 8, &one, 1, 1, 0));
-    assert_ok(cpl_null_model_of(&again, M, norms, norms, 8, &one, 1, 1, 0));
+    assert_ok(cpl_null_model_of(&first, NULL, M, norms, norms, 8, &one, 1, 1, 0));
+    assert_ok(cpl_null_model_of(&again, NULL, M, norms, norms, 8, &one, 1, 1, 0));
     assert_memory_equal(&first, &again, sizeof first);
     for (size_t k = 0; k < sizeof other / sizeof other[0]; k++) {
-        assert_ok(
-            cpl_null_model_of(&again, M, norms, norms, 8, &one, 1, other[k].seed, other[k].layer));
+        assert_ok(cpl_null_model_of(&again, NULL, M, norms, norms, 8, &one, 1, other[k].seed,
+                                    other[k].layer));
         assert_true(again.erc_mean[0] != first.erc_mean[0]);
         assert_true(again.z == first.z);
     }
@@ -624,7 +624,7 @@ static void test_mean_erc_of_all_pairings(void **state)
     cpl_null_model got;
     draw_uniform(M, N * N, 31, 0, 1);
     for (int i = 0; i < N; i++) norms[i] = 1;
-    assert_ok(cpl_null_model_of(&got, M, norms, norms, N, alphas, N_ALPHAS, 3, 0));
+    assert_ok(cpl_null_model_of(&got, NULL, M, norms, norms, N, alphas, N_ALPHAS, 3, 0));
     for (int a = 0; a < N_ALPHAS; a++) {
         double sum = 0;
         for (int i = 0; i < N; i++)
@@ -761,7 +761,7 @@ static void test_numbers_that_are_none(void **state)
     cpl_null_model_ratios r;
     for (uint64_t turn = 0; turn < 100; turn++) {
         for (uint64_t k = 0; k < 81; k++) M[k] = odd[cpl_rng_u32(&key, 81 * turn + k) % 6];
-        assert_ok(cpl_null_model_of(&chance, M, norms, norms, 9, alphas, N_ALPHAS, turn, 0));
+        assert_ok(cpl_null_model_of(&chance, NULL, M, norms, norms, 9, alphas, N_ALPHAS, turn, 0));
         assert_ok(cpl_null_model_ratios_of(&r, M, 9));
         assert_in_range(r.most_row, 0, 8);
         assert_in_range(r.most_column, 0, 8);
@@ -782,7 +782,7 @@ static void test_no_memory(void **state)
     int failed = 0;
     for (cpl_status status = CPL_ERR_MEMORY; status != CPL_OK; failed++) {
         cpl_alloc_fail_at(failed + 1);
-        status = cpl_null_model_of(&chance, M, norms, norms, 5, alphas, N_ALPHAS, 1, 0);
+        status = cpl_null_model_of(&chance, NULL, M, norms, norms, 5, alphas, N_ALPHAS, 1, 0);
         cpl_alloc_fail_at(0);
         if (status == CPL_OK) break;
         assert_int_equal(status, CPL_ERR_MEMORY);

@@ -8,33 +8,19 @@
 #include "base/stats/correlation.h"
 #include "model/router.h"
 
-cpl_status cpl_routing_record_init(cpl_routing_record *r, const cpl_model_settings *config,
-                                   int64_t n_tokens)
+cpl_status cpl_routing_record_init(cpl_routing_record *r, cpl_pool *pool,
+                                   const cpl_model_settings *config, int64_t n_tokens)
 {
     const size_t layers = (size_t)config->n_layers, experts = (size_t)config->n_experts;
-    memset(r, 0, sizeof *r);
-    r->n_layers  = config->n_layers;
-    r->n_tokens  = n_tokens;
-    r->n_experts = config->n_experts;
-    r->top_k     = config->top_k;
-    r->choice    = cpl_alloc(layers * (size_t)(n_tokens * r->top_k) * sizeof *r->choice);
-    r->weight    = cpl_alloc(layers * experts * sizeof *r->weight);
-    r->entropy   = cpl_alloc(layers * sizeof *r->entropy);
-    if (!r->choice || !r->weight || !r->entropy) {
-        cpl_routing_record_free(r);
-        return CPL_ERR_MEMORY;
-    }
-    memset(r->weight, 0, layers * experts * sizeof *r->weight);
-    memset(r->entropy, 0, layers * sizeof *r->entropy);
-    return CPL_OK;
-}
-
-void cpl_routing_record_free(cpl_routing_record *r)
-{
-    cpl_free(r->choice);
-    cpl_free(r->weight);
-    cpl_free(r->entropy);
-    memset(r, 0, sizeof *r);
+    const size_t choices = (size_t)(n_tokens * config->top_k);
+    *r                   = (cpl_routing_record){.n_layers  = config->n_layers,
+                                                .n_tokens  = n_tokens,
+                                                .n_experts = config->n_experts,
+                                                .top_k     = config->top_k,
+                                                .choice  = cpl_pool_take(pool, layers * choices * sizeof *r->choice),
+                                                .weight  = cpl_pool_take(pool, layers * experts * sizeof *r->weight),
+                                                .entropy = cpl_pool_take(pool, layers * sizeof *r->entropy)};
+    return cpl_pool_status(pool);
 }
 
 const int32_t *cpl_routing_record_at(const cpl_routing_record *r, int64_t layer, int64_t token)
@@ -89,18 +75,15 @@ void cpl_routing_saturation(double *topk, double *top1, const cpl_routing_record
 
 /* ---- tokens ---- */
 
-cpl_status cpl_routing_tokens_init(cpl_routing_tokens *t, const cpl_texts *texts)
+cpl_status cpl_routing_tokens_init(cpl_routing_tokens *t, cpl_pool *pool, const cpl_texts *texts)
 {
     const size_t count = (size_t)texts->n_predictions;
     t->count           = texts->n_predictions;
     t->n_sources       = texts->sources.count;
-    t->input           = cpl_alloc(count * sizeof *t->input);
-    t->next            = cpl_alloc(count * sizeof *t->next);
-    t->source          = cpl_alloc(count * sizeof *t->source);
-    if (!t->input || !t->next || !t->source) {
-        cpl_routing_tokens_free(t);
-        return CPL_ERR_MEMORY;
-    }
+    t->input           = cpl_pool_take(pool, count * sizeof *t->input);
+    t->next            = cpl_pool_take(pool, count * sizeof *t->next);
+    t->source          = cpl_pool_take(pool, count * sizeof *t->source);
+    CPL_TRY(cpl_pool_status(pool));
     for (int64_t i = 0; i < texts->n_documents; i++)
         for (int64_t k = 0; k < texts->documents[i].predictions; k++) {
             int64_t at    = texts->documents[i].place + k;
@@ -109,14 +92,6 @@ cpl_status cpl_routing_tokens_init(cpl_routing_tokens *t, const cpl_texts *texts
             t->source[at] = (int32_t)texts->documents[i].source;
         }
     return CPL_OK;
-}
-
-void cpl_routing_tokens_free(cpl_routing_tokens *t)
-{
-    cpl_free(t->input);
-    cpl_free(t->next);
-    cpl_free(t->source);
-    memset(t, 0, sizeof *t);
 }
 
 /* ---- the reading ---- */
@@ -212,8 +187,9 @@ static cpl_status hear(void *ctx, const cpl_reader_batch *batch, int64_t layer,
     return w->reader->be.ops->sync(&w->reader->be);
 }
 
-cpl_status cpl_routing_measure(cpl_routing_record *record, cpl_routing_agreement *agreement,
-                               int64_t sampled, cpl_reader *reader, const cpl_texts *texts)
+cpl_status cpl_routing_measure(cpl_routing_record *record, cpl_pool *pool,
+                               cpl_routing_agreement *agreement, int64_t sampled,
+                               cpl_reader *reader, const cpl_texts *texts)
 {
     enum { MOST_ROOM = 512 };
     const cpl_model_settings *config = cpl_hf_config(reader->hf);
@@ -223,12 +199,11 @@ cpl_status cpl_routing_measure(cpl_routing_record *record, cpl_routing_agreement
     w.all                          = texts->n_predictions;
     w.room                         = sampled < 1 ? 1 : sampled < MOST_ROOM ? sampled : MOST_ROOM;
     CPL_ASSERT(sampled <= w.all);
-    CPL_TRY(cpl_routing_record_init(record, config, texts->n_predictions));
+    CPL_TRY(cpl_routing_record_init(record, pool, config, texts->n_predictions));
     CPL_TRY_DONE(take_memory(&w, config));
     status = cpl_reader_read(reader, texts, &callbacks);
 done:
     free_memory(&w);
-    if (status != CPL_OK) cpl_routing_record_free(record);
     return status;
 }
 

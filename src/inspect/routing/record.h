@@ -17,11 +17,10 @@ typedef struct cpl_routing_record {
     double *entropy; /* [L] sum over tokens of the entropy of the router's distribution, nats */
 } cpl_routing_record;
 
-/* All zero is an empty one. CPL_ERR_MEMORY. */
-CPL_NODISCARD cpl_status cpl_routing_record_init(cpl_routing_record *record,
+/* An empty one, whose memory is from the pool. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_routing_record_init(cpl_routing_record *record, cpl_pool *pool,
                                                  const cpl_model_settings *config,
                                                  int64_t n_tokens);
-void cpl_routing_record_free(cpl_routing_record *record);
 
 /* Adds the `count` tokens of one layer of one batch; place -1 is none. A distribution is the
  * router's scores over their sum. */
@@ -44,9 +43,8 @@ typedef struct cpl_routing_tokens {
     int32_t *source;       /* (count) */
 } cpl_routing_tokens;
 
-CPL_NODISCARD cpl_status cpl_routing_tokens_init(cpl_routing_tokens *tokens,
+CPL_NODISCARD cpl_status cpl_routing_tokens_init(cpl_routing_tokens *tokens, cpl_pool *pool,
                                                  const cpl_texts *texts);
-void cpl_routing_tokens_free(cpl_routing_tokens *tokens); /* all zero: nothing to do */
 
 /* ---- the reading ---- */
 
@@ -54,8 +52,8 @@ void cpl_routing_tokens_free(cpl_routing_tokens *tokens); /* all zero: nothing t
 bool cpl_routing_is_sampled(int64_t place, int64_t sampled, int64_t all);
 
 /* Reads the texts and sets the record. agreement [L] (initialised) is filled from `sampled` tokens;
- * NULL: not asked for. On failure the record is empty. */
-CPL_NODISCARD cpl_status cpl_routing_measure(cpl_routing_record *record,
+ * NULL: not asked for. */
+CPL_NODISCARD cpl_status cpl_routing_measure(cpl_routing_record *record, cpl_pool *pool,
                                              cpl_routing_agreement *agreement, int64_t sampled,
                                              cpl_reader *reader, const cpl_texts *texts);
 

@@ -45,60 +45,27 @@ static cpl_status find_steps(cpl_routing_report *r)
 
 /* ---- memory ---- */
 
-static void *zeroed(size_t count, size_t size)
-{
-    void *memory = cpl_alloc(count * size + 1);
-    if (memory) memset(memory, 0, count * size);
-    return memory;
-}
-
-static cpl_status take_layer(cpl_routing_layer *l, size_t n, size_t sources)
-{
-    l->assignments = zeroed(n, sizeof *l->assignments);
-    l->mean_weight = zeroed(n, sizeof *l->mean_weight);
-    l->together    = zeroed(n * n, sizeof *l->together);
-    l->by_source   = zeroed(sources * n, sizeof *l->by_source);
-    l->M_tok       = zeroed(n * n, sizeof *l->M_tok);
-    l->routed      = zeroed(n, sizeof *l->routed);
-    return l->assignments && l->mean_weight && l->together && l->by_source && l->M_tok && l->routed
-               ? CPL_OK
-               : CPL_ERR_MEMORY;
-}
-
 static cpl_status take_layers(cpl_routing_report *r)
 {
-    const size_t sources = (size_t)r->texts.sources.count;
-    r->layers            = zeroed((size_t)r->n_layers, sizeof *r->layers);
-    r->source_tokens     = zeroed(sources, sizeof *r->source_tokens);
-    if (!r->layers || !r->source_tokens) return CPL_ERR_MEMORY;
-    for (int64_t l = 0; l < r->n_layers; l++)
-        CPL_TRY(take_layer(&r->layers[l], (size_t)r->n_experts, sources));
-    return CPL_OK;
-}
-
-static void free_layer(cpl_routing_layer *l)
-{
-    cpl_free(l->assignments);
-    cpl_free(l->mean_weight);
-    cpl_free(l->together);
-    cpl_free(l->by_source);
-    cpl_free(l->M_tok);
-    cpl_free(l->routed);
-    cpl_routing_vocabulary_free(&l->input);
-    cpl_routing_vocabulary_free(&l->next);
+    const size_t n = (size_t)r->n_experts, sources = (size_t)r->texts.sources.count;
+    r->layers        = cpl_pool_take(&r->pool, (size_t)r->n_layers * sizeof *r->layers);
+    r->source_tokens = cpl_pool_take(&r->pool, sources * sizeof *r->source_tokens);
+    for (int64_t i = 0; r->layers && i < r->n_layers; i++) {
+        cpl_routing_layer *l = &r->layers[i];
+        l->assignments       = cpl_pool_take(&r->pool, n * sizeof *l->assignments);
+        l->mean_weight       = cpl_pool_take(&r->pool, n * sizeof *l->mean_weight);
+        l->together          = cpl_pool_take(&r->pool, n * n * sizeof *l->together);
+        l->by_source         = cpl_pool_take(&r->pool, sources * n * sizeof *l->by_source);
+        l->M_tok             = cpl_pool_take(&r->pool, n * n * sizeof *l->M_tok);
+        l->routed            = cpl_pool_take(&r->pool, n * sizeof *l->routed);
+    }
+    return cpl_pool_status(&r->pool);
 }
 
 void cpl_routing_close(cpl_routing_report *r)
 {
-    for (int64_t l = 0; r->layers && l < r->n_layers; l++) free_layer(&r->layers[l]);
-    for (int64_t s = 0; s < r->n_steps; s++) {
-        cpl_free(r->steps[s].topk);
-        cpl_free(r->steps[s].top1);
-    }
-    cpl_free(r->layers);
+    cpl_pool_free(&r->pool);
     cpl_free(r->steps);
-    cpl_free(r->source_tokens);
-    cpl_free(r->path);
     cpl_texts_free(&r->texts);
     cpl_reader_close(&r->reader);
     memset(r, 0, sizeof *r);
@@ -125,8 +92,8 @@ cpl_status cpl_routing_open(cpl_routing_report *r, cpl_routing_cost *cost, const
     cpl_status status       = CPL_OK;
     memset(r, 0, sizeof *r);
     r->options = *options;
-    r->path    = cpl_text_copy(model_dir);
-    if (!r->path) return CPL_ERR_MEMORY;
+    r->path    = cpl_pool_copy(&r->pool, model_dir, strlen(model_dir));
+    CPL_TRY_DONE(cpl_pool_status(&r->pool));
     CPL_TRY_DONE(cpl_reader_open(&r->reader, model_dir, &options->reader, log));
     texts.eos = r->reader.eos;
     CPL_TRY_DONE(cpl_texts_read(&r->texts, options->inputs, options->n_inputs, r->reader.tokenizer,
@@ -154,45 +121,38 @@ typedef struct work {
     cpl_routing_agreement *agreement; /* [L] */
     cpl_routing_tokens tokens;
     cpl_routing_index input, next;
+    cpl_pool pool; /* of all of them */
 } work;
 
 static cpl_status begin(work *w)
 {
     cpl_routing_report *r = w->report;
-    w->agreement          = zeroed((size_t)r->n_layers, sizeof *w->agreement);
-    if (!w->agreement) return CPL_ERR_MEMORY;
+    w->agreement          = cpl_pool_take(&w->pool, (size_t)r->n_layers * sizeof *w->agreement);
+    if (!w->agreement) return cpl_pool_status(&w->pool);
     for (int64_t l = 0; l < r->n_layers; l++)
-        CPL_TRY(cpl_routing_agreement_init(&w->agreement[l], r->n_experts, r->top_k));
-    CPL_TRY(cpl_routing_tokens_init(&w->tokens, &r->texts));
+        CPL_TRY(cpl_routing_agreement_init(&w->agreement[l], &w->pool, r->n_experts, r->top_k));
+    CPL_TRY(cpl_routing_tokens_init(&w->tokens, &w->pool, &r->texts));
     for (int64_t t = 0; t < w->tokens.count; t++) r->source_tokens[w->tokens.source[t]]++;
-    CPL_TRY(cpl_routing_index_init(&w->input, w->tokens.input, w->tokens.count, r->options.seed));
-    return cpl_routing_index_init(&w->next, w->tokens.next, w->tokens.count, r->options.seed);
-}
-
-static void end(work *w)
-{
-    for (int64_t l = 0; w->agreement && l < w->report->n_layers; l++)
-        cpl_routing_agreement_free(&w->agreement[l]);
-    cpl_free(w->agreement);
-    cpl_routing_record_free(&w->record);
-    cpl_routing_tokens_free(&w->tokens);
-    cpl_routing_index_free(&w->input);
-    cpl_routing_index_free(&w->next);
+    CPL_TRY(cpl_routing_index_init(&w->input, &w->pool, w->tokens.input, w->tokens.count,
+                                   r->options.seed));
+    return cpl_routing_index_init(&w->next, &w->pool, w->tokens.next, w->tokens.count,
+                                  r->options.seed);
 }
 
 /* What the examples' ids stand for. */
-static cpl_status decode(cpl_routing_vocabulary *v, const cpl_tokenizer *tokenizer)
+static cpl_status decode(cpl_routing_vocabulary *v, cpl_pool *pool, const cpl_tokenizer *tokenizer)
 {
     for (int i = 0; i < v->n_examples; i++) {
         cpl_text bytes = {0}, text = {0};
         if (v->example[i].id < cpl_tokenizer_vocab_size(tokenizer))
             CPL_TRY(cpl_tokenizer_decode(tokenizer, &bytes, &v->example[i].id, 1, false));
         cpl_utf8_repair(&text, bytes.bytes ? bytes.bytes : "", bytes.length);
+        v->example[i].text = cpl_pool_copy(pool, text.bytes ? text.bytes : "", text.length);
+        pool->failed       = pool->failed || text.failed;
         cpl_text_free(&bytes);
-        CPL_TRY(cpl_text_status(&text));
-        v->example[i].text = text.bytes;
+        cpl_text_free(&text);
     }
-    return CPL_OK;
+    return cpl_pool_status(pool);
 }
 
 static void set_agreement(cpl_routing_layer *l, const cpl_routing_agreement *a)
@@ -242,8 +202,8 @@ static cpl_status set_layer(work *w, int64_t layer)
     CPL_TRY(set_stand(w, layer));
     CPL_TRY(cpl_routing_vocabulary_of(&l->input, chose, layer, &w->input));
     CPL_TRY(cpl_routing_vocabulary_of(&l->next, chose, layer, &w->next));
-    CPL_TRY(decode(&l->input, r->reader.tokenizer));
-    return decode(&l->next, r->reader.tokenizer);
+    CPL_TRY(decode(&l->input, &r->pool, r->reader.tokenizer));
+    return decode(&l->next, &r->pool, r->reader.tokenizer);
 }
 
 /* ---- the run ---- */
@@ -260,6 +220,7 @@ static cpl_status read_step(work *w, cpl_routing_step *s, const cpl_log *log)
     cpl_routing_report *r     = w->report;
     cpl_routing_record record = {0};
     cpl_reader reader         = {0};
+    cpl_pool pool             = {0};
     char name[40];
     cpl_status status = CPL_OK;
     snprintf(name, sizeof name, "step-%06lld", (long long)s->step);
@@ -270,14 +231,14 @@ static cpl_status read_step(work *w, cpl_routing_step *s, const cpl_log *log)
     CPL_TRY_DONE(cpl_reader_open(&reader, folder, &options, log));
     if (!same_shape(cpl_hf_config(reader.hf), cpl_hf_config(r->reader.hf)))
         CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "%s is a model of another shape", folder));
-    s->topk = zeroed((size_t)r->n_layers, sizeof *s->topk);
-    s->top1 = zeroed((size_t)r->n_layers, sizeof *s->top1);
-    if (!s->topk || !s->top1) CPL_TRY_DONE(CPL_ERR_MEMORY);
-    CPL_TRY_DONE(cpl_routing_measure(&record, NULL, 0, &reader, &r->texts));
+    s->topk = cpl_pool_take(&r->pool, (size_t)r->n_layers * sizeof *s->topk);
+    s->top1 = cpl_pool_take(&r->pool, (size_t)r->n_layers * sizeof *s->top1);
+    CPL_TRY_DONE(cpl_pool_status(&r->pool));
+    CPL_TRY_DONE(cpl_routing_measure(&record, &pool, NULL, 0, &reader, &r->texts));
     for (int64_t l = 0; l < r->n_layers; l++)
         cpl_routing_saturation(&s->topk[l], &s->top1[l], &record, &w->record, l);
 done:
-    cpl_routing_record_free(&record);
+    cpl_pool_free(&pool);
     cpl_reader_close(&reader);
     cpl_free(folder);
     return status;
@@ -292,16 +253,11 @@ static cpl_status read_steps(work *w, const cpl_log *log)
         cpl_status status = read_step(w, &r->steps[s], log);
         if (status == CPL_ERR_MEMORY) return status;
         if (status == CPL_OK) {
-            cpl_routing_step whole = r->steps[s];
-            r->steps[s]            = (cpl_routing_step){0};
-            r->steps[kept++]       = whole;
+            r->steps[kept++] = r->steps[s];
             continue;
         }
         cpl_log_warn(log, "step %lld is left out of router saturation: %s",
                      (long long)r->steps[s].step, cpl_last_error());
-        cpl_free(r->steps[s].topk);
-        cpl_free(r->steps[s].top1);
-        r->steps[s] = (cpl_routing_step){0};
         r->n_lost++;
     }
     r->n_steps = kept;
@@ -314,11 +270,12 @@ cpl_status cpl_routing_run(cpl_routing_report *r, const cpl_log *log)
     cpl_status status = CPL_OK;
     CPL_TRY_DONE(begin(&w));
     cpl_log_info(log, "reading %lld tokens of text", (long long)r->texts.n_predictions);
-    CPL_TRY_DONE(cpl_routing_measure(&w.record, w.agreement, r->n_sampled, &r->reader, &r->texts));
+    CPL_TRY_DONE(
+        cpl_routing_measure(&w.record, &w.pool, w.agreement, r->n_sampled, &r->reader, &r->texts));
     for (int64_t l = 0; l < r->n_layers; l++) CPL_TRY_DONE(set_layer(&w, l));
     cpl_reader_unload(&r->reader);
     status = read_steps(&w, log);
 done:
-    end(&w);
+    cpl_pool_free(&w.pool);
     return status;
 }

@@ -50,7 +50,7 @@ typedef struct cpl_routing_step {
 } cpl_routing_step;
 
 typedef struct cpl_routing_report {
-    char *path; /* as the user gave it; owned */
+    const char *path; /* as the user gave it */
     cpl_routing_options options;
     cpl_reader reader;
     cpl_texts texts;
@@ -61,6 +61,7 @@ typedef struct cpl_routing_report {
     cpl_routing_step *steps; /* rising */
     int64_t n_steps;
     int64_t n_lost; /* checkpoints that could not be read any more */
+    cpl_pool pool;  /* of the arrays */
 } cpl_routing_report;
 
 /* What it will cost. */

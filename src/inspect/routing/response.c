@@ -28,27 +28,14 @@ void cpl_routing_respond(cpl_backend *be, cpl_tensor answers, const cpl_layer_pa
 
 /* ---- agreement ---- */
 
-cpl_status cpl_routing_agreement_init(cpl_routing_agreement *a, int64_t n, int64_t top_k)
+cpl_status cpl_routing_agreement_init(cpl_routing_agreement *a, cpl_pool *pool, int64_t n,
+                                      int64_t top_k)
 {
-    memset(a, 0, sizeof *a);
-    a->n      = n;
-    a->top_k  = top_k;
-    a->sums   = cpl_alloc((size_t)(n * n) * sizeof *a->sums);
-    a->routed = cpl_alloc((size_t)n * sizeof *a->routed);
-    if (!a->sums || !a->routed) {
-        cpl_routing_agreement_free(a);
-        return CPL_ERR_MEMORY;
-    }
-    memset(a->sums, 0, (size_t)(n * n) * sizeof *a->sums);
-    memset(a->routed, 0, (size_t)n * sizeof *a->routed);
-    return CPL_OK;
-}
-
-void cpl_routing_agreement_free(cpl_routing_agreement *a)
-{
-    cpl_free(a->sums);
-    cpl_free(a->routed);
-    memset(a, 0, sizeof *a);
+    *a = (cpl_routing_agreement){.n      = n,
+                                 .top_k  = top_k,
+                                 .sums   = cpl_pool_take(pool, (size_t)(n * n) * sizeof *a->sums),
+                                 .routed = cpl_pool_take(pool, (size_t)n * sizeof *a->routed)};
+    return cpl_pool_status(pool);
 }
 
 /* How many experts answer more than e: its place among them, from 0. */

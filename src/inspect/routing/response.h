@@ -7,6 +7,7 @@
 #ifndef CPL_INSPECT_ROUTING_RESPONSE_H
 #define CPL_INSPECT_ROUTING_RESPONSE_H
 
+#include "base/pool.h"
 #include "inspect/null_model.h"
 #include "model/model.h"
 
@@ -31,9 +32,8 @@ typedef struct cpl_routing_agreement {
     int64_t n, top_k;
 } cpl_routing_agreement;
 
-CPL_NODISCARD cpl_status cpl_routing_agreement_init(cpl_routing_agreement *a, int64_t n,
-                                                    int64_t top_k);
-void cpl_routing_agreement_free(cpl_routing_agreement *a); /* all zero: nothing to do */
+CPL_NODISCARD cpl_status cpl_routing_agreement_init(cpl_routing_agreement *a, cpl_pool *pool,
+                                                    int64_t n, int64_t top_k);
 
 /* Adds one token: its router scores [n] and answers [n], and its K experts, best first. Of equal
  * answers the lower expert's is the larger. `scratch`: cpl_correlation_scratch(n) bytes. */

@@ -48,19 +48,18 @@ static void mix(int64_t *order, int64_t count, uint64_t seed)
     }
 }
 
-cpl_status cpl_routing_index_init(cpl_routing_index *index, const int32_t *ids, int64_t count,
-                                  uint64_t seed)
+cpl_status cpl_routing_index_init(cpl_routing_index *index, cpl_pool *pool, const int32_t *ids,
+                                  int64_t count, uint64_t seed)
 {
     const size_t n = (size_t)count, groups = n / CPL_ROUTING_SEEN + 2;
     place *places = cpl_alloc(n * sizeof *places + 1);
-    memset(index, 0, sizeof *index);
-    index->id    = cpl_alloc(groups * sizeof *index->id);
-    index->first = cpl_alloc(groups * sizeof *index->first);
-    index->order = cpl_alloc(n * sizeof *index->order + 1);
-    index->mixed = cpl_alloc(n * sizeof *index->mixed + 1);
-    bool whole   = places && index->id && index->first && index->order && index->mixed;
-    for (int64_t i = 0; whole && i < count; i++) places[i] = (place){ids[i], i};
-    if (whole) {
+    if (!places) return CPL_ERR_MEMORY;
+    *index = (cpl_routing_index){.id    = cpl_pool_take(pool, groups * sizeof *index->id),
+                                 .first = cpl_pool_take(pool, groups * sizeof *index->first),
+                                 .order = cpl_pool_take(pool, n * sizeof *index->order),
+                                 .mixed = cpl_pool_take(pool, n * sizeof *index->mixed)};
+    for (int64_t i = 0; i < count; i++) places[i] = (place){ids[i], i};
+    if (!pool->failed) {
         qsort(places, n, sizeof *places, by_id);
         gather(index, places, count);
         memcpy(index->mixed, index->order,
@@ -68,18 +67,7 @@ cpl_status cpl_routing_index_init(cpl_routing_index *index, const int32_t *ids, 
         mix(index->mixed, index->first[index->n_ids], seed);
     }
     cpl_free(places);
-    if (whole) return CPL_OK;
-    cpl_routing_index_free(index);
-    return CPL_ERR_MEMORY;
-}
-
-void cpl_routing_index_free(cpl_routing_index *index)
-{
-    cpl_free(index->id);
-    cpl_free(index->first);
-    cpl_free(index->order);
-    cpl_free(index->mixed);
-    memset(index, 0, sizeof *index);
+    return cpl_pool_status(pool);
 }
 
 /* ---- shares ---- */
@@ -137,10 +125,4 @@ cpl_status cpl_routing_vocabulary_of(cpl_routing_vocabulary *v, const cpl_routin
     v->shuffled = v->n_ids ? v->shuffled / (double)v->n_ids : (double)NAN;
     cpl_free(counts);
     return CPL_OK;
-}
-
-void cpl_routing_vocabulary_free(cpl_routing_vocabulary *v)
-{
-    for (int i = 0; i < v->n_examples; i++) cpl_free(v->example[i].text);
-    memset(v, 0, sizeof *v);
 }

@@ -19,16 +19,15 @@ typedef struct cpl_routing_index {
     int64_t *mixed; /* the same places in an order drawn at random */
 } cpl_routing_index;
 
-/* ids (count). CPL_ERR_MEMORY. All zero is an empty one. */
-CPL_NODISCARD cpl_status cpl_routing_index_init(cpl_routing_index *index, const int32_t *ids,
-                                                int64_t count, uint64_t seed);
-void cpl_routing_index_free(cpl_routing_index *index);
+/* ids (count). CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_routing_index_init(cpl_routing_index *index, cpl_pool *pool,
+                                                const int32_t *ids, int64_t count, uint64_t seed);
 
 typedef struct cpl_routing_example {
     int32_t id, expert;
     double share;
-    int64_t count; /* occurrences of the id */
-    char *text;    /* what the id stands for, well-formed; owned; NULL: not decoded */
+    int64_t count;    /* occurrences of the id */
+    const char *text; /* what the id stands for, well-formed; NULL: not decoded */
 } cpl_routing_example;
 
 typedef struct cpl_routing_vocabulary {
@@ -44,6 +43,5 @@ typedef struct cpl_routing_vocabulary {
 CPL_NODISCARD cpl_status cpl_routing_vocabulary_of(cpl_routing_vocabulary *out,
                                                    const cpl_routing_record *record, int64_t layer,
                                                    const cpl_routing_index *index);
-void cpl_routing_vocabulary_free(cpl_routing_vocabulary *vocabulary);
 
 #endif /* CPL_INSPECT_ROUTING_VOCABULARY_H */

@@ -140,6 +140,7 @@ static void vocabulary_is_counted(void **state)
     cpl_routing_record r = {
         .n_layers = 1, .n_tokens = ALL, .n_experts = 5, .top_k = 2, .choice = choice};
     cpl_routing_index index;
+    cpl_pool pool = {0};
     cpl_routing_vocabulary v;
     (void)state;
     for (int i = 0; i < MANY; i++) {
@@ -153,7 +154,7 @@ static void vocabulary_is_counted(void **state)
         choice[2 * i]     = i % 2 ? 1 : 2;
         choice[2 * i + 1] = 3 + i / 2 % 2;
     }
-    assert_ok(cpl_routing_index_init(&index, ids, ALL, 1));
+    assert_ok(cpl_routing_index_init(&index, &pool, ids, ALL, 1));
     assert_int_equal(index.n_ids, 3); /* 9 occurs 7 times */
     assert_ok(cpl_routing_vocabulary_of(&v, &r, 0, &index));
     assert_int_equal(v.n_ids, 3);
@@ -171,8 +172,7 @@ static void vocabulary_is_counted(void **state)
     assert_near(v.mean, (1 + 8 / 9.0 + 0.5) / 3, 1e-15);
     /* dealt anew: the same places, so that the favourite of all has at least its part of a group */
     assert_true(v.shuffled < v.mean && v.shuffled >= 1 / 3.0);
-    cpl_routing_vocabulary_free(&v);
-    cpl_routing_index_free(&index);
+    cpl_pool_free(&pool);
 }
 
 /* Scores need not add up to one: a distribution is what they are of their sum. Padding is none. */
@@ -186,15 +186,16 @@ static void scores_become_a_distribution(void **state)
                             .weight = cpl_tensor_2d(weight, CPL_F32, 2, 2)};
     cpl_model_settings c = reader_config();
     cpl_routing_record r;
+    cpl_pool pool = {0};
     (void)state;
     c.n_layers = 1, c.n_experts = 3, c.top_k = 2;
-    assert_ok(cpl_routing_record_init(&r, &c, 2));
+    assert_ok(cpl_routing_record_init(&r, &pool, &c, 2));
     cpl_routing_record_add(&r, 0, &kept, place, 2);
     assert_int_equal(cpl_routing_record_at(&r, 0, 1)[0], 2);
     assert_int_equal(cpl_routing_record_at(&r, 0, 1)[1], 0);
     assert_true(r.weight[0] == 1 && r.weight[1] == 0 && r.weight[2] == 3);
     assert_near(r.entropy[0], -(0.25 * log(0.25) + 0.125 * log(0.125) + 0.625 * log(0.625)), 1e-15);
-    cpl_routing_record_free(&r);
+    cpl_pool_free(&pool);
 }
 
 static void samples_are_even(void **state)
@@ -223,8 +224,9 @@ static void agreement_is_counted(void **state)
     static const int32_t chosen[3][2] = {{0, 1}, {3, 2}, {0, 1}};
     void *scratch                     = malloc(cpl_correlation_scratch(4));
     cpl_routing_agreement a;
+    cpl_pool pool = {0};
     (void)state;
-    assert_ok(cpl_routing_agreement_init(&a, 4, 2));
+    assert_ok(cpl_routing_agreement_init(&a, &pool, 4, 2));
     for (int t = 0; t < 3; t++)
         cpl_routing_agreement_add(&a, scores[t], answers[t], chosen[t], scratch);
     double rho_0 = 1 - 6.0 * 2 / (4 * 15); /* ranks 4 2 3 1 beside 4 3 2 1 */
@@ -239,7 +241,7 @@ static void agreement_is_counted(void **state)
     for (int j = 0; j < 4; j++) assert_near(a.sums[j], row_0[j], 0);
     assert_int_equal(a.routed[0], 2);
     assert_int_equal(a.routed[3], 1);
-    cpl_routing_agreement_free(&a);
+    cpl_pool_free(&pool);
     free(scratch);
 }
 
@@ -254,9 +256,10 @@ static void few_tokens_are_left_out(void **state)
     float M_tok[9];
     char *scratch = malloc(cpl_correlation_scratch(4));
     cpl_routing_agreement a;
+    cpl_pool pool = {0};
     cpl_routing_stand s;
     (void)state;
-    assert_ok(cpl_routing_agreement_init(&a, 3, 1));
+    assert_ok(cpl_routing_agreement_init(&a, &pool, 3, 1));
     for (int i = 0; i < 3; i++) {
         a.routed[i] = routed[i];
         for (int j = 0; j < 3; j++) a.sums[i * 3 + j] = mean[i * 3 + j] * (double)routed[i];
@@ -276,7 +279,7 @@ static void few_tokens_are_left_out(void **state)
     assert_near(s.off.pearson, 1, 1e-6);
     assert_near(s.off_rows.pearson, -1, 1e-6); /* 0.4, 1.2 beside 2/3, 0.316 */
     free(scratch);
-    cpl_routing_agreement_free(&a);
+    cpl_pool_free(&pool);
 }
 
 /* ---- a planted router ---- */
