@@ -5,94 +5,39 @@
 
 #include "base/text.h"
 
-#define CPL_SCORE(name, length, what) static cpl_score_function score_##name;
-#define CPL_LOSS(name, what)          static cpl_score_function score_##name;
-#include "eval/grade/scores.def"
-#undef CPL_SCORE
-#undef CPL_LOSS
-
-#define CPL_SCORE(name, length, what) {#name, score_##name, false, CPL_LENGTH_##length, what},
-#define CPL_LOSS(name, what)          {#name, score_##name, true, CPL_LENGTH_CONTINUATION, what},
-const cpl_score cpl_scores[] = {
-#include "eval/grade/scores.def"
-};
-#undef CPL_SCORE
-#undef CPL_LOSS
-
-enum { N_SCORES = sizeof cpl_scores / sizeof cpl_scores[0] };
-const size_t cpl_n_scores = N_SCORES;
-
-cpl_status cpl_score_find(const cpl_score **score, const char *name)
-{
-    const char *names[N_SCORES];
-    size_t at;
-    for (size_t i = 0; i < N_SCORES; i++) names[i] = cpl_scores[i].name;
-    CPL_TRY(cpl_lookup(&at, "score", name, names, N_SCORES));
-    *score = &cpl_scores[at];
-    return CPL_OK;
-}
-
-/* ---- each one ---- */
-
 /* A continuation of the delimiter alone has no character besides it. */
 static double over(double value, int64_t length)
 {
     return value / (double)(length > 0 ? length : 1);
 }
 
-static double score_acc(const cpl_option_facts *o)
-{
-    return o->loglik;
-}
+#define CPL_SCORE(name, length, figure, what)                                                      \
+    static double score_##name(const cpl_option_facts *o)                                          \
+    {                                                                                              \
+        return figure;                                                                             \
+    }
+#define CPL_LOSS(name, figure, what) CPL_SCORE(name, CONTINUATION, figure, what)
+#include "eval/grade/scores.def"
+#undef CPL_SCORE
+#undef CPL_LOSS
 
-static double score_acc_norm(const cpl_option_facts *o)
-{
-    return over(o->loglik, o->choice_chars);
-}
+#define CPL_SCORE(name, length, figure, what)                                                      \
+    {#name, score_##name, false, CPL_LENGTH_##length, what},
+#define CPL_LOSS(name, figure, what) {#name, score_##name, true, CPL_LENGTH_CONTINUATION, what},
+const cpl_score cpl_scores[] = {
+#include "eval/grade/scores.def"
+};
+#undef CPL_SCORE
+#undef CPL_LOSS
 
-static double score_acc_bytes(const cpl_option_facts *o)
-{
-    return over(o->loglik, o->choice_bytes);
-}
+const size_t cpl_n_scores = sizeof cpl_scores / sizeof *cpl_scores;
 
-static double score_len_norm(const cpl_option_facts *o)
+cpl_status cpl_score_find(const cpl_score **score, const char *name)
 {
-    return over(o->loglik, o->chars - 1);
-}
-
-static double score_len_norm_v2(const cpl_option_facts *o)
-{
-    return over(o->loglik, o->chars);
-}
-
-static double score_acc_per_char(const cpl_option_facts *o)
-{
-    return over(o->loglik, o->chars);
-}
-
-static double score_acc_per_token(const cpl_option_facts *o)
-{
-    return over(o->loglik, o->tokens);
-}
-
-static double score_acc_uncond(const cpl_option_facts *o)
-{
-    return o->loglik - o->unconditional;
-}
-
-static double score_bpb(const cpl_option_facts *o)
-{
-    return over(-o->loglik / log(2), o->bytes - 1);
-}
-
-static double score_bpb_v2(const cpl_option_facts *o)
-{
-    return over(-o->loglik / log(2), o->bytes);
-}
-
-static double score_ce_loss(const cpl_option_facts *o)
-{
-    return over(-o->loglik, o->chars - 1);
+    size_t index;
+    CPL_TRY(cpl_lookup_in(&index, "score", name, cpl_scores, cpl_n_scores, sizeof *cpl_scores));
+    *score = &cpl_scores[index];
+    return CPL_OK;
 }
 
 /* ---- all options of a question ---- */
