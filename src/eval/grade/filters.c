@@ -93,41 +93,7 @@ static cpl_span sentence_behind_equals(cpl_span text)
     return cut == CPL_NOWHERE ? s : cpl_span_part(s, 0, cut);
 }
 
-/* Where the digits that begin at `at` end. */
-static size_t digits_end(cpl_span text, size_t at)
-{
-    uint32_t point;
-    while (at < text.length) {
-        size_t length = cpl_words_next(&point, text, at);
-        if (!cpl_point_is_digit(point)) break;
-        at += length;
-    }
-    return at;
-}
-
-/* "(?:\$)?\d+(?:\.\d+)?(?![\w\d])", the last one. Digits that a letter follows are no number, but
- * those before a full stop are one even if what is behind it is not. */
-static bool last_number(cpl_span *answer, cpl_span text)
-{
-    bool any = false;
-    for (size_t at = 0; at < text.length;) {
-        uint32_t point;
-        size_t end = digits_end(text, at), from = at;
-        if (end == at) {
-            at += cpl_words_next(&point, text, at);
-            continue;
-        }
-        if (from > 0 && text.bytes[from - 1] == '$') from--;
-        size_t fraction = cpl_span_is_at(text, end, ".") ? digits_end(text, end + 1) : end + 1;
-        bool whole      = fraction > end + 1 && !cpl_words_is_at(text, fraction);
-        at              = whole ? fraction : end;
-        if (!whole && cpl_words_is_at(text, end)) continue;
-        *answer = cpl_span_part(text, from, at);
-        any     = true;
-    }
-    return any;
-}
-
+/* All but the last number, which is a pattern. */
 static bool agieval(cpl_span *answer, cpl_span text)
 {
     *answer = (cpl_span){0};
@@ -138,7 +104,7 @@ static bool agieval(cpl_span *answer, cpl_span text)
     }
     *answer = between_dollars(text);
     if (answer->length) return true;
-    if (cpl_span_find_byte(text, 0, '=') == CPL_NOWHERE) return last_number(answer, text);
+    if (cpl_span_find_byte(text, 0, '=') == CPL_NOWHERE) return false;
     *answer = sentence_behind_equals(text);
     return true;
 }
@@ -200,7 +166,11 @@ const cpl_filter cpl_filters[] = {
     {"agieval",
      "the last \\boxed, else the last $...$, else after the last =, else the last number",
      agieval,
-     {{NULL}}},
+     /* The last number of a text without \boxed. Digits that a letter follows are no number, but
+      * those before a full stop are one even if what is behind it is not. */
+     {{"(?s)\\A.*\\\\boxed(*COMMIT)(*FAIL)"
+       "|(?:\\$|(?<!\\d))\\d++(?:\\.\\d++(?![\\p{L}\\p{N}_])|(?![\\p{L}\\p{N}_]))",
+       LAST, KEEP}}},
 };
 const size_t cpl_n_filters = sizeof cpl_filters / sizeof *cpl_filters;
 
@@ -226,7 +196,7 @@ static bool same_patterns(const cpl_regex *a, const cpl_regex *b)
 const cpl_filter *cpl_filter_named(const cpl_filter *filter)
 {
     for (size_t i = 0; i < cpl_n_filters; i++)
-        if (cpl_filters[i].patterns[0].pattern &&
+        if (!cpl_filters[i].find && cpl_filters[i].patterns[0].pattern &&
             same_patterns(cpl_filters[i].patterns, filter->patterns))
             return &cpl_filters[i];
     return filter;

@@ -29,19 +29,10 @@ static double compare_number(cpl_span answer, cpl_span reference, cpl_text *spar
 /* Appends the words of `text` as spans, one behind the other; returns how many. */
 static size_t list_words(cpl_text *spans, cpl_span text)
 {
-    size_t count = 0, first = 0, length;
-    uint32_t point;
-    for (size_t at = 0; at < text.length; at += length) {
-        length   = cpl_words_next(&point, text, at);
-        bool gap = cpl_point_is_space(point), last = at + length == text.length;
-        size_t to = gap ? at : at + length;
-        if ((gap || last) && to > first) {
-            cpl_span word = cpl_span_part(text, first, to);
-            cpl_text_append(spans, &word, sizeof word);
-            count++;
-        }
-        if (gap) first = at + length;
-    }
+    size_t count = 0;
+    cpl_span word;
+    for (size_t at = 0; (word = cpl_words_word(text, &at)).length; count++)
+        cpl_text_append(spans, &word, sizeof word);
     return count;
 }
 

@@ -26,10 +26,10 @@ enum { CPL_FILTER_PATTERNS = 4 };
 
 typedef struct cpl_filter {
     const char *name;
-    const char *what; /* it takes out of a text */
-    cpl_filter_function
-        *find; /* NULL: the patterns, of which the first that finds something counts */
-    cpl_regex patterns[CPL_FILTER_PATTERNS]; /* up to one without a pattern */
+    const char *what;          /* it takes out of a text */
+    cpl_filter_function *find; /* NULL: none; the patterns are for what it does not find */
+    cpl_regex patterns[CPL_FILTER_PATTERNS]; /* the first that finds something counts; up to one
+                                                without a pattern */
 } cpl_filter;
 
 extern const cpl_filter cpl_filters[];
@@ -65,8 +65,6 @@ extern const size_t cpl_n_normals;
 
 /* CPL_ERR_INPUT with the nearest name if there is none of that name. */
 CPL_NODISCARD cpl_status cpl_normal_find(const cpl_normal **normal, const char *name);
-
-cpl_normal_function cpl_normal_minerva, cpl_normal_hendrycks, cpl_normal_agieval;
 
 /* ---- comparisons ---- */
 

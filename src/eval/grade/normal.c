@@ -1,10 +1,31 @@
-/* normal.c - see normal.h: the list, and the normal forms of words and numbers */
-#include "eval/grade/grading.h"
-
-#include <string.h>
+/* normal.c - see grading.h: the normal forms.
+ *
+ * A normal form is a list of substitutions, mostly the patterns of the program that it is of, in
+ * their order. The patterns go over a text once: *+ gives nothing back, and (*SKIP) begins again
+ * where it stands.
+ * Source: triviaqa, gsm8k, minerva: lm-evaluation-harness 0.4.13, the latter after Lewkowycz et al.
+ *         (2022, appendix D); hendrycks: Hendrycks et al. (2021); agieval: AGIEval's code. */
+#include <stdio.h>
 
 #include "base/text.h"
+#include "eval/grade/grading.h"
 #include "eval/grade/words.h"
+
+#define WORD "[\\p{L}\\p{N}_]" /* \w of Python */
+
+#define SUBSTITUTE(text, steps, spare)                                                             \
+    cpl_regex_substitute(text, steps, sizeof(steps) / sizeof *(steps), spare)
+
+/* The first match, which is never an empty one; empty if there is none. */
+static cpl_span first_match(cpl_text *text, const char *pattern)
+{
+    const cpl_regex regex = {pattern, .keep_space = true};
+    bool found;
+    cpl_span match;
+    if (cpl_regex_find(&found, &match, &regex, cpl_span_text(text)) == CPL_ERR_MEMORY)
+        text->failed = true;
+    return match;
+}
 
 static bool normal_none(cpl_text *out, cpl_span answer, cpl_text *spare)
 {
@@ -32,101 +53,190 @@ static bool normal_unpunctuated(cpl_text *out, cpl_span answer, cpl_text *spare)
 static bool normal_lower_unpunctuated(cpl_text *out, cpl_span answer, cpl_text *spare)
 {
     normal_lower(spare, answer, out);
-    cpl_text_clear(out);
-    cpl_words_unpunctuated(out, cpl_span_text(spare));
-    return true;
-}
-
-/* Where the full stop stands that a pattern "\.$" finds: at the end, or before a last line feed. */
-static size_t last_stop(cpl_span text)
-{
-    size_t end = text.length;
-    if (end && text.bytes[end - 1] == '.') return end - 1;
-    if (end > 1 && text.bytes[end - 1] == '\n' && text.bytes[end - 2] == '.') return end - 2;
-    return CPL_NOWHERE;
+    return normal_unpunctuated(out, cpl_span_text(spare), NULL);
 }
 
 static bool normal_gsm8k(cpl_text *out, cpl_span answer, cpl_text *spare)
 {
-    static const char mark[] = "#### ";
-    cpl_edit_set(spare, answer);
-    cpl_edit_replace(spare, ",", "", out);
-    cpl_edit_replace(spare, "$", "", out);
-    cpl_span s  = cpl_span_text(spare);
-    size_t at   = cpl_span_find_last(s, mark);
-    s           = cpl_span_part(s, at == CPL_NOWHERE ? 0 : at + strlen(mark), s.length);
-    size_t stop = last_stop(s);
-    cpl_text_clear(out);
-    cpl_words_lower(out, cpl_span_part(s, 0, stop == CPL_NOWHERE ? s.length : stop));
-    if (stop != CPL_NOWHERE) cpl_text_append(out, s.bytes + stop + 1, s.length - stop - 1);
-    return true;
-}
-
-/* ---- TriviaQA ---- */
-
-/* Appends the text with ASCII punctuation, U+2018, U+2019 and U+00B4 as spaces. */
-static void punctuation_to_spaces(cpl_text *out, cpl_span text)
-{
-    uint32_t point;
-    for (size_t at = 0, length; at < text.length; at += length) {
-        length = cpl_words_next(&point, text, at);
-        if (cpl_byte_is_punctuation(text.bytes[at]) || point == 0x2018 || point == 0x2019 ||
-            point == 0xB4)
-            cpl_text_char(out, ' ');
-        else
-            cpl_text_append(out, text.bytes + at, length);
-    }
-}
-
-/* Length of the article that stands as a word of its own at `at`; 0 if none does. */
-static size_t article(cpl_span text, size_t at)
-{
-    static const char *const articles[] = {"a", "an", "the"};
-    for (int i = 0; i < 3; i++) {
-        size_t length = strlen(articles[i]);
-        if (cpl_span_is_at(text, at, articles[i]) && !cpl_words_is_at(text, at + length) &&
-            !cpl_words_is_before(text, at))
-            return length;
-    }
-    return 0;
-}
-
-static void articles_to_spaces(cpl_text *out, cpl_span text)
-{
-    for (size_t at = 0; at < text.length; at++) {
-        size_t length = article(text, at);
-        cpl_text_char(out, length ? ' ' : text.bytes[at]);
-        if (length) at += length - 1;
-    }
-}
-
-/* Appends the words of the text with one space between them. */
-static void collapse(cpl_text *out, cpl_span text)
-{
-    uint32_t point;
-    bool space = false, any = false;
-    for (size_t at = 0, length; at < text.length; at += length) {
-        length = cpl_words_next(&point, text, at);
-        if (cpl_point_is_space(point)) {
-            space = any;
-            continue;
-        }
-        if (space) cpl_text_char(out, ' ');
-        cpl_text_append(out, text.bytes + at, length);
-        space = false;
-        any   = true;
-    }
+    static const cpl_substitution steps[] = {
+        {",", NULL, ""},
+        {"$", NULL, ""},
+        {"#### ", "(?s).*#### ", ""},
+        {".", "\\.$", ""},
+    };
+    cpl_edit_set(out, answer);
+    SUBSTITUTE(out, steps, spare);
+    cpl_edit_swap(out, spare);
+    return normal_lower(out, cpl_span_text(spare), NULL);
 }
 
 static bool normal_triviaqa(cpl_text *out, cpl_span answer, cpl_text *spare)
 {
-    normal_lower(spare, answer, out);
+    static const cpl_substitution steps[] = {
+        {"", "[!-/:-@[-`{-~\\x{2018}\\x{2019}\\x{B4}]", " "},
+        {"", "(?<!" WORD ")(?:an?|the)(?!" WORD ")", " "},
+    };
+    cpl_span word;
+    normal_lower(out, answer, NULL);
+    SUBSTITUTE(out, steps, spare);
+    cpl_edit_swap(out, spare);
     cpl_text_clear(out);
-    punctuation_to_spaces(out, cpl_span_text(spare));
-    cpl_text_clear(spare);
-    articles_to_spaces(spare, cpl_span_text(out));
-    cpl_text_clear(out);
-    collapse(out, cpl_span_text(spare));
+    for (size_t at = 0; (word = cpl_words_word(cpl_span_text(spare), &at)).length;) {
+        if (out->length) cpl_text_char(out, ' ');
+        cpl_text_append(out, word.bytes, word.length);
+    }
+    return true;
+}
+
+/* ---- Minerva ---- */
+
+/* Words and other pieces that are left out. */
+static const char *const removed[] = {
+    "square",       "ways",
+    "integers",     "dollars",
+    "mph",          "inches",
+    "ft",           "hours",
+    "km",           "units",
+    "\\ldots",      "sue",
+    "points",       "feet",
+    "minutes",      "digits",
+    "cents",        "degrees",
+    "cm",           "gm",
+    "pounds",       "meters",
+    "meals",        "edges",
+    "students",     "childrentickets",
+    "multiples",    "\\text{s}",
+    "\\text{.}",    "\\text{\ns}",
+    "\\text{}^2",   "\\text{}^3",
+    "\\text{\n}",   "\\text{}",
+    "\\mathrm{th}", "^\\circ",
+    "^{\\circ}",    "\\;",
+    ",\\!",         "{,}",
+    "\"",           "\\dots",
+};
+
+/* Leaves words out where they stand alone and no backslash before them; or wherever they are no part
+ * of the name of a command, and the other pieces. */
+static void leave_out(cpl_text *text, bool alone, cpl_text *spare)
+{
+    char pattern[128];
+    for (size_t i = 0; i < sizeof removed / sizeof *removed; i++) {
+        const char *what = removed[i];
+        const bool word  = *what >= 'a' && *what <= 'z';
+        snprintf(pattern, sizeof pattern,
+                 alone ? "(?<!\\\\|" WORD ")%s(?!" WORD ")" : "\\\\[A-Za-z]*+(*SKIP)(*FAIL)|%s",
+                 what);
+        cpl_substitution step = {what, word ? pattern : NULL, ""};
+        if (word || !alone) cpl_regex_substitute(text, &step, 1, spare);
+    }
+}
+
+static bool normal_minerva(cpl_text *out, cpl_span answer, cpl_text *spare)
+{
+    static const cpl_substitution first[] = {
+        {"an ", NULL, ""},          {"a ", NULL, ""},
+        {".$", NULL, "$"},          {"\\$", NULL, ""},
+        {"\\ ", NULL, ""},          {" ", NULL, ""},
+        {"mbox", NULL, "text"},     {",\\text{and}", NULL, ","},
+        {"\\text{and}", NULL, ","}, {"\\text{m}", NULL, "\\text{}"},
+    };
+    static const cpl_substitution second[] = {
+        {"$", "(?m)^[^$\\n]*+(\\$[^$\\n]*+\\$).*+", "$1"},
+        {"\\text{", "\\\\text\\{([^}\\n]*+)(*SKIP)\\}", "$1"},
+        {"\\textbf{", "\\\\textbf\\{([^}\\n]*+)(*SKIP)\\}", "$1"},
+        {"\\overline{", "\\\\overline\\{([^}\\n]*+)(*SKIP)\\}", "$1"},
+        {"\\boxed{", "\\\\boxed\\{(?:(.*)\\}|.*+(*SKIP)(*FAIL))", "$1"},
+        {"frac", "frac([^{])(.)", "frac{$1}{$2}"},
+        {"sqrt[", "(sqrt\\[[^]]*+(*SKIP)\\])(" WORD ")", "$1{$2}"},
+        {"sqrt", "sqrt([^{[])", "sqrt{$1}"},
+        {"$", NULL, ""},
+    };
+    size_t equals = cpl_span_find_last_byte(answer, '=');
+    cpl_edit_set(out, cpl_span_part(answer, equals == CPL_NOWHERE ? 0 : equals + 1, answer.length));
+    leave_out(out, true, spare);
+    SUBSTITUTE(out, first, spare);
+    leave_out(out, false, spare);
+    SUBSTITUTE(out, second, spare);
+    if (first_match(out, "\\A-?\\d{1,3}(?:,\\d{3})++\\z").length)
+        cpl_edit_replace(out, ",", "", spare);
+    return true;
+}
+
+/* ---- Hendrycks, AGIEval ---- */
+
+/* All steps but the last; false if one of them has no result. */
+static bool strip_latex(cpl_text *out, cpl_span answer, cpl_text *spare)
+{
+    static const cpl_substitution first[] = {
+        {"\n", NULL, ""},        {"\\!", NULL, ""},       {"\\\\", NULL, "\\"},
+        {"tfrac", NULL, "frac"}, {"dfrac", NULL, "frac"}, {"\\left", NULL, ""},
+        {"\\right", NULL, ""},   {"^{\\circ}", NULL, ""}, {"^\\circ", NULL, ""},
+        {"\\$", NULL, ""},
+    };
+    static const cpl_substitution second[] = {
+        {"\\text{ ", "(?s)\\\\text\\{ .*", ""}, /* units */
+        {"\\%", NULL, ""},
+        {"\\%", NULL, ""}, /* theirs has it twice, and once can leave what the other takes */
+        {" .", NULL, " 0."},
+        {"{.", NULL, "{0."},
+        {".", "\\A\\.", "0."},
+        {"=", "\\A[^=]{0,2}=(?=[^=]*+\\z)", ""}, /* "x = " */
+    };
+    static const cpl_substitution third[] = {
+        {"\\sqrt", "\\\\sqrt([^{])", "\\sqrt{$1}"},
+        {" ", NULL, ""},
+    };
+    /* "\frac12", "\frac1{72}" */
+    static const cpl_substitution fractions[] = {
+        {"\\frac", "\\\\frac([^{])(?=\\{)", "\\frac{$1}"},
+        {"\\frac", "\\\\frac([^{])([^{])", "\\frac{$1}{$2}"},
+        {"0.5", "\\A0\\.5\\z", "\\frac{1}{2}"},
+    };
+    cpl_edit_set(out, answer);
+    SUBSTITUTE(out, first, spare);
+    if (first_match(out, "(?s)\\\\text\\{ .*\\\\text\\{ ").length) return false;
+    SUBSTITUTE(out, second, spare);
+    if (first_match(out, "\\\\sqrt(?=\\\\sqrt|\\z)").length) return false;
+    SUBSTITUTE(out, third, spare);
+    /* A fraction of nothing has no result; of a single character all fractions stay. */
+    cpl_span bad = first_match(out, "\\\\frac[^{]?(?=\\\\frac|\\z)");
+    if (cpl_span_equal(bad, cpl_span_of("\\frac"))) return false;
+    if (!bad.length) SUBSTITUTE(out, fractions, spare);
+    return true;
+}
+
+/* Whether Python's int() reads it. */
+static bool is_integer(cpl_span s, cpl_text *spare)
+{
+    cpl_edit_set(spare, cpl_words_strip(s));
+    return first_match(spare, "\\A[-+]?\\d++(?:_\\d++)*+\\z").length > 0;
+}
+
+/* "1/2" becomes "\frac{1}{2}", where it is written as Python prints integers; false if what one slash
+ * divides are no integers. */
+static bool fraction_of_slash(cpl_text *text, cpl_text *spare)
+{
+    static const cpl_substitution steps[] = {
+        {"/", "\\A(0|-?[1-9][0-9]*+)/(0|-?[1-9][0-9]*+)\\z", "\\frac{$1}{$2}"},
+    };
+    cpl_span s   = cpl_span_text(text);
+    size_t slash = cpl_span_find_byte(s, 0, '/');
+    if (slash == CPL_NOWHERE || slash != cpl_span_find_last_byte(s, '/')) return true;
+    if (!is_integer(cpl_span_part(s, 0, slash), spare)) return false;
+    if (!is_integer(cpl_span_part(s, slash + 1, s.length), spare)) return false;
+    SUBSTITUTE(text, steps, spare);
+    return true;
+}
+
+static bool normal_hendrycks(cpl_text *out, cpl_span answer, cpl_text *spare)
+{
+    return strip_latex(out, answer, spare) && fraction_of_slash(out, spare);
+}
+
+static bool normal_agieval(cpl_text *out, cpl_span answer, cpl_text *spare)
+{
+    if (!strip_latex(out, answer, spare)) return false;
+    (void)fraction_of_slash(out, spare);
     return true;
 }
 
@@ -141,11 +251,11 @@ const cpl_normal cpl_normals[] = {
      "without commas, $, all before the last \"#### \" and a full stop at its end; lower case"},
     {"triviaqa", normal_triviaqa,
      "in lower case; punctuation a space; without a, an, the; white space collapsed"},
-    {"minerva", cpl_normal_minerva,
+    {"minerva", normal_minerva,
      "LaTeX without units, text commands and spaces, \\frac and \\sqrt with braces"},
-    {"hendrycks", cpl_normal_hendrycks,
+    {"hendrycks", normal_hendrycks,
      "LaTeX without spaces, units and brackets' sizes; a/b must be of integers"},
-    {"agieval", cpl_normal_agieval, "the same, but a/b of anything else stays"},
+    {"agieval", normal_agieval, "the same, but a/b of anything else stays"},
 };
 const size_t cpl_n_normals = sizeof cpl_normals / sizeof *cpl_normals;
 

@@ -1,4 +1,4 @@
-/* number.c - see number.h: recursive descent, one function a precedence */
+/* number.c - see grading.h: recursive descent, one function a precedence */
 #include "eval/grade/grading.h"
 
 #include <math.h>

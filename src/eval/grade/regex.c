@@ -97,6 +97,11 @@ static cpl_status failure(int error, const char *pattern)
     return CPL_FAIL(CPL_ERR_INPUT, "the pattern %.200s: %s", pattern, (const char *)why);
 }
 
+static bool is_ill_formed(int error)
+{
+    return error <= PCRE2_ERROR_UTF8_ERR1 && error >= PCRE2_ERROR_UTF8_ERR21;
+}
+
 static int match_at(const machine *m, cpl_span text, size_t from, uint32_t options)
 {
     const char *bytes = text.length ? text.bytes : "";
@@ -136,7 +141,7 @@ static cpl_status find(bool *found, cpl_span *answer, const cpl_regex *regex, cp
     machine m              = {0};
     cpl_status status      = compile(&m, regex->pattern, repair);
     int count              = status == CPL_OK ? match_at(&m, text, 0, 0) : 0;
-    *ill_formed            = count <= PCRE2_ERROR_UTF8_ERR1 && count >= PCRE2_ERROR_UTF8_ERR21;
+    *ill_formed            = is_ill_formed(count);
     const uint32_t options = repair ? 0 : PCRE2_NO_UTF_CHECK;
     while (status == CPL_OK && count > 0) {
         *found = captured(answer, &m, text);
@@ -158,4 +163,44 @@ cpl_status cpl_regex_find(bool *found, cpl_span *answer, const cpl_regex *regex,
     if (!*found) *answer = (cpl_span){0};
     if (*found && !regex->keep_space) *answer = cpl_words_strip(*answer);
     return CPL_OK;
+}
+
+/* ---- substitutions ---- */
+
+/* `repair` as in compile. */
+static void substitute(cpl_text *text, const cpl_substitution *step, cpl_text *spare, bool repair)
+{
+    machine m        = {0};
+    cpl_span s       = cpl_span_text(text);
+    size_t length    = 0;
+    const bool ready = compile(&m, step->pattern, repair) == CPL_OK;
+    int count        = PCRE2_ERROR_NOMEMORY;
+    cpl_text_clear(spare);
+    while (ready && count == PCRE2_ERROR_NOMEMORY && !spare->failed) {
+        cpl_text_append(spare, s.bytes, s.length); /* for its room, until that is enough */
+        length = spare->capacity;
+        count  = pcre2_substitute(m.code, (PCRE2_SPTR)s.bytes, s.length, 0, PCRE2_SUBSTITUTE_GLOBAL,
+                                  m.match, m.limits, (PCRE2_SPTR)step->with, PCRE2_ZERO_TERMINATED,
+                                  (PCRE2_UCHAR *)spare->bytes, &length);
+    }
+    machine_free(&m);
+    if (is_ill_formed(count) && !repair) {
+        substitute(text, step, spare, true);
+        return;
+    }
+    if (count == PCRE2_ERROR_NOMEMORY) text->failed = true;
+    if (count <= 0) return;
+    spare->length = length;
+    cpl_edit_swap(text, spare);
+}
+
+void cpl_regex_substitute(cpl_text *text, const cpl_substitution *steps, size_t n, cpl_text *spare)
+{
+    for (const cpl_substitution *step = steps; step < steps + n; step++) {
+        if (!step->pattern)
+            cpl_edit_replace(text, step->what, step->with, spare);
+        else if (text->length &&
+                 (!*step->what || cpl_span_find(cpl_span_text(text), 0, step->what) != CPL_NOWHERE))
+            substitute(text, step, spare, false);
+    }
 }

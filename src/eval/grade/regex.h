@@ -28,4 +28,15 @@ CPL_NODISCARD cpl_status cpl_regex_check(const char *pattern);
 CPL_NODISCARD cpl_status cpl_regex_find(bool *found, cpl_span *answer, const cpl_regex *regex,
                                         cpl_span text);
 
+/* Every match of a pattern, from left to right, or every `what`, becomes `with`. */
+typedef struct cpl_substitution {
+    const char *what;    /* stands in every text that changes; empty: any text may change */
+    const char *pattern; /* NULL: `what` itself */
+    const char *with;    /* of a pattern: $1 is its first group */
+} cpl_substitution;
+
+/* Makes the substitutions in the text, one after the other. A pattern that takes too many steps changes
+ * nothing; out of memory is remembered in the text. */
+void cpl_regex_substitute(cpl_text *text, const cpl_substitution *steps, size_t n, cpl_text *spare);
+
 #endif /* CPL_EVAL_GRADE_REGEX_H */

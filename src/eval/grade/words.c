@@ -40,40 +40,15 @@ static utf8proc_category_t category(uint32_t point)
     return utf8proc_category((utf8proc_int32_t)point);
 }
 
-bool cpl_point_is_digit(uint32_t point)
-{
-    if (point < 0x80) return cpl_byte_is_digit((char)point);
-    return category(point) == UTF8PROC_CATEGORY_ND;
-}
-
-bool cpl_point_is_word(uint32_t point)
-{
-    utf8proc_category_t c = category(point);
-    return point == '_' || (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO) ||
-           (c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO);
-}
-
 bool cpl_byte_is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
 
-bool cpl_byte_is_punctuation(char c)
+static bool is_punctuation(char c)
 {
     return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
            (c >= '{' && c <= '~');
-}
-
-bool cpl_words_is_before(cpl_span text, size_t at)
-{
-    uint32_t point;
-    return at > 0 && cpl_words_previous(&point, text, at) && cpl_point_is_word(point);
-}
-
-bool cpl_words_is_at(cpl_span text, size_t at)
-{
-    uint32_t point;
-    return at < text.length && cpl_words_next(&point, text, at) && cpl_point_is_word(point);
 }
 
 cpl_span cpl_words_lstrip(cpl_span text)
@@ -107,6 +82,20 @@ size_t cpl_words_count(cpl_span text)
     size_t count = 0;
     for (size_t at = 0; at < text.length; count++) at += cpl_words_next(&point, text, at);
     return count;
+}
+
+cpl_span cpl_words_word(cpl_span text, size_t *at)
+{
+    uint32_t point;
+    size_t first = text.length - cpl_words_lstrip(cpl_span_part(text, *at, text.length)).length;
+    size_t end   = first;
+    while (end < text.length) {
+        size_t length = cpl_words_next(&point, text, end);
+        if (cpl_point_is_space(point)) break;
+        end += length;
+    }
+    *at = end;
+    return cpl_span_part(text, first, end);
 }
 
 static bool has_case(uint32_t point)
@@ -187,7 +176,7 @@ void cpl_words_uncapitalize(cpl_text *out, cpl_span text)
 void cpl_words_unpunctuated(cpl_text *out, cpl_span text)
 {
     for (size_t at = 0; at < text.length; at++)
-        if (!cpl_byte_is_punctuation(text.bytes[at])) cpl_text_char(out, text.bytes[at]);
+        if (!is_punctuation(text.bytes[at])) cpl_text_char(out, text.bytes[at]);
 }
 
 void cpl_edit_set(cpl_text *text, cpl_span to)
@@ -201,18 +190,6 @@ void cpl_edit_swap(cpl_text *text, cpl_text *spare)
     cpl_text other = *text;
     *text          = *spare;
     *spare         = other;
-}
-
-void cpl_edit_keep(cpl_text *text, size_t from, size_t end)
-{
-    CPL_ASSERT(from <= end && end <= text->length);
-    if (end == from) {
-        cpl_text_clear(text);
-        return;
-    }
-    memmove(text->bytes, text->bytes + from, end - from);
-    text->length              = end - from;
-    text->bytes[text->length] = '\0';
 }
 
 void cpl_edit_replace(cpl_text *text, const char *what, const char *with, cpl_text *spare)

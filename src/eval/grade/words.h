@@ -15,20 +15,17 @@ size_t cpl_words_next(uint32_t *point, cpl_span text, size_t at);
 size_t cpl_words_previous(uint32_t *point, cpl_span text, size_t at);
 
 bool cpl_point_is_space(uint32_t point);
-bool cpl_point_is_digit(uint32_t point); /* decimal digits of any script: \d of Python's patterns */
-bool cpl_point_is_word(uint32_t point);  /* letters, numbers and _: \w */
-bool cpl_byte_is_digit(char c);          /* 0 to 9 */
-bool cpl_byte_is_punctuation(char c);    /* ASCII only */
-
-/* Whether a character of words stands just before, or at, `at`. */
-bool cpl_words_is_before(cpl_span text, size_t at);
-bool cpl_words_is_at(cpl_span text, size_t at);
+bool cpl_byte_is_digit(char c); /* 0 to 9 */
 
 /* Without white space at the beginning, or at both ends. */
 cpl_span cpl_words_lstrip(cpl_span text);
 cpl_span cpl_words_strip(cpl_span text);
 
 size_t cpl_words_count(cpl_span text); /* characters */
+
+/* The next word at or behind `*at`: what stands between white space. Sets `*at` to its end; empty
+ * behind the last. */
+cpl_span cpl_words_word(cpl_span text, size_t *at);
 
 /* Each appends the whole text: all letters in lower case; the first character in upper case and all
  * others in lower; the first one in lower case; ASCII punctuation left out. Cases are Unicode's
@@ -41,9 +38,6 @@ void cpl_words_unpunctuated(cpl_text *out, cpl_span text);
 
 void cpl_edit_set(cpl_text *text, cpl_span to); /* `to` is not of this text */
 void cpl_edit_swap(cpl_text *text, cpl_text *spare);
-
-/* Keeps the bytes [from, end), as cpl_span_part. */
-void cpl_edit_keep(cpl_text *text, size_t from, size_t end);
 
 /* Replaces every `what`, from left to right; what was put in is not looked at again. */
 void cpl_edit_replace(cpl_text *text, const char *what, const char *with, cpl_text *spare);

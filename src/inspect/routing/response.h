@@ -7,7 +7,7 @@
 #ifndef CPL_INSPECT_ROUTING_RESPONSE_H
 #define CPL_INSPECT_ROUTING_RESPONSE_H
 
-#include "base/pool.h"
+#include "base/arena.h"
 #include "inspect/null_model.h"
 #include "model/model.h"
 

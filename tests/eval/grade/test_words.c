@@ -2,6 +2,7 @@
 #include "eval/grade/words.h"
 
 #include "eval/answers.h"
+#include "eval/grade/regex.h"
 
 static void spans_say_where_things_are(void **state)
 {
@@ -108,15 +109,16 @@ static void punctuation_is_ascii(void **state)
         "09Az \x7F\n‘é’");
 }
 
-static void words_are_letters_numbers_and_underscores(void **state)
+static void words_lie_between_white_space(void **state)
 {
     (void)state;
-    const uint32_t words[]  = {'a', 'Z', '0', '_', 0xE9, 0x4E2D, 0xB2, 0x661, 0x2160};
-    const uint32_t others[] = {' ', '-', '\\', 0x301, 0x2019, 0x20AC, 0xFFFD, 0x1F40E};
-    for (size_t i = 0; i < sizeof words / 4; i++) assert_true(cpl_point_is_word(words[i]));
-    for (size_t i = 0; i < sizeof others / 4; i++) assert_false(cpl_point_is_word(others[i]));
-    assert_true(cpl_point_is_digit('7') && cpl_point_is_digit(0x661) && cpl_point_is_digit(0xFF13));
-    assert_false(cpl_point_is_digit(0xB2) || cpl_point_is_digit('a') || cpl_point_is_digit(0x4E09));
+    const cpl_span text = cpl_span_of(" one\xC2\xA0two,\n\x1C-3 ");
+    size_t at           = 0;
+    assert_true(cpl_span_equal(cpl_words_word(text, &at), cpl_span_of("one")));
+    assert_true(cpl_span_equal(cpl_words_word(text, &at), cpl_span_of("two,")));
+    assert_true(cpl_span_equal(cpl_words_word(text, &at), cpl_span_of("-3")));
+    assert_int_equal(cpl_words_word(text, &at).length, 0);
+    assert_int_equal(cpl_words_word((cpl_span){0}, &(size_t){0}).length, 0);
 }
 
 static void replaced_once_from_the_left(void **state)
@@ -130,12 +132,19 @@ static void replaced_once_from_the_left(void **state)
     assert_string_equal(text.bytes, "b");
     cpl_edit_replace(&text, "x", "y", &spare);
     assert_string_equal(text.bytes, "b");
-    cpl_edit_set(&text, cpl_span_of("012345"));
-    cpl_edit_keep(&text, 2, 4);
-    assert_string_equal(text.bytes, "23");
-    assert_int_equal(text.length, 2);
-    cpl_edit_keep(&text, 1, 1);
+    static const cpl_substitution steps[] = {
+        {"b", "a(.)b", "[$1$1]"},     /* from the left, and longer than the text was */
+        {"z", "(?s).*", "not there"}, /* no z in it */
+        {"[", NULL, "{"},
+        {"", "\\]", "\xC3\xA9$$"},
+    };
+    cpl_edit_set(&text, cpl_span_of("axbxbayb\xFF]"));
+    cpl_regex_substitute(&text, steps, sizeof steps / sizeof *steps, &spare);
+    assert_string_equal(text.bytes, "{xx\xC3\xA9$xb{yy\xC3\xA9$\xFF\xC3\xA9$");
+    cpl_text_clear(&text);
+    cpl_regex_substitute(&text, steps, sizeof steps / sizeof *steps, &spare);
     assert_int_equal(text.length, 0);
+    assert_false(text.failed || spare.failed);
     cpl_text_free(&text);
     cpl_text_free(&spare);
 }
@@ -149,7 +158,7 @@ int main(void)
         cmocka_unit_test(characters_are_read_both_ways),
         cmocka_unit_test(cases_are_pythons),
         cmocka_unit_test(punctuation_is_ascii),
-        cmocka_unit_test(words_are_letters_numbers_and_underscores),
+        cmocka_unit_test(words_lie_between_white_space),
         cmocka_unit_test(replaced_once_from_the_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
