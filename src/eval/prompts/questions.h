@@ -10,7 +10,6 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "eval/tasks/request_spec.h"
 #include "eval/tasks/task.h"
 
 typedef struct cpl_option {

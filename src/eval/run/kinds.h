@@ -1,4 +1,4 @@
-/* kinds.h - what the kinds of requests (request_spec.h) share: texts as the ids that a model is fed, blocks
+/* kinds.h - what the kinds of requests (eval/tasks/task.h) share: texts as the ids that a model is fed, blocks
  * of questions, and answered questions as objects of a results file.
  *
  * Room:   eval/run. runner.c cuts questions into blocks; a kind of requests is a file that runs one

@@ -6,7 +6,6 @@
 #ifndef CPL_EVAL_TASKS_TASK_INTERNAL_H
 #define CPL_EVAL_TASKS_TASK_INTERNAL_H
 
-#include "eval/tasks/request_spec.h"
 #include "eval/tasks/scope.h"
 #include "eval/tasks/task.h"
 
