@@ -1,19 +1,34 @@
-/* prompt_builder.c - a question, or a few-shot example, of a row; see questions_internal.h */
+/* prompt_builder.c - a question, or a few-shot example, of a row; see reading.h */
 #include <stdlib.h>
 #include <string.h>
 
 #include "eval/grade/words.h"
-#include "eval/prompts/questions_internal.h"
+#include "eval/prompts/reading.h"
 
-void cpl_prompt_builder_end(cpl_prompt_builder *m)
+enum { MOST_OPTIONS = 26 };
+
+/* A row that is being made something of. */
+struct cpl_prompt_builder {
+    const cpl_prompt_input *of;
+    cpl_pool *pool;     /* of the question's texts */
+    const char *before; /* what stands before its context */
+    bool described;     /* and before that the description */
+    cpl_scope scope;
+    json_t *choices;            /* owned; NULL: none are wanted */
+    int64_t gold[MOST_OPTIONS]; /* (n_gold) ascending */
+    int64_t n_gold;
+    cpl_text text; /* memory to work in */
+};
+
+static void end(cpl_prompt_builder *m)
 {
     cpl_scope_end(&m->scope);
     json_decref(m->choices);
     cpl_text_free(&m->text);
 }
 
-cpl_status cpl_prompt_builder_set(cpl_prompt_builder *m, const char *name, const char *bytes,
-                                  size_t length)
+/* Sets what a name stands for. */
+static cpl_status set(cpl_prompt_builder *m, const char *name, const char *bytes, size_t length)
 {
     return cpl_scope_set(&m->scope, name, json_stringn(bytes ? bytes : "", length));
 }
@@ -21,13 +36,22 @@ cpl_status cpl_prompt_builder_set(cpl_prompt_builder *m, const char *name, const
 static cpl_status set_letter(cpl_prompt_builder *m, const char *name, int64_t place)
 {
     char letter = (char)('A' + place);
-    return cpl_prompt_builder_set(m, name, &letter, 1);
+    return set(m, name, &letter, 1);
 }
 
-cpl_status cpl_prompt_render(cpl_prompt_builder *m, const cpl_template *t)
+/* Sets `text` to what a template makes. */
+static cpl_status render(cpl_prompt_builder *m, const cpl_template *t)
 {
     cpl_text_clear(&m->text);
     return cpl_template_make(&m->text, t, &m->scope);
+}
+
+/* The same, as a new string. */
+static cpl_status render_json(json_t **out, cpl_prompt_builder *m, const cpl_template *t)
+{
+    CPL_TRY(render(m, t));
+    *out = json_stringn(m->text.bytes ? m->text.bytes : "", m->text.length);
+    return *out ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a text of this row");
 }
 
 /* ---- what is known before any template is made ---- */
@@ -37,13 +61,22 @@ static cpl_status set_subject(cpl_prompt_builder *m)
     const struct cpl_task_parts *parts = m->of->task->parts;
     const char *subject                = m->of->subject;
     if (!subject || m->of->schema->subject_kind == CPL_SUBJECT_NONE) return CPL_OK;
-    CPL_TRY(cpl_prompt_builder_set(m, "subject", subject, strlen(subject)));
+    CPL_TRY(set(m, "subject", subject, strlen(subject)));
     CPL_TRY(cpl_task_find_subject(m->of->task, subject));
     const json_t *facts = json_object_get(parts->subjects, subject);
     for (int64_t i = 0; i < parts->n_facts; i++)
         CPL_TRY(cpl_scope_set(&m->scope, parts->facts[i].name,
                               json_incref(json_object_get(facts, parts->facts[i].name))));
     return CPL_OK;
+}
+
+/* Appends what a template makes. */
+static cpl_status append_rendered(json_t *list, cpl_prompt_builder *m, const cpl_template *t)
+{
+    json_t *text = NULL;
+    CPL_TRY(render_json(&text, m, t));
+    if (json_array_append_new(list, text) == 0) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a list");
 }
 
 /* A new array of the texts of a listing. */
@@ -56,23 +89,18 @@ static cpl_status make_listing(json_t **out, cpl_prompt_builder *m, const cpl_li
         *out = json_incref(value);
         return CPL_OK;
     }
-    json_t *list = json_array();
-    if (!list) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a list");
-    for (int64_t i = 0; i < listing->count; i++) {
-        cpl_status status = cpl_prompt_render(m, &listing->made[i]);
-        if (status == CPL_OK &&
-            json_array_append_new(list,
-                                  json_stringn(m->text.bytes ? m->text.bytes : "", m->text.length)))
-            status = CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a list");
-        if (status == CPL_OK) continue;
-        json_decref(list);
-        return status;
-    }
-    *out = list;
-    return CPL_OK;
+    *out              = json_array();
+    cpl_status status = *out ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a list");
+    for (int64_t i = 0; i < listing->count && status == CPL_OK; i++)
+        status = append_rendered(*out, m, &listing->made[i]);
+    if (status == CPL_OK) return CPL_OK;
+    json_decref(*out);
+    *out = NULL;
+    return status;
 }
 
-cpl_status cpl_prompt_builder_option(cpl_prompt_builder *m, int64_t place)
+/* Sets the option at hand; -1: none any more. */
+static cpl_status set_option(cpl_prompt_builder *m, int64_t place)
 {
     if (place < 0) {
         json_object_del(m->scope.values, "choice");
@@ -90,12 +118,12 @@ static cpl_status make_options_list(cpl_prompt_builder *m, const cpl_options_lis
     cpl_status status = CPL_OK;
     for (size_t i = 0; i < json_array_size(m->choices); i++) {
         if (i) cpl_text_append(&joined, list->between, strlen(list->between));
-        CPL_TRY_DONE(cpl_prompt_builder_option(m, (int64_t)i));
+        CPL_TRY_DONE(set_option(m, (int64_t)i));
         CPL_TRY_DONE(cpl_template_make(&joined, &list->each, &m->scope));
     }
     CPL_TRY_DONE(cpl_text_status(&joined));
-    CPL_TRY_DONE(cpl_prompt_builder_option(m, -1));
-    status = cpl_prompt_builder_set(m, list->name, joined.bytes, joined.length);
+    CPL_TRY_DONE(set_option(m, -1));
+    status = set(m, list->name, joined.bytes, joined.length);
 done:
     cpl_text_free(&joined);
     return status;
@@ -108,8 +136,8 @@ static cpl_status make_options(cpl_prompt_builder *m)
     size_t n = json_array_size(m->choices);
     if (n < (m->of->one_option ? 1 : 2))
         return CPL_FAIL(CPL_ERR_INPUT, n ? "it has one option alone" : "it has no options");
-    if (n > CPL_MOST_OPTIONS)
-        return CPL_FAIL(CPL_ERR_INPUT, "it has %zu options, more than %d", n, CPL_MOST_OPTIONS);
+    if (n > MOST_OPTIONS)
+        return CPL_FAIL(CPL_ERR_INPUT, "it has %zu options, more than %d", n, MOST_OPTIONS);
     CPL_TRY(set_letter(m, "last_letter", (int64_t)n - 1));
     for (int64_t i = 0; i < spec->n_lists; i++) CPL_TRY(make_options_list(m, &spec->lists[i]));
     return CPL_OK;
@@ -210,14 +238,15 @@ static cpl_status make_gold(cpl_prompt_builder *m)
     }
     if (rule->again) CPL_TRY(check_again(m, rule->again));
     const json_t *choice = json_array_get(m->choices, (size_t)m->gold[0]);
-    CPL_TRY(cpl_prompt_builder_set(m, "gold_choice", json_string_value(choice),
-                                   json_string_length(choice)));
+    CPL_TRY(set(m, "gold_choice", json_string_value(choice), json_string_length(choice)));
     return set_letter(m, "gold_letter", m->gold[0]);
 }
 
-cpl_status cpl_prompt_builder_start(cpl_prompt_builder *m, const cpl_prompt_input *of)
+/* Sets all that templates may name but the option at hand. The builder is given back in any case.
+ * CPL_ERR_INPUT: the row is a bad one. */
+static cpl_status start(cpl_prompt_builder *m)
 {
-    *m = (cpl_prompt_builder){.of = of};
+    const cpl_prompt_input *of = m->of;
     CPL_TRY(cpl_scope_start(&m->scope, &of->schema->fields, of->row));
     CPL_TRY(set_subject(m));
     if (of->schema->wants_options) CPL_TRY(make_options(m));
@@ -231,10 +260,8 @@ static cpl_status append_context(cpl_text *out, cpl_prompt_builder *m)
     const cpl_prompt_spec *spec = m->of->spec;
     json_t *raw = NULL, *made = NULL;
     if (!spec->context_as.count) return cpl_template_make(out, &spec->context, &m->scope);
-    CPL_TRY(cpl_prompt_render(m, &spec->context));
-    raw               = json_stringn(m->text.bytes ? m->text.bytes : "", m->text.length);
-    cpl_status status = raw ? cpl_chain_apply(&made, &spec->context_as, raw)
-                            : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a context");
+    CPL_TRY(render_json(&raw, m, &spec->context));
+    cpl_status status = cpl_chain_apply(&made, &spec->context_as, raw);
     if (status == CPL_OK) cpl_text_append(out, json_string_value(made), json_string_length(made));
     json_decref(raw);
     json_decref(made);
@@ -243,59 +270,51 @@ static cpl_status append_context(cpl_text *out, cpl_prompt_builder *m)
 
 /* ---- questions ---- */
 
-/* What stands before the context: description, and few-shot examples. */
-static cpl_status append_before(cpl_text *out, cpl_prompt_builder *m, const char *before,
-                                bool described)
+/* The description, the few-shot examples or the prompt, and the context. */
+static cpl_status make_context(const char **context, cpl_prompt_builder *m)
 {
-    if (described && m->of->spec->description)
-        CPL_TRY(cpl_template_make(out, m->of->spec->description, &m->scope));
-    cpl_text_append(out, before, strlen(before));
-    return cpl_text_status(out);
-}
-
-static cpl_status make_context(const char **context, cpl_pool *pool, cpl_prompt_builder *m,
-                               const char *before, bool described)
-{
-    cpl_text text     = {0};
-    cpl_status status = append_before(&text, m, before, described);
+    const cpl_template *description = m->described ? m->of->spec->description : NULL;
+    cpl_text text                   = {0};
+    cpl_status status = description ? cpl_template_make(&text, description, &m->scope) : CPL_OK;
+    cpl_text_append(&text, m->before, strlen(m->before));
     if (status == CPL_OK) status = append_context(&text, m);
     if (status == CPL_OK) status = cpl_text_status(&text);
-    if (status == CPL_OK) *context = cpl_pool_copy(pool, text.bytes ? text.bytes : "", text.length);
+    if (status == CPL_OK)
+        *context = cpl_pool_copy(m->pool, text.bytes ? text.bytes : "", text.length);
     cpl_text_free(&text);
-    return status == CPL_OK ? cpl_pool_status(pool) : status;
+    return status == CPL_OK ? cpl_pool_status(m->pool) : status;
 }
 
-static cpl_status make_continuation(cpl_option *option, cpl_pool *pool, cpl_prompt_builder *m)
+static cpl_status make_continuation(cpl_option *option, cpl_prompt_builder *m)
 {
     const char *delimiter = m->of->spec->delimiter;
     cpl_text_clear(&m->text);
     cpl_text_append(&m->text, delimiter, strlen(delimiter));
     CPL_TRY(cpl_template_make(&m->text, &m->of->spec->option, &m->scope));
     if (!m->text.length) return CPL_FAIL(CPL_ERR_INPUT, "one of its options is empty");
-    option->continuation = cpl_pool_copy(pool, m->text.bytes, m->text.length);
+    option->continuation = cpl_pool_copy(m->pool, m->text.bytes, m->text.length);
     option->choice       = strlen(delimiter);
-    return cpl_pool_status(pool);
+    return cpl_pool_status(m->pool);
 }
 
-cpl_status cpl_prompt_make_options(cpl_question *q, cpl_pool *pool, cpl_prompt_builder *m,
-                                   const char *before, bool described)
+cpl_status cpl_prompt_builder_options(cpl_question *q, cpl_prompt_builder *m)
 {
     const cpl_prompt_spec *spec = m->of->spec;
     const char *shared          = NULL;
     q->n_options                = (int64_t)json_array_size(m->choices);
-    q->options                  = cpl_pool_take(pool, (size_t)q->n_options * sizeof *q->options);
-    q->gold                     = cpl_pool_take(pool, (size_t)m->n_gold * sizeof *q->gold);
-    if (!q->options || !q->gold) return cpl_pool_status(pool);
+    q->options                  = cpl_pool_take(m->pool, (size_t)q->n_options * sizeof *q->options);
+    q->gold                     = cpl_pool_take(m->pool, (size_t)m->n_gold * sizeof *q->gold);
+    if (!q->options || !q->gold) return cpl_pool_status(m->pool);
     memcpy(q->gold, m->gold, (size_t)m->n_gold * sizeof *q->gold);
     q->n_gold        = m->n_gold;
     q->several       = m->of->schema->gold.several;
     q->unconditional = spec->unconditional;
-    if (!spec->context_each) CPL_TRY(make_context(&shared, pool, m, before, described));
+    if (!spec->context_each) CPL_TRY(make_context(&shared, m));
     for (int64_t i = 0; i < q->n_options; i++) {
         q->options[i].context = shared;
-        CPL_TRY(cpl_prompt_builder_option(m, i));
-        if (!shared) CPL_TRY(make_context(&q->options[i].context, pool, m, before, described));
-        CPL_TRY(make_continuation(&q->options[i], pool, m));
+        CPL_TRY(set_option(m, i));
+        if (!shared) CPL_TRY(make_context(&q->options[i].context, m));
+        CPL_TRY(make_continuation(&q->options[i], m));
     }
     return CPL_OK;
 }
@@ -314,79 +333,66 @@ static cpl_status add_references(json_t *list, bool *listed, cpl_prompt_builder 
         *listed = true;
         return failed ? CPL_FAIL(CPL_ERR_MEMORY, "out of memory for references") : CPL_OK;
     }
-    CPL_TRY(cpl_prompt_render(m, t));
-    if (json_array_append_new(list,
-                              json_stringn(m->text.bytes ? m->text.bytes : "", m->text.length)))
-        return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for references");
-    return CPL_OK;
+    return append_rendered(list, m, t);
 }
 
-/* Whether no reference has anything in it. */
-static bool all_empty(const json_t *list)
-{
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *text = json_string_value(json_array_get(list, i));
-        if (cpl_words_strip(cpl_span_of(text)).length > 0) return false;
-    }
-    return true;
-}
-
+/* Something must be there to compare an answer with. */
 static cpl_status keep_references(cpl_references *references, cpl_pool *pool, const json_t *list)
 {
     size_t n        = json_array_size(list);
     const char **at = cpl_pool_take(pool, n * sizeof *at);
+    bool empty      = true;
     if (!at) return cpl_pool_status(pool);
-    if (all_empty(list))
-        return CPL_FAIL(CPL_ERR_INPUT, "there is nothing to hold an answer against%s",
-                        n ? ": its right answer is empty" : "");
     for (size_t i = 0; i < n; i++) {
         const json_t *text = json_array_get(list, i);
         at[i]              = cpl_pool_copy(pool, json_string_value(text), json_string_length(text));
+        empty              = empty && !cpl_words_strip(cpl_span_of(at[i])).length;
     }
+    if (empty)
+        return CPL_FAIL(CPL_ERR_INPUT, "there is nothing to hold an answer against%s",
+                        n ? ": its right answer is empty" : "");
     *references = (cpl_references){at, (int64_t)n};
     return cpl_pool_status(pool);
 }
 
-static cpl_status make_references(cpl_references *references, bool *listed, cpl_pool *pool,
-                                  cpl_prompt_builder *m, const cpl_reference_rule *rule)
+static cpl_status make_references(cpl_references *references, bool *listed, cpl_prompt_builder *m,
+                                  const cpl_reference_rule *rule)
 {
     json_t *list      = json_array();
     cpl_status status = list ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for references");
     *listed           = rule->count > 1;
     for (int64_t i = 0; status == CPL_OK && i < rule->count; i++)
         status = add_references(list, listed, m, &rule->made[i]);
-    if (status == CPL_OK) status = keep_references(references, pool, list);
+    if (status == CPL_OK) status = keep_references(references, m->pool, list);
     json_decref(list);
     return status;
 }
 
-cpl_status cpl_prompt_make_text(cpl_question *q, cpl_pool *pool, cpl_prompt_builder *m,
-                                const char *before, bool described)
+cpl_status cpl_prompt_builder_text(cpl_question *q, cpl_prompt_builder *m)
 {
     const cpl_prompt_spec *spec = m->of->spec;
     int64_t n                   = spec->form.n_answers;
-    q->references               = cpl_pool_take(pool, (size_t)n * sizeof *q->references);
-    if (!q->references) return cpl_pool_status(pool);
-    CPL_TRY(make_context(&q->prompt, pool, m, before, described));
+    q->references               = cpl_pool_take(m->pool, (size_t)n * sizeof *q->references);
+    if (!q->references) return cpl_pool_status(m->pool);
+    CPL_TRY(make_context(&q->prompt, m));
     for (int64_t i = 0; i < n; i++) {
         bool listed;
-        CPL_TRY(make_references(&q->references[i], &listed, pool, m, &spec->references[i]));
+        CPL_TRY(make_references(&q->references[i], &listed, m, &spec->references[i]));
         if (i == 0) q->listed = listed;
     }
     return CPL_OK;
 }
 
-cpl_status cpl_prompt_input_question(cpl_question *question, cpl_pool *pool,
-                                     const cpl_prompt_input *input, const char *before,
-                                     bool described)
+cpl_status cpl_prompt_builder_question(cpl_question *question, cpl_pool *pool,
+                                       const cpl_prompt_input *input, const char *before,
+                                       bool described)
 {
-    cpl_prompt_builder m;
-    cpl_status status = cpl_prompt_builder_start(&m, input);
-    question->form    = &input->spec->form;
-    question->subject = input->subject;
-    if (status == CPL_OK)
-        status = input->spec->form.kind->build(question, pool, &m, before, described);
-    cpl_prompt_builder_end(&m);
+    cpl_prompt_builder m = {.of = input, .pool = pool, .before = before, .described = described};
+    cpl_status status    = start(&m);
+    question->form       = &input->spec->form;
+    question->subject    = input->subject;
+    if (status == CPL_OK) status = input->spec->form.kind->build(question, &m);
+    end(&m);
     return status;
 }
 
@@ -397,7 +403,7 @@ static cpl_status append_target(cpl_text *out, cpl_prompt_builder *m)
 {
     const cpl_prompt_spec *spec = m->of->spec;
     if (spec->target) return cpl_template_make(out, spec->target, &m->scope);
-    CPL_TRY(cpl_prompt_builder_option(m, m->gold[0]));
+    CPL_TRY(set_option(m, m->gold[0]));
     return cpl_template_make(out, &spec->option, &m->scope);
 }
 
@@ -406,24 +412,24 @@ static cpl_status set_parts(cpl_prompt_builder *m)
     const cpl_prompt_spec *spec = m->of->spec;
     cpl_text text               = {0};
     cpl_status status           = CPL_OK;
-    if (spec->context_each) CPL_TRY(cpl_prompt_builder_option(m, m->gold[0]));
+    if (spec->context_each) CPL_TRY(set_option(m, m->gold[0]));
     CPL_TRY_DONE(append_context(&text, m));
-    CPL_TRY_DONE(cpl_prompt_builder_set(m, "context", text.bytes, text.length));
+    CPL_TRY_DONE(set(m, "context", text.bytes, text.length));
     cpl_text_clear(&text);
     CPL_TRY_DONE(append_target(&text, m));
-    CPL_TRY_DONE(cpl_prompt_builder_set(m, "target", text.bytes, text.length));
-    status = cpl_prompt_builder_set(m, "delimiter", spec->delimiter, strlen(spec->delimiter));
+    CPL_TRY_DONE(set(m, "target", text.bytes, text.length));
+    status = set(m, "delimiter", spec->delimiter, strlen(spec->delimiter));
 done:
     cpl_text_free(&text);
     return status;
 }
 
-cpl_status cpl_prompt_input_fewshot(cpl_text *out, const cpl_prompt_input *input)
+cpl_status cpl_prompt_builder_fewshot(cpl_text *out, const cpl_prompt_input *input)
 {
-    cpl_prompt_builder m;
-    cpl_status status = cpl_prompt_builder_start(&m, input);
+    cpl_prompt_builder m = {.of = input};
+    cpl_status status    = start(&m);
     if (status == CPL_OK) status = set_parts(&m);
     if (status == CPL_OK) status = cpl_template_make(out, &input->spec->fewshot, &m.scope);
-    cpl_prompt_builder_end(&m);
+    end(&m);
     return status;
 }

@@ -11,8 +11,76 @@
 
 #include "base/arena.h"
 #include "eval/grade/score.h"
-#include "eval/prompts/questions_internal.h"
+#include "eval/prompts/reading.h"
 #include "io/paths.h"
+
+/* ---- a reading ---- */
+
+static cpl_status resolve_shots(cpl_reading *r)
+{
+    const cpl_resolved_profile *resolved = r->resolved;
+    int64_t shots                        = r->options->shots;
+    bool prompted                        = resolved->specs[0].prompt != CPL_PROMPT_NONE;
+    r->shots                             = resolved->shots;
+    r->n_shots                           = resolved->n_shots;
+    if (shots != CPL_UNSET && !(prompted && shots == resolved->shots[0])) {
+        if (prompted)
+            return CPL_FAIL(
+                CPL_ERR_INPUT,
+                "%s: the %lld few-shot examples of %s are a file of their own and cannot be %lld",
+                r->task->id, (long long)resolved->shots[0], r->q->profile->name, (long long)shots);
+        if (shots < 0 || (shots > 0 && !resolved->fewshot_split))
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "%s: the profile %s has no few-shot examples, and %lld are wanted",
+                            r->task->id, r->q->profile->name, (long long)shots);
+        r->shots   = &r->options->shots;
+        r->n_shots = 1;
+    }
+    for (int64_t i = 0; i < r->n_shots; i++)
+        if (r->shots[i] > r->most_shots) r->most_shots = r->shots[i];
+    r->q->shots = r->shots[r->n_shots - 1] > 0 ? r->shots[r->n_shots - 1] : 0;
+    r->q->fewer = cpl_reading_shows(r);
+    if (r->n_shots > 1) r->q->all_shots = r->q->profile->shots;
+    return CPL_OK;
+}
+
+static cpl_status resolve_requests(cpl_reading *r)
+{
+    const cpl_resolved_profile *resolved = r->resolved;
+    int64_t max_tokens                   = r->options->max_tokens;
+    cpl_request_spec *forms =
+        cpl_pool_take(&r->store->pool, (size_t)resolved->n_specs * sizeof *forms);
+    if (!forms) return cpl_pool_status(&r->store->pool);
+    for (int64_t i = 0; i < resolved->n_specs; i++) {
+        forms[i] = resolved->specs[i].form;
+        if (!forms[i].kind->generates) continue;
+        if (max_tokens != CPL_UNSET) forms[i].max_gen_toks = max_tokens;
+        if (forms[i].max_gen_toks > r->q->max_tokens) r->q->max_tokens = forms[i].max_gen_toks;
+    }
+    r->store->forms = forms;
+    return CPL_OK;
+}
+
+/* Settles what is wished; the questions have no rows yet, and are given back in any case. */
+static cpl_status start(cpl_reading *r, cpl_questions *q, const cpl_task *task,
+                        const cpl_profile *profile, const cpl_questions_options *options)
+{
+    CPL_ASSERT(profile->forms.count == 0);
+    *q       = (cpl_questions){.task = task, .profile = profile};
+    q->store = cpl_alloc(sizeof *q->store);
+    if (!q->store) return CPL_ERR_MEMORY;
+    *q->store =
+        (struct cpl_questions_store){.fewshot_split = json_object(), .before = json_object()};
+    *r = (cpl_reading){.q        = q,
+                       .store    = q->store,
+                       .task     = task,
+                       .options  = options,
+                       .resolved = &task->parts->resolved[profile - task->profiles]};
+    if (!q->store->fewshot_split || !q->store->before)
+        return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for questions", task->id);
+    CPL_TRY(resolve_shots(r));
+    return resolve_requests(r);
+}
 
 /* ---- questions ---- */
 
@@ -49,10 +117,23 @@ static cpl_status add_question(cpl_reading *r, const cpl_prompt_input *input,
     CPL_TRY(next_question(&question, r));
     question->id   = id_of(r, row, variant);
     bool described = r->shots[variant] >= 0 && input->spec->prompt == CPL_PROMPT_NONE;
-    CPL_TRY(cpl_prompt_input_question(question, &store->pool, input, text, described));
-    if (store->forms) question->form = &store->forms[input->spec - r->resolved->specs];
+    CPL_TRY(cpl_prompt_builder_question(question, &store->pool, input, text, described));
+    question->form = &store->forms[input->spec - r->resolved->specs];
     r->q->count++;
     return CPL_OK;
+}
+
+/* What a question is made of a row with. */
+static cpl_prompt_input input_of(const cpl_task *task, const cpl_resolved_profile *resolved,
+                                 const cpl_seen_row *row)
+{
+    const cpl_prompt_spec *spec = cpl_reading_spec(resolved, row->subject);
+    return (cpl_prompt_input){.task       = task,
+                              .spec       = spec,
+                              .schema     = &spec->question_schemas[row->source],
+                              .subject    = row->subject,
+                              .row        = row->values,
+                              .one_option = resolved->one_option};
 }
 
 static cpl_status take_row(void *ctx, cpl_seen_row *row)
@@ -61,14 +142,9 @@ static cpl_status take_row(void *ctx, cpl_seen_row *row)
     if (!row->values) return cpl_reading_leave_out(r, row);
     if (row->subject && cpl_task_find_subject(r->task, row->subject) != CPL_OK)
         return cpl_reading_leave_out(r, row);
-    const cpl_prompt_spec *spec = cpl_resolved_profile_prompt(r->resolved, row->subject);
+    cpl_prompt_input input = input_of(r->task, r->resolved, row);
     const json_t *before;
-    CPL_TRY(cpl_reading_before(&before, r, spec, row->subject));
-    cpl_prompt_input input = {.task       = r->task,
-                              .spec       = spec,
-                              .schema     = &spec->question_schemas[row->source],
-                              .row        = row->values,
-                              .one_option = r->resolved->one_option};
+    CPL_TRY(cpl_reading_before(&before, r, input.spec, row->subject));
     if (row->subject)
         input.subject = cpl_pool_copy(&r->store->pool, row->subject, strlen(row->subject));
     int64_t first = r->q->count;
@@ -92,8 +168,7 @@ static cpl_status read_rows(cpl_reading *r)
     if (files.source < 0) CPL_TRY_DONE(cpl_split_missing(r->task, r->resolved->split, r->options));
     CPL_TRY_DONE(cpl_reading_add_files(r, &files));
     if (limit != 0)
-        status = cpl_split_walk(&files, r->task, r->resolved->split,
-                                r->resolved->specs[0].question_schemas, r->options->data,
+        status = cpl_split_walk(&files, r->resolved->specs[0].question_schemas,
                                 offset > 0 ? offset : 0, limit, take_row, r);
 done:
     cpl_split_files_free(&files);
@@ -131,7 +206,7 @@ cpl_status cpl_questions_read(cpl_questions *q, const cpl_task *task, const cpl_
                               const cpl_questions_options *options)
 {
     cpl_reading r;
-    cpl_status status = cpl_reading_start(&r, q, task, profile, options);
+    cpl_status status = start(&r, q, task, profile, options);
     if (status == CPL_OK) status = cpl_reading_fewshot(&r);
     if (status == CPL_OK) status = read_rows(&r);
     if (status == CPL_OK) status = sort_questions(q);
@@ -160,29 +235,23 @@ void cpl_questions_free(cpl_questions *q)
 
 /* ---- missing rows ---- */
 
-/* Sets whether a split has files in `data`, or in `other`, which may be NULL. */
-static cpl_status look_for(bool *there, const cpl_task *task, const cpl_split *split,
-                           const char *data, const char *other)
-{
-    cpl_split_files files;
-    CPL_TRY(cpl_split_find(&files, task, split, data));
-    *there = files.source >= 0;
-    cpl_split_files_free(&files);
-    return *there || !other ? CPL_OK : look_for(there, task, split, other, NULL);
-}
-
+/* The split of the questions, and that of the few-shot examples, which may be in `own` too. */
 static cpl_status append_missing(cpl_text *out, const cpl_reading *r)
 {
-    const cpl_split *splits[] = {r->resolved->split, r->resolved->fewshot_split};
-    const char *others[]      = {NULL, r->options->own};
-    for (int i = 0; i < (cpl_reading_shows(r) ? 2 : 1); i++) {
-        bool there;
-        CPL_TRY(look_for(&there, r->task, splits[i], r->options->data, others[i]));
-        if (there) continue;
-        cpl_split_append_files(out, r->task, splits[i]);
-        return cpl_text_status(out);
+    const cpl_split *splits[]  = {r->resolved->split, r->resolved->fewshot_split};
+    const char *const places[] = {r->options->data, r->options->own};
+    bool there                 = true;
+    for (int i = 0; there && i < (cpl_reading_shows(r) ? 2 : 1); i++) {
+        there = false;
+        for (int k = 0; k <= i && places[k] && !there; k++) {
+            cpl_split_files files;
+            CPL_TRY(cpl_split_find(&files, r->task, splits[i], places[k]));
+            there = files.source >= 0;
+            cpl_split_files_free(&files);
+        }
+        if (!there) cpl_split_append_files(out, r->task, splits[i]);
     }
-    return CPL_OK;
+    return cpl_text_status(out);
 }
 
 cpl_status cpl_questions_missing(cpl_text *wanted, const cpl_task *task, const cpl_profile *profile,
@@ -190,7 +259,7 @@ cpl_status cpl_questions_missing(cpl_text *wanted, const cpl_task *task, const c
 {
     cpl_questions q;
     cpl_reading r;
-    cpl_status status = cpl_reading_start(&r, &q, task, profile, options);
+    cpl_status status = start(&r, &q, task, profile, options);
     if (status == CPL_OK) status = append_missing(wanted, &r);
     cpl_questions_free(&q);
     return status;
@@ -214,14 +283,8 @@ static cpl_status count_row(void *ctx, cpl_seen_row *row)
         c->bad++;
         return CPL_OK;
     }
-    const cpl_prompt_spec *spec = cpl_resolved_profile_prompt(c->resolved, row->subject);
-    cpl_prompt_input input      = {.task       = c->task,
-                                   .spec       = spec,
-                                   .schema     = &spec->question_schemas[row->source],
-                                   .subject    = row->subject,
-                                   .row        = row->values,
-                                   .one_option = c->resolved->one_option};
-    cpl_status status           = cpl_prompt_input_question(&made, &pool, &input, "", true);
+    const cpl_prompt_input input = input_of(c->task, c->resolved, row);
+    cpl_status status            = cpl_prompt_builder_question(&made, &pool, &input, "", true);
     cpl_pool_free(&pool);
     c->bad += status == CPL_ERR_INPUT;
     return status == CPL_ERR_INPUT ? CPL_OK : status;
@@ -238,8 +301,7 @@ cpl_status cpl_questions_count(int64_t *rows, int64_t *bad, const cpl_task *task
     CPL_ASSERT(profile->forms.count == 0);
     CPL_TRY_DONE(cpl_split_find(&files, task, c.resolved->split, data));
     if (files.source < 0) goto done;
-    status = cpl_split_walk(&files, task, c.resolved->split, c.resolved->specs[0].question_schemas,
-                            data, 0, -1, count_row, &c);
+    status = cpl_split_walk(&files, c.resolved->specs[0].question_schemas, 0, -1, count_row, &c);
     if (status == CPL_ERR_INPUT) c.bad++; /* after the damage rows are not delimited */
     if (status == CPL_ERR_INPUT) status = CPL_OK;
     *rows = c.rows;
@@ -296,12 +358,9 @@ static int64_t place_of(const cpl_request_kind *kind)
 
 static void add_form(SHA256_CTX *sum, const cpl_request_spec *form)
 {
-    add_number(sum, place_of(form->kind));
-    add_number(sum, form->joining);
-    add_number(sum, form->window);
-    add_number(sum, form->fixed);
-    add_number(sum, form->stop_beyond);
-    add_number(sum, form->n_scores);
+    const int64_t numbers[] = {place_of(form->kind), form->joining,     form->window,
+                               form->fixed,          form->stop_beyond, form->n_scores};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) add_number(sum, numbers[i]);
     for (int64_t i = 0; i < form->n_scores; i++) add_text(sum, form->scores[i]->name);
     add_texts(sum, form->until, form->n_until);
     add_number(sum, form->max_gen_toks);

@@ -1,43 +1,37 @@
-/* questions_rows.c - the rows of a split, one after the other; see questions_internal.h */
+/* questions_rows.c - the rows of a split, one after the other; see reading.h */
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/text.h"
-#include "eval/prompts/questions_internal.h"
+#include "eval/prompts/reading.h"
 #include "eval/prompts/rows.h"
+#include "io/json.h"
+#include "io/json_pull.h"
 #include "io/paths.h"
 
 enum { MOST_SUBJECT_BYTES = 200 };
 
 /* ---- files ---- */
 
-static cpl_status append_all(cpl_strings *to, const cpl_strings *from)
-{
-    for (int64_t i = 0; i < from->count; i++) CPL_TRY(cpl_paths_add(to, from->at[i]));
-    return CPL_OK;
-}
-
 /* Adds the files of a name; false in `there` if there are none. */
-static cpl_status add_files(bool *there, cpl_strings *to, const cpl_task *task, const char *data,
+static cpl_status add_files(bool *there, cpl_strings *to, const cpl_split_files *files,
                             const char *name)
 {
     cpl_strings hits  = {0};
-    cpl_status status = cpl_rows_find(&hits, data, task->id, name);
+    cpl_status status = cpl_rows_find(&hits, files->data, files->task->id, name);
     *there            = status == CPL_OK;
-    if (status == CPL_ERR_INPUT) return CPL_OK;
-    if (status == CPL_OK) status = append_all(to, &hits);
+    for (int64_t i = 0; i < hits.count && status == CPL_OK; i++)
+        status = cpl_paths_add(to, hits.at[i]);
     cpl_paths_free(&hits);
-    return status;
+    return status == CPL_ERR_INPUT ? CPL_OK : status;
 }
 
-static cpl_status find_source(bool *there, cpl_split_files *files, const cpl_task *task,
-                              const cpl_source *source, const char *data)
+static cpl_status find_source(bool *there, cpl_split_files *files, const cpl_source *source)
 {
     *there = true;
     for (int64_t i = 0; *there && i < source->files.count; i++)
-        CPL_TRY(add_files(there, &files->paths, task, data, source->files.at[i]));
+        CPL_TRY(add_files(there, &files->paths, files, source->files.at[i]));
     if (!*there || !source->labels) return CPL_OK;
-    return add_files(there, &files->labels, task, data, source->labels);
+    return add_files(there, &files->labels, files, source->labels);
 }
 
 void cpl_split_files_free(cpl_split_files *files)
@@ -49,18 +43,75 @@ void cpl_split_files_free(cpl_split_files *files)
 cpl_status cpl_split_find(cpl_split_files *files, const cpl_task *task, const cpl_split *split,
                           const char *data)
 {
-    bool there = false;
-    *files     = (cpl_split_files){.source = -1};
-    for (int64_t i = 0; i < split->n_sources; i++) {
-        cpl_status status = find_source(&there, files, task, &split->sources[i], data);
-        if (there && status == CPL_OK) {
+    bool there        = false;
+    cpl_status status = CPL_OK;
+    *files            = (cpl_split_files){.task = task, .split = split, .data = data, .source = -1};
+    for (int64_t i = 0; i < split->n_sources && status == CPL_OK && !there; i++) {
+        status = find_source(&there, files, &split->sources[i]);
+        if (there && status == CPL_OK)
             files->source = i;
-            return CPL_OK;
-        }
-        cpl_split_files_free(files);
-        if (status != CPL_OK) return status;
+        else
+            cpl_split_files_free(files);
     }
-    return CPL_OK;
+    return status;
+}
+
+cpl_status cpl_split_find_of(cpl_strings *paths, const cpl_task *task, const char *data,
+                             const char *name, const char *subject)
+{
+    cpl_text text = {0};
+    for (const char *c = name; *c; c++)
+        if (*c == '*' && subject)
+            cpl_text_append(&text, subject, strlen(subject));
+        else
+            cpl_text_char(&text, *c);
+    cpl_status status = cpl_text_status(&text);
+    if (status == CPL_OK) status = cpl_rows_find(paths, data, task->id, text.bytes);
+    cpl_text_free(&text);
+    return status;
+}
+
+void cpl_split_append_files(cpl_text *out, const cpl_task *task, const cpl_split *split)
+{
+    for (int64_t i = 0; i < split->n_sources; i++) {
+        const cpl_source *source = &split->sources[i];
+        cpl_text_printf(out, "%s", i ? ", or " : "");
+        for (int64_t k = 0; k < source->files.count; k++)
+            cpl_text_printf(out, "%s%s", k ? " and " : "", source->files.at[k]);
+        if (source->labels) cpl_text_printf(out, " and %s", source->labels);
+    }
+    if (task->source)
+        cpl_text_printf(out, ", published at %s (%s)", task->source,
+                        task->licence ? task->licence : "licence not stated");
+}
+
+const char *cpl_questions_data_word(const cpl_questions_options *options)
+{
+    return options->of_run ? "eval.tasks_data:" : "--data";
+}
+
+bool cpl_questions_of_samples(const cpl_questions_options *options)
+{
+    return options->own && strcmp(options->data, options->own) == 0;
+}
+
+cpl_status cpl_split_missing(const cpl_task *task, const cpl_split *split,
+                             const cpl_questions_options *options)
+{
+    cpl_text wanted = {0};
+    cpl_split_append_files(&wanted, task, split);
+    const char *names = wanted.bytes ? wanted.bytes : "";
+    cpl_status status =
+        cpl_questions_of_samples(options)
+            ? CPL_FAIL(CPL_ERR_INPUT,
+                       "%s: there are no rows of the split %s among the samples that come with the "
+                       "program; %s DIR names a folder of yours: put into DIR/%s/ the file %s",
+                       task->id, split->name, cpl_questions_data_word(options), task->id, names)
+            : CPL_FAIL(CPL_ERR_INPUT,
+                       "%s: there are no rows of the split %s in %s; put into %s/%s/ the file %s",
+                       task->id, split->name, options->data, options->data, task->id, names);
+    cpl_text_free(&wanted);
+    return status;
 }
 
 /* ---- formats ---- */
@@ -100,11 +151,9 @@ static size_t plain_length(const char *path)
 /* ---- walking ---- */
 
 typedef struct walk {
-    const cpl_task *task;
+    const cpl_split_files *files;
     const cpl_source *source;
     const cpl_row_schema *schema;
-    const char *data;
-    int64_t place; /* of the source */
     int64_t offset, end;
     cpl_status (*take)(void *ctx, cpl_seen_row *row);
     void *ctx;
@@ -134,20 +183,6 @@ static void append_subject(cpl_text *out, const char *path, const char *name)
     if (length >= before + behind) cpl_text_append(out, file + before, length - before - behind);
 }
 
-static cpl_status count_rows(walk *w, const char *subject, int64_t count)
-{
-    if (json_object_set_new(w->counts, subject, json_integer(count)) == 0) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to count rows", w->task->id);
-}
-
-/* The next place within a subject; "" stands for none. */
-static cpl_status next_index(int64_t *index, walk *w, const char *subject)
-{
-    json_t *count = json_object_get(w->counts, subject);
-    *index        = count ? json_integer_value(count) : 0;
-    return count_rows(w, subject, *index + 1);
-}
-
 /* Appends the subject of a row, where a template makes it. */
 static cpl_status make_subject(cpl_text *subject, const walk *w, const json_t *values)
 {
@@ -163,13 +198,18 @@ done:
     return status;
 }
 
+/* Gives the row its place within its subject ("" stands for none) and hands it over if it is wanted. */
 static cpl_status hand_over(walk *w, cpl_seen_row *row)
 {
     const char *subject = row->subject ? row->subject : "";
-    CPL_TRY(next_index(&row->index, w, subject));
+    bool failed         = false;
+    row->index          = json_integer_value(json_object_get(w->counts, subject));
     if (row->index >= w->offset && row->index < w->end) CPL_TRY(w->take(w->ctx, row));
-    if (row->passed_over) return count_rows(w, subject, row->index);
-    w->full = row->index + 1 >= w->end && w->schema->subject_kind != CPL_SUBJECT_MADE;
+    cpl_json_put(&failed, w->counts, subject, json_integer(row->index + !row->passed_over));
+    if (failed)
+        return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to count rows", w->files->task->id);
+    if (!row->passed_over)
+        w->full = row->index + 1 >= w->end && w->schema->subject_kind != CPL_SUBJECT_MADE;
     return CPL_OK;
 }
 
@@ -178,7 +218,7 @@ static cpl_status see(walk *w, const char *path, const char *subject, const cpl_
     cpl_text made = {0};
     char sentence[1024];
     cpl_seen_row seen = {.subject = subject,
-                         .source  = w->place,
+                         .source  = w->files->source,
                          .values  = row->values,
                          .bad     = row->bad,
                          .path    = path,
@@ -252,20 +292,11 @@ static cpl_status walk_rows(walk *w, cpl_rows *rows, cpl_rows *labels, const cha
 /* Opens the labels of a file: the source's, with the subject in place of `*`. */
 static cpl_status open_labels(cpl_rows **labels, const walk *w, const char *subject)
 {
-    cpl_text name            = {0};
-    cpl_strings paths        = {0};
     const cpl_rows_kind kind = {.format = CPL_ROWS_LINES};
-    cpl_status status        = CPL_OK;
-    for (const char *c = w->source->labels; *c; c++)
-        if (*c == '*' && subject)
-            cpl_text_append(&name, subject, strlen(subject));
-        else
-            cpl_text_char(&name, *c);
-    CPL_TRY_DONE(cpl_text_status(&name));
-    CPL_TRY_DONE(cpl_rows_find(&paths, w->data, w->task->id, name.bytes));
-    status = cpl_rows_open(labels, paths.at[0], &kind);
-done:
-    cpl_text_free(&name);
+    cpl_strings paths        = {0};
+    cpl_status status =
+        cpl_split_find_of(&paths, w->files->task, w->files->data, w->source->labels, subject);
+    if (status == CPL_OK) status = cpl_rows_open(labels, paths.at[0], &kind);
     cpl_paths_free(&paths);
     return status;
 }
@@ -297,16 +328,13 @@ done:
     return status;
 }
 
-cpl_status cpl_split_walk(const cpl_split_files *files, const cpl_task *task,
-                          const cpl_split *split, const cpl_row_schema *schemas, const char *data,
+cpl_status cpl_split_walk(const cpl_split_files *files, const cpl_row_schema *schemas,
                           int64_t offset, int64_t limit,
                           cpl_status (*take)(void *ctx, cpl_seen_row *row), void *ctx)
 {
-    walk w            = {.task   = task,
-                         .source = &split->sources[files->source],
+    walk w            = {.files  = files,
+                         .source = &files->split->sources[files->source],
                          .schema = &schemas[files->source],
-                         .data   = data,
-                         .place  = files->source,
                          .offset = offset,
                          .end    = limit < 0 || limit > INT64_MAX - offset ? INT64_MAX : offset + limit,
                          .take   = take,
@@ -319,4 +347,42 @@ cpl_status cpl_split_walk(const cpl_split_files *files, const cpl_task *task,
     }
     json_decref(w.counts);
     return status;
+}
+
+/* ---- what a reading does with them ---- */
+
+const cpl_prompt_spec *cpl_reading_spec(const cpl_resolved_profile *resolved, const char *subject)
+{
+    for (int64_t i = 1; subject && i < resolved->n_specs; i++)
+        if (cpl_string_list_holds(&resolved->specs[i].subjects, subject))
+            return &resolved->specs[i];
+    return &resolved->specs[0];
+}
+
+cpl_status cpl_reading_leave_out(cpl_reading *r, const cpl_seen_row *row)
+{
+    char sentence[1024];
+    if (row->values)
+        snprintf(sentence, sizeof sentence, "%s: line %lld: %s", row->path, (long long)row->line,
+                 cpl_last_error());
+    else
+        snprintf(sentence, sizeof sentence, "%s", row->bad);
+    if (!r->options->skip_bad) return CPL_FAIL(CPL_ERR_INPUT, "%s", sentence);
+    r->q->skipped++;
+    if (r->options->log) cpl_log_warn(r->options->log, "%s; the row is left out", sentence);
+    return CPL_OK;
+}
+
+cpl_status cpl_reading_add_files(cpl_reading *r, const cpl_split_files *files)
+{
+    for (int64_t i = 0; i < files->paths.count; i++)
+        CPL_TRY(cpl_paths_add(&r->store->files, files->paths.at[i]));
+    for (int64_t i = 0; i < files->labels.count; i++)
+        CPL_TRY(cpl_paths_add(&r->store->files, files->labels.at[i]));
+    return CPL_OK;
+}
+
+bool cpl_reading_shows(const cpl_reading *r)
+{
+    return r->most_shots > 0 && r->resolved->specs[0].prompt == CPL_PROMPT_NONE;
 }

@@ -1,14 +1,9 @@
-/* rows.c - see rows.h: opening and closing, what the readers share, JSON lines and plain lines */
-#include "eval/prompts/rows.h"
-
-#include <stdio.h>
+/* rows.c - see rows.h: opening and closing, JSON lines and plain lines */
 #include <string.h>
 
 #include "base/arena.h"
 #include "eval/prompts/rows_internal.h"
 #include "io/file.h"
-#include "io/json.h"
-#include "io/json_pull.h"
 
 enum { HEAD_BYTES = 64 };
 
@@ -62,7 +57,8 @@ static cpl_status look_at_head(cpl_rows *r)
 {
     size_t more = 1;
     while (r->got < HEAD_BYTES && more) {
-        CPL_TRY(cpl_stream_read(r->stream, r->chunk + r->got, CPL_ROWS_CHUNK_BYTES - r->got, &more));
+        CPL_TRY(
+            cpl_stream_read(r->stream, r->chunk + r->got, CPL_ROWS_CHUNK_BYTES - r->got, &more));
         r->got += more;
     }
     if (cpl_file_is_lfs_pointer(r->chunk, r->got))

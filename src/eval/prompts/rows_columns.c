@@ -90,19 +90,13 @@ static columns_record next_record(cpl_rows *r)
 /* ---- names ---- */
 
 /* The names must differ, or members of the rows would be lost. */
-static void check_names(cpl_rows *r, const columns_record *record)
+static void check_names(cpl_rows *r, const json_t *names)
 {
-    json_t *seen = json_object(), *name;
-    size_t i;
-    if (!seen) cpl_rows_no_memory(r);
-    json_array_foreach(record->fields, i, name)
-    {
-        const char *text = json_string_value(name);
-        if (json_object_get(seen, text))
-            cpl_rows_fail(r, r->row_line, 0, "two columns are called \"%.64s\"", text);
-        cpl_rows_set(r, seen, text, json_true());
-    }
-    json_decref(seen);
+    for (size_t i = 1; i < json_array_size(names); i++)
+        for (size_t k = 0; k < i; k++)
+            if (json_equal(json_array_get(names, i), json_array_get(names, k)))
+                cpl_rows_fail(r, r->row_line, 0, "two columns are called \"%.64s\"",
+                              json_string_value(json_array_get(names, i)));
 }
 
 static void read_names(cpl_rows *r)
@@ -116,7 +110,7 @@ static void read_names(cpl_rows *r)
     if (r->sentence.length && r->status == CPL_OK)
         r->status =
             CPL_FAIL(CPL_ERR_INPUT, "%s, in the line that names the columns", r->sentence.bytes);
-    if (r->status == CPL_OK && !r->text.failed) check_names(r, &record);
+    if (r->status == CPL_OK && !r->text.failed) check_names(r, record.fields);
     r->names = record.fields;
 }
 

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
-#include "eval/prompts/rows.h"
 #include "eval/prompts/rows_internal.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -21,14 +19,15 @@ bool cpl_rows_fill(cpl_rows *r)
     return r->status == CPL_OK && r->got > 0;
 }
 
-static void say(cpl_text *out, const cpl_rows *r, int64_t line, int64_t column, const char *format,
-                va_list args)
+/* Sets the sentence. */
+static void say(cpl_rows *r, int64_t line, int64_t column, const char *format, va_list args)
 {
     char why[512];
     vsnprintf(why, sizeof why, format, args);
-    cpl_text_printf(out, "%s: line %lld", r->path, (long long)line);
-    if (column) cpl_text_printf(out, ", column %lld", (long long)column);
-    cpl_text_printf(out, ": %s", why);
+    cpl_text_clear(&r->sentence);
+    cpl_text_printf(&r->sentence, "%s: line %lld", r->path, (long long)line);
+    if (column) cpl_text_printf(&r->sentence, ", column %lld", (long long)column);
+    cpl_text_printf(&r->sentence, ": %s", why);
 }
 
 void cpl_rows_bad(cpl_rows *r, int64_t line, int64_t column, const char *format, ...)
@@ -36,7 +35,7 @@ void cpl_rows_bad(cpl_rows *r, int64_t line, int64_t column, const char *format,
     va_list args;
     if (r->sentence.length) return;
     va_start(args, format);
-    say(&r->sentence, r, line, column, format, args);
+    say(r, line, column, format, args);
     va_end(args);
 }
 
@@ -44,9 +43,8 @@ void cpl_rows_fail(cpl_rows *r, int64_t line, int64_t column, const char *format
 {
     va_list args;
     if (r->status != CPL_OK) return;
-    cpl_text_clear(&r->sentence);
     va_start(args, format);
-    say(&r->sentence, r, line, column, format, args);
+    say(r, line, column, format, args);
     va_end(args);
     r->status = cpl_text_status(&r->sentence);
     if (r->status == CPL_OK) r->status = CPL_FAIL(CPL_ERR_INPUT, "%s", r->sentence.bytes);
@@ -109,7 +107,7 @@ json_t *cpl_rows_parse(cpl_rows *r, int64_t line, int64_t column)
     return NULL;
 }
 
-/* ---- files ---- */
+/* ---- the files of a name ---- */
 
 static const char *const endings[] = {"", ".gz", ".zst"};
 
@@ -183,7 +181,8 @@ static cpl_status leave_copies_out(cpl_strings *paths, const cpl_strings *sorted
 }
 
 /* Adds what there is of the name in FOLDER/TASK, or in FOLDER where `task` is NULL. */
-static cpl_status look(cpl_strings *paths, const char *folder, const char *task, const char *name)
+static cpl_status look_in(cpl_strings *paths, const char *folder, const char *task,
+                          const char *name)
 {
     cpl_strings all   = {0};
     cpl_text pattern  = {0};
@@ -211,8 +210,8 @@ cpl_status cpl_rows_find(cpl_strings *paths, const char *folder, const char *tas
 {
     cpl_status status = CPL_OK;
     memset(paths, 0, sizeof *paths);
-    CPL_TRY_DONE(look(paths, folder, task, name));
-    if (!paths->count) CPL_TRY_DONE(look(paths, folder, NULL, name));
+    CPL_TRY_DONE(look_in(paths, folder, task, name));
+    if (!paths->count) CPL_TRY_DONE(look_in(paths, folder, NULL, name));
     if (!paths->count)
         status = CPL_FAIL(CPL_ERR_INPUT,
                           "%s: holds neither %s/%s nor %s, also not with .gz or .zst behind it",

@@ -47,35 +47,22 @@ static bool expect(cpl_rows *r, int byte, const char *what)
 
 static void pass(cpl_rows *r, bool keep)
 {
-    if (keep)
-        cpl_rows_take(r);
-    else
-        cpl_rows_pass(r);
+    if (keep) cpl_rows_keep(r, r->chunk + r->at, 1);
+    cpl_rows_pass(r);
 }
 
-/* From quote to quote; false if the file ends before. */
-static bool cut_string(cpl_rows *r, bool keep)
-{
-    pass(r, keep);
-    for (int c; (c = cpl_rows_peek(r)) >= 0;) {
-        pass(r, keep);
-        if (c == '"') return true;
-        if (c == '\\' && cpl_rows_peek(r) >= 0) pass(r, keep);
-    }
-    return false;
-}
-
-static bool cut_brackets(cpl_rows *r, bool keep)
+/* Passes what begins with a quote or a bracket, up to the one that closes it; false if the file ends
+ * before. Brackets in strings do not count. */
+static bool cut_nested(cpl_rows *r, bool keep)
 {
     int64_t depth = 0;
+    bool quoted   = false;
     for (int c; (c = cpl_rows_peek(r)) >= 0;) {
-        if (c == '"') {
-            if (!cut_string(r, keep)) return false;
-            continue;
-        }
-        if (c == '{' || c == '[') depth++;
-        if (c == '}' || c == ']') depth--;
         pass(r, keep);
+        if (c == '"') quoted = !quoted;
+        if (quoted && c == '\\' && cpl_rows_peek(r) >= 0) pass(r, keep);
+        if (quoted) continue;
+        depth += (c == '{' || c == '[') - (c == '}' || c == ']');
         if (depth == 0) return true;
     }
     return false;
@@ -88,10 +75,8 @@ static bool cut_value(cpl_rows *r, bool keep)
     int64_t line = r->line, column = r->column;
     bool whole;
     if (keep) cpl_rows_begin(r, line);
-    if (first == '"') {
-        whole = cut_string(r, keep);
-    } else if (first == '{' || first == '[') {
-        whole = cut_brackets(r, keep);
+    if (first == '"' || first == '{' || first == '[') {
+        whole = cut_nested(r, keep);
     } else { /* a number or a word */
         int c = first;
         for (; c >= 0 && !strchr(",:]}[{\" \t\r\n", c); c = cpl_rows_peek(r)) pass(r, keep);
@@ -148,7 +133,7 @@ static json_t *only_row(cpl_rows *r)
     int64_t column = r->column;
     r->place       = AFTER;
     cpl_rows_begin(r, r->line);
-    (void)cut_brackets(r, true);
+    (void)cut_nested(r, true);
     return cpl_rows_parse(r, r->row_line, column);
 }
 

@@ -5,18 +5,17 @@
 
 #include "base/arena.h"
 #include "base/text.h"
+#include "eval/tasks/task_internal.h"
 
 /* ---- the tasks there are ---- */
 
 static cpl_status add_task(cpl_selection *s, cpl_task *task)
 {
-    cpl_task **larger = cpl_alloc((size_t)(s->n_tasks + 1) * sizeof(cpl_task *));
+    cpl_task **larger = cpl_realloc(s->tasks, (size_t)(s->n_tasks + 1) * sizeof(cpl_task *));
     if (!larger) {
         cpl_task_free(task);
         return CPL_ERR_MEMORY;
     }
-    if (s->n_tasks) memcpy(larger, s->tasks, (size_t)s->n_tasks * sizeof *larger);
-    cpl_free(s->tasks);
     s->tasks               = larger;
     s->tasks[s->n_tasks++] = task;
     return CPL_OK;
@@ -116,10 +115,7 @@ static cpl_status unknown(const cpl_selection *s, const char *word)
 
 bool cpl_selection_is_of(const cpl_selection *s, int64_t i, const char *set)
 {
-    const cpl_string_list *sets_of = &s->tasks[i]->sets;
-    for (int64_t k = 0; i < s->n_built_in && k < sets_of->count; k++)
-        if (strcmp(sets_of->at[k], set) == 0) return true;
-    return false;
+    return i < s->n_built_in && cpl_string_list_holds(&s->tasks[i]->sets, set);
 }
 
 /* ---- what is selected ---- */
@@ -153,15 +149,9 @@ static char *make_key(const cpl_selection *s, const cpl_task *task, const cpl_pr
 static cpl_status append(cpl_selection *s, const cpl_task *task, const cpl_profile *profile,
                          bool form)
 {
-    if (s->count == s->capacity) {
-        int64_t capacity     = s->capacity ? 2 * s->capacity : 32;
-        cpl_selected *larger = cpl_alloc((size_t)capacity * sizeof *larger);
-        if (!larger) return CPL_ERR_MEMORY;
-        if (s->count) memcpy(larger, s->at, (size_t)s->count * sizeof *larger);
-        cpl_free(s->at);
-        s->at       = larger;
-        s->capacity = capacity;
-    }
+    cpl_selected *larger = cpl_realloc(s->at, (size_t)(s->count + 1) * sizeof *larger);
+    if (!larger) return CPL_ERR_MEMORY;
+    s->at            = larger;
     cpl_selected one = {
         .task = task, .profile = profile, .form_of = -1, .key = make_key(s, task, profile, form)};
     if (!one.key) return CPL_ERR_MEMORY;
@@ -195,15 +185,6 @@ static cpl_status select_task(cpl_selection *s, const cpl_task *task, const char
     return profile->forms.count ? append_forms(s, task, profile) : append(s, task, profile, false);
 }
 
-static cpl_status select_set(cpl_selection *s, const char *set,
-                             const cpl_selection_options *options)
-{
-    const int64_t n = s->n_tasks;
-    for (int64_t i = 0; i < n; i++)
-        if (cpl_selection_is_of(s, i, set)) CPL_TRY(select_task(s, s->tasks[i], set, options));
-    return CPL_OK;
-}
-
 static cpl_status select_word(cpl_selection *s, const char *word,
                               const cpl_selection_options *options)
 {
@@ -216,7 +197,9 @@ static cpl_status select_word(cpl_selection *s, const char *word,
                         "between two of them");
     for (int i = 0; i < CPL_SELECTION_SETS; i++) {
         if (!all && strcmp(word, cpl_selection_sets[i].word) != 0) continue;
-        CPL_TRY(select_set(s, cpl_selection_sets[i].set, options));
+        const char *set = cpl_selection_sets[i].set;
+        for (int64_t k = 0; k < s->n_tasks; k++)
+            if (cpl_selection_is_of(s, k, set)) CPL_TRY(select_task(s, s->tasks[k], set, options));
         found = true;
     }
     if (found) return CPL_OK;

@@ -28,7 +28,7 @@ typedef struct cpl_selection {
     cpl_task **tasks;            /* (n_tasks) owned: all built-in ones, and those of files */
     int64_t n_tasks, n_built_in; /* these come first */
     cpl_selected *at; /* (count) in the order given; forms stand in front of what they are of */
-    int64_t count, capacity;
+    int64_t count;
 } cpl_selection;
 
 typedef struct cpl_selection_options {

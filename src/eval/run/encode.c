@@ -131,99 +131,89 @@ cpl_status cpl_eval_runner_about(cpl_status status, const cpl_question *q)
     return CPL_FAIL(status, "question %s: %s", q->id, cpl_last_error());
 }
 
-/* ---- one text ---- */
+/* ---- whether they fit ---- */
 
-static cpl_status fits(const cpl_encoded *encoded, const cpl_request_spec *form)
-{
-    if (encoded->cut == 0 || !form->stop_beyond) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT,
-                    "it has %lld token%s more than fit%s into the window, and its profile does not "
-                    "let it be cut",
-                    (long long)encoded->cut, encoded->cut == 1 ? "" : "s",
-                    encoded->cut == 1 ? "s" : "");
-}
-
-static cpl_status leaves_room(const cpl_request_spec *form, int64_t window)
-{
-    if (form->max_gen_toks < window) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT,
-                    "%lld generated tokens leave a window of %lld no room for the prompt",
-                    (long long)form->max_gen_toks, (long long)window);
-}
-
-cpl_status cpl_encode_option(cpl_encoding *e, cpl_encoded *out, const cpl_request_spec *form,
-                             int64_t window, const cpl_option *option)
-{
-    CPL_TRY(cpl_encode_pair(e, out, option->context, option->continuation, form->joining, window));
-    return fits(out, form);
-}
-
-cpl_status cpl_encode_question(cpl_encoding *e, cpl_encoded *out, const cpl_question *q,
-                               int64_t window)
-{
-    CPL_TRY(leaves_room(q->form, window));
-    CPL_TRY(cpl_encode_prompt(e, out, q->prompt, window - q->form->max_gen_toks));
-    return fits(out, q->form);
-}
-
-/* ---- before a model is there ---- */
-
-/* Appends an advice to a failure. */
+/* Appends an advice to a failure; NULL: none. */
 static cpl_status advise(cpl_status status, const char *way_out)
 {
     if (status != CPL_ERR_INPUT || !way_out) return status;
     return CPL_FAIL(status, "%s; %s", cpl_last_error(), way_out);
 }
 
-/* A token has a byte at least: what has no more bytes than the window has tokens fits. Others are
- * encoded. */
-static cpl_status check_option(cpl_length_check *c, const cpl_request_spec *form, int64_t window,
-                               const cpl_option *option)
+static cpl_status fits(const cpl_encoding *e, const cpl_encoded *encoded,
+                       const cpl_request_spec *form)
 {
-    cpl_encoded encoded;
-    size_t bytes = strlen(option->continuation);
-    if (form->stop_beyond) bytes += strlen(option->context);
-    if (bytes <= (size_t)window) return CPL_OK;
-    c->encoding.ids.count = 0;
-    CPL_TRY(cpl_encode_pair(&c->encoding, &encoded, option->context, option->continuation,
-                            form->joining, window));
-    return advise(fits(&encoded, form), c->advice.beyond);
+    if (encoded->cut == 0 || !form->stop_beyond) return CPL_OK;
+    return advise(CPL_FAIL(CPL_ERR_INPUT,
+                           "it has %lld token%s more than fit%s into the window, and its profile "
+                           "does not let it be cut",
+                           (long long)encoded->cut, encoded->cut == 1 ? "" : "s",
+                           encoded->cut == 1 ? "s" : ""),
+                  e->advice.beyond);
 }
 
-cpl_status cpl_length_check_options(cpl_length_check *c, const cpl_question *q, int64_t window)
+static cpl_status leaves_room(const cpl_encoding *e, const cpl_request_spec *form, int64_t window)
 {
-    for (int64_t i = 0; i < q->n_options; i++)
-        CPL_TRY(check_option(c, q->form, window, &q->options[i]));
+    if (form->max_gen_toks < window) return CPL_OK;
+    return advise(CPL_FAIL(CPL_ERR_INPUT,
+                           "%lld generated tokens leave a window of %lld no room for the prompt",
+                           (long long)form->max_gen_toks, (long long)window),
+                  e->advice.room);
+}
+
+cpl_status cpl_encode_option(cpl_encoding *e, cpl_encoded *out, const cpl_request_spec *form,
+                             int64_t window, const cpl_option *option)
+{
+    CPL_TRY(cpl_encode_pair(e, out, option->context, option->continuation, form->joining, window));
+    return fits(e, out, form);
+}
+
+cpl_status cpl_encode_question(cpl_encoding *e, cpl_encoded *out, const cpl_question *q,
+                               int64_t window)
+{
+    CPL_TRY(leaves_room(e, q->form, window));
+    CPL_TRY(cpl_encode_prompt(e, out, q->prompt, window - q->form->max_gen_toks));
+    return fits(e, out, q->form);
+}
+
+/* A token has a byte at least: what has no more bytes than the window has tokens fits. Others are
+ * encoded. */
+cpl_status cpl_encode_check_options(cpl_encoding *e, const cpl_question *q, int64_t window)
+{
+    cpl_encoded encoded;
+    for (int64_t i = 0; i < q->n_options; i++) {
+        const cpl_option *option = &q->options[i];
+        size_t bytes             = strlen(option->continuation);
+        if (q->form->stop_beyond) bytes += strlen(option->context);
+        e->ids.count = 0;
+        if (bytes > (size_t)window)
+            CPL_TRY(cpl_encode_option(e, &encoded, q->form, window, option));
+    }
     return CPL_OK;
 }
 
-cpl_status cpl_length_check_prompt(cpl_length_check *c, const cpl_question *q, int64_t window)
+cpl_status cpl_encode_check_prompt(cpl_encoding *e, const cpl_question *q, int64_t window)
 {
-    const cpl_request_spec *form = q->form;
     cpl_encoded encoded;
-    CPL_TRY(advise(leaves_room(form, window), c->advice.room));
-    const int64_t room = window - form->max_gen_toks;
-    if (!form->stop_beyond || strlen(q->prompt) <= (size_t)room) return CPL_OK;
-    c->encoding.ids.count = 0;
-    CPL_TRY(cpl_encode_prompt(&c->encoding, &encoded, q->prompt, room));
-    return advise(fits(&encoded, form), c->advice.beyond);
-}
-
-static cpl_status check_question(cpl_length_check *c, const cpl_question *q, int64_t window)
-{
-    window = cpl_eval_runner_window_of(q->form, window);
-    return cpl_eval_runner_about(q->form->kind->check(c, q, window), q);
+    CPL_TRY(leaves_room(e, q->form, window));
+    e->ids.count = 0;
+    if (!q->form->stop_beyond || strlen(q->prompt) <= (size_t)(window - q->form->max_gen_toks))
+        return CPL_OK;
+    return cpl_encode_question(e, &encoded, q, window);
 }
 
 cpl_status cpl_eval_runner_check(const cpl_question *questions, int64_t n, int64_t window,
                                  const cpl_tokenizer *tokenizer,
                                  const cpl_eval_runner_advice *advice)
 {
-    cpl_length_check c = {0};
-    cpl_status status  = cpl_encode_open(&c.encoding, tokenizer, 0); /* without one: said later */
-    if (advice) c.advice = *advice;
-    for (int64_t i = 0; status == CPL_OK && i < n; i++)
-        status = check_question(&c, &questions[i], window);
-    cpl_encode_close(&c.encoding);
+    cpl_encoding e;
+    cpl_status status = cpl_encode_open(&e, tokenizer, 0); /* without one: said later */
+    if (advice) e.advice = *advice;
+    for (int64_t i = 0; status == CPL_OK && i < n; i++) {
+        const cpl_question *q = &questions[i];
+        const int64_t own     = cpl_eval_runner_window_of(q->form, window);
+        status                = cpl_eval_runner_about(q->form->kind->check(&e, q, own), q);
+    }
+    cpl_encode_close(&e);
     return status;
 }

@@ -91,18 +91,17 @@ static json_t *hash_json(uint64_t hash)
 cpl_status cpl_eval_model_describe(const cpl_eval_model *e, json_t *settings)
 {
     uint64_t weights, bytes, config;
+    bool failed = false;
     CPL_TRY(cpl_hf_identify(e->hf, &weights, &bytes, &config));
     const char *folder = cpl_hf_folder(e->hf);
     char *real         = realpath(folder, NULL);
-    const bool whole =
-        json_object_set_new(settings, "tokenizer",
-                            json_pack("{s:o,s:o}", "path", cpl_json_words(e->tokenizer_path),
-                                      "xxh3", hash_json(cpl_tokenizer_hash(e->tokenizer)))) == 0 &&
-        json_object_set_new(settings, "model", cpl_json_words(real ? real : folder)) == 0 &&
-        json_object_set_new(
-            settings, "weights",
-            json_pack("{s:I,s:o}", "bytes", (json_int_t)bytes, "xxh3", hash_json(weights))) == 0 &&
-        json_object_set_new(settings, "config", hash_json(config)) == 0;
+    cpl_json_put(&failed, settings, "tokenizer",
+                 json_pack("{s:o,s:o}", "path", cpl_json_words(e->tokenizer_path), "xxh3",
+                           hash_json(cpl_tokenizer_hash(e->tokenizer))));
+    cpl_json_put(&failed, settings, "model", cpl_json_words(real ? real : folder));
+    cpl_json_put(&failed, settings, "weights",
+                 json_pack("{s:I,s:o}", "bytes", (json_int_t)bytes, "xxh3", hash_json(weights)));
+    cpl_json_put(&failed, settings, "config", hash_json(config));
     free(real);
-    return whole ? CPL_OK : CPL_ERR_MEMORY;
+    return failed ? CPL_ERR_MEMORY : CPL_OK;
 }

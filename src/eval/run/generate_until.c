@@ -4,7 +4,7 @@
 #include "base/arena.h"
 #include "eval/grade/grading.h"
 #include "eval/grade/words.h"
-#include "eval/prompts/questions_internal.h"
+#include "eval/prompts/reading.h"
 #include "eval/run/kinds.h"
 #include "io/json.h"
 
@@ -378,9 +378,9 @@ const cpl_request_kind cpl_request_generate_until = {
     .has_metric   = has_metric,
     .reports      = reports,
     .check_metric = check_metric,
-    .build        = cpl_prompt_make_text,
+    .build        = cpl_prompt_builder_text,
     .add_to_sum   = cpl_question_sum_text,
-    .check        = cpl_length_check_prompt,
+    .check        = cpl_encode_check_prompt,
     .count        = count_requests,
     .block_end    = block_end,
     .run          = run_block,

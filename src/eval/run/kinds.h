@@ -27,7 +27,8 @@ typedef struct cpl_encoding {
     cpl_encoder *encoder;
     int64_t eos; /* -1: none */
     cpl_ids ids;
-    cpl_text joined; /* memory to work in */
+    cpl_text joined;               /* memory to work in */
+    cpl_eval_runner_advice advice; /* of what does not fit */
 } cpl_encoding;
 
 CPL_NODISCARD cpl_status cpl_encode_open(cpl_encoding *e, const cpl_tokenizer *tokenizer,
@@ -63,16 +64,10 @@ CPL_NODISCARD cpl_status cpl_encode_option(cpl_encoding *e, cpl_encoded *out,
 CPL_NODISCARD cpl_status cpl_encode_question(cpl_encoding *e, cpl_encoded *out,
                                              const cpl_question *q, int64_t window);
 
-/* What lengths are checked with, before a model is loaded. */
-typedef struct cpl_length_check {
-    cpl_encoding encoding;
-    cpl_eval_runner_advice advice;
-} cpl_length_check;
-
 /* The `check` of request kinds: of options, or of a prompt. */
-CPL_NODISCARD cpl_status cpl_length_check_options(cpl_length_check *c, const cpl_question *q,
+CPL_NODISCARD cpl_status cpl_encode_check_options(cpl_encoding *e, const cpl_question *q,
                                                   int64_t window);
-CPL_NODISCARD cpl_status cpl_length_check_prompt(cpl_length_check *c, const cpl_question *q,
+CPL_NODISCARD cpl_status cpl_encode_check_prompt(cpl_encoding *e, const cpl_question *q,
                                                  int64_t window);
 
 /* ---- runner.c ---- */

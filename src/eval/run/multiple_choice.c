@@ -3,7 +3,7 @@
 
 #include "base/arena.h"
 #include "eval/grade/words.h"
-#include "eval/prompts/questions_internal.h"
+#include "eval/prompts/reading.h"
 #include "eval/run/kinds.h"
 #include "io/json.h"
 
@@ -323,9 +323,9 @@ const cpl_request_kind cpl_request_multiple_choice = {
     .has_metric   = has_metric,
     .reports      = reports,
     .check_metric = check_metric,
-    .build        = cpl_prompt_make_options,
+    .build        = cpl_prompt_builder_options,
     .add_to_sum   = cpl_question_sum_options,
-    .check        = cpl_length_check_options,
+    .check        = cpl_encode_check_options,
     .count        = count_requests,
     .block_end    = block_end,
     .run          = run_block,

@@ -119,7 +119,7 @@ typedef struct cpl_metric_key {
 struct cpl_prompt_spec;
 struct cpl_prompt_builder;
 struct cpl_question;
-struct cpl_length_check;
+struct cpl_encoding;
 struct cpl_eval_runner_work;
 
 /* All that the engine knows of a kind. Its functions are called by the room named above them. */
@@ -146,15 +146,14 @@ struct cpl_request_kind {
                                const json_t *node);
 
     /* ---- eval/prompts ---- */
-    /* Makes the request of a row; `before` stands before its context. */
-    cpl_status (*build)(struct cpl_question *q, cpl_pool *pool, struct cpl_prompt_builder *m,
-                        const char *before, bool described);
+    /* Makes the request of a row. */
+    cpl_status (*build)(struct cpl_question *q, struct cpl_prompt_builder *m);
     /* Adds it to the hash of the question. */
     void (*add_to_sum)(SHA256_CTX *sum, const struct cpl_question *q);
 
     /* ---- eval/run ---- */
     /* Checks that it fits into a window, before a model is loaded. */
-    cpl_status (*check)(struct cpl_length_check *c, const struct cpl_question *q, int64_t window);
+    cpl_status (*check)(struct cpl_encoding *e, const struct cpl_question *q, int64_t window);
     int64_t (*count)(const struct cpl_question *q); /* for progress */
     /* Sets `last` to the end of the block that begins at `first`. */
     cpl_status (*block_end)(struct cpl_eval_runner_work *w, int64_t first, int64_t *last);
