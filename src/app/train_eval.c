@@ -5,24 +5,19 @@
 
 #include "base/arena.h"
 #include "eval/evaluation.h"
-
-static cpl_status select_tasks(cpl_train_eval *t, const cpl_settings *s)
-{
-    const cpl_selection_options options = {.words   = (const char *const *)s->eval.tasks.at,
-                                           .n_words = s->eval.tasks.count};
-    CPL_TRY(cpl_selection_init(&t->selection));
-    return cpl_selection_add(&t->selection, &options);
-}
+#include "io/json.h"
 
 cpl_status cpl_train_eval_open(cpl_train_eval *t, const cpl_settings *s, const cpl_log *log)
 {
-    cpl_status status             = CPL_OK;
-    const int64_t limit           = s->eval.tasks_limit;
-    cpl_questions_options options = {.limit      = limit ? limit : CPL_UNSET,
-                                     .shots      = CPL_UNSET,
-                                     .max_tokens = CPL_UNSET,
-                                     .of_run     = true,
-                                     .log        = log};
+    cpl_status status                 = CPL_OK;
+    const int64_t limit               = s->eval.tasks_limit;
+    cpl_questions_options options     = {.limit      = limit ? limit : CPL_UNSET,
+                                         .shots      = CPL_UNSET,
+                                         .max_tokens = CPL_UNSET,
+                                         .of_run     = true,
+                                         .log        = log};
+    const cpl_selection_options tasks = {.words   = (const char *const *)s->eval.tasks.at,
+                                         .n_words = s->eval.tasks.count};
     memset(t, 0, sizeof *t);
     if (s->eval.tasks.count == 0) return CPL_OK;
     if (!s->data.tokenizer)
@@ -36,7 +31,8 @@ cpl_status cpl_train_eval_open(cpl_train_eval *t, const cpl_settings *s, const c
     options.data = t->data;
     options.own  = t->own;
     CPL_TRY_DONE(cpl_tokenizer_load(&t->tokenizer, s->data.tokenizer));
-    CPL_TRY_DONE(select_tasks(t, s));
+    CPL_TRY_DONE(cpl_selection_init(&t->selection));
+    CPL_TRY_DONE(cpl_selection_add(&t->selection, &tasks));
     status = cpl_evaluation_open(&t->evaluation, &t->selection, &options, s->model.max_positions,
                                  t->tokenizer);
 done:
@@ -60,19 +56,6 @@ int64_t cpl_train_eval_window(const cpl_train_eval *t)
     return t->evaluation.window;
 }
 
-static json_t *figures_of(const cpl_evaluation *e)
-{
-    json_t *figures = json_object();
-    for (int64_t i = 0; i < e->count; i++) {
-        json_t *metrics = json_object_get(e->at[i].result, "metrics");
-        if (metrics && json_object_set(figures, e->at[i].what->key, metrics) != 0) {
-            json_decref(figures);
-            return NULL;
-        }
-    }
-    return figures;
-}
-
 cpl_status cpl_train_eval_run(cpl_train_eval *t, cpl_model *model, json_t **figures)
 {
     const cpl_lm_batch_settings how  = {.window = t->evaluation.window};
@@ -84,8 +67,17 @@ cpl_status cpl_train_eval_run(cpl_train_eval *t, cpl_model *model, json_t **figu
                                     .window    = model->config.max_positions,
                                     .eos       = cpl_tokenizer_eos(t->tokenizer)};
     CPL_TRY(cpl_evaluation_run(&t->evaluation, &runner, NULL, false, &watch));
-    *figures = figures_of(&t->evaluation);
-    return *figures ? CPL_OK : CPL_ERR_MEMORY;
+    *figures    = json_object();
+    bool failed = !*figures;
+    for (int64_t i = 0; i < t->evaluation.count; i++) {
+        const cpl_task_evaluation *one = &t->evaluation.at[i];
+        json_t *metrics                = json_object_get(one->result, "metrics");
+        if (metrics) cpl_json_put(&failed, *figures, one->what->key, json_incref(metrics));
+    }
+    if (!failed) return CPL_OK;
+    json_decref(*figures);
+    *figures = NULL;
+    return CPL_ERR_MEMORY;
 }
 
 void cpl_train_eval_words(cpl_text *out, const cpl_train_eval *t)

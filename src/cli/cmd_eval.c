@@ -6,9 +6,7 @@
 #include "app/provenance.h"
 #include "base/arena.h"
 #include "cli/configure.h"
-#include "cli/eval_flags.h"
-#include "cli/eval_list.h"
-#include "cli/eval_text.h"
+#include "cli/eval_forms.h"
 #include "cli/output_paths.h"
 #include "cli/terminal/eval_progress.h"
 #include "cli/terminal/output.h"
@@ -86,44 +84,33 @@ static cpl_status open_evaluation(work *w)
 
 /* ---- what tells this evaluation from others ---- */
 
-static cpl_status add(json_t *object, const char *name, json_t *value)
-{
-    return value && json_object_set_new(object, name, value) == 0 ? CPL_OK : CPL_ERR_MEMORY;
-}
-
-static cpl_status add_wish(json_t *object, const char *name, int64_t value)
-{
-    return value == CPL_UNSET ? CPL_OK : add(object, name, json_integer(value));
-}
-
-static json_t *keys_json(const cpl_selection *s)
-{
-    json_t *keys = json_array();
-    for (int64_t i = 0; i < s->count; i++)
-        if (json_array_append_new(keys, json_pack("[s,s]", s->at[i].key, s->at[i].profile->name)) !=
-            0) {
-            json_decref(keys);
-            return NULL;
-        }
-    return keys;
-}
-
 static cpl_status describe(work *w)
 {
     const cpl_questions_options *options = &w->evaluation.options;
-    const bool bf16                      = w->examinee.be.compute == CPL_BF16;
-    w->settings                          = json_object();
-    if (!w->settings) return CPL_ERR_MEMORY;
-    CPL_TRY(cpl_eval_model_describe(&w->examinee, w->settings));
-    CPL_TRY(add(w->settings, "dtype", json_string(bf16 ? "bfloat16" : "float32")));
-    CPL_TRY(add(w->settings, "data", cpl_json_words(w->data)));
-    CPL_TRY(add(w->settings, "tasks", keys_json(&w->selection)));
-    CPL_TRY(add(w->settings, "offset", json_integer(options->offset)));
-    CPL_TRY(add_wish(w->settings, "limit", options->limit));
-    CPL_TRY(add_wish(w->settings, "num_fewshot", options->shots));
-    CPL_TRY(add_wish(w->settings, "max_gen_toks", options->max_tokens));
-    CPL_TRY(add(w->settings, "samples", json_boolean(cpl_flag_on(w->args, "--samples"))));
-    return add(w->settings, "max_length", json_integer(cpl_eval_model_window(&w->examinee)));
+    const cpl_selection *tasks           = &w->selection;
+    const struct {
+        const char *name;
+        int64_t value;
+    } wishes[]      = {{"limit", options->limit},
+                       {"num_fewshot", options->shots},
+                       {"max_gen_toks", options->max_tokens}};
+    const bool bf16 = w->examinee.be.compute == CPL_BF16;
+    bool failed     = false;
+    json_t *s = w->settings = json_object();
+    CPL_TRY(cpl_eval_model_describe(&w->examinee, s));
+    cpl_json_put(&failed, s, "dtype", json_string(bf16 ? "bfloat16" : "float32"));
+    cpl_json_put(&failed, s, "data", cpl_json_words(w->data));
+    json_t *keys = cpl_json_open(&failed, s, "tasks", json_array());
+    for (int64_t i = 0; i < tasks->count; i++)
+        cpl_json_add(&failed, keys,
+                     json_pack("[s,s]", tasks->at[i].key, tasks->at[i].profile->name));
+    cpl_json_put(&failed, s, "offset", json_integer(options->offset));
+    for (int i = 0; i < 3; i++)
+        if (wishes[i].value != CPL_UNSET)
+            cpl_json_put(&failed, s, wishes[i].name, json_integer(wishes[i].value));
+    cpl_json_put(&failed, s, "samples", json_boolean(cpl_flag_on(w->args, "--samples")));
+    cpl_json_put(&failed, s, "max_length", json_integer(cpl_eval_model_window(&w->examinee)));
+    return failed ? CPL_ERR_MEMORY : CPL_OK;
 }
 
 /* ---- where results go ---- */
@@ -235,11 +222,20 @@ static cpl_status settle_data(work *w, bool question_schemas)
     return given || !question_schemas ? CPL_OK : cpl_eval_data_dir_check(w->own, "--data");
 }
 
+/* Before the model is run: --json and --html can be written, and hold no results yet or may be
+ * replaced (--overwrite). */
+static cpl_status check_outputs(const cpl_arguments *args)
+{
+    CPL_TRY(cpl_output_paths_keep(args, cpl_flag_text(args, "--task-file")));
+    CPL_TRY(cpl_output_paths_keep(args, cpl_flag_text(args, "--tokenizer")));
+    return cpl_output_paths_check(args, "results sources");
+}
+
 static cpl_status work_off(work *w)
 {
     cpl_eval_mode form;
     CPL_TRY(cpl_eval_mode_of(&form, w->args));
-    CPL_TRY(cpl_eval_flags_check_results(w->args));
+    CPL_TRY(check_outputs(w->args));
     if (form == CPL_EVAL_MODE_TEXT) return cpl_eval_text(w->args, &w->configuration, &w->log);
     CPL_TRY(settle_data(w, form == CPL_EVAL_MODE_TASKS));
     CPL_TRY(select_tasks(w));
@@ -289,7 +285,16 @@ static const cpl_flag flags[] = {
     CPL_FLAG("--max-gen-toks", INT, "N",
              "Generate at most this many tokens, instead of the task's limit.", .low = 1,
              .high = 1e6, .unit = "tokens"),
-    CPL_FLAG_ROWS_PERPLEXED,
+    CPL_FLAG("--text", FILE, "FILE",
+             "Perplexity and bits per byte of this text, and of those named after the flags; "
+             "files, folders and patterns as in data.train (--set data.*)."),
+    CPL_FLAG("--window", INT, "N",
+             "Tokens per window of --text; default: 1024, or the model's context if shorter.",
+             .low = 1, .high = 1e7, .unit = "tokens"),
+    CPL_FLAG("--stride", INT, "N",
+             "Tokens of --text by which the window advances; each token is predicted once, "
+             "from the tokens before it in the window; default: whole windows.",
+             .low = 1, .high = 1e7, .unit = "tokens"),
     CPL_FLAG("--tokenizer", FILE, "T.json",
              "The tokenizer; default: the model's own tokenizer.json."),
     CPL_FLAG("--json", FILE, "FILE",
@@ -333,6 +338,8 @@ const cpl_verb cpl_verb_eval = {
     .most     = -1,
     .flags    = flags,
     .n_flags  = sizeof flags / sizeof *flags,
-    .settings = "compute.dtype " CPL_SETTINGS_PERPLEXED,
+    .settings = "compute.dtype data.bad data.text_field data.id_field data.source_field data.strip "
+                "data.split data.separator data.special_as_text data.max_line_bytes "
+                "data.zstd_window_log",
     .run      = run,
 };

@@ -1,9 +1,7 @@
-/* eval_flags.c - see eval_flags.h */
-#include "cli/eval_flags.h"
+/* eval_flags.c - see eval_forms.h: which form of couplet eval is wanted, and what does not go with it */
+#include "cli/eval_forms.h"
 
 #include <string.h>
-
-#include "cli/output_paths.h"
 
 enum {
     TASKS = 1 << CPL_EVAL_MODE_TASKS,
@@ -15,29 +13,18 @@ static const char *const names[] = {"--tasks", "--text", "--list"}; /* by form *
 
 /* Flags that not every form takes. */
 static const struct rule {
-    const char *flag;
     unsigned forms;
+    const char *flags[12]; /* up to one that is NULL */
 } rules[] = {
-    {"--task-file", TASKS | LIST},
-    {"--data", TASKS | LIST},
-    {"--profile", TASKS},
-    {"--variant", TASKS},
-    {"--limit", TASKS},
-    {"--offset", TASKS},
-    {"--num-fewshot", TASKS},
-    {"--max-gen-toks", TASKS},
-    {"--samples", TASKS},
-    {"--skip-bad", TASKS},
-    {"--html", TASKS},
-    {"--series", TASKS},
-    {"--window", TEXT},
-    {"--stride", TEXT},
-    {"--tokenizer", TASKS | TEXT},
-    {"--json", TASKS | TEXT},
-    {"--overwrite", TASKS | TEXT},
-    {"--threads", TASKS | TEXT},
-    {"--set", TASKS | TEXT},
+    {TASKS | LIST, {"--task-file", "--data"}},
+    {TASKS,
+     {"--profile", "--variant", "--limit", "--offset", "--num-fewshot", "--max-gen-toks",
+      "--samples", "--skip-bad", "--html", "--series"}},
+    {TEXT, {"--window", "--stride"}},
+    {TASKS | TEXT, {"--tokenizer", "--json", "--overwrite", "--threads", "--set"}},
 };
+
+enum { N_RULES = sizeof rules / sizeof *rules };
 
 static cpl_status find_form(cpl_eval_mode *form, const cpl_arguments *args)
 {
@@ -57,13 +44,13 @@ static cpl_status find_form(cpl_eval_mode *form, const cpl_arguments *args)
 
 static cpl_status check_flags(const cpl_arguments *args, cpl_eval_mode form)
 {
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        const struct rule *r = &rules[i];
-        if (!cpl_flag_given(args, r->flag) || r->forms & (1u << form)) continue;
-        return CPL_FAIL(CPL_ERR_USAGE, "eval %s has no use for %s, which goes with %s", names[form],
-                        r->flag,
-                        names[r->forms & TASKS ? CPL_EVAL_MODE_TASKS : CPL_EVAL_MODE_TEXT]);
-    }
+    for (size_t i = 0; i < N_RULES; i++)
+        for (const char *const *flag = rules[i].flags; *flag; flag++) {
+            if (!cpl_flag_given(args, *flag) || rules[i].forms & (1u << form)) continue;
+            return CPL_FAIL(
+                CPL_ERR_USAGE, "eval %s has no use for %s, which goes with %s", names[form], *flag,
+                names[rules[i].forms & TASKS ? CPL_EVAL_MODE_TASKS : CPL_EVAL_MODE_TEXT]);
+        }
     for (int i = 0; form == CPL_EVAL_MODE_TASKS && i < args->n_sets; i++)
         if (strncmp(args->sets[i], "data.", 5) == 0)
             return CPL_FAIL(CPL_ERR_USAGE,
@@ -94,13 +81,4 @@ cpl_status cpl_eval_mode_of(cpl_eval_mode *form, const cpl_arguments *args)
     CPL_TRY(find_form(form, args));
     CPL_TRY(check_flags(args, *form));
     return check_words(args, *form);
-}
-
-/* ---- results ---- */
-
-cpl_status cpl_eval_flags_check_results(const cpl_arguments *args)
-{
-    CPL_TRY(cpl_output_paths_keep(args, cpl_flag_text(args, "--task-file")));
-    CPL_TRY(cpl_output_paths_keep(args, cpl_flag_text(args, "--tokenizer")));
-    return cpl_output_paths_check(args, "results sources");
 }

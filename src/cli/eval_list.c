@@ -1,5 +1,5 @@
-/* eval_list.c - see eval_list.h */
-#include "cli/eval_list.h"
+/* eval_list.c - see eval_forms.h: `couplet eval --list`, and the names that completion offers */
+#include "cli/eval_forms.h"
 
 #include <stdio.h>
 #include <string.h>

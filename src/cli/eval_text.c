@@ -1,5 +1,5 @@
-/* eval_text.c - see eval_text.h */
-#include "cli/eval_text.h"
+/* eval_text.c - see eval_forms.h: `couplet eval --text`: how well a model predicts a text */
+#include "cli/eval_forms.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -32,9 +32,9 @@ static cpl_status fill(cpl_grid *g, cpl_pool *pool, const cpl_perplexity *p)
         cpl_grid_set(g, i, DOCUMENTS, cpl_pool_printf(pool, "%lld", (long long)r->documents));
         cpl_grid_set(g, i, TOKENS, cpl_pool_printf(pool, "%lld", (long long)r->tokens));
         cpl_grid_set(g, i, BYTES, cpl_pool_printf(pool, "%lld", (long long)r->bytes));
-        cpl_grid_set(g, i, NATS, cpl_pool_printf(pool, "%.4f", cpl_perplexity_per_token(r)));
-        cpl_grid_set(g, i, PERPLEXITY, cpl_pool_printf(pool, "%.4g", cpl_perplexity_value(r)));
-        cpl_grid_set(g, i, BITS, cpl_pool_printf(pool, "%.4f", cpl_perplexity_bits(r)));
+        cpl_grid_set(g, i, NATS, cpl_pool_printf(pool, "%.4f", r->per_token));
+        cpl_grid_set(g, i, PERPLEXITY, cpl_pool_printf(pool, "%.4g", r->value));
+        cpl_grid_set(g, i, BITS, cpl_pool_printf(pool, "%.4f", r->bits));
     }
     return cpl_pool_status(pool);
 }
@@ -52,7 +52,8 @@ static cpl_status print_table(const cpl_perplexity *p)
     if (status == CPL_OK) {
         fputs(text.bytes, stdout);
         printf("windows of %lld tokens", (long long)p->losses.window);
-        if (p->stride < p->losses.window) printf(", %lld new ones each", (long long)p->stride);
+        if (p->losses.stride < p->losses.window)
+            printf(", %lld new ones each", (long long)p->losses.stride);
         printf("\n");
     }
     cpl_text_free(&text);
@@ -113,7 +114,9 @@ cpl_status cpl_eval_text(const cpl_arguments *args, const cpl_configuration *c, 
     for (int i = 1; i < args->n_words; i++) inputs[i] = args->words[i];
     cpl_status status = keep_inputs(args, inputs);
     if (status == CPL_OK)
-        status = cpl_perplexity_of(&p, args->words[0], inputs, args->n_words, &reader, &texts, log);
+        status = cpl_document_losses_of(&p.losses, args->words[0], inputs, args->n_words, &reader,
+                                        &texts, log);
+    if (status == CPL_OK) status = cpl_perplexity_add_up(&p);
     if (status == CPL_OK) status = show(&p, args);
     cpl_perplexity_free(&p);
     cpl_free(inputs);

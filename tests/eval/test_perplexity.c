@@ -61,13 +61,13 @@ static void as_each_window_by_itself(void **state)
     const char *folder = reader_folder(&config, 3), *text = reader_text(6);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         bench b;
-        cpl_perplexity p;
+        cpl_perplexity p = {0};
         cpl_lm_batch batch;
         const int64_t window = sizes[i][0], stride = sizes[i][1];
         open_bench(&b, folder, text, window, stride);
-        assert_ok(cpl_perplexity_measure(&p, &b.reader, &b.texts));
+        assert_ok(cpl_document_losses_measure(&p.losses, &b.reader, &b.texts));
         assert_int_equal(p.losses.window, window);
-        assert_int_equal(p.stride, stride);
+        assert_int_equal(p.losses.stride, stride);
         assert_ok(
             cpl_lm_batch_init(&batch, &b.reader.model, &(cpl_lm_batch_settings){.window = window}));
         for (int64_t d = 0; d < b.texts.n_documents; d++) {
@@ -122,9 +122,10 @@ static void sums_by_source(void **state)
     cpl_model_settings config  = reader_config();
     const cpl_reader_options o = {.window = 16, .stride = 5, .n_threads = 1};
     cpl_texts_options options  = cpl_texts_defaults();
-    cpl_perplexity p;
+    cpl_perplexity p           = {0};
     const char *folder = reader_folder(&config, 5), *text = reader_text(7);
-    assert_ok(cpl_perplexity_of(&p, folder, &text, 1, &o, &options, NULL));
+    assert_ok(cpl_document_losses_of(&p.losses, folder, &text, 1, &o, &options, NULL));
+    assert_ok(cpl_perplexity_add_up(&p));
     assert_int_equal(p.n_rows, 3);
     assert_string_equal(p.rows[0].source, "one");
     assert_string_equal(p.rows[1].source, "two");
@@ -145,9 +146,9 @@ static void sums_by_source(void **state)
         assert_int_equal(row->tokens, tokens[r]);
         assert_int_equal(row->bytes, bytes[r]);
         assert_near(row->nll, nll[r], 1e-9);
-        assert_near(cpl_perplexity_per_token(row), nll[r] / tokens[r], 1e-12);
-        assert_near(cpl_perplexity_value(row), exp(nll[r] / tokens[r]), 1e-6);
-        assert_near(cpl_perplexity_bits(row), nll[r] / log(2) / bytes[r], 1e-12);
+        assert_near(row->per_token, nll[r] / tokens[r], 1e-12);
+        assert_near(row->value, exp(nll[r] / tokens[r]), 1e-6);
+        assert_near(row->bits, nll[r] / log(2) / bytes[r], 1e-12);
     }
     json_t *json = cpl_perplexity_json(&p);
     const char *source;
@@ -159,7 +160,7 @@ static void sums_by_source(void **state)
                      0);
     assert_int_equal(stride, 5);
     assert_string_equal(source, "one");
-    assert_near(perplexity, cpl_perplexity_value(&p.rows[0]), 1e-9);
+    assert_near(perplexity, p.rows[0].value, 1e-9);
     json_decref(json);
     cpl_perplexity_free(&p);
 }
@@ -182,12 +183,13 @@ static void no_memory(void **state)
     (void)state;
     cpl_model_settings config = reader_config();
     bench b;
-    cpl_perplexity p;
+    cpl_perplexity p = {0};
     open_bench(&b, reader_folder(&config, 5), reader_text(2), 16, 4);
     assert_ok(cpl_reader_load(&b.reader));
     for (int64_t nth = 1;; nth++) {
         cpl_alloc_fail_at(nth);
-        const cpl_status status = cpl_perplexity_measure(&p, &b.reader, &b.texts);
+        cpl_status status = cpl_document_losses_measure(&p.losses, &b.reader, &b.texts);
+        if (status == CPL_OK) status = cpl_perplexity_add_up(&p);
         cpl_alloc_fail_at(0);
         if (status == CPL_OK) {
             assert_true(nth > 8);
@@ -195,6 +197,7 @@ static void no_memory(void **state)
         }
         assert_int_equal(status, CPL_ERR_MEMORY);
         assert_null(p.rows);
+        cpl_perplexity_free(&p);
     }
     cpl_perplexity_free(&p);
     close_bench(&b);
