@@ -179,28 +179,31 @@ static int64_t count_asked(const cpl_selection *selection)
     return n;
 }
 
-static cpl_status refuse_nothing(const cpl_task_evaluation *one, const cpl_questions *q,
+static cpl_status refuse_nothing(const cpl_selected *what, const cpl_questions *q,
                                  const cpl_questions_options *options)
 {
     const char *file = q->files.count ? q->files.at[q->files.count - 1] : options->data;
     if (options->offset > 0)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: there are no questions: %s has no rows behind --offset %lld",
-                        one->what->key, file, (long long)options->offset);
+                        what->key, file, (long long)options->offset);
     return CPL_FAIL(CPL_ERR_INPUT, "%s: there are no questions: %s has no rows that can be used",
-                    one->what->key, file);
+                    what->key, file);
 }
 
-static cpl_status look(cpl_task_evaluation *one, const cpl_questions_options *options,
-                       int64_t window, const cpl_tokenizer *tokenizer, bool alone)
+/* Reads the questions of a task and checks them; `window` is the model's. */
+static cpl_status look(cpl_evaluation *e, cpl_task_evaluation *one, int64_t window,
+                       const cpl_tokenizer *tokenizer, bool alone)
 {
     cpl_questions q = {0};
-    CPL_TRY(cpl_questions_read(&q, one->what->task, one->what->profile, options));
+    CPL_TRY(cpl_questions_read(&q, one->what->task, one->what->profile, &e->options));
+    const int64_t own = cpl_eval_runner_window(q.question, q.count, window);
+    cpl_status status = q.count
+                            ? check_questions(one->what, &q, &e->options, window, tokenizer, alone)
+                            : refuse_nothing(one->what, &q, &e->options);
     one->n            = q.count;
-    one->skipped      = q.skipped;
-    one->window       = cpl_eval_runner_window(q.question, q.count, window);
-    cpl_status status = q.count ? check_questions(one->what, &q, options, window, tokenizer, alone)
-                                : refuse_nothing(one, &q, options);
+    e->n_questions += q.count;
+    if (own > e->window) e->window = own;
     cpl_questions_free(&q);
     return status;
 }
@@ -251,10 +254,7 @@ cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection
     const bool alone = count_asked(selection) == 1;
     for (int64_t i = 0; i < e->count && status == CPL_OK; i++) {
         e->at[i].what = &selection->at[i];
-        if (!is_asked(e->at[i].what)) continue;
-        status = look(&e->at[i], options, window, tokenizer, alone);
-        e->n_questions += e->at[i].n;
-        if (e->at[i].window > e->window) e->window = e->at[i].window;
+        if (is_asked(e->at[i].what)) status = look(e, &e->at[i], window, tokenizer, alone);
     }
     e->options.log = NULL; /* bad rows were logged before */
     if (status != CPL_OK) cpl_evaluation_close(e);

@@ -19,10 +19,8 @@
 /* A task under a profile. */
 typedef struct cpl_task_evaluation {
     const cpl_selected *what;
-    int64_t n;       /* questions */
-    int64_t skipped; /* bad rows */
-    int64_t window;  /* tokens that its questions may have, with the model's window */
-    json_t *result;  /* of docs/formats.md; NULL: not evaluated yet */
+    int64_t n;      /* questions */
+    json_t *result; /* of docs/formats.md; NULL: not evaluated yet */
 } cpl_task_evaluation;
 
 typedef struct cpl_evaluation {
@@ -31,7 +29,7 @@ typedef struct cpl_evaluation {
     cpl_task_evaluation *at;        /* (count) those of the selection, in its order */
     int64_t count;
     int64_t n_questions; /* of all */
-    int64_t window;      /* the largest */
+    int64_t window;      /* tokens that the longest of them may have, with the model's window */
 } cpl_evaluation;
 
 /* Reads all questions once, so that whatever is wrong with them is said before a model is loaded;

@@ -116,6 +116,7 @@ static cpl_status add_question(cpl_reading *r, const cpl_prompt_input *input,
     const char *text = json_string_value(json_array_get(before, (size_t)variant));
     CPL_TRY(next_question(&question, r));
     question->id   = id_of(r, row, variant);
+    question->read = r->q->count;
     bool described = r->shots[variant] >= 0 && input->spec->prompt == CPL_PROMPT_NONE;
     CPL_TRY(cpl_prompt_builder_question(question, &store->pool, input, text, described));
     question->form = &store->forms[input->spec - r->resolved->specs];
@@ -178,28 +179,9 @@ done:
 /* Subject after subject; those of one stay in their order. */
 static int by_subject(const void *a, const void *b)
 {
-    const cpl_question *x = *(cpl_question *const *)a, *y = *(cpl_question *const *)b;
+    const cpl_question *x = a, *y = b;
     int order = x->subject && y->subject ? strcmp(x->subject, y->subject) : 0;
-    return order ? order : (x > y) - (x < y);
-}
-
-static cpl_status sort_questions(cpl_questions *q)
-{
-    struct cpl_questions_store *store = q->store;
-    if (!q->count || !store->question[0].subject) return CPL_OK;
-    cpl_question **order = cpl_alloc((size_t)q->count * sizeof(cpl_question *));
-    cpl_question *sorted = cpl_alloc((size_t)q->count * sizeof *sorted);
-    if (order && sorted) {
-        for (int64_t i = 0; i < q->count; i++) order[i] = &store->question[i];
-        qsort(order, (size_t)q->count, sizeof *order, by_subject);
-        for (int64_t i = 0; i < q->count; i++) sorted[i] = *order[i];
-        cpl_free(store->question);
-        store->question = sorted;
-    }
-    cpl_free(order);
-    if (order && sorted) return CPL_OK;
-    cpl_free(sorted);
-    return CPL_ERR_MEMORY;
+    return order ? order : (x->read > y->read) - (x->read < y->read);
 }
 
 cpl_status cpl_questions_read(cpl_questions *q, const cpl_task *task, const cpl_profile *profile,
@@ -209,14 +191,14 @@ cpl_status cpl_questions_read(cpl_questions *q, const cpl_task *task, const cpl_
     cpl_status status = start(&r, q, task, profile, options);
     if (status == CPL_OK) status = cpl_reading_fewshot(&r);
     if (status == CPL_OK) status = read_rows(&r);
-    if (status == CPL_OK) status = sort_questions(q);
     if (status == CPL_OK) status = cpl_pool_status(&q->store->pool);
     if (status != CPL_OK) {
         cpl_questions_free(q);
         return status;
     }
     q->question = q->store->question;
-    q->files    = (cpl_string_list){(const char *const *)q->store->files.at, q->store->files.count};
+    if (q->count) qsort(q->question, (size_t)q->count, sizeof *q->question, by_subject);
+    q->files = (cpl_string_list){(const char *const *)q->store->files.at, q->store->files.count};
     return CPL_OK;
 }
 

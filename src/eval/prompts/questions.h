@@ -26,6 +26,7 @@ typedef struct cpl_references {
 typedef struct cpl_question {
     const char *id;      /* "12", "subject/12", "subject/12#3" */
     const char *subject; /* NULL: the task has none */
+    int64_t read;        /* its place among the questions as their rows are read */
     const cpl_request_spec *form;
     /* multiple_choice */
     cpl_option *options; /* (n_options), two at least; one if only losses are reported */

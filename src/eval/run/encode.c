@@ -6,9 +6,10 @@
 #include "base/arena.h"
 #include "eval/grade/words.h"
 
-cpl_status cpl_encode_open(cpl_encoding *e, const cpl_tokenizer *tokenizer, int64_t eos)
+cpl_status cpl_encode_open(cpl_encoding *e, const cpl_tokenizer *tokenizer, int64_t eos,
+                           int64_t window)
 {
-    *e = (cpl_encoding){.eos = eos};
+    *e = (cpl_encoding){.eos = eos, .window = window};
     return cpl_encoder_init(&e->encoder, tokenizer, false);
 }
 
@@ -162,15 +163,16 @@ static cpl_status leaves_room(const cpl_encoding *e, const cpl_request_spec *for
 }
 
 cpl_status cpl_encode_option(cpl_encoding *e, cpl_encoded *out, const cpl_request_spec *form,
-                             int64_t window, const cpl_option *option)
+                             const cpl_option *option)
 {
+    const int64_t window = cpl_eval_runner_window_of(form, e->window);
     CPL_TRY(cpl_encode_pair(e, out, option->context, option->continuation, form->joining, window));
     return fits(e, out, form);
 }
 
-cpl_status cpl_encode_question(cpl_encoding *e, cpl_encoded *out, const cpl_question *q,
-                               int64_t window)
+cpl_status cpl_encode_question(cpl_encoding *e, cpl_encoded *out, const cpl_question *q)
 {
+    const int64_t window = cpl_eval_runner_window_of(q->form, e->window);
     CPL_TRY(leaves_room(e, q->form, window));
     CPL_TRY(cpl_encode_prompt(e, out, q->prompt, window - q->form->max_gen_toks));
     return fits(e, out, q->form);
@@ -178,28 +180,29 @@ cpl_status cpl_encode_question(cpl_encoding *e, cpl_encoded *out, const cpl_ques
 
 /* A token has a byte at least: what has no more bytes than the window has tokens fits. Others are
  * encoded. */
-cpl_status cpl_encode_check_options(cpl_encoding *e, const cpl_question *q, int64_t window)
+cpl_status cpl_encode_check_options(cpl_encoding *e, const cpl_question *q)
 {
+    const int64_t window = cpl_eval_runner_window_of(q->form, e->window);
     cpl_encoded encoded;
     for (int64_t i = 0; i < q->n_options; i++) {
         const cpl_option *option = &q->options[i];
         size_t bytes             = strlen(option->continuation);
         if (q->form->stop_beyond) bytes += strlen(option->context);
         e->ids.count = 0;
-        if (bytes > (size_t)window)
-            CPL_TRY(cpl_encode_option(e, &encoded, q->form, window, option));
+        if (bytes > (size_t)window) CPL_TRY(cpl_encode_option(e, &encoded, q->form, option));
     }
     return CPL_OK;
 }
 
-cpl_status cpl_encode_check_prompt(cpl_encoding *e, const cpl_question *q, int64_t window)
+cpl_status cpl_encode_check_prompt(cpl_encoding *e, const cpl_question *q)
 {
+    const int64_t window = cpl_eval_runner_window_of(q->form, e->window);
     cpl_encoded encoded;
     CPL_TRY(leaves_room(e, q->form, window));
     e->ids.count = 0;
     if (!q->form->stop_beyond || strlen(q->prompt) <= (size_t)(window - q->form->max_gen_toks))
         return CPL_OK;
-    return cpl_encode_question(e, &encoded, q, window);
+    return cpl_encode_question(e, &encoded, q);
 }
 
 cpl_status cpl_eval_runner_check(const cpl_question *questions, int64_t n, int64_t window,
@@ -207,13 +210,12 @@ cpl_status cpl_eval_runner_check(const cpl_question *questions, int64_t n, int64
                                  const cpl_eval_runner_advice *advice)
 {
     cpl_encoding e;
-    cpl_status status = cpl_encode_open(&e, tokenizer, 0); /* without one: said later */
+    cpl_status status =
+        cpl_encode_open(&e, tokenizer, 0, window); /* without end of text: said later */
     if (advice) e.advice = *advice;
-    for (int64_t i = 0; status == CPL_OK && i < n; i++) {
-        const cpl_question *q = &questions[i];
-        const int64_t own     = cpl_eval_runner_window_of(q->form, window);
-        status                = cpl_eval_runner_about(q->form->kind->check(&e, q, own), q);
-    }
+    for (int64_t i = 0; status == CPL_OK && i < n; i++)
+        status =
+            cpl_eval_runner_about(questions[i].form->kind->check(&e, &questions[i]), &questions[i]);
     cpl_encode_close(&e);
     return status;
 }

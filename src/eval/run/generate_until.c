@@ -196,10 +196,8 @@ static cpl_status encode_all(block *b)
     w->encoding.ids.count   = 0;
     for (int64_t i = b->first; i < b->last; i++) {
         const cpl_question *q = &w->question[i];
-        const int64_t window  = cpl_eval_runner_window_of(q->form, w->a->window);
-        CPL_ASSERT(window <= w->a->batch->how.window);
         CPL_TRY(cpl_eval_runner_about(
-            cpl_encode_question(&w->encoding, &b->encoded[i - b->first], q, window), q));
+            cpl_encode_question(&w->encoding, &b->encoded[i - b->first], q), q));
     }
     for (int64_t i = 0; i < b->last - b->first; i++)
         b->prompts[i] =

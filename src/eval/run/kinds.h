@@ -25,14 +25,15 @@ typedef struct cpl_encoded {
 /* The ids of texts, one behind the other. */
 typedef struct cpl_encoding {
     cpl_encoder *encoder;
-    int64_t eos; /* -1: none */
+    int64_t eos;    /* -1: none */
+    int64_t window; /* the model's */
     cpl_ids ids;
     cpl_text joined;               /* memory to work in */
     cpl_eval_runner_advice advice; /* of what does not fit */
 } cpl_encoding;
 
 CPL_NODISCARD cpl_status cpl_encode_open(cpl_encoding *e, const cpl_tokenizer *tokenizer,
-                                         int64_t eos);
+                                         int64_t eos, int64_t window);
 void cpl_encode_close(cpl_encoding *e);
 
 /* Appends context and continuation, the last `window` + 1 tokens of them: the last of all is
@@ -55,20 +56,17 @@ int64_t cpl_eval_runner_window_of(const cpl_request_spec *form, int64_t window);
 /* Adds to a failure which question it is about. */
 CPL_NODISCARD cpl_status cpl_eval_runner_about(cpl_status status, const cpl_question *q);
 
-/* Appends the ids of an option, or of a question's prompt; `window` is the question's. CPL_ERR_INPUT:
+/* Appends the ids of an option, or of a question's prompt. CPL_ERR_INPUT:
  * as above, where tokens are cut off and the form does not allow it, and where a prompt has no room
  * beside what is generated. */
 CPL_NODISCARD cpl_status cpl_encode_option(cpl_encoding *e, cpl_encoded *out,
-                                           const cpl_request_spec *form, int64_t window,
-                                           const cpl_option *option);
+                                           const cpl_request_spec *form, const cpl_option *option);
 CPL_NODISCARD cpl_status cpl_encode_question(cpl_encoding *e, cpl_encoded *out,
-                                             const cpl_question *q, int64_t window);
+                                             const cpl_question *q);
 
 /* The `check` of request kinds: of options, or of a prompt. */
-CPL_NODISCARD cpl_status cpl_encode_check_options(cpl_encoding *e, const cpl_question *q,
-                                                  int64_t window);
-CPL_NODISCARD cpl_status cpl_encode_check_prompt(cpl_encoding *e, const cpl_question *q,
-                                                 int64_t window);
+CPL_NODISCARD cpl_status cpl_encode_check_options(cpl_encoding *e, const cpl_question *q);
+CPL_NODISCARD cpl_status cpl_encode_check_prompt(cpl_encoding *e, const cpl_question *q);
 
 /* ---- runner.c ---- */
 

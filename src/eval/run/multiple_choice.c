@@ -166,12 +166,10 @@ static cpl_status make_room(block *b)
 static cpl_status encode_question(block *b, const cpl_question *q)
 {
     cpl_eval_runner_work *w = b->w;
-    const int64_t window    = cpl_eval_runner_window_of(q->form, w->a->window);
-    CPL_ASSERT(window <= w->a->batch->how.window);
     for (int64_t i = 0; i < count_requests(q); i++) {
         cpl_option option = q->options[i % q->n_options];
         if (i >= q->n_options) option.context = q->unconditional;
-        CPL_TRY(cpl_encode_option(&w->encoding, &b->encoded[b->n++], q->form, window, &option));
+        CPL_TRY(cpl_encode_option(&w->encoding, &b->encoded[b->n++], q->form, &option));
     }
     return CPL_OK;
 }

@@ -37,8 +37,9 @@ cpl_status cpl_eval_runner_run(const cpl_eval_runner *a, const cpl_question *que
                                const cpl_eval_runner_callbacks *callbacks)
 {
     cpl_eval_runner_work w = {.a = a, .callbacks = callbacks, .question = questions, .n = n};
-    cpl_status status      = cpl_encode_open(&w.encoding, a->tokenizer, a->eos);
+    cpl_status status      = cpl_encode_open(&w.encoding, a->tokenizer, a->eos, a->window);
     w.of                   = count_all(questions, n);
+    CPL_ASSERT(cpl_eval_runner_window(questions, n, a->window) <= a->batch->how.window);
     for (int64_t first = 0, last; status == CPL_OK && first < n; first = last)
         status = questions[first].form->kind->run(&w, first, &last);
     cpl_encode_close(&w.encoding);
@@ -58,7 +59,7 @@ cpl_status cpl_eval_runner_keep_blocks(const cpl_eval_runner *a, const cpl_quest
                                        int64_t n, bool *answered)
 {
     cpl_eval_runner_work w = {.a = a, .question = questions, .n = n};
-    cpl_status status      = cpl_encode_open(&w.encoding, a->tokenizer, a->eos);
+    cpl_status status      = cpl_encode_open(&w.encoding, a->tokenizer, a->eos, a->window);
     for (int64_t first = 0, last; status == CPL_OK && first < n; first = last) {
         status = questions[first].form->kind->block_end(&w, first, &last);
         if (status == CPL_OK) keep_whole(answered, first, last);

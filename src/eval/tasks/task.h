@@ -153,7 +153,7 @@ struct cpl_request_kind {
 
     /* ---- eval/run ---- */
     /* Checks that it fits into a window, before a model is loaded. */
-    cpl_status (*check)(struct cpl_encoding *e, const struct cpl_question *q, int64_t window);
+    cpl_status (*check)(struct cpl_encoding *e, const struct cpl_question *q);
     int64_t (*count)(const struct cpl_question *q); /* for progress */
     /* Sets `last` to the end of the block that begins at `first`. */
     cpl_status (*block_end)(struct cpl_eval_runner_work *w, int64_t first, int64_t *last);

@@ -17,7 +17,7 @@ static void open_bench(bench *b, int64_t eos)
 {
     memset(b, 0, sizeof *b);
     assert_ok(cpl_tokenizer_load(&b->tokenizer, golden_path("tokenizers/small.json")));
-    assert_ok(cpl_encode_open(&b->encoding, b->tokenizer, eos));
+    assert_ok(cpl_encode_open(&b->encoding, b->tokenizer, eos, 0));
 }
 
 static void close_bench(bench *b)
