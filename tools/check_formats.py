@@ -32,7 +32,7 @@ WRITTEN = [
      "src/eval/totals.c src/eval/evaluation.c src/eval/evaluation_run.c "
      "src/eval/journal.c src/eval/run/eval_model.c", "", [WORD],
      {"file", "opened", "read", "written", "bos_token_id", "eos_token_id", "rank", "generate",
-      "multiple_choice", "generate_until", "exact_match"}),
+      "multiple_choice", "generate_until", "exact_match", "has", "have"}),
 ]
 TABLES = [  # the same of a table behind a line that begins with `name`
     ("state.json", ["src/train/trainer.c", "src/store/checkpoint.c"],

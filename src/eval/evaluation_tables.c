@@ -1,4 +1,4 @@
-/* evaluation_tables.c - see evaluation.h: results as JSON and as tables */
+/* evaluation_tables.c - see evaluation.h: results read and shown as tables */
 #include "eval/evaluation.h"
 
 #include <math.h>
@@ -81,25 +81,6 @@ double cpl_evaluation_average(const cpl_evaluation *e, const char *set)
         n++;
     }
     return n ? sum / (double)n : NAN;
-}
-
-json_t *cpl_evaluation_json(const cpl_evaluation *e, json_t *settings)
-{
-    json_t *results = json_object(), *averages = json_object();
-    bool failed = false;
-    for (int64_t i = 0; i < e->count; i++)
-        if (e->at[i].result)
-            cpl_json_put(&failed, results, e->at[i].what->key, json_incref(e->at[i].result));
-    for (int i = 0; i < CPL_SELECTION_SETS; i++) {
-        const double mean = cpl_evaluation_average(e, cpl_selection_sets[i].set);
-        if (isfinite(mean))
-            cpl_json_put(&failed, averages, cpl_selection_sets[i].word, cpl_json_number(mean));
-    }
-    json_t *all =
-        json_pack("{s:O,s:o,s:o}", "settings", settings, "results", results, "averages", averages);
-    if (!failed) return all;
-    json_decref(all);
-    return NULL;
 }
 
 /* ---- the table of results ---- */
