@@ -1,5 +1,5 @@
-/* shard_file.c - see shard_file.h */
-#include "data/shard_file.h"
+/* shard_file.c - see shards.h */
+#include "data/shards.h"
 
 #include <fcntl.h>
 #include <stdbool.h>

@@ -5,9 +5,6 @@
 
 #include "base/arena.h"
 #include "base/stop.h"
-#include "data/shard_file.h"
-#include "data/shard_rows.h"
-#include "data/shard_whole.h"
 #include "data/shards.h"
 #include "io/file.h"
 #include "io/json.h"

@@ -1,5 +1,5 @@
-/* shard_part.c - see shard_part.h */
-#include "data/shard_part.h"
+/* shard_part.c - one token file being written; see shard_writer.h */
+#include "data/shard_writer.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* shard_rows.c - see shard_rows.h */
-#include "data/shard_rows.h"
+/* shard_rows.c - see shards.h */
+#include "data/shards.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "data/shard_rows.h"
 #include "data/shards.h"
 
 enum { N_CANDIDATES = 5 };
@@ -61,40 +60,22 @@ typedef struct totals {
     int64_t without_rows; /* files */
 } totals;
 
-static cpl_status add_rows(const cpl_shard *file, const int32_t *labels, int64_t count, totals *t)
+static void add_document(void *ctx, int32_t label, int64_t start, int64_t end)
 {
-    cpl_shard_rows rows;
-    bool present = false, more = true;
-    int64_t start = 0, end = 0;
-    cpl_status status = CPL_OK;
-    CPL_TRY(cpl_shard_rows_open(&rows, file->path, file->n_tokens, &present));
-    if (!present) {
-        t->without_rows++;
-        t->tokens[file->label[0]] += file->n_tokens;
-        return CPL_OK;
-    }
-    for (;;) {
-        CPL_TRY_DONE(cpl_shard_rows_next(&rows, &start, &end, &more));
-        if (!more) break;
-        if (labels) CPL_TRY_DONE(cpl_shards_check_documents(file, rows.row, count));
-        int32_t label = labels ? labels[rows.row - 1] : file->label[0];
-        t->documents[label]++;
-        t->tokens[label] += end - start;
-    }
-done:
-    cpl_shard_rows_close(&rows);
-    return status;
+    totals *t = ctx;
+    t->documents[label]++;
+    t->tokens[label] += end - start;
 }
 
 static cpl_status add_file(const cpl_shards *shards, int64_t f, totals *t)
 {
     const cpl_shard *file = &shards->file[f];
-    int32_t *labels       = NULL;
-    int64_t count         = 0;
-    if (file->own_labels.count > 1) CPL_TRY(cpl_shards_document_labels(shards, f, &labels, &count));
-    cpl_status status = add_rows(file, labels, count, t);
-    cpl_free(labels);
-    return status;
+    bool present          = false;
+    CPL_TRY(cpl_shards_documents(shards, f, &present, add_document, t));
+    if (present) return CPL_OK;
+    t->without_rows++;
+    t->tokens[file->label[0]] += file->n_tokens;
+    return CPL_OK;
 }
 
 static void describe_files(const cpl_shards *shards, cpl_text *out)

@@ -1,11 +1,10 @@
-/* shard_whole.c - see shard_whole.h */
-#include "data/shard_whole.h"
+/* shard_whole.c - see shards.h */
+#include "data/shards.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
-#include "data/shard_rows.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/paths.h"

@@ -8,7 +8,6 @@
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "data/shard_part.h"
 #include "io/file.h"
 #include "io/paths.h"
 

@@ -8,7 +8,6 @@
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "data/shard_rows.h"
 #include "io/file.h"
 
 /* ---- reading ---- */
@@ -142,11 +141,10 @@ static cpl_status number_documents(const cpl_shard *file, const cpl_text *sideca
     return CPL_OK;
 }
 
-cpl_status cpl_shards_document_labels(const cpl_shards *shards, int64_t f, int32_t **labels,
-                                      int64_t *count)
+/* Sets a new array of the label number of each document of a file, out of its sidecar. */
+static cpl_status document_labels(const cpl_shard *file, int32_t **labels, int64_t *count)
 {
-    const cpl_shard *file = &shards->file[f];
-    int item_bytes        = file->own_labels.count > 256 ? 2 : 1;
+    int item_bytes = file->own_labels.count > 256 ? 2 : 1;
     char *name = cpl_shard_companion(file->path, item_bytes == 2 ? ".sources.u16" : ".sources.u8");
     cpl_text sidecar  = {0};
     cpl_status status = name ? CPL_OK : CPL_ERR_MEMORY;
@@ -168,11 +166,32 @@ cpl_status cpl_shards_document_labels(const cpl_shards *shards, int64_t f, int32
     return status;
 }
 
-cpl_status cpl_shards_check_documents(const cpl_shard *file, int64_t row, int64_t count)
+cpl_status cpl_shards_documents(const cpl_shards *shards, int64_t f, bool *present,
+                                void (*each)(void *ctx, int32_t label, int64_t start, int64_t end),
+                                void *ctx)
 {
-    if (row <= count) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT, "%s: its metadata has more documents than its sources, %lld",
-                    file->path, (long long)count);
+    const cpl_shard *file = &shards->file[f];
+    cpl_status status     = CPL_OK;
+    cpl_shard_rows rows   = {0};
+    int32_t *labels       = NULL; /* of its documents, where they differ */
+    int64_t count = 0, start = 0, end = 0;
+    bool more = true;
+    *present  = false;
+    if (file->own_labels.count > 1) CPL_TRY(document_labels(file, &labels, &count));
+    CPL_TRY_DONE(cpl_shard_rows_open(&rows, file->path, file->n_tokens, present));
+    while (*present) {
+        CPL_TRY_DONE(cpl_shard_rows_next(&rows, &start, &end, &more));
+        if (!more) break;
+        if (labels && rows.row > count)
+            CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT,
+                                  "%s: its metadata has more documents than its sources, %lld",
+                                  file->path, (long long)count));
+        each(ctx, labels ? labels[rows.row - 1] : file->label[0], start, end);
+    }
+done:
+    cpl_shard_rows_close(&rows);
+    cpl_free(labels);
+    return status;
 }
 
 /* Adds up tokens by label and settles each piece when it is full. */
@@ -192,8 +211,10 @@ static void settle(vote *v)
     memset(v->tokens, 0, (size_t)v->n_labels * sizeof *v->tokens);
 }
 
-static void count_tokens(vote *v, int32_t label, int64_t end)
+static void count_tokens(void *ctx, int32_t label, int64_t start, int64_t end)
 {
+    vote *v = ctx;
+    (void)start; /* where the document before ends */
     while (v->position < end) {
         int64_t edge = (v->position / v->piece_tokens + 1) * v->piece_tokens;
         int64_t stop = end < edge ? end : edge;
@@ -201,29 +222,6 @@ static void count_tokens(vote *v, int32_t label, int64_t end)
         v->position = stop;
         if (stop == edge) settle(v);
     }
-}
-
-static cpl_status vote_by_rows(const cpl_shard *file, const int32_t *labels, int64_t count, vote *v)
-{
-    cpl_status status = CPL_OK;
-    cpl_shard_rows rows;
-    bool present = false, more = true;
-    int64_t start = 0, end = 0;
-    CPL_TRY(cpl_shard_rows_open(&rows, file->path, file->n_tokens, &present));
-    if (!present)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: it has several sources, and without its .csv.gz nobody knows where "
-                        "its documents end",
-                        file->path);
-    for (;;) {
-        CPL_TRY_DONE(cpl_shard_rows_next(&rows, &start, &end, &more));
-        if (!more) break;
-        CPL_TRY_DONE(cpl_shards_check_documents(file, rows.row, count));
-        count_tokens(v, labels[rows.row - 1], end);
-    }
-done:
-    cpl_shard_rows_close(&rows);
-    return status;
 }
 
 cpl_status cpl_shards_piece_labels(const cpl_shards *shards, int64_t file, int64_t piece_tokens,
@@ -235,18 +233,18 @@ cpl_status cpl_shards_piece_labels(const cpl_shards *shards, int64_t file, int64
         for (int64_t k = 0; k < n_pieces; k++) label[k] = f->label[0];
         return CPL_OK;
     }
-    int32_t *documents = NULL;
-    int64_t count      = 0;
-    vote v             = {NULL, shards->labels.count, piece_tokens, 0, n_pieces, label};
-    CPL_TRY(cpl_shards_document_labels(shards, file, &documents, &count));
-    v.tokens          = cpl_alloc((size_t)v.n_labels * sizeof *v.tokens);
-    cpl_status status = v.tokens ? CPL_OK : CPL_ERR_MEMORY;
-    if (status == CPL_OK) {
-        memset(v.tokens, 0, (size_t)v.n_labels * sizeof *v.tokens);
-        status = vote_by_rows(f, documents, count, &v);
-    }
+    bool present = false;
+    vote v       = {NULL, shards->labels.count, piece_tokens, 0, n_pieces, label};
+    v.tokens     = cpl_alloc((size_t)v.n_labels * sizeof *v.tokens);
+    if (!v.tokens) return CPL_ERR_MEMORY;
+    memset(v.tokens, 0, (size_t)v.n_labels * sizeof *v.tokens);
+    cpl_status status = cpl_shards_documents(shards, file, &present, count_tokens, &v);
+    if (status == CPL_OK && !present)
+        status = CPL_FAIL(CPL_ERR_INPUT,
+                          "%s: it has several sources, and without its .csv.gz nobody knows where "
+                          "its documents end",
+                          f->path);
     cpl_free(v.tokens);
-    cpl_free(documents);
     return status;
 }
 

@@ -18,8 +18,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "data/settings.h"
-#include "data/shard_file.h"
-#include "settings/settings.h"
+#include "io/stream.h"
 
 /* All zero but eos, which is -1 if unknown. Used while opening only. */
 typedef struct cpl_shard_options {
@@ -35,6 +34,16 @@ typedef struct cpl_shard_options {
 /* Files of one cpl_shards that stay open, token files and masks; the others are opened for each read.
  * The order of the reads is random, so it does not matter which. */
 enum { CPL_SHARDS_KEPT_OPEN = 128 };
+
+/* A token file or label mask. It is read with pread, not mapped: a file that became shorter, and a
+ * disk that fails, are an error and not a signal. All zero is a closed file. */
+typedef struct cpl_shard_file {
+    char *path;      /* owned */
+    uint64_t length; /* bytes when it was opened */
+    int descriptor;  /* if `kept` */
+    bool kept;       /* open; otherwise each read opens the file, so that a data set may have more
+                        files than a process may have open */
+} cpl_shard_file;
 
 typedef struct cpl_shard {
     const char *path;         /* that of `ids` */
@@ -80,14 +89,13 @@ CPL_NODISCARD cpl_status cpl_shards_read_mask(const cpl_shards *shards, int64_t 
 /* The number of a label, or -1. */
 int64_t cpl_shards_find_label(const cpl_shards *shards, const char *label);
 
-/* Sets a new array of the label number of each document of `file`, out of its sidecar; the caller
- * gives it to cpl_free. For files with more than one label only. */
-CPL_NODISCARD cpl_status cpl_shards_document_labels(const cpl_shards *shards, int64_t file,
-                                                    int32_t **labels, int64_t *count);
-
-/* CPL_ERR_INPUT if there is no label for document `row` (from 1) among `count`. */
-CPL_NODISCARD cpl_status cpl_shards_check_documents(const cpl_shard *file, int64_t row,
-                                                    int64_t count);
+/* Calls `each` for every document of `file` in order, with the number of its label and its tokens
+ * [start, end). `*present`: whether the file has the metadata that say so; without them there are no
+ * calls. */
+CPL_NODISCARD cpl_status cpl_shards_documents(const cpl_shards *shards, int64_t file, bool *present,
+                                              void (*each)(void *ctx, int32_t label, int64_t start,
+                                                           int64_t end),
+                                              void *ctx);
 
 /* For every piece of `piece_tokens` tokens of `file`, the rest left out, sets `label[k]` to the
  * number of the label that most of its tokens have, the smaller number if two have as many. */
@@ -124,5 +132,57 @@ CPL_NODISCARD cpl_status cpl_shards_fingerprint(uint64_t *hash, const cpl_shards
 /* Sets the hash (XXH3) of all token ids in the order of the files, wherever these lie: the same for
  * the same text. Reads everything. */
 CPL_NODISCARD cpl_status cpl_shards_content(uint64_t *hash, const cpl_shards *shards);
+
+/* Inside shard*.c -------------------------------------------------------------------------------*/
+
+/* Opens a regular file; `keep` says whether it stays open. */
+CPL_NODISCARD cpl_status cpl_shard_file_open(cpl_shard_file *file, const char *path, bool keep);
+void cpl_shard_file_close(cpl_shard_file *file);
+
+/* Sets `bytes` bytes of `out` from position `offset` on. A file that ends earlier is an error. */
+CPL_NODISCARD cpl_status cpl_shard_file_read(const cpl_shard_file *file, void *out, size_t bytes,
+                                             uint64_t offset);
+
+/* Where the ids of a token file begin, and how wide they are. */
+typedef struct cpl_shard_format {
+    size_t offset;  /* bytes before the first id */
+    int item_bytes; /* 0: flat, the file does not say */
+} cpl_shard_format;
+
+/* Recognises a NumPy or llm.c header, which must then fit the file; anything else is flat. */
+CPL_NODISCARD cpl_status cpl_shard_format_find(cpl_shard_format *format,
+                                               const cpl_shard_file *file);
+
+/* The documents of a token file, from its metadata <stem>.csv.gz. */
+typedef struct cpl_shard_rows {
+    char *path;
+    cpl_stream *stream;
+    cpl_pieces lines;
+    int64_t n_tokens, row, end;
+} cpl_shard_rows;
+
+/* The name that belongs to a token file: its path without ".npy" or ".bin", and `extension`. From
+ * cpl_alloc, NULL if there is no memory. */
+char *cpl_shard_companion(const char *token_file, const char *extension);
+
+/* Opens the metadata of a token file of `n_tokens` tokens; `*present` is false, and the rows need
+ * no close, if there is none. */
+CPL_NODISCARD cpl_status cpl_shard_rows_open(cpl_shard_rows *rows, const char *token_file,
+                                             int64_t n_tokens, bool *present);
+void cpl_shard_rows_close(cpl_shard_rows *rows);
+
+/* Sets the next document's tokens [start, end), or `*more` to false. Rows that do not follow on
+ * each other from 0 to the number of tokens are an error. */
+CPL_NODISCARD cpl_status cpl_shard_rows_next(cpl_shard_rows *rows, int64_t *start, int64_t *end,
+                                             bool *more);
+
+/* Whether the token files that were found are all that were written. shards.json, which `tokenize
+ * encode` writes last, lists its files and their tokens; names with ".tmp-" are files that were not
+ * finished. Other programs leave neither. `found` is what `path` (a file, a folder or a pattern) stands for, sorted by bytes: `files`, open.
+ * Errors: a file has not the tokens that its shards.json says; a file below the folder `path` is
+ * listed and was not found; the folder holds unfinished files that no shards.json covers. Warns of
+ * files with the sidecars of `tokenize encode` that no shards.json lists. */
+CPL_NODISCARD cpl_status cpl_shards_check_whole(const cpl_strings *found, const cpl_shard *files,
+                                                const char *path, const cpl_log *log);
 
 #endif /* CPL_DATA_SHARDS_H */

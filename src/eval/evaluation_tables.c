@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "io/json.h"
-
 /* ---- figures ---- */
 
 /* A metric that is a loss by itself or one of its aggregates: "bpb_macro". */

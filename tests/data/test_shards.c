@@ -10,7 +10,6 @@
 
 #include "base/arena.h"
 #include "base/rng.h"
-#include "data/shard_rows.h"
 #include "data/shard_writer.h"
 #include "io/paths.h"
 #include "support/files.h"

@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "data/loader/shuffle.h"
-
 static int64_t members_of(const cpl_epoch_sources *s, int64_t source)
 {
     return s->first[source + 1] - s->first[source];
@@ -55,13 +53,6 @@ void cpl_epoch_order(uint32_t *order, const cpl_epoch_sources *s, uint64_t seed,
     cpl_pcg64_shuffle(&random, order, size);
 }
 
-int64_t cpl_epoch_total(int64_t size, int64_t n_ranks, bool drop_last)
-{
-    bool surplus   = size % n_ranks != 0;
-    int64_t floors = size / n_ranks;
-    return n_ranks * (surplus && !drop_last ? floors + 1 : floors);
-}
-
 /* ---- sequences that repeat themselves ---- */
 
 /* The most repetitions with period `p`; 0 if no token equals the one p before. */
@@ -82,4 +73,109 @@ bool cpl_repeats_found(const int32_t *ids, int64_t n_ids, int64_t max_period, in
     for (int64_t p = 1; p <= max_period && p < n_ids; p++)
         if (most_repetitions(ids, n_ids, p) >= min_count) return true;
     return false;
+}
+
+__extension__ typedef unsigned __int128 wide;
+
+static wide join(const uint64_t halves[2])
+{
+    return (wide)halves[0] << 64 | halves[1];
+}
+
+static void split(uint64_t halves[2], wide number)
+{
+    halves[0] = (uint64_t)(number >> 64);
+    halves[1] = (uint64_t)number;
+}
+
+/* ---- SeedSequence ---- */
+
+static uint32_t hash_mix(uint32_t value, uint32_t *hash)
+{
+    value ^= *hash;
+    *hash *= 0x931e8875u;
+    value *= *hash;
+    return value ^ value >> 16;
+}
+
+static uint32_t mix(uint32_t x, uint32_t y)
+{
+    uint32_t r = 0xca01f9ddu * x - 0x4973f715u * y;
+    return r ^ r >> 16;
+}
+
+void cpl_seed_words(uint64_t seed, uint64_t words[4])
+{
+    uint32_t pool[4] = {(uint32_t)seed, (uint32_t)(seed >> 32), 0, 0}, out[8];
+    uint32_t hash    = 0x43b0d7e5u;
+    for (int i = 0; i < 4; i++) pool[i] = hash_mix(pool[i], &hash);
+    for (int s = 0; s < 4; s++)
+        for (int d = 0; d < 4; d++)
+            if (s != d) pool[d] = mix(pool[d], hash_mix(pool[s], &hash));
+    hash = 0x8b51f9ddu;
+    for (int i = 0; i < 8; i++) {
+        uint32_t value = pool[i % 4] ^ hash;
+        hash *= 0x58f38dedu;
+        value *= hash;
+        out[i] = value ^ value >> 16;
+    }
+    for (int k = 0; k < 4; k++) words[k] = out[2 * k] | (uint64_t)out[2 * k + 1] << 32;
+}
+
+/* ---- PCG64 ---- */
+
+static wide step(cpl_pcg64 *random)
+{
+    static const uint64_t multiplier[2] = {2549297995355413924u, 4865540595714422341u};
+    wide state = join(random->state) * join(multiplier) + join(random->increment);
+    split(random->state, state);
+    return state;
+}
+
+void cpl_pcg64_init(cpl_pcg64 *random, uint64_t seed)
+{
+    uint64_t words[4];
+    cpl_seed_words(seed, words);
+    memset(random, 0, sizeof *random);
+    split(random->increment, join(words + 2) << 1 | 1);
+    step(random);
+    split(random->state, join(random->state) + join(words));
+    step(random);
+}
+
+uint64_t cpl_pcg64_u64(cpl_pcg64 *random)
+{
+    wide state    = step(random);
+    uint64_t x    = (uint64_t)(state >> 64) ^ (uint64_t)state;
+    unsigned turn = (unsigned)(state >> 122);
+    return x >> turn | x << (-turn & 63);
+}
+
+uint32_t cpl_pcg64_u32(cpl_pcg64 *random)
+{
+    random->has_spare = !random->has_spare;
+    if (!random->has_spare) return random->spare;
+    uint64_t both = cpl_pcg64_u64(random);
+    random->spare = (uint32_t)(both >> 32);
+    return (uint32_t)both;
+}
+
+uint64_t cpl_pcg64_interval(cpl_pcg64 *random, uint64_t max)
+{
+    uint64_t mask = max, value = 0;
+    for (int shift = 1; shift < 64; shift *= 2) mask |= mask >> shift;
+    do {
+        value = mask & (max >> 32 ? cpl_pcg64_u64(random) : cpl_pcg64_u32(random));
+    } while (value > max);
+    return value;
+}
+
+void cpl_pcg64_shuffle(cpl_pcg64 *random, uint32_t *items, int64_t count)
+{
+    for (int64_t i = count - 1; i > 0; i--) {
+        uint64_t j    = cpl_pcg64_interval(random, (uint64_t)i);
+        uint32_t item = items[i];
+        items[i]      = items[j];
+        items[j]      = item;
+    }
 }

@@ -25,14 +25,39 @@ int64_t cpl_epoch_size(const cpl_epoch_sources *sources);
 void cpl_epoch_order(uint32_t *order, const cpl_epoch_sources *sources, uint64_t seed, bool shuffle,
                      uint32_t *copies, uint32_t *scratch);
 
-/* How many places of an order of `size` W ranks share out: each rank the same number, the surplus
- * dropped, or the last ones filled up by beginning anew. */
-int64_t cpl_epoch_total(int64_t size, int64_t n_ranks, bool drop_last);
-
 /* True if some stretch of `ids` repeats with a period p, 1 <= p <= max_period, at least `min_count`
  * times: a stretch of which each token equals the one p before, n tokens long with the first p,
  * repeats floor(n / p) times. Fewer than 3 repetitions never count. (OLMoE's instance
  * filter: periods 1 to 13, 32 repetitions.) */
 bool cpl_repeats_found(const int32_t *ids, int64_t n_ids, int64_t max_period, int64_t min_count);
+
+/* The random numbers of NumPy's Generator(PCG64(seed)) and its shuffle, bit for bit ---------------
+ *
+ * The order of the data comes from here and from nowhere else; the model's noise has its own numbers
+ * (base/rng.h), so that neither disturbs the other. NumPy's SeedSequence of one integer gives 256
+ * bits; PCG XSL-RR 128/64 (O'Neill 2014) draws; the shuffle is Fisher-Yates from the end with masked
+ * rejection, as NumPy's `shuffle` does it for arrays of integers. */
+
+/* A 128-bit number as two halves, high first. */
+typedef struct cpl_pcg64 {
+    uint64_t state[2], increment[2];
+    uint32_t spare; /* the upper half of the number that the last cpl_pcg64_u32 drew */
+    bool has_spare;
+} cpl_pcg64;
+
+/* SeedSequence(seed).generate_state(4, uint64). */
+void cpl_seed_words(uint64_t seed, uint64_t words[4]);
+
+/* PCG64(seed). */
+void cpl_pcg64_init(cpl_pcg64 *random, uint64_t seed);
+
+uint64_t cpl_pcg64_u64(cpl_pcg64 *random);
+uint32_t cpl_pcg64_u32(cpl_pcg64 *random); /* low half of a 64-bit number, then its high half */
+
+/* Evenly in [0, max]. */
+uint64_t cpl_pcg64_interval(cpl_pcg64 *random, uint64_t max);
+
+/* Generator(random).shuffle(items). */
+void cpl_pcg64_shuffle(cpl_pcg64 *random, uint32_t *items, int64_t count);
 
 #endif /* CPL_DATA_LOADER_EPOCH_H */

@@ -8,7 +8,7 @@
 #include "base/stop.h"
 #include "data/loader/epoch.h"
 
-enum { N_RANKS = 1 };
+enum { MAX_PERIOD = 13, MIN_COUNT = 32 }; /* of the filter of repeats */
 
 struct cpl_loader {
     const cpl_shards *shards;
@@ -35,9 +35,6 @@ static cpl_status check_settings(const cpl_shards *shards, const cpl_loader_sett
     if (s->batch_instances < 1 || s->batch_instances > INT32_MAX)
         return CPL_FAIL(CPL_ERR_INPUT, "a batch of %lld sequences is not possible",
                         (long long)s->batch_instances);
-    if (s->max_period < 0 || s->min_count < 0)
-        return CPL_FAIL(CPL_ERR_INPUT, "the filter of repeats: period %lld, count %lld",
-                        (long long)s->max_period, (long long)s->min_count);
     if (s->document_mask && s->eos < 0 && shards->eos < 0)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "data.document_mask needs to know the id that ends a document: set "
@@ -149,9 +146,7 @@ static cpl_status plan_epochs(cpl_loader *l)
                         (long long)l->shards->n_tokens, (long long)l->epoch_size,
                         (long long)l->settings.seq_len, (long long)batch,
                         (long long)(batch * l->settings.seq_len));
-    bool drop          = !l->settings.keep_last;
-    int64_t total      = cpl_epoch_total(l->epoch_size, N_RANKS, drop);
-    l->steps_per_epoch = drop ? total / batch : (total + batch - 1) / batch;
+    l->steps_per_epoch = l->epoch_size / batch;
     CPL_TRY(TAKE(l->order, l->epoch_size));
     CPL_TRY(TAKE(l->copies, l->n_instances));
     return TAKE(l->scratch, l->n_instances);
@@ -179,8 +174,6 @@ cpl_status cpl_loader_init(cpl_loader **loader, const cpl_shards *shards,
     l->shards   = shards;
     l->settings = *settings;
     if (l->settings.eos < 0) l->settings.eos = shards->eos;
-    if (!l->settings.max_period) l->settings.max_period = 13;
-    if (!l->settings.min_count) l->settings.min_count = 32;
     CPL_TRY_DONE(count_instances(l));
     CPL_TRY_DONE(group_by_label(l));
     CPL_TRY_DONE(plan_epochs(l));
@@ -237,8 +230,7 @@ static void find_documents(const cpl_loader *l, const int32_t *ids, int32_t *doc
 static void set_targets(cpl_loader *l, const int32_t *ids, int32_t *targets, cpl_batch *batch)
 {
     const cpl_loader_settings *s = &l->settings;
-    bool filtered =
-        s->filter_repeats && cpl_repeats_found(ids, s->seq_len, s->max_period, s->min_count);
+    bool filtered = s->filter_repeats && cpl_repeats_found(ids, s->seq_len, MAX_PERIOD, MIN_COUNT);
     for (int64_t t = 0; t < s->seq_len; t++) {
         bool ignored = filtered || t + 1 == s->seq_len || !l->mask[t + 1];
         targets[t]   = ignored ? -1 : ids[t + 1];

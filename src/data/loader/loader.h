@@ -8,7 +8,7 @@
  *            order) shuffled by PCG64(seed + epoch). The epoch's list is in ascending order, copies
  *            side by side; with all weights 1 it is 0, 1, ..., N - 1.
  * Order:     the epoch's list shuffled by PCG64(seed + epoch), as OLMo does it; step s of an epoch
- *            takes places sB to (s+1)B. Nothing else is state, so that resuming is exact.
+ *            takes places sB to (s+1)B; what is left at its end is dropped. Nothing else is state, so that resuming is exact.
  * Labels:    an instance belongs to the source with most of its tokens.
  * Threads:   one loader serves one thread at a time. Nothing is allocated after cpl_loader_init. */
 #ifndef CPL_DATA_LOADER_LOADER_H
@@ -27,13 +27,11 @@ typedef struct cpl_loader_settings {
     int64_t batch_instances; /* B, at least 1 */
     uint64_t seed;           /* of the order; seed + epoch is taken modulo 2^64 */
     bool shuffle;
-    bool keep_last;     /* the last batch of an epoch may be partly empty; else it is dropped */
-    bool evaluation;    /* only cpl_loader_eval_batch is used: one instance is enough */
-    bool document_mask; /* fill doc_start; needs eos */
-    bool
-        filter_repeats; /* no targets for instances with period <= max_period, >= min_count times */
-    int64_t max_period, min_count;  /* 0: 13 and 32, as OLMoE */
-    int64_t eos;                    /* -1: as the shards say */
+    bool evaluation;     /* only cpl_loader_eval_batch is used: one instance is enough */
+    bool document_mask;  /* fill doc_start; needs eos */
+    bool filter_repeats; /* no targets for instances that repeat a period of up to 13 tokens 32
+                            times or more, as OLMoE */
+    int64_t eos;         /* -1: as the shards say */
     const cpl_weight_list *weights; /* by source; others have 1; NULL: all 1. Used by init only */
 } cpl_loader_settings;
 

@@ -9,7 +9,6 @@
 #include "base/arena.h"
 #include "base/rng.h"
 #include "data/loader/epoch.h"
-#include "data/loader/shuffle.h"
 #include "support/files.h"
 
 enum { T = 8, MAX_ROWS = 64 };
@@ -107,16 +106,6 @@ static void numpy_order(void **state)
             assert_int_equal(ids[row * T], want[3 * step + row] * T);
         }
     }
-    cpl_loader_free(loader);
-    s.keep_last = true;
-    assert_ok(cpl_loader_init(&loader, shards, &s, NULL));
-    assert_int_equal(cpl_loader_steps_per_epoch(loader), 4);
-    assert_ok(cpl_loader_batch(loader, 3, &batch));
-    assert_int_equal(instances[0], 5);
-    assert_int_equal(instances[1], -1);
-    assert_int_equal(labels[2], -1);
-    assert_int_equal(batch.n_targets, T - 1);
-    for (int t = 0; t < T; t++) assert_int_equal(targets[T + t], -1);
     cpl_loader_free(loader);
     cpl_shards_close(shards);
 }
@@ -219,17 +208,6 @@ static void pure_function_of_step(void **state)
     cpl_shards_close(shards);
 }
 
-static void ranks(void **state)
-{
-    (void)state;
-    for (int64_t n = 1; n < 40; n++)
-        for (int64_t w = 1; w < 9; w++) {
-            int64_t kept = n % w ? (n - w + w - 1) / w * w : n; /* W ceil((N-W)/W), N >= W */
-            if (n >= w) assert_int_equal(cpl_epoch_total(n, w, true), kept);
-            assert_int_equal(cpl_epoch_total(n, w, false), (n + w - 1) / w * w);
-        }
-}
-
 /* ---- targets ---- */
 
 static void masks_and_documents(void **state)
@@ -319,7 +297,10 @@ static void filtered(void **state)
     assert_int_equal(long_targets[0], data[1]);
     for (int i = 0; i < LONG; i++) assert_int_equal(long_targets[LONG + i], -1);
     cpl_loader_free(loader);
-    s.min_count = 33;
+    cpl_shards_close(shards);
+    data[2 * LONG - 1] = 9; /* 31 times */
+    write_bytes(path, data, sizeof data);
+    shards = open_shards(&path, 1);
     assert_ok(cpl_loader_init(&loader, shards, &s, NULL));
     assert_ok(cpl_loader_batch(loader, 0, &two));
     assert_int_equal(two.n_filtered, 0);
@@ -540,7 +521,6 @@ int main(void)
         cmocka_unit_test(numpy_order),
         cmocka_unit_test(weights_and_epochs),
         cmocka_unit_test(pure_function_of_step),
-        cmocka_unit_test(ranks),
         cmocka_unit_test(masks_and_documents),
         cmocka_unit_test(repeats),
         cmocka_unit_test(filtered),

@@ -1,5 +1,5 @@
-/* test_shuffle.c - NumPy's numbers and orders, from tests/golden/data/shuffle-vectors.json. */
-#include "data/loader/shuffle.h"
+/* test_epoch.c - NumPy's numbers and orders, from tests/golden/data/shuffle-vectors.json. */
+#include "data/loader/epoch.h"
 
 #include <jansson.h>
 
