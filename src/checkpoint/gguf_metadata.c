@@ -38,8 +38,18 @@ typedef enum value_type {
     N_VALUE_TYPES
 } value_type;
 
+typedef enum value_kind { UNSIGNED, SIGNED, REAL, TRUTH, OTHER } value_kind;
+
 /* What a value takes in the file: of strings and arrays the least. */
-static const uint64_t value_bytes[N_VALUE_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
+static const struct {
+    uint64_t bytes;
+    value_kind kind;
+} values[N_VALUE_TYPES] = {
+    [U8] = {1, UNSIGNED},  [I8] = {1, SIGNED},    [U16] = {2, UNSIGNED}, [I16] = {2, SIGNED},
+    [U32] = {4, UNSIGNED}, [I32] = {4, SIGNED},   [F32] = {4, REAL},     [BOOL] = {1, TRUTH},
+    [STRING] = {8, OTHER}, [ARRAY] = {12, OTHER}, [U64] = {8, UNSIGNED}, [I64] = {8, SIGNED},
+    [F64] = {8, REAL},
+};
 
 typedef struct reader {
     cpl_gguf_source *source;
@@ -73,54 +83,32 @@ static cpl_status read_type(reader *r, value_type *type)
     return CPL_OK;
 }
 
-/* The bytes of a number, little-endian as the processor (safetensors.c sees to that). */
-typedef union number {
-    uint8_t u8;
-    int8_t i8;
-    uint16_t u16;
-    int16_t i16;
-    uint32_t u32;
-    int32_t i32;
-    float f32;
-    uint64_t u64;
-    int64_t i64;
-    double f64;
-} number;
-
-/* A new value; NULL if there is no memory. */
-static json_t *scalar(value_type type, const number *n)
+/* A new value of its bytes, little-endian as the processor (safetensors.c sees to that); NULL if
+ * there is no memory. */
+static json_t *scalar(value_type type, uint64_t bits)
 {
-    switch (type) {
-    case U8:
-        return json_integer(n->u8);
-    case I8:
-        return json_integer(n->i8);
-    case U16:
-        return json_integer(n->u16);
-    case I16:
-        return json_integer(n->i16);
-    case U32:
-        return json_integer(n->u32);
-    case I32:
-        return json_integer(n->i32);
-    case F32:
-        return cpl_json_number((double)n->f32);
-    case BOOL:
-        return json_boolean(n->u8 != 0);
-    case U64:
-        return n->u64 > INT64_MAX ? json_real((double)n->u64) : json_integer((json_int_t)n->u64);
-    case I64:
-        return json_integer((json_int_t)n->i64);
+    const int unused = 64 - 8 * (int)values[type].bytes;
+    float single;
+    double number;
+    switch (values[type].kind) {
+    case UNSIGNED:
+        return bits > INT64_MAX ? json_real((double)bits) : json_integer((json_int_t)bits);
+    case SIGNED:
+        return json_integer((json_int_t)(bits << unused) >> unused);
+    case TRUTH:
+        return json_boolean(bits != 0);
     default:
-        return cpl_json_number(n->f64);
+        memcpy(&single, &bits, sizeof single);
+        memcpy(&number, &bits, sizeof number);
+        return cpl_json_number(type == F32 ? (double)single : number);
     }
 }
 
 static cpl_status read_number(reader *r, json_t **value, value_type type)
 {
-    number n = {0};
-    CPL_TRY(cpl_gguf_source_take(r->source, &n, (size_t)value_bytes[type]));
-    *value = scalar(type, &n);
+    uint64_t bits = 0;
+    CPL_TRY(cpl_gguf_source_take(r->source, &bits, (size_t)values[type].bytes));
+    *value = scalar(type, bits);
     return *value ? CPL_OK : no_memory(r);
 }
 
@@ -176,7 +164,7 @@ static cpl_status read_array(reader *r, json_t **value, int depth)
     uint64_t count;
     CPL_TRY(read_type(r, &type));
     CPL_TRY(cpl_gguf_source_u64(r->source, &count));
-    CPL_TRY(cpl_gguf_source_holds(r->source, count, value_bytes[type]));
+    CPL_TRY(cpl_gguf_source_holds(r->source, count, values[type].bytes));
     if (type == STRING) return skip_strings(r, count);
     if (type == ARRAY) {
         if (depth == DEEPEST) return bad_value(r, "arrays within arrays, too deep");
@@ -185,7 +173,7 @@ static cpl_status read_array(reader *r, json_t **value, int depth)
     }
     if (value && count <= LONGEST_ARRAY && r->n_elements + (int64_t)count <= ALL_ARRAYS)
         return keep_numbers(r, value, type, count);
-    return cpl_gguf_source_skip(r->source, count * value_bytes[type]);
+    return cpl_gguf_source_skip(r->source, count * values[type].bytes);
 }
 
 static cpl_status read_pair(reader *r)

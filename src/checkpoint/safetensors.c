@@ -121,13 +121,6 @@ const cpl_safetensors_entry *cpl_safetensors_find(const cpl_safetensors *file, c
     return NULL;
 }
 
-const char *cpl_safetensors_metadata(const cpl_safetensors *file, const char *key)
-{
-    for (int64_t i = 0; i < file->n_metadata; i++)
-        if (strcmp(key, file->metadata[2 * i]) == 0) return file->metadata[2 * i + 1];
-    return NULL;
-}
-
 cpl_status cpl_safetensors_read_raw(const cpl_safetensors *file, const cpl_safetensors_entry *entry,
                                     void *out, uint64_t first_byte, size_t bytes)
 {

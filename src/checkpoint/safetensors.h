@@ -19,31 +19,37 @@
 
 enum { CPL_SAFETENSORS_MAX_HEADER = 100000000 }; /* bytes; the format's own limit */
 
-/* In the order in which a writer lays them out (largest alignment first). */
+/* DTYPE(name, bits of an element, format of the numbers where the dtype alone says it), in the order
+ * in which a writer lays them out (largest alignment first); C64 is a pair of f32 */
+#define CPL_SAFETENSORS_DTYPES(DTYPE)                                                              \
+    DTYPE(U64, 64, OTHER)                                                                          \
+    DTYPE(I64, 64, OTHER)                                                                          \
+    DTYPE(F64, 64, F64)                                                                            \
+    DTYPE(C64, 64, OTHER)                                                                          \
+    DTYPE(F32, 32, F32)                                                                            \
+    DTYPE(U32, 32, OTHER)                                                                          \
+    DTYPE(I32, 32, OTHER)                                                                          \
+    DTYPE(BF16, 16, BF16)                                                                          \
+    DTYPE(F16, 16, F16)                                                                            \
+    DTYPE(U16, 16, OTHER)                                                                          \
+    DTYPE(I16, 16, OTHER)                                                                          \
+    DTYPE(F8_E5M2FNUZ, 8, OTHER)                                                                   \
+    DTYPE(F8_E4M3FNUZ, 8, OTHER)                                                                   \
+    DTYPE(F8_E8M0, 8, F8_E8M0)                                                                     \
+    DTYPE(F8_E4M3, 8, F8_E4M3)                                                                     \
+    DTYPE(F8_E5M2, 8, F8_E5M2)                                                                     \
+    DTYPE(I8, 8, OTHER)                                                                            \
+    DTYPE(U8, 8, OTHER)                                                                            \
+    DTYPE(F6_E3M2, 6, OTHER)                                                                       \
+    DTYPE(F6_E2M3, 6, OTHER)                                                                       \
+    DTYPE(F4, 4, F4_PAIR)                                                                          \
+    DTYPE(BOOL, 8, OTHER)
+
 typedef enum cpl_safetensors_dtype {
-    CPL_SAFETENSORS_U64,
-    CPL_SAFETENSORS_I64,
-    CPL_SAFETENSORS_F64,
-    CPL_SAFETENSORS_C64, /* a pair of f32 */
-    CPL_SAFETENSORS_F32,
-    CPL_SAFETENSORS_U32,
-    CPL_SAFETENSORS_I32,
-    CPL_SAFETENSORS_BF16,
-    CPL_SAFETENSORS_F16,
-    CPL_SAFETENSORS_U16,
-    CPL_SAFETENSORS_I16,
-    CPL_SAFETENSORS_F8_E5M2FNUZ,
-    CPL_SAFETENSORS_F8_E4M3FNUZ,
-    CPL_SAFETENSORS_F8_E8M0,
-    CPL_SAFETENSORS_F8_E4M3,
-    CPL_SAFETENSORS_F8_E5M2,
-    CPL_SAFETENSORS_I8,
-    CPL_SAFETENSORS_U8,
-    CPL_SAFETENSORS_F6_E3M2,
-    CPL_SAFETENSORS_F6_E2M3,
-    CPL_SAFETENSORS_F4,
-    CPL_SAFETENSORS_BOOL,
-    CPL_SAFETENSORS_N_DTYPES
+#define CPL_SAFETENSORS_ENUM(name, bits, format) CPL_SAFETENSORS_##name,
+    CPL_SAFETENSORS_DTYPES(CPL_SAFETENSORS_ENUM)
+#undef CPL_SAFETENSORS_ENUM
+        CPL_SAFETENSORS_N_DTYPES
 } cpl_safetensors_dtype;
 
 const char *cpl_safetensors_dtype_name(cpl_safetensors_dtype dtype); /* "BF16" */
@@ -77,7 +83,7 @@ typedef struct cpl_safetensors {
     const cpl_safetensors_entry **by_name; /* (count) sorted by name */
     int64_t count;
     char *text;            /* the header, with its strings decoded in place */
-    const char **metadata; /* (2 n_metadata) key and value in turn, sorted by key */
+    const char **metadata; /* (2 n_metadata) `__metadata__`: key and value in turn, sorted by key */
     int64_t n_metadata;
     uint64_t *dims; /* all shapes, one after the other */
 } cpl_safetensors;
@@ -96,9 +102,6 @@ const cpl_safetensors_entry *cpl_safetensors_at(const cpl_safetensors *file, int
 
 /* NULL if the file has no such tensor. */
 const cpl_safetensors_entry *cpl_safetensors_find(const cpl_safetensors *file, const char *name);
-
-/* A value of `__metadata__`; NULL if there is none. */
-const char *cpl_safetensors_metadata(const cpl_safetensors *file, const char *key);
 
 /* Sets `out` to the elements [first, first + count) as f32. From F64 (rounded), F32, F16, BF16,
  * F8_E4M3, F8_E5M2 and F8_E8M0; any other dtype is an error that names it. */

@@ -241,30 +241,11 @@ cpl_status cpl_safetensors_parse_header(cpl_safetensors *file, size_t length, ui
 static const struct {
     const char *name;
     int bits;
-    cpl_format format; /* of the numbers where the dtype alone tells it */
-} dtypes[CPL_SAFETENSORS_N_DTYPES] = {
-    [CPL_SAFETENSORS_U64]         = {"U64", 64, CPL_FORMAT_OTHER},
-    [CPL_SAFETENSORS_I64]         = {"I64", 64, CPL_FORMAT_OTHER},
-    [CPL_SAFETENSORS_F64]         = {"F64", 64, CPL_FORMAT_F64},
-    [CPL_SAFETENSORS_C64]         = {"C64", 64, CPL_FORMAT_OTHER},
-    [CPL_SAFETENSORS_F32]         = {"F32", 32, CPL_FORMAT_F32},
-    [CPL_SAFETENSORS_U32]         = {"U32", 32, CPL_FORMAT_OTHER},
-    [CPL_SAFETENSORS_I32]         = {"I32", 32, CPL_FORMAT_OTHER},
-    [CPL_SAFETENSORS_BF16]        = {"BF16", 16, CPL_FORMAT_BF16},
-    [CPL_SAFETENSORS_F16]         = {"F16", 16, CPL_FORMAT_F16},
-    [CPL_SAFETENSORS_U16]         = {"U16", 16, CPL_FORMAT_OTHER},
-    [CPL_SAFETENSORS_I16]         = {"I16", 16, CPL_FORMAT_OTHER},
-    [CPL_SAFETENSORS_F8_E5M2FNUZ] = {"F8_E5M2FNUZ", 8, CPL_FORMAT_OTHER},
-    [CPL_SAFETENSORS_F8_E4M3FNUZ] = {"F8_E4M3FNUZ", 8, CPL_FORMAT_OTHER},
-    [CPL_SAFETENSORS_F8_E8M0]     = {"F8_E8M0", 8, CPL_FORMAT_F8_E8M0},
-    [CPL_SAFETENSORS_F8_E4M3]     = {"F8_E4M3", 8, CPL_FORMAT_F8_E4M3},
-    [CPL_SAFETENSORS_F8_E5M2]     = {"F8_E5M2", 8, CPL_FORMAT_F8_E5M2},
-    [CPL_SAFETENSORS_I8]          = {"I8", 8, CPL_FORMAT_OTHER},
-    [CPL_SAFETENSORS_U8]          = {"U8", 8, CPL_FORMAT_OTHER},
-    [CPL_SAFETENSORS_F6_E3M2]     = {"F6_E3M2", 6, CPL_FORMAT_OTHER},
-    [CPL_SAFETENSORS_F6_E2M3]     = {"F6_E2M3", 6, CPL_FORMAT_OTHER},
-    [CPL_SAFETENSORS_F4]          = {"F4", 4, CPL_FORMAT_F4_PAIR},
-    [CPL_SAFETENSORS_BOOL]        = {"BOOL", 8, CPL_FORMAT_OTHER},
+    cpl_format format;
+} dtypes[] = {
+#define DTYPE_ROW(name, bits, format) {#name, bits, CPL_FORMAT_##format},
+    CPL_SAFETENSORS_DTYPES(DTYPE_ROW)
+#undef DTYPE_ROW
 };
 
 const char *cpl_safetensors_dtype_name(cpl_safetensors_dtype dtype)
