@@ -77,22 +77,20 @@ static char *map_as_text(const cpl_moe_map *map)
 
 /* ---- the whole ---- */
 
-static cpl_status make_map(cpl_moe_map *map, json_t *request, cpl_stored *all,
-                           const cpl_stored **of)
+static cpl_status make_map(cpl_moe_map *map, json_t *request, cpl_stored *tensors)
 {
-    json_t *rows          = json_object_get(request, "tensors");
-    cpl_moe_source source = {.path    = json_string_value(json_object_get(request, "path")),
-                             .config  = json_object_get(request, "config"),
-                             .tensors = of,
-                             .count   = (int64_t)json_array_size(rows)};
-    if (!source.path) return CPL_FAIL(CPL_ERR_INPUT, "couplet_moe_map: no path");
-    for (int64_t i = 0; i < source.count; i++) {
-        of[i] = &all[i];
-        if (!read_tensor(&all[i], json_array_get(rows, (size_t)i), source.path))
+    json_t *rows           = json_object_get(request, "tensors");
+    const char *path       = json_string_value(json_object_get(request, "path"));
+    cpl_stored_files files = {.path    = (char *)(uintptr_t)path,
+                              .config  = json_object_get(request, "config"),
+                              .tensors = tensors,
+                              .count   = (int64_t)json_array_size(rows)};
+    if (!path) return CPL_FAIL(CPL_ERR_INPUT, "couplet_moe_map: no path");
+    for (int64_t i = 0; i < files.count; i++)
+        if (!read_tensor(&tensors[i], json_array_get(rows, (size_t)i), path))
             return CPL_FAIL(CPL_ERR_INPUT, "couplet_moe_map: tensor %lld is not as documented",
                             (long long)i);
-    }
-    return cpl_moe_map_of(map, &source);
+    return cpl_moe_map_make(map, &files);
 }
 
 cpl_status couplet_moe_map(const char *text, char **answer)
@@ -100,22 +98,20 @@ cpl_status couplet_moe_map(const char *text, char **answer)
     cpl_status status = CPL_OK;
     cpl_moe_map map   = {0};
     json_error_t error;
-    json_t *request       = json_loads(text, 0, &error);
-    const size_t count    = json_array_size(json_object_get(request, "tensors")) + 1;
-    cpl_stored *all       = calloc(count, sizeof *all);
-    const cpl_stored **of = calloc(count, sizeof *of);
-    *answer               = NULL;
+    json_t *request     = json_loads(text, 0, &error);
+    const size_t count  = json_array_size(json_object_get(request, "tensors")) + 1;
+    cpl_stored *tensors = calloc(count, sizeof *tensors);
+    *answer             = NULL;
     if (!request) {
         status = CPL_FAIL(CPL_ERR_INPUT, "couplet_moe_map: %s", error.text);
         goto done;
     }
-    if (all && of) CPL_TRY_DONE(make_map(&map, request, all, of));
-    *answer = all && of ? map_as_text(&map) : NULL;
+    if (tensors) CPL_TRY_DONE(make_map(&map, request, tensors));
+    *answer = tensors ? map_as_text(&map) : NULL;
     if (!*answer) status = CPL_FAIL(CPL_ERR_MEMORY, "no memory for the map of the layers");
 done:
     cpl_moe_map_free(&map);
-    free(all);
-    free(of);
+    free(tensors);
     json_decref(request);
     return status;
 }

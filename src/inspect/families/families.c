@@ -26,7 +26,7 @@ typedef struct group {
 } group;
 
 typedef struct map_builder {
-    const cpl_moe_source *source;
+    const cpl_stored_files *source;
     cpl_moe_map *map;
     cpl_pool *pool;
     cpl_moe_config config;
@@ -51,7 +51,7 @@ static int by_name(const void *a, const void *b)
 
 static void sort_tensors(map_builder *m)
 {
-    for (int64_t i = 0; i < m->source->count; i++) m->tensors[i] = m->source->tensors[i];
+    for (int64_t i = 0; i < m->source->count; i++) m->tensors[i] = &m->source->tensors[i];
     qsort(m->tensors, (size_t)m->source->count, sizeof *m->tensors, by_name);
 }
 
@@ -341,7 +341,7 @@ void cpl_moe_map_free(cpl_moe_map *map)
     *map = (cpl_moe_map){0};
 }
 
-cpl_status cpl_moe_map_of(cpl_moe_map *map, const cpl_moe_source *source)
+cpl_status cpl_moe_map_make(cpl_moe_map *map, const cpl_stored_files *source)
 {
     map_builder m = {.source = source, .map = map, .patterns_used = {-1, -1}};
     *map          = (cpl_moe_map){0};
@@ -358,18 +358,5 @@ cpl_status cpl_moe_map_of(cpl_moe_map *map, const cpl_moe_source *source)
     cpl_free(m.groups);
     cpl_free(m.matches);
     if (status != CPL_OK) cpl_moe_map_free(map);
-    return status;
-}
-
-cpl_status cpl_moe_map_make(cpl_moe_map *map, const cpl_stored_files *files)
-{
-    *map                       = (cpl_moe_map){0};
-    int64_t count              = files->count;
-    const cpl_stored **tensors = cpl_alloc((size_t)(count + 1) * sizeof *tensors);
-    if (!tensors) return CPL_ERR_MEMORY;
-    for (int64_t i = 0; i < count; i++) tensors[i] = &files->tensors[i];
-    cpl_moe_source source = {files->path, files->config, tensors, count, files->is_gguf};
-    cpl_status status     = cpl_moe_map_of(map, &source);
-    cpl_free(tensors);
     return status;
 }

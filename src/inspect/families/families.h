@@ -10,13 +10,7 @@
 
 #include "checkpoint/stored.h"
 
-/* How a stored matrix becomes numbers. */
-typedef enum cpl_scaling {
-    CPL_SCALING_NONE,
-    CPL_SCALING_BLOCKS, /* times scale[r / block_rows][c / block_cols] */
-} cpl_scaling;
-
-/* A stored tensor with what scales it. */
+/* A stored tensor with what scales it: times scale[r / block_rows][c / block_cols]. */
 typedef struct cpl_stored_matrix {
     const cpl_stored *weight;
     cpl_format format;       /* of weight's numbers: weight->format, or what the scheme says of its
@@ -79,21 +73,10 @@ typedef struct cpl_moe_map {
  * no MoE layers, where a part of the model has a layer twice, where the tensors are the moments of an
  * optimizer, where the quantisation is not one that is read (with its name), or where nothing
  * says which of two readings is meant. What is wrong with one layer only is that layer's `fault`.
- * The stored files must outlive the map. */
+ * Of the stored files path, config (may be NULL), tensors, count and is_gguf are looked at; they must
+ * outlive the map. */
 CPL_NODISCARD cpl_status cpl_moe_map_make(cpl_moe_map *map, const cpl_stored_files *files);
 void cpl_moe_map_free(cpl_moe_map *map); /* all zero: nothing to do */
-
-/* The same of tensors that need not lie in files. */
-typedef struct cpl_moe_source {
-    const char *path;
-    const json_t *config;             /* an object; NULL: there is none */
-    const cpl_stored *const *tensors; /* (count) in any order; slices of one name: by slice, and
-                                         after slice 0 in memory */
-    int64_t count;
-    bool is_gguf;
-} cpl_moe_source;
-
-CPL_NODISCARD cpl_status cpl_moe_map_of(cpl_moe_map *map, const cpl_moe_source *source);
 
 /* What names and shapes of a family's tensors cannot say. */
 typedef enum cpl_family_flag {

@@ -1,6 +1,6 @@
 /* layer.h - from names, config and shapes to the MoE layers of a checkpoint.
  *
- * Room:    inspect/families, inside it: names.c, config.c, notes.c, matrix.c, layer.c and fit.c.
+ * Room:    inspect/families, inside it: names.c, config.c, matrix.c, layer.c and fit.c.
  * Source:  docs/formats.md, "Published MoE checkpoints"; the names are in families.def, the keys in
  *          config.c. */
 #ifndef CPL_INSPECT_FAMILIES_LAYER_H
@@ -118,7 +118,7 @@ bool cpl_moe_config_flag(const cpl_moe_config *config, cpl_family_flag flag);
  * scales a row; 0: no group of the config gives that. */
 int64_t cpl_moe_config_group(const cpl_moe_config *config, int64_t cols, int64_t scales);
 
-/* Sentences on a map of MoE layers as a whole (notes.c) ------------------------------------------*/
+/* Sentences on a map of MoE layers as a whole --------------------------------------------------*/
 
 /* Sets the map's notes: where config and shapes disagree, and how. */
 void cpl_moe_notes(cpl_moe_map *map, cpl_pool *pool, const cpl_moe_config *config);

@@ -17,7 +17,6 @@ enum { MOE_MAX_TENSORS = 4096, MOE_MAX_NAME = 160 };
 
 typedef struct moe_list {
     cpl_stored all[MOE_MAX_TENSORS];
-    const cpl_stored *of[MOE_MAX_TENSORS];
     char names[MOE_MAX_TENSORS][MOE_MAX_NAME];
     char types[MOE_MAX_TENSORS][16];
     int64_t count;
@@ -45,7 +44,6 @@ static inline void moe_add(moe_list *list, const char *name, const char *type, c
     if (list->count == MOE_MAX_TENSORS) fail_msg("too many tensors in a case");
     int64_t i       = list->count++;
     cpl_stored *one = &list->all[i];
-    list->of[i]     = one;
     snprintf(list->names[i], MOE_MAX_NAME, "%s", name);
     snprintf(list->types[i], sizeof list->types[i], "%s", type);
     *one = (cpl_stored){.name       = list->names[i],
@@ -76,6 +74,15 @@ static inline void moe_list_read(moe_list *list, const char *text)
     }
 }
 
+/* A checkpoint of these tensors, without files. */
+static inline cpl_stored_files moe_files(cpl_stored *tensors, int64_t count, json_t *config,
+                                         bool is_gguf)
+{
+    static char path[] = "case";
+    return (cpl_stored_files){
+        .path = path, .config = config, .tensors = tensors, .count = count, .is_gguf = is_gguf};
+}
+
 static inline cpl_status moe_map_read(cpl_moe_map *map, moe_list *list, const char *config,
                                       const char *tensors, bool is_gguf)
 {
@@ -83,8 +90,8 @@ static inline cpl_status moe_map_read(cpl_moe_map *map, moe_list *list, const ch
     json_t *object = config ? json_loads(config, 0, &error) : NULL;
     if (config && !object) fail_msg("a case's config: %s: %s", error.text, config);
     moe_list_read(list, tensors);
-    cpl_moe_source source = {"case", object, list->of, list->count, is_gguf};
-    cpl_status status     = cpl_moe_map_of(map, &source);
+    cpl_stored_files files = moe_files(list->all, list->count, object, is_gguf);
+    cpl_status status      = cpl_moe_map_make(map, &files);
     json_decref(object);
     return status;
 }

@@ -220,8 +220,8 @@ static void stored_faults(void **state)
             list.all[i].fault = "the shard is missing";
             list.all[i].rank  = -1;
         }
-    cpl_moe_source source = {"case", config, list.of, list.count, false};
-    assert_ok(cpl_moe_map_of(&map, &source));
+    cpl_stored_files files = moe_files(list.all, list.count, config, false);
+    assert_ok(cpl_moe_map_make(&map, &files));
     assert_int_equal(map.n_layers, 2);
     assert_null(map.layers[0].fault);
     assert_string_equal(map.layers[1].fault, "the shard is missing");
@@ -246,16 +246,16 @@ static void slices(void **state)
             list.all[list.count - 1].slice    = s;
             list.all[list.count - 1].n_slices = SLICES;
         }
-    json_t *config        = json_pack("{s:s}", "model_type", "git");
-    cpl_moe_source source = {"case", config, list.of, list.count, false};
-    assert_ok(cpl_moe_map_of(&map, &source));
+    json_t *config         = json_pack("{s:s}", "model_type", "git");
+    cpl_stored_files files = moe_files(list.all, list.count, config, false);
+    assert_ok(cpl_moe_map_make(&map, &files));
     assert_null(map.layers[0].fault);
     assert_int_equal(map.layers[0].n, N);
     assert_int_equal(map.layers[0].D, 20);
     assert_int_equal(map.layers[0].extra_rows, 0);
     cpl_moe_map_free(&map);
     json_object_set_new(config, "model_type", json_string("mixtral"));
-    assert_ok(cpl_moe_map_of(&map, &source));
+    assert_ok(cpl_moe_map_make(&map, &files));
     assert_non_null(strstr(map.layers[0].fault, "slices in 2 files"));
     cpl_moe_map_free(&map);
     json_decref(config);
@@ -290,7 +290,6 @@ static void a_large_header(void **state)
         "gate_proj.weight",           "up_proj.weight",           "down_proj.weight",
         "gate_proj.weight_scale_inv", "up_proj.weight_scale_inv", "down_proj.weight_scale_inv"};
     cpl_stored *all            = calloc(COUNT, sizeof *all);
-    const cpl_stored **of      = calloc(COUNT, sizeof *of);
     char(*names)[MOE_MAX_NAME] = calloc(COUNT, sizeof *names);
     int64_t count              = 0;
     for (int l = 0; l < LAYERS; l++)
@@ -314,15 +313,14 @@ static void a_large_header(void **state)
                                  .n_elements = 2,
                                  .n_slices   = 1,
                                  .path       = "case"};
-                of[count] = &all[count];
                 count++;
             }
     json_t *config = json_pack("{s:s,s:{s:s}}", "model_type", "deepseek_v3", "quantization_config",
                                "quant_method", "fp8");
-    cpl_moe_source source = {"case", config, of, count, false};
+    cpl_stored_files files = moe_files(all, count, config, false);
     cpl_moe_map map;
     clock_t begin = clock();
-    assert_ok(cpl_moe_map_of(&map, &source));
+    assert_ok(cpl_moe_map_make(&map, &files));
     double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
     assert_int_equal(map.n_layers, LAYERS);
     for (int l = 0; l < LAYERS; l++) assert_null(map.layers[l].fault);
@@ -331,7 +329,6 @@ static void a_large_header(void **state)
     cpl_moe_map_free(&map);
     json_decref(config);
     free(all);
-    free(of);
     free(names);
 }
 
