@@ -78,23 +78,12 @@ static cpl_status check_settings(const cpl_document_settings *s)
     return CPL_OK;
 }
 
-/* Does `path` end in `extension`, alone or before .gz or .zst? */
-static bool has_extension(const char *path, const char *extension)
-{
-    size_t length = strlen(path), n = strlen(extension);
-    if (length > 3 && memcmp(path + length - 3, ".gz", 3) == 0)
-        length -= 3;
-    else if (length > 4 && memcmp(path + length - 4, ".zst", 4) == 0)
-        length -= 4;
-    return length > n && memcmp(path + length - n, extension, n) == 0;
-}
-
 static cpl_status decide_format(cpl_documents *d)
 {
     const char *head = NULL;
     size_t length = 0, i = 0;
-    if (has_extension(d->path, ".txt")) return CPL_OK;
-    d->json = has_extension(d->path, ".json") || has_extension(d->path, ".jsonl");
+    if (cpl_path_has_extension(d->path, ".txt")) return CPL_OK;
+    d->json = cpl_path_has_extension(d->path, ".json") || cpl_path_has_extension(d->path, ".jsonl");
     if (d->json) return CPL_OK;
     CPL_TRY(cpl_stream_peek(d->stream, &head, &length));
     if (length >= 3 && memcmp(head, "\xEF\xBB\xBF", 3) == 0) i = 3;

@@ -6,25 +6,13 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "data/shards.h"
 #include "io/paths.h"
+#include "io/stream.h"
 
 enum { MAX_LABELS = 65536 };
 
 /* ---- rows ---- */
-
-static void *zlib_alloc(void *unused, unsigned count, unsigned size)
-{
-    (void)unused;
-    void *memory = cpl_alloc((size_t)count * size);
-    if (memory) memset(memory, 0, (size_t)count * size);
-    return memory;
-}
-
-static void zlib_free(void *unused, void *memory)
-{
-    (void)unused;
-    cpl_free(memory);
-}
 
 /* Compresses `length` bytes into the file of rows; with Z_FINISH also all that is held back. */
 static void put_rows(cpl_shard_part *part, const void *bytes, size_t length, int flush)
@@ -97,7 +85,7 @@ static cpl_status label_index(cpl_shard_part *part, const char *label, uint16_t 
     return cpl_paths_add(labels, label);
 }
 
-static cpl_status write_labels(cpl_shard_part *part, cpl_text *name, cpl_text *out)
+static void list_labels(const cpl_shard_part *part, cpl_text *out)
 {
     for (int64_t i = 0; i < part->labels.count; i++) {
         cpl_text_printf(out, "%lld\t", (long long)i);
@@ -105,35 +93,39 @@ static cpl_status write_labels(cpl_shard_part *part, cpl_text *name, cpl_text *o
             cpl_text_char(out, (unsigned char)*c < 0x20 ? ' ' : *c);
         cpl_text_char(out, '\n');
     }
-    cpl_text_printf(name, "%s.sources.tsv", part->stem);
-    CPL_TRY(cpl_text_status(name));
-    CPL_TRY(cpl_text_status(out));
-    return cpl_file_write_atomic(name->bytes, out->bytes, out->length);
 }
 
-static cpl_status write_document_labels(cpl_shard_part *part, cpl_text *name, cpl_text *out)
+static void list_document_labels(const cpl_shard_part *part, cpl_text *out, bool wide)
 {
-    bool wide = part->labels.count > 256;
     for (int64_t i = 0; i < part->n_documents; i++) {
         uint16_t label = 0;
         memcpy(&label, part->document_labels.bytes + 2 * i, sizeof label);
         cpl_text_char(out, (char)(label & 0xFF));
         if (wide) cpl_text_char(out, (char)(label >> 8));
     }
-    cpl_text_printf(name, "%s.sources.%s", part->stem, wide ? "u16" : "u8");
-    CPL_TRY(cpl_text_status(name));
-    CPL_TRY(cpl_text_status(out));
-    return cpl_file_write_atomic(name->bytes, out->bytes, out->length);
 }
 
-static cpl_status write_sources(cpl_shard_part *part)
+/* Writes the file of the part that ends so. */
+static cpl_status write_companion(const cpl_shard_part *part, const char *ending,
+                                  const cpl_text *bytes)
 {
-    cpl_text name = {0}, out = {0};
-    cpl_status status = write_labels(part, &name, &out);
-    cpl_text_clear(&name);
+    char *name        = cpl_shard_companion(part->stem, ending);
+    cpl_status status = name ? cpl_text_status(bytes) : CPL_ERR_MEMORY;
+    if (status == CPL_OK) status = cpl_file_write_atomic(name, bytes->bytes, bytes->length);
+    cpl_free(name);
+    return status;
+}
+
+static cpl_status write_sources(const cpl_shard_part *part)
+{
+    bool wide    = part->labels.count > 256;
+    cpl_text out = {0};
+    list_labels(part, &out);
+    cpl_status status = write_companion(part, ".sources.tsv", &out);
     cpl_text_clear(&out);
-    if (status == CPL_OK) status = write_document_labels(part, &name, &out);
-    cpl_text_free(&name);
+    list_document_labels(part, &out, wide);
+    if (status == CPL_OK)
+        status = write_companion(part, wide ? ".sources.u16" : ".sources.u8", &out);
     cpl_text_free(&out);
     return status;
 }
@@ -155,34 +147,28 @@ static void put_ids(cpl_shard_part *part, const int32_t *ids, int64_t n_ids)
     cpl_writer_put(&part->tokens, out, used);
 }
 
-static cpl_status open_files(cpl_shard_part *part, const char *stem)
+static cpl_status open_writer(cpl_writer *writer, const char *stem, const char *ending)
 {
-    cpl_text name     = {0};
-    cpl_status status = CPL_OK;
-    part->stem        = cpl_text_copy(stem);
-    if (!part->stem) return CPL_ERR_MEMORY;
-    cpl_text_printf(&name, "%s.npy", stem);
-    CPL_TRY_DONE(cpl_text_status(&name));
-    CPL_TRY_DONE(cpl_writer_open(&part->tokens, name.bytes));
-    cpl_text_clear(&name);
-    cpl_text_printf(&name, "%s.csv.gz", stem);
-    CPL_TRY_DONE(cpl_text_status(&name));
-    CPL_TRY_DONE(cpl_writer_open(&part->rows, name.bytes));
-    part->gzip.zalloc = zlib_alloc;
-    part->gzip.zfree  = zlib_free;
-    part->gzip_ready  = deflateInit2(&part->gzip, Z_DEFAULT_COMPRESSION, Z_DEFLATED, MAX_WBITS + 16,
-                                     8, Z_DEFAULT_STRATEGY) == Z_OK;
-    if (!part->gzip_ready) status = CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for gzip", stem);
-done:
-    cpl_text_free(&name);
+    char *name        = cpl_shard_companion(stem, ending);
+    cpl_status status = name ? cpl_writer_open(writer, name) : CPL_ERR_MEMORY;
+    cpl_free(name);
     return status;
 }
 
 cpl_status cpl_shard_part_open(cpl_shard_part *part, const char *stem, int item_bytes)
 {
+    cpl_status status = CPL_OK;
     memset(part, 0, sizeof *part);
-    part->item_bytes  = item_bytes;
-    cpl_status status = open_files(part, stem);
+    part->item_bytes = item_bytes;
+    part->stem       = cpl_text_copy(stem);
+    if (!part->stem) CPL_TRY_DONE(CPL_ERR_MEMORY);
+    CPL_TRY_DONE(open_writer(&part->tokens, stem, ".npy"));
+    CPL_TRY_DONE(open_writer(&part->rows, stem, ".csv.gz"));
+    cpl_gzip_memory(&part->gzip);
+    part->gzip_ready = deflateInit2(&part->gzip, Z_DEFAULT_COMPRESSION, Z_DEFLATED, MAX_WBITS + 16,
+                                    8, Z_DEFAULT_STRATEGY) == Z_OK;
+    if (!part->gzip_ready) status = CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for gzip", stem);
+done:
     if (status != CPL_OK) cpl_shard_part_abort(part);
     return status;
 }
@@ -231,12 +217,11 @@ void cpl_shard_part_abort(cpl_shard_part *part)
 
 void cpl_shard_part_remove(const char *stem)
 {
-    static const char *const ends[] = {"npy", "csv.gz", "sources.tsv", "sources.u8", "sources.u16"};
-    cpl_text name                   = {0};
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        cpl_text_clear(&name);
-        cpl_text_printf(&name, "%s.%s", stem, ends[i]);
-        if (!name.failed) (void)unlink(name.bytes);
+    static const char *const endings[] = {".npy", ".csv.gz", ".sources.tsv", ".sources.u8",
+                                          ".sources.u16"};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        char *name = cpl_shard_companion(stem, endings[i]);
+        if (name) (void)unlink(name);
+        cpl_free(name);
     }
-    cpl_text_free(&name);
 }

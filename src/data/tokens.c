@@ -271,15 +271,10 @@ done:
 
 /* ---- what lies there already ---- */
 
-static bool ends_in(const char *name, const char *end)
-{
-    size_t n = strlen(name), e = strlen(end);
-    return n >= e && strcmp(name + n - e, end) == 0;
-}
-
 static bool is_token_file(const char *name)
 {
-    return ends_in(name, ".npy") || ends_in(name, ".bin") || strcmp(name, "shards.json") == 0;
+    return cpl_path_ends_in(name, ".npy") || cpl_path_ends_in(name, ".bin") ||
+           strcmp(name, "shards.json") == 0;
 }
 
 /* Looks `depth` folders deep. */

@@ -91,22 +91,25 @@ static bool hex4(cpl_json_pull *c, uint32_t *out)
     return true;
 }
 
-/* What follows \u: a character, of two such escapes if it is beyond U+FFFF. */
-static bool unicode_escape(cpl_json_pull *c, char **to)
+/* What follows \u: a code point, of two such escapes if it is beyond U+FFFF. NUL and half of a
+ * surrogate pair are problems unless `lenient`. */
+static bool code_point(cpl_json_pull *c, uint32_t *code, bool lenient)
 {
-    uint32_t high, low;
-    if (!hex4(c, &high)) return false;
-    if (high == 0) return cpl_json_pull_fail(c, "a NUL character in a string");
-    if (high >= 0xDC00 && high <= 0xDFFF) return cpl_json_pull_fail(c, "half of a surrogate pair");
-    if (high >= 0xD800 && high <= 0xDBFF) {
-        if (c->end - c->at < 2 || c->at[0] != '\\' || c->at[1] != 'u')
-            return cpl_json_pull_fail(c, "half of a surrogate pair");
+    uint32_t low;
+    if (!hex4(c, code)) return false;
+    if (*code >= 0xD800 && *code < 0xDC00 && c->end - c->at >= 2 && c->at[0] == '\\' &&
+        c->at[1] == 'u') {
+        char *back = c->at;
         c->at += 2;
         if (!hex4(c, &low)) return false;
-        if (low < 0xDC00 || low > 0xDFFF) return cpl_json_pull_fail(c, "half of a surrogate pair");
-        high = 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+        if (low >= 0xDC00 && low < 0xE000)
+            *code = 0x10000 + ((*code - 0xD800) << 10) + (low - 0xDC00);
+        else if (lenient)
+            c->at = back;
     }
-    *to += cpl_utf8_encode(high, *to); /* at most 4 bytes, of the 6 or 12 that were read */
+    if (lenient) return true;
+    if (*code == 0) return cpl_json_pull_fail(c, "a NUL character in a string");
+    if (*code >= 0xD800 && *code < 0xE000) return cpl_json_pull_fail(c, "half of a surrogate pair");
     return true;
 }
 
@@ -115,7 +118,12 @@ static bool escape(cpl_json_pull *c, char **to)
     static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
     char name        = c->at < c->end ? *c->at++ : '\0';
     const char *spot = name ? strchr(names, name) : NULL;
-    if (name == 'u') return unicode_escape(c, to);
+    if (name == 'u') {
+        uint32_t code;
+        if (!code_point(c, &code, false)) return false;
+        *to += cpl_utf8_encode(code, *to); /* at most 4 bytes, of the 6 or 12 that were read */
+        return true;
+    }
     if (!spot) return cpl_json_pull_fail(c, "an unknown escape in a string");
     *(*to)++ = values[spot - names];
     return true;
@@ -145,22 +153,11 @@ bool cpl_json_pull_string(cpl_json_pull *c, char **out)
 
 /* ---- strings that are skipped or repaired, not decoded in place ---- */
 
-/* What follows \\u: one code point, of two escapes if they are a surrogate pair. */
 static bool repaired_unicode_escape(cpl_json_pull *c, cpl_json_field *out)
 {
-    uint32_t code, low;
+    uint32_t code;
     char bytes[4];
-    if (!hex4(c, &code)) return false;
-    if (code >= 0xD800 && code < 0xDC00 && c->end - c->at >= 6 && c->at[0] == '\\' &&
-        c->at[1] == 'u') {
-        char *back = c->at;
-        c->at += 2;
-        if (!hex4(c, &low)) return false;
-        if (low >= 0xDC00 && low < 0xE000)
-            code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
-        else
-            c->at = back;
-    }
+    if (!code_point(c, &code, true)) return false;
     if (!out) return true;
     if (code >= 0xD800 && code < 0xE000) {
         out->lone_surrogates++;

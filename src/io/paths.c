@@ -162,17 +162,20 @@ cpl_status cpl_paths_expand(cpl_strings *paths, const char *input, bool (*wanted
     return CPL_FAIL(CPL_ERR_INPUT, "%s: no %s found", input, what);
 }
 
+bool cpl_path_has_extension(const char *path, const char *extension)
+{
+    size_t length = strlen(path), n = strlen(extension);
+    if (length > 3 && memcmp(path + length - 3, ".gz", 3) == 0)
+        length -= 3;
+    else if (length > 4 && memcmp(path + length - 4, ".zst", 4) == 0)
+        length -= 4;
+    return length > n && memcmp(path + length - n, extension, n) == 0;
+}
+
 static bool is_document_name(const char *name)
 {
-    static const char *const ends[] = {".txt",     ".json",     ".jsonl",
-                                       ".txt.gz",  ".json.gz",  ".jsonl.gz",
-                                       ".txt.zst", ".json.zst", ".jsonl.zst"};
-    size_t length                   = strlen(name);
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        size_t n = strlen(ends[i]);
-        if (length > n && memcmp(name + length - n, ends[i], n) == 0) return true;
-    }
-    return false;
+    return cpl_path_has_extension(name, ".txt") || cpl_path_has_extension(name, ".json") ||
+           cpl_path_has_extension(name, ".jsonl");
 }
 
 cpl_status cpl_documents_expand(cpl_strings *paths, const char *const *inputs, int64_t n_inputs)

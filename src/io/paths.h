@@ -31,6 +31,9 @@ CPL_NODISCARD cpl_status cpl_paths_below(cpl_strings *paths, const char *folder,
 CPL_NODISCARD cpl_status cpl_paths_expand(cpl_strings *paths, const char *input,
                                           bool (*wanted)(const char *name), const char *what);
 
+/* Whether `path` ends in `extension`, alone or before .gz or .zst, behind a name. */
+bool cpl_path_has_extension(const char *path, const char *extension);
+
 /* The document files (.txt, .json, .jsonl; also with .gz, .zst) that `inputs` stand for, sorted by
  * bytes, each once. A folder "attributes" beside a folder "documents" is passed over (Dolma). The
  * caller gives `*paths` to cpl_paths_free. */

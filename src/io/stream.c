@@ -103,11 +103,16 @@ static void zlib_free(void *unused, void *memory)
     cpl_free(memory);
 }
 
+void cpl_gzip_memory(struct z_stream_s *gzip)
+{
+    gzip->zalloc = zlib_alloc;
+    gzip->zfree  = zlib_free;
+}
+
 static cpl_status gzip_open(cpl_stream *s)
 {
     enum { GZIP_ONLY = 16 };
-    s->gzip.zalloc = zlib_alloc;
-    s->gzip.zfree  = zlib_free;
+    cpl_gzip_memory(&s->gzip);
     if (inflateInit2(&s->gzip, MAX_WBITS + GZIP_ONLY) != Z_OK)
         return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for gzip", s->path);
     s->gzip_ready    = true;
@@ -217,12 +222,6 @@ static cpl_status zstd_read(cpl_stream *s, char *out, size_t capacity, size_t *g
 
 /* ---- what a file is ---- */
 
-static bool ends_with(const char *string, const char *end)
-{
-    size_t length = strlen(string), n = strlen(end);
-    return length >= n && memcmp(string + length - n, end, n) == 0;
-}
-
 static bool is_gzip(const unsigned char *b, size_t n)
 {
     return n >= 2 && b[0] == 0x1F && b[1] == 0x8B;
@@ -250,7 +249,8 @@ static bool looks_like_text(const unsigned char *b, size_t n)
 
 static cpl_status recognise(cpl_stream *s)
 {
-    bool named_gzip = ends_with(s->path, ".gz"), named_zstd = ends_with(s->path, ".zst");
+    bool named_gzip = cpl_path_ends_in(s->path, ".gz"),
+         named_zstd = cpl_path_ends_in(s->path, ".zst");
     while (s->in_length < HEAD_BYTES && !s->file_end) CPL_TRY(read_file(s, s->in_length));
     s->kind = is_gzip(s->in, s->in_length)   ? GZIP
               : is_zstd(s->in, s->in_length) ? ZSTANDARD

@@ -45,6 +45,10 @@ CPL_NODISCARD cpl_status cpl_stream_read(cpl_stream *stream, char *out, size_t c
  * the end, valid until the next call. */
 CPL_NODISCARD cpl_status cpl_stream_peek(cpl_stream *stream, const char **bytes, size_t *length);
 
+/* Makes zlib take its memory from cpl_alloc, to be called before inflateInit or deflateInit. */
+struct z_stream_s;
+void cpl_gzip_memory(struct z_stream_s *gzip);
+
 /* Pieces ----------------------------------------------------------------------------------------
  *
  * A stream cut at a delimiter: lines, or what is between separators. A piece longer than the limit

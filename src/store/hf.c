@@ -200,36 +200,27 @@ static cpl_status load_fused(const cpl_stored_files *weights, int64_t l, cpl_lay
     return cpl_stored_read_f32(weights, name, cpl_f32(to->w_down), 3, to->w_down.shape);
 }
 
-static cpl_status load_one(const cpl_hf *hf, cpl_model *model, const cpl_param *p)
-{
-    char name[128];
-    cpl_tensor all = *cpl_params_tensor(&model->master, p);
-    if (!p->per_expert) {
-        cpl_param_name(name, p, 0);
-        return cpl_stored_read_f32(hf->weights, name, cpl_f32(all), p->rank, p->shape);
-    }
-    for (int64_t e = 0; e < p->shape[0]; e++) {
-        cpl_param_name(name, p, e);
-        CPL_TRY(cpl_stored_read_f32(hf->weights, name, cpl_f32(cpl_tensor_at(all, e)), 2,
-                                    p->shape + 1));
-    }
-    return CPL_OK;
-}
-
 cpl_status cpl_hf_load(const cpl_hf *hf, cpl_model *model)
 {
     int64_t fused_layer = -1; /* the last layer whose experts came fused */
     bool found          = false;
-    for (int64_t i = 0; i < cpl_params_count(&model->config); i++) {
-        cpl_param p = cpl_params_at(&model->config, i);
-        if (p.per_expert && fused_layer != p.layer) {
-            CPL_TRY(load_fused(hf->weights, p.layer, &model->master.layer[p.layer], &found));
-            if (found) fused_layer = p.layer;
+    cpl_named_list list = {0};
+    cpl_status status   = CPL_OK;
+    CPL_TRY_DONE(cpl_named_params(&list, &model->master, &model->config, ""));
+    for (const cpl_named *n = list.at; n < list.at + list.count; n++) {
+        bool expert   = number_behind(n->name, ".experts.") >= 0;
+        int64_t layer = number_behind(n->name, "model.layers.");
+        if (expert && fused_layer != layer) {
+            CPL_TRY_DONE(load_fused(hf->weights, layer, &model->master.layer[layer], &found));
+            if (found) fused_layer = layer;
         }
-        if (!p.per_expert || fused_layer != p.layer) CPL_TRY(load_one(hf, model, &p));
+        if (!expert || fused_layer != layer)
+            CPL_TRY_DONE(cpl_stored_read_f32(hf->weights, n->name, n->data, n->rank, n->shape));
     }
     cpl_model_refresh(model);
-    return CPL_OK;
+done:
+    cpl_named_free(&list);
+    return status;
 }
 
 /* ---- saving ---- */

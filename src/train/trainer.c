@@ -91,14 +91,14 @@ static cpl_status allocate(cpl_trainer *t, int64_t positions)
 {
     cpl_settings *s = t->settings;
     cpl_arena measure;
-    int64_t n_sources = t->data.held_out ? cpl_loader_labels(t->data.held_out)->count : 0;
+    int64_t n_sources = t->data.held_out ? t->data.held_out->shards->labels.count : 0;
     cpl_work work     = cpl_step_work(s, &s->model, micro_of(s));
     cpl_arena_measure(&measure);
     take_batch(t, &measure, n_sources);
     CPL_TRY(cpl_arena_init(&t->arena, measure.used, "the batch"));
     take_batch(t, &t->arena, n_sources);
     for (int64_t i = 0; i < n_sources; i++)
-        t->metrics.source[i].label = cpl_loader_labels(t->data.held_out)->at[i];
+        t->metrics.source[i].label = t->data.held_out->shards->labels.at[i];
     CPL_TRY(cpl_backend_reserve(&t->backend, &work));
     CPL_TRY(cpl_model_init(&t->model, &t->backend, &s->model,
                            positions > s->data.seq_len ? positions : s->data.seq_len));

@@ -10,21 +10,6 @@
 
 enum { MAX_PERIOD = 13, MIN_COUNT = 32 }; /* of the filter of repeats */
 
-struct cpl_loader {
-    const cpl_shards *shards;
-    cpl_loader_settings settings;
-    int64_t n_instances, epoch_size, steps_per_epoch;
-    int64_t epoch;              /* that `order` is of; -1: none */
-    int64_t *file_first;        /* [n_files + 1] number of the first instance of each file */
-    int32_t *label;             /* [n_instances] */
-    uint32_t *members;          /* [n_instances] grouped by label */
-    int64_t *first;             /* [n_labels + 1] where a label's group begins */
-    double *weight;             /* [n_labels] */
-    uint32_t *order;            /* [epoch_size] */
-    uint32_t *copies, *scratch; /* [n_instances] */
-    uint8_t *mask;              /* [T] of the instance being read */
-};
-
 /* ---- settings ---- */
 
 static cpl_status check_settings(const cpl_shards *shards, const cpl_loader_settings *s)
@@ -313,26 +298,6 @@ cpl_status cpl_loader_eval_batch(cpl_loader *l, int64_t label, int64_t limit, in
 }
 
 /* ---- figures ---- */
-
-int64_t cpl_loader_instances(const cpl_loader *l)
-{
-    return l->n_instances;
-}
-
-int64_t cpl_loader_epoch_instances(const cpl_loader *l)
-{
-    return l->epoch_size;
-}
-
-int64_t cpl_loader_steps_per_epoch(const cpl_loader *l)
-{
-    return l->steps_per_epoch;
-}
-
-const cpl_strings *cpl_loader_labels(const cpl_loader *l)
-{
-    return &l->shards->labels;
-}
 
 int64_t cpl_loader_label_instances(const cpl_loader *l, int64_t label)
 {

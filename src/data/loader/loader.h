@@ -43,12 +43,28 @@ typedef struct cpl_batch {
     int32_t *doc_start; /* [B,T] place in its row where the document of this token begins; all 0
                            without document_mask. An EOS belongs to the document that it ends */
     int64_t *instances; /* [B] number of the instance; -1: empty, its ids are 0 */
-    int32_t *labels;    /* [B] number of the source, as in cpl_loader_labels; -1: empty */
+    int32_t *labels;    /* [B] number of the source, as in the labels of the shards; -1: empty */
     int64_t n_targets;  /* set: how many targets there are */
     int64_t n_filtered; /* set: instances without targets because of filter_repeats */
 } cpl_batch;
 
-typedef struct cpl_loader cpl_loader;
+/* To be looked at, not changed. */
+typedef struct cpl_loader {
+    const cpl_shards *shards;
+    cpl_loader_settings settings;
+    int64_t n_instances; /* in the files */
+    int64_t epoch_size;  /* instances in an epoch, by the weights */
+    int64_t steps_per_epoch;
+    int64_t epoch;              /* that `order` is of; -1: none */
+    int64_t *file_first;        /* [n_files + 1] number of the first instance of each file */
+    int32_t *label;             /* [n_instances] */
+    uint32_t *members;          /* [n_instances] grouped by label */
+    int64_t *first;             /* [n_labels + 1] where a label's group begins */
+    double *weight;             /* [n_labels] */
+    uint32_t *order;            /* [epoch_size] */
+    uint32_t *copies, *scratch; /* [n_instances] */
+    uint8_t *mask;              /* [T] of the instance being read */
+} cpl_loader;
 
 /* `shards` must outlive the loader. CPL_ERR_INPUT for settings out of bounds, a weight for a source
  * that is not there (with the nearest name), and fewer instances than one batch needs. */
@@ -60,10 +76,6 @@ void cpl_loader_free(cpl_loader *loader); /* NULL is allowed */
  * error with file and position. */
 CPL_NODISCARD cpl_status cpl_loader_batch(cpl_loader *loader, int64_t step, cpl_batch *batch);
 
-int64_t cpl_loader_instances(const cpl_loader *loader);       /* in the files */
-int64_t cpl_loader_epoch_instances(const cpl_loader *loader); /* in an epoch, by the weights */
-int64_t cpl_loader_steps_per_epoch(const cpl_loader *loader);
-const cpl_strings *cpl_loader_labels(const cpl_loader *loader); /* sorted by bytes */
 int64_t cpl_loader_label_instances(const cpl_loader *loader, int64_t label);
 
 /* Fixed order for evaluation: batch `index` of the first `limit` (0: all) instances of a label, in

@@ -69,8 +69,8 @@ static void packing(void **state)
     s.batch_instances     = 5;
     assert_ok(cpl_loader_init(&loader, shards, &s, &log));
     assert_non_null(strstr(said.bytes, "5 sequences of 8 tokens in 4 files; 12 tokens"));
-    assert_int_equal(cpl_loader_instances(loader), 5);
-    assert_int_equal(cpl_loader_steps_per_epoch(loader), 1);
+    assert_int_equal(loader->n_instances, 5);
+    assert_int_equal(loader->steps_per_epoch, 1);
     assert_ok(cpl_loader_batch(loader, 0, &batch));
     for (int row = 0; row < 5; row++) {
         int base = row < 3 ? 100 + row * T : 1000 + (row - 3) * T;
@@ -98,7 +98,7 @@ static void numpy_order(void **state)
     s.shuffle                 = true;
     s.batch_instances         = 3;
     assert_ok(cpl_loader_init(&loader, shards, &s, NULL));
-    assert_int_equal(cpl_loader_steps_per_epoch(loader), 3);
+    assert_int_equal(loader->steps_per_epoch, 3);
     for (int64_t step = 0; step < 3; step++) {
         assert_ok(cpl_loader_batch(loader, step, &batch));
         for (int row = 0; row < 3; row++) {
@@ -160,8 +160,8 @@ static void weights_and_epochs(void **state)
             for (int64_t epoch = 0; epoch < 3; epoch++) {
                 int64_t size =
                     plain_order(want, source, n, sets[k], 3, 6198 + (uint64_t)epoch, shuffle);
-                int64_t steps = cpl_loader_steps_per_epoch(loader);
-                assert_int_equal(cpl_loader_epoch_instances(loader), size);
+                int64_t steps = loader->steps_per_epoch;
+                assert_int_equal(loader->epoch_size, size);
                 assert_int_equal(steps, size / 2);
                 for (int64_t i = 0; i < steps; i++) {
                     assert_ok(cpl_loader_batch(loader, epoch * steps + i, &batch));
@@ -322,7 +322,7 @@ static void evaluation(void **state)
     s.batch_instances           = 4;
     s.evaluation                = true;
     assert_ok(cpl_loader_init(&loader, shards, &s, NULL));
-    assert_string_equal(cpl_loader_labels(loader)->at[1], "y");
+    assert_string_equal(loader->shards->labels.at[1], "y");
     assert_int_equal(cpl_loader_label_instances(loader, 1), 5);
     assert_int_equal(cpl_loader_eval_batches(loader, 1, 0), 2);
     for (int64_t i = 0; i < 2; i++) {
@@ -508,8 +508,8 @@ static void small_corpus(void **state)
     s.seq_len                 = 512;
     assert_ok(cpl_shards_open(&shards, &path, 1, &options, NULL));
     assert_ok(cpl_loader_init(&loader, shards, &s, NULL));
-    assert_int_equal(cpl_loader_instances(loader), 35506 / 512);
-    assert_int_equal(cpl_loader_labels(loader)->count, 1); /* no sidecar: the folder's name */
+    assert_int_equal(loader->n_instances, 35506 / 512);
+    assert_int_equal(loader->shards->labels.count, 1); /* no sidecar: the folder's name */
     cpl_loader_free(loader);
     cpl_shards_close(shards);
 }
