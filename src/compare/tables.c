@@ -131,6 +131,7 @@ static const char *group_title(cpl_pool *pool, const cpl_compare *c, int64_t g)
                            group->n == 1 ? "" : "s");
 }
 
+/* What differs: settings that matter, then seeds, then bookkeeping. */
 static cpl_status settings(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
 {
     int64_t n = 0, row = 0;
