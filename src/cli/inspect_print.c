@@ -92,12 +92,9 @@ void cpl_inspect_bar_clear(cpl_inspect_bar *bar)
 
 static cpl_status print_table(const cpl_coupling_report *r, cpl_inspect_table table)
 {
-    cpl_pool pool     = {0};
-    cpl_grid grid     = {0};
-    cpl_status status = cpl_inspect_grid(&grid, &pool, r, table);
-    if (status == CPL_OK) status = cpl_output_grid(&grid);
-    cpl_pool_free(&pool);
-    return status;
+    cpl_pool pool = {0};
+    cpl_grid grid = {0};
+    return cpl_output_grid(cpl_inspect_grid(&grid, &pool, r, table), &grid, &pool);
 }
 
 /* What is true of many layers is said once, with the layers. */
@@ -234,8 +231,5 @@ cpl_status cpl_inspect_print_compare(const cpl_coupling_report *reports, int64_t
         printf("  (%lld) ", (long long)i + 1);
         cpl_output_sentence(stdout, "", reports[i].path);
     }
-    cpl_status status = cpl_inspect_grid_compare(&grid, &pool, reports, count);
-    if (status == CPL_OK) status = cpl_output_grid(&grid);
-    cpl_pool_free(&pool);
-    return status;
+    return cpl_output_grid(cpl_inspect_grid_compare(&grid, &pool, reports, count), &grid, &pool);
 }

@@ -136,12 +136,9 @@ static void print_sources(const cpl_routing_report *r)
 
 static cpl_status print_table(const cpl_routing_report *r, cpl_routing_table table)
 {
-    cpl_pool pool     = {0};
-    cpl_grid grid     = {0};
-    cpl_status status = cpl_routing_grid(&grid, &pool, r, table);
-    if (status == CPL_OK) status = cpl_output_grid(&grid);
-    cpl_pool_free(&pool);
-    return status;
+    cpl_pool pool = {0};
+    cpl_grid grid = {0};
+    return cpl_output_grid(cpl_routing_grid(&grid, &pool, r, table), &grid, &pool);
 }
 
 cpl_status cpl_routing_print(const cpl_routing_report *r)

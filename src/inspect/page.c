@@ -19,78 +19,53 @@ static void closing_sentence(cpl_text *out, const cpl_coupling_report *r)
     cpl_text_free(&words);
 }
 
-/* A sentence of one layer: "layer 3: ...". Several layers with the same one are told once. */
-static void layer_sentence(cpl_text *out, const cpl_coupling_report *r, int64_t first,
-                           const char *(*of)(const cpl_layer_report *layer))
+/* What is said of layers, in this order. */
+enum { FAULT, SKIP, NO_MATRIX, INFINITE, BIASES, NOTE, SENTENCES };
+
+/* NULL: nothing of this kind. */
+static const char *sentence_of(const cpl_layer_report *l, int kind)
 {
-    const char *sentence = of(&r->layers[first]);
+    if (kind == NOTE) return l->at->note && *l->at->note ? l->at->note : NULL;
+    if (l->fault) return kind == (l->skipped ? SKIP : FAULT) ? l->fault : NULL;
+    if (kind == NO_MATRIX && !l->has_M)
+        return "router and experts read different vectors, so there is no M; norms, ε and router "
+               "cosine are shown.";
+    if (kind == INFINITE && l->has_M && isinf(l->ratios.most))
+        return "α_min is infinite (∞): a diagonal entry of M is 0 while another of its row or "
+               "column is not, so no α makes the loss zero.";
+    if (kind == BIASES && l->at->biased) return "biases of the router or the gates are left out.";
+    return NULL;
+}
+
+static bool says(const cpl_layer_report *l, int kind, const char *sentence)
+{
+    const char *own = sentence_of(l, kind);
+    return own && strcmp(own, sentence) == 0;
+}
+
+/* "layer 3: ...", where no layer before it has the same sentence, which then names both. */
+static void layer_sentence(cpl_text *out, const cpl_coupling_report *r, int64_t first, int kind)
+{
+    const char *sentence = sentence_of(&r->layers[first], kind);
     cpl_text words       = {0};
     char label[48];
     int64_t count = 0;
-    for (int64_t i = 0; i < r->n_layers; i++) {
-        const char *other = of(&r->layers[i]);
-        if (!other || strcmp(other, sentence) != 0) continue;
-        if (i < first) goto done; /* told there */
-        cpl_text_printf(&words, "%s%s", count++ ? ", " : "",
-                        cpl_coupling_layer_label(label, &r->layers[i]));
-    }
+    if (!sentence) return;
+    for (int64_t i = 0; i < first; i++)
+        if (says(&r->layers[i], kind, sentence)) return;
+    for (int64_t i = first; i < r->n_layers; i++)
+        if (says(&r->layers[i], kind, sentence))
+            cpl_text_printf(&words, "%s%s", count++ ? ", " : "",
+                            cpl_coupling_layer_label(label, &r->layers[i]));
     cpl_text_printf(&words, ": %s", sentence);
-    if (words.failed)
-        out->failed = true;
-    else {
-        cpl_text_printf(out, "<p class=\"small\">%s",
-                        *r->layers[first].at->part ? ""
-                        : count > 1                ? "Layers "
-                                                   : "Layer ");
-        cpl_markup_text(out, words.bytes);
-        cpl_text_printf(out, "</p>\n");
-    }
-done:
+    out->failed = out->failed || words.failed;
+    cpl_text_printf(out, "<p class=\"small\">%s",
+                    *r->layers[first].at->part ? ""
+                    : count > 1                ? "Layers "
+                                               : "Layer ");
+    cpl_markup_text(out, words.bytes ? words.bytes : "");
+    cpl_text_printf(out, "</p>\n");
     cpl_text_free(&words);
-}
-
-static void layer_sentences(cpl_text *out, const cpl_coupling_report *r,
-                            const char *(*of)(const cpl_layer_report *layer))
-{
-    for (int64_t i = 0; i < r->n_layers; i++)
-        if (of(&r->layers[i])) layer_sentence(out, r, i, of);
-}
-
-static const char *fault_of(const cpl_layer_report *layer)
-{
-    return layer->fault && !layer->skipped ? layer->fault : NULL;
-}
-
-static const char *skip_of(const cpl_layer_report *layer)
-{
-    return layer->fault && layer->skipped ? layer->fault : NULL;
-}
-
-static const char *note_of(const cpl_layer_report *layer)
-{
-    return layer->at->note && *layer->at->note ? layer->at->note : NULL;
-}
-
-static const char *incomparable(const cpl_layer_report *layer)
-{
-    return !layer->fault && !layer->has_M
-               ? "router and experts read different vectors, so there is no M; norms, ε and router "
-                 "cosine are shown."
-               : NULL;
-}
-
-static const char *biases(const cpl_layer_report *layer)
-{
-    return !layer->fault && layer->at->biased ? "biases of the router or the gates are left out."
-                                              : NULL;
-}
-
-static const char *infinite(const cpl_layer_report *layer)
-{
-    return layer->has_M && isinf(layer->ratios.most)
-               ? "α_min is infinite (∞): a diagonal entry of M is 0 while another of its row or "
-                 "column is not, so no α makes the loss zero."
-               : NULL;
 }
 
 static void put_words(cpl_text *out, const cpl_coupling_report *r)
@@ -110,12 +85,8 @@ static void put_words(cpl_text *out, const cpl_coupling_report *r)
         cpl_page_small(out, words);
     }
     if (r->picture.fault) cpl_page_note(out, r->picture.fault);
-    layer_sentences(out, r, fault_of);
-    layer_sentences(out, r, skip_of);
-    layer_sentences(out, r, incomparable);
-    layer_sentences(out, r, infinite);
-    layer_sentences(out, r, biases);
-    layer_sentences(out, r, note_of);
+    for (int kind = 0; kind < SENTENCES; kind++)
+        for (int64_t i = 0; i < r->n_layers; i++) layer_sentence(out, r, i, kind);
 }
 
 /* ---- every quantity of the page in two sentences ---- */

@@ -81,11 +81,6 @@ cpl_status cpl_tsne_plot_choose(cpl_coupling_report *r)
 
 /* ---- what it takes ---- */
 
-static void backend_of(cpl_backend *be, int n_threads)
-{
-    cpl_backend_cpu(be, CPL_F32, n_threads);
-}
-
 double cpl_tsne_plot_bytes(const cpl_coupling_report *r)
 {
     const cpl_moe_layer *at = layer_of(r);
@@ -184,7 +179,7 @@ cpl_status cpl_tsne_plot_make(cpl_coupling_report *r, double began)
     cpl_tsne_plot *p = &r->picture;
     const size_t N   = (size_t)p->n_points;
     cpl_backend be;
-    backend_of(&be, r->options.n_threads);
+    cpl_backend_cpu(&be, CPL_F32, r->options.n_threads);
     if (!layer_of(r)) return leave_out(p, "the layer of the t-SNE picture could not be read");
     float *x          = cpl_alloc(N * (size_t)layer_of(r)->d * sizeof(float));
     p->y              = cpl_alloc(N * 2 * sizeof(float));

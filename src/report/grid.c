@@ -152,7 +152,7 @@ static void put_groups(cpl_text *out, const view *v, int64_t names)
     put_blanks(out, names);
     for (int64_t c = 0; c < v->n_columns; c++) {
         width += column_width(v, c) + 2;
-        if (c + 1 < v->n_columns && is_joined(v, c, c + 1)) continue;
+        if (!*group_of(v, c) || (c + 1 < v->n_columns && is_joined(v, c, c + 1))) continue;
         put_right(out, group_of(v, c), width - 2);
         width = 0;
     }

@@ -66,14 +66,17 @@ void cpl_output_name(FILE *out, const char *name, int width)
     fprintf(out, "%*s", (int)(length < wide ? wide - length : 0), "");
 }
 
-cpl_status cpl_output_grid(const cpl_grid *grid)
+cpl_status cpl_output_grid(cpl_status made, const cpl_grid *grid, cpl_pool *pool)
 {
     cpl_text text = {0};
-    cpl_grid_text(&text, grid);
-    if (text.bytes) fputs(text.bytes, stdout);
-    cpl_status status = cpl_text_status(&text);
+    if (made == CPL_OK) {
+        cpl_grid_text(&text, grid);
+        made = cpl_text_status(&text);
+    }
+    if (made == CPL_OK && text.bytes) fputs(text.bytes, stdout);
     cpl_text_free(&text);
-    return status;
+    cpl_pool_free(pool);
+    return made;
 }
 
 /* In one write: a sentence that two processes say at the same time stays whole. */

@@ -30,8 +30,8 @@ void cpl_output_name(FILE *out, const char *name, int width);
 /* Prints a sentence as one line, what it quotes likewise. */
 void cpl_output_sentence(FILE *out, const char *before, const char *sentence);
 
-/* Prints a table to standard output. CPL_ERR_MEMORY. */
-CPL_NODISCARD cpl_status cpl_output_grid(const cpl_grid *grid);
+/* Prints a table that was made with this status to standard output, and frees the pool of its texts. */
+CPL_NODISCARD cpl_status cpl_output_grid(cpl_status made, const cpl_grid *grid, cpl_pool *pool);
 
 /* CPL_ERR_IO if something written to standard output did not arrive (a full disk, a closed pipe).
  * A verb that writes for long calls it now and then; main calls it at the end. */

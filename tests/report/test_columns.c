@@ -1,0 +1,131 @@
+/* test_columns.c - one list of figures as a table on a terminal, as cells of a page, as members of JSON and as
+ * the lines of a chart, compared with texts written down by hand. */
+#include "report/columns.h"
+
+#include <math.h>
+
+#include "check.h"
+
+enum { COUNT, SHARE, LOSS, BOUND, SPREAD, N };
+
+static const cpl_column list[N] = {[COUNT]  = {"n", 0, CPL_COLUMN_COUNT},
+                                   [SHARE]  = {"own.share", 0, CPL_COLUMN_SHARE},
+                                   [LOSS]   = {"loss.", 0, CPL_COLUMN_SCALED},
+                                   [BOUND]  = {"own.bound", 1, CPL_COLUMN_BOUND},
+                                   [SPREAD] = {NULL, 0, CPL_COLUMN_SCALED}};
+
+static double value(const void *ctx, int64_t row, int column, int alpha)
+{
+    const double *alphas = ctx;
+    switch (column) {
+    case COUNT:
+        return row ? 12 : (double)NAN;
+    case SHARE:
+        return 0.125;
+    case LOSS:
+        return row ? alphas[alpha] / 4 : (double)INFINITY;
+    case BOUND:
+        return row ? 2.5 : (double)INFINITY;
+    default:
+        return 0.001234;
+    }
+}
+
+static const double alphas[]     = {0.5, 2};
+static const cpl_columns columns = {list, N, value, alphas, alphas, 2, 1};
+static const cpl_shown shown[]   = {{COUNT, "n", .digits = 0},
+                                    {SHARE, "own", "% of pairs", .digits = 1},
+                                    {BOUND, "bound", "% of pairs", .digits = 2},
+                                    {LOSS, "a=", .digits = 3, .alphas = CPL_EACH_ALPHA},
+                                    {LOSS, "one", .digits = 3, .spread = SPREAD},
+                                    {0}};
+
+static void a_table_on_a_terminal(void **state)
+{
+    cpl_pool pool = {0};
+    cpl_text text = {0};
+    cpl_grid grid;
+    (void)state;
+    assert_ok(cpl_columns_grid(&grid, &pool, &columns, shown, 2));
+    grid.corner = "layer";
+    cpl_columns_grid_row(&grid, &pool, &columns, shown, 0, "0", 0);
+    cpl_columns_grid_row(&grid, &pool, &columns, shown, 1, "1", 1);
+    cpl_grid_text(&text, &grid);
+    assert_string_equal(text.bytes, "            % of pairs\n"
+                                    "layer   n   own  bound  a=0.5    a=2              one\n"
+                                    "0       -  12.5    inf    inf    inf    inf +- 0.0012\n"
+                                    "1      12  12.5   2.50  0.125  0.500  0.500 +- 0.0012\n");
+    cpl_text_free(&text);
+    cpl_pool_free(&pool);
+}
+
+static void cells_of_a_page(void **state)
+{
+    cpl_text text = {0};
+    (void)state;
+    cpl_columns_page_cells(&text, &columns, shown, 0);
+    assert_string_equal(text.bytes,
+                        "<td>–</td>\n<td>1e+01 %</td>\n<td>∞</td>\n<td>–</td>\n<td>–</td>\n"
+                        "<td>–</td>\n");
+    cpl_text_clear(&text);
+    cpl_columns_page_cells(&text, &columns, shown + 4, 1);
+    assert_string_equal(text.bytes, "<td>0.500 ± 0.0012</td>\n");
+    cpl_text_free(&text);
+}
+
+static void members_of_json(void **state)
+{
+    static const char *const wanted[] = {
+        "{\"own\":{\"share\":0.125,\"bound\":null,\"bound_infinite\":true},"
+        "\"loss\":{\"0.5\":null,\"2\":null}}",
+        "{\"n\":12,\"own\":{\"share\":0.125,\"bound\":2.5},\"loss\":{\"0.5\":0.125,\"2\":0.5}}"};
+    (void)state;
+    for (int64_t row = 0; row < 2; row++) {
+        bool failed    = false;
+        json_t *object = json_object();
+        cpl_columns_json(&failed, object, &columns, 0, row);
+        cpl_columns_json(&failed, object, &columns, 1, row);
+        char *text = json_dumps(object, JSON_COMPACT);
+        assert_false(failed);
+        assert_string_equal(text, wanted[row]);
+        free(text);
+        json_decref(object);
+    }
+}
+
+/* A place without a row, and a quotient by 0, are gaps; a bound may be infinite. */
+static void lines_of_a_chart(void **state)
+{
+    static const int64_t rows[]       = {1, -1, 0};
+    static const cpl_chart_spec chart = {
+        .n_lines  = 2,
+        .lines    = {{LOSS, "loss", 0, false}, {BOUND, "bound", 1, true}},
+        .band     = "band",
+        .low      = SHARE,
+        .high     = COUNT,
+        .has_rule = true,
+        .rule     = 1};
+    cpl_chart_series series[CPL_CHART_MOST_LINES + 2];
+    cpl_pool pool = {0};
+    (void)state;
+    assert_int_equal(cpl_columns_series(series, &pool, &chart, &columns, rows, 3), 4);
+    assert_ok(cpl_pool_status(&pool));
+    assert_near(series[0].y[0], 0.5, 0);
+    assert_true(isnan(series[0].y[1]) && isnan(series[0].y[2]));
+    assert_true(isnan(series[1].y[1]) && isinf(series[1].y[2]));
+    assert_true(series[0].style == CPL_CHART_LINE && series[1].style == CPL_CHART_DASHED);
+    assert_near(series[2].high[0], 12, 0);
+    assert_near(series[3].y[0], 1, 0);
+    cpl_pool_free(&pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_table_on_a_terminal),
+        cmocka_unit_test(cells_of_a_page),
+        cmocka_unit_test(members_of_json),
+        cmocka_unit_test(lines_of_a_chart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
