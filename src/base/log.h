@@ -15,7 +15,9 @@ typedef struct cpl_log {
     void *ctx;
 } cpl_log;
 
-void cpl_log_info(const cpl_log *log, const char *format, ...) CPL_PRINTF(2, 3);
-void cpl_log_warn(const cpl_log *log, const char *format, ...) CPL_PRINTF(2, 3);
+void cpl_log_say(const cpl_log *log, cpl_log_level level, const char *format, ...) CPL_PRINTF(3, 4);
+
+#define cpl_log_info(log, ...) cpl_log_say((log), CPL_LOG_INFO, __VA_ARGS__)
+#define cpl_log_warn(log, ...) cpl_log_say((log), CPL_LOG_WARN, __VA_ARGS__)
 
 #endif /* CPL_BASE_LOG_H */
