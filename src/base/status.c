@@ -6,19 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static _Thread_local char last_error[1024], last_place[160];
+static _Thread_local char last_error[1024];
 
 const char *cpl_last_error(void)
 {
     return last_error;
 }
 
-const char *cpl_last_error_place(void)
-{
-    return last_place;
-}
-
-cpl_status cpl_fail(cpl_status code, const char *file, int line, const char *format, ...)
+cpl_status cpl_fail(cpl_status code, const char *format, ...)
 {
     char sentence[sizeof last_error]; /* apart: the arguments may quote the last one */
     va_list args;
@@ -26,7 +21,6 @@ cpl_status cpl_fail(cpl_status code, const char *file, int line, const char *for
     vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);
     memcpy(last_error, sentence, sizeof sentence);
-    snprintf(last_place, sizeof last_place, "%s:%d", file, line);
     return code;
 }
 

@@ -16,15 +16,11 @@
 #    define CPL_NORETURN
 #endif
 
-/* The place in the source where this thread's last failure was recorded, for us. */
-const char *cpl_last_error_place(void);
-
 /* Records the sentence (cut at 1023 bytes) and returns `code`. Call it through CPL_FAIL. The
  * arguments may point into the sentence recorded before, so that a caller can add to it. */
-cpl_status cpl_fail(cpl_status code, const char *file, int line, const char *format, ...)
-    CPL_PRINTF(4, 5);
+cpl_status cpl_fail(cpl_status code, const char *format, ...) CPL_PRINTF(2, 3);
 
-#define CPL_FAIL(code, ...) cpl_fail((code), __FILE__, __LINE__, __VA_ARGS__)
+#define CPL_FAIL(code, ...) cpl_fail((code), __VA_ARGS__)
 
 /* Hands a failure up. Only where this function owns nothing yet. */
 #define CPL_TRY(call)                                                                              \
