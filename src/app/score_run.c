@@ -86,8 +86,9 @@ static cpl_status read_config(bool *read, cpl_settings *s, const cpl_section *se
     if (!path) return CPL_ERR_MEMORY;
     cpl_status status = CPL_OK;
     if (cpl_path_exists(path)) {
-        status = cpl_yaml_read(s, sections, CPL_N_SECTIONS, path, NULL);
-        *read  = status == CPL_OK;
+        status = cpl_file_check(path);
+        if (status == CPL_OK) status = cpl_yaml_read(s, sections, CPL_N_SECTIONS, path, NULL);
+        *read = status == CPL_OK;
     }
     cpl_free(path);
     return without(status, run, log);

@@ -109,18 +109,27 @@ static int edits(const char *a, const char *b)
     return d[la][lb];
 }
 
-const char *cpl_text_nearest(const char *word, const char *const *candidates, size_t count)
+/* One above the largest distance that counts. */
+int cpl_text_near_limit(const char *word)
 {
     const int length = (int)strnlen(word, 63);
-    int limit        = length > 8 ? length / 3 : length > 3 ? 2 : length > 1;
+    return length > 8 ? length / 3 + 1 : length > 3 ? 3 : length > 1 ? 2 : 0;
+}
+
+bool cpl_text_is_nearer(int *limit, const char *word, const char *candidate)
+{
+    const int distance = edits(word, candidate);
+    if (distance >= *limit) return false;
+    *limit = distance;
+    return true;
+}
+
+const char *cpl_text_nearest(const char *word, const char *const *candidates, size_t count)
+{
     const char *best = NULL;
-    for (size_t i = 0; i < count; i++) {
-        int distance = edits(word, candidates[i]);
-        if (distance < limit || (distance == limit && limit > 0 && !best)) {
-            best  = candidates[i];
-            limit = distance;
-        }
-    }
+    int limit        = cpl_text_near_limit(word);
+    for (size_t i = 0; i < count; i++)
+        if (cpl_text_is_nearer(&limit, word, candidates[i])) best = candidates[i];
     return best;
 }
 

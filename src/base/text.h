@@ -41,6 +41,11 @@ char *cpl_text_copy(const char *string);
  * and more, 1 in a shorter one, none in a single character. */
 const char *cpl_text_nearest(const char *word, const char *const *candidates, size_t count);
 
+/* The same one candidate after the other: true if `candidate` is near and nearer than those before.
+ * `limit` is that of `word` at first. */
+int cpl_text_near_limit(const char *word);
+bool cpl_text_is_nearer(int *limit, const char *word, const char *candidate);
+
 /* Sets `index` to the place of `word` among (count) names. Another word is CPL_ERR_INPUT, with the
  * nearest name in the sentence, or all of them; `kind` says what they are names of: "filter". */
 CPL_NODISCARD cpl_status cpl_lookup(size_t *index, const char *kind, const char *word,

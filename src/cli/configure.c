@@ -136,8 +136,7 @@ cpl_status cpl_configure(cpl_configuration *c, const char *file, const cpl_argum
     CPL_TRY(cpl_settings_init(&c->settings, c->sections, CPL_N_SECTIONS));
     if (file) { /* once before it is read: wrong use is reported before a wrong file */
         CPL_TRY_DONE(apply_flags(c, args, NULL));
-        CPL_TRY_DONE(
-            cpl_yaml_read_given(&c->settings, c->sections, CPL_N_SECTIONS, file, c->given));
+        CPL_TRY_DONE(cpl_yaml_read(&c->settings, c->sections, CPL_N_SECTIONS, file, c->given));
     }
     CPL_TRY_DONE(apply_flags(c, args, c->given));
 done:

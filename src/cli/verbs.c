@@ -1,4 +1,5 @@
 /* verbs.c - the list of verbs and how one is found; see verb.h */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -27,23 +28,18 @@ bool cpl_verb_is_family(const char *word)
  * or first words if it is NULL. */
 static cpl_status no_such_verb(const char *word, const char *family)
 {
-    enum { MOST = 64, BYTES = 32 };
-    char names[MOST][BYTES];
-    const char *pointers[MOST];
-    size_t n = 0;
-    for (const cpl_verb *const *v = cpl_verbs; *v && n < MOST; v++) {
+    enum { BYTES = 32 };
+    char name[BYTES], near[BYTES] = "";
+    int limit = cpl_text_near_limit(word);
+    for (const cpl_verb *const *v = cpl_verbs; *v; v++) {
         if ((*v)->hidden || (family && !cpl_verb_is_of(*v, family))) continue;
-        const char *name = family ? (*v)->name + strlen(family) + 1 : (*v)->name;
-        size_t length    = strcspn(name, " ");
-        if (length >= BYTES) continue;
-        memcpy(names[n], name, length);
-        names[n][length] = '\0';
-        pointers[n]      = names[n];
-        n++;
+        const char *begin = family ? (*v)->name + strlen(family) + 1 : (*v)->name;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(begin, " "), begin);
+        if (cpl_text_is_nearer(&limit, word, name)) memcpy(near, name, sizeof near);
     }
-    const char *near = cpl_text_nearest(word, pointers, n), *space = family ? " " : "";
+    const char *space = family ? " " : "";
     if (!family) family = "";
-    if (near)
+    if (*near)
         return CPL_FAIL(CPL_ERR_USAGE, "there is no verb %s%s%.100s; did you mean %s%s%s?", family,
                         space, word, family, space, near);
     return CPL_FAIL(CPL_ERR_USAGE, "there is no verb %s%s%.100s; couplet help lists them", family,

@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/arena.h"
-
 static void *field_of(void *joint, const cpl_section *section, const cpl_setting *setting)
 {
     return (char *)joint + section->offset + setting->offset;
@@ -31,13 +29,6 @@ cpl_status cpl_settings_init(void *joint, const cpl_section *sections, size_t co
 done:
     if (status != CPL_OK) cpl_settings_free(joint, sections, count);
     return status;
-}
-
-size_t cpl_settings_total(const cpl_section *sections, size_t count)
-{
-    size_t total = 0;
-    for (size_t s = 0; s < count; s++) total += sections[s].count;
-    return total;
 }
 
 size_t cpl_settings_index(const cpl_section *sections, size_t count, const cpl_setting *setting)
@@ -74,40 +65,30 @@ static const cpl_setting *find_by_name(const cpl_section *sections, size_t count
     return NULL;
 }
 
-/* Writes the nearest dotted name; false if none is near or there is no memory to look. A setting of
- * the same name in another section is nearer than a similar name. */
-static bool nearest(char out[CPL_SETTING_NAME_BYTES], const cpl_section *sections, size_t count,
-                    const char *dotted)
+/* The setting whose name is nearest; NULL if none is near. A setting of the same name in another
+ * section is nearer than a similar name. */
+static const cpl_setting *nearest(const cpl_section *sections, size_t count, const char *dotted)
 {
-    const char *dot          = strchr(dotted, '.');
-    const cpl_setting *other = find_by_name(sections, count, dot ? dot + 1 : dotted);
-    if (other) {
-        cpl_setting_dotted(out, other);
-        return true;
-    }
-    size_t total = cpl_settings_total(sections, count), n = 0;
-    char(*names)[CPL_SETTING_NAME_BYTES] = cpl_alloc(total * sizeof *names);
-    const char **pointers                = cpl_alloc(total * sizeof *pointers);
-    const char *best                     = NULL;
-    if (names && pointers) {
-        for (const cpl_section *s = sections; s < sections + count; s++)
-            for (size_t i = 0; i < s->count; i++, n++)
-                pointers[n] = dot ? cpl_setting_dotted(names[n], &s->list[i]) : s->list[i].name;
-        best = cpl_text_nearest(dotted, pointers, n);
-    }
-    if (best && dot) memcpy(out, best, CPL_SETTING_NAME_BYTES);
-    if (best && !dot) cpl_setting_dotted(out, find_by_name(sections, count, best));
-    cpl_free(names);
-    cpl_free(pointers);
-    return best != NULL;
+    char name[CPL_SETTING_NAME_BYTES];
+    const char *dot         = strchr(dotted, '.');
+    const cpl_setting *best = find_by_name(sections, count, dot ? dot + 1 : dotted);
+    int limit               = best ? 0 : cpl_text_near_limit(dotted);
+    for (const cpl_section *s = sections; s < sections + count; s++)
+        for (size_t i = 0; i < s->count; i++)
+            if (cpl_text_is_nearer(&limit, dotted,
+                                   dot ? cpl_setting_dotted(name, &s->list[i]) : s->list[i].name))
+                best = &s->list[i];
+    return best;
 }
 
 cpl_status cpl_settings_unknown(cpl_status code, const cpl_section *sections, size_t count,
                                 const char *dotted)
 {
     char name[CPL_SETTING_NAME_BYTES];
-    if (nearest(name, sections, count, dotted))
-        return CPL_FAIL(code, "there is no setting %.200s; did you mean %s?", dotted, name);
+    const cpl_setting *near = nearest(sections, count, dotted);
+    if (near)
+        return CPL_FAIL(code, "there is no setting %.200s; did you mean %s?", dotted,
+                        cpl_setting_dotted(name, near));
     return CPL_FAIL(code, "there is no setting %.200s", dotted);
 }
 

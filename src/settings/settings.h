@@ -97,9 +97,8 @@ CPL_NODISCARD cpl_status cpl_settings_init(void *joint, const cpl_section *secti
 /* Gives back what the fields own and leaves them zeroed. Zeroed fields are allowed. */
 void cpl_settings_free(void *joint, const cpl_section *sections, size_t count);
 
-/* How many settings the sections have together, and where `setting` stands among them: the size of
- * and the index into an array `given`, which tells a value given from a default. */
-size_t cpl_settings_total(const cpl_section *sections, size_t count);
+/* Where `setting` stands among all settings of the sections: the index into an array `given`, which
+ * tells a value given from a default. */
 size_t cpl_settings_index(const cpl_section *sections, size_t count, const cpl_setting *setting);
 
 /* The setting with this dotted name; NULL if there is none. `*field` is where its value lies; both

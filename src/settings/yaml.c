@@ -163,10 +163,10 @@ static cpl_status read_setting(const reader *in, const cpl_yaml_node *parent,
 
 static cpl_status unknown_section(const reader *in, const cpl_yaml_node *at)
 {
-    const char *names[64];
-    size_t n = in->count < 64 ? in->count : 64;
-    for (size_t i = 0; i < n; i++) names[i] = in->sections[i].name;
-    const char *near = cpl_text_nearest(at->text, names, n);
+    const char *near = NULL;
+    int limit        = cpl_text_near_limit(at->text);
+    for (const cpl_section *s = in->sections; s < in->sections + in->count; s++)
+        if (cpl_text_is_nearer(&limit, at->text, s->name)) near = s->name;
     const cpl_setting *setting =
         cpl_settings_find(in->joint, in->sections, in->count, at->text, NULL);
     if (setting)
@@ -227,28 +227,16 @@ done:
     return status;
 }
 
-static cpl_status read_file(void *joint, const cpl_section *sections, size_t count,
-                            const char *path, bool named, bool *given)
+cpl_status cpl_yaml_read(void *joint, const cpl_section *sections, size_t count, const char *path,
+                         bool *given)
 {
     cpl_text bytes    = {0};
     cpl_status status = CPL_OK;
-    CPL_TRY_DONE((named ? cpl_file_read_given : cpl_file_read)(&bytes, path, CPL_YAML_MOST_BYTES));
+    CPL_TRY_DONE(cpl_file_read_given(&bytes, path, CPL_YAML_MOST_BYTES));
     CPL_TRY_DONE(cpl_yaml_parse(joint, sections, count, path, bytes.bytes, bytes.length, given));
 done:
     cpl_text_free(&bytes);
     return status;
-}
-
-cpl_status cpl_yaml_read(void *joint, const cpl_section *sections, size_t count, const char *path,
-                         bool *given)
-{
-    return read_file(joint, sections, count, path, false, given);
-}
-
-cpl_status cpl_yaml_read_given(void *joint, const cpl_section *sections, size_t count,
-                               const char *path, bool *given)
-{
-    return read_file(joint, sections, count, path, true, given);
 }
 
 /* ---- writing ---- */

@@ -19,16 +19,12 @@
 #include "settings/settings.h"
 #include "settings/yaml_tree.h"
 
-/* Reads the file at `path`, a file of a folder, into `joint`, whose settings hold values (their
- * defaults), and marks in `given` (see cpl_settings_index; NULL: nowhere) those that the file names.
+/* Reads the file at `path`, which the user named and which may be a pipe (of a file of a folder
+ * cpl_file_check is asked first), into `joint`, whose settings hold values (their defaults), and marks in `given` (see cpl_settings_index; NULL: nowhere) those that the file names.
  * A relative path in a setting whose unit is "path" or "paths" is taken from the file's folder.
  * After a failure some settings may have been set; `joint` can be freed as ever. */
 CPL_NODISCARD cpl_status cpl_yaml_read(void *joint, const cpl_section *sections, size_t count,
                                        const char *path, bool *given);
-
-/* The same of a file that the user named; it may be a pipe. */
-CPL_NODISCARD cpl_status cpl_yaml_read_given(void *joint, const cpl_section *sections, size_t count,
-                                             const char *path, bool *given);
 
 /* The same of `length` bytes, which the sentences call `name`; the folder is that of `name`. */
 CPL_NODISCARD cpl_status cpl_yaml_parse(void *joint, const cpl_section *sections, size_t count,
