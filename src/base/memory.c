@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,17 +43,15 @@ double cpl_memory_field(const char *text, const char *key)
     return -1;
 }
 
-/* Whether `word` stands between commas in the `length` bytes of `list`. */
-static int holds(const char *list, size_t length, const char *word)
+/* Whether `word` stands between the commas of a list that ends at a colon. */
+static bool holds(const char *list, const char *word)
 {
-    size_t wanted = strlen(word);
-    for (size_t at = 0; at < length;) {
-        size_t end = at;
-        while (end < length && list[end] != ',') end++;
-        if (end - at == wanted && memcmp(list + at, word, wanted) == 0) return 1;
-        at = end + 1;
+    for (;; list++) {
+        const size_t length = strcspn(list, ",:");
+        if (length == strlen(word) && memcmp(list, word, length) == 0) return true;
+        list += length;
+        if (*list != ',') return false;
     }
-    return 0;
 }
 
 void cpl_memory_group(char path[512], const char *text, const char *controller)
@@ -63,8 +62,7 @@ void cpl_memory_group(char path[512], const char *text, const char *controller)
         const char *list = strchr(line, ':');
         const char *tail = list ? strchr(list + 1, ':') : NULL;
         if (!tail) return;
-        size_t length = (size_t)(tail - list) - 1;
-        if (controller ? holds(list + 1, length, controller) : length == 0) {
+        if (controller ? holds(list + 1, controller) : tail == list + 1) {
             snprintf(path, 512, "%.*s", (int)strcspn(tail + 1, "\n"), tail + 1);
             return;
         }

@@ -31,15 +31,10 @@ static cpl_status print_table(const cpl_plan *plan)
     return status;
 }
 
-static cpl_status write_json(const cpl_plan *plan, const char *path)
-{
-    return cpl_output_json(cpl_plan_json(plan), "the plan", path, 0);
-}
-
 static cpl_status show(const cpl_plan *plan, const char *json)
 {
     if (!json || strcmp(json, "-") != 0) CPL_TRY(print_table(plan));
-    return json ? write_json(plan, json) : CPL_OK;
+    return json ? cpl_output_json(cpl_plan_json(plan), "the plan", json, 0) : CPL_OK;
 }
 
 static cpl_status run(const cpl_arguments *args)

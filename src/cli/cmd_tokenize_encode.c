@@ -1,5 +1,6 @@
 /* cmd_tokenize_encode.c - couplet tokenize encode: documents into token shards, or the standard
  * input into ids on one line. */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -174,45 +175,26 @@ const cpl_verb cpl_verb_tokenize_encode = {
 
 enum { LARGEST_ID = 0x7fffffff };
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '\f' || c == '\v';
-}
-
 static cpl_status no_id(const cpl_text *text, size_t at)
 {
     size_t end = at;
-    while (end < text->length && !is_blank(text->bytes[end]) && end - at < 40) end++;
+    while (end < text->length && !isspace((unsigned char)text->bytes[end]) && end - at < 40) end++;
     return CPL_FAIL(CPL_ERR_INPUT, "the standard input, byte %zu: \"%.*s\" is no token id", at + 1,
                     (int)(end - at), text->bytes + at);
 }
 
-/* Reads the number at *at, which stands before a blank or the end. */
-static cpl_status read_id(const cpl_text *text, size_t *at, int32_t *id)
-{
-    size_t begin  = *at;
-    int64_t value = 0;
-    while (*at < text->length && !is_blank(text->bytes[*at])) {
-        char c = text->bytes[*at];
-        if (c < '0' || c > '9') return no_id(text, begin);
-        value = 10 * value + (c - '0');
-        if (value > LARGEST_ID) return no_id(text, begin);
-        ++*at;
-    }
-    *id = (int32_t)value;
-    return CPL_OK;
-}
-
-/* `ids` has room for one id in two bytes. */
+/* Reads numbers between blanks; `ids` has room for one in two bytes. */
 static cpl_status read_ids(cpl_ids *ids, const cpl_text *text)
 {
-    for (size_t at = 0; at < text->length;) {
-        if (is_blank(text->bytes[at])) {
-            at++;
-            continue;
+    for (size_t at = 0; at < text->length; at++) {
+        const size_t begin = at;
+        int64_t value      = 0;
+        for (; at < text->length && !isspace((unsigned char)text->bytes[at]); at++) {
+            const int digit = text->bytes[at] - '0';
+            value           = 10 * value + digit;
+            if (digit < 0 || digit > 9 || value > LARGEST_ID) return no_id(text, begin);
         }
-        CPL_TRY(read_id(text, &at, &ids->at[ids->count]));
-        ids->count++;
+        if (at > begin) ids->at[ids->count++] = (int32_t)value;
     }
     return CPL_OK;
 }

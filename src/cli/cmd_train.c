@@ -146,27 +146,21 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
 
 static cpl_status resume(const cpl_arguments *args, const char *run)
 {
-    cpl_configuration old, fresh;
+    cpl_configuration old = {0}, fresh = {0};
     cpl_log log       = cpl_output_log(stdout);
     char *file        = cpl_path_join(run, "config.yaml");
-    cpl_status status = CPL_ERR_MEMORY;
-    if (!file) return status;
-    if (!cpl_path_exists(file)) {
-        status = CPL_FAIL(CPL_ERR_INPUT, "%s: there is no run here (no config.yaml)", run);
-        cpl_free(file);
-        return status;
-    }
-    status = cpl_file_check(file);
-    if (status == CPL_OK) status = cpl_configure(&old, file, NULL);
-    if (status == CPL_OK) {
-        status = cpl_configure(&fresh, file, args);
-        if (status == CPL_OK) {
-            status = cpl_train_may_resume(&old.settings, &fresh.settings, &log);
-            if (status == CPL_OK) status = train(&fresh, run, NULL, &old.settings);
-            cpl_configuration_free(&fresh);
-        }
-        cpl_configuration_free(&old);
-    }
+    cpl_status status = CPL_OK;
+    if (!file) return CPL_ERR_MEMORY;
+    if (!cpl_path_exists(file))
+        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "%s: there is no run here (no config.yaml)", run));
+    CPL_TRY_DONE(cpl_file_check(file));
+    CPL_TRY_DONE(cpl_configure(&old, file, NULL));
+    CPL_TRY_DONE(cpl_configure(&fresh, file, args));
+    CPL_TRY_DONE(cpl_train_may_resume(&old.settings, &fresh.settings, &log));
+    status = train(&fresh, run, NULL, &old.settings);
+done:
+    cpl_configuration_free(&fresh);
+    cpl_configuration_free(&old);
     cpl_free(file);
     return status;
 }

@@ -38,11 +38,11 @@ static void print_heading(FILE *out, const char *text)
     fputc('\n', out);
 }
 
-/* Prints `text` broken between words, each line behind `indent` blanks; "\n" begins a paragraph. */
-static void print_wrapped(FILE *out, int indent, const char *text)
+/* Prints the text up to `end` broken between words, from a column on; further lines stand behind
+ * `indent` blanks, and so does the first from column 0. "\n" begins a paragraph. */
+static void print_words(FILE *out, int column, int indent, const char *text, const char *end)
 {
-    int column = 0;
-    while (*text) {
+    while (text < end) {
         int word = (int)strcspn(text, " \n");
         if (column && column + 1 + word > LINE_BYTES) {
             fputc('\n', out);
@@ -51,13 +51,18 @@ static void print_wrapped(FILE *out, int indent, const char *text)
         column += column ? fprintf(out, " %.*s", word, text)
                          : fprintf(out, "%*s%.*s", indent, "", word, text);
         text += word;
-        if (*text == '\n') {
+        if (text < end && *text == '\n') {
             fputc('\n', out);
             column = 0;
         }
-        text += *text != '\0';
+        text += text < end;
     }
     fputc('\n', out);
+}
+
+static void print_wrapped(FILE *out, int indent, const char *text)
+{
+    print_words(out, 0, indent, text, text + strlen(text));
 }
 
 static void print_verbs(FILE *out, const char *family)
@@ -109,28 +114,14 @@ void cpl_help_describe(cpl_text *out, const cpl_verb *verb, const cpl_flag *flag
     describe_setting(out, verb, flag);
 }
 
-/* One form of use, from the name of the verb to the end of its line, broken between words. */
-static void print_form(FILE *out, const cpl_verb *verb, const char *line)
-{
-    int column = fprintf(out, "    couplet %s", verb->name);
-    while (*line && *line != '\n') {
-        int word = (int)strcspn(line, " \n");
-        if (column + 1 + word > LINE_BYTES) {
-            fprintf(out, "\n       ");
-            column = 7;
-        }
-        column += fprintf(out, " %.*s", word, line);
-        line += word + (line[word] == ' ');
-    }
-    fputc('\n', out);
-}
-
+/* The forms of use, a line of the table each. */
 static void print_usage(FILE *out, const cpl_verb *verb)
 {
     print_heading(out, "Usage:");
-    for (const char *line = verb->usage;; line += strcspn(line, "\n") + 1) {
-        print_form(out, verb, line);
-        if (line[strcspn(line, "\n")] == '\0') break;
+    for (const char *line = verb->usage, *end;; line = end + 1) {
+        end = line + strcspn(line, "\n");
+        print_words(out, fprintf(out, "    couplet %s", verb->name), 8, line, end);
+        if (*end == '\0') break;
     }
 }
 
