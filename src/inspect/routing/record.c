@@ -6,7 +6,7 @@
 
 #include "base/arena.h"
 #include "base/stats/correlation.h"
-#include "model/router.h"
+#include "model/settings.h"
 
 cpl_status cpl_routing_record_init(cpl_routing_record *r, cpl_pool *pool,
                                    const cpl_model_settings *config, int64_t n_tokens)
