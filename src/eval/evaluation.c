@@ -292,8 +292,8 @@ static cpl_status best_form(cpl_evaluation *e, int64_t of)
     one->result = json_pack("{s:s,s:s,s:s}", "task", one->what->task->id, "profile",
                             one->what->profile->name, "best_of", best->what->key);
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
-        json_t *value = json_object_get(best->result, kept[i]);
-        if (value) cpl_json_put(&failed, one->result, kept[i], json_incref(value));
+        json_t *member = json_object_get(best->result, kept[i]);
+        if (member) cpl_json_put(&failed, one->result, kept[i], json_incref(member));
     }
     return failed ? CPL_ERR_MEMORY : CPL_OK;
 }

@@ -95,7 +95,7 @@ static const cpl_transform_kind kinds[] = {
     {"after", TEXT, .part = after},
     {"behind", TEXT, .part = behind},
     {"holding", TEXT, .part = holding},
-    {"replace", PAIR},
+    {"replace", PAIR, .part = NULL},
     {"hellaswag", NOTHING, .strip = cpl_words_strip,
      .steps = {{" [title]", NULL, ". "}, {"[", BRACKETS, ""}, {"  ", NULL, " "}}},
     {"hellaswag_olmes", NOTHING, .strip = cpl_words_strip,
