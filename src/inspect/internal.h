@@ -47,11 +47,6 @@ double cpl_coupling_work_bytes(const cpl_coupling_report *report, int n_threads)
 CPL_NODISCARD cpl_status cpl_inspect_cost_of(cpl_inspect_cost *cost,
                                              const cpl_coupling_report *report);
 
-/* ---- measure.c ---- */
-
-/* The figures of all layers that have no fault yet. `began` is when it all began. */
-CPL_NODISCARD cpl_status cpl_coupling_measure(cpl_coupling_report *report, double began);
-
 /* ---- silhouette.c: gates are read again when the means of all experts are known ---- */
 
 /* Adds rows of a gate to worker->sum; they become unit rows. */

@@ -411,7 +411,8 @@ static void count_measured(cpl_coupling_report *r)
     }
 }
 
-cpl_status cpl_coupling_measure(cpl_coupling_report *report, double began)
+/* The figures of all layers that have no fault yet. `began` is when it all began. */
+static cpl_status measure(cpl_coupling_report *report, double began)
 {
     crew c                           = {.report = report, .began = began, .failed_work = NEVER};
     const cpl_inspect_worker_needs m = cpl_inspect_worker_needs_of(report);
@@ -433,7 +434,7 @@ cpl_status cpl_coupling_measure(cpl_coupling_report *report, double began)
 cpl_status cpl_inspect_run(cpl_coupling_report *report)
 {
     const double began = cpl_seconds_now();
-    CPL_TRY(cpl_coupling_measure(report, began));
+    CPL_TRY(measure(report, began));
     if (report->picture.n_points) CPL_TRY(cpl_tsne_plot_make(report, began));
     report->seconds = cpl_seconds_now() - began;
     return CPL_OK;

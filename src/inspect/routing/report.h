@@ -3,15 +3,13 @@
  * Room:    inspect/routing. One reading of the text with the model, and one with every other checkpoint of the
  *          run that is still there. Shown by json.h, page.h and the program's tables.
  * Names:   T tokens (predictions, texts.h), n experts, K a token, L layers, S tokens sampled for the
- *          experts' answers. Figures are those of counts.h, response.h and
- *          vocabulary.h. */
+ *          experts' answers. Figures are those of counts.h and response.h. */
 #ifndef CPL_INSPECT_ROUTING_REPORT_H
 #define CPL_INSPECT_ROUTING_REPORT_H
 
 #include "infer/reader.h"
 #include "inspect/routing/counts.h"
 #include "inspect/routing/response.h"
-#include "inspect/routing/vocabulary.h"
 
 typedef struct cpl_routing_options {
     const char *const *inputs; /* (n_inputs) files, folders, patterns */

@@ -45,9 +45,6 @@ void cpl_routing_page_layers(cpl_text *out, const cpl_routing_report *report,
  * in a section of its own: answers, together, by-domain. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_routing_charts(cpl_charts *out, const cpl_routing_report *report);
 
-/* Inner, of maps.c: the maps alone. */
-CPL_NODISCARD cpl_status cpl_routing_maps(cpl_charts *out, const cpl_routing_report *report);
-
 /* Appends the sections to an open page (report/page.h); `data` is the JSON with its series. */
 void cpl_routing_page_sections(cpl_text *out, const cpl_routing_report *report, const json_t *data);
 
