@@ -45,8 +45,8 @@ typedef struct cpl_null_model {
     double erc_sd[CPL_CHANCE_MAX_ALPHAS];   /* divided by their number */
 } cpl_null_model;
 
-/* row_norm [n] of R, gate_norm [n] of the experts. Sets assigned [n] (NULL: not needed) to the optimal
- * assignment on kappa. Random pairing t is one Fisher-Yates shuffle of
+/* row_norm [n] of R, gate_norm [n] of the experts. Sets assigned [n] (NULL: not needed) to the
+ * optimal assignment on kappa. Random pairing t is one Fisher-Yates shuffle of
  * 0 .. n-1: for i = n-1 .. 1 places i and floor(u (i+1) / 2^32) change, u = cpl_rng_u32 of index i,
  * CPL_STREAM_PAIRING, step t, seed and layer. One thread; n >= 1. Numbers of M that are not finite
  * give figures without meaning. CPL_ERR_MEMORY. */

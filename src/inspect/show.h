@@ -1,11 +1,11 @@
 /* show.h - reports of coupling as tables, charts, one page, JSON, and a sentence.
  *
- * Room:    inspect. The figures of a layer are rows of columns.def; columns.c lists those of each table on
- *          the terminal and in the page, charts.c those of each chart.
- * Page:    the scale-free figures come first. Raw values of the loss and norms come later, with a sentence
- *          on why models of different families are not compared by them; nothing is ranked.
- * Charts:  several reports share them: up to three checkpoints in one, with a colour each; more go on in
- *          further charts of the same scale. */
+ * Room:    inspect. The figures of a layer are rows of columns.def; columns.c lists those of each
+ *          table on the terminal and in the page, charts.c those of each chart.
+ * Page:    the scale-free figures come first. Raw values of the loss and norms come later, with a
+ *          sentence on why models of different families are not compared by them; nothing is ranked.
+ * Charts:  several reports share them: up to three checkpoints in one, with a colour each; more go
+ *          on in further charts of the same scale. */
 #ifndef CPL_INSPECT_SHOW_H
 #define CPL_INSPECT_SHOW_H
 
@@ -28,7 +28,8 @@ typedef enum cpl_inspect_table {
     CPL_TABLE_CLUSTERS   /* silhouettes */
 } cpl_inspect_table;
 
-/* The layers that have no fault, for a terminal; AGREEMENT: those with M. All texts live in `pool`. CPL_ERR_MEMORY. */
+/* The layers that have no fault, for a terminal; AGREEMENT: those with M. All texts live in `pool`.
+ * CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_inspect_grid(cpl_grid *grid, cpl_pool *pool,
                                           const cpl_coupling_report *report,
                                           cpl_inspect_table table);
@@ -38,7 +39,8 @@ CPL_NODISCARD cpl_status cpl_inspect_grid_compare(cpl_grid *grid, cpl_pool *pool
                                                   const cpl_coupling_report *reports,
                                                   int64_t count);
 
-/* Appends the table of one report, AGREEMENT or RAW, to a page: every layer, or why it has no figures. */
+/* Appends the table of one report, AGREEMENT or RAW, to a page: every layer, or why it has no
+ * figures. */
 void cpl_inspect_page_layers(cpl_text *out, const cpl_coupling_report *report,
                              cpl_inspect_table table);
 
@@ -60,8 +62,8 @@ CPL_NODISCARD cpl_status cpl_coupling_charts(cpl_charts *out,
                                              const cpl_coupling_report *const *reports,
                                              int64_t count);
 
-/* Inner, of maps.c: the coupling matrices; and the points of t-SNE of one of several reports, if there
- * are any. */
+/* Inner, of maps.c: the coupling matrices; and the points of t-SNE of one of several reports, if
+ * there are any. */
 CPL_NODISCARD cpl_status cpl_coupling_maps(cpl_charts *out,
                                            const cpl_coupling_report *const *reports,
                                            int64_t count);

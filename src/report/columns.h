@@ -1,5 +1,5 @@
-/* columns.h - figures in the columns of tables: each is described once, and its text on a terminal, its cell
- * in a page and its member of the JSON follow.
+/* columns.h - figures in the columns of tables: each is described once, and its text on a terminal,
+ * its cell in a page and its member of the JSON follow.
  *
  * Room:  report. Knows numbers and names; which figures there are, and of what, is the caller's list. */
 #ifndef CPL_REPORT_COLUMNS_H
@@ -79,7 +79,8 @@ const char *cpl_columns_words(char out[48], const cpl_column *column, int digits
 
 enum { CPL_CHART_MOST_LINES = 4 };
 
-/* A chart with a line for each of some columns; or, with n_lines = 0, another, whose `form` the caller draws. */
+/* A chart with a line for each of some columns; or, with n_lines = 0, another, whose `form` the
+ * caller draws. */
 typedef struct cpl_chart_spec {
     const char *id, *section, *title, *y_label, *caption;
     int form;

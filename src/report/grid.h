@@ -18,10 +18,9 @@ typedef struct cpl_grid {
     const char *corner;       /* what the names of rows are */
     const char **rows;        /* (n_rows) */
     const char **columns;     /* (n_columns) */
-    const char *
-        *groups; /* (n_columns) a name above a column and its neighbours of the same group, in
-                                 text that is not turned; an element NULL: of no group; NULL: no groups */
-    const char **cells; /* [n_rows,n_columns] */
+    const char **groups; /* (n_columns) a name above neighbours that share it, where the table is
+                                 not turned; NULL: none */
+    const char **cells;  /* [n_rows,n_columns] */
     int64_t n_rows, n_columns;
     bool fixed; /* never turned */
 } cpl_grid;

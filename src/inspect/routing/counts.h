@@ -54,8 +54,8 @@ double cpl_routing_distance(const int64_t *a, const int64_t *b, int64_t n);
 
 /* ---- whether single ids have experts of their own (OLMoE's vocabulary specialisation) ----
  *
- * The share of an id x and an expert e is N_xe / N_x: how many of the occurrences of x have e among their K
- * experts. */
+ * The share of an id x and an expert e is N_xe / N_x: how many of the occurrences of x have e among
+ * their K experts. */
 
 enum { CPL_ROUTING_EXAMPLES = 5, CPL_ROUTING_SEEN = 8 };
 

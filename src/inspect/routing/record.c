@@ -13,13 +13,13 @@ cpl_status cpl_routing_record_init(cpl_routing_record *r, cpl_pool *pool,
 {
     const size_t layers = (size_t)config->n_layers, experts = (size_t)config->n_experts;
     const size_t choices = (size_t)(n_tokens * config->top_k);
-    *r                   = (cpl_routing_record){.n_layers  = config->n_layers,
-                                                .n_tokens  = n_tokens,
-                                                .n_experts = config->n_experts,
-                                                .top_k     = config->top_k,
-                                                .choice  = cpl_pool_take(pool, layers * choices * sizeof *r->choice),
-                                                .weight  = cpl_pool_take(pool, layers * experts * sizeof *r->weight),
-                                                .entropy = cpl_pool_take(pool, layers * sizeof *r->entropy)};
+    r->n_layers          = config->n_layers;
+    r->n_tokens          = n_tokens;
+    r->n_experts         = config->n_experts;
+    r->top_k             = config->top_k;
+    r->choice            = cpl_pool_take(pool, layers * choices * sizeof *r->choice);
+    r->weight            = cpl_pool_take(pool, layers * experts * sizeof *r->weight);
+    r->entropy           = cpl_pool_take(pool, layers * sizeof *r->entropy);
     return cpl_pool_status(pool);
 }
 

@@ -1,7 +1,7 @@
 /* show.h - a routing report as tables, charts, a page or sections of one, and JSON.
  *
- * Room:  inspect/routing. The figures of a layer are rows of columns.def; columns.c lists those of each
- *        table on the terminal and in the page, charts.c those of each chart. */
+ * Room:  inspect/routing. The figures of a layer are rows of columns.def; columns.c lists those of
+ *        each table on the terminal and in the page, charts.c those of each chart. */
 #ifndef CPL_INSPECT_ROUTING_SHOW_H
 #define CPL_INSPECT_ROUTING_SHOW_H
 
