@@ -13,11 +13,6 @@ static double compare_exact(cpl_span answer, cpl_span reference, cpl_text *spare
     return cpl_span_equal(answer, reference);
 }
 
-static double compare_exact_or_none(cpl_span answer, cpl_span reference, cpl_text *spare)
-{
-    return compare_exact(answer, reference, spare);
-}
-
 static double compare_number(cpl_span answer, cpl_span reference, cpl_text *spare)
 {
     (void)spare;
@@ -69,7 +64,7 @@ static double compare_shared_words(cpl_span answer, cpl_span reference, cpl_text
 
 const cpl_comparison cpl_comparisons[] = {
     {"exact", compare_exact, 0, "the same bytes"},
-    {"exact_or_none", compare_exact_or_none, 1, "the same bytes, or nothing found in both"},
+    {"exact_or_none", compare_exact, 1, "the same bytes, or nothing found in both"},
     {"number", compare_number, 0, "the same bytes or the same number, written in LaTeX"},
     {"shared_words", compare_shared_words, 0, "the F1 of the words they share"},
 };

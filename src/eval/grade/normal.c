@@ -115,8 +115,8 @@ static const char *const removed[] = {
     "\"",           "\\dots",
 };
 
-/* Leaves words out where they stand alone and no backslash before them; or wherever they are no part
- * of the name of a command, and the other pieces. */
+/* Leaves words out where they stand alone and no backslash before them; or wherever they are no
+ * part of the name of a command, and the other pieces. */
 static void leave_out(cpl_text *text, bool alone, cpl_text *spare)
 {
     char pattern[128];
@@ -212,8 +212,8 @@ static bool is_integer(cpl_span s, cpl_text *spare)
     return first_match(spare, "\\A[-+]?\\d++(?:_\\d++)*+\\z").length > 0;
 }
 
-/* "1/2" becomes "\frac{1}{2}", where it is written as Python prints integers; false if what one slash
- * divides are no integers. */
+/* "1/2" becomes "\frac{1}{2}", where it is written as Python prints integers; false if what one
+ * slash divides are no integers. */
 static bool fraction_of_slash(cpl_text *text, cpl_text *spare)
 {
     static const cpl_substitution steps[] = {

@@ -1,6 +1,6 @@
-/* regex.c - see regex.h */
+/* regex.c - see grading.h: regular expressions */
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "eval/grade/regex.h"
+#include "eval/grade/grading.h"
 
 #include <pcre2.h>
 #include <string.h>

@@ -128,6 +128,14 @@ static bool ends_word(cpl_span text, size_t at, size_t end)
     return has_case(before) && !has_case(behind);
 }
 
+/* Appends a character that was `point`, in the bytes `old`: they stay where it is the same. */
+static void append_as(cpl_text *out, uint32_t character, uint32_t point, cpl_span old)
+{
+    char bytes[4];
+    if (character != point) old = (cpl_span){bytes, (size_t)cpl_utf8_encode(character, bytes)};
+    cpl_text_append(out, old.bytes, old.length);
+}
+
 /* Appends the character at `at` in lower case; returns its length in the text. */
 static size_t lower_one(cpl_text *out, cpl_span text, size_t at)
 {
@@ -135,14 +143,10 @@ static size_t lower_one(cpl_text *out, cpl_span text, size_t at)
     size_t length  = cpl_words_next(&point, text, at);
     uint32_t lower = (uint32_t)utf8proc_tolower((utf8proc_int32_t)point);
     if (point == CAPITAL_SIGMA && ends_word(text, at, at + length)) lower = FINAL_SIGMA;
-    if (point == DOTTED_I) {
+    if (point == DOTTED_I)
         cpl_text_append(out, "i\xCC\x87", 3);
-    } else if (lower == point) {
-        cpl_text_append(out, text.bytes + at, length);
-    } else {
-        char bytes[4];
-        cpl_text_append(out, bytes, (size_t)cpl_utf8_encode(lower, bytes));
-    }
+    else
+        append_as(out, lower, point, cpl_span_part(text, at, at + length));
     return length;
 }
 
@@ -157,12 +161,7 @@ void cpl_words_capitalize(cpl_text *out, cpl_span text)
     uint32_t point;
     size_t at      = cpl_words_next(&point, text, 0);
     uint32_t title = (uint32_t)utf8proc_totitle((utf8proc_int32_t)point);
-    if (title == point) {
-        cpl_text_append(out, text.bytes, at);
-    } else {
-        char bytes[4];
-        cpl_text_append(out, bytes, (size_t)cpl_utf8_encode(title, bytes));
-    }
+    append_as(out, title, point, cpl_span_part(text, 0, at));
     while (at < text.length) at += lower_one(out, text, at);
 }
 

@@ -2,7 +2,7 @@
 #include "eval/grade/words.h"
 
 #include "eval/answers.h"
-#include "eval/grade/regex.h"
+#include "eval/grade/grading.h"
 
 static void spans_say_where_things_are(void **state)
 {
