@@ -356,7 +356,7 @@ static cpl_status keep_references(cpl_references *references, cpl_pool *pool, co
 }
 
 static cpl_status make_references(cpl_references *references, bool *listed, cpl_prompt_builder *m,
-                                  const cpl_reference_rule *rule)
+                                  const cpl_listing *rule)
 {
     json_t *list      = json_array();
     cpl_status status = list ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for references");

@@ -1,90 +1,9 @@
-/* scope.c - see scope.h: templates, fields, and the values of a row */
+/* scope.c - see scope.h: fields, and what they and templates make of a row */
 #include "eval/tasks/scope.h"
 
 #include <string.h>
 
 #include "base/text.h"
-#include "eval/grade/words.h"
-
-static cpl_status parse_name(cpl_template_part *piece, cpl_pool *pool, cpl_span inner)
-{
-    size_t bar = cpl_span_find_byte(inner, 0, '|'), end = bar == CPL_NOWHERE ? inner.length : bar;
-    if (end == 0) return CPL_FAIL(CPL_ERR_INPUT, "{} holds no name; a brace is written {{ or }}");
-    piece->name = cpl_pool_copy(pool, inner.bytes, end);
-    if (bar == CPL_NOWHERE) return CPL_OK;
-    CPL_TRY(cpl_chain_parse(&piece->chain, pool, cpl_span_part(inner, bar + 1, inner.length)));
-    if (cpl_chain_makes_list(&piece->chain))
-        return CPL_FAIL(CPL_ERR_INPUT, "{%.*s} makes a list, and a text is wanted",
-                        (int)inner.length, inner.bytes);
-    return CPL_OK;
-}
-
-/* Takes the piece that begins at `*at`, and sets `*at` behind it. */
-static cpl_status parse_piece(cpl_template_part *piece, cpl_pool *pool, cpl_span text, size_t *at)
-{
-    char c = text.bytes[*at], following = *at + 1 < text.length ? text.bytes[*at + 1] : '\0';
-    if (c == '{' && following != '{') {
-        size_t close = cpl_span_find_byte(text, *at, '}');
-        if (close == CPL_NOWHERE)
-            return CPL_FAIL(CPL_ERR_INPUT, "\"{\" is not closed; a brace is written {{ or }}");
-        cpl_span inner = cpl_span_part(text, *at + 1, close);
-        *at            = close + 1;
-        return parse_name(piece, pool, inner);
-    }
-    if (c == '}' && following != '}')
-        return CPL_FAIL(CPL_ERR_INPUT, "\"}\" closes nothing; a brace is written {{ or }}");
-    size_t from = *at, end = from + 1;
-    *at += c == '{' || c == '}' ? 2 : 1;
-    for (; *at == end && end < text.length && text.bytes[end] != '{' && text.bytes[end] != '}';
-         end++)
-        *at = end + 1;
-    piece->text   = cpl_pool_copy(pool, text.bytes + from, end - from);
-    piece->length = end - from;
-    return CPL_OK;
-}
-
-cpl_status cpl_template_parse(cpl_template *t, cpl_pool *pool, const char *text)
-{
-    cpl_span span = cpl_span_of(text);
-    size_t most   = 1;
-    for (size_t i = 0; i < span.length; i++)
-        if (text[i] == '{' || text[i] == '}') most += 2;
-    cpl_template_part *pieces = cpl_pool_take(pool, most * sizeof *pieces);
-    int64_t count             = 0;
-    if (!pieces) return cpl_pool_status(pool);
-    for (size_t at = 0; at < span.length;) CPL_TRY(parse_piece(&pieces[count++], pool, span, &at));
-    *t = (cpl_template){pieces, count};
-    return cpl_pool_status(pool);
-}
-
-bool cpl_template_names(const cpl_template *t, const char *name)
-{
-    for (int64_t i = 0; i < t->count; i++)
-        if (t->pieces[i].name && strcmp(t->pieces[i].name, name) == 0) return true;
-    return false;
-}
-
-bool cpl_template_is_name(const cpl_template *t)
-{
-    return t->count == 1 && t->pieces[0].name;
-}
-
-cpl_status cpl_template_make(cpl_text *out, const cpl_template *t, struct cpl_scope *scope)
-{
-    for (int64_t i = 0; i < t->count; i++) {
-        const cpl_template_part *piece = &t->pieces[i];
-        json_t *value = NULL, *made = NULL;
-        if (!piece->name) {
-            cpl_text_append(out, piece->text, piece->length);
-            continue;
-        }
-        CPL_TRY(cpl_scope_value(&value, scope, piece->name));
-        CPL_TRY(cpl_chain_apply(&made, &piece->chain, value));
-        cpl_text_append(out, json_string_value(made), json_string_length(made));
-        json_decref(made);
-    }
-    return cpl_text_status(out);
-}
 
 typedef enum kind { PATHS, MADE, MADE_LIST, LOOK_UP } kind;
 
@@ -326,6 +245,23 @@ static cpl_status read_paths(json_t **value, const cpl_field *field, const json_
     return status;
 }
 
+cpl_status cpl_template_make(cpl_text *out, const cpl_template *t, struct cpl_scope *scope)
+{
+    for (int64_t i = 0; i < t->count; i++) {
+        const cpl_template_part *piece = &t->pieces[i];
+        json_t *value = NULL, *made = NULL;
+        if (!piece->name) {
+            cpl_text_append(out, piece->text, piece->length);
+            continue;
+        }
+        CPL_TRY(cpl_scope_value(&value, scope, piece->name));
+        CPL_TRY(cpl_chain_apply(&made, &piece->chain, value));
+        cpl_text_append(out, json_string_value(made), json_string_length(made));
+        json_decref(made);
+    }
+    return cpl_text_status(out);
+}
+
 /* A new string of a template. */
 static cpl_status make_one(json_t **value, const cpl_template *t, cpl_scope *scope)
 {
@@ -346,24 +282,6 @@ static cpl_status make_first(json_t **value, const cpl_field *field, cpl_scope *
     return status;
 }
 
-static cpl_status make_list(json_t **value, const cpl_field *field, cpl_scope *scope)
-{
-    cpl_status status = CPL_OK;
-    *value            = json_array();
-    if (!*value) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a list");
-    for (int64_t i = 0; i < field->count; i++) {
-        json_t *text = NULL;
-        CPL_TRY_DONE(make_one(&text, &field->made[i], scope));
-        if (json_array_append_new(*value, text))
-            CPL_TRY_DONE(CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a list"));
-    }
-    return CPL_OK;
-done:
-    json_decref(*value);
-    *value = NULL;
-    return status;
-}
-
 static cpl_status look_up_one(json_t **value, const cpl_field *field, const json_t *text)
 {
     const char *word = json_string_value(text);
@@ -374,31 +292,41 @@ static cpl_status look_up_one(json_t **value, const cpl_field *field, const json
     return CPL_OK;
 }
 
-static cpl_status look_up(json_t **value, const cpl_field *field, cpl_scope *scope)
+/* Of the templates, or of what is looked up of each text of `from`. */
+static cpl_status make_list(json_t **value, const cpl_field *field, cpl_scope *scope,
+                            const json_t *from)
 {
-    json_t *from      = NULL;
     cpl_status status = CPL_OK;
-    CPL_TRY(cpl_scope_value(&from, scope, field->looked_up));
-    if (!json_is_array(from)) return look_up_one(value, field, from);
-    *value = json_array();
+    const size_t n    = from ? json_array_size(from) : (size_t)field->count;
+    *value            = json_array();
     if (!*value) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a list");
-    for (size_t i = 0; status == CPL_OK && i < json_array_size(from); i++) {
-        json_t *hit = NULL;
-        status      = look_up_one(&hit, field, json_array_get(from, i));
-        if (status == CPL_OK && json_array_append_new(*value, hit))
-            status = CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a list");
+    for (size_t i = 0; i < n; i++) {
+        json_t *text = NULL;
+        CPL_TRY_DONE(from ? look_up_one(&text, field, json_array_get(from, i))
+                          : make_one(&text, &field->made[i], scope));
+        if (json_array_append_new(*value, text))
+            CPL_TRY_DONE(CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a list"));
     }
-    if (status == CPL_OK) return CPL_OK;
+    return CPL_OK;
+done:
     json_decref(*value);
     *value = NULL;
     return status;
+}
+
+static cpl_status look_up(json_t **value, const cpl_field *field, cpl_scope *scope)
+{
+    json_t *from = NULL;
+    CPL_TRY(cpl_scope_value(&from, scope, field->looked_up));
+    if (json_is_array(from)) return make_list(value, field, scope, from);
+    return look_up_one(value, field, from);
 }
 
 static cpl_status read_field(json_t **value, const cpl_field *field, cpl_scope *scope)
 {
     if (field->kind == PATHS) return read_paths(value, field, scope->row);
     if (field->kind == MADE) return make_first(value, field, scope);
-    if (field->kind == MADE_LIST) return make_list(value, field, scope);
+    if (field->kind == MADE_LIST) return make_list(value, field, scope, NULL);
     return look_up(value, field, scope);
 }
 

@@ -49,6 +49,7 @@ typedef struct cpl_path {
     const char *written;
     const cpl_path_step *steps; /* (n_steps) */
     int64_t n_steps;
+    bool list;     /* a step is one: "a[]" */
     bool may_lack; /* `?`: empty where it is not there */
     cpl_chain chain;
 } cpl_path;

@@ -44,9 +44,8 @@ static cpl_status read_sets(cpl_task *task, const json_t *root)
     size_t index;
     CPL_TRY(cpl_task_names_of(&task->sets, task, root, "sets"));
     for (int64_t i = 0; i < task->sets.count; i++)
-        CPL_TRY(cpl_yaml_tree_place(
-            &task->parts->tree, json_is_array(from) ? json_array_get(from, (size_t)i) : from,
-            cpl_lookup(&index, "set of the paper", task->sets.at[i], sets, 2)));
+        CPL_TRY(AT(task, json_is_array(from) ? json_array_get(from, (size_t)i) : from,
+                   cpl_lookup(&index, "set of the paper", task->sets.at[i], sets, 2)));
     return CPL_OK;
 }
 
@@ -69,15 +68,13 @@ static cpl_status read_defaults(cpl_task *task, const json_t *root)
             parts->defaults[parts->n_defaults++] = json_string_value(value);
         }
     for (int64_t i = 0; i < parts->n_defaults; i++)
-        CPL_TRY(cpl_yaml_tree_place(
-            &parts->tree, from, cpl_task_profile(&profile, task, NULL, parts->defaults[i], NULL)));
+        CPL_TRY(AT(task, from, cpl_task_profile(&profile, task, NULL, parts->defaults[i], NULL)));
     return CPL_OK;
 }
 
 static cpl_status read_task(cpl_task *task)
 {
-    struct cpl_task_parts *parts = task->parts;
-    const json_t *root           = parts->tree.root;
+    const json_t *root = task->parts->tree.root, *fields = json_object_get(root, "fields");
     CPL_TRY(cpl_task_keys(task, root, "task", keys, sizeof keys / sizeof *keys));
     CPL_TRY(read_id(task, root));
     CPL_TRY(cpl_task_text_of(&task->title, task, root, "title", task->id));
@@ -85,52 +82,47 @@ static cpl_status read_task(cpl_task *task)
     CPL_TRY(cpl_task_text_of(&task->licence, task, root, "licence", NULL));
     CPL_TRY(read_sets(task, root));
     CPL_TRY(read_chance(task, root));
-    parts->fields  = json_object_get(root, "fields");
-    parts->gold    = json_object_get(root, "gold");
-    parts->choices = json_object_get(root, "choices");
-    if (!json_is_object(parts->fields))
-        return FAIL(task, parts->fields ? parts->fields : root,
-                    "fields: what is read of a row? NAME: PATH");
+    if (!json_is_object(fields))
+        return FAIL(task, fields ? fields : root, "fields: what is read of a row? NAME: PATH");
     CPL_TRY(cpl_task_read_subjects(task, root));
     CPL_TRY(cpl_task_read_splits(task, json_object_get(root, "splits")));
     CPL_TRY(cpl_task_read_profiles(task, json_object_get(root, "profiles")));
     return read_defaults(task, root);
 }
 
-/* A task without anything, but for its memory. */
-static cpl_status start(cpl_task **task)
+/* A file at `path`, or where that is NULL `length` bytes that the sentences call `name`. */
+static cpl_status read_from(cpl_task *task, const char *path, const char *name, const void *bytes,
+                            size_t length)
 {
-    *task = cpl_alloc(sizeof **task);
-    if (!*task) return CPL_ERR_MEMORY;
-    **task         = (cpl_task){.id = "", .chance = NAN};
-    (*task)->parts = cpl_alloc(sizeof *(*task)->parts);
-    if (!(*task)->parts) return CPL_ERR_MEMORY;
-    memset((*task)->parts, 0, sizeof *(*task)->parts);
-    return CPL_OK;
+    *task       = (cpl_task){.id = "", .chance = NAN};
+    task->parts = cpl_alloc(sizeof *task->parts);
+    if (!task->parts) return CPL_ERR_MEMORY;
+    memset(task->parts, 0, sizeof *task->parts);
+    CPL_TRY(path ? cpl_yaml_tree_read(&task->parts->tree, path)
+                 : cpl_yaml_tree_parse(&task->parts->tree, name, bytes, length));
+    CPL_TRY(read_task(task));
+    return cpl_pool_status(&task->parts->pool);
+}
+
+static cpl_status make(cpl_task **task, const char *path, const char *name, const void *bytes,
+                       size_t length)
+{
+    *task             = cpl_alloc(sizeof **task);
+    cpl_status status = *task ? read_from(*task, path, name, bytes, length) : CPL_ERR_MEMORY;
+    if (status == CPL_OK) return CPL_OK;
+    cpl_task_free(*task);
+    *task = NULL;
+    return status;
 }
 
 cpl_status cpl_task_parse(cpl_task **task, const char *name, const void *bytes, size_t length)
 {
-    cpl_status status = start(task);
-    if (status == CPL_OK) status = cpl_yaml_tree_parse(&(*task)->parts->tree, name, bytes, length);
-    if (status == CPL_OK) status = read_task(*task);
-    if (status == CPL_OK) status = cpl_pool_status(&(*task)->parts->pool);
-    if (status == CPL_OK) return CPL_OK;
-    cpl_task_free(*task);
-    *task = NULL;
-    return status;
+    return make(task, NULL, name, bytes, length);
 }
 
 cpl_status cpl_task_read(cpl_task **task, const char *path)
 {
-    cpl_status status = start(task);
-    if (status == CPL_OK) status = cpl_yaml_tree_read(&(*task)->parts->tree, path);
-    if (status == CPL_OK) status = read_task(*task);
-    if (status == CPL_OK) status = cpl_pool_status(&(*task)->parts->pool);
-    if (status == CPL_OK) return CPL_OK;
-    cpl_task_free(*task);
-    *task = NULL;
-    return status;
+    return make(task, path, NULL, NULL, 0);
 }
 
 void cpl_task_free(cpl_task *task)

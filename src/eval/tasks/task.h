@@ -165,8 +165,9 @@ struct cpl_request_kind {
     const json_t *(*value)(const json_t *sample, const cpl_metric_key *m, const char *headline);
 };
 
-/* The kinds, once: a kind is a row here and a structure cpl_request_<name> in a file of eval/run. The
- * order is that of the results, and part of the hash of a question: a new kind goes to the end. */
+/* The kinds, once: a kind is a row here and a structure cpl_request_<name> in a file of eval/run.
+ * The order is that of the results, and part of the hash of a question: a new kind goes to the
+ * end. */
 #define CPL_REQUEST_KINDS(ROW)                                                                     \
     ROW(multiple_choice)                                                                           \
     ROW(generate_until)

@@ -70,12 +70,6 @@ typedef struct cpl_options_list {
     cpl_template each;
 } cpl_options_list;
 
-/* What an answer is held against: templates, of which one that is a single name may be a list. */
-typedef struct cpl_reference_rule {
-    const cpl_template *made; /* (count) */
-    int64_t count;
-} cpl_reference_rule;
-
 typedef enum cpl_prompt_kind {
     CPL_PROMPT_NONE,
     CPL_PROMPT_BBH,
@@ -93,7 +87,8 @@ typedef struct cpl_prompt_spec {
     const char *delimiter, *unconditional;
     cpl_options_list *lists; /* (n_lists) */
     int64_t n_lists;
-    cpl_reference_rule *references; /* (form.n_answers) */
+    cpl_listing *references; /* (form.n_answers) what an answer is held against: templates, of which
+                                one that is a single name may be a list */
     cpl_prompt_kind prompt;
     const char *prompt_file;
     cpl_row_schema *question_schemas; /* one for each source of the split */
@@ -118,9 +113,8 @@ struct cpl_task_parts {
     json_t *kept; /* objects made of several of the tree: an array; NULL: none yet */
     cpl_split *splits;
     int64_t n_splits;
-    const json_t *fields, *gold, *choices, *subject, *subjects,
-        *groups;             /* the task's; NULL: not given */
-    cpl_string_list known;   /* the subjects there are; none: not given */
+    const json_t *subject, *subjects, *groups; /* the task's; NULL: not given */
+    cpl_string_list known;                     /* the subjects there are; none: not given */
     cpl_builtin_name *facts; /* (n_facts) what `subjects` tells of each, by their names */
     int64_t n_facts;
     cpl_resolved_profile *resolved;          /* (n_profiles) */
@@ -148,16 +142,27 @@ CPL_NODISCARD cpl_status cpl_task_word_of(size_t *index, const cpl_task *task, c
                                           const char *key, const char *const *names, size_t count,
                                           size_t absent);
 
-/* Sets the texts of a list, or the one of a text; none where there is no such key. */
+/* Sets the texts of a list, or the one of a text; none where there is no such key, or `value` is
+ * NULL. */
+CPL_NODISCARD cpl_status cpl_task_names(cpl_string_list *names, const cpl_task *task,
+                                        const json_t *value, const char *key);
 CPL_NODISCARD cpl_status cpl_task_names_of(cpl_string_list *names, const cpl_task *task,
                                            const json_t *from, const char *key);
 
+CPL_NODISCARD cpl_status cpl_task_int(int64_t *value, const cpl_task *task, const json_t *node,
+                                      const char *key, int64_t lo, int64_t hi);
 CPL_NODISCARD cpl_status cpl_task_int_of(int64_t *value, const cpl_task *task, const json_t *from,
                                          const char *key, int64_t lo, int64_t hi, int64_t absent);
 
 /* Sets a template; false in `there` (may be NULL) and nothing set where there is no such key. */
 CPL_NODISCARD cpl_status cpl_task_template_of(cpl_template *t, bool *there, const cpl_task *task,
                                               const json_t *from, const char *key);
+
+/* Sets the templates of a list, or the one of a text; none where there is no such key. The place of
+ * an error is `place`, or where that is NULL the template's own. */
+CPL_NODISCARD cpl_status cpl_task_templates_of(cpl_listing *list, const cpl_task *task,
+                                               const json_t *from, const char *key,
+                                               const json_t *place);
 
 bool cpl_string_list_holds(const cpl_string_list *names, const char *name);
 
@@ -174,11 +179,6 @@ CPL_NODISCARD cpl_status cpl_task_read_subjects(cpl_task *task, const json_t *ro
 CPL_NODISCARD cpl_status cpl_task_read_groups(cpl_profile *profile, cpl_task *task,
                                               const json_t *own);
 CPL_NODISCARD cpl_status cpl_task_read_profiles(cpl_task *task, const json_t *profiles);
-
-/* Reads what a profile reports; its prompt specs are there. `from` is all that holds for it. */
-CPL_NODISCARD cpl_status cpl_task_read_metrics(cpl_profile *profile, cpl_resolved_profile *resolved,
-                                               cpl_task *task, const json_t *from,
-                                               const json_t *place);
 
 /* Checks that these are subjects of the task, where it lists its own. */
 CPL_NODISCARD cpl_status cpl_task_check_subjects(const cpl_task *task,
@@ -198,9 +198,6 @@ CPL_NODISCARD cpl_status cpl_task_read_scores(cpl_request_spec *form, const cpl_
                                               const char *profile, const json_t *from);
 CPL_NODISCARD cpl_status cpl_task_read_answers(cpl_prompt_spec *spec, cpl_task *task,
                                                const json_t *from, const json_t *place);
-CPL_NODISCARD cpl_status cpl_task_read_request(cpl_prompt_spec *spec, cpl_task *task,
-                                               const char *profile, const json_t *from,
-                                               const json_t *place);
 
 /* Sets what is read of a row of a source. `from` is all that holds for the prompt spec. */
 CPL_NODISCARD cpl_status cpl_task_read_schema(cpl_row_schema *schema, cpl_task *task,

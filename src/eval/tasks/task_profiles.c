@@ -1,5 +1,5 @@
-/* task_profiles.c - the profiles of a task file: what each takes from another, its cases;
- * see task_internal.h */
+/* task_profiles.c - the profiles of a task file: what each takes from another, its cases, its
+ * metrics; see task_internal.h */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,13 +28,12 @@ static const char *default_of(const cpl_task *task, const char *set)
 cpl_status cpl_task_profile(const cpl_profile **profile, const cpl_task *task, const char *set,
                             const char *name, const char *variant)
 {
-    const char *names[64];
-    size_t n = 0, index;
+    size_t index;
     char whole[256];
     if (!name) name = default_of(task, set);
     snprintf(whole, sizeof whole, "%s%s%s", name, variant ? "/" : "", variant ? variant : "");
-    for (int64_t i = 0; i < task->n_profiles && n < 64; i++) names[n++] = task->profiles[i].name;
-    cpl_status status = cpl_lookup(&index, "profile", whole, names, n);
+    cpl_status status = cpl_lookup_in(&index, "profile", whole, task->profiles,
+                                      (size_t)task->n_profiles, sizeof *task->profiles);
     if (status != CPL_OK) return CPL_FAIL(status, "%s: %s", task->id, cpl_last_error());
     *profile = &task->profiles[index];
     return CPL_OK;
@@ -75,9 +74,9 @@ static cpl_status base_of(const char **base, cpl_task *task, const json_t *profi
 static cpl_status collect(const json_t **out, cpl_task *task, const json_t *profiles,
                           const char *name)
 {
-    struct cpl_task_parts *parts = task->parts;
-    const char *at               = name, *base;
-    const json_t *all            = json_object_get(profiles, name), *task_wide;
+    static const char *const of_task[] = {"fields", "gold", "choices"};
+    const char *at                     = name, *base;
+    const json_t *all                  = json_object_get(profiles, name), *task_wide;
     for (size_t steps = 0;; steps++) {
         CPL_TRY(base_of(&base, task, profiles, at));
         if (!base) break;
@@ -90,13 +89,11 @@ static cpl_status collect(const json_t **out, cpl_task *task, const json_t *prof
         at = base;
     }
     CPL_TRY(cpl_task_join(&task_wide, task, NULL, NULL));
-    json_t *wide = (json_t *)(uintptr_t)task_wide;
-    bool failed =
-        parts->fields && json_object_set(wide, "fields", (json_t *)(uintptr_t)parts->fields);
-    failed |= parts->gold && json_object_set(wide, "gold", (json_t *)(uintptr_t)parts->gold);
-    failed |=
-        parts->choices && json_object_set(wide, "choices", (json_t *)(uintptr_t)parts->choices);
-    if (failed) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the task %s", task->id);
+    for (size_t i = 0; i < sizeof of_task / sizeof *of_task; i++) {
+        json_t *value = json_object_get(task->parts->tree.root, of_task[i]);
+        if (value && json_object_set((json_t *)(uintptr_t)task_wide, of_task[i], value))
+            return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the task %s", task->id);
+    }
     return join(out, task, task_wide, all);
 }
 
@@ -105,15 +102,16 @@ static cpl_status collect(const json_t **out, cpl_task *task, const json_t *prof
 static cpl_status find_split(const cpl_split **split, const cpl_task *task, const json_t *from,
                              const char *key)
 {
-    const char *names[64], *name;
-    size_t n = 0, index;
+    const cpl_split *splits = task->parts->splits;
+    const char *name;
+    size_t index;
     CPL_TRY(cpl_task_text_of(&name, task, from, key, NULL));
     *split = NULL;
     if (!name) return CPL_OK;
-    for (int64_t i = 0; i < task->parts->n_splits && n < 64; i++)
-        names[n++] = task->parts->splits[i].name;
-    CPL_TRY(AT(task, json_object_get(from, key), cpl_lookup(&index, "split", name, names, n)));
-    *split = &task->parts->splits[index];
+    CPL_TRY(AT(task, json_object_get(from, key),
+               cpl_lookup_in(&index, "split", name, splits, (size_t)task->parts->n_splits,
+                             sizeof *splits)));
+    *split = &splits[index];
     return CPL_OK;
 }
 
@@ -202,6 +200,112 @@ static cpl_status read_specs(cpl_resolved_profile *resolved, cpl_task *task, con
     return CPL_OK;
 }
 
+/* ---- metrics ---- */
+
+bool cpl_metric_is_score(const char *name)
+{
+    for (size_t i = 0; i < cpl_n_scores; i++)
+        if (strcmp(cpl_scores[i].name, name) == 0) return true;
+    return strcmp(name, "soft") == 0;
+}
+
+bool cpl_metric_is_loss(const char *name)
+{
+    const cpl_score *score;
+    return cpl_score_find(&score, name) == CPL_OK && score->loss;
+}
+
+/* "the profile" or "the case of law". */
+static const char *whose(cpl_pool *pool, const cpl_resolved_profile *resolved,
+                         const cpl_prompt_spec *spec)
+{
+    if (spec == &resolved->specs[0]) return "the profile";
+    return cpl_pool_printf(pool, "the case of %.100s", spec->subjects.at[0]);
+}
+
+/* Whether any prompt spec says anything of a metric. */
+static bool is_reported(const cpl_resolved_profile *resolved, const char *metric)
+{
+    for (int64_t i = 0; i < resolved->n_specs; i++) {
+        const cpl_request_spec *form = &resolved->specs[i].form;
+        if (form->kind->has_metric(form, metric)) return true;
+    }
+    return false;
+}
+
+static cpl_status check_metrics(const cpl_task *task, const cpl_profile *profile,
+                                const cpl_resolved_profile *resolved,
+                                const cpl_string_list *metrics, const json_t *node)
+{
+    for (int64_t i = 0; i < metrics->count; i++) {
+        if (!is_reported(resolved, metrics->at[i]))
+            return FAIL(task, node,
+                        "there is no metric %.100s: neither among the scores nor an answer",
+                        metrics->at[i]);
+        for (int64_t k = 0; k < resolved->n_specs; k++) {
+            const cpl_request_spec *form = &resolved->specs[k].form;
+            const char *who              = whose(&task->parts->pool, resolved, &resolved->specs[k]);
+            if (form->kind->reports(profile, metrics->at[i]))
+                CPL_TRY(form->kind->check_metric(task, form, profile, metrics->at[i], who, node));
+        }
+    }
+    return CPL_OK;
+}
+
+/* Where the answers are filters of one metric, every text has the same ones. */
+static cpl_status check_filters(const cpl_task *task, const cpl_resolved_profile *resolved,
+                                const json_t *node)
+{
+    const cpl_request_spec *first = &resolved->specs[0].form;
+    for (int64_t i = 1; first->filters && i < resolved->n_specs; i++) {
+        const cpl_request_spec *form = &resolved->specs[i].form;
+        bool same                    = form->n_answers == first->n_answers;
+        for (int64_t k = 0; same && k < first->n_answers; k++)
+            same = strcmp(form->answers[k].name, first->answers[k].name) == 0;
+        if (!same && form->kind->generates)
+            return FAIL(task, node, "metrics: filters: %s has other answers than the profile",
+                        whose(&task->parts->pool, resolved, &resolved->specs[i]));
+    }
+    return CPL_OK;
+}
+
+/* Without a list: the scores, or the answers. */
+static cpl_status list_metrics(cpl_profile *profile, const cpl_resolved_profile *resolved,
+                               cpl_task *task, const json_t *from)
+{
+    static const char *const one[] = {"exact_match"};
+    const cpl_request_spec *form   = &resolved->specs[0].form;
+    int64_t n                      = 0;
+    CPL_TRY(cpl_task_names_of(&profile->metrics, task, from, "metrics"));
+    if (form->filters) profile->metrics = (cpl_string_list){one, 1};
+    if (profile->metrics.count) return CPL_OK;
+    while (form->kind->metric(form, n)) n++;
+    const char **at = cpl_pool_take(&task->parts->pool, (size_t)n * sizeof *at);
+    if (!at) return cpl_pool_status(&task->parts->pool);
+    for (int64_t i = 0; i < n; i++) at[i] = form->kind->metric(form, i);
+    profile->metrics = (cpl_string_list){at, n};
+    return CPL_OK;
+}
+
+/* What a profile reports; its prompt specs are there. */
+static cpl_status read_metrics(cpl_profile *profile, cpl_resolved_profile *resolved, cpl_task *task,
+                               const json_t *from, const json_t *place)
+{
+    const json_t *node = json_object_get(from, "metrics");
+    if (!node) node = place;
+    CPL_TRY(list_metrics(profile, resolved, task, from));
+    for (int64_t i = 0; i < profile->n_groups; i++)
+        CPL_TRY(check_metrics(task, profile, resolved, &profile->groups[i].metrics, node));
+    CPL_TRY(check_metrics(task, profile, resolved, &profile->metrics, node));
+    CPL_TRY(check_filters(task, resolved, node));
+    resolved->one_option = resolved->specs[0].form.kind->has_options;
+    for (int64_t i = 0; i < profile->metrics.count; i++)
+        resolved->one_option &= cpl_metric_is_loss(profile->metrics.at[i]);
+    return cpl_pool_status(&task->parts->pool);
+}
+
+/* ---- profiles ---- */
+
 static cpl_status read_headline(cpl_profile *profile, const cpl_task *task, const json_t *all)
 {
     static const char *const what[] = {"questions", "groups", "subjects"};
@@ -232,7 +336,7 @@ static cpl_status read_profile(cpl_profile *profile, cpl_resolved_profile *resol
     if (resolved->split == resolved->fewshot_split)
         return FAIL(task, own, "exemplars: a question would be among its own few-shot examples");
     CPL_TRY(read_specs(resolved, task, profile->name, all, own));
-    return cpl_task_read_metrics(profile, resolved, task, all, own);
+    return read_metrics(profile, resolved, task, all, own);
 }
 
 /* A form is a variant of its profile, and has no forms itself; it tells the metrics. */

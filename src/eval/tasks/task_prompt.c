@@ -1,8 +1,219 @@
-/* task_prompt.c - the prompts of some subjects; see task_internal.h */
+/* task_prompt.c - the prompts of some subjects, with their request: scores, answers;
+ * see task_internal.h */
 #include <string.h>
 
 #include "base/text.h"
 #include "eval/tasks/task_internal.h"
+
+/* ---- the request ---- */
+
+/* What the name of a profile, without its variant, stands for where nothing else is said. */
+typedef struct habit {
+    const char *name;
+    cpl_joining joining;
+    int64_t window;
+    bool fixed; /* whatever the model's is: the reference program does not ask for that */
+    const char *scores[4];
+} habit;
+
+static const habit habits[] = {
+    {"harness", CPL_JOIN_JOINT, 0, false, {"acc", "acc_norm", "acc_bytes"}},
+    {"inloop", CPL_JOIN_SEPARATE, 2048, true, {"acc", "len_norm", "len_norm_v2"}},
+    {"olmes", CPL_JOIN_SEPARATE, 2048, false, {"acc", "acc_per_char", "acc_per_token"}},
+};
+
+static const habit *habit_of(const char *profile)
+{
+    size_t length = strcspn(profile, "/");
+    for (size_t i = 1; i < sizeof habits / sizeof *habits; i++)
+        if (strlen(habits[i].name) == length && strncmp(habits[i].name, profile, length) == 0)
+            return &habits[i];
+    return &habits[0];
+}
+
+cpl_status cpl_task_read_scores(cpl_request_spec *form, const cpl_task *task, const char *profile,
+                                const json_t *from)
+{
+    const habit *usual    = habit_of(profile);
+    cpl_string_list names = {usual->scores, 0};
+    while (names.count < 4 && usual->scores[names.count]) names.count++;
+    const json_t *given = json_object_get(from, "scores");
+    if (given) CPL_TRY(cpl_task_names_of(&names, task, from, "scores"));
+    const cpl_score **at = cpl_pool_take(&task->parts->pool, (size_t)names.count * sizeof *at);
+    if (!at) return cpl_pool_status(&task->parts->pool);
+    if (!names.count) return FAIL(task, given, "scores: by which are options compared?");
+    for (int64_t i = 0; i < names.count; i++) {
+        CPL_TRY(AT(task, given, cpl_score_find(&at[i], names.at[i])));
+        if (at[i]->loss)
+            return FAIL(task, given, "%s is of the right option alone: a metric, no score",
+                        names.at[i]);
+    }
+    form->scores   = at;
+    form->n_scores = names.count;
+    return CPL_OK;
+}
+
+static cpl_status read_reference(cpl_listing *rule, const cpl_task *task, const json_t *from,
+                                 const cpl_template *target, const json_t *place)
+{
+    CPL_TRY(
+        cpl_task_templates_of(rule, task, from, "reference", json_object_get(from, "reference")));
+    if (rule->count) return CPL_OK;
+    if (!target) return FAIL(task, place, "an answer wants a reference, or the profile a target");
+    *rule = (cpl_listing){NULL, target, 1};
+    return CPL_OK;
+}
+
+/* {regex_pattern: PATTERN, group_select: -1, strip: false} */
+static cpl_status read_pattern(cpl_regex *regex, const cpl_task *task, const json_t *from)
+{
+    static const char *const keys[]   = {"regex_pattern", "group_select", "strip"};
+    static const char *const truths[] = {"false", "true"};
+    int64_t select;
+    size_t strip;
+    CPL_TRY(cpl_task_keys(task, from, "filter", keys, 3));
+    CPL_TRY(cpl_task_text_of(&regex->pattern, task, from, "regex_pattern", NULL));
+    CPL_TRY(cpl_task_int_of(&select, task, from, "group_select", -1, 0, 0));
+    CPL_TRY(cpl_task_word_of(&strip, task, from, "strip", truths, 2, 1));
+    if (!regex->pattern || !*regex->pattern)
+        return FAIL(task, from, "a filter is a name, or {regex_pattern: PATTERN}");
+    regex->last       = select == -1;
+    regex->keep_space = strip == 0;
+    return AT(task, json_object_get(from, "regex_pattern"), cpl_regex_check(regex->pattern));
+}
+
+/* A name, patterns, or a list of patterns of which the first that finds something counts. */
+static cpl_status read_filter(const cpl_filter **filter, const cpl_task *task, const json_t *from,
+                              const char *key)
+{
+    const json_t *node = json_object_get(from, key);
+    if (json_is_string(node))
+        return AT(task, from, cpl_filter_find(filter, json_string_value(node)));
+    const bool list  = json_is_array(node);
+    const size_t n   = list ? json_array_size(node) : 1;
+    cpl_pool *pool   = &task->parts->pool;
+    cpl_filter *made = cpl_pool_take(pool, sizeof *made);
+    if (!made) return cpl_pool_status(pool);
+    if (n == 0 || n > CPL_FILTER_PATTERNS)
+        return FAIL(task, node, "a filter has 1 to %d patterns", CPL_FILTER_PATTERNS);
+    made->name = "";
+    for (size_t i = 0; i < n; i++) {
+        cpl_regex *regex = &made->patterns[i];
+        CPL_TRY(read_pattern(regex, task, list ? json_array_get(node, i) : node));
+        made->name = cpl_pool_printf(pool, "%s%s %d %d\n", made->name, regex->pattern, regex->last,
+                                     regex->keep_space);
+        if (!made->name) return cpl_pool_status(pool);
+    }
+    *filter = cpl_filter_named(made);
+    return CPL_OK;
+}
+
+static cpl_status read_answer(cpl_answer *answer, cpl_listing *rule, const cpl_task *task,
+                              const cpl_prompt_spec *spec, const json_t *from, const json_t *place)
+{
+    static const char *const keys[]  = {"filter",     "reference", "clean", "normal",
+                                        "comparison", "invalid",   "show"};
+    static const char *const shown[] = {"found", "normal"};
+    const char *normal, *comparison;
+    size_t show;
+    CPL_TRY(cpl_task_keys(task, from, "answer", keys, sizeof keys / sizeof *keys));
+    CPL_TRY(cpl_task_text_of(&normal, task, from, "normal", "none"));
+    CPL_TRY(cpl_task_text_of(&comparison, task, from, "comparison", "exact"));
+    CPL_TRY(cpl_task_text_of(&answer->invalid, task, from, "invalid", "[invalid]"));
+    CPL_TRY(cpl_task_word_of(&show, task, from, "show", shown, 2, 0));
+    CPL_TRY(cpl_filter_find(&answer->grading.filter, "none"));
+    if (json_object_get(from, "filter"))
+        CPL_TRY(read_filter(&answer->grading.filter, task, from, "filter"));
+    if (json_object_get(from, "clean"))
+        CPL_TRY(read_filter(&answer->grading.reference, task, from, "clean"));
+    CPL_TRY(AT(task, from, cpl_normal_find(&answer->grading.normal, normal)));
+    CPL_TRY(AT(task, from, cpl_comparison_find(&answer->grading.comparison, comparison)));
+    if (strcmp(answer->invalid, "null") == 0) answer->invalid = NULL;
+    answer->show_normal = show == 1;
+    return read_reference(rule, task, from, spec->target, place);
+}
+
+/* A name of an answer is one of a metric in results, where other names end in these. */
+static bool is_answer_name(const char *name)
+{
+    static const char *const taken[] = {"_stderr", "_macro", "_micro"};
+    for (int i = 0; i < 3; i++)
+        if (strstr(name, taken[i])) return false;
+    return *name && strspn(name, "abcdefghijklmnopqrstuvwxyz"
+                                 "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == strlen(name);
+}
+
+cpl_status cpl_task_read_answers(cpl_prompt_spec *spec, cpl_task *task, const json_t *from,
+                                 const json_t *place)
+{
+    const json_t *answers = json_object_get(from, "answers"),
+                 *metrics = json_object_get(from, "metrics");
+    const char *name;
+    json_t *value;
+    if (!answers) {
+        CPL_TRY(cpl_task_join(&answers, task, NULL, NULL));
+        if (json_object_set_new((json_t *)(uintptr_t)answers, "exact_match", json_object()))
+            return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the task %s", task->id);
+    }
+    size_t n = json_object_size(answers);
+    if (!n) return FAIL(task, answers, "answers: NAME: {filter: ...}");
+    cpl_answer *at   = cpl_pool_take(&task->parts->pool, n * sizeof *at);
+    spec->references = cpl_pool_take(&task->parts->pool, n * sizeof *spec->references);
+    if (!at || !spec->references) return cpl_pool_status(&task->parts->pool);
+    spec->form.answers = at;
+    spec->form.filters =
+        json_is_string(metrics) && strcmp(json_string_value(metrics), "filters") == 0;
+    json_object_foreach((json_t *)(uintptr_t)answers, name, value)
+    {
+        int64_t i = spec->form.n_answers++;
+        if (!is_answer_name(name))
+            return FAIL(
+                task, value,
+                "answers: \"%.100s\" is no name: letters, digits, _ and -, and not _stderr, "
+                "_macro or _micro, which results have behind it",
+                name);
+        at[i].name = name;
+        CPL_TRY(read_answer(&at[i], &spec->references[i], task, spec, value, place));
+    }
+    return CPL_OK;
+}
+
+/* By its name, or by lm-evaluation-harness's. */
+static cpl_status read_kind(const cpl_request_kind **kind, const cpl_task *task, const json_t *from)
+{
+    enum { MOST_KINDS = 16 };
+    const char *names[2 * MOST_KINDS] = {0};
+    const size_t n                    = cpl_n_request_kinds;
+    size_t index;
+    CPL_ASSERT(n <= MOST_KINDS);
+    for (size_t i = 0; i < n; i++) {
+        names[i]     = cpl_request_kinds[i]->name;
+        names[n + i] = cpl_request_kinds[i]->output_type;
+    }
+    CPL_TRY(cpl_task_word_of(&index, task, from, "ask", names, 2 * n, 0));
+    *kind = cpl_request_kinds[index % n];
+    return CPL_OK;
+}
+
+static cpl_status read_request(cpl_prompt_spec *spec, cpl_task *task, const char *profile,
+                               const json_t *from, const json_t *place)
+{
+    static const char *const tokens[]  = {"joint", "separate"};
+    static const char *const beyonds[] = {"cut", "error"};
+    const habit *usual                 = habit_of(profile);
+    cpl_request_spec *form             = &spec->form;
+    size_t joining, beyond;
+    CPL_TRY(read_kind(&form->kind, task, from));
+    CPL_TRY(cpl_task_word_of(&joining, task, from, "tokens", tokens, 2, usual->joining));
+    CPL_TRY(cpl_task_word_of(&beyond, task, from, "beyond", beyonds, 2, 0));
+    CPL_TRY(cpl_task_int_of(&form->window, task, from, "window", 1, 1 << 24, usual->window));
+    form->joining     = (cpl_joining)joining;
+    form->stop_beyond = beyond == 1;
+    form->fixed       = usual->fixed && !json_object_get(from, "window");
+    return form->kind->read(spec, task, profile, from, place);
+}
+
+/* ---- the prompt ---- */
 
 enum { MOST_LISTS = 16 };
 
@@ -132,7 +343,7 @@ cpl_status cpl_task_read_prompt_spec(cpl_prompt_spec *spec, cpl_task *task,
     CPL_TRY(read_texts(spec, task, from, place));
     CPL_TRY(read_lists(spec, task, from));
     CPL_TRY(read_prompt(spec, task, from));
-    CPL_TRY(cpl_task_read_request(spec, task, profile, from, place));
+    CPL_TRY(read_request(spec, task, profile, from, place));
     if (spec->context_each && !spec->form.kind->has_options)
         return FAIL(task, json_object_get(from, "context"),
                     "{choice} is of options, and text is generated");

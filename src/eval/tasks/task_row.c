@@ -9,11 +9,23 @@ enum { MOST_KNOWN = 48 };
 /* What may stand in a template, besides what is of the row. */
 typedef enum scope_of {
     OF_ROW     = 0,
-    OF_OPTIONS = 1, /* lists of the options, and the last letter */
-    OF_OPTION  = 2, /* the one at hand */
-    OF_GOLD    = 4,
-    OF_SHOWN   = 8, /* a few-shot example's parts */
+    OF_SUBJECT = 1, /* it, and its facts */
+    OF_OPTIONS = 2, /* lists of the options, and the last letter */
+    OF_OPTION  = 4, /* the one at hand */
+    OF_GOLD    = 8,
+    OF_SHOWN   = 16, /* a few-shot example's parts */
 } scope_of;
+
+/* The names that the engine gives itself. */
+static const struct {
+    const char *name;
+    int scope;
+} ours[] = {
+    {"subject", OF_SUBJECT},     {"choice", OF_OPTION},    {"letter", OF_OPTION},
+    {"last_letter", OF_OPTIONS}, {"gold_choice", OF_GOLD}, {"gold_letter", OF_GOLD},
+    {"context", OF_SHOWN},       {"delimiter", OF_SHOWN},  {"target", OF_SHOWN},
+};
+enum { N_OURS = sizeof ours / sizeof *ours };
 
 typedef struct known_names {
     cpl_builtin_name at[MOST_KNOWN];
@@ -29,21 +41,16 @@ static known_names known_of(const cpl_task *task, const cpl_row_schema *schema,
                             const cpl_prompt_spec *spec, int scope)
 {
     known_names known = {.count = 0};
-    if (schema->subject_kind != CPL_SUBJECT_NONE) {
-        know(&known, "subject");
-        for (int64_t i = 0; i < task->parts->n_facts; i++) know(&known, task->parts->facts[i].name);
+    if (schema->subject_kind != CPL_SUBJECT_NONE) scope |= OF_SUBJECT;
+    for (int one = OF_SUBJECT; one <= OF_SHOWN; one *= 2) {
+        if (!(scope & one)) continue;
+        for (int i = 0; i < N_OURS; i++)
+            if (ours[i].scope == one) know(&known, ours[i].name);
+        for (int64_t i = 0; one == OF_SUBJECT && i < task->parts->n_facts; i++)
+            know(&known, task->parts->facts[i].name);
+        for (int64_t i = 0; one == OF_OPTIONS && i < spec->n_lists; i++)
+            know(&known, spec->lists[i].name);
     }
-    if (scope & OF_OPTIONS) {
-        know(&known, "last_letter");
-        for (int64_t i = 0; i < spec->n_lists; i++) know(&known, spec->lists[i].name);
-    }
-    if (scope & OF_OPTION) know(&known, "choice");
-    if (scope & OF_OPTION) know(&known, "letter");
-    if (scope & OF_GOLD) know(&known, "gold_choice");
-    if (scope & OF_GOLD) know(&known, "gold_letter");
-    if (scope & OF_SHOWN) know(&known, "context");
-    if (scope & OF_SHOWN) know(&known, "delimiter");
-    if (scope & OF_SHOWN) know(&known, "target");
     return known;
 }
 
@@ -52,21 +59,13 @@ static known_names known_of(const cpl_task *task, const cpl_row_schema *schema,
 static cpl_status read_listing(cpl_listing *listing, const cpl_task *task, const json_t *from,
                                const char *key)
 {
-    cpl_string_list texts;
     const json_t *node = json_object_get(from, key);
     if (json_is_string(node)) {
         *listing = (cpl_listing){.field = json_string_value(node)};
         return CPL_OK;
     }
-    CPL_TRY(cpl_task_names_of(&texts, task, from, key));
-    if (!texts.count) return FAIL(task, node, "%s is a field, or a list of texts", key);
-    cpl_template *made = cpl_pool_take(&task->parts->pool, (size_t)texts.count * sizeof *made);
-    if (!made) return cpl_pool_status(&task->parts->pool);
-    for (int64_t i = 0; i < texts.count; i++)
-        CPL_TRY(AT(task, json_array_get(node, (size_t)i),
-                   cpl_template_parse(&made[i], &task->parts->pool, texts.at[i])));
-    *listing = (cpl_listing){NULL, made, texts.count};
-    return CPL_OK;
+    CPL_TRY(cpl_task_templates_of(listing, task, from, key, NULL));
+    return listing->count ? CPL_OK : FAIL(task, node, "%s is a field, or a list of texts", key);
 }
 
 /* `field` is one that a list is taken from. */
@@ -100,12 +99,8 @@ static cpl_status read_gold(cpl_gold_rule *rule, const cpl_task *task, const jso
     static const char *const keys[] = {"value", "among", "again"};
     const char *among;
     if (json_is_string(gold)) {
-        json_t *wrapped = json_pack("{s:O}", "gold", gold);
-        if (!wrapped) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the task %s", task->id);
-        cpl_status status = cpl_task_int_of(&rule->place, task, wrapped, "gold", 0, 25, 0);
-        json_decref(wrapped);
         rule->among = CPL_AMONG_FIXED;
-        return status;
+        return cpl_task_int(&rule->place, task, gold, "gold", 0, 25);
     }
     CPL_TRY(cpl_task_keys(task, gold, "right answer", keys, 3));
     CPL_TRY(cpl_task_text_of(&rule->value, task, gold, "value", NULL));
@@ -150,13 +145,10 @@ static cpl_status read_subject(cpl_row_schema *schema, const cpl_task *task, con
 /* A name that the engine gives itself is no field's. */
 static cpl_status check_names(const cpl_task *task, const json_t *fields)
 {
-    static const char *const ours[] = {"subject",     "choice",      "letter",
-                                       "last_letter", "gold_choice", "gold_letter",
-                                       "context",     "delimiter",   "target"};
-    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
-        if (json_object_get(fields, ours[i]))
-            return FAIL(task, json_object_get(fields, ours[i]),
-                        "a field cannot be called %s: that name is the engine's", ours[i]);
+    for (int i = 0; i < N_OURS; i++)
+        if (json_object_get(fields, ours[i].name))
+            return FAIL(task, json_object_get(fields, ours[i].name),
+                        "a field cannot be called %s: that name is the engine's", ours[i].name);
     return CPL_OK;
 }
 
@@ -223,7 +215,7 @@ static cpl_status check_references(const cpl_task *task, const cpl_row_schema *s
     cpl_scope_names there = {&schema->fields, known.at, known.count};
     bool list;
     for (int64_t i = 0; i < spec->form.n_answers; i++) {
-        const cpl_reference_rule *rule = &spec->references[i];
+        const cpl_listing *rule = &spec->references[i];
         for (int64_t k = 0; k < rule->count; k++) {
             const cpl_template *t = &rule->made[k];
             if (cpl_template_is_name(t))

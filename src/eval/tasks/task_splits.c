@@ -42,11 +42,8 @@ static cpl_status read_source(cpl_source *source, const cpl_task *task, const js
     static const char *const truths[] = {"false", "true"};
     size_t truth;
     if (json_is_string(from)) {
-        const char **at = cpl_pool_take(&task->parts->pool, sizeof *at);
-        if (!at) return cpl_pool_status(&task->parts->pool);
-        *at           = json_string_value(from);
-        source->files = (cpl_string_list){at, 1};
-        return check_file(task, from, *at);
+        CPL_TRY(cpl_task_names(&source->files, task, from, "files"));
+        return check_file(task, from, json_string_value(from));
     }
     CPL_TRY(cpl_task_keys(task, from, "file of a split", source_keys,
                           sizeof source_keys / sizeof *source_keys));
@@ -165,9 +162,8 @@ cpl_status cpl_task_check_subjects(const cpl_task *task, const cpl_string_list *
                                    const json_t *node)
 {
     for (int64_t i = 0; i < subjects->count; i++)
-        CPL_TRY(cpl_yaml_tree_place(&task->parts->tree,
-                                    json_is_array(node) ? json_array_get(node, (size_t)i) : node,
-                                    cpl_task_find_subject(task, subjects->at[i])));
+        CPL_TRY(AT(task, json_is_array(node) ? json_array_get(node, (size_t)i) : node,
+                   cpl_task_find_subject(task, subjects->at[i])));
     return CPL_OK;
 }
 
@@ -178,13 +174,9 @@ static cpl_status read_members(cpl_group *group, const cpl_task *task, const jso
     const char *text = json_string_value(from);
     if (text && strcmp(text, "all") == 0) return CPL_OK;
     if (!json_is_array(from)) return FAIL(task, place, "a group has subjects: all, or a list");
-    json_t *wrapped = json_pack("{s:O}", "subjects", from);
-    if (!wrapped) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a group");
-    cpl_status status = cpl_task_names_of(&group->subjects, task, wrapped, "subjects");
-    json_decref(wrapped);
-    if (status == CPL_OK && !group->subjects.count)
-        return FAIL(task, place, "a group has subjects: all, or a list");
-    return status == CPL_OK ? cpl_task_check_subjects(task, &group->subjects, from) : status;
+    CPL_TRY(cpl_task_names(&group->subjects, task, from, "subjects"));
+    if (!group->subjects.count) return FAIL(task, place, "a group has subjects: all, or a list");
+    return cpl_task_check_subjects(task, &group->subjects, from);
 }
 
 static cpl_status read_group(cpl_group *group, const cpl_task *task, const json_t *from)

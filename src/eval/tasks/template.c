@@ -1,6 +1,7 @@
-/* transform.c - see scope.h: the transformations, and chains of them */
+/* template.c - see scope.h: transformations, chains of them, paths and templates */
 #include "eval/tasks/scope.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -65,8 +66,8 @@ typedef enum wants { NOTHING, TEXT, PAIR } wants;
 
 enum { MOST_STEPS = 4 };
 
-/* A text becomes its part, stripped, in other cases, and then the substitutions are made in it; a PAIR
- * is one too. NULL: not. */
+/* A text becomes its part, stripped, in other cases, and then the substitutions are made in it; a
+ * PAIR is one too. NULL: not. */
 struct cpl_transform_kind {
     const char *name;
     wants argument;
@@ -95,7 +96,7 @@ static const cpl_transform_kind kinds[] = {
     {"after", TEXT, .part = after},
     {"behind", TEXT, .part = behind},
     {"holding", TEXT, .part = holding},
-    {"replace", PAIR, .part = NULL},
+    {.name = "replace", .argument = PAIR},
     {"hellaswag", NOTHING, .strip = cpl_words_strip,
      .steps = {{" [title]", NULL, ". "}, {"[", BRACKETS, ""}, {"  ", NULL, " "}}},
     {"hellaswag_olmes", NOTHING, .strip = cpl_words_strip,
@@ -275,4 +276,195 @@ cpl_status cpl_chain_apply(json_t **out, const cpl_chain *chain, json_t *value)
     }
     *out = now;
     return CPL_OK;
+}
+
+/* ---- paths ---- */
+
+/* "name", "name[]" or "name[3]" */
+static cpl_status parse_step(cpl_path_step *step, cpl_pool *pool, cpl_span text)
+{
+    size_t bracket = cpl_span_find_byte(text, 0, '[');
+    size_t end     = bracket == CPL_NOWHERE ? text.length : bracket;
+    if (end == 0) return CPL_FAIL(CPL_ERR_INPUT, "a member without a name");
+    *step = (cpl_path_step){.member = cpl_pool_copy(pool, text.bytes, end)};
+    if (bracket == CPL_NOWHERE) return CPL_OK;
+    cpl_span inside = cpl_span_part(text, bracket + 1, text.length);
+    if (cpl_span_equal(inside, cpl_span_of("]"))) {
+        step->then = CPL_STEP_LIST;
+        return CPL_OK;
+    }
+    step->then = CPL_STEP_ITEM;
+    size_t at  = 0;
+    for (; at < inside.length && at < 6 && inside.bytes[at] >= '0' && inside.bytes[at] <= '9'; at++)
+        step->item = 10 * step->item + inside.bytes[at] - '0';
+    if (at == 0 || at + 1 != inside.length || inside.bytes[at] != ']')
+        return CPL_FAIL(CPL_ERR_INPUT, "behind a name stands [] or [0], [1], ...");
+    return CPL_OK;
+}
+
+static cpl_status parse_steps(cpl_path *path, cpl_pool *pool, cpl_span text)
+{
+    size_t most = 1;
+    for (size_t i = 0; i < text.length; i++) most += text.bytes[i] == '.';
+    cpl_path_step *steps = cpl_pool_take(pool, most * sizeof *steps);
+    if (!steps) return cpl_pool_status(pool);
+    path->steps = steps;
+    int lists   = 0;
+    for (bool last = false; !last;) {
+        size_t dot = cpl_span_find_byte(text, 0, '.');
+        size_t end = dot == CPL_NOWHERE ? text.length : dot;
+        last       = dot == CPL_NOWHERE;
+        CPL_TRY(parse_step(&steps[path->n_steps], pool, cpl_span_part(text, 0, end)));
+        lists += steps[path->n_steps++].then == CPL_STEP_LIST;
+        if (!last) text = cpl_span_part(text, dot + 1, text.length);
+    }
+    path->list = lists > 0;
+    if (lists > 1) return CPL_FAIL(CPL_ERR_INPUT, "[] stands twice");
+    return CPL_OK;
+}
+
+cpl_status cpl_path_parse(cpl_path *path, cpl_pool *pool, const char *text)
+{
+    cpl_span span = cpl_span_of(text);
+    size_t bar    = cpl_span_find_byte(span, 0, '|');
+    *path         = (cpl_path){.written = text};
+    if (bar != CPL_NOWHERE) {
+        CPL_TRY(cpl_chain_parse(&path->chain, pool, cpl_span_part(span, bar + 1, span.length)));
+        span = cpl_span_part(span, 0, bar);
+    }
+    path->may_lack = span.length && span.bytes[span.length - 1] == '?';
+    if (path->may_lack) span.length--;
+    CPL_TRY(parse_steps(path, pool, span));
+    if (path->list && cpl_chain_makes_list(&path->chain))
+        return CPL_FAIL(CPL_ERR_INPUT, "a list cannot be made a list");
+    return cpl_pool_status(pool);
+}
+
+bool cpl_path_makes_list(const cpl_path *path)
+{
+    return path->list || cpl_chain_makes_list(&path->chain);
+}
+
+/* A new string, NULL where the value is no text. A number is written as short as it can be. */
+static json_t *as_text(const json_t *value)
+{
+    char number[64] = "";
+    if (json_is_string(value)) return json_incref((json_t *)(uintptr_t)value);
+    if (json_is_boolean(value)) return json_string(json_is_true(value) ? "true" : "false");
+    if (json_is_integer(value))
+        snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    if (json_is_real(value))
+        for (int digits = 15; digits <= 17; digits++) {
+            snprintf(number, sizeof number, "%.*g", digits, json_real_value(value));
+            if (strtod(number, NULL) == json_real_value(value)) break;
+        }
+    return *number ? json_string(number) : NULL;
+}
+
+/* The value behind the steps from `*step`, up to one that is a list, where `*step` then is; NULL:
+ * there is none. */
+static const json_t *walk(const cpl_path *path, int64_t *step, const json_t *value)
+{
+    for (; value && *step < path->n_steps; ++*step) {
+        const cpl_path_step *at = &path->steps[*step];
+        value                   = json_object_get(value, at->member);
+        if (at->then == CPL_STEP_ITEM) value = json_array_get(value, (size_t)at->item);
+        if (at->then == CPL_STEP_LIST) break;
+    }
+    return value;
+}
+
+/* The texts of the list at `step`; a value that is no list counts as a list of one. */
+static json_t *list_at(const cpl_path *path, int64_t step, const json_t *value)
+{
+    size_t n     = json_is_array(value) ? json_array_size(value) : 1;
+    json_t *list = value && !json_is_null(value) ? json_array() : NULL;
+    for (size_t i = 0; list && i < n; i++) {
+        const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
+        int64_t rest       = step + 1;
+        json_t *text       = as_text(walk(path, &rest, item));
+        if (text && json_array_append_new(list, text) == 0) continue;
+        json_decref(list);
+        list = NULL;
+    }
+    return list;
+}
+
+cpl_status cpl_path_value(json_t **value, const cpl_path *path, const json_t *row)
+{
+    int64_t step        = 0;
+    const json_t *there = walk(path, &step, row);
+    json_t *raw         = step < path->n_steps ? list_at(path, step, there) : as_text(there);
+    *value              = NULL;
+    if (!raw && path->may_lack && (!there || json_is_null(there)))
+        raw = path->list ? json_array() : json_string("");
+    if (!raw) return CPL_OK;
+    cpl_status status = cpl_chain_apply(value, &path->chain, raw);
+    json_decref(raw);
+    return status;
+}
+
+/* ---- templates ---- */
+
+static cpl_status parse_name(cpl_template_part *piece, cpl_pool *pool, cpl_span inner)
+{
+    size_t bar = cpl_span_find_byte(inner, 0, '|'), end = bar == CPL_NOWHERE ? inner.length : bar;
+    if (end == 0) return CPL_FAIL(CPL_ERR_INPUT, "{} holds no name; a brace is written {{ or }}");
+    piece->name = cpl_pool_copy(pool, inner.bytes, end);
+    if (bar == CPL_NOWHERE) return CPL_OK;
+    CPL_TRY(cpl_chain_parse(&piece->chain, pool, cpl_span_part(inner, bar + 1, inner.length)));
+    if (cpl_chain_makes_list(&piece->chain))
+        return CPL_FAIL(CPL_ERR_INPUT, "{%.*s} makes a list, and a text is wanted",
+                        (int)inner.length, inner.bytes);
+    return CPL_OK;
+}
+
+/* Takes the piece that begins at `*at`, and sets `*at` behind it. */
+static cpl_status parse_piece(cpl_template_part *piece, cpl_pool *pool, cpl_span text, size_t *at)
+{
+    char c = text.bytes[*at], following = *at + 1 < text.length ? text.bytes[*at + 1] : '\0';
+    if (c == '{' && following != '{') {
+        size_t close = cpl_span_find_byte(text, *at, '}');
+        if (close == CPL_NOWHERE)
+            return CPL_FAIL(CPL_ERR_INPUT, "\"{\" is not closed; a brace is written {{ or }}");
+        cpl_span inner = cpl_span_part(text, *at + 1, close);
+        *at            = close + 1;
+        return parse_name(piece, pool, inner);
+    }
+    if (c == '}' && following != '}')
+        return CPL_FAIL(CPL_ERR_INPUT, "\"}\" closes nothing; a brace is written {{ or }}");
+    size_t from = *at, end = from + 1;
+    *at += c == '{' || c == '}' ? 2 : 1;
+    for (; *at == end && end < text.length && text.bytes[end] != '{' && text.bytes[end] != '}';
+         end++)
+        *at = end + 1;
+    piece->text   = cpl_pool_copy(pool, text.bytes + from, end - from);
+    piece->length = end - from;
+    return CPL_OK;
+}
+
+cpl_status cpl_template_parse(cpl_template *t, cpl_pool *pool, const char *text)
+{
+    cpl_span span = cpl_span_of(text);
+    size_t most   = 1;
+    for (size_t i = 0; i < span.length; i++)
+        if (text[i] == '{' || text[i] == '}') most += 2;
+    cpl_template_part *pieces = cpl_pool_take(pool, most * sizeof *pieces);
+    int64_t count             = 0;
+    if (!pieces) return cpl_pool_status(pool);
+    for (size_t at = 0; at < span.length;) CPL_TRY(parse_piece(&pieces[count++], pool, span, &at));
+    *t = (cpl_template){pieces, count};
+    return cpl_pool_status(pool);
+}
+
+bool cpl_template_names(const cpl_template *t, const char *name)
+{
+    for (int64_t i = 0; i < t->count; i++)
+        if (t->pieces[i].name && strcmp(t->pieces[i].name, name) == 0) return true;
+    return false;
+}
+
+bool cpl_template_is_name(const cpl_template *t)
+{
+    return t->count == 1 && t->pieces[0].name;
 }
