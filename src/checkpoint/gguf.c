@@ -12,8 +12,7 @@ enum {
     ENTRY_BYTES  = 25  /* what an entry of the table takes at least: a name of one byte */
 };
 
-/* The head ---------------------------------------------------------------------------------------
- */
+/* ---- the head ---- */
 
 static cpl_status check_magic(const char *start, size_t bytes, const char *path)
 {
@@ -54,14 +53,13 @@ static cpl_status read_head(cpl_gguf_source *s, uint64_t *n_tensors, uint64_t *n
     CPL_TRY(cpl_gguf_source_take(s, start, bytes));
     CPL_TRY(check_magic(start, bytes, s->path));
     s->at = 4;
-    CPL_TRY(cpl_gguf_source_u32(s, &version));
+    CPL_TRY(cpl_gguf_source_take(s, &version, sizeof version));
     CPL_TRY(check_version(version, s->path));
-    CPL_TRY(cpl_gguf_source_u64(s, n_tensors));
-    return cpl_gguf_source_u64(s, n_pairs);
+    CPL_TRY(cpl_gguf_source_take(s, n_tensors, sizeof *n_tensors));
+    return cpl_gguf_source_take(s, n_pairs, sizeof *n_pairs);
 }
 
-/* The table --------------------------------------------------------------------------------------
- */
+/* ---- the table ---- */
 
 static cpl_status bad_entry(const cpl_gguf_source *s, const char *name, const char *why)
 {
@@ -73,13 +71,13 @@ static cpl_status read_shape(cpl_gguf_source *s, cpl_gguf_entry *e, const char *
 {
     uint32_t rank;
     uint64_t dim, elements = 1;
-    CPL_TRY(cpl_gguf_source_u32(s, &rank));
+    CPL_TRY(cpl_gguf_source_take(s, &rank, sizeof rank));
     if (rank > CPL_GGUF_MAX_RANK)
         return bad_entry(s, name, "it has more than 4 dimensions, which GGUF does not allow");
     e->rank = (int)rank;
     for (int i = 0; i < CPL_GGUF_MAX_RANK; i++) e->shape[i] = 1;
     for (int i = e->rank - 1; i >= 0; i--) {
-        CPL_TRY(cpl_gguf_source_u64(s, &dim));
+        CPL_TRY(cpl_gguf_source_take(s, &dim, sizeof dim));
         if (dim > INT64_MAX || __builtin_mul_overflow(elements, dim, &elements) ||
             elements > INT64_MAX)
             return bad_entry(s, name, "overflow: it has too many elements");
@@ -93,7 +91,7 @@ static cpl_status read_shape(cpl_gguf_source *s, cpl_gguf_entry *e, const char *
 static cpl_status read_type(cpl_gguf *g, cpl_gguf_source *s, cpl_gguf_entry *e, size_t name_at)
 {
     const char *name = g->names.bytes + name_at;
-    CPL_TRY(cpl_gguf_source_u32(s, &e->type));
+    CPL_TRY(cpl_gguf_source_take(s, &e->type, sizeof e->type));
     const cpl_gguf_type *type = cpl_gguf_type_of(e->type);
     e->format                 = type ? type->format : CPL_FORMAT_OTHER;
     e->type_name              = type ? type->name : NULL;
@@ -122,7 +120,7 @@ static cpl_status read_entry(cpl_gguf *g, cpl_gguf_source *s, cpl_text *entries)
     CPL_TRY(cpl_gguf_source_name(s, &g->names, LONGEST_NAME));
     CPL_TRY(read_shape(s, &e, g->names.bytes + name_at));
     CPL_TRY(read_type(g, s, &e, name_at));
-    CPL_TRY(cpl_gguf_source_u64(s, &e.offset));
+    CPL_TRY(cpl_gguf_source_take(s, &e.offset, sizeof e.offset));
     cpl_text_append(entries, &e, sizeof e);
     return cpl_text_status(entries);
 }
@@ -165,8 +163,7 @@ static cpl_status read_table(cpl_gguf *g, cpl_gguf_source *s, uint64_t count)
     return check_names(g, s);
 }
 
-/* The data ---------------------------------------------------------------------------------------
- */
+/* ---- the data ---- */
 
 static uint64_t rounded_up(uint64_t bytes, uint64_t alignment)
 {

@@ -82,10 +82,8 @@ typedef struct cpl_gguf_source {
 CPL_NODISCARD cpl_status cpl_gguf_source_holds(const cpl_gguf_source *source, uint64_t count,
                                                uint64_t bytes);
 
-/* The next `bytes` bytes; a number; nothing, but `bytes` further on. */
+/* The next `bytes` bytes, of a number say; nothing, but `bytes` further on. */
 CPL_NODISCARD cpl_status cpl_gguf_source_take(cpl_gguf_source *source, void *out, size_t bytes);
-CPL_NODISCARD cpl_status cpl_gguf_source_u32(cpl_gguf_source *source, uint32_t *value);
-CPL_NODISCARD cpl_status cpl_gguf_source_u64(cpl_gguf_source *source, uint64_t *value);
 CPL_NODISCARD cpl_status cpl_gguf_source_skip(cpl_gguf_source *source, uint64_t bytes);
 
 /* Appends a string of at most `longest` bytes; sets its length. */

@@ -77,7 +77,7 @@ static cpl_status no_memory(const reader *r)
 static cpl_status read_type(reader *r, value_type *type)
 {
     uint32_t code;
-    CPL_TRY(cpl_gguf_source_u32(r->source, &code));
+    CPL_TRY(cpl_gguf_source_take(r->source, &code, sizeof code));
     if (code >= N_VALUE_TYPES) return bad_value(r, "a value of no known type");
     *type = (value_type)code;
     return CPL_OK;
@@ -119,7 +119,7 @@ static cpl_status read_string(reader *r, json_t **value)
     cpl_status status = CPL_OK;
     size_t length     = 0;
     uint64_t bytes, begins = r->source->at;
-    CPL_TRY(cpl_gguf_source_u64(r->source, &bytes));
+    CPL_TRY(cpl_gguf_source_take(r->source, &bytes, sizeof bytes));
     if (bytes > LONGEST_STRING) return cpl_gguf_source_skip(r->source, bytes);
     r->source->at = begins;
     CPL_TRY_DONE(cpl_gguf_source_string(r->source, &text, LONGEST_STRING, &length));
@@ -135,7 +135,7 @@ static cpl_status skip_strings(reader *r, uint64_t count)
 {
     uint64_t bytes;
     for (uint64_t i = 0; i < count; i++) {
-        CPL_TRY(cpl_gguf_source_u64(r->source, &bytes));
+        CPL_TRY(cpl_gguf_source_take(r->source, &bytes, sizeof bytes));
         CPL_TRY(cpl_gguf_source_skip(r->source, bytes));
     }
     return CPL_OK;
@@ -163,7 +163,7 @@ static cpl_status read_array(reader *r, json_t **value, int depth)
     value_type type = U8;
     uint64_t count;
     CPL_TRY(read_type(r, &type));
-    CPL_TRY(cpl_gguf_source_u64(r->source, &count));
+    CPL_TRY(cpl_gguf_source_take(r->source, &count, sizeof count));
     CPL_TRY(cpl_gguf_source_holds(r->source, count, values[type].bytes));
     if (type == STRING) return skip_strings(r, count);
     if (type == ARRAY) {
@@ -286,16 +286,6 @@ cpl_status cpl_gguf_source_take(cpl_gguf_source *s, void *out, size_t bytes)
     return CPL_OK;
 }
 
-cpl_status cpl_gguf_source_u32(cpl_gguf_source *s, uint32_t *value)
-{
-    return cpl_gguf_source_take(s, value, sizeof *value);
-}
-
-cpl_status cpl_gguf_source_u64(cpl_gguf_source *s, uint64_t *value)
-{
-    return cpl_gguf_source_take(s, value, sizeof *value);
-}
-
 cpl_status cpl_gguf_source_skip(cpl_gguf_source *s, uint64_t bytes)
 {
     CPL_TRY(cpl_gguf_source_holds(s, bytes, 1));
@@ -308,7 +298,7 @@ cpl_status cpl_gguf_source_string(cpl_gguf_source *s, cpl_text *out, uint64_t lo
 {
     const unsigned char *ready;
     uint64_t bytes;
-    CPL_TRY(cpl_gguf_source_u64(s, &bytes));
+    CPL_TRY(cpl_gguf_source_take(s, &bytes, sizeof bytes));
     CPL_TRY(cpl_gguf_source_holds(s, bytes, 1));
     if (bytes > longest)
         return CPL_FAIL(CPL_ERR_INPUT,

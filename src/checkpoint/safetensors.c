@@ -2,6 +2,7 @@
  * that becomes shorter while in use is then a sentence and not a signal. */
 #include "checkpoint/safetensors.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -106,19 +107,16 @@ const cpl_safetensors_entry *cpl_safetensors_at(const cpl_safetensors *file, int
     return &file->entries[i];
 }
 
+static int against_name(const void *name, const void *entry)
+{
+    return strcmp(name, (*(const cpl_safetensors_entry *const *)entry)->name);
+}
+
 const cpl_safetensors_entry *cpl_safetensors_find(const cpl_safetensors *file, const char *name)
 {
-    int64_t lo = 0, hi = file->count;
-    while (lo < hi) {
-        int64_t middle = lo + (hi - lo) / 2;
-        int order      = strcmp(name, file->by_name[middle]->name);
-        if (order == 0) return file->by_name[middle];
-        if (order < 0)
-            hi = middle;
-        else
-            lo = middle + 1;
-    }
-    return NULL;
+    const cpl_safetensors_entry **found = bsearch(name, (void *)file->by_name, (size_t)file->count,
+                                                  sizeof *file->by_name, against_name);
+    return found ? *found : NULL;
 }
 
 cpl_status cpl_safetensors_read_raw(const cpl_safetensors *file, const cpl_safetensors_entry *entry,

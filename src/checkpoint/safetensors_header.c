@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/text.h"
 #include "io/json_pull.h"
 
 typedef struct parser {
@@ -143,17 +144,13 @@ static int by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-static int by_key(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* Sorts all three tables; a name or key that stands twice is an error. */
 static cpl_status sort(cpl_safetensors *file)
 {
     size_t count = (size_t)file->count;
     if (file->n_metadata)
-        qsort(file->metadata, (size_t)file->n_metadata, 2 * sizeof *file->metadata, by_key);
+        qsort(file->metadata, (size_t)file->n_metadata, 2 * sizeof *file->metadata,
+              cpl_order_strings);
     for (int64_t i = 1; i < file->n_metadata; i++)
         if (strcmp(file->metadata[2 * i - 2], file->metadata[2 * i]) == 0)
             return CPL_FAIL(CPL_ERR_INPUT, "%s: invalid JSON in the header: metadata %.200s twice",

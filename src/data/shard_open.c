@@ -193,9 +193,7 @@ static cpl_status open_file(cpl_shards *s, const char *path, const char *label,
 
 static bool is_token_name(const char *name)
 {
-    size_t length   = strlen(name);
-    const char *end = length > 4 ? name + length - 4 : "";
-    return strcmp(end, ".npy") == 0 || strcmp(end, ".bin") == 0;
+    return cpl_path_ends_in(name, ".npy") || cpl_path_ends_in(name, ".bin");
 }
 
 static void merge_info(cpl_shards *s, const info *known, const char *path, const cpl_log *log)

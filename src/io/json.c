@@ -78,22 +78,15 @@ cpl_status cpl_json_load_given(json_t **out, const char *path)
 
 static const char *kind(const json_t *value)
 {
-    switch (json_typeof(value)) {
-    case JSON_OBJECT:
-        return "an object";
-    case JSON_ARRAY:
-        return "an array";
-    case JSON_STRING:
-        return "a string";
-    case JSON_INTEGER:
-        return "a whole number";
-    case JSON_REAL:
-        return "a number with a fraction";
-    case JSON_NULL:
-        return "null";
-    default:
-        return "true or false";
-    }
+    static const char *const kinds[] = {[JSON_OBJECT]  = "an object",
+                                        [JSON_ARRAY]   = "an array",
+                                        [JSON_STRING]  = "a string",
+                                        [JSON_INTEGER] = "a whole number",
+                                        [JSON_REAL]    = "a number with a fraction",
+                                        [JSON_TRUE]    = "true or false",
+                                        [JSON_FALSE]   = "true or false",
+                                        [JSON_NULL]    = "null"};
+    return kinds[json_typeof(value)];
 }
 
 static cpl_status wrong_kind(const json_t *value, const char *key, const char *wanted,

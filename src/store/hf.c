@@ -225,19 +225,6 @@ done:
 
 /* ---- saving ---- */
 
-static cpl_status write_json(const char *folder, const char *name, json_t *object)
-{
-    char *path        = cpl_path_join(folder, name);
-    cpl_status status = CPL_ERR_MEMORY;
-    if (!object)
-        status = CPL_FAIL(CPL_ERR_MEMORY, "out of memory for %s", name);
-    else if (path)
-        status = cpl_json_write_atomic(path, object, JSON_INDENT(2));
-    json_decref(object);
-    cpl_free(path);
-    return status;
-}
-
 static cpl_status copy_tokenizer(const char *folder, const char *from)
 {
     cpl_text bytes    = {0};
@@ -269,13 +256,13 @@ static cpl_status write_tokenizer(const char *folder, const char *path,
     CPL_TRY(copy_tokenizer(folder, path));
     CPL_TRY(cpl_json_load(&tokenizer, path));
     cpl_status status =
-        write_json(folder, "tokenizer_config.json",
-                   json_pack("{s:s, s:b, s:b, s:b, s:s*, s:s*, s:I}", "tokenizer_class",
-                             "PreTrainedTokenizerFast", "add_bos_token", 0, "add_eos_token", 0,
-                             "clean_up_tokenization_spaces", 0, "eos_token",
-                             added_token(tokenizer, tokens->eos), "pad_token",
-                             added_token(tokenizer, tokens->pad), "model_max_length",
-                             (json_int_t)config->max_positions));
+        cpl_hf_write_json(folder, "tokenizer_config.json",
+                          json_pack("{s:s, s:b, s:b, s:b, s:s*, s:s*, s:I}", "tokenizer_class",
+                                    "PreTrainedTokenizerFast", "add_bos_token", 0, "add_eos_token",
+                                    0, "clean_up_tokenization_spaces", 0, "eos_token",
+                                    added_token(tokenizer, tokens->eos), "pad_token",
+                                    added_token(tokenizer, tokens->pad), "model_max_length",
+                                    (json_int_t)config->max_positions));
     json_decref(tokenizer);
     return status;
 }
@@ -288,11 +275,11 @@ cpl_status cpl_hf_save(const char *folder, cpl_model *model, const cpl_hf_tokens
     char *path          = cpl_path_join(folder, "model.safetensors");
     if (!path) return status;
     CPL_TRY_DONE(cpl_hf_config_write(folder, &model->config, tokens));
-    CPL_TRY_DONE(write_json(folder, "generation_config.json",
-                            json_pack("{s:b, s:o, s:o}", "_from_model_config", 1, "eos_token_id",
-                                      tokens->eos < 0 ? json_null() : json_integer(tokens->eos),
-                                      "pad_token_id",
-                                      tokens->pad < 0 ? json_null() : json_integer(tokens->pad))));
+    CPL_TRY_DONE(cpl_hf_write_json(
+        folder, "generation_config.json",
+        json_pack("{s:b, s:o, s:o}", "_from_model_config", 1, "eos_token_id",
+                  tokens->eos < 0 ? json_null() : json_integer(tokens->eos), "pad_token_id",
+                  tokens->pad < 0 ? json_null() : json_integer(tokens->pad))));
     if (tokenizer) CPL_TRY_DONE(write_tokenizer(folder, tokenizer, &model->config, tokens));
     CPL_TRY_DONE(cpl_named_params(&list, &model->master, &model->config, ""));
     CPL_TRY_DONE(cpl_named_write(&list, path));

@@ -219,6 +219,19 @@ static void add_router(json_t **j, const cpl_model_settings *c)
     *j = NULL;
 }
 
+cpl_status cpl_hf_write_json(const char *folder, const char *name, json_t *object)
+{
+    char *path        = cpl_path_join(folder, name);
+    cpl_status status = CPL_ERR_MEMORY;
+    if (!object)
+        status = CPL_FAIL(CPL_ERR_MEMORY, "out of memory for %s", name);
+    else if (path)
+        status = cpl_json_write_atomic(path, object, JSON_INDENT(2));
+    json_decref(object);
+    cpl_free(path);
+    return status;
+}
+
 cpl_status cpl_hf_config_write(const char *folder, const cpl_model_settings *c,
                                const cpl_hf_tokens *tokens)
 {
@@ -238,16 +251,8 @@ cpl_status cpl_hf_config_write(const char *folder, const cpl_model_settings *c,
         "tie_word_embeddings", (int)c->tied, "pad_token_id", id_or_null(tokens->pad),
         "bos_token_id", id_or_null(tokens->bos), "eos_token_id", id_or_null(tokens->eos),
         "use_cache", 1, "torch_dtype", "float32");
-    char *path        = cpl_path_join(folder, "config.json");
-    cpl_status status = CPL_ERR_MEMORY;
     if (j && !cpl_model_is_olmoe(c)) add_router(&j, c);
-    if (!j)
-        status = CPL_FAIL(CPL_ERR_MEMORY, "out of memory for config.json");
-    else if (path)
-        status = cpl_json_write_atomic(path, j, JSON_INDENT(2));
-    json_decref(j);
-    cpl_free(path);
-    return status;
+    return cpl_hf_write_json(folder, "config.json", j);
 }
 
 static cpl_status differs(const cpl_setting *s, const void *ours, const void *theirs,

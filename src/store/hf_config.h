@@ -38,4 +38,7 @@ CPL_NODISCARD cpl_status cpl_hf_config_agrees(const cpl_model_settings *ours,
 CPL_NODISCARD cpl_status cpl_hf_config_write(const char *folder, const cpl_model_settings *config,
                                              const cpl_hf_tokens *tokens);
 
+/* Writes `folder`/`name` and frees the object; NULL: there was no memory for it. */
+CPL_NODISCARD cpl_status cpl_hf_write_json(const char *folder, const char *name, json_t *object);
+
 #endif /* CPL_STORE_HF_CONFIG_H */

@@ -54,14 +54,9 @@ static cpl_status set_weights(cpl_loader *l)
 
 /* ---- instances ---- */
 
-static void *take(int64_t count, size_t bytes)
-{
-    return cpl_alloc((size_t)(count > 0 ? count : 1) * bytes);
-}
-
 /* Memory for `count` of what `pointer` points to, as a status. */
 #define TAKE(pointer, count)                                                                       \
-    (((pointer) = take((count), sizeof *(pointer))) ? CPL_OK : CPL_ERR_MEMORY)
+    (((pointer) = cpl_alloc((size_t)(count) * sizeof *(pointer))) ? CPL_OK : CPL_ERR_MEMORY)
 
 static cpl_status count_instances(cpl_loader *l)
 {

@@ -64,12 +64,11 @@ static int64_t number_in(const json_t *value, int64_t index)
 
 static int64_t number_under(const json_t *level, const char *keys, int64_t index, const char **name)
 {
-    for (const char *at = keys; *at;) {
-        size_t length  = strcspn(at, " ");
-        int64_t number = number_in(value_at(level, at, length), index);
-        if (number && name) *name = at;
+    size_t length;
+    for (const char *key; cpl_words_next(&keys, &key, &length);) {
+        int64_t number = number_in(value_at(level, key, length), index);
+        if (number && name) *name = key;
         if (number) return number;
-        at += length + strspn(at + length, " ");
     }
     return 0;
 }
@@ -211,18 +210,11 @@ static void find_blocks(cpl_moe_config *out)
     blocks_from(out, json_object_get(out->quant, "weight_block_size"));
 }
 
-static bool is_word(const char *word, const char *const *words, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(word, words[i]) == 0) return true;
-    return false;
-}
-
 static cpl_status check_format(const char *path, const char *format)
 {
-    static const char *const read[] = {"pack-quantized", "float-quantized", "naive-quantized",
-                                       "mixed-precision", "dense"};
-    if (!format || is_word(format, read, sizeof read / sizeof *read)) return CPL_OK;
+    static const char read[] =
+        "pack-quantized float-quantized naive-quantized mixed-precision dense";
+    if (!format || cpl_words_have(read, format)) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,
                     "%s: config.json: compressed-tensors in the format %s is not read; "
                     "pack-quantized (4 bits, symmetric) and float-quantized are",
@@ -241,14 +233,14 @@ static cpl_status check_formats(const cpl_moe_config *config, const char *path)
 
 static cpl_status check_method(const cpl_moe_config *config, const char *path)
 {
-    static const char *const read[] = {"fp8", "mxfp4", "compressed-tensors"};
     if (!config->quant_method) return CPL_OK;
-    if (!is_word(config->quant_method, read, sizeof read / sizeof *read))
+    if (!cpl_words_have("fp8 mxfp4 compressed-tensors", config->quant_method))
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: config.json: weights quantised by %s are not read; fp8, mxfp4 and "
                         "compressed-tensors are",
                         path, config->quant_method);
-    return strcmp(config->quant_method, read[2]) == 0 ? check_formats(config, path) : CPL_OK;
+    return strcmp(config->quant_method, "compressed-tensors") == 0 ? check_formats(config, path)
+                                                                   : CPL_OK;
 }
 
 int64_t cpl_moe_config_group(const cpl_moe_config *config, int64_t cols, int64_t scales)
@@ -397,12 +389,4 @@ const char *cpl_moe_guess(cpl_pool *pool, const cpl_moe_config *config,
                            "the experts' gates",
                            why, (int)router->length, router->text, (int)gate->length, gate->text,
                            half);
-}
-
-const char *cpl_moe_likely(const cpl_stored *const *tensors, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        if (cpl_name_is_text(tensors[i]->name) && strstr(tensors[i]->name, "expert"))
-            return tensors[i]->name;
-    return NULL;
 }

@@ -293,6 +293,15 @@ static void set_family(map_builder *m)
     map->guess = cpl_moe_guess(m->pool, config, &m->patterns, m->patterns_used);
 }
 
+/* A name that looks as if there were experts; NULL: none does. */
+static const char *likely_name(const map_builder *m)
+{
+    for (int64_t i = 0; i < m->source->count; i++)
+        if (cpl_name_is_text(name_at(m, i)) && strstr(name_at(m, i), "expert"))
+            return name_at(m, i);
+    return NULL;
+}
+
 static cpl_status refuse_none(const map_builder *m)
 {
     const char *path = m->source->path;
@@ -305,7 +314,7 @@ static cpl_status refuse_none(const map_builder *m)
                                 "%s: no MoE layers: none below the %" PRId64
                                 " layers of the config has experts under a known name",
                                 path, m->config.n_layers);
-    const char *likely = cpl_moe_likely(m->tensors, m->source->count);
+    const char *likely = likely_name(m);
     if (likely)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: no MoE layers: no router and experts under a known name "

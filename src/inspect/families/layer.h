@@ -6,6 +6,8 @@
 #ifndef CPL_INSPECT_FAMILIES_LAYER_H
 #define CPL_INSPECT_FAMILIES_LAYER_H
 
+#include <string.h>
+
 #include "base/arena.h"
 #include "inspect/families/families.h"
 
@@ -70,6 +72,16 @@ const cpl_family *cpl_name_patterns_in_turns(const cpl_name_pattern *router,
 bool cpl_name_patterns_find(cpl_name_match *match, const cpl_name_patterns *patterns,
                             const char *suffix);
 
+/* Sets `word` to the next of the words from *at on, which are separated by spaces, and its length;
+ * false: there are no more. */
+static inline bool cpl_words_next(const char **at, const char **word, size_t *length)
+{
+    *word   = *at;
+    *length = strcspn(*at, " ");
+    *at += *length + strspn(*at + *length, " ");
+    return *length > 0;
+}
+
 /* Whether `word` is one of those in `words`, which are separated by spaces. */
 bool cpl_words_have(const char *words, const char *word);
 
@@ -126,9 +138,6 @@ void cpl_moe_notes(cpl_moe_map *map, cpl_pool *pool, const cpl_moe_config *confi
 /* What was taken for what where no row of the table says; patterns of router and gates, or -1. */
 const char *cpl_moe_guess(cpl_pool *pool, const cpl_moe_config *config,
                           const cpl_name_patterns *patterns, const int used[2]);
-
-/* A name that looks as if there were experts; NULL: none does. */
-const char *cpl_moe_likely(const cpl_stored *const *tensors, int64_t count);
 
 /* A stored tensor with its scales, as a matrix of numbers ---------------------------------------
  *

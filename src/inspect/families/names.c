@@ -93,12 +93,9 @@ bool cpl_name_projects(const char *suffix)
 
 bool cpl_words_have(const char *words, const char *word)
 {
-    size_t length = strlen(word);
-    for (const char *at = words; *at;) {
-        size_t here = strcspn(at, " ");
-        if (here == length && strncmp(at, word, length) == 0) return true;
-        at += here + strspn(at + here, " ");
-    }
+    size_t length;
+    for (const char *one; cpl_words_next(&words, &one, &length);)
+        if (length == strlen(word) && strncmp(one, word, length) == 0) return true;
     return false;
 }
 
@@ -127,14 +124,13 @@ static bool same_pattern(const cpl_name_pattern *a, const cpl_name_pattern *b)
 
 static void add_words(cpl_name_patterns *patterns, const char *words, bool router)
 {
-    for (const char *at = words; *at;) {
-        size_t length            = strcspn(at, " ");
-        cpl_name_pattern pattern = pattern_of(at, length, router);
+    size_t length;
+    for (const char *word; cpl_words_next(&words, &word, &length);) {
+        cpl_name_pattern pattern = pattern_of(word, length, router);
         bool known               = false;
         for (int i = 0; i < patterns->count; i++)
             known |= same_pattern(&patterns->all[i], &pattern);
         if (!known) patterns->all[patterns->count++] = pattern;
-        at += length + strspn(at + length, " ");
     }
 }
 
@@ -167,11 +163,10 @@ cpl_name_patterns cpl_name_patterns_make(cpl_pool *pool, const cpl_family *famil
 
 static bool words_have_pattern(const char *words, const cpl_name_pattern *pattern)
 {
-    for (const char *at = words; *at;) {
-        size_t length        = strcspn(at, " ");
-        cpl_name_pattern one = pattern_of(at, length, pattern->router);
+    size_t length;
+    for (const char *word; cpl_words_next(&words, &word, &length);) {
+        cpl_name_pattern one = pattern_of(word, length, pattern->router);
         if (same_pattern(&one, pattern)) return true;
-        at += length + strspn(at + length, " ");
     }
     return false;
 }
