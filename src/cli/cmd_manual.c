@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/cmd_help.h"
 #include "cli/flags.h"
-#include "cli/help.h"
 
 /* Text that man takes as it stands; a line end begins a paragraph. */
 static void print_text(const char *text)

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/stop.h"
+#include "cli/cmd_help.h"
 #include "cli/flags.h"
-#include "cli/help.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/signals.h"
 #include "cli/terminal/terminal.h"

@@ -36,9 +36,9 @@ bool cpl_output_paths_is_file(const cpl_arguments *args, const char *flag)
 cpl_status cpl_output_paths_outside(const cpl_arguments *args)
 {
     for (int r = 0; r < N_RESULTS; r++) {
-        const char *path = path_of(args, results[r].flag);
-        if (!path || (r == 0 && strcmp(path, "-") == 0) || cpl_output_is_stream(path)) continue;
-        for (int i = 0; i < args->n_words; i++) CPL_TRY(cpl_path_guard_check(path, args->words[i]));
+        if (!cpl_output_paths_is_file(args, results[r].flag)) continue;
+        for (int i = 0; i < args->n_words; i++)
+            CPL_TRY(cpl_path_guard_check(path_of(args, results[r].flag), args->words[i]));
     }
     return CPL_OK;
 }
@@ -161,9 +161,7 @@ void cpl_output_paths_describe(const cpl_arguments *args)
 {
     const char *json = path_of(args, "--json");
     FILE *out        = json && strcmp(json, "-") == 0 ? stderr : stdout;
-    for (int r = 0; r < N_RESULTS; r++) {
-        const char *path = path_of(args, results[r].flag);
-        if (path && results[r].word && !(r == 0 && out == stderr) && !cpl_output_is_stream(path))
-            fprintf(out, "%s: %s\n", results[r].word, path);
-    }
+    for (int r = 0; r < N_RESULTS; r++)
+        if (results[r].word && cpl_output_paths_is_file(args, results[r].flag))
+            fprintf(out, "%s: %s\n", results[r].word, path_of(args, results[r].flag));
 }

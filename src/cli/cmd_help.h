@@ -1,8 +1,8 @@
-/* help.h - what --help prints, made from the tables of verbs, flags and settings.
+/* cmd_help.h - what --help prints, made from the tables of verbs, flags and settings.
  *
  * Room:  cli. */
-#ifndef CPL_CLI_HELP_H
-#define CPL_CLI_HELP_H
+#ifndef CPL_CLI_CMD_HELP_H
+#define CPL_CLI_CMD_HELP_H
 
 #include <stdio.h>
 
@@ -26,4 +26,4 @@ void cpl_help_describe(cpl_text *out, const cpl_verb *verb, const cpl_flag *flag
 /* What main says of itself, for help and the manual. */
 extern const char *const cpl_help_about;
 
-#endif /* CPL_CLI_HELP_H */
+#endif /* CPL_CLI_CMD_HELP_H */
