@@ -1,4 +1,4 @@
-/* eval_flags.c - see eval_forms.h: which form of couplet eval is wanted, and what does not go with it */
+/* eval_flags.c - see eval_forms.h: the form of couplet eval, and the flags that do not go with it */
 #include "cli/eval_forms.h"
 
 #include <string.h>

@@ -29,7 +29,8 @@ CPL_NODISCARD cpl_status cpl_eval_text(const cpl_arguments *args, const cpl_conf
 
 /* ---- eval_list.c ---- */
 
-/* Prints the tasks there are: set, profiles, rows found in `data`, where the full ones are published. */
+/* Prints the tasks there are: set, profiles, rows found in `data`, where the full ones are
+ * published. */
 CPL_NODISCARD cpl_status cpl_eval_list(const cpl_selection *selection, const char *data);
 
 /* Appends the words that --tasks takes, and the names of profiles, with a blank behind each. */

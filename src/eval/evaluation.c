@@ -149,10 +149,10 @@ static cpl_status check_lengths(const cpl_selected *what, const cpl_questions *q
     return cpl_eval_runner_check(q->question, q->count, window, tokenizer, &advice);
 }
 
-/* Every error that would otherwise surface only at the end: a metric of which no question says anything, a
- * subject of none of the groups that the headline is made of, questions that do not fit. `alone`: no
- * other task is evaluated with it. Names of subjects in the task file that no row has are logged as a
- * warning. */
+/* Every error that would otherwise surface only at the end: a metric of which no question says
+ * anything, a subject of none of the groups that the headline is made of, questions that do not fit.
+ * `alone`: no other task is evaluated with it. Names of subjects in the task file that no row has are
+ * logged as a warning. */
 static cpl_status check_questions(const cpl_selected *what, const cpl_questions *q,
                                   const cpl_questions_options *options, int64_t window,
                                   const cpl_tokenizer *tokenizer, bool alone)

@@ -1,5 +1,5 @@
-/* fewshot.c - what stands before a question: few-shot examples, or a prompt that is published as a file;
- * see reading.h
+/* fewshot.c - what stands before a question: few-shot examples, or a prompt that is published as a
+ * file; see reading.h
  *
  * Few-shot examples are rows of a split of their own. Those that are wanted are kept, and become texts when the
  * first question of their subject comes, since the prompt depends on the subject.
@@ -179,8 +179,9 @@ static cpl_status find_prompt(cpl_strings *paths, const cpl_reading *r, const ch
                                    : status;
 }
 
-/* Appends what a profile's prompt file puts before a question of a subject: the one of the user's data,
- * or, where there is none, of the program's own. CPL_ERR_INPUT: neither is there, or it is no prompt. */
+/* Appends what a profile's prompt file puts before a question of a subject: the one of the user's
+ * data, or, where there is none, of the program's own. CPL_ERR_INPUT: neither is there, or it is no
+ * prompt. */
 static cpl_status append_prompt(cpl_text *out, cpl_reading *r, const cpl_prompt_spec *spec,
                                 const char *subject)
 {

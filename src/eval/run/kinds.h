@@ -1,5 +1,5 @@
-/* kinds.h - what the kinds of requests (eval/tasks/task.h) share: texts as the ids that a model is fed, blocks
- * of questions, and answered questions as objects of a results file.
+/* kinds.h - what the kinds of requests share: texts as the ids that a model is fed, blocks of
+ * questions, and answered questions as objects of a results file.
  *
  * Room:   eval/run. runner.c cuts questions into blocks; a kind of requests is a file that runs one
  *         block; encode.c turns texts into token ids, and checks lengths before a model is loaded.
