@@ -2,11 +2,11 @@
  * gradient of tests/golden/model, in f32 and in bf16, with the tolerances of its README. */
 #include <math.h>
 
-#include "check.h"
 #include "checkpoint/stored.h"
 #include "io/json.h"
 #include "store/hf.h"
 #include "store/named.h"
+#include "support/run_settings.h"
 #include "tensor/backend.h"
 #include "tensor/poison/poison.h"
 #include "train/step.h"
@@ -27,9 +27,7 @@ static void load_settings(cpl_settings *s, const char *folder)
     char path[512];
     json_t *json = NULL, *value;
     const char *key;
-    cpl_section sections[CPL_N_SECTIONS];
-    cpl_settings_sections(sections);
-    assert_ok(cpl_settings_init(s, sections, CPL_N_SECTIONS));
+    *s = default_settings();
     snprintf(path, sizeof path, "%s/case.json", folder);
     assert_ok(cpl_json_load(&json, path));
     json_object_foreach(json_object_get(json, "settings"), key, value)
@@ -39,7 +37,7 @@ static void load_settings(cpl_settings *s, const char *folder)
             snprintf(assignment, sizeof assignment, "%s=%s", key, json_string_value(value));
         else
             snprintf(assignment, sizeof assignment, "%s=%.17g", key, json_number_value(value));
-        assert_ok(cpl_settings_set(s, sections, CPL_N_SECTIONS, assignment, NULL));
+        set(s, assignment);
     }
     json_decref(json);
 }
@@ -207,9 +205,7 @@ static void run_case(const char *name, const limits *limit, bool poisoned, int64
     else
         compare_scalar(expected, "loss.ce", metrics.loss, limit->value);
 
-    cpl_section sections[CPL_N_SECTIONS];
-    cpl_settings_sections(sections);
-    cpl_settings_free(&settings, sections, CPL_N_SECTIONS);
+    drop(&settings);
     cpl_safetensors_close(expected);
     free((void *)(uintptr_t)batch.ids);
     free((void *)(uintptr_t)batch.target);

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "check.h"
 #include "io/json.h"
+#include "support/run_settings.h"
 
 enum { STEPS = 6, VOCABULARY = 64, TOKENS = 4096 };
 
@@ -46,32 +46,13 @@ static const char *shard(void)
     return path;
 }
 
-static void set(cpl_settings *settings, const char *assignment)
-{
-    cpl_section sections[CPL_N_SECTIONS];
-    cpl_settings_sections(sections);
-    assert_ok(cpl_settings_set(settings, sections, CPL_N_SECTIONS, assignment, NULL));
-}
-
 static cpl_settings settings_of(const char *extra)
 {
-    cpl_section sections[CPL_N_SECTIONS];
-    cpl_settings settings;
-    char data[256];
-    cpl_settings_sections(sections);
-    assert_ok(cpl_settings_init(&settings, sections, CPL_N_SECTIONS));
+    cpl_settings settings = default_settings();
     for (size_t i = 0; i < sizeof base / sizeof *base; i++) set(&settings, base[i]);
-    snprintf(data, sizeof data, "data.train=%s", shard());
-    set(&settings, data);
+    set_data(&settings, "train", shard());
     if (extra) set(&settings, extra);
     return settings;
-}
-
-static void drop(cpl_settings *settings)
-{
-    cpl_section sections[CPL_N_SECTIONS];
-    cpl_settings_sections(sections);
-    cpl_settings_free(settings, sections, CPL_N_SECTIONS);
 }
 
 /* ---- what was heard ---- */

@@ -1,7 +1,7 @@
 /* test_resume.c - which settings may differ when a run goes on, and the settings of a checkpoint. */
 #include <string.h>
 
-#include "check.h"
+#include "support/run_settings.h"
 #include "train/trainer.h"
 
 typedef struct heard {
@@ -19,20 +19,9 @@ static void hear(void *ctx, cpl_log_level level, const char *sentence)
 /* The defaults with one change. */
 static cpl_settings with(const char *assignment)
 {
-    cpl_section sections[CPL_N_SECTIONS];
-    cpl_settings settings;
-    cpl_settings_sections(sections);
-    assert_ok(cpl_settings_init(&settings, sections, CPL_N_SECTIONS));
-    if (assignment)
-        assert_ok(cpl_settings_set(&settings, sections, CPL_N_SECTIONS, assignment, NULL));
+    cpl_settings settings = default_settings();
+    if (assignment) set(&settings, assignment);
     return settings;
-}
-
-static void drop(cpl_settings *settings)
-{
-    cpl_section sections[CPL_N_SECTIONS];
-    cpl_settings_sections(sections);
-    cpl_settings_free(settings, sections, CPL_N_SECTIONS);
 }
 
 static cpl_status resume(const char *assignment, heard *h)
