@@ -8,7 +8,7 @@
 #include "io/json.h"
 #include "support/run_settings.h"
 
-enum { STEPS = 6, VOCABULARY = 64, TOKENS = 4096 };
+enum { STEPS = 6, VOCABULARY = 64, TOKENS = 4096, BATCH_TOKENS = 64 };
 
 static const char *const base[] = {"model.hidden_size=16",
                                    "model.intermediate_size=8",
@@ -30,15 +30,16 @@ static const char *const base[] = {"model.hidden_size=16",
                                    "compute.dtype=f32",
                                    "compute.threads=2"};
 
-/* A file of ids that a model can learn: each is the one before it plus 1 or 2. */
-static const char *shard(void)
+/* A file of ids that a model can learn: each is the one before it plus 1 or 2. `beyond`: the place of
+ * one that is not in the vocabulary; -1: none. */
+static const char *shard(int beyond)
 {
     static char path[160];
     uint16_t ids[TOKENS];
-    if (path[0]) return path;
     snprintf(path, sizeof path, "%s/ids.npy", scratch_folder());
     for (int i = 0; i < TOKENS; i++)
         ids[i] = (uint16_t)(i % 61 == 0 ? 0 : 1 + (ids[i - 1] + 1 + i * 7 % 2) % (VOCABULARY - 1));
+    if (beyond >= 0) ids[beyond] = VOCABULARY;
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(ids, sizeof *ids, TOKENS, file), TOKENS);
@@ -46,11 +47,19 @@ static const char *shard(void)
     return path;
 }
 
+/* The same file for all runs. */
+static const char *ids_file(void)
+{
+    static char path[160];
+    if (!path[0]) snprintf(path, sizeof path, "%s", shard(-1));
+    return path;
+}
+
 static cpl_settings settings_of(const char *extra)
 {
     cpl_settings settings = default_settings();
     for (size_t i = 0; i < sizeof base / sizeof *base; i++) set(&settings, base[i]);
-    set_data(&settings, "train", shard());
+    set_data(&settings, "train", ids_file());
     if (extra) set(&settings, extra);
     return settings;
 }
@@ -62,6 +71,7 @@ typedef struct heard {
     int64_t first_step, last_step, saved[16];
     int n_saved;
     double loss[32];
+    uint64_t evaluated; /* a bit for each step */
     bool out_of_order;
     cpl_status verdict; /* of approve */
 } heard;
@@ -87,7 +97,8 @@ static void stepped(void *ctx, const cpl_metrics *metrics)
     heard *h               = ctx;
     h->out_of_order        = h->out_of_order || metrics->step != h->first_step + h->stepped;
     h->loss[metrics->step] = metrics->loss;
-    h->last_step           = metrics->step;
+    if (metrics->has_eval) h->evaluated |= 1u << metrics->step;
+    h->last_step = metrics->step;
     h->stepped++;
 }
 
@@ -138,6 +149,7 @@ static void one_run(void **state)
     assert_int_equal(h.stepped, STEPS);
     assert_int_equal(h.n_saved, 3);
     for (int i = 0; i < 3; i++) assert_int_equal(h.saved[i], 2 * (i + 1));
+    assert_int_equal(h.evaluated, 1u << 3 | 1u << 6);
     assert_near(h.loss[1], log(VOCABULARY), 0.1);
     assert_true(h.loss[STEPS] < h.loss[1] - 0.01);
     assert_ok(cpl_json_load(&start, in(run, "start.json")));
@@ -204,6 +216,52 @@ static void ids_beyond_the_model_are_refused(void **state)
     drop(&settings);
 }
 
+/* Step n reads batch n - 1: the one with an id that is not in the vocabulary ends the run. */
+static void a_step_reads_its_batch(void **state)
+{
+    cpl_train_outcome outcome;
+    (void)state;
+    for (int step = 1; step <= STEPS; step++) {
+        char run[200];
+        heard h               = {0};
+        cpl_settings settings = settings_of("data.shuffle=false");
+        set_data(&settings, "train", shard((step - 1) * BATCH_TOKENS + 7));
+        snprintf(run, sizeof run, "%s/run", scratch_folder());
+        assert_fails(CPL_ERR_INPUT, "ids.npy", train(&h, run, &settings, NULL, &outcome));
+        assert_int_equal(h.stepped, step - 1);
+        assert_int_equal(outcome.step, step - 1);
+        drop(&settings);
+    }
+}
+
+/* Nothing is learnt from a step whose gradient is not finite, and nothing is saved; the run ends after
+ * as many in a row as train.max_skipped. */
+static void steps_that_are_not_finite_are_skipped(void **state)
+{
+    char run[200], line[4096];
+    heard h               = {0};
+    cpl_settings settings = settings_of("z.weight=1e300");
+    cpl_train_outcome outcome;
+    (void)state;
+    set(&settings, "train.max_skipped=3");
+    set(&settings, "checkpoint.every=1");
+    snprintf(run, sizeof run, "%s/run", scratch_folder());
+    assert_fails(CPL_ERR_INPUT, "3 steps in a row", train(&h, run, &settings, NULL, &outcome));
+    assert_non_null(strstr(cpl_last_error(), "no checkpoint was saved yet"));
+    assert_int_equal(h.stepped, 3);
+    assert_int_equal(h.n_saved, 0);
+    FILE *file = fopen(in(run, "metrics.jsonl"), "r");
+    assert_non_null(file);
+    for (int skipped = 1; skipped <= 3; skipped++) {
+        assert_non_null(fgets(line, sizeof line, file));
+        json_t *metrics = json_loads(line, 0, NULL);
+        assert_int_equal(json_integer_value(json_object_get(metrics, "skipped")), skipped);
+        json_decref(metrics);
+    }
+    fclose(file);
+    drop(&settings);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +269,8 @@ int main(void)
         cmocka_unit_test(one_run),
         cmocka_unit_test(a_run_goes_on),
         cmocka_unit_test(what_is_not_approved_leaves_nothing),
+        cmocka_unit_test(a_step_reads_its_batch),
+        cmocka_unit_test(steps_that_are_not_finite_are_skipped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,6 +93,51 @@ static void every_figure_has_its_key_and_its_old_one(void **state)
     drop(&l);
 }
 
+/* Every other number, each another one than all others. */
+static void every_number_has_its_key(void **state)
+{
+    line l = take();
+    (void)state;
+    const struct {
+        const char *key;
+        double *at;
+    } of_step[]    = {{"loss", &l.m.loss},
+                      {"loss_total", &l.m.loss_total},
+                      {"grad_norm", &l.m.grad_norm},
+                      {"lr", &l.m.lr},
+                      {"erc_weight", &l.m.aux[CPL_AUX_ERC].weight},
+                      {"erc_alpha", &l.m.erc_alpha},
+                      {"tokens_per_s", &l.m.tokens_per_s},
+                      {"peak_share", &l.m.peak_share},
+                      {"step_s", &l.m.step_s},
+                      {"memory_bytes", &l.m.memory_bytes}},
+      of_layer_1[] = {{"erc_over_diagonal", &l.m.layer[1].erc_over_diagonal},
+                      {"erc_grad_ratio_router", &l.m.layer[1].router_ratio},
+                      {"erc_grad_cos_router", &l.m.layer[1].router_cos},
+                      {"erc_grad_ratio_gate", &l.m.layer[1].gate_ratio},
+                      {"erc_grad_cos_gate", &l.m.layer[1].gate_cos},
+                      {"routing_entropy", &l.m.layer[1].entropy},
+                      {"load_max", &l.m.layer[1].load_max},
+                      {"dead_experts", &l.m.layer[1].dead},
+                      {"erc_clean", &l.m.layer[1].erc_clean}};
+    enum { OF_STEP = sizeof of_step / sizeof *of_step };
+    enum { OF_LAYER = sizeof of_layer_1 / sizeof *of_layer_1 };
+    l.m.step = 1, l.m.tokens = 2, l.m.skipped = 3;
+    l.m.has_figures = l.m.has_eval = l.m.has_clean = true;
+    for (int i = 0; i < OF_STEP; i++) *of_step[i].at = 10 + i;
+    for (int i = 0; i < OF_LAYER; i++) *of_layer_1[i].at = 30 + i;
+    l.json = cpl_metrics_json(&l.m);
+    assert_near(number(&l, "step"), 1, 0);
+    assert_near(number(&l, "tokens"), 2, 0);
+    assert_near(number(&l, "skipped"), 3, 0);
+    for (int i = 0; i < OF_STEP; i++) assert_near(number(&l, of_step[i].key), 10 + i, 0);
+    for (int i = 0; i < OF_LAYER; i++) {
+        assert_near(of_layer(&l, of_layer_1[i].key, 1), 30 + i, 0);
+        assert_near(of_layer(&l, of_layer_1[i].key, 0), 0, 0);
+    }
+    drop(&l);
+}
+
 static void what_is_not_finite_is_null(void **state)
 {
     line l = take();
@@ -146,6 +191,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_loss_has_its_keys),
         cmocka_unit_test(every_figure_has_its_key_and_its_old_one),
+        cmocka_unit_test(every_number_has_its_key),
         cmocka_unit_test(what_is_not_finite_is_null),
         cmocka_unit_test(validation_is_the_mean_over_targets),
         cmocka_unit_test(counts_are_integers_by_layer),

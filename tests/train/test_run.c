@@ -56,6 +56,24 @@ static void a_run_is_begun_once(void **state)
     assert_true(is_there(run_path("once/config.yaml"))); /* and stays when it is closed */
 }
 
+/* A folder with other files is no place for a run, and a run that is not there cannot go on. */
+static void other_folders_are_refused(void **state)
+{
+    cpl_run run;
+    (void)state;
+    assert_int_equal(mkdir(run_path("other"), 0700), 0);
+    assert_int_equal(mkdir(run_path("other/files"), 0700), 0);
+    assert_fails(CPL_ERR_INPUT, "is no run and not empty",
+                 cpl_run_open(&run, run_path("other"), 1));
+    assert_true(is_there(run_path("other/files")));
+    assert_false(is_there(run_path("other/lock")));
+    assert_int_equal(rmdir(run_path("other/files")), 0);
+    assert_ok(cpl_run_open(&run, run_path("other"), 1)); /* an empty one is */
+    cpl_run_close(&run);
+    assert_fails(CPL_ERR_INPUT, "there is no such run", cpl_run_open(&run, run_path("none"), 0));
+    assert_false(is_there(run_path("none")));
+}
+
 static void lines_are_appended_and_counted(void **state)
 {
     cpl_run run;
@@ -88,6 +106,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_fresh_run_goes_unless_kept),
         cmocka_unit_test(a_run_is_begun_once),
+        cmocka_unit_test(other_folders_are_refused),
         cmocka_unit_test(lines_are_appended_and_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
