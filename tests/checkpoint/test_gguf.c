@@ -112,31 +112,6 @@ static void another_alignment(void **state)
     cpl_gguf_close(g);
 }
 
-/* The table of types beside that of the formats: blocks of the same size. */
-static void blocks_agree_with_the_formats(void **state)
-{
-    (void)state;
-    static const struct {
-        int64_t numbers, bytes;
-    } formats[] = {
-#define SIZES(name, numbers, bytes, what) {numbers, bytes},
-        CPL_FORMATS(SIZES)};
-    int decoded = 0;
-    for (uint32_t code = 0; code < 1000; code++) {
-        const cpl_gguf_type *type = cpl_gguf_type_of(code);
-        if (!type) continue;
-        assert_int_equal(type->format, format_named(type->name));
-        if (type->format == CPL_FORMAT_OTHER) continue;
-        assert_int_equal(type->block_numbers, formats[type->format].numbers);
-        assert_int_equal(type->block_bytes, formats[type->format].bytes);
-        decoded++;
-    }
-    assert_int_equal(decoded, 9);
-    assert_string_equal(cpl_gguf_type_of(17)->name, "IQ2_XS");
-    assert_null(cpl_gguf_type_of(4));
-    assert_null(cpl_gguf_type_of(UINT32_MAX));
-}
-
 /* Files built here ------------------------------------------------------------------------------*/
 
 enum { U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 };
@@ -218,6 +193,46 @@ static cpl_gguf *opens(void)
 static void accepts(void)
 {
     cpl_gguf_close(opens());
+}
+
+/* A file with one tensor of a type and so many numbers. */
+static void one_of_type(uint32_t code, uint64_t numbers)
+{
+    head(1, 0);
+    tensor("t", 1, DIMS(numbers), code, 0);
+    data(4096);
+}
+
+/* Types are those of the table of formats where there is one of the name: a block has as many numbers
+ * and bytes, and a part of one is no tensor. */
+static void blocks_agree_with_the_formats(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t numbers, bytes;
+    } formats[] = {
+#define SIZES(name, numbers, bytes, what) {numbers, bytes},
+        CPL_FORMATS(SIZES)};
+    int decoded = 0;
+    for (uint32_t code = 0; code < 1000; code++) {
+        one_of_type(code, 256);
+        cpl_gguf *g             = opens();
+        const cpl_gguf_entry *e = &g->entries[0];
+        const cpl_format format = e->format;
+        assert_int_equal(format, format_named(e->type_name));
+        if (code == 4 || code > 255) assert_memory_equal(e->type_name, "type ", 5);
+        if (code == 17) assert_string_equal(e->type_name, "IQ2_XS");
+        cpl_gguf_close(g);
+        if (format == CPL_FORMAT_OTHER) continue;
+        one_of_type(code, (uint64_t)formats[format].numbers);
+        g = opens();
+        assert_int_equal(g->entries[0].bytes, formats[format].bytes);
+        cpl_gguf_close(g);
+        one_of_type(code, (uint64_t)formats[format].numbers / 2);
+        if (formats[format].numbers > 1) refuses("t");
+        decoded++;
+    }
+    assert_int_equal(decoded, 9);
 }
 
 static void only(const char *bytes, size_t length)

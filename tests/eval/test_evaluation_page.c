@@ -72,14 +72,35 @@ static void forms(void **state)
     case_close(&c);
 }
 
+/* The line that holds `word`, with one space between words. */
+static const char *line_of(const char *text, const char *word)
+{
+    static char line[256];
+    const char *at = strstr(text, word);
+    size_t length  = 0;
+    if (!at) fail_msg("there is no %s in %s", word, text);
+    while (at > text && at[-1] != '\n') at--;
+    for (at += strspn(at, " "); *at && *at != '\n' && length + 1 < sizeof line; at++)
+        if (*at != ' ' || (at[1] != ' ' && at[1] != '\n')) line[length++] = *at;
+    line[length] = '\0';
+    return line;
+}
+
 static void a_table(void **state)
 {
     (void)state;
     evaluation_case c;
     cpl_text text = {0};
     evaluate(&c, NULL);
+    json_t *metrics = json_object_get(c.evaluation.at[0].result, "metrics");
+    json_object_set_new(metrics, "acc", json_real(0.375)); /* other than those of one question */
+    json_object_set_new(metrics, "acc_norm", json_real(0.0625));
+    json_object_set_new(metrics, "acc_stderr", json_real(0.125));
     assert_ok(cpl_evaluation_text(&text, &c.evaluation));
-    holds(text.bytes, "acc_norm");
+    assert_string_equal(line_of(text.bytes, "value"),
+                        "task profile split shots metric value +- chance questions");
+    assert_string_equal(line_of(text.bytes, "50.00"), "ranked p a 0 acc 37.50 12.50 50.00 1");
+    assert_string_equal(line_of(text.bytes, "acc_norm"), "acc_norm 6.25 -");
     holds(text.bytes, "ranked: 1 bad row was left out\n");
     json_object_set_new(c.evaluation.at[0].result, "skipped", json_integer(2));
     json_object_set_new(c.evaluation.at[0].result, "cut", json_integer(1));

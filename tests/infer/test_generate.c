@@ -156,29 +156,71 @@ static void seeds_reproduce(void **unused)
     close_world(&w);
 }
 
-/* Each token is drawn with the number of its own position. */
+/* Each token is drawn with the number of its own position: a text goes on in the same way when more of
+ * it is given as the prompt, wherever that is cut. */
 static void draws_by_position(void **unused)
 {
     (void)unused;
     world w;
-    cpl_generator g, check;
+    cpl_generator g;
+    int32_t text[6 + MOST_NEW];
     open_world(&w, tiny(), CPL_F32);
-    assert_ok(cpl_generator_init(&g, &w.model, 6 + MOST_NEW, 6));
-    assert_ok(cpl_generator_init(&check, &w.model, 6 + MOST_NEW, 6));
+    assert_ok(cpl_generator_init(&g, &w.model, 6 + MOST_NEW, 4));
     cpl_generate_settings s = greedy();
     s.temperature           = 3;
     s.top_p                 = 0.9F;
     s.seed                  = 21;
-    heard h                 = generate(&g, &w, s);
-    assert_ok(cpl_generator_feed(&check, w.text, 6));
-    for (int i = 0; i < MOST_NEW; i++) {
-        cpl_rng_key key = {.seed = 21, .stream = CPL_STREAM_SAMPLE, .step = (uint64_t)(6 + i)};
-        cpl_tensor all  = cpl_tensor_1d(check.logits.data, CPL_F32, w.model.config.vocab_size);
-        assert_int_equal(h.id[i], w.be.ops->sample(&w.be, all, 3, 0.9F, cpl_rng_uniform(&key, 0)));
-        assert_ok(cpl_generator_feed(&check, &h.id[i], 1));
+    heard all               = generate(&g, &w, s);
+    memcpy(text, w.text, 6 * sizeof *text);
+    memcpy(text + 6, all.id, sizeof all.id);
+    for (int cut = 1; cut < MOST_NEW; cut++) {
+        heard rest   = {.most = MOST_NEW};
+        s.max_tokens = MOST_NEW - cut;
+        assert_ok(cpl_generate(&g, text, 6 + cut, &s, hear, &rest, NULL));
+        assert_int_equal(rest.count, MOST_NEW - cut);
+        assert_memory_equal(rest.id, all.id + cut, (size_t)rest.count * sizeof *rest.id);
     }
     cpl_generator_free(&g);
-    cpl_generator_free(&check);
+    close_world(&w);
+}
+
+/* Pearson's statistic of counts that should be even; its mean is n - 1. */
+static double chi_square(const int *count, int64_t n, double each)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (count[i] - each) * (count[i] - each) / each;
+    return sum;
+}
+
+/* Where all ids are as likely, every position draws each as often, whatever its neighbour and the same
+ * position of the next seed drew. */
+static void draws_are_independent(void **unused)
+{
+    (void)unused;
+    enum { SEEDS = 600, V = 61 };
+    static int count[V], after[V], next_seed[V];
+    world w;
+    cpl_generator g;
+    heard last = {0};
+    open_world(&w, tiny(), CPL_F32);
+    memset(w.model.master.norm.data, 0, sizeof(float) * (size_t)w.model.config.d_model);
+    assert_ok(cpl_generator_init(&g, &w.model, 6 + MOST_NEW, 6));
+    cpl_generate_settings s = greedy();
+    s.temperature           = 1;
+    for (s.seed = 0; s.seed < SEEDS; s.seed++) {
+        heard h = generate(&g, &w, s);
+        for (int i = 0; i < MOST_NEW; i++) {
+            count[h.id[i]]++;
+            if (i) after[(h.id[i] - h.id[i - 1] + V) % V]++;
+            if (s.seed) next_seed[(h.id[i] - last.id[i] + V) % V]++;
+        }
+        last = h;
+    }
+    const double limit = V - 1 + 6 * sqrt(2.0 * (V - 1)); /* six standard deviations */
+    assert_true(chi_square(count, V, (double)SEEDS * MOST_NEW / V) < limit);
+    assert_true(chi_square(after, V, (double)SEEDS * (MOST_NEW - 1) / V) < limit);
+    assert_true(chi_square(next_seed, V, (double)(SEEDS - 1) * MOST_NEW / V) < limit);
+    cpl_generator_free(&g);
     close_world(&w);
 }
 
@@ -302,10 +344,15 @@ static void allocates_nothing_while_it_runs(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cache_changes_nothing), cmocka_unit_test(greedy_takes_the_largest),
-        cmocka_unit_test(seeds_reproduce),       cmocka_unit_test(draws_by_position),
-        cmocka_unit_test(temperature_and_top_p), cmocka_unit_test(ends_where_it_should),
-        cmocka_unit_test(refuses_in_words),      cmocka_unit_test(allocates_nothing_while_it_runs),
+        cmocka_unit_test(cache_changes_nothing),
+        cmocka_unit_test(greedy_takes_the_largest),
+        cmocka_unit_test(seeds_reproduce),
+        cmocka_unit_test(draws_by_position),
+        cmocka_unit_test(draws_are_independent),
+        cmocka_unit_test(temperature_and_top_p),
+        cmocka_unit_test(ends_where_it_should),
+        cmocka_unit_test(refuses_in_words),
+        cmocka_unit_test(allocates_nothing_while_it_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "infer/generate.h"
+#include "support/plain_score.h"
 #include "support/tiny_world.h"
 
 enum { WINDOW = 30, MOST = 24 };
@@ -34,28 +35,6 @@ static void draw(lines *l, int64_t n, int64_t vocab, unsigned seed)
     }
 }
 
-/* The same of one sequence, by a pass without a cache. */
-static double plain_score(world *w, const cpl_lm_request *one)
-{
-    const int64_t T = one->length - 1;
-    int32_t target[WINDOW];
-    cpl_arena arena;
-    cpl_pass pass;
-    cpl_work work = cpl_pass_work(&w->model.config, 1, T, T, false);
-    assert_ok(cpl_backend_reserve(&w->be, &work));
-    cpl_arena_measure(&arena);
-    cpl_pass_take(&pass, &arena, &w->model.config, 1, T, false, false);
-    assert_ok(cpl_arena_init(&arena, arena.used, "a test"));
-    cpl_pass_take(&pass, &arena, &w->model.config, 1, T, false, false);
-    cpl_model_forward(&w->model, &pass, cpl_tensor_1d((void *)(uintptr_t)one->ids, CPL_I32, T),
-                      cpl_tensor_none(), NULL);
-    for (int64_t i = 0; i < T; i++)
-        target[i] = i + 1 >= one->length - one->scored ? one->ids[i + 1] : -1;
-    const double nll = cpl_model_score(&w->model, &pass, cpl_tensor_1d(target, CPL_I32, T));
-    cpl_arena_free(&arena);
-    return -nll;
-}
-
 static cpl_status count_done(void *ctx, int64_t index)
 {
     ((int *)ctx)[index]++;
@@ -70,7 +49,7 @@ static void check_scores(world *w, lines *l, int64_t rows, int64_t chunk)
     assert_ok(cpl_lm_batch_score(&a, l->asked, l->n, count_done, done));
     for (int64_t i = 0; i < l->n; i++) {
         assert_int_equal(done[i], 1);
-        const double want = plain_score(w, &l->asked[i]);
+        const double want = plain_score(&w->model, &l->asked[i]);
         assert_near(l->asked[i].log_prob, want, SLACK * (1 + fabs(want)));
     }
     cpl_lm_batch_free(&a);
@@ -119,7 +98,7 @@ static void scores_share(void **state)
     assert_int_equal(a.n_held, 21);
     for (int64_t i = 0; i < 19; i++) assert_int_equal(a.held_row[i], i);
     for (int64_t i = 0; i < MOST; i++)
-        assert_near(l.asked[i].log_prob, plain_score(&w, &l.asked[i]), 1e-3);
+        assert_near(l.asked[i].log_prob, plain_score(&w.model, &l.asked[i]), 1e-3);
     cpl_lm_batch_free(&a);
     close_world(&w);
 }

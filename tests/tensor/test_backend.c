@@ -99,14 +99,34 @@ static void first_failure_is_kept(void **state)
     assert_fails(CPL_ERR_DEVICE, "failed", be->ops->sync(be));
 }
 
+/* FLOP/s of the fastest of some products of another shape than the peak's. */
+static double speed_of_products(int n_threads)
+{
+    enum { SIDE = 768, TIMES = 5 };
+    float *memory  = calloc(3 * SIDE * SIDE, sizeof *memory);
+    cpl_operand x  = {memory, CPL_F32, CPL_AS_IS, SIDE};
+    double fastest = INFINITY;
+    for (int i = 0; i < TIMES; i++) {
+        double begin = omp_get_wtime();
+        assert_ok(cpl_product(memory + 2 * SIDE * SIDE, SIDE, x, x,
+                              (cpl_product_shape){SIDE, SIDE, SIDE}, 0, n_threads));
+        fastest = fmin(fastest, omp_get_wtime() - begin);
+    }
+    free(memory);
+    return 2.0 * SIDE * SIDE * SIDE / fastest;
+}
+
+/* The operations of a product grow with its volume, and so does its time: the peak is within a factor
+ * (other shapes, bf16, a busy machine) of what other products reach. */
 static void peak_is_a_speed(void **state)
 {
+    static const double factor = 50;
     (void)state;
     for (int compute = 0; compute < 2; compute++) {
         cpl_backend *be = new_cpu((cpl_dtype)compute, 2, small_work);
-        double flops    = 0;
+        double flops = 0, speed = speed_of_products(2);
         assert_ok(cpl_backend_peak(&flops, be, 0.01));
-        assert_true(flops > 1e6 && flops < 1e16);
+        assert_true(flops > speed / factor && flops < speed * factor);
         cpl_alloc_fail_at(1);
         assert_fails(CPL_ERR_MEMORY, "out of memory", cpl_backend_peak(&flops, be, 0.01));
     }

@@ -2,20 +2,41 @@
 #include "eval/run/eval_model.h"
 
 #include "store/model_case.h"
+#include "support/plain_score.h"
 
 enum { IDS = 384 }; /* of small.json, whose end-of-text id is 0 */
 
-/* A model of so many rows in a new folder, with the tokenizer. */
+/* A model of so many rows. */
+static model_case *drawn(int64_t rows)
+{
+    cpl_model_settings c = small_config();
+    c.vocab_size         = rows;
+    return model_drawn(&c, 3);
+}
+
+/* It in a new folder, with the tokenizer. */
 static const char *save(int64_t rows, int64_t bos, int64_t eos)
 {
     const char *folder         = scratch_folder();
-    cpl_model_settings c       = small_config();
     const cpl_hf_tokens tokens = {.pad = -1, .bos = bos, .eos = eos};
-    c.vocab_size               = rows;
-    model_case *m              = model_drawn(&c, 3);
+    model_case *m              = drawn(rows);
     assert_ok(cpl_hf_save(folder, &m->model, &tokens, golden_path("tokenizers/small.json")));
     model_gone(m);
     return folder;
+}
+
+/* The log-likelihood that the loaded model gives is that of the model which was saved. */
+static void check_score(cpl_eval_model *e, model_case *saved)
+{
+    static const int32_t ids[] = {5, 300, 17, 383, 64, 2, 99, 150, 31};
+    const int64_t length       = sizeof ids / sizeof *ids;
+    for (int64_t scored = 1; scored < length; scored++) {
+        cpl_lm_request one = {ids, length, scored, NAN};
+        assert_ok(cpl_lm_batch_score(&e->batch, &one, 1, NULL, NULL));
+        const double want = plain_score(&saved->model, &one);
+        assert_true(want < -0.1 * (double)scored);
+        assert_near(one.log_prob, want, 1e-4 * fabs(want));
+    }
 }
 
 static void fails(const char *folder, const char *tokenizer, const char *part)
@@ -36,6 +57,9 @@ static void that_fit(void **state)
     assert_int_equal(e.runner.extra_stop_ids.count, 0);
     assert_int_equal(cpl_eval_model_window(&e), 64);
     assert_ok(cpl_eval_model_load(&e, CPL_F32, 1, 64));
+    model_case *saved = drawn(IDS);
+    check_score(&e, saved);
+    model_gone(saved);
     cpl_eval_model_close(&e);
     assert_ok(cpl_eval_model_open(&e, save(IDS + 16, -1, -1), NULL, NULL)); /* padded rows */
     assert_int_equal(e.runner.eos, 0);
