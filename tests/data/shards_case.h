@@ -1,0 +1,51 @@
+/* shards_case.h - token files for the tests of shards: written by the writer, and in the forms of others. */
+#ifndef CPL_TESTS_DATA_SHARDS_CASE_H
+#define CPL_TESTS_DATA_SHARDS_CASE_H
+
+#include "data/shard_writer.h"
+#include "data/shards.h"
+#include "support/files.h"
+
+static const char *folder;
+
+static inline cpl_shard_options unknown(void)
+{
+    return (cpl_shard_options){.eos = -1};
+}
+
+static inline cpl_status open_one(cpl_shards **shards, const char *path,
+                                  const cpl_shard_options *options, const cpl_log *log)
+{
+    return cpl_shards_open(shards, &path, 1, options, log);
+}
+
+static inline void add(cpl_shard_writer *writer, const char *id, const char *source, int64_t n_ids,
+                       int32_t first)
+{
+    int32_t ids[64];
+    cpl_document document = {.id = id, .source = source, .path = "in/file,1.jsonl", .line = n_ids};
+    for (int64_t i = 0; i < n_ids; i++) ids[i] = first + (int32_t)i;
+    assert_ok(cpl_shard_writer_add(writer, &document, ids, n_ids));
+}
+
+static inline void put16(cpl_text *out, unsigned id)
+{
+    cpl_text_char(out, (char)id);
+    cpl_text_char(out, (char)(id >> 8));
+}
+
+static inline cpl_text numpy(int version, const char *dictionary, const char *data, size_t length)
+{
+    cpl_text out  = {0};
+    size_t header = strlen(dictionary);
+    cpl_text_append(&out, "\x93NUMPY", 6);
+    cpl_text_char(&out, (char)version);
+    cpl_text_char(&out, 0);
+    put16(&out, (unsigned)header);
+    if (version > 1) put16(&out, 0);
+    cpl_text_append(&out, dictionary, header);
+    cpl_text_append(&out, data, length);
+    return out;
+}
+
+#endif /* CPL_TESTS_DATA_SHARDS_CASE_H */

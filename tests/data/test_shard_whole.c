@@ -1,0 +1,150 @@
+/* test_shard_whole.c - folders of token files that are not whole, and those of other programs. */
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "data/shards_case.h"
+
+/* A data set of two sources, a file each, in a fresh folder. */
+static const char *two_sources(char out[512], const char *name)
+{
+    char command[600];
+    cpl_document_counts none = {0};
+    cpl_shard_writer *writer = NULL;
+    snprintf(out, 512, "%s/%s", folder, name);
+    snprintf(command, sizeof command, "rm -rf %s", out);
+    assert_int_equal(system(command), 0);
+    cpl_shard_writer_settings s = {.folder = out, .by_source = true, .vocab_size = 300, .eos = 0};
+    assert_ok(cpl_shard_writer_open(&writer, &s));
+    add(writer, "1", "a", 4, 1);
+    add(writer, "2", "b", 6, 1);
+    assert_ok(cpl_shard_writer_finish(writer, &none));
+    cpl_shard_writer_close(writer);
+    return out;
+}
+
+/* Opens `path`, which must work, and returns how often it warned of data that is not whole. */
+static int warnings(const char *path, int64_t n_files)
+{
+    cpl_shard_options options = unknown();
+    cpl_shards *shards        = NULL;
+    cpl_text said             = {0};
+    cpl_log log               = log_into(&said);
+    int n                     = 0;
+    assert_ok(open_one(&shards, path, &options, &log));
+    assert_int_equal(shards->n_files, n_files);
+    for (const char *at = said.bytes; at && (at = strstr(at, "may not be whole")); at++) n++;
+    cpl_shards_close(shards);
+    cpl_text_free(&said);
+    return n;
+}
+
+static void refused(const char *sentence, const char *path)
+{
+    cpl_shard_options options = unknown();
+    cpl_shards *shards        = NULL;
+    assert_fails(CPL_ERR_INPUT, sentence, open_one(&shards, path, &options, NULL));
+}
+
+static void parts_missing(void **state)
+{
+    (void)state;
+    char out[512], part[600], pattern[600];
+    two_sources(out, "whole");
+    snprintf(part, sizeof part, "%s/b/part-0-00000.npy", out);
+    snprintf(pattern, sizeof pattern, "%s/*/part*.npy", out);
+    assert_int_equal(warnings(out, 2), 0);
+    assert_int_equal(warnings(in_folder(out, "b/"), 1), 0);
+    assert_int_equal(warnings(part, 1), 0);
+    assert_int_equal(warnings(pattern, 2), 0);
+    write_bytes(part, "\1\0\2\0", 4);
+    write_string(in_folder(out, "b/part-0-00000.csv.gz"), "0,2,a,b,1\r\n");
+    refused("b/part-0-00000.npy: has 2 tokens, ", out);
+    refused("shards.json says 7", part);
+    refused("shards.json says 7", pattern);
+    assert_int_equal(unlink(part), 0);
+    refused("b/part-0-00000.npy: is missing, ", out);
+    refused("lists it with 7 tokens", out);
+    assert_int_equal(warnings(pattern, 1), 0); /* what the user chose */
+    assert_int_equal(warnings(in_folder(out, "a"), 1), 0);
+    assert_int_equal(mkdir(part, 0777), 0);
+    refused("b/part-0-00000.npy: is not a regular file", out);
+    assert_int_equal(rmdir(part), 0);
+    two_sources(out, "whole");
+    write_bytes(in_folder(out, "a/more.npy"), "\1\0", 2); /* somebody else's file is no sign */
+    assert_int_equal(warnings(out, 3), 0);
+}
+
+/* What cannot be a part is named at once, also where nothing lists it. */
+static void parts_of_other_kinds(void **state)
+{
+    (void)state;
+    char out[512], link[600], pattern[600];
+    two_sources(out, "kinds");
+    snprintf(link, sizeof link, "%s/a/more.npy", out);
+    snprintf(pattern, sizeof pattern, "%s/a/m*.npy", out);
+    assert_int_equal(mkfifo(link, 0666), 0);
+    refused("more.npy: is not a regular file", out);
+    refused("more.npy: is not a regular file", pattern);
+    unlink(link);
+    assert_int_equal(symlink("/dev/zero", link), 0);
+    refused("more.npy: is not a regular file", out);
+    unlink(link);
+    assert_int_equal(symlink("nowhere", link), 0);
+    refused("more.npy: is a symbolic link to a file that does not exist", out);
+    refused("more.npy: ", pattern);
+    unlink(link);
+    assert_int_equal(symlink("part-0-00000.npy", link), 0);
+    assert_int_equal(warnings(out, 3), 0);
+}
+
+static void encode_was_ended(void **state)
+{
+    (void)state;
+    char out[512], index[600], left[600];
+    two_sources(out, "ended");
+    snprintf(index, sizeof index, "%s/shards.json", out);
+    snprintf(left, sizeof left, "%s/b/part-0-00001.npy.tmp-17-1", out);
+    write_string(left, "");
+    assert_int_equal(warnings(out, 2), 0); /* covered by the index */
+    assert_int_equal(unlink(index), 0);
+    refused("part-0-00001.npy.tmp-17-1: is a file that `tokenize encode` did not finish", out);
+    assert_int_equal(unlink(left), 0);
+    assert_int_equal(warnings(out, 2), 1);
+    assert_int_equal(warnings(in_folder(out, "a"), 1), 1);
+    write_string(index, "{\"dtype\": \"uint16\", \"vocab_size\": 300, \"eos_token_id\": 0}");
+    assert_int_equal(warnings(out, 2), 0); /* somebody else's, without a list */
+}
+
+/* Dolma's tool writes no index, and a part of what it wrote is a data set too. */
+static void other_programs(void **state)
+{
+    (void)state;
+    char out[512], command[600];
+    snprintf(out, sizeof out, "%s/dolma", folder);
+    snprintf(command, sizeof command, "mkdir -p %s", out);
+    assert_int_equal(system(command), 0);
+    write_bytes(in_folder(out, "part-0-00002.npy"), "\1\0\0\0", 4);
+    write_bytes(in_folder(out, "part-0-00005.npy"), "\1\0\0\0", 4);
+    write_string(in_folder(out, "part-0-00002.csv.gz"), "0,2,a,b,1\r\n");
+    cpl_shard_options options = unknown();
+    cpl_shards *shards        = NULL;
+    cpl_text said             = {0};
+    cpl_log log               = log_into(&said);
+    assert_ok(open_one(&shards, out, &options, &log));
+    assert_int_equal(shards->n_files, 2);
+    assert_int_equal(said.length, 0);
+    cpl_shards_close(shards);
+    cpl_text_free(&said);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_missing),
+        cmocka_unit_test(parts_of_other_kinds),
+        cmocka_unit_test(encode_was_ended),
+        cmocka_unit_test(other_programs),
+    };
+    folder = scratch_folder();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
