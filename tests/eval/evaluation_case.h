@@ -2,8 +2,6 @@
 #ifndef CPL_TESTS_EVAL_EVALUATION_CASE_H
 #define CPL_TESTS_EVAL_EVALUATION_CASE_H
 
-#include <sys/stat.h>
-
 #include "eval/evaluation.h"
 #include "eval/prompts/questions_case.h"
 #include "support/tiny_world.h"
@@ -49,10 +47,7 @@ typedef struct evaluation_case {
 static inline void case_put(const evaluation_case *c, const char *task, const char *name,
                             const char *bytes)
 {
-    char path[200];
-    snprintf(path, sizeof path, "%s/%s", c->folder, task);
-    mkdir(path, 0777);
-    write_file(path, name, bytes);
+    put_file(c->folder, task, name, bytes);
 }
 
 /* Adds a task file. */

@@ -68,4 +68,18 @@ static inline void write_file(const char *folder, const char *name, const char *
     fclose(out);
 }
 
+/* Writes DATA/task/name, where name may lie in further folders. */
+static inline void put_file(const char *data, const char *task, const char *name, const char *bytes)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s/%s", data, task, name);
+    for (char *slash = path + strlen(data) + 1; (slash = strchr(slash, '/')); slash++) {
+        *slash = '\0';
+        mkdir(path, 0777);
+        *slash = '/';
+    }
+    snprintf(path, sizeof path, "%s/%s", data, task);
+    write_file(path, name, bytes);
+}
+
 #endif /* CPL_TESTS_EVAL_PROMPTS_QUESTIONS_CASE_H */
