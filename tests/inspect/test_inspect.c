@@ -1,145 +1,12 @@
-/* Inspection as a whole, through report.h: that threads and memory change no figure, and
- * what planted weights must give. Damage: test_inspect_damage.c; t-SNE: test_inspect_picture.c. */
-#include <omp.h>
-
+/* test_inspect.c - inspection as a whole, through report.h: what planted weights must give, and noise.
+ * Threads, memory, progress: test_inspect_resources.c. Damage: test_inspect_damage.c. */
 #include "inspect/inspect_case.h"
 #include "inspect/show.h"
-#include "inspect/tsne.h"
 #include "tensor/backend.h"
 
 static const inspect_layer *layer_of_case(const inspect_case *c, int l)
 {
     return &c->layers[l];
-}
-
-/* ---- the same bits ---- */
-
-static void check_threads(const char *folder, cpl_inspect_options options)
-{
-    static const int threads[] = {2, 3, 7};
-    cpl_coupling_report one, other;
-    assert_ok(inspect_all(&one, folder, &options));
-    for (int i = 0; i < 3; i++) {
-        options.n_threads = threads[i];
-        assert_ok(inspect_all(&other, folder, &options));
-        assert_int_equal(other.options.n_threads, threads[i]);
-        check_same_report(&one, &other);
-        assert_true(one.bytes_read == other.bytes_read && one.flops == other.flops);
-        cpl_inspect_close(&other);
-    }
-    cpl_inspect_close(&one);
-}
-
-static void same_bits_with_any_threads(void **state)
-{
-    (void)state;
-    inspect_case c              = mixed_case();
-    cpl_inspect_options options = inspect_plainly();
-    case_write(&c, 0);
-    check_threads(c.folder, options);
-    options.noisy      = true;
-    options.noise_seed = 5;
-    check_threads(c.folder, options);
-    options.silhouette = true;
-    check_threads(c.folder, options);
-    case_free(&c);
-}
-
-/* ---- memory ---- */
-
-/* Inspects and returns the most bytes that the library held at once on top of what the open
- * checkpoint holds; `cost` is what was predicted. */
-static double bytes_taken(const char *folder, const cpl_inspect_options *options,
-                          cpl_inspect_cost *cost)
-{
-    cpl_coupling_report report;
-    const int64_t before = cpl_alloc_in_use();
-    (void)cpl_alloc_peak();
-    assert_ok(cpl_inspect_open(&report, cost, folder, options, NULL));
-    (void)cpl_alloc_peak();
-    assert_ok(cpl_inspect_run(&report));
-    const int64_t most = cpl_alloc_peak();
-    cpl_inspect_close(&report);
-    assert_int_equal(cpl_alloc_in_use(), before);
-    return (double)(most - before);
-}
-
-/* Of every layer with figures: M, cosines, eps, two norms and perhaps silhouettes. */
-static double kept_of(const inspect_case *c)
-{
-    double sum = 0;
-    for (int l = 0; l < c->n_layers; l++)
-        sum += 6.0 * c->layers[l].n * c->layers[l].n + 32.0 * c->layers[l].n;
-    return sum;
-}
-
-/* Not more than was said, the picture not at the same time as the figures; and for one thread,
- * which certainly comes to hold all that it may, not much less. */
-static void check_bytes(const inspect_case *c, cpl_inspect_options options)
-{
-    cpl_inspect_cost cost;
-    const double taken = bytes_taken(c->folder, &options, &cost);
-    const double most  = fmax(cost.memory_bytes, cost.picture_bytes + kept_of(c));
-    if (!(taken <= most))
-        fail_msg("%d threads took %.0f bytes, predicted were %.0f and %.0f", cost.n_threads, taken,
-                 cost.memory_bytes, cost.picture_bytes);
-    assert_true(cost.n_threads > 1 || most < 1.5 * taken + 10000);
-}
-
-static void takes_what_was_said(void **state)
-{
-    (void)state;
-    static const int shapes[][3] = {{8, 512, 256}, {64, 64, 16}, {3, 2048, 40}, {200, 16, 3}};
-    cpl_inspect_options options  = inspect_plainly();
-    for (int i = 0; i < 4; i++) {
-        inspect_case c = case_of(shapes[i][0], shapes[i][1], shapes[i][2]);
-        case_add(&c, shapes[i][0] / 2 + 1, shapes[i][1], shapes[i][2] + 1);
-        case_write(&c, 0);
-        for (int k = 0; k < 16; k++) {
-            options.n_threads  = k % 2 ? 5 : 1;
-            options.noisy      = k & 2;
-            options.picture    = k & 4 && i == 1;
-            options.silhouette = k & 8;
-            check_bytes(&c, options);
-        }
-        case_free(&c);
-    }
-}
-
-static void memory_lowers_threads(void **state)
-{
-    (void)state;
-    inspect_case c              = case_of(16, 128, 96);
-    cpl_inspect_options options = inspect_plainly();
-    cpl_inspect_cost cost, least, held;
-    cpl_coupling_report report, whole;
-    case_write(&c, 0);
-    assert_ok(cpl_inspect_open(&whole, &least, c.folder, &options, NULL));
-    assert_ok(cpl_inspect_run(&whole));
-    options.n_threads = 6;
-    assert_ok(cpl_inspect_open(&report, &cost, c.folder, &options, NULL));
-    cpl_inspect_close(&report);
-    assert_int_equal(cost.n_threads, 6);
-    assert_true(cost.memory_bytes > least.memory_bytes);
-    for (int64_t k = 0, threads = 0; k <= 20; k++) {
-        options.memory_bytes =
-            least.memory_bytes + (cost.memory_bytes - least.memory_bytes) * (double)k / 20;
-        assert_ok(cpl_inspect_open(&report, &held, c.folder, &options, NULL));
-        assert_true(held.memory_bytes <= options.memory_bytes);
-        assert_true(held.n_threads >= threads && held.n_threads == report.options.n_threads);
-        threads = held.n_threads;
-        assert_ok(cpl_inspect_run(&report));
-        check_same_report(&whole, &report);
-        cpl_inspect_close(&report);
-        assert_true(k > 0 || threads == 1);
-        assert_true(k < 20 || threads == 6);
-    }
-    options.memory_bytes = least.memory_bytes - 1;
-    assert_fails(CPL_ERR_MEMORY, "not enough memory",
-                 cpl_inspect_open(&report, &cost, c.folder, &options, NULL));
-    assert_null(report.path);
-    cpl_inspect_close(&whole);
-    case_free(&c);
 }
 
 /* ---- what the figures mean ---- */
@@ -475,152 +342,6 @@ static void noise_of_a_layer_of_a_large_number(void **state)
     case_free(&c);
 }
 
-/* ---- watching ---- */
-
-typedef struct watched {
-    omp_lock_t lock;
-    int64_t of_picture;
-    bool of_layer[16];
-    double last;
-    const char *wrong; /* what was; told at the end, in the test's own thread */
-} watched;
-
-static void expect(watched *w, bool is_so, const char *else_)
-{
-    if (!is_so) w->wrong = else_;
-}
-
-static void watch(void *ctx, const cpl_inspect_progress *p)
-{
-    watched *w       = ctx;
-    const bool alone = omp_test_lock(&w->lock);
-    expect(w, alone, "two threads tell their progress at once");
-    if (!alone) return;
-    expect(w, p->path && p->seconds >= 0 && !(p->seconds_left < -1e-3), "path or times");
-    if (p->layer < 0) {
-        w->of_picture++;
-        expect(w, p->iterations == 250 && p->iteration >= 1 && p->iteration <= 250, "iterations");
-        expect(w, p->bytes_read == p->bytes, "bytes of the picture");
-    } else {
-        expect(w, w->of_picture == 0 && p->iteration == 0, "a layer behind the picture");
-        expect(w, p->layer < 16, "a layer that is not there");
-        if (p->layer < 16) w->of_layer[p->layer] = true;
-        expect(w, p->bytes_read > w->last && p->bytes_read <= p->bytes * (1 + 1e-12), "bytes");
-        w->last = p->bytes_read;
-    }
-    usleep(100); /* long enough for others to come */
-    omp_unset_lock(&w->lock);
-}
-
-static void watching(void **state)
-{
-    (void)state;
-    inspect_case c              = mixed_case();
-    cpl_inspect_options options = inspect_plainly();
-    watched w                   = {0};
-    omp_init_lock(&w.lock);
-    options.n_threads = 3, options.picture = true, options.watch = watch, options.ctx = &w;
-    cpl_coupling_report report;
-    cpl_inspect_cost cost;
-    assert_ok(cpl_inspect_open(&report, &cost, case_write(&c, 0), &options, NULL));
-    assert_true(w.last == 0 && w.of_picture == 0);
-    assert_ok(cpl_inspect_run(&report));
-    if (w.wrong) fail_msg("%s", w.wrong);
-    for (int l = 0; l < c.n_layers; l++) assert_true(w.of_layer[c.layers[l].number]);
-    assert_true(w.of_picture >= 4);
-    assert_near(w.last, cost.bytes, 1e-9 * cost.bytes);
-    cpl_inspect_close(&report);
-    omp_destroy_lock(&w.lock);
-    case_free(&c);
-}
-
-/* ---- every allocation fails once ---- */
-
-/* Sets `text` to all that the report says; to NULL on failure. */
-static cpl_status open_run_json(char **text, const char *folder, const cpl_inspect_options *options)
-{
-    cpl_coupling_report report;
-    *text = NULL;
-    CPL_TRY(inspect_all(&report, folder, options));
-    json_t *json = cpl_coupling_json(&report, 1);
-    if (json) *text = json_dumps(json, 0);
-    json_decref(json);
-    cpl_inspect_close(&report);
-    return json ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the report");
-}
-
-static void fail_everywhere(const char *folder, cpl_inspect_options options)
-{
-    char *whole, *text;
-    int64_t refused = 0, calls = cpl_alloc_count();
-    assert_ok(open_run_json(&whole, folder, &options));
-    calls              = cpl_alloc_count() - calls;
-    const int64_t held = cpl_alloc_in_use();
-    assert_true(calls > 30);
-    for (int64_t nth = 1; nth <= calls; nth++, free(text)) {
-        cpl_alloc_fail_at(nth);
-        cpl_status status = open_run_json(&text, folder, &options);
-        cpl_alloc_fail_at(0);
-        assert_int_equal(cpl_alloc_in_use(), held);
-        if (status == CPL_OK) { /* it could be done without */
-            assert_string_equal(text, whole);
-            continue;
-        }
-        if (status != CPL_ERR_MEMORY || !strstr(cpl_last_error(), "memory"))
-            fail_msg("allocation %d: %d: %s", (int)nth, (int)status, cpl_last_error());
-        refused++;
-    }
-    if (refused < calls - 2)
-        fail_msg("%d of %d are not refused", (int)(calls - refused), (int)calls);
-    free(whole);
-}
-
-/* The same of the JSON library's own allocations. */
-static int64_t json_calls, json_fail_at;
-
-static void *json_take(size_t bytes)
-{
-    return ++json_calls == json_fail_at ? NULL : malloc(bytes);
-}
-
-static void no_memory_for_json(void **state)
-{
-    (void)state;
-    inspect_case c = case_of(3, 8, 4);
-    cpl_coupling_report reports[2];
-    cpl_inspect_options options = inspect_plainly();
-    options.noisy = options.picture = options.keep_going = true;
-    case_write(&c, 0);
-    assert_ok(inspect_all(&reports[0], c.folder, &options));
-    case_add(&c, 2, 8, 4);
-    case_add_tensors(&c, &c.layers[1]);
-    put_nan(&c, "model.layers.0.mlp.gate.weight", 3);
-    cpl_folder_remove(c.folder);
-    assert_ok(inspect_all(&reports[1], case_write(&c, 0), &options));
-    json_set_alloc_funcs(json_take, free);
-    json_calls    = 0;
-    json_t *json  = cpl_coupling_json(reports, 2);
-    int64_t calls = json_calls, refused = 0;
-    json_t *whole = json;
-    assert_non_null(whole);
-    assert_true(calls > 200);
-    for (int64_t nth = 1; nth <= calls; nth++) {
-        json_calls   = 0;
-        json_fail_at = nth;
-        json         = cpl_coupling_json(reports, 2);
-        json_fail_at = 0;
-        if (json && !json_equal(json, whole)) fail_msg("allocation %d is not missed", (int)nth);
-        refused += !json;
-        json_decref(json);
-    }
-    assert_true(refused > calls - 20);
-    json_decref(whole);
-    json_set_alloc_funcs(malloc, free);
-    cpl_inspect_close(&reports[0]);
-    cpl_inspect_close(&reports[1]);
-    case_free(&c);
-}
-
 /* A folder whose name is no UTF-8. */
 static void odd_names(void **state)
 {
@@ -643,31 +364,9 @@ static void odd_names(void **state)
     case_free(&c);
 }
 
-static void no_memory(void **state)
-{
-    (void)state;
-    inspect_case c              = case_of(3, 8, 4);
-    cpl_inspect_options options = inspect_plainly();
-    case_add(&c, 2, 8, 4);
-    case_write(&c, 2);
-    options.picture = options.noisy = options.silhouette = true;
-    fail_everywhere(c.folder, options);
-    options.n_threads = 2;
-    fail_everywhere(c.folder, options);
-    put_nan(&c, "model.layers.0.mlp.experts.1.gate_proj.weight", 5);
-    cpl_folder_remove(c.folder);
-    case_write(&c, 2);
-    options.keep_going = true;
-    fail_everywhere(c.folder, options);
-    case_free(&c);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bits_with_any_threads),
-        cmocka_unit_test(takes_what_was_said),
-        cmocka_unit_test(memory_lowers_threads),
         cmocka_unit_test(planted_experts_agree),
         cmocka_unit_test(permuted_experts_are_found),
         cmocka_unit_test(random_experts_are_chance),
@@ -677,9 +376,6 @@ int main(void)
         cmocka_unit_test(chosen_layers),
         cmocka_unit_test(noise),
         cmocka_unit_test(noise_of_a_layer_of_a_large_number),
-        cmocka_unit_test(watching),
-        cmocka_unit_test(no_memory),
-        cmocka_unit_test(no_memory_for_json),
         cmocka_unit_test(odd_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,290 @@
+/* test_routing_counts.c - what is counted of the choices of a router, against counts by hand and SciPy. */
+#include "base/stats/correlation.h"
+#include "infer/reader_case.h"
+#include "inspect/routing/report.h"
+
+/* ---- counts by hand ---- */
+
+enum { T = 6, N = 4, K = 2 };
+
+/* One layer; expert 3 gets nothing. */
+static int32_t choices[T * K] = {0, 1, 0, 2, 1, 0, 2, 0, 0, 1, 1, 2};
+
+static cpl_routing_record by_hand(int32_t *choice)
+{
+    return (cpl_routing_record){
+        .n_layers = 1, .n_tokens = T, .n_experts = N, .top_k = K, .choice = choice};
+}
+
+static void load_is_counted(void **state)
+{
+    (void)state;
+    cpl_routing_record r = by_hand(choices);
+    cpl_routing_load load;
+    int64_t assignments[N];
+    const int64_t want[N] = {5, 4, 3, 0};
+    cpl_routing_count_load(&load, assignments, &r, 0);
+    for (int e = 0; e < N; e++) assert_int_equal(assignments[e], want[e]);
+    assert_int_equal(load.dead, 1);
+    assert_near(load.most_over_mean, 5.0 * 4 / 12, 1e-15);
+    assert_near(load.entropy, -(5 * log(5 / 12.0) + 4 * log(4 / 12.0) + 3 * log(3 / 12.0)) / 12,
+                1e-15);
+}
+
+static void pairs_are_counted(void **state)
+{
+    static const int64_t want[N * N] = {5, 3, 2, 0, 3, 4, 1, 0, 2, 1, 3, 0, 0, 0, 0, 0};
+    cpl_routing_record r             = by_hand(choices);
+    cpl_routing_pair pairs[2];
+    int64_t together[N * N];
+    (void)state;
+    cpl_routing_count_together(together, &r, 0);
+    for (int i = 0; i < N * N; i++) assert_int_equal(together[i], want[i]);
+    /* 6 pairs over 5*4 + 5*3 + 4*3 products */
+    assert_near(cpl_routing_factor(together, N), 6.0 / 47, 1e-15);
+    assert_int_equal(cpl_routing_frequent(pairs, 2, together, N), 2);
+    assert_true(pairs[0].i == 0 && pairs[0].j == 1 && pairs[0].tokens == 3);
+    assert_true(pairs[1].i == 0 && pairs[1].j == 2 && pairs[1].tokens == 2);
+    assert_near(pairs[0].expected, 20 * 6.0 / 47, 1e-14);
+    cpl_routing_pair all[9];
+    assert_int_equal(cpl_routing_frequent(all, 9, together, N), 3);
+    assert_true(all[2].i == 1 && all[2].j == 2);
+    /* equal ones stand in the order of the experts */
+    int64_t even[9] = {4, 2, 2, 2, 4, 2, 2, 2, 4};
+    assert_int_equal(cpl_routing_frequent(all, 2, even, 3), 2);
+    assert_true(all[0].i == 0 && all[0].j == 1 && all[1].i == 0 && all[1].j == 2);
+}
+
+/* scipy.spatial.distance.jensenshannon with base 2 */
+static void distances_are_scipys(void **state)
+{
+    static const int64_t a[] = {1, 2, 3, 4, 0}, b[] = {4, 0, 3, 2, 6}, tens[] = {10, 20, 30, 40, 0};
+    static const int64_t left[] = {1, 0}, right[] = {0, 7}, none[] = {0, 0};
+    (void)state;
+    assert_near(cpl_routing_distance(a, b, 5), 0.6212411070991551, 1e-14);
+    assert_near(cpl_routing_distance(a, tens, 5), 0, 1e-7);
+    assert_near(cpl_routing_distance(left, right, 2), 1, 1e-15);
+    assert_true(isnan(cpl_routing_distance(left, none, 2)));
+}
+
+static void domains_are_counted(void **state)
+{
+    int32_t source[T]         = {0, 1, 0, 1, 2, 0};
+    const int64_t want[3 * N] = {2, 3, 1, 0, 2, 0, 2, 0, 1, 1, 0, 0};
+    cpl_routing_record r      = by_hand(choices);
+    cpl_routing_tokens tokens = {.count = T, .n_sources = 3, .source = source};
+    int64_t by_source[3 * N];
+    cpl_routing_domains d;
+    double sum = 0;
+    (void)state;
+    assert_ok(cpl_routing_count_domains(&d, by_source, &r, 0, &tokens, 1));
+    for (int i = 0; i < 3 * N; i++) assert_int_equal(by_source[i], want[i]);
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < i; j++) sum += cpl_routing_distance(want + i * N, want + j * N, N) / 3;
+    assert_near(d.distance, sum, 1e-14);
+    tokens.n_sources = 1;
+    memset(source, 0, sizeof source);
+    assert_ok(cpl_routing_count_domains(&d, by_source, &r, 0, &tokens, 1));
+    assert_true(isnan(d.distance));
+}
+
+/* Halves of a domain that always does the same do not differ; those of random choices differ by
+ * less the more tokens there are. */
+static void halves_show_the_noise(void **state)
+{
+    enum { MANY = 4000 };
+    static int32_t choice[MANY], source[MANY];
+    cpl_routing_record r      = {.n_layers = 1, .n_tokens = MANY, .n_experts = 8, .top_k = 1};
+    cpl_routing_tokens tokens = {.count = MANY, .n_sources = 1, .source = source};
+    cpl_rng_key key           = {.seed = 5, .stream = CPL_STREAM_TEST};
+    int64_t by_source[8];
+    cpl_routing_domains d, fewer;
+    (void)state;
+    r.choice = choice;
+    for (int i = 0; i < MANY; i++) choice[i] = 3;
+    assert_ok(cpl_routing_count_domains(&d, by_source, &r, 0, &tokens, 1));
+    assert_near(d.halves, 0, 1e-7);
+    for (int i = 0; i < MANY; i++) choice[i] = (int32_t)(cpl_rng_u32(&key, (uint64_t)i) % 8);
+    assert_ok(cpl_routing_count_domains(&d, by_source, &r, 0, &tokens, 1));
+    r.n_tokens = tokens.count = 100;
+    assert_ok(cpl_routing_count_domains(&fewer, by_source, &r, 0, &tokens, 1));
+    /* the divergence of two samples of m is about (n - 1) / (4 m ln 2): here 0.025 and 0.16 */
+    assert_near(d.halves, sqrt(7 / (4.0 * MANY * log(2))) * 1.4142, 0.02);
+    assert_true(fewer.halves > 2 * d.halves && fewer.halves < 0.5);
+}
+
+static void saturation_is_the_shared_part(void **state)
+{
+    int32_t later[T * K] = {0, 1, 2, 0, 3, 0, 3, 1, 1, 0, 1, 2};
+    cpl_routing_record a = by_hand(choices), b = by_hand(later);
+    double topk, top1;
+    (void)state;
+    cpl_routing_saturation(&topk, &top1, &a, &a, 0);
+    assert_true(topk == 1 && top1 == 1);
+    cpl_routing_saturation(&topk, &top1, &a, &b, 0);
+    assert_near(topk, (2 + 2 + 1 + 0 + 2 + 2) / 12.0, 1e-15);
+    assert_near(top1, 2 / 6.0, 1e-15);
+}
+
+/* Three ids: one always with expert 2 (and one of the others), one that is divided, one too rare. */
+static void vocabulary_is_counted(void **state)
+{
+    enum { MANY = 27, ALL = MANY + 8 };
+    int32_t ids[ALL], choice[ALL * 2];
+    cpl_routing_record r = {
+        .n_layers = 1, .n_tokens = ALL, .n_experts = 5, .top_k = 2, .choice = choice};
+    cpl_routing_index index;
+    cpl_pool pool = {0};
+    cpl_routing_vocabulary v;
+    (void)state;
+    for (int i = 0; i < MANY; i++) {
+        ids[i]            = i % 3 == 0 ? 70 : i % 3 == 1 ? 7 : i < 23 ? 9 : 1000 + i;
+        choice[2 * i]     = ids[i] == 70 ? 2 : i % 4 == 0 ? 3 : 4;
+        choice[2 * i + 1] = ids[i] == 70 ? i % 2 : 0;
+        if (ids[i] == 7 && i == 25) choice[2 * i + 1] = 1;
+    }
+    for (int i = MANY; i < ALL; i++) { /* 8 times, half of them to expert 1 */
+        ids[i]            = 11;
+        choice[2 * i]     = i % 2 ? 1 : 2;
+        choice[2 * i + 1] = 3 + i / 2 % 2;
+    }
+    assert_ok(cpl_routing_index_init(&index, &pool, ids, ALL, 1));
+    assert_int_equal(index.n_ids, 3); /* 9 occurs 7 times */
+    assert_ok(cpl_routing_vocabulary_of(&v, &r, 0, &index));
+    assert_int_equal(v.n_ids, 3);
+    assert_int_equal(v.n_examples, 3);
+    assert_int_equal(v.example[0].id, 70);
+    assert_int_equal(v.example[0].expert, 2);
+    assert_int_equal(v.example[0].count, 9);
+    assert_near(v.example[0].share, 1, 0);
+    assert_int_equal(v.example[1].id, 7);
+    assert_int_equal(v.example[1].expert, 0);
+    assert_near(v.example[1].share, 8 / 9.0, 1e-15);
+    assert_int_equal(v.example[2].id, 11);
+    assert_int_equal(v.example[2].expert, 1); /* as many as 2, 3 and 4 */
+    assert_int_equal(v.example[2].count, 8);
+    assert_near(v.mean, (1 + 8 / 9.0 + 0.5) / 3, 1e-15);
+    /* dealt anew: the same places, so that the favourite of all has at least its part of a group */
+    assert_true(v.shuffled < v.mean && v.shuffled >= 1 / 3.0);
+    cpl_pool_free(&pool);
+}
+
+/* Scores need not add up to one: a distribution is what they are of their sum. Padding is none. */
+static void scores_become_a_distribution(void **state)
+{
+    int32_t expert[] = {2, 0, 0, 1};
+    float scores[] = {0.5f, 0.25f, 1.25f, 9, 9, 9}, weight[] = {3, 1, 7, 7};
+    int64_t place[]      = {1, -1};
+    cpl_moe_kept kept    = {.probs  = cpl_tensor_2d(scores, CPL_F32, 2, 3),
+                            .expert = cpl_tensor_2d(expert, CPL_I32, 2, 2),
+                            .weight = cpl_tensor_2d(weight, CPL_F32, 2, 2)};
+    cpl_model_settings c = reader_config();
+    cpl_routing_record r;
+    cpl_pool pool = {0};
+    (void)state;
+    c.n_layers = 1, c.n_experts = 3, c.top_k = 2;
+    assert_ok(cpl_routing_record_init(&r, &pool, &c, 2));
+    cpl_routing_record_add(&r, 0, &kept, place, 2);
+    assert_int_equal(cpl_routing_record_at(&r, 0, 1)[0], 2);
+    assert_int_equal(cpl_routing_record_at(&r, 0, 1)[1], 0);
+    assert_true(r.weight[0] == 1 && r.weight[1] == 0 && r.weight[2] == 3);
+    assert_near(r.entropy[0], -(0.25 * log(0.25) + 0.125 * log(0.125) + 0.625 * log(0.625)), 1e-15);
+    cpl_pool_free(&pool);
+}
+
+static void samples_are_even(void **state)
+{
+    (void)state;
+    for (int64_t all = 1; all < 40; all++)
+        for (int64_t sampled = 1; sampled <= all; sampled++) {
+            int64_t count = 0, before = -1;
+            for (int64_t p = 0; p < all; p++) {
+                if (!cpl_routing_is_sampled(p, sampled, all)) continue;
+                int64_t gap = p - before;
+                assert_true(gap == all / sampled || gap == (all + sampled - 1) / sampled);
+                before = p;
+                count++;
+            }
+            assert_int_equal(count, sampled);
+        }
+}
+
+/* ---- agreement by hand ---- */
+
+static void agreement_is_counted(void **state)
+{
+    static const double scores[3][4]  = {{4, 3, 2, 1}, {1, 2, 3, 4}, {2, 2, 2, 2}};
+    static const double answers[3][4] = {{9, 5, 6, 1}, {5, 5, 7, 7}, {1, 2, 3, 4}};
+    static const int32_t chosen[3][2] = {{0, 1}, {3, 2}, {0, 1}};
+    void *scratch                     = malloc(cpl_correlation_scratch(4));
+    cpl_routing_agreement a;
+    cpl_pool pool = {0};
+    (void)state;
+    assert_ok(cpl_routing_agreement_init(&a, &pool, 4, 2));
+    for (int t = 0; t < 3; t++)
+        cpl_routing_agreement_add(&a, scores[t], answers[t], chosen[t], scratch);
+    double rho_0 = 1 - 6.0 * 2 / (4 * 15); /* ranks 4 2 3 1 beside 4 3 2 1 */
+    double rho_1 = cpl_correlation_spearman(scores[1], answers[1], 4, scratch);
+    assert_int_equal(a.n_tokens, 3);
+    assert_int_equal(a.n_ranked, 2); /* the last has equal scores */
+    assert_near(a.rho, rho_0 + rho_1, 1e-14);
+    assert_near(a.rho_2, rho_0 * rho_0 + rho_1 * rho_1, 1e-14);
+    assert_int_equal(a.top1, 1);       /* the first; of the second 2 answers as much as 3 */
+    assert_int_equal(a.shared, 1 + 2); /* {0, 2}, {2, 3}, {3, 2} */
+    static const double row_0[4] = {9 + 1, 5 + 2, 6 + 3, 1 + 4};
+    for (int j = 0; j < 4; j++) assert_near(a.sums[j], row_0[j], 0);
+    assert_int_equal(a.routed[0], 2);
+    assert_int_equal(a.routed[3], 1);
+    cpl_pool_free(&pool);
+    free(scratch);
+}
+
+/* Expert 1 has too few tokens: it is left out as row and as column. */
+static void few_tokens_are_left_out(void **state)
+{
+    static const double alphas[]  = {0.5, 1};
+    static const int64_t routed[] = {10, 7, 20};
+    static const double mean[9]   = {4, 9, 1, 9, 9, 9, 3, 9, 2};
+    static const float M[9]       = {2, 0, 1, 0, 0, 0, 1.5f, 0, 8};
+    static const double x[] = {4, 1, 3, 2}, y[] = {2, 1, 1.5, 8};
+    float M_tok[9];
+    char *scratch = malloc(cpl_correlation_scratch(4));
+    cpl_routing_agreement a;
+    cpl_pool pool = {0};
+    cpl_routing_stand s;
+    (void)state;
+    assert_ok(cpl_routing_agreement_init(&a, &pool, 3, 1));
+    for (int i = 0; i < 3; i++) {
+        a.routed[i] = routed[i];
+        for (int j = 0; j < 3; j++) a.sums[i * 3 + j] = mean[i * 3 + j] * (double)routed[i];
+    }
+    assert_ok(cpl_routing_stand_of(&s, M_tok, &a, M, alphas, 2));
+    for (int i = 0; i < 9; i++) assert_near((double)M_tok[i], mean[i], 1e-6);
+    assert_int_equal(s.n_kept, 2);
+    assert_int_equal(s.n_left_out, 1);
+    assert_near(s.diagonal, 3, 1e-6);
+    assert_near(s.rows_own, 0.5, 0);
+    /* rows: max(1 - a 4, 0) + max(3 - a 2, 0); columns: max(3 - a 4, 0) + max(1 - a 2, 0) */
+    assert_near(s.erc[0], (0 + 2 + 1 + 0) / 4.0, 1e-6);
+    assert_near(s.erc[1], (0 + 1 + 0 + 0) / 4.0, 1e-6);
+    assert_near(s.alpha_min, 1.5, 1e-6);
+    assert_near(s.all.pearson, cpl_correlation_pearson(x, y, 4), 1e-6);
+    assert_near(s.all.spearman, cpl_correlation_spearman(x, y, 4, scratch), 1e-6);
+    assert_near(s.off.pearson, 1, 1e-6);
+    assert_near(s.off_rows.pearson, -1, 1e-6); /* 0.4, 1.2 beside 2/3, 0.316 */
+    free(scratch);
+    cpl_pool_free(&pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(load_is_counted),         cmocka_unit_test(pairs_are_counted),
+        cmocka_unit_test(distances_are_scipys),    cmocka_unit_test(domains_are_counted),
+        cmocka_unit_test(halves_show_the_noise),   cmocka_unit_test(saturation_is_the_shared_part),
+        cmocka_unit_test(vocabulary_is_counted),   cmocka_unit_test(scores_become_a_distribution),
+        cmocka_unit_test(samples_are_even),        cmocka_unit_test(agreement_is_counted),
+        cmocka_unit_test(few_tokens_are_left_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
