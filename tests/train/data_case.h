@@ -13,6 +13,7 @@ enum {
     SEQUENCES = 43, /* of the corpus: ten steps an epoch, three sequences left out */
     STEPS     = SEQUENCES / BATCH,
     HELD_OUT  = 7,
+    EOS_AT    = 2,  /* token of a sequence that is the end of text (0) */
     FIRST_ID  = 100 /* sequence k begins with the id FIRST_ID + k */
 };
 
@@ -28,13 +29,19 @@ static inline int fresh_folder(void **state)
 
 #define CASE(name) cmocka_unit_test_setup(name, fresh_folder)
 
-/* Token shards: sequences of T tokens, the last id of each an end of text (0). */
+/* Token t of every sequence but the first. */
+static inline int id_at(int t)
+{
+    return t == EOS_AT ? 0 : 10 + t;
+}
+
+/* Token shards: sequences of T tokens. */
 static inline const char *shard(const char *name, int n_sequences)
 {
     uint16_t ids[SEQUENCES * T];
     const char *path = in_folder(folder, name);
     for (int i = 0; i < n_sequences * T; i++)
-        ids[i] = (uint16_t)(i % T == 0 ? FIRST_ID + i / T : i % T == T - 1 ? 0 : 10 + i % T);
+        ids[i] = (uint16_t)(i % T == 0 ? FIRST_ID + i / T : id_at(i % T));
     write_bytes(path, ids, (size_t)(n_sequences * T) * sizeof *ids);
     return path;
 }

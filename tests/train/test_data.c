@@ -11,7 +11,7 @@ static int sequence_in(const rows *r, int row)
 {
     const int32_t *ids = r->ids + row * T, *targets = r->targets + row * T;
     for (int t = 1; t < T; t++) {
-        assert_int_equal(ids[t], t == T - 1 ? 0 : 10 + t);
+        assert_int_equal(ids[t], id_at(t));
         assert_int_equal(targets[t - 1], ids[t]);
     }
     assert_int_equal(targets[T - 1], -1);
@@ -100,6 +100,48 @@ static void any_step_can_be_the_first(void **state)
             rows again = step_of(&data, step);
             assert_memory_equal(&again, &through[step], sizeof again);
         }
+        cpl_train_data_close(&data);
+    }
+    drop(&settings);
+}
+
+/* Behind an end of text a document begins, with data.document_mask. */
+static void documents_begin_behind_an_end_of_text(void **state)
+{
+    cpl_train_data data;
+    (void)state;
+    for (int masked = 0; masked < 2; masked++) {
+        cpl_settings settings = settings_of(shard("a.npy", SEQUENCES));
+        set(&settings, masked ? "data.document_mask=true" : "data.document_mask=false");
+        assert_ok(open_data(&data, &settings, NULL));
+        rows r = step_of(&data, 0);
+        for (int i = 0; i < BATCH * T; i++)
+            assert_int_equal(r.doc_start[i], masked && i % T > EOS_AT ? EOS_AT + 1 : 0);
+        cpl_train_data_close(&data);
+        drop(&settings);
+    }
+}
+
+/* With data.filter_repeats a sequence of one id over and over has no targets, unless it is held out. */
+static void repeats_are_filtered_in_training_alone(void **state)
+{
+    enum { LONG = BATCH * T }; /* the batch as one sequence: 32 repetitions */
+    rows r;
+    cpl_train_data data;
+    uint16_t ids[LONG];
+    (void)state;
+    for (int i = 0; i < LONG; i++) ids[i] = 5;
+    write_bytes(in_folder(folder, "same.npy"), ids, sizeof ids);
+    cpl_settings settings = settings_of(in_folder(folder, "same.npy"));
+    set_data(&settings, "validation", in_folder(folder, "same.npy"));
+    set(&settings, "data.seq_len=32");
+    for (int filtered = 0; filtered < 2; filtered++) {
+        set(&settings, filtered ? "data.filter_repeats=true" : "data.filter_repeats=false");
+        assert_ok(open_data(&data, &settings, NULL));
+        assert_int_equal(step_of(&data, 0).n_targets, filtered ? 0 : LONG - 1);
+        cpl_batch batch = into(&r);
+        assert_ok(cpl_loader_eval_batch(data.held_out, 0, 0, 0, &batch));
+        assert_int_equal(batch.n_targets, LONG - 1);
         cpl_train_data_close(&data);
     }
     drop(&settings);
@@ -224,6 +266,8 @@ int main(void)
         CASE(an_epoch_is_a_shuffle_of_all_sequences),
         CASE(without_shuffle_an_epoch_begins_anew),
         CASE(any_step_can_be_the_first),
+        CASE(documents_begin_behind_an_end_of_text),
+        CASE(repeats_are_filtered_in_training_alone),
         CASE(weights_change_how_often_a_source_is_read),
         CASE(held_out_data_is_read_in_its_order),
         CASE(without_validation_there_is_none),

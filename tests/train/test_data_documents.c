@@ -1,6 +1,7 @@
 /* test_data_documents.c - a run over documents: encoded once, read as their tokens; the names of the
  * data; what happens without a tokenizer, without text and without memory. */
 #include <dirent.h>
+#include <sys/wait.h>
 
 #include "base/arena.h"
 #include "io/file.h"
@@ -88,6 +89,29 @@ static void documents_are_encoded_once(void **state)
     assert_true(encodes(&settings));
     assert_int_equal(made_in("cache"), 1);
     assert_int_equal(made_in("run/tokens"), 3);
+    drop(&settings);
+}
+
+/* Of several runs at once one encodes, and the others wait for it. */
+static void runs_at_once_share_what_one_encodes(void **state)
+{
+    enum { RUNS = 4 };
+    pid_t child[RUNS];
+    cpl_settings settings = settings_of_documents(documents("d.jsonl", 400));
+    (void)state;
+    set_data(&settings, "cache", in_folder(folder, "cache"));
+    set(&settings, "compute.threads=1");
+    for (int i = 0; i < RUNS; i++) {
+        assert_true((child[i] = fork()) >= 0);
+        cpl_train_data data;
+        if (child[i] == 0) _exit(open_data(&data, &settings, NULL) == CPL_OK ? 0 : 1);
+    }
+    for (int i = 0; i < RUNS; i++) {
+        int ended = 0;
+        assert_int_equal(waitpid(child[i], &ended, 0), child[i]);
+        assert_int_equal(ended, 0);
+    }
+    assert_int_equal(made_in("cache"), 1);
     drop(&settings);
 }
 
@@ -226,6 +250,7 @@ static void runs_out_of_memory_in_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        CASE(runs_at_once_share_what_one_encodes), /* first: no thread has been started yet */
         CASE(documents_are_encoded_once),
         CASE(documents_are_read_as_their_tokens),
         CASE(the_data_have_names),
