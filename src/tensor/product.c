@@ -254,13 +254,17 @@ cpl_status cpl_product(float *c, int64_t c_stride, cpl_operand a, cpl_operand b,
 
 /* ---- before the first product ---- */
 
+/* The library makes kernels at the first product of their form: of square and narrow matrices, of vectors,
+ * as they are and transposed. */
 static cpl_status prepare(cpl_dtype dtype)
 {
-    enum { SIDE = 64 };
+    enum { SIDE = 64, NARROW = 4, FORMS = 5 };
     static float memory[3 * SIDE * SIDE]; /* zero; the third is the product */
-    const cpl_product_shape shape = {SIDE, SIDE, SIDE};
-    for (int i = 0; i < 8; i++) {
-        cpl_operand a = {memory, dtype, i & 1 ? CPL_TRANSPOSED : CPL_AS_IS, SIDE};
+    static const int64_t sides[FORMS][2] = {
+        {SIDE, SIDE}, {SIDE, NARROW}, {NARROW, SIDE}, {SIDE, 1}, {1, SIDE}};
+    for (int i = 0; i < 8 * FORMS; i++) {
+        const cpl_product_shape shape = {sides[i / 8][0], sides[i / 8][1], SIDE};
+        cpl_operand a                 = {memory, dtype, i & 1 ? CPL_TRANSPOSED : CPL_AS_IS, SIDE};
         cpl_operand b = {memory + SIDE * SIDE, dtype, i & 2 ? CPL_TRANSPOSED : CPL_AS_IS, SIDE};
         CPL_TRY(cpl_product(memory + 2 * SIDE * SIDE, SIDE, a, b, shape, i & 4 ? 1.0f : 0.0f, 1));
     }
