@@ -320,7 +320,7 @@ done:
     return status;
 }
 
-static void hash_settings(XXH3_state_t *state, const cpl_tokens_job *job)
+static cpl_status hash_settings(XXH3_state_t *state, const cpl_tokens_job *job)
 {
     cpl_text text              = {0};
     const cpl_data_settings *s = job->settings;
@@ -329,8 +329,10 @@ static void hash_settings(XXH3_state_t *state, const cpl_tokens_job *job)
                     s->id_field, s->source_field, s->strip, s->bad, s->split, s->separator,
                     s->special_as_text, (long long)s->eos, (long long)s->max_line_bytes,
                     (long long)job->max_tokens, job->by_source, job->lone_surrogates_replaced);
-    if (text.bytes) XXH3_64bits_update(state, text.bytes, text.length);
+    cpl_status status = cpl_text_status(&text);
+    if (status == CPL_OK) XXH3_64bits_update(state, text.bytes, text.length);
     cpl_text_free(&text);
+    return status;
 }
 
 cpl_status cpl_tokens_fingerprint(uint64_t *hash, const cpl_tokens_job *job)
@@ -342,7 +344,7 @@ cpl_status cpl_tokens_fingerprint(uint64_t *hash, const cpl_tokens_job *job)
     XXH3_64bits_reset(state);
     CPL_TRY_DONE(
         cpl_documents_expand(&files, (const char *const *)job->inputs->at, job->inputs->count));
-    hash_settings(state, job);
+    CPL_TRY_DONE(hash_settings(state, job));
     for (int64_t i = 0; i < files.count; i++) {
         CPL_TRY_DONE(cpl_stop_check());
         CPL_TRY_DONE(hash_file(state, files.at[i]));
