@@ -118,19 +118,19 @@ static inline cpl_plan bench_step_plan(const bench_step *s)
 {
     cpl_plan plan;
     const cpl_model_settings twin = cpl_plan_twin(&s->settings.model);
-    const cpl_plan_case asked     = {
-            .model           = s->settings.model,
-            .erc             = s->settings.losses.erc,
-            .batch_tokens    = s->settings.data.batch_tokens,
-            .seq_len         = BENCH_SEQ_LEN,
-            .micro_sequences = s->step.micro,
-            .dp              = 1,
-            .ep              = 1,
-            .compute         = s->be.compute,
-            .step_bytes      = cpl_step_bytes(&s->settings, &s->settings.model, s->step.micro),
-            .twin_step_bytes = cpl_step_bytes(&s->settings, &twin, s->step.micro),
+    const cpl_plan_input input    = {
+           .model           = s->settings.model,
+           .erc             = s->settings.losses.erc,
+           .batch_tokens    = s->settings.data.batch_tokens,
+           .seq_len         = BENCH_SEQ_LEN,
+           .micro_sequences = s->step.micro,
+           .dp              = 1,
+           .ep              = 1,
+           .compute         = s->be.compute,
+           .step_bytes      = cpl_step_bytes(&s->settings, &s->settings.model, s->step.micro),
+           .twin_step_bytes = cpl_step_bytes(&s->settings, &twin, s->step.micro),
     };
-    bench_ok(cpl_plan_make(&plan, &asked));
+    bench_ok(cpl_plan_make(&plan, &input));
     return plan;
 }
 

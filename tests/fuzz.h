@@ -118,7 +118,7 @@ static inline void fuzz_once(fuzz *f, cpl_text *file)
         memmove(byte, byte + some, behind - some);
         file->length -= some;
         break;
-    case 4: /* the piece stands twice */
+    case 4: /* the piece is there twice */
         if (some > behind) break;
         memcpy(piece, byte, some);
         cpl_text_append(file, piece, some); /* room for it; the end moves there */

@@ -43,7 +43,7 @@ cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings, const cpl_
 {
     cpl_settings s = *settings; /* owned by the caller; only numbers are resolved here */
     CPL_TRY(resolve(&s));
-    cpl_plan_case asked = {
+    cpl_plan_input input = {
         .model           = s.model,
         .erc             = s.losses.erc,
         .batch_tokens    = what->batch_tokens ? what->batch_tokens : s.data.batch_tokens,
@@ -55,9 +55,9 @@ cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings, const cpl_
         .n_threads       = (int)s.compute.threads,
         .keep            = s.checkpoint.keep,
     };
-    CPL_TRY(cpl_plan_check_size(&asked));
-    const cpl_model_settings twin = cpl_plan_twin(&asked.model);
-    asked.step_bytes              = cpl_step_bytes(&s, &asked.model, asked.micro_sequences);
-    asked.twin_step_bytes         = cpl_step_bytes(&s, &twin, asked.micro_sequences);
-    return cpl_plan_make(plan, &asked);
+    CPL_TRY(cpl_plan_check_size(&input));
+    const cpl_model_settings twin = cpl_plan_twin(&input.model);
+    input.step_bytes              = cpl_step_bytes(&s, &input.model, input.micro_sequences);
+    input.twin_step_bytes         = cpl_step_bytes(&s, &twin, input.micro_sequences);
+    return cpl_plan_make(plan, &input);
 }

@@ -54,7 +54,7 @@ void *cpl_alloc(size_t bytes)
     if (bytes < SIZE_MAX - 2 * CPL_ALIGNMENT && !told_to_fail())
         block = aligned_alloc(CPL_ALIGNMENT, round_up(bytes, CPL_ALIGNMENT) + CPL_ALIGNMENT);
     if (!block) {
-        (void)CPL_FAIL(CPL_ERR_MEMORY, "out of memory: %zu bytes were asked for", bytes);
+        (void)CPL_FAIL(CPL_ERR_MEMORY, "out of memory: %zu bytes were requested", bytes);
         return NULL;
     }
     ask_for_large_pages(block, bytes);

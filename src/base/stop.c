@@ -3,21 +3,21 @@
 
 #include <stdatomic.h>
 
-static volatile atomic_int asked; /* lock-free, so that a handler may set it */
+static volatile atomic_int stopping; /* lock-free, so that a handler may set it */
 
-void cpl_stop_ask(int signal_number)
+void cpl_stop_request(int signal_number)
 {
-    atomic_store(&asked, signal_number);
+    atomic_store(&stopping, signal_number);
 }
 
-int cpl_stop_asked(void)
+int cpl_stop_signal(void)
 {
-    return atomic_load(&asked);
+    return atomic_load(&stopping);
 }
 
 cpl_status cpl_stop_check(void)
 {
-    int number = cpl_stop_asked();
+    int number = cpl_stop_signal();
     if (number == 0) return CPL_OK;
     return CPL_FAIL(CPL_ERR_STOPPED, "stopped by signal %d", number);
 }

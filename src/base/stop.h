@@ -9,10 +9,10 @@
 #include "base/status.h"
 
 /* Records the request. Safe in a signal handler and from any thread; 0 takes it back (for tests). */
-void cpl_stop_ask(int signal_number);
+void cpl_stop_request(int signal_number);
 
 /* The number of the signal that asked, or 0. */
-int cpl_stop_asked(void);
+int cpl_stop_signal(void);
 
 /* CPL_ERR_STOPPED with a sentence if somebody asked, CPL_OK otherwise. */
 CPL_NODISCARD cpl_status cpl_stop_check(void);

@@ -192,7 +192,7 @@ static cpl_status lay_out(cpl_gguf *g, uint64_t room)
         }
         if (e->offset > room || e->bytes > room - e->offset)
             return CPL_FAIL(CPL_ERR_INPUT,
-                            "%s: tensor %.200s ends %llu bytes behind the end of the file; it was "
+                            "%s: tensor %.200s ends %llu bytes after the end of the file; it was "
                             "cut short: fetch or copy it again",
                             g->path, e->name, (unsigned long long)(e->bytes - (room - e->offset)));
         expected = rounded_up(e->offset + e->bytes, g->alignment);

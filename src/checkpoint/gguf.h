@@ -95,7 +95,7 @@ CPL_NODISCARD cpl_status cpl_gguf_source_string(cpl_gguf_source *source, cpl_tex
 CPL_NODISCARD cpl_status cpl_gguf_source_name(cpl_gguf_source *source, cpl_text *out,
                                               uint64_t longest);
 
-/* Sorts the names; one that stands twice is an error. */
+/* Sorts the names; one that is there twice is an error. */
 CPL_NODISCARD cpl_status cpl_gguf_unique(const cpl_gguf_source *source, const char **names,
                                          int64_t count);
 

@@ -249,13 +249,13 @@ cpl_status cpl_gguf_source_holds(const cpl_gguf_source *s, uint64_t count, uint6
     if (count <= left(s) / bytes) return CPL_OK;
     if (bytes == 1)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: invalid length: at byte %llu %s goes on for %llu bytes, the file for "
-                        "%llu; it was cut short, or changed",
+                        "%s: invalid length: at byte %llu %s continues for %llu bytes, the file "
+                        "for %llu; it was cut short, or changed",
                         s->path, (unsigned long long)s->at, s->what, (unsigned long long)count,
                         (unsigned long long)left(s));
     return CPL_FAIL(CPL_ERR_INPUT,
                     "%s: invalid count: at byte %llu %s announces %llu entries of at least %llu "
-                    "bytes, the file goes on for %llu; it was cut short, or changed",
+                    "bytes, the file continues for %llu; it was cut short, or changed",
                     s->path, (unsigned long long)s->at, s->what, (unsigned long long)count,
                     (unsigned long long)bytes, (unsigned long long)left(s));
 }
@@ -331,7 +331,7 @@ cpl_status cpl_gguf_unique(const cpl_gguf_source *s, const char **names, int64_t
     if (count) qsort((void *)names, (size_t)count, sizeof *names, cpl_order_strings);
     for (int64_t i = 1; i < count; i++)
         if (strcmp(names[i - 1], names[i]) == 0)
-            return CPL_FAIL(CPL_ERR_INPUT, "%s: %s: %.200s stands twice", s->path, s->what,
+            return CPL_FAIL(CPL_ERR_INPUT, "%s: %s: %.200s is there twice", s->path, s->what,
                             names[i]);
     return CPL_OK;
 }

@@ -124,7 +124,8 @@ cpl_status cpl_safetensors_read_raw(const cpl_safetensors *file, const cpl_safet
 {
     uint64_t size = entry->end - entry->begin;
     if (first_byte > size || bytes > size - first_byte)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %.200s has %llu bytes, %zu from byte %llu asked",
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: tensor %.200s has %llu bytes, %zu from byte %llu requested",
                         file->path, entry->name, (unsigned long long)size, bytes,
                         (unsigned long long)first_byte);
     return cpl_file_read_at(file->descriptor, out, bytes, file->data_at + entry->begin + first_byte,
@@ -145,7 +146,7 @@ cpl_status cpl_safetensors_read_f32(const cpl_safetensors *file, const cpl_safet
                         file->path, entry->name, cpl_safetensors_dtype_name(entry->dtype));
     if (first < 0 || count < 0 || first > entry->n_elements || count > entry->n_elements - first)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: tensor %.200s has %lld elements, %lld from element %lld asked",
+                        "%s: tensor %.200s has %lld elements, %lld from element %lld requested",
                         file->path, entry->name, (long long)entry->n_elements, (long long)count,
                         (long long)first);
     if (format == CPL_FORMAT_F32)

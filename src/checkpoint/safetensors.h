@@ -5,7 +5,7 @@
  * Layout:  8 bytes N, little-endian; N bytes of JSON; the data, without gaps, C order, ending with
  *          the file. Offsets count from the beginning of the data, in bytes.
  * Strict:  everything the reference implementation refuses, and besides: a tensor name or metadata
- *          key that stands twice, an entry written as an array, a NUL character in a name.
+ *          key that is there twice, an entry written as an array, a NUL character in a name.
  * Threads: after open, several threads may read one file. */
 #ifndef CPL_CHECKPOINT_SAFETENSORS_H
 #define CPL_CHECKPOINT_SAFETENSORS_H

@@ -63,7 +63,7 @@ static void parse_entry(parser *p, const char *name)
                      : strcmp(key, "shape") == 0        ? SHAPE
                      : strcmp(key, "data_offsets") == 0 ? OFFSETS
                                                         : 0;
-        if (seen & member) cpl_json_pull_fail(&p->pull, "a member that stands twice");
+        if (seen & member) cpl_json_pull_fail(&p->pull, "a member that is there twice");
         seen |= member;
         if (member == DTYPE) parse_dtype(p, &entry.dtype);
         if (member == SHAPE) parse_shape(p, &entry.rank);
@@ -78,7 +78,7 @@ static void parse_entry(parser *p, const char *name)
 static void parse_metadata(parser *p)
 {
     char *pair[2];
-    if (p->has_metadata) cpl_json_pull_fail(&p->pull, "__metadata__ stands twice");
+    if (p->has_metadata) cpl_json_pull_fail(&p->pull, "__metadata__ is there twice");
     p->has_metadata = true;
     if (cpl_json_pull_null(&p->pull) || !cpl_json_pull_object(&p->pull)) return;
     for (bool first = true; cpl_json_pull_member(&p->pull, &first, &pair[0]) &&
@@ -144,7 +144,7 @@ static int by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-/* Sorts all three tables; a name or key that stands twice is an error. */
+/* Sorts all three tables; a name or key that is there twice is an error. */
 static cpl_status sort(cpl_safetensors *file)
 {
     size_t count = (size_t)file->count;
@@ -164,7 +164,7 @@ static cpl_status sort(cpl_safetensors *file)
     for (size_t i = 1; i < count; i++)
         if (strcmp(file->by_name[i - 1]->name, file->by_name[i]->name) == 0)
             return CPL_FAIL(CPL_ERR_INPUT,
-                            "%s: invalid JSON in the header: tensor %.200s stands twice",
+                            "%s: invalid JSON in the header: tensor %.200s is there twice",
                             file->path, file->by_name[i]->name);
     return CPL_OK;
 }
@@ -215,7 +215,7 @@ static cpl_status check_layout(cpl_safetensors *file, uint64_t data_bytes)
                         "file has %llu (%s)",
                         file->path, (unsigned long long)expected, (unsigned long long)data_bytes,
                         data_bytes < expected ? "it was cut short; fetch or copy it again"
-                                              : "something was added behind them");
+                                              : "something was added after them");
     return CPL_OK;
 }
 

@@ -113,7 +113,8 @@ static int descriptor_of(const cpl_stored *tensor)
 static cpl_status read_bytes(const cpl_stored *tensor, void *out, uint64_t first, size_t bytes)
 {
     if (first > tensor->bytes || bytes > tensor->bytes - first)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %.200s has %llu bytes, %zu from byte %llu asked",
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: tensor %.200s has %llu bytes, %zu from byte %llu requested",
                         tensor->path, tensor->name, (unsigned long long)tensor->bytes, bytes,
                         (unsigned long long)first);
     return cpl_file_read_at(descriptor_of(tensor), out, bytes, tensor->offset + first,

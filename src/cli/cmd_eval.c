@@ -43,7 +43,7 @@ static cpl_status split_words(work *w)
     const char *text              = cpl_flag_text(w->args, "--tasks");
     if (!text || cpl_setting_parse(&list, &w->words, text) == CPL_OK) return CPL_OK;
     return CPL_FAIL(CPL_ERR_USAGE,
-                    "--tasks %s: names of tasks are wanted, with one comma between "
+                    "--tasks %s: names of tasks are needed, with one comma between "
                     "two of them",
                     text);
 }

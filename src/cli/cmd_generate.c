@@ -188,9 +188,9 @@ static cpl_status check_use(work *w)
     w->stop                   = cpl_flag_text(args, "--stop");
     CPL_TRY(cpl_flags_exclude(args, "--prompt", "--prompt-file"));
     if (!cpl_flag_given(args, "--prompt") && !cpl_flag_given(args, "--prompt-file"))
-        return CPL_FAIL(CPL_ERR_USAGE, "generate wants --prompt TEXT or --prompt-file FILE");
+        return CPL_FAIL(CPL_ERR_USAGE, "generate needs --prompt TEXT or --prompt-file FILE");
     if (w->stop && !*w->stop)
-        return CPL_FAIL(CPL_ERR_USAGE, "--stop wants a text that is not empty");
+        return CPL_FAIL(CPL_ERR_USAGE, "--stop needs a text that is not empty");
     return CPL_OK;
 }
 

@@ -54,9 +54,9 @@ static cpl_status read_tokens(tokens *t, const char *path, const cpl_model_setti
     t->rows   = (int64_t)json_array_size(rows);
     t->length = (int64_t)json_array_size(json_array_get(rows, 0));
     if (t->rows < 1 || t->length < 2) {
-        status = CPL_FAIL(CPL_ERR_INPUT,
-                          "%s: wanted {\"input_ids\": [[...], ...]} with rows of at least two ids",
-                          path);
+        status = CPL_FAIL(
+            CPL_ERR_INPUT,
+            "%s: expected {\"input_ids\": [[...], ...]} with rows of at least two ids", path);
         goto done;
     }
     t->ids    = cpl_alloc((size_t)(t->rows * t->length) * sizeof *t->ids);
@@ -285,7 +285,7 @@ const cpl_verb cpl_verb_grad = {
         "Hugging Face OLMoE directory, a checkpoint, or a run.\n"
         "Labels are the ids shifted by one; the cross-entropy is the mean over the B(T-1) "
         "predicted "
-        "tokens. It computes in f32 unless told --set compute.dtype=bf16.\n"
+        "tokens. It computes in f32; --set compute.dtype=bf16 changes that.\n"
         "The file has logits [B,T,V]; loss.ce, loss.NAME for every auxiliary loss that is computed "
         "(loss.erc after erc.reduce, the others means over layers; loss.orth where orth.weight is "
         "above 0), and loss.total; per layer "

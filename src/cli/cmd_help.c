@@ -258,7 +258,7 @@ static cpl_status no_such_topic(const cpl_verb *verb, const cpl_section *section
         return CPL_FAIL(CPL_ERR_USAGE, "%s has no section %.100s of settings; did you mean %s?",
                         verb->name, topic, near);
     if (cpl_settings_find(NULL, sections, CPL_N_SECTIONS, topic, NULL))
-        return CPL_FAIL(CPL_ERR_USAGE, "%s has no use for the setting %s", verb->name, topic);
+        return CPL_FAIL(CPL_ERR_USAGE, "%s does not use the setting %s", verb->name, topic);
     return cpl_settings_unknown(CPL_ERR_USAGE, sections, CPL_N_SECTIONS, topic);
 }
 
@@ -308,7 +308,7 @@ static cpl_status run(const cpl_arguments *args)
     }
     CPL_TRY(cpl_verb_find(&verb, &used, args->n_words, args->words));
     if (used + 1 < args->n_words)
-        return CPL_FAIL(CPL_ERR_USAGE, "help has no use for the word %.100s",
+        return CPL_FAIL(CPL_ERR_USAGE, "help does not take the argument %.100s",
                         args->words[used + 1]);
     return cpl_help_verb(stdout, verb, used < args->n_words ? args->words[used] : NULL);
 }

@@ -263,7 +263,7 @@ static cpl_status begin(const cpl_arguments *args)
     const char *out = cpl_flag_text(args, "--out"), *from = cpl_flag_text(args, "--from");
     if (args->n_words == 0)
         return CPL_FAIL(CPL_ERR_USAGE,
-                        "train wants a configuration file, or --resume RUN (--print-config writes "
+                        "train needs a configuration file, or --resume RUN (--print-config writes "
                         "a file to begin with)");
     char *run = out ? cpl_text_copy(out) : default_run(args->words[0]);
     if (!run) return CPL_ERR_MEMORY;

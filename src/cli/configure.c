@@ -55,7 +55,7 @@ static cpl_status check_set(const cpl_configuration *c, const cpl_verb *verb, co
             if (assigns(set, &c->sections[s].list[i]) &&
                 !cpl_verb_takes(verb, &c->sections[s].list[i]))
                 return CPL_FAIL(CPL_ERR_USAGE,
-                                "%s has no use for --set %.100s; couplet %s --help all lists the "
+                                "%s does not use --set %.100s; couplet %s --help all lists the "
                                 "settings it uses",
                                 verb->name, set, verb->name);
     return CPL_OK;

@@ -37,8 +37,8 @@ static cpl_status find_form(cpl_eval_mode *form, const cpl_arguments *args)
     if (*form != CPL_EVAL_MODE_TASKS || cpl_flag_given(args, "--tasks") ||
         cpl_flag_given(args, "--task-file"))
         return CPL_OK;
-    if (args->n_words == 0) return CPL_FAIL(CPL_ERR_USAGE, "eval wants a MODEL_DIR, or --list");
-    return CPL_FAIL(CPL_ERR_USAGE, "eval wants --tasks, --task-file or --text: `couplet eval "
+    if (args->n_words == 0) return CPL_FAIL(CPL_ERR_USAGE, "eval needs a MODEL_DIR, or --list");
+    return CPL_FAIL(CPL_ERR_USAGE, "eval needs --tasks, --task-file or --text: `couplet eval "
                                    "--list` shows the tasks there are");
 }
 
@@ -48,14 +48,13 @@ static cpl_status check_flags(const cpl_arguments *args, cpl_eval_mode form)
         for (const char *const *flag = rules[i].flags; *flag; flag++) {
             if (!cpl_flag_given(args, *flag) || rules[i].forms & (1u << form)) continue;
             return CPL_FAIL(
-                CPL_ERR_USAGE, "eval %s has no use for %s, which goes with %s", names[form], *flag,
+                CPL_ERR_USAGE, "eval %s does not take %s, which belongs to %s", names[form], *flag,
                 names[rules[i].forms & TASKS ? CPL_EVAL_MODE_TASKS : CPL_EVAL_MODE_TEXT]);
         }
     for (int i = 0; form == CPL_EVAL_MODE_TASKS && i < args->n_sets; i++)
         if (strncmp(args->sets[i], "data.", 5) == 0)
             return CPL_FAIL(CPL_ERR_USAGE,
-                            "eval --tasks has no use for --set %.100s, which goes "
-                            "with --text",
+                            "eval --tasks does not use --set %.100s, which belongs to --text",
                             args->sets[i]);
     if (cpl_flag_on(args, "--samples") && !cpl_flag_given(args, "--json"))
         return CPL_FAIL(CPL_ERR_USAGE, "--samples needs --json FILE: that is where questions and "
@@ -66,10 +65,10 @@ static cpl_status check_flags(const cpl_arguments *args, cpl_eval_mode form)
 static cpl_status check_words(const cpl_arguments *args, cpl_eval_mode form)
 {
     if (form == CPL_EVAL_MODE_LIST && args->n_words > 0)
-        return CPL_FAIL(CPL_ERR_USAGE, "eval --list asks no model: leave %.200s out",
+        return CPL_FAIL(CPL_ERR_USAGE, "eval --list reads no model: leave %.200s out",
                         args->words[0]);
     if (form != CPL_EVAL_MODE_LIST && args->n_words == 0)
-        return CPL_FAIL(CPL_ERR_USAGE, "eval wants a MODEL_DIR, or --list");
+        return CPL_FAIL(CPL_ERR_USAGE, "eval needs a MODEL_DIR, or --list");
     if (form == CPL_EVAL_MODE_TASKS && args->n_words > 1)
         return CPL_FAIL(CPL_ERR_USAGE, "eval takes one MODEL_DIR; %.200s is one too many",
                         args->words[1]);

@@ -1,6 +1,6 @@
 /* eval_forms.h - the forms of couplet eval: --tasks, --text and --list, and the flags of each.
  *
- * Room:  cli. Nothing is swallowed: a flag that the form has no use for is wrong use. */
+ * Room:  cli. Nothing is swallowed: a flag that the form does not take is wrong use. */
 #ifndef CPL_CLI_EVAL_FORMS_H
 #define CPL_CLI_EVAL_FORMS_H
 

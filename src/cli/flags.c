@@ -85,7 +85,7 @@ static cpl_status take_flag(cpl_arguments *args, int *at, int count, char *const
     const char *value = equals ? equals + 1 : NULL;
     if (!equals && *at + 1 < count && strncmp(words[*at + 1], "--", 2) != 0) value = words[++*at];
     if (!value)
-        return CPL_FAIL(CPL_ERR_USAGE, "%s wants a value: %s %s", flag->name, flag->name,
+        return CPL_FAIL(CPL_ERR_USAGE, "%s needs a value: %s %s", flag->name, flag->name,
                         flag->value_name);
     if (flag->kind == CPL_FLAG_SET) {
         args->sets[args->n_sets++] = value;
@@ -132,10 +132,10 @@ static cpl_status check_all(cpl_arguments *args)
         if (flag->default_value) CPL_TRY(take_value(args, f, flag->default_value));
     }
     if (args->n_words < verb->least)
-        return CPL_FAIL(CPL_ERR_USAGE, "%s wants more words: couplet %s %.*s", verb->name,
+        return CPL_FAIL(CPL_ERR_USAGE, "%s needs more arguments: couplet %s %.*s", verb->name,
                         verb->name, (int)strcspn(verb->usage, "\n"), verb->usage);
     if (verb->most >= 0 && args->n_words > verb->most)
-        return CPL_FAIL(CPL_ERR_USAGE, "%s has no use for the word %.200s", verb->name,
+        return CPL_FAIL(CPL_ERR_USAGE, "%s does not take the argument %.200s", verb->name,
                         args->words[verb->most]);
     return CPL_OK;
 }
@@ -231,11 +231,11 @@ cpl_status cpl_flags_only(const cpl_arguments *args, const char *form, const cha
         const cpl_flag *flag = &verb->flags[f];
         if (args->flag[f].given && flag->kind != CPL_FLAG_SET &&
             !is_among(flag->name, strlen(flag->name), names, n))
-            return CPL_FAIL(CPL_ERR_USAGE, "%s %s has no use for %s", verb->name, form, flag->name);
+            return CPL_FAIL(CPL_ERR_USAGE, "%s %s does not take %s", verb->name, form, flag->name);
     }
     for (int i = 0; i < args->n_sets; i++)
         if (!is_among(args->sets[i], strcspn(args->sets[i], "="), names, n))
-            return CPL_FAIL(CPL_ERR_USAGE, "%s %s has no use for --set %.100s", verb->name, form,
+            return CPL_FAIL(CPL_ERR_USAGE, "%s %s does not use --set %.100s", verb->name, form,
                             args->sets[i]);
     return CPL_OK;
 }
@@ -259,7 +259,7 @@ cpl_status cpl_parse_numbers(double *numbers, int *count, int most, const char *
     do {
         const double value = strtod(at, &end);
         if (end == at || (*end && *end != ',') || !(value >= low && value <= high))
-            return CPL_FAIL(CPL_ERR_USAGE, "%s %.100s: wants numbers from %g to %g, with commas",
+            return CPL_FAIL(CPL_ERR_USAGE, "%s %.100s: needs numbers from %g to %g, with commas",
                             flag, text, low, high);
         if (*count == most)
             return CPL_FAIL(CPL_ERR_USAGE, "%s %.100s: more than %d numbers", flag, text, most);
@@ -269,8 +269,7 @@ cpl_status cpl_parse_numbers(double *numbers, int *count, int most, const char *
     qsort(numbers, (size_t)*count, sizeof *numbers, by_number);
     for (int i = 1; i < *count; i++)
         if (!(numbers[i] > numbers[i - 1]))
-            return CPL_FAIL(CPL_ERR_USAGE, "%s %.100s: %g stands there twice", flag, text,
-                            numbers[i]);
+            return CPL_FAIL(CPL_ERR_USAGE, "%s %.100s: %g is there twice", flag, text, numbers[i]);
     return CPL_OK;
 }
 
@@ -308,7 +307,7 @@ cpl_status cpl_parse_ranges(int64_t **numbers, int64_t *count, const char *flag,
     for (;; at++) {
         int64_t first, last;
         if (!read_range(&at, &first, &last)) {
-            status = CPL_FAIL(CPL_ERR_USAGE, "%s %.100s: wants numbers and ranges, as 0,5-7", flag,
+            status = CPL_FAIL(CPL_ERR_USAGE, "%s %.100s: needs numbers and ranges, as 0,5-7", flag,
                               text);
             break;
         }
@@ -340,5 +339,5 @@ cpl_status cpl_parse_bytes(double *bytes, const char *flag, const char *text)
     }
     if (*end == 'B' && end[1] == 0) end++;
     if (good && *end == 0) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_USAGE, "%s %.100s: wants a size, as 512M or 4G", flag, text);
+    return CPL_FAIL(CPL_ERR_USAGE, "%s %.100s: needs a size, as 512M or 4G", flag, text);
 }

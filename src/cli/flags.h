@@ -49,7 +49,7 @@ bool cpl_flag_known(const cpl_arguments *args, const char *name);
 CPL_NODISCARD cpl_status cpl_flags_exclude(const cpl_arguments *args, const char *one,
                                            const char *other);
 
-/* CPL_ERR_USAGE "VERB FORM has no use for FLAG" if a flag is given that is none of the `n` names.
+/* CPL_ERR_USAGE "VERB FORM does not take FLAG" if a flag is given that is none of the `n` names.
  * Names may be settings: --set may then give these, and no other. */
 CPL_NODISCARD cpl_status cpl_flags_only(const cpl_arguments *args, const char *form,
                                         const char *const *names, size_t n);

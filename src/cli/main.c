@@ -95,7 +95,7 @@ int main(int argc, char **argv)
     (void)fflush(stdout);
     if (status != CPL_OK && !cpl_output_unread())
         cpl_output_sentence(stderr, "couplet: ", cpl_last_error());
-    if (cpl_stop_asked()) cpl_signals_end(cpl_stop_asked());
+    if (cpl_stop_signal()) cpl_signals_end(cpl_stop_signal());
     if (status == CPL_OK) return EXIT_DONE;
     return status == CPL_ERR_USAGE ? EXIT_USE : EXIT_WORLD;
 }

@@ -61,6 +61,6 @@ cpl_status cpl_verb_find(const cpl_verb **verb, int *used, int count, const char
     }
     if (!family) return no_such_verb(words[0], NULL);
     if (count > 1) return no_such_verb(words[1], words[0]);
-    return CPL_FAIL(CPL_ERR_USAGE, "%s wants one more word; couplet help %s lists them", words[0],
+    return CPL_FAIL(CPL_ERR_USAGE, "%s needs one more word; couplet help %s lists them", words[0],
                     words[0]);
 }

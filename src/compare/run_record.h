@@ -103,7 +103,7 @@ CPL_NODISCARD cpl_status cpl_run_record_open(cpl_run_record *run, const char *fo
 void cpl_run_record_close(cpl_run_record *run); /* all zero is allowed */
 
 /* Reads the runs of `n_folders` folders into `runs`, which has room for so many and is all zero, and
- * sets `*n`: a folder that stands there twice, by whatever path, is read once and has `again`. After
+ * sets `*n`: a folder that is there twice, by whatever path, is read once and has `again`. After
  * a failure those that were read are still open. */
 CPL_NODISCARD cpl_status cpl_run_records_open(cpl_run_record *runs, int64_t *n,
                                               const char *const *folders, int64_t n_folders);

@@ -347,7 +347,7 @@ static cpl_status questions(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
 
 const cpl_compare_table cpl_compare_tables[CPL_COMPARE_TABLES] = {
     {.make = runs},
-    {.make = settings, .words = "Bookkeeping, which changes no figure, stands last."},
+    {.make = settings, .words = "Bookkeeping, which changes no figure, comes last."},
     {.make    = figures_by_groups,
      .heading = "Figures at equal tokens",
      .words = "Mean ± standard deviation over the runs of a group; in brackets how many they are.",

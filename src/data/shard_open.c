@@ -138,12 +138,12 @@ static cpl_status decide_type(cpl_shard *file, const cpl_shard_format *format,
                               const cpl_shard_options *options, const info *known,
                               const cpl_log *log)
 {
-    static const int asked[] = {0, 2, 4};
-    uint64_t length          = file->ids.length - format->offset;
-    int bytes                = format->item_bytes;
-    bool wide                = false;
+    static const int type_bytes[] = {0, 2, 4};
+    uint64_t length               = file->ids.length - format->offset;
+    int bytes                     = format->item_bytes;
+    bool wide                     = false;
     CPL_TRY(looks_like_uint32(&wide, &file->ids, format->offset, length));
-    if (!bytes) bytes = asked[options->type];
+    if (!bytes) bytes = type_bytes[options->type];
     if (!bytes) bytes = known->item_bytes;
     if (!bytes) bytes = width_of_vocabulary(options->vocab_size);
     if (!bytes) bytes = wide ? 4 : 2;

@@ -241,7 +241,7 @@ cpl_status cpl_shards_piece_labels(const cpl_shards *shards, int64_t file, int64
     cpl_status status = cpl_shards_documents(shards, file, &present, count_tokens, &v);
     if (status == CPL_OK && !present)
         status = CPL_FAIL(CPL_ERR_INPUT,
-                          "%s: it has several sources, and without its .csv.gz nobody knows where "
+                          "%s: it has several sources, and without its .csv.gz it is unknown where "
                           "its documents end",
                           f->path);
     cpl_free(v.tokens);

@@ -74,7 +74,7 @@ static void warn_of(const cpl_questions *q, const cpl_string_list *names, const 
         if (!is_there(q, names->at[i]))
             cpl_log_warn(log,
                          "%s: %s names the subject %s, of which there are no rows: a name that is "
-                         "wrong changes how its questions are asked or counted",
+                         "wrong changes how its questions are evaluated or counted",
                          q->task->id, kind, names->at[i]);
 }
 
@@ -185,8 +185,8 @@ static cpl_status refuse_nothing(const cpl_selected *what, const cpl_questions *
     const char *file = q->files.count ? q->files.at[q->files.count - 1] : options->data;
     if (options->offset > 0)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: there are no questions: %s has no rows behind --offset %lld",
-                        what->key, file, (long long)options->offset);
+                        "%s: there are no questions: %s has no rows after --offset %lld", what->key,
+                        file, (long long)options->offset);
     return CPL_FAIL(CPL_ERR_INPUT, "%s: there are no questions: %s has no rows that can be used",
                     what->key, file);
 }

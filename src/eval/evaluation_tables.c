@@ -221,8 +221,8 @@ void cpl_evaluation_remarks(cpl_text *out, const cpl_evaluation *e)
     } remarks[] = {{"cut", "question was longer than the window and lost its beginning",
                     "questions were longer than the window and lost their beginning"},
                    {"beyond",
-                    "question was longer than the model's context, and was asked beyond it",
-                    "questions were longer than the model's context, and were asked beyond it"},
+                    "question was longer than the model's context, and was evaluated beyond it",
+                    "questions were longer than the model's context, and were evaluated beyond it"},
                    {"skipped", "bad row was left out", "bad rows were left out"}};
     for (int64_t i = 0; i < e->count; i++)
         for (int k = 0; k < 3; k++) {

@@ -381,8 +381,7 @@ static cpl_status put_metric(totals *t, json_t *metrics, int64_t i)
     const cpl_metric_key *m = &t->metric[i];
     const bool subjects     = t->subject[0].name != NULL;
     const mean all = mean_of(t, NULL, i), first = subjects ? first_mean(t, i, all) : all;
-    if (isnan(all.value))
-        return CPL_FAIL(CPL_ERR_INPUT, "no question says anything of the metric %s", m->name);
+    if (isnan(all.value)) return CPL_FAIL(CPL_ERR_INPUT, "no question has the metric %s", m->name);
     if (isnan(first.value))
         return CPL_FAIL(CPL_ERR_INPUT, "no question is of a group of %s", t->task->id);
     put_mean(t, metrics, m, first);

@@ -95,12 +95,12 @@ done:
 
 cpl_status cpl_document_losses_of(cpl_document_losses *l, const char *model_dir,
                                   const char *const *inputs, int64_t n_inputs,
-                                  const cpl_reader_options *reading, const cpl_texts_options *asked,
+                                  const cpl_reader_options *reading, const cpl_texts_options *given,
                                   const cpl_log *log)
 {
     cpl_reader reader;
     cpl_texts texts           = {0};
-    cpl_texts_options options = *asked;
+    cpl_texts_options options = *given;
     cpl_status status         = CPL_OK;
     memset(l, 0, sizeof *l);
     CPL_TRY(cpl_reader_open(&reader, model_dir, reading, log));

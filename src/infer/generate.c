@@ -14,13 +14,13 @@ static void take_all(cpl_generator *g, const cpl_model_settings *config)
 {
     cpl_pass largest;
     cpl_cache_take(&g->cache, &g->arena, config, g->capacity);
-    g->ids    = cpl_tensor_1d(take(&g->arena, CPL_I32, g->chunk, 1).data, CPL_I32, g->chunk);
-    g->order  = cpl_tensor_1d(take(&g->arena, CPL_I32, g->capacity, 1).data, CPL_I32, g->capacity);
-    g->asked  = cpl_tensor_1d(take(&g->arena, CPL_I32, 1, 1).data, CPL_I32, 1);
-    g->logits = take(&g->arena, CPL_F32, 1, config->vocab_size);
-    g->mark   = cpl_arena_mark(&g->arena);
+    g->ids   = cpl_tensor_1d(take(&g->arena, CPL_I32, g->chunk, 1).data, CPL_I32, g->chunk);
+    g->order = cpl_tensor_1d(take(&g->arena, CPL_I32, g->capacity, 1).data, CPL_I32, g->capacity);
+    g->selected = cpl_tensor_1d(take(&g->arena, CPL_I32, 1, 1).data, CPL_I32, 1);
+    g->logits   = take(&g->arena, CPL_F32, 1, config->vocab_size);
+    g->mark     = cpl_arena_mark(&g->arena);
     cpl_pass_take(&largest, &g->arena, config, 1, g->chunk, false, true);
-    cpl_pass_ask(&largest, &g->arena, config, g->asked);
+    cpl_pass_select(&largest, &g->arena, config, g->selected);
 }
 
 size_t cpl_generator_bytes(const cpl_model_settings *config, int64_t capacity, int64_t chunk)
@@ -88,8 +88,9 @@ static void feed_chunk(cpl_generator *g, const int32_t *ids, int64_t count, bool
     cpl_pass pass;
     cpl_arena_release(&g->arena, g->mark);
     cpl_pass_take(&pass, &g->arena, &g->model->config, 1, count, false, true);
-    cpl_i32(g->asked)[0] = (int32_t)(count - 1);
-    cpl_pass_ask(&pass, &g->arena, &g->model->config, cpl_tensor_1d(g->asked.data, CPL_I32, last));
+    cpl_i32(g->selected)[0] = (int32_t)(count - 1);
+    cpl_pass_select(&pass, &g->arena, &g->model->config,
+                    cpl_tensor_1d(g->selected.data, CPL_I32, last));
     memcpy(g->ids.data, ids, (size_t)count * sizeof *ids);
     const cpl_segment segment = {0, count, 0, g->length + count};
     const cpl_cached cached   = {

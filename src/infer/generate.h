@@ -27,12 +27,12 @@ typedef struct cpl_generator {
     int64_t chunk;    /* tokens of the prompt computed at once */
     cpl_arena arena;
     cpl_cache cache;
-    int64_t length;    /* tokens seen so far, in as many rows of the cache */
-    cpl_tensor ids;    /* [chunk] I32 */
-    cpl_tensor order;  /* [capacity] I32: 0, 1, 2 ... */
-    cpl_tensor asked;  /* [1] I32 */
-    cpl_tensor logits; /* [1,V] */
-    size_t mark;       /* of the arena: behind it lies the pass of the moment */
+    int64_t length;      /* tokens seen so far, in as many rows of the cache */
+    cpl_tensor ids;      /* [chunk] I32 */
+    cpl_tensor order;    /* [capacity] I32: 0, 1, 2 ... */
+    cpl_tensor selected; /* [1] I32 */
+    cpl_tensor logits;   /* [1,V] */
+    size_t mark;         /* of the arena: behind it lies the pass of the moment */
 } cpl_generator;
 
 /* Bytes that cpl_generator_init will take, without the kernels' scratch. */

@@ -41,7 +41,7 @@ static void take_all(cpl_lm_batch *a, const cpl_model_settings *config)
     a->held_row = take_1d(&a->arena, CPL_I32, a->how.window).data;
     a->mark     = cpl_arena_mark(&a->arena);
     cpl_pass_take(&largest, &a->arena, config, 1, a->how.chunk, false, true);
-    cpl_pass_ask(&largest, &a->arena, config, a->requests);
+    cpl_pass_select(&largest, &a->arena, config, a->requests);
 }
 
 size_t cpl_lm_batch_bytes(const cpl_model_settings *config, const cpl_lm_batch_settings *how)

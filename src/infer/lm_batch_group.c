@@ -29,8 +29,8 @@ static void pass_tokens(cpl_lm_batch *a, cpl_pass *pass, int64_t count, int64_t 
 {
     cpl_arena_release(&a->arena, a->mark);
     cpl_pass_take(pass, &a->arena, &a->model->config, 1, count, false, true);
-    cpl_pass_ask(pass, &a->arena, &a->model->config,
-                 cpl_tensor_1d(a->requests.data, CPL_I32, n_picked));
+    cpl_pass_select(pass, &a->arena, &a->model->config,
+                    cpl_tensor_1d(a->requests.data, CPL_I32, n_picked));
     const cpl_cached cached = {
         .cache     = a->cache,
         .first_row = first_row,

@@ -59,7 +59,7 @@ cpl_status cpl_tsne_plot_choose(cpl_coupling_report *r)
     int64_t wanted          = r->options.picture_layer;
     cpl_layer_report *layer = wanted < 0 ? middle_layer(r) : layer_by_number(r, wanted);
     if (!layer)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: layer %lld, wanted for t-SNE, has no figures", r->path,
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: layer %lld, chosen for t-SNE, has no figures", r->path,
                         (long long)wanted);
     const int64_t n = layer->at->n, D = layer->at->D;
     const int64_t asked      = r->options.picture_stride;

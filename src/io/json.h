@@ -4,7 +4,7 @@
  * Room:   io. What is read here is configurations, indices and tokenizers; the headers of
  *         safetensors files have a stricter reader of their own (json_pull.h).
  * Names:  `where` is what a sentence begins with, usually the path of the file the object is from.
- * Note:   jansson bounds nesting at 2048 and, like us, refuses a key that stands twice. */
+ * Note:   jansson bounds nesting at 2048 and, like us, refuses a key that is there twice. */
 #ifndef CPL_IO_JSON_H
 #define CPL_IO_JSON_H
 

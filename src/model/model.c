@@ -140,13 +140,13 @@ void cpl_pass_take(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *c
     cpl_attention_scratch_take(&pass->attention_scratch, arena, config, t);
 }
 
-void cpl_pass_ask(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
-                  cpl_tensor asked)
+void cpl_pass_select(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
+                     cpl_tensor selected)
 {
-    const int64_t rows = asked.shape[0], d = config->d_model;
+    const int64_t rows = selected.shape[0], d = config->d_model;
     CPL_ASSERT(!pass->training && rows <= pass->batch * pass->n_queries);
     pass->asks       = true;
-    pass->asked      = asked;
+    pass->selected   = selected;
     pass->asked_x[0] = cpl_take_2d(arena, rows, d);
     pass->asked_x[1] = cpl_take_2d(arena, rows, d);
     cpl_moe_take(&pass->asked_moe, arena, config, rows, false);
@@ -194,11 +194,11 @@ static void forward_experts(cpl_model *model, cpl_pass *pass, int64_t l, cpl_ten
     if (pass->watch) pass->watch(pass->ctx, l, kept);
 }
 
-/* Of the last layer, for the tokens asked for alone. */
+/* Of the last layer, for the tokens selected alone. */
 static cpl_tensor forward_asked(cpl_model *model, cpl_pass *pass, int64_t l)
 {
     const cpl_tensor x = pass->asked_x[0], out = pass->asked_x[1];
-    model->be->ops->embed(model->be, x, pass->x[2 * l + 1], pass->asked);
+    model->be->ops->embed(model->be, x, pass->x[2 * l + 1], pass->selected);
     forward_experts(model, pass, l, out, &pass->asked_moe, x, &pass->asked_scratch);
     return out;
 }

@@ -46,7 +46,7 @@ typedef struct cpl_pass {
     cpl_attention_kept *attention; /* [L] when training, else one for all */
     cpl_moe_kept *moe;             /* [L], likewise */
     cpl_tensor final, final_inv;   /* [T,d], [T]: the stream after the last norm; R rows of it
-                                      where R tokens were asked for */
+                                      where R tokens were selected */
     cpl_tensor nll;                /* [T] */
     cpl_tensor dx, dfinal;         /* [T,d] */
     cpl_attention_scratch attention_scratch;
@@ -58,9 +58,9 @@ typedef struct cpl_pass {
      * there is no gate and no up. Not changed by the watcher; cpl_pass_take sets none. */
     void (*watch)(void *ctx, int64_t layer, const cpl_moe_kept *kept);
     void *ctx;
-    /* Set by cpl_pass_ask: which tokens, and what the last layer's experts make of them alone. */
+    /* Set by cpl_pass_select: which tokens, and what the last layer's experts make of them alone. */
     bool asks;
-    cpl_tensor asked;      /* [R] I32 */
+    cpl_tensor selected;   /* [R] I32 */
     cpl_tensor asked_x[2]; /* [R,d] the stream within and behind the last layer */
     cpl_moe_kept asked_moe;
     cpl_moe_scratch asked_scratch;
@@ -70,11 +70,11 @@ typedef struct cpl_pass {
  * their activations. cached: k and v go into a cache. */
 void cpl_pass_take(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
                    int64_t batch, int64_t n_queries, bool training, bool cached);
-/* Of a pass that is not training, just taken: `final` is wanted of the tokens `asked` [R] I32 alone,
+/* Of a pass that is not training, just taken: `final` is computed for the tokens `selected` [R] I32 alone,
  * 0 <= R <= T, and becomes [R,d] in their order. The last layer's experts then see no others, and
- * neither does a watcher in that layer. `asked` is read by cpl_model_forward. */
-void cpl_pass_ask(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
-                  cpl_tensor asked);
+ * neither does a watcher in that layer. `selected` is read by cpl_model_forward. */
+void cpl_pass_select(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
+                     cpl_tensor selected);
 
 void cpl_cache_take(cpl_cache *cache, cpl_arena *arena, const cpl_model_settings *config,
                     int64_t capacity);

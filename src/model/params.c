@@ -222,7 +222,7 @@ static cpl_status check_router(const cpl_model_settings *c)
     if (c->router_bias && !cpl_router_of(c)->allows_bias)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "model.router_bias is true, but model.router is %s: the bias is added to "
-                        "sigmoid scores, each of which stands for itself",
+                        "sigmoid scores, each of which is independent",
                         cpl_router_of(c)->name);
     if (c->aoe_rank != CPL_UNSET && !factorised(c))
         return CPL_FAIL(CPL_ERR_INPUT,

@@ -43,7 +43,7 @@ static cpl_model_settings as_aoe(const cpl_model_settings *model)
 
 static void count_parameters(cpl_plan *plan)
 {
-    const cpl_model_settings *c             = &plan->asked.model;
+    const cpl_model_settings *c             = &plan->input.model;
     int64_t table                           = c->vocab_size * c->d_model;
     plan->total_parameters                  = cpl_params_numbers(c);
     plan->active_parameters                 = cpl_params_active(c);
@@ -51,24 +51,24 @@ static void count_parameters(cpl_plan *plan)
     plan->active_without_embedding_and_head = plan->active_parameters - (c->tied ? 1 : 2) * table;
 }
 
-static double step_flops(const cpl_plan_case *asked)
+static double step_flops(const cpl_plan_input *input)
 {
-    return cpl_cost_step(&asked->model, (double)asked->batch_tokens, (double)asked->seq_len,
-                         asked->erc.weight > 0 ? &asked->erc : NULL);
+    return cpl_cost_step(&input->model, (double)input->batch_tokens, (double)input->seq_len,
+                         input->erc.weight > 0 ? &input->erc : NULL);
 }
 
 /* The coupling loss by itself and in the step. */
 static void count_coupling(cpl_plan *plan)
 {
-    const cpl_plan_case *asked  = &plan->asked;
-    const cpl_model_settings *c = &asked->model;
+    const cpl_plan_input *input = &plan->input;
+    const cpl_model_settings *c = &input->model;
     if (is_aoe(c)) return;
-    plan->erc_flops = cpl_cost_coupling(c, &asked->erc);
+    plan->erc_flops = cpl_cost_coupling(c, &input->erc);
     plan->erc_token_equivalents =
-        plan->erc_flops * (double)c->top_k / cpl_cost_experts(c, 1) / (double)asked->ep;
+        plan->erc_flops * (double)c->top_k / cpl_cost_experts(c, 1) / (double)input->ep;
     plan->erc_overhead = plan->erc_token_equivalents / plan->base_token_equivalents;
-    if (!(asked->erc.weight > 0)) return;
-    plan->coupled_layers        = cpl_erc_n_layers(&asked->erc, c->n_layers);
+    if (!(input->erc.weight > 0)) return;
+    plan->coupled_layers        = cpl_erc_n_layers(&input->erc, c->n_layers);
     double forward              = (double)plan->coupled_layers * plan->erc_flops;
     plan->erc_share_all_active  = 3 * forward / plan->step_flops;
     plan->erc_share_none_active = forward / (plan->step_flops - 2 * forward);
@@ -76,17 +76,17 @@ static void count_coupling(cpl_plan *plan)
 
 static void count_work(cpl_plan *plan)
 {
-    const cpl_plan_case *asked   = &plan->asked;
-    const cpl_model_settings *c  = &asked->model;
+    const cpl_plan_input *input  = &plan->input;
+    const cpl_model_settings *c  = &input->model;
     const cpl_model_settings aoe = as_aoe(c);
-    double t                     = (double)asked->batch_tokens;
+    double t                     = (double)input->batch_tokens;
 
     plan->base_flops             = cpl_cost_experts(c, t);
     plan->aoe_rank               = aoe.aoe_rank;
     plan->aoe_extra_flops        = cpl_cost_aoe(&aoe, t);
-    plan->base_token_equivalents = (double)c->top_k * t / (double)asked->dp;
-    plan->token_forward_flops    = cpl_cost_token(c, (double)asked->seq_len);
-    plan->step_flops             = step_flops(asked);
+    plan->base_token_equivalents = (double)c->top_k * t / (double)input->dp;
+    plan->token_forward_flops    = cpl_cost_token(c, (double)input->seq_len);
+    plan->step_flops             = step_flops(input);
     count_coupling(plan);
 }
 
@@ -101,41 +101,41 @@ static size_t set_bytes(const cpl_model_settings *config)
     return arena.used;
 }
 
-static size_t pass_bytes(const cpl_plan_case *asked)
+static size_t pass_bytes(const cpl_plan_input *input)
 {
     cpl_arena arena;
     cpl_pass unseen;
     cpl_arena_measure(&arena);
-    cpl_pass_take(&unseen, &arena, &asked->model, asked->micro_sequences, asked->seq_len, true,
+    cpl_pass_take(&unseen, &arena, &input->model, input->micro_sequences, input->seq_len, true,
                   false);
     return arena.used;
 }
 
-static size_t scratch_bytes(const cpl_plan_case *asked)
+static size_t scratch_bytes(const cpl_plan_input *input)
 {
     cpl_backend be;
     cpl_work work =
-        cpl_pass_work(&asked->model, asked->micro_sequences, asked->seq_len, asked->seq_len, true);
-    cpl_backend_cpu(&be, asked->compute, asked->n_threads);
+        cpl_pass_work(&input->model, input->micro_sequences, input->seq_len, input->seq_len, true);
+    cpl_backend_cpu(&be, input->compute, input->n_threads);
     return be.ops->scratch_bytes(&be, &work);
 }
 
-static cpl_plan_bytes bytes_of(const cpl_plan_case *asked)
+static cpl_plan_bytes bytes_of(const cpl_plan_input *input)
 {
-    const cpl_model_settings *c = &asked->model;
+    const cpl_model_settings *c = &input->model;
     cpl_plan_bytes b            = {0};
     size_t set                  = set_bytes(c);
-    b.weights                   = cpl_model_bytes(c, CPL_F32, asked->seq_len);
-    b.compute_copies            = cpl_model_bytes(c, asked->compute, asked->seq_len) - b.weights;
+    b.weights                   = cpl_model_bytes(c, CPL_F32, input->seq_len);
+    b.compute_copies            = cpl_model_bytes(c, input->compute, input->seq_len) - b.weights;
     b.gradients                 = set;
     b.moments                   = 2 * set;
-    b.activations               = pass_bytes(asked);
-    b.coupling = asked->step_bytes > b.activations ? asked->step_bytes - b.activations : 0;
-    b.scratch  = scratch_bytes(asked);
+    b.activations               = pass_bytes(input);
+    b.coupling = input->step_bytes > b.activations ? input->step_bytes - b.activations : 0;
+    b.scratch  = scratch_bytes(input);
     b.total = b.weights + b.compute_copies + b.gradients + b.moments + b.activations + b.coupling +
               b.scratch;
     b.checkpoint = 3 * (size_t)cpl_params_numbers(c) * sizeof(float);
-    b.disk       = ((size_t)asked->keep + 1) * b.checkpoint;
+    b.disk       = ((size_t)input->keep + 1) * b.checkpoint;
     return b;
 }
 
@@ -148,7 +148,7 @@ static int64_t more(size_t ours, size_t twin)
 
 static void count_extra(cpl_plan *plan)
 {
-    cpl_plan_case twin        = plan->asked;
+    cpl_plan_input twin       = plan->input;
     const cpl_plan_bytes *own = &plan->bytes;
     cpl_plan_extra *extra     = &plan->aoe;
     if (!is_aoe(&twin.model)) return;
@@ -170,36 +170,36 @@ static void count_extra(cpl_plan *plan)
 
 /* The bytes to within a small factor, in double, which cannot run over; of Autonomy-of-Experts,
  * those of its twin too. */
-static double rough_bytes(const cpl_plan_case *asked)
+static double rough_bytes(const cpl_plan_input *input)
 {
-    const cpl_model_settings *c = &asked->model;
+    const cpl_model_settings *c = &input->model;
     double l = (double)c->n_layers, d = (double)c->d_model, e = (double)c->d_expert;
     double n = (double)c->n_experts, k = (double)c->top_k, v = (double)c->vocab_size;
     double r = is_aoe(c) ? (double)c->aoe_rank : 0, s = (double)c->n_shared * e;
-    double t      = (double)asked->micro_sequences * (double)asked->seq_len;
+    double t      = (double)input->micro_sequences * (double)input->seq_len;
     double params = 2 * v * d + l * (d * (4 * d + n + 3 * n * e + 3 * s) + n * r * (d + e));
     double layer  = 13 * d + 3 * n + 6 * k + 2 * k * e + 2 * s + (n + k) * r;
-    return 16 * params + 4 * t * l * layer + 4 * l * n * (n + d) + 4 * (double)asked->seq_len * d;
+    return 16 * params + 4 * t * l * layer + 4 * l * n * (n + d) + 4 * (double)input->seq_len * d;
 }
 
-cpl_status cpl_plan_check_size(const cpl_plan_case *asked)
+cpl_status cpl_plan_check_size(const cpl_plan_input *input)
 {
-    return cpl_memory_compare(rough_bytes(asked), most_bytes, training);
+    return cpl_memory_compare(rough_bytes(input), most_bytes, training);
 }
 
-cpl_status cpl_plan_make(cpl_plan *plan, const cpl_plan_case *asked)
+cpl_status cpl_plan_make(cpl_plan *plan, const cpl_plan_input *input)
 {
-    CPL_ASSERT(asked->dp > 0 && asked->ep > 0 && asked->seq_len > 0 && asked->batch_tokens > 0);
+    CPL_ASSERT(input->dp > 0 && input->ep > 0 && input->seq_len > 0 && input->batch_tokens > 0);
     memset(plan, 0, sizeof *plan);
-    plan->asked = *asked;
-    if (asked->model.n_experts % asked->ep != 0)
+    plan->input = *input;
+    if (input->model.n_experts % input->ep != 0)
         return CPL_FAIL(CPL_ERR_USAGE,
                         "an expert-parallel size of %lld does not divide %lld experts",
-                        (long long)asked->ep, (long long)asked->model.n_experts);
-    CPL_TRY(cpl_plan_check_size(asked));
+                        (long long)input->ep, (long long)input->model.n_experts);
+    CPL_TRY(cpl_plan_check_size(input));
     count_parameters(plan);
     count_work(plan);
-    plan->bytes = bytes_of(asked);
+    plan->bytes = bytes_of(input);
     count_extra(plan);
     return CPL_OK;
 }

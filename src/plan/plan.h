@@ -14,8 +14,8 @@
 #include "model/settings.h"
 #include "tensor/tensor.h"
 
-/* What is asked for. */
-typedef struct cpl_plan_case {
+/* What a plan is computed for. */
+typedef struct cpl_plan_input {
     cpl_model_settings model; /* settled */
     cpl_erc_settings erc;
     int64_t batch_tokens;    /* T; need not be a multiple of seq_len */
@@ -28,7 +28,7 @@ typedef struct cpl_plan_case {
     size_t step_bytes;       /* what the training loop takes for a step, in all (train/step.h:
                                 cpl_step_bytes, which this floor may not call); 0: one pass alone */
     size_t twin_step_bytes;  /* the same of cpl_plan_twin's model; only for Autonomy-of-Experts */
-} cpl_plan_case;
+} cpl_plan_input;
 
 /* Bytes by lifetime, in one process that holds the whole model (dp and ep do not enter). */
 typedef struct cpl_plan_bytes {
@@ -39,7 +39,7 @@ typedef struct cpl_plan_bytes {
     size_t gradients, moments;
     /* the step: one micro-batch */
     size_t activations;
-    size_t coupling; /* the rest of asked.step_bytes: the coupling loss and its figures */
+    size_t coupling; /* the rest of input.step_bytes: the coupling loss and its figures */
     size_t scratch;  /* of the kernels */
     size_t total;    /* of all above */
     /* on disk */
@@ -57,7 +57,7 @@ typedef struct cpl_plan_extra {
 } cpl_plan_extra;
 
 typedef struct cpl_plan {
-    cpl_plan_case asked;
+    cpl_plan_input input;
     int64_t total_parameters;
     int64_t active_parameters;              /* OLMoE's way: cpl_params_active */
     int64_t active_without_input_embedding; /* the same as above where the head is tied to it */
@@ -89,12 +89,12 @@ typedef struct cpl_plan {
 /* The model that Autonomy-of-Experts is held against: the same with a softmax router. */
 cpl_model_settings cpl_plan_twin(const cpl_model_settings *model);
 
-/* CPL_ERR_MEMORY where the sizes are beyond all machines (2^56 bytes): to be asked before any of
+/* CPL_ERR_MEMORY where the sizes are beyond all machines (2^56 bytes): to be called before any of
  * the functions that count bytes in integers, which could run over. */
-CPL_NODISCARD cpl_status cpl_plan_check_size(const cpl_plan_case *asked);
+CPL_NODISCARD cpl_status cpl_plan_check_size(const cpl_plan_input *input);
 
 /* Fills `plan`. CPL_ERR_USAGE where ep does not divide the experts; else as cpl_plan_check_size. */
-CPL_NODISCARD cpl_status cpl_plan_make(cpl_plan *plan, const cpl_plan_case *asked);
+CPL_NODISCARD cpl_status cpl_plan_make(cpl_plan *plan, const cpl_plan_input *input);
 
 /* CPL_ERR_MEMORY "not enough memory: ..." where bytes.total are more than this process can
  * have now. */

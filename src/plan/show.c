@@ -11,7 +11,7 @@
 
 static bool is_aoe(const cpl_plan *plan)
 {
-    return !cpl_router_of(&plan->asked.model)->has_rows;
+    return !cpl_router_of(&plan->input.model)->has_rows;
 }
 
 /* "169.9 TFLOP" into `out`, which is returned. */
@@ -66,7 +66,7 @@ static void share_line(cpl_text *out, const char *name, double share)
 /* What distinguishes the model from OLMoE's kind. */
 static void variant_words(cpl_text *out, const cpl_plan *plan)
 {
-    const cpl_model_settings *c = &plan->asked.model;
+    const cpl_model_settings *c = &plan->input.model;
     char router[96];
     if (!cpl_router_of(c)->is_olmoe) cpl_text_printf(out, ", %s", cpl_router_describe(router, c));
     if (c->n_shared > 0)
@@ -76,7 +76,7 @@ static void variant_words(cpl_text *out, const cpl_plan *plan)
 
 static void model_lines(cpl_text *out, const cpl_plan *plan)
 {
-    const cpl_model_settings *c = &plan->asked.model;
+    const cpl_model_settings *c = &plan->input.model;
     cpl_text_printf(out,
                     "model: %lld layers, width %lld, %lld heads (%lld for keys), %lld experts of "
                     "width %lld, %lld a token, vocabulary %lld%s",
@@ -93,10 +93,10 @@ static void model_lines(cpl_text *out, const cpl_plan *plan)
 
 static void work_lines(cpl_text *out, const cpl_plan *plan)
 {
-    const cpl_plan_case *asked = &plan->asked;
+    const cpl_plan_input *input = &plan->input;
     char tokens[32];
     cpl_text_printf(out, "\nwork of a step of %s tokens, sequences of %lld\n",
-                    cpl_markup_count(tokens, asked->batch_tokens), (long long)asked->seq_len);
+                    cpl_markup_count(tokens, input->batch_tokens), (long long)input->seq_len);
     flops_line(out, "experts of one layer, forward", plan->base_flops);
     if (is_aoe(plan))
         flops_line(out, "norms of all experts in one layer, beyond that", plan->aoe_extra_flops);
@@ -105,25 +105,25 @@ static void work_lines(cpl_text *out, const cpl_plan *plan)
     flops_line(out, "whole model, forward, one token", plan->token_forward_flops);
     flops_line(out,
                is_aoe(plan)            ? "whole step, forward and backward"
-               : asked->erc.weight > 0 ? "whole step, forward and backward, coupling included"
+               : input->erc.weight > 0 ? "whole step, forward and backward, coupling included"
                                        : "whole step, forward and backward (erc.weight 0)",
                plan->step_flops);
 }
 
 static void coupling_lines(cpl_text *out, const cpl_plan *plan)
 {
-    const cpl_plan_case *asked = &plan->asked;
+    const cpl_plan_input *input = &plan->input;
     cpl_text_printf(out,
                     "\ncoupling loss, predicted, on each of %lld x %lld (data x expert) devices\n",
-                    (long long)asked->dp, (long long)asked->ep);
+                    (long long)input->dp, (long long)input->ep);
     cpl_text_printf(out, "  %-52s %20.1f\n", "tokens through one expert: the text's own",
                     plan->base_token_equivalents);
     cpl_text_printf(out, "  %-52s %20.1f\n", "tokens through one expert: the proxies'",
                     plan->erc_token_equivalents);
     share_line(out, "overhead over the experts' work", plan->erc_overhead);
-    if (!(asked->erc.weight > 0)) return;
+    if (!(input->erc.weight > 0)) return;
     cpl_text_printf(out, "  %-52s %13lld of %lld\n", "layers that have it (erc.layers)",
-                    (long long)plan->coupled_layers, (long long)asked->model.n_layers);
+                    (long long)plan->coupled_layers, (long long)input->model.n_layers);
     share_line(out, "share of the step, every hinge active (3 products)",
                plan->erc_share_all_active);
     share_line(out, "share of the step, no hinge active (1 product)", plan->erc_share_none_active);
@@ -148,8 +148,8 @@ static void bytes_lines(cpl_text *out, const cpl_plan *plan)
     const cpl_plan_bytes *b = &plan->bytes;
     char title[128];
     snprintf(title, sizeof title, "\nmemory of one process, products in %s, micro-batches of %lld",
-             plan->asked.compute == CPL_BF16 ? "bf16" : "f32",
-             (long long)plan->asked.micro_sequences);
+             plan->input.compute == CPL_BF16 ? "bf16" : "f32",
+             (long long)plan->input.micro_sequences);
     heading(out, title);
     bytes_line(out, "model: weights", b->weights);
     bytes_line(out, "model: bf16 copies", b->compute_copies);
@@ -196,13 +196,13 @@ static json_t *bytes_object(const cpl_plan_bytes *b)
 
 static json_t *shape_object(const cpl_plan *plan)
 {
-    const cpl_model_settings *c = &plan->asked.model;
+    const cpl_model_settings *c = &plan->input.model;
     return json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:b, s:I, s:I}", "L",
         (json_int_t)c->n_layers, "d", (json_int_t)c->d_model, "D", (json_int_t)c->d_expert, "H",
         (json_int_t)c->n_heads, "Hkv", (json_int_t)c->n_kv_heads, "n", (json_int_t)c->n_experts,
         "K", (json_int_t)c->top_k, "V", (json_int_t)c->vocab_size, "tied", c->tied, "router",
-        cpl_router_of(&plan->asked.model)->name, "router_bias", c->router_bias, "n_shared_experts",
+        cpl_router_of(&plan->input.model)->name, "router_bias", c->router_bias, "n_shared_experts",
         (json_int_t)c->n_shared, "r", (json_int_t)plan->aoe_rank);
 }
 
@@ -217,15 +217,15 @@ static json_t *counts_object(const cpl_plan *plan)
 
 static json_t *work_object(const cpl_plan *plan)
 {
-    const cpl_plan_case *asked = &plan->asked;
+    const cpl_plan_input *input = &plan->input;
     return json_pack(
         "{s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:I, s:I, s:s, s:b, s:o, s:o, s:I, s:f, s:f}", "T",
-        (json_int_t)asked->batch_tokens, "dp", (json_int_t)asked->dp, "ep", (json_int_t)asked->ep,
+        (json_int_t)input->batch_tokens, "dp", (json_int_t)input->dp, "ep", (json_int_t)input->ep,
         "base_token_equivalents_per_device", plan->base_token_equivalents,
         "erc_token_equivalents_per_device", plan->erc_token_equivalents, "erc_overhead",
         plan->erc_overhead, "forward_flops_per_moe_layer", flops_object(plan), "seq_len",
-        (json_int_t)asked->seq_len, "micro_sequences", (json_int_t)asked->micro_sequences, "dtype",
-        asked->compute == CPL_BF16 ? "bf16" : "f32", "erc_in_step", asked->erc.weight > 0,
+        (json_int_t)input->seq_len, "micro_sequences", (json_int_t)input->micro_sequences, "dtype",
+        input->compute == CPL_BF16 ? "bf16" : "f32", "erc_in_step", input->erc.weight > 0,
         "token_forward_flops", cpl_json_count(plan->token_forward_flops), "step_flops",
         cpl_json_count(plan->step_flops), "coupled_layers", (json_int_t)plan->coupled_layers,
         "erc_share_all_active", plan->erc_share_all_active, "erc_share_none_active",

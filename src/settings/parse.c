@@ -343,7 +343,7 @@ static cpl_status read_pair(const cpl_setting *setting, cpl_weight_list *list, c
 {
     double weight     = 0;
     const char *wrong = read_item(word, &in->at, ":,}");
-    if (!wrong && *in->at != ':') wrong = "a name has no number behind it";
+    if (!wrong && *in->at != ':') wrong = "a name has no number after it";
     if (wrong) return complain(setting, wrong);
     CPL_TRY(add_pair(setting, list, word));
     in->at++;

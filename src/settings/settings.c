@@ -99,7 +99,7 @@ cpl_status cpl_settings_set(void *joint, const cpl_section *sections, size_t cou
     char dotted[256];
     void *field = NULL;
     if (!equals || equals == assignment)
-        return CPL_FAIL(CPL_ERR_USAGE, "--set wants SECTION.NAME=VALUE, not \"%.200s\"",
+        return CPL_FAIL(CPL_ERR_USAGE, "--set needs SECTION.NAME=VALUE, not \"%.200s\"",
                         assignment);
     snprintf(dotted, sizeof dotted, "%.*s",
              (int)(equals - assignment < 255 ? equals - assignment : 255), assignment);

@@ -171,7 +171,7 @@ static cpl_status unknown_section(const reader *in, const cpl_yaml_node *at)
         cpl_settings_find(in->joint, in->sections, in->count, at->text, NULL);
     if (setting)
         return FAIL_AT(in, at,
-                       "%s stands in the section %s: write %s: and below it, indented, %s: VALUE",
+                       "%s is in the section %s: write %s: and below it, indented, %s: VALUE",
                        at->text, setting->section, setting->section, setting->name);
     if (near)
         return FAIL_AT(in, at, "there is no section %.200s; did you mean %s?", at->text, near);

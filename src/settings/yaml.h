@@ -66,7 +66,7 @@ CPL_NODISCARD cpl_status cpl_yaml_flat_parse(cpl_yaml_flat *out, const char *nam
                                              const void *bytes, size_t length);
 void cpl_yaml_flat_free(cpl_yaml_flat *flat);
 
-/* The text of a name, of the last one where it stands twice; NULL if it is not there. */
+/* The text of a name, of the last one where it is there twice; NULL if it is not there. */
 const char *cpl_yaml_flat_get(const cpl_yaml_flat *flat, const char *name);
 
 #endif /* CPL_SETTINGS_YAML_H */

@@ -237,7 +237,7 @@ static cpl_status add_members(cpl_yaml_tree *tree, const cpl_yaml_doc *doc,
     for (const cpl_yaml_node *n = node->first; n; n = n->next) {
         json_t *value = NULL;
         if (n->key && json_object_get(whole, n->key->text))
-            return cpl_yaml_doc_fail(doc, n->key, "%.100s stands here twice", n->key->text);
+            return cpl_yaml_doc_fail(doc, n->key, "%.100s is here twice", n->key->text);
         CPL_TRY(make_value(tree, doc, n, depth + 1, &value));
         if (n->key ? json_object_set_new_nocheck(whole, n->key->text, value)
                    : json_array_append_new(whole, value))

@@ -279,11 +279,12 @@ cpl_status cpl_bpe_train(cpl_bpe_trainer *trainer, const cpl_log *log)
     while (!finished && trainer->tokens.count < trainer->settings.vocab_size)
         CPL_TRY_DONE(join_best(trainer, &s, &finished));
     if (finished)
-        cpl_log_warn(log,
-                     "the vocabulary has %u tokens, not %lld: no further pair stands %lld times in "
-                     "the text",
-                     trainer->tokens.count, (long long)trainer->settings.vocab_size,
-                     (long long)trainer->settings.min_frequency);
+        cpl_log_warn(
+            log,
+            "the vocabulary has %u tokens, not %lld: no further pair is there %lld times in "
+            "the text",
+            trainer->tokens.count, (long long)trainer->settings.vocab_size,
+            (long long)trainer->settings.min_frequency);
 done:
     cpl_pairs_free(&trainer->pairs);
     spelling_free(&s);

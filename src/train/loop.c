@@ -199,7 +199,7 @@ static cpl_status steps(cpl_trainer *t, const cpl_train_job *job, cpl_train_outc
         if (logged) CPL_TRY(cpl_run_log(&t->run, cpl_metrics_json(&t->metrics)));
         forget_tasks(t);
         if (t->skipped_in_row >= s->train.max_skipped) return give_up(t);
-        outcome->stopped = cpl_stop_asked() && !last;
+        outcome->stopped = cpl_stop_signal() && !last;
         if (save_due(t, last || outcome->stopped)) CPL_TRY(save(t, job->watch));
     }
     return CPL_OK;

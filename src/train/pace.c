@@ -91,7 +91,7 @@ static void say(const cpl_pace_window *w, const cpl_log *log)
     sorted(wall, w);
     cpl_log_warn(log,
                  "steps took between %.3g and %.3g s: other processes took %.1f of the %d "
-                 "processors meanwhile (load %.1f), and this one asks for %d; fewer threads "
+                 "processors meanwhile (load %.1f), and this one has %d; fewer threads "
                  "(compute.threads) suffer less (docs/troubleshooting.md)",
                  wall[0], wall[CPL_PACE_STEPS - 1], w->all - w->own, w->n_processors, load(),
                  w->n_threads);

@@ -73,7 +73,7 @@ static cpl_status judge(const change *c, const char *where, const cpl_log *log)
     cpl_setting_dotted(name, c->setting);
     if (!where)
         status = CPL_FAIL(CPL_ERR_INPUT,
-                          "%s is %s in the run and cannot become %s when it goes on; begin a "
+                          "%s is %s in the run and cannot become %s when it is resumed; begin a "
                           "new run (--from starts from this one's weights)",
                           name, was.bytes, is.bytes);
     else if (is_path(c->setting))

@@ -317,7 +317,7 @@ static void rules_of_the_metadata(void **state)
     refuses("no text");
     head(0, 3);
     for (int i = 0; i < 3; i++) string(i == 1 ? "b" : "a"), u32(U32), u32(1);
-    refuses("a stands twice");
+    refuses("a is there twice");
     pair("a", 13);
     u64(0);
     refuses("no known type");
@@ -406,7 +406,7 @@ static void names_of_tensors(void **state)
     head(3, 0);
     tensor("a", 1, DIMS(1), 24, 0), tensor("b", 1, DIMS(1), 24, 32);
     tensor("a", 1, DIMS(1), 24, 64), data(65);
-    refuses("a stands twice");
+    refuses("a is there twice");
 }
 
 static void one(int rank, const uint64_t *dims, uint32_t type, uint64_t offset, size_t bytes)
@@ -438,7 +438,7 @@ static void shapes_and_sizes(void **state)
     one(0, DIMS(0), 8, 0, 34);
     refuses("its rows have 1 numbers");
     one(1, DIMS(3), 0, 0, 11);
-    refuses("tensor a.weight ends 1 bytes behind the end of the file");
+    refuses("tensor a.weight ends 1 bytes after the end of the file");
     one(0, DIMS(0), 0, 0, 4);
     accepts();
     one(2, DIMS(5, 0), 0, 0, 0);

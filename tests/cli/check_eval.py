@@ -264,7 +264,7 @@ def check_refusals(folder):
     refused(2, ["arc_chalenge", "arc_challenge"], model, "--tasks", "arc_chalenge", *data)
     refused(2, ["gsm8k", "inloop", "harness"], model, "--tasks", "gsm8k", "--profile", "inloop")
     refused(2, ["--tasks"], model)
-    refused(2, ["--tasks copa,,boolq: names of tasks are wanted"], model, "--tasks", "copa,,boolq")
+    refused(2, ["--tasks copa,,boolq: names of tasks are needed"], model, "--tasks", "copa,,boolq")
     refused(2, ["copa", "no profile olmes", "inloop, harness"], model, "--tasks", "copa",
             "--profile", "olmes")
     refused(2, ["MODEL_DIR"], "--tasks", "arc_challenge")

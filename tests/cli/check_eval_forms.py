@@ -25,7 +25,7 @@ TEXT_ONLY = [["--window", 8], ["--stride", 4]]
 # ---- flags and forms ----
 
 def check_flags(folder):
-    """Whatever a form has no use for is refused, and by name."""
+    """Whatever a form does not take is refused, and by name."""
     text = folder / "text.txt"
     text.write_text("A text.")
     for words in TASKS_ONLY:
@@ -40,9 +40,9 @@ def check_flags(folder):
         refused(2, ["eval --list", words[0]], "--list", *words)
     for words in (["--threads", 2], ["--set", "compute.dtype=f32"]):
         refused(2, ["eval --list", words[0]], "--list", *words)
-    refused(2, ["eval --tasks has no use for --set data.split=line, which goes with --text"], MODEL, *COPA,
+    refused(2, ["eval --tasks does not use --set data.split=line, which belongs to --text"], MODEL, *COPA,
             "--set", "data.split=line")
-    refused(2, ["eval has no use for --set data.shuffle=true"], MODEL, "--text", text, "--set",
+    refused(2, ["eval does not use --set data.shuffle=true"], MODEL, "--text", text, "--set",
             "data.shuffle=true")
     refused(2, ["--threads and --set compute.threads=1 give different values"], MODEL, *COPA,
             "--threads", 2, "--set", "compute.threads=1")

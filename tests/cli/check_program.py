@@ -77,13 +77,13 @@ def check_use():
     expect(["--hlep"], 2, err="there is no flag --hlep; did you mean --help?")
     expect(["-q"], 2, err="a verb comes first")
     expect(["version", "--hlep"], 2, err="version has no flag --hlep; did you mean --help?")
-    expect(["version", "now"], 2, err="version has no use for the word now")
+    expect(["version", "now"], 2, err="version does not take the argument now")
     expect(["help", "vresion"], 2, err="did you mean version?")
     expect(["help", "version", "now"], 2, err="version has no settings, and so no help on now")
-    expect(["help", "train", "erc", "now"], 2, err="help has no use for the word now")
-    expect(["completion"], 2, err="completion wants more words: couplet completion bash|zsh")
+    expect(["help", "train", "erc", "now"], 2, err="help does not take the argument now")
+    expect(["completion"], 2, err="completion needs more arguments: couplet completion bash|zsh")
     expect(["completion", "fish"], 2, err="not for fish")
-    expect(["tokenize"], 2, err="tokenize wants one more word; couplet help tokenize lists them")
+    expect(["tokenize"], 2, err="tokenize needs one more word; couplet help tokenize lists them")
     expect(["tokenize", "encoed"], 2, err="did you mean tokenize encode?")
     expect(["tokenize", "--help"], 0, out="tokenize encode")
     expect(["help", "tokenize"], 0, out="tokenize decode")
@@ -108,7 +108,7 @@ def check_verbs():
             text = expect([*verb, "--help", "all"], 0)
             for assignment, sentence in (
                     ("erc.alhpa=1", "there is no setting erc.alhpa; did you mean erc.alpha?"),
-                    ("alpha", "--set wants SECTION.NAME=VALUE"),
+                    ("alpha", "--set needs SECTION.NAME=VALUE"),
                     ("erc.alpha=-1", "erc.alpha is -1, but must be a number from 0 to 100")):
                 check_set(verb, text, assignment, sentence)
 
@@ -150,7 +150,7 @@ def check_help():
           "couplet help train erc differs from train --help erc")
     expect(["train", "--help", "ecr"], 2, err="train has no section ecr of settings; did you mean erc?")
     expect(["train", "--help", "aplha"], 2, err="did you mean erc.alpha?")
-    expect(["grad", "--help", "train.lr"], 2, err="grad has no use for the setting train.lr")
+    expect(["grad", "--help", "train.lr"], 2, err="grad does not use the setting train.lr")
     expect(["certify", "--help", "erc"], 2, err="certify has no settings")
     expect(["help"], 0, out="couplet completion bash|zsh")
     expect(["help"], 0, out="couplet manual")
@@ -175,11 +175,11 @@ def check_settings():
         check(not lacking and not surplus, f"{verb} --help all lacks {lacking} and has {surplus}")
     for name in ("train.steps=3", "erc.start_step=1", "data.seed=1"):
         expect(["grad", "x", "--tokens", "t", "--out", "o", "--set", name], 2,
-               err=f"grad has no use for --set {name}")
+               err=f"grad does not use --set {name}")
     expect(["train", "--print-config", "--resume", "x"], 2, err="cannot be given together")
     expect(["train", "--resume", "x", "--dry-run"], 2, err="cannot be given together")
     encode = ["tokenize", "encode", "--tokenizer", "T", "--ids"]
-    expect([*encode, "--split", "line"], 2, err="tokenize encode --ids has no use for --split")
+    expect([*encode, "--split", "line"], 2, err="tokenize encode --ids does not take --split")
     expect([*encode, "--set", "data.strip=false"], 2, err="no use for --set data.strip=false")
 
 

@@ -202,7 +202,7 @@ def generate(folder, tokenizer):
           "--tokens beyond the context is not all that it has room for")
     bad(1, "context is 512 (max_position_embeddings)", "generate", model, "--prompt", "x " * 600)
     bad(2, "--temperature", *words, "--temperature", -1)
-    bad(2, "generate has no use for --set train.lr=1", *words, "--set", "train.lr=1")
+    bad(2, "generate does not use --set train.lr=1", *words, "--set", "train.lr=1")
     check(output(*words, "--seed", 1, "--threads", 1) == first, "--threads changes the text")
     several(folder, words)
     bad(1, "absent", "generate", folder / "absent", "--prompt", "x")
@@ -229,8 +229,8 @@ def several(folder, words):
              for word in words]
     check(output(*words, "--seed", 1, "--only-new").decode() == whole + "\n", "--prompt-file")
     bad(2, "cannot be given together", *words, "--prompt", "x")
-    bad(2, "generate wants --prompt TEXT or --prompt-file FILE", "generate", words[1])
-    bad(2, "--stop wants a text", *words, "--stop", "")
+    bad(2, "generate needs --prompt TEXT or --prompt-file FILE", "generate", words[1])
+    bad(2, "--stop needs a text", *words, "--stop", "")
 
 
 def generate_refuses(folder, model):

@@ -118,7 +118,7 @@ static void wrong_use(void **state)
                  read_words("x", "--otu=3", NULL));
     assert_fails(CPL_ERR_USAGE, "try --help lists them", read_words("x", "--entirely-else", NULL));
     assert_fails(CPL_ERR_USAGE, "has no flag -o", read_words("x", "-o", NULL));
-    assert_fails(CPL_ERR_USAGE, "--out wants a value: --out RUN", read_words("x", "--out", NULL));
+    assert_fails(CPL_ERR_USAGE, "--out needs a value: --out RUN", read_words("x", "--out", NULL));
     assert_fails(CPL_ERR_USAGE, "--out wants a value", read_words("x", "--out", "--dry-run", NULL));
     assert_fails(CPL_ERR_USAGE, "--out is given twice",
                  read_words("x", "--out=a", "--out=b", NULL));
@@ -129,8 +129,10 @@ static void wrong_use(void **state)
                  read_words("x", "--top-p", "-1", NULL));
     assert_fails(CPL_ERR_USAGE, "--form is xml, but must be text or json",
                  read_words("x", "--form", "xml", NULL));
-    assert_fails(CPL_ERR_USAGE, "try wants more words: couplet try WORD [WORD]", read_words(NULL));
-    assert_fails(CPL_ERR_USAGE, "try has no use for the word c", read_words("a", "b", "c", NULL));
+    assert_fails(CPL_ERR_USAGE, "try needs more arguments: couplet try WORD [WORD]",
+                 read_words(NULL));
+    assert_fails(CPL_ERR_USAGE, "try does not take the argument c",
+                 read_words("a", "b", "c", NULL));
 }
 
 static void required_flag(void **state)
@@ -190,7 +192,7 @@ static void configuring(void **state)
     assert_false(cpl_configuration_gives(&c, "train.lr"));
     cpl_configuration_free(&c);
     assert_ok(read_words("x", "--set", "data.seed=1", NULL));
-    assert_fails(CPL_ERR_USAGE, "try has no use for --set data.seed=1",
+    assert_fails(CPL_ERR_USAGE, "try does not use --set data.seed=1",
                  cpl_configure(&c, NULL, &args));
     assert_ok(read_words("x", "--set", "train.seed=1", NULL));
     assert_ok(cpl_configure(&c, NULL, &args));
@@ -257,10 +259,10 @@ static void only_some(void **state)
     assert_ok(read_words("x", "--out=a", "--set", "erc.alpha=1", NULL));
     assert_ok(cpl_flags_only(&args, "--form", some, 2));
     assert_ok(read_words("x", "--out=a", "--dry-run", NULL));
-    assert_fails(CPL_ERR_USAGE, "try --form has no use for --dry-run",
+    assert_fails(CPL_ERR_USAGE, "try --form does not take --dry-run",
                  cpl_flags_only(&args, "--form", some, 2));
     assert_ok(read_words("x", "--set", "erc.weight=1", NULL));
-    assert_fails(CPL_ERR_USAGE, "try --form has no use for --set erc.weight=1",
+    assert_fails(CPL_ERR_USAGE, "try --form does not use --set erc.weight=1",
                  cpl_flags_only(&args, "--form", some, 2));
 }
 

@@ -426,7 +426,7 @@ static void no_questions(void **state)
     case_open(&c);
     case_select(&c, "r.yaml", ranked_task, NULL);
     c.options.offset = 7;
-    assert_fails(CPL_ERR_INPUT, "a.jsonl has no rows behind --offset 7", case_look(&c));
+    assert_fails(CPL_ERR_INPUT, "a.jsonl has no rows after --offset 7", case_look(&c));
     c.options.offset   = 0;
     c.options.skip_bad = true;
     case_put(&c, "ranked", "a.jsonl", "{}\n");

@@ -342,7 +342,7 @@ static void refusals(void **state)
          " {\"id\": 2, \"loglik\": [], \"correct\": {\"acc\": 1}}]",
          "no subject, but others have one", 0},
         {"acc acc_norm", "[{\"id\": 3, \"text\": \"\", \"correct\": 0}]",
-         "no question says anything of the metric acc_norm", 0},
+         "no question has the metric acc_norm", 0},
         {"acc",
          "[{\"id\": \"z/1\", \"loglik\": [], \"correct\": {\"acc\": 1}, \"loss\": {\"bpb\": 1}}]",
          "no question is of a group of made", 1},

@@ -87,7 +87,7 @@ static void picture_rows(void **state)
     check_points(&report.picture, &c.layers[2], 1, 1);
     cpl_inspect_close(&report);
     options.picture_layer = 3;
-    assert_fails(CPL_ERR_INPUT, "layer 3, wanted for t-SNE, has no figures",
+    assert_fails(CPL_ERR_INPUT, "layer 3, chosen for t-SNE, has no figures",
                  inspect_all(&report, c.folder, &options));
     case_free(&c);
 }

@@ -146,7 +146,7 @@ static void files_of_users(void **state)
 
 static void ask_to_stop(int signal_number)
 {
-    cpl_stop_ask(signal_number);
+    cpl_stop_request(signal_number);
 }
 
 /* Nobody ever writes: only the request to stop ends the wait. */
@@ -159,7 +159,7 @@ static void waiting_can_be_stopped(void **state)
     void (*before)(int) = signal(SIGALRM, ask_to_stop);
     alarm(1);
     assert_fails(CPL_ERR_STOPPED, "stopped by signal", cpl_file_read_given(&text, pipe, 6));
-    cpl_stop_ask(0);
+    cpl_stop_request(0);
     signal(SIGALRM, before);
     cpl_text_free(&text);
     cpl_free(pipe);
@@ -401,9 +401,9 @@ static void locks(void **state)
     assert_ok(cpl_file_lock(&mine, path, false));
     assert_ok(cpl_file_lock(&other, path, false));
     assert_int_equal(other, -1);
-    cpl_stop_ask(15);
+    cpl_stop_request(15);
     assert_fails(CPL_ERR_STOPPED, "signal 15", cpl_file_lock(&other, path, true));
-    cpl_stop_ask(0);
+    cpl_stop_request(0);
     assert_int_equal(unlink(path), 0);
     assert_ok(cpl_file_lock(&other, path, true));
     assert_true(other >= 0 && cpl_path_exists(path));

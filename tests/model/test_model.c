@@ -252,19 +252,19 @@ static void learns_one_batch(void **state)
     world_gone(w);
 }
 
-/* A pass without training whose arena has room for all tokens and for as many asked for. */
+/* A pass without training whose arena has room for all tokens and for as many selected. */
 static void take_forward(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *c,
-                         cpl_tensor asked)
+                         cpl_tensor selected)
 {
     cpl_arena_measure(arena);
     cpl_pass_take(pass, arena, c, B, S, false, false);
-    cpl_pass_ask(pass, arena, c, asked);
+    cpl_pass_select(pass, arena, c, selected);
     assert_ok(cpl_arena_init(arena, arena->used, "pass"));
     cpl_pass_take(pass, arena, c, B, S, false, false);
-    cpl_pass_ask(pass, arena, c, asked);
+    cpl_pass_select(pass, arena, c, selected);
 }
 
-/* Where some tokens are asked for, in any order, their logits are those of the whole pass. */
+/* Where some tokens are selected, in any order, their logits are those of the whole pass. */
 static void tokens_asked_for(void **state)
 {
     (void)state;

@@ -12,30 +12,30 @@
 
 static const double ratio_tolerance = 1e-12;
 
-static cpl_plan_case small_case(void)
+static cpl_plan_input small_case(void)
 {
-    cpl_plan_case asked = {.batch_tokens    = 64,
-                           .seq_len         = 16,
-                           .micro_sequences = 2,
-                           .dp              = 1,
-                           .ep              = 1,
-                           .compute         = CPL_F32,
-                           .n_threads       = 2,
-                           .keep            = 2};
-    assert_ok(cpl_settings_init(&asked.model, &cpl_model_section, 1));
-    assert_ok(cpl_settings_init(&asked.erc, &cpl_erc_section, 1));
-    cpl_free(asked.erc.layers); /* NULL: all of them */
-    asked.erc.layers       = NULL;
-    asked.erc.weight       = 1;
-    asked.model.vocab_size = 96;
-    asked.model.d_model    = 24;
-    asked.model.d_expert   = 20;
-    asked.model.n_layers   = 3;
-    asked.model.n_heads    = 3;
-    asked.model.n_experts  = 6;
-    asked.model.top_k      = 2;
-    assert_ok(cpl_model_resolve(&asked.model));
-    return asked;
+    cpl_plan_input input = {.batch_tokens    = 64,
+                            .seq_len         = 16,
+                            .micro_sequences = 2,
+                            .dp              = 1,
+                            .ep              = 1,
+                            .compute         = CPL_F32,
+                            .n_threads       = 2,
+                            .keep            = 2};
+    assert_ok(cpl_settings_init(&input.model, &cpl_model_section, 1));
+    assert_ok(cpl_settings_init(&input.erc, &cpl_erc_section, 1));
+    cpl_free(input.erc.layers); /* NULL: all of them */
+    input.erc.layers       = NULL;
+    input.erc.weight       = 1;
+    input.model.vocab_size = 96;
+    input.model.d_model    = 24;
+    input.model.d_expert   = 20;
+    input.model.n_layers   = 3;
+    input.model.n_heads    = 3;
+    input.model.n_experts  = 6;
+    input.model.top_k      = 2;
+    assert_ok(cpl_model_resolve(&input.model));
+    return input;
 }
 
 static int64_t integer(const json_t *object, const char *key)
@@ -45,24 +45,24 @@ static int64_t integer(const json_t *object, const char *key)
     return json_integer_value(value);
 }
 
-static cpl_plan_case case_of(const json_t *golden, const json_t *run)
+static cpl_plan_input case_of(const json_t *golden, const json_t *run)
 {
-    cpl_plan_case asked    = small_case();
-    asked.model.n_layers   = integer(golden, "L");
-    asked.model.d_model    = integer(golden, "d");
-    asked.model.d_expert   = integer(golden, "D");
-    asked.model.n_heads    = integer(golden, "H");
-    asked.model.n_kv_heads = integer(golden, "Hkv");
-    asked.model.n_experts  = integer(golden, "n");
-    asked.model.top_k      = integer(golden, "K");
-    asked.model.vocab_size = integer(golden, "V");
-    asked.model.tied       = json_is_true(json_object_get(golden, "tied"));
-    assert_ok(cpl_model_resolve(&asked.model));
-    if (!run) return asked;
-    asked.batch_tokens = integer(run, "T");
-    asked.dp           = integer(run, "dp");
-    asked.ep           = integer(run, "ep");
-    return asked;
+    cpl_plan_input input   = small_case();
+    input.model.n_layers   = integer(golden, "L");
+    input.model.d_model    = integer(golden, "d");
+    input.model.d_expert   = integer(golden, "D");
+    input.model.n_heads    = integer(golden, "H");
+    input.model.n_kv_heads = integer(golden, "Hkv");
+    input.model.n_experts  = integer(golden, "n");
+    input.model.top_k      = integer(golden, "K");
+    input.model.vocab_size = integer(golden, "V");
+    input.model.tied       = json_is_true(json_object_get(golden, "tied"));
+    assert_ok(cpl_model_resolve(&input.model));
+    if (!run) return input;
+    input.batch_tokens = integer(run, "T");
+    input.dp           = integer(run, "dp");
+    input.ep           = integer(run, "ep");
+    return input;
 }
 
 /* Every number of `want` must be in `got`: integers exactly, reals within the tolerance. */
@@ -84,8 +84,8 @@ static void compare(const json_t *want, const json_t *got)
 static void check_golden(const json_t *golden, const json_t *run)
 {
     cpl_plan plan;
-    cpl_plan_case asked = case_of(golden, run);
-    assert_ok(cpl_plan_make(&plan, &asked));
+    cpl_plan_input input = case_of(golden, run);
+    assert_ok(cpl_plan_make(&plan, &input));
     json_t *ours = cpl_plan_json(&plan);
     assert_non_null(ours);
     compare(run ? run : golden, ours);
@@ -113,11 +113,11 @@ static void counts_a_tied_head_once(void **unused)
 {
     (void)unused;
     cpl_plan apart, tied;
-    cpl_plan_case asked = small_case();
-    int64_t table       = asked.model.vocab_size * asked.model.d_model;
-    assert_ok(cpl_plan_make(&apart, &asked));
-    asked.model.tied = 1;
-    assert_ok(cpl_plan_make(&tied, &asked));
+    cpl_plan_input input = small_case();
+    int64_t table        = input.model.vocab_size * input.model.d_model;
+    assert_ok(cpl_plan_make(&apart, &input));
+    input.model.tied = 1;
+    assert_ok(cpl_plan_make(&tied, &input));
     assert_int_equal(apart.total_parameters - tied.total_parameters, table);
     assert_int_equal(tied.active_without_input_embedding, tied.active_parameters);
     assert_int_equal(apart.active_without_input_embedding, tied.active_without_input_embedding);
@@ -130,27 +130,27 @@ static void counts_the_whole_step(void **unused)
 {
     (void)unused;
     cpl_plan plan;
-    cpl_plan_case asked         = small_case();
-    asked.model.n_kv_heads      = 1;
-    const cpl_model_settings *c = &asked.model;
+    cpl_plan_input input        = small_case();
+    input.model.n_kv_heads      = 1;
+    const cpl_model_settings *c = &input.model;
     double kv = (double)(c->d_model / c->n_heads), d = (double)c->d_model, layer = 0;
     layer += 2 * d * (2 * d + 2 * kv);
-    for (int64_t at = 0; at < asked.seq_len; at++)
-        layer += 4 * d * (double)(at + 1) / (double)asked.seq_len;
+    for (int64_t at = 0; at < input.seq_len; at++)
+        layer += 4 * d * (double)(at + 1) / (double)input.seq_len;
     layer += 2 * d * (double)c->n_experts;
     layer += (double)c->top_k * 3 * 2 * d * (double)c->d_expert;
     double token = (double)c->n_layers * layer + 2 * d * (double)c->vocab_size;
     double erc   = 2.0 * 36 * 20 * 24;
-    assert_ok(cpl_plan_make(&plan, &asked));
+    assert_ok(cpl_plan_make(&plan, &input));
     assert_near(plan.token_forward_flops, token, ratio_tolerance * token);
     double step = 3 * 64 * token + 3 * 3 * erc;
     assert_near(plan.step_flops, step, ratio_tolerance * step);
-    asked.erc.weight = 0;
-    assert_ok(cpl_plan_make(&plan, &asked));
+    input.erc.weight = 0;
+    assert_ok(cpl_plan_make(&plan, &input));
     assert_near(plan.step_flops, 3 * 64 * token, ratio_tolerance * step);
-    asked.erc.weight = 1;
-    asked.erc.draws  = 4;
-    assert_ok(cpl_plan_make(&plan, &asked));
+    input.erc.weight = 1;
+    input.erc.draws  = 4;
+    assert_ok(cpl_plan_make(&plan, &input));
     assert_near(plan.erc_flops, 4 * erc, ratio_tolerance * erc);
     assert_near(plan.step_flops, 3 * 64 * token + 4 * 9 * erc, ratio_tolerance * step);
 }
@@ -169,28 +169,28 @@ static const shape shapes[] = {
     {24, 20, 6, 2, 3, 64, 4},
 };
 
-static cpl_plan_case case_of_shape(const shape *s)
+static cpl_plan_input case_of_shape(const shape *s)
 {
-    cpl_plan_case asked    = small_case();
-    asked.batch_tokens     = s->tokens;
-    asked.model.d_model    = s->d;
-    asked.model.d_expert   = s->D;
-    asked.model.n_experts  = s->n;
-    asked.model.top_k      = s->K;
-    asked.model.n_layers   = s->layers;
-    asked.model.aoe_rank   = CPL_UNSET;
-    asked.model.n_kv_heads = CPL_UNSET;
-    asked.erc.weight       = 0;
-    return asked;
+    cpl_plan_input input   = small_case();
+    input.batch_tokens     = s->tokens;
+    input.model.d_model    = s->d;
+    input.model.d_expert   = s->D;
+    input.model.n_experts  = s->n;
+    input.model.top_k      = s->K;
+    input.model.n_layers   = s->layers;
+    input.model.aoe_rank   = CPL_UNSET;
+    input.model.n_kv_heads = CPL_UNSET;
+    input.erc.weight       = 0;
+    return input;
 }
 
-static cpl_plan_case aoe_of_shape(const shape *s)
+static cpl_plan_input aoe_of_shape(const shape *s)
 {
-    cpl_plan_case asked  = case_of_shape(s);
-    asked.model.router   = CPL_ROUTER_AOE;
-    asked.model.aoe_rank = s->r;
-    assert_ok(cpl_model_resolve(&asked.model));
-    return asked;
+    cpl_plan_input input = case_of_shape(s);
+    input.model.router   = CPL_ROUTER_AOE;
+    input.model.aoe_rank = s->r;
+    assert_ok(cpl_model_resolve(&input.model));
+    return input;
 }
 
 /* docs/method.md 4.2: no router; W_down [d,r] of all experts and W_up [r,D], W_p, W_o of K. */
@@ -198,11 +198,11 @@ static void counts_what_autonomy_of_experts_adds(void **unused)
 {
     (void)unused;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        const shape *s      = &shapes[i];
-        cpl_plan_case asked = aoe_of_shape(s), plain = case_of_shape(s);
+        const shape *s       = &shapes[i];
+        cpl_plan_input input = aoe_of_shape(s), plain = case_of_shape(s);
         cpl_plan aoe, vanilla;
         assert_ok(cpl_model_resolve(&plain.model));
-        assert_ok(cpl_plan_make(&aoe, &asked));
+        assert_ok(cpl_plan_make(&aoe, &input));
         assert_ok(cpl_plan_make(&vanilla, &plain));
         int64_t expert = s->r * s->D + 2 * s->d * s->D, first = s->d * s->r;
         int64_t rest = 2 * 96 * s->d + s->d + s->layers * (4 * s->d * s->d + 4 * s->d);
@@ -227,10 +227,10 @@ static void predicts_it_for_a_router(void **unused)
 {
     (void)unused;
     for (size_t i = 0; i < 3; i++) {
-        cpl_plan_case asked = aoe_of_shape(&shapes[i]), plain = case_of_shape(&shapes[i]);
+        cpl_plan_input input = aoe_of_shape(&shapes[i]), plain = case_of_shape(&shapes[i]);
         cpl_plan aoe, vanilla;
         assert_ok(cpl_model_resolve(&plain.model));
-        assert_ok(cpl_plan_make(&aoe, &asked));
+        assert_ok(cpl_plan_make(&aoe, &input));
         assert_ok(cpl_plan_make(&vanilla, &plain));
         assert_int_equal(vanilla.aoe_rank, shapes[i].r);
         assert_near(vanilla.aoe_extra_flops, aoe.aoe_extra_flops, 0);
@@ -238,14 +238,14 @@ static void predicts_it_for_a_router(void **unused)
     }
 }
 
-static size_t what_a_step_takes(const cpl_plan_case *asked, const cpl_model_settings *model)
+static size_t what_a_step_takes(const cpl_plan_input *input, const cpl_model_settings *model)
 {
     cpl_settings s;
     cpl_section sections[CPL_N_SECTIONS];
     cpl_settings_sections(sections);
     assert_ok(cpl_settings_init(&s, sections, CPL_N_SECTIONS));
-    s.data.seq_len = asked->seq_len;
-    size_t bytes   = cpl_step_bytes(&s, model, asked->micro_sequences);
+    s.data.seq_len = input->seq_len;
+    size_t bytes   = cpl_step_bytes(&s, model, input->micro_sequences);
     cpl_settings_free(&s, sections, CPL_N_SECTIONS);
     return bytes;
 }
@@ -255,22 +255,22 @@ static void holds_it_against_its_twin(void **unused)
 {
     (void)unused;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        cpl_plan_case asked = aoe_of_shape(&shapes[i]), plain = case_of_shape(&shapes[i]);
+        cpl_plan_input input = aoe_of_shape(&shapes[i]), plain = case_of_shape(&shapes[i]);
         cpl_plan aoe, vanilla;
         assert_ok(cpl_model_resolve(&plain.model));
-        cpl_model_settings twin = cpl_plan_twin(&asked.model);
+        cpl_model_settings twin = cpl_plan_twin(&input.model);
         assert_memory_equal(&twin, &plain.model, sizeof twin);
-        plain.step_bytes = asked.twin_step_bytes = what_a_step_takes(&plain, &plain.model);
-        asked.step_bytes                         = what_a_step_takes(&asked, &asked.model);
-        assert_ok(cpl_plan_make(&aoe, &asked));
+        plain.step_bytes = input.twin_step_bytes = what_a_step_takes(&plain, &plain.model);
+        input.step_bytes                         = what_a_step_takes(&input, &input.model);
+        assert_ok(cpl_plan_make(&aoe, &input));
         assert_ok(cpl_plan_make(&vanilla, &plain));
         const cpl_plan_bytes *a = &aoe.bytes, *v = &vanilla.bytes;
         assert_int_equal(aoe.aoe.parameters, aoe.total_parameters - vanilla.total_parameters);
-        assert_int_equal(a->activations + a->coupling, asked.step_bytes);
+        assert_int_equal(a->activations + a->coupling, input.step_bytes);
         assert_int_equal(aoe.aoe.model_bytes, (int64_t)a->weights - (int64_t)v->weights);
         assert_int_equal(aoe.aoe.run_bytes, (int64_t)(a->gradients + a->moments) -
                                                 (int64_t)(v->gradients + v->moments));
-        assert_int_equal(aoe.aoe.step_bytes, (int64_t)(asked.step_bytes + a->scratch) -
+        assert_int_equal(aoe.aoe.step_bytes, (int64_t)(input.step_bytes + a->scratch) -
                                                  (int64_t)(plain.step_bytes + v->scratch));
         assert_int_equal(aoe.aoe.total_bytes, (int64_t)a->total - (int64_t)v->total);
         assert_near(aoe.aoe.share_of_bytes, (double)a->total / v->total - 1, ratio_tolerance);
@@ -284,13 +284,13 @@ static void holds_it_against_its_twin(void **unused)
 static void predicts_the_hidden_vectors(void **unused)
 {
     (void)unused;
-    const shape *s      = &shapes[0];
-    cpl_plan_case asked = aoe_of_shape(s), plain = case_of_shape(s);
+    const shape *s       = &shapes[0];
+    cpl_plan_input input = aoe_of_shape(s), plain = case_of_shape(s);
     cpl_plan aoe, vanilla;
     assert_ok(cpl_model_resolve(&plain.model));
-    assert_ok(cpl_plan_make(&aoe, &asked));
+    assert_ok(cpl_plan_make(&aoe, &input));
     assert_ok(cpl_plan_make(&vanilla, &plain));
-    int64_t t     = asked.micro_sequences * asked.seq_len;
+    int64_t t     = input.micro_sequences * input.seq_len;
     double hidden = 4.0 * (s->layers * (t * s->n * s->r + t * s->n) + t * s->K * s->r);
     assert_near((double)aoe.bytes.activations - (double)vanilla.bytes.activations, hidden,
                 64.0 * (2 * s->layers + 1));
@@ -300,13 +300,13 @@ static void counts_shared_experts(void **unused)
 {
     (void)unused;
     cpl_plan with, without;
-    cpl_plan_case asked = small_case();
-    assert_ok(cpl_plan_make(&without, &asked));
-    asked.model.router      = CPL_ROUTER_SIGMOID;
-    asked.model.router_bias = 1;
-    asked.model.n_shared    = 2;
-    assert_ok(cpl_model_resolve(&asked.model));
-    assert_ok(cpl_plan_make(&with, &asked));
+    cpl_plan_input input = small_case();
+    assert_ok(cpl_plan_make(&without, &input));
+    input.model.router      = CPL_ROUTER_SIGMOID;
+    input.model.router_bias = 1;
+    input.model.n_shared    = 2;
+    assert_ok(cpl_model_resolve(&input.model));
+    assert_ok(cpl_plan_make(&with, &input));
     int64_t shared = 3 * 3 * 40 * 24, biases = 3 * 6; /* layers, matrices, width, d; layers, n */
     assert_int_equal(with.total_parameters - without.total_parameters, shared + biases);
     assert_int_equal(with.active_parameters - without.active_parameters, shared + biases);
@@ -323,15 +323,15 @@ static void couples_some_layers(void **unused)
     (void)unused;
     static char half[] = "0-1", all[] = "all";
     cpl_plan some, whole, none;
-    cpl_plan_case asked  = small_case();
-    asked.model.n_layers = 4;
-    asked.erc.weight     = 0;
-    assert_ok(cpl_plan_make(&none, &asked));
-    asked.erc.weight = 0.5;
-    asked.erc.layers = all;
-    assert_ok(cpl_plan_make(&whole, &asked));
-    asked.erc.layers = half;
-    assert_ok(cpl_plan_make(&some, &asked));
+    cpl_plan_input input = small_case();
+    input.model.n_layers = 4;
+    input.erc.weight     = 0;
+    assert_ok(cpl_plan_make(&none, &input));
+    input.erc.weight = 0.5;
+    input.erc.layers = all;
+    assert_ok(cpl_plan_make(&whole, &input));
+    input.erc.layers = half;
+    assert_ok(cpl_plan_make(&some, &input));
     const double product = 2.0 * 36 * 20 * 24;
     assert_int_equal(whole.coupled_layers, 4);
     assert_int_equal(some.coupled_layers, 2);
@@ -345,9 +345,9 @@ static void couples_some_layers(void **unused)
     assert_near(some.erc_share_none_active, 2 * product / (none.step_flops + 2 * product),
                 ratio_tolerance);
     assert_near(none.erc_share_all_active + none.erc_share_none_active, 0, 0);
-    asked.erc.activation = CPL_ERC_SWIGLU;
-    asked.erc.draws      = 5;
-    assert_ok(cpl_plan_make(&whole, &asked));
+    input.erc.activation = CPL_ERC_SWIGLU;
+    input.erc.draws      = 5;
+    assert_ok(cpl_plan_make(&whole, &input));
     assert_near(whole.erc_flops, 10 * product, ratio_tolerance * 10 * product);
     assert_near(whole.erc_token_equivalents, 10 * 6 * 6 / 3.0, ratio_tolerance * 120);
 }
@@ -359,16 +359,16 @@ static void predicts_what_is_allocated(void **unused)
     for (int variant = 0; variant < 4; variant++) {
         const bool bf16 = variant % 2 == 1;
         cpl_plan plan;
-        cpl_plan_case asked = variant < 2 ? small_case() : aoe_of_shape(&shapes[0]);
+        cpl_plan_input input = variant < 2 ? small_case() : aoe_of_shape(&shapes[0]);
         cpl_backend be;
         cpl_model model;
-        asked.compute = bf16 ? CPL_BF16 : CPL_F32;
-        assert_ok(cpl_plan_make(&plan, &asked));
-        cpl_backend_cpu(&be, asked.compute, asked.n_threads);
-        assert_ok(cpl_model_init(&model, &be, &asked.model, asked.seq_len));
+        input.compute = bf16 ? CPL_BF16 : CPL_F32;
+        assert_ok(cpl_plan_make(&plan, &input));
+        cpl_backend_cpu(&be, input.compute, input.n_threads);
+        assert_ok(cpl_model_init(&model, &be, &input.model, input.seq_len));
         assert_int_equal(model.arena.used, plan.bytes.weights + plan.bytes.compute_copies);
         assert_int_equal(plan.bytes.compute_copies > 0, bf16);
-        cpl_work work = cpl_pass_work(&asked.model, 2, 16, 16, true);
+        cpl_work work = cpl_pass_work(&input.model, 2, 16, 16, true);
         assert_ok(cpl_backend_reserve(&be, &work));
         assert_int_equal(be.scratch_bytes, plan.bytes.scratch);
         assert_true(plan.bytes.gradients >= (size_t)plan.total_parameters * sizeof(float));
@@ -383,31 +383,31 @@ static void refuses_what_no_machine_holds(void **unused)
 {
     (void)unused;
     cpl_plan plan;
-    cpl_plan_case asked   = small_case();
-    asked.model.n_experts = 65535;
-    asked.model.n_layers  = 65535;
-    asked.model.d_model = asked.model.d_expert = 1048572;
-    assert_fails(CPL_ERR_MEMORY, "not enough memory", cpl_plan_make(&plan, &asked));
-    asked                 = aoe_of_shape(&shapes[0]); /* its hidden vectors */
-    asked.model.n_experts = 65535;
-    asked.model.aoe_rank  = 1048576;
-    asked.micro_sequences = 1048576;
-    assert_fails(CPL_ERR_MEMORY, "not enough memory", cpl_plan_check_size(&asked));
-    asked                 = small_case();
-    asked.model.n_shared  = 65535;
-    asked.model.d_expert  = 1048576;
-    asked.model.n_experts = asked.model.top_k = 1;
-    asked.micro_sequences                     = 1048576;
-    assert_fails(CPL_ERR_MEMORY, "not enough memory", cpl_plan_check_size(&asked));
-    asked    = small_case();
-    asked.ep = 4;
-    assert_fails(CPL_ERR_USAGE, "does not divide", cpl_plan_make(&plan, &asked));
-    asked                 = small_case();
-    asked.model.n_experts = 60000;
-    asked.model.d_expert  = 60000;
-    asked.model.d_model   = 6000;
-    asked.micro_sequences = 1;
-    assert_ok(cpl_plan_make(&plan, &asked));
+    cpl_plan_input input  = small_case();
+    input.model.n_experts = 65535;
+    input.model.n_layers  = 65535;
+    input.model.d_model = input.model.d_expert = 1048572;
+    assert_fails(CPL_ERR_MEMORY, "not enough memory", cpl_plan_make(&plan, &input));
+    input                 = aoe_of_shape(&shapes[0]); /* its hidden vectors */
+    input.model.n_experts = 65535;
+    input.model.aoe_rank  = 1048576;
+    input.micro_sequences = 1048576;
+    assert_fails(CPL_ERR_MEMORY, "not enough memory", cpl_plan_check_size(&input));
+    input                 = small_case();
+    input.model.n_shared  = 65535;
+    input.model.d_expert  = 1048576;
+    input.model.n_experts = input.model.top_k = 1;
+    input.micro_sequences                     = 1048576;
+    assert_fails(CPL_ERR_MEMORY, "not enough memory", cpl_plan_check_size(&input));
+    input    = small_case();
+    input.ep = 4;
+    assert_fails(CPL_ERR_USAGE, "does not divide", cpl_plan_make(&plan, &input));
+    input                 = small_case();
+    input.model.n_experts = 60000;
+    input.model.d_expert  = 60000;
+    input.model.d_model   = 6000;
+    input.micro_sequences = 1;
+    assert_ok(cpl_plan_make(&plan, &input));
     assert_fails(CPL_ERR_MEMORY, "not enough memory", cpl_plan_check_memory(&plan));
 }
 
@@ -415,9 +415,9 @@ static void says_how_a_variant_differs(void **unused)
 {
     (void)unused;
     cpl_plan plan;
-    cpl_text out        = {0};
-    cpl_plan_case asked = aoe_of_shape(&shapes[0]);
-    assert_ok(cpl_plan_make(&plan, &asked));
+    cpl_text out         = {0};
+    cpl_plan_input input = aoe_of_shape(&shapes[0]);
+    assert_ok(cpl_plan_make(&plan, &input));
     cpl_plan_text(&out, &plan);
     assert_ok(cpl_text_status(&out));
     assert_non_null(strstr(out.bytes, "Autonomy-of-Experts of rank 11"));
@@ -439,9 +439,9 @@ static void says_it_in_words(void **unused)
     (void)unused;
     cpl_plan plan;
     cpl_text out         = {0};
-    cpl_plan_case asked  = small_case();
-    asked.model.n_layers = 1000;
-    assert_ok(cpl_plan_make(&plan, &asked));
+    cpl_plan_input input = small_case();
+    input.model.n_layers = 1000;
+    assert_ok(cpl_plan_make(&plan, &input));
     cpl_plan_text(&out, &plan);
     assert_ok(cpl_text_status(&out));
     /* 2 * 96 * 24 + 24 + 1000 (2 * 24 + 2 * 24 + 4 * 576 + 144 + 6 * 3 * 480) */

@@ -104,7 +104,7 @@ static void refuses(void **state)
         {"train:\n  lrr: 1\n", "c.yaml:2:3: there is no setting train.lrr; did you mean train.lr?"},
         {"trian:\n  lr: 1\n", "c.yaml:1:1: there is no section trian; did you mean train?"},
         {"zzzzzzz:\n", "c.yaml:1:1: there is no section zzzzzzz"},
-        {"train.lr: 1\n", "c.yaml:1:1: train.lr stands in the section train"},
+        {"train.lr: 1\n", "c.yaml:1:1: train.lr is in the section train"},
         {"erc:\n  lr: 1\n", "c.yaml:2:3: there is no setting erc.lr; did you mean train.lr?"},
         {"train:\n  lr: 200\n", "c.yaml:2:7: train.lr is 200, but must be a number from 0 to 100"},
         {"train:\n  lr: fast\n", "c.yaml:2:7: train.lr is fast, but must be a number"},

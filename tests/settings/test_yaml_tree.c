@@ -73,7 +73,7 @@ static void test_refused(void **state)
     static const struct {
         const char *bytes, *sentence;
     } all[] = {
-        {"a: 1\na: 2\n", "f:2:1: a stands here twice"},
+        {"a: 1\na: 2\n", "f:2:1: a is here twice"},
         {"a: &x 1\n", "f:1:4: anchors (&x) are not used here"},
         {"a: *x\n", "f:1:4: aliases (*x) are not used here"},
         {"a: !!int 1\n", "f:1:4: tags (tag:yaml.org,2002:int) are not used here"},

@@ -39,7 +39,7 @@ static void *wait_for_signals(void *unused)
     int number         = 0;
     (void)unused;
     sigwait(&set, &number);
-    cpl_stop_ask(number);
+    cpl_stop_request(number);
     sigwait(&set, &number);
     end(number);
 }

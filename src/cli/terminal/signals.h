@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-/* From now on the first SIGINT or SIGTERM calls cpl_stop_ask; a second one ends the program at once.
+/* From now on the first SIGINT or SIGTERM calls cpl_stop_request; a second one ends the program at once.
  * To be called before any other thread begins. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_signals_listen(void);
 

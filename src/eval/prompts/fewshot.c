@@ -85,7 +85,7 @@ static cpl_status append_fewshot(cpl_text *out, cpl_reading *r, const cpl_prompt
     if (!rows) rows = json_object_get(r->store->fewshot_split, "");
     if ((int64_t)json_array_size(rows) < n)
         return CPL_FAIL(
-            CPL_ERR_INPUT, "%s: %lld few-shot examples are wanted, and the split %s has %zu%s%s",
+            CPL_ERR_INPUT, "%s: %lld few-shot examples are required, and the split %s has %zu%s%s",
             r->task->id, (long long)n, r->resolved->fewshot_split->name, json_array_size(rows),
             subject ? " of the subject " : "", subject ? subject : "");
     for (int64_t i = 0; i < n; i++) {

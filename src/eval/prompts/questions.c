@@ -31,7 +31,7 @@ static cpl_status resolve_shots(cpl_reading *r)
                 r->task->id, (long long)resolved->shots[0], r->q->profile->name, (long long)shots);
         if (shots < 0 || (shots > 0 && !resolved->fewshot_split))
             return CPL_FAIL(CPL_ERR_INPUT,
-                            "%s: the profile %s has no few-shot examples, and %lld are wanted",
+                            "%s: the profile %s has no few-shot examples, and %lld are required",
                             r->task->id, r->q->profile->name, (long long)shots);
         r->shots   = &r->options->shots;
         r->n_shots = 1;

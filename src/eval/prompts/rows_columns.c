@@ -26,7 +26,7 @@ static void rest_of_field(cpl_rows *r, int separator, bool was_quoted)
         cpl_rows_pass(r);
         if (c == '\r' && (cpl_rows_peek(r) == '\n' || cpl_rows_peek(r) < 0)) return;
         if (was_quoted)
-            cpl_rows_bad(r, line, column, "text behind the quote that closes the field");
+            cpl_rows_bad(r, line, column, "text after the quote that closes the field");
         else if (c == '\r')
             cpl_rows_bad(r, line, column, "a carriage return inside the line");
         keep(r, c);

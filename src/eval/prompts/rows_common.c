@@ -214,7 +214,7 @@ cpl_status cpl_rows_find(cpl_strings *paths, const char *folder, const char *tas
     if (!paths->count) CPL_TRY_DONE(look_in(paths, folder, NULL, name));
     if (!paths->count)
         status = CPL_FAIL(CPL_ERR_INPUT,
-                          "%s: holds neither %s/%s nor %s, also not with .gz or .zst behind it",
+                          "%s: holds neither %s/%s nor %s, also not with .gz or .zst after it",
                           folder, task, name, name);
 done:
     if (status != CPL_OK) cpl_paths_free(paths);

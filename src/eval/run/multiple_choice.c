@@ -287,7 +287,7 @@ static cpl_status check_metric(const cpl_task *task, const cpl_request_spec *for
     const bool soft      = strcmp(name, "soft") == 0;
     if (soft && !has_score(form, headline))
         return FAIL(task, node,
-                    "soft is made of the headline's scores, and %.100s, which stands first, is no "
+                    "soft is made of the headline's scores, and %.100s, which is first, is no "
                     "score of %s: write metrics: [acc, soft]",
                     headline, who);
     if (!soft && !cpl_metric_is_loss(name) && !has_score(form, name))

@@ -54,10 +54,10 @@ static cpl_status parse_made(cpl_field *field, cpl_pool *pool, const cpl_yaml_tr
     cpl_template *made = cpl_pool_take(pool, (n + 1) * sizeof *made);
     if (!made) return cpl_pool_status(pool);
     if (list && !n)
-        return cpl_yaml_tree_fail(tree, from, "a list of texts is wanted: [\"{one}\", \"{two}\"]");
+        return cpl_yaml_tree_fail(tree, from, "a list of texts is needed: [\"{one}\", \"{two}\"]");
     for (size_t i = 0; i < n; i++) {
         const json_t *text = list ? json_array_get(from, i) : from;
-        if (!json_is_string(text)) return cpl_yaml_tree_fail(tree, text, "a text is wanted here");
+        if (!json_is_string(text)) return cpl_yaml_tree_fail(tree, text, "a text is needed here");
         CPL_TRY(AT(tree, text, cpl_template_parse(&made[i], pool, json_string_value(text))));
     }
     field->kind  = wanted;
@@ -74,10 +74,10 @@ static cpl_status parse_look_up(cpl_field *field, const cpl_yaml_tree *tree, con
     json_t *value;
     if (!json_is_string(name)) return cpl_yaml_tree_fail(tree, name, "look_up is a field's name");
     if (!json_object_size(table))
-        return cpl_yaml_tree_fail(tree, from, "look_up wants a table: in: {cause: because}");
+        return cpl_yaml_tree_fail(tree, from, "look_up needs a table: in: {cause: because}");
     json_object_foreach((json_t *)(uintptr_t)table, key, value) if (
         !json_is_string(value)) return cpl_yaml_tree_fail(tree, value,
-                                                          "%.100s: a text is wanted here", key);
+                                                          "%.100s: a text is needed here", key);
     field->kind      = LOOK_UP;
     field->looked_up = json_string_value(name);
     field->table     = table;
@@ -142,7 +142,7 @@ cpl_status cpl_scope_names_check(const cpl_scope_names *there, const cpl_templat
         if (!t->pieces[i].name) continue;
         CPL_TRY(cpl_scope_names_find(&list, there, t->pieces[i].name));
         if (list)
-            return CPL_FAIL(CPL_ERR_INPUT, "{%s} is a list, and a text is wanted",
+            return CPL_FAIL(CPL_ERR_INPUT, "{%s} is a list, and a text is needed",
                             t->pieces[i].name);
     }
     return CPL_OK;

@@ -61,7 +61,7 @@ static cpl_status read_defaults(cpl_task *task, const json_t *root)
         return FAIL(task, from, "default is a profile, or one for each set: {3b: inloop}");
     if (json_is_object(from)) json_object_foreach(from, set, value)
         {
-            if (!json_is_string(value)) return FAIL(task, value, "a profile's name is wanted");
+            if (!json_is_string(value)) return FAIL(task, value, "a profile's name is needed");
             if (!cpl_string_list_holds(&task->sets, set))
                 return FAIL(task, value, "%.40s is not among its sets", set);
             parts->default_of[parts->n_defaults] = set;

@@ -332,7 +332,8 @@ static cpl_status read_profile(cpl_profile *profile, cpl_resolved_profile *resol
     if (resolved->split) profile->split = resolved->split->name;
     CPL_TRY(read_shots(resolved, profile, task, all, own));
     if (profile->forms.count) return CPL_OK;
-    if (!resolved->split) return FAIL(task, own, "split: whose rows are asked?");
+    if (!resolved->split)
+        return FAIL(task, own, "split: missing; it names the split with the questions");
     if (resolved->split == resolved->fewshot_split)
         return FAIL(task, own, "exemplars: a question would be among its own few-shot examples");
     CPL_TRY(read_specs(resolved, task, profile->name, all, own));
@@ -359,7 +360,7 @@ cpl_status cpl_task_read_profiles(cpl_task *task, const json_t *profiles)
     size_t n = json_object_size(profiles), i = 0;
     const char *name;
     json_t *own;
-    if (!n) return FAIL(task, profiles, "profiles: how are the questions asked?");
+    if (!n) return FAIL(task, profiles, "profiles: missing");
     if (n > MOST_PROFILES) return FAIL(task, profiles, "more than %d profiles", MOST_PROFILES);
     task->profiles  = cpl_pool_take(&parts->pool, n * sizeof *task->profiles);
     parts->resolved = cpl_pool_take(&parts->pool, n * sizeof *parts->resolved);

@@ -59,7 +59,7 @@ static cpl_status read_reference(cpl_listing *rule, const cpl_task *task, const 
     CPL_TRY(
         cpl_task_templates_of(rule, task, from, "reference", json_object_get(from, "reference")));
     if (rule->count) return CPL_OK;
-    if (!target) return FAIL(task, place, "an answer wants a reference, or the profile a target");
+    if (!target) return FAIL(task, place, "an answer needs a reference, or the profile a target");
     *rule = (cpl_listing){NULL, target, 1};
     return CPL_OK;
 }
@@ -170,7 +170,7 @@ cpl_status cpl_task_read_answers(cpl_prompt_spec *spec, cpl_task *task, const js
             return FAIL(
                 task, value,
                 "answers: \"%.100s\" is no name: letters, digits, _ and -, and not _stderr, "
-                "_macro or _micro, which results have behind it",
+                "_macro or _micro, which results have after it",
                 name);
         at[i].name = name;
         CPL_TRY(read_answer(&at[i], &spec->references[i], task, spec, value, place));

@@ -73,9 +73,9 @@ static cpl_status no_list(const cpl_task *task, const json_t *fields, const char
                           const json_t *node)
 {
     const char *path = json_string_value(json_object_get(fields, field));
-    if (!path) return FAIL(task, node, "%.100s is a text, and a list is wanted", field);
+    if (!path) return FAIL(task, node, "%.100s is a text, and a list is needed", field);
     return FAIL(task, node,
-                "%.100s is a text, and a list is wanted; where %.100s is a list in the rows, its "
+                "%.100s is a text, and a list is needed; where %.100s is a list in the rows, its "
                 "path ends in []: %.100s: \"%.100s[]\"",
                 field, path, field, path);
 }
@@ -125,7 +125,7 @@ static cpl_status check_gold(cpl_gold_rule *rule, const cpl_task *task,
     bool list = false;
     if (rule->again) CPL_TRY(AT(task, node, cpl_scope_names_find(&list, there, rule->again)));
     if (list || (rule->again && rule->several))
-        return FAIL(task, node, "again: a single place can be told again, by a text");
+        return FAIL(task, node, "again: only a single index can be given again, by a text");
     return check_listing(&rule->list, task, there, fields, node);
 }
 

@@ -32,7 +32,7 @@ static cpl_status check_star(const cpl_task *task, const json_t *place, const ch
 {
     const char *star = strchr(name, '*'), *slash = strrchr(name, '/');
     if (!star || strchr(star + 1, '*') || (slash && slash > star))
-        return FAIL(task, place, "%.200s: subject: file wants one * behind the last /, the subject",
+        return FAIL(task, place, "%.200s: subject: file needs one * after the last /, the subject",
                     name);
     return CPL_OK;
 }

@@ -50,7 +50,7 @@ static cpl_status holding(cpl_span *part, cpl_span text, const char *mark)
     at    = cpl_span_find_last(text, mark) + strlen(mark);
     *part = text;
     if (cpl_words_strip(cpl_span_part(text, at, text.length)).length) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT, "nothing stands behind its \"%.100s\"", mark);
+    return CPL_FAIL(CPL_ERR_INPUT, "nothing is after its \"%.100s\"", mark);
 }
 
 static cpl_status boxed(cpl_span *part, cpl_span text, const char *mark)
@@ -174,13 +174,13 @@ static cpl_status parse_one(cpl_transform *transform, cpl_pool *pool, cpl_span t
     wants argument  = kinds[index].argument;
     if ((argument == NOTHING) != (colon == CPL_NOWHERE))
         return CPL_FAIL(CPL_ERR_INPUT, "%s %s", name,
-                        argument == NOTHING ? "takes nothing behind it"
-                                            : "wants a text behind it: \":TEXT\"");
+                        argument == NOTHING ? "takes nothing after it"
+                                            : "needs a text after it: \":TEXT\"");
     if (argument == NOTHING) return CPL_OK;
     cpl_span rest = cpl_span_part(text, colon + 1, text.length);
     size_t equals = argument == PAIR ? cpl_span_find_byte(rest, 0, '=') : rest.length;
     if (equals == CPL_NOWHERE || equals == 0)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s wants a text behind it: \"%s\"", name,
+        return CPL_FAIL(CPL_ERR_INPUT, "%s needs a text after it: \"%s\"", name,
                         argument == PAIR ? ":TEXT=WITH" : ":TEXT");
     transform->first = cpl_pool_copy(pool, rest.bytes, equals);
     if (argument == PAIR)
@@ -298,7 +298,7 @@ static cpl_status parse_step(cpl_path_step *step, cpl_pool *pool, cpl_span text)
     for (; at < inside.length && at < 6 && inside.bytes[at] >= '0' && inside.bytes[at] <= '9'; at++)
         step->item = 10 * step->item + inside.bytes[at] - '0';
     if (at == 0 || at + 1 != inside.length || inside.bytes[at] != ']')
-        return CPL_FAIL(CPL_ERR_INPUT, "behind a name stands [] or [0], [1], ...");
+        return CPL_FAIL(CPL_ERR_INPUT, "after a name comes [] or [0], [1], ...");
     return CPL_OK;
 }
 
@@ -319,7 +319,7 @@ static cpl_status parse_steps(cpl_path *path, cpl_pool *pool, cpl_span text)
         if (!last) text = cpl_span_part(text, dot + 1, text.length);
     }
     path->list = lists > 0;
-    if (lists > 1) return CPL_FAIL(CPL_ERR_INPUT, "[] stands twice");
+    if (lists > 1) return CPL_FAIL(CPL_ERR_INPUT, "[] is there twice");
     return CPL_OK;
 }
 
@@ -414,7 +414,7 @@ static cpl_status parse_name(cpl_template_part *piece, cpl_pool *pool, cpl_span 
     if (bar == CPL_NOWHERE) return CPL_OK;
     CPL_TRY(cpl_chain_parse(&piece->chain, pool, cpl_span_part(inner, bar + 1, inner.length)));
     if (cpl_chain_makes_list(&piece->chain))
-        return CPL_FAIL(CPL_ERR_INPUT, "{%.*s} makes a list, and a text is wanted",
+        return CPL_FAIL(CPL_ERR_INPUT, "{%.*s} makes a list, and a text is needed",
                         (int)inner.length, inner.bytes);
     return CPL_OK;
 }

@@ -289,7 +289,7 @@ static void set_family(map_builder *m)
     map->title   = config->family ? config->family->title : map->family;
     map->guessed = !config->family;
     if (!map->guessed) return;
-    if (!*map->title) map->title = "family not told";
+    if (!*map->title) map->title = "family not given";
     map->guess = cpl_moe_guess(m->pool, config, &m->patterns, m->patterns_used);
 }
 
@@ -319,7 +319,7 @@ static cpl_status refuse_none(const map_builder *m)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: no MoE layers: no router and experts under a known name "
                         "(%s looks like one; model_type %s)",
-                        path, likely, m->config.model_type ? m->config.model_type : "not told");
+                        path, likely, m->config.model_type ? m->config.model_type : "not given");
     return CPL_FAIL(CPL_ERR_INPUT, "%s: no MoE layers: no tensor is a router's or an expert's",
                     path);
 }

@@ -56,7 +56,7 @@ typedef struct cpl_moe_map {
     const char *family; /* the model_type: "mixtral"; of GGUF the first one of the row; "" if it is
                               not told */
     const char *title;  /* "Mixtral"; for sentences; of an unlisted one its model_type, or
-                              "family not told" */
+                              "family not given" */
     bool guessed;       /* no row of the table: read by the rules of names and shapes */
     const char *guess;  /* then: what was taken for what, a sentence */
     cpl_moe_layer *layers; /* (n_layers), by part (encoder first), then by number */

@@ -93,7 +93,7 @@ static void test_exemplars(void **state)
     expect(mmlu, "harness", &options, "mmlu: there are no rows of the split dev");
     put_file(data, "mmlu", "dev/anatomy_dev.csv", "q,1,2,3,4,A\nq,1,2,3,4,B\n");
     expect(mmlu, "harness", &options,
-           "5 few-shot examples are wanted, and the split dev has 2 of the subject anatomy");
+           "5 few-shot examples are required, and the split dev has 2 of the subject anatomy");
     put_file(data, "mmlu", "dev/anatomy_dev.csv", "q,1,2,3,4,A\nq,1,2,3,4,G\n");
     options.shots = 2;
     expect(mmlu, "harness", &options,
@@ -150,7 +150,7 @@ static void test_bad_exemplars(void **state)
     cpl_questions_free(&q);
     options.shots = 3;
     expect(mmlu, "harness", &options,
-           "3 few-shot examples are wanted, and the split dev has 2 of the subject anatomy");
+           "3 few-shot examples are required, and the split dev has 2 of the subject anatomy");
     data         = new_data("gsm8k");
     options.data = data;
     put_file(data, "gsm8k", "test.jsonl", "{\"question\": \"q\", \"answer\": \"#### 1\"}\n");

@@ -189,7 +189,7 @@ static void guesses_and_notes(void **state)
     assert_string_equal(map.title, "brand_new");
     cpl_moe_map_free(&map);
     assert_ok(moe_map_read(&map, &list, NULL, olmoe_layer, false));
-    assert_string_equal(map.title, "family not told");
+    assert_string_equal(map.title, "family not given");
     assert_string_equal(map.guess, "no config.json: by names and shapes mlp.gate is taken for the "
                                    "router and mlp.experts.{e}.gate_proj for the experts' gates");
     cpl_moe_map_free(&map);
