@@ -17,7 +17,7 @@ static const char training[]   = "training with these settings";
 
 static bool is_aoe(const cpl_model_settings *c)
 {
-    return !cpl_router_of(c)->has_rows;
+    return cpl_router_of(c)->scores == CPL_SCORES_NORMS;
 }
 
 cpl_model_settings cpl_plan_twin(const cpl_model_settings *model)
@@ -62,7 +62,7 @@ static void count_coupling(cpl_plan *plan)
 {
     const cpl_plan_input *input = &plan->input;
     const cpl_model_settings *c = &input->model;
-    if (is_aoe(c)) return;
+    if (!cpl_router_of(c)->has_rows) return;
     plan->erc_flops = cpl_cost_coupling(c, &input->erc);
     plan->erc_token_equivalents =
         plan->erc_flops * (double)c->top_k / cpl_cost_experts(c, 1) / (double)input->ep;

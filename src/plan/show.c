@@ -11,7 +11,7 @@
 
 static bool is_aoe(const cpl_plan *plan)
 {
-    return !cpl_router_of(&plan->input.model)->has_rows;
+    return cpl_router_of(&plan->input.model)->scores == CPL_SCORES_NORMS;
 }
 
 /* "169.9 TFLOP" into `out`, which is returned. */

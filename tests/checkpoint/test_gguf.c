@@ -289,10 +289,10 @@ static void counts_that_the_file_cannot_hold(void **state)
         head(0, 1);
         u64(counts[i] + (i == 0 ? 100 : 0)); /* a key */
         cpl_text_append(&file, "0123456789", 10);
-        refuses("goes on for");
+        refuses("continues for");
         pair("s", STRING);
         u64(counts[i]);
-        refuses("goes on for");
+        refuses("continues for");
         for (uint32_t type = U8; type <= F64; type++) {
             pair("a", ARRAY);
             u32(type);
@@ -326,7 +326,7 @@ static void rules_of_the_metadata(void **state)
     refuses("no known type");
     pair("a", U64);
     u32(0);
-    refuses("goes on for 8 bytes, the file for 4");
+    refuses("continues for 8 bytes, the file for 4");
     pair("a", STRING);
     u64(1), cpl_text_char(&file, '\xff');
     cpl_gguf *g = opens();
@@ -430,7 +430,7 @@ static void shapes_and_sizes(void **state)
     one(1, DIMS(1ull << 62), 0, 0, 4); /* 2^64 bytes */
     refuses("overflow");
     one(1, DIMS(1ull << 61), 0, 0, 4);
-    refuses("behind the end of the file");
+    refuses("after the end of the file");
     one(2, DIMS(33, 32), 8, 0, 34 * 33);
     refuses("its rows have 33 numbers, which is no multiple of the 32 of a block of Q8_0");
     one(2, DIMS(128, 2), 12, 0, 144);
@@ -465,7 +465,7 @@ static void offsets(void **state)
     two(0, 32, 24, 34);
     accepts();
     two(0, 32, 24, 33);
-    refuses("tensor b ends 1 bytes behind");
+    refuses("tensor b ends 1 bytes after");
     const uint64_t seconds[] = {0, 10, 31, 33, 64, 1ull << 63, UINT64_MAX};
     for (size_t i = 0; i < 7; i++) {
         two(0, seconds[i], 24, 1000);
@@ -494,7 +494,7 @@ static void unknown_types(void **state)
     two(0, 97, 31, 1000);
     refuses("invalid offset: tensor b");
     two(0, 1ull << 62, 31, 1000);
-    refuses("behind the end of the file");
+    refuses("after the end of the file");
     one(1, DIMS(10), 4294967295u, 0, 77);
     g = opens();
     assert_string_equal(g->entries[0].type_name, "type 4294967295");

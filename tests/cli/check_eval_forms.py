@@ -29,11 +29,11 @@ def check_flags(folder):
     text = folder / "text.txt"
     text.write_text("A text.")
     for words in TASKS_ONLY:
-        refused(2, ["eval --text", words[0], "goes with --tasks"], MODEL, "--text", text, *words)
-        refused(2, ["eval --list", words[0], "goes with --tasks"], "--list", *words)
+        refused(2, ["eval --text", words[0], "belongs to --tasks"], MODEL, "--text", text, *words)
+        refused(2, ["eval --list", words[0], "belongs to --tasks"], "--list", *words)
     for words in TEXT_ONLY:
-        refused(2, ["eval --tasks", words[0], "goes with --text"], MODEL, *COPA, *words)
-        refused(2, ["eval --list", words[0], "goes with --text"], "--list", *words)
+        refused(2, ["eval --tasks", words[0], "belongs to --text"], MODEL, *COPA, *words)
+        refused(2, ["eval --list", words[0], "belongs to --text"], "--list", *words)
     for words in (["--data", DATA], ["--task-file", text]):
         refused(2, ["eval --text", words[0]], MODEL, "--text", text, *words)
     for words in (["--json", "x.json"], ["--tokenizer", text], ["--overwrite"]):
@@ -49,7 +49,7 @@ def check_flags(folder):
     refused(2, ["--text and --tasks"], MODEL, *COPA, "--text", text)
     refused(2, ["--list and --tasks"], "--list", "--tasks", "copa")
     refused(2, ["--list and --text"], "--list", "--text", text)
-    refused(2, ["asks no model"], "--list", MODEL)
+    refused(2, ["reads no model"], "--list", MODEL)
     refused(2, ["one too many"], MODEL, text, *COPA)
     refused(2, ["--samples needs --json"], MODEL, *COPA, "--samples")
 

@@ -92,7 +92,7 @@ def check_shards(folder):
 
 
 def check_shorter(folder):
-    """The shards of a run that goes on for long vanish under it."""
+    """The shards of a run that continues for long vanish under it."""
     shutil.rmtree(folder / "shards")
     good("tokenize", "encode", "--tokenizer", "T.json", "--out", "shards", "docs", cwd=folder)
     process = subprocess.Popen(

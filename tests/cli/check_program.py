@@ -87,7 +87,7 @@ def check_use():
     expect(["tokenize", "encoed"], 2, err="did you mean tokenize encode?")
     expect(["tokenize", "--help"], 0, out="tokenize encode")
     expect(["help", "tokenize"], 0, out="tokenize decode")
-    expect(["version", "x" * 5000], 2, err="no use for the word")
+    expect(["version", "x" * 5000], 2, err="does not take the argument")
     expect(["version", "--" + "x" * 5000], 2, err="has no flag")
 
 
@@ -180,7 +180,7 @@ def check_settings():
     expect(["train", "--resume", "x", "--dry-run"], 2, err="cannot be given together")
     encode = ["tokenize", "encode", "--tokenizer", "T", "--ids"]
     expect([*encode, "--split", "line"], 2, err="tokenize encode --ids does not take --split")
-    expect([*encode, "--set", "data.strip=false"], 2, err="no use for --set data.strip=false")
+    expect([*encode, "--set", "data.strip=false"], 2, err="does not use --set data.strip=false")
 
 
 COMPUTING = ["train", "grad", "tokenize encode", "inspect", "eval", "compare", "certify", "plan",

@@ -119,7 +119,7 @@ static void wrong_use(void **state)
     assert_fails(CPL_ERR_USAGE, "try --help lists them", read_words("x", "--entirely-else", NULL));
     assert_fails(CPL_ERR_USAGE, "has no flag -o", read_words("x", "-o", NULL));
     assert_fails(CPL_ERR_USAGE, "--out needs a value: --out RUN", read_words("x", "--out", NULL));
-    assert_fails(CPL_ERR_USAGE, "--out wants a value", read_words("x", "--out", "--dry-run", NULL));
+    assert_fails(CPL_ERR_USAGE, "--out needs a value", read_words("x", "--out", "--dry-run", NULL));
     assert_fails(CPL_ERR_USAGE, "--out is given twice",
                  read_words("x", "--out=a", "--out=b", NULL));
     assert_fails(CPL_ERR_USAGE, "--dry-run takes no value", read_words("x", "--dry-run=1", NULL));

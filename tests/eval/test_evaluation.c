@@ -194,7 +194,7 @@ static void going_on(void **state)
     case_put(&c, "ranked", "a.jsonl", written_rows);
     case_put(&c, "ranked", "a.jsonl", "{\"q\": \"x\", \"o\": [\"a\", \"b\"], \"g\": \"0\"}\n");
     assert_ok(cpl_eval_journal_open(&record, path, settings, false));
-    assert_fails(CPL_ERR_INPUT, "ranked, question 0, was asked in other words, or marked",
+    assert_fails(CPL_ERR_INPUT, "ranked, question 0, had another prompt, or another scoring",
                  run(&c, &record, true, &s));
     cpl_eval_journal_close(&record);
     json_decref(first);
@@ -259,7 +259,7 @@ static void marked_otherwise(void **state)
         {written_task, written_rows, "max_gen_toks: 4",
          "answers: {exact_match: {reference: \"{q}\"}}, max_gen_toks: 4"},
     };
-    static const char told[] = "question 0, was asked in other words, or marked in another way";
+    static const char told[] = "question 0, had another prompt, or another scoring";
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         assert_fails(CPL_ERR_INPUT, told,
                      go_on(others[i].task, with(others[i].task, others[i].from, others[i].to),

@@ -99,12 +99,12 @@ static void test_exemplars(void **state)
     expect(mmlu, "harness", &options,
            "dev/anatomy_dev.csv: line 2: the right answer \"G\" is none of its 4 options");
     options.shots = -5;
-    expect(mmlu, "harness", &options, "has no few-shot examples, and -5 are wanted");
+    expect(mmlu, "harness", &options, "has no few-shot examples, and -5 are required");
     cpl_task_free(mmlu);
     cpl_task *arc = built_in("arc_challenge");
     options.shots = 1;
     expect(arc, "inloop", &options,
-           "the profile inloop has no few-shot examples, and 1 are wanted");
+           "the profile inloop has no few-shot examples, and 1 are required");
     cpl_task_free(arc);
     cpl_task *bbh = built_in("bbh");
     expect(bbh, "harness", &options,
