@@ -11,7 +11,7 @@
 
 enum { LARGE_BLOCK = 4 << 20 };
 
-/* The size stands in front of each block, so that cpl_realloc keeps the alignment. */
+/* The size is stored in front of each block, so that cpl_realloc keeps the alignment. */
 typedef struct block_head {
     size_t bytes;
 } block_head;

@@ -1,4 +1,4 @@
-/* arena.h - memory of one lifetime, taken in pieces and given back as a whole; counted allocation.
+/* arena.h - memory of one lifetime, allocated in pieces and freed as a whole; counted allocation.
  *
  * Room:  base.
  * Rule:  three lifetimes, three arenas: model (weights), run (gradients, moments), step
@@ -30,11 +30,11 @@ void cpl_arena_free(cpl_arena *arena);
 /* An arena that owns nothing and only counts. */
 void cpl_arena_measure(cpl_arena *arena);
 
-/* The next `bytes`, aligned to CPL_ALIGNMENT; zero only on the first use of the memory. To ask for
- * more than was measured is the programmer's mistake (assert). NULL while measuring. */
+/* The next `bytes`, aligned to CPL_ALIGNMENT; zero only on the first use of the memory. More than
+ * was measured is a programming error (assert). NULL while measuring. */
 void *cpl_arena_take(cpl_arena *arena, size_t bytes);
 
-/* A place to come back to: all taken after `mark` is given back at once. */
+/* A position to return to: all memory taken after `mark` is released at once. */
 size_t cpl_arena_mark(const cpl_arena *arena);
 void cpl_arena_release(cpl_arena *arena, size_t mark);
 
@@ -45,13 +45,13 @@ void *cpl_alloc(size_t bytes);
 void *cpl_realloc(void *old, size_t bytes); /* as realloc; `old` comes from cpl_alloc or is NULL */
 void cpl_free(void *memory);
 int64_t cpl_alloc_count(void);       /* calls of cpl_alloc and cpl_realloc so far, all threads */
-int64_t cpl_alloc_in_use(void);      /* bytes that were asked for and not given back yet */
+int64_t cpl_alloc_in_use(void);      /* bytes allocated and not freed yet */
 int64_t cpl_alloc_peak(void);        /* the most that were held at once since the call before */
 void cpl_alloc_fail_at(int64_t nth); /* tests: the n-th call from now fails; 0: none */
 
 /* ---- many small pieces ---- */
 
-/* Many small pieces that live and die together. All zero is an empty one. A failed allocation is
+/* Many small pieces that are freed together. All zero is an empty one. A failed allocation is
  * remembered, so that its user checks once. */
 typedef struct cpl_pool {
     void *chunks; /* the last one; each begins with the address of the one before */
@@ -63,10 +63,10 @@ typedef struct cpl_pool {
 /* The next `bytes`, zero, aligned for any type; NULL if there is no memory. */
 void *cpl_pool_take(cpl_pool *pool, size_t bytes);
 
-/* A sentence; never NULL: without memory it is one that says so. */
+/* A sentence; never NULL: it reports the lack of memory if there is none. */
 const char *cpl_pool_printf(cpl_pool *pool, const char *format, ...) CPL_PRINTF(2, 3);
 
-/* A copy of `length` bytes and a NUL behind them; never NULL, as cpl_pool_printf. */
+/* A copy of `length` bytes and a NUL after them; never NULL, as cpl_pool_printf. */
 const char *cpl_pool_copy(cpl_pool *pool, const char *bytes, size_t length);
 
 /* CPL_ERR_MEMORY if something could not be taken. */

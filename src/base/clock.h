@@ -1,4 +1,4 @@
-/* clock.h - seconds of a clock that only goes forward.
+/* clock.h - seconds of a monotonic clock.
  *
  * Room:  base (header only). */
 #ifndef CPL_BASE_CLOCK_H

@@ -1,5 +1,5 @@
-/* log.h - sentences for the person who watches. The library never prints: it says, and whoever
- * called decides where that goes.
+/* log.h - messages for the user. The library never prints: it passes messages to the caller's
+ * function.
  *
  * Room:  base. */
 #ifndef CPL_BASE_LOG_H
@@ -9,7 +9,7 @@
 
 typedef enum cpl_log_level { CPL_LOG_INFO, CPL_LOG_WARN } cpl_log_level;
 
-/* All zero is a valid log that hears nothing. `sentence` has no line end. */
+/* All zero is a valid log that drops every message. `sentence` has no line end. */
 typedef struct cpl_log {
     void (*say)(void *ctx, cpl_log_level level, const char *sentence);
     void *ctx;

@@ -43,7 +43,7 @@ double cpl_memory_field(const char *text, const char *key)
     return -1;
 }
 
-/* Whether `word` stands between the commas of a list that ends at a colon. */
+/* Whether `word` is an item of a comma-separated list that ends at a colon. */
 static bool holds(const char *list, const char *word)
 {
     for (;; list++) {
@@ -69,8 +69,8 @@ void cpl_memory_group(char path[512], const char *text, const char *controller)
     }
 }
 
-/* A limit file's number; INFINITY where it says "max", is absent, or is version 1's "none" (the
- * largest multiple of a page). */
+/* A limit file's number; INFINITY if it is "max", absent, or version 1's "none" (the largest
+ * multiple of a page). */
 static double limit_of(const char *folder, const char *name)
 {
     char path[PATH_BYTES], text[FILE_BYTES], *end;
@@ -177,7 +177,7 @@ static void *wait_and_end(void *gate)
     return NULL;
 }
 
-/* How many of `wanted` threads can be there at the same time; they end before this returns. */
+/* How many of `wanted` threads can run at the same time. All have ended when this returns. */
 static int try_threads(pthread_t *threads, int wanted)
 {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;

@@ -1,4 +1,4 @@
-/* memory.h - how much memory a process may still take, and the sentence for who wants more.
+/* memory.h - how much memory a process may still take, and the error for a request beyond that.
  *
  * Room:  base. Linux: /proc/meminfo, the limits of the control groups (both versions) this process is
  *        in, at every level, and its own (RLIMIT_AS and RLIMIT_DATA: `ulimit -v` and `-d`). */
@@ -11,17 +11,17 @@
 
 /* Bytes that can be taken without swapping: the least of what the system has available, what each
  * control group leaves, counting its page cache as free, and what the limits of the process leave.
- * INFINITY where nothing tells. */
+ * INFINITY if none of them is known. */
 double cpl_memory_available(void);
 
-/* Bytes of this process that are in memory now; 0 where nothing tells. */
+/* Resident bytes of this process now; 0 if unknown. */
 double cpl_memory_resident(void);
 
-/* The most there were at any time since it began; 0 where nothing tells. */
+/* Peak resident bytes since the process began; 0 if unknown. */
 double cpl_memory_peak(void);
 
-/* CPL_ERR_MEMORY "not enough memory: ..." where `needs` bytes are more than there are; `what`
- * says what needs them: "training with these settings". */
+/* CPL_ERR_MEMORY "not enough memory: ..." if `needs` exceeds the available bytes; `what` names
+ * their use: "training with these settings". */
 CPL_NODISCARD cpl_status cpl_memory_check(double needs, const char *what);
 
 /* The same with the bytes there are given. */
@@ -37,7 +37,7 @@ CPL_NODISCARD cpl_status cpl_memory_try(size_t bytes, int n_threads);
 /* The value in bytes of "key: 123 kB" (/proc/meminfo) or "key 123" (memory.stat); -1: not there. */
 double cpl_memory_field(const char *text, const char *key);
 
-/* The path behind "0::" (version 2; controller NULL) or "N:...,controller,...:" (version 1) in the
+/* The path after "0::" (version 2; controller NULL) or "N:...,controller,...:" (version 1) in the
  * text of /proc/self/cgroup; "" if there is none. Cut to 511 bytes. */
 void cpl_memory_group(char path[512], const char *text, const char *controller);
 

@@ -1,6 +1,6 @@
-/* status.h - how a function says that something outside the program failed.
+/* status.h - how a function reports that something outside the program failed.
  *
- * Room:  base (knows nothing of numbers, models or devices).
+ * Room:  base (independent of numbers, models and devices).
  * Rule:  a mistake of the programmer  -> CPL_ASSERT, the program stops (in release too);
  *        a mishap outside the program -> a cpl_status, with one sentence for the user. */
 #ifndef CPL_BASE_STATUS_H

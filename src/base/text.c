@@ -173,8 +173,8 @@ const char *cpl_text_bytes(char out[32], double bytes)
     return out;
 }
 
-/* How many bytes of a sequence beginning at `s` are right so far, and how many it wants in all (0:
- * `s[0]` cannot begin one). Ranges of the second byte: Unicode, table 3-7. */
+/* Number of valid bytes so far of the sequence that begins at `s`. Sets `*wanted` to its full
+ * length (0: `s[0]` cannot begin one). Ranges of the second byte: Unicode, table 3-7. */
 static int good_prefix(const unsigned char *s, size_t left, int *wanted)
 {
     unsigned char lo = 0x80, hi = 0xBF, c = s[0];

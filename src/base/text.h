@@ -46,8 +46,8 @@ const char *cpl_text_nearest(const char *word, const char *const *candidates, si
 int cpl_text_near_limit(const char *word);
 bool cpl_text_is_nearer(int *limit, const char *word, const char *candidate);
 
-/* Sets `index` to the place of `word` among (count) names. Another word is CPL_ERR_INPUT, with the
- * nearest name in the sentence, or all of them; `kind` says what they are names of: "filter". */
+/* Sets `index` to the index of `word` among (count) names. For another word: CPL_ERR_INPUT, with
+ * the nearest name in the sentence, or all of them. `kind` is the kind of name: "filter". */
 CPL_NODISCARD cpl_status cpl_lookup(size_t *index, const char *kind, const char *word,
                                     const char *const *names, size_t count);
 
@@ -83,9 +83,9 @@ int64_t cpl_utf8_repair(cpl_text *out, const char *bytes, size_t length);
 
 /* ---- spans ---- */
 
-/* Bytes of a text that belong to somebody else. Answers are pieces of the generated text, so nothing
- * is copied to find them. Places are counted in bytes; no bytes are special, NULs included.
- * All zero is a valid empty span. */
+/* Borrowed bytes of a text. Answers are pieces of the generated text, so nothing is copied to find
+ * them. Positions are counted in bytes; no bytes are special, NULs included. All zero is a valid
+ * empty span. */
 typedef struct cpl_span {
     const char *bytes; /* (length), not NUL-terminated; NULL only if length is 0 */
     size_t length;
@@ -102,8 +102,8 @@ cpl_span cpl_span_part(cpl_span text, size_t from, size_t end);
 bool cpl_span_equal(cpl_span a, cpl_span b);
 bool cpl_span_is_at(cpl_span text, size_t at, const char *what); /* whether `what` begins there */
 
-/* Where `what`, not empty (assert), or the byte `c` first begins at or behind `from`, which may be
- * anything, or last begins: CPL_NOWHERE if it does not. */
+/* Position of the first `what` (not empty: assert) or byte `c` at or after `from`, or of the last
+ * one; CPL_NOWHERE if there is none. `from` may have any value. */
 size_t cpl_span_find(cpl_span text, size_t from, const char *what);
 size_t cpl_span_find_last(cpl_span text, const char *what);
 size_t cpl_span_find_byte(cpl_span text, size_t from, char c);

@@ -87,7 +87,8 @@ static cpl_status read_shape(cpl_gguf_source *s, cpl_gguf_entry *e, const char *
     return CPL_OK;
 }
 
-/* Sets type and number of bytes; those of an unknown type are told by what follows the tensor. */
+/* Sets type and number of bytes; for an unknown type the number of bytes is set later, from the
+ * offset of the next tensor. */
 static cpl_status read_type(cpl_gguf *g, cpl_gguf_source *s, cpl_gguf_entry *e, size_t name_at)
 {
     const char *name = g->names.bytes + name_at;
@@ -179,7 +180,7 @@ static cpl_status bad_offset(const cpl_gguf *g, const cpl_gguf_entry *e, uint64_
 }
 
 /* Each tensor begins where the one before it ends, rounded up, and ends with the file at the latest.
- * One of an unknown type reaches to the next, wherever that begins. There are `room` bytes of data. */
+ * One of an unknown type extends to the beginning of the next. There are `room` bytes of data. */
 static cpl_status lay_out(cpl_gguf *g, uint64_t room)
 {
     uint64_t expected = 0;
@@ -253,7 +254,7 @@ void cpl_gguf_close(cpl_gguf *g)
 
 /* Codes and blocks as in the Python package `gguf` (0.19); the codes that are missing belonged to
  * types that are no longer written. */
-/* TYPE(code, name, numbers of a block, bytes of a block, what it is decoded as) */
+/* TYPE(code, name, numbers of a block, bytes of a block, format it is decoded as) */
 #define TYPES(TYPE)                                                                                \
     TYPE(0, F32, 1, 4, F32)                                                                        \
     TYPE(1, F16, 1, 2, F16)                                                                        \

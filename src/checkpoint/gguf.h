@@ -3,9 +3,9 @@
  *
  * Room:    checkpoint. Several files as one checkpoint, and the other container: stored.h.
  * Layout:  docs/formats.md, "GGUF"; versions 2 and 3, little-endian.
- * Strict:  what llama.cpp's loader refuses, and besides: a length or count that the file cannot
- *          hold, tensors that overlap or end behind the file. One thing is allowed: a type of tensor
- *          that has no name here, so that the others can be read.
+ * Strict:  what llama.cpp's loader refuses, and also: a length or count that the file cannot hold,
+ *          tensors that overlap or end after the end of the file. One thing is allowed: a tensor
+ *          type that has no name here, so that the other tensors can be read.
  * Shapes:  outermost first, as everywhere here (the file lists them the other way round).
  * Threads: after open, several threads may read one file. */
 #ifndef CPL_CHECKPOINT_GGUF_H
@@ -32,10 +32,10 @@ typedef struct cpl_gguf_entry {
                                the next tensor */
 } cpl_gguf_entry;
 
-/* An open file; to be looked at, not changed. */
+/* An open file; read-only for callers. */
 typedef struct cpl_gguf {
     char *path;
-    int descriptor;          /* for reading beside this */
+    int descriptor;          /* open for reading; owned */
     cpl_gguf_entry *entries; /* (count) in the order of the file */
     int64_t count;
     json_t
@@ -44,7 +44,7 @@ typedef struct cpl_gguf {
                          strings (vocabularies) or of arrays, strings of more than 1 MiB or that are
                          not UTF-8, and arrays beyond 2^20 elements together. A u64 beyond int64 is
                          a real, a number that is not finite null */
-    cpl_text names; /* of the tensors, and behind one of an unknown type the name of the type */
+    cpl_text names; /* of the tensors; the name of an unknown type follows the tensor's */
     uint64_t alignment, data_at; /* of the data; their position in the file */
 } cpl_gguf;
 
@@ -55,7 +55,7 @@ void cpl_gguf_close(cpl_gguf *file); /* NULL: nothing to do */
 /* Inside gguf*.c --------------------------------------------------------------------------------
  *
  * Nothing is allocated for a length or count before the file is known to be long enough to hold it,
- * and nothing for what is passed over. */
+ * and nothing for skipped values. */
 
 typedef struct cpl_gguf_type {
     const char *name;
@@ -90,12 +90,12 @@ CPL_NODISCARD cpl_status cpl_gguf_source_skip(cpl_gguf_source *source, uint64_t 
 CPL_NODISCARD cpl_status cpl_gguf_source_string(cpl_gguf_source *source, cpl_text *out,
                                                 uint64_t longest, size_t *length);
 
-/* The same for a name, which has at least one byte, is UTF-8 and holds no NUL; a NUL is appended
- * behind it. */
+/* The same for a name, which has at least one byte, is UTF-8 and holds no NUL; a NUL is
+ * appended. */
 CPL_NODISCARD cpl_status cpl_gguf_source_name(cpl_gguf_source *source, cpl_text *out,
                                               uint64_t longest);
 
-/* Sorts the names; one that is there twice is an error. */
+/* Sorts the names; one that occurs twice is an error. */
 CPL_NODISCARD cpl_status cpl_gguf_unique(const cpl_gguf_source *source, const char **names,
                                          int64_t count);
 

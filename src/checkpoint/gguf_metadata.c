@@ -1,7 +1,8 @@
 /* gguf_metadata.c - see gguf.h
  *
- * Kept is what a reader of weights may ask for: numbers, booleans, strings, short arrays of numbers.
- * Vocabularies are passed over string by string without being held. */
+ * It keeps the values that a reader of weights may need: numbers, booleans, strings, short arrays
+ *                                                        of numbers. Vocabularies are skipped
+ *                                                        string by string without being held. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@
 #include "io/json.h"
 
 enum {
-    LONGEST_KEY    = 65535,   /* bytes, as the format says */
+    LONGEST_KEY    = 65535,   /* bytes, limit of the format */
     LONGEST_STRING = 1 << 20, /* bytes of one that is kept */
     LONGEST_ARRAY  = 4096,    /* elements of one that is kept */
     ALL_ARRAYS     = 1 << 20, /* elements kept of all of them */
@@ -260,7 +261,8 @@ cpl_status cpl_gguf_source_holds(const cpl_gguf_source *s, uint64_t count, uint6
                     (unsigned long long)bytes, (unsigned long long)left(s));
 }
 
-/* Sets `bytes` to what can be had at once of the next `wanted` bytes, at least one. */
+/* Sets `bytes` to the part of the next `wanted` bytes that is available at once, at least one
+ * byte. */
 static cpl_status peek(cpl_gguf_source *s, const unsigned char **bytes, size_t *got, size_t wanted)
 {
     if (s->at < s->begins || s->at >= s->begins + s->held) {

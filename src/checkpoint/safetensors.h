@@ -4,8 +4,8 @@
  * Room:    checkpoint. Several files as one checkpoint: stored.h. Writing: safetensors_writer.h.
  * Layout:  8 bytes N, little-endian; N bytes of JSON; the data, without gaps, C order, ending with
  *          the file. Offsets count from the beginning of the data, in bytes.
- * Strict:  everything the reference implementation refuses, and besides: a tensor name or metadata
- *          key that is there twice, an entry written as an array, a NUL character in a name.
+ * Strict:  everything the reference implementation refuses, and also: a tensor name or metadata key
+ *          that occurs twice, an entry written as an array, a NUL character in a name.
  * Threads: after open, several threads may read one file. */
 #ifndef CPL_CHECKPOINT_SAFETENSORS_H
 #define CPL_CHECKPOINT_SAFETENSORS_H
@@ -19,7 +19,7 @@
 
 enum { CPL_SAFETENSORS_MAX_HEADER = 100000000 }; /* bytes; the format's own limit */
 
-/* DTYPE(name, bits of an element, format of the numbers where the dtype alone says it), in the order
+/* DTYPE(name, bits of an element, format of the numbers if the dtype alone gives it), in the order
  * in which a writer lays them out (largest alignment first); C64 is a pair of f32 */
 #define CPL_SAFETENSORS_DTYPES(DTYPE)                                                              \
     DTYPE(U64, 64, OTHER)                                                                          \
@@ -74,10 +74,10 @@ bool cpl_safetensors_has_shape(const cpl_safetensors_entry *entry, int rank, con
 /* "[2,3]" for a sentence, cut with "..." where it is too long; returns `out`. */
 const char *cpl_safetensors_shape_text(char out[128], const cpl_safetensors_entry *entry);
 
-/* An open file; to be looked at, not changed. */
+/* An open file; read-only for callers. */
 typedef struct cpl_safetensors {
     char *path;
-    int descriptor;                        /* for reading beside this */
+    int descriptor;                        /* open for reading; owned */
     uint64_t data_at;                      /* position of the data in the file */
     cpl_safetensors_entry *entries;        /* (count) in the order of their data */
     const cpl_safetensors_entry **by_name; /* (count) sorted by name */
@@ -88,9 +88,9 @@ typedef struct cpl_safetensors {
     uint64_t *dims; /* all shapes, one after the other */
 } cpl_safetensors;
 
-/* Opens and checks the whole header; touches no data. The sentence of a refusal says which rule was
- * broken and, where a known mistake looks like this (a Git LFS pointer, a PyTorch file, a web
- * page), what it is. Owned until cpl_safetensors_close. */
+/* Opens and checks the whole header; reads no data. The error names the rule that was broken and,
+ * if the file matches a known mistake (a Git LFS pointer, a PyTorch file, a web page), that
+ * mistake. Owned until cpl_safetensors_close. */
 CPL_NODISCARD cpl_status cpl_safetensors_open(cpl_safetensors **out, const char *path);
 void cpl_safetensors_close(cpl_safetensors *file); /* NULL: nothing to do */
 
@@ -109,7 +109,7 @@ CPL_NODISCARD cpl_status cpl_safetensors_read_f32(const cpl_safetensors *file,
                                                   const cpl_safetensors_entry *entry, float *out,
                                                   int64_t first, int64_t count);
 
-/* Sets `out` to the tensor's bytes [first_byte, first_byte + bytes) as they stand. */
+/* Sets `out` to the tensor's bytes [first_byte, first_byte + bytes) as stored. */
 CPL_NODISCARD cpl_status cpl_safetensors_read_raw(const cpl_safetensors *file,
                                                   const cpl_safetensors_entry *entry, void *out,
                                                   uint64_t first_byte, size_t bytes);

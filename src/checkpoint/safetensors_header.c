@@ -144,7 +144,7 @@ static int by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-/* Sorts all three tables; a name or key that is there twice is an error. */
+/* Sorts all three tables; a name or key that occurs twice is an error. */
 static cpl_status sort(cpl_safetensors *file)
 {
     size_t count = (size_t)file->count;
@@ -170,7 +170,7 @@ static cpl_status sort(cpl_safetensors *file)
 }
 
 /* Sets n_elements; the entry must fill its range exactly. The product runs in order from 1, so that
- * a 0 hides what follows it, not what stands before it. */
+ * a 0 hides an overflow after it, not one before it. */
 static cpl_status check_size(cpl_safetensors_entry *e, const char *path)
 {
     uint64_t elements = 1, bits;

@@ -20,8 +20,8 @@ typedef struct cpl_safetensors_tensor {
 } cpl_safetensors_tensor;
 
 /* Writes the tensors [count]. `format` is the value of "format" in `__metadata__` (readers of
- * Hugging Face files want "pt"); NULL: no metadata. Errors: a name that is not UTF-8, is
- * `__metadata__` or is there twice, a negative dimension, a size beyond 64 bits or not of whole
+ * Hugging Face files expect "pt"); NULL: no metadata. Errors: a name that is not UTF-8, is
+ * `__metadata__` or occurs twice, a negative dimension, a size beyond 64 bits or not of whole
  * bytes, a header above CPL_SAFETENSORS_MAX_HEADER. After a failure nothing is left on disk and an
  * old file is as it was. */
 CPL_NODISCARD cpl_status cpl_safetensors_write(const char *path,

@@ -1,16 +1,16 @@
-/* stored.h - the tensors of any checkpoint under their names, whatever files they lie in.
+/* stored.h - the tensors of any checkpoint by name, independent of the files that contain them.
  *
- * Room:    checkpoint. Knows names, shapes and number formats, nothing of models.
+ * Room:    checkpoint. Handles names, shapes and number formats; independent of models.
  * Where:   a path to a file is that file (an index if it ends in .json); of a folder the first of
  *          model.safetensors.index.json, model.safetensors, consolidated.safetensors.index.json and
  *          consolidated.safetensors; a .gguf file, with the other parts of a split one
- *          (-00001-of-00003.gguf) beside it; a folder that has no safetensors and exactly one .gguf
- *          (or one split one). Files named ...-TP-00x.safetensors hold slices: all of the folder
- *          belong to the checkpoint, with an index or without.
+ *          (-00001-of-00003.gguf) in the same folder; a folder that has no safetensors and exactly
+ *          one .gguf (or one split one). Files named ...-TP-00x.safetensors hold slices: all of the
+ *          folder belong to the checkpoint, with an index or without.
  * Index:   {"weight_map": {tensor: file}}; a file is a bare name in the index's folder and leads,
  *          also through symbolic links, to a regular file.
  * Faults:  a shard that is missing or damaged, a tensor in two files or in another than the index
- *          says: a fault of those tensors, an error where one of them is read and nowhere else.
+ *          says: a fault of those tensors, an error only if one of them is read.
  * Strict:  for training. Only safetensors files, without slices, and each of them must open.
  * Threads: after open, several threads may find and read. */
 #ifndef CPL_CHECKPOINT_STORED_H
@@ -43,10 +43,10 @@ typedef struct cpl_stored_part {
 /* One tensor; borrowed from the open checkpoint. */
 typedef struct cpl_stored {
     const char *name;
-    const char *type_name; /* as the file says: "F8_E4M3", "I32", "Q4_K" */
-    cpl_format format; /* of the numbers where type_name alone tells it; I8, U8, I32, ...: OTHER */
+    const char *type_name; /* as in the file: "F8_E4M3", "I32", "Q4_K" */
+    cpl_format format; /* of the numbers, if type_name alone gives it; I8, U8, I32, ...: OTHER */
     int rank;
-    int64_t shape[CPL_STORED_MAX_RANK]; /* outermost first; 1 behind `rank` */
+    int64_t shape[CPL_STORED_MAX_RANK]; /* outermost first; 1 from `rank` on */
     int64_t n_elements;
     uint64_t bytes;
     const char *path; /* of the file it lies in, or should lie in */
@@ -60,7 +60,7 @@ typedef struct cpl_stored {
     uint64_t offset; /* in the file, from its beginning */
 } cpl_stored;
 
-/* An open checkpoint; to be looked at, not changed. */
+/* An open checkpoint; read-only for callers. */
 typedef struct cpl_stored_files {
     char *path;   /* as the user gave it */
     char *source; /* the file or index found there; all owned */
@@ -77,10 +77,10 @@ typedef struct cpl_stored_files {
                        of a GGUF file; an empty object where there is nothing */
 } cpl_stored_files;
 
-/* Opens and checks the headers of all files, as far as they can be read. An error only where
- * nothing can be read at all (no such file, no weights in the folder, an index that is not one or
- * that names a file outside its folder, a damaged file that is the only one or of which no index
- * tells what is in it; a damaged config.json). `log` may be NULL. */
+/* Opens and checks the headers of all files, as far as they can be read. An error only if nothing
+ * can be read at all (no such file, no weights in the folder, an invalid index or one that names a
+ * file outside its folder, a damaged file that is the only one or whose content no index lists, a
+ * damaged config.json). `log` may be NULL. */
 CPL_NODISCARD cpl_status cpl_stored_open(cpl_stored_files **out, const char *path,
                                          const cpl_log *log);
 
@@ -92,7 +92,7 @@ void cpl_stored_close(cpl_stored_files *files); /* NULL: nothing to do */
 /* NULL if there is no such tensor. Of a sliced one: slice 0; the others follow it in memory. */
 const cpl_stored *cpl_stored_find(const cpl_stored_files *files, const char *name);
 
-/* Sets the tensor, NULL if neither a file nor the index knows it. One with a fault is an error. */
+/* Sets the tensor, NULL if neither a file nor the index has it. One with a fault is an error. */
 CPL_NODISCARD cpl_status cpl_stored_find_sound(const cpl_stored **out,
                                                const cpl_stored_files *files, const char *name);
 
@@ -115,12 +115,12 @@ enum { CPL_STORED_SAMPLE = 1024 };
 CPL_NODISCARD cpl_status cpl_stored_sampled_hash(uint64_t *hash, uint64_t *bytes,
                                                  const cpl_stored_files *files);
 
-/* Sets `out` to the bytes [first, first + bytes) of the tensor as they stand. A tensor with a fault
- * is an error with that sentence. */
+/* Sets `out` to the bytes [first, first + bytes) of the tensor as stored. For a tensor with a
+ * fault: an error with the fault's text. */
 CPL_NODISCARD cpl_status cpl_stored_read(const cpl_stored *tensor, void *out, uint64_t first,
                                          size_t bytes);
 
-/* Tells the system that these bytes will be wanted soon. */
+/* Advises the system that these bytes will be read soon. */
 void cpl_stored_prefetch(const cpl_stored *tensor, uint64_t first, size_t bytes);
 
 /* Inside stored*.c ------------------------------------------------------------------------------*/
@@ -130,7 +130,7 @@ void cpl_stored_prefetch(const cpl_stored *tensor, uint64_t first, size_t bytes)
 CPL_NODISCARD cpl_status cpl_stored_open_parts(cpl_stored_files *files);
 void cpl_stored_close_parts(cpl_stored_files *files);
 
-/* Sets the tensors with their faults; says the first fault and their number to `log`. */
+/* Sets the tensors with their faults; reports the first fault and their number to `log`. */
 CPL_NODISCARD cpl_status cpl_stored_collect(cpl_stored_files *files, const cpl_log *log);
 
 #endif /* CPL_CHECKPOINT_STORED_H */

@@ -1,8 +1,9 @@
 /* stored_collect.c - see stored.h: the tensors of all files as one sorted list
  *
- * The list is made of what the files hold and, where there is an index, of what it says they hold.
- * Sorted by name, the entries of one name stand together: those of files, by slice, and last that of
- * the index, which is known by having no type. Each such group becomes one tensor, or its slices. */
+ * The list has an entry for each tensor of the files and, if there is an index, one for each tensor
+ * of the index. It is sorted by name, so that the entries of one name are adjacent: those of files,
+ * by slice, then that of the index, which has no type. Each such group becomes one tensor, or its
+ * slices. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,8 +101,8 @@ static int against_name(const void *name, const void *part)
     return strcmp(name, ((const cpl_stored_part *)part)->name);
 }
 
-/* What the index says, an entry for each of its tensors. Its files are among the parts, which are
- * sorted by name as they all lie in one folder. */
+/* Adds an entry for each tensor of the index. Its files are among the parts, which are sorted by
+ * name as they all lie in one folder. */
 static void add_promises(cpl_stored_files *s)
 {
     const char *tensor;
@@ -172,7 +173,7 @@ static cpl_status judge_slices(const cpl_stored_files *s, cpl_stored *group, int
     return CPL_OK;
 }
 
-/* The `n` entries of files, and what the index says of them or NULL. */
+/* Judges the `n` entries of files, and the index's entry for them or NULL. */
 static cpl_status judge_files(const cpl_stored_files *s, cpl_stored *group, int64_t n,
                               const cpl_stored *promise)
 {
@@ -191,7 +192,7 @@ static cpl_status judge_files(const cpl_stored_files *s, cpl_stored *group, int6
     return CPL_OK;
 }
 
-/* What only the index knows. */
+/* Judges a tensor that only the index lists. */
 static cpl_status judge_promise(const cpl_stored_files *s, cpl_stored *promise)
 {
     const cpl_stored_part *part = promise->file;
@@ -228,7 +229,7 @@ static void keep(cpl_stored_files *s, int64_t *kept, cpl_stored *group, int64_t 
     }
 }
 
-/* A group with a fault is one tensor, whose fault is told when it is read. */
+/* A group with a fault becomes one tensor; its fault is reported when it is read. */
 static cpl_status judge(cpl_stored_files *s)
 {
     int64_t kept = 0, n;
@@ -244,7 +245,7 @@ static cpl_status judge(cpl_stored_files *s)
     return CPL_OK;
 }
 
-/* Of a strict reader what only the index names is no fault until it is read. */
+/* For a strict reader a tensor that only the index names is no fault until it is read. */
 static void warn(const cpl_stored_files *s, const cpl_log *log)
 {
     const char *first = NULL;

@@ -50,7 +50,7 @@ static cpl_status find_source(char **found, const char *path)
     return CPL_OK;
 }
 
-/* The folder has none of the names we look for: says what it has instead. */
+/* The error for a folder with none of the expected names: it lists what the folder has. */
 static cpl_status nothing_found(const char *folder)
 {
     cpl_strings names;
@@ -117,7 +117,7 @@ static cpl_status read_index(cpl_stored_files *s, const char *folder)
 
 /* Slices ----------------------------------------------------------------------------------------*/
 
-/* The slice that a name ...-TP-002.safetensors tells and where its "-TP-" stands; -1: none. */
+/* The slice number in a name ...-TP-002.safetensors, and the position of its "-TP-"; -1: none. */
 static int slice_of(const char *name, int *stem)
 {
     static const char mark[] = "-TP-";
@@ -154,8 +154,8 @@ done:
 
 /* GGUF ------------------------------------------------------------------------------------------*/
 
-/* Whether the name ends as that of a part does, -00001-of-00003.gguf; sets the length of what stands
- * before that. */
+/* Whether the name ends like that of a part, -00001-of-00003.gguf; sets the length of the text
+ * before that ending. */
 static bool is_split(const char *name, size_t *stem, unsigned *number, unsigned *count)
 {
     enum { ENDING = 20 }; /* characters */
@@ -219,7 +219,7 @@ static bool is_gguf(const char *path)
     return read && memcmp(start, "GGUF", sizeof start) == 0;
 }
 
-/* The parts that the name of the source tells, or this file alone. */
+/* Adds the parts that the name of the source implies, or this file alone. */
 static cpl_status add_splits(cpl_stored_files *s)
 {
     size_t stem;
@@ -237,7 +237,7 @@ static cpl_status add_splits(cpl_stored_files *s)
     return status;
 }
 
-/* The file must say of itself what its name says. */
+/* The metadata of the file must agree with its name. */
 static cpl_status check_split(const cpl_stored_files *s, int64_t i)
 {
     const json_t *metadata = s->parts[i].gguf->metadata;
@@ -337,7 +337,7 @@ cpl_status cpl_stored_open_parts(cpl_stored_files *s)
         CPL_TRY(open_part(s, part));
         n_opened += !part->fault;
         if (part->slice >= s->n_slices) s->n_slices = part->slice + 1;
-        if (part->fault && count > 1 && !s->map) /* nothing tells what would be in it */
+        if (part->fault && count > 1 && !s->map) /* its content is unknown */
             return CPL_FAIL(part->failure, "%s (file %lld of %lld of one checkpoint)", part->fault,
                             (long long)i + 1, (long long)count);
         if (s->is_gguf && !part->fault) CPL_TRY(check_split(s, i));

@@ -234,7 +234,7 @@ static cpl_status next_found(cpl_documents *d, found *f)
     return CPL_OK;
 }
 
-/* ---- what a document says ---- */
+/* ---- the content of a document ---- */
 
 static cpl_status fields_status(const cpl_documents *d)
 {

@@ -1,12 +1,13 @@
-/* documents.h - documents one after the other out of files of JSON lines (Dolma) or plain text.
+/* documents.h - reads documents in order from files of JSON lines (Dolma) or plain text.
  *
  * Room:    data. Uses io/stream (compression), pieces (lines), json_pull (fields).
- * Files:   .txt is plain text, .json and .jsonl are JSON lines, both also with .gz or .zst behind;
- *          any other name is JSON lines if the first byte that is not blank is '{', else text.
- * Text:    what comes out is well-formed UTF-8 and never empty. It may hold NULs: use the length.
- *          White space at the ends is removed as Python's str.strip does, unless told otherwise.
+ * Files:   .txt is plain text, .json and .jsonl are JSON lines, both also with .gz or .zst
+ *          appended; any other name is JSON lines if the first byte that is not blank is '{', else
+ *          text.
+ * Text:    a document is well-formed UTF-8 and never empty. It may hold NULs: use the length. White
+ *          space at the ends is removed as Python's str.strip does, unless turned off.
  * Bad:     a line that is no JSON object or has no text string, or that is too long, is counted,
- *          told (a few per file) and passed over, or ends the reading; blank lines are nothing. A
+ *          reported (a few per file) and skipped, or ends the reading; blank lines are ignored. A
  *          compressed file that is cut or damaged always ends the reading. */
 #ifndef CPL_DATA_DOCUMENTS_H
 #define CPL_DATA_DOCUMENTS_H
@@ -53,9 +54,9 @@ typedef struct cpl_document {
 
 typedef struct cpl_document_counts {
     int64_t documents, text_bytes; /* given out */
-    int64_t bad, empty;            /* passed over: unusable; without text */
+    int64_t bad, empty;            /* skipped: unusable; without text */
     int64_t repaired;              /* ill-formed sequences and lone surrogates made U+FFFD */
-    int64_t lone_surrogates;       /* met in JSON, in documents given out or passed over */
+    int64_t lone_surrogates;       /* found in JSON, in returned or skipped documents */
 } cpl_document_counts;
 
 /* Adds each member of `more`. */

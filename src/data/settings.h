@@ -1,4 +1,4 @@
-/* settings.h - the settings of this floor as structs (of the .def files) and as lists.
+/* settings.h - the settings of this room as structs (of the .def files) and as lists.
  *
  * Room:  data. */
 #ifndef CPL_DATA_SETTINGS_H
@@ -26,7 +26,7 @@ typedef struct cpl_data_settings {
 
 #undef CPL_SETTING
 
-/* Their offsets are 0: each is a struct of its own. */
+/* Their offsets are 0: each is a separate struct. */
 extern const cpl_section cpl_data_section;
 
 #endif /* CPL_DATA_SETTINGS_H */

@@ -10,7 +10,7 @@
 #include "io/json.h"
 #include "io/paths.h"
 
-/* What the shards.json of a folder says; all unknown if there is none. */
+/* The content of the shards.json of a folder; all unknown if there is none. */
 typedef struct info {
     int item_bytes; /* 0: unknown */
     int64_t eos;    /* -1: unknown */
@@ -107,8 +107,8 @@ static cpl_status number_labels(cpl_shards *s)
 
 /* ---- item type ---- */
 
-/* Do the `length` bytes from `offset` on, read as uint16, look like uint32? Then nearly every second
- * id is 0 or 1. */
+/* Sets whether the `length` bytes from `offset` on are probably uint32 although read as uint16:
+ * then nearly every second id is 0 or 1. */
 static cpl_status looks_like_uint32(bool *wide, const cpl_shard_file *file, uint64_t offset,
                                     uint64_t length)
 {
@@ -205,7 +205,7 @@ static void merge_info(cpl_shards *s, const info *known, const char *path, const
     if (s->eos < 0) s->eos = known->eos;
 }
 
-/* Opens what one path of the user stands for. */
+/* Opens the files that one path of the user names. */
 static cpl_status open_path(cpl_shards *s, const char *path, const char *label,
                             const cpl_shard_options *options, const cpl_log *log)
 {
@@ -291,7 +291,7 @@ static cpl_status warn_of_candidates(const cpl_shards *s, const cpl_log *log)
     return CPL_OK;
 }
 
-/* Settles the end-of-text id, or tells what speaks against the one given. */
+/* Determines the end-of-text id, or reports what contradicts the given one. */
 static cpl_status check_eos(cpl_shards *s, const cpl_log *log)
 {
     int64_t rows_say = -1;

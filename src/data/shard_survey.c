@@ -1,4 +1,4 @@
-/* shard_survey.c - what token files look like, in numbers and in words; see shards.h. */
+/* shard_survey.c - a survey of token files, as numbers and as text; see shards.h. */
 #include <string.h>
 
 #include "base/arena.h"

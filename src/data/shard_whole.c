@@ -9,7 +9,7 @@
 #include "io/json.h"
 #include "io/paths.h"
 
-/* One path of the user, looked at. */
+/* The files found for one path of the user. */
 typedef struct look {
     const cpl_strings *found;
     const cpl_shard *files; /* [found->count] */
@@ -111,14 +111,15 @@ static cpl_status check_entries(look *l, const json_t *files, const char *folder
     return CPL_OK;
 }
 
-/* Other programs may have a shards.json of their own. */
+/* Other programs may write a different shards.json. */
 static bool is_ours(const json_t *root)
 {
     const char *format = json_string_value(json_object_get(root, "format"));
     return format && strncmp(format, "couplet token shards", 20) == 0;
 }
 
-/* What says nothing of its files covers them all. */
+/* A shards.json of another program lists no files of ours: it counts as covering all below its
+ * folder. */
 static void mark_all(look *l, const char *folder)
 {
     for (int64_t i = 0; i < l->found->count; i++)
@@ -190,7 +191,7 @@ cpl_status cpl_shards_check_whole(const cpl_strings *found, const cpl_shard *fil
 {
     look l               = {.found = found, .files = files};
     cpl_status status    = CPL_OK;
-    const bool is_folder = cpl_path_is_folder(path); /* asked once: the answer may change */
+    const bool is_folder = cpl_path_is_folder(path); /* called once: the result may change */
     l.listed             = cpl_alloc((size_t)found->count + 1);
     if (is_folder) l.folder = cpl_text_copy(path);
     if (!l.listed || (is_folder && !l.folder)) CPL_TRY_DONE(CPL_ERR_MEMORY);

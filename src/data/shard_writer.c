@@ -47,7 +47,7 @@ static bool is_part_or_index(const char *name)
     return strncmp(name, "part-", 5) == 0 || strncmp(name, "shards", 6) == 0;
 }
 
-/* Removes one old file, or refuses to write beside it. */
+/* Removes one old file; CPL_ERR_INPUT without settings.replace. */
 static cpl_status clear_file(const cpl_shard_writer *w, const char *path)
 {
     if (!w->settings.replace)
@@ -59,8 +59,9 @@ static cpl_status clear_file(const cpl_shard_writer *w, const char *path)
     return CPL_FAIL(CPL_ERR_IO, "%s: cannot be removed: %s", path, strerror(errno));
 }
 
-/* Old parts beside new ones would be read as one data set, also those that a writer left that was
- * killed. The index goes first, so that what remains never looks complete. */
+/* Old parts in the same folder would be read as one data set with the new ones, also parts left by
+ * a killed writer. The index goes first, so that the remaining files are never taken as
+ * complete. */
 static cpl_status clear_old_parts(const cpl_shard_writer *w)
 {
     char part[64], json[64];
@@ -167,7 +168,7 @@ done:
     return status;
 }
 
-/* Without an index parts would look like a whole data set, and a second try would find them. */
+/* Parts without an index would be read as a whole data set, and would block a second try. */
 static void remove_parts(cpl_shard_writer *w, branch *b)
 {
     cpl_text path = {0};

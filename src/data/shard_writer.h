@@ -1,11 +1,11 @@
 /* shard_writer.h - encoded documents into OLMo token files with their metadata.
  *
- * Room:   data. Takes ids, whoever made them. The files of a part are listed below; shards.h
- *         reads them back.
+ * Room:   data. Takes ids from any source. The files of a part are listed below; shards.h reads
+ *         them back.
  * Files:  part-<writer>-<nnnnn>.npy and companions, in one folder or one folder a source, and
- *         shards.json, written last, with what the ids mean and what was counted.
- * Order:  documents stand in the order in which they were added; the same calls give the same
- *         bytes. A document is never divided between two files. */
+ *         shards.json, written last, with the meaning of the ids and the counts.
+ * Order:  documents are in the order in which they were added; the same calls give the same bytes.
+ *         A document is never divided between two files. */
 #ifndef CPL_DATA_SHARD_WRITER_H
 #define CPL_DATA_SHARD_WRITER_H
 
@@ -20,13 +20,13 @@
 
 /* The strings are not owned and must outlive the writer. */
 typedef struct cpl_shard_writer_settings {
-    const char *folder; /* made if it is not there */
+    const char *folder; /* created if absent */
     bool replace;       /* parts of this writer that are in it already are removed; else an error */
     bool by_source;     /* one folder a source below `folder` */
     int64_t writer, n_writers; /* 0 and 1 (or 0) for a writer that is alone */
-    int64_t max_tokens;        /* of a file; 0: 2^30. A larger document gets a file of its own */
+    int64_t max_tokens;        /* of a file; 0: 2^30. A larger document gets a separate file */
     int64_t vocab_size;        /* up to 65536: uint16, else uint32 */
-    int64_t eos;               /* put behind each document that does not end in it */
+    int64_t eos;               /* appended to each document that does not end in it */
     const char *source_root; /* NULL, or a folder: its name is left out of the paths in the rows */
     const char *tokenizer_path, *tokenizer_hash, *unicode_version; /* for shards.json; or NULL */
 } cpl_shard_writer_settings;
@@ -56,7 +56,7 @@ void cpl_shard_writer_close(cpl_shard_writer *writer);
  *
  * One token file being written, with what belongs to it:
  *     <stem>.npy          the ids, little-endian, nothing else (OLMo; no NumPy header)
- *     <stem>.csv.gz       a row a document: start,end,id,src,loc with "\r\n" behind
+ *     <stem>.csv.gz       a row a document: start,end,id,src,loc, ended by "\r\n"
  *     <stem>.sources.tsv  a line a label: index, tab, label, in order of first appearance
  *     <stem>.sources.u8   the label of each document, in the order of the rows; .u16 (little-endian)
  *                         if there are more than 256 labels
@@ -79,17 +79,17 @@ typedef struct cpl_shard_part {
 CPL_NODISCARD cpl_status cpl_shard_part_open(cpl_shard_part *part, const char *stem,
                                              int item_bytes);
 
-/* Adds a document of `n_ids` (> 0) ids below 2^(8 item_bytes), with `eos` behind it unless that is
- * -1. `src` is the path for the row. */
+/* Adds a document of `n_ids` (> 0) ids below 2^(8 item_bytes), followed by `eos` unless that is -1.
+ * `src` is the path for the row. */
 CPL_NODISCARD cpl_status cpl_shard_part_add(cpl_shard_part *part, const cpl_document *document,
                                             const char *src, const int32_t *ids, int64_t n_ids,
                                             int64_t eos);
 
 /* Gives the files their names and closes the part. On failure the part is closed too. */
 CPL_NODISCARD cpl_status cpl_shard_part_commit(cpl_shard_part *part);
-void cpl_shard_part_abort(cpl_shard_part *part); /* leaves nothing behind */
+void cpl_shard_part_abort(cpl_shard_part *part); /* leaves no file */
 
-/* Removes the files of a part that was committed, as far as they are there. */
+/* Removes the files of a committed part, as far as they exist. */
 void cpl_shard_part_remove(const char *stem);
 
 #endif /* CPL_DATA_SHARD_WRITER_H */

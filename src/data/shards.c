@@ -1,4 +1,4 @@
-/* shards.c - see shards.h; shard_open.c opens, shard_survey.c looks at the whole. */
+/* shards.c - see shards.h; shard_open.c opens, shard_survey.c surveys all files. */
 #include "data/shards.h"
 
 #include <stdlib.h>
@@ -67,7 +67,8 @@ static uint64_t widen(int32_t *ids, const unsigned char *raw, int64_t count, int
     return most;
 }
 
-/* One of `count` ids, which begin at token `first`, is not below `bound`: says which. */
+/* The error for one of `count` ids, which begin at token `first`, that is not below `bound`: it
+ * names the id. */
 static cpl_status out_of_bounds(const cpl_shard *file, const unsigned char *raw, int64_t first,
                                 int64_t count, uint64_t bound)
 {

@@ -24,7 +24,7 @@
 typedef struct cpl_shard_options {
     cpl_token_type_choice type; /* of flat files; AUTO: shards.json, the vocabulary, the content */
     int64_t eos;                /* -1: as shards.json or the metadata say */
-    int64_t vocab_size;         /* ids must be below it; 0: as shards.json says, or no bound */
+    int64_t vocab_size;         /* ids must be below it; 0: as in shards.json, or no bound */
     const char *const *labels;  /* NULL, or for each path a label for all its files, or NULL */
     const char *const *masks;   /* NULL, or a label mask for each token file, in their order: a
                                    byte a token, 1 train on it, 0 not (OLMo) */
@@ -55,7 +55,7 @@ typedef struct cpl_shard {
     int32_t *label;         /* for each of these its number in the list of all labels */
 } cpl_shard;
 
-/* Open token files; to be looked at, not changed. */
+/* Open token files; read-only for callers. */
 typedef struct cpl_shards {
     cpl_shard *file;
     int64_t n_files, n_tokens;
@@ -65,14 +65,15 @@ typedef struct cpl_shards {
     int64_t vocab_size; /* 0: unknown */
 } cpl_shards;
 
-/* Opens files and folders in the order given; a folder stands for all .npy and .bin below it,
- * sorted by bytes. Warns where the end-of-text id or the item type do not look like the data. */
+/* Opens files and folders in the order given; a folder names all .npy and .bin files below it,
+ * sorted by bytes. Warns if the end-of-text id or the item type does not match the data. */
 CPL_NODISCARD cpl_status cpl_shards_open(cpl_shards **shards, const char *const *paths,
                                          int64_t n_paths, const cpl_shard_options *options,
                                          const cpl_log *log);
 void cpl_shards_close(cpl_shards *shards); /* NULL is allowed */
 
-/* Sets `ids[0 .. count)` to the tokens of `file` from `first` on, whatever they are. */
+/* Sets `ids[0 .. count)` to the tokens of `file` from `first` on, without a check of their
+ * values. */
 CPL_NODISCARD cpl_status cpl_shard_tokens(const cpl_shard *file, int64_t first, int64_t count,
                                           uint64_t *ids);
 
@@ -102,7 +103,7 @@ CPL_NODISCARD cpl_status cpl_shards_documents(const cpl_shards *shards, int64_t 
 CPL_NODISCARD cpl_status cpl_shards_piece_labels(const cpl_shards *shards, int64_t file,
                                                  int64_t piece_tokens, int32_t *label);
 
-/* What a stretch of token files looks like. */
+/* A survey of a range of token files. */
 typedef struct cpl_shard_survey {
     int64_t looked_at;     /* tokens */
     uint64_t largest;      /* id */
@@ -118,9 +119,9 @@ typedef struct cpl_shard_survey {
 CPL_NODISCARD cpl_status cpl_shards_survey(const cpl_shards *shards, int64_t max_tokens,
                                            cpl_shard_survey *survey);
 
-/* Appends a report for people: files, items, tokens, documents and tokens of each label, candidates
+/* Appends a readable report: files, items, tokens, documents and tokens of each label, candidates
  * for the end-of-text id among the first `max_tokens` tokens, and whether the item type is likely.
- */
+ * / */
 CPL_NODISCARD cpl_status cpl_shards_describe(const cpl_shards *shards, int64_t max_tokens,
                                              cpl_text *out);
 
@@ -129,13 +130,13 @@ CPL_NODISCARD cpl_status cpl_shards_describe(const cpl_shards *shards, int64_t m
 CPL_NODISCARD cpl_status cpl_shards_fingerprint(uint64_t *hash, const cpl_shards *shards,
                                                 int64_t eos, int64_t seq_len);
 
-/* Sets the hash (XXH3) of all token ids in the order of the files, wherever these lie: the same for
- * the same text. Reads everything. */
+/* Sets the hash (XXH3) of all token ids in the order of the files, independent of their paths: the
+ * same for the same text. Reads everything. */
 CPL_NODISCARD cpl_status cpl_shards_content(uint64_t *hash, const cpl_shards *shards);
 
 /* Inside shard*.c -------------------------------------------------------------------------------*/
 
-/* Opens a regular file; `keep` says whether it stays open. */
+/* Opens a regular file; `keep`: it stays open. */
 CPL_NODISCARD cpl_status cpl_shard_file_open(cpl_shard_file *file, const char *path, bool keep);
 void cpl_shard_file_close(cpl_shard_file *file);
 
@@ -178,10 +179,11 @@ CPL_NODISCARD cpl_status cpl_shard_rows_next(cpl_shard_rows *rows, int64_t *star
 
 /* Whether the token files that were found are all that were written. shards.json, which `tokenize
  * encode` writes last, lists its files and their tokens; names with ".tmp-" are files that were not
- * finished. Other programs leave neither. `found` is what `path` (a file, a folder or a pattern) stands for, sorted by bytes: `files`, open.
- * Errors: a file has not the tokens that its shards.json says; a file below the folder `path` is
- * listed and was not found; the folder holds unfinished files that no shards.json covers. Warns of
- * files with the sidecars of `tokenize encode` that no shards.json lists. */
+ * finished. Other programs leave neither. `found` holds the files that `path` (a file, a folder or
+ * a pattern) names, sorted by bytes; `files` are the same files, open. Errors: the tokens of a file
+ * are not those that its shards.json lists; a file below the folder `path` is listed and was not
+ * found; the folder holds unfinished files that no shards.json covers. Warns about files with the
+ * sidecars of `tokenize encode` that no shards.json lists. */
 CPL_NODISCARD cpl_status cpl_shards_check_whole(const cpl_strings *found, const cpl_shard *files,
                                                 const char *path, const cpl_log *log);
 

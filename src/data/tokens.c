@@ -20,7 +20,7 @@ enum {
     BATCH_BYTES     = 4 << 20 /* of text, at which a batch counts as full */
 };
 
-/* One document of a batch with memory of its own, kept from batch to batch. */
+/* One document of a batch. It owns its memory, which is kept from batch to batch. */
 typedef struct batched {
     cpl_text text, id, source;
     const char *path; /* of the reader: a batch holds documents of one file */
@@ -76,8 +76,7 @@ static void free_batch(maker *m)
     cpl_free(m->batch);
 }
 
-/* What a document of unusual length took is given back, so that many of them in turn do not add
- * up. */
+/* Frees the memory of an unusually long document, so that many of them do not add up. */
 static void empty(batched *b)
 {
     if (b->text.capacity > BATCH_BYTES / 64) {

@@ -10,18 +10,18 @@
 #include "tokenizer/tokenizer.h"
 
 typedef struct cpl_tokens_job {
-    const char *folder;                /* where the shards go; made if it is not there */
+    const char *folder;                /* of the shards; created if absent */
     const cpl_strings *inputs;         /* files, folders, patterns */
     const cpl_data_settings *settings; /* fields, bad, strip, split, special_as_text, eos, limits */
     const cpl_tokenizer *tokenizer;
     const char *tokenizer_path; /* for shards.json */
     const char *source_root;    /* left out of the paths in the metadata; NULL: nothing */
-    bool replace;               /* token files that are there; else they are an error */
+    bool replace;               /* existing token files; else they are an error */
     bool by_source;             /* one folder a source */
     bool lone_surrogates_replaced;
     int64_t max_tokens; /* of a file; 0: 2^30 */
     int n_threads;      /* that encode; 0: one per processor. The shards do not depend on it */
-    /* Called after each input file with how many are done; NULL: nobody listens. */
+    /* Called after each input file with the number done; NULL: not called. */
     void (*progress)(void *ctx, int64_t files_done, int64_t n_files, int64_t tokens);
     void *ctx;
     const cpl_log *log;
@@ -37,9 +37,9 @@ typedef struct cpl_tokens_made {
 cpl_document_settings cpl_tokens_reading(const cpl_data_settings *settings);
 
 /* Encodes every document in the order of the files (sorted by bytes) and their lines; the same
- * inputs give the same bytes. A failure leaves nothing behind. Errors: no such files, no document in them (an empty corpus), a
- * tokenizer without an end-of-text token where data.eos is unset, CPL_ERR_STOPPED, and all of
- * documents.h. */
+ * inputs give the same bytes. A failure leaves no files. Errors: no such files, no document in them
+ * (an empty corpus), a tokenizer without an end-of-text token if data.eos is unset,
+ * CPL_ERR_STOPPED, and all of documents.h. */
 CPL_NODISCARD cpl_status cpl_tokens_make(const cpl_tokens_job *job, cpl_tokens_made *made);
 
 /* Whether `path` is token shards (a .npy or .bin file, or a folder with such files or shards.json

@@ -1,4 +1,5 @@
-/* document_loss.h - the loss of every document of a text under a model: what runs are paired by.
+/* document_loss.h - the loss of every document of a text under a model, for paired comparisons of
+ * runs.
  *
  * Room:    infer.
  * Figures: nll is the sum over a document's predictions (texts.h) of -ln p, in nats; bits per byte

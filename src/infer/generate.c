@@ -9,7 +9,8 @@ static cpl_tensor take(cpl_arena *arena, cpl_dtype dtype, int64_t rows, int64_t 
     return cpl_tensor_2d(cpl_arena_take(arena, (size_t)(rows * cols) * 4), dtype, rows, cols);
 }
 
-/* Everything but the pass, which lies behind the mark and is taken anew for each chunk. */
+/* Allocates everything but the pass, which lies after the mark and is allocated again for each
+ * chunk. */
 static void take_all(cpl_generator *g, const cpl_model_settings *config)
 {
     cpl_pass largest;
@@ -82,7 +83,7 @@ static cpl_status check_ids(const cpl_generator *g, const int32_t *ids, int64_t 
                     (long long)count, (long long)g->length, (long long)g->capacity);
 }
 
-/* One pass over at most `chunk` tokens; `last`: the logits of what follows are wanted. */
+/* One pass over at most `chunk` tokens; `last`: compute the logits of the next token. */
 static void feed_chunk(cpl_generator *g, const int32_t *ids, int64_t count, bool last)
 {
     cpl_pass pass;

@@ -1,6 +1,6 @@
-/* generate.h - text from a model, one token after the other, with its keys and values kept.
+/* generate.h - text from a model, token by token, with cached keys and values.
  *
- * Room:   infer. The prompt goes through the model in chunks of bounded size, then each new token
+ * Room:   infer. The prompt passes through the model in chunks of bounded size, then each new token
  *         alone. All memory is taken by cpl_generator_init.
  * Random: token at position p is drawn with number (seed, CPL_STREAM_SAMPLE, step p), so that the
  *         same seed and prompt give the same text, however the prompt is cut into chunks. */
@@ -16,7 +16,7 @@ typedef struct cpl_generate_settings {
     float temperature;  /* >= 0; 0: always the most likely token */
     float top_p;        /* in (0,1]; 1: all tokens */
     uint64_t seed;
-    int64_t eos;   /* the id that ends the text, not handed out; -1: none */
+    int64_t eos;   /* the id that ends the text, not passed to `hear`; -1: none */
     int64_t n_ids; /* only ids below it are drawn: the tokenizer's size; 0: the whole vocabulary */
     cpl_stop_ids also; /* other ids that end it as eos does */
 } cpl_generate_settings;
@@ -32,7 +32,7 @@ typedef struct cpl_generator {
     cpl_tensor order;    /* [capacity] I32: 0, 1, 2 ... */
     cpl_tensor selected; /* [1] I32 */
     cpl_tensor logits;   /* [1,V] */
-    size_t mark;         /* of the arena: behind it lies the pass of the moment */
+    size_t mark;         /* of the arena: after it lies the current pass */
 } cpl_generator;
 
 /* Bytes that cpl_generator_init will take, without the kernels' scratch. */
@@ -60,10 +60,10 @@ CPL_NODISCARD cpl_status cpl_generator_feed(cpl_generator *g, const int32_t *ids
 /* Hands out a new token; false: that was enough. */
 typedef bool (*cpl_generate_hear)(void *ctx, int32_t id);
 
-/* Forgets, takes in the prompt (at least one token) and hands new tokens to `hear` until there are
- * max_tokens, an id that ends it is drawn or `hear` has had enough. `n_new` (may be NULL) is set to how many were
- * handed out. CPL_ERR_INPUT where prompt and max_tokens together are more than the capacity, and
- * as cpl_generator_feed. */
+/* Clears the cache, reads the prompt (at least one token) and passes new tokens to `hear` until
+ * there are max_tokens, an end id is drawn or `hear` requests the end. `n_new` (may be NULL) is set
+ * to the number of tokens passed. CPL_ERR_INPUT if prompt and max_tokens together exceed the
+ * capacity, and as cpl_generator_feed. */
 CPL_NODISCARD cpl_status cpl_generate(cpl_generator *g, const int32_t *prompt, int64_t n_prompt,
                                       const cpl_generate_settings *settings, cpl_generate_hear hear,
                                       void *ctx, int64_t *n_new);

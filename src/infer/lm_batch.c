@@ -24,7 +24,8 @@ static cpl_lm_batch_settings settled(cpl_lm_batch_settings how)
     return how;
 }
 
-/* Everything but the pass, which lies behind the mark and is taken anew for each chunk. */
+/* Allocates everything but the pass, which lies after the mark and is allocated again for each
+ * chunk. */
 static void take_all(cpl_lm_batch *a, const cpl_model_settings *config)
 {
     cpl_pass largest;
@@ -115,7 +116,7 @@ static cpl_status score_group(void *ctx, cpl_lm_batch_group *g)
     return CPL_OK;
 }
 
-/* Sets what is fed of each request, and how many of its last tokens are looked at. */
+/* Sets what is fed of each request, and how many of its last tokens need logits. */
 static cpl_status list_requests(const cpl_lm_batch *a, cpl_sequence *fed, int64_t *needed,
                                 cpl_lm_request *requests, int64_t n)
 {
@@ -150,7 +151,7 @@ cpl_status cpl_lm_batch_score(cpl_lm_batch *a, cpl_lm_request *requests, int64_t
 
 /* ---- greedy continuations ---- */
 
-/* One that goes on. */
+/* A continuation that has not ended. */
 typedef struct live {
     int64_t sequence; /* of the cpl_lm_batch_group */
     int32_t *rows;    /* [length + max_tokens] of the cache */
@@ -167,7 +168,7 @@ typedef struct continuing {
     int32_t *rows; /* [most, window] */
 } continuing;
 
-/* Whether the new token of a live one keeps it alive. */
+/* Whether a live continuation continues after its new token. */
 static bool goes_on(const continuing *c, live *one, int64_t index)
 {
     const cpl_lm_batch_callbacks *l = c->listener;
@@ -176,7 +177,7 @@ static bool goes_on(const continuing *c, live *one, int64_t index)
     return l->on_token(l->ctx, index, one->next) && one->n_new < c->max_tokens;
 }
 
-/* Those that do not go on leave. */
+/* Removes continuations that have ended. */
 static cpl_status drop_done(continuing *c, const cpl_lm_batch_group *g)
 {
     int64_t kept = 0;
@@ -211,7 +212,7 @@ static cpl_status read_prompts(continuing *c, cpl_lm_batch_group *g)
     return CPL_OK;
 }
 
-/* One token of every live one, into rows first_row ...; and the next. */
+/* Feeds one token of every live continuation, into rows first_row ..., and picks the next. */
 static cpl_status step(continuing *c, cpl_lm_batch_group *g, int64_t first_row)
 {
     cpl_lm_batch *a = g->a;

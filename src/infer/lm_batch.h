@@ -1,11 +1,11 @@
-/* lm_batch.h - log-probabilities and greedy continuations of many token sequences; what several of
- * them begin with is computed once.
+/* lm_batch.h - log-probabilities and greedy continuations of many token sequences; a shared prefix
+ * is computed once.
  *
- * Room:    infer. Knows tokens and a model, neither texts nor tasks.
+ * Room:    infer. Handles tokens and a model, neither texts nor tasks.
  * Method:  sequences are taken in lexicographic order, as many at once as the cache has rows for,
- *          as a tree in which a common beginning stands once. Its tokens pass through the model in
+ *          as a tree in which a common prefix is stored once. Its tokens pass through the model in
  *          the tree's order, `chunk` at a time, each seeing the rows on the way to its root; no
- *          padding. What the next group has in common with this one stays in the cache.
+ *          padding. The prefix that the next group shares with this one stays in the cache.
  * Same:    a result does not depend on the other requests, but for rounding. */
 #ifndef CPL_INFER_LM_BATCH_H
 #define CPL_INFER_LM_BATCH_H
@@ -26,10 +26,10 @@ typedef struct cpl_lm_batch {
     cpl_arena arena;
     cpl_cache cache;
     cpl_tensor ids, position; /* [chunk] I32 */
-    cpl_tensor requests;      /* [chunk] I32: tokens of the pass whose logits are wanted */
+    cpl_tensor requests;      /* [chunk] I32: tokens of the pass whose logits are requested */
     cpl_tensor pick_row, pick_id, pick; /* [PICKS] I32, the last F32 */
     cpl_tensor logits;                  /* [PICKS,V] */
-    size_t mark;                        /* of the arena: behind it lies the pass */
+    size_t mark;                        /* of the arena: after it lies the pass */
     cpl_segment *segment;               /* [chunk] */
     int32_t *key_row;                   /* grows */
     int64_t key_rows, key_room;
@@ -56,12 +56,12 @@ typedef struct cpl_lm_request {
 /* Hears that sequence `index` is done. A failure it returns ends the asking. */
 typedef cpl_status (*cpl_lm_batch_done)(void *ctx, int64_t index);
 
-/* Scores all of them, in an order of its own. CPL_ERR_INPUT: an id outside the vocabulary, a length
+/* Scores all of them, in an internal order. CPL_ERR_INPUT: an id outside the vocabulary, a length
  * outside of the bounds, weights that are not finite. `done` may be NULL. */
 CPL_NODISCARD cpl_status cpl_lm_batch_score(cpl_lm_batch *asker, cpl_lm_request *requests,
                                             int64_t n, cpl_lm_batch_done done, void *ctx);
 
-/* Ids that end what a model writes, besides the end-of-text id. Borrowed; all zero: none. */
+/* Ids that end a continuation, in addition to the end-of-text id. Borrowed; all zero: none. */
 typedef struct cpl_stop_ids {
     const int64_t *at; /* (count) */
     int64_t count;
@@ -75,7 +75,7 @@ static inline bool cpl_stop_ids_hold(const cpl_stop_ids *ends, int64_t id)
 }
 
 typedef struct cpl_lm_batch_callbacks {
-    int64_t eos;   /* the id that ends a continuation and is not handed out; -1: none */
+    int64_t eos;   /* the id that ends a continuation and is not returned; -1: none */
     int64_t n_ids; /* only ids below it are chosen: the tokenizer's size; 0: the whole vocabulary */
     bool (*on_token)(void *ctx, int64_t index, int32_t id); /* false: enough of this one */
     cpl_lm_batch_done done;                                 /* may be NULL */
@@ -83,9 +83,9 @@ typedef struct cpl_lm_batch_callbacks {
     cpl_stop_ids extra_stop_ids; /* other ids that end one as eos does */
 } cpl_lm_batch_callbacks;
 
-/* Goes on greedily behind every prompt (1 <= length, length + max_tokens <= window): the most
- * likely token, the lowest id on ties, until an id that ends it, max_tokens, or `hear` has had enough. Failures as
- * cpl_lm_batch_score. */
+/* Continues every prompt greedily (1 <= length, length + max_tokens <= window): the most likely
+ * token, the lowest id on ties, until an end id, max_tokens, or `hear` requests the end. Failures
+ * as cpl_lm_batch_score. */
 CPL_NODISCARD cpl_status cpl_lm_batch_continue(cpl_lm_batch *asker, const cpl_sequence *prompts,
                                                int64_t n, int64_t max_tokens,
                                                const cpl_lm_batch_callbacks *listener);

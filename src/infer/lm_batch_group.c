@@ -23,7 +23,7 @@ cpl_status cpl_lm_batch_more_keys(cpl_lm_batch *a, int64_t count, int32_t **at)
 }
 
 /* `count` tokens, in a->ids and a->position, go into rows first_row ... of the cache; the logits of
- * n_picked of them, in a->requests, are wanted. */
+ * n_picked of them, in a->requests, are computed. */
 static void pass_tokens(cpl_lm_batch *a, cpl_pass *pass, int64_t count, int64_t n_segments,
                         int64_t first_row, int64_t n_picked)
 {
@@ -66,7 +66,7 @@ void cpl_lm_batch_rows(const cpl_lm_batch_group *g, const cpl_node *node, int64_
     }
 }
 
-/* Puts tokens `from` ... `to - 1` of the tree, all of one node, behind `count` others. */
+/* Puts tokens `from` ... `to - 1` of the tree, all of one node, after `count` others. */
 static cpl_status put_tokens(cpl_lm_batch_group *g, const cpl_node *node, int64_t from, int64_t to,
                              int64_t count, cpl_segment *segment)
 {
@@ -88,8 +88,8 @@ static cpl_status not_finite(void)
     return CPL_FAIL(CPL_ERR_INPUT, "a log-probability is not finite: the weights are bad");
 }
 
-/* Answers picks first ... last - 1, at most CPL_LM_BATCH_PICKS, the first of which is behind row
- * first_row of the pass's final. */
+/* Answers picks first ... last - 1, at most CPL_LM_BATCH_PICKS. The logits of the first come
+ * from row first_row of the pass's final. */
 static cpl_status answer_some(cpl_lm_batch_group *g, const cpl_pass *pass, int64_t first,
                               int64_t last, int64_t first_row)
 {
@@ -227,8 +227,8 @@ static int64_t group_end(const cpl_lm_batch_plan *p, const int64_t *order, int64
     return at;
 }
 
-/* How many tokens of the common beginning of a group, order [n], are in the cache, the needed ones
- * of each being fed in any case; and the first row behind them. */
+/* How many tokens of the common prefix of a group, order [n], are in the cache, not counting
+ * those that each sequence must feed in any case; and the first row after them. */
 static int64_t shared_tokens(const cpl_lm_batch_plan *p, const int64_t *order, int64_t n,
                              int64_t *first_row)
 {

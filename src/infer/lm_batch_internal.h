@@ -1,7 +1,7 @@
 /* lm_batch_internal.h - groups of sequences that pass through the model together.
  *
- * Room:  infer. lm_batch.c says what is wanted of sequences; lm_batch_group.c cuts them into groups
- *        and takes one after the other through the model. */
+ * Room:  infer. lm_batch.c states the requests for each sequence; lm_batch_group.c divides the
+ *        sequences into groups and runs the groups through the model in order. */
 #ifndef CPL_INFER_LM_BATCH_INTERNAL_H
 #define CPL_INFER_LM_BATCH_INTERNAL_H
 
@@ -36,9 +36,9 @@ typedef struct cpl_lm_batch_group {
 typedef struct cpl_lm_batch_plan {
     cpl_lm_batch *a;
     const cpl_sequence *fed; /* [n] */
-    const int64_t *needed;   /* [n] so many last tokens are looked at; NULL: one */
+    const int64_t *needed;   /* [n] number of last tokens that need logits; NULL: one */
     int64_t n;
-    int64_t extra; /* rows that each needs besides */
+    int64_t extra; /* additional rows that each needs */
     int64_t most;  /* sequences of a group; 0: any number */
     int64_t n_ids; /* see cpl_lm_batch_group */
     cpl_status (*work)(void *ctx, cpl_lm_batch_group *group);
@@ -52,8 +52,9 @@ CPL_NODISCARD cpl_status cpl_lm_batch_groups(const cpl_lm_batch_plan *p);
 /* Takes room for `count` picks. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_lm_batch_take_picks(cpl_lm_batch_group *g, int64_t count);
 
-/* All tokens of the tree through the model, and all picks answered; they are then in the order of
- * sequences, then tokens. The path of the last sequence is what the next group may go on from. */
+/* Passes all tokens of the tree through the model and answers all picks, which are then in the
+ * order of sequences, then tokens. The next group may continue from the path of the last
+ * sequence. */
 CPL_NODISCARD cpl_status cpl_lm_batch_run(cpl_lm_batch_group *g);
 
 /* The tree's number of token `at` of a sequence's tail. */
@@ -64,7 +65,7 @@ int64_t cpl_lm_batch_token(const cpl_lm_batch_group *g, int64_t sequence, int64_
 void cpl_lm_batch_rows(const cpl_lm_batch_group *g, const cpl_node *node, int64_t end,
                        int32_t *rows);
 
-/* Sets *at to room for `count` more rows of keys behind those there are. CPL_ERR_MEMORY. */
+/* Sets *at to room for `count` more rows of keys after the existing ones. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_lm_batch_more_keys(cpl_lm_batch *a, int64_t count, int32_t **at);
 
 /* Tokens from ... to - 1, which lie ready in a->ids and a->position, with a->segment and a->key_row,

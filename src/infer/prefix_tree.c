@@ -40,16 +40,16 @@ typedef struct branch {
     int64_t first, last, begin, parent;
 } branch;
 
-/* Branches that wait, the last one first, so that all below a node stands behind it. */
+/* Pending branches, last in first out, so that all descendants of a node come directly after it. */
 typedef struct builder {
     const cpl_sequence *sequences;
     int64_t *order;
-    branch *waiting; /* [2n]: every branch but the first has another beside it or a leaf above it */
+    branch *waiting; /* [2n]: every branch but the first has a sibling or a leaf above it */
     int64_t count;
     cpl_prefix_tree *tree;
 } builder;
 
-/* A branch for each of the tokens that stand at `begin` in order[first ... last - 1]. */
+/* Adds a branch for each of the different tokens at `begin` in order[first ... last - 1]. */
 static void put(builder *b, int64_t first, int64_t last, int64_t begin, int64_t parent)
 {
     const cpl_sequence *s = b->sequences;
@@ -61,7 +61,7 @@ static void put(builder *b, int64_t first, int64_t last, int64_t begin, int64_t 
     }
 }
 
-/* Its node, the leaves that end there, and branches for the sequences that go on. */
+/* Adds its node, the leaves that end there, and branches for the sequences that continue. */
 static void grow(builder *b, branch at)
 {
     cpl_prefix_tree *tree = b->tree;

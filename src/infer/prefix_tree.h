@@ -1,8 +1,8 @@
-/* prefix_tree.h - token sequences as a tree in which a common beginning stands once.
+/* prefix_tree.h - token sequences as a tree in which a common prefix is stored once.
  *
- * Room:   infer. Knows nothing of models.
- * Names:  a *node* is a run of tokens; the sequence that a node ends is what stands on the way to it
- *         from a root. */
+ * Room:   infer. Independent of models.
+ * Names:  a *node* is a run of tokens; the sequence that a node ends is the concatenation of the
+ *         runs on the path from a root to it. */
 #ifndef CPL_INFER_PREFIX_TREE_H
 #define CPL_INFER_PREFIX_TREE_H
 
@@ -20,7 +20,7 @@ typedef struct cpl_node {
     int64_t sequence; /* one of those that pass through it */
     int64_t begin;    /* its tokens are those of the sequence, begin ... end - 1 */
     int64_t end;
-    int64_t before; /* tokens of the nodes that stand before it in the tree */
+    int64_t before; /* tokens of the nodes before it in the tree */
 } cpl_node;
 
 typedef struct cpl_prefix_tree {
@@ -33,8 +33,8 @@ typedef struct cpl_prefix_tree {
 /* Tokens that a and b have in common at their beginnings. */
 int64_t cpl_common_prefix(cpl_sequence a, cpl_sequence b);
 
-/* Sets order [n] to the numbers of the sequences in lexicographic order, a beginning before what
- * goes on; equal ones in the order of their numbers. */
+/* Sets order [n] to the numbers of the sequences in lexicographic order, a prefix before its
+ * extensions; equal ones in the order of their numbers. */
 void cpl_sequence_sort(int64_t *order, const cpl_sequence *sequences, int64_t n);
 
 /* The tree of n >= 1 sequences. CPL_ERR_MEMORY. */

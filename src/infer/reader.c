@@ -135,7 +135,8 @@ static void hear_layer(void *ctx, int64_t layer, const cpl_moe_kept *kept)
         w->heard = w->callbacks->layer(w->callbacks->ctx, &w->batch, layer, kept);
 }
 
-/* Windows from `at` that make one batch: as many as fit beside the first, which is the longest. */
+/* Windows from `at` that make one batch: as many as fit together with the first, which is the
+ * longest. */
 static int64_t count_rows(const work *w, int64_t at)
 {
     int64_t rows = rows_of(w->reader, w->windows[at].length), left = w->n_windows - at;

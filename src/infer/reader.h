@@ -1,10 +1,10 @@
 /* reader.h - a model with its tokenizer that reads texts, window by window, several at once.
  *
- * Room:    infer. Changes no weight. Whoever counts something hears every layer of every batch, and
- *          the losses behind it.
+ * Room:    infer. Changes no weight. A counter's callbacks get every layer of every batch, then its
+ *          losses.
  * Model:   anything cpl_hf_open opens.
- * Same:    what is heard of a prediction does not depend on what else is in its batch, but for
- *          rounding: sequences do not see each other, and padding stands behind. */
+ * Same:    the results of a prediction do not depend on the rest of its batch, but for rounding:
+ *          sequences do not see each other, and padding is at the end. */
 #ifndef CPL_INFER_READER_H
 #define CPL_INFER_READER_H
 
@@ -15,7 +15,7 @@
 typedef struct cpl_reader_options {
     const char *tokenizer; /* a path; NULL: the tokenizer.json of the model's folder */
     int64_t window;        /* predictions of a window; 0: 1024, or the model's context if shorter */
-    int64_t stride;        /* new predictions of a window behind the first (texts.h); 0: all */
+    int64_t stride;        /* new predictions of a window after the first (texts.h); 0: all */
     int64_t batch_tokens;  /* at once, a whole window at least; 0: 4096 */
     cpl_dtype compute;     /* CPL_F32 is 0 */
     int n_threads;         /* 0: one per processor */
@@ -32,13 +32,14 @@ typedef struct cpl_reader {
     int64_t step; /* of a checkpoint's folder step-NNNNNN; -1: another name */
 } cpl_reader;
 
-/* Configuration and tokenizer, no weights yet. CPL_ERR_INPUT: no tokenizer, one with ids beyond the
- * model's vocabulary, an end-of-text id beyond it, a window longer than the context, a stride longer than that. On failure it is closed. */
+/* Reads configuration and tokenizer, no weights yet. CPL_ERR_INPUT: no tokenizer, one with ids
+ * beyond the model's vocabulary, an end-of-text id beyond it, a window longer than the context, a
+ * stride longer than the window. On failure it is closed. */
 CPL_NODISCARD cpl_status cpl_reader_open(cpl_reader *reader, const char *model_dir,
                                          const cpl_reader_options *options, const cpl_log *log);
 
-/* The weights; nothing where they are there. CPL_ERR_MEMORY also where they are predicted not to
- * fit. cpl_reader_read calls it. */
+/* Loads the weights; does nothing if they are loaded. CPL_ERR_MEMORY also if they are predicted not
+ * to fit. cpl_reader_read calls it. */
 CPL_NODISCARD cpl_status cpl_reader_load(cpl_reader *reader);
 void cpl_reader_unload(cpl_reader *reader); /* gives them back; it can be loaded again */
 void cpl_reader_close(cpl_reader *reader);  /* all zero: nothing to do */
@@ -49,7 +50,7 @@ int64_t cpl_reader_step(const char *folder);
 /* One batch of windows. Position r * length + k is prediction k of row r. */
 typedef struct cpl_reader_batch {
     int64_t rows, length;
-    const int32_t *ids, *target; /* target -1 behind the end of a shorter window, and where an
+    const int32_t *ids, *target; /* target -1 after the end of a shorter window, and if an
                                     earlier window has predicted it */
     const int64_t *place;        /* of the prediction in the texts; -1 there */
     const int64_t *document;     /* (rows) */

@@ -164,13 +164,13 @@ static void share_evenly(int64_t *allowed, const tally *tallies, int64_t n, int6
     }
     for (int64_t s = 0; s < n; s++) {
         if (allowed[s] >= 0) continue;
-        allowed[s] = left / open; /* what does not divide goes to the later ones */
+        allowed[s] = left / open; /* the remainder goes to the later ones */
         left -= allowed[s];
         open--;
     }
 }
 
-/* Cuts the last document of each source that fits in part, and drops those behind it. */
+/* Cuts the last document of each source that fits in part, and drops those after it. */
 static cpl_status cut(work *w)
 {
     cpl_texts *t     = w->texts;

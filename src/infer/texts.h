@@ -1,13 +1,14 @@
 /* texts.h - documents of files as token ids, and the windows in which a model reads them.
  *
- * Room:    infer. Stands on io's documents (the same forms as data.train) and tokenizer.
- * Names:   a *prediction* is one token that a model is asked for. The first token of a document is
- *          predicted from <eos>, as in training, where documents are joined by it; without an <eos>
- *          the first token is only read. The <eos> behind a document is not predicted. A *window* is
- *          a run of predictions of one document that is read at once. Windows do not overlap, so
- *          that the first of one sees one token alone, or they go on by a *stride* that is shorter:
- *          what a window repeats of the one before is read and not predicted again.
- * Place:   every prediction has a number of its own, in the order of the documents. */
+ * Room:    infer. Uses the documents of room data (the same forms as data.train) and tokenizer.
+ * Names:   a *prediction* is one token whose log-probability is requested. The first token of a
+ *          document is predicted from <eos>, as in training, where documents are joined by it;
+ *          without an <eos> the first token is only read. The <eos> after a document is not
+ *          predicted. A *window* is a run of predictions of one document that is read at once.
+ *          Windows do not overlap, so that the first prediction of one sees one token alone, or
+ *          each starts a shorter *stride* after the one before: repeated tokens are read and not
+ *          predicted again.
+ * Place:   every prediction has a unique number, in the order of the documents. */
 #ifndef CPL_INFER_TEXTS_H
 #define CPL_INFER_TEXTS_H
 
@@ -17,15 +18,15 @@
 typedef struct cpl_texts_options {
     cpl_document_settings reading;
     bool special_as_text; /* a literal <|endoftext|> in a document is plain text */
-    bool by_file; /* a document that names no source is of its file where that is an input itself,
-                     called as it is there; otherwise of the folder, as without this */
+    bool by_file; /* the source of a document that names none is its file, under the name given, if
+                     that file is an input itself; otherwise the folder, as without this */
     int64_t eos;  /* -1: none */
     int64_t max_documents; /* of each source, the first ones; 0: all */
     int64_t max_tokens;    /* predictions in all, shared evenly by the sources as far as they have
                               them; the last document of a source may be cut; 0: all */
 } cpl_texts_options;
 
-/* io's defaults, everything, no <eos>. */
+/* The defaults of data/documents.h, all documents, no <eos>. */
 cpl_texts_options cpl_texts_defaults(void);
 
 typedef struct cpl_texts_document {
@@ -64,9 +65,9 @@ typedef struct cpl_window {
 } cpl_window;
 
 /* Sets windows of at most `length` predictions, longest first, equal ones in the order of the text;
- * owned by the caller (cpl_free). With a `stride` (1 <= stride <= length) below the length all windows
- * of a document behind its first have `length` predictions and make `stride` new ones; the last one
- * what is left. CPL_ERR_MEMORY. */
+ * owned by the caller (cpl_free). With a `stride` (1 <= stride <= length) below the length all
+ * windows of a document after its first have `length` predictions and make `stride` new ones; the
+ * last one the rest. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_texts_windows(cpl_window **windows, int64_t *count,
                                            const cpl_texts *texts, int64_t length, int64_t stride);
 

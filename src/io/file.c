@@ -31,7 +31,7 @@ static cpl_status cannot_read(const char *path)
     return CPL_FAIL(CPL_ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
 }
 
-/* Without O_NONBLOCK to open a pipe is to wait for somebody who writes into it. */
+/* Without O_NONBLOCK, open of a pipe blocks until it has a writer. */
 static cpl_status open_any(int *descriptor, struct stat *info, const char *path)
 {
     *descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -76,7 +76,7 @@ cpl_status cpl_file_read_next(int descriptor, void *out, size_t bytes, size_t *g
     enum { LOOK_MS = 100 };
     struct pollfd wait = {.fd = descriptor, .events = POLLIN};
     *got               = 0;
-    for (;;) { /* before anybody writes into a pipe, to read from it would look like its end */
+    for (;;) { /* a read from a pipe without a writer yet would return end of file */
         CPL_TRY(cpl_stop_check());
         int ready = poll(&wait, 1, LOOK_MS);
         if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
@@ -222,8 +222,8 @@ static char *temporary_name(const char *path)
     return NULL;
 }
 
-/* A new file under a name nobody has: leavings of a killed process with our number are passed by.
- * Not mkstemp, which would give the finished file permissions that others cannot read with. */
+/* A new file with an unused name: files left by a killed process with our number are skipped. Not
+ * mkstemp: the finished file would not be readable for others. */
 static cpl_status create(cpl_writer *w)
 {
     enum { TRIES = 100 };
@@ -253,7 +253,8 @@ static void release(cpl_writer *w)
     memset(w, 0, sizeof *w);
 }
 
-/* Taking the name of a device or a pipe would remove it: /dev/null, for one who may. */
+/* A rename to the name of a device or a pipe would remove it: /dev/null, with enough
+ * permissions. */
 static cpl_status refuse_special(const char *path)
 {
     struct stat what;

@@ -1,7 +1,7 @@
 /* file.h - whole files in and out: reading, hashing, writing so that a crash or a full
  * disk never leaves half a file, and the names of folders.
  *
- * Room:   io. Every sentence names the file and says what the system said.
+ * Room:   io. Every error names the file and gives the system's error.
  * Names:  `path` as the system understands it; symbolic links are followed.
  * Hash:   XXH3, 64 bits, seed 0, over the bytes of the file. */
 #ifndef CPL_IO_FILE_H
@@ -17,9 +17,9 @@
 /* Reading ---------------------------------------------------------------------------------------*/
 
 /* Two rules. A name that is looked up in a folder (config.json, a shard, ...) must be a regular file
- * or a link to one: a folder, pipe, socket or device is an error at once, as nobody chose it. A file
- * that the user named (_given) may also be a pipe, a terminal or a device: it is waited for until
- * cpl_stop_check fails. Whatever it is, the caller says how long it may be. */
+ * or a link to one: a folder, pipe, socket or device is an error at once, as the user did not
+ * choose it. A file that the user named (_given) may also be a pipe, a terminal or a device: it is
+ * waited for until cpl_stop_check fails. In both cases the caller gives the largest length. */
 
 /* Sets `out` (initialised, its old content is dropped) to the whole content of a file of a folder.
  * More than `max_bytes` is an error, reported before or while reading, never after. */
@@ -52,15 +52,16 @@ CPL_NODISCARD cpl_status cpl_file_hash(uint64_t *hash, const char *path);
 /* Whether these first bytes of a file are a Git LFS pointer, put where the real file should be. */
 bool cpl_file_is_lfs_pointer(const void *bytes, size_t length);
 
-/* For a file that is not what it should be, by its first bytes: "; it looks like a web page, ..."; ""
- * if it looks like nothing known. */
+/* A hint for a file of the wrong kind, from its first bytes: "; it looks like a web page, ..."; ""
+ * if they match no known kind. */
 const char *cpl_file_hint(const void *bytes, size_t length);
 
 /* Writing ---------------------------------------------------------------------------------------*/
 
-/* A file being written beside `path` under a temporary name (path, ".tmp-", process, number). It
- * takes its name at commit, so that `path` is at any moment the old file or the whole new one. All
- * zero is a closed writer, and abort of a closed writer does nothing. Not for two threads. */
+/* A file being written in the folder of `path` with a temporary name (path, ".tmp-", process,
+ * number). It takes its name at commit, so that `path` is at any moment the old file or the whole
+ * new one. All zero is a closed writer, and abort of a closed writer does nothing. Not for two
+ * threads. */
 typedef struct cpl_writer {
     char *path, *temporary; /* owned */
     unsigned char *buffer;  /* owned; CPL_WRITER_BUFFER bytes, `buffered` of them waiting */
@@ -72,13 +73,13 @@ typedef struct cpl_writer {
 
 enum { CPL_WRITER_BUFFER = 1 << 18 };
 
-/* CPL_ERR_IO where `path` is there and is not a regular file, among other things. */
+/* CPL_ERR_IO if `path` exists and is not a regular file, among other reasons. */
 CPL_NODISCARD cpl_status cpl_writer_open(cpl_writer *writer, const char *path);
 
-/* Adds bytes. A failure is remembered, all later bytes are dropped, and commit tells it. */
+/* Adds bytes. A failure is remembered, all later bytes are dropped, and commit returns it. */
 void cpl_writer_put(cpl_writer *writer, const void *bytes, size_t length);
 
-/* The remembered failure as a sentence, for those who would rather stop early. */
+/* The remembered failure, for callers that stop early. */
 CPL_NODISCARD cpl_status cpl_writer_status(const cpl_writer *writer);
 
 /* Flushes, syncs the file, renames, syncs the folder, closes. On failure the temporary file is
@@ -92,21 +93,21 @@ CPL_NODISCARD cpl_status cpl_file_write_atomic(const char *path, const void *byt
 /* Names and folders -----------------------------------------------------------------------------*/
 
 bool cpl_path_is_folder(const char *path);
-/* Also true for a link that leads nowhere, and where the disk fails: to open it then tells why. */
+/* Also true for a dangling link and if the disk fails: opening the path then gives the error. */
 bool cpl_path_exists(const char *path);
 
 bool cpl_path_ends_in(const char *path, const char *ending);
 
 /* Both from cpl_alloc, NULL if there is no memory. */
 char *cpl_path_join(const char *folder, const char *name);
-char *cpl_path_folder(const char *path); /* what stands before the last '/'; "." if there is none */
+char *cpl_path_folder(const char *path); /* the part before the last '/'; "." if there is none */
 
-/* Makes the folder and those above it, as far as they are not there. */
+/* Makes the folder and its parents, as far as they do not exist. */
 CPL_NODISCARD cpl_status cpl_folder_make(const char *folder);
 
-/* How many bytes of the beginning of `folder` name folders that are there, so that later
- * cpl_folder_unmake can remove what cpl_folder_make makes behind them: the folder and those above it,
- * as far as they are empty then. */
+/* Length in bytes of the beginning of `folder` that names existing folders. With it,
+ * cpl_folder_unmake can later remove what cpl_folder_make creates after that beginning: the folder
+ * and its parents, as far as they are empty then. */
 size_t cpl_path_there(const char *folder);
 void cpl_folder_unmake(const char *folder, size_t there);
 
@@ -127,11 +128,12 @@ CPL_NODISCARD cpl_status cpl_folder_sync(const char *folder);
  * cpl_paths_free. */
 CPL_NODISCARD cpl_status cpl_folder_list(cpl_strings *names, const char *folder);
 
-/* CPL_ERR_INPUT where `target`, a file or folder to be written that need not be there yet, is the
- * folder of the checkpoint, lies below it, or is its file; links are followed. A checkpoint given as
- * one file has a folder of its own where a config.json, params.json or an index stands beside it, or
- * beside the file it leads to; else only the file itself is kept. A target that is there and has the
- * ending of weights is refused too. A checkpoint that is not there keeps nothing. */
+/* CPL_ERR_INPUT if `target` is the folder of the checkpoint, lies below it, or is its file.
+ * `target` is a file or folder to be written and need not exist yet. Links are followed. For a
+ * checkpoint given as one file, the whole folder is protected if it contains a config.json,
+ * params.json or an index, and so is the folder of the file that a link leads to; else only the
+ * file itself is protected. An existing target with the extension of weights is refused too. A
+ * checkpoint that does not exist protects nothing. */
 CPL_NODISCARD cpl_status cpl_path_guard_check(const char *target, const char *checkpoint);
 
 #endif /* CPL_IO_FILE_H */

@@ -29,7 +29,7 @@ bool cpl_path_exists(const char *path)
     return lstat(path, &info) == 0 || errno == EIO || errno == ENOMEM;
 }
 
-/* Whether the open file still has this name: who held the lock may have removed it. */
+/* Whether the open file still has this name: the holder of the lock may have removed it. */
 static bool is_named(int file, const char *path)
 {
     struct stat mine, there;
@@ -37,7 +37,7 @@ static bool is_named(int file, const char *path)
            mine.st_dev == there.st_dev;
 }
 
-/* One try; leaves *held at -1 where somebody else has the lock. */
+/* One try; leaves *held at -1 if another process has the lock. */
 static cpl_status try_lock(int *held, const char *path)
 {
     int file = open(path, O_CREAT | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0666), failed;
@@ -218,8 +218,8 @@ static void append_component(cpl_text *path, const char *name, size_t length)
     cpl_text_append(path, name, length);
 }
 
-/* Sets `out` to where `path` will lie: its longest part that is there as the system resolves it,
- * then the components behind it as they are written. */
+/* Sets `out` to the resolved location of `path`: its longest existing beginning as the system
+ * resolves it, then the remaining components as they are written. */
 static cpl_status resolve(cpl_text *out, const char *path)
 {
     cpl_status status = CPL_OK;
@@ -253,7 +253,7 @@ static bool is_at_or_below(const cpl_text *path, const cpl_text *folder)
            (path->length == folder->length || path->bytes[folder->length] == '/');
 }
 
-/* Whether a single file lies in a folder that is a checkpoint's own: known by what stands beside it. */
+/* Whether the folder of a single file is a checkpoint's, judged by the other files in it. */
 static cpl_status has_own_folder(bool *has, const char *folder)
 {
     static const char *const signs[] = {"config.json", "params.json",

@@ -11,8 +11,8 @@
 #include "io/file.h"
 #include "io/json_pull.h"
 
-/* Whether jansson failed for want of memory: often it does not say so, but calls sound text
- * unsound or says nothing. A lone surrogate is the one thing that only jansson minds. */
+/* Whether jansson failed for lack of memory. Often it does not report that: it reports valid text
+ * as invalid or gives no error. A lone surrogate is the only thing that jansson alone refuses. */
 static bool ran_out(const json_error_t *error, const char *bytes, size_t length)
 {
     if (!error->text[0]) return true;
@@ -236,9 +236,9 @@ json_t *cpl_json_words(const char *bytes)
     return value;
 }
 
-/* jansson 2.14 does not live through a failed allocation while it parses: it aborts, or writes into
- * memory that it has given back. So what malloc refuses is taken from here, a block after another
- * and never again, until that too is spent. */
+/* jansson 2.14 does not survive a failed allocation while it parses: it aborts, or writes into
+ * memory that it has freed. So if malloc fails, the block is taken from here. Blocks are never
+ * reused; this lasts until the reserve is spent. */
 static struct {
     _Alignas(max_align_t) unsigned char bytes[CPL_JSON_RESERVE];
     atomic_size_t used;

@@ -1,10 +1,10 @@
 /* json.h - JSON files on top of jansson: loading with sentences that name file, line and column,
  * members of the right kind and within bounds, atomic writing.
  *
- * Room:   io. What is read here is configurations, indices and tokenizers; the headers of
- *         safetensors files have a stricter reader of their own (json_pull.h).
- * Names:  `where` is what a sentence begins with, usually the path of the file the object is from.
- * Note:   jansson bounds nesting at 2048 and, like us, refuses a key that is there twice. */
+ * Room:   io. It reads configurations, indices and tokenizers; the headers of safetensors files
+ *         have a separate, stricter reader (json_pull.h).
+ * Names:  `where` is the beginning of an error, usually the path of the file the object is from.
+ * Note:   jansson bounds nesting at 2048 and, like us, refuses a key that occurs twice. */
 #ifndef CPL_IO_JSON_H
 #define CPL_IO_JSON_H
 
@@ -88,18 +88,18 @@ static inline void cpl_json_add(bool *failed, json_t *array, json_t *value)
 }
 
 /* Writes the document and a line end; `flags` are jansson's (JSON_INDENT(2), JSON_SORT_KEYS). The
- * file that was there stays until the new one is whole. */
+ * old file stays until the new one is whole. */
 CPL_NODISCARD cpl_status cpl_json_write_atomic(const char *path, const json_t *json, size_t flags);
 
 /* Gives back the text of json_dumps. */
 void cpl_json_text_free(char *text);
 
 /* jansson leaves out what it has no memory for: a member that could not be added is missing without
- * a sign; and its parser does not live through a failed allocation. After cpl_json_watch_memory
- * an allocation that fails is served from a reserve of CPL_JSON_RESERVE bytes. Once that is spent,
+ * an error. Its parser does not survive a failed allocation. After cpl_json_watch_memory an
+ * allocation that fails is served from a reserve of CPL_JSON_RESERVE bytes. Once that is spent,
  * failures are remembered, and from the first one on cpl_json_check is CPL_ERR_MEMORY, for the rest
- * of the process. What writes JSON looks at it. It replaces the allocator of jansson, so it is for
- * a program, not for a library. */
+ * of the process. Code that writes JSON checks it. cpl_json_watch_memory replaces the allocator of
+ * jansson, so it is for a program, not for a library. */
 enum { CPL_JSON_RESERVE = 1 << 22 };
 void cpl_json_watch_memory(void);
 CPL_NODISCARD cpl_status cpl_json_check(const char *where);

@@ -26,7 +26,7 @@ static int peek(cpl_json_pull *c)
     return c->at < c->end ? (unsigned char)*c->at : -1;
 }
 
-/* Passes `byte` or says what should stand there. */
+/* Skips `byte`, or sets `problem` to the text that describes what is expected. */
 static bool expect(cpl_json_pull *c, int byte, const char *problem)
 {
     if (peek(c) != byte) return cpl_json_pull_fail(c, problem);
@@ -229,7 +229,7 @@ bool cpl_json_pull_u64(cpl_json_pull *c, uint64_t *out)
     return true;
 }
 
-/* Passes `word` if it stands here. */
+/* Skips `text` if it is next. */
 static bool word(cpl_json_pull *c, const char *text)
 {
     size_t length = strlen(text);
@@ -335,8 +335,9 @@ static void reset(cpl_json_field *field, cpl_json_kind kind)
     field->lone_surrogates = field->repaired = 0;
 }
 
-/* Looks `name` up among what is wanted here: the field that it completes, or NULL; `below` gets
- * the paths that go on inside its value. A name seen again undoes what was found under it. */
+/* Looks `name` up among the requested paths at this level. Returns the field that it completes, or
+ * NULL; sets `below` to the paths that continue inside its value. A repeated name discards what was
+ * found for it before. */
 static cpl_json_field *match(const picker *s, const wanted *here, const cpl_text *name,
                              wanted *below)
 {

@@ -6,7 +6,7 @@
  * Method:  a cursor over memory that the reader may change: strings are decoded in place, so that
  *          their pointers last as long as the text and nothing is allocated. The text must be
  *          well-formed UTF-8 (cpl_utf8_is). The first problem stops everything: from then on each
- *          call returns false, and the caller looks at `problem` once at the end. Limits:
+ *          call returns false, and the caller checks `problem` once at the end. Limits:
  *          CPL_JSON_PULL_DEPTH objects and arrays inside each other; no NUL in strings.
  *
  *     for (bool first = true; cpl_json_pull_member(&c, &first, &key);)
@@ -53,7 +53,7 @@ bool cpl_json_pull_end(cpl_json_pull *c);  /* only white space follows */
 /* Picking ---------------------------------------------------------------------------------------
  *
  * One pass over the bytes checks the grammar (RFC 8259, strictly) and decodes only the strings that
- * are picked; everything else is skipped, whatever its type and size. */
+ * are picked; everything else is skipped, of any type and size. */
 
 enum {
     CPL_JSON_DEPTH  = 256, /* values inside each other */
@@ -63,7 +63,7 @@ enum {
 typedef enum cpl_json_kind {
     CPL_JSON_ABSENT,
     CPL_JSON_STRING, /* `value` is its content, well-formed UTF-8, and may hold NULs */
-    CPL_JSON_NUMBER, /* `value` is the number as it stands */
+    CPL_JSON_NUMBER, /* `value` is the number as written */
     CPL_JSON_OTHER,  /* true, false, null, an object or an array; `value` is empty */
 } cpl_json_kind;
 

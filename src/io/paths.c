@@ -61,7 +61,7 @@ void cpl_paths_sort(cpl_strings *paths)
     paths->count = kept;
 }
 
-/* Is this the folder of attributes that stands beside one of documents? */
+/* Whether this is a folder "attributes" with a sibling folder "documents". */
 static bool is_attributes(const FTSENT *entry)
 {
     struct stat info;

@@ -1,4 +1,4 @@
-/* paths.h - lists of files: what a user's files, folders and patterns stand for.
+/* paths.h - lists of files: the files that a user's files, folders and patterns name.
  *
  * Room:  io. */
 #ifndef CPL_IO_PATHS_H
@@ -21,21 +21,23 @@ void cpl_paths_sort(cpl_strings *paths);
  * none. From cpl_alloc, NULL if there is no memory. */
 char *cpl_path_label(const char *path);
 
-/* Appends every file below `folder`, at any depth, whose name `wanted` accepts. Names that begin with
- * a dot are passed over. CPL_ERR_INPUT where such a name is a pipe, a device or a link to nothing. */
+/* Appends every file below `folder`, at any depth, whose name `wanted` accepts. Names that begin
+ * with a dot are skipped. CPL_ERR_INPUT if an accepted name is a pipe, a device or a link to
+ * nothing. */
 CPL_NODISCARD cpl_status cpl_paths_below(cpl_strings *paths, const char *folder,
                                          bool (*wanted)(const char *name));
 
-/* Appends what `input` stands for: a file is itself; a folder is what cpl_paths_below finds; else
- * `input` is a pattern of glob(3), each hit a file or a folder. CPL_ERR_INPUT if nothing comes of it. */
+/* Appends the files that `input` names. A file names itself; a folder names what cpl_paths_below
+ * finds; else `input` is a pattern of glob(3), each match a file or a folder. CPL_ERR_INPUT if no
+ * file results. */
 CPL_NODISCARD cpl_status cpl_paths_expand(cpl_strings *paths, const char *input,
                                           bool (*wanted)(const char *name), const char *what);
 
-/* Whether `path` ends in `extension`, alone or before .gz or .zst, behind a name. */
+/* Whether `path` ends in a nonempty name and `extension`, optionally followed by .gz or .zst. */
 bool cpl_path_has_extension(const char *path, const char *extension);
 
-/* The document files (.txt, .json, .jsonl; also with .gz, .zst) that `inputs` stand for, sorted by
- * bytes, each once. A folder "attributes" beside a folder "documents" is passed over (Dolma). The
+/* The document files (.txt, .json, .jsonl; also with .gz, .zst) that `inputs` name, sorted by
+ * bytes, each once. A folder "attributes" with a sibling folder "documents" is skipped (Dolma). The
  * caller gives `*paths` to cpl_paths_free. */
 CPL_NODISCARD cpl_status cpl_documents_expand(cpl_strings *paths, const char *const *inputs,
                                               int64_t n_inputs);

@@ -220,7 +220,7 @@ static cpl_status zstd_read(cpl_stream *s, char *out, size_t capacity, size_t *g
     return CPL_OK;
 }
 
-/* ---- what a file is ---- */
+/* ---- the format of a file ---- */
 
 static bool is_gzip(const unsigned char *b, size_t n)
 {
@@ -405,7 +405,7 @@ void cpl_pieces_free(cpl_pieces *p)
     memset(p, 0, sizeof *p);
 }
 
-/* Gives back what is before `at` and appends what the stream has next. */
+/* Drops the bytes before `at` and appends the next bytes of the stream. */
 static cpl_status read_more(cpl_pieces *p)
 {
     size_t got = 0, keep = p->buffer.length - p->at;

@@ -1,6 +1,6 @@
 /* stream.h - the bytes of a file that may be compressed: gzip, Zstandard or plain.
  *
- * Room:    io. Stands on zlib and libzstd; knows nothing of what the bytes mean.
+ * Room:    io. Uses zlib and libzstd; does not interpret the bytes.
  * Format:  decided by the content: 1f 8b gzip (any number of members, zero bytes may follow the
  *          last), 28 b5 2f fd Zstandard (any number of frames), 184D2A50..5F a Zstandard skippable
  *          frame, else plain.
@@ -27,7 +27,7 @@ typedef struct cpl_stream cpl_stream;
 CPL_NODISCARD cpl_status cpl_stream_open(cpl_stream **stream, const char *path,
                                          int zstd_window_log);
 
-/* The same of a file that the user named: pipes are waited for, and every read looks at
+/* The same for a file that the user named: it waits for pipes, and every read calls
  * cpl_stop_check. */
 CPL_NODISCARD cpl_status cpl_stream_open_given(cpl_stream **stream, const char *path,
                                                int zstd_window_log);
@@ -52,7 +52,7 @@ void cpl_gzip_memory(struct z_stream_s *gzip);
 /* Pieces ----------------------------------------------------------------------------------------
  *
  * A stream cut at a delimiter: lines, or what is between separators. A piece longer than the limit
- * is passed over without being held in memory. */
+ * is skipped without being held in memory. */
 
 typedef struct cpl_pieces {
     cpl_stream *stream;    /* not owned */

@@ -26,23 +26,23 @@ typedef struct cpl_attention_scratch {
     cpl_tensor dk, dk_raw, dv;       /* [T,KV] */
 } cpl_attention_scratch;
 
-/* Keys and values of the tokens seen so far, of any number of sequences, all layers. Which rows are
- * whose is the business of those who hold it. */
+/* Keys and values of the tokens seen so far, of any number of sequences, all layers. The owner of
+ * the cache assigns rows to sequences. */
 typedef struct cpl_cache {
     cpl_tensor k, v; /* [L, capacity, KV] */
 } cpl_cache;
 
 /* T new tokens of some sequences whose beginnings are in a cache. Only `at`, `count` and `key_row`
- * of the segments are read; those of a token's own pass may be in key_row too, as all keys are
- * stored before any is looked at. */
+ * of the segments are read. key_row may contain rows of the same pass, as all keys are stored
+ * before any is read. */
 typedef struct cpl_cached {
     cpl_cache cache;
     int64_t first_row;   /* rows first_row ... first_row + T - 1 receive the new tokens' */
-    cpl_tensor position; /* [T] I32: where in its sequence each stands */
+    cpl_tensor position; /* [T] I32: the position of each token in its sequence */
     cpl_segments segments;
 } cpl_cached;
 
-/* Where the tokens of this call stand: at the beginning of B sequences, or behind what is cached
+/* Positions of the tokens of this call: at the beginning of B sequences, or after the cached tokens
  * (then n_queries = T, batch = 1). */
 typedef struct cpl_positions {
     int64_t batch, n_queries;
@@ -56,7 +56,7 @@ void cpl_attention_take(cpl_attention_kept *kept, cpl_arena *arena,
 void cpl_attention_scratch_take(cpl_attention_scratch *s, cpl_arena *arena,
                                 const cpl_model_settings *config, int64_t n_tokens);
 
-/* out [T,d] is set; it is not x. `layer` says where in the cache, if there is one. */
+/* out [T,d] is set; it is not x. `layer` is the index in the cache, if there is one. */
 void cpl_attention_forward(cpl_backend *be, cpl_tensor out, cpl_attention_kept *kept, cpl_tensor x,
                            const cpl_layer_params *w, const cpl_model_settings *config,
                            cpl_tensor rope, const cpl_positions *at, int64_t layer);

@@ -1,4 +1,4 @@
-/* aux_losses.h - the losses beside the cross-entropy: their list, weights and small formulas
+/* aux_losses.h - the losses other than the cross-entropy: their list, weights and small formulas
  * (docs/method.md 2.3, 2.4, 2.5, 4.3). The coupling loss itself is in coupling.h.
  *
  * Room:   model. The list is aux_losses.def; sections, the total, metrics, log lines and
@@ -15,7 +15,7 @@
 #include "tensor/ops.h"
 
 /* The loss of one layer from its weights alone, unweighted; dw *adds* `weight` times its gradient,
- * NULL: not wanted. The loss of the model is the mean over layers. */
+ * NULL: not requested. The loss of the model is the mean over layers. */
 typedef double (*cpl_aux_loss_fn)(cpl_backend *be, cpl_layer_params *dw, const cpl_layer_params *w,
                                   double weight);
 
@@ -24,7 +24,7 @@ typedef struct cpl_aux_loss_row {
     cpl_router_need needs;
     double unset_weight;
     cpl_router_need where;     /* the routers that unset_weight is for */
-    cpl_aux_loss_fn per_layer; /* NULL: computed elsewhere */
+    cpl_aux_loss_fn per_layer; /* NULL: computed by other code */
     size_t weight_offset;      /* of NAME.weight in cpl_aux_settings */
 } cpl_aux_loss_row;
 
@@ -33,9 +33,9 @@ extern const cpl_aux_loss_row cpl_aux_losses[CPL_N_AUX_LOSSES];
 /* NAME.weight of one loss. */
 double cpl_aux_weight(const cpl_aux_settings *losses, cpl_aux_loss which);
 
-/* Fills the weights that are unset. CPL_ERR_INPUT naming both settings where a loss has a weight
- * that this model cannot have, and where erc.layers names a layer that is not there. `model` is
- * resolved (params.h). */
+/* Fills the weights that are unset. CPL_ERR_INPUT naming both settings if a loss has a weight that
+ * this model cannot have, and if erc.layers names a layer that does not exist. `model` is resolved
+ * (params.h). */
 CPL_NODISCARD cpl_status cpl_aux_resolve(cpl_aux_settings *losses, const cpl_model_settings *model);
 
 /* Load balancing of one layer: n sum_e f_e P_e with f_e = counts_e / (T K); 1 when balanced. */

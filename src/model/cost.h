@@ -1,14 +1,14 @@
 /* cost.h - how many floating-point operations a model takes (docs/method.md 6.1): one product of
  * [m,k] and [k,n] is 2 m k n.
  *
- * Room:   model. What the planner prints and what a run's share of the peak is counted with. */
+ * Room:   model. Used for the planner's output and for a run's share of the peak. */
 #ifndef CPL_MODEL_COST_H
 #define CPL_MODEL_COST_H
 
 #include "model/settings.h"
 
 /* Experts of one layer, forward, over n_tokens: 6 T K D d, the base that other work is compared
- * with, whatever the router. */
+ * with, for every router. */
 double cpl_cost_experts(const cpl_model_settings *config, double n_tokens);
 
 /* What Autonomy-of-Experts of rank r adds to that: 2 T (n-K) d r for the experts a token is not sent

@@ -29,7 +29,7 @@ void cpl_erc_init(cpl_erc *erc)
 
 #define REFUSE(...) CPL_FAIL(CPL_ERR_INPUT, "cpl_erc: " __VA_ARGS__)
 
-/* The part with its defaults filled in: 0 ... 0 stands for all. */
+/* The part with its defaults filled in: 0 ... 0 means all. */
 static cpl_erc with_part(const cpl_erc *erc)
 {
     cpl_erc full = *erc;
@@ -67,7 +67,7 @@ static bool aligned(const void *at, size_t bytes)
 }
 
 /* One matrix (or gradient) of every local expert. `const void *` and `float *` pointers have one
- * representation, but are read as what they are. */
+ * representation, but each is read with its own type. */
 static cpl_status check_pointer(const cpl_erc *erc, const char *what, int64_t e, const void *at,
                                 size_t bytes)
 {

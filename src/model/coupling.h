@@ -2,7 +2,7 @@
  * docs/method.md 3; the gradient's derivation is in docs/gradients.md, both in plain loops in
  * model/erc/reference.c).
  *
- * Room:   model. Once per MoE layer and optimizer step; knows no tokens.
+ * Room:   model. Once per MoE layer and optimizer step; independent of the tokens.
  * Names:  n experts, d model width, D expert width; R [n,d] router rows; R~ = R * delta proxies;
  *         M[i,j] = |R~_i W_g^j|, or the norm of another activation (erc.activation).
  *
@@ -21,9 +21,9 @@ typedef struct cpl_coupling_outputs {
     cpl_tensor M;     /* [n,n] or none: is set, with the delta below */
     cpl_tensor eps;   /* [n]: is set, from the clean R */
     cpl_tensor delta; /* [n,d]: is set (the last draw's; 1 without noise), or read where given */
-    cpl_tensor dR;    /* [n,d] *adds*; none: not wanted */
+    cpl_tensor dR;    /* [n,d] *adds*; none: not requested */
     cpl_expert_weights
-        dw; /* F32, those of the matrices the activation uses *add*; none: not wanted */
+        dw; /* F32, those of the matrices the activation uses *add*; none: not requested */
 } cpl_coupling_outputs;
 
 /* Which noise: the same numbers give the same delta everywhere. */
@@ -39,7 +39,8 @@ typedef struct cpl_coupling_result {
     double active_columns; /* ... with M[i,j] >= alpha M[j,j] */
 } cpl_coupling_result;
 
-/* CPL_ERR_INPUT where erc.layers is not "all" or a list of layers, or names one that is not there. */
+/* CPL_ERR_INPUT if erc.layers is not "all" or a list of layers, or names one that does not
+ * exist. */
 CPL_NODISCARD cpl_status cpl_erc_check_layers(const cpl_erc_settings *erc, int64_t n_layers);
 
 /* Whether layer `layer` has the coupling loss (erc.layers, checked before). */
@@ -49,15 +50,15 @@ bool cpl_erc_layer_enabled(const cpl_erc_settings *erc, int64_t layer);
 int64_t cpl_erc_n_layers(const cpl_erc_settings *erc, int64_t n_layers);
 
 /* erc.weight and erc.alpha as their schedule has them at this step, counted from 1: weight 0 up to
- * erc.start_step, then rising linearly over erc.warmup_steps while alpha goes from erc.alpha_start
- * (where set) to erc.alpha. */
+ * erc.start_step, then rising linearly over erc.warmup_steps while alpha changes from
+ * erc.alpha_start (if set) to erc.alpha. */
 void cpl_coupling_schedule(const cpl_erc_settings *erc, int64_t step, double *weight,
                            double *alpha);
 
 /* The loss of one layer and the gradient of `weight` times it, in one sweep over the experts: three
- * products with gradients wanted, one without; rows that pull nothing cost nothing. R [n,d] F32 are
+ * products with gradients, one without. Rows without an active hinge cost nothing. R [n,d] F32 are
  * the master rows; w is what products read, and matrices that erc.activation does not use may be
- * none. Where erc.reduce is mean the caller divides `weight` by the number of layers. eps and delta
+ * none. If erc.reduce is mean, the caller divides `weight` by the number of layers. eps and delta
  * count as constants in the gradient, R does not. Scratch: be->scratch (proxy in scratch_bytes). */
 void cpl_coupling(cpl_backend *be, cpl_coupling_result *result, const cpl_coupling_outputs *out,
                   cpl_tensor R, cpl_expert_weights w, const cpl_erc_settings *erc, double alpha,

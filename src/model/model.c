@@ -5,7 +5,7 @@
 
 /* ---- weights ---- */
 
-/* The copies that products read; what products do not read is shared with the masters. */
+/* The copies that products read; other parameters are shared with the masters. */
 static void take_copies(cpl_params *compute, const cpl_params *master, cpl_arena *arena,
                         const cpl_model_settings *config)
 {
@@ -90,7 +90,7 @@ void cpl_model_refresh(cpl_model *model)
 /* ---- activations ---- */
 
 /* Layer l's kept activations: one a layer when training, the same for all otherwise. While
- * measuring the arrays are not there, and a local one stands in. */
+ * measuring, the arrays do not exist and a local one is used instead. */
 static void take_layers(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
                         bool cached)
 {
@@ -110,7 +110,7 @@ static void take_layers(cpl_pass *pass, cpl_arena *arena, const cpl_model_settin
 static void take_stream(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config)
 {
     int64_t count = 2 * config->n_layers + 1, t = pass->batch * pass->n_queries;
-    int64_t apart     = pass->training ? count : 2; /* forward alone goes to and fro between two */
+    int64_t apart     = pass->training ? count : 2; /* forward alone alternates between two */
     pass->x           = cpl_arena_take(arena, (size_t)count * sizeof *pass->x);
     cpl_tensor two[2] = {cpl_tensor_none(), cpl_tensor_none()};
     for (int64_t i = 0; i < count; i++) {

@@ -1,7 +1,8 @@
 /* model.h - an OLMoE-style Mixture-of-Experts language model: embedding, layers, head.
  *
- * Room:   model. Knows no file, no device, no optimizer. Three lifetimes: the model (weights), the
- *         run (gradients, held by whoever trains), the pass (activations of one micro-batch).
+ * Room:   model. Independent of files, devices and optimizers. Three lifetimes: the model
+ *         (weights), the run (gradients, owned by the trainer), the pass (activations of one
+ *         micro-batch).
  * Names:  B sequences of S tokens, T = B S; d model width; V vocabulary; L layers. */
 #ifndef CPL_MODEL_MODEL_H
 #define CPL_MODEL_MODEL_H
@@ -42,7 +43,7 @@ void cpl_model_refresh(cpl_model *model);
 typedef struct cpl_pass {
     int64_t batch, n_queries;
     bool training;
-    cpl_tensor *x;                 /* [2L+1] of [T,d]: the stream before, within, behind layers */
+    cpl_tensor *x;                 /* [2L+1] of [T,d]: the stream before, within, after layers */
     cpl_attention_kept *attention; /* [L] when training, else one for all */
     cpl_moe_kept *moe;             /* [L], likewise */
     cpl_tensor final, final_inv;   /* [T,d], [T]: the stream after the last norm; R rows of it
@@ -52,8 +53,8 @@ typedef struct cpl_pass {
     cpl_attention_scratch attention_scratch;
     cpl_moe_scratch moe_scratch;
 
-    /* Called by cpl_model_forward after the experts' half of every layer, in their order; NULL:
-     * nobody. `kept` is that layer's: b, inv, probs, lse, expert, weight, plan and the counts are
+    /* Called by cpl_model_forward after the experts' half of every layer, in their order; NULL: not
+     * called. `kept` is that layer's: b, inv, probs, lse, expert, weight, plan and the counts are
      * valid until it returns; in a pass that is not training the next layer overwrites them, and
      * there is no gate and no up. Not changed by the watcher; cpl_pass_take sets none. */
     void (*watch)(void *ctx, int64_t layer, const cpl_moe_kept *kept);
@@ -61,7 +62,7 @@ typedef struct cpl_pass {
     /* Set by cpl_pass_select: which tokens, and what the last layer's experts make of them alone. */
     bool asks;
     cpl_tensor selected;   /* [R] I32 */
-    cpl_tensor asked_x[2]; /* [R,d] the stream within and behind the last layer */
+    cpl_tensor asked_x[2]; /* [R,d] the stream within and after the last layer */
     cpl_moe_kept asked_moe;
     cpl_moe_scratch asked_scratch;
 } cpl_pass;
@@ -83,8 +84,8 @@ void cpl_cache_take(cpl_cache *cache, cpl_arena *arena, const cpl_model_settings
 cpl_work cpl_pass_work(const cpl_model_settings *config, int64_t batch, int64_t n_queries,
                        int64_t n_keys, bool training);
 
-/* ids [T] I32 -> pass->final. doc_start [B,S] I32 or none. cached: NULL, or what the tokens follow
- * (attention.h), in a pass taken for it. */
+/* ids [T] I32 -> pass->final. doc_start [B,S] I32 or none. cached: NULL, or the cache that the
+ * tokens continue (attention.h), in a pass taken for it. */
 void cpl_model_forward(cpl_model *model, cpl_pass *pass, cpl_tensor ids, cpl_tensor doc_start,
                        const cpl_cached *cached);
 

@@ -6,11 +6,10 @@
  *             b = RMSNorm(x);  p = scores of the experts;  S = the K with the largest
  *             out = x + sum_{e in S} p[e] W_down_e (SiLU(g_e) * (W_up_e b)) + shared expert of b
  *
- *         model.router says what scores are and what g_e is:
- *             softmax  p = softmax(b R^T) over all n;          g_e = W_gate_e b
- *             sigmoid  p = sigmoid(b R^T), each for itself; S by p + bias where there is one
- *             aoe      no router: h_e = W_gate_a_e b [r], p = softmax over e of |h_e|, and
- *                      g_e = W_gate_b_e h_e goes on from the same h_e (Autonomy-of-Experts)
+ *         model.router determines the scores and g_e: softmax p = softmax(b R^T) over all n; g_e =
+ *             W_gate_e b sigmoid p = sigmoid(b R^T), each independently; S by p + bias if there is
+ *             one aoe no router: h_e = W_gate_a_e b [r], p = softmax over e of |h_e|, and
+ *                      g_e = W_gate_b_e h_e reuses the same h_e (Autonomy-of-Experts)
  *
  *         The shared expert (DeepSeekMoE) has every token with weight 1. Its width is
  *         S = n_shared_experts * intermediate_size: shared experts side by side are one of that
@@ -18,7 +17,8 @@
  *
  *             shared expert of b = W_down (SiLU(W_gate b) * (W_up b))
  *
- *         The router's logits are F32 products of the F32 master rows, whatever the experts use. */
+ *         The router's logits are F32 products of the F32 master rows, whatever type the experts
+ *         use. */
 #ifndef CPL_MODEL_MOE_H
 #define CPL_MODEL_MOE_H
 

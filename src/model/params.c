@@ -82,8 +82,8 @@ static int64_t size_of(const cpl_model_settings *c, size s)
     return of[s];
 }
 
-/* The lines that the model has, in the list's order, and how many of them stand before the layers,
- * in each, and behind them. */
+/* The lines that the model has, in the list's order, and how many of them are before the layers, in
+ * each layer, and after them. */
 typedef struct lines {
     const row *at[N_ROWS];
     int64_t count[3];

@@ -39,7 +39,7 @@ typedef struct cpl_params {
 /* What a parameter begins with. */
 typedef enum cpl_param_init { CPL_INIT_NORMAL, CPL_INIT_ONES, CPL_INIT_ZEROS } cpl_param_init;
 
-/* One parameter of a model, whichever set it is looked at in. */
+/* One parameter of a model, in any of the sets (weights, gradients, moments, copies). */
 typedef struct cpl_param {
     const char *field; /* "w_gate" */
     const char *hub;   /* the last part of its Hugging Face name; all of it for the model's own */
@@ -58,7 +58,7 @@ int64_t cpl_model_kv_width(const cpl_model_settings *config);
 /* Width of the shared expert, all of them side by side; 0 where there is none. */
 int64_t cpl_model_shared_width(const cpl_model_settings *config);
 
-/* Whether it is an OLMoE, which other programs can load: a softmax router and nothing besides. */
+/* Whether it is an OLMoE, which other programs can load: a softmax router without any extension. */
 bool cpl_model_is_olmoe(const cpl_model_settings *config);
 
 /* Autonomy-of-Experts' rank that keeps the number of parameters (docs/method.md 4.2): d D / (d + D)

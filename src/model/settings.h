@@ -2,8 +2,8 @@
  * kind of router (model.router) has and allows, as a table (routers.def).
  *
  * Room:    model.
- * Routers: code asks for a trait, not for a kind: a new kind is a row of routers.def and, if its
- *          scores are new, a case in moe.c. */
+ * Routers: code tests a trait, not a kind: a new kind is a row of routers.def and, if its scores
+ *          are new, a case in moe.c. */
 #ifndef CPL_MODEL_SETTINGS_H
 #define CPL_MODEL_SETTINGS_H
 
@@ -37,7 +37,7 @@ typedef struct cpl_model_settings {
     extern const cpl_section cpl_##name##_section;
 #include "model/aux_losses.def"
 
-/* Their offsets are 0: each is a struct of its own. */
+/* Their offsets are 0: each is a separate struct. */
 extern const cpl_section cpl_model_section;
 
 /* The settings of all auxiliary losses; `which` indexes their lists. */

@@ -371,7 +371,7 @@ void cpl_charts_heat(cpl_charts *charts, const cpl_chart *chart, const cpl_chart
     json_t *object = begin(charts, chart, "heat"), *heat = json_object();
     put(charts, heat, "rows", json_integer(m->rows));
     put(charts, heat, "columns", json_integer(m->columns));
-    /* All digits: they are what a cell is computed from. */
+    /* All digits: cells are computed from them. */
     put(charts, heat, "low", cpl_json_number(range.low));
     put(charts, heat, "high", cpl_json_number(range.high));
     put(charts, heat, "scale", json_string(m->log ? "log" : "linear"));

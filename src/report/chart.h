@@ -1,7 +1,7 @@
-/* chart.h - charts as data: what a chart says, written as JSON. Drawing is assets/charts.js in a page
- * and python -m couplet.plot for files.
+/* chart.h - charts as data: the content of a chart, written as JSON. Drawing is assets/charts.js in
+ * a page and python -m couplet.plot for files.
  *
- * Room:    report. Knows numbers and names, nothing of coupling.
+ * Room:    report. Handles numbers and names; independent of coupling.
  * Format:  docs/formats.md, "Charts: --series".
  * Numbers: a value that is not finite becomes null, a gap. */
 #ifndef CPL_REPORT_CHART_H
@@ -37,7 +37,7 @@ CPL_NODISCARD cpl_status cpl_chart_box_of(cpl_chart_box *out, const double *valu
 typedef struct cpl_chart_axis {
     const char *label;
     cpl_chart_range range;    /* common to charts that are compared */
-    bool log;                 /* logarithmic; with `zero`, 0 stands at its lower end */
+    bool log;                 /* logarithmic; with `zero`, 0 is at its lower end */
     bool zero;                /* contains 0 */
     bool percent;             /* values are shares, shown as percent */
     bool whole;               /* ticks at whole numbers */
@@ -45,7 +45,7 @@ typedef struct cpl_chart_axis {
     int64_t n_names;
 } cpl_chart_axis;
 
-/* What all kinds have. NULL: not there. */
+/* Members of all kinds. NULL: absent. */
 typedef struct cpl_chart {
     const char *id;      /* unique; any text, written with letters, digits and - */
     const char *section; /* of the page */
@@ -83,8 +83,8 @@ typedef struct cpl_chart_matrix {
     const int32_t
         *order; /* (rows) of rows and columns alike, with rows = columns; NULL: as they are */
     int64_t rows, columns;
-    double scale;            /* what is shown is value * scale */
-    cpl_chart_range colours; /* what lies beyond has the colour of the end; both 0: from the data */
+    double scale;            /* value * scale is shown */
+    cpl_chart_range colours; /* values beyond have the colour of the end; both 0: from the data */
     bool log;
     const char *value_label; /* of value * scale */
     const char *raw_label;   /* of the value; NULL: not shown */
@@ -109,8 +109,8 @@ void cpl_charts_heat(cpl_charts *charts, const cpl_chart *chart, const cpl_chart
 void cpl_charts_points(cpl_charts *charts, const cpl_chart *chart, const float *points,
                        const int32_t *group_of, int64_t n);
 
-/* Adds the member "series" with the charts and where the report comes from (provenance.h; NULL: not
- * said) to `report`, and empties the list. Takes over `made`. CPL_ERR_MEMORY. */
+/* Adds the member "series" with the charts and the source of the report (provenance.h; NULL:
+ * omitted) to `report`, and empties the list. Takes over `made`. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_charts_into(json_t *report, cpl_charts *charts, json_t *made);
 void cpl_charts_close(cpl_charts *charts);
 

@@ -30,7 +30,7 @@ static const char *scaled(cpl_pool *pool, double value, int digits)
         return cpl_pool_printf(pool, "%.*f", decimals < 0 ? 0 : decimals > 4 ? 4 : decimals, value);
     }
     snprintf(words, sizeof words, "%.1e", value);
-    char *exponent = strchr(words, 'e') + 2; /* behind its sign */
+    char *exponent = strchr(words, 'e') + 2; /* after its sign */
     if (*exponent == '0') memmove(exponent, exponent + 1, strlen(exponent));
     return cpl_pool_printf(pool, "%s", words);
 }
@@ -208,7 +208,8 @@ int64_t cpl_columns_series(cpl_chart_series *out, cpl_pool *pool, const cpl_char
 
 /* ---- JSON ---- */
 
-/* The object of the last member of the path, made where it is not there; `key` goes on to its name. */
+/* The object that holds the last member of the path, created if absent; moves `key` to that
+ * member's name. */
 static json_t *object_of(bool *failed, json_t *object, const char **key)
 {
     for (const char *dot = strchr(*key, '.'); dot; dot = strchr(*key, '.')) {

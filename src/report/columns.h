@@ -48,9 +48,9 @@ typedef struct cpl_shown {
     int digits; /* a terminal: decimals, of a share's percentage; of what depends on scale, and in a
                           page: significant ones */
     bool as_it_is; /* on a terminal: as a real of any kind */
-    int spread;    /* in the list: the standard deviation, shown behind it; 0: none */
-    enum { CPL_NO_ALPHA, CPL_ONE_ALPHA, CPL_EACH_ALPHA } alphas; /* the heading goes on with it */
-    bool range; /* where a line stands for several: their range, not their mean */
+    int spread;    /* in the list: the standard deviation, shown after it; 0: none */
+    enum { CPL_NO_ALPHA, CPL_ONE_ALPHA, CPL_EACH_ALPHA } alphas; /* appended to the heading */
+    bool range; /* if a line represents several runs: their range, not their mean */
 } cpl_shown;
 
 /* How many columns they are, each alpha being one. */

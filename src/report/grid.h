@@ -12,10 +12,10 @@
 
 enum { CPL_GRID_COLUMNS = 8 };
 
-/* All texts live in the pool that it was opened with. */
+/* All texts are allocated from the pool that it was opened with. */
 typedef struct cpl_grid {
     const char *title, *note; /* NULL: none */
-    const char *corner;       /* what the names of rows are */
+    const char *corner;       /* heading of the column of row names */
     const char **rows;        /* (n_rows) */
     const char **columns;     /* (n_columns) */
     const char **groups; /* (n_columns) a name above neighbours that share it, where the table is

@@ -1,7 +1,7 @@
-/* markup.h - text and numbers as they stand in HTML.
+/* markup.h - text and numbers as written in HTML.
  *
- * Room:  report. What comes from outside (names of checkpoints, sentences) goes through
- *        cpl_markup_text, so that it can neither end an attribute nor begin a tag. */
+ * Room:  report. Text from outside (names of checkpoints, sentences) is escaped by cpl_markup_text,
+ *        so that it can neither end an attribute nor begin a tag. */
 #ifndef CPL_REPORT_MARKUP_H
 #define CPL_REPORT_MARKUP_H
 
@@ -14,8 +14,8 @@ void cpl_markup_text(cpl_text *out, const char *string);
 /* Characters, for estimates of width: an ill-formed byte counts as one. */
 int64_t cpl_markup_length(const char *string);
 
-/* Writes a figure for people into `out`, which is returned: `digits` significant ones, with a true
- * minus, "1.2e−5" where it is very small or large, "∞" and "–" for what is infinite or not a number. */
+/* Writes a readable figure into `out`, which is returned: `digits` significant digits, with a true
+ * minus, "1.2e−5" if it is very small or large, "∞" and "–" for infinity and NaN. */
 const char *cpl_markup_figure(char out[48], double value, int digits);
 
 /* Writes a whole number with commas, "2,986,944", into `out`, which is returned. */

@@ -49,7 +49,7 @@ void cpl_page_open(cpl_text *out, const char *title, const char *lead)
     if (lead) element(out, "p", "lead", lead);
 }
 
-/* ---- the end: where the report comes from, and its data ---- */
+/* ---- the end: the source of the report, and its data ---- */
 
 static void put_sources(cpl_text *out, const json_t *sources)
 {
@@ -82,7 +82,7 @@ static void put_footer(cpl_text *out, const json_t *made)
     put(out, "</footer>\n");
 }
 
-/* No text of the data can end the element it stands in. */
+/* No text of the data can end the element that contains it. */
 static void put_data(cpl_text *out, const json_t *data)
 {
     char *text = json_dumps(data, JSON_COMPACT | JSON_REAL_PRECISION(9));

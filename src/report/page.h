@@ -1,12 +1,12 @@
 /* page.h - one self-contained HTML page: no network, light and dark, from a telephone to a desk.
  *
- * Room:  report. Knows text, tables and charts, nothing of coupling.
+ * Room:  report. Handles text, tables and charts; independent of coupling.
  * Use:   open, then pieces in reading order, then close; `out` is checked once at the end with
  *        cpl_text_status. Every string is escaped here.
  * Data:  the JSON of the report with its series (chart.h): charts are drawn from it by the page's
  *        script; tables are plain HTML. The look is in assets/.
- * Tests: an error of the page's script is kept in data-error of <html>; data-ready is set when all
- *        is drawn. */
+ * Tests: an error of the page's script is kept in data-error of <html>; data-ready is set when
+ *        everything is drawn. */
 #ifndef CPL_REPORT_PAGE_H
 #define CPL_REPORT_PAGE_H
 
@@ -16,7 +16,7 @@
 
 /* Begins the page: <title>, <h1> and one paragraph below it (NULL: none). */
 void cpl_page_open(cpl_text *out, const char *title, const char *lead);
-/* Ends it: where the report comes from, its data and the scripts. */
+/* Ends the page: the source of the report, its data and the scripts. */
 void cpl_page_close(cpl_text *out, const json_t *data);
 
 void cpl_page_section(cpl_text *out, const char *heading);    /* <h2> */
@@ -30,8 +30,8 @@ void cpl_page_terms_open(cpl_text *out);
 void cpl_page_term(cpl_text *out, const char *name, const char *explanation);
 void cpl_page_terms_close(cpl_text *out);
 
-/* A table that scrolls in its own box where it is too wide. Cells of a row come one by one; numbers
- * stand at the right. The first cell of a row is its name. */
+/* A table that scrolls in its own box if it is too wide. Cells of a row are added one by one;
+ * numbers are right-aligned. The first cell of a row is its name. */
 void cpl_page_table_open(cpl_text *out, const char *caption, const char *const *columns,
                          int64_t n_columns);
 void cpl_page_row_open(cpl_text *out, const char *name);

@@ -216,7 +216,7 @@ void cpl_setting_quote(cpl_text *out, const char *string)
     cpl_text_char(out, '"');
 }
 
-/* Whether every reader of YAML takes the string for itself when it stands without quotes. */
+/* Whether every YAML reader reads the unquoted string as that string. */
 static bool is_plain(const char *s)
 {
     static const char *const words[] = {"null", "unset", "true", "false", "yes",

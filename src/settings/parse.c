@@ -114,8 +114,8 @@ static bool read_hex(uint32_t *c, const char *s, int count)
     return true;
 }
 
-/* Appends what the escape at `s`, behind its backslash, stands for; returns its length, 0 if it is
- * none. */
+/* Appends the character of the escape at `s`, which is after its backslash. Returns the escape's
+ * length, 0 if it is not an escape. */
 static int read_escape(cpl_text *out, const char *s)
 {
     static const char letters[] = "ntr\"\\/ ", meanings[] = "\n\t\r\"\\/ ";
@@ -133,7 +133,7 @@ static int read_escape(cpl_text *out, const char *s)
     return 1 + digits;
 }
 
-/* Reads the quoted string at `*at` and moves behind it. Returns what is wrong, or NULL. */
+/* Reads the quoted string at `*at` and moves past it. Returns the error text, or NULL. */
 static const char *read_quoted(cpl_text *out, const char **at)
 {
     char quote    = **at;
@@ -166,8 +166,8 @@ static bool is_quote(char c)
     return c == '"' || c == '\'';
 }
 
-/* Reads an item, quoted or plain up to a byte of `stops`, and moves behind it and the blanks that
- * follow. Returns what is wrong, or NULL. */
+/* Reads an item, quoted or plain up to a byte of `stops`, and moves past it and the blanks that
+ * follow. Returns the error text, or NULL. */
 static const char *read_item(cpl_text *out, const char **at, const char *stops)
 {
     cpl_text_clear(out);

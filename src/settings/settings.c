@@ -56,7 +56,7 @@ const cpl_setting *cpl_settings_find(void *joint, const cpl_section *sections, s
     return NULL;
 }
 
-/* The setting of whatever section whose name alone is `name`. */
+/* The setting of any section whose name without the section is `name`. */
 static const cpl_setting *find_by_name(const cpl_section *sections, size_t count, const char *name)
 {
     for (const cpl_section *s = sections; s < sections + count; s++)

@@ -1,7 +1,7 @@
-/* settings.h - what a setting is: one line of a floor's .def file, read by everybody.
+/* settings.h - what a setting is: one line of a room's .def file, read by all rooms.
  *
- * Room:   settings. Each floor owns the settings it obeys: one .def file a section
- *         (data/data.def, model/model.def, ...). A line of one is
+ * Room:   settings. Each room owns the settings it uses: one .def file a section (data/data.def,
+ *         model/model.def, ...). A line of one is
  *
  *             CPL_SETTING(field, name, KIND, default, low, high, unit, sentence)
  *
@@ -68,7 +68,7 @@ typedef struct cpl_setting {
     {#section, #name, CPL_KIND_##kind, offsetof(cpl_##section##_settings, field), standard, low,   \
      high,     unit,  sentence},
 
-/* The section made of the list <name>_list; `sentence` says in a few words what it is about. */
+/* The section made of the list <name>_list; `sentence` is its short description. */
 /* clang-format off */
 #define CPL_SECTION(name, sentence)                                                                \
     {#name, name##_list, sizeof name##_list / sizeof *name##_list, 0, sentence}
@@ -80,7 +80,7 @@ typedef struct cpl_section {
     const cpl_setting *list;
     size_t count;
     size_t offset;    /* of the section's struct in the joint struct */
-    const char *help; /* what it is about: no capital, no full stop */
+    const char *help; /* its description: no capital, no full stop */
 } cpl_section;
 
 enum {
@@ -97,8 +97,8 @@ CPL_NODISCARD cpl_status cpl_settings_init(void *joint, const cpl_section *secti
 /* Gives back what the fields own and leaves them zeroed. Zeroed fields are allowed. */
 void cpl_settings_free(void *joint, const cpl_section *sections, size_t count);
 
-/* Where `setting` stands among all settings of the sections: the index into an array `given`, which
- * tells a value given from a default. */
+/* Position of `setting` among all settings of the sections: the index into an array `given`, which
+ * is true for values that were given and false for defaults. */
 size_t cpl_settings_index(const cpl_section *sections, size_t count, const cpl_setting *setting);
 
 /* The setting with this dotted name; NULL if there is none. `*field` is where its value lies; both
@@ -126,7 +126,7 @@ bool cpl_setting_may_be_unset(const cpl_setting *setting);
 
 /* Parses `text` (a YAML scalar; for STRINGS "a, b" or "[a, b]"; for WEIGHTS "{a: 1, b: 0.5}") into
  * `field`, checking kind and bounds. `field` holds a value before, which is kept if this fails.
- * Numbers are decimal; a whole number may be written 1e6. Strings stand plain or in quotes and are
+ * Numbers are decimal; a whole number may be written 1e6. Strings are plain or in quotes and are
  * UTF-8. "unset", "null" and "~" unset what may be unset. The sentence of CPL_ERR_INPUT names the
  * setting, the value and the bounds or choices. */
 CPL_NODISCARD cpl_status cpl_setting_parse(const cpl_setting *setting, void *field,

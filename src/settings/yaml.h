@@ -8,7 +8,7 @@
  *             data:
  *                 train: [texts/wiki.jsonl, texts/books]
  *
- *         Anchors, aliases, tags, several documents and whatever is deeper are refused. An empty
+ *         Anchors, aliases, tags, several documents and any deeper nesting are refused. An empty
  *         file gives every setting its default.
  * Errors: "FILE:LINE:COLUMN: what is wrong", counted from 1. */
 #ifndef CPL_SETTINGS_YAML_H
@@ -19,10 +19,11 @@
 #include "settings/settings.h"
 #include "settings/yaml_tree.h"
 
-/* Reads the file at `path`, which the user named and which may be a pipe (of a file of a folder
- * cpl_file_check is asked first), into `joint`, whose settings hold values (their defaults), and marks in `given` (see cpl_settings_index; NULL: nowhere) those that the file names.
- * A relative path in a setting whose unit is "path" or "paths" is taken from the file's folder.
- * After a failure some settings may have been set; `joint` can be freed as ever. */
+/* Reads the file at `path`, which the user named, into `joint`. It may be a pipe (for a file of a
+ * folder the caller calls cpl_file_check first). The settings of `joint` hold values (their
+ * defaults) before. Marks the settings that the file names in `given` (see cpl_settings_index; may
+ * be NULL). A relative path in a setting whose unit is "path" or "paths" is taken from the file's
+ * folder. After a failure some settings may have been set; `joint` can be freed as ever. */
 CPL_NODISCARD cpl_status cpl_yaml_read(void *joint, const cpl_section *sections, size_t count,
                                        const char *path, bool *given);
 
@@ -38,7 +39,7 @@ void cpl_yaml_write(cpl_text *out, const void *joint, const cpl_section *section
                     bool commented);
 
 /* Makes the paths among the settings absolute, from the current folder: a configuration that is
- * written elsewhere then means the same. */
+ * written to another folder then means the same. */
 CPL_NODISCARD cpl_status cpl_yaml_absolute(void *joint, const cpl_section *sections, size_t count);
 
 /* Flat lists ------------------------------------------------------------------------------------*/
@@ -66,7 +67,7 @@ CPL_NODISCARD cpl_status cpl_yaml_flat_parse(cpl_yaml_flat *out, const char *nam
                                              const void *bytes, size_t length);
 void cpl_yaml_flat_free(cpl_yaml_flat *flat);
 
-/* The text of a name, of the last one where it is there twice; NULL if it is not there. */
+/* The text of a name, of the last one if it occurs twice; NULL if it is absent. */
 const char *cpl_yaml_flat_get(const cpl_yaml_flat *flat, const char *name);
 
 #endif /* CPL_SETTINGS_YAML_H */

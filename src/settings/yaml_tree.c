@@ -68,7 +68,7 @@ static cpl_status syntax_error(const reader *in)
     return FAIL_MARK(in, p->problem_mark, "%s", problem);
 }
 
-/* Anchors, aliases and tags make a file hard to read, or larger than it looks. */
+/* Anchors, aliases and tags make a file hard to read, or its content larger than its text. */
 static cpl_status refuse_extras(const reader *in)
 {
     const yaml_event_t *event = &in->event;

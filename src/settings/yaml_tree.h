@@ -61,9 +61,9 @@ typedef struct cpl_yaml_place {
     size_t line, column;
 } cpl_yaml_place;
 
-/* A tree of JSON values. Scalars are strings, plain or quoted alike: the reader of the tree knows
- * where it expects a number or a truth value. Several documents and a key that occurs twice are
- * refused. All zero is an empty one, whose freeing does nothing. */
+/* A tree of JSON values. Scalars are strings, plain or quoted alike: the caller that reads the tree
+ * decides where a number or a truth value is expected. Several documents and a key that occurs
+ * twice are refused. All zero is an empty one, whose freeing does nothing. */
 typedef struct cpl_yaml_tree {
     char *name;             /* of the file; owned */
     json_t *root;           /* owned; an empty file is an empty string */
@@ -78,8 +78,8 @@ CPL_NODISCARD cpl_status cpl_yaml_tree_parse(cpl_yaml_tree *tree, const char *na
                                              const void *bytes, size_t length);
 void cpl_yaml_tree_free(cpl_yaml_tree *tree);
 
-/* Gives `made`, which is not part of the tree and lives as long, the place of `value`, if it has
- * one. */
+/* Gives `made`, which is not part of the tree and must live as long as it, the place of `value`, if
+ * that has one. */
 CPL_NODISCARD cpl_status cpl_yaml_tree_same_place(cpl_yaml_tree *tree, const json_t *made,
                                                   const json_t *value);
 

@@ -1,14 +1,14 @@
 /* checkpoint.h - the folder of a run and its checkpoints.
  *
  * Room:    store.
- * Layout:  RUN/step-NNNNNN/  a Hugging Face OLMoE directory (hf.h) and beside it
+ * Layout:  RUN/step-NNNNNN/  a Hugging Face OLMoE directory (hf.h) that also holds
  *              state.safetensors   the moments m.<name>, v.<name>, F32
  *              state.json          the trainer's other state, as the caller gives it
  *              checksums.json      XXH3 of every other file
  *          RUN/last            a link to the newest whole one
- * Safety:  a checkpoint is written as RUN/.tmp-step, synced and renamed; only then does
- *          `last` move (by renaming a fresh link over it) and only then go old ones. A run killed
- * at any moment has a whole `last`. */
+ * Safety:  a checkpoint is written as RUN/.tmp-step, synced and renamed. Only then is `last`
+ *          replaced (by renaming a new link to it), and only then are old checkpoints removed. A
+ *          run killed at any moment has a whole `last`. */
 #ifndef CPL_STORE_CHECKPOINT_H
 #define CPL_STORE_CHECKPOINT_H
 
@@ -28,7 +28,7 @@ typedef struct cpl_checkpoint {
 } cpl_checkpoint;
 
 /* Saves RUN/step-NNNNNN, points `last` at it and removes all but the newest `keep` of the steps up
- * to this one. On failure everything that was there is as it was. */
+ * to this one. On failure all existing files are unchanged. */
 CPL_NODISCARD cpl_status cpl_checkpoint_save(const char *run, const cpl_checkpoint *checkpoint,
                                              int64_t keep);
 

@@ -21,7 +21,7 @@ struct cpl_hf {
 
 /* ---- opening ---- */
 
-/* The number behind `part` in a tensor's name; -1 if `part` does not stand there. */
+/* The number after `part` in a tensor's name; -1 if the name does not contain `part`. */
 static int64_t number_behind(const char *name, const char *part)
 {
     const char *at = strstr(name, part);
@@ -30,7 +30,7 @@ static int64_t number_behind(const char *name, const char *part)
                : -1;
 }
 
-/* A checkpoint with more layers or experts than the configuration says is another model. */
+/* A checkpoint with more layers or experts than the configuration gives is another model. */
 static cpl_status refuse_surplus(const cpl_hf *hf)
 {
     for (int64_t i = 0; i < hf->weights->count; i++) {
@@ -126,7 +126,7 @@ cpl_status cpl_hf_tokenizer_path(char **path, const cpl_hf *hf)
     return CPL_OK;
 }
 
-/* A vocabulary may be padded: only what is too much is wrong. */
+/* A vocabulary may be padded: only too many ids are an error. */
 static cpl_status check_vocabulary(const cpl_hf *hf, const cpl_tokenizer *tokenizer,
                                    const char *path)
 {
@@ -248,7 +248,7 @@ static const char *added_token(const json_t *tokenizer, int64_t id)
     return NULL;
 }
 
-/* What transformers' tokenizer class needs beside tokenizer.json. */
+/* Writes the files that transformers' tokenizer class needs in addition to tokenizer.json. */
 static cpl_status write_tokenizer(const char *folder, const char *path,
                                   const cpl_model_settings *config, const cpl_hf_tokens *tokens)
 {

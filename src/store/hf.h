@@ -1,10 +1,9 @@
 /* hf.h - a model to and from a Hugging Face OLMoE directory.
  *
- * Room:   store. MODEL_DIR, wherever a verb takes one, is an OLMoE directory, a checkpoint of ours
- *         (which is one), or the folder of a run (then its `last`).
- *         Read: one file or sharded, one tensor an expert or fused, F32, F16 and BF16
- *         (docs/formats.md, "OLMoE directories"). Written: model.safetensors, F32, one tensor an
- *         expert. */
+ * Room:   store. MODEL_DIR, an argument of the commands, is an OLMoE directory, a checkpoint of
+ *         ours (which is one), or the folder of a run (then its `last`). Read: one file or sharded,
+ *         one tensor an expert or fused, F32, F16 and BF16 (docs/formats.md, "OLMoE directories").
+ *         Written: model.safetensors, F32, one tensor an expert. */
 #ifndef CPL_STORE_HF_H
 #define CPL_STORE_HF_H
 

@@ -107,7 +107,7 @@ static cpl_status read_router(cpl_model_settings *c, const json_t *j, const char
     return cpl_json_int_or(j, "aoe_rank", &c->aoe_rank, 1, 1048576, CPL_UNSET, where);
 }
 
-/* Adds an id that ends what is written; the first is the end-of-text id. */
+/* Adds an id that ends generated text; the first is the end-of-text id. */
 static cpl_status add_end(cpl_hf_tokens *tokens, int64_t id, const char *where)
 {
     bool known = id < 0 || id == tokens->eos;
@@ -155,7 +155,7 @@ static cpl_status read_tokens(cpl_hf_tokens *tokens, int64_t vocab_size, const j
     return read_ends(tokens, j, where);
 }
 
-/* What generation_config.json says besides; it need not be there. */
+/* Reads the token ids of generation_config.json, which is optional. */
 static cpl_status read_generation(cpl_hf_tokens *tokens, const char *folder)
 {
     json_t *j         = NULL;
@@ -201,9 +201,9 @@ static json_t *id_or_null(int64_t id)
     return id < 0 ? json_null() : json_integer(id);
 }
 
-/* Another model_type, so that no program takes it for the OLMoE it is not, and the keys of our own. A
- * key that could not be set for want of memory is missing in `j`, which writing it would not show:
- * NULL is set then. */
+/* Adds our own keys and another model_type, so that no program reads the model as an OLMoE, which
+ * it is not. If a key could not be set for lack of memory, it is missing in `j`, and writing `j`
+ * would not report that: *j is set to NULL then. */
 static void add_router(json_t **j, const cpl_model_settings *c)
 {
     bool good =
@@ -269,7 +269,7 @@ static cpl_status differs(const cpl_setting *s, const void *ours, const void *th
     return status;
 }
 
-/* A setting that may be unset says nothing while it is. */
+/* Whether a setting that may be unset is unset. */
 static bool is_unset(const cpl_setting *s, const void *field)
 {
     if (s->kind == CPL_KIND_INT) return *(const int64_t *)field == CPL_UNSET;

@@ -32,7 +32,7 @@ static cpl_status verify_file(const char *folder, const char *name, const json_t
     return status;
 }
 
-/* Without these there is nothing to go on with, so a list that leaves one out is no list. */
+/* A run cannot be resumed without these, so a list that lacks one is invalid. */
 static cpl_status check_complete(const json_t *sums, const char *where)
 {
     static const char *const needed[] = {"config.json", "model.safetensors", "state.json",

@@ -14,7 +14,7 @@ const char *cpl_cpu_isa(void);
 /* The processor multiplies bf16 itself (AVX512-BF16 or AMX), and oneDNN makes use of it. */
 bool cpl_cpu_has_bf16(void);
 
-/* The processor's name as the system tells it. */
+/* The processor's name as the system reports it. */
 const char *cpl_cpu_name(void);
 
 /* Processors this program may run on, or OMP_NUM_THREADS where that is set. */

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* FORMAT(name, numbers of a block, bytes of a block, what it is) */
+/* FORMAT(name, numbers of a block, bytes of a block, description) */
 #define CPL_FORMATS(FORMAT)                                                                        \
     FORMAT(F64, 1, 8, "f64, rounded to f32")                                                       \
     FORMAT(F32, 1, 4, "f32")                                                                       \
@@ -39,17 +39,17 @@ const char *cpl_format_name(cpl_format format);      /* "BF16"; "other" */
 int64_t cpl_format_block_numbers(cpl_format format); /* 1 for plain numbers; OTHER: 1 */
 int64_t cpl_format_block_bytes(cpl_format format);   /* OTHER: 0 */
 
-/* Which of the numbers of a stored matrix are wanted: result (r,c) is the number
- * first + r row_step + c col_step behind the beginning of the bytes given. A format with blocks of
- * more than one number wants col_step 1 and `first`, `row_step` and the number of columns to be
+/* Which numbers of a stored matrix are requested: result (r,c) is number first + r row_step + c
+ * col_step, counted from the beginning of the bytes given. A format with blocks of more than one
+ * number needs col_step 1, and it needs `first`, `row_step` and the number of columns to be
  * multiples of its block (INT4_WORD and F4_PAIR: the columns may end inside a block). */
 typedef struct cpl_decode_shape {
     int64_t rows, cols;
     int64_t first, row_step, col_step;
 } cpl_decode_shape;
 
-/* Factors of a matrix of which these rows [first_row, first_row + rows) are wanted: number (r,c)
- * has the factor at (r / block_rows) * step + c / block_cols. */
+/* Factors of a matrix of which rows [first_row, first_row + rows) are requested: number (r,c) has
+ * the factor at (r / block_rows) * step + c / block_cols. */
 typedef struct cpl_scale_shape {
     int64_t rows, cols;
     int64_t first_row, block_rows, block_cols, step;

@@ -2,14 +2,15 @@
  *
  * Room:     tensor. cpu/ fills this whole table and is the specification; every other backend must
  *           agree with it, operation by operation (tests/tensor/test_twins).
- * Names:    B sequences of S tokens, T = B S tokens in all, d model width, D expert width, n
- * experts, K experts a token, H query heads, G key/value heads, h width of a head, V vocabulary.
+ * Names:    B sequences of S tokens, T = B S tokens in all, d model width, D expert width,
+ *           n experts, K experts a token, H query heads, G key/value heads, h width of a head,
+ *           V vocabulary.
  * Types:    F32 unless said otherwise. Weights of products are F32, or BF16 where the backend
  *           computes in bf16 (`be->compute`); their gradients are F32 always.
  * Order:    backend, outputs, inputs, scalars. An output is *set* unless it says *adds*. Outputs
  *           overlap no input unless said.
  * Failure:  operations return nothing. A backend keeps its first failure and ignores later work;
- *           sync() tells it once at the end of a step. Shapes that do not fit are asserts.
+ *           sync() returns it once at the end of a step. Shapes that do not fit are asserts.
  * Memory:   operations allocate nothing. Scratch is be->scratch, at least scratch_bytes(work) long
  *           (see cpl_backend_reserve).
  * Threads:  results depend on be->n_threads at most in the last bits, and on nothing else: the same
@@ -32,7 +33,7 @@ typedef struct cpl_ops cpl_ops;
 typedef struct cpl_backend {
     const cpl_ops *ops;
     const char *name;   /* "cpu v4" */
-    cpl_dtype compute;  /* what the operands of products are rounded to: CPL_F32 or CPL_BF16 */
+    cpl_dtype compute;  /* the type that operands of products are rounded to: CPL_F32 or CPL_BF16 */
     int n_threads;      /* at least 1 */
     cpl_status failure; /* the first one, or CPL_OK */
     void *scratch;      /* CPL_ALIGNMENT-aligned */
@@ -50,7 +51,7 @@ typedef struct cpl_routing {
 
 typedef enum cpl_trans { CPL_AS_IS, CPL_TRANSPOSED } cpl_trans;
 
-/* The largest shapes that operations will be called with: what scratch is sized for. */
+/* The largest shapes that operations will be called with; they determine the size of scratch. */
 typedef struct cpl_work {
     int64_t n_tokens; /* T of one call */
     int64_t n_keys;   /* longest sequence attended to */
@@ -99,11 +100,11 @@ typedef struct cpl_expert_weights {
     cpl_tensor w_down; /* [n,d,D] */
 } cpl_expert_weights;
 
-/* How strongly an expert answers to every router row, row of its gate by row (response.c). For
- * matrices that come from a file in pieces; a model in memory has its M from proxy.h. X [n,d] are
- * the router rows or proxies, W [rows,d] some rows of an expert's gate. With all of its rows added,
- * sqrt(squares[i]) is M[i,j] and sqrt(*norm) is |W_g^j|_F. X and W are F32 and multiplied as such,
- * whatever be->compute is. */
+/* The response of an expert to every router row, one row of its gate after another (response.c).
+ * For matrices that are read from a file in pieces; for a model in memory, proxy.h computes M. X
+ * [n,d] are the router rows or proxies, W [rows,d] some rows of an expert's gate. With all of its
+ * rows added, sqrt(squares[i]) is M[i,j] and sqrt(*norm) is |W_g^j|_F. X and W are F32 and
+ * multiplied as such, for every be->compute. */
 typedef struct cpl_response_ops {
     /* Bytes of X packed for the products below; CPL_ALIGNMENT-aligned memory of the caller. */
     size_t (*packed_bytes)(const cpl_backend *be, int64_t n, int64_t d);
@@ -118,7 +119,7 @@ typedef struct cpl_response_ops {
      * sum of the squares of W. One thread, so that the caller's threads each take an expert;
      * `scratch` is the calling thread's. A NaN or an infinity of W reaches *norm. W may have no
      * rows, or more than `rows`. Rows in the same order give the same bits however they are split
-     * over calls, and squares of the same bits as the M of proxy.h in F32 comes from. */
+     * over calls, and squares with the same bits as those from which proxy.h computes M in F32. */
     void (*add)(cpl_backend *be, double *squares, double *norm, const void *packed, int64_t n,
                 cpl_tensor W, void *scratch);
 } cpl_response_ops;
@@ -130,7 +131,7 @@ struct cpl_ops {
      * where that is bf16), sums in F32. beta 0 or 1; with 0 the old c is not read. k may be 0. */
     void (*gemm)(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a, cpl_trans tb,
                  cpl_tensor b, float beta);
-    /* The same with F32 operands whatever be->compute is: the router's logits. */
+    /* The same with F32 operands for every be->compute: the router's logits. */
     void (*gemm_f32)(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a, cpl_trans tb,
                      cpl_tensor b, float beta);
 
@@ -185,7 +186,7 @@ struct cpl_ops {
                                cpl_tensor k, cpl_tensor v, cpl_tensor doc_start,
                                cpl_attention_shape shape);
 
-    /* The same forward for segments of any lengths, in F32 whatever be->compute is: query i of a
+    /* The same forward for segments of any lengths, in F32 for every be->compute: query i of a
      * segment sees its keys 0 ... n_keys - n_queries + i. q, out [T, H h]; k, v [rows, G h]. Rows
      * of out that belong to no segment stay as they are. */
     void (*attention_segments)(cpl_backend *be, cpl_tensor out, cpl_tensor q, cpl_tensor k,
@@ -226,10 +227,10 @@ struct cpl_ops {
     /* ---- experts (experts.c): all of a layer as one grouped operation, dropless ---- */
 
     /* y [T,d] = sum over k of weight[t,k] W_down (SiLU(W_gate x) * (W_up x)) of expert[t,k].
-     * gate, up [T K, D]: the two products by sorted row, kept for backward; `none` when nobody
-     * wants them. hidden [T,n,r]: none, or what W_gate [n,D,r] is multiplied with instead of x: row
-     * [t,e] for expert e (Autonomy-of-Experts). Products in be->compute. An expert without tokens
-     * and one with all of them are ordinary cases. */
+     * gate, up [T K, D]: the two products by sorted row, kept for backward; `none` if they are not
+     * needed. hidden [T,n,r]: none, or the input that W_gate [n,D,r] is multiplied with instead of
+     * x: row [t,e] for expert e (Autonomy-of-Experts). Products in be->compute. An expert without
+     * tokens and one with all of them are ordinary cases. */
     void (*experts)(cpl_backend *be, cpl_tensor y, cpl_tensor gate, cpl_tensor up, cpl_tensor x,
                     cpl_tensor hidden, cpl_tensor weight, cpl_dispatch plan, cpl_expert_weights w);
     /* dx [T,d] and dw *add*, dweight [T,K] is set, and so is dhidden [T K, r] by sorted row (none
@@ -276,8 +277,8 @@ struct cpl_ops {
     /* ---- optimizer (adamw.c) ---- */
 
     /* One AdamW step of one tensor (docs/method.md 7.3): g = grad * coef; p *= 1 - lr decay;
-     * m, v moments; p -= lr * (m / correct1) / (sqrt(v / correct2) + eps). copy: where the rounded
-     * parameter goes too (BF16), or none. */
+     * m, v moments; p -= lr * (m / correct1) / (sqrt(v / correct2) + eps). copy: also gets the
+     * rounded parameter (BF16), or none. */
     void (*adamw)(cpl_backend *be, cpl_tensor p, cpl_tensor m, cpl_tensor v, cpl_tensor copy,
                   cpl_tensor grad, float coef, float lr, float decay, float beta1, float beta2,
                   float eps, double correct1, double correct2);

@@ -2,8 +2,8 @@
  *
  * F32 goes through dnnl_sgemm. There is no such function for bf16, so a matmul primitive is made
  * with run-time sizes and strides: one for each of (a transposed, b transposed, beta), eight in all
- * for the life of the process, whatever shapes come. Measured with 2.6.3 they run as fast as
- * primitives made for one shape. */
+ * for the life of the process, for all shapes. Measured with 2.6.3 they run as fast as primitives
+ * made for one shape. */
 #include "tensor/product.h"
 
 #include <omp.h>

@@ -31,9 +31,9 @@ static inline bool cpl_proxy_has_hidden(cpl_erc_activation a)
     return a >= CPL_ERC_SILU;
 }
 
-/* One matrix of every expert, wherever it lies: expert j's begins at at[j - j0] where `at` is
- * given, else (j - j0) * step numbers after `data`; its rows are `stride` numbers apart. Both
- * NULL: there is no such matrix. */
+/* One matrix of every expert, at any address: expert j's begins at at[j - j0] where `at` is given,
+ * else (j - j0) * step numbers after `data`; its rows are `stride` numbers apart. Both NULL: there
+ * is no such matrix. */
 typedef struct cpl_proxy_weights {
     const void *data;
     int64_t step;
@@ -63,7 +63,7 @@ typedef struct cpl_proxy_job {
     cpl_proxy_weights gate, up, down; /* those that the activation needs */
 
     float *dR;                         /* [n,d] or NULL */
-    cpl_proxy_grads dgate, dup, ddown; /* none: not wanted */
+    cpl_proxy_grads dgate, dup, ddown; /* none: not requested */
     float *M;                          /* [n,n] or NULL; only entries of this part are set */
     double loss;                       /* of this part; unweighted; already divided by n^2 */
 
@@ -89,11 +89,11 @@ typedef struct cpl_proxy_ops {
      * O(n D + n d) floats a thread and O(n^2 + n D + n d) together. */
     size_t (*job_bytes)(const struct cpl_backend *be, const cpl_proxy_job *job);
 
-    /* Phase 1 sets diagonal[j0 ... j1-1]; the caller completes the others before phase 2. Where no
-     * gradient is wanted this is the pass that computes all of M. */
+    /* Phase 1 sets diagonal[j0 ... j1-1]; the caller completes the others before phase 2. If no
+     * gradient is requested, this pass computes all of M. */
     void (*diagonals)(struct cpl_backend *be, cpl_proxy_job *job);
 
-    /* Phase 2 sets M, loss and violations (rows 0..n-1 as far as these columns know, columns
+    /* Phase 2 sets M, loss and violations (rows 0..n-1 with the part of these columns, columns
      * j0..j1-1, 0 elsewhere) and adds the gradient of every pair but the diagonal. The caller sums
      * violations over the parts before phase 3. Needs diagonal[n]. */
     void (*sweep)(struct cpl_backend *be, cpl_proxy_job *job);

@@ -61,8 +61,8 @@ static inline size_t cpl_tensor_bytes(cpl_tensor t)
     return (size_t)cpl_tensor_count(t) * cpl_dtype_bytes(t.dtype);
 }
 
-/* An arena over `bytes` that belong to somebody else: pieces of it are taken with cpl_arena_take,
- * by the same function that measured them. NULL and SIZE_MAX: one that measures. */
+/* An arena over borrowed `bytes`: pieces of it are taken with cpl_arena_take, by the same function
+ * that measured them. NULL and SIZE_MAX: one that measures. */
 static inline cpl_arena cpl_arena_over(void *base, size_t bytes)
 {
     return (cpl_arena){.base = (char *)base, .capacity = bytes};
@@ -104,7 +104,7 @@ static inline int64_t cpl_tensor_rows(cpl_tensor t)
     return rows;
 }
 
-/* The numbers, as what they are. */
+/* The numbers, with their type. */
 static inline float *cpl_f32(cpl_tensor t)
 {
     CPL_ASSERT(t.dtype == CPL_F32);

@@ -1,11 +1,11 @@
 /* encode.c - text to ids (see tokenizer.h).
  *
- * The way of a text: repaired where it is no UTF-8; cut at the added tokens that are searched in
- * raw text; each piece normalised; cut at those searched in normalised text; cut into words; each
- * word looked up in the cache, or merged.
+ * The steps for a text: repair of invalid UTF-8; cut at the added tokens that are searched in raw
+ * text; each piece normalised; cut at those searched in normalised text; cut into words; each word
+ * looked up in the cache, or merged.
  *
- * The cache: two places per hash, one cache line each, the first for the word met last; a third
- * word drives out the second. Words of up to 32 bytes that give up to 7 ids fit, which is nearly
+ * The cache: two places per hash, one cache line each, the first for the word used last; a third
+ * word replaces the second. Words of up to 32 bytes that give up to 7 ids fit, which is nearly
  * every word of any language; the others are merged each time. Words are handled in batches so that
  * the lines are fetched while the keys of the following words are made. */
 #include <string.h>

@@ -32,11 +32,11 @@ typedef struct cpl_merges {
 CPL_NODISCARD cpl_status cpl_merges_init(cpl_merges *merges, uint32_t count);
 void cpl_merges_free(cpl_merges *merges);
 
-/* Adds one merge; of a pair that is there already the first stays. At most the promised count. */
+/* Adds one merge; for a pair that was added before, the first stays. At most the promised count. */
 void cpl_merges_add(cpl_merges *merges, int32_t left, int32_t right, int32_t rank, int32_t id);
 
-/* Makes byte_pairs, when byte_id and all merges are there: nearly every word begins with them, and
- * the few that letters make lie close together, unlike their places in the table. */
+/* Makes byte_pairs after byte_id and all merges are set: nearly every word begins with them, and
+ * the few pairs of letters are close together in memory, unlike their places in the table. */
 CPL_NODISCARD cpl_status cpl_merges_finish(cpl_merges *merges);
 
 /* Memory for long words; all zero is valid. */
@@ -70,7 +70,7 @@ size_t cpl_split(cpl_split_kind kind, const char *text, size_t length, size_t *a
 bool cpl_split_known(const char *pattern, cpl_split_kind *kind);
 
 typedef struct cpl_added {
-    uint32_t start, length; /* what is looked for: bytes of the set; length at least 1 */
+    uint32_t start, length; /* the token searched for: bytes of the set; length at least 1 */
     int32_t id;
     bool special;
 } cpl_added;
@@ -89,16 +89,16 @@ typedef struct cpl_added_set {
 /* Sorts at[0..count), whose contents lie in `bytes`, and sets the rest. */
 void cpl_added_index(cpl_added_set *set, const char *contents);
 
-/* The first place from `from` on where a token of the set stands, and the longest one there; or
- * `length`, and *hit NULL. */
+/* The first position at or after `from` that has a token of the set. Sets *hit to the longest one
+ * there. If there is none: `length`, and *hit NULL. */
 size_t cpl_added_find(const cpl_added_set *set, const char *text, size_t length, size_t from,
                       const cpl_added **hit);
 
 /* ---- the tokenizer (tokenizer.c) ---- */
 
 enum {
-    CPL_TOKEN_MAX_ID    = (1 << 22) - 1, /* bounds the table that a small file can ask for */
-    CPL_ALPHABET_POINTS = 256 + 68,      /* code points 0 to 143 (hex) can stand for a byte */
+    CPL_TOKEN_MAX_ID    = (1 << 22) - 1, /* bounds the table that a small file can request */
+    CPL_ALPHABET_POINTS = 256 + 68,      /* code points 0 to 143 (hex) can represent a byte */
 };
 
 typedef struct cpl_token {
@@ -118,7 +118,7 @@ struct cpl_tokenizer {
     uint64_t hash;
 };
 
-/* The byte-level alphabet: sets point_of[b] to the code point that stands for byte b. */
+/* The byte-level alphabet: sets point_of[b] to the code point that represents byte b. */
 void cpl_alphabet_points(uint32_t point_of[256]);
 
 /* Its inverse: byte_of[code point] or -1. */

@@ -124,8 +124,8 @@ static cpl_status check_model(const json_t *model, const char *path)
     return CPL_OK;
 }
 
-/* Reads what a tokenizer.json says about anything but tokens and merges, sets the switches of `t`
- * accordingly, and refuses other kinds than byte-level BPE. `path` is for the sentences. */
+/* Reads everything in a tokenizer.json except tokens and merges, sets the switches of `t`
+ * accordingly, and refuses other kinds than byte-level BPE. `path` is for the errors. */
 static cpl_status check(cpl_tokenizer *t, const json_t *root, const char *path)
 {
     CPL_TRY(check_model(json_object_get(root, "model"), path));
@@ -146,8 +146,8 @@ static cpl_status read_tokenizer_json(cpl_tokenizer *t, const json_t *root, cons
     return cpl_tokenizer_read_merges(t, vocab, json_object_get(model, "merges"), path);
 }
 
-/* GPT-2's form: `vocab` is the whole first file. <|endoftext|> stands in it like any other entry
- * and is an added special token. */
+/* GPT-2's form: `vocab` is the whole first file. It lists <|endoftext|> like any other entry; that
+ * is an added special token. */
 static cpl_status read_gpt2_pair(cpl_tokenizer *t, json_t *vocab, const char *path,
                                  const char *merges_path)
 {

@@ -1,6 +1,6 @@
 /* merge.c - byte-pair encoding of one word; see internal.h.
  *
- * Short words, which are nearly all, look through their ranks for the lowest each time. Long ones
+ * Nearly all words are short: for them each step searches all ranks for the lowest. Long ones
  * (whole lines of "=====", base64, Chinese without spaces) keep the tokens in a linked list and the
  * candidates in a heap, O(n log n). An entry of the heap is out of date when the pair now at its
  * place has another rank: ranks are distinct, so the rank names the pair. */

@@ -2,8 +2,8 @@
  *
  * Text is cut into segments that NFC treats independently: a code point that needs no care begins a
  * new one. Only segments that hold a code point with care are decomposed, ordered and composed;
- * the data of single code points and of pairs come from utf8proc. The algorithm stands here because
- * the reference implementation has older combining classes than utf8proc. */
+ * the data of single code points and of pairs come from utf8proc. The algorithm is implemented here
+ * because the reference implementation has older combining classes than utf8proc. */
 #include <string.h>
 
 #include <utf8proc.h>
@@ -140,7 +140,7 @@ static uint32_t composite(uint32_t first, uint32_t second)
                : 0;
 }
 
-/* A mark joins the last starter unless one of its own class or higher, or a starter, lies between
+/* A mark joins the last starter unless one of the same class or higher, or a starter, lies between
  * (Unicode, section 3.11, D115 to D117). */
 static void compose(cpl_nfc *nfc)
 {

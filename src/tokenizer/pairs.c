@@ -1,8 +1,8 @@
 /* pairs.c - the pairs of neighbouring tokens; see train.h.
  *
- * Counts change all the time, the heap does not follow: a candidate taken with a count that is no
- * longer true goes back with the true one. Counts only fall between two offers, so the first
- * candidate whose count is true is the best. */
+ * Counts change often, but the heap is not updated: a candidate taken with an outdated count is put
+ * back with the current one. Counts only fall between two offers, so the first candidate with a
+ * current count is the best. */
 #include "tokenizer/train.h"
 
 #include <string.h>

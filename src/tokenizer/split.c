@@ -1,8 +1,8 @@
 /* split.c - cuts text into words, and finds added tokens in it; see internal.h.
  *
- * The patterns are read off as scanners: at each place the alternatives are tried in the order of
- * the regular expression, and what remains of each is a run of one class. Only the classes of
- * unicode.h decide; no pattern engine has exactly those. */
+ * The patterns are written as scanners: at each position the alternatives are tried in the order of
+ * the regular expression, and each reduces to a run of one class. Only the classes of unicode.h
+ * decide; no pattern engine has exactly those. */
 #include "tokenizer/internal.h"
 
 #include <stdlib.h>
@@ -45,8 +45,8 @@ static inline int class_at(bytes *s, size_t at, size_t *next)
 }
 
 /* How many of the 8 bytes at `s` are ASCII letters before the first that is not: the upper bit of
- * each byte of `letters` says so, all at once, since a loop's end is what a processor guesses
- * worst. */
+ * each byte of `letters` is set for a letter, for all at once, since a processor predicts the end
+ * of a loop badly. */
 static inline size_t leading_letters(bytes *s)
 {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -85,7 +85,7 @@ static inline size_t step_back(bytes *s, size_t at)
 }
 
 /* White space from `at` on that no word takes: all of it at the end of the text, else all but the
- * last code point, which the next word may take; a single one stands alone. */
+ * last code point, which the next word may take. A single code point is a word. */
 static size_t space_word(bytes *s, size_t at, size_t length)
 {
     size_t end = run_end(s, at, length, CPL_CLASS_SPACE);

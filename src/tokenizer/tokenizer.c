@@ -1,4 +1,4 @@
-/* tokenizer.c - what a loaded tokenizer can be asked, and decoding (see tokenizer.h). */
+/* tokenizer.c - queries of a loaded tokenizer, and decoding (see tokenizer.h). */
 #include "tokenizer/tokenizer.h"
 
 #include <string.h>

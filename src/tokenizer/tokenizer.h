@@ -2,13 +2,13 @@
  *
  * Room:   tokenizer.
  * Names:  a *token* is a byte string with an id; an *added token* is one that is cut out of the
- * text before anything else looks at it (<|endoftext|>, runs of spaces); a *word* is what the
- *         pre-tokenizer cuts the rest into; BPE joins the bytes of one word into tokens.
+ *         text before any other step (<|endoftext|>, runs of spaces); a *word* is one of the pieces
+ *         into which the pre-tokenizer cuts the rest; BPE joins the bytes of one word into tokens.
  * Files:  Hugging Face's tokenizer.json of the GPT-2, GPT-NeoX/OLMo and OLMo 2 families, and
- * GPT-2's own pair encoder.json + vocab.bpe. What a file asks for and this reader does not do is
- *         refused with a sentence that names it, never passed over.
+ *         GPT-2's own pair encoder.json + vocab.bpe. A feature of a file that this reader does not
+ *         support is an error that names it, never ignored.
  * Unicode: classes are those of Unicode 16.0 (unicode-classes.tsv), compiled in; NFC is the
- * standard one but for 98 marks that the reference implementation takes for class 0. */
+ *         standard one except for 98 marks that the reference implementation treats as class 0. */
 #ifndef CPL_TOKENIZER_TOKENIZER_H
 #define CPL_TOKENIZER_TOKENIZER_H
 
@@ -21,16 +21,16 @@
 #include "base/text.h"
 
 /* A loaded tokenizer. Nothing changes it after cpl_tokenizer_load, so any number of threads may use
- * it at once, each with an encoder of its own. */
+ * it at once, each with a separate encoder. */
 typedef struct cpl_tokenizer cpl_tokenizer;
 
 enum { CPL_TOKEN_FILE_MAX = 256 << 20 }; /* bytes of each of its files */
 
 /* Sets *out to the tokenizer at `path`, owned by the caller; NULL on failure. `path` is one of:
- * a tokenizer.json; one of the two files of GPT-2's form (encoder.json or vocab.json beside
- * vocab.bpe or merges.txt); or a folder that holds either (tokenizer.json is preferred).
- * CPL_ERR_IO: the file cannot be read. CPL_ERR_INPUT: it is no tokenizer, contradicts itself, or
- * is of another kind than byte-level BPE, which is refused by the name of the part it asks for. */
+ * a tokenizer.json; one of the two files of GPT-2's form (encoder.json or vocab.json, in one folder
+ * with vocab.bpe or merges.txt); or a folder that holds either (tokenizer.json is preferred).
+ * CPL_ERR_IO: the file cannot be read. CPL_ERR_INPUT: it is no tokenizer, contradicts itself, or is
+ * not byte-level BPE; the error names the part that is not supported. */
 CPL_NODISCARD cpl_status cpl_tokenizer_load(cpl_tokenizer **out, const char *path);
 
 /* The same where the user named `path`: it may be a pipe (file.h has the two rules). */
@@ -40,8 +40,8 @@ void cpl_tokenizer_free(cpl_tokenizer *t); /* NULL is allowed */
 /* 1 + the largest id, over vocabulary and added tokens. Ids below it may be without a token. */
 int64_t cpl_tokenizer_vocab_size(const cpl_tokenizer *t);
 
-/* The id of <|endoftext|>, -1 if there is none. What separates documents in token files made
- * elsewhere is a property of those files and can be another id. */
+/* The id of <|endoftext|>, -1 if there is none. The id that separates documents in token files of
+ * other programs is a property of those files and can differ. */
 int32_t cpl_tokenizer_eos(const cpl_tokenizer *t);
 
 /* The id of the token whose text is exactly `content`: added tokens first, then the lowest id of
@@ -99,8 +99,8 @@ typedef struct cpl_bpe_settings {
                               without space, not "<|padding|>"; copied */
 } cpl_bpe_settings;
 
-/* Counts words, then joins pairs. The same words with the same counts give the same file, whatever
- * the order of the documents.
+/* Counts words, then joins pairs. The same words with the same counts give the same file, for any
+ * order of the documents.
  *
  * Ids: 0 the separator, 1 <|padding|>, 2 to 257 the single bytes in the order of their characters
  * in the byte-level alphabet ('!' is 2), then one per new token in the order of joining. Rule: the
@@ -119,15 +119,15 @@ void cpl_bpe_free(cpl_bpe_trainer *trainer); /* NULL is allowed */
  * tokens are cut out and not counted. Not to be called after cpl_bpe_train (assert). */
 CPL_NODISCARD cpl_status cpl_bpe_add(cpl_bpe_trainer *trainer, const char *text, size_t length);
 
-/* Joins pairs until the vocabulary is full or no pair is frequent enough; the latter is told to
- * `log` as a warning. CPL_ERR_INPUT: no word was counted. Once per trainer (assert). */
+/* Joins pairs until the vocabulary is full or no pair is frequent enough; the latter is a warning
+ * to `log`. CPL_ERR_INPUT: no word was counted. Once per trainer (assert). */
 CPL_NODISCARD cpl_status cpl_bpe_train(cpl_bpe_trainer *trainer, const cpl_log *log);
 
 /* Tokens so far, special ones included. */
 int64_t cpl_bpe_vocab_size(const cpl_bpe_trainer *trainer);
 
-/* Writes a tokenizer.json that cpl_tokenizer_load and Hugging Face tokenizers read: under a
- * temporary name beside `path`, synced, then renamed over it. */
+/* Writes a tokenizer.json that cpl_tokenizer_load and Hugging Face tokenizers read: to a temporary
+ * name in the folder of `path`, synced, then renamed to `path`. */
 CPL_NODISCARD cpl_status cpl_bpe_write(const cpl_bpe_trainer *trainer, const char *path);
 
 #endif /* CPL_TOKENIZER_TOKENIZER_H */

@@ -43,8 +43,8 @@ static cpl_status find_last_id(int64_t *last, json_t *vocab, const json_t *added
     return CPL_OK;
 }
 
-/* Appends the bytes that the characters of `name` stand for; those of `name` itself if one of its
- * characters stands for none. */
+/* Appends the bytes that the characters of `name` represent; the bytes of `name` itself if one of
+ * its characters represents no byte. */
 static void append_name_bytes(cpl_text *out, const char *name,
                               const int16_t byte_of[CPL_ALPHABET_POINTS])
 {
@@ -110,7 +110,7 @@ static cpl_status read_byte_ids(cpl_tokenizer *t, const json_t *vocab, const cha
     return CPL_OK;
 }
 
-/* Where an added token may stand in the table: at a free id, or where the vocabulary has it. */
+/* Checks the place of an added token in the table: a free id, or its id in the vocabulary. */
 static cpl_status check_place(const cpl_tokenizer *t, const json_t *vocab, const char *content,
                               int64_t id, const char *path)
 {
@@ -135,8 +135,8 @@ static cpl_status check_switches(const json_t *entry, const char *content, const
     return CPL_OK;
 }
 
-/* Adds the token of id `id` to the set that its "normalized" names. What is looked for in
- * normalised text is the normalised content. */
+/* Adds the token of id `id` to the set that its "normalized" names. In normalised text the
+ * normalised content is searched for. */
 static cpl_status add_to_set(cpl_tokenizer *t, cpl_nfc *nfc, const json_t *entry, int64_t id)
 {
     const cpl_token *token = t->tokens + id;

@@ -1,7 +1,7 @@
 /* train.c - counts words and joins pairs (see tokenizer.h).
  *
- * The words stand one after the other as ids, each shrinking where it is when a pair is joined.
- * Only the words that hold the pair are touched, and only the counts around it change. */
+ * The words are stored as ids in one array; each shrinks in place when a pair is joined. Only the
+ * words that hold the pair are changed, and only the counts around it. */
 #include "tokenizer/train.h"
 
 #include <string.h>
@@ -294,7 +294,8 @@ done:
 /* ---- writing tokenizer.json ---- */
 
 /* A token as a file spells it: the content of a special one, else its bytes in the byte-level
- * alphabet; with the two characters escaped that JSON asks for (the alphabet has no controls). */
+ * alphabet; with the two characters escaped that JSON requires (the alphabet has no control
+ * characters). */
 static void append_name(cpl_text *out, const cpl_bpe_trainer *trainer, int32_t id,
                         const uint32_t point_of[256])
 {

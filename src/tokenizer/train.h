@@ -35,7 +35,7 @@ CPL_NODISCARD cpl_status cpl_tally_number(cpl_tally *tally, const void *bytes, s
 CPL_NODISCARD cpl_status cpl_tally_grow(void *list, size_t *capacity, size_t count,
                                         size_t item_bytes);
 
-/* ---- the pairs of neighbouring tokens: how often each stands in the words, in which words, and
+/* ---- the pairs of neighbouring tokens: how often each occurs in the words, in which words, and
  * which is the most frequent (pairs.c) ---- */
 
 enum { CPL_NO_PAIR = UINT32_MAX };

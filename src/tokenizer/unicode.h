@@ -1,4 +1,4 @@
-/* unicode.h - what the tokenizers must know of a code point, by table.
+/* unicode.h - the properties of code points that the tokenizers need, by table.
  *
  * Room:  tokenizer. Private to it. */
 #ifndef CPL_TOKENIZER_UNICODE_H

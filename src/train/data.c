@@ -34,8 +34,8 @@ static cpl_status make_shards(const cpl_tokens_job *job, const char *what, const
     return CPL_OK;
 }
 
-/* The shards of `job` as `folder`, if they are not there. Of several runs that want them at once, one
- * makes them and the others wait. */
+/* Makes the shards of `job` as `folder`, if they do not exist. If several runs need them at once,
+ * one makes them and the others wait. */
 static cpl_status have_shards(const cpl_tokens_job *job, const char *what, const char *folder,
                               const char *base)
 {
@@ -56,7 +56,7 @@ done:
     return status;
 }
 
-/* Appends the folder of shards of these documents to `paths`, making it if it is not there. */
+/* Appends the folder of shards of these documents to `paths`, making it if it does not exist. */
 static cpl_status encode(cpl_strings *paths, const cpl_strings *documents, const char *what,
                          const cpl_train_data *data, const cpl_settings *settings, const char *base,
                          const cpl_log *log)
@@ -89,7 +89,7 @@ done:
     return status;
 }
 
-/* Token shards as they are, documents encoded: what cpl_shards_open is given. */
+/* Sets the paths for cpl_shards_open: token shards as they are, documents encoded. */
 static cpl_status shard_paths(cpl_strings *paths, const cpl_strings *inputs, const char *what,
                               const cpl_train_data *data, const cpl_settings *settings,
                               const char *base, const cpl_log *log)

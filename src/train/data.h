@@ -19,8 +19,8 @@ typedef struct cpl_train_data {
     uint64_t fingerprint;         /* of the training data, for resuming */
 } cpl_train_data;
 
-/* Sets `data` to the tokenizer alone, with vocab_size and eos as far as it and the settings tell
- * them; writes nothing. CPL_ERR_INPUT if data.train is not set. */
+/* Sets `data` to the tokenizer alone, with vocab_size and eos as far as it and the settings
+ * determine them; writes nothing. CPL_ERR_INPUT if data.train is not set. */
 CPL_NODISCARD cpl_status cpl_train_data_begin(cpl_train_data *data, const cpl_settings *settings);
 
 /* After cpl_train_data_begin: opens everything settings->data names. Documents are encoded into
@@ -37,7 +37,7 @@ void cpl_train_data_close(cpl_train_data *data);
 
 /* Sets three members of `object`, 16 hexadecimal digits each or null: `data`, the fingerprint of the
  * training data; `held_out`, the hash of the held-out tokens; `tokenizer`, that of the file. They
- * tell whether two runs read the same. CPL_ERR_MEMORY, CPL_ERR_IO. */
+ * are equal if two runs read the same data. CPL_ERR_MEMORY, CPL_ERR_IO. */
 CPL_NODISCARD cpl_status cpl_train_data_identify(json_t *object, const cpl_train_data *data,
                                                  const cpl_settings *settings);
 

@@ -100,11 +100,11 @@ static cpl_status evaluate_source(cpl_trainer *t, int64_t label, cpl_source_loss
 }
 
 /* Fills layer[].erc_clean: the loss of every layer at erc.alpha with erc.activation, from the F32
- * masters, without noise; the same number for anyone who computes it from the checkpoint.
- * `figures`: also layer[].figures without noise. Without a router there is nothing to compute. */
+ * masters, without noise; the same number as computed from the checkpoint. `figures`: also
+ * layer[].figures without noise. Without a router there is nothing to compute. */
 static void evaluate_coupling(cpl_trainer *t, bool figures)
 {
-    cpl_backend f32         = t->backend; /* the masters are F32, whatever training computes in */
+    cpl_backend f32         = t->backend; /* the masters are F32, for every compute dtype */
     cpl_erc_settings erc    = t->settings->losses.erc;
     cpl_coupling_noise none = {0};
     cpl_step *step          = &t->step;

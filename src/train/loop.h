@@ -1,10 +1,10 @@
 /* loop.h - a training run from its settings to its last checkpoint.
  *
- * Room:   train. Says nothing itself: `watch` hears what happens, and the files of the run tell it
- *         (run.h, metrics.h, store/checkpoint.h).
- * Resume: everything a step depends on is a function of the settings, the step's number and what a
- *         checkpoint holds, so a run that was killed and resumed gives bit for bit what the run
- * that was not gives, on the same machine with the same threads. */
+ * Room:   train. Prints nothing itself: it reports to `watch` and in the files of the run (run.h,
+ *         metrics.h, store/checkpoint.h).
+ * Resume: everything a step depends on is a function of the settings, the step's number and the
+ *         content of a checkpoint. So a run that was killed and resumed gives bit for bit the
+ *         results of an uninterrupted run, on the same machine with the same threads. */
 #ifndef CPL_TRAIN_LOOP_H
 #define CPL_TRAIN_LOOP_H
 
@@ -15,7 +15,7 @@
 #include "train/metrics.h"
 #include "train/run.h"
 
-/* What a run knows when it begins its first step. */
+/* Facts of a run at its first step. */
 typedef struct cpl_train_facts {
     const cpl_settings *settings; /* complete: nothing left to derive */
     const char *run;
@@ -36,8 +36,8 @@ typedef struct cpl_train_watch {
     void (*began)(void *ctx, const cpl_train_facts *facts);
     void (*stepped)(void *ctx, const cpl_metrics *metrics); /* after every step */
     void (*saved)(void *ctx, int64_t step);
-    /* Every eval.tasks_every steps, where there are eval.tasks: sets what is told of them, an object
-     * of objects of figures, or leaves it NULL. Changes nothing of the model. */
+    /* Called every eval.tasks_every steps if there are eval.tasks. Sets their reported results, an
+     * object of objects of figures, or leaves it NULL. Does not change the model. */
     cpl_status (*examine)(void *ctx, cpl_model *model, json_t **tasks);
 } cpl_train_watch;
 
@@ -47,22 +47,22 @@ typedef struct cpl_train_job {
     int64_t positions;      /* that the model must be able to read; fewer than data.seq_len: that */
     const char *from;       /* NULL, or an OLMoE directory whose weights the run begins with */
     const bool *given;      /* [settings of section model] set by the user; NULL: none */
-    bool resume;            /* go on with what is in `run` */
-    const cpl_settings *written; /* of a run that goes on: its config.yaml, as it stands */
+    bool resume;            /* resume the run in `run` */
+    const cpl_settings *written; /* of a resumed run: its config.yaml, unchanged */
     const cpl_log *log;
     const cpl_train_watch *watch;
 } cpl_train_job;
 
 typedef struct cpl_train_outcome {
     int64_t step; /* the last one made */
-    bool stopped; /* before its last step, since the process was asked to stop (base/stop.h) */
+    bool stopped; /* before its last step, since a stop was requested (base/stop.h) */
 } cpl_train_outcome;
 
 CPL_NODISCARD cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *outcome);
 
-/* Whether a run with `old` in its config.yaml may go on with `fresh`: threads, cadences and (with a
- * warning) train.steps may differ; anything else is CPL_ERR_INPUT naming both values. That the
- * config.yaml is still the run's own, cpl_train finds out. */
+/* Whether a run with `old` in its config.yaml may be resumed with `fresh`: threads, cadences and
+ * (with a warning) train.steps may differ; anything else is CPL_ERR_INPUT naming both values.
+ * cpl_train checks that the config.yaml is still the run's own. */
 CPL_NODISCARD cpl_status cpl_train_may_resume(const cpl_settings *old, const cpl_settings *fresh,
                                               const cpl_log *log);
 
@@ -75,9 +75,9 @@ CPL_NODISCARD cpl_status cpl_train_may_resume(const cpl_settings *old, const cpl
 CPL_NODISCARD cpl_status cpl_train_resolve(cpl_settings *settings, const cpl_hf *from,
                                            const bool *given);
 
-/* Fits model.vocab_size to the `ids` that the data knows (0: none known), rounding up where it is
- * unset, and resolves section model. CPL_ERR_INPUT where it is too small for them or for the id
- * that ends documents (-1: none). */
+/* Fits model.vocab_size to `ids`, the number of ids of the data (0: unknown), rounding up if it is
+ * unset, and resolves section model. CPL_ERR_INPUT if it is too small for them or for the id that
+ * ends documents (-1: none). */
 CPL_NODISCARD cpl_status cpl_train_resolve_vocabulary(cpl_settings *settings, int64_t ids,
                                                       int64_t eos);
 

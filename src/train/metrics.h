@@ -1,5 +1,5 @@
 /* metrics.h - the figures of a step (docs/method.md 5.1), their line of JSON, and the file of those
- * lines when a run goes on.
+ * lines when a run is resumed.
  *
  * Room:   train.
  * File:   RUN/metrics.jsonl, one object a logged step; docs/formats.md lists every member. */
@@ -73,18 +73,19 @@ double cpl_metrics_validation(const cpl_metrics *metrics);
 /* The line as an object; NULL if there is no memory. What is not finite becomes null. */
 json_t *cpl_metrics_json(const cpl_metrics *metrics);
 
-/* ---- metrics.jsonl of a run that goes on (metrics_file.c) ----
+/* ---- metrics.jsonl of a resumed run (metrics_file.c) ----
  *
- * Lines of later steps than the checkpoint's go: those steps are made again. All others stay, byte
- * by byte, damaged ones too: who reads the file counts them. Limits: a regular file, not a link, of
- * at most CPL_METRICS_MOST_BYTES, with lines of at most CPL_METRICS_LINE_BYTES. */
+ * Lines of later steps than the checkpoint's are removed: those steps are repeated. All others
+ * stay, byte by byte, damaged ones too: readers of the file count them. Limits: a regular file, not
+ * a link, of at most CPL_METRICS_MOST_BYTES, with lines of at most CPL_METRICS_LINE_BYTES. */
 #define CPL_METRICS_MOST_BYTES (INT64_C(1) << 36)
 enum { CPL_METRICS_LINE_BYTES = 1 << 28 };
 
-/* Opens the file at `path` for appending, made if it is not there, after it was cut back to `step`;
- * sets `*lines` to those that stayed. `expected` is how many the checkpoint of that step knows of,
- * -1 where it does not say. One warning where damaged lines stay, one where lines are missing.
- * CPL_ERR_INPUT beyond the limits, CPL_ERR_MEMORY, CPL_ERR_IO; the file is then as it was. */
+/* Truncates the file at `path` to `step` and opens it for appending; creates it if it does not
+ * exist. Sets `*lines` to the number of lines that stayed. `expected` is the number recorded in the
+ * checkpoint of that step, -1 if none is recorded. One warning if damaged lines stay, one if lines
+ * are missing. CPL_ERR_INPUT beyond the limits, CPL_ERR_MEMORY, CPL_ERR_IO; the file is then as it
+ * was. */
 CPL_NODISCARD cpl_status cpl_metrics_file_open(FILE **file, int64_t *lines, const char *path,
                                                int64_t step, int64_t expected, const cpl_log *log);
 

@@ -1,7 +1,8 @@
 /* metrics_file.c - the file of the lines, cut by step; see metrics.h
  *
  * Two passes. The first gives every line a letter; then it is known which damaged lines lie before
- * lines that stay. The second, made only where something goes, copies what stays to a new file. */
+ * lines that stay. The second pass is made only if lines are removed; it copies the lines that stay
+ * to a new file. */
 #include "train/metrics.h"
 
 #include <errno.h>
@@ -98,9 +99,9 @@ done:
     return status;
 }
 
-/* A damaged line stays where a line that stays follows it. Of those after the last one, as many
- * stay as the checkpoint knows more lines; where it does not say, all but one without an end, at
- * which a program was killed. */
+/* A damaged line stays if a line that stays follows it. Of the damaged lines after the last one
+ * that stays, as many stay as the checkpoint records further lines. If the checkpoint records no
+ * number, all stay but one without a line end, at which a program was killed. */
 static void count_damaged(cut *c)
 {
     char *verdict = c->verdicts.bytes;

@@ -10,7 +10,7 @@
 #include "model/model.h"
 #include "train/config/settings.h"
 
-/* The run's lifetime: what training holds beside the weights. */
+/* Lives as long as the run: the training state other than the weights. */
 typedef struct cpl_optimizer {
     cpl_arena arena;
     cpl_params grads, m, v; /* F32, as the weights */

@@ -48,7 +48,7 @@ static double seconds(clockid_t clock)
 }
 
 /* Processor seconds that all processes, and others on this hardware, have used since it began; NaN
- * where the system does not tell. */
+ * if the system does not report it. */
 static double used_by_all(void)
 {
     double user, nice, system, idle, wait, irq = 0, soft = 0, steal = 0;
@@ -83,7 +83,7 @@ void cpl_pace_begin(cpl_pace *p)
     p->step_cpu   = seconds(CLOCK_PROCESS_CPUTIME_ID);
 }
 
-/* ---- what is said ---- */
+/* ---- the warning ---- */
 
 static void say(const cpl_pace_window *w, const cpl_log *log)
 {

@@ -1,11 +1,11 @@
-/* pace.h - whether the steps of a run wander because something else takes the processors.
+/* pace.h - whether the step times of a run vary because other processes use the processors.
  *
  * Room:  train. cpl_pace_judge is a function of its arguments alone.
  * Rule:  over at least CPL_PACE_STEPS steps and CPL_PACE_SECONDS seconds, all of these:
  *        - the median step took more than 1.5 times as long as the best tenth;
- *        - this process got less than 0.8 of the time that its threads asked for;
- *        - others took at least 0.25 of a processor, and with this process nearly all there are.
- *        On an idle machine the third never holds, whatever the steps do. */
+ *        - this process got less than 0.8 of the processor time that its threads requested;
+ *        - others took at least 0.25 of a processor, and with this process nearly all processors.
+ *        On an idle machine the third never holds, for any step times. */
 #ifndef CPL_TRAIN_PACE_H
 #define CPL_TRAIN_PACE_H
 
@@ -36,7 +36,7 @@ typedef struct cpl_pace {
 
 void cpl_pace_begin(cpl_pace *pace); /* before a step */
 
-/* After it; says once why steps wander, if they do. */
+/* After a step; warns once of the reason if step times vary. */
 void cpl_pace_end(cpl_pace *pace, const cpl_log *log);
 
 #endif /* CPL_TRAIN_PACE_H */

@@ -1,5 +1,5 @@
-/* resume.c - which settings may change when a run goes on, and which a run was made with; see loop.h
- * and trainer.h. */
+/* resume.c - which settings may change when a run is resumed, and which a run was made with; see
+ * loop.h and trainer.h. */
 #include <string.h>
 
 #include "train/trainer.h"
@@ -58,9 +58,10 @@ static void warn_of_steps(const change *c, const cpl_log *log)
                  (long long)*(const cpl_field_INT *)c->fresh);
 }
 
-/* One that is neither a step count nor allowed to change. where: the file that says what the run
- * was made with, and config.yaml says another thing; files may have moved, and what they hold is
- * compared where it is read. NULL: config.yaml and the user's settings differ. */
+/* Judges a setting that is neither a step count nor allowed to change. `where`: the file that
+ * records the settings of the run, from which config.yaml differs. Files may have moved; their
+ * content is compared by the code that reads it. NULL: config.yaml and the user's settings
+ * differ. */
 static cpl_status judge(const change *c, const char *where, const cpl_log *log)
 {
     cpl_text was = {0}, is = {0};

@@ -1,4 +1,4 @@
-/* run.h - the folder of a run: who may write it, its configuration, its metrics.
+/* run.h - the folder of a run: its lock, its configuration, its metrics.
  *
  * Room:    train.
  * Layout:  RUN/config.yaml     complete, as used
@@ -6,8 +6,8 @@
  *          RUN/start.json      the same figures before the first step (evaluation only)
  *          RUN/lock            held by the process that writes the run
  *          RUN/tokens/         token shards made of documents
- *          RUN/tokenizer.json  that of the model begun with, where data.tokenizer is unset
- *          RUN/step-NNNNNN/, RUN/last   checkpoints (store/checkpoint.h) */
+ *          RUN/tokenizer.json that of the initial model, if data.tokenizer is unset
+ *          RUN/step-NNNNNN/, RUN/last checkpoints (store/checkpoint.h) */
 #ifndef CPL_TRAIN_RUN_H
 #define CPL_TRAIN_RUN_H
 
@@ -23,12 +23,12 @@ typedef struct cpl_run {
     FILE *metrics;
     int64_t lines; /* of metrics.jsonl */
     int lock;      /* descriptor */
-    bool made;    /* what is in the folder was made since cpl_run_open, and goes at cpl_run_close */
-    size_t there; /* bytes of `folder` that were there: see cpl_path_there */
+    bool made;     /* content made since cpl_run_open; cpl_run_close removes it */
+    size_t there;  /* bytes of `folder` that were there: see cpl_path_there */
 } cpl_run;
 
-/* Makes the folder if it is not there and locks it. `fresh`: CPL_ERR_INPUT if a run is there
- * already, or anything else. CPL_ERR_INPUT with a sentence if another process writes it. */
+/* Makes the folder if it does not exist and locks it. `fresh`: CPL_ERR_INPUT if it already holds a
+ * run or any other file. CPL_ERR_INPUT with a sentence if another process writes it. */
 CPL_NODISCARD cpl_status cpl_run_open(cpl_run *run, const char *folder, int fresh);
 
 /* From now on closing leaves a fresh run as it is; until now it takes away all that was made. */

@@ -1,6 +1,6 @@
 /* step.h - the gradient of one optimizer step: micro-batches, then the coupling loss once.
  *
- * Room:   train. Used by the loop, and by `couplet grad`, which looks at what comes out.
+ * Room:   train. Used by the loop, and by `couplet grad`, which inspects the result.
  * Names:  a batch is [B,S] tokens, computed `micro` sequences at a time; L layers, n experts.
  *
  *             total = ce + sum over the losses of model/aux_losses.def of weight * loss
@@ -26,7 +26,8 @@ typedef struct cpl_step_batch {
     int64_t n_targets;        /* entries of target that are not -1 */
 } cpl_step_batch;
 
-/* The step's lifetime: activations, and what the coupling loss leaves behind for whoever looks. */
+/* Lives as long as the step: activations, and the results of the coupling loss for callers that
+ * inspect them. */
 typedef struct cpl_step {
     cpl_arena arena;
     int64_t micro, seq_len;
@@ -49,10 +50,10 @@ cpl_work cpl_step_work(const cpl_settings *settings, const cpl_model_settings *c
                        int64_t micro);
 
 /* *Adds* the gradient of `total` to grads and fills the losses, loads and erc figures of `metrics`
- * (whose step says which noise is drawn and where the schedule of erc stands). `with_figures`: also
- * metrics->layer[].figures and how the coupling gradient stands to the rest, for which the
- * activations' memory is used again. `measure_erc`: compute M and the loss even where it weighs
- * nothing. */
+ * (whose step determines which noise is drawn and the position in the schedule of erc).
+ * `with_figures`: also metrics->layer[].figures and the relation of the coupling gradient to the
+ * rest, for which the activations' memory is reused. `measure_erc`: compute M and the loss even if
+ * its weight is 0. */
 void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, const cpl_step_batch *batch, bool with_figures,
                        bool measure_erc, cpl_metrics *metrics);

@@ -30,7 +30,8 @@ void cpl_step_coupling_measure(cpl_arena *arena, const cpl_settings *settings,
 
 /* ---- the coupling loss ---- */
 
-/* How a gradient of the coupling loss stands to that of all the rest. */
+/* Compares the gradient of the coupling loss with that of all other losses: ratio of norms,
+ * cosine. */
 static void compare(cpl_backend *be, double *ratio, double *cosine, cpl_tensor erc, cpl_tensor rest)
 {
     double ee = be->ops->dot(be, erc, erc), rr = be->ops->dot(be, rest, rest);

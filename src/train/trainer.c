@@ -1,4 +1,4 @@
-/* trainer.c - see trainer.h: how a run comes to its first step. */
+/* trainer.c - see trainer.h: the setup of a run before its first step. */
 #include "train/trainer.h"
 
 #include <stdio.h>
@@ -153,9 +153,9 @@ done:
     return status;
 }
 
-/* Weights from elsewhere are saved before the first step, since they may not be there any more when
- * the run goes on; drawn ones are drawn again, so that a run killed before its first checkpoint
- * goes on too. */
+/* Weights loaded from elsewhere are saved before the first step, since their source may be gone
+ * when the run is resumed. Drawn weights are drawn again, so that a run killed before its first
+ * checkpoint can be resumed too. */
 static cpl_status begin_weights(cpl_trainer *t, const cpl_train_job *job, const cpl_hf *from)
 {
     if (job->resume && cpl_run_dir_has_checkpoint(t->run.folder)) return load_last(t);
@@ -170,7 +170,7 @@ static cpl_status begin_weights(cpl_trainer *t, const cpl_train_job *job, const 
 
 /* ---- whether config.yaml is still the run's own ---- */
 
-/* Sets the path of the file that says what the run was made with, from cpl_alloc. */
+/* Sets the path, from cpl_alloc, of the file that records the settings of the run. */
 static cpl_status find_made_with(char **path, const cpl_run *run)
 {
     char *folder = NULL;
@@ -236,7 +236,8 @@ static cpl_status resolve_and_approve(cpl_trainer *t, const cpl_train_watch *wat
 }
 
 /* Everything that can be refused is refused before the run's folder is made and documents are
- * encoded; only a vocabulary that the token shards alone know is resolved after they were opened. */
+ * encoded; only a vocabulary size that only the token shards determine is resolved after they were
+ * opened. */
 static cpl_status open_run_and_data(cpl_trainer *t, const cpl_train_job *job, const cpl_hf *from)
 {
     cpl_settings *s = t->settings;
@@ -310,7 +311,8 @@ void cpl_trainer_close(cpl_trainer *t)
     t->run.lock = -1;
 }
 
-/* What a checkpoint holds beside the numbers; NULL: no memory, or the settings cannot be written. */
+/* The state that a checkpoint holds in addition to the tensors; NULL: no memory, or the settings
+ * cannot be written. */
 static json_t *state_of(const cpl_trainer *t)
 {
     char fingerprint[17];

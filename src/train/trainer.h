@@ -32,7 +32,7 @@ typedef struct cpl_trainer {
     double peak;   /* FLOP/s */
     int64_t done;  /* steps made */
     int64_t saved; /* the step of the newest checkpoint; -1: none yet */
-    int64_t lines; /* of metrics that the checkpoint knows of; -1: it does not say */
+    int64_t lines; /* of metrics, as the checkpoint records; -1: not recorded */
     int64_t skipped, skipped_in_row;
 } cpl_trainer;
 
@@ -40,8 +40,8 @@ typedef struct cpl_trainer {
 CPL_NODISCARD cpl_status cpl_trainer_open(cpl_trainer *t, const cpl_train_job *job);
 void cpl_trainer_close(cpl_trainer *t);
 
-/* Sets an object of the caller's with every setting that may not change when a run goes on: dotted
- * name to text, as config.yaml has it. In resume.c, as the next one. */
+/* Sets an object of the caller's with every setting that may not change when a run is resumed:
+ * dotted name to text, as config.yaml has it. In resume.c, as the next one. */
 CPL_NODISCARD cpl_status cpl_resume_settings(json_t **object, const cpl_settings *settings);
 
 /* Compares such an object, of the file `where`, with the run's config.yaml. A setting that it lacks

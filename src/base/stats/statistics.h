@@ -6,13 +6,13 @@
 
 #include <stdint.h>
 
-/* What stands for several numbers. */
+/* Summary of several numbers. */
 typedef struct cpl_spread {
     double mean, sd; /* NaN: of none; sd, over n - 1, of fewer than two */
     int64_t n;
 } cpl_spread;
 
-/* Of those that are numbers; NaN is passed over. */
+/* Over the values that are numbers; NaN is skipped. */
 cpl_spread cpl_spread_of(const double *values, int64_t n);
 
 /* Median and quantile, linear between neighbours as NumPy's; NaN for n = 0. Both sort `values`, none

@@ -1,6 +1,6 @@
-/* epoch.h - which instances an epoch holds and in which order; loader.h says how that is decided.
+/* epoch.h - which instances an epoch holds and in which order; loader.h describes the rule.
  *
- * Room:  data/loader, behind loader.h. */
+ * Room:  data/loader, internal to loader.h. */
 #ifndef CPL_DATA_LOADER_EPOCH_H
 #define CPL_DATA_LOADER_EPOCH_H
 
@@ -33,10 +33,10 @@ bool cpl_repeats_found(const int32_t *ids, int64_t n_ids, int64_t max_period, in
 
 /* The random numbers of NumPy's Generator(PCG64(seed)) and its shuffle, bit for bit ---------------
  *
- * The order of the data comes from here and from nowhere else; the model's noise has its own numbers
- * (base/rng.h), so that neither disturbs the other. NumPy's SeedSequence of one integer gives 256
- * bits; PCG XSL-RR 128/64 (O'Neill 2014) draws; the shuffle is Fisher-Yates from the end with masked
- * rejection, as NumPy's `shuffle` does it for arrays of integers. */
+ * The order of the data uses only these numbers; the model's noise has separate ones (base/rng.h),
+ * so that neither affects the other. NumPy's SeedSequence of one integer gives 256 bits; PCG XSL-RR
+ * 128/64 (O'Neill 2014) draws; the shuffle is Fisher-Yates from the end with masked rejection, as
+ * NumPy's `shuffle` does it for arrays of integers. */
 
 /* A 128-bit number as two halves, high first. */
 typedef struct cpl_pcg64 {

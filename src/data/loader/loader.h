@@ -1,6 +1,6 @@
 /* loader.h - batches of token sequences, in OLMo's order, as a pure function of the step.
  *
- * Room:      data/loader. Stands on shards (what is read) and shuffle (in which order).
+ * Room:      data/loader. Uses shards (the data) and shuffle (the order).
  * Instances: file f gives floor(tokens / T) instances of T tokens; the rest of each file is left
  *            out. They are numbered through the files in their order.
  * Weights:   an epoch holds every instance of a source with weight w floor(w) times, and
@@ -8,7 +8,8 @@
  *            order) shuffled by PCG64(seed + epoch). The epoch's list is in ascending order, copies
  *            side by side; with all weights 1 it is 0, 1, ..., N - 1.
  * Order:     the epoch's list shuffled by PCG64(seed + epoch), as OLMo does it; step s of an epoch
- *            takes places sB to (s+1)B; what is left at its end is dropped. Nothing else is state, so that resuming is exact.
+ *            takes places sB to (s+1)B; the rest at its end is dropped. There is no other state, so
+ *            that resuming is exact.
  * Labels:    an instance belongs to the source with most of its tokens.
  * Threads:   one loader serves one thread at a time. Nothing is allocated after cpl_loader_init. */
 #ifndef CPL_DATA_LOADER_LOADER_H
@@ -48,7 +49,7 @@ typedef struct cpl_batch {
     int64_t n_filtered; /* set: instances without targets because of filter_repeats */
 } cpl_batch;
 
-/* To be looked at, not changed. */
+/* Read-only for callers. */
 typedef struct cpl_loader {
     const cpl_shards *shards;
     cpl_loader_settings settings;
@@ -66,8 +67,8 @@ typedef struct cpl_loader {
     uint8_t *mask;              /* [T] of the instance being read */
 } cpl_loader;
 
-/* `shards` must outlive the loader. CPL_ERR_INPUT for settings out of bounds, a weight for a source
- * that is not there (with the nearest name), and fewer instances than one batch needs. */
+/* `shards` must outlive the loader. CPL_ERR_INPUT for settings out of bounds, a weight for an
+ * unknown source (with the nearest name), and fewer instances than one batch needs. */
 CPL_NODISCARD cpl_status cpl_loader_init(cpl_loader **loader, const cpl_shards *shards,
                                          const cpl_loader_settings *settings, const cpl_log *log);
 void cpl_loader_free(cpl_loader *loader); /* NULL is allowed */

@@ -121,7 +121,7 @@ static cpl_operand query_rows(const job *j, void *panel, const float *x, const t
     return head_rows(j, panel, x, query_place(j, t), j->s.n_heads, t->rows);
 }
 
-/* How many keys from `key` on lie behind each other. */
+/* How many keys from `key` on are contiguous in memory. */
 static int64_t run_of(const job *j, int64_t key, int64_t end)
 {
     int64_t next = key + 1;

@@ -2,8 +2,8 @@
  *
  * Room:    tensor/cpu. Operations: ops.h; formats: tensor/formats.h.
  * Bits:    every instruction set gives the same: numbers are put together from bits or by exact
- *          sums, and no product stands in one expression with a sum, where some compilers would
- *          round the two once.
+ *          sums, and no expression has both a product and a sum, since some compilers would round
+ *          the two once.
  * Names:   `from` is where numbers lie, aligned for no type; a line is some numbers at equal
  *          distances. */
 #include <string.h>
@@ -22,8 +22,8 @@ static inline uint32_t choose(bool which, uint32_t yes, uint32_t no)
 }
 
 /* A float of sign bit `sign`, exponent and mantissa `placed` where those of an f32 are; its
- * exponent counts from `bias` less than an f32's. A subnormal m is taken for 1.m one exponent up,
- * and the 1 is taken away again, which is exact. */
+ * exponent counts from `bias` less than an f32's. A subnormal m is first read as 1.m with the
+ * exponent one higher; then the 1 is subtracted, which is exact. */
 static inline float assemble(uint32_t sign, uint32_t placed, uint32_t bias)
 {
     const uint32_t one = (bias + 1) << 23, normal = placed + (bias << 23);
@@ -126,12 +126,12 @@ static const line_of lines[CPL_N_FORMATS] = {
     [CPL_FORMAT_F8_E8M0] = line_f8_e8m0,
 };
 
-/* A tile, 16 kB, stays in the innermost cache. It is long, for every piece of a column that is read
- * lies in a page of its own. */
+/* A tile, 16 kB, stays in the innermost cache. It is long because each piece of a column that is
+ * read lies in a different page. */
 enum {
     TILE_ROWS = 128,
     TILE_COLS = 32,
-    AHEAD     = 16, /* columns between the one that is read and the one that is asked for */
+    AHEAD     = 16, /* columns between the one that is read and the one that is prefetched */
 };
 
 /* out (r,c) = tile (c,r), r < rows, c < cols: whole vectors of VECTOR columns by four rows, and
@@ -159,7 +159,7 @@ static inline void ask_for(const uint8_t *from, int64_t bytes)
 }
 
 /* tile [cols,TILE_ROWS]: the first `rows` numbers of `cols` columns, with `beyond` more columns
- * behind them. */
+ * after them. */
 static void read_tile(float *tile, line_of line, const uint8_t *from, int64_t bytes, int64_t rows,
                       int64_t cols, int64_t beyond, cpl_decode_shape s)
 {
@@ -234,7 +234,7 @@ static void row_q8_0(float *restrict out, const uint8_t *restrict from, int64_t 
 }
 
 /* Factors and minima of the eight groups of 32 numbers of a Q4_K or Q5_K block: whole numbers of
- * six bits in the 12 bytes behind the two f16 that multiply them. Bytes 0-3 and 4-7 have those of
+ * six bits in the 12 bytes after the two f16 that multiply them. Bytes 0-3 and 4-7 have those of
  * the first four groups, and in their highest two bits the highest of the last four. */
 typedef struct groups {
     float factor[8], minimum[8];

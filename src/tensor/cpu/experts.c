@@ -8,8 +8,8 @@
  *                    that product; dgate = w da up SiLU'(gate), dup = w da SiLU(gate);
  *                    dW_down += dy^T h, dW_gate += dgate^T x, dW_up += dup^T x,
  *                    dx = dgate W_gate + dup W_up. Six products, against three forward.
- *          Where the gate's input is a hidden vector [r] of token and expert in place of x, it
- *          stands in gate and dW_gate, and dhidden = dgate W_gate, dx = dup W_up. */
+ *          If the gate's input is a hidden vector [r] of token and expert in place of x, the hidden
+ *          vector replaces x in gate and dW_gate, and dhidden = dgate W_gate, dx = dup W_up. */
 #include <float.h>
 
 #include "tensor/cpu/cpu.h"
@@ -17,7 +17,7 @@
 
 enum { PIECE = 256 }; /* numbers of a row between two roundings */
 
-/* One call, forward or backward; what a call lacks is NULL. */
+/* One call, forward or backward; unused members are NULL. */
 typedef struct job {
     cpl_backend *be;
     cpl_operand_form form;
@@ -47,7 +47,7 @@ typedef struct chunk {
 
 /* ---- panels ---- */
 
-/* The operand panels are counted as F32, whatever the form. */
+/* The operand panels are counted as F32, for every form. */
 static panel_set take_panels(cpl_arena *arena, cpl_expert_sizes s, int64_t rows, bool backward,
                              bool packs)
 {
@@ -268,7 +268,7 @@ static void write_dweight(const job *j, float *dweight)
         dweight[b->first_token * j->s.K + i] = b->dot[b->slot_of[i]];
 }
 
-/* Sets sum, or adds to it where dweight is wanted too (backward). */
+/* Sets sum, or adds to it if dweight is requested too (backward). */
 static void run(job *j, float *sum, float *dweight, const float *weight, cpl_dispatch plan)
 {
     const cpl_expert_sizes s = j->s;

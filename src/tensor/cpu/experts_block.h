@@ -1,8 +1,9 @@
-/* experts_block.h - a block of tokens of a grouped operation, and who works on which expert.
+/* experts_block.h - a block of tokens of a grouped operation, and the thread of each expert.
  *
  * Room:   tensor/cpu (header only; for experts.c).
  * Names:  T tokens, K experts a token, n experts, d model width, D expert width, r width of the
- *         gates' input where it is not x. A block is a range of tokens; its assignments, sorted by expert, have the slots 0 ... rows-1.
+ *         gates' input if it is not x. A block is a range of tokens; its assignments, sorted by
+ *         expert, have the slots 0 ... rows-1.
  * Why:    every expert's results for a block lie in their slots, [rows, d], until they are summed
  *         token by token in a fixed order. Blocks keep that array small for any T. */
 #ifndef CPL_TENSOR_CPU_EXPERTS_BLOCK_H

@@ -1,8 +1,8 @@
 /* gemm.c - products of whole tensors.
  *
  * Room:    tensor/cpu. Operations: ops.h; the product itself is tensor/product.h.
- * Method:  operands that lie in the backend's form are multiplied where they are. Others are
- *          brought into it block by block, so that scratch stays small whatever the shape. */
+ * Method:  operands that lie in the backend's form are multiplied in place. Others are converted to
+ *          it block by block, so that scratch stays small for every shape. */
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/operand.h"
 
@@ -89,7 +89,7 @@ static int64_t longest(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Of the panel of an operand of `count` numbers, in whatever form. */
+/* Bytes of the panel of an operand of `count` numbers, in any form. */
 static size_t panel_bytes(int64_t count)
 {
     return cpl_padded((size_t)least(count, BLOCK_NUMBERS) * sizeof(float));

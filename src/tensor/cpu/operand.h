@@ -1,9 +1,9 @@
 /* operand.h - what the operands of products look like in memory, and products of them.
  *
  * Room:   tensor/cpu (header only).
- * Forms:  F32 as it is; BF16 where oneDNN multiplies it; elsewhere F32 numbers rounded to bf16, so
- *         that bf16 results can be had on every processor. A *panel* is a piece of scratch that
- *         holds an operand in the form the backend wants, its rows one after the other. */
+ * Forms:  F32 as it is; BF16 if oneDNN multiplies it; else F32 numbers rounded to bf16, so that
+ *         bf16 results are available on every processor. A *panel* is a piece of scratch that holds
+ *         an operand in the form the backend needs, its rows contiguous. */
 #ifndef CPL_TENSOR_CPU_OPERAND_H
 #define CPL_TENSOR_CPU_OPERAND_H
 

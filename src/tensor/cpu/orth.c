@@ -2,9 +2,9 @@
  *
  * Room:    tensor/cpu. Operation: ops.h.
  * Names:   n experts, d model width; unit [n,d] the rows R^ of length 1; E = R^ R^T - I [n,n].
- * Method:  E's diagonal is 0 by definition, and is written as that: no rounding of rows of length 1
- *          comes into the loss, and a zero row needs no case of its own. With U = 4 / n^2 E R^ the
- *          gradient of a row is U less its part along the row, divided by the row's norm. */
+ * Method:  E's diagonal is 0 by definition, and is written as that: the rounding of rows of length
+ *          1 does not enter the loss, and a zero row needs no special case. With U = 4 / n^2 E R^
+ *          the gradient of a row is U less its part along the row, divided by the row's norm. */
 #include <math.h>
 
 #include "tensor/cpu/cpu.h"

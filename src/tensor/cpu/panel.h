@@ -1,13 +1,13 @@
 /* panel.h - products of a row-major matrix with a thin one that lies in panels.
  *
- * Room:    tensor/cpu. What the coupling loss multiplies with: the router's n rows, which stay in
- *          the second cache while the experts' matrices stream past once, unpacked.
+ * Room:    tensor/cpu. Used by the coupling loss: the thin matrix is the router's n rows, which
+ *          stay in the second-level cache while the experts' matrices are read once, unpacked.
  * Panels:  a thin matrix [depth, width] as blocks of PANEL columns (the last one narrower, a
  *          multiple of VECTOR): block at column l is at + l * depth, its rows follow each other.
  *          Columns between `width` and its multiple of VECTOR hold zeros.
- * Order:   every sum runs over depth from 0 upward, one fused multiply-add at a time, whatever the
- *          shape of the call: equal operands give equal bits. (So an exact tie of M stays one
- * however it is computed.) */
+ * Order:   every sum runs over depth from 0 upward, one fused multiply-add at a time, for every
+ * shape of the call: equal operands give equal bits. (So an exact tie of M stays one however it is
+ * computed.) */
 #ifndef CPL_TENSOR_CPU_PANEL_H
 #define CPL_TENSOR_CPU_PANEL_H
 

@@ -80,10 +80,10 @@ static void add_block(double *squares, const float *packed, int64_t n, const flo
     }
 }
 
-/* The norm is taken when the products have brought the block into the cache, since they have
- * arithmetic to hide the memory behind; row by row, so that its bits do not depend on the blocks.
- * In double, as the squares are (lanes_squares): with AVX2 about 0.09 ns a number of W, where the
- * products take about 1.6 ns with n = 64 and 6.4 ns with n = 256. */
+/* The norm is computed after the products have loaded the block into the cache: their arithmetic
+ * hides the memory latency. It is computed row by row, so that its bits do not depend on the
+ * blocks. In double, as the squares are (lanes_squares): with AVX2 about 0.09 ns a number of W,
+ * where the products take about 1.6 ns with n = 64 and 6.4 ns with n = 256. */
 void CPL_ISA_NAME(cpl_cpu_response_add)(cpl_backend *be, double *squares, double *norm,
                                         const void *packed, int64_t n, cpl_tensor W, void *scratch)
 {

@@ -54,15 +54,15 @@ typedef struct order {
     const float *value, *bias; /* [n]; bias may be NULL */
 } order;
 
-/* Of expert e; NaN stands below everything. */
+/* Rank of expert e; NaN ranks below everything. */
 static inline float rank_of(order by, int64_t e)
 {
     const float rank = by.bias ? by.value[e] + by.bias[e] : by.value[e];
     return rank == rank ? rank : -INFINITY;
 }
 
-/* The best expert behind `last` (whose rank is `last_rank`) in the order by rank, then by index:
- * no list of those already taken is needed, and every call finds one while fewer than n are. */
+/* The best expert after `last` (whose rank is `last_rank`) in the order by rank, then by index: no
+ * list of those already taken is needed, and every call finds one while fewer than n are. */
 static int32_t next_best(order by, int64_t n, float last_rank, int32_t last)
 {
     int32_t best    = -1;

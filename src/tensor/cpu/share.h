@@ -8,12 +8,12 @@
 #include "tensor/ops.h"
 
 enum {
-    CPL_SHARE_LEAST = 16384, /* numbers touched; for fewer the threads cost more than they bring */
+    CPL_SHARE_LEAST = 16384, /* numbers read or written; for fewer, threads cost too much */
     CPL_MOST_BLOCKS = 64,
 };
 
-/* Threads to use where `work` numbers are touched: one or all. (Teams of changing size would make
- * the OpenMP runtime end and start threads.) */
+/* Threads to use if `work` numbers are read or written: one or all. (Teams of changing size would
+ * make the OpenMP runtime end and start threads.) */
 static inline int cpl_threads(const cpl_backend *be, int64_t work)
 {
     return work < CPL_SHARE_LEAST ? 1 : be->n_threads;

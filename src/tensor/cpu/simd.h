@@ -10,7 +10,7 @@
 
 #include "tensor/numbers.h"
 
-/* a b + c: rounded once where the processor can, twice elsewhere. */
+/* a b + c: rounded once if the processor has fused multiply-add, else twice. */
 static inline float cpl_madd(float a, float b, float c)
 {
 #ifdef __FMA__
@@ -55,8 +55,8 @@ static inline void cpl_widen_row(float *to, const uint16_t *from, int64_t n)
     for (int64_t i = 0; i < n; i++) to[i] = cpl_bf16_to_f32(from[i]);
 }
 
-/* The largest of x [n]; NaN are passed over, and -infinity is the answer where nothing else is.
- * Lanes of its own, since not every compiler vectorises a maximum that must respect NaN. */
+/* The largest of x [n]; NaN are skipped, and the result is -infinity if nothing else is left. It
+ * uses its own lanes, since not every compiler vectorises a maximum that must respect NaN. */
 static inline float cpl_largest(const float *x, int64_t n)
 {
     enum { LANES = 16 };

@@ -257,7 +257,7 @@ static void pack_piece(float *pack, const piece *p)
             float *to           = pack + l * p->rows + r * width;
             for (int k = 0; k < PANEL; k += 16) __builtin_prefetch(ahead + l + k);
             if (l + PANEL <= p->valid)
-                memcpy(to, from + l, PANEL * sizeof(float)); /* a length the compiler knows */
+                memcpy(to, from + l, PANEL * sizeof(float)); /* a compile-time constant length */
             else
                 for (int64_t k = 0; k < width; k++) to[k] = l + k < p->valid ? from[l + k] : 0;
         }
@@ -265,7 +265,7 @@ static void pack_piece(float *pack, const piece *p)
 }
 
 /* The piece's gradient += x . wide, panels [count, width]; a panel that reaches beyond the matrix
- * goes by way of `last`, [rows, PANEL]. */
+ * is computed in `last`, [rows, PANEL], first. */
 static void add_weight_gradient(const piece *p, const float *wide, float *last)
 {
     for (int64_t l = 0; l < p->width; l += PANEL) {

@@ -1,8 +1,8 @@
 /* scratch.h - the scratch of the coupling loss, and the functions that its files share.
  *
  * Room:    tensor/cpu/erc. erc.c prepares the proxies, expert.c is forward and backward of one expert
- *          and all proxies, sweep.c goes over the experts. The same loss in plain loops, to be read
- *          first: model/erc/reference.c.
+ *          and all proxies, sweep.c iterates over the experts. The same loss in plain loops, to be
+ *          read first: model/erc/reference.c.
  * Names:   m = i1 - i0 rows of this part; d_pad, D_pad: d and D rounded up to VECTOR, m_pad
  *          likewise. "Panels" as in panel.h. */
 #ifndef CPL_TENSOR_CPU_ERC_SCRATCH_H
@@ -70,7 +70,7 @@ typedef struct cpl_erc_workspace {
     int64_t m, d_pad, D_pad;
     int n_threads;
     bool rounded;  /* operands of products are rounded to bf16 */
-    bool backward; /* some gradient is wanted */
+    bool backward; /* some gradient is requested */
     bool pairs;    /* gate and up are multiplied as pairs of bf16; d and D are even */
     /* the proxies */
     float *rows;         /* [n,d_pad] all of them */
@@ -127,7 +127,7 @@ void cpl_proxy_backward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts, 
 /* One matrix of one expert, and its gradient. */
 typedef struct cpl_proxy_matrix {
     const char *at;
-    float *grad; /* NULL: not wanted */
+    float *grad; /* NULL: not requested */
     int64_t rows, cols, stride, grad_stride;
     bool direct; /* F32 operands as stored */
     bool bf16, rounded;

@@ -85,7 +85,7 @@ static double unit(const cpl_proxy_job *job)
 
 /* Compares column j of M with both bounds, alpha M[i,i] and alpha M[j,j]: adds its hinges to the loss
  * and the counts, and lists the active rows with G[i,j]. Returns their number. At an exact tie a hinge
- * is active. A row whose entry is NaN has no active hinge and is listed all the same: G / M, and so
+ * is active. A row whose entry is NaN has no active hinge and is listed nevertheless: G / M, and so
  * every gradient, is NaN. */
 static int64_t hinges(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
@@ -251,7 +251,7 @@ void CPL_ISA_NAME(cpl_cpu_proxy_sweep)(cpl_backend *be, cpl_proxy_job *job)
 /* ---- the gradient of the diagonal and of the router ---- */
 
 /* One expert of phase 3: backward of its own proxy with G[j,j] = -alpha u (active hinges against
- * M[j,j]), less what phase 2 has added of it. */
+ * M[j,j]), less the part of it that phase 2 has added. */
 static void diagonal_backward(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_proxy_job *job = s->job;
