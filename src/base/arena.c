@@ -35,8 +35,8 @@ static void count_held(size_t bytes)
     while (now > most && !atomic_compare_exchange_weak(&most_held, &most, now)) continue;
 }
 
-/* Large blocks in large pages, where the system lends them: a matrix of 5 MB in pages of 4 KB is more
- * addresses than a processor remembers. */
+/* Requests large pages for large blocks, if the system has them: a matrix of 5 MB in pages of 4 KB
+ * has more pages than the processor's address cache holds. */
 static void ask_for_large_pages(char *block, size_t bytes)
 {
 #ifdef MADV_HUGEPAGE

@@ -27,9 +27,9 @@ CPL_NODISCARD cpl_status cpl_memory_check(double needs, const char *what);
 /* The same with the bytes there are given. */
 CPL_NODISCARD cpl_status cpl_memory_compare(double needs, double there, const char *what);
 
-/* Takes `bytes` of address space (0: none) and `n_threads` - 1 more threads at the same time and gives
- * all of it back: libraries that end the process where they get neither are used only after this.
- * CPL_ERR_MEMORY with a sentence where it cannot be had. */
+/* Takes `bytes` of address space (0: none) and `n_threads` - 1 more threads at the same time and
+ * releases all of it: libraries that end the process if they get neither are used only after this.
+ * CPL_ERR_MEMORY with a sentence if it is not available. */
 CPL_NODISCARD cpl_status cpl_memory_try(size_t bytes, int n_threads);
 
 /* Parts of cpl_memory_available, on text, for the tests. */

@@ -22,15 +22,15 @@ cpl_status cpl_fail(cpl_status code, const char *format, ...) CPL_PRINTF(2, 3);
 
 #define CPL_FAIL(code, ...) cpl_fail((code), __VA_ARGS__)
 
-/* Hands a failure up. Only where this function owns nothing yet. */
+/* Returns a failure to the caller. Only while this function owns nothing. */
 #define CPL_TRY(call)                                                                              \
     do {                                                                                           \
         cpl_status cpl_try_ = (call);                                                              \
         if (cpl_try_ != CPL_OK) return cpl_try_;                                                   \
     } while (0)
 
-/* The same where something must be released: jumps to the one label `done`.
- * Expects a local `cpl_status status`. */
+/* The same if something must be released: jumps to the one label `done`. Expects a local
+ * `cpl_status status`. */
 #define CPL_TRY_DONE(call)                                                                         \
     do {                                                                                           \
         status = (call);                                                                           \

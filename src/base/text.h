@@ -91,7 +91,7 @@ typedef struct cpl_span {
     size_t length;
 } cpl_span;
 
-#define CPL_NOWHERE SIZE_MAX /* where nothing was found */
+#define CPL_NOWHERE SIZE_MAX /* nothing was found */
 
 cpl_span cpl_span_of(const char *string);
 cpl_span cpl_span_text(const cpl_text *text); /* valid until the text changes */

@@ -126,7 +126,7 @@ static cpl_status read_entry(cpl_gguf *g, cpl_gguf_source *s, cpl_text *entries)
     return cpl_text_status(entries);
 }
 
-/* The memory of the names has stopped moving: each entry gets its own. */
+/* Sets the name of each entry. Called when the memory of the names no longer moves. */
 static void place_names(cpl_gguf *g)
 {
     const char *name = g->names.bytes;

@@ -82,7 +82,8 @@ typedef struct cpl_gguf_source {
 CPL_NODISCARD cpl_status cpl_gguf_source_holds(const cpl_gguf_source *source, uint64_t count,
                                                uint64_t bytes);
 
-/* The next `bytes` bytes, of a number say; nothing, but `bytes` further on. */
+/* The first reads the next `bytes` bytes, for example of a number; the second skips `bytes`
+ * bytes. */
 CPL_NODISCARD cpl_status cpl_gguf_source_take(cpl_gguf_source *source, void *out, size_t bytes);
 CPL_NODISCARD cpl_status cpl_gguf_source_skip(cpl_gguf_source *source, uint64_t bytes);
 

@@ -19,7 +19,7 @@ enum {
     ALL_ARRAYS     = 1 << 20, /* elements kept of all of them */
     DEEPEST        = 4,       /* arrays within arrays */
     PAIR_BYTES     = 14,      /* a key of one byte and a value of one */
-    ALIGNMENT      = 32       /* where the file does not say */
+    ALIGNMENT      = 32       /* if the file gives none */
 };
 
 typedef enum value_type {
@@ -113,7 +113,7 @@ static cpl_status read_number(reader *r, json_t **value, value_type type)
     return *value ? CPL_OK : no_memory(r);
 }
 
-/* Sets `value`, or leaves it NULL where the string is too long to keep or is no text. */
+/* Sets `value`, or leaves it NULL if the string is too long to keep or is not UTF-8. */
 static cpl_status read_string(reader *r, json_t **value)
 {
     cpl_text text     = {0};

@@ -71,7 +71,7 @@ typedef struct cpl_safetensors_entry {
 /* Whether the tensor has exactly these dimensions. */
 bool cpl_safetensors_has_shape(const cpl_safetensors_entry *entry, int rank, const int64_t *shape);
 
-/* "[2,3]" for a sentence, cut with "..." where it is too long; returns `out`. */
+/* "[2,3]" for a sentence, cut with "..." if it is too long; returns `out`. */
 const char *cpl_safetensors_shape_text(char out[128], const cpl_safetensors_entry *entry);
 
 /* An open file; read-only for callers. */

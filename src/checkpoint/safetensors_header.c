@@ -120,7 +120,7 @@ static void take(cpl_safetensors *file, parser *p)
     file->n_metadata = (int64_t)(p->metadata.length / (2 * sizeof *file->metadata));
 }
 
-/* The array of dimensions has stopped moving: each entry gets its part. */
+/* Sets the shape of each entry. Called when the array of dimensions no longer moves. */
 static void place_shapes(cpl_safetensors *file)
 {
     uint64_t *shape = file->dims;

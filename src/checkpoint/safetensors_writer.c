@@ -54,7 +54,7 @@ static int by_layout(const void *a, const void *b)
     return x->dtype != y->dtype ? (x->dtype < y->dtype ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-/* Puts the tensors into their order and sets where each begins. */
+/* Sorts the tensors into the order of the file and sets their offsets. */
 static cpl_status place(placed *list, int64_t count, const char *path)
 {
     uint64_t end = 0;

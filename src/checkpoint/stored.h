@@ -49,7 +49,7 @@ typedef struct cpl_stored {
     int64_t shape[CPL_STORED_MAX_RANK]; /* outermost first; 1 from `rank` on */
     int64_t n_elements;
     uint64_t bytes;
-    const char *path; /* of the file it lies in, or should lie in */
+    const char *path; /* of the file that contains it, or should contain it */
     const char
         *fault; /* NULL, or why it cannot be read: a sentence that names file and tensor; then
                           rank and shape may be unknown (rank -1) */
@@ -73,8 +73,8 @@ typedef struct cpl_stored_files {
     int n_slices;        /* one more than the largest slice of any file; 0: none */
     cpl_stored *tensors; /* (count) every one once, sorted by name (slices of one name: by slice) */
     int64_t count;
-    json_t *config; /* config.json, or where there is none params.json, of the folder; the metadata
-                       of a GGUF file; an empty object where there is nothing */
+    json_t *config; /* config.json, or if there is none params.json, of the folder; the metadata of
+                       a GGUF file; an empty object if there is none of these */
 } cpl_stored_files;
 
 /* Opens and checks the headers of all files, as far as they can be read. An error only if nothing
@@ -108,9 +108,9 @@ CPL_NODISCARD cpl_status cpl_stored_read_part_f32(const cpl_stored *tensor, floa
                                                   int64_t first, int64_t count);
 
 /* Sets a hash that identifies the checkpoint: XXH3 over name, dtype and shape of every tensor of
- * the files and over CPL_STORED_SAMPLE bytes of its beginning, middle and end (all of it where it
- * is no longer). It does not depend on how the tensors are spread over files, or on the files'
- * names. `bytes`: of all tensors. Of safetensors files only. CPL_ERR_IO. */
+ * the files and over CPL_STORED_SAMPLE bytes of its beginning, middle and end (all of it if it is
+ * no longer). It does not depend on how the tensors are spread over files, or on the files' names.
+ * `bytes`: of all tensors. Of safetensors files only. CPL_ERR_IO. */
 enum { CPL_STORED_SAMPLE = 1024 };
 CPL_NODISCARD cpl_status cpl_stored_sampled_hash(uint64_t *hash, uint64_t *bytes,
                                                  const cpl_stored_files *files);
@@ -125,8 +125,8 @@ void cpl_stored_prefetch(const cpl_stored *tensor, uint64_t first, size_t bytes)
 
 /* Inside stored*.c ------------------------------------------------------------------------------*/
 
-/* Finds and opens the files of `path`. An error where none can be opened, or one of several without
- * an index. */
+/* Finds and opens the files of `path`. An error if none can be opened, or if one of several without
+ * an index cannot. */
 CPL_NODISCARD cpl_status cpl_stored_open_parts(cpl_stored_files *files);
 void cpl_stored_close_parts(cpl_stored_files *files);
 

@@ -298,7 +298,7 @@ static cpl_status find_files(cpl_stored_files *s)
     return s->is_gguf ? add_splits(s) : cpl_paths_add(&s->paths, s->source);
 }
 
-/* Opens one file, or notes why it cannot be opened, which is an error where `strict`. */
+/* Opens one file, or notes why it cannot be opened, which is an error if `strict`. */
 static cpl_status open_part(const cpl_stored_files *s, cpl_stored_part *part)
 {
     const char *slash = strrchr(part->path, '/');

@@ -46,7 +46,7 @@ cpl_document_settings cpl_document_defaults(void);
 typedef struct cpl_document {
     const char *text;
     size_t length;      /* bytes of text, at least 1 */
-    const char *id;     /* "<path>:<line>" where the document has none; ends at its first NUL */
+    const char *id;     /* "<path>:<line>" if the document has none; ends at its first NUL */
     const char *source; /* the same */
     const char *path;   /* as given to cpl_documents_open */
     int64_t line;       /* from 1: the line, or the document's number in text not cut by lines */
@@ -74,7 +74,7 @@ void cpl_documents_close(cpl_documents *documents); /* NULL is allowed */
 CPL_NODISCARD cpl_status cpl_documents_next(cpl_documents *documents, cpl_document *document,
                                             bool *more);
 
-/* What was met so far in this file. */
+/* The counts so far in this file. */
 cpl_document_counts cpl_documents_counts(const cpl_documents *documents);
 
 #endif /* CPL_DATA_DOCUMENTS_H */

@@ -45,7 +45,7 @@ static cpl_status add_index(cpl_strings *paths, const char *folder)
     return status;
 }
 
-/* With --by-source the index lies a folder above the files. */
+/* With --by-source the index is in the parent of the files' folder. */
 static cpl_status find_indexes(look *l, const char *path)
 {
     char *above       = cpl_path_folder(l->folder ? l->folder : path);

@@ -24,14 +24,14 @@ typedef struct branch {
 struct cpl_shard_writer {
     cpl_shard_writer_settings settings;
     int item_bytes, digits; /* digits of the writer's number */
-    branch **branches;      /* each stays where it is: zlib remembers its own address */
+    branch **branches;      /* each keeps its address: zlib stores a pointer to itself */
     int64_t n_branches, n_documents, n_tokens;
     cpl_text files; /* the JSON list of finished files */
     size_t there;   /* bytes of the folder's path that were there: see cpl_path_there */
     bool finished;
 };
 
-/* ---- what lies there already ---- */
+/* ---- existing files ---- */
 
 /* "shards.json", or one a writer if there are several. */
 static void json_name(const cpl_shard_writer *w, char out[64])

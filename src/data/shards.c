@@ -174,7 +174,7 @@ cpl_status cpl_shards_documents(const cpl_shards *shards, int64_t f, bool *prese
     const cpl_shard *file = &shards->file[f];
     cpl_status status     = CPL_OK;
     cpl_shard_rows rows   = {0};
-    int32_t *labels       = NULL; /* of its documents, where they differ */
+    int32_t *labels       = NULL; /* of its documents, if they differ */
     int64_t count = 0, start = 0, end = 0;
     bool more = true;
     *present  = false;
@@ -215,7 +215,7 @@ static void settle(vote *v)
 static void count_tokens(void *ctx, int32_t label, int64_t start, int64_t end)
 {
     vote *v = ctx;
-    (void)start; /* where the document before ends */
+    (void)start; /* the end of the document before */
     while (v->position < end) {
         int64_t edge = (v->position / v->piece_tokens + 1) * v->piece_tokens;
         int64_t stop = end < edge ? end : edge;

@@ -4,8 +4,8 @@
  * Formats: a flat array of little-endian unsigned ids (OLMo's .npy without a NumPy header, .bin); a
  *          real NumPy .npy (versions 1 to 3, one dimension); llm.c's .bin (256 int32 of header).
  *          The last two are recognised by their content.
- * Labels:  every document has a source label: out of <stem>.sources.tsv and .u8/.u16 where they
- *          are, else the name of the file's folder. Label numbers index a list sorted by bytes.
+ * Labels:  every document has a source label: from <stem>.sources.tsv and .u8/.u16 if they exist,
+ *          else the name of the file's folder. Label numbers index a list sorted by bytes.
  * Threads: after opening everything here only reads and may be called by several threads. */
 #ifndef CPL_DATA_SHARDS_H
 #define CPL_DATA_SHARDS_H
@@ -23,7 +23,7 @@
 /* All zero but eos, which is -1 if unknown. Used while opening only. */
 typedef struct cpl_shard_options {
     cpl_token_type_choice type; /* of flat files; AUTO: shards.json, the vocabulary, the content */
-    int64_t eos;                /* -1: as shards.json or the metadata say */
+    int64_t eos;                /* -1: that of shards.json or the metadata */
     int64_t vocab_size;         /* ids must be below it; 0: as in shards.json, or no bound */
     const char *const *labels;  /* NULL, or for each path a label for all its files, or NULL */
     const char *const *masks;   /* NULL, or a label mask for each token file, in their order: a
@@ -83,7 +83,7 @@ CPL_NODISCARD cpl_status cpl_shard_tokens(const cpl_shard *file, int64_t first, 
 CPL_NODISCARD cpl_status cpl_shards_read(const cpl_shards *shards, int64_t file, int64_t first,
                                          int64_t count, int32_t *ids);
 
-/* Sets `mask[0 .. count)` to the label mask there, all 1 where the file has none. */
+/* Sets `mask[0 .. count)` to the label mask there, all 1 if the file has none. */
 CPL_NODISCARD cpl_status cpl_shards_read_mask(const cpl_shards *shards, int64_t file, int64_t first,
                                               int64_t count, uint8_t *mask);
 
@@ -91,7 +91,7 @@ CPL_NODISCARD cpl_status cpl_shards_read_mask(const cpl_shards *shards, int64_t 
 int64_t cpl_shards_find_label(const cpl_shards *shards, const char *label);
 
 /* Calls `each` for every document of `file` in order, with the number of its label and its tokens
- * [start, end). `*present`: whether the file has the metadata that say so; without them there are no
+ * [start, end). `*present`: whether the file has these metadata; without them there are no
  * calls. */
 CPL_NODISCARD cpl_status cpl_shards_documents(const cpl_shards *shards, int64_t file, bool *present,
                                               void (*each)(void *ctx, int32_t label, int64_t start,
@@ -111,8 +111,8 @@ typedef struct cpl_shard_survey {
     int64_t odd_small;     /* ids 0 and 1 in odd places: nearly all, if uint32 is read as uint16 */
     int64_t pairs;         /* odd places */
     uint64_t candidate[5]; /* for the end-of-text id: 0, 50256, 50279, the last id of the vocabulary
-                              (or the largest met), and the one that the shards have */
-    int64_t n_candidate[5]; /* how often each was met */
+                              (or the largest found), and the one that the shards have */
+    int64_t n_candidate[5]; /* how often each occurred */
 } cpl_shard_survey;
 
 /* Looks at the first `max_tokens` tokens, file by file. */
@@ -121,7 +121,7 @@ CPL_NODISCARD cpl_status cpl_shards_survey(const cpl_shards *shards, int64_t max
 
 /* Appends a readable report: files, items, tokens, documents and tokens of each label, candidates
  * for the end-of-text id among the first `max_tokens` tokens, and whether the item type is likely.
- * / */
+ */
 CPL_NODISCARD cpl_status cpl_shards_describe(const cpl_shards *shards, int64_t max_tokens,
                                              cpl_text *out);
 
@@ -147,7 +147,7 @@ CPL_NODISCARD cpl_status cpl_shard_file_read(const cpl_shard_file *file, void *o
 /* Where the ids of a token file begin, and how wide they are. */
 typedef struct cpl_shard_format {
     size_t offset;  /* bytes before the first id */
-    int item_bytes; /* 0: flat, the file does not say */
+    int item_bytes; /* 0: flat, the file does not record it */
 } cpl_shard_format;
 
 /* Recognises a NumPy or llm.c header, which must then fit the file; anything else is flat. */

@@ -54,7 +54,7 @@ static cpl_status open_batch(maker *m)
 {
     const cpl_tokens_job *job = m->job;
     m->n_threads              = job->n_threads > 0 ? job->n_threads : omp_get_num_procs();
-    CPL_TRY(cpl_memory_try(0, m->n_threads)); /* OpenMP ends the process where it gets none */
+    CPL_TRY(cpl_memory_try(0, m->n_threads)); /* OpenMP ends the process if it gets none */
     m->encoder = zeroed((size_t)m->n_threads * sizeof *m->encoder);
     m->batch   = zeroed(BATCH_DOCUMENTS * sizeof *m->batch);
     if (!m->encoder || !m->batch) return CPL_ERR_MEMORY;
@@ -104,7 +104,7 @@ static cpl_status gather(maker *m, const cpl_document *document)
     return cpl_text_status(&b->source);
 }
 
-/* Of one batch; error messages are a thread's own, so the one to be reported is carried over. */
+/* Of one batch; error messages are per thread, so the one to be reported is copied. */
 typedef struct failure {
     cpl_status status;
     int64_t at;
@@ -268,7 +268,7 @@ done:
     return status;
 }
 
-/* ---- what lies there already ---- */
+/* ---- existing files ---- */
 
 static bool is_token_file(const char *name)
 {

@@ -123,7 +123,7 @@ cpl_status cpl_generator_feed(cpl_generator *g, const int32_t *ids, int64_t coun
                     (long long)(g->length - 1));
 }
 
-/* The token at the position that the cache has come to. */
+/* Draws the token at the next position of the cache. */
 static int32_t draw(const cpl_generator *g, const cpl_generate_settings *s)
 {
     cpl_backend *be   = g->model->be;

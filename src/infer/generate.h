@@ -38,7 +38,7 @@ typedef struct cpl_generator {
 /* Bytes that cpl_generator_init will take, without the kernels' scratch. */
 size_t cpl_generator_bytes(const cpl_model_settings *config, int64_t capacity, int64_t chunk);
 
-/* CPL_ERR_INPUT where a text of `n_tokens`, prompt included, is longer than the model's context
+/* CPL_ERR_INPUT if a text of `n_tokens`, prompt included, is longer than the model's context
  * (max_position_embeddings). */
 CPL_NODISCARD cpl_status cpl_generator_fits(const cpl_model_settings *config, int64_t n_tokens);
 
@@ -52,9 +52,9 @@ void cpl_generator_free(cpl_generator *g);
 /* Forgets the tokens seen so far. */
 void cpl_generator_reset(cpl_generator *g);
 
-/* Takes in `count` >= 1 more tokens; g->logits becomes those of the token that follows the last.
- * CPL_ERR_INPUT where an id is not in the vocabulary, where the tokens do not fit into the
- * capacity, and where the logits are not finite (weights that are not). */
+/* Feeds `count` >= 1 more tokens; g->logits becomes those of the token that follows the last.
+ * CPL_ERR_INPUT if an id is not in the vocabulary, if the tokens do not fit into the capacity, and
+ * if the logits are not finite (because weights are not). */
 CPL_NODISCARD cpl_status cpl_generator_feed(cpl_generator *g, const int32_t *ids, int64_t count);
 
 /* Hands out a new token; false: that was enough. */

@@ -192,7 +192,7 @@ cpl_status cpl_lm_batch_take_picks(cpl_lm_batch_group *g, int64_t count)
     return g->picks ? CPL_OK : CPL_ERR_MEMORY;
 }
 
-/* What is fed of the group's last sequence, and the rows where it is. */
+/* Stores the fed tokens of the group's last sequence, and their rows. */
 static void hold_last(const cpl_lm_batch_group *g)
 {
     cpl_lm_batch *a      = g->a;

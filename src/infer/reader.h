@@ -25,7 +25,7 @@ typedef struct cpl_reader {
     cpl_hf *hf;
     cpl_tokenizer *tokenizer;
     cpl_backend be;
-    cpl_model model; /* refers to be: a reader stays where it is */
+    cpl_model model; /* has a pointer to `be`: a reader must not be moved */
     bool loaded;
     int64_t window, stride, batch_tokens;
     int64_t eos;  /* the model's, else the tokenizer's; -1: neither has one */
@@ -54,7 +54,7 @@ typedef struct cpl_reader_batch {
                                     earlier window has predicted it */
     const int64_t *place;        /* of the prediction in the texts; -1 there */
     const int64_t *document;     /* (rows) */
-    const float *nll;            /* when it is scored; nats, 0 where the target is -1 */
+    const float *nll;            /* when it is scored; nats, 0 if the target is -1 */
 } cpl_reader_batch;
 
 /* Who listens; either function may be NULL, and without `scored` no loss is computed. `layer` is

@@ -73,7 +73,7 @@ static cpl_status make_room(cpl_texts *t)
     return CPL_OK;
 }
 
-/* A source that has all it may have gets no more; a later one may still come. */
+/* Whether a source has reached its limits. Another source may still follow. */
 static bool is_full(const work *w, int64_t source)
 {
     const cpl_texts_options *o = w->options;

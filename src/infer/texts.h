@@ -33,13 +33,13 @@ typedef struct cpl_texts_document {
     int64_t source;      /* its index among the sources */
     char *id;            /* owned */
     int64_t bytes;       /* of the text as UTF-8, whether it is cut or not */
-    int64_t first_id;    /* where its ids begin */
+    int64_t first_id;    /* position of its first id */
     int64_t predictions; /* after a cut */
     int64_t place;       /* of the first of them */
 } cpl_texts_document;
 
 typedef struct cpl_texts {
-    cpl_strings sources; /* in the order in which they were met */
+    cpl_strings sources; /* in the order of first occurrence */
     cpl_texts_document *documents;
     int64_t n_documents, capacity;
     cpl_ids ids;
@@ -49,7 +49,7 @@ typedef struct cpl_texts {
 } cpl_texts;
 
 /* Reads the `inputs` (files, folders, patterns). Documents without a prediction are left out.
- * CPL_ERR_INPUT where nothing is left. On failure `texts` is empty. */
+ * CPL_ERR_INPUT if no document is left. On failure `texts` is empty. */
 CPL_NODISCARD cpl_status cpl_texts_read(cpl_texts *texts, const char *const *inputs,
                                         int64_t n_inputs, const cpl_tokenizer *tokenizer,
                                         const cpl_texts_options *options, const cpl_log *log);

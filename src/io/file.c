@@ -325,7 +325,7 @@ cpl_status cpl_folder_sync(const char *folder)
     int error      = descriptor < 0 ? errno : 0;
     if (!error && fsync(descriptor) != 0) error = errno;
     if (descriptor >= 0) close(descriptor);
-    /* Some file systems cannot sync a folder and say so with EINVAL: there is no more to do. */
+    /* Some file systems cannot sync a folder and report EINVAL: nothing more can be done. */
     if (!error || error == EINVAL) return CPL_OK;
     return CPL_FAIL(CPL_ERR_IO, "%s: the folder cannot be synced: %s", folder, strerror(error));
 }
@@ -349,7 +349,7 @@ cpl_status cpl_writer_commit(cpl_writer *w)
     w->descriptor = -1;
     if (!w->error && rename(w->temporary, w->path) != 0) w->error = errno;
     CPL_TRY_DONE(cpl_writer_status(w));
-    cpl_free(w->temporary); /* it has its own name now */
+    cpl_free(w->temporary); /* the file has its final name now */
     w->temporary = NULL;
     CPL_TRY_DONE(sync_folder_of(w->path));
 done:

@@ -49,7 +49,7 @@ CPL_NODISCARD cpl_status cpl_file_read_at(int descriptor, void *out, size_t byte
 
 CPL_NODISCARD cpl_status cpl_file_hash(uint64_t *hash, const char *path);
 
-/* Whether these first bytes of a file are a Git LFS pointer, put where the real file should be. */
+/* Whether these first bytes of a file are a Git LFS pointer in place of the real file. */
 bool cpl_file_is_lfs_pointer(const void *bytes, size_t length);
 
 /* A hint for a file of the wrong kind, from its first bytes: "; it looks like a web page, ..."; ""
@@ -113,12 +113,12 @@ void cpl_folder_unmake(const char *folder, size_t there);
 
 /* Removes the folder and all that is in it, as far as the system allows; links are not followed. */
 void cpl_folder_remove(const char *folder);
-void cpl_folder_empty(const char *folder); /* all that is in it alone */
+void cpl_folder_empty(const char *folder); /* removes its content only */
 
-/* Takes the lock of the file `path`, which is made if need be, for this process alone; it is given
- * back by closing `*held` or by ending, and may be removed while it is held. If another process has
- * it: waits, or leaves *held at -1. CPL_ERR_INPUT where `path` is a symbolic link, CPL_ERR_IO,
- * CPL_ERR_STOPPED while waiting. */
+/* Takes the lock of the file `path`, which is created if needed, for this process only. Closing
+ * `*held` or ending the process releases it. The file may be removed while the lock is held. If
+ * another process has it: waits, or leaves *held at -1. CPL_ERR_INPUT if `path` is a symbolic link,
+ * CPL_ERR_IO, CPL_ERR_STOPPED while waiting. */
 CPL_NODISCARD cpl_status cpl_file_lock(int *held, const char *path, bool wait);
 
 /* Makes what was renamed or created in `folder` survive a power failure. */

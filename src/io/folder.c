@@ -276,7 +276,7 @@ static cpl_status refuse(const char *target, const char *checkpoint)
                     checkpoint);
 }
 
-/* `there` is where the target will lie. */
+/* `there` is the resolved location of the target. */
 static cpl_status check_against(const cpl_text *there, const char *kept_path, const char *target,
                                 const char *checkpoint)
 {
@@ -287,7 +287,7 @@ static cpl_status check_against(const cpl_text *there, const char *kept_path, co
     return status;
 }
 
-/* The folder that a path names a file in, where that is a checkpoint's own. */
+/* Checks the folder of a file, if that is a checkpoint's. */
 static cpl_status check_folder_of(const cpl_text *there, const char *file, const char *target,
                                   const char *checkpoint)
 {
@@ -300,7 +300,7 @@ static cpl_status check_folder_of(const cpl_text *there, const char *file, const
     return status;
 }
 
-/* A single file: itself, and its folder both as named and where links lead. */
+/* Checks a single file: the file, and its folder both as named and with links resolved. */
 static cpl_status check_file(const cpl_text *there, const char *target, const char *checkpoint)
 {
     cpl_text real     = {0};
@@ -312,7 +312,8 @@ static cpl_status check_file(const cpl_text *there, const char *target, const ch
     return status;
 }
 
-/* Weights are no place for results, whosever they are: another part of a split file, say. */
+/* Results must not overwrite weights of any checkpoint: for example another part of a split
+ * file. */
 static bool is_weights(const char *path)
 {
     static const char *const endings[] = {".safetensors", ".gguf", ".bin", ".pt", ".pth"};

@@ -30,9 +30,9 @@ CPL_NODISCARD cpl_status cpl_json_parse(json_t **out, const char *bytes, size_t 
 CPL_NODISCARD cpl_status cpl_json_parse_at(json_t **out, const char *bytes, size_t length,
                                            const char *where, int64_t line, int64_t column);
 
-/* Sets `value` to a member that must be there. An integer may also be written as a real without a
- * fraction, below 2^53, and lies in [lo, hi], as does a float. Strings, objects and arrays are
- * borrowed from `object`. */
+/* Sets `value` to a required member. An integer may also be written as a real without a fraction,
+ * below 2^53, and lies in [lo, hi], as does a float. Strings, objects and arrays are borrowed from
+ * `object`. */
 CPL_NODISCARD cpl_status cpl_json_int(const json_t *object, const char *key, int64_t *value,
                                       int64_t lo, int64_t hi, const char *where);
 CPL_NODISCARD cpl_status cpl_json_float(const json_t *object, const char *key, double *value,
@@ -46,7 +46,7 @@ CPL_NODISCARD cpl_status cpl_json_object(const json_t *object, const char *key, 
 CPL_NODISCARD cpl_status cpl_json_array(const json_t *object, const char *key, json_t **value,
                                         const char *where);
 
-/* The same, with `absent` where the member is missing or null; `absent` need not be in bounds. */
+/* The same, with `absent` if the member is missing or null; `absent` need not be in bounds. */
 CPL_NODISCARD cpl_status cpl_json_int_or(const json_t *object, const char *key, int64_t *value,
                                          int64_t lo, int64_t hi, int64_t absent, const char *where);
 CPL_NODISCARD cpl_status cpl_json_float_or(const json_t *object, const char *key, double *value,
@@ -57,10 +57,10 @@ CPL_NODISCARD cpl_status cpl_json_string_or(const json_t *object, const char *ke
                                             const char **value, const char *absent,
                                             const char *where);
 
-/* A new real, or null where the value is not finite: JSON has no form for it. */
+/* A new real, or null if the value is not finite: JSON has no form for it. */
 json_t *cpl_json_number(double value);
 
-/* The same of a count: an integer where the value is whole and below 2^53. */
+/* The same for a count: an integer if the value is whole and below 2^53. */
 json_t *cpl_json_count(double value);
 
 /* A new string; bytes that are no UTF-8, as in names of files, become U+FFFD. NULL: no memory. */

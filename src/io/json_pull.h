@@ -1,8 +1,8 @@
 /* json_pull.h - a strict JSON reader that hands out one value at a time and builds nothing.
  *
- * Room:    io. For texts where it matters how a value is written (an integer is digits and nothing
- *          else) and where there are so many that a tree would cost more than the answer. Below, on
- *          the same cursor: a few named values of one object.
+ * Room:    io. For texts in which the form of a value matters (an integer is only digits), and for
+ *          so many texts that a tree would cost too much. Below, on the same cursor: a few named
+ *          values of one object.
  * Method:  a cursor over memory that the reader may change: strings are decoded in place, so that
  *          their pointers last as long as the text and nothing is allocated. The text must be
  *          well-formed UTF-8 (cpl_utf8_is). The first problem stops everything: from then on each
@@ -79,9 +79,8 @@ typedef struct cpl_json_field {
 } cpl_json_field;
 
 /* Sets `fields` (1 to CPL_JSON_FIELDS; paths that differ, none inside the value of another) from
- * the object in `bytes`. If a name occurs twice the last one counts. Returns
- * NULL, or what is wrong with the bytes, with `*where` the offset of it. A failed allocation is
- * left in the `failed` of the field's text. */
+ * the object in `bytes`. If a name occurs twice the last one counts. Returns NULL, or the problem,
+ * with its offset in `*where`. A failed allocation is left in the `failed` of the field's text. */
 const char *cpl_json_pick(const char *bytes, size_t length, cpl_json_field *fields, int n_fields,
                           size_t *where);
 

@@ -2,8 +2,8 @@
  *
  * Room:   model. T = B S tokens; x [T,d] the residual stream; width of keys KV.
  *
- *             a = RMSNorm(x);  q = RMSNorm(W_q a), k = RMSNorm(W_k a) over the full width;  v = W_v
- * a clamp q, k, v;  rotate q, k;  out = x + W_o attention(q, k, v) */
+ *             a = RMSNorm(x);  q = RMSNorm(W_q a), k = RMSNorm(W_k a) over the full width;
+ *             v = W_v a;  clamp q, k, v;  rotate q, k;  out = x + W_o attention(q, k, v) */
 #ifndef CPL_MODEL_ATTENTION_H
 #define CPL_MODEL_ATTENTION_H
 
@@ -14,7 +14,7 @@
 /* What forward keeps of one layer for backward. */
 typedef struct cpl_attention_kept {
     cpl_tensor a, q_raw, q, att;  /* [T,d] */
-    cpl_tensor k_raw, v_raw;      /* [T,KV]; v_raw is v where nothing is clamped */
+    cpl_tensor k_raw, v_raw;      /* [T,KV]; v_raw is v if nothing is clamped */
     cpl_tensor k, v;              /* [T,KV], or rows of a cache */
     cpl_tensor inv, q_inv, k_inv; /* [T] */
     cpl_tensor lse;               /* [B,H,S] */

@@ -14,7 +14,7 @@
 #include "model/settings.h"
 #include "tensor/ops.h"
 
-/* The loss of one layer from its weights alone, unweighted; dw *adds* `weight` times its gradient,
+/* The loss of one layer from only its weights, unweighted; dw *adds* `weight` times its gradient,
  * NULL: not requested. The loss of the model is the mean over layers. */
 typedef double (*cpl_aux_loss_fn)(cpl_backend *be, cpl_layer_params *dw, const cpl_layer_params *w,
                                   double weight);

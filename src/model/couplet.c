@@ -1,5 +1,5 @@
-/* couplet.c - the public door of the coupling loss, see couplet.h: checks what a stranger hands in,
- * lays out the scratch and calls the operations that the library's own model uses.
+/* couplet.c - the public interface of the coupling loss, see couplet.h: checks the caller's
+ * arguments, lays out the scratch and calls the operations that the library's own model uses.
  *
  * Room:  model. */
 #include "couplet.h"
@@ -170,7 +170,7 @@ static cpl_status check(const cpl_erc *erc)
 typedef struct evaluation {
     cpl_backend be;
     cpl_proxy_job job;
-    cpl_tensor R, eps, delta; /* eps, delta: in the scratch where the caller has none */
+    cpl_tensor R, eps, delta; /* eps, delta: in the scratch if the caller has none */
     size_t bytes;             /* of scratch in all, any alignment */
 } evaluation;
 
@@ -204,7 +204,7 @@ static cpl_proxy_job job_of(const cpl_erc *erc)
     };
 }
 
-/* Lays everything out in `scratch`, or only counts where that is NULL. */
+/* Lays everything out in `scratch`, or only counts if that is NULL. */
 static evaluation evaluation_of(const cpl_erc *erc, void *scratch)
 {
     const int64_t n = erc->n_experts, d = erc->d_model;

@@ -20,7 +20,7 @@
 typedef struct cpl_coupling_outputs {
     cpl_tensor M;     /* [n,n] or none: is set, with the delta below */
     cpl_tensor eps;   /* [n]: is set, from the clean R */
-    cpl_tensor delta; /* [n,d]: is set (the last draw's; 1 without noise), or read where given */
+    cpl_tensor delta; /* [n,d]: is set (the last draw's; 1 without noise), or read if given */
     cpl_tensor dR;    /* [n,d] *adds*; none: not requested */
     cpl_expert_weights
         dw; /* F32, those of the matrices the activation uses *add*; none: not requested */

@@ -194,7 +194,7 @@ static void forward_experts(cpl_model *model, cpl_pass *pass, int64_t l, cpl_ten
     if (pass->watch) pass->watch(pass->ctx, l, kept);
 }
 
-/* Of the last layer, for the tokens selected alone. */
+/* The last layer, for the selected tokens only. */
 static cpl_tensor forward_asked(cpl_model *model, cpl_pass *pass, int64_t l)
 {
     const cpl_tensor x = pass->asked_x[0], out = pass->asked_x[1];

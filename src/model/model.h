@@ -23,7 +23,7 @@ typedef struct cpl_model {
     cpl_tensor rope;    /* [positions, h/2, 2] */
 } cpl_model;
 
-/* Bytes of a model's own lifetime: what cpl_model_init allocates. */
+/* Bytes that cpl_model_init allocates; they live as long as the model. */
 size_t cpl_model_bytes(const cpl_model_settings *config, cpl_dtype compute, int64_t positions);
 
 /* Memory for the weights (zero) and the rotary table for positions 0 ... positions - 1. `config`
@@ -47,7 +47,7 @@ typedef struct cpl_pass {
     cpl_attention_kept *attention; /* [L] when training, else one for all */
     cpl_moe_kept *moe;             /* [L], likewise */
     cpl_tensor final, final_inv;   /* [T,d], [T]: the stream after the last norm; R rows of it
-                                      where R tokens were selected */
+                                      if R tokens were selected */
     cpl_tensor nll;                /* [T] */
     cpl_tensor dx, dfinal;         /* [T,d] */
     cpl_attention_scratch attention_scratch;
@@ -59,7 +59,8 @@ typedef struct cpl_pass {
      * there is no gate and no up. Not changed by the watcher; cpl_pass_take sets none. */
     void (*watch)(void *ctx, int64_t layer, const cpl_moe_kept *kept);
     void *ctx;
-    /* Set by cpl_pass_select: which tokens, and what the last layer's experts make of them alone. */
+    /* Set by cpl_pass_select: the selected tokens, and the results of the last layer's experts for
+     * only these. */
     bool asks;
     cpl_tensor selected;   /* [R] I32 */
     cpl_tensor asked_x[2]; /* [R,d] the stream within and after the last layer */
@@ -67,13 +68,13 @@ typedef struct cpl_pass {
     cpl_moe_scratch asked_scratch;
 } cpl_pass;
 
-/* Takes a pass from the arena (measure or own). Not training: only what forward needs, layers share
- * their activations. cached: k and v go into a cache. */
+/* Takes a pass from the arena (which measures or owns memory). Not training: only what forward
+ * needs, layers share their activations. cached: k and v go into a cache. */
 void cpl_pass_take(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
                    int64_t batch, int64_t n_queries, bool training, bool cached);
-/* Of a pass that is not training, just taken: `final` is computed for the tokens `selected` [R] I32 alone,
- * 0 <= R <= T, and becomes [R,d] in their order. The last layer's experts then see no others, and
- * neither does a watcher in that layer. `selected` is read by cpl_model_forward. */
+/* Of a pass that is not training, just taken: `final` is computed only for the tokens `selected`
+ * [R] I32, 0 <= R <= T, and becomes [R,d] in their order. The last layer's experts then get only
+ * these tokens, and so does a watcher in that layer. `selected` is read by cpl_model_forward. */
 void cpl_pass_select(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
                      cpl_tensor selected);
 

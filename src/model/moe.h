@@ -6,9 +6,10 @@
  *             b = RMSNorm(x);  p = scores of the experts;  S = the K with the largest
  *             out = x + sum_{e in S} p[e] W_down_e (SiLU(g_e) * (W_up_e b)) + shared expert of b
  *
- *         model.router determines the scores and g_e: softmax p = softmax(b R^T) over all n; g_e =
- *             W_gate_e b sigmoid p = sigmoid(b R^T), each independently; S by p + bias if there is
- *             one aoe no router: h_e = W_gate_a_e b [r], p = softmax over e of |h_e|, and
+ *         model.router determines the scores and g_e:
+ *             softmax  p = softmax(b R^T) over all n;          g_e = W_gate_e b
+ *             sigmoid  p = sigmoid(b R^T), each independently; S by p + bias if there is one
+ *             aoe      no router: h_e = W_gate_a_e b [r], p = softmax over e of |h_e|, and
  *                      g_e = W_gate_b_e h_e reuses the same h_e (Autonomy-of-Experts)
  *
  *         The shared expert (DeepSeekMoE) has every token with weight 1. Its width is
@@ -49,7 +50,7 @@ typedef struct cpl_moe_scratch {
     cpl_tensor dweight;     /* [T,K] */
     cpl_tensor dhidden;     /* [T K, r] of the chosen: aoe; else none */
     cpl_tensor db;          /* [T,d] */
-    struct {                /* of the shared expert; nothing is taken where the model has none */
+    struct {                /* of the shared expert; nothing is allocated if the model has none */
         cpl_tensor y;       /* [T,d] */
         cpl_tensor expert;  /* [T,1] I32, 0 */
         cpl_tensor weight;  /* [T,1], 1 */

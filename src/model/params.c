@@ -204,7 +204,7 @@ static double gate_factors(const cpl_model_settings *c)
     return (double)c->n_experts * (double)c->aoe_rank * (double)(c->d_model + c->d_expert);
 }
 
-/* In double, which cannot run over where the count in integers would. */
+/* In double, which cannot overflow as a count in integers could. */
 static cpl_status check_size(const cpl_model_settings *c)
 {
     static const double most = 0x1p50; /* numbers; four pebibytes in F32 */

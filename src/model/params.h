@@ -55,7 +55,7 @@ typedef struct cpl_param {
 /* Key/value width: d G / H. */
 int64_t cpl_model_kv_width(const cpl_model_settings *config);
 
-/* Width of the shared expert, all of them side by side; 0 where there is none. */
+/* Width of the shared expert, all of them side by side; 0 if there is none. */
 int64_t cpl_model_shared_width(const cpl_model_settings *config);
 
 /* Whether it is an OLMoE, which other programs can load: a softmax router without any extension. */
@@ -73,13 +73,13 @@ cpl_param cpl_params_at(const cpl_model_settings *config, int64_t i);
 /* The tensor of this parameter in a set. */
 cpl_tensor *cpl_params_tensor(cpl_params *set, const cpl_param *param);
 
-/* Writes the Hugging Face name; `expert` counts only where the parameter is per expert. */
+/* Writes the Hugging Face name; `expert` is used only if the parameter is per expert. */
 void cpl_param_name(char out[128], const cpl_param *param, int64_t expert);
 
 /* Whether training gives it a gradient and AdamW moves it. */
 bool cpl_param_trains(const cpl_param *param);
 
-/* Takes a whole set from the arena, all tensors of `dtype`; head is embed where tied, and a tensor
+/* Takes a whole set from the arena, all tensors of `dtype`; head is embed if tied, and a tensor
  * that the model does not have is none. */
 void cpl_params_take(cpl_params *set, cpl_arena *arena, const cpl_model_settings *config,
                      cpl_dtype dtype);

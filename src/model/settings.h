@@ -88,7 +88,7 @@ const char *cpl_router_names(char out[160]);
 /* "sigmoid router with biases", "Autonomy-of-Experts of rank 3", into `out`, which is returned. */
 const char *cpl_router_describe(char out[96], const cpl_model_settings *model);
 
-/* Rank of the factorised gates that give the scores; 0 where a router does. */
+/* Rank of the factorised gates that give the scores; 0 if a router gives them. */
 int64_t cpl_router_gate_rank(const cpl_model_settings *model);
 
 #endif /* CPL_MODEL_SETTINGS_H */

@@ -28,8 +28,8 @@ typedef struct cpl_chart_box {
     int64_t n;
 } cpl_chart_box;
 
-/* Quantiles linear between neighbours, as NumPy's; all NaN for n = 0 or where a value is not
- * finite. CPL_ERR_MEMORY. */
+/* Quantiles linear between neighbours, as NumPy's; all NaN for n = 0 or if a value is not finite.
+ * CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_chart_box_of(cpl_chart_box *out, const double *values, int64_t n);
 
 /* ---- a chart ---- */
@@ -67,7 +67,7 @@ typedef enum cpl_chart_style {
 typedef struct cpl_chart_series {
     const char *name;         /* NULL: not in the legend */
     const double *x;          /* (n); NULL: 0, 1, ... */
-    const double *y;          /* (n); NULL: a band alone */
+    const double *y;          /* (n); NULL: only a band */
     const double *low, *high; /* (n) of a band; NULL: none */
     int64_t n;
     int group; /* the colour; -1: grey */

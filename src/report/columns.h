@@ -12,7 +12,7 @@
 
 typedef enum cpl_column_kind {
     CPL_COLUMN_REAL,
-    CPL_COLUMN_BOUND,  /* a real; where it is infinite the JSON has a member KEY_infinite, true */
+    CPL_COLUMN_BOUND,  /* a real; if it is infinite the JSON has a member KEY_infinite, true */
     CPL_COLUMN_SCALED, /* depends on the scale of weights, or is a quotient of what does */
     CPL_COLUMN_SHARE,  /* shown as percent */
     CPL_COLUMN_COUNT   /* whole; NaN has no member in the JSON */
@@ -27,7 +27,7 @@ typedef struct cpl_column {
     cpl_column_kind kind;
 } cpl_column;
 
-/* The list of figures, and where their values are. */
+/* The list of figures, and the location of their values. */
 typedef struct cpl_columns {
     const cpl_column *list;
     int n;
@@ -35,7 +35,7 @@ typedef struct cpl_columns {
     const void *ctx;
     const double *alphas; /* (n_alphas) */
     int n_alphas;
-    int alpha; /* the index of the one whose figures are shown where one is */
+    int alpha; /* the index of the one whose figures are shown if one is */
 } cpl_columns;
 
 enum { CPL_COLUMN_WORDS = -1 };

@@ -18,9 +18,9 @@ typedef struct cpl_grid {
     const char *corner;       /* heading of the column of row names */
     const char **rows;        /* (n_rows) */
     const char **columns;     /* (n_columns) */
-    const char **groups; /* (n_columns) a name above neighbours that share it, where the table is
+    const char **groups;      /* (n_columns) a name above neighbours that share it, if the table is
                                  not turned; NULL: none */
-    const char **cells;  /* [n_rows,n_columns] */
+    const char **cells;       /* [n_rows,n_columns] */
     int64_t n_rows, n_columns;
     bool fixed; /* never turned */
 } cpl_grid;
@@ -30,7 +30,7 @@ CPL_NODISCARD cpl_status cpl_grid_open(cpl_grid *grid, cpl_pool *pool, int64_t n
                                        int64_t n_columns);
 void cpl_grid_set(cpl_grid *grid, int64_t row, int64_t column, const char *text);
 
-/* Appends it; nothing where it has no rows. */
+/* Appends it; nothing if it has no rows. */
 void cpl_grid_text(cpl_text *out, const cpl_grid *grid);
 void cpl_grid_page(cpl_text *out, const cpl_grid *grid);
 

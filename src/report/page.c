@@ -8,7 +8,7 @@
 #include "report/markup.h"
 
 /* The files of assets/, embedded when the program is built (cmake/asset_texts.cmake), with a NUL. */
-extern const unsigned char cpl_asset_page_html[]; /* {{name}} marks what is put in */
+extern const unsigned char cpl_asset_page_html[]; /* {{name}} marks an insertion */
 extern const unsigned char cpl_asset_page_css[];
 extern const unsigned char cpl_asset_page_js[];
 extern const unsigned char cpl_asset_charts_js[];

@@ -238,7 +238,7 @@ static void print_string(cpl_text *out, const char *string)
 }
 
 /* The shortest of 15 to 17 digits that reads back to `x`; a mantissa before an exponent gets a
- * point, without which readers of YAML 1.1 take it for a string. */
+ * point, without which readers of YAML 1.1 read it as a string. */
 static void print_number(cpl_text *out, double x)
 {
     char digits[40];

@@ -74,7 +74,7 @@ typedef struct cpl_setting {
     {#name, name##_list, sizeof name##_list / sizeof *name##_list, 0, sentence}
 /* clang-format on */
 
-/* A section of settings and where its struct lies within a larger one. */
+/* A section of settings and the offset of its struct in a larger one. */
 typedef struct cpl_section {
     const char *name;
     const cpl_setting *list;
@@ -94,19 +94,19 @@ enum {
 /* Sets every field of every section to its default, without reading what the field held. */
 CPL_NODISCARD cpl_status cpl_settings_init(void *joint, const cpl_section *sections, size_t count);
 
-/* Gives back what the fields own and leaves them zeroed. Zeroed fields are allowed. */
+/* Frees what the fields own and sets them to zero. Zeroed fields are allowed. */
 void cpl_settings_free(void *joint, const cpl_section *sections, size_t count);
 
 /* Position of `setting` among all settings of the sections: the index into an array `given`, which
  * is true for values that were given and false for defaults. */
 size_t cpl_settings_index(const cpl_section *sections, size_t count, const cpl_setting *setting);
 
-/* The setting with this dotted name; NULL if there is none. `*field` is where its value lies; both
+/* The setting with this dotted name; NULL if there is none. `*field` points to its value; both
  * `joint` and `field` may be NULL. */
 const cpl_setting *cpl_settings_find(void *joint, const cpl_section *sections, size_t count,
                                      const char *dotted, void **field);
 
-/* Records "there is no setting DOTTED", with the nearest name where one is near; returns `code`. */
+/* Records "there is no setting DOTTED", with the nearest name if one is near; returns `code`. */
 cpl_status cpl_settings_unknown(cpl_status code, const cpl_section *sections, size_t count,
                                 const char *dotted);
 
@@ -118,7 +118,7 @@ CPL_NODISCARD cpl_status cpl_settings_set(void *joint, const cpl_section *sectio
 
 /* One setting -----------------------------------------------------------------------------------*/
 
-/* "section.name" into `out`, which is returned; the name alone where there is no section. */
+/* "section.name" into `out`, which is returned; only the name if there is no section. */
 const char *cpl_setting_dotted(char out[CPL_SETTING_NAME_BYTES], const cpl_setting *setting);
 
 /* Whether "unset" is a value of it: its default is. */

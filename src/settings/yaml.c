@@ -1,7 +1,7 @@
 /* yaml.c - configuration files; see yaml.h
  *
- * A value is put together again as flow style, its strings quoted, for cpl_setting_parse: what a
- * number is and which bounds it has is decided there alone. */
+ * A value is written again in flow style, its strings quoted, for cpl_setting_parse: only that
+ * function decides the form and bounds of numbers. */
 #include "settings/yaml.h"
 
 #include <errno.h>
@@ -87,7 +87,7 @@ static bool is_nothing(const cpl_yaml_node *node)
 }
 
 /* Appends a value in flow style. Scalars within a list or mapping are quoted: those that were, or
- * `all`, as a plain one may be mistaken where a block becomes one line. */
+ * `all`, as a plain one may have another meaning if a block becomes one line. */
 static void append_flow(cpl_text *out, const cpl_yaml_node *node, bool all)
 {
     const bool list = node->kind == CPL_YAML_LIST;
@@ -311,7 +311,7 @@ static void add_value(cpl_yaml_flat *flat, const cpl_yaml_node *section, const c
     cpl_text_free(&text);
 }
 
-/* Adds all values of a configuration; where there is no room for pairs yet, it only counts them. */
+/* Adds all values of a configuration; if there is no memory for pairs yet, it only counts them. */
 static void add_values(cpl_yaml_flat *flat, const cpl_yaml_doc *doc)
 {
     flat->count = 0;

@@ -47,7 +47,8 @@ CPL_NODISCARD cpl_status cpl_yaml_absolute(void *joint, const cpl_section *secti
 /* A configuration of any version of this program as dotted names and texts, without the lists of
  * settings: "train:" with "steps: 10" below it gives the name train.steps and the text 10. The text
  * of a scalar is its content; a list, or a mapping within a section, keeps the form of YAML on one
- * line: [a, b], {web: 2}, where what is not plain is quoted. Anchors and tags are skipped. */
+ * line: [a, b], {web: 2}, in which values that are not plain are quoted. Anchors and tags are
+ * skipped. */
 typedef struct cpl_yaml_pair {
     const char *name, *text;
 } cpl_yaml_pair;

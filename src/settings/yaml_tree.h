@@ -83,12 +83,12 @@ void cpl_yaml_tree_free(cpl_yaml_tree *tree);
 CPL_NODISCARD cpl_status cpl_yaml_tree_same_place(cpl_yaml_tree *tree, const json_t *made,
                                                   const json_t *value);
 
-/* CPL_ERR_INPUT "FILE:LINE:COLUMN: " and the sentence. The place is that of the whole where `value`,
- * which may be NULL, has none: something is missing there. */
+/* CPL_ERR_INPUT "FILE:LINE:COLUMN: " and the sentence. If `value`, which may be NULL, has no place,
+ * the place is that of the whole tree: a member is missing. */
 CPL_NODISCARD cpl_status cpl_yaml_tree_fail(const cpl_yaml_tree *tree, const json_t *value,
                                             const char *format, ...) CPL_PRINTF(3, 4);
 
-/* Returns `status`; where it is CPL_ERR_INPUT, with the place before the last sentence. */
+/* Returns `status`; if it is CPL_ERR_INPUT, puts the place before the last sentence. */
 CPL_NODISCARD cpl_status cpl_yaml_tree_place(const cpl_yaml_tree *tree, const json_t *value,
                                              cpl_status status);
 

@@ -166,8 +166,8 @@ cpl_status cpl_hf_load_tokenizer(cpl_tokenizer **out, char **path, const cpl_hf 
 
 /* ---- loading ---- */
 
-/* gate_up_proj [n,2D,d]: rows 0 ... D-1 of each expert are the gate, the others up. Read an expert
- * at a time; the two halves go to their own tensors. */
+/* gate_up_proj [n,2D,d]: rows 0 ... D-1 of each expert are the gate, the others up. Read one expert
+ * at a time; the two halves are stored in separate tensors. */
 static cpl_status load_gate_up(const cpl_stored *fused, cpl_layer_params *to)
 {
     int64_t n = to->w_gate.shape[0], each = to->w_gate.shape[1] * to->w_gate.shape[2];

@@ -31,9 +31,10 @@ CPL_NODISCARD cpl_status cpl_hf_identify(const cpl_hf *hf, uint64_t *weights, ui
 /* Sets `path` to `folder`/tokenizer.json, from cpl_alloc; NULL if the directory has none. */
 CPL_NODISCARD cpl_status cpl_hf_tokenizer_path(char **path, const cpl_hf *hf);
 
-/* The tokenizer that the model is read with: `given` (a path), or the directory's own where it is
- * NULL; and, where `path` is not NULL, the path taken, from cpl_alloc. CPL_ERR_INPUT: there is none, it is damaged, or it has
- * more ids than the model's vocabulary rows; nothing is owned then. */
+/* The tokenizer that the model is read with: `given` (a path), or the directory's own if it is
+ * NULL. If `path` is not NULL, sets it to the path used, from cpl_alloc. CPL_ERR_INPUT: there is
+ * none, it is damaged, or it has more ids than the model's vocabulary rows; nothing is owned
+ * then. */
 CPL_NODISCARD cpl_status cpl_hf_load_tokenizer(cpl_tokenizer **out, char **path, const cpl_hf *hf,
                                                const char *given);
 
@@ -41,8 +42,8 @@ CPL_NODISCARD cpl_status cpl_hf_load_tokenizer(cpl_tokenizer **out, char **path,
  * tensor and one of another shape are CPL_ERR_INPUT with its name and both shapes. */
 CPL_NODISCARD cpl_status cpl_hf_load(const cpl_hf *hf, cpl_model *model);
 
-/* Writes config.json, generation_config.json, model.safetensors and, where `tokenizer` (a path) is
- * not NULL, tokenizer.json and tokenizer_config.json into the existing `folder`, each file
+/* Writes config.json, generation_config.json, model.safetensors and, if `tokenizer` (a path) is not
+ * NULL, tokenizer.json and tokenizer_config.json into the existing `folder`, each file
  * atomically. */
 CPL_NODISCARD cpl_status cpl_hf_save(const char *folder, cpl_model *model,
                                      const cpl_hf_tokens *tokens, const char *tokenizer);

@@ -90,7 +90,7 @@ static cpl_status read_numbers(cpl_model_settings *c, const json_t *j, const cha
     return CPL_OK;
 }
 
-/* The keys of our own, absent from an OLMoE. */
+/* Reads our own keys, which an OLMoE does not have. */
 static cpl_status read_router(cpl_model_settings *c, const json_t *j, const char *where)
 {
     const char *word = NULL;

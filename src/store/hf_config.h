@@ -12,18 +12,18 @@
 
 enum { CPL_HF_MOST_ENDS = 16 };
 
-/* The token ids a directory names; -1 where it names none. */
+/* The token ids a directory names; -1 if it names none. */
 typedef struct cpl_hf_tokens {
-    int64_t pad, bos, eos;          /* eos: the first where it is a list */
+    int64_t pad, bos, eos;          /* eos: the first if it is a list */
     int64_t also[CPL_HF_MOST_ENDS]; /* (n_also) the others of it, and those that only
                                         generation_config.json names: each ends what is written */
     int64_t n_also;
 } cpl_hf_tokens;
 
-/* Reads `folder`/config.json; a missing key takes OLMoE's class default (eos_token_id: where the
- * vocabulary has it). Of generation_config.json, where there is one, eos_token_id. What we do not compute
- * (another model_type, attention_bias, another hidden_act, rope scaling) is CPL_ERR_INPUT. The
- * settings come back resolved. */
+/* Reads `folder`/config.json; a missing key takes OLMoE's class default (eos_token_id: if the
+ * vocabulary has it). Reads eos_token_id of generation_config.json, if that file exists. A model
+ * that we do not compute (another model_type, attention_bias, another hidden_act, rope scaling) is
+ * CPL_ERR_INPUT. The settings are returned resolved. */
 CPL_NODISCARD cpl_status cpl_hf_config_read(cpl_model_settings *config, cpl_hf_tokens *tokens,
                                             const char *folder);
 

@@ -28,7 +28,8 @@ CPL_NODISCARD cpl_status cpl_run_dir_resolve(char **folder, const char *path);
  */
 CPL_NODISCARD cpl_status cpl_run_dir_verify(const char *folder, bool *checked);
 
-/* The same of config.json and model.safetensors alone, and only where the latter has at most so many bytes. */
+/* The same for only config.json and model.safetensors, and only if the latter has at most
+ * `most_bytes`. */
 CPL_NODISCARD cpl_status cpl_run_dir_verify_model(const char *folder, int64_t most_bytes);
 
 /* Removes what a killed run left half-written (.tmp- in its name) in `run`. */

@@ -6,7 +6,7 @@
 
 #include "tensor/ops.h"
 
-/* The instruction set the kernels run with: "v4" (AVX-512), "v3" (AVX2), "v2", or "any" where the
+/* The instruction set the kernels run with: "v4" (AVX-512), "v3" (AVX2), "v2", or "any" if the
  * processor is not x86-64. COUPLET_ISA=v2|v3|v4 in the environment lowers it (tests, comparisons).
  */
 const char *cpl_cpu_isa(void);
@@ -17,16 +17,16 @@ bool cpl_cpu_has_bf16(void);
 /* The processor's name as the system reports it. */
 const char *cpl_cpu_name(void);
 
-/* Processors this program may run on, or OMP_NUM_THREADS where that is set. */
+/* Processors this program may run on, or OMP_NUM_THREADS if that is set. */
 int cpl_cpu_count(void);
 
 /* A CPU backend. compute: CPL_F32 or CPL_BF16 (works on every processor; slow without
  * cpl_cpu_has_bf16). n_threads 0: cpl_cpu_count(). Holds no memory until cpl_backend_reserve. */
 void cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads);
 
-/* Makes the threads and the primitives of oneDNN that operations on be->n_threads use. Both libraries
- * end the process where they get no memory, so that it is tried before: CPL_ERR_MEMORY with a
- * sentence. Costs something only once a process; cpl_backend_reserve does it too. */
+/* Makes the threads and the primitives of oneDNN that operations on be->n_threads use. Both
+ * libraries end the process if they get no memory, so memory is requested first: CPL_ERR_MEMORY
+ * with a sentence. Only the first call of a process takes time; cpl_backend_reserve does it too. */
 CPL_NODISCARD cpl_status cpl_backend_start(const cpl_backend *be);
 
 /* Makes scratch large enough for `work`. CPL_ERR_MEMORY if there is none. */

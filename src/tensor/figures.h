@@ -35,7 +35,7 @@ typedef struct cpl_coupling_figures {
 
 /* A row of the list. */
 typedef struct cpl_figure_row {
-    const char *name, *old_name; /* the same where it was not renamed */
+    const char *name, *old_name; /* equal if it was not renamed */
     bool count, needs_M;
     size_t offset; /* in cpl_coupling_figures */
 } cpl_figure_row;

@@ -27,7 +27,7 @@ static inline float cpl_bf16_to_f32(uint16_t bits)
     return cpl_f32_from_bits((uint32_t)bits << 16);
 }
 
-/* Rounds to nearest, ties to even; what is beyond the largest bf16 becomes infinite. A NaN stays a
+/* Rounds to nearest, ties to even; a value beyond the largest bf16 becomes infinite. A NaN stays a
  * (quiet) NaN: rounding alone would carry some of them over into infinity or zero. */
 static inline uint16_t cpl_bf16_from_f32(float value)
 {

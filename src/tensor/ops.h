@@ -44,9 +44,9 @@ typedef struct cpl_backend {
 /* How the scores of experts become choices and weights. */
 typedef struct cpl_routing {
     bool sigmoid;     /* a score is the sigmoid of its logit; else softmax over the experts */
-    bool renormalise; /* the K weights are divided by their sum (all 0 where that is 0) */
-    cpl_tensor bias;  /* [n] added to the scores where experts are chosen and nowhere else, or none;
-                         with sigmoid alone */
+    bool renormalise; /* the K weights are divided by their sum (all 0 if that is 0) */
+    cpl_tensor bias;  /* [n] added to the scores only for the choice of experts, or none; only with
+                         sigmoid */
 } cpl_routing;
 
 typedef enum cpl_trans { CPL_AS_IS, CPL_TRANSPOSED } cpl_trans;
@@ -95,7 +95,7 @@ typedef struct cpl_dispatch {
 
 /* The three matrices of every expert of a layer. */
 typedef struct cpl_expert_weights {
-    cpl_tensor w_gate; /* [n,D,d], or [n,D,r] where the gate's input is `hidden` */
+    cpl_tensor w_gate; /* [n,D,d], or [n,D,r] if the gate's input is `hidden` */
     cpl_tensor w_up;   /* [n,D,d] */
     cpl_tensor w_down; /* [n,d,D] */
 } cpl_expert_weights;
@@ -128,7 +128,7 @@ struct cpl_ops {
     /* ---- products (gemm.c) ---- */
 
     /* c [m,n] = beta c + op(a) [m,k] . op(b) [k,n]; operands in be->compute (F32 ones are rounded
-     * where that is bf16), sums in F32. beta 0 or 1; with 0 the old c is not read. k may be 0. */
+     * if that is bf16), sums in F32. beta 0 or 1; with 0 the old c is not read. k may be 0. */
     void (*gemm)(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a, cpl_trans tb,
                  cpl_tensor b, float beta);
     /* The same with F32 operands for every be->compute: the router's logits. */
@@ -214,7 +214,7 @@ struct cpl_ops {
     void (*route_backward)(cpl_backend *be, cpl_tensor dlogits, cpl_tensor dweight,
                            cpl_tensor probs, cpl_tensor lse, cpl_tensor expert, cpl_tensor weight,
                            cpl_tensor counts, float balance_scale, float z_scale, cpl_routing how);
-    /* bias [n] *adds* rate where load [n] is below its mean, -rate where above, nothing where equal:
+    /* bias [n] *adds* rate if load [n] is below its mean, -rate if above, nothing if equal:
      * DeepSeek-V3's balancing without a loss. */
     void (*balance_bias)(cpl_backend *be, cpl_tensor bias, cpl_tensor load, float rate);
     /* Returns the mean over all n^2 entries of (R^ R^T - I)^2 with R^ the rows of R [n,d] divided by
@@ -234,14 +234,14 @@ struct cpl_ops {
     void (*experts)(cpl_backend *be, cpl_tensor y, cpl_tensor gate, cpl_tensor up, cpl_tensor x,
                     cpl_tensor hidden, cpl_tensor weight, cpl_dispatch plan, cpl_expert_weights w);
     /* dx [T,d] and dw *add*, dweight [T,K] is set, and so is dhidden [T K, r] by sorted row (none
-     * where hidden is). gate and up are overwritten (scratch). */
+     * if hidden is none). gate and up are overwritten (scratch). */
     void (*experts_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dhidden, cpl_tensor dweight,
                              cpl_expert_weights dw, cpl_tensor dy, cpl_tensor gate, cpl_tensor up,
                              cpl_tensor x, cpl_tensor hidden, cpl_tensor weight, cpl_dispatch plan,
                              cpl_expert_weights w);
-    /* hidden [T,n,r] becomes its own gradient: dnorm[t,e] / norm[t,e] hidden[t,e] (0 where the norm
-     * is 0), and where e is one of expert [T,K] also dchosen [T K, r] of that sorted row. norm,
-     * dnorm [T,n]. */
+    /* hidden [T,n,r] becomes its own gradient: dnorm[t,e] / norm[t,e] hidden[t,e] (0 if the norm is
+     * 0), and if e is one of expert [T,K] also dchosen [T K, r] of that sorted row. norm, dnorm
+     * [T,n]. */
     void (*hidden_backward)(cpl_backend *be, cpl_tensor hidden, cpl_tensor norm, cpl_tensor dnorm,
                             cpl_tensor dchosen, cpl_tensor expert, cpl_dispatch plan);
 

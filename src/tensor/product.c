@@ -105,7 +105,8 @@ static dnnl_status_t operand_layout(layout *l, dnnl_data_type_t type, int64_t ro
     return LAYOUT_INIT(l, 2, dims, type, strides);
 }
 
-/* Scratch is the caller's: with oneDNN's own a primitive could not be used by several threads. */
+/* The caller owns the scratch: with oneDNN's own scratch a primitive could not be used by several
+ * threads. */
 static dnnl_status_t attributes(dnnl_primitive_attr_t *attr, bool adds)
 {
     dnnl_post_ops_t ops  = NULL;
@@ -159,7 +160,7 @@ static void make_all(void)
             make_matmul(&bf16.matmul[i >> 2][i >> 1 & 1][i & 1], i >> 2, i >> 1 & 1, i & 1);
 }
 
-/* Memory for one execution; *memory stays NULL where none is needed. */
+/* Memory for one execution; *memory stays NULL if none is needed. */
 static dnnl_status_t scratch_init(dnnl_memory_t *memory, void **data)
 {
     const int64_t bytes = (int64_t)bf16.scratch_bytes;

@@ -25,14 +25,14 @@ typedef struct cpl_product_shape {
 } cpl_product_shape;
 
 /* c [m,n], rows `c_stride` apart, = beta c + op(a) [m,k] . op(b) [k,n]. Both operands F32, or both
- * BF16 where cpl_product_has_bf16(); sums in F32. beta is 0 (the old c is not read) or 1; any of m,
- * n, k may be 0. Uses n_threads threads, or one where it is called inside a parallel region. The
- * same call gives the same bits. CPL_ERR_MEMORY or CPL_ERR_DEVICE if oneDNN refuses. */
+ * BF16 if cpl_product_has_bf16(); sums in F32. beta is 0 (the old c is not read) or 1; any of m, n,
+ * k may be 0. Uses n_threads threads, or one if it is called inside a parallel region. The same
+ * call gives the same bits. CPL_ERR_MEMORY or CPL_ERR_DEVICE if oneDNN refuses. */
 CPL_NODISCARD cpl_status cpl_product(float *c, int64_t c_stride, cpl_operand a, cpl_operand b,
                                      cpl_product_shape shape, float beta, int n_threads);
 
-/* Makes what oneDNN makes on first use: its kernels and primitives for F32, and for BF16 where
- * cpl_product_has_bf16(). A failure there is then early. The first call of the process does it. */
+/* Makes in advance what oneDNN makes on first use: its kernels and primitives for F32, and for BF16
+ * if cpl_product_has_bf16(). So a failure comes early. The first call of the process does it. */
 CPL_NODISCARD cpl_status cpl_product_prepare(void);
 
 /* oneDNN multiplies bf16 in hardware here (AVX512-BF16 or AMX). */

@@ -15,7 +15,7 @@
 
 struct cpl_backend;
 
-/* What an activation needs: gate, up matrix, SiLU. The down matrix is for the output alone. */
+/* What an activation needs: gate, up matrix, SiLU. The down matrix is only for the output. */
 static inline bool cpl_proxy_has_gate(cpl_erc_activation a)
 {
     return a != CPL_ERC_UP;
@@ -31,7 +31,7 @@ static inline bool cpl_proxy_has_hidden(cpl_erc_activation a)
     return a >= CPL_ERC_SILU;
 }
 
-/* One matrix of every expert, at any address: expert j's begins at at[j - j0] where `at` is given,
+/* One matrix of every expert, at any address: expert j's begins at at[j - j0] if `at` is given,
  * else (j - j0) * step numbers after `data`; its rows are `stride` numbers apart. Both NULL: there
  * is no such matrix. */
 typedef struct cpl_proxy_weights {
@@ -49,8 +49,8 @@ typedef struct cpl_proxy_grads {
     int64_t stride;
 } cpl_proxy_grads;
 
-/* The rows [i0,i1) and columns (experts) [j0,j1) of M, which is all of the loss where they are all
- * of 0..n-1. The whole loss is a sum over such parts, and so is its gradient. */
+/* The rows [i0,i1) and columns (experts) [j0,j1) of M, which is the whole loss if both ranges are
+ * all of 0..n-1. The whole loss is a sum over such parts, and so is its gradient. */
 typedef struct cpl_proxy_job {
     int64_t n, d, D, i0, i1, j0, j1;
     cpl_erc_activation activation;
@@ -77,7 +77,7 @@ typedef struct cpl_proxy_job {
 
 typedef struct cpl_proxy_ops {
     /* eps [n] = min over j != i of |R_i - R_j| / (2 |R_i|); 0 for a zero row, for n = 1, and
-     * exactly 0 where two rows are equal (differences are formed, not products). NaN anywhere in R
+     * exactly 0 if two rows are equal (differences are formed, not products). NaN anywhere in R
      * makes that of all other rows NaN. */
     void (*nearest)(struct cpl_backend *be, cpl_tensor eps, cpl_tensor R);
 
@@ -102,9 +102,9 @@ typedef struct cpl_proxy_ops {
      * the weights still unchanged. */
     void (*add_diagonal)(struct cpl_backend *be, cpl_proxy_job *job);
 
-    /* All of it where every expert is local (j0 = 0, j1 = n): the same numbers as the three phases
-     * up to the order of sums, without reading the experts a second time for the diagonals where
-     * no hinge is active. */
+    /* All phases if every expert is local (j0 = 0, j1 = n): the same numbers as the three phases up
+     * to the order of sums, without reading the experts a second time for the diagonals where no
+     * hinge is active. */
     void (*run_local)(struct cpl_backend *be, cpl_proxy_job *job);
 } cpl_proxy_ops;
 

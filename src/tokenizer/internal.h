@@ -60,8 +60,8 @@ typedef enum cpl_split_kind {
                       */
 } cpl_split_kind;
 
-/* Cuts well-formed UTF-8 from *at on, up to `max` words: sets ends[i] to where word i ends and *at
- * to where the last one does; returns how many. The end of the text is `length`. */
+/* Cuts well-formed UTF-8 from *at on, up to `max` words: sets ends[i] to the end of word i and *at
+ * to the end of the last one; returns their number. The end of the text is `length`. */
 size_t cpl_split(cpl_split_kind kind, const char *text, size_t length, size_t *at, size_t *ends,
                  size_t max);
 

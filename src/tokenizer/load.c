@@ -29,7 +29,7 @@ static bool is_type(const json_t *part, const char *type)
     return strcmp(type_of(part), type) == 0;
 }
 
-/* That part `name` is of this type, or absent where that is allowed. */
+/* Checks that part `name` is of this type, or absent if that is allowed. */
 static cpl_status check_type(const json_t *root, const char *name, const char *type, bool or_absent,
                              const char *path)
 {
@@ -222,7 +222,7 @@ static bool is_merges_name(const char *name)
     return strcmp(name, merges_names[0]) == 0 || strcmp(name, merges_names[1]) == 0;
 }
 
-/* Turns what the user named into the one or two files meant: `merges` is "" where there is none. */
+/* Sets the one or two files that the user's path names: `merges` is "" if there is none. */
 static cpl_status find_files(cpl_text *json, cpl_text *merges, const char *path)
 {
     struct stat info;

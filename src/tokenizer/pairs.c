@@ -80,7 +80,7 @@ static cpl_status push(cpl_pairs *pairs, cpl_pair_candidate candidate)
     return CPL_OK;
 }
 
-/* Puts a candidate where the top was and lets it sink to its place. */
+/* Replaces the top by a candidate and moves it down to its place. */
 static void replace_top(cpl_pairs *pairs, cpl_pair_candidate candidate)
 {
     cpl_pair_candidate *list = pairs->heap;

@@ -271,13 +271,13 @@ static const cpl_added *longest_at(const cpl_added_set *set, const char *text, s
     return NULL;
 }
 
-/* Whether a token may begin at `s`, where at least two bytes are left. */
+/* Whether a token may begin at `s`, which has at least two bytes left. */
 static inline int may_begin(const cpl_added_set *set, const unsigned char *s)
 {
     return set->first[s[0]] & set->second[s[1]];
 }
 
-/* The first place from `at` on where a token may begin; `length` if there is none. */
+/* The first position from `at` on at which a token may begin; `length` if there is none. */
 static size_t next_candidate(const cpl_added_set *set, const unsigned char *s, size_t length,
                              size_t at)
 {

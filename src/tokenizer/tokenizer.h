@@ -33,7 +33,7 @@ enum { CPL_TOKEN_FILE_MAX = 256 << 20 }; /* bytes of each of its files */
  * not byte-level BPE; the error names the part that is not supported. */
 CPL_NODISCARD cpl_status cpl_tokenizer_load(cpl_tokenizer **out, const char *path);
 
-/* The same where the user named `path`: it may be a pipe (file.h has the two rules). */
+/* The same if the user named `path`: it may be a pipe (file.h has the two rules). */
 CPL_NODISCARD cpl_status cpl_tokenizer_load_given(cpl_tokenizer **out, const char *path);
 void cpl_tokenizer_free(cpl_tokenizer *t); /* NULL is allowed */
 
@@ -59,7 +59,7 @@ typedef struct cpl_ids {
 } cpl_ids;
 void cpl_ids_free(cpl_ids *ids); /* leaves an empty list */
 
-/* What one thread needs to encode: a cache of words met before and scratch memory that grows with
+/* What one thread needs to encode: a cache of words seen before and scratch memory that grows with
  * the longest text given to it. Keeps a pointer to the tokenizer, which must outlive it. */
 typedef struct cpl_encoder cpl_encoder;
 
@@ -94,7 +94,7 @@ size_t cpl_utf8_complete_prefix(const char *bytes, size_t length);
 typedef struct cpl_bpe_settings {
     int64_t vocab_size;    /* ids in all, 258 to 1,000,000 */
     int64_t min_frequency; /* a pair seen less often is not joined; at least 1 */
-    bool nfc;              /* bring text to NFC first, and say so in the file */
+    bool nfc;              /* convert text to NFC first, and record that in the file */
     const char *eos;       /* the separator, "<|endoftext|>" if NULL; 2 to 100 ASCII characters
                               without space, not "<|padding|>"; copied */
 } cpl_bpe_settings;

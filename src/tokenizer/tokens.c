@@ -89,8 +89,8 @@ static cpl_status read_vocab(cpl_tokenizer *t, json_t *vocab, const char *path)
     return cpl_text_status(&t->bytes);
 }
 
-/* A letter, a space and a line end can all be met: only the bytes that no UTF-8 holds may lack a
- * token, as 13 do in GPT-NeoX's vocabulary. */
+/* A text may contain every letter, space and line end: only bytes that never occur in UTF-8 may
+ * lack a token, as 13 do in GPT-NeoX's vocabulary. */
 static cpl_status read_byte_ids(cpl_tokenizer *t, const json_t *vocab, const char *path)
 {
     uint32_t point_of[256];

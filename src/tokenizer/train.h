@@ -7,7 +7,7 @@
 #include "tokenizer/internal.h"
 #include "tokenizer/unicode.h"
 
-/* ---- byte strings, numbered as they first come, each with a count (tally.c) ---- */
+/* ---- byte strings, numbered in the order of first occurrence, each with a count (tally.c) ---- */
 
 typedef struct cpl_tally_entry {
     size_t start, length; /* bytes in cpl_tally.bytes */

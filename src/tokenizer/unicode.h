@@ -25,7 +25,7 @@ enum {
 extern const uint8_t cpl_unicode_page[4352];
 extern const uint8_t cpl_unicode_table[][256];
 
-/* Class, and CPL_NFC_CARE where it applies. `point` is at most 10FFFF. */
+/* Class, and CPL_NFC_CARE if it applies. `point` is at most 10FFFF. */
 static inline uint8_t cpl_unicode_traits(uint32_t point)
 {
     return cpl_unicode_table[cpl_unicode_page[point >> 8]][point & 255];
@@ -52,7 +52,8 @@ typedef struct cpl_nfc {
 } cpl_nfc;
 void cpl_nfc_free(cpl_nfc *nfc);
 
-/* Whether no code point needs care, so that the text is its own NFC. A no may be over-careful. */
+/* Whether no code point needs care, so that the text is its own NFC. False may also be returned for
+ * such a text. */
 bool cpl_nfc_is_plain(const char *text, size_t length);
 
 /* Appends the NFC of well-formed UTF-8, with the marks listed in nfc.c in class 0. */

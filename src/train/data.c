@@ -160,7 +160,7 @@ static cpl_status open_all(cpl_train_data *data, const cpl_settings *settings, c
     return open_loader(&data->held_out, data->held_out_shards, data, settings, true, log);
 }
 
-/* Documents are of use with a tokenizer alone. */
+/* Documents can be used only with a tokenizer. */
 static cpl_status check_shards(const cpl_strings *inputs)
 {
     for (int64_t i = 0; i < inputs->count; i++)

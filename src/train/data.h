@@ -11,7 +11,7 @@
 #include "train/run.h"
 
 typedef struct cpl_train_data {
-    cpl_tokenizer *tokenizer; /* NULL where data.tokenizer is unset (token shards only) */
+    cpl_tokenizer *tokenizer; /* NULL if data.tokenizer is unset (token shards only) */
     cpl_shards *train_shards, *held_out_shards;
     cpl_loader *train, *held_out; /* held_out: NULL without data.validation */
     int64_t vocab_size;           /* ids are below it */
@@ -19,19 +19,19 @@ typedef struct cpl_train_data {
     uint64_t fingerprint;         /* of the training data, for resuming */
 } cpl_train_data;
 
-/* Sets `data` to the tokenizer alone, with vocab_size and eos as far as it and the settings
+/* Sets `data` to only the tokenizer, with vocab_size and eos as far as it and the settings
  * determine them; writes nothing. CPL_ERR_INPUT if data.train is not set. */
 CPL_NODISCARD cpl_status cpl_train_data_begin(cpl_train_data *data, const cpl_settings *settings);
 
 /* After cpl_train_data_begin: opens everything settings->data names. Documents are encoded into
- * data.cache or RUN/tokens first, unless what lies there was made of the same documents by the same
- * tokenizer. Errors: an empty corpus, one shorter than a batch, ids beyond the vocabulary, ... with
- * their sentences. */
+ * data.cache or RUN/tokens first, unless the shards there were made from the same documents by the
+ * same tokenizer. Errors: an empty corpus, one shorter than a batch, ids beyond the vocabulary, ...
+ * with their sentences. */
 CPL_NODISCARD cpl_status cpl_train_data_open(cpl_train_data *data, const cpl_settings *settings,
                                              const cpl_run *run, const cpl_log *log);
 
-/* After cpl_train_data_open: ids of shards that do not name their vocabulary are errors from here on
- * where they are `vocab_size` or more. */
+/* After cpl_train_data_open: ids of shards that do not name their vocabulary are errors from then
+ * on if they are `vocab_size` or more. */
 void cpl_train_data_bound_ids(cpl_train_data *data, int64_t vocab_size);
 void cpl_train_data_close(cpl_train_data *data);
 

@@ -69,9 +69,9 @@ CPL_NODISCARD cpl_status cpl_train_may_resume(const cpl_settings *old, const cpl
 /* ---- settings that follow from others, from data and model (resolve.c) ---- */
 
 /* Completes the settings as far as that needs no data: those of section model that are not `given`
- * come from the model to begin with (NULL: none), as does the tokenizer where data.tokenizer is
- * unset. CPL_ERR_INPUT where a given one differs from that model's (with both values), and where
- * batch, sequence, micro-batch or schedule do not fit each other. */
+ * are those of the initial model (NULL: none), and so is the tokenizer if data.tokenizer is unset.
+ * CPL_ERR_INPUT if a given one differs from that model's (with both values), and if batch,
+ * sequence, micro-batch or schedule do not fit each other. */
 CPL_NODISCARD cpl_status cpl_train_resolve(cpl_settings *settings, const cpl_hf *from,
                                            const bool *given);
 
@@ -81,8 +81,8 @@ CPL_NODISCARD cpl_status cpl_train_resolve(cpl_settings *settings, const cpl_hf 
 CPL_NODISCARD cpl_status cpl_train_resolve_vocabulary(cpl_settings *settings, int64_t ids,
                                                       int64_t eos);
 
-/* Where data.tokenizer is the one of the model to begin with, copies it to RUN/tokenizer.json and
- * names that: checkpoints come and go. */
+/* If data.tokenizer is the one of the initial model, copies it to RUN/tokenizer.json and sets
+ * data.tokenizer to that, since checkpoints may be removed. */
 CPL_NODISCARD cpl_status cpl_train_keep_tokenizer(cpl_settings *settings, const cpl_hf *from,
                                                   const cpl_run *run);
 

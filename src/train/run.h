@@ -6,8 +6,8 @@
  *          RUN/start.json      the same figures before the first step (evaluation only)
  *          RUN/lock            held by the process that writes the run
  *          RUN/tokens/         token shards made of documents
- *          RUN/tokenizer.json that of the initial model, if data.tokenizer is unset
- *          RUN/step-NNNNNN/, RUN/last checkpoints (store/checkpoint.h) */
+ *          RUN/tokenizer.json  that of the initial model, if data.tokenizer is unset
+ *          RUN/step-NNNNNN/, RUN/last   checkpoints (store/checkpoint.h) */
 #ifndef CPL_TRAIN_RUN_H
 #define CPL_TRAIN_RUN_H
 

@@ -26,7 +26,7 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
     cpl_pass_take(&step->pass, &step->arena, c, step->micro, step->seq_len, true, false);
     size_t end = cpl_arena_mark(&step->arena);
     cpl_arena_release(&step->arena, step->pass_mark);
-    cpl_step_coupling_measure(&step->arena, settings, c); /* raises the peak where it is larger */
+    cpl_step_coupling_measure(&step->arena, settings, c); /* raises the peak if it is larger */
     cpl_arena_release(&step->arena, step->pass_mark);
     step->arena.used = end;
 }
@@ -135,9 +135,9 @@ static void micro_batches(cpl_step *step, cpl_model *model, cpl_params *grads,
     sum_up(m, c, settings);
 }
 
-/* ---- losses of the weights alone ---- */
+/* ---- losses that depend only on the weights ---- */
 
-/* Every loss that is a function of a layer's weights; with figures also where it weighs nothing. */
+/* Every loss that is a function of a layer's weights; with figures also if its weight is 0. */
 static void weight_losses(cpl_model *model, cpl_params *grads, bool with_figures, cpl_metrics *m)
 {
     for (int i = 0; i < CPL_N_AUX_LOSSES; i++) {

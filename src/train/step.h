@@ -36,7 +36,7 @@ typedef struct cpl_step {
     cpl_tensor gate_norm;        /* [n] |W_g^j|_F of the layer whose figures were made last */
     cpl_tensor load;             /* [n] assignments of a layer, for its biases */
     bool has_delta;              /* delta is given by the caller, not drawn */
-    size_t pass_mark;            /* where the pass begins in the arena */
+    size_t pass_mark;            /* the beginning of the pass in the arena */
 } cpl_step;
 
 size_t cpl_step_bytes(const cpl_settings *settings, const cpl_model_settings *config,
@@ -63,7 +63,7 @@ void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,
 void cpl_step_move_biases(cpl_step *step, cpl_model *model, const cpl_settings *settings,
                           const cpl_metrics *metrics);
 
-/* ---- step_coupling.c, for step.c alone ---- */
+/* ---- step_coupling.c, only for step.c ---- */
 
 /* Takes from `arena` what the figures need in place of the activations, to be measured. */
 void cpl_step_coupling_measure(cpl_arena *arena, const cpl_settings *settings,

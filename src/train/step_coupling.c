@@ -133,7 +133,7 @@ static void all_layers(const job *j, bool measure)
     cpl_aux_metrics *erc = &j->m->aux[CPL_AUX_ERC];
     for (int64_t l = 0; l < j->m->n_layers; l++) {
         const bool has                  = cpl_erc_layer_enabled(&j->settings->losses.erc, l);
-        j->m->layer[l].aux[CPL_AUX_ERC] = NAN; /* where it is not computed */
+        j->m->layer[l].aux[CPL_AUX_ERC] = NAN; /* if it is not computed */
         if (!has && !j->figures && !measure) continue;
         one_layer(j, l, has ? erc->weight * j->share : 0);
         if (has) erc->value += j->share * j->m->layer[l].aux[CPL_AUX_ERC];

@@ -16,7 +16,7 @@
 
 static const double peak_seconds = 0.3; /* how long the machine's peak is measured */
 
-/* ---- what the settings say ---- */
+/* ---- checks of the settings ---- */
 
 static void announce_coupling(const cpl_erc_settings *erc, const cpl_log *log)
 {

@@ -1,5 +1,5 @@
-/* trainer.h - everything a run holds while it trains; shared by loop.c, trainer.c and
- * resume.c alone.
+/* trainer.h - everything a run holds while it trains; shared only by loop.c, trainer.c and
+ * resume.c.
  *
  * Room:   train. */
 #ifndef CPL_TRAIN_TRAINER_H

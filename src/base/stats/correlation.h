@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Pearson's r; NaN where one of the lists does not vary, or n < 2. */
+/* Pearson's r; NaN if one of the lists does not vary, or n < 2. */
 double cpl_correlation_pearson(const double *x, const double *y, int64_t n);
 
 /* Bytes of scratch for lists of n. */

@@ -12,7 +12,7 @@
 /* Instances 0 .. n-1 grouped by source. */
 typedef struct cpl_epoch_sources {
     const uint32_t *members; /* [n] the instances of source 0, of source 1, ...; each ascending */
-    const int64_t *first;    /* [n_sources + 1] where those of a source begin */
+    const int64_t *first;    /* [n_sources + 1] first one of each source */
     const double *weight;    /* [n_sources], finite and not negative */
     int64_t n_sources;
 } cpl_epoch_sources;

@@ -32,7 +32,7 @@ typedef struct cpl_loader_settings {
     bool document_mask;  /* fill doc_start; needs eos */
     bool filter_repeats; /* no targets for instances that repeat a period of up to 13 tokens 32
                             times or more, as OLMoE */
-    int64_t eos;         /* -1: as the shards say */
+    int64_t eos;         /* -1: that of the shards */
     const cpl_weight_list *weights; /* by source; others have 1; NULL: all 1. Used by init only */
 } cpl_loader_settings;
 
@@ -41,7 +41,7 @@ typedef struct cpl_batch {
     int32_t *ids;       /* [B,T] */
     int32_t *targets;   /* [B,T] the next id; -1: no target (the last place of an instance, label
                            mask 0, a filtered or an empty instance) */
-    int32_t *doc_start; /* [B,T] place in its row where the document of this token begins; all 0
+    int32_t *doc_start; /* [B,T] position in its row of the first token of its document; all 0
                            without document_mask. An EOS belongs to the document that it ends */
     int64_t *instances; /* [B] number of the instance; -1: empty, its ids are 0 */
     int32_t *labels;    /* [B] number of the source, as in the labels of the shards; -1: empty */
@@ -60,7 +60,7 @@ typedef struct cpl_loader {
     int64_t *file_first;        /* [n_files + 1] number of the first instance of each file */
     int32_t *label;             /* [n_instances] */
     uint32_t *members;          /* [n_instances] grouped by label */
-    int64_t *first;             /* [n_labels + 1] where a label's group begins */
+    int64_t *first;             /* [n_labels + 1] first one of each label's group */
     double *weight;             /* [n_labels] */
     uint32_t *order;            /* [epoch_size] */
     uint32_t *copies, *scratch; /* [n_instances] */

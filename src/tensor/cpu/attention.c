@@ -7,10 +7,10 @@
  * Method:  forward: running maximum and sum per query, out rescaled when the maximum rises.
  *          backward: ds = scale p (dp - dot(dout, out)) with dp = dout v^T; then dv += p^T dout,
  *          dk += ds^T q, dq += ds k. Five products a tile.
- *          The products are plain matrix products; operands lie in the tensors themselves in F32
- *          and in panels of their own in bf16. No T x T matrix.
- *          Segments: a tile's keys are multiplied where they lie if they follow each other, else
- *          out of panels they are gathered into; of a few queries each key is visited by itself.
+ *          The products are plain matrix products; operands are the tensors themselves in F32 and
+ *          separate panels in bf16. No T x T matrix. Segments: a tile's keys are multiplied in
+ *          place if they are contiguous, else they are gathered into panels. For a few queries each
+ *          key is multiplied separately.
  * Threads: forward takes (sequence, head, tile of queries) as a task. Backward takes (sequence, key
  *          head), so that dk and dv, sums over r query heads, are added to in one order. */
 #include <math.h>
@@ -88,7 +88,7 @@ static tile_work own_work(const job *j)
     return take_work(&arena, j->s.head_dim, packs);
 }
 
-/* ---- where things lie ---- */
+/* ---- positions in memory ---- */
 
 /* Number of the first element of row `row` of head `head` in a tensor of `heads` heads. */
 static int64_t place(const job *j, int64_t row, int64_t heads, int64_t head)
@@ -107,7 +107,7 @@ static int64_t key_place(const job *j, const tile *t, int64_t key)
     return place(j, t->b * j->s.key_stride + key, j->s.n_kv_heads, t->head / shared);
 }
 
-/* `rows` rows of one head as operand: in place, or in a panel where they must be rounded. */
+/* `rows` rows of one head as operand: in place, or in a panel if they must be rounded. */
 static cpl_operand head_rows(const job *j, void *panel, const float *x, int64_t at, int64_t heads,
                              int64_t rows)
 {
@@ -138,7 +138,7 @@ static int64_t keys_at(const job *j, const tile *t, int64_t key)
     return run >= LONG_RUN ? run : most;
 }
 
-/* Rows of a segment's keys: in place where they follow each other. */
+/* Rows of a segment's keys: in place if they are contiguous. */
 static cpl_operand segment_rows(const job *j, void *panel, const float *x, const tile *t,
                                 int64_t key, int64_t keys)
 {

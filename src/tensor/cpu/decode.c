@@ -4,8 +4,8 @@
  * Bits:    every instruction set gives the same: numbers are put together from bits or by exact
  *          sums, and no expression has both a product and a sum, since some compilers would round
  *          the two once.
- * Names:   `from` is where numbers lie, aligned for no type; a line is some numbers at equal
- *          distances. */
+ * Names:   `from` is the address of the numbers, not aligned for any type; a line is some numbers
+ *          at equal distances. */
 #include <string.h>
 
 #include "tensor/cpu/cpu.h"
@@ -96,7 +96,7 @@ typedef void (*line_of)(float *restrict out, const uint8_t *restrict from, int64
                         int64_t count);
 
 /* out [count] = the numbers at `from`, `step` numbers from each to the next. Steps 1 and 2 have
- * loops of their own: they read whole vectors. */
+ * separate loops, which read whole vectors. */
 #define LINE(name, bytes)                                                                          \
     static void line_##name(float *restrict out, const uint8_t *restrict from, int64_t step,       \
                             int64_t count)                                                         \

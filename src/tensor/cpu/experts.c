@@ -31,7 +31,7 @@ typedef struct job {
 
 /* Panels of one team, for chunks of at most `rows` rows. */
 typedef struct panel_set {
-    void *weight;          /* [D,d], [d,D] or [D,r], where weights are not in the backend's form */
+    void *weight;          /* [D,d], [d,D] or [D,r], if weights are not in the backend's form */
     void *x, *dy;          /* [rows,d] */
     void *hidden;          /* [rows,r] */
     void *h, *dgate, *dup; /* [rows,D] */
@@ -244,7 +244,7 @@ static void one_expert(void *context, cpl_team team, int64_t expert)
 
 /* ---- one block of tokens ---- */
 
-/* sum [T,d] at the block's tokens = (or, where it adds, +=) the outs of their slots. */
+/* sum [T,d] at the block's tokens = (or, if `adds`, +=) the outs of their slots. */
 static void combine(const job *j, float *sum, bool adds)
 {
     const int64_t K = j->s.K, d = j->s.d;

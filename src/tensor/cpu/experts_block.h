@@ -24,7 +24,7 @@ typedef struct cpl_expert_sizes {
 
 typedef struct cpl_expert_block {
     int64_t first_token, n_tokens, rows;
-    int32_t *first_row;  /* [n] sorted row where the block's part of an expert begins */
+    int32_t *first_row;  /* [n] first sorted row of the block's part of an expert */
     int32_t *first_slot; /* [n+1] the slot of that row */
     int32_t *order;      /* [n] experts, most rows first */
     int32_t *slot_of;    /* [n_tokens,K] */

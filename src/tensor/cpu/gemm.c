@@ -15,7 +15,7 @@ enum {
 typedef struct side {
     cpl_tensor x;
     cpl_trans trans;
-    bool direct; /* multiplied where it lies */
+    bool direct; /* multiplied in place */
     void *panel;
     int64_t begin, depth_begin; /* of the block in the panel; -1: none yet */
     cpl_operand packed;

@@ -29,7 +29,7 @@ static inline cpl_dtype cpl_operand_form_dtype(cpl_operand_form form)
     return form == CPL_FORM_BF16 ? CPL_BF16 : CPL_F32;
 }
 
-/* Numbers of `dtype` can be multiplied where they lie. */
+/* Numbers of `dtype` can be multiplied in place. */
 static inline bool cpl_operand_form_fits(cpl_operand_form form, cpl_dtype dtype)
 {
     return dtype == cpl_operand_form_dtype(form) && form != CPL_FORM_ROUNDED;

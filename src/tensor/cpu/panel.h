@@ -6,8 +6,8 @@
  *          multiple of VECTOR): block at column l is at + l * depth, its rows follow each other.
  *          Columns between `width` and its multiple of VECTOR hold zeros.
  * Order:   every sum runs over depth from 0 upward, one fused multiply-add at a time, for every
- * shape of the call: equal operands give equal bits. (So an exact tie of M stays one however it is
- * computed.) */
+ *          shape of the call: equal operands give equal bits. (So an exact tie of M stays a tie
+ *          however it is computed.) */
 #ifndef CPL_TENSOR_CPU_PANEL_H
 #define CPL_TENSOR_CPU_PANEL_H
 

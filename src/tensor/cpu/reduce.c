@@ -23,7 +23,7 @@ static double dot_part(const float *x, const float *y, int64_t count)
     return sum;
 }
 
-/* sum x, or sum x y where there is a y. */
+/* sum x, or sum x y if there is a y. */
 static double reduce(const cpl_backend *be, const float *x, const float *y, int64_t count)
 {
     double parts[CPL_MOST_BLOCKS], sum = 0;

@@ -1,9 +1,9 @@
 /* response.c - see cpl_response_ops of tensor/ops.h.
  *
  * Room:  tensor/cpu. The product is that of the coupling loss's forward pass (expert.c):
- *        X lies packed in panels, the rows of W are read as they lie, block by block. But no
- *        product is kept: those of one block and one panel are squared and added up while they are
- *        in the first cache. */
+ *        X is packed in panels; the rows of W are read in place, block by block. But no product is
+ *        kept: those of one block and one panel are squared and added up while they are in the
+ *        first cache. */
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/panel.h"
 
@@ -48,10 +48,10 @@ void CPL_ISA_NAME(cpl_cpu_response_pack)(cpl_backend *be, void *packed, cpl_tens
 
 /* squares [n] *add* those of c [rows, width], n <= width, row after row.
  *
- * In double throughout, where the square of an F32 number is exact: so nothing overflows or
- * vanishes at any scale of the weights, and the order of the rows is the only thing that decides
- * the bits. Sums of F32 over short runs would overflow where products reach 1e19, and there is
- * nothing to gain: a product is squared once, after d multiplications. */
+ * In double throughout, since there the square of an F32 number is exact. So nothing overflows or
+ * underflows at any scale of the weights, and the bits depend only on the order of the rows. Sums
+ * of F32 over short runs would overflow if products reach 1e19, and they would save no time: a
+ * product is squared once, after d multiplications. */
 static void add_squares(double *squares, const float *c, int64_t rows, int64_t width, int64_t n)
 {
     double sum[PANEL];

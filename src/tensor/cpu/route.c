@@ -141,7 +141,7 @@ static sums sums_at(double *scratch, int64_t n, int64_t block)
     return (sums){at, at + n, at + 2 * n, at + 2 * n + 1};
 }
 
-/* What a token's sigmoid scores are divided by: their sum, or 1 where they are all 0. */
+/* The divisor of a token's sigmoid scores: their sum, or 1 if they are all 0. */
 static float whole_of(const float *probs, int64_t n)
 {
     float sum = 0;
@@ -337,7 +337,7 @@ static void first_rows(int32_t *offset, int32_t *counts, int64_t blocks, int64_t
 }
 
 /* A stable counting sort: histograms [blocks, n] in scratch, their running sums, then each block
- * hands out its own rows. */
+ * assigns its own rows. */
 void CPL_ISA_NAME(cpl_cpu_dispatch)(cpl_backend *be, cpl_dispatch plan, cpl_tensor expert,
                                     int64_t n_experts)
 {

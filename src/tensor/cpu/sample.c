@@ -1,7 +1,7 @@
 /* sample.c - random numbers: initial weights, and drawing the next token from logits.
  *
  * Room:   tensor/cpu. Operations: ops.h.
- * Names:  V vocabulary. A logit that is NaN is never drawn; where none is left id 0 is. */
+ * Names:  V vocabulary. A logit that is NaN is never drawn; if all are NaN, id 0 is. */
 #include <math.h>
 
 #include "tensor/cpu/cpu.h"

@@ -156,7 +156,7 @@ static void scale_columns(float *x, int64_t rows, int64_t count, const float *sc
 }
 
 /* dz and du hold z and u [rows, count], and are replaced by their gradients: grad_z and grad_v of the
- * reference. h = SiLU(z) u, or SiLU(z) where du is NULL. dh [rows, count]: the gradient of h; NULL: it
+ * reference. h = SiLU(z) u, or SiLU(z) if du is NULL. dh [rows, count]: the gradient of h; NULL: it
  * is scale [count] times h. */
 static void hidden_backward(float *dz, float *du, const float *dh, int64_t rows, int64_t count,
                             const float *scale)

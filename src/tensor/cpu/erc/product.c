@@ -66,8 +66,8 @@ static int64_t half_up(int64_t count)
     return (count + 1) / 2;
 }
 
-/* Rows r0 ... r0+rows-1 as pairs, *stride pairs apart: in place, or rounded or copied (where they
- * do not begin on pairs) into the block. */
+/* Rows r0 ... r0+rows-1 as pairs, *stride pairs apart: in place, or rounded or copied (if they do
+ * not begin on pairs) into the block. */
 static const cpl_panel_pair *operand_pairs(const cpl_proxy_matrix *a, int64_t r0, int64_t rows,
                                            cpl_panel_pair *block, int64_t *stride)
 {
@@ -158,8 +158,7 @@ static void pack_panel(const cpl_erc_thread *t, const cpl_panel_pair *block, int
     }
 }
 
-/* Rows r0 ... of the gradient, columns l ...; through t->pack where they reach beyond the matrix.
- */
+/* Rows r0 ... of the gradient, columns l ...; through t->pack if they reach beyond the matrix. */
 static void add_pairs_gradient(const cpl_proxy_matrix *a, const cpl_erc_thread *t, int64_t r0,
                                int64_t rows, int64_t l, int64_t width, int64_t count)
 {

@@ -21,10 +21,10 @@ typedef struct cpl_proxies {
     int64_t count, pad;         /* pad: count rounded up to VECTOR */
     float *deep;                /* panels [d, pad]: a proxy is a column */
     float *wide;                /* panels [count, d_pad]: a proxy is a row */
-    cpl_panel_pair *deep_pairs; /* deep as pairs of bf16, panels [d/2, pad]; where `pairs` */
+    cpl_panel_pair *deep_pairs; /* deep as pairs of bf16, panels [d/2, pad]; if `pairs` */
 } cpl_proxies;
 
-/* The activations of one expert for some proxies: panels [D, pad] ([d, pad] for o), NULL where the
+/* The activations of one expert for some proxies: panels [D, pad] ([d, pad] for o), NULL if the
  * activation does not need them; z = R~ W_g, u = R~ W_p, h = SiLU(z) (u), o = h W_o. */
 typedef struct cpl_proxy_acts {
     float *z, *u, *h, *o;
@@ -52,7 +52,7 @@ typedef struct cpl_erc_thread {
     float *deep;          /* panels [d,k]: the active proxies */
     float *block;         /* [PROXY_BLOCK, max(d,D)] rows of a matrix as F32 operands */
     float *pack;          /* panels [PROXY_BLOCK, PROXY_STRIP] of a matrix */
-    /* the same in pairs of bf16, where the workspace has `pairs`; see product.c */
+    /* the same in pairs of bf16, if the workspace has `pairs`; see product.c */
     cpl_panel_pair *deep_pairs;  /* panels [d/2,k] */
     cpl_panel_pair *wide_pairs;  /* panels [k/2,d_pad] */
     cpl_panel_pair *x_pairs;     /* [D/2,k] */
@@ -74,7 +74,7 @@ typedef struct cpl_erc_workspace {
     bool pairs;    /* gate and up are multiplied as pairs of bf16; d and D are even */
     /* the proxies */
     float *rows;         /* [n,d_pad] all of them */
-    uint16_t *rows_bf16; /* [n,d_pad] the same as bf16; where `pairs` */
+    uint16_t *rows_bf16; /* [n,d_pad] the same as bf16; if `pairs` */
     cpl_proxies part;    /* rows i0 ... i1-1 */
     /* by column */
     float *column;  /* [j1-j0, m] M by columns */
@@ -122,7 +122,7 @@ void cpl_proxy_backward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts, 
                         const cpl_proxies *p, int64_t j, int64_t count);
 
 /* ---- the products of an expert's matrix with proxies (product.c): of F32 numbers, or of bf16 ones
- * where the processor has an instruction for them ---- */
+ * if the processor has an instruction for them ---- */
 
 /* One matrix of one expert, and its gradient. */
 typedef struct cpl_proxy_matrix {

@@ -1,7 +1,7 @@
 /* sweep.c - the phases of the coupling loss over the experts of this part.
  *
- * Room:  tensor/cpu/erc; phases: proxy.h; scratch: scratch.h. Threads take experts, each a fixed run
- *        of them, and sum into memory of their own, which is joined in the order of the threads: the
+ * Room:  tensor/cpu/erc; phases: proxy.h; scratch: scratch.h. Each thread takes a fixed run of
+ *        experts and sums into separate memory, which is added up in the order of the threads: the
  *        same number of threads gives the same bits.
  * Plain: model/erc/reference.c. `hinges` is the double loop of cpl_erc_reference_forward over the
  *        pairs, equations 1 to 3, for one column j; `add_diagonal_early` and `diagonal_backward` are
@@ -113,8 +113,8 @@ static int64_t hinges(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 }
 
 /* Adds the expert's own proxy to the list, with the gradient of M[j,j] on the assumption that row j
- * has as many active hinges as column j: row j is not complete yet. Where that is right, phase 3 need
- * not read the expert and its gradient again; else phase 3 adds the difference. */
+ * has as many active hinges as column j: row j is not complete yet. If the assumption is right,
+ * phase 3 need not read the expert and its gradient again; else phase 3 adds the difference. */
 static int64_t add_diagonal_early(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j,
                                   int64_t count)
 {
@@ -166,8 +166,9 @@ static void complete_diagonals(const cpl_erc_workspace *s, cpl_erc_thread *t, in
 }
 
 /* One expert of phase 2: the forward product, and while its result is in the cache the two backward
- * products over the active rows. Where diagonals are still unknown, a column that reaches its own
- * bound computes them now; any other is deferred, as it will have few active rows or none. */
+ * products over the active rows. If diagonals are still unknown, a column that reaches its own
+ * bound computes them now; any other column is deferred, as it will have few active rows or
+ * none. */
 static void sweep_expert(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_proxy_job *job = s->job;
