@@ -9,7 +9,7 @@
 #include "store/run_dir.h"
 #include "train/config/settings.h"
 
-/* ---- what there is to do ---- */
+/* ---- which runs to score ---- */
 
 /* Documents, not token shards. */
 static bool has_documents(const cpl_settings *s)
@@ -32,7 +32,7 @@ static cpl_status find_scored(bool *scored, const char *path, int64_t step, int6
     return status;
 }
 
-/* A comparison stands without the scores of a run; the reason is told. */
+/* A comparison is made without the scores of a run; the reason is logged as a warning. */
 static cpl_status without(cpl_status status, const char *run, const cpl_log *log)
 {
     if (status != CPL_ERR_INPUT) return status;

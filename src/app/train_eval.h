@@ -17,9 +17,9 @@ typedef struct cpl_train_eval {
     bool open; /* the asker is */
 } cpl_train_eval;
 
-/* Reads the tasks and all their questions, so that what is wrong with them is said before the first
- * step; nothing where there are no eval.tasks. CPL_ERR_INPUT: no data.tokenizer, and what
- * selection.h and questions.h say. */
+/* Reads the tasks and all their questions, so that faults in them are reported before the first
+ * step. Does nothing without eval.tasks. CPL_ERR_INPUT: no data.tokenizer, and the errors of
+ * selection.h and questions.h. */
 CPL_NODISCARD cpl_status cpl_train_eval_open(cpl_train_eval *t, const cpl_settings *settings,
                                              const cpl_log *log);
 void cpl_train_eval_close(cpl_train_eval *t);

@@ -16,7 +16,7 @@ static cpl_status print_text(const cpl_certificate *certificate, const char *pat
     return status;
 }
 
-/* The exit code: what is not right is a failure. */
+/* Fails unless the verdict is right; the failure sets the exit code. */
 static cpl_status tell(const cpl_certificate *certificate, const char *path)
 {
     cpl_text clause   = {0};

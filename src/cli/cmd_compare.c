@@ -75,7 +75,7 @@ done:
     return status;
 }
 
-/* A single run is no comparison: its documents are scored where that is asked for. */
+/* A single run cannot be compared: its documents are scored only with --documents. */
 static cpl_status score_documents(const cpl_arguments *args)
 {
     cpl_log log = cpl_output_log(stderr);

@@ -6,7 +6,7 @@
 #include "cli/configure.h"
 #include "cli/flags.h"
 
-/* Behind --set: every setting that the verb takes, with its "=". */
+/* Prints the completions of --set: every setting that the verb takes, with its "=". */
 static void print_settings(const cpl_verb *verb)
 {
     cpl_section sections[CPL_N_SECTIONS];

@@ -82,7 +82,7 @@ static cpl_status open_evaluation(work *w)
                                cpl_eval_model_window(&w->examinee), w->examinee.tokenizer);
 }
 
-/* ---- what tells this evaluation from others ---- */
+/* ---- identity of this evaluation ---- */
 
 static cpl_status describe(work *w)
 {
@@ -115,7 +115,7 @@ static cpl_status describe(work *w)
 
 /* ---- where results go ---- */
 
-/* F.partial beside the results; nothing where none are written. */
+/* F.partial next to the results; nothing if no results are written. */
 static cpl_status open_record(work *w)
 {
     if (!cpl_output_paths_is_file(w->args, "--json")) return CPL_OK;

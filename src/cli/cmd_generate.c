@@ -41,7 +41,7 @@ static int64_t eos_of(const work *w)
     return eos >= 0 ? eos : cpl_tokenizer_eos(w->tokenizer);
 }
 
-/* The prompt as bytes and as ids; an empty one begins behind the end of another text. */
+/* The prompt as bytes and as ids. An empty one begins with the end-of-text token. */
 static cpl_status read_prompt(work *w)
 {
     const char *given    = cpl_flag_text(w->args, "--prompt");

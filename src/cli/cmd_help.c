@@ -30,7 +30,7 @@ static void print_bold(FILE *out, const char *text)
         fputs(text, out);
 }
 
-/* A line of its own; line ends in front stay plain. */
+/* Prints a heading on its own line; leading line ends stay plain. */
 static void print_heading(FILE *out, const char *text)
 {
     for (; *text == '\n'; text++) fputc('\n', out);
@@ -38,8 +38,8 @@ static void print_heading(FILE *out, const char *text)
     fputc('\n', out);
 }
 
-/* Prints the text up to `end` broken between words, from a column on; further lines stand behind
- * `indent` blanks, and so does the first from column 0. "\n" begins a paragraph. */
+/* Prints the text up to `end`, broken between words, from a column on. Further lines are indented
+ * by `indent` blanks, and so is the first from column 0. "\n" begins a paragraph. */
 static void print_words(FILE *out, int column, int indent, const char *text, const char *end)
 {
     while (text < end) {
@@ -91,7 +91,7 @@ void cpl_help_family(FILE *out, const char *word)
     fprintf(out, "\ncouplet %s WORD --help describes one.\n", word);
 }
 
-/* What a flag is another way to give, where --set can give it too. */
+/* Appends the setting that a flag gives, if --set can give it too. */
 static void describe_setting(cpl_text *out, const cpl_verb *verb, const cpl_flag *flag)
 {
     for (size_t f = 0; flag->setting && f < verb->n_flags; f++)
@@ -244,7 +244,7 @@ static cpl_status print_settings(FILE *out, const cpl_verb *verb, bool whole)
     return CPL_OK;
 }
 
-/* ---- what was asked about ---- */
+/* ---- the requested topic ---- */
 
 static cpl_status no_such_topic(const cpl_verb *verb, const cpl_section *sections,
                                 const char *topic)

@@ -23,7 +23,7 @@ CPL_NODISCARD cpl_status cpl_help_verb(FILE *out, const cpl_verb *verb, const ch
 /* Appends the sentence of a flag, with what its value must be and its default. */
 void cpl_help_describe(cpl_text *out, const cpl_verb *verb, const cpl_flag *flag);
 
-/* What main says of itself, for help and the manual. */
+/* The program's description of itself, for help and the manual. */
 extern const char *const cpl_help_about;
 
 #endif /* CPL_CLI_CMD_HELP_H */

@@ -111,7 +111,7 @@ static cpl_status check_sums(const work *w, const char *path)
     return CPL_OK;
 }
 
-/* Opens all and tells what each will cost, before any is read. */
+/* Opens all and prints the cost of each, before any is read. */
 static cpl_status open_all(work *w)
 {
     for (int i = 0; i < w->args->n_words; i++) {
@@ -164,7 +164,7 @@ static cpl_status without_table(work *w, const cpl_log *log)
     return CPL_OK;
 }
 
-/* The text is read first: what is wrong with it is told before any work. */
+/* The text is read first, so that faults in it are reported before any work. */
 static cpl_status open_routed(work *w)
 {
     const cpl_log log = cpl_output_log(stderr);
@@ -271,7 +271,8 @@ done:
     return status;
 }
 
-/* What was left out, with --keep-going or of the picture, is still a failure, told at the end. */
+/* A layer or picture that was left out (--keep-going) is still a failure. It is reported at the
+ * end. */
 static cpl_status judge(const work *w)
 {
     int64_t faulty    = 0;

@@ -6,7 +6,7 @@
 #include "cli/cmd_help.h"
 #include "cli/flags.h"
 
-/* Text that man takes as it stands; a line end begins a paragraph. */
+/* Escapes text that man would interpret; a line end begins a paragraph. */
 static void print_text(const char *text)
 {
     bool begins = true;

@@ -1,4 +1,4 @@
-/* cmd_tokenize_show.c - couplet tokenize show: a look into token shards. */
+/* cmd_tokenize_show.c - couplet tokenize show: prints the contents of token shards. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* cmd_train.c - couplet train: a new run, or one that goes on. */
+/* cmd_train.c - couplet train: starts a run, or resumes one. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@
 #include "train/data.h"
 #include "train/loop.h"
 
-/* ---- what the run says while it goes ---- */
+/* ---- output during the run ---- */
 
 static cpl_status plan_of(cpl_plan *plan, const cpl_settings *settings)
 {
@@ -66,7 +66,7 @@ static void saved(void *ctx, int64_t step)
 
 /* What the watch of a run refers to. */
 typedef struct watcher {
-    cpl_progress progress; /* first: the other functions know it alone */
+    cpl_progress progress; /* first: the other functions cast the watcher to it */
     cpl_train_eval tasked;
 } watcher;
 
@@ -117,7 +117,7 @@ static cpl_status finish(const char *run, const cpl_train_outcome *outcome, cpl_
     return CPL_OK;
 }
 
-/* `written`: the config.yaml of a run that goes on, as it stands; NULL: a new run. */
+/* `written`: the config.yaml of a resumed run, unchanged; NULL: a new run. */
 static cpl_status train(cpl_configuration *c, const char *run, const char *from,
                         const cpl_settings *written)
 {
@@ -200,8 +200,8 @@ static cpl_status list_inputs(const char *what, const cpl_strings *inputs)
     return CPL_OK;
 }
 
-/* The settings as the run would settle them. Data is opened only where token shards alone know the
- * vocabulary, which writes nothing. */
+/* The settings as the run would settle them. Data is opened only if the vocabulary is recorded in
+ * token shards alone. Opening writes nothing. */
 static cpl_status settle(cpl_configuration *c, const char *run, const char *from)
 {
     cpl_log log         = cpl_output_log(stdout);

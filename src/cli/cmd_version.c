@@ -1,5 +1,5 @@
-/* cmd_version.c - couplet version: what this program is made of, and what this machine lets it
- * choose. */
+/* cmd_version.c - couplet version: the libraries of this program, and the code paths that this
+ * machine allows. */
 #include <jansson.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ static void print_build(void)
     row("flags", COUPLET_FLAGS);
 }
 
-/* The versions found when running, not those compiled against, where the library tells. */
+/* Versions found at run time, not those of compilation, if the library reports them. */
 static void print_libraries(void)
 {
     const dnnl_version_t *dnnl = dnnl_version();

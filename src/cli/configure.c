@@ -47,7 +47,7 @@ bool cpl_verb_takes(const cpl_verb *verb, const cpl_setting *setting)
     return cpl_verb_lists(verb, setting);
 }
 
-/* Refuses to set what the verb would not look at. */
+/* Fails if the verb does not use the setting of this --set. */
 static cpl_status check_set(const cpl_configuration *c, const cpl_verb *verb, const char *set)
 {
     for (size_t s = 0; s < CPL_N_SECTIONS; s++)
@@ -61,8 +61,8 @@ static cpl_status check_set(const cpl_configuration *c, const cpl_verb *verb, co
     return CPL_OK;
 }
 
-/* Appends "SECTION.NAME=VALUE" of a flag that is another way to give a setting. Text is taken as it
- * stands: quotes and colons in it mean nothing. */
+/* Appends "SECTION.NAME=VALUE" of a flag that is another form of a setting. Text is literal: quotes
+ * and colons in it have no meaning. */
 static void write_assignment(cpl_text *out, const cpl_flag *flag, const char *value)
 {
     cpl_text_printf(out, "%s", flag->setting);
@@ -87,7 +87,7 @@ static cpl_status assign(cpl_configuration *c, const char *assignment, bool *giv
     return cpl_text_status(value);
 }
 
-/* Sets what the flag stands for, and fails where --set gives another value. */
+/* Sets the flag's setting, and fails if --set gives another value. */
 static cpl_status apply_flag(cpl_configuration *c, const cpl_arguments *args, size_t f, bool *given)
 {
     const cpl_flag *flag = &args->verb->flags[f];

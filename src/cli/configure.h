@@ -16,10 +16,10 @@ typedef struct cpl_configuration {
     bool given[CPL_N_SETTINGS]; /* by the file or --set; see cpl_settings_index */
 } cpl_configuration;
 
-/* Sets all of it from the defaults, then from `file` (NULL: none), then from the --set flags in
- * their order and from the flags that are another way to give a setting (args NULL: from none). A
- * --set of a setting that the verb does not use is CPL_ERR_USAGE, as is a flag beside a --set with
- * another value. After a failure there is nothing to free. */
+/* Sets the configuration: the defaults, then `file` (NULL: none), then the --set flags in their
+ * order, then the flags that are another form of a setting (args NULL: none). CPL_ERR_USAGE: a
+ * --set of a setting that the verb does not use; a flag together with a --set of another value.
+ * After a failure there is nothing to free. */
 CPL_NODISCARD cpl_status cpl_configure(cpl_configuration *c, const char *file,
                                        const cpl_arguments *args);
 void cpl_configuration_free(cpl_configuration *c);

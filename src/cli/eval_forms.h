@@ -33,7 +33,7 @@ CPL_NODISCARD cpl_status cpl_eval_text(const cpl_arguments *args, const cpl_conf
  * published. */
 CPL_NODISCARD cpl_status cpl_eval_list(const cpl_selection *selection, const char *data);
 
-/* Appends the words that --tasks takes, and the names of profiles, with a blank behind each. */
+/* Appends the words that --tasks takes, and the names of profiles, with a blank after each. */
 void cpl_eval_list_task_words(cpl_text *words);
 void cpl_eval_list_profile_words(cpl_text *words);
 

@@ -70,7 +70,7 @@ static cpl_status take_value(cpl_arguments *args, size_t f, const char *text)
     return status == CPL_ERR_INPUT ? CPL_FAIL(CPL_ERR_USAGE, "%s", cpl_last_error()) : status;
 }
 
-/* Takes the flag in words[*at], and the word behind it if that is its value. */
+/* Reads the flag in words[*at], and the next word if that is its value. */
 static cpl_status take_flag(cpl_arguments *args, int *at, int count, char *const *words)
 {
     const char *word = words[*at], *equals = strchr(word, '=');

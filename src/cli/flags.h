@@ -1,7 +1,7 @@
-/* flags.h - the words behind a verb: read once against its table, then asked by name.
+/* flags.h - the words after a verb: read once against its table, then looked up by name.
  *
  * Room:  cli.
- * Forms: --name VALUE, --name=VALUE, --switch; flags and other arguments in any order; behind --
+ * Forms: --name VALUE, --name=VALUE, --switch; flags and other arguments in any order; after --
  *        everything is an argument. A VALUE that begins with -- must be written --name=VALUE. */
 #ifndef CPL_CLI_FLAGS_H
 #define CPL_CLI_FLAGS_H
@@ -27,7 +27,7 @@ struct cpl_arguments {
     } flag[CPL_MOST_FLAGS];
 };
 
-/* Reads the `count` words behind the verb. CPL_ERR_USAGE: an unknown flag (with the nearest), a
+/* Reads the `count` words after the verb. CPL_ERR_USAGE: an unknown flag (with the nearest), a
  * value missing, out of bounds or too many, a required flag missing, too few or too many words. */
 CPL_NODISCARD cpl_status cpl_arguments_read(cpl_arguments *args, const cpl_verb *verb, int count,
                                             char *const *words);

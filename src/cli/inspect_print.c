@@ -122,7 +122,7 @@ static bool same_shape(const cpl_layer_report *a, const cpl_layer_report *b)
            a->at->biased == b->at->biased && a->at->extra_rows == b->at->extra_rows;
 }
 
-/* Rows of the router that are left out stand in the note. */
+/* The note names the rows of the router that are left out. */
 static void print_shape(const cpl_layer_report *l)
 {
     const cpl_moe_layer *at = l->at;

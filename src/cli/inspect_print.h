@@ -24,7 +24,7 @@ void cpl_inspect_bar_clear(cpl_inspect_bar *bar); /* takes the line away */
 /* The tables of one checkpoint and its closing sentence, on standard output. */
 CPL_NODISCARD cpl_status cpl_inspect_print(const cpl_coupling_report *report);
 
-/* Several beside each other: means over their layers. */
+/* Compares several checkpoints: means over their layers. */
 CPL_NODISCARD cpl_status cpl_inspect_print_compare(const cpl_coupling_report *reports,
                                                    int64_t count);
 

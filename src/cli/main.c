@@ -1,8 +1,8 @@
-/* main.c - the program: finds the verb, reads its flags, runs it, tells what went wrong.
+/* main.c - the program: finds the verb, reads its flags, runs it, reports failures.
  *
  * Room:  cli.
- * Exit:  0 done; 1 the input or the world is at fault; 2 wrong use (verb, flag, --set); by the signal
- *        that asked the program to stop, which a shell shows as 130 (SIGINT) or 143 (SIGTERM). */
+ * Exit:  0 done; 1 the input or the system is at fault; 2 wrong use (verb, flag, --set); by the
+ *        signal that requested the stop, which a shell shows as 130 (SIGINT) or 143 (SIGTERM). */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,12 +22,13 @@ enum { EXIT_DONE = 0, EXIT_WORLD = 1, EXIT_USE = 2 };
  * bench/neighbours.py compares counts: docs/benchmarks/README.md. */
 static const char spin_count[] = "10000";
 
-/* Bounds how long a thread spins before it sleeps. Threads of libgomp that wait for each other spin
- * for milliseconds by default. Beside other work the thread that they wait for has no processor
- * meanwhile, and training falls to a tenth of its speed. libgomp reads its policy when it is loaded,
- * before main, and has no call that changes it: the program sets GOMP_SPINCOUNT and executes itself
- * again, once (4 ms). A policy that the environment already names is left as it is. The library sets
- * nothing: inside somebody else's process the policy is theirs. */
+/* Bounds how long a thread spins before it sleeps. By default threads of libgomp that wait for each
+ * other spin for milliseconds. If other programs run, the thread that is waited for gets no
+ * processor during that time, and training falls to a tenth of its speed. libgomp reads its policy
+ * when it is loaded, before main, and has no call that changes it. So the program sets
+ * GOMP_SPINCOUNT and executes itself again, once (4 ms). A policy that the environment already
+ * names is left unchanged. The library sets nothing: inside another process the policy belongs to
+ * that process. */
 static void bound_spinning(char **argv)
 {
     char program[PATH_MAX];

@@ -22,10 +22,10 @@
     CPL_FLAG("--json", FILE, "FILE", json), CPL_FLAG("--html", FILE, "FILE", html),                \
         CPL_FLAG_ROW_SERIES, CPL_FLAG_ROW_OVERWRITE
 
-/* Looks at the places of all results before any work is done. `members`: what --overwrite replaces,
- * besides an empty file and a page: a JSON object with one of these members, or a safetensors file
- * with one of these tensors; names with a blank between them. CPL_ERR_INPUT where a result is there;
- * CPL_ERR_IO where it could not be written; CPL_ERR_USAGE where two are one file. */
+/* Checks the paths of all results before any work is done. `members`: what --overwrite may replace,
+ * in addition to an empty file and a page: a JSON object with one of these members, or a
+ * safetensors file with one of these tensors; names with a blank between them. CPL_ERR_INPUT if a
+ * result exists; CPL_ERR_IO if it could not be written; CPL_ERR_USAGE if two are one file. */
 CPL_NODISCARD cpl_status cpl_output_paths_check(const cpl_arguments *args, const char *members);
 
 /* CPL_ERR_INPUT where a result would lie in what one of the words names. */

@@ -1,4 +1,4 @@
-/* routing_print.h - what a routing report shows in the terminal, and how `couplet inspect` is asked for one.
+/* routing_print.h - a routing report in the terminal, and the flags of `couplet inspect` for one.
  *
  * Room:  cli. */
 #ifndef CPL_CLI_ROUTING_PRINT_H

@@ -1,4 +1,4 @@
-/* verb.h - what a verb of the program is: its words, its flags, its function.
+/* verb.h - a verb of the program: its words, its flags, its function.
  *
  * Room:  cli. To add one: write cmd_<name>.c with a `const cpl_verb cpl_verb_<name>` and add its
  *        line to verbs.def. Parsing, --help, the manual page and the completion of shells are made
@@ -15,10 +15,10 @@
 
 typedef enum cpl_flag_kind {
     CPL_FLAG_SWITCH, /* takes no value */
-    CPL_FLAG_TEXT,   /* taken as it stands */
+    CPL_FLAG_TEXT,   /* taken literally */
     CPL_FLAG_FILE,   /* a text that shells complete as a file */
     CPL_FLAG_FOLDER, /* ... as a folder */
-    CPL_FLAG_SET,    /* may be given again and again: --set */
+    CPL_FLAG_SET,    /* may be given several times: --set */
     CPL_FLAG_INT,
     CPL_FLAG_NUMBER,
     CPL_FLAG_CHOICE, /* unit is "one|another" */
@@ -74,13 +74,13 @@ typedef struct cpl_verb {
     int least, most;     /* arguments that are no flags; most -1: any number */
     const cpl_flag *flags;
     size_t n_flags;
-    /* What --set may name, besides the settings of the flags: "erc -erc.draws train.seed" is all of
-     * erc but one, and one of train; "*": all; NULL: none. */
+    /* What --set may name, in addition to the settings of the flags: "erc -erc.draws train.seed" is
+     * all of erc but one, and one of train; "*": all; NULL: none. */
     const char *settings;
     const char *first; /* those that one needs first, for the short help; may be NULL */
     bool hidden;       /* not shown in the list of verbs */
 
-    /* Does it. A failure is told and turned into the exit code by main. */
+    /* Runs the verb. main reports a failure and turns it into the exit code. */
     cpl_status (*run)(const cpl_arguments *args);
 } cpl_verb;
 

@@ -51,7 +51,7 @@ static double last_tokens(const cpl_compare *c)
     return last;
 }
 
-/* Sets what tokens are counted in; returns the name of the axis. */
+/* Sets the unit of tokens; returns the name of the axis. */
 static const char *settle_unit(drawing *d)
 {
     const double last = last_tokens(d->c);
@@ -59,7 +59,7 @@ static const char *settle_unit(drawing *d)
     return last >= 1e6 ? "million tokens" : last >= 1e3 ? "thousand tokens" : "tokens";
 }
 
-/* The line of a run's place among its lines, start.json before the first; NULL behind the last. */
+/* Line i of a run, start.json before the others; NULL after the last. */
 static const cpl_run_line *nth_line(const cpl_run_record *run, int64_t i)
 {
     if (run->has_start && i-- == 0) return &run->start;
@@ -160,7 +160,7 @@ static cpl_status add_end(drawing *d)
     return CPL_OK;
 }
 
-/* Settings that span more than a decade and a half stand on a logarithmic axis. */
+/* Settings that span more than a decade and a half get a logarithmic axis. */
 static bool is_wide(const cpl_compare *c)
 {
     const double low = c->groups[0].place, high = c->groups[c->n_groups - 1].place;
@@ -194,7 +194,7 @@ static cpl_status put_chart(cpl_charts *out, const cpl_compare *c, const cpl_com
                   .caption = f->is->help,
                   .x = {.label = at_the_end ? c->options.group_by : x_label, .log = at_the_end && is_wide(c)},
                   .y = {.range = {0, curve == CPL_RUN_CURVE_SHARE}, .log = curve == CPL_RUN_CURVE_LOG}};
-    chart.y.zero = chart.y.log; /* a loss that has reached 0 stands at the foot of the axis */
+    chart.y.zero = chart.y.log; /* a loss that has reached 0 is at the foot of the axis */
     if (ramp) {
         chart.ramp[0] = c->groups[0].name;
         chart.ramp[1] = c->groups[c->n_groups - 1].name;

@@ -15,7 +15,7 @@ static const char *meaning(const cpl_compare *c, int64_t run, const char *name)
     return s ? s->meanings[run] : "-";
 }
 
-/* The seed of the order: that of the run where it has none of its own. */
+/* The seed of the order; the run's seed if the order has none of its own. */
 static const char *order_seed(const cpl_compare *c, int64_t run)
 {
     const char *own = meaning(c, run, "data.seed");

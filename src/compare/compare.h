@@ -6,7 +6,7 @@
  *           runs that have the same value of it and the same training data and held-out text.
  * Point:    the largest number of tokens at which every run has an evaluated line; else at which
  *           every run has a line; else of every run its last line before the shortest one's end.
- *           Runs that have logged no step yet have no part in it.
+ *           Runs that have logged no step yet are left out.
  *           Without a point at which all were evaluated, validation loss is linear between two
  *           evaluations of a run.
  * Pairs:    of the first run's group, the baseline, with each other group: runs that share
@@ -15,9 +15,9 @@
  *           bytes. Documents are matched by source and id. An interval is that of 2,000 resamples of
  *           the documents with replacement, from their 2.5 % to their 97.5 % quantile. Of several pairs
  *           the mean is taken; a resample draws the same documents for all of them.
- * Questions: how often one run of a pair is right where the other is not, and McNemar's exact test,
- *           in which a question asked several times counts once.
- * Numbers:  NaN is what a run has not. */
+ * Questions: how often one run of a pair is right and the other is not, and McNemar's exact test,
+ *           in which a question with several samples counts once.
+ * Numbers:  NaN is a figure that a run does not have. */
 #ifndef CPL_COMPARE_COMPARE_H
 #define CPL_COMPARE_COMPARE_H
 
@@ -35,7 +35,7 @@ typedef struct cpl_compare_options {
 typedef enum cpl_setting_role {
     CPL_ROLE_MATTERS,
     CPL_ROLE_SEED,       /* train.seed, data.seed */
-    CPL_ROLE_BOOKKEEPING /* what changes no number that is compared */
+    CPL_ROLE_BOOKKEEPING /* settings that change no compared number */
 } cpl_setting_role;
 
 /* A setting of any of the runs. */

@@ -1,4 +1,4 @@
-/* groups.c - which runs stand together, and what they are called; see compare.h */
+/* groups.c - groups of runs, and their names; see compare.h */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static cpl_status name_runs(cpl_compare *c)
     return CPL_OK;
 }
 
-/* ---- who stands with whom ---- */
+/* ---- which runs form a group ---- */
 
 /* Whether two runs learn from the same text and are evaluated on the same. */
 static bool same_text(const cpl_compare *c, int64_t a, int64_t b)
@@ -117,8 +117,8 @@ static void order(cpl_compare *c)
 
 /* ---- names of groups ---- */
 
-/* How much of all members' names is the same, without what tells a seed: "vanilla" of vanilla-s0,
- * vanilla-s1. */
+/* Length of the common start of all members' names, without the part that names a seed: "vanilla"
+ * of vanilla-s0, vanilla-s1. */
 static size_t common_length(const cpl_compare *c, const cpl_run_group *group)
 {
     const char *first = c->names[group->members[0]];
@@ -141,7 +141,7 @@ static size_t common_length(const cpl_compare *c, const cpl_run_group *group)
     return length;
 }
 
-/* "erc.weight 0, model.num_experts 16": what of the group is not so in every other. */
+/* "erc.weight 0, model.num_experts 16": the settings that are not the same in every other group. */
 static const char *words_of(cpl_compare *c, const cpl_run_group *group)
 {
     cpl_text out = {0};

@@ -14,8 +14,8 @@
 CPL_NODISCARD cpl_status cpl_run_lines_read(cpl_run_record *run, const char *path,
                                             double batch_tokens);
 
-/* Sets the start of `run`, and what it says of its data, from start.json, which is
- * there. CPL_ERR_INPUT where it is no JSON object; CPL_ERR_IO; CPL_ERR_MEMORY. */
+/* Sets the start of `run`, and what start.json records of its data. The file exists. CPL_ERR_INPUT
+ * if it is no JSON object; CPL_ERR_IO; CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_run_lines_start(cpl_run_record *run, const char *path);
 
 /* Sets the settings of all runs. */
@@ -48,8 +48,8 @@ CPL_NODISCARD cpl_status cpl_compare_documents(cpl_compare *compare, cpl_pairing
 CPL_NODISCARD cpl_status cpl_compare_questions(cpl_compare *compare, cpl_pairing *pairing,
                                                const char **reason);
 
-/* The interval of sum(delta) / sum(bytes) under resampling of the n > 1 documents. `layer` tells
- * sets of one comparison apart. */
+/* The interval of sum(delta) / sum(bytes) under resampling of the n > 1 documents. `layer`
+ * separates the random numbers of the sets of one comparison. */
 CPL_NODISCARD cpl_status cpl_compare_interval(double *low, double *high, const double *delta,
                                               const double *bytes, int64_t n, uint32_t layer);
 
@@ -64,7 +64,7 @@ CPL_NODISCARD cpl_status cpl_compare_warn(cpl_compare *compare, const char *form
 typedef struct cpl_compare_table {
     /* Sets `grid`, whose texts are taken from the pool; without rows where there is nothing. */
     cpl_status (*make)(cpl_grid *grid, cpl_pool *pool, const cpl_compare *compare);
-    bool details;        /* for pages alone, behind the others */
+    bool details;        /* in pages only, after the others */
     const char *heading; /* in a page; NULL: its title */
     const char *words;   /* below the heading; NULL: none */
     bool of_groups;      /* the words are for runs in groups */

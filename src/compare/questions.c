@@ -85,8 +85,8 @@ static cpl_status add_lead(json_t *lead, const char *id, int by)
     return is_there ? CPL_OK : no_memory();
 }
 
-/* McNemar's test over questions: one that was asked several times is on the side of the run that was
- * right more often. */
+/* McNemar's test over questions. A question with several samples counts for the run that was right
+ * more often. */
 static double p_of(json_t *lead)
 {
     const char *question;
@@ -144,7 +144,7 @@ static cpl_status compare_task(cpl_run_pair *pair, cpl_pool *pool, const char *n
 
 /* ---- shape ---- */
 
-/* How many samples of a task tell neither what they are nor whether they are right. */
+/* The number of samples of a task that have no id, or do not say whether they are right. */
 static int64_t count_useless(const json_t *task)
 {
     size_t i;

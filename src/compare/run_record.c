@@ -88,7 +88,7 @@ static cpl_status read_files(cpl_run_record *run)
     return start ? cpl_run_lines_start(run, start) : CPL_OK;
 }
 
-/* ---- what a checkpoint says ---- */
+/* ---- facts of a checkpoint ---- */
 
 /* A file of the run's checkpoint, by `last` or else in the newest step-; NULL: there is none. */
 static const char *in_checkpoint(cpl_run_record *run, const char *name)
@@ -127,7 +127,7 @@ static void read_tokenizer(cpl_run_record *run)
 
 /* ---- the whole ---- */
 
-/* Asked only where all steps are made, as to ask is to hold the lock for a moment. */
+/* Called only if all steps are made, because the test holds the lock for a moment. */
 static bool is_locked(const char *folder)
 {
     char *path = cpl_path_join(folder, "lock");
@@ -212,7 +212,7 @@ cpl_status cpl_run_records_open(cpl_run_record *runs, int64_t *n, const char *co
     return CPL_OK;
 }
 
-/* ---- asking ---- */
+/* ---- look-up ---- */
 
 const cpl_run_line *cpl_run_last(const cpl_run_record *run)
 {
@@ -221,8 +221,7 @@ const cpl_run_line *cpl_run_last(const cpl_run_record *run)
 
 const cpl_run_line *cpl_run_line_before(const cpl_run_record *run, double tokens)
 {
-    int64_t low  = 0,
-            high = run->n_lines; /* lines below `low` are at or before, from `high` behind */
+    int64_t low = 0, high = run->n_lines; /* lines below `low`: at or before; from `high`: after */
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;
         if (run->lines[middle].tokens <= tokens)

@@ -1,13 +1,13 @@
-/* run_record.h - a run as read from its folder: settings, metrics, what stands beside them.
+/* run_record.h - a run as read from its folder: settings, metrics, and the files next to them.
  *
  * Room:     compare; reads, writes nothing.
  * Files:    RUN/config.yaml, RUN/metrics.jsonl (or .jsonl.gz, .jsonl.zst), and where they are
  *           RUN/start.json and the state.json and tokenizer.json of a checkpoint. Settings and
  *           members of other versions are kept or passed over, never an error.
- * Damage:   lines without a step, its tokens and a loss (a number, or null where it was not finite),
+ * Damage:   lines without a step, its tokens and a loss (a number, or null if it was not finite),
  *           lines with a figure of another type, and lines whose tokens are not those of their
- *           step are counted and passed over. Where a step stands several times, the last sound
- *           line counts; lines are in the order of steps, and tokens rise with them.
+ *           step are counted and passed over. If a step has several lines, the last sound line
+ *           counts; lines are in the order of steps, and tokens rise with them.
  * Numbers:  NaN is a figure that a line has not, or has as null. */
 #ifndef CPL_COMPARE_RUN_RECORD_H
 #define CPL_COMPARE_RUN_RECORD_H

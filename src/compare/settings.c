@@ -41,8 +41,8 @@ static cpl_setting_role role_of(const char *name)
 
 /* ---- names ---- */
 
-/* What stands for the content of the files that a setting names. The fingerprint of training data
- * holds the length of sequences too: of other lengths it says nothing. */
+/* The hash of the content of the files that a setting names. The fingerprint of training data
+ * includes the length of sequences: data of different lengths cannot be compared by it. */
 typedef struct content {
     const char *setting;
     size_t at; /* of the hash in a cpl_run_record */
@@ -201,8 +201,8 @@ bool cpl_compare_same(const cpl_compare *c, const cpl_compared_setting *s, int64
     return strcmp(s->meanings[a], s->meanings[b]) == 0;
 }
 
-/* What has marks is no order of equals: there two runs may be the same as a third and not as each
- * other. */
+/* Compares all pairs. Equality of marks is not transitive: two runs may be the same as a third and
+ * not the same as each other. */
 static bool differs(const cpl_compare *c, const cpl_compared_setting *s)
 {
     const int64_t last = s->marks ? c->n_runs : 1;

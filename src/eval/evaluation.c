@@ -164,7 +164,7 @@ static cpl_status check_questions(const cpl_selected *what, const cpl_questions 
     return cpl_evaluation_about(status, what);
 }
 
-/* ---- what there is to ask ---- */
+/* ---- questions and rows of the tasks ---- */
 
 /* Forms are evaluated; the profile they belong to takes the best of their results. */
 static bool is_asked(const cpl_selected *what)
@@ -208,7 +208,8 @@ static cpl_status look(cpl_evaluation *e, cpl_task_evaluation *one, int64_t wind
     return status;
 }
 
-/* Tells all tasks without rows in one sentence; of a single one the reading says more. */
+/* Reports all tasks without rows in one sentence. For a single task the error of the reading is
+ * more precise. */
 static cpl_status check_rows(const cpl_selection *selection, const cpl_questions_options *options)
 {
     cpl_text names = {0}, all = {0}, wanted = {0};

@@ -1,9 +1,9 @@
-/* evaluation.h - tasks under profiles put to a model, one after the other, to results.
+/* evaluation.h - evaluates tasks under profiles on a model, one after the other.
  *
- * Room:   eval. Knows a model only as a runner (runner.h), so that `couplet eval` and
- *         a training run evaluate by the same code.
- * Memory: the questions of one task at a time; what was answered, until its totals are there, or,
- *         where samples are kept, until the end.
+ * Room:   eval. Uses a model only through a runner (runner.h), so that `couplet eval` and a
+ *         training run evaluate by the same code.
+ * Memory: the questions of one task at a time; its answers until its totals are computed, or, if
+ *         samples are kept, until the end.
  * File:   docs/formats.md, "Results of an evaluation". */
 #ifndef CPL_EVAL_EVALUATION_H
 #define CPL_EVAL_EVALUATION_H
@@ -43,7 +43,7 @@ void cpl_evaluation_close(cpl_evaluation *e); /* all zero: nothing to do */
 typedef struct cpl_evaluation_watch {
     void *ctx;
     void (*began)(void *ctx, const cpl_task_evaluation *one, int64_t recorded);
-    void (*advanced)(void *ctx, double questions); /* of the task at hand, in this run */
+    void (*advanced)(void *ctx, double questions); /* of the current task, in this run */
     void (*finished)(void *ctx, const cpl_task_evaluation *one);
 } cpl_evaluation_watch;
 
@@ -99,8 +99,8 @@ CPL_NODISCARD cpl_status cpl_evaluation_charts(cpl_charts *out, const cpl_evalua
 CPL_NODISCARD cpl_status cpl_evaluation_page(cpl_text *out, const cpl_evaluation *e,
                                              const char *model, const json_t *data);
 
-/* The rows that come with the program, from cpl_alloc: share/couplet/eval beside its bin, or the
- * project's data/eval; "data/eval" where neither is there. NULL: no memory. */
+/* The folder of the rows that are shipped with the program, from cpl_alloc: share/couplet/eval next
+ * to its bin, or the project's data/eval; "data/eval" if neither exists. NULL: no memory. */
 char *cpl_eval_data_dir(void);
 
 /* CPL_ERR_INPUT where that folder is not there; `word` is the flag or setting that names another. */

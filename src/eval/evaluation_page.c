@@ -91,7 +91,7 @@ static void put_remarks(cpl_text *out, const cpl_evaluation *e)
     cpl_text_free(&remarks);
 }
 
-/* ---- what stands in the tables ---- */
+/* ---- the columns of the tables ---- */
 
 /* Where rows are from, once for all forms. */
 static void put_source(cpl_text *out, const cpl_selected *what)

@@ -13,7 +13,7 @@ cpl_status cpl_evaluation_about(cpl_status status, const cpl_selected *what)
     return CPL_FAIL(status, "%s, profile %s: %s", what->key, what->profile->name, cpl_last_error());
 }
 
-/* ---- asking ---- */
+/* ---- running requests ---- */
 
 /* The state of one task's evaluation. */
 typedef struct task_run {
@@ -21,8 +21,8 @@ typedef struct task_run {
     cpl_eval_journal *journal;
     const cpl_evaluation_watch *watch;
     cpl_pool pool;
-    cpl_question *question; /* (n) the requests at hand, copies */
-    int64_t *place;         /* (n) where their answers belong */
+    cpl_question *question; /* (n) the current requests, copies */
+    int64_t *place;         /* (n) the places of their answers */
     int64_t n;
     json_t **sample; /* of all questions */
     int64_t behind;  /* answered before them */

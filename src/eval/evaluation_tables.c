@@ -30,7 +30,7 @@ static double number_of(const json_t *metrics, const char *name)
     return value ? json_number_value(value) : NAN;
 }
 
-/* The standard error of a metric, whose name stands in front of a filter's: "a_stderr,filter". */
+/* The standard error of a metric. Its name is inserted before a filter's: "a_stderr,filter". */
 static double error_of(const json_t *metrics, const char *name)
 {
     char with[160];
@@ -112,7 +112,7 @@ static void put_metric(cpl_grid *g, cpl_pool *pool, int64_t row, const json_t *m
     cpl_grid_set(g, row, ERROR, cpl_evaluation_value(pool, name, error_of(metrics, name)));
 }
 
-/* What stands beside the headline alone. */
+/* Columns that are set only in the headline's row. */
 static void put_task(cpl_grid *g, cpl_pool *pool, int64_t row, const cpl_task_evaluation *one)
 {
     const json_t *r      = one->result;

@@ -162,8 +162,8 @@ static cpl_status take_file(cpl_eval_journal *r)
     return cannot(r, "opened");
 }
 
-/* What is there is touched only where it begins as this room's files do, as far as it goes: an
- * interruption may have cut the first line too. */
+/* Refuses a file that does not begin as a journal does. A file shorter than that beginning is
+ * compared as far as it goes, since an interruption may have cut the first line too. */
 static cpl_status check_ours(const cpl_eval_journal *r)
 {
     static const char begin[] = "{\"settings\":";
@@ -178,7 +178,7 @@ static cpl_status check_ours(const cpl_eval_journal *r)
                     r->path, begin);
 }
 
-/* Takes off what stands behind the last line end; everything where it is `fresh`. */
+/* Removes the bytes after the last line end; all bytes if `fresh`. */
 static cpl_status cut_last_line(const cpl_eval_journal *r, bool fresh)
 {
     long end = 0, at = 0;

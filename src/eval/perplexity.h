@@ -1,7 +1,7 @@
 /* perplexity.h - how well a model predicts text: perplexity and bits per byte, source by source.
  *
- * Room:    eval. Stands on document_loss.h for the losses and on texts.h for what a window is
- *          and what stands in front of a document.
+ * Room:    eval. Uses document_loss.h for the losses, and texts.h for the windows and the tokens
+ *          before a document.
  * Figures: over all predicted tokens of a source, long documents counting more than short ones. A
  *          shorter stride costs window / stride times as much and gives every token but a
  *          document's first ones at least window - stride tokens before it. */

@@ -11,8 +11,8 @@
 #include "eval/tasks/task_internal.h"
 #include "io/json.h"
 
-/* Samples that are alike: those of one subject, or all where there are none. A question that was
- * asked several times has several samples, and one mean. */
+/* A set of samples: those of one subject, or all if there are no subjects. A question that was run
+ * several times has several samples, and one mean. */
 typedef struct tally {
     int64_t n; /* samples */
     double sum;
@@ -32,7 +32,7 @@ typedef struct totals {
     const json_t *samples;
     cpl_pool pool;
     bool failed;            /* no memory for JSON */
-    cpl_metric_key *metric; /* (n_metrics) the profile's, then what groups have besides */
+    cpl_metric_key *metric; /* (n_metrics) the profile's, then further ones of groups */
     int64_t n_metrics, n_own;
     subject_total *subject; /* (n_subjects) by name */
     int64_t n_subjects;
@@ -111,7 +111,7 @@ static int by_name(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-/* What stands before the last "/" of an id; NULL: nothing. */
+/* The part before the last "/" of an id; NULL: there is none. */
 static const char *subject_of(totals *t, const json_t *sample)
 {
     const char *id    = json_string_value(json_object_get(sample, "id"));
@@ -348,7 +348,8 @@ static mean group_mean(const totals *t, int64_t m)
 
 /* ---- the objects ---- */
 
-/* Puts NAME and the ending, and behind a comma the filter if there is one; nothing if it is NaN. */
+/* Puts NAME and the ending, then a comma and the filter if there is one; nothing if the value is
+ * NaN. */
 static void put(totals *t, json_t *object, const cpl_metric_key *m, const char *ending,
                 double value)
 {

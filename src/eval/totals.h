@@ -1,4 +1,4 @@
-/* totals.h - what the answers of a task come to.
+/* totals.h - totals of a task: metrics over its answered questions.
  *
  * Room:   eval. Works on the objects of answered questions alone, so that an interrupted
  *         evaluation, and another program's results, are added up by the same code.
@@ -10,26 +10,26 @@
 
 #include "eval/tasks/task.h"
 
-/* Adds to `result` "metrics" ({name: value, name_stderr: ...}; with subjects name_macro too, with
- * a headline of groups or subjects name_micro), "subjects" and "groups" ({name: {"n": ..., metric: value}}, standard
- * errors too), from `samples` (an array in any order). Where the answers are filters of a metric,
- * "metric,filter" in place of its name, and "metric_stderr,filter".
+/* Adds to `result` "metrics" ({name: value, name_stderr: ...}; with subjects name_macro too, with a
+ * headline of groups or subjects name_micro), "subjects" and "groups" ({name: {"n": ..., metric:
+ * value}}, standard errors too), from `samples` (an array in any order). If the answers are filters
+ * of a metric: "metric,filter" in place of its name, and "metric_stderr,filter".
  *
- * Means over samples. The standard error of n questions' mean is s / sqrt(n), s their deviation:
- * sqrt(p (1-p) / (n-1)) where all values are 0 or 1. Samples whose ids are the same up to a "#" are one
- * question, and its value is their mean. Over several subjects s is the deviation within
- * them, pooled, as lm-eval has it; of a mean of groups it is made of theirs. It is missing where
- * no subject has two questions.
+ * Means are over samples. The standard error of n questions' mean is s / sqrt(n), s their
+ * deviation: sqrt(p (1-p) / (n-1)) if all values are 0 or 1. Samples whose ids are the same up to a
+ * "#" are one question, and its value is their mean. Over several subjects s is the deviation
+ * within them, pooled, as lm-eval has it; of a mean of groups it is made of theirs. It is missing
+ * if no subject has two questions.
  *
- * Subjects are what stands before the last "/" of an id. A group without samples is left out. A
- * ranked question says nothing of answers, a generated one nothing of scores but for the headline;
- * CPL_ERR_INPUT: no samples, one that lacks what a metric is made of otherwise, a metric of none.
- * On failure `result` may hold a part. */
+ * A subject is the part of an id before the last "/". A group without samples is left out. Metrics
+ * of answers leave out the samples of ranked questions. Metrics of scores leave out those of
+ * generated ones, except the headline. CPL_ERR_INPUT: no samples; a sample that lacks any other
+ * value of a metric; a metric of no sample. On failure `result` may hold a part. */
 CPL_NODISCARD cpl_status cpl_totals_add(json_t *result, const cpl_task *task,
                                         const cpl_profile *profile, const json_t *samples);
 
-/* How many characters of a sample's id name its question: all, or those before the "#" that tells
- * several askings apart. */
+/* How many characters of a sample's id name its question: all, or those before the "#" that numbers
+ * its several samples. */
 size_t cpl_totals_question(const char *id);
 
 #endif /* CPL_EVAL_TOTALS_H */

@@ -178,7 +178,7 @@ static const cpl_coupling_report *report_at(const maker *m, int64_t i)
     return m->all[m->first + i];
 }
 
-/* Where a layer stands on the axis; adds it where it is new. */
+/* The place of a layer on the axis. Adds the layer if it is new. */
 static int64_t place_of(maker *m, const cpl_layer_report *layer)
 {
     char label[48];

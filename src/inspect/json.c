@@ -5,10 +5,10 @@
 
 #include "io/json.h"
 
-/* What all of it is made with. */
+/* The state of the conversion to JSON. */
 typedef struct maker {
-    cpl_columns columns; /* of the report at hand */
-    bool failed;         /* there was no memory for something */
+    cpl_columns columns; /* of the current report */
+    bool failed;         /* out of memory */
 } maker;
 
 static void put(maker *m, json_t *object, const char *key, json_t *value)

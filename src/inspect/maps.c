@@ -18,8 +18,8 @@ static int by_float(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* What M is multiplied with before it becomes a colour: 1 / mean diagonal, or where that is 0
- * 1 / mean off the diagonal, or where both are 0 1. */
+/* The factor of M before it becomes a colour: 1 / mean diagonal. If that mean is 0: 1 / mean off
+ * the diagonal. If both are 0: 1. */
 static double heat_scale(const cpl_layer_report *layer)
 {
     const cpl_coupling_figures *f = &layer->figures;

@@ -36,7 +36,7 @@ typedef struct work {
     float *norm32;  /* [n] gate norms, for the operation that takes them so */
 } work;
 
-/* Places beside the tasks' numbers: the router, which comes first, and none. */
+/* Places other than the tasks' numbers: BEFORE is the router, which comes first; NEVER is none. */
 static const int64_t BEFORE = -1, NEVER = INT64_MAX;
 
 typedef struct crew {

@@ -157,8 +157,8 @@ static double overhang(const ladders *l, int64_t line, double bound)
 }
 
 /* ERC of M'[i,j] = M[i,p(j)]. Row i of M' holds the numbers of row i of M, and column j those of
- * column p(j), so the hinges of a line need no second look at its n numbers. The last term takes
- * out j = i, which is above its own bound where alpha < 1. */
+ * column p(j). So the hinges of a line are computed from its sorted sums, without reading its n
+ * numbers again. The last term takes out j = i, which is above its own bound if alpha < 1. */
 static double paired_erc(const ladders *l, const float *M, const int32_t *pairing, double alpha)
 {
     double sum = 0;
@@ -262,7 +262,7 @@ static double quantile(const double *sorted, int64_t count, double q)
     return sorted[below] + weight * (sorted[below + 1] - sorted[below]);
 }
 
-/* Sets ratio [n (n-1)] row by row, and what needs to know the place. */
+/* Sets ratio [n (n-1)] row by row, and the figures that depend on the place of a ratio. */
 static void fill_ratios(cpl_null_model_ratios *out, double *ratio, const float *M, int64_t n)
 {
     int64_t k = 0, violated = 0;

@@ -1,4 +1,4 @@
-/* null_model.h - what a coupling matrix shows beside what chance would (docs/method.md 5.2).
+/* null_model.h - a coupling matrix compared with chance (docs/method.md 5.2).
  *
  * Room:    inspect. Sums over n x n numbers, in double; nothing here depends on the number of threads.
  * Names:   M [n,n] with M[i,j] = |R_i . W_g^j|; kappa_ij = M_ij / (|R_i| |W_g^j|_F), 0 where a norm

@@ -1,5 +1,5 @@
-/* pca.c - see pca.h. All that is as long as points or dimensions is a product or an
- * inner product of ops.h; what is left is of size k x k, in double. */
+/* pca.c - see pca.h. Work of the size of the points or the dimensions is a product or an inner
+ * product of ops.h. The rest is of size k x k, in double. */
 #include "inspect/pca.h"
 
 #include <math.h>

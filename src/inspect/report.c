@@ -72,7 +72,7 @@ static cpl_status judge_layers(cpl_coupling_report *r)
 
 /* ---- what it costs ---- */
 
-/* What stays until the report is closed: tables of tensors, and for every layer its figures. */
+/* Memory kept until the report is closed: tables of tensors, and the figures of every layer. */
 static double kept_bytes(const cpl_coupling_report *r)
 {
     double sum = r->table_bytes;
@@ -151,7 +151,7 @@ static char *last_component(const char *path)
     return name;
 }
 
-/* The folder of a run stands for its last checkpoint. */
+/* The folder of a run is resolved to its last checkpoint. */
 static cpl_status open_files(cpl_coupling_report *r, const cpl_log *log)
 {
     char *folder = NULL;
@@ -162,7 +162,8 @@ static cpl_status open_files(cpl_coupling_report *r, const cpl_log *log)
     return status;
 }
 
-/* Names, shapes and layers as counted; of an index besides, which another library holds, a guess. */
+/* Names, shapes and layers as counted. An index is held by another library: its size is an
+ * estimate. */
 static double table_bytes(const cpl_coupling_report *r, int64_t held_before)
 {
     const double of_index = r->files->n_parts > 1 ? 300 : 0; /* a tensor */

@@ -1,7 +1,7 @@
 /* report.h - how well router and experts of a checkpoint agree: figures of every MoE layer,
  * from the weights alone (docs/method.md 5.2).
  *
- * Room:    inspect. What it fills is shown by json.h, page.h and the program's table.
+ * Room:    inspect. The report is shown by the functions of show.h.
  * Names:   R [n,d] router rows as stored: no noise, no bias, no norm folded in; W_g^j [D,d];
  *          M[i,j] = |R_i . W_g^j|; eps, alpha_min, kappa as in tensor/figures.h and null_model.h.
  * Memory:  for each thread one expert's gate as stored and a few of its rows; a packed router for
@@ -19,7 +19,7 @@ typedef struct cpl_inspect_progress cpl_inspect_progress;
 typedef struct cpl_inspect_options {
     double alphas[CPL_CHANCE_MAX_ALPHAS]; /* of ERC, rising */
     int n_alphas;
-    const int64_t *layers; /* (n_layers) numbers to look at; NULL: all */
+    const int64_t *layers; /* (n_layers) numbers of the layers to measure; NULL: all */
     int64_t n_layers;
     bool silhouette;        /* also the silhouettes, for which gates are read twice */
     bool noisy;             /* M from R * delta as in training; else from R */

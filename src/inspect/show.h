@@ -34,7 +34,7 @@ CPL_NODISCARD cpl_status cpl_inspect_grid(cpl_grid *grid, cpl_pool *pool,
                                           const cpl_coupling_report *report,
                                           cpl_inspect_table table);
 
-/* Several checkpoints beside each other: means over the layers. */
+/* A table that compares several checkpoints: means over the layers. */
 CPL_NODISCARD cpl_status cpl_inspect_grid_compare(cpl_grid *grid, cpl_pool *pool,
                                                   const cpl_coupling_report *reports,
                                                   int64_t count);
@@ -44,8 +44,8 @@ CPL_NODISCARD cpl_status cpl_inspect_grid_compare(cpl_grid *grid, cpl_pool *pool
 void cpl_inspect_page_layers(cpl_text *out, const cpl_coupling_report *report,
                              cpl_inspect_table table);
 
-/* Appends two tables with a line a checkpoint: what it is; its scale-free figures, means and ranges
- * over the layers. */
+/* Appends two tables with a line a checkpoint: its description; its scale-free figures, means and
+ * ranges over the layers. */
 void cpl_inspect_page_checkpoints(cpl_text *out, const cpl_coupling_report *const *reports,
                                   int64_t count);
 
@@ -82,7 +82,7 @@ CPL_NODISCARD cpl_status cpl_coupling_page(
  * json_decref. A figure that is not finite is null. NULL if there is no memory. */
 json_t *cpl_coupling_json(const cpl_coupling_report *reports, int64_t count);
 
-/* Appends what the scale-free figures of all layers come to: one or two sentences. */
+/* Appends one or two sentences that sum up the scale-free figures of all layers. */
 void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *report);
 
 #endif /* CPL_INSPECT_SHOW_H */

@@ -13,14 +13,14 @@
  * infinity makes NaN in its row. */
 void cpl_silhouette_unit_rows(cpl_tensor x);
 
-/* *sum *adds* the silhouettes (b - a) / max(a, b) of the rows of U [rows,d], which are some of expert
- * own's D rows, of unit length. a: mean distance to the D - 1 others of its own expert; b: the least
- * mean distance to the D rows of another. `means` [n,d]: the means of all experts' unit rows, n >= 2;
- * `products`: memory for rows * n numbers.
+/* *sum *adds* the silhouettes (b - a) / max(a, b) of the rows of U [rows,d]. They are some of the D
+ * rows of expert `own`, of unit length. a: mean distance to the D - 1 other rows of the same
+ * expert; b: the least mean distance to the D rows of another. `means` [n,d]: the means of all
+ * experts' unit rows, n >= 2; `products`: memory for rows * n numbers.
  *
- * A zero row has distance 1 to everything, hence 0. 0 also where D = 1, and where a and b are no more
- * than the rounding of the products, 4 eps sqrt(d). A NaN in U or a mean reaches *sum. A failed
- * product is kept in `be`, see cpl_ops.sync. */
+ * A zero row has distance 1 to everything, hence 0. The silhouette is also 0 if D = 1, and if a and
+ * b are no more than the rounding of the products, 4 eps sqrt(d). A NaN in U or a mean reaches
+ * *sum. A failed product is kept in `be`, see cpl_ops.sync. */
 void cpl_silhouette_add(cpl_backend *be, double *sum, float *products, cpl_tensor means,
                         int64_t own, int64_t D, cpl_tensor U);
 

@@ -24,8 +24,8 @@ enum {
     PATIENCE    = 300, /* iterations without a lower divergence */
     BISECTIONS  = 100,
     TILE        = 16,    /* rows and columns of P computed together, for the cache */
-    PIECE       = 1024,  /* numbers that are summed in F32, before the sum goes on in double */
-    LANES       = 32,    /* of them in as many sums, which do not wait for each other */
+    PIECE       = 1024,  /* numbers summed in F32; the sums of pieces are added in double */
+    LANES       = 32,    /* independent partial sums of a piece */
     PARALLEL    = 16384, /* affinities; fewer are computed by one thread */
 };
 static const double EXAGGERATION = 12, LEAST_RATE = 50, RATE_POINTS = 48;
@@ -171,8 +171,8 @@ static double row_entropy(double *sum, const float *t, int64_t n, double b)
     return log(*sum) + b * weighted / *sum;
 }
 
-/* The b whose entropy is `wanted`, by bisection that doubles or halves until both ends are known.
- * Where more points are nearest than `wanted` allows, b ends at its largest. */
+/* The b whose entropy is `wanted`, by bisection that doubles or halves until both ends are found.
+ * If more points are nearest than `wanted` allows, b ends at its largest. */
 static double row_precision(double *sum, const float *t, int64_t n, double wanted)
 {
     double b = 1, low = 0, high = INFINITY;
@@ -320,7 +320,7 @@ static double sum_of(const double *x, int64_t n)
     return sum;
 }
 
-/* Forces and normaliser at y, and the divergence where it is wanted:
+/* Forces and normaliser at y, and the divergence if `divergence` is set:
  *     sum P log(P / (q / Z)) = sum P log(P / q) + log Z sum P, with sum P = 1. */
 static void compute_forces(descent *s, bool divergence)
 {

@@ -14,8 +14,8 @@ typedef struct tally {
 
 static const double FAR = 3; /* standard deviations that count as more than chance */
 
-/* Own pairs stand out: a matrix that is the same everywhere, or zero, meets every constraint and
- * shows nothing. */
+/* Whether own pairs exceed chance. A matrix that is the same everywhere, or zero, meets every
+ * constraint and shows nothing. */
 static bool stands_out(const cpl_layer_report *l)
 {
     return isfinite(l->chance.z) && l->chance.z > 0 && l->figures.m_diagonal > 0;

@@ -139,7 +139,7 @@ static cpl_plan_bytes bytes_of(const cpl_plan_input *input)
     return b;
 }
 
-/* ---- Autonomy-of-Experts beside its twin ---- */
+/* ---- Autonomy-of-Experts compared with its twin ---- */
 
 static int64_t more(size_t ours, size_t twin)
 {

@@ -14,7 +14,7 @@
 #include "model/settings.h"
 #include "tensor/tensor.h"
 
-/* What a plan is computed for. */
+/* The input of a plan. */
 typedef struct cpl_plan_input {
     cpl_model_settings model; /* settled */
     cpl_erc_settings erc;

@@ -245,7 +245,7 @@ static json_t *extra_object(const cpl_plan *plan)
                      (json_int_t)e->total_bytes, "extra_share_of_bytes", e->share_of_bytes);
 }
 
-/* Moves the members of `part` (may be NULL) behind those of `whole`; false: no memory. */
+/* Moves the members of `part` (may be NULL) to the end of `whole`; false: no memory. */
 static bool join(json_t *whole, json_t *part)
 {
     bool done = whole && part && json_object_update(whole, part) == 0;

@@ -34,7 +34,7 @@ bool cpl_output_unread(void)
     return unread;
 }
 
-/* Asked of the system: errno is that of the last write, and an earlier one may have failed. */
+/* Checks with the system: errno is that of the last write, and an earlier one may have failed. */
 static bool has_no_reader(void)
 {
     struct pollfd out = {.fd = STDOUT_FILENO};

@@ -17,8 +17,8 @@
  * no signal, and a file opened later cannot take the place of a standard stream that was closed. */
 void cpl_output_prepare(void);
 
-/* Whether cpl_output_check failed because the reader of a pipe is gone, as `head` leaves it: nobody
- * wants to hear of that. */
+/* Whether cpl_output_check failed because the reader of a pipe has closed it, as `head` does. That
+ * is not reported. */
 bool cpl_output_unread(void);
 
 /* Prints words from a file (names, labels) within a line: line ends are \x0a in them, tabs \x09. */

@@ -44,9 +44,9 @@ static void *wait_for_signals(void *unused)
     end(number);
 }
 
-/* The threads made later block the signals too. A handler would run on the stack of a thread that
- * computes, and kernels that oneDNN 2.6 makes for AVX-512 let the stack pointer stand elsewhere for a
- * while: a signal then overwrites memory. */
+/* Threads made later block the signals too. A handler would run on the stack of a computing thread.
+ * Kernels that oneDNN 2.6 makes for AVX-512 use the stack pointer for other data for a while: a
+ * signal would then overwrite memory. */
 cpl_status cpl_signals_listen(void)
 {
     const sigset_t set = heard();

@@ -1,7 +1,7 @@
 /* signals.h - SIGINT and SIGTERM as a request to stop, and the end of the program by a signal.
  *
- * Room:  cli/terminal. A verb that listens looks at base/stop.h and gives back what it holds; any other verb
- *        ends at once, as the system has it. */
+ * Room:  cli/terminal. A verb that listens checks base/stop.h and frees its resources; any other
+ *        verb ends at once, the system's default. */
 #ifndef CPL_CLI_TERMINAL_SIGNALS_H
 #define CPL_CLI_TERMINAL_SIGNALS_H
 

@@ -46,7 +46,8 @@ static bool may_go_on(const filter *f)
            (size_t)cpl_utf8_bad_length(f->waiting, f->n_waiting) == f->n_waiting;
 }
 
-/* The first character that waits, or where it is none its first byte; 0: it may go on. */
+/* Shows the first waiting character, or if it is incomplete its first byte; 0: more bytes may
+ * follow. */
 static size_t show_first(char out[MOST_SHOWN], filter *f, bool end)
 {
     const int length = cpl_utf8_length(f->waiting, f->n_waiting);

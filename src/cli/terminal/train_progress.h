@@ -10,7 +10,7 @@
 
 typedef struct cpl_progress {
     bool terminal; /* standard output is one: redraw a line */
-    bool drawn;    /* a bar stands on the current line */
+    bool drawn;    /* a bar is on the current line */
     int64_t first_step, last_step, log_every;
     double began; /* seconds, monotonic */
     double pace;  /* seconds a token, over about the last log.every steps; 0: none yet */
@@ -20,7 +20,8 @@ typedef struct cpl_progress {
 void cpl_progress_begin(cpl_progress *p, const cpl_train_facts *facts);
 
 /* Shows a step: step, loss, ERC, balance, gradient norm, tokens/s and share of the machine's matrix
- * peak over the last steps, time left; after an evaluation a line of its own with the held-out loss. */
+ * peak over the last steps, time left. After an evaluation: a separate line with the held-out
+ * loss. */
 void cpl_progress_step(cpl_progress *p, const cpl_metrics *m);
 
 /* Counts a step that made so many tokens a second and returns the speed over the last steps: the

@@ -1,7 +1,7 @@
 /* filters.c - see grading.h: the answer in a text.
  *
- * A filter is a row of the table below: patterns of which the first that finds something counts, or a
- * function. A task file may hold patterns of its own (docs/tasks.md, "Patterns").
+ * A filter is a row of the table below: patterns, of which the first that matches counts, or a
+ * function. A task file may have its own patterns (docs/tasks.md, "Patterns").
  * Source: lm-evaluation-harness 0.4.13; agieval: AGIEval's code. */
 #include <string.h>
 
@@ -17,7 +17,7 @@ static bool nothing(cpl_span *answer)
 
 /* ---- what is in a \boxed: braces are balanced ---- */
 
-/* Where the brace that closes the one at `open` stands. */
+/* The place of the brace that closes the one at `open`. */
 static size_t closing_brace(cpl_span text, size_t open)
 {
     size_t depth = 0;
@@ -28,7 +28,7 @@ static size_t closing_brace(cpl_span text, size_t open)
     return CPL_NOWHERE;
 }
 
-/* What stands in the braces behind `command`, which begins at `at`. */
+/* The text in the braces after `command`, which begins at `at`. */
 static bool braced(cpl_span *answer, cpl_span text, size_t at, const char *command)
 {
     size_t open  = at + strlen(command);
@@ -61,7 +61,7 @@ bool cpl_filter_last_boxed(cpl_span *answer, cpl_span text)
 
 /* ---- AGIEval ---- */
 
-/* What stands behind the last '=' and spaces there; without one the text itself. */
+/* The text after the last '=' and the spaces after it; without a '=' the whole text. */
 static cpl_span behind_equals(cpl_span text)
 {
     size_t at = cpl_span_find_last_byte(text, '=');
@@ -84,7 +84,8 @@ static cpl_span between_dollars(cpl_span text)
     return behind_equals(last);
 }
 
-/* Behind the last '=', without full stops at the end, up to a literal \n (two characters). */
+/* The text after the last '=', without full stops at the end, up to a literal \n (two
+ * characters). */
 static cpl_span sentence_behind_equals(cpl_span text)
 {
     cpl_span s = behind_equals(text);
@@ -166,8 +167,8 @@ const cpl_filter cpl_filters[] = {
     {"agieval",
      "the last \\boxed, else the last $...$, else after the last =, else the last number",
      agieval,
-     /* The last number of a text without \boxed. Digits that a letter follows are no number, but
-      * those before a full stop are one even if what is behind it is not. */
+     /* The last number of a text without \boxed. Digits before a letter are no number. Digits
+      * before a full stop are one, whatever follows the full stop. */
      {{"(?s)\\A.*\\\\boxed(*COMMIT)(*FAIL)"
        "|(?:\\$|(?<!\\d))\\d++(?:\\.\\d++(?![\\p{L}\\p{N}_])|(?![\\p{L}\\p{N}_]))",
        LAST, KEEP}}},

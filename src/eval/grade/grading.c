@@ -21,7 +21,7 @@ static double compare_number(cpl_span answer, cpl_span reference, cpl_text *spar
 
 /* ---- words ---- */
 
-/* Appends the words of `text` as spans, one behind the other; returns how many. */
+/* Appends the words of `text` as spans, in order; returns their number. */
 static size_t list_words(cpl_text *spans, cpl_span text)
 {
     size_t count = 0;
@@ -38,7 +38,7 @@ static int by_bytes(const void *left, const void *right)
     return order ? order : (a->length > b->length) - (a->length < b->length);
 }
 
-/* How many words two sorted lists share, each as often as it stands in both. */
+/* The number of words that two sorted lists share. A word counts as often as it is in both. */
 static size_t shared(const cpl_span *a, size_t n_a, const cpl_span *b, size_t n_b)
 {
     size_t count = 0;

@@ -12,8 +12,8 @@
 /* The text up to the first occurrence of each stop string, one after the other in their order. */
 cpl_span cpl_stops_cut(cpl_span text, const char *const *stops, int64_t n_stops);
 
-/* Whether the text contains a stop string, when its first `known` bytes contain none: while a text
- * grows only what is new is searched. */
+/* Whether the text contains a stop string; its first `known` bytes contain none. While a text
+ * grows, only the new part is searched. */
 bool cpl_stops_reached(cpl_span text, size_t known, const char *const *stops, int64_t n_stops);
 
 /* ---- regular expressions ----
@@ -45,7 +45,7 @@ CPL_NODISCARD cpl_status cpl_regex_find(bool *found, cpl_span *answer, const cpl
 
 /* Every match of a pattern, from left to right, or every `what`, becomes `with`. */
 typedef struct cpl_substitution {
-    const char *what;    /* stands in every text that changes; empty: any text may change */
+    const char *what;    /* is in every text that changes; empty: any text may change */
     const char *pattern; /* NULL: `what` itself */
     const char *with;    /* of a pattern: $1 is its first group */
 } cpl_substitution;
@@ -151,7 +151,7 @@ typedef struct cpl_grading_scratch {
 void cpl_grading_scratch_free(cpl_grading_scratch *room);
 
 typedef struct cpl_grade {
-    bool found;      /* an answer; what is reported otherwise is "[invalid]" */
+    bool found;      /* an answer; otherwise "[invalid]" is reported */
     cpl_span answer; /* a piece of the text */
     cpl_span normal; /* its normal form, in the room until the next mark; `answer` if it has none */
     double score;    /* the best over all references, 0 to 1; 0 without references */

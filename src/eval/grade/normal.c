@@ -1,8 +1,8 @@
 /* normal.c - see grading.h: the normal forms.
  *
- * A normal form is a list of substitutions, mostly the patterns of the program that it is of, in
- * their order. The patterns go over a text once: *+ gives nothing back, and (*SKIP) begins again
- * where it stands.
+ * A normal form is a list of substitutions, mostly the patterns of its reference program, in their
+ * order. The patterns go over a text once: *+ gives nothing back, and (*SKIP) makes the next
+ * attempt begin at its place.
  * Source: triviaqa, gsm8k, minerva: lm-evaluation-harness 0.4.13, the latter after Lewkowycz et al.
  *         (2022, appendix D); hendrycks: Hendrycks et al. (2021); agieval: AGIEval's code. */
 #include <stdio.h>
@@ -115,8 +115,8 @@ static const char *const removed[] = {
     "\"",           "\\dots",
 };
 
-/* Leaves words out where they stand alone and no backslash before them; or wherever they are no
- * part of the name of a command, and the other pieces. */
+/* `alone`: removes the words that are separate and have no backslash before them. Otherwise:
+ * removes the words that are not part of the name of a command, and the other pieces. */
 static void leave_out(cpl_text *text, bool alone, cpl_text *spare)
 {
     char pattern[128];

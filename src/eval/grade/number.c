@@ -17,7 +17,7 @@ typedef struct reader {
 
 static double sum(reader *r);
 
-/* What the next byte is; 0 at the end. */
+/* The next byte; 0 at the end. */
 static char next(const reader *r)
 {
     return r->at < r->text.length ? r->text.bytes[r->at] : '\0';
@@ -28,7 +28,8 @@ static bool is_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* Goes behind `what` if it is next. The name of a command ends where no letter follows. */
+/* Passes `what` if it is next. The name of a command ends before the first byte that is no
+ * letter. */
 static bool take(reader *r, const char *what)
 {
     size_t end = r->at + strlen(what);
@@ -107,7 +108,7 @@ static double primary(reader *r)
 
 static double power(reader *r);
 
-/* A power behind any number of signs. */
+/* A power after any number of signs. */
 static double signed_power(reader *r)
 {
     double sign = 1;

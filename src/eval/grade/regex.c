@@ -121,8 +121,8 @@ static bool captured(cpl_span *answer, const machine *m, cpl_span text)
     return true;
 }
 
-/* The next match behind the one at hand; an empty match is followed by one that is not, or by one
- * behind the next character. */
+/* The match after the current one. After an empty match the next is one at the same place that is
+ * not empty, else one after the next character. */
 static int match_next(const machine *m, cpl_span text, uint32_t options)
 {
     const size_t *at = pcre2_get_ovector_pointer(m->match);

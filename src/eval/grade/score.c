@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-/* A continuation of the delimiter alone has no character besides it. */
+/* A continuation that is only the delimiter has no other character: it is divided by 1. */
 static double over(double value, int64_t length)
 {
     return value / (double)(length > 0 ? length : 1);

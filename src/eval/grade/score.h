@@ -22,7 +22,7 @@ typedef struct cpl_option_facts {
 
 typedef double cpl_score_function(const cpl_option_facts *option);
 
-/* What a score divides by, as far as a reader may want to know it. */
+/* The length that a score divides by, as far as results report it. */
 typedef enum cpl_score_length {
     CPL_LENGTH_NONE,
     CPL_LENGTH_CHOICE,

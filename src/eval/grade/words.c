@@ -104,7 +104,8 @@ static bool has_case(uint32_t point)
     return c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LT;
 }
 
-/* What may stand between the letters of a word: marks, modifiers, formats, some punctuation. */
+/* Whether a character is allowed inside a word, between its letters: marks, modifiers, formats,
+ * some punctuation. */
 static bool is_passed_over(uint32_t point)
 {
     utf8proc_category_t c = category(point);

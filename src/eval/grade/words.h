@@ -1,8 +1,8 @@
-/* words.h - text as characters: the functions of strings on which questions and answers stand.
+/* words.h - text as characters: the string functions that questions and grading use.
  *
- * Room:   eval/grade. Stands on utf8proc for cases and categories.
+ * Room:   eval/grade. Uses utf8proc for cases and categories.
  * Note:   any bytes are allowed. A maximal ill-formed subsequence of UTF-8 (base/text.h) is one
- *         character, neither letter nor space, and stays as it is.
+ *         character, neither letter nor space, and is not changed.
  * Source: docs/tasks.md, "Strings": what Python's strings do. */
 #ifndef CPL_EVAL_GRADE_WORDS_H
 #define CPL_EVAL_GRADE_WORDS_H
@@ -23,8 +23,8 @@ cpl_span cpl_words_strip(cpl_span text);
 
 size_t cpl_words_count(cpl_span text); /* characters */
 
-/* The next word at or behind `*at`: what stands between white space. Sets `*at` to its end; empty
- * behind the last. */
+/* The next word at or after `*at`; words are separated by white space. Sets `*at` to its end. Empty
+ * after the last word. */
 cpl_span cpl_words_word(cpl_span text, size_t *at);
 
 /* Each appends the whole text: all letters in lower case; the first character in upper case and all
@@ -39,7 +39,7 @@ void cpl_words_unpunctuated(cpl_text *out, cpl_span text);
 void cpl_edit_set(cpl_text *text, cpl_span to); /* `to` is not of this text */
 void cpl_edit_swap(cpl_text *text, cpl_text *spare);
 
-/* Replaces every `what`, from left to right; what was put in is not looked at again. */
+/* Replaces every `what` by `with`, from left to right; inserted text is not searched again. */
 void cpl_edit_replace(cpl_text *text, const char *what, const char *with, cpl_text *spare);
 
 #endif /* CPL_EVAL_GRADE_WORDS_H */

@@ -1,8 +1,8 @@
-/* fewshot.c - what stands before a question: few-shot examples, or a prompt that is published as a
+/* fewshot.c - the text before a question: few-shot examples, or a prompt that is published as a
  * file; see reading.h
  *
- * Few-shot examples are rows of a split of their own. Those that are wanted are kept, and become texts when the
- * first question of their subject comes, since the prompt depends on the subject.
+ * Few-shot examples are rows of their own split. The rows that are needed are kept. They become
+ * texts when the first question of their subject is made, since the prompt depends on the subject.
  *
  * Source: https://github.com/suzgunmirac/BIG-Bench-Hard, cot-prompts/<task>.txt. */
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "eval/prompts/rows.h"
 #include "io/paths.h"
 
-/* What a row is made a few-shot example with, for questions of a subject, which may be NULL. */
+/* The input that makes a row a few-shot example for questions of a subject, which may be NULL. */
 static cpl_prompt_input input_of(const cpl_reading *r, const cpl_prompt_spec *spec,
                                  const char *subject, const json_t *row)
 {
@@ -99,7 +99,7 @@ static cpl_status append_fewshot(cpl_text *out, cpl_reading *r, const cpl_prompt
 
 static const char step_by_step[] = "A: Let's think step by step.";
 
-/* Appends the lines behind the first two: a canary and "-----". */
+/* Appends the lines after the first two, which are a canary and "-----". */
 static cpl_status append_lines(cpl_text *out, cpl_rows *rows, const char *path)
 {
     for (int64_t line = 1;; line++) {
@@ -129,7 +129,7 @@ static cpl_status read_lines(cpl_text *out, const char *path)
     return status;
 }
 
-/* A reasoning begins on a line of its own: one file of the 27 has it on the same. */
+/* Moves every reasoning to its own line: one file of the 27 has it on the same line. */
 static void break_lines(cpl_text *text, cpl_text *spare)
 {
     static const char same_line[] = "A: Let's think step by step. ";
@@ -137,7 +137,8 @@ static void break_lines(cpl_text *text, cpl_text *spare)
     cpl_edit_replace(text, same_line, next_line, spare);
 }
 
-/* The final answer of a reasoning: behind the last "the answer is ", without a full stop. */
+/* The final answer of a reasoning: the text after the last "the answer is ", without a full
+ * stop. */
 static cpl_span final_answer(cpl_span reasoning)
 {
     static const char mark[] = "the answer is ";
@@ -148,7 +149,7 @@ static cpl_span final_answer(cpl_span reasoning)
     return answer;
 }
 
-/* Every reasoning, up to the next blank line with a question behind it, becomes its answer. */
+/* Replaces every reasoning, up to the next blank line before a question, by its answer. */
 static void keep_answers(cpl_text *text, cpl_text *spare)
 {
     cpl_span all = cpl_span_text(text);
@@ -207,7 +208,7 @@ done:
     return status;
 }
 
-/* ---- what stands before a question ---- */
+/* ---- the text before a question ---- */
 
 static cpl_status append_before(cpl_text *out, cpl_reading *r, const cpl_prompt_spec *spec,
                                 const char *subject, int64_t shots)

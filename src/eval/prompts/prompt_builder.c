@@ -11,10 +11,10 @@ enum { MOST_OPTIONS = 26 };
 struct cpl_prompt_builder {
     const cpl_prompt_input *of;
     cpl_pool *pool;     /* of the question's texts */
-    const char *before; /* what stands before its context */
-    bool described;     /* and before that the description */
+    const char *before; /* the text before its context */
+    bool described;     /* the description comes before `before` */
     cpl_scope scope;
-    json_t *choices;            /* owned; NULL: none are wanted */
+    json_t *choices;            /* owned; NULL: not needed */
     int64_t gold[MOST_OPTIONS]; /* (n_gold) ascending */
     int64_t n_gold;
     cpl_text text; /* memory to work in */
@@ -27,7 +27,7 @@ static void end(cpl_prompt_builder *m)
     cpl_text_free(&m->text);
 }
 
-/* Sets what a name stands for. */
+/* Sets the value of a name. */
 static cpl_status set(cpl_prompt_builder *m, const char *name, const char *bytes, size_t length)
 {
     return cpl_scope_set(&m->scope, name, json_stringn(bytes ? bytes : "", length));
@@ -99,7 +99,7 @@ static cpl_status make_listing(json_t **out, cpl_prompt_builder *m, const cpl_li
     return status;
 }
 
-/* Sets the option at hand; -1: none any more. */
+/* Sets the current option; -1: removes it. */
 static cpl_status set_option(cpl_prompt_builder *m, int64_t place)
 {
     if (place < 0) {
@@ -242,8 +242,8 @@ static cpl_status make_gold(cpl_prompt_builder *m)
     return set_letter(m, "gold_letter", m->gold[0]);
 }
 
-/* Sets all that templates may name but the option at hand. The builder is given back in any case.
- * CPL_ERR_INPUT: the row is a bad one. */
+/* Sets all names that templates may use, except the current option. The caller frees the builder
+ * even after a failure. CPL_ERR_INPUT: the row is a bad one. */
 static cpl_status start(cpl_prompt_builder *m)
 {
     const cpl_prompt_input *of = m->of;

@@ -1,7 +1,7 @@
 /* questions.c - see questions.h
  *
- * Rows become questions while they are read. What stands before a question of a subject, its
- * few-shot examples or its prompt, is made when its first row comes (fewshot.c). */
+ * Rows become questions while they are read. The text before a question (few-shot examples or a
+ * prompt) is made when the first row of its subject is read (fewshot.c). */
 #include "eval/prompts/questions.h"
 
 #include <inttypes.h>
@@ -124,7 +124,7 @@ static cpl_status add_question(cpl_reading *r, const cpl_prompt_input *input,
     return CPL_OK;
 }
 
-/* What a question is made of a row with. */
+/* The input that makes a question of a row. */
 static cpl_prompt_input input_of(const cpl_task *task, const cpl_resolved_profile *resolved,
                                  const cpl_seen_row *row)
 {
@@ -295,8 +295,8 @@ done:
 
 /* ---- the hash of a question ---- */
 
-/* Each text goes in with the NUL behind it, each number as a text, each list with its length before it:
- * two questions with the same sum are the same. */
+/* Each text is hashed with its terminating NUL, each number as a text, each list with its length
+ * before it: two questions with the same sum are the same. */
 
 static void add_text(SHA256_CTX *sum, const char *text)
 {

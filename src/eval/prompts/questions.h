@@ -1,8 +1,8 @@
 /* questions.h - the questions of a task, made of published rows.
  *
- * Room:   eval/prompts. Stands on io/rows for the files and on task.h for what is made of them.
+ * Room:   eval/prompts. Uses io/rows for the files, and task.h for the making of questions.
  * Bad:    a row that does not parse, lacks a field, or whose right answer is none of its options is
- *         reported ("FILE: line N: ..."); it is an error, or, where bad rows are skipped, counted. */
+ *         reported ("FILE: line N: ..."); it is an error, or, if bad rows are skipped, counted. */
 #ifndef CPL_EVAL_PROMPTS_QUESTIONS_H
 #define CPL_EVAL_PROMPTS_QUESTIONS_H
 
@@ -13,8 +13,8 @@
 #include "eval/tasks/task.h"
 
 typedef struct cpl_option {
-    const char *context;      /* "" is allowed: the end-of-text token stands in its place */
-    const char *continuation; /* what is scored, with its delimiter */
+    const char *context;      /* "" is allowed: the end-of-text token is fed in its place */
+    const char *continuation; /* the scored text, with its delimiter */
     size_t choice;            /* byte of `continuation` at which the choice begins */
 } cpl_option;
 
@@ -31,7 +31,7 @@ typedef struct cpl_question {
     /* multiple_choice */
     cpl_option *options; /* (n_options), two at least; one if only losses are reported */
     int64_t n_options;
-    const char *unconditional; /* the bare context of acc_uncond; NULL: not wanted */
+    const char *unconditional; /* the bare context of acc_uncond; NULL: not needed */
     int64_t *gold;             /* (n_gold) places among the options, ascending, at least one */
     int64_t n_gold;
     bool several; /* gold is written as a list, even of one */
@@ -77,8 +77,8 @@ typedef struct cpl_questions {
 } cpl_questions;
 
 /* Sets the questions of a profile (which has no forms of its own). The task outlives them.
- * CPL_ERR_INPUT: no data, and then what to put where; a bad row; shots that the few-shot examples do not
- * reach or that the profile has no few-shot examples for. */
+ * CPL_ERR_INPUT: no data (the sentence lists the files and where to put them); a bad row; more
+ * shots than there are few-shot examples, or shots for a profile without few-shot examples. */
 CPL_NODISCARD cpl_status cpl_questions_read(cpl_questions *q, const cpl_task *task,
                                             const cpl_profile *profile,
                                             const cpl_questions_options *options);
@@ -90,8 +90,8 @@ bool cpl_questions_of_samples(const cpl_questions_options *options);
 /* What names the folder of all rows: a flag, or a setting. */
 const char *cpl_questions_data_word(const cpl_questions_options *options);
 
-/* Appends the files that are wanted, and where they are published, if there are no rows of a split that
- * cpl_questions_read needs; nothing if they are there. */
+/* Appends the files that are needed, and where they are published, if a split that
+ * cpl_questions_read needs has no rows; nothing if all have rows. */
 CPL_NODISCARD cpl_status cpl_questions_missing(cpl_text *wanted, const cpl_task *task,
                                                const cpl_profile *profile,
                                                const cpl_questions_options *options);

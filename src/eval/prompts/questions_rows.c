@@ -139,7 +139,7 @@ static cpl_rows_kind kind_of(const char *name, const cpl_source *source)
     return kind;
 }
 
-/* A path without what tells of compression. */
+/* The length of a path without its ending of compression. */
 static size_t plain_length(const char *path)
 {
     size_t length = strlen(path);
@@ -158,7 +158,7 @@ typedef struct walk {
     cpl_status (*take)(void *ctx, cpl_seen_row *row);
     void *ctx;
     json_t *counts; /* subject -> rows seen */
-    bool full;      /* no row of this file is wanted any more */
+    bool full;      /* no further row of this file is needed */
 } walk;
 
 /* The name among the source's files of which `path` is a hit, up to its directory. */
@@ -173,7 +173,7 @@ static const char *name_of(const walk *w, const char *path)
     return w->source->files.at[0];
 }
 
-/* Appends what `*` stands for: `name` has one, behind its last slash. */
+/* Appends the part of the path that `*` matches: `name` has one, after its last slash. */
 static void append_subject(cpl_text *out, const char *path, const char *name)
 {
     const char *star = strchr(name, '*'), *slash = strrchr(name, '/'), *last = strrchr(path, '/');
@@ -198,7 +198,8 @@ done:
     return status;
 }
 
-/* Gives the row its place within its subject ("" stands for none) and hands it over if it is wanted. */
+/* Sets the row's place within its subject ("": no subject), and passes it to `take` if it is within
+ * the limits. */
 static cpl_status hand_over(walk *w, cpl_seen_row *row)
 {
     const char *subject = row->subject ? row->subject : "";
@@ -261,7 +262,7 @@ static cpl_status add_label(cpl_rows *labels, const char *path, cpl_row *row)
     return status;
 }
 
-/* Behind the last row only empty labels may stand. */
+/* After the last row only empty labels are allowed. */
 static cpl_status check_rest(cpl_rows *labels, const char *path)
 {
     cpl_row label = {0};

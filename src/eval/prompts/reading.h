@@ -1,8 +1,8 @@
-/* reading.h - from the rows of a split to questions: what the files of questions.h share.
+/* reading.h - from the rows of a split to questions: shared by the files of questions.h.
  *
- * Room:   eval/prompts. questions_rows.c finds the files of a split and hands over its rows;
- *         prompt_builder.c makes a question, or a few-shot example, of one; fewshot.c makes what stands
- *         before a question; questions.c joins them. */
+ * Room:   eval/prompts. questions_rows.c finds the files of a split and passes on its rows;
+ *         prompt_builder.c makes a question, or a few-shot example, of one; fewshot.c makes the
+ *         text before a question; questions.c joins them. */
 #ifndef CPL_EVAL_PROMPTS_READING_H
 #define CPL_EVAL_PROMPTS_READING_H
 
@@ -15,10 +15,9 @@ struct cpl_questions_store {
     cpl_strings files;
     cpl_question *question; /* (room) */
     int64_t room;
-    cpl_request_spec *forms; /* the prompt specs', max_gen_toks as it is wished */
+    cpl_request_spec *forms; /* the prompt specs', with the max_gen_toks of the options */
     json_t *fewshot_split;   /* subject ("": all) -> rows that can be shown */
-    json_t
-        *before; /* subject -> what stands before, one text for each number of few-shot examples */
+    json_t *before; /* subject -> the texts before a question, one for each number of shots */
 };
 
 typedef struct cpl_reading {
@@ -42,7 +41,7 @@ typedef struct cpl_seen_row {
     const char *bad;     /* and why, with file and line */
     const char *path;
     int64_t line;
-    bool passed_over; /* set by the taker: it is none of the `limit` rows */
+    bool passed_over; /* set by the taker: it does not count towards `limit` */
 } cpl_seen_row;
 
 /* The files of a split that are there: those of the first alternative that is there. */
@@ -59,15 +58,15 @@ void cpl_split_files_free(cpl_split_files *files);
 CPL_NODISCARD cpl_status cpl_split_find(cpl_split_files *files, const cpl_task *task,
                                         const cpl_split *split, const char *data);
 
-/* Hands over rows [offset, offset + limit) of each subject, in the order of the files, and all rows
- * that are bad before their subject is known. A limit below 0: all. `schemas` are those of the split's
- * sources. */
+/* Calls `take` with rows [offset, offset + limit) of each subject, in the order of the files, and
+ * with all rows that are bad before their subject is found. A limit below 0: all. `schemas` are
+ * those of the split's sources. */
 CPL_NODISCARD cpl_status cpl_split_walk(const cpl_split_files *files, const cpl_row_schema *schemas,
                                         int64_t offset, int64_t limit,
                                         cpl_status (*take)(void *ctx, cpl_seen_row *row),
                                         void *ctx);
 
-/* Sets the files of a name whose `*` stands for the subject (NULL: none). As cpl_rows_find. */
+/* Sets the files of a name whose `*` is the subject (NULL: none). As cpl_rows_find. */
 CPL_NODISCARD cpl_status cpl_split_find_of(cpl_strings *paths, const cpl_task *task,
                                            const char *data, const char *name, const char *subject);
 
@@ -84,8 +83,8 @@ bool cpl_reading_shows(const cpl_reading *r);
 /* The prompt spec of a subject, which may be NULL. */
 const cpl_prompt_spec *cpl_reading_spec(const cpl_resolved_profile *resolved, const char *subject);
 
-/* Handles a bad row: an error, or left out with a word. Why it is bad it says itself, or, where its
- * values are there, the last failure. */
+/* Handles a bad row: an error, or left out with a warning. The reason is `bad`, or, if the row has
+ * values, the last failure. */
 CPL_NODISCARD cpl_status cpl_reading_leave_out(cpl_reading *r, const cpl_seen_row *row);
 
 /* Adds the names of files that are read. */
@@ -105,8 +104,8 @@ typedef struct cpl_prompt_input {
 
 typedef struct cpl_prompt_builder cpl_prompt_builder;
 
-/* Sets all of a question but its id; `before` stands before its context, and the description before
- * that where it is `described`. Texts are the pool's. CPL_ERR_INPUT: the row is a bad one. */
+/* Sets all of a question but its id. `before` is put before its context, and before that the
+ * description if `described`. Texts are the pool's. CPL_ERR_INPUT: the row is a bad one. */
 CPL_NODISCARD cpl_status cpl_prompt_builder_question(cpl_question *question, cpl_pool *pool,
                                                      const cpl_prompt_input *input,
                                                      const char *before, bool described);
@@ -121,7 +120,7 @@ CPL_NODISCARD cpl_status cpl_prompt_builder_text(cpl_question *q, cpl_prompt_bui
 
 /* ---- fewshot.c ---- */
 
-/* Reads the few-shot examples that any question wants. */
+/* Reads all few-shot examples that the questions need. */
 CPL_NODISCARD cpl_status cpl_reading_fewshot(cpl_reading *r);
 
 /* Sets the text before a question of a subject: one for each number of few-shot examples. Borrowed. */

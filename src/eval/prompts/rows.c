@@ -52,7 +52,7 @@ static json_t *(*const readers[])(cpl_rows *) = {
     [CPL_ROWS_LINES] = next_plain,          [CPL_ROWS_XML] = cpl_rows_next_xml,
 };
 
-/* Passes a byte order mark, and refuses what stands for a file that was not fetched. */
+/* Passes a byte order mark, and refuses a pointer file of Git LFS. */
 static cpl_status look_at_head(cpl_rows *r)
 {
     size_t more = 1;

@@ -1,12 +1,12 @@
 /* rows.h - the rows of a published benchmark file, one after the other, as JSON objects.
  *
- * Room:   eval/prompts. Stands on stream (compression), jansson and expat; knows no benchmark.
+ * Room:   eval/prompts. Uses stream (compression), jansson and expat; depends on no benchmark.
  * Memory: that of one row. Files may be larger than memory, compressed or not.
  * Bad:    a row that cannot be used is reported with one sentence that names file and line, and
- *         the reading goes on behind it: nothing is dropped without a word. Where the rows behind
- *         the damage is not delimited any more the reading ends with an error of the file: a
- *         JSON file that is cut or breaks the grammar, XML that is not well-formed, a compressed
- *         stream that is cut or damaged.
+ *         reading continues after it: nothing is dropped silently. If the rows after the damage
+ *         are no longer delimited, reading ends with an error of the file: a JSON file that is cut
+ *         or breaks the grammar, XML that is not well-formed, a compressed stream that is cut or
+ *         damaged.
  * Text:   strings are UTF-8 without NULs; a byte order mark at the beginning is passed over. */
 #ifndef CPL_EVAL_PROMPTS_ROWS_H
 #define CPL_EVAL_PROMPTS_ROWS_H
@@ -33,7 +33,7 @@ typedef enum cpl_rows_format {
     /* Each line, an empty one too, as {"line": text}. */
     CPL_ROWS_LINES,
     /* The elements called `member`, at any depth: attributes and the text of child elements by
-     * their names, strings all. What stands outside of them is passed over. */
+     * their names, strings all. Everything outside of them is passed over. */
     CPL_ROWS_XML,
 } cpl_rows_format;
 
@@ -63,10 +63,10 @@ void cpl_rows_close(cpl_rows *rows); /* NULL is allowed */
  * no more rows. */
 CPL_NODISCARD cpl_status cpl_rows_next(cpl_rows *rows, cpl_row *row);
 
-/* Sets the files that a published name stands for, sorted by bytes: FOLDER/task/name, or, if there
- * is no such file, FOLDER/name, each also with .gz or .zst behind it (the plain one goes first).
- * Only `*` in the name is a pattern: anything but a '/' and a dot at the beginning. CPL_ERR_INPUT if
- * there is no file. The caller gives `*paths` to cpl_paths_free. */
+/* Sets the files of a published name, sorted by bytes: FOLDER/task/name, or, if there is no such
+ * file, FOLDER/name, each also with .gz or .zst appended (the plain one goes first). Only `*` in
+ * the name is a pattern: anything but a '/' and a dot at the beginning. CPL_ERR_INPUT if there is
+ * no file. The caller gives `*paths` to cpl_paths_free. */
 CPL_NODISCARD cpl_status cpl_rows_find(cpl_strings *paths, const char *folder, const char *task,
                                        const char *name);
 

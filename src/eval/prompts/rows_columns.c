@@ -1,7 +1,7 @@
 /* rows_columns.c - rows of CSV and TSV files; see rows.h
  *
- * A record is read field by field, each decoded into the reader's text and made a string. A record
- * that goes wrong is read to its end all the same, so that the next one begins where it should. */
+ * A record is read field by field, each decoded into the reader's text and made a string. A bad
+ * record is still read to its end, so that the next one begins at the right place. */
 #include <stdio.h>
 
 #include "base/text.h"
@@ -18,7 +18,8 @@ static void keep(cpl_rows *r, int c)
     cpl_rows_keep(r, &byte, 1);
 }
 
-/* Keeps what stands before the next separator or line end. Of a field in quotes nothing may. */
+/* Keeps the text up to the next separator or line end. After a field in quotes any text is an
+ * error. */
 static void rest_of_field(cpl_rows *r, int separator, bool was_quoted)
 {
     for (int c; (c = cpl_rows_peek(r)) >= 0 && c != separator && c != '\n';) {
@@ -33,8 +34,8 @@ static void rest_of_field(cpl_rows *r, int separator, bool was_quoted)
     }
 }
 
-/* Keeps what stands between quotes. An open one is the worst that can be said of a row: it may have
- * taken all that follows. */
+/* Keeps the text between quotes. A quote that is not closed replaces all other faults of the row:
+ * it may have taken all that follows. */
 static void quoted_field(cpl_rows *r)
 {
     int64_t line = r->line, column = r->column;

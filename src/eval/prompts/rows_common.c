@@ -1,4 +1,4 @@
-/* rows_common.c - what the readers of rows share, and the files that a published name stands for;
+/* rows_common.c - shared by the readers of rows, and the files of a published name;
  * see rows_internal.h, rows.h */
 #include <errno.h>
 #include <glob.h>
@@ -149,7 +149,7 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Is `path` a compressed file beside the plain one, or a .zst beside the .gz? */
+/* Whether `path` is a compressed copy of a plain file in the list, or a .zst copy of a .gz. */
 static bool is_copy(const cpl_strings *sorted, const char *path, cpl_text *other)
 {
     size_t length = strlen(path);
@@ -180,7 +180,7 @@ static cpl_status leave_copies_out(cpl_strings *paths, const cpl_strings *sorted
     return status;
 }
 
-/* Adds what there is of the name in FOLDER/TASK, or in FOLDER where `task` is NULL. */
+/* Adds the files with this name in FOLDER/TASK, or in FOLDER if `task` is NULL. */
 static cpl_status look_in(cpl_strings *paths, const char *folder, const char *task,
                           const char *name)
 {

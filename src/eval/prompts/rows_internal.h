@@ -1,9 +1,9 @@
-/* rows_internal.h - what the readers of the formats share: a cursor over the file's bytes, and the two
- * ways in which something is wrong, with a row and with the file.
+/* rows_internal.h - shared by the readers of the formats: a cursor over the file's bytes, and the
+ * two kinds of errors, of a row and of the file.
  *
  * Room:   eval/prompts, for rows*.c alone.
- * Method: the first failure is remembered in `status` and from then on the file seems to end, so
- *         that a reader asks only where it must know which of the two it was. */
+ * Method: the first failure is remembered in `status`, and from then on the file seems to end. So a
+ *         reader checks `status` only if it must distinguish a failure from the end. */
 #ifndef CPL_EVAL_PROMPTS_ROWS_INTERNAL_H
 #define CPL_EVAL_PROMPTS_ROWS_INTERNAL_H
 
@@ -79,8 +79,8 @@ void cpl_rows_fail(cpl_rows *rows, int64_t line, int64_t column, const char *for
 /* CPL_ERR_MEMORY as the file's failure. */
 void cpl_rows_no_memory(cpl_rows *rows);
 
-/* A new string; NULL if the row is bad for these bytes or there is no memory. `line` is where they
- * stand. */
+/* A new string; NULL if the row is bad because of these bytes, or there is no memory. `line` is the
+ * line of the bytes. */
 json_t *cpl_rows_string(cpl_rows *rows, int64_t line, const char *bytes, size_t length);
 
 /* Adds a new value, which may be NULL, to a row, which may be NULL. */

@@ -1,8 +1,8 @@
 /* rows_json.c - rows of a JSON file that is an array, has one, or is one object; see rows.h
  *
  * An item is cut out by counting brackets outside of strings, and only then parsed. An item that
- * breaks the grammar may have been cut in the wrong place, and ends the file; one that is sound and
- * no use all the same (a name twice, half of a surrogate pair, too long) is a bad row. */
+ * breaks the grammar may have been cut in the wrong place, and ends the file. An item that is sound
+ * but cannot be used (a name twice, half of a surrogate pair, too long) is a bad row. */
 #include <string.h>
 
 #include "base/text.h"
@@ -14,7 +14,7 @@ enum { BEFORE, IN_FILE_ARRAY, IN_MEMBER_ARRAY, AFTER }; /* cpl_rows.place */
 
 /* ---- bytes ---- */
 
-/* The next byte behind white space. */
+/* The next byte after white space. */
 static int peek(cpl_rows *r)
 {
     for (;;) {
@@ -24,7 +24,7 @@ static int peek(cpl_rows *r)
     }
 }
 
-/* The file ends or has something else where `what` should stand. */
+/* Fails: the file ends or has something else in place of `what`. */
 static void should_be(cpl_rows *r, const char *what)
 {
     if (cpl_rows_peek(r) < 0)
@@ -89,7 +89,7 @@ static bool cut_value(cpl_rows *r, bool keep)
 
 /* ---- the object around the array ---- */
 
-/* Passes a name and its colon; `wanted`: it is that of the array of rows. */
+/* Passes a name and its colon. Sets `wanted`: it is the name of the array of rows. */
 static bool cut_name(cpl_rows *r, bool *wanted)
 {
     char *name = NULL;
@@ -104,7 +104,7 @@ static bool cut_name(cpl_rows *r, bool *wanted)
     return expect(r, ':', "a colon");
 }
 
-/* Enters the array of rows, or passes the object's end. `first`: no member stands before. */
+/* Enters the array of rows, or passes the object's end. `first`: there is no member before. */
 static void next_members(cpl_rows *r, bool first)
 {
     bool wanted = false, before = r->place == IN_MEMBER_ARRAY;

@@ -1,9 +1,9 @@
 /* rows_xml.c - rows of an XML file; see rows.h
  *
- * expat calls the handlers below; at the end of an element that is a row it is stopped, and goes on
- * when the next row is read. No entity outside of the file is read, and expat itself bounds
- * what entities may grow to. One that the file does not define makes its row bad; inside the value
- * of an attribute expat leaves it out without telling. */
+ * expat calls the handlers below. It is stopped at the end of an element that is a row, and resumed
+ * when the next row is read. No entity outside of the file is read, and expat itself bounds the
+ * expansion of entities. An entity that the file does not define makes its row bad; inside the
+ * value of an attribute expat leaves it out without an error. */
 #include <string.h>
 
 #include <expat.h>
@@ -22,8 +22,8 @@ struct cpl_rows_xml {
     cpl_text name;     /* of the child element that is open */
     bool complete;     /* the row, good or bad */
     bool stopped;      /* and not yet resumed */
-    bool last;         /* all bytes of the file were handed to expat */
-    uint64_t handed;   /* how many */
+    bool last;         /* expat has got all bytes of the file */
+    uint64_t handed;   /* bytes given to expat */
 };
 
 static int64_t line_of(const cpl_rows *r)
@@ -144,7 +144,7 @@ void cpl_rows_xml_close(cpl_rows_xml *xml)
     cpl_free(xml);
 }
 
-/* Hands the next bytes to expat, or lets it go on with those it has. */
+/* Gives the next bytes to expat, or resumes it with those it has. */
 static void go_on(cpl_rows *r)
 {
     cpl_rows_xml *xml = r->xml;

@@ -45,7 +45,7 @@ void cpl_selection_free(cpl_selection *s)
     *s = (cpl_selection){0};
 }
 
-/* The last one of that id: a user's file may stand for a built-in task. */
+/* The last task of that id: a user's file may replace a built-in task. */
 static const cpl_task *find_task(const cpl_selection *s, const char *id)
 {
     for (int64_t i = s->n_tasks - 1; i >= 0; i--)
@@ -56,7 +56,7 @@ static const cpl_task *find_task(const cpl_selection *s, const char *id)
 const cpl_selection_set cpl_selection_sets[CPL_SELECTION_SETS] = {{"paper-3b", "3b"},
                                                                   {"paper-15b", "15b"}};
 
-/* Whether all characters of `word` stand in `name`, in their order and the first one first: "siqa" of
+/* Whether `name` has all characters of `word`, in their order and the first one first: "siqa" of
  * "social_iqa". */
 static bool abbreviates(const char *word, const char *name)
 {
@@ -127,8 +127,8 @@ static bool key_is_taken(const cpl_selection *s, const char *key)
     return false;
 }
 
-/* id, or id/profile for a second profile of the task and for a form; and a number behind it where
- * that is taken too, by another task of the same id. */
+/* id, or id/profile for a second profile of the task and for a form. A number is appended if that
+ * is taken too, by another task of the same id. */
 static char *make_key(const cpl_selection *s, const cpl_task *task, const cpl_profile *profile,
                       bool form)
 {

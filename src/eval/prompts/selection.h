@@ -1,4 +1,4 @@
-/* selection.h - which tasks are evaluated, under which profiles: what a user's words stand for.
+/* selection.h - the tasks and profiles to evaluate, from the words that a user gives.
  *
  * Room:   eval/prompts.
  * Words:  ids of tasks; `paper-3b` and `paper-15b`, the two sets of the paper, each task under the
@@ -20,14 +20,14 @@ extern const cpl_selection_set cpl_selection_sets[CPL_SELECTION_SETS];
 typedef struct cpl_selected {
     const cpl_task *task;
     const cpl_profile *profile;
-    int64_t form_of; /* the entry whose profile asks in this form; -1: it stands by itself */
-    char *key; /* its name among the results: the task's id, or where that is taken id/profile */
+    int64_t form_of; /* the entry whose profile has this form; -1: it is no form */
+    char *key;       /* its name among the results: the task's id, or if that is taken id/profile */
 } cpl_selected;
 
 typedef struct cpl_selection {
     cpl_task **tasks;            /* (n_tasks) owned: all built-in ones, and those of files */
     int64_t n_tasks, n_built_in; /* these come first */
-    cpl_selected *at; /* (count) in the order given; forms stand in front of what they are of */
+    cpl_selected *at; /* (count) in the order given; forms precede the entry that they belong to */
     int64_t count;
 } cpl_selection;
 

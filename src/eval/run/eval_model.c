@@ -79,7 +79,7 @@ cpl_status cpl_eval_model_load(cpl_eval_model *e, cpl_dtype compute, int n_threa
     return cpl_lm_batch_init(&e->batch, &e->model, &how);
 }
 
-/* ---- what it is ---- */
+/* ---- identity of the model ---- */
 
 static json_t *hash_json(uint64_t hash)
 {

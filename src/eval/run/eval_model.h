@@ -35,9 +35,9 @@ int64_t cpl_eval_model_window(const cpl_eval_model *e);
 CPL_NODISCARD cpl_status cpl_eval_model_load(cpl_eval_model *e, cpl_dtype compute, int n_threads,
                                              int64_t window);
 
-/* Adds to `settings` what tells this model from others, by content: "weights" and "config" (see
- * cpl_hf_identify) and "tokenizer"; and where they lie: "model", its folder, and the tokenizer's path.
- * CPL_ERR_MEMORY, CPL_ERR_IO. */
+/* Adds to `settings` the model's identity by content: "weights" and "config" (see cpl_hf_identify)
+ * and "tokenizer"; and the places: "model", its folder, and the tokenizer's path. CPL_ERR_MEMORY,
+ * CPL_ERR_IO. */
 CPL_NODISCARD cpl_status cpl_eval_model_describe(const cpl_eval_model *e, json_t *settings);
 
 #endif /* CPL_EVAL_RUN_EVAL_MODEL_H */

@@ -133,8 +133,8 @@ cpl_status cpl_sample_generated(json_t **sample, const cpl_question *q, const cp
 
 enum { MOST_QUESTIONS = 128 }; /* of a block */
 
-/* What is written behind one prompt. Special tokens are no part of the text, but a stop string may
- * be one: lm-eval looks for them before it leaves special tokens out. */
+/* The text generated after one prompt. Special tokens are no part of the text, but a stop string
+ * may be one: lm-eval searches for stop strings before it removes special tokens. */
 typedef struct written {
     cpl_text text, whole; /* without and with special tokens */
     int64_t tokens;
@@ -333,7 +333,7 @@ static cpl_status check_metric(const cpl_task *task, const cpl_request_spec *for
                 who, name, name);
 }
 
-/* A further answer stands under its name, the first one does not. */
+/* A further answer is recorded under its name, the first one is not. */
 static const json_t *value(const json_t *sample, const cpl_metric_key *m, const char *headline)
 {
     (void)headline;

@@ -22,7 +22,7 @@ typedef struct cpl_encoded {
     int64_t cut;           /* tokens left out at the beginning */
 } cpl_encoded;
 
-/* The ids of texts, one behind the other. */
+/* The ids of texts, concatenated. */
 typedef struct cpl_encoding {
     cpl_encoder *encoder;
     int64_t eos;    /* -1: none */
@@ -36,12 +36,12 @@ CPL_NODISCARD cpl_status cpl_encode_open(cpl_encoding *e, const cpl_tokenizer *t
                                          int64_t eos, int64_t window);
 void cpl_encode_close(cpl_encoding *e);
 
-/* Appends context and continuation, the last `window` + 1 tokens of them: the last of all is
- * predicted and not fed. Joint: white space at the context's end (Python's) is the continuation's,
- * both are encoded as one text, and what is scored are its tokens behind as many as the context by
- * itself has; before them stand the context's own. CPL_ERR_INPUT: no token is left to be scored
- * (an empty continuation, or one that the tokenizer has drawn into the context's last token), more
- * than the window holds, an empty context without an end-of-text id. */
+/* Appends context and continuation, the last `window` + 1 tokens of them: the last token is
+ * predicted and not fed. Joint: white space at the context's end (Python's) belongs to the
+ * continuation, and both are encoded as one text. The context alone has c tokens; the tokens of
+ * that text after its first c are scored, after the context's own c tokens. CPL_ERR_INPUT: no token
+ * is left to be scored (an empty continuation, or one that the tokenizer has drawn into the
+ * context's last token), more than the window holds, an empty context without an end-of-text id. */
 CPL_NODISCARD cpl_status cpl_encode_pair(cpl_encoding *e, cpl_encoded *out, const char *context,
                                          const char *continuation, cpl_joining joining,
                                          int64_t window);
@@ -56,9 +56,8 @@ int64_t cpl_eval_runner_window_of(const cpl_request_spec *form, int64_t window);
 /* Adds to a failure which question it is about. */
 CPL_NODISCARD cpl_status cpl_eval_runner_about(cpl_status status, const cpl_question *q);
 
-/* Appends the ids of an option, or of a question's prompt. CPL_ERR_INPUT:
- * as above, where tokens are cut off and the form does not allow it, and where a prompt has no room
- * beside what is generated. */
+/* Appends the ids of an option, or of a question's prompt. CPL_ERR_INPUT: as above; tokens are cut
+ * off and the form does not allow it; or the generated tokens leave no room for a prompt. */
 CPL_NODISCARD cpl_status cpl_encode_option(cpl_encoding *e, cpl_encoded *out,
                                            const cpl_request_spec *form, const cpl_option *option);
 CPL_NODISCARD cpl_status cpl_encode_question(cpl_encoding *e, cpl_encoded *out,
@@ -93,10 +92,10 @@ json_t *cpl_sample_digest(const char *first, const char *second);
 /* The number of a row alone as a number, anything else as a string. */
 json_t *cpl_sample_id(const cpl_question *q);
 
-/* Hands `made` over unless building it failed; then gives it back: CPL_ERR_MEMORY. */
+/* Moves `made` to `sample` unless building it failed; then frees it: CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_sample_finish(json_t **sample, json_t *made, bool failed);
 
-/* What a further answer is called in a sample: its name, of exact_match_NAME only NAME. */
+/* The key of a further answer in a sample: its name, of exact_match_NAME only NAME. */
 const char *cpl_sample_key(const char *answer);
 
 /* ---- generate_until.c ---- */

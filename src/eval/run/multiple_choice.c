@@ -70,7 +70,7 @@ static void put_gold(bool *failed, json_t *sample, const cpl_question *q)
     for (int64_t i = 0; i < q->n_gold; i++) cpl_json_add(failed, gold, json_integer(q->gold[i]));
 }
 
-/* What every score says; then what the right option, the first of several, loses. */
+/* Puts the results of every score, then the losses of the right option (the first of several). */
 static void put_scores(bool *failed, json_t *sample, const cpl_question *q,
                        const cpl_option_facts *facts)
 {
@@ -129,8 +129,8 @@ static cpl_status make_sample(json_t **sample, const cpl_question *q, const cpl_
 
 enum { MOST_QUESTIONS = 128, MOST_TOKENS = 1 << 20 }; /* of a block */
 
-/* One block. Its sequences are those of its questions one after the other: the options, then the
- * same behind the bare context. Equal ones pass through the model once (lm_batch.h). */
+/* One block. Its sequences are those of its questions in order: the options, then the same after
+ * the bare context. Equal ones pass through the model once (lm_batch.h). */
 typedef struct block {
     cpl_eval_runner_work *w;
     int64_t first, last; /* of its questions */
@@ -197,7 +197,8 @@ static int64_t at_least_1(size_t length)
     return length > 0 ? (int64_t)length : 1;
 }
 
-/* Of option i, whose sequences are requests[i] and behind all options. */
+/* The facts of option i. Its sequences are requests[i] and, after the bare context,
+ * requests[n_options + i]. */
 static cpl_option_facts facts_of(const cpl_question *q, const cpl_lm_request *requests, int64_t i)
 {
     const cpl_span whole = cpl_span_of(q->options[i].continuation);

@@ -46,7 +46,7 @@ cpl_status cpl_eval_runner_run(const cpl_eval_runner *a, const cpl_question *que
     return status;
 }
 
-/* ---- going on ---- */
+/* ---- resuming ---- */
 
 static void keep_whole(bool *answered, int64_t first, int64_t last)
 {

@@ -18,9 +18,9 @@ typedef struct cpl_eval_runner {
     cpl_lm_batch *batch;
     const cpl_tokenizer *tokenizer;
     int64_t window; /* the model's */
-    int64_t eos;    /* stands for an empty context, and ends what is generated; -1: none */
+    int64_t eos;    /* fed for an empty context, and ends a generation; -1: none */
     bool texts;     /* `samples` hold contexts, continuations and prompts themselves too */
-    cpl_stop_ids extra_stop_ids; /* other ids that end what is generated */
+    cpl_stop_ids extra_stop_ids; /* other ids that end a generation */
 } cpl_eval_runner;
 
 /* Takes one answered question; `sample` is its own from then on. A failure ends the run. */
@@ -31,11 +31,11 @@ typedef struct cpl_eval_runner_callbacks {
     void *ctx;
 } cpl_eval_runner_callbacks;
 
-/* Runs `n` questions of any kind, and hands each to the callbacks: those with options block by block
- * in their order, a generated one as soon as it is finished. The batch has been made for
- * cpl_eval_runner_window tokens. CPL_ERR_INPUT: a continuation longer than the window, a question
- * longer than it where its form says so, a generation that leaves no room for the prompt: all name
- * the question. */
+/* Runs `n` questions of any kind, and calls `take` for each: those with options block by block in
+ * their order, a generated one as soon as it is finished. The batch has been made for
+ * cpl_eval_runner_window tokens. CPL_ERR_INPUT, and the sentence names the question: a continuation
+ * longer than the window; a question longer than the window if its form forbids that; a generation
+ * that leaves no room for the prompt. */
 CPL_NODISCARD cpl_status cpl_eval_runner_run(const cpl_eval_runner *a,
                                              const cpl_question *questions, int64_t n,
                                              const cpl_eval_runner_callbacks *callbacks);
@@ -47,10 +47,10 @@ CPL_NODISCARD cpl_status cpl_eval_runner_keep_blocks(const cpl_eval_runner *a,
                                                      const cpl_question *questions, int64_t n,
                                                      bool *answered);
 
-/* The longest window that the forms of the questions ask for, at least `window`. */
+/* The longest window that the forms of the questions need, at least `window`. */
 int64_t cpl_eval_runner_window(const cpl_question *questions, int64_t n, int64_t window);
 
-/* What somebody can do about questions that do not fit, said behind that; NULL: nothing. */
+/* Advice on questions that do not fit, appended to the failure; NULL: nothing. */
 typedef struct cpl_eval_runner_advice {
     const char *room;   /* where what is generated leaves the prompt no room */
     const char *beyond; /* where a question is too long, and its form does not let it be cut */

@@ -148,7 +148,8 @@ cpl_status cpl_scope_names_check(const cpl_scope_names *there, const cpl_templat
     return CPL_OK;
 }
 
-/* Whether all that a field is made of stands among the first `n` fields and the known names. */
+/* Checks that the names that a field is made of are among the first `n` fields and the known
+ * names. */
 static cpl_status check_field(cpl_field *field, const cpl_scope_names *there)
 {
     for (int64_t i = 0; field->made && i < field->count; i++)
@@ -158,8 +159,8 @@ static cpl_status check_field(cpl_field *field, const cpl_scope_names *there)
     return CPL_OK;
 }
 
-/* Fields that are made of others come behind them: those that can be checked first, first. What is
- * left over then names what is not there, or itself. */
+/* Puts fields after the fields that they are made of. Of those that are left, the failure names
+ * what is missing, or a field that is made of itself. */
 static cpl_status order(cpl_field *at, int64_t count, const cpl_yaml_tree *tree,
                         const cpl_builtin_name *known, int64_t n_known)
 {

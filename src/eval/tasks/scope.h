@@ -17,7 +17,7 @@ typedef struct cpl_transform_kind cpl_transform_kind;
 
 typedef struct cpl_transform {
     const cpl_transform_kind *kind;
-    const char *first, *second; /* what stands behind its name: TEXT, or TEXT=WITH; NULL: nothing */
+    const char *first, *second; /* the arguments after its name: TEXT, or TEXT=WITH; NULL: none */
 } cpl_transform;
 
 /* Applied one after the other. */
@@ -26,7 +26,7 @@ typedef struct cpl_chain {
     int64_t count;
 } cpl_chain;
 
-/* Sets the chain from the text behind the first `|`: "strip|before:_"; in the pool. CPL_ERR_INPUT
+/* Sets the chain from the text after the first `|`: "strip|before:_"; in the pool. CPL_ERR_INPUT
  * with a sentence that names no file. */
 CPL_NODISCARD cpl_status cpl_chain_parse(cpl_chain *chain, cpl_pool *pool, cpl_span text);
 
@@ -84,7 +84,7 @@ typedef struct cpl_template {
  * transformation; the sentence names no file. */
 CPL_NODISCARD cpl_status cpl_template_parse(cpl_template *t, cpl_pool *pool, const char *text);
 
-/* Whether a name stands in it. */
+/* Whether the template contains a name. */
 bool cpl_template_names(const cpl_template *t, const char *name);
 
 /* Whether it is a single name and nothing else, which may then be a list. */
@@ -103,7 +103,7 @@ typedef struct cpl_fields {
     int64_t count;
 } cpl_fields;
 
-/* A name without a field: what the engine itself knows of a question. */
+/* A name without a field: a value that the engine itself has for a question. */
 typedef struct cpl_builtin_name {
     const char *name;
     bool list;
@@ -118,19 +118,20 @@ typedef struct cpl_scope_names {
 
 enum { CPL_FIELDS_MOST = 64 };
 
-/* Sets the fields from an object of them, and checks that what they are made of is there: other
+/* Sets the fields from an object of them, and checks that the names they are made of exist: other
  * fields and the known names. The pool holds them; `from` must outlive them. CPL_ERR_INPUT with the
  * place in the file. */
 CPL_NODISCARD cpl_status cpl_fields_parse(cpl_fields *fields, cpl_pool *pool,
                                           const cpl_yaml_tree *tree, const json_t *from,
                                           const cpl_builtin_name *known, int64_t n_known);
 
-/* Sets whether what `name` stands for is a list. CPL_ERR_INPUT, with the nearest name, if it stands
- * for nothing; the sentence names no file. */
+/* Sets whether the value of `name` is a list. CPL_ERR_INPUT, with the nearest name, if the name
+ * does not exist; the sentence names no file. */
 CPL_NODISCARD cpl_status cpl_scope_names_find(bool *list, const cpl_scope_names *there,
                                               const char *name);
 
-/* Checks that every name of a template stands for a text there. The same. */
+/* Checks that every name of a template is there and has a text as its value. Errors as
+ * cpl_scope_names_find. */
 CPL_NODISCARD cpl_status cpl_scope_names_check(const cpl_scope_names *there, const cpl_template *t);
 
 /* A row, and the values of the names that were looked up or set. */
@@ -148,7 +149,7 @@ void cpl_scope_end(cpl_scope *scope); /* all zero: nothing to do */
  * memory. */
 CPL_NODISCARD cpl_status cpl_scope_set(cpl_scope *scope, const char *name, json_t *value);
 
-/* Sets what a name stands for, borrowed. CPL_ERR_INPUT: the row is a bad one. */
+/* Sets the value of a name, borrowed. CPL_ERR_INPUT: the row is a bad one. */
 CPL_NODISCARD cpl_status cpl_scope_value(json_t **value, cpl_scope *scope, const char *name);
 
 #endif /* CPL_EVAL_TASKS_SCOPE_H */

@@ -1,8 +1,8 @@
 /* task.h - a task file, read and checked; the request of a question, and how its answer is scored.
  *
  * Room:   eval/tasks. docs/tasks.md describes the file; task*.c check all of it when it is read, so
- *         that what is wrong is said before a model is touched.
- * Errors: "FILE:LINE:COLUMN: what is wrong", with the nearest name where one is unknown. */
+ *         that errors are reported before a model is loaded.
+ * Errors: "FILE:LINE:COLUMN: what is wrong", with the nearest name if one is unknown. */
 #ifndef CPL_EVAL_TASKS_TASK_H
 #define CPL_EVAL_TASKS_TASK_H
 
@@ -84,7 +84,7 @@ typedef enum cpl_joining {
 typedef struct cpl_answer {
     const char *name;
     cpl_grading grading;
-    const char *invalid; /* what is reported where nothing is found; NULL: null */
+    const char *invalid; /* reported if nothing is found; NULL: null */
     bool show_normal;    /* the normal form is reported as the answer */
 } cpl_answer;
 
@@ -122,12 +122,12 @@ struct cpl_question;
 struct cpl_encoding;
 struct cpl_eval_runner_work;
 
-/* All that the engine knows of a kind. Its functions are called by the room named above them. */
+/* All facts of a request kind. Its functions are called by the room named above them. */
 struct cpl_request_kind {
     const char *name;        /* `ask: NAME` of a task file */
     const char *output_type; /* lm-evaluation-harness's word, which `ask` takes too */
     const char *questions;   /* of a sentence: "all questions that are there ..." */
-    const char *sample_key;  /* a key that its samples alone have; NULL: the kind of all others */
+    const char *sample_key;  /* a key that only its samples have; NULL: the kind of all others */
     bool has_options;        /* a row gives options, and which is right */
     bool generates;          /* max_gen_toks applies */
 
@@ -135,7 +135,7 @@ struct cpl_request_kind {
     /* Reads its keys. `from` is all that holds for the prompt spec. */
     cpl_status (*read)(struct cpl_prompt_spec *spec, cpl_task *task, const char *profile,
                        const json_t *from, const json_t *place);
-    /* The metrics reported where a profile lists none; NULL behind the last. */
+    /* The metrics reported if a profile lists none; NULL after the last. */
     const char *(*metric)(const cpl_request_spec *form, int64_t i);
     /* Whether its questions can report a metric, and whether they have to. */
     bool (*has_metric)(const cpl_request_spec *form, const char *metric);
@@ -157,7 +157,7 @@ struct cpl_request_kind {
     int64_t (*count)(const struct cpl_question *q); /* for progress */
     /* Sets `last` to the end of the block that begins at `first`. */
     cpl_status (*block_end)(struct cpl_eval_runner_work *w, int64_t first, int64_t *last);
-    /* The same, runs it and hands out its samples. */
+    /* The same; runs the block and passes its samples to the callbacks. */
     cpl_status (*run)(struct cpl_eval_runner_work *w, int64_t first, int64_t *last);
 
     /* ---- eval ---- */

@@ -26,7 +26,7 @@ typedef struct cpl_split {
 
 typedef enum cpl_subject_kind {
     CPL_SUBJECT_NONE,
-    CPL_SUBJECT_FILE, /* what `*` stands for */
+    CPL_SUBJECT_FILE, /* the part that `*` matches */
     CPL_SUBJECT_MADE, /* a template */
 } cpl_subject_kind;
 
@@ -87,7 +87,7 @@ typedef struct cpl_prompt_spec {
     const char *delimiter, *unconditional;
     cpl_options_list *lists; /* (n_lists) */
     int64_t n_lists;
-    cpl_listing *references; /* (form.n_answers) what an answer is held against: templates, of which
+    cpl_listing *references; /* (form.n_answers) the references of an answer: templates, of which
                                 one that is a single name may be a list */
     cpl_prompt_kind prompt;
     const char *prompt_file;
@@ -115,7 +115,7 @@ struct cpl_task_parts {
     int64_t n_splits;
     const json_t *subject, *subjects, *groups; /* the task's; NULL: not given */
     cpl_string_list known;                     /* the subjects there are; none: not given */
-    cpl_builtin_name *facts; /* (n_facts) what `subjects` tells of each, by their names */
+    cpl_builtin_name *facts; /* (n_facts) the facts that `subjects` gives of each, by name */
     int64_t n_facts;
     cpl_resolved_profile *resolved;          /* (n_profiles) */
     const char *defaults[3], *default_of[3]; /* (n_defaults) profiles, and the sets they are for;
@@ -129,7 +129,8 @@ struct cpl_task_parts {
 #define FAIL(task, node, ...) cpl_yaml_tree_fail(&(task)->parts->tree, (node), __VA_ARGS__)
 #define AT(task, node, call)  cpl_yaml_tree_place(&(task)->parts->tree, (node), (call))
 
-/* `from` is an object all of whose keys are among the names; `kind` says what it is. */
+/* Checks that all keys of the object `from` are among the names; `kind` names the object in the
+ * failure. */
 CPL_NODISCARD cpl_status cpl_task_keys(const cpl_task *task, const json_t *from, const char *kind,
                                        const char *const *names, size_t count);
 
@@ -175,7 +176,7 @@ const char *cpl_task_shots_words(cpl_pool *pool, const int64_t *shots, int64_t n
 CPL_NODISCARD cpl_status cpl_task_read_splits(cpl_task *task, const json_t *splits);
 CPL_NODISCARD cpl_status cpl_task_read_subjects(cpl_task *task, const json_t *root);
 
-/* Sets the profile's groups: the task's, and those of `own` (NULL: none) in their place or besides. */
+/* Sets the profile's groups: the task's; those of `own` (NULL: none) replace or extend them. */
 CPL_NODISCARD cpl_status cpl_task_read_groups(cpl_profile *profile, cpl_task *task,
                                               const json_t *own);
 CPL_NODISCARD cpl_status cpl_task_read_profiles(cpl_task *task, const json_t *profiles);
@@ -208,9 +209,9 @@ CPL_NODISCARD cpl_status cpl_task_check_schema(cpl_row_schema *schema, const cpl
                                                const cpl_prompt_spec *spec, bool fewshot,
                                                const json_t *from, const json_t *place);
 
-/* An object that is the members of `below` and, in their place or besides, those of `above`; either
- * may be NULL. It lives as long as the task, and its place
- * is that of `above`, or where there is none that of `below`. */
+/* An object with the members of `below`; those of `above` replace or extend them. Either may be
+ * NULL. It lives as long as the task. Its place is that of `above`, or if that is NULL that of
+ * `below`. */
 CPL_NODISCARD cpl_status cpl_task_join(const json_t **out, cpl_task *task, const json_t *below,
                                        const json_t *above);
 

@@ -340,7 +340,7 @@ static cpl_status read_profile(cpl_profile *profile, cpl_resolved_profile *resol
     return read_metrics(profile, resolved, task, all, own);
 }
 
-/* A form is a variant of its profile, and has no forms itself; it tells the metrics. */
+/* A form is a variant of its profile, and has no forms itself; it sets the metrics. */
 static cpl_status check_forms(cpl_profile *profile, const cpl_task *task, const json_t *own)
 {
     for (int64_t i = 0; i < profile->forms.count; i++) {

@@ -7,12 +7,12 @@
 
 /* ---- the request ---- */
 
-/* What the name of a profile, without its variant, stands for where nothing else is said. */
+/* The defaults that follow from the name of a profile, without its variant. */
 typedef struct habit {
     const char *name;
     cpl_joining joining;
     int64_t window;
-    bool fixed; /* whatever the model's is: the reference program does not ask for that */
+    bool fixed; /* independent of the model's window: the reference program ignores that */
     const char *scores[4];
 } habit;
 

@@ -6,12 +6,12 @@
 
 enum { MOST_KNOWN = 48 };
 
-/* What may stand in a template, besides what is of the row. */
+/* The names that templates may use, in addition to those of the row. */
 typedef enum scope_of {
     OF_ROW     = 0,
-    OF_SUBJECT = 1, /* it, and its facts */
+    OF_SUBJECT = 1, /* the subject, and its facts */
     OF_OPTIONS = 2, /* lists of the options, and the last letter */
-    OF_OPTION  = 4, /* the one at hand */
+    OF_OPTION  = 4, /* the current option */
     OF_GOLD    = 8,
     OF_SHOWN   = 16, /* a few-shot example's parts */
 } scope_of;

@@ -17,7 +17,7 @@ static cpl_status find(size_t *at, cpl_span text, const char *mark)
     return CPL_OK;
 }
 
-/* What stands before a text's first occurrence. */
+/* The text before the first `mark`. */
 static cpl_status before(cpl_span *part, cpl_span text, const char *mark)
 {
     size_t at;
@@ -26,7 +26,7 @@ static cpl_status before(cpl_span *part, cpl_span text, const char *mark)
     return CPL_OK;
 }
 
-/* What stands behind a text's first occurrence. */
+/* The text after the first `mark`. */
 static cpl_status after(cpl_span *part, cpl_span text, const char *mark)
 {
     size_t at;
@@ -42,7 +42,7 @@ static cpl_status behind(cpl_span *part, cpl_span text, const char *mark)
     return cpl_span_find(text, 0, mark) == CPL_NOWHERE ? CPL_OK : after(part, text, mark);
 }
 
-/* All of it, if something stands behind a text's last occurrence. */
+/* The whole text, if there is text after the last `mark`. */
 static cpl_status holding(cpl_span *part, cpl_span text, const char *mark)
 {
     size_t at;
@@ -75,12 +75,12 @@ struct cpl_transform_kind {
     cpl_span (*strip)(cpl_span text);
     void (*cases)(cpl_text *out, cpl_span text);
     cpl_substitution steps[MOST_STEPS]; /* up to one that is all zero */
-    const char *first, *mark; /* a list of what stands behind `first` and behind each `mark`, whose
-                                 letter goes on from B to Z; NULL: a text */
+    const char *first, *mark; /* a list of the texts after `first` and after each `mark`, whose
+                                 letter runs from B to Z; NULL: a text */
     bool unpads;              /* a list, whose last members are left out as long as they are TEXT */
 };
 
-#define BRACKETS "\\[[^]\\n]*+(*SKIP)\\]" /* with what stands in them, on one line */
+#define BRACKETS "\\[[^]\\n]*+(*SKIP)\\]" /* with their content, on one line */
 
 static const cpl_transform_kind kinds[] = {
     {"strip", NOTHING, .strip = cpl_words_strip},
@@ -361,7 +361,7 @@ static json_t *as_text(const json_t *value)
     return *number ? json_string(number) : NULL;
 }
 
-/* The value behind the steps from `*step`, up to one that is a list, where `*step` then is; NULL:
+/* The value after the steps from `*step`, up to one that is a list; sets `*step` to that one. NULL:
  * there is none. */
 static const json_t *walk(const cpl_path *path, int64_t *step, const json_t *value)
 {
@@ -419,7 +419,7 @@ static cpl_status parse_name(cpl_template_part *piece, cpl_pool *pool, cpl_span 
     return CPL_OK;
 }
 
-/* Takes the piece that begins at `*at`, and sets `*at` behind it. */
+/* Parses the piece that begins at `*at`, and sets `*at` after it. */
 static cpl_status parse_piece(cpl_template_part *piece, cpl_pool *pool, cpl_span text, size_t *at)
 {
     char c = text.bytes[*at], following = *at + 1 < text.length ? text.bytes[*at + 1] : '\0';

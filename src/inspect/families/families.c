@@ -204,8 +204,8 @@ static bool same_base(const map_builder *m, const group *a, const group *b)
     return a->base == b->base && strncmp(name_at(m, a->first), name_at(m, b->first), a->base) == 0;
 }
 
-/* The layers whose names are equal before their number; dense ones and those of multi-token
- * prediction count where there are experts beside them. */
+/* Makes the layers whose names are equal up to their number. Dense layers and those of multi-token
+ * prediction are counted only if the stack has MoE layers. */
 static cpl_status make_stack(map_builder *m, int64_t first, int64_t end)
 {
     int64_t before = m->map->n_layers, dense = 0, mtp = 0;
@@ -293,7 +293,7 @@ static void set_family(map_builder *m)
     map->guess = cpl_moe_guess(m->pool, config, &m->patterns, m->patterns_used);
 }
 
-/* A name that looks as if there were experts; NULL: none does. */
+/* A tensor name that suggests experts; NULL: there is none. */
 static const char *likely_name(const map_builder *m)
 {
     for (int64_t i = 0; i < m->source->count; i++)

@@ -13,7 +13,7 @@
 /* A stored tensor with what scales it: times scale[r / block_rows][c / block_cols]. */
 typedef struct cpl_stored_matrix {
     const cpl_stored *weight;
-    cpl_format format;       /* of weight's numbers: weight->format, or what the scheme says of its
+    cpl_format format;       /* of weight's numbers: weight->format, or the scheme's format of its
                                 bytes (gpt-oss's U8 blocks: F4_PAIR) */
     const cpl_stored *scale; /* NULL: none */
     cpl_format scale_format;
@@ -31,11 +31,11 @@ typedef enum cpl_gate_layout {
 /* One MoE layer, or one that cannot be measured. */
 typedef struct cpl_moe_layer {
     const char *part;   /* "encoder", "decoder", or "" */
-    const char *prefix; /* what its tensors' names begin with: "model.layers.3." */
+    const char *prefix; /* prefix of its tensors' names: "model.layers.3." */
     int64_t layer;      /* the number in its name */
-    const char *skip;   /* NULL, or why there are no figures of it: "hash-routed: ..." */
-    const char *fault;  /* NULL, or what is wrong with it: a sentence that names file and tensor */
-    const char *note;   /* NULL, or what a reader should know: "its experts have no gate: ..." */
+    const char *skip;   /* NULL, or why it has no figures: "hash-routed: ..." */
+    const char *fault;  /* NULL, or its fault: a sentence that names file and tensor */
+    const char *note;   /* NULL, or a remark for the reader: "its experts have no gate: ..." */
     bool comparable;    /* router and experts read the same vector; else M means nothing */
     bool biased;        /* the router or the gates have biases, which are left out */
 
@@ -54,11 +54,11 @@ typedef struct cpl_moe_layer {
 
 typedef struct cpl_moe_map {
     const char *family; /* the model_type: "mixtral"; of GGUF the first one of the row; "" if it is
-                              not told */
+                              not given */
     const char *title;  /* "Mixtral"; for sentences; of an unlisted one its model_type, or
                               "family not given" */
     bool guessed;       /* no row of the table: read by the rules of names and shapes */
-    const char *guess;  /* then: what was taken for what, a sentence */
+    const char *guess;  /* if guessed: which tensors were used as router and gates, a sentence */
     cpl_moe_layer *layers; /* (n_layers), by part (encoder first), then by number */
     int64_t n_layers;
     int64_t n_dense; /* layers without routed experts */

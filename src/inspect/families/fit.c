@@ -95,7 +95,7 @@ static bool check_n(cpl_layer_builder *f)
     bool more = cpl_fit_flag(f, CPL_FLAG_VISION_HALF) ||
                 cpl_moe_config_flag(f->r->config, CPL_FLAG_ZERO_EXPERTS);
     if (cpl_gate_each(f) && !check_experts(f, n)) return false;
-    if (!cpl_gate_each(f) && !f->gates.stacked) return true; /* flat: the width will tell */
+    if (!cpl_gate_each(f) && !f->gates.stacked) return true; /* flat: the width decides */
     if (known == n || (known > n && more)) return true;
     char shape[128];
     const cpl_stored *router = f->layer->router.weight;

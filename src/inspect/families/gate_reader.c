@@ -96,7 +96,7 @@ size_t cpl_gate_bytes(const cpl_moe_layer *layer)
     return most;
 }
 
-/* The router as the gate of an expert: [n + extra_rows, d], of which n rows are wanted. */
+/* The router as the gate of an expert: [n + extra_rows, d], of which n rows are used. */
 static cpl_moe_layer router_as_gate(const cpl_moe_layer *layer)
 {
     cpl_moe_layer router = *layer;

@@ -31,7 +31,7 @@ size_t cpl_gate_bytes(const cpl_moe_layer *layer);
 /* Reads the gate of `expert` into the memory of `gate`, which grows where it must. */
 CPL_NODISCARD cpl_status cpl_gate_load(cpl_backend *be, cpl_gate *gate, const cpl_moe_layer *layer,
                                        int64_t expert);
-/* Tells the system what will be loaded next. */
+/* Prefetches the gate of `expert`, which is loaded next. */
 void cpl_gate_prefetch(const cpl_moe_layer *layer, int64_t expert);
 
 /* Sets out [rows,d] F32 to the rows [first, first + rows) of the gate that was loaded. */

@@ -158,8 +158,9 @@ static bool read_other_gates(cpl_layer_builder *f, int64_t count)
     return true;
 }
 
-/* Names that only a known model type tells apart: those of gpt-oss and its kin, whose gate and up
- * take turns; without any model type also what only looks like them. */
+/* Refuses names for which only a listed model type decides the layout. Those are the names of
+ * gpt-oss and its kin, whose gate and up rows alternate. Without any model type names that are
+ * alike are refused too. */
 static void refuse_untold_halves(cpl_layer_builder *f)
 {
     const cpl_moe_config *config = f->r->config;

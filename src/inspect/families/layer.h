@@ -39,7 +39,7 @@ typedef struct cpl_name_patterns {
     int count, own; /* own: those of the family */
 } cpl_name_patterns;
 
-/* What one tensor is in its layer. */
+/* The role of one tensor in its layer. */
 typedef struct cpl_name_match {
     int pattern;
     int64_t expert;     /* 0 where the pattern has no {e} */
@@ -58,9 +58,9 @@ bool cpl_name_is_text(const char *name); /* of the text model: not vision, audio
 
 /* Why a layer with this tensor has no figures; NULL: nothing against it. */
 const char *cpl_name_unmeasured(const char *suffix);
-bool cpl_name_projects(const char *suffix); /* what the experts read is projected before */
+bool cpl_name_projects(const char *suffix); /* the experts read a projection of the layer's input */
 
-/* The names to look for; `family` may be NULL. Without memory `count` is 0. */
+/* The names to search for; `family` may be NULL. Without memory `count` is 0. */
 cpl_name_patterns cpl_name_patterns_make(cpl_pool *pool, const cpl_family *family);
 
 /* The first family of the table that lets gate and up take turns in tensors with the names of this
@@ -135,7 +135,8 @@ int64_t cpl_moe_config_group(const cpl_moe_config *config, int64_t cols, int64_t
 /* Sets the map's notes: where config and shapes disagree, and how. */
 void cpl_moe_notes(cpl_moe_map *map, cpl_pool *pool, const cpl_moe_config *config);
 
-/* What was taken for what where no row of the table says; patterns of router and gates, or -1. */
+/* A sentence on the tensors that were used as router and gates, for a checkpoint in no row of the
+ * table. `used`: patterns of router and gates, or -1. */
 const char *cpl_moe_guess(cpl_pool *pool, const cpl_moe_config *config,
                           const cpl_name_patterns *patterns, const int used[2]);
 

@@ -76,7 +76,7 @@ typedef struct cpl_routing_example {
     int32_t id, expert;
     double share;
     int64_t count;    /* occurrences of the id */
-    const char *text; /* what the id stands for, well-formed; NULL: not decoded */
+    const char *text; /* decoded text of the id, well-formed; NULL: not decoded */
 } cpl_routing_example;
 
 typedef struct cpl_routing_vocabulary {

@@ -3,7 +3,7 @@
 
 #include "io/json.h"
 
-/* What all of it is made with. */
+/* The state of the conversion to JSON. */
 typedef struct maker {
     const cpl_routing_report *r;
     cpl_columns columns;

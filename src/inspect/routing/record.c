@@ -141,7 +141,7 @@ static void free_memory(work *w)
     cpl_free(w->scratch);
 }
 
-/* The answers to the `count` tokens that were gathered, beside what the router chose. */
+/* Adds the experts' answers to the `count` gathered tokens, and the router's choices for them. */
 static void add_answers(work *w, int64_t layer, const cpl_moe_kept *kept, int64_t count)
 {
     const cpl_model_settings *c = &w->reader->model.config;

@@ -52,7 +52,7 @@ CPL_NODISCARD cpl_status cpl_routing_tokens_init(cpl_routing_tokens *tokens, cpl
 bool cpl_routing_is_sampled(int64_t place, int64_t sampled, int64_t all);
 
 /* Reads the texts and sets the record. agreement [L] (initialised) is filled from `sampled` tokens;
- * NULL: not asked for. */
+ * NULL: not computed. */
 CPL_NODISCARD cpl_status cpl_routing_measure(cpl_routing_record *record, cpl_pool *pool,
                                              cpl_routing_agreement *agreement, int64_t sampled,
                                              cpl_reader *reader, const cpl_texts *texts);

@@ -139,7 +139,7 @@ static cpl_status begin(work *w)
                                   r->options.seed);
 }
 
-/* What the examples' ids stand for. */
+/* Decodes the ids of the examples. */
 static cpl_status decode(cpl_routing_vocabulary *v, cpl_pool *pool, const cpl_tokenizer *tokenizer)
 {
     for (int i = 0; i < v->n_examples; i++) {

@@ -41,7 +41,7 @@ typedef struct cpl_routing_layer {
     cpl_routing_vocabulary input, next;
 } cpl_routing_layer;
 
-/* Another checkpoint of the run, beside the last. */
+/* Another checkpoint of the run, other than the last. */
 typedef struct cpl_routing_step {
     int64_t step;
     double *topk, *top1; /* [L] */
@@ -74,8 +74,9 @@ CPL_NODISCARD cpl_status cpl_routing_open(cpl_routing_report *report, cpl_routin
                                           const char *model_dir, const cpl_routing_options *options,
                                           const cpl_log *log);
 
-/* Fills it. `log` hears of each reading as it begins. A checkpoint of the run that cannot be read is
- * told as a warning and left out: an older one may be removed meanwhile. */
+/* Fills the report. `log` gets a message when each reading begins. A checkpoint of the run that
+ * cannot be read is reported as a warning and left out: an older one may be removed during the
+ * run. */
 CPL_NODISCARD cpl_status cpl_routing_run(cpl_routing_report *report, const cpl_log *log);
 void cpl_routing_close(cpl_routing_report *report); /* all zero: nothing to do */
 

@@ -1,4 +1,4 @@
-/* response.h - what the experts themselves answer to tokens, beside what the router chose:
+/* response.h - the answers of the experts to tokens, compared with the router's choices:
  * the premise of the coupling loss.
  *
  * Room:    inspect/routing. The answer of expert j to a token x (the normalised vector that the router and the
@@ -15,8 +15,8 @@
 bool cpl_routing_has_router(const cpl_layer_params *layer);
 
 /* answers [n,S] = |X_s W_g^j| of the rows of X [S,d] F32, with the F32 masters of the layer;
- * scratch [S,D] F32, and [S,r] where the gates are factorised, else none. The one place that knows
- * which parameters make W_g^j. */
+ * scratch [S,D] F32, and [S,r] if the gates are factorised, else none. Only this function depends
+ * on which parameters make W_g^j. */
 void cpl_routing_respond(cpl_backend *be, cpl_tensor answers, const cpl_layer_params *layer,
                          cpl_tensor X, cpl_tensor scratch, cpl_tensor hidden);
 
@@ -40,7 +40,7 @@ CPL_NODISCARD cpl_status cpl_routing_agreement_init(cpl_routing_agreement *a, cp
 void cpl_routing_agreement_add(cpl_routing_agreement *a, const double *scores,
                                const double *answers, const int32_t *chosen, void *scratch);
 
-/* Whether R_i stands for its tokens: M_tok[i,j] = mean over the tokens routed to i of the answer of
+/* Whether R_i represents its tokens: M_tok[i,j] = mean over the tokens routed to i of the answer of
  * j, among the experts that have CPL_ROUTING_FEW tokens or more. */
 enum { CPL_ROUTING_FEW = 8 };
 
