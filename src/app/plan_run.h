@@ -13,9 +13,8 @@ typedef struct cpl_plan_run_for {
     int64_t dp, ep;
 } cpl_plan_run_for;
 
-/* Plans what training with `settings` takes. An unset model.vocab_size comes from data.tokenizer.
- * Settings that training would refuse are refused here in the same words where they are about the
- * model's sizes. */
+/* Plans the cost of training with `settings`. An unset model.vocab_size comes from data.tokenizer.
+ * Settings of the model's sizes that training would refuse are refused here with the same words. */
 CPL_NODISCARD cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings,
                                       const cpl_plan_run_for *what);
 

@@ -1,5 +1,5 @@
-/* score_run.h - the losses of held-out documents under a run's last checkpoint, made where they are
- * missing: what comparisons pair runs by.
+/* score_run.h - the losses of held-out documents under a run's last checkpoint, made if they are
+ * missing: comparisons pair runs by them.
  *
  * Room:  app. The one file that a comparison writes into a run: RUN/documents.json. */
 #ifndef CPL_APP_SCORE_RUN_H

@@ -7,7 +7,7 @@
 #include "eval/evaluation.h"
 #include "train/config/settings.h"
 
-/* All zero: no tasks. Stays where it is. */
+/* All zero: no tasks. Must not be moved. */
 typedef struct cpl_train_eval {
     cpl_selection selection;
     cpl_tokenizer *tokenizer;

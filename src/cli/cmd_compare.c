@@ -13,7 +13,7 @@
 #include "io/file.h"
 #include "train/config/settings.h"
 
-/* What a configuration of this version has where it does not name a setting. */
+/* The defaults of this version for settings that a configuration does not name. */
 static const char *standard_of(const char *name)
 {
     cpl_section sections[CPL_N_SECTIONS];

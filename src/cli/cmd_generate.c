@@ -123,8 +123,8 @@ static cpl_status show(work *w, size_t length)
     return cpl_output_check();
 }
 
-/* Whether the waiting bytes hold the stop text: `*ready` is then where it begins. If not, bytes that
- * may be its beginning are not ready. */
+/* Whether the waiting bytes hold the stop text; `*ready` is then its offset. If not, bytes that may
+ * be its beginning are not ready. */
 static bool find_stop(const work *w, size_t *ready)
 {
     const size_t length = strlen(w->stop), waiting = w->waiting.length;

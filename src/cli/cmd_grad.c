@@ -71,7 +71,7 @@ done:
 
 /* ---- the gradient ---- */
 
-/* What the verb holds; all zero holds nothing. */
+/* The resources of the verb; all zero: none. */
 typedef struct work {
     cpl_hf *hf;
     tokens tokens;
@@ -111,7 +111,7 @@ static cpl_status allocate(work *w, const cpl_settings *settings)
 }
 
 /* CPL_ERR_INPUT naming the first tensor of the weights with NaN or infinity: gradients of such a
- * model say nothing. The sum of finite F32 numbers in double is finite. */
+ * model have no meaning. The sum of finite F32 numbers in double is finite. */
 static cpl_status check_finite(const work *w)
 {
     const cpl_model_settings *config = &w->model.config;

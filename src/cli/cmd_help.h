@@ -15,9 +15,9 @@ void cpl_help_general(FILE *out);
 /* The verbs that begin with `word`. */
 void cpl_help_family(FILE *out, const char *word);
 
-/* One verb: usage, what it does, every flag and, where there are many settings, their sections.
+/* One verb: usage, what it does, every flag and, if there are many settings, their sections.
  * `topic`: a section, each of its settings; a setting; or "all", with every setting. CPL_ERR_USAGE
- * with the nearest name where the verb has no such settings. */
+ * with the nearest name if the verb has no such settings. */
 CPL_NODISCARD cpl_status cpl_help_verb(FILE *out, const cpl_verb *verb, const char *topic);
 
 /* Appends the sentence of a flag, with what its value must be and its default. */

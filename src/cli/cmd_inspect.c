@@ -39,7 +39,7 @@ typedef struct work {
 
 /* ---- flags ---- */
 
-/* --memory is of the whole process: what it holds already, and what comes with its threads. */
+/* --memory limits the whole process: its present memory, and that of its threads. */
 static cpl_status settle_memory(work *w, const char *memory)
 {
     const double libraries = 0x1p23, a_thread = 0x1p19; /* bytes; measured, and rounded up */
@@ -95,8 +95,8 @@ static cpl_status lose(work *w, cpl_status status)
     return CPL_OK;
 }
 
-/* A warning where a checkpoint of a run is not what was saved. That of a large one would read far more
- * than routers and gates; with --text the whole model is read, and checked. */
+/* Warns if a checkpoint of a run is not what was saved. The check of a large checkpoint would read
+ * far more than routers and gates; with --text the whole model is read, and checked. */
 static cpl_status check_sums(const work *w, const char *path)
 {
     static const int64_t most_bytes = INT64_C(1) << 30;

@@ -47,7 +47,7 @@ static void print_ids(const int32_t *ids, int64_t count)
     putchar('\n');
 }
 
-/* One sample: from `first` on in a file, as text where there is a tokenizer, else as ids. */
+/* One sample: from `first` on in a file, as text if there is a tokenizer, else as ids. */
 static cpl_status print_sample(const cpl_shards *shards, int64_t file, int64_t first,
                                const cpl_tokenizer *tokenizer)
 {

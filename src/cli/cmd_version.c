@@ -74,7 +74,7 @@ static void print_features(void)
     printf("%s\n", any ? "" : " none of those that matter here");
 }
 
-/* What libgomp read of the environment when it was loaded; see main.c. */
+/* The policy that libgomp read from the environment when it was loaded; see main.c. */
 static void print_waiting(void)
 {
     const char *policy = getenv("OMP_WAIT_POLICY"), *count = getenv("GOMP_SPINCOUNT");

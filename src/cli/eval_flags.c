@@ -1,4 +1,4 @@
-/* eval_flags.c - see eval_forms.h: the form of couplet eval, and the flags that do not go with it */
+/* eval_flags.c - see eval_forms.h: the form of couplet eval, and the flags of each form */
 #include "cli/eval_forms.h"
 
 #include <string.h>

@@ -97,7 +97,7 @@ static cpl_status print_table(const cpl_coupling_report *r, cpl_inspect_table ta
     return cpl_output_grid(cpl_inspect_grid(&grid, &pool, r, table), &grid, &pool);
 }
 
-/* What is true of many layers is said once, with the layers. */
+/* Facts that hold for many layers are printed once, with the layers. */
 static void print_range(const cpl_coupling_report *r, int64_t first, int64_t last)
 {
     const cpl_moe_layer *from = r->layers[first].at, *to = r->layers[last].at;
@@ -190,7 +190,7 @@ static void print_head(const cpl_coupling_report *r)
                (unsigned long long)r->options.noise_seed);
 }
 
-/* Where alpha_min is infinite, one sentence says so. */
+/* If alpha_min is infinite, one sentence explains it. */
 static void print_infinite(const cpl_coupling_report *r)
 {
     for (int64_t i = 0; i < r->n_layers; i++) {

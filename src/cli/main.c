@@ -37,7 +37,7 @@ static void bound_spinning(char **argv)
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
     if (length <= 0 || setenv("GOMP_SPINCOUNT", spin_count, 1) != 0) return;
     program[length] = '\0';
-    (void)execv(program, argv); /* returns where it fails: then the default policy holds */
+    (void)execv(program, argv); /* returns if it fails: then the default policy holds */
 }
 
 static cpl_status run_verb(int count, char **words)

@@ -13,14 +13,14 @@
 #include "io/file.h"
 #include "io/json.h"
 
-/* The flags of results, and what their lines say. */
+/* The flags of results, and the texts of their lines. */
 static const struct result {
     const char *flag, *word;
 } results[] = {{"--json", "json"}, {"--html", "page"}, {"--out", NULL}};
 
 enum { N_RESULTS = sizeof results / sizeof *results };
 
-/* NULL where the verb has no such flag, or it is not given. */
+/* NULL if the verb has no such flag, or it is not given. */
 static const char *path_of(const cpl_arguments *args, const char *flag)
 {
     return cpl_flag_known(args, flag) ? cpl_flag_text(args, flag) : NULL;
@@ -108,7 +108,7 @@ static bool is_result(const char *path, const char *flag, const char *members)
     return is;
 }
 
-/* --overwrite replaces results, and neither weights nor rows that somebody names by mistake. */
+/* --overwrite replaces results, but not weights or rows that are named by mistake. */
 static cpl_status check_new(const cpl_arguments *args, const char *flag, const char *members)
 {
     const char *path = path_of(args, flag);

@@ -1,5 +1,5 @@
-/* output_paths.h - where a verb may write its results: never into what is read, and over results that are
- * there already only with --overwrite.
+/* output_paths.h - the files a verb may write its results to: never inside a path that is read,
+ * and existing results only with --overwrite.
  *
  * Room:  cli. A result is --json, --html or --out, those of them that the verb has. The standard
  *        output (- of --json, /dev/stdout), devices and pipes are no results that could be replaced. */
@@ -28,17 +28,17 @@
  * result exists; CPL_ERR_IO if it could not be written; CPL_ERR_USAGE if two are one file. */
 CPL_NODISCARD cpl_status cpl_output_paths_check(const cpl_arguments *args, const char *members);
 
-/* CPL_ERR_INPUT where a result would lie in what one of the words names. */
+/* CPL_ERR_INPUT if a result would be inside a path that one of the words names. */
 CPL_NODISCARD cpl_status cpl_output_paths_outside(const cpl_arguments *args);
 
-/* CPL_ERR_INPUT where a result names this file, which is read. NULL is allowed. */
+/* CPL_ERR_INPUT if a result names this file, which is read. NULL is allowed. */
 CPL_NODISCARD cpl_status cpl_output_paths_keep(const cpl_arguments *args, const char *file);
 
 /* Whether the result of this flag is a file, there or not: given, and nothing of the above. */
 bool cpl_output_paths_is_file(const cpl_arguments *args, const char *flag);
 
-/* Says where results were written, a line each, on standard output; on standard error where --json -
- * has that. */
+/* Prints the paths of the written results, a line each, on standard output; on standard error if
+ * --json - uses that. */
 void cpl_output_paths_describe(const cpl_arguments *args);
 
 #endif /* CPL_CLI_OUTPUT_PATHS_H */

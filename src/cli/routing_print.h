@@ -25,7 +25,7 @@
                  .default_value = "2048", .low = 1, .high = 1e9, .unit = "tokens")
 
 /* Whether --text is given, and the options it comes with. `inputs` [1] is set to its value. Alphas
- * are those of --alpha where it is given, else 0.5, 1, 2 and 3. CPL_ERR_USAGE where another number
+ * are those of --alpha if it is given, else 0.5, 1, 2 and 3. CPL_ERR_USAGE if another number
  * of checkpoints than one is given. */
 CPL_NODISCARD cpl_status cpl_routing_options_of(bool *wanted, cpl_routing_options *options,
                                                 const char **inputs, const cpl_arguments *args,

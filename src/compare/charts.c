@@ -72,7 +72,7 @@ static const cpl_run_line *line_at(const cpl_run_record *run, double tokens)
     return cpl_run_line_at(run, tokens);
 }
 
-/* Mean and deviation over the members that have begun at so many tokens; NaN where one of them has
+/* Mean and deviation over the members that have begun at so many tokens; NaN if one of them has
  * no number. */
 static cpl_spread members_at(const drawing *d, const cpl_run_group *group, double tokens,
                              double *values)
@@ -89,7 +89,7 @@ static cpl_spread members_at(const drawing *d, const cpl_run_group *group, doubl
     return s;
 }
 
-/* The first member that has logged a step; where none has, the first. */
+/* The first member that has logged a step; if none has, the first. */
 static const cpl_run_record *first_logged(const cpl_compare *c, const cpl_run_group *group)
 {
     for (int64_t i = 0; i < group->n; i++)

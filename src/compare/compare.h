@@ -2,7 +2,7 @@
  * time, groups over seeds, pairs of runs that saw the same data in the same order.
  *
  * Room:     compare.
- * Groups:   runs whose settings differ in seeds and bookkeeping only; or, where a setting is named,
+ * Groups:   runs whose settings differ in seeds and bookkeeping only; or, if a setting is named,
  *           runs that have the same value of it and the same training data and held-out text.
  * Point:    the largest number of tokens at which every run has an evaluated line; else at which
  *           every run has a line; else of every run its last line before the shortest one's end.
@@ -41,8 +41,8 @@ typedef enum cpl_setting_role {
 /* A setting of any of the runs. */
 typedef struct cpl_compared_setting {
     const char *name;
-    const char **texts;    /* (n_runs) as shown; "-" where it is not there */
-    const char **meanings; /* (n_runs) equal where the runs mean the same */
+    const char **texts;    /* (n_runs) as shown; "-" if it is not there */
+    const char **meanings; /* (n_runs) equal if the runs mean the same */
     const char **marks;    /* (n_runs) hash of the content, which counts between two runs that
                             * have one; NULL: the run has none. NULL: of no setting of content */
     cpl_setting_role role;
@@ -53,7 +53,7 @@ typedef struct cpl_run_group {
     const char *name;
     int64_t *members; /* (n) in the order of the runs */
     int64_t n;
-    double place; /* value of the setting of group_by where all are numbers; else NaN */
+    double place; /* value of the setting of group_by if all are numbers; else NaN */
 } cpl_run_group;
 
 /* A row of figures: one of run_figures.def, or the validation loss of a source. */
@@ -68,7 +68,7 @@ typedef struct cpl_compared_figure {
 /* The questions of a task that both runs of a pair have answered. */
 typedef struct cpl_question_table {
     const char *task;
-    const char *metric; /* "" where `correct` is a plain number */
+    const char *metric; /* "" if `correct` is a plain number */
     int64_t both, only_base, only_other, neither;
     int64_t left_out; /* questions that one side alone has */
     double p;         /* two-sided, exact; over questions, whatever the number of samples of each */

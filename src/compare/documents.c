@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "compare/internal.h"
 
-/* A document that the first base has, and what all files say of it. */
+/* A document of the first base, and its figures in all files. */
 typedef struct document {
     const char *source, *id;
     double bytes;
@@ -145,7 +145,7 @@ static cpl_status join_pair(joined *j, const cpl_run_pair *pair)
     return status;
 }
 
-/* Keeps what every file has; sums become means over the pairs. */
+/* Keeps the documents that every file has; sums become means over the pairs. */
 static void keep_matched(joined *j)
 {
     const int64_t n = j->out->n_pairs;

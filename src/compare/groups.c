@@ -9,7 +9,7 @@
 
 /* ---- names of runs ---- */
 
-/* The folder's own name; where several have it, the folder as it was named; else a number more. */
+/* The folder's own name; if several have it, the folder as it was named; else a number more. */
 static cpl_status name_runs(cpl_compare *c)
 {
     c->names = cpl_pool_take(&c->pool, (size_t)c->n_runs * sizeof *c->names);
@@ -95,7 +95,7 @@ static bool comes_before(const cpl_compared_setting *s, const cpl_run_group *a,
     return strcmp(s->texts[a->members[0]], s->texts[b->members[0]]) < 0;
 }
 
-/* By the value of the setting: as numbers where all are. */
+/* By the value of the setting: as numbers if all are. */
 static void order(cpl_compare *c)
 {
     const cpl_compared_setting *s = cpl_compare_setting(c, c->options.group_by);

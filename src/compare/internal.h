@@ -1,4 +1,4 @@
-/* internal.h - the steps of cpl_compare_open, in their order, and what else the files of the room share.
+/* internal.h - the steps of cpl_compare_open, in their order, and what the files of the room share.
  *
  * Room:  compare only. */
 #ifndef CPL_COMPARE_INTERNAL_H
@@ -7,10 +7,10 @@
 #include "compare/compare.h"
 #include "report/grid.h"
 
-/* Sets the lines of `run`, their sources and counts of damage, from a file of JSON lines, whatever
- * it is compressed with. `batch_tokens` are the tokens of a step where a line does not say them, and
- * a line that says others is damaged; NaN: unknown, and lines whose tokens fall are damaged.
- * CPL_ERR_INPUT where there are lines and none can be used. */
+/* Sets the lines of `run`, their sources and counts of damage, from a file of JSON lines, plain or
+ * compressed. `batch_tokens` are the tokens of a step if a line does not give them, and a line that
+ * gives others is damaged; NaN: unknown, and lines whose tokens fall are damaged. CPL_ERR_INPUT if
+ * there are lines and none can be used. */
 CPL_NODISCARD cpl_status cpl_run_lines_read(cpl_run_record *run, const char *path,
                                             double batch_tokens);
 
@@ -24,7 +24,7 @@ CPL_NODISCARD cpl_status cpl_compare_settings(cpl_compare *compare);
 /* The setting of a name; NULL: no run has it. */
 const cpl_compared_setting *cpl_compare_setting(const cpl_compare *compare, const char *name);
 
-/* Whether two runs have the same under a setting: by the hash of its content where both have one,
+/* Whether two runs have the same under a setting: by the hash of its content if both have one,
  * else by its meaning. */
 bool cpl_compare_same(const cpl_compare *compare, const cpl_compared_setting *setting, int64_t a,
                       int64_t b);
@@ -62,7 +62,7 @@ CPL_NODISCARD cpl_status cpl_compare_warn(cpl_compare *compare, const char *form
 
 /* A table, the same on a terminal and in a page. */
 typedef struct cpl_compare_table {
-    /* Sets `grid`, whose texts are taken from the pool; without rows where there is nothing. */
+    /* Sets `grid`, whose texts are taken from the pool; without rows if there is nothing. */
     cpl_status (*make)(cpl_grid *grid, cpl_pool *pool, const cpl_compare *compare);
     bool details;        /* in pages only, after the others */
     const char *heading; /* in a page; NULL: its title */

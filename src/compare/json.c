@@ -5,7 +5,7 @@
 #include "io/json.h"
 #include "tensor/figures.h"
 
-/* `array` with one element more, which it takes over; NULL where either is NULL. */
+/* `array` with one element more, which it takes over; NULL if either is NULL. */
 static json_t *with(json_t *array, json_t *value)
 {
     if (json_array_append_new(array, value) == 0) return array;

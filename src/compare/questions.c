@@ -36,7 +36,7 @@ static const char *metric_of(const json_t *task, json_t *correct)
     return first ? first : "";
 }
 
-/* Whether the sample is right; -1: it does not say so. */
+/* Whether the sample is right; -1: not recorded. */
 static int right(const json_t *sample, const char *metric)
 {
     const json_t *correct = json_object_get(sample, "correct");
@@ -72,8 +72,8 @@ static cpl_status by_id(json_t **out, const json_t *task, const char *metric)
 
 /* ---- two files ---- */
 
-/* Adds to what `lead` says of the question of a sample: how often the other run alone was right, less
- * how often the base was. */
+/* Adds a sample to the `lead` of its question: how often the other run alone was right, less how
+ * often the base was. */
 static cpl_status add_lead(json_t *lead, const char *id, int by)
 {
     char *question = cpl_text_copy(id);

@@ -82,7 +82,7 @@ static bool is_number_or_null(const json_t *value)
     return json_is_number(value) || json_is_null(value);
 }
 
-/* Whether it is null, or an array or object, as `type` says, of numbers and nulls. */
+/* Whether it is null, or an array or object (`type`) of numbers and nulls. */
 static bool holds_numbers(json_t *values, json_type type)
 {
     size_t i;
@@ -99,7 +99,7 @@ static bool holds_numbers(json_t *values, json_type type)
     return json_is_null(values) || json_typeof(values) == type;
 }
 
-/* Whether the figures are what a step has: a loss, null where it was not finite, some figure that
+/* Whether the figures are what a step has: a loss, null if it was not finite, some figure that
  * is a number, and none that is something else. */
 static bool has_figures(const json_t *object)
 {
@@ -117,7 +117,7 @@ static bool has_figures(const json_t *object)
            (!sources || holds_numbers(sources, JSON_OBJECT));
 }
 
-/* Tokens of the step; NaN: the line says them wrongly, or nothing does. */
+/* Tokens of the step; NaN: the line gives wrong ones, or there is no source for them. */
 static double tokens_of(const json_t *object, double step, double batch_tokens)
 {
     const json_t *member = json_object_get(object, "tokens");

@@ -1,7 +1,7 @@
 /* run_record.h - a run as read from its folder: settings, metrics, and the files next to them.
  *
  * Room:     compare; reads, writes nothing.
- * Files:    RUN/config.yaml, RUN/metrics.jsonl (or .jsonl.gz, .jsonl.zst), and where they are
+ * Files:    RUN/config.yaml, RUN/metrics.jsonl (or .jsonl.gz, .jsonl.zst), and, if present,
  *           RUN/start.json and the state.json and tokenizer.json of a checkpoint. Settings and
  *           members of other versions are kept or passed over, never an error.
  * Damage:   lines without a step, its tokens and a loss (a number, or null if it was not finite),
@@ -87,7 +87,7 @@ typedef struct cpl_run_record {
     int64_t n_damaged;   /* lines that could not be used */
     int64_t n_repeated;  /* lines in whose place a later one of the same step came */
     const char *cut;     /* why the file could not be read to its end; NULL: it could */
-    /* Of start.json; else, the held-out text excepted, of a checkpoint. NULL: neither says it. */
+    /* Of start.json; else, the held-out text excepted, of a checkpoint. NULL: neither has it. */
     const char *data;      /* fingerprint of the training data */
     const char *held_out;  /* hash of the tokens of the held-out text */
     const char *tokenizer; /* hash of tokenizer.json */
@@ -115,15 +115,16 @@ const cpl_run_line *cpl_run_last(const cpl_run_record *run);
 const cpl_run_line *cpl_run_line_before(const cpl_run_record *run, double tokens);
 const cpl_run_line *cpl_run_line_at(const cpl_run_record *run, double tokens);
 
-/* Validation loss, of the source with this label or (NULL) of all; NaN where the line has none. */
+/* Validation loss, of the source with this label or (NULL) of all; NaN if the line has none. */
 double cpl_run_val_loss(const cpl_run_record *run, const cpl_run_line *line, const char *source);
 
 /* Whether the line has an evaluation. */
 bool cpl_run_evaluated(const cpl_run_line *line);
 
-/* Sets `files` to RUN/`name` of two runs, or where that is not there RUN/`name`.gz or .zst; NULL: none
- * of them is there, or it cannot be read, and then `*reason`, from the pool, says why, as it does
- * where `fault` (NULL: none) finds one. The caller gives both back with json_decref. CPL_ERR_MEMORY. */
+/* Sets `files` to RUN/`name` of two runs, or if that does not exist RUN/`name`.gz or .zst. NULL:
+ * none of them exists, or it cannot be read, or `fault` (NULL: no test) finds a fault; then
+ * `*reason`, from the pool, says why. The caller gives both back with json_decref.
+ * CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_run_files(json_t *files[2], const char **reason, cpl_pool *pool,
                                        const cpl_run_record *const runs[2], const char *name,
                                        const char *(*fault)(cpl_pool *pool, const json_t *file));

@@ -106,7 +106,7 @@ static void list_contents(cpl_compare *c)
 
 /* ---- values ---- */
 
-/* Where the last two parts of a path of `*length` bytes begin; a slash at its end is cut. */
+/* The place of the last two parts of a path of `*length` bytes; a slash at its end is cut. */
 static const char *last_parts(const char *path, size_t *length)
 {
     int parts = 0;

@@ -28,7 +28,7 @@ static const char *signed_number(cpl_pool *pool, double value, int digits)
     return cpl_pool_printf(pool, "%s%s", value > 0 ? "+" : "", number(pool, value, digits));
 }
 
-/* Of a group of `n` runs; where only some have the figure, with how many. */
+/* Of a group of `n` runs; if only some have the figure, with how many. */
 static const char *with_spread(cpl_pool *pool, const cpl_compared_figure *f, const cpl_spread *s,
                                int64_t n)
 {

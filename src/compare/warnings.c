@@ -1,4 +1,4 @@
-/* warnings.c - what must be known before figures are compared; see compare.h */
+/* warnings.c - warnings for the reader of a comparison; see compare.h */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

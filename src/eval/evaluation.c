@@ -21,7 +21,8 @@ static bool is_reported(const cpl_questions *q, const char *metric)
     return false;
 }
 
-/* The task file has been checked: where a question has to say something of a metric it can. */
+/* Checks that every metric is reported by at least one question. The task file has been checked: a
+ * question that must report a metric can. */
 static cpl_status check_metrics(const cpl_questions *q)
 {
     const cpl_string_list *metrics = &q->profile->metrics;
@@ -45,7 +46,7 @@ static bool is_in_group(const cpl_profile *profile, const char *subject)
     return false;
 }
 
-/* Where the headline is the mean of groups every question is of one. */
+/* If the headline is the mean of groups, every question must be in a group. */
 static cpl_status check_groups(const cpl_questions *q)
 {
     if (q->profile->headline != CPL_OF_GROUPS) return CPL_OK;
@@ -149,10 +150,10 @@ static cpl_status check_lengths(const cpl_selected *what, const cpl_questions *q
     return cpl_eval_runner_check(q->question, q->count, window, tokenizer, &advice);
 }
 
-/* Every error that would otherwise surface only at the end: a metric of which no question says
- * anything, a subject of none of the groups that the headline is made of, questions that do not fit.
- * `alone`: no other task is evaluated with it. Names of subjects in the task file that no row has are
- * logged as a warning. */
+/* Checks for errors that would otherwise occur only at the end: a metric that no question reports,
+ * a subject of none of the groups that the headline is made of, questions that do not fit. `alone`:
+ * no other task is evaluated with it. Names of subjects in the task file that no row has are logged
+ * as a warning. */
 static cpl_status check_questions(const cpl_selected *what, const cpl_questions *q,
                                   const cpl_questions_options *options, int64_t window,
                                   const cpl_tokenizer *tokenizer, bool alone)

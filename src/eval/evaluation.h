@@ -71,14 +71,14 @@ json_t *cpl_evaluation_json(const cpl_evaluation *e, json_t *settings);
 /* The headline's name, value and standard error (NaN: none) of a result. */
 const char *cpl_evaluation_headline(const json_t *result, double *value, double *error);
 
-/* The mean headline of a set of the paper, "3b" or "15b"; NaN where not all its tasks were
+/* The mean headline of a set of the paper, "3b" or "15b"; NaN if not all its tasks were
  * evaluated under the profile that they have there. */
 double cpl_evaluation_average(const cpl_evaluation *e, const char *set);
 
 /* "54.21" percent of a share, "2.685" of a loss, "-" of what is not a number, from the pool. */
 const char *cpl_evaluation_value(cpl_pool *pool, const char *metric, double value);
 
-/* Each sets `grid`, whose texts are taken from the pool; without rows where there is nothing. */
+/* Each sets `grid`, whose texts are taken from the pool; without rows if there is nothing. */
 /* A row for every metric of every task, the headline first, then the paper's averages. */
 CPL_NODISCARD cpl_status cpl_evaluation_table(cpl_grid *grid, cpl_pool *pool,
                                               const cpl_evaluation *e);
@@ -103,7 +103,7 @@ CPL_NODISCARD cpl_status cpl_evaluation_page(cpl_text *out, const cpl_evaluation
  * to its bin, or the project's data/eval; "data/eval" if neither exists. NULL: no memory. */
 char *cpl_eval_data_dir(void);
 
-/* CPL_ERR_INPUT where that folder is not there; `word` is the flag or setting that names another. */
+/* CPL_ERR_INPUT if that folder is not there; `word` is the flag or setting that names another. */
 CPL_NODISCARD cpl_status cpl_eval_data_dir_check(const char *data, const char *word);
 
 #endif /* CPL_EVAL_EVALUATION_H */

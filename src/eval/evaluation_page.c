@@ -93,7 +93,7 @@ static void put_remarks(cpl_text *out, const cpl_evaluation *e)
 
 /* ---- the columns of the tables ---- */
 
-/* Where rows are from, once for all forms. */
+/* The source of the rows, once for all forms. */
 static void put_source(cpl_text *out, const cpl_selected *what)
 {
     const cpl_task *task = what->task;

@@ -212,7 +212,7 @@ static cpl_status set_headline(json_t *result, const cpl_profile *profile)
     return CPL_FAIL(CPL_ERR_INPUT, "%s has no metric %s", profile->name, first);
 }
 
-/* Sets the result. "cut" is in it; "beyond" where a window is longer than `window`, the model's. */
+/* Sets the result. "cut" is in it; "beyond" if a window is longer than `window`, the model's. */
 static cpl_status conclude(cpl_task_evaluation *one, const cpl_questions *q, task_run *a,
                            int64_t window, bool samples)
 {

@@ -23,7 +23,7 @@ const char *cpl_evaluation_value(cpl_pool *pool, const char *metric, double valu
     return cpl_pool_printf(pool, "%.2f", 100 * value);
 }
 
-/* A member of the metrics; NaN where it is missing. */
+/* A member of the metrics; NaN if it is missing. */
 static double number_of(const json_t *metrics, const char *name)
 {
     const json_t *value = json_object_get(metrics, name);

@@ -91,7 +91,7 @@ static cpl_status take_sample(cpl_eval_journal *r, json_t *values, int64_t line)
     return failed ? CPL_ERR_MEMORY : CPL_OK;
 }
 
-/* Settings that only say where something lies: a copy of a model elsewhere is the same model. */
+/* Settings that are only places: a copy of a model in another place is the same model. */
 static json_t *without_places(const json_t *settings)
 {
     json_t *copy = json_deep_copy(settings);

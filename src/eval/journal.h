@@ -40,7 +40,7 @@ json_t *cpl_eval_journal_find(const cpl_eval_journal *r, const char *key, const 
 CPL_NODISCARD cpl_status cpl_eval_journal_add(cpl_eval_journal *r, const char *key, const char *sum,
                                               json_t *sample);
 
-/* Closes and removes the file: the results are written. CPL_ERR_IO where it cannot be removed. All
+/* Closes and removes the file: the results are written. CPL_ERR_IO if it cannot be removed. All
  * zero: nothing to do. */
 CPL_NODISCARD cpl_status cpl_eval_journal_remove(cpl_eval_journal *r);
 

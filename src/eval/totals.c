@@ -205,7 +205,7 @@ static cpl_status lacks(const json_t *sample, const cpl_metric_key *m)
     return status;
 }
 
-/* Sets the value of a sample; NaN: it says nothing of the metric. */
+/* Sets the value of a sample; NaN: it has no value of the metric. */
 static cpl_status value_of(double *value, const totals *t, const json_t *sample,
                            const cpl_metric_key *m)
 {

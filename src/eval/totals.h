@@ -18,8 +18,8 @@
  * Means are over samples. The standard error of n questions' mean is s / sqrt(n), s their
  * deviation: sqrt(p (1-p) / (n-1)) if all values are 0 or 1. Samples whose ids are the same up to a
  * "#" are one question, and its value is their mean. Over several subjects s is the deviation
- * within them, pooled, as lm-eval has it; of a mean of groups it is made of theirs. It is missing
- * if no subject has two questions.
+ * within them, pooled, as lm-eval has it; of a mean of groups it is computed from theirs. It is
+ * missing if no subject has two questions.
  *
  * A subject is the part of an id before the last "/". A group without samples is left out. Metrics
  * of answers leave out the samples of ranked questions. Metrics of scores leave out those of

@@ -264,7 +264,7 @@ static void add_values(cpl_chart_range *range, const cpl_chart_spec *spec,
         cpl_chart_range_add(range, erc_value(spec, r, layer, k));
 }
 
-/* Where reports are shown in several charts these have one scale; else it is taken from the data. */
+/* Reports that are shown in several charts share one scale; else it is taken from the data. */
 static cpl_chart_range common_range(const maker *m, const cpl_chart_spec *spec)
 {
     cpl_chart_range range = cpl_chart_range_none();
@@ -286,7 +286,7 @@ static cpl_chart chart_of(const maker *m, const cpl_chart_spec *spec)
 
 /* ---- lines over layers ---- */
 
-/* The series of report v, in their colours; returns how many, 0 where there is no memory. */
+/* The series of report v, in their colours; returns how many, 0 if there is no memory. */
 static int64_t series_of(cpl_chart_series *series, maker *m, const cpl_chart_spec *spec, int64_t v)
 {
     const cpl_coupling_report *r = report_at(m, v);
@@ -383,7 +383,7 @@ static cpl_status put_boxes(maker *m, const cpl_chart_spec *spec)
 
 /* ---- ERC over alpha: a line a layer ---- */
 
-/* The lines of report v; returns how many. Sets `above` where one is above 0. */
+/* The lines of report v; returns how many. Sets `above` if one is above 0. */
 static int64_t alpha_lines(cpl_chart_series *series, maker *m, const cpl_chart_spec *spec,
                            int64_t v, bool *above)
 {

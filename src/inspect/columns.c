@@ -192,7 +192,7 @@ static const cpl_shown page_means[] = {{KAPPA_OWN, "κ of own expert", .digits =
                                        {SILHOUETTE, "silhouette", .digits = 3},
                                        {0}};
 
-/* Without silhouettes where they were not requested. */
+/* Without silhouettes if they were not requested. */
 static void choose(cpl_shown *out, const cpl_shown *from, bool silhouettes)
 {
     for (; from->heading; from++)

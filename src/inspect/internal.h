@@ -15,8 +15,8 @@ typedef struct cpl_inspect_worker {
     cpl_gate gate;
     float *rows;     /* [cpl_inspect_worker_rows, d] */
     double *squares; /* [n] */
-    double *sum;     /* [d] of unit rows; NULL where there are no silhouettes */
-    float *products; /* [cpl_inspect_worker_rows, n], likewise */
+    double *sum;     /* [d] of unit rows; NULL if there are no silhouettes */
+    float *products; /* [cpl_inspect_worker_rows, n]; NULL if there are no silhouettes */
     void *scratch;
 } cpl_inspect_worker;
 
@@ -56,16 +56,16 @@ void cpl_silhouette_mean(float *mean, const cpl_inspect_worker *worker, const cp
 /* Sets l->silhouettes[j] from its gate, which it reads, and the means [n,d] of all experts. */
 CPL_NODISCARD cpl_status cpl_silhouette_expert(cpl_layer_report *l, cpl_inspect_worker *worker,
                                                cpl_tensor means, int64_t j);
-/* Sets l->silhouette, and all of l->silhouettes where they need no reading. */
+/* Sets l->silhouette, and all of l->silhouettes if they need no reading. */
 void cpl_silhouette_finish(cpl_layer_report *l);
 
 /* ---- tsne_plot.c ---- */
 
-/* Chooses layer, experts and rows; no points where no layer fits. A requested layer that has no
+/* Chooses layer, experts and rows; no points if no layer fits. A requested layer that has no
  * figures is an error. */
 CPL_NODISCARD cpl_status cpl_tsne_plot_choose(cpl_coupling_report *report);
 double cpl_tsne_plot_bytes(const cpl_coupling_report *report);
-/* A guess from what a pair of points takes a thread. */
+/* An estimate from the time that a thread takes for a pair of points. */
 double cpl_tsne_plot_seconds(const cpl_coupling_report *report, int n_threads);
 
 /* Reads the rows and embeds them. A failure is the picture's `fault`, unless memory was short. */

@@ -31,7 +31,7 @@ static json_t *assignment(maker *m, const cpl_layer_report *l)
     return array;
 }
 
-/* null where n = 1. */
+/* null if n = 1. */
 static json_t *silhouettes(maker *m, const cpl_layer_report *l)
 {
     json_t *array = json_array();

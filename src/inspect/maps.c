@@ -1,4 +1,4 @@
-/* maps.c - the charts that are no lines: coupling matrices, and t-SNE; see show.h */
+/* maps.c - the charts without lines: coupling matrices, and t-SNE; see show.h */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

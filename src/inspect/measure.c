@@ -44,8 +44,8 @@ typedef struct crew {
     work *works; /* (n) of the layers to be measured */
     int64_t n, next_work, next_task;
     omp_lock_t lock;     /* of the fields below, and of next_... */
-    bool stopped;        /* nobody takes a new task */
-    int64_t failed_work; /* the first that did, where that ends it all; NEVER */
+    bool stopped;        /* no thread takes a new task */
+    int64_t failed_work; /* the first that failed, if that ends the run; NEVER: none */
     cpl_status failure;
     char sentence[1024];
     double began, bytes_read, bytes;

@@ -1,5 +1,5 @@
-/* null_model.c - see null_model.h: ERC, kappa, what a random pairing of rows and
- * experts gives of each, and ratios to the diagonal. */
+/* null_model.c - see null_model.h: ERC, kappa, the values of each for a random pairing of rows and
+ * experts, and ratios to the diagonal. */
 #include "inspect/null_model.h"
 
 #include <float.h>
@@ -79,7 +79,7 @@ static double fill_means(double *mean, const double *kappa, int64_t n)
 
 /* W. Hoeffding, "A combinatorial central limit theorem" (1951), for S = sum_i kappa_{i,p(i)}:
  *   E S = sum_ij kappa_ij / n,   Var S = sum_ij (kappa_ij - row_i - column_j + mean)^2 / (n - 1).
- * Where the parts in the bracket are no more than the rounding errors of the means, every pairing
+ * If the parts in the bracket are no more than the rounding errors of the means, every pairing
  * has the same sum, and the deviation is 0. mean [2,n] is scratch. */
 static void exact_moments(cpl_null_model *out, const double *kappa, int64_t n, double *mean)
 {
@@ -233,7 +233,7 @@ static cpl_status pairing_figures(cpl_null_model *out, const float *M, int64_t n
 
 /* ---- by what factors other numbers exceed the diagonal ---- */
 
-/* The quotient, one step up where rounding left it too small to close the hinge m - alpha own: so
+/* The quotient, one step up if rounding left it too small to close the hinge m - alpha own: so
  * ERC at the largest quotient is 0 and not a rounding error. */
 static double quotient(double m, double own)
 {

@@ -1,7 +1,7 @@
 /* null_model.h - a coupling matrix compared with chance (docs/method.md 5.2).
  *
  * Room:    inspect. Sums over n x n numbers, in double; nothing here depends on the number of threads.
- * Names:   M [n,n] with M[i,j] = |R_i . W_g^j|; kappa_ij = M_ij / (|R_i| |W_g^j|_F), 0 where a norm
+ * Names:   M [n,n] with M[i,j] = |R_i . W_g^j|; kappa_ij = M_ij / (|R_i| |W_g^j|_F), 0 if a norm
  *          is 0. A pairing p gives expert p(j) the place of expert j: M'[i,j] = M[i,p(j)]. */
 #ifndef CPL_INSPECT_NULL_MODEL_H
 #define CPL_INSPECT_NULL_MODEL_H
@@ -16,7 +16,7 @@ enum { CPL_CHANCE_PAIRINGS = 100, CPL_CHANCE_MAX_ALPHAS = 32 };
 double cpl_null_model_erc(const float *M, int64_t n, double alpha);
 
 /* The pairing p of rows and columns that maximises the sum of score[i, p(i)] (Hungarian algorithm,
- * n^3); among equal ones (to 1e-12 of the sum) the identity where it is one of them. Sets
+ * n^3); among equal ones (to 1e-12 of the sum) the identity if it is one of them. Sets
  * pairing [n]. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_null_model_assign(int32_t *pairing, const double *score, int64_t n);
 
@@ -40,7 +40,7 @@ typedef struct cpl_null_model {
         assignment_own; /* share of i with p(i) = i in the optimal assignment on kappa; 1/n too */
     double expected;    /* mean and standard deviation of the mean diagonal of kappa over all n! */
     double deviation;   /* pairings: exact */
-    double z;           /* (kappa_diagonal - expected) / deviation; NaN where deviation is 0 */
+    double z;           /* (kappa_diagonal - expected) / deviation; NaN if deviation is 0 */
     double erc_mean[CPL_CHANCE_MAX_ALPHAS]; /* ERC under CPL_CHANCE_PAIRINGS random pairings */
     double erc_sd[CPL_CHANCE_MAX_ALPHAS];   /* divided by their number */
 } cpl_null_model;

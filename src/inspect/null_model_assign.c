@@ -2,7 +2,7 @@
  *
  * Method: H. W. Kuhn's Hungarian method with shortest augmenting paths. Prices keep every loss
  *           loss_ij = row_price_i + column_price_j - score_ij
- *         at 0 or more, and at 0 where i and j are paired; so a perfect pairing has the largest sum.
+ *         at 0 or more, and at 0 if i and j are paired; so a perfect pairing has the largest sum.
  *         One row after another is paired along the path of least loss to a free column.
  * Ends:   after n paths of at most n columns, whatever the numbers are, NaN and infinities too. */
 #include <math.h>

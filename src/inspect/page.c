@@ -43,7 +43,8 @@ static bool says(const cpl_layer_report *l, int kind, const char *sentence)
     return own && strcmp(own, sentence) == 0;
 }
 
-/* "layer 3: ...", where no layer before it has the same sentence, which then names both. */
+/* "layer 3: ...". A sentence of several layers is given once, with the first, and names all of
+ * them. */
 static void layer_sentence(cpl_text *out, const cpl_coupling_report *r, int64_t first, int kind)
 {
     const char *sentence = sentence_of(&r->layers[first], kind);

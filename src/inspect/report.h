@@ -25,7 +25,7 @@ typedef struct cpl_inspect_options {
     bool noisy;             /* M from R * delta as in training; else from R */
     uint64_t noise_seed;    /* of delta, at step 0 */
     int n_threads;          /* at least 1 */
-    double memory_bytes;    /* never more; INFINITY: what the machine has */
+    double memory_bytes;    /* limit; INFINITY: the machine's memory */
     bool keep_going;        /* a layer that cannot be read is left out with its sentence */
     bool picture;           /* also the rows for t-SNE, and t-SNE */
     int64_t picture_layer;  /* -1: the middle one of those with figures */
@@ -60,7 +60,7 @@ typedef struct cpl_layer_report {
     float *cosine;     /* [n (n-1) / 2] cosines of router rows i > j, row by row; 0 of a zero row */
     int32_t *assigned; /* [n] the expert that the best assignment on kappa gives to row i */
     double *silhouettes; /* [n] means over the rows of W_g^j as members of the cluster j, distance
-                            1 - cosine; NaN where n = 1, 0 where D = 1; NULL without o.silhouette */
+                            1 - cosine; NaN if n = 1, 0 if D = 1; NULL without o.silhouette */
     double silhouette;   /* their mean, which is that over all rows; NaN without o.silhouette */
     double erc[CPL_CHANCE_MAX_ALPHAS];
     cpl_coupling_figures figures; /* at alpha 1; active_rows and active_columns too */
@@ -105,12 +105,12 @@ typedef struct cpl_inspect_cost {
     double picture_bytes; /* of t-SNE; 0 without */
     double seconds;       /* at the speed of this machine, measured by a short product and a short
                             read of the files themselves; t-SNE included */
-    int n_threads;        /* fewer than requested where memory_bytes allows no more */
+    int n_threads;        /* fewer than requested if memory_bytes allows no more */
 } cpl_inspect_cost;
 
-/* Opens the checkpoint, finds its layers and estimates the cost. CPL_ERR_INPUT where there are no MoE
- * layers, where a requested layer does not exist, where without keep_going a layer has a fault;
- * CPL_ERR_MEMORY where one thread does not fit. On failure `report` is empty. */
+/* Opens the checkpoint, finds its layers and estimates the cost. CPL_ERR_INPUT: there are no MoE
+ * layers; a requested layer does not exist; a layer has a fault, without keep_going.
+ * CPL_ERR_MEMORY: the memory of one thread is not available. On failure `report` is empty. */
 CPL_NODISCARD cpl_status cpl_inspect_open(cpl_coupling_report *report, cpl_inspect_cost *cost,
                                           const char *path, const cpl_inspect_options *options,
                                           const cpl_log *log);

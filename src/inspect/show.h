@@ -52,7 +52,7 @@ void cpl_inspect_page_checkpoints(cpl_text *out, const cpl_coupling_report *cons
 /* "3" or "encoder 3" into `out`, which is returned. */
 const char *cpl_coupling_layer_label(char out[48], const cpl_layer_report *layer);
 
-/* The index in options.alphas of 1; where it is not among them 0. */
+/* The index in options.alphas of 1; if it is not among them 0. */
 int cpl_coupling_alpha(const cpl_coupling_report *report);
 
 /* ---- charts.c, maps.c ---- */

@@ -1,4 +1,4 @@
-/* silhouette.c - see silhouette.h; and what measure.c does with a gate for it. */
+/* silhouette.c - see silhouette.h; and the silhouettes of a gate, for measure.c. */
 #include "inspect/silhouette.h"
 
 #include <float.h>
@@ -8,7 +8,7 @@
 
 /* ---- rows ---- */
 
-/* In double, where no square overflows or vanishes. */
+/* In double: no square overflows or vanishes there. */
 static double squares_of(const float *x, int64_t d)
 {
     double sum = 0;
@@ -28,7 +28,7 @@ void cpl_silhouette_unit_rows(cpl_tensor x)
     }
 }
 
-/* The larger one; NaN where one of them is. */
+/* The larger one; NaN if one of them is. */
 static float larger(float a, float b)
 {
     return a > b || a != a ? a : b;

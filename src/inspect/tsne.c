@@ -137,7 +137,7 @@ static void distances(descent *s, const float *x, float scale)
 
 /* t [n], squared distances of point `own` to all: subtracts the smallest of the others, which does
  * not change the entropy, and divides by their mean, so that no scale is left. The point's own
- * becomes 0. Returns false where all others are equally far. */
+ * becomes 0. Returns false if all others are equally far. */
 static bool normalise_row(float *t, int64_t n, int64_t own)
 {
     double low = INFINITY, mean = 0;
@@ -150,7 +150,7 @@ static bool normalise_row(float *t, int64_t n, int64_t own)
     return mean > 0;
 }
 
-/* exp(-b t); 0 where it is too small to count, which expf would take long to round. */
+/* exp(-b t); 0 if it is too small to count, which expf would take long to round. */
 static double gauss(double b, float t)
 {
     const double x = b * (double)t;
@@ -220,7 +220,7 @@ static void affinities(descent *s, double perplexity)
                 }
 }
 
-/* ---- where it begins ---- */
+/* ---- initial points ---- */
 
 /* out [N,d] = scale x less the mean of its rows. The mean is that of the differences from the first
  * row, so that a column of equal numbers becomes exactly zero. */
@@ -343,9 +343,9 @@ static void compute_forces(descent *s, bool divergence)
     if (divergence) s->kl = sum_of(s->kl_of, n) + log(s->normaliser);
 }
 
-/* One step along 4 (exaggeration attraction - repulsion / Z). Each coordinate has a gain of its
- * own, which grows while the gradient turns against the last step and else shrinks. Returns the
- * norm of the gradient times the gains. */
+/* One step along 4 (exaggeration attraction - repulsion / Z). Each coordinate has its own gain. It
+ * grows if the gradient has turned against the last step, and else shrinks. Returns the norm of the
+ * gradient times the gains. */
 static double step(descent *s, double exaggeration, double momentum, double rate)
 {
     float *y = cpl_f32(s->y), *update = s->update, *gain = s->gain;
@@ -370,7 +370,7 @@ typedef struct stage {
     double exaggeration, momentum;
 } stage;
 
-/* Returns the number of iterations done so far: `to`, or fewer where the divergence no longer
+/* Returns the number of iterations done so far: `to`, or fewer if the divergence no longer
  * falls. The divergence is always that without exaggeration. */
 static int64_t descend(descent *s, stage of)
 {

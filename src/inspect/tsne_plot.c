@@ -79,7 +79,7 @@ cpl_status cpl_tsne_plot_choose(cpl_coupling_report *r)
     return p->fault ? CPL_OK : CPL_ERR_MEMORY;
 }
 
-/* ---- what it takes ---- */
+/* ---- cost ---- */
 
 double cpl_tsne_plot_bytes(const cpl_coupling_report *r)
 {

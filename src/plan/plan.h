@@ -25,7 +25,7 @@ typedef struct cpl_plan_input {
     cpl_dtype compute;       /* CPL_F32 or CPL_BF16 */
     int n_threads;           /* 0: one per processor */
     int64_t keep;            /* checkpoints kept on disk */
-    size_t step_bytes;       /* what the training loop takes for a step, in all (train/step.h:
+    size_t step_bytes;       /* memory of a step of the training loop, in all (train/step.h:
                                 cpl_step_bytes, which this floor may not call); 0: one pass alone */
     size_t twin_step_bytes;  /* the same of cpl_plan_twin's model; only for Autonomy-of-Experts */
 } cpl_plan_input;
@@ -47,8 +47,8 @@ typedef struct cpl_plan_bytes {
     size_t disk;       /* `keep` of them and the one being written */
 } cpl_plan_bytes;
 
-/* What Autonomy-of-Experts takes beyond its twin, the same model with a softmax router and without
- * coupling loss; negative where it takes less. */
+/* The extra cost of Autonomy-of-Experts over its twin, the same model with a softmax router and
+ * without coupling loss; negative if it costs less. */
 typedef struct cpl_plan_extra {
     int64_t parameters;
     double step_flops, share_of_step; /* the latter of the twin's step */
@@ -60,7 +60,7 @@ typedef struct cpl_plan {
     cpl_plan_input input;
     int64_t total_parameters;
     int64_t active_parameters;              /* OLMoE's way: cpl_params_active */
-    int64_t active_without_input_embedding; /* the same as above where the head is tied to it */
+    int64_t active_without_input_embedding; /* the same as above if the head is tied to it */
     int64_t active_without_embedding_and_head;
 
     /* Forward FLOPs of one MoE layer over T tokens, all devices together: model/cost.h. */
@@ -76,27 +76,27 @@ typedef struct cpl_plan {
     double erc_overhead;           /* their ratio */
 
     /* Whole model: one token forward, and a step, forward and backward, with the coupling loss in
-     * coupled_layers (erc.layers; 0 where erc.weight is 0), every hinge of it active. */
+     * coupled_layers (erc.layers; 0 if erc.weight is 0), every hinge of it active. */
     double token_forward_flops, step_flops;
     int64_t coupled_layers;
     double erc_share_all_active;  /* of step_flops: three products a layer */
     double erc_share_none_active; /* one product a layer, of a step with no more than that */
 
     cpl_plan_bytes bytes;
-    cpl_plan_extra aoe; /* zero where the model has a router */
+    cpl_plan_extra aoe; /* zero if the model has a router */
 } cpl_plan;
 
-/* The model that Autonomy-of-Experts is held against: the same with a softmax router. */
+/* The model that Autonomy-of-Experts is compared with: the same with a softmax router. */
 cpl_model_settings cpl_plan_twin(const cpl_model_settings *model);
 
-/* CPL_ERR_MEMORY where the sizes are beyond all machines (2^56 bytes): to be called before any of
+/* CPL_ERR_MEMORY if the sizes are beyond all machines (2^56 bytes): to be called before any of
  * the functions that count bytes in integers, which could run over. */
 CPL_NODISCARD cpl_status cpl_plan_check_size(const cpl_plan_input *input);
 
-/* Fills `plan`. CPL_ERR_USAGE where ep does not divide the experts; else as cpl_plan_check_size. */
+/* Fills `plan`. CPL_ERR_USAGE if ep does not divide the experts; else as cpl_plan_check_size. */
 CPL_NODISCARD cpl_status cpl_plan_make(cpl_plan *plan, const cpl_plan_input *input);
 
-/* CPL_ERR_MEMORY "not enough memory: ..." where bytes.total are more than this process can
+/* CPL_ERR_MEMORY "not enough memory: ..." if bytes.total are more than this process can
  * have now. */
 CPL_NODISCARD cpl_status cpl_plan_check_memory(const cpl_plan *plan);
 
@@ -115,7 +115,7 @@ void cpl_plan_text(cpl_text *out, const cpl_plan *plan);
  *             checkpoint disk }
  *     aoe_beside_softmax { extra_parameters extra_step_flops extra_share_of_step extra_model_bytes
  *             extra_run_bytes extra_step_bytes extra_total_bytes extra_share_of_bytes };
- *             null where the model has a router
+ *             null if the model has a router
  * Whole numbers below 2^53 are integers. */
 json_t *cpl_plan_json(const cpl_plan *plan);
 

@@ -232,7 +232,7 @@ static json_t *work_object(const cpl_plan *plan)
         plan->erc_share_none_active);
 }
 
-/* null where the model has a router. */
+/* null if the model has a router. */
 static json_t *extra_object(const cpl_plan *plan)
 {
     const cpl_plan_extra *e = &plan->aoe;

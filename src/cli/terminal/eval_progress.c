@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "cli/terminal/terminal.h"
 
-/* "12.5/s, 1:07 left" of the questions that are done in this run; no time where none is left. */
+/* "12.5/s, 1:07 left" of the questions that are done in this run; no time if none is left. */
 static void print_speed(const cpl_eval_bar *b, double done, double seconds)
 {
     const double speed = seconds > 0 ? done / seconds : 0;

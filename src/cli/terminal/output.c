@@ -18,7 +18,7 @@
 void cpl_output_prepare(void)
 {
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* likewise a file that may not grow */
+    signal(SIGXFSZ, SIG_IGN); /* the same for a file that may not grow */
     cpl_json_watch_memory();
     /* Opened the wrong way round, so that using a stream that was closed still fails. */
     bool sound = true;
@@ -27,7 +27,7 @@ void cpl_output_prepare(void)
     cpl_terminal_install();
 }
 
-static bool unread; /* nobody reads the standard output any more */
+static bool unread; /* the reader of the standard output is gone */
 
 bool cpl_output_unread(void)
 {
@@ -79,7 +79,7 @@ cpl_status cpl_output_grid(cpl_status made, const cpl_grid *grid, cpl_pool *pool
     return made;
 }
 
-/* In one write: a sentence that two processes say at the same time stays whole. */
+/* In one write: the sentences of two processes that write at the same time are not mixed. */
 void cpl_output_sentence(FILE *out, const char *before, const char *sentence)
 {
     char line[3 * 2048];

@@ -1,5 +1,5 @@
-/* output.h - the standard streams: results on standard output, sentences on standard error, and what
- * the standard input holds.
+/* output.h - the standard streams: results on standard output, sentences on standard error, and the
+ * contents of the standard input.
  *
  * Room:  cli/terminal. */
 #ifndef CPL_CLI_TERMINAL_OUTPUT_H
@@ -27,7 +27,7 @@ void cpl_output_words(FILE *out, const char *words);
 /* The same, filled up with blanks to a width. */
 void cpl_output_name(FILE *out, const char *name, int width);
 
-/* Prints a sentence as one line, what it quotes likewise. */
+/* Prints a sentence as one line; text quoted in it is escaped in the same way. */
 void cpl_output_sentence(FILE *out, const char *before, const char *sentence);
 
 /* Prints a table that was made with this status to standard output, and frees the pool of its texts. */
@@ -47,7 +47,7 @@ bool cpl_output_is_stream(const char *path);
 /* Writes a whole file, atomically, or into a stream. */
 CPL_NODISCARD cpl_status cpl_output_file(const char *path, const void *bytes, size_t length);
 
-/* Writes the object to the file, atomically, or to standard output where `path` is -, indented by one
+/* Writes the object to the file, atomically, or to standard output if `path` is -, indented by one
  * and with jansson's further `flags`. Takes the object over; NULL is CPL_ERR_MEMORY, of `what`. */
 CPL_NODISCARD cpl_status cpl_output_json(json_t *object, const char *what, const char *path,
                                          size_t flags);

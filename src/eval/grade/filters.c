@@ -155,7 +155,7 @@ const cpl_filter cpl_filters[] = {
      "lack at "
      "the end",
      NULL,
-     /* Where a line has no end of an answer, no later beginning on it has: the line is skipped. */
+     /* If a line has no end of an answer, no later beginning on it has: the line is skipped. */
      {{"Final Answer: The final answer is(?:(.*?).(?: I hope it is correct(?:.|\\z)| \\z)"
        "|.*(*SKIP)(*FAIL))",
        FIRST, STRIP}}},

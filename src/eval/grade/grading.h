@@ -1,7 +1,7 @@
 /* grading.h - from a generated text to a grade.
  *
- * Room:  eval/grade. The text is cut at the stop strings and goes through a filter; what the filter
- *        finds and every reference are brought into a normal form and compared. */
+ * Room:  eval/grade. The text is cut at the stop strings and passes through a filter. The filter's
+ *        answer and every reference are brought into a normal form and compared. */
 #ifndef CPL_EVAL_GRADE_GRADING_H
 #define CPL_EVAL_GRADE_GRADING_H
 
@@ -36,7 +36,7 @@ typedef struct cpl_regex {
 /* CPL_ERR_INPUT: the pattern is none, with its place and PCRE2's words. */
 CPL_NODISCARD cpl_status cpl_regex_check(const char *pattern);
 
-/* Sets `answer`, a piece of `text`, to what a match captures: the whole match where the pattern has
+/* Sets `answer`, a piece of `text`, to what a match captures: the whole match if the pattern has
  * no group, its group, or the first of several that is not empty. `found` is false if there is no
  * match, or all of several groups are empty. CPL_ERR_INPUT: no pattern, or one that takes more than
  * CPL_REGEX_STEPS steps, which the sentence names. */
@@ -65,7 +65,7 @@ enum { CPL_FILTER_PATTERNS = 4 };
 typedef struct cpl_filter {
     const char *name;
     const char *what;          /* it takes out of a text */
-    cpl_filter_function *find; /* NULL: none; the patterns are for what it does not find */
+    cpl_filter_function *find; /* NULL: none; the patterns are tried if it finds nothing */
     cpl_regex patterns[CPL_FILTER_PATTERNS]; /* the first that finds something counts; up to one
                                                 without a pattern */
 } cpl_filter;
@@ -106,13 +106,13 @@ CPL_NODISCARD cpl_status cpl_normal_find(const cpl_normal **normal, const char *
 
 /* ---- comparisons ---- */
 
-/* From 0 to 1; all but shared_words say 0 or 1. `spare` is memory to work in. */
+/* From 0 to 1; all but shared_words return 0 or 1. `spare` is memory to work in. */
 typedef double cpl_comparison_function(cpl_span answer, cpl_span reference, cpl_text *spare);
 
 typedef struct cpl_comparison {
     const char *name;
     cpl_comparison_function *score;
-    double score_if_both_empty; /* the score where neither text nor reference holds an answer */
+    double score_if_both_empty; /* the score if neither text nor reference holds an answer */
     const char *what;
 } cpl_comparison;
 

@@ -176,7 +176,7 @@ static bool strip_latex(cpl_text *out, cpl_span answer, cpl_text *spare)
     static const cpl_substitution second[] = {
         {"\\text{ ", "(?s)\\\\text\\{ .*", ""}, /* units */
         {"\\%", NULL, ""},
-        {"\\%", NULL, ""}, /* theirs has it twice, and once can leave what the other takes */
+        {"\\%", NULL, ""}, /* twice, as in the reference program: one pass can leave some */
         {" .", NULL, " 0."},
         {"{.", NULL, "{0."},
         {".", "\\A\\.", "0."},
@@ -212,7 +212,7 @@ static bool is_integer(cpl_span s, cpl_text *spare)
     return first_match(spare, "\\A[-+]?\\d++(?:_\\d++)*+\\z").length > 0;
 }
 
-/* "1/2" becomes "\frac{1}{2}", where it is written as Python prints integers; false if what one
+/* "1/2" becomes "\frac{1}{2}", if it is written as Python prints integers; false if what one
  * slash divides are no integers. */
 static bool fraction_of_slash(cpl_text *text, cpl_text *spare)
 {

@@ -108,7 +108,7 @@ static int match_at(const machine *m, cpl_span text, size_t from, uint32_t optio
     return pcre2_match(m->code, (PCRE2_SPTR)bytes, text.length, from, options, m->match, m->limits);
 }
 
-/* What the match captures: see cpl_regex_find. */
+/* Sets the answer to the capture of the match: see cpl_regex_find. */
 static bool captured(cpl_span *answer, const machine *m, cpl_span text)
 {
     const size_t *at      = pcre2_get_ovector_pointer(m->match);

@@ -11,10 +11,10 @@
 
 #include "base/status.h"
 
-/* What is known of an option. Lengths are at least 1 where the text is empty. */
+/* The facts of an option. Lengths are at least 1, even if the text is empty. */
 typedef struct cpl_option_facts {
     double loglik;        /* sum of natural log-probabilities of its tokens */
-    double unconditional; /* the same after the bare context; 0 where it was not requested */
+    double unconditional; /* the same after the bare context; 0 if it was not requested */
     int64_t tokens;       /* of the continuation */
     int64_t chars, bytes; /* of the continuation, with its delimiter */
     int64_t choice_chars, choice_bytes;

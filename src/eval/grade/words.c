@@ -129,7 +129,7 @@ static bool ends_word(cpl_span text, size_t at, size_t end)
     return has_case(before) && !has_case(behind);
 }
 
-/* Appends a character that was `point`, in the bytes `old`: they stay where it is the same. */
+/* Appends a character that was `point`, in the bytes `old`: they stay if it is the same. */
 static void append_as(cpl_text *out, uint32_t character, uint32_t point, cpl_span old)
 {
     char bytes[4];

@@ -24,7 +24,8 @@ static cpl_prompt_input input_of(const cpl_reading *r, const cpl_prompt_spec *sp
                               .one_option = r->resolved->one_option};
 }
 
-/* Whether a row can be shown: in the prompt spec of its subject, or, where it has none, in all of them. */
+/* Whether a row can be shown: in the prompt spec of its subject, or, if it has none, in all of
+ * them. */
 static cpl_status try_fewshot(const cpl_reading *r, const cpl_seen_row *row)
 {
     cpl_text text     = {0};
@@ -168,7 +169,8 @@ static void keep_answers(cpl_text *text, cpl_text *spare)
     cpl_edit_swap(text, spare);
 }
 
-/* A folder of the user's is named where no folder has the file: nobody can put one into ours. */
+/* If no folder has the file, the failure names the user's folder, since users do not add files to
+ * the program's own. */
 static cpl_status find_prompt(cpl_strings *paths, const cpl_reading *r, const char *name,
                               const char *subject)
 {
@@ -180,9 +182,9 @@ static cpl_status find_prompt(cpl_strings *paths, const cpl_reading *r, const ch
                                    : status;
 }
 
-/* Appends what a profile's prompt file puts before a question of a subject: the one of the user's
- * data, or, where there is none, of the program's own. CPL_ERR_INPUT: neither is there, or it is no
- * prompt. */
+/* Appends the text that a profile's prompt file puts before a question of a subject: the file of
+ * the user's data, or, if there is none, the program's own. CPL_ERR_INPUT: neither is there, or it
+ * is no prompt. */
 static cpl_status append_prompt(cpl_text *out, cpl_reading *r, const cpl_prompt_spec *spec,
                                 const char *subject)
 {

@@ -39,7 +39,7 @@ static cpl_status set_letter(cpl_prompt_builder *m, const char *name, int64_t pl
     return set(m, name, &letter, 1);
 }
 
-/* Sets `text` to what a template makes. */
+/* Sets `text` to the output of a template. */
 static cpl_status render(cpl_prompt_builder *m, const cpl_template *t)
 {
     cpl_text_clear(&m->text);
@@ -54,7 +54,7 @@ static cpl_status render_json(json_t **out, cpl_prompt_builder *m, const cpl_tem
     return *out ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a text of this row");
 }
 
-/* ---- what is known before any template is made ---- */
+/* ---- names set before any template is made ---- */
 
 static cpl_status set_subject(cpl_prompt_builder *m)
 {
@@ -70,7 +70,7 @@ static cpl_status set_subject(cpl_prompt_builder *m)
     return CPL_OK;
 }
 
-/* Appends what a template makes. */
+/* Appends the output of a template. */
 static cpl_status append_rendered(json_t *list, cpl_prompt_builder *m, const cpl_template *t)
 {
     json_t *text = NULL;
@@ -195,7 +195,7 @@ static cpl_status make_gold_values(cpl_prompt_builder *m, const json_t *list)
     return CPL_OK;
 }
 
-/* A second field may hold the place as a number; it must agree where it is not empty. */
+/* A second field may hold the place as a number; it must agree if it is not empty. */
 static cpl_status check_again(cpl_prompt_builder *m, const char *again)
 {
     json_t *value;

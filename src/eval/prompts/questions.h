@@ -51,11 +51,10 @@ void cpl_question_sum_text(SHA256_CTX *sum, const cpl_question *q);
 
 typedef struct cpl_questions_options {
     const char *data; /* the folder of all rows: --data */
-    const char
-        *own;       /* where few-shot examples and prompts are that `data` has not; NULL: nowhere */
-    int64_t offset; /* rows left out at the beginning, of each subject */
-    int64_t limit;  /* rows at most, of each subject; CPL_UNSET: all */
-    int64_t shots;  /* few-shot examples in place of the profile's; CPL_UNSET */
+    const char *own; /* folder of the few-shot examples and prompts that `data` lacks; NULL: none */
+    int64_t offset;  /* rows left out at the beginning, of each subject */
+    int64_t limit;   /* rows at most, of each subject; CPL_UNSET: all */
+    int64_t shots;   /* few-shot examples in place of the profile's; CPL_UNSET */
     int64_t max_tokens; /* generated in place of the profile's; CPL_UNSET */
     bool skip_bad;
     bool of_run;        /* advice names settings of a training run, not flags of couplet eval */
@@ -84,10 +83,10 @@ CPL_NODISCARD cpl_status cpl_questions_read(cpl_questions *q, const cpl_task *ta
                                             const cpl_questions_options *options);
 void cpl_questions_free(cpl_questions *q); /* all zero: nothing to do */
 
-/* Whether `data` is the program's own folder, into which nobody should have to put anything. */
+/* Whether `data` is the program's own folder. Users should not have to add files to it. */
 bool cpl_questions_of_samples(const cpl_questions_options *options);
 
-/* What names the folder of all rows: a flag, or a setting. */
+/* The word that names the folder of all rows: a flag, or a setting. */
 const char *cpl_questions_data_word(const cpl_questions_options *options);
 
 /* Appends the files that are needed, and where they are published, if a split that

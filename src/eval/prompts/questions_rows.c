@@ -183,7 +183,7 @@ static void append_subject(cpl_text *out, const char *path, const char *name)
     if (length >= before + behind) cpl_text_append(out, file + before, length - before - behind);
 }
 
-/* Appends the subject of a row, where a template makes it. */
+/* Appends the subject of a row, if a template makes it. */
 static cpl_status make_subject(cpl_text *subject, const walk *w, const json_t *values)
 {
     cpl_scope scope   = {0};
@@ -350,7 +350,7 @@ cpl_status cpl_split_walk(const cpl_split_files *files, const cpl_row_schema *sc
     return status;
 }
 
-/* ---- what a reading does with them ---- */
+/* ---- processing of the rows ---- */
 
 const cpl_prompt_spec *cpl_reading_spec(const cpl_resolved_profile *resolved, const char *subject)
 {

@@ -73,7 +73,7 @@ CPL_NODISCARD cpl_status cpl_split_find_of(cpl_strings *paths, const cpl_task *t
 /* Appends the files of a split: "val.jsonl, or copa-dev.xml, published at URL (LICENCE)". */
 void cpl_split_append_files(cpl_text *out, const cpl_task *task, const cpl_split *split);
 
-/* CPL_ERR_INPUT that says what is missing and what to put where. */
+/* CPL_ERR_INPUT that lists the missing files and where to put them. */
 CPL_NODISCARD cpl_status cpl_split_missing(const cpl_task *task, const cpl_split *split,
                                            const cpl_questions_options *options);
 

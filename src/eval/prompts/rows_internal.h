@@ -68,7 +68,7 @@ static inline void cpl_rows_take(cpl_rows *rows)
     cpl_rows_pass(rows);
 }
 
-/* Says why the row is bad, unless that was said; `column` 0: none is named. */
+/* Marks the row as bad, with the reason, unless it is already; `column` 0: none is named. */
 void cpl_rows_bad(cpl_rows *rows, int64_t line, int64_t column, const char *format, ...)
     CPL_PRINTF(4, 5);
 

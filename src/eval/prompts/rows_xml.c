@@ -167,7 +167,8 @@ static void go_on(cpl_rows *r)
                       "not well-formed XML: %s", XML_ErrorString(XML_GetErrorCode(xml->parser)));
 }
 
-/* expat holds what it has not understood: the beginning of a tag, say. That is bounded too. */
+/* expat holds bytes that are not parsed yet: the beginning of a tag, for example. They are bounded
+ * too. */
 static void bound_what_waits(cpl_rows *r)
 {
     XML_Index at = XML_GetCurrentByteIndex(r->xml->parser);

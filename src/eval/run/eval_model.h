@@ -1,7 +1,7 @@
 /* eval_model.h - a model with its tokenizer, ready for requests.
  *
  * Room:  eval/run. Anything that store/hf.h opens: OLMoE directories, checkpoints, runs, variants.
- * Note:  refers to itself: it stays where it is. */
+ * Note:  refers to itself: it must not be moved. */
 #ifndef CPL_EVAL_RUN_EVAL_MODEL_H
 #define CPL_EVAL_RUN_EVAL_MODEL_H
 
@@ -31,7 +31,7 @@ void cpl_eval_model_close(cpl_eval_model *e); /* all zero: nothing to do */
 int64_t cpl_eval_model_window(const cpl_eval_model *e);
 
 /* The weights, and a cache for questions of up to `window` tokens, which may be more than the
- * model's context. CPL_ERR_MEMORY also where it is predicted not to fit. */
+ * model's context. CPL_ERR_MEMORY also if it is predicted not to fit. */
 CPL_NODISCARD cpl_status cpl_eval_model_load(cpl_eval_model *e, cpl_dtype compute, int n_threads,
                                              int64_t window);
 

@@ -14,7 +14,7 @@ static json_t *score_json(double score)
     return score == 0 || score == 1 ? json_integer((json_int_t)score) : json_real(score);
 }
 
-/* An answer in a sample: its normal form where `show: normal` says so. */
+/* An answer in a sample: its normal form if `show: normal` is set. */
 static json_t *answer_json(const cpl_answer *answer, const cpl_grade *grade, bool normal)
 {
     if (!grade->found)
@@ -63,7 +63,7 @@ static cpl_status grade_answer(bool *failed, json_t *sample, const cpl_question 
     return status;
 }
 
-/* Sets a reference as it is shown: what its own filter finds in it, or null; in the normal form where
+/* Sets a reference as it is shown: the capture of its own filter, or null; in the normal form if
  * the answer is. */
 static cpl_status shown_reference(json_t **shown, const cpl_answer *answer, const char *reference,
                                   cpl_grading_scratch *room)
@@ -253,7 +253,7 @@ static cpl_status tell_one(block *b, int64_t i)
     return w->callbacks->take(w->callbacks->ctx, b->first + i, sample);
 }
 
-/* What ended without having had enough has met the end-of-text, which counts as a token. */
+/* A text that ended without `enough` has met the end-of-text, which counts as a token. */
 static cpl_status finish(void *ctx, int64_t index)
 {
     block *b = ctx;
@@ -315,7 +315,7 @@ static bool has_metric(const cpl_request_spec *form, const char *name)
     return false;
 }
 
-/* Answers; and a score only where it is the headline, which then is the name of an answer too. */
+/* Answers; and a score only if it is the headline, which then is the name of an answer too. */
 static bool reports(const cpl_profile *profile, const char *name)
 {
     return !cpl_metric_is_score(name) || strcmp(name, profile->metrics.at[0]) == 0;

@@ -1,4 +1,4 @@
-/* kinds.h - what the kinds of requests share: texts as the ids that a model is fed, blocks of
+/* kinds.h - shared by the kinds of requests: texts as the ids that a model is fed, blocks of
  * questions, and answered questions as objects of a results file.
  *
  * Room:   eval/run. runner.c cuts questions into blocks; a kind of requests is a file that runs one
@@ -83,7 +83,7 @@ CPL_NODISCARD cpl_status cpl_eval_runner_count(void *work, int64_t index);
 
 /* ---- sample.c: parts of an answered question ---- */
 
-/* A string; a NUL or bytes that are no UTF-8, which no reader of ours takes, become U+FFFD. */
+/* A string; a NUL or bytes that are no UTF-8, which the project's readers refuse, become U+FFFD. */
 json_t *cpl_sample_words(cpl_span span);
 
 /* SHA-256 of the texts with a NUL between them, in hexadecimal; `second` may be NULL. */

@@ -141,7 +141,7 @@ typedef struct block {
     cpl_option_facts *facts; /* of one question */
 } block;
 
-/* The sequences of a question: its options, and, where a score needs them, the same continuations
+/* The sequences of a question: its options, and, if a score needs them, the same continuations
  * after the bare context. */
 static int64_t count_requests(const cpl_question *q)
 {

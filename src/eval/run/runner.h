@@ -1,9 +1,9 @@
-/* runner.h - the requests of questions, run by a model; every answered question is the object that a
- * results file holds of it.
+/* runner.h - the requests of questions, run by a model; every answered question becomes the object
+ * that a results file holds of it.
  *
  * Room:   eval/run. Joins questions, a tokenizer and a batch of the model (lm_batch.h).
- * Memory: questions are taken in blocks, so that tokens of a block alone are held. Where one ends
- *         depends on the questions in it alone.
+ * Memory: questions are taken in blocks, so only the tokens of one block are held. The end of a
+ *         block depends only on the questions in it.
  * Form:   the keys of a question are those of docs/formats.md, "Results of an evaluation". */
 #ifndef CPL_EVAL_RUN_RUNNER_H
 #define CPL_EVAL_RUN_RUNNER_H
@@ -52,8 +52,8 @@ int64_t cpl_eval_runner_window(const cpl_question *questions, int64_t n, int64_t
 
 /* Advice on questions that do not fit, appended to the failure; NULL: nothing. */
 typedef struct cpl_eval_runner_advice {
-    const char *room;   /* where what is generated leaves the prompt no room */
-    const char *beyond; /* where a question is too long, and its form does not let it be cut */
+    const char *room;   /* if the generated tokens leave the prompt no room */
+    const char *beyond; /* if a question is too long, and its form does not let it be cut */
 } cpl_eval_runner_advice;
 
 /* Checks before a model is loaded; `window` is the model's, `advice` may be NULL. CPL_ERR_INPUT

@@ -1,4 +1,4 @@
-/* scope.c - see scope.h: fields, and what they and templates make of a row */
+/* scope.c - see scope.h: fields, and the values that they and templates make of a row */
 #include "eval/tasks/scope.h"
 
 #include <string.h>

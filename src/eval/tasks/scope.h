@@ -1,4 +1,4 @@
-/* scope.h - what a task reads of a row, and the names that its templates can use.
+/* scope.h - the fields that a task reads of a row, and the names that its templates can use.
  *
  * Room:   eval/tasks. Compiled from the tree of a task file; docs/tasks.md, "Fields".
  * Values: jansson strings, or arrays of strings. */
@@ -33,8 +33,8 @@ CPL_NODISCARD cpl_status cpl_chain_parse(cpl_chain *chain, cpl_pool *pool, cpl_s
 /* Whether the chain makes a list of a text, or can be applied to a list. */
 bool cpl_chain_makes_list(const cpl_chain *chain);
 
-/* Sets `*out`, a new reference, to what the chain makes of `value`. CPL_ERR_INPUT: the row is a bad
- * one. */
+/* Sets `*out`, a new reference, to the result of the chain on `value`. CPL_ERR_INPUT: the row is a
+ * bad one. */
 CPL_NODISCARD cpl_status cpl_chain_apply(json_t **out, const cpl_chain *chain, json_t *value);
 
 /* ---- paths: a place in a row ---- */
@@ -50,7 +50,7 @@ typedef struct cpl_path {
     const cpl_path_step *steps; /* (n_steps) */
     int64_t n_steps;
     bool list;     /* a step is one: "a[]" */
-    bool may_lack; /* `?`: empty where it is not there */
+    bool may_lack; /* `?`: empty if it is not there */
     cpl_chain chain;
 } cpl_path;
 
@@ -90,7 +90,7 @@ bool cpl_template_names(const cpl_template *t, const char *name);
 /* Whether it is a single name and nothing else, which may then be a list. */
 bool cpl_template_is_name(const cpl_template *t);
 
-/* Appends what the template makes of a row. CPL_ERR_INPUT: the row is a bad one. */
+/* Appends the output of the template for a row. CPL_ERR_INPUT: the row is a bad one. */
 CPL_NODISCARD cpl_status cpl_template_make(cpl_text *out, const cpl_template *t,
                                            struct cpl_scope *scope);
 

@@ -90,7 +90,7 @@ static cpl_status read_task(cpl_task *task)
     return read_defaults(task, root);
 }
 
-/* A file at `path`, or where that is NULL `length` bytes that the sentences call `name`. */
+/* A file at `path`, or if that is NULL `length` bytes that the sentences call `name`. */
 static cpl_status read_from(cpl_task *task, const char *path, const char *name, const void *bytes,
                             size_t length)
 {

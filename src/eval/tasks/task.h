@@ -36,7 +36,7 @@ typedef struct cpl_profile {
     const char *split;
     cpl_string_list
         metrics; /* what is reported, the headline first: names of scores.def, "soft", or of
-                        * answers; "exact_match" alone where the answers are filters of one metric.
+                        * answers; "exact_match" alone if the answers are filters of one metric.
                         * With forms those of the first one, as `split` is */
     cpl_headline_of headline; /* whose mean the plain metric is */
     cpl_string_list
@@ -76,7 +76,7 @@ typedef struct cpl_request_kind cpl_request_kind;
 
 /* How context and continuation become tokens (docs/tasks.md, "Tokens and windows"). */
 typedef enum cpl_joining {
-    CPL_JOIN_JOINT,    /* white space at the context's end goes to the continuation; one encoding */
+    CPL_JOIN_JOINT, /* white space at the context's end belongs to the continuation; one encoding */
     CPL_JOIN_SEPARATE, /* each by itself */
 } cpl_joining;
 
@@ -93,7 +93,7 @@ typedef struct cpl_request_spec {
     const cpl_request_kind *kind;
     cpl_joining joining;
     int64_t window; /* tokens that are fed at most, and no more than the model's window; 0: that */
-    bool fixed;     /* `window` holds where the model's is shorter too */
+    bool fixed;     /* `window` holds even if the model's is shorter */
     bool stop_beyond; /* a longer question is an error; otherwise its last tokens are kept */
     /* multiple_choice */
     const cpl_score *const *scores; /* (n_scores) by which options are compared */
@@ -113,7 +113,7 @@ typedef struct cpl_request_spec {
 typedef struct cpl_metric_key {
     const char *name;   /* as profile or group has it */
     const char *filter; /* NULL: none */
-    const char *own;    /* the key of its grade where it is a further answer */
+    const char *own;    /* the key of its grade if it is a further answer */
 } cpl_metric_key;
 
 struct cpl_prompt_spec;
@@ -166,7 +166,7 @@ struct cpl_request_kind {
 };
 
 /* The kinds, once: a kind is a row here and a structure cpl_request_<name> in a file of eval/run.
- * The order is that of the results, and part of the hash of a question: a new kind goes to the
+ * The order is that of the results, and part of the hash of a question: add a new kind at the
  * end. */
 #define CPL_REQUEST_KINDS(ROW)                                                                     \
     ROW(multiple_choice)                                                                           \

@@ -1,5 +1,5 @@
-/* task_internal.h - a task file as questions are made with it: splits, and what a profile makes of
- * their rows.
+/* task_internal.h - a task file in the form from which questions are made: splits, and the schemas
+ * of their rows under each profile.
  *
  * Room:   eval/tasks, for task*.c and questions*.c.
  * Memory: all of it is the task's pool, or strings of its tree. */
@@ -47,7 +47,7 @@ typedef enum cpl_among {
 
 typedef struct cpl_gold_rule {
     cpl_among among;
-    int64_t place; /* where it is fixed */
+    int64_t place; /* the place, if it is fixed */
     const char *value;
     const char *again; /* a field with the same place as a number; NULL: none */
     bool several;      /* the value is a list */
@@ -96,11 +96,11 @@ typedef struct cpl_prompt_spec {
         *fewshot_schemas; /* one for each source of the few-shot examples; NULL: there are none */
 } cpl_prompt_spec;
 
-/* A resolved profile; one for each of the task's profiles, without prompt specs where it has forms
+/* A resolved profile; one for each of the task's profiles, without prompt specs if it has forms
  * in its place. */
 typedef struct cpl_resolved_profile {
     const cpl_split *split, *fewshot_split; /* the latter NULL: none */
-    cpl_prompt_spec *specs;                 /* (n_manners): [0] is that of all other subjects */
+    cpl_prompt_spec *specs;                 /* (n_specs): [0] is that of all other subjects */
     int64_t n_specs;
     const int64_t *shots; /* (n_shots); -1: none, and no description either */
     int64_t n_shots;
@@ -134,7 +134,7 @@ struct cpl_task_parts {
 CPL_NODISCARD cpl_status cpl_task_keys(const cpl_task *task, const json_t *from, const char *kind,
                                        const char *const *names, size_t count);
 
-/* Sets a text, `absent` where there is no such key. */
+/* Sets a text, `absent` if there is no such key. */
 CPL_NODISCARD cpl_status cpl_task_text_of(const char **text, const cpl_task *task,
                                           const json_t *from, const char *key, const char *absent);
 
@@ -143,7 +143,7 @@ CPL_NODISCARD cpl_status cpl_task_word_of(size_t *index, const cpl_task *task, c
                                           const char *key, const char *const *names, size_t count,
                                           size_t absent);
 
-/* Sets the texts of a list, or the one of a text; none where there is no such key, or `value` is
+/* Sets the texts of a list, or the one of a text; none if there is no such key, or `value` is
  * NULL. */
 CPL_NODISCARD cpl_status cpl_task_names(cpl_string_list *names, const cpl_task *task,
                                         const json_t *value, const char *key);
@@ -155,12 +155,12 @@ CPL_NODISCARD cpl_status cpl_task_int(int64_t *value, const cpl_task *task, cons
 CPL_NODISCARD cpl_status cpl_task_int_of(int64_t *value, const cpl_task *task, const json_t *from,
                                          const char *key, int64_t lo, int64_t hi, int64_t absent);
 
-/* Sets a template; false in `there` (may be NULL) and nothing set where there is no such key. */
+/* Sets a template; false in `there` (may be NULL) and nothing set if there is no such key. */
 CPL_NODISCARD cpl_status cpl_task_template_of(cpl_template *t, bool *there, const cpl_task *task,
                                               const json_t *from, const char *key);
 
-/* Sets the templates of a list, or the one of a text; none where there is no such key. The place of
- * an error is `place`, or where that is NULL the template's own. */
+/* Sets the templates of a list, or the one of a text; none if there is no such key. The place of
+ * an error is `place`, or if that is NULL the template's own. */
 CPL_NODISCARD cpl_status cpl_task_templates_of(cpl_listing *list, const cpl_task *task,
                                                const json_t *from, const char *key,
                                                const json_t *place);
@@ -181,12 +181,12 @@ CPL_NODISCARD cpl_status cpl_task_read_groups(cpl_profile *profile, cpl_task *ta
                                               const json_t *own);
 CPL_NODISCARD cpl_status cpl_task_read_profiles(cpl_task *task, const json_t *profiles);
 
-/* Checks that these are subjects of the task, where it lists its own. */
+/* Checks that these are subjects of the task, if it lists its own. */
 CPL_NODISCARD cpl_status cpl_task_check_subjects(const cpl_task *task,
                                                  const cpl_string_list *subjects,
                                                  const json_t *node);
 
-/* CPL_ERR_INPUT, with the nearest one, where the task lists its subjects and this is none of them. */
+/* CPL_ERR_INPUT, with the nearest one, if the task lists its subjects and this is none of them. */
 CPL_NODISCARD cpl_status cpl_task_find_subject(const cpl_task *task, const char *subject);
 
 /* Reads one prompt spec of a profile. `from` is all that holds for it. */
@@ -204,7 +204,8 @@ CPL_NODISCARD cpl_status cpl_task_read_answers(cpl_prompt_spec *spec, cpl_task *
 CPL_NODISCARD cpl_status cpl_task_read_schema(cpl_row_schema *schema, cpl_task *task,
                                               const cpl_source *source, const json_t *from);
 
-/* Checks that what a prompt spec makes of a row is there: of a question, or of a few-shot example. */
+/* Checks that all names that a prompt spec uses of a row exist: of a question, or of a few-shot
+ * example. */
 CPL_NODISCARD cpl_status cpl_task_check_schema(cpl_row_schema *schema, const cpl_task *task,
                                                const cpl_prompt_spec *spec, bool fewshot,
                                                const json_t *from, const json_t *place);

@@ -1,5 +1,5 @@
-/* task_profiles.c - the profiles of a task file: what each takes from another, its cases, its
- * metrics; see task_internal.h */
+/* task_profiles.c - the profiles of a task file: their bases, cases and metrics;
+ * see task_internal.h */
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,7 +55,7 @@ static cpl_status join(const json_t **out, cpl_task *task, const json_t *below, 
     return CPL_OK;
 }
 
-/* The profile that `name` takes from what it does not say itself; NULL: from none. */
+/* The base of the profile `name`, whose values hold for all that it does not set; NULL: none. */
 static cpl_status base_of(const char **base, cpl_task *task, const json_t *profiles,
                           const char *name)
 {
@@ -223,7 +223,7 @@ static const char *whose(cpl_pool *pool, const cpl_resolved_profile *resolved,
     return cpl_pool_printf(pool, "the case of %.100s", spec->subjects.at[0]);
 }
 
-/* Whether any prompt spec says anything of a metric. */
+/* Whether any prompt spec can report a metric. */
 static bool is_reported(const cpl_resolved_profile *resolved, const char *metric)
 {
     for (int64_t i = 0; i < resolved->n_specs; i++) {
@@ -252,7 +252,7 @@ static cpl_status check_metrics(const cpl_task *task, const cpl_profile *profile
     return CPL_OK;
 }
 
-/* Where the answers are filters of one metric, every text has the same ones. */
+/* If the answers are filters of one metric, every text has the same ones. */
 static cpl_status check_filters(const cpl_task *task, const cpl_resolved_profile *resolved,
                                 const json_t *node)
 {

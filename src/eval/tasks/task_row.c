@@ -1,4 +1,5 @@
-/* task_row.c - what is read of a row of a source, and that nothing is lacking; see task_internal.h */
+/* task_row.c - the fields read of a row of a source, and a check that none is missing;
+ * see task_internal.h */
 #include <string.h>
 
 #include "base/text.h"

@@ -134,7 +134,7 @@ static cpl_status append_part(json_t *out, cpl_span text, size_t from, size_t en
     return CPL_OK;
 }
 
-/* "(A) one (B) two": from the left, each mark in its turn. */
+/* "(A) one (B) two": the marks are searched in order, from the left. */
 static cpl_status make_list(json_t *out, const cpl_transform_kind *kind, cpl_span text)
 {
     char mark[8];
@@ -345,7 +345,7 @@ bool cpl_path_makes_list(const cpl_path *path)
     return path->list || cpl_chain_makes_list(&path->chain);
 }
 
-/* A new string, NULL where the value is no text. A number is written as short as it can be. */
+/* A new string, NULL if the value is no text. A number is written as short as it can be. */
 static json_t *as_text(const json_t *value)
 {
     char number[64] = "";

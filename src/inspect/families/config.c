@@ -8,7 +8,7 @@
 enum { DEFAULT_BLOCK = 128, MAX_KEY = 128, MAX_NOTES = 4 };
 static const int64_t MOST = (int64_t)1 << 40; /* no number of a config is that large */
 
-/* ---- where things are ---- */
+/* ---- keys and their places ---- */
 
 /* The value under "a.b" or the key "a.b" itself (GGUF); NULL if there is none. */
 static json_t *value_at(const json_t *object, const char *path, size_t length)
@@ -42,7 +42,7 @@ static void add_level(cpl_moe_config *out, const json_t *level)
         out->levels[out->n_levels++] = level;
 }
 
-/* Where keys are looked up: at the top level, then in these objects. */
+/* The objects in which keys are looked up: the top level, then these. */
 static void find_levels(cpl_moe_config *out, const json_t *config)
 {
     static const char *const paths[] = {"text_config", "language_config", "llm_config",
@@ -142,7 +142,7 @@ static void find_gguf_family(cpl_moe_config *out, const json_t *config)
     out->family_name = out->family ? out->family->model_types : out->model_type;
 }
 
-/* The model type at the top, or where that is in no row the first below it that is in one. */
+/* The model type at the top level; if that is in no row, the first nested one that is in a row. */
 static void find_family(cpl_moe_config *out, const json_t *config)
 {
     if (out->is_gguf) {
@@ -367,7 +367,7 @@ void cpl_moe_notes(cpl_moe_map *map, cpl_pool *pool, const cpl_moe_config *confi
 
 /* ---- guesses ---- */
 
-/* Why no row of the table says how the checkpoint is read. */
+/* The reason why no row of the table applies to the checkpoint. */
 static const char *why_guessed(cpl_pool *pool, const cpl_moe_config *config)
 {
     if (config->model_type)

@@ -46,7 +46,7 @@ typedef struct cpl_moe_layer {
     bool router_transposed;
 
     cpl_gate_layout layout;
-    int64_t width;                     /* A; D where nothing shares the tensor */
+    int64_t width;                     /* A; D if nothing shares the tensor */
     bool interleaved;                  /* gate at the even ones of A; else the first D */
     const cpl_stored_matrix *matrices; /* (n_matrices) */
     int64_t n_matrices;                /* n, one for each expert, or 1 for all of them */
@@ -69,34 +69,34 @@ typedef struct cpl_moe_map {
     void *memory; /* inner: owns all of the above */
 } cpl_moe_map;
 
-/* Fills `map` from names, shapes and config alone; reads no weights. CPL_ERR_INPUT where there are
- * no MoE layers, where a part of the model has a layer twice, where the tensors are the moments of an
- * optimizer, where the quantisation is not one that is read (with its name), or where nothing
- * says which of two readings is meant. What is wrong with one layer only is that layer's `fault`.
- * Of the stored files path, config (may be NULL), tensors, count and is_gguf are looked at; they must
- * outlive the map. */
+/* Fills `map` from names, shapes and config alone; reads no weights. CPL_ERR_INPUT: there are no
+ * MoE layers; a part of the model has a layer twice; the tensors are the moments of an optimizer;
+ * the quantisation cannot be read (the sentence names it); or names, shapes and config do not
+ * decide between two readings. A fault of one layer only is that layer's `fault`. Of the stored
+ * files path, config (may be NULL), tensors, count and is_gguf are used; they must outlive the
+ * map. */
 CPL_NODISCARD cpl_status cpl_moe_map_make(cpl_moe_map *map, const cpl_stored_files *files);
 void cpl_moe_map_free(cpl_moe_map *map); /* all zero: nothing to do */
 
-/* What names and shapes of a family's tensors cannot say. */
+/* Facts of a family that names and shapes of its tensors do not give. */
 typedef enum cpl_family_flag {
-    /* gate and up take turns in the shared axis, the gate first, in tensors of the row's own names;
-     * else two halves */
+    /* gate and up rows alternate in the shared axis, the gate first, in tensors of the row's own
+     * names; else two halves */
     CPL_FLAG_INTERLEAVED = 1 << 0,
     /* a tensor [n, 2D, d] or [n, d, 2D] with 2D == d is the latter */
     CPL_FLAG_COLUMNS = 1 << 1,
-    /* the same where transformers_version is below 5 or unknown */
+    /* the same if transformers_version is below 5 or unknown */
     CPL_FLAG_COLUMNS_BEFORE_5 = 1 << 2,
-    /* the same where it is not quantised */
+    /* the same if it is not quantised */
     CPL_FLAG_BARE_COLUMNS = 1 << 3,
     /* the router has further rows, for experts that compute nothing; n is the config's */
     CPL_FLAG_ZERO_EXPERTS = 1 << 4,
     /* the router has further rows, for shared experts */
     CPL_FLAG_SHARED_ROWS = 1 << 5,
     /* the second half of the experts, and the second numbers of lists in the config, are those for
-     * pictures; router stored [d,n] where shapes do not decide */
+     * pictures; router stored [d,n] if shapes do not decide */
     CPL_FLAG_VISION_HALF = 1 << 6,
-    /* matrices may be stored [in,out]; they are where shapes do not decide and gate and up share a
+    /* matrices may be stored [in,out]; they are if shapes do not decide and gate and up share a
      * tensor */
     CPL_FLAG_TRANSPOSED = 1 << 7,
     /* a tensor may be cut along its rows over several files */

@@ -35,7 +35,7 @@ static bool check_experts(cpl_layer_builder *f, int64_t n)
 
 /* ---- the router's orientation, n and d ---- */
 
-/* Whether the gates have an axis of this length where d may be. */
+/* Whether the gates have an axis of this length that may be d. */
 static bool gates_have(const cpl_layer_builder *f, int64_t d)
 {
     return f->gates.cols == d || f->gates.rows == d;
@@ -53,7 +53,7 @@ static bool counts_experts(const cpl_layer_builder *f, int64_t axis)
     return axis == known || (cpl_fit_flag(f, CPL_FLAG_VISION_HALF) && 2 * axis == known);
 }
 
-/* Whether the router is [d,n]: where both readings fit, as the family's row says. */
+/* Whether the router is [d,n]. If both readings fit, the family's row decides. */
 static bool is_turned(const cpl_layer_builder *f)
 {
     if (!cpl_fit_flag(f, CPL_FLAG_TRANSPOSED)) return false;
@@ -65,7 +65,7 @@ static bool is_turned(const cpl_layer_builder *f)
     return gates_have(f, a) && !gates_have(f, b);
 }
 
-/* Where the experts are fewer than the router's rows because the family says so. */
+/* The number of experts. It is smaller than the router's rows only if the family says so. */
 static int64_t n_of_extra(const cpl_layer_builder *f, int64_t router_rows)
 {
     int64_t known = n_known(f);
@@ -132,7 +132,7 @@ static void misfit(cpl_layer_builder *f)
               f->layer->d);
 }
 
-/* Columns or rows where the tensor fits both ways. */
+/* Columns or rows, for a tensor that fits both ways. */
 static bool square_is_columns(cpl_layer_builder *f)
 {
     const cpl_moe_config *config = f->r->config;

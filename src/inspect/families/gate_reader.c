@@ -7,20 +7,20 @@
 
 #include "base/arena.h"
 
-/* Where the gate of one expert lies in its stored tensor, and its factors among the scales. A slab
- * is what one expert has of the tensor: [slab_rows, slab_cols] numbers. */
+/* The place of one expert's gate in its stored tensor, and of its factors among the scales. A slab
+ * is the part of the tensor that belongs to one expert: [slab_rows, slab_cols] numbers. */
 typedef struct place {
     const cpl_stored_matrix *matrix;
     int64_t slab_rows, slab_cols;
     int64_t row_numbers; /* from a stored row to the next: slab_cols, filled up to whole blocks */
     size_t row_bytes;    /* the same in bytes */
     int64_t rows;        /* of the slab that have to be read, from its first one */
-    uint64_t first;      /* byte of the tensor where the slab begins */
+    uint64_t first;      /* first byte of the slab in the tensor */
     int64_t grid_cols;   /* of the scales; 0: none */
     int64_t grid_rows;   /* that have to be read */
     int64_t grid_first;  /* number of the first scale */
     int64_t into_block;  /* rows of the first block that belong to the expert before */
-    bool spread;         /* factors are put apart for each row of the gate, see spread_scale */
+    bool spread;         /* factors are copied for each row of the gate, see spread_scale */
     int64_t spread_cols; /* factors of a row, then */
     int64_t spread_columns; /* columns of the gate that one of them is for */
 } place;
@@ -151,7 +151,7 @@ static cpl_status read_rows(const place *p, char *out)
     return CPL_OK;
 }
 
-/* Where blocks do not follow the gate's rows - interleaved ones, or columns - every row r of the
+/* If blocks do not follow the gate's rows - interleaved ones, or columns - every row r of the
  * gate gets its own factors: that of its column c is at r spread_cols + c / spread_columns. */
 static void spread_scale(float *out, const float *grid, const place *p, const cpl_moe_layer *layer)
 {

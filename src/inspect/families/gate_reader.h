@@ -28,7 +28,7 @@ typedef struct cpl_gate {
 /* Bytes a cpl_gate needs for this layer. */
 size_t cpl_gate_bytes(const cpl_moe_layer *layer);
 
-/* Reads the gate of `expert` into the memory of `gate`, which grows where it must. */
+/* Reads the gate of `expert` into the memory of `gate`, which grows if necessary. */
 CPL_NODISCARD cpl_status cpl_gate_load(cpl_backend *be, cpl_gate *gate, const cpl_moe_layer *layer,
                                        int64_t expert);
 /* Prefetches the gate of `expert`, which is loaded next. */

@@ -5,7 +5,7 @@
 
 /* ---- which names ---- */
 
-/* The likeliest pattern; `alone`: among those that are only taken where there is no gate. */
+/* The likeliest pattern; `alone`: among those that are only taken if there is no gate. */
 static int choose_pattern(cpl_layer_builder *f, bool router, bool alone)
 {
     int best = -1;

@@ -27,7 +27,7 @@ typedef enum cpl_ending {
 typedef struct cpl_name_pattern {
     const char *text; /* (length), without mark and star */
     size_t length;
-    size_t hole;    /* where {e} is in it; == length: nowhere */
+    size_t hole;    /* offset of {e}; == length: there is none */
     bool any_block; /* a star was before it */
     bool router;
     char mark; /* '+', '-' or 0 */
@@ -42,14 +42,14 @@ typedef struct cpl_name_patterns {
 /* The role of one tensor in its layer. */
 typedef struct cpl_name_match {
     int pattern;
-    int64_t expert;     /* 0 where the pattern has no {e} */
+    int64_t expert;     /* 0 if the pattern has no {e} */
     const char *digits; /* of the expert's number in the name; NULL: none */
     cpl_ending ending;
     const char *method; /* of CPL_ENDING_METHOD */
     const cpl_stored *tensor;
 } cpl_name_match;
 
-/* Splits at the layer's number: `prefix` bytes of the name end after "layers.3.". False where the
+/* Splits at the layer's number: `prefix` bytes of the name end after "layers.3.". False if the
  * tensor is in no layer. */
 bool cpl_name_layer(const char *name, size_t *prefix, int64_t *layer);
 
@@ -63,8 +63,8 @@ bool cpl_name_projects(const char *suffix); /* the experts read a projection of 
 /* The names to search for; `family` may be NULL. Without memory `count` is 0. */
 cpl_name_patterns cpl_name_patterns_make(cpl_pool *pool, const cpl_family *family);
 
-/* The first family of the table that lets gate and up take turns in tensors with the names of this
- * router and this gate; NULL: none does. */
+/* The first family of the table whose gate and up rows alternate in tensors with the names of this
+ * router and this gate; NULL: there is none. */
 const cpl_family *cpl_name_patterns_in_turns(const cpl_name_pattern *router,
                                              const cpl_name_pattern *gate);
 
@@ -85,7 +85,7 @@ static inline bool cpl_words_next(const char **at, const char **word, size_t *le
 /* Whether `word` is one of those in `words`, which are separated by spaces. */
 bool cpl_words_have(const char *words, const char *word);
 
-/* What config.json or the metadata of a GGUF file say -------------------------------------------*/
+/* Facts of config.json or the metadata of a GGUF file -------------------------------------------*/
 
 enum { CPL_CONFIG_MAX_LEVELS = 8 };
 
@@ -97,7 +97,7 @@ typedef enum cpl_config_key {
     CPL_CONFIG_MODEL, /* d */
     CPL_CONFIG_LAYERS,
     CPL_CONFIG_MTP,    /* layers of multi-token prediction */
-    CPL_CONFIG_LATENT, /* width of what experts read, where it is not d */
+    CPL_CONFIG_LATENT, /* width of the experts' input, if it is not d */
     CPL_N_CONFIG_KEYS
 } cpl_config_key;
 
@@ -126,7 +126,7 @@ int64_t cpl_moe_config_number(const cpl_moe_config *config, cpl_config_key what,
 
 bool cpl_moe_config_flag(const cpl_moe_config *config, cpl_family_flag flag);
 
-/* How many columns one scale of a 4-bit matrix is for, where it has `cols` columns and `scales`
+/* The number of columns for one scale of a 4-bit matrix that has `cols` columns and `scales`
  * scales a row; 0: no group of the config gives that. */
 int64_t cpl_moe_config_group(const cpl_moe_config *config, int64_t cols, int64_t scales);
 
@@ -148,7 +148,7 @@ const char *cpl_moe_guess(cpl_pool *pool, const cpl_moe_config *config,
 /* Its numbers: [rows,cols], or [n,rows,cols]. */
 typedef struct cpl_matrix_shape {
     bool stacked;
-    int64_t n, rows, cols; /* n 1 where not stacked */
+    int64_t n, rows, cols; /* n 1 if not stacked */
 } cpl_matrix_shape;
 
 /* The tensors of one matrix, or of one stack of matrices, and what is made of them. */
@@ -176,7 +176,7 @@ typedef struct cpl_layer_reading {
     const char *path; /* of the checkpoint, for sentences */
 } cpl_layer_reading;
 
-/* What the names of one layer's tensors say. */
+/* Facts from the names of one layer's tensors. */
 typedef struct cpl_layer_names {
     const cpl_name_match *matches; /* (n_matches) by pattern, then expert, then ending */
     int64_t n_matches;
@@ -184,10 +184,10 @@ typedef struct cpl_layer_names {
     const cpl_stored *projection; /* NULL, or the projection before its experts */
 } cpl_layer_names;
 
-/* Fills `layer`, of which prefix and number are set, but for `part`. Sets `is_moe`: false, and
- * nothing filled, where the layer has no experts. `patterns_used` [2] are router's and gates', or -1.
- * CPL_ERR_INPUT where nothing says which of two readings is meant, or for a
- * quantisation that is not read; anything else that is wrong is the layer's fault. */
+/* Fills `layer` (prefix and number are set) except `part`. Sets `is_moe`: false, and nothing
+ * filled, if the layer has no experts. `patterns_used` [2] are router's and gates', or -1.
+ * CPL_ERR_INPUT: nothing decides between two readings, or the quantisation cannot be read. Any
+ * other error is the layer's fault. */
 CPL_NODISCARD cpl_status cpl_moe_layer_fill(cpl_moe_layer *layer, bool *is_moe,
                                             int patterns_used[2], const cpl_layer_reading *reading,
                                             const cpl_layer_names *names);
@@ -247,7 +247,7 @@ static inline bool cpl_fit_flag(const cpl_layer_builder *f, cpl_family_flag flag
 void cpl_fit_router(cpl_layer_builder *f);
 bool cpl_fit_is_latent(const cpl_layer_builder *f);
 
-/* Sets layout, width, D; false with a fault where the tensors do not fit. */
+/* Sets layout, width, D; false with a fault if the tensors do not fit. */
 bool cpl_fit_gates(cpl_layer_builder *f);
 
 #endif /* CPL_INSPECT_FAMILIES_LAYER_H */

@@ -120,7 +120,7 @@ static const char *make_plain(const cpl_matrix_parts *m)
 
 /* ---- the scale ---- */
 
-/* How much one factor is for, where the weight does not say it: everything, a row, or a block. */
+/* The number of values for one factor, if the weight does not define it: all, a row, or a block. */
 static void find_scale_blocks(const cpl_matrix_parts *m)
 {
     const cpl_stored *scale = m->scale;

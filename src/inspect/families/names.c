@@ -7,7 +7,7 @@ enum { MAX_DIGITS = 9 };
 
 /* ---- numbers and layers ---- */
 
-/* The number at `text`; the digits' count, 0 where there is none or too many. */
+/* The number at `text`; the digits' count, 0 if there is none or too many. */
 static size_t number_at(const char *text, int64_t *number)
 {
     size_t digits = 0;

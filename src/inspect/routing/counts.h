@@ -26,9 +26,9 @@ typedef struct cpl_routing_pair {
     double expected; /* the same if experts were drawn independently */
 } cpl_routing_pair;
 
-/* What independence would give for a pair of experts is this factor times the product of their
- * tokens: it makes the sum over all pairs the T K (K-1) / 2 that there are (a token cannot go to one
- * expert twice). 0 where there are no pairs. */
+/* Under independence the expected count of a pair of experts is this factor times the product of
+ * their tokens. The factor makes the sum over all pairs equal to the true T K (K-1) / 2 (a token
+ * cannot go to one expert twice). 0 if there are no pairs. */
 double cpl_routing_factor(const int64_t *together, int64_t n);
 
 /* Sets the `most` most frequent pairs at most, and returns how many; pairs without a token are
@@ -37,10 +37,10 @@ int cpl_routing_frequent(cpl_routing_pair *pairs, int most, const int64_t *toget
 
 typedef struct cpl_routing_domains {
     double distance; /* mean over pairs of domains of the Jensen-Shannon distance (base 2, the root)
-                        between their shares of experts: 0 the same, 1 no expert in common; NaN where
+                        between their shares of experts: 0 the same, 1 no expert in common; NaN if
                         fewer than two domains have tokens */
     double halves; /* mean over domains of the same between two halves of the domain's tokens drawn
-                        at random: what counting alone makes; NaN where none can be halved */
+                        at random: what counting alone makes; NaN if none can be halved */
 } cpl_routing_domains;
 
 /* Sets by_source [sources,n], assignments, and the figures. A token's half is a random number of
@@ -49,7 +49,7 @@ CPL_NODISCARD cpl_status cpl_routing_count_domains(cpl_routing_domains *domains,
                                                    const cpl_routing_record *record, int64_t layer,
                                                    const cpl_routing_tokens *tokens, uint64_t seed);
 
-/* The distance between two lists of counts; NaN where one is all zero. */
+/* The distance between two lists of counts; NaN if one is all zero. */
 double cpl_routing_distance(const int64_t *a, const int64_t *b, int64_t n);
 
 /* ---- whether single ids have experts of their own (OLMoE's vocabulary specialisation) ----
@@ -81,7 +81,7 @@ typedef struct cpl_routing_example {
 
 typedef struct cpl_routing_vocabulary {
     int64_t n_ids;   /* that count */
-    double mean;     /* over them of the largest share of an expert; NaN where there are none */
+    double mean;     /* over them of the largest share of an expert; NaN if there are none */
     double shuffled; /* the same when the ids are dealt to the places at random: what few
                         occurrences and uneven load make */
     cpl_routing_example example[CPL_ROUTING_EXAMPLES]; /* largest share, then most occurrences */

@@ -39,7 +39,7 @@ static json_t *numbers(maker *m, const double *values, int64_t n)
     return array;
 }
 
-/* values[i] / of[i], or / of[0] where there is one for all. */
+/* values[i] / of[i], or / of[0] if there is one for all. */
 static json_t *shares(maker *m, const int64_t *values, int64_t n, const int64_t *of, bool each)
 {
     json_t *array = json_array();

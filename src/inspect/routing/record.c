@@ -28,7 +28,7 @@ const int32_t *cpl_routing_record_at(const cpl_routing_record *r, int64_t layer,
     return r->choice + (layer * r->n_tokens + token) * r->top_k;
 }
 
-/* Of scores over their sum; 0 where all are 0. */
+/* Of scores over their sum; 0 if all are 0. */
 static double entropy_of(const float *scores, int64_t n)
 {
     double sum = 0, sum_log = 0;
@@ -101,7 +101,7 @@ bool cpl_routing_is_sampled(int64_t place, int64_t sampled, int64_t all)
     return (place + 1) * sampled / all > place * sampled / all;
 }
 
-/* What one reading holds. Answers are those of at most `room` tokens at a time. */
+/* The state of one reading. Answers are those of at most `room` tokens at a time. */
 typedef struct work {
     cpl_routing_record *record;
     cpl_routing_agreement *agreement;

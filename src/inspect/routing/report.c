@@ -27,7 +27,7 @@ static int by_step(const void *a, const void *b)
     return (x->step > y->step) - (x->step < y->step);
 }
 
-/* The other checkpoints, where the user named the folder of a run. */
+/* The other checkpoints, if the user named the folder of a run. */
 static cpl_status find_steps(cpl_routing_report *r)
 {
     cpl_strings names = {0};
@@ -114,7 +114,7 @@ done:
 
 /* ---- one reading ---- */
 
-/* What is known when the last checkpoint was read. */
+/* Results of the reading with the last checkpoint. */
 typedef struct work {
     cpl_routing_report *report;
     cpl_routing_record record;

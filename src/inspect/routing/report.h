@@ -1,7 +1,7 @@
-/* report.h - what the router of a model does over real text, layer by layer.
+/* report.h - the routing of a model over real text, layer by layer.
  *
- * Room:    inspect/routing. One reading of the text with the model, and one with every other checkpoint of the
- *          run that is still there. Shown by json.h, page.h and the program's tables.
+ * Room:    inspect/routing. One reading of the text with the model, and one with every other
+ *          checkpoint of the run that still exists. Shown by the functions of show.h.
  * Names:   T tokens (predictions, texts.h), n experts, K a token, L layers, S tokens sampled for the
  *          experts' answers. Figures are those of counts.h and response.h. */
 #ifndef CPL_INSPECT_ROUTING_REPORT_H
@@ -69,7 +69,7 @@ typedef struct cpl_routing_cost {
 } cpl_routing_cost;
 
 /* Opens model and tokenizer and reads the text. The strings of `options` are needed until the run.
- * Where it lies must not change afterwards. On failure `report` is empty. */
+ * `report` must not be moved afterwards. On failure `report` is empty. */
 CPL_NODISCARD cpl_status cpl_routing_open(cpl_routing_report *report, cpl_routing_cost *cost,
                                           const char *model_dir, const cpl_routing_options *options,
                                           const cpl_log *log);

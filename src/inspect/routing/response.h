@@ -23,7 +23,7 @@ void cpl_routing_respond(cpl_backend *be, cpl_tensor answers, const cpl_layer_pa
 /* Sums over the sampled tokens of one layer. */
 typedef struct cpl_routing_agreement {
     int64_t n_tokens;  /* sampled */
-    int64_t n_ranked;  /* of these: where scores and answers vary, so that there is a correlation */
+    int64_t n_ranked;  /* of these: tokens whose scores and answers vary, so that rho exists */
     double rho, rho_2; /* sums of Spearman's rho of router scores and answers, and of its square */
     int64_t top1;      /* tokens whose first choice is the expert that answers most */
     int64_t shared;    /* experts that are among the K of the router and the K that answer most */
@@ -50,13 +50,13 @@ typedef struct cpl_routing_likeness {
 } cpl_routing_likeness;
 
 typedef struct cpl_routing_stand {
-    int64_t n_kept, n_left_out;        /* experts with tokens enough; with too few */
-    double diagonal;                   /* mean of the M_tok[i,i] */
-    double erc[CPL_CHANCE_MAX_ALPHAS]; /* of M_tok among those kept; NaN where there is none */
-    double alpha_min;                  /* smallest alpha at which it is 0 */
-    double rows_own;                   /* share of rows whose own answer is the largest */
-    bool has_M;                        /* the model has router rows to compare with */
-    cpl_routing_likeness all, off;     /* over all entries; off the diagonal */
+    int64_t n_kept, n_left_out;              /* experts with tokens enough; with too few */
+    double diagonal;                         /* mean of the M_tok[i,i] */
+    double erc[CPL_CHANCE_MAX_ALPHAS];       /* of M_tok among those kept; NaN if there is none */
+    double alpha_min;                        /* smallest alpha at which it is 0 */
+    double rows_own;                         /* share of rows whose own answer is the largest */
+    bool has_M;                              /* the model has router rows to compare with */
+    cpl_routing_likeness all, off;           /* over all entries; off the diagonal */
     cpl_routing_likeness all_rows, off_rows; /* the same with every row over its mean */
 } cpl_routing_stand;
 
