@@ -165,11 +165,11 @@ static double value_of(const cpl_compare *c, int64_t run, const cpl_compared_fig
     case CPL_RUN_HOW_LOSS:
         return loss_at_point(c, run, f->source);
     case CPL_RUN_HOW_TENTH:
-        return tenth(c, run, f->name);
+        return tenth(c, run, (int)f->name);
     case CPL_RUN_HOW_MEDIAN:
         return c->speed[run];
     case CPL_RUN_HOW_MOST:
-        return most(r, f->name);
+        return most(r, (int)f->name);
     case CPL_RUN_HOW_EQUAL_TIME:
         return loss_between(r, NULL, c->seconds * c->speed[run]);
     case CPL_RUN_HOW_TOKENS:

@@ -159,7 +159,7 @@ const cpl_filter cpl_filters[] = {
      {{"Final Answer: The final answer is(?:(.*?).(?: I hope it is correct(?:.|\\z)| \\z)"
        "|.*(*SKIP)(*FAIL))",
        FIRST, STRIP}}},
-    {"last_boxed", "the content of the last \\boxed", cpl_filter_last_boxed, {{NULL}}},
+    {"last_boxed", "the content of the last \\boxed", cpl_filter_last_boxed, {{.pattern = NULL}}},
     {"dollars",
      "between the first and the last $, or the whole text",
      NULL,
