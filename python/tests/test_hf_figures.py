@@ -1,8 +1,12 @@
 """What erc.figures() says, against the definitions written out; test_hf.py has them against the program."""
+import re
+
 import pytest
 import torch
 
 import couplet
+from conftest import ROOT
+from couplet import _figures
 
 pytest.importorskip("transformers")
 from test_hf import tiny  # noqa: E402
@@ -83,3 +87,18 @@ def test_autocast_changes_nothing():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = erc.figures(per_layer=True)
     assert inside == erc.figures(per_layer=True)
+
+
+def names_of_the_program():
+    """New name -> old name of src/tensor/coupling_figures.def."""
+    rows = re.findall(r"^CPL_FIGURE\((\w+), (\w+),", (ROOT / "src/tensor/coupling_figures.def").read_text(), re.M)
+    assert len(rows) > 20
+    return dict(rows)
+
+
+def test_names_are_those_of_the_program():
+    listed = names_of_the_program()
+    given = {name.split("/")[0] for name in couplet.hf.attach(different_layers()).figures(per_layer=True)}
+    old = set(_figures.OLD_NAMES.values())
+    assert given - old - set(listed) == {"erc_clean"}
+    assert {new: listed[new] for new in given & set(listed) if listed[new] != new} == _figures.OLD_NAMES

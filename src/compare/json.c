@@ -58,6 +58,8 @@ static json_t *figures_of(const cpl_compare *c, int64_t run, int64_t group)
     for (int64_t i = 0; i < c->n_figures; i++) {
         const cpl_compared_figure *f = &c->figures[i];
         json_t *value                = value_of(f, run, group);
+        const char *old              = f->source ? NULL : cpl_figure_old_name(f->is->key);
+        if (old) object = with_member(object, old, json_incref(value));
         if (f->source)
             sources = with_member(sources, f->source, value);
         else
@@ -197,10 +199,11 @@ json_t *cpl_compare_json(const cpl_compare *c)
     for (int64_t g = 0; g < c->n_groups; g++) groups = with(groups, group_of(c, g));
     for (int64_t p = 0; p < c->n_pairings; p++)
         pairings = with(pairings, pairing_of(c, &c->pairings[p]));
-    return json_pack(
-        "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "warnings", warnings, "point_tokens",
-        cpl_json_count(c->point), "point_kind", kinds[c->point_kind], "equal_time_s",
-        cpl_json_number(c->seconds), "group_by", words_or_null(c->options.group_by), "baseline",
-        cpl_json_words(c->groups[c->baseline].name), "differing", settings_that_differ(c), "runs",
-        runs, "groups", groups, "comparisons", pairings);
+    return json_pack("{s:i, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
+                     CPL_FIGURES_SCHEMA, "warnings", warnings, "point_tokens",
+                     cpl_json_count(c->point), "point_kind", kinds[c->point_kind], "equal_time_s",
+                     cpl_json_number(c->seconds), "group_by", words_or_null(c->options.group_by),
+                     "baseline", cpl_json_words(c->groups[c->baseline].name), "differing",
+                     settings_that_differ(c), "runs", runs, "groups", groups, "comparisons",
+                     pairings);
 }
