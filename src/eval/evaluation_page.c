@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "io/json.h"
 #include "report/page.h"
 
 /* ---- the chart: a headline a task, with its standard error, and chance ---- */
@@ -117,6 +118,22 @@ static void put_terms(cpl_text *out, const cpl_evaluation *e)
     for (int64_t i = 0; i < e->count; i++) put_source(out, e->at[i].what);
 }
 
+/* The data of the page: the JSON without its samples, which the page does not show. */
+static json_t *without_samples(const json_t *data, bool *failed)
+{
+    json_t *page = json_object(), *results, *result;
+    const char *key;
+    *failed = json_object_update(page, (json_t *)(uintptr_t)data) != 0;
+    results = cpl_json_open(failed, page, "results", json_object());
+    json_object_foreach(json_object_get(data, "results"), key, result)
+    {
+        json_t *copy = json_copy(result);
+        (void)json_object_del(copy, "samples");
+        cpl_json_put(failed, results, key, copy);
+    }
+    return page;
+}
+
 cpl_status cpl_evaluation_page(cpl_text *out, const cpl_evaluation *e, const char *model,
                                const json_t *data)
 {
@@ -129,7 +146,11 @@ cpl_status cpl_evaluation_page(cpl_text *out, const cpl_evaluation *e, const cha
     cpl_page_charts(out, data, "results");
     cpl_status status = put_tables(out, &pool, e);
     put_terms(out, e);
-    cpl_page_close(out, data);
+    bool failed;
+    json_t *page = without_samples(data, &failed);
+    cpl_page_close(out, page);
+    json_decref(page);
     cpl_pool_free(&pool);
+    if (failed) return CPL_ERR_MEMORY;
     return status == CPL_OK ? cpl_text_status(out) : status;
 }

@@ -306,9 +306,12 @@ def check_shown(folder):
     check("inloop *" in mmlu and "harness *" in mmlu and " 0-5 " in mmlu, f"--list: {mmlu}")
     page = folder / "page.html"
     out, told, code = run(GOLDEN / "model", "--tasks", "mmlu", "--profile", "harness", "--data",
-                          GOLDEN / "data", "--limit", 1, "--num-fewshot", 0, "--html", page)
+                          GOLDEN / "data", "--limit", 1, "--num-fewshot", 0, "--html", page, "--samples",
+                          "--json", folder / "results.json")
     check(code == 0 and "mmlu" in out and "acc_macro" in out, f"{code} {out} {told}")
     check("abstract_algebra" in page.read_text() and "chart-headlines" in page.read_text(), "the page")
+    check('"samples":[' not in page.read_text(), "the page holds the samples")
+    check(json.loads((folder / "results.json").read_text())["results"]["mmlu"]["samples"], "no samples in the results")
 
 
 def main():
