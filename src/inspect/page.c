@@ -188,10 +188,10 @@ static bool families_differ(const maker *m)
     return false;
 }
 
-static void put_summary(const maker *m)
+static void put_checkpoints(const maker *m)
 {
+    cpl_page_section(m->out, m->count > 1 ? "Checkpoints" : "Checkpoint");
     cpl_inspect_page_checkpoints(m->out, m->reports, m->count);
-    put_each(m, put_words);
 }
 
 static void put_scale_free(const maker *m)
@@ -276,9 +276,10 @@ cpl_status cpl_coupling_page(cpl_text *out, const cpl_coupling_report *const *re
     const maker m = {out, reports, count, data};
     CPL_ASSERT(count > 0);
     put_title(&m);
-    put_summary(&m);
+    put_each(&m, put_words); /* the verdict, then pictures, then tables */
     put_scale_free(&m);
     put_maps(&m);
+    put_checkpoints(&m);
     cpl_page_section(out, "All layers, scale-free");
     put_each(&m, put_agreement);
     put_router(&m);
