@@ -71,7 +71,7 @@ check: ## checks format, clang warnings, order of rooms, headers, map of the sou
 	@tools/deps.sh build test check
 	@clang-format --dry-run -Werror $(SOURCES)
 	@tools/build.sh clang --target all bench
-	@python3 tools/check_layers.py
+	@python3 tools/check_layers.py build/clang
 	@python3 tools/check_headers.py
 	@python3 tools/check_map.py
 	@python3 tools/check_formats.py

@@ -13,7 +13,7 @@
 
 #include "base/arena.h"
 #include "base/rng.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 #include "tensor/product.h"
 
 #ifndef BENCH_FLAGS

@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""The walls of src/: a file includes files of its own room and of rooms before it in ORDER, and the
-public headers. The rooms of two different wings do not see each other, except as SEES says. No two
-files of src/ call each other in a circle, no public type is defined twice, every external function
-begins with cpl_, no room holds more than 30 files."""
+"""The walls of src/. A file includes, calls and reads what is in its own room, in rooms before it in
+ORDER, and in the public headers. The rooms of two different wings do not see each other, except as
+SEES says. No two files call each other in a circle. No type is defined twice. An external name is
+cpl_<thing>_<verb>: <thing> is a type, or a file or room of the map. No room holds more than 30 files.
+
+usage: check_layers.py [BUILD]    BUILD: a folder in which all of the project was built; the symbols of
+                                  its object files are checked. Default: the newest of build/*."""
 import collections
 import pathlib
 import re
+import subprocess
 import sys
 
-ORDER = """base base/stats io settings tensor tensor/cpu tensor/cpu/erc tokenizer checkpoint
-    data data/loader model model/erc store report train/config train infer
+ORDER = """base base/stats io settings tensor tensor/cpu tensor/cpu/erc tensor/backend tokenizer
+    checkpoint data data/loader model model/erc store report train/config train infer
     inspect/families inspect inspect/routing plan eval/grade eval/tasks eval/prompts eval/run eval
     compare certify app cli/terminal cli""".split()
 WINGS = "train infer inspect plan eval compare certify".split()
@@ -17,67 +21,141 @@ SEES = {("inspect/routing", "infer"), ("eval/run", "infer"), ("eval", "infer"), 
 MOST = collections.defaultdict(lambda: 30, cli=45)
 
 files = sorted(f for f in pathlib.Path("src").rglob("*") if f.suffix in (".c", ".h", ".def", ".inc"))
-text = {f: f.read_text() for f in files}
+public = sorted(pathlib.Path("include").rglob("*.h"))
+text = {f: f.read_text() for f in files + public}
 bad = []
 
 
 def room(path):
-    return "/".join(path.split("/")[:-1])
+    """Of "src/io/file" it is "io"."""
+    return "/".join(str(path).split("/")[1:-1])
 
 
-def may_include(a, b):
+def may_use(a, b):
     if a not in ORDER or b not in ORDER or ORDER.index(b) > ORDER.index(a):
         return a == b
     wings = a.split("/")[0], b.split("/")[0]
     return wings[0] == wings[1] or not set(wings) <= set(WINGS) or (a, b) in SEES
 
 
+# ---- what is included ----
 for f in files:
-    here = room(str(f.relative_to("src")))
     for number, line in enumerate(text[f].splitlines(), 1):
-        hit = re.match(r'\s*#\s*include\s+"([\w/.-]+)"', line)
-        if hit and "/" in hit[1] and not hit[1].startswith("couplet/"):
-            if not may_include(here, room(hit[1])):
-                bad.append(f"{f}:{number}: {here}/ may not include {room(hit[1])}/")
+        hit = re.match(r'\s*#\s*include\s*(.)([\w/.+-]*)', line)
+        if not hit:
+            continue
+        where, path = f"{f}:{number}", hit[2]
+        if hit[1] not in '"<':
+            bad.append(f"{where}: includes a macro; name the file")
+        elif hit[1] == "<" and pathlib.Path("src", path).exists():
+            bad.append(f'{where}: <{path}> is a file of src/; write "{path}"')
+        elif hit[1] == '"' and "/" in path and not path.startswith("couplet/"):
+            if not may_use(room(f), room("src/" + path)):
+                bad.append(f"{where}: {room(f)}/ may not include {room('src/' + path)}/")
 
-for name, count in collections.Counter(room(str(f.relative_to("src"))) for f in files).items():
+for name, count in collections.Counter(room(f) for f in files).items():
     if name not in ORDER:
         bad.append(f"src/{name} is no room of tools/check_layers.py")
     if count > MOST[name]:
         bad.append(f"src/{name} holds {count} files, at most {MOST[name]}")
 
+# ---- types ----
+types = collections.defaultdict(set)
+for f in files + public:
+    code = re.sub(r"/\*.*?\*/", "", text[f], flags=re.S)
+    code = re.sub(r"^typedef (?:struct|union|enum) (\w+) \1;", "", code, flags=re.M)
+    for pattern in (r"\b(?:struct|union|enum)\s+(cpl_\w+)\s*\{", r"\}\s*(cpl_\w+)\s*;",
+                    r"^typedef\s+[\w\s*]*?\b(cpl_\w+)\s*;", r"^typedef\b[^;{]*\(\*(cpl_\w+)\)\("):
+        for name in re.findall(pattern, code, re.M):
+            types[name].add(str(f))
+bad += [f"{name} is defined in {', '.join(sorted(where))}" for name, where in types.items()
+        if len(where) > 1]
+
+
+# ---- symbols of the object files ----
+def objects():
+    """(source without its ending, object file) of the newest build."""
+    builds = [pathlib.Path(sys.argv[1])] if len(sys.argv) > 1 else pathlib.Path("build").glob("*")
+    found = [sorted(b.glob("CMakeFiles/*.dir/src/**/*.o")) for b in builds]
+    newest = max(found, default=[], key=lambda f: max((o.stat().st_mtime for o in f), default=0))
+    for path in newest:
+        source = re.search(r"\.dir/(src/.*)\.o$", str(path))[1]
+        if pathlib.Path(source).exists():
+            yield str(pathlib.Path(source).with_suffix("")), path
+
+
+def lines_of(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+defined = {}  # external symbol -> source
+uses = collections.defaultdict(set)  # source -> symbols that its code or data refers to
+calls = collections.defaultdict(set)  # those that its code refers to
+for source, path in objects():
+    for line in lines_of("nm", "-g", path):
+        kind, name = line.split()[-2:]
+        if kind in "TDBRC" and not name.startswith(("__", ".")):
+            defined[name] = source
+    section = ""
+    for line in lines_of("readelf", "-rW", path):
+        if line.startswith("Relocation section"):
+            section = line.split("'")[1]
+        elif len(line.split()) > 4 and "debug" not in section:
+            uses[source].add(line.split()[4])
+            if section.startswith(".rela.text"):
+                calls[source].add(line.split()[4])
+if not defined:
+    sys.exit("build first: cmake --preset dev && cmake --build build/dev")
+
+for source in uses:
+    for name in sorted(uses[source] & defined.keys()):
+        if not may_use(room(source), room(defined[name])):
+            bad.append(f"{source}.c: {room(source)}/ may not use {name} of {defined[name]}.c")
+
+
 # ---- names ----
-types = collections.defaultdict(list)
-defined = {}  # function -> the file without its ending
+def singulars(word):
+    return {word, word.removeprefix("cmd_"), re.sub("ies$", "y", word), re.sub("s$", "", word)}
+
+
+def things(source):
+    """What the name of a function of this file may begin with: the types; files and rooms; the first
+    words of its own file."""
+    own = source.split("/")[-1].split("_")
+    return everywhere | {"_".join(own[:n]) for n in range(1, len(own) + 1)}
+
+
+everywhere = {kind[4:] for kind in types}
 for f in files:
-    for kind in re.findall(r"^(?:typedef )?(?:struct|union|enum) (cpl_\w+) \{", text[f], re.M):
-        types[kind].append(str(f))
-    if f.suffix != ".c":
-        continue
-    for line, name in re.findall(r"^((?!.*\bstatic\b|typedef|#)[A-Za-z][\w *]*?\b(\w+)\((?:[^;{}()]|\([^()]*\))*\))\n\{",
-                                 text[f], re.M):
-        if not name.startswith("cpl_") and name not in ("main",):
-            bad.append(f"{f}: {name} is external and does not begin with cpl_")
-        defined[name] = str(f.with_suffix(""))
-bad += [f"{name} is defined twice: {', '.join(where)}" for name, where in types.items() if len(where) > 1]
+    for word in f.with_suffix("").parts[1:]:
+        everywhere |= singulars(word)
 
-# ---- circles: a file calls what another defines ----
-calls = collections.defaultdict(set)
-for f in files:
-    me = str(f.with_suffix(""))
-    if f.suffix == ".c" or f.suffix == ".inc":
-        code = re.sub(r"/\*.*?\*/|\"(?:\\.|[^\"\\])*\"", "", text[f], flags=re.S)
-        calls[me] |= {defined[n] for n in set(re.findall(r"\bcpl_\w+", code)) if defined.get(n, me) != me}
+public_names = set(re.findall(r"\bcpl_\w+", "".join(text[f] for f in public)))
+for name, source in defined.items():
+    stem = re.sub(r"_(v[234]|any)$", "", name).removeprefix("cpl_").removeprefix("n_")
+    if name == "main" or name in public_names or room(source).startswith("base"):
+        good = name == "main" or name.startswith("cpl_")
+    else:
+        words = stem.split("_")
+        starts = {"_".join(words[:n]) for n in range(1, len(words) + 1)}
+        good = name.startswith("cpl_") and any(singulars(start) & things(source) for start in starts)
+    if not good:
+        bad.append(f"{source}.c: {name} is external and not cpl_<thing>_<verb>, with a type, file or "
+                   "room as its thing")
 
 
+# ---- circles ----
 def circles():
-    """Tarjan's strongly connected components of more than one file."""
+    """Tarjan's strongly connected components of more than one file. A table of functions calls none of
+    them: the references of data do not count."""
+    graph = {source: {defined[n] for n in calls[source] & defined.keys()} - {source}
+             for source in uses}
     index, low, stack, found = {}, {}, [], []
 
     def visit(v):
         index[v] = low[v] = len(index)
         stack.append(v)
-        for w in sorted(calls[v]):
+        for w in sorted(graph.get(v, ())):
             if w not in index:
                 visit(w)
                 low[v] = min(low[v], low[w])
@@ -90,12 +168,12 @@ def circles():
             del stack[at:]
 
     sys.setrecursionlimit(10000)
-    for v in sorted(calls):
+    for v in sorted(graph):
         if v not in index:
             visit(v)
     return found
 
 
 bad += ["these call each other in a circle: " + ", ".join(c) for c in circles()]
-print("\n".join(bad))
+print("\n".join(bad) if bad else f"{len(files)} files, {len(defined)} external names")
 sys.exit(bool(bad))

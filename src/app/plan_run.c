@@ -3,7 +3,7 @@
 
 #include "model/aux_losses.h"
 #include "model/params.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 #include "tokenizer/tokenizer.h"
 #include "train/step.h"
 

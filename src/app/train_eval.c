@@ -31,7 +31,7 @@ cpl_status cpl_train_eval_open(cpl_train_eval *t, const cpl_settings *s, const c
     options.data = t->data;
     options.own  = t->own;
     CPL_TRY_DONE(cpl_tokenizer_load(&t->tokenizer, s->data.tokenizer));
-    CPL_TRY_DONE(cpl_selection_init(&t->selection));
+    CPL_TRY_DONE(cpl_selection_init(&t->selection, cpl_request_kinds));
     CPL_TRY_DONE(cpl_selection_add(&t->selection, &tasks));
     status = cpl_evaluation_open(&t->evaluation, &t->selection, &options, s->model.max_positions,
                                  t->tokenizer);

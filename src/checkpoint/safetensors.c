@@ -8,7 +8,7 @@
 
 #include "base/arena.h"
 #include "io/file.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #    error "the values of safetensors files are little-endian, and so must be the processor"

@@ -55,7 +55,7 @@ static cpl_status select_tasks(work *w)
                                      .n_files = file != NULL,
                                      .profile = cpl_flag_text(w->args, "--profile"),
                                      .variant = cpl_flag_text(w->args, "--variant")};
-    CPL_TRY(cpl_selection_init(&w->selection));
+    CPL_TRY(cpl_selection_init(&w->selection, cpl_request_kinds));
     CPL_TRY(split_words(w));
     options.words   = (const char *const *)w->words.at;
     options.n_words = w->words.count;

@@ -51,7 +51,7 @@ static cpl_status read_prompt(work *w)
     if (file)
         CPL_TRY(cpl_file_read_given(&w->prompt, file, MOST_PROMPT_BYTES));
     else if (strcmp(given, "-") == 0)
-        CPL_TRY(cpl_input_read(&w->prompt, MOST_PROMPT_BYTES));
+        CPL_TRY(cpl_output_read_input(&w->prompt, MOST_PROMPT_BYTES));
     else
         cpl_text_append(&w->prompt, given, strlen(given));
     CPL_TRY(cpl_text_status(&w->prompt));
@@ -141,7 +141,7 @@ static cpl_status take_token(work *w, int32_t id)
 {
     CPL_TRY(cpl_tokenizer_decode(w->tokenizer, &w->waiting, &id, 1, false));
     if (w->waiting.length == 0) return CPL_OK;
-    size_t ready = cpl_utf8_complete_prefix(w->waiting.bytes, w->waiting.length);
+    size_t ready = cpl_tokenizer_utf8_prefix(w->waiting.bytes, w->waiting.length);
     if (w->stop) w->stopped = find_stop(w, &ready);
     if (w->stopped) w->waiting.length = ready;
     return ready > 0 ? show(w, ready) : CPL_OK;

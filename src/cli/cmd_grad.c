@@ -14,7 +14,7 @@
 #include "model/aux_losses.h"
 #include "store/hf.h"
 #include "store/named.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 #include "train/step.h"
 
 /* ---- the tokens ---- */

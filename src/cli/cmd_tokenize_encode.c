@@ -33,7 +33,7 @@ static cpl_status encode_input(const cpl_tokenizer *tokenizer, bool special_as_t
     cpl_encoder *encoder = NULL;
     cpl_status status    = CPL_OK;
     CPL_TRY_DONE(cpl_encoder_init(&encoder, tokenizer, special_as_text));
-    CPL_TRY_DONE(cpl_input_read(&text, MOST_INPUT_BYTES));
+    CPL_TRY_DONE(cpl_output_read_input(&text, MOST_INPUT_BYTES));
     CPL_TRY_DONE(cpl_encoder_append(encoder, &ids, text.bytes ? text.bytes : "", text.length));
     CPL_TRY_DONE(print_ids(&ids));
     if (cpl_encoder_repaired(encoder) > 0)
@@ -51,7 +51,7 @@ done:
 static void show_progress(void *ctx, int64_t files_done, int64_t n_files, int64_t tokens)
 {
     (void)ctx;
-    if (!cpl_live_line_wanted()) return;
+    if (!cpl_terminal_line_wanted()) return;
     cpl_terminal_erase_line(stderr);
     fprintf(stderr, "%lld of %lld files, %lld tokens", (long long)files_done, (long long)n_files,
             (long long)tokens);
@@ -93,7 +93,7 @@ static cpl_status encode_files(const cpl_arguments *args, const cpl_configuratio
     CPL_TRY(cpl_signals_listen()); /* an interrupted encode removes what it wrote */
     double begin      = cpl_seconds_now();
     cpl_status status = cpl_tokens_make(&job, &made);
-    cpl_live_line_clear();
+    cpl_terminal_line_clear();
     if (status == CPL_OK) print_summary(&made, cpl_seconds_now() - begin, job.folder);
     return status;
 }
@@ -206,7 +206,7 @@ static cpl_status run_decode(const cpl_arguments *args)
     cpl_ids ids       = {0};
     cpl_status status = CPL_OK;
     CPL_TRY_DONE(cpl_tokenizer_load_given(&tokenizer, cpl_flag_text(args, "--tokenizer")));
-    CPL_TRY_DONE(cpl_input_read(&text, MOST_INPUT_BYTES));
+    CPL_TRY_DONE(cpl_output_read_input(&text, MOST_INPUT_BYTES));
     ids.capacity = (int64_t)(text.length / 2 + 1);
     ids.at       = cpl_alloc((size_t)ids.capacity * sizeof *ids.at);
     if (!ids.at) CPL_TRY_DONE(CPL_ERR_MEMORY);

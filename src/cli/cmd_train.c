@@ -112,7 +112,7 @@ static cpl_status finish(const char *run, const cpl_train_outcome *outcome, cpl_
                         "stopped after step %lld; everything is saved; go on with: couplet train "
                         "--resume %s",
                         (long long)outcome->step, run);
-    CPL_TRY(cpl_summary_print(run, log));
+    CPL_TRY(cpl_train_summary_print(run, log));
     printf("\nthe run is %s, its model %s/last\n", run, run);
     return CPL_OK;
 }

@@ -12,7 +12,7 @@
 #include <zstd.h>
 
 #include "cli/flags.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 
 #ifndef COUPLET_FLAGS
 #    define COUPLET_FLAGS "unknown"

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/terminal/terminal.h"
+#include "eval/run/runner.h"
 #include "io/file.h"
 #include "report/grid.h"
 
@@ -111,7 +112,7 @@ void cpl_eval_list_task_words(cpl_text *words)
 {
     cpl_selection s = {0};
     cpl_text_printf(words, "all paper-3b paper-15b ");
-    if (cpl_selection_init(&s) == CPL_OK)
+    if (cpl_selection_init(&s, cpl_request_kinds) == CPL_OK)
         for (int64_t i = 0; i < s.n_tasks; i++) cpl_text_printf(words, "%s ", s.tasks[i]->id);
     cpl_selection_free(&s);
 }
@@ -130,7 +131,7 @@ static bool is_offered(const cpl_selection *s, int64_t task, int64_t profile)
 void cpl_eval_list_profile_words(cpl_text *words)
 {
     cpl_selection s = {0};
-    if (cpl_selection_init(&s) == CPL_OK)
+    if (cpl_selection_init(&s, cpl_request_kinds) == CPL_OK)
         for (int64_t i = 0; i < s.n_tasks; i++)
             for (int64_t p = 0; p < s.tasks[i]->n_profiles; p++)
                 if (!strchr(s.tasks[i]->profiles[p].name, '/') && !is_offered(&s, i, p))

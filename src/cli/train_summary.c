@@ -148,7 +148,7 @@ static void print_loads(const json_t *end)
     }
 }
 
-cpl_status cpl_summary_print(const char *run, const cpl_log *log)
+cpl_status cpl_train_summary_print(const char *run, const cpl_log *log)
 {
     json_t *start = NULL, *end = NULL;
     cpl_status status = CPL_OK;

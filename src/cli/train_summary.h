@@ -10,6 +10,6 @@
 /* Prints held-out loss before and after, per source, and per layer the coupling before and after,
  * eps, norms and load, from RUN/start.json and the last line of RUN/metrics.jsonl with an
  * evaluation. A start.json that cannot be read is a warning: the training is done. */
-CPL_NODISCARD cpl_status cpl_summary_print(const char *run, const cpl_log *log);
+CPL_NODISCARD cpl_status cpl_train_summary_print(const char *run, const cpl_log *log);
 
 #endif /* CPL_CLI_TRAIN_SUMMARY_H */

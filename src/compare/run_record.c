@@ -16,14 +16,6 @@
 #include "io/paths.h"
 #include "io/stream.h"
 
-#define CPL_RUN_FIGURE(name, key, of, how, start, curve, file, label, digits, sentence)            \
-    {key,   CPL_RUN_OF_##of, CPL_RUN_HOW_##how, start, CPL_RUN_CURVE_##curve, file,                \
-     label, digits,          sentence},
-const cpl_run_figure cpl_run_figures[CPL_RUN_FIGURES] = {
-#include "compare/run_figures.def"
-};
-#undef CPL_RUN_FIGURE
-
 /* ---- files of the folder ---- */
 
 /* A file of the folder; NULL: it is not there, or there is no memory. */

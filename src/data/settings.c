@@ -7,5 +7,5 @@ static const cpl_setting data_list[] = {
 };
 #undef CPL_SETTING
 
-const cpl_section cpl_data_section =
+const cpl_section cpl_section_data =
     CPL_SECTION(data, "what is read: documents, token shards, sequences, order");

@@ -27,6 +27,6 @@ typedef struct cpl_data_settings {
 #undef CPL_SETTING
 
 /* Their offsets are 0: each is a separate struct. */
-extern const cpl_section cpl_data_section;
+extern const cpl_section cpl_section_data;
 
 #endif /* CPL_DATA_SETTINGS_H */

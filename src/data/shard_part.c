@@ -164,7 +164,7 @@ cpl_status cpl_shard_part_open(cpl_shard_part *part, const char *stem, int item_
     if (!part->stem) CPL_TRY_DONE(CPL_ERR_MEMORY);
     CPL_TRY_DONE(open_writer(&part->tokens, stem, ".npy"));
     CPL_TRY_DONE(open_writer(&part->rows, stem, ".csv.gz"));
-    cpl_gzip_memory(&part->gzip);
+    cpl_stream_gzip_memory(&part->gzip);
     part->gzip_ready = deflateInit2(&part->gzip, Z_DEFAULT_COMPRESSION, Z_DEFLATED, MAX_WBITS + 16,
                                     8, Z_DEFAULT_STRATEGY) == Z_OK;
     if (!part->gzip_ready) status = CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for gzip", stem);

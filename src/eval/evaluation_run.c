@@ -106,8 +106,9 @@ static cpl_status go_on(task_run *a, const cpl_questions *q, const cpl_eval_runn
                         int64_t *recalled)
 {
     CPL_TRY(recall(a, q));
-    for (size_t k = 0; k < cpl_n_request_kinds && count_answered(a, q->count); k++)
-        CPL_TRY(keep_blocks(a, q, cpl_request_kinds[k], runner));
+    for (const cpl_request_kind *const *k = cpl_request_kinds; *k && count_answered(a, q->count);
+         k++)
+        CPL_TRY(keep_blocks(a, q, *k, runner));
     *recalled = count_answered(a, q->count);
     return CPL_OK;
 }
@@ -115,8 +116,8 @@ static cpl_status go_on(task_run *a, const cpl_questions *q, const cpl_eval_runn
 static cpl_status run_all(task_run *a, const cpl_questions *q, const cpl_eval_runner *runner)
 {
     const cpl_eval_runner_callbacks callbacks = {take, advance, a};
-    for (size_t k = 0; k < cpl_n_request_kinds; k++) {
-        gather(a, q, cpl_request_kinds[k], false);
+    for (const cpl_request_kind *const *k = cpl_request_kinds; *k; k++) {
+        gather(a, q, *k, false);
         if (a->n) CPL_TRY(cpl_eval_runner_run(runner, a->question, a->n, &callbacks));
         a->behind += a->n;
     }

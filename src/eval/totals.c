@@ -50,10 +50,10 @@ static const json_t *sample_at(const totals *t, int64_t i)
 static const cpl_request_kind *kind_of(const json_t *sample)
 {
     const cpl_request_kind *other = NULL;
-    for (size_t i = 0; i < cpl_n_request_kinds; i++) {
-        const char *key = cpl_request_kinds[i]->sample_key;
-        if (key && json_object_get(sample, key)) return cpl_request_kinds[i];
-        if (!key) other = cpl_request_kinds[i];
+    for (const cpl_request_kind *const *k = cpl_request_kinds; *k; k++) {
+        const char *key = (*k)->sample_key;
+        if (key && json_object_get(sample, key)) return *k;
+        if (!key) other = *k;
     }
     return other;
 }

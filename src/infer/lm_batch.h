@@ -12,7 +12,7 @@
 
 #include "infer/prefix_tree.h"
 #include "model/model.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 
 typedef struct cpl_lm_batch_settings {
     int64_t window; /* tokens of the longest sequence that is fed */

@@ -220,7 +220,7 @@ static int64_t group_end(const cpl_lm_batch_plan *p, const int64_t *order, int64
     for (; at < p->n && (p->most == 0 || at - first < p->most); at++) {
         const cpl_sequence s = p->fed[order[at]];
         int64_t fresh        = s.length + p->extra;
-        if (at > first) fresh -= cpl_common_prefix(p->fed[order[at - 1]], s);
+        if (at > first) fresh -= cpl_prefix_tree_common(p->fed[order[at - 1]], s);
         if (rows + fresh > p->a->how.rows) break;
         rows += fresh;
     }
@@ -234,8 +234,8 @@ static int64_t shared_tokens(const cpl_lm_batch_plan *p, const int64_t *order, i
 {
     const cpl_lm_batch *a = p->a;
     const cpl_sequence s  = p->fed[order[0]];
-    int64_t shared = cpl_common_prefix(s, p->fed[order[n - 1]]), rows = 0, top = 0;
-    const int64_t held = cpl_common_prefix(s, (cpl_sequence){a->held, a->n_held});
+    int64_t shared = cpl_prefix_tree_common(s, p->fed[order[n - 1]]), rows = 0, top = 0;
+    const int64_t held = cpl_prefix_tree_common(s, (cpl_sequence){a->held, a->n_held});
     if (held < shared) shared = held;
     for (int64_t i = 0; i < n; i++) {
         const int64_t needed = p->needed ? p->needed[order[i]] : 1;
@@ -246,7 +246,7 @@ static int64_t shared_tokens(const cpl_lm_batch_plan *p, const int64_t *order, i
     for (int64_t i = 0; i < n; i++) {
         const cpl_sequence one = p->fed[order[i]];
         rows += one.length + p->extra;
-        rows -= i > 0 ? cpl_common_prefix(p->fed[order[i - 1]], one) : shared;
+        rows -= i > 0 ? cpl_prefix_tree_common(p->fed[order[i - 1]], one) : shared;
     }
     *first_row = top;
     if (top + rows <= a->how.rows) return shared;

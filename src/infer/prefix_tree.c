@@ -6,7 +6,7 @@
 
 #include "base/arena.h"
 
-int64_t cpl_common_prefix(cpl_sequence a, cpl_sequence b)
+int64_t cpl_prefix_tree_common(cpl_sequence a, cpl_sequence b)
 {
     const int64_t most = a.length < b.length ? a.length : b.length;
     int64_t i          = 0;
@@ -21,7 +21,7 @@ static int compare_sequences(const void *left, const void *right, void *all)
     const cpl_sequence *sequences = all;
     const int64_t i = *(const int64_t *)left, j = *(const int64_t *)right;
     const cpl_sequence a = sequences[i], b = sequences[j];
-    const int64_t common = cpl_common_prefix(a, b);
+    const int64_t common = cpl_prefix_tree_common(a, b);
     if (common < a.length && common < b.length) return a.ids[common] < b.ids[common] ? -1 : 1;
     if (a.length != b.length) return a.length < b.length ? -1 : 1;
     return i < j ? -1 : i > j;
@@ -67,7 +67,7 @@ static void grow(builder *b, branch at)
     cpl_prefix_tree *tree = b->tree;
     const cpl_sequence *s = b->sequences;
     const int64_t *order  = b->order;
-    const int64_t end     = cpl_common_prefix(s[order[at.first]], s[order[at.last - 1]]);
+    const int64_t end     = cpl_prefix_tree_common(s[order[at.first]], s[order[at.last - 1]]);
     const int64_t own     = tree->count++;
     tree->node[own]       = (cpl_node){.parent   = at.parent,
                                        .sequence = order[at.first],

@@ -31,7 +31,7 @@ typedef struct cpl_prefix_tree {
 } cpl_prefix_tree;
 
 /* Tokens that a and b have in common at their beginnings. */
-int64_t cpl_common_prefix(cpl_sequence a, cpl_sequence b);
+int64_t cpl_prefix_tree_common(cpl_sequence a, cpl_sequence b);
 
 /* Sets order [n] to the numbers of the sequences in lexicographic order, a prefix before its
  * extensions; equal ones in the order of their numbers. */

@@ -10,7 +10,7 @@
 
 #include "infer/texts.h"
 #include "store/hf.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 
 typedef struct cpl_reader_options {
     const char *tokenizer; /* a path; NULL: the tokenizer.json of the model's folder */

@@ -11,7 +11,7 @@
 
 #include "inspect/families/families.h"
 #include "inspect/null_model.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 #include "tensor/figures.h"
 
 typedef struct cpl_inspect_progress cpl_inspect_progress;

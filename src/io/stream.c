@@ -103,7 +103,7 @@ static void zlib_free(void *unused, void *memory)
     cpl_free(memory);
 }
 
-void cpl_gzip_memory(struct z_stream_s *gzip)
+void cpl_stream_gzip_memory(struct z_stream_s *gzip)
 {
     gzip->zalloc = zlib_alloc;
     gzip->zfree  = zlib_free;
@@ -112,7 +112,7 @@ void cpl_gzip_memory(struct z_stream_s *gzip)
 static cpl_status gzip_open(cpl_stream *s)
 {
     enum { GZIP_ONLY = 16 };
-    cpl_gzip_memory(&s->gzip);
+    cpl_stream_gzip_memory(&s->gzip);
     if (inflateInit2(&s->gzip, MAX_WBITS + GZIP_ONLY) != Z_OK)
         return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for gzip", s->path);
     s->gzip_ready    = true;

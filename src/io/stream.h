@@ -47,7 +47,7 @@ CPL_NODISCARD cpl_status cpl_stream_peek(cpl_stream *stream, const char **bytes,
 
 /* Makes zlib take its memory from cpl_alloc, to be called before inflateInit or deflateInit. */
 struct z_stream_s;
-void cpl_gzip_memory(struct z_stream_s *gzip);
+void cpl_stream_gzip_memory(struct z_stream_s *gzip);
 
 /* Pieces ----------------------------------------------------------------------------------------
  *

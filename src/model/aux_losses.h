@@ -39,15 +39,15 @@ double cpl_aux_weight(const cpl_aux_settings *losses, cpl_aux_loss which);
 CPL_NODISCARD cpl_status cpl_aux_resolve(cpl_aux_settings *losses, const cpl_model_settings *model);
 
 /* Load balancing of one layer: n sum_e f_e P_e with f_e = counts_e / (T K); 1 when balanced. */
-double cpl_balance_loss(cpl_backend *be, cpl_tensor counts, cpl_tensor mean_prob, int64_t n_tokens,
-                        int64_t top_k);
+double cpl_aux_balance_loss(cpl_backend *be, cpl_tensor counts, cpl_tensor mean_prob,
+                            int64_t n_tokens, int64_t top_k);
 
 /* route_backward's balance_scale for `weight` times that loss: the gradient flows through P only.
  */
-float cpl_balance_scale(double weight, int64_t n_experts, int64_t n_tokens, int64_t top_k);
+float cpl_aux_balance_scale(double weight, int64_t n_experts, int64_t n_tokens, int64_t top_k);
 
 /* What the mean over tokens of logsumexp^2 is multiplied by in this form of the z-loss. */
-double cpl_z_factor(const cpl_z_settings *z, int64_t top_k);
+double cpl_aux_z_factor(const cpl_z_settings *z, int64_t top_k);
 
 /* Router orthogonality of one layer (a cpl_aux_loss_fn): mean over the n^2 entries of
  * (R^ R^T - I)^2, R^ the rows of R [n,d] with norm 1; entries of a zero row are 0. */

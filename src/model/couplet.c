@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 
 enum { MOST_EXPERTS = 65535, MOST_WIDTH = 1 << 24, MOST_THREADS = 4096 };
 

@@ -16,7 +16,7 @@ static const cpl_setting model_list[] = {
 };
 #undef CPL_SETTING
 
-const cpl_section cpl_model_section =
+const cpl_section cpl_section_model =
     CPL_SECTION(model, "the shape and the mathematics of the model");
 
 #define CPL_LOSS(id, name, ...)            static const cpl_setting name##_list[] = {
@@ -27,7 +27,7 @@ const cpl_section cpl_model_section =
 #include "model/aux_losses.def"
 
 #define CPL_LOSS(id, name, label, needs, weight, where, per_layer, help)                           \
-    const cpl_section cpl_##name##_section = CPL_SECTION(name, help);
+    const cpl_section cpl_section_##name = CPL_SECTION(name, help);
 #include "model/aux_losses.def"
 
 /* ---- routers ---- */

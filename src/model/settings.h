@@ -34,11 +34,11 @@ typedef struct cpl_model_settings {
 #define CPL_LOSS_END(name)                                                                         \
     }                                                                                              \
     cpl_##name##_settings;                                                                         \
-    extern const cpl_section cpl_##name##_section;
+    extern const cpl_section cpl_section_##name;
 #include "model/aux_losses.def"
 
 /* Their offsets are 0: each is a separate struct. */
-extern const cpl_section cpl_model_section;
+extern const cpl_section cpl_section_model;
 
 /* The settings of all auxiliary losses; `which` indexes their lists. */
 typedef struct cpl_aux_settings {

@@ -8,7 +8,7 @@
 #include "model/cost.h"
 #include "model/coupling.h"
 #include "model/model.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 
 static const double most_bytes = 0x1p56; /* more is beyond all machines */
 static const char training[]   = "training with these settings";

@@ -279,8 +279,8 @@ static bool is_unset(const cpl_setting *s, const void *field)
 cpl_status cpl_hf_config_agrees(const cpl_model_settings *ours, const cpl_model_settings *theirs,
                                 const bool *given, const char *where)
 {
-    for (size_t i = 0; i < cpl_model_section.count; i++) {
-        const cpl_setting *s = &cpl_model_section.list[i];
+    for (size_t i = 0; i < cpl_section_model.count; i++) {
+        const cpl_setting *s = &cpl_section_model.list[i];
         const void *a        = (const char *)ours + s->offset;
         const void *b        = (const char *)theirs + s->offset;
         if (given && (!given[i] || is_unset(s, a))) continue;

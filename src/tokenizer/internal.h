@@ -119,10 +119,10 @@ struct cpl_tokenizer {
 };
 
 /* The byte-level alphabet: sets point_of[b] to the code point that represents byte b. */
-void cpl_alphabet_points(uint32_t point_of[256]);
+void cpl_tokenizer_alphabet_points(uint32_t point_of[256]);
 
 /* Its inverse: byte_of[code point] or -1. */
-void cpl_alphabet_bytes(int16_t byte_of[CPL_ALPHABET_POINTS]);
+void cpl_tokenizer_alphabet_bytes(int16_t byte_of[CPL_ALPHABET_POINTS]);
 
 /* ---- reading its file, for load.c (tokens.c) ---- */
 

@@ -1,9 +1,9 @@
-/* pairs.c - the pairs of neighbouring tokens; see train.h.
+/* pairs.c - the pairs of neighbouring tokens; see bpe.h.
  *
  * Counts change often, but the heap is not updated: a candidate taken with an outdated count is put
  * back with the current one. Counts only fall between two offers, so the first candidate with a
  * current count is the best. */
-#include "tokenizer/train.h"
+#include "tokenizer/bpe.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* tally.c - byte strings with their counts; see train.h. */
-#include "tokenizer/train.h"
+/* tally.c - byte strings with their counts; see bpe.h. */
+#include "tokenizer/bpe.h"
 
 #include <string.h>
 #include <xxhash.h>

@@ -68,7 +68,7 @@ cpl_status cpl_tokenizer_decode(const cpl_tokenizer *t, cpl_text *out, const int
     return cpl_text_status(out);
 }
 
-size_t cpl_utf8_complete_prefix(const char *bytes, size_t length)
+size_t cpl_tokenizer_utf8_prefix(const char *bytes, size_t length)
 {
     const unsigned char *s = (const unsigned char *)bytes;
     size_t tail            = length < 3 ? length : 3;
@@ -91,16 +91,16 @@ static bool stands_for_itself(int b)
     return (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
 }
 
-void cpl_alphabet_points(uint32_t point_of[256])
+void cpl_tokenizer_alphabet_points(uint32_t point_of[256])
 {
     uint32_t next = 0x100;
     for (int b = 0; b < 256; b++) point_of[b] = stands_for_itself(b) ? (uint32_t)b : next++;
 }
 
-void cpl_alphabet_bytes(int16_t byte_of[CPL_ALPHABET_POINTS])
+void cpl_tokenizer_alphabet_bytes(int16_t byte_of[CPL_ALPHABET_POINTS])
 {
     uint32_t point_of[256];
-    cpl_alphabet_points(point_of);
+    cpl_tokenizer_alphabet_points(point_of);
     for (int i = 0; i < CPL_ALPHABET_POINTS; i++) byte_of[i] = -1;
     for (int b = 0; b < 256; b++) byte_of[point_of[b]] = (int16_t)b;
 }

@@ -88,7 +88,7 @@ CPL_NODISCARD cpl_status cpl_tokenizer_decode(const cpl_tokenizer *t, cpl_text *
 
 /* How many of the `length` bytes can be shown now, when more may follow: all but an incomplete
  * UTF-8 sequence at the end (at most 3 bytes). Ill-formed bytes are not held back. */
-size_t cpl_utf8_complete_prefix(const char *bytes, size_t length);
+size_t cpl_tokenizer_utf8_prefix(const char *bytes, size_t length);
 
 /* How to train a byte-level BPE with GPT-2's pre-tokenizer. */
 typedef struct cpl_bpe_settings {

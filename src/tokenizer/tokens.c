@@ -73,7 +73,7 @@ static void close_token(cpl_tokenizer *t, cpl_token *token, size_t start)
 static cpl_status read_vocab(cpl_tokenizer *t, json_t *vocab, const char *path)
 {
     int16_t byte_of[CPL_ALPHABET_POINTS];
-    cpl_alphabet_bytes(byte_of);
+    cpl_tokenizer_alphabet_bytes(byte_of);
     const char *name;
     json_t *value;
     json_object_foreach(vocab, name, value)
@@ -94,7 +94,7 @@ static cpl_status read_vocab(cpl_tokenizer *t, json_t *vocab, const char *path)
 static cpl_status read_byte_ids(cpl_tokenizer *t, const json_t *vocab, const char *path)
 {
     uint32_t point_of[256];
-    cpl_alphabet_points(point_of);
+    cpl_tokenizer_alphabet_points(point_of);
     for (int b = 0; b < 256; b++) {
         char name[5]                             = {0};
         name[cpl_utf8_encode(point_of[b], name)] = '\0';

@@ -75,7 +75,7 @@ static void add_counts(cpl_metrics *m, cpl_model *model, const cpl_pass *pass, d
         cpl_layer_metrics *layer = &m->layer[l];
         const float *counts      = cpl_f32(kept->counts);
         layer->aux[CPL_AUX_BALANCE] +=
-            cpl_balance_loss(model->be, kept->counts, kept->mean_prob, t, model->config.top_k) /
+            cpl_aux_balance_loss(model->be, kept->counts, kept->mean_prob, t, model->config.top_k) /
             parts;
         layer->aux[CPL_AUX_Z] += *cpl_f32(kept->z) / parts;
         layer->entropy += *cpl_f32(kept->entropy) / parts;
@@ -97,7 +97,7 @@ static void sum_up(cpl_metrics *m, const cpl_model_settings *c, const cpl_settin
         }
         m->layer[l].load_max = most * (double)m->n_experts / all;
         m->layer[l].dead     = dead;
-        m->layer[l].aux[CPL_AUX_Z] *= cpl_z_factor(&settings->losses.z, c->top_k);
+        m->layer[l].aux[CPL_AUX_Z] *= cpl_aux_z_factor(&settings->losses.z, c->top_k);
         for (const int *i = in_pass; *i >= 0; i++)
             m->aux[*i].value += m->layer[l].aux[*i] / (double)m->n_layers;
     }
@@ -117,9 +117,9 @@ static void micro_batches(cpl_step *step, cpl_model *model, cpl_params *grads,
     double share             = 1.0 / ((double)parts * (double)c->n_layers);
     float ce_scale           = batch->n_targets ? (float)(1.0 / (double)batch->n_targets) : 0.0f;
     cpl_aux_grad_scales pull = {
-        cpl_balance_scale(settings->losses.balance.weight * share, c->n_experts, t, c->top_k),
-        (float)(settings->losses.z.weight * share * cpl_z_factor(&settings->losses.z, c->top_k) /
-                (double)t)};
+        cpl_aux_balance_scale(settings->losses.balance.weight * share, c->n_experts, t, c->top_k),
+        (float)(settings->losses.z.weight * share *
+                cpl_aux_z_factor(&settings->losses.z, c->top_k) / (double)t)};
     for (int64_t i = 0; i < parts; i++) {
         cpl_tensor ids = ids_of(batch->ids, i * t, t), target = ids_of(batch->target, i * t, t);
         cpl_tensor doc = cpl_tensor_none();

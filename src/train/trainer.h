@@ -6,7 +6,7 @@
 #define CPL_TRAIN_TRAINER_H
 
 #include "store/hf.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 #include "train/data.h"
 #include "train/loop.h"
 #include "train/optimizer.h"

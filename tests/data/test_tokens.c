@@ -73,14 +73,14 @@ static void open_world(world *w)
     w->folder = scratch_folder();
     write_documents(w);
     make_tokenizer(w);
-    assert_ok(cpl_settings_init(&w->settings, &cpl_data_section, 1));
+    assert_ok(cpl_settings_init(&w->settings, &cpl_section_data, 1));
     w->input  = w->documents;
     w->inputs = (cpl_strings){&w->input, 1};
 }
 
 static void close_world(world *w)
 {
-    cpl_settings_free(&w->settings, &cpl_data_section, 1);
+    cpl_settings_free(&w->settings, &cpl_section_data, 1);
     cpl_tokenizer_free(w->tokenizer);
 }
 

@@ -76,7 +76,7 @@ static inline void case_open(evaluation_case *c)
     c->runner = (cpl_eval_runner){
         .batch = &c->batch, .tokenizer = c->tokenizer, .window = CASE_WINDOW, .eos = 0};
     c->options = options_of(c->folder);
-    assert_ok(cpl_selection_init(&c->selection));
+    assert_ok(cpl_selection_init(&c->selection, cpl_request_kinds));
     case_put(c, "ranked", "a.jsonl", ranked_rows);
     case_put(c, "written", "b.jsonl", written_rows);
 }

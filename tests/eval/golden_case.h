@@ -128,7 +128,7 @@ golden_rank_form(cpl_pool *pool, const json_t *sample, bool inloop)
     const cpl_score **scores = cpl_pool_take(pool, 8 * sizeof *scores);
     const char *name;
     json_t *value, *pred = json_object_get(sample, "pred");
-    *form = (cpl_request_spec){.kind    = &cpl_request_multiple_choice,
+    *form = (cpl_request_spec){.kind    = &cpl_request_kind_multiple_choice,
                                .joining = inloop ? CPL_JOIN_SEPARATE : CPL_JOIN_JOINT,
                                .window  = inloop ? 2048 : 0,
                                .scores  = scores};
@@ -212,7 +212,7 @@ __attribute__((unused)) static cpl_request_spec *golden_text_form(cpl_pool *pool
 {
     cpl_request_spec *form = cpl_pool_take(pool, sizeof *form);
     cpl_answer *answers    = cpl_pool_take(pool, 4 * sizeof *answers);
-    *form = (cpl_request_spec){.kind = &cpl_request_generate_until, .answers = answers};
+    *form = (cpl_request_spec){.kind = &cpl_request_kind_generate_until, .answers = answers};
     for (size_t i = 0; i < sizeof golden_answers / sizeof *golden_answers; i++) {
         const golden_answer *g = &golden_answers[i];
         if (strcmp(g->task, task) != 0) continue;

@@ -220,7 +220,7 @@ static cpl_status go_on(const char *task, const char *now, const char *rows)
     cpl_eval_journal_close(&record);
     cpl_evaluation_close(&c.evaluation);
     cpl_selection_free(&c.selection);
-    assert_ok(cpl_selection_init(&c.selection));
+    assert_ok(cpl_selection_init(&c.selection, cpl_request_kinds));
     case_select(&c, "a.yaml", now, NULL);
     case_put(&c, other ? "written" : "ranked", other ? "b.jsonl" : "a.jsonl", rows);
     assert_ok(case_look(&c));
@@ -303,7 +303,7 @@ static void missing_rows(void **state)
     assert_non_null(strstr(cpl_last_error(), "; sciq/valid.json, published at "));
     assert_non_null(strstr(cpl_last_error(), "(licence not stated)"));
     cpl_selection_free(&c.selection);
-    assert_ok(cpl_selection_init(&c.selection));
+    assert_ok(cpl_selection_init(&c.selection, cpl_request_kinds));
     const cpl_selection_options one = {.words = words, .n_words = 1};
     assert_ok(cpl_selection_add(&c.selection, &one));
     assert_fails(CPL_ERR_INPUT, "put into DIR/openbookqa/ the file Main/dev.tsv, or",
@@ -360,14 +360,14 @@ static void advice(void **state)
     assert_null(strstr(cpl_last_error(), "--"));
     c.options = options_of(c.folder);
     cpl_selection_free(&c.selection);
-    assert_ok(cpl_selection_init(&c.selection));
+    assert_ok(cpl_selection_init(&c.selection, cpl_request_kinds));
     case_select(&c, "r.yaml", with(ranked_task, "context", "window: 2, beyond: error, context"),
                 NULL);
     assert_fails(CPL_ERR_INPUT, "be cut; a model of a longer context has room for it",
                  case_look(&c));
     assert_null(strstr(cpl_last_error(), "--num-fewshot"));
     cpl_selection_free(&c.selection);
-    assert_ok(cpl_selection_init(&c.selection));
+    assert_ok(cpl_selection_init(&c.selection, cpl_request_kinds));
     case_put(&c, "ranked", "e.jsonl", ranked_rows);
     case_select(&c, "r.yaml", with(with_exemplars, "context", "window: 4, beyond: error, context"),
                 NULL);
@@ -413,7 +413,7 @@ static void of_no_use(void **state)
     assert_non_null(strstr(heard, "mixed: left names the subject law, of which there are no rows"));
     cpl_evaluation_close(&c.evaluation);
     cpl_selection_free(&c.selection);
-    assert_ok(cpl_selection_init(&c.selection));
+    assert_ok(cpl_selection_init(&c.selection, cpl_request_kinds));
     case_select(&c, "m.yaml", mixed_task, "g");
     assert_fails(CPL_ERR_INPUT, "mixed, profile g: the subject low is in no group", case_look(&c));
     case_close(&c);

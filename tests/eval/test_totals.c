@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "eval/golden_case.h"
+#include "eval/run/runner.h"
 
 static const double SLACK = 1e-6;
 
@@ -29,7 +30,8 @@ static const cpl_profile *built_in(cpl_task **task, const json_t *settings)
     const cpl_profile *profile = NULL;
     for (size_t i = 0; i < cpl_n_task_texts; i++)
         if (strcmp(cpl_task_texts[i].id, id) == 0)
-            assert_ok(cpl_task_parse(task, id, cpl_task_texts[i].bytes, cpl_task_texts[i].length));
+            assert_ok(cpl_task_parse(task, id, cpl_task_texts[i].bytes, cpl_task_texts[i].length,
+                                     cpl_request_kinds));
     assert_non_null(*task);
     assert_ok(cpl_task_profile(&profile, *task, NULL,
                                json_string_value(json_object_get(settings, "profile")),

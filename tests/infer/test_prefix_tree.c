@@ -92,8 +92,8 @@ static void sorted(void **state)
     cpl_sequence_sort(order, all, 4);
     const int64_t want[] = {2, 1, 3, 0};
     assert_memory_equal(order, want, sizeof want);
-    assert_int_equal(cpl_common_prefix(all[0], all[1]), 1);
-    assert_int_equal(cpl_common_prefix(all[0], all[2]), 0);
+    assert_int_equal(cpl_prefix_tree_common(all[0], all[1]), 1);
+    assert_int_equal(cpl_prefix_tree_common(all[0], all[2]), 0);
 }
 
 static void no_memory(void **state)

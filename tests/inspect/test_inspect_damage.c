@@ -2,7 +2,7 @@
 #include <omp.h>
 
 #include "inspect/inspect_case.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 
 /* Layer `faulty` alone has a fault with these words in it, and all else is as in `sound`. */
 static void check_fault(const char *folder, const cpl_coupling_report *sound, int64_t faulty,

@@ -2,7 +2,7 @@
  * else's. */
 #include "inspect/inspect_case.h"
 #include "inspect/tsne.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 
 static void check_choice(const char *folder, int n, int D, int64_t asked, int64_t stride,
                          int64_t n_experts, int64_t every)

@@ -6,7 +6,7 @@
 #include "model/coupling.h"
 #include "model/erc_case.h"
 #include "model/erc_inputs.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 #include "tensor/poison/poison.h"
 
 typedef struct erc_outcome {

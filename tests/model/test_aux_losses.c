@@ -8,7 +8,7 @@
 #include "check.h"
 #include "checkpoint/safetensors.h"
 #include "io/json.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 
 enum { LIMIT_DIGITS = 5 }; /* PyTorch in plain f32 stays below 1e-5 in all cases */
 
@@ -76,11 +76,11 @@ static void one_balance(cpl_backend *be, const cpl_safetensors *file, int64_t t,
                         int64_t k)
 {
     routed r         = routed_of(be, file, t, n, k);
-    float loss       = (float)cpl_balance_loss(be, r.counts, r.mean_prob, t, k);
+    float loss       = (float)cpl_aux_balance_loss(be, r.counts, r.mean_prob, t, k);
     const double two = 2; /* any weight */
     compare(file, "loss", &loss, 1);
     be->ops->route_backward(be, r.dlogits, r.dweight, r.probs, r.lse, r.expert, r.weight, r.counts,
-                            cpl_balance_scale(two, n, t, k), 0, softmax);
+                            cpl_aux_balance_scale(two, n, t, k), 0, softmax);
     for (int64_t i = 0; i < t * n; i++) cpl_f32(r.dlogits)[i] /= 2;
     compare(file, "dlogits", cpl_f32(r.dlogits), t * n);
     routed_free(&r);
@@ -91,7 +91,7 @@ static void one_z(cpl_backend *be, const cpl_safetensors *file, int64_t t, int64
     for (int form = 0; form < 2; form++) {
         routed r         = routed_of(be, file, t, n, k);
         cpl_z_settings s = {.form = form ? CPL_Z_OVER_K : CPL_Z_MEAN};
-        double factor    = cpl_z_factor(&s, k);
+        double factor    = cpl_aux_z_factor(&s, k);
         float loss       = (float)(factor * (double)*cpl_f32(r.z));
         compare(file, form ? "loss.over_k" : "loss.mean", &loss, 1);
         be->ops->route_backward(be, r.dlogits, r.dweight, r.probs, r.lse, r.expert, r.weight,

@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "check.h"
 #include "model/model.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 #include "train/step.h"
 
 static const double ratio_tolerance = 1e-12;
@@ -22,8 +22,8 @@ static cpl_plan_input small_case(void)
                             .compute         = CPL_F32,
                             .n_threads       = 2,
                             .keep            = 2};
-    assert_ok(cpl_settings_init(&input.model, &cpl_model_section, 1));
-    assert_ok(cpl_settings_init(&input.erc, &cpl_erc_section, 1));
+    assert_ok(cpl_settings_init(&input.model, &cpl_section_model, 1));
+    assert_ok(cpl_settings_init(&input.erc, &cpl_section_erc, 1));
     cpl_free(input.erc.layers); /* NULL: all of them */
     input.erc.layers       = NULL;
     input.erc.weight       = 1;

@@ -13,7 +13,7 @@
 #include "model/model.h"
 #include "store/hf_config.h"
 #include "store/named.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 
 /* d = 24 in 4 heads and 2 key/value heads, D = 10, 5 experts of which 2, 2 layers, 37 rows: no two
  * sizes of a tensor are alike. */

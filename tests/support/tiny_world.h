@@ -4,7 +4,7 @@
 
 #include "check.h"
 #include "model/model.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 
 enum { WORLD_TEXT = 21 };
 
@@ -17,7 +17,7 @@ typedef struct world {
 static inline cpl_model_settings tiny(void)
 {
     cpl_model_settings c;
-    assert_ok(cpl_settings_init(&c, &cpl_model_section, 1));
+    assert_ok(cpl_settings_init(&c, &cpl_section_model, 1));
     c.vocab_size    = 61;
     c.d_model       = 24;
     c.d_expert      = 12;

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 
 /* Returns the number of failed tests at this level; runs no others. */
 static inline int run_again_as(const char *isa)

@@ -10,7 +10,7 @@
 
 #include "base/rng.h"
 #include "check.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 #include "tensor/numbers.h"
 
 enum { MOST_TAKEN = 4096, MOST_BACKENDS = 256 };

@@ -7,7 +7,7 @@
 
 #include "base/arena.h"
 #include "check.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 
 static cpl_backend backend(int n_threads)
 {

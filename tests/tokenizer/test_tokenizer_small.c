@@ -350,13 +350,13 @@ static void incomplete_ends_are_held_back(void **state)
     static const char text[]    = "a\u00e9\u20ac\U0001F600";
     static const size_t whole[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10};
     for (size_t n = 0; n < sizeof text; n++)
-        assert_int_equal(cpl_utf8_complete_prefix(text, n), whole[n]);
-    assert_int_equal(cpl_utf8_complete_prefix("\x80\x80\x80\x80", 4), 4);
-    assert_int_equal(cpl_utf8_complete_prefix("a\xFF", 2), 2);
-    assert_int_equal(cpl_utf8_complete_prefix("a\xC0", 2), 2);
-    assert_int_equal(cpl_utf8_complete_prefix("a\xED\xA0", 3), 3);
-    assert_int_equal(cpl_utf8_complete_prefix("a\xF4\x90", 3), 3);
-    assert_int_equal(cpl_utf8_complete_prefix("a\xF4\x8F", 3), 1);
+        assert_int_equal(cpl_tokenizer_utf8_prefix(text, n), whole[n]);
+    assert_int_equal(cpl_tokenizer_utf8_prefix("\x80\x80\x80\x80", 4), 4);
+    assert_int_equal(cpl_tokenizer_utf8_prefix("a\xFF", 2), 2);
+    assert_int_equal(cpl_tokenizer_utf8_prefix("a\xC0", 2), 2);
+    assert_int_equal(cpl_tokenizer_utf8_prefix("a\xED\xA0", 3), 3);
+    assert_int_equal(cpl_tokenizer_utf8_prefix("a\xF4\x90", 3), 3);
+    assert_int_equal(cpl_tokenizer_utf8_prefix("a\xF4\x8F", 3), 1);
 }
 
 static void hash_tells_files_apart(void **state)

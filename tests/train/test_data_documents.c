@@ -5,7 +5,7 @@
 
 #include "base/arena.h"
 #include "io/file.h"
-#include "tokenizer/train.h"
+#include "tokenizer/bpe.h"
 #include "train/data_case.h"
 
 /* ---- documents ---- */

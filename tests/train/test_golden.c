@@ -7,7 +7,7 @@
 #include "store/hf.h"
 #include "store/named.h"
 #include "support/run_settings.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 #include "tensor/poison/poison.h"
 #include "train/step.h"
 

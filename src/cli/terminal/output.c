@@ -143,7 +143,7 @@ cpl_status cpl_output_json(json_t *object, const char *what, const char *path, s
     return status;
 }
 
-cpl_status cpl_input_read(cpl_text *out, size_t most_bytes)
+cpl_status cpl_output_read_input(cpl_text *out, size_t most_bytes)
 {
     char chunk[1 << 16];
     size_t all = 0;

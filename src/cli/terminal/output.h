@@ -53,6 +53,6 @@ CPL_NODISCARD cpl_status cpl_output_json(json_t *object, const char *what, const
                                          size_t flags);
 
 /* Appends all bytes of the standard input. CPL_ERR_INPUT beyond `most_bytes`. */
-CPL_NODISCARD cpl_status cpl_input_read(cpl_text *out, size_t most_bytes);
+CPL_NODISCARD cpl_status cpl_output_read_input(cpl_text *out, size_t most_bytes);
 
 #endif /* CPL_CLI_TERMINAL_OUTPUT_H */

@@ -144,14 +144,14 @@ void cpl_terminal_bar(FILE *out, double done, double total)
     fputs("] ", out);
 }
 
-bool cpl_live_line_wanted(void)
+bool cpl_terminal_line_wanted(void)
 {
     return isatty(STDERR_FILENO) == 1;
 }
 
-void cpl_live_line_clear(void)
+void cpl_terminal_line_clear(void)
 {
-    if (cpl_live_line_wanted()) cpl_terminal_erase_line(stderr);
+    if (cpl_terminal_line_wanted()) cpl_terminal_erase_line(stderr);
 }
 
 bool cpl_terminal_on_terminal(FILE *out)

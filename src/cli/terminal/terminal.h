@@ -22,8 +22,8 @@ void cpl_terminal_erase_line(FILE *out);
 void cpl_terminal_bar(FILE *out, double done, double total);
 
 /* Whether a line that is redrawn can be shown: standard error is a terminal; and erasing it. */
-bool cpl_live_line_wanted(void);
-void cpl_live_line_clear(void);
+bool cpl_terminal_line_wanted(void);
+void cpl_terminal_line_clear(void);
 
 /* Whether this is stdout or stderr, and a terminal. (A stream with a filter has no descriptor.) */
 bool cpl_terminal_on_terminal(FILE *out);

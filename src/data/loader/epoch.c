@@ -66,7 +66,8 @@ static int64_t most_repetitions(const int32_t *ids, int64_t n_ids, int64_t p)
     return longest ? (longest + p) / p : 0;
 }
 
-bool cpl_repeats_found(const int32_t *ids, int64_t n_ids, int64_t max_period, int64_t min_count)
+bool cpl_epoch_finds_repeats(const int32_t *ids, int64_t n_ids, int64_t max_period,
+                             int64_t min_count)
 {
     enum { LEAST = 3 };
     if (min_count < LEAST) min_count = LEAST;
@@ -104,7 +105,7 @@ static uint32_t mix(uint32_t x, uint32_t y)
     return r ^ r >> 16;
 }
 
-void cpl_seed_words(uint64_t seed, uint64_t words[4])
+void cpl_pcg64_seed_words(uint64_t seed, uint64_t words[4])
 {
     uint32_t pool[4] = {(uint32_t)seed, (uint32_t)(seed >> 32), 0, 0}, out[8];
     uint32_t hash    = 0x43b0d7e5u;
@@ -135,7 +136,7 @@ static wide step(cpl_pcg64 *random)
 void cpl_pcg64_init(cpl_pcg64 *random, uint64_t seed)
 {
     uint64_t words[4];
-    cpl_seed_words(seed, words);
+    cpl_pcg64_seed_words(seed, words);
     memset(random, 0, sizeof *random);
     split(random->increment, join(words + 2) << 1 | 1);
     step(random);

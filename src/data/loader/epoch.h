@@ -29,7 +29,8 @@ void cpl_epoch_order(uint32_t *order, const cpl_epoch_sources *sources, uint64_t
  * times: a stretch of which each token equals the one p before, n tokens long with the first p,
  * repeats floor(n / p) times. Fewer than 3 repetitions never count. (OLMoE's instance
  * filter: periods 1 to 13, 32 repetitions.) */
-bool cpl_repeats_found(const int32_t *ids, int64_t n_ids, int64_t max_period, int64_t min_count);
+bool cpl_epoch_finds_repeats(const int32_t *ids, int64_t n_ids, int64_t max_period,
+                             int64_t min_count);
 
 /* The random numbers of NumPy's Generator(PCG64(seed)) and its shuffle, bit for bit ---------------
  *
@@ -46,7 +47,7 @@ typedef struct cpl_pcg64 {
 } cpl_pcg64;
 
 /* SeedSequence(seed).generate_state(4, uint64). */
-void cpl_seed_words(uint64_t seed, uint64_t words[4]);
+void cpl_pcg64_seed_words(uint64_t seed, uint64_t words[4]);
 
 /* PCG64(seed). */
 void cpl_pcg64_init(cpl_pcg64 *random, uint64_t seed);

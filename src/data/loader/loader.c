@@ -210,7 +210,8 @@ static void find_documents(const cpl_loader *l, const int32_t *ids, int32_t *doc
 static void set_targets(cpl_loader *l, const int32_t *ids, int32_t *targets, cpl_batch *batch)
 {
     const cpl_loader_settings *s = &l->settings;
-    bool filtered = s->filter_repeats && cpl_repeats_found(ids, s->seq_len, MAX_PERIOD, MIN_COUNT);
+    bool filtered =
+        s->filter_repeats && cpl_epoch_finds_repeats(ids, s->seq_len, MAX_PERIOD, MIN_COUNT);
     for (int64_t t = 0; t < s->seq_len; t++) {
         bool ignored = filtered || t + 1 == s->seq_len || !l->mask[t + 1];
         targets[t]   = ignored ? -1 : ids[t + 1];

@@ -81,7 +81,7 @@ cpl_status cpl_comparison_find(const cpl_comparison **comparison, const char *na
 
 /* ---- stop strings ---- */
 
-cpl_span cpl_stops_cut(cpl_span text, const char *const *stops, int64_t n_stops)
+cpl_span cpl_grading_cut_at_stop(cpl_span text, const char *const *stops, int64_t n_stops)
 {
     for (int64_t i = 0; i < n_stops; i++) {
         size_t at = *stops[i] ? cpl_span_find(text, 0, stops[i]) : CPL_NOWHERE;
@@ -90,7 +90,8 @@ cpl_span cpl_stops_cut(cpl_span text, const char *const *stops, int64_t n_stops)
     return text;
 }
 
-bool cpl_stops_reached(cpl_span text, size_t known, const char *const *stops, int64_t n_stops)
+bool cpl_grading_stop_reached(cpl_span text, size_t known, const char *const *stops,
+                              int64_t n_stops)
 {
     for (int64_t i = 0; i < n_stops; i++) {
         size_t length = strlen(stops[i]), from = known < length ? 0 : known - length + 1;

@@ -10,11 +10,12 @@
 /* ---- stop strings ---- */
 
 /* The text up to the first occurrence of each stop string, one after the other in their order. */
-cpl_span cpl_stops_cut(cpl_span text, const char *const *stops, int64_t n_stops);
+cpl_span cpl_grading_cut_at_stop(cpl_span text, const char *const *stops, int64_t n_stops);
 
 /* Whether the text contains a stop string; its first `known` bytes contain none. While a text
  * grows, only the new part is searched. */
-bool cpl_stops_reached(cpl_span text, size_t known, const char *const *stops, int64_t n_stops);
+bool cpl_grading_stop_reached(cpl_span text, size_t known, const char *const *stops,
+                              int64_t n_stops);
 
 /* ---- regular expressions ----
  *

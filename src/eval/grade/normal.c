@@ -30,7 +30,7 @@ static cpl_span first_match(cpl_text *text, const char *pattern)
 static bool normal_none(cpl_text *out, cpl_span answer, cpl_text *spare)
 {
     (void)spare;
-    cpl_edit_set(out, answer);
+    cpl_words_set(out, answer);
     return true;
 }
 
@@ -64,9 +64,9 @@ static bool normal_gsm8k(cpl_text *out, cpl_span answer, cpl_text *spare)
         {"#### ", "(?s).*#### ", ""},
         {".", "\\.$", ""},
     };
-    cpl_edit_set(out, answer);
+    cpl_words_set(out, answer);
     SUBSTITUTE(out, steps, spare);
-    cpl_edit_swap(out, spare);
+    cpl_words_swap(out, spare);
     return normal_lower(out, cpl_span_text(spare), NULL);
 }
 
@@ -79,7 +79,7 @@ static bool normal_triviaqa(cpl_text *out, cpl_span answer, cpl_text *spare)
     cpl_span word;
     normal_lower(out, answer, NULL);
     SUBSTITUTE(out, steps, spare);
-    cpl_edit_swap(out, spare);
+    cpl_words_swap(out, spare);
     cpl_text_clear(out);
     for (size_t at = 0; (word = cpl_words_word(cpl_span_text(spare), &at)).length;) {
         if (out->length) cpl_text_char(out, ' ');
@@ -152,13 +152,14 @@ static bool normal_minerva(cpl_text *out, cpl_span answer, cpl_text *spare)
         {"$", NULL, ""},
     };
     size_t equals = cpl_span_find_last_byte(answer, '=');
-    cpl_edit_set(out, cpl_span_part(answer, equals == CPL_NOWHERE ? 0 : equals + 1, answer.length));
+    cpl_words_set(out,
+                  cpl_span_part(answer, equals == CPL_NOWHERE ? 0 : equals + 1, answer.length));
     leave_out(out, true, spare);
     SUBSTITUTE(out, first, spare);
     leave_out(out, false, spare);
     SUBSTITUTE(out, second, spare);
     if (first_match(out, "\\A-?\\d{1,3}(?:,\\d{3})++\\z").length)
-        cpl_edit_replace(out, ",", "", spare);
+        cpl_words_replace(out, ",", "", spare);
     return true;
 }
 
@@ -192,7 +193,7 @@ static bool strip_latex(cpl_text *out, cpl_span answer, cpl_text *spare)
         {"\\frac", "\\\\frac([^{])([^{])", "\\frac{$1}{$2}"},
         {"0.5", "\\A0\\.5\\z", "\\frac{1}{2}"},
     };
-    cpl_edit_set(out, answer);
+    cpl_words_set(out, answer);
     SUBSTITUTE(out, first, spare);
     if (first_match(out, "(?s)\\\\text\\{ .*\\\\text\\{ ").length) return false;
     SUBSTITUTE(out, second, spare);
@@ -208,7 +209,7 @@ static bool strip_latex(cpl_text *out, cpl_span answer, cpl_text *spare)
 /* Whether Python's int() reads it. */
 static bool is_integer(cpl_span s, cpl_text *spare)
 {
-    cpl_edit_set(spare, cpl_words_strip(s));
+    cpl_words_set(spare, cpl_words_strip(s));
     return first_match(spare, "\\A[-+]?\\d++(?:_\\d++)*+\\z").length > 0;
 }
 

@@ -69,7 +69,7 @@ static double decimal(reader *r)
     bool any = false, point = false;
     for (;; r->at++) {
         char c = next(r);
-        if (cpl_byte_is_digit(c)) {
+        if (cpl_words_is_digit(c)) {
             value = value * 10 + (c - '0');
             if (point) unit *= 10;
             any = true;
@@ -132,7 +132,7 @@ static double power(reader *r)
 static bool factor_is_next(const reader *r)
 {
     char c = next(r);
-    return c == '{' || c == '(' || c == '\\' || cpl_byte_is_digit(c);
+    return c == '{' || c == '(' || c == '\\' || cpl_words_is_digit(c);
 }
 
 static double product(reader *r)

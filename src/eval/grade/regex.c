@@ -191,14 +191,14 @@ static void substitute(cpl_text *text, const cpl_substitution *step, cpl_text *s
     if (count == PCRE2_ERROR_NOMEMORY) text->failed = true;
     if (count <= 0) return;
     spare->length = length;
-    cpl_edit_swap(text, spare);
+    cpl_words_swap(text, spare);
 }
 
 void cpl_regex_substitute(cpl_text *text, const cpl_substitution *steps, size_t n, cpl_text *spare)
 {
     for (const cpl_substitution *step = steps; step < steps + n; step++) {
         if (!step->pattern)
-            cpl_edit_replace(text, step->what, step->with, spare);
+            cpl_words_replace(text, step->what, step->with, spare);
         else if (text->length &&
                  (!*step->what || cpl_span_find(cpl_span_text(text), 0, step->what) != CPL_NOWHERE))
             substitute(text, step, spare, false);

@@ -28,7 +28,7 @@ size_t cpl_words_previous(uint32_t *point, cpl_span text, size_t at)
     return 1;
 }
 
-bool cpl_point_is_space(uint32_t p)
+bool cpl_words_is_space(uint32_t p)
 {
     return (p >= 0x09 && p <= 0x0D) || (p >= 0x1C && p <= 0x20) || p == 0x85 || p == 0xA0 ||
            p == 0x1680 || (p >= 0x2000 && p <= 0x200A) || p == 0x2028 || p == 0x2029 ||
@@ -40,7 +40,7 @@ static utf8proc_category_t category(uint32_t point)
     return utf8proc_category((utf8proc_int32_t)point);
 }
 
-bool cpl_byte_is_digit(char c)
+bool cpl_words_is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
@@ -57,7 +57,7 @@ cpl_span cpl_words_lstrip(cpl_span text)
     size_t at = 0;
     while (at < text.length) {
         size_t length = cpl_words_next(&point, text, at);
-        if (!cpl_point_is_space(point)) break;
+        if (!cpl_words_is_space(point)) break;
         at += length;
     }
     return cpl_span_part(text, at, text.length);
@@ -70,7 +70,7 @@ cpl_span cpl_words_strip(cpl_span text)
     size_t end = text.length;
     while (end > 0) {
         size_t length = cpl_words_previous(&point, text, end);
-        if (!cpl_point_is_space(point)) break;
+        if (!cpl_words_is_space(point)) break;
         end -= length;
     }
     return cpl_span_part(text, 0, end);
@@ -91,7 +91,7 @@ cpl_span cpl_words_word(cpl_span text, size_t *at)
     size_t end   = first;
     while (end < text.length) {
         size_t length = cpl_words_next(&point, text, end);
-        if (cpl_point_is_space(point)) break;
+        if (cpl_words_is_space(point)) break;
         end += length;
     }
     *at = end;
@@ -179,20 +179,20 @@ void cpl_words_unpunctuated(cpl_text *out, cpl_span text)
         if (!is_punctuation(text.bytes[at])) cpl_text_char(out, text.bytes[at]);
 }
 
-void cpl_edit_set(cpl_text *text, cpl_span to)
+void cpl_words_set(cpl_text *text, cpl_span to)
 {
     cpl_text_clear(text);
     cpl_text_append(text, to.bytes, to.length);
 }
 
-void cpl_edit_swap(cpl_text *text, cpl_text *spare)
+void cpl_words_swap(cpl_text *text, cpl_text *spare)
 {
     cpl_text other = *text;
     *text          = *spare;
     *spare         = other;
 }
 
-void cpl_edit_replace(cpl_text *text, const char *what, const char *with, cpl_text *spare)
+void cpl_words_replace(cpl_text *text, const char *what, const char *with, cpl_text *spare)
 {
     cpl_span s  = cpl_span_text(text);
     size_t done = 0, at = cpl_span_find(s, 0, what);
@@ -204,5 +204,5 @@ void cpl_edit_replace(cpl_text *text, const char *what, const char *with, cpl_te
         done = at + strlen(what);
     }
     cpl_text_append(spare, s.bytes + done, s.length - done);
-    cpl_edit_swap(text, spare);
+    cpl_words_swap(text, spare);
 }

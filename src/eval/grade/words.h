@@ -14,8 +14,8 @@
 size_t cpl_words_next(uint32_t *point, cpl_span text, size_t at);
 size_t cpl_words_previous(uint32_t *point, cpl_span text, size_t at);
 
-bool cpl_point_is_space(uint32_t point);
-bool cpl_byte_is_digit(char c); /* 0 to 9 */
+bool cpl_words_is_space(uint32_t point);
+bool cpl_words_is_digit(char c); /* 0 to 9 */
 
 /* Without white space at the beginning, or at both ends. */
 cpl_span cpl_words_lstrip(cpl_span text);
@@ -36,10 +36,10 @@ void cpl_words_capitalize(cpl_text *out, cpl_span text);
 void cpl_words_uncapitalize(cpl_text *out, cpl_span text);
 void cpl_words_unpunctuated(cpl_text *out, cpl_span text);
 
-void cpl_edit_set(cpl_text *text, cpl_span to); /* `to` is not of this text */
-void cpl_edit_swap(cpl_text *text, cpl_text *spare);
+void cpl_words_set(cpl_text *text, cpl_span to); /* `to` is not of this text */
+void cpl_words_swap(cpl_text *text, cpl_text *spare);
 
 /* Replaces every `what` by `with`, from left to right; inserted text is not searched again. */
-void cpl_edit_replace(cpl_text *text, const char *what, const char *with, cpl_text *spare);
+void cpl_words_replace(cpl_text *text, const char *what, const char *with, cpl_text *spare);
 
 #endif /* CPL_EVAL_GRADE_WORDS_H */

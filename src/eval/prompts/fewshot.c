@@ -135,7 +135,7 @@ static void break_lines(cpl_text *text, cpl_text *spare)
 {
     static const char same_line[] = "A: Let's think step by step. ";
     static const char next_line[] = "A: Let's think step by step.\n";
-    cpl_edit_replace(text, same_line, next_line, spare);
+    cpl_words_replace(text, same_line, next_line, spare);
 }
 
 /* The final answer of a reasoning: the text after the last "the answer is ", without a full
@@ -166,7 +166,7 @@ static void keep_answers(cpl_text *text, cpl_text *spare)
         from = end;
     }
     cpl_text_append(spare, all.bytes + from, all.length - from);
-    cpl_edit_swap(text, spare);
+    cpl_words_swap(text, spare);
 }
 
 /* If no folder has the file, the failure names the user's folder, since users do not add files to

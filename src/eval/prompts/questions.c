@@ -330,18 +330,10 @@ static void add_answer(SHA256_CTX *sum, const cpl_answer *answer)
     add_number(sum, answer->show_normal);
 }
 
-/* Its place in the list of kinds. */
-static int64_t place_of(const cpl_request_kind *kind)
-{
-    int64_t place = 0;
-    while (cpl_request_kinds[place] != kind) place++;
-    return place;
-}
-
 static void add_form(SHA256_CTX *sum, const cpl_request_spec *form)
 {
-    const int64_t numbers[] = {place_of(form->kind), form->joining,     form->window,
-                               form->fixed,          form->stop_beyond, form->n_scores};
+    const int64_t numbers[] = {form->kind_index, form->joining,     form->window,
+                               form->fixed,      form->stop_beyond, form->n_scores};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) add_number(sum, numbers[i]);
     for (int64_t i = 0; i < form->n_scores; i++) add_text(sum, form->scores[i]->name);
     add_texts(sum, form->until, form->n_until);

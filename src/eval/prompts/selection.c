@@ -21,14 +21,14 @@ static cpl_status add_task(cpl_selection *s, cpl_task *task)
     return CPL_OK;
 }
 
-cpl_status cpl_selection_init(cpl_selection *s)
+cpl_status cpl_selection_init(cpl_selection *s, const cpl_request_kind *const *kinds)
 {
     cpl_status status = CPL_OK;
-    *s                = (cpl_selection){0};
+    *s                = (cpl_selection){.kinds = kinds};
     for (size_t i = 0; i < cpl_n_task_texts && status == CPL_OK; i++) {
         const cpl_task_text *text = &cpl_task_texts[i];
         cpl_task *task            = NULL;
-        status                    = cpl_task_parse(&task, text->id, text->bytes, text->length);
+        status = cpl_task_parse(&task, text->id, text->bytes, text->length, kinds);
         if (status == CPL_OK) status = add_task(s, task);
     }
     s->n_built_in = s->n_tasks;
@@ -212,7 +212,7 @@ cpl_status cpl_selection_add(cpl_selection *s, const cpl_selection_options *opti
         CPL_TRY(select_word(s, options->words[i], options));
     for (int64_t i = 0; i < options->n_files; i++) {
         cpl_task *task = NULL;
-        CPL_TRY(cpl_task_read(&task, options->files[i]));
+        CPL_TRY(cpl_task_read(&task, options->files[i], s->kinds));
         CPL_TRY(add_task(s, task));
         CPL_TRY(select_task(s, task, NULL, options));
     }

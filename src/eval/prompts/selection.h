@@ -29,6 +29,7 @@ typedef struct cpl_selection {
     int64_t n_tasks, n_built_in; /* these come first */
     cpl_selected *at; /* (count) in the order given; forms precede the entry that they belong to */
     int64_t count;
+    const cpl_request_kind *const *kinds; /* that tasks may name; NULL ends them */
 } cpl_selection;
 
 typedef struct cpl_selection_options {
@@ -39,8 +40,9 @@ typedef struct cpl_selection_options {
     const char *profile, *variant; /* of all of them; NULL: each one's own */
 } cpl_selection_options;
 
-/* The built-in tasks alone, none selected. */
-CPL_NODISCARD cpl_status cpl_selection_init(cpl_selection *s);
+/* The built-in tasks alone, none selected. `kinds` are the request kinds that tasks may name
+ * (cpl_task_read). */
+CPL_NODISCARD cpl_status cpl_selection_init(cpl_selection *s, const cpl_request_kind *const *kinds);
 void cpl_selection_free(cpl_selection *s); /* all zero: nothing to do */
 
 /* CPL_ERR_USAGE: an empty name, an unknown task (with the nearest name), a profile or variant that a task has not

@@ -49,7 +49,7 @@ static cpl_span without_end(cpl_span text)
     while (text.length > 0) {
         uint32_t point;
         const size_t last = cpl_words_previous(&point, text, text.length);
-        if (!cpl_point_is_space(point)) break;
+        if (!cpl_words_is_space(point)) break;
         text.length -= last;
     }
     return text;

@@ -171,7 +171,7 @@ static int64_t end_of_block(const cpl_eval_runner_work *w, int64_t first)
     const cpl_question *q = w->question;
     int64_t last          = first;
     while (last < w->n && last - first < MOST_QUESTIONS &&
-           q[last].form->kind == &cpl_request_generate_until &&
+           q[last].form->kind == &cpl_request_kind_generate_until &&
            q[last].form->max_gen_toks == q[first].form->max_gen_toks)
         last++;
     return last;
@@ -211,8 +211,8 @@ static bool reached(const block *b, const cpl_request_spec *form, const cpl_text
 {
     const char *eos     = b->eos.length ? b->eos.bytes : "";
     const cpl_span span = cpl_span_text(text);
-    return cpl_stops_reached(span, known, form->until, form->n_until) ||
-           cpl_stops_reached(span, known, &eos, 1);
+    return cpl_grading_stop_reached(span, known, form->until, form->n_until) ||
+           cpl_grading_stop_reached(span, known, &eos, 1);
 }
 
 static cpl_status add(block *b, written *one, const cpl_request_spec *form, int32_t id)
@@ -247,8 +247,9 @@ static cpl_status tell_one(block *b, int64_t i)
     cpl_text_clear(&b->cut);
     cpl_utf8_repair(&b->cut, text->length ? text->bytes : "", text->length);
     CPL_TRY(cpl_text_status(&b->cut));
-    generated.text = cpl_stops_cut(cpl_span_text(&b->cut), q->form->until, q->form->n_until);
-    generated.text = cpl_stops_cut(generated.text, &eos, 1);
+    generated.text =
+        cpl_grading_cut_at_stop(cpl_span_text(&b->cut), q->form->until, q->form->n_until);
+    generated.text = cpl_grading_cut_at_stop(generated.text, &eos, 1);
     CPL_TRY(cpl_sample_generated(&sample, q, &generated, &b->room, w->a->texts));
     return w->callbacks->take(w->callbacks->ctx, b->first + i, sample);
 }
@@ -366,7 +367,7 @@ static cpl_status read_spec(cpl_prompt_spec *spec, cpl_task *task, const char *p
     return cpl_task_read_answers(spec, task, from, place);
 }
 
-const cpl_request_kind cpl_request_generate_until = {
+const cpl_request_kind cpl_request_kind_generate_until = {
     .name         = "generate",
     .output_type  = "generate_until",
     .questions    = "are answered in writing, and have no options to compare",

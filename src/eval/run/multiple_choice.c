@@ -180,8 +180,8 @@ static cpl_status encode_all(block *b)
     w->encoding.ids.count   = 0;
     for (b->last = b->first; b->last < w->n; b->last++) {
         const cpl_question *q = &w->question[b->last];
-        if (q->form->kind != &cpl_request_multiple_choice || b->last - b->first == MOST_QUESTIONS ||
-            w->encoding.ids.count > MOST_TOKENS)
+        if (q->form->kind != &cpl_request_kind_multiple_choice ||
+            b->last - b->first == MOST_QUESTIONS || w->encoding.ids.count > MOST_TOKENS)
             break;
         CPL_TRY(cpl_eval_runner_about(encode_question(b, q), q));
     }
@@ -311,7 +311,7 @@ static cpl_status read_spec(cpl_prompt_spec *spec, cpl_task *task, const char *p
     return cpl_task_read_scores(&spec->form, task, profile, from);
 }
 
-const cpl_request_kind cpl_request_multiple_choice = {
+const cpl_request_kind cpl_request_kind_multiple_choice = {
     .name         = "rank",
     .output_type  = "multiple_choice",
     .questions    = "have options, of which none is written",

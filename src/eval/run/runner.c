@@ -1,10 +1,6 @@
 /* runner.c - see runner.h: questions in blocks. */
 #include "eval/run/kinds.h"
 
-#define ADDRESS(name) &cpl_request_##name,
-const cpl_request_kind *const cpl_request_kinds[] = {CPL_REQUEST_KINDS(ADDRESS)};
-const size_t cpl_n_request_kinds = sizeof cpl_request_kinds / sizeof *cpl_request_kinds;
-
 int64_t cpl_eval_runner_window(const cpl_question *questions, int64_t n, int64_t window)
 {
     int64_t longest = window;

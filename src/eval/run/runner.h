@@ -62,4 +62,18 @@ CPL_NODISCARD cpl_status cpl_eval_runner_check(const cpl_question *questions, in
                                                int64_t window, const cpl_tokenizer *tokenizer,
                                                const cpl_eval_runner_advice *advice);
 
+/* ---- the kinds of requests, once ---- */
+
+/* A kind is a row here and a structure cpl_request_kind_<name> in a file of this room. The order is that of
+ * the results, and part of the hash of a question: add a new kind at the end. */
+#define CPL_REQUEST_KINDS(ROW)                                                                     \
+    ROW(multiple_choice)                                                                           \
+    ROW(generate_until)
+
+#define CPL_DECLARE(name) extern const cpl_request_kind cpl_request_kind_##name;
+CPL_REQUEST_KINDS(CPL_DECLARE)
+#undef CPL_DECLARE
+
+extern const cpl_request_kind *const cpl_request_kinds[]; /* NULL ends them */
+
 #endif /* CPL_EVAL_RUN_RUNNER_H */

@@ -92,12 +92,13 @@ static cpl_status read_task(cpl_task *task)
 
 /* A file at `path`, or if that is NULL `length` bytes that the sentences call `name`. */
 static cpl_status read_from(cpl_task *task, const char *path, const char *name, const void *bytes,
-                            size_t length)
+                            size_t length, const cpl_request_kind *const *kinds)
 {
     *task       = (cpl_task){.id = "", .chance = NAN};
     task->parts = cpl_alloc(sizeof *task->parts);
     if (!task->parts) return CPL_ERR_MEMORY;
     memset(task->parts, 0, sizeof *task->parts);
+    task->parts->kinds = kinds;
     CPL_TRY(path ? cpl_yaml_tree_read(&task->parts->tree, path)
                  : cpl_yaml_tree_parse(&task->parts->tree, name, bytes, length));
     CPL_TRY(read_task(task));
@@ -105,24 +106,25 @@ static cpl_status read_from(cpl_task *task, const char *path, const char *name, 
 }
 
 static cpl_status make(cpl_task **task, const char *path, const char *name, const void *bytes,
-                       size_t length)
+                       size_t length, const cpl_request_kind *const *kinds)
 {
     *task             = cpl_alloc(sizeof **task);
-    cpl_status status = *task ? read_from(*task, path, name, bytes, length) : CPL_ERR_MEMORY;
+    cpl_status status = *task ? read_from(*task, path, name, bytes, length, kinds) : CPL_ERR_MEMORY;
     if (status == CPL_OK) return CPL_OK;
     cpl_task_free(*task);
     *task = NULL;
     return status;
 }
 
-cpl_status cpl_task_parse(cpl_task **task, const char *name, const void *bytes, size_t length)
+cpl_status cpl_task_parse(cpl_task **task, const char *name, const void *bytes, size_t length,
+                          const cpl_request_kind *const *kinds)
 {
-    return make(task, NULL, name, bytes, length);
+    return make(task, NULL, name, bytes, length, kinds);
 }
 
-cpl_status cpl_task_read(cpl_task **task, const char *path)
+cpl_status cpl_task_read(cpl_task **task, const char *path, const cpl_request_kind *const *kinds)
 {
-    return make(task, path, NULL, NULL, 0);
+    return make(task, path, NULL, NULL, 0, kinds);
 }
 
 void cpl_task_free(cpl_task *task)

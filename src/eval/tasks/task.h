@@ -58,11 +58,15 @@ typedef struct cpl_task {
     cpl_task_parts *parts;
 } cpl_task;
 
-/* Reads a task file, or `length` bytes of one that the sentences call `name`. The caller gives the
- * task to cpl_task_free. */
-CPL_NODISCARD cpl_status cpl_task_read(cpl_task **task, const char *path);
+typedef struct cpl_request_kind cpl_request_kind;
+
+/* Reads a task file, or `length` bytes of one that error messages call `name`. `kinds` are the request
+ * kinds that it may name, the default first; NULL ends them (cpl_request_kinds of
+ * eval/run/runner.h). The caller gives the task to cpl_task_free. */
+CPL_NODISCARD cpl_status cpl_task_read(cpl_task **task, const char *path,
+                                       const cpl_request_kind *const *kinds);
 CPL_NODISCARD cpl_status cpl_task_parse(cpl_task **task, const char *name, const void *bytes,
-                                        size_t length);
+                                        size_t length, const cpl_request_kind *const *kinds);
 void cpl_task_free(cpl_task *task); /* NULL is allowed */
 
 /* Sets the profile of that name; `variant` may be NULL; `name` NULL: the default one of `set` ("3b",
@@ -71,8 +75,6 @@ CPL_NODISCARD cpl_status cpl_task_profile(const cpl_profile **profile, const cpl
                                           const char *set, const char *name, const char *variant);
 
 /* ---- requests: docs/tasks.md, "Profiles" ---- */
-
-typedef struct cpl_request_kind cpl_request_kind;
 
 /* How context and continuation become tokens (docs/tasks.md, "Tokens and windows"). */
 typedef enum cpl_joining {
@@ -91,6 +93,7 @@ typedef struct cpl_answer {
 /* Texts belong to the task. */
 typedef struct cpl_request_spec {
     const cpl_request_kind *kind;
+    int64_t kind_index; /* its place in the list of kinds: part of the hash of a question */
     cpl_joining joining;
     int64_t window; /* tokens that are fed at most, and no more than the model's window; 0: that */
     bool fixed;     /* `window` holds even if the model's is shorter */
@@ -164,20 +167,6 @@ struct cpl_request_kind {
     /* The value of a metric in a sample; NULL: it has none. */
     const json_t *(*value)(const json_t *sample, const cpl_metric_key *m, const char *headline);
 };
-
-/* The kinds, once: a kind is a row here and a structure cpl_request_<name> in a file of eval/run.
- * The order is that of the results, and part of the hash of a question: add a new kind at the
- * end. */
-#define CPL_REQUEST_KINDS(ROW)                                                                     \
-    ROW(multiple_choice)                                                                           \
-    ROW(generate_until)
-
-extern const cpl_request_kind *const cpl_request_kinds[];
-extern const size_t cpl_n_request_kinds;
-
-#define CPL_DECLARE(name) extern const cpl_request_kind cpl_request_##name;
-CPL_REQUEST_KINDS(CPL_DECLARE)
-#undef CPL_DECLARE
 
 /* ---- the built-in ones ---- */
 

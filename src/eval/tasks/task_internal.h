@@ -110,6 +110,7 @@ typedef struct cpl_resolved_profile {
 struct cpl_task_parts {
     cpl_pool pool;
     cpl_yaml_tree tree;
+    const cpl_request_kind *const *kinds; /* that a profile may name; NULL ends them */
     json_t *kept; /* objects made of several of the tree: an array; NULL: none yet */
     cpl_split *splits;
     int64_t n_splits;

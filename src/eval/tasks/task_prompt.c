@@ -179,19 +179,21 @@ cpl_status cpl_task_read_answers(cpl_prompt_spec *spec, cpl_task *task, const js
 }
 
 /* By its name, or by lm-evaluation-harness's. */
-static cpl_status read_kind(const cpl_request_kind **kind, const cpl_task *task, const json_t *from)
+static cpl_status read_kind(cpl_request_spec *form, const cpl_task *task, const json_t *from)
 {
     enum { MOST_KINDS = 16 };
-    const char *names[2 * MOST_KINDS] = {0};
-    const size_t n                    = cpl_n_request_kinds;
-    size_t index;
+    const cpl_request_kind *const *kinds = task->parts->kinds;
+    const char *names[2 * MOST_KINDS]    = {0};
+    size_t n                             = 0, index;
+    while (kinds[n]) n++;
     CPL_ASSERT(n <= MOST_KINDS);
     for (size_t i = 0; i < n; i++) {
-        names[i]     = cpl_request_kinds[i]->name;
-        names[n + i] = cpl_request_kinds[i]->output_type;
+        names[i]     = kinds[i]->name;
+        names[n + i] = kinds[i]->output_type;
     }
     CPL_TRY(cpl_task_word_of(&index, task, from, "ask", names, 2 * n, 0));
-    *kind = cpl_request_kinds[index % n];
+    form->kind       = kinds[index % n];
+    form->kind_index = (int64_t)(index % n);
     return CPL_OK;
 }
 
@@ -203,7 +205,7 @@ static cpl_status read_request(cpl_prompt_spec *spec, cpl_task *task, const char
     const habit *usual                 = habit_of(profile);
     cpl_request_spec *form             = &spec->form;
     size_t joining, beyond;
-    CPL_TRY(read_kind(&form->kind, task, from));
+    CPL_TRY(read_kind(form, task, from));
     CPL_TRY(cpl_task_word_of(&joining, task, from, "tokens", tokens, 2, usual->joining));
     CPL_TRY(cpl_task_word_of(&beyond, task, from, "beyond", beyonds, 2, 0));
     CPL_TRY(cpl_task_int_of(&form->window, task, from, "window", 1, 1 << 24, usual->window));

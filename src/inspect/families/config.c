@@ -65,7 +65,7 @@ static int64_t number_in(const json_t *value, int64_t index)
 static int64_t number_under(const json_t *level, const char *keys, int64_t index, const char **name)
 {
     size_t length;
-    for (const char *key; cpl_words_next(&keys, &key, &length);) {
+    for (const char *key; cpl_name_next_word(&keys, &key, &length);) {
         int64_t number = number_in(value_at(level, key, length), index);
         if (number && name) *name = key;
         if (number) return number;
@@ -123,7 +123,7 @@ static int64_t layers_of(const cpl_moe_config *config)
 static const cpl_family *family_of(const char *word, bool is_gguf)
 {
     for (int64_t i = 0; i < cpl_n_families; i++)
-        if (cpl_words_have(is_gguf ? cpl_families[i].gguf : cpl_families[i].model_types, word))
+        if (cpl_name_in_words(is_gguf ? cpl_families[i].gguf : cpl_families[i].model_types, word))
             return &cpl_families[i];
     return NULL;
 }
@@ -214,7 +214,7 @@ static cpl_status check_format(const char *path, const char *format)
 {
     static const char read[] =
         "pack-quantized float-quantized naive-quantized mixed-precision dense";
-    if (!format || cpl_words_have(read, format)) return CPL_OK;
+    if (!format || cpl_name_in_words(read, format)) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,
                     "%s: config.json: compressed-tensors in the format %s is not read; "
                     "pack-quantized (4 bits, symmetric) and float-quantized are",
@@ -234,7 +234,7 @@ static cpl_status check_formats(const cpl_moe_config *config, const char *path)
 static cpl_status check_method(const cpl_moe_config *config, const char *path)
 {
     if (!config->quant_method) return CPL_OK;
-    if (!cpl_words_have("fp8 mxfp4 compressed-tensors", config->quant_method))
+    if (!cpl_name_in_words("fp8 mxfp4 compressed-tensors", config->quant_method))
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: config.json: weights quantised by %s are not read; fp8, mxfp4 and "
                         "compressed-tensors are",

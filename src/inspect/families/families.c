@@ -1,4 +1,4 @@
-/* families.c - the table of families, and the map of a checkpoint's MoE layers.
+/* families.c - the map of a checkpoint's MoE layers.
  *
  * Tensors are sorted by name. Those of one layer begin alike, so that one pass over them finds the
  * layers, and everything takes n log n. */
@@ -10,13 +10,6 @@
 
 #include "base/arena.h"
 #include "inspect/families/layer.h"
-
-const cpl_family cpl_families[] = {
-#define CPL_FAMILY(types, title, gguf, router, gate, flags)                                        \
-    {types, title, gguf, router, gate, flags},
-#include "inspect/families/families.def"
-};
-const int64_t cpl_n_families = sizeof cpl_families / sizeof *cpl_families;
 
 /* Tensors [first, first + count) of the sorted list: all of one layer, whose names begin with the
  * same `prefix` bytes, of which `base` are those before the layer's number. */

@@ -74,7 +74,7 @@ bool cpl_name_patterns_find(cpl_name_match *match, const cpl_name_patterns *patt
 
 /* Sets `word` to the next of the words from *at on, which are separated by spaces, and its length;
  * false: there are no more. */
-static inline bool cpl_words_next(const char **at, const char **word, size_t *length)
+static inline bool cpl_name_next_word(const char **at, const char **word, size_t *length)
 {
     *word   = *at;
     *length = strcspn(*at, " ");
@@ -83,7 +83,7 @@ static inline bool cpl_words_next(const char **at, const char **word, size_t *le
 }
 
 /* Whether `word` is one of those in `words`, which are separated by spaces. */
-bool cpl_words_have(const char *words, const char *word);
+bool cpl_name_in_words(const char *words, const char *word);
 
 /* Facts of config.json or the metadata of a GGUF file -------------------------------------------*/
 

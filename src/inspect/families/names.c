@@ -91,10 +91,10 @@ bool cpl_name_projects(const char *suffix)
     return has_any(suffix, projected, COUNT(projected));
 }
 
-bool cpl_words_have(const char *words, const char *word)
+bool cpl_name_in_words(const char *words, const char *word)
 {
     size_t length;
-    for (const char *one; cpl_words_next(&words, &one, &length);)
+    for (const char *one; cpl_name_next_word(&words, &one, &length);)
         if (length == strlen(word) && strncmp(one, word, length) == 0) return true;
     return false;
 }
@@ -125,7 +125,7 @@ static bool same_pattern(const cpl_name_pattern *a, const cpl_name_pattern *b)
 static void add_words(cpl_name_patterns *patterns, const char *words, bool router)
 {
     size_t length;
-    for (const char *word; cpl_words_next(&words, &word, &length);) {
+    for (const char *word; cpl_name_next_word(&words, &word, &length);) {
         cpl_name_pattern pattern = pattern_of(word, length, router);
         bool known               = false;
         for (int i = 0; i < patterns->count; i++)
@@ -164,7 +164,7 @@ cpl_name_patterns cpl_name_patterns_make(cpl_pool *pool, const cpl_family *famil
 static bool words_have_pattern(const char *words, const cpl_name_pattern *pattern)
 {
     size_t length;
-    for (const char *word; cpl_words_next(&words, &word, &length);) {
+    for (const char *word; cpl_name_next_word(&words, &word, &length);) {
         cpl_name_pattern one = pattern_of(word, length, pattern->router);
         if (same_pattern(&one, pattern)) return true;
     }

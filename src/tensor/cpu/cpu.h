@@ -5,7 +5,7 @@
  * Sets:  every .c of this folder is compiled once for each of CPL_ISA = v2, v3 (AVX2), v4 (AVX-512)
  *        on x86-64, and once as `any` elsewhere. Names that cross files are written
  *        CPL_ISA_NAME(cpl_cpu_x); all else is static. Which set runs is decided once, in
- *        tensor/backend.c. */
+ *        tensor/backend/backend.c. */
 #ifndef CPL_TENSOR_CPU_CPU_H
 #define CPL_TENSOR_CPU_CPU_H
 

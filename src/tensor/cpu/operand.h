@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "tensor/backend.h"
 #include "tensor/cpu/share.h"
 #include "tensor/cpu/simd.h"
 #include "tensor/product.h"
@@ -21,7 +20,7 @@ typedef enum cpl_operand_form { CPL_FORM_F32, CPL_FORM_BF16, CPL_FORM_ROUNDED } 
 static inline cpl_operand_form cpl_operand_form_of(const cpl_backend *be)
 {
     if (be->compute == CPL_F32) return CPL_FORM_F32;
-    return cpl_cpu_has_bf16() ? CPL_FORM_BF16 : CPL_FORM_ROUNDED;
+    return cpl_product_has_bf16() ? CPL_FORM_BF16 : CPL_FORM_ROUNDED;
 }
 
 static inline cpl_dtype cpl_operand_form_dtype(cpl_operand_form form)

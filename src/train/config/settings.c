@@ -11,7 +11,7 @@
 #include "train/config/run.def"
 
 #define CPL_RUN_SECTION(name, help)                                                                \
-    static const cpl_section cpl_##name##_section = CPL_SECTION(name, help);
+    static const cpl_section cpl_section_##name = CPL_SECTION(name, help);
 #include "train/config/run.def"
 
 static cpl_section at(cpl_section section, size_t offset)
@@ -20,13 +20,13 @@ static cpl_section at(cpl_section section, size_t offset)
     return section;
 }
 
-#define AT(name) at(cpl_##name##_section, offsetof(cpl_settings, name))
+#define AT(name) at(cpl_section_##name, offsetof(cpl_settings, name))
 
 void cpl_settings_sections(cpl_section sections[CPL_N_SECTIONS])
 {
     const cpl_section all[] = {
         AT(model),   AT(data),       AT(train),
-#define CPL_LOSS(id, name, ...) at(cpl_##name##_section, offsetof(cpl_settings, losses.name)),
+#define CPL_LOSS(id, name, ...) at(cpl_section_##name, offsetof(cpl_settings, losses.name)),
 #include "model/aux_losses.def"
         AT(compute), AT(checkpoint), AT(eval),  AT(log),
     };

@@ -22,7 +22,7 @@ static void words_and_numbers(void **state)
     {
         uint64_t seed = (uint64_t)json_integer_value(json_object_get(vector, "seed")), words[4];
         cpl_pcg64 random;
-        cpl_seed_words(seed, words);
+        cpl_pcg64_seed_words(seed, words);
         json_array_foreach(json_object_get(vector, "state_words"), k, item)
             assert_int_equal(words[k], hex(item));
         cpl_pcg64_init(&random, seed);

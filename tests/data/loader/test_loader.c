@@ -266,7 +266,7 @@ static void repeats(void **state)
             x[i] = x[i - period];
         for (int64_t min_count = 2; min_count < 9; min_count++) {
             bool want = repeats_plainly(x, n, 13, min_count);
-            assert_int_equal(cpl_repeats_found(x, n, 13, min_count), want);
+            assert_int_equal(cpl_epoch_finds_repeats(x, n, 13, min_count), want);
             found += want;
         }
     }

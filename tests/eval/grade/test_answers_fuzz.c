@@ -100,10 +100,10 @@ static void any_text_is_marked(void **state)
         random_text(&f, &text);
         random_text(&f, &other);
         mark_all(cpl_span_text(&text), cpl_span_text(&other), &room);
-        cpl_span cut = cpl_stops_cut(cpl_span_text(&text), stops, 3);
-        assert_false(cpl_stops_reached(cut, 0, stops, 3));
+        cpl_span cut = cpl_grading_cut_at_stop(cpl_span_text(&text), stops, 3);
+        assert_false(cpl_grading_stop_reached(cut, 0, stops, 3));
         assert_int_equal(cut.length < text.length,
-                         cpl_stops_reached(cpl_span_text(&text), 0, stops, 3));
+                         cpl_grading_stop_reached(cpl_span_text(&text), 0, stops, 3));
     }
     cpl_grading_scratch_free(&room);
     cpl_text_free(&text);

@@ -287,13 +287,15 @@ static void texts_end_at_stop_strings(void **state)
 {
     (void)state;
     static const char *const trivia[] = {"\n", ".", ","}, *const nested[] = {"ab", "xa", ""};
-    assert_string_equal(string_of(cpl_stops_cut(cpl_span_of(" Sunset Blvd.\n"), trivia, 3)),
-                        " Sunset Blvd");
-    assert_string_equal(string_of(cpl_stops_cut(cpl_span_of("a.b,c\nd"), trivia, 3)), "a");
+    assert_string_equal(
+        string_of(cpl_grading_cut_at_stop(cpl_span_of(" Sunset Blvd.\n"), trivia, 3)),
+        " Sunset Blvd");
+    assert_string_equal(string_of(cpl_grading_cut_at_stop(cpl_span_of("a.b,c\nd"), trivia, 3)),
+                        "a");
     /* the first stop string takes the second one's end away */
-    assert_string_equal(string_of(cpl_stops_cut(cpl_span_of("1xab"), nested, 3)), "1x");
-    assert_string_equal(string_of(cpl_stops_cut(cpl_span_of("\nQ"), trivia, 3)), "");
-    assert_string_equal(string_of(cpl_stops_cut(cpl_span_of("none"), trivia, 3)), "none");
+    assert_string_equal(string_of(cpl_grading_cut_at_stop(cpl_span_of("1xab"), nested, 3)), "1x");
+    assert_string_equal(string_of(cpl_grading_cut_at_stop(cpl_span_of("\nQ"), trivia, 3)), "");
+    assert_string_equal(string_of(cpl_grading_cut_at_stop(cpl_span_of("none"), trivia, 3)), "none");
 }
 
 static void growing_texts_reach_stop_strings(void **state)
@@ -301,12 +303,12 @@ static void growing_texts_reach_stop_strings(void **state)
     (void)state;
     static const char *const stops[] = {"", "Question:", "</s>"};
     const char *text                 = "It is a Quest, Question";
-    assert_false(cpl_stops_reached(cpl_span_of(text), 0, stops, 3));
+    assert_false(cpl_grading_stop_reached(cpl_span_of(text), 0, stops, 3));
     text = "It is a Quest, Question: what";
     for (size_t known = 0; known <= 23; known++) /* as long as the end was not known */
-        assert_true(cpl_stops_reached(cpl_span_of(text), known, stops, 3));
-    assert_false(cpl_stops_reached(cpl_span_of(text), 24, stops, 3));
-    assert_false(cpl_stops_reached(cpl_span_of(text), 0, stops, 1));
+        assert_true(cpl_grading_stop_reached(cpl_span_of(text), known, stops, 3));
+    assert_false(cpl_grading_stop_reached(cpl_span_of(text), 24, stops, 3));
+    assert_false(cpl_grading_stop_reached(cpl_span_of(text), 0, stops, 1));
 }
 
 int main(int n_arguments, char **arguments)

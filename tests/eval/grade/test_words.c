@@ -46,8 +46,8 @@ static void white_space_is_unicodes(void **state)
     const uint32_t spaces[] = {9,      13,     28,     32,     0x85,   0xA0,
                                0x1680, 0x2000, 0x200A, 0x2029, 0x202F, 0x205F};
     const uint32_t others[] = {8, 14, 27, 33, 0x84, 0x1FFF, 0x200B, 0x2027, 0x202A, 0x3001, 0xFEFF};
-    for (size_t i = 0; i < sizeof spaces / 4; i++) assert_true(cpl_point_is_space(spaces[i]));
-    for (size_t i = 0; i < sizeof others / 4; i++) assert_false(cpl_point_is_space(others[i]));
+    for (size_t i = 0; i < sizeof spaces / 4; i++) assert_true(cpl_words_is_space(spaces[i]));
+    for (size_t i = 0; i < sizeof others / 4; i++) assert_false(cpl_words_is_space(others[i]));
 }
 
 static void characters_are_counted(void **state)
@@ -125,12 +125,12 @@ static void replaced_once_from_the_left(void **state)
 {
     (void)state;
     cpl_text text = {0}, spare = {0};
-    cpl_edit_set(&text, cpl_span_of("aaaab"));
-    cpl_edit_replace(&text, "aa", "ab", &spare);
+    cpl_words_set(&text, cpl_span_of("aaaab"));
+    cpl_words_replace(&text, "aa", "ab", &spare);
     assert_string_equal(text.bytes, "ababb");
-    cpl_edit_replace(&text, "ab", "", &spare);
+    cpl_words_replace(&text, "ab", "", &spare);
     assert_string_equal(text.bytes, "b");
-    cpl_edit_replace(&text, "x", "y", &spare);
+    cpl_words_replace(&text, "x", "y", &spare);
     assert_string_equal(text.bytes, "b");
     static const cpl_substitution steps[] = {
         {"b", "a(.)b", "[$1$1]"},     /* from the left, and longer than the text was */
@@ -138,7 +138,7 @@ static void replaced_once_from_the_left(void **state)
         {"[", NULL, "{"},
         {"", "\\]", "\xC3\xA9$$"},
     };
-    cpl_edit_set(&text, cpl_span_of("axbxbayb\xFF]"));
+    cpl_words_set(&text, cpl_span_of("axbxbayb\xFF]"));
     cpl_regex_substitute(&text, steps, sizeof steps / sizeof *steps, &spare);
     assert_string_equal(text.bytes, "{xx\xC3\xA9$xb{yy\xC3\xA9$\xFF\xC3\xA9$");
     cpl_text_clear(&text);

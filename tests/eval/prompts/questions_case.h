@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "check.h"
 #include "eval/prompts/questions.h"
+#include "eval/run/runner.h"
 #include "settings/settings.h"
 
 /* A built-in task. */
@@ -17,7 +18,8 @@ static inline cpl_task *built_in(const char *id)
     cpl_task *task = NULL;
     for (size_t i = 0; i < cpl_n_task_texts; i++) {
         if (strcmp(cpl_task_texts[i].id, id) != 0) continue;
-        assert_ok(cpl_task_parse(&task, id, cpl_task_texts[i].bytes, cpl_task_texts[i].length));
+        assert_ok(cpl_task_parse(&task, id, cpl_task_texts[i].bytes, cpl_task_texts[i].length,
+                                 cpl_request_kinds));
         assert_string_equal(task->id, id);
         return task;
     }

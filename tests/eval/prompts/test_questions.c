@@ -30,7 +30,7 @@ static void test_own(void **state)
     const char *data = data_with("mine", "q.csv", "question,answers,right\nWHO,(A) he (B) she,B\n");
     asked a          = {0};
     const cpl_questions_options options = options_of(data);
-    assert_ok(cpl_task_parse(&a.task, "mine.yaml", mine, strlen(mine)));
+    assert_ok(cpl_task_parse(&a.task, "mine.yaml", mine, strlen(mine), cpl_request_kinds));
     assert_string_equal(a.task->title, "mine");
     assert_ok(cpl_questions_read(&a.q, a.task, &a.task->profiles[0], &options));
     CHECK_RANKED(&a.q.question[0], "{who} B", 1, "\nhe", "\nshe");
@@ -65,7 +65,7 @@ static void test_values(void **state)
         "\"g\": 1e300}\n");
     asked a                             = {0};
     const cpl_questions_options options = options_of(data);
-    assert_ok(cpl_task_parse(&a.task, "v.yaml", task, strlen(task)));
+    assert_ok(cpl_task_parse(&a.task, "v.yaml", task, strlen(task), cpl_request_kinds));
     assert_ok(cpl_questions_read(&a.q, a.task, &a.task->profiles[0], &options));
     assert_string_equal(a.q.question[0].prompt, "12 true  0.1 1e+300");
     assert_int_equal(a.q.question[0].references[0].count, 1);
@@ -99,7 +99,7 @@ static void test_limits(void **state)
         cpl_questions_options options = options_of(data);
         options.offset                = all[i].offset;
         options.limit                 = all[i].limit;
-        assert_ok(cpl_task_parse(&a.task, "s.yaml", task, strlen(task)));
+        assert_ok(cpl_task_parse(&a.task, "s.yaml", task, strlen(task), cpl_request_kinds));
         assert_ok(cpl_questions_read(&a.q, a.task, &a.task->profiles[0], &options));
         for (int64_t k = 0; k < a.q.count; k++)
             cpl_text_printf(&ids, "%s=%s ", a.q.question[k].id, a.q.question[k].prompt);

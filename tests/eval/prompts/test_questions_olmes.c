@@ -261,7 +261,7 @@ static void test_contexts(void **state)
     json_t *request;
     json_t *requests              = load_requests("gsm8k.gold_bpb_5shot");
     cpl_questions_options options = options_of(rows_at());
-    assert_ok(cpl_task_parse(&task, "gsm8k.yaml", gsm8k, strlen(gsm8k)));
+    assert_ok(cpl_task_parse(&task, "gsm8k.yaml", gsm8k, strlen(gsm8k), cpl_request_kinds));
     assert_ok(cpl_questions_read(&q, task, &task->profiles[0], &options));
     json_array_foreach(requests, i, request) assert_string_equal(
         q.question[i].prompt, text_of(json_object_get(request, "request"), "context"));

@@ -2,6 +2,7 @@
 #include "eval/prompts/selection.h"
 
 #include "eval/prompts/questions_case.h"
+#include "eval/run/runner.h"
 
 static cpl_status add(cpl_selection *s, const char *word, const char *profile, const char *variant)
 {
@@ -32,7 +33,7 @@ static void sets_of_the_paper(void **state)
 {
     (void)state;
     cpl_selection s;
-    assert_ok(cpl_selection_init(&s));
+    assert_ok(cpl_selection_init(&s, cpl_request_kinds));
     assert_int_equal(s.n_tasks, cpl_n_task_texts);
     assert_int_equal(s.count, 0);
     assert_ok(add(&s, "paper-3b", NULL, NULL));
@@ -52,7 +53,7 @@ static void forms(void **state)
 {
     (void)state;
     cpl_selection s;
-    assert_ok(cpl_selection_init(&s));
+    assert_ok(cpl_selection_init(&s, cpl_request_kinds));
     assert_ok(add(&s, "arc_challenge", "olmes", NULL));
     assert_int_equal(s.count, 3);
     assert_string_equal(s.at[2].key, "arc_challenge");
@@ -67,7 +68,7 @@ static void what_there_is_not(void **state)
 {
     (void)state;
     cpl_selection s;
-    assert_ok(cpl_selection_init(&s));
+    assert_ok(cpl_selection_init(&s, cpl_request_kinds));
     assert_fails(CPL_ERR_USAGE, "there is no task arc_chalenge; did you mean arc_challenge?",
                  add(&s, "arc_chalenge", NULL, NULL));
     static const char *const meant[][2] = {
@@ -108,7 +109,7 @@ static void files_of_ones_own(void **state)
     cpl_selection s;
     write_file(folder, "t.yaml", file);
     snprintf(path, sizeof path, "%s/t.yaml", folder);
-    assert_ok(cpl_selection_init(&s));
+    assert_ok(cpl_selection_init(&s, cpl_request_kinds));
     const int64_t n = s.n_tasks;
     assert_ok(add_file(&s, path));
     assert_int_equal(s.n_tasks, n + 1);

@@ -167,7 +167,7 @@ static cpl_request_spec rank_form(void)
 {
     for (int i = 0; i < N_SCORES; i++) assert_ok(cpl_score_find(&scores[i], score_names[i]));
     return (cpl_request_spec){
-        .kind = &cpl_request_multiple_choice, .scores = scores, .n_scores = 2};
+        .kind = &cpl_request_kind_multiple_choice, .scores = scores, .n_scores = 2};
 }
 
 static cpl_option option(const char *context, const char *continuation)
@@ -304,7 +304,7 @@ static void characters(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const cpl_score *both[2];
         const cpl_request_spec form = {
-            .kind = &cpl_request_multiple_choice, .scores = both, .n_scores = 2};
+            .kind = &cpl_request_kind_multiple_choice, .scores = both, .n_scores = 2};
         for (int k = 0; k < 2; k++) assert_ok(cpl_score_find(&both[k], cases[i].names[k]));
         const cpl_question q = {
             .id = "0", .form = &form, .options = two, .n_options = 2, .gold = &gold, .n_gold = 1};
@@ -371,7 +371,7 @@ static cpl_request_spec text_form(int64_t tokens, const char *const *until, int6
     assert_ok(cpl_filter_find(&answers[0].grading.filter, "none"));
     assert_ok(cpl_normal_find(&answers[0].grading.normal, "none"));
     assert_ok(cpl_comparison_find(&answers[0].grading.comparison, "exact"));
-    return (cpl_request_spec){.kind         = &cpl_request_generate_until,
+    return (cpl_request_spec){.kind         = &cpl_request_kind_generate_until,
                               .until        = until,
                               .n_until      = n_until,
                               .max_gen_toks = tokens,

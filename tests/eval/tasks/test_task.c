@@ -3,6 +3,7 @@
 
 #include "base/arena.h"
 #include "eval/prompts/questions.h"
+#include "eval/run/runner.h"
 #include "eval/tasks/task_internal.h"
 #include "fuzz.h"
 #include "settings/settings.h"
@@ -14,7 +15,7 @@ static cpl_task *built_in(size_t i)
 {
     cpl_task *task = NULL;
     assert_ok(cpl_task_parse(&task, cpl_task_texts[i].id, cpl_task_texts[i].bytes,
-                             cpl_task_texts[i].length));
+                             cpl_task_texts[i].length, cpl_request_kinds));
     return task;
 }
 
@@ -333,17 +334,17 @@ static void kinds_of_requests(void **state)
     static const struct {
         const char *ask;
         const cpl_request_kind *kind;
-    } cases[] = {{"rank", &cpl_request_multiple_choice},
-                 {"multiple_choice", &cpl_request_multiple_choice},
-                 {"generate", &cpl_request_generate_until},
-                 {"generate_until", &cpl_request_generate_until}};
+    } cases[] = {{"rank", &cpl_request_kind_multiple_choice},
+                 {"multiple_choice", &cpl_request_kind_multiple_choice},
+                 {"generate", &cpl_request_kind_generate_until},
+                 {"generate_until", &cpl_request_kind_generate_until}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char file[512];
         cpl_task *task = NULL;
         snprintf(file, sizeof file,
                  HEAD RANK "profiles: {p: {split: a, ask: %s, context: x, target: y}}\n",
                  cases[i].ask);
-        assert_ok(cpl_task_parse(&task, "t.yaml", file, strlen(file)));
+        assert_ok(cpl_task_parse(&task, "t.yaml", file, strlen(file), cpl_request_kinds));
         assert_ptr_equal(task->parts->resolved[0].specs[0].form.kind, cases[i].kind);
         cpl_task_free(task);
     }
@@ -354,7 +355,8 @@ static void test_wrong(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         cpl_task *task    = NULL;
-        cpl_status status = cpl_task_parse(&task, "t.yaml", wrong[i].file, strlen(wrong[i].file));
+        cpl_status status = cpl_task_parse(&task, "t.yaml", wrong[i].file, strlen(wrong[i].file),
+                                           cpl_request_kinds);
         if (status != CPL_ERR_INPUT || !strstr(cpl_last_error(), wrong[i].sentence))
             fail_msg("%s\n... says \"%s\", not \"%s\"", wrong[i].file,
                      status ? cpl_last_error() : "nothing", wrong[i].sentence);
@@ -367,9 +369,10 @@ static void test_wrong(void **state)
         assert_null(task);
     }
     cpl_task *task;
-    assert_int_not_equal(cpl_task_read(&task, "tests/no-such-task.yaml"), CPL_OK);
+    assert_int_not_equal(cpl_task_read(&task, "tests/no-such-task.yaml", cpl_request_kinds),
+                         CPL_OK);
     assert_null(task);
-    assert_ok(cpl_task_read(&task, "data/eval/tasks/boolq.yaml"));
+    assert_ok(cpl_task_read(&task, "data/eval/tasks/boolq.yaml", cpl_request_kinds));
     assert_string_equal(task->id, "boolq");
     cpl_task_free(task);
 }
@@ -401,7 +404,7 @@ static void test_least(void **state)
     (void)state;
     static const char file[] = HEAD RANK PROFILE("");
     cpl_task *task;
-    assert_ok(cpl_task_parse(&task, "t.yaml", file, strlen(file)));
+    assert_ok(cpl_task_parse(&task, "t.yaml", file, strlen(file), cpl_request_kinds));
     assert_string_equal(task->title, "t");
     assert_true(isnan(task->chance));
     assert_null(task->source);
@@ -423,7 +426,8 @@ static void test_documented(void **state)
     page[length] = '\0';
     char *begin = strstr(page, "```yaml\n") + 8, *end = strstr(begin, "```");
     cpl_task *task;
-    assert_ok(cpl_task_parse(&task, "docs/tasks.md", begin, (size_t)(end - begin)));
+    assert_ok(
+        cpl_task_parse(&task, "docs/tasks.md", begin, (size_t)(end - begin), cpl_request_kinds));
     assert_int_equal(task->n_profiles, 2);
     cpl_task_free(task);
 }
@@ -440,7 +444,8 @@ static void test_fuzz(void **state)
         const cpl_text whole = {.bytes = (char *)(uintptr_t)text->bytes, .length = text->length};
         cpl_task *task;
         fuzz_damage(&f, &file, &whole);
-        cpl_status status = cpl_task_parse(&task, "t.yaml", file.bytes, file.length);
+        cpl_status status =
+            cpl_task_parse(&task, "t.yaml", file.bytes, file.length, cpl_request_kinds);
         if (status != CPL_OK) assert_non_null(strstr(cpl_last_error(), "t.yaml"));
         good += status == CPL_OK;
         bad += status != CPL_OK;
@@ -517,7 +522,7 @@ static void test_shapes(void **state)
         assert_ok(cpl_yaml_tree_parse(&tree, "t", text->bytes, text->length));
         for (size_t n = 1 + fuzz_below(&f, 2); n; n--) change_shape(&f, tree.root);
         char *file        = json_dumps(tree.root, JSON_INDENT(1));
-        cpl_status status = cpl_task_parse(&task, "t.yaml", file, strlen(file));
+        cpl_status status = cpl_task_parse(&task, "t.yaml", file, strlen(file), cpl_request_kinds);
         if (status != CPL_OK && !strstr(cpl_last_error(), "t.yaml:"))
             fail_msg("round %lld: %s", (long long)f.round, cpl_last_error());
         good += status == CPL_OK;
@@ -536,8 +541,8 @@ static void test_memory(void **state)
     for (int64_t n = 1;; n++) {
         cpl_task *task;
         cpl_alloc_fail_at(n);
-        cpl_status status =
-            cpl_task_parse(&task, "t", cpl_task_texts[9].bytes, cpl_task_texts[9].length);
+        cpl_status status = cpl_task_parse(&task, "t", cpl_task_texts[9].bytes,
+                                           cpl_task_texts[9].length, cpl_request_kinds);
         cpl_alloc_fail_at(0);
         cpl_task_free(task);
         if (status == CPL_OK) break;

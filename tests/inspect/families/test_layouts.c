@@ -3,7 +3,7 @@
 #include "inspect/families/gate_reader.h"
 
 #include "inspect/families/layout_list.h"
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 #include "tensor/poison/poison.h"
 
 /* ---- reading ---- */

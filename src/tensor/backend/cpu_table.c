@@ -1,4 +1,4 @@
-/* table.c - the whole table of one instruction set. */
+/* cpu_table.c - the whole table of one instruction set. */
 #include "tensor/cpu/cpu.h"
 
 static size_t scratch_bytes(const cpl_backend *be, const cpl_work *work)

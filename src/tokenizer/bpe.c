@@ -1,8 +1,8 @@
-/* train.c - counts words and joins pairs (see tokenizer.h).
+/* bpe.c - counts words and joins pairs (see tokenizer.h).
  *
  * The words are stored as ids in one array; each shrinks in place when a pair is joined. Only the
  * words that hold the pair are changed, and only the counts around it. */
-#include "tokenizer/train.h"
+#include "tokenizer/bpe.h"
 
 #include <string.h>
 
@@ -41,7 +41,7 @@ static cpl_status add_first_tokens(cpl_bpe_trainer *trainer)
 {
     uint32_t id;
     int16_t byte_of[CPL_ALPHABET_POINTS];
-    cpl_alphabet_bytes(byte_of);
+    cpl_tokenizer_alphabet_bytes(byte_of);
     for (uint32_t i = 0; i < CPL_BPE_SPECIALS; i++) {
         const cpl_added *special = trainer->special + i;
         CPL_TRY(cpl_tally_number(&trainer->tokens, trainer->contents + special->start,
@@ -348,7 +348,7 @@ static void append_json(cpl_text *out, const cpl_bpe_trainer *trainer)
         "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
         "\"use_regex\": true}";
     uint32_t point_of[256];
-    cpl_alphabet_points(point_of);
+    cpl_tokenizer_alphabet_points(point_of);
     cpl_text_printf(out, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n"
                          "  \"padding\": null,\n  \"added_tokens\": [");
     append_added(out, trainer, point_of);

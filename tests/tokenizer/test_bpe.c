@@ -1,4 +1,4 @@
-/* test_train.c - training: by hand, against counting everything anew each time, and
+/* test_bpe.c - training: by hand, against counting everything anew each time, and
  * encoding with what was trained against joining pairs one by one. */
 #include "check.h"
 
@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "io/file.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/train.h"
+#include "tokenizer/bpe.h"
 
 static cpl_bpe_trainer *train(int64_t vocab_size, int64_t least, const char *const *documents,
                               size_t count)

@@ -1,5 +1,5 @@
 /* backend.c - see backend.h */
-#include "tensor/backend.h"
+#include "tensor/backend/backend.h"
 
 #include <math.h>
 #include <omp.h>

@@ -1,8 +1,8 @@
-/* train.h - what a trainer holds: words and tokens with their counts, and the pairs of neighbours.
+/* bpe.h - what a trainer holds: words and tokens with their counts, and the pairs of neighbours.
  *
  * Room:  tokenizer. Not for other rooms. */
-#ifndef CPL_TOKENIZER_TRAIN_H
-#define CPL_TOKENIZER_TRAIN_H
+#ifndef CPL_TOKENIZER_BPE_H
+#define CPL_TOKENIZER_BPE_H
 
 #include "tokenizer/internal.h"
 #include "tokenizer/unicode.h"
@@ -111,4 +111,4 @@ struct cpl_bpe_trainer {
     size_t n_merges, merge_capacity;
 };
 
-#endif /* CPL_TOKENIZER_TRAIN_H */
+#endif /* CPL_TOKENIZER_BPE_H */

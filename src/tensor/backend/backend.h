@@ -1,6 +1,6 @@
 /* backend.h - choosing and making a backend, and what this machine can do.
  *
- * Room:  tensor. */
+ * Room:  tensor/backend. */
 #ifndef CPL_TENSOR_BACKEND_H
 #define CPL_TENSOR_BACKEND_H
 
