@@ -61,9 +61,20 @@ function numberOf(text) {
   return Number.isNaN(value) ? null : value;
 }
 
+// Empty first cells mean those of the row above; a row that moves needs them itself.
+function fillFirstCells(rows) {
+  rows.forEach((row, r) => {
+    for (let c = 0; r > 0 && c < row.cells.length && row.cells[c].textContent === ''; c++) {
+      row.cells[c].textContent = rows[r - 1].cells[c].textContent;
+      row.cells[c].classList.add('repeated');
+    }
+  });
+}
+
 function sortBy(table, heading) {
   const column = heading.cellIndex, up = heading.getAttribute('aria-sort') !== 'ascending';
   const body = table.tBodies[0], rows = [...body.rows];
+  fillFirstCells(rows);
   const keys = new Map(rows.map(row => {
     const text = row.cells[column] ? row.cells[column].textContent : '';
     return [row, { text, number: numberOf(text) }];

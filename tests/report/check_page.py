@@ -93,11 +93,13 @@ function probe(tries) {
   for (const table of document.querySelectorAll('.table table')) {
     const rows = [...table.tBodies[0].rows], heading = table.tHead.rows[0].cells[0];
     if (rows.length < 2 || !heading.onclick) continue;
+    const named = rows[0].cells[0].textContent !== '';
     heading.click();
     heading.click();
     const keys = [...table.tBodies[0].rows].map(r => r.cells[0].textContent);
     const numbers = keys.map(numberOf).filter(v => v !== null);
     found.sorted.push({ same: keys.length === rows.length, down: heading.getAttribute('aria-sort') === 'descending',
+      whole: !named || keys.every(k => k !== ''),
       order: numbers.every((v, k) => k === 0 || numbers[k - 1] >= v) });
   }
   found.elements = document.querySelectorAll('main b, main i, main img').length;
