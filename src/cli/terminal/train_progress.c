@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "cli/terminal/terminal.h"
+#include "model/aux_losses.h"
 
 void cpl_progress_begin(cpl_progress *p, const cpl_train_facts *facts)
 {
@@ -51,16 +52,23 @@ double cpl_progress_speed(cpl_progress *p, double tokens_per_s)
     return p->pace > 0 ? 1 / p->pace : 0;
 }
 
+/* Every auxiliary loss that is part of the step's total, unweighted. */
+static void print_aux_losses(const cpl_metrics *m)
+{
+    for (int i = 0; i < CPL_N_AUX_LOSSES; i++)
+        if (m->aux[i].computed && m->aux[i].weight > 0)
+            printf("%s %.3g  ", cpl_aux_losses[i].name, m->aux[i].value);
+}
+
 static void print_numbers(const cpl_progress *p, const cpl_metrics *m)
 {
     const double speed = p->pace > 0 ? 1 / p->pace : 0;
     const double share = m->tokens_per_s > 0 ? m->peak_share * speed / m->tokens_per_s : 0;
-    char left[32], erc[32] = "-";
-    if (m->aux[CPL_AUX_ERC].computed) snprintf(erc, sizeof erc, "%.1e", m->aux[CPL_AUX_ERC].value);
-    printf("%lld/%lld  loss %.4f  erc %s  balance %.3f  grad %.2f  %.0f tok/s  %.0f%% of peak  %s "
-           "left",
-           (long long)m->step, (long long)p->last_step, m->loss, erc, m->aux[CPL_AUX_BALANCE].value,
-           m->grad_norm, speed, 100 * share, duration(left, seconds_left(p, m->step)));
+    char left[32];
+    printf("%lld/%lld  loss %.4f  ", (long long)m->step, (long long)p->last_step, m->loss);
+    print_aux_losses(m);
+    printf("grad %.2f  %.0f tok/s  %.0f%% of peak  %s left", m->grad_norm, speed, 100 * share,
+           duration(left, seconds_left(p, m->step)));
 }
 
 static void draw_bar(cpl_progress *p, const cpl_metrics *m)
