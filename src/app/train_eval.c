@@ -58,15 +58,15 @@ int64_t cpl_train_eval_window(const cpl_train_eval *t)
 
 cpl_status cpl_train_eval_run(cpl_train_eval *t, cpl_model *model, json_t **figures)
 {
-    const cpl_lm_batch_settings how  = {.window = t->evaluation.window};
-    const cpl_evaluation_watch watch = {0};
+    const cpl_lm_batch_settings how          = {.window = t->evaluation.window};
+    const cpl_evaluation_callbacks callbacks = {0};
     if (!t->open) CPL_TRY(cpl_lm_batch_init(&t->batch, model, &how));
     t->open                      = true;
     const cpl_eval_runner runner = {.batch     = &t->batch,
                                     .tokenizer = t->tokenizer,
                                     .window    = model->config.max_positions,
                                     .eos       = cpl_tokenizer_eos(t->tokenizer)};
-    CPL_TRY(cpl_evaluation_run(&t->evaluation, &runner, NULL, false, &watch));
+    CPL_TRY(cpl_evaluation_run(&t->evaluation, &runner, NULL, false, &callbacks));
     *figures    = json_object();
     bool failed = !*figures;
     for (int64_t i = 0; i < t->evaluation.count; i++) {

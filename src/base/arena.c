@@ -23,7 +23,7 @@ static size_t round_up(size_t bytes, size_t alignment)
     return (bytes + alignment - 1) / alignment * alignment;
 }
 
-static bool told_to_fail(void)
+static bool must_fail(void)
 {
     return atomic_load(&fail_at) > 0 && atomic_fetch_sub(&fail_at, 1) == 1;
 }
@@ -51,7 +51,7 @@ void *cpl_alloc(size_t bytes)
 {
     atomic_fetch_add(&alloc_count, 1);
     char *block = NULL;
-    if (bytes < SIZE_MAX - 2 * CPL_ALIGNMENT && !told_to_fail())
+    if (bytes < SIZE_MAX - 2 * CPL_ALIGNMENT && !must_fail())
         block = aligned_alloc(CPL_ALIGNMENT, round_up(bytes, CPL_ALIGNMENT) + CPL_ALIGNMENT);
     if (!block) {
         (void)CPL_FAIL(CPL_ERR_MEMORY, "out of memory: %zu bytes were requested", bytes);

@@ -23,7 +23,7 @@ typedef struct work {
     char *data, *own;  /* the folder of rows, and of those that come with the program; owned */
     cpl_strings words; /* of --tasks; owned */
     cpl_selection selection;
-    cpl_eval_model examinee;
+    cpl_eval_model model;
     cpl_evaluation evaluation;
     json_t *settings;
     cpl_eval_journal journal;
@@ -79,7 +79,7 @@ static cpl_status open_evaluation(work *w)
                                            .skip_bad   = cpl_flag_on(a, "--skip-bad"),
                                            .log        = &w->log};
     return cpl_evaluation_open(&w->evaluation, &w->selection, &options,
-                               cpl_eval_model_window(&w->examinee), w->examinee.tokenizer);
+                               cpl_eval_model_window(&w->model), w->model.tokenizer);
 }
 
 /* ---- identity of this evaluation ---- */
@@ -91,13 +91,13 @@ static cpl_status describe(work *w)
     const struct {
         const char *name;
         int64_t value;
-    } wishes[]      = {{"limit", options->limit},
+    } limits[]      = {{"limit", options->limit},
                        {"num_fewshot", options->shots},
                        {"max_gen_toks", options->max_tokens}};
-    const bool bf16 = w->examinee.be.compute == CPL_BF16;
+    const bool bf16 = w->model.be.compute == CPL_BF16;
     bool failed     = false;
     json_t *s = w->settings = json_object();
-    CPL_TRY(cpl_eval_model_describe(&w->examinee, s));
+    CPL_TRY(cpl_eval_model_describe(&w->model, s));
     cpl_json_put(&failed, s, "dtype", json_string(bf16 ? "bfloat16" : "float32"));
     cpl_json_put(&failed, s, "data", cpl_json_words(w->data));
     json_t *keys = cpl_json_open(&failed, s, "tasks", json_array());
@@ -106,10 +106,10 @@ static cpl_status describe(work *w)
                      json_pack("[s,s]", tasks->at[i].key, tasks->at[i].profile->name));
     cpl_json_put(&failed, s, "offset", json_integer(options->offset));
     for (int i = 0; i < 3; i++)
-        if (wishes[i].value != CPL_UNSET)
-            cpl_json_put(&failed, s, wishes[i].name, json_integer(wishes[i].value));
+        if (limits[i].value != CPL_UNSET)
+            cpl_json_put(&failed, s, limits[i].name, json_integer(limits[i].value));
     cpl_json_put(&failed, s, "samples", json_boolean(cpl_flag_on(w->args, "--samples")));
-    cpl_json_put(&failed, s, "max_length", json_integer(cpl_eval_model_window(&w->examinee)));
+    cpl_json_put(&failed, s, "max_length", json_integer(cpl_eval_model_window(&w->model)));
     return failed ? CPL_ERR_MEMORY : CPL_OK;
 }
 
@@ -193,24 +193,23 @@ static cpl_status evaluate(work *w)
     const cpl_arguments *a        = w->args;
     const cpl_compute_settings *c = &w->configuration.settings.compute;
     const bool chosen             = cpl_configuration_gives(&w->configuration, "compute.dtype");
-    CPL_TRY(
-        cpl_eval_model_open(&w->examinee, a->words[0], cpl_flag_text(a, "--tokenizer"), &w->log));
+    CPL_TRY(cpl_eval_model_open(&w->model, a->words[0], cpl_flag_text(a, "--tokenizer"), &w->log));
     CPL_TRY(open_evaluation(w));
-    CPL_TRY(cpl_eval_model_load(&w->examinee, chosen ? cpl_plan_dtype(c) : CPL_F32, (int)c->threads,
+    CPL_TRY(cpl_eval_model_load(&w->model, chosen ? cpl_plan_dtype(c) : CPL_F32, (int)c->threads,
                                 w->evaluation.window));
-    w->examinee.runner.texts = cpl_flag_on(a, "--samples");
+    w->model.runner.texts = cpl_flag_on(a, "--samples");
     CPL_TRY(describe(w));
     CPL_TRY(open_record(w));
-    cpl_evaluation_watch watch = cpl_eval_bar_watch(&w->bar, w->evaluation.n_questions);
-    cpl_status status          = cpl_evaluation_run(&w->evaluation, &w->examinee.runner,
-                                           w->journal.file ? &w->journal : NULL,
-                                                    cpl_flag_on(a, "--samples"), &watch);
+    cpl_evaluation_callbacks callbacks = cpl_eval_bar_callbacks(&w->bar, w->evaluation.n_questions);
+    cpl_status status =
+        cpl_evaluation_run(&w->evaluation, &w->model.runner, w->journal.file ? &w->journal : NULL,
+                           cpl_flag_on(a, "--samples"), &callbacks);
     cpl_eval_bar_clear(&w->bar);
     CPL_TRY(status);
     return show_all(w);
 }
 
-static cpl_status settle_data(work *w, bool question_schemas)
+static cpl_status check_data(work *w, bool question_schemas)
 {
     const char *given = cpl_flag_text(w->args, "--data");
     w->own            = cpl_eval_data_dir();
@@ -231,13 +230,13 @@ static cpl_status check_outputs(const cpl_arguments *args)
     return cpl_output_paths_check(args, "results sources");
 }
 
-static cpl_status work_off(work *w)
+static cpl_status run_eval(work *w)
 {
     cpl_eval_mode form;
     CPL_TRY(cpl_eval_mode_of(&form, w->args));
     CPL_TRY(check_outputs(w->args));
     if (form == CPL_EVAL_MODE_TEXT) return cpl_eval_text(w->args, &w->configuration, &w->log);
-    CPL_TRY(settle_data(w, form == CPL_EVAL_MODE_TASKS));
+    CPL_TRY(check_data(w, form == CPL_EVAL_MODE_TASKS));
     CPL_TRY(select_tasks(w));
     if (form == CPL_EVAL_MODE_LIST) return cpl_eval_list(&w->selection, w->data);
     return evaluate(w);
@@ -247,11 +246,11 @@ static cpl_status run(const cpl_arguments *args)
 {
     work w = {.args = args, .log = cpl_output_log(stderr)};
     CPL_TRY(cpl_configure(&w.configuration, NULL, args));
-    cpl_status status = work_off(&w);
+    cpl_status status = run_eval(&w);
     cpl_eval_journal_close(&w.journal);
     json_decref(w.settings);
     cpl_evaluation_close(&w.evaluation);
-    cpl_eval_model_close(&w.examinee);
+    cpl_eval_model_close(&w.model);
     cpl_selection_free(&w.selection);
     cpl_paths_free(&w.words);
     cpl_free(w.data);

@@ -69,7 +69,7 @@ static cpl_status read_prompt(work *w)
 }
 
 /* No more than the context has room for; cpl_generator_fits refuses a prompt that fills it. */
-static cpl_status settle_length(work *w, const cpl_log *log)
+static cpl_status set_length(work *w, const cpl_log *log)
 {
     const cpl_model_settings *config = cpl_hf_config(w->hf);
     cpl_generate_settings *s         = &w->settings;
@@ -219,7 +219,7 @@ static cpl_status run(const cpl_arguments *args)
     CPL_TRY_DONE(
         cpl_hf_load_tokenizer(&w.tokenizer, NULL, w.hf, cpl_flag_text(args, "--tokenizer")));
     CPL_TRY_DONE(read_prompt(&w));
-    CPL_TRY_DONE(settle_length(&w, &log));
+    CPL_TRY_DONE(set_length(&w, &log));
     CPL_TRY_DONE(load_model(&w, &c));
     CPL_TRY_DONE(speak(&w));
 done:

@@ -40,7 +40,7 @@ typedef struct work {
 /* ---- flags ---- */
 
 /* --memory limits the whole process: its present memory, and that of its threads. */
-static cpl_status settle_memory(work *w, const char *memory)
+static cpl_status read_memory(work *w, const char *memory)
 {
     const double libraries = 0x1p23, a_thread = 0x1p19; /* bytes; measured, and rounded up */
     char base[32];
@@ -59,7 +59,7 @@ static cpl_status read_options(work *w)
     const cpl_arguments *a = w->args;
     cpl_inspect_options *o = &w->options;
     const char *layers = cpl_flag_text(a, "--layers"), *memory = cpl_flag_text(a, "--memory");
-    CPL_TRY(cpl_parse_numbers(o->alphas, &o->n_alphas, CPL_CHANCE_MAX_ALPHAS, "--alpha",
+    CPL_TRY(cpl_parse_numbers(o->alphas, &o->n_alphas, CPL_NULL_MODEL_MAX_ALPHAS, "--alpha",
                               cpl_flag_text(a, "--alpha"), 0, LARGEST_ALPHA));
     if (layers) CPL_TRY(cpl_parse_ranges(&w->layers, &o->n_layers, "--layers", layers));
     o->layers     = w->layers;
@@ -68,7 +68,7 @@ static cpl_status read_options(work *w)
     if (o->noisy) o->noise_seed = (uint64_t)cpl_flag_int(a, "--noise");
     const int64_t threads = cpl_flag_int(a, "--threads");
     o->n_threads          = threads ? (int)threads : cpl_cpu_count();
-    CPL_TRY(settle_memory(w, memory));
+    CPL_TRY(read_memory(w, memory));
     o->keep_going = cpl_flag_on(a, "--keep-going");
     o->picture    = cpl_flag_given(a, "--html") || cpl_flag_on(a, "--series");
     o->picture_layer =
@@ -77,7 +77,7 @@ static cpl_status read_options(work *w)
     o->perplexity     = cpl_flag_number(a, "--perplexity");
     o->iterations     = cpl_flag_int(a, "--iterations");
     o->seed           = (uint64_t)cpl_flag_int(a, "--seed");
-    o->watch          = cpl_inspect_bar_watch;
+    o->progress       = cpl_inspect_bar_progress;
     o->ctx            = &w->bar;
     return cpl_routing_options_of(&w->routed, &w->routing_options, &w->text, a, o);
 }
@@ -367,7 +367,7 @@ const cpl_verb cpl_verb_inspect = {
         "the experts' own kappa exceeds that of random pairings.\n"
         "With --text the model of one OLMoE folder or run reads that text, and a second report "
         "describes its routing: load, pairs of experts, domains, whether the choice agrees with "
-        "the experts' responses |x W_g|, and, for a run, how early the routing settled.\n"
+        "the experts' responses |x W_g|, and, for a run, how early the routing became stable.\n"
         "A checkpoint without MoE layers, or with damaged weights, ends with exit code 1.",
     .least   = 1,
     .most    = -1,

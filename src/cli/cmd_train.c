@@ -64,18 +64,18 @@ static void saved(void *ctx, int64_t step)
     if (!p->terminal) printf("step %lld saved\n", (long long)step);
 }
 
-/* What the watch of a run refers to. */
+/* What the callbacks of a run refers to. */
 typedef struct watcher {
     cpl_progress progress; /* first: the other functions cast the watcher to it */
-    cpl_train_eval tasked;
+    cpl_train_eval eval;
 } watcher;
 
-static cpl_status examine(void *ctx, cpl_model *model, json_t **tasks)
+static cpl_status evaluate(void *ctx, cpl_model *model, json_t **tasks)
 {
     watcher *w     = ctx;
     cpl_text words = {0};
-    CPL_TRY(cpl_train_eval_run(&w->tasked, model, tasks));
-    cpl_train_eval_words(&words, &w->tasked);
+    CPL_TRY(cpl_train_eval_run(&w->eval, model, tasks));
+    cpl_train_eval_words(&words, &w->eval);
     cpl_progress_clear(&w->progress);
     printf("tasks: %s\n", words.bytes ? words.bytes : "");
     cpl_text_free(&words);
@@ -121,23 +121,23 @@ static cpl_status finish(const char *run, const cpl_train_outcome *outcome, cpl_
 static cpl_status train(cpl_configuration *c, const char *run, const char *from,
                         const cpl_settings *written)
 {
-    watcher w                 = {0};
-    cpl_log log               = {say, &w.progress};
-    cpl_train_watch watch     = {&w, approve, began, stepped, saved, examine};
-    cpl_train_job job         = {.settings = &c->settings,
-                                 .run      = run,
-                                 .from     = from,
-                                 .given    = c->given,
-                                 .resume   = written != NULL,
-                                 .written  = written,
-                                 .log      = &log,
-                                 .watch    = &watch};
-    cpl_train_outcome outcome = {0};
-    CPL_TRY(cpl_train_eval_open(&w.tasked, &c->settings, &log));
-    job.positions     = cpl_train_eval_window(&w.tasked);
+    watcher w                     = {0};
+    cpl_log log                   = {say, &w.progress};
+    cpl_train_callbacks callbacks = {&w, approve, began, stepped, saved, evaluate};
+    cpl_train_job job             = {.settings  = &c->settings,
+                                     .run       = run,
+                                     .from      = from,
+                                     .given     = c->given,
+                                     .resume    = written != NULL,
+                                     .written   = written,
+                                     .log       = &log,
+                                     .callbacks = &callbacks};
+    cpl_train_outcome outcome     = {0};
+    CPL_TRY(cpl_train_eval_open(&w.eval, &c->settings, &log));
+    job.positions     = cpl_train_eval_window(&w.eval);
     cpl_status status = cpl_train(&job, &outcome);
     cpl_progress_clear(&w.progress);
-    cpl_train_eval_close(&w.tasked);
+    cpl_train_eval_close(&w.eval);
     if (status == CPL_ERR_STOPPED)
         return CPL_FAIL(status, "stopped before the first step; %s",
                         written ? "nothing is lost" : "nothing was begun");
@@ -200,9 +200,9 @@ static cpl_status list_inputs(const char *what, const cpl_strings *inputs)
     return CPL_OK;
 }
 
-/* The settings as the run would settle them. Data is opened only if the vocabulary is recorded in
+/* The settings as the run would resolve them. Data is opened only if the vocabulary is recorded in
  * token shards alone. Opening writes nothing. */
-static cpl_status settle(cpl_configuration *c, const char *run, const char *from)
+static cpl_status resolve(cpl_configuration *c, const char *run, const char *from)
 {
     cpl_log log         = cpl_output_log(stdout);
     cpl_run nowhere     = {.folder = (char *)(uintptr_t)run};
@@ -225,10 +225,10 @@ done:
 /* What is wrong with eval.tasks is reported before anything else, as in a run. */
 static cpl_status check_tasks(const cpl_settings *s)
 {
-    cpl_log log           = cpl_output_log(stdout);
-    cpl_train_eval tasked = {0};
-    CPL_TRY(cpl_train_eval_open(&tasked, s, &log));
-    cpl_train_eval_close(&tasked);
+    cpl_log log         = cpl_output_log(stdout);
+    cpl_train_eval eval = {0};
+    CPL_TRY(cpl_train_eval_open(&eval, s, &log));
+    cpl_train_eval_close(&eval);
     return CPL_OK;
 }
 
@@ -238,7 +238,7 @@ static cpl_status dry_run(cpl_configuration *c, const char *run, const char *fro
     cpl_plan plan;
     cpl_text text = {0};
     CPL_TRY(check_tasks(s));
-    CPL_TRY(settle(c, run, from));
+    CPL_TRY(resolve(c, run, from));
     CPL_TRY(plan_of(&plan, s));
     cpl_plan_text(&text, &plan);
     cpl_status status = cpl_text_status(&text);

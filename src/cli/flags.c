@@ -127,7 +127,7 @@ static cpl_status check_all(cpl_arguments *args)
         const cpl_flag *flag = &verb->flags[f];
         if (args->flag[f].given) continue;
         if (flag->required)
-            return CPL_FAIL(CPL_ERR_USAGE, "%s wants %s %s", verb->name, flag->name,
+            return CPL_FAIL(CPL_ERR_USAGE, "%s needs %s %s", verb->name, flag->name,
                             flag->value_name);
         if (flag->default_value) CPL_TRY(take_value(args, f, flag->default_value));
     }

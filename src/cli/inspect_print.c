@@ -61,7 +61,7 @@ static void draw_bar(const cpl_inspect_progress *p)
     print_progress(p);
 }
 
-void cpl_inspect_bar_watch(void *ctx, const cpl_inspect_progress *p)
+void cpl_inspect_bar_progress(void *ctx, const cpl_inspect_progress *p)
 {
     static const double often = 0.1, seldom = 10; /* seconds between two drawings, two lines */
     cpl_inspect_bar *bar = ctx;

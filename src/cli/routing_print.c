@@ -12,13 +12,13 @@
 cpl_status cpl_routing_options_of(bool *wanted, cpl_routing_options *o, const char **inputs,
                                   const cpl_arguments *args, const cpl_inspect_options *inspect)
 {
-    static const double usual[]       = {0.5, 1, 2, 3};
-    static const char *const behind[] = {"--window", "--text-tokens", "--response-tokens"};
-    *wanted                           = cpl_flag_given(args, "--text");
-    for (size_t i = 0; !*wanted && i < sizeof behind / sizeof *behind; i++)
-        if (cpl_flag_given(args, behind[i]))
+    static const double usual[]        = {0.5, 1, 2, 3};
+    static const char *const of_text[] = {"--window", "--text-tokens", "--response-tokens"};
+    *wanted                            = cpl_flag_given(args, "--text");
+    for (size_t i = 0; !*wanted && i < sizeof of_text / sizeof *of_text; i++)
+        if (cpl_flag_given(args, of_text[i]))
             return CPL_FAIL(CPL_ERR_USAGE, "%s says how --text is read: give --text too",
-                            behind[i]);
+                            of_text[i]);
     if (!*wanted) return CPL_OK;
     if (args->n_words != 1)
         return CPL_FAIL(CPL_ERR_USAGE, "--text takes one checkpoint, not %d", args->n_words);

@@ -52,7 +52,7 @@ static double last_tokens(const cpl_compare *c)
 }
 
 /* Sets the unit of tokens; returns the name of the axis. */
-static const char *settle_unit(drawing *d)
+static const char *choose_unit(drawing *d)
 {
     const double last = last_tokens(d->c);
     d->unit           = last >= 1e6 ? 1e6 : last >= 1e3 ? 1e3 : 1;
@@ -183,7 +183,7 @@ static cpl_status put_chart(cpl_charts *out, const cpl_compare *c, const cpl_com
                             bool at_the_end)
 {
     drawing d                 = {.c = c, .figure = f};
-    const char *x_label       = settle_unit(&d);
+    const char *x_label       = choose_unit(&d);
     const cpl_run_curve curve = f->is->curve;
     cpl_status status         = fill(&d, at_the_end);
     const bool ramp           = !at_the_end && c->n_groups > CPL_COMPARE_COLOURS;

@@ -215,7 +215,7 @@ static int64_t place_of(const cpl_run_record *run, int64_t n, int64_t step)
 
 /* Brings the lines, in the order of the file, into the order of steps; of several lines of a step
  * the last one stays. */
-static void settle_steps(cpl_run_record *run)
+static void sort_steps(cpl_run_record *run)
 {
     int64_t kept = 0;
     for (int64_t i = 0; i < run->n_lines; i++) {
@@ -280,7 +280,7 @@ cpl_status cpl_run_lines_read(cpl_run_record *run, const char *path, double batc
     cpl_stream_limit(stream, CPL_RUN_METRICS_BYTES);
     CPL_TRY_DONE(cpl_pieces_init(&pieces, stream, "\n", CPL_RUN_LINE_BYTES));
     CPL_TRY_DONE(read_pieces(run, &pieces, batch_tokens));
-    settle_steps(run);
+    sort_steps(run);
     CPL_TRY_DONE(drop_falling(run));
     if (run->n_lines == 0 && run->cut)
         status = CPL_FAIL(CPL_ERR_INPUT, "%s: no line of its metrics could be read: %s",

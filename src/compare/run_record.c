@@ -42,7 +42,7 @@ static const char *find_stored(cpl_pool *pool, const char *folder, const char *n
     return path;
 }
 
-static cpl_status tell_what_it_is(cpl_pool *pool, const char *folder)
+static cpl_status refuse_no_run(cpl_pool *pool, const char *folder)
 {
     const bool state = find(pool, folder, "state.json"), model = find(pool, folder, "config.json");
     const bool weights = find(pool, folder, "model.safetensors");
@@ -73,7 +73,7 @@ static cpl_status read_files(cpl_run_record *run)
     const char *settings = find(&run->pool, run->folder, "config.yaml");
     const char *metrics  = find_stored(&run->pool, run->folder, "metrics.jsonl");
     const char *start    = find(&run->pool, run->folder, "start.json");
-    if (!settings) return tell_what_it_is(&run->pool, run->folder);
+    if (!settings) return refuse_no_run(&run->pool, run->folder);
     CPL_TRY(cpl_yaml_flat_read(&run->settings, settings));
     if (metrics)
         CPL_TRY(cpl_run_lines_read(run, metrics, setting_number(run, "data.batch_tokens")));
@@ -141,7 +141,7 @@ static const char *name_of(cpl_run_record *run)
     return last;
 }
 
-static void settle(cpl_run_record *run)
+static void finish_record(cpl_run_record *run)
 {
     const double steps       = setting_number(run, "train.steps");
     run->steps               = steps >= 0 && steps < 1e15 ? (int64_t)steps : INT64_C(-1);
@@ -163,7 +163,7 @@ cpl_status cpl_run_record_open(cpl_run_record *run, const char *folder)
     CPL_TRY_DONE(read_files(run));
     read_fingerprint(run);
     read_tokenizer(run);
-    settle(run);
+    finish_record(run);
     status = cpl_pool_status(&run->pool);
 done:
     if (status != CPL_OK) cpl_run_record_close(run);

@@ -83,18 +83,29 @@ static const char *damage_of(cpl_pool *pool, const cpl_run_record *run)
     return run->n_damaged ? count(pool, run->n_damaged) : "–";
 }
 
+static bool any_damage(const cpl_compare *c)
+{
+    for (int64_t r = 0; r < c->n_runs; r++)
+        if (c->runs[r].cut || c->runs[r].n_damaged) return true;
+    return false;
+}
+
 static cpl_status runs(cpl_grid *g, cpl_pool *pool, const cpl_compare *c)
 {
-    static const char *const columns[] = {"steps", "tokens", "damaged lines", "group"};
-    CPL_TRY(open_grid(g, pool, c->n_runs, "run", columns, c->grouped ? 4 : 3));
+    const char *columns[4] = {"steps", "tokens"};
+    int64_t n              = 2;
+    const int64_t damage = any_damage(c) ? n++ : -1, group = c->grouped ? n++ : -1;
+    if (damage >= 0) columns[damage] = "damaged lines";
+    if (group >= 0) columns[group] = "group";
+    CPL_TRY(open_grid(g, pool, c->n_runs, "run", columns, n));
     g->title = "Runs";
     for (int64_t r = 0; r < c->n_runs; r++) {
         const cpl_run_record *run = &c->runs[r];
         g->rows[r]                = c->names[r];
         cpl_grid_set(g, r, 0, steps_of(pool, run));
         cpl_grid_set(g, r, 1, cpl_run_last(run) ? count(pool, tokens_of(run)) : "–");
-        cpl_grid_set(g, r, 2, damage_of(pool, run));
-        if (c->grouped) cpl_grid_set(g, r, 3, c->groups[c->group_of[r]].name);
+        if (damage >= 0) cpl_grid_set(g, r, damage, damage_of(pool, run));
+        if (group >= 0) cpl_grid_set(g, r, group, c->groups[c->group_of[r]].name);
     }
     return cpl_pool_status(pool);
 }

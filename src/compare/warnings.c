@@ -27,8 +27,7 @@ static const same_text must_agree[] = {
     {"data.validation", "validation data", "their validation losses are of different text"},
     {"eval.max_sequences", "validation data", "their validation losses are of different text"},
     {"data.tokenizer", "tokenizer", "a token is not the same to both, and losses are a token's"},
-    {"model.vocab_size", "vocabulary",
-     "losses of different vocabularies say little beside each other"},
+    {"model.vocab_size", "vocabulary", "losses of different vocabularies cannot be compared"},
     {"data.seq_len", "length of sequences", "tokens of theirs have different context"},
 };
 

@@ -19,7 +19,7 @@ struct cpl_documents {
     char *path, *folder; /* folder: the label of documents that name no source */
     cpl_stream *stream;
     cpl_pieces pieces;
-    bool json, closing_told;
+    bool json, summed_up;
     int64_t line;     /* of the last piece */
     int64_t ordinal;  /* of the last block of plain text */
     cpl_text block;   /* lines up to a blank one */
@@ -169,13 +169,13 @@ static cpl_status bad(cpl_documents *d, const char *format, ...)
     return CPL_OK;
 }
 
-static void tell_rest(cpl_documents *d)
+static void report_rest(cpl_documents *d)
 {
-    if (d->counts.bad > REPORTS_PER_FILE && !d->closing_told)
+    if (d->counts.bad > REPORTS_PER_FILE && !d->summed_up)
         cpl_log_warn(&d->log, "%s: %lld documents could not be used, %lld of them not listed",
                      d->path, (long long)d->counts.bad,
                      (long long)d->counts.bad - REPORTS_PER_FILE);
-    d->closing_told = true;
+    d->summed_up = true;
 }
 
 /* ---- finding the next document ---- */
@@ -357,6 +357,6 @@ cpl_status cpl_documents_next(cpl_documents *d, cpl_document *document, bool *mo
         *more = true;
         return cpl_text_status(&d->made_id);
     }
-    tell_rest(d);
+    report_rest(d);
     return CPL_OK;
 }

@@ -195,14 +195,14 @@ done:
     return status;
 }
 
-/* Adds up tokens by label and settles each piece when it is full. */
+/* Adds up tokens by label and labels each piece when it is full. */
 typedef struct vote {
     int64_t *tokens; /* by label number, of the present piece */
     int64_t n_labels, piece_tokens, position, n_pieces;
-    int32_t *label; /* of the pieces settled */
+    int32_t *label; /* of the pieces labelled */
 } vote;
 
-static void settle(vote *v)
+static void label_piece(vote *v)
 {
     int32_t best = 0;
     for (int32_t l = 1; l < v->n_labels; l++)
@@ -221,7 +221,7 @@ static void count_tokens(void *ctx, int32_t label, int64_t start, int64_t end)
         int64_t stop = end < edge ? end : edge;
         v->tokens[label] += stop - v->position;
         v->position = stop;
-        if (stop == edge) settle(v);
+        if (stop == edge) label_piece(v);
     }
 }
 

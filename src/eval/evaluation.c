@@ -29,9 +29,9 @@ static cpl_status check_metrics(const cpl_questions *q)
     for (int64_t i = 0; i < metrics->count; i++) {
         if (is_reported(q, metrics->at[i])) continue;
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "no question would say anything of the metric %s: all that are there %s; "
-                        "put the rows of other subjects beside them, or ask with a task file of "
-                        "your own (docs/tasks.md) that has no such metric",
+                        "no question counts for the metric %s: all that are there %s; add the rows "
+                        "of other subjects, or use a task file of your own (docs/tasks.md) that "
+                        "has no such metric",
                         metrics->at[i], q->question[0].form->kind->questions);
     }
     return CPL_OK;
@@ -91,7 +91,7 @@ static void warn_of_missing(const cpl_questions *q, const cpl_string_list *known
     }
     if (missing)
         cpl_log_warn(log,
-                     "%s: %lld of its %lld subjects %s no rows, %s %s: what comes out is of the "
+                     "%s: %lld of its %lld subjects %s no rows, %s %s: the score is of the "
                      "others, and not what is published as %s",
                      q->task->id, (long long)missing, (long long)known->count,
                      missing == 1 ? "has" : "have", missing == 1 ? "which is" : "the first is",
@@ -130,9 +130,10 @@ static void advise(char advice[ADVICE], const cpl_selected *what, bool alone, bo
     else if (alone)
         snprintf(advice, ADVICE, "%s makes room", flags);
     else
-        snprintf(advice, ADVICE,
-                 "ask %.100s in a run of its own, where %s makes room and changes no other task",
-                 key, flags);
+        snprintf(
+            advice, ADVICE,
+            "evaluate %.100s in a run of its own, where %s makes room and changes no other task",
+            key, flags);
 }
 
 static cpl_status check_lengths(const cpl_selected *what, const cpl_questions *q,
@@ -168,15 +169,15 @@ static cpl_status check_questions(const cpl_selected *what, const cpl_questions 
 /* ---- questions and rows of the tasks ---- */
 
 /* Forms are evaluated; the profile they belong to takes the best of their results. */
-static bool is_asked(const cpl_selected *what)
+static bool is_evaluated(const cpl_selected *what)
 {
     return what->profile->forms.count == 0;
 }
 
-static int64_t count_asked(const cpl_selection *selection)
+static int64_t count_evaluated(const cpl_selection *selection)
 {
     int64_t n = 0;
-    for (int64_t i = 0; i < selection->count; i++) n += is_asked(&selection->at[i]);
+    for (int64_t i = 0; i < selection->count; i++) n += is_evaluated(&selection->at[i]);
     return n;
 }
 
@@ -219,7 +220,7 @@ static cpl_status check_rows(const cpl_selection *selection, const cpl_questions
     const bool samples = cpl_questions_of_samples(options);
     for (int64_t i = 0; i < selection->count; i++) {
         const cpl_selected *what = &selection->at[i];
-        if (!is_asked(what)) continue;
+        if (!is_evaluated(what)) continue;
         cpl_text_clear(&wanted);
         CPL_TRY_DONE(cpl_questions_missing(&wanted, what->task, what->profile, options));
         if (!wanted.length) continue;
@@ -232,7 +233,7 @@ static cpl_status check_rows(const cpl_selection *selection, const cpl_questions
         status = CPL_FAIL(
             CPL_ERR_INPUT,
             "there are no rows of %lld tasks %s%s: %s; %s DIR names a folder of yours with "
-            "their files (`couplet eval --list` tells all sources): DIR/%s",
+            "their files (`couplet eval --list` lists all sources): DIR/%s",
             (long long)n, samples ? "among the samples that come with the program" : "in ",
             samples ? "" : options->data, names.bytes, cpl_questions_data_word(options), all.bytes);
 done:
@@ -253,10 +254,10 @@ cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection
     if (!e->at) return CPL_ERR_MEMORY;
     memset(e->at, 0, room);
     e->count         = selection->count;
-    const bool alone = count_asked(selection) == 1;
+    const bool alone = count_evaluated(selection) == 1;
     for (int64_t i = 0; i < e->count && status == CPL_OK; i++) {
         e->at[i].what = &selection->at[i];
-        if (is_asked(e->at[i].what)) status = look(e, &e->at[i], window, tokenizer, alone);
+        if (is_evaluated(e->at[i].what)) status = look(e, &e->at[i], window, tokenizer, alone);
     }
     e->options.log = NULL; /* bad rows were logged before */
     if (status != CPL_OK) cpl_evaluation_close(e);
@@ -302,17 +303,17 @@ static cpl_status best_form(cpl_evaluation *e, int64_t of)
 
 cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *runner,
                               cpl_eval_journal *journal, bool samples,
-                              const cpl_evaluation_watch *watch)
+                              const cpl_evaluation_callbacks *callbacks)
 {
     for (int64_t i = 0; i < e->count; i++) {
         cpl_task_evaluation *one = &e->at[i];
         cpl_questions q          = {0};
-        if (!is_asked(one->what)) {
+        if (!is_evaluated(one->what)) {
             CPL_TRY(best_form(e, i));
             continue;
         }
         CPL_TRY(cpl_questions_read(&q, one->what->task, one->what->profile, &e->options));
-        cpl_status status = cpl_evaluation_ask(one, &q, runner, journal, samples, watch);
+        cpl_status status = cpl_evaluation_run_task(one, &q, runner, journal, samples, callbacks);
         cpl_questions_free(&q);
         CPL_TRY(status);
     }
@@ -360,9 +361,9 @@ cpl_status cpl_eval_data_dir_check(const char *data, const char *word)
     }
     cpl_status status = CPL_FAIL(
         CPL_ERR_INPUT,
-        "the rows that come with the program are not there: beside it, in %s, neither %s nor %s is "
-        "a folder, nor is %s here. Put the program back where it was installed or built (a link to "
-        "it can stand elsewhere), or name a folder of rows with %s DIR",
+        "the rows that come with the program are not there: in %s, where it lies, neither %s nor "
+        "%s is a folder, nor is %s here. Put the program back where it was installed or built (a "
+        "link to it may be elsewhere), or name a folder of rows with %s DIR",
         folder ? folder : "its folder", places[0], places[1], data, word);
     cpl_free(folder);
     return status;

@@ -40,24 +40,24 @@ CPL_NODISCARD cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_select
 void cpl_evaluation_close(cpl_evaluation *e); /* all zero: nothing to do */
 
 /* Who watches; every function may be NULL. */
-typedef struct cpl_evaluation_watch {
+typedef struct cpl_evaluation_callbacks {
     void *ctx;
     void (*began)(void *ctx, const cpl_task_evaluation *one, int64_t recorded);
     void (*advanced)(void *ctx, double questions); /* of the current task, in this run */
     void (*finished)(void *ctx, const cpl_task_evaluation *one);
-} cpl_evaluation_watch;
+} cpl_evaluation_callbacks;
 
 /* Runs everything that `journal` (NULL: none) does not have. `samples`: results hold every
  * question. Failures as cpl_eval_runner_run. */
 CPL_NODISCARD cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *runner,
                                             cpl_eval_journal *journal, bool samples,
-                                            const cpl_evaluation_watch *watch);
+                                            const cpl_evaluation_callbacks *callbacks);
 
 /* Of one task: runs the questions that `journal` has no answer to, and sets the result. */
-CPL_NODISCARD cpl_status cpl_evaluation_ask(cpl_task_evaluation *one, const cpl_questions *q,
-                                            const cpl_eval_runner *runner,
-                                            cpl_eval_journal *journal, bool samples,
-                                            const cpl_evaluation_watch *watch);
+CPL_NODISCARD cpl_status cpl_evaluation_run_task(cpl_task_evaluation *one, const cpl_questions *q,
+                                                 const cpl_eval_runner *runner,
+                                                 cpl_eval_journal *journal, bool samples,
+                                                 const cpl_evaluation_callbacks *callbacks);
 
 /* Adds to a failure which task it is about. */
 CPL_NODISCARD cpl_status cpl_evaluation_about(cpl_status status, const cpl_selected *what);

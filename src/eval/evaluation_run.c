@@ -19,7 +19,7 @@ cpl_status cpl_evaluation_about(cpl_status status, const cpl_selected *what)
 typedef struct task_run {
     const cpl_task_evaluation *one;
     cpl_eval_journal *journal;
-    const cpl_evaluation_watch *watch;
+    const cpl_evaluation_callbacks *callbacks;
     cpl_pool pool;
     cpl_question *question; /* (n) the current requests, copies */
     int64_t *place;         /* (n) the places of their answers */
@@ -41,8 +41,9 @@ static cpl_status take(void *ctx, int64_t index, json_t *sample)
 static void advance(void *ctx, int64_t done, int64_t of)
 {
     const task_run *a = ctx;
-    if (!a->watch->advanced || of <= 0) return;
-    a->watch->advanced(a->watch->ctx, (double)a->behind + (double)a->n * (double)done / (double)of);
+    if (!a->callbacks->advanced || of <= 0) return;
+    a->callbacks->advanced(a->callbacks->ctx,
+                           (double)a->behind + (double)a->n * (double)done / (double)of);
 }
 
 /* The questions of one kind, or those of them that have no answer yet. */
@@ -235,12 +236,12 @@ static cpl_status conclude(cpl_task_evaluation *one, const cpl_questions *q, tas
     return status;
 }
 
-cpl_status cpl_evaluation_ask(cpl_task_evaluation *one, const cpl_questions *q,
-                              const cpl_eval_runner *runner, cpl_eval_journal *journal,
-                              bool samples, const cpl_evaluation_watch *watch)
+cpl_status cpl_evaluation_run_task(cpl_task_evaluation *one, const cpl_questions *q,
+                                   const cpl_eval_runner *runner, cpl_eval_journal *journal,
+                                   bool samples, const cpl_evaluation_callbacks *callbacks)
 {
     const size_t n    = (size_t)q->count;
-    task_run a        = {.one = one, .journal = journal, .watch = watch};
+    task_run a        = {.one = one, .journal = journal, .callbacks = callbacks};
     cpl_status status = CPL_OK;
     int64_t recalled  = 0;
     a.question        = cpl_pool_take(&a.pool, n * sizeof *a.question);
@@ -248,10 +249,10 @@ cpl_status cpl_evaluation_ask(cpl_task_evaluation *one, const cpl_questions *q,
     a.sample          = cpl_pool_take(&a.pool, n * sizeof(json_t *));
     CPL_TRY_DONE(cpl_pool_status(&a.pool));
     CPL_TRY_DONE(go_on(&a, q, runner, &recalled));
-    if (watch->began) watch->began(watch->ctx, one, recalled);
+    if (callbacks->began) callbacks->began(callbacks->ctx, one, recalled);
     CPL_TRY_DONE(cpl_evaluation_about(run_all(&a, q, runner), one->what));
     CPL_TRY_DONE(conclude(one, q, &a, runner->window, samples));
-    if (watch->finished) watch->finished(watch->ctx, one);
+    if (callbacks->finished) callbacks->finished(callbacks->ctx, one);
 done:
     for (int64_t i = 0; a.sample && i < q->count; i++) json_decref(a.sample[i]);
     cpl_pool_free(&a.pool);

@@ -17,7 +17,7 @@ static cpl_tensor take_2d(cpl_arena *arena, int64_t rows, int64_t cols)
     return cpl_tensor_2d(cpl_arena_take(arena, (size_t)(rows * cols) * 4), CPL_F32, rows, cols);
 }
 
-static cpl_lm_batch_settings settled(cpl_lm_batch_settings how)
+static cpl_lm_batch_settings with_defaults(cpl_lm_batch_settings how)
 {
     if (how.chunk == 0) how.chunk = CHUNK;
     if (how.rows == 0) how.rows = 2 * how.window > LEAST_ROWS ? 2 * how.window : LEAST_ROWS;
@@ -47,7 +47,7 @@ static void take_all(cpl_lm_batch *a, const cpl_model_settings *config)
 
 size_t cpl_lm_batch_bytes(const cpl_model_settings *config, const cpl_lm_batch_settings *how)
 {
-    cpl_lm_batch a = {.how = settled(*how)};
+    cpl_lm_batch a = {.how = with_defaults(*how)};
     cpl_arena_measure(&a.arena);
     take_all(&a, config);
     return a.arena.used;
@@ -57,7 +57,7 @@ cpl_status cpl_lm_batch_init(cpl_lm_batch *a, cpl_model *model, const cpl_lm_bat
 {
     memset(a, 0, sizeof *a);
     a->model = model;
-    a->how   = settled(*how);
+    a->how   = with_defaults(*how);
     CPL_ASSERT(a->how.window >= 1 && a->how.window <= a->how.rows);
     CPL_ASSERT(a->how.window <= model->rope.shape[0] && a->how.chunk >= 1);
     cpl_work work = cpl_pass_work(&model->config, 1, a->how.chunk, a->how.window, false);

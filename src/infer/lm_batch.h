@@ -53,7 +53,7 @@ typedef struct cpl_lm_request {
     double log_prob; /* set: natural log of the probability of those tokens after the others */
 } cpl_lm_request;
 
-/* Hears that sequence `index` is done. A failure it returns ends the asking. */
+/* Called when sequence `index` is done. A failure that it returns ends the run. */
 typedef cpl_status (*cpl_lm_batch_done)(void *ctx, int64_t index);
 
 /* Scores all of them, in an internal order. CPL_ERR_INPUT: an id outside the vocabulary, a length

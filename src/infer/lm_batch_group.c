@@ -127,7 +127,7 @@ static cpl_status answer_some(cpl_lm_batch_group *g, const cpl_pass *pass, int64
 
 /* Writes the different tokens of picks first ... last - 1 into a->requests, counted from `from`. Returns
  * how many there are. */
-static int64_t list_asked(cpl_lm_batch_group *g, int64_t first, int64_t last, int64_t from)
+static int64_t list_selected(cpl_lm_batch_group *g, int64_t first, int64_t last, int64_t from)
 {
     int64_t count = 0;
     for (int64_t i = first; i < last; i++)
@@ -142,7 +142,7 @@ cpl_status cpl_lm_batch_answer(cpl_lm_batch_group *g, int64_t from, int64_t to, 
     cpl_pass pass;
     int64_t end = *next, row = 0;
     while (end < g->n_picks && g->picks[end].token < to) end++;
-    pass_tokens(g->a, &pass, to - from, n_segments, first_row, list_asked(g, *next, end, from));
+    pass_tokens(g->a, &pass, to - from, n_segments, first_row, list_selected(g, *next, end, from));
     while (*next < end) {
         const int64_t last = end - *next < CPL_LM_BATCH_PICKS ? end : *next + CPL_LM_BATCH_PICKS;
         while (cpl_i32(g->a->requests)[row] < g->picks[*next].token - from) row++;

@@ -18,11 +18,11 @@ static cpl_status find_eos(cpl_reader *r)
     r->eos            = cpl_hf_tokens_of(r->hf)->eos;
     if (r->eos < 0) r->eos = cpl_tokenizer_eos(r->tokenizer);
     if (r->eos < ids) return CPL_OK;
-    return CPL_FAIL(
-        CPL_ERR_INPUT,
-        "%s/config.json, or generation_config.json beside it: eos_token_id is %lld, but the "
-        "model has the ids 0 to %lld: correct it there",
-        cpl_hf_folder(r->hf), (long long)r->eos, (long long)ids - 1);
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s/config.json, or generation_config.json in the same folder: eos_token_id is "
+                    "%lld, but the "
+                    "model has the ids 0 to %lld: correct it there",
+                    cpl_hf_folder(r->hf), (long long)r->eos, (long long)ids - 1);
 }
 
 static cpl_status find_window(cpl_reader *r, const cpl_reader_options *o)
@@ -128,7 +128,7 @@ typedef struct work {
     cpl_status heard;
 } work;
 
-static void hear_layer(void *ctx, int64_t layer, const cpl_moe_kept *kept)
+static void take_layer(void *ctx, int64_t layer, const cpl_moe_kept *kept)
 {
     work *w = ctx;
     if (w->heard == CPL_OK)
@@ -194,8 +194,8 @@ static cpl_status read_batch(work *w, int64_t at, int64_t rows)
     cpl_arena_release(&w->arena, 0);
     cpl_pass_take(&w->pass, &w->arena, &model->config, rows, length, false, false);
     if (w->callbacks->layer) {
-        w->pass.watch = hear_layer;
-        w->pass.ctx   = w;
+        w->pass.on_layer = take_layer;
+        w->pass.ctx      = w;
     }
     cpl_model_forward(model, &w->pass, cpl_tensor_1d(w->ids, CPL_I32, rows * length),
                       cpl_tensor_none(), NULL);

@@ -43,7 +43,7 @@ static const cpl_chart_spec specs[] = {
      .title       = "Alignment of router rows and experts",
      .y_label     = "mean κ",
      .caption     = "Mean κ of a router row and its own expert (the "
-                    "diagonal) beside that of all other pairs. The band is "
+                    "diagonal), and of all other pairs. The band is "
                     "where the diagonal would lie by chance.",
      .from_zero   = true,
      .n_lines     = 2,
@@ -94,7 +94,7 @@ static const cpl_chart_spec specs[] = {
      .section   = "coupling",
      .title     = "Responses to others, in units of the own",
      .y_label   = "max(M_ij / M_ii, M_ij / M_jj), i ≠ j",
-     .caption   = "Quantiles over all pairs beside their greatest, α_min, "
+     .caption   = "Quantiles over all pairs, and their greatest, α_min, "
                   "which a single pair can set. Below 1 every bound holds "
                   "at α = 1; ∞ is an α_min that is infinite.",
      .log_y     = true,

@@ -278,10 +278,10 @@ static bool next_task(crew *c, work **w, int64_t *task)
     return there;
 }
 
-static void tell_progress(crew *c, const work *w)
+static void report_progress(crew *c, const work *w)
 {
     const cpl_inspect_options *o = &c->report->options;
-    if (!o->watch) return;
+    if (!o->progress) return;
     cpl_inspect_progress p = {.path       = c->report->path,
                               .layer      = w->report->at->layer,
                               .bytes_read = c->bytes_read,
@@ -289,14 +289,14 @@ static void tell_progress(crew *c, const work *w)
                               .iterations = c->report->picture.n_points ? o->iterations : 0};
     p.seconds              = cpl_seconds_now() - c->began;
     p.seconds_left = c->bytes_read > 0 ? p.seconds * (c->bytes / c->bytes_read - 1) : (double)NAN;
-    o->watch(o->ctx, &p);
+    o->progress(o->ctx, &p);
 }
 
 static void count_task(crew *c, work *w)
 {
     omp_set_lock(&c->lock);
     c->bytes_read += w->bytes / (double)w->n_tasks;
-    tell_progress(c, w);
+    report_progress(c, w);
     omp_unset_lock(&c->lock);
 }
 

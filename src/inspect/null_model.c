@@ -103,7 +103,7 @@ static cpl_status assignment_figure(cpl_null_model *out, const double *kappa, in
     int64_t own = 0;
     CPL_TRY(cpl_null_model_assign(pairing, kappa, n));
     for (int64_t i = 0; i < n; i++) own += pairing[i] == i;
-    out->assignment_own = (double)own / (double)n;
+    out->assignment_accuracy = (double)own / (double)n;
     return CPL_OK;
 }
 
@@ -207,15 +207,15 @@ static void random_figures(cpl_null_model *out, const ladders *l, const float *M
                            const double *alphas, int n_alphas, uint64_t seed, int64_t layer,
                            int32_t *pairing)
 {
-    double erc[CPL_CHANCE_MAX_ALPHAS][CPL_CHANCE_PAIRINGS];
+    double erc[CPL_NULL_MODEL_MAX_ALPHAS][CPL_NULL_MODEL_PAIRINGS];
     build_ladders(l, M);
-    for (int t = 0; t < CPL_CHANCE_PAIRINGS; t++) {
+    for (int t = 0; t < CPL_NULL_MODEL_PAIRINGS; t++) {
         cpl_rng_key key = pairing_key(seed, layer, (uint64_t)t);
         shuffle(pairing, l->n, &key);
         for (int a = 0; a < n_alphas; a++) erc[a][t] = paired_erc(l, M, pairing, alphas[a]);
     }
     for (int a = 0; a < n_alphas; a++)
-        mean_and_sd(&out->erc_mean[a], &out->erc_sd[a], erc[a], CPL_CHANCE_PAIRINGS);
+        mean_and_sd(&out->erc_mean[a], &out->erc_sd[a], erc[a], CPL_NULL_MODEL_PAIRINGS);
 }
 
 static cpl_status pairing_figures(cpl_null_model *out, const float *M, int64_t n,
@@ -305,7 +305,7 @@ cpl_status cpl_null_model_of(cpl_null_model *out, int32_t *assigned, const float
                              const double *row_norm, const double *gate_norm, int64_t n,
                              const double *alphas, int n_alphas, uint64_t seed, int64_t layer)
 {
-    CPL_ASSERT(n >= 1 && n_alphas >= 0 && n_alphas <= CPL_CHANCE_MAX_ALPHAS);
+    CPL_ASSERT(n >= 1 && n_alphas >= 0 && n_alphas <= CPL_NULL_MODEL_MAX_ALPHAS);
     memset(out, 0, sizeof *out);
     cpl_status status = CPL_ERR_MEMORY;
     double *kappa     = cpl_alloc((size_t)n * (size_t)n * sizeof *kappa);

@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-enum { CPL_CHANCE_PAIRINGS = 100, CPL_CHANCE_MAX_ALPHAS = 32 };
+enum { CPL_NULL_MODEL_PAIRINGS = 100, CPL_NULL_MODEL_MAX_ALPHAS = 32 };
 
 /* ERC of M at alpha: 1/n^2 sum_i sum_{j != i} max(M_ij - a M_ii, 0) + max(M_ji - a M_ii, 0). */
 double cpl_null_model_erc(const float *M, int64_t n, double alpha);
@@ -37,12 +37,13 @@ typedef struct cpl_null_model {
     double kappa_row_top1, kappa_column_top1; /* share whose largest kappa is on the diagonal (a tie
                                                   counts); 1/n each is what chance gives */
     double
-        assignment_own; /* share of i with p(i) = i in the optimal assignment on kappa; 1/n too */
-    double expected;    /* mean and standard deviation of the mean diagonal of kappa over all n! */
-    double deviation;   /* pairings: exact */
-    double z;           /* (kappa_diagonal - expected) / deviation; NaN if deviation is 0 */
-    double erc_mean[CPL_CHANCE_MAX_ALPHAS]; /* ERC under CPL_CHANCE_PAIRINGS random pairings */
-    double erc_sd[CPL_CHANCE_MAX_ALPHAS];   /* divided by their number */
+        assignment_accuracy; /* share of i with p(i) = i in the optimal assignment on kappa; 1/n too */
+    double expected;  /* mean and standard deviation of the mean diagonal of kappa over all n! */
+    double deviation; /* pairings: exact */
+    double z;         /* (kappa_diagonal - expected) / deviation; NaN if deviation is 0 */
+    double
+        erc_mean[CPL_NULL_MODEL_MAX_ALPHAS]; /* ERC under CPL_NULL_MODEL_PAIRINGS random pairings */
+    double erc_sd[CPL_NULL_MODEL_MAX_ALPHAS]; /* divided by their number */
 } cpl_null_model;
 
 /* row_norm [n] of R, gate_norm [n] of the experts. Sets assigned [n] (NULL: not needed) to the

@@ -86,7 +86,7 @@ static int64_t find_free(market *m, int32_t root)
 }
 
 /* Moves the prices so that the whole path to `last` is without loss. */
-static void settle_prices(market *m, int32_t root, int64_t last)
+static void update_prices(market *m, int32_t root, int64_t last)
 {
     m->row_price[root] -= m->loss[last];
     for (int64_t j = 0; j < m->n; j++) {
@@ -127,7 +127,7 @@ cpl_status cpl_null_model_assign(int32_t *pairing, const double *score, int64_t 
     market m = open_market(memory, pairing, score, n);
     for (int32_t root = 0; root < n; root++) {
         int64_t last = find_free(&m, root);
-        settle_prices(&m, root, last);
+        update_prices(&m, root, last);
         pair_along(&m, root, last);
     }
     prefer_identity(pairing, score, n);

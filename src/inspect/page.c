@@ -199,8 +199,8 @@ static void put_scale_free(const maker *m)
     cpl_page_section(m->out, "Scale-free figures by layer");
     cpl_page_paragraph(m->out,
                        "These figures stay the same when a router row or an expert is scaled, "
-                       "or come beside what chance gives for the same weights. They are the "
-                       "ones to compare models by.");
+                       "or are shown with what chance gives for the same weights. Compare "
+                       "models by them.");
     cpl_page_charts(m->out, m->data, "coupling");
 }
 

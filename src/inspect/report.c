@@ -101,7 +101,7 @@ static cpl_status start(int n_threads)
 }
 
 /* As many threads as requested, or as fit. */
-static cpl_status settle_threads(cpl_inspect_cost *cost, cpl_coupling_report *r)
+static cpl_status set_threads(cpl_inspect_cost *cost, cpl_coupling_report *r)
 {
     const double there = fmin(r->options.memory_bytes, cpl_memory_available());
     int threads        = r->options.n_threads;
@@ -117,7 +117,7 @@ static cpl_status settle_threads(cpl_inspect_cost *cost, cpl_coupling_report *r)
 }
 
 /* A picture that does not fit is left out with a sentence; the figures do not wait for it. */
-static cpl_status settle_picture(cpl_inspect_cost *cost, cpl_coupling_report *r)
+static cpl_status set_picture(cpl_inspect_cost *cost, cpl_coupling_report *r)
 {
     const double there = fmin(r->options.memory_bytes, cpl_memory_available());
     char needs[32], has[32], sentence[256];
@@ -181,8 +181,8 @@ static cpl_status open_parts(cpl_coupling_report *r, cpl_inspect_cost *cost, con
     CPL_TRY(judge_layers(r));
     r->table_bytes = table_bytes(r, held);
     add_work(cost, r);
-    CPL_TRY(settle_threads(cost, r));
-    CPL_TRY(settle_picture(cost, r));
+    CPL_TRY(set_threads(cost, r));
+    CPL_TRY(set_picture(cost, r));
     return cpl_inspect_cost_of(cost, r);
 }
 

@@ -17,7 +17,7 @@
 typedef struct cpl_inspect_progress cpl_inspect_progress;
 
 typedef struct cpl_inspect_options {
-    double alphas[CPL_CHANCE_MAX_ALPHAS]; /* of ERC, rising */
+    double alphas[CPL_NULL_MODEL_MAX_ALPHAS]; /* of ERC, rising */
     int n_alphas;
     const int64_t *layers; /* (n_layers) numbers of the layers to measure; NULL: all */
     int64_t n_layers;
@@ -35,7 +35,7 @@ typedef struct cpl_inspect_options {
     uint64_t seed; /* of the random pairings and of t-SNE */
 
     /* Called from one thread at a time, now and then; may be NULL. */
-    void (*watch)(void *ctx, const cpl_inspect_progress *progress);
+    void (*progress)(void *ctx, const cpl_inspect_progress *progress);
     void *ctx;
 } cpl_inspect_options;
 
@@ -62,7 +62,7 @@ typedef struct cpl_layer_report {
     double *silhouettes; /* [n] means over the rows of W_g^j as members of the cluster j, distance
                             1 - cosine; NaN if n = 1, 0 if D = 1; NULL without o.silhouette */
     double silhouette;   /* their mean, which is that over all rows; NaN without o.silhouette */
-    double erc[CPL_CHANCE_MAX_ALPHAS];
+    double erc[CPL_NULL_MODEL_MAX_ALPHAS];
     cpl_coupling_figures figures; /* at alpha 1; active_rows and active_columns too */
     cpl_null_model_ratios ratios;
     cpl_null_model chance;

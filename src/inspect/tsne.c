@@ -384,7 +384,7 @@ static int64_t descend(descent *s, stage of)
         compute_forces(s, check);
         const double norm = step(s, of.exaggeration, of.momentum, rate);
         if (!check) continue;
-        if (o->watch) o->watch(o->ctx, i + 1, s->kl);
+        if (o->progress) o->progress(o->ctx, i + 1, s->kl);
         if (s->kl < best) {
             best    = s->kl;
             best_at = i;

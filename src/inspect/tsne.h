@@ -20,7 +20,7 @@ typedef struct cpl_tsne_options {
     int64_t iterations; /* 1000; at least 250 */
     uint64_t seed;
     /* Called now and then; may be NULL. */
-    void (*watch)(void *ctx, int64_t iteration, double kl);
+    void (*progress)(void *ctx, int64_t iteration, double kl);
     void *ctx;
 } cpl_tsne_options;
 

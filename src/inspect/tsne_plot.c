@@ -102,7 +102,7 @@ typedef struct watcher {
     double began, tsne_began;
 } watcher;
 
-static void watch(void *ctx, int64_t iteration, double kl)
+static void show_progress(void *ctx, int64_t iteration, double kl)
 {
     const watcher *w             = ctx;
     const cpl_inspect_options *o = &w->report->options;
@@ -118,7 +118,7 @@ static void watch(void *ctx, int64_t iteration, double kl)
     p.seconds_left = iteration > 0
                          ? (now - w->tsne_began) * ((double)o->iterations / (double)iteration - 1)
                          : (double)NAN;
-    if (o->watch) o->watch(o->ctx, &p);
+    if (o->progress) o->progress(o->ctx, &p);
 }
 
 /* x [N,d] and the expert of every row. */
@@ -150,7 +150,7 @@ static cpl_status embed(cpl_coupling_report *r, cpl_backend *be, float *x, doubl
     cpl_tsne_options o = {.perplexity = r->options.perplexity,
                           .iterations = r->options.iterations,
                           .seed       = r->options.seed,
-                          .watch      = watch,
+                          .progress   = show_progress,
                           .ctx        = &w};
     cpl_tsne_result result;
     CPL_TRY(read_rows(r, be, x));

@@ -67,10 +67,10 @@ static void say(cpl_text *out, const tally *t)
     if (t->layers == 0 && t->lone > 0)
         cpl_text_printf(out, "Every layer has a single expert: there is nothing to agree on.");
     else if (t->layers == 0)
-        cpl_text_printf(out, "No layer has a coupling matrix that means something: nothing is said "
-                             "on whether the weights of router and experts agree.");
+        cpl_text_printf(out, "No layer has a coupling matrix that means something: there is no "
+                             "verdict on whether the weights of router and experts agree.");
     else if (t->with_z == 0)
-        cpl_text_printf(out, "Nothing tells whether the weights of router and experts agree: in "
+        cpl_text_printf(out, "Whether the weights of router and experts agree cannot be seen: in "
                              "every layer all pairings of router rows and experts give the same.");
     else if (t->met == t->layers)
         cpl_text_printf(out,

@@ -50,26 +50,25 @@ static bool another(cpl_json_pull *c, bool *first, int closing)
         c->depth--;
         return false;
     }
-    if (!*first && !expect(c, ',', "a comma or the closing bracket should stand here"))
-        return false;
+    if (!*first && !expect(c, ',', "a comma or the closing bracket is expected here")) return false;
     *first = false;
     return !c->problem;
 }
 
 bool cpl_json_pull_object(cpl_json_pull *c)
 {
-    return enter(c, '{', "an object should stand here");
+    return enter(c, '{', "an object is expected here");
 }
 
 bool cpl_json_pull_member(cpl_json_pull *c, bool *first, char **key)
 {
     return another(c, first, '}') && cpl_json_pull_string(c, key) &&
-           expect(c, ':', "a colon should stand here");
+           expect(c, ':', "a colon is expected here");
 }
 
 bool cpl_json_pull_array(cpl_json_pull *c)
 {
-    return enter(c, '[', "an array should stand here");
+    return enter(c, '[', "an array is expected here");
 }
 
 bool cpl_json_pull_item(cpl_json_pull *c, bool *first)
@@ -84,7 +83,7 @@ static bool hex4(cpl_json_pull *c, uint32_t *out)
     for (int i = 0; i < 4; i++) {
         static const char digits[] = "0123456789abcdef0123456789ABCDEF";
         const char *digit = c->at < c->end ? memchr(digits, *c->at, sizeof digits - 1) : NULL;
-        if (!digit) return cpl_json_pull_fail(c, "four hexadecimal digits should stand here");
+        if (!digit) return cpl_json_pull_fail(c, "four hexadecimal digits are expected here");
         *out = *out << 4 | ((uint32_t)(digit - digits) & 15u);
         c->at++;
     }
@@ -132,7 +131,7 @@ static bool escape(cpl_json_pull *c, char **to)
 /* The decoded text is never longer than what was read, so it overwrites only that. */
 bool cpl_json_pull_string(cpl_json_pull *c, char **out)
 {
-    if (!expect(c, '"', "a string should stand here")) return false;
+    if (!expect(c, '"', "a string is expected here")) return false;
     char *to = c->at;
     *out     = to;
     while (c->at < c->end) {
@@ -182,7 +181,7 @@ static bool repaired_escape(cpl_json_pull *c, cpl_json_field *out)
 /* Skips a string, or appends its content to `out`, well-formed. Changes no byte of the text. */
 static bool repaired_string(cpl_json_pull *c, cpl_json_field *out)
 {
-    if (!expect(c, '"', "a string should stand here")) return false;
+    if (!expect(c, '"', "a string is expected here")) return false;
     for (;;) {
         const char *run = c->at;
         while (c->at < c->end && *c->at != '"' && *c->at != '\\' && (unsigned char)*c->at >= 0x20)
@@ -214,7 +213,7 @@ bool cpl_json_pull_u64(cpl_json_pull *c, uint64_t *out)
     uint64_t value = 0;
     peek(c);
     if (c->problem) return false;
-    if (!digit_at(c)) return cpl_json_pull_fail(c, "an unsigned integer should stand here");
+    if (!digit_at(c)) return cpl_json_pull_fail(c, "an unsigned integer is expected here");
     bool zero = *c->at == '0';
     for (int digits = 0; digit_at(c); digits++, c->at++) {
         uint64_t digit = (uint64_t)(*c->at - '0');
@@ -224,7 +223,7 @@ bool cpl_json_pull_u64(cpl_json_pull *c, uint64_t *out)
         value = 10 * value + digit;
     }
     if (c->at < c->end && (*c->at == '.' || *c->at == 'e' || *c->at == 'E'))
-        return cpl_json_pull_fail(c, "a plain integer should stand here");
+        return cpl_json_pull_fail(c, "a plain integer is expected here");
     *out = value;
     return true;
 }
@@ -246,7 +245,7 @@ bool cpl_json_pull_null(cpl_json_pull *c)
 
 static bool some_digits(cpl_json_pull *c)
 {
-    if (!digit_at(c)) return cpl_json_pull_fail(c, "a digit should stand here");
+    if (!digit_at(c)) return cpl_json_pull_fail(c, "a digit is expected here");
     while (digit_at(c)) c->at++;
     return true;
 }
@@ -277,12 +276,12 @@ static bool skip_scalar(cpl_json_pull *c)
     if (next == '"') return skip_string(c);
     if (next == '-' || (next >= '0' && next <= '9')) return skip_number(c);
     if (word(c, "true") || word(c, "false") || word(c, "null")) return true;
-    return cpl_json_pull_fail(c, "a value should stand here");
+    return cpl_json_pull_fail(c, "a value is expected here");
 }
 
 static bool skip_key(cpl_json_pull *c, bool *first)
 {
-    return another(c, first, '}') && skip_string(c) && expect(c, ':', "a colon should stand here");
+    return another(c, first, '}') && skip_string(c) && expect(c, ':', "a colon is expected here");
 }
 
 /* A loop over the open brackets, not a recursion. */
@@ -382,7 +381,7 @@ static bool pick_members(picker *s, const wanted *here)
     for (bool first = true; another(c, &first, '}');) {
         wanted below;
         cpl_text_clear(&s->name.value);
-        if (!repaired_string(c, &s->name) || !expect(c, ':', "a colon should stand here"))
+        if (!repaired_string(c, &s->name) || !expect(c, ':', "a colon is expected here"))
             return false;
         cpl_json_field *hit = match(s, here, &s->name.value, &below);
         if (hit)

@@ -145,12 +145,12 @@ void cpl_pass_select(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings 
 {
     const int64_t rows = selected.shape[0], d = config->d_model;
     CPL_ASSERT(!pass->training && rows <= pass->batch * pass->n_queries);
-    pass->asks       = true;
-    pass->selected   = selected;
-    pass->asked_x[0] = cpl_take_2d(arena, rows, d);
-    pass->asked_x[1] = cpl_take_2d(arena, rows, d);
-    cpl_moe_take(&pass->asked_moe, arena, config, rows, false);
-    cpl_moe_scratch_take(&pass->asked_scratch, arena, config, rows, false);
+    pass->selects       = true;
+    pass->selected      = selected;
+    pass->selected_x[0] = cpl_take_2d(arena, rows, d);
+    pass->selected_x[1] = cpl_take_2d(arena, rows, d);
+    cpl_moe_take(&pass->selected_moe, arena, config, rows, false);
+    cpl_moe_scratch_take(&pass->selected_scratch, arena, config, rows, false);
     pass->final     = cpl_take_2d(arena, rows, d);
     pass->final_inv = cpl_take_1d(arena, rows);
 }
@@ -191,15 +191,15 @@ static void forward_experts(cpl_model *model, cpl_pass *pass, int64_t l, cpl_ten
                             cpl_moe_kept *kept, cpl_tensor x, const cpl_moe_scratch *scratch)
 {
     cpl_moe_forward(model->be, out, kept, x, &model->compute.layer[l], &model->config, scratch);
-    if (pass->watch) pass->watch(pass->ctx, l, kept);
+    if (pass->on_layer) pass->on_layer(pass->ctx, l, kept);
 }
 
 /* The last layer, for the selected tokens only. */
-static cpl_tensor forward_asked(cpl_model *model, cpl_pass *pass, int64_t l)
+static cpl_tensor forward_selected(cpl_model *model, cpl_pass *pass, int64_t l)
 {
-    const cpl_tensor x = pass->asked_x[0], out = pass->asked_x[1];
+    const cpl_tensor x = pass->selected_x[0], out = pass->selected_x[1];
     model->be->ops->embed(model->be, x, pass->x[2 * l + 1], pass->selected);
-    forward_experts(model, pass, l, out, &pass->asked_moe, x, &pass->asked_scratch);
+    forward_experts(model, pass, l, out, &pass->selected_moe, x, &pass->selected_scratch);
     return out;
 }
 
@@ -215,11 +215,11 @@ void cpl_model_forward(cpl_model *model, cpl_pass *pass, cpl_tensor ids, cpl_ten
         int64_t kept = pass->training ? l : 0;
         cpl_attention_forward(be, pass->x[2 * l + 1], &pass->attention[kept], pass->x[2 * l],
                               &model->compute.layer[l], c, model->rope, &at, l);
-        if (!pass->asks || l < c->n_layers - 1)
+        if (!pass->selects || l < c->n_layers - 1)
             forward_experts(model, pass, l, pass->x[2 * l + 2], &pass->moe[kept],
                             pass->x[2 * l + 1], &pass->moe_scratch);
         else if (cpl_tensor_rows(pass->final) > 0)
-            end = forward_asked(model, pass, l);
+            end = forward_selected(model, pass, l);
         else
             return;
     }
@@ -246,7 +246,7 @@ double cpl_model_score(cpl_model *model, cpl_pass *pass, cpl_tensor target)
 
 double cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_params *grads, cpl_tensor ids,
                           cpl_tensor doc_start, cpl_tensor target, float ce_scale,
-                          cpl_aux_grad_scales pull)
+                          cpl_aux_grad_scales scales)
 {
     const cpl_model_settings *c = &model->config;
     cpl_backend *be             = model->be;
@@ -260,7 +260,7 @@ double cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_params *grads, c
     for (int64_t l = c->n_layers - 1; l >= 0; l--) {
         const cpl_layer_params *w = &model->compute.layer[l];
         cpl_moe_backward(be, pass->dx, &grads->layer[l], &pass->moe[l], pass->x[2 * l + 1], w, c,
-                         pull, &pass->moe_scratch);
+                         scales, &pass->moe_scratch);
         cpl_attention_backward(be, pass->dx, &grads->layer[l], &pass->attention[l], pass->x[2 * l],
                                w, c, model->rope, &at, &pass->attention_scratch);
     }

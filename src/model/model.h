@@ -56,16 +56,16 @@ typedef struct cpl_pass {
     /* Called by cpl_model_forward after the experts' half of every layer, in their order; NULL: not
      * called. `kept` is that layer's: b, inv, probs, lse, expert, weight, plan and the counts are
      * valid until it returns; in a pass that is not training the next layer overwrites them, and
-     * there is no gate and no up. Not changed by the watcher; cpl_pass_take sets none. */
-    void (*watch)(void *ctx, int64_t layer, const cpl_moe_kept *kept);
+     * there is no gate and no up. The callback changes nothing of it; cpl_pass_take sets none. */
+    void (*on_layer)(void *ctx, int64_t layer, const cpl_moe_kept *kept);
     void *ctx;
     /* Set by cpl_pass_select: the selected tokens, and the results of the last layer's experts for
      * only these. */
-    bool asks;
-    cpl_tensor selected;   /* [R] I32 */
-    cpl_tensor asked_x[2]; /* [R,d] the stream within and after the last layer */
-    cpl_moe_kept asked_moe;
-    cpl_moe_scratch asked_scratch;
+    bool selects;
+    cpl_tensor selected;      /* [R] I32 */
+    cpl_tensor selected_x[2]; /* [R,d] the stream within and after the last layer */
+    cpl_moe_kept selected_moe;
+    cpl_moe_scratch selected_scratch;
 } cpl_pass;
 
 /* Takes a pass from the arena (which measures or owns memory). Not training: only what forward
@@ -97,10 +97,10 @@ void cpl_model_logits(cpl_model *model, const cpl_pass *pass, cpl_tensor logits,
 double cpl_model_score(cpl_model *model, cpl_pass *pass, cpl_tensor target);
 
 /* After forward: the gradient of
- *     ce_scale * sum of nll + the auxiliary losses as `pull` weighs them, in every layer
+ *     ce_scale * sum of nll + the auxiliary losses as `scales` weighs them, in every layer
  * *adds* to grads; pass->nll is set; returns the sum of nll. ids, doc_start as in forward. */
 double cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_params *grads, cpl_tensor ids,
                           cpl_tensor doc_start, cpl_tensor target, float ce_scale,
-                          cpl_aux_grad_scales pull);
+                          cpl_aux_grad_scales scales);
 
 #endif /* CPL_MODEL_MODEL_H */

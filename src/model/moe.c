@@ -191,7 +191,7 @@ void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_te
 
 void cpl_moe_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw, cpl_moe_kept *kept,
                       cpl_tensor x, const cpl_layer_params *w, const cpl_model_settings *config,
-                      cpl_aux_grad_scales pull, const cpl_moe_scratch *s)
+                      cpl_aux_grad_scales scales, const cpl_moe_scratch *s)
 {
     const cpl_ops *ops = be->ops;
     ops->fill(be, s->db, 0);
@@ -200,7 +200,7 @@ void cpl_moe_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw, cpl_
                           cpl_moe_experts(w));
     shared_backward(be, dw, kept, dx, w, s);
     ops->route_backward(be, s->logits, s->dweight, kept->probs, kept->lse, kept->expert,
-                        kept->weight, kept->counts, pull.balance_scale, pull.z_scale,
+                        kept->weight, kept->counts, scales.balance_scale, scales.z_scale,
                         routing_of(w, config));
     scores_backward(be, dw, kept, w, config, s);
     ops->rms_norm_backward(be, dx, dw->post_norm, s->db, x, w->post_norm, kept->inv);

@@ -81,6 +81,6 @@ void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_te
  * hidden are used up. */
 void cpl_moe_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw, cpl_moe_kept *kept,
                       cpl_tensor x, const cpl_layer_params *w, const cpl_model_settings *config,
-                      cpl_aux_grad_scales pull, const cpl_moe_scratch *s);
+                      cpl_aux_grad_scales scales, const cpl_moe_scratch *s);
 
 #endif /* CPL_MODEL_MOE_H */

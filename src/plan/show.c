@@ -132,7 +132,7 @@ static void coupling_lines(cpl_text *out, const cpl_plan *plan)
 static void aoe_lines(cpl_text *out, const cpl_plan *plan)
 {
     const cpl_plan_extra *extra = &plan->aoe;
-    heading(out, "\nAutonomy-of-Experts, predicted, beside the same model with a softmax router");
+    heading(out, "\nAutonomy-of-Experts, predicted, and the same model with a softmax router");
     cpl_text_printf(out,
                     "  Autonomy-of-Experts adds %.1f %% to the step's work and %.1f %% to the "
                     "memory\n",

@@ -186,7 +186,7 @@ static cpl_status read_json(cpl_tokenizer *t, const char *path, const char *merg
     else
         status = CPL_FAIL(CPL_ERR_INPUT,
                           "%s: no tokenizer.json (it has no \"model\"), and no vocab.bpe or "
-                          "merges.txt lies beside it",
+                          "merges.txt is in its folder",
                           path);
 done:
     json_decref(root);

@@ -138,9 +138,9 @@ static cpl_status evaluate(cpl_trainer *t)
     return CPL_OK;
 }
 
-static bool tasks_due(const cpl_settings *s, const cpl_train_watch *watch, int64_t step)
+static bool tasks_due(const cpl_settings *s, const cpl_train_callbacks *callbacks, int64_t step)
 {
-    return watch->examine && s->eval.tasks.count &&
+    return callbacks->evaluate && s->eval.tasks.count &&
            (due(s->eval.tasks_every, step) || step == s->train.steps);
 }
 
@@ -150,11 +150,11 @@ static void forget_tasks(cpl_trainer *t)
     t->metrics.tasks = NULL;
 }
 
-static cpl_status save(cpl_trainer *t, const cpl_train_watch *watch)
+static cpl_status save(cpl_trainer *t, const cpl_train_callbacks *callbacks)
 {
     if (t->saved == t->done) return CPL_OK;
     CPL_TRY(cpl_trainer_save(t));
-    if (watch->saved) watch->saved(watch->ctx, t->done);
+    if (callbacks->saved) callbacks->saved(callbacks->ctx, t->done);
     return CPL_OK;
 }
 
@@ -187,25 +187,26 @@ static cpl_status steps(cpl_trainer *t, const cpl_train_job *job, cpl_train_outc
         int64_t step = t->done + 1;
         bool last    = step == s->train.steps;
         bool look    = due(s->eval.every, step) || last;
-        bool examine = tasks_due(s, job->watch, step);
-        bool logged  = due(s->log.every, step) || look || examine;
+        bool tasks   = tasks_due(s, job->callbacks, step);
+        bool logged  = due(s->log.every, step) || look || tasks;
         cpl_pace_begin(&t->pace);
         CPL_TRY(one_step(t, logged));
         cpl_pace_end(&t->pace, t->log);
         if (look) CPL_TRY(evaluate(t));
-        if (examine) CPL_TRY(job->watch->examine(job->watch->ctx, &t->model, &t->metrics.tasks));
-        if (job->watch->stepped) job->watch->stepped(job->watch->ctx, &t->metrics);
+        if (tasks)
+            CPL_TRY(job->callbacks->evaluate(job->callbacks->ctx, &t->model, &t->metrics.tasks));
+        if (job->callbacks->stepped) job->callbacks->stepped(job->callbacks->ctx, &t->metrics);
         t->metrics.memory_bytes = logged ? cpl_memory_peak() : 0;
         if (logged) CPL_TRY(cpl_run_log(&t->run, cpl_metrics_json(&t->metrics)));
         forget_tasks(t);
         if (t->skipped_in_row >= s->train.max_skipped) return give_up(t);
         outcome->stopped = cpl_stop_signal() && !last;
-        if (save_due(t, last || outcome->stopped)) CPL_TRY(save(t, job->watch));
+        if (save_due(t, last || outcome->stopped)) CPL_TRY(save(t, job->callbacks));
     }
     return CPL_OK;
 }
 
-static void tell_facts(cpl_trainer *t, const cpl_train_watch *watch)
+static void report_facts(cpl_trainer *t, const cpl_train_callbacks *callbacks)
 {
     const cpl_settings *s = t->settings;
     cpl_train_facts facts = {
@@ -221,7 +222,7 @@ static void tell_facts(cpl_trainer *t, const cpl_train_watch *watch)
         .dtype             = t->backend.compute == CPL_BF16 ? "bf16" : "f32",
         .n_threads         = t->backend.n_threads,
     };
-    if (watch->began) watch->began(watch->ctx, &facts);
+    if (callbacks->began) callbacks->began(callbacks->ctx, &facts);
 }
 
 cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *outcome)
@@ -230,7 +231,7 @@ cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *outcome)
     cpl_status status = CPL_OK;
     *outcome          = (cpl_train_outcome){0};
     CPL_TRY(cpl_trainer_open(&t, job));
-    tell_facts(&t, job->watch);
+    report_facts(&t, job->callbacks);
     if (t.done == 0) CPL_TRY_DONE(write_start_figures(&t));
     CPL_TRY_DONE(cpl_stop_check());
     cpl_run_keep(&t.run);

@@ -1,6 +1,6 @@
 /* loop.h - a training run from its settings to its last checkpoint.
  *
- * Room:   train. Prints nothing itself: it reports to `watch` and in the files of the run (run.h,
+ * Room:   train. Prints nothing itself: it reports to `callbacks` and in the files of the run (run.h,
  *         metrics.h, store/checkpoint.h).
  * Resume: everything a step depends on is a function of the settings, the step's number and the
  *         content of a checkpoint. So a run that was killed and resumed gives bit for bit the
@@ -29,7 +29,7 @@ typedef struct cpl_train_facts {
 } cpl_train_facts;
 
 /* Every function may be NULL. */
-typedef struct cpl_train_watch {
+typedef struct cpl_train_callbacks {
     void *ctx;
     /* The settings are complete and nothing large has been allocated; not CPL_OK ends the run. */
     cpl_status (*approve)(void *ctx, const cpl_settings *settings);
@@ -38,8 +38,8 @@ typedef struct cpl_train_watch {
     void (*saved)(void *ctx, int64_t step);
     /* Called every eval.tasks_every steps if there are eval.tasks. Sets their reported results, an
      * object of objects of figures, or leaves it NULL. Does not change the model. */
-    cpl_status (*examine)(void *ctx, cpl_model *model, json_t **tasks);
-} cpl_train_watch;
+    cpl_status (*evaluate)(void *ctx, cpl_model *model, json_t **tasks);
+} cpl_train_callbacks;
 
 typedef struct cpl_train_job {
     cpl_settings *settings; /* completed by the run: vocabulary, heads, derived seeds */
@@ -50,7 +50,7 @@ typedef struct cpl_train_job {
     bool resume;            /* resume the run in `run` */
     const cpl_settings *written; /* of a resumed run: its config.yaml, unchanged */
     const cpl_log *log;
-    const cpl_train_watch *watch;
+    const cpl_train_callbacks *callbacks;
 } cpl_train_job;
 
 typedef struct cpl_train_outcome {

@@ -25,7 +25,7 @@ typedef struct cpl_pace_window {
 
 bool cpl_pace_judge(const cpl_pace_window *window);
 
-/* A watch over the steps of a run; all zero but for n_threads and n_processors at its beginning. */
+/* The pace of the steps of a run; all zero but for n_threads and n_processors at its beginning. */
 typedef struct cpl_pace {
     cpl_pace_window window;
     int steps;                /* since the window began */

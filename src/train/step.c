@@ -114,9 +114,9 @@ static void micro_batches(cpl_step *step, cpl_model *model, cpl_params *grads,
 {
     const cpl_model_settings *c = &model->config;
     int64_t parts = batch->n_sequences / step->micro, t = step->micro * step->seq_len;
-    double share             = 1.0 / ((double)parts * (double)c->n_layers);
-    float ce_scale           = batch->n_targets ? (float)(1.0 / (double)batch->n_targets) : 0.0f;
-    cpl_aux_grad_scales pull = {
+    double share               = 1.0 / ((double)parts * (double)c->n_layers);
+    float ce_scale             = batch->n_targets ? (float)(1.0 / (double)batch->n_targets) : 0.0f;
+    cpl_aux_grad_scales scales = {
         cpl_aux_balance_scale(settings->losses.balance.weight * share, c->n_experts, t, c->top_k),
         (float)(settings->losses.z.weight * share *
                 cpl_aux_z_factor(&settings->losses.z, c->top_k) / (double)t)};
@@ -128,7 +128,8 @@ static void micro_batches(cpl_step *step, cpl_model *model, cpl_params *grads,
             doc = cpl_tensor_2d(doc.data, CPL_I32, step->micro, step->seq_len);
         }
         cpl_model_forward(model, &step->pass, ids, doc, NULL);
-        m->loss += cpl_model_backward(model, &step->pass, grads, ids, doc, target, ce_scale, pull);
+        m->loss +=
+            cpl_model_backward(model, &step->pass, grads, ids, doc, target, ce_scale, scales);
         add_counts(m, model, &step->pass, (double)parts);
     }
     m->loss *= ce_scale;

@@ -229,10 +229,10 @@ static cpl_status write_config(cpl_trainer *t)
     return status;
 }
 
-static cpl_status resolve_and_approve(cpl_trainer *t, const cpl_train_watch *watch)
+static cpl_status resolve_and_approve(cpl_trainer *t, const cpl_train_callbacks *callbacks)
 {
     CPL_TRY(cpl_train_resolve_vocabulary(t->settings, t->data.vocab_size, t->data.eos));
-    return watch->approve ? watch->approve(watch->ctx, t->settings) : CPL_OK;
+    return callbacks->approve ? callbacks->approve(callbacks->ctx, t->settings) : CPL_OK;
 }
 
 /* Everything that can be refused is refused before the run's folder is made and documents are
@@ -245,13 +245,13 @@ static cpl_status open_run_and_data(cpl_trainer *t, const cpl_train_job *job, co
     CPL_TRY(cpl_train_resolve(s, from, job->given));
     CPL_TRY(cpl_train_data_begin(&t->data, s));
     bool known = s->model.vocab_size != CPL_UNSET || t->data.vocab_size > 0;
-    if (known) CPL_TRY(resolve_and_approve(t, job->watch));
+    if (known) CPL_TRY(resolve_and_approve(t, job->callbacks));
     if (!job->resume) CPL_TRY(cpl_run_open(&t->run, job->run, 1));
     cpl_run_dir_clean(t->run.folder);
     if (from) CPL_TRY(cpl_train_keep_tokenizer(s, from, &t->run));
     CPL_TRY(cpl_train_data_open(&t->data, s, &t->run, t->log));
     CPL_TRY(known ? cpl_train_resolve_vocabulary(s, t->data.vocab_size, t->data.eos)
-                  : resolve_and_approve(t, job->watch));
+                  : resolve_and_approve(t, job->callbacks));
     cpl_train_data_bound_ids(&t->data, s->model.vocab_size);
     announce_model(s, t->log);
     announce_losses(&s->losses, t->log);

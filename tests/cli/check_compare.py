@@ -87,7 +87,7 @@ def check_text(vanilla, coupled, work):
     ids = {chart["id"] for chart in series["charts"]}
     check(len(series["made"]["sources"]) == 4 and all(s["xxh3"] for s in series["made"]["sources"]), f"made {series['made']}")
     for name in ("validation-loss", "training-loss", "erc", "eps", "router-norm", "gate-norm",
-                 "router-cosine", "balance", "alpha-min", "kappa-rows-own", "validation-loss-two"):
+                 "router-cosine", "balance", "alpha-min", "kappa-row-top1", "validation-loss-two"):
         check(name in ids and f'id="chart-{name}"' in page.read_text(), f"no chart {name}")
     check(before == [files_of(folder) for folder in vanilla + coupled], "a run was written into")
     check(written == compared(*vanilla, *coupled),

@@ -1,5 +1,5 @@
-"""losses.py: the total that a configuration makes of the losses, of whatever tells them: a line of
-metrics.jsonl, the tensors of couplet grad, the line that it prints. And the first step of a run as
+"""losses.py: the total that a configuration makes of the losses, as a line of metrics.jsonl, the tensors of
+couplet grad and the line that it prints give them. And the first step of a run as
 couplet grad computes it."""
 import json
 import math

@@ -143,7 +143,7 @@ static void required_flag(void **state)
     cpl_verb strict    = {.name = "strict", .usage = "", .flags = one, .n_flags = 1};
     char *words[]      = {"--in", "f"};
     cpl_arguments read = {0};
-    assert_fails(CPL_ERR_USAGE, "strict wants --in FILE",
+    assert_fails(CPL_ERR_USAGE, "strict needs --in FILE",
                  cpl_arguments_read(&read, &strict, 0, words));
     assert_ok(cpl_arguments_read(&read, &strict, 2, words));
     cpl_arguments_free(&read);

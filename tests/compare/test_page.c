@@ -229,7 +229,7 @@ static void scales(void **state)
                  "{\"step\":2,\"tokens\":200,\"loss\":3,\"erc\":0,\"kappa_row_top1\":[0.52]}\n");
     lined_up l;
     line_up_folders(&l, &folder, 1, NULL);
-    json_t *data = page_data(&l.c), *y = json_object_get(chart_at(data, "kappa-rows-own"), "y");
+    json_t *data = page_data(&l.c), *y = json_object_get(chart_at(data, "kappa-row-top1"), "y");
     assert_near(json_number_value(json_object_get(y, "to")), 1, 0);
     assert_near(json_number_value(json_object_get(y, "from")), 0, 0);
     y = json_object_get(chart_at(data, "erc"), "y");

@@ -39,9 +39,9 @@ static void hear_finished(void *ctx, const cpl_task_evaluation *one)
 
 static cpl_status run(evaluation_case *c, cpl_eval_journal *record, bool samples, seen *s)
 {
-    *s                               = (seen){0};
-    const cpl_evaluation_watch watch = {s, hear_begun, hear_advanced, hear_finished};
-    return cpl_evaluation_run(&c->evaluation, &c->runner, record, samples, &watch);
+    *s                                       = (seen){0};
+    const cpl_evaluation_callbacks callbacks = {s, hear_begun, hear_advanced, hear_finished};
+    return cpl_evaluation_run(&c->evaluation, &c->runner, record, samples, &callbacks);
 }
 
 static const json_t *result_of(const evaluation_case *c, const char *key)
@@ -325,7 +325,7 @@ static void whose_it_is(void **state)
     assert_fails(
         CPL_ERR_INPUT,
         "written, profile w: question 0: 40 generated tokens leave a window of 40 no room "
-        "for the prompt; ask written in a run of its own, where --max-gen-toks below 40 makes "
+        "for the prompt; evaluate written in a run of its own, where --max-gen-toks below 40 makes "
         "room and changes no other task",
         case_look(&c));
     c.options.max_tokens = CPL_UNSET;
@@ -402,11 +402,10 @@ static void of_no_use(void **state)
     c.options.log = &log;
     case_select(&c, "m.yaml", mixed_task, NULL);
     case_put(&c, "mixed", "sums.jsonl", ranked_rows);
-    assert_fails(
-        CPL_ERR_INPUT,
-        "mixed, profile p: no question would say anything of the metric acc_norm: all that "
-        "are there are answered in writing",
-        case_look(&c));
+    assert_fails(CPL_ERR_INPUT,
+                 "mixed, profile p: no question counts for the metric acc_norm: all that "
+                 "are there are answered in writing",
+                 case_look(&c));
     case_put(&c, "mixed", "low.jsonl", ranked_rows);
     c.options.log = &log;
     assert_ok(case_look(&c));

@@ -6,7 +6,7 @@
 
 static void evaluate(evaluation_case *c, const char *profile)
 {
-    const cpl_evaluation_watch watch = {0};
+    const cpl_evaluation_callbacks callbacks = {0};
     case_open(c);
     case_select(c, "r.yaml", ranked_task, profile);
     case_select(c, "w.yaml", written_task, NULL);
@@ -14,7 +14,7 @@ static void evaluate(evaluation_case *c, const char *profile)
              "{\"q\": \"the stone\", \"o\": [\"a\", \"mill\"], \"g\": \"0\"}\n{}\n");
     c->options.skip_bad = true;
     assert_ok(case_look(c));
-    assert_ok(cpl_evaluation_run(&c->evaluation, &c->runner, NULL, true, &watch));
+    assert_ok(cpl_evaluation_run(&c->evaluation, &c->runner, NULL, true, &callbacks));
 }
 
 static void holds(const char *text, const char *part)

@@ -126,10 +126,10 @@ static inline void fixture_chance(cpl_layer_report *layer, const cpl_inspect_opt
         c->kappa_row_top1 += row / (double)n;
         c->kappa_column_top1 += column / (double)n;
     }
-    c->assignment_own = fmin(1, (c->kappa_row_top1 + c->kappa_column_top1) / 1.8);
-    c->expected       = sum / (double)(n * n);
-    c->deviation      = n > 1 ? sqrt(squares / (double)(n - 1)) / (double)n : 0;
-    c->z              = n > 1 ? (c->kappa_diagonal - c->expected) / c->deviation : (double)NAN;
+    c->assignment_accuracy = fmin(1, (c->kappa_row_top1 + c->kappa_column_top1) / 1.8);
+    c->expected            = sum / (double)(n * n);
+    c->deviation           = n > 1 ? sqrt(squares / (double)(n - 1)) / (double)n : 0;
+    c->z                   = n > 1 ? (c->kappa_diagonal - c->expected) / c->deviation : (double)NAN;
     for (int a = 0; a < options->n_alphas; a++)
         layer->erc[a] = fixture_erc(layer->M, pairing, n, options->alphas[a]);
     for (int a = 0; a < options->n_alphas; a++) {

@@ -98,7 +98,7 @@ static void planted_experts_agree(void **state)
     check_M(l, &c.layers[0]);
     assert_true(l->ratios.most < 1 && l->erc[0] == 0);
     assert_true(l->chance.z > 5 && l->chance.erc_mean[0] > 0);
-    assert_true(l->chance.assignment_own == 1 && l->chance.kappa_row_top1 == 1);
+    assert_true(l->chance.assignment_accuracy == 1 && l->chance.kappa_row_top1 == 1);
     assert_verdict(&report, "The weights of router and experts agree: in every layer measured (1)");
     cpl_inspect_close(&report);
     case_free(&c);
@@ -131,7 +131,7 @@ static void permuted_experts_are_found(void **state)
     assert_ok(cpl_null_model_assign(pairing, kappa, EXPERTS));
     for (int j = 0; j < EXPERTS; j++) assert_int_equal(pairing[to[j]], j);
     for (int j = 0; j < EXPERTS; j++) own += to[j] == j;
-    assert_near(l->chance.assignment_own, (double)own / EXPERTS, 1e-12);
+    assert_near(l->chance.assignment_accuracy, (double)own / EXPERTS, 1e-12);
     assert_true(own < EXPERTS / 2 && l->ratios.most > 2);
     free(kappa);
     cpl_inspect_close(&report);

@@ -150,7 +150,7 @@ static void expect(watched *w, bool is_so, const char *else_)
     if (!is_so) w->wrong = else_;
 }
 
-static void watch(void *ctx, const cpl_inspect_progress *p)
+static void see_progress(void *ctx, const cpl_inspect_progress *p)
 {
     watched *w       = ctx;
     const bool alone = omp_test_lock(&w->lock);
@@ -179,7 +179,8 @@ static void watching(void **state)
     cpl_inspect_options options = inspect_plainly();
     watched w                   = {0};
     omp_init_lock(&w.lock);
-    options.n_threads = 3, options.picture = true, options.watch = watch, options.ctx = &w;
+    options.n_threads = 3, options.picture = true, options.progress = see_progress,
+    options.ctx = &w;
     cpl_coupling_report report;
     cpl_inspect_cost cost;
     assert_ok(cpl_inspect_open(&report, &cost, case_write(&c, 0), &options, NULL));

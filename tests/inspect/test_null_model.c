@@ -75,11 +75,11 @@ static void test_two_experts(void **state)
     assert_near(got.expected, 11.0 / 4, 4 * DBL_EPSILON);
     assert_near(got.deviation, 1.25, 4 * DBL_EPSILON);
     assert_near(got.z, 1, 8 * DBL_EPSILON);
-    assert_near(got.assignment_own, 1, 0);
+    assert_near(got.assignment_accuracy, 1, 0);
     const float swapped[] = {1, 3, 5, 2};
     assert_ok(cpl_null_model_of(&got, NULL, swapped, norms, norms, 2, alphas, N_ALPHAS, 1, 0));
     assert_near(got.z, -1, 8 * DBL_EPSILON);
-    assert_near(got.assignment_own, 0, 0);
+    assert_near(got.assignment_accuracy, 0, 0);
     assert_near(got.kappa_row_top1, 0, 0);
 }
 
@@ -100,7 +100,7 @@ static void test_where_every_pairing_is_the_same(void **state)
     assert_true(got.deviation == 0 && isnan(got.z));
     assert_near(got.expected, got.kappa_diagonal, slack * DBL_EPSILON);
     assert_near(got.kappa_row_top1, 1, 0);
-    assert_near(got.assignment_own, 1, 0);
+    assert_near(got.assignment_accuracy, 1, 0);
     for (int a = 0; a < N_ALPHAS; a++) {
         assert_near(got.erc_sd[a], 0, slack * DBL_EPSILON);
         assert_near(got.erc_mean[a], plain_erc(M, N, alphas[a]), slack * DBL_EPSILON * N);
@@ -118,7 +118,7 @@ static void test_where_every_pairing_is_the_same(void **state)
     assert_near(got.kappa_diagonal, 0.5, 0);
     assert_near(got.kappa_off_diagonal, 0, 0);
     assert_near(got.expected, 0.5, 0);
-    assert_true(got.deviation == 0 && isnan(got.z) && got.assignment_own == 1);
+    assert_true(got.deviation == 0 && isnan(got.z) && got.assignment_accuracy == 1);
     assert_true(got.erc_mean[0] == 0 && got.erc_sd[0] == 0);
 }
 
@@ -129,7 +129,7 @@ static void test_erc_of_the_same_pairings(void **state)
     (void)state;
     static const int64_t sizes[] = {1, 2, 5, 33};
     static float M[33 * 33], paired[33 * 33];
-    double norms[33], erc[N_ALPHAS][CPL_CHANCE_PAIRINGS];
+    double norms[33], erc[N_ALPHAS][CPL_NULL_MODEL_PAIRINGS];
     int32_t p[33];
     for (int i = 0; i < 33; i++) norms[i] = 1;
     for (uint64_t s = 0; s < 4; s++) {
@@ -138,7 +138,7 @@ static void test_erc_of_the_same_pairings(void **state)
         draw_uniform(M, n * n, 700 + s, 0, 2);
         for (int64_t j = 0; s > 1 && j < n; j++) M[n + j] = M[j * n + 2] = 0;
         assert_ok(cpl_null_model_of(&got, NULL, M, norms, norms, n, alphas, N_ALPHAS, 21 + s, 6));
-        for (uint64_t t = 0; t < CPL_CHANCE_PAIRINGS; t++) {
+        for (uint64_t t = 0; t < CPL_NULL_MODEL_PAIRINGS; t++) {
             plain_pairing(p, n, 21 + s, 6, t);
             for (int64_t i = 0; i < n; i++)
                 for (int64_t j = 0; j < n; j++) paired[i * n + j] = M[i * n + p[j]];
@@ -146,9 +146,10 @@ static void test_erc_of_the_same_pairings(void **state)
         }
         for (int a = 0; a < N_ALPHAS; a++) {
             double mean = 0, squares = 0;
-            for (int t = 0; t < CPL_CHANCE_PAIRINGS; t++) mean += erc[a][t] / CPL_CHANCE_PAIRINGS;
-            for (int t = 0; t < CPL_CHANCE_PAIRINGS; t++)
-                squares += (erc[a][t] - mean) * (erc[a][t] - mean) / CPL_CHANCE_PAIRINGS;
+            for (int t = 0; t < CPL_NULL_MODEL_PAIRINGS; t++)
+                mean += erc[a][t] / CPL_NULL_MODEL_PAIRINGS;
+            for (int t = 0; t < CPL_NULL_MODEL_PAIRINGS; t++)
+                squares += (erc[a][t] - mean) * (erc[a][t] - mean) / CPL_NULL_MODEL_PAIRINGS;
             assert_near(got.erc_mean[a], mean, slack * DBL_EPSILON * 4);
             assert_near(got.erc_sd[a], sqrt(squares), 1e-12);
         }
@@ -162,7 +163,7 @@ static void test_pairings_are_uniform_and_keyed(void **state)
     (void)state;
     int seen[27] = {0}, kinds = 0;
     int32_t p[3];
-    for (uint64_t t = 0; t < CPL_CHANCE_PAIRINGS; t++) {
+    for (uint64_t t = 0; t < CPL_NULL_MODEL_PAIRINGS; t++) {
         plain_pairing(p, 3, 1, 0, t);
         seen[9 * p[0] + 3 * p[1] + p[2]]++;
     }
@@ -211,7 +212,7 @@ static void test_mean_erc_of_all_pairings(void **state)
                     if (l != k) sum += fmax(M[i * N + l] - alphas[a] * M[i * N + k], 0);
                     if (l != i) sum += fmax(M[l * N + k] - alphas[a] * M[i * N + k], 0);
                 }
-        double error = got.erc_sd[a] / sqrt(CPL_CHANCE_PAIRINGS);
+        double error = got.erc_sd[a] / sqrt(CPL_NULL_MODEL_PAIRINGS);
         assert_near(got.erc_mean[a], sum / N / (N * N), 5 * error + 1e-12);
     }
 }
@@ -234,7 +235,7 @@ static void test_numbers_that_are_none(void **state)
         assert_ok(cpl_null_model_ratios_of(&r, M, 9));
         assert_in_range(r.most_row, 0, 8);
         assert_in_range(r.most_column, 0, 8);
-        assert_true(chance.assignment_own >= 0 && chance.assignment_own <= 1);
+        assert_true(chance.assignment_accuracy >= 0 && chance.assignment_accuracy <= 1);
     }
 }
 

@@ -93,7 +93,7 @@ static void test_planted_pairing_is_found(void **state)
     couple(&w, 0.7);
     measure(&w);
     cpl_null_model own = chance_of(&w, 3);
-    assert_near(own.assignment_own, 1, 0);
+    assert_near(own.assignment_accuracy, 1, 0);
     assert_near(own.kappa_row_top1, 1, 0);
     assert_near(own.kappa_column_top1, 1, 0);
     assert_true(own.z > 20 && own.kappa_diagonal > 2 * own.kappa_off_diagonal);
@@ -110,7 +110,7 @@ static void test_planted_pairing_is_found(void **state)
     cpl_null_model lost = chance_of(&shuffled, 0);
     int stayed          = 0;
     for (int j = 0; j < N; j++) stayed += place[j] == j;
-    assert_near(lost.assignment_own, stayed / (double)N, DBL_EPSILON);
+    assert_near(lost.assignment_accuracy, stayed / (double)N, DBL_EPSILON);
     assert_near(lost.kappa_row_top1, stayed / (double)N, DBL_EPSILON);
     assert_true(fabs(lost.z) < 5);
     assert_near(lost.expected, own.expected, 1e-6);
@@ -126,7 +126,7 @@ static void assert_same_kappa(const cpl_null_model *a, const cpl_null_model *b, 
     assert_near(b->z * a->deviation, a->z * a->deviation, 8 * tolerance * a->expected);
     assert_near(b->kappa_row_top1, a->kappa_row_top1, 0);
     assert_near(b->kappa_column_top1, a->kappa_column_top1, 0);
-    assert_near(b->assignment_own, a->assignment_own, 0);
+    assert_near(b->assignment_accuracy, a->assignment_accuracy, 0);
 }
 
 /* Powers of two change no bit; other factors round the weights and M anew. */
@@ -174,7 +174,7 @@ static void test_rate_of_false_alarms(void **state)
         alarms += c.z > 1.6449;
         z += c.z / SEEDS;
         z_squares += c.z * c.z / SEEDS;
-        fixed += N * c.assignment_own / SEEDS;
+        fixed += N * c.assignment_accuracy / SEEDS;
         rows += N * c.kappa_row_top1 / SEEDS;
         columns += N * c.kappa_column_top1 / SEEDS;
         row_squares += N * c.kappa_row_top1 * N * c.kappa_row_top1 / SEEDS;

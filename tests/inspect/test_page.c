@@ -424,7 +424,7 @@ static void equal_curves_are_named(void **state)
     for (int64_t i = 0; i < o.reports[0].n_layers; i++) {
         cpl_null_model *c = &o.reports[0].layers[i].chance;
         c->kappa_row_top1 = c->kappa_column_top1 = 1;
-        c->assignment_own                        = 0.5;
+        c->assignment_accuracy                   = 0.5;
     }
     json_t *data  = data_of(&o);
     json_t *notes = json_object_get(chart_at(data, "own-share"), "notes");

@@ -246,7 +246,7 @@ typedef struct watched {
     double kl;
 } watched;
 
-static void watch(void *ctx, int64_t iteration, double kl)
+static void see_progress(void *ctx, int64_t iteration, double kl)
 {
     watched *w = ctx;
     assert_true(iteration % 50 == 0 && iteration > w->last && isfinite(kl));
@@ -260,8 +260,9 @@ static void test_watching(void **state)
     watched w                = {0};
     cpl_tsne_options options = plain;
     (void)state;
-    options.perplexity = 10, options.iterations = 520, options.watch = watch, options.ctx = &w;
-    embedded e = embed(normal_2d(90, 10, 1), options);
+    options.perplexity = 10, options.iterations = 520, options.progress = see_progress,
+    options.ctx = &w;
+    embedded e  = embed(normal_2d(90, 10, 1), options);
     assert_int_equal(w.calls, 10);
     assert_int_equal(w.last, 500);
     assert_near(w.kl, e.result.kl, 0.02 * e.result.kl);
@@ -307,7 +308,7 @@ static void test_memory(void **state)
         const int64_t calls = cpl_alloc_count();
         cpl_tsne_result result;
         cpl_tsne_options watching = options;
-        watching.watch = watch_memory, watching.ctx = &most;
+        watching.progress = watch_memory, watching.ctx = &most;
         assert_ok(cpl_tsne(be, y, &result, x, &watching));
         assert_int_equal(cpl_alloc_count() - calls, 1);
         assert_true(most - had >= told && most - had < told + 200000);

@@ -126,7 +126,7 @@ static void check_thinned(int n, int D, int64_t expert, int64_t every, int64_t l
     cpl_inspect_cost cost;
     cpl_inspect_options options = inspect_plainly();
     spoiling s                  = {&report, expert, 0, every, last};
-    options.picture = true, options.watch = spoil_rows, options.ctx = &s;
+    options.picture = true, options.progress = spoil_rows, options.ctx = &s;
     assert_ok(cpl_inspect_open(&report, &cost, case_write(&c, 0), &options, NULL));
     assert_int_equal(report.picture.every, every);
     assert_ok(cpl_inspect_run(&report));
@@ -217,8 +217,8 @@ static void picture_that_fails(void **state)
     case_write(&c, 0);
     few.iterations = 100;
     check_no_picture(c.folder, &few, "100 iterations");
-    cut.watch = cut_the_file;
-    cut.ctx   = (void *)(uintptr_t)case_path(&c, "model.safetensors");
+    cut.progress = cut_the_file;
+    cut.ctx      = (void *)(uintptr_t)case_path(&c, "model.safetensors");
     check_no_picture(c.folder, &cut, "model.safetensors");
     cpl_folder_remove(c.folder);
     put_nan(&c, "model.layers.0.mlp.experts.3.gate_proj.weight", 5);

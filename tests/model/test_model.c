@@ -221,8 +221,8 @@ static void a_watcher_sees_every_layer(void **state)
     world *w             = world_of(&c, 1, false);
     seen s               = {0};
     pass_over(w, some_ids, NULL); /* nobody watches */
-    w->pass.watch = look;
-    w->pass.ctx   = &s;
+    w->pass.on_layer = look;
+    w->pass.ctx      = &s;
     pass_over(w, some_ids, NULL);
     assert_int_equal(s.layers, c.n_layers);
     for (int64_t l = 0; l < c.n_layers; l++) {

@@ -112,13 +112,13 @@ static void saved(void *ctx, int64_t step)
 static cpl_status train(heard *h, const char *run, cpl_settings *settings,
                         const cpl_settings *written, cpl_train_outcome *outcome)
 {
-    const cpl_train_watch watch = {
+    const cpl_train_callbacks callbacks = {
         .ctx = h, .approve = approve, .began = began, .stepped = stepped, .saved = saved};
-    const cpl_train_job job = {.settings = settings,
-                               .run      = run,
-                               .resume   = written != NULL,
-                               .written  = written,
-                               .watch    = &watch};
+    const cpl_train_job job = {.settings  = settings,
+                               .run       = run,
+                               .resume    = written != NULL,
+                               .written   = written,
+                               .callbacks = &callbacks};
     return cpl_train(&job, outcome);
 }
 

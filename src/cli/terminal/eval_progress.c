@@ -68,9 +68,9 @@ static void finished(void *ctx, const cpl_task_evaluation *one)
     fprintf(stderr, ")\n");
 }
 
-cpl_evaluation_watch cpl_eval_bar_watch(cpl_eval_bar *bar, int64_t total)
+cpl_evaluation_callbacks cpl_eval_bar_callbacks(cpl_eval_bar *bar, int64_t total)
 {
     *bar = (cpl_eval_bar){
         .terminal = isatty(STDERR_FILENO), .total = total, .task = "", .began = cpl_seconds_now()};
-    return (cpl_evaluation_watch){bar, began, advanced, finished};
+    return (cpl_evaluation_callbacks){bar, began, advanced, finished};
 }

@@ -18,7 +18,7 @@ typedef struct cpl_eval_bar {
 } cpl_eval_bar;
 
 /* Watches an evaluation of `total` questions. */
-cpl_evaluation_watch cpl_eval_bar_watch(cpl_eval_bar *bar, int64_t total);
+cpl_evaluation_callbacks cpl_eval_bar_callbacks(cpl_eval_bar *bar, int64_t total);
 
 /* Ends the bar's line, so that something else can be written. */
 void cpl_eval_bar_clear(cpl_eval_bar *bar);

@@ -132,7 +132,7 @@ static cpl_status plan_epochs(cpl_loader *l)
     return TAKE(l->scratch, l->n_instances);
 }
 
-static void tell(const cpl_loader *l, const cpl_log *log)
+static void report(const cpl_loader *l, const cpl_log *log)
 {
     int64_t used = l->n_instances * l->settings.seq_len;
     cpl_log_info(log,
@@ -158,7 +158,7 @@ cpl_status cpl_loader_init(cpl_loader **loader, const cpl_shards *shards,
     CPL_TRY_DONE(group_by_label(l));
     CPL_TRY_DONE(plan_epochs(l));
     l->settings.weights = NULL;
-    tell(l, log);
+    report(l, log);
     *loader = l;
 done:
     if (status != CPL_OK) cpl_loader_free(l);

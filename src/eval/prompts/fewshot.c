@@ -116,7 +116,7 @@ static cpl_status append_lines(cpl_text *out, cpl_rows *rows, const char *path)
         if (line == 2 && !rule)
             return CPL_FAIL(
                 CPL_ERR_INPUT,
-                "%s: line 2: the canary and a line of hyphens should stand above the prompt", path);
+                "%s: line 2: the canary and a line of hyphens are expected above the prompt", path);
     }
 }
 

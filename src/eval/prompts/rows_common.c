@@ -102,7 +102,7 @@ json_t *cpl_rows_parse(cpl_rows *r, int64_t line, int64_t column)
     if (status == CPL_ERR_INPUT) cpl_text_printf(&r->sentence, "%s", cpl_last_error());
     if (status == CPL_ERR_MEMORY) r->status = status;
     if (json_is_object(json)) return json;
-    if (json) cpl_rows_bad(r, line, column, "an array where an object should stand");
+    if (json) cpl_rows_bad(r, line, column, "an array where an object is expected");
     json_decref(json);
     return NULL;
 }

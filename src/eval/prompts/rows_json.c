@@ -28,9 +28,9 @@ static int peek(cpl_rows *r)
 static void should_be(cpl_rows *r, const char *what)
 {
     if (cpl_rows_peek(r) < 0)
-        cpl_rows_fail(r, r->line, r->column, "the file ends where %s should stand", what);
+        cpl_rows_fail(r, r->line, r->column, "the file ends where %s is expected", what);
     else
-        cpl_rows_fail(r, r->line, r->column, "%s should stand here", what);
+        cpl_rows_fail(r, r->line, r->column, "%s is expected here", what);
 }
 
 static bool expect(cpl_rows *r, int byte, const char *what)
@@ -147,7 +147,7 @@ static void begin(cpl_rows *r, int first)
     } else if (first < 0) {
         cpl_rows_fail(r, r->line, 0, "the file is empty where JSON should be");
     } else {
-        cpl_rows_fail(r, r->line, r->column, "an array or an object should stand here%s",
+        cpl_rows_fail(r, r->line, r->column, "an array or an object is expected here%s",
                       cpl_file_hint(r->chunk + r->at, r->got - r->at));
     }
 }

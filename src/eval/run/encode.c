@@ -30,8 +30,9 @@ static cpl_status append_eos(cpl_encoding *e)
 {
     cpl_ids *ids = &e->ids;
     if (e->eos < 0)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "its context is empty, and there is no end-of-text token to stand for it");
+        return CPL_FAIL(
+            CPL_ERR_INPUT,
+            "its context is empty, and there is no end-of-text token to feed in its place");
     if (ids->count == ids->capacity) {
         const int64_t capacity = 2 * ids->capacity + 64;
         int32_t *grown         = cpl_realloc(ids->at, (size_t)capacity * sizeof *grown);

@@ -13,11 +13,11 @@ static cpl_status check_id(const cpl_eval_model *e, const char *key, int64_t id)
 {
     const int64_t ids = cpl_tokenizer_vocab_size(e->tokenizer);
     if (id < ids) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT,
-                    "%s/config.json, or generation_config.json beside it: %s is %lld, but %s has "
-                    "the ids 0 to %lld: correct it there, or name another file with --tokenizer",
-                    cpl_hf_folder(e->hf), key, (long long)id, e->tokenizer_path,
-                    (long long)ids - 1);
+    return CPL_FAIL(
+        CPL_ERR_INPUT,
+        "%s/config.json, or generation_config.json in the same folder: %s is %lld, but %s has "
+        "the ids 0 to %lld: correct it there, or name another file with --tokenizer",
+        cpl_hf_folder(e->hf), key, (long long)id, e->tokenizer_path, (long long)ids - 1);
 }
 
 static cpl_status check_fit(const cpl_eval_model *e)

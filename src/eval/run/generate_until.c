@@ -236,7 +236,7 @@ static bool on_token(void *ctx, int64_t index, int32_t id)
     return status == CPL_OK && !one->enough;
 }
 
-static cpl_status tell_one(block *b, int64_t i)
+static cpl_status give_sample(block *b, int64_t i)
 {
     const cpl_eval_runner_work *w = b->w;
     const cpl_question *q         = &w->question[b->first + i];
@@ -260,7 +260,7 @@ static cpl_status finish(void *ctx, int64_t index)
     block *b = ctx;
     CPL_TRY(b->heard);
     if (!b->written[index].enough) b->written[index].tokens++;
-    CPL_TRY(tell_one(b, index));
+    CPL_TRY(give_sample(b, index));
     return cpl_eval_runner_count(b->w, index);
 }
 
@@ -323,7 +323,7 @@ static bool reports(const cpl_profile *profile, const char *name)
 }
 
 static cpl_status check_metric(const cpl_task *task, const cpl_request_spec *form,
-                               const cpl_profile *profile, const char *name, const char *who,
+                               const cpl_profile *profile, const char *name, const char *of,
                                const json_t *node)
 {
     (void)profile;
@@ -331,7 +331,7 @@ static cpl_status check_metric(const cpl_task *task, const cpl_request_spec *for
     return FAIL(task, node,
                 "%s generates text, and none of its answers is called %.100s: write answers: "
                 "{%.100s: {...}} there, or leave the metric out",
-                who, name, name);
+                of, name, name);
 }
 
 /* A further answer is recorded under its name, the first one is not. */

@@ -215,7 +215,7 @@ static cpl_option_facts facts_of(const cpl_question *q, const cpl_lm_request *re
     };
 }
 
-static cpl_status tell(block *b)
+static cpl_status give_samples(block *b)
 {
     const cpl_eval_runner_work *w = b->w;
     int64_t at                    = 0;
@@ -237,7 +237,7 @@ static cpl_status run_block(cpl_eval_runner_work *w, int64_t first, int64_t *las
     CPL_TRY_DONE(make_room(&b));
     CPL_TRY_DONE(encode_all(&b));
     CPL_TRY_DONE(cpl_lm_batch_score(w->a->batch, b.requests, b.n, cpl_eval_runner_count, w));
-    status = tell(&b);
+    status = give_samples(&b);
     *last  = b.last;
 done:
     cpl_pool_free(&b.pool);
@@ -281,7 +281,7 @@ static bool reports(const cpl_profile *profile, const char *name)
 }
 
 static cpl_status check_metric(const cpl_task *task, const cpl_request_spec *form,
-                               const cpl_profile *profile, const char *name, const char *who,
+                               const cpl_profile *profile, const char *name, const char *of,
                                const json_t *node)
 {
     const char *headline = profile->metrics.at[0];
@@ -290,9 +290,9 @@ static cpl_status check_metric(const cpl_task *task, const cpl_request_spec *for
         return FAIL(task, node,
                     "soft is made of the headline's scores, and %.100s, which is first, is no "
                     "score of %s: write metrics: [acc, soft]",
-                    headline, who);
+                    headline, of);
     if (!soft && !cpl_metric_is_loss(name) && !has_score(form, name))
-        return FAIL(task, node, "%.100s is not among the scores of %s", name, who);
+        return FAIL(task, node, "%.100s is not among the scores of %s", name, of);
     return CPL_OK;
 }
 

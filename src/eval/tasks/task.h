@@ -143,9 +143,9 @@ struct cpl_request_kind {
     /* Whether its questions can report a metric, and whether they have to. */
     bool (*has_metric)(const cpl_request_spec *form, const char *metric);
     bool (*reports)(const cpl_profile *profile, const char *metric);
-    /* Checks that a metric that has to be reported can be; `who` is "the profile", or its case. */
+    /* Checks that a metric that has to be reported can be; `of` is "the profile", or its case. */
     cpl_status (*check_metric)(const cpl_task *task, const cpl_request_spec *form,
-                               const cpl_profile *profile, const char *metric, const char *who,
+                               const cpl_profile *profile, const char *metric, const char *of,
                                const json_t *node);
 
     /* ---- eval/prompts ---- */

@@ -216,8 +216,8 @@ bool cpl_metric_is_loss(const char *name)
 }
 
 /* "the profile" or "the case of law". */
-static const char *whose(cpl_pool *pool, const cpl_resolved_profile *resolved,
-                         const cpl_prompt_spec *spec)
+static const char *profile_or_case(cpl_pool *pool, const cpl_resolved_profile *resolved,
+                                   const cpl_prompt_spec *spec)
 {
     if (spec == &resolved->specs[0]) return "the profile";
     return cpl_pool_printf(pool, "the case of %.100s", spec->subjects.at[0]);
@@ -244,9 +244,9 @@ static cpl_status check_metrics(const cpl_task *task, const cpl_profile *profile
                         metrics->at[i]);
         for (int64_t k = 0; k < resolved->n_specs; k++) {
             const cpl_request_spec *form = &resolved->specs[k].form;
-            const char *who              = whose(&task->parts->pool, resolved, &resolved->specs[k]);
+            const char *of = profile_or_case(&task->parts->pool, resolved, &resolved->specs[k]);
             if (form->kind->reports(profile, metrics->at[i]))
-                CPL_TRY(form->kind->check_metric(task, form, profile, metrics->at[i], who, node));
+                CPL_TRY(form->kind->check_metric(task, form, profile, metrics->at[i], of, node));
         }
     }
     return CPL_OK;
@@ -264,7 +264,7 @@ static cpl_status check_filters(const cpl_task *task, const cpl_resolved_profile
             same = strcmp(form->answers[k].name, first->answers[k].name) == 0;
         if (!same && form->kind->generates)
             return FAIL(task, node, "metrics: filters: %s has other answers than the profile",
-                        whose(&task->parts->pool, resolved, &resolved->specs[i]));
+                        profile_or_case(&task->parts->pool, resolved, &resolved->specs[i]));
     }
     return CPL_OK;
 }

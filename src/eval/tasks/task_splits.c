@@ -193,7 +193,7 @@ static cpl_status check_groups(const cpl_task *task, const json_t *groups)
     if (!groups) return CPL_OK;
     if (!task->parts->subject)
         return FAIL(task, groups,
-                    "subjects and groups want to know what a subject is: subject: file");
+                    "subjects and groups need to know what a subject is: subject: file");
     if (!json_is_object(groups))
         return FAIL(task, groups, "groups is a mapping from a name to subjects");
     return CPL_OK;
@@ -229,7 +229,7 @@ cpl_status cpl_task_read_subjects(cpl_task *task, const json_t *root)
         return FAIL(task, parts->subject, "subject is file, or a text with a field in it");
     if (parts->subjects && !parts->subject)
         return FAIL(task, root,
-                    "subjects and groups want to know what a subject is: subject: file");
+                    "subjects and groups need to know what a subject is: subject: file");
     if (parts->subjects && !json_object_size(parts->subjects) && !json_array_size(parts->subjects))
         return FAIL(task, parts->subjects,
                     "subjects is a list, or a mapping from a subject to values");

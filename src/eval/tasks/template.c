@@ -201,7 +201,7 @@ cpl_status cpl_chain_parse(cpl_chain *chain, cpl_pool *pool, cpl_span text)
         size_t end = bar == CPL_NOWHERE ? text.length : bar;
         CPL_TRY(parse_one(&at[i], pool, cpl_span_part(text, 0, end)));
         if (list && at[i].kind->mark)
-            return CPL_FAIL(CPL_ERR_INPUT, "%s wants a text, not a list", at[i].kind->name);
+            return CPL_FAIL(CPL_ERR_INPUT, "%s needs a text, not a list", at[i].kind->name);
         list |= at[i].kind->mark != NULL;
         if (bar != CPL_NOWHERE) text = cpl_span_part(text, bar + 1, text.length);
     }
@@ -221,7 +221,7 @@ static cpl_status apply_to_text(json_t **out, const cpl_transform *how, const js
     cpl_text made = {0}, spare = {0};
     cpl_status status = CPL_OK;
     if (how->kind->unpads)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s wants a list, not a text", how->kind->name);
+        return CPL_FAIL(CPL_ERR_INPUT, "%s needs a list, not a text", how->kind->name);
     if (how->kind->mark) {
         *out = json_array();
         status =

@@ -125,7 +125,7 @@ static bool has(const cpl_routing_report *r, int kind)
 {
     if (kind == OF_STEPS) return r->n_steps > 0;
     if (kind == OF_DOMAINS) return !isnan(r->layers[0].domains.distance);
-    if (kind == OF_LIKENESS) return r->layers[0].stand.has_M;
+    if (kind == OF_LIKENESS) return r->layers[0].m_tok.has_M;
     if (kind == OF_IDS) return r->layers[0].input.n_ids > 0;
     return true;
 }
@@ -202,7 +202,7 @@ static cpl_status put_erc(maker *m)
     if (!y) return cpl_pool_status(&m->pool);
     for (int64_t l = 0; l < r->n_layers; l++)
         for (int64_t a = 0; a < n; a++)
-            y[l * n + a] = r->layers[l].stand.erc[a] / r->layers[l].stand.diagonal;
+            y[l * n + a] = r->layers[l].m_tok.erc[a] / r->layers[l].m_tok.diagonal;
     chart.x = (cpl_chart_axis){.label = "α"};
     return put_ramp(m, &chart, r->options.alphas, y, n);
 }

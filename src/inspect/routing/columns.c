@@ -94,10 +94,11 @@ static const char *title_of(cpl_pool *pool, const cpl_routing_report *r, cpl_rou
                                log((double)r->n_experts));
     case CPL_ROUTING_AGREEMENT:
         return cpl_pool_printf(
-            pool, "The router's choice beside the experts' answers |x W_g|, %lld tokens",
+            pool, "The router's choice and the experts' responses |x W_g|, %lld tokens",
             (long long)r->n_sampled);
     case CPL_ROUTING_LIKENESS:
-        return "Does R_i stand for its tokens? M_tok, and its correlation with M off the diagonal";
+        return "Is R_i like the tokens routed to it? M_tok, and its correlation with M off the "
+               "diagonal";
     case CPL_ROUTING_ERC:
         return "ERC of M_tok over its mean diagonal";
     default:

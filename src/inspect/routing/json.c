@@ -120,7 +120,7 @@ static void put_answers(maker *m, json_t *object, int64_t layer)
     put(m, tokens_M, "routed", integers(m, l->routed, m->r->n_experts));
     put(m, tokens_M, "M", matrix(m, l));
     put_part(m, object, CPL_PART_ANSWERS, layer);
-    if (l->stand.has_M) put_part(m, object, CPL_PART_LIKENESS, layer);
+    if (l->m_tok.has_M) put_part(m, object, CPL_PART_LIKENESS, layer);
 }
 
 static void put_examples(maker *m, json_t *object, const cpl_routing_vocabulary *v)

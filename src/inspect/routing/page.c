@@ -18,9 +18,9 @@ static void put_agreement(cpl_text *out, const cpl_routing_report *r, const json
     cpl_page_subsection(out, "Choice and answers");
     snprintf(
         words, sizeof words,
-        "An expert answers a token x with |x W_g|. %lld tokens were shown to all %lld experts. "
-        "M_tok[i,j] is the mean answer of expert j to the tokens routed to i: what M[i,j] = "
-        "|R_i W_g^j| stands for in the coupling loss.",
+        "The response of an expert to a token x is |x W_g|. %lld tokens were given to all %lld "
+        "experts. M_tok[i,j] is the mean response of expert j to the tokens routed to i; in the "
+        "coupling loss M[i,j] = |R_i W_g^j| takes its place.",
         (long long)r->n_sampled, (long long)r->n_experts);
     cpl_page_paragraph(out, words);
     cpl_page_charts(out, data, "agreement");

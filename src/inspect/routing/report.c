@@ -178,7 +178,7 @@ static cpl_status set_stand(work *w, int64_t layer)
         if (!M) return CPL_ERR_MEMORY;
         CPL_TRY_DONE(cpl_routing_clean(M, &r->reader, layer));
     }
-    status = cpl_routing_stand_of(&l->stand, l->M_tok, &w->agreement[layer], M, r->options.alphas,
+    status = cpl_routing_m_tok_of(&l->m_tok, l->M_tok, &w->agreement[layer], M, r->options.alphas,
                                   r->options.n_alphas);
 done:
     cpl_free(M);

@@ -17,7 +17,7 @@ typedef struct cpl_routing_options {
     cpl_texts_options texts; /* its eos is not looked at */
     cpl_reader_options reader;
     int64_t response_tokens; /* S at most; every T/S-th token of the text */
-    double alphas[CPL_CHANCE_MAX_ALPHAS];
+    double alphas[CPL_NULL_MODEL_MAX_ALPHAS];
     int n_alphas;
     uint64_t seed; /* of halves and of dealing ids */
 } cpl_routing_options;
@@ -35,7 +35,7 @@ typedef struct cpl_routing_layer {
     cpl_routing_domains domains;
     int64_t *by_source;                     /* [sources,n] assignments */
     double rho_mean, rho_sd, top1, overlap; /* agreement of choice and answers; sd divides by S */
-    cpl_routing_stand stand;
+    cpl_routing_m_tok m_tok;
     float *M_tok;    /* [n,n] */
     int64_t *routed; /* [n] sampled tokens routed to an expert */
     cpl_routing_vocabulary input, next;

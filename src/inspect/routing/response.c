@@ -99,7 +99,7 @@ static int64_t lists(double *x, double *y, const float *a, const float *b, int64
     return count;
 }
 
-static cpl_status compare(cpl_routing_stand *out, const float *M_tok, const float *M, int64_t m)
+static cpl_status compare(cpl_routing_m_tok *out, const float *M_tok, const float *M, int64_t m)
 {
     const size_t cells = (size_t)(m * m);
     double *x = cpl_alloc(2 * cells * sizeof *x + 1), *y = x ? x + cells : NULL;
@@ -116,7 +116,7 @@ static cpl_status compare(cpl_routing_stand *out, const float *M_tok, const floa
     return whole ? CPL_OK : CPL_ERR_MEMORY;
 }
 
-static void own_rows(cpl_routing_stand *out, const float *M, int64_t m)
+static void own_rows(cpl_routing_m_tok *out, const float *M, int64_t m)
 {
     int64_t own   = 0;
     out->diagonal = 0;
@@ -130,7 +130,7 @@ static void own_rows(cpl_routing_stand *out, const float *M, int64_t m)
 }
 
 /* Figures of the kept experts; both matrices are reduced. */
-static cpl_status figures(cpl_routing_stand *out, const float *M_tok, const float *M,
+static cpl_status figures(cpl_routing_m_tok *out, const float *M_tok, const float *M,
                           const double *alphas, int n_alphas)
 {
     const int64_t m = out->n_kept;
@@ -142,7 +142,7 @@ static cpl_status figures(cpl_routing_stand *out, const float *M_tok, const floa
     return M ? compare(out, M_tok, M, m) : CPL_OK;
 }
 
-cpl_status cpl_routing_stand_of(cpl_routing_stand *out, float *M_tok,
+cpl_status cpl_routing_m_tok_of(cpl_routing_m_tok *out, float *M_tok,
                                 const cpl_routing_agreement *a, const float *M,
                                 const double *alphas, int n_alphas)
 {

@@ -49,20 +49,20 @@ typedef struct cpl_routing_likeness {
     double pearson, spearman;
 } cpl_routing_likeness;
 
-typedef struct cpl_routing_stand {
+typedef struct cpl_routing_m_tok {
     int64_t n_kept, n_left_out;              /* experts with tokens enough; with too few */
     double diagonal;                         /* mean of the M_tok[i,i] */
-    double erc[CPL_CHANCE_MAX_ALPHAS];       /* of M_tok among those kept; NaN if there is none */
+    double erc[CPL_NULL_MODEL_MAX_ALPHAS];   /* of M_tok among those kept; NaN if there is none */
     double alpha_min;                        /* smallest alpha at which it is 0 */
     double rows_own;                         /* share of rows whose own answer is the largest */
     bool has_M;                              /* the model has router rows to compare with */
     cpl_routing_likeness all, off;           /* over all entries; off the diagonal */
     cpl_routing_likeness all_rows, off_rows; /* the same with every row over its mean */
-} cpl_routing_stand;
+} cpl_routing_m_tok;
 
 /* Sets M_tok [n,n] (NaN in rows of experts without tokens) and the figures; M [n,n] is the clean
  * coupling matrix, or NULL. CPL_ERR_MEMORY. */
-CPL_NODISCARD cpl_status cpl_routing_stand_of(cpl_routing_stand *out, float *M_tok,
+CPL_NODISCARD cpl_status cpl_routing_m_tok_of(cpl_routing_m_tok *out, float *M_tok,
                                               const cpl_routing_agreement *a, const float *M,
                                               const double *alphas, int n_alphas);
 

@@ -59,7 +59,7 @@ static int best_kernels(void)
 }
 
 /* COUPLET_ISA lowers `best`; an unknown or higher name leaves it. */
-static int asked_kernels(int best)
+static int limited_kernels(int best)
 {
     const char *asked = getenv("COUPLET_ISA");
     for (int i = 0; asked && i < best; i++)
@@ -86,7 +86,7 @@ static void read_cpu_name(char *name, size_t size)
 static void choose(void)
 {
     int best       = best_kernels();
-    int index      = asked_kernels(best);
+    int index      = limited_kernels(best);
     chosen.kernels = all_kernels[index];
     if (index < best) cpl_product_limit(chosen.kernels.isa);
     read_cpu_name(chosen.cpu_name, sizeof chosen.cpu_name);

@@ -13,20 +13,20 @@
 
 /* Scratch. */
 typedef struct view {
-    double *norm; /* [n] */
-    float *unit;  /* [n,d] */
-    float *E;     /* [n,n] */
-    float *pull;  /* [n,d] E R^ */
+    double *norm;        /* [n] */
+    float *unit;         /* [n,d] */
+    float *E;            /* [n,n] */
+    float *along_others; /* [n,d] E R^ */
 } view;
 
 static view take_view(cpl_arena *arena, int64_t n, int64_t d)
 {
     const size_t wide = (size_t)(n * d) * sizeof(float);
     view v;
-    v.norm = cpl_arena_take(arena, (size_t)n * sizeof(double));
-    v.unit = cpl_arena_take(arena, wide);
-    v.E    = cpl_arena_take(arena, (size_t)(n * n) * sizeof(float));
-    v.pull = cpl_arena_take(arena, wide);
+    v.norm         = cpl_arena_take(arena, (size_t)n * sizeof(double));
+    v.unit         = cpl_arena_take(arena, wide);
+    v.E            = cpl_arena_take(arena, (size_t)(n * n) * sizeof(float));
+    v.along_others = cpl_arena_take(arena, wide);
     return v;
 }
 
@@ -57,15 +57,16 @@ static double mean_square(const float *E, int64_t n)
     return sum / (double)(n * n);
 }
 
-/* to [d] adds factor / norm (pull - unit (unit . pull)). */
-static void add_row(float *to, const float *unit, const float *pull, double factor, int64_t d)
+/* to [d] adds factor / norm (along_others - unit (unit . along_others)). */
+static void add_row(float *to, const float *unit, const float *along_others, double factor,
+                    int64_t d)
 {
     double along = 0;
 #pragma omp simd reduction(+ : along)
-    for (int64_t k = 0; k < d; k++) along += (double)unit[k] * (double)pull[k];
+    for (int64_t k = 0; k < d; k++) along += (double)unit[k] * (double)along_others[k];
 #pragma omp simd
     for (int64_t k = 0; k < d; k++)
-        to[k] += (float)(factor * ((double)pull[k] - along * (double)unit[k]));
+        to[k] += (float)(factor * ((double)along_others[k] - along * (double)unit[k]));
 }
 
 double CPL_ISA_NAME(cpl_cpu_orthogonality)(cpl_backend *be, cpl_tensor dR, cpl_tensor R,
@@ -82,10 +83,10 @@ double CPL_ISA_NAME(cpl_cpu_orthogonality)(cpl_backend *be, cpl_tensor dR, cpl_t
     for (int64_t i = 0; i < n; i++) v.E[i * n + i] = 0;
     const double loss = mean_square(v.E, n);
     if (!dR.data) return loss;
-    cpl_multiply(be, be->n_threads, v.pull, d, E, unit, (cpl_product_shape){n, d, n}, 0);
+    cpl_multiply(be, be->n_threads, v.along_others, d, E, unit, (cpl_product_shape){n, d, n}, 0);
     for (int64_t i = 0; i < n; i++)
         if (v.norm[i] != 0.0)
-            add_row(cpl_f32(dR) + i * d, v.unit + i * d, v.pull + i * d,
+            add_row(cpl_f32(dR) + i * d, v.unit + i * d, v.along_others + i * d,
                     4.0 * (double)scale / ((double)(n * n) * v.norm[i]), d);
     return loss;
 }

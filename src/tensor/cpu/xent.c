@@ -109,7 +109,7 @@ static void chunk_nll(const cpl_backend *be, float *nll, cpl_tensor logits, cons
 /* ---- all tokens ---- */
 
 /* The backend as the products inside see it: without the `used` bytes at the front of scratch. */
-static cpl_backend behind(const cpl_backend *be, size_t used)
+static cpl_backend backend_after(const cpl_backend *be, size_t used)
 {
     CPL_ASSERT(be->scratch_bytes >= used);
     cpl_backend rest = *be;
@@ -134,7 +134,7 @@ static void all_chunks(cpl_backend *be, cpl_tensor nll, cpl_tensor dx, cpl_tenso
                        cpl_tensor x, cpl_tensor head, cpl_tensor target, float scale)
 {
     const int64_t T = x.shape[0], V = head.shape[0], step = chunk_tokens(T, V);
-    cpl_backend rest = behind(be, chunk_bytes(be, step, V));
+    cpl_backend rest = backend_after(be, chunk_bytes(be, step, V));
     for (int64_t at = 0; at < T; at += step) {
         const int64_t c    = T - at < step ? T - at : step;
         cpl_tensor logits  = cpl_tensor_2d(be->scratch, CPL_F32, c, V);

@@ -78,7 +78,7 @@ static void bad_json_lines(void **state)
         {FORMAT(JSONL),
          "{\"a\":1}\n{\"a\" 1}\n[1]\n7\n{\"a\":2}",
          {"+{\"a\":1}", "-line 2, column 6: not valid JSON: ':' expected near '1'",
-          "-line 3, column 1: an array where an object should stand",
+          "-line 3, column 1: an array where an object is expected",
           "-line 4, column 1: not valid JSON: '[' or '{' expected near '7'", "+{\"a\":2}"}},
         {FORMAT(JSONL),
          "{\"a\":1,\"a\":2}\n{\"a\":\"\xFF\"}\n{\"a\":\"\\ud800\"}\n{\"a\":\"\\u0000\"}\n{}",
@@ -125,11 +125,11 @@ static void bad_json_items(void **state)
         {FORMAT(JSON),
          "[{\"a\":1},",
          {"+{\"a\":1}", "!line 1, column 10: the file ends where a value "
-                        "should stand"}},
+                        "is expected"}},
         {FORMAT(JSON),
          "[{\"a\":1}",
          {"+{\"a\":1}", "!line 1, column 9: the file ends where a comma or "
-                        "the end of the array should stand"}},
+                        "the end of the array is expected"}},
         {FORMAT(JSON),
          "[{},\n {\"a\": [\"",
          {"+{}", "!line 2, column 2: the file ends inside the value that begins here"}},
@@ -141,15 +141,15 @@ static void bad_json_items(void **state)
          {"+{}", "!line 1, column 15: not valid JSON: '}' expected near '\"b\"'"}},
         {FORMAT(JSON),
          "[{} {}]",
-         {"+{}", "!line 1, column 5: a comma or the end of the array should "
-                 "stand here"}},
-        {FORMAT(JSON), "[{},]", {"+{}", "!line 1, column 5: a value should stand here"}},
+         {"+{}", "!line 1, column 5: a comma or the end of the array is "
+                 "expected here"}},
+        {FORMAT(JSON), "[{},]", {"+{}", "!line 1, column 5: a value is expected here"}},
         {FORMAT(JSON), "[{}] []", {"+{}", "!line 1, column 6: something follows the JSON"}},
         {FORMAT(JSON), "", {"!line 1: the file is empty where JSON should be"}},
-        {FORMAT(JSON), "\n 7", {"!line 2, column 2: an array or an object should stand here"}},
+        {FORMAT(JSON), "\n 7", {"!line 2, column 2: an array or an object is expected here"}},
         {FORMAT(JSON),
          "<html>",
-         {"!line 1, column 1: an array or an object should stand here; it looks like a web page, "
+         {"!line 1, column 1: an array or an object is expected here; it looks like a web page, "
           "as "
           "a failed download leaves one"}},
     };
@@ -170,21 +170,21 @@ static void bad_json_objects(void **state)
          {"!line 1: the object that ends here has no \"d\"; a file that has an object on every "
           "line is "
           "called .jsonl"}},
-        {MEMBERS(JSON, "d"), "{\"d\": null}", {"!line 1, column 7: an array should stand here"}},
+        {MEMBERS(JSON, "d"), "{\"d\": null}", {"!line 1, column 7: an array is expected here"}},
         {MEMBERS(JSON, "d"),
          "{\"d\":[{}],\"d\":[]}",
          {"+{}", "!line 1, column 15: a second \"d\""}},
         {MEMBERS(JSON, "d"),
          "{\"d\":[{}],",
          {"+{}", "!line 1, column 11: the file ends where a name "
-                 "should stand"}},
+                 "is expected"}},
         {MEMBERS(JSON, "d"),
          "{\"d\":[{}]",
          {"+{}", "!line 1, column 10: the file ends where a comma "
-                 "or the end of the object should stand"}},
-        {MEMBERS(JSON, "d"), "{\"d\" [{}]}", {"!line 1, column 6: a colon should stand here"}},
+                 "or the end of the object is expected"}},
+        {MEMBERS(JSON, "d"), "{\"d\" [{}]}", {"!line 1, column 6: a colon is expected here"}},
         {MEMBERS(JSON, "d"), "{\"\\x\":[{}]}", {"!line 1, column 2: this name cannot be read"}},
-        {MEMBERS(JSON, "d"), "{d:[{}]}", {"!line 1, column 2: a name should stand here"}},
+        {MEMBERS(JSON, "d"), "{d:[{}]}", {"!line 1, column 2: a name is expected here"}},
         {MEMBERS(JSON, "d"),
          "{\"a\":\"",
          {"!line 1, column 6: the file ends inside the value that begins here"}},

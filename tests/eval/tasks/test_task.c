@@ -163,7 +163,7 @@ static const struct {
     {"task: t\nfields: {q: q}\nsubject: file\nsplits: {a: \"*/a.csv\"}\n",
      "subject: file needs one *"},
     {"task: t\nfields: {q: q}\ngroups: {x: [y]}\n",
-     "subjects and groups want to know what a subject is"},
+     "subjects and groups need to know what a subject is"},
     {"task: t\nfields: {q: q}\nsubject: \"{q}\"\nsubjects: {x: {a: b}, y: {c: d}}\n",
      "y has no text a"},
     {HEAD, "profiles: missing"},

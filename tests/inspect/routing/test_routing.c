@@ -185,8 +185,8 @@ static void check_answers(const cpl_routing_report *r, const int *classes, model
                 1e-5);
     assert_near(l->top1, (double)top1 / (double)sampled, 1e-12);
     assert_near(l->overlap, (double)shared / (double)(2 * sampled), 1e-12);
-    assert_near(l->stand.off.pearson, cpl_correlation_pearson(x, y, 20), 1e-5);
-    assert_near(l->stand.off.spearman, cpl_correlation_spearman(x, y, 20, scratch), 1e-5);
+    assert_near(l->m_tok.off.pearson, cpl_correlation_pearson(x, y, 20), 1e-5);
+    assert_near(l->m_tok.off.spearman, cpl_correlation_spearman(x, y, 20, scratch), 1e-5);
     free(scratch);
 }
 
@@ -304,10 +304,10 @@ static void check_drawn(const json_t *data, const cpl_routing_layer *l)
     assert_drawn(data, "agreement", "top K", l->overlap);
     assert_drawn(data, "agreement", "chance 1/n", 0.2);
     assert_drawn(data, "agreement", "chance K/n", 0.4);
-    assert_drawn(data, "likeness", "r", l->stand.off.pearson);
-    assert_drawn(data, "likeness", "rho", l->stand.off.spearman);
-    assert_drawn(data, "likeness", "r, rows", l->stand.off_rows.pearson);
-    assert_drawn(data, "likeness", "rho, rows", l->stand.off_rows.spearman);
+    assert_drawn(data, "likeness", "r", l->m_tok.off.pearson);
+    assert_drawn(data, "likeness", "rho", l->m_tok.off.spearman);
+    assert_drawn(data, "likeness", "r, rows", l->m_tok.off_rows.pearson);
+    assert_drawn(data, "likeness", "rho, rows", l->m_tok.off_rows.spearman);
     assert_drawn(data, "domains", "two domains", l->domains.distance);
     assert_drawn(data, "domains", "halves of one", l->domains.halves);
     assert_drawn(data, "vocabulary", "read", l->input.mean);
@@ -409,7 +409,7 @@ static void the_smallest_case(void **state)
     assert_near(r.layers[0].mean_weight[0], 1, 1e-6);
     assert_near(r.layers[0].load.most_over_mean, 1, 0);
     assert_true(isnan(r.layers[0].rho_mean) && isnan(r.layers[0].domains.distance));
-    assert_int_equal(r.layers[0].stand.n_left_out, 1);
+    assert_int_equal(r.layers[0].m_tok.n_left_out, 1);
     json_t *json = cpl_routing_json(&r);
     assert_non_null(json);
     json_decref(json);

@@ -251,14 +251,14 @@ static void few_tokens_are_left_out(void **state)
     char *scratch = malloc(cpl_correlation_scratch(4));
     cpl_routing_agreement a;
     cpl_pool pool = {0};
-    cpl_routing_stand s;
+    cpl_routing_m_tok s;
     (void)state;
     assert_ok(cpl_routing_agreement_init(&a, &pool, 3, 1));
     for (int i = 0; i < 3; i++) {
         a.routed[i] = routed[i];
         for (int j = 0; j < 3; j++) a.sums[i * 3 + j] = mean[i * 3 + j] * (double)routed[i];
     }
-    assert_ok(cpl_routing_stand_of(&s, M_tok, &a, M, alphas, 2));
+    assert_ok(cpl_routing_m_tok_of(&s, M_tok, &a, M, alphas, 2));
     for (int i = 0; i < 9; i++) assert_near((double)M_tok[i], mean[i], 1e-6);
     assert_int_equal(s.n_kept, 2);
     assert_int_equal(s.n_left_out, 1);
