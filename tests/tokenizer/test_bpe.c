@@ -5,8 +5,8 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "io/file.h"
-#include "tokenizer/tokenizer.h"
 #include "tokenizer/bpe.h"
+#include "tokenizer/tokenizer.h"
 
 static cpl_bpe_trainer *train(int64_t vocab_size, int64_t least, const char *const *documents,
                               size_t count)
