@@ -91,7 +91,7 @@ calls = collections.defaultdict(set)  # those that its code refers to
 for source, path in objects():
     for line in lines_of("nm", "-g", path):
         kind, name = line.split()[-2:]
-        if kind in "TDBRC" and not name.startswith(("__", ".")):
+        if kind in "TDBRC" and not name.startswith("__") and "." not in name:
             defined[name] = source
     section = ""
     for line in lines_of("readelf", "-rW", path):
