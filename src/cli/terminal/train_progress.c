@@ -57,7 +57,7 @@ static void print_aux_losses(const cpl_metrics *m)
 {
     for (int i = 0; i < CPL_N_AUX_LOSSES; i++)
         if (m->aux[i].computed && m->aux[i].weight > 0)
-            printf("%s %.3g  ", cpl_aux_losses[i].name, m->aux[i].value);
+            printf("%s %#.3g  ", cpl_aux_losses[i].name, m->aux[i].value);
 }
 
 static void print_numbers(const cpl_progress *p, const cpl_metrics *m)
