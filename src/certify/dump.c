@@ -204,7 +204,8 @@ static cpl_status take_scalars(cpl_certify_dump *dump)
     CPL_TRY(take_scalar(dump, &dump->layers, "layers"));
     if (dump->alpha < 0) return fail_scalar(dump, "alpha", dump->alpha, "0 or more");
     if (!(dump->weight > 0))
-        return fail_scalar(dump, "weight", dump->weight, "more than 0: without it nothing shows");
+        return fail_scalar(dump, "weight", dump->weight,
+                           "more than 0: with weight 0 all gradients are 0");
     if (!(dump->layers >= 1)) return fail_scalar(dump, "layers", dump->layers, "1 or more");
     return CPL_OK;
 }

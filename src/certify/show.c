@@ -115,11 +115,12 @@ static void put_fault(cpl_text *out, const cpl_certificate *c)
         if (!(c->faults >> f & 1)) continue;
         cpl_text_printf(out, "fault %s: ", cpl_faults[f].key);
         put_set(out, c, (cpl_fault_set)1 << f);
-        cpl_text_printf(out, ".\n  To mend it: %s.\n", cpl_faults[f].remedy);
+        cpl_text_printf(out, ".\n  To fix it: %s.\n", cpl_faults[f].remedy);
     }
-    cpl_text_printf(out, "Measured: %s lies %.1e from the right one and %.1e from what %s.\n",
-                    worst->name, worst->distance, worst->fault_distance,
-                    c->faults & (c->faults - 1) ? "these faults give" : "this fault gives");
+    cpl_text_printf(
+        out, "Measured: the distance of %s is %.1e from the right one and %.1e from what %s.\n",
+        worst->name, worst->distance, worst->fault_distance,
+        c->faults & (c->faults - 1) ? "these faults give" : "this fault gives");
     for (int k = 0; k < c->n_alternatives; k++) {
         cpl_text_printf(out, "The same numbers come from: ");
         put_set(out, c, c->alternatives[k]);
@@ -135,7 +136,7 @@ static void put_unknown(cpl_text *out, const cpl_certificate *c)
         put_set(out, c, c->faults);
     else
         cpl_text_printf(out, "the right loss itself");
-    cpl_text_printf(out, "; the last column tells how far that is.\n");
+    cpl_text_printf(out, "; the last column is its distance.\n");
 }
 
 /* ---- what cannot be told ---- */
@@ -162,7 +163,7 @@ static void put_untold(cpl_text *out, const cpl_certificate *c)
         cpl_text_printf(out, ": %s\n", c->reasons[f]);
     }
     if (c->active == 0)
-        cpl_text_printf(out, "  Take inputs with active hinges, as freshly drawn weights have.\n");
+        cpl_text_printf(out, "  Use inputs with active hinges, such as new random weights.\n");
 }
 
 cpl_status cpl_certify_text(cpl_text *out, const cpl_certificate *c, const char *path)

@@ -89,9 +89,10 @@ static cpl_status check_name(const char *name, const char *tensor, const char *i
 {
     bool plain = *name && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
     if (plain && !strpbrk(name, "/\\")) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT,
-                    "%s: tensor %.200s: \"%.200s\" is not the name of a file beside the index",
-                    index, tensor, name);
+    return CPL_FAIL(
+        CPL_ERR_INPUT,
+        "%s: tensor %.200s: \"%.200s\" is not the name of a file in the folder of the index", index,
+        tensor, name);
 }
 
 /* Sets the index, and adds every file of its weight_map, once. */

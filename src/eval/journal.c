@@ -172,10 +172,11 @@ static cpl_status check_ours(const cpl_eval_journal *r)
     if (ferror(r->file)) return cannot(r, "read");
     rewind(r->file);
     if (memcmp(there, begin, n) == 0) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT,
-                    "%s: is no record of an evaluation, whose first line begins with %s: rename or "
-                    "remove it, or write the results to another file",
-                    r->path, begin);
+    return CPL_FAIL(
+        CPL_ERR_INPUT,
+        "%s: is not the record of an evaluation, whose first line begins with %s: rename or "
+        "remove it, or write the results to another file",
+        r->path, begin);
 }
 
 /* Removes the bytes after the last line end; all bytes if `fresh`. */

@@ -20,8 +20,7 @@ static cpl_status find_eos(cpl_reader *r)
     if (r->eos < ids) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,
                     "%s/config.json, or generation_config.json in the same folder: eos_token_id is "
-                    "%lld, but the "
-                    "model has the ids 0 to %lld: correct it there",
+                    "%lld, but the model has the ids 0 to %lld: correct it there",
                     cpl_hf_folder(r->hf), (long long)r->eos, (long long)ids - 1);
 }
 

@@ -54,7 +54,7 @@ static const cpl_chart_spec specs[] = {
      .lines = {{KAPPA_OWN, "own expert", 0, false}, {KAPPA_IF_SEVERAL, "other experts", 1, false}}},
     {.id      = "own-share",
      .section = "coupling",
-     .title   = "Who answers most strongly to whom",
+     .title   = "Largest response on the diagonal",
      .y_label = "share of experts",
      .caption = "Share of router rows (and of experts) whose largest κ is "
                 "with each other, and of the pairs that the best one-to-one "

@@ -220,8 +220,8 @@ static void put_router(const maker *m)
     cpl_page_section(m->out, "The router alone");
     cpl_page_paragraph(m->out,
                        "ε is uninformative in a model that was not trained with the coupling "
-                       "loss: it says how far router rows lie apart, not whether experts "
-                       "answer to them.");
+                       "loss: it measures how far router rows are apart, not whether experts "
+                       "respond to them.");
     cpl_page_charts(m->out, m->data, "router");
 }
 

@@ -65,7 +65,7 @@ static void say_how(cpl_text *out, const char *how, const tally *t)
 static void say(cpl_text *out, const tally *t)
 {
     if (t->layers == 0 && t->lone > 0)
-        cpl_text_printf(out, "Every layer has a single expert: there is nothing to agree on.");
+        cpl_text_printf(out, "Every layer has a single expert: there is nothing to compare.");
     else if (t->layers == 0)
         cpl_text_printf(out, "No layer has a coupling matrix that means something: there is no "
                              "verdict on whether the weights of router and experts agree.");
@@ -81,9 +81,9 @@ static void say(cpl_text *out, const tally *t)
     else if (t->z > FAR)
         say_how(out, "better than chance", t);
     else if (t->z < -FAR)
-        say_how(out, "less than chance would have it", t);
+        say_how(out, "less than chance", t);
     else
-        say_how(out, "no better than chance may give", t);
+        say_how(out, "no better than chance", t);
 }
 
 void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *r)
@@ -91,6 +91,6 @@ void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *r)
     const tally t = tally_of(r);
     say(out, &t);
     if (t.layers)
-        cpl_text_printf(out, " Whether the router's choices agree with the experts' answers to "
+        cpl_text_printf(out, " Whether the router's choices agree with the experts' responses to "
                              "text is another question: --text measures it.");
 }

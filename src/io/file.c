@@ -238,7 +238,7 @@ static cpl_status create(cpl_writer *w)
         if (error != EEXIST)
             return CPL_FAIL(CPL_ERR_IO, "%s: cannot be written: %s", w->path, strerror(error));
     }
-    return CPL_FAIL(CPL_ERR_IO, "%s: no free temporary name beside it", w->path);
+    return CPL_FAIL(CPL_ERR_IO, "%s: no free temporary name in its folder", w->path);
 }
 
 static void release(cpl_writer *w)

@@ -158,7 +158,7 @@ static void words_and_members(void **state)
     assert_int_equal(c.faults, set);
     assert_ok(cpl_certify_text(&text, &c, "x.safetensors"));
     const char *parts[] = {"fault router_detached: the router gets no gradient",
-                           "To mend it: ", "fault pairs_mean: ", "divide the sum by n * n",
+                           "To fix it: ", "fault pairs_mean: ", "divide the sum by n * n",
                            "Measured: dR lies"};
     for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
         if (!strstr(text.bytes, parts[k])) fail_msg("no \"%s\" in\n%s", parts[k], text.bytes);

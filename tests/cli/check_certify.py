@@ -48,7 +48,7 @@ def faults(folder):
     del tensors["dR"]
     out, err, code = run(write_tensors(folder / "detached.safetensors", tensors))
     check(code == 1 and "is not right: the router gets no gradient" in err, f"{code}: {err}")
-    check("fault router_detached: " in out and "To mend it: use router.weight itself" in out, out)
+    check("fault router_detached: " in out and "To fix it: use router.weight itself" in out, out)
     tensors = dump_of("basic")
     for name in ("loss", "dR", "dW_g"):
         tensors[name] = times(tensors[name], 8 / 7)

@@ -130,7 +130,7 @@ static void other_files(void **state)
         for (int fresh = 0; fresh < 2; fresh++) {
             cpl_eval_journal r;
             put(path, others[i]);
-            assert_fails(CPL_ERR_INPUT, "is no record of an evaluation",
+            assert_fails(CPL_ERR_INPUT, "is not the record of an evaluation",
                          cpl_eval_journal_open(&r, path, settings, fresh));
             assert_string_equal(content(path), others[i]);
         }

@@ -151,7 +151,7 @@ static void random_experts_are_chance(void **state)
         assert_true(fabs(report.layers[l].chance.z) < 4);
         assert_true(report.layers[l].ratios.most > 1);
     }
-    assert_verdict(&report, "no better than chance may give");
+    assert_verdict(&report, "no better than by chance");
     cpl_inspect_close(&report);
     case_free(&c);
 }
@@ -222,7 +222,7 @@ static void one_expert(void **state)
     check_M(l, &c.layers[0]); /* eps is 0, so that delta is 1 */
     assert_true(l->eps[0] == 0 && l->erc[0] == 0 && l->ratios.most == 0 && isnan(l->chance.z));
     assert_int_equal(report.picture.n_points, 11);
-    assert_verdict(&report, "nothing to agree on");
+    assert_verdict(&report, "nothing to compare");
     cpl_inspect_close(&report);
     case_free(&c);
 }

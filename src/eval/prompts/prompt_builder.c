@@ -349,7 +349,7 @@ static cpl_status keep_references(cpl_references *references, cpl_pool *pool, co
         empty              = empty && !cpl_words_strip(cpl_span_of(at[i])).length;
     }
     if (empty)
-        return CPL_FAIL(CPL_ERR_INPUT, "there is nothing to hold an answer against%s",
+        return CPL_FAIL(CPL_ERR_INPUT, "there is no reference to compare an answer with%s",
                         n ? ": its right answer is empty" : "");
     *references = (cpl_references){at, (int64_t)n};
     return cpl_pool_status(pool);

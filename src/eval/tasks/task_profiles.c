@@ -159,7 +159,7 @@ static cpl_status read_shots(cpl_resolved_profile *resolved, cpl_profile *profil
         shots[i] = none ? -1 : value;
         if (shots[i] > 0 && !resolved->fewshot_split && !prompted)
             return FAIL(task, node ? node : place,
-                        "exemplars: whose rows are the %ld few-shot examples?", value);
+                        "the %ld few-shot examples need exemplars: a split", value);
     }
     resolved->shots   = shots;
     resolved->n_shots = n;
@@ -176,7 +176,7 @@ static cpl_status read_case(cpl_prompt_spec *spec, cpl_task *task,
     const json_t *joint;
     CPL_TRY(cpl_task_keys(task, own, "case", keys, N_CASE_KEYS));
     CPL_TRY(cpl_task_names_of(&spec->subjects, task, own, "subjects"));
-    if (!spec->subjects.count) return FAIL(task, own, "subjects: whose case is this?");
+    if (!spec->subjects.count) return FAIL(task, own, "a case needs subjects");
     CPL_TRY(cpl_task_check_subjects(task, &spec->subjects, json_object_get(own, "subjects")));
     CPL_TRY(join(&joint, task, all, own));
     return cpl_task_read_prompt_spec(spec, task, resolved, profile, joint, own);
@@ -240,7 +240,7 @@ static cpl_status check_metrics(const cpl_task *task, const cpl_profile *profile
     for (int64_t i = 0; i < metrics->count; i++) {
         if (!is_reported(resolved, metrics->at[i]))
             return FAIL(task, node,
-                        "there is no metric %.100s: neither among the scores nor an answer",
+                        "there is no metric %.100s: it is neither among the scores nor an answer",
                         metrics->at[i]);
         for (int64_t k = 0; k < resolved->n_specs; k++) {
             const cpl_request_spec *form = &resolved->specs[k].form;

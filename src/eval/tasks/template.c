@@ -50,7 +50,7 @@ static cpl_status holding(cpl_span *part, cpl_span text, const char *mark)
     at    = cpl_span_find_last(text, mark) + strlen(mark);
     *part = text;
     if (cpl_words_strip(cpl_span_part(text, at, text.length)).length) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT, "nothing is after its \"%.100s\"", mark);
+    return CPL_FAIL(CPL_ERR_INPUT, "there is no text after its \"%.100s\"", mark);
 }
 
 static cpl_status boxed(cpl_span *part, cpl_span text, const char *mark)

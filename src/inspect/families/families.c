@@ -260,10 +260,11 @@ static cpl_status refuse_moments(const map_builder *m)
         if (strncmp(first, "m.", 2) || strncmp(second, "v.", 2) || strcmp(first + 2, second + 2))
             return CPL_OK;
     }
-    return CPL_FAIL(CPL_ERR_INPUT,
-                    "%s: holds the optimizer's moments (m.* and v.*) of a checkpoint of couplet "
-                    "train, and no weights: name model.safetensors beside it, or the folder",
-                    m->source->path);
+    return CPL_FAIL(
+        CPL_ERR_INPUT,
+        "%s: holds the optimizer's moments (m.* and v.*) of a checkpoint of couplet "
+        "train, and no weights: name model.safetensors in the same folder, or the folder",
+        m->source->path);
 }
 
 /* ---- the whole ---- */

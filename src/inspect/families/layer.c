@@ -174,13 +174,13 @@ static void refuse_untold_halves(cpl_layer_builder *f)
     if (config->model_type && kin)
         f->refusal = CPL_SAY(f,
                              "%s: tensor %s: the model_type %s is not known, and in %s gate and up "
-                             "take turns under these names: nothing says whether they do so here "
-                             "or are two halves",
+                             "alternate under these names: it is not known whether they do so "
+                             "here or are two halves",
                              gate->path, gate->name, config->model_type, kin->title);
     else if (!config->model_type && (kin || alike))
         f->refusal = CPL_SAY(f,
-                             "%s: tensor %s: without model_type in a config.json nothing says "
-                             "whether gate and up are two halves or take turns",
+                             "%s: tensor %s: without model_type in a config.json it is not "
+                             "known whether gate and up are two halves or alternate",
                              gate->path, gate->name);
 }
 

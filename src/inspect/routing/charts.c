@@ -44,9 +44,9 @@ static const cpl_chart_spec specs[KINDS] = {
                                  {ROUTER_EVENNESS, "router", 1, false}}},
     [OF_RANKS]    = {.id      = "routing-ranks",
                      .section = "agreement",
-                     .title   = "Router scores and experts' answers",
+                     .title   = "Router scores and experts' responses",
                      .caption =
-                         "Spearman's rank correlation between the router's scores and the answers "
+                         "Spearman's rank correlation between the router's scores and the responses "
                             "|x W_g| for one token, mean and standard deviation over tokens; chance "
                             "is 0.",
                      .from_zero = true,
@@ -58,9 +58,10 @@ static const cpl_chart_spec specs[KINDS] = {
                      .has_rule  = true},
     [OF_OVERLAP]  = {.id      = "routing-agreement",
                      .section = "agreement",
-                     .title   = "Choices that the answers agree with",
-                     .caption = "Tokens whose first choice is the expert that answers most, and the "
-                                 "share of the K chosen among the K that answer most.",
+                     .title   = "Agreement of choices and responses",
+                     .caption =
+                         "Tokens whose first choice is the expert with the largest response, and "
+                          "the share of the K chosen among the K with the largest.",
                      .share   = true,
                      .n_lines = 4,
                      .lines   = {{TOP1, "first choice", 0, false},
@@ -69,7 +70,7 @@ static const cpl_chart_spec specs[KINDS] = {
                                  {OVERLAP_CHANCE, "chance K/n", 1, true}}},
     [OF_LIKENESS] = {.id      = "routing-likeness",
                      .section = "agreement",
-                     .title   = "Answers to tokens and to R",
+                     .title   = "Responses to tokens and to R",
                      .caption = "Correlation of M_tok with M off the diagonal: of the values, and "
                                 "of their ranks; with every row over its mean.",
                      .from_zero = true,
@@ -100,13 +101,13 @@ static const cpl_chart_spec specs[KINDS] = {
                      .section = "vocabulary",
                      .title   = "Ids with experts of their own",
                      .caption = "The largest share of one expert in the occurrences of an id, mean over "
-                                     "ids; dashed: ids dealt to the tokens at random.",
+                                     "ids; dashed: ids assigned to the tokens at random.",
                      .share   = true,
                      .n_lines = 4,
                      .lines   = {{READ_MEAN, "read", 0, false},
                                  {NEXT_MEAN, "next", 1, false},
-                                 {READ_DEALT, "read, dealt", 0, true},
-                                 {NEXT_DEALT, "next, dealt", 1, true}}},
+                                 {READ_DEALT, "read, shuffled", 0, true},
+                                 {NEXT_DEALT, "next, shuffled", 1, true}}},
     [OF_STEPS]    = {.id      = "routing-saturation",
                      .section = "vocabulary",
                      .title   = "Router saturation",
@@ -324,16 +325,16 @@ static const struct {
                     .section = "answers",
                     .title   = "M_tok, layer ",
                     .caption = "Every row over its mean. A column that is light everywhere is an "
-                                 "expert that answers everything.",
-                    .x       = {.label = "answering expert j"},
+                                 "expert with a large response to all tokens.",
+                    .x       = {.label = "expert j"},
                     .y       = {.label = "tokens routed to i"}},
-                   "answer / mean of row",
+                   "response / mean of row",
                    {0}},
     [TOGETHER]  = {{.id      = "routing-together",
                     .section = "together",
                     .title   = "Experts together, layer ",
                     .caption = "Tokens of both experts over what independence gives; blank where "
-                                "there is nothing to compare.",
+                                "no tokens are expected.",
                     .x       = {.label = "expert j"},
                     .y       = {.label = "expert i"}},
                    "tokens / expected",

@@ -15,7 +15,7 @@ static void put_load(cpl_text *out, const cpl_routing_report *r, const json_t *d
 static void put_agreement(cpl_text *out, const cpl_routing_report *r, const json_t *data)
 {
     char words[360];
-    cpl_page_subsection(out, "Choice and answers");
+    cpl_page_subsection(out, "Choices and responses");
     snprintf(
         words, sizeof words,
         "The response of an expert to a token x is |x W_g|. %lld tokens were given to all %lld "

@@ -312,7 +312,7 @@ static void check_drawn(const json_t *data, const cpl_routing_layer *l)
     assert_drawn(data, "domains", "halves of one", l->domains.halves);
     assert_drawn(data, "vocabulary", "read", l->input.mean);
     assert_drawn(data, "vocabulary", "next", l->next.mean);
-    assert_drawn(data, "vocabulary", "read, dealt", l->input.shuffled);
+    assert_drawn(data, "vocabulary", "read, shuffled", l->input.shuffled);
 }
 
 /* Every member that numbers need is there, and what is drawn is well-formed. */
