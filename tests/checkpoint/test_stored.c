@@ -205,7 +205,7 @@ static void an_index_that_is_none(void **state)
         char map[256];
         snprintf(map, sizeof map, "\"x\": \"x\", \"y\": \"%s\"", names[i]);
         index_file(folder, map);
-        refuses(folder, CPL_ERR_INPUT, "not the name of a file beside the index");
+        refuses(folder, CPL_ERR_INPUT, "not the name of a file in the folder of the index");
     }
     index_file(folder, "");
     refuses(folder, CPL_ERR_INPUT, "names no file");

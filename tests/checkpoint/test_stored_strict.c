@@ -160,7 +160,7 @@ static void names_that_lead_elsewhere(void **state)
         char map[256];
         snprintf(map, sizeof map, "\"x\": \"%s\"", names[i]);
         index_file(folder, map);
-        refuses(folder, CPL_ERR_INPUT, "not the name of a file beside the index");
+        refuses(folder, CPL_ERR_INPUT, "not the name of a file in the folder of the index");
     }
     index_file(folder, "\"x\": \"sub\"");
     refuses(folder, CPL_ERR_INPUT, "not a regular file");

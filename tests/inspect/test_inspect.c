@@ -151,7 +151,7 @@ static void random_experts_are_chance(void **state)
         assert_true(fabs(report.layers[l].chance.z) < 4);
         assert_true(report.layers[l].ratios.most > 1);
     }
-    assert_verdict(&report, "no better than by chance");
+    assert_verdict(&report, "no better than chance");
     cpl_inspect_close(&report);
     case_free(&c);
 }

@@ -67,14 +67,14 @@ static const struct {
      "model.layers.0.mlp.router.weight BF16 6,32;model.layers.0.mlp.router.bias BF16 6;"
      "model.layers.0.mlp.experts.gate_up_proj BF16 6,32,40",
      "tensor model.layers.0.mlp.experts.gate_up_proj: the model_type gpt_oss_finetune is not "
-     "known, and in gpt-oss gate and up take turns"},
+     "known, and in gpt-oss gate and up alternate"},
     {"{\"model_type\":\"odd\"}",
      "model.layers.0.mlp.router.weight BF16 6,32;"
      "model.layers.0.mlp.experts.gate_up_proj_blocks U8 6,40,1,16;"
      "model.layers.0.mlp.experts.gate_up_proj_scales U8 6,40,1",
-     "in gpt-oss gate and up take turns"},
+     "in gpt-oss gate and up alternate"},
     {"{\"model_type\":\"odd\"}", ROUTER "model.layers.0.mlp.experts.w13_weight BF16 6,40,32",
-     "in Inkling gate and up take turns"},
+     "in Inkling gate and up alternate"},
     {"{\"model_type\":\"odd\"}",
      ROUTER "model.layers.0.mlp.router.weight BF16 6,32;" GATES ".weight BF16 20,32",
      "which of the two is the router"},
