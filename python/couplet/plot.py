@@ -25,11 +25,19 @@ except ImportError:
     matplotlib = None  # main says so
 
 VERSION = 1  # of the series block
+RENAMED = {"kappa-rows-own": "kappa-row-top1", "kappa-columns-own": "kappa-column-top1",
+           "router-norm-sd": "router-norm-std", "gate-norm-sd": "gate-norm-std"}  # ids of compare's charts
 NEEDS = "matplotlib 3.7 or newer: pip install matplotlib"
 
 
 def can_draw() -> bool:
     return matplotlib is not None and matplotlib.__version_info__ >= (3, 7)
+
+
+def current_id(name: str) -> str:
+    """The id that a chart has now, of one that older files have."""
+    end = "at-the-end-" if name.startswith("at-the-end-") else ""
+    return end + RENAMED.get(name[len(end):], name[len(end):])
 
 
 def charts_of(path: pathlib.Path) -> List[dict]:
@@ -50,6 +58,7 @@ def charts_of(path: pathlib.Path) -> List[dict]:
         name = chart.get("id") if isinstance(chart, dict) else None
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9-]{1,120}", name):
             raise CannotDraw("has a chart whose id is not made of letters, digits and -")
+        chart["id"] = name = current_id(name)
         if name in seen:
             raise CannotDraw(f"has two charts called {name}")
         seen.add(name)
@@ -81,6 +90,7 @@ def draw_files(paths: List[pathlib.Path], out: pathlib.Path, form: str = "svg",
                only: Optional[List[str]] = None) -> List[pathlib.Path]:
     """Draws the charts of the files, or those whose ids `only` has; returns the pictures' paths."""
     plans, known = [], set()
+    only = only and [current_id(name) for name in only]
     for path in paths:
         try:
             charts = charts_of(path)

@@ -152,6 +152,17 @@ def test_only_and_several_files(figures, tmp_path):
     assert sorted(one.name for one in (tmp_path / "new" / "out").iterdir()) == ["a-dots.svg", "b-dots.svg"]
 
 
+def test_renamed_charts(figures, tmp_path):
+    block = block_of("dots", "bands")
+    block["series"]["charts"][0]["id"] = "kappa-rows-own"
+    block["series"]["charts"][1]["id"] = "at-the-end-router-norm-sd"
+    paths = [figures(block)]
+    for only in ("kappa-rows-own", "kappa-row-top1"):
+        assert [one.name for one in plot.draw_files(paths, tmp_path / only, only=[only])] == ["kappa-row-top1.svg"]
+    drawn = plot.draw_files(paths, tmp_path / "all")
+    assert {one.stem for one in drawn} == {"kappa-row-top1", "at-the-end-router-norm-std"}
+
+
 def test_same_names_of_files(figures, tmp_path, capsys):
     (tmp_path / "other").mkdir()
     paths = [str(figures(block_of("dots"), name)) for name in ("a.json", "other/a.json")]
