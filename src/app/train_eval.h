@@ -14,7 +14,7 @@ typedef struct cpl_train_eval {
     char *data, *own; /* folders of rows; owned */
     cpl_evaluation evaluation;
     cpl_lm_batch batch;
-    bool open; /* the asker is */
+    bool open; /* the batch is */
 } cpl_train_eval;
 
 /* Reads the tasks and all their questions, so that faults in them are reported before the first

@@ -20,7 +20,7 @@ static void print_speed(const cpl_eval_bar *b, double done, double seconds)
 
 static void draw(cpl_eval_bar *b)
 {
-    const double done = b->behind + b->now;
+    const double done = b->finished + b->now;
     cpl_terminal_bar(stderr, done + (double)b->recorded, (double)b->total);
     fprintf(stderr, "%.0f/%lld questions  ", done + (double)b->recorded, (long long)b->total);
     print_speed(b, done, b->shown - b->began);
@@ -59,12 +59,12 @@ static void finished(void *ctx, const cpl_task_evaluation *one)
 {
     cpl_eval_bar *b      = ctx;
     const double seconds = cpl_seconds_now() - b->began;
-    b->behind += b->now;
+    b->finished += b->now;
     b->now = 0;
     if (b->terminal) return;
     fprintf(stderr, "%s: %lld answered (%.0f of %lld in all, ", one->what->key, (long long)one->n,
-            b->behind + (double)b->recorded, (long long)b->total);
-    print_speed(b, b->behind, seconds);
+            b->finished + (double)b->recorded, (long long)b->total);
+    print_speed(b, b->finished, seconds);
     fprintf(stderr, ")\n");
 }
 

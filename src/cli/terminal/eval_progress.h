@@ -11,7 +11,7 @@ typedef struct cpl_eval_bar {
     bool drawn;
     int64_t total;    /* questions of all tasks */
     int64_t recorded; /* answered before this run */
-    double behind;    /* answered in this run, in finished tasks */
+    double finished;  /* answered in this run, in finished tasks */
     double now;       /* answered in this run, in the current task */
     const char *task;
     double began, shown; /* seconds, monotonic */

@@ -16,19 +16,20 @@ static double over(double value, int64_t length)
     {                                                                                              \
         return figure;                                                                             \
     }
-#define CPL_LOSS(name, figure, what) CPL_SCORE(name, CONTINUATION, figure, what)
+#define CPL_GOLD_LOSS(name, figure, what) CPL_SCORE(name, CONTINUATION, figure, what)
 #include "eval/grade/scores.def"
 #undef CPL_SCORE
-#undef CPL_LOSS
+#undef CPL_GOLD_LOSS
 
 #define CPL_SCORE(name, length, figure, what)                                                      \
     {#name, score_##name, false, CPL_LENGTH_##length, what},
-#define CPL_LOSS(name, figure, what) {#name, score_##name, true, CPL_LENGTH_CONTINUATION, what},
+#define CPL_GOLD_LOSS(name, figure, what)                                                          \
+    {#name, score_##name, true, CPL_LENGTH_CONTINUATION, what},
 const cpl_score cpl_scores[] = {
 #include "eval/grade/scores.def"
 };
 #undef CPL_SCORE
-#undef CPL_LOSS
+#undef CPL_GOLD_LOSS
 
 const size_t cpl_n_scores = sizeof cpl_scores / sizeof *cpl_scores;
 

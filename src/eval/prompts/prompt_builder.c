@@ -249,8 +249,8 @@ static cpl_status start(cpl_prompt_builder *m)
     const cpl_prompt_input *of = m->of;
     CPL_TRY(cpl_scope_start(&m->scope, &of->schema->fields, of->row));
     CPL_TRY(set_subject(m));
-    if (of->schema->wants_options) CPL_TRY(make_options(m));
-    if (of->schema->wants_gold) CPL_TRY(make_gold(m));
+    if (of->schema->needs_options) CPL_TRY(make_options(m));
+    if (of->schema->needs_gold) CPL_TRY(make_gold(m));
     return CPL_OK;
 }
 

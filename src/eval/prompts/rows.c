@@ -21,7 +21,7 @@ static bool next_line(cpl_rows *r)
 
 static json_t *next_plain(cpl_rows *r)
 {
-    if (!next_line(r) || r->sentence.length || r->text.failed) return NULL;
+    if (!next_line(r) || r->message.length || r->text.failed) return NULL;
     size_t length = r->text.length;
     if (length && r->text.bytes[length - 1] == '\r') length--;
     json_t *row = json_object();
@@ -40,7 +40,7 @@ static json_t *next_json_line(cpl_rows *r)
     do {
         r->row_line = 0;
         if (!next_line(r)) return NULL;
-    } while (!r->sentence.length && !r->text.failed && is_blank(&r->text));
+    } while (!r->message.length && !r->text.failed && is_blank(&r->text));
     return cpl_rows_parse(r, r->row_line, 1);
 }
 
@@ -105,7 +105,7 @@ void cpl_rows_close(cpl_rows *r)
     cpl_rows_xml_close(r->xml);
     json_decref(r->names);
     cpl_stream_close(r->stream);
-    cpl_text_free(&r->sentence);
+    cpl_text_free(&r->message);
     cpl_text_free(&r->text);
     cpl_free(r->chunk);
     cpl_free(r->path);
@@ -119,17 +119,17 @@ cpl_status cpl_rows_next(cpl_rows *r, cpl_row *row)
     if (r->status != CPL_OK)
         return CPL_FAIL(r->status, "%s: could not be read further than to line %lld", r->path,
                         (long long)r->line);
-    cpl_text_clear(&r->sentence);
+    cpl_text_clear(&r->message);
     r->row_line    = 0;
     json_t *values = readers[r->kind.format](r);
     if (r->status == CPL_OK) r->status = cpl_text_status(&r->text);
-    if (r->status == CPL_OK) r->status = cpl_text_status(&r->sentence);
-    if (r->status != CPL_OK || r->sentence.length) {
+    if (r->status == CPL_OK) r->status = cpl_text_status(&r->message);
+    if (r->status != CPL_OK || r->message.length) {
         json_decref(values);
         values = NULL;
     }
     row->values = values;
     row->line   = r->row_line;
-    if (r->status == CPL_OK && r->sentence.length) row->bad = r->sentence.bytes;
+    if (r->status == CPL_OK && r->message.length) row->bad = r->message.bytes;
     return r->status;
 }

@@ -48,14 +48,14 @@ static void quoted_field(cpl_rows *r)
         }
         keep(r, c);
     }
-    cpl_text_clear(&r->sentence);
+    cpl_text_clear(&r->message);
     cpl_rows_bad(r, line, column, "the quote that opens here is not closed before the file ends");
 }
 
 static void add_field(cpl_rows *r, columns_record *record, int64_t line)
 {
     size_t most = r->names ? json_array_size(r->names) : CPL_ROWS_MAX_COLUMNS;
-    if (++record->count > most || r->sentence.length || r->text.failed) return;
+    if (++record->count > most || r->message.length || r->text.failed) return;
     json_t *field = cpl_rows_string(r, line, r->text.bytes, r->text.length);
     if (field && json_array_append_new(record->fields, field) != 0) cpl_rows_no_memory(r);
 }
@@ -108,9 +108,9 @@ static void read_names(cpl_rows *r)
     if (record.count > CPL_ROWS_MAX_COLUMNS)
         cpl_rows_fail(r, r->row_line, 0, "%zu columns; there may be %d", record.count,
                       (int)CPL_ROWS_MAX_COLUMNS);
-    if (r->sentence.length && r->status == CPL_OK)
+    if (r->message.length && r->status == CPL_OK)
         r->status =
-            CPL_FAIL(CPL_ERR_INPUT, "%s, in the line that names the columns", r->sentence.bytes);
+            CPL_FAIL(CPL_ERR_INPUT, "%s, in the line that names the columns", r->message.bytes);
     if (r->status == CPL_OK && !r->text.failed) check_names(r, record.fields);
     r->names = record.fields;
 }
@@ -135,8 +135,8 @@ static void number_names(cpl_rows *r, const columns_record *record)
 
 static json_t *row_of(cpl_rows *r, const columns_record *record)
 {
-    if (!r->names && !r->sentence.length) number_names(r, record);
-    if (r->sentence.length || r->status != CPL_OK || r->text.failed) return NULL;
+    if (!r->names && !r->message.length) number_names(r, record);
+    if (r->message.length || r->status != CPL_OK || r->text.failed) return NULL;
     size_t columns = json_array_size(r->names);
     if (record->count != columns) {
         cpl_rows_bad(r, r->row_line, 0, "%zu fields where there should be %zu", record->count,

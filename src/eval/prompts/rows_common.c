@@ -19,21 +19,21 @@ bool cpl_rows_fill(cpl_rows *r)
     return r->status == CPL_OK && r->got > 0;
 }
 
-/* Sets the sentence. */
+/* Sets the message. */
 static void say(cpl_rows *r, int64_t line, int64_t column, const char *format, va_list args)
 {
     char why[512];
     vsnprintf(why, sizeof why, format, args);
-    cpl_text_clear(&r->sentence);
-    cpl_text_printf(&r->sentence, "%s: line %lld", r->path, (long long)line);
-    if (column) cpl_text_printf(&r->sentence, ", column %lld", (long long)column);
-    cpl_text_printf(&r->sentence, ": %s", why);
+    cpl_text_clear(&r->message);
+    cpl_text_printf(&r->message, "%s: line %lld", r->path, (long long)line);
+    if (column) cpl_text_printf(&r->message, ", column %lld", (long long)column);
+    cpl_text_printf(&r->message, ": %s", why);
 }
 
 void cpl_rows_bad(cpl_rows *r, int64_t line, int64_t column, const char *format, ...)
 {
     va_list args;
-    if (r->sentence.length) return;
+    if (r->message.length) return;
     va_start(args, format);
     say(r, line, column, format, args);
     va_end(args);
@@ -46,8 +46,8 @@ void cpl_rows_fail(cpl_rows *r, int64_t line, int64_t column, const char *format
     va_start(args, format);
     say(r, line, column, format, args);
     va_end(args);
-    r->status = cpl_text_status(&r->sentence);
-    if (r->status == CPL_OK) r->status = CPL_FAIL(CPL_ERR_INPUT, "%s", r->sentence.bytes);
+    r->status = cpl_text_status(&r->message);
+    if (r->status == CPL_OK) r->status = CPL_FAIL(CPL_ERR_INPUT, "%s", r->message.bytes);
 }
 
 void cpl_rows_no_memory(cpl_rows *r)
@@ -69,7 +69,7 @@ void cpl_rows_keep(cpl_rows *r, const char *bytes, size_t length)
     if (r->row_bytes > r->kind.max_bytes)
         cpl_rows_bad(r, r->row_line, 0, "this row is longer than the %zu bytes it may have",
                      r->kind.max_bytes);
-    if (!r->sentence.length) cpl_text_append(&r->text, bytes, length);
+    if (!r->message.length) cpl_text_append(&r->text, bytes, length);
 }
 
 json_t *cpl_rows_string(cpl_rows *r, int64_t line, const char *bytes, size_t length)
@@ -96,10 +96,10 @@ void cpl_rows_set(cpl_rows *r, json_t *row, const char *name, json_t *value)
 json_t *cpl_rows_parse(cpl_rows *r, int64_t line, int64_t column)
 {
     json_t *json = NULL;
-    if (r->sentence.length || r->text.failed) return NULL;
+    if (r->message.length || r->text.failed) return NULL;
     cpl_status status =
         cpl_json_parse_at(&json, r->text.bytes, r->text.length, r->path, line, column);
-    if (status == CPL_ERR_INPUT) cpl_text_printf(&r->sentence, "%s", cpl_last_error());
+    if (status == CPL_ERR_INPUT) cpl_text_printf(&r->message, "%s", cpl_last_error());
     if (status == CPL_ERR_MEMORY) r->status = status;
     if (json_is_object(json)) return json;
     if (json) cpl_rows_bad(r, line, column, "an array where an object is expected");

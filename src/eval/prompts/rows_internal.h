@@ -20,10 +20,10 @@ struct cpl_rows {
     cpl_rows_kind kind;
     cpl_stream *stream;
     cpl_status status;
-    cpl_text text;     /* of the row or the field that is being read */
-    size_t row_bytes;  /* of the row so far, kept or not */
-    int64_t row_line;  /* on which the row begins; 0: no row was begun */
-    cpl_text sentence; /* why the row is bad; empty: it is not */
+    cpl_text text;    /* of the row or the field that is being read */
+    size_t row_bytes; /* of the row so far, kept or not */
+    int64_t row_line; /* on which the row begins; 0: no row was begun */
+    cpl_text message; /* why the row is bad; empty: it is not */
 
     char *chunk; /* [at, got) is read and not yet passed */
     size_t at, got;
@@ -31,7 +31,7 @@ struct cpl_rows {
 
     json_t *names;     /* of columns, an array; NULL until known */
     int place;         /* in a JSON file, as rows_json.c has it */
-    bool behind_item;  /* there: a comma or the end of the array is next */
+    bool after_item;   /* there: a comma or the end of the array is next */
     cpl_rows_xml *xml; /* NULL for other formats */
 };
 

@@ -97,7 +97,7 @@ static bool cut_name(cpl_rows *r, bool *wanted)
     int64_t line = r->line, column = r->column;
     if (r->status != CPL_OK || !cut_value(r, true) || r->text.failed) return false;
     cpl_json_pull c = cpl_json_pull_start(r->text.bytes, r->text.length);
-    if (r->sentence.length || !cpl_json_pull_string(&c, &name))
+    if (r->message.length || !cpl_json_pull_string(&c, &name))
         cpl_rows_fail(r, line, column, "this name cannot be read");
     r->row_line = 0;
     *wanted     = r->kind.member && name && strcmp(name, r->kind.member) == 0;
@@ -164,16 +164,16 @@ static void end_of_array(cpl_rows *r)
 /* Whether what was cut out can only be the row that it should be. */
 static bool is_sound(const cpl_rows *r)
 {
-    return r->row_bytes > r->kind.max_bytes || r->text.failed || r->sentence.failed ||
+    return r->row_bytes > r->kind.max_bytes || r->text.failed || r->message.failed ||
            cpl_json_is_object(r->text.bytes, r->text.length);
 }
 
 static json_t *next_item(cpl_rows *r)
 {
-    if (r->behind_item && !expect(r, ',', "a comma or the end of the array")) return NULL;
+    if (r->after_item && !expect(r, ',', "a comma or the end of the array")) return NULL;
     int first      = peek(r);
     int64_t column = r->column;
-    r->behind_item = true;
+    r->after_item  = true;
     if (!cut_value(r, true)) return NULL;
     if (first != '{') {
         cpl_rows_bad(r, r->row_line, column, "an item that is no object");
@@ -181,7 +181,7 @@ static json_t *next_item(cpl_rows *r)
     }
     json_t *row = cpl_rows_parse(r, r->row_line, column);
     if (!row && r->status == CPL_OK && !is_sound(r))
-        r->status = CPL_FAIL(CPL_ERR_INPUT, "%s", r->sentence.bytes);
+        r->status = CPL_FAIL(CPL_ERR_INPUT, "%s", r->message.bytes);
     return row;
 }
 

@@ -42,7 +42,7 @@ static void check(cpl_rows *r)
 /* The reader's text becomes a member. */
 static void set_member(cpl_rows *r, const char *name)
 {
-    if (r->sentence.length || r->text.failed) return;
+    if (r->message.length || r->text.failed) return;
     if (json_object_get(r->xml->row, name))
         cpl_rows_bad(r, line_of(r), 0, "a second \"%.64s\" in one row", name);
     else

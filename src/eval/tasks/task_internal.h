@@ -61,7 +61,7 @@ typedef struct cpl_row_schema {
     cpl_template subject;
     cpl_listing choices;
     cpl_gold_rule gold;
-    bool wants_options, wants_gold;
+    bool needs_options, needs_gold;
 } cpl_row_schema;
 
 /* The options in a row, under a name of their own. */

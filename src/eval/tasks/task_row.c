@@ -232,26 +232,26 @@ static void note_references(cpl_row_schema *schema, const cpl_prompt_spec *spec)
 {
     for (int64_t i = 0; i < spec->form.n_answers; i++)
         for (int64_t k = 0; k < spec->references[i].count; k++) {
-            schema->wants_gold |= names_gold(&spec->references[i].made[k]);
-            schema->wants_options |= names_options(&spec->references[i].made[k], spec);
+            schema->needs_gold |= names_gold(&spec->references[i].made[k]);
+            schema->needs_options |= names_options(&spec->references[i].made[k], spec);
         }
 }
 
 /* What has to be made of a row before its templates are. */
 static void note_wants(cpl_row_schema *schema, const cpl_prompt_spec *spec, bool fewshot)
 {
-    schema->wants_gold    = names_gold(&spec->context);
-    schema->wants_options = spec->context_each || names_options(&spec->context, spec);
+    schema->needs_gold    = names_gold(&spec->context);
+    schema->needs_options = spec->context_each || names_options(&spec->context, spec);
     if (fewshot) {
-        schema->wants_gold |= !spec->target || spec->context_each || names_gold(spec->target) ||
+        schema->needs_gold |= !spec->target || spec->context_each || names_gold(spec->target) ||
                               names_gold(&spec->fewshot);
-        schema->wants_options |=
+        schema->needs_options |=
             names_options(spec->target, spec) || names_options(&spec->fewshot, spec);
     } else {
-        schema->wants_gold |= spec->form.kind->has_options;
+        schema->needs_gold |= spec->form.kind->has_options;
         note_references(schema, spec);
     }
-    schema->wants_options |= schema->wants_gold;
+    schema->needs_options |= schema->needs_gold;
 }
 
 static const json_t *node_of(const json_t *from, const char *key, const json_t *place)
@@ -279,12 +279,12 @@ cpl_status cpl_task_check_schema(cpl_row_schema *schema, const cpl_task *task,
                                  const json_t *place)
 {
     note_wants(schema, spec, fewshot);
-    if (schema->wants_options && !schema->choices.field && !schema->choices.count)
+    if (schema->needs_options && !schema->choices.field && !schema->choices.count)
         return FAIL(task, place, "choices: what are the options of a question?");
-    if (schema->wants_gold && schema->gold.among == CPL_AMONG_NOTHING)
+    if (schema->needs_gold && schema->gold.among == CPL_AMONG_NOTHING)
         return FAIL(task, place, "gold: which option is the right one?");
     const int all = OF_OPTIONS | OF_OPTION | OF_GOLD;
-    if (schema->wants_options)
+    if (schema->needs_options)
         CPL_TRY(check_lists(task, schema, spec, node_of(from, "lists", place)));
     CPL_TRY(
         check_template(task, schema, spec, &spec->context, all, node_of(from, "context", place)));
