@@ -88,7 +88,8 @@ static cpl_status set_length(work *w, const cpl_log *log)
     s->eos         = cpl_flag_on(w->args, "--ignore-eos") ? -1 : eos_of(w);
     s->n_ids       = cpl_tokenizer_vocab_size(w->tokenizer);
     if (s->eos >= 0)
-        s->also = (cpl_stop_ids){cpl_hf_tokens_of(w->hf)->also, cpl_hf_tokens_of(w->hf)->n_also};
+        s->extra_stop_ids = (cpl_stop_ids){cpl_hf_tokens_of(w->hf)->extra_eos,
+                                           cpl_hf_tokens_of(w->hf)->n_extra_eos};
     return cpl_generator_fits(config, w->ids.count + s->max_tokens);
 }
 
@@ -147,7 +148,7 @@ static cpl_status take_token(work *w, int32_t id)
     return ready > 0 ? show(w, ready) : CPL_OK;
 }
 
-static bool hear(void *ctx, int32_t id)
+static bool on_token(void *ctx, int32_t id)
 {
     work *w  = ctx;
     w->heard = take_token(w, id);
@@ -162,7 +163,7 @@ static cpl_status speak_once(work *w)
         CPL_TRY(cpl_text_status(&w->waiting));
         if (w->waiting.length > 0) CPL_TRY(show(w, w->waiting.length));
     }
-    CPL_TRY(cpl_generate(&w->generator, w->ids.at, w->ids.count, &w->settings, hear, w, NULL));
+    CPL_TRY(cpl_generate(&w->generator, w->ids.at, w->ids.count, &w->settings, on_token, w, NULL));
     CPL_TRY(w->heard);
     if (w->waiting.length > 0) CPL_TRY(show(w, w->waiting.length));
     putchar('\n');

@@ -150,8 +150,8 @@ static cpl_status check_settings(const cpl_generator *g, int64_t n_prompt,
 }
 
 cpl_status cpl_generate(cpl_generator *g, const int32_t *prompt, int64_t n_prompt,
-                        const cpl_generate_settings *settings, cpl_generate_hear hear, void *ctx,
-                        int64_t *n_new)
+                        const cpl_generate_settings *settings, cpl_generate_callback on_token,
+                        void *ctx, int64_t *n_new)
 {
     int64_t unwanted, *count = n_new ? n_new : &unwanted;
     *count = 0;
@@ -160,9 +160,9 @@ cpl_status cpl_generate(cpl_generator *g, const int32_t *prompt, int64_t n_promp
     CPL_TRY(cpl_generator_feed(g, prompt, n_prompt));
     while (*count < settings->max_tokens) {
         int32_t id = draw(g, settings);
-        if (id == settings->eos || cpl_stop_ids_hold(&settings->also, id)) return CPL_OK;
+        if (id == settings->eos || cpl_stop_ids_hold(&settings->extra_stop_ids, id)) return CPL_OK;
         ++*count;
-        if (!hear(ctx, id) || *count == settings->max_tokens) return CPL_OK;
+        if (!on_token(ctx, id) || *count == settings->max_tokens) return CPL_OK;
         CPL_TRY(cpl_generator_feed(g, &id, 1));
     }
     return CPL_OK;

@@ -16,9 +16,9 @@ typedef struct cpl_generate_settings {
     float temperature;  /* >= 0; 0: always the most likely token */
     float top_p;        /* in (0,1]; 1: all tokens */
     uint64_t seed;
-    int64_t eos;   /* the id that ends the text, not passed to `hear`; -1: none */
+    int64_t eos;   /* the id that ends the text, not passed to `on_token`; -1: none */
     int64_t n_ids; /* only ids below it are drawn: the tokenizer's size; 0: the whole vocabulary */
-    cpl_stop_ids also; /* other ids that end it as eos does */
+    cpl_stop_ids extra_stop_ids; /* other ids that end it as eos does */
 } cpl_generate_settings;
 
 typedef struct cpl_generator {
@@ -57,15 +57,15 @@ void cpl_generator_reset(cpl_generator *g);
  * if the logits are not finite (because weights are not). */
 CPL_NODISCARD cpl_status cpl_generator_feed(cpl_generator *g, const int32_t *ids, int64_t count);
 
-/* Hands out a new token; false: that was enough. */
-typedef bool (*cpl_generate_hear)(void *ctx, int32_t id);
+/* Called with every new token; false ends the text. */
+typedef bool (*cpl_generate_callback)(void *ctx, int32_t id);
 
-/* Clears the cache, reads the prompt (at least one token) and passes new tokens to `hear` until
- * there are max_tokens, an end id is drawn or `hear` requests the end. `n_new` (may be NULL) is set
+/* Clears the cache, reads the prompt (at least one token) and passes new tokens to `on_token` until
+ * there are max_tokens, an end id is drawn or `on_token` returns false. `n_new` (may be NULL) is set
  * to the number of tokens passed. CPL_ERR_INPUT if prompt and max_tokens together exceed the
  * capacity, and as cpl_generator_feed. */
 CPL_NODISCARD cpl_status cpl_generate(cpl_generator *g, const int32_t *prompt, int64_t n_prompt,
-                                      const cpl_generate_settings *settings, cpl_generate_hear hear,
-                                      void *ctx, int64_t *n_new);
+                                      const cpl_generate_settings *settings,
+                                      cpl_generate_callback on_token, void *ctx, int64_t *n_new);
 
 #endif /* CPL_INFER_GENERATE_H */

@@ -17,11 +17,12 @@ static cpl_tensor take_2d(cpl_arena *arena, int64_t rows, int64_t cols)
     return cpl_tensor_2d(cpl_arena_take(arena, (size_t)(rows * cols) * 4), CPL_F32, rows, cols);
 }
 
-static cpl_lm_batch_settings with_defaults(cpl_lm_batch_settings how)
+static cpl_lm_batch_settings with_defaults(cpl_lm_batch_settings settings)
 {
-    if (how.chunk == 0) how.chunk = CHUNK;
-    if (how.rows == 0) how.rows = 2 * how.window > LEAST_ROWS ? 2 * how.window : LEAST_ROWS;
-    return how;
+    if (settings.chunk == 0) settings.chunk = CHUNK;
+    if (settings.rows == 0)
+        settings.rows = 2 * settings.window > LEAST_ROWS ? 2 * settings.window : LEAST_ROWS;
+    return settings;
 }
 
 /* Allocates everything but the pass, which lies after the mark and is allocated again for each
@@ -29,40 +30,41 @@ static cpl_lm_batch_settings with_defaults(cpl_lm_batch_settings how)
 static void take_all(cpl_lm_batch *a, const cpl_model_settings *config)
 {
     cpl_pass largest;
-    cpl_cache_take(&a->cache, &a->arena, config, a->how.rows);
-    a->ids      = take_1d(&a->arena, CPL_I32, a->how.chunk);
-    a->position = take_1d(&a->arena, CPL_I32, a->how.chunk);
-    a->requests = take_1d(&a->arena, CPL_I32, a->how.chunk);
+    cpl_cache_take(&a->cache, &a->arena, config, a->settings.rows);
+    a->ids      = take_1d(&a->arena, CPL_I32, a->settings.chunk);
+    a->position = take_1d(&a->arena, CPL_I32, a->settings.chunk);
+    a->requests = take_1d(&a->arena, CPL_I32, a->settings.chunk);
     a->pick_row = take_1d(&a->arena, CPL_I32, CPL_LM_BATCH_PICKS);
     a->pick_id  = take_1d(&a->arena, CPL_I32, CPL_LM_BATCH_PICKS);
     a->pick     = take_1d(&a->arena, CPL_F32, CPL_LM_BATCH_PICKS);
     a->logits   = take_2d(&a->arena, CPL_LM_BATCH_PICKS, config->vocab_size);
-    a->segment  = cpl_arena_take(&a->arena, (size_t)a->how.chunk * sizeof *a->segment);
-    a->held     = take_1d(&a->arena, CPL_I32, a->how.window).data;
-    a->held_row = take_1d(&a->arena, CPL_I32, a->how.window).data;
+    a->segment  = cpl_arena_take(&a->arena, (size_t)a->settings.chunk * sizeof *a->segment);
+    a->held     = take_1d(&a->arena, CPL_I32, a->settings.window).data;
+    a->held_row = take_1d(&a->arena, CPL_I32, a->settings.window).data;
     a->mark     = cpl_arena_mark(&a->arena);
-    cpl_pass_take(&largest, &a->arena, config, 1, a->how.chunk, false, true);
+    cpl_pass_take(&largest, &a->arena, config, 1, a->settings.chunk, false, true);
     cpl_pass_select(&largest, &a->arena, config, a->requests);
 }
 
-size_t cpl_lm_batch_bytes(const cpl_model_settings *config, const cpl_lm_batch_settings *how)
+size_t cpl_lm_batch_bytes(const cpl_model_settings *config, const cpl_lm_batch_settings *settings)
 {
-    cpl_lm_batch a = {.how = with_defaults(*how)};
+    cpl_lm_batch a = {.settings = with_defaults(*settings)};
     cpl_arena_measure(&a.arena);
     take_all(&a, config);
     return a.arena.used;
 }
 
-cpl_status cpl_lm_batch_init(cpl_lm_batch *a, cpl_model *model, const cpl_lm_batch_settings *how)
+cpl_status cpl_lm_batch_init(cpl_lm_batch *a, cpl_model *model,
+                             const cpl_lm_batch_settings *settings)
 {
     memset(a, 0, sizeof *a);
-    a->model = model;
-    a->how   = with_defaults(*how);
-    CPL_ASSERT(a->how.window >= 1 && a->how.window <= a->how.rows);
-    CPL_ASSERT(a->how.window <= model->rope.shape[0] && a->how.chunk >= 1);
-    cpl_work work = cpl_pass_work(&model->config, 1, a->how.chunk, a->how.window, false);
+    a->model    = model;
+    a->settings = with_defaults(*settings);
+    CPL_ASSERT(a->settings.window >= 1 && a->settings.window <= a->settings.rows);
+    CPL_ASSERT(a->settings.window <= model->rope.shape[0] && a->settings.chunk >= 1);
+    cpl_work work = cpl_pass_work(&model->config, 1, a->settings.chunk, a->settings.window, false);
     CPL_TRY(cpl_backend_reserve(model->be, &work));
-    CPL_TRY(cpl_arena_init(&a->arena, cpl_lm_batch_bytes(&model->config, &a->how),
+    CPL_TRY(cpl_arena_init(&a->arena, cpl_lm_batch_bytes(&model->config, &a->settings),
                            "keys, values and activations"));
     take_all(a, &model->config);
     return CPL_OK;
@@ -122,10 +124,10 @@ static cpl_status list_requests(const cpl_lm_batch *a, cpl_sequence *fed, int64_
 {
     for (int64_t i = 0; i < n; i++) {
         cpl_lm_request *one = &requests[i];
-        if (one->scored < 1 || one->scored >= one->length || one->length > a->how.window + 1)
+        if (one->scored < 1 || one->scored >= one->length || one->length > a->settings.window + 1)
             return CPL_FAIL(
                 CPL_ERR_INPUT, "%lld scored tokens of %lld do not fit into a window of %lld",
-                (long long)one->scored, (long long)one->length, (long long)a->how.window);
+                (long long)one->scored, (long long)one->length, (long long)a->settings.window);
         CPL_TRY(check_ids(a, one->ids, one->length));
         one->log_prob = 0;
         fed[i]        = (cpl_sequence){one->ids, one->length - 1};
@@ -162,7 +164,7 @@ typedef struct live {
 
 typedef struct continuing {
     int64_t max_tokens;
-    const cpl_lm_batch_callbacks *listener;
+    const cpl_lm_batch_callbacks *callbacks;
     live *live; /* [most] */
     int64_t count;
     int32_t *rows; /* [most, window] */
@@ -171,7 +173,7 @@ typedef struct continuing {
 /* Whether a live continuation continues after its new token. */
 static bool goes_on(const continuing *c, live *one, int64_t index)
 {
-    const cpl_lm_batch_callbacks *l = c->listener;
+    const cpl_lm_batch_callbacks *l = c->callbacks;
     if (one->next == l->eos || cpl_stop_ids_hold(&l->extra_stop_ids, one->next)) return false;
     one->n_new++;
     return l->on_token(l->ctx, index, one->next) && one->n_new < c->max_tokens;
@@ -185,8 +187,8 @@ static cpl_status drop_done(continuing *c, const cpl_lm_batch_group *g)
         const int64_t index = g->index[c->live[i].sequence];
         if (goes_on(c, &c->live[i], index))
             c->live[kept++] = c->live[i];
-        else if (c->listener->done)
-            CPL_TRY(c->listener->done(c->listener->ctx, index));
+        else if (c->callbacks->done)
+            CPL_TRY(c->callbacks->done(c->callbacks->ctx, index));
     }
     c->count = kept;
     return CPL_OK;
@@ -203,7 +205,7 @@ static cpl_status read_prompts(continuing *c, cpl_lm_batch_group *g)
     for (int64_t i = 0; i < g->n; i++) {
         live *one = &c->live[i];
         *one      = (live){.sequence = i,
-                           .rows     = c->rows + i * g->a->how.window,
+                           .rows     = c->rows + i * g->a->settings.window,
                            .length   = g->shared + g->tail[i].length,
                            .next     = g->picks[i].best};
         cpl_lm_batch_rows(g, &g->tree.node[g->tree.leaf[i]], g->tail[i].length, one->rows);
@@ -254,24 +256,24 @@ static cpl_status check_prompts(const cpl_lm_batch *a, const cpl_sequence *promp
 {
     for (int64_t i = 0; i < n; i++) {
         if (prompts[i].length < 1 || max_tokens < 1 ||
-            prompts[i].length + max_tokens > a->how.window)
+            prompts[i].length + max_tokens > a->settings.window)
             return CPL_FAIL(CPL_ERR_INPUT,
                             "a prompt of %lld tokens and %lld new ones do not fit into a window of "
                             "%lld",
                             (long long)prompts[i].length, (long long)max_tokens,
-                            (long long)a->how.window);
+                            (long long)a->settings.window);
         CPL_TRY(check_ids(a, prompts[i].ids, prompts[i].length));
     }
     return CPL_OK;
 }
 
 cpl_status cpl_lm_batch_continue(cpl_lm_batch *a, const cpl_sequence *prompts, int64_t n,
-                                 int64_t max_tokens, const cpl_lm_batch_callbacks *listener)
+                                 int64_t max_tokens, const cpl_lm_batch_callbacks *callbacks)
 {
     enum { AT_ONCE = 64 };
-    const int64_t most = a->how.chunk < AT_ONCE ? a->how.chunk : AT_ONCE;
-    const int64_t size = a->model->config.vocab_size, n_ids = listener->n_ids;
-    continuing c                 = {.max_tokens = max_tokens, .listener = listener};
+    const int64_t most = a->settings.chunk < AT_ONCE ? a->settings.chunk : AT_ONCE;
+    const int64_t size = a->model->config.vocab_size, n_ids = callbacks->n_ids;
+    continuing c                 = {.max_tokens = max_tokens, .callbacks = callbacks};
     const cpl_lm_batch_plan plan = {.a     = a,
                                     .fed   = prompts,
                                     .n     = n,
@@ -282,7 +284,7 @@ cpl_status cpl_lm_batch_continue(cpl_lm_batch *a, const cpl_sequence *prompts, i
                                     .ctx   = &c};
     CPL_TRY(check_prompts(a, prompts, n, max_tokens));
     c.live            = cpl_alloc((size_t)most * sizeof *c.live);
-    c.rows            = cpl_alloc((size_t)(most * a->how.window) * sizeof *c.rows);
+    c.rows            = cpl_alloc((size_t)(most * a->settings.window) * sizeof *c.rows);
     cpl_status status = c.live && c.rows ? cpl_lm_batch_groups(&plan) : CPL_ERR_MEMORY;
     cpl_free(c.rows);
     cpl_free(c.live);

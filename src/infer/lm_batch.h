@@ -22,7 +22,7 @@ typedef struct cpl_lm_batch_settings {
 
 typedef struct cpl_lm_batch {
     cpl_model *model; /* not owned */
-    cpl_lm_batch_settings how;
+    cpl_lm_batch_settings settings;
     cpl_arena arena;
     cpl_cache cache;
     cpl_tensor ids, position; /* [chunk] I32 */
@@ -38,13 +38,13 @@ typedef struct cpl_lm_batch {
 } cpl_lm_batch;
 
 /* Bytes that cpl_lm_batch_init will take, without the kernels' scratch. */
-size_t cpl_lm_batch_bytes(const cpl_model_settings *config, const cpl_lm_batch_settings *how);
+size_t cpl_lm_batch_bytes(const cpl_model_settings *config, const cpl_lm_batch_settings *settings);
 
 /* The model must have been made for `window` positions. CPL_ERR_MEMORY. Reserves the backend's
  * scratch. */
-CPL_NODISCARD cpl_status cpl_lm_batch_init(cpl_lm_batch *asker, cpl_model *model,
-                                           const cpl_lm_batch_settings *how);
-void cpl_lm_batch_free(cpl_lm_batch *asker);
+CPL_NODISCARD cpl_status cpl_lm_batch_init(cpl_lm_batch *batch, cpl_model *model,
+                                           const cpl_lm_batch_settings *settings);
+void cpl_lm_batch_free(cpl_lm_batch *batch);
 
 /* A sequence whose last tokens are scored: 1 <= scored < length <= window + 1. */
 typedef struct cpl_lm_request {
@@ -58,7 +58,7 @@ typedef cpl_status (*cpl_lm_batch_done)(void *ctx, int64_t index);
 
 /* Scores all of them, in an internal order. CPL_ERR_INPUT: an id outside the vocabulary, a length
  * outside of the bounds, weights that are not finite. `done` may be NULL. */
-CPL_NODISCARD cpl_status cpl_lm_batch_score(cpl_lm_batch *asker, cpl_lm_request *requests,
+CPL_NODISCARD cpl_status cpl_lm_batch_score(cpl_lm_batch *batch, cpl_lm_request *requests,
                                             int64_t n, cpl_lm_batch_done done, void *ctx);
 
 /* Ids that end a continuation, in addition to the end-of-text id. Borrowed; all zero: none. */
@@ -84,10 +84,10 @@ typedef struct cpl_lm_batch_callbacks {
 } cpl_lm_batch_callbacks;
 
 /* Continues every prompt greedily (1 <= length, length + max_tokens <= window): the most likely
- * token, the lowest id on ties, until an end id, max_tokens, or `hear` requests the end. Failures
+ * token, the lowest id on ties, until an end id, max_tokens, or `on_token` returns false. Failures
  * as cpl_lm_batch_score. */
-CPL_NODISCARD cpl_status cpl_lm_batch_continue(cpl_lm_batch *asker, const cpl_sequence *prompts,
+CPL_NODISCARD cpl_status cpl_lm_batch_continue(cpl_lm_batch *batch, const cpl_sequence *prompts,
                                                int64_t n, int64_t max_tokens,
-                                               const cpl_lm_batch_callbacks *listener);
+                                               const cpl_lm_batch_callbacks *callbacks);
 
 #endif /* CPL_INFER_LM_BATCH_H */

@@ -159,10 +159,10 @@ static cpl_status run_tree(cpl_lm_batch_group *g)
     while (at < g->tree.tokens) {
         int64_t to = at, n_segments = 0;
         a->key_rows = 0;
-        while (to - at < a->how.chunk && to < g->tree.tokens) {
+        while (to - at < a->settings.chunk && to < g->tree.tokens) {
             const cpl_node *n  = &g->tree.node[node];
             const int64_t end  = n->before + n->end - n->begin;
-            const int64_t room = at + a->how.chunk, stop = end < room ? end : room;
+            const int64_t room = at + a->settings.chunk, stop = end < room ? end : room;
             CPL_TRY(put_tokens(g, n, to, stop, to - at, &a->segment[n_segments++]));
             to = stop;
             if (to == end) node++;
@@ -221,7 +221,7 @@ static int64_t group_end(const cpl_lm_batch_plan *p, const int64_t *order, int64
         const cpl_sequence s = p->fed[order[at]];
         int64_t fresh        = s.length + p->extra;
         if (at > first) fresh -= cpl_prefix_tree_common(p->fed[order[at - 1]], s);
-        if (rows + fresh > p->a->how.rows) break;
+        if (rows + fresh > p->a->settings.rows) break;
         rows += fresh;
     }
     return at;
@@ -249,7 +249,7 @@ static int64_t shared_tokens(const cpl_lm_batch_plan *p, const int64_t *order, i
         rows -= i > 0 ? cpl_prefix_tree_common(p->fed[order[i - 1]], one) : shared;
     }
     *first_row = top;
-    if (top + rows <= a->how.rows) return shared;
+    if (top + rows <= a->settings.rows) return shared;
     *first_row = 0;
     return 0;
 }

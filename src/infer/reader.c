@@ -124,14 +124,14 @@ typedef struct work {
     int64_t capacity;
     cpl_pass pass;
     cpl_reader_batch batch;
-    cpl_status heard;
+    cpl_status status;
 } work;
 
 static void take_layer(void *ctx, int64_t layer, const cpl_moe_kept *kept)
 {
     work *w = ctx;
-    if (w->heard == CPL_OK)
-        w->heard = w->callbacks->layer(w->callbacks->ctx, &w->batch, layer, kept);
+    if (w->status == CPL_OK)
+        w->status = w->callbacks->layer(w->callbacks->ctx, &w->batch, layer, kept);
 }
 
 /* Windows from `at` that make one batch: as many as fit together with the first, which is the
@@ -171,11 +171,11 @@ static void fill_row(work *w, int64_t row, const cpl_window *window, int64_t len
     int64_t to         = row * length;
     w->document[row]   = window->document;
     for (int64_t k = 0; k < length; k++) {
-        bool inside = k < window->length, heard = inside && k >= window->again;
+        bool inside = k < window->length, predicted = inside && k >= window->overlap;
         int64_t at        = window->first + k;
         w->ids[to + k]    = inside ? cpl_texts_input(t, window->document, at) : 0;
-        w->target[to + k] = heard ? cpl_texts_target(t, window->document, at) : -1;
-        w->place[to + k]  = heard ? t->documents[window->document].place + at : -1;
+        w->target[to + k] = predicted ? cpl_texts_target(t, window->document, at) : -1;
+        w->place[to + k]  = predicted ? t->documents[window->document].place + at : -1;
     }
 }
 
@@ -198,19 +198,19 @@ static cpl_status read_batch(work *w, int64_t at, int64_t rows)
     }
     cpl_model_forward(model, &w->pass, cpl_tensor_1d(w->ids, CPL_I32, rows * length),
                       cpl_tensor_none(), NULL);
-    if (w->heard == CPL_OK && w->callbacks->scored) {
+    if (w->status == CPL_OK && w->callbacks->scored) {
         cpl_model_score(model, &w->pass, cpl_tensor_1d(w->target, CPL_I32, rows * length));
         CPL_TRY(w->reader->be.ops->sync(&w->reader->be));
         w->batch.nll = cpl_f32(w->pass.nll);
-        w->heard     = w->callbacks->scored(w->callbacks->ctx, &w->batch);
+        w->status    = w->callbacks->scored(w->callbacks->ctx, &w->batch);
     }
-    return w->heard;
+    return w->status;
 }
 
 cpl_status cpl_reader_read(cpl_reader *r, const cpl_texts *texts,
                            const cpl_reader_callbacks *callbacks)
 {
-    work w            = {.reader = r, .texts = texts, .callbacks = callbacks, .heard = CPL_OK};
+    work w            = {.reader = r, .texts = texts, .callbacks = callbacks, .status = CPL_OK};
     cpl_status status = CPL_OK;
     CPL_TRY_DONE(cpl_reader_load(r));
     CPL_TRY_DONE(cpl_texts_windows(&w.windows, &w.n_windows, texts, r->window, r->stride));

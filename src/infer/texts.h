@@ -61,7 +61,7 @@ int32_t cpl_texts_target(const cpl_texts *texts, int64_t document, int64_t k);
 
 typedef struct cpl_window {
     int64_t document, first, length; /* predictions first ... first + length - 1 */
-    int64_t again;                   /* so many of them, at the beginning, are only read */
+    int64_t overlap;                 /* so many of them, at the beginning, are only read */
 } cpl_window;
 
 /* Sets windows of at most `length` predictions, longest first, equal ones in the order of the text;

@@ -111,16 +111,16 @@ static cpl_status read_router(cpl_model_settings *c, const json_t *j, const char
 static cpl_status add_end(cpl_hf_tokens *tokens, int64_t id, const char *where)
 {
     bool known = id < 0 || id == tokens->eos;
-    for (int64_t i = 0; i < tokens->n_also; i++) known = known || tokens->also[i] == id;
+    for (int64_t i = 0; i < tokens->n_extra_eos; i++) known = known || tokens->extra_eos[i] == id;
     if (known) return CPL_OK;
     if (tokens->eos < 0) {
         tokens->eos = id;
         return CPL_OK;
     }
-    if (tokens->n_also == CPL_HF_MOST_ENDS)
+    if (tokens->n_extra_eos == CPL_HF_MOST_ENDS)
         return CPL_FAIL(CPL_ERR_INPUT, "%s: eos_token_id names more than %d ids", where,
                         CPL_HF_MOST_ENDS);
-    tokens->also[tokens->n_also++] = id;
+    tokens->extra_eos[tokens->n_extra_eos++] = id;
     return CPL_OK;
 }
 

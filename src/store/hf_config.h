@@ -14,10 +14,10 @@ enum { CPL_HF_MOST_ENDS = 16 };
 
 /* The token ids a directory names; -1 if it names none. */
 typedef struct cpl_hf_tokens {
-    int64_t pad, bos, eos;          /* eos: the first if it is a list */
-    int64_t also[CPL_HF_MOST_ENDS]; /* (n_also) the others of it, and those that only
+    int64_t pad, bos, eos;               /* eos: the first if it is a list */
+    int64_t extra_eos[CPL_HF_MOST_ENDS]; /* (n_extra_eos) the others of it, and those that only
                                         generation_config.json names: each ends what is written */
-    int64_t n_also;
+    int64_t n_extra_eos;
 } cpl_hf_tokens;
 
 /* Reads `folder`/config.json; a missing key takes OLMoE's class default (eos_token_id: if the

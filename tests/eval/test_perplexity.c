@@ -99,14 +99,14 @@ static void windows_go_on_by_the_stride(void **state)
                 const cpl_window *w         = &windows[i];
                 const cpl_texts_document *d = &b.texts.documents[w->document];
                 assert_true(w->first >= 0 && w->first + w->length <= d->predictions);
-                assert_true(w->again >= 0 && w->again < w->length && w->length <= length);
+                assert_true(w->overlap >= 0 && w->overlap < w->length && w->length <= length);
                 if (w->first > 0 && stride < length) {
                     assert_int_equal(w->length, length);
-                    assert_true(w->length - w->again <= stride);
+                    assert_true(w->length - w->overlap <= stride);
                 } else {
-                    assert_int_equal(w->again, 0);
+                    assert_int_equal(w->overlap, 0);
                 }
-                for (int64_t k = w->again; k < w->length; k++)
+                for (int64_t k = w->overlap; k < w->length; k++)
                     assert_int_equal(seen[d->place + w->first + k]++, 0);
             }
             for (int64_t i = 0; i < b.texts.n_predictions; i++) assert_int_equal(seen[i], 1);

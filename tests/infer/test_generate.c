@@ -83,7 +83,7 @@ typedef struct heard {
     int64_t count, most;
 } heard;
 
-static bool hear(void *ctx, int32_t id)
+static bool on_token(void *ctx, int32_t id)
 {
     heard *h          = ctx;
     h->id[h->count++] = id;
@@ -100,7 +100,7 @@ static heard generate(cpl_generator *g, world *w, cpl_generate_settings s)
 {
     heard h = {.most = MOST_NEW};
     int64_t n_new;
-    assert_ok(cpl_generate(g, w->text, 6, &s, hear, &h, &n_new));
+    assert_ok(cpl_generate(g, w->text, 6, &s, on_token, &h, &n_new));
     assert_int_equal(n_new, h.count);
     return h;
 }
@@ -176,7 +176,7 @@ static void draws_by_position(void **unused)
     for (int cut = 1; cut < MOST_NEW; cut++) {
         heard rest   = {.most = MOST_NEW};
         s.max_tokens = MOST_NEW - cut;
-        assert_ok(cpl_generate(&g, text, 6 + cut, &s, hear, &rest, NULL));
+        assert_ok(cpl_generate(&g, text, 6 + cut, &s, on_token, &rest, NULL));
         assert_int_equal(rest.count, MOST_NEW - cut);
         assert_memory_equal(rest.id, all.id + cut, (size_t)rest.count * sizeof *rest.id);
     }
@@ -244,7 +244,8 @@ static void temperature_and_top_p(void **unused)
     s.top_p       = 1;
     got           = generate(&g, &w, s);
     assert_memory_equal(&want, &got, sizeof want);
-    assert_ok(cpl_generate(&g, w.text, 6, &(cpl_generate_settings){.top_p = 1}, hear, &got, NULL));
+    assert_ok(
+        cpl_generate(&g, w.text, 6, &(cpl_generate_settings){.top_p = 1}, on_token, &got, NULL));
     double sum = 0, p;
     for (int64_t v = 0; v < w.model.config.vocab_size; v++)
         sum += exp((double)cpl_f32(g.logits)[v] - cpl_f32(g.logits)[want.id[0]]);
@@ -277,7 +278,7 @@ static void ends_where_it_should(void **unused)
     heard two = {.most = 2};
     int64_t n_new;
     s.max_tokens = MOST_NEW;
-    assert_ok(cpl_generate(&g, w.text, 6, &s, hear, &two, &n_new));
+    assert_ok(cpl_generate(&g, w.text, 6, &s, on_token, &two, &n_new));
     assert_int_equal(n_new, 2);
     s.n_ids     = 5;
     heard small = generate(&g, &w, s);
@@ -297,24 +298,24 @@ static void refuses_in_words(void **unused)
     assert_fails(CPL_ERR_INPUT, "context is 40 (max_position_embeddings)",
                  cpl_generator_init(&g, &w.model, 41, 8));
     assert_ok(cpl_generator_init(&g, &w.model, 10, 8));
-    assert_fails(CPL_ERR_INPUT, "do not fit", cpl_generate(&g, w.text, 6, &s, hear, &h, NULL));
-    assert_fails(CPL_ERR_INPUT, "do not fit", cpl_generate(&g, w.text, 11, &s, hear, &h, NULL));
+    assert_fails(CPL_ERR_INPUT, "do not fit", cpl_generate(&g, w.text, 6, &s, on_token, &h, NULL));
+    assert_fails(CPL_ERR_INPUT, "do not fit", cpl_generate(&g, w.text, 11, &s, on_token, &h, NULL));
     s.max_tokens = 2;
-    assert_fails(CPL_ERR_INPUT, "no token", cpl_generate(&g, w.text, 0, &s, hear, &h, NULL));
+    assert_fails(CPL_ERR_INPUT, "no token", cpl_generate(&g, w.text, 0, &s, on_token, &h, NULL));
     s.top_p = 0;
-    assert_fails(CPL_ERR_USAGE, "top-p", cpl_generate(&g, w.text, 6, &s, hear, &h, NULL));
+    assert_fails(CPL_ERR_USAGE, "top-p", cpl_generate(&g, w.text, 6, &s, on_token, &h, NULL));
     s.top_p       = 1;
     s.temperature = NAN;
-    assert_fails(CPL_ERR_USAGE, "temperature", cpl_generate(&g, w.text, 6, &s, hear, &h, NULL));
+    assert_fails(CPL_ERR_USAGE, "temperature", cpl_generate(&g, w.text, 6, &s, on_token, &h, NULL));
     s.temperature = 1;
     w.text[2]     = 61;
     assert_fails(CPL_ERR_INPUT, "token 2 has id 61",
-                 cpl_generate(&g, w.text, 6, &s, hear, &h, NULL));
+                 cpl_generate(&g, w.text, 6, &s, on_token, &h, NULL));
     w.text[2] = -1;
-    assert_fails(CPL_ERR_INPUT, "id -1", cpl_generate(&g, w.text, 6, &s, hear, &h, NULL));
+    assert_fails(CPL_ERR_INPUT, "id -1", cpl_generate(&g, w.text, 6, &s, on_token, &h, NULL));
     w.text[2]                       = 1;
     cpl_f32(w.model.master.norm)[0] = NAN;
-    assert_fails(CPL_ERR_INPUT, "not finite", cpl_generate(&g, w.text, 6, &s, hear, &h, NULL));
+    assert_fails(CPL_ERR_INPUT, "not finite", cpl_generate(&g, w.text, 6, &s, on_token, &h, NULL));
     cpl_generator_free(&g);
     close_world(&w);
 }

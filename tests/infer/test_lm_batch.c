@@ -151,9 +151,9 @@ static void check_continuations(world *w, const lines *l, int64_t max_tokens, in
         prompt[i]   = (cpl_sequence){l->ids[i], 1 + l->asked[i].length % (WINDOW - max_tokens)};
         h.enough[i] = 1 + i % (max_tokens + 2);
     }
-    const cpl_lm_batch_callbacks listener = {eos, n_ids, on_token, mark_done, &h, extra_stop_ids};
+    const cpl_lm_batch_callbacks callbacks = {eos, n_ids, on_token, mark_done, &h, extra_stop_ids};
     assert_ok(cpl_lm_batch_init(&a, &w->model, &(cpl_lm_batch_settings){WINDOW, rows, chunk}));
-    assert_ok(cpl_lm_batch_continue(&a, prompt, l->n, max_tokens, &listener));
+    assert_ok(cpl_lm_batch_continue(&a, prompt, l->n, max_tokens, &callbacks));
     cpl_lm_batch_free(&a);
     for (int64_t i = 0; i < l->n; i++) {
         cpl_generator g;
@@ -197,7 +197,7 @@ static void refusals(void **state)
     const cpl_lm_batch_callbacks deaf = {.eos = -1, .on_token = on_token};
     open_world(&w, tiny(), CPL_F32);
     assert_ok(cpl_lm_batch_init(&a, &w.model, &(cpl_lm_batch_settings){WINDOW, 0, 0}));
-    assert_int_equal(a.how.rows, 8192);
+    assert_int_equal(a.settings.rows, 8192);
     const int64_t wrong[][2] = {{2, 0}, {2, 2}, {WINDOW + 2, 1}, {3, 1}};
     for (size_t i = 0; i < 4; i++) {
         cpl_lm_request one = {ids, wrong[i][0], wrong[i][1], 0};

@@ -234,8 +234,8 @@ static void older_and_newer_keys(void **state)
     assert_int_equal(c.n_experts, 12);
     assert_int_equal(c.n_kv_heads, 16);
     assert_int_equal(t.eos, 9);
-    assert_int_equal(t.n_also, 1);
-    assert_int_equal(t.also[0], 10);
+    assert_int_equal(t.n_extra_eos, 1);
+    assert_int_equal(t.extra_eos[0], 10);
     assert_int_equal(t.pad, -1);
     assert_ok(read_config(&c, &t, "{\"model_type\": \"olmoe\", \"rope_theta\": 5e5}"));
     assert_true(c.rope_theta == 5e5);
@@ -264,9 +264,9 @@ static void ends_of_both_files(void **state)
     assert_ok(cpl_file_write_atomic(generation, more, strlen(more)));
     assert_ok(cpl_hf_config_read(&c, &t, folder));
     assert_int_equal(t.eos, 9);
-    assert_int_equal(t.n_also, 2);
-    assert_int_equal(t.also[0], 10);
-    assert_int_equal(t.also[1], 12);
+    assert_int_equal(t.n_extra_eos, 2);
+    assert_int_equal(t.extra_eos[0], 10);
+    assert_int_equal(t.extra_eos[1], 12);
     const char *bad = "{\"eos_token_id\": [10, null]}";
     assert_ok(cpl_file_write_atomic(generation, bad, strlen(bad)));
     assert_fails(CPL_ERR_INPUT, "generation_config.json: eos_token_id is a list in which place 1",

@@ -25,8 +25,8 @@ static cpl_status check_fit(const cpl_eval_model *e)
     const cpl_hf_tokens *tokens = cpl_hf_tokens_of(e->hf);
     CPL_TRY(check_id(e, "bos_token_id", tokens->bos));
     CPL_TRY(check_id(e, "eos_token_id", tokens->eos));
-    for (int64_t i = 0; i < tokens->n_also; i++)
-        CPL_TRY(check_id(e, "eos_token_id", tokens->also[i]));
+    for (int64_t i = 0; i < tokens->n_extra_eos; i++)
+        CPL_TRY(check_id(e, "eos_token_id", tokens->extra_eos[i]));
     return CPL_OK;
 }
 
@@ -44,7 +44,7 @@ cpl_status cpl_eval_model_open(cpl_eval_model *e, const char *model_dir, const c
                                                     .tokenizer = e->tokenizer,
                                                     .window    = cpl_eval_model_window(e),
                                                     .eos       = eos >= 0 ? eos : cpl_tokenizer_eos(e->tokenizer),
-                                                    .extra_stop_ids = {tokens->also, tokens->n_also}};
+                                                    .extra_stop_ids = {tokens->extra_eos, tokens->n_extra_eos}};
 done:
     if (status != CPL_OK) cpl_eval_model_close(e);
     return status;

@@ -35,7 +35,7 @@ cpl_status cpl_eval_runner_run(const cpl_eval_runner *a, const cpl_question *que
     cpl_eval_runner_work w = {.a = a, .callbacks = callbacks, .question = questions, .n = n};
     cpl_status status      = cpl_encode_open(&w.encoding, a->tokenizer, a->eos, a->window);
     w.of                   = count_all(questions, n);
-    CPL_ASSERT(cpl_eval_runner_window(questions, n, a->window) <= a->batch->how.window);
+    CPL_ASSERT(cpl_eval_runner_window(questions, n, a->window) <= a->batch->settings.window);
     for (int64_t first = 0, last; status == CPL_OK && first < n; first = last)
         status = questions[first].form->kind->run(&w, first, &last);
     cpl_encode_close(&w.encoding);

@@ -118,9 +118,9 @@ static void count(void *ctx, int64_t done, int64_t of)
 
 static cpl_status ask_all(bench *b, const cpl_question *q, int64_t n, heard *h)
 {
-    const cpl_eval_runner_callbacks listener = {take, count, h};
-    *h                                       = (heard){.samples = json_array(), .fail_at = -1};
-    return cpl_eval_runner_run(&b->runner, q, n, &listener);
+    const cpl_eval_runner_callbacks callbacks = {take, count, h};
+    *h                                        = (heard){.samples = json_array(), .fail_at = -1};
+    return cpl_eval_runner_run(&b->runner, q, n, &callbacks);
 }
 
 static json_t *ask(bench *b, const cpl_question *q, int64_t n)
@@ -576,13 +576,13 @@ static void a_listener_that_fails(void **state)
     const cpl_request_spec form = rank_form();
     const cpl_question q        = {
                .id = "0", .form = &form, .options = two, .n_options = 2, .gold = &gold, .n_gold = 1};
-    const cpl_question twice[]               = {q, q, q};
-    heard h                                  = {.samples = json_array(), .fail_at = 1};
-    const cpl_eval_runner_callbacks listener = {take, NULL, &h};
-    assert_int_equal(cpl_eval_runner_run(&b.runner, twice, 3, &listener), CPL_ERR_IO);
+    const cpl_question twice[]                = {q, q, q};
+    heard h                                   = {.samples = json_array(), .fail_at = 1};
+    const cpl_eval_runner_callbacks callbacks = {take, NULL, &h};
+    assert_int_equal(cpl_eval_runner_run(&b.runner, twice, 3, &callbacks), CPL_ERR_IO);
     assert_int_equal(json_array_size(h.samples), 2);
     json_decref(h.samples);
-    assert_ok(cpl_eval_runner_run(&b.runner, NULL, 0, &listener));
+    assert_ok(cpl_eval_runner_run(&b.runner, NULL, 0, &callbacks));
     close_bench(&b);
 }
 
