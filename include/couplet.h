@@ -15,7 +15,7 @@
  *           keeps using the clean R. In the gradient eps and delta are constants, R is not; at an
  *           exact tie a hinge passes its gradient; where M[i,j] is 0 the norm has none.
  * Cost:     three products of [n,d] by [n D,d] forward and backward together, one without
- *           gradients; rows that pull nothing are left out of the backward products.
+ *           gradients; rows without a gradient are left out of the backward products.
  * Memory:   nothing is kept between calls and nothing of the caller's is written but what is named
  *           an output below. Scratch is O(n D + n d) floats a thread and O(n^2 + n d) together.
  * Threads:  no shared state; any number of threads may call at once, each with a cpl_erc of its
@@ -166,7 +166,7 @@ CPL_API CPL_NODISCARD cpl_status cpl_erc_run(cpl_erc *erc);
  *                                 n floats in all)
  *     cpl_erc_sweep(&erc);        then violations[2 n] and loss are summed over the processes
  *     cpl_erc_finish(&erc);       then router_grad is summed over the processes (it holds the
- *                                 pull of this process's experts); gate_grad etc. are complete
+ *                                 gradient of this process's experts); gate_grad etc. are complete
  *
  * Where no gradient is wanted finish does nothing and may be left out. */
 
@@ -177,7 +177,7 @@ CPL_API CPL_NODISCARD cpl_status cpl_erc_diagonals(cpl_erc *erc);
  * knows nothing); adds the gradients of every pair i != j to the matrices' gradients. */
 CPL_API CPL_NODISCARD cpl_status cpl_erc_sweep(cpl_erc *erc);
 
-/* Phase 3 reads violations[2 n]; adds what the diagonal pulls, and router_grad. */
+/* Phase 3 reads violations[2 n]; adds the gradient of the diagonal, and router_grad. */
 CPL_API CPL_NODISCARD cpl_status cpl_erc_finish(cpl_erc *erc);
 
 #ifdef __cplusplus

@@ -34,7 +34,7 @@ static bool has_noise(const fit *f)
 static void coefficients(const fit *f, const cpl_certify_hinge *h, double *a, double *b)
 {
     *a = h->size * cpl_certify_slope(f->w, f->faults, h->i, h->j);
-    *b = h->pull * cpl_certify_slope(f->w, f->faults, h->k, h->k);
+    *b = h->diagonal * cpl_certify_slope(f->w, f->faults, h->k, h->k);
 }
 
 static void add_step(const fit *f, double *step, int64_t i, int64_t j, double c)

@@ -122,12 +122,12 @@ static cpl_status add_hinge(const terms *t, int64_t i, int64_t j, int64_t k)
     const double over   = t->sign * (F - bound);
     const double view   = t->sign * (seen(t, i, j) - t->alpha * seen(t, k, k));
     cpl_certify_hinge h = {.i = i, .j = j, .k = k, .size = t->sign * w->u};
-    h.pull              = HAS(t->faults, DIAGONAL_DETACHED) ? 0 : -t->alpha * h.size;
+    h.diagonal          = HAS(t->faults, DIAGONAL_DETACHED) ? 0 : -t->alpha * h.size;
     h.exact             = fabs(over) <= TIE * (F + bound);
     h.share             = h.exact || view >= 0 ? 1 : 0;
     if (over > 0) w->loss += w->u * over;
     w->c[j * n + i] += h.share * h.size;
-    w->c[k * n + k] += h.share * h.pull;
+    w->c[k * n + k] += h.share * h.diagonal;
     w->active += h.share > 0;
     if (!h.exact && fabs(view) > band(t, i, j, k)) return CPL_OK;
     w->loss_noise += pow(w->u * compared_error(w, t->faults, t->grade, i, j), 2) +
@@ -140,10 +140,10 @@ static void add_diagonal(const terms *t, int64_t i)
     cpl_certify_work *w = t->w;
     const double over   = t->sign * (1 - t->alpha) * compared(w, t->faults, i, i);
     const double times  = HAS(t->faults, ROW_MISSING) || HAS(t->faults, COLUMN_MISSING) ? 1 : 2;
-    const double pull   = HAS(t->faults, DIAGONAL_DETACHED) ? 0 : t->alpha;
+    const double bound  = HAS(t->faults, DIAGONAL_DETACHED) ? 0 : t->alpha;
     if (!HAS(t->faults, DIAGONAL_KEPT) || over <= 0) return;
     w->loss += times * w->u * over;
-    w->c[i * w->dump.n + i] += times * t->sign * w->u * (1 - pull);
+    w->c[i * w->dump.n + i] += times * t->sign * w->u * (1 - bound);
 }
 
 /* c from dL/dF; the noise of the loss. */

@@ -26,10 +26,10 @@ extern const cpl_certify_grade cpl_certify_grades[CPL_CERTIFY_GRADES];
 
 /* A hinge that may go either way: its share of the gradient is fitted. */
 typedef struct cpl_certify_hinge {
-    int64_t i, j, k;     /* M[i,j] against the diagonal k, which is i or j */
-    double size, pull;   /* what it adds to dL/dF at [i,j], and at [k,k] */
-    double share, curve; /* in [0,1]; half the second derivative of the distance by it */
-    bool exact;          /* F[i,j] is the bound, not only near it */
+    int64_t i, j, k;       /* M[i,j] against the diagonal k, which is i or j */
+    double size, diagonal; /* what it adds to dL/dF at [i,j], and at [k,k] */
+    double share, curve;   /* in [0,1]; half the second derivative of the distance by it */
+    bool exact;            /* F[i,j] is the bound, not only near it */
 } cpl_certify_hinge;
 
 typedef struct cpl_certify_work {

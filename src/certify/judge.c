@@ -150,7 +150,7 @@ static void multiply(cpl_certify_work *w, double factor)
     for (int64_t e = 0; e < w->dump.n * w->dump.n; e++) w->c[e] *= factor;
     for (int64_t m = 0; m < w->n_hinges; m++) {
         w->hinges[m].size *= factor;
-        w->hinges[m].pull *= factor;
+        w->hinges[m].diagonal *= factor;
     }
     w->u *= factor;
     w->loss *= factor;
