@@ -198,7 +198,7 @@ cpl_status cpl_run_records_open(cpl_run_record *runs, int64_t *n, const char *co
         if (k == *n)
             CPL_TRY(cpl_run_record_open(&runs[(*n)++], folders[i]));
         else
-            runs[k].again = cpl_pool_copy(&runs[k].pool, folders[i], strlen(folders[i]));
+            runs[k].duplicate = cpl_pool_copy(&runs[k].pool, folders[i], strlen(folders[i]));
         CPL_TRY(cpl_pool_status(&runs[k].pool));
     }
     return CPL_OK;

@@ -91,7 +91,7 @@ typedef struct cpl_run_record {
     const char *data;      /* fingerprint of the training data */
     const char *held_out;  /* hash of the tokens of the held-out text */
     const char *tokenizer; /* hash of tokenizer.json */
-    const char *again;     /* as the folder was named once more; NULL: it was not */
+    const char *duplicate; /* as the folder was named once more; NULL: it was not */
     int64_t steps;         /* train.steps; -1 unknown */
     bool in_progress;
     cpl_pool pool;
@@ -103,7 +103,7 @@ CPL_NODISCARD cpl_status cpl_run_record_open(cpl_run_record *run, const char *fo
 void cpl_run_record_close(cpl_run_record *run); /* all zero is allowed */
 
 /* Reads the runs of `n_folders` folders into `runs`, which has room for so many and is all zero, and
- * sets `*n`: a folder that is there twice, by whatever path, is read once and has `again`. After
+ * sets `*n`: a folder that is there twice, by whatever path, is read once and has `duplicate`. After
  * a failure those that were read are still open. */
 CPL_NODISCARD cpl_status cpl_run_records_open(cpl_run_record *runs, int64_t *n,
                                               const char *const *folders, int64_t n_folders);

@@ -88,9 +88,9 @@ static cpl_status warn_of_group(cpl_compare *c, const cpl_run_group *group)
 static cpl_status warn_of_naming(cpl_compare *c, int64_t r)
 {
     const cpl_run_record *run = &c->runs[r];
-    if (!run->again) return CPL_OK;
+    if (!run->duplicate) return CPL_OK;
     return cpl_compare_warn(c, "%s and %s are the same folder: it counts once", run->folder,
-                            run->again);
+                            run->duplicate);
 }
 
 static cpl_status warn_of_damage(cpl_compare *c, int64_t r)

@@ -286,7 +286,7 @@ static cpl_status warn_of_candidates(const cpl_shards *s, const cpl_log *log)
                 log,
                 "%s: the end-of-text id %lld does not occur in the first %lld tokens, %llu "
                 "does (%lld times): which of them ends the documents?",
-                s->file[0].path, (long long)s->eos, (long long)survey.looked_at,
+                s->file[0].path, (long long)s->eos, (long long)survey.n_tokens,
                 (unsigned long long)survey.candidate[i], (long long)survey.n_candidate[i]);
     return CPL_OK;
 }

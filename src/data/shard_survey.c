@@ -8,7 +8,7 @@ enum { N_CANDIDATES = 5 };
 
 static void count_token(cpl_shard_survey *s, uint64_t id, bool odd_place, uint64_t vocabulary)
 {
-    s->looked_at++;
+    s->n_tokens++;
     if (id > s->largest) s->largest = id;
     if (vocabulary && id >= vocabulary) s->too_large++;
     if (odd_place) {
@@ -24,10 +24,9 @@ static cpl_status look_at(const cpl_shards *shards, int64_t max_tokens, cpl_shar
     uint64_t ids[CHUNK];
     for (int64_t f = 0; f < shards->n_files; f++) {
         const cpl_shard *file = &shards->file[f];
-        for (int64_t first = 0, n; first < file->n_tokens && s->looked_at < max_tokens;
-             first += n) {
+        for (int64_t first = 0, n; first < file->n_tokens && s->n_tokens < max_tokens; first += n) {
             n = file->n_tokens - first;
-            if (n > max_tokens - s->looked_at) n = max_tokens - s->looked_at;
+            if (n > max_tokens - s->n_tokens) n = max_tokens - s->n_tokens;
             if (n > CHUNK) n = CHUNK;
             CPL_TRY(cpl_shard_tokens(file, first, n, ids));
             for (int64_t i = 0; i < n; i++)
@@ -110,7 +109,7 @@ static void describe_totals(const cpl_shards *shards, const totals *t, cpl_text 
 static void describe_survey(const cpl_shard_survey *s, cpl_text *out)
 {
     cpl_text_printf(out, "In the first %lld tokens the largest id is %llu.\n",
-                    (long long)s->looked_at, (unsigned long long)s->largest);
+                    (long long)s->n_tokens, (unsigned long long)s->largest);
     cpl_text_printf(out, "Candidates for the end of a document:");
     for (int c = 0; c < N_CANDIDATES; c++) {
         bool repeated = false;

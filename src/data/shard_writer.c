@@ -17,8 +17,8 @@ typedef struct branch {
     char *prefix; /* "" or "<folder of the label>/" */
     cpl_shard_part part;
     bool open;
-    int number;   /* of the next part */
-    size_t there; /* bytes of its folder's path that were there: see cpl_path_there */
+    int number;      /* of the next part */
+    size_t existing; /* bytes of its folder's path that existed before: see cpl_path_existing */
 } branch;
 
 struct cpl_shard_writer {
@@ -26,8 +26,8 @@ struct cpl_shard_writer {
     int item_bytes, digits; /* digits of the writer's number */
     branch **branches;      /* each keeps its address: zlib stores a pointer to itself */
     int64_t n_branches, n_documents, n_tokens;
-    cpl_text files; /* the JSON list of finished files */
-    size_t there;   /* bytes of the folder's path that were there: see cpl_path_there */
+    cpl_text files;  /* the JSON list of finished files */
+    size_t existing; /* bytes of the folder's path that existed before: see cpl_path_existing */
     bool finished;
 };
 
@@ -157,7 +157,7 @@ static cpl_status open_part(cpl_shard_writer *w, branch *b)
     cpl_text path     = {0};
     cpl_status status = CPL_OK;
     CPL_TRY_DONE(path_of(&path, w, b, -1));
-    if (b->number == 0) b->there = cpl_path_there(path.bytes);
+    if (b->number == 0) b->existing = cpl_path_existing(path.bytes);
     CPL_TRY_DONE(cpl_folder_make(path.bytes));
     CPL_TRY_DONE(path_of(&path, w, b, b->number));
     CPL_TRY_DONE(cpl_shard_part_open(&b->part, path.bytes, w->item_bytes));
@@ -176,7 +176,7 @@ static void remove_parts(cpl_shard_writer *w, branch *b)
     b->open = false;
     for (int i = 0; i < b->number; i++)
         if (path_of(&path, w, b, i) == CPL_OK) cpl_shard_part_remove(path.bytes);
-    if (b->number && path_of(&path, w, b, -1) == CPL_OK) cpl_folder_unmake(path.bytes, b->there);
+    if (b->number && path_of(&path, w, b, -1) == CPL_OK) cpl_folder_unmake(path.bytes, b->existing);
     cpl_text_free(&path);
 }
 
@@ -283,7 +283,7 @@ static cpl_status start(cpl_shard_writer *w, const cpl_shard_writer_settings *s)
     if (!s->max_tokens) w->settings.max_tokens = (int64_t)1 << 30;
     w->item_bytes = s->vocab_size <= 65536 ? 2 : 4;
     for (int64_t reach = 1; reach < s->n_writers + 1 || !w->digits; reach *= 10) w->digits++;
-    w->there = cpl_path_there(s->folder);
+    w->existing = cpl_path_existing(s->folder);
     CPL_TRY(cpl_folder_make(s->folder));
     return clear_old_parts(w);
 }
@@ -312,7 +312,7 @@ void cpl_shard_writer_close(cpl_shard_writer *w)
         if (!w->finished) remove_parts(w, w->branches[i]);
         free_branch(w->branches[i]);
     }
-    if (!w->finished) cpl_folder_unmake(w->settings.folder, w->there);
+    if (!w->finished) cpl_folder_unmake(w->settings.folder, w->existing);
     cpl_text_free(&w->files);
     cpl_free(w->branches);
     cpl_free(w);

@@ -105,7 +105,7 @@ CPL_NODISCARD cpl_status cpl_shards_piece_labels(const cpl_shards *shards, int64
 
 /* A survey of a range of token files. */
 typedef struct cpl_shard_survey {
-    int64_t looked_at;     /* tokens */
+    int64_t n_tokens;      /* that were read */
     uint64_t largest;      /* id */
     int64_t too_large;     /* ids not below the vocabulary size, if that is known */
     int64_t odd_small;     /* ids 0 and 1 in odd places: nearly all, if uint32 is read as uint16 */

@@ -61,8 +61,8 @@ CPL_NODISCARD cpl_status cpl_generator_feed(cpl_generator *g, const int32_t *ids
 typedef bool (*cpl_generate_callback)(void *ctx, int32_t id);
 
 /* Clears the cache, reads the prompt (at least one token) and passes new tokens to `on_token` until
- * there are max_tokens, an end id is drawn or `on_token` returns false. `n_new` (may be NULL) is set
- * to the number of tokens passed. CPL_ERR_INPUT if prompt and max_tokens together exceed the
+ * there are max_tokens, an end id is drawn or `on_token` returns false. `n_new` (may be NULL) is
+ * set to the number of tokens passed. CPL_ERR_INPUT if prompt and max_tokens together exceed the
  * capacity, and as cpl_generator_feed. */
 CPL_NODISCARD cpl_status cpl_generate(cpl_generator *g, const int32_t *prompt, int64_t n_prompt,
                                       const cpl_generate_settings *settings,

@@ -62,11 +62,11 @@ cpl_status cpl_tsne_plot_choose(cpl_coupling_report *r)
         return CPL_FAIL(CPL_ERR_INPUT, "%s: layer %lld, chosen for t-SNE, has no figures", r->path,
                         (long long)wanted);
     const int64_t n = layer->at->n, D = layer->at->D;
-    const int64_t asked      = r->options.picture_stride;
+    const int64_t stride     = r->options.picture_stride;
     p->layer                 = layer->at->layer;
     p->index                 = layer - r->layers;
     r->options.picture_layer = p->layer;
-    p->stride                = expert_step(n, asked > 0 ? asked : default_stride(n));
+    p->stride                = expert_step(n, stride > 0 ? stride : default_stride(n));
     p->n_experts             = divide_up(n, p->stride);
     p->every                 = divide_up(p->n_experts * D, CPL_TSNE_MOST_POINTS);
     p->n_points              = p->n_experts * divide_up(D, p->every);

@@ -108,8 +108,8 @@ CPL_NODISCARD cpl_status cpl_folder_make(const char *folder);
 /* Length in bytes of the beginning of `folder` that names existing folders. With it,
  * cpl_folder_unmake can later remove what cpl_folder_make creates after that beginning: the folder
  * and its parents, as far as they are empty then. */
-size_t cpl_path_there(const char *folder);
-void cpl_folder_unmake(const char *folder, size_t there);
+size_t cpl_path_existing(const char *folder);
+void cpl_folder_unmake(const char *folder, size_t existing);
 
 /* Removes the folder and all that is in it, as far as the system allows; links are not followed. */
 void cpl_folder_remove(const char *folder);

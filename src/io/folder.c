@@ -152,10 +152,10 @@ cpl_status cpl_folder_make(const char *folder)
     return status;
 }
 
-size_t cpl_path_there(const char *folder)
+size_t cpl_path_existing(const char *folder)
 {
     char path[4096]; /* a longer one the system does not take */
-    size_t there = 0;
+    size_t existing = 0;
     if (strlen(folder) >= sizeof path) return strlen(folder);
     for (const char *slash = folder; slash;) {
         slash         = strchr(slash + 1, '/');
@@ -163,15 +163,15 @@ size_t cpl_path_there(const char *folder)
         memcpy(path, folder, length);
         path[length] = '\0';
         if (!cpl_path_exists(path)) break;
-        there = length;
+        existing = length;
     }
-    return there;
+    return existing;
 }
 
-void cpl_folder_unmake(const char *folder, size_t there)
+void cpl_folder_unmake(const char *folder, size_t existing)
 {
     char *path = cpl_text_copy(folder);
-    for (size_t n = path ? strlen(path) : 0; n > there; n--)
+    for (size_t n = path ? strlen(path) : 0; n > existing; n--)
         if (path[n] == '/' || path[n] == '\0') {
             path[n] = '\0';
             (void)rmdir(path);

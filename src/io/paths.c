@@ -77,19 +77,19 @@ static cpl_status visit(cpl_strings *paths, FTS *tree, FTSENT *entry,
                         bool (*wanted)(const char *name))
 {
     bool hidden = entry->fts_level > 0 && entry->fts_name[0] == '.';
-    bool asked  = !hidden && wanted(entry->fts_name);
+    bool listed = !hidden && wanted(entry->fts_name);
     switch (entry->fts_info) {
     case FTS_D:
         if (hidden || (entry->fts_level > 0 && is_attributes(entry)))
             fts_set(tree, entry, FTS_SKIP);
         return CPL_OK;
     case FTS_F:
-        return asked ? cpl_paths_add(paths, entry->fts_path) : CPL_OK;
+        return listed ? cpl_paths_add(paths, entry->fts_path) : CPL_OK;
     case FTS_DEFAULT:
-        if (!asked) return CPL_OK;
+        if (!listed) return CPL_OK;
         return CPL_FAIL(CPL_ERR_INPUT, "%s: is not a regular file", entry->fts_path);
     case FTS_SLNONE:
-        if (!asked) return CPL_OK;
+        if (!listed) return CPL_OK;
         return CPL_FAIL(CPL_ERR_INPUT, "%s: is a symbolic link to a file that does not exist",
                         entry->fts_path);
     case FTS_DNR:

@@ -16,7 +16,7 @@
 
 /* The input of a plan. */
 typedef struct cpl_plan_input {
-    cpl_model_settings model; /* settled */
+    cpl_model_settings model; /* resolved */
     cpl_erc_settings erc;
     int64_t batch_tokens;    /* T; need not be a multiple of seq_len */
     int64_t seq_len;         /* tokens of a sequence */

@@ -68,7 +68,7 @@ static void print_limit(cpl_text *out, double x)
         cpl_text_printf(out, "%.15g", x);
 }
 
-static void want_bounds(cpl_text *out, double low, double high)
+static void put_bounds(cpl_text *out, double low, double high)
 {
     if (isfinite(low) || isfinite(high))
         cpl_text_printf(out, isfinite(low) && isfinite(high) ? " from "
@@ -79,15 +79,15 @@ static void want_bounds(cpl_text *out, double low, double high)
     if (isfinite(high)) print_limit(out, high);
 }
 
-static void want_number(cpl_text *out, const cpl_setting *setting, const char *noun)
+static void put_number(cpl_text *out, const cpl_setting *setting, const char *noun)
 {
     cpl_text_printf(out, "%s", noun);
     if (*setting->unit) cpl_text_printf(out, " of %s", setting->unit);
-    want_bounds(out, setting->low, setting->high);
+    put_bounds(out, setting->low, setting->high);
 }
 
 /* "a, b or c" of "a|b|c" */
-static void want_choice(cpl_text *out, const char *choices)
+static void put_choice(cpl_text *out, const char *choices)
 {
     for (const char *at = choices; *at;) {
         size_t length = strcspn(at, "|");
@@ -98,20 +98,20 @@ static void want_choice(cpl_text *out, const char *choices)
     }
 }
 
-void cpl_setting_wants(cpl_text *out, const cpl_setting *setting)
+void cpl_setting_allowed(cpl_text *out, const cpl_setting *setting)
 {
     switch (setting->kind) {
     case CPL_KIND_INT:
-        want_number(out, setting, "a whole number");
+        put_number(out, setting, "a whole number");
         break;
     case CPL_KIND_FLOAT:
-        want_number(out, setting, "a number");
+        put_number(out, setting, "a number");
         break;
     case CPL_KIND_BOOL:
         cpl_text_printf(out, "true or false");
         break;
     case CPL_KIND_CHOICE:
-        want_choice(out, setting->unit);
+        put_choice(out, setting->unit);
         break;
     case CPL_KIND_STRING:
         cpl_text_printf(out, "%s", strcmp(setting->unit, "path") == 0 ? "a path" : "a text");
@@ -121,7 +121,7 @@ void cpl_setting_wants(cpl_text *out, const cpl_setting *setting)
         break;
     case CPL_KIND_WEIGHTS:
         cpl_text_printf(out, "pairs {name: number, ...}, each number");
-        want_bounds(out, setting->low, setting->high);
+        put_bounds(out, setting->low, setting->high);
         break;
     }
     if (cpl_setting_may_be_unset(setting)) cpl_text_printf(out, ", or unset");
@@ -324,7 +324,7 @@ void cpl_setting_print(cpl_text *out, const cpl_setting *setting, const void *fi
 void cpl_setting_describe(cpl_text *out, const cpl_setting *setting)
 {
     cpl_text_printf(out, "%s (", setting->help);
-    cpl_setting_wants(out, setting);
+    cpl_setting_allowed(out, setting);
     if (*setting->default_value) cpl_text_printf(out, "; default %s", setting->default_value);
     cpl_text_char(out, ')');
 }

@@ -13,13 +13,13 @@
 static cpl_status refuse(const cpl_setting *setting, const char *text)
 {
     char name[CPL_SETTING_NAME_BYTES];
-    cpl_text wants = {0};
-    cpl_setting_wants(&wants, setting);
-    cpl_status status = cpl_text_status(&wants);
+    cpl_text allowed = {0};
+    cpl_setting_allowed(&allowed, setting);
+    cpl_status status = cpl_text_status(&allowed);
     if (status == CPL_OK)
         status = CPL_FAIL(CPL_ERR_INPUT, "%s is %.200s, but must be %s",
-                          cpl_setting_dotted(name, setting), *text ? text : "empty", wants.bytes);
-    cpl_text_free(&wants);
+                          cpl_setting_dotted(name, setting), *text ? text : "empty", allowed.bytes);
+    cpl_text_free(&allowed);
     return status;
 }
 

@@ -144,7 +144,7 @@ void cpl_setting_print(cpl_text *out, const cpl_setting *setting, const void *fi
 void cpl_setting_quote(cpl_text *out, const char *string);
 
 /* Appends what a value must be: "a whole number of tokens from 2 to 16777216", "mean or sum". */
-void cpl_setting_wants(cpl_text *out, const cpl_setting *setting);
+void cpl_setting_allowed(cpl_text *out, const cpl_setting *setting);
 
 /* Appends "SENTENCE (what a value must be; default X)", as help and comments show it. */
 void cpl_setting_describe(cpl_text *out, const cpl_setting *setting);

@@ -194,7 +194,7 @@ static cpl_status read_section(const reader *in, const cpl_yaml_node *node)
 }
 
 /* CPL_ERR_INPUT unless the document is a mapping, or nothing. */
-static cpl_status want_sections(const cpl_yaml_doc *doc)
+static cpl_status check_sections(const cpl_yaml_doc *doc)
 {
     if (!doc->root || doc->root->kind == CPL_YAML_MAPPING) return CPL_OK;
     return cpl_yaml_doc_fail(doc, doc->root,
@@ -205,7 +205,7 @@ static cpl_status read_document(const reader *in)
 {
     const cpl_yaml_node more = {.line = in->doc.more_line, .column = in->doc.more_column};
     if (in->doc.root && !is_nothing(in->doc.root)) {
-        CPL_TRY(want_sections(&in->doc));
+        CPL_TRY(check_sections(&in->doc));
         for (const cpl_yaml_node *n = in->doc.root->first; n; n = n->next)
             CPL_TRY(read_section(in, n));
     }
@@ -329,7 +329,7 @@ cpl_status cpl_yaml_flat_parse(cpl_yaml_flat *out, const char *name, const void 
     cpl_status status = CPL_OK;
     *out              = (cpl_yaml_flat){0};
     CPL_TRY_DONE(cpl_yaml_doc_parse(&doc, name, bytes, length, true));
-    CPL_TRY_DONE(want_sections(&doc));
+    CPL_TRY_DONE(check_sections(&doc));
     add_values(out, &doc);
     out->pairs = cpl_pool_take(&out->pool, (size_t)out->count * sizeof *out->pairs);
     if (out->pairs) add_values(out, &doc);

@@ -62,16 +62,16 @@ static cpl_status encode(cpl_strings *paths, const cpl_strings *documents, const
                          const cpl_log *log)
 {
     cpl_text folder = {0}, fresh = {0};
-    uint64_t hash      = 0;
-    const size_t there = cpl_path_there(base);
-    cpl_status status  = CPL_OK;
-    cpl_tokens_job job = {.inputs         = documents,
-                          .settings       = &settings->data,
-                          .tokenizer      = data->tokenizer,
-                          .by_source      = true,
-                          .n_threads      = (int)settings->compute.threads,
-                          .log            = log,
-                          .tokenizer_path = settings->data.tokenizer};
+    uint64_t hash         = 0;
+    const size_t existing = cpl_path_existing(base);
+    cpl_status status     = CPL_OK;
+    cpl_tokens_job job    = {.inputs         = documents,
+                             .settings       = &settings->data,
+                             .tokenizer      = data->tokenizer,
+                             .by_source      = true,
+                             .n_threads      = (int)settings->compute.threads,
+                             .log            = log,
+                             .tokenizer_path = settings->data.tokenizer};
     CPL_ASSERT(data->tokenizer); /* cpl_train_data_begin */
     CPL_TRY_DONE(cpl_tokens_fingerprint(&hash, &job));
     cpl_text_printf(&folder, "%s/%s-%016llx", base, what, (unsigned long long)hash);
@@ -83,7 +83,7 @@ static cpl_status encode(cpl_strings *paths, const cpl_strings *documents, const
     CPL_TRY_DONE(have_shards(&job, what, folder.bytes, base));
     CPL_TRY_DONE(cpl_paths_add(paths, folder.bytes));
 done:
-    if (status != CPL_OK) cpl_folder_unmake(base, there);
+    if (status != CPL_OK) cpl_folder_unmake(base, existing);
     cpl_text_free(&folder);
     cpl_text_free(&fresh);
     return status;

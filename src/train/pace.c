@@ -77,7 +77,7 @@ static void start_window(cpl_pace *p)
 
 void cpl_pace_begin(cpl_pace *p)
 {
-    if (p->said) return;
+    if (p->warned) return;
     if (p->began == 0) start_window(p);
     p->step_began = seconds(CLOCK_MONOTONIC);
     p->step_cpu   = seconds(CLOCK_PROCESS_CPUTIME_ID);
@@ -99,17 +99,17 @@ static void say(const cpl_pace_window *w, const cpl_log *log)
 
 void cpl_pace_end(cpl_pace *p, const cpl_log *log)
 {
-    if (p->said) return;
+    if (p->warned) return;
     cpl_pace_window *w = &p->window;
     double now = seconds(CLOCK_MONOTONIC), cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
     int at      = p->steps++ % CPL_PACE_STEPS;
     w->wall[at] = now - p->step_began;
     w->cpu[at]  = cpu - p->step_cpu;
     if (p->steps < CPL_PACE_STEPS || now - p->began < CPL_PACE_SECONDS) return;
-    w->own  = (cpu - p->own0) / (now - p->began);
-    w->all  = (used_by_all() - p->all0) / (now - p->began);
-    p->said = cpl_pace_judge(w);
-    if (p->said)
+    w->own    = (cpu - p->own0) / (now - p->began);
+    w->all    = (used_by_all() - p->all0) / (now - p->began);
+    p->warned = cpl_pace_judge(w);
+    if (p->warned)
         say(w, log);
     else
         start_window(p);

@@ -31,7 +31,7 @@ typedef struct cpl_pace {
     int steps;                /* since the window began */
     double began, own0, all0; /* seconds: a clock, and processor time, when it began */
     double step_began, step_cpu;
-    bool said;
+    bool warned;
 } cpl_pace;
 
 void cpl_pace_begin(cpl_pace *pace); /* before a step */

@@ -69,7 +69,7 @@ cpl_status cpl_run_open(cpl_run *run, const char *folder, int fresh)
         goto done;
     }
     if (fresh) CPL_TRY_DONE(check_place(run));
-    run->there = cpl_path_there(folder);
+    run->existing = cpl_path_existing(folder);
     CPL_TRY_DONE(cpl_folder_make(folder));
     CPL_TRY_DONE(take_lock(run));
     if (fresh) CPL_TRY_DONE(refuse_old_run(run));
@@ -87,7 +87,7 @@ void cpl_run_close(cpl_run *run)
 {
     if (run->metrics) fclose(run->metrics);
     if (run->made && run->lock >= 0) cpl_folder_empty(run->folder);
-    if (run->made) cpl_folder_unmake(run->folder, run->there);
+    if (run->made) cpl_folder_unmake(run->folder, run->existing);
     if (run->lock >= 0) close(run->lock);
     cpl_free(run->folder);
     memset(run, 0, sizeof *run);

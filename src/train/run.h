@@ -21,10 +21,10 @@
 typedef struct cpl_run {
     char *folder;
     FILE *metrics;
-    int64_t lines; /* of metrics.jsonl */
-    int lock;      /* descriptor */
-    bool made;     /* content made since cpl_run_open; cpl_run_close removes it */
-    size_t there;  /* bytes of `folder` that were there: see cpl_path_there */
+    int64_t lines;   /* of metrics.jsonl */
+    int lock;        /* descriptor */
+    bool made;       /* content made since cpl_run_open; cpl_run_close removes it */
+    size_t existing; /* bytes of `folder` that existed before: see cpl_path_existing */
 } cpl_run;
 
 /* Makes the folder if it does not exist and locks it. `fresh`: CPL_ERR_INPUT if it already holds a

@@ -336,8 +336,8 @@ static void a_folder_named_twice_is_read_once(void **state)
     const char *const folders[] = {one, two, dotted, in_folder(root, "link")};
     assert_ok(cpl_run_records_open(runs, &n, folders, 4));
     assert_int_equal(n, 2);
-    assert_string_equal(runs[0].again, dotted);
-    assert_string_equal(runs[1].again, folders[3]);
+    assert_string_equal(runs[0].duplicate, dotted);
+    assert_string_equal(runs[1].duplicate, folders[3]);
     for (int i = 0; i < 2; i++) cpl_run_record_close(&runs[i]);
     const char *const fails[] = {one, "/no/such", two};
     assert_fails(CPL_ERR_INPUT, "no such folder", cpl_run_records_open(runs, &n, fails, 3));

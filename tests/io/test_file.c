@@ -372,22 +372,23 @@ static void folders_that_were_made_go_again(void **state)
     (void)state;
     const char *folder = scratch_folder();
     char *deep = in(folder, "a/b//c/"), *beside = in(folder, "a/kept");
-    size_t there = cpl_path_there(deep);
+    size_t there = cpl_path_existing(deep);
     assert_int_equal(there, strlen(folder));
     for (int kept = 0; kept < 2; kept++) {
         assert_ok(cpl_folder_make(deep));
         if (kept) assert_ok(cpl_file_write_atomic(beside, "x", 1));
         cpl_folder_unmake(deep, there);
         assert_false(cpl_path_exists(deep));
-        assert_int_equal(cpl_path_there(beside), strlen(folder) + (kept ? strlen("/a/kept") : 0));
+        assert_int_equal(cpl_path_existing(beside),
+                         strlen(folder) + (kept ? strlen("/a/kept") : 0));
     }
     assert_content(beside, "x", 1);
     assert_ok(cpl_folder_make(deep));
-    assert_int_equal(cpl_path_there(deep), strlen(deep));
-    cpl_folder_unmake(deep, cpl_path_there(deep));
+    assert_int_equal(cpl_path_existing(deep), strlen(deep));
+    cpl_folder_unmake(deep, cpl_path_existing(deep));
     assert_true(cpl_path_is_folder(deep));
     cpl_folder_empty(folder);
-    assert_int_equal(cpl_path_there(beside), strlen(folder));
+    assert_int_equal(cpl_path_existing(beside), strlen(folder));
     cpl_free(deep);
     cpl_free(beside);
 }

@@ -99,11 +99,11 @@ cpl_status cpl_routing_open(cpl_routing_report *r, cpl_routing_cost *cost, const
     CPL_TRY_DONE(cpl_texts_read(&r->texts, options->inputs, options->n_inputs, r->reader.tokenizer,
                                 &texts, log));
     const cpl_model_settings *config = cpl_hf_config(r->reader.hf);
-    int64_t all = r->texts.n_predictions, asked = options->response_tokens;
+    int64_t all = r->texts.n_predictions, limit = options->response_tokens;
     r->n_layers  = config->n_layers;
     r->n_experts = config->n_experts;
     r->top_k     = config->top_k;
-    r->n_sampled = asked < all ? asked : all;
+    r->n_sampled = limit < all ? limit : all;
     CPL_TRY_DONE(find_steps(r));
     CPL_TRY_DONE(take_layers(r));
     *cost = cost_of(r);

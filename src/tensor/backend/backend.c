@@ -61,9 +61,9 @@ static int best_kernels(void)
 /* COUPLET_ISA lowers `best`; an unknown or higher name leaves it. */
 static int limited_kernels(int best)
 {
-    const char *asked = getenv("COUPLET_ISA");
-    for (int i = 0; asked && i < best; i++)
-        if (!strcmp(asked, all_kernels[i].isa)) return i;
+    const char *limit = getenv("COUPLET_ISA");
+    for (int i = 0; limit && i < best; i++)
+        if (!strcmp(limit, all_kernels[i].isa)) return i;
     return best;
 }
 
