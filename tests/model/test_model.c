@@ -56,8 +56,8 @@ static const int32_t some_ids[T] = {1, 5, 9,  2, 7, 30, 12, 4, 5, 9, 8,  36,
 static void pass_over(world *w, const int32_t *ids, const int32_t *doc_start)
 {
     int32_t target[T];
-    cpl_aux_grad_scales pull = {1e-3f, 1e-3f};
-    cpl_tensor id            = cpl_tensor_1d((void *)(uintptr_t)ids, CPL_I32, T);
+    cpl_aux_grad_scales scales = {1e-3f, 1e-3f};
+    cpl_tensor id              = cpl_tensor_1d((void *)(uintptr_t)ids, CPL_I32, T);
     cpl_tensor doc =
         doc_start ? cpl_tensor_2d((void *)(uintptr_t)doc_start, CPL_I32, B, S) : cpl_tensor_none();
     for (int i = 0; i < T; i++) target[i] = i % S == S - 1 ? -1 : ids[i + 1];
@@ -65,7 +65,7 @@ static void pass_over(world *w, const int32_t *ids, const int32_t *doc_start)
     cpl_model_forward(&w->model, &w->pass, id, doc, NULL);
     cpl_model_logits(&w->model, &w->pass, cpl_tensor_2d(w->logits, CPL_F32, T, 37), 0);
     w->nll = cpl_model_backward(&w->model, &w->pass, &w->run.grads, id, doc,
-                                cpl_tensor_1d(target, CPL_I32, T), 1.0f / T, pull);
+                                cpl_tensor_1d(target, CPL_I32, T), 1.0f / T, scales);
     assert_ok(w->be->ops->sync(w->be));
 }
 

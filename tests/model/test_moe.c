@@ -332,11 +332,11 @@ static void gradients_are_differences(void **state)
         layer *l         = layer_of(v);
         numbers w;
         pair p[N_PAIRS];
-        outcome held             = draw_safely(l, &w, v);
-        cpl_aux_grad_scales pull = {cpl_aux_balance_scale(balance_weight, n, T, K),
-                                    v->router == CPL_ROUTER_SIGMOID ? 0 : (float)(z_weight / T)};
+        outcome held               = draw_safely(l, &w, v);
+        cpl_aux_grad_scales scales = {cpl_aux_balance_scale(balance_weight, n, T, K),
+                                      v->router == CPL_ROUTER_SIGMOID ? 0 : (float)(z_weight / T)};
         forward(l);
-        cpl_moe_backward(&l->be, l->dx, l->dw.layer, &l->kept, l->x, l->w.layer, &l->config, pull,
+        cpl_moe_backward(&l->be, l->dx, l->dw.layer, &l->kept, l->x, l->w.layer, &l->config, scales,
                          &l->scratch);
         assert_ok(l->be.ops->sync(&l->be));
         for (int k = 0; k < T * d; k++)
