@@ -3,6 +3,7 @@
 #define CPL_TESTS_EVAL_PROMPTS_ROWS_CASE_H
 
 #include "eval/prompts/rows.h"
+#include "io/file.h"
 #include "support/files.h"
 
 /* Kinds of files, to initialise with. */
@@ -20,6 +21,20 @@
     }
 
 static const char *folder; /* where they are */
+
+static inline int make_folder(void **state)
+{
+    (void)state;
+    folder = scratch_folder();
+    return 0;
+}
+
+static inline int remove_folder(void **state)
+{
+    (void)state;
+    cpl_folder_remove(folder);
+    return 0;
+}
 
 /* Opens a file that was written into the folder. */
 static inline cpl_rows *open_rows(const char *name, cpl_rows_kind kind)

@@ -439,20 +439,6 @@ static void finds_files(void **state)
     assert_fails(CPL_ERR_INPUT, "/no/folder", cpl_rows_find(&paths, "/no/folder", "t", "*.csv"));
 }
 
-static int make_folder(void **state)
-{
-    (void)state;
-    folder = scratch_folder();
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    cpl_folder_remove(folder);
-    return 0;
-}
-
 int main(int n_arguments, char **arguments)
 {
     const struct CMUnitTest tests[] = {

@@ -1,0 +1,249 @@
+/* test_rows_files.c - files of rows without an end, without rows, or cut; and memory that runs out at
+ * every allocation. */
+#include "base/arena.h"
+#include "eval/prompts/rows_case.h"
+#include "io/paths.h"
+
+/* A tag is no row yet, and is bounded all the same. */
+static void an_endless_tag(void **state)
+{
+    (void)state;
+    cpl_text text = {0};
+    cpl_row row;
+    cpl_text_printf(&text, "<c><i/>\n<i a='");
+    for (int k = 0; k < 1 << 20; k++) cpl_text_char(&text, 'x');
+    write_bytes(in_folder(folder, "tag"), text.bytes, text.length);
+    cpl_rows *rows = open_rows(
+        "tag", (cpl_rows_kind){.format = CPL_ROWS_XML, .member = "i", .max_bytes = 1 << 18});
+    expect_row(rows, 1, "{}");
+    assert_fails(CPL_ERR_INPUT, "line 2: a tag longer than the 262144 bytes",
+                 cpl_rows_next(rows, &row));
+    cpl_rows_close(rows);
+    cpl_text_free(&text);
+}
+
+/* Brackets without an end and without recursion. */
+static void deep(void **state)
+{
+    (void)state;
+    enum { DEEP = 200000 };
+    char *text = malloc(2 * DEEP + 30);
+    for (int open_only = 0; open_only < 2; open_only++) {
+        strcpy(text, "[{},{\"a\":");
+        memset(text + 9, '[', DEEP);
+        memset(text + 9 + DEEP, open_only ? '[' : ']', DEEP);
+        strcpy(text + 9 + 2 * DEEP, "},{}]");
+        cpl_row row;
+        cpl_rows *rows = open_text(text, (cpl_rows_kind)FORMAT(JSON));
+        expect_row(rows, 1, "{}");
+        assert_fails(CPL_ERR_INPUT, open_only ? "the file ends inside" : "depth",
+                     cpl_rows_next(rows, &row));
+        cpl_rows_close(rows);
+    }
+    strcpy(text, "<c>");
+    for (char *at = text + 3; at < text + DEEP; at += 3) strcpy(at, "<i>");
+    cpl_row row;
+    cpl_rows *rows = open_text(text, (cpl_rows_kind)MEMBERS(XML, "i"));
+    assert_fails(CPL_ERR_INPUT, "more than 127 elements inside each other",
+                 cpl_rows_next(rows, &row));
+    cpl_rows_close(rows);
+    free(text);
+}
+
+static void files_that_are_none(void **state)
+{
+    (void)state;
+    const cpl_rows_kind kind = FORMAT(LINES);
+    cpl_rows *rows;
+    assert_fails(CPL_ERR_IO, "/no/file", cpl_rows_open(&rows, "/no/file", &kind));
+    assert_null(rows);
+    const char *path = in_folder(folder, "pointer");
+    write_string(path, "version https://git-lfs.github.com/spec/v1\noid sha256:0\n");
+    assert_fails(CPL_ERR_INPUT, "is a Git LFS pointer", cpl_rows_open(&rows, path, &kind));
+    assert_null(rows);
+}
+
+/* Every proper beginning of a compressed file is an error, after rows that are those of the file. */
+static void cut_streams(void **state)
+{
+    (void)state;
+    const char *text   = "{\"a\":1}\n{\"a\":2}\n";
+    cpl_text files[2]  = {{0}, {0}};
+    const char *name[] = {"cut.jsonl.gz", "cut.jsonl.zst"};
+    append_gzip(&files[0], text, strlen(text));
+    append_zstd(&files[1], text, strlen(text), 0);
+    for (int i = 0; i < 2; i++) {
+        for (size_t length = 1; length < files[i].length; length++) {
+            const char *path = in_folder(folder, name[i]);
+            cpl_rows *rows;
+            cpl_row row = {0};
+            write_bytes(path, files[i].bytes, length);
+            cpl_status status = cpl_rows_open(&rows, path, &(cpl_rows_kind)FORMAT(JSONL));
+            for (int k = 1; status == CPL_OK; k++) {
+                status = cpl_rows_next(rows, &row);
+                if (status != CPL_OK) break;
+                assert_int_equal(json_integer_value(json_object_get(row.values, "a")), k);
+                json_decref(row.values);
+            }
+            assert_int_equal(status, CPL_ERR_INPUT);
+            assert_non_null(strstr(cpl_last_error(), path));
+            cpl_rows_close(rows);
+        }
+        cpl_text_free(&files[i]);
+    }
+}
+
+/* ---- memory that runs out ---- */
+
+static int64_t json_calls, json_fail_at;
+
+static void *json_take(size_t bytes)
+{
+    return ++json_calls == json_fail_at ? NULL : malloc(bytes);
+}
+
+typedef struct small_file {
+    cpl_rows_kind kind;
+    const char *text;
+} small_file;
+
+/* Reads the file: what the rows and bad rows are, in `out`. */
+static cpl_status read_all(cpl_text *out, const cpl_rows_kind *kind)
+{
+    cpl_status status = CPL_OK;
+    cpl_rows *rows;
+    cpl_row row;
+    cpl_text_clear(out);
+    CPL_TRY(cpl_rows_open(&rows, in_folder(folder, "text"), kind));
+    for (;;) {
+        CPL_TRY_DONE(cpl_rows_next(rows, &row));
+        if (!row.values && !row.bad) break;
+        int64_t fail_at = json_fail_at;
+        json_fail_at    = 0;
+        char *text      = row.bad ? strdup(row.bad) : json_dumps(row.values, JSON_COMPACT);
+        json_fail_at    = fail_at;
+        json_decref(row.values);
+        size_t room = 4096 - out->length;
+        assert_true(strlen(text) < room);
+        memcpy(out->bytes + out->length, text, strlen(text) + 1);
+        out->length += strlen(text);
+        free(text);
+    }
+done:
+    cpl_rows_close(rows);
+    return status;
+}
+
+static void no_memory(void **state)
+{
+    (void)state;
+    static const small_file cases[] = {
+        {FORMAT(JSONL), "{\"a\":\"\\u00e9\",\"b\":[1,2.5,null,\"x\"]}\n{\"a\" 1}\n{\"c\":{}}\n"},
+        {MEMBERS(JSON, "d"),
+         "{\"c\":0,\"d\":[{\"a\":[true,\"y\"]},1,{\"b\":\"\",\"b\":1}],\"e\":{}}"},
+        {FORMAT(JSON),
+         "{\"a\":\"one long string that is longer than what a text begins with, and on\"}"},
+        {FORMAT(CSV), "a,b\n1,\"2\"\n3\n,\n"},
+        {HEADLESS(TSV), "a\tb\n\xFF\t1\n"},
+        {FORMAT(LINES), "a\n\nb\n"},
+        {MEMBERS(XML, "i"), "<c><i a='1'><p>x<b>y</b></p></i><i>bad</i><i><q/></i></c>"},
+    };
+    enum { N = sizeof cases / sizeof *cases };
+    cpl_text whole = {0}, got = {0};
+    cpl_text_printf(&whole, "%4096s", "");
+    cpl_text_printf(&got, "%4096s", "");
+    for (int i = 0; i < N; i++) {
+        const cpl_rows_kind *kind = &cases[i].kind;
+        write_string(in_folder(folder, "text"), cases[i].text);
+        assert_ok(read_all(&whole, kind));
+        int64_t held = cpl_alloc_in_use(), calls = cpl_alloc_count();
+        assert_ok(read_all(&got, kind));
+        calls = cpl_alloc_count() - calls;
+        for (int64_t nth = 1; nth <= calls; nth++) {
+            cpl_alloc_fail_at(nth);
+            cpl_status status = read_all(&got, kind);
+            cpl_alloc_fail_at(0);
+            assert_int_equal(cpl_alloc_in_use(), held);
+            if (status != CPL_ERR_MEMORY)
+                fail_msg("case %d, allocation %d: %d", i, (int)nth, (int)status);
+        }
+    }
+    cpl_text_free(&whole);
+    cpl_text_free(&got);
+}
+
+/* A failure of the JSON library's own allocations is told as one, never as a bad row. Words of 16
+ * bytes and more are left out: jansson 2.14 drops a byte of them when its buffer cannot grow. */
+static void no_memory_for_json(void **state)
+{
+    (void)state;
+    static const small_file cases[] = {
+        {FORMAT(JSONL), "{\"a\":\"\\u00e9\",\"b\":[1,2.5,null,\"x\"]}\n{\"c\":{\"d\":[[]]}}\n"},
+        {FORMAT(JSONL), "{\"a\":\"x\",\"a\":1}\n{\"a\":\"\\ud800\"}\n{}"},
+        {MEMBERS(JSON, "d"),
+         "{\"c\":0,\"d\":[{\"a\":[true,\"y\"]},1,{\"b\":\"\",\"b\":1}],\"e\":{}}"},
+        {FORMAT(CSV), "a,b\n1,\"2\"\n3\n,\n"},
+        {HEADLESS(TSV), "a\tb\n\xFF\t1\n"},
+        {FORMAT(LINES), "a\n\nb\n"},
+        {MEMBERS(XML, "i"), "<c><i a='1'><p>x<b>y</b></p></i><i>bad</i><i><q/></i></c>"},
+    };
+    enum { N = sizeof cases / sizeof *cases };
+    cpl_text whole = {0}, got = {0};
+    cpl_text_printf(&whole, "%4096s", "");
+    cpl_text_printf(&got, "%4096s", "");
+    json_set_alloc_funcs(json_take, free);
+    for (int i = 0; i < N; i++) {
+        const cpl_rows_kind *kind = &cases[i].kind;
+        write_string(in_folder(folder, "text"), cases[i].text);
+        json_calls = json_fail_at = 0;
+        assert_ok(read_all(&whole, kind));
+        int64_t calls = json_calls, refused = 0;
+        for (int64_t nth = 1; nth <= calls; nth++) {
+            json_calls        = 0;
+            json_fail_at      = nth;
+            cpl_status status = read_all(&got, kind);
+            json_fail_at      = 0;
+            if (status == CPL_OK && strcmp(got.bytes, whole.bytes) != 0)
+                fail_msg("case %d, allocation %d of %d gives\n%s\ninstead of\n%s", i, (int)nth,
+                         (int)calls, got.bytes, whole.bytes);
+            if (status != CPL_OK && status != CPL_ERR_MEMORY)
+                fail_msg("case %d, allocation %d: %s", i, (int)nth, cpl_last_error());
+            refused += status == CPL_ERR_MEMORY;
+        }
+        assert_true(refused > 0);
+    }
+    json_set_alloc_funcs(malloc, free);
+    cpl_text_free(&whole);
+    cpl_text_free(&got);
+}
+
+static void no_memory_to_find(void **state)
+{
+    (void)state;
+    cpl_strings paths;
+    write_string(in_folder(folder, "f1.csv"), "x");
+    write_string(in_folder(folder, "f2.csv.gz"), "x");
+    int64_t held = cpl_alloc_in_use(), calls = cpl_alloc_count();
+    assert_ok(cpl_rows_find(&paths, folder, "t", "f*.csv"));
+    assert_int_equal(paths.count, 2);
+    cpl_paths_free(&paths);
+    calls = cpl_alloc_count() - calls;
+    assert_true(calls > 8);
+    for (int64_t nth = 1; nth <= calls; nth++) {
+        cpl_alloc_fail_at(nth);
+        assert_int_equal(cpl_rows_find(&paths, folder, "t", "f*.csv"), CPL_ERR_MEMORY);
+        cpl_alloc_fail_at(0);
+        assert_int_equal(cpl_alloc_in_use(), held);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_endless_tag),      cmocka_unit_test(deep),
+        cmocka_unit_test(files_that_are_none), cmocka_unit_test(cut_streams),
+        cmocka_unit_test(no_memory),           cmocka_unit_test(no_memory_for_json),
+        cmocka_unit_test(no_memory_to_find),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
