@@ -19,6 +19,22 @@ static inline cpl_status open_one(cpl_shards **shards, const char *path,
     return cpl_shards_open(shards, &path, 1, options, log);
 }
 
+/* Begins a folder of token files; their vocabulary has 300 ids, and documents end in 0. */
+static inline cpl_shard_writer *open_writer(const char *out, bool by_source)
+{
+    cpl_shard_writer *writer          = NULL;
+    const cpl_shard_writer_settings s = {.folder = out, .by_source = by_source, .vocab_size = 300};
+    assert_ok(cpl_shard_writer_open(&writer, &s));
+    return writer;
+}
+
+static inline void finish(cpl_shard_writer *writer)
+{
+    const cpl_document_counts none = {0};
+    assert_ok(cpl_shard_writer_finish(writer, &none));
+    cpl_shard_writer_close(writer);
+}
+
 static inline void add(cpl_shard_writer *writer, const char *id, const char *source, int64_t n_ids,
                        int32_t first)
 {

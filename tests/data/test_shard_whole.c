@@ -8,17 +8,13 @@
 static const char *two_sources(char out[512], const char *name)
 {
     char command[600];
-    cpl_document_counts none = {0};
-    cpl_shard_writer *writer = NULL;
     snprintf(out, 512, "%s/%s", folder, name);
     snprintf(command, sizeof command, "rm -rf %s", out);
     assert_int_equal(system(command), 0);
-    cpl_shard_writer_settings s = {.folder = out, .by_source = true, .vocab_size = 300, .eos = 0};
-    assert_ok(cpl_shard_writer_open(&writer, &s));
+    cpl_shard_writer *writer = open_writer(out, true);
     add(writer, "1", "a", 4, 1);
     add(writer, "2", "b", 6, 1);
-    assert_ok(cpl_shard_writer_finish(writer, &none));
-    cpl_shard_writer_close(writer);
+    finish(writer);
     return out;
 }
 

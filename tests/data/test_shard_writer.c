@@ -159,7 +159,6 @@ static void files_and_rows(void **state)
                                    .max_tokens = 10,
                                    .vocab_size = 100000,
                                    .eos        = 9};
-    cpl_document_counts none    = {0};
     cpl_shard_writer *writer    = NULL;
     assert_ok(cpl_shard_writer_open(&writer, &s));
     add(writer, "plain", "b", 5, 70000);
@@ -167,8 +166,7 @@ static void files_and_rows(void **state)
     add(writer, "a \"quoted\", id\r\nof two lines", "a\tb", 3, 7); /* ends in 9, the EOS */
     add(writer, "over", "b", 1, 1);
     add(writer, "giant", "b", 30, 100);
-    assert_ok(cpl_shard_writer_finish(writer, &none));
-    cpl_shard_writer_close(writer);
+    finish(writer);
     cpl_text rows = read_plain(in_folder(out, "part-03-00000.csv.gz"));
     assert_string_equal(rows.bytes,
                         "0,6,plain,\"in/file,1.jsonl\",5\r\n"
@@ -201,18 +199,14 @@ static void files_and_rows(void **state)
 static void by_source(void **state)
 {
     (void)state;
-    const char *out             = in_folder(folder, "by-source");
-    cpl_shard_writer_settings s = {.folder = out, .by_source = true, .vocab_size = 300, .eos = 0};
-    cpl_document_counts none    = {0};
-    cpl_shard_writer *writer    = NULL;
-    cpl_shards *shards          = NULL;
-    cpl_shard_options options   = unknown();
-    assert_ok(cpl_shard_writer_open(&writer, &s));
+    const char *out           = in_folder(folder, "by-source");
+    cpl_shard_writer *writer  = open_writer(out, true);
+    cpl_shards *shards        = NULL;
+    cpl_shard_options options = unknown();
     add(writer, "1", "web", 4, 1);
     add(writer, "2", "../evil", 5, 1);
     add(writer, "3", "web", 6, 1);
-    assert_ok(cpl_shard_writer_finish(writer, &none));
-    cpl_shard_writer_close(writer);
+    finish(writer);
     assert_int_equal(access(in_folder(out, "%2E.%2Fevil/part-0-00000.npy"), R_OK), 0);
     assert_ok(open_one(&shards, out, &options, NULL));
     assert_int_equal(shards->n_files, 2);
@@ -231,7 +225,6 @@ static void old_parts(void **state)
     const char *out             = in_folder(folder, "old");
     cpl_shard_writer_settings s = {
         .folder = out, .by_source = true, .max_tokens = 5, .vocab_size = 300};
-    cpl_document_counts none  = {0};
     cpl_shard_writer *writer  = NULL;
     cpl_shards *shards        = NULL;
     cpl_shard_options options = unknown();
@@ -242,16 +235,14 @@ static void old_parts(void **state)
     assert_int_equal(access(out, F_OK), -1);
     assert_ok(cpl_shard_writer_open(&writer, &s));
     for (int i = 0; i < 3; i++) add(writer, "x", "web", 4, 1);
-    assert_ok(cpl_shard_writer_finish(writer, &none));
-    cpl_shard_writer_close(writer);
+    finish(writer);
     assert_int_equal(unlink(in_folder(out, "shards.json")), 0); /* as a kill leaves it */
     write_string(in_folder(out, "notes.txt"), "kept");
     assert_fails(CPL_ERR_INPUT, "already", cpl_shard_writer_open(&writer, &s));
     s.replace = true;
     assert_ok(cpl_shard_writer_open(&writer, &s));
     add(writer, "x", "web", 3, 1);
-    assert_ok(cpl_shard_writer_finish(writer, &none));
-    cpl_shard_writer_close(writer);
+    finish(writer);
     assert_ok(open_one(&shards, out, &options, NULL));
     assert_int_equal(shards->n_tokens, 4);
     assert_int_equal(access(in_folder(out, "notes.txt"), R_OK), 0);

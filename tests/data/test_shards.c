@@ -9,21 +9,17 @@
 static void many_labels(void **state)
 {
     (void)state;
-    const char *out             = in_folder(folder, "many");
-    cpl_shard_writer_settings s = {.folder = out, .vocab_size = 300, .eos = 0};
-    cpl_document_counts none    = {0};
-    cpl_shard_writer *writer    = NULL;
-    cpl_shards *shards          = NULL;
-    cpl_shard_options options   = unknown();
+    const char *out           = in_folder(folder, "many");
+    cpl_shard_writer *writer  = open_writer(out, false);
+    cpl_shards *shards        = NULL;
+    cpl_shard_options options = unknown();
     char label[16];
     int32_t pieces[500];
-    assert_ok(cpl_shard_writer_open(&writer, &s));
     for (int i = 0; i < 500; i++) {
         snprintf(label, sizeof label, "s%03d", (i * 7) % 500 % 400);
         add(writer, "x", label, 3, 1);
     }
-    assert_ok(cpl_shard_writer_finish(writer, &none));
-    cpl_shard_writer_close(writer);
+    finish(writer);
     assert_ok(open_one(&shards, out, &options, NULL));
     assert_int_equal(shards->labels.count, 400);
     assert_ok(cpl_shards_piece_labels(shards, 0, 4, pieces));
@@ -38,24 +34,20 @@ static void piece_labels(void **state)
     enum { DOCUMENTS = 60, LABELS = 3, MOST = DOCUMENTS * 9 };
     static const char *const names[LABELS] = {"a", "b", "c"};
     const char *out                        = in_folder(folder, "pieces");
-    cpl_shard_writer_settings s            = {.folder = out, .vocab_size = 300, .eos = 0};
-    cpl_document_counts none               = {0};
-    cpl_shard_writer *writer               = NULL;
+    cpl_shard_writer *writer               = open_writer(out, false);
     cpl_shards *shards                     = NULL;
     cpl_shard_options options              = unknown();
     cpl_rng_key key                        = {.seed = 2, .stream = CPL_STREAM_TEST};
     int label_of[MOST];
     int32_t got[MOST];
     int64_t n = 0;
-    assert_ok(cpl_shard_writer_open(&writer, &s));
     for (int i = 0; i < DOCUMENTS; i++) {
         uint32_t r = cpl_rng_u32(&key, (uint64_t)i);
         int label = (int)(r % LABELS), length = 1 + (int)(r >> 8) % 8;
         add(writer, "x", names[label], length, 1);
         for (int k = 0; k <= length; k++) label_of[n++] = label;
     }
-    assert_ok(cpl_shard_writer_finish(writer, &none));
-    cpl_shard_writer_close(writer);
+    finish(writer);
     assert_ok(open_one(&shards, out, &options, NULL));
     assert_int_equal(shards->n_tokens, n);
     for (int64_t piece = 1; piece < 40; piece++) {

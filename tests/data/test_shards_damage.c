@@ -6,18 +6,14 @@
 static void bad_companions(void **state)
 {
     (void)state;
-    const char *out             = in_folder(folder, "companions");
-    cpl_shard_writer_settings s = {.folder = out, .vocab_size = 300, .eos = 0};
-    cpl_document_counts none    = {0};
-    cpl_shard_writer *writer    = NULL;
-    cpl_shards *shards          = NULL;
-    cpl_shard_options options   = unknown();
+    const char *out           = in_folder(folder, "companions");
+    cpl_shard_writer *writer  = open_writer(out, false);
+    cpl_shards *shards        = NULL;
+    cpl_shard_options options = unknown();
     int32_t pieces[8];
-    assert_ok(cpl_shard_writer_open(&writer, &s));
     add(writer, "1", "a", 3, 1);
     add(writer, "2", "b", 3, 1);
-    assert_ok(cpl_shard_writer_finish(writer, &none));
-    cpl_shard_writer_close(writer);
+    finish(writer);
     write_bytes(in_folder(out, "part-0-00000.sources.u8"), "\0", 1);
     assert_ok(open_one(&shards, out, &options, NULL));
     assert_fails(CPL_ERR_INPUT, "more documents than its sources",
@@ -57,17 +53,13 @@ static void mutations(void **state)
         "part-0-00000.sources.u8", "shards.json",         "numpy.npy"};
     char out[512];
     snprintf(out, sizeof out, "%s/mutations", folder);
-    cpl_shard_writer_settings s = {.folder = out, .vocab_size = 300, .eos = 0};
-    cpl_document_counts none    = {0};
-    cpl_shard_writer *writer    = NULL;
-    cpl_shard_options options   = unknown();
-    cpl_rng_key key             = {.seed = 5, .stream = CPL_STREAM_TEST};
-    uint64_t draw               = 0;
-    int refused                 = 0;
-    assert_ok(cpl_shard_writer_open(&writer, &s));
+    cpl_shard_writer *writer  = open_writer(out, false);
+    cpl_shard_options options = unknown();
+    cpl_rng_key key           = {.seed = 5, .stream = CPL_STREAM_TEST};
+    uint64_t draw             = 0;
+    int refused               = 0;
     for (int i = 0; i < 9; i++) add(writer, "id \"q\"", i % 2 ? "a" : "b", 3 + i, i);
-    assert_ok(cpl_shard_writer_finish(writer, &none));
-    cpl_shard_writer_close(writer);
+    finish(writer);
     cpl_text real =
         numpy(1, "{'descr': '<u2', 'fortran_order': False, 'shape': (3,), }  \n", "123456", 6);
     write_bytes(in_folder(out, "numpy.npy"), real.bytes, real.length);
