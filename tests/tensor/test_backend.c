@@ -40,7 +40,6 @@ static void every_operation_is_there(void **state)
     assert_int_equal(be->n_threads, cpl_cpu_count());
 #define CPL_OP(name) assert_non_null(be->ops->name);
 #include "tensor/ops.def"
-#undef CPL_OP
     assert_non_null(be->ops->scratch_bytes);
     assert_non_null(be->ops->proxy.nearest);
 }

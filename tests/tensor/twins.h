@@ -642,7 +642,6 @@ static const struct {
 } operations[] = {
 #define CPL_OP(name) {#name, twin_##name},
 #include "tensor/ops.def"
-#undef CPL_OP
     {"proxy.nearest", twin_nearest},
     {"proxy.noise", twin_noise},
     {"proxy phases, gate", twin_phases_gate},

@@ -15,15 +15,10 @@ static cpl_status sync_inner(cpl_backend *be)
 }
 
 static const cpl_ops ops = {
-#define CPL_OP(name) .name = cpl_poison_##name,
+#define CPL_OP(name)          .name = cpl_poison_##name,
+#define CPL_PROXY_OP(name)    .proxy.name = cpl_poison_proxy_##name,
+#define CPL_RESPONSE_OP(name) .response.name = cpl_poison_response_##name,
 #include "tensor/ops.def"
-#undef CPL_OP
-    .proxy         = {cpl_poison_proxy_nearest, cpl_poison_proxy_noise, cpl_poison_proxy_job_bytes,
-                      cpl_poison_proxy_diagonals, cpl_poison_proxy_sweep, cpl_poison_proxy_add_diagonal,
-                      cpl_poison_proxy_run_local},
-    .response      = {cpl_poison_response_packed_bytes, cpl_poison_response_pack,
-                      cpl_poison_response_rows, cpl_poison_response_scratch_bytes,
-                      cpl_poison_response_add},
     .scratch_bytes = scratch_bytes,
     .sync          = sync_inner,
 };

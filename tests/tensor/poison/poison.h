@@ -12,30 +12,13 @@
 /* Makes *be the poisoned backend around `inner`, which must live as long. */
 void cpl_backend_poison(cpl_backend *be, cpl_backend *inner);
 
-/* cpl_poison_<operation>, with the operation's own signature. */
-#define CPL_OP(name) __typeof__(*((const cpl_ops *)0)->name) cpl_poison_##name;
+/* cpl_poison_<operation>, with the operation's own signature; in poison_proxy.c
+ * cpl_poison_proxy_<operation> and cpl_poison_response_<operation>. */
+#define CPL_OP(name)       __typeof__(*((const cpl_ops *)0)->name) cpl_poison_##name;
+#define CPL_PROXY_OP(name) __typeof__(*((const cpl_proxy_ops *)0)->name) cpl_poison_proxy_##name;
+#define CPL_RESPONSE_OP(name)                                                                      \
+    __typeof__(*((const cpl_response_ops *)0)->name) cpl_poison_response_##name;
 #include "tensor/ops.def"
-#undef CPL_OP
-
-/* cpl_poison_proxy_<operation>, likewise (poison_proxy.c). */
-#define CPL_OP(name) __typeof__(*((const cpl_proxy_ops *)0)->name) cpl_poison_proxy_##name
-CPL_OP(nearest);
-CPL_OP(noise);
-CPL_OP(job_bytes);
-CPL_OP(diagonals);
-CPL_OP(sweep);
-CPL_OP(add_diagonal);
-CPL_OP(run_local);
-#undef CPL_OP
-
-/* cpl_poison_response_<operation>, likewise (poison_proxy.c). */
-#define CPL_OP(name) __typeof__(*((const cpl_response_ops *)0)->name) cpl_poison_response_##name
-CPL_OP(packed_bytes);
-CPL_OP(pack);
-CPL_OP(rows);
-CPL_OP(scratch_bytes);
-CPL_OP(add);
-#undef CPL_OP
 
 /* The inner backend as the operation is to see it, with be's scratch, which is poisoned. */
 cpl_backend cpl_poison_begin(const cpl_backend *be);
