@@ -16,7 +16,6 @@ enum { CHECKPOINTS = 3, MOST_SERIES = CPL_CHART_MOST_LINES + 2 };
 enum {
 #define CPL_COLUMN(name, ...) name,
 #include "inspect/columns.def"
-#undef CPL_COLUMN
     N_COLUMNS
 };
 

@@ -14,14 +14,12 @@
 enum {
 #define CPL_COLUMN(name, ...) name,
 #include "inspect/columns.def"
-#undef CPL_COLUMN
     N_COLUMNS
 };
 
 static const cpl_column list[N_COLUMNS] = {
 #define CPL_COLUMN(name, key, part, kind, value) [name] = {key, CPL_PART_##part, CPL_COLUMN_##kind},
 #include "inspect/columns.def"
-#undef CPL_COLUMN
 };
 
 /* The least of sign times the experts' silhouettes. */
@@ -47,7 +45,6 @@ static double value_of(const void *report, int64_t layer, int column, int a)
     case name:                                                                                     \
         return value;
 #include "inspect/columns.def"
-#undef CPL_COLUMN
     }
     return NAN;
 }

@@ -9,7 +9,6 @@
 enum {
 #define CPL_COLUMN(name, ...) name,
 #include "inspect/routing/columns.def"
-#undef CPL_COLUMN
     N_COLUMNS
 };
 
