@@ -3,10 +3,22 @@
 #include "inspect/families/families.h"
 
 #include "base/arena.h"
-#include "inspect/families/families_cases.h"
+#include "inspect/families/families_each.h"
+#include "inspect/families/families_others.h"
+#include "inspect/families/families_stacked.h"
 #include "inspect/families/moe_case.h"
 
 static moe_list list;
+
+#define CASES(list)                                                                                \
+    {                                                                                              \
+        list, sizeof list / sizeof *list                                                           \
+    }
+
+static const struct {
+    const families_case *list;
+    size_t count;
+} cases[] = {CASES(cases_each), CASES(cases_stacked), CASES(cases_others)};
 
 static int check_case(const families_case *one, cpl_text *text)
 {
@@ -27,8 +39,8 @@ static void every_family(void **state)
     (void)state;
     cpl_text text = {0};
     int wrong     = 0;
-    for (size_t i = 0; i < sizeof families_cases / sizeof *families_cases; i++)
-        wrong += check_case(&families_cases[i], &text);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (size_t i = 0; i < cases[k].count; i++) wrong += check_case(&cases[k].list[i], &text);
     cpl_text_free(&text);
     assert_int_equal(wrong, 0);
 }
