@@ -4,6 +4,15 @@
 
 #include "inspect/families/families_case.h"
 
+#define LIKE_MINIMAX_M2(type)                                                                      \
+    {                                                                                              \
+        type, TYPE(type),                                                                          \
+            L "{0-1}.block_sparse_moe.gate.weight F32 6,32;" L                                     \
+              "{0-1}.block_sparse_moe.e_score_correction_bias F32 6;" W123("block_sparse_moe",     \
+                                                                           "{0-1}"),               \
+            EACH(type), false                                                                      \
+    }
+
 static const families_case cases_each[] = {
     {"mixtral",
      "{\"model_type\":\"mixtral\",\"num_local_experts\":6,\"num_experts_per_tok\":2,"
@@ -12,6 +21,7 @@ static const families_case cases_each[] = {
          ATTENTION("{0-1}") "model.embed_tokens.weight BF16 64,32;lm_head.weight BF16 64,32",
      EACH("mixtral"), false},
     LIKE_OLMOE("olmoe"),
+    LIKE_OLMOE("couplet"),
     LIKE_OLMOE("flex_olmo"),
     LIKE_OLMOE("llada_moe"),
     {"qwen2_moe",
@@ -104,10 +114,17 @@ static const families_case cases_each[] = {
     {"minimax_text_01", TYPE("minimax_text_01"),
      L "{0-1}.block_sparse_moe.gate.weight BF16 6,32;" W123("block_sparse_moe", "{0-1}"),
      EACH("minimax_text_01"), false},
-    {"minimax_m2", TYPE("minimax_m2"),
-     L "{0-1}.block_sparse_moe.gate.weight F32 6,32;" L
-       "{0-1}.block_sparse_moe.e_score_correction_bias F32 6;" W123("block_sparse_moe", "{0-1}"),
-     EACH("minimax_m2"), false},
+    LIKE_MINIMAX_M2("minimax_m2"),
+    LIKE_MINIMAX_M2("minimax_m3"),
+    {"minimax_m3_vl",
+     "{\"model_type\":\"minimax_m3_vl\",\"text_config\":{\"model_type\":\"minimax_m3_vl_text\","
+     "\"num_experts_per_tok\":2,\"num_hidden_layers\":2}}",
+     "language_model." L "0.mlp.gate_proj.weight BF16 56,32;language_model." L
+     "1.block_sparse_moe.gate.weight F32 6,32;language_model." L
+     "1.block_sparse_moe.e_score_correction_bias F32 6;language_model." L
+     "1.block_sparse_moe.experts.{0-5}.w1.weight BF16 20,32;"
+     "vision_tower.layers.0.mlp.fc1.weight BF16 4,4",
+     "minimax_m3_vl 1 0\nlanguage_model.model.layers.1. 6 32 20 2 each\n", false},
     {"ernie4_5_moe",
      "{\"model_type\":\"ernie4_5_moe\",\"moe_k\":2,\"moe_num_experts\":6,"
      "\"moe_intermediate_size\":20,\"hidden_size\":32}",

@@ -178,6 +178,17 @@ static const families_case cases_stacked[] = {
     {"hy_v4", TYPE("hy_v4"),
      L "0.mlp.gate.weight BF16 6,32;" L "0.mlp.experts.gate_up_proj BF16 6,40,32",
      "hy_v4 0 0\nmodel.layers.0. 6 32 20 2 rows of 40\n", false},
+    {"muse_spark", TYPE("muse_spark"),
+     L "0.mlp.gate.weight BF16 6,32;" L "0.mlp.experts.gate_up_proj BF16 6,40,32",
+     "muse_spark 0 0\nmodel.layers.0. 6 32 20 2 rows of 40\n", false},
+    {"muse_spark, latent",
+     "{\"model_type\":\"muse_spark\",\"text_config\":{\"model_type\":\"muse_spark_text\","
+     "\"hidden_size\":32,\"moe_hidden_size\":16,\"num_experts_per_tok\":2}}",
+     "model.language_model.layers.0.mlp.gate.weight BF16 6,32;"
+     "model.language_model.layers.0.mlp.experts.gate_up_proj BF16 6,40,16",
+     "muse_spark 0 0\nmodel.language_model.layers.0. skip latent: its experts read a vector of 16 "
+     "numbers that a projection makes of the 32 which the router reads\n",
+     false},
 };
 
 #endif /* CPL_TESTS_INSPECT_FAMILIES_FAMILIES_STACKED_H */

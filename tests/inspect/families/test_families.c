@@ -6,6 +6,7 @@
 #include "inspect/families/families_each.h"
 #include "inspect/families/families_others.h"
 #include "inspect/families/families_stacked.h"
+#include "inspect/families/layer.h"
 #include "inspect/families/moe_case.h"
 
 static moe_list list;
@@ -295,6 +296,18 @@ static void check_tensor_names(const char *names, const char *marks)
     }
 }
 
+/* Whether a map of the cases is of this family. */
+static bool has_case(const cpl_family *family)
+{
+    char word[64];
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (size_t i = 0; i < cases[k].count; i++)
+            if (sscanf(cases[k].list[i].map, "%63s", word) == 1 &&
+                cpl_name_in_words(family->model_types, word))
+                return true;
+    return false;
+}
+
 static void rows_of_the_table(void **state)
 {
     (void)state;
@@ -303,7 +316,10 @@ static void rows_of_the_table(void **state)
         check_tensor_names(one->router, "");
         check_tensor_names(one->gate, "+-");
         assert_true(one->flags < 2u * CPL_FLAG_NO_CONFIG); /* the last one */
-        if (i + 1 < cpl_n_families) assert_true(*one->model_types && *one->title && *one->router);
+        if (i + 1 < cpl_n_families) {
+            assert_true(*one->model_types && *one->title && *one->router);
+            if (!has_case(one)) fail_msg("no case is of %s", one->title);
+        }
         for (int64_t k = 0; k < i; k++) {
             char word[64];
             for (const char *at = one->model_types; sscanf(at, "%63s", word) == 1;) {
