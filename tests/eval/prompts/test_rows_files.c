@@ -102,10 +102,26 @@ static void *json_take(size_t bytes)
     return ++json_calls == json_fail_at ? NULL : malloc(bytes);
 }
 
-typedef struct small_file {
+/* Some have no failing allocations of the JSON library: jansson 2.14 drops a byte of a word of 16
+ * bytes and more when its buffer cannot grow. */
+static const struct {
     cpl_rows_kind kind;
     const char *text;
-} small_file;
+    bool long_words;
+} cases[] = {
+    {FORMAT(JSONL), "{\"a\":\"\\u00e9\",\"b\":[1,2.5,null,\"x\"]}\n{\"a\" 1}\n{\"c\":{}}\n", true},
+    {FORMAT(JSONL), "{\"a\":\"\\u00e9\",\"b\":[1,2.5,null,\"x\"]}\n{\"c\":{\"d\":[[]]}}\n", false},
+    {FORMAT(JSONL), "{\"a\":\"x\",\"a\":1}\n{\"a\":\"\\ud800\"}\n{}", false},
+    {MEMBERS(JSON, "d"), "{\"c\":0,\"d\":[{\"a\":[true,\"y\"]},1,{\"b\":\"\",\"b\":1}],\"e\":{}}",
+     false},
+    {FORMAT(JSON),
+     "{\"a\":\"one long string that is longer than what a text begins with, and on\"}", true},
+    {FORMAT(CSV), "a,b\n1,\"2\"\n3\n,\n", false},
+    {HEADLESS(TSV), "a\tb\n\xFF\t1\n", false},
+    {FORMAT(LINES), "a\n\nb\n", false},
+    {MEMBERS(XML, "i"), "<c><i a='1'><p>x<b>y</b></p></i><i>bad</i><i><q/></i></c>", false},
+};
+enum { N_CASES = sizeof cases / sizeof *cases };
 
 /* Reads the file: what the rows and bad rows are, in `out`. */
 static cpl_status read_all(cpl_text *out, const cpl_rows_kind *kind)
@@ -137,22 +153,10 @@ done:
 static void no_memory(void **state)
 {
     (void)state;
-    static const small_file cases[] = {
-        {FORMAT(JSONL), "{\"a\":\"\\u00e9\",\"b\":[1,2.5,null,\"x\"]}\n{\"a\" 1}\n{\"c\":{}}\n"},
-        {MEMBERS(JSON, "d"),
-         "{\"c\":0,\"d\":[{\"a\":[true,\"y\"]},1,{\"b\":\"\",\"b\":1}],\"e\":{}}"},
-        {FORMAT(JSON),
-         "{\"a\":\"one long string that is longer than what a text begins with, and on\"}"},
-        {FORMAT(CSV), "a,b\n1,\"2\"\n3\n,\n"},
-        {HEADLESS(TSV), "a\tb\n\xFF\t1\n"},
-        {FORMAT(LINES), "a\n\nb\n"},
-        {MEMBERS(XML, "i"), "<c><i a='1'><p>x<b>y</b></p></i><i>bad</i><i><q/></i></c>"},
-    };
-    enum { N = sizeof cases / sizeof *cases };
     cpl_text whole = {0}, got = {0};
     cpl_text_printf(&whole, "%4096s", "");
     cpl_text_printf(&got, "%4096s", "");
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < N_CASES; i++) {
         const cpl_rows_kind *kind = &cases[i].kind;
         write_string(in_folder(folder, "text"), cases[i].text);
         assert_ok(read_all(&whole, kind));
@@ -172,27 +176,16 @@ static void no_memory(void **state)
     cpl_text_free(&got);
 }
 
-/* A failure of the JSON library's own allocations is told as one, never as a bad row. Words of 16
- * bytes and more are left out: jansson 2.14 drops a byte of them when its buffer cannot grow. */
+/* A failure of the JSON library's own allocations is told as one, never as a bad row. */
 static void no_memory_for_json(void **state)
 {
     (void)state;
-    static const small_file cases[] = {
-        {FORMAT(JSONL), "{\"a\":\"\\u00e9\",\"b\":[1,2.5,null,\"x\"]}\n{\"c\":{\"d\":[[]]}}\n"},
-        {FORMAT(JSONL), "{\"a\":\"x\",\"a\":1}\n{\"a\":\"\\ud800\"}\n{}"},
-        {MEMBERS(JSON, "d"),
-         "{\"c\":0,\"d\":[{\"a\":[true,\"y\"]},1,{\"b\":\"\",\"b\":1}],\"e\":{}}"},
-        {FORMAT(CSV), "a,b\n1,\"2\"\n3\n,\n"},
-        {HEADLESS(TSV), "a\tb\n\xFF\t1\n"},
-        {FORMAT(LINES), "a\n\nb\n"},
-        {MEMBERS(XML, "i"), "<c><i a='1'><p>x<b>y</b></p></i><i>bad</i><i><q/></i></c>"},
-    };
-    enum { N = sizeof cases / sizeof *cases };
     cpl_text whole = {0}, got = {0};
     cpl_text_printf(&whole, "%4096s", "");
     cpl_text_printf(&got, "%4096s", "");
     json_set_alloc_funcs(json_take, free);
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < N_CASES; i++) {
+        if (cases[i].long_words) continue;
         const cpl_rows_kind *kind = &cases[i].kind;
         write_string(in_folder(folder, "text"), cases[i].text);
         json_calls = json_fail_at = 0;
