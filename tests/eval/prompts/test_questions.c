@@ -1,5 +1,6 @@
 /* test_questions.c - questions of task files that somebody else writes. */
 #include "eval/prompts/asked.h"
+#include "eval/run/runner.h"
 
 /* ---- task files that somebody else writes ---- */
 
