@@ -156,7 +156,7 @@ static int by_pattern(const void *a, const void *b)
     if (x->pattern != y->pattern) return x->pattern - y->pattern;
     if (x->expert != y->expert) return x->expert < y->expert ? -1 : 1;
     if (x->ending != y->ending) return x->ending < y->ending ? -1 : 1;
-    return x->tensor->slice - y->tensor->slice;
+    return by_name(&x->tensor, &y->tensor);
 }
 
 static cpl_layer_names read_names(map_builder *m, const group *here)

@@ -8,20 +8,20 @@
 /* The likeliest pattern; `alone`: among those that are only taken if there is no gate. */
 static int choose_pattern(cpl_layer_builder *f, bool router, bool alone)
 {
-    int best = -1;
+    const cpl_name_match *best = NULL;
     for (int64_t i = 0; i < f->names->n_matches; i++) {
         const cpl_name_match *match     = &f->names->matches[i];
         const cpl_name_pattern *pattern = &f->r->patterns->all[match->pattern];
         if (pattern->router != router || (pattern->mark == '-') != alone ||
             !cpl_name_match_holds_numbers(match))
             continue;
-        if (best >= 0 && match->pattern != best && !cpl_family_is_listed(f) && !f->refusal)
-            f->refusal = CPL_SAY(f, "%s: %s and %s: nothing says which of the two is the %s",
-                                 f->r->path, f->names->matches[i - 1].tensor->name,
-                                 match->tensor->name, router ? "router" : "gate");
-        if (best < 0) best = match->pattern;
+        if (best && match->pattern != best->pattern && !cpl_family_is_listed(f) && !f->refusal)
+            f->refusal =
+                CPL_SAY(f, "%s: %s and %s: nothing says which of the two is the %s", f->r->path,
+                        best->tensor->name, match->tensor->name, router ? "router" : "gate");
+        if (!best) best = match;
     }
-    return best;
+    return best ? best->pattern : -1;
 }
 
 static void choose_patterns(cpl_layer_builder *f)
@@ -170,7 +170,7 @@ static void refuse_untold_halves(cpl_layer_builder *f)
     const cpl_stored *gate = f->all[0].weight;
     const cpl_family *kin =
         cpl_name_patterns_in_turns(&f->r->patterns->all[f->router], cpl_gate_pattern(f));
-    bool alike = has_bias(f, f->router) || strstr(cpl_gate_pattern(f)->text, "w13_weight");
+    bool alike = has_bias(f, f->router) || strstr(gate->name, "w13_weight");
     if (config->model_type && kin)
         f->refusal = CPL_SAY(f,
                              "%s: tensor %s: the model_type %s is not known, and in %s gate and up "

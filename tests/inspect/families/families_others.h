@@ -72,6 +72,9 @@ static const families_case cases_others[] = {
     {"no config, halves in one tensor", NULL,
      L "0.mlp.gate.weight BF16 6,32;" L "0.mlp.experts.gate_up_proj BF16 6,40,32",
      " 0 0 guess\nmodel.layers.0. 6 32 20 0 rows of 40\n", false},
+    {"no config, halves under a name that any block may have", NULL,
+     L "0.mlp.gate.weight BF16 6,32;" L "0.moe.experts.gate_up_proj BF16 6,40,32",
+     " 0 0 guess\nmodel.layers.0. 6 32 20 0 rows of 40\n", false},
     {"no config", NULL, EACH_GATE("0"), " 0 0 guess\nmodel.layers.0. 6 32 20 0 each\n", false},
     {"unlisted, transformer.h", TYPE("brand_new"),
      "transformer.h.0.moe.gate.weight BF16 6,32;"

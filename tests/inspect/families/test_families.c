@@ -90,6 +90,7 @@ static const struct {
      "in Inkling gate and up alternate"},
     {"{\"model_type\":\"odd\"}",
      ROUTER "model.layers.0.mlp.router.weight BF16 6,32;" GATES ".weight BF16 20,32",
+     "case: model.layers.0.mlp.gate.weight and model.layers.0.mlp.router.weight: nothing says "
      "which of the two is the router"},
     {"{\"model_type\":\"olmoe\",\"num_hidden_layers\":2}",
      "model.layers.2.mlp.gate.weight BF16 6,32;"
