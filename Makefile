@@ -67,7 +67,7 @@ experiments: release ## makes the missing runs of experiments/; ONLY=alpha, JOBS
 	@build/plot/bin/python tools/experiments.py build/release/couplet --jobs $(JOBS) \
 	    $(if $(ONLY),--only $(ONLY)) $(if $(MEASURE),--measure)
 
-check: ## checks format, clang warnings, order of rooms, headers, map of the source, documented formats
+check: ## checks format, clang warnings, order of rooms, headers, map of the source, documented formats, Python's table
 	@tools/deps.sh build test check
 	@clang-format --dry-run -Werror $(SOURCES)
 	@tools/build.sh clang --target all bench
@@ -75,6 +75,7 @@ check: ## checks format, clang warnings, order of rooms, headers, map of the sou
 	@python3 tools/check_headers.py
 	@python3 tools/check_map.py
 	@python3 tools/check_formats.py
+	@python3 tools/make_families_json.py --check
 
 install: release ## installs program, libraries, header, manual and completion under PREFIX (DESTDIR)
 	@DESTDIR=$(DESTDIR) cmake --install build/release
