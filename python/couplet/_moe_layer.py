@@ -1,0 +1,354 @@
+"""One MoE layer out of the tensors that its names have found: layer.c and fit.c of src/inspect/families, for
+models in memory. n experts, d model width, D expert width, A the width of what gates share with up
+projections. The rules: docs/formats.md, "Orientation of fused tensors".
+
+ValueError: nothing decides between two readings, or the quantisation cannot be read. Any other fault is the
+layer's own."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import NamedTuple
+
+from ._families import Config, Ending, Pattern, Patterns, Role, in_turns
+from ._moe_matrix import FORMATS, Fault, Matrix, Stored
+
+
+@dataclass
+class Layer:
+    """A layer as python/native/moe_map.h describes it."""
+    prefix: str
+    layer: int
+    part: str = ""
+    skip: str | None = None
+    fault: str | None = None
+    note: str | None = None
+    comparable: bool = True
+    n: int = 0
+    d: int = 0
+    D: int = 0
+    K: int = 0
+    extra_rows: int = 0
+    router: str | None = None
+    router_transposed: bool = False
+    layout: str = "per_expert"
+    width: int = 0
+    interleaved: bool = False
+    matrices: list[str] = field(default_factory=list)
+
+
+class Match(NamedTuple):
+    role: Role
+    tensor: Stored
+
+
+@dataclass
+class Reading:
+    """What is the same for all layers."""
+    path: str  # of the model, for sentences
+    config: Config
+    patterns: Patterns
+
+
+@dataclass
+class Names:
+    """What the names of one layer's tensors tell."""
+    matches: list[Match]       # by pattern, then expert, then ending
+    unmeasured: str | None     # why it has no figures
+    projection: Stored | None  # before its experts
+
+
+class Builder:
+    """The work on one layer."""
+
+    def __init__(self, reading: Reading, names: Names, layer: Layer) -> None:
+        self.path, self.config, self.patterns = reading.path, reading.config, reading.patterns
+        self.names, self.layer = names, layer
+        self.router = self._choose_pattern(True)
+        self.gate = self._choose_pattern(False) or self._choose_pattern(False, alone=True)
+        self.rows = Matrix(self.config, self.path)   # the router as stored
+        self.gates = Matrix(self.config, self.path)  # the first gate, or the stack
+        self.experts: dict[int, list[Match]] = {}    # the gates' tensors; without {e} all under 0
+
+    def fill(self) -> bool:
+        """Fills the layer except `part`. False, and nothing filled, if it has no experts."""
+        if not (self.router or self.gate or self.names.unmeasured):
+            return False
+        self.layer.K = self.config.number("K", self.layer.layer)
+        self.layer.comparable = not self.config.flag("not_comparable")
+        self.layer.skip = self.names.unmeasured
+        if self.layer.skip:
+            return True
+        try:
+            if not (self.router and self.gate):
+                return self._fill_half()
+            self._fill_figures()
+        except Fault as fault:
+            self.layer.fault = str(fault)
+        self.layer.router = self.rows.stored and self.rows.stored.name
+        return True
+
+    # ---- which names ----
+
+    def _choose_pattern(self, is_router: bool, alone: bool = False) -> Pattern | None:
+        """The likeliest pattern; `alone`: among those that are only taken if there is no gate."""
+        found = [m for m in self.names.matches if m.role.holds_numbers
+                 and m.role.pattern.is_router == is_router and (m.role.pattern.mark == "-") == alone]
+        if not found:
+            return None
+        first = found[0]
+        other = next((m for m in found if m.role.pattern != first.role.pattern), None)
+        if other and not self.config.family:
+            raise ValueError(f"{self.path}: {first.tensor.name} and {other.tensor.name}: nothing says "
+                             f"which of the two is the {'router' if is_router else 'gate'}")
+        return first.role.pattern
+
+    def _matches_of(self, pattern: Pattern | None) -> list[Match]:
+        return [m for m in self.names.matches if m.role.pattern == pattern]
+
+    def _refuse_method(self, matches: list[Match]) -> None:
+        for role, tensor in matches:
+            if role.ending == Ending.METHOD:
+                raise ValueError(f"{self.path}: tensor {tensor.name}: weights quantised by {role.method} are "
+                                 "not read")
+
+    def _fill_half(self) -> bool:
+        """A layer with a router or with experts only."""
+        matches = self._matches_of(self.router or self.gate)
+        name = matches[0].tensor.name
+        self._refuse_method(matches)
+        if self.router:
+            self.layer.fault = (f"{self.path}: layer {self.layer.prefix} has the router {name}, but no "
+                                "experts under a known name")
+            return self.router in self.patterns.own
+        self.layer.fault = (f"{self.path}: layer {self.layer.prefix} has experts ({name}), but no router "
+                            "under a known name")
+        if not self.config.family:
+            raise ValueError(self.layer.fault)
+        return True
+
+    # ---- matrices ----
+
+    def _make_matrix(self, matrix: Matrix, matches: list[Match]) -> None:
+        """The matrix of matches that are of one pattern and expert."""
+        self._refuse_method(matches)
+        for role, tensor in matches:
+            if role.ending == Ending.WEIGHT:
+                matrix.weight = tensor
+            elif role.ending == Ending.BLOCKS:
+                matrix.blocks = tensor
+            elif role.ending == Ending.PACKED:
+                matrix.packed = tensor
+            elif role.ending in (Ending.GRID, Ending.SCALE):
+                matrix.scale, matrix.grid = tensor, role.ending == Ending.GRID
+        if not (matrix.weight or matrix.blocks or matrix.packed):
+            raise Fault(f"{self.path}: there is {matches[0].tensor.name}, but not the weights that belong to "
+                        "it")
+        matrix.make()
+
+    def _read_router(self) -> None:
+        self._make_matrix(self.rows, self._matches_of(self.router))
+        if self.rows.stacked:
+            first = self._matches_of(self.router)[0].tensor.name
+            raise Fault(f"{self.path}: tensor {first} is {self.rows.stored.sizes}, no matrix of router rows")
+
+    def _read_first_gate(self) -> None:
+        matches = self._matches_of(self.gate)
+        self.experts = {e: list(some) for e, some in groupby(matches, lambda m: m.role.expert)}
+        self.gates.d = self.rows.cols  # of a router as it mostly is; packed gates have no width of their own
+        self._make_matrix(self.gates, next(iter(self.experts.values())))
+        if self.gates.stacked and self.gate.each:
+            raise Fault(f"{self._tensor} is {self.gates.stored.sizes}, no matrix")
+
+    def _read_gates(self) -> list[str]:
+        """Names of the gates; every other must be like the first."""
+        first = self.gates.stored
+        names = [first.name]
+        for matches in list(self.experts.values())[1:self.layer.n if self.gate.each else 1]:
+            other = Matrix(self.config, self.path, self.layer.d)
+            self._make_matrix(other, matches)
+            if (other.rows, other.cols, other.stacked) != (self.gates.rows, self.gates.cols, False):
+                raise Fault(f"{self.path}: tensor {other.stored.name} is {other.stored.sizes}, but "
+                            f"{first.name} is {first.sizes}")
+            names.append(other.stored.name)
+        return names
+
+    @property
+    def _tensor(self) -> str:
+        """How sentences on the gates begin."""
+        return f"{self.path}: tensor {self.gates.stored.name}"
+
+    # ---- the whole layer ----
+
+    def _fill_figures(self) -> None:
+        self._read_router()
+        self._read_first_gate()
+        self._fit_router()
+        if self._is_latent():
+            self.layer.skip = (f"latent: its experts read a vector of {self.gates.cols} numbers that a "
+                               f"projection makes of the {self.layer.d} which the router reads")
+            return
+        self._fit_gates()
+        names = self._read_gates()
+        self._refuse_untold_halves()
+        self.layer.matrices = names
+        self._set_note()
+
+    def _refuse_untold_halves(self) -> None:
+        """Refuses names for which only a listed model type decides the layout: those of gpt-oss and its kin,
+        whose gate and up rows alternate. Without any model type names that are alike are refused too."""
+        if self.config.family or self.gate.mark != "+":
+            return
+        kin = in_turns(self.router, self.gate)
+        biased = any(m.role.ending == Ending.BIAS for m in self._matches_of(self.router))
+        if self.config.model_type and kin:
+            raise ValueError(f"{self._tensor}: the model_type {self.config.model_type} is not known, and in "
+                             f"{kin.title} gate and up take turns under these names: nothing says whether "
+                             "they do so here or are two halves")
+        if not self.config.model_type and (kin or biased or "w13_weight" in self.gates.stored.name):
+            raise ValueError(f"{self._tensor}: without model_type in a config.json nothing says whether gate "
+                             "and up are two halves or take turns")
+
+    def _set_note(self) -> None:
+        notes, rows = [], self.layer.extra_rows
+        if self.gate.mark == "-":
+            notes.append("its experts have no gate: their one input matrix is measured")
+        if rows:
+            whose = "shared experts"
+            if self.config.flag("zero_experts"):
+                whose = "identity experts, which have no weights,"
+            notes.append(f"{rows} row{'' if rows == 1 else 's'} of the router for {whose} "
+                         f"{'is' if rows == 1 else 'are'} left out")
+        self.layer.note = "; ".join(notes) or None
+
+    # ---- the router's orientation, n and d ----
+
+    @property
+    def _n_known(self) -> int:
+        """How many experts the gates are of; 0: unknown."""
+        if self.gate.each:
+            return len(self.experts)
+        return self.gates.n if self.gates.stacked else 0
+
+    def _gates_have(self, d: int) -> bool:
+        """Whether the gates have an axis of this length that may be d."""
+        return d in (self.gates.cols, self.gates.rows)
+
+    def _counts_experts(self, axis: int) -> bool:
+        return axis == self._n_known or (self.config.flag("vision_half") and 2 * axis == self._n_known)
+
+    def _is_turned(self) -> bool:
+        """Whether the router is [d, n]. If both readings fit, the family's row decides."""
+        if not self.config.flag("transposed"):
+            return False
+        a, b = self.rows.rows, self.rows.cols
+        as_is = self._gates_have(b) and self._counts_experts(a)
+        turned = self._gates_have(a) and self._counts_experts(b)
+        if as_is != turned:
+            return turned
+        if as_is:
+            return self.config.flag("vision_half") or self.gate.mark == "+"
+        return self._gates_have(a) and not self._gates_have(b)
+
+    def _n_of(self, router_rows: int) -> int:
+        """The number of experts. It is smaller than the router's rows only if the family says so."""
+        given = self.config.number("n", self.layer.layer)
+        if self.config.flag("zero_experts") and 0 < given <= router_rows:
+            return given
+        extra = self.config.flag("zero_experts") or self.config.flag("shared_rows")
+        return self._n_known if extra and 0 < self._n_known < router_rows else router_rows
+
+    def _fit_router(self) -> None:
+        layer = self.layer
+        layer.router_transposed = self._is_turned()
+        rows, layer.d = self.rows.rows, self.rows.cols
+        if layer.router_transposed:
+            rows, layer.d = layer.d, rows
+        layer.n = self._n_of(rows)
+        layer.extra_rows = rows - layer.n
+
+    def _check_experts(self) -> None:
+        """Whether experts 0 ... n-1 are all there."""
+        numbers = list(self.experts)
+        for e in range(self.layer.n):
+            if e < len(numbers) and numbers[e] == e:
+                continue
+            matches = self.experts[numbers[min(e, len(numbers) - 1)]]
+            like = next((m for m in matches if m.role.holds_numbers), matches[0])
+            suffix, (start, end) = like.tensor.name.removeprefix(self.layer.prefix), like.role.number
+            name = f"{self.layer.prefix}{suffix[:start]}{e}{suffix[end:]}"
+            raise Fault(f"{self.path}: tensor {name} is missing (the router has rows for {self.layer.n} "
+                        "experts)")
+
+    def _check_n(self) -> None:
+        if self.gate.each:
+            self._check_experts()
+        elif not self.gates.stacked:
+            return  # flat: the width decides
+        n, known = self.layer.n, self._n_known
+        more = self.config.flag("vision_half") or self.config.flag("zero_experts")
+        if known != n and not (known > n and more):
+            router, first = self.rows.stored, self._matches_of(self.gate)[0].tensor
+            raise Fault(f"{self.path}: router {router.name} is {router.sizes}, but {first.name} has {known} "
+                        "experts")
+
+    # ---- the gates' orientation and D ----
+
+    def _is_latent(self) -> bool:
+        """Whether experts read something else than the model's vector."""
+        before, d = self.names.projection, self.layer.d
+        width = self.config.number("latent", self.layer.layer)
+        if not width and before and before.rank == 2:
+            width = before.shape[1] if before.shape[0] == d else before.shape[0]
+        if not (width or before) or self.gates.cols == d:
+            return False
+        return width in (self.gates.cols, self.gates.rows) or not self._gates_have(d)
+
+    def _square_is_columns(self) -> bool:
+        """Columns or rows, for a tensor that fits both ways."""
+        fused, stacked = self.gate.mark == "+", self.gates.stacked
+        if not stacked:
+            return fused or (self.layer.router_transposed and not self.config.flag("vision_half"))
+        if not self.config.family:
+            raise ValueError(f"{self._tensor} is square and its family is not known: nothing says whether "
+                             "gate and up are among its rows or its columns")
+        bare = self.gates.format not in ("F4_PAIR", "INT4_WORD")
+        return fused and (self.config.flag("columns") or (self.config.flag("bare_columns") and bare)
+                          or (self.config.flag("columns_before_5") and self.config.transformers < 5))
+
+    def _set_orientation(self) -> None:
+        A, B, d = self.gates.rows, self.gates.cols, self.layer.d
+        columns = A == d and (self.gates.stacked or self.config.flag("transposed"))
+        if columns and B == d:
+            columns = self._square_is_columns()
+        if not columns and B != d:
+            raise Fault(f"{self._tensor} is {self.gates.stored.sizes}, but the rows of router "
+                        f"{self.rows.stored.name} have {d} numbers")
+        if columns and FORMATS[self.gates.format] != 1:
+            raise Fault(f"{self._tensor}: blocks of {self.gates.format} across the rows of a gate are not "
+                        "read")
+        self.layer.layout, self.layer.width = ("columns", B) if columns else ("rows", A)
+
+    def _set_flat_width(self) -> None:
+        """A flat tensor [n A, d] is n matrices."""
+        if self.gates.stacked or self.gate.each:
+            return
+        if self.layer.width % self.layer.n:
+            raise Fault(f"{self._tensor} has {self.layer.width} rows, which {self.layer.n} experts cannot "
+                        "share evenly")
+        self.layer.width //= self.layer.n
+
+    def _set_D(self) -> None:
+        layer, pair = self.layer, self.gate.mark == "+"
+        if pair and layer.width % 2:
+            raise Fault(f"{self._tensor} holds gate and up and yet has an odd width of {layer.width}")
+        layer.D = layer.width // 2 if pair else layer.width
+        layer.interleaved = pair and self.gate in self.patterns.own and self.config.flag("interleaved")
+        if not pair and self.gate.each and layer.layout == "rows":
+            layer.layout = "per_expert"
+
+    def _fit_gates(self) -> None:
+        self._check_n()
+        self._set_orientation()
+        self._set_flat_width()
+        self._set_D()
