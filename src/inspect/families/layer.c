@@ -236,10 +236,11 @@ static void fill_figures(cpl_layer_builder *f)
         return;
     }
     if (!cpl_fit_gates(f)) return;
-    layer->n_matrices = cpl_gate_each(f) ? layer->n : 1;
-    if (!read_other_gates(f, layer->n_matrices)) return;
+    const int64_t n_matrices = cpl_gate_each(f) ? layer->n : 1;
+    if (!read_other_gates(f, n_matrices)) return;
     refuse_untold_halves(f);
-    layer->matrices = f->all;
+    layer->matrices   = f->all;
+    layer->n_matrices = n_matrices;
     layer->biased =
         has_bias(f, f->gate) ||
         (has_bias(f, f->router) && !cpl_moe_config_flag(f->r->config, CPL_FLAG_CHOICE_BIAS));

@@ -27,6 +27,8 @@ static int check_case(const families_case *one, cpl_text *text)
     cpl_status status = moe_map_read(&map, &list, one->config, one->tensors, one->is_gguf);
     cpl_text_clear(text);
     if (status == CPL_OK) moe_map_text(text, &map);
+    for (int64_t i = 0; status == CPL_OK && i < map.n_layers; i++)
+        assert_true((map.layers[i].n_matrices > 0) == (map.layers[i].matrices != NULL));
     int wrong = status != CPL_OK || strcmp(text->bytes, one->map) != 0;
     if (wrong)
         print_error("%s:\n%swanted:\n%s\n", one->name,
