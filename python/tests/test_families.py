@@ -194,7 +194,7 @@ def with_word(word):
     yield replace(each, others={f"model.layers.0.{word}": [16, WIDTH]}).request()
     yield config, [(name, t, [16 if size == WIDTH and "experts" in name else size for size in shape])
                    for name, t, shape in [*tensors, (f"model.layers.1.{word}.weight", "F32", [16, WIDTH])]]
-    yield config, [*tensors, (f"model.layers.2.{word}.{any_block}", "F32", [D, WIDTH])]
+    yield {"model_type": "olmoe"}, [*tensors, (f"model.layers.2.{word}.{any_block}", "F32", [D, WIDTH])]
     yield config, [*tensors, (f"model.layers.1.mlp.experts.0.gate_proj{word}", "F32", [1])]
     yield config, [(name.replace("proj.weight", "proj" + word), t, shape) for name, t, shape in tensors]
     yield config, [*tensors, (f"model.layers.0.mlp.experts.{word}", "F32", [16, WIDTH])]
