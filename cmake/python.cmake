@@ -1,12 +1,20 @@
-# The Python package (python/pyproject.toml): the library with the door of couplet.h and the reader of
-# checkpoints, and the program beside it. Both keep the libraries they link to where the system has them.
-add_library(couplet_python SHARED python/native/moe_map.c)
-foreach(objects IN LISTS COUPLET_OBJECT_LIBRARIES)
-    target_sources(couplet_python PRIVATE $<TARGET_OBJECTS:${objects}>)
+# The wheel couplet-native (python/native/pyproject.toml): the library behind the PyTorch operator, which has
+# couplet.h alone and no oneDNN, since the coupling loss multiplies with its own kernels; and the program.
+add_library(couplet_python SHARED python/native/no_product.c)
+foreach(isa IN LISTS COUPLET_ISAS)
+    target_sources(couplet_python PRIVATE $<TARGET_OBJECTS:couplet_cpu_${isa}>)
 endforeach()
-target_include_directories(couplet_python PRIVATE include src python/native)
-target_link_libraries(couplet_python PRIVATE ${COUPLET_LINKS})
+target_include_directories(couplet_python PRIVATE include src)
+add_dependencies(couplet_python couplet_static)
+target_link_libraries(couplet_python PRIVATE $<TARGET_FILE:couplet_static> OpenMP::OpenMP_C m)
+target_link_options(couplet_python PRIVATE -Wl,-u,cpl_erc_run -Wl,--gc-sections
+                    -Wl,--version-script=${CMAKE_SOURCE_DIR}/python/native/exports.map)
 set_target_properties(couplet_python PROPERTIES OUTPUT_NAME couplet_python)
 
-install(TARGETS couplet_python LIBRARY DESTINATION couplet COMPONENT python)
-install(TARGETS couplet RUNTIME DESTINATION couplet/bin COMPONENT python)
+install(TARGETS couplet_python LIBRARY DESTINATION couplet_native COMPONENT python)
+install(TARGETS couplet RUNTIME DESTINATION couplet_native/bin COMPONENT python)
+
+# The C reader of families, which the tests hold against the package's own: not installed.
+add_library(couplet_families SHARED EXCLUDE_FROM_ALL python/tests/native/moe_map.c)
+target_include_directories(couplet_families PRIVATE include src)
+target_link_libraries(couplet_families PRIVATE couplet_static)

@@ -3,44 +3,56 @@
     loss = couplet.erc_loss(router, w_gate, alpha=1.0, seed=seed, step=step, layer=layer)
     erc = couplet.hf.attach(model)            # Transformers: loss = out.loss + erc.loss()
     loss = couplet.erc_loss_ep(router, local_w_gate, group=group)
+    couplet.backend()                         # which code computes the loss here
     python -m couplet.certify my_module:my_loss
     python -m couplet.plot FIGURES.json --out DIR
 
-Importing the package registers its operator with PyTorch. couplet.plot needs neither PyTorch nor the C
-library; where they are missing, the first use of a name says so.
+Importing the package registers its operator with PyTorch. couplet.plot does not need PyTorch; where it is
+missing, the first use of another name says so.
 See docs/pytorch.md of the project."""
 import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["erc_loss", "erc_loss_ep", "reference", "hf", "__version__"]
+from ._version import __version__
 
-_FROM = {"erc_loss": "._door", "erc_loss_ep": ".parallel", "__version__": "._library"}
+if TYPE_CHECKING:
+    from . import hf, parallel, reference
+    from ._door import erc_loss
+    from ._library import backend
+    from .parallel import erc_loss_ep
+
+__all__ = ["erc_loss", "erc_loss_ep", "backend", "reference", "hf", "parallel", "__version__"]
+
+_FROM = {"erc_loss": "._door", "erc_loss_ep": ".parallel", "backend": "._library"}
 _MODULES = ("reference", "hf", "parallel")
 
 
 def _need_torch() -> None:
     try:
-        import torch  # noqa: F401
+        import torch
     except ImportError as error:
         raise ImportError("couplet needs PyTorch 2.4 or newer: pip install torch") from error
+    numbers = tuple(int(part) for part in torch.__version__.split(".")[:2] if part.isdigit())
+    if numbers < (2, 4):
+        raise ImportError(f"couplet needs PyTorch 2.4 or newer, this is {torch.__version__}: pip install -U torch")
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name not in _FROM and name not in _MODULES:
         raise AttributeError(f"module 'couplet' has no attribute {name!r}")
-    if name != "__version__":
-        _need_torch()
+    _need_torch()
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
-    module = importlib.import_module(_FROM[name], __name__)
-    value = globals()[name] = module.version() if name == "__version__" else getattr(module, name)
+    value = globals()[name] = getattr(importlib.import_module(_FROM[name], __name__), name)
     return value
 
 
-def __dir__():
-    return sorted({*globals(), *__all__, "parallel"})
+def __dir__() -> "list[str]":
+    return sorted({*globals(), *__all__})
 
 
 try:  # registers torch.ops.couplet, as a program that loads an exported graph expects
-    from ._door import erc_loss  # noqa: E402,F401
+    _need_torch()
+    from ._door import erc_loss  # noqa: F401
 except ImportError:
     pass

@@ -10,14 +10,10 @@ import torch
 from torch import Tensor
 
 from . import _operator
-from ._job import HALVES, USES_GATE, USES_UP, has_whole_rows
-from ._library import ACTIVATIONS
+from ._checks import refuse as _refuse
+from ._job import ACTIVATIONS, HALVES, USES_GATE, USES_UP, has_whole_rows
 
 Matrices = Union[Tensor, Sequence[Tensor]]
-
-
-def _refuse(sentence: str) -> None:
-    raise ValueError(f"cpl_erc: {sentence}")
 
 
 def _level_of_caller() -> int:

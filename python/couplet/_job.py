@@ -11,6 +11,7 @@ from typing import Optional, Sequence
 import torch
 from torch import Tensor
 
+ACTIVATIONS = ("gate", "up", "silu", "swiglu", "output")  # cpl_erc_activation
 HALVES = ("", "first", "second", "interleaved")  # where the gate is in a fused tensor; "": not fused
 USES_GATE = ("gate", "silu", "swiglu", "output")
 USES_UP = ("up", "swiglu", "output")

@@ -1,5 +1,4 @@
-"""Where a model in memory keeps routers and gates: asked of the inspector's table of families
-(src/inspect/families/families.def) through the C library, which has the rules and the sentences."""
+"""Where a model in memory keeps routers and gates, as parameters of its modules; _moe_map.py has the rules."""
 from __future__ import annotations
 
 import re
@@ -10,8 +9,8 @@ from typing import Any, Dict, List, Optional, Union
 import torch
 from torch import Tensor, nn
 
-from . import _library
 from ._door import _level_of_caller
+from ._moe_map import moe_map
 
 TYPE_NAMES = {"torch.float32": "F32", "torch.bfloat16": "BF16", "torch.float16": "F16",
               "torch.float64": "F64"}
@@ -161,7 +160,7 @@ def find(model: nn.Module) -> List[Layer]:
     tensors = [(name, TYPE_NAMES.get(str(p.dtype), "OTHER"), list(p.shape)) for name, p in named.items()]
     shapes = {name: p.shape for name, p in named.items()}
     path = _name_of(model)
-    found = _library.moe_map(path, _config_of(model), tensors)
+    found = moe_map(path, _config_of(model), tensors)
     if found["guess"]:
         warnings.warn(f"couplet: {path}: {found['guess']}", stacklevel=_level_of_caller())
     layers = []

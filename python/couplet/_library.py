@@ -1,20 +1,26 @@
-"""The C library through ctypes: the structure of couplet.h, and its failures as exceptions.
+"""The C library of the package couplet-native through ctypes: the structure of couplet.h, and its failures
+as exceptions. Without it everything is computed in plain torch.
 
 ctypes gives the interpreter's lock back while a function of the library runs."""
 from __future__ import annotations
 
 import ctypes
-import json
-import math
-import pathlib
+import functools
+import importlib.metadata
+import importlib.util
+import os
+import warnings
 from ctypes import (POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32,
                     c_uint64, c_void_p)
-from typing import Any
+from typing import Optional, Tuple
 
-ACTIVATIONS = ("gate", "up", "silu", "swiglu", "output")  # cpl_erc_activation
+from ._version import __version__
+
 F32, BF16 = 0, 1                                          # cpl_erc_dtype
 DRAWN, GIVEN, NONE = 0, 1, 2                              # cpl_erc_noise_kind
 OK, ERR_INPUT, ERR_IO, ERR_MEMORY = 0, 1, 2, 3            # cpl_status
+
+WHEEL = "couplet-native"
 
 
 class Matrices(Structure):
@@ -43,72 +49,101 @@ class Erc(Structure):
     ]
 
 
-def _load() -> ctypes.CDLL:
-    folder = pathlib.Path(__file__).parent
-    for name in ("libcouplet_python.so", "libcouplet_python.dylib"):
-        if (folder / name).exists():
-            return ctypes.CDLL(str(folder / name))
-    raise ImportError(f"couplet: {folder} has no libcouplet_python; "
-                      "install the package with `pip install ./python` from a checkout")
+# ---- whether it is there ----
+
+def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
+    library.cpl_version.restype = c_char_p
+    library.cpl_last_error.restype = c_char_p
+    library.cpl_erc_init.argtypes = [POINTER(Erc)]
+    library.cpl_erc_scratch.argtypes = [POINTER(Erc), POINTER(c_size_t)]
+    for name in ("run", "diagonals", "sweep", "finish"):
+        getattr(library, f"cpl_erc_{name}").argtypes = [POINTER(Erc)]
+    return library
 
 
-_lib = _load()
-_lib.cpl_version.restype = c_char_p
-_lib.cpl_last_error.restype = c_char_p
-_lib.cpl_erc_init.argtypes = [POINTER(Erc)]
-_lib.cpl_erc_scratch.argtypes = [POINTER(Erc), POINTER(c_size_t)]
-for _name in ("run", "diagonals", "sweep", "finish"):
-    getattr(_lib, f"cpl_erc_{_name}").argtypes = [POINTER(Erc)]
-_lib.couplet_moe_map.argtypes = [c_char_p, POINTER(c_void_p)]
-_lib.couplet_moe_map_free.argtypes = [c_void_p]
+def _copies() -> list[str]:
+    """The folders of all installed copies of the wheel on sys.path, the first one first."""
+    found = importlib.metadata.distributions(name=WHEEL)
+    return list(dict.fromkeys(str(one.locate_file("")) for one in found))
 
+
+def _load() -> Tuple[Optional[ctypes.CDLL], str]:
+    """The library or None, and why."""
+    if os.environ.get("COUPLET_BACKEND") == "torch":
+        return None, "COUPLET_BACKEND=torch"
+    if importlib.util.find_spec("couplet_native") is None:
+        return None, f"{WHEEL} is not installed"
+    import couplet_native
+
+    path = couplet_native.library()
+    try:
+        library = _declare(ctypes.CDLL(str(path)))
+    except (OSError, AttributeError) as error:
+        warnings.warn(f"couplet: {WHEEL} cannot be loaded, plain torch is used: {error}", stacklevel=2)
+        return None, f"{WHEEL} cannot be loaded: {error}"
+    version = library.cpl_version().decode()
+    if version != __version__:
+        sentence = f"{WHEEL} has version {version}, couplet {__version__}; install the same"
+        warnings.warn(f"couplet: plain torch is used: {sentence}", stacklevel=2)
+        return None, sentence
+    copies = _copies()
+    if len(copies) > 1:
+        warnings.warn(f"couplet: {WHEEL} is installed {len(copies)} times, in {', '.join(copies)}; used is {path}",
+                      stacklevel=2)
+    return library, f"{WHEEL} {version}, {path}"
+
+
+@functools.lru_cache(maxsize=None)
+def chosen() -> Tuple[Optional[ctypes.CDLL], str]:
+    """`_load`, once a process."""
+    return _load()
+
+
+def found() -> Optional[ctypes.CDLL]:
+    return chosen()[0]
+
+
+def _library() -> ctypes.CDLL:
+    library = found()
+    assert library is not None, "asked for before `found`"
+    return library
+
+
+def backend() -> str:
+    """Which code computes the loss here, and why: "native: ..." or "torch: ...".
+
+    "native": the C library of the wheel couplet-native, for f32 and bf16 on the CPU; everything else in plain
+    torch operations. "torch": all in plain torch operations. The environment variable COUPLET_BACKEND=torch,
+    set before the first use, leaves the library out."""
+    library, why = chosen()
+    if library is None:
+        return f"torch: {why}"
+    return f"native: {why}, for float32 and bfloat16 on the CPU; torch for everything else"
+
+
+# ---- its functions ----
 
 def _raise_if(status: int) -> None:
     """MemoryError where memory ran out, else ValueError; the sentence is the library's."""
     if status != OK:
-        sentence = _lib.cpl_last_error().decode("utf-8", "replace")
+        sentence = _library().cpl_last_error().decode("utf-8", "replace")
         raise MemoryError(sentence) if status == ERR_MEMORY else ValueError(sentence)
-
-
-def version() -> str:
-    """The library's version, as in "0.1.0"."""
-    return _lib.cpl_version().decode()
 
 
 def new_erc() -> Erc:
     """A cpl_erc with every field at its default."""
     erc = Erc()
-    _lib.cpl_erc_init(ctypes.byref(erc))
+    _library().cpl_erc_init(ctypes.byref(erc))
     return erc
 
 
 def scratch_bytes(erc: Erc) -> int:
-    """Checks all of `erc` but its scratch and tells what that must have."""
+    """Checks all of `erc` but its scratch and returns what that must have."""
     bytes_ = c_size_t()
-    _raise_if(_lib.cpl_erc_scratch(ctypes.byref(erc), ctypes.byref(bytes_)))
+    _raise_if(_library().cpl_erc_scratch(ctypes.byref(erc), ctypes.byref(bytes_)))
     return bytes_.value
 
 
 def call(name: str, erc: Erc) -> None:
     """cpl_erc_<name>: run, diagonals, sweep or finish."""
-    _raise_if(getattr(_lib, f"cpl_erc_{name}")(ctypes.byref(erc)))
-
-
-def _for_json(value: Any) -> Any:
-    """Infinity and NaN, which JSON does not have, as null."""
-    if isinstance(value, dict):
-        return {key: _for_json(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_for_json(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def moe_map(path: str, config: dict[str, Any], tensors: list[tuple[str, str, list[int]]]) -> dict:
-    """Where a model keeps routers and gates, by the inspector's table: python/native/moe_map.h."""
-    request = json.dumps({"path": path, "config": _for_json(config), "tensors": tensors}, default=str)
-    answer = c_void_p()
-    _raise_if(_lib.couplet_moe_map(request.encode(), ctypes.byref(answer)))
-    try:
-        return json.loads(ctypes.string_at(answer))
-    finally:
-        _lib.couplet_moe_map_free(answer)
+    _raise_if(getattr(_library(), f"cpl_erc_{name}")(ctypes.byref(erc)))

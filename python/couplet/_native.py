@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from . import _library as lib
-from ._job import Alone, Experts, Job
+from ._job import ACTIVATIONS, Alone, Experts, Job
 
 
 _LARGE = 1 << 22  # bytes
@@ -32,7 +32,9 @@ def zeros(shape: Sequence[int]) -> Tensor:
 
 
 def fits(job: Job) -> bool:
-    """Whether the library can: f32 or bf16 on the CPU."""
+    """Whether the library is there and can: f32 or bf16 on the CPU."""
+    if lib.found() is None:
+        return False
     used = [x for x in (job.gate, job.up, job.down) if x is not None]
     dtypes = {job.router.dtype, *(x.dtype for x in used)}
     return job.router.device.type == "cpu" and dtypes <= {torch.float32, torch.bfloat16}
@@ -49,32 +51,13 @@ def _matrices(pointers: Optional[list[int]], stride: int, kept: list) -> lib.Mat
 def _options(erc: lib.Erc, job: Job) -> None:
     erc.n_experts, erc.d_model, erc.d_expert = job.n, job.d, job.D
     erc.first_expert, erc.end_expert = job.first, job.end
-    erc.activation = lib.ACTIVATIONS.index(job.activation)
+    erc.activation = ACTIVATIONS.index(job.activation)
     erc.alpha, erc.weight = job.alpha, job.weight
     erc.noise = lib.NONE if job.noise == "none" else lib.DRAWN
     erc.seed = job.seed & (1 << 64) - 1
-    # What does not fit the field is told by the library as too large.
-    erc.step = job.step if 0 <= job.step < 1 << 64 else (1 << 64) - 1
-    erc.layer = job.layer if 0 <= job.layer < 1 << 32 else (1 << 32) - 1
-    erc.draw = job.draw if 0 <= job.draw < 1 << 32 else (1 << 32) - 1
+    erc.step, erc.layer, erc.draw = job.step, job.layer, job.draw
     erc.compute = lib.BF16 if job.compute == "bf16" else lib.F32
     erc.n_threads = torch.get_num_threads()
-
-
-def check(job: Job) -> None:
-    """The library's own checks of shapes and options, for the path that does not run there: pointers
-    are never followed, one stands for all. ValueError with its sentence."""
-    erc, kept = lib.new_erc(), []
-    _options(erc, job)
-    somewhere = [64] * (job.end - job.first)
-    erc.router = 64
-    if job.gate is not None:
-        erc.gate = _matrices(somewhere, job.d, kept)
-    if job.up is not None:
-        erc.up = _matrices(somewhere, job.d, kept)
-    if job.down is not None:
-        erc.down = _matrices(somewhere, job.D, kept)
-    lib.scratch_bytes(erc)
 
 
 def _weights(experts: Optional[Experts], kept: list) -> lib.Matrices:

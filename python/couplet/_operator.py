@@ -7,7 +7,7 @@ from typing import List, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
-from . import _native, _plain
+from . import _checks, _native, _plain
 from ._job import USES_GATE, USES_UP, Alone, Experts, Job, has_whole_rows, part
 
 ALONE = Alone()
@@ -54,6 +54,7 @@ def evaluate(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Seque
              exchange: Optional[Alone] = None) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """weight * L [] and the gradients of router, gate, up, down, each of its tensor's dtype; empty
     where `want` says that there is no need."""
+    _checks.check(job)
     native = _native.fits(job)
     wide = torch.float64 if job.router.dtype == torch.float64 else torch.float32
     d_router = job.router.new_zeros(job.router.shape if want[0] else 0, dtype=wide)

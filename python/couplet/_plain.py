@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import _native, _noise
+from . import _noise
 from ._job import Alone, Experts, Job
 
 CHUNK_NUMBERS = 1 << 24  # of an activation or a matrix, on devices that want large products
@@ -232,9 +232,6 @@ def finish(w: Work, diagonal: Tensor, violations: Tensor, own: list[tuple[slice,
 
 def run_phases(job: Job, exchange: Alone) -> Tensor:
     """Loss L [] before the weight; fills the gradients."""
-    _native.check(job)
-    if job.delta is not None:
-        check_finite(job.delta)
     with without_autocast(job.router.device):
         return _run_phases(job, exchange)
 
@@ -250,13 +247,6 @@ def _run_phases(job: Job, exchange: Alone) -> Tensor:
     if job.d_router is not None:
         exchange.router_grad(job.d_router)
     return loss
-
-
-def check_finite(delta: Tensor) -> None:
-    bad = (~torch.isfinite(delta)).nonzero()
-    if bad.numel():
-        i, k = bad[0].tolist()
-        raise ValueError(f"cpl_erc: delta[{i},{k}] is not finite")
 
 
 def coupling_matrix(job: Job) -> Tensor:

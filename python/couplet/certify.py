@@ -19,6 +19,7 @@ Exit code 0: all right; 1: a fault; 2: it could not be run."""
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import pathlib
 import shutil
 import subprocess
@@ -112,9 +113,12 @@ def dump(function: Callable[..., Any], inputs: Dict[str, Any], dtype: torch.dtyp
 # ---- the judgement ----
 
 def find_program() -> Optional[str]:
-    """The program `couplet`: beside the package, or in PATH."""
-    beside = pathlib.Path(__file__).parent / "bin" / "couplet"
-    return str(beside) if beside.exists() else shutil.which("couplet")
+    """The program `couplet`: that of the wheel couplet-native, or in PATH."""
+    if importlib.util.find_spec("couplet_native"):
+        import couplet_native
+
+        return str(couplet_native.program())
+    return shutil.which("couplet")
 
 
 def has_verb(program: str) -> bool:
@@ -158,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
 def _run(args: argparse.Namespace) -> List[str]:
     program = find_program()
     if not program:
-        raise CannotRun("the program couplet is neither beside the package nor in PATH")
+        raise CannotRun("there is no program couplet: pip install couplet-native, or ./python/native of a checkout")
     if not has_verb(program):
         raise CannotRun(f"{program} has no verb certify")
     try:

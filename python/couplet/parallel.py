@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from . import _operator, _plain
+from . import _operator
+from ._checks import check_finite
 from ._door import (Matrices, arrange, compute_name, number, refuse_sharded, signed, warn_of_alpha,
                     whole_number)
 from ._job import Alone
@@ -165,7 +166,7 @@ def erc_loss_ep(router: Tensor, local_w_gate: Optional[Matrices], *,
         arranged = arrange(router, local_w_gate, local_w_up, local_w_down, activation, noise, delta,
                            gate_half, count)
         if delta is not None:
-            _plain.check_finite(delta)
+            check_finite(delta)
         options = dict(alpha=float(number(alpha, "alpha")), weight=float(number(weight, "weight")),
                        activation=activation, noise=noise, seed=signed(whole_number(seed, "seed")),
                        step=whole_number(step, "step"), layer=whole_number(layer, "layer"),

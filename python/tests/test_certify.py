@@ -107,7 +107,7 @@ def test_what_cannot_be_run(words, sentence, capsys):
 def test_without_the_program(monkeypatch, capsys):
     monkeypatch.setattr(certify, "find_program", lambda: None)
     assert certify.main(["losses_of_others:ours"]) == 2
-    assert "neither beside the package nor in PATH" in capsys.readouterr().err
+    assert "pip install couplet-native" in capsys.readouterr().err
 
 
 # ---- alpha and weight that a callable does not take ----

@@ -9,12 +9,13 @@ import sys
 from dataclasses import dataclass, field, replace
 
 import pytest
+import c_reader
 import torch
 from conftest import ROOT
 from test_hf import MODELS, SHAPE
 from test_hf_models import FAMILIES as MORE_MODELS
 
-from couplet import _layers, _library
+from couplet import _layers
 from couplet._families import FAMILIES, Family
 from couplet._moe_map import moe_map
 
@@ -33,7 +34,7 @@ def answer(reader, request):
 
 def same(request, what=""):
     """The answer of both."""
-    want, got = answer(_library.moe_map, request), answer(moe_map, request)
+    want, got = answer(c_reader.moe_map, request), answer(moe_map, request)
     assert got == want, (what, request)
     return want
 

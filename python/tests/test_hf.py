@@ -13,7 +13,7 @@ import torch.nn.utils.parametrize
 
 import couplet
 from conftest import InMemory, close, same_gradients
-from couplet import _library
+from couplet import certify
 
 transformers = pytest.importorskip("transformers")
 from transformers import (LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM,  # noqa: E402
@@ -348,9 +348,9 @@ def test_a_parametrization_is_refused():
 # ---- figures ----
 
 def test_figures_are_those_of_the_program(tmp_path):
-    program = pathlib.Path(_library.__file__).parent / "bin" / "couplet"
-    if not program.exists():
-        pytest.skip("the program is not beside the package")
+    program = certify.find_program()
+    if not program:
+        pytest.skip("there is no program couplet: pip install ./python/native")
     model = tiny()
     figures = couplet.hf.attach(model).figures(per_layer=True)
     model.save_pretrained(tmp_path / "model")

@@ -1,0 +1,44 @@
+"""The checks of one evaluation, with the sentences of the C library (src/model/couplet.c)."""
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ._job import Job
+
+MOST_EXPERTS, MOST_WIDTH = 65535, 1 << 24
+STEP_BITS, LAYER_BITS = 40, 16  # of the counter of the noise; draw has as many as layer
+
+
+def refuse(sentence: str) -> None:
+    raise ValueError(f"cpl_erc: {sentence}")
+
+
+def _check_size(name: str, size: int, most: int) -> None:
+    if not 1 <= size <= most:
+        refuse(f"{name} is {size}, must be 1 ... {most}")
+
+
+def check(job: Job) -> None:
+    """ValueError for what no evaluation can have. Shapes, dtypes and devices are checked by `arrange`."""
+    _check_size("n_experts", job.n, MOST_EXPERTS)
+    _check_size("d_model", job.d, MOST_WIDTH)
+    _check_size("d_expert", job.D, MOST_WIDTH)
+    if not 0 <= job.first < job.end <= job.n:
+        refuse(f"experts [{job.first}, {job.end}) are not a part of 0 ... {job.n}")
+    if not math.isfinite(job.alpha) or job.alpha < 0:
+        refuse(f"alpha is {job.alpha:g}, must be a number >= 0")
+    if not math.isfinite(job.weight):
+        refuse(f"weight is {job.weight:g}, must be a number")
+    if not 0 <= job.step < 1 << STEP_BITS or not all(0 <= x < 1 << LAYER_BITS for x in (job.layer, job.draw)):
+        refuse(f"step must be below 2^{STEP_BITS}, layer and draw below 2^{LAYER_BITS}")
+    if job.delta is not None:
+        check_finite(job.delta)
+
+
+def check_finite(delta: Tensor) -> None:
+    if not torch.isfinite(delta).all():
+        i, k = (~torch.isfinite(delta)).nonzero()[0].tolist()
+        refuse(f"delta[{i},{k}] is not finite")

@@ -1,0 +1,137 @@
+"""Installation: the source distribution, an editable installation, which backend is chosen and why."""
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import warnings
+
+import couplet
+import pytest
+import torch
+from conftest import ROOT
+from couplet import _library, certify
+
+LOSS = ("import couplet, torch; print(couplet.__version__); print(couplet.backend()); torch.manual_seed(1); "
+        "r, g = torch.randn(6, 8), torch.randn(6, 5, 8); print(float(couplet.erc_loss(r, g, alpha=0.5)))")
+
+
+def run(*command, path="", **environment):
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/",
+                          env={**os.environ, "PYTHONPATH": str(path), **environment})
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def loss_of(python=sys.executable, path="", **environment):
+    """Version, backend and loss in a fresh process, and what it warned of."""
+    done = run(python, "-c", LOSS, path=path, **environment)
+    version, backend, loss = done.stdout.splitlines()
+    return version, backend, float(loss), done.stderr
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A copy of python/ with what its links lead to, which a build may write into."""
+    folder = tmp_path_factory.mktemp("source") / "python"
+    shutil.copytree(ROOT / "python", folder, ignore=shutil.ignore_patterns("tests", "native", "build", "__pycache__"))
+    return folder
+
+
+def build(source, call, out):
+    run(sys.executable, "-c", f"import os; os.chdir({str(source)!r}); import setuptools.build_meta as b; "
+        f"print(b.{call}({str(out)!r}))")
+
+
+@pytest.mark.parametrize("backend", ("torch", ""))
+def test_backends_agree(backend):
+    version, name, loss, _ = loss_of(COUPLET_BACKEND=backend)
+    assert version == (ROOT / "VERSION").read_text().strip() == couplet.__version__
+    assert name.startswith("torch: COUPLET_BACKEND=torch" if backend else f"native: couplet-native {version}, /")
+    torch.manual_seed(1)
+    r, g = torch.randn(6, 8), torch.randn(6, 5, 8)
+    assert loss == pytest.approx(float(couplet.erc_loss(r, g, alpha=0.5)), rel=1e-6)
+
+
+def test_the_source_distribution_is_whole(source, tmp_path):
+    build(source, "build_sdist", tmp_path)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        assert not [member.name for member in tar if member.issym() or member.islnk()]
+        tar.extractall(tmp_path, filter="data") if sys.version_info >= (3, 12) else tar.extractall(tmp_path)
+    (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    build(unpacked, "build_wheel", tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl") and wheel.stat().st_size < 200_000
+    shutil.unpack_archive(wheel, tmp_path / "site", "zip")
+    names = {path.name for path in (tmp_path / "site").rglob("*")}
+    assert {"VERSION", "py.typed", "families.json", "LICENSE"} <= names
+    installed = run(sys.executable, "-c", "import couplet; print(couplet.__file__)", path=tmp_path / "site").stdout
+    assert str(tmp_path) in installed and loss_of(path=tmp_path / "site")[2] == loss_of()[2]
+
+
+def test_an_editable_installation(source, tmp_path):
+    run(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", tmp_path / "site",
+        "-e", source)
+    made = f"import site; site.addsitedir({str(tmp_path / 'site')!r}); import couplet; print(couplet.__file__)"
+    code = "import sys; sys.path[:] = [p for p in sys.path if 'site-packages' not in p]; " + made
+    assert str(source) in run(sys.executable, "-S", "-c", code).stdout
+
+
+def fake_native(folder, library):
+    (folder / "couplet_native").mkdir()
+    (folder / "couplet_native" / "__init__.py").write_text(f"def library():\n    return {str(library)!r}\n")
+    return folder
+
+
+def test_a_library_that_cannot_be_loaded(tmp_path):
+    (tmp_path / "no.so").write_text("no library")
+    _, backend, loss, said = loss_of(path=fake_native(tmp_path, tmp_path / "no.so"))
+    assert backend.startswith("torch: couplet-native cannot be loaded: ") and "plain torch is used" in said
+    assert loss == pytest.approx(loss_of()[2], rel=1e-6)
+
+
+def test_a_library_of_another_version(monkeypatch):
+    monkeypatch.setattr(_library, "__version__", "99.1")
+    with pytest.warns(UserWarning, match="has version .*, couplet 99.1; install the same"):
+        library, why = _library._load()
+    assert library is None and "install the same" in why
+
+
+def test_two_copies_of_the_library(tmp_path):
+    information = tmp_path / "couplet_native-0.0.9.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: couplet-native\nVersion: 0.0.9\n")
+    _, backend, _, said = loss_of(path=tmp_path)
+    assert backend.startswith("native: ") and "is installed 2 times, in " in said and str(tmp_path) in said
+
+
+def test_one_copy_is_no_warning():
+    assert len(_library._copies()) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert _library._load()[0] is not None
+
+
+def test_without_native(monkeypatch, capsys):
+    monkeypatch.setattr(_library.importlib.util, "find_spec", lambda name: None)
+    assert _library._load() == (None, "couplet-native is not installed")
+    monkeypatch.setattr(certify.shutil, "which", lambda name: None)
+    assert certify.main(["losses_of_others:ours"]) == 2
+    assert "pip install couplet-native" in capsys.readouterr().err
+
+
+def test_torch_that_is_too_old(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.3.1+cpu")
+    with pytest.raises(ImportError, match="needs PyTorch 2.4 or newer, this is 2.3.1"):
+        couplet._need_torch()
+
+
+def test_torch_is_declared():
+    assert "torch>=2.4" in importlib.metadata.requires("couplet")
+
+
+def test_the_program_is_on_the_path():
+    program = shutil.which("couplet", path=os.path.dirname(sys.executable))
+    assert program and run(program, "--version").stdout.strip() == f"couplet {couplet.__version__}"
