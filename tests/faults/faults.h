@@ -1,0 +1,72 @@
+/* faults.h - what the parts of the preloaded library share: see faults.c. All of it is hidden, so
+ * that the program's names stay apart and calls in the signal handler need no lazy binding. */
+#ifndef CPL_TESTS_FAULTS_FAULTS_H
+#define CPL_TESTS_FAULTS_FAULTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef enum kind {
+    READ,
+    WRITE,
+    OPEN,
+    CREATE,
+    CLOSE,
+    SYNC,
+    RENAME,
+    MKDIR,
+    UNLINK,
+    LIST,
+    CUT,
+    LINK,
+    STAT,
+    LOCK,
+    MEMORY,
+    KINDS
+} kind;
+
+#pragma GCC visibility push(hidden)
+
+extern const char *const fault_kind_names[KINDS];
+
+/* ---- faults.c ---- */
+
+/* What is to happen. */
+extern struct fault_plan {
+    unsigned selected; /* a bit a kind */
+    unsigned long long at;
+    bool lasts;
+    enum { FAIL, SHORT, KILL, TEAR, TERM } how;
+    int number; /* of the error */
+} fault_plan;
+
+/* Counts a call; whether the fault falls on it. */
+bool fault_falls_here(kind k);
+
+/* Reports a fault, of which the first names the place. */
+void fault_note(const char *what, const char *where);
+
+void fault_end_process(int number);
+
+/* A file of so many bytes as shared memory, made if it is not there. NULL: it cannot be. */
+void *fault_map_file(const char *path, size_t bytes);
+
+/* ---- faults_calls.c ---- */
+
+/* A call of the system that is not caught. */
+long fault_call(long number, long a, long b, long c, long d, long e);
+
+/* From now on calls are caught, but those of standard error. */
+bool fault_catch_calls(void);
+
+/* ---- faults_memory.c ---- */
+
+/* From now on allocations count. */
+void fault_catch_memory(void);
+
+/* Writes the stacks of counted allocations to this file. */
+bool fault_keep_stacks(const char *path);
+
+#pragma GCC visibility pop
+
+#endif /* CPL_TESTS_FAULTS_FAULTS_H */
