@@ -67,7 +67,7 @@ static const struct {
      "t.yaml:5:1: there is no field x"},
     {HEAD "choices: l\ngold: {value: k, among: q}\n" PROFILE(""),
      "q is a text, and a list is needed"},
-    {HEAD RANK PROFILE(", shots: 2"), "exemplars: whose rows are the 2 few-shot examples?"},
+    {HEAD RANK PROFILE(", shots: 2"), "the 2 few-shot examples need exemplars: a split"},
     {HEAD RANK PROFILE(", shots: many"), "shots are none or a number up to 64, not many"},
     {HEAD RANK PROFILE(", exemplars: a"), "a question would be among its own few-shot examples"},
     {HEAD RANK PROFILE(", ask: rang"), "there is no ask rang; did you mean rank?"},
