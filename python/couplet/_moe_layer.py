@@ -203,11 +203,11 @@ class Builder:
         biased = any(m.role.ending == Ending.BIAS for m in self._matches_of(self.router))
         if self.config.model_type and kin:
             raise ValueError(f"{self._tensor}: the model_type {self.config.model_type} is not known, and in "
-                             f"{kin.title} gate and up take turns under these names: nothing says whether "
+                             f"{kin.title} gate and up alternate under these names: it is not known whether "
                              "they do so here or are two halves")
         if not self.config.model_type and (kin or biased or "w13_weight" in self.gates.stored.name):
-            raise ValueError(f"{self._tensor}: without model_type in a config.json nothing says whether gate "
-                             "and up are two halves or take turns")
+            raise ValueError(f"{self._tensor}: without model_type in a config.json it is not known whether gate "
+                             "and up are two halves or alternate")
 
     def _set_note(self) -> None:
         notes, rows = [], self.layer.extra_rows

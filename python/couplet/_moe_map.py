@@ -96,7 +96,7 @@ def _refuse_moments(path: str, names: list[str]) -> None:
     first, second = names[:len(names) // 2], names[len(names) // 2:]
     if first and all(a.startswith("m.") for a in first) and second == ["v." + a[2:] for a in first]:
         raise ValueError(f"{path}: holds the optimizer's moments (m.* and v.*) of a checkpoint of couplet "
-                         "train, and no weights: name model.safetensors beside it, or the folder")
+                         "train, and no weights: name model.safetensors in the same folder, or the folder")
 
 
 def _refuse_none(path: str, config: Config, names: list[str], beyond: bool) -> None:
