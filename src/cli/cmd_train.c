@@ -64,7 +64,7 @@ static void saved(void *ctx, int64_t step)
     if (!p->terminal) printf("step %lld saved\n", (long long)step);
 }
 
-/* What the callbacks of a run refers to. */
+/* What the callbacks of a run refer to. */
 typedef struct watcher {
     cpl_progress progress; /* first: the other functions cast the watcher to it */
     cpl_train_eval eval;

@@ -130,6 +130,22 @@ def check_clean(folder, a):
     check({name for name in results if name.startswith("grad.")} == names, "names of gradients")
 
 
+def check_log_line(folder):
+    """The line of a step lists every auxiliary loss that counts, and no other."""
+    for option in ([], ["orth.weight=0.5"], ["erc.weight=0", "z.weight=0"]):
+        out = good("train", folder / "c.yaml", "--out", folder / "log", *sets("train.steps=2", "train.warmup_steps=0",
+                                                                                     "log.every=1", *option))
+        words = re.search(r"^step 2/2  loss \S+  (.*)grad ", out, re.M)
+        check(words, f"{option}: no line of step 2: {out}")
+        words = words[1].split() if words else []
+        line, printed = metrics(folder / "log")[-1], dict(zip(words[::2], map(float, words[1::2])))
+        counted = {name for name, weight in weights_of_run(folder / "log").items() if weight}
+        check(printed.keys() == counted, f"{option}: the line lists {sorted(printed)}, not {sorted(counted)}")
+        for name in printed.keys() & counted:
+            near(printed[name], line[name], 0.006, f"{option}: {name} of the line")
+        shutil.rmtree(folder / "log")
+
+
 # ---- options ----
 
 OPTIONS = [
@@ -364,6 +380,7 @@ def main():
         check_metrics(folder, base)
         check_clean(folder, base)
         check_from(folder, base)
+        check_log_line(folder)
         check_options(folder)
         check_not_finite(folder, base)
         check_refusals(folder)
