@@ -2,6 +2,7 @@
 
     loss = couplet.erc_loss(router, w_gate, alpha=1.0, seed=seed, step=step, layer=layer)
     erc = couplet.hf.attach(model)            # Transformers: loss = out.loss + erc.loss()
+    erc = couplet.attach(model, layers=[(router, gates), ...])            # any model
     loss = couplet.erc_loss_ep(router, local_w_gate, group=group)
     couplet.backend()                         # which code computes the loss here
     python -m couplet.certify my_module:my_loss
@@ -18,12 +19,14 @@ from ._version import __version__
 if TYPE_CHECKING:
     from . import hf, parallel, reference
     from ._door import erc_loss
+    from ._erc import Erc, attach
     from ._library import backend
     from .parallel import erc_loss_ep
 
-__all__ = ["erc_loss", "erc_loss_ep", "backend", "reference", "hf", "parallel", "__version__"]
+__all__ = ["erc_loss", "erc_loss_ep", "attach", "Erc", "backend", "reference", "hf", "parallel", "__version__"]
 
-_FROM = {"erc_loss": "._door", "erc_loss_ep": ".parallel", "backend": "._library"}
+_FROM = {"erc_loss": "._door", "erc_loss_ep": ".parallel", "attach": "._erc", "Erc": "._erc",
+         "backend": "._library"}
 _MODULES = ("reference", "hf", "parallel")
 
 

@@ -1,20 +1,14 @@
-"""Where a model in memory keeps routers and gates, as parameters of its modules; _moe_map.py has the rules."""
+"""Where a model in memory keeps the routers and gates of its Mixture-of-Experts layers: parameters by name, looked
+up whenever they are needed, since other code may replace them at any time (sharding, loading, adapters)."""
 from __future__ import annotations
 
+import difflib
 import re
-import warnings
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor, nn
-
-from ._door import _level_of_caller
-from ._moe_map import moe_map
-
-TYPE_NAMES = {"torch.float32": "F32", "torch.bfloat16": "BF16", "torch.float16": "F16",
-              "torch.float64": "F64"}
-
 
 # What other code puts between a module and its parameters: of the first the parameter is there as before,
 # of the second (PEFT's LoRA, torch's parametrizations) what the model computes with is something else.
@@ -22,22 +16,23 @@ WRAPPED = re.compile(r"\b(?:_fsdp_wrapped_module|_orig_mod|_checkpoint_wrapped_m
 ADAPTED = re.compile(r"\b(?:base_layer|parametrizations)\.|\.original\d?$")
 ADAPTERS = ("base_layer", "parametrizations")
 
+Matrices = Union[Tensor, List[Tensor]]
+
 
 @dataclass
 class Layer:
-    """One Mixture-of-Experts layer: the names of its parameters, and how router and gates lie in them. A
-    parameter is looked up whenever it is needed: other code may replace it at any time."""
+    """One Mixture-of-Experts layer: the names of its parameters, and how router and gates lie in them."""
     number: int
     prefix: str                 # "model.layers.3."
-    n: int
+    n: int                      # rows of the router that are experts
+    here: int                   # experts whose gates this process has: n, or n / p under expert parallelism
     d: int
     D: int
-    K: int                      # 0: the config does not say
+    K: int                      # 0: unknown
     names: List[str]            # of the router, then of the gates
     shapes: List[torch.Size]    # theirs
     router_transposed: bool
     columns: bool               # one tensor [n, d, A] (or [d, A] an expert) instead of [n, A, d]
-    width: int                  # A
     gate_half: Optional[str]
 
     def router(self, parameters: List[Tensor]) -> Tensor:
@@ -45,22 +40,24 @@ class Layer:
         router = whole(parameters[0])
         return (router.mT if self.router_transposed else router)[:self.n]
 
-    def gates(self, parameters: List[Tensor]) -> Union[Tensor, List[Tensor]]:
-        """[n, A, d], or n of [A, d]: views of the parameters."""
+    def gates(self, parameters: List[Tensor]) -> Matrices:
+        """[here, A, d], or a list of [A, d]: views of the parameters."""
         many = [self._one(whole(t)) for t in parameters[1:]]
         return many[0] if len(many) == 1 and many[0].dim() == 3 else many
 
     def _one(self, gate: Tensor) -> Tensor:
-        if len(self.names) == 2 and self.n > 1 and gate.dim() == 2:
-            gate = gate.view(self.n, -1, gate.shape[-1])
-        if gate.dim() == 3 and len(gate) > self.n:
-            gate = gate[:self.n]  # the rest is of experts that compute nothing (LongCat-Flash)
+        if len(self.names) == 2 and self.here > 1 and gate.dim() == 2:
+            gate = gate.view(self.here, -1, gate.shape[-1])
+        if gate.dim() == 3 and len(gate) > self.here:
+            gate = gate[:self.here]  # the rest is of experts that compute nothing (LongCat-Flash)
         return gate.mT if self.columns else gate
 
 
+# ---- the parameters as they are now ----
+
 def follow(model: nn.Module, name: str) -> Optional[Tensor]:
-    """The parameter that has this name now, through modules that hand on what they wrap; None: there is
-    none, or an adapter stands before it."""
+    """The parameter that has this name now, also through wrappers that forward attributes; None: there is
+    none, or it is adapted."""
     *path, last = name.split(".")
     module: Any = model
     for part in path:
@@ -119,66 +116,169 @@ def some_bytes(parameter: Tensor) -> Tensor:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model that has the config, inside what torch.compile and DistributedDataParallel make of it."""
-    while not hasattr(model, "config") or hasattr(model, "_orig_mod"):
-        inner = getattr(model, "_orig_mod", getattr(model, "module", None))
-        if not isinstance(inner, nn.Module):
-            break
-        model = inner
-    return model
-
-
-def _config_of(model: nn.Module) -> Dict[str, Any]:
-    config = getattr(model, "config", None)
-    config = config.to_dict() if hasattr(config, "to_dict") else dict(config or {})
-    if "transformers_version" in config:  # that of the file; the layout in memory is this one's
-        import transformers
-        config["transformers_version"] = transformers.__version__
-    return config
-
-
-def _name_of(model: nn.Module) -> str:
-    return getattr(getattr(model, "config", None), "name_or_path", None) or type(model).__name__
-
-
-def _layer(entry: Dict[str, Any], shapes: Dict[str, torch.Size]) -> Layer:
-    half = None
-    if entry["width"] != entry["D"]:
-        half = "interleaved" if entry["interleaved"] else "first"
-    names = [entry["router"], *entry["matrices"]]
-    return Layer(entry["layer"], entry["prefix"], entry["n"], entry["d"], entry["D"], entry["K"],
-                 names, [shapes[name] for name in names], entry["router_transposed"],
-                 entry["layout"] == "columns", entry["width"], half)
-
-
-def find(model: nn.Module) -> List[Layer]:
-    """The layers of a model that can be measured, by number. ValueError with the program's sentence
-    for a model without experts, or one of which the table and its rules do not tell what is what."""
-    plain = {WRAPPED.sub("", name): p for name, p in model.named_parameters() if ".original_module." not in name}
-    adapted = {ADAPTED.sub("", name) for name in plain if ADAPTED.search(name)}
-    named = {ADAPTED.sub("", name): p for name, p in plain.items()}
-    tensors = [(name, TYPE_NAMES.get(str(p.dtype), "OTHER"), list(p.shape)) for name, p in named.items()]
-    shapes = {name: p.shape for name, p in named.items()}
-    path = _name_of(model)
-    found = moe_map(path, _config_of(model), tensors)
-    if found["guess"]:
-        warnings.warn(f"couplet: {path}: {found['guess']}", stacklevel=_level_of_caller())
-    layers = []
-    for entry in found["layers"]:
-        if entry["fault"]:
-            raise ValueError(entry["fault"])
-        reason = entry["skip"]
-        if not entry["comparable"]:
-            reason = "router and experts read differently normalised vectors: no M, no ERC"
-        if reason:
-            warnings.warn(f"couplet: {path}: {entry['prefix']}: left out: {reason}",
-                          stacklevel=_level_of_caller())
+    """What torch.compile and DistributedDataParallel have wrapped."""
+    while True:
+        if hasattr(model, "_orig_mod"):
+            model = model._orig_mod
+        elif isinstance(model, nn.parallel.DistributedDataParallel):
+            model = model.module
         else:
-            layers.append(_layer(entry, shapes))
-    if not layers:
-        raise ValueError(f"{path}: no layer can be measured: {reason}")
-    for name in (name for layer in layers for name in layer.names if name in adapted):
-        raise ValueError(f"couplet: {path}: {name} is adapted (LoRA or another parametrization): the weight "
-                         "that the model computes with is no parameter; train it whole, as with PEFT's "
-                         "modules_to_save, or merge the adapter")
-    return layers
+            return model
+
+
+# ---- layers that the caller names ----
+
+Named = Union[str, nn.Parameter]
+Pair = Tuple[Named, Union[Named, Sequence[Named]]]
+Pairs = Union[Sequence[Pair], Callable[[nn.Module], Sequence[Pair]]]
+
+
+def plain_name(name: str) -> str:
+    """A name as it would be without wrappers and adapters."""
+    return ADAPTED.sub("", WRAPPED.sub("", name))
+
+
+class Given:
+    """Finds the layers of `couplet.attach`: pairs (router, gates) of parameters or names, or a callable that
+    returns such pairs of the model. Parameters are kept as names."""
+
+    def __init__(self, layers: Pairs, gate_half: Optional[str], transposed: bool, processes: Optional[int]):
+        if gate_half not in (None, "first", "second", "interleaved"):
+            raise ValueError(f"couplet: gate_half is {gate_half!r}, must be first, second, interleaved or None")
+        self.layers, self.gate_half, self.transposed = layers, gate_half, transposed
+        self.processes = processes  # of the group among which the experts are spread; None: all are here
+
+    def __call__(self, model: nn.Module) -> List[Layer]:
+        pairs = self.layers(model) if callable(self.layers) else self.layers
+        names = _Names(model)
+        named = [names.of_layer(f"layers[{i}]", pair) for i, pair in enumerate(_checked(pairs))]
+        if not callable(self.layers):
+            self.layers = named
+        return [self._layer(model, i, router, gates) for i, (router, gates) in enumerate(named)]
+
+    def _layer(self, model: nn.Module, number: int, router: str, gates: List[str]) -> Layer:
+        where, names = f"layers[{number}]", [router, *gates]
+        shapes = [_parameter(model, name, where).shape for name in names]
+        n, d = _router_shape(shapes[0], where, router)
+        here = n if self.processes is None else self._here(where, n, shapes[1:])
+        rows = _rows(where, gates, shapes[1:], here, d, self.transposed)
+        return Layer(number, _common_prefix(names), n, here, d, rows // (2 if self.gate_half else 1), 0,
+                     names, shapes, False, self.transposed, self.gate_half)
+
+    def _here(self, where: str, n: int, shapes: List[torch.Size]) -> int:
+        """n / p experts; also of a tensor [n, A, d] that is spread later, or a DTensor."""
+        assert self.processes is not None
+        if n % self.processes:
+            raise ValueError(f"couplet: {where}: the router has {n} rows, which {self.processes} processes cannot "
+                             "share: every process must have the same number of experts")
+        return n // self.processes
+
+
+class _Names:
+    """Names of a model's parameters, without what wraps them; each checked to be of one layer alone."""
+
+    def __init__(self, model: nn.Module):
+        self.model = model
+        self.by_id = {id(p): plain_name(name) for name, p in reversed(
+            list(model.named_parameters(remove_duplicate=False)))}
+        self.used: Dict[str, str] = {}
+
+    def of_layer(self, where: str, pair: Any) -> Tuple[str, List[str]]:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(f"couplet: {where} is {_described(pair)}, must be a pair (router, gates)")
+        router, gates = pair
+        if isinstance(gates, (str, Tensor)):
+            return self.one(f"{where}: the router", router), [self.one(f"{where}: the gates", gates)]
+        if isinstance(gates, nn.Module) and not isinstance(gates, nn.ParameterList) or not hasattr(gates, "__iter__"):
+            raise TypeError(f"couplet: {where}: the gates are {_described(gates)}, must be a parameter, its name, "
+                            "or a list of one for each expert")
+        return (self.one(f"{where}: the router", router),
+                [self.one(f"{where}: gate {i}", gate) for i, gate in enumerate(gates)])
+
+    def one(self, what: str, given: Any) -> str:
+        if isinstance(given, str):
+            name = self._by_name(what, given)
+        elif isinstance(given, Tensor):
+            name = self.by_id.get(id(given), "")
+            if not name:
+                raise ValueError(f"couplet: {what}: a tensor {list(given.shape)} that is no parameter of the "
+                                 "model; give the Parameter itself, no view of it, or its name in "
+                                 "model.named_parameters()")
+        else:
+            raise TypeError(f"couplet: {what} is {_described(given)}, must be a Parameter of the model or its name")
+        if name in self.used:
+            raise ValueError(f"couplet: {what} is {name}, which {self.used[name]} is too")
+        self.used[name] = what
+        return name
+
+    def _by_name(self, what: str, given: str) -> str:
+        plain = plain_name(given)
+        for name in (plain, plain.removeprefix("module.")):  # of DistributedDataParallel
+            if follow(self.model, name) is not None:
+                return name
+        near = difflib.get_close_matches(plain, self.by_id.values(), 1)
+        raise ValueError(f"couplet: {what}: the model has no parameter named {given!r}"
+                         + (f"; one is named {near[0]!r}" if near else ""))
+
+
+def _checked(pairs: Any) -> List[Any]:
+    if isinstance(pairs, (str, Tensor, nn.Module)) or not hasattr(pairs, "__iter__"):
+        raise TypeError(f"couplet: layers is {_described(pairs)}, must be a list of pairs (router, gates), or a "
+                        "callable that returns one of the model")
+    listed = list(pairs)
+    if not listed:
+        raise ValueError("couplet: layers is empty; give (router, gates) of every Mixture-of-Experts layer")
+    return listed
+
+
+def _described(value: Any) -> str:
+    return f"{value!r}" if isinstance(value, (str, int, float, type(None))) else f"a {type(value).__name__}"
+
+
+def _parameter(model: nn.Module, name: str, where: str) -> Tensor:
+    found = follow(model, name)
+    if found is None:
+        raise ValueError(f"couplet: {where}: the model has no parameter named {name!r} any more")
+    return found
+
+
+def _router_shape(shape: torch.Size, where: str, name: str) -> Tuple[int, int]:
+    if len(shape) != 2:
+        raise ValueError(f"couplet: {where}: the router {name} is {list(shape)}, must be [n, d]: a row for each "
+                         "expert")
+    return shape[0], shape[1]
+
+
+def _rows(where: str, names: List[str], shapes: List[torch.Size], here: int, d: int, transposed: bool) -> int:
+    """A of the gates [here, A, d]. ValueError for other shapes; a tensor of all n experts that is spread
+    over processes later is measured then."""
+    if len(names) == 1 and len(shapes[0]) == 2 and shapes[0][0] % here == 0 and here > 1:
+        shapes = [torch.Size((here, shapes[0][0] // here, shapes[0][1]))]  # all experts' rows in one matrix
+    alone = len(names) == 1 and len(shapes[0]) == 3
+    ends = shapes[0][-2:]
+    rows, width = (ends[1], ends[0]) if transposed else (ends[0], ends[1])
+    want = "[d, D]" if transposed else "[D, d]"
+    for name, shape in zip(names, shapes):
+        if shape != shapes[0] or len(shape) != (3 if alone else 2):
+            raise ValueError(f"couplet: {where}: {name} is {list(shape)} beside {list(shapes[0])}; must be one tensor "
+                             f"of all experts' gates or a list of equal {want}")
+    if width != d:
+        turned = "; transposed=True is for gates [n, d, D]" if rows == d and not transposed else ""
+        raise ValueError(f"couplet: {where}: {names[0]} is {list(shapes[0])}, whose experts must be {want} with d = {d} "
+                         f"as the router has it{turned}")
+    if not alone and len(names) != here:
+        raise ValueError(f"couplet: {where}: {len(names)} gates, but {here} experts here")
+    if alone and shapes[0][0] != here:
+        raise ValueError(f"couplet: {where}: {names[0]} is {list(shapes[0])}, but there are {here} experts here")
+    return rows
+
+
+def _common_prefix(names: List[str]) -> str:
+    """The path that all names begin with: "layers.3.moe."."""
+    parts = [name.split(".")[:-1] for name in (names[0], names[-1])]
+    shared = []
+    for a, b in zip(*parts):
+        if a != b:
+            break
+        shared.append(a)
+    return "".join(f"{part}." for part in shared)

@@ -5,264 +5,185 @@
     erc.join(trainer)                             # or Transformers' Trainer: all that is needed"""
 from __future__ import annotations
 
-import math
 import warnings
-import weakref
-from typing import Any, Dict, List, Optional, Set
+from typing import Any, Dict, List, Optional, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from . import _figures, _layers
-from ._door import (_level_of_caller, check_noise, compute_name, erc_loss, number, signed, warn_of_alpha,
-                    whole_number)
+from . import _erc
+from ._door import _level_of_caller, warn_of_alpha
+from ._layers import ADAPTED, WRAPPED, Layer
+from ._moe_map import moe_map
 
-
-def _zero(like: Optional[Tensor]) -> Tensor:
-    """Of a call that evaluates nothing; a backward pass may begin at it all the same."""
-    return torch.zeros((), dtype=torch.float32, device="cpu" if like is None else like.device,
-                       requires_grad=torch.is_grad_enabled())
-
-
-@torch.compiler.disable
-def _versions(found: List[List[Tensor]]) -> list:
-    """Each parameter, not kept alive, and its version counter, which moves when it is written to."""
-    return [(weakref.ref(p), p._version) for many in found for p in many]
+TYPE_NAMES = {"torch.float32": "F32", "torch.bfloat16": "BF16", "torch.float16": "F16",
+              "torch.float64": "F64"}
+AnyErc = TypeVar("AnyErc", bound=_erc.Erc)
 
 
-@torch.compiler.disable
-def _watched(found: List[List[Tensor]]) -> Optional[Tensor]:
-    """A parameter that every optimizer step changes: the first router, unless it is frozen."""
-    return next((p for many in found for p in many if p.requires_grad), None)
+# ---- the layers, by the table of families ----
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model that has the config, inside what torch.compile and DistributedDataParallel make of it."""
+    while not hasattr(model, "config") or hasattr(model, "_orig_mod"):
+        inner = getattr(model, "_orig_mod", getattr(model, "module", None))
+        if not isinstance(inner, nn.Module):
+            break
+        model = inner
+    return model
 
 
-class Erc:
-    """The coupling loss of all Mixture-of-Experts layers of a model; made by `attach`."""
+def config_of(model: nn.Module) -> Dict[str, Any]:
+    config: Any = getattr(model, "config", None)
+    config = config.to_dict() if hasattr(config, "to_dict") else dict(config or {})
+    if "transformers_version" in config:  # that of the file; the layout in memory is this one's
+        import transformers
+        config["transformers_version"] = transformers.__version__
+    return dict(config)
 
-    def __init__(self, model: nn.Module, weight: float, alpha: float, reduce: str, seed: int,
-                 noise: str, compute: Any, accumulation: int):
-        if reduce not in ("mean", "sum"):
-            raise ValueError(f"couplet: reduce is {reduce!r}, must be mean or sum")
-        if not isinstance(model, nn.Module):
-            raise TypeError(f"couplet: model is a {type(model).__name__}, must be a torch.nn.Module")
-        if not math.isfinite(number(weight, "weight")):
-            raise ValueError(f"couplet: weight is {weight}, must be a finite number")
-        if not 0 <= number(alpha, "alpha") < math.inf:
-            raise ValueError(f"couplet: alpha is {alpha}, must be a number >= 0")
-        check_noise(noise)
-        compute_name(compute)
-        signed(whole_number(seed, "seed"))
-        if whole_number(accumulation, "accumulation") < 1:
-            raise ValueError(f"couplet: accumulation is {accumulation}, must be at least 1")
-        self.model = _layers.unwrapped(model)
-        self.layers = _layers.find(self.model)
-        self.weight, self.alpha, self.reduce, self.seed = weight, alpha, reduce, seed
-        self.noise, self.compute, self.accumulation = noise, compute, accumulation
-        self.step = 0                            # of the noise: optimizer steps that had a loss
-        self.value: Optional[float] = None       # the last one, reduced, before the weight
-        self._evaluated: Optional[list] = None   # the parameters then, and their versions
-        self._bytes: Optional[Tensor] = None     # of `_watched` then
-        self._warned_of: Set[str] = set()
-        self._counted_outside = False            # next_step says when a step begins
 
-    # ---- the loss ----
+def _name_of(model: nn.Module) -> str:
+    return getattr(getattr(model, "config", None), "name_or_path", None) or type(model).__name__
 
-    def loss(self, divided_by: Optional[int] = None) -> Tensor:
-        """weight * (mean or sum over layers of L) [], once per optimizer step.
 
-        The first call of a step evaluates it; later calls of the same step (gradient accumulation) are
-        a zero whose backward pass does nothing, as are all in `model.eval()` and with weight 0. A step
-        is over when the version counter of a router or gate has moved or another parameter has its name,
-        or when `next_step` is called. An optimizer that goes around the counters (`p.data.add_`) is
-        found out by the numbers, with a warning.
+def _layer(entry: Dict[str, Any], shapes: Dict[str, torch.Size]) -> Layer:
+    half = None
+    if entry["width"] != entry["D"]:
+        half = "interleaved" if entry["interleaved"] else "first"
+    names = [entry["router"], *entry["matrices"]]
+    return Layer(entry["layer"], entry["prefix"], entry["n"], entry["n"], entry["d"], entry["D"], entry["K"],
+                 names, [shapes[name] for name in names], entry["router_transposed"],
+                 entry["layout"] == "columns", half)
 
-        divided_by: by how many micro-batches the loss is divided before its backward pass; the one
-        evaluation is multiplied by it, so that the step gets the whole coefficient. Default:
-        `accumulation`, as told to `attach`.
-        """
-        if not self.model.training or self.weight == 0:
-            return _zero(_layers.follow(self.model, self.layers[0].names[0]))
-        found = self._parameters()
-        if self._is_evaluated(found) and not self._changed_unseen(found):
-            return _zero(found[0][0])
-        self._warn_where_nothing_learns(found)
-        if self._evaluated is not None and not self._counted_outside:
-            self.step += 1
-        # Under torch.no_grad() it is only looked at: the step's own evaluation is still to come.
-        self._evaluated = _versions(found) if torch.is_grad_enabled() else None
-        watched = None if self._counted_outside else _watched(found)
-        self._bytes = None if watched is None else _layers.some_bytes(watched)
-        total = self._sum_over_layers(found)
-        count = len(self.layers) if self.reduce == "mean" else 1
-        self.value = total.detach() / count  # read when it is logged
-        times = self.accumulation if divided_by is None else divided_by
-        return total * (self.weight * times / count)
 
-    def _sum_over_layers(self, found: List[List[Tensor]]) -> Tensor:
-        device = found[0][0].device
-        total = torch.zeros((), dtype=torch.float32, device=device)
-        for layer, parameters in zip(self.layers, found):
-            one = erc_loss(layer.router(parameters), layer.gates(parameters), alpha=self.alpha,
-                           noise=self.noise, seed=self.seed, step=self.step, layer=layer.number,
-                           gate_half=layer.gate_half, compute=self.compute)
-            total = total + one.to(device)
-        return total
+def find(model: nn.Module) -> List[Layer]:
+    """The layers of a model that can be measured, by number. ValueError with the program's sentence
+    for a model without experts, or one whose layers the table and its rules leave ambiguous."""
+    plain = {WRAPPED.sub("", name): p for name, p in model.named_parameters() if ".original_module." not in name}
+    adapted = {ADAPTED.sub("", name) for name in plain if ADAPTED.search(name)}
+    named = {ADAPTED.sub("", name): p for name, p in plain.items()}
+    tensors = [(name, TYPE_NAMES.get(str(p.dtype), "OTHER"), list(p.shape)) for name, p in named.items()]
+    shapes = {name: p.shape for name, p in named.items()}
+    path = _name_of(model)
+    found = moe_map(path, config_of(model), tensors)
+    if found["guess"]:
+        warnings.warn(f"couplet: {path}: {found['guess']}", stacklevel=_level_of_caller())
+    layers = []
+    for entry in found["layers"]:
+        if entry["fault"]:
+            raise ValueError(entry["fault"])
+        reason = entry["skip"]
+        if not entry["comparable"]:
+            reason = "router and experts read differently normalised vectors: no M, no ERC"
+        if reason:
+            warnings.warn(f"couplet: {path}: {entry['prefix']}: left out: {reason}",
+                          stacklevel=_level_of_caller())
+        else:
+            layers.append(_layer(entry, shapes))
+    if not layers:
+        raise ValueError(f"{path}: no layer can be measured: {reason}")
+    for name in (name for layer in layers for name in layer.names if name in adapted):
+        raise ValueError(f"couplet: {path}: {name} is adapted (LoRA or another parametrization): the weight "
+                         "that the model computes with is no parameter; train it whole, as with PEFT's "
+                         "modules_to_save, or merge the adapter")
+    return layers
 
-    # ---- the parameters ----
 
-    def _parameters(self) -> List[List[Tensor]]:
-        """Of each layer router and gates as the model has them now; where other code has changed their
-        names or shapes the layers are found anew."""
-        found = _layers.parameters(self.model, self.layers)
-        if found is None:
-            self.layers = _layers.find(self.model)
-            found = _layers.parameters(self.model, self.layers)
-        if found is None:
-            raise RuntimeError("couplet: the model's parameters have other names than its modules")
-        return found
+# ---- Transformers' Trainer ----
 
-    @torch.compiler.disable
-    def _is_evaluated(self, found: List[List[Tensor]]) -> bool:
-        """Whether this step has had its loss: all parameters are the same ones, none has been written to."""
-        now = [p for many in found for p in many]
-        seen = self._evaluated
-        return seen is not None and len(seen) == len(now) and all(
-            then() is p and version == p._version for (then, version), p in zip(seen, now))
+def callback(erc: _erc.Erc, per_layer: bool = False) -> Any:
+    """A TrainerCallback: calls `erc.next_step` with the number of each optimizer step, and adds the figures
+    to what the Trainer logs with the loss."""
+    from transformers import TrainerCallback
 
-    def _changed_unseen(self, found: List[List[Tensor]]) -> bool:
-        """Whether numbers have changed and no version counter has moved: then a step was taken, and
-        is to have its loss; but not where processes might see it differently."""
-        watched = _watched(found)
-        if self._bytes is None or watched is None:
-            return False
-        now = _layers.some_bytes(watched)
-        if (now.shape, now.device) != (self._bytes.shape, self._bytes.device) or torch.equal(now, self._bytes):
-            return False
-        self._warn_once("a parameter has changed, but not its version counter, by which erc.loss() sees that "
-                        "an optimizer step is over; call erc.next_step() whenever one begins")
-        return not _layers.is_sharded(watched)
+    class ErcCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            erc.next_step(state.global_step)
 
-    def _warn_where_nothing_learns(self, found: List[List[Tensor]]) -> None:
-        if torch.is_grad_enabled() and _watched(found) is None:
-            self._warn_once("nothing learns from the coupling loss: no router and no gate that it sees needs a "
-                            "gradient")
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+            if not logs or "loss" not in logs:
+                return
+            figures = {name if name.startswith("erc") else f"erc_{name}": value
+                       for name, value in erc.figures(per_layer).items()}
+            logs.update(figures)
+            if state.log_history:  # written before the callbacks are called
+                state.log_history[-1].update(figures)
 
-    def _warn_once(self, sentence: str) -> None:
-        if sentence not in self._warned_of:
-            warnings.warn(f"couplet: {sentence}", stacklevel=_level_of_caller())
-        self._warned_of.add(sentence)
+    return ErcCallback()
 
-    def __getstate__(self) -> Dict[str, Any]:
-        """Of a copy: the evaluated parameters are not its own, so that its next loss is of a new step."""
-        return {**self.__dict__, "_evaluated": None if self._evaluated is None else []}
 
-    def next_step(self, step: Optional[int] = None) -> None:
-        """An optimizer step begins: the next `loss` is evaluated. `step` is its number for the noise
-        (default: one more); with it a resumed run draws what an uninterrupted one would have."""
-        begun = self._evaluated is not None
-        self.step = step if step is not None else self.step + (1 if begun else 0)
-        self._evaluated, self._counted_outside = None, True
+def join(erc: AnyErc, trainer: Any, per_layer: bool = False) -> AnyErc:
+    """Adds the loss to a Trainer's own and the callback in front of those that report."""
+    trainer.callback_handler.callbacks.insert(0, callback(erc, per_layer))
+    inner = trainer.compute_loss
 
-    # ---- what to log ----
+    def compute_loss(model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+        result = inner(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
+        if not model.training:
+            return result
+        extra = erc.loss(_divisor(trainer, num_items_in_batch))
+        if return_outputs:
+            return result[0] + extra.to(result[0].device), result[1]
+        return result + extra.to(result.device)
 
-    def figures(self, per_layer: bool = False) -> Dict[str, float]:
-        """`erc`: the last evaluation, reduced, before the weight; the rest are means over layers, of
-        the clean rows and the weights as they are now, under the names of `couplet train`'s metrics:
-        erc_clean, active_rows, active_columns, alpha_min (the largest of all layers), eps_mean,
-        eps_min, eps_max, kappa_diagonal and kappa_off_diagonal (own and others' response, free of the
-        weights' scale), kappa_row_top1, kappa_column_top1, proxy_route_top1, proxy_route_topk (of proxies with the
-        noise of this step), row_route_top1, row_route_topk. per_layer: `name/3` for layer 3 too."""
-        found = self._parameters()
-        each = {layer.number: _figures.of_layer(
-            layer.router(parameters), layer.gates(parameters), layer.gate_half, self.alpha, layer.K,
-            self.seed, self.step, layer.number) for layer, parameters in zip(self.layers, found)}
-        over = {"eps_min": min, "eps_max": max, "alpha_min": max}
-        mean = lambda values: sum(values) / len(values)
-        names = next(iter(each.values())).keys()
-        result = {name: over.get(name, mean)([f[name] for f in each.values()]) for name in names}
-        if self.reduce == "sum":
-            result["erc_clean"] *= len(each)
-        if self.value is not None:
-            result = {"erc": float(self.value), **result}
-        if per_layer:
-            result.update({f"{name}/{number}": value for number, f in each.items()
-                           for name, value in f.items()})
-        return result
-
-    # ---- Transformers' Trainer ----
-
-    def callback(self, per_layer: bool = False) -> Any:
-        """A TrainerCallback: tells `loss` when an optimizer step begins and which, and puts the figures
-        beside the loss wherever the Trainer logs it."""
-        from transformers import TrainerCallback
-
-        erc = self
-
-        class ErcCallback(TrainerCallback):
-            def on_step_begin(self, args, state, control, **kwargs):
-                erc.next_step(state.global_step)
-
-            def on_log(self, args, state, control, logs=None, **kwargs):
-                if not logs or "loss" not in logs:
-                    return
-                figures = {name if name.startswith("erc") else f"erc_{name}": value
-                           for name, value in erc.figures(per_layer).items()}
-                logs.update(figures)
-                if state.log_history:  # written before the callbacks are called
-                    state.log_history[-1].update(figures)
-
-        return ErcCallback()
-
-    def join(self, trainer: Any, per_layer: bool = False) -> "Erc":
-        """Adds the loss to a Trainer's own and the callback in front of those that report."""
-        trainer.callback_handler.callbacks.insert(0, self.callback(per_layer))
-        inner = trainer.compute_loss
-
-        def compute_loss(model, inputs, return_outputs=False, num_items_in_batch=None):
-            result = inner(model, inputs, return_outputs=return_outputs,
-                           num_items_in_batch=num_items_in_batch)
-            if not model.training:
-                return result
-            extra = self.loss(_divisor(trainer, num_items_in_batch))
-            if return_outputs:
-                return result[0] + extra.to(result[0].device), result[1]
-            return result + extra.to(result.device)
-
-        trainer.compute_loss = compute_loss
-        return self
+    trainer.compute_loss = compute_loss
+    return erc
 
 
 def _divisor(trainer: Any, num_items_in_batch: Any) -> int:
-    """By how much Trainer.training_step divides what compute_loss gives."""
+    """By how much Trainer.training_step divides what compute_loss returns."""
     scaled = getattr(trainer, "loss_is_scaled_for_ga", None)
     if scaled is None:
         scaled = (trainer.model_accepts_loss_kwargs and num_items_in_batch is not None) or \
             trainer.compute_loss_func is not None
-    return 1 if scaled else trainer.current_gradient_accumulation_steps
+    return 1 if scaled else int(trainer.current_gradient_accumulation_steps)
 
 
-def attach(model: nn.Module, weight: float = 1.0, alpha: float = 1.0, reduce: str = "mean",
-           seed: int = 0, *, noise: str = "bounded", compute: Any = None,
-           accumulation: int = 1) -> Erc:
+class Erc(_erc.Erc):
+    """The coupling loss of a Transformers model; made by `attach`."""
+
+    def callback(self, per_layer: bool = False) -> Any:
+        """See `couplet.hf.callback`."""
+        return callback(self, per_layer)
+
+    def join(self, trainer: Any, per_layer: bool = False) -> Erc:
+        """See `couplet.hf.join`."""
+        return join(self, trainer, per_layer)
+
+
+def attach(model: nn.Module, weight: float = 1.0, alpha: float = 1.0, reduction: Optional[str] = None,
+           seed: int = 0, *, noise: str = "bounded", compute: Any = None, accumulation: int = 1,
+           reduce: Optional[str] = None) -> Erc:
     """The coupling loss of every Mixture-of-Experts layer of a Transformers model.
 
-    Routers and gates are found by the table of families that `couplet inspect` reads, and taken as
-    they lie in the parameters: nothing is copied, nothing of the model is changed. They are looked up
-    by name at every evaluation, so that the model may be sharded, moved or loaded later.
+    Routers and gates are found by the table of families that `couplet inspect` reads, and used in place:
+    nothing is copied, nothing of the model is changed. They are looked up by name at every evaluation, so
+    that the model may be sharded, moved or loaded later.
 
     Args:
-        model: any model whose parameters' names and config tell its family; compiled or in
+        model: any model whose parameters' names and config identify its family; compiled or in
             DistributedDataParallel, too.
         weight, alpha: coefficient of the loss, and its alpha (both 1 in the paper).
-        reduce: "mean" (default) or "sum" over the layers.
+        reduction: "mean" (default) or "sum" over the layers. `reduce` is its old name.
         seed, noise, compute: as in `couplet.erc_loss`.
         accumulation: by how many micro-batches your loop divides its loss; 1 where it does not.
-            `join` finds it out itself.
+            `join` detects it.
 
     Raises:
         ValueError: with the sentence of `couplet inspect`, for a model without experts or of a family
             that is neither in the table nor plain from names and shapes.
     """
-    erc = Erc(model, weight, alpha, reduce, seed, noise, compute, accumulation)
+    _erc.check_model(model)
+    erc = Erc(unwrapped(model), find, weight, alpha, _reduction(reduction, reduce), seed, noise, compute, accumulation)
     warn_of_alpha(alpha)
     return erc
+
+
+def _reduction(reduction: Optional[str], reduce: Optional[str]) -> str:
+    if reduce is not None:
+        if reduction is not None:
+            raise TypeError(f"couplet: reduction {reduction!r} and its old name reduce {reduce!r} are both given")
+        warnings.warn("couplet: reduce is now called reduction, as in torch", DeprecationWarning,
+                      stacklevel=_level_of_caller())
+        return reduce
+    return "mean" if reduction is None else reduction

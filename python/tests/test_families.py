@@ -15,7 +15,7 @@ from conftest import ROOT
 from test_hf import MODELS, SHAPE
 from test_hf_models import FAMILIES as MORE_MODELS
 
-from couplet import _layers
+from couplet import hf
 from couplet._families import FAMILIES, Family
 from couplet._moe_map import moe_map
 
@@ -408,8 +408,8 @@ def test_live(name):
     kind, config, settings = LIVE[name]
     with torch.device("meta"):
         model = kind(config(**settings))
-    tensors = [(name, _layers.TYPE_NAMES[str(p.dtype)], p.shape) for name, p in model.named_parameters()]
-    found = same((_layers._config_of(model), tensors))
+    tensors = [(name, hf.TYPE_NAMES[str(p.dtype)], p.shape) for name, p in model.named_parameters()]
+    found = same((hf.config_of(model), tensors))
     assert len(found["layers"]) == 2 and not found["guess"]
     assert not any(layer["fault"] for layer in found["layers"])
 

@@ -37,25 +37,25 @@ def tiny(kind="olmoe", **more):
     return model(config(**{**SHAPE, **settings, **more})).train()
 
 
-def by_hand(model, reduce="mean", **settings):
+def by_hand(model, reduction="mean", **settings):
     """The same loss from parameters by name."""
     p = dict(model.named_parameters())
     each = [couplet.erc_loss(p[f"model.layers.{l}.mlp.gate.weight"],
                              p[f"model.layers.{l}.mlp.experts.gate_up_proj"], gate_half="first", layer=l,
                              **settings) for l in range(2)]
-    return sum(each) / (2 if reduce == "mean" else 1)
+    return sum(each) / (2 if reduction == "mean" else 1)
 
 
 @pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("reduce", ("mean", "sum"))
-def test_models(kind, reduce):
+@pytest.mark.parametrize("reduction", ("mean", "sum"))
+def test_models(kind, reduction):
     model = tiny(kind)
-    erc = couplet.hf.attach(model, weight=0.5, alpha=0.8, reduce=reduce, seed=4)
+    erc = couplet.hf.attach(model, weight=0.5, alpha=0.8, reduction=reduction, seed=4)
     loss = erc.loss()
     loss.backward()
     got = {name: p.grad for name, p in model.named_parameters()}
     model.zero_grad(set_to_none=True)
-    want = 0.5 * by_hand(model, reduce, alpha=0.8, seed=4)
+    want = 0.5 * by_hand(model, reduction, alpha=0.8, seed=4)
     want.backward()
     close(loss, want, 1e-6)
     same_gradients(model, got, 1e-5)
@@ -422,6 +422,16 @@ def test_alpha_above_one_is_warned_of_once():
     assert [w.filename for w in warned] == [__file__]
 
 
-def test_wrong_reduce():
-    with pytest.raises(ValueError, match="reduce is 'max', must be mean or sum"):
-        couplet.hf.attach(tiny(), reduce="max")
+def test_wrong_reduction():
+    with pytest.raises(ValueError, match="reduction is 'max', must be mean or sum"):
+        couplet.hf.attach(tiny(), reduction="max")
+
+
+def test_the_old_name_of_reduction():
+    model = tiny()
+    with pytest.warns(DeprecationWarning, match="reduce is now called reduction") as warned:
+        erc = couplet.hf.attach(model, reduce="sum", seed=4)
+    assert [w.filename for w in warned] == [__file__]
+    close(erc.loss(), by_hand(model, "sum", seed=4), 1e-6)
+    with pytest.raises(TypeError, match="reduction 'mean' and its old name reduce 'sum' are both given"):
+        couplet.hf.attach(model, reduction="mean", reduce="sum")

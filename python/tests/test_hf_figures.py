@@ -71,13 +71,13 @@ def test_home_is_of_proxies_with_this_steps_noise():
     assert min(homes) < min(f["home_clean_top1/0"], f["home_clean_top1/1"])  # else nothing was seen
 
 
-@pytest.mark.parametrize("reduce", ("mean", "sum"))
-def test_erc_is_reduced_and_not_weighted(reduce):
+@pytest.mark.parametrize("reduction", ("mean", "sum"))
+def test_erc_is_reduced_and_not_weighted(reduction):
     model = different_layers()
-    erc = couplet.hf.attach(model, weight=0.25, reduce=reduce, noise="none", accumulation=3)
+    erc = couplet.hf.attach(model, weight=0.25, reduction=reduction, noise="none", accumulation=3)
     loss = erc.loss()
     f = erc.figures(per_layer=True)
-    over = sum(f[f"erc_clean/{number}"] for number in range(2)) / (2 if reduce == "mean" else 1)
+    over = sum(f[f"erc_clean/{number}"] for number in range(2)) / (2 if reduction == "mean" else 1)
     assert f["erc"] == pytest.approx(over, rel=1e-5) and f["erc_clean"] == pytest.approx(over, rel=1e-5)
     assert loss.item() == pytest.approx(0.25 * 3 * over, rel=1e-5)
 

@@ -1,0 +1,251 @@
+"""The coupling loss of all Mixture-of-Experts layers of a model, once per optimizer step.
+
+    erc = couplet.attach(model, layers=[(router, gates), ...])
+    loss = model_loss + erc.loss()"""
+from __future__ import annotations
+
+import math
+import warnings
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from . import _figures, _layers
+from ._door import (_level_of_caller, check_noise, compute_name, erc_loss, number, signed, warn_of_alpha,
+                    whole_number)
+from ._layers import Layer, Pairs
+
+Find = Callable[[nn.Module], List[Layer]]
+
+
+def _zero(like: Optional[Tensor]) -> Tensor:
+    """Of a call that evaluates nothing; a backward pass may begin at it all the same."""
+    return torch.zeros((), dtype=torch.float32, device="cpu" if like is None else like.device,
+                       requires_grad=torch.is_grad_enabled())
+
+
+@torch.compiler.disable
+def _versions(found: List[List[Tensor]]) -> List[Tuple[Any, int]]:
+    """Each parameter, not kept alive, and its version counter, which moves when it is written to."""
+    return [(weakref.ref(p), p._version) for many in found for p in many]
+
+
+@torch.compiler.disable
+def _watched(found: List[List[Tensor]]) -> Optional[Tensor]:
+    """A parameter that every optimizer step changes: the first router, unless it is frozen."""
+    return next((p for many in found for p in many if p.requires_grad), None)
+
+
+def check_model(model: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"couplet: model is a {type(model).__name__}, must be a torch.nn.Module")
+
+
+class Erc:
+    """The coupling loss of all Mixture-of-Experts layers of a model; made by `attach`.
+
+    weight, alpha and accumulation may be changed at any time, for example by a schedule: an evaluation
+    takes them as they are."""
+
+    def __init__(self, model: nn.Module, find: Find, weight: float, alpha: float, reduction: str, seed: int,
+                 noise: str, compute: Any, accumulation: int, group: Any = None):
+        if reduction not in ("mean", "sum"):
+            raise ValueError(f"couplet: reduction is {reduction!r}, must be mean or sum")
+        if not math.isfinite(number(weight, "weight")):
+            raise ValueError(f"couplet: weight is {weight}, must be a finite number")
+        if not 0 <= number(alpha, "alpha") < math.inf:
+            raise ValueError(f"couplet: alpha is {alpha}, must be a number >= 0")
+        check_noise(noise)
+        compute_name(compute)
+        signed(whole_number(seed, "seed"))
+        if whole_number(accumulation, "accumulation") < 1:
+            raise ValueError(f"couplet: accumulation is {accumulation}, must be at least 1")
+        self.model, self.find = model, find
+        self.layers = find(model)
+        self.weight, self.alpha, self.reduction, self.seed = weight, alpha, reduction, seed
+        self.noise, self.compute, self.accumulation, self.group = noise, compute, accumulation, group
+        self.step = 0                            # of the noise: optimizer steps that had a loss
+        self.value: Optional[Tensor] = None      # [], the last one, reduced, before the weight
+        self.values: List[Tensor] = []           # [] of each layer, before the weight
+        self._evaluated: Optional[List[Tuple[Any, int]]] = None  # the parameters then, and their versions
+        self._bytes: Optional[Tensor] = None     # of `_watched` then
+        self._warned_of: Set[str] = set()
+        self._counted_outside = False            # next_step says when a step begins
+
+    # ---- the loss ----
+
+    def loss(self, divided_by: Optional[int] = None) -> Tensor:
+        """weight * (mean or sum over layers of L) [], once per optimizer step.
+
+        The first call of a step evaluates it; later calls of the same step (gradient accumulation) are
+        a zero whose backward pass does nothing, as are all in `model.eval()` and with weight 0. A step
+        is over when the version counter of a router or gate has moved or another parameter has its name,
+        or when `next_step` is called. An optimizer that bypasses the counters (`p.data.add_`) is
+        detected by the changed numbers, with a warning.
+
+        divided_by: by how many micro-batches the loss is divided before its backward pass; the one
+        evaluation is multiplied by it, so that the step gets the whole coefficient. Default:
+        `accumulation` of `attach`.
+        """
+        if not self.model.training or self.weight == 0:
+            return _zero(_layers.follow(self.model, self.layers[0].names[0]))
+        found = self._parameters()
+        if not self._begins(found):
+            return _zero(found[0][0])
+        self.values = [self._layer_loss(layer, many) for layer, many in zip(self.layers, found)]
+        device = found[0][0].device
+        total = torch.zeros((), dtype=torch.float32, device=device)
+        for one in self.values:
+            total = total + one.to(device)
+        self.values = [one.detach() for one in self.values]
+        self.value = total.detach() / self._count()
+        return total * (self._factor(divided_by) / self._count())
+
+    def _begins(self, found: List[List[Tensor]]) -> bool:
+        """Whether an evaluation is due: the first of an optimizer step. Notes that it is made."""
+        if self._is_evaluated(found) and not self._changed_unseen(found):
+            return False
+        self._warn_where_nothing_learns(found)
+        if self._evaluated is not None and not self._counted_outside:
+            self.step += 1
+        # Under torch.no_grad() it is only looked at: the step's own evaluation is still to come.
+        self._evaluated = _versions(found) if torch.is_grad_enabled() else None
+        watched = None if self._counted_outside else _watched(found)
+        self._bytes = None if watched is None else _layers.some_bytes(watched)
+        return True
+
+    def _count(self) -> int:
+        """What the sum over layers is divided by."""
+        return len(self.layers) if self.reduction == "mean" else 1
+
+    def _factor(self, divided_by: Optional[int]) -> float:
+        return self.weight * (self.accumulation if divided_by is None else divided_by)
+
+    def _layer_loss(self, layer: Layer, parameters: List[Tensor]) -> Tensor:
+        """L [] of one layer, before the weight."""
+        options: Dict[str, Any] = dict(
+            alpha=self.alpha, noise=self.noise, seed=self.seed, step=self.step, layer=layer.number,
+            gate_half=layer.gate_half, compute=self.compute)
+        router, gates = layer.router(parameters), layer.gates(parameters)
+        if self.group is None:
+            return erc_loss(router, gates, **options)
+        from .parallel import erc_loss_ep
+        return erc_loss_ep(router, gates, group=self.group, **options)
+
+    # ---- the parameters ----
+
+    def _parameters(self) -> List[List[Tensor]]:
+        """Of each layer router and gates as the model has them now; where other code has changed their
+        names or shapes the layers are found anew."""
+        found = _layers.parameters(self.model, self.layers)
+        if found is None:
+            self.layers = self.find(self.model)
+            found = _layers.parameters(self.model, self.layers)
+        if found is None:
+            raise RuntimeError("couplet: the model's parameters have other names than its modules")
+        return found
+
+    @torch.compiler.disable
+    def _is_evaluated(self, found: List[List[Tensor]]) -> bool:
+        """Whether this step has had its loss: all parameters are the same ones, none has been written to."""
+        now = [p for many in found for p in many]
+        seen = self._evaluated
+        return seen is not None and len(seen) == len(now) and all(
+            then() is p and version == p._version for (then, version), p in zip(seen, now))
+
+    def _changed_unseen(self, found: List[List[Tensor]]) -> bool:
+        """Whether numbers have changed and no version counter has moved: then a step was taken, and
+        is to have its loss; but not where processes might see it differently."""
+        watched = _watched(found)
+        if self._bytes is None or watched is None:
+            return False
+        now = _layers.some_bytes(watched)
+        if (now.shape, now.device) != (self._bytes.shape, self._bytes.device) or torch.equal(now, self._bytes):
+            return False
+        self._warn_once("a parameter has changed, but not its version counter, by which erc.loss() sees that "
+                        "an optimizer step is over; call erc.next_step() whenever one begins")
+        return not _layers.is_sharded(watched)
+
+    def _warn_where_nothing_learns(self, found: List[List[Tensor]]) -> None:
+        if torch.is_grad_enabled() and _watched(found) is None:
+            self._warn_once("nothing learns from the coupling loss: no router and no gate that it sees needs a "
+                            "gradient")
+
+    def _warn_once(self, sentence: str) -> None:
+        if sentence not in self._warned_of:
+            warnings.warn(f"couplet: {sentence}", stacklevel=_level_of_caller())
+        self._warned_of.add(sentence)
+
+    def __getstate__(self) -> Dict[str, Any]:
+        """Of a copy: the evaluated parameters are not its own, so that its next loss is of a new step."""
+        return {**self.__dict__, "_evaluated": None if self._evaluated is None else []}
+
+    def next_step(self, step: Optional[int] = None) -> None:
+        """An optimizer step begins: the next `loss` is evaluated. `step` is its number for the noise
+        (default: one more); with it a resumed run draws what an uninterrupted one would have."""
+        begun = self._evaluated is not None
+        self.step = step if step is not None else self.step + (1 if begun else 0)
+        self._evaluated, self._counted_outside = None, True
+
+    # ---- what to log ----
+
+    def figures(self, per_layer: bool = False) -> Dict[str, float]:
+        """`erc`: the last evaluation, reduced, before the weight; the rest are means over layers, of
+        the clean rows and the weights as they are now, under the names of `couplet train`'s metrics:
+        erc_clean, active_rows, active_columns, alpha_min (the largest of all layers), eps_mean,
+        eps_min, eps_max, kappa_diagonal and kappa_off_diagonal (own and others' response, free of the
+        weights' scale), kappa_row_top1, kappa_column_top1, proxy_route_top1, proxy_route_topk (of proxies with the
+        noise of this step), row_route_top1, row_route_topk. per_layer: `name/3` for layer 3 too."""
+        found = self._parameters()
+        each = {layer.number: _figures.of_layer(
+            layer.router(parameters), layer.gates(parameters), layer.gate_half, self.alpha, layer.K,
+            self.seed, self.step, layer.number) for layer, parameters in zip(self.layers, found)}
+        over = {"eps_min": min, "eps_max": max, "alpha_min": max}
+        mean = lambda values: sum(values) / len(values)
+        names = next(iter(each.values())).keys()
+        result = {name: over.get(name, mean)([f[name] for f in each.values()]) for name in names}
+        if self.reduction == "sum":
+            result["erc_clean"] *= len(each)
+        if self.value is not None:
+            result = {"erc": float(self.value), **result}
+        if per_layer:
+            result.update({f"{name}/{number}": value for number, f in each.items()
+                           for name, value in f.items()})
+        return result
+
+
+def attach(model: nn.Module, layers: Pairs, *, weight: float = 1.0, alpha: float = 1.0, reduction: str = "mean",
+           seed: int = 0, noise: str = "bounded", compute: Any = None, accumulation: int = 1,
+           gate_half: Optional[str] = None, transposed: bool = False, group: Any = None) -> Erc:
+    """The coupling loss of the given Mixture-of-Experts layers of any model.
+
+    Nothing of the model is changed. Parameters are looked up by name at every evaluation, so that the
+    model may be sharded, moved or loaded later.
+
+    Args:
+        model: the model; compiled or in DistributedDataParallel, too.
+        layers: (router, gates) of each layer, or a callable that returns such a list of the model.
+            router: an nn.Parameter [n, d] of the model, or its name in model.named_parameters().
+            gates: a parameter [n, D, d] (or [n D, d]), or a list of n parameters [D, d], or their names.
+            A layer's place in the list is its number for the noise.
+        weight, alpha: coefficient of the loss, and its alpha (both 1 in the paper).
+        reduction: "mean" or "sum" over the layers.
+        seed, noise, compute: as in `couplet.erc_loss`.
+        accumulation: by how many micro-batches your loop divides its loss; 1 where it does not.
+        gate_half: "first", "second" or "interleaved" where gate and up projection share a parameter
+            [n, 2D, d]: which rows are the gate's.
+        transposed: the gates lie as [n, d, D] (or [n, d, 2D]).
+        group: the process group of expert parallelism; gates are then the n / p experts of this process.
+
+    Raises:
+        ValueError, TypeError: `layers` has something that is no parameter of the model, twice the same
+            one, or one of another shape.
+    """
+    check_model(model)
+    processes = None if group is None else torch.distributed.get_world_size(group)
+    erc = Erc(_layers.unwrapped(model), _layers.Given(layers, gate_half, transposed, processes), weight, alpha,
+              reduction, seed, noise, compute, accumulation, group)
+    warn_of_alpha(alpha)
+    return erc

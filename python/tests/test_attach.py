@@ -1,0 +1,168 @@
+"""couplet.attach: layers that the caller names, of any model."""
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+import couplet
+from conftest import close, same_gradients
+
+n, d, D = 6, 10, 8
+
+
+class Moe(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.router = nn.Linear(d, n, bias=False)
+        shapes = {"stacked": (n, D, d), "fused": (n, 2 * D, d), "transposed": (n, d, 2 * D), "flat": (n * D, d)}
+        if kind == "list":
+            self.w1 = nn.ParameterList([nn.Parameter(torch.randn(D, d)) for _ in range(n)])
+        else:
+            self.w1 = nn.Parameter(torch.randn(shapes[kind]))
+
+
+class Model(nn.Module):
+    def __init__(self, kind="stacked"):
+        super().__init__()
+        self.layers = nn.ModuleList([Moe(kind) for _ in range(2)])
+
+
+def pairs_of(model):
+    return [(layer.router.weight, layer.w1) for layer in model.layers]
+
+
+KINDS = {"stacked": {}, "fused": dict(gate_half="second"), "list": {}, "flat": {},
+         "transposed": dict(gate_half="interleaved", transposed=True)}
+
+
+def by_hand(model, kind="stacked", step=0, **more):
+    take = {"transposed": lambda w: w.mT, "flat": lambda w: w.view(n, D, d), "list": list}.get(kind, lambda w: w)
+    half = KINDS[kind].get("gate_half")
+    return sum(couplet.erc_loss(layer.router.weight, take(layer.w1), gate_half=half, seed=2, step=step, layer=i, **more)
+               for i, layer in enumerate(model.layers)) / 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("named", (False, True))
+@pytest.mark.filterwarnings("ignore:couplet. the rows of w_gate")
+def test_kinds_of_gates(kind, named):
+    model = Model(kind)
+    layers = pairs_of(model)
+    if named:
+        gates = [f".{e}" for e in range(n)] if kind == "list" else ""
+        layers = [(f"layers.{i}.router.weight",
+                   [f"layers.{i}.w1{g}" for g in gates] if gates else f"layers.{i}.w1") for i in range(2)]
+    loss = couplet.attach(model, layers, weight=0.5, alpha=0.9, seed=2, **KINDS[kind]).loss()
+    loss.backward()
+    got = {name: p.grad for name, p in model.named_parameters()}
+    model.zero_grad(set_to_none=True)
+    want = 0.5 * by_hand(model, kind, alpha=0.9)
+    want.backward()
+    assert all(g is not None and g.any() for g in got.values())
+    close(loss, want, 1e-6)
+    same_gradients(model, got, 1e-6)
+
+
+def test_it_is_once_a_step():
+    model = Model()
+    erc = couplet.attach(model, layers=pairs_of, seed=2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        loss = erc.loss()
+        close(loss, by_hand(model, step=step), 1e-6)
+        assert erc.loss().grad_fn is None
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("by", ("parameters", "callable"))
+def test_parameters_are_found_again(by):
+    """After loading by assignment and after modules are replaced."""
+    model = Model()
+    erc = couplet.attach(model, pairs_of(model) if by == "parameters" else pairs_of, seed=2)
+    erc.loss().backward()
+    model.load_state_dict({name: 2 * t for name, t in model.state_dict().items()}, assign=True)
+    close(erc.loss(), by_hand(model, step=1), 1e-6)
+    model.layers[1] = Moe("stacked")
+    loss = erc.loss()
+    close(loss, by_hand(model, step=2), 1e-6)
+    loss.backward()
+    assert model.layers[1].w1.grad is not None
+
+
+def test_other_shapes_are_found_again():
+    model = Model()
+    erc = couplet.attach(model, pairs_of(model), seed=2)
+    model.layers[0].w1 = nn.Parameter(torch.randn(n, 3, d))
+    close(erc.loss(), by_hand(model), 1e-6)
+    assert erc.layers[0].D == 3
+
+
+def test_copies():
+    model = Model()
+    erc = couplet.attach(model, pairs_of(model), seed=2)
+    for copied in (copy.deepcopy(erc), pickle.loads(pickle.dumps(erc))):
+        close(copied.loss(), by_hand(model), 1e-6)
+
+
+def test_a_compiled_model():
+    model = Model()
+    compiled = torch.compile(model, backend="eager")
+    layers = [(f"_orig_mod.layers.{i}.router.weight", model.layers[i].w1) for i in range(2)]
+    close(couplet.attach(compiled, layers, seed=2).loss(), by_hand(model), 1e-6)
+
+
+@pytest.mark.parametrize("given, kind, sentence", (
+    (lambda m: [], ValueError, "layers is empty; give"),
+    (lambda m: m, TypeError, "layers is a Model, must be a list of pairs"),
+    (lambda m: [m.layers[0].router], TypeError, r"layers\[0\] is a Linear, must be a pair"),
+    (lambda m: [(m.layers[0].router, m.layers[0].w1)], TypeError, "the router is a Linear, must be a Parameter"),
+    (lambda m: [(m.layers[0].router.weight, nn.Linear(2, 2))], TypeError, "the gates are a Linear, must be a parameter"),
+    (lambda m: [(m.layers[0].router.weight, nn.Parameter(torch.zeros(n, D, d)))], ValueError,
+     r"layers\[0\]: the gates: a tensor \[6, 8, 10\] that is no parameter of the model"),
+    (lambda m: [(m.layers[0].router.weight[:], m.layers[0].w1)], ValueError, "give the Parameter itself, no view"),
+    (lambda m: [("layers.0.ruoter.weight", m.layers[0].w1)], ValueError,
+     "no parameter named 'layers.0.ruoter.weight'; one is named 'layers.0.router.weight'"),
+    (lambda m: [*pairs_of(m), (m.layers[1].router.weight, m.layers[0].w1)], ValueError,
+     r"layers\[2\]: the router is layers.1.router.weight, which layers\[1\]: the router is too"),
+    (lambda m: [(m.layers[0].w1, m.layers[0].router.weight)], ValueError,
+     r"the router layers.0.w1 is \[6, 8, 10\], must be \[n, d\]"),
+    (lambda m: [(m.layers[0].router.weight, [m.layers[0].w1, m.layers[1].w1])], ValueError, "list of equal .D, d."),
+))
+def test_bad_layers(given, kind, sentence):
+    model = Model()
+    for layers in (given(model), given):
+        if callable(layers) and isinstance(layers, nn.Module):
+            continue
+        with pytest.raises(kind, match=sentence):
+            couplet.attach(model, layers)
+
+
+@pytest.mark.parametrize("shape, more, sentence", (
+    ((n, d, D), {}, r"layers.0.w1 is \[6, 10, 8\], whose experts must be \[D, d\] with d = 10 as the router has it; "
+                    "transposed=True is for gates"),
+    ((n, D, d), dict(transposed=True), r"must be \[d, D\] with d = 10"),
+    ((n + 1, D, d), {}, "but there are 6 experts here"),
+    ((n, D, d), dict(gate_half="upper"), "gate_half is 'upper', must be first, second, interleaved or None"),
+    ((n, D, d), dict(reduction="max"), "reduction is 'max', must be mean or sum"),
+))
+def test_bad_shapes_and_settings(shape, more, sentence):
+    model = Model()
+    model.layers[0].w1 = nn.Parameter(torch.zeros(shape))
+    with pytest.raises(ValueError, match=sentence):
+        couplet.attach(model, pairs_of(model), **more)
+
+
+def test_too_few_gates():
+    model = Model("list")
+    layers = [(model.layers[0].router.weight, list(model.layers[0].w1)[:4])]
+    with pytest.raises(ValueError, match="4 gates, but 6 experts here"):
+        couplet.attach(model, layers)
+
+
+def test_model_is_checked():
+    with pytest.raises(TypeError, match="model is a str, must be a torch.nn.Module"):
+        couplet.attach("gpt2", [])
