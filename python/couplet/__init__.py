@@ -19,14 +19,16 @@ from ._version import __version__
 if TYPE_CHECKING:
     from . import hf, parallel, reference
     from ._door import erc_loss
+    from ._delta import noise
     from ._erc import Erc, attach
     from ._library import backend
+    from ._router_stats import RouterStats
     from .parallel import erc_loss_ep
 
-__all__ = ["erc_loss", "erc_loss_ep", "attach", "Erc", "backend", "reference", "hf", "parallel", "__version__"]
+__all__ = ["erc_loss", "erc_loss_ep", "attach", "Erc", "RouterStats", "noise", "backend", "reference", "hf", "parallel", "__version__"]
 
 _FROM = {"erc_loss": "._door", "erc_loss_ep": ".parallel", "attach": "._erc", "Erc": "._erc",
-         "backend": "._library"}
+         "RouterStats": "._router_stats", "noise": "._delta", "backend": "._library"}
 _MODULES = ("reference", "hf", "parallel")
 
 

@@ -21,6 +21,12 @@ def _check_size(name: str, size: int, most: int) -> None:
         refuse(f"{name} is {size}, must be 1 ... {most}")
 
 
+def check_counters(step: int, layer: int, draw: int) -> None:
+    """Of the noise."""
+    if not 0 <= step < 1 << STEP_BITS or not all(0 <= x < 1 << LAYER_BITS for x in (layer, draw)):
+        refuse(f"step must be below 2^{STEP_BITS}, layer and draw below 2^{LAYER_BITS}")
+
+
 def check(job: Job) -> None:
     """ValueError for what no evaluation can have. Shapes, dtypes and devices are checked by `arrange`."""
     _check_size("n_experts", job.n, MOST_EXPERTS)
@@ -32,8 +38,7 @@ def check(job: Job) -> None:
         refuse(f"alpha is {job.alpha:g}, must be a number >= 0")
     if not math.isfinite(job.weight):
         refuse(f"weight is {job.weight:g}, must be a number")
-    if not 0 <= job.step < 1 << STEP_BITS or not all(0 <= x < 1 << LAYER_BITS for x in (job.layer, job.draw)):
-        refuse(f"step must be below 2^{STEP_BITS}, layer and draw below 2^{LAYER_BITS}")
+    check_counters(job.step, job.layer, job.draw)
     if job.delta is not None:
         check_finite(job.delta)
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 import math
 import warnings
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from functools import partial
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import Tensor, nn
 
-from . import _figures, _layers
+from . import _figures, _layers, _router_stats
 from ._door import (_level_of_caller, check_noise, compute_name, erc_loss, number, signed, warn_of_alpha,
                     whole_number)
 from ._layers import Layer, Pairs
@@ -69,6 +70,9 @@ class Erc:
         self.step = 0                            # of the noise: optimizer steps that had a loss
         self.value: Optional[Tensor] = None      # [], the last one, reduced, before the weight
         self.values: List[Tensor] = []           # [] of each layer, before the weight
+        self._sum: Optional[Tensor] = None       # [] of `value` since the last metrics(), and how many
+        self._evaluations = 0
+        self._router: Optional[_router_stats.RouterStats] = None
         self._evaluated: Optional[List[Tuple[Any, int]]] = None  # the parameters then, and their versions
         self._bytes: Optional[Tensor] = None     # of `_watched` then
         self._warned_of: Set[str] = set()
@@ -94,14 +98,24 @@ class Erc:
         found = self._parameters()
         if not self._begins(found):
             return _zero(found[0][0])
-        self.values = [self._layer_loss(layer, many) for layer, many in zip(self.layers, found)]
-        device = found[0][0].device
-        total = torch.zeros((), dtype=torch.float32, device=device)
-        for one in self.values:
-            total = total + one.to(device)
-        self.values = [one.detach() for one in self.values]
-        self.value = total.detach() / self._count()
-        return total * (self._factor(divided_by) / self._count())
+        values = [self._layer_loss(layer, many) for layer, many in zip(self.layers, found)]
+        self._note(values)
+        return self._reduced(values) * self._factor(divided_by)
+
+    def _reduced(self, values: List[Tensor]) -> Tensor:
+        """Their mean or sum, on the device of the first layer."""
+        total = torch.zeros((), dtype=torch.float32, device=values[0].device)
+        for one in values:
+            total = total + one.to(total.device)
+        return total / len(values) if self.reduction == "mean" else total
+
+    def _note(self, values: List[Tensor]) -> None:
+        """Keeps what an evaluation gave, for `metrics`; nothing is read."""
+        self.values = [one.detach() for one in values]
+        self.value = self._reduced(self.values)
+        if torch.is_grad_enabled():
+            self._sum = self.value if self._sum is None else self._sum + self.value
+            self._evaluations += 1
 
     def _begins(self, found: List[List[Tensor]]) -> bool:
         """Whether an evaluation is due: the first of an optimizer step. Notes that it is made."""
@@ -115,10 +129,6 @@ class Erc:
         watched = None if self._counted_outside else _watched(found)
         self._bytes = None if watched is None else _layers.some_bytes(watched)
         return True
-
-    def _count(self) -> int:
-        """What the sum over layers is divided by."""
-        return len(self.layers) if self.reduction == "mean" else 1
 
     def _factor(self, divided_by: Optional[int]) -> float:
         return self.weight * (self.accumulation if divided_by is None else divided_by)
@@ -191,29 +201,100 @@ class Erc:
 
     # ---- what to log ----
 
-    def figures(self, per_layer: bool = False) -> Dict[str, float]:
+    def metrics(self, per_layer: bool = False, reset: bool = True) -> Dict[str, float]:
+        """What evaluations left, without new products; no collective. Before the weight:
+        `erc`: the loss, a mean over the optimizer steps since the last call (reset=False leaves the interval open);
+        `erc_last`: that of the last step; per_layer: `erc/3`, the last one of layer 3. Empty before the first
+        evaluation. The tensors are `erc.value` and `erc.values`; only this method reads them, at once."""
+        if self.value is None:
+            return {}
+        mean = self.value if self._sum is None else self._sum / self._evaluations
+        each = [value.to(self.value.device) for value in self.values] if per_layer else []
+        mean, last, *each = torch.stack([mean, self.value, *each]).tolist()
+        if reset:
+            self._sum, self._evaluations = None, 0
+        return {"erc": mean, "erc_last": last,
+                **{f"erc/{layer.number}": value for layer, value in zip(self.layers, each)}}
+
+    def figures(self, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Dict[str, float]:
         """`erc`: the last evaluation, reduced, before the weight; the rest are means over layers, of
         the clean rows and the weights as they are now, under the names of `couplet train`'s metrics:
         erc_clean, active_rows, active_columns, alpha_min (the largest of all layers), eps_mean,
         eps_min, eps_max, kappa_diagonal and kappa_off_diagonal (own and others' response, free of the
         weights' scale), kappa_row_top1, kappa_column_top1, proxy_route_top1, proxy_route_topk (of proxies with the
-        noise of this step), row_route_top1, row_route_topk. per_layer: `name/3` for layer 3 too."""
-        found = self._parameters()
-        each = {layer.number: _figures.of_layer(
-            layer.router(parameters), layer.gates(parameters), layer.gate_half, self.alpha, layer.K,
-            self.seed, self.step, layer.number) for layer, parameters in zip(self.layers, found)}
+        noise of this step), row_route_top1, row_route_topk. per_layer: `name/3` for layer 3 too.
+
+        figures: which of these; None: all. Only what they need is computed: gates are read (under FSDP2
+        gathered, with `group` the processes exchange) for erc_clean, active_..., alpha_min and kappa_... alone."""
+        chosen = check_figures(figures)
+        names = ("erc", *_figures.NAMES) if chosen is None else chosen
+        wanted = {_figures.NEW_NAMES.get(name, name) for name in names} & set(_figures.NAMES)
+        each = self._figures_of_layers(wanted) if wanted else {}
+        if chosen is not None:
+            each = {number: {name: f[name] for name in chosen if name in f} for number, f in each.items()}
         over = {"eps_min": min, "eps_max": max, "alpha_min": max}
         mean = lambda values: sum(values) / len(values)
-        names = next(iter(each.values())).keys()
-        result = {name: over.get(name, mean)([f[name] for f in each.values()]) for name in names}
-        if self.reduction == "sum":
+        known = next(iter(each.values()), {})
+        result: Dict[str, float] = {name: over.get(name, mean)([f[name] for f in each.values()]) for name in known}
+        if self.reduction == "sum" and "erc_clean" in result:
             result["erc_clean"] *= len(each)
-        if self.value is not None:
+        if self.value is not None and "erc" in names:
             result = {"erc": float(self.value), **result}
         if per_layer:
             result.update({f"{name}/{number}": value for number, f in each.items()
                            for name, value in f.items()})
         return result
+
+    def _figures_of_layers(self, wanted: Set[str]) -> Dict[int, Dict[str, float]]:
+        """Layer's number -> name -> value; one synchronisation a layer."""
+        result = {}
+        for layer, parameters in zip(self.layers, self._parameters()):
+            f = _figures.of_layer(
+                layer.router(parameters), partial(layer.gates, parameters), layer.gate_half, self.alpha, layer.K,
+                dict(seed=self.seed, step=self.step, layer=layer.number), wanted, self._gather)
+            values = torch.stack([value.to(torch.float64) for value in f.values()]).tolist()
+            result[layer.number] = dict(zip(f, values))
+        return result
+
+    def _gather(self, here: Tensor) -> Tensor:
+        """[n, ...] of the [n / p, ...] that each process of the group has."""
+        if self.group is None:
+            return here
+        parts = [torch.empty_like(here) for _ in range(torch.distributed.get_world_size(self.group))]
+        torch.distributed.all_gather(parts, here.contiguous(), group=self.group)
+        return torch.cat(parts)
+
+    def router_stats(self, routers: Optional[Sequence[nn.Module]] = None, *, top_k: Optional[int] = None,
+                     scores: Optional[str] = None, names: Sequence[str] = _router_stats.NAMES,
+                     ) -> _router_stats.RouterStats:
+        """A `couplet.RouterStats` of the layers' routers, which counts from now on; the same one at every call.
+
+        routers: a module for each layer; default: those that have the routers' weights."""
+        if self._router is None:
+            modules = routers or [_router_stats.module_of_router(self.model, layer.names[0]) for layer in self.layers]
+            k = top_k if top_k is not None else max(layer.K for layer in self.layers) or None
+            self._router = _router_stats.RouterStats(
+                modules, [layer.n for layer in self.layers], top_k=k, scores=scores,
+                numbers=[layer.number for layer in self.layers], names=names)
+        return self._router
+
+
+OF_LOSS = ("erc", "erc_last")
+KNOWN = (*OF_LOSS, *_figures.NAMES, *_router_stats.NAMES)
+
+
+def check_figures(figures: Optional[Sequence[str]]) -> Optional[Tuple[str, ...]]:
+    """The names, without the `erc_` that a trainer's log has before them; None: all that are no router's."""
+    if figures is None:
+        return None
+    if isinstance(figures, str) or not all(isinstance(name, str) for name in figures):
+        raise TypeError(f"couplet: figures is {figures!r}, must be a list of names")
+    allowed = {*KNOWN, *_figures.NEW_NAMES}
+    names = [name if name in allowed else name.removeprefix("erc_") for name in figures]
+    for name in names:
+        if name not in allowed:
+            raise ValueError(f"couplet: figures has {name!r}, must be of {', '.join(KNOWN)}")
+    return tuple(names)
 
 
 def attach(model: nn.Module, layers: Pairs, *, weight: float = 1.0, alpha: float = 1.0, reduction: str = "mean",

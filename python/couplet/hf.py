@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Dict, List, Optional, TypeVar
+from typing import Any, Dict, List, Optional, Sequence, TypeVar
 
 import torch
 from torch import nn
@@ -15,6 +15,7 @@ from . import _erc
 from ._door import _level_of_caller, warn_of_alpha
 from ._layers import ADAPTED, WRAPPED, Layer
 from ._moe_map import moe_map
+from ._router_stats import NAMES
 
 TYPE_NAMES = {"torch.float32": "F32", "torch.bfloat16": "BF16", "torch.float16": "F16",
               "torch.float64": "F64"}
@@ -91,10 +92,20 @@ def find(model: nn.Module) -> List[Layer]:
 
 # ---- Transformers' Trainer ----
 
-def callback(erc: _erc.Erc, per_layer: bool = False) -> Any:
-    """A TrainerCallback: calls `erc.next_step` with the number of each optimizer step, and adds the figures
-    to what the Trainer logs with the loss."""
+def callback(erc: _erc.Erc, per_layer: bool = False, figures: Optional[Sequence[str]] = None,
+             router: bool = False) -> Any:
+    """A TrainerCallback: calls `erc.next_step` with the number of each optimizer step, and adds to what the
+    Trainer logs with its loss, so that TensorBoard, W&B and MLflow have them too: `erc`, a mean over the optimizer
+    steps since the last log as the Trainer's loss is, and `erc_...`, the other figures of `erc.figures()`.
+
+    figures: which ones; None: all. They may be of `erc.metrics()` and of `couplet.RouterStats` too; router: all
+    of the latter. Router statistics are sums over all processes."""
     from transformers import TrainerCallback
+
+    chosen = _erc.check_figures(figures)
+    of_router = [name for name in NAMES if router or name in (chosen or ())]
+    if of_router:
+        erc.router_stats(names=of_router)
 
     class ErcCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -103,18 +114,32 @@ def callback(erc: _erc.Erc, per_layer: bool = False) -> Any:
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
             if not logs or "loss" not in logs:
                 return
-            figures = {name if name.startswith("erc") else f"erc_{name}": value
-                       for name, value in erc.figures(per_layer).items()}
-            logs.update(figures)
+            found = _logged(erc, per_layer, chosen)
+            if of_router:
+                found.update(erc.router_stats().figures(per_layer, _all_processes()))
+            logs.update(found)
             if state.log_history:  # written before the callbacks are called
-                state.log_history[-1].update(figures)
+                state.log_history[-1].update(found)
 
     return ErcCallback()
 
 
-def join(erc: AnyErc, trainer: Any, per_layer: bool = False) -> AnyErc:
-    """Adds the loss to a Trainer's own and the callback in front of those that report."""
-    trainer.callback_handler.callbacks.insert(0, callback(erc, per_layer))
+def _logged(erc: _erc.Erc, per_layer: bool, chosen: Optional[Sequence[str]]) -> Dict[str, float]:
+    figures = erc.figures(per_layer, chosen)
+    wanted = ("erc",) if chosen is None else chosen
+    figures.update({name: value for name, value in erc.metrics(per_layer).items() if name.split("/")[0] in wanted})
+    return {name if name.startswith("erc") else f"erc_{name}": value for name, value in figures.items()}
+
+
+def _all_processes() -> Any:
+    dist = torch.distributed
+    return dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
+
+
+def join(erc: AnyErc, trainer: Any, per_layer: bool = False, figures: Optional[Sequence[str]] = None,
+         router: bool = False) -> AnyErc:
+    """Adds the loss to a Trainer's own, and the callback (see `callback`) in front of those that report."""
+    trainer.callback_handler.callbacks.insert(0, callback(erc, per_layer, figures, router))
     inner = trainer.compute_loss
 
     def compute_loss(model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
@@ -142,13 +167,14 @@ def _divisor(trainer: Any, num_items_in_batch: Any) -> int:
 class Erc(_erc.Erc):
     """The coupling loss of a Transformers model; made by `attach`."""
 
-    def callback(self, per_layer: bool = False) -> Any:
+    def callback(self, per_layer: bool = False, figures: Optional[Sequence[str]] = None, router: bool = False) -> Any:
         """See `couplet.hf.callback`."""
-        return callback(self, per_layer)
+        return callback(self, per_layer, figures, router)
 
-    def join(self, trainer: Any, per_layer: bool = False) -> Erc:
+    def join(self, trainer: Any, per_layer: bool = False, figures: Optional[Sequence[str]] = None,
+             router: bool = False) -> Erc:
         """See `couplet.hf.join`."""
-        return join(self, trainer, per_layer)
+        return join(self, trainer, per_layer, figures, router)
 
 
 def attach(model: nn.Module, weight: float = 1.0, alpha: float = 1.0, reduction: Optional[str] = None,

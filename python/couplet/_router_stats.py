@@ -1,0 +1,222 @@
+"""What routers do with the tokens of training: counted by forward hooks on the device, with no synchronisation,
+and read once per log."""
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+NAMES = ("router_maxvio", "router_load_min", "router_dead", "router_load_entropy", "router_entropy")
+PERCENTILES = (10, 50, 90)  # over layers
+BIAS = "e_score_correction_bias"  # of DeepSeek-V3's kind: added to sigmoid scores to choose experts
+
+
+class RouterStats:
+    """Load, entropy, MaxVio and dead experts of routers since the last `figures()`.
+
+        stats = couplet.RouterStats([layer.router for layer in moe_layers], n=64)
+        ...                                     # training
+        log(stats.figures())                    # and a new interval begins
+
+    Counts are of this process's tokens, padding included, in `train()` alone. Under activation
+    checkpointing a recomputed router counts twice, which changes no share.
+
+    Args:
+        routers: a module for each layer whose output has one of
+            - whole numbers [tokens, k]: the experts of each token (first such tensor of a tuple);
+              numbers outside 0 ... n - 1 are no experts;
+            - a mask [tokens, n], bool or 0 and 1 in whole numbers;
+            - nothing of these, but logits [tokens, n] (first such tensor); then their largest top_k.
+            Routers of Transformers 5 return (logits, weights, indices), of torchtitan (scores, indices,
+            counts), of Megatron-Core (probabilities, mask).
+        n: the number of experts, or one number for each layer.
+        top_k: for routers that return logits alone.
+        scores: how logits become the routing distribution of `router_entropy`: "softmax" or "sigmoid"
+            (divided by their sum). Default: "sigmoid" for routers with a parameter or buffer
+            e_score_correction_bias, "softmax" for others.
+        numbers: the layers' numbers, for `figures(per_layer=True)`.
+        names: what `figures` returns; without router_entropy no distribution is computed.
+    """
+
+    def __init__(self, routers: Sequence[nn.Module], n: Union[int, Sequence[int]], *, top_k: Optional[int] = None,
+                 scores: Optional[str] = None, numbers: Optional[Sequence[int]] = None,
+                 names: Sequence[str] = NAMES):
+        if scores not in (None, "softmax", "sigmoid"):
+            raise ValueError(f"couplet: scores is {scores!r}, must be softmax, sigmoid or None")
+        routers = list(routers)
+        if not routers or not all(isinstance(router, nn.Module) for router in routers):
+            raise TypeError("couplet: routers must be a list of modules, one for each layer")
+        many = [n] * len(routers) if isinstance(n, int) else list(n)
+        each = list(range(len(routers))) if numbers is None else list(numbers)
+        if not len(many) == len(each) == len(routers):
+            raise ValueError(f"couplet: {len(routers)} routers, but {len(many)} n and {len(each)} numbers")
+        unknown = [name for name in names if name not in NAMES]
+        if unknown:
+            raise ValueError(f"couplet: names has {unknown[0]!r}, must be of {', '.join(NAMES)}")
+        self.names = tuple(names)
+        self.counters = [_Counter(number, count, top_k, _scores_of(router, scores, names))
+                         for router, number, count in zip(routers, each, many)]
+        self._hooks = [router.register_forward_hook(counter) for router, counter in zip(routers, self.counters)]
+
+    def remove(self) -> None:
+        """Takes the hooks away."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def loads(self) -> Dict[int, Tensor]:
+        """Layer's number -> tokens that each expert got since the last `figures()`, int64 [n] on the device."""
+        return {c.number: c.load.clone() for c in self.counters if c.load is not None}
+
+    def figures(self, per_layer: bool = False, group: Any = None, reset: bool = True) -> Dict[str, float]:
+        """Since the last call, as means over layers; each also as `name_p10`, `name_p50`, `name_p90`, the
+        percentiles over layers, and with per_layer as `name/3` of layer 3. Empty where nothing was counted.
+
+        router_maxvio: the largest load / the mean load - 1 (0: balanced).
+        router_load_min: the least load / the mean load (0: an expert got nothing).
+        router_dead: experts that got nothing (a number; a mean over layers).
+        router_load_entropy: entropy of the loads / log n (1: balanced).
+        router_entropy: entropy of the mean over tokens of the routing distribution / log n; left out where
+            the routers do not return logits.
+
+        One synchronisation. group: sums over its processes first, a collective; None: this process alone."""
+        counted = [c for c in self.counters if c.load is not None]
+        if not counted:
+            return {}
+        place = counted[0].sums().device
+        sums = torch.cat([c.sums().to(place) for c in counted])
+        if group is not None:
+            dist.all_reduce(sums, group=group)
+        parts = sums.split([2 * c.n for c in counted])
+        table = torch.stack([_figures_of(part) for part in parts])  # [layers, names]
+        spread = torch.nanquantile(table, torch.tensor([p / 100 for p in PERCENTILES], dtype=table.dtype,
+                                                       device=place), dim=0)
+        rows = torch.cat((table.nanmean(0)[None], spread, table)).tolist()  # NaN: of no layer
+        if reset:
+            for c in counted:
+                c.reset()
+        endings = ["", *(f"_p{p}" for p in PERCENTILES)]
+        if per_layer:
+            endings += [f"/{c.number}" for c in counted]
+        return {name + ending: row[i] for ending, row in zip(endings, rows) for i, name in enumerate(NAMES)
+                if name in self.names and not math.isnan(row[i])}
+
+
+def _figures_of(sums: Tensor) -> Tensor:
+    """NAMES [5] of loads and summed distributions [2 n]; NaN where there is nothing."""
+    load, probabilities = sums.view(2, -1)
+    n, mean = len(load), load.mean()
+    return torch.stack((load.max() / mean - 1, load.min() / mean, torch.where(mean > 0, (load == 0).sum(), mean / mean),
+                        _entropy(load) / math.log(max(n, 2)), _entropy(probabilities) / math.log(max(n, 2))))
+
+
+def _entropy(amounts: Tensor) -> Tensor:
+    """Of amounts / their sum, in nats."""
+    p = amounts / amounts.sum()
+    return -torch.special.xlogy(p, p).sum()
+
+
+class _Counter:
+    """A forward hook on one router."""
+
+    def __init__(self, number: int, n: int, top_k: Optional[int], scores: Optional[str]):
+        self.number, self.n, self.top_k = number, n, top_k
+        self.scores = scores                         # None: no distribution is wanted
+        self.load: Optional[Tensor] = None           # int64 [n]
+        self.probabilities: Optional[Tensor] = None  # f32 [n], summed over tokens
+
+    def __call__(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        if module.training:
+            with torch.no_grad():
+                self._count(module, list(_tensors(output)))
+
+    def sums(self) -> Tensor:
+        """f64 [2 n]: loads, then probabilities (0 where they are unknown)."""
+        assert self.load is not None
+        wide = torch.float32 if self.load.device.type == "mps" else torch.float64
+        load = self.load.to(wide)
+        known = self.probabilities
+        return torch.cat((load, torch.zeros_like(load) if known is None else known.to(wide)))
+
+    def reset(self) -> None:
+        for counts in (self.load, self.probabilities):
+            if counts is not None:
+                counts.zero_()
+
+    def _count(self, module: nn.Module, tensors: List[Tensor]) -> None:
+        chosen, logits = self._read(module, tensors)
+        if self.load is None:
+            self.load = torch.zeros(self.n, dtype=torch.int64, device=chosen.device)
+        if chosen.shape[-1:] == (self.n,) and chosen.dtype == torch.bool:
+            self.load += chosen.reshape(-1, self.n).sum(0)
+        else:
+            flat = chosen.reshape(-1).long()
+            is_expert = (flat >= 0) & (flat < self.n)
+            self.load.scatter_add_(0, flat.clamp(0, self.n - 1), is_expert.long())
+        if logits is not None and self.scores is not None:
+            if self.probabilities is None:
+                self.probabilities = torch.zeros(self.n, dtype=torch.float32, device=logits.device)
+            self.probabilities += self._distribution(logits.reshape(-1, self.n).float()).sum(0)
+
+    def _distribution(self, logits: Tensor) -> Tensor:
+        if self.scores == "softmax":
+            return logits.softmax(-1)
+        scores = logits.sigmoid()
+        return scores / scores.sum(-1, keepdim=True)
+
+    def _read(self, module: nn.Module, tensors: List[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
+        """The experts of each token (indices, or a mask in bool), and logits where they are known to be that."""
+        logits = next((t for t in tensors if t.is_floating_point() and t.dim() > 1 and t.shape[-1] == self.n), None)
+        for t in tensors:
+            if t.is_floating_point():
+                continue
+            if t.dim() > 1 and t.shape[-1] == self.n and (t.dtype == torch.bool or self.n != self.top_k):
+                return t.bool(), None
+            if t.dtype != torch.bool and (t.dim() > 1 or logits is not None and t.numel() == logits[..., 0].numel()):
+                # Before weights and indices stand logits; a pair is (probabilities, indices) or weights and these.
+                return t, logits if len(tensors) > 2 and logits is tensors[0] else None
+        if logits is None or self.top_k is None or hasattr(module, BIAS):
+            raise ValueError(
+                f"couplet: RouterStats: a {type(module).__name__} returns {[list(t.shape) for t in tensors]}; must be "
+                f"indices [tokens, k] or a mask [tokens, {self.n}] of the chosen experts, or with top_k logits "
+                f"[tokens, {self.n}]")
+        return logits.topk(self.top_k, dim=-1).indices, logits if len(tensors) == 1 else None
+
+
+def _tensors(output: Any) -> Iterator[Tensor]:
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, (tuple, list)):
+        for one in output:
+            yield from _tensors(one)
+    elif isinstance(output, dict):
+        for one in output.values():
+            yield from _tensors(one)
+
+
+def _scores_of(router: Any, scores: Optional[str], names: Sequence[str]) -> Optional[str]:
+    if "router_entropy" not in names:
+        return None
+    while hasattr(router, "base_layer"):  # inside an adapter
+        router = router.base_layer
+    return scores or ("sigmoid" if hasattr(router, BIAS) else "softmax")
+
+
+def module_of_router(model: nn.Module, name: str) -> nn.Module:
+    """The module that routes with the weight of this name: the one that has it or the next outer one, whichever is
+    of a class called a router or gate. ValueError where the choice of experts is made outside of it."""
+    modules: List[nn.Module] = [model]
+    for part in name.split(".")[:-1]:
+        inner = getattr(modules[-1], part, None)
+        if not isinstance(inner, nn.Module):
+            break
+        modules.append(inner)
+    named = [m for m in modules[-2:] if re.search(r"(?:Router|Gate|Gating)$", type(m).__name__)]
+    if not named and hasattr(modules[-2:][0], BIAS):
+        raise ValueError(f"couplet: {name}: its module returns logits, and experts are chosen outside of it with a "
+                         "correction bias: no router statistics; give router_stats(routers=...) modules that "
+                         "return the chosen experts")
+    return named[-1] if named else modules[-1]
