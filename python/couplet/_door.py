@@ -101,7 +101,10 @@ def warn_of_alpha(alpha: Any) -> None:
 
 
 def compute_name(compute: Any) -> str:
-    if compute in (None, "f32", torch.float32):
+    """As jobs have it; "": what the device does best."""
+    if compute is None:
+        return ""
+    if compute in ("f32", torch.float32):
         return "f32"
     if compute in ("bf16", torch.bfloat16):
         return "bf16"

@@ -10,7 +10,7 @@ from torch import Tensor
 from . import _noise
 from ._door import Matrices
 from ._job import part
-from ._plain import without_autocast
+from ._response import without_autocast
 
 Gather = Callable[[Tensor], Tensor]
 NUMBERS_AT_ONCE = 1 << 24

@@ -5,8 +5,8 @@ Names: n experts in all, c of them here (all, but for expert parallelism), d mod
 width, A rows of an expert's tensor: D, or 2D where gate and up projection share it."""
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Optional, Sequence
+from dataclasses import dataclass
+from typing import Any, Generator, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -48,11 +48,11 @@ class Experts:
         """[r, k] of local expert j."""
         return self.single[j] if self.stacked is None else self.stacked[j]
 
-    def some(self, first: int, end: int) -> Tensor:
-        """[end - first, r, k]; a view where the tensor is one."""
+    def some(self, at: slice) -> Tensor:
+        """[c, r, k]; a view where the tensor is one."""
         if self.stacked is None:
-            return torch.stack(self.single[first:end])
-        return self.stacked[first:end]
+            return torch.stack(self.single[at])
+        return self.stacked[at]
 
     def pointers(self) -> list[int]:
         """Where each matrix begins."""
@@ -87,29 +87,45 @@ class Job:
     step: int
     layer: int
     draw: int
-    compute: str                     # "f32" or "bf16": what operands of products are rounded to
-    # Outputs, zeros to begin with; None: not wanted.
-    d_router: Optional[Tensor] = None
+    compute: str                     # operands of products: "f32", "bf16", or "" (see products_dtype)
+    scale: Optional[Tensor] = None   # []; of the gradients, beside `weight`
+    # Gradients, to be added to; None: not wanted.
+    wants_router: bool = False
     d_gate: Optional[Experts] = None
     d_up: Optional[Experts] = None
     d_down: Optional[Experts] = None
-    kept: dict = field(default_factory=dict)  # the paths' own
+    fresh: bool = False              # d_gate, d_up and d_down hold nothing yet: zeros on the CPU, else anything
 
     @property
     def backward(self) -> bool:
-        return any(x is not None for x in (self.d_router, self.d_gate, self.d_up, self.d_down))
+        return self.wants_router or any(x is not None for x in (self.d_gate, self.d_up, self.d_down))
+
+    @property
+    def matrices(self) -> list[Experts]:
+        """Those that the activation uses."""
+        return [x for x in (self.gate, self.up, self.down) if x is not None]
 
 
-class Alone:
-    """What processes exchange between the phases where there is only one: nothing."""
+@dataclass
+class Result:
+    """Of one evaluation. The gradients of the matrices are where the job has them."""
+    loss: Tensor                 # L [], f32 or wider, before the weight
+    M: Tensor                    # [n, c], f32 or wider: the columns of the experts that are here
+    d_router: Optional[Tensor]   # [n, d], f32 or wider; None: not wanted
 
-    def diagonals(self, own: Tensor) -> Tensor:
-        """[c] of the experts here -> [n]."""
-        return own
 
-    def counts(self, violations: Tensor, loss: Tensor) -> tuple[Tensor, Tensor]:
-        """Sums [2, n] and [] over the processes."""
-        return violations, loss
+# One evaluation with its exchanges: yields this process's part and is sent the whole, three times:
+#   own diagonal of M [c]                       -> [n]           (all-gather)
+#   violations [2, n] and its share of L []     -> their sums    (all-reduce)
+#   its part of the router's gradient [n, d]    -> the sum       (all-reduce); only with wants_router
+Phases = Generator[Any, Any, Result]
 
-    def router_grad(self, d_router: Tensor) -> None:
-        """Sums [n, d] over the processes, in place."""
+
+def run_alone(phases: Phases) -> Result:
+    """Where every expert is here: each part is the whole."""
+    part = None
+    while True:
+        try:
+            part = phases.send(part)
+        except StopIteration as end:
+            return end.value

@@ -4,6 +4,9 @@ Philox4x32-10 (Salmon et al., 2011) keyed by (seed, stream, step, layer), counte
 int64, whose products wrap as unsigned ones do."""
 from __future__ import annotations
 
+import functools
+from typing import Iterator, Sequence, Union
+
 import torch
 from torch import Tensor
 
@@ -11,49 +14,87 @@ NOISE_STREAM = 2  # CPL_STREAM_NOISE
 LOW = 0xFFFFFFFF
 
 
-def _high_low(a: int, b: Tensor) -> tuple[Tensor, Tensor]:
-    product = b * a  # modulo 2^64; the shift's sign bits are masked away
-    return (product >> 32) & LOW, product & LOW
-
-
-def philox(block: Tensor, seed: int, step: int, layer: int, stream: int = NOISE_STREAM) -> Tensor:
-    """block: int64 [m] -> int64 [m, 4], each in 0 ... 2^32 - 1 (cpl_rng_block)."""
+def philox(block: Tensor, seed: int, step: int, layer: Union[int, Tensor], stream: int = NOISE_STREAM) -> Tensor:
+    """block int64 [m], layer a number or int64 [..., 1] -> int64 [..., m, 4], each in 0 ... 2^32 - 1
+    (cpl_rng_block). Bits above the lower 32 are dropped only where a product follows."""
     seed &= (1 << 64) - 1
-    c0, c1 = block & LOW, (block >> 32) & LOW
-    c2 = torch.full_like(block, step & LOW)
-    c3 = torch.full_like(block, (stream | layer << 8 | (step >> 32) << 24) & LOW)
+    last = (stream | layer << 8 | (step >> 32) << 24) & LOW
+    shape = torch.broadcast_shapes(block.shape, last.shape if isinstance(last, Tensor) else ())
+    even = torch.empty(2, *shape, dtype=torch.int64, device=block.device)  # words 0 and 2
+    odd = torch.empty_like(even)                                           # words 1 and 3
+    for words, k, value in ((even, 0, block & LOW), (even, 1, step & LOW), (odd, 0, block >> 32), (odd, 1, last)):
+        words[k] = value
     k0, k1 = seed & LOW, seed >> 32
     for _ in range(10):
-        high0, low0 = _high_low(0xD2511F53, c0)
-        high1, low1 = _high_low(0xCD9E8D57, c2)
-        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        products = torch.empty_like(even)
+        torch.mul(even[1], 0xCD9E8D57, out=products[0])
+        torch.mul(even[0], 0xD2511F53, out=products[1])
+        even = (products >> 32).bitwise_xor_(odd)
+        even[0].bitwise_xor_(k0)
+        even[1].bitwise_xor_(k1)
+        even.bitwise_and_(LOW)
+        odd = products
         k0, k1 = (k0 + 0x9E3779B9) & LOW, (k1 + 0xBB67AE85) & LOW
-    return torch.stack((c0, c1, c2, c3), dim=-1)
+    odd.bitwise_and_(LOW)
+    return torch.stack((even[0], odd[0], even[1], odd[1]), dim=-1)
 
 
-def uniform(first: int, count: int, seed: int, step: int, layer: int,
+def uniform(first: int, count: int, seed: int, step: int, layer: Union[int, Tensor],
             device: torch.device) -> Tensor:
-    """Numbers `first` ... of the stream, f32 [count] in [0, 1): the upper 24 bits (cpl_rng_uniform)."""
+    """Numbers `first` ... of the stream, f32 [..., count] in [0, 1): the upper 24 bits (cpl_rng_uniform)."""
     blocks = torch.arange(first // 4, (first + count - 1) // 4 + 1, dtype=torch.int64, device=device)
-    numbers = philox(blocks, seed, step, layer).flatten()[first % 4:first % 4 + count]
-    return (numbers >> 8).to(torch.float32) * 2.0**-24
+    numbers = philox(blocks, seed, step, layer).flatten(-2)[..., first % 4:first % 4 + count]
+    return (numbers >> 8).to(torch.float32).mul_(2.0**-24)
 
 
 def nearest(router: Tensor) -> Tensor:
-    """eps_i = min over j != i of |R_i - R_j| / (2 |R_i|), [n], of router [n, d]; 0 of a zero row and
+    """eps_i = min over j != i of |R_i - R_j| / (2 |R_i|), [..., n], of router [..., n, d]; 0 of a zero row and
     for n = 1. Differences are formed before squaring, so that equal rows are exactly 0 apart."""
     wide = router if router.device.type == "mps" else router.double()
     apart = torch.cdist(wide, wide, compute_mode="donot_use_mm_for_euclid_dist")
-    apart.fill_diagonal_(float("inf"))
-    norm = torch.linalg.vector_norm(wide, dim=1)
-    eps = apart.min(dim=1).values / (2 * norm)
-    keep = norm != 0 if router.shape[0] > 1 else torch.zeros_like(norm, dtype=torch.bool)
-    most = torch.finfo(torch.float32).max
-    return torch.where(keep, eps, torch.zeros_like(eps)).clamp(max=most).to(router.dtype)
+    apart.diagonal(dim1=-2, dim2=-1).fill_(float("inf"))
+    norm = torch.linalg.vector_norm(wide, dim=-1)
+    if router.shape[-2] == 1:
+        return torch.zeros_like(norm, dtype=router.dtype)
+    eps = torch.where(norm == 0, 0.0, apart.amin(dim=-1) / (2 * norm))
+    return eps.clamp_(max=torch.finfo(torch.float32).max).to(router.dtype)
 
 
-def bounded(router: Tensor, seed: int, step: int, layer: int, draw: int) -> Tensor:
-    """delta [n, d] ~ U(1 - eps_i, 1 + eps_i), the same numbers as the C library draws."""
-    n, d = router.shape
-    u = uniform(draw * n * d, n * d, seed, step, layer, router.device).view(n, d)
-    return 1 + nearest(router)[:, None] * (2 * u.to(router.dtype) - 1)
+def bounded(router: Tensor, seed: int, step: int, layer: Union[int, Tensor], draw: int) -> Tensor:
+    """delta [n, d] ~ U(1 - eps_i, 1 + eps_i), the same numbers as the C library draws. Of several layers at once:
+    router [l, n, d] and their numbers, int64 [l]."""
+    n, d = router.shape[-2:]
+    of_each = layer[:, None] if isinstance(layer, Tensor) else layer
+    u = uniform(draw * n * d, n * d, seed, step, of_each, router.device).view(router.shape)
+    return u.to(router.dtype).mul_(2).sub_(1).mul_(nearest(router)[..., None]).add_(1)
+
+
+# ---- of all layers of a step ----
+
+NUMBERS_AT_ONCE = 1 << 23  # 24 bytes of each exist at once
+
+
+def of_layers(routers: Sequence[Tensor], layers: Sequence[int], seed: int, step: int) -> Iterator[Tensor]:
+    """delta [n, d] of each layer in turn, f32 or wider, as `bounded` draws it. Layers of one shape are drawn
+    together, as many as NUMBERS_AT_ONCE has room for: on an accelerator the kernels of a draw cost more than its
+    numbers."""
+    begin = 0
+    while begin < len(routers):
+        end = begin + 1
+        most = max(1, NUMBERS_AT_ONCE // max(1, routers[begin].numel()))
+        while end < min(len(routers), begin + most) and _alike(routers[begin], routers[end]):
+            end += 1
+        wide = torch.promote_types(routers[begin].dtype, torch.float32)
+        numbers = _numbers(tuple(layers[begin:end]), routers[begin].device)
+        yield from bounded(torch.stack(list(routers[begin:end])).to(wide), seed, step, numbers, 0)
+        begin = end
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    return (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device)
+
+
+@functools.lru_cache(maxsize=64)
+def _numbers(layers: tuple[int, ...], device: torch.device) -> Tensor:
+    """On the device once and for all: a copy from the host waits for the device."""
+    return torch.tensor(layers, dtype=torch.int64, device=device)

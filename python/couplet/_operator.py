@@ -2,16 +2,15 @@
 
 The gradient is made in the forward call, in the same sweep as the loss, and handed over in the
 backward one: the loss is a scalar, so that all that is left then is to multiply by its gradient."""
-from typing import List, Optional, Sequence, Tuple
+import inspect
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
-from . import _checks, _native, _plain
-from ._job import USES_GATE, USES_UP, Alone, Experts, Job, has_whole_rows, part
-
-ALONE = Alone()
-
+from . import _accelerator, _checks, _native, _plain
+from ._job import USES_GATE, USES_UP, Experts, Job, Phases, Result, has_whole_rows, part, run_alone
+from ._response import without_autocast
 
 def _experts(tensors: Sequence[Tensor], half: str, is_gate: bool) -> Optional[Experts]:
     return Experts([part(t, half, is_gate) for t in tensors]) if tensors else None
@@ -21,16 +20,6 @@ def shape_of(tensors: Sequence[Tensor]) -> Sequence[int]:
     """[n, r, k] of one tensor or of n [r, k]."""
     shape = tensors[0].shape
     return shape if len(shape) == 3 else (len(tensors), *shape)
-
-
-def _gradient_like(tensors: Sequence[Tensor], wanted: bool, native: bool, router: Tensor) -> Tensor:
-    """Zeros [n, r, k]; empty where it is not wanted. The library adds in f32; plain torch as things
-    lie."""
-    if not wanted or not tensors:
-        return router.new_empty(0, dtype=torch.float32)
-    if native:
-        return _native.zeros(shape_of(tensors))
-    return torch.zeros(shape_of(tensors), dtype=tensors[0].dtype, device=router.device)
 
 
 def make_job(router: Tensor, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor],
@@ -49,39 +38,79 @@ def make_job(router: Tensor, gate: Sequence[Tensor], up: Sequence[Tensor], down:
                compute)
 
 
+# ---- one evaluation ----
+
+def _empty_gradient(tensors: Sequence[Tensor], wanted: bool, job: Job) -> Tensor:
+    """For the gradient [n, r, k]; empty where it is not wanted. The library adds in f32, plain torch in the
+    tensors' dtype."""
+    if not wanted or not tensors:
+        return job.router.new_empty(0, dtype=torch.float32)
+    dtype = torch.float32 if _native.fits(job) else tensors[0].dtype
+    if _plain.is_for(job.router.device):
+        return _plain.zeros(shape_of(tensors), dtype)
+    return torch.empty(shape_of(tensors), dtype=dtype, device=job.router.device)
+
+
+def into(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor], half: str) -> None:
+    """Gradients shall be added to these tensors, which lie as those of `make_job`; none where one is empty."""
+    given = lambda many: bool(many) and many[0].numel() > 0
+    if given(gate) and job.gate is not None:
+        job.d_gate = _experts(gate, half, True)
+    if job.up is not None and given(up):
+        job.d_up = Experts(up)
+    elif job.up is not None and not up and given(gate):
+        job.d_up = _experts(gate, half, False)
+    if given(down) and job.down is not None:
+        job.d_down = Experts(down)
+
+
+def _zero_what_stays(job: Job, d_gate: Tensor, half: str) -> None:
+    """On an accelerator fresh gradients hold anything; of a fused tensor the half without a gradient is zero."""
+    if not half or d_gate.numel() == 0 or _plain.is_for(job.router.device):
+        return
+    for is_gate, used in ((True, job.d_gate), (False, job.d_up)):
+        if used is None:
+            part(d_gate, half, is_gate).zero_()
+
+
+def start(job: Job, keep: bool = True) -> Phases:
+    """The phases by the code that fits; keep: see _accelerator.phases."""
+    if _native.fits(job):
+        return _native.phases(job)
+    if _plain.is_for(job.router.device):
+        return _plain.phases(job)
+    return _accelerator.phases(job, keep)
+
+
+def run(job: Job) -> Result:
+    """Every expert is here."""
+    return _native.run(job) if _native.fits(job) else run_alone(start(job))
+
+
 def evaluate(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor],
              half: str, want: Sequence[bool],
-             exchange: Optional[Alone] = None) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """weight * L [] and the gradients of router, gate, up, down, each of its tensor's dtype; empty
+             run: Callable[[Job], Result] = run) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """weight * L [], M [n, c], and the gradients of router, gate, up, down, each of its tensor's dtype; empty
     where `want` says that there is no need."""
     _checks.check(job)
-    native = _native.fits(job)
-    wide = torch.float64 if job.router.dtype == torch.float64 else torch.float32
-    d_router = job.router.new_zeros(job.router.shape if want[0] else 0, dtype=wide)
-    d_gate, d_up, d_down = (_gradient_like(t, wanted, native, job.router)
-                            for t, wanted in zip((gate, up, down), want[1:]))
-    job.d_router = d_router if want[0] else None
-    if want[1] and job.gate is not None:
-        job.d_gate = _experts([d_gate], half, True)
-    if job.up is not None:
-        if up and want[2]:
-            job.d_up = Experts([d_up])
-        elif not up and want[1]:
-            job.d_up = _experts([d_gate], half, False)
-    if want[3] and job.down is not None:
-        job.d_down = Experts([d_down])
-    if native:
-        loss = _native.run_phases(job, exchange) if exchange else _native.run(job)
-    else:
-        loss = _plain.run_phases(job, exchange or ALONE)
-    result = (loss * job.weight).to(device=job.router.device, dtype=_loss_dtype(job.router, gate))
+    job.wants_router, job.fresh = want[0], True
+    grads = [_empty_gradient(t, wanted, job) for t, wanted in zip((gate, up, down), want[1:])]
+    into(job, grads[:1], grads[1:2] if up else [], grads[2:], half)
+    _zero_what_stays(job, grads[0], half)
+    with without_autocast(job.router.device):
+        result = run(job)
+    loss = (result.loss * job.weight).to(device=job.router.device, dtype=_wide(job.router, gate or up))
+    d_router = job.router.new_empty(0, dtype=torch.float32)
+    if result.d_router is not None:
+        d_router = result.d_router.to(job.router.dtype)
     grads = [g.to(like[0].dtype) if wanted and like else g
-             for g, like, wanted in zip((d_gate, d_up, d_down), (gate, up, down), want[1:])]
-    return (result, d_router.to(job.router.dtype) if want[0] else d_router, *grads)
+             for g, like, wanted in zip(grads, (gate, up, down), want[1:])]
+    return (loss, result.M, d_router, *grads)
 
 
-def _loss_dtype(router: Tensor, gate: Sequence[Tensor]) -> torch.dtype:
-    is_wide = any(t.dtype == torch.float64 for t in (router, *gate[:1]))
+def _wide(router: Tensor, matrices: Sequence[Tensor]) -> torch.dtype:
+    """Of loss and M."""
+    is_wide = any(t.dtype == torch.float64 for t in (router, *matrices[:1]))
     return torch.float64 if is_wide else torch.float32
 
 
@@ -93,12 +122,19 @@ def _as_traced(tensors: List[Tensor]) -> List[Tensor]:
     return [t.contiguous() for t in tensors]
 
 
-@torch.library.custom_op("couplet::erc", mutates_args=())
+def _tags() -> Dict[str, Any]:
+    """A CUDA graph would replay one step's noise for ever: inductor is to leave the operator out of its graphs."""
+    unsafe = getattr(torch.Tag, "cudagraph_unsafe", None)
+    can = "tags" in inspect.signature(torch.library.custom_op).parameters
+    return {"tags": (unsafe,)} if unsafe is not None and can else {}
+
+
+@torch.library.custom_op("couplet::erc", mutates_args=(), **_tags())
 def erc(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor],
         delta: Optional[Tensor], want: List[bool], half: str, alpha: float, weight: float,
         activation: str, noise: str, seed: int, step: int, layer: int, draw: int,
-        compute: str) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Loss and gradients in one sweep; see couplet.erc_loss."""
+        compute: str) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Loss, M and gradients in one sweep; see couplet.erc_loss."""
     router, gate, up, down = router.contiguous(), _as_traced(gate), _as_traced(up), _as_traced(down)
     job = make_job(router, gate, up, down, delta, half, alpha, weight, activation, noise, seed,
                    step, layer, draw, compute)
@@ -111,7 +147,9 @@ def _(router, gate, up, down, delta, want, half, alpha, weight, activation, nois
     nothing = router.new_empty(0, dtype=torch.float32)
     grads = [t[0].new_empty(shape_of(t)) if wanted and t else nothing.clone()
              for t, wanted in zip((gate, up, down), want[1:])]
-    return (router.new_empty((), dtype=_loss_dtype(router, gate)),
+    n, n_here = router.shape[0], shape_of(gate or up)[0]
+    return (router.new_empty((), dtype=_wide(router, gate or up)),
+            router.new_empty((n, n_here), dtype=_wide(router, gate or up)),
             torch.empty_like(router, memory_format=torch.contiguous_format) if want[0] else nothing,
             *grads)
 
@@ -124,7 +162,7 @@ def _setup(ctx, inputs, output):
     ctx.lengths, ctx.has_delta = (len(gate), len(up), len(down)), delta is not None
     ctx.whole = [bool(t) and t[0].dim() == 3 for t in (gate, up, down)]
     ctx.want, ctx.options = want, options
-    ctx.gradients = list(output[1:])
+    ctx.gradients = list(output[2:])
 
 
 def _again(ctx) -> List[Tensor]:
@@ -134,7 +172,7 @@ def _again(ctx) -> List[Tensor]:
     delta = rest[-1] if ctx.has_delta else None
     with torch.no_grad():
         return list(erc(router, rest[:g], rest[g:g + u], rest[g + u:g + u + d], delta, ctx.want,
-                        *ctx.options))[1:]
+                        *ctx.options))[2:]
 
 
 def scaled(gradients: List[Tensor], by: Tensor) -> List[Tensor]:

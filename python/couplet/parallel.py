@@ -5,8 +5,9 @@ Exchanged: what the processes were asked for (all-gather of a kilobyte each), th
 Weights and activations stay where they are."""
 from __future__ import annotations
 
+import functools
 import json
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -16,27 +17,48 @@ from . import _operator
 from ._checks import check_finite
 from ._door import (Matrices, arrange, compute_name, number, refuse_sharded, signed, warn_of_alpha,
                     whole_number)
-from ._job import Alone
+from ._job import Job, Phases, Result
 
 
-class Group(Alone):
-    """The exchanges of couplet.h's phases over a process group."""
+def run_together(jobs: Sequence[Job], group: Optional[dist.ProcessGroup]) -> List[Result]:
+    """The layers `jobs`, phase by phase, over a process group: each exchange is one collective for all of them.
+    What a layer keeps between the phases is small only if it keeps no activations: with several layers they are
+    computed again."""
+    layers = [_operator.start(job, keep=len(jobs) == 1) for job in jobs]
+    diagonals = _gather([next(layer) for layer in layers], group)
+    sums = _sum([part for layer, diagonal in zip(layers, diagonals) for part in layer.send(diagonal)], group)
+    parts: List[Any] = [_send(layer, (sums[2 * k], sums[2 * k + 1])) for k, layer in enumerate(layers)]
+    wanted = [k for k, part in enumerate(parts) if isinstance(part, Tensor)]
+    for k, d_router in zip(wanted, _sum([parts[k] for k in wanted], group)):
+        parts[k] = _send(layers[k], d_router)
+    return parts
 
-    def __init__(self, group: Optional[dist.ProcessGroup], router_grad: bool):
-        self.group, self.wanted = group, router_grad
 
-    def diagonals(self, own: Tensor) -> Tensor:
-        everyone = own.new_empty(own.numel() * dist.get_world_size(self.group))
-        dist.all_gather_into_tensor(everyone, own.contiguous(), group=self.group)
-        return everyone
+def _send(layer: Phases, whole: Any) -> Any:
+    """What the layer yields next, or its result."""
+    try:
+        return layer.send(whole)
+    except StopIteration as end:
+        return end.value
 
-    def counts(self, violations: Tensor, loss: Tensor) -> Tuple[Tensor, Tensor]:
-        sums = torch.cat((violations.flatten().to(loss.dtype), loss.view(1)))  # whole numbers stay exact
-        dist.all_reduce(sums, group=self.group)
-        return sums[:-1].view_as(violations).to(violations.dtype), sums[-1].clone()
 
-    def router_grad(self, d_router: Tensor) -> None:
-        dist.all_reduce(d_router, group=self.group)
+def _gather(parts: List[Tensor], group: Optional[dist.ProcessGroup]) -> List[Tensor]:
+    """Of each layer's [c] in every process its [n], by one all-gather."""
+    own = torch.cat([part.float() if part.dtype != torch.float64 else part for part in parts])
+    world, lengths = dist.get_world_size(group), [part.numel() for part in parts]
+    everyone = own.new_empty(world * own.numel())
+    dist.all_gather_into_tensor(everyone, own, group=group)
+    return [whole.flatten() for whole in everyone.view(world, -1).split(lengths, dim=1)]
+
+
+def _sum(parts: List[Tensor], group: Optional[dist.ProcessGroup]) -> List[Tensor]:
+    """Each tensor's sum over the processes, by one all-reduce in the widest dtype of them: whole numbers stay exact."""
+    if not parts:
+        return []
+    widest = functools.reduce(torch.promote_types, (part.dtype for part in parts))
+    sums = torch.cat([part.reshape(-1).to(widest) for part in parts])
+    dist.all_reduce(sums, group=group)
+    return [whole.view_as(part).to(part.dtype) for whole, part in zip(sums.split([p.numel() for p in parts]), parts)]
 
 
 class _ErcEp(torch.autograd.Function):
@@ -47,8 +69,8 @@ class _ErcEp(torch.autograd.Function):
         gate, up, down = rest[:g], rest[g:g + u], rest[g + u:g + u + d]
         delta = rest[g + u + d]
         job = _operator.make_job(router, gate, up, down, delta, half, *arguments)
-        loss, *gradients = _operator.evaluate(job, gate, up, down, half, want,
-                                              Group(group, want[0]))
+        run = lambda job: run_together([job], group)[0]
+        loss, _, *gradients = _operator.evaluate(job, gate, up, down, half, want, run)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*[t for t in tensors if t is not None and t.requires_grad][:1])
         ctx.gradients, ctx.want, ctx.lengths = gradients, want, lengths

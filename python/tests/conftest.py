@@ -47,6 +47,25 @@ class InMemory(torch.nn.Module):
             module.register_parameter(last, torch.nn.Parameter(torch.randn(shape)))
 
 
+def accelerator_paths(monkeypatch, experts_at_once=None):
+    """The code for accelerators on the CPU: all experts at once, or so many and nothing kept between the passes."""
+    from couplet import _accelerator, _native, _plain
+    monkeypatch.setattr(_native, "fits", lambda job: False)
+    monkeypatch.setattr(_plain, "is_for", lambda device: False)
+    monkeypatch.setattr(_accelerator, "LEAST_BYTES", 1 if experts_at_once else 1 << 30)
+
+    def chunks(self, experts, bytes_each):
+        size = experts_at_once or experts
+        return (slice(a, min(a + size, experts)) for a in range(0, experts, size))
+
+    monkeypatch.setattr(_accelerator.Work, "chunks", chunks)
+
+
+@pytest.fixture(params=(None, 3, 1), ids=("at once", "three experts", "one expert"))
+def accelerator(request, monkeypatch):
+    accelerator_paths(monkeypatch, request.param)
+
+
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(1)

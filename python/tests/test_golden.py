@@ -57,11 +57,9 @@ def test_plain_f64(case):
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_plain_in_chunks_of_experts(case, monkeypatch):
-    """As on devices that want large products: several experts at once."""
-    from couplet import _plain
-    monkeypatch.setattr(_plain, "experts_at_once", lambda job: 3)
-    compare(case, torch.float64, 1e-6)
+@pytest.mark.parametrize("dtype, limit", ((torch.float64, 1e-6), (torch.float32, 1e-4)), ids=str)
+def test_accelerator(case, dtype, limit, accelerator):
+    compare(case, dtype, limit)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c["activation"] == "gate"],
@@ -88,3 +86,9 @@ def test_bf16_products(case, plain, monkeypatch):
     if plain:
         monkeypatch.setattr(_native, "fits", lambda job: False)
     compare(case, torch.float32, 6e-2, compute="bf16")
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if decides_alike_in_bf16(c)], ids=name_of)
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=str)
+def test_accelerator_in_the_tensors_dtype(case, dtype, accelerator):
+    compare(case, dtype, 6e-2)

@@ -8,7 +8,7 @@ import torch
 import torch.utils._python_dispatch
 
 import couplet
-from conftest import close
+from conftest import accelerator_paths, close
 from couplet import _native, _operator, _plain
 from couplet._job import USES_GATE, USES_UP
 
@@ -56,7 +56,7 @@ def test_gradcheck(activation, alpha):
     assert torch.autograd.gradcheck(loss, [m[name] for name in names])
 
 def large(hinges):
-    """Gradients of more than _native._LARGE bytes."""
+    """Gradients of more than _plain.LARGE bytes."""
     m = model(n=8, d=512, D=384)
     with torch.no_grad():
         if not hinges:  # every expert answers its own row by far the most
@@ -68,7 +68,7 @@ def large(hinges):
 @pytest.mark.parametrize("hinges", (True, False))
 def test_large_gradients(hinges):
     router, gate = large(hinges)
-    assert gate.numel() * 4 >= _native._LARGE
+    assert gate.numel() * 4 >= _plain.LARGE
     loss = couplet.erc_loss(router, gate, alpha=0.5, noise="none")
     assert (loss.item() > 0) == hinges
     loss.backward()
@@ -166,11 +166,12 @@ def test_low_precision_weights(dtype):
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.float16, torch.bfloat16))
-@pytest.mark.parametrize("at_once", (None, 1, 4))  # None: as the CPU does it; plain torch, as other devices do
-def test_autocast_changes_nothing(dtype, at_once, monkeypatch):
-    if at_once:
+@pytest.mark.parametrize("path", ("library", "plain", "accelerator"))
+def test_autocast_changes_nothing(dtype, path, request, monkeypatch):
+    if path == "plain":
         monkeypatch.setattr(_native, "fits", lambda job: False)
-        monkeypatch.setattr(_plain, "experts_at_once", lambda job: at_once)
+    if path == "accelerator":
+        accelerator_paths(monkeypatch, 3)
     m = model(dtype)
     leaves, results = list(m.values()), []
     for enabled in (False, True):
@@ -237,7 +238,7 @@ def test_gradients_are_handed_over_not_copied(monkeypatch):
     m = model()
     couplet.erc_loss(m["router"], m["w_gate"]).backward()
     assert len(made) == 1
-    assert [m["router"].grad.data_ptr(), m["w_gate"].grad.data_ptr()] == made[0][1:3]
+    assert [m["router"].grad.data_ptr(), m["w_gate"].grad.data_ptr()] == made[0][2:4]
     assert m["w_gate"].grad._version == 0  # nor multiplied by 1
 
 
@@ -268,7 +269,7 @@ def test_gradients_among_the_outputs_have_none():
     m = model()
     out = _operator.erc(m["router"], [m["w_gate"]], [], [], None, [True, True, False, False], "", 1.0, 1.0,
                         "gate", "bounded", 1, 2, 3, 0, "f32")
-    assert [t.requires_grad for t in out] == [True] + [False] * 4
+    assert [t.requires_grad for t in out] == [True] + [False] * 5
 
 
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16, torch.float32))

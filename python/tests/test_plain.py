@@ -4,8 +4,8 @@ import torch
 import torch.utils._python_dispatch
 
 import couplet
-from conftest import close
-from couplet import _operator, _plain
+from conftest import accelerator_paths, close
+from couplet import _operator
 
 PRODUCTS = ("mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_")
 
@@ -34,7 +34,7 @@ def counted(router, gate, alpha=1.0):
     want, half = [True, True, False, False], ""
     job = _operator.make_job(router, [gate], [], [], None, half, alpha, 1.0, "gate", "none", 0, 0, 0, 0, "f32")
     with Count() as count:
-        loss, d_router, d_gate, *_ = _operator.evaluate(job, [gate], [], [], half, want)
+        loss, _, d_router, d_gate, *_ = _operator.evaluate(job, [gate], [], [], half, want)
     return count, loss, d_router, d_gate
 
 
@@ -45,12 +45,11 @@ def coupled(n, D, d, own):
     return router, gate
 
 
-@pytest.mark.parametrize("chunk", (None, 3))  # None: as on the CPU; 3: as elsewhere, of three experts' size
+@pytest.mark.parametrize("chunk", (None, 3))  # None: as on the CPU; 3: as elsewhere, three experts at once
 def test_never_n_n_D(chunk, monkeypatch):
     n, D, d = 24, 16, 8
     if chunk:
-        monkeypatch.setattr(_plain, "CHUNK_NUMBERS", chunk * n * D)
-        monkeypatch.setattr(_plain, "is_cpu", lambda device: False)
+        accelerator_paths(monkeypatch, chunk)
     router, gate = coupled(n, D, d, 0.0)
     count, loss, d_router, d_gate = counted(router, gate)
     assert loss > 0 and count.largest <= max(gate.numel(), (chunk or 1) * n * D) < n * n * D

@@ -1,0 +1,289 @@
+"""The coupling loss on an accelerator (CUDA, ROCm, XPU, MPS): a few large products, masks in place of row lists,
+no synchronisation with the host.
+
+    forward    z = W x, all experts against all proxies; M = |z|
+    hinges     on [n, c], all at once
+    backward   dW = dz x^T and dx = W^T dz, with dz = scale * z
+
+Operands of products have the dtype of the matrices (bf16: tensor cores), results are f32: `out_dtype` of torch.mm
+where torch has it, else rounded to the operands' dtype first. Work is cut by bytes, so that what exists beside gates
+and gradients stays below a twentieth of the gates.
+
+Shapes: c experts of a chunk; z [c, n, D], with D before n in memory, so that z = W x is one product of the
+matrices [c D, d] where these lie one after the other."""
+from __future__ import annotations
+
+import functools
+import math
+from typing import Iterator, Optional, Union
+
+import torch
+from torch import Tensor
+
+from ._job import Experts, Job, Phases, Result
+from ._response import (Response, drawn_or_given, is_wide, respond, respond_backward, widest, without_autocast)
+
+SHARE = 20            # what exists beside gates and gradients: bytes of the gates by this,
+LEAST_BYTES = 1 << 20  # but at least this
+
+
+# ---- products ----
+
+@functools.lru_cache(maxsize=None)
+def _has_out_dtype(device_type: str) -> bool:
+    """Whether torch.mm of bf16 gives f32 there."""
+    return device_type == "cuda" and torch.version.hip is None and hasattr(torch.ops.aten.mm, "dtype")
+
+
+@functools.lru_cache(maxsize=None)
+def _multiplies_bf16(device: torch.device) -> bool:
+    """False for NVIDIA GPUs before Ampere, which only emulate it: products are f32 there."""
+    if device.type != "cuda" or torch.version.hip is not None or not torch.cuda.is_available():
+        return True
+    return torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def products_dtype(job: Job) -> torch.dtype:
+    """Of the operands."""
+    if is_wide(job):
+        return torch.float64
+    if job.compute == "f32":
+        return torch.float32
+    dtype = torch.bfloat16 if job.compute == "bf16" else job.matrices[0].dtype
+    if dtype == torch.bfloat16 and not _multiplies_bf16(job.router.device):
+        return torch.float32
+    return dtype
+
+
+def _multiply(a: Tensor, b: Tensor) -> Tensor:
+    """a b with an f32 or wider result; both [r, k] or both [c, r, k]."""
+    product = torch.mm if a.dim() == 2 else torch.bmm
+    if a.dtype.itemsize > 2:
+        return product(a, b)
+    if _has_out_dtype(a.device.type):
+        return product(a, b, out_dtype=torch.float32)
+    if a.device.type == "cpu":  # only to be tested there
+        return product(a.float(), b.float())
+    return product(a, b).float()
+
+
+def _as_one(W: Tensor) -> Optional[Tensor]:
+    """[c, r, k] as [c r, k], a view; None where the rows of two experts are not equally far apart."""
+    c, r, k = W.shape
+    if c == 1 or r == 1 or W.stride(0) == r * W.stride(1):
+        return W.as_strided((c * r, k), (W.stride(1) if r > 1 else W.stride(0), W.stride(2)))
+    return None
+
+
+# ---- the experts of a chunk ----
+
+class Work:
+    """What the phases share: the proxies and how matrices are multiplied (Products)."""
+
+    def __init__(self, job: Job):
+        self.job = job
+        self.c = job.end - job.first
+        self.dtype = products_dtype(job)
+        self.f32 = torch.float64 if is_wide(job) else torch.float32
+        self.widest = widest(job.router.device)
+        router = job.router.to(self.f32)
+        self.delta = drawn_or_given(job, router)
+        self.proxy = router if self.delta is None else router * self.delta  # [n, d]
+        self.x = self.operand(self.proxy)
+        self.d_proxy: Optional[Tensor] = None
+        self.u: Union[float, Tensor] = job.weight / job.n**2
+        self.lift = 1.0
+        if self.dtype == torch.float16 and self.u:  # what is multiplied into a gradient stays near 1
+            self.lift = 2.0 ** -round(math.log2(abs(self.u)))
+        if job.scale is not None:
+            self.u = self.u * job.scale
+        self.budget = max(LEAST_BYTES, sum(self.c * math.prod(W.shape[1:]) * W.dtype.itemsize
+                                           for W in job.matrices) // SHARE)
+        self.room = self.budget  # of a chunk
+
+    def operand(self, x: Tensor) -> Tensor:
+        return x.to(self.dtype)
+
+    @property
+    def copies(self) -> bool:
+        """Whether `take` makes copies: of lists, and of matrices of another dtype."""
+        return any(W.stacked is None or W.dtype != self.dtype for W in self.job.matrices)
+
+    def take(self, experts: Experts, at: slice) -> Tensor:
+        return self.operand(experts.some(at))
+
+    def forward(self, x: Tensor, W: Tensor) -> Tensor:
+        if x.dim() == 3:
+            return _multiply(x, W.mT)
+        c, r, _ = W.shape
+        one = _as_one(W)
+        if one is not None:
+            return _multiply(one, x.mT).view(c, r, -1).mT
+        return _multiply(W, x.mT.expand(c, -1, -1)).mT
+
+    def backward(self, d: Tensor, W: Tensor) -> Tensor:
+        return _multiply(d, W)
+
+    def backward_to_proxies(self, d: Tensor, W: Tensor) -> Tensor:
+        rows, weights = _as_one(d.mT), _as_one(W)
+        if rows is not None and weights is not None:
+            return _multiply(rows.mT, weights)
+        total = None
+        for at in self.chunks(len(W), 4 * self.job.n * self.job.d):
+            part = _multiply(d[at], W[at]).sum(0)
+            total = part if total is None else total.add_(part)
+        return total
+
+    def add_gradient(self, to: Optional[Experts], at: slice, d: Tensor, x: Tensor) -> None:
+        if to is None:
+            return
+        beta, alpha = 0 if self.job.fresh else 1, 1 / self.lift
+        if to.stacked is None:
+            for target, one in zip(to.single[at], d):
+                _add_product(target, one.mT, x if x.dim() == 2 else x[0], beta, alpha)
+            return
+        target = to.stacked[at]
+        rows, one = _as_one(d.mT), _as_one(target)
+        if x.dim() == 2 and rows is not None and one is not None:
+            _add_product(one, rows, x, beta, alpha)
+        else:
+            _add_product(target, d.mT, x.expand(len(d), -1, -1), beta, alpha)
+
+    def scaled(self, x: Tensor, scale: Tensor) -> Tensor:
+        if self.job.activation not in ("gate", "up"):
+            return x * scale[..., None]
+        out = x if x.dtype == self.dtype else torch.empty_like(x, dtype=self.dtype)
+        return torch.mul(x, scale[..., None], out=out)
+
+    def chunks(self, count: int, bytes_each: int) -> Iterator[slice]:
+        """`count` experts, as many at once as the budget has room for."""
+        size = max(1, min(count, self.room // bytes_each))
+        return (slice(a, min(a + size, count)) for a in range(0, count, size))
+
+
+def _add_product(target: Tensor, a: Tensor, b: Tensor, beta: int, alpha: float) -> None:
+    """target = beta * target + alpha * a b; with beta 0 it may hold anything."""
+    if target.dtype == a.dtype:
+        (target.addmm_ if target.dim() == 2 else target.baddbmm_)(a, b, beta=beta, alpha=alpha)
+        return
+    product = _multiply(a, b) * alpha
+    target.copy_(product) if beta == 0 else target.add_(product)
+
+
+# ---- the phases ----
+
+class Kept:
+    """z of all experts between the two passes, where the budget has room for it."""
+
+    def __init__(self, w: Work, wanted: bool):
+        job = w.job
+        each = job.n * job.D * w.dtype.itemsize
+        has_range = w.dtype != torch.float16  # z may be above 65504; z / M is not
+        self.fits = (wanted and has_range and job.activation in ("gate", "up")
+                     and w.c * each <= w.budget * 3 // 4)
+        self.z: Optional[Tensor] = None
+        w.room = w.budget - (w.c * each if self.fits else 0)
+
+    def put(self, w: Work, at: slice, z: Tensor) -> None:
+        if not self.fits:
+            return
+        if at.stop - at.start == w.c:
+            self.z = z.to(w.dtype)
+            return
+        if self.z is None:
+            self.z = torch.empty(w.c, w.job.D, w.job.n, dtype=w.dtype, device=z.device).mT
+        self.z[at] = z
+
+
+def _bytes_of_response(w: Work, is_backward: bool) -> int:
+    """Of one expert: what `respond` makes, and copies of its matrices."""
+    job, wide = w.job, w.f32.itemsize
+    z = job.n * job.D * wide
+    made = {"gate": z, "up": z, "silu": 2 * z, "swiglu": 4 * z, "output": 4 * z + job.n * job.d * wide}
+    copied = sum(math.prod(W.shape[1:]) for W in job.matrices) * w.dtype.itemsize if w.copies else 0
+    return made[job.activation] * (2 if is_backward else 1) + copied
+
+
+def _forward(w: Work, kept: Kept) -> Tensor:
+    """M [n, c]."""
+    M = torch.empty(w.job.n, w.c, dtype=w.f32, device=w.x.device)
+    is_in_place = kept.fits and w.dtype == w.f32
+    each = _bytes_of_response(w, False) - (w.job.n * w.job.D * w.f32.itemsize if is_in_place else 0)
+    for at in w.chunks(w.c, max(1, each)):
+        out = respond(w, at, w.x).out
+        torch.linalg.vector_norm(out, dim=-1, out=M.mT[at])
+        kept.put(w, at, out)
+    return M
+
+
+def _hinges(w: Work, M: Tensor, diagonal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Violations [2, n] of rows and columns, this part of L, and how many hinges are active at each pair
+    [n, c]: 0, 1 or 2. M [n, c]."""
+    job, n = w.job, w.job.n
+    here = slice(job.first, job.end)
+    bound = diagonal.to(w.widest) * job.alpha
+    above = torch.empty(2, w.c, n, dtype=w.widest, device=M.device)  # [j, i], as M.mT lies
+    torch.sub(M.mT, bound, out=above[0])
+    torch.sub(M.mT, bound[here, None], out=above[1])
+    above.diagonal(job.first, 1, 2).fill_(-1)
+    over = (above >= 0).to(w.widest)
+    loss = above.clamp_(min=0).sum() / n**2
+    violations = torch.empty(2, n, dtype=w.widest, device=M.device)
+    if w.c < n:
+        violations.zero_()
+    torch.sum(over[0], 0, out=violations[0])
+    torch.sum(over[1], 1, out=violations[1, here])
+    return violations, loss, (over[0] + over[1]).mT
+
+
+def _scale(w: Work, M: Tensor, pulls: Tensor, violations: Tensor) -> Tensor:
+    """dL/dM / M [n, c], times the weight; 0 where M is 0, which has no gradient. One that is NaN has NaN."""
+    job = w.job
+    counts = (violations[0] + violations[1])[job.first:job.end]
+    torch.mul(counts, -job.alpha, out=pulls.diagonal(-job.first))
+    ratio = torch.where(M == 0, 0.0, pulls / M)
+    return torch.mul(ratio, w.u * w.lift, out=torch.empty_like(ratio, dtype=w.f32))
+
+
+def _backward(w: Work, kept: Kept, scale: Tensor) -> None:
+    """scale [n, c]."""
+    if kept.fits:
+        each = _bytes_of_response(w, False) if w.copies else 1
+    else:
+        each = _bytes_of_response(w, True)
+    for at in w.chunks(w.c, each):
+        r = Response(out=kept.z[at]) if kept.fits else respond(w, at, w.x)
+        dx = respond_backward(w, at, w.x, r, scale.mT[at])
+        if dx is not None:
+            w.d_proxy = dx if w.d_proxy is None else w.d_proxy.add_(dx)
+
+
+def _router_gradient(w: Work) -> Optional[Tensor]:
+    if w.d_proxy is None:
+        return None
+    d = w.d_proxy if w.delta is None else w.d_proxy * w.delta
+    return d if w.lift == 1 else d / w.lift
+
+
+def phases(job: Job, keep: bool = True) -> Phases:
+    """keep: z may be kept from the first pass for the second, where there is room; else it is computed again."""
+    w = Work(job)
+    kept = Kept(w, keep and job.backward)
+    M = _forward(w, kept)
+    diagonal = yield M.diagonal(-job.first)
+    violations, loss, pulls = _hinges(w, M, diagonal)
+    violations, loss = yield violations, loss
+    d_router = None
+    if job.backward:
+        _backward(w, kept, _scale(w, M, pulls, violations))
+        d_router = _router_gradient(w)
+    if d_router is not None:
+        d_router = yield d_router
+    return Result(loss, M, d_router)
+
+
+def coupling_matrix(job: Job) -> Tensor:
+    """M [n, c] alone: one product, no gradient."""
+    with without_autocast(job.router.device):
+        w = Work(job)
+        return _forward(w, Kept(w, False))
