@@ -6,8 +6,9 @@ no synchronisation with the host.
     backward   dW = dz x^T and dx = W^T dz, with dz = scale * z
 
 Operands of products have the dtype of the matrices (bf16: tensor cores), results are f32: `out_dtype` of torch.mm
-where torch has it, else rounded to the operands' dtype first. Work is cut by bytes, so that what exists beside gates
-and gradients stays below a twentieth of the gates.
+where torch has it, else rounded to the operands' dtype first. A gradient that holds nothing yet has room for z until
+dW is written; without one, z is computed twice, in chunks of experts. What exists beside gates and gradients stays
+below a twentieth of the gates.
 
 Shapes: c experts of a chunk; z [c, n, D], with D before n in memory, so that z = W x is one product of the
 matrices [c D, d] where these lie one after the other."""
@@ -55,16 +56,17 @@ def products_dtype(job: Job) -> torch.dtype:
     return dtype
 
 
-def _multiply(a: Tensor, b: Tensor) -> Tensor:
+def _multiply(a: Tensor, b: Tensor, out: Optional[Tensor] = None) -> Tensor:
     """a b with an f32 or wider result; both [r, k] or both [c, r, k]."""
     product = torch.mm if a.dim() == 2 else torch.bmm
     if a.dtype.itemsize > 2:
-        return product(a, b)
+        return product(a, b, out=out)
     if _has_out_dtype(a.device.type):
-        return product(a, b, out_dtype=torch.float32)
+        more = {} if out is None else {"out": out}
+        return product(a, b, out_dtype=torch.float32, **more)
     if a.device.type == "cpu":  # only to be tested there
-        return product(a.float(), b.float())
-    return product(a, b).float()
+        return product(a.float(), b.float(), out=out)
+    return product(a, b).float() if out is None else out.copy_(product(a, b))
 
 
 def _as_one(W: Tensor) -> Optional[Tensor]:
@@ -100,6 +102,7 @@ class Work:
         self.budget = max(LEAST_BYTES, sum(self.c * math.prod(W.shape[1:]) * W.dtype.itemsize
                                            for W in job.matrices) // SHARE)
         self.room = self.budget  # of a chunk
+        self.free: Optional[Tensor] = None  # f32, flat: a gradient that holds nothing yet
 
     def operand(self, x: Tensor) -> Tensor:
         return x.to(self.dtype)
@@ -115,11 +118,15 @@ class Work:
     def forward(self, x: Tensor, W: Tensor) -> Tensor:
         if x.dim() == 3:
             return _multiply(x, W.mT)
-        c, r, _ = W.shape
-        one = _as_one(W)
+        (c, r, _), one, n = W.shape, _as_one(W), len(x)
         if one is not None:
-            return _multiply(one, x.mT).view(c, r, -1).mT
-        return _multiply(W, x.mT.expand(c, -1, -1)).mT
+            return _multiply(one, x.mT, self.memory(c * r, n)).view(c, r, n).mT
+        return _multiply(W, x.mT.expand(c, -1, -1), self.memory(c, r, n)).mT
+
+    def memory(self, *shape: int) -> Optional[Tensor]:
+        """f32, of the gradient that holds nothing yet; None: there is none, or not enough."""
+        numbers = math.prod(shape)
+        return None if self.free is None or self.free.numel() < numbers else self.free[:numbers].view(shape)
 
     def backward(self, d: Tensor, W: Tensor) -> Tensor:
         return _multiply(d, W)
@@ -128,8 +135,11 @@ class Work:
         rows, weights = _as_one(d.mT), _as_one(W)
         if rows is not None and weights is not None:
             return _multiply(rows.mT, weights)
+        memory = self.memory(len(W), d.shape[1], W.shape[2])
+        if memory is not None:  # z is not needed any more
+            return _multiply(d, W, memory).sum(0)
         total = None
-        for at in self.chunks(len(W), 4 * self.job.n * self.job.d):
+        for at in self.chunks(len(W), self.f32.itemsize * self.job.n * self.job.d):
             part = _multiply(d[at], W[at]).sum(0)
             total = part if total is None else total.add_(part)
         return total
@@ -152,8 +162,7 @@ class Work:
     def scaled(self, x: Tensor, scale: Tensor) -> Tensor:
         if self.job.activation not in ("gate", "up"):
             return x * scale[..., None]
-        out = x if x.dtype == self.dtype else torch.empty_like(x, dtype=self.dtype)
-        return torch.mul(x, scale[..., None], out=out)
+        return torch.mul(x, scale[..., None], out=torch.empty_like(x, dtype=self.dtype))
 
     def chunks(self, count: int, bytes_each: int) -> Iterator[slice]:
         """`count` experts, as many at once as the budget has room for."""
@@ -172,52 +181,46 @@ def _add_product(target: Tensor, a: Tensor, b: Tensor, beta: int, alpha: float) 
 
 # ---- the phases ----
 
-class Kept:
-    """z of all experts between the two passes, where the budget has room for it."""
-
-    def __init__(self, w: Work, wanted: bool):
-        job = w.job
-        each = job.n * job.D * w.dtype.itemsize
-        has_range = w.dtype != torch.float16  # z may be above 65504; z / M is not
-        self.fits = (wanted and has_range and job.activation in ("gate", "up")
-                     and w.c * each <= w.budget * 3 // 4)
-        self.z: Optional[Tensor] = None
-        w.room = w.budget - (w.c * each if self.fits else 0)
-
-    def put(self, w: Work, at: slice, z: Tensor) -> None:
-        if not self.fits:
-            return
-        if at.stop - at.start == w.c:
-            self.z = z.to(w.dtype)
-            return
-        if self.z is None:
-            self.z = torch.empty(w.c, w.job.D, w.job.n, dtype=w.dtype, device=z.device).mT
-        self.z[at] = z
+def _take_free_memory(w: Work) -> None:
+    """Sets w.free where the activation is one product and the gradient, written last, has room for its result."""
+    job = w.job
+    if job.scratch is None or job.activation not in ("gate", "up") or w.copies:
+        return
+    flat = job.scratch.view(-1)
+    numbers = flat.numel() * flat.dtype.itemsize // w.f32.itemsize
+    if numbers >= w.c * job.D * job.n:
+        w.free = flat[:numbers * w.f32.itemsize // flat.dtype.itemsize].view(w.f32)
 
 
 def _bytes_of_response(w: Work, is_backward: bool) -> int:
-    """Of one expert: what `respond` makes, and copies of its matrices."""
+    """Of one expert: what `respond` makes, forward or forward and backward, and copies of its matrices."""
     job, wide = w.job, w.f32.itemsize
     z = job.n * job.D * wide
     made = {"gate": z, "up": z, "silu": 2 * z, "swiglu": 4 * z, "output": 4 * z + job.n * job.d * wide}
+    more = job.n * job.D * w.dtype.itemsize if job.activation in ("gate", "up") else made[job.activation]
     copied = sum(math.prod(W.shape[1:]) for W in job.matrices) * w.dtype.itemsize if w.copies else 0
-    return made[job.activation] * (2 if is_backward else 1) + copied
+    return made[job.activation] + (more if is_backward else 0) + copied
 
 
-def _forward(w: Work, kept: Kept) -> Tensor:
-    """M [n, c]."""
+def _norms(w: Work, at: slice, M: Tensor) -> Optional[Tensor]:
+    """Sets M[:, at]; returns z where there is memory to keep it."""
+    out = respond(w, at, w.x).out
+    torch.linalg.vector_norm(out, dim=-1, out=M.mT[at])
+    return None if w.free is None else out
+
+
+def _forward(w: Work) -> tuple[Tensor, Optional[Tensor]]:
+    """M [n, c]; z [c, n, D] of all experts where there is memory to keep it."""
     M = torch.empty(w.job.n, w.c, dtype=w.f32, device=w.x.device)
-    is_in_place = kept.fits and w.dtype == w.f32
-    each = _bytes_of_response(w, False) - (w.job.n * w.job.D * w.f32.itemsize if is_in_place else 0)
-    for at in w.chunks(w.c, max(1, each)):
-        out = respond(w, at, w.x).out
-        torch.linalg.vector_norm(out, dim=-1, out=M.mT[at])
-        kept.put(w, at, out)
-    return M
+    if w.free is not None:
+        return M, _norms(w, slice(0, w.c), M)
+    for at in w.chunks(w.c, _bytes_of_response(w, False)):
+        _norms(w, at, M)
+    return M, None
 
 
 def _hinges(w: Work, M: Tensor, diagonal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Violations [2, n] of rows and columns, this part of L, and how many hinges are active at each pair
+    """Violations [2, n] of rows and columns, this part of the sum, and how many hinges are active at each pair
     [n, c]: 0, 1 or 2. M [n, c]."""
     job, n = w.job, w.job.n
     here = slice(job.first, job.end)
@@ -227,13 +230,13 @@ def _hinges(w: Work, M: Tensor, diagonal: Tensor) -> tuple[Tensor, Tensor, Tenso
     torch.sub(M.mT, bound[here, None], out=above[1])
     above.diagonal(job.first, 1, 2).fill_(-1)
     over = (above >= 0).to(w.widest)
-    loss = above.clamp_(min=0).sum() / n**2
+    total = above.clamp_(min=0).sum()
     violations = torch.empty(2, n, dtype=w.widest, device=M.device)
     if w.c < n:
         violations.zero_()
     torch.sum(over[0], 0, out=violations[0])
     torch.sum(over[1], 1, out=violations[1, here])
-    return violations, loss, (over[0] + over[1]).mT
+    return violations, total, (over[0] + over[1]).mT
 
 
 def _scale(w: Work, M: Tensor, pulls: Tensor, violations: Tensor) -> Tensor:
@@ -241,21 +244,24 @@ def _scale(w: Work, M: Tensor, pulls: Tensor, violations: Tensor) -> Tensor:
     job = w.job
     counts = (violations[0] + violations[1])[job.first:job.end]
     torch.mul(counts, -job.alpha, out=pulls.diagonal(-job.first))
-    ratio = torch.where(M == 0, 0.0, pulls / M)
+    ratio = (pulls / M).masked_fill_(M == 0, 0)
     return torch.mul(ratio, w.u * w.lift, out=torch.empty_like(ratio, dtype=w.f32))
 
 
-def _backward(w: Work, kept: Kept, scale: Tensor) -> None:
-    """scale [n, c]."""
-    if kept.fits:
-        each = _bytes_of_response(w, False) if w.copies else 1
-    else:
-        each = _bytes_of_response(w, True)
-    for at in w.chunks(w.c, each):
-        r = Response(out=kept.z[at]) if kept.fits else respond(w, at, w.x)
-        dx = respond_backward(w, at, w.x, r, scale.mT[at])
-        if dx is not None:
-            w.d_proxy = dx if w.d_proxy is None else w.d_proxy.add_(dx)
+def _pull(w: Work, at: slice, z: Optional[Tensor], scale: Tensor) -> None:
+    """scale [n, c]. z: of these experts; None: to be computed again."""
+    r = respond(w, at, w.x) if z is None else Response(out=z)
+    dx = respond_backward(w, at, w.x, r, scale.mT[at])
+    if dx is not None:
+        w.d_proxy = dx if w.d_proxy is None else w.d_proxy.add_(dx)
+
+
+def _backward(w: Work, z: Optional[Tensor], scale: Tensor) -> None:
+    if z is not None:
+        w.room = max(1, w.budget - w.c * w.job.n * w.job.D * w.dtype.itemsize)
+        return _pull(w, slice(0, w.c), z, scale)
+    for at in w.chunks(w.c, _bytes_of_response(w, True)):
+        _pull(w, at, None, scale)
 
 
 def _router_gradient(w: Work) -> Optional[Tensor]:
@@ -265,25 +271,24 @@ def _router_gradient(w: Work) -> Optional[Tensor]:
     return d if w.lift == 1 else d / w.lift
 
 
-def phases(job: Job, keep: bool = True) -> Phases:
-    """keep: z may be kept from the first pass for the second, where there is room; else it is computed again."""
+def phases(job: Job) -> Phases:
     w = Work(job)
-    kept = Kept(w, keep and job.backward)
-    M = _forward(w, kept)
+    _take_free_memory(w)
+    M, z = _forward(w)
     diagonal = yield M.diagonal(-job.first)
-    violations, loss, pulls = _hinges(w, M, diagonal)
-    violations, loss = yield violations, loss
+    violations, total, pulls = _hinges(w, M, diagonal)
+    violations, total = yield violations, total
     d_router = None
     if job.backward:
-        _backward(w, kept, _scale(w, M, pulls, violations))
+        _backward(w, z, _scale(w, M, pulls, violations))
         d_router = _router_gradient(w)
     if d_router is not None:
         d_router = yield d_router
-    return Result(loss, M, d_router)
+    return Result(total, M, d_router)
 
 
 def coupling_matrix(job: Job) -> Tensor:
     """M [n, c] alone: one product, no gradient."""
     with without_autocast(job.router.device):
         w = Work(job)
-        return _forward(w, Kept(w, False))
+        return _forward(w)[0]

@@ -39,7 +39,7 @@ def check(job: Job) -> None:
     if not math.isfinite(job.weight):
         refuse(f"weight is {job.weight:g}, must be a number")
     check_counters(job.step, job.layer, job.draw)
-    if job.delta is not None:
+    if job.delta is not None and job.noise != "drawn":  # what this package drew is finite; looking waits for a GPU
         check_finite(job.delta)
 
 

@@ -78,8 +78,8 @@ class Job:
     D: int
     first: int                       # the experts that are here: [first, end)
     end: int
-    delta: Optional[Tensor]          # [n, d]; given noise
-    noise: str                       # "bounded" or "none"
+    delta: Optional[Tensor]          # [n, d]; noise that is there already
+    noise: str                       # "bounded" or "none"; "drawn": delta is bounded noise of this package
     alpha: float
     weight: float
     activation: str
@@ -94,6 +94,7 @@ class Job:
     d_gate: Optional[Experts] = None
     d_up: Optional[Experts] = None
     d_down: Optional[Experts] = None
+    scratch: Optional[Tensor] = None  # memory of d_gate or d_up, free until these are written to
     fresh: bool = False              # d_gate, d_up and d_down hold nothing yet: zeros on the CPU, else anything
 
     @property
@@ -109,14 +110,14 @@ class Job:
 @dataclass
 class Result:
     """Of one evaluation. The gradients of the matrices are where the job has them."""
-    loss: Tensor                 # L [], f32 or wider, before the weight
+    total: Tensor                # n^2 L [], f32 or wider: the sum over pairs
     M: Tensor                    # [n, c], f32 or wider: the columns of the experts that are here
     d_router: Optional[Tensor]   # [n, d], f32 or wider; None: not wanted
 
 
 # One evaluation with its exchanges: yields this process's part and is sent the whole, three times:
 #   own diagonal of M [c]                       -> [n]           (all-gather)
-#   violations [2, n] and its share of L []     -> their sums    (all-reduce)
+#   violations [2, n] and its share of n^2 L [] -> their sums    (all-reduce)
 #   its part of the router's gradient [n, d]    -> the sum       (all-reduce); only with wants_router
 Phases = Generator[Any, Any, Result]
 

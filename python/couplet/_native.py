@@ -73,8 +73,8 @@ def _outputs(erc: lib.Erc, job: Job) -> Result:
     return Result(torch.tensor(float("nan")), M[:, job.first:job.end], d_router)
 
 
-def _loss_of(erc: lib.Erc) -> Tensor:
-    return torch.tensor(erc.loss, dtype=torch.float64, device="cpu")
+def _total_of(erc: lib.Erc) -> Tensor:
+    return torch.tensor(erc.loss * erc.n_experts**2, dtype=torch.float64, device="cpu")
 
 
 def run(job: Job) -> Result:
@@ -83,7 +83,7 @@ def run(job: Job) -> Result:
     erc = _erc_of(job, kept)
     result = _outputs(erc, job)
     lib.call("run", erc)
-    result.loss = _loss_of(erc)
+    result.total = _total_of(erc)
     return result
 
 
@@ -101,7 +101,7 @@ def phases(job: Job) -> Phases:
     lib.call("diagonals", erc)
     diagonal.copy_((yield diagonal[job.first:job.end].clone()))
     lib.call("sweep", erc)
-    counts, result.loss = yield violations, _loss_of(erc)
+    counts, result.total = yield violations, _total_of(erc)
     violations.copy_(counts)
     lib.call("finish", erc)
     if result.d_router is not None:

@@ -65,7 +65,7 @@ def into(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[
 
 
 def _zero_what_stays(job: Job, d_gate: Tensor, half: str) -> None:
-    """On an accelerator fresh gradients hold anything; of a fused tensor the half without a gradient is zero."""
+    """On an accelerator a fresh gradient held anything; of a fused tensor the half without a gradient is zero."""
     if not half or d_gate.numel() == 0 or _plain.is_for(job.router.device):
         return
     for is_gate, used in ((True, job.d_gate), (False, job.d_up)):
@@ -73,13 +73,13 @@ def _zero_what_stays(job: Job, d_gate: Tensor, half: str) -> None:
             part(d_gate, half, is_gate).zero_()
 
 
-def start(job: Job, keep: bool = True) -> Phases:
-    """The phases by the code that fits; keep: see _accelerator.phases."""
+def start(job: Job) -> Phases:
+    """The phases by the code that fits."""
     if _native.fits(job):
         return _native.phases(job)
     if _plain.is_for(job.router.device):
         return _plain.phases(job)
-    return _accelerator.phases(job, keep)
+    return _accelerator.phases(job)
 
 
 def run(job: Job) -> Result:
@@ -96,10 +96,12 @@ def evaluate(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Seque
     job.wants_router, job.fresh = want[0], True
     grads = [_empty_gradient(t, wanted, job) for t, wanted in zip((gate, up, down), want[1:])]
     into(job, grads[:1], grads[1:2] if up else [], grads[2:], half)
-    _zero_what_stays(job, grads[0], half)
+    job.scratch = next((g for g in grads if g.numel()), None)
     with without_autocast(job.router.device):
         result = run(job)
-    loss = (result.loss * job.weight).to(device=job.router.device, dtype=_wide(job.router, gate or up))
+        _zero_what_stays(job, grads[0], half)
+    loss = torch.empty((), dtype=_wide(job.router, gate or up), device=job.router.device)
+    torch.mul(result.total, job.weight / job.n**2, out=loss)
     d_router = job.router.new_empty(0, dtype=torch.float32)
     if result.d_router is not None:
         d_router = result.d_router.to(job.router.dtype)

@@ -115,11 +115,11 @@ def _diagonals(w: Work) -> tuple[Tensor, list[Response]]:
 
 
 def _sweep(w: Work, diagonal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Violations int32 [2, n] of rows and columns, this part of L and of M [n, c]; adds what pairs i != j pull."""
+    """Violations int32 [2, n] of rows and columns, this part of the sum and of M [n, c]; adds what pairs i != j pull."""
     job, n = w.job, w.job.n
     bound = job.alpha * diagonal.double()
     violations = torch.zeros(2, n, dtype=torch.int32, device="cpu")
-    loss = torch.zeros((), dtype=torch.float64, device="cpu")
+    total = torch.zeros((), dtype=torch.float64, device="cpu")
     M = torch.empty(n, len(w.experts()), dtype=w.dtype, device="cpu")
     for j in w.experts():
         here = job.first + j
@@ -129,12 +129,12 @@ def _sweep(w: Work, diagonal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         above = torch.stack((column - bound, column - bound[here]))  # over the bounds of rows, of the column
         above[:, here] = -1
         over = above >= 0
-        loss += above.clamp_(min=0).sum()
+        total += above.clamp_(min=0).sum()
         violations[0] += over[0]
         violations[1, here] = over[1].sum()
         if job.backward:
             _pull_rows(w, j, r, _ratio(w.u * over.sum(0, dtype=torch.float64), column).to(w.dtype))
-    return violations, loss / n**2, M
+    return violations, total, M
 
 
 def _pull_rows(w: Work, j: int, r: Response, scale: Tensor) -> None:
@@ -163,9 +163,9 @@ def phases(job: Job) -> Phases:
     w = Work(job)
     part, own = _diagonals(w)
     diagonal = yield part
-    violations, loss, M = _sweep(w, diagonal)
-    violations, loss = yield violations, loss
+    violations, total, M = _sweep(w, diagonal)
+    violations, total = yield violations, total
     d_router = _finish(w, diagonal, violations, own) if job.backward else None
     if d_router is not None:
         d_router = yield d_router
-    return Result(loss, M, d_router)
+    return Result(total, M, d_router)

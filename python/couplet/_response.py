@@ -120,8 +120,8 @@ def respond_backward(p: Products, at: slice, x: Tensor, r: Response, scale: Tens
     for d, weights, gradient in ((dz, job.gate, job.d_gate), (du, job.up, job.d_up)):
         if d is not None:
             d = p.operand(d)
-            p.add_gradient(gradient, at, d, x)
             if job.wants_router:
                 part = p.backward_to_proxies(d, p.take(weights, at))
                 dx = part if dx is None else dx + part
+            p.add_gradient(gradient, at, d, x)
     return dx

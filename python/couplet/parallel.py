@@ -21,10 +21,8 @@ from ._job import Job, Phases, Result
 
 
 def run_together(jobs: Sequence[Job], group: Optional[dist.ProcessGroup]) -> List[Result]:
-    """The layers `jobs`, phase by phase, over a process group: each exchange is one collective for all of them.
-    What a layer keeps between the phases is small only if it keeps no activations: with several layers they are
-    computed again."""
-    layers = [_operator.start(job, keep=len(jobs) == 1) for job in jobs]
+    """The layers `jobs`, phase by phase, over a process group: each exchange is one collective for all of them."""
+    layers = [_operator.start(job) for job in jobs]
     diagonals = _gather([next(layer) for layer in layers], group)
     sums = _sum([part for layer, diagonal in zip(layers, diagonals) for part in layer.send(diagonal)], group)
     parts: List[Any] = [_send(layer, (sums[2 * k], sums[2 * k + 1])) for k, layer in enumerate(layers)]
