@@ -109,8 +109,9 @@ class Work:
 
     @property
     def copies(self) -> bool:
-        """Whether `take` makes copies: of lists, and of matrices of another dtype."""
-        return any(W.stacked is None or W.dtype != self.dtype for W in self.job.matrices)
+        """Whether products make copies: of lists, of matrices of another dtype, of interleaved columns."""
+        return any(W.stacked is None or W.dtype != self.dtype or 1 not in W.stacked.stride()[1:]
+                   for W in self.job.matrices)
 
     def take(self, experts: Experts, at: slice) -> Tensor:
         return self.operand(experts.some(at))
@@ -186,7 +187,7 @@ def _take_free_memory(w: Work) -> None:
     job = w.job
     if job.scratch is None or job.activation not in ("gate", "up") or w.copies:
         return
-    flat = job.scratch.view(-1)
+    flat = job.scratch
     numbers = flat.numel() * flat.dtype.itemsize // w.f32.itemsize
     if numbers >= w.c * job.D * job.n:
         w.free = flat[:numbers * w.f32.itemsize // flat.dtype.itemsize].view(w.f32)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from . import _operator
 from ._checks import refuse as _refuse
-from ._job import ACTIVATIONS, HALVES, USES_GATE, USES_UP, has_whole_rows
+from ._job import ACTIVATIONS, HALVES, USES_GATE, USES_UP
 
 Matrices = Union[Tensor, Sequence[Tensor]]
 
@@ -24,18 +24,8 @@ def _level_of_caller() -> int:
     return level
 
 
-def _rows_in_memory(tensor: Tensor, name: str) -> Tensor:
-    """`tensor`, or a copy where its rows are not contiguous."""
-    if has_whole_rows(tensor):
-        return tensor
-    if not torch.compiler.is_compiling():
-        warnings.warn(f"couplet: the rows of {name} are not contiguous; they are copied for every "
-                      "evaluation", stacklevel=_level_of_caller())
-    return tensor.clone(memory_format=torch.contiguous_format)
-
-
 def _as_list(matrices: Optional[Matrices], name: str) -> List[Tensor]:
-    """One [n, r, k] tensor, or n of [r, k] with rows equally far apart."""
+    """One [n, r, k] tensor, or n of [r, k]."""
     if matrices is None:
         return []
     many = [matrices] if isinstance(matrices, Tensor) else list(matrices)
@@ -48,9 +38,6 @@ def _as_list(matrices: Optional[Matrices], name: str) -> List[Tensor]:
                 "[n, D, d] or n equal ones [D, d]")
     if any(t.layout != torch.strided for t in many):
         raise TypeError(f"cpl_erc: {name} is {many[0].layout}, must be dense")
-    many = [_rows_in_memory(t, name) for t in many]
-    if any(t.stride(-2) != many[0].stride(-2) for t in many):
-        many = [t.contiguous() for t in many]
     return many
 
 
@@ -158,7 +145,7 @@ def _refuse_unused(activation: str, w_up: Optional[Matrices], w_down: Optional[M
 
 
 def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices],
-            w_down: Optional[Matrices], activation: str, noise: str, delta: Optional[Tensor],
+            w_down: Optional[Matrices], activation: str, delta: Optional[Tensor],
             gate_half: Optional[str], n_here: Optional[int] = None) -> tuple:
     """Checks what is handed in; returns router, gate, up, down, delta, want, half for the operator.
     n_here: how many experts the matrices must have; None: as many as the router has rows."""
@@ -171,7 +158,6 @@ def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices]
     if activation not in ACTIVATIONS:
         _refuse(f"activation is {activation!r}, must be one of {', '.join(ACTIVATIONS)}")
     _refuse_unused(activation, w_up, w_down)
-    check_noise(noise)
     half = gate_half or ""
     if half not in HALVES:
         _refuse(f"gate_half is {gate_half!r}, must be first, second, interleaved or None")
@@ -194,7 +180,7 @@ def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices]
     if delta is not None and (delta.shape != router.shape or delta.device != router.device):
         _refuse(f"delta is {list(delta.shape)} on {delta.device}, must be {list(router.shape)} on "
                 f"{router.device}")
-    router = router if router.is_contiguous() else _rows_in_memory(router, "router").contiguous()
+    router = router.contiguous()
     _refuse_transforms([router, *gate, *up, *down])
     need = lambda many: torch.is_grad_enabled() and any(t.requires_grad for t in many)
     want = [need([router]), need(gate), need(up), need(down)]
@@ -228,31 +214,42 @@ def erc_loss(router: Tensor, w_gate: Optional[Matrices], *, w_up: Optional[Matri
         delta: [n, d] noise of your own; then nothing is drawn.
         seed, step, layer, draw: whole numbers; step below 2^40, layer and draw below 2^16.
         gate_half: "first", "second" or "interleaved" (gate at the even rows): w_gate is fused.
-        compute: "bf16" rounds the operands of products; sums, norms, noise and hinges stay f32.
+        compute: what operands of products are rounded to: "f32" or "bf16"; sums, norms, noise and hinges stay f32.
+            Default: f32 on the CPU, the dtype of the matrices elsewhere.
 
     Returns:
         weight * L [], f32 (f64 where router or experts are). Its backward pass hands over gradients
         that were made with the loss, in the same sweep; tensors that need none get none.
 
-    f32 and bf16 on the CPU are computed by the C library on the tensors' own memory, with the
-    interpreter's lock given back; anything else in plain torch, a chunk of experts at a time.
+    f32 and bf16 on the CPU are computed by the C library, where couplet-native is installed; other dtypes there in
+    plain torch, an expert at a time; on an accelerator in few large products without synchronisation.
 
     Raises:
         ValueError, TypeError: an argument that is not acceptable. Numbers that are NaN or infinite in
         the weights are no error: the loss is NaN or infinite then.
     """
-    tensors = arrange(router, w_gate, w_up, w_down, activation, noise, delta, gate_half)
-    *tensors, want, half = tensors
+    check_noise(noise)
+    warn_of_alpha(number(alpha, "alpha"))
+    return loss_and_matrix(router, w_gate, w_up, w_down, alpha, weight, activation, noise, delta, seed, step, layer,
+                           draw, gate_half, compute)[0]
+
+
+def loss_and_matrix(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices],
+                    w_down: Optional[Matrices], alpha: float, weight: float, activation: str, noise: str,
+                    delta: Optional[Tensor], seed: int, step: int, layer: int, draw: int, gate_half: Optional[str],
+                    compute: Any) -> Tuple[Tensor, Tensor]:
+    """weight * L [], and M [n, n] without a gradient. noise may be "drawn", too: `delta` is what _noise.of_layers
+    has made."""
+    *tensors, want, half = arrange(router, w_gate, w_up, w_down, activation, delta, gate_half)
     alpha, weight = number(alpha, "alpha"), number(weight, "weight")
-    warn_of_alpha(alpha)
     seed, step, layer, draw = (whole_number(value, name) for value, name in (
         (seed, "seed"), (step, "step"), (layer, "layer"), (draw, "draw")))
     # A float argument is a constant of a compiled graph. A weight that follows a schedule is kept out of
     # it, where the gradient is scaled anyway.
     compiling = torch.compiler.is_compiling()
-    loss = _operator.erc(*tensors, want, half, float(alpha), 1.0 if compiling else float(weight),
-                         activation, noise, signed(seed), step, layer, draw, compute_name(compute))[0]
-    return loss * weight if compiling else loss
+    loss, M, *_ = _operator.erc(*tensors, want, half, float(alpha), 1.0 if compiling else float(weight),
+                                activation, noise, signed(seed), step, layer, draw, compute_name(compute))
+    return loss * weight if compiling else loss, M
 
 
 def signed(seed: int) -> int:

@@ -8,13 +8,13 @@ import math
 import warnings
 import weakref
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 import torch
 from torch import Tensor, nn
 
-from . import _figures, _layers, _router_stats
-from ._door import (_level_of_caller, check_noise, compute_name, erc_loss, number, signed, warn_of_alpha,
+from . import _figures, _layers, _router_stats, _step
+from ._door import (_level_of_caller, check_noise, compute_name, loss_and_matrix, number, signed, warn_of_alpha,
                     whole_number)
 from ._layers import Layer, Pairs
 
@@ -70,6 +70,7 @@ class Erc:
         self.step = 0                            # of the noise: optimizer steps that had a loss
         self.value: Optional[Tensor] = None      # [], the last one, reduced, before the weight
         self.values: List[Tensor] = []           # [] of each layer, before the weight
+        self.matrices: List[Tensor] = []         # M [n, n] of each; under expert parallelism the columns here
         self._sum: Optional[Tensor] = None       # [] of `value` since the last metrics(), and how many
         self._evaluations = 0
         self._router: Optional[_router_stats.RouterStats] = None
@@ -77,6 +78,7 @@ class Erc:
         self._bytes: Optional[Tensor] = None     # of `_watched` then
         self._warned_of: Set[str] = set()
         self._counted_outside = False            # next_step says when a step begins
+        self._counters_move = False              # the optimizer is known to move version counters
 
     # ---- the loss ----
 
@@ -98,24 +100,57 @@ class Erc:
         found = self._parameters()
         if not self._begins(found):
             return _zero(found[0][0])
-        values = [self._layer_loss(layer, many) for layer, many in zip(self.layers, found)]
-        self._note(values)
+        both = [self._layer_loss(*each) for each in zip(self.layers, found, self._deltas(found))]
+        values = [one[0] for one in both]
+        self._note(values, [one[1] for one in both], torch.is_grad_enabled())
         return self._reduced(values) * self._factor(divided_by)
 
     def _reduced(self, values: List[Tensor]) -> Tensor:
         """Their mean or sum, on the device of the first layer."""
-        total = torch.zeros((), dtype=torch.float32, device=values[0].device)
-        for one in values:
-            total = total + one.to(total.device)
+        total = torch.stack([one.to(values[0].device) for one in values]).sum()
         return total / len(values) if self.reduction == "mean" else total
 
-    def _note(self, values: List[Tensor]) -> None:
+    def _note(self, values: List[Tensor], matrices: List[Tensor], is_of_step: bool) -> None:
         """Keeps what an evaluation gave, for `metrics`; nothing is read."""
-        self.values = [one.detach() for one in values]
+        self.values, self.matrices = [one.detach() for one in values], matrices
         self.value = self._reduced(self.values)
-        if torch.is_grad_enabled():
+        if is_of_step:
             self._sum = self.value if self._sum is None else self._sum + self.value
             self._evaluations += 1
+
+    @torch.no_grad()
+    def backward(self, scale: Union[float, Tensor] = 1.0, *, attribute: str = "grad") -> Tensor:
+        """Adds the gradients of `loss` to those of routers and gates, layer by layer, once per optimizer step;
+        returns weight * (mean or sum over layers of L) [], without a graph.
+
+        It stands before or after the model's own backward pass, and before gradients are clipped: the loss depends
+        on no activation. Nothing of a layer is kept; a gradient that is there is added to in place. Micro-batches do
+        not matter: `.grad` gets the whole coefficient. Later calls of the same step do nothing and return zero, as
+        all do in `model.eval()` and with weight 0; a step is over as with `loss`.
+
+        scale: of the gradients, a number or a tensor []: what your loss is multiplied by before its backward pass,
+            as with a gradient scaler.
+        attribute: of a parameter, where gradients are added; "main_grad" in Megatron-Core.
+
+        Gradients of replicas are averaged afterwards (DDP, FSDP): every replica adds the same, the mean is right.
+        """
+        if not self.model.training or self.weight == 0:
+            return _zero(_layers.follow(self.model, self.layers[0].names[0]))
+        found = self._parameters()
+        with torch.enable_grad():
+            begins = self._begins(found)
+        if not begins:
+            return _zero(found[0][0])
+        weight = self.weight
+        is_number = not isinstance(scale, Tensor)
+        each = weight / (len(self.layers) if self.reduction == "mean" else 1)
+        options = _step.Options(self.alpha, each * (scale if is_number else 1.0),
+                                None if is_number else scale.detach(), self.noise, self.seed, self.step, self.compute,
+                                self.group, attribute)
+        results = _step.add_gradients(self.layers, found, options)
+        self._note([(r.total / layer.n**2).float() for layer, r in zip(self.layers, results)],
+                   [r.M for r in results], True)
+        return self.value * weight
 
     def _begins(self, found: List[List[Tensor]]) -> bool:
         """Whether an evaluation is due: the first of an optimizer step. Notes that it is made."""
@@ -124,25 +159,32 @@ class Erc:
         self._warn_where_nothing_learns(found)
         if self._evaluated is not None and not self._counted_outside:
             self.step += 1
+            self._counters_move = self._counters_move or self._has_counted(found)
         # Under torch.no_grad() it is only looked at: the step's own evaluation is still to come.
         self._evaluated = _versions(found) if torch.is_grad_enabled() else None
-        watched = None if self._counted_outside else _watched(found)
+        watched = None if self._counted_outside or self._counters_move else _watched(found)
         self._bytes = None if watched is None else _layers.some_bytes(watched)
         return True
 
     def _factor(self, divided_by: Optional[int]) -> float:
         return self.weight * (self.accumulation if divided_by is None else divided_by)
 
-    def _layer_loss(self, layer: Layer, parameters: List[Tensor]) -> Tensor:
-        """L [] of one layer, before the weight."""
-        options: Dict[str, Any] = dict(
-            alpha=self.alpha, noise=self.noise, seed=self.seed, step=self.step, layer=layer.number,
-            gate_half=layer.gate_half, compute=self.compute)
+    def _deltas(self, found: List[List[Tensor]]) -> Iterator[Optional[Tensor]]:
+        """The noise [n, d] of each layer; None: its own evaluation draws it, or there is none."""
+        if self.group is not None:
+            return iter([None] * len(found))
+        return _step.deltas(self.layers, found, self.noise, self.seed, self.step)
+
+    def _layer_loss(self, layer: Layer, parameters: List[Tensor], delta: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+        """L [] of one layer, before the weight, and M."""
         router, gates = layer.router(parameters), layer.gates(parameters)
+        noise = self.noise if delta is None else "drawn"
         if self.group is None:
-            return erc_loss(router, gates, **options)
-        from .parallel import erc_loss_ep
-        return erc_loss_ep(router, gates, group=self.group, **options)
+            return loss_and_matrix(router, gates, None, None, self.alpha, 1.0, "gate", noise, delta, self.seed,
+                                   self.step, layer.number, 0, layer.gate_half, self.compute)
+        from .parallel import loss_and_columns
+        return loss_and_columns(router, gates, self.group, alpha=self.alpha, noise=noise, seed=self.seed,
+                                step=self.step, layer=layer.number, gate_half=layer.gate_half, compute=self.compute)
 
     # ---- the parameters ----
 
@@ -164,6 +206,13 @@ class Erc:
         seen = self._evaluated
         return seen is not None and len(seen) == len(now) and all(
             then() is p and version == p._version for (then, version), p in zip(seen, now))
+
+    @torch.compiler.disable
+    def _has_counted(self, found: List[List[Tensor]]) -> bool:
+        """Whether the counter of a parameter that is still the same one has moved."""
+        now = [p for many in found for p in many]
+        return len(now) == len(self._evaluated or []) and any(
+            then() is p and version != p._version for (then, version), p in zip(self._evaluated or [], now))
 
     def _changed_unseen(self, found: List[List[Tensor]]) -> bool:
         """Whether numbers have changed and no version counter has moved: then a step was taken, and

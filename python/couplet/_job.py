@@ -61,6 +61,11 @@ class Experts:
         step = self.stacked.stride(0) * self.stacked.element_size()
         return [self.stacked.data_ptr() + j * step for j in range(self.stacked.shape[0])]
 
+    def has_even_rows(self) -> bool:
+        """Whether rows are contiguous, and of all experts equally far apart."""
+        many = [self.stacked] if self.stacked is not None else self.single
+        return all(has_whole_rows(t) and t.stride(-2) == many[0].stride(-2) for t in many)
+
     def stride(self) -> int:
         """How many numbers lie between two rows; of a single row torch keeps any."""
         one = self.single[0] if self.stacked is None else self.stacked

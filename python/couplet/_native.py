@@ -13,11 +13,11 @@ from ._plain import zeros
 
 
 def fits(job: Job) -> bool:
-    """Whether the library is there and can: f32 or bf16 on the CPU."""
-    if lib.found() is None:
+    """Whether the library is there and can: f32 or bf16 on the CPU, the numbers of each row contiguous."""
+    if lib.found() is None or job.router.device.type != "cpu":
         return False
     dtypes = {job.router.dtype, *(x.dtype for x in job.matrices)}
-    return job.router.device.type == "cpu" and dtypes <= {torch.float32, torch.bfloat16}
+    return dtypes <= {torch.float32, torch.bfloat16} and all(x.has_even_rows() for x in job.matrices)
 
 
 def _matrices(pointers: Optional[list[int]], stride: int, kept: list) -> lib.Matrices:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from . import _accelerator, _checks, _native, _plain
-from ._job import USES_GATE, USES_UP, Experts, Job, Phases, Result, has_whole_rows, part, run_alone
+from ._job import USES_GATE, USES_UP, Experts, Job, Phases, Result, part, run_alone
 from ._response import without_autocast
 
 def _experts(tensors: Sequence[Tensor], half: str, is_gate: bool) -> Optional[Experts]:
@@ -40,15 +40,22 @@ def make_job(router: Tensor, gate: Sequence[Tensor], up: Sequence[Tensor], down:
 
 # ---- one evaluation ----
 
+def _strides_of_gradient(tensors: Sequence[Tensor]) -> Sequence[int]:
+    """As one dense tensor lies itself, so that the gradient becomes `.grad` without a copy; else contiguous."""
+    like = tensors[0] if tensors[0].dim() == 3 else tensors[0].new_empty(shape_of(tensors), device="meta")
+    return torch.empty_like(like, device="meta").stride()
+
+
 def _empty_gradient(tensors: Sequence[Tensor], wanted: bool, job: Job) -> Tensor:
     """For the gradient [n, r, k]; empty where it is not wanted. The library adds in f32, plain torch in the
     tensors' dtype."""
     if not wanted or not tensors:
         return job.router.new_empty(0, dtype=torch.float32)
+    shape, strides = shape_of(tensors), _strides_of_gradient(tensors)
     dtype = torch.float32 if _native.fits(job) else tensors[0].dtype
     if _plain.is_for(job.router.device):
-        return _plain.zeros(shape_of(tensors), dtype)
-    return torch.empty(shape_of(tensors), dtype=dtype, device=job.router.device)
+        return _plain.zeros(shape, dtype).as_strided(shape, strides)
+    return torch.empty_strided(shape, strides, dtype=dtype, device=job.router.device)
 
 
 def into(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor], half: str) -> None:
@@ -64,7 +71,7 @@ def into(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[
         job.d_down = Experts(down)
 
 
-def _zero_what_stays(job: Job, d_gate: Tensor, half: str) -> None:
+def zero_what_stays(job: Job, d_gate: Tensor, half: str) -> None:
     """On an accelerator a fresh gradient held anything; of a fused tensor the half without a gradient is zero."""
     if not half or d_gate.numel() == 0 or _plain.is_for(job.router.device):
         return
@@ -87,19 +94,32 @@ def run(job: Job) -> Result:
     return _native.run(job) if _native.fits(job) else run_alone(start(job))
 
 
+def flat(t: Tensor) -> Optional[Tensor]:
+    """The memory of a dense tensor, one after the other."""
+    dense = t if t.is_contiguous() else t.mT
+    return dense.view(-1) if dense.is_contiguous() else None
+
+
+def prepare(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor], half: str,
+            want: Sequence[bool]) -> List[Tensor]:
+    """Makes the gradients of gate, up and down, empty where `want` says that there is no need, for the job to fill."""
+    job.wants_router, job.fresh = want[0], True
+    grads = [_empty_gradient(t, wanted, job) for t, wanted in zip((gate, up, down), want[1:])]
+    into(job, grads[:1], grads[1:2] if up else [], grads[2:], half)
+    job.scratch = next((flat(g) for g in grads if g.numel()), None)
+    return grads
+
+
 def evaluate(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor],
              half: str, want: Sequence[bool],
              run: Callable[[Job], Result] = run) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """weight * L [], M [n, c], and the gradients of router, gate, up, down, each of its tensor's dtype; empty
     where `want` says that there is no need."""
     _checks.check(job)
-    job.wants_router, job.fresh = want[0], True
-    grads = [_empty_gradient(t, wanted, job) for t, wanted in zip((gate, up, down), want[1:])]
-    into(job, grads[:1], grads[1:2] if up else [], grads[2:], half)
-    job.scratch = next((g for g in grads if g.numel()), None)
+    grads = prepare(job, gate, up, down, half, want)
     with without_autocast(job.router.device):
         result = run(job)
-        _zero_what_stays(job, grads[0], half)
+        zero_what_stays(job, grads[0], half)
     loss = torch.empty((), dtype=_wide(job.router, gate or up), device=job.router.device)
     torch.mul(result.total, job.weight / job.n**2, out=loss)
     d_router = job.router.new_empty(0, dtype=torch.float32)
@@ -116,19 +136,13 @@ def _wide(router: Tensor, matrices: Sequence[Tensor]) -> torch.dtype:
     return torch.float64 if is_wide else torch.float32
 
 
-def _as_traced(tensors: List[Tensor]) -> List[Tensor]:
-    """Rows whole and equally far apart, as couplet.erc_loss hands them over; a compiler (torch 2.6's) may lay
-    out otherwise what it makes itself."""
-    if all(has_whole_rows(t) and t.stride(-2) == tensors[0].stride(-2) for t in tensors):
-        return tensors
-    return [t.contiguous() for t in tensors]
-
-
 def _tags() -> Dict[str, Any]:
-    """A CUDA graph would replay one step's noise for ever: inductor is to leave the operator out of its graphs."""
-    unsafe = getattr(torch.Tag, "cudagraph_unsafe", None)
-    can = "tags" in inspect.signature(torch.library.custom_op).parameters
-    return {"tags": (unsafe,)} if unsafe is not None and can else {}
+    """Gradients lie as the tensors did when the graph was traced. A CUDA graph would replay one step's noise for
+    ever: inductor is to leave the operator out of its graphs."""
+    if "tags" not in inspect.signature(torch.library.custom_op).parameters:  # torch 2.5 and before
+        return {}
+    names = ("needs_fixed_stride_order", "cudagraph_unsafe")
+    return {"tags": tuple(getattr(torch.Tag, name) for name in names if hasattr(torch.Tag, name))}
 
 
 @torch.library.custom_op("couplet::erc", mutates_args=(), **_tags())
@@ -137,8 +151,7 @@ def erc(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor]
         activation: str, noise: str, seed: int, step: int, layer: int, draw: int,
         compute: str) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Loss, M and gradients in one sweep; see couplet.erc_loss."""
-    router, gate, up, down = router.contiguous(), _as_traced(gate), _as_traced(up), _as_traced(down)
-    job = make_job(router, gate, up, down, delta, half, alpha, weight, activation, noise, seed,
+    job = make_job(router.contiguous(), gate, up, down, delta, half, alpha, weight, activation, noise, seed,
                    step, layer, draw, compute)
     return evaluate(job, gate, up, down, half, want)
 
@@ -147,7 +160,7 @@ def erc(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor]
 def _(router, gate, up, down, delta, want, half, alpha, weight, activation, noise, seed, step,
       layer, draw, compute):
     nothing = router.new_empty(0, dtype=torch.float32)
-    grads = [t[0].new_empty(shape_of(t)) if wanted and t else nothing.clone()
+    grads = [t[0].new_empty_strided(shape_of(t), _strides_of_gradient(t)) if wanted and t else nothing.clone()
              for t, wanted in zip((gate, up, down), want[1:])]
     n, n_here = router.shape[0], shape_of(gate or up)[0]
     return (router.new_empty((), dtype=_wide(router, gate or up)),

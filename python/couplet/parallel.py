@@ -6,8 +6,9 @@ Weights and activations stay where they are."""
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from . import _operator
 from ._checks import check_finite
-from ._door import (Matrices, arrange, compute_name, number, refuse_sharded, signed, warn_of_alpha,
+from ._door import (Matrices, arrange, check_noise, compute_name, number, refuse_sharded, signed, warn_of_alpha,
                     whole_number)
 from ._job import Job, Phases, Result
 
@@ -68,15 +69,16 @@ class _ErcEp(torch.autograd.Function):
         delta = rest[g + u + d]
         job = _operator.make_job(router, gate, up, down, delta, half, *arguments)
         run = lambda job: run_together([job], group)[0]
-        loss, _, *gradients = _operator.evaluate(job, gate, up, down, half, want, run)
+        loss, M, *gradients = _operator.evaluate(job, gate, up, down, half, want, run)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*[t for t in tensors if t is not None and t.requires_grad][:1])
         ctx.gradients, ctx.want, ctx.lengths = gradients, want, lengths
         ctx.whole = [bool(t) and t[0].dim() == 3 for t in (gate, up, down)]
-        return loss
+        ctx.mark_non_differentiable(M)
+        return loss, M
 
     @staticmethod
-    def backward(ctx, d_loss):
+    def backward(ctx, d_loss, _):
         nothing = (None,) * (5 + 1 + sum(ctx.lengths) + 1)
         if d_loss is None:
             return nothing
@@ -157,6 +159,18 @@ def _agree(words: Dict[str, str], group: Optional[dist.ProcessGroup], router: An
                                  f"process {rank}, must be the same in all")
 
 
+def run_agreed(jobs: List[Job], group: Optional[dist.ProcessGroup]) -> List[Result]:
+    """`run_together`, once all processes have the same layers and options."""
+    first = jobs[0]
+    each = [(list(j.router.shape), str(j.router.dtype), [(W.shape, str(W.dtype)) for W in j.matrices], j.layer,
+             j.wants_router) for j in jobs]
+    words = {name: str(getattr(first, name)) for name in ("alpha", "weight", "noise", "seed", "step", "compute")}
+    words["the number of layers"] = str(len(jobs))
+    words["the fingerprint of shapes, dtypes and layers"] = hashlib.sha256(repr(each).encode()).hexdigest()[:12]
+    _agree(words, group, first.router)
+    return run_together(jobs, group)
+
+
 def erc_loss_ep(router: Tensor, local_w_gate: Optional[Matrices], *,
                 group: Optional[dist.ProcessGroup] = None, local_w_up: Optional[Matrices] = None,
                 local_w_down: Optional[Matrices] = None, alpha: float = 1.0, weight: float = 1.0,
@@ -174,6 +188,16 @@ def erc_loss_ep(router: Tensor, local_w_gate: Optional[Matrices], *,
     process (a later *mean* over the group leaves it as it is; do not sum it again); an expert's is
     where the expert is.
     """
+    return loss_and_columns(router, local_w_gate, group, local_w_up, local_w_down, alpha, weight, activation, noise, delta,
+                            seed, step, layer, draw, gate_half, compute)[0]
+
+
+def loss_and_columns(router: Tensor, local_w_gate: Optional[Matrices], group: Optional[dist.ProcessGroup],
+                     local_w_up: Optional[Matrices] = None, local_w_down: Optional[Matrices] = None,
+                     alpha: float = 1.0, weight: float = 1.0, activation: str = "gate", noise: str = "bounded",
+                     delta: Optional[Tensor] = None, seed: int = 0, step: int = 0, layer: int = 0, draw: int = 0,
+                     gate_half: Optional[str] = None, compute: Any = None) -> Tuple[Tensor, Tensor]:
+    """erc_loss_ep, and the columns of M [n, n / p] of the experts here, without a gradient."""
     size, rank = dist.get_world_size(group), dist.get_rank(group)
 
     def prepare() -> tuple:
@@ -183,8 +207,8 @@ def erc_loss_ep(router: Tensor, local_w_gate: Optional[Matrices], *,
         count = _count(here)
         if count and isinstance(router, Tensor) and router.dim() == 2:
             _check_experts(router.shape[0], count, size)
-        arranged = arrange(router, local_w_gate, local_w_up, local_w_down, activation, noise, delta,
-                           gate_half, count)
+        check_noise(noise)
+        arranged = arrange(router, local_w_gate, local_w_up, local_w_down, activation, delta, gate_half, count)
         if delta is not None:
             check_finite(delta)
         options = dict(alpha=float(number(alpha, "alpha")), weight=float(number(weight, "weight")),

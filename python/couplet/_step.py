@@ -1,0 +1,166 @@
+"""The gradients of one optimizer step, layer by layer into `.grad`: nothing of a layer is kept.
+
+Where router and gates are parameters as they lie, gradients are added to `.grad` in place. Elsewhere (sharded or
+adapted parameters; bf16 by the C library, which adds in f32) a layer's gradient exists once, and autograd takes it
+from there."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+from . import _checks, _native, _noise, _operator, _plain
+from ._door import arrange, compute_name, signed
+from ._job import Job, Result
+from ._layers import Layer
+from ._response import without_autocast
+
+
+@dataclass
+class Options:
+    """Of all layers of a step."""
+    alpha: float
+    weight: float               # of each layer's loss
+    scale: Optional[Tensor]     # [] of the gradients, beside `weight`
+    noise: str
+    seed: int
+    step: int
+    compute: Any
+    group: Any                  # of expert parallelism, or None
+    attribute: str              # "grad": of a parameter, where its gradient is
+
+
+class Evaluation:
+    """One layer: its tensors, its job, and where its gradients go."""
+
+    def __init__(self, layer: Layer, parameters: List[Tensor], options: Options, delta: Optional[Tensor]):
+        self.layer, self.parameters, self.attribute = layer, parameters, options.attribute
+        self.made: List[Tensor] = []  # what the job adds the gates' gradients to
+        with torch.enable_grad():  # of what is computed from parameters
+            self.router, gates = layer.router(parameters), layer.gates(parameters)
+            arranged = arrange(self.router, gates, None, None, "gate", delta, layer.gate_half, layer.here)
+        _, self.gate, _, _, _, self.want, self.half = arranged
+        first = 0 if options.group is None else torch.distributed.get_rank(options.group) * layer.here
+        noise = options.noise if delta is None else "drawn"
+        self.job = _operator.make_job(
+            self.router.detach().contiguous(), [g.detach() for g in self.gate], [], [], delta, self.half,
+            options.alpha, options.weight, "gate", noise, signed(options.seed), options.step, layer.number, 0,
+            compute_name(options.compute), first)
+        self.job.scale = options.scale
+
+        self.is_in_place = self._is_plain()
+        if not self.is_in_place and self.attribute != "grad":
+            raise ValueError(f"couplet: {layer.prefix}: sharded or adapted parameters have their gradients in .grad "
+                             f"alone, not in .{self.attribute}")
+
+    def _is_plain(self) -> bool:
+        """Whether router and gates are views of parameters whose gradients can be added to."""
+        if not all(p.is_leaf and not hasattr(p, "full_tensor") for p in self.parameters):
+            return False
+        memory = [t.untyped_storage().data_ptr() for t in (self.router, *self.gate)]
+        if memory != [p.untyped_storage().data_ptr() for p in self.parameters]:
+            return False
+        adds_in_f32 = _native.fits(self.job)
+        return not adds_in_f32 or all(self._dtype(p) == torch.float32 for p in self.parameters[1:])
+
+    def _dtype(self, p: Tensor) -> torch.dtype:
+        """Of its gradient."""
+        gradient = getattr(p, self.attribute)
+        return p.dtype if gradient is None else gradient.dtype
+
+    def _gradient_of(self, p: Tensor, is_covered: bool) -> Tensor:
+        """p's, made where there is none; it may hold anything if every number of it will be written."""
+        gradient = getattr(p, self.attribute)
+        if gradient is None:
+            strides = torch.empty_like(p, device="meta").stride()
+            if _plain.is_for(p.device):
+                gradient = _plain.zeros(p.shape, p.dtype).as_strided(p.shape, strides)
+            else:
+                gradient = torch.empty_like(p) if is_covered else torch.zeros_like(p)
+            setattr(p, self.attribute, gradient)
+        return gradient
+
+    def prepare(self) -> None:
+        """Gives the job the gradients to add to."""
+        _checks.check(self.job)
+        if not self.is_in_place:
+            self.made = _operator.prepare(self.job, self.gate, [], [], self.half, self.want)
+            return
+        router, *gates = self.parameters
+        self.job.wants_router = self.want[0]
+        if not self.want[1]:
+            return
+        is_covered = sum(g.numel() for g in self.gate) == sum(p.numel() for p in gates)
+        self.job.fresh = is_covered and all(getattr(p, self.attribute) is None for p in gates)
+        target = self.layer.gates([router, *(self._gradient_of(p, self.job.fresh) for p in gates)])
+        self.made = [target] if isinstance(target, Tensor) else target
+        _operator.into(self.job, self.made, [], [], self.half)
+        if self.job.fresh and len(self.made) == 1:
+            self.job.scratch = _operator.flat(self.made[0])
+
+    def finish(self, result: Result) -> None:
+        """What the job has not written itself."""
+        if self.job.fresh:
+            for gradient in self.made[:1] if not self.is_in_place else self.made:
+                _operator.zero_what_stays(self.job, gradient, self.half)
+        if not self.is_in_place:
+            self._hand_to_autograd(result)
+        elif result.d_router is not None:
+            gradient = self._gradient_of(self.parameters[0], False)
+            self.layer.router([gradient, *self.parameters[1:]]).add_(result.d_router)
+
+    def _hand_to_autograd(self, result: Result) -> None:
+        tensors, gradients = [], []
+        if result.d_router is not None:
+            tensors, gradients = [self.router], [result.d_router.to(self.router.dtype)]
+        if self.want[1]:
+            d_gate = self.made[0].to(self.gate[0].dtype)
+            tensors += self.gate
+            gradients += _operator.as_list(d_gate, len(self.gate), self.gate[0].dim() == 3, True)
+        torch.autograd.backward(tensors, gradients)
+
+
+def deltas(layers: Sequence[Layer], found: Sequence[List[Tensor]], noise: str, seed: int,
+           step: int) -> Iterator[Optional[Tensor]]:
+    """[n, d] of each layer; None where the layer's own evaluation draws it, or there is none."""
+    if noise == "none" or _plain.is_for(found[0][0].device):
+        yield from (None for _ in layers)
+        return
+    routers = [layer.router(many).detach() for layer, many in zip(layers, found)]
+    yield from _noise.of_layers(routers, [layer.number for layer in layers], seed, step)
+
+
+def add_gradients(layers: Sequence[Layer], found: Sequence[List[Tensor]], options: Options) -> List[Result]:
+    """Adds the gradients of all layers to those of their parameters. Under expert parallelism the exchanges of
+    layers whose parameters are whole travel together."""
+    results: Dict[int, Result] = {}
+    waiting: List[Tuple[int, Evaluation]] = []
+    noises = deltas(layers, found, options.noise, options.seed, options.step)
+    for k, (layer, many, delta) in enumerate(zip(layers, found, noises)):
+        evaluation = Evaluation(layer, many, options, delta)
+        if options.group is not None and evaluation.is_in_place:
+            waiting.append((k, evaluation))
+        else:
+            results[k] = _run([evaluation], options.group)[0]
+    for (k, _), result in zip(waiting, _run([e for _, e in waiting], options.group)):
+        results[k] = result
+    return [results[k] for k in range(len(layers))]
+
+
+def _run(evaluations: List[Evaluation], group: Any) -> List[Result]:
+    if not evaluations:
+        return []
+    for evaluation in evaluations:
+        evaluation.prepare()
+    jobs = [evaluation.job for evaluation in evaluations]
+    with without_autocast(jobs[0].router.device):
+        if group is None:
+            results = [_operator.run(job) for job in jobs]
+        else:
+            from .parallel import run_agreed
+            results = run_agreed(jobs, group)
+        for evaluation, result in zip(evaluations, results):
+            evaluation.finish(result)
+    return results
