@@ -276,6 +276,8 @@ def phases(job: Job) -> Phases:
     w = Work(job)
     _take_free_memory(w)
     M, z = _forward(w)
+    if job.split:
+        M = (yield M.square()).sqrt()
     diagonal = yield M.diagonal(-job.first)
     violations, total, pulls = _hinges(w, M, diagonal)
     violations, total = yield violations, total

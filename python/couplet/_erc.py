@@ -51,7 +51,7 @@ class Erc:
     takes them as they are."""
 
     def __init__(self, model: nn.Module, find: Find, weight: float, alpha: float, reduction: str, seed: int,
-                 noise: str, compute: Any, accumulation: int, group: Any = None):
+                 noise: str, compute: Any, accumulation: int, group: Any = None, tensor_group: Any = None):
         if reduction not in ("mean", "sum"):
             raise ValueError(f"couplet: reduction is {reduction!r}, must be mean or sum")
         if not math.isfinite(number(weight, "weight")):
@@ -66,7 +66,8 @@ class Erc:
         self.model, self.find = model, find
         self.layers = find(model)
         self.weight, self.alpha, self.reduction, self.seed = weight, alpha, reduction, seed
-        self.noise, self.compute, self.accumulation, self.group = noise, compute, accumulation, group
+        self.noise, self.compute, self.accumulation = noise, compute, accumulation
+        self.group, self.tensor_group = group, tensor_group
         self.step = 0                            # of the noise: optimizer steps that had a loss
         self.value: Optional[Tensor] = None      # [], the last one, reduced, before the weight
         self.values: List[Tensor] = []           # [] of each layer, before the weight
@@ -146,7 +147,7 @@ class Erc:
         each = weight / (len(self.layers) if self.reduction == "mean" else 1)
         options = _step.Options(self.alpha, each * (scale if is_number else 1.0),
                                 None if is_number else scale.detach(), self.noise, self.seed, self.step, self.compute,
-                                self.group, attribute)
+                                self._spread(), attribute)
         results = _step.add_gradients(self.layers, found, options)
         self._note([(r.total / layer.n**2).float() for layer, r in zip(self.layers, results)],
                    [r.M for r in results], True)
@@ -171,7 +172,7 @@ class Erc:
 
     def _deltas(self, found: List[List[Tensor]]) -> Iterator[Optional[Tensor]]:
         """The noise [n, d] of each layer; None: its own evaluation draws it, or there is none."""
-        if self.group is not None:
+        if self._spread() is not None:
             return iter([None] * len(found))
         return _step.deltas(self.layers, found, self.noise, self.seed, self.step)
 
@@ -179,12 +180,20 @@ class Erc:
         """L [] of one layer, before the weight, and M."""
         router, gates = layer.router(parameters), layer.gates(parameters)
         noise = self.noise if delta is None else "drawn"
-        if self.group is None:
+        if self._spread() is None:
             return loss_and_matrix(router, gates, None, None, self.alpha, 1.0, "gate", noise, delta, self.seed,
                                    self.step, layer.number, 0, layer.gate_half, self.compute)
         from .parallel import loss_and_columns
         return loss_and_columns(router, gates, self.group, alpha=self.alpha, noise=noise, seed=self.seed,
-                                step=self.step, layer=layer.number, gate_half=layer.gate_half, compute=self.compute)
+                                step=self.step, layer=layer.number, gate_half=layer.gate_half, compute=self.compute,
+                                tensor_group=self.tensor_group)
+
+    def _spread(self) -> Any:
+        """parallel.Processes; None: every process has all experts."""
+        if self.group is None and self.tensor_group is None:
+            return None
+        from .parallel import Processes
+        return Processes(self.group, self.tensor_group)
 
     # ---- the parameters ----
 
@@ -348,7 +357,8 @@ def check_figures(figures: Optional[Sequence[str]]) -> Optional[Tuple[str, ...]]
 
 def attach(model: nn.Module, layers: Pairs, *, weight: float = 1.0, alpha: float = 1.0, reduction: str = "mean",
            seed: int = 0, noise: str = "bounded", compute: Any = None, accumulation: int = 1,
-           gate_half: Optional[str] = None, transposed: bool = False, group: Any = None) -> Erc:
+           gate_half: Optional[str] = None, transposed: bool = False, group: Any = None,
+           tensor_group: Any = None) -> Erc:
     """The coupling loss of the given Mixture-of-Experts layers of any model.
 
     Nothing of the model is changed. Parameters are looked up by name at every evaluation, so that the
@@ -368,6 +378,7 @@ def attach(model: nn.Module, layers: Pairs, *, weight: float = 1.0, alpha: float
             [n, 2D, d]: which rows are the gate's.
         transposed: the gates lie as [n, d, D] (or [n, d, 2D]).
         group: the process group of expert parallelism; gates are then the n / p experts of this process.
+        tensor_group: the process group that shares the width of each expert; gates have D / p rows here.
 
     Raises:
         ValueError, TypeError: `layers` has something that is no parameter of the model, twice the same
@@ -376,6 +387,6 @@ def attach(model: nn.Module, layers: Pairs, *, weight: float = 1.0, alpha: float
     check_model(model)
     processes = None if group is None else torch.distributed.get_world_size(group)
     erc = Erc(_layers.unwrapped(model), _layers.Given(layers, gate_half, transposed, processes), weight, alpha,
-              reduction, seed, noise, compute, accumulation, group)
+              reduction, seed, noise, compute, accumulation, group, tensor_group)
     warn_of_alpha(alpha)
     return erc

@@ -94,6 +94,7 @@ class Job:
     draw: int
     compute: str                     # operands of products: "f32", "bf16", or "" (see products_dtype)
     scale: Optional[Tensor] = None   # []; of the gradients, beside `weight`
+    split: bool = False              # D is the part of the experts' width that is here: M^2 is a sum over processes
     # Gradients, to be added to; None: not wanted.
     wants_router: bool = False
     d_gate: Optional[Experts] = None
@@ -120,7 +121,8 @@ class Result:
     d_router: Optional[Tensor]   # [n, d], f32 or wider; None: not wanted
 
 
-# One evaluation with its exchanges: yields this process's part and is sent the whole, three times:
+# One evaluation with its exchanges: yields this process's part and is sent the whole:
+#   M^2 of its part of D [n, c]                 -> the sum       (all-reduce); only with `split`
 #   own diagonal of M [c]                       -> [n]           (all-gather)
 #   violations [2, n] and its share of n^2 L [] -> their sums    (all-reduce)
 #   its part of the router's gradient [n, d]    -> the sum       (all-reduce); only with wants_router

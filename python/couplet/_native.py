@@ -14,7 +14,7 @@ from ._plain import zeros
 
 def fits(job: Job) -> bool:
     """Whether the library is there and can: f32 or bf16 on the CPU, the numbers of each row contiguous."""
-    if lib.found() is None or job.router.device.type != "cpu":
+    if lib.found() is None or job.router.device.type != "cpu" or job.split:
         return False
     dtypes = {job.router.dtype, *(x.dtype for x in job.matrices)}
     return dtypes <= {torch.float32, torch.bfloat16} and all(x.has_even_rows() for x in job.matrices)

@@ -84,7 +84,7 @@ def start(job: Job) -> Phases:
     """The phases by the code that fits."""
     if _native.fits(job):
         return _native.phases(job)
-    if _plain.is_for(job.router.device):
+    if _plain.is_for(job.router.device) and not job.split:
         return _plain.phases(job)
     return _accelerator.phases(job)
 
@@ -106,7 +106,8 @@ def prepare(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequen
     job.wants_router, job.fresh = want[0], True
     grads = [_empty_gradient(t, wanted, job) for t, wanted in zip((gate, up, down), want[1:])]
     into(job, grads[:1], grads[1:2] if up else [], grads[2:], half)
-    job.scratch = next((flat(g) for g in grads if g.numel()), None)
+    if not _plain.is_for(job.router.device):
+        job.scratch = next((flat(g) for g in grads if g.numel()), None)
     return grads
 
 

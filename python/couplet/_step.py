@@ -6,7 +6,7 @@ from there."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from ._door import arrange, compute_name, signed
 from ._job import Job, Result
 from ._layers import Layer
 from ._response import without_autocast
+
+if TYPE_CHECKING:
+    from .parallel import Processes
 
 
 @dataclass
@@ -28,7 +31,7 @@ class Options:
     seed: int
     step: int
     compute: Any
-    group: Any                  # of expert parallelism, or None
+    spread: Optional[Processes]  # over which processes experts are spread; None: each has all of them
     attribute: str              # "grad": of a parameter, where its gradient is
 
 
@@ -42,13 +45,15 @@ class Evaluation:
             self.router, gates = layer.router(parameters), layer.gates(parameters)
             arranged = arrange(self.router, gates, None, None, "gate", delta, layer.gate_half, layer.here)
         _, self.gate, _, _, _, self.want, self.half = arranged
-        first = 0 if options.group is None else torch.distributed.get_rank(options.group) * layer.here
+        group = None if options.spread is None else options.spread.expert
+        first = 0 if group is None else torch.distributed.get_rank(group) * layer.here
         noise = options.noise if delta is None else "drawn"
         self.job = _operator.make_job(
             self.router.detach().contiguous(), [g.detach() for g in self.gate], [], [], delta, self.half,
             options.alpha, options.weight, "gate", noise, signed(options.seed), options.step, layer.number, 0,
             compute_name(options.compute), first)
         self.job.scale = options.scale
+        self.job.split = options.spread is not None and options.spread.tensor is not None
 
         self.is_in_place = self._is_plain()
         if not self.is_in_place and self.attribute != "grad":
@@ -97,7 +102,7 @@ class Evaluation:
         target = self.layer.gates([router, *(self._gradient_of(p, self.job.fresh) for p in gates)])
         self.made = [target] if isinstance(target, Tensor) else target
         _operator.into(self.job, self.made, [], [], self.half)
-        if self.job.fresh and len(self.made) == 1:
+        if self.job.fresh and len(self.made) == 1 and not _plain.is_for(self.made[0].device):
             self.job.scratch = _operator.flat(self.made[0])
 
     def finish(self, result: Result) -> None:
@@ -140,27 +145,27 @@ def add_gradients(layers: Sequence[Layer], found: Sequence[List[Tensor]], option
     noises = deltas(layers, found, options.noise, options.seed, options.step)
     for k, (layer, many, delta) in enumerate(zip(layers, found, noises)):
         evaluation = Evaluation(layer, many, options, delta)
-        if options.group is not None and evaluation.is_in_place:
+        if options.spread is not None and evaluation.is_in_place:
             waiting.append((k, evaluation))
         else:
-            results[k] = _run([evaluation], options.group)[0]
-    for (k, _), result in zip(waiting, _run([e for _, e in waiting], options.group)):
+            results[k] = _run([evaluation], options.spread)[0]
+    for (k, _), result in zip(waiting, _run([e for _, e in waiting], options.spread)):
         results[k] = result
     return [results[k] for k in range(len(layers))]
 
 
-def _run(evaluations: List[Evaluation], group: Any) -> List[Result]:
+def _run(evaluations: List[Evaluation], spread: Optional[Processes]) -> List[Result]:
     if not evaluations:
         return []
     for evaluation in evaluations:
         evaluation.prepare()
     jobs = [evaluation.job for evaluation in evaluations]
     with without_autocast(jobs[0].router.device):
-        if group is None:
+        if spread is None:
             results = [_operator.run(job) for job in jobs]
         else:
             from .parallel import run_agreed
-            results = run_agreed(jobs, group)
+            results = run_agreed(jobs, spread)
         for evaluation, result in zip(evaluations, results):
             evaluation.finish(result)
     return results

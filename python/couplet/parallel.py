@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
@@ -15,20 +16,42 @@ import torch.distributed as dist
 from torch import Tensor
 
 from . import _operator
-from ._checks import check_finite
+from ._checks import check_finite, refuse
 from ._door import (Matrices, arrange, check_noise, compute_name, number, refuse_sharded, signed, warn_of_alpha,
                     whole_number)
 from ._job import Job, Phases, Result
 
 
-def run_together(jobs: Sequence[Job], group: Optional[dist.ProcessGroup]) -> List[Result]:
-    """The layers `jobs`, phase by phase, over a process group: each exchange is one collective for all of them."""
+@dataclass(frozen=True)
+class Processes:
+    """Over which processes the experts of a layer are spread."""
+    expert: Optional[dist.ProcessGroup]   # n / p experts each
+    tensor: Optional[dist.ProcessGroup]   # D / p rows of each expert; both: None is no group, not the world
+
+    @property
+    def all(self) -> List[dist.ProcessGroup]:
+        return [group for group in (self.tensor, self.expert) if group is not None]
+
+
+def processes_of(group: Optional[dist.ProcessGroup], tensor_group: Optional[dist.ProcessGroup]) -> Processes:
+    """As arguments say it: the world, if neither is given."""
+    return Processes(dist.group.WORLD if group is None and tensor_group is None else group, tensor_group)
+
+
+def run_together(jobs: List[Job], spread: Processes) -> List[Result]:
+    """The layers `jobs`, phase by phase: each exchange is one collective for all of them."""
     layers = [_operator.start(job) for job in jobs]
-    diagonals = _gather([next(layer) for layer in layers], group)
-    sums = _sum([part for layer, diagonal in zip(layers, diagonals) for part in layer.send(diagonal)], group)
-    parts: List[Any] = [_send(layer, (sums[2 * k], sums[2 * k + 1])) for k, layer in enumerate(layers)]
+    parts: List[Any] = [next(layer) for layer in layers]
+    if spread.tensor is not None:
+        parts = [layer.send(squares) for layer, squares in zip(layers, _sum(parts, spread.tensor))]
+    diagonals = _gather(parts, spread.expert)
+    sums = _sum([part for layer, diagonal in zip(layers, diagonals) for part in layer.send(diagonal)], spread.expert)
+    parts = [_send(layer, (sums[2 * k], sums[2 * k + 1])) for k, layer in enumerate(layers)]
     wanted = [k for k, part in enumerate(parts) if isinstance(part, Tensor)]
-    for k, d_router in zip(wanted, _sum([parts[k] for k in wanted], group)):
+    whole = [parts[k] for k in wanted]
+    for group in spread.all:
+        whole = _sum(whole, group)
+    for k, d_router in zip(wanted, whole):
         parts[k] = _send(layers[k], d_router)
     return parts
 
@@ -43,6 +66,8 @@ def _send(layer: Phases, whole: Any) -> Any:
 
 def _gather(parts: List[Tensor], group: Optional[dist.ProcessGroup]) -> List[Tensor]:
     """Of each layer's [c] in every process its [n], by one all-gather."""
+    if group is None:
+        return parts
     own = torch.cat([part.float() if part.dtype != torch.float64 else part for part in parts])
     world, lengths = dist.get_world_size(group), [part.numel() for part in parts]
     everyone = own.new_empty(world * own.numel())
@@ -52,8 +77,8 @@ def _gather(parts: List[Tensor], group: Optional[dist.ProcessGroup]) -> List[Ten
 
 def _sum(parts: List[Tensor], group: Optional[dist.ProcessGroup]) -> List[Tensor]:
     """Each tensor's sum over the processes, by one all-reduce in the widest dtype of them: whole numbers stay exact."""
-    if not parts:
-        return []
+    if not parts or group is None:
+        return parts
     widest = functools.reduce(torch.promote_types, (part.dtype for part in parts))
     sums = torch.cat([part.reshape(-1).to(widest) for part in parts])
     dist.all_reduce(sums, group=group)
@@ -62,13 +87,14 @@ def _sum(parts: List[Tensor], group: Optional[dist.ProcessGroup]) -> List[Tensor
 
 class _ErcEp(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, group, arguments, half, want, lengths, *tensors):
+    def forward(ctx, spread, arguments, half, want, lengths, *tensors):
         router, *rest = tensors
         g, u, d = lengths
         gate, up, down = rest[:g], rest[g:g + u], rest[g + u:g + u + d]
         delta = rest[g + u + d]
         job = _operator.make_job(router, gate, up, down, delta, half, *arguments)
-        run = lambda job: run_together([job], group)[0]
+        job.split = spread.tensor is not None
+        run = lambda job: run_together([job], spread)[0]
         loss, M, *gradients = _operator.evaluate(job, gate, up, down, half, want, run)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*[t for t in tensors if t is not None and t.requires_grad][:1])
@@ -159,7 +185,23 @@ def _agree(words: Dict[str, str], group: Optional[dist.ProcessGroup], router: An
                                  f"process {rank}, must be the same in all")
 
 
-def run_agreed(jobs: List[Job], group: Optional[dist.ProcessGroup]) -> List[Result]:
+def _refusal(error: Exception) -> Dict[str, str]:
+    return {"refused": ascii(str(error))[1:-1][:ROOM // 2 - 16]}
+
+
+def _agree_in_all(words: Dict[str, str], spread: Processes, router: Any) -> None:
+    """What one group finds is passed on to the next, so that all processes of both know it."""
+    problem: Optional[ValueError] = None
+    for group in spread.all:
+        try:
+            _agree(words if problem is None else _refusal(problem), group, router)
+        except ValueError as error:
+            problem = problem or error
+    if problem is not None:
+        raise problem
+
+
+def run_agreed(jobs: List[Job], spread: Processes) -> List[Result]:
     """`run_together`, once all processes have the same layers and options."""
     first = jobs[0]
     each = [(list(j.router.shape), str(j.router.dtype), [(W.shape, str(W.dtype)) for W in j.matrices], j.layer,
@@ -167,8 +209,8 @@ def run_agreed(jobs: List[Job], group: Optional[dist.ProcessGroup]) -> List[Resu
     words = {name: str(getattr(first, name)) for name in ("alpha", "weight", "noise", "seed", "step", "compute")}
     words["the number of layers"] = str(len(jobs))
     words["the fingerprint of shapes, dtypes and layers"] = hashlib.sha256(repr(each).encode()).hexdigest()[:12]
-    _agree(words, group, first.router)
-    return run_together(jobs, group)
+    _agree_in_all(words, spread, first.router)
+    return run_together(jobs, spread)
 
 
 def erc_loss_ep(router: Tensor, local_w_gate: Optional[Matrices], *,
@@ -176,29 +218,37 @@ def erc_loss_ep(router: Tensor, local_w_gate: Optional[Matrices], *,
                 local_w_down: Optional[Matrices] = None, alpha: float = 1.0, weight: float = 1.0,
                 activation: str = "gate", noise: str = "bounded", delta: Optional[Tensor] = None,
                 seed: int = 0, step: int = 0, layer: int = 0, draw: int = 0,
-                gate_half: Optional[str] = None, compute: Any = None) -> Tensor:
-    """couplet.erc_loss with the experts spread over the processes of `group`.
+                gate_half: Optional[str] = None, compute: Any = None,
+                tensor_group: Optional[dist.ProcessGroup] = None) -> Tensor:
+    """couplet.erc_loss with the experts spread over the processes of `group` (default: all processes).
 
     Every process calls it with the whole router [n, d] (the same numbers everywhere) and its own n / p
     experts, [n / p, D, d] or a list: process r has experts r n / p ... (r + 1) n / p - 1. All other
     arguments are those of erc_loss and must be the same everywhere; where they are not, or one process
     refuses its own, there is a ValueError in all of them. Not for torch.compile.
 
+    tensor_group: processes that share the width of each expert (expert tensor parallelism): every one has D / p of
+    the D rows of its experts' gates (and ups), any D / p of them; M^2 is a sum over these processes. Without `group`
+    each of them has all n experts. Not for the activation "output".
+
     Returns weight * L [], the same in every process. The router's gradient is complete in every
     process (a later *mean* over the group leaves it as it is; do not sum it again); an expert's is
     where the expert is.
     """
     return loss_and_columns(router, local_w_gate, group, local_w_up, local_w_down, alpha, weight, activation, noise, delta,
-                            seed, step, layer, draw, gate_half, compute)[0]
+                            seed, step, layer, draw, gate_half, compute, tensor_group)[0]
 
 
 def loss_and_columns(router: Tensor, local_w_gate: Optional[Matrices], group: Optional[dist.ProcessGroup],
                      local_w_up: Optional[Matrices] = None, local_w_down: Optional[Matrices] = None,
                      alpha: float = 1.0, weight: float = 1.0, activation: str = "gate", noise: str = "bounded",
                      delta: Optional[Tensor] = None, seed: int = 0, step: int = 0, layer: int = 0, draw: int = 0,
-                     gate_half: Optional[str] = None, compute: Any = None) -> Tuple[Tensor, Tensor]:
+                     gate_half: Optional[str] = None, compute: Any = None,
+                     tensor_group: Optional[dist.ProcessGroup] = None) -> Tuple[Tensor, Tensor]:
     """erc_loss_ep, and the columns of M [n, n / p] of the experts here, without a gradient."""
-    size, rank = dist.get_world_size(group), dist.get_rank(group)
+    spread = processes_of(group, tensor_group)
+    size = 1 if spread.expert is None else dist.get_world_size(spread.expert)
+    rank = 0 if spread.expert is None else dist.get_rank(spread.expert)
 
     def prepare() -> tuple:
         here = local_w_gate if local_w_gate is not None else local_w_up
@@ -208,6 +258,8 @@ def loss_and_columns(router: Tensor, local_w_gate: Optional[Matrices], group: Op
         if count and isinstance(router, Tensor) and router.dim() == 2:
             _check_experts(router.shape[0], count, size)
         check_noise(noise)
+        if tensor_group is not None and activation == "output":
+            refuse("tensor_group splits D, over which the activation \"output\" sums; choose another")
         arranged = arrange(router, local_w_gate, local_w_up, local_w_down, activation, delta, gate_half, count)
         if delta is not None:
             check_finite(delta)
@@ -221,11 +273,11 @@ def loss_and_columns(router: Tensor, local_w_gate: Optional[Matrices], group: Op
         arranged, options, first = prepare()
         words = _words_of(arranged, options)
     except Exception as error:
-        _agree({"refused": ascii(str(error))[1:-1][:ROOM // 2 - 16]}, group, router)
+        _agree_in_all(_refusal(error), spread, router)
         raise
-    _agree(words, group, router)
+    _agree_in_all(words, spread, router)
     warn_of_alpha(options["alpha"])
     router, gate, up, down, delta, want, half = arranged
     lengths = (len(gate), len(up), len(down))
-    return _ErcEp.apply(group, (*options.values(), first), half, want, lengths, router, *gate, *up, *down,
+    return _ErcEp.apply(spread, (*options.values(), first), half, want, lengths, router, *gate, *up, *down,
                         delta)

@@ -1,0 +1,195 @@
+"""erc.backward: the gradients of erc.loss().backward(), straight into `.grad`."""
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import couplet
+from conftest import accelerator_paths, close
+from couplet import _native
+
+n, d, D, LAYERS = 6, 16, 10, 3
+
+
+class Model(nn.Module):
+    """Layers that look like a model's, and an output that reaches every parameter."""
+
+    def __init__(self, rows=D, dtype=torch.float32):
+        super().__init__()
+        self.routers = nn.ParameterList([nn.Parameter(torch.randn(n, d, dtype=dtype)) for _ in range(LAYERS)])
+        self.gates = nn.ParameterList([nn.Parameter(torch.randn(n, rows, d, dtype=dtype)) for _ in range(LAYERS)])
+
+    def forward(self, x):
+        for router, gates in zip(self.routers, self.gates):
+            share = torch.softmax(x @ router.mT, -1)
+            x = x + torch.einsum("bn,nrd,bd->bd", share, gates, x).tanh()
+        return x.square().mean()
+
+
+def attached(model, **more):
+    return couplet.attach(model, list(zip(model.routers, model.gates)), weight=2.0, alpha=0.7, seed=5, **more)
+
+
+def gradients(model):
+    return [p.grad for p in model.parameters()]
+
+
+@pytest.fixture(params=("library", "plain", "accelerator"))
+def path(request, monkeypatch):
+    if request.param == "plain":
+        monkeypatch.setattr(_native, "fits", lambda job: False)
+    if request.param == "accelerator":
+        accelerator_paths(monkeypatch, 2)
+    return request.param
+
+
+@pytest.mark.parametrize("half", (None, "first", "second", "interleaved"))
+@pytest.mark.parametrize("order", ("alone", "before", "after"))
+def test_same_as_the_loss(half, order, path):
+    ours = Model(2 * D if half else D)
+    theirs, x = copy.deepcopy(ours), torch.randn(4, d)
+    erc, other = attached(ours, gate_half=half), attached(theirs, gate_half=half)
+    for _ in range(2):
+        for model in (ours, theirs):
+            model.zero_grad()
+        loss = other.loss() if order == "alone" else other.loss() + theirs(x)
+        loss.backward()
+        if order == "after":
+            ours(x).backward()
+        value = erc.backward()
+        assert not value.requires_grad and erc.backward() == 0  # once a step
+        if order == "before":
+            ours(x).backward()
+        close(value, 2.0 * other.value, 1e-6)
+        for got, want in zip(gradients(ours), gradients(theirs)):
+            close(got, want, 1e-6)
+        for model in (ours, theirs):
+            torch.optim.SGD(model.parameters(), lr=0.01).step()
+    assert erc.step == other.step == 1
+
+
+@pytest.mark.parametrize("dtype, limit", ((torch.float64, 1e-12), (torch.bfloat16, 1e-2)), ids=str)
+def test_other_dtypes(dtype, limit, path):
+    ours = Model(dtype=dtype)
+    theirs = copy.deepcopy(ours)
+    attached(ours).backward()
+    attached(theirs).loss().backward()
+    for got, want in zip(gradients(ours), gradients(theirs)):
+        assert got.dtype == dtype
+        close(got, want, limit)
+
+
+def lists(model):
+    return [(router, [nn.Parameter(g.clone()) for g in gates]) for router, gates in zip(model.routers, model.gates)]
+
+
+def test_lists_of_experts(path):
+    whole = Model()
+    apart = nn.Module()
+    apart.routers = copy.deepcopy(whole.routers)
+    apart.experts = nn.ModuleList([nn.ParameterList([nn.Parameter(g.detach().clone()) for g in gates])
+                                   for gates in whole.gates])
+    erc = couplet.attach(apart, [(r, list(e)) for r, e in zip(apart.routers, apart.experts)], weight=2.0, alpha=0.7,
+                         seed=5)
+    apart.experts[0][2].grad = torch.ones(D, d)  # one of them has something already
+    erc.backward()
+    attached(whole).backward()
+    for gates, experts in zip(whole.gates, apart.experts):
+        for j, expert in enumerate(experts):
+            before = 1 if experts is apart.experts[0] and j == 2 else 0
+            close(expert.grad - before, gates.grad[j], 2e-6)
+    for a, b in zip(whole.routers, apart.routers):
+        close(b.grad, a.grad, 1e-6)
+
+
+@pytest.mark.parametrize("half", (None, "first"))
+def test_transposed(half, path):
+    """[n, d, D] or [n, d, 2D], as gpt-oss and Llama 4 have them: no copy, gradients as the parameter lies."""
+    rows = Model(2 * D if half else D)
+    columns = copy.deepcopy(rows)
+    for k in range(LAYERS):
+        columns.gates[k] = nn.Parameter(rows.gates[k].detach().mT.contiguous())
+    erc = couplet.attach(columns, list(zip(columns.routers, columns.gates)), weight=2.0, alpha=0.7, seed=5,
+                         gate_half=half, transposed=True)
+    erc.backward()
+    attached(rows, gate_half=half).backward()
+    for a, b in zip(rows.gates, columns.gates):
+        assert b.grad.is_contiguous()
+        close(b.grad.mT, a.grad, 1e-6)
+
+
+@pytest.mark.parametrize("scale", (65536.0, torch.tensor(65536.0)), ids=("number", "tensor"))
+def test_scale(scale, path):
+    ours = Model()
+    theirs = copy.deepcopy(ours)
+    erc, other = attached(ours), attached(theirs)
+    close(erc.backward(scale), other.loss().detach(), 1e-6)  # the loss itself is not scaled
+    theirs.zero_grad()
+    other.next_step(0)
+    (other.loss() * scale).backward()
+    for got, want in zip(gradients(ours), gradients(theirs)):
+        close(got, want, 1e-6)
+
+
+def test_grad_scaler_accumulation_clipping():
+    """A step as a trainer makes it: three micro-batches, a gradient scaler, clipping."""
+    ours, batches = Model(), [torch.randn(4, d) for _ in range(3)]
+    theirs = copy.deepcopy(ours)
+    results = []
+    for model, is_ours in ((ours, True), (theirs, False)):
+        erc = attached(model)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if is_ours:
+            erc.backward(scaler.get_scale() if scaler._scale is not None else scaler.scale(torch.ones(())))
+        for batch in batches:
+            loss = model(batch) / len(batches)
+            scaler.scale(loss if is_ours else loss + erc.loss()).backward()
+        scaler.unscale_(optimizer)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        scaler.step(optimizer)
+        results.append((norm, [p.detach().clone() for p in model.parameters()]))
+    close(results[0][0], results[1][0], 1e-6)
+    for got, want in zip(results[0][1], results[1][1]):
+        close(got, want, 1e-6)
+
+
+def test_what_needs_no_gradient_gets_none(path):
+    model = Model()
+    for p in model.gates:
+        p.requires_grad_(False)
+    attached(model).backward()
+    assert all(p.grad is None for p in model.gates) and all(p.grad.any() for p in model.routers)
+
+
+def test_zero_in_evaluation_and_without_weight(path):
+    model = Model()
+    erc = attached(model)
+    model.eval()
+    assert erc.backward() == 0
+    model.train()
+    erc.weight = 0
+    assert erc.backward() == 0 and all(g is None for g in gradients(model))
+
+
+def test_another_attribute(path):
+    model = Model()
+    other = copy.deepcopy(model)
+    for p in model.parameters():
+        p.main_grad = torch.zeros_like(p)
+    attached(model).backward(attribute="main_grad")
+    attached(other).backward()
+    for p, q in zip(model.parameters(), other.parameters()):
+        assert p.grad is None
+        close(p.main_grad, q.grad, 1e-6)
+
+
+def test_metrics_follow():
+    model = Model()
+    erc = attached(model)
+    erc.backward()
+    first = erc.metrics()
+    assert first["erc"] == first["erc_last"] > 0 and len(erc.values) == LAYERS
+    assert [M.shape for M in erc.matrices] == [(n, n)] * LAYERS
+    close(torch.stack(erc.values).mean(), torch.tensor(first["erc"]), 1e-6)
