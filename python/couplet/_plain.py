@@ -152,7 +152,7 @@ def _finish(w: Work, diagonal: Tensor, violations: Tensor, own: list[Response]) 
     counts = violations.sum(0)[job.first:job.end].double()
     scale = _ratio(-job.alpha * w.u * counts, diagonal[job.first:job.end].double()).to(w.dtype)
     for j in scale.nonzero().flatten().tolist():
-        row = torch.tensor([job.first + j], device="cpu")
+        row = torch.tensor([job.first + j], dtype=torch.int64, device="cpu")
         w.pull(j, row, own[j], w.x[job.first + j:job.first + j + 1], scale[j:j + 1])
     if w.d_proxy is None:
         return None

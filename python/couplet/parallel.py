@@ -142,7 +142,7 @@ def _words_of(arranged: tuple, options: Dict[str, Any]) -> Dict[str, str]:
              "local_w_gate": shape(gate), "local_w_up": shape(up), "local_w_down": shape(down),
              "the matrices' dtype": (gate or up)[0].dtype, "gate_half": half,
              "whether delta is given": delta is not None, "whether the router needs a gradient": want[0]}
-    return {name: str(value) for name, value in words.items()}
+    return {name: str(value) or "None" for name, value in words.items()}
 
 
 def _check_experts(n: int, count: int, size: int) -> None:
@@ -206,7 +206,7 @@ def run_agreed(jobs: List[Job], spread: Processes) -> List[Result]:
     first = jobs[0]
     each = [(list(j.router.shape), str(j.router.dtype), [(W.shape, str(W.dtype)) for W in j.matrices], j.layer,
              j.wants_router) for j in jobs]
-    words = {name: str(getattr(first, name)) for name in ("alpha", "weight", "noise", "seed", "step", "compute")}
+    words = {name: str(getattr(first, name)) or "None" for name in ("alpha", "weight", "noise", "seed", "step", "compute")}
     words["the number of layers"] = str(len(jobs))
     words["the fingerprint of shapes, dtypes and layers"] = hashlib.sha256(repr(each).encode()).hexdigest()[:12]
     _agree_in_all(words, spread, first.router)
@@ -235,8 +235,10 @@ def erc_loss_ep(router: Tensor, local_w_gate: Optional[Matrices], *,
     process (a later *mean* over the group leaves it as it is; do not sum it again); an expert's is
     where the expert is.
     """
-    return loss_and_columns(router, local_w_gate, group, local_w_up, local_w_down, alpha, weight, activation, noise, delta,
-                            seed, step, layer, draw, gate_half, compute, tensor_group)[0]
+    loss, _ = loss_and_columns(router, local_w_gate, group, local_w_up, local_w_down, alpha, weight, activation, noise,
+                               delta, seed, step, layer, draw, gate_half, compute, tensor_group)
+    warn_of_alpha(alpha)
+    return loss
 
 
 def loss_and_columns(router: Tensor, local_w_gate: Optional[Matrices], group: Optional[dist.ProcessGroup],
@@ -276,7 +278,6 @@ def loss_and_columns(router: Tensor, local_w_gate: Optional[Matrices], group: Op
         _agree_in_all(_refusal(error), spread, router)
         raise
     _agree_in_all(words, spread, router)
-    warn_of_alpha(options["alpha"])
     router, gate, up, down, delta, want, half = arranged
     lengths = (len(gate), len(up), len(down))
     return _ErcEp.apply(spread, (*options.values(), first), half, want, lengths, router, *gate, *up, *down,

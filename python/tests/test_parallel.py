@@ -82,7 +82,7 @@ def of_two(rank, group):
 DISAGREEMENTS = {
     "alpha is 0.8 in process 0 of the group and 0.9 in process 1": dict(alpha=0.9),
     "weight is 2.0": dict(weight=1.0), "seed is 5": dict(seed=6), "step is 9": dict(step=8),
-    "layer is 2": dict(layer=3), "noise is bounded": dict(noise="none"), "compute is f32": dict(compute="bf16"),
+    "layer is 2": dict(layer=3), "noise is bounded": dict(noise="none"), "compute is None": dict(compute="bf16"),
     "activation is gate": dict(activation="silu"),
     "whether delta is given is False": dict(delta=torch.ones(n, d)),
     "whether the router needs a gradient is True": dict(router=torch.ones(n, d)),

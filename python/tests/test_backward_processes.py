@@ -1,0 +1,190 @@
+"""erc.backward, and experts that are split by their width, in four gloo processes: the numbers of one process."""
+import copy
+import datetime
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
+
+import couplet
+from conftest import close
+from couplet import _native, _plain
+from test_backward import D, LAYERS, Model, attached, gradients, n
+
+fsdp = pytest.importorskip("torch.distributed.fsdp")
+SIZE = 4
+X = torch.linspace(-1, 1, 16 * SIZE).view(SIZE, 16)
+
+
+def model(rows=D):
+    torch.manual_seed(3)
+    return Model(rows)
+
+
+def wrapped_by(name):
+    ours = model()
+    if name == "fully_shard":
+        return fsdp.fully_shard(ours)
+    return DistributedDataParallel(ours, gradient_as_bucket_view=name == "bucket views")
+
+
+def step(name, order, rank):
+    """Two steps with accumulation over two micro-batches; the gradients of the second, whole."""
+    ours = wrapped_by(name)
+    erc = attached(ours.module if isinstance(ours, DistributedDataParallel) else ours)
+    optimizer = torch.optim.SGD(ours.parameters(), lr=0.01)
+    for _ in range(2):
+        optimizer.zero_grad()
+        if order == "before":
+            erc.backward()
+        for half in X[rank].view(2, 8).repeat(1, 2):
+            ours(half[None]).backward()
+        if order == "after":
+            erc.backward()
+        last = [p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad.clone() for p in ours.parameters()]
+        optimizer.step()
+    return last
+
+
+def alone():
+    """The same in one process: the mean of the replicas' gradients, and the loss once."""
+    ours = model()
+    erc = attached(ours)
+    for _ in range(2):
+        ours.zero_grad()
+        total = erc.loss()
+        for rank in range(SIZE):
+            for half in X[rank].view(2, 8).repeat(1, 2):
+                total = total + ours(half[None]) / SIZE
+        total.backward()
+        torch.optim.SGD(ours.parameters(), lr=0.01).step()
+    return gradients(ours)
+
+
+class Collectives:
+    """Counts them while it is entered."""
+
+    def __enter__(self):
+        self.count, self.kept = 0, {name: getattr(dist, name) for name in ("all_gather_into_tensor", "all_reduce")}
+        for name, function in self.kept.items():
+            setattr(dist, name, self._counted(function))
+        return self
+
+    def _counted(self, function):
+        def call(*arguments, **more):
+            self.count += 1
+            return function(*arguments, **more)
+        return call
+
+    def __exit__(self, *_):
+        for name, function in self.kept.items():
+            setattr(dist, name, function)
+
+
+def experts_here(whole, half, expert, tensor):
+    """Of [n, D or 2D, d]: `expert` is (rank, size) by experts, `tensor` by width; fused halves are split each."""
+    (er, es), (tr, ts) = expert, tensor
+    part = whole[er * n // es:(er + 1) * n // es]
+    halves = part.chunk(2, 1) if half else [part]
+    return torch.cat([h.chunk(ts, 1)[tr] for h in halves], 1)
+
+
+def of_mesh(half, expert, tensor, groups):
+    """erc.backward with the experts spread over a mesh: gradients of routers and local gates, collectives."""
+    whole = model(2 * D if half else D)
+    here = copy.deepcopy(whole)
+    for k in range(LAYERS):
+        here.gates[k] = torch.nn.Parameter(experts_here(whole.gates[k].detach(), half, expert, tensor))
+    erc = attached(here, gate_half=half, **groups)
+    with Collectives() as collectives:
+        value = erc.backward()
+    assert all(M.shape == (n, n // expert[1]) for M in erc.matrices)
+    loss = attached(here, gate_half=half, **groups).loss()
+    return [value, loss.detach(), gradients(here), collectives.count]
+
+
+def process(rank, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=SIZE,
+                            timeout=datetime.timedelta(seconds=120))
+    mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("expert", "tensor"))
+    er, tr = mesh.get_coordinate()
+    pairs = {name: mesh.get_group(name) for name in ("expert", "tensor")}
+    results = {(name, order): step(name, order, rank) for name in ("ddp", "bucket views", "fully_shard")
+               for order in ("before", "after")}
+    for is_accelerator in (False, True):
+        if is_accelerator:
+            _native.fits = lambda job: False
+            _plain.is_for = lambda device: False
+        for half in (None, "first"):
+            key = (is_accelerator, half)
+            results["experts", *key] = of_mesh(half, (er, 2), (0, 1), {"group": pairs["expert"]})
+            results["width", *key] = of_mesh(half, (0, 1), (tr, 2), {"tensor_group": pairs["tensor"]})
+            results["both", *key] = of_mesh(half, (er, 2), (tr, 2),
+                                            {"group": pairs["expert"], "tensor_group": pairs["tensor"]})
+    results["loss"] = of_width(tr, pairs["tensor"])
+    torch.save(results, os.path.join(folder, f"{rank}.pt"))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def of_width(tr, group):
+    """erc_loss_ep alone, of another activation; and the one whose norm is over a sum."""
+    router, gate, up = torch.linspace(-1, 1, n * 16).view(n, 16).cos(), *model().gates[:2]
+    leaves = [router.requires_grad_()] + [w.detach().chunk(2, 1)[tr].clone().requires_grad_() for w in (gate, up)]
+    loss = couplet.erc_loss_ep(leaves[0], leaves[1], local_w_up=leaves[2], tensor_group=group, activation="swiglu", seed=4)
+    loss.backward()
+    with pytest.raises(ValueError, match='tensor_group splits D, over which the activation "output" sums'):
+        couplet.erc_loss_ep(leaves[0], leaves[1], local_w_up=leaves[2], local_w_down=leaves[2].mT, tensor_group=group,
+                            activation="output")
+    return [loss.detach(), *(t.grad for t in leaves)]
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("processes")
+    mp.spawn(process, args=(str(folder),), nprocs=SIZE)
+    return [torch.load(folder / f"{rank}.pt") for rank in range(SIZE)]
+
+
+@pytest.mark.parametrize("order", ("before", "after"))
+@pytest.mark.parametrize("name", ("ddp", "bucket views", "fully_shard"))
+def test_replicas_and_shards(four, name, order):
+    want = alone()
+    for results in four:
+        for got, gradient in zip(results[name, order], want, strict=True):
+            close(got, gradient, 1e-6)
+
+
+@pytest.mark.parametrize("half", (None, "first"))
+@pytest.mark.parametrize("is_accelerator", (False, True), ids=("cpu", "accelerator"))
+@pytest.mark.parametrize("spread", ("experts", "width", "both"))
+def test_spread_experts(four, spread, is_accelerator, half):
+    whole = model(2 * D if half else D)
+    value = attached(whole, gate_half=half).backward()
+    for rank, results in enumerate(four):
+        backward, loss, gradient, collectives = results[spread, is_accelerator, half]
+        close(backward, value, 1e-6), close(loss, value, 1e-6)
+        expert = (rank // 2, 2) if spread != "width" else (0, 1)
+        tensor = (rank % 2, 2) if spread != "experts" else (0, 1)
+        for got, p in zip(gradient[:LAYERS], whole.routers):
+            close(got, p.grad, 1e-6)
+        for got, p in zip(gradient[LAYERS:], whole.gates):
+            close(got, experts_here(p.grad, half, expert, tensor), 1e-6)
+        # Of all layers together: agreement, diagonals, counts, routers; agreement, squares, routers.
+        assert collectives == {"experts": 4, "width": 3, "both": 7}[spread]
+
+
+def test_the_loss_of_split_experts(four):
+    router, gate, up = torch.linspace(-1, 1, n * 16).view(n, 16).cos(), *model().gates[:2]
+    leaves = [router.requires_grad_(), gate.detach().requires_grad_(), up.detach().requires_grad_()]
+    want = couplet.erc_loss(leaves[0], leaves[1], w_up=leaves[2], activation="swiglu", seed=4)
+    want.backward()
+    for rank, results in enumerate(four):
+        loss, d_router, *others = results["loss"]
+        close(loss, want, 1e-6), close(d_router, leaves[0].grad, 1e-6)
+        for got, leaf in zip(others, leaves[1:]):
+            close(got, leaf.grad.chunk(2, 1)[rank % 2], 1e-6)
