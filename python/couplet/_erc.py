@@ -8,7 +8,7 @@ import math
 import warnings
 import weakref
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from . import _figures, _layers, _router_stats
 from ._door import (_level_of_caller, check_noise, compute_name, erc_loss, number, signed, warn_of_alpha,
                     whole_number)
 from ._layers import Layer, Pairs
+from ._weights import Weight, follow, is_sharded, outside_graphs, some_bytes
 
 Find = Callable[[nn.Module], List[Layer]]
 
@@ -27,16 +28,48 @@ def _zero(like: Optional[Tensor]) -> Tensor:
                        requires_grad=torch.is_grad_enabled())
 
 
-@torch.compiler.disable
-def _versions(found: List[List[Tensor]]) -> List[Tuple[Any, int]]:
+def _parts(found: List[List[Weight]]) -> List[Tensor]:
+    """All parameters that the weights are computed from."""
+    return [part for many in found for weight in many for part in weight.parts]
+
+
+@outside_graphs
+def _versions(found: List[List[Weight]]) -> List[Tuple[Any, int]]:
     """Each parameter, not kept alive, and its version counter, which moves when it is written to."""
-    return [(weakref.ref(p), p._version) for many in found for p in many]
+    return [(weakref.ref(p), p._version) for p in _parts(found)]
 
 
-@torch.compiler.disable
-def _watched(found: List[List[Tensor]]) -> Optional[Tensor]:
+@outside_graphs
+def _watched(found: List[List[Weight]]) -> Optional[Tensor]:
     """A parameter that every optimizer step changes: the first router, unless it is frozen."""
-    return next((p for many in found for p in many if p.requires_grad), None)
+    return next((p for p in _parts(found) if p.requires_grad), None)
+
+
+class _Ready(torch.autograd.Function):
+    """A loss [] whose gradients are there already."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, gradients: List[Optional[Tensor]], *leaves: Tensor) -> Tensor:
+        ctx.gradients = gradients
+        return loss.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator, unused-ignore]
+    def backward(ctx: Any, by: Tensor) -> Any:
+        wide = [None if g is None else torch.promote_types(g.dtype, by.dtype) for g in ctx.gradients]
+        return (None, None, *(None if g is None else (g.to(dtype) * by.to(g.device)).to(g.dtype)
+                              for g, dtype in zip(ctx.gradients, wide)))
+
+
+def _with_gradients(weights: List[Weight], loss: Callable[[], Tensor]) -> Tensor:
+    """loss(), of one layer. Where the layer's weights are gathered or computed, their gradients are made now, of
+    the parameters that they come from: what was gathered is freed before the next layer."""
+    parts = [p for weight in weights for p in weight.parts if p.requires_grad]
+    if not torch.is_grad_enabled() or not parts or not any(w.is_computed or is_sharded(w.parameter) for w in weights):
+        return loss()
+    value = loss()
+    gradients = torch.autograd.grad(value, parts, allow_unused=True)
+    return cast(Tensor, _Ready.apply(value.detach(), list(gradients), *parts))
 
 
 def check_model(model: Any) -> None:
@@ -94,11 +127,13 @@ class Erc:
         `accumulation` of `attach`.
         """
         if not self.model.training or self.weight == 0:
-            return _zero(_layers.follow(self.model, self.layers[0].names[0]))
-        found = self._parameters()
+            first = follow(self.model, self.layers[0].names[0])
+            return _zero(None if first is None else first.parameter)
+        found = self._weights()
         if not self._begins(found):
-            return _zero(found[0][0])
-        values = [self._layer_loss(layer, many) for layer, many in zip(self.layers, found)]
+            return _zero(found[0][0].parameter)
+        values = [_with_gradients(many, partial(self._layer_loss, layer, many))
+                  for layer, many in zip(self.layers, found)]
         self._note(values)
         return self._reduced(values) * self._factor(divided_by)
 
@@ -117,7 +152,7 @@ class Erc:
             self._sum = self.value if self._sum is None else self._sum + self.value
             self._evaluations += 1
 
-    def _begins(self, found: List[List[Tensor]]) -> bool:
+    def _begins(self, found: List[List[Weight]]) -> bool:
         """Whether an evaluation is due: the first of an optimizer step. Notes that it is made."""
         if self._is_evaluated(found) and not self._changed_unseen(found):
             return False
@@ -127,58 +162,58 @@ class Erc:
         # Under torch.no_grad() it is only looked at: the step's own evaluation is still to come.
         self._evaluated = _versions(found) if torch.is_grad_enabled() else None
         watched = None if self._counted_outside else _watched(found)
-        self._bytes = None if watched is None else _layers.some_bytes(watched)
+        self._bytes = None if watched is None else some_bytes(watched)
         return True
 
     def _factor(self, divided_by: Optional[int]) -> float:
         return self.weight * (self.accumulation if divided_by is None else divided_by)
 
-    def _layer_loss(self, layer: Layer, parameters: List[Tensor]) -> Tensor:
+    def _layer_loss(self, layer: Layer, weights: List[Weight]) -> Tensor:
         """L [] of one layer, before the weight."""
         options: Dict[str, Any] = dict(
             alpha=self.alpha, noise=self.noise, seed=self.seed, step=self.step, layer=layer.number,
             gate_half=layer.gate_half, compute=self.compute)
-        router, gates = layer.router(parameters), layer.gates(parameters)
+        router, gates = layer.router(weights), layer.gates(weights)
         if self.group is None:
             return erc_loss(router, gates, **options)
         from .parallel import erc_loss_ep
         return erc_loss_ep(router, gates, group=self.group, **options)
 
-    # ---- the parameters ----
+    # ---- the weights ----
 
-    def _parameters(self) -> List[List[Tensor]]:
+    def _weights(self) -> List[List[Weight]]:
         """Of each layer router and gates as the model has them now; where other code has changed their
         names or shapes the layers are found anew."""
-        found = _layers.parameters(self.model, self.layers)
+        found = _layers.weights(self.model, self.layers)
         if found is None:
             self.layers = self.find(self.model)
-            found = _layers.parameters(self.model, self.layers)
+            found = _layers.weights(self.model, self.layers)
         if found is None:
             raise RuntimeError("couplet: the model's parameters have other names than its modules")
         return found
 
-    @torch.compiler.disable
-    def _is_evaluated(self, found: List[List[Tensor]]) -> bool:
+    @outside_graphs
+    def _is_evaluated(self, found: List[List[Weight]]) -> bool:
         """Whether this step has had its loss: all parameters are the same ones, none has been written to."""
-        now = [p for many in found for p in many]
+        now = _parts(found)
         seen = self._evaluated
         return seen is not None and len(seen) == len(now) and all(
             then() is p and version == p._version for (then, version), p in zip(seen, now))
 
-    def _changed_unseen(self, found: List[List[Tensor]]) -> bool:
+    def _changed_unseen(self, found: List[List[Weight]]) -> bool:
         """Whether numbers have changed and no version counter has moved: then a step was taken, and
         is to have its loss; but not where processes might see it differently."""
         watched = _watched(found)
         if self._bytes is None or watched is None:
             return False
-        now = _layers.some_bytes(watched)
+        now = some_bytes(watched)
         if (now.shape, now.device) != (self._bytes.shape, self._bytes.device) or torch.equal(now, self._bytes):
             return False
         self._warn_once("a parameter has changed, but not its version counter, by which erc.loss() sees that "
                         "an optimizer step is over; call erc.next_step() whenever one begins")
-        return not _layers.is_sharded(watched)
+        return not is_sharded(watched)
 
-    def _warn_where_nothing_learns(self, found: List[List[Tensor]]) -> None:
+    def _warn_where_nothing_learns(self, found: List[List[Weight]]) -> None:
         if torch.is_grad_enabled() and _watched(found) is None:
             self._warn_once("nothing learns from the coupling loss: no router and no gate that it sees needs a "
                             "gradient")
@@ -248,9 +283,9 @@ class Erc:
     def _figures_of_layers(self, wanted: Set[str]) -> Dict[int, Dict[str, float]]:
         """Layer's number -> name -> value; one synchronisation a layer."""
         result = {}
-        for layer, parameters in zip(self.layers, self._parameters()):
+        for layer, weights in zip(self.layers, self._weights()):
             f = _figures.of_layer(
-                layer.router(parameters), partial(layer.gates, parameters), layer.gate_half, self.alpha, layer.K,
+                layer.router(weights), partial(layer.gates, weights), layer.gate_half, self.alpha, layer.K,
                 dict(seed=self.seed, step=self.step, layer=layer.number), wanted, self._gather)
             values = torch.stack([value.to(torch.float64) for value in f.values()]).tolist()
             result[layer.number] = dict(zip(f, values))
@@ -325,8 +360,7 @@ def attach(model: nn.Module, layers: Pairs, *, weight: float = 1.0, alpha: float
             one, or one of another shape.
     """
     check_model(model)
-    processes = None if group is None else torch.distributed.get_world_size(group)
-    erc = Erc(_layers.unwrapped(model), _layers.Given(layers, gate_half, transposed, processes), weight, alpha,
+    erc = Erc(_layers.unwrapped(model), _layers.Given(layers, gate_half, transposed, group), weight, alpha,
               reduction, seed, noise, compute, accumulation, group)
     warn_of_alpha(alpha)
     return erc
