@@ -8,7 +8,7 @@ import math
 import warnings
 import weakref
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from . import _figures, _layers, _router_stats, _step
 from ._door import (_level_of_caller, check_noise, compute_name, loss_and_matrix, number, signed, warn_of_alpha,
                     whole_number)
 from ._layers import Layer, Pairs
+from ._weights import Weight, follow, is_sharded, outside_graphs, some_bytes
 
 Find = Callable[[nn.Module], List[Layer]]
 
@@ -27,16 +28,48 @@ def _zero(like: Optional[Tensor]) -> Tensor:
                        requires_grad=torch.is_grad_enabled())
 
 
-@torch.compiler.disable
-def _versions(found: List[List[Tensor]]) -> List[Tuple[Any, int]]:
+def _parts(found: List[List[Weight]]) -> List[Tensor]:
+    """All parameters that the weights are computed from."""
+    return [part for many in found for weight in many for part in weight.parts]
+
+
+@outside_graphs
+def _versions(found: List[List[Weight]]) -> List[Tuple[Any, int]]:
     """Each parameter, not kept alive, and its version counter, which moves when it is written to."""
-    return [(weakref.ref(p), p._version) for many in found for p in many]
+    return [(weakref.ref(p), p._version) for p in _parts(found)]
 
 
-@torch.compiler.disable
-def _watched(found: List[List[Tensor]]) -> Optional[Tensor]:
+@outside_graphs
+def _watched(found: List[List[Weight]]) -> Optional[Tensor]:
     """A parameter that every optimizer step changes: the first router, unless it is frozen."""
-    return next((p for many in found for p in many if p.requires_grad), None)
+    return next((p for p in _parts(found) if p.requires_grad), None)
+
+
+class _Ready(torch.autograd.Function):
+    """A loss [] whose gradients are there already."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, gradients: List[Optional[Tensor]], *leaves: Tensor) -> Tensor:
+        ctx.gradients = gradients
+        return loss.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator, unused-ignore]
+    def backward(ctx: Any, by: Tensor) -> Any:
+        wide = [None if g is None else torch.promote_types(g.dtype, by.dtype) for g in ctx.gradients]
+        return (None, None, *(None if g is None else (g.to(dtype) * by.to(g.device)).to(g.dtype)
+                              for g, dtype in zip(ctx.gradients, wide)))
+
+
+def _with_gradients(weights: List[Weight], loss: Callable[[], Tuple[Tensor, Tensor]]) -> Tuple[Tensor, Tensor]:
+    """loss(), of one layer, and M. Where the layer's weights are gathered or computed, their gradients are made now, of
+    the parameters that they come from: what was gathered is freed before the next layer."""
+    parts = [p for weight in weights for p in weight.parts if p.requires_grad]
+    if not torch.is_grad_enabled() or not parts or not any(w.is_computed or is_sharded(w.parameter) for w in weights):
+        return loss()
+    value, M = loss()
+    gradients = torch.autograd.grad(value, parts, allow_unused=True)
+    return cast(Tensor, _Ready.apply(value.detach(), list(gradients), *parts)), M
 
 
 def check_model(model: Any) -> None:
@@ -97,11 +130,13 @@ class Erc:
         `accumulation` of `attach`.
         """
         if not self.model.training or self.weight == 0:
-            return _zero(_layers.follow(self.model, self.layers[0].names[0]))
-        found = self._parameters()
+            first = follow(self.model, self.layers[0].names[0])
+            return _zero(None if first is None else first.parameter)
+        found = self._weights()
         if not self._begins(found):
-            return _zero(found[0][0])
-        both = [self._layer_loss(*each) for each in zip(self.layers, found, self._deltas(found))]
+            return _zero(found[0][0].parameter)
+        both = [_with_gradients(many, partial(self._layer_loss, layer, many, delta))
+                for layer, many, delta in zip(self.layers, found, self._deltas(found))]
         values = [one[0] for one in both]
         self._note(values, [one[1] for one in both], torch.is_grad_enabled())
         return self._reduced(values) * self._factor(divided_by)
@@ -136,14 +171,14 @@ class Erc:
         Gradients of replicas are averaged afterwards (DDP, FSDP): every replica adds the same, the mean is right.
         """
         if not self.model.training or self.weight == 0:
-            return _zero(_layers.follow(self.model, self.layers[0].names[0]))
-        found = self._parameters()
+            first = follow(self.model, self.layers[0].names[0])
+            return _zero(None if first is None else first.parameter)
+        found = self._weights()
         with torch.enable_grad():
             begins = self._begins(found)
         if not begins:
-            return _zero(found[0][0])
-        weight = self.weight
-        is_number = not isinstance(scale, Tensor)
+            return _zero(found[0][0].parameter)
+        weight, is_number = self.weight, not isinstance(scale, Tensor)
         each = weight / (len(self.layers) if self.reduction == "mean" else 1)
         options = _step.Options(self.alpha, each * (scale if is_number else 1.0),
                                 None if is_number else scale.detach(), self.noise, self.seed, self.step, self.compute,
@@ -151,9 +186,9 @@ class Erc:
         results = _step.add_gradients(self.layers, found, options)
         self._note([(r.total / layer.n**2).float() for layer, r in zip(self.layers, results)],
                    [r.M for r in results], True)
-        return self.value * weight
+        return cast(Tensor, self.value) * weight
 
-    def _begins(self, found: List[List[Tensor]]) -> bool:
+    def _begins(self, found: List[List[Weight]]) -> bool:
         """Whether an evaluation is due: the first of an optimizer step. Notes that it is made."""
         if self._is_evaluated(found) and not self._changed_unseen(found):
             return False
@@ -164,21 +199,21 @@ class Erc:
         # Under torch.no_grad() it is only looked at: the step's own evaluation is still to come.
         self._evaluated = _versions(found) if torch.is_grad_enabled() else None
         watched = None if self._counted_outside or self._counters_move else _watched(found)
-        self._bytes = None if watched is None else _layers.some_bytes(watched)
+        self._bytes = None if watched is None else some_bytes(watched)
         return True
 
     def _factor(self, divided_by: Optional[int]) -> float:
         return self.weight * (self.accumulation if divided_by is None else divided_by)
 
-    def _deltas(self, found: List[List[Tensor]]) -> Iterator[Optional[Tensor]]:
+    def _deltas(self, found: List[List[Weight]]) -> Iterator[Optional[Tensor]]:
         """The noise [n, d] of each layer; None: its own evaluation draws it, or there is none."""
         if self._spread() is not None:
             return iter([None] * len(found))
         return _step.deltas(self.layers, found, self.noise, self.seed, self.step)
 
-    def _layer_loss(self, layer: Layer, parameters: List[Tensor], delta: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+    def _layer_loss(self, layer: Layer, weights: List[Weight], delta: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
         """L [] of one layer, before the weight, and M."""
-        router, gates = layer.router(parameters), layer.gates(parameters)
+        router, gates = layer.router(weights), layer.gates(weights)
         noise = self.noise if delta is None else "drawn"
         if self._spread() is None:
             return loss_and_matrix(router, gates, None, None, self.alpha, 1.0, "gate", noise, delta, self.seed,
@@ -195,48 +230,48 @@ class Erc:
         from .parallel import Processes
         return Processes(self.group, self.tensor_group)
 
-    # ---- the parameters ----
+    # ---- the weights ----
 
-    def _parameters(self) -> List[List[Tensor]]:
+    def _weights(self) -> List[List[Weight]]:
         """Of each layer router and gates as the model has them now; where other code has changed their
         names or shapes the layers are found anew."""
-        found = _layers.parameters(self.model, self.layers)
+        found = _layers.weights(self.model, self.layers)
         if found is None:
             self.layers = self.find(self.model)
-            found = _layers.parameters(self.model, self.layers)
+            found = _layers.weights(self.model, self.layers)
         if found is None:
             raise RuntimeError("couplet: the model's parameters have other names than its modules")
         return found
 
-    @torch.compiler.disable
-    def _is_evaluated(self, found: List[List[Tensor]]) -> bool:
+    @outside_graphs
+    def _is_evaluated(self, found: List[List[Weight]]) -> bool:
         """Whether this step has had its loss: all parameters are the same ones, none has been written to."""
-        now = [p for many in found for p in many]
+        now = _parts(found)
         seen = self._evaluated
         return seen is not None and len(seen) == len(now) and all(
             then() is p and version == p._version for (then, version), p in zip(seen, now))
 
-    @torch.compiler.disable
-    def _has_counted(self, found: List[List[Tensor]]) -> bool:
+    @outside_graphs
+    def _has_counted(self, found: List[List[Weight]]) -> bool:
         """Whether the counter of a parameter that is still the same one has moved."""
-        now = [p for many in found for p in many]
-        return len(now) == len(self._evaluated or []) and any(
-            then() is p and version != p._version for (then, version), p in zip(self._evaluated or [], now))
+        now, seen = _parts(found), self._evaluated or []
+        return len(now) == len(seen) and any(
+            then() is p and version != p._version for (then, version), p in zip(seen, now))
 
-    def _changed_unseen(self, found: List[List[Tensor]]) -> bool:
+    def _changed_unseen(self, found: List[List[Weight]]) -> bool:
         """Whether numbers have changed and no version counter has moved: then a step was taken, and
         is to have its loss; but not where processes might see it differently."""
         watched = _watched(found)
         if self._bytes is None or watched is None:
             return False
-        now = _layers.some_bytes(watched)
+        now = some_bytes(watched)
         if (now.shape, now.device) != (self._bytes.shape, self._bytes.device) or torch.equal(now, self._bytes):
             return False
         self._warn_once("a parameter has changed, but not its version counter, by which erc.loss() sees that "
                         "an optimizer step is over; call erc.next_step() whenever one begins")
-        return not _layers.is_sharded(watched)
+        return not is_sharded(watched)
 
-    def _warn_where_nothing_learns(self, found: List[List[Tensor]]) -> None:
+    def _warn_where_nothing_learns(self, found: List[List[Weight]]) -> None:
         if torch.is_grad_enabled() and _watched(found) is None:
             self._warn_once("nothing learns from the coupling loss: no router and no gate that it sees needs a "
                             "gradient")
@@ -287,6 +322,11 @@ class Erc:
         chosen = check_figures(figures)
         names = ("erc", *_figures.NAMES) if chosen is None else chosen
         wanted = {_figures.NEW_NAMES.get(name, name) for name in names} & set(_figures.NAMES)
+        if self.tensor_group is not None and not wanted.isdisjoint(_figures.NEED_GATES):
+            if chosen is not None:
+                raise ValueError("couplet: with tensor_group no process has a whole gate: of figures() only those of "
+                                 "the router are there (eps_..., proxy_route_..., row_route_...)")
+            wanted -= set(_figures.NEED_GATES)
         each = self._figures_of_layers(wanted) if wanted else {}
         if chosen is not None:
             each = {number: {name: f[name] for name in chosen if name in f} for number, f in each.items()}
@@ -306,9 +346,9 @@ class Erc:
     def _figures_of_layers(self, wanted: Set[str]) -> Dict[int, Dict[str, float]]:
         """Layer's number -> name -> value; one synchronisation a layer."""
         result = {}
-        for layer, parameters in zip(self.layers, self._parameters()):
+        for layer, weights in zip(self.layers, self._weights()):
             f = _figures.of_layer(
-                layer.router(parameters), partial(layer.gates, parameters), layer.gate_half, self.alpha, layer.K,
+                layer.router(weights), partial(layer.gates, weights), layer.gate_half, self.alpha, layer.K,
                 dict(seed=self.seed, step=self.step, layer=layer.number), wanted, self._gather)
             values = torch.stack([value.to(torch.float64) for value in f.values()]).tolist()
             result[layer.number] = dict(zip(f, values))
@@ -385,8 +425,7 @@ def attach(model: nn.Module, layers: Pairs, *, weight: float = 1.0, alpha: float
             one, or one of another shape.
     """
     check_model(model)
-    processes = None if group is None else torch.distributed.get_world_size(group)
-    erc = Erc(_layers.unwrapped(model), _layers.Given(layers, gate_half, transposed, processes), weight, alpha,
+    erc = Erc(_layers.unwrapped(model), _layers.Given(layers, gate_half, transposed, group), weight, alpha,
               reduction, seed, noise, compute, accumulation, group, tensor_group)
     warn_of_alpha(alpha)
     return erc

@@ -3,18 +3,13 @@ up whenever they are needed, since other code may replace them at any time (shar
 from __future__ import annotations
 
 import difflib
-import re
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union, cast
 
 import torch
 from torch import Tensor, nn
 
-# What other code puts between a module and its parameters: of the first the parameter is there as before,
-# of the second (PEFT's LoRA, torch's parametrizations) what the model computes with is something else.
-WRAPPED = re.compile(r"\b(?:_fsdp_wrapped_module|_orig_mod|_checkpoint_wrapped_module|modules_to_save\.[^.]+)\.")
-ADAPTED = re.compile(r"\b(?:base_layer|parametrizations)\.|\.original\d?$")
-ADAPTERS = ("base_layer", "parametrizations")
+from ._weights import Weight, follow, of_group, outside_graphs, plain_name, shards_of, whole
 
 Matrices = Union[Tensor, List[Tensor]]
 
@@ -34,96 +29,65 @@ class Layer:
     router_transposed: bool
     columns: bool               # one tensor [n, d, A] (or [d, A] an expert) instead of [n, A, d]
     gate_half: Optional[str]
+    group: Any = None           # of expert parallelism
 
-    def router(self, parameters: List[Tensor]) -> Tensor:
-        """R [n, d]: a view of the parameter. parameters: those of `names`."""
-        router = whole(parameters[0])
+    def router(self, weights: List[Weight]) -> Tensor:
+        """R [n, d]: a view of the weight. weights: those of `names`."""
+        router = whole(weights[0].value())
         return (router.mT if self.router_transposed else router)[:self.n]
 
-    def gates(self, parameters: List[Tensor]) -> Matrices:
-        """[here, A, d], or a list of [A, d]: views of the parameters."""
-        many = [self._one(whole(t)) for t in parameters[1:]]
+    def gates(self, weights: List[Weight]) -> Matrices:
+        """[here, A, d], or a list of [A, d]: views of the weights."""
+        many = [self._one(self._here(weight.value())) for weight in weights[1:]]
         return many[0] if len(many) == 1 and many[0].dim() == 3 else many
+
+    def _here(self, gate: Tensor) -> Tensor:
+        if self.group is None:
+            return whole(gate)
+        found = of_group(gate, self.group)
+        if found.dim() == 3 and len(found) != self.here:
+            raise ValueError(f"couplet: {self.names[1]} has {len(found)} experts in this process, must have {self.here}: "
+                             f"the router's {self.n} rows, shared by the processes of the group")
+        return found
 
     def _one(self, gate: Tensor) -> Tensor:
         if len(self.names) == 2 and self.here > 1 and gate.dim() == 2:
             gate = gate.view(self.here, -1, gate.shape[-1])
-        if gate.dim() == 3 and len(gate) > self.here:
+        if self.group is None and gate.dim() == 3 and len(gate) > self.here:
             gate = gate[:self.here]  # the rest is of experts that compute nothing (LongCat-Flash)
         return gate.mT if self.columns else gate
 
 
-# ---- the parameters as they are now ----
+# ---- the weights as they are now ----
 
-def follow(model: nn.Module, name: str) -> Optional[Tensor]:
-    """The parameter that has this name now, also through wrappers that forward attributes; None: there is
-    none, or it is adapted."""
-    *path, last = name.split(".")
-    module: Any = model
-    for part in path:
-        inner = module._modules.get(part)
-        module = inner if inner is not None else getattr(module, part, None)
-        if not isinstance(module, nn.Module):
-            return None
-    if any(adapter in module._modules for adapter in ADAPTERS):
-        return None
-    found = module._parameters.get(last)
-    found = found if found is not None else getattr(module, last, None)
-    return found if isinstance(found, nn.Parameter) else None
-
-
-def _shards(model: nn.Module) -> Dict[int, Tensor]:
-    """Between forward and backward pass modules under FSDP2 may show whole parameters, which no optimizer
-    changes: id of such a one -> the sharded one."""
-    states = [m._get_fsdp_state() for m in model.modules() if hasattr(m, "_get_fsdp_state")]
-    groups = [g for s in states for g in getattr(s, "_fsdp_param_groups", [getattr(s, "_fsdp_param_group", None)])]
-    return {id(p._unsharded_param): p.sharded_param for g in groups if g is not None
-            for p in g.fsdp_params if hasattr(p, "_unsharded_param")}
-
-
-@torch.compiler.disable
-def parameters(model: nn.Module, layers: List[Layer]) -> Optional[List[List[Tensor]]]:
+@outside_graphs
+def weights(model: nn.Module, layers: List[Layer]) -> Optional[List[List[Weight]]]:
     """Router and gates of each layer as the model has them now; None: not under these names and shapes.
     ValueError where they have no numbers yet."""
-    found = [[follow(model, name) for name in layer.names] for layer in layers]
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        shards = _shards(model)
-        found = [[shards.get(id(p), p) for p in many] for many in found]
-    for layer, many in zip(layers, found):
-        for name, shape, p in zip(layer.names, layer.shapes, many):
-            if p is None or p.shape != shape:
+    shards = shards_of(model)
+    result = []
+    for layer in layers:
+        found = [follow(model, name, shards) for name in layer.names]
+        for name, shape, weight in zip(layer.names, layer.shapes, found):
+            if weight is None or not weight.is_computed and weight.shape != shape:
                 return None
-            if p.device.type == "meta":
+            if weight.parameter.device.type == "meta":
                 raise ValueError(f"couplet: {name} is on the device meta and has no numbers yet; to_empty() or "
                                  "weights that are loaded come before the loss")
-    return found
-
-
-def whole(parameter: Tensor) -> Tensor:
-    """All of it, of a sharded one (DTensor); gradients go back to the shards."""
-    return parameter.full_tensor() if is_sharded(parameter) else parameter
-
-
-def is_sharded(parameter: Tensor) -> bool:
-    """A DTensor: every process has a part."""
-    return hasattr(parameter, "full_tensor")
-
-
-def some_bytes(parameter: Tensor) -> Tensor:
-    """A copy of the first numbers that this process has, to see by whether they change."""
-    here = parameter.to_local() if is_sharded(parameter) else parameter
-    return here.detach().flatten()[:1 << 16].clone().view(torch.uint8)
+        result.append([weight for weight in found if weight is not None])
+    return result
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """What torch.compile and DistributedDataParallel have wrapped."""
+    inner: Any = model
     while True:
-        if hasattr(model, "_orig_mod"):
-            model = model._orig_mod
-        elif isinstance(model, nn.parallel.DistributedDataParallel):
-            model = model.module
+        if hasattr(inner, "_orig_mod"):
+            inner = inner._orig_mod
+        elif isinstance(inner, nn.parallel.DistributedDataParallel):
+            inner = inner.module
         else:
-            return model
+            return cast(nn.Module, inner)
 
 
 # ---- layers that the caller names ----
@@ -133,20 +97,17 @@ Pair = Tuple[Named, Union[Named, Sequence[Named]]]
 Pairs = Union[Sequence[Pair], Callable[[nn.Module], Sequence[Pair]]]
 
 
-def plain_name(name: str) -> str:
-    """A name as it would be without wrappers and adapters."""
-    return ADAPTED.sub("", WRAPPED.sub("", name))
-
-
 class Given:
     """Finds the layers of `couplet.attach`: pairs (router, gates) of parameters or names, or a callable that
     returns such pairs of the model. Parameters are kept as names."""
 
-    def __init__(self, layers: Pairs, gate_half: Optional[str], transposed: bool, processes: Optional[int]):
+    def __init__(self, layers: Pairs, gate_half: Optional[str], transposed: bool, group: Any):
         if gate_half not in (None, "first", "second", "interleaved"):
             raise ValueError(f"couplet: gate_half is {gate_half!r}, must be first, second, interleaved or None")
         self.layers, self.gate_half, self.transposed = layers, gate_half, transposed
-        self.processes = processes  # of the group among which the experts are spread; None: all are here
+        self.group = group
+        # Among which the experts are spread; 1: all are here.
+        self.processes: int = 1 if group is None else torch.distributed.get_world_size(group)
 
     def __call__(self, model: nn.Module) -> List[Layer]:
         pairs = self.layers(model) if callable(self.layers) else self.layers
@@ -158,20 +119,15 @@ class Given:
 
     def _layer(self, model: nn.Module, number: int, router: str, gates: List[str]) -> Layer:
         where, names = f"layers[{number}]", [router, *gates]
-        shapes = [_parameter(model, name, where).shape for name in names]
+        shapes = [_shape(model, name, where) for name in names]
         n, d = _router_shape(shapes[0], where, router)
-        here = n if self.processes is None else self._here(where, n, shapes[1:])
-        rows = _rows(where, gates, shapes[1:], here, d, self.transposed)
-        return Layer(number, _common_prefix(names), n, here, d, rows // (2 if self.gate_half else 1), 0,
-                     names, shapes, False, self.transposed, self.gate_half)
-
-    def _here(self, where: str, n: int, shapes: List[torch.Size]) -> int:
-        """n / p experts; also of a tensor [n, A, d] that is spread later, or a DTensor."""
-        assert self.processes is not None
         if n % self.processes:
             raise ValueError(f"couplet: {where}: the router has {n} rows, which {self.processes} processes cannot "
                              "share: every process must have the same number of experts")
-        return n // self.processes
+        here = n // self.processes
+        rows = _rows(where, gates, shapes[1:], here, n, d, self.transposed)
+        return Layer(number, _common_prefix(names), n, here, d, rows // (2 if self.gate_half else 1), 0,
+                     names, shapes, False, self.transposed, self.gate_half, self.group)
 
 
 class _Names:
@@ -235,11 +191,11 @@ def _described(value: Any) -> str:
     return f"{value!r}" if isinstance(value, (str, int, float, type(None))) else f"a {type(value).__name__}"
 
 
-def _parameter(model: nn.Module, name: str, where: str) -> Tensor:
+def _shape(model: nn.Module, name: str, where: str) -> torch.Size:
     found = follow(model, name)
     if found is None:
         raise ValueError(f"couplet: {where}: the model has no parameter named {name!r} any more")
-    return found
+    return found.shape
 
 
 def _router_shape(shape: torch.Size, where: str, name: str) -> Tuple[int, int]:
@@ -249,9 +205,10 @@ def _router_shape(shape: torch.Size, where: str, name: str) -> Tuple[int, int]:
     return shape[0], shape[1]
 
 
-def _rows(where: str, names: List[str], shapes: List[torch.Size], here: int, d: int, transposed: bool) -> int:
-    """A of the gates [here, A, d]. ValueError for other shapes; a tensor of all n experts that is spread
-    over processes later is measured then."""
+def _rows(where: str, names: List[str], shapes: List[torch.Size], here: int, n: int, d: int,
+          transposed: bool) -> int:
+    """A of the gates [here, A, d], or [n, A, d] of a tensor that is spread over processes, now or later.
+    ValueError for other shapes."""
     if len(names) == 1 and len(shapes[0]) == 2 and shapes[0][0] % here == 0 and here > 1:
         shapes = [torch.Size((here, shapes[0][0] // here, shapes[0][1]))]  # all experts' rows in one matrix
     alone = len(names) == 1 and len(shapes[0]) == 3
@@ -268,7 +225,7 @@ def _rows(where: str, names: List[str], shapes: List[torch.Size], here: int, d: 
                          f"as the router has it{turned}")
     if not alone and len(names) != here:
         raise ValueError(f"couplet: {where}: {len(names)} gates, but {here} experts here")
-    if alone and shapes[0][0] != here:
+    if alone and shapes[0][0] not in (here, n):
         raise ValueError(f"couplet: {where}: {names[0]} is {list(shapes[0])}, but there are {here} experts here")
     return rows
 

@@ -90,7 +90,7 @@ class RouterStats:
         sums = torch.cat([c.sums().to(place) for c in counted])
         if group is not None:
             dist.all_reduce(sums, group=group)
-        parts = sums.split([2 * c.n for c in counted])
+        parts = torch.split(sums, [2 * c.n for c in counted])  # type: ignore[no-untyped-call, unused-ignore]
         table = torch.stack([_figures_of(part) for part in parts])  # [layers, names]
         spread = torch.nanquantile(table, torch.tensor([p / 100 for p in PERCENTILES], dtype=table.dtype,
                                                        device=place), dim=0)
@@ -116,7 +116,8 @@ def _figures_of(sums: Tensor) -> Tensor:
 def _entropy(amounts: Tensor) -> Tensor:
     """Of amounts / their sum, in nats."""
     p = amounts / amounts.sum()
-    return -torch.special.xlogy(p, p).sum()
+    terms: Tensor = torch.special.xlogy(p, p)
+    return -terms.sum()
 
 
 class _Counter:

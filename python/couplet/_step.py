@@ -16,6 +16,7 @@ from ._door import arrange, compute_name, signed
 from ._job import Job, Result
 from ._layers import Layer
 from ._response import without_autocast
+from ._weights import Weight, as_weight, is_sharded
 
 if TYPE_CHECKING:
     from .parallel import Processes
@@ -38,11 +39,12 @@ class Options:
 class Evaluation:
     """One layer: its tensors, its job, and where its gradients go."""
 
-    def __init__(self, layer: Layer, parameters: List[Tensor], options: Options, delta: Optional[Tensor]):
-        self.layer, self.parameters, self.attribute = layer, parameters, options.attribute
+    def __init__(self, layer: Layer, weights: List[Weight], options: Options, delta: Optional[Tensor]):
+        self.layer, self.weights, self.attribute = layer, weights, options.attribute
+        self.parameters = [weight.parameter for weight in weights]
         self.made: List[Tensor] = []  # what the job adds the gates' gradients to
         with torch.enable_grad():  # of what is computed from parameters
-            self.router, gates = layer.router(parameters), layer.gates(parameters)
+            self.router, gates = layer.router(weights), layer.gates(weights)
             arranged = arrange(self.router, gates, None, None, "gate", delta, layer.gate_half, layer.here)
         _, self.gate, _, _, _, self.want, self.half = arranged
         group = None if options.spread is None else options.spread.expert
@@ -62,7 +64,7 @@ class Evaluation:
 
     def _is_plain(self) -> bool:
         """Whether router and gates are views of parameters whose gradients can be added to."""
-        if not all(p.is_leaf and not hasattr(p, "full_tensor") for p in self.parameters):
+        if any(weight.is_computed or is_sharded(weight.parameter) for weight in self.weights):
             return False
         memory = [t.untyped_storage().data_ptr() for t in (self.router, *self.gate)]
         if memory != [p.untyped_storage().data_ptr() for p in self.parameters]:
@@ -93,13 +95,13 @@ class Evaluation:
         if not self.is_in_place:
             self.made = _operator.prepare(self.job, self.gate, [], [], self.half, self.want)
             return
-        router, *gates = self.parameters
+        gates = self.parameters[1:]
         self.job.wants_router = self.want[0]
         if not self.want[1]:
             return
         is_covered = sum(g.numel() for g in self.gate) == sum(p.numel() for p in gates)
         self.job.fresh = is_covered and all(getattr(p, self.attribute) is None for p in gates)
-        target = self.layer.gates([router, *(self._gradient_of(p, self.job.fresh) for p in gates)])
+        target = self.layer.gates([self.weights[0], *(as_weight(self._gradient_of(p, self.job.fresh)) for p in gates)])
         self.made = [target] if isinstance(target, Tensor) else target
         _operator.into(self.job, self.made, [], [], self.half)
         if self.job.fresh and len(self.made) == 1 and not _plain.is_for(self.made[0].device):
@@ -114,7 +116,7 @@ class Evaluation:
             self._hand_to_autograd(result)
         elif result.d_router is not None:
             gradient = self._gradient_of(self.parameters[0], False)
-            self.layer.router([gradient, *self.parameters[1:]]).add_(result.d_router)
+            self.layer.router([as_weight(gradient), *self.weights[1:]]).add_(result.d_router)
 
     def _hand_to_autograd(self, result: Result) -> None:
         tensors, gradients = [], []
@@ -127,17 +129,17 @@ class Evaluation:
         torch.autograd.backward(tensors, gradients)
 
 
-def deltas(layers: Sequence[Layer], found: Sequence[List[Tensor]], noise: str, seed: int,
+def deltas(layers: Sequence[Layer], found: Sequence[List[Weight]], noise: str, seed: int,
            step: int) -> Iterator[Optional[Tensor]]:
     """[n, d] of each layer; None where the layer's own evaluation draws it, or there is none."""
-    if noise == "none" or _plain.is_for(found[0][0].device):
+    if noise == "none" or _plain.is_for(found[0][0].parameter.device):
         yield from (None for _ in layers)
         return
     routers = [layer.router(many).detach() for layer, many in zip(layers, found)]
     yield from _noise.of_layers(routers, [layer.number for layer in layers], seed, step)
 
 
-def add_gradients(layers: Sequence[Layer], found: Sequence[List[Tensor]], options: Options) -> List[Result]:
+def add_gradients(layers: Sequence[Layer], found: Sequence[List[Weight]], options: Options) -> List[Result]:
     """Adds the gradients of all layers to those of their parameters. Under expert parallelism the exchanges of
     layers whose parameters are whole travel together."""
     results: Dict[int, Result] = {}

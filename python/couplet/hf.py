@@ -13,9 +13,10 @@ from torch import nn
 
 from . import _erc
 from ._door import _level_of_caller, warn_of_alpha
-from ._layers import ADAPTED, WRAPPED, Layer
+from ._layers import Layer
 from ._moe_map import moe_map
 from ._router_stats import NAMES
+from ._weights import follow, plain_name
 
 TYPE_NAMES = {"torch.float32": "F32", "torch.bfloat16": "BF16", "torch.float16": "F16",
               "torch.float64": "F64"}
@@ -60,11 +61,13 @@ def _layer(entry: Dict[str, Any], shapes: Dict[str, torch.Size]) -> Layer:
 def find(model: nn.Module) -> List[Layer]:
     """The layers of a model that can be measured, by number. ValueError with the program's sentence
     for a model without experts, or one whose layers the table and its rules leave ambiguous."""
-    plain = {WRAPPED.sub("", name): p for name, p in model.named_parameters() if ".original_module." not in name}
-    adapted = {ADAPTED.sub("", name) for name in plain if ADAPTED.search(name)}
-    named = {ADAPTED.sub("", name): p for name, p in plain.items()}
-    tensors = [(name, TYPE_NAMES.get(str(p.dtype), "OTHER"), list(p.shape)) for name, p in named.items()]
+    named = {plain_name(name): p for name, p in model.named_parameters() if ".original_module." not in name}
     shapes = {name: p.shape for name, p in named.items()}
+    for name, _ in model.named_parameters():
+        if ".parametrizations." in name:  # its originals may have other shapes
+            found_weight = follow(model, plain_name(name))
+            shapes[plain_name(name)] = named[plain_name(name)].shape if found_weight is None else found_weight.shape
+    tensors = [(name, TYPE_NAMES.get(str(p.dtype), "OTHER"), list(shapes[name])) for name, p in named.items()]
     path = _name_of(model)
     found = moe_map(path, config_of(model), tensors)
     if found["guess"]:
@@ -83,10 +86,6 @@ def find(model: nn.Module) -> List[Layer]:
             layers.append(_layer(entry, shapes))
     if not layers:
         raise ValueError(f"{path}: no layer can be measured: {reason}")
-    for name in (name for layer in layers for name in layer.names if name in adapted):
-        raise ValueError(f"couplet: {path}: {name} is adapted (LoRA or another parametrization): the weight "
-                         "that the model computes with is no parameter; train it whole, as with PEFT's "
-                         "modules_to_save, or merge the adapter")
     return layers
 
 

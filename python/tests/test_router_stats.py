@@ -178,7 +178,7 @@ FAMILIES = {
                        qk_nope_head_dim=4, v_head_dim=8, num_key_value_heads=4),
     "GptOss": dict(num_local_experts=8, head_dim=8),
     "LongcatFlash": dict(num_hidden_layers=4, ffn_hidden_size=24, expert_ffn_hidden_size=24, num_layers=2, n_routed_experts=8,
-                         zero_expert_num=2, moe_topk=2, kv_lora_rank=8, q_lora_rank=8, qk_rope_head_dim=4,
+                         zero_expert_num=2, moe_topk=2, kv_lora_rank=8, q_lora_rank=8, qk_rope_head_dim=4, head_dim=4,
                          qk_nope_head_dim=4, v_head_dim=8, num_key_value_heads=4),
 }
 

@@ -1,0 +1,272 @@
+"""couplet.attach over processes: FSDP2, expert parallelism, and both on a mesh of two dimensions, as torchtitan has
+them: experts spread by distribute_tensor over `ep`, then fully_shard over `dp`. Loss and gradients are those of
+one process."""
+import gc
+import os
+import tempfile
+import weakref
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.tensor
+import torch.multiprocessing as mp
+from torch import nn
+
+import couplet
+from conftest import close
+
+fsdp = pytest.importorskip("torch.distributed.fsdp")
+if not hasattr(fsdp, "fully_shard"):
+    pytest.skip("this torch has no fully_shard", allow_module_level=True)
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor  # noqa: E402
+
+n, d, D = 8, 10, 6
+SETTINGS = dict(weight=3.0, seed=2, gate_half="first")
+
+
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w1 = nn.Parameter(torch.randn(n, 2 * D, d))
+
+    def forward(self, x):
+        return x
+
+
+class Moe(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.router = nn.Linear(d, n, bias=False)
+        self.experts = Experts()
+
+    def forward(self, x):
+        return self.experts(x) + 0 * self.router(x).sum()
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(4)
+        self.layers = nn.ModuleList([Moe() for _ in range(2)])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def layers_of(model):
+    return [(layer.router.weight, layer.experts.w1) for layer in model.layers]
+
+
+def spread(model, mesh):
+    """As torchtitan's ExpertParallel: the experts' parameters are DTensors over `ep`."""
+    for layer in model.layers:
+        layer.experts.w1 = nn.Parameter(distribute_tensor(layer.experts.w1.detach(), mesh["ep"], [Shard(0)]))
+
+
+def shard(model, mesh, experts_mesh=None):
+    for layer in model.layers:
+        if experts_mesh is not None:
+            fsdp.fully_shard(layer.experts, mesh=experts_mesh)
+        fsdp.fully_shard(layer, mesh=mesh)
+    fsdp.fully_shard(model, mesh=mesh)
+
+
+def whole_gradients(model):
+    return {name: p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad for name, p in model.named_parameters()}
+
+
+def result(model, erc, of_model=0):
+    """Loss, gradients, and what a second optimizer step gives. of_model: a loss beside it, of value 0."""
+    loss = erc.loss() + of_model
+    loss.backward()
+    for p in model.parameters():
+        assert isinstance(p, DTensor) and p.grad.placements == p.placements
+    grads = whole_gradients(model)
+    first = loss.detach()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    return first, grads, erc.loss().detach(), erc.loss().item()
+
+
+def fsdp2(size):
+    """Without group=: everything is gathered."""
+    model = Model()
+    shard(model, dist.device_mesh.init_device_mesh("cpu", (size,)))
+    return result(model, couplet.attach(model, layers_of(model), **SETTINGS))
+
+
+def hybrid(size):
+    """Sharded over half of the processes, replicated over the rest."""
+    model = Model()
+    shard(model, dist.device_mesh.init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("replicate", "shard")))
+    return result(model, couplet.attach(model, layers_of(model), **SETTINGS))
+
+
+def mesh_of(size):
+    """dp x ep."""
+    return dist.device_mesh.init_device_mesh("cpu", (size // 2, 2), mesh_dim_names=("dp", "ep"))
+
+
+def ep_alone(size):
+    """Plain parameters [n / p, 2D, d]; the router's gradient is complete in every process."""
+    rank = dist.get_rank()
+    model = Model()
+    for layer in model.layers:
+        layer.experts.w1 = nn.Parameter(layer.experts.w1.detach()[rank * n // size:(rank + 1) * n // size].clone())
+    erc = couplet.attach(model, layers_of(model), group=dist.group.WORLD, **SETTINGS)
+    loss = erc.loss()
+    loss.backward()
+    grads = {name: p.grad for name, p in model.named_parameters()}
+    for name in [name for name in grads if "w1" in name]:
+        parts = [torch.empty_like(grads[name]) for _ in range(size)]
+        dist.all_gather(parts, grads[name])
+        grads[name] = torch.cat(parts)
+    figures = erc.figures()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    return loss.detach(), grads, erc.loss().detach(), erc.loss().item(), figures
+
+
+def ep_and_fsdp2(size):
+    """A 2-D DTensor; attached to the sharded model."""
+    mesh, model = mesh_of(size), Model()
+    spread(model, mesh)
+    shard(model, mesh._flatten("all") if hasattr(mesh, "_flatten") else mesh["dp"], mesh["dp"])
+    w1 = model.layers[0].experts.w1
+    assert w1.device_mesh.ndim == 2 and w1.to_local().shape[0] == n // size
+    got = result(model, couplet.attach(model, layers_of(model), group=mesh["ep"].get_group(), **SETTINGS))
+    return (*got, couplet.attach(model, layers_of(model), **SETTINGS).loss().detach())  # gathered over both
+
+
+def attached_before_both(size):
+    """Attached to the plain model by names, then spread and sharded; evaluated between forward and backward pass
+    too, where the root's own group shows whole parameters."""
+    mesh, model = mesh_of(size), Model()
+    names = [(f"layers.{i}.router.weight", f"layers.{i}.experts.w1") for i in range(2)]
+    erc = couplet.attach(model, names, group=mesh["ep"].get_group(), **SETTINGS)
+    spread(model, mesh)
+    fsdp.fully_shard(model, mesh=mesh["dp"])
+    out = model(torch.zeros(1, d))
+    assert model.layers[0].experts.w1.device_mesh.ndim == 1  # else nothing is tried here
+    return result(model, erc, out.sum())
+
+
+def gathered_for_its_own_layer(size):
+    """How many layers' gathered gates live at once, in loss() and until the backward pass has ended."""
+    model = Model()
+    shard(model, dist.device_mesh.init_device_mesh("cpu", (size,)))
+    erc = couplet.attach(model, layers_of(model), **SETTINGS)
+    gathered, most, inner = [], 0, DTensor.full_tensor
+
+    def full_tensor(self, **more):
+        nonlocal most
+        found = inner(self, **more)
+        if found.dim() == 3:
+            gathered.append(weakref.ref(found.untyped_storage()))
+            gc.collect()
+            most = max(most, sum(ref() is not None for ref in gathered))
+        return found
+
+    DTensor.full_tensor = full_tensor
+    try:
+        loss = erc.loss()
+        gc.collect()
+        after = sum(ref() is not None for ref in gathered)
+        loss.backward()
+    finally:
+        DTensor.full_tensor = inner
+    return len(gathered), most, after
+
+
+def experts_that_are_not_spread(size):
+    model = Model()
+    erc = couplet.attach(model, layers_of(model), group=dist.group.WORLD, **SETTINGS)
+    try:
+        erc.loss()
+    except ValueError as error:
+        return str(error)
+
+
+def uneven(size):
+    model = Model()
+    model.layers[0].router = nn.Linear(d, size + 1, bias=False)
+    try:
+        couplet.attach(model, layers_of(model), group=dist.group.WORLD, **SETTINGS)
+    except ValueError as error:
+        return str(error)
+
+
+CASES = (fsdp2, ep_alone, ep_and_fsdp2, attached_before_both)
+OTHERS = (gathered_for_its_own_layer, experts_that_are_not_spread, uneven)
+
+
+def process(rank, size, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
+    cases = (*CASES, *OTHERS, *((hybrid,) if size == 4 else ()))
+    results = {case.__name__: case(size) for case in cases}
+    if rank == size - 1:
+        torch.save(results, os.path.join(folder, "results.pt"))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module", params=(2, 4))
+def many(request):
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(process, args=(request.param, folder), nprocs=request.param)
+        yield request.param, torch.load(os.path.join(folder, "results.pt"))
+
+
+@pytest.fixture(scope="module")
+def one():
+    model = Model()
+    erc = couplet.attach(model, layers_of(model), **SETTINGS)
+    loss = erc.loss()
+    loss.backward()
+    grads = {name: p.grad.clone() for name, p in model.named_parameters()}
+    figures = erc.figures()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    return loss.detach(), grads, erc.loss().detach(), figures
+
+
+@pytest.mark.parametrize("case", [case.__name__ for case in (*CASES, hybrid)])
+def test_processes_are_one(many, one, case):
+    size, results = many
+    if case not in results:
+        pytest.skip("of four processes")
+    loss, grads, after, again, *_ = results[case]
+    close(loss, one[0], 1e-6)
+    for name, want in one[1].items():
+        assert want.any()
+        close(grads[name], want, 1e-6, name)
+    close(after, one[2], 1e-6)  # after an optimizer step
+    assert again == 0
+
+
+def test_figures_of_spread_experts(many, one):
+    assert many[1]["ep_alone"][4] == pytest.approx(one[3], rel=1e-5)
+
+
+def test_without_group_all_is_gathered(many, one):
+    close(many[1]["ep_and_fsdp2"][4], couplet_of_moved(), 1e-5)
+
+
+def couplet_of_moved():
+    """The loss of step 0 after the optimizer step of `result`."""
+    model = Model()
+    couplet.attach(model, layers_of(model), **SETTINGS).loss().backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    return couplet.attach(model, layers_of(model), **SETTINGS).loss().detach()
+
+
+def test_gathered_gates_live_for_their_own_layer(many):
+    assert many[1]["gathered_for_its_own_layer"] == (2, 1, 0)
+
+
+def test_sentences(many):
+    size, results = many
+    assert f"layers.0.experts.w1 has 8 experts in this process, must have {8 // size}" in \
+        results["experts_that_are_not_spread"]
+    assert f"layers[0]: the router has {size + 1} rows, which {size} processes cannot share" in results["uneven"]
