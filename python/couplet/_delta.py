@@ -7,7 +7,7 @@ from torch import Tensor
 from . import _noise
 from ._checks import check_counters
 from ._door import refuse_sharded, signed, whole_number
-from ._plain import without_autocast
+from ._response import without_autocast
 
 
 @torch.no_grad()

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Dict, List, Optional, Sequence, TypeVar
+from typing import Any, Dict, List, Optional, Sequence, TypeVar, Union
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from . import _erc
 from ._door import _level_of_caller, warn_of_alpha
@@ -137,11 +137,17 @@ def _all_processes() -> Any:
 
 def join(erc: AnyErc, trainer: Any, per_layer: bool = False, figures: Optional[Sequence[str]] = None,
          router: bool = False) -> AnyErc:
-    """Adds the loss to a Trainer's own, and the callback (see `callback`) in front of those that report."""
+    """Adds the loss's gradients in each optimizer step of a Trainer, by `erc.backward`, and the callback (see
+    `callback`) in front of those that report. The Trainer's own `loss` stays that of the model; `erc` is beside it.
+
+    Under DeepSpeed and FSDP1, whose gradients are not in `.grad`, the loss is added to the Trainer's instead."""
     trainer.callback_handler.callbacks.insert(0, callback(erc, per_layer, figures, router))
     inner = trainer.compute_loss
 
     def compute_loss(model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+        if model.training and _has_gradients_in_parameters(trainer):
+            erc.backward(_scale_of(trainer))
+            return inner(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
         result = inner(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
         if not model.training:
             return result
@@ -152,6 +158,25 @@ def join(erc: AnyErc, trainer: Any, per_layer: bool = False, figures: Optional[S
 
     trainer.compute_loss = compute_loss
     return erc
+
+
+def _has_gradients_in_parameters(trainer: Any) -> bool:
+    """Whether a gradient that is added to `.grad` reaches the optimizer."""
+    if getattr(trainer, "is_deepspeed_enabled", False):
+        return False
+    if not getattr(trainer, "is_fsdp_enabled", False):
+        return True
+    plugin = getattr(trainer.accelerator.state, "fsdp_plugin", None)
+    return int(getattr(plugin, "fsdp_version", 1)) == 2
+
+
+def _scale_of(trainer: Any) -> Union[float, Tensor]:
+    """What the Trainer's gradient scaler (f16) multiplies losses by."""
+    scaler = getattr(trainer.accelerator, "scaler", None)
+    if scaler is None or not scaler.is_enabled():
+        return 1.0
+    scale: Tensor = scaler.scale(torch.ones((), device=trainer.args.device, dtype=torch.float32))
+    return scale
 
 
 def _divisor(trainer: Any, num_items_in_batch: Any) -> int:

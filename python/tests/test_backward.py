@@ -1,12 +1,14 @@
 """erc.backward: the gradients of erc.loss().backward(), straight into `.grad`."""
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
 from torch import nn
 
 import couplet
-from conftest import accelerator_paths, close
+from conftest import ROOT, accelerator_paths, close
 from couplet import _native
 
 n, d, D, LAYERS = 6, 16, 10, 3
@@ -193,3 +195,36 @@ def test_metrics_follow():
     assert first["erc"] == first["erc_last"] > 0 and len(erc.values) == LAYERS
     assert [M.shape for M in erc.matrices] == [(n, n)] * LAYERS
     close(torch.stack(erc.values).mean(), torch.tensor(first["erc"]), 1e-6)
+
+
+MEMORY = """
+import sys, torch, couplet
+sys.path.insert(0, {peers!r})
+import peers
+torch.set_num_threads(1)
+if {plain}:
+    from couplet import _native
+    _native.fits = lambda job: False
+
+def made(layers, n, D, d):
+    model = torch.nn.Module()
+    model.routers = torch.nn.ParameterList([torch.randn(n, d) for _ in range(layers)])
+    model.gates = torch.nn.ParameterList([torch.randn(n, D, d) / d**0.5 for _ in range(layers)])
+    erc = couplet.attach(model, list(zip(model.routers, model.gates)), alpha=0.5)
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    return erc
+
+made(2, 4, 8, 8).backward()  # loads what is loaded once
+erc = made(8, 16, 128, 1024)
+print(peers.extra_bytes(erc.backward))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("plain", (False, True), ids=("library", "plain"))
+def test_nothing_of_a_layer_is_kept(plain):
+    """Into gradients that are there: less than one of 8 layers' gradients beyond them (64 MiB)."""
+    code = MEMORY.format(peers=str(ROOT / "bench" / "peers"), plain=plain)
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert int(out) < 8 * 16 * 128 * 1024 * 4 / 8

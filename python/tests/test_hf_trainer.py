@@ -51,11 +51,13 @@ def trainer_of(kind, model, folder, check, accumulation=3):
     return trainer
 
 
+@pytest.mark.parametrize("in_parameters", (True, False))
 @pytest.mark.parametrize("kind", ("function", "divides by all tokens", "divides by micro-batches"))
-def test_every_step_has_the_whole_coefficient(kind, tmp_path):
+def test_every_step_has_the_whole_coefficient(kind, in_parameters, tmp_path, monkeypatch):
     """Five micro-batches an epoch, three a step: the second step of each epoch has two."""
     model = tiny()
     check = Check(model)
+    monkeypatch.setattr(couplet.hf, "_has_gradients_in_parameters", lambda trainer: in_parameters)
     trainer = trainer_of(kind, model, tmp_path, check)
     if kind == "function":
         trainer.model_accepts_loss_kwargs = False  # the function alone tells that it divides
@@ -71,7 +73,23 @@ def test_outputs_are_returned_with_the_loss(tmp_path):
     batch = {name: t[None] for name, t in rows(1)[0].items()}
     trainer.current_gradient_accumulation_steps = 1
     loss, outputs = trainer.compute_loss(model, batch, return_outputs=True)
-    close(loss, by_hand(model, weight=WEIGHT, seed=3), 1e-5)
-    assert outputs.logits.shape == (1, 12, 96)
+    assert loss.item() == 0 and outputs.logits.shape == (1, 12, 96)  # the gradients are in the parameters
+    got = [p.grad for p in model.parameters() if p.grad is not None]
+    model.zero_grad()
+    by_hand(model, weight=WEIGHT, seed=3).backward()
+    for gradient, p in zip(got, (p for p in model.parameters() if p.grad is not None), strict=True):
+        close(gradient, p.grad, 1e-5)
     model.eval()
     assert trainer.compute_loss(model, batch, return_outputs=True)[0].item() == 0
+
+
+def test_where_gradients_are_not_in_parameters(tmp_path):
+    """DeepSpeed, FSDP1: the loss is added to the Trainer's."""
+    model = tiny()
+    trainer = trainer_of("divides by all tokens", model, tmp_path, Check(model), 1)
+    trainer.is_deepspeed_enabled = True
+    couplet.hf.attach(model, weight=WEIGHT, seed=3).join(trainer)
+    batch = {name: t[None] for name, t in rows(1)[0].items()}
+    trainer.current_gradient_accumulation_steps = 1
+    close(trainer.compute_loss(model, batch), by_hand(model, weight=WEIGHT, seed=3), 1e-5)
+    assert all(p.grad is None for p in model.parameters())
