@@ -133,17 +133,16 @@ class Work:
         return _multiply(d, W)
 
     def backward_to_proxies(self, d: Tensor, W: Tensor) -> Tensor:
+        """Without memory for all experts' part [c, n, d]: a few experts at once."""
         rows, weights = _as_one(d.mT), _as_one(W)
         if rows is not None and weights is not None:
             return _multiply(rows.mT, weights)
         memory = self.memory(len(W), d.shape[1], W.shape[2])
         if memory is not None:  # z is not needed any more
             return _multiply(d, W, memory).sum(0)
-        total = None
-        for at in self.chunks(len(W), self.f32.itemsize * self.job.n * self.job.d):
-            part = _multiply(d[at], W[at]).sum(0)
-            total = part if total is None else total.add_(part)
-        return total
+        parts = [_multiply(d[at], W[at]).sum(0)
+                 for at in self.chunks(len(W), self.f32.itemsize * self.job.n * self.job.d)]
+        return functools.reduce(torch.Tensor.add_, parts)
 
     def add_gradient(self, to: Optional[Experts], at: slice, d: Tensor, x: Tensor) -> None:
         if to is None:

@@ -121,13 +121,13 @@ def whole_number(value: Any, name: str) -> Any:
 
 
 def _refuse_transforms(tensors: Sequence[Tensor]) -> None:
-    """Forward derivatives would be zeros in silence; of vmap and grad torch tells something of its own."""
+    """Forward derivatives would be zeros in silence; the errors of vmap and grad would be torch's own."""
     if torch.compiler.is_compiling():
         return
-    forward = torch.autograd.forward_ad
+    forward: Any = torch.autograd.forward_ad
     dual = forward._current_level >= 0 and any(forward.unpack_dual(t).tangent is not None for t in tensors)
     if dual or torch._C._are_functorch_transforms_active():
-        raise NotImplementedError("couplet: the coupling loss knows backward passes only: no vmap, jvp or "
+        raise NotImplementedError("couplet: the coupling loss has backward passes only: no vmap, jvp or "
                                   "other transform of torch.func; couplet.reference.erc_loss is plain torch")
 
 
@@ -146,7 +146,7 @@ def _refuse_unused(activation: str, w_up: Optional[Matrices], w_down: Optional[M
 
 def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices],
             w_down: Optional[Matrices], activation: str, delta: Optional[Tensor],
-            gate_half: Optional[str], n_here: Optional[int] = None) -> tuple:
+            gate_half: Optional[str], n_here: Optional[int] = None) -> Tuple[Any, ...]:
     """Checks what is handed in; returns router, gate, up, down, delta, want, half for the operator.
     n_here: how many experts the matrices must have; None: as many as the router has rows."""
     refuse_sharded([router], "router")
@@ -182,7 +182,10 @@ def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices]
                 f"{router.device}")
     router = router.contiguous()
     _refuse_transforms([router, *gate, *up, *down])
-    need = lambda many: torch.is_grad_enabled() and any(t.requires_grad for t in many)
+
+    def need(many: List[Tensor]) -> bool:
+        return torch.is_grad_enabled() and any(t.requires_grad for t in many)
+
     want = [need([router]), need(gate), need(up), need(down)]
     return router, gate, up, down, None if delta is None else delta.detach(), want, half
 

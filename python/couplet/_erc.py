@@ -178,10 +178,10 @@ class Erc:
             begins = self._begins(found)
         if not begins:
             return _zero(found[0][0].parameter)
-        weight, is_number = self.weight, not isinstance(scale, Tensor)
+        weight = self.weight
+        number_, tensor = (1.0, scale.detach()) if isinstance(scale, Tensor) else (scale, None)
         each = weight / (len(self.layers) if self.reduction == "mean" else 1)
-        options = _step.Options(self.alpha, each * (scale if is_number else 1.0),
-                                None if is_number else scale.detach(), self.noise, self.seed, self.step, self.compute,
+        options = _step.Options(self.alpha, each * number_, tensor, self.noise, self.seed, self.step, self.compute,
                                 self._spread(), attribute)
         results = _step.add_gradients(self.layers, found, options)
         self._note([(r.total / layer.n**2).float() for layer, r in zip(self.layers, results)],

@@ -136,4 +136,5 @@ def run_alone(phases: Phases) -> Result:
         try:
             part = phases.send(part)
         except StopIteration as end:
-            return end.value
+            result: Result = end.value
+            return result

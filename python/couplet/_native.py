@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Optional
+from typing import Any, List, Optional
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ def fits(job: Job) -> bool:
     return dtypes <= {torch.float32, torch.bfloat16} and all(x.has_even_rows() for x in job.matrices)
 
 
-def _matrices(pointers: Optional[list[int]], stride: int, kept: list) -> lib.Matrices:
+def _matrices(pointers: Optional[list[int]], stride: int, kept: List[Any]) -> lib.Matrices:
     if pointers is None:
         return lib.Matrices()
     array = (ctypes.c_void_p * len(pointers))(*pointers)
@@ -40,13 +40,13 @@ def _options(erc: lib.Erc, job: Job) -> None:
     erc.n_threads = torch.get_num_threads()
 
 
-def _weights(experts: Optional[Experts], kept: list) -> lib.Matrices:
+def _weights(experts: Optional[Experts], kept: List[Any]) -> lib.Matrices:
     if experts is None:
         return lib.Matrices()
     return _matrices(experts.pointers(), experts.stride(), kept)
 
 
-def _erc_of(job: Job, kept: list) -> lib.Erc:
+def _erc_of(job: Job, kept: List[Any]) -> lib.Erc:
     erc = lib.new_erc()
     _options(erc, job)
     router = job.router.float()
@@ -79,7 +79,7 @@ def _total_of(erc: lib.Erc) -> Tensor:
 
 def run(job: Job) -> Result:
     """Every expert is here: one call."""
-    kept: list = []
+    kept: List[Any] = []
     erc = _erc_of(job, kept)
     result = _outputs(erc, job)
     lib.call("run", erc)
@@ -89,7 +89,7 @@ def run(job: Job) -> Result:
 
 def phases(job: Job) -> Phases:
     """The three phases of couplet.h with the exchange between them."""
-    kept: list = []
+    kept: List[Any] = []
     erc = _erc_of(job, kept)
     result = _outputs(erc, job)
     diagonal = zeros((job.n,))

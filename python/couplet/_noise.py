@@ -15,11 +15,11 @@ LOW = 0xFFFFFFFF
 
 
 def philox(block: Tensor, seed: int, step: int, layer: Union[int, Tensor], stream: int = NOISE_STREAM) -> Tensor:
-    """block int64 [m], layer a number or int64 [..., 1] -> int64 [..., m, 4], each in 0 ... 2^32 - 1
+    """block int64 [m], layer a number or int64 [l, 1] -> int64 [m, 4] or [l, m, 4], each in 0 ... 2^32 - 1
     (cpl_rng_block). Bits above the lower 32 are dropped only where a product follows."""
     seed &= (1 << 64) - 1
     last = (stream | layer << 8 | (step >> 32) << 24) & LOW
-    shape = torch.broadcast_shapes(block.shape, last.shape if isinstance(last, Tensor) else ())
+    shape = (*(last.shape[:-1] if isinstance(last, Tensor) else ()), *block.shape)
     even = torch.empty(2, *shape, dtype=torch.int64, device=block.device)  # words 0 and 2
     odd = torch.empty_like(even)                                           # words 1 and 3
     for words, k, value in ((even, 0, block & LOW), (even, 1, step & LOW), (odd, 0, block >> 32), (odd, 1, last)):

@@ -1,7 +1,7 @@
 """couplet::erc, the coupling loss as an operator of torch.
 
-The gradient is made in the forward call, in the same sweep as the loss, and handed over in the
-backward one: the loss is a scalar, so that all that is left then is to multiply by its gradient."""
+The gradient is computed in the forward call, together with the loss, and returned by the backward one: the loss is
+a scalar, so that all that is left then is to multiply by its gradient."""
 import inspect
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -32,7 +32,9 @@ def make_job(router: Tensor, gate: Sequence[Tensor], up: Sequence[Tensor], down:
     if activation in USES_UP:
         ups = _experts(up, "", False) if up else _experts(gate, half, False)
     downs = _experts(down, "", False) if activation == "output" else None
-    count, D, _ = (gates or ups).shape
+    first_used = gates or ups
+    assert first_used is not None, "an activation uses gate or up"
+    count, D, _ = first_used.shape
     return Job(router, gates, ups, downs, router.shape[0], router.shape[1], D, first,
                first + count, delta, noise, alpha, weight, activation, seed, step, layer, draw,
                compute)
@@ -60,7 +62,9 @@ def _empty_gradient(tensors: Sequence[Tensor], wanted: bool, job: Job) -> Tensor
 
 def into(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor], half: str) -> None:
     """Gradients shall be added to these tensors, which lie as those of `make_job`; none where one is empty."""
-    given = lambda many: bool(many) and many[0].numel() > 0
+    def given(many: Sequence[Tensor]) -> bool:
+        return bool(many) and many[0].numel() > 0
+
     if given(gate) and job.gate is not None:
         job.d_gate = _experts(gate, half, True)
     if job.up is not None and given(up):
@@ -128,7 +132,8 @@ def evaluate(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Seque
         d_router = result.d_router.to(job.router.dtype)
     grads = [g.to(like[0].dtype) if wanted and like else g
              for g, like, wanted in zip(grads, (gate, up, down), want[1:])]
-    return (loss, result.M, d_router, *grads)
+    d_gate, d_up, d_down = grads
+    return loss, result.M, d_router, d_gate, d_up, d_down
 
 
 def _wide(router: Tensor, matrices: Sequence[Tensor]) -> torch.dtype:
@@ -158,8 +163,8 @@ def erc(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor]
 
 
 @erc.register_fake
-def _(router, gate, up, down, delta, want, half, alpha, weight, activation, noise, seed, step,
-      layer, draw, compute):
+def _(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor], delta: Optional[Tensor],
+      want: List[bool], *_: Any) -> Tuple[Tensor, ...]:
     nothing = router.new_empty(0, dtype=torch.float32)
     grads = [t[0].new_empty_strided(shape_of(t), _strides_of_gradient(t)) if wanted and t else nothing.clone()
              for t, wanted in zip((gate, up, down), want[1:])]
@@ -170,7 +175,7 @@ def _(router, gate, up, down, delta, want, half, alpha, weight, activation, nois
             *grads)
 
 
-def _setup(ctx, inputs, output):
+def _setup(ctx: Any, inputs: Any, output: Any) -> None:
     router, gate, up, down, delta, want, *options = inputs
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[1:])
@@ -181,7 +186,7 @@ def _setup(ctx, inputs, output):
     ctx.gradients = list(output[2:])
 
 
-def _again(ctx) -> List[Tensor]:
+def _again(ctx: Any) -> List[Tensor]:
     """The gradients once more, for a second backward pass through a graph that was kept."""
     router, *rest = ctx.saved_tensors
     g, u, d = ctx.lengths
@@ -204,16 +209,16 @@ def scaled(gradients: List[Tensor], by: Tensor) -> List[Tensor]:
 class _Last(torch.autograd.Function):
     """Gradients as they are, with a graph that says that there is no second derivative."""
     @staticmethod
-    def forward(ctx, count, *tensors):
+    def forward(ctx: Any, count: int, *tensors: Tensor) -> Tuple[Tensor, ...]:
         return tuple(t.view_as(t) for t in tensors[:count])
 
     @staticmethod
-    def backward(ctx, *_):
+    def backward(ctx: Any, *_: Any) -> Any:
         raise RuntimeError("couplet: the coupling loss has no second derivative here; "
                            "couplet.reference.erc_loss has one")
 
 
-def handed_over(gradients: List[Tensor], by: Tensor, ctx) -> List[Tensor]:
+def scaled_once(gradients: List[Tensor], by: Tensor, ctx: Any) -> List[Tensor]:
     """gradients * by of the loss; with create_graph, where they may be differentiated again, with a graph
     from the tensors that ctx has saved."""
     if type(by) is not torch.Tensor or not torch.is_grad_enabled():
@@ -223,7 +228,7 @@ def handed_over(gradients: List[Tensor], by: Tensor, ctx) -> List[Tensor]:
     return list(_Last.apply(len(gradients), *gradients, by, *ctx.saved_tensors))
 
 
-def _backward(ctx, d_loss, *_):
+def _backward(ctx: Any, d_loss: Optional[Tensor], *_: Any) -> Tuple[Any, ...]:
     g, u, d = ctx.lengths
     none = (None, [None] * g, [None] * u, [None] * d) + (None,) * (2 + len(ctx.options))
     if d_loss is None:
@@ -231,13 +236,13 @@ def _backward(ctx, d_loss, *_):
     gradients, ctx.gradients = ctx.gradients, None
     if gradients is None:
         gradients = _again(ctx)
-    gradients = handed_over(gradients, d_loss, ctx)
+    gradients = scaled_once(gradients, d_loss, ctx)
     lists = [as_list(gradients[k + 1], ctx.lengths[k], ctx.whole[k], ctx.want[k + 1])
              for k in range(3)]
     return (gradients[0] if ctx.want[0] else None, *lists, *none[4:])
 
 
-def as_list(gradient: Tensor, length: int, whole: bool, wanted: bool) -> list:
+def as_list(gradient: Tensor, length: int, whole: bool, wanted: bool) -> List[Any]:
     if not wanted:
         return [None] * length
     return [gradient] if whole else list(gradient.unbind(0))

@@ -90,7 +90,7 @@ class Work:
         """Adds the gradients for d out = scale * out of the proxies x at `rows` (None: all of them)."""
         dx = respond_backward(self, slice(j, j + 1), x, r, scale)
         self.written.add(j)
-        if dx is None:
+        if dx is None or self.d_proxy is None:
             return
         if rows is None:
             self.d_proxy += dx
@@ -110,7 +110,7 @@ def _diagonals(w: Work) -> tuple[Tensor, list[Response]]:
     for j in w.experts():
         r = respond(w, slice(j, j + 1), w.x[first + j:first + j + 1])
         torch.linalg.vector_norm(r.out, dim=(-2, -1), out=norms[j])
-        own.append(r if w.job.backward else Response())
+        own.append(r)
     return norms, own
 
 

@@ -18,7 +18,7 @@ from ._job import Experts, Job
 
 def without_autocast(device: torch.device) -> ContextManager[None]:
     """torch.autocast would round the operands of products, whatever `compute` says."""
-    if torch.amp.is_autocast_available(device.type):
+    if torch.amp.is_autocast_available(device.type):  # type: ignore[no-untyped-call, unused-ignore]
         return torch.autocast(device.type, enabled=False)
     return contextlib.nullcontext()
 
@@ -69,31 +69,31 @@ class Products(Protocol):
 
 @dataclass
 class Response:
-    """Of m proxies, each [..., m, D], and `out`, whose norm is M."""
-    z: Optional[Tensor] = None
-    u: Optional[Tensor] = None
-    h: Optional[Tensor] = None
-    out: Optional[Tensor] = None
+    """Of m proxies: `out`, whose norm is M, and what it is made of, each [..., m, D]."""
+    out: Tensor
+    z: Optional[Tensor] = None  # gate's output
+    u: Optional[Tensor] = None  # up projection's
+    h: Optional[Tensor] = None  # silu(z) * u
 
-    def rows(self, which: Tensor) -> "Response":
-        pick = lambda t: None if t is None else t.index_select(-2, which)
-        return Response(pick(self.z), pick(self.u), pick(self.h), pick(self.out))
+    def rows(self, which: Tensor) -> Response:
+        def pick(t: Optional[Tensor]) -> Optional[Tensor]:
+            return None if t is None else t.index_select(-2, which)
+        return Response(self.out.index_select(-2, which), pick(self.z), pick(self.u), pick(self.h))
 
 
 def respond(p: Products, at: slice, x: Tensor) -> Response:
     """x: proxies in the dtype of products."""
-    job, r = p.job, Response()
-    if job.gate is not None:
-        r.z = r.out = p.forward(x, p.take(job.gate, at))
-    if job.up is not None:
-        r.u = r.out = p.forward(x, p.take(job.up, at))
-    if job.activation == "silu":
-        r.out = F.silu(r.z)
-    elif job.activation in ("swiglu", "output"):
-        r.h = r.out = F.silu(r.z) * r.u
-    if job.activation == "output":
-        r.out = p.forward(p.operand(r.h), p.take(job.down, at))
-    return r
+    job = p.job
+    z = None if job.gate is None else p.forward(x, p.take(job.gate, at))
+    u = None if job.up is None else p.forward(x, p.take(job.up, at))
+    if u is None:
+        assert z is not None, "an activation uses gate or up"
+        return Response(F.silu(z) if job.activation == "silu" else z, z)
+    if z is None:
+        return Response(u, u=u)
+    h = F.silu(z) * u
+    out = h if job.down is None else p.forward(p.operand(h), p.take(job.down, at))
+    return Response(out, z, u, h)
 
 
 def _silu_slope(z: Tensor) -> Tensor:
@@ -106,19 +106,18 @@ def respond_backward(p: Products, at: slice, x: Tensor, r: Response, scale: Tens
     the router wants none."""
     job = p.job
     dout = p.scaled(r.out, scale)
-    if job.activation == "output":
+    if job.down is not None and r.h is not None:
         dout = p.operand(dout)
         p.add_gradient(job.d_down, at, dout, p.operand(r.h))
         dout = p.backward(dout, p.take(job.down, at))
     dz = dout if job.activation == "gate" else None
     du = dout if job.activation == "up" else None
-    if job.activation == "silu":
-        dz = dout * _silu_slope(r.z)
-    elif job.activation in ("swiglu", "output"):
-        dz, du = dout * r.u * _silu_slope(r.z), dout * F.silu(r.z)
+    if r.z is not None and job.activation not in ("gate", "up"):
+        dz = dout * _silu_slope(r.z) if r.u is None else dout * r.u * _silu_slope(r.z)
+        du = None if r.u is None else dout * F.silu(r.z)
     dx = None
     for d, weights, gradient in ((dz, job.gate, job.d_gate), (du, job.up, job.d_up)):
-        if d is not None:
+        if d is not None and weights is not None:
             d = p.operand(d)
             if job.wants_router:
                 part = p.backward_to_proxies(d, p.take(weights, at))

@@ -87,7 +87,8 @@ class Evaluation:
             else:
                 gradient = torch.empty_like(p) if is_covered else torch.zeros_like(p)
             setattr(p, self.attribute, gradient)
-        return gradient
+        found: Tensor = gradient
+        return found
 
     def prepare(self) -> None:
         """Gives the job the gradients to add to."""

@@ -72,7 +72,7 @@ def _gather(parts: List[Tensor], group: Optional[dist.ProcessGroup]) -> List[Ten
     world, lengths = dist.get_world_size(group), [part.numel() for part in parts]
     everyone = own.new_empty(world * own.numel())
     dist.all_gather_into_tensor(everyone, own, group=group)
-    return [whole.flatten() for whole in everyone.view(world, -1).split(lengths, dim=1)]
+    return [whole.flatten() for whole in torch.split(everyone.view(world, -1), lengths, dim=1)]
 
 
 def _sum(parts: List[Tensor], group: Optional[dist.ProcessGroup]) -> List[Tensor]:
@@ -82,20 +82,21 @@ def _sum(parts: List[Tensor], group: Optional[dist.ProcessGroup]) -> List[Tensor
     widest = functools.reduce(torch.promote_types, (part.dtype for part in parts))
     sums = torch.cat([part.reshape(-1).to(widest) for part in parts])
     dist.all_reduce(sums, group=group)
-    return [whole.view_as(part).to(part.dtype) for whole, part in zip(sums.split([p.numel() for p in parts]), parts)]
+    return [whole.view_as(part).to(part.dtype) for whole, part in zip(torch.split(sums, [p.numel() for p in parts]), parts)]
 
 
 class _ErcEp(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, spread, arguments, half, want, lengths, *tensors):
+    def forward(ctx: Any, spread: Processes, arguments: Tuple[Any, ...], half: str, want: List[bool],
+                lengths: Tuple[int, int, int], *tensors: Any) -> Tuple[Tensor, Tensor]:
         router, *rest = tensors
         g, u, d = lengths
         gate, up, down = rest[:g], rest[g:g + u], rest[g + u:g + u + d]
         delta = rest[g + u + d]
         job = _operator.make_job(router, gate, up, down, delta, half, *arguments)
         job.split = spread.tensor is not None
-        run = lambda job: run_together([job], spread)[0]
-        loss, M, *gradients = _operator.evaluate(job, gate, up, down, half, want, run)
+        loss, M, *gradients = _operator.evaluate(job, gate, up, down, half, want,
+                                                 lambda job: run_together([job], spread)[0])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*[t for t in tensors if t is not None and t.requires_grad][:1])
         ctx.gradients, ctx.want, ctx.lengths = gradients, want, lengths
@@ -104,14 +105,14 @@ class _ErcEp(torch.autograd.Function):
         return loss, M
 
     @staticmethod
-    def backward(ctx, d_loss, _):
-        nothing = (None,) * (5 + 1 + sum(ctx.lengths) + 1)
+    def backward(ctx: Any, d_loss: Optional[Tensor], _: Any) -> Tuple[Any, ...]:
+        nothing: Tuple[Any, ...] = (None,) * (5 + 1 + sum(ctx.lengths) + 1)
         if d_loss is None:
             return nothing
         if ctx.gradients is None:
-            raise RuntimeError("couplet: erc_loss_ep's gradient was handed over already; evaluate it "
+            raise RuntimeError("couplet: erc_loss_ep's gradient was used already; evaluate it "
                                "again for another backward pass")
-        gradients, ctx.gradients = _operator.handed_over(ctx.gradients, d_loss, ctx), None
+        gradients, ctx.gradients = _operator.scaled_once(ctx.gradients, d_loss, ctx), None
         lists = [_operator.as_list(gradients[k + 1], ctx.lengths[k], ctx.whole[k], ctx.want[k + 1])
                  for k in range(3)]
         d_router = gradients[0] if ctx.want[0] else None
@@ -123,7 +124,7 @@ class _ErcEp(torch.autograd.Function):
 ROOM = 1024  # bytes of what a process says of its call
 
 
-def _listed(matrices: Any) -> list:
+def _listed(matrices: Any) -> List[Any]:
     return [matrices] if matrices is None or isinstance(matrices, Tensor) else list(matrices)
 
 
@@ -134,10 +135,12 @@ def _count(matrices: Any) -> int:
     return len(matrices) if hasattr(matrices, "__len__") else 0
 
 
-def _words_of(arranged: tuple, options: Dict[str, Any]) -> Dict[str, str]:
+def _words_of(arranged: Tuple[Any, ...], options: Dict[str, Any]) -> Dict[str, str]:
     """What must be the same in all processes, under the names of arguments."""
     router, gate, up, down, delta, want, half = arranged
-    shape = lambda many: list(_operator.shape_of(many)) if many else None
+
+    def shape(many: List[Tensor]) -> Optional[List[int]]:
+        return list(_operator.shape_of(many)) if many else None
     words = {**options, "router": [list(router.shape), str(router.dtype), router.device.type],
              "local_w_gate": shape(gate), "local_w_up": shape(up), "local_w_down": shape(down),
              "the matrices' dtype": (gate or up)[0].dtype, "gate_half": half,
@@ -159,7 +162,7 @@ def _meeting_place(group: Optional[dist.ProcessGroup], router: Any) -> torch.dev
     return torch.device("cpu") if devices is not None else router.device
 
 
-def _words_of_all(words: Dict[str, str], group: Optional[dist.ProcessGroup], place: torch.device) -> List[dict]:
+def _words_of_all(words: Dict[str, str], group: Optional[dist.ProcessGroup], place: torch.device) -> List[Dict[str, str]]:
     """Those of every process; of this one alone where all have said the same."""
     own, world = json.dumps(words).encode(), dist.get_world_size(group)
     said = torch.frombuffer(bytearray(own.ljust(ROOM)), dtype=torch.uint8).to(place)
@@ -252,7 +255,7 @@ def loss_and_columns(router: Tensor, local_w_gate: Optional[Matrices], group: Op
     size = 1 if spread.expert is None else dist.get_world_size(spread.expert)
     rank = 0 if spread.expert is None else dist.get_rank(spread.expert)
 
-    def prepare() -> tuple:
+    def prepare() -> Tuple[Any, Dict[str, Any], int]:
         here = local_w_gate if local_w_gate is not None else local_w_up
         refuse_sharded([router], "router")
         refuse_sharded(_listed(here), "local_w_gate")
@@ -280,5 +283,5 @@ def loss_and_columns(router: Tensor, local_w_gate: Optional[Matrices], group: Op
     _agree_in_all(words, spread, router)
     router, gate, up, down, delta, want, half = arranged
     lengths = (len(gate), len(up), len(down))
-    return _ErcEp.apply(spread, (*options.values(), first), half, want, lengths, router, *gate, *up, *down,
-                        delta)
+    loss, M = _ErcEp.apply(spread, (*options.values(), first), half, want, lengths, router, *gate, *up, *down, delta)
+    return loss, M
