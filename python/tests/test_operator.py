@@ -212,7 +212,7 @@ def test_opcheck_of_what_is_not_wanted():
 
 @pytest.mark.parametrize("as_list", (False, True))
 def test_what_a_compiler_lays_out_otherwise(as_list):
-    """torch 2.6's inductor hands over what it makes itself with other strides than were traced."""
+    """torch 2.6's inductor gives what it makes itself other strides than were traced."""
     m = model(grad=False)
     by_columns = lambda t: t.mT.contiguous().mT
     evaluate = lambda router, gate: _operator.erc(
@@ -220,7 +220,7 @@ def test_what_a_compiler_lays_out_otherwise(as_list):
         "gate", "bounded", 1, 2, 3, 0, "f32")
     for got, want in zip(evaluate(by_columns(m["router"]), by_columns(m["w_gate"])),
                          evaluate(m["router"], m["w_gate"])):
-        assert torch.equal(got, want)
+        close(got, want, 1e-6)
 
 
 # ---- what a backward pass does ----
