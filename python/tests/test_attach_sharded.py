@@ -75,7 +75,7 @@ def shard(model, mesh, experts_mesh=None):
 
 
 def whole_gradients(model):
-    return {name: p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad for name, p in model.named_parameters()}
+    return {name: p.grad.full_tensor() for name, p in model.named_parameters()}
 
 
 def result(model, erc, of_model=0):
