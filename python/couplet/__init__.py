@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from ._router_stats import RouterStats
     from .parallel import erc_loss_ep
 
-__all__ = ["erc_loss", "erc_loss_ep", "attach", "Erc", "RouterStats", "noise", "backend", "reference", "hf", "parallel", "__version__"]
+__all__ = ["erc_loss", "erc_loss_ep", "attach", "Erc", "RouterStats", "noise", "backend", "reference", "hf",
+           "parallel", "__version__"]
 
 _FROM = {"erc_loss": "._door", "erc_loss_ep": ".parallel", "attach": "._erc", "Erc": "._erc",
          "RouterStats": "._router_stats", "noise": "._delta", "backend": "._library"}

@@ -296,9 +296,9 @@ class Erc:
 
     def metrics(self, per_layer: bool = False, reset: bool = True) -> Dict[str, float]:
         """What evaluations left, without new products; no collective. Before the weight:
-        `erc`: the loss, a mean over the optimizer steps since the last call (reset=False leaves the interval open);
-        `erc_last`: that of the last step; per_layer: `erc/3`, the last one of layer 3. Empty before the first
-        evaluation. The tensors are `erc.value` and `erc.values`; only this method reads them, at once."""
+        `erc`: the loss, a mean over the optimizer steps since the last call (reset=False leaves the interval
+        open); `erc_last`: that of the last step; per_layer: `erc/3`, the last one of layer 3. Empty before the
+        first evaluation. The tensors are `erc.value` and `erc.values`; only this method reads them, at once."""
         if self.value is None:
             return {}
         mean = self.value if self._sum is None else self._sum / self._evaluations
@@ -314,11 +314,11 @@ class Erc:
         the clean rows and the weights as they are now, under the names of `couplet train`'s metrics:
         erc_clean, active_rows, active_columns, alpha_min (the largest of all layers), eps_mean,
         eps_min, eps_max, kappa_diagonal and kappa_off_diagonal (own and others' response, free of the
-        weights' scale), kappa_row_top1, kappa_column_top1, proxy_route_top1, proxy_route_topk (of proxies with the
-        noise of this step), row_route_top1, row_route_topk. per_layer: `name/3` for layer 3 too.
+        weights' scale), kappa_row_top1, kappa_column_top1, proxy_route_top1, proxy_route_topk (of proxies with
+        the noise of this step), row_route_top1, row_route_topk. per_layer: `name/3` for layer 3 too.
 
         figures: which of these; None: all. Only what they need is computed: gates are read (under FSDP2
-        gathered, with `group` the processes exchange) for erc_clean, active_..., alpha_min and kappa_... alone."""
+        gathered, with `group` the processes exchange) for erc_clean, active_..., alpha_min and kappa_..."""
         chosen = check_figures(figures)
         names = ("erc", *_figures.NAMES) if chosen is None else chosen
         wanted = {_figures.NEW_NAMES.get(name, name) for name in names} & set(_figures.NAMES)
@@ -333,7 +333,8 @@ class Erc:
         over = {"eps_min": min, "eps_max": max, "alpha_min": max}
         mean = lambda values: sum(values) / len(values)
         known = next(iter(each.values()), {})
-        result: Dict[str, float] = {name: over.get(name, mean)([f[name] for f in each.values()]) for name in known}
+        result: Dict[str, float] = {
+            name: over.get(name, mean)([f[name] for f in each.values()]) for name in known}
         if self.reduction == "sum" and "erc_clean" in result:
             result["erc_clean"] *= len(each)
         if self.value is not None and "erc" in names:
@@ -369,7 +370,8 @@ class Erc:
 
         routers: a module for each layer; default: those that have the routers' weights."""
         if self._router is None:
-            modules = routers or [_router_stats.module_of_router(self.model, layer.names[0]) for layer in self.layers]
+            modules = routers or [_router_stats.module_of_router(self.model, layer.names[0])
+                                  for layer in self.layers]
             k = top_k if top_k is not None else max(layer.K for layer in self.layers) or None
             self._router = _router_stats.RouterStats(
                 modules, [layer.n for layer in self.layers], top_k=k, scores=scores,

@@ -117,8 +117,8 @@ def of_layer(router: Tensor, gates: Callable[[], Matrices], gate_half: Optional[
              noise: Dict[str, int], wanted: Collection[str] = NAMES,
              gather: Gather = lambda here: here) -> Dict[str, Tensor]:
     """Name -> [], of the clean rows R; `proxy_route_top1` and `proxy_route_topk` of proxies with noise of this
-    seed, step and layer. wanted: of NAMES. gates is called if a figure needs them: those of all n experts, or of
-    c of them, and gather makes [n, ...] of [c, ...]."""
+    seed, step and layer. wanted: of NAMES. gates is called if a figure needs them: those of all n experts, or
+    of c of them, and gather makes [n, ...] of [c, ...]."""
     with without_autocast(router.device):
         R = router.to(torch.promote_types(router.dtype, torch.float32))
         figures: Dict[str, Tensor] = {}

@@ -1,5 +1,5 @@
-"""Where a model in memory keeps the routers and gates of its Mixture-of-Experts layers: parameters by name, looked
-up whenever they are needed, since other code may replace them at any time (sharding, loading, adapters)."""
+"""Where a model in memory keeps the routers and gates of its Mixture-of-Experts layers: parameters by name,
+looked up whenever they are needed, since other code may replace them at any time (sharding, loading, adapters)."""
 from __future__ import annotations
 
 import difflib
@@ -46,8 +46,8 @@ class Layer:
             return whole(gate)
         found = of_group(gate, self.group)
         if found.dim() == 3 and len(found) != self.here:
-            raise ValueError(f"couplet: {self.names[1]} has {len(found)} experts in this process, must have {self.here}: "
-                             f"the router's {self.n} rows, shared by the processes of the group")
+            raise ValueError(f"couplet: {self.names[1]} has {len(found)} experts in this process, must have "
+                             f"{self.here}: the router's {self.n} rows, shared by the processes of the group")
         return found
 
     def _one(self, gate: Tensor) -> Tensor:
@@ -122,8 +122,8 @@ class Given:
         shapes = [_shape(model, name, where) for name in names]
         n, d = _router_shape(shapes[0], where, router)
         if n % self.processes:
-            raise ValueError(f"couplet: {where}: the router has {n} rows, which {self.processes} processes cannot "
-                             "share: every process must have the same number of experts")
+            raise ValueError(f"couplet: {where}: the router has {n} rows, which {self.processes} processes "
+                             "cannot share: every process must have the same number of experts")
         here = n // self.processes
         rows = _rows(where, gates, shapes[1:], here, n, d, self.transposed)
         return Layer(number, _common_prefix(names), n, here, d, rows // (2 if self.gate_half else 1), 0,
@@ -145,9 +145,10 @@ class _Names:
         router, gates = pair
         if isinstance(gates, (str, Tensor)):
             return self.one(f"{where}: the router", router), [self.one(f"{where}: the gates", gates)]
-        if isinstance(gates, nn.Module) and not isinstance(gates, nn.ParameterList) or not hasattr(gates, "__iter__"):
-            raise TypeError(f"couplet: {where}: the gates are {_described(gates)}, must be a parameter, its name, "
-                            "or a list of one for each expert")
+        is_module = isinstance(gates, nn.Module) and not isinstance(gates, nn.ParameterList)
+        if is_module or not hasattr(gates, "__iter__"):
+            raise TypeError(f"couplet: {where}: the gates are {_described(gates)}, must be a parameter, its "
+                            "name, or a list of one for each expert")
         return (self.one(f"{where}: the router", router),
                 [self.one(f"{where}: gate {i}", gate) for i, gate in enumerate(gates)])
 
@@ -161,7 +162,8 @@ class _Names:
                                  "model; give the Parameter itself, no view of it, or its name in "
                                  "model.named_parameters()")
         else:
-            raise TypeError(f"couplet: {what} is {_described(given)}, must be a Parameter of the model or its name")
+            raise TypeError(f"couplet: {what} is {_described(given)}, must be a Parameter of the model or its "
+                            "name")
         if name in self.used:
             raise ValueError(f"couplet: {what} is {name}, which {self.used[name]} is too")
         self.used[name] = what
@@ -179,8 +181,8 @@ class _Names:
 
 def _checked(pairs: Any) -> List[Any]:
     if isinstance(pairs, (str, Tensor, nn.Module)) or not hasattr(pairs, "__iter__"):
-        raise TypeError(f"couplet: layers is {_described(pairs)}, must be a list of pairs (router, gates), or a "
-                        "callable that returns one of the model")
+        raise TypeError(f"couplet: layers is {_described(pairs)}, must be a list of pairs (router, gates), or "
+                        "a callable that returns one of the model")
     listed = list(pairs)
     if not listed:
         raise ValueError("couplet: layers is empty; give (router, gates) of every Mixture-of-Experts layer")
@@ -200,8 +202,8 @@ def _shape(model: nn.Module, name: str, where: str) -> torch.Size:
 
 def _router_shape(shape: torch.Size, where: str, name: str) -> Tuple[int, int]:
     if len(shape) != 2:
-        raise ValueError(f"couplet: {where}: the router {name} is {list(shape)}, must be [n, d]: a row for each "
-                         "expert")
+        raise ValueError(f"couplet: {where}: the router {name} is {list(shape)}, must be [n, d]: a row for "
+                         "each expert")
     return shape[0], shape[1]
 
 
@@ -217,16 +219,17 @@ def _rows(where: str, names: List[str], shapes: List[torch.Size], here: int, n: 
     want = "[d, D]" if transposed else "[D, d]"
     for name, shape in zip(names, shapes):
         if shape != shapes[0] or len(shape) != (3 if alone else 2):
-            raise ValueError(f"couplet: {where}: {name} is {list(shape)} beside {list(shapes[0])}; must be one tensor "
-                             f"of all experts' gates or a list of equal {want}")
+            raise ValueError(f"couplet: {where}: {name} is {list(shape)} beside {list(shapes[0])}; must be one "
+                             f"tensor of all experts' gates or a list of equal {want}")
     if width != d:
         turned = "; transposed=True is for gates [n, d, D]" if rows == d and not transposed else ""
-        raise ValueError(f"couplet: {where}: {names[0]} is {list(shapes[0])}, whose experts must be {want} with d = {d} "
-                         f"as the router has it{turned}")
+        raise ValueError(f"couplet: {where}: {names[0]} is {list(shapes[0])}, whose experts must be {want} "
+                         f"with d = {d} as the router has it{turned}")
     if not alone and len(names) != here:
         raise ValueError(f"couplet: {where}: {len(names)} gates, but {here} experts here")
     if alone and shapes[0][0] not in (here, n):
-        raise ValueError(f"couplet: {where}: {names[0]} is {list(shapes[0])}, but there are {here} experts here")
+        raise ValueError(f"couplet: {where}: {names[0]} is {list(shapes[0])}, but there are {here} experts "
+                         "here")
     return rows
 
 

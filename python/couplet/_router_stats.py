@@ -42,9 +42,9 @@ class RouterStats:
         names: what `figures` returns; without router_entropy no distribution is computed.
     """
 
-    def __init__(self, routers: Sequence[nn.Module], n: Union[int, Sequence[int]], *, top_k: Optional[int] = None,
-                 scores: Optional[str] = None, numbers: Optional[Sequence[int]] = None,
-                 names: Sequence[str] = NAMES):
+    def __init__(self, routers: Sequence[nn.Module], n: Union[int, Sequence[int]], *,
+                 top_k: Optional[int] = None, scores: Optional[str] = None,
+                 numbers: Optional[Sequence[int]] = None, names: Sequence[str] = NAMES):
         if scores not in (None, "softmax", "sigmoid"):
             raise ValueError(f"couplet: scores is {scores!r}, must be softmax, sigmoid or None")
         routers = list(routers)
@@ -108,9 +108,10 @@ class RouterStats:
 def _figures_of(sums: Tensor) -> Tensor:
     """NAMES [5] of loads and summed distributions [2 n]; NaN where there is nothing."""
     load, probabilities = sums.view(2, -1)
-    n, mean = len(load), load.mean()
-    return torch.stack((load.max() / mean - 1, load.min() / mean, torch.where(mean > 0, (load == 0).sum(), mean / mean),
-                        _entropy(load) / math.log(max(n, 2)), _entropy(probabilities) / math.log(max(n, 2))))
+    mean, most = load.mean(), math.log(max(len(load), 2))
+    dead = torch.where(mean > 0, (load == 0).sum(), mean / mean)
+    return torch.stack((load.max() / mean - 1, load.min() / mean, dead, _entropy(load) / most,
+                        _entropy(probabilities) / most))
 
 
 def _entropy(amounts: Tensor) -> Tensor:
@@ -170,20 +171,22 @@ class _Counter:
 
     def _read(self, module: nn.Module, tensors: List[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
         """The experts of each token (indices, or a mask in bool), and logits where they are known to be that."""
-        logits = next((t for t in tensors if t.is_floating_point() and t.dim() > 1 and t.shape[-1] == self.n), None)
+        of_all = [t for t in tensors if t.dim() > 1 and t.shape[-1] == self.n]
+        logits = next((t for t in of_all if t.is_floating_point()), None)
         for t in tensors:
             if t.is_floating_point():
                 continue
             if t.dim() > 1 and t.shape[-1] == self.n and (t.dtype == torch.bool or self.n != self.top_k):
                 return t.bool(), None
-            if t.dtype != torch.bool and (t.dim() > 1 or logits is not None and t.numel() == logits[..., 0].numel()):
-                # Before weights and indices stand logits; a pair is (probabilities, indices) or weights and these.
+            is_one_each = logits is not None and t.numel() == logits[..., 0].numel()  # top-1
+            if t.dtype != torch.bool and (t.dim() > 1 or is_one_each):
+                # Of three, the first are logits; of two, the other may be probabilities.
                 return t, logits if len(tensors) > 2 and logits is tensors[0] else None
         if logits is None or self.top_k is None or hasattr(module, BIAS):
             raise ValueError(
-                f"couplet: RouterStats: a {type(module).__name__} returns {[list(t.shape) for t in tensors]}; must be "
-                f"indices [tokens, k] or a mask [tokens, {self.n}] of the chosen experts, or with top_k logits "
-                f"[tokens, {self.n}]")
+                f"couplet: RouterStats: a {type(module).__name__} returns {[list(t.shape) for t in tensors]}; "
+                f"must be indices [tokens, k] or a mask [tokens, {self.n}] of the chosen experts, or with top_k "
+                f"logits [tokens, {self.n}]")
         return logits.topk(self.top_k, dim=-1).indices, logits if len(tensors) == 1 else None
 
 
@@ -207,8 +210,8 @@ def _scores_of(router: Any, scores: Optional[str], names: Sequence[str]) -> Opti
 
 
 def module_of_router(model: nn.Module, name: str) -> nn.Module:
-    """The module that routes with the weight of this name: the one that has it or the next outer one, whichever is
-    of a class called a router or gate. ValueError where the choice of experts is made outside of it."""
+    """The module that routes with the weight of this name: the one that has it or the next outer one, whichever
+    is of a class called a router or gate. ValueError where the choice of experts is made outside of it."""
     modules: List[nn.Module] = [model]
     for part in name.split(".")[:-1]:
         inner = getattr(modules[-1], part, None)
@@ -217,7 +220,7 @@ def module_of_router(model: nn.Module, name: str) -> nn.Module:
         modules.append(inner)
     named = [m for m in modules[-2:] if re.search(r"(?:Router|Gate|Gating)$", type(m).__name__)]
     if not named and hasattr(modules[-2:][0], BIAS):
-        raise ValueError(f"couplet: {name}: its module returns logits, and experts are chosen outside of it with a "
-                         "correction bias: no router statistics; give router_stats(routers=...) modules that "
-                         "return the chosen experts")
+        raise ValueError(f"couplet: {name}: its module returns logits, and experts are chosen outside of it "
+                         "with a correction bias: no router statistics; give router_stats(routers=...) modules "
+                         "that return the chosen experts")
     return named[-1] if named else modules[-1]

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 # What other code puts between a module and its parameters: of the first the parameter is there as before,
 # of the second (PEFT's LoRA, torch's parametrizations) what the model computes with is something else.
-WRAPPED = re.compile(r"\b(?:_fsdp_wrapped_module|_orig_mod|_checkpoint_wrapped_module|modules_to_save\.[^.]+)\.")
+WRAPPED = re.compile(r"\b(?:_fsdp_wrapped_module|_orig_mod|_checkpoint_wrapped_module|"
+                     r"modules_to_save\.[^.]+)\.")
 ADAPTED = re.compile(r"\b(?:base_layer|parametrizations)\.|\.original\d?$")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -80,13 +81,14 @@ def _weight_of(module: Any, name: str, shards: Dict[int, Tensor]) -> Optional[We
 # ---- PEFT ----
 
 def _adapted(module: Any, name: str, base: Weight, shards: Dict[int, Tensor]) -> Weight:
-    """base: the weight of the layer that the adapter `module` wraps. Names of PEFT's LoraLayer: its ParamWrapper
-    adapts one parameter of a module, its other layers the `weight`."""
+    """base: the weight of the layer that the adapter `module` wraps. Names of PEFT's LoraLayer: its
+    ParamWrapper adapts one parameter of a module, its other layers the `weight`."""
     if getattr(module, "parameter_name", "weight") != name:
         return base
     if not hasattr(module, "get_delta_weight") or not hasattr(module, "lora_A"):
         raise ValueError(f"couplet: {name} of a {type(module.get_base_layer()).__name__} is adapted by a "
-                         f"{type(module).__module__}.{type(module).__name__}; of adapters LoRA and DoRA are supported")
+                         f"{type(module).__module__}.{type(module).__name__}; of adapters LoRA and DoRA are "
+                         "supported")
     merged = list(module.merged_adapters)  # their changes are in the base weight
     if module.disable_adapters:
         adapters, sign = merged, -1        # the next forward pass takes them out of it
@@ -112,8 +114,8 @@ def _change(module: Any, adapter: str, W: Tensor) -> Tensor:
         return delta
     kind = type(variant[adapter]).__name__
     if kind != "DoraLinearVariant" or module.merged or module.fan_in_fan_out:
-        raise ValueError(f"couplet: the adapter {adapter!r} on a router or gate is a {kind}; LoRA is supported, and DoRA "
-                         "that is not merged")
+        raise ValueError(f"couplet: the adapter {adapter!r} on a router or gate is a {kind}; LoRA is supported, "
+                         "and DoRA that is not merged")
     moved = W + delta
     norm = torch.linalg.vector_norm(moved.detach(), dim=1, keepdim=True)  # a constant (DoRA, section 4.3)
     factor: Tensor = module.lora_magnitude_vector[adapter].weight.view(-1, 1) / norm
@@ -154,7 +156,8 @@ def shards_of(model: nn.Module) -> Dict[int, Tensor]:
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return {}
     states = [cast(Any, m)._get_fsdp_state() for m in model.modules() if hasattr(m, "_get_fsdp_state")]
-    groups = [g for s in states for g in getattr(s, "_fsdp_param_groups", [getattr(s, "_fsdp_param_group", None)])]
+    groups = [g for s in states
+              for g in getattr(s, "_fsdp_param_groups", [getattr(s, "_fsdp_param_group", None)])]
     return {id(p._unsharded_param): p.sharded_param for g in groups if g is not None
             for p in g.fsdp_params if hasattr(p, "_unsharded_param")}
 

@@ -65,8 +65,8 @@ def find(model: nn.Module) -> List[Layer]:
     shapes = {name: p.shape for name, p in named.items()}
     for name, _ in model.named_parameters():
         if ".parametrizations." in name:  # its originals may have other shapes
-            found_weight = follow(model, plain_name(name))
-            shapes[plain_name(name)] = named[plain_name(name)].shape if found_weight is None else found_weight.shape
+            weight = follow(model, plain_name(name))
+            shapes[plain_name(name)] = named[plain_name(name)].shape if weight is None else weight.shape
     tensors = [(name, TYPE_NAMES.get(str(p.dtype), "OTHER"), list(shapes[name])) for name, p in named.items()]
     path = _name_of(model)
     found = moe_map(path, config_of(model), tensors)
@@ -94,8 +94,9 @@ def find(model: nn.Module) -> List[Layer]:
 def callback(erc: _erc.Erc, per_layer: bool = False, figures: Optional[Sequence[str]] = None,
              router: bool = False) -> Any:
     """A TrainerCallback: calls `erc.next_step` with the number of each optimizer step, and adds to what the
-    Trainer logs with its loss, so that TensorBoard, W&B and MLflow have them too: `erc`, a mean over the optimizer
-    steps since the last log as the Trainer's loss is, and `erc_...`, the other figures of `erc.figures()`.
+    Trainer logs with its loss, so that TensorBoard, W&B and MLflow have them too: `erc`, a mean over the
+    optimizer steps since the last log as the Trainer's loss is, and `erc_...`, the other figures of
+    `erc.figures()`.
 
     figures: which ones; None: all. They may be of `erc.metrics()` and of `couplet.RouterStats` too; router: all
     of the latter. Router statistics are sums over all processes."""
@@ -126,7 +127,8 @@ def callback(erc: _erc.Erc, per_layer: bool = False, figures: Optional[Sequence[
 def _logged(erc: _erc.Erc, per_layer: bool, chosen: Optional[Sequence[str]]) -> Dict[str, float]:
     figures = erc.figures(per_layer, chosen)
     wanted = ("erc",) if chosen is None else chosen
-    figures.update({name: value for name, value in erc.metrics(per_layer).items() if name.split("/")[0] in wanted})
+    metrics = erc.metrics(per_layer)
+    figures.update({name: value for name, value in metrics.items() if name.split("/")[0] in wanted})
     return {name if name.startswith("erc") else f"erc_{name}": value for name, value in figures.items()}
 
 
@@ -191,7 +193,8 @@ def _divisor(trainer: Any, num_items_in_batch: Any) -> int:
 class Erc(_erc.Erc):
     """The coupling loss of a Transformers model; made by `attach`."""
 
-    def callback(self, per_layer: bool = False, figures: Optional[Sequence[str]] = None, router: bool = False) -> Any:
+    def callback(self, per_layer: bool = False, figures: Optional[Sequence[str]] = None,
+                 router: bool = False) -> Any:
         """See `couplet.hf.callback`."""
         return callback(self, per_layer, figures, router)
 
@@ -224,7 +227,8 @@ def attach(model: nn.Module, weight: float = 1.0, alpha: float = 1.0, reduction:
             that is neither in the table nor plain from names and shapes.
     """
     _erc.check_model(model)
-    erc = Erc(unwrapped(model), find, weight, alpha, _reduction(reduction, reduce), seed, noise, compute, accumulation)
+    erc = Erc(unwrapped(model), find, weight, alpha, _reduction(reduction, reduce), seed, noise, compute,
+              accumulation)
     warn_of_alpha(alpha)
     return erc
 
@@ -232,7 +236,8 @@ def attach(model: nn.Module, weight: float = 1.0, alpha: float = 1.0, reduction:
 def _reduction(reduction: Optional[str], reduce: Optional[str]) -> str:
     if reduce is not None:
         if reduction is not None:
-            raise TypeError(f"couplet: reduction {reduction!r} and its old name reduce {reduce!r} are both given")
+            raise TypeError(f"couplet: reduction {reduction!r} and its old name reduce {reduce!r} are both "
+                            "given")
         warnings.warn("couplet: reduce is now called reduction, as in torch", DeprecationWarning,
                       stacklevel=_level_of_caller())
         return reduce

@@ -40,8 +40,8 @@ KINDS = {"stacked": {}, "fused": dict(gate_half="second"), "list": {}, "flat": {
 def by_hand(model, kind="stacked", step=0, **more):
     take = {"transposed": lambda w: w.mT, "flat": lambda w: w.view(n, D, d), "list": list}.get(kind, lambda w: w)
     half = KINDS[kind].get("gate_half")
-    return sum(couplet.erc_loss(layer.router.weight, take(layer.w1), gate_half=half, seed=2, step=step, layer=i, **more)
-               for i, layer in enumerate(model.layers)) / 2
+    return sum(couplet.erc_loss(layer.router.weight, take(layer.w1), gate_half=half, seed=2, step=step, layer=i,
+                                **more) for i, layer in enumerate(model.layers)) / 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -120,7 +120,8 @@ def test_a_compiled_model():
     (lambda m: m, TypeError, "layers is a Model, must be a list of pairs"),
     (lambda m: [m.layers[0].router], TypeError, r"layers\[0\] is a Linear, must be a pair"),
     (lambda m: [(m.layers[0].router, m.layers[0].w1)], TypeError, "the router is a Linear, must be a Parameter"),
-    (lambda m: [(m.layers[0].router.weight, nn.Linear(2, 2))], TypeError, "the gates are a Linear, must be a parameter"),
+    (lambda m: [(m.layers[0].router.weight, nn.Linear(2, 2))], TypeError,
+     "the gates are a Linear, must be a parameter"),
     (lambda m: [(m.layers[0].router.weight, nn.Parameter(torch.zeros(n, D, d)))], ValueError,
      r"layers\[0\]: the gates: a tensor \[6, 8, 10\] that is no parameter of the model"),
     (lambda m: [(m.layers[0].router.weight[:], m.layers[0].w1)], ValueError, "give the Parameter itself, no view"),

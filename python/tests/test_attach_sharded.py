@@ -75,7 +75,7 @@ def shard(model, mesh, experts_mesh=None):
 
 
 def whole_gradients(model):
-    return {name: p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad for name, p in model.named_parameters()}
+    return {name: p.grad.full_tensor() for name, p in model.named_parameters()}
 
 
 def result(model, erc, of_model=0):
@@ -102,6 +102,33 @@ def hybrid(size):
     model = Model()
     shard(model, dist.device_mesh.init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("replicate", "shard")))
     return result(model, couplet.attach(model, layers_of(model), **SETTINGS))
+
+
+def adapted_model():
+    peft = pytest.importorskip("peft")
+    model = Model()
+    torch.manual_seed(5)
+    config = peft.LoraConfig(r=2, target_modules=["router"], target_parameters=["experts.w1"])
+    model = peft.inject_adapter_in_model(config, model)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "lora_" in name:
+                p.normal_(0, 0.3)
+    return model
+
+
+NAMES = [(f"layers.{i}.router.weight", f"layers.{i}.experts.w1") for i in range(2)]
+
+
+def adapted(size):
+    """LoRA on routers and experts, whose matrices are sharded with the rest."""
+    model = adapted_model()
+    shard(model, dist.device_mesh.init_device_mesh("cpu", (size,)))
+    loss = couplet.attach(model, NAMES, **SETTINGS).loss()
+    loss.backward()
+    trained = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    assert all(isinstance(g, DTensor) for g in trained.values())
+    return loss.detach(), {name: g.full_tensor() for name, g in trained.items()}
 
 
 def mesh_of(size):
@@ -143,8 +170,7 @@ def attached_before_both(size):
     """Attached to the plain model by names, then spread and sharded; evaluated between forward and backward pass
     too, where the root's own group shows whole parameters."""
     mesh, model = mesh_of(size), Model()
-    names = [(f"layers.{i}.router.weight", f"layers.{i}.experts.w1") for i in range(2)]
-    erc = couplet.attach(model, names, group=mesh["ep"].get_group(), **SETTINGS)
+    erc = couplet.attach(model, NAMES, group=mesh["ep"].get_group(), **SETTINGS)
     spread(model, mesh)
     fsdp.fully_shard(model, mesh=mesh["dp"])
     out = model(torch.zeros(1, d))
@@ -198,7 +224,7 @@ def uneven(size):
 
 
 CASES = (fsdp2, ep_alone, ep_and_fsdp2, attached_before_both)
-OTHERS = (gathered_for_its_own_layer, experts_that_are_not_spread, uneven)
+OTHERS = (adapted, gathered_for_its_own_layer, experts_that_are_not_spread, uneven)
 
 
 def process(rank, size, folder):
@@ -243,6 +269,18 @@ def test_processes_are_one(many, one, case):
         close(grads[name], want, 1e-6, name)
     close(after, one[2], 1e-6)  # after an optimizer step
     assert again == 0
+
+
+def test_adapters_that_are_sharded(many):
+    model = adapted_model()
+    want = couplet.attach(model, NAMES, **SETTINGS).loss()
+    want.backward()
+    loss, grads = many[1]["adapted"]
+    close(loss, want.detach(), 1e-6)
+    trained = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    assert set(grads) == set(trained) and len(grads) == 8 and all("lora_" in name for name in grads)
+    for name, g in trained.items():
+        close(grads[name], g, 1e-6, name)
 
 
 def test_figures_of_spread_experts(many, one):

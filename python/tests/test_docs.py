@@ -35,6 +35,7 @@ def block(page, beginning):
 
 # The one with FSDP is run in test_fsdp.py.
 KNOWN = {"pytorch.md": ("pip install ./python", "for step, batch", "erc = couplet.hf.attach", "erc.join",
+                        "erc = couplet.attach", "stats = couplet.RouterStats",
                         "loss = (model(**batch)", "loss = couplet.erc_loss_ep", "with FSDP.summon_full_params",
                         "python -m couplet.certify"),
          "certify.md": ("couplet certify DUMP", "import torch", "char h[512]")}
@@ -72,8 +73,36 @@ def test_transformers(tmp_path):
     exec(block("pytorch.md", "loss = (model(**batch)"), names)
     assert names["erc"].value > 0
     names["trainer"] = trainer_of(names["model"], tmp_path, 1)
-    exec(block("pytorch.md", "erc.join"), names)
-    assert "erc" in names["trainer"].state.log_history[0]
+    exec(block("pytorch.md", "erc.join(trainer) "), names)
+    assert "erc_kappa_diagonal" in names["trainer"].state.log_history[0]
+
+
+def test_chosen_figures(tmp_path):
+    pytest.importorskip("transformers")
+    from test_hf import tiny, trainer_of
+    trainer = trainer_of(tiny(), tmp_path, 1)
+    exec(block("pytorch.md", "erc.join(trainer, "), dict(erc=couplet.hf.attach(trainer.model), trainer=trainer))
+    trainer.train()
+    assert {name for name in trainer.state.log_history[0] if "erc" in name or "router" in name} == {
+        "erc", "erc_alpha_min", *(f"router_{name}{end}" for name in ("maxvio", "dead")
+                                  for end in ("", "_p10", "_p50", "_p90"))}
+
+
+def test_any_other_model():
+    moe_layers = [Layer(), Layer()]
+    names = dict(couplet=couplet, moe_layers=moe_layers, model=torch.nn.ModuleList(moe_layers))
+    exec(block("pytorch.md", "erc = couplet.attach"), names)
+    names["erc"].loss().backward()
+    assert all(layer.w_gate.grad.any() and layer.router.weight.grad.any() for layer in moe_layers)
+
+
+def test_router_statistics():
+    moe_layers = [Layer(n=64, d=6), Layer(n=64, d=6)]
+    names = dict(couplet=couplet, moe_layers=moe_layers)
+    exec(block("pytorch.md", "stats = couplet.RouterStats"), names)
+    for layer in moe_layers:
+        layer.router(torch.randn(100, 6))
+    assert names["stats"].figures()["router_maxvio"] > 0
 
 
 def test_expert_parallelism(tmp_path):

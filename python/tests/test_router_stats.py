@@ -34,8 +34,9 @@ def expected(batches, scores=torch.softmax):
     load = torch.bincount(torch.cat([indices.flatten() for _, _, indices in batches]), minlength=n).double()
     p = torch.cat([scores(logits.double(), -1) for logits, *_ in batches]).mean(0)
     entropy = lambda p: -sum(x * math.log(x) for x in (p / p.sum()).tolist() if x) / math.log(n)
-    return {"router_maxvio": (load.max() / load.mean() - 1).item(), "router_load_min": (load.min() / load.mean()).item(),
-            "router_dead": (load == 0).sum().item(), "router_load_entropy": entropy(load), "router_entropy": entropy(p)}
+    return {"router_maxvio": (load.max() / load.mean() - 1).item(),
+            "router_load_min": (load.min() / load.mean()).item(), "router_dead": (load == 0).sum().item(),
+            "router_load_entropy": entropy(load), "router_entropy": entropy(p)}
 
 
 FORMS = {
@@ -45,7 +46,8 @@ FORMS = {
     "torchtitan": lambda logits, w, i: (w, i, torch.bincount(i.flatten(), minlength=n).float()),
     "deepseek in transformers 4": lambda logits, w, i: (i, w),
     "gpt-oss in transformers 4": lambda logits, w, i: (torch.zeros(tokens, n).scatter(1, i, w.softmax(-1)), i),
-    "megatron": lambda logits, w, i: (logits.softmax(-1), torch.zeros(tokens, n, dtype=torch.bool).scatter(1, i, True)),
+    "megatron": lambda logits, w, i: (logits.softmax(-1),
+                                      torch.zeros(tokens, n, dtype=torch.bool).scatter(1, i, True)),
     "llama 4": lambda logits, w, i: (torch.zeros(tokens, n).scatter(1, i, w.sigmoid()), logits),
     "one-hot": lambda logits, w, i: (torch.zeros(tokens, n, dtype=torch.int64).scatter(1, i, 1), logits),
     "a dict": lambda logits, w, i: {"weights": w, "indices": i},
@@ -177,8 +179,8 @@ FAMILIES = {
                        moe_intermediate_size=24, n_shared_experts=1, q_lora_rank=8, kv_lora_rank=8, qk_rope_head_dim=4,
                        qk_nope_head_dim=4, v_head_dim=8, num_key_value_heads=4),
     "GptOss": dict(num_local_experts=8, head_dim=8),
-    "LongcatFlash": dict(num_hidden_layers=4, ffn_hidden_size=24, expert_ffn_hidden_size=24, num_layers=2, n_routed_experts=8,
-                         zero_expert_num=2, moe_topk=2, kv_lora_rank=8, q_lora_rank=8, qk_rope_head_dim=4, head_dim=4,
+    "LongcatFlash": dict(num_hidden_layers=4, ffn_hidden_size=24, expert_ffn_hidden_size=24, num_layers=2,
+                         n_routed_experts=8, zero_expert_num=2, moe_topk=2, kv_lora_rank=8, q_lora_rank=8, qk_rope_head_dim=4, head_dim=4,
                          qk_nope_head_dim=4, v_head_dim=8, num_key_value_heads=4),
 }
 
