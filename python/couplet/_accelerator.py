@@ -90,8 +90,10 @@ class Work:
         self.widest = widest(job.router.device)
         router = job.router.to(self.f32)
         self.delta = drawn_or_given(job, router)
-        self.proxy = router if self.delta is None else router * self.delta  # [n, d]
-        self.x = self.operand(self.proxy)
+        if self.delta is None:
+            self.x = self.operand(router)  # [n, d], the proxies
+        else:
+            self.x = torch.mul(router, self.delta, out=torch.empty_like(router, dtype=self.dtype))
         self.d_proxy: Optional[Tensor] = None
         self.u: Union[float, Tensor] = job.weight / job.n**2
         self.lift = 1.0
@@ -229,7 +231,7 @@ def _hinges(w: Work, M: Tensor, diagonal: Tensor) -> tuple[Tensor, Tensor, Tenso
     torch.sub(M.mT, bound, out=above[0])
     torch.sub(M.mT, bound[here, None], out=above[1])
     above.diagonal(job.first, 1, 2).fill_(-1)
-    over = (above >= 0).to(w.widest)
+    over = torch.ge(above, 0, out=torch.empty_like(above))
     total = above.clamp_(min=0).sum()
     violations = torch.empty(2, n, dtype=w.widest, device=M.device)
     if w.c < n:

@@ -66,8 +66,8 @@ class Evaluation:
         """Whether router and gates are views of parameters whose gradients can be added to."""
         if any(weight.is_computed or is_sharded(weight.parameter) for weight in self.weights):
             return False
-        memory = [t.untyped_storage().data_ptr() for t in (self.router, *self.gate)]
-        if memory != [p.untyped_storage().data_ptr() for p in self.parameters]:
+        memory = [t.untyped_storage()._cdata for t in (self.router, *self.gate)]
+        if memory != [p.untyped_storage()._cdata for p in self.parameters]:
             return False
         adds_in_f32 = _native.fits(self.job)
         return not adds_in_f32 or all(self._dtype(p) == torch.float32 for p in self.parameters[1:])
