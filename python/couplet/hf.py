@@ -194,6 +194,7 @@ class Erc:
     def callback(self, per_layer: bool = False) -> Any:
         """A TrainerCallback: tells `loss` when an optimizer step begins and which, and puts the figures
         beside the loss wherever the Trainer logs it."""
+        _need_transformers()
         from transformers import TrainerCallback
 
         erc = self
@@ -230,6 +231,16 @@ class Erc:
 
         trainer.compute_loss = compute_loss
         return self
+
+
+def _need_transformers() -> None:
+    """Trainers before 4.55 do not say by how many micro-batches they divide (_divisor)."""
+    import transformers
+
+    numbers = tuple(int(part) for part in transformers.__version__.split(".")[:2] if part.isdigit())
+    if numbers < (4, 55):
+        raise ImportError(f"the Trainer of Transformers {transformers.__version__} is too old, couplet needs 4.55 or "
+                          "newer: pip install -U transformers")
 
 
 def _divisor(trainer: Any, num_items_in_batch: Any) -> int:
