@@ -14,6 +14,7 @@ ROWS = {"oldest-native": ("oldest", OLDEST, True),
         "oldest": ("oldest", OLDEST, False),
         "middle": ("middle", ["torch==2.6.*", "transformers<5"], False),
         "newest": ("newest", ["torch", "transformers>=5"], False)}
+SECONDS = 3600
 VERSIONS = """import importlib.metadata as m, importlib.util as u
 print(m.version("torch"), m.version("transformers"), "yes" if u.find_spec("couplet_native") else "no")"""
 
@@ -32,7 +33,7 @@ def main():
         environment, needs, native = ROWS[name]
         venv = folder / environment
         prepare(venv, needs)
-        passed, failed, skipped = run(venv, native)
+        passed, failed, skipped = run(venv, native, SECONDS)
         versions = subprocess.run([python_of(venv), "-c", VERSIONS], check=True, capture_output=True, text=True)
         lines.append((*versions.stdout.split(), passed, failed, skipped))
         failures += failed

@@ -48,7 +48,7 @@ def counts_of(report):
     return total - failed - errors - skipped, failed + errors, skipped
 
 
-def run(venv, native=True):
+def run(venv, native=True, seconds=TEST_SECONDS):
     if not is_ready(venv):
         print(f"{venv} has no PyTorch, which could not be installed: the Python tests are skipped")
         return 0, 0, 1
@@ -62,7 +62,7 @@ def run(venv, native=True):
         report = f"{folder}/report.xml"
         try:
             subprocess.run([python_of(venv), "-m", "pytest", "--junitxml", report, "--tb=short",
-                            "-p", "no:cacheprovider", "python/tests"], check=False, timeout=TEST_SECONDS)
+                            "-p", "no:cacheprovider", "python/tests"], check=False, timeout=seconds)
             return counts_of(report)
         except (subprocess.TimeoutExpired, OSError, StopIteration) as error:
             print(f"the Python tests did not end: {error}")

@@ -144,12 +144,12 @@ def test_torch_that_is_too_old(monkeypatch):
 
 
 def test_transformers_that_is_too_old(monkeypatch):
-    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("transformers")
     erc = couplet.hf.attach(InMemory("olmoe", {
         "model.layers.0.mlp.gate.weight": (4, 6),
         **{f"model.layers.0.mlp.experts.{e}.gate_proj.weight": (5, 6) for e in range(4)}}))
     erc.callback()
-    monkeypatch.setattr(transformers, "__version__", "4.54.1")
+    monkeypatch.setattr(sys.modules["transformers"], "__version__", "4.54.1")  # the module that is there now
     with pytest.raises(ImportError, match="Trainer of Transformers 4.54.1 is too old, couplet needs 4.55 or newer"):
         erc.callback()
 
