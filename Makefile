@@ -9,7 +9,7 @@ SHARE   ?= 1
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release deps demo test further python fuzz faults bench experiments check install clean help
+.PHONY: release deps demo test further python python-matrix wheels wheels-bare fuzz faults bench experiments check install clean help
 export JOBS V
 
 release: ## builds the program, build/release/couplet (V=1 prints every command)
@@ -38,6 +38,17 @@ python: ## makes build/venv with PyTorch (some gigabytes) and runs the tests of 
 	@tools/deps.sh build python
 	@python3 tools/run_python_tests.py prepare build/venv
 	@python3 tools/run_python_tests.py run build/venv
+
+python-matrix: ## runs the Python tests with PyTorch 2.4, 2.6 and the newest, Transformers 4.5x and 5; ROWS=oldest
+	@tools/deps.sh build python
+	@python3 tools/python_matrix.py build/matrix $(ROWS)
+
+wheels: ## makes the packages for pip, build/wheels: couplet, and couplet-native with every library in it
+	@tools/deps.sh build python
+	@python3 tools/make_wheels.py build/wheels
+
+wheels-bare: wheels ## installs them into a root that has nothing but Python, and runs program and operator there
+	@python3 tools/check_bare_wheels.py build/wheels build/bare
 
 fuzz: ## runs each fuzzing test for SECONDS (60) on damaged files, with sanitizers
 	@tools/deps.sh build test
@@ -84,5 +95,5 @@ clean: ## removes build/
 	@rm -rf build
 
 help: ## prints this
-	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name what; do \
-	    printf '  make %-11s %s\n' "$$name" "$$what"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name what; do \
+	    printf '  make %-13s %s\n' "$$name" "$$what"; done

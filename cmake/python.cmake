@@ -14,6 +14,19 @@ set_target_properties(couplet_python PROPERTIES OUTPUT_NAME couplet_python)
 install(TARGETS couplet_python LIBRARY DESTINATION couplet_native COMPONENT python)
 install(TARGETS couplet RUNTIME DESTINATION couplet_native/bin COMPONENT python)
 
+# COUPLET_BUNDLE (make wheels): every library that the two link to, libc and libm apart, lies in couplet_native/lib with its
+# licence, under its own name: a libgomp.so.1 that PyTorch has loaded then serves the operator too. RPATH, not
+# RUNPATH, since oneDNN's own libraries are looked for through it.
+option(COUPLET_BUNDLE "Install the libraries that the wheel's programs link to" OFF)
+if(COUPLET_BUNDLE)
+    target_link_options(couplet_python PRIVATE -Wl,--disable-new-dtags)
+    target_link_options(couplet PRIVATE -Wl,--disable-new-dtags)
+    set_target_properties(couplet_python PROPERTIES INSTALL_RPATH "$ORIGIN/lib")
+    set_target_properties(couplet PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
+    install(CODE "set(program \"$<TARGET_FILE:couplet>\")" COMPONENT python)
+    install(SCRIPT ${CMAKE_SOURCE_DIR}/cmake/bundle.cmake COMPONENT python)
+endif()
+
 # The C reader of families, which the tests hold against the package's own: not installed.
 add_library(couplet_families SHARED EXCLUDE_FROM_ALL python/tests/native/moe_map.c)
 target_include_directories(couplet_families PRIVATE include src)

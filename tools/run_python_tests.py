@@ -6,6 +6,7 @@ prepare  makes VENV with PyTorch, Transformers and pytest from PyPI (minutes, so
 run      installs couplet and couplet-native into VENV and runs the tests. Ends with `N passed, N failed, N skipped`; where
          VENV has no PyTorch, because it could not be installed, that is one skipped test."""
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -47,20 +48,21 @@ def counts_of(report):
     return total - failed - errors - skipped, failed + errors, skipped
 
 
-def run(venv):
+def run(venv, native=True, seconds=TEST_SECONDS):
     if not is_ready(venv):
         print(f"{venv} has no PyTorch, which could not be installed: the Python tests are skipped")
         return 0, 0, 1
     install = [python_of(venv), "-m", "pip", "install", "-q", "--no-deps"]
     targets = "build.targets=couplet_python;couplet;couplet_families"  # the last for the tests alone
-    for what in (["./python"], ["./python/native", "-C", targets]):
+    bundle = f"cmake.define.COUPLET_BUNDLE={'ON' if shutil.which('dpkg-query') else 'OFF'}"  # as `make wheels`
+    for what in (["./python"], ["./python/native", "-C", targets, "-C", bundle])[:1 + native]:
         if subprocess.run(install + what, check=False).returncode:
             return 0, 1, 0
     with tempfile.TemporaryDirectory() as folder:
         report = f"{folder}/report.xml"
         try:
             subprocess.run([python_of(venv), "-m", "pytest", "--junitxml", report, "--tb=short",
-                            "-p", "no:cacheprovider", "python/tests"], check=False, timeout=TEST_SECONDS)
+                            "-p", "no:cacheprovider", "python/tests"], check=False, timeout=seconds)
             return counts_of(report)
         except (subprocess.TimeoutExpired, OSError, StopIteration) as error:
             print(f"the Python tests did not end: {error}")
@@ -77,4 +79,5 @@ def main():
     return failed > 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

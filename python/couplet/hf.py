@@ -100,6 +100,7 @@ def callback(erc: _erc.Erc, per_layer: bool = False, figures: Optional[Sequence[
 
     figures: which ones; None: all. They may be of `erc.metrics()` and of `couplet.RouterStats` too; router: all
     of the latter. Router statistics are sums over all processes."""
+    _need_transformers()
     from transformers import TrainerCallback
 
     chosen = _erc.check_figures(figures)
@@ -179,6 +180,16 @@ def _scale_of(trainer: Any) -> Union[float, Tensor]:
         return 1.0
     scale: Tensor = scaler.scale(torch.ones((), device=trainer.args.device, dtype=torch.float32))
     return scale
+
+
+def _need_transformers() -> None:
+    """Trainers before 4.55 do not say by how many micro-batches they divide (_divisor)."""
+    import transformers
+
+    numbers = tuple(int(part) for part in transformers.__version__.split(".")[:2] if part.isdigit())
+    if numbers < (4, 55):
+        raise ImportError(f"the Trainer of Transformers {transformers.__version__} is too old, couplet needs 4.55 or "
+                          "newer: pip install -U transformers")
 
 
 def _divisor(trainer: Any, num_items_in_batch: Any) -> int:

