@@ -36,7 +36,7 @@ def block(page, beginning):
 # The one with FSDP is run in test_fsdp.py.
 KNOWN = {"pytorch.md": ("pip install ./python", "for step, batch", "erc = couplet.hf.attach", "erc.join",
                         "erc = couplet.attach", "stats = couplet.RouterStats",
-                        "loss = (model(**batch)", "loss = couplet.erc_loss_ep", "with FSDP.summon_full_params",
+                        "for batch in micro_batches", "loss = couplet.erc_loss_ep", "with FSDP.summon_full_params",
                         "python -m couplet.certify"),
          "certify.md": ("couplet certify DUMP", "import torch", "char h[512]")}
 
@@ -67,11 +67,12 @@ def test_training_loop():
 def test_transformers(tmp_path):
     pytest.importorskip("transformers")
     from test_hf import rows, tiny, trainer_of
-    names = dict(couplet=couplet, model=tiny(), accumulation=2,
-                 batch={k: v[None] for k, v in rows(1)[0].items()})
+    model = tiny()
+    names = dict(couplet=couplet, model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+                 micro_batches=[{k: v[None] for k, v in row.items()} for row in rows(2)])
     exec(block("pytorch.md", "erc = couplet.hf.attach"), names)
-    exec(block("pytorch.md", "loss = (model(**batch)"), names)
-    assert names["erc"].value > 0
+    exec(block("pytorch.md", "for batch in micro_batches"), names)
+    assert names["erc"].value > 0 and all(p.grad is not None for p in model.parameters())
     names["trainer"] = trainer_of(names["model"], tmp_path, 1)
     exec(block("pytorch.md", "erc.join(trainer) "), names)
     assert "erc_kappa_diagonal" in names["trainer"].state.log_history[0]
