@@ -94,8 +94,8 @@ class Work:
             return
         if rows is None:
             self.d_proxy += dx
-        else:
-            self.d_proxy.index_add_(0, rows, dx)
+        else:  # no row is there twice; index_add_, which allows it, is slower
+            self.d_proxy.index_copy_(0, rows, self.d_proxy.index_select(0, rows).add_(dx))
 
 
 def _ratio(a: Tensor, b: Tensor) -> Tensor:
@@ -138,9 +138,10 @@ def _sweep(w: Work, diagonal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _pull_rows(w: Work, j: int, r: Response, scale: Tensor) -> None:
-    """scale [n]; rows at which the expert does not pull are left out."""
+    """scale [n]; rows at which the expert does not pull are left out, unless they are too few to be worth a copy of
+    the others."""
     which = scale.nonzero().flatten()
-    if which.numel() == w.job.n:
+    if which.numel() >= 7 * w.job.n // 8:
         w.pull(j, None, r, w.x, scale)
     elif which.numel():
         w.pull(j, which, r.rows(which), w.x.index_select(0, which), scale[which])

@@ -92,3 +92,18 @@ def test_bf16_products(case, plain, monkeypatch):
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=str)
 def test_accelerator_in_the_tensors_dtype(case, dtype, accelerator):
     compare(case, dtype, 6e-2)
+
+
+def test_an_accelerator_without_bf16(accelerator, monkeypatch):
+    """Its products are f32: no more than the rounding of the inputs is between them and the golden values."""
+    from couplet import _accelerator
+    case = next(c for c in CASES if decides_alike_in_bf16(c) and c["activation"] == "gate")
+    tensors = load_file(GOLDEN / f"{case['name']}.safetensors")
+    tensors = {name: t.bfloat16().float() if name in LEAVES else t for name, t in tensors.items()}
+    want, wanted = evaluate(case, tensors, torch.float32)
+    monkeypatch.setattr(_accelerator, "_multiplies_bf16", lambda device: False)
+    got, gradients = evaluate(case, tensors, torch.bfloat16)
+    close(got, want, 1e-5)
+    for name, gradient in gradients.items():
+        assert gradient.dtype == torch.bfloat16
+        close(gradient, wanted[name], 4e-3, name)  # rounded once

@@ -61,10 +61,10 @@ def test_never_n_n_D(chunk, monkeypatch):
 
 
 def test_what_does_not_pull_is_not_multiplied():
-    """In products [n,d] by [n D,d]: 1 + 1/n forward; backward 2 less what does not pull."""
+    """In products [n,d] by [n D,d]: 1 + 1/n forward; backward 2 less what does not pull, if that is worth it."""
     n, D, d = 24, 16, 8
     work = lambda own, alpha: counted(*coupled(n, D, d, own), alpha)[0].multiplied / (n * n * D * d)
     all_active, some, none = work(0.0, 0.0), work(1.5, 1.0), work(1000.0, 1.0)
-    assert all_active == pytest.approx(3 - 1 / n)  # alpha 0: no row pulls at its own expert
+    assert all_active == pytest.approx(3 + 1 / n)  # alpha 0: only its own row does not pull at an expert
     assert none == pytest.approx(1 + 1 / n)
     assert none * 1.05 < some < all_active * 0.6
