@@ -15,7 +15,7 @@ LEAVES = {"R": "dR", "Wg": "dWg", "Wp": "dWp", "Wo": "dWo"}
 
 
 def evaluate(case, tensors, dtype, **more):
-    leaves = {name: tensors[name].to(dtype).requires_grad_() for name in LEAVES if name in tensors}
+    leaves = {name: tensors[name].detach().to(dtype).requires_grad_() for name in LEAVES if name in tensors}
     loss = couplet.erc_loss(leaves["R"], leaves.get("Wg"), w_up=leaves.get("Wp"), w_down=leaves.get("Wo"),
                             alpha=case["alpha"], weight=case["weight"],
                             activation=case["activation"], noise=case["noise"],
