@@ -132,7 +132,7 @@ def _refuse_transforms(tensors: Sequence[Tensor]) -> None:
 
 
 def refuse_sharded(tensors: Sequence[Any], name: str) -> None:
-    if any(hasattr(t, "full_tensor") for t in tensors):
+    if any(hasattr(type(t), "full_tensor") for t in tensors):
         raise TypeError(f"cpl_erc: {name} is a DTensor, of which every process has a part; hand over "
                         f"{name}.full_tensor(), or what is here, {name}.to_local(), to erc_loss_ep")
 
