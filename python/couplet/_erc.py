@@ -297,17 +297,35 @@ class Erc:
     def metrics(self, per_layer: bool = False, reset: bool = True) -> Dict[str, float]:
         """What evaluations left, without new products; no collective. Before the weight:
         `erc`: the loss, a mean over the optimizer steps since the last call (reset=False leaves the interval
-        open); `erc_last`: that of the last step; per_layer: `erc/3`, the last one of layer 3. Empty before the
-        first evaluation. The tensors are `erc.value` and `erc.values`; only this method reads them, at once."""
+        open); `erc_last`: that of the last step; `proxy_active_rows`, `proxy_active_columns`, `proxy_alpha_min`: as
+        in `figures`, of the last step's M, whose rows are the proxies with noise (not under expert parallelism,
+        where a process has some columns of M alone). per_layer: `erc/3`, the last one of layer 3, and so on. Empty
+        before the first evaluation. The tensors are `erc.value`, `erc.values` and `erc.matrices`; only this method
+        reads them, at once."""
         if self.value is None:
             return {}
-        mean = self.value if self._sum is None else self._sum / self._evaluations
-        each = [value.to(self.value.device) for value in self.values] if per_layer else []
-        mean, last, *each = torch.stack([mean, self.value, *each]).tolist()
+        device, mean = self.value.device, self.value if self._sum is None else self._sum / self._evaluations
+        found = {"erc": mean, "erc_last": self.value}
+        if self.group is None:
+            found.update(self._of_matrices(per_layer))
+        if per_layer:
+            found.update({f"erc/{layer.number}": value for layer, value in zip(self.layers, self.values)})
+        values = torch.stack([value.to(device, torch.float32) for value in found.values()]).tolist()
         if reset:
             self._sum, self._evaluations = None, 0
-        return {"erc": mean, "erc_last": last,
-                **{f"erc/{layer.number}": value for layer, value in zip(self.layers, each)}}
+        return dict(zip(found, values))
+
+    @torch.no_grad()
+    def _of_matrices(self, per_layer: bool) -> Dict[str, Tensor]:
+        """Name -> [], of the last M of each layer."""
+        each = [{f"proxy_{name}": value.to(self.matrices[0].device) for name, value in
+                 _figures.hinges(M.double(), self.alpha).items() if name != "erc_clean"} for M in self.matrices]
+        over = {name: torch.stack([one[name].double() for one in each]) for name in OF_MATRICES}
+        found = {name: values.max() if name == "proxy_alpha_min" else values.mean() for name, values in over.items()}
+        if per_layer:
+            found.update({f"{name}/{layer.number}": one[name] for layer, one in zip(self.layers, each)
+                          for name in OF_MATRICES})
+        return found
 
     def figures(self, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Dict[str, float]:
         """`erc`: the last evaluation, reduced, before the weight; the rest are means over layers, of
@@ -379,7 +397,8 @@ class Erc:
         return self._router
 
 
-OF_LOSS = ("erc", "erc_last")
+OF_MATRICES = ("proxy_active_rows", "proxy_active_columns", "proxy_alpha_min")
+OF_LOSS = ("erc", "erc_last", *OF_MATRICES)
 KNOWN = (*OF_LOSS, *_figures.NAMES, *_router_stats.NAMES)
 
 

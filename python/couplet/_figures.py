@@ -50,7 +50,7 @@ def _route(proxies: Tensor, router: Tensor, K: int) -> Dict[str, Tensor]:
     return shares
 
 
-def _hinges(M: Tensor, alpha: float) -> Dict[str, Tensor]:
+def hinges(M: Tensor, alpha: float) -> Dict[str, Tensor]:
     n, own = len(M), M.diagonal()
     others = ~torch.eye(n, dtype=torch.bool, device=M.device)
     rows, columns = M - alpha * own[:, None], M - alpha * own
@@ -106,7 +106,7 @@ def _of_gates(R: Tensor, gates: Matrices, half: str, alpha: float, gather: Gathe
     M = gather(columns).mT.double()
     figures: Dict[str, Tensor] = {}
     if not set(HINGES).isdisjoint(wanted):
-        figures.update(_hinges(M, alpha))
+        figures.update(hinges(M, alpha))
     if not set(KAPPA).isdisjoint(wanted):
         figures.update(_kappa(M, torch.linalg.vector_norm(R, dim=1), gather(norms)))
     return figures

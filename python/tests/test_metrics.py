@@ -2,11 +2,24 @@
 that follows a schedule."""
 import pytest
 import torch
+import torch.utils._python_dispatch
 
 import couplet
 from conftest import close
 from couplet import _figures, _noise
 from test_attach import Model, by_hand, d, n, pairs_of
+
+
+class Names(torch.utils._python_dispatch.TorchDispatchMode):
+    """Of the operations that run."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.add(function.__name__.split(".")[0])
+        return function(*args, **(kwargs or {}))
 
 
 def attached(**more):
@@ -34,12 +47,36 @@ def test_metrics_are_means_since_the_last_call(reduction):
     for count in (3, 2):
         losses = steps(model, erc, count)
         assert len(set(losses)) == count
-        assert erc.metrics(reset=False) == erc.metrics() == pytest.approx(
-            {"erc": sum(losses) / count, "erc_last": losses[-1]}, rel=1e-5)
+        found = erc.metrics(reset=False)
+        assert found == erc.metrics() and {"erc", "erc_last"} == {name for name in found if "proxy" not in name}
+        assert (found["erc"], found["erc_last"]) == pytest.approx((sum(losses) / count, losses[-1]), rel=1e-5)
     m = erc.metrics(per_layer=True)  # no step since: the last one
     assert m["erc"] == m["erc_last"] == pytest.approx(losses[-1])
     over = m["erc/0"] + m["erc/1"]
     assert m["erc"] == pytest.approx(over / 2 if reduction == "mean" else over)
+
+
+@pytest.mark.parametrize("how", ("loss", "backward"))
+def test_metrics_of_matrices(how):
+    """Of the last M, by hand; no product is made."""
+    model, erc = attached(alpha=0.9)
+    getattr(erc, how)()
+    with Names() as made:
+        found = erc.metrics(per_layer=True)
+    assert not {"mm", "bmm", "addmm"} & made.names
+    each = []
+    for i, layer in enumerate(model.layers):
+        R, W = layer.router.weight.detach(), layer.w1.detach()
+        M = torch.linalg.vector_norm(torch.einsum("id,jDd->ijD", R * couplet.noise(R, seed=2, layer=i), W), dim=-1)
+        own, others = M.diagonal(), ~torch.eye(n, dtype=torch.bool)
+        rows, columns = M >= 0.9 * own[:, None], M >= 0.9 * own
+        least = torch.maximum(M / own[:, None], M / own)[others].max()
+        each.append([rows[others].double().mean(), columns[others].double().mean(), least])
+        close(torch.tensor(found[f"proxy_alpha_min/{i}"]), least, 1e-5)
+    rows, columns, least = torch.tensor(each).T
+    assert found["proxy_active_rows"] == pytest.approx(rows.mean().item())
+    assert found["proxy_active_columns"] == pytest.approx(columns.mean().item())
+    assert found["proxy_alpha_min"] == pytest.approx(least.max().item(), rel=1e-5)
 
 
 def test_values_are_those_of_layers():
@@ -98,7 +135,7 @@ def test_only_what_is_needed_is_computed(chosen, gates, noise, nearest, monkeypa
 
 def test_names_are_checked():
     _, erc = attached()
-    with pytest.raises(ValueError, match="figures has 'kapa', must be of erc, erc_last, erc_clean, active_rows"):
+    with pytest.raises(ValueError, match="figures has 'kapa', must be of erc, erc_last, proxy_active_rows"):
         erc.figures(figures=("erc", "kapa"))
     with pytest.raises(TypeError, match="figures is 'erc', must be a list of names"):
         erc.figures(figures="erc")
@@ -113,15 +150,15 @@ def logs_of(tmp_path, figures, steps=4, every=2, **more):
     trainer.args.logging_steps = trainer.state.logging_steps = every
     erc = couplet.hf.attach(trainer.model, weight=0.5)
     erc.join(trainer, figures=figures, **more)
-    values, evaluate = [], erc.loss
+    values, evaluate = [], erc.backward
 
-    def loss(divided_by=None):
-        result = evaluate(divided_by)
-        if result.grad_fn is not None:
+    def backward(scale):
+        result = evaluate(scale)
+        if result:
             values.append(erc.value.item())
         return result
 
-    erc.loss = loss
+    erc.backward = backward
     trainer.train()
     return [entry for entry in trainer.state.log_history if "loss" in entry], values
 
