@@ -77,6 +77,16 @@ def _as_one(W: Tensor) -> Optional[Tensor]:
     return None
 
 
+def _weight_and_lift(job: Job, dtype: torch.dtype) -> tuple[Union[float, Tensor], float]:
+    """What dL/dM is multiplied by, and a power of two that makes it near 1 in f16, whose range is small; products
+    that become gradients are divided by it. In f16 the scale is read on the host, which waits."""
+    u = job.weight / job.n**2
+    if dtype == torch.float16:
+        u *= 1.0 if job.scale is None else job.scale.item()
+        return u, 2.0 ** -round(math.log2(abs(u))) if 0 < abs(u) < math.inf else 1.0
+    return u if job.scale is None else u * job.scale, 1.0
+
+
 # ---- the experts of a chunk ----
 
 class Work:
@@ -95,12 +105,7 @@ class Work:
         else:
             self.x = torch.mul(router, self.delta, out=torch.empty_like(router, dtype=self.dtype))
         self.d_proxy: Optional[Tensor] = None
-        self.u: Union[float, Tensor] = job.weight / job.n**2
-        self.lift = 1.0
-        if self.dtype == torch.float16 and self.u:  # what is multiplied into a gradient stays near 1
-            self.lift = 2.0 ** -round(math.log2(abs(self.u)))
-        if job.scale is not None:
-            self.u = self.u * job.scale
+        self.u, self.lift = _weight_and_lift(job, self.dtype)
         self.budget = max(LEAST_BYTES, sum(self.c * math.prod(W.shape[1:]) * W.dtype.itemsize
                                            for W in job.matrices) // SHARE)
         self.room = self.budget  # of a chunk
@@ -151,8 +156,8 @@ class Work:
             return
         beta, alpha = 0 if self.job.fresh else 1, 1 / self.lift
         if to.stacked is None:
-            for target, one in zip(to.single[at], d):
-                _add_product(target, one.mT, x if x.dim() == 2 else x[0], beta, alpha)
+            for target, one, own in zip(to.single[at], d, x.expand(len(d), -1, -1)):
+                _add_product(target, one.mT, own, beta, alpha)
             return
         target = to.stacked[at]
         rows, one = _as_one(d.mT), _as_one(target)

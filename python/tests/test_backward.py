@@ -122,6 +122,17 @@ def test_transposed(half, path):
 
 
 @pytest.mark.parametrize("scale", (65536.0, torch.tensor(65536.0)), ids=("number", "tensor"))
+def test_scale_in_f16(scale, path):
+    """What is finite in the gradients stays finite on the way."""
+    ours = Model(dtype=torch.float16)
+    theirs = copy.deepcopy(ours).float()
+    attached(ours).backward(scale)
+    attached(theirs).backward(scale)
+    for got, want in zip(gradients(ours), gradients(theirs)):
+        close(got, want.clamp(-65504, 65504), 2e-2)
+
+
+@pytest.mark.parametrize("scale", (65536.0, torch.tensor(65536.0)), ids=("number", "tensor"))
 def test_scale(scale, path):
     ours = Model()
     theirs = copy.deepcopy(ours)
