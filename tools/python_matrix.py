@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""python_matrix.py FOLDER [NAME...]: the tests of the Python package with older and the newest PyTorch and Transformers,
-and a table. NAME: some of ROWS alone. FOLDER: a virtual environment for each pair of versions (some gigabytes each)."""
+"""python_matrix.py FOLDER [NAME...]: the tests of the Python package with older and the newest PyTorch and
+Transformers, and a table. NAME: some of ROWS alone. FOLDER: a virtual environment for each pair of versions, some
+gigabytes each."""
 import pathlib
 import subprocess
 import sys

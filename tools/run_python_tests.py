@@ -3,8 +3,8 @@
 
 prepare  makes VENV with PyTorch, Transformers and pytest from PyPI (minutes, some gigabytes); what is
          there already is used. Does not fail: `run` says so.
-run      installs couplet and couplet-native into VENV and runs the tests. Ends with `N passed, N failed, N skipped`; where
-         VENV has no PyTorch, because it could not be installed, that is one skipped test."""
+run      installs couplet and couplet-native into VENV and runs the tests. Ends with `N passed, N failed,
+         N skipped`; where VENV has no PyTorch, because it could not be installed, that is one skipped test."""
 import pathlib
 import shutil
 import subprocess
