@@ -23,8 +23,8 @@ PROXY_ROUTE = ("proxy_route_top1", "proxy_route_topk")
 ROW_ROUTE = ("row_route_top1", "row_route_topk")
 
 # The names before schema 2 (src/tensor/coupling_figures.def), given beside the new ones.
-OLD_NAMES = {"proxy_route_top1": "home_top1", "proxy_route_topk": "home_topk", "row_route_top1": "home_clean_top1",
-             "row_route_topk": "home_clean_topk", "kappa_row_top1": "kappa_rows_own",
+OLD_NAMES = {"proxy_route_top1": "home_top1", "proxy_route_topk": "home_topk",
+             "row_route_top1": "home_clean_top1", "row_route_topk": "home_clean_topk", "kappa_row_top1": "kappa_rows_own",
              "kappa_column_top1": "kappa_columns_own"}
 NEW_NAMES = {old: new for new, old in OLD_NAMES.items()}
 NAMES = (*HINGES, *EPS, *KAPPA, *PROXY_ROUTE, *ROW_ROUTE)

@@ -1,5 +1,6 @@
 """Where a model in memory keeps the routers and gates of its Mixture-of-Experts layers: parameters by name,
-looked up whenever they are needed, since other code may replace them at any time (sharding, loading, adapters)."""
+looked up whenever they are needed, since other code may replace them at any time (sharding, loading,
+adapters)."""
 from __future__ import annotations
 
 import difflib

@@ -144,21 +144,20 @@ def test_names_are_checked():
 # ---- a Trainer's log ----
 
 def logs_of(tmp_path, figures, steps=4, every=2, **more):
-    pytest.importorskip("transformers")
+    """Entries of the Trainer's log that have a loss, and the loss of the coupling in each optimizer step."""
+    transformers = pytest.importorskip("transformers")
     from test_hf import tiny, trainer_of
     trainer = trainer_of(tiny(), tmp_path, 2, steps)
     trainer.args.logging_steps = trainer.state.logging_steps = every
     erc = couplet.hf.attach(trainer.model, weight=0.5)
     erc.join(trainer, figures=figures, **more)
-    values, evaluate = [], erc.backward
+    values = []
 
-    def backward(scale):
-        result = evaluate(scale)
-        if result:
+    class Record(transformers.TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
             values.append(erc.value.item())
-        return result
 
-    erc.backward = backward
+    trainer.add_callback(Record())
     trainer.train()
     return [entry for entry in trainer.state.log_history if "loss" in entry], values
 
