@@ -11,7 +11,7 @@ dW is written; without one, z is computed twice, in chunks of experts. What exis
 below a twentieth of the gates.
 
 Shapes: c experts of a chunk; z [c, n, D], with D before n in memory, so that z = W x is one product of the
-matrices [c D, d] where these lie one after the other."""
+matrices [c D, d] where these are one after the other in memory."""
 from __future__ import annotations
 
 import functools
@@ -246,16 +246,16 @@ def _hinges(w: Work, M: Tensor, diagonal: Tensor) -> tuple[Tensor, Tensor, Tenso
     return violations, total, (over[0] + over[1]).mT
 
 
-def _scale(w: Work, M: Tensor, pulls: Tensor, violations: Tensor) -> Tensor:
+def _scale(w: Work, M: Tensor, active: Tensor, violations: Tensor) -> Tensor:
     """dL/dM / M [n, c], times the weight; 0 where M is 0, which has no gradient. One that is NaN has NaN."""
     job = w.job
     counts = (violations[0] + violations[1])[job.first:job.end]
-    torch.mul(counts, -job.alpha, out=pulls.diagonal(-job.first))
-    ratio = (pulls / M).masked_fill_(M == 0, 0)
+    torch.mul(counts, -job.alpha, out=active.diagonal(-job.first))
+    ratio = (active / M).masked_fill_(M == 0, 0)
     return torch.mul(ratio, w.u * w.lift, out=torch.empty_like(ratio, dtype=w.f32))
 
 
-def _pull(w: Work, at: slice, z: Optional[Tensor], scale: Tensor) -> None:
+def _add_gradients(w: Work, at: slice, z: Optional[Tensor], scale: Tensor) -> None:
     """scale [n, c]. z: of these experts; None: to be computed again."""
     r = respond(w, at, w.x) if z is None else Response(out=z)
     dx = respond_backward(w, at, w.x, r, scale.mT[at])
@@ -266,9 +266,9 @@ def _pull(w: Work, at: slice, z: Optional[Tensor], scale: Tensor) -> None:
 def _backward(w: Work, z: Optional[Tensor], scale: Tensor) -> None:
     if z is not None:
         w.room = max(1, w.budget - w.c * w.job.n * w.job.D * w.dtype.itemsize)
-        return _pull(w, slice(0, w.c), z, scale)
+        return _add_gradients(w, slice(0, w.c), z, scale)
     for at in w.chunks(w.c, _bytes_of_response(w, True)):
-        _pull(w, at, None, scale)
+        _add_gradients(w, at, None, scale)
 
 
 def _router_gradient(w: Work) -> Optional[Tensor]:
@@ -285,11 +285,11 @@ def phases(job: Job) -> Phases:
     if job.split:
         M = (yield M.square()).sqrt()
     diagonal = yield M.diagonal(-job.first)
-    violations, total, pulls = _hinges(w, M, diagonal)
+    violations, total, active = _hinges(w, M, diagonal)
     violations, total = yield violations, total
     d_router = None
     if job.backward:
-        _backward(w, z, _scale(w, M, pulls, violations))
+        _backward(w, z, _scale(w, M, active, violations))
         d_router = _router_gradient(w)
     if d_router is not None:
         d_router = yield d_router

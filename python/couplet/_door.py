@@ -1,4 +1,4 @@
-"""couplet.erc_loss: what a trainer hands in, checked and brought into one form for the operator."""
+"""couplet.erc_loss: its arguments, checked and brought into one form for the operator."""
 from __future__ import annotations
 
 import operator
@@ -133,7 +133,7 @@ def _refuse_transforms(tensors: Sequence[Tensor]) -> None:
 
 def refuse_sharded(tensors: Sequence[Any], name: str) -> None:
     if any(hasattr(type(t), "full_tensor") for t in tensors):
-        raise TypeError(f"cpl_erc: {name} is a DTensor, of which every process has a part; hand over "
+        raise TypeError(f"cpl_erc: {name} is a DTensor, of which every process has a part; pass "
                         f"{name}.full_tensor(), or what is here, {name}.to_local(), to erc_loss_ep")
 
 
@@ -147,7 +147,7 @@ def _refuse_unused(activation: str, w_up: Optional[Matrices], w_down: Optional[M
 def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices],
             w_down: Optional[Matrices], activation: str, delta: Optional[Tensor],
             gate_half: Optional[str], n_here: Optional[int] = None) -> Tuple[Any, ...]:
-    """Checks what is handed in; returns router, gate, up, down, delta, want, half for the operator.
+    """Checks the arguments; returns router, gate, up, down, delta, want, half for the operator.
     n_here: how many experts the matrices must have; None: as many as the router has rows."""
     refuse_sharded([router], "router")
     refuse_sharded([delta], "delta")
@@ -221,8 +221,8 @@ def erc_loss(router: Tensor, w_gate: Optional[Matrices], *, w_up: Optional[Matri
             Default: f32 on the CPU, the dtype of the matrices elsewhere.
 
     Returns:
-        weight * L [], f32 (f64 where router or experts are). Its backward pass hands over gradients
-        that were made with the loss, in the same sweep; tensors that need none get none.
+        weight * L [], f32 (f64 where router or experts are). Its backward pass returns gradients
+        that were computed with the loss; tensors that need none get none.
 
     f32 and bf16 on the CPU are computed by the C library, where couplet-native is installed; other dtypes there in
     plain torch, an expert at a time; on an accelerator in few large products without synchronisation.

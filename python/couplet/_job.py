@@ -1,5 +1,5 @@
-"""One evaluation of the coupling loss as both paths take it: where the matrices lie, what is asked,
-where results go.
+"""One evaluation of the coupling loss as every path gets it: the matrices, the options, where gradients are
+added.
 
 Names: n experts in all, c of them here (all, but for expert parallelism), d model width, D expert
 width, A rows of an expert's tensor: D, or 2D where gate and up projection share it."""
@@ -67,7 +67,7 @@ class Experts:
         return all(has_whole_rows(t) and t.stride(-2) == many[0].stride(-2) for t in many)
 
     def stride(self) -> int:
-        """How many numbers lie between two rows; of a single row torch keeps any."""
+        """How many numbers apart rows are; torch keeps any number for a single row."""
         one = self.single[0] if self.stacked is None else self.stacked
         return one.stride(-2) if one.shape[-2] > 1 else one.shape[-1]
 

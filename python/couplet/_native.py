@@ -1,4 +1,4 @@
-"""The coupling loss by the C library: tensors on the CPU, f32 or bf16, handed over by pointer."""
+"""The coupling loss by the C library: tensors on the CPU, f32 or bf16, passed by pointer."""
 from __future__ import annotations
 
 import ctypes

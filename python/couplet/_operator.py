@@ -43,7 +43,7 @@ def make_job(router: Tensor, gate: Sequence[Tensor], up: Sequence[Tensor], down:
 # ---- one evaluation ----
 
 def _strides_of_gradient(tensors: Sequence[Tensor]) -> Sequence[int]:
-    """As one dense tensor lies itself, so that the gradient becomes `.grad` without a copy; else contiguous."""
+    """Those of a dense tensor itself, so that the gradient becomes `.grad` without a copy; else contiguous."""
     like = tensors[0] if tensors[0].dim() == 3 else tensors[0].new_empty(shape_of(tensors), device="meta")
     return torch.empty_like(like, device="meta").stride()
 
@@ -61,7 +61,7 @@ def _empty_gradient(tensors: Sequence[Tensor], wanted: bool, job: Job) -> Tensor
 
 
 def into(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor], half: str) -> None:
-    """Gradients shall be added to these tensors, which lie as those of `make_job`; none where one is empty."""
+    """Lets the job add its gradients to these tensors, arranged as those of `make_job`; none where one is empty."""
     def given(many: Sequence[Tensor]) -> bool:
         return bool(many) and many[0].numel() > 0
 
@@ -106,7 +106,7 @@ def flat(t: Tensor) -> Optional[Tensor]:
 
 def prepare(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor], half: str,
             want: Sequence[bool]) -> List[Tensor]:
-    """Makes the gradients of gate, up and down, empty where `want` says that there is no need, for the job to fill."""
+    """Makes the gradients of gate, up and down, for the job to fill; empty where `want` is False."""
     job.wants_router, job.fresh = want[0], True
     grads = [_empty_gradient(t, wanted, job) for t, wanted in zip((gate, up, down), want[1:])]
     into(job, grads[:1], grads[1:2] if up else [], grads[2:], half)
@@ -119,7 +119,7 @@ def evaluate(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Seque
              half: str, want: Sequence[bool],
              run: Callable[[Job], Result] = run) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """weight * L [], M [n, c], and the gradients of router, gate, up, down, each of its tensor's dtype; empty
-    where `want` says that there is no need."""
+    where `want` is False."""
     _checks.check(job)
     grads = prepare(job, gate, up, down, half, want)
     with without_autocast(job.router.device):
@@ -143,7 +143,7 @@ def _wide(router: Tensor, matrices: Sequence[Tensor]) -> torch.dtype:
 
 
 def _tags() -> Dict[str, Any]:
-    """Gradients lie as the tensors did when the graph was traced. A CUDA graph would replay one step's noise for
+    """Gradients have the strides that the tensors had when the graph was traced. A CUDA graph would replay one step's noise for
     ever: inductor is to leave the operator out of its graphs."""
     if "tags" not in inspect.signature(torch.library.custom_op).parameters:  # torch 2.5 and before
         return {}
@@ -207,7 +207,7 @@ def scaled(gradients: List[Tensor], by: Tensor) -> List[Tensor]:
 
 
 class _Last(torch.autograd.Function):
-    """Gradients as they are, with a graph that says that there is no second derivative."""
+    """The identity; its backward pass, a second derivative, raises."""
     @staticmethod
     def forward(ctx: Any, count: int, *tensors: Tensor) -> Tuple[Tensor, ...]:
         return tuple(t.view_as(t) for t in tensors[:count])

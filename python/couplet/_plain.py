@@ -86,7 +86,7 @@ class Work:
     def scaled(self, x: Tensor, scale: Tensor) -> Tensor:
         return x * scale[..., None]
 
-    def pull(self, j: int, rows: Optional[Tensor], r: Response, x: Tensor, scale: Tensor) -> None:
+    def add_gradients(self, j: int, rows: Optional[Tensor], r: Response, x: Tensor, scale: Tensor) -> None:
         """Adds the gradients for d out = scale * out of the proxies x at `rows` (None: all of them)."""
         dx = respond_backward(self, slice(j, j + 1), x, r, scale)
         self.written.add(j)
@@ -104,7 +104,7 @@ def _ratio(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _diagonals(w: Work) -> tuple[Tensor, list[Response]]:
-    """M[j,j] of the experts here [c], and what they made of their own proxies."""
+    """M[j,j] of the experts here [c], and their responses to their own proxies."""
     first, own = w.job.first, []
     norms = torch.empty(len(w.experts()), dtype=w.dtype, device="cpu")
     for j in w.experts():
@@ -115,7 +115,7 @@ def _diagonals(w: Work) -> tuple[Tensor, list[Response]]:
 
 
 def _sweep(w: Work, diagonal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Violations int32 [2, n] of rows and columns, this part of the sum and of M [n, c]; adds what pairs i != j pull."""
+    """Violations int32 [2, n] of rows and columns, this part of the sum and of M [n, c]; adds the gradients of pairs i != j."""
     job, n = w.job, w.job.n
     bound = job.alpha * diagonal.double()
     violations = torch.zeros(2, n, dtype=torch.int32, device="cpu")
@@ -133,28 +133,27 @@ def _sweep(w: Work, diagonal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         violations[0] += over[0]
         violations[1, here] = over[1].sum()
         if job.backward:
-            _pull_rows(w, j, r, _ratio(w.u * over.sum(0, dtype=torch.float64), column).to(w.dtype))
+            _add_gradients_of_rows(w, j, r, _ratio(w.u * over.sum(0, dtype=torch.float64), column).to(w.dtype))
     return violations, total, M
 
 
-def _pull_rows(w: Work, j: int, r: Response, scale: Tensor) -> None:
-    """scale [n]; rows at which the expert does not pull are left out, unless they are too few to be worth a copy of
-    the others."""
+def _add_gradients_of_rows(w: Work, j: int, r: Response, scale: Tensor) -> None:
+    """scale [n]; rows where it is 0 are left out, unless they are too few to be worth a copy of the others."""
     which = scale.nonzero().flatten()
     if which.numel() >= 7 * w.job.n // 8:
-        w.pull(j, None, r, w.x, scale)
+        w.add_gradients(j, None, r, w.x, scale)
     elif which.numel():
-        w.pull(j, which, r.rows(which), w.x.index_select(0, which), scale[which])
+        w.add_gradients(j, which, r.rows(which), w.x.index_select(0, which), scale[which])
 
 
 def _finish(w: Work, diagonal: Tensor, violations: Tensor, own: list[Response]) -> Optional[Tensor]:
-    """Adds what the diagonal pulls; the router's gradient."""
+    """Adds the gradients of the diagonal; returns the router's."""
     job = w.job
     counts = violations.sum(0)[job.first:job.end].double()
     scale = _ratio(-job.alpha * w.u * counts, diagonal[job.first:job.end].double()).to(w.dtype)
     for j in scale.nonzero().flatten().tolist():
         row = torch.tensor([job.first + j], dtype=torch.int64, device="cpu")
-        w.pull(j, row, own[j], w.x[job.first + j:job.first + j + 1], scale[j:j + 1])
+        w.add_gradients(j, row, own[j], w.x[job.first + j:job.first + j + 1], scale[j:j + 1])
     if w.d_proxy is None:
         return None
     return w.d_proxy if w.delta is None else w.d_proxy * w.delta

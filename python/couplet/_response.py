@@ -69,7 +69,7 @@ class Products(Protocol):
 
 @dataclass
 class Response:
-    """Of m proxies: `out`, whose norm is M, and what it is made of, each [..., m, D]."""
+    """Of m proxies: `out`, whose norm is M, and what it is computed from, each [..., m, D]."""
     out: Tensor
     z: Optional[Tensor] = None  # gate's output
     u: Optional[Tensor] = None  # up projection's

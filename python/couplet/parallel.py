@@ -1,6 +1,6 @@
 """The coupling loss where the experts of a layer are spread over processes (expert parallelism).
 
-Exchanged: what the processes were asked for (all-gather of a kilobyte each), the n diagonals of M
+Exchanged: the arguments, to compare them (all-gather of a kilobyte each), the n diagonals of M
 (all-gather), 2n counts and the loss (all-reduce), and the router's gradient [n, d] (all-reduce).
 Weights and activations stay where they are."""
 from __future__ import annotations
@@ -119,9 +119,9 @@ class _ErcEp(torch.autograd.Function):
         return (*nothing[:5], d_router, *lists[0], *lists[1], *lists[2], None)
 
 
-# ---- that all processes ask for the same ----
+# ---- all processes have the same arguments ----
 
-ROOM = 1024  # bytes of what a process says of its call
+ROOM = 1024  # bytes of the arguments of a process, as text
 
 
 def _listed(matrices: Any) -> List[Any]:
@@ -129,7 +129,7 @@ def _listed(matrices: Any) -> List[Any]:
 
 
 def _count(matrices: Any) -> int:
-    """Experts here; 0 where that cannot be told, which `arrange` refuses."""
+    """Experts here; 0 where it is unknown, which `arrange` refuses."""
     if isinstance(matrices, Tensor):
         return matrices.shape[0] if matrices.dim() else 0
     return len(matrices) if hasattr(matrices, "__len__") else 0
@@ -180,7 +180,7 @@ def _agree(words: Dict[str, str], group: Optional[dist.ProcessGroup], router: An
         if "refused" in other and "refused" not in words:
             raise ValueError(f"cpl_erc: process {rank} of the group refused its arguments: {other['refused']}")
     if "refused" in words:
-        return  # what it raises itself says more
+        return  # its own exception has the details
     for rank, other in enumerate(everyone):
         for name, first in everyone[0].items():
             if other[name] != first:
