@@ -9,7 +9,7 @@ import sys
 from run_python_tests import NEEDS, python_of, run
 
 OTHERS = [need for need in NEEDS if not need.startswith(("torch", "transformers"))]
-OLDEST = ["torch==2.4.*", "transformers==4.55.*"]  # that pyproject.toml allows
+OLDEST = ["torch==2.4.*", "transformers==4.56.*"]  # that pyproject.toml allows
 # name: environment, what is in it, whether couplet-native is
 ROWS = {"oldest-native": ("oldest", OLDEST, True),
         "oldest": ("oldest", OLDEST, False),

@@ -132,7 +132,8 @@ def _refuse_transforms(tensors: Sequence[Tensor]) -> None:
 
 
 def refuse_sharded(tensors: Sequence[Any], name: str) -> None:
-    if any(hasattr(type(t), "full_tensor") for t in tensors):
+    plain = (torch.Tensor, torch.nn.Parameter)  # of which PyTorch 2.4 cannot compile hasattr
+    if any(type(t) not in plain and hasattr(t, "full_tensor") for t in tensors):
         raise TypeError(f"cpl_erc: {name} is a DTensor, of which every process has a part; pass "
                         f"{name}.full_tensor(), or what is here, {name}.to_local(), to erc_loss_ep")
 

@@ -183,12 +183,12 @@ def _scale_of(trainer: Any) -> Union[float, Tensor]:
 
 
 def _need_transformers() -> None:
-    """Trainers before 4.55 do not say by how many micro-batches they divide (_divisor)."""
+    """Older Trainers do not say by how many micro-batches they divide (_divisor): that came with 4.55."""
     import transformers
 
     numbers = tuple(int(part) for part in transformers.__version__.split(".")[:2] if part.isdigit())
-    if numbers < (4, 55):
-        raise ImportError(f"the Trainer of Transformers {transformers.__version__} is too old, couplet needs 4.55 or "
+    if numbers < (4, 56):
+        raise ImportError(f"the Trainer of Transformers {transformers.__version__} is too old, couplet needs 4.56 or "
                           "newer: pip install -U transformers")
 
 

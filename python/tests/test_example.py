@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from conftest import ROOT
+from couplet import certify
 
 EXAMPLE = ROOT / "examples" / "continue_olmoe.py"
 
@@ -29,7 +30,8 @@ def test_it_goes_on(folder, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "with ERC" in done.stdout and "erc_kappa_diagonal" in done.stdout
     assert "No hinge is active" not in done.stdout
-    assert (tmp_path / "without" / "model.safetensors").exists() and "Side by side" in done.stdout
+    assert (tmp_path / "without" / "model.safetensors").exists()
+    assert "Side by side" in done.stdout or not certify.find_program()
 
 
 @pytest.mark.parametrize("text, sentence", (

@@ -149,14 +149,14 @@ def test_transformers_that_is_too_old(monkeypatch):
         "model.layers.0.mlp.gate.weight": (4, 6),
         **{f"model.layers.0.mlp.experts.{e}.gate_proj.weight": (5, 6) for e in range(4)}}))
     erc.callback()
-    monkeypatch.setattr(sys.modules["transformers"], "__version__", "4.54.1")  # the module that is there now
-    with pytest.raises(ImportError, match="Trainer of Transformers 4.54.1 is too old, couplet needs 4.55 or newer"):
+    monkeypatch.setattr(sys.modules["transformers"], "__version__", "4.55.4")  # the module that is there now
+    with pytest.raises(ImportError, match="Trainer of Transformers 4.55.4 is too old, couplet needs 4.56 or newer"):
         erc.callback()
 
 
 def test_versions_are_declared():
     declared = importlib.metadata.requires("couplet")
-    assert "torch>=2.4" in declared and 'transformers>=4.55; extra == "hf"' in declared
+    assert "torch>=2.4" in declared and 'transformers>=4.56; extra == "hf"' in declared
 
 
 @needs_native

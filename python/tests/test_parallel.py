@@ -7,12 +7,16 @@ import warnings
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed.tensor
 import torch.multiprocessing as mp
 
 import couplet
 from conftest import close
 from couplet._job import USES_UP
+
+try:
+    from torch.distributed.tensor import distribute_tensor
+except ImportError:  # PyTorch 2.4
+    from torch.distributed._tensor import distribute_tensor
 
 n, d, D = 6, 10, 8
 SETTINGS = dict(alpha=0.8, weight=2.0, seed=5, step=9, layer=2)
@@ -108,7 +112,7 @@ def disagreeing(rank, size, folder):
             name = next(iter(other))
             mesh = dist.device_mesh.init_device_mesh("cpu", (size,))
             own = {"router": router, "local_w_gate": gate}[name]
-            sharded = dist.tensor.distribute_tensor(own.detach(), mesh)
+            sharded = distribute_tensor(own.detach(), mesh)
             asked[name] = sharded if rank else own
         try:
             said.append(f"nothing: {couplet.erc_loss_ep(**asked)}")
