@@ -98,8 +98,8 @@ class Work:
         self.dtype = products_dtype(job)
         self.f32 = torch.float64 if is_wide(job) else torch.float32
         self.widest = widest(job.router.device)
-        router = job.router.to(self.f32)
-        self.delta = drawn_or_given(job, router)
+        router = job.router if job.delta is not None else job.router.to(self.f32)
+        self.delta = drawn_or_given(job, router) if job.delta is None else job.delta.to(self.f32)
         if self.delta is None:
             self.x = self.operand(router)  # [n, d], the proxies
         else:

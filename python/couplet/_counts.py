@@ -1,14 +1,14 @@
 """Counts what an accelerator would do, in fake tensors that have no numbers and need no device: kernels, bytes,
 operations, peak memory. What would wait for the device (reading a number, a shape that depends on numbers) raises
-there; copies from the host are counted.
+there; copies between host and device are counted.
 
-A kernel is an operation of torch that is neither a view nor an allocation; what one of them launches inside is not
-seen."""
+A kernel is an operation of torch that writes memory of the device: no view, no allocation, nothing that has its
+result on the CPU. What one of them launches inside is not seen (docs/gpu.md names those that launch more)."""
 from __future__ import annotations
 
 import dataclasses
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -17,19 +17,39 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from . import _noise, _operator
+from ._job import Job, Result
+from ._response import without_autocast
 
-NO_KERNEL = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "detach", "alias", "lift_fresh",
-             "set_", "_unsafe_view", "_reshape_alias", "device", "promote_types"}
+ALLOCATIONS = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "set_", "resize_"}
+OVERWRITES = {"fill_", "zero_", "copy_"}  # what was there before is not read
 PRODUCTS = {"mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    name: str
+    bytes: int            # read and written, each operand once
+    operations: int = 0   # 2 x multiplications of a product
+    cached: int = 0       # bytes read again and again, from a cache
 
 
 @dataclasses.dataclass
 class Counts:
-    kernels: int = 0
+    each: List[Kernel] = dataclasses.field(default_factory=list)
     host_copies: int = 0
-    bytes: int = 0        # read and written, each operand of each kernel once
-    operations: int = 0   # 2 x multiplications of products
     peak: int = 0         # bytes of tensors made, at most at once
+
+    @property
+    def kernels(self) -> int:
+        return len(self.each)
+
+    @property
+    def bytes(self) -> int:
+        return sum(kernel.bytes for kernel in self.each)
+
+    @property
+    def operations(self) -> int:
+        return sum(kernel.operations for kernel in self.each)
 
 
 def _bytes_touched(t: Tensor) -> int:
@@ -44,22 +64,40 @@ def _tensors(tree: Any) -> List[Tensor]:
     return [t for t in tree_leaves(tree) if isinstance(t, Tensor)]
 
 
-class Counter(TorchDispatchMode):
+def _storage(t: Tensor) -> int:
+    return int(t.untyped_storage()._cdata)
+
+
+def _operands(function: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Tuple[List[Tensor], List[Tensor]]:
+    """What an operation reads, and what it writes of that which was there before: by its schema."""
+    name = function.__name__.split(".")[0]
+    skips_old = name in OVERWRITES or kwargs.get("beta") == 0
+    read: List[Tensor] = []
+    written: List[Tensor] = []
+    for k, argument in enumerate(function._schema.arguments):
+        tensors = _tensors(args[k] if k < len(args) else kwargs.get(argument.name))
+        is_written = argument.alias_info is not None and argument.alias_info.is_write
+        if is_written:
+            written += tensors
+        if not (is_written and (skips_old or argument.is_out) or name == "addmm" and k == 0 and skips_old):
+            read += tensors
+    return read, written
+
+
+class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts what runs under it. `counts.peak` is of the tensors that are made under it and still there."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.counts = Counts()
-        self.names: Dict[str, int] = {}
         self._live: Dict[int, List[int]] = {}  # storage -> [its tensors, its bytes]
         self._bytes = 0
 
     def _made(self, t: Tensor) -> None:
-        storage = t.untyped_storage()
-        key = storage._cdata
+        key = _storage(t)
         if key not in self._live:
-            self._live[key] = [0, storage.nbytes()]
-            self._bytes += storage.nbytes()
+            self._live[key] = [0, t.untyped_storage().nbytes()]
+            self._bytes += self._live[key][1]
             self.counts.peak = max(self.counts.peak, self._bytes)
         self._live[key][0] += 1
         weakref.finalize(t, self._gone, key)
@@ -71,32 +109,39 @@ class Counter(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        known = {t.untyped_storage()._cdata for t in _tensors((args, kwargs))}
+        given = {id(t) for t in _tensors((args, kwargs))}
+        known = {_storage(t) for t in _tensors((args, kwargs))}
         result = function(*args, **kwargs)
-        name = function.__name__.split(".")[0]
-        made = _tensors(result)
-        is_in_place = name.endswith("_") or "out" in kwargs
+        made = [t for t in _tensors(result) if id(t) not in given]
         for t in made:
-            if not is_in_place and (t.untyped_storage()._cdata not in known or t.untyped_storage()._cdata in self._live):
+            if t.device.type != "cpu" and (_storage(t) not in known or _storage(t) in self._live):
                 self._made(t)
-        if function.is_view or name in NO_KERNEL or any(t.untyped_storage()._cdata in known for t in made) \
-                and not is_in_place:
-            return result
-        self._count(name, args, kwargs, made)
+        fresh = [t for t in made if _storage(t) not in known]
+        if function.__name__.split(".")[0] not in ALLOCATIONS:
+            self._count(function, args, kwargs, fresh)
         return result
 
-    def _count(self, name: str, args: Any, kwargs: Dict[str, Any], made: List[Tensor]) -> None:
-        counts, inputs = self.counts, _tensors(args)
-        counts.kernels += 1
-        self.names[name] = self.names.get(name, 0) + 1
-        counts.host_copies += any(t.device.type == "cpu" and t.dim() for t in inputs) and \
-            any(t.device.type != "cpu" for t in made)
-        overwrites = kwargs.get("beta") == 0 or name in ("fill_", "zero_", "copy_")
-        counts.bytes += sum(map(_bytes_touched, inputs[1:] if overwrites else inputs)) + sum(map(_bytes_touched, made))
+    def _count(self, function: Any, args: Any, kwargs: Dict[str, Any], fresh: List[Tensor]) -> None:
+        name = function.__name__.split(".")[0]
+        read, written = _operands(function, args, kwargs)
+        written = written + fresh
+        devices = {t.device.type for t in written}
+        is_copy = name in ("copy_", "_to_copy")  # of numbers without dimensions others take the value with the launch
+        if any(t.device.type not in devices and (t.dim() or is_copy) for t in read) and written:
+            self.counts.host_copies += 1
+        if devices <= {"cpu"}:
+            return
+        operations = cached = 0
         if name in PRODUCTS:
-            a, b = inputs[-2:]
-            counts.operations += 2 * a.numel() * b.shape[-1]
+            a, b = read[-2:]
+            operations = 2 * a.numel() * b.shape[-1]
+        elif name == "_cdist_forward":  # each pair of rows reads them again
+            cached = fresh[0].numel() * read[0].shape[-1] * read[0].dtype.itemsize
+        moved = sum(map(_bytes_touched, read)) + sum(map(_bytes_touched, written))
+        self.counts.each.append(Kernel(name, moved, operations, cached))
 
+
+# ---- the shapes of models ----
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
@@ -111,69 +156,131 @@ class Shape:
     dtype: torch.dtype = torch.bfloat16
 
     @property
+    def here(self) -> int:
+        """Experts of a layer in one process."""
+        return self.n // self.ep
+
+    @property
+    def half(self) -> str:
+        return "first" if self.fused else ""
+
+    @property
     def gate_bytes(self) -> int:
         """Of a layer and process: the gates alone."""
-        return self.n // self.ep * self.d * self.D * self.dtype.itemsize
+        return self.here * self.d * self.D * self.dtype.itemsize
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Of a layer and process; of fused gates with the half that is zero."""
+        return self.gate_bytes * (2 if self.fused else 1)
 
     @property
     def ideal_bytes(self) -> int:
-        """Of a layer and process: gates read twice, the gradient written once (fused: with its zeros)."""
-        return self.gate_bytes * (2 + (2 if self.fused else 1))
+        """Of a layer and process: gates read twice, the gradient written once."""
+        return 2 * self.gate_bytes + self.gradient_bytes
 
     @property
     def ideal_operations(self) -> int:
         """Three products of [n, d] by [n D, d]."""
-        return 3 * 2 * self.n * (self.n // self.ep) * self.d * self.D
+        return 3 * 2 * self.n * self.here * self.d * self.D
+
+    def router(self, device: str) -> Tensor:
+        return torch.empty(self.n, self.d, dtype=self.dtype, device=device)
+
+    def gates(self, device: str) -> Tensor:
+        return torch.empty(self.here, self.D * (2 if self.fused else 1), self.d, dtype=self.dtype, device=device)
 
 
 OLMOE = Shape("OLMoE-1B-7B", 16, 64, 2048, 1024)
 QWEN3 = Shape("Qwen3-30B-A3B", 48, 128, 2048, 768)
 DEEPSEEK_V3 = Shape("DeepSeek-V3", 58, 256, 7168, 2048)
+SMALL = Shape("small", 2, 16, 256, 128)
+SHAPES = {"olmoe": OLMOE, "qwen3": QWEN3, "deepseek-v3": DEEPSEEK_V3, "small": SMALL}
 
 
-def _layer(shape: Shape, router: Tensor, gate: Tensor, delta: Tensor, d_gate: Optional[Tensor]) -> Any:
-    job = _operator.make_job(router, [gate], [], [], delta, "first" if shape.fused else "", 1.0, 1.0, "gate", "drawn",
-                             0, 0, 0, 0, "", 0)
+# ---- what is counted ----
+
+def run_share(job: Job) -> Result:
+    """One process's share of an evaluation under expert parallelism, without its exchanges: the diagonal of the
+    experts that are elsewhere is memory that holds anything."""
+    phases, part = _operator.start(job), None
+    while True:
+        try:
+            part = phases.send(part)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        if isinstance(part, Tensor) and part.dim() == 1:
+            part = part.new_empty(job.n).as_strided((job.n,), (1,))
+
+
+def _job(shape: Shape, router: Tensor, gate: Tensor, delta: Tensor) -> Job:
+    return _operator.make_job(router, [gate], [], [], delta, shape.half, 1.0, 1.0, "gate", "drawn", 0, 0, 0, 0, "", 0)
+
+
+def evaluate(shape: Shape, router: Tensor, gate: Tensor, delta: Tensor, d_gate: Optional[Tensor] = None) -> Any:
+    """Loss and gradients of one layer as the operator makes them; into d_gate, which holds something, if given."""
+    job = _job(shape, router, gate, delta)
     if d_gate is None:
-        return _operator.evaluate(job, [gate], [], [], "first" if shape.fused else "", [True, True, False, False])
+        return _operator.evaluate(job, [gate], [], [], shape.half, [True, True, False, False], run_share)
     job.wants_router = True
-    _operator.into(job, [d_gate], [], [], "first" if shape.fused else "")
-    return _operator.run(job)
+    _operator.into(job, [d_gate], [], [], shape.half)
+    with without_autocast(router.device):
+        return run_share(job)
 
 
-def _under_fake(run: Callable[[FakeTensorMode], Counts]) -> Counts:
+def under_fake(run: Callable[[], Any]) -> Any:
+    """What `run` returns, run in fake tensors. What is kept on the device from step to step is made anew."""
     _noise._numbers.cache_clear()
     try:
-        with FakeTensorMode() as fake:
-            return run(fake)
+        with FakeTensorMode():
+            return run()
     finally:
         _noise._numbers.cache_clear()
 
 
+def counted(run: Callable[[], Any]) -> Counts:
+    """Of what `run` does; what it returns is dropped."""
+    counter = Counter()
+    with counter:
+        run()
+    return counter.counts
+
+
 def of_layer(shape: Shape, accumulates: bool = False, device: str = "cuda") -> Counts:
     """Loss and gradients of one layer whose noise is drawn; `accumulates`: into gradients that hold something."""
-    def run(fake: FakeTensorMode) -> Counts:
-        router = torch.empty(shape.n, shape.d, dtype=shape.dtype, device=device)
-        gate = torch.empty(shape.n // shape.ep, shape.D * (2 if shape.fused else 1), shape.d, dtype=shape.dtype,
-                           device=device)
+    def run() -> Counts:
+        router, gate = shape.router(device), shape.gates(device)
         delta = torch.empty(shape.n, shape.d, dtype=torch.float32, device=device)
         d_gate = torch.empty_like(gate) if accumulates else None
-        with Counter() as counter:
-            kept = _layer(shape, router, gate, delta, d_gate)
-            del kept
-        return counter.counts
-    return _under_fake(run)
+        return counted(lambda: evaluate(shape, router, gate, delta, d_gate))
+    counts: Counts = under_fake(run)
+    return counts
 
 
 def of_noise(shape: Shape, device: str = "cuda") -> Counts:
-    """The noise of all layers, in the second step."""
-    def run(fake: FakeTensorMode) -> Counts:
-        routers = [torch.empty(shape.n, shape.d, dtype=shape.dtype, device=device) for _ in range(shape.layers)]
-        consume: Callable[[], Iterator[Tensor]] = lambda: _noise.of_layers(routers, range(shape.layers), 0, 0)
-        for _ in consume():
-            pass
-        with Counter() as counter:
-            for _ in consume():
+    """The noise of all layers, in the second step; each layer's is dropped when the next is asked for."""
+    at_once = max(1, _noise.NUMBERS_AT_ONCE // (shape.n * shape.d))
+    whole, rest = divmod(shape.layers, at_once)
+    counts = Counts()
+    for layers, times in ((at_once, whole), (rest, 1)):
+        if layers and times:
+            one = _of_draw(shape, layers, device)
+            counts.each += one.each * times
+            counts.host_copies += one.host_copies * times
+            counts.peak = max(counts.peak, one.peak)
+    return counts
+
+
+def _of_draw(shape: Shape, layers: int, device: str) -> Counts:
+    def run() -> Counts:
+        routers = [shape.router(device) for _ in range(layers)]
+        _noise._numbers(tuple(range(layers)), routers[0].device)
+
+        def draw() -> None:
+            for _ in _noise.of_layers(routers, range(layers), 0, 0):
                 pass
-        return counter.counts
-    return _under_fake(run)
+
+        return counted(draw)
+    counts: Counts = under_fake(run)
+    return counts

@@ -184,8 +184,9 @@ class Erc:
         options = _step.Options(self.alpha, each * number_, tensor, self.noise, self.seed, self.step, self.compute,
                                 self._spread(), attribute)
         results = _step.add_gradients(self.layers, found, options)
-        self._note([(r.total / layer.n**2).float() for layer, r in zip(self.layers, results)],
-                   [r.M for r in results], True)
+        device = results[0].total.device
+        values = torch._foreach_div([r.total.to(device) for r in results], [float(layer.n**2) for layer in self.layers])
+        self._note(list(torch.stack(values).float().unbind()), [r.M for r in results], True)
         return cast(Tensor, self.value) * weight
 
     def _begins(self, found: List[List[Weight]]) -> bool:

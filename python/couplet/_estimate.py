@@ -1,0 +1,204 @@
+"""What an evaluation costs on GPUs, estimated from counts (_counts.py) and vendors' figures; nothing of it is
+measured. The tables of docs/gpu.md: python -m couplet.bench --estimate"""
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Callable, List, Sequence
+
+from . import _counts
+from ._counts import DEEPSEEK_V3, OLMOE, QWEN3, Counts, Shape
+
+
+@dataclasses.dataclass(frozen=True)
+class Gpu:
+    name: str
+    tflops: float    # products of bf16, dense
+    tb_s: float      # of its memory
+
+
+GPUS = (Gpu("H100 SXM", 989, 3.35), Gpu("H200", 989, 4.8), Gpu("B200", 2250, 8.0), Gpu("MI300X", 1307, 5.3))
+LAUNCH_US = 5.0      # of the host for one operation in eager mode
+SHORTEST_US = 2.0    # of the device for the smallest kernel
+CACHE_TB_S = 5.5     # of the cache that the rows' distances are read from
+UTILISATION = 0.4    # of a training step, of the dense bf16 peak
+TRITON_KERNELS = 5   # of one layer, the noise apart
+TRITON_NOISE = 2     # of one layer: distances, numbers
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """A model's optimizer step."""
+    shape: Shape
+    active: float    # parameters a token uses
+    tokens: float    # of a step
+    gpus: int
+
+    def seconds(self, gpu: Gpu) -> float:
+        return 6 * self.active * self.tokens / (self.gpus * gpu.tflops * 1e12 * UTILISATION)
+
+
+def _with_ep(training: Training, *sizes: int) -> List[Training]:
+    return [dataclasses.replace(training, shape=dataclasses.replace(training.shape, ep=ep)) for ep in sizes]
+
+
+TRAININGS = (*_with_ep(Training(OLMOE, 1.3e9, 4.2e6, 64), 1, 8),
+             *_with_ep(Training(QWEN3, 3.3e9, 4.2e6, 256), 1, 8),
+             *_with_ep(Training(DEEPSEEK_V3, 37e9, 63e6, 2048), 1, 8, 64))
+
+
+@functools.lru_cache(maxsize=None)
+def layer_counts(shape: Shape, accumulates: bool = False) -> Counts:
+    return _counts.of_layer(shape, accumulates)
+
+
+@functools.lru_cache(maxsize=None)
+def _noise_of_one_process(shape: Shape) -> Counts:
+    return _counts.of_noise(shape)
+
+
+def noise_counts(shape: Shape) -> Counts:
+    """Of all layers; every process draws all of it, whatever its share of the experts."""
+    return _noise_of_one_process(dataclasses.replace(shape, ep=1, fused=False))
+
+
+# ---- times, in microseconds of one layer ----
+
+def _device_us(counts: Counts, gpu: Gpu) -> float:
+    """Each kernel by what bounds it."""
+    return sum(max(SHORTEST_US, k.bytes / gpu.tb_s * 1e-6, k.operations / gpu.tflops * 1e-6,
+                   k.cached / CACHE_TB_S * 1e-6) for k in counts.each)
+
+
+def roofline_us(shape: Shape, gpu: Gpu) -> float:
+    return max(shape.ideal_bytes / gpu.tb_s, shape.ideal_operations / gpu.tflops) * 1e-6
+
+
+def evaluation_us(shape: Shape, gpu: Gpu) -> float:
+    """On the device: all but the noise."""
+    return _device_us(layer_counts(shape), gpu)
+
+
+def noise_us(shape: Shape, gpu: Gpu) -> float:
+    """On the device: a layer's share of the draws."""
+    return _device_us(noise_counts(shape), gpu) / shape.layers
+
+
+def kernels(shape: Shape) -> float:
+    """Of one layer, with its share of the draws."""
+    return layer_counts(shape).kernels + noise_counts(shape).kernels / shape.layers
+
+
+def launches_us(shape: Shape) -> float:
+    return kernels(shape) * LAUNCH_US
+
+
+def plain_us(shape: Shape, gpu: Gpu) -> float:
+    """The host runs ahead of the device, or is waited for."""
+    return max(evaluation_us(shape, gpu) + noise_us(shape, gpu), launches_us(shape))
+
+
+# ---- what kernels of one's own would take ----
+
+def own_products_us(shape: Shape, gpu: Gpu) -> float:
+    """Norm, hinges and scale as epilogues of products that move the ideal bytes."""
+    return max(roofline_us(shape, gpu), TRITON_KERNELS * SHORTEST_US)
+
+
+def own_noise_us(shape: Shape, gpu: Gpu) -> float:
+    """Routers read twice, delta written; distances from tiles of rows, 3 operations of f32 a pair and number at a
+    fifteenth of the bf16 peak."""
+    n, d = shape.n, shape.d
+    moved = n * d * (2 * shape.dtype.itemsize + 4) / gpu.tb_s * 1e-6
+    return max(moved, 3 * n * n * d / (gpu.tflops / 15) * 1e-6, TRITON_NOISE * SHORTEST_US)
+
+
+def triton_us(shape: Shape, gpu: Gpu, draws_too: bool) -> float:
+    """Kernels for the products, and for the noise if draws_too; else the noise as it is."""
+    noise_kernels = TRITON_NOISE if draws_too else noise_counts(shape).kernels / shape.layers
+    noise = own_noise_us(shape, gpu) if draws_too else noise_us(shape, gpu)
+    return max(own_products_us(shape, gpu) + noise, (TRITON_KERNELS + noise_kernels) * LAUNCH_US)
+
+
+# ---- tables in Markdown ----
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _us(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _model(training: Training) -> str:
+    return f"{training.shape.name}, EP {training.shape.ep}"
+
+
+def counts_table() -> str:
+    rows = []
+    for training in TRAININGS:
+        shape = training.shape
+        layer, noise = layer_counts(shape), noise_counts(shape)
+        into = layer_counts(shape, True).kernels + noise.kernels / shape.layers
+        moved = layer.bytes + noise.bytes / shape.layers
+        rows.append([_model(training), f"{kernels(shape):.1f}", f"{into:.1f}", str(layer.host_copies + noise.host_copies),
+                     f"{layer.bytes / 1e6:,.0f}", f"{noise.bytes / shape.layers / 1e6:,.0f}",
+                     f"{moved / shape.ideal_bytes:.2f}", f"{layer.operations / 1e12:.3g}",
+                     f"{(layer.peak - shape.gradient_bytes) / shape.gate_bytes:.3f}"])
+    return table(["a layer of", "kernels", "into gradients", "copies from the host", "MB moved", "MB moved by the noise",
+                  "MB by the ideal", "TFLOP", "extra memory by the gates"], rows)
+
+
+def fused_table() -> str:
+    rows = []
+    for training in TRAININGS:
+        shape = dataclasses.replace(training.shape, fused=True)
+        if shape.ep > 1:
+            continue
+        layer, into, noise = layer_counts(shape), layer_counts(shape, True), noise_counts(shape)
+        each = noise.kernels / shape.layers
+        moved = layer.bytes + noise.bytes / shape.layers
+        rows.append([_model(training), f"{layer.kernels + each:.1f}", f"{into.kernels + each:.1f}",
+                     f"{moved / shape.ideal_bytes:.2f}",
+                     f"{(layer.peak - shape.gradient_bytes) / shape.gate_bytes:.3f}",
+                     f"{into.peak / shape.gradient_bytes:.3f}"])
+    return table(["gates fused with up, a layer of", "kernels", "into gradients", "MB by the ideal",
+                  "extra memory by the gates", "into gradients, by the parameter"], rows)
+
+
+def times_table() -> str:
+    rows = []
+    for gpu in GPUS:
+        for training in TRAININGS:
+            shape = training.shape
+            plain = plain_us(shape, gpu)
+            step = shape.layers * plain * 1e-3
+            rows.append([gpu.name, _model(training), _us(roofline_us(shape, gpu)), _us(evaluation_us(shape, gpu)),
+                         _us(noise_us(shape, gpu)), _us(launches_us(shape)),
+                         f"{shape.layers * roofline_us(shape, gpu) * 1e-3:.3g}", f"{step:.3g}",
+                         f"{training.seconds(gpu):.3g}", f"{step * 1e-1 / training.seconds(gpu):.2f} %"])
+    return table(["GPU", "model", "roofline, us", "evaluation, us", "noise, us", "launches, us", "roofline of a step, ms",
+                  "a step, ms", "training step, s", "share of it"], rows)
+
+
+def triton_table() -> str:
+    gpu = GPUS[0]
+    rows = []
+    for training in TRAININGS:
+        shape = training.shape
+        plain, products, both = plain_us(shape, gpu), triton_us(shape, gpu, False), triton_us(shape, gpu, True)
+        on_device = (evaluation_us(shape, gpu) + noise_us(shape, gpu)) / (own_products_us(shape, gpu)
+                                                                          + noise_us(shape, gpu))
+        saved: Callable[[float], str] = lambda us: (
+            f"{shape.layers * (plain - us) * 1e-4 / training.seconds(gpu):.2f} %")
+        rows.append([_model(training), _us(plain), "launches" if plain == launches_us(shape) else "the device",
+                     _us(products), f"{plain / products:.2f}", f"{on_device:.2f}", saved(products), _us(both),
+                     f"{plain / both:.2f}", saved(both)])
+    return table(["H100 SXM", "plain, us", "bound by", "own products, us", "times as fast", "times, launches hidden",
+                  "of a training step", "own noise too, us", "times as fast", "of a training step"], rows)
+
+
+def page() -> str:
+    """All tables, as docs/gpu.md has them."""
+    return "\n\n".join((counts_table(), fused_table(), times_table(), triton_table()))

@@ -1,0 +1,435 @@
+"""What the code for accelerators asks of a device, counted in fake tensors of device cuda: limits of kernels, bytes
+and memory, no synchronisation; and the counter itself."""
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+
+import couplet
+from conftest import accelerator_paths
+from couplet import _counts, _door, _noise, _operator
+from couplet._counts import DEEPSEEK_V3, OLMOE, QWEN3, counted, under_fake
+
+pytestmark = pytest.mark.skipif(not hasattr(torch.ops.aten.mm, "dtype"),
+                                reason="counts are of a torch whose mm has out_dtype")
+MODELS = {"OLMoE": OLMOE, "DeepSeek-V3": DEEPSEEK_V3}
+MOST_KERNELS = {"OLMoE": 40, "DeepSeek-V3": 120}
+
+
+def fused(shape, is_fused):
+    return dataclasses.replace(shape, fused=is_fused)
+
+
+# ---- the counter itself ----
+
+def one(run):
+    """Counts of `run(a, b)`: a, b [32, 64] in f32 on the device."""
+    def counts():
+        a, b = (torch.empty(32, 64, device="cuda") for _ in range(2))
+        return counted(lambda: run(a, b))
+    return under_fake(counts)
+
+
+NUMBERS = 32 * 64 * 4  # bytes of one
+
+KERNELS = {
+    "out of place": (lambda a, b: a + b, 3 * NUMBERS),
+    "in place": (lambda a, b: a.add_(b), 3 * NUMBERS),
+    "a number": (lambda a, b: a * 2.0, 2 * NUMBERS),
+    "out=": (lambda a, b: torch.mul(a, b, out=torch.empty_like(a)), 3 * NUMBERS),
+    "out= of another dtype": (lambda a, b: torch.mul(a, b, out=torch.empty_like(a, dtype=torch.bfloat16)),
+                              5 * NUMBERS // 2),
+    "another dtype": (lambda a, b: a.double(), 3 * NUMBERS),
+    "fill": (lambda a, b: a.fill_(1.0), NUMBERS),
+    "copy": (lambda a, b: a.copy_(b), 2 * NUMBERS),
+    "sum": (lambda a, b: a.sum(), NUMBERS + 4),
+    "expanded": (lambda a, b: a[:1].expand(32, -1) + b, NUMBERS // 32 + 2 * NUMBERS),
+    "a part": (lambda a, b: a[:8].mul_(2.0), NUMBERS // 2),
+    "mm": (lambda a, b: a @ b.mT, 2 * NUMBERS + 32 * 32 * 4),
+    "mm with out_dtype": (lambda a, b: torch.mm(a.bfloat16(), b.bfloat16().mT, out_dtype=torch.float32), None),
+    "addmm_": (lambda a, b: torch.empty(32, 32, device="cuda").addmm_(a, b.mT), 2 * NUMBERS + 2 * 32 * 32 * 4),
+    "addmm_, beta 0": (lambda a, b: torch.empty(32, 32, device="cuda").addmm_(a, b.mT, beta=0),
+                       2 * NUMBERS + 32 * 32 * 4),
+    "addmm, beta 0": (lambda a, b: torch.addmm(torch.empty(32, device="cuda"), a, b.mT, beta=0),
+                      2 * NUMBERS + 32 * 32 * 4),
+    "foreach": (lambda a, b: torch._foreach_add_([a, b], 1.0), 4 * NUMBERS),
+    "foreach of two lists": (lambda a, b: torch._foreach_mul([a], [b]), 3 * NUMBERS),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels(name):
+    run, moved = KERNELS[name]
+    counts = one(run)
+    assert counts.kernels == (3 if moved is None else 1) and counts.host_copies == 0
+    if moved is not None:
+        assert counts.bytes == moved
+    assert counts.operations == (2 * 32 * 32 * 64 if "mm" in name else 0)
+
+
+NO_KERNELS = {
+    "views": lambda a, b: (a.mT, a[3:, ::2], a.view(-1), a.flatten(), a.expand(5, -1, -1), a.unbind(0), a.detach(),
+                           a.diagonal(), a.as_strided((3,), (1,)), a.reshape(64, 32), a.contiguous(), a.to(a.dtype)),
+    "allocations": lambda a, b: (torch.empty(9, device="cuda"), torch.empty_like(a), a.new_empty(3),
+                                 torch.empty_strided((2, 3), (3, 1), device="cuda")),
+    "on the CPU": lambda a, b: torch.zeros(8).add_(1.0),
+}
+
+
+@pytest.mark.parametrize("name", NO_KERNELS)
+def test_no_kernels(name):
+    counts = one(NO_KERNELS[name])
+    assert (counts.kernels, counts.bytes, counts.host_copies) == (0, 0, 0)
+
+
+def test_a_number_of_the_host_travels_with_the_launch():
+    counts = one(lambda a, b: a * torch.tensor(2.0))
+    assert [k.name for k in counts.each] == ["mul"] and counts.host_copies == 0
+    counts = one(lambda a, b: torch.where(a > b, 0.0, a))  # here it is filled into memory of the device
+    assert [k.name for k in counts.each] == ["gt", "scalar_tensor", "where"] and counts.host_copies == 0
+
+
+@pytest.mark.parametrize("run", (lambda a, b: a.copy_(torch.zeros(32, 64)), lambda a, b: torch.zeros(3).to("cuda"),
+                                 lambda a, b: torch.tensor(3.0).to("cuda"), lambda a, b: a.cpu()))
+def test_copies_between_host_and_device(run):
+    assert one(run).host_copies == 1
+
+
+@pytest.mark.parametrize("run", (lambda a, b: a.sum().item(), lambda a, b: a.nonzero(), lambda a, b: a[a > 0],
+                                 lambda a, b: torch.equal(a, b), lambda a, b: bool((a > 0).all())))
+def test_what_waits_raises(run):
+    with pytest.raises((DataDependentOutputException, DynamicOutputShapeException)):
+        one(run)
+
+
+def test_peak():
+    def run(a, b):
+        c = a + b                  # 1
+        d = [c.mT, c[:3]]          # views
+        c = None
+        e = a * 2.0                # 2
+        d.clear()                  # 1
+        e.mul_(3.0)
+        torch.add(a, b, out=e)
+        f = torch.empty(2, 32, 64, device="cuda")  # 3
+        f = f[0]
+        return e, f
+    assert one(run).peak == 3 * NUMBERS
+
+
+def test_each_pair_of_rows_is_read_from_a_cache():
+    cached = [k.cached for k in one(lambda a, b: torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")).each]
+    assert sum(cached) == 32 * 32 * 64 * 4
+
+
+def test_noise_is_counted_by_its_draws():
+    """16 layers of OLMoE are one draw; 3 layers of DeepSeek-V3 with room for 4 are one, 5 are two."""
+    few = lambda layers: _counts.of_noise(dataclasses.replace(DEEPSEEK_V3, layers=layers))
+    three, five = few(3), few(5)
+    assert five.kernels == 2 * three.kernels and five.host_copies == 0
+
+    def drawn():
+        routers = [DEEPSEEK_V3.router("cuda") for _ in range(5)]
+        draw = lambda: [None for _ in _noise.of_layers(routers, range(5), 0, 0)]
+        draw()
+        return counted(draw)
+    assert under_fake(drawn).each == five.each
+
+
+# ---- limits of one layer ----
+
+@pytest.fixture(scope="module")
+def noise():
+    """Of all layers, by model."""
+    return {name: _counts.of_noise(shape) for name, shape in MODELS.items()}
+
+
+@pytest.mark.parametrize("is_fused", (False, True), ids=("stacked", "fused"))
+@pytest.mark.parametrize("name", MODELS)
+def test_limits(name, is_fused, noise):
+    shape, drawn = fused(MODELS[name], is_fused), noise[name]
+    layer = _counts.of_layer(shape)
+    assert layer.kernels + drawn.kernels / shape.layers <= MOST_KERNELS[name]
+    assert layer.host_copies == drawn.host_copies == 0
+    assert layer.bytes + drawn.bytes / shape.layers <= 2.5 * shape.ideal_bytes
+    assert layer.operations == shape.ideal_operations
+    assert layer.peak - shape.gradient_bytes <= shape.gate_bytes / 20
+    assert drawn.peak <= shape.layers * shape.gate_bytes / 20
+
+
+@pytest.mark.parametrize("is_fused", (False, True), ids=("stacked", "fused"))
+@pytest.mark.parametrize("name", MODELS)
+def test_limits_where_gradients_are_there(name, is_fused, noise):
+    """No gradient has room for z: it is computed twice. Besides the twentieth there are some [n, d] numbers, and of
+    fused gates both halves count: the router's gradient is summed in chunks of its own."""
+    shape, drawn = fused(MODELS[name], is_fused), noise[name]
+    layer = _counts.of_layer(shape, accumulates=True)
+    assert layer.kernels + drawn.kernels / shape.layers <= MOST_KERNELS[name] * (1.2 if is_fused else 1)
+    assert layer.host_copies == 0
+    assert layer.bytes + drawn.bytes / shape.layers <= 2.5 * shape.ideal_bytes
+    assert layer.operations * 3 == shape.ideal_operations * 4
+    assert layer.peak <= 0.055 * shape.gradient_bytes
+
+
+@pytest.mark.parametrize("shape", (dataclasses.replace(OLMOE, ep=8), dataclasses.replace(QWEN3, ep=8),
+                                   dataclasses.replace(DEEPSEEK_V3, ep=64)), ids=lambda s: s.name)
+def test_a_share_of_the_experts(shape):
+    layer = _counts.of_layer(shape)
+    assert layer.kernels <= 30 and layer.host_copies == 0
+    assert layer.operations == shape.ideal_operations
+    assert layer.bytes <= 1.5 * shape.ideal_bytes
+    numbers = 4 * shape.n * shape.d  # the proxies, their gradient: of all experts in every process
+    assert layer.peak - shape.gradient_bytes <= shape.gate_bytes / 10 + 3 * numbers
+
+
+def test_a_list_has_a_product_for_every_gradient():
+    """One tensor of all gradients needs one product; .grad's of their own one each."""
+    def counts(of_each):
+        router = OLMOE.router("cuda")
+        gates = [torch.empty(OLMOE.D, OLMOE.d, dtype=router.dtype, device="cuda") for _ in range(OLMOE.n)]
+        delta = torch.empty(OLMOE.n, OLMOE.d, device="cuda")
+        job = _operator.make_job(router, gates, [], [], delta, "", 1.0, 1.0, "gate", "drawn", 0, 0, 0, 0, "")
+        if not of_each:
+            return counted(lambda: _operator.evaluate(job, gates, [], [], "", [True, True, False, False]))
+        job.wants_router = job.fresh = True
+        _operator.into(job, [torch.empty_like(g) for g in gates], [], [], "")
+        return counted(lambda: _operator.run(job))
+    together, each = under_fake(lambda: counts(False)), under_fake(lambda: counts(True))
+    products = lambda c: sum(k.name in ("addmm_", "baddbmm_") for k in c.each)
+    assert products(together) <= OLMOE.n / 2 and products(each) == OLMOE.n
+    assert together.host_copies == each.host_copies == 0
+
+
+# ---- a whole step ----
+
+class Model(nn.Module):
+    """Routers and gates of all layers on the device."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.routers = nn.ParameterList([nn.Parameter(shape.router("cuda")) for _ in range(shape.layers)])
+        self.gates = nn.ParameterList([nn.Parameter(shape.gates("cuda")) for _ in range(shape.layers)])
+
+    def attach(self, **options):
+        return couplet.attach(self, list(zip(self.routers, self.gates)), **options)
+
+    @torch.no_grad()
+    def optimize(self):
+        for p in self.parameters():
+            p.add_(1.0)
+
+
+FEW = 2  # layers of the models here; fake tensors are slow
+
+
+def steps_of(shape, keeps_gradients, call=lambda erc: erc.backward()):
+    """Counts of the second and third step of FEW layers."""
+    def run():
+        model = Model(dataclasses.replace(shape, layers=FEW))
+        erc = model.attach(gate_half=shape.half or None)
+        counts = []
+        for step in range(3):
+            if not keeps_gradients or step == 0:
+                model.zero_grad(set_to_none=True)
+            counts.append(counted(lambda: call(erc)))
+            model.optimize()
+        return counts[1:]
+    return under_fake(run)
+
+
+@pytest.fixture(scope="module")
+def kernels_a_layer(noise):
+    """Of a step of the whole model, by its layers, of which `counts` has FEW: each draw is of many layers."""
+    few = {name: _counts.of_noise(dataclasses.replace(shape, layers=FEW)).kernels for name, shape in MODELS.items()}
+
+    def of(name, counts):
+        return (counts.kernels - few[name]) / FEW + noise[name].kernels / MODELS[name].layers
+    return of
+
+
+@pytest.mark.parametrize("is_fused", (False, True), ids=("stacked", "fused"))
+@pytest.mark.parametrize("name", MODELS)
+def test_a_step_of_erc_backward(name, is_fused, kernels_a_layer):
+    shape = fused(MODELS[name], is_fused)
+    second, third = steps_of(shape, False)
+    assert second == third
+    assert second.host_copies == 0
+    assert kernels_a_layer(name, second) <= MOST_KERNELS[name]
+    assert second.bytes <= 2.5 * FEW * shape.ideal_bytes
+    gradients = FEW * (shape.gradient_bytes + shape.n * shape.d * shape.dtype.itemsize)
+    assert second.peak - gradients <= FEW * shape.gate_bytes / 20
+
+
+@pytest.mark.parametrize("is_fused, most", ((False, 1.1), (True, 1.3)), ids=("stacked", "fused"))
+@pytest.mark.parametrize("name", MODELS)
+def test_a_step_of_erc_backward_into_gradients(name, is_fused, most, kernels_a_layer):
+    shape = fused(MODELS[name], is_fused)
+    second, third = steps_of(shape, True)
+    assert second == third
+    assert second.host_copies == 0
+    assert kernels_a_layer(name, second) <= most * MOST_KERNELS[name]
+    assert second.bytes <= 2.5 * FEW * shape.ideal_bytes
+    assert second.peak <= 0.055 * FEW * shape.gradient_bytes
+
+
+@pytest.fixture
+def without_graph(monkeypatch):
+    """The operator's implementation in its place: autograd's engine refuses fake tensors of a device that is not
+    there, and fake tensors know the operator by the shapes of its results alone."""
+    def erc(router, gate, up, down, delta, want, half, *options):
+        job = _operator.make_job(router.detach(), [g.detach() for g in gate], [], [], delta, half, *options)
+        return _operator.evaluate(job, gate, up, down, half, want)
+    monkeypatch.setattr(_door._operator, "erc", erc)
+
+
+def test_a_step_of_erc_loss(without_graph, kernels_a_layer):
+    second, third = steps_of(OLMOE, False, lambda erc: erc.loss())
+    assert second == third
+    assert second.host_copies == 0
+    assert kernels_a_layer("OLMoE", second) <= MOST_KERNELS["OLMoE"]
+
+
+def test_later_micro_batches_cost_next_to_nothing():
+    """From the second step on: the first does not know yet whether the optimizer moves version counters."""
+    def run():
+        model = Model(dataclasses.replace(OLMOE, layers=2))
+        erc = model.attach()
+        erc.backward()
+        model.optimize()
+        erc.backward()
+        return counted(erc.backward)
+    assert under_fake(run).kernels <= 1
+
+
+def test_the_first_step_looks_at_numbers_unless_it_is_counted():
+    def run(is_counted):
+        erc = Model(dataclasses.replace(OLMOE, layers=2)).attach()
+        if is_counted:
+            erc.next_step(0)
+        erc.backward()
+        return counted(erc.backward)
+    assert under_fake(lambda: run(True)).kernels <= 1
+    with pytest.raises(DataDependentOutputException):
+        under_fake(lambda: run(False))
+
+
+# ---- a CUDA graph ----
+
+def test_delta_of_ones_own_is_looked_at():
+    router, gates = torch.empty(4, 6, device="meta"), torch.empty(4, 5, 6, device="meta")
+
+    def run(**noise):
+        on_device = [torch.empty(t.shape, device="cuda") for t in (router, gates, router)]
+        delta = {"delta": on_device[2]} if noise["noise"] == "bounded" else {}
+        job = _operator.make_job(*on_device[:1], on_device[1:2], [], [], delta.get("delta"), "", 1.0, 1.0, "gate",
+                                 noise["noise"], 0, 0, 0, 0, "")
+        return counted(lambda: _operator.evaluate(job, on_device[1:2], [], [], "", [True, True, False, False]))
+    with pytest.raises(DataDependentOutputException):
+        under_fake(lambda: run(noise="bounded"))
+    assert under_fake(lambda: run(noise="none")).host_copies == 0
+
+
+def test_what_a_captured_graph_would_hold(without_graph):
+    """Routers times delta, without noise: nothing waits and nothing comes from the host."""
+    def run():
+        router, gates = OLMOE.router("cuda"), OLMOE.gates("cuda")
+        delta = torch.empty(router.shape, device="cuda")
+        return counted(lambda: couplet.erc_loss(router.float() * delta, gates, noise="none"))
+    counts = under_fake(run)
+    assert counts.host_copies == 0 and 0 < counts.kernels < 30
+
+
+def test_a_router_times_delta_is_the_same_loss():
+    router, gates = torch.randn(6, 8, requires_grad=True), torch.randn(6, 5, 8, requires_grad=True)
+    delta = couplet.noise(router, seed=3, step=7)
+    ours, want = (torch.autograd.grad(loss, (router, gates)) for loss in (
+        couplet.erc_loss(router.float() * delta, gates, noise="none"),
+        couplet.erc_loss(router, gates, seed=3, step=7)))
+    for a, b in zip(ours, want):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.skipif(not hasattr(torch.Tag, "cudagraph_unsafe"), reason="a torch without the tag")
+def test_inductor_leaves_the_operator_out_of_its_graphs():
+    assert torch.Tag.cudagraph_unsafe in torch.ops.couplet.erc.default.tags
+
+
+# ---- what it makes is what the operator says ----
+
+def stacked(D, d, dtype):
+    return [torch.empty(8, D, d, dtype=dtype, device="cuda")]
+
+
+LAYOUTS = {  # gates of n 8, d 16, D 12, and where the gate is
+    "stacked": (lambda t: stacked(12, 16, t), ""),
+    "list": (lambda t: [torch.empty(12, 16, dtype=t, device="cuda") for _ in range(8)], ""),
+    "fused": (lambda t: stacked(24, 16, t), "first"),
+    "up first": (lambda t: stacked(24, 16, t), "second"),
+    "interleaved": (lambda t: stacked(24, 16, t), "interleaved"),
+    "list, fused": (lambda t: [torch.empty(24, 16, dtype=t, device="cuda") for _ in range(8)], "first"),
+    "[n, d, D]": (lambda t: [torch.empty(8, 16, 12, dtype=t, device="cuda").mT], ""),
+    "Llama 4": (lambda t: [torch.empty(8, 16, 24, dtype=t, device="cuda").mT], "first"),
+    "gpt-oss": (lambda t: [torch.empty(8, 16, 24, dtype=t, device="cuda").mT], "interleaved"),
+    "every second expert": (lambda t: [torch.empty(16, 12, 16, dtype=t, device="cuda")[::2]], ""),
+    "wide rows": (lambda t: [torch.empty(8, 12, 20, dtype=t, device="cuda")[..., :16]], ""),
+}
+ALL, GATES, ROUTER, NOTHING = [True] * 4, [False, True, True, True], [True, False, False, False], [False] * 4
+
+
+def described(results):
+    return [(t.device.type, t.shape, t.dtype, t.stride() if t.numel() else ()) for t in results]
+
+
+def compare(layout, dtype, router_dtype=None, activation="gate", want=ALL):
+    """What an evaluation makes and what fake tensors are told."""
+    make, half = LAYOUTS[layout]
+    gate, router = make(dtype), torch.empty(8, 16, dtype=router_dtype or dtype, device="cuda")
+    up = [] if half or activation not in ("up", "swiglu", "output") else stacked(12, 16, dtype)
+    down = stacked(16, 12, dtype) if activation == "output" else []
+    options = (half, 0.5, 2.0, activation, "bounded" if want is ALL else "none", 3, 4, 5, 0, "")
+    says = _operator.erc(router, gate, up, down, None, want, *options)
+    job = _operator.make_job(router, gate, up, down, None, *options)
+    makes = _operator.evaluate(job, gate, up, down, half, want)
+    assert described(makes) == described(says), (layout, dtype, activation, want)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_results_are_as_the_operator_says(layout):
+    def run():
+        for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+            compare(layout, dtype)
+    under_fake(run)
+
+
+@pytest.mark.parametrize("want", (GATES, ROUTER, NOTHING), ids=("gates", "router", "nothing"))
+def test_results_where_less_is_wanted(want):
+    under_fake(lambda: [compare(layout, torch.bfloat16, torch.float32, want=want) for layout in LAYOUTS])
+
+
+@pytest.mark.parametrize("activation", ("up", "silu", "swiglu", "output"))
+def test_results_of_activations(activation):
+    layouts = ("fused", "gpt-oss") if activation == "up" else ("stacked", "list", "fused", "gpt-oss")
+    under_fake(lambda: [compare(layout, dtype, activation=activation)
+                        for layout in layouts for dtype in (torch.float32, torch.bfloat16)])
+
+
+@pytest.mark.parametrize("dtype, compute, products", (
+    (torch.float32, "f32", 3), (torch.bfloat16, "bf16", 3), (torch.bfloat16, "f32", 4), (torch.float32, "bf16", 4)))
+def test_products_of_another_dtype(dtype, compute, products):
+    """Matrices are copied to another dtype in chunks; z is computed twice then."""
+    def run():
+        router, gates = (torch.empty(s, dtype=dtype, device="cuda") for s in ((64, 256), (64, 128, 256)))
+        job = _operator.make_job(router, [gates], [], [], None, "", 1.0, 1.0, "gate", "none", 0, 0, 0, 0, compute)
+        return counted(lambda: _operator.evaluate(job, [gates], [], [], "", [True, True, False, False]))
+    counts = under_fake(run)
+    assert counts.operations == products * 2 * 64 * 64 * 128 * 256 and counts.host_copies == 0
+
+
+def test_chunks_are_those_of_a_gpu(monkeypatch):
+    """What other tests set for the CPU is not at work here."""
+    accelerator_paths(monkeypatch, 1)
+    chunked = _counts.of_layer(OLMOE, accumulates=True).kernels
+    monkeypatch.undo()
+    assert _counts.of_layer(OLMOE, accumulates=True).kernels < chunked / 3
