@@ -8,8 +8,8 @@
     python -m couplet.certify my_module:my_loss
     python -m couplet.plot FIGURES.json --out DIR
 
-Importing the package registers its operator with PyTorch. couplet.plot does not need PyTorch; where it is
-missing, the first use of another name says so.
+Importing the package registers its operator with PyTorch. couplet.plot does not need PyTorch; without it the
+first use of another name raises ImportError.
 See docs/pytorch.md of the project."""
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -40,17 +40,19 @@ def _need_torch() -> None:
         raise ImportError("couplet needs PyTorch 2.4 or newer: pip install torch") from error
     numbers = tuple(int(part) for part in torch.__version__.split(".")[:2] if part.isdigit())
     if numbers < (2, 4):
-        raise ImportError(f"couplet needs PyTorch 2.4 or newer, this is {torch.__version__}: pip install -U torch")
+        raise ImportError(f"couplet needs PyTorch 2.4 or newer, this is {torch.__version__}: pip "
+                          "install -U torch")
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _FROM and name not in _MODULES:
-        raise AttributeError(f"module 'couplet' has no attribute {name!r}")
-    _need_torch()
-    if name in _MODULES:
-        return importlib.import_module(f".{name}", __name__)
-    value = globals()[name] = getattr(importlib.import_module(_FROM[name], __name__), name)
-    return value
+if not TYPE_CHECKING:  # with it a misspelt name would be Any
+    def __getattr__(name: str) -> Any:
+        if name not in _FROM and name not in _MODULES:
+            raise AttributeError(f"module 'couplet' has no attribute {name!r}")
+        _need_torch()
+        if name in _MODULES:
+            return importlib.import_module(f".{name}", __name__)
+        value = globals()[name] = getattr(importlib.import_module(_FROM[name], __name__), name)
+        return value
 
 
 def __dir__() -> "list[str]":

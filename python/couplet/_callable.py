@@ -1,5 +1,5 @@
-"""A coupling loss of somebody else's, for `python -m couplet.certify`: found, called with the arguments
-that it has, and what it returns checked. What cannot be done is told in a sentence: CannotRun."""
+"""A user's coupling loss, for `python -m couplet.certify`: imports it, calls it with the arguments that it
+has, and checks what it returns. CannotRun says in a sentence what failed."""
 from __future__ import annotations
 
 import importlib
@@ -8,7 +8,7 @@ import inspect
 import pathlib
 import sys
 import traceback
-from typing import Any, Callable, Dict, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -21,18 +21,18 @@ POSITIONAL = ("router", "w_gate", "delta", "alpha", "weight")
 
 
 class CannotRun(Exception):
-    """Why, in a sentence; behind it, where the callable itself raised something, its traceback."""
+    """Why, in a sentence. Where the callable itself raised, its traceback follows."""
 
 
 def _raised(what: str, error: BaseException) -> CannotRun:
-    """"it raises KeyError: 'x'", and the traceback from the first line that is not ours."""
+    """"it raises KeyError: 'x'", and the traceback from the first frame outside this package."""
     ours = ("couplet", "importlib")
     at = error.__traceback__
     while at and str(at.tb_frame.f_globals.get("__package__")).partition(".")[0] in ours:
         at = at.tb_next
-    behind = "".join(traceback.format_exception(type(error), error, at)) if at else ""
+    trace = "".join(traceback.format_exception(type(error), error, at)) if at else ""
     first = (str(error).splitlines() or [""])[0]
-    return CannotRun(f"{what} {type(error).__name__}: {first}" + (f"\n\n{behind.rstrip()}" if behind else ""))
+    return CannotRun(f"{what} {type(error).__name__}: {first}" + (f"\n\n{trace.rstrip()}" if trace else ""))
 
 
 def _imported(module: str) -> Any:
@@ -40,6 +40,7 @@ def _imported(module: str) -> Any:
         if not module.endswith(".py"):
             return importlib.import_module(module)
         spec = importlib.util.spec_from_file_location(pathlib.Path(module).stem, module)
+        assert spec and spec.loader  # a name that ends in .py has both
         loaded = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(loaded)
         return loaded
@@ -48,12 +49,12 @@ def _imported(module: str) -> Any:
 
 
 def load(what: str) -> Callable[..., Any]:
-    """"my_module:my_loss" or "path/to/file.py:my_loss"."""
+    """The callable of "my_module:my_loss" or "path/to/file.py:my_loss"."""
     module, _, name = what.rpartition(":")
     if not module or not name:
         raise CannotRun(f"{what} names no callable; write my_module:my_loss")
     sys.path.insert(0, "")
-    found = _imported(module)
+    found: object = _imported(module)
     for part in name.split("."):
         if not hasattr(found, part):
             raise CannotRun(f"{module} has no {name}")
@@ -76,18 +77,18 @@ def _in_words(value: Any) -> str:
 
 
 class Loss:
-    """A callable and how it is called: `keywords`, our name -> its own; None: the first five, by position."""
+    """A callable, and `keywords`: our name of an argument -> its own. None: POSITIONAL, by position."""
 
     def __init__(self, function: Callable[..., Any]):
         self.function = function
         self.keywords = self._keywords()
         self.takes = set(POSITIONAL if self.keywords is None else self.keywords)
 
-    def _keywords(self) -> Any:
+    def _keywords(self) -> Optional[Dict[str, str]]:
         function = self.function.forward if isinstance(self.function, nn.Module) else self.function
         try:
             signature = inspect.signature(function)
-        except (TypeError, ValueError):  # of a built-in one nothing is known
+        except (TypeError, ValueError):  # a built-in function
             return None
         several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         has = {name: p for name, p in signature.parameters.items() if p.kind not in several}
@@ -104,7 +105,7 @@ class Loss:
         return None
 
     def __call__(self, values: Dict[str, Any]) -> Dict[str, Any]:
-        """What it returns, as a dict with `loss`."""
+        """The callable's result, as a dict with `loss`."""
         try:
             if self.keywords is None:
                 given = self.function(*(values[name] for name in POSITIONAL))
@@ -126,10 +127,11 @@ class Loss:
                             "dict with loss")
         for name, wanted in (("M", (n, n)), ("delta", (n, d))):
             if given.get(name) is not None and not _is_shaped(given[name], wanted):
-                raise CannotRun(f"it returns as {name} {_in_words(given[name])}, must be a tensor {list(wanted)}")
+                raise CannotRun(f"it returns as {name} {_in_words(given[name])}, must be a tensor "
+                                f"{list(wanted)}")
 
     def backward(self, loss: Tensor) -> None:
         try:
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call, unused-ignore]  # not annotated in torch
         except Exception as error:
             raise _raised("its backward pass raises", error) from error

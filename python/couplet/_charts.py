@@ -1,6 +1,5 @@
-"""The charts of a series block as figures of matplotlib: lines, matrices, points and boxes.
-
-docs/formats.md has the fields."""
+"""The charts of a series block as figures of matplotlib: lines, heat maps, points and boxes. The fields:
+docs/formats.md."""
 from __future__ import annotations
 
 import base64
@@ -8,21 +7,27 @@ import binascii
 import textwrap
 import unicodedata
 from collections import Counter
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple, Type, TypeVar, Union
 
 import matplotlib
 import numpy as np
 from matplotlib import ticker
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
+from numpy.typing import NDArray
 
+Json = Dict[str, Any]  # an object of the file
+Kind = TypeVar("Kind")
+Floats = NDArray[np.float64]
 # Okabe and Ito (Color Universal Design, 2008), its yellow replaced by grey: the colours of the pages.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8a8a8a")
 INK, MUTED, AXIS, GRID, NONE, NO_VALUE = "#1c1e21", "#5a6068", "#80868f", "#e6e8eb", "#9aa0a8", "#d9dce0"
 WIDTH, HEIGHT = 5.4, 3.5  # inches
 LONGEST_NAME, MOST_NAMES, MARKED_POINTS = 44, 12, 80
-STYLE = {
+STYLE: Json = {
     "font.family": ["DejaVu Sans"], "font.size": 9, "axes.labelsize": 9, "legend.fontsize": 8.5,
     "xtick.labelsize": 8.5, "ytick.labelsize": 8.5, "text.color": INK, "axes.labelcolor": MUTED,
     "xtick.color": AXIS, "ytick.color": AXIS, "xtick.labelcolor": MUTED, "ytick.labelcolor": MUTED,
@@ -39,7 +44,7 @@ class CannotDraw(Exception):
 # ---- values ----
 
 def text(value: Any, longest: Optional[int] = None) -> str:
-    """One line that every format can hold; a long name is cut in its middle."""
+    """One line without control characters; a longer one is cut in its middle."""
     line = "" if value is None else str(value).encode("utf-8", "replace").decode()
     line = "".join(" " if unicodedata.category(c) in ("Cc", "Cs", "Co", "Cn") else c for c in line).strip()
     if longest and len(line) > longest:
@@ -47,7 +52,7 @@ def text(value: Any, longest: Optional[int] = None) -> str:
     return line
 
 
-def numbers(value: Any, where: str) -> "np.ndarray":
+def numbers(value: Any, where: str) -> Floats:
     """A list of numbers, null as NaN."""
     if not isinstance(value, list) or any(isinstance(one, bool) or not isinstance(one, (int, float, type(None)))
                                           for one in value):
@@ -56,7 +61,7 @@ def numbers(value: Any, where: str) -> "np.ndarray":
     return np.where(np.isfinite(array), np.clip(array, -1e300, 1e300), np.nan)
 
 
-def member(value: Any, name: str, kind: type, where: str) -> Any:
+def member(value: Any, name: str, kind: Union[Type[Kind], Tuple[Type[Kind], ...]], where: str) -> Kind:
     found = value.get(name) if isinstance(value, dict) else None
     if not isinstance(found, kind) or isinstance(found, bool):
         raise CannotDraw(f"{where} has no {name}" if found is None else f"{where}: {name} has the wrong type")
@@ -78,7 +83,7 @@ def ramp(share: Any) -> Any:
 
 
 def palette(groups: List[int]) -> Dict[int, Any]:
-    """The colour of each group: one of COLOURS, or a place on the ramp where there are more; below 0 is grey."""
+    """The colour of each group: one of COLOURS, or one of the ramp if there are more; below 0 it is grey."""
     classes = sorted({group for group in groups if group >= 0})
     if all(group < len(COLOURS) for group in classes):
         chosen = {group: COLOURS[group] for group in classes}
@@ -87,23 +92,26 @@ def palette(groups: List[int]) -> Dict[int, Any]:
     return {**chosen, **{group: NONE for group in groups if group < 0}}
 
 
-def group_name(chart: dict, group: int) -> str:
+def group_name(chart: Json, group: int) -> str:
     names = chart.get("groups")
-    known = isinstance(names, list) and 0 <= group < len(names)
-    return text(names[group] if known else group, LONGEST_NAME)
+    if isinstance(names, list) and 0 <= group < len(names):
+        return text(names[group], LONGEST_NAME)
+    return text(group, LONGEST_NAME)
 
 
 # ---- axes ----
 
-def axis_label(axis: dict) -> str:
+def axis_label(axis: Json) -> str:
     label, unit = text(axis.get("label"), 90), text(axis.get("unit"), 30)
     return f"{label} ({unit})" if label and unit else label or unit
 
 
-def limits(axis: dict, log: bool) -> Tuple[Optional[float], Optional[float]]:
-    ends = [axis.get(name) for name in ("from", "to")]
-    ends = [end if isinstance(end, (int, float)) and abs(end) <= 1e300 else None for end in ends]
-    return tuple(None if end is not None and log and end <= 0 else end for end in ends)
+def limit(axis: Json, name: str, log: bool) -> Optional[float]:
+    """The end "from" or "to" of an axis, if it can be one."""
+    end = axis.get(name)
+    if not isinstance(end, (int, float)) or not abs(end) <= 1e300 or (log and end <= 0):
+        return None
+    return end
 
 
 def plain(value: float, _place: Any = None) -> str:
@@ -114,7 +122,7 @@ def plain(value: float, _place: Any = None) -> str:
     return f"{value:g}".replace("-", "−")
 
 
-def set_log_scale(axes: Any, name: str, axis: dict, values: "np.ndarray") -> None:
+def set_log_scale(axes: Axes, name: str, axis: Json, values: Floats) -> None:
     """A logarithmic axis; where 0 occurs or must be shown, 0 lies one step below the smallest power of ten."""
     set_scale, at = getattr(axes, f"set_{name}scale"), getattr(axes, f"{name}axis")
     positive = values[values > 0]
@@ -136,16 +144,16 @@ def set_log_scale(axes: Any, name: str, axis: dict, values: "np.ndarray") -> Non
     at.set_major_formatter(ticker.FuncFormatter(plain))
 
 
-def set_places(axes: Any, name: str, names: List[Any], most: int) -> None:
-    """An axis of the places 0, 1, ... with their names, as many as there is room for."""
+def set_places(axes: Axes, name: str, names: List[Any], most: int) -> None:
+    """An axis of the places 0, 1, ... with as many of their names as fit."""
     names = [text(one, 24) for one in names]
     every = max(1, -(-len(names) // most))
     turned = name == "x" and sum(map(len, names[::every])) > 80
-    getattr(axes, f"set_{name}ticks")(range(0, len(names), every), names[::every], **({"rotation": 40, "ha": "right",
-                                      "rotation_mode": "anchor"} if turned else {}))
+    slanted = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if turned else {}
+    getattr(axes, f"set_{name}ticks")(range(0, len(names), every), names[::every], **slanted)
 
 
-def set_axis(axes: Any, name: str, axis: Any, values: "np.ndarray") -> None:
+def set_axis(axes: Axes, name: str, axis: Any, values: Floats) -> None:
     """Label, scale, range and ticks of axis `name` ("x" or "y") that shows `values`."""
     axis = axis if isinstance(axis, dict) else {}
     getattr(axes, f"set_{name}label")("\n".join(textwrap.wrap(axis_label(axis), 40 if name == "y" else 70)))
@@ -156,10 +164,11 @@ def set_axis(axes: Any, name: str, axis: Any, values: "np.ndarray") -> None:
     if log:
         set_log_scale(axes, name, axis, values)
     elif axis.get("zero") and values.size:
-        low, high = float(min(values.min(), 0)), float(max(values.max(), 0))
-        room = 0.05 * (high - low) or 1.0
-        getattr(axes, f"set_{name}lim")(low - room if low < 0 else -0.1 * room, high + room if high > 0 else 0)
-    low, high = limits(axis, log)
+        least, most = float(min(values.min(), 0)), float(max(values.max(), 0))
+        room = 0.05 * (most - least) or 1.0
+        bottom = least - room if least < 0 else -0.1 * room
+        getattr(axes, f"set_{name}lim")(bottom, most + room if most > 0 else 0)
+    low, high = limit(axis, "from", log), limit(axis, "to", log)
     if low is not None and low == high:
         high = None
     if low is not None or high is not None:
@@ -174,19 +183,19 @@ def set_axis(axes: Any, name: str, axis: Any, values: "np.ndarray") -> None:
 
 # ---- figures ----
 
-def new_figure(chart: dict, width: float = WIDTH, height: float = HEIGHT) -> Tuple[Any, Any]:
-    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
-    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.04)
+def new_figure(chart: Json, width: float = WIDTH, height: float = HEIGHT) -> Tuple[Figure, Axes]:
+    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.04)
+    figure = Figure(figsize=(width, height), layout=layout, facecolor="white")
     notes = [line for note in chart.get("notes") or [] for line in textwrap.wrap(text(note), int(width * 17))]
     if notes:
         figure.supxlabel("\n".join(notes), x=0.015, ha="left", fontsize=7.5, color=MUTED)
     return figure, figure.subplots()
 
 
-def set_head(figure: Any, chart: dict, entries: List[Tuple[Any, str]]) -> None:
+def set_head(figure: Figure, chart: Json, entries: List[Tuple[Any, str]]) -> None:
     """The title, and below it the legend in as many columns as fit; both above the axes."""
     title = "\n".join(textwrap.wrap(text(chart.get("title")), int(figure.get_figwidth() * 10)))
-    bold = {"weight": "bold", "size": 10}
+    bold: Json = {"weight": "bold", "size": 10}
     entries = [(handle, name if not name.startswith("_") else f" {name}") for handle, name in entries if name]
     if not entries:
         figure.suptitle(title, x=0.015, ha="left", **bold)
@@ -200,8 +209,8 @@ def set_head(figure: Any, chart: dict, entries: List[Tuple[Any, str]]) -> None:
         legend.remove()
 
 
-def line_style(one: dict, repeats: int) -> Any:
-    """`repeats`: how many series of the same points lie below; all of them can be seen."""
+def line_style(one: Json, repeats: int) -> Any:
+    """repeats: how many series of the same points are drawn below, which show in the gaps of this one."""
     if one.get("style") == "dots":
         return "none"
     if one.get("style") == "dashed":
@@ -209,18 +218,20 @@ def line_style(one: dict, repeats: int) -> Any:
     return (3 * (repeats - 1), (3, 6)) if repeats else "-"
 
 
-def read_series(chart: dict) -> List[dict]:
+def read_series(chart: Json) -> List[Json]:
     """The entries of `series` with arrays in place of lists."""
-    found = []
+    found: List[Json] = []
     for i, one in enumerate(member(chart, "series", list, "it")):
         where = f"series {i}"
         if not isinstance(one, dict):
             raise CannotDraw(f"{where} must be an object")
-        x, y, low, high, infinite = (numbers(one[name], f"{where}, {name}") if one.get(name) is not None else None
-                                     for name in ("x", "y", "low", "high", "infinite"))
-        if y is None and (low is None or high is None):
+        names = ("x", "y", "low", "high", "infinite")
+        x, y, low, high, infinite = (None if one.get(name) is None else numbers(one[name], f"{where}, {name}")
+                                     for name in names)
+        shown = low if y is None and high is not None else y
+        if shown is None:
             raise CannotDraw(f"{where} has no y")
-        length = len(y if y is not None else low)
+        length = len(shown)
         x = np.arange(length, dtype=float) if x is None else x
         is_rule = one.get("style") == "rule"
         same_length({"y": y} if is_rule else {"x": x, "y": y, "low": low, "high": high}, where)
@@ -229,8 +240,8 @@ def read_series(chart: dict) -> List[dict]:
     return found
 
 
-def draw_line(axes: Any, one: dict, colour: Any, repeats: int) -> Any:
-    """Draws one series with its band; returns what the legend shows of it."""
+def draw_line(axes: Axes, one: Json, colour: Any, repeats: int) -> Optional[Union[Line2D, Patch]]:
+    """Draws one series with its band; returns its handle for the legend."""
     x, y, handle = one["x"], one["y"], None
     dots = one.get("style") == "dots"
     if one["low"] is not None and one["high"] is not None and dots:
@@ -239,25 +250,26 @@ def draw_line(axes: Any, one: dict, colour: Any, repeats: int) -> Any:
         axes.fill_between(x, one["low"], one["high"], color=colour, alpha=0.2, linewidth=0)
         handle = Patch(color=colour, alpha=0.3, linewidth=0) if np.isfinite(one["low"]).any() else None
     if one["is_rule"]:
-        style = {"color": AXIS, "linewidth": 1.0, "linestyle": (0, (2, 2))}
+        rule: Json = {"color": AXIS, "linewidth": 1.0, "linestyle": (0, (2, 2))}
         if not y.size or np.isnan(y[0]):
             return None
-        axes.axhline(y[0], **style)
-        return Line2D([], [], **style)
+        axes.axhline(y[0], **rule)
+        return Line2D([], [], **rule)
     for place in one["infinite"]:
-        axes.annotate("∞", (place, 0.98), xycoords=("data", "axes fraction"), color=colour, ha="center", va="top")
+        axes.annotate("∞", (place, 0.98), xycoords=("data", "axes fraction"), color=colour, ha="center",
+                      va="top")
     points = int(np.isfinite(y).sum())
     if not points:
         return handle
     marked = dots or points == 1 or (one.get("marks") and len(y) <= MARKED_POINTS)
-    style = {"color": colour, "linestyle": line_style(one, repeats), "marker": "o" if marked else "none",
-             "markeredgewidth": 0, "alpha": 0.75 if dots else 1.0, "markersize": 4.5 if dots else 3.5}
+    style: Json = {"color": colour, "linestyle": line_style(one, repeats), "marker": "o" if marked else "none",
+                   "markeredgewidth": 0, "alpha": 0.75 if dots else 1.0, "markersize": 4.5 if dots else 3.5}
     axes.plot(x, y, **style, zorder=3, clip_on=not marked)
     return Line2D([], [], **style)
 
 
-def legend_of_lines(chart: dict, drawn: List[Tuple[dict, Any]]) -> List[Tuple[Any, str]]:
-    """Series with a name; of many on the ramp the first and the last."""
+def legend_of_lines(drawn: List[Tuple[Json, Any]]) -> List[Tuple[Any, str]]:
+    """The series that have a name; of many on the ramp only the first and the last."""
     named = [(one, handle) for one, handle in drawn if handle and one.get("name")]
     on_ramp = [one for one, _ in named if one.get("group") is None and "share" in one]
     if len(on_ramp) > MOST_NAMES:
@@ -267,8 +279,9 @@ def legend_of_lines(chart: dict, drawn: List[Tuple[dict, Any]]) -> List[Tuple[An
     return [(handle, text(one["name"], LONGEST_NAME)) for one, handle in named]
 
 
-def draw_lines(chart: dict) -> Any:
-    series, seen, drawn = read_series(chart), Counter(), []
+def draw_lines(chart: Json) -> Figure:
+    series, drawn = read_series(chart), []
+    seen: Counter[Tuple[bytes, bytes]] = Counter()
     figure, axes = new_figure(chart, WIDTH, HEIGHT if series else 1.2)
     groups = [one["group"] if isinstance(one.get("group"), int) else i for i, one in enumerate(series)]
     colours = palette([group for group, one in zip(groups, series) if "share" not in one])
@@ -279,17 +292,18 @@ def draw_lines(chart: dict) -> Any:
         seen[points] += 1
     if series:
         values = [one[name] for one in series for name in ("y", "low", "high") if one[name] is not None]
-        set_axis(axes, "x", chart.get("x"), np.concatenate([one["x"] for one in series if not one["is_rule"]] or [[]]))
+        places = [one["x"] for one in series if not one["is_rule"]]
+        set_axis(axes, "x", chart.get("x"), np.concatenate(places or [[]]))
         set_axis(axes, "y", chart.get("y"), np.concatenate(values))
     else:
-        axes.set_axis_off()  # the notes say why
-    set_head(figure, chart, legend_of_lines(chart, drawn))
+        axes.set_axis_off()  # the reason is in the notes
+    set_head(figure, chart, legend_of_lines(drawn))
     return figure
 
 
 # ---- heat ----
 
-def decode_heat(heat: dict) -> "np.ndarray":
+def decode_heat(heat: Json) -> Floats:
     """The matrix [rows, columns] of a `heat` member; NaN where there is no number."""
     rows, columns = (member(heat, name, int, "heat") for name in ("rows", "columns"))
     low, high = (float(member(heat, name, (int, float), "heat")) for name in ("low", "high"))
@@ -301,7 +315,8 @@ def decode_heat(heat: dict) -> "np.ndarray":
     except (binascii.Error, ValueError):
         raise CannotDraw("heat: data is not base64") from None
     if len(data) != 2 * rows * columns:
-        raise CannotDraw(f"heat: data has {len(data)} bytes; {rows} x {columns} values have {2 * rows * columns}")
+        raise CannotDraw(f"heat: data has {len(data)} bytes; {rows} x {columns} values have "
+                         f"{2 * rows * columns}")
     levels = np.frombuffer(data, dtype="<u2").reshape(rows, columns)
     ends = np.log10([low, high]) if log else (low, high)
     values = ends[0] + levels / 65534 * (ends[1] - ends[0])
@@ -311,7 +326,7 @@ def decode_heat(heat: dict) -> "np.ndarray":
     return np.where(levels == 65535, np.nan, values)
 
 
-def marked_cells(heat: dict, shape: Tuple[int, int]) -> List[Tuple[int, int]]:
+def marked_cells(heat: Json, shape: Tuple[int, ...]) -> List[Tuple[int, int]]:
     for cell in heat.get("boxes") or []:
         if not (isinstance(cell, list) and len(cell) == 2 and all(
                 isinstance(at, int) and 0 <= at < n for at, n in zip(cell, shape))):
@@ -319,23 +334,23 @@ def marked_cells(heat: dict, shape: Tuple[int, int]) -> List[Tuple[int, int]]:
     return heat.get("boxes") or []
 
 
-def colour_scale(heat: dict) -> Any:
-    """The range of the colours, which is "colours" where the file has it."""
+def colour_range(heat: Json) -> Tuple[float, float]:
+    """The numbers of the first and the last colour: `colours` of the file, else low and high."""
     low, high = heat["low"], heat["high"]
     ends = heat.get("colours")
     if isinstance(ends, list) and len(ends) == 2 and all(isinstance(end, (int, float)) for end in ends):
         low, high = ends
     if heat.get("scale") == "log":
         low = low if low > 0 else heat["low"]
-        return matplotlib.colors.LogNorm(low, high if high > low else low * 10)
+        return low, high if high > low else low * 10
     if heat.get("diverging"):
         most = max(abs(low), abs(high)) or 1.0
-        return matplotlib.colors.Normalize(-most, most)
-    return matplotlib.colors.Normalize(low, high if high > low else low + 1)
+        return -most, most
+    return low, high if high > low else low + 1
 
 
-def set_cells(axes: Any, name: str, heat: dict, n: int) -> None:
-    """The marks of rows (y) or columns (x)."""
+def set_cells(axes: Axes, name: str, heat: Json, n: int) -> None:
+    """The ticks of rows (y) or columns (x)."""
     names = heat.get("row_names" if name == "y" else "column_names")
     if isinstance(names, list) and len(names) == n:
         set_places(axes, name, names, 16)
@@ -344,29 +359,34 @@ def set_cells(axes: Any, name: str, heat: dict, n: int) -> None:
         at.set_major_locator(ticker.MaxNLocator(integer=True, steps=[1, 2, 4, 5, 8, 10]))
 
 
-def draw_heat(chart: dict) -> Any:
+def draw_heat(chart: Json) -> Figure:
     heat = member(chart, "heat", dict, "it")
     values = decode_heat(heat)
     rows, columns = values.shape
     is_square = 0.5 <= rows / columns <= 2
     figure, axes = new_figure(chart, *((4.6, 4.4) if is_square else (WIDTH, HEIGHT)))
     colours = matplotlib.colormaps["RdBu_r" if heat.get("diverging") else "viridis"].with_extremes(bad=NO_VALUE)
-    scale, repeat = colour_scale(heat), max(1, 1200 // max(rows, columns))  # viewers blur an image that they enlarge
-    cells = np.kron(np.clip(values, scale.vmin, scale.vmax), np.ones((repeat, repeat)))
+    low, high = colour_range(heat)
+    is_log = heat.get("scale") == "log"
+    scale = matplotlib.colors.LogNorm(low, high) if is_log else matplotlib.colors.Normalize(low, high)
+    repeat = max(1, 1200 // max(rows, columns))  # viewers blur an image that they enlarge
+    cells = np.kron(np.clip(values, low, high), np.ones((repeat, repeat)))
     image = axes.imshow(cells, norm=scale, cmap=colours, interpolation="none",
                         aspect="equal" if is_square else "auto", extent=(-0.5, columns - 0.5, rows - 0.5, -0.5))
     for row, column in marked_cells(heat, values.shape):
-        axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=COLOURS[1], linewidth=1.0))
+        axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=COLOURS[1],
+                                 linewidth=1.0))
     axes.grid(False)
     axes.set_xlabel(text(heat.get("column_label")) or axis_label(chart.get("x") or {}))
     axes.set_ylabel(text(heat.get("row_label")) or axis_label(chart.get("y") or {}))
     set_cells(axes, "x", heat, columns)
     set_cells(axes, "y", heat, rows)
-    bar = figure.colorbar(image, ax=axes, shrink=0.85 if is_square else 1.0, label=text(heat.get("value_label"), 60))
+    bar = figure.colorbar(image, ax=axes, shrink=0.85 if is_square else 1.0,
+                          label=text(heat.get("value_label"), 60))
     bar.outline.set_visible(False)
-    if heat.get("scale") == "log":
+    if is_log:
         bar.ax.yaxis.set_major_formatter(ticker.FuncFormatter(plain))
-        if scale.vmax < 300 * scale.vmin:  # powers of ten alone would be few
+        if high < 300 * low:  # powers of ten alone would be few
             bar.ax.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         bar.ax.yaxis.set_minor_formatter(ticker.NullFormatter())
     set_head(figure, chart, [])
@@ -375,7 +395,7 @@ def draw_heat(chart: dict) -> Any:
 
 # ---- points ----
 
-def draw_points(chart: dict) -> Any:
+def draw_points(chart: Json) -> Figure:
     points = member(chart, "points", dict, "it")
     x, y = (numbers(member(points, name, list, "points"), f"points, {name}") for name in ("x", "y"))
     sizes = numbers(points["size"], "points, size") if points.get("size") is not None else np.full(len(x), 1.0)
@@ -383,7 +403,7 @@ def draw_points(chart: dict) -> Any:
     if any(not isinstance(group, int) for group in groups):
         raise CannotDraw("points: group must be a list of whole numbers")
     same_length({"x": x, "y": y, "size": sizes, "group": groups, "names": points.get("names")}, "points")
-    bare = not any(axis_label(chart.get(name) or {}) for name in "xy")  # a map without axes: t-SNE
+    bare = not any(axis_label(chart.get(name) or {}) for name in "xy")  # t-SNE has no axes
     figure, axes = new_figure(chart, *((4.4, 4.8) if bare else (WIDTH, HEIGHT)))
     keys, largest = np.array(groups, dtype=int), np.nanmax(sizes, initial=1e-300)
     colours, entries = palette(groups), []
@@ -391,7 +411,7 @@ def draw_points(chart: dict) -> Any:
     for key in sorted(set(groups)):
         at = keys == key
         style = {"color": colours[key], "alpha": 0.75}
-        if points.get("size") is None:  # a tenth of the bytes of a scatter plot
+        if points.get("size") is None:  # `plot` writes a tenth of the bytes of `scatter`
             axes.plot(x[at], y[at], "o", markersize=area ** 0.5, markeredgewidth=0, **style)
         else:
             axes.scatter(x[at], y[at], s=area * np.nan_to_num(sizes[at] / largest), linewidths=0, **style)
@@ -410,23 +430,23 @@ def draw_points(chart: dict) -> Any:
 
 # ---- boxes ----
 
-def draw_box(axes: Any, box: dict, at: float, width: float, colour: Any) -> None:
+def draw_box(axes: Axes, box: Json, at: float, width: float, colour: Any) -> None:
     where = f"box {text(box.get('name'), 40)}"
     names = ("q05", "q25", "q50", "q75", "q95", "low", "high", "mean")
     q05, q25, q50, q75, q95, low, high, mean = numbers([box.get(name) for name in names], where)
     if not np.isfinite([q05, q25, q50, q75, q95]).all():
         return
     axes.vlines([at, at], [q05, q75], [q25, q95], color=colour, linewidth=1.0)
-    axes.add_patch(Rectangle((at - width / 2, q25), width, q75 - q25, facecolor=matplotlib.colors.to_rgba(colour, 0.28),
-                             edgecolor=colour, linewidth=1.0))
+    axes.add_patch(Rectangle((at - width / 2, q25), width, q75 - q25, edgecolor=colour, linewidth=1.0,
+                             facecolor=matplotlib.colors.to_rgba(colour, 0.28)))
     axes.hlines(q50, at - width / 2, at + width / 2, color=colour, linewidth=2.0)
     axes.plot([at, at], [low, high], linestyle="none", marker="o", markersize=3, markerfacecolor="white",
               markeredgecolor=colour, markeredgewidth=0.9)
     axes.plot([at], [mean], linestyle="none", marker="o", markersize=3, color=colour, markeredgewidth=0)
 
 
-def draw_boxes(chart: dict) -> Any:
-    """Boxes from quartile to quartile, whiskers from 5 % to 95 %; the groups of one place side by side."""
+def draw_boxes(chart: Json) -> Figure:
+    """Boxes between quartiles, whiskers from 5 % to 95 %; the groups of a place stand side by side."""
     boxes = member(chart, "boxes", list, "it")
     if not all(isinstance(box, dict) for box in boxes):
         raise CannotDraw("boxes must be objects")
@@ -451,5 +471,5 @@ def draw_boxes(chart: dict) -> Any:
     return figure
 
 
-KINDS: Dict[str, Callable[[dict], Any]] = {"lines": draw_lines, "heat": draw_heat, "points": draw_points,
-                                           "boxes": draw_boxes}
+KINDS: Dict[str, Callable[[Json], Figure]] = {"lines": draw_lines, "heat": draw_heat, "points": draw_points,
+                                              "boxes": draw_boxes}

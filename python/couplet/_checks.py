@@ -1,4 +1,4 @@
-"""The checks of one evaluation, with the sentences of the C library (src/model/couplet.c)."""
+"""The checks of one evaluation. Errors have the sentences of the C library (src/model/couplet.c)."""
 from __future__ import annotations
 
 import math
@@ -9,7 +9,7 @@ from torch import Tensor
 from ._job import Job
 
 MOST_EXPERTS, MOST_WIDTH = 65535, 1 << 24
-STEP_BITS, LAYER_BITS = 40, 16  # of the counter of the noise; draw has as many as layer
+STEP_BITS, LAYER_BITS = 40, 16  # in the noise's counter; draw has LAYER_BITS too
 
 
 def refuse(sentence: str) -> None:
@@ -22,13 +22,13 @@ def _check_size(name: str, size: int, most: int) -> None:
 
 
 def check_counters(step: int, layer: int, draw: int) -> None:
-    """Of the noise."""
+    """ValueError for a step, layer or draw that the noise's counter cannot hold."""
     if not 0 <= step < 1 << STEP_BITS or not all(0 <= x < 1 << LAYER_BITS for x in (layer, draw)):
         refuse(f"step must be below 2^{STEP_BITS}, layer and draw below 2^{LAYER_BITS}")
 
 
 def check(job: Job) -> None:
-    """ValueError for what no evaluation can have. Shapes, dtypes and devices are checked by `arrange`."""
+    """ValueError for a job that cannot be evaluated. `arrange` checks shapes, dtypes and devices."""
     _check_size("n_experts", job.n, MOST_EXPERTS)
     _check_size("d_model", job.d, MOST_WIDTH)
     _check_size("d_expert", job.D, MOST_WIDTH)
@@ -39,7 +39,7 @@ def check(job: Job) -> None:
     if not math.isfinite(job.weight):
         refuse(f"weight is {job.weight:g}, must be a number")
     check_counters(job.step, job.layer, job.draw)
-    if job.delta is not None and job.noise != "drawn":  # what this package drew is finite; looking waits for a GPU
+    if job.delta is not None and job.noise != "drawn":  # drawn noise is finite; the check synchronises a GPU
         check_finite(job.delta)
 
 

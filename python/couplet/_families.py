@@ -1,8 +1,8 @@
 """The table of families, and the rules on names of tensors and on config.json: names.c and config.c of
 src/inspect/families, for models in memory. The rules: docs/formats.md, "Published MoE checkpoints".
 
-families.json is src/inspect/families/families.def, whose head explains the columns, written by
-tools/make_families_json.py."""
+tools/make_families_json.py writes families.json from src/inspect/families/families.def, which explains the
+columns."""
 from __future__ import annotations
 
 import enum
@@ -22,7 +22,7 @@ class Family:
     gguf: list[str]
     router: list[str]
     gate: list[str]
-    flags: list[str]  # cpl_family_flag of families.h, which explains them
+    flags: list[str]  # cpl_family_flag; explained in families.h
 
     @cached_property
     def patterns(self) -> list[Pattern]:
@@ -36,14 +36,14 @@ LAYER = re.compile(r"(?<![^.])(?:layers|blocks|decoder_layer|h|block|blk)\.([0-9
 MTP = re.compile(r"(?:^|\.)mtp[._]")  # multi-token prediction
 SUBLAYER = r"(?:layer\.[0-9]{1,9}\.)?"  # of Switch, between the layer's number and the names
 
-# In names of tensors that are not the text model's.
+# Parts of names of tensors outside the text model.
 NOT_TEXT = ("vision", "visual", "audio", "talker", "code2wav", "code_predictor")
-# In names after the layer's number, of what is no routed expert.
+# Parts of names after the layer's prefix of tensors that are no routed expert's.
 NOT_ROUTED = ("shared_expert", "share_expert", "shared_mlp", "residual_mlp", "chunk_experts", "vision_moe",
               "self_att", "attention.", "attn.")
-# In names of latent MoE layers, whose gates are of another width than the router.
+# Parts of names of latent MoE layers, whose gates have another width than the router.
 PROJECTED = ("pre_expert_proj", "latent_proj", "ffn_latent_down")
-# In names of layers that have no figures, and why.
+# Parts of names of layers that have no figures, and why.
 UNMEASURED = {
     "experts.0.gate_a_proj": "Autonomy-of-Experts: it has no router",
     "tid2eid": "hash-routed: a fixed table chooses the experts",
@@ -58,16 +58,16 @@ def has_any(name: str, words: tuple[str, ...]) -> bool:
 
 
 def is_text(name: str) -> bool:
-    """Of the text model: not vision, audio, ..."""
+    """Whether the tensor is of the text model: not vision, audio, ..."""
     return not has_any(name, NOT_TEXT)
 
 
 class Ending(enum.IntEnum):
-    """The role of a tensor in its matrix, by what follows the name of the router or gate."""
+    """The role of a tensor in its matrix, from the end of its name."""
     WEIGHT = 0
     BLOCKS = 1  # pairs of f4 in groups of 16 bytes
     PACKED = 2  # eight 4-bit integers a word
-    GRID = 3    # scales, one for each block
+    GRID = 3    # scales, one for each block of the config
     SCALE = 4   # scales whose blocks follow from the shape
     BIAS = 5
     METHOD = 6  # of a quantisation that is not read
@@ -99,7 +99,7 @@ ENDING = "|".join(map(re.escape, (*ENDINGS, *METHODS)))
 class Pattern:
     """A name of the table, without mark and star."""
     text: str
-    any_block: bool  # a star was before it
+    any_block: bool  # a star stood before it: any module in between
     mark: str        # "+", "-" or ""
     is_router: bool
 
@@ -116,7 +116,7 @@ class Pattern:
 
     @cached_property
     def name(self) -> re.Pattern[str]:
-        """The names after the layer's prefix that have this pattern and a known ending."""
+        """Matches names, without the layer's prefix, of this pattern and a known ending."""
         before, hole, after = map(re.escape, self.text.partition("{e}"))
         number = "(?P<expert>[0-9]{1,9})" if hole else ""
         block = r"(?:.*?\.)?" if self.any_block else ""
@@ -125,11 +125,11 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Role:
-    """What a name after the layer's prefix says of its tensor. Sorted by `order`."""
+    """What a tensor is, from its name without the layer's prefix. Sorted by `order`."""
     order: tuple[int, int, int]  # of the pattern, then the expert, then the ending
     pattern: Pattern
     expert: int                  # 0 if the pattern has no {e}
-    number: tuple[int, int]      # where the expert's number is in the name
+    number: tuple[int, int]      # span of the expert's number in that name
     ending: Ending
     method: str | None           # of Ending.METHOD
 
@@ -140,15 +140,15 @@ class Role:
 
 
 class Patterns:
-    """The names to search for: those of the family first, then those of all families, each once."""
+    """The patterns to search for: those of the family first, then those of all families, each once."""
 
     def __init__(self, family: Family | None) -> None:
         self.own = family.patterns if family else []
         self.all = dict.fromkeys([*self.own, *(p for one in FAMILIES for p in one.patterns)])
-        self._roles: dict[str, Role | None] = {}  # most layers have the same names
+        self._roles: dict[str, Role | None] = {}  # a cache: most layers have the same names
 
     def find(self, suffix: str) -> Role | None:
-        """The role of the tensor with this name after its layer's prefix; None: neither router nor gate."""
+        """The role of the tensor with this name, without the layer's prefix; None: neither router nor gate."""
         if suffix not in self._roles:
             self._roles[suffix] = None if has_any(suffix, NOT_ROUTED) else self._find(suffix)
         return self._roles[suffix]
@@ -164,9 +164,9 @@ class Patterns:
         return None
 
 
-def in_turns(router: Pattern, gate: Pattern) -> Family | None:
-    """The first family of the table whose gate and up rows alternate in tensors with the names of this
-    router and this gate (cpl_name_patterns_in_turns)."""
+def family_with_alternating_rows(router: Pattern, gate: Pattern) -> Family | None:
+    """The first family with the names of this router and this gate whose gate and up rows alternate
+    (cpl_name_patterns_in_turns)."""
     return next((one for one in FAMILIES if "interleaved" in one.flags
                  and router in one.patterns and gate in one.patterns), None)
 
@@ -174,7 +174,7 @@ def in_turns(router: Pattern, gate: Pattern) -> Family | None:
 # ---- the config --------------------------------------------------------------------------------------
 
 DEFAULT_BLOCK = (128, 128)
-MOST = 1 << 40  # no number of a config is that large
+MOST = 1 << 40  # a larger number of a config is not valid
 LEVELS = ("text_config", "language_config", "llm_config", "thinker_config.text_config")
 KEYS = {
     "n": "num_experts num_local_experts n_routed_experts moe_num_experts ffn_config.moe_num_experts "
@@ -190,12 +190,12 @@ FORMATS_READ = ("pack-quantized", "float-quantized", "naive-quantized", "mixed-p
 
 
 def as_json(config: Any) -> Any:
-    """The config as config.json would have it; infinity and NaN, which JSON does not have, are None."""
+    """The config as config.json would have it. Infinity and NaN, which JSON does not have, become None."""
     return json.loads(json.dumps(config, default=str), parse_constant=lambda _: None)
 
 
 def value_of(level: Any, path: str) -> Any:
-    """The value under "a.b" or the key "a.b" itself; None if there is none."""
+    """The value of key "a.b", else of key "b" of the object under "a"; None if there is none."""
     if not isinstance(level, dict) or path in level:
         return level[path] if isinstance(level, dict) else None
     first, _, rest = path.partition(".")
@@ -208,7 +208,7 @@ def string_at(level: Any, path: str) -> str | None:
 
 
 def number_in(value: Any, index: int = 0) -> int:
-    """The positive number, of a list the index-th; 0: none."""
+    """A positive number, or the one at `index` of a list; 0: none."""
     if isinstance(value, list):
         value = value[index] if index < len(value) else 0
     return value if type(value) is int and 0 < value <= MOST else 0
@@ -217,7 +217,7 @@ def number_in(value: Any, index: int = 0) -> int:
 @dataclass
 class Config:
     """Facts of config.json."""
-    levels: list[dict[str, Any]]     # the objects in which keys are looked up, the top one first
+    levels: list[dict[str, Any]]     # the objects to look up keys in, the top one first
     model_type: str | None = None    # None: unknown
     family: Family | None = None     # None: in no row
     quant: dict[str, Any] = field(default_factory=dict)
@@ -226,7 +226,7 @@ class Config:
 
     @staticmethod
     def read(config: Any, path: str) -> Config:
-        """ValueError for a quantisation that is not read."""
+        """Raises ValueError for a quantisation that is not read."""
         config = as_json(config)
         levels = [config, *(value_of(config, name) for name in LEVELS)]
         out = Config([level for level in levels if isinstance(level, dict)])
@@ -236,7 +236,7 @@ class Config:
         return out
 
     def number(self, what: str, index: int = 0) -> int:
-        """The positive number under the keys of `what`, of a list the index-th; 0: unknown."""
+        """The positive number under the keys KEYS[what]; of a list, the one at `index`; 0: unknown."""
         values = (value_of(level, key) for level in self.levels for key in KEYS[what].split())
         return next((number for value in values if (number := number_in(value, index))), 0)
 
@@ -255,8 +255,8 @@ class Config:
         return int(version[0]) if version else 0
 
     def group(self, cols: int, scales: int) -> int:
-        """The number of columns for one scale of a 4-bit matrix that has `cols` columns and `scales`
-        scales a row; 0: no group of the config gives that."""
+        """How many columns share a scale in a 4-bit matrix with `cols` columns and `scales` scales a row; 0: no
+        group of the config has such a size."""
         for group in self._groups():
             size = number_in(value_of(group, "weights.group_size")) or cols  # one scale a row
             if number_in(value_of(group, "weights.num_bits")) == 4 and -(-cols // size) == scales:
@@ -264,7 +264,8 @@ class Config:
         return 0
 
     def _find_family(self) -> None:
-        """The model type at the top level; if that is in no row, the first nested one that is in a row."""
+        """Sets family and model_type: the first type from the top level down that is in the table; if none is,
+        the first one."""
         types = [found for level in self.levels if (found := string_at(level, "model_type"))]
         known = [(found, one) for found in types for one in FAMILIES if found in one.model_types]
         self.model_type, self.family = known[0] if known else (types[0] if types else None, None)
@@ -288,8 +289,8 @@ class Config:
     def _method(self) -> str | None:
         signs = {"quant_algo": "modelopt", "load_in_4bit": "bitsandbytes", "load_in_8bit": "bitsandbytes",
                  "config_groups": "compressed-tensors"}
-        told = string_at(self.quant, "quant_method")
-        return told or next((method for key, method in signs.items() if key in self.quant), None)
+        given = string_at(self.quant, "quant_method")
+        return given or next((method for key, method in signs.items() if key in self.quant), None)
 
     def _check_method(self, path: str) -> None:
         if self.quant_method and self.quant_method not in METHODS_READ:
@@ -298,9 +299,9 @@ class Config:
         if self.quant_method != "compressed-tensors":
             return
         for level in (self.quant, *self._groups()):
-            told = string_at(level, "format")
-            if told and told not in FORMATS_READ:
-                raise ValueError(f"{path}: config.json: compressed-tensors in the format {told} is not read; "
+            form = string_at(level, "format")
+            if form and form not in FORMATS_READ:
+                raise ValueError(f"{path}: config.json: compressed-tensors in the format {form} is not read; "
                                  "pack-quantized (4 bits, symmetric) and float-quantized are")
 
 

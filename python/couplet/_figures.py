@@ -15,7 +15,7 @@ from ._response import without_autocast
 Gather = Callable[[Tensor], Tensor]
 NUMBERS_AT_ONCE = 1 << 24
 
-# What is made together: of M, of M and the norms, of the router alone.
+# The figures, in groups that are computed together.
 HINGES = ("erc_clean", "active_rows", "active_columns", "alpha_min")
 KAPPA = ("kappa_diagonal", "kappa_off_diagonal", "kappa_row_top1", "kappa_column_top1")
 EPS = ("eps_mean", "eps_min", "eps_max")
@@ -24,8 +24,8 @@ ROW_ROUTE = ("row_route_top1", "row_route_topk")
 
 # The names before schema 2 (src/tensor/coupling_figures.def), given beside the new ones.
 OLD_NAMES = {"proxy_route_top1": "home_top1", "proxy_route_topk": "home_topk",
-             "row_route_top1": "home_clean_top1", "row_route_topk": "home_clean_topk", "kappa_row_top1": "kappa_rows_own",
-             "kappa_column_top1": "kappa_columns_own"}
+             "row_route_top1": "home_clean_top1", "row_route_topk": "home_clean_topk",
+             "kappa_row_top1": "kappa_rows_own", "kappa_column_top1": "kappa_columns_own"}
 NEW_NAMES = {old: new for new, old in OLD_NAMES.items()}
 NAMES = (*HINGES, *EPS, *KAPPA, *PROXY_ROUTE, *ROW_ROUTE)
 NEED_GATES = {*HINGES, *KAPPA}
@@ -36,7 +36,7 @@ def with_old_names(figures: Dict[str, Tensor]) -> Dict[str, Tensor]:
 
 
 def _own_is_largest(kappa: Tensor, dim: int) -> Tensor:
-    """Share of rows (dim 1) or columns (dim 0) whose largest entry is the own one; shared counts."""
+    """Share of rows (dim 1) or columns (dim 0) whose entry on the diagonal is the largest; a tie counts."""
     return (kappa.diagonal() >= kappa.amax(dim)).double().mean()
 
 
@@ -87,7 +87,7 @@ def _of_router(R: Tensor, K: int, noise: Dict[str, int], wanted: Collection[str]
 
 
 def _responses(R: Tensor, gates: Matrices, half: str) -> Tuple[Tensor, Tensor]:
-    """M^T [c, n] and the norms of the gates [c] of c experts, f32 or wider; a few experts at once."""
+    """M^T [c, n] and the norms of the gates [c] of c experts, f32 or wider; NUMBERS_AT_ONCE numbers at once."""
     n, d = R.shape
     many = gates if isinstance(gates, Tensor) else list(gates)
     size = max(1, NUMBERS_AT_ONCE // (many[0].shape[-2] * (n + d)))
@@ -117,8 +117,8 @@ def of_layer(router: Tensor, gates: Callable[[], Matrices], gate_half: Optional[
              noise: Dict[str, int], wanted: Collection[str] = NAMES,
              gather: Gather = lambda here: here) -> Dict[str, Tensor]:
     """Name -> [], of the clean rows R; `proxy_route_top1` and `proxy_route_topk` of proxies with noise of this
-    seed, step and layer. wanted: of NAMES. gates is called if a figure needs them: those of all n experts, or
-    of c of them, and gather makes [n, ...] of [c, ...]."""
+    seed, step and layer. wanted: of NAMES. gates is called only if a figure needs them: those of all n experts,
+    or of c of them, and gather makes [n, ...] of [c, ...]."""
     with without_autocast(router.device):
         R = router.to(torch.promote_types(router.dtype, torch.float32))
         figures: Dict[str, Tensor] = {}

@@ -1,7 +1,7 @@
-"""The C library of the package couplet-native through ctypes: the structure of couplet.h, and its failures
-as exceptions. Without it everything is computed in plain torch.
+"""ctypes bindings of the C library in the package couplet-native: the structures of couplet.h, and its errors
+as exceptions. Without the library everything is computed in plain torch.
 
-ctypes gives the interpreter's lock back while a function of the library runs."""
+ctypes releases the GIL while a function of the library runs."""
 from __future__ import annotations
 
 import ctypes
@@ -49,7 +49,7 @@ class Erc(Structure):
     ]
 
 
-# ---- whether it is there ----
+# ---- loading ----
 
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     library.cpl_version.restype = c_char_p
@@ -68,7 +68,7 @@ def _copies() -> list[str]:
 
 
 def _load() -> Tuple[Optional[ctypes.CDLL], str]:
-    """The library or None, and why."""
+    """The library, or None, and which or why."""
     if os.environ.get("COUPLET_BACKEND") == "torch":
         return None, "COUPLET_BACKEND=torch"
     if importlib.util.find_spec("couplet_native") is None:
@@ -88,14 +88,14 @@ def _load() -> Tuple[Optional[ctypes.CDLL], str]:
         return None, sentence
     copies = _copies()
     if len(copies) > 1:
-        warnings.warn(f"couplet: {WHEEL} is installed {len(copies)} times, in {', '.join(copies)}; used is {path}",
-                      stacklevel=2)
+        warnings.warn(f"couplet: {WHEEL} is installed {len(copies)} times, in {', '.join(copies)}; used is "
+                      f"{path}", stacklevel=2)
     return library, f"{WHEEL} {version}, {path}"
 
 
 @functools.lru_cache(maxsize=None)
 def chosen() -> Tuple[Optional[ctypes.CDLL], str]:
-    """`_load`, once a process."""
+    """`_load`, called once in a process."""
     return _load()
 
 
@@ -105,26 +105,26 @@ def found() -> Optional[ctypes.CDLL]:
 
 def _library() -> ctypes.CDLL:
     library = found()
-    assert library is not None, "asked for before `found`"
+    assert library is not None, "no library: check `found` first"
     return library
 
 
 def backend() -> str:
     """Which code computes the loss here, and why: "native: ..." or "torch: ...".
 
-    "native": the C library of the wheel couplet-native, for f32 and bf16 on the CPU; everything else in plain
-    torch operations. "torch": all in plain torch operations. The environment variable COUPLET_BACKEND=torch,
-    set before the first use, leaves the library out."""
+    "native": the C library of the wheel couplet-native for f32 and bf16 on the CPU, plain torch operations for
+    everything else. "torch": plain torch operations for everything; COUPLET_BACKEND=torch in the environment,
+    before the first use, selects this."""
     library, why = chosen()
     if library is None:
         return f"torch: {why}"
     return f"native: {why}, for float32 and bfloat16 on the CPU; torch for everything else"
 
 
-# ---- its functions ----
+# ---- functions ----
 
 def _raise_if(status: int) -> None:
-    """MemoryError where memory ran out, else ValueError; the sentence is the library's."""
+    """MemoryError for ERR_MEMORY, ValueError for another error, with the library's message."""
     if status != OK:
         sentence = _library().cpl_last_error().decode("utf-8", "replace")
         raise MemoryError(sentence) if status == ERR_MEMORY else ValueError(sentence)
@@ -138,7 +138,7 @@ def new_erc() -> Erc:
 
 
 def scratch_bytes(erc: Erc) -> int:
-    """Checks all of `erc` but its scratch and returns what that must have."""
+    """Checks all of `erc` but its scratch; returns the bytes that the scratch needs."""
     bytes_ = c_size_t()
     _raise_if(_library().cpl_erc_scratch(ctypes.byref(erc), ctypes.byref(bytes_)))
     return bytes_.value

@@ -1,22 +1,22 @@
-"""One MoE layer out of the tensors that its names have found: layer.c and fit.c of src/inspect/families, for
-models in memory. n experts, d model width, D expert width, A the width of what gates share with up
-projections. The rules: docs/formats.md, "Orientation of fused tensors".
+"""One MoE layer from the tensors whose names match: layer.c and fit.c of src/inspect/families, for models in
+memory. n experts, d model width, D expert width, A the width of a gate, or of gate and up projection in one.
+The rules: docs/formats.md, "Orientation of fused tensors".
 
-ValueError: nothing decides between two readings, or the quantisation cannot be read. Any other fault is the
-layer's own."""
+Raises ValueError where two readings are possible or the quantisation cannot be read. Every other fault is
+recorded in `Layer.fault`."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from ._families import Config, Ending, Pattern, Patterns, Role, in_turns
+from ._families import Config, Ending, Pattern, Patterns, Role, family_with_alternating_rows
 from ._moe_matrix import FORMATS, Fault, Matrix, Stored
 
 
 @dataclass
 class Layer:
-    """A layer as python/native/moe_map.h describes it."""
+    """A layer as python/tests/native/moe_map.h describes it."""
     prefix: str
     layer: int
     part: str = ""
@@ -44,31 +44,37 @@ class Match(NamedTuple):
 
 @dataclass
 class Reading:
-    """What is the same for all layers."""
-    path: str  # of the model, for sentences
+    """What all layers share."""
+    path: str  # of the model, for errors
     config: Config
     patterns: Patterns
 
 
 @dataclass
 class Names:
-    """What the names of one layer's tensors tell."""
+    """The tensors of one layer whose names match."""
     matches: list[Match]       # by pattern, then expert, then ending
-    unmeasured: str | None     # why it has no figures
-    projection: Stored | None  # before its experts
+    unmeasured: str | None     # why the layer has no figures
+    projection: Stored | None  # in front of its experts
+
+    def of(self, pattern: Pattern | None) -> list[Match]:
+        return [m for m in self.matches if m.role.pattern == pattern]
+
+
+def _refuse_method(path: str, matches: list[Match]) -> None:
+    for role, tensor in matches:
+        if role.ending == Ending.METHOD:
+            raise ValueError(f"{path}: tensor {tensor.name}: weights quantised by {role.method} are not read")
 
 
 class Builder:
-    """The work on one layer."""
+    """Fills one layer; chooses the patterns of its router and gates."""
 
     def __init__(self, reading: Reading, names: Names, layer: Layer) -> None:
-        self.path, self.config, self.patterns = reading.path, reading.config, reading.patterns
+        self.reading, self.path, self.config = reading, reading.path, reading.config
         self.names, self.layer = names, layer
         self.router = self._choose_pattern(True)
         self.gate = self._choose_pattern(False) or self._choose_pattern(False, alone=True)
-        self.rows = Matrix(self.config, self.path)   # the router as stored
-        self.gates = Matrix(self.config, self.path)  # the first gate, or the stack
-        self.experts: dict[int, list[Match]] = {}    # the gates' tensors; without {e} all under 0
 
     def fill(self) -> bool:
         """Fills the layer except `part`. False, and nothing filled, if it has no experts."""
@@ -79,19 +85,13 @@ class Builder:
         self.layer.skip = self.names.unmeasured
         if self.layer.skip:
             return True
-        try:
-            if not (self.router and self.gate):
-                return self._fill_half()
-            self._fill_figures()
-        except Fault as fault:
-            self.layer.fault = str(fault)
-        self.layer.router = self.rows.stored and self.rows.stored.name
+        if not (self.router and self.gate):
+            return self._fill_half()
+        Fit(self.reading, self.names, self.layer, self.router, self.gate).fill()
         return True
 
-    # ---- which names ----
-
     def _choose_pattern(self, is_router: bool, alone: bool = False) -> Pattern | None:
-        """The likeliest pattern; `alone`: among those that are only taken if there is no gate."""
+        """The first pattern that matches; alone: of those that stand for a gate where there is none."""
         found = [m for m in self.names.matches if m.role.holds_numbers
                  and m.role.pattern.is_router == is_router and (m.role.pattern.mark == "-") == alone]
         if not found:
@@ -103,35 +103,45 @@ class Builder:
                              f"which of the two is the {'router' if is_router else 'gate'}")
         return first.role.pattern
 
-    def _matches_of(self, pattern: Pattern | None) -> list[Match]:
-        return [m for m in self.names.matches if m.role.pattern == pattern]
-
-    def _refuse_method(self, matches: list[Match]) -> None:
-        for role, tensor in matches:
-            if role.ending == Ending.METHOD:
-                raise ValueError(f"{self.path}: tensor {tensor.name}: weights quantised by {role.method} are "
-                                 "not read")
-
     def _fill_half(self) -> bool:
-        """A layer with a router or with experts only."""
-        matches = self._matches_of(self.router or self.gate)
+        """A layer with a router or with experts, but not both."""
+        matches = self.names.of(self.router or self.gate)
         name = matches[0].tensor.name
-        self._refuse_method(matches)
+        _refuse_method(self.path, matches)
         if self.router:
             self.layer.fault = (f"{self.path}: layer {self.layer.prefix} has the router {name}, but no "
                                 "experts under a known name")
-            return self.router in self.patterns.own
+            return self.router in self.reading.patterns.own
         self.layer.fault = (f"{self.path}: layer {self.layer.prefix} has experts ({name}), but no router "
                             "under a known name")
         if not self.config.family:
             raise ValueError(self.layer.fault)
         return True
 
+
+class Fit:
+    """The matrices of a layer that has router and gates: their orientation, n, d and D."""
+
+    def __init__(self, reading: Reading, names: Names, layer: Layer, router: Pattern, gate: Pattern) -> None:
+        self.path, self.config, self.patterns = reading.path, reading.config, reading.patterns
+        self.names, self.layer, self.router, self.gate = names, layer, router, gate
+        self.rows = Matrix(self.config, self.path)   # the router as stored
+        self.gates = Matrix(self.config, self.path)  # the first gate, or the stack
+        self.experts: dict[int, list[Match]] = {}    # the gates' tensors by expert; without {e} all under 0
+
+    def fill(self) -> None:
+        try:
+            self._fill_figures()
+        except Fault as fault:
+            self.layer.fault = str(fault)
+        if self.rows.stored:
+            self.layer.router = self.rows.stored.name
+
     # ---- matrices ----
 
     def _make_matrix(self, matrix: Matrix, matches: list[Match]) -> None:
-        """The matrix of matches that are of one pattern and expert."""
-        self._refuse_method(matches)
+        """Makes the matrix of the matches of one pattern and expert."""
+        _refuse_method(self.path, matches)
         for role, tensor in matches:
             if role.ending == Ending.WEIGHT:
                 matrix.weight = tensor
@@ -147,36 +157,36 @@ class Builder:
         matrix.make()
 
     def _read_router(self) -> None:
-        self._make_matrix(self.rows, self._matches_of(self.router))
+        matches = self.names.of(self.router)
+        self._make_matrix(self.rows, matches)
         if self.rows.stacked:
-            first = self._matches_of(self.router)[0].tensor.name
-            raise Fault(f"{self.path}: tensor {first} is {self.rows.stored.sizes}, no matrix of router rows")
+            raise Fault(f"{self.path}: tensor {matches[0].tensor.name} is {self.rows.tensor.sizes}, no matrix "
+                        "of router rows")
 
     def _read_first_gate(self) -> None:
-        matches = self._matches_of(self.gate)
-        self.experts = {e: list(some) for e, some in groupby(matches, lambda m: m.role.expert)}
-        self.gates.d = self.rows.cols  # of a router as it mostly is; packed gates have no width of their own
+        self.experts = {e: list(some) for e, some in groupby(self.names.of(self.gate), lambda m: m.role.expert)}
+        self.gates.d = self.rows.cols  # of a router [n, d]; packed gates do not have their width in their shape
         self._make_matrix(self.gates, next(iter(self.experts.values())))
         if self.gates.stacked and self.gate.each:
-            raise Fault(f"{self._tensor} is {self.gates.stored.sizes}, no matrix")
+            raise Fault(f"{self._tensor} is {self.gates.tensor.sizes}, no matrix")
 
     def _read_gates(self) -> list[str]:
-        """Names of the gates; every other must be like the first."""
-        first = self.gates.stored
+        """Names of the gates; all must have the sizes of the first."""
+        first = self.gates.tensor
         names = [first.name]
         for matches in list(self.experts.values())[1:self.layer.n if self.gate.each else 1]:
             other = Matrix(self.config, self.path, self.layer.d)
             self._make_matrix(other, matches)
             if (other.rows, other.cols, other.stacked) != (self.gates.rows, self.gates.cols, False):
-                raise Fault(f"{self.path}: tensor {other.stored.name} is {other.stored.sizes}, but "
+                raise Fault(f"{self.path}: tensor {other.tensor.name} is {other.tensor.sizes}, but "
                             f"{first.name} is {first.sizes}")
-            names.append(other.stored.name)
+            names.append(other.tensor.name)
         return names
 
     @property
     def _tensor(self) -> str:
-        """How sentences on the gates begin."""
-        return f"{self.path}: tensor {self.gates.stored.name}"
+        """How errors about the gates begin."""
+        return f"{self.path}: tensor {self.gates.tensor.name}"
 
     # ---- the whole layer ----
 
@@ -190,24 +200,25 @@ class Builder:
             return
         self._fit_gates()
         names = self._read_gates()
-        self._refuse_untold_halves()
+        self._refuse_unknown_halves()
         self.layer.matrices = names
         self._set_note()
 
-    def _refuse_untold_halves(self) -> None:
-        """Refuses names for which only a listed model type decides the layout: those of gpt-oss and its kin,
-        whose gate and up rows alternate. Without any model type names that are alike are refused too."""
+    def _refuse_unknown_halves(self) -> None:
+        """ValueError for a model type in no row whose names are those of a family in which gate and up rows
+        alternate (gpt-oss and others): here they may be two halves. Without a model type similar names are
+        refused too."""
         if self.config.family or self.gate.mark != "+":
             return
-        kin = in_turns(self.router, self.gate)
-        biased = any(m.role.ending == Ending.BIAS for m in self._matches_of(self.router))
-        if self.config.model_type and kin:
+        known = family_with_alternating_rows(self.router, self.gate)
+        biased = any(m.role.ending == Ending.BIAS for m in self.names.of(self.router))
+        if self.config.model_type and known:
             raise ValueError(f"{self._tensor}: the model_type {self.config.model_type} is not known, and in "
-                             f"{kin.title} gate and up alternate under these names: it is not known whether "
+                             f"{known.title} gate and up alternate under these names: it is not known whether "
                              "they do so here or are two halves")
-        if not self.config.model_type and (kin or biased or "w13_weight" in self.gates.stored.name):
-            raise ValueError(f"{self._tensor}: without model_type in a config.json it is not known whether gate "
-                             "and up are two halves or alternate")
+        if not self.config.model_type and (known or biased or "w13_weight" in self.gates.tensor.name):
+            raise ValueError(f"{self._tensor}: without model_type in a config.json it is not known whether "
+                             "gate and up are two halves or alternate")
 
     def _set_note(self) -> None:
         notes, rows = [], self.layer.extra_rows
@@ -225,33 +236,33 @@ class Builder:
 
     @property
     def _n_known(self) -> int:
-        """How many experts the gates are of; 0: unknown."""
+        """The number of experts by the gates; 0: unknown."""
         if self.gate.each:
             return len(self.experts)
         return self.gates.n if self.gates.stacked else 0
 
     def _gates_have(self, d: int) -> bool:
-        """Whether the gates have an axis of this length that may be d."""
+        """Whether an axis of the gates has this length and may be d."""
         return d in (self.gates.cols, self.gates.rows)
 
     def _counts_experts(self, axis: int) -> bool:
         return axis == self._n_known or (self.config.flag("vision_half") and 2 * axis == self._n_known)
 
-    def _is_turned(self) -> bool:
-        """Whether the router is [d, n]. If both readings fit, the family's row decides."""
+    def _is_transposed(self) -> bool:
+        """Whether the router is [d, n]. Where both orientations fit, the family's flags decide."""
         if not self.config.flag("transposed"):
             return False
         a, b = self.rows.rows, self.rows.cols
         as_is = self._gates_have(b) and self._counts_experts(a)
-        turned = self._gates_have(a) and self._counts_experts(b)
-        if as_is != turned:
-            return turned
+        transposed = self._gates_have(a) and self._counts_experts(b)
+        if as_is != transposed:
+            return transposed
         if as_is:
             return self.config.flag("vision_half") or self.gate.mark == "+"
         return self._gates_have(a) and not self._gates_have(b)
 
     def _n_of(self, router_rows: int) -> int:
-        """The number of experts. It is smaller than the router's rows only if the family says so."""
+        """The number of experts: the router's rows, or fewer for a family with such a flag."""
         given = self.config.number("n", self.layer.layer)
         if self.config.flag("zero_experts") and 0 < given <= router_rows:
             return given
@@ -260,7 +271,7 @@ class Builder:
 
     def _fit_router(self) -> None:
         layer = self.layer
-        layer.router_transposed = self._is_turned()
+        layer.router_transposed = self._is_transposed()
         rows, layer.d = self.rows.rows, self.rows.cols
         if layer.router_transposed:
             rows, layer.d = layer.d, rows
@@ -268,7 +279,7 @@ class Builder:
         layer.extra_rows = rows - layer.n
 
     def _check_experts(self) -> None:
-        """Whether experts 0 ... n-1 are all there."""
+        """Fault unless experts 0 ... n-1 are all there."""
         numbers = list(self.experts)
         for e in range(self.layer.n):
             if e < len(numbers) and numbers[e] == e:
@@ -288,14 +299,14 @@ class Builder:
         n, known = self.layer.n, self._n_known
         more = self.config.flag("vision_half") or self.config.flag("zero_experts")
         if known != n and not (known > n and more):
-            router, first = self.rows.stored, self._matches_of(self.gate)[0].tensor
+            router, first = self.rows.tensor, self.names.of(self.gate)[0].tensor
             raise Fault(f"{self.path}: router {router.name} is {router.sizes}, but {first.name} has {known} "
                         "experts")
 
     # ---- the gates' orientation and D ----
 
     def _is_latent(self) -> bool:
-        """Whether experts read something else than the model's vector."""
+        """Whether the experts' input is a projection of the hidden state."""
         before, d = self.names.projection, self.layer.d
         width = self.config.number("latent", self.layer.layer)
         if not width and before and before.rank == 2:
@@ -305,7 +316,7 @@ class Builder:
         return width in (self.gates.cols, self.gates.rows) or not self._gates_have(d)
 
     def _square_is_columns(self) -> bool:
-        """Columns or rows, for a tensor that fits both ways."""
+        """Whether gate and up are columns, for a tensor that is square."""
         fused, stacked = self.gate.mark == "+", self.gates.stacked
         if not stacked:
             return fused or (self.layer.router_transposed and not self.config.flag("vision_half"))
@@ -322,8 +333,8 @@ class Builder:
         if columns and B == d:
             columns = self._square_is_columns()
         if not columns and B != d:
-            raise Fault(f"{self._tensor} is {self.gates.stored.sizes}, but the rows of router "
-                        f"{self.rows.stored.name} have {d} numbers")
+            raise Fault(f"{self._tensor} is {self.gates.tensor.sizes}, but the rows of router "
+                        f"{self.rows.tensor.name} have {d} numbers")
         if columns and FORMATS[self.gates.format] != 1:
             raise Fault(f"{self._tensor}: blocks of {self.gates.format} across the rows of a gate are not "
                         "read")

@@ -1,5 +1,5 @@
-"""Where a model in memory keeps the routers and gates of its MoE layers, from names, shapes and config alone:
-families.c of src/inspect/families. Neither PyTorch nor the C library is needed."""
+"""Finds the routers and gates of the MoE layers of a model in memory, from names, shapes and config:
+families.c of src/inspect/families. Needs neither PyTorch nor the C library."""
 from __future__ import annotations
 
 from dataclasses import asdict
@@ -12,7 +12,7 @@ from ._moe_matrix import Stored
 
 MAX_RANK = 6
 Tensors = Sequence[tuple[str, str, Sequence[int]]]
-Groups = dict[str, list[Stored]]  # the tensors of each layer, by their common prefix: "model.layers.3."
+Groups = dict[str, list[Stored]]  # the tensors of each layer, by their common prefix "model.layers.3."
 
 
 def _read_tensors(tensors: Tensors) -> list[Stored]:
@@ -24,7 +24,7 @@ def _read_tensors(tensors: Tensors) -> list[Stored]:
     return sorted(stored, key=lambda tensor: tensor.name)
 
 
-# ---- tensors into layers -----------------------------------------------------------------------------
+# ---- from tensors to layers --------------------------------------------------------------------------
 
 def _number_of(prefix: str) -> int:
     return int(prefix.rstrip(".").rpartition(".")[2])
@@ -44,7 +44,7 @@ def _has_part(name: str, part: str) -> bool:
 
 
 def _has_two_parts(names: list[str]) -> bool:
-    """Encoder and decoder."""
+    """Whether the model has an encoder and a decoder."""
     return all(any(_has_part(name, part) for name in names) for part in ("encoder", "decoder"))
 
 
@@ -64,7 +64,7 @@ def _read_names(prefix: str, tensors: list[Stored], patterns: Patterns) -> Names
 
 
 def _is_beyond(prefix: str, config: Config, two_parts: bool) -> bool:
-    """Whether the layer is one of multi-token prediction, behind those of the config."""
+    """Whether the layer is one of multi-token prediction: its number is above those of the config."""
     return not two_parts and 0 < config.number("layers") <= _number_of(prefix)
 
 
@@ -80,10 +80,10 @@ def _rank(layer: Layer) -> tuple[bool, int]:
     return layer.part != "encoder", layer.layer
 
 
-# ---- what is no model --------------------------------------------------------------------------------
+# ---- files that are not one model ---------------------------------------------------------------------
 
 def _refuse_twice(path: str, layers: list[Layer]) -> None:
-    """One part of a model has a layer once."""
+    """ValueError if a part of the model has a layer twice."""
     for a, b in zip(layers, layers[1:]):
         if _rank(a) == _rank(b):
             raise ValueError(f"{path}: layer {a.layer} is there twice, as {a.prefix[:200]}* and as "
@@ -92,7 +92,7 @@ def _refuse_twice(path: str, layers: list[Layer]) -> None:
 
 
 def _refuse_moments(path: str, names: list[str]) -> None:
-    """The state.safetensors of our checkpoints: for every tensor of the model m.NAME and v.NAME."""
+    """ValueError for state.safetensors of `couplet train`, which has m.NAME and v.NAME of every tensor NAME."""
     first, second = names[:len(names) // 2], names[len(names) // 2:]
     if first and all(a.startswith("m.") for a in first) and second == ["v." + a[2:] for a in first]:
         raise ValueError(f"{path}: holds the optimizer's moments (m.* and v.*) of a checkpoint of couplet "
@@ -115,7 +115,7 @@ def _refuse_none(path: str, config: Config, names: list[str], beyond: bool) -> N
 # ---- the whole ---------------------------------------------------------------------------------------
 
 def _guess(config: Config, used: tuple[Pattern, Pattern] | None) -> str:
-    """Which tensors were used as router and gates, for a model in no row of the table."""
+    """The tensors used as router and gates, for a model in no row of the table."""
     why = "no model_type in config.json" if config.levels else "no config.json"
     if config.model_type:
         why = f"the model_type {config.model_type} is not known"
@@ -129,7 +129,7 @@ def _guess(config: Config, used: tuple[Pattern, Pattern] | None) -> str:
 
 def moe_map(path: str, config: dict[str, Any] | None, tensors: Tensors) -> dict[str, Any]:
     """The layers of a model whose tensors have these names, types ("F32", "BF16", ...) and shapes, as
-    python/native/moe_map.h describes them. ValueError with the sentence of `couplet inspect`."""
+    python/tests/native/moe_map.h describes them. ValueError with the sentence of `couplet inspect`."""
     stored = _read_tensors(tensors)
     names = [tensor.name for tensor in stored]
     facts = Config.read(config, path)
@@ -139,7 +139,7 @@ def moe_map(path: str, config: dict[str, Any] | None, tensors: Tensors) -> dict[
     two_parts = _has_two_parts([group[0].name for group in groups.values()])
     beyond = {prefix for prefix in groups if _is_beyond(prefix, facts, two_parts)}
     layers: list[Layer] = []
-    used = None  # router and gates of the first layer with figures
+    used: tuple[Pattern, Pattern] | None = None  # router and gate of the first layer with figures
     for prefix, group in groups.items():
         if prefix in beyond:
             continue
@@ -147,7 +147,7 @@ def moe_map(path: str, config: dict[str, Any] | None, tensors: Tensors) -> dict[
         builder = Builder(reading, _read_names(prefix, group, reading.patterns), layer)
         if builder.fill():
             layers.append(layer)
-            if not (used or layer.fault or layer.skip):
+            if builder.router and builder.gate and not (used or layer.fault or layer.skip):
                 used = builder.router, builder.gate
     if not layers:
         _refuse_none(path, facts, names, bool(beyond))

@@ -1,5 +1,5 @@
-"""Stored tensors, and which of them are a matrix: matrix.c of src/inspect/families, for models in memory.
-Which tensors are there decides how a matrix is read; the config only adds the sizes of blocks. The rules:
+"""The matrices that stored tensors make up: matrix.c of src/inspect/families, for models in memory. How a
+matrix is read follows from the tensors that it has; from the config come only the sizes of blocks. The rules:
 docs/formats.md, "Quantised numbers"."""
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ._families import Config
 
-# How numbers are stored (src/tensor/formats.h): how many are a block.
+# Formats of numbers (src/tensor/formats.h), and how many numbers are a block.
 FORMATS = {"F64": 1, "F32": 1, "F16": 1, "BF16": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "F4_PAIR": 2,
            "INT4_WORD": 8, "Q8_0": 32, "Q4_K": 256, "Q5_K": 256, "Q6_K": 256, "MXFP4": 32}
 F4_GROUP, F4_GROUP_BYTES, WORD = 32, 16, 8
@@ -27,7 +27,7 @@ class Stored:
 
     @property
     def format(self) -> str | None:
-        """Of the numbers, if type_name alone gives it."""
+        """The format of the numbers; None if type_name does not determine it."""
         return self.type_name if self.type_name in FORMATS else None
 
     @property
@@ -54,17 +54,17 @@ def parts_of(whole: int, part: int) -> int:
 
 @dataclass
 class Matrix:
-    """The tensors of one matrix [rows, cols], or of one stack [n, rows, cols], and what is made of them."""
+    """One matrix [rows, cols], or one stack [n, rows, cols], and the tensors that it is stored in."""
     config: Config
-    path: str                      # for sentences
-    d: int = 0                     # the number of columns that is expected, 0 if none is
-    weight: Stored | None = None   # of these three one is used
+    path: str                      # of the model, for errors
+    d: int = 0                     # the expected number of columns; 0: unknown
+    weight: Stored | None = None   # one of these three is used
     packed: Stored | None = None
     blocks: Stored | None = None
     scale: Stored | None = None
     grid: bool = False             # `scale` has one for each block of the config, whatever its shape suggests
 
-    stored: Stored | None = None   # the one that was used
+    stored: Stored | None = None   # the one that `make` used
     format: str = ""
     block_rows: int = 0            # of the scale, in numbers; 0: not yet known
     block_cols: int = 0
@@ -73,8 +73,15 @@ class Matrix:
     rows: int = 0
     cols: int = 0
 
+    @property
+    def tensor(self) -> Stored:
+        """`stored`, after `make`."""
+        assert self.stored is not None
+        return self.stored
+
     def make(self) -> None:
-        """Fault if it cannot be read. One of weight, blocks, packed must be there."""
+        """Sets format and sizes; one of weight, packed and blocks must be set. Raises Fault if that cannot be
+        read."""
         for tensor in (self.weight or self.packed or self.blocks, self.scale):
             if tensor and tensor.n_elements < 1:
                 raise self._misshapen(tensor, "of any size")
@@ -90,7 +97,7 @@ class Matrix:
     # ---- the weight ----
 
     def _set_rows(self, tensor: Stored, inner: int) -> bool:
-        """The outer axes of a tensor whose last `inner` axes are one row of numbers."""
+        """Sets n and rows from a tensor whose last `inner` axes are one row. False: it has another rank."""
         outer = tensor.rank - inner
         if outer not in (1, 2):
             return False
@@ -116,7 +123,7 @@ class Matrix:
             self.block_rows, self.block_cols = 1, F4_GROUP
 
     def _is_f4(self, weight: Stored) -> bool:
-        """Whether these bytes are pairs of f4: I8 with an exponent for every 32 numbers."""
+        """Whether the tensor is I8 that holds pairs of f4, with an exponent for every 32 numbers."""
         scale = self.scale
         if weight.type_name != "I8" or not scale or weight.rank < 2 or scale.rank != weight.rank:
             return False
@@ -164,7 +171,7 @@ class Matrix:
                         f"[{rows},{cols}] scales")
 
     def _find_scale_blocks(self, scale: Stored) -> None:
-        """How many numbers have one factor, if the weight does not say: all, a row, or a block."""
+        """How many numbers share a scale, where the weight's format leaves it open: all, a row, or a block."""
         one_a_row = scale.rank < 2 or scale.last == 1
         if scale.n_elements == 1 or (self.stacked and scale.n_elements == self.n):
             self.block_rows, self.block_cols = self.rows, self.cols
@@ -178,7 +185,7 @@ class Matrix:
         have, want = ([size for size in axes if size != 1] for axes in (scale.shape, (self.n, rows, cols)))
         return have == want
 
-    # ---- sentences ----
+    # ---- errors ----
 
     def _unread(self, tensor: Stored) -> Fault:
         return Fault(f"{self._stored_as(tensor)}, which is not read here")

@@ -1,10 +1,10 @@
-"""Whether a coupling loss written in PyTorch is right, or which fault it has.
+"""Checks a coupling loss written in PyTorch, and names its fault.
 
     python -m couplet.certify my_module:my_loss [--keep FOLDER] [--dtype float32] [--device cpu]
 
-runs the callable on small inputs, writes what it was given and what it gave as a dump for each
-(docs/pytorch.md), and has `couplet certify` judge them. The callable is called with keywords, those
-of the following that it has; one that needs any other gets the first five in this order instead:
+runs the callable on small inputs, writes a dump of arguments and results for each (docs/pytorch.md), and
+runs `couplet certify` on the dumps. The callable is called with keywords, those of the following that it
+has. One that needs any other is called with the first five by position, in this order:
 
     router, w_gate, delta, alpha, weight         also R; W_g, Wg, gate
     w_up                                         also W_p, Wp, up: the up projections [n, D, d]
@@ -12,8 +12,8 @@ of the following that it has; one that needs any other gets the first five in th
 
 router [n, d], w_gate [n, D, d], delta [n, d] noise, alpha and weight numbers. It returns the loss, or a
 dict with `loss` and, where it has them, `M` [n, n] and `delta` [n, d], its own noise. A callable that
-neither takes nor returns delta must not use noise. Of one that takes no alpha say which it has (--alpha);
-the weight of one that takes none is 1, or --weight.
+neither takes nor returns delta must not use noise. --alpha: that of a callable that takes no alpha;
+--weight: that of one that takes no weight, 1 by default.
 
 Exit code 0: all right; 1: a fault; 2: it could not be run."""
 from __future__ import annotations
@@ -37,7 +37,7 @@ from torch import Tensor  # noqa: E402
 from . import _noise  # noqa: E402
 from ._callable import CannotRun, Loss, load  # noqa: E402
 
-# name: n, d, D, alpha, weight, by how much expert j answers to row j beyond chance
+# name: n, d, D, alpha, weight, coupling: size of the component of W_g[j] along R[j] that is added to noise
 INPUTS = {"some-active": (8, 24, 20, 1.0, 1.0, 0.0), "all-active": (6, 17, 9, 0.3, 0.25, 0.0),
           "few-active": (12, 20, 16, 0.8, 2.5, 1.6), "ties": (8, 24, 7, 1.0, 1.5, 0.0)}
 
@@ -45,7 +45,7 @@ INPUTS = {"some-active": (8, 24, 20, 1.0, 1.0, 0.0), "all-active": (6, 17, 9, 0.
 # ---- inputs ----
 
 def _normal(count: int, shape: Tuple[int, ...], place: int) -> Tensor:
-    """About normal, from counter-based numbers: the same in every release of torch."""
+    """About normal, from a counter-based generator: the same in every release of torch."""
     total = 1
     for size in shape:
         total *= size
@@ -79,21 +79,30 @@ def _fixed(loss: Loss, alpha: Optional[float], weight: Optional[float]) -> Dict[
     for name, value in (("alpha", alpha), ("weight", weight)):
         if name in loss.takes and value is not None:
             raise CannotRun(f"it takes {name} itself; --{name} is for one that does not")
-    if "alpha" not in loss.takes and alpha is None:
-        raise CannotRun("it takes no alpha; say which one it has, as --alpha 1, the paper's")
-    fixed = {"alpha": alpha, "weight": 1.0 if weight is None else weight}
-    return {name: value for name, value in fixed.items() if name not in loss.takes}
+    fixed = {}
+    if "alpha" not in loss.takes:
+        if alpha is None:
+            raise CannotRun("it takes no alpha; say which one it has, as --alpha 1, the paper's")
+        fixed["alpha"] = alpha
+    if "weight" not in loss.takes:
+        fixed["weight"] = 1.0 if weight is None else weight
+    return fixed
+
+
+def _leaf(tensor: Tensor) -> Tensor:
+    """A copy that has gradients."""
+    return tensor.detach().clone().requires_grad_()
 
 
 def dump(function: Callable[..., Any], inputs: Dict[str, Any], dtype: torch.dtype = torch.float32,
-         device: str = "cpu", alpha: Optional[float] = None, weight: Optional[float] = None) -> Dict[str, Tensor]:
-    """Runs the callable and returns the dump's tensors; alpha and weight where it does not take them."""
+         device: str = "cpu", alpha: Optional[float] = None,
+         weight: Optional[float] = None) -> Dict[str, Tensor]:
+    """Runs the callable and returns the dump's tensors. alpha, weight: of one that does not take them."""
     run = Loss(function)
     numbers = {"alpha": inputs["alpha"], "weight": inputs["weight"], **_fixed(run, alpha, weight)}
-    leaf = lambda t: t.detach().to(device=device, dtype=dtype, copy=True).requires_grad_()
     before = {name: inputs[name].to(device=device, dtype=dtype) for name in ("R", "W_g", "W_p", "delta")}
-    R, W_g, W_p = (leaf(before[name]) for name in ("R", "W_g", "W_p"))
-    fused = leaf(torch.cat((before["W_g"], before["W_p"]), 1))
+    R, W_g, W_p = (_leaf(before[name]) for name in ("R", "W_g", "W_p"))
+    fused = _leaf(torch.cat((before["W_g"], before["W_p"]), 1))
     given = run({"router": R, "w_gate": W_g, "w_up": W_p, "w_gate_up": fused, "delta": before["delta"].clone(),
                  "alpha": inputs["alpha"], "weight": inputs["weight"]})
     if given["loss"].requires_grad:
@@ -105,15 +114,16 @@ def dump(function: Callable[..., Any], inputs: Dict[str, Any], dtype: torch.dtyp
                "delta": given.get("delta", before["delta"] if "delta" in run.takes else None)}
     if {"w_up", "w_gate_up"} & run.takes:
         tensors.update(W_p=before["W_p"], dW_p=W_p.grad)
-    tensors.update({name: torch.tensor(value, dtype=torch.float64, device="cpu") for name, value in numbers.items()})
+    tensors.update({name: torch.tensor(value, dtype=torch.float64, device="cpu")
+                    for name, value in numbers.items()})
     return {name: t.detach().to("cpu").contiguous().clone()
             for name, t in tensors.items() if t is not None}
 
 
-# ---- the judgement ----
+# ---- couplet certify ----
 
 def find_program() -> Optional[str]:
-    """The program `couplet`: that of the wheel couplet-native, or in PATH."""
+    """The program `couplet` of the wheel couplet-native, or on PATH."""
     if importlib.util.find_spec("couplet_native"):
         import couplet_native
 
@@ -122,13 +132,13 @@ def find_program() -> Optional[str]:
 
 
 def has_verb(program: str) -> bool:
-    """Whether this program knows `couplet certify`."""
+    """Whether this program has `couplet certify`."""
     return subprocess.run([program, "certify", "--help"], capture_output=True, check=False).returncode == 0
 
 
 def certify(function: Callable[..., Any], folder: pathlib.Path, program: str, **settings: Any) -> List[str]:
-    """Writes FOLDER/<input>.safetensors for every input, with `settings` as `dump` has them, and runs the
-    program on it; returns the names of those that are not right."""
+    """Writes FOLDER/<input>.safetensors for every input and runs the program on it; settings: of `dump`.
+    Returns the names of the inputs on which the callable is wrong."""
     try:
         from safetensors.torch import save_file
     except ImportError:
@@ -162,7 +172,8 @@ def _parser() -> argparse.ArgumentParser:
 def _run(args: argparse.Namespace) -> List[str]:
     program = find_program()
     if not program:
-        raise CannotRun("there is no program couplet: pip install couplet-native, or ./python/native of a checkout")
+        raise CannotRun("there is no program couplet: pip install couplet-native, or ./python/native of a "
+                        "checkout")
     if not has_verb(program):
         raise CannotRun(f"{program} has no verb certify")
     try:

@@ -3,8 +3,8 @@
     python -m couplet.plot FIGURES.json [FIGURES.json ...] --out DIR [--format svg|pdf|png] [--only ID,...]
 
 Each chart becomes DIR/ID.svg; of several files, DIR/STEM-ID.svg. Existing pictures are replaced. Needs
-matplotlib alone: no PyTorch and no compiled library. The same file gives the same bytes with the same
-version of matplotlib.
+matplotlib, but neither PyTorch nor the C library. The same file gives the same bytes with the same version of
+matplotlib.
 
 Exit code 0: all drawn; 1: an input cannot be drawn; 2: wrong arguments, or no matplotlib."""
 from __future__ import annotations
@@ -15,14 +15,15 @@ import pathlib
 import re
 import sys
 import warnings
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Set, Tuple
 
 try:
     import matplotlib
+    import matplotlib.style
 
-    from ._charts import KINDS, STYLE, CannotDraw, text
+    from ._charts import KINDS, STYLE, CannotDraw, Json, text
 except ImportError:
-    matplotlib = None  # main says so
+    matplotlib = None  # type: ignore[assignment, unused-ignore]  # `main` reports it
 
 VERSION = 1  # of the series block
 RENAMED = {"kappa-rows-own": "kappa-row-top1", "kappa-columns-own": "kappa-column-top1",
@@ -35,12 +36,12 @@ def can_draw() -> bool:
 
 
 def current_id(name: str) -> str:
-    """The id that a chart has now, of one that older files have."""
+    """The present id of a chart, from one of an older file."""
     end = "at-the-end-" if name.startswith("at-the-end-") else ""
     return end + RENAMED.get(name[len(end):], name[len(end):])
 
 
-def charts_of(path: pathlib.Path) -> List[dict]:
+def charts_of(path: pathlib.Path) -> List[Json]:
     """The charts of a file, each with an id that can be the name of a file."""
     try:
         block = json.loads(path.read_text(encoding="utf-8"))
@@ -50,11 +51,14 @@ def charts_of(path: pathlib.Path) -> List[dict]:
         raise CannotDraw("is not JSON") from None
     block = block.get("series") if isinstance(block, dict) else None
     if not isinstance(block, dict) or not isinstance(block.get("charts"), list):
-        raise CannotDraw("has no series block; write it with --series: couplet inspect CHECKPOINT --json FILE --series")
+        raise CannotDraw("has no series block; write it with --series: couplet inspect CHECKPOINT --json FILE "
+                         "--series")
     if block.get("version") != VERSION:
-        raise CannotDraw(f"has a series block of version {block.get('version')}; this program draws version {VERSION}")
-    seen = set()
-    for chart in block["charts"]:
+        raise CannotDraw(f"has a series block of version {block.get('version')}; this program draws version "
+                         f"{VERSION}")
+    charts: List[Json] = block["charts"]
+    seen: Set[str] = set()
+    for chart in charts:
         name = chart.get("id") if isinstance(chart, dict) else None
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9-]{1,120}", name):
             raise CannotDraw("has a chart whose id is not made of letters, digits and -")
@@ -62,34 +66,36 @@ def charts_of(path: pathlib.Path) -> List[dict]:
         if name in seen:
             raise CannotDraw(f"has two charts called {name}")
         seen.add(name)
-    return block["charts"]
+    return charts
 
 
-def metadata(chart: dict, form: str) -> Dict[str, Optional[str]]:
+def metadata(chart: Json, form: str) -> Dict[str, Optional[str]]:
     """Title and caption; no dates and no versions, so that equal pictures are equal files."""
     title, caption = text(chart.get("title")), text(chart.get("caption"))
     if form == "svg":
         return {"Title": title, "Description": caption, "Creator": "couplet.plot", "Date": None}
     if form == "pdf":
-        return {"Title": title, "Subject": caption, "Creator": "couplet.plot", "Producer": None, "CreationDate": None}
+        return {"Title": title, "Subject": caption, "Creator": "couplet.plot", "Producer": None,
+                "CreationDate": None}
     return {"Title": title.encode("latin-1", "replace").decode("latin-1"), "Software": "couplet.plot"}
 
 
-def draw(chart: dict, path: pathlib.Path) -> None:
-    """Draws one chart into `path`, whose ending is the format."""
+def draw(chart: Json, path: pathlib.Path) -> None:
+    """Writes the picture of one chart; the suffix of `path` is the format."""
     kind = chart.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise CannotDraw(f"{kind!r} is no kind of chart; there are {', '.join(KINDS)}")
     form = path.suffix[1:]
-    with warnings.catch_warnings(), matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE}):
+    with warnings.catch_warnings(), matplotlib.style.context(STYLE, after_reset=True):
         warnings.simplefilter("ignore")  # characters that the font lacks
         KINDS[kind](chart).savefig(path, format=form, metadata=metadata(chart, form))
 
 
 def draw_files(paths: List[pathlib.Path], out: pathlib.Path, form: str = "svg",
                only: Optional[List[str]] = None) -> List[pathlib.Path]:
-    """Draws the charts of the files, or those whose ids `only` has; returns the pictures' paths."""
-    plans, known = [], set()
+    """Draws the charts of the files, or those whose ids are in `only`; returns the pictures' paths."""
+    plans: List[Tuple[pathlib.Path, Json, pathlib.Path]] = []
+    known: Set[str] = set()
     only = only and [current_id(name) for name in only]
     for path in paths:
         try:
@@ -118,11 +124,12 @@ def draw_files(paths: List[pathlib.Path], out: pathlib.Path, form: str = "svg",
 
 
 def main(words: Optional[List[str]] = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m couplet.plot", description=__doc__.partition("\n")[0],
+    parser = argparse.ArgumentParser(prog="python -m couplet.plot", description=str(__doc__).partition("\n")[0],
                                      epilog="docs/inspection.md of the project says more.")
     parser.add_argument("figures", nargs="+", type=pathlib.Path, metavar="FIGURES.json",
                         help="what couplet wrote with --json FILE --series")
-    parser.add_argument("--out", required=True, type=pathlib.Path, metavar="DIR", help="the folder of the pictures")
+    parser.add_argument("--out", required=True, type=pathlib.Path, metavar="DIR",
+                        help="the folder of the pictures")
     parser.add_argument("--format", default="svg", choices=("svg", "pdf", "png"), help="default svg")
     parser.add_argument("--only", metavar="ID,...", help="the charts to draw; default all")
     args = parser.parse_args(words)

@@ -1,5 +1,5 @@
-"""The paper's pseudo-code as it stands, with what docs/decisions.md decides. To read and to check
-against: it holds [n, n, D] numbers and more for the backward pass. Only `gate`."""
+"""The paper's pseudo-code, with the choices of docs/decisions.md: a reference to read and to test against. It
+keeps more than [n, n, D] numbers for the backward pass. Only the activation `gate`."""
 from __future__ import annotations
 
 from typing import Optional
@@ -9,13 +9,13 @@ from torch import Tensor
 
 
 def hinge(x: Tensor) -> Tensor:
-    """clamp(x, min=0) that passes the gradient at 0, as torch.clamp did when the paper was written."""
+    """clamp(x, min=0) with gradient 1 at 0, as torch.clamp had when the paper was written."""
     return torch.where(x >= 0, x, torch.zeros_like(x))
 
 
 def eps_of(R: Tensor) -> Tensor:
     """min over j != i of |R_i - R_j| / (2 |R_i|), [n]; 0 of a zero row and for n = 1."""
-    distances = torch.norm(R[:, None] - R[None, :], dim=-1)  # cdist's product form rounds equal rows apart
+    distances = torch.norm(R[:, None] - R[None, :], dim=-1)  # cdist by products: > 0 for equal rows
     distances = distances.masked_fill(torch.eye(len(R), dtype=torch.bool, device=R.device), float("inf"))
     norm_R = torch.norm(R, dim=1)
     eps = distances.min(dim=1).values / 2 / norm_R
