@@ -1,0 +1,201 @@
+"""python -m couplet.bench on the CPU; what it does on an accelerator, with the code for one or with stubs of torch."""
+import contextlib
+import json
+import types
+
+import pytest
+import torch
+
+from conftest import ROOT, accelerator_paths
+from couplet import _counts, _estimate, bench
+from couplet.bench import Device
+
+
+def test_a_block_to_paste(capsys):
+    assert bench.main(["--device", "cpu", "--rounds", "1"]) == 0
+    said = capsys.readouterr().out
+    for title in ("machine", "shape", "step", "pseudo-code", "memory", "synchronisation", "graph"):
+        assert f"\n#### {title}\n\n* " in said
+    assert said.count("| right |") == len(bench.DTYPES) * len(bench.LAYOUTS)
+    assert "* model: small" in said and said.count("left out: ") == 3
+
+
+def test_json_of_a_share_of_the_experts(capsys):
+    assert bench.main(["--device", "cpu", "--rounds", "1", "--ep", "4", "--dtype", "f32", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["shape"]["ep"] == 4 and "exchanges" in report["shape"]["left out"]
+    assert report["step"]["us a layer"] > 0 and report["step"]["layers"] == 2
+    assert "expert parallelism" in report["pseudo-code"]["left out"]
+
+
+@pytest.mark.parametrize("arguments, words", ((["--ep", "3"], "cannot be shared"),
+                                              (["--device", "nonsense"], "nonsense"), (["--device", "cuda:77"], "")))
+def test_what_cannot_be_run(arguments, words, capsys):
+    assert bench.main([*arguments, "--shape", "small"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("couplet.bench: ") and words in said
+
+
+def test_rounds(capsys):
+    with pytest.raises(SystemExit):
+        bench.parse(["--rounds", "0"])
+
+
+def test_the_code_for_accelerators_is_within_the_tolerances(monkeypatch):
+    accelerator_paths(monkeypatch)
+    checks = bench.check(Device("cpu"))
+    assert [c.name for c in checks if not c.is_right] == []
+    worst = {name: max(max(c.errors) for c in checks if c.name.startswith(name)) for name in bench.DTYPES}
+    assert worst["f32"] < worst["f16"] < worst["bf16"]
+    assert worst["bf16"] > bench.TOLERANCE["bf16"] / 20  # they are not wider than they need be
+
+
+@pytest.mark.parametrize("fault", (lambda loss: loss * 1.02, lambda loss: loss * float("nan")))
+def test_a_wrong_loss_is_seen(fault, monkeypatch, capsys):
+    right = bench.erc_loss
+    monkeypatch.setattr(bench, "erc_loss", lambda *a, **k: fault(right(*a, **k)))
+    assert bench.main(["--device", "cpu", "--rounds", "1"]) == 1
+    assert "| **wrong** |" in capsys.readouterr().out
+
+
+def test_no_hinge_is_near_its_threshold():
+    router, gates, delta, alpha = bench._inputs(*bench.SIZE)
+    M = torch.linalg.vector_norm(torch.einsum("jDd,id->ijD", gates, router * delta), dim=-1)
+    bound = alpha * M.diagonal()
+    near = torch.cat(((M / bound - 1).abs(), (M / bound[:, None] - 1).abs())).flatten()
+    assert near.min() > 2e-3 and (M > bound).sum() > 60 and (M < bound).sum() > 60 and alpha < 1
+
+
+def test_a_shape_that_does_not_fit_is_left_out(monkeypatch):
+    device = Device("cpu")
+    monkeypatch.setattr(device, "free_bytes", lambda: 1 << 10)
+    assert "GiB" in bench.time_step(device, _counts.SMALL, 1)["left out"]
+    assert "GiB" in bench.time_pseudo_code(device, _counts.SMALL, 1)["left out"]
+    assert "does not fit" in bench.memory(device, _counts.SMALL)["left out"]
+
+
+# ---- with stubs of an accelerator ----
+
+class Stubs:
+    """What of torch.cuda is called; a graph runs again what was captured."""
+
+    def __init__(self):
+        self.modes, self.captured = [], None
+
+    class Stream:
+        def wait_stream(self, other):
+            pass
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            pass
+
+        def elapsed_time(self, end):
+            return 3.0
+
+    class CUDAGraph:
+        def replay(self):
+            pass
+
+    @contextlib.contextmanager
+    def stream(self, stream):
+        yield
+
+    graph = stream
+
+    def current_stream(self):
+        return self.Stream()
+
+    def synchronize(self):
+        pass
+
+    def set_sync_debug_mode(self, mode):
+        self.modes.append(mode)
+
+    def reset_peak_memory_stats(self, device):
+        pass
+
+    def memory_allocated(self, device):
+        return 1000
+
+    def max_memory_allocated(self, device):
+        return 1000 + _counts.SMALL.gradient_bytes + 77
+
+    def mem_get_info(self, device):
+        return 1 << 30, 1 << 31
+
+    def get_device_properties(self, device):
+        return types.SimpleNamespace(name="Stub", total_memory=80 << 30, major=9, minor=0)
+
+
+@pytest.fixture
+def stubbed(monkeypatch):
+    """A device that says it is CUDA and computes on the CPU."""
+    stubs = Stubs()
+    monkeypatch.setattr(torch, "cuda", stubs)
+    device = Device("cpu")
+    device.module, device.type = stubs, "cuda"
+    monkeypatch.setattr(bench, "product_rate", lambda *_: 1e12)
+    monkeypatch.setattr(bench, "bandwidth", lambda *_: 1e12)
+    monkeypatch.setattr(Device, "describe", lambda self: {"device": "stub"})
+    return device, stubs
+
+
+def test_every_section_with_stubs(stubbed):
+    device, stubs = stubbed
+    report = bench.run(device, _counts.SMALL, 2)
+    assert report["step"]["us a layer"] == pytest.approx(1500) and stubs.modes == ["error", "default"]
+    assert report["synchronisation"] == {"waits": "no"} and report["memory"]["extra, MB"] == pytest.approx(77e-6)
+    assert report["graph"]["captured"] == "yes" and report["graph"]["same as eager"] == "no"  # nothing was replayed
+    assert [c["name"] for c in report["correctness"]][-1] == "tf32, stacked"
+    assert not bench.is_good(report)
+    report["graph"]["same as eager"] = "yes"
+    assert bench.is_good(report) and "tf32, stacked" in bench.markdown(report)
+
+
+def test_a_step_that_waits_is_reported(stubbed, monkeypatch):
+    device, stubs = stubbed
+
+    def evaluate(*_):
+        if stubs.modes == ["error"]:
+            raise RuntimeError("called a synchronizing CUDA operation\nmore")
+    monkeypatch.setattr(bench, "_step_of", lambda *_: (None, evaluate))
+    assert bench.synchronisation(device, _counts.SMALL) == {"waits": "called a synchronizing CUDA operation"}
+    assert stubs.modes == ["error", "default"]
+
+
+def test_the_device_is_described(monkeypatch):
+    stubs = Stubs()
+    monkeypatch.setattr(torch, "cuda", stubs)
+    device = Device("cpu")
+    device.module, device.type = stubs, "cuda"
+    about = device.describe()
+    assert about["device"] == "Stub, 80 GiB, capability 9.0" and about["driver"]
+
+
+# ---- docs/gpu.md ----
+
+@pytest.mark.skipif(not hasattr(torch.ops.aten.mm, "dtype"), reason="counts are of a torch whose mm has out_dtype")
+def test_the_page_has_the_tables_of_the_estimate(capsys):
+    assert bench.main(["--estimate"]) == 0
+    page = (ROOT / "docs" / "gpu.md").read_text()
+    tables = capsys.readouterr().out.strip().split("\n\n")
+    assert len(tables) == 4
+    assert [t.split("\n")[0] for t in tables if t not in page] == []
+
+
+def test_a_formula_by_hand():
+    """OLMoE on an H100: gates of 268 MB, read twice, gradient written once, at 3.35 TB/s."""
+    assert _estimate.roofline_us(_counts.OLMOE, _estimate.GPUS[0]) == pytest.approx(3 * 268.4e6 / 3.35e12 * 1e6, rel=1e-3)
+    olmoe = _estimate.TRAININGS[0]
+    assert olmoe.seconds(_estimate.GPUS[0]) == pytest.approx(6 * 1.3e9 * 4.2e6 / 64 / 989e12 / 0.4)
+
+
+def test_kernels_are_as_long_as_what_bounds_them():
+    gpu = _estimate.Gpu("one", 1.0, 1.0)  # a million operations or bytes: one microsecond
+    each = [_counts.Kernel("short", 1), _counts.Kernel("bytes", 5 * 10**6), _counts.Kernel("product", 1, 7 * 10**6),
+            _counts.Kernel("cached", 1, 0, int(5.5 * 4e6))]
+    assert _estimate._device_us(_counts.Counts(each), gpu) == pytest.approx(_estimate.SHORTEST_US + 5 + 7 + 4)
