@@ -141,7 +141,10 @@ def of_group(tensor: Any, group: Any) -> Tensor:
     if mesh is None:
         return cast(Tensor, tensor)
     from torch.distributed import get_process_group_ranks
-    from torch.distributed.tensor import Replicate, Shard
+    try:
+        from torch.distributed.tensor import Replicate, Shard
+    except ImportError:  # torch 2.4
+        from torch.distributed._tensor import Replicate, Shard
     ranks = get_process_group_ranks(group)
     spread = [i for i in range(mesh.ndim) if get_process_group_ranks(mesh.get_group(i)) == ranks]
     if not spread or not tensor.placements[spread[-1]].is_shard(0):
