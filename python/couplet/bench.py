@@ -146,11 +146,11 @@ TOLERANCE = {"f32": 2.0**-17, "tf32": 2.0**-8, "bf16": 2.0**-6, "f16": 2.0**-9}
 def _inputs(n: int, D: int, d: int) -> Tuple[Tensor, Tensor, Tensor, float]:
     """Router, gates, delta in f64, and an alpha that no ratio of responses comes near: rounding switches no hinge."""
     g = torch.Generator().manual_seed(1)
-    router, gates = (torch.randn(s, generator=g, dtype=torch.float64) for s in ((n, d), (n, D, d)))
+    router, gates = (torch.randn(s, generator=g, dtype=torch.float64, device="cpu") for s in ((n, d), (n, D, d)))
     router, gates = router.bfloat16().double(), (gates / d**0.5).bfloat16().double()  # numbers that all dtypes have
-    delta = 1 + 0.4 * (torch.rand(n, d, generator=g, dtype=torch.float32).double() - 0.5)
+    delta = 1 + 0.4 * (torch.rand(n, d, generator=g, dtype=torch.float32, device="cpu").double() - 0.5)
     M = torch.linalg.vector_norm(torch.einsum("jDd,id->ijD", gates, router * delta), dim=-1)
-    others = ~torch.eye(n, dtype=torch.bool)
+    others = ~torch.eye(n, dtype=torch.bool, device="cpu")
     ratios = torch.cat(((M / M.diagonal()[:, None])[others], (M / M.diagonal())[others])).sort().values
     middle = ratios[len(ratios) // 8:]
     middle = middle[middle < 1]
@@ -255,7 +255,8 @@ def product_rate(device: Device, dtype: torch.dtype, rounds: int) -> float:
     """Operations a second of a large square product; on the CPU of f32, as the loss has it there."""
     size = 512 if device.type == "cpu" else 8192
     dtype = torch.float32 if device.type == "cpu" else dtype
-    a, b = (torch.randn(size, size, device=device.device).to(dtype) for _ in range(2))
+    a, b = (torch.randn(size, size, dtype=torch.float32, device=device.device).to(dtype)
+            for _ in range(2))
     return 2.0 * size**3 / median_seconds(device, lambda: a @ b, rounds)[0]
 
 
@@ -341,7 +342,7 @@ def memory(device: Device, shape: Shape) -> Dict[str, Any]:
     if not _layers_that_fit(shape, device):
         return {"left out": "a layer does not fit"}
     router, gate = (p.data for p in _one_layer(shape, device))
-    delta = torch.ones(shape.n, shape.d, device=device.device)
+    delta = torch.ones(shape.n, shape.d, dtype=torch.float32, device=device.device)
 
     def run() -> Any:
         return _counts.evaluate(shape, router, gate, delta)
@@ -382,7 +383,7 @@ def graph(device: Device, shape: Shape) -> Dict[str, Any]:
     if not _layers_that_fit(shape, device):
         return {"left out": "a layer does not fit"}
     router, gate = (p.data for p in _one_layer(shape, device))
-    delta = torch.ones(shape.n, shape.d, device=device.device)
+    delta = torch.ones(shape.n, shape.d, dtype=torch.float32, device=device.device)
 
     def run() -> Any:
         return _counts.evaluate(shape, router, gate, delta)
@@ -481,7 +482,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     try:
         device = Device(options.device or default_device())
         shape = _shape(options, device)
-        torch.empty(1, device=device.device)
+        torch.empty(1, dtype=torch.float32, device=device.device)
     except (ValueError, RuntimeError, AssertionError, AttributeError) as error:
         print(f"couplet.bench: {str(error).splitlines()[0]}", file=sys.stderr)
         return 2
