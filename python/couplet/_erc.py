@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set,
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import _figures, _layers, _router_stats, _step
 from ._door import (_level_of_caller, check_noise, compute_name, loss_and_matrix, number, signed, warn_of_alpha,
@@ -72,6 +73,20 @@ def _with_gradients(weights: List[Weight], loss: Callable[[], Tuple[Tensor, Tens
     return cast(Tensor, _Ready.apply(value.detach(), list(gradients), *parts)), M
 
 
+def _watch_optimizers(erc: Erc) -> None:
+    """Calls erc._note_step after each step of an optimizer, as long as `erc` is there."""
+    kept = weakref.ref(erc)
+
+    @outside_graphs
+    def after_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        found = kept()
+        if found is not None:
+            found._note_step(optimizer)
+
+    handle = register_optimizer_step_post_hook(after_step)
+    weakref.finalize(erc, handle.remove)
+
+
 def check_model(model: Any) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"couplet: model is a {type(model).__name__}, must be a torch.nn.Module")
@@ -112,7 +127,9 @@ class Erc:
         self._bytes: Optional[Tensor] = None     # of `_watched` then
         self._warned_of: Set[str] = set()
         self._counted_outside = False            # next_step says when a step begins
-        self._counters_move = False              # the optimizer is known to move version counters
+        self._stepped = False                    # an optimizer of torch has made a step since the evaluation
+        self._steps_are_seen = False             # steps are known to be seen, by the hook or by version counters
+        _watch_optimizers(self)
 
     # ---- the loss ----
 
@@ -121,9 +138,9 @@ class Erc:
 
         The first call of a step evaluates it; later calls of the same step (gradient accumulation) are
         a zero whose backward pass does nothing, as are all in `model.eval()` and with weight 0. A step
-        is over when the version counter of a router or gate has moved or another parameter has its name,
-        or when `next_step` is called. An optimizer that bypasses the counters (`p.data.add_`) is
-        detected by the changed numbers, with a warning.
+        is over when an optimizer of torch that has a router or gate has made its step, when the version counter of
+        one has moved or another parameter has its name, or when `next_step` is called. Other code that bypasses the
+        counters (`p.data.add_`) is detected by the changed numbers, with a warning.
 
         divided_by: by how many micro-batches the loss is divided before its backward pass; the one
         evaluation is multiplied by it, so that the step gets the whole coefficient. Default:
@@ -196,10 +213,11 @@ class Erc:
         self._warn_where_nothing_learns(found)
         if self._evaluated is not None and not self._counted_outside:
             self.step += 1
-            self._counters_move = self._counters_move or self._has_counted(found)
+            self._steps_are_seen = self._steps_are_seen or self._stepped or self._has_counted(found)
+        self._stepped = False
         # Under torch.no_grad() it is only looked at: the step's own evaluation is still to come.
         self._evaluated = _versions(found) if torch.is_grad_enabled() else None
-        watched = None if self._counted_outside or self._counters_move else _watched(found)
+        watched = None if self._counted_outside or self._steps_are_seen else _watched(found)
         self._bytes = None if watched is None else some_bytes(watched)
         return True
 
@@ -246,7 +264,10 @@ class Erc:
 
     @outside_graphs
     def _is_evaluated(self, found: List[List[Weight]]) -> bool:
-        """Whether this step has had its loss: all parameters are the same ones, none has been written to."""
+        """Whether this step has had its loss: no optimizer has made a step, all parameters are the same ones, none
+        has been written to."""
+        if self._stepped:
+            return False
         now = _parts(found)
         seen = self._evaluated
         return seen is not None and len(seen) == len(now) and all(
@@ -285,6 +306,17 @@ class Erc:
     def __getstate__(self) -> Dict[str, Any]:
         """Of a copy: the evaluated parameters are not its own, so that its next loss is of a new step."""
         return {**self.__dict__, "_evaluated": None if self._evaluated is None else []}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        _watch_optimizers(self)
+
+    @outside_graphs
+    def _note_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """After a step of any optimizer of torch. Those of FSDP2's shards (fused, foreach) move no version counter."""
+        seen = {id(p) for p in (then() for then, _ in self._evaluated or []) if p is not None}
+        if seen and any(id(p) in seen for group in optimizer.param_groups for p in group["params"]):
+            self._stepped = True
 
     def next_step(self, step: Optional[int] = None) -> None:
         """An optimizer step begins: the next `loss` is evaluated. `step` is its number for the noise

@@ -2,6 +2,7 @@
 import copy
 import datetime
 import os
+import warnings
 
 import pytest
 import torch
@@ -47,6 +48,21 @@ def step(name, order, rank):
         last = [p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad.clone() for p in ours.parameters()]
         optimizer.step()
     return last
+
+
+def seen_steps(**more):
+    """How many of three steps of AdamW on shards were seen; fused and foreach move no version counter there."""
+    ours = wrapped_by("fully_shard")
+    erc, optimizer = attached(ours), torch.optim.AdamW(ours.parameters(), lr=0.01, **more)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="couplet")
+        values = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            values.append(erc.backward().item())
+            assert erc.backward() == 0
+            optimizer.step()
+    return erc.step + 1, len(set(values) - {0.0})
 
 
 def alone():
@@ -115,6 +131,8 @@ def process(rank, folder):
     pairs = {name: mesh.get_group(name) for name in ("expert", "tensor")}
     results = {(name, order): step(name, order, rank) for name in ("ddp", "bucket views", "fully_shard")
                for order in ("before", "after")}
+    for name in ("fused", "foreach"):
+        results[name] = seen_steps(**{name: True})
     for is_accelerator in (False, True):
         if is_accelerator:
             _native.fits = lambda job: False
@@ -157,6 +175,11 @@ def test_replicas_and_shards(four, name, order):
     for results in four:
         for got, gradient in zip(results[name, order], want, strict=True):
             close(got, gradient, 1e-6)
+
+
+@pytest.mark.parametrize("name", ("fused", "foreach"))
+def test_steps_on_shards_are_seen(four, name):
+    assert [results[name] for results in four] == [(3, 3)] * SIZE
 
 
 @pytest.mark.parametrize("half", (None, "first"))
