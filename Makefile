@@ -48,6 +48,7 @@ wheels: ## makes the packages for pip, build/wheels: couplet, and couplet-native
 	@python3 tools/make_wheels.py build/wheels
 
 wheels-bare: wheels ## installs them into a root that has nothing but Python, and runs program and operator there
+	@tools/deps.sh python
 	@python3 tools/check_bare_wheels.py build/wheels build/bare
 
 fuzz: ## runs each fuzzing test for SECONDS (60) on damaged files, with sanitizers
