@@ -112,3 +112,55 @@ class Check:
             if not dist.is_initialized() or dist.get_rank() == 0:
                 print(f"{len(self.values)} steps of {self.micro_batches} micro-batches: gradients within "
                       f"{self.worst:.0e} of those by hand, ERC {self.values[0]:.3g} -> {self.values[-1]:.3g}")
+
+
+class CheckAdded:
+    """For trainers whose LM gradients cannot be computed again on one process: of `calls` calls of `add` in an
+    optimizer step the first must add WEIGHT * mean(ERC over layers) by hand to the gradients of routers and gates,
+    within 1e-6 of their norm, and the others nothing; at the end ERC must have fallen.
+
+    layers(): [(router, gates)] of this process; whole(router or gates): all of it, on every process;
+    grad(p): where the trainer keeps the gradient of a parameter; gate_half, transposed: as in couplet.attach."""
+
+    def __init__(self, layers, calls=2, whole=whole, grad=lambda p: p.grad, gate_half=None, transposed=False):
+        self.layers, self.calls, self.whole, self.grad = layers, calls, whole, grad
+        self.gate_half, self.transposed = gate_half, transposed
+        self.called, self.values, self.worst = 0, [], 0.0
+
+    def around(self, add):
+        """`add`, checked."""
+        def checked(*args, **kwargs):
+            before = self._all(self.grad)
+            result = add(*args, **kwargs)
+            after = self._all(self.grad)
+            first = self.called % self.calls == 0
+            wanted = self._by_hand() if first else [torch.zeros_like(t) for t in after]
+            for old, new, want in zip(before, after, wanted):
+                assert not first or want.norm() > 1e-3 * new.norm(), "next to nothing is tested here"
+                error = torch.dist(new - old, want) / new.norm()
+                assert error < 1e-6, f"call {self.called}: {error:.1e} from the gradient by hand"
+                self.worst = max(self.worst, error.item())
+            self.called += 1
+            return result
+        return checked
+
+    def _all(self, of):
+        """of(p) of all layers' routers and gates, whole."""
+        zero = lambda p: torch.zeros_like(p) if of(p) is None else of(p).detach()
+        of_many = lambda p: zero(p) if torch.is_tensor(p) else [zero(one) for one in p]
+        return [self.whole(of_many(many)).float().clone() for pair in self.layers() for many in pair]
+
+    def _by_hand(self):
+        tensors = [t.requires_grad_() for t in self._all(lambda p: p)]
+        each = [couplet.erc_loss(router, gates.mT if self.transposed else gates, gate_half=self.gate_half, seed=SEED,
+                                 step=len(self.values), layer=l)
+                for l, (router, gates) in enumerate(zip(tensors[::2], tensors[1::2]))]
+        self.values.append((sum(each) / len(each)).item())
+        return torch.autograd.grad(WEIGHT * sum(each) / len(each), tensors)
+
+    def report(self, note=""):
+        assert len(self.values) > 2 and self.values[-1] < 0.9 * self.values[0], self.values
+        assert self.called == self.calls * len(self.values)
+        if not dist.is_initialized() or dist.get_rank() == 0:
+            print(f"{len(self.values)} steps of {self.calls} micro-batches: gradients within {self.worst:.0e} of "
+                  f"those by hand, ERC {self.values[0]:.3g} -> {self.values[-1]:.3g}{note}")
