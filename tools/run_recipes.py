@@ -26,6 +26,18 @@ TRAINERS = {
     "lightning": ("lightning_module.py", "lightning", ["lightning"]),
     "deepspeed": ("deepspeed_zero.py", "deepspeed", ["deepspeed"]),
     "fsdp2": ("fsdp2.py", "torch", []),
+    "axolotl": ("axolotl_plugin.py", "axolotl", [
+        "--no-deps axolotl==0.19.0 transformers==5.16.1 accelerate==1.13.0 peft==0.20.0 trl==1.9.0 "
+        "optimum==1.16.2 axolotl-contribs-lgpl==0.0.7 axolotl-contribs-mit==0.0.6 liger-kernel==0.8.1 "
+        "torchao==0.17.0 bitsandbytes==0.50.2 nvidia-ml-py==12.560.30 trackio==0.19.0",
+        "datasets addict fire colorama art python-dotenv posthog huggingface_hub==1.17.0 kernels "
+        "tokenizers==0.23.1 numba scipy evaluate==0.4.1 schedulefree einops pydantic==2.12.5 typer==0.25.1 "
+        "mistral-common sentencepiece requests zstandard fastcore langdetect wandb setuptools"]),
+    "torchtitan": ("torchtitan_ep.py", "torchtitan", ["torchtitan"]),
+    "megatron": ("megatron_core.py", "megatron-core", ["megatron-core"]),
+    "olmo-core": ("olmo_core_callback.py", "ai2-olmo-core", [
+        "--no-deps ai2-olmo-core",
+        "cached_path dataclass-extensions bettermap importlib_resources requests pandas"]),
 }
 PROGRAMS = {"python": [], "torchrun": ["-m", "torch.distributed.run"],
             "accelerate": ["-m", "accelerate.commands.accelerate_cli"]}

@@ -11,7 +11,7 @@ import tiny
 
 accelerator = Accelerator(gradient_accumulation_steps=2)
 model = tiny.model()
-erc = couplet.hf.attach(model, weight=tiny.WEIGHT, accumulation=accelerator.gradient_accumulation_steps)
+erc = couplet.hf.attach(model, weight=tiny.WEIGHT)
 check = tiny.Check(model, max_grad_norm=1.0)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 loader = torch.utils.data.DataLoader(tiny.rows(40), batch_size=2)
@@ -20,8 +20,9 @@ model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 with check:
     for batch in loader:
         with accelerator.accumulate(model):
-            accelerator.backward(model(**batch).loss + erc.loss())
+            accelerator.backward(model(**batch).loss)  # divides by the micro-batches
             if accelerator.sync_gradients:
+                erc.backward(accelerator.scaler.get_scale() if accelerator.scaler else 1.0)
                 accelerator.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()

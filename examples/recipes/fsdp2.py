@@ -24,8 +24,8 @@ with tiny.Check(model, hooked=False) as check:
     for number, batch in enumerate(batches):
         (model(**batch).loss / 2).backward()
         if number % 2 == 1:
-            erc.next_step(number // 2)  # fused AdamW moves no version counter of a DTensor
-            erc.loss().backward()
+            erc.next_step(number // 2)  # the number of the optimizer step
+            erc.backward()
             check.step()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()

@@ -30,7 +30,7 @@ class ErcCallback(L.Callback):
 
     def on_before_optimizer_step(self, trainer, module, optimizer):  # gradients are unscaled, not yet clipped
         self.erc.next_step(trainer.global_step)
-        self.erc.loss().backward()
+        self.erc.backward()
         module.log("erc", self.erc.value)
 
 

@@ -52,10 +52,10 @@ class Check:
     those of mean(LM loss over the step's micro-batches) + WEIGHT * mean(ERC over layers), within 1e-6 of
     their norm; at the end ERC must have fallen.
 
-    twin: another model of the same shapes, whole on this process; layers(twin): its [(router, gates)]; lm(twin, batch):
-    its LM loss; gate_half: as in couplet.erc_loss; grad(p): the gradient of a parameter of the model;
-    max_grad_norm: of the clipping before the step; hooked: False where the recipe itself calls step()
-    before the optimizer's."""
+    twin: another model of the same shapes, whole on this process; layers(twin): its [(router, gates)];
+    lm(twin, batch): its LM loss; gate_half: as in couplet.erc_loss; grad(p): the gradient of a parameter of
+    the model; max_grad_norm: of the clipping before the step; hooked: False where the recipe itself calls
+    step() before the optimizer's."""
 
     def __init__(self, trained, twin=None, layers=olmoe_layers, lm=lambda twin, batch: twin(**batch).loss,
                  gate_half="first", grad=lambda p: p.grad, max_grad_norm=None, micro_batches=2,
@@ -89,17 +89,18 @@ class Check:
                 dist.all_reduce(p.grad)
                 p.grad /= dist.get_world_size()
         layers = self.layers(self.twin)
-        each = [couplet.erc_loss(router, gates, gate_half=self.gate_half, seed=SEED, step=len(self.values), layer=l)
+        step = len(self.values)
+        each = [couplet.erc_loss(router, gates, gate_half=self.gate_half, seed=SEED, step=step, layer=l)
                 for l, (router, gates) in enumerate(layers)]
         erc = sum(each) / len(each)
         (WEIGHT * erc).backward()
         if self.max_grad_norm:
             torch.nn.utils.clip_grad_norm_(self.twin.parameters(), self.max_grad_norm)
-        learned = {id(p) for router, gates in layers for p in (router, *([gates] if torch.is_tensor(gates) else gates))}
+        learned = {id(p) for pair in layers for p in pair}
         for name, p in self.twin.named_parameters():
             if id(p) in learned:
                 error = torch.dist(whole(self.grad(ours[name])), p.grad) / p.grad.norm()
-                assert error < 1e-6, f"step {len(self.values)}: {name}: {error:.1e} from the gradient by hand"
+                assert error < 1e-6, f"step {step}: {name}: {error:.1e} from the gradient by hand"
                 self.worst = max(self.worst, error.item())
         self.values.append(erc.item())
         self.batches.clear()
@@ -116,15 +117,15 @@ class Check:
 
 class CheckAdded:
     """For trainers whose LM gradients cannot be computed again on one process: of `calls` calls of `add` in an
-    optimizer step the first must add WEIGHT * mean(ERC over layers) by hand to the gradients of routers and gates,
-    within 1e-6 of their norm, and the others nothing; at the end ERC must have fallen.
+    optimizer step the first must add the gradients of WEIGHT * mean(ERC over layers) by hand to those of
+    routers and gates, within 1e-6 of their norm, and the others nothing; at the end ERC must have fallen.
 
     layers(): [(router, gates)] of this process; whole(router or gates): all of it, on every process;
-    grad(p): where the trainer keeps the gradient of a parameter; gate_half, transposed: as in couplet.attach."""
+    grad(p): where the trainer keeps the gradient of a parameter; gate_half: as in couplet.attach."""
 
-    def __init__(self, layers, calls=2, whole=whole, grad=lambda p: p.grad, gate_half=None, transposed=False):
-        self.layers, self.calls, self.whole, self.grad = layers, calls, whole, grad
-        self.gate_half, self.transposed = gate_half, transposed
+    def __init__(self, layers, calls=2, micro_batches=2, whole=whole, grad=lambda p: p.grad, gate_half=None):
+        self.layers, self.calls, self.micro_batches = layers, calls, micro_batches
+        self.whole, self.grad, self.gate_half = whole, grad, gate_half
         self.called, self.values, self.worst = 0, [], 0.0
 
     def around(self, add):
@@ -152,8 +153,8 @@ class CheckAdded:
 
     def _by_hand(self):
         tensors = [t.requires_grad_() for t in self._all(lambda p: p)]
-        each = [couplet.erc_loss(router, gates.mT if self.transposed else gates, gate_half=self.gate_half, seed=SEED,
-                                 step=len(self.values), layer=l)
+        step = len(self.values)
+        each = [couplet.erc_loss(router, gates, gate_half=self.gate_half, seed=SEED, step=step, layer=l)
                 for l, (router, gates) in enumerate(zip(tensors[::2], tensors[1::2]))]
         self.values.append((sum(each) / len(each)).item())
         return torch.autograd.grad(WEIGHT * sum(each) / len(each), tensors)
@@ -162,5 +163,5 @@ class CheckAdded:
         assert len(self.values) > 2 and self.values[-1] < 0.9 * self.values[0], self.values
         assert self.called == self.calls * len(self.values)
         if not dist.is_initialized() or dist.get_rank() == 0:
-            print(f"{len(self.values)} steps of {self.calls} micro-batches: gradients within {self.worst:.0e} of "
-                  f"those by hand, ERC {self.values[0]:.3g} -> {self.values[-1]:.3g}{note}")
+            print(f"{len(self.values)} steps of {self.micro_batches} micro-batches: gradients within "
+                  f"{self.worst:.0e} of those by hand, ERC {self.values[0]:.3g} -> {self.values[-1]:.3g}{note}")

@@ -1,8 +1,8 @@
-"""What torchtitan needs to run on a CPU: a device without memory figures, torch's attention in place of FlexAttention,
-which has no backward pass there, and rows of random ids. Import it before torchtitan.trainer."""
+"""What torchtitan needs to run on a CPU: a device without memory figures, torch's attention in place of
+FlexAttention, which has no backward pass there, and rows of random ids. Import it before torchtitan.trainer."""
 import collections
 import types
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
 import torch
@@ -42,9 +42,15 @@ from torchtitan.components.checkpoint import CheckpointManager  # noqa: E402  al
 from torchtitan.components.loss import CrossEntropyLoss  # noqa: E402
 from torchtitan.config import TrainingConfig  # noqa: E402
 from torchtitan.models.common.attention import FlexAttention  # noqa: E402
+from torchtitan.models.qwen3.config_registry import qwen3_moe_debug  # noqa: E402
 
-FlexAttention._compiled_flex_attn = lambda q, k, v, *, scale, enable_gqa, **others: (
-    torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=enable_gqa), None)
+
+def attention(q, k, v, *, scale, enable_gqa, **others):
+    return torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, is_causal=True, scale=scale, enable_gqa=enable_gqa), None
+
+
+FlexAttention._compiled_flex_attn = attention
 
 
 class Rows(BaseDataLoader):
@@ -69,8 +75,11 @@ class Rows(BaseDataLoader):
         pass
 
 
-def small(config):
-    """Two layers, two micro-batches a step, expert parallelism over two processes."""
+def small(Config):
+    """torchtitan's qwen3_moe_debug as a Config of one's own: two layers, two micro-batches a step, expert
+    parallelism over two processes."""
+    debug = qwen3_moe_debug()
+    config = Config(**{field.name: getattr(debug, field.name) for field in fields(debug)})
     config.model_spec.model.layers = config.model_spec.model.layers[:2]
     config.parallelism.expert_parallel_degree = 2
     config.training = TrainingConfig(local_batch_size=2, global_batch_size=8, seq_len=16, steps=4,

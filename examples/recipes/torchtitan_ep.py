@@ -3,14 +3,14 @@
     pip install ./python torchtitan
     torchrun --nproc-per-node 2 examples/recipes/torchtitan_ep.py
 
-attach comes after Trainer.__init__, which builds the model on the device meta, parallelizes it, and then gives it
-memory and numbers (to_empty, init_weights). torchtitan sums gradients over processes and divides by tokens inside
-its loss; erc.backward adds to the gradients that are there, so that neither reaches the coefficient. titan_on_cpu
-replaces what needs a GPU."""
-from dataclasses import dataclass, fields
+attach comes after Trainer.__init__, which builds the model on the device meta, parallelizes it, and then gives
+it memory and numbers (to_empty, init_weights). torchtitan sums gradients over processes and divides by tokens
+in its loss; erc.backward adds to the gradients that are there, so that neither reaches the coefficient. `group` is
+the mesh of expert parallelism; without it each process gathers all experts of a layer. titan_on_cpu replaces
+what needs a GPU."""
+from dataclasses import dataclass
 
 import titan_on_cpu  # not on GPUs
-from torchtitan.models.qwen3.config_registry import qwen3_moe_debug
 from torchtitan.trainer import Trainer
 
 import couplet
@@ -33,7 +33,7 @@ class ErcTrainer(Trainer):
                                   group=self.parallel_dims.get_mesh("ep").get_group())
 
     def train_step(self, data):
-        self.erc.next_step(self.step - 1)  # fused AdamW moves no version counter of a DTensor
+        self.erc.next_step(self.step - 1)  # the noise goes on after a resume
         super().train_step(data)
 
     def forward_backward_step(self, **batch):
@@ -42,8 +42,7 @@ class ErcTrainer(Trainer):
         return loss
 
 
-debug = qwen3_moe_debug()
-trainer = titan_on_cpu.small(ErcTrainer.Config(**{f.name: getattr(debug, f.name) for f in fields(debug)})).build()
+trainer = titan_on_cpu.small(ErcTrainer.Config).build()
 check = tiny.CheckAdded(lambda: layers_of(trainer.model_parts[0]))
 trainer.erc.backward = check.around(trainer.erc.backward)
 titan_on_cpu.train(trainer)

@@ -14,10 +14,12 @@ import tiny
 model = tiny.model()
 tokenizer = PreTrainedTokenizerFast(tokenizer_file="data/tokenizer.json", eos_token="<|endoftext|>",
                                     pad_token="<|endoftext|>")
-rows = Dataset.from_list([{"text": f"The square of {k} is {k * k}, and its cube is {k**3}."} for k in range(20)])
+texts = [f"The square of {k} is {k * k}, its cube is {k**3}, and so on." for k in range(20)]
+rows = Dataset.from_list([{"text": text} for text in texts])
 arguments = SFTConfig(tempfile.mkdtemp(), max_steps=5, per_device_train_batch_size=2,
                       gradient_accumulation_steps=2, learning_rate=3e-3, lr_scheduler_type="constant",
-                      logging_steps=1, report_to=[], save_strategy="no", disable_tqdm=True, bf16=False, max_length=16)
+                      logging_steps=1, report_to=[], save_strategy="no", disable_tqdm=True, bf16=False,
+                      max_length=16)
 trainer = SFTTrainer(model, arguments, train_dataset=rows, processing_class=tokenizer)
 couplet.hf.attach(model, weight=tiny.WEIGHT).join(trainer)  # the loss, and its figures in the log
 balanced = lambda twin, batch: twin(**batch, output_router_logits=True).loss  # TRL adds the load balancing loss
