@@ -9,7 +9,7 @@ SHARE   ?= 1
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release deps demo test further python python-matrix wheels wheels-bare fuzz faults bench experiments check install clean help
+.PHONY: release deps demo test further python python-matrix python-recipes wheels wheels-bare fuzz faults bench experiments check install clean help
 export JOBS V
 
 release: ## builds the program, build/release/couplet (V=1 prints every command)
@@ -50,6 +50,10 @@ wheels: ## makes the packages for pip, build/wheels: couplet, and couplet-native
 wheels-bare: wheels ## installs them into a root that has nothing but Python, and runs program and operator there
 	@tools/deps.sh python
 	@python3 tools/check_bare_wheels.py build/wheels build/bare
+
+python-recipes: ## runs examples/recipes with each trainer's package (downloads some gigabytes); ONLY="trl lightning"
+	@python3 tools/run_python_tests.py prepare build/venv
+	@python3 tools/run_recipes.py build/venv build/recipes $(ONLY)
 
 fuzz: ## runs each fuzzing test for SECONDS (60) on damaged files, with sanitizers
 	@tools/deps.sh build test
@@ -97,4 +101,4 @@ clean: ## removes build/
 
 help: ## prints this
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name what; do \
-	    printf '  make %-13s %s\n' "$$name" "$$what"; done
+	    printf '  make %-14s %s\n' "$$name" "$$what"; done

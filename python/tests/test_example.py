@@ -1,4 +1,5 @@
-"""examples/continue_olmoe.py as a new user runs it, on a tiny random model and the corpus in data/."""
+"""The programs of examples/ as a new user runs them, with few steps, on the corpus in data/."""
+import re
 import runpy
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import pytest
 
 from conftest import ROOT
+from couplet.certify import find_program
 from couplet import certify
 
 EXAMPLE = ROOT / "examples" / "continue_olmoe.py"
@@ -28,10 +30,25 @@ def test_it_goes_on(folder, tmp_path):
     done = subprocess.run([sys.executable, EXAMPLE, folder, "--steps", "2", "--length", "32", "--batch", "2",
                            "--out", tmp_path], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "with ERC" in done.stdout and "erc_kappa_diagonal" in done.stdout
     assert "No hinge is active" not in done.stdout
+    table = [line.split() for line in done.stdout.split("with ERC\n")[1].splitlines()[:4]]
+    names, before, last = table[0][1:], table[1][1:], table[-1][1:]
+    erc = 2 * names.index("erc_clean")
+    assert before[erc] == before[erc + 1] and float(last[erc + 1]) < float(last[erc])  # without, with
     assert (tmp_path / "without" / "model.safetensors").exists()
-    assert "Side by side" in done.stdout or not certify.find_program()
+    assert find_program() is None or "Side by side" in done.stdout
+
+
+def test_pretraining(tmp_path):
+    words = f"pretrain_olmoe.py --steps 6 --length 32 --batch 4 --lr 0.01 --out {tmp_path}".split()
+    done = subprocess.run([sys.executable, *words], cwd=ROOT / "examples", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = [[float(cell) for cell in line.split()] for line in done.stdout.splitlines()
+            if re.match(r" +\d+ +\d+\.\d{4} ", line)]
+    assert [row[0] for row in rows] == [0, 1, 2, 3, 4, 5]
+    assert rows[-1][1] < rows[0][1] and rows[-1][2] < rows[0][2]  # LM loss, ERC
+    assert (tmp_path / "model.safetensors").exists()
+    assert find_program() is None or "Agreement, free of the scale of the weights" in done.stdout
 
 
 @pytest.mark.parametrize("text, sentence", (

@@ -1,0 +1,49 @@
+"""torchtitan: expert parallelism and FSDP2, two processes.
+
+    pip install ./python torchtitan
+    torchrun --nproc-per-node 2 examples/recipes/torchtitan_ep.py
+
+attach comes after Trainer.__init__, which builds the model on the device meta, parallelizes it, and then gives
+it memory and numbers (to_empty, init_weights). torchtitan sums gradients over processes and divides by tokens
+in its loss; erc.backward adds to the gradients that are there, so that neither reaches the coefficient. `group` is
+the mesh of expert parallelism; without it each process gathers all experts of a layer. titan_on_cpu replaces
+what needs a GPU."""
+from dataclasses import dataclass
+
+import titan_on_cpu  # not on GPUs
+from torchtitan.trainer import Trainer
+
+import couplet
+import tiny
+
+
+def layers_of(model):
+    return [(block.moe.router.gate.weight, block.moe.routed_experts.inner_experts.w1_EFD)
+            for block in model.layers.values() if block.moe_enabled]
+
+
+class ErcTrainer(Trainer):
+    @dataclass(kw_only=True, slots=True)
+    class Config(Trainer.Config):
+        erc_weight: float = tiny.WEIGHT
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.erc = couplet.attach(self.model_parts[0], layers_of(self.model_parts[0]), weight=config.erc_weight,
+                                  group=self.parallel_dims.get_mesh("ep").get_group())
+
+    def train_step(self, data):
+        self.erc.next_step(self.step - 1)  # the noise goes on after a resume
+        super().train_step(data)
+
+    def forward_backward_step(self, **batch):
+        loss = super().forward_backward_step(**batch)
+        self.erc.backward()  # of a step the first micro-batch's call alone adds something
+        return loss
+
+
+trainer = titan_on_cpu.small(ErcTrainer.Config).build()
+check = tiny.CheckAdded(lambda: layers_of(trainer.model_parts[0]))
+trainer.erc.backward = check.around(trainer.erc.backward)
+titan_on_cpu.train(trainer)
+check.report()
