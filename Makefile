@@ -52,6 +52,7 @@ wheels-bare: wheels ## installs them into a root that has nothing but Python, an
 	@python3 tools/check_bare_wheels.py build/wheels build/bare
 
 python-recipes: ## runs examples/recipes with each trainer's package (downloads some gigabytes); ONLY="trl lightning"
+	@tools/deps.sh python
 	@python3 tools/run_python_tests.py prepare build/venv
 	@python3 tools/run_recipes.py build/venv build/recipes $(ONLY)
 
