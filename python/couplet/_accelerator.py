@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ._job import Experts, Job, Phases, Result
-from ._response import (Response, drawn_or_given, is_wide, respond, respond_backward, widest, without_autocast)
+from ._response import Response, drawn_or_given, is_wide, respond, respond_backward, widest
 
 SHARE = 20            # what exists beside gates and gradients: bytes of the gates by this,
 LEAST_BYTES = 1 << 20  # but at least this
@@ -294,10 +294,3 @@ def phases(job: Job) -> Phases:
     if d_router is not None:
         d_router = yield d_router
     return Result(total, M, d_router)
-
-
-def coupling_matrix(job: Job) -> Tensor:
-    """M [n, c] alone: one product, no gradient."""
-    with without_autocast(job.router.device):
-        w = Work(job)
-        return _forward(w)[0]

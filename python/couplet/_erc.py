@@ -171,7 +171,6 @@ class Erc:
             self._sum = self.value if self._sum is None else self._sum + self.value
             self._evaluations += 1
 
-    @torch.no_grad()
     def backward(self, scale: Union[float, Tensor] = 1.0, *, attribute: str = "grad") -> Tensor:
         """Adds the gradients of `loss` to those of routers and gates, layer by layer, once per optimizer step;
         returns weight * (mean or sum over layers of L) [], without a graph.
@@ -187,16 +186,24 @@ class Erc:
 
         Gradients of replicas are averaged afterwards (DDP, FSDP): every replica adds the same, the mean is right.
         """
-        if not self.model.training or self.weight == 0:
-            first = follow(self.model, self.layers[0].names[0])
-            return _zero(None if first is None else first.parameter)
-        found = self._weights()
+        if isinstance(scale, Tensor) and scale.numel() != 1:
+            raise ValueError(f"couplet: scale is a tensor {list(scale.shape)}, must be a number or a tensor []")
+        number_ = 1.0 if isinstance(scale, Tensor) else number(scale, "scale")
+        tensor = scale.detach().reshape(()) if isinstance(scale, Tensor) else None
+        if not math.isfinite(number_):
+            raise ValueError(f"couplet: scale is {number_}, must be a finite number")
         with torch.enable_grad():
-            begins = self._begins(found)
-        if not begins:
-            return _zero(found[0][0].parameter)
+            found = self._weights() if self.model.training and self.weight != 0 else None
+            begins = found is not None and self._begins(found)
+        with torch.no_grad():
+            if found is None or not begins:
+                first = follow(self.model, self.layers[0].names[0])
+                return _zero(None if first is None else first.parameter)
+            return self._add_gradients(found, number_, tensor, attribute)
+
+    def _add_gradients(self, found: List[List[Weight]], number_: float, tensor: Optional[Tensor],
+                       attribute: str) -> Tensor:
         weight = self.weight
-        number_, tensor = (1.0, scale.detach()) if isinstance(scale, Tensor) else (scale, None)
         each = weight / (len(self.layers) if self.reduction == "mean" else 1)
         options = _step.Options(self.alpha, each * number_, tensor, self.noise, self.seed, self.step, self.compute,
                                 self._spread(), attribute)
@@ -211,7 +218,7 @@ class Erc:
         if self._is_evaluated(found) and not self._changed_unseen(found):
             return False
         self._warn_where_nothing_learns(found)
-        if self._evaluated is not None and not self._counted_outside:
+        if self._evaluated is not None:
             self.step += 1
             self._steps_are_seen = self._steps_are_seen or self._stepped or self._has_counted(found)
         self._stepped = False

@@ -138,7 +138,7 @@ class _Names:
         self.model = model
         self.by_id = {id(p): plain_name(name) for name, p in reversed(
             list(model.named_parameters(remove_duplicate=False)))}
-        self.used: Dict[str, str] = {}
+        self.used: Dict[Union[int, str], str] = {}
 
     def of_layer(self, where: str, pair: Any) -> Tuple[str, List[str]]:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
@@ -165,9 +165,11 @@ class _Names:
         else:
             raise TypeError(f"couplet: {what} is {_described(given)}, must be a Parameter of the model or its "
                             "name")
-        if name in self.used:
-            raise ValueError(f"couplet: {what} is {name}, which {self.used[name]} is too")
-        self.used[name] = what
+        found = follow(self.model, name)
+        used = id(found.parameter) if found is not None else name  # of tied parameters there are several names
+        if used in self.used:
+            raise ValueError(f"couplet: {what} is {name}, which {self.used[used]} is too")
+        self.used[used] = what
         return name
 
     def _by_name(self, what: str, given: str) -> str:

@@ -13,11 +13,13 @@ from ._plain import zeros
 
 
 def fits(job: Job) -> bool:
-    """Whether the library is there and can: f32 or bf16 on the CPU, the numbers of each row contiguous."""
+    """Whether the library is there and can: f32 or bf16 on the CPU, the numbers of each row contiguous, gradients f32."""
     if lib.found() is None or job.router.device.type != "cpu" or job.split:
         return False
     dtypes = {job.router.dtype, *(x.dtype for x in job.matrices)}
-    return dtypes <= {torch.float32, torch.bfloat16} and all(x.has_even_rows() for x in job.matrices)
+    gradients = [x for x in (job.d_gate, job.d_up, job.d_down) if x is not None]
+    return (dtypes <= {torch.float32, torch.bfloat16} and all(x.dtype == torch.float32 for x in gradients)
+            and all(x.has_even_rows() for x in (*job.matrices, *gradients)))
 
 
 def _matrices(pointers: Optional[list[int]], stride: int, kept: List[Any]) -> lib.Matrices:

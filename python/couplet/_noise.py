@@ -85,7 +85,8 @@ def of_layers(routers: Sequence[Tensor], layers: Sequence[int], seed: int, step:
         while end < min(len(routers), begin + most) and _alike(routers[begin], routers[end]):
             end += 1
         wide = torch.promote_types(routers[begin].dtype, torch.float32)
-        numbers = _numbers(tuple(layers[begin:end]), routers[begin].device)
+        first = routers[begin]
+        numbers = _numbers(tuple(layers[begin:end]), first.device, getattr(first, "fake_mode", None))
         yield from bounded(torch.stack(list(routers[begin:end])).to(wide), seed, step, numbers, 0)
         begin = end
 
@@ -95,6 +96,6 @@ def _alike(a: Tensor, b: Tensor) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _numbers(layers: tuple[int, ...], device: torch.device) -> Tensor:
-    """On the device once and for all: a copy from the host waits for the device."""
+def _numbers(layers: tuple[int, ...], device: torch.device, fake_mode: object) -> Tensor:
+    """On the device once and for all: a copy from the host waits for the device. Fake tensors have their own."""
     return torch.tensor(layers, dtype=torch.int64, device=device)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ._job import Experts, Job, Phases, Result
-from ._response import (Response, drawn_or_given, is_wide, respond, respond_backward, without_autocast)
+from ._response import Response, drawn_or_given, is_wide, respond, respond_backward
 
 LARGE = 1 << 22  # bytes
 
@@ -25,7 +25,7 @@ def zeros(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
     first touched: by the code that adds to them, or never where no hinge is active. torch.zeros writes every page,
     which takes longer than the loss itself where none is."""
     count = math.prod(shape)
-    if dtype.itemsize * count < LARGE:
+    if dtype.itemsize * count < LARGE or not hasattr(mmap, "MAP_PRIVATE"):  # Unix has it
         return torch.zeros(shape, dtype=dtype, device="cpu")
     memory = mmap.mmap(-1, dtype.itemsize * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):

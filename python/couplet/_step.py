@@ -5,6 +5,7 @@ adapted parameters; bf16 by the C library, which adds in f32) a layer's gradient
 from there."""
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from . import _checks, _native, _noise, _operator, _plain
 from ._door import arrange, compute_name, signed
-from ._job import Job, Result
+from ._job import Result
 from ._layers import Layer
 from ._response import without_autocast
 from ._weights import Weight, as_weight, is_sharded
@@ -54,13 +55,14 @@ class Evaluation:
             self.router.detach().contiguous(), [g.detach() for g in self.gate], [], [], delta, self.half,
             options.alpha, options.weight, "gate", noise, signed(options.seed), options.step, layer.number, 0,
             compute_name(options.compute), first)
-        self.job.scale = options.scale
+        self.job.scale = None if options.scale is None else options.scale.to(self.router.device)
         self.job.split = options.spread is not None and options.spread.tensor is not None
 
         self.is_in_place = self._is_plain()
         if not self.is_in_place and self.attribute != "grad":
-            raise ValueError(f"couplet: {layer.prefix}: sharded or adapted parameters have their gradients in .grad "
-                             f"alone, not in .{self.attribute}")
+            raise ValueError(f"couplet: {layer.prefix}: gradients of sharded or adapted parameters, of a list that is "
+                             f"trained in part, and by the C library of others than f32 go to .grad alone, not to "
+                             f".{self.attribute}")
 
     def _is_plain(self) -> bool:
         """Whether router and gates are views of parameters whose gradients can be added to."""
@@ -69,17 +71,19 @@ class Evaluation:
         memory = [t.untyped_storage()._cdata for t in (self.router, *self.gate)]
         if memory != [p.untyped_storage()._cdata for p in self.parameters]:
             return False
+        if self.want[1] and not all(p.requires_grad for p in self.parameters[1:]):
+            return False
         adds_in_f32 = _native.fits(self.job)
         return not adds_in_f32 or all(self._dtype(p) == torch.float32 for p in self.parameters[1:])
 
     def _dtype(self, p: Tensor) -> torch.dtype:
         """Of its gradient."""
-        gradient = getattr(p, self.attribute)
+        gradient = getattr(p, self.attribute, None)
         return p.dtype if gradient is None else gradient.dtype
 
     def _gradient_of(self, p: Tensor, is_covered: bool) -> Tensor:
         """p's, made where there is none; it may hold anything if every number of it will be written."""
-        gradient = getattr(p, self.attribute)
+        gradient = getattr(p, self.attribute, None)
         if gradient is None:
             strides = torch.empty_like(p, device="meta").stride()
             if _plain.is_for(p.device):
@@ -101,7 +105,7 @@ class Evaluation:
         if not self.want[1]:
             return
         is_covered = sum(g.numel() for g in self.gate) == sum(p.numel() for p in gates)
-        self.job.fresh = is_covered and all(getattr(p, self.attribute) is None for p in gates)
+        self.job.fresh = is_covered and all(getattr(p, self.attribute, None) is None for p in gates)
         target = self.layer.gates([self.weights[0], *(as_weight(self._gradient_of(p, self.job.fresh)) for p in gates)])
         self.made = [target] if isinstance(target, Tensor) else target
         _operator.into(self.job, self.made, [], [], self.half)
@@ -120,14 +124,27 @@ class Evaluation:
             self.layer.router([as_weight(gradient), *self.weights[1:]]).add_(result.d_router)
 
     def _hand_to_autograd(self, result: Result) -> None:
-        tensors, gradients = [], []
+        """By autograd to the parameters that router and gates come from. Not by its backward pass: that would call
+        hooks, and DistributedDataParallel's count its calls."""
+        tensors: List[Tensor] = []
+        gradients: List[Tensor] = []
         if result.d_router is not None:
             tensors, gradients = [self.router], [result.d_router.to(self.router.dtype)]
         if self.want[1]:
             d_gate = self.made[0].to(self.gate[0].dtype)
             tensors += self.gate
             gradients += _operator.as_list(d_gate, len(self.gate), self.gate[0].dim() == 3, True)
-        torch.autograd.backward(tensors, gradients)
+        pairs = [(t, g) for t, g in zip(tensors, gradients) if t.requires_grad]
+        parts = {id(p): p for weight in self.weights for p in weight.parts if p.requires_grad}
+        if not pairs:
+            return
+        found = torch.autograd.grad([t for t, _ in pairs], list(parts.values()), [g for _, g in pairs],
+                                    allow_unused=True)
+        for p, gradient in zip(parts.values(), found):
+            if gradient is not None and p.grad is None:
+                p.grad = gradient
+            elif gradient is not None:
+                p.grad += gradient
 
 
 def deltas(layers: Sequence[Layer], found: Sequence[List[Weight]], noise: str, seed: int,
@@ -147,7 +164,8 @@ def add_gradients(layers: Sequence[Layer], found: Sequence[List[Weight]], option
     waiting: List[Tuple[int, Evaluation]] = []
     noises = deltas(layers, found, options.noise, options.seed, options.step)
     for k, (layer, many, delta) in enumerate(zip(layers, found, noises)):
-        evaluation = Evaluation(layer, many, options, delta)
+        with _refused_in_all(options.spread, many):
+            evaluation = Evaluation(layer, many, options, delta)
         if options.spread is not None and evaluation.is_in_place:
             waiting.append((k, evaluation))
         else:
@@ -157,11 +175,24 @@ def add_gradients(layers: Sequence[Layer], found: Sequence[List[Weight]], option
     return [results[k] for k in range(len(layers))]
 
 
+@contextlib.contextmanager
+def _refused_in_all(spread: Optional[Processes], weights: List[Weight]) -> Iterator[None]:
+    """What this process refuses, the others that share the experts refuse too, in place of waiting for it."""
+    try:
+        yield
+    except Exception as error:
+        if spread is not None:
+            from .parallel import refuse_in_all
+            refuse_in_all(error, spread, weights[0].parameter)
+        raise
+
+
 def _run(evaluations: List[Evaluation], spread: Optional[Processes]) -> List[Result]:
     if not evaluations:
         return []
     for evaluation in evaluations:
-        evaluation.prepare()
+        with _refused_in_all(spread, evaluation.weights):
+            evaluation.prepare()
     jobs = [evaluation.job for evaluation in evaluations]
     with without_autocast(jobs[0].router.device):
         if spread is None:

@@ -5,6 +5,7 @@ Exchanged: the arguments, to compare them (all-gather of a kilobyte each), the n
 Weights and activations stay where they are."""
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -202,6 +203,12 @@ def _agree_in_all(words: Dict[str, str], spread: Processes, router: Any) -> None
             problem = problem or error
     if problem is not None:
         raise problem
+
+
+def refuse_in_all(error: Exception, spread: Processes, router: Tensor) -> None:
+    """Takes part in the others' comparison of arguments with what this process says."""
+    with contextlib.suppress(ValueError):  # of another process that refuses too
+        _agree_in_all(_refusal(error), spread, router)
 
 
 def run_agreed(jobs: List[Job], spread: Processes) -> List[Result]:

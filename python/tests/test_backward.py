@@ -82,20 +82,25 @@ def test_other_dtypes(dtype, limit, path):
         close(got, want, limit)
 
 
-def lists(model):
-    return [(router, [nn.Parameter(g.clone()) for g in gates]) for router, gates in zip(model.routers, model.gates)]
+class Lists(nn.Module):
+    """The same with a parameter for each expert."""
+
+    def __init__(self, whole):
+        super().__init__()
+        self.routers = copy.deepcopy(whole.routers)
+        self.experts = nn.ModuleList([nn.ParameterList([nn.Parameter(g.detach().clone()) for g in gates])
+                                      for gates in whole.gates])
+
+    def attached(self):
+        return couplet.attach(self, [(r, list(e)) for r, e in zip(self.routers, self.experts)], weight=2.0, alpha=0.7,
+                              seed=5)
 
 
 def test_lists_of_experts(path):
     whole = Model()
-    apart = nn.Module()
-    apart.routers = copy.deepcopy(whole.routers)
-    apart.experts = nn.ModuleList([nn.ParameterList([nn.Parameter(g.detach().clone()) for g in gates])
-                                   for gates in whole.gates])
-    erc = couplet.attach(apart, [(r, list(e)) for r, e in zip(apart.routers, apart.experts)], weight=2.0, alpha=0.7,
-                         seed=5)
+    apart = Lists(whole)
     apart.experts[0][2].grad = torch.ones(D, d)  # one of them has something already
-    erc.backward()
+    apart.attached().backward()
     attached(whole).backward()
     for gates, experts in zip(whole.gates, apart.experts):
         for j, expert in enumerate(experts):
@@ -206,6 +211,99 @@ def test_metrics_follow():
     assert first["erc"] == first["erc_last"] > 0 and len(erc.values) == LAYERS
     assert [M.shape for M in erc.matrices] == [(n, n)] * LAYERS
     close(torch.stack(erc.values).mean(), torch.tensor(first["erc"]), 1e-6)
+
+
+@pytest.mark.parametrize("stride", ("wide rows", "every second", "transposed"))
+def test_gradients_that_lie_otherwise(stride, path):
+    """Into .grads whose numbers are not where the parameters have theirs: nothing else is written to."""
+    whole, ours = Model(), None
+    ours = copy.deepcopy(whole)
+    room = torch.zeros(n, D, 2 * d) if stride != "transposed" else torch.zeros(n, d, D)
+    view = {"wide rows": room[..., :d], "every second": room[..., ::2]}.get(stride, room.mT)
+    ours.gates[0].grad = view
+    apart = Lists(whole)
+    one = torch.zeros(D, 2 * d)
+    apart.experts[0][1].grad = one[:, :d]
+    attached(whole).backward(), attached(ours).backward(), apart.attached().backward()
+    assert ours.gates[0].grad is view
+    for got, want in zip(gradients(ours), gradients(whole)):
+        close(got, want, 1e-6)
+    for experts, gates in zip(apart.experts, whole.gates):
+        for expert, want in zip(experts, gates.grad):
+            close(expert.grad, want, 2e-6)
+    assert not one[:, d:].any() and (stride != "wide rows" or not room[..., d:].any())
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=str)
+def test_a_list_that_is_trained_in_part(dtype, path):
+    whole = Model(dtype=dtype)
+    apart = Lists(whole)
+    apart.experts[1][3].requires_grad_(False)
+    apart.attached().backward(), attached(whole).backward()
+    for experts, gates in zip(apart.experts, whole.gates):
+        for j, expert in enumerate(experts):
+            assert (expert.grad is None) == (not expert.requires_grad)
+            if expert.grad is not None:
+                close(expert.grad, gates.grad[j], 1e-2 if dtype == torch.bfloat16 else 2e-6)
+
+
+def test_no_hook_is_called(path):
+    """Nor where autograd brings gradients to their parameters (bf16 by the library)."""
+    for dtype in (torch.float32, torch.bfloat16):
+        model, calls = Model(dtype=dtype), []
+        for p in model.parameters():
+            p.register_post_accumulate_grad_hook(calls.append)
+        attached(model).backward()
+        assert not calls and all(p.grad is not None for p in model.parameters())
+
+
+def test_steps_are_counted_on_from_next_step():
+    """The noise goes on from the number that a resumed run gives once."""
+    model = Model()
+    erc, optimizer = attached(model), torch.optim.SGD(model.parameters(), lr=0.01)
+    erc.next_step(100)
+    steps = []
+    for _ in range(4):
+        erc.backward()
+        steps.append(erc.step)
+        optimizer.step()
+    assert steps == [100, 101, 102, 103]
+
+
+def test_tied_parameters_by_name_are_refused():
+    model = nn.Module()
+    model.router = nn.Parameter(torch.randn(2, d))
+    model.a = model.b = nn.Parameter(torch.randn(D, d))
+    with pytest.raises(ValueError, match="gate 1 is b, which layers.0.: gate 0 is too"):
+        couplet.attach(model, [("router", ["a", "b"])])
+
+
+@pytest.mark.parametrize("scale, sentence", ((torch.ones(2), "scale is a tensor .2."), (float("nan"), "scale is nan"),
+                                             ("x", "scale is 'x'"), (None, "scale is None")))
+def test_scales_that_are_refused(scale, sentence):
+    model = Model()
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        attached(model).backward(scale)
+    assert all(g is None for g in gradients(model))
+
+
+def test_memory_of_other_systems(monkeypatch):
+    """Windows has no private anonymous pages."""
+    from couplet import _plain
+    monkeypatch.delattr(_plain.mmap, "MAP_PRIVATE")
+    assert _plain.zeros((1 << 11, 1 << 10)).sum() == 0
+
+
+def test_fake_tensors_leave_nothing_behind(monkeypatch):
+    """As estimators of memory run a step: then a real one."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    accelerator_paths(monkeypatch)
+    from couplet import _noise
+    for _ in range(2):
+        with FakeTensorMode():
+            list(_noise.of_layers([torch.ones(n, d)] * 2, [7, 9], 1, 2))
+        first, second = _noise.of_layers([torch.randn(n, d)] * 2, [7, 9], 1, 2)
+        assert not torch.equal(first, second)
 
 
 MEMORY = """

@@ -20,9 +20,9 @@ SIZE = 4
 X = torch.linspace(-1, 1, 16 * SIZE).view(SIZE, 16)
 
 
-def model(rows=D):
+def model(rows=D, dtype=torch.float32):
     torch.manual_seed(3)
-    return Model(rows)
+    return Model(rows, dtype)
 
 
 def wrapped_by(name):
@@ -48,6 +48,31 @@ def step(name, order, rank):
         last = [p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad.clone() for p in ours.parameters()]
         optimizer.step()
     return last
+
+
+def between(rank):
+    """erc.backward between forward and backward pass, in bf16, whose gradients autograd brings to their parameters."""
+    ours = DistributedDataParallel(model(dtype=torch.bfloat16))
+    erc = attached(ours.module)
+    loss = ours(X[rank].view(1, 16).bfloat16())
+    erc.backward()
+    loss.backward()
+    return gradients(ours)
+
+
+def refused(rank, group):
+    """One process refuses: so do the others, in place of waiting for it."""
+    ours = model()
+    er = dist.get_rank(group)
+    for k in range(LAYERS):
+        ours.gates[k] = torch.nn.Parameter(experts_here(ours.gates[k].detach(), None, (er, 2), (0, 1)))
+    erc = attached(ours, group=group)
+    erc.alpha = -1.0 if er else erc.alpha
+    try:
+        erc.backward()
+    except ValueError as error:
+        return str(error)
+    return "nothing"
 
 
 def seen_steps(**more):
@@ -131,6 +156,8 @@ def process(rank, folder):
     pairs = {name: mesh.get_group(name) for name in ("expert", "tensor")}
     results = {(name, order): step(name, order, rank) for name in ("ddp", "bucket views", "fully_shard")
                for order in ("before", "after")}
+    results["between"] = between(rank)
+    results["refused"] = refused(rank, pairs["expert"])
     for name in ("fused", "foreach"):
         results[name] = seen_steps(**{name: True})
     for is_accelerator in (False, True):
@@ -175,6 +202,24 @@ def test_replicas_and_shards(four, name, order):
     for results in four:
         for got, gradient in zip(results[name, order], want, strict=True):
             close(got, gradient, 1e-6)
+
+
+def test_between_forward_and_backward_pass(four):
+    ours = model(dtype=torch.bfloat16)
+    total = attached(ours).loss()
+    for rank in range(SIZE):
+        total = total + ours(X[rank].view(1, 16).bfloat16()) / SIZE
+    total.backward()
+    for results in four:
+        for got, want, same in zip(results["between"], gradients(ours), four[0]["between"], strict=True):
+            close(got, want, 2e-2)
+            assert torch.equal(got, same)
+
+
+def test_what_one_process_refuses_all_refuse(four):
+    for rank, results in enumerate(four):
+        sentence = "alpha is -1" if rank // 2 else "process 1 of the group refused its arguments: cpl_erc: alpha is -1"
+        assert sentence in results["refused"], (rank, results["refused"])
 
 
 @pytest.mark.parametrize("name", ("fused", "foreach"))
