@@ -20,7 +20,7 @@ import peers
 from couplet import _native
 
 BARS = {"library": {"all": 3.0, "none": 8.0, "memory": 0.1},
-        "plain": {"all": 1.0, "none": 1.0, "memory": 0.25}}
+        "plain": {"all": 1.5, "none": 3.0, "memory": 0.05}}
 SUBJECTS = ("library", "plain", "reference")
 
 

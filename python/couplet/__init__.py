@@ -1,7 +1,7 @@
 """Couplet for PyTorch: the expert-router coupling loss (ERC) of Mixture-of-Experts models.
 
     loss = couplet.erc_loss(router, w_gate, alpha=1.0, seed=seed, step=step, layer=layer)
-    erc = couplet.hf.attach(model)            # Transformers: loss = out.loss + erc.loss()
+    erc = couplet.hf.attach(model)            # Transformers: out.loss.backward(); erc.backward()
     erc = couplet.attach(model, layers=[(router, gates), ...])            # any model
     loss = couplet.erc_loss_ep(router, local_w_gate, group=group)
     couplet.backend()                         # which code computes the loss here

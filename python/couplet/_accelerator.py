@@ -1,5 +1,5 @@
 """The coupling loss on an accelerator (CUDA, ROCm, XPU, MPS): a few large products, masks in place of row lists,
-no synchronisation with the host.
+no synchronisation with the host (f16 with a scale that is a tensor: one).
 
     forward    z = W x, all experts against all proxies; M = |z|
     hinges     on [n, c], all at once
@@ -7,8 +7,8 @@ no synchronisation with the host.
 
 Operands of products have the dtype of the matrices (bf16: tensor cores), results are f32: `out_dtype` of torch.mm
 where torch has it, else rounded to the operands' dtype first. A gradient that holds nothing yet has room for z until
-dW is written; without one, z is computed twice, in chunks of experts. What exists beside gates and gradients stays
-below a twentieth of the gates.
+dW is written; without one, z is computed twice, in chunks of experts. What exists beside gates and gradients is
+about a twentieth of the gates (docs/gpu.md has it counted).
 
 Shapes: c experts of a chunk; z [c, n, D], with D before n in memory, so that z = W x is one product of the
 matrices [c D, d] where these are one after the other in memory."""

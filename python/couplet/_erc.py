@@ -1,7 +1,7 @@
 """The coupling loss of all Mixture-of-Experts layers of a model, once per optimizer step.
 
     erc = couplet.attach(model, layers=[(router, gates), ...])
-    loss = model_loss + erc.loss()"""
+    model_loss.backward(); erc.backward()"""
 from __future__ import annotations
 
 import math

@@ -1,7 +1,7 @@
 """The coupling loss for Mixture-of-Experts models of Transformers.
 
     erc = couplet.hf.attach(model, weight=1.0, alpha=1.0)
-    loss = out.loss + erc.loss()                  # your own loop
+    out.loss.backward(); erc.backward()           # your own loop
     erc.join(trainer)                             # or Transformers' Trainer: all that is needed"""
 from __future__ import annotations
 
