@@ -153,14 +153,20 @@ def of_group(tensor: Any, group: Any) -> Tensor:
     return cast(Tensor, tensor.redistribute(placements=placements).to_local())
 
 
+def _groups_of(state: Any) -> List[Any]:
+    """FSDP2's groups of parameters: several of a module in newer releases of PyTorch, or one."""
+    if hasattr(state, "_fsdp_param_groups"):
+        return list(state._fsdp_param_groups)
+    return [getattr(state, "_fsdp_param_group", None)]
+
+
 def shards_of(model: nn.Module) -> Dict[int, Tensor]:
     """Between forward and backward pass modules under FSDP2 may show whole parameters, which no optimizer
     changes: id of such a one -> the sharded one."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return {}
     states = [cast(Any, m)._get_fsdp_state() for m in model.modules() if hasattr(m, "_get_fsdp_state")]
-    groups = [g for s in states
-              for g in getattr(s, "_fsdp_param_groups", [getattr(s, "_fsdp_param_group", None)])]
+    groups = [g for state in states for g in _groups_of(state)]
     return {id(p._unsharded_param): p.sharded_param for g in groups if g is not None
             for p in g.fsdp_params if hasattr(p, "_unsharded_param")}
 
