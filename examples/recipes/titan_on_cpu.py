@@ -81,7 +81,7 @@ def small(Config):
     debug = qwen3_moe_debug()
     config = Config(**{field.name: getattr(debug, field.name) for field in fields(debug)})
     config.model_spec.model.layers = config.model_spec.model.layers[:2]
-    config.parallelism.expert_parallel_degree = 2
+    config.parallelism.expert_parallel_degree, config.debug.seed = 2, 1
     config.training = TrainingConfig(local_batch_size=2, global_batch_size=8, seq_len=16, steps=4,
                                      disable_cuda_graphs=True, mixed_precision_param="float32")
     config.loss = CrossEntropyLoss.Config(global_vocab_size=2048)

@@ -5,8 +5,8 @@
 
 attach comes after Trainer.__init__, which builds the model on the device meta, parallelizes it, and then gives
 it memory and numbers (to_empty, init_weights). torchtitan sums gradients over processes and divides by tokens
-in its loss; erc.backward adds to the gradients that are there, so that neither reaches the coefficient. `group` is
-the mesh of expert parallelism; without it each process gathers all experts of a layer. titan_on_cpu replaces
+in its loss; erc.backward adds to the gradients that are there, so that neither reaches the coefficient. `group`
+is that of expert parallelism; without it each process gathers all experts of a layer. titan_on_cpu replaces
 what needs a GPU."""
 from dataclasses import dataclass
 
