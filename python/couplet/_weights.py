@@ -144,7 +144,7 @@ def of_group(tensor: Any, group: Any) -> Tensor:
     try:
         from torch.distributed.tensor import Replicate, Shard
     except ImportError:  # torch 2.4
-        from torch.distributed._tensor import Replicate, Shard
+        from torch.distributed._tensor import Replicate, Shard  # type: ignore[attr-defined, no-redef, unused-ignore]
     ranks = get_process_group_ranks(group)
     spread = [i for i in range(mesh.ndim) if get_process_group_ranks(mesh.get_group(i)) == ranks]
     if not spread or not tensor.placements[spread[-1]].is_shard(0):
