@@ -275,7 +275,7 @@ def of_noise(shape: Shape, device: str = "cuda") -> Counts:
 def _of_draw(shape: Shape, layers: int, device: str) -> Counts:
     def run() -> Counts:
         routers = [shape.router(device) for _ in range(layers)]
-        _noise._numbers(tuple(range(layers)), routers[0].device)
+        _noise._numbers(tuple(range(layers)), routers[0].device, routers[0].fake_mode)  # type: ignore[attr-defined]
 
         def draw() -> None:
             for _ in _noise.of_layers(routers, range(layers), 0, 0):
