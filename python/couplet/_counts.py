@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from . import _noise, _operator
-from ._job import Job, Result
+from ._job import Job, Result, run_alone
 from ._response import without_autocast
 
 ALLOCATIONS = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "set_", "resize_"}
@@ -203,15 +203,11 @@ SHAPES = {"olmoe": OLMOE, "qwen3": QWEN3, "deepseek-v3": DEEPSEEK_V3, "small": S
 def run_share(job: Job) -> Result:
     """One process's share of an evaluation under expert parallelism, without its exchanges: the diagonal of the
     experts that are elsewhere is memory that holds anything."""
-    phases, part = _operator.start(job), None
-    while True:
-        try:
-            part = phases.send(part)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-        if isinstance(part, Tensor) and part.dim() == 1:
-            part = part.new_empty(job.n).as_strided((job.n,), (1,))
+    def whole_of(part: Any) -> Any:
+        is_diagonal = isinstance(part, Tensor) and part.dim() == 1
+        return part.new_empty(job.n).as_strided((job.n,), (1,)) if is_diagonal else part
+
+    return run_alone(_operator.start(job), whole_of)
 
 
 def _job(shape: Shape, router: Tensor, gate: Tensor, delta: Tensor) -> Job:

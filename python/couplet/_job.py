@@ -6,7 +6,7 @@ width, A rows of an expert's tensor: D, or 2D where gate and up projection share
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generator, Optional, Sequence
+from typing import Any, Callable, Generator, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -129,12 +129,12 @@ class Result:
 Phases = Generator[Any, Any, Result]
 
 
-def run_alone(phases: Phases) -> Result:
-    """Where every expert is here: each part is the whole."""
-    part = None
+def run_alone(phases: Phases, whole_of: Callable[[Any], Any] = lambda part: part) -> Result:
+    """Where every expert is here, each part is the whole; else whole_of makes it of a part."""
+    whole = None
     while True:
         try:
-            part = phases.send(part)
+            whole = whole_of(phases.send(whole))
         except StopIteration as end:
             result: Result = end.value
             return result

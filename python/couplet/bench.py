@@ -337,16 +337,18 @@ def time_pseudo_code(device: Device, shape: Shape, rounds: int) -> Dict[str, Any
     return {"erc_loss, us": ours * 1e6, "pseudo-code, us": theirs * 1e6, "times as fast": theirs / ours}
 
 
+def _evaluation(shape: Shape, device: Device) -> Tuple[Tensor, Callable[[], Any]]:
+    """Noise of ones, and a function that makes loss and gradients of one layer with it."""
+    router, gate = (p.data for p in _one_layer(shape, device))
+    delta = torch.ones(shape.n, shape.d, dtype=torch.float32, device=device.device)
+    return delta, lambda: _counts.evaluate(shape, router, gate, delta)
+
+
 def memory(device: Device, shape: Shape) -> Dict[str, Any]:
     """Of one layer, beside its gates and gradients."""
     if not _layers_that_fit(shape, device):
         return {"left out": "a layer does not fit"}
-    router, gate = (p.data for p in _one_layer(shape, device))
-    delta = torch.ones(shape.n, shape.d, dtype=torch.float32, device=device.device)
-
-    def run() -> Any:
-        return _counts.evaluate(shape, router, gate, delta)
-
+    run = _evaluation(shape, device)[1]
     run()
     peak = device.peak_bytes(run)
     if peak is None:
@@ -382,12 +384,7 @@ def graph(device: Device, shape: Shape) -> Dict[str, Any]:
         return {"left out": "CUDA graphs are of CUDA and ROCm"}
     if not _layers_that_fit(shape, device):
         return {"left out": "a layer does not fit"}
-    router, gate = (p.data for p in _one_layer(shape, device))
-    delta = torch.ones(shape.n, shape.d, dtype=torch.float32, device=device.device)
-
-    def run() -> Any:
-        return _counts.evaluate(shape, router, gate, delta)
-
+    delta, run = _evaluation(shape, device)
     cuda: Any = torch.cuda
     side = cuda.Stream()
     side.wait_stream(cuda.current_stream())
