@@ -6,7 +6,7 @@ set -eu
 commands='gcc g++ make cmake pkg-config python3 clang clang-format chromium'
 build='gcc libc6-dev make cmake pkg-config libdnnl-dev libyaml-dev libjansson-dev zlib1g-dev
        libexpat1-dev libpcre2-dev libzstd-dev libutf8proc-dev libxxhash-dev libmd-dev'
-test='g++ python3 libcmocka-dev chromium'
+test='g++ python3 libcmocka-dev chromium openmpi-bin libopenmpi-dev mpich libmpich-dev'
 check='clang clang-format libomp-dev'
 python='python3 python3-venv'
 

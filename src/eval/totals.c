@@ -280,13 +280,13 @@ typedef struct mean {
 
 /* ---- means ---- */
 
-static bool is_in(const cpl_group *group, const char *name)
+static bool is_in(const cpl_task_group *group, const char *name)
 {
     return group->subjects.count == 0 || cpl_string_list_holds(&group->subjects, name);
 }
 
 /* Over all questions of the subjects of a group; NULL: of all subjects. */
-static mean mean_of(const totals *t, const cpl_group *group, int64_t m)
+static mean mean_of(const totals *t, const cpl_task_group *group, int64_t m)
 {
     int64_t n = 0, questions = 0, subjects = 0;
     double sum = 0, within = 0;
@@ -327,7 +327,7 @@ static mean whole_mean(const mean_of_means *of)
 
 static mean subject_mean(const totals *t, int64_t subject, int64_t m)
 {
-    const cpl_group alone = {.subjects = {&t->subject[subject].name, 1}};
+    const cpl_task_group alone = {.subjects = {&t->subject[subject].name, 1}};
     return mean_of(t, &alone, m);
 }
 
@@ -409,7 +409,7 @@ static void put_subjects(totals *t, json_t *subjects)
     }
 }
 
-static void put_group(totals *t, json_t *groups, const cpl_group *group)
+static void put_group(totals *t, json_t *groups, const cpl_task_group *group)
 {
     const cpl_string_list *metrics =
         group->metrics.count > 0 ? &group->metrics : &t->profile->metrics;

@@ -172,15 +172,15 @@ static void references(void **state)
 static cpl_status add(json_t **result, const char *metrics, const char *group, bool groups_first,
                       const char *samples)
 {
-    cpl_pool pool       = {0};
-    json_t *list        = json_loads(samples, 0, NULL);
-    cpl_group both[2]   = {{"left", split(&pool, group ? group : ""), {0}},
-                           {"right", split(&pool, "c"), split(&pool, "acc bpb")}};
-    cpl_task task       = {.id = "made"};
-    cpl_profile profile = {.metrics  = split(&pool, metrics),
-                           .headline = groups_first ? CPL_OF_GROUPS : CPL_OF_QUESTIONS,
-                           .groups   = both,
-                           .n_groups = group ? 2 : 0};
+    cpl_pool pool          = {0};
+    json_t *list           = json_loads(samples, 0, NULL);
+    cpl_task_group both[2] = {{"left", split(&pool, group ? group : ""), {0}},
+                              {"right", split(&pool, "c"), split(&pool, "acc bpb")}};
+    cpl_task task          = {.id = "made"};
+    cpl_profile profile    = {.metrics  = split(&pool, metrics),
+                              .headline = groups_first ? CPL_OF_GROUPS : CPL_OF_QUESTIONS,
+                              .groups   = both,
+                              .n_groups = group ? 2 : 0};
     assert_non_null(list);
     *result                 = json_object();
     const cpl_status status = cpl_totals_add(*result, &task, &profile, list);

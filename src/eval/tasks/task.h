@@ -24,11 +24,11 @@ typedef enum cpl_headline_of {
     CPL_OF_SUBJECTS,  /* the same of the subjects */
 } cpl_headline_of;
 
-typedef struct cpl_group {
+typedef struct cpl_task_group {
     const char *name;
     cpl_string_list subjects; /* none: all there are */
     cpl_string_list metrics;  /* none: the profile's */
-} cpl_group;
+} cpl_task_group;
 
 /* A profile: "inloop", or a variant of one, "harness/authors". */
 typedef struct cpl_profile {
@@ -41,8 +41,8 @@ typedef struct cpl_profile {
     cpl_headline_of headline; /* whose mean the plain metric is */
     cpl_string_list
         forms; /* the variants that are evaluated in its place; none: it is evaluated itself */
-    const char *shots; /* few-shot examples: "5", or of several numbers "0-5" or "0,1,5" */
-    cpl_group *groups; /* (n_groups) the task's, and the profile's own in their place */
+    const char *shots;      /* few-shot examples: "5", or of several numbers "0-5" or "0,1,5" */
+    cpl_task_group *groups; /* (n_groups) the task's, and the profile's own in their place */
     int64_t n_groups;
 } cpl_profile;
 

@@ -168,7 +168,7 @@ cpl_status cpl_task_check_subjects(const cpl_task *task, const cpl_string_list *
 }
 
 /* "all", a list of subjects, or a mapping with such a member. */
-static cpl_status read_members(cpl_group *group, const cpl_task *task, const json_t *from,
+static cpl_status read_members(cpl_task_group *group, const cpl_task *task, const json_t *from,
                                const json_t *place)
 {
     const char *text = json_string_value(from);
@@ -179,7 +179,7 @@ static cpl_status read_members(cpl_group *group, const cpl_task *task, const jso
     return cpl_task_check_subjects(task, &group->subjects, from);
 }
 
-static cpl_status read_group(cpl_group *group, const cpl_task *task, const json_t *from)
+static cpl_status read_group(cpl_task_group *group, const cpl_task *task, const json_t *from)
 {
     static const char *const keys[] = {"subjects", "metrics"};
     if (!json_is_object(from)) return read_members(group, task, from, from);
@@ -212,8 +212,8 @@ cpl_status cpl_task_read_groups(cpl_profile *profile, cpl_task *task, const json
     for (int i = 0; i < 2; i++) json_object_foreach((json_t *)(uintptr_t)maps[i], name, from)
         {
             if (i == 0 && json_object_get(own, name)) continue;
-            cpl_group *group = &profile->groups[profile->n_groups++];
-            group->name      = name;
+            cpl_task_group *group = &profile->groups[profile->n_groups++];
+            group->name           = name;
             CPL_TRY(read_group(group, task, from));
         }
     return CPL_OK;

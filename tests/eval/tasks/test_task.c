@@ -64,7 +64,7 @@ static void test_table(void **state)
     assert_int_equal(unlicensed, 3);
 }
 
-static const cpl_group *group_of(const cpl_task *task, const char *name)
+static const cpl_task_group *group_of(const cpl_task *task, const char *name)
 {
     const cpl_profile *profile = &task->profiles[0];
     for (int64_t i = 0; i < profile->n_groups; i++)
@@ -90,8 +90,8 @@ static void test_groups(void **state)
                {12, "agieval_cn", 11, "acc"},
                {12, "agieval_nous", 8, "acc_norm"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        cpl_task *task         = built_in(all[i].task);
-        const cpl_group *group = group_of(task, all[i].group);
+        cpl_task *task              = built_in(all[i].task);
+        const cpl_task_group *group = group_of(task, all[i].group);
         assert_int_equal(group->subjects.count, all[i].subjects);
         assert_int_equal(group->metrics.count, all[i].metric != NULL);
         if (all[i].metric) assert_string_equal(group->metrics.at[0], all[i].metric);

@@ -1,0 +1,31 @@
+/* mesh.h - data x expert parallelism: which rank holds which experts and reads which sequences.
+ *
+ * Room:  dist.
+ * Names: R ranks in all, E of them along the expert axis, R / E along the data axis. Rank r has
+ *        expert place r mod E and data place r / E, so that ranks that exchange tokens are
+ *        neighbours, on one machine where it has enough of them.
+ *
+ *            experts   the E ranks that together hold all experts, n / E each: tokens go there and
+ *                      back. Every rank reads sequences of its own.
+ *            replicas  the R / E ranks that hold the same experts.
+ *            world     all: everything but the experts is the same on each. */
+#ifndef CPL_DIST_MESH_H
+#define CPL_DIST_MESH_H
+
+#include "dist/group.h"
+
+typedef struct cpl_mesh {
+    cpl_group world, experts, replicas;
+    int64_t first_expert, n_local; /* the experts of this rank */
+} cpl_mesh;
+
+/* The mesh of one process, which holds all n experts. */
+cpl_mesh cpl_mesh_self(int64_t n_experts);
+
+/* Takes `world` over, also if it fails. CPL_ERR_INPUT if expert_parallel divides not both the number of ranks and n, with
+ * all three numbers. Collective. */
+CPL_NODISCARD cpl_status cpl_mesh_init(cpl_mesh *mesh, cpl_group world, int64_t expert_parallel,
+                                       int64_t n_experts);
+void cpl_mesh_close(cpl_mesh *mesh);
+
+#endif /* CPL_DIST_MESH_H */

@@ -1,0 +1,140 @@
+/* mpi.c - see mpi.h */
+#include "dist/mpi.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef COUPLET_MODULE_DIR
+#    define COUPLET_MODULE_DIR "/usr/local/lib/couplet"
+#endif
+
+/* A launcher, by what it sets for each process. */
+typedef struct launcher {
+    const char *size, *rank; /* variables */
+    const char *name;        /* for sentences */
+    const char *module;      /* that it needs; NULL: any */
+} launcher;
+
+static const launcher launchers[] = {
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun of Open MPI", "openmpi"},
+    {"PMI_SIZE", "PMI_RANK", "mpirun of MPICH", "mpich"},
+    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun", NULL},
+};
+
+static const char *const modules[] = {"openmpi", "mpich"};
+
+static const cpl_mpi_module *loaded;
+
+static int number_of(const char *variable, int other)
+{
+    const char *text = getenv(variable);
+    char *end        = NULL;
+    const long value = text ? strtol(text, &end, 10) : 0;
+    return text && end != text && value >= 0 && value <= INT_MAX ? (int)value : other;
+}
+
+static const launcher *launcher_of(void)
+{
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
+        if (number_of(launchers[i].size, 1) > 1) return &launchers[i];
+    return NULL;
+}
+
+int cpl_mpi_launched(void)
+{
+    const launcher *by = launcher_of();
+    return by ? number_of(by->size, 1) : 1;
+}
+
+int cpl_mpi_launched_rank(void)
+{
+    const launcher *by = launcher_of();
+    return by ? number_of(by->rank, 0) : 0;
+}
+
+/* ---- the module ---- */
+
+/* The folder of the program; "." if the system does not say. */
+static void own_folder(char out[PATH_MAX])
+{
+    ssize_t length = readlink("/proc/self/exe", out, PATH_MAX - 1);
+    if (length <= 0) length = snprintf(out, PATH_MAX, "./x");
+    out[length] = '\0';
+    char *slash = strrchr(out, '/');
+    if (slash) *slash = '\0';
+}
+
+/* The file of module `name`, which may be a path; false if there is none. */
+static int find(char path[PATH_MAX + 64], const char *name)
+{
+    char folder[PATH_MAX];
+    if (strchr(name, '/')) {
+        snprintf(path, PATH_MAX + 64, "%s", name);
+        return access(path, R_OK) == 0;
+    }
+    own_folder(folder);
+    snprintf(path, PATH_MAX + 64, "%s/couplet-mpi-%s.so", folder, name);
+    if (access(path, R_OK) == 0) return 1;
+    snprintf(path, PATH_MAX + 64, COUPLET_MODULE_DIR "/couplet-mpi-%s.so", name);
+    return access(path, R_OK) == 0;
+}
+
+/* Which module serves the launcher: the one that the user names, the launcher's own, or any. */
+static cpl_status choose(char path[PATH_MAX + 64], const launcher *by)
+{
+    const char *given = getenv("COUPLET_MPI");
+    const char *name  = given && *given ? given : by->module;
+    if (name) {
+        if (find(path, name)) return CPL_OK;
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s has started %d processes, but there is no file %s: this program was "
+                        "built without that MPI library; install it and build again, or start one "
+                        "process",
+                        by->name, cpl_mpi_launched(), path);
+    }
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
+        if (find(path, modules[i])) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s has started %d processes, but this program was built without MPI: install "
+                    "Open MPI or MPICH and build again, or start one process",
+                    by->name, cpl_mpi_launched());
+}
+
+static cpl_status load(const char *path)
+{
+    /* MPI libraries load parts of their own, which look for their symbols globally. */
+    void *file = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    if (!file) return CPL_FAIL(CPL_ERR_INPUT, "%s cannot be loaded: %s", path, dlerror());
+    loaded = dlsym(file, "cpl_mpi_module_entry");
+    if (loaded && loaded->version == CPL_MPI_MODULE_VERSION) return CPL_OK;
+    loaded = NULL;
+    dlclose(file);
+    return CPL_FAIL(CPL_ERR_INPUT, "%s is not the MPI module of this version of the program", path);
+}
+
+cpl_status cpl_mpi_start(cpl_transport *world)
+{
+    char path[PATH_MAX + 64];
+    const launcher *by = launcher_of();
+    CPL_ASSERT(by);
+    CPL_TRY(choose(path, by));
+    CPL_TRY(load(path));
+    const char *failure = loaded->start(world);
+    if (failure) return CPL_FAIL(CPL_ERR_DEVICE, "%s", failure);
+    if (world->size == cpl_mpi_launched()) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s has started %d processes, but %s, which %s was built with, sees %d: the "
+                    "launcher belongs to another MPI library; use its own mpirun, or set "
+                    "COUPLET_MPI to openmpi or mpich",
+                    by->name, cpl_mpi_launched(), loaded->library, path, world->size);
+}
+
+void cpl_mpi_finish(void)
+{
+    if (loaded) loaded->finish();
+    loaded = NULL;
+}

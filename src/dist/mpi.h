@@ -1,0 +1,26 @@
+/* mpi.h - the ranks that mpirun or srun has started, on the MPI library that they were started with.
+ *
+ * Room:   dist. The program is not linked to MPI: the part that is (mpi_module.c) is a shared object
+ *         for each MPI library, loaded if a launcher has started several processes.
+ * Finds:  couplet-mpi-openmpi.so and couplet-mpi-mpich.so in the folder of the program, then in its
+ *         library folder. $COUPLET_MPI names one of them (openmpi, mpich) or a file of its own. */
+#ifndef CPL_DIST_MPI_H
+#define CPL_DIST_MPI_H
+
+#include "base/status.h"
+#include "dist/transport.h"
+
+/* How many processes a launcher has started, from the variables that it sets; 1: there is none. */
+int cpl_mpi_launched(void);
+
+/* The number of this process among them; 0 without a launcher. */
+int cpl_mpi_launched_rank(void);
+
+/* Starts MPI and sets the transport of all ranks. CPL_ERR_INPUT: there is no module for this
+ * launcher, or it belongs to another MPI library than the launcher's. CPL_ERR_DEVICE: MPI failed. */
+CPL_NODISCARD cpl_status cpl_mpi_start(cpl_transport *world);
+
+/* After all groups were closed; nothing if MPI was not started. All ranks do this, or none. */
+void cpl_mpi_finish(void);
+
+#endif /* CPL_DIST_MPI_H */

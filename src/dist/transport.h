@@ -1,0 +1,65 @@
+/* transport.h - how bytes get from rank to rank: what threads.c and each MPI module implement.
+ *
+ * Room:  dist. Includes nothing of the library: an MPI module is compiled from this header and
+ *        <mpi.h> alone. group.h is the interface for everyone else.
+ * Names: a piece is what one rank sends to one other. Counts and places are in units of `unit`
+ *        bytes, so that 32-bit counts of MPI reach far.
+ * Rules: a collective returns at once with a request, or NULL if it failed. All ranks call the
+ *        collectives of a transport in the same order. `recv` and `send` stay untouched, and the
+ *        arrays of `pieces` may be reused, until test says that the request is complete. Requests
+ *        are completed in any order. */
+#ifndef CPL_DIST_TRANSPORT_H
+#define CPL_DIST_TRANSPORT_H
+
+#include <stdint.h>
+
+/* [size] each: how many units of each rank, and where they begin in the buffer. Pieces of a rank for
+ * itself are moved as well. Pieces to be sent may overlap. */
+typedef struct cpl_message_parts {
+    const int64_t *count, *at;
+} cpl_message_parts;
+
+typedef struct cpl_transport cpl_transport;
+
+typedef struct cpl_transport_ops {
+    /* Piece r of `send` goes to rank r; piece r of `recv` comes from rank r. */
+    void *(*all_to_all)(void *ctx, void *recv, cpl_message_parts received, const void *send,
+                        cpl_message_parts sent, int64_t unit);
+    /* `count` units of every rank go to all of them. */
+    void *(*all_gather)(void *ctx, void *recv, cpl_message_parts received, const void *send,
+                        int64_t count, int64_t unit);
+    /* `count` units of rank `root` replace those of the others. */
+    void *(*broadcast)(void *ctx, void *data, int64_t count, int64_t unit, int root);
+    /* 1: the request is complete, and is given back. 0: not yet. -1: it failed, and is given back. */
+    int (*test)(void *ctx, void *request);
+    /* Gives back a request that will not complete, because a rank is lost. */
+    void (*abandon)(void *ctx, void *request);
+    /* A transport of the ranks with the same `color`, ordered by their ranks here. Collective and
+     * blocking. 0 if it failed. */
+    int (*split)(void *ctx, int color, cpl_transport *part);
+    void (*close)(void *ctx);
+    /* A sentence about the failure. */
+    const char *(*failure)(void *ctx);
+} cpl_transport_ops;
+
+struct cpl_transport {
+    const cpl_transport_ops *ops;
+    void *ctx;
+    int rank, size;
+};
+
+/* ---- the module of an MPI library (mpi_module.c) ---- */
+
+enum { CPL_MPI_MODULE_VERSION = 1 };
+
+/* The symbol `cpl_mpi_module_entry` of the shared object. */
+typedef struct cpl_mpi_module {
+    int version;
+    const char *library; /* "Open MPI" or "MPICH": what it was compiled with */
+    /* Starts MPI and sets the transport of all ranks. Returns NULL, or why it failed. */
+    const char *(*start)(cpl_transport *world);
+    /* After all transports were closed: an orderly end. */
+    void (*finish)(void);
+} cpl_mpi_module;
+
+#endif /* CPL_DIST_TRANSPORT_H */

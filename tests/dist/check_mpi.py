@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""The collectives of dist/group.h on each MPI library that is here: right, and the same bits as on threads.
+
+usage: check_mpi.py GROUP_RANKS BUILD"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import mpi
+
+program, build = map(os.path.abspath, sys.argv[1:])
+here = [library for library in mpi.LIBRARIES if mpi.is_here(library, build)]
+if not here:
+    sys.exit(77)
+wrong = []
+
+# The program looks for the modules in its own folder.
+folder = tempfile.mkdtemp()
+beside = shutil.copy(program, folder)
+for library in here:
+    os.symlink(f"{build}/couplet-mpi-{library}.so", f"{folder}/couplet-mpi-{library}.so")
+
+
+def expect(truth, what):
+    if not truth:
+        wrong.append(what)
+
+
+for ranks in (2, 3, 4, 7):
+    threads = subprocess.run([program, "threads", str(ranks)], capture_output=True, text=True, env=mpi.environment())
+    expect(threads.returncode == 0 and len(threads.stdout) == 17, f"{ranks} threads: {threads.stderr}")
+    for library in here:
+        code, out, error = mpi.run(library, ranks, beside, build=build)
+        expect(code == 0, f"{library}, {ranks} ranks: {code} {error}")
+        expect(out == threads.stdout, f"{library}, {ranks} ranks: {out.strip()}, on threads {threads.stdout.strip()}")
+
+# Another MPI library than the launcher's, a file that is none, none at all: a sentence, exit code 3.
+for library in here:
+    for other, sentence in ([(o, "belongs to another MPI library") for o in here if o != library] +
+                            [("/nowhere/x.so", "there is no file /nowhere/x.so"), (program, "cannot be loaded")]):
+        code, out, error = mpi.run(library, 2, beside, build=build, COUPLET_MPI=other)
+        expect(code == 3 and sentence in error, f"{library} with {other}: {code} {error}")
+    code, out, error = mpi.run(library, 2, program, build=build)
+    bare = shutil.copy(program, tempfile.mkdtemp(dir=folder))
+    code, out, error = mpi.run(library, 2, bare, build=build)
+    expect(code == 3 and f"couplet-mpi-{library}.so" in error and "started 2 processes" in error,
+           f"{library} without its module: {code} {error}")
+
+shutil.rmtree(folder)
+print("\n".join(wrong))
+sys.exit(bool(wrong))

@@ -1,0 +1,30 @@
+"""What tests on MPI share: the MPI libraries that are here, and how each starts its ranks."""
+import os
+import pathlib
+import shutil
+import subprocess
+
+LIBRARIES = ("openmpi", "mpich")
+
+
+def is_here(library, build):
+    return shutil.which(f"mpirun.{library}") and pathlib.Path(build, f"couplet-mpi-{library}.so").exists()
+
+
+def environment(**more):
+    """Leaks inside the MPI libraries are not ours; more ranks than processors must not spin."""
+    return {**os.environ, "LSAN_OPTIONS": "detect_leaks=0", "OMP_NUM_THREADS": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **more}
+
+
+def command(library, ranks, *words):
+    """The words under this library's mpirun."""
+    more = ["--oversubscribe", "--bind-to", "none"] if library == "openmpi" else []
+    return [f"mpirun.{library}", *more, "-n", str(ranks), *map(str, words)]
+
+
+def run(library, ranks, *words, build, timeout=120, **more):
+    """(exit code, standard output, standard error)"""
+    done = subprocess.run(command(library, ranks, *words), env=environment(**more), cwd=os.getcwd(),
+                          capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
+    return done.returncode, done.stdout, done.stderr

@@ -1,0 +1,172 @@
+/* test_group.c - groups of ranks, and the mesh, on threads. */
+#include "check.h"
+
+#include <pthread.h>
+
+#include "dist/mesh.h"
+#include "dist/threads.h"
+#include "group_case.h"
+
+enum { MOST = 64 };
+
+typedef struct rank_job {
+    cpl_thread_ranks *whole;
+    int rank;
+    void (*run)(struct rank_job *job, cpl_group *g);
+    case_result result;
+} rank_job;
+
+static void *run_rank(void *context)
+{
+    rank_job *job   = context;
+    cpl_ranks ranks = {0};
+    cpl_group g;
+    if (cpl_group_of(&g, cpl_thread_ranks_at(job->whole, job->rank), &ranks) == CPL_OK) {
+        job->run(job, &g);
+        cpl_group_close(&g);
+    } else {
+        strcpy(job->result.wrong, "no memory");
+    }
+    cpl_ranks_free(&ranks);
+    return NULL;
+}
+
+/* Runs it on `size` ranks; every result must be without fault. Returns the first. */
+static case_result on_threads(int size, void (*run)(rank_job *job, cpl_group *g))
+{
+    pthread_t threads[MOST];
+    rank_job jobs[MOST];
+    cpl_thread_ranks *whole;
+    assert_ok(cpl_thread_ranks_init(&whole, size));
+    for (int r = 0; r < size; r++) {
+        jobs[r] = (rank_job){.whole = whole, .rank = r, .run = run};
+        assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &jobs[r]), 0);
+    }
+    for (int r = 0; r < size; r++) pthread_join(threads[r], NULL);
+    cpl_thread_ranks_free(whole);
+    for (int r = 0; r < size; r++) assert_string_equal(jobs[r].result.wrong, "");
+    return jobs[0].result;
+}
+
+static void run_case(rank_job *job, cpl_group *g)
+{
+    case_run(g, &job->result);
+}
+
+static void test_collectives(void **state)
+{
+    static const int sizes[] = {2, 3, 4, 8, 13, MOST};
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const uint64_t hash = on_threads(sizes[i], run_case).hash;
+        assert_true(hash != 0 && hash == on_threads(sizes[i], run_case).hash);
+    }
+}
+
+static void test_one_rank(void **state)
+{
+    (void)state;
+    cpl_group g        = cpl_group_self();
+    case_result result = {0};
+    case_all(&g, &result);
+    assert_string_equal(result.wrong, "");
+}
+
+/* ---- failure ---- */
+
+static bool always_lost(void *ctx, char sentence[1024])
+{
+    (void)ctx;
+    strcpy(sentence, "rank 1 was lost");
+    return true;
+}
+
+/* Rank 1 is never there; the others learn that it was lost while they wait. */
+static void run_without_one(rank_job *job, cpl_group *g)
+{
+    case_result *out = &job->result;
+    float x[4]       = {1, 2, 3, 4}, parts[16];
+    int64_t count[4] = {1, 1, 1, 1}, counts[4] = {0, 0, 0, 0};
+    cpl_pending p;
+    if (g->rank == 1) return;
+    cpl_group_start_sum_parts(&p, g, x, x, count, parts);
+    g->ranks->lost = always_lost;
+    cpl_group_finish(&p);
+    CASE_EXPECT(x[0] == 0, "the sum after a failure is %g", (double)x[0]);
+    cpl_group_all_to_all(g, x + 1, (int64_t[]){1, 1, 1, 0}, x, counts, 4);
+    CASE_EXPECT(x[1] == 0 && x[3] == 0, "what was received after a failure is %g", (double)x[1]);
+    CASE_EXPECT(cpl_group_status(g) == CPL_ERR_IO, "status");
+    CASE_EXPECT(strcmp(cpl_last_error(), "rank 1 was lost") == 0, "sentence %s", cpl_last_error());
+    CASE_EXPECT(cpl_group_agree(g, CPL_OK) == CPL_ERR_IO, "agreement after a failure");
+}
+
+static void test_lost_rank(void **state)
+{
+    (void)state;
+    on_threads(4, run_without_one);
+}
+
+static void run_failing_transport(rank_job *job, cpl_group *g)
+{
+    case_result *out = &job->result;
+    double x         = 1;
+    if (g->rank == 0) cpl_thread_ranks_fail(job->whole);
+    cpl_group_sum_f64(g, &x, 1);
+    CASE_EXPECT(cpl_group_status(g) == CPL_ERR_DEVICE && x == 0, "a failed transport: %g", x);
+}
+
+static void test_failing_transport(void **state)
+{
+    (void)state;
+    on_threads(3, run_failing_transport);
+}
+
+/* ---- the mesh ---- */
+
+static void run_mesh(rank_job *job, cpl_group *world)
+{
+    case_result *out = &job->result;
+    cpl_mesh mesh;
+    cpl_group own    = *world;
+    int64_t held[12] = {0};
+    CASE_EXPECT(cpl_mesh_init(&mesh, own, 2, 6) == CPL_OK, "mesh: %s", cpl_last_error());
+    memset(world, 0, sizeof *world);
+    if (out->wrong[0]) return;
+    CASE_EXPECT(mesh.experts.size == 2 && mesh.replicas.size == 3 && mesh.n_local == 3, "sizes");
+    for (int64_t e = 0; e < mesh.n_local; e++) held[mesh.first_expert + e]++;
+    cpl_group_sum_i64(&mesh.experts, held, 6);
+    for (int e = 0; e < 6; e++) CASE_EXPECT(held[e] == 1, "expert %d is held once", e);
+    int64_t first[2] = {mesh.first_expert, 1};
+    cpl_group_sum_i64(&mesh.replicas, first, 2);
+    CASE_EXPECT(first[0] == 3 * mesh.first_expert && first[1] == 3, "replicas hold the same");
+    cpl_mesh_close(&mesh);
+}
+
+static void run_bad_mesh(rank_job *job, cpl_group *world)
+{
+    case_result *out = &job->result;
+    cpl_mesh mesh;
+    cpl_group own = *world;
+    memset(world, 0, sizeof *world);
+    CASE_EXPECT(cpl_mesh_init(&mesh, own, 4, 6) == CPL_ERR_INPUT, "a mesh that does not fit");
+    CASE_EXPECT(strstr(cpl_last_error(), "dist.expert_parallel is 4") &&
+                    strstr(cpl_last_error(), "ranks, 6,") && strstr(cpl_last_error(), "experts, 6"),
+                "sentence: %s", cpl_last_error());
+}
+
+static void test_mesh(void **state)
+{
+    (void)state;
+    on_threads(6, run_mesh);
+    on_threads(6, run_bad_mesh);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_collectives), cmocka_unit_test(test_one_rank),
+        cmocka_unit_test(test_lost_rank),   cmocka_unit_test(test_failing_transport),
+        cmocka_unit_test(test_mesh),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
