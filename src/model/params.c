@@ -131,9 +131,10 @@ cpl_param cpl_params_at(const cpl_model_settings *config, int64_t i)
                     .stream     = r->stream,
                     .offset     = r->offset,
                     .shape      = {1, 1, 1}};
-    if (r->owner == EXPERTS) p.shape[p.rank++] = config->n_experts;
+    if (r->owner == EXPERTS) p.shape[p.rank++] = cpl_model_local_experts(config);
     p.shape[p.rank++] = size_of(config, r->rows);
     if (r->cols != SIZE_1) p.shape[p.rank++] = size_of(config, r->cols);
+    if (p.per_expert) p.begin = config->first_expert * p.shape[1] * p.shape[2];
     return p;
 }
 

@@ -44,12 +44,14 @@ typedef struct cpl_param {
     const char *field; /* "w_gate" */
     const char *hub;   /* the last part of its Hugging Face name; all of it for the model's own */
     int64_t layer;     /* -1: the model's own */
-    bool per_expert;   /* [n, rows, columns]: one Hugging Face tensor for each of the n */
+    bool per_expert;   /* [n, rows, columns]: one Hugging Face tensor for each of the n; n is the
+                          number of experts in this process */
     cpl_param_init init;
     int stream;    /* of its random numbers */
     size_t offset; /* of the tensor in cpl_params or in cpl_layer_params */
     int rank;
     int64_t shape[3];
+    int64_t begin; /* the number of the whole parameter at which this process's part begins */
 } cpl_param;
 
 /* Key/value width: d G / H. */

@@ -90,3 +90,8 @@ int64_t cpl_router_gate_rank(const cpl_model_settings *model)
 {
     return cpl_router_of(model)->scores == CPL_SCORES_NORMS ? model->aoe_rank : 0;
 }
+
+int64_t cpl_model_local_experts(const cpl_model_settings *model)
+{
+    return model->n_local ? model->n_local : model->n_experts;
+}

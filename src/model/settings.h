@@ -25,6 +25,8 @@ typedef enum cpl_router {
 #define CPL_SETTING(field, name, kind, ...) cpl_field_##kind field;
 typedef struct cpl_model_settings {
 #include "model/model.def"
+    /* No settings: the experts that this process holds (dist/mesh.h); n_local 0: all of them. */
+    int64_t first_expert, n_local;
 } cpl_model_settings;
 #undef CPL_SETTING
 
@@ -87,6 +89,9 @@ const char *cpl_router_names(char out[160]);
 
 /* "sigmoid router with biases", "Autonomy-of-Experts of rank 3", into `out`, which is returned. */
 const char *cpl_router_describe(char out[96], const cpl_model_settings *model);
+
+/* How many experts of each layer are in this process. */
+int64_t cpl_model_local_experts(const cpl_model_settings *model);
 
 /* Rank of the factorised gates that give the scores; 0 if a router gives them. */
 int64_t cpl_router_gate_rank(const cpl_model_settings *model);

@@ -167,37 +167,49 @@ cpl_status cpl_hf_load_tokenizer(cpl_tokenizer **out, char **path, const cpl_hf 
 /* ---- loading ---- */
 
 /* gate_up_proj [n,2D,d]: rows 0 ... D-1 of each expert are the gate, the others up. Read one expert
- * at a time; the two halves are stored in separate tensors. */
-static cpl_status load_gate_up(const cpl_stored *fused, cpl_layer_params *to)
+ * at a time, from `first` on; the two halves are stored in separate tensors. */
+static cpl_status load_gate_up(const cpl_stored *fused, cpl_layer_params *to, int64_t first)
 {
     int64_t n = to->w_gate.shape[0], each = to->w_gate.shape[1] * to->w_gate.shape[2];
     for (int64_t e = 0; e < n; e++) {
-        CPL_TRY(cpl_stored_read_part_f32(fused, cpl_f32(cpl_tensor_at(to->w_gate, e)), 2 * e * each,
-                                         each));
-        CPL_TRY(cpl_stored_read_part_f32(fused, cpl_f32(cpl_tensor_at(to->w_up, e)),
-                                         (2 * e + 1) * each, each));
+        const int64_t at = 2 * (first + e) * each;
+        CPL_TRY(cpl_stored_read_part_f32(fused, cpl_f32(cpl_tensor_at(to->w_gate, e)), at, each));
+        CPL_TRY(
+            cpl_stored_read_part_f32(fused, cpl_f32(cpl_tensor_at(to->w_up, e)), at + each, each));
     }
     return CPL_OK;
 }
 
-/* Loads the fused experts of layer l if the checkpoint has them. */
-static cpl_status load_fused(const cpl_stored_files *weights, int64_t l, cpl_layer_params *to,
-                             bool *found)
+/* The fused tensor `name` of this shape; NULL if there is none. */
+static cpl_status find_fused(const cpl_stored **fused, const cpl_stored_files *weights,
+                             const char *name, const int64_t shape[3])
 {
-    char name[128], shape_text[128];
-    const cpl_stored *fused  = NULL;
-    const int64_t gate_up[3] = {to->w_gate.shape[0], 2 * to->w_gate.shape[1], to->w_gate.shape[2]};
+    char text[128];
+    CPL_TRY(cpl_stored_find_sound(fused, weights, name));
+    if (!*fused || cpl_safetensors_has_shape((*fused)->entry, 3, shape)) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %s is %s, the config says [%lld,%lld,%lld]",
+                    weights->source, name, cpl_stored_shape(text, *fused), (long long)shape[0],
+                    (long long)shape[1], (long long)shape[2]);
+}
+
+/* Loads the fused experts of layer l, as far as they are in this process, if the checkpoint has
+ * them. */
+static cpl_status load_fused(const cpl_stored_files *weights, int64_t l, cpl_layer_params *to,
+                             const cpl_model_settings *config, bool *found)
+{
+    char name[128];
+    const cpl_stored *fused = NULL;
+    const int64_t n = config->n_experts, d = config->d_model, D = config->d_expert;
     snprintf(name, sizeof name, "model.layers.%lld.mlp.experts.gate_up_proj", (long long)l);
-    CPL_TRY(cpl_stored_find_sound(&fused, weights, name));
+    CPL_TRY(find_fused(&fused, weights, name, (int64_t[]){n, 2 * D, d}));
     *found = fused != NULL;
     if (!fused) return CPL_OK;
-    if (!cpl_safetensors_has_shape(fused->entry, 3, gate_up))
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %s is %s, the config says [%lld,%lld,%lld]",
-                        weights->source, name, cpl_stored_shape(shape_text, fused),
-                        (long long)gate_up[0], (long long)gate_up[1], (long long)gate_up[2]);
-    CPL_TRY(load_gate_up(fused, to));
+    CPL_TRY(load_gate_up(fused, to, config->first_expert));
     snprintf(name, sizeof name, "model.layers.%lld.mlp.experts.down_proj", (long long)l);
-    return cpl_stored_read_f32(weights, name, cpl_f32(to->w_down), 3, to->w_down.shape);
+    CPL_TRY(find_fused(&fused, weights, name, (int64_t[]){n, d, D}));
+    if (!fused) return CPL_FAIL(CPL_ERR_INPUT, "%s: has no tensor %s", weights->source, name);
+    return cpl_stored_read_part_f32(fused, cpl_f32(to->w_down), config->first_expert * d * D,
+                                    cpl_tensor_count(to->w_down));
 }
 
 cpl_status cpl_hf_load(const cpl_hf *hf, cpl_model *model)
@@ -211,7 +223,8 @@ cpl_status cpl_hf_load(const cpl_hf *hf, cpl_model *model)
         bool expert   = number_behind(n->name, ".experts.") >= 0;
         int64_t layer = number_behind(n->name, "model.layers.");
         if (expert && fused_layer != layer) {
-            CPL_TRY_DONE(load_fused(hf->weights, layer, &model->master.layer[layer], &found));
+            CPL_TRY_DONE(load_fused(hf->weights, layer, &model->master.layer[layer],
+                                    &model->config, &found));
             if (found) fused_layer = layer;
         }
         if (!expert || fused_layer != layer)

@@ -42,7 +42,7 @@ cpl_status cpl_named_params(cpl_named_list *list, cpl_params *set, const cpl_mod
         int skip       = p.per_expert ? 1 : 0; /* the experts' dimension is in the name */
         for (int64_t e = 0; e < parts; e++) {
             cpl_tensor t = p.per_expert ? cpl_tensor_at(all, e) : all;
-            cpl_param_name(hub, &p, e);
+            cpl_param_name(hub, &p, config->first_expert + e);
             snprintf(name, sizeof name, "%s%s", prefix, hub);
             CPL_TRY(cpl_named_add(list, name, cpl_f32(t), p.rank - skip, p.shape + skip));
         }

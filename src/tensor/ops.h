@@ -285,8 +285,10 @@ struct cpl_ops {
 
     /* ---- initial weights (sample.c) ---- */
 
-    /* y[i] = std * the first of normal(key, i + a 2^40), a = 0, 1, ..., that is within +- cut. */
-    void (*normal)(cpl_backend *be, cpl_tensor y, float std, float cut, const cpl_rng_key *key);
+    /* y[i] = std * the first of normal(key, first + i + a 2^40), a = 0, 1, ..., that is within
+     * +- cut. */
+    void (*normal)(cpl_backend *be, cpl_tensor y, float std, float cut, const cpl_rng_key *key,
+                   int64_t first);
 
     /* ---- drawing a token (sample.c) ---- */
 

@@ -7,13 +7,27 @@
 static void take(cpl_optimizer *o, const cpl_model_settings *config)
 {
     cpl_params_take(&o->grads, &o->arena, config, CPL_F32);
-    cpl_params_take(&o->m, &o->arena, config, CPL_F32);
-    cpl_params_take(&o->v, &o->arena, config, CPL_F32);
+    cpl_share_take_parts(&o->m, &o->arena, &o->share, config);
+    cpl_share_take_parts(&o->v, &o->arena, &o->share, config);
+    cpl_share_take_buffers(&o->share, &o->arena);
 }
 
-cpl_status cpl_optimizer_init(cpl_optimizer *o, const cpl_model_settings *config)
+cpl_status cpl_optimizer_bytes(size_t *bytes, const cpl_model_settings *config, cpl_mesh *mesh)
+{
+    cpl_optimizer o = {0};
+    CPL_TRY(cpl_share_init(&o.share, config, mesh, true));
+    cpl_arena_measure(&o.arena);
+    take(&o, config);
+    *bytes = o.arena.used;
+    cpl_share_free(&o.share);
+    return CPL_OK;
+}
+
+cpl_status cpl_optimizer_init(cpl_optimizer *o, const cpl_model_settings *config, cpl_mesh *mesh,
+                              bool overlap)
 {
     memset(o, 0, sizeof *o);
+    CPL_TRY(cpl_share_init(&o->share, config, mesh, overlap));
     cpl_arena_measure(&o->arena);
     take(o, config);
     CPL_TRY(cpl_arena_init(&o->arena, o->arena.used, "gradients and moments"));
@@ -24,6 +38,7 @@ cpl_status cpl_optimizer_init(cpl_optimizer *o, const cpl_model_settings *config
 void cpl_optimizer_free(cpl_optimizer *o)
 {
     cpl_arena_free(&o->arena);
+    cpl_share_free(&o->share);
     memset(o, 0, sizeof *o);
 }
 
@@ -35,35 +50,49 @@ void cpl_optimizer_zero(cpl_optimizer *o, cpl_model *model)
     }
 }
 
-double cpl_optimizer_norm(cpl_optimizer *o, cpl_model *model)
+double cpl_optimizer_squares(cpl_optimizer *o, cpl_model *model)
 {
-    double squares = 0;
-    for (int64_t i = 0; i < cpl_params_count(&model->config); i++) {
-        cpl_param p  = cpl_params_at(&model->config, i);
-        cpl_tensor g = *cpl_params_tensor(&o->grads, &p);
+    const cpl_share *share = &o->share;
+    double squares         = 0;
+    for (const cpl_slice *x = share->slices; x < share->slices + share->n_slices; x++) {
+        cpl_tensor g = cpl_slice_of_whole(x, &o->grads);
         squares += model->be->ops->dot(model->be, g, g);
     }
-    return sqrt(squares);
+    return squares;
+}
+
+/* What an update does with every number. */
+typedef struct update {
+    float coef, lr;
+    double correct1, correct2;
+} update;
+
+static void update_slice(cpl_optimizer *o, cpl_model *model, const cpl_train_settings *s,
+                         const update *u, const cpl_slice *x)
+{
+    cpl_tensor w = cpl_slice_of_whole(x, &model->master), g = cpl_slice_of_whole(x, &o->grads);
+    cpl_tensor copy = cpl_slice_of_whole(x, &model->compute);
+    if (copy.data == w.data) copy = cpl_tensor_none();
+    model->be->ops->adamw(model->be, w, cpl_slice_of_parts(x, &o->m), cpl_slice_of_parts(x, &o->v),
+                          copy, g, u->coef, u->lr, (float)s->weight_decay, (float)s->beta1,
+                          (float)s->beta2, (float)s->eps, u->correct1, u->correct2);
 }
 
 void cpl_optimizer_update(cpl_optimizer *o, cpl_model *model, const cpl_train_settings *s,
                           double norm, double lr)
 {
-    double coef = s->clip > 0 ? fmin(1.0, s->clip / (norm + 1e-6)) : 1.0;
+    const double coef = s->clip > 0 ? fmin(1.0, s->clip / (norm + 1e-6)) : 1.0;
+    cpl_share *share  = &o->share;
     o->count++;
-    double correct1 = 1.0 - pow(s->beta1, (double)o->count);
-    double correct2 = 1.0 - pow(s->beta2, (double)o->count);
-    for (int64_t i = 0; i < cpl_params_count(&model->config); i++) {
-        cpl_param p = cpl_params_at(&model->config, i);
-        if (!cpl_param_trains(&p)) continue;
-        cpl_tensor w    = *cpl_params_tensor(&model->master, &p);
-        cpl_tensor copy = *cpl_params_tensor(&model->compute, &p);
-        if (copy.data == w.data) copy = cpl_tensor_none();
-        model->be->ops->adamw(
-            model->be, w, *cpl_params_tensor(&o->m, &p), *cpl_params_tensor(&o->v, &p), copy,
-            *cpl_params_tensor(&o->grads, &p), (float)coef, (float)lr, (float)s->weight_decay,
-            (float)s->beta1, (float)s->beta2, (float)s->eps, correct1, correct2);
+    const update u = {(float)coef, (float)lr, 1.0 - pow(s->beta1, (double)o->count),
+                      1.0 - pow(s->beta2, (double)o->count)};
+    for (int64_t i = 0, bucket = 0; i < share->n_slices; i++) {
+        update_slice(o, model, s, &u, &share->slices[i]);
+        if (bucket < share->n_buckets &&
+            i + 1 == share->buckets[bucket].first + share->buckets[bucket].count)
+            cpl_share_start_gather(share, &model->compute, bucket++);
     }
+    cpl_share_finish_gather(share);
 }
 
 double cpl_optimizer_lr(const cpl_train_settings *s, int64_t step)

@@ -9,24 +9,34 @@
 
 #include "model/model.h"
 #include "train/config/settings.h"
+#include "train/share.h"
 
 /* Lives as long as the run: the training state other than the weights. */
 typedef struct cpl_optimizer {
     cpl_arena arena;
-    cpl_params grads, m, v; /* F32, as the weights */
-    int64_t count;          /* updates made so far; a skipped step is none */
+    cpl_params grads; /* F32, as the weights */
+    cpl_params m, v;  /* F32: of this rank's parts (share.h); of one process, as the weights */
+    cpl_share share;
+    int64_t count; /* updates made so far; a skipped step is none */
 } cpl_optimizer;
 
-CPL_NODISCARD cpl_status cpl_optimizer_init(cpl_optimizer *o, const cpl_model_settings *config);
+/* `config`: of this process's model. The mesh must outlive the optimizer. */
+CPL_NODISCARD cpl_status cpl_optimizer_init(cpl_optimizer *o, const cpl_model_settings *config,
+                                            cpl_mesh *mesh, bool overlap);
 void cpl_optimizer_free(cpl_optimizer *o);
+
+/* Bytes that cpl_optimizer_init allocates for gradients, moments and messages. */
+CPL_NODISCARD cpl_status cpl_optimizer_bytes(size_t *bytes, const cpl_model_settings *config,
+                                             cpl_mesh *mesh);
 
 /* All gradients 0. */
 void cpl_optimizer_zero(cpl_optimizer *o, cpl_model *model);
 
-/* Square root of the sum of squares of all gradients; not finite if any of them is not. */
-double cpl_optimizer_norm(cpl_optimizer *o, cpl_model *model);
+/* The sum of squares of the gradients of this rank's parts; not finite if any of them is not. */
+double cpl_optimizer_squares(cpl_optimizer *o, cpl_model *model);
 
-/* One update of the weights (and their copies) with gradients of this norm. */
+/* One update of the weights (and their copies) with gradients of this norm: of this rank's parts,
+ * which are then sent to the ranks that hold them too. */
 void cpl_optimizer_update(cpl_optimizer *o, cpl_model *model, const cpl_train_settings *settings,
                           double norm, double lr);
 

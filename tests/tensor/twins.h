@@ -487,7 +487,8 @@ static void twin_adamw(cpl_backend *be, const shape *s, results *r)
 static void twin_normal(cpl_backend *be, const shape *s, results *r)
 {
     cpl_rng_key key = {.seed = 5, .stream = CPL_STREAM_TEST};
-    be->ops->normal(be, kept_2d(r, s->V, s->d), 0.02f, 3, &key);
+    be->ops->normal(be, kept_2d(r, s->V, s->d), 0.02f, 3, &key, 0);
+    be->ops->normal(be, kept_1d(r, s->d), 0.02f, 3, &key, s->d); /* the second row again */
 }
 
 static void twin_sample(cpl_backend *be, const shape *s, results *r)

@@ -215,12 +215,13 @@ void cpl_poison_adamw(cpl_backend *be, cpl_tensor p, cpl_tensor m, cpl_tensor v,
     cpl_poison_end(be, &inner);
 }
 
-void cpl_poison_normal(cpl_backend *be, cpl_tensor y, float std, float cut, const cpl_rng_key *key)
+void cpl_poison_normal(cpl_backend *be, cpl_tensor y, float std, float cut, const cpl_rng_key *key,
+                       int64_t first)
 {
     cpl_poison_holds(y, CPL_F32, cpl_tensor_count(y));
     cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(y);
-    inner.ops->normal(&inner, y, std, cut, key);
+    inner.ops->normal(&inner, y, std, cut, key, first);
     cpl_poison_end(be, &inner);
 }
 

@@ -1,0 +1,337 @@
+/* share.c - see share.h */
+#include "train/share.h"
+
+#include <string.h>
+
+static const int64_t bucket_numbers = (int64_t)1 << 22; /* 16 MiB in F32 */
+
+/* ---- slices and buckets ---- */
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t numbers_of(const cpl_param *p)
+{
+    return p->shape[0] * p->shape[1] * p->shape[2];
+}
+
+static int64_t ready_after(const cpl_param *p, int64_t n_layers)
+{
+    if (p->layer >= 0) return p->layer;
+    return p->offset == offsetof(cpl_params, embed) ? -1 : n_layers;
+}
+
+/* Part `rank` of a slice of `count` numbers: where it begins, and how many. */
+static int64_t part_of(int64_t *n, int64_t count, int rank, int size)
+{
+    const int64_t each = (count + size - 1) / size, at = least(rank * each, count);
+    *n = least(each, count - at);
+    return at;
+}
+
+/* While the slices are counted there are no lists yet. */
+static void add_slice(cpl_share *s, const cpl_param *p, const cpl_group *g, int64_t first,
+                      int64_t count, int64_t *at)
+{
+    cpl_slice slice = {.param = *p, .first = first, .count = count, .at = *at};
+    slice.own       = first + part_of(&slice.n_own, count, g->rank, g->size);
+    *at += slice.n_own;
+    if (s->slices) s->slices[s->n_slices] = slice;
+    s->n_slices++;
+}
+
+static void add_bucket(cpl_share *s, int64_t first, cpl_group *g, int64_t ready)
+{
+    if (s->n_slices == first) return;
+    if (s->slices) s->buckets[s->n_buckets] = (cpl_bucket){first, s->n_slices - first, g, ready};
+    s->n_buckets++;
+}
+
+/* The parameters that are ready at once and are held by the same ranks. */
+static void add_alike(cpl_share *s, const cpl_model_settings *config, int64_t ready,
+                      bool per_expert)
+{
+    cpl_group *g  = per_expert ? &s->mesh->replicas : &s->mesh->world;
+    int64_t first = s->n_slices, filled = 0;
+    for (int64_t i = 0; i < cpl_params_count(config); i++) {
+        const cpl_param p = cpl_params_at(config, i);
+        if (!cpl_param_trains(&p) || p.per_expert != per_expert ||
+            ready_after(&p, config->n_layers) != ready)
+            continue;
+        int64_t at = 0;
+        for (int64_t done = 0, count; done < numbers_of(&p); done += count) {
+            if (filled >= bucket_numbers) {
+                add_bucket(s, first, g, ready);
+                first  = s->n_slices;
+                filled = 0;
+            }
+            count = least(numbers_of(&p) - done, bucket_numbers - filled);
+            filled += count;
+            add_slice(s, &p, g, done, count, &at);
+        }
+    }
+    add_bucket(s, first, g, ready);
+}
+
+/* Every parameter as one slice, in their order. */
+static void add_whole(cpl_share *s, const cpl_model_settings *config)
+{
+    for (int64_t i = 0; i < cpl_params_count(config); i++) {
+        const cpl_param p = cpl_params_at(config, i);
+        int64_t at        = 0;
+        if (cpl_param_trains(&p)) add_slice(s, &p, &s->mesh->world, 0, numbers_of(&p), &at);
+    }
+}
+
+static void add_all(cpl_share *s, const cpl_model_settings *config)
+{
+    s->n_slices = s->n_buckets = 0;
+    if (s->mesh->world.size == 1) {
+        add_whole(s, config);
+        return;
+    }
+    for (int64_t ready = config->n_layers; ready >= -1; ready--) {
+        add_alike(s, config, ready, false);
+        add_alike(s, config, ready, true);
+    }
+}
+
+cpl_status cpl_share_init(cpl_share *s, const cpl_model_settings *config, cpl_mesh *mesh,
+                          bool overlap)
+{
+    memset(s, 0, sizeof *s);
+    s->mesh    = mesh;
+    s->overlap = overlap;
+    add_all(s, config);
+    cpl_slice *slices   = cpl_alloc((size_t)s->n_slices * sizeof *slices);
+    cpl_bucket *buckets = cpl_alloc((size_t)(s->n_buckets + 1) * sizeof *buckets);
+    s->numbers          = cpl_alloc((size_t)(2 * mesh->world.size) * sizeof *s->numbers);
+    s->slices           = slices;
+    s->buckets          = buckets;
+    if (slices && buckets && s->numbers) {
+        add_all(s, config);
+        return CPL_OK;
+    }
+    cpl_share_free(s);
+    return CPL_ERR_MEMORY;
+}
+
+void cpl_share_free(cpl_share *s)
+{
+    cpl_free(s->slices);
+    cpl_free(s->buckets);
+    cpl_free(s->numbers);
+    memset(s, 0, sizeof *s);
+}
+
+/* Numbers of all parts of a bucket for rank r. */
+static int64_t numbers_for(const cpl_share *s, const cpl_bucket *b, int r)
+{
+    int64_t sum = 0, n;
+    for (const cpl_slice *x = s->slices + b->first; x < s->slices + b->first + b->count; x++) {
+        part_of(&n, x->count, r, b->group->size);
+        sum += n;
+    }
+    return sum;
+}
+
+/* All of a bucket is sent, or this rank's part comes from every other rank. */
+void cpl_share_take_buffers(cpl_share *s, cpl_arena *arena)
+{
+    int64_t out = 0, in = 0;
+    for (const cpl_bucket *b = s->buckets; b < s->buckets + s->n_buckets; b++) {
+        int64_t all = 0;
+        for (int r = 0; r < b->group->size; r++) all += numbers_for(s, b, r);
+        const int64_t parts = b->group->size * numbers_for(s, b, b->group->rank);
+        out                 = all > out ? all : out;
+        in                  = parts > in ? parts : in;
+    }
+    in = out > in ? out : in; /* a gathered bucket */
+    for (int i = 0; i < CPL_SHARE_BUFFERS && s->n_buckets; i++) {
+        s->buffer[i].out = cpl_arena_take(arena, (size_t)out * sizeof(float));
+        s->buffer[i].in  = cpl_arena_take(arena, (size_t)in * sizeof(float));
+    }
+}
+
+void cpl_share_take_parts(cpl_params *set, cpl_arena *arena, const cpl_share *s,
+                          const cpl_model_settings *config)
+{
+    cpl_layer_params unseen = {0};
+    cpl_layer_params *layers =
+        cpl_arena_take(arena, (size_t)config->n_layers * sizeof(cpl_layer_params));
+    for (int64_t i = 0; i < cpl_params_count(config); i++) {
+        cpl_param p    = cpl_params_at(config, i);
+        int64_t number = cpl_param_trains(&p) ? 0 : numbers_of(&p);
+        for (const cpl_slice *x = s->slices; x < s->slices + s->n_slices; x++)
+            if (x->param.offset == p.offset && x->param.layer == p.layer) number += x->n_own;
+        set->layer = layers ? layers : &unseen; /* while measuring there is no array */
+        if (!layers && p.layer > 0) p.layer = 0;
+        *cpl_params_tensor(set, &p) = cpl_take_1d(arena, number);
+    }
+    set->layer = layers;
+    if (config->tied) set->head = set->embed;
+}
+
+cpl_tensor cpl_slice_of_whole(const cpl_slice *slice, cpl_params *set)
+{
+    const cpl_tensor t = *cpl_params_tensor(set, &slice->param);
+    char *data         = t.data;
+    return cpl_tensor_1d(data + (size_t)slice->own * cpl_dtype_bytes(t.dtype), t.dtype,
+                         slice->n_own);
+}
+
+cpl_tensor cpl_slice_of_parts(const cpl_slice *slice, cpl_params *set)
+{
+    const cpl_tensor t = *cpl_params_tensor(set, &slice->param);
+    return cpl_tensor_1d(cpl_f32(t) + slice->at, CPL_F32, slice->n_own);
+}
+
+/* ---- messages ---- */
+
+typedef void copy_part(char *message, char *tensor, size_t bytes, bool own);
+
+/* Calls `each` for every part of the buffer's bucket, as they lie in a message: rank by rank. */
+static void for_parts(const cpl_share *s, const cpl_share_buffer *m, char *message, copy_part *each)
+{
+    const cpl_bucket *b = m->bucket;
+    for (int r = 0; r < b->group->size; r++)
+        for (const cpl_slice *x = s->slices + b->first; x < s->slices + b->first + b->count; x++) {
+            int64_t n;
+            const cpl_tensor t = *cpl_params_tensor(m->set, &x->param);
+            const size_t unit  = cpl_dtype_bytes(t.dtype);
+            const int64_t at   = x->first + part_of(&n, x->count, r, b->group->size);
+            each(message, (char *)t.data + (size_t)at * unit, (size_t)n * unit,
+                 r == b->group->rank);
+            message += (size_t)n * unit;
+        }
+}
+
+static void pack_all(char *message, char *tensor, size_t bytes, bool own)
+{
+    (void)own;
+    memcpy(message, tensor, bytes);
+}
+
+static void unpack_own(char *message, char *tensor, size_t bytes, bool own)
+{
+    if (own) memcpy(tensor, message, bytes);
+}
+
+static void unpack_others(char *message, char *tensor, size_t bytes, bool own)
+{
+    if (!own) memcpy(tensor, message, bytes);
+}
+
+/* Bytes of every rank's parts of the bucket, in s->numbers. */
+static void count_bytes(const cpl_share *s, const cpl_share_buffer *m)
+{
+    for (int r = 0; r < m->bucket->group->size; r++) {
+        const cpl_slice *x = s->slices + m->bucket->first;
+        s->numbers[r]      = 0;
+        for (int64_t i = 0, n; i < m->bucket->count; i++, x++) {
+            part_of(&n, x->count, r, m->bucket->group->size);
+            s->numbers[r] +=
+                n * (int64_t)cpl_dtype_bytes(cpl_params_tensor(m->set, &x->param)->dtype);
+        }
+    }
+}
+
+static int64_t bytes_before(const cpl_share *s, int rank)
+{
+    int64_t sum = 0;
+    for (int r = 0; r < rank; r++) sum += s->numbers[r];
+    return sum;
+}
+
+/* Waits for the buffer's message, if there is one, and puts what came where it belongs. */
+static void finish(cpl_share *s, cpl_share_buffer *m)
+{
+    if (!m->bucket) return;
+    cpl_group_finish(&m->pending);
+    if (m->is_sum)
+        for_parts(s, m, m->out, unpack_own);
+    else
+        for_parts(s, m, m->in, unpack_others);
+    m->bucket = NULL;
+}
+
+static void finish_all(cpl_share *s)
+{
+    for (int i = 0; i < CPL_SHARE_BUFFERS; i++)
+        finish(s, &s->buffer[(s->next + i) % CPL_SHARE_BUFFERS]);
+}
+
+/* The buffer whose message is the oldest, free for another one. */
+static cpl_share_buffer *take_buffer(cpl_share *s, const cpl_bucket *bucket, cpl_params *set,
+                                     bool is_sum)
+{
+    cpl_share_buffer *m = &s->buffer[s->next];
+    s->next             = (s->next + 1) % CPL_SHARE_BUFFERS;
+    finish(s, m);
+    m->bucket = bucket;
+    m->set    = set;
+    m->is_sum = is_sum;
+    return m;
+}
+
+static void start_sum(cpl_share *s, cpl_params *grads, const cpl_bucket *bucket)
+{
+    cpl_share_buffer *m = take_buffer(s, bucket, grads, true);
+    cpl_group *g        = bucket->group;
+    for_parts(s, m, m->out, pack_all);
+    for (int r = 0; r < g->size; r++) s->numbers[r] = numbers_for(s, bucket, r);
+    float *out = (float *)(void *)m->out;
+    cpl_group_start_sum_parts(&m->pending, g, out + bytes_before(s, g->rank), out, s->numbers,
+                              (float *)(void *)m->in);
+    if (!s->overlap) finish(s, m);
+}
+
+void cpl_share_start_sums(cpl_share *s, cpl_params *grads, int64_t ready)
+{
+    for (const cpl_bucket *b = s->buckets; b < s->buckets + s->n_buckets; b++)
+        if (b->ready == ready && b->group->size > 1) start_sum(s, grads, b);
+}
+
+void cpl_share_finish_sums(cpl_share *s)
+{
+    finish_all(s);
+}
+
+void cpl_share_sum_tensor(cpl_share *s, const cpl_param *param, cpl_tensor tensor)
+{
+    cpl_group *g = param->per_expert ? &s->mesh->replicas : &s->mesh->world;
+    cpl_pending pending;
+    if (s->n_buckets == 0) return;
+    for (const cpl_slice *x = s->slices; x < s->slices + s->n_slices; x++) {
+        if (x->param.offset != param->offset || x->param.layer != param->layer) continue;
+        for (int r = 0; r < g->size; r++) part_of(&s->numbers[r], x->count, r, g->size);
+        cpl_group_start_sum_parts(&pending, g, cpl_f32(tensor) + x->own, cpl_f32(tensor) + x->first,
+                                  s->numbers, (float *)(void *)s->buffer[0].in);
+        cpl_group_finish(&pending);
+    }
+}
+
+void cpl_share_start_gather(cpl_share *s, cpl_params *set, int64_t bucket)
+{
+    cpl_group *g = s->buckets[bucket].group;
+    if (g->size == 1) return;
+    cpl_share_buffer *m = take_buffer(s, &s->buckets[bucket], set, false);
+    for_parts(s, m, m->out, pack_all);
+    count_bytes(s, m);
+    cpl_group_start_all_gather(&m->pending, g, m->in, m->out + bytes_before(s, g->rank),
+                               s->numbers);
+    if (!s->overlap) finish(s, m);
+}
+
+void cpl_share_finish_gather(cpl_share *s)
+{
+    finish_all(s);
+}
+
+void cpl_share_gather(cpl_share *s, cpl_params *set)
+{
+    for (int64_t i = 0; i < s->n_buckets; i++) cpl_share_start_gather(s, set, i);
+    finish_all(s);
+}
