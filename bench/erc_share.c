@@ -30,7 +30,7 @@ static void run_layer(void *context)
     cpl_pass *pass                   = &s->step.pass;
     const cpl_layer_params *w        = &s->model.compute.layer[0];
     const cpl_model_settings *c      = &s->model.config;
-    const cpl_aux_grad_scales scales = {0.01f, 0.001f};
+    const cpl_aux_grad_scales scales = {.balance_scale = 0.01f, .z_scale = 0.001f};
     cpl_moe_forward(&s->be, l->out, &pass->moe[0], l->x, w, c, &pass->moe_scratch);
     s->be.ops->copy(&s->be, l->dx, l->dy);
     cpl_moe_backward(&s->be, l->dx, &s->optimizer.grads.layer[0], &pass->moe[0], l->x, w, c, scales,

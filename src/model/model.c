@@ -259,8 +259,10 @@ double cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_params *grads, c
                                model->compute.norm, pass->final_inv);
     for (int64_t l = c->n_layers - 1; l >= 0; l--) {
         const cpl_layer_params *w = &model->compute.layer[l];
+        cpl_aux_grad_scales own   = scales;
+        if (scales.counts.data) own.counts = cpl_tensor_at(scales.counts, l);
         cpl_moe_backward(be, pass->dx, &grads->layer[l], &pass->moe[l], pass->x[2 * l + 1], w, c,
-                         scales, &pass->moe_scratch);
+                         own, &pass->moe_scratch);
         cpl_attention_backward(be, pass->dx, &grads->layer[l], &pass->attention[l], pass->x[2 * l],
                                w, c, model->rope, &at, &pass->attention_scratch);
     }

@@ -163,6 +163,25 @@ static void shared_backward(cpl_backend *be, const cpl_layer_params *dw, const c
                               s->shared.plan, shared_expert(w));
 }
 
+/* ---- the gradient of the choice ---- */
+
+/* s->logits [T,n] is set to the gradient of the scores' logits, part by part of scales.counts. */
+static void route_backward(cpl_backend *be, const cpl_moe_kept *kept, cpl_aux_grad_scales scales,
+                           cpl_routing how, const cpl_moe_scratch *s)
+{
+    const bool counted  = scales.counts.data != NULL;
+    const int64_t parts = counted ? scales.counts.shape[0] : 1, t = kept->probs.shape[0] / parts;
+    for (int64_t i = 0; i < parts; i++) {
+        const int64_t at = i * t;
+        be->ops->route_backward(
+            be, cpl_tensor_range(s->logits, at, t), cpl_tensor_range(s->dweight, at, t),
+            cpl_tensor_range(kept->probs, at, t), cpl_tensor_range(kept->lse, at, t),
+            cpl_tensor_range(kept->expert, at, t), cpl_tensor_range(kept->weight, at, t),
+            counted ? cpl_tensor_at(scales.counts, i) : kept->counts, scales.balance_scale,
+            scales.z_scale, how);
+    }
+}
+
 /* ---- the layer ---- */
 
 cpl_expert_weights cpl_moe_experts(const cpl_layer_params *w)
@@ -199,9 +218,7 @@ void cpl_moe_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw, cpl_
                           kept->up, kept->b, kept->hidden, kept->weight, kept->plan,
                           cpl_moe_experts(w));
     shared_backward(be, dw, kept, dx, w, s);
-    ops->route_backward(be, s->logits, s->dweight, kept->probs, kept->lse, kept->expert,
-                        kept->weight, kept->counts, scales.balance_scale, scales.z_scale,
-                        routing_of(w, config));
+    route_backward(be, kept, scales, routing_of(w, config), s);
     scores_backward(be, dw, kept, w, config, s);
     ops->rms_norm_backward(be, dx, dw->post_norm, s->db, x, w->post_norm, kept->inv);
 }

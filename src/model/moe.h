@@ -59,9 +59,12 @@ typedef struct cpl_moe_scratch {
     } shared;
 } cpl_moe_scratch;
 
-/* What the auxiliary losses of one layer weigh, through route_backward. */
+/* What the auxiliary losses weigh, through route_backward. */
 typedef struct cpl_aux_grad_scales {
     float balance_scale, z_scale;
+    cpl_tensor counts; /* [L,G,n] the load (model/balance.h) for each of G equal parts of the T
+                          tokens, one after the other; of one layer [G,n]; none: what forward
+                          counted over all T */
 } cpl_aux_grad_scales;
 
 /* The experts' matrices of a layer as the operations take them. */

@@ -14,6 +14,12 @@
 typedef enum cpl_erc_reduce { CPL_ERC_MEAN, CPL_ERC_SUM } cpl_erc_reduce;
 typedef enum cpl_erc_noise { CPL_NOISE_BOUNDED, CPL_NOISE_NONE } cpl_erc_noise;
 typedef enum cpl_z_form { CPL_Z_MEAN, CPL_Z_OVER_K } cpl_z_form;
+typedef enum cpl_balance_scope {
+    CPL_BALANCE_AUTO,
+    CPL_BALANCE_MICRO,
+    CPL_BALANCE_GLOBAL,
+    CPL_BALANCE_SEQUENCE
+} cpl_balance_scope;
 /* erc.activation is couplet.h's cpl_erc_activation, in the same order. */
 
 #define CPL_ROUTER(id, ...) CPL_ROUTER_##id,

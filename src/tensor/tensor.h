@@ -127,4 +127,14 @@ static inline cpl_tensor cpl_tensor_at(cpl_tensor t, int64_t i)
     return part;
 }
 
+/* Entries `first` ... `first + count - 1` of the first dimension: [T,n] -> [count,n]. */
+static inline cpl_tensor cpl_tensor_range(cpl_tensor t, int64_t first, int64_t count)
+{
+    CPL_ASSERT(t.rank >= 1 && first >= 0 && count >= 0 && first + count <= t.shape[0]);
+    const size_t each = t.shape[0] ? cpl_tensor_bytes(t) / (size_t)t.shape[0] : 0;
+    if (t.data) t.data = (char *)t.data + (size_t)first * each;
+    t.shape[0] = count;
+    return t;
+}
+
 #endif /* CPL_TENSOR_TENSOR_H */

@@ -22,6 +22,7 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
     }
     step->gate_norm = cpl_take_1d(&step->arena, n);
     step->load      = cpl_take_1d(&step->arena, n);
+    cpl_balance_take(&step->balance, &step->arena, &settings->losses.balance, c, step->micro);
     step->pass_mark = cpl_arena_mark(&step->arena);
     cpl_pass_take(&step->pass, &step->arena, c, step->micro, step->seq_len, true, false);
     size_t end = cpl_arena_mark(&step->arena);
@@ -69,14 +70,11 @@ cpl_work cpl_step_work(const cpl_settings *settings, const cpl_model_settings *c
 /* What one pass counted, into the metrics, as one of `parts` equal parts. */
 static void add_counts(cpl_metrics *m, cpl_model *model, const cpl_pass *pass, double parts)
 {
-    int64_t n = model->config.n_experts, t = pass->batch * pass->n_queries;
+    const int64_t n = model->config.n_experts;
     for (int64_t l = 0; l < model->config.n_layers; l++) {
         const cpl_moe_kept *kept = &pass->moe[l];
         cpl_layer_metrics *layer = &m->layer[l];
         const float *counts      = cpl_f32(kept->counts);
-        layer->aux[CPL_AUX_BALANCE] +=
-            cpl_aux_balance_loss(model->be, kept->counts, kept->mean_prob, t, model->config.top_k) /
-            parts;
         layer->aux[CPL_AUX_Z] += *cpl_f32(kept->z) / parts;
         layer->entropy += *cpl_f32(kept->entropy) / parts;
         for (int64_t e = 0; e < n; e++) m->counts[l * n + e] += counts[e];
@@ -109,29 +107,70 @@ static cpl_tensor ids_of(const int32_t *all, int64_t first, int64_t count)
     return cpl_tensor_1d((void *)(uintptr_t)(all + first), CPL_I32, count);
 }
 
+/* A micro-batch of the batch. */
+typedef struct part {
+    cpl_tensor ids, target, doc_start;
+} part;
+
+static part part_of(const cpl_step *step, const cpl_step_batch *batch, int64_t i)
+{
+    const int64_t t = step->micro * step->seq_len;
+    part p = {ids_of(batch->ids, i * t, t), ids_of(batch->target, i * t, t), cpl_tensor_none()};
+    if (batch->doc_start)
+        p.doc_start = cpl_tensor_2d(ids_of(batch->doc_start, i * t, t).data, CPL_I32, step->micro,
+                                    step->seq_len);
+    return p;
+}
+
+static void forward(cpl_step *step, cpl_model *model, const cpl_step_batch *batch, int64_t i)
+{
+    const part p = part_of(step, batch, i);
+    cpl_model_forward(model, &step->pass, p.ids, p.doc_start, NULL);
+}
+
+/* The load of the whole batch before the first backward pass. Micro-batch 0 is the last, so that
+ * its activations are those that stay. */
+static void count_ahead(cpl_step *step, cpl_model *model, const cpl_step_batch *batch,
+                        int64_t parts)
+{
+    for (int64_t i = parts - 1; i >= 0; i--) {
+        forward(step, model, batch, i);
+        cpl_balance_count(&step->balance, model, &step->pass);
+    }
+    cpl_balance_collect(&step->balance, model);
+}
+
+static cpl_aux_grad_scales scales_of(const cpl_step *step, const cpl_z_settings *z,
+                                     const cpl_model_settings *c, int64_t parts)
+{
+    const double share   = 1.0 / ((double)parts * (double)c->n_layers);
+    const double t       = (double)(step->micro * step->seq_len);
+    const double z_scale = z->weight * share * cpl_aux_z_factor(z, c->top_k) / t;
+    return (cpl_aux_grad_scales){step->balance.scale, (float)z_scale,
+                                 cpl_balance_counts(&step->balance)};
+}
+
 static void micro_batches(cpl_step *step, cpl_model *model, cpl_params *grads,
                           const cpl_settings *settings, const cpl_step_batch *batch, cpl_metrics *m)
 {
     const cpl_model_settings *c = &model->config;
-    int64_t parts = batch->n_sequences / step->micro, t = step->micro * step->seq_len;
-    double share               = 1.0 / ((double)parts * (double)c->n_layers);
-    float ce_scale             = batch->n_targets ? (float)(1.0 / (double)batch->n_targets) : 0.0f;
-    cpl_aux_grad_scales scales = {
-        cpl_aux_balance_scale(settings->losses.balance.weight * share, c->n_experts, t, c->top_k),
-        (float)(settings->losses.z.weight * share *
-                cpl_aux_z_factor(&settings->losses.z, c->top_k) / (double)t)};
+    const int64_t parts         = batch->n_sequences / step->micro;
+    const float ce_scale        = batch->n_targets ? (float)(1.0 / (double)batch->n_targets) : 0.0f;
+    const bool ahead = cpl_balance_begin(&step->balance, model, &settings->losses.balance,
+                                         batch->n_sequences, step->seq_len);
+    if (ahead) count_ahead(step, model, batch, parts);
+    const cpl_aux_grad_scales scales = scales_of(step, &settings->losses.z, c, parts);
     for (int64_t i = 0; i < parts; i++) {
-        cpl_tensor ids = ids_of(batch->ids, i * t, t), target = ids_of(batch->target, i * t, t);
-        cpl_tensor doc = cpl_tensor_none();
-        if (batch->doc_start) {
-            doc = ids_of(batch->doc_start, i * t, t);
-            doc = cpl_tensor_2d(doc.data, CPL_I32, step->micro, step->seq_len);
-        }
-        cpl_model_forward(model, &step->pass, ids, doc, NULL);
-        m->loss +=
-            cpl_model_backward(model, &step->pass, grads, ids, doc, target, ce_scale, scales);
+        const part p = part_of(step, batch, i);
+        if (!ahead || i > 0) forward(step, model, batch, i);
+        if (!ahead) cpl_balance_count(&step->balance, model, &step->pass);
+        m->loss += cpl_model_backward(model, &step->pass, grads, p.ids, p.doc_start, p.target,
+                                      ce_scale, scales);
         add_counts(m, model, &step->pass, (double)parts);
     }
+    if (!ahead) cpl_balance_collect(&step->balance, model);
+    for (int64_t l = 0; l < m->n_layers; l++)
+        m->layer[l].aux[CPL_AUX_BALANCE] = step->balance.loss[l];
     m->loss *= ce_scale;
     sum_up(m, c, settings);
 }

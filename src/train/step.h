@@ -5,13 +5,14 @@
  *
  *             total = ce + sum over the losses of model/aux_losses.def of weight * loss
  *
- *         ce is the mean over all targets of the batch; balance and z are means over layers and
- *         micro-batches, losses of the weights alone are means over layers; erc is the mean or the
+ *         ce is the mean over all targets of the batch; balance is the mean over layers and over what
+ *         balance.scope counts by (model/balance.h), z that over layers and micro-batches; losses of the weights alone are means over layers; erc is the mean or the
  *         sum over the layers that have it (erc.reduce, erc.layers). A model without router rows
  *         (model/settings.h) has no loss and no figure that needs them. */
 #ifndef CPL_TRAIN_STEP_H
 #define CPL_TRAIN_STEP_H
 
+#include "model/balance.h"
 #include "model/coupling.h"
 #include "model/model.h"
 #include "train/config/settings.h"
@@ -32,6 +33,7 @@ typedef struct cpl_step {
     cpl_arena arena;
     int64_t micro, seq_len;
     cpl_pass pass;
+    cpl_balance balance;
     cpl_tensor *M, *eps, *delta; /* [L] each: [n,n], [n], [n,d] of the last coupling loss */
     cpl_tensor gate_norm;        /* [n] |W_g^j|_F of the layer whose figures were made last */
     cpl_tensor load;             /* [n] assignments of a layer, for its biases */

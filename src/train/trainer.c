@@ -38,6 +38,10 @@ static void announce_coupling(const cpl_erc_settings *erc, const cpl_log *log)
 
 static void announce_losses(const cpl_aux_settings *losses, const cpl_log *log)
 {
+    static const char *const loads[] = {[CPL_BALANCE_AUTO]     = "",
+                                        [CPL_BALANCE_MICRO]    = "",
+                                        [CPL_BALANCE_GLOBAL]   = ", load of the whole batch",
+                                        [CPL_BALANCE_SEQUENCE] = ", load of each sequence"};
     for (int i = 0; i < CPL_N_AUX_LOSSES; i++) {
         const double weight = cpl_aux_weight(losses, (cpl_aux_loss)i);
         if (!(weight > 0)) continue;
@@ -45,7 +49,9 @@ static void announce_losses(const cpl_aux_settings *losses, const cpl_log *log)
             announce_coupling(&losses->erc, log);
         else
             cpl_log_info(log, "%s: weight %g%s", cpl_aux_losses[i].help, weight,
-                         i == CPL_AUX_Z && losses->z.form == CPL_Z_OVER_K ? ", divided by K" : "");
+                         i == CPL_AUX_Z && losses->z.form == CPL_Z_OVER_K ? ", divided by K"
+                         : i == CPL_AUX_BALANCE ? loads[losses->balance.scope]
+                                                : "");
     }
 }
 

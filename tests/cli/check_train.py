@@ -156,10 +156,12 @@ OPTIONS = [
     ("data.seed=5",), ("compute.dtype=bf16",), ("train.clip=0",), ("orth.weight=0.5", "erc.layers=1"),
     ("model.num_experts=1", "model.num_experts_per_tok=1"), ("model.num_experts_per_tok=4",),
     ("model.num_attention_heads=8",), ("erc.alpha=2", "compute.threads=1"),
+    ("balance.scope=sequence", "balance.weight=1"),
 ]
 # couplet grad is given its rows: it knows neither documents in them nor targets that are left out, and
 # chooses none of them.
-WITHOUT_GRAD = [("data.document_mask=true", "data.filter_repeats=true"), ("data.weights={two: 2.5}",)]
+WITHOUT_GRAD = [("data.document_mask=true", "data.filter_repeats=true"), ("data.weights={two: 2.5}",),
+                ("balance.scope=global", "data.document_mask=true")]  # grad has one micro-batch
 OF_GRAD = ("erc.", "balance.", "z.", "orth.", "compute.dtype")
 
 

@@ -56,7 +56,7 @@ static const int32_t some_ids[T] = {1, 5, 9,  2, 7, 30, 12, 4, 5, 9, 8,  36,
 static void pass_over(world *w, const int32_t *ids, const int32_t *doc_start)
 {
     int32_t target[T];
-    cpl_aux_grad_scales scales = {1e-3f, 1e-3f};
+    cpl_aux_grad_scales scales = {.balance_scale = 1e-3f, .z_scale = 1e-3f};
     cpl_tensor id              = cpl_tensor_1d((void *)(uintptr_t)ids, CPL_I32, T);
     cpl_tensor doc =
         doc_start ? cpl_tensor_2d((void *)(uintptr_t)doc_start, CPL_I32, B, S) : cpl_tensor_none();

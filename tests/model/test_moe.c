@@ -333,8 +333,9 @@ static void gradients_are_differences(void **state)
         numbers w;
         pair p[N_PAIRS];
         outcome held               = draw_safely(l, &w, v);
-        cpl_aux_grad_scales scales = {cpl_aux_balance_scale(balance_weight, n, T, K),
-                                      v->router == CPL_ROUTER_SIGMOID ? 0 : (float)(z_weight / T)};
+        cpl_aux_grad_scales scales = {
+            .balance_scale = cpl_aux_balance_scale(balance_weight, n, T, K),
+            .z_scale       = v->router == CPL_ROUTER_SIGMOID ? 0 : (float)(z_weight / T)};
         forward(l);
         cpl_moe_backward(&l->be, l->dx, l->dw.layer, &l->kept, l->x, l->w.layer, &l->config, scales,
                          &l->scratch);

@@ -57,12 +57,16 @@ static void what_changes_no_step_may_change(void **state)
 
 static void what_changes_a_step_may_not(void **state)
 {
-    static const char *const fixed[][2] = {
-        {"erc.alpha=0.5", "erc.alpha"},        {"balance.weight=0.5", "balance.weight"},
-        {"z.weight=0.5", "z.weight"},          {"orth.weight=0.5", "orth.weight"},
-        {"train.lr=0.5", "train.lr"},          {"train.seed=5", "train.seed"},
-        {"data.seq_len=64", "data.seq_len"},   {"model.router=sigmoid", "model.router"},
-        {"compute.dtype=f32", "compute.dtype"}};
+    static const char *const fixed[][2] = {{"erc.alpha=0.5", "erc.alpha"},
+                                           {"balance.weight=0.5", "balance.weight"},
+                                           {"balance.scope=sequence", "balance.scope"},
+                                           {"z.weight=0.5", "z.weight"},
+                                           {"orth.weight=0.5", "orth.weight"},
+                                           {"train.lr=0.5", "train.lr"},
+                                           {"train.seed=5", "train.seed"},
+                                           {"data.seq_len=64", "data.seq_len"},
+                                           {"model.router=sigmoid", "model.router"},
+                                           {"compute.dtype=f32", "compute.dtype"}};
     heard h;
     (void)state;
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
@@ -94,10 +98,13 @@ static void a_checkpoint_knows_its_settings(void **state)
     (void)state;
     assert_ok(check(NULL, NULL, NULL, NULL, &h));
     assert_ok(check("orth.weight", NULL, NULL, NULL, &h)); /* lacking: its default */
+    assert_ok(check("balance.scope", NULL, NULL, NULL, &h));
     assert_ok(check(NULL, "erc.alpha", "0.25", "erc.alpha=0.25", &h));
     assert_int_equal(h.warnings, 0);
     assert_fails(CPL_ERR_INPUT, "erc.alpha", check(NULL, NULL, NULL, "erc.alpha=0.25", &h));
     assert_fails(CPL_ERR_INPUT, "z.weight", check("z.weight", NULL, NULL, "z.weight=3", &h));
+    assert_fails(CPL_ERR_INPUT, "balance.scope",
+                 check("balance.scope", NULL, NULL, "balance.scope=global", &h));
     assert_fails(CPL_ERR_INPUT, "no.such", check(NULL, "no.such", "1", NULL, &h));
     assert_ok(check(NULL, "data.tokenizer", "elsewhere.json", NULL, &h)); /* a path may move */
     assert_int_equal(h.warnings, 1);

@@ -1,0 +1,327 @@
+/* test_balance.c - balance.scope: gradients of a tiny model against PyTorch in float64
+ * (tests/golden/balance), scopes that must be the same bits, and what a step does for each. */
+#include <math.h>
+
+#include "checkpoint/safetensors.h"
+#include "support/run_settings.h"
+#include "tensor/backend/backend.h"
+#include "tensor/poison/poison.h"
+#include "train/step.h"
+
+/* As make_reference.py. */
+enum { WIDTH = 8, LAYERS = 2, N = 4, K = 2, B = 4, S = 6, MICRO = 2 };
+
+static const double limit = 1e-4; /* of norm(got - ref) / norm(ref), as tests/train/test_golden.c */
+
+typedef struct variant {
+    const char *router, *scope;
+    const char *weight; /* of the loss */
+    int64_t micro;
+    bool poisoned;
+} variant;
+
+/* A model with one step; all memory is released by `end`. */
+typedef struct world {
+    cpl_settings settings;
+    cpl_backend cpu, poison, *be;
+    cpl_model model;
+    cpl_step step;
+    cpl_arena arena;
+    cpl_params grads;
+    cpl_metrics metrics;
+    int64_t layers_run; /* forward passes through a layer */
+} world;
+
+static void count_layer(void *ctx, int64_t layer, const cpl_moe_kept *kept)
+{
+    (void)layer, (void)kept;
+    ((world *)ctx)->layers_run++;
+}
+
+static const cpl_safetensors *reference(void)
+{
+    static cpl_safetensors *file;
+    if (!file) assert_ok(cpl_safetensors_open(&file, golden_path("balance/reference.safetensors")));
+    return file;
+}
+
+/* The whole tensor, malloc'd. */
+static float *numbers(const char *name, int64_t *count)
+{
+    const cpl_safetensors_entry *entry = cpl_safetensors_find(reference(), name);
+    if (!entry) fail_msg("the reference has no %s", name);
+    float *out = malloc((size_t)entry->n_elements * sizeof *out);
+    assert_ok(cpl_safetensors_read_f32(reference(), entry, out, 0, entry->n_elements));
+    *count = entry->n_elements;
+    return out;
+}
+
+static void configure(cpl_settings *s, const variant *v)
+{
+    char text[80];
+    *s = default_settings();
+    set(s, "model.vocab_size=10");
+    set(s, "model.hidden_size=8");
+    set(s, "model.intermediate_size=2");
+    set(s, "model.num_hidden_layers=2");
+    set(s, "model.num_attention_heads=2");
+    set(s, "model.num_experts=4");
+    set(s, "model.num_experts_per_tok=2");
+    set(s, "erc.weight=0");
+    set(s, "z.weight=0");
+    set(s, "orth.weight=0");
+    snprintf(text, sizeof text, "model.router=%s", v->router);
+    set(s, text);
+    snprintf(text, sizeof text, "balance.scope=%s", v->scope);
+    set(s, text);
+    snprintf(text, sizeof text, "balance.weight=%s", v->weight);
+    set(s, text);
+    s->data.seq_len = S;
+    assert_ok(cpl_model_resolve(&s->model));
+}
+
+static void load_weights(cpl_model *model)
+{
+    int64_t count = 0, at = 0;
+    float *all = numbers("weights", &count);
+    for (int64_t i = 0; i < cpl_params_count(&model->config); i++) {
+        cpl_param p  = cpl_params_at(&model->config, i);
+        cpl_tensor t = *cpl_params_tensor(&model->master, &p);
+        memcpy(t.data, all + at, cpl_tensor_bytes(t));
+        at += cpl_tensor_count(t);
+    }
+    assert_int_equal(at, count);
+    cpl_model_refresh(model);
+    free(all);
+}
+
+static void run_step(world *w)
+{
+    int32_t ids[B * S], target[B * S];
+    assert_ok(cpl_safetensors_read_raw(reference(), cpl_safetensors_find(reference(), "ids"), ids,
+                                       0, sizeof ids));
+    for (int i = 0; i < B * S; i++) target[i] = i % S == S - 1 ? -1 : ids[i + 1];
+    const cpl_step_batch batch = {ids, target, NULL, B, B * (S - 1)};
+    w->step.pass.on_layer      = count_layer;
+    w->step.pass.ctx           = w;
+    const int64_t before       = cpl_alloc_count();
+    cpl_step_gradient(&w->step, &w->model, &w->grads, &w->settings, &batch, false, false,
+                      &w->metrics);
+    assert_int_equal(cpl_alloc_count(), before); /* nothing is allocated inside a step */
+    assert_ok(w->be->ops->sync(w->be));
+}
+
+static void begin(world *w, const variant *v)
+{
+    memset(w, 0, sizeof *w);
+    configure(&w->settings, v);
+    const cpl_model_settings *config = &w->settings.model;
+    const cpl_work work              = cpl_step_work(&w->settings, config, v->micro);
+    cpl_backend_cpu(w->be = &w->cpu, CPL_F32, 2);
+    if (v->poisoned) cpl_backend_poison(w->be = &w->poison, &w->cpu);
+    assert_ok(cpl_backend_reserve(w->be, &work));
+    assert_ok(cpl_model_init(&w->model, w->be, config, S));
+    load_weights(&w->model);
+    assert_ok(cpl_step_init(&w->step, &w->settings, config, v->micro));
+    assert_ok(cpl_arena_init(&w->arena, 1 << 20, "gradients and metrics"));
+    cpl_params_take(&w->grads, &w->arena, config, CPL_F32);
+    cpl_metrics_take(&w->metrics, &w->arena, config, 0);
+    run_step(w);
+}
+
+static void end(world *w)
+{
+    drop(&w->settings);
+    cpl_arena_free(&w->arena);
+    cpl_step_free(&w->step);
+    cpl_model_free(&w->model);
+    cpl_backend_free(w->be);
+}
+
+/* ---- golden ---- */
+
+static void compare_gradients(world *w, const char *name)
+{
+    int64_t count = 0, at = 0;
+    float *want = numbers(name, &count);
+    for (int64_t i = 0; i < cpl_params_count(&w->model.config); i++) {
+        cpl_param p       = cpl_params_at(&w->model.config, i);
+        cpl_tensor t      = *cpl_params_tensor(&w->grads, &p);
+        const float *got  = cpl_f32(t);
+        double difference = 0, norm = 0;
+        const int64_t length = cpl_tensor_count(t);
+        for (int64_t k = 0; k < length; k++) {
+            const double r = (double)want[at + k], e = (double)got[k] - r;
+            difference += e * e;
+            norm += r * r;
+        }
+        at += length;
+        if (!(sqrt(difference) < limit * sqrt(norm)))
+            fail_msg("%s, layer %d, %s: off by %.3g of its norm", name, (int)p.layer, p.hub,
+                     sqrt(difference / norm));
+    }
+    assert_int_equal(at, count);
+    free(want);
+}
+
+static void compare_with_reference(const variant *v)
+{
+    world w;
+    char name[64];
+    int64_t count = 0;
+    begin(&w, v);
+    const bool weighs = strcmp(v->weight, "0") != 0;
+    snprintf(name, sizeof name, "%s.%s", v->router, weighs ? v->scope : "none");
+    compare_gradients(&w, name);
+    snprintf(name, sizeof name, "%s.%s.balance", v->router, v->scope);
+    float *loss = numbers(name, &count);
+    assert_near(w.metrics.aux[CPL_AUX_BALANCE].value, (double)*loss, limit * (double)*loss);
+    free(loss);
+    end(&w);
+}
+
+static void is_the_reference(void **state)
+{
+    static const char *const routers[] = {"softmax", "sigmoid"};
+    static const char *const scopes[]  = {"micro", "sequence", "global"};
+    static const char *const weights[] = {"0.5", "0"};
+    (void)state;
+    for (int i = 0; i < 24; i++) {
+        const variant v = {routers[i % 2], scopes[i / 2 % 3], weights[i / 6 % 2], MICRO, i >= 12};
+        compare_with_reference(&v);
+    }
+}
+
+/* The loss of a sequence, and that of the whole batch, do not depend on the micro-batches. */
+static void does_not_depend_on_micro_batches(void **state)
+{
+    (void)state;
+    for (int64_t micro = 1; micro <= B; micro *= 2) {
+        compare_with_reference(&(variant){"softmax", "sequence", "0.5", micro, false});
+        compare_with_reference(&(variant){"sigmoid", "global", "0.5", micro, true});
+    }
+}
+
+/* ---- the same bits ---- */
+
+static void same_bits(const variant *a, const variant *b)
+{
+    world x, y;
+    begin(&x, a);
+    begin(&y, b);
+    for (int64_t i = 0; i < cpl_params_count(&x.model.config); i++) {
+        cpl_param p        = cpl_params_at(&x.model.config, i);
+        const cpl_tensor t = *cpl_params_tensor(&x.grads, &p), u = *cpl_params_tensor(&y.grads, &p);
+        assert_memory_equal(t.data, u.data, cpl_tensor_bytes(t));
+    }
+    const cpl_aux_metrics *m = x.metrics.aux, *n = y.metrics.aux;
+    assert_memory_equal(&m[CPL_AUX_BALANCE].value, &n[CPL_AUX_BALANCE].value, sizeof(double));
+    assert_memory_equal(&x.metrics.loss_total, &y.metrics.loss_total, sizeof(double));
+    assert_int_equal(x.layers_run, y.layers_run);
+    end(&x);
+    end(&y);
+}
+
+static void a_span_of_one_pass_is_micro(void **state)
+{
+    static const char *const routers[] = {"softmax", "sigmoid"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const char *r = routers[i];
+        same_bits(&(variant){r, "global", "0.5", B, false},
+                  &(variant){r, "micro", "0.5", B, false});
+        same_bits(&(variant){r, "sequence", "0.5", 1, false},
+                  &(variant){r, "micro", "0.5", 1, false});
+        same_bits(&(variant){r, "auto", "0.5", MICRO, false},
+                  &(variant){r, "micro", "0.5", MICRO, false});
+    }
+}
+
+/* ---- what a step does ---- */
+
+/* Only the whole batch of several micro-batches is counted ahead, but for micro-batch 0, and only
+ * for a gradient. */
+static void counts_ahead_only_where_needed(void **state)
+{
+    static const struct {
+        variant v;
+        int64_t passes;
+    } cases[] = {{{"softmax", "micro", "0.5", 1, false}, 4},
+                 {{"softmax", "sequence", "0.5", 1, false}, 4},
+                 {{"softmax", "global", "0.5", 1, false}, 7},
+                 {{"softmax", "global", "0.5", MICRO, false}, 3},
+                 {{"softmax", "global", "0.5", B, false}, 1},
+                 {{"softmax", "global", "0", 1, false}, 4}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        world w;
+        begin(&w, &cases[i].v);
+        assert_int_equal(w.layers_run, cases[i].passes * LAYERS);
+        for (int l = 0; l < LAYERS; l++) { /* every assignment once */
+            double all = 0;
+            for (int e = 0; e < N; e++) all += w.metrics.counts[l * N + e];
+            assert_near(all, B * S * K, 0);
+        }
+        end(&w);
+    }
+}
+
+/* Nothing of a step stays in the next. Without weight global takes its sums in the main loop. */
+static void repeats_a_step(void **state)
+{
+    static const variant cases[] = {{"softmax", "micro", "0.5", MICRO, false},
+                                    {"sigmoid", "sequence", "0.5", MICRO, false},
+                                    {"softmax", "global", "0.5", MICRO, false},
+                                    {"softmax", "global", "0", MICRO, false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        world w;
+        begin(&w, &cases[i]);
+        const double loss       = w.metrics.aux[CPL_AUX_BALANCE].value;
+        const cpl_tensor router = w.grads.layer[0].router;
+        float first[N * WIDTH];
+        assert_int_equal(cpl_tensor_bytes(router), sizeof first);
+        memcpy(first, router.data, sizeof first);
+        w.be->ops->fill(w.be, router, 0);
+        run_step(&w);
+        assert_memory_equal(&w.metrics.aux[CPL_AUX_BALANCE].value, &loss, sizeof loss);
+        assert_memory_equal(router.data, first, sizeof first);
+        end(&w);
+    }
+}
+
+static void takes_what_is_predicted(void **state)
+{
+    static const char *const scopes[] = {"micro", "global", "sequence"};
+    size_t bytes[3];
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        world w;
+        const variant v = {"softmax", scopes[i], "0.5", MICRO, false};
+        begin(&w, &v);
+        bytes[i] = cpl_step_bytes(&w.settings, &w.settings.model, MICRO);
+        assert_int_equal(w.step.arena.peak, bytes[i]);
+        end(&w);
+    }
+    assert_true(bytes[0] < bytes[1] && bytes[1] <= bytes[2]);
+}
+
+static int close_reference(void **state)
+{
+    (void)state;
+    cpl_safetensors_close((cpl_safetensors *)(uintptr_t)reference());
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(is_the_reference),
+        cmocka_unit_test(does_not_depend_on_micro_batches),
+        cmocka_unit_test(a_span_of_one_pass_is_micro),
+        cmocka_unit_test(counts_ahead_only_where_needed),
+        cmocka_unit_test(repeats_a_step),
+        cmocka_unit_test(takes_what_is_predicted),
+    };
+    return cmocka_run_group_tests(tests, NULL, close_reference);
+}
