@@ -69,8 +69,12 @@ def _check_shapes(router: Tensor, gate: List[Tensor], up: List[Tensor], down: Li
     for name, many, r, k in (("w_gate", gate, 2 * D if half else D, d), ("w_up", up, D, d),
                              ("w_down", down, d, D)):
         if many and (_count(many) != count or tuple(many[0].shape[-2:]) != (r, k)):
-            _refuse(f"{name} is {[_count(many), *many[0].shape[-2:]]}, must be {[count, r, k]} beside "
-                    f"a router {[n, d]}")
+            rows, columns = many[0].shape[-2:]
+            is_turned = rows == k != columns and (many is first or columns == r)
+            pass_ = f"{name}.mT" if many[0].dim() == 3 else "the .mT of each"
+            _refuse(f"{name} is {[_count(many), rows, columns]}, must be {[count, columns if is_turned else r, k]} "
+                    f"beside a router {[n, d]}"
+                    + (f"; if its matrices are transposed, pass {pass_}" if is_turned else ""))
 
 
 def check_noise(noise: Any) -> None:
@@ -136,6 +140,12 @@ def refuse_sharded(tensors: Sequence[Any], name: str) -> None:
     if any(type(t) not in plain and hasattr(t, "full_tensor") for t in tensors):
         raise TypeError(f"cpl_erc: {name} is a DTensor, of which every process has a part; pass "
                         f"{name}.full_tensor(), or what is here, {name}.to_local(), to erc_loss_ep")
+
+
+def refuse_mesh(group: Any, name: str) -> None:
+    if hasattr(group, "get_group"):
+        raise TypeError(f"couplet: {name} is a {type(group).__name__}, must be a process group; pass that of one "
+                        "dimension, mesh.get_group(...)")
 
 
 def _refuse_unused(activation: str, w_up: Optional[Matrices], w_down: Optional[Matrices]) -> None:

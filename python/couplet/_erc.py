@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import _figures, _layers, _router_stats, _step
-from ._door import (_level_of_caller, check_noise, compute_name, loss_and_matrix, number, signed, warn_of_alpha,
-                    whole_number)
+from ._door import (_level_of_caller, check_noise, compute_name, loss_and_matrix, number, refuse_mesh, signed,
+                    warn_of_alpha, whole_number)
 from ._layers import Layer, Pairs
 from ._weights import Weight, follow, is_sharded, outside_graphs, some_bytes
 
@@ -95,13 +95,12 @@ def check_model(model: Any) -> None:
 class Erc:
     """The coupling loss of all Mixture-of-Experts layers of a model; made by `attach`.
 
-    weight, alpha and accumulation may be changed at any time, for example by a schedule: an evaluation
-    takes them as they are."""
+    weight, alpha, accumulation and reduction may be changed at any time, for example by a schedule: an
+    evaluation takes them as they are."""
 
     def __init__(self, model: nn.Module, find: Find, weight: float, alpha: float, reduction: str, seed: int,
                  noise: str, compute: Any, accumulation: int, group: Any = None, tensor_group: Any = None):
-        if reduction not in ("mean", "sum"):
-            raise ValueError(f"couplet: reduction is {reduction!r}, must be mean or sum")
+        self.reduction = reduction
         if not math.isfinite(number(weight, "weight")):
             raise ValueError(f"couplet: weight is {weight}, must be a finite number")
         if not 0 <= number(alpha, "alpha") < math.inf:
@@ -113,7 +112,7 @@ class Erc:
             raise ValueError(f"couplet: accumulation is {accumulation}, must be at least 1")
         self.model, self.find = model, find
         self.layers = find(model)
-        self.weight, self.alpha, self.reduction, self.seed = weight, alpha, reduction, seed
+        self.weight, self.alpha, self.seed = weight, alpha, seed
         self.noise, self.compute, self.accumulation = noise, compute, accumulation
         self.group, self.tensor_group = group, tensor_group
         self.step = 0                            # of the noise: optimizer steps that had a loss
@@ -123,6 +122,7 @@ class Erc:
         self._sum: Optional[Tensor] = None       # [] of `value` since the last metrics(), and how many
         self._evaluations = 0
         self._router: Optional[_router_stats.RouterStats] = None
+        self._router_settings: Dict[str, Any] = {}  # what `router_stats` made it with
         self._evaluated: Optional[List[Tuple[Any, int]]] = None  # the parameters then, and their versions
         self._bytes: Optional[Tensor] = None     # of `_watched` then
         self._warned_of: Set[str] = set()
@@ -130,6 +130,17 @@ class Erc:
         self._stepped = False                    # an optimizer of torch has made a step since the evaluation
         self._steps_are_seen = False             # steps are known to be seen, by the hook or by version counters
         _watch_optimizers(self)
+
+    @property
+    def reduction(self) -> str:
+        """Over the layers: mean or sum."""
+        return self._reduction
+
+    @reduction.setter
+    def reduction(self, reduction: str) -> None:
+        if reduction not in ("mean", "sum"):
+            raise ValueError(f"couplet: reduction is {reduction!r}, must be mean or sum")
+        self._reduction = reduction
 
     # ---- the loss ----
 
@@ -375,10 +386,11 @@ class Erc:
         weights' scale), kappa_row_top1, kappa_column_top1, proxy_route_top1, proxy_route_topk (of proxies with
         the noise of this step), row_route_top1, row_route_topk. per_layer: `name/3` for layer 3 too.
 
-        figures: which of these; None: all. Only what they need is computed: gates are read (under FSDP2
-        gathered, with `group` the processes exchange) for erc_clean, active_..., alpha_min and kappa_..."""
-        chosen = check_figures(figures)
-        names = ("erc", *_figures.NAMES) if chosen is None else chosen
+        figures: which of these; None: all. `..._topk` is left out where the model's config does not give K. Only
+        what they need is computed: gates are read (under FSDP2 gathered, with `group` the processes exchange) for
+        erc_clean, active_..., alpha_min and kappa_..."""
+        chosen = check_figures(figures, OF_FIGURES)
+        names = OF_FIGURES if chosen is None else chosen
         wanted = {_figures.NEW_NAMES.get(name, name) for name in names} & set(_figures.NAMES)
         if self.tensor_group is not None and not wanted.isdisjoint(_figures.NEED_GATES):
             if chosen is not None:
@@ -422,37 +434,52 @@ class Erc:
         return torch.cat(parts)
 
     def router_stats(self, routers: Optional[Sequence[nn.Module]] = None, *, top_k: Optional[int] = None,
-                     scores: Optional[str] = None, names: Sequence[str] = _router_stats.NAMES,
+                     scores: Optional[str] = None, names: Optional[Sequence[str]] = None,
                      ) -> _router_stats.RouterStats:
         """A `couplet.RouterStats` of the layers' routers, which counts from now on; the same one at every call.
+        What later calls give must be what the first one had; `names`, some of its names.
 
-        routers: a module for each layer; default: those that have the routers' weights."""
+        routers: a module for each layer; default: those that have the routers' weights.
+        names: default: all."""
+        given: Dict[str, Any] = dict(routers=None if routers is None else list(routers), top_k=top_k,
+                                     scores=scores)
         if self._router is None:
-            modules = routers or [_router_stats.module_of_router(self.model, layer.names[0])
-                                  for layer in self.layers]
+            modules = given["routers"] or [_router_stats.module_of_router(self.model, layer.names[0])
+                                           for layer in self.layers]
             k = top_k if top_k is not None else max(layer.K for layer in self.layers) or None
             self._router = _router_stats.RouterStats(
                 modules, [layer.n for layer in self.layers], top_k=k, scores=scores,
-                numbers=[layer.number for layer in self.layers], names=names)
+                numbers=[layer.number for layer in self.layers],
+                names=_router_stats.NAMES if names is None else names)
+            self._router_settings = dict(routers=modules, top_k=k, scores=scores)
+        others = [name for name, value in given.items() if value not in (None, self._router_settings[name])]
+        if not set(names or ()) <= set(self._router.names):
+            others.append("names")
+        if others:
+            raise ValueError(f"couplet: router_stats counts already with other {' and '.join(others)} than now; give "
+                             "them in its first call")
         return self._router
 
 
 OF_MATRICES = ("proxy_active_rows", "proxy_active_columns", "proxy_alpha_min")
 OF_LOSS = ("erc", "erc_last", *OF_MATRICES)
+OF_FIGURES = ("erc", *_figures.NAMES)
 KNOWN = (*OF_LOSS, *_figures.NAMES, *_router_stats.NAMES)
+ELSEWHERE = {**dict.fromkeys(OF_LOSS, "erc.metrics()"),
+             **dict.fromkeys(_router_stats.NAMES, "erc.router_stats().figures()")}
 
 
-def check_figures(figures: Optional[Sequence[str]]) -> Optional[Tuple[str, ...]]:
+def check_figures(figures: Optional[Sequence[str]], allowed: Sequence[str] = KNOWN) -> Optional[Tuple[str, ...]]:
     """The names, without the `erc_` that a trainer's log has before them; None: all that are no router's."""
     if figures is None:
         return None
     if isinstance(figures, str) or not all(isinstance(name, str) for name in figures):
         raise TypeError(f"couplet: figures is {figures!r}, must be a list of names")
-    allowed = {*KNOWN, *_figures.NEW_NAMES}
-    names = [name if name in allowed else name.removeprefix("erc_") for name in figures]
+    names = [name if name in KNOWN else name.removeprefix("erc_") for name in figures]
     for name in names:
-        if name not in allowed:
-            raise ValueError(f"couplet: figures has {name!r}, must be of {', '.join(KNOWN)}")
+        if name not in (*allowed, *_figures.NEW_NAMES):
+            where = f"; {ELSEWHERE[name]} has it" if name in ELSEWHERE else ""
+            raise ValueError(f"couplet: figures has {name!r}, must be of {', '.join(allowed)}{where}")
     return tuple(names)
 
 
@@ -486,6 +513,8 @@ def attach(model: nn.Module, layers: Pairs, *, weight: float = 1.0, alpha: float
             one, or one of another shape.
     """
     check_model(model)
+    refuse_mesh(group, "group")
+    refuse_mesh(tensor_group, "tensor_group")
     erc = Erc(_layers.unwrapped(model), _layers.Given(layers, gate_half, transposed, group), weight, alpha,
               reduction, seed, noise, compute, accumulation, group, tensor_group)
     warn_of_alpha(alpha)

@@ -80,12 +80,12 @@ def weights(model: nn.Module, layers: List[Layer]) -> Optional[List[List[Weight]
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """What torch.compile and DistributedDataParallel have wrapped."""
+    """What torch.compile, DistributedDataParallel and DataParallel have wrapped."""
     inner: Any = model
     while True:
         if hasattr(inner, "_orig_mod"):
             inner = inner._orig_mod
-        elif isinstance(inner, nn.parallel.DistributedDataParallel):
+        elif isinstance(inner, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
             inner = inner.module
         else:
             return cast(nn.Module, inner)
@@ -107,16 +107,22 @@ class Given:
             raise ValueError(f"couplet: gate_half is {gate_half!r}, must be first, second, interleaved or None")
         self.layers, self.gate_half, self.transposed = layers, gate_half, transposed
         self.group = group
+        self.named: List[Tuple[str, List[str]]] = []  # the layers, as names
         # Among which the experts are spread; 1: all are here.
         self.processes: int = 1 if group is None else torch.distributed.get_world_size(group)
 
     def __call__(self, model: nn.Module) -> List[Layer]:
         pairs = self.layers(model) if callable(self.layers) else self.layers
         names = _Names(model)
-        named = [names.of_layer(f"layers[{i}]", pair) for i, pair in enumerate(_checked(pairs))]
+        self.named = [names.of_layer(f"layers[{i}]", pair) for i, pair in enumerate(_checked(pairs))]
         if not callable(self.layers):
-            self.layers = named
-        return [self._layer(model, i, router, gates) for i, (router, gates) in enumerate(named)]
+            self.layers = self.named
+        return [self._layer(model, i, router, gates) for i, (router, gates) in enumerate(self.named)]
+
+    def __getstate__(self) -> Dict[str, Any]:
+        """Of a copy: names in place of a callable, which may be of the model that is copied, or no function of a
+        module (pickle)."""
+        return {**self.__dict__, "layers": self.named}
 
     def _layer(self, model: nn.Module, number: int, router: str, gates: List[str]) -> Layer:
         where, names = f"layers[{number}]", [router, *gates]

@@ -18,7 +18,7 @@ from ._version import __version__
 
 F32, BF16 = 0, 1                                          # cpl_erc_dtype
 DRAWN, GIVEN, NONE = 0, 1, 2                              # cpl_erc_noise_kind
-OK, ERR_INPUT, ERR_IO, ERR_MEMORY = 0, 1, 2, 3            # cpl_status
+OK, ERR_MEMORY = 0, 3                                     # cpl_status
 
 WHEEL = "couplet-native"
 

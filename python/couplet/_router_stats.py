@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ._door import refuse_mesh
+
 NAMES = ("router_maxvio", "router_load_min", "router_dead", "router_load_entropy", "router_entropy")
 PERCENTILES = (10, 50, 90)  # over layers
 BIAS = "e_score_correction_bias"  # of DeepSeek-V3's kind: added to sigmoid scores to choose experts
@@ -83,6 +85,7 @@ class RouterStats:
             the routers do not return logits.
 
         One synchronisation. group: sums over its processes first, a collective; None: this process alone."""
+        refuse_mesh(group, "group")
         counted = [c for c in self.counters if c.load is not None]
         if not counted:
             return {}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from . import _erc
 from ._door import _level_of_caller, warn_of_alpha
-from ._layers import Layer
+from ._layers import Layer, unwrapped
 from ._moe_map import moe_map
 from ._router_stats import NAMES
 from ._weights import follow, plain_name
@@ -24,16 +24,6 @@ AnyErc = TypeVar("AnyErc", bound=_erc.Erc)
 
 
 # ---- the layers, by the table of families ----
-
-def unwrapped(model: nn.Module) -> nn.Module:
-    """The model that has the config, inside what torch.compile and DistributedDataParallel make of it."""
-    while not hasattr(model, "config") or hasattr(model, "_orig_mod"):
-        inner = getattr(model, "_orig_mod", getattr(model, "module", None))
-        if not isinstance(inner, nn.Module):
-            break
-        model = inner
-    return model
-
 
 def config_of(model: nn.Module) -> Dict[str, Any]:
     config: Any = getattr(model, "config", None)
@@ -126,7 +116,8 @@ def callback(erc: _erc.Erc, per_layer: bool = False, figures: Optional[Sequence[
 
 
 def _logged(erc: _erc.Erc, per_layer: bool, chosen: Optional[Sequence[str]]) -> Dict[str, float]:
-    figures = erc.figures(per_layer, chosen)
+    of_weights = None if chosen is None else [name for name in chosen if name not in _erc.ELSEWHERE]
+    figures = erc.figures(per_layer, of_weights)
     wanted = ("erc",) if chosen is None else chosen
     metrics = erc.metrics(per_layer)
     figures.update({name: value for name, value in metrics.items() if name.split("/")[0] in wanted})
@@ -232,6 +223,9 @@ def attach(model: nn.Module, weight: float = 1.0, alpha: float = 1.0, reduction:
         seed, noise, compute: as in `couplet.erc_loss`.
         accumulation: by how many micro-batches your loop divides its loss; 1 where it does not.
             `join` detects it.
+
+    Experts that are spread over processes are not found: there use `couplet.attach`, with `group` or
+    `tensor_group`, and `couplet.hf.join(erc, trainer)`.
 
     Raises:
         ValueError: with the sentence of `couplet inspect`, for a model without experts or of a family

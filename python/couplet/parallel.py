@@ -18,8 +18,8 @@ from torch import Tensor
 
 from . import _operator
 from ._checks import check_finite, refuse
-from ._door import (Matrices, arrange, check_noise, compute_name, number, refuse_sharded, signed, warn_of_alpha,
-                    whole_number)
+from ._door import (Matrices, arrange, check_noise, compute_name, number, refuse_mesh, refuse_sharded, signed,
+                    warn_of_alpha, whole_number)
 from ._job import Job, Phases, Result
 
 
@@ -258,6 +258,8 @@ def loss_and_columns(router: Tensor, local_w_gate: Optional[Matrices], group: Op
                      gate_half: Optional[str] = None, compute: Any = None,
                      tensor_group: Optional[dist.ProcessGroup] = None) -> Tuple[Tensor, Tensor]:
     """erc_loss_ep, and the columns of M [n, n / p] of the experts here, without a gradient."""
+    refuse_mesh(group, "group")
+    refuse_mesh(tensor_group, "tensor_group")
     spread = processes_of(group, tensor_group)
     size = 1 if spread.expert is None else dist.get_world_size(spread.expert)
     rank = 0 if spread.expert is None else dist.get_rank(spread.expert)

@@ -108,6 +108,52 @@ def test_copies():
         close(copied.loss(), by_hand(model), 1e-6)
 
 
+def test_copies_of_a_callable_are_by_names():
+    """A lambda cannot be pickled; one that has the model in it would find the routers of that in a copy."""
+    model = Model()
+    erc = couplet.attach(model, lambda _: pairs_of(model), seed=2)
+    for copied in (copy.deepcopy(erc), pickle.loads(pickle.dumps(erc))):
+        copied.model.layers[0].w1 = nn.Parameter(torch.randn(n, 3, d))  # found anew
+        close(copied.loss(), by_hand(copied.model), 1e-6)
+        assert copied.layers[0].D == 3 and erc.layers[0].D == D
+
+
+def test_a_wrapped_model():
+    model = Model()
+    layers = [(f"module.layers.{i}.router.weight", f"module.layers.{i}.w1") for i in range(2)]
+    erc = couplet.attach(nn.DataParallel(model), layers, seed=2)
+    assert erc.model is model
+    close(erc.loss(), by_hand(model), 1e-6)
+
+
+def test_reduction_is_checked_when_it_is_set():
+    model = Model()
+    erc = couplet.attach(model, pairs_of(model), seed=2)
+    with pytest.raises(ValueError, match="reduction is 'max', must be mean or sum"):
+        erc.reduction = "max"
+    erc.reduction = "sum"
+    close(erc.loss(), 2 * by_hand(model), 1e-6)
+
+
+def test_a_mesh_is_no_group(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        mesh, model = torch.distributed.device_mesh.init_device_mesh("cpu", (1,)), Model()
+        router, gates = pairs_of(model)[0]
+        stats = couplet.RouterStats([nn.Identity()], n)
+        for name in ("group", "tensor_group"):
+            sentence = rf"{name} is a DeviceMesh, must be a process group; pass that of one dimension, mesh.get_group\("
+            with pytest.raises(TypeError, match=sentence):
+                couplet.attach(model, pairs_of(model), **{name: mesh})
+            with pytest.raises(TypeError, match=sentence):
+                couplet.erc_loss_ep(router, gates, **{name: mesh})
+        with pytest.raises(TypeError, match="group is a DeviceMesh"):
+            stats.figures(group=mesh)
+        close(couplet.attach(model, pairs_of(model), seed=2, group=mesh.get_group()).loss(), by_hand(model), 1e-6)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_a_compiled_model():
     model = Model()
     compiled = torch.compile(model, backend="eager")

@@ -383,7 +383,7 @@ def described(results):
 
 
 def compare(layout, dtype, router_dtype=None, activation="gate", want=ALL):
-    """What an evaluation makes and what fake tensors are told."""
+    """What an evaluation makes, and what the operator says of fake tensors."""
     make, half = LAYOUTS[layout]
     gate, router = make(dtype), torch.empty(8, 16, dtype=router_dtype or dtype, device="cuda")
     up = [] if half or activation not in ("up", "swiglu", "output") else stacked(12, 16, dtype)

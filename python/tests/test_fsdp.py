@@ -32,7 +32,7 @@ def trained(model):
 
 
 def again(model, erc):
-    """Two losses behind an optimizer step: that it was seen, and that the second is a zero."""
+    """Two losses after an optimizer step: that it was seen, and that the second is a zero."""
     torch.optim.SGD(model.parameters(), lr=0.1).step()
     whole = FSDP.summon_full_params(model) if isinstance(model, FSDP) else contextlib.nullcontext()
     with whole:
@@ -89,7 +89,7 @@ def in_a_loop_of_ones_own(mesh):
 
 
 def fsdp1(mesh):
-    """A backward pass of its own, inside summon_full_params, behind that of the model."""
+    """A backward pass of its own, inside summon_full_params, after that of the model."""
     whole = tiny()
     erc = couplet.hf.attach(whole, weight=3.0)
     model = FSDP(whole, auto_wrap_policy=ModuleWrapPolicy({type(whole.model.layers[0])}),
@@ -136,13 +136,13 @@ def two():
 
 @pytest.mark.parametrize("case", [case.__name__ for case in CASES])
 def test_two_processes_are_one(two, case):
-    loss, grads, behind = two[case]
+    loss, grads, after = two[case]
     model = tiny()
     want, _ = trained(model)
     close(loss, want, 1e-6)
     for name, p in model.named_parameters():
         close(grads[name], p.grad, 1e-5, name)
-    assert behind[0] > 0 and behind[1] == 0  # the step was seen by the shards' version counters
+    assert after[0] > 0 and after[1] == 0  # the step was seen by the shards' version counters
 
 
 @pytest.mark.skipif(not HAS_FULLY_SHARD, reason="this torch has no fully_shard for the CPU")

@@ -131,7 +131,7 @@ def test_copies():
         assert copied.loss().item() == couplet.hf.attach(tiny(), seed=3).loss().item()
 
 
-def test_next_step_counts_as_told():
+def test_next_step_sets_the_step_of_the_noise():
     model = tiny()
     erc = couplet.hf.attach(model, seed=2)
     erc.next_step(17)

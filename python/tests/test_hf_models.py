@@ -14,7 +14,7 @@ SHAPE = dict(vocab_size=96, hidden_size=32, intermediate_size=24, num_hidden_lay
 LONGCAT = dict(vocab_size=96, hidden_size=32, ffn_hidden_size=24, expert_ffn_hidden_size=24, num_layers=2,
                num_attention_heads=4, n_routed_experts=8, zero_expert_num=2, moe_topk=2, kv_lora_rank=8,
                q_lora_rank=8, qk_rope_head_dim=4, qk_nope_head_dim=4, v_head_dim=8)
-# Model and config, its settings, names of router and gates behind "model.layers.0.", and how the gates
+# Model and config, its settings, names of router and gates after "model.layers.0.", and how the gates
 # [n, D, d] are taken from the latter by the model's code.
 FAMILIES = {
     "gpt-oss": ("GptOssForCausalLM", "GptOssConfig",

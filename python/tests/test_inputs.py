@@ -166,6 +166,15 @@ WRONG = {
     "layer and draw below ": dict(draw=1 << 40),
     "is not finite": dict(delta=torch.full((n, d), float("nan"))),
     "w_gate is [6, 10, 11], must be [6, 10, 12]": dict(w_gate=torch.ones(n, D, d - 1)),
+    "w_gate is [6, 12, 10], must be [6, 10, 12] beside a router [6, 12]; if its matrices are transposed, pass "
+    "w_gate.mT": dict(w_gate=torch.ones(n, d, D)),
+    "if its matrices are transposed, pass the .mT of each": dict(w_gate=[torch.ones(d, D)] * n),
+    "w_gate is [6, 12, 20], must be [6, 20, 12] beside a router [6, 12]; if its matrices are transposed": dict(
+        w_gate=torch.ones(n, d, 2 * D), gate_half="first"),
+    "w_up is [6, 12, 10], must be [6, 10, 12] beside a router [6, 12]; if its matrices are transposed, pass "
+    "w_up.mT": dict(activation="swiglu", w_up=torch.ones(n, d, D)),
+    "w_down is [6, 10, 12], must be [6, 12, 10] beside a router [6, 12]; if its matrices are transposed": dict(
+        activation="output", w_down=torch.ones(n, D, d)),
     "w_gate is [5, 10, 12]": dict(w_gate=torch.ones(n - 1, D, d)),
     "delta is [6, 11]": dict(delta=torch.ones(n, d - 1)),
     "activation is 'relu', must be one of": dict(activation="relu"),

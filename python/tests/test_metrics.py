@@ -135,8 +135,15 @@ def test_only_what_is_needed_is_computed(chosen, gates, noise, nearest, monkeypa
 
 def test_names_are_checked():
     _, erc = attached()
-    with pytest.raises(ValueError, match="figures has 'kapa', must be of erc, erc_last, proxy_active_rows"):
+    with pytest.raises(ValueError, match="figures has 'kapa', must be of erc, erc_clean, .*, row_route_topk$"):
         erc.figures(figures=("erc", "kapa"))
+    for name, other in (("erc_last", "metrics()"), ("proxy_alpha_min", "metrics()"),
+                        ("router_maxvio", "router_stats().figures()")):
+        with pytest.raises(ValueError) as error:
+            erc.figures(figures=("erc", name))
+        said = str(error.value)
+        assert said.startswith(f"couplet: figures has {name!r}, must be of erc, erc_clean, ")
+        assert said.endswith(f"; erc.{other} has it")
     with pytest.raises(TypeError, match="figures is 'erc', must be a list of names"):
         erc.figures(figures="erc")
 

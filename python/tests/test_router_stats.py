@@ -237,6 +237,21 @@ def test_given_layers_and_modules():
     assert copied.router_stats().loads()[0].sum() == 20 and erc.router_stats().loads()[0].sum() == 10
 
 
+def test_later_calls_have_the_arguments_of_the_first():
+    from test_attach import Model, pairs_of
+    model = Model()
+    erc = couplet.attach(model, pairs_of(model))
+    modules, names = [layer.router for layer in model.layers], ("router_maxvio", "router_dead")
+    stats = erc.router_stats(modules, top_k=2, names=names)
+    for same in ({}, dict(routers=tuple(modules)), dict(top_k=2), dict(names=names), dict(names=names[1:])):
+        assert erc.router_stats(**same) is stats
+    for other, more in (("routers", dict(routers=modules[::-1])), ("top_k", dict(top_k=3)),
+                        ("scores", dict(scores="sigmoid")), ("names", dict(names=("router_entropy",))),
+                        ("top_k and names", dict(top_k=1, names=couplet.RouterStats(modules, n).names))):
+        with pytest.raises(ValueError, match=f"router_stats counts already with other {other} than now"):
+            erc.router_stats(**more)
+
+
 def test_a_choice_that_is_made_outside_of_the_router():
     from test_attach import Model, pairs_of
     model = Model()
