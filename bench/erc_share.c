@@ -60,7 +60,7 @@ static void run_loss(void *context)
     for (int i = 0; i < l->repeats; i++) {
         const cpl_coupling_noise noise = {.seed = 1, .step = (uint64_t)i};
         cpl_coupling(&s->be, &l->result, &out, s->model.master.layer[0].router, gate,
-                     &s->settings.losses.erc, l->alpha, 1, &noise);
+                     &s->settings.losses.erc, l->alpha, 1, &noise, NULL);
     }
     bench_ok(s->be.ops->sync(&s->be));
 }

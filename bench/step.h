@@ -92,8 +92,8 @@ static inline void bench_step_init(bench_step *s, const bench_shape *shape)
     bench_ok(cpl_backend_reserve(&s->be, &work));
     bench_ok(cpl_model_init(&s->model, &s->be, m, BENCH_SEQ_LEN));
     cpl_model_randomize(&s->model, 1);
-    bench_ok(cpl_optimizer_init(&s->optimizer, m));
-    bench_ok(cpl_step_init(&s->step, &s->settings, m, shape->micro));
+    bench_ok(cpl_optimizer_init(&s->optimizer, m, NULL, false));
+    bench_ok(cpl_step_init(&s->step, &s->settings, m, shape->micro, NULL));
     bench_ok(cpl_arena_init(&s->arena, 1 << 20, "metrics"));
     cpl_metrics_take(&s->metrics, &s->arena, m, 0);
     bench_step_draw(s, shape->n_tokens, shape->vocab_size);

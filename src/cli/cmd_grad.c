@@ -107,7 +107,7 @@ static cpl_status allocate(work *w, const cpl_settings *settings)
     CPL_TRY(cpl_backend_reserve(&w->backend, &shapes));
     CPL_TRY(cpl_model_init(&w->model, &w->backend, config, w->tokens.length));
     CPL_TRY(cpl_hf_load(w->hf, &w->model));
-    return cpl_step_init(&w->step, settings, config, w->tokens.rows);
+    return cpl_step_init(&w->step, settings, config, w->tokens.rows, NULL);
 }
 
 /* CPL_ERR_INPUT naming the first tensor of the weights with NaN or infinity: gradients of such a

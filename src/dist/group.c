@@ -319,11 +319,11 @@ static void *scratch_of(cpl_ranks *ranks, size_t bytes)
     return more;
 }
 
-typedef enum number { F32, F64, I64 } number;
+typedef enum number { F32, F64, I32, I64 } number;
 
 static int64_t bytes_of(number type)
 {
-    return type == F32 ? 4 : 8;
+    return type == F32 || type == I32 ? 4 : 8;
 }
 
 /* x [count] = the sum of `n` arrays that lie one after another, in their order. */
@@ -337,6 +337,8 @@ static void add_all(void *x, const void *all, int n, int64_t count, number type)
                 ((float *)x)[i] += ((const float *)all)[at + i];
             else if (type == F64)
                 ((double *)x)[i] += ((const double *)all)[at + i];
+            else if (type == I32)
+                ((int32_t *)x)[i] += ((const int32_t *)all)[at + i];
             else
                 ((int64_t *)x)[i] += ((const int64_t *)all)[at + i];
         }
@@ -400,6 +402,11 @@ void cpl_group_sum_f64(cpl_group *g, double *x, int64_t count)
 void cpl_group_sum_f32(cpl_group *g, float *x, int64_t count)
 {
     sum(g, x, count, F32);
+}
+
+void cpl_group_sum_i32(cpl_group *g, int32_t *x, int64_t count)
+{
+    sum(g, x, count, I32);
 }
 
 void cpl_group_sum_i64(cpl_group *g, int64_t *x, int64_t count)

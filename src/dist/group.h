@@ -118,6 +118,7 @@ void cpl_group_start_sum_parts(cpl_pending *p, cpl_group *g, float *out, const f
 /* x [count] becomes the sum over ranks, everywhere the same bits. */
 void cpl_group_sum_f64(cpl_group *g, double *x, int64_t count);
 void cpl_group_sum_f32(cpl_group *g, float *x, int64_t count);
+void cpl_group_sum_i32(cpl_group *g, int32_t *x, int64_t count);
 void cpl_group_sum_i64(cpl_group *g, int64_t *x, int64_t count);
 
 /* ---- agreement ---- */

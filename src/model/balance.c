@@ -108,10 +108,13 @@ void cpl_balance_count(cpl_balance *b, cpl_model *model, const cpl_pass *pass)
     }
 }
 
-void cpl_balance_collect(cpl_balance *b, cpl_model *model)
+void cpl_balance_collect(cpl_balance *b, cpl_model *model, cpl_group *world)
 {
     if (!beyond_pass(b)) return;
     const double passes = (double)b->span_tokens / (double)b->pass_tokens;
+    cpl_group_sum_f32(world, cpl_f32(b->counts), cpl_tensor_count(b->counts));
+    cpl_group_sum_f32(world, cpl_f32(b->prob), cpl_tensor_count(b->prob));
+    if (world->rank > 0) return; /* rank 0 gives all of the loss */
     for (int64_t l = 0; l < model->config.n_layers; l++) {
         add_loss(b, model, l, sum_at(b->counts, l), sum_at(b->prob, l));
         b->loss[l] /= passes; /* prob is the sum of the passes' means */

@@ -16,6 +16,7 @@
 
 #include <stdbool.h>
 
+#include "dist/group.h"
 #include "model/model.h"
 
 typedef struct cpl_balance {
@@ -33,7 +34,7 @@ typedef struct cpl_balance {
 void cpl_balance_take(cpl_balance *b, cpl_arena *arena, const cpl_balance_settings *settings,
                       const cpl_model_settings *config, int64_t micro);
 
-/* Before the first pass of a step over `n_sequences` of seq_len tokens each: sets spans and scale,
+/* Before the first pass of a step over `n_sequences`, of all ranks, of seq_len tokens each: sets spans and scale,
  * zeroes sums and loss. Returns whether the backward passes need the counts of all passes: then
  * every micro-batch is first run forward and counted, and cpl_balance_collect called. False if the
  * weight is 0: then it is called after the last pass, for the loss alone. */
@@ -44,8 +45,9 @@ bool cpl_balance_begin(cpl_balance *b, cpl_model *model, const cpl_balance_setti
 void cpl_balance_count(cpl_balance *b, cpl_model *model, const cpl_pass *pass);
 
 /* After all micro-batches of the step were counted: the loss of a span that is longer than a pass,
- * from its sums. The others are complete already. */
-void cpl_balance_collect(cpl_balance *b, cpl_model *model);
+ * from its sums over the passes of all ranks. The others are complete already. In all scopes the loss
+ * of the batch is the sum of the ranks' b->loss. Collective. */
+void cpl_balance_collect(cpl_balance *b, cpl_model *model, cpl_group *world);
 
 /* The load as cpl_aux_grad_scales takes it, after these calls. */
 cpl_tensor cpl_balance_counts(const cpl_balance *b);

@@ -110,15 +110,27 @@ static cpl_proxy_grads grads_of(cpl_tensor dw)
         .data = dw.data ? cpl_f32(dw) : NULL, .step = dw.shape[1] * cols, .stride = cols};
 }
 
-/* The whole of M as one part: every row, every expert. */
+/* This rank's rows and columns of M; without a mesh all of them. */
+static void set_part(cpl_proxy_job *job, const cpl_mesh *mesh)
+{
+    job->i1 = job->n;
+    job->j1 = job->n;
+    if (!mesh) return;
+    const int64_t each = (job->n + mesh->replicas.size - 1) / mesh->replicas.size;
+    const int64_t at   = mesh->replicas.rank * each;
+    job->i0            = at < job->n ? at : job->n;
+    job->i1            = at + each < job->n ? at + each : job->n;
+    job->j0            = mesh->first_expert;
+    job->j1            = mesh->first_expert + mesh->n_local;
+}
+
 static cpl_proxy_job job_of(const cpl_coupling_outputs *out, cpl_tensor R, cpl_expert_weights w,
-                            const cpl_erc_settings *erc)
+                            const cpl_erc_settings *erc, const cpl_mesh *mesh)
 {
     const cpl_tensor any = erc->activation == CPL_ERC_UP ? w.w_up : w.w_gate;
     cpl_proxy_job job    = {.n = R.shape[0], .d = R.shape[1], .D = any.shape[1]};
-    CPL_ASSERT(any.data && any.shape[0] == job.n && any.shape[2] == job.d);
-    job.i1         = job.n;
-    job.j1         = job.n;
+    set_part(&job, mesh);
+    CPL_ASSERT(any.data && any.shape[0] == job.j1 - job.j0 && any.shape[2] == job.d);
     job.activation = (cpl_erc_activation)erc->activation;
     job.dtype      = any.dtype;
     job.R          = cpl_f32(R);
@@ -167,14 +179,33 @@ static void count_active(cpl_coupling_result *result, const cpl_proxy_job *job, 
     }
 }
 
+/* The phases of couplet.h with the exchange between them. A rank whose rows are none, since there
+ * are more replicas than rows, only takes part in the exchange. */
+static void run_over(cpl_backend *be, cpl_proxy_job *job, cpl_mesh *mesh)
+{
+    const cpl_proxy_ops *proxy = &be->ops->proxy;
+    const bool works           = job->i1 > job->i0;
+    const size_t n             = (size_t)job->n;
+    memset(job->diagonal, 0, n * sizeof *job->diagonal);
+    memset(job->violations, 0, 2 * n * sizeof *job->violations);
+    if (job->M) memset(job->M, 0, n * n * sizeof *job->M);
+    job->loss = 0;
+    if (works) proxy->diagonals(be, job);
+    cpl_group_sum_f32(&mesh->experts, job->diagonal, job->n);
+    if (works) proxy->sweep(be, job);
+    cpl_group_sum_i32(&mesh->world, job->violations, 2 * job->n);
+    cpl_group_sum_f64(&mesh->world, &job->loss, 1);
+    if (works) proxy->add_diagonal(be, job);
+}
+
 void cpl_coupling(cpl_backend *be, cpl_coupling_result *result, const cpl_coupling_outputs *out,
                   cpl_tensor R, cpl_expert_weights w, const cpl_erc_settings *erc, double alpha,
-                  double weight, const cpl_coupling_noise *noise)
+                  double weight, const cpl_coupling_noise *noise, cpl_mesh *mesh)
 {
     const cpl_proxy_ops *proxy = &be->ops->proxy;
     const bool fixed           = noise->given || erc->noise == CPL_NOISE_NONE;
     const int64_t draws        = fixed ? 1 : erc->draws;
-    cpl_proxy_job job          = job_of(out, R, w, erc);
+    cpl_proxy_job job          = job_of(out, R, w, erc, mesh);
     job.alpha                  = alpha;
     job.weight                 = weight / (double)draws;
     take_scratch(be, &job);
@@ -183,7 +214,10 @@ void cpl_coupling(cpl_backend *be, cpl_coupling_result *result, const cpl_coupli
     proxy->nearest(be, out->eps, R);
     for (int64_t draw = 0; draw < draws; draw++) {
         draw_noise(be, out, erc, noise, draw);
-        proxy->run_local(be, &job);
+        if (mesh)
+            run_over(be, &job, mesh);
+        else
+            proxy->run_local(be, &job);
         result->loss += job.loss / (double)draws;
         count_active(result, &job, draws);
     }

@@ -13,12 +13,14 @@
 #ifndef CPL_MODEL_COUPLING_H
 #define CPL_MODEL_COUPLING_H
 
+#include "dist/mesh.h"
 #include "model/settings.h"
 #include "tensor/ops.h"
 
 /* Where one layer's results go. */
 typedef struct cpl_coupling_outputs {
-    cpl_tensor M;     /* [n,n] or none: is set, with the delta below */
+    cpl_tensor M;     /* [n,n] or none: is set, with the delta below; over a mesh: this rank's part,
+                         zero elsewhere */
     cpl_tensor eps;   /* [n]: is set, from the clean R */
     cpl_tensor delta; /* [n,d]: is set (the last draw's; 1 without noise), or read if given */
     cpl_tensor dR;    /* [n,d] *adds*; none: not requested */
@@ -59,9 +61,14 @@ void cpl_coupling_schedule(const cpl_erc_settings *erc, int64_t step, double *we
  * products with gradients, one without. Rows without an active hinge cost nothing. R [n,d] F32 are
  * the master rows; w is what products read, and matrices that erc.activation does not use may be
  * none. If erc.reduce is mean, the caller divides `weight` by the number of layers. eps and delta
- * count as constants in the gradient, R does not. Scratch: be->scratch (proxy in scratch_bytes). */
+ * count as constants in the gradient, R does not. Scratch: be->scratch (proxy in scratch_bytes).
+ *
+ * mesh: NULL, or w and dw are of this rank's experts alone. Then M has its columns divided over the
+ * expert ranks and its rows over the replicas; loss and shares are those of the whole, and the
+ * gradients this rank's part of a sum over the ranks. What travels: n norms over the expert ranks,
+ * 2 n counts and the loss over all. Collective. */
 void cpl_coupling(cpl_backend *be, cpl_coupling_result *result, const cpl_coupling_outputs *out,
                   cpl_tensor R, cpl_expert_weights w, const cpl_erc_settings *erc, double alpha,
-                  double weight, const cpl_coupling_noise *noise);
+                  double weight, const cpl_coupling_noise *noise, cpl_mesh *mesh);
 
 #endif /* CPL_MODEL_COUPLING_H */

@@ -244,6 +244,11 @@ double cpl_model_score(cpl_model *model, cpl_pass *pass, cpl_tensor target)
 
 /* ---- backward ---- */
 
+static void grads_complete(const cpl_pass *pass, int64_t layer)
+{
+    if (pass->on_grads) pass->on_grads(pass->grads_ctx, layer);
+}
+
 double cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_params *grads, cpl_tensor ids,
                           cpl_tensor doc_start, cpl_tensor target, float ce_scale,
                           cpl_aux_grad_scales scales)
@@ -257,6 +262,7 @@ double cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_params *grads, c
     be->ops->fill(be, pass->dx, 0);
     be->ops->rms_norm_backward(be, pass->dx, grads->norm, pass->dfinal, pass->x[2 * c->n_layers],
                                model->compute.norm, pass->final_inv);
+    grads_complete(pass, c->n_layers);
     for (int64_t l = c->n_layers - 1; l >= 0; l--) {
         const cpl_layer_params *w = &model->compute.layer[l];
         cpl_aux_grad_scales own   = scales;
@@ -265,7 +271,9 @@ double cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_params *grads, c
                          own, &pass->moe_scratch);
         cpl_attention_backward(be, pass->dx, &grads->layer[l], &pass->attention[l], pass->x[2 * l],
                                w, c, model->rope, &at, &pass->attention_scratch);
+        grads_complete(pass, l);
     }
     be->ops->embed_backward(be, grads->embed, pass->dx, ids);
+    grads_complete(pass, -1);
     return be->ops->sum(be, pass->nll);
 }

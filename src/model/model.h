@@ -59,6 +59,11 @@ typedef struct cpl_pass {
      * there is no gate and no up. The callback changes nothing of it; cpl_pass_take sets none. */
     void (*on_layer)(void *ctx, int64_t layer, const cpl_moe_kept *kept);
     void *ctx;
+    /* Called by cpl_model_backward when the gradients of a layer are complete, from the last one to
+     * the first; with the number of layers for head and last norm, before them, and -1 for the
+     * embedding, after them. NULL: not called. */
+    void (*on_grads)(void *ctx, int64_t layer);
+    void *grads_ctx;
     /* Set by cpl_pass_select: the selected tokens, and the results of the last layer's experts for
      * only these. */
     bool selects;

@@ -20,8 +20,7 @@ cpl_status cpl_settings_init(void *joint, const cpl_section *sections, size_t co
 {
     cpl_status status = CPL_OK;
     for (const cpl_section *s = sections; s < sections + count; s++)
-        for (size_t i = 0; i < s->count; i++)
-            memset(field_of(joint, s, &s->list[i]), 0, cpl_setting_bytes(&s->list[i]));
+        memset((char *)joint + s->offset, 0, s->bytes);
     for (const cpl_section *s = sections; s < sections + count; s++)
         for (size_t i = 0; i < s->count; i++)
             CPL_TRY_DONE(cpl_setting_parse(&s->list[i], field_of(joint, s, &s->list[i]),

@@ -71,7 +71,8 @@ typedef struct cpl_setting {
 /* The section made of the list <name>_list; `sentence` is its short description. */
 /* clang-format off */
 #define CPL_SECTION(name, sentence)                                                                \
-    {#name, name##_list, sizeof name##_list / sizeof *name##_list, 0, sentence}
+    {#name, name##_list, sizeof name##_list / sizeof *name##_list, 0, sentence,                      \
+     sizeof(cpl_##name##_settings)}
 /* clang-format on */
 
 /* A section of settings and the offset of its struct in a larger one. */
@@ -81,6 +82,7 @@ typedef struct cpl_section {
     size_t count;
     size_t offset;    /* of the section's struct in the joint struct */
     const char *help; /* its description: no capital, no full stop */
+    size_t bytes;     /* of the section's struct */
 } cpl_section;
 
 enum {
@@ -91,7 +93,8 @@ enum {
 
 /* The list --------------------------------------------------------------------------------------*/
 
-/* Sets every field of every section to its default, without reading what the field held. */
+/* Sets every field of every section to its default, and what is no setting to zero, without reading
+ * what the fields held. */
 CPL_NODISCARD cpl_status cpl_settings_init(void *joint, const cpl_section *sections, size_t count);
 
 /* Frees what the fields own and sets them to zero. Zeroed fields are allowed. */

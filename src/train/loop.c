@@ -116,10 +116,11 @@ static void evaluate_coupling(cpl_trainer *t, bool figures)
         const cpl_layer_params *w = &t->model.master.layer[l];
         cpl_coupling_outputs out  = {.M = step->M[l], .eps = step->eps[l], .delta = step->delta[l]};
         cpl_coupling_result result;
-        cpl_coupling(&f32, &result, &out, w->router, cpl_moe_experts(w), &erc, erc.alpha, 0, &none);
+        cpl_coupling(&f32, &result, &out, w->router, cpl_moe_experts(w), &erc, erc.alpha, 0, &none,
+                     NULL);
         m->layer[l].erc_clean = result.loss;
         if (!figures) continue;
-        f32.ops->row_norms(&f32, step->gate_norm, w->w_gate);
+        cpl_step_gather_response(step, &t->model, l);
         f32.ops->coupling_figures(&f32, &m->layer[l].figures, step->M[l], step->eps[l], w->router,
                                   cpl_tensor_none(), step->gate_norm, erc.alpha,
                                   t->model.config.top_k);

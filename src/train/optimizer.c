@@ -50,7 +50,7 @@ void cpl_optimizer_zero(cpl_optimizer *o, cpl_model *model)
     }
 }
 
-double cpl_optimizer_squares(cpl_optimizer *o, cpl_model *model)
+double cpl_optimizer_norm(cpl_optimizer *o, cpl_model *model)
 {
     const cpl_share *share = &o->share;
     double squares         = 0;
@@ -58,7 +58,8 @@ double cpl_optimizer_squares(cpl_optimizer *o, cpl_model *model)
         cpl_tensor g = cpl_slice_of_whole(x, &o->grads);
         squares += model->be->ops->dot(model->be, g, g);
     }
-    return squares;
+    cpl_group_sum_f64(&share->mesh->world, &squares, 1);
+    return sqrt(squares);
 }
 
 /* What an update does with every number. */

@@ -20,7 +20,7 @@ typedef struct cpl_optimizer {
     int64_t count; /* updates made so far; a skipped step is none */
 } cpl_optimizer;
 
-/* `config`: of this process's model. The mesh must outlive the optimizer. */
+/* `config`: of this process's model. The mesh must outlive the optimizer; NULL: one process. */
 CPL_NODISCARD cpl_status cpl_optimizer_init(cpl_optimizer *o, const cpl_model_settings *config,
                                             cpl_mesh *mesh, bool overlap);
 void cpl_optimizer_free(cpl_optimizer *o);
@@ -32,8 +32,9 @@ CPL_NODISCARD cpl_status cpl_optimizer_bytes(size_t *bytes, const cpl_model_sett
 /* All gradients 0. */
 void cpl_optimizer_zero(cpl_optimizer *o, cpl_model *model);
 
-/* The sum of squares of the gradients of this rank's parts; not finite if any of them is not. */
-double cpl_optimizer_squares(cpl_optimizer *o, cpl_model *model);
+/* Square root of the sum of squares of all gradients, after cpl_share_finish_sums; not finite if any
+ * of them is not. The same on every rank. */
+double cpl_optimizer_norm(cpl_optimizer *o, cpl_model *model);
 
 /* One update of the weights (and their copies) with gradients of this norm: of this rank's parts,
  * which are then sent to the ranks that hold them too. */

@@ -102,12 +102,13 @@ cpl_status cpl_share_init(cpl_share *s, const cpl_model_settings *config, cpl_me
                           bool overlap)
 {
     memset(s, 0, sizeof *s);
-    s->mesh    = mesh;
+    s->alone   = cpl_mesh_self(config->n_experts);
+    s->mesh    = mesh ? mesh : &s->alone;
     s->overlap = overlap;
     add_all(s, config);
     cpl_slice *slices   = cpl_alloc((size_t)s->n_slices * sizeof *slices);
     cpl_bucket *buckets = cpl_alloc((size_t)(s->n_buckets + 1) * sizeof *buckets);
-    s->numbers          = cpl_alloc((size_t)(2 * mesh->world.size) * sizeof *s->numbers);
+    s->numbers          = cpl_alloc((size_t)s->mesh->world.size * sizeof *s->numbers);
     s->slices           = slices;
     s->buckets          = buckets;
     if (slices && buckets && s->numbers) {
@@ -159,6 +160,10 @@ void cpl_share_take_parts(cpl_params *set, cpl_arena *arena, const cpl_share *s,
                           const cpl_model_settings *config)
 {
     cpl_layer_params unseen = {0};
+    if (s->mesh->world.size == 1) {
+        cpl_params_take(set, arena, config, CPL_F32);
+        return;
+    }
     cpl_layer_params *layers =
         cpl_arena_take(arena, (size_t)config->n_layers * sizeof(cpl_layer_params));
     for (int64_t i = 0; i < cpl_params_count(config); i++) {

@@ -43,19 +43,20 @@ typedef struct cpl_share_buffer {
 } cpl_share_buffer;
 
 typedef struct cpl_share {
-    cpl_mesh *mesh; /* not owned */
+    cpl_mesh *mesh; /* not owned; `alone` if there is one process */
+    cpl_mesh alone;
     bool overlap;
     cpl_slice *slices;
     int64_t n_slices;
     cpl_bucket *buckets; /* none if there is one process */
     int64_t n_buckets;
-    int64_t *numbers; /* [2, ranks] */
+    int64_t *numbers; /* [ranks] */
     cpl_share_buffer buffer[CPL_SHARE_BUFFERS];
     int next; /* buffer to be used, the one whose message is the oldest */
 } cpl_share;
 
 /* Divides the parameters of this process (`config`) over the mesh, of which only ranks and sizes
- * are read until messages are sent. CPL_ERR_MEMORY. */
+ * are read until messages are sent; NULL: one process. A share is not moved. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_share_init(cpl_share *share, const cpl_model_settings *config,
                                         cpl_mesh *mesh, bool overlap);
 void cpl_share_free(cpl_share *share);
@@ -63,7 +64,8 @@ void cpl_share_free(cpl_share *share);
 /* Memory for the messages, as long as the share is used; nothing for one process. */
 void cpl_share_take_buffers(cpl_share *share, cpl_arena *arena);
 
-/* A set of F32 tensors [numbers of this rank's parts], one for every parameter: moments. */
+/* A set of F32 tensors with this rank's parts, [numbers] each: moments. In one process they have the
+ * parameters' shapes. */
 void cpl_share_take_parts(cpl_params *set, cpl_arena *arena, const cpl_share *share,
                           const cpl_model_settings *config);
 

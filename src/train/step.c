@@ -6,6 +6,9 @@
 
 #include "model/aux_losses.h"
 
+/* Of each layer, summed over ranks: entropy and the auxiliary losses but the coupling loss. */
+enum { N_SUMS = CPL_N_AUX_LOSSES };
+
 /* ---- memory ---- */
 
 static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_model_settings *c)
@@ -22,6 +25,7 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
     }
     step->gate_norm = cpl_take_1d(&step->arena, n);
     step->load      = cpl_take_1d(&step->arena, n);
+    step->sums      = cpl_arena_take(&step->arena, (size_t)(1 + N_SUMS * layers) * sizeof(double));
     cpl_balance_take(&step->balance, &step->arena, &settings->losses.balance, c, step->micro);
     step->pass_mark = cpl_arena_mark(&step->arena);
     cpl_pass_take(&step->pass, &step->arena, c, step->micro, step->seq_len, true, false);
@@ -41,11 +45,15 @@ size_t cpl_step_bytes(const cpl_settings *settings, const cpl_model_settings *co
 }
 
 cpl_status cpl_step_init(cpl_step *step, const cpl_settings *settings,
-                         const cpl_model_settings *config, int64_t micro)
+                         const cpl_model_settings *config, int64_t micro, cpl_share *share)
 {
     memset(step, 0, sizeof *step);
     step->micro   = micro;
     step->seq_len = settings->data.seq_len;
+    step->share   = share;
+    step->mesh    = share && share->mesh->world.size > 1 ? share->mesh : NULL;
+    step->alone   = cpl_group_self();
+    step->world   = step->mesh ? &step->mesh->world : &step->alone;
     CPL_TRY(cpl_arena_init(&step->arena, cpl_step_bytes(settings, config, micro),
                            "the activations of a step"));
     take_all(step, settings, config);
@@ -79,27 +87,6 @@ static void add_counts(cpl_metrics *m, cpl_model *model, const cpl_pass *pass, d
         layer->entropy += *cpl_f32(kept->entropy) / parts;
         for (int64_t e = 0; e < n; e++) m->counts[l * n + e] += counts[e];
     }
-}
-
-/* Loads from the counts, means over layers from the layers. */
-static void sum_up(cpl_metrics *m, const cpl_model_settings *c, const cpl_settings *settings)
-{
-    static const int in_pass[] = {CPL_AUX_BALANCE, CPL_AUX_Z, -1};
-    for (int64_t l = 0; l < m->n_layers; l++) {
-        double all = 0, most = 0, dead = 0;
-        for (int64_t e = 0; e < m->n_experts; e++) {
-            double count = m->counts[l * m->n_experts + e];
-            all += count;
-            most = fmax(most, count);
-            dead += count == 0;
-        }
-        m->layer[l].load_max = most * (double)m->n_experts / all;
-        m->layer[l].dead     = dead;
-        m->layer[l].aux[CPL_AUX_Z] *= cpl_aux_z_factor(&settings->losses.z, c->top_k);
-        for (const int *i = in_pass; *i >= 0; i++)
-            m->aux[*i].value += m->layer[l].aux[*i] / (double)m->n_layers;
-    }
-    for (const int *i = in_pass; *i >= 0; i++) m->aux[*i].computed = true;
 }
 
 static cpl_tensor ids_of(const int32_t *all, int64_t first, int64_t count)
@@ -137,9 +124,10 @@ static void count_ahead(cpl_step *step, cpl_model *model, const cpl_step_batch *
         forward(step, model, batch, i);
         cpl_balance_count(&step->balance, model, &step->pass);
     }
-    cpl_balance_collect(&step->balance, model);
+    cpl_balance_collect(&step->balance, model, step->world);
 }
 
+/* `parts`: micro-batches of all ranks. */
 static cpl_aux_grad_scales scales_of(const cpl_step *step, const cpl_z_settings *z,
                                      const cpl_model_settings *c, int64_t parts)
 {
@@ -150,53 +138,112 @@ static cpl_aux_grad_scales scales_of(const cpl_step *step, const cpl_z_settings 
                                  cpl_balance_counts(&step->balance)};
 }
 
-static void micro_batches(cpl_step *step, cpl_model *model, cpl_params *grads,
-                          const cpl_settings *settings, const cpl_step_batch *batch, cpl_metrics *m)
+/* What follows the gradients of a step's last micro-batch. */
+typedef struct sending {
+    cpl_share *share;
+    cpl_params *grads;
+} sending;
+
+static void send_grads(void *ctx, int64_t layer)
 {
-    const cpl_model_settings *c = &model->config;
-    const int64_t parts         = batch->n_sequences / step->micro;
-    const float ce_scale        = batch->n_targets ? (float)(1.0 / (double)batch->n_targets) : 0.0f;
-    const bool ahead = cpl_balance_begin(&step->balance, model, &settings->losses.balance,
-                                         batch->n_sequences, step->seq_len);
+    const sending *s = ctx;
+    cpl_share_start_sums(s->share, s->grads, layer);
+}
+
+/* Losses of this rank's sequences, as their part of the mean over the batch. `sends`: NULL, or the
+ * gradients are complete after these, and are summed over the ranks as soon as they are. */
+static void micro_batches(cpl_step *step, cpl_model *model, cpl_params *grads,
+                          const cpl_settings *settings, const cpl_step_batch *batch, sending *sends,
+                          cpl_metrics *m)
+{
+    const int64_t ranks = step->world->size, parts = batch->n_sequences / step->micro;
+    int64_t targets = batch->n_targets;
+    cpl_group_sum_i64(step->world, &targets, 1);
+    const float ce_scale = targets ? (float)(1.0 / (double)targets) : 0.0f;
+    const bool ahead     = cpl_balance_begin(&step->balance, model, &settings->losses.balance,
+                                             batch->n_sequences * ranks, step->seq_len);
     if (ahead) count_ahead(step, model, batch, parts);
-    const cpl_aux_grad_scales scales = scales_of(step, &settings->losses.z, c, parts);
+    const cpl_aux_grad_scales scales =
+        scales_of(step, &settings->losses.z, &model->config, parts * ranks);
     for (int64_t i = 0; i < parts; i++) {
         const part p = part_of(step, batch, i);
         if (!ahead || i > 0) forward(step, model, batch, i);
         if (!ahead) cpl_balance_count(&step->balance, model, &step->pass);
+        step->pass.on_grads  = sends && i + 1 == parts ? send_grads : NULL;
+        step->pass.grads_ctx = sends;
         m->loss += cpl_model_backward(model, &step->pass, grads, p.ids, p.doc_start, p.target,
                                       ce_scale, scales);
-        add_counts(m, model, &step->pass, (double)parts);
+        add_counts(m, model, &step->pass, (double)(parts * ranks));
     }
-    if (!ahead) cpl_balance_collect(&step->balance, model);
+    step->pass.on_grads = NULL;
+    if (!ahead) cpl_balance_collect(&step->balance, model, step->world);
     for (int64_t l = 0; l < m->n_layers; l++)
         m->layer[l].aux[CPL_AUX_BALANCE] = step->balance.loss[l];
     m->loss *= ce_scale;
-    sum_up(m, c, settings);
 }
 
 /* ---- losses that depend only on the weights ---- */
 
-/* Every loss that is a function of a layer's weights; with figures also if its weight is 0. */
-static void weight_losses(cpl_model *model, cpl_params *grads, bool with_figures, cpl_metrics *m)
+/* Every loss that is a function of a layer's weights; with figures also if its weight is 0. The ranks
+ * take the layers in turn. */
+static void weight_losses(const cpl_step *step, cpl_model *model, cpl_params *grads,
+                          bool with_figures, cpl_metrics *m)
 {
     for (int i = 0; i < CPL_N_AUX_LOSSES; i++) {
         const cpl_aux_loss_row *row = &cpl_aux_losses[i];
-        const double layers = (double)m->n_layers, weight = m->aux[i].weight;
-        m->aux[i].computed =
-            m->aux[i].computed || (row->per_layer && cpl_router_meets(&model->config, row->needs) &&
-                                   (weight > 0 || with_figures));
-        if (!row->per_layer || !m->aux[i].computed) continue;
-        for (int64_t l = 0; l < m->n_layers; l++) {
+        const double weight         = m->aux[i].weight;
+        if (!row->per_layer || !cpl_router_meets(&model->config, row->needs)) continue;
+        m->aux[i].computed = weight > 0 || with_figures;
+        for (int64_t l = step->world->rank; m->aux[i].computed && l < m->n_layers;
+             l += step->world->size) {
             cpl_layer_params *dw = weight > 0 ? &grads->layer[l] : NULL;
-            m->layer[l].aux[i] =
-                row->per_layer(model->be, dw, &model->master.layer[l], weight / layers);
-            m->aux[i].value += m->layer[l].aux[i] / layers;
+            m->layer[l].aux[i]   = row->per_layer(model->be, dw, &model->master.layer[l],
+                                                  weight / (double)m->n_layers);
         }
     }
 }
 
 /* ---- the whole ---- */
+
+/* Makes every rank's part of a figure the figure of the batch: in turn into step->sums and back. */
+static void sum_over_ranks(cpl_step *step, cpl_metrics *m)
+{
+    if (!step->mesh) return;
+    for (int back = 0; back < 2; back++) {
+        double *at = step->sums, *figures[1 + N_SUMS];
+        for (int64_t l = -1; l < m->n_layers; l++) {
+            int n = 0;
+            if (l < 0) figures[n++] = &m->loss;
+            if (l >= 0) figures[n++] = &m->layer[l].entropy;
+            for (int i = 0; l >= 0 && i < CPL_N_AUX_LOSSES; i++)
+                if (i != CPL_AUX_ERC) figures[n++] = &m->layer[l].aux[i];
+            for (int i = 0; i < n; i++, at++) *(back ? figures[i] : at) = *(back ? at : figures[i]);
+        }
+        if (!back) cpl_group_sum_f64(step->world, step->sums, 1 + N_SUMS * m->n_layers);
+    }
+    cpl_group_sum_f64(step->world, m->counts, m->n_layers * m->n_experts);
+}
+
+/* Loads from the counts, means over layers from the layers. */
+static void sum_up(cpl_metrics *m, const cpl_model_settings *c, const cpl_settings *settings)
+{
+    m->aux[CPL_AUX_BALANCE].computed = m->aux[CPL_AUX_Z].computed = true;
+    for (int64_t l = 0; l < m->n_layers; l++) {
+        double all = 0, most = 0, dead = 0;
+        for (int64_t e = 0; e < m->n_experts; e++) {
+            double count = m->counts[l * m->n_experts + e];
+            all += count;
+            most = fmax(most, count);
+            dead += count == 0;
+        }
+        m->layer[l].load_max = most * (double)m->n_experts / all;
+        m->layer[l].dead     = dead;
+        m->layer[l].aux[CPL_AUX_Z] *= cpl_aux_z_factor(&settings->losses.z, c->top_k);
+        for (int i = 0; i < CPL_N_AUX_LOSSES; i++)
+            if (i != CPL_AUX_ERC && m->aux[i].computed)
+                m->aux[i].value += m->layer[l].aux[i] / (double)m->n_layers;
+    }
+}
 
 static void clear(cpl_metrics *m)
 {
@@ -222,6 +269,36 @@ static double total(const cpl_metrics *m)
     return sum + m->aux[CPL_AUX_ERC].weight * m->aux[CPL_AUX_ERC].value;
 }
 
+/* The gradients that need no token come first: those of a layer are complete, and can travel, as soon
+ * as the last micro-batch has passed it. */
+static void overlapped(cpl_step *step, cpl_model *model, cpl_params *grads,
+                       const cpl_settings *settings, const cpl_step_batch *batch, bool measure_erc,
+                       cpl_metrics *m)
+{
+    sending sends = {step->share, grads};
+    weight_losses(step, model, grads, false, m);
+    if (cpl_router_of(&model->config)->has_rows)
+        cpl_step_coupling(step, model, grads, settings, false, measure_erc, m);
+    micro_batches(step, model, grads, settings, batch, &sends, m);
+    cpl_share_finish_sums(step->share);
+}
+
+/* The coupling gradient comes last, since figures compare it with all others: with several ranks as
+ * sums over them. */
+static void one_by_one(cpl_step *step, cpl_model *model, cpl_params *grads,
+                       const cpl_settings *settings, const cpl_step_batch *batch, bool with_figures,
+                       bool measure_erc, cpl_metrics *m)
+{
+    micro_batches(step, model, grads, settings, batch, NULL, m);
+    weight_losses(step, model, grads, with_figures, m);
+    if (step->mesh) {
+        for (int64_t l = m->n_layers; l >= -1; l--) cpl_share_start_sums(step->share, grads, l);
+        cpl_share_finish_sums(step->share);
+    }
+    if (cpl_router_of(&model->config)->has_rows)
+        cpl_step_coupling(step, model, grads, settings, with_figures, measure_erc, m);
+}
+
 void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, const cpl_step_batch *batch, bool with_figures,
                        bool measure_erc, cpl_metrics *m)
@@ -229,10 +306,12 @@ void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,
     clear(m);
     for (int i = 0; i < CPL_N_AUX_LOSSES; i++)
         m->aux[i].weight = cpl_aux_weight(&settings->losses, (cpl_aux_loss)i);
-    micro_batches(step, model, grads, settings, batch, m);
-    weight_losses(model, grads, with_figures, m);
-    if (cpl_router_of(&model->config)->has_rows)
-        cpl_step_coupling(step, model, grads, settings, with_figures, measure_erc, m);
+    if (step->mesh && !with_figures)
+        overlapped(step, model, grads, settings, batch, measure_erc, m);
+    else
+        one_by_one(step, model, grads, settings, batch, with_figures, measure_erc, m);
+    sum_over_ranks(step, m);
+    sum_up(m, &model->config, settings);
     m->loss_total = total(m);
 }
 

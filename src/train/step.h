@@ -8,7 +8,10 @@
  *         ce is the mean over all targets of the batch; balance is the mean over layers and over what
  *         balance.scope counts by (model/balance.h), z that over layers and micro-batches; losses of the weights alone are means over layers; erc is the mean or the
  *         sum over the layers that have it (erc.reduce, erc.layers). A model without router rows
- *         (model/settings.h) has no loss and no figure that needs them. */
+ *         (model/settings.h) has no loss and no figure that needs them.
+ * Ranks:  each has an equal part of the batch. Every loss and figure is that of the whole batch, the
+ *         same on all ranks. The gradient is a sum over the ranks, of which each gets its parts
+ *         (share.h). */
 #ifndef CPL_TRAIN_STEP_H
 #define CPL_TRAIN_STEP_H
 
@@ -17,8 +20,9 @@
 #include "model/model.h"
 #include "train/config/settings.h"
 #include "train/metrics.h"
+#include "train/share.h"
 
-/* The tokens of one step; arrays of the caller. */
+/* The tokens of one step, of this rank; arrays of the caller. */
 typedef struct cpl_step_batch {
     const int32_t *ids;       /* [B,S] */
     const int32_t *target;    /* [B,S]; -1: none */
@@ -39,19 +43,25 @@ typedef struct cpl_step {
     cpl_tensor load;             /* [n] assignments of a layer, for its biases */
     bool has_delta;              /* delta is given by the caller, not drawn */
     size_t pass_mark;            /* the beginning of the pass in the arena */
+    double *sums;                /* [1 + 4 L] figures that are summed over the ranks */
+    cpl_share *share;            /* set by cpl_step_init; not owned */
+    cpl_mesh *mesh;              /* NULL: one process */
+    cpl_group alone, *world;     /* of the mesh, or `alone` */
 } cpl_step;
 
 size_t cpl_step_bytes(const cpl_settings *settings, const cpl_model_settings *config,
                       int64_t micro);
 
-/* The backend's scratch must have been reserved for cpl_step_work. */
+/* The backend's scratch must have been reserved for cpl_step_work. `share`: that of the optimizer,
+ * which must outlive the step; NULL: one process. */
 CPL_NODISCARD cpl_status cpl_step_init(cpl_step *step, const cpl_settings *settings,
-                                       const cpl_model_settings *config, int64_t micro);
+                                       const cpl_model_settings *config, int64_t micro,
+                                       cpl_share *share);
 void cpl_step_free(cpl_step *step);
 cpl_work cpl_step_work(const cpl_settings *settings, const cpl_model_settings *config,
                        int64_t micro);
 
-/* *Adds* the gradient of `total` to grads and fills the losses, loads and erc figures of `metrics`
+/* *Adds* the gradient of `total` to grads (of several ranks: to this rank's parts of them) and fills the losses, loads and erc figures of `metrics`
  * (whose step determines which noise is drawn and the position in the schedule of erc).
  * `with_figures`: also metrics->layer[].figures and the relation of the coupling gradient to the
  * rest, for which the activations' memory is reused. `measure_erc`: compute M and the loss even if
@@ -71,7 +81,10 @@ void cpl_step_move_biases(cpl_step *step, cpl_model *model, const cpl_settings *
 void cpl_step_coupling_measure(cpl_arena *arena, const cpl_settings *settings,
                                const cpl_model_settings *config);
 
-/* After all other gradients of the step: those of the coupling loss *add* to grads; fills erc,
+/* Of layer l, after its M was made: step->gate_norm, and over a mesh the whole of M, on every rank. */
+void cpl_step_gather_response(const cpl_step *step, cpl_model *model, int64_t l);
+
+/* After all other gradients of the step, or before all (no figures then): those of the coupling loss *add* to grads; fills erc,
  * erc_weight, erc_alpha and the layers' figures of `metrics`. As cpl_step_gradient. */
 void cpl_step_coupling(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, bool with_figures, bool measure_erc,

@@ -2,6 +2,8 @@
 #include "train/step.h"
 
 #include <math.h>
+#include <stddef.h>
+#include <string.h>
 
 /* ---- memory ---- */
 
@@ -13,9 +15,9 @@ typedef struct apart {
 
 static apart take_apart(cpl_arena *arena, const cpl_settings *settings, const cpl_model_settings *c)
 {
-    int64_t n = c->n_experts, d = c->d_model, D = c->d_expert;
+    int64_t n = cpl_model_local_experts(c), d = c->d_model, D = c->d_expert;
     bool gate_only   = settings->losses.erc.activation == CPL_ERC_GATE;
-    apart a          = {.router = cpl_take_2d(arena, n, d)};
+    apart a          = {.router = cpl_take_2d(arena, c->n_experts, d)};
     a.experts.w_gate = cpl_take_3d(arena, n, D, d);
     a.experts.w_up   = gate_only ? cpl_tensor_none() : cpl_take_3d(arena, n, D, d);
     a.experts.w_down = gate_only ? cpl_tensor_none() : cpl_take_3d(arena, n, d, D);
@@ -29,16 +31,6 @@ void cpl_step_coupling_measure(cpl_arena *arena, const cpl_settings *settings,
 }
 
 /* ---- the coupling loss ---- */
-
-/* Compares the gradient of the coupling loss with that of all other losses: ratio of norms,
- * cosine. */
-static void compare(cpl_backend *be, double *ratio, double *cosine, cpl_tensor erc, cpl_tensor rest)
-{
-    double ee = be->ops->dot(be, erc, erc), rr = be->ops->dot(be, rest, rest);
-    double er = be->ops->dot(be, erc, rest);
-    *ratio    = sqrt(ee / rr);
-    *cosine   = er / sqrt(ee * rr);
-}
 
 static void zero(cpl_backend *be, cpl_tensor t)
 {
@@ -74,8 +66,58 @@ static void couple(const job *j, int64_t l, double weight, cpl_tensor dR, cpl_ex
     cpl_coupling_outputs out = {step->M[l], step->eps[l], step->delta[l], dR, dw};
     cpl_coupling(j->model->be, &result, &out, j->model->master.layer[l].router,
                  cpl_moe_experts(&j->model->compute.layer[l]), &j->settings->losses.erc, j->alpha,
-                 (float)weight, &noise);
+                 (float)weight, &noise, j->step->mesh);
     j->m->layer[l].aux[CPL_AUX_ERC] = result.loss;
+}
+
+/* The parameter `offset` of layer l, and its coupling gradient. */
+typedef struct compared {
+    size_t offset; /* in cpl_layer_params */
+    bool per_expert;
+    cpl_tensor erc, rest;
+} compared;
+
+/* Sums of squares of both gradients, and of their products: of several ranks, after the coupling
+ * gradient was summed over them, over everybody's parts. */
+static void multiply(const job *j, double sums[3], int64_t l, const compared *c)
+{
+    cpl_backend *be        = j->model->be;
+    const cpl_param p      = {.layer = l, .offset = c->offset, .per_expert = c->per_expert};
+    const cpl_share *share = j->step->share;
+    memset(sums, 0, 3 * sizeof *sums);
+    if (!j->step->mesh) {
+        sums[0] = be->ops->dot(be, c->erc, c->erc);
+        sums[1] = be->ops->dot(be, c->rest, c->rest);
+        sums[2] = be->ops->dot(be, c->erc, c->rest);
+        return;
+    }
+    cpl_share_sum_tensor(j->step->share, &p, c->erc);
+    for (const cpl_slice *x = share->slices; x < share->slices + share->n_slices; x++) {
+        if (x->param.offset != p.offset || x->param.layer != l) continue;
+        const cpl_tensor a = cpl_tensor_1d(cpl_f32(c->erc) + x->own, CPL_F32, x->n_own);
+        const cpl_tensor b = cpl_tensor_1d(cpl_f32(c->rest) + x->own, CPL_F32, x->n_own);
+        sums[0] += be->ops->dot(be, a, a);
+        sums[1] += be->ops->dot(be, b, b);
+        sums[2] += be->ops->dot(be, a, b);
+    }
+    cpl_group_sum_f64(j->step->world, sums, 3);
+}
+
+/* Compares the gradient of the coupling loss with that of all other losses: ratio of norms,
+ * cosine. */
+static void compare(const job *j, double *ratio, double *cosine, int64_t l, const compared *c)
+{
+    double sums[3];
+    multiply(j, sums, l, c);
+    *ratio  = sqrt(sums[0] / sums[1]);
+    *cosine = sums[2] / sqrt(sums[0] * sums[1]);
+}
+
+/* Of the experts' matrices that no figure compares; nothing if the activation does not use them. */
+static void sum_over_ranks(const job *j, int64_t l, size_t offset, cpl_tensor erc)
+{
+    const cpl_param p = {.layer = l, .offset = offset, .per_expert = true};
+    if (j->step->mesh && erc.data) cpl_share_sum_tensor(j->step->share, &p, erc);
 }
 
 /* The layer's coupling gradient by itself in the activations' memory, compared, then added. */
@@ -91,12 +133,31 @@ static void couple_separately(const job *j, int64_t l, double weight)
     zero(be, a.experts.w_up);
     zero(be, a.experts.w_down);
     couple(j, l, weight, a.router, a.experts);
-    compare(be, &layer->router_ratio, &layer->router_cos, a.router, grads->router);
-    compare(be, &layer->gate_ratio, &layer->gate_cos, a.experts.w_gate, grads->w_gate);
+    compare(j, &layer->router_ratio, &layer->router_cos, l,
+            &(compared){offsetof(cpl_layer_params, router), false, a.router, grads->router});
+    compare(j, &layer->gate_ratio, &layer->gate_cos, l,
+            &(compared){offsetof(cpl_layer_params, w_gate), true, a.experts.w_gate, grads->w_gate});
+    sum_over_ranks(j, l, offsetof(cpl_layer_params, w_up), a.experts.w_up);
+    sum_over_ranks(j, l, offsetof(cpl_layer_params, w_down), a.experts.w_down);
     add(be, grads->router, a.router);
     add(be, grads->w_gate, a.experts.w_gate);
     add(be, grads->w_up, a.experts.w_up);
     add(be, grads->w_down, a.experts.w_down);
+}
+
+void cpl_step_gather_response(const cpl_step *step, cpl_model *model, int64_t l)
+{
+    const cpl_tensor w = model->master.layer[l].w_gate;
+    cpl_tensor own     = step->gate_norm;
+    if (step->mesh) {
+        own = cpl_tensor_range(own, step->mesh->first_expert, step->mesh->n_local);
+        model->be->ops->fill(model->be, step->gate_norm, 0);
+        cpl_group_sum_f32(step->world, cpl_f32(step->M[l]), cpl_tensor_count(step->M[l]));
+    }
+    model->be->ops->row_norms(model->be, own, w);
+    if (step->mesh)
+        cpl_group_sum_f32(&step->mesh->experts, cpl_f32(step->gate_norm),
+                          cpl_tensor_count(step->gate_norm));
 }
 
 /* Of layer l, whose M, eps and delta have just been made. */
@@ -107,7 +168,7 @@ static void fill_figures(const job *j, int64_t l)
     const cpl_layer_params *w = &j->model->master.layer[l];
     cpl_layer_metrics *layer  = &j->m->layer[l];
     const bool noisy          = j->settings->losses.erc.noise != CPL_NOISE_NONE;
-    be->ops->row_norms(be, step->gate_norm, w->w_gate);
+    cpl_step_gather_response(step, j->model, l);
     be->ops->coupling_figures(be, &layer->figures, step->M[l], step->eps[l], w->router,
                               noisy ? step->delta[l] : cpl_tensor_none(), step->gate_norm, j->alpha,
                               j->model->config.top_k);

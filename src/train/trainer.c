@@ -108,8 +108,8 @@ static cpl_status allocate(cpl_trainer *t, int64_t positions)
     CPL_TRY(cpl_backend_reserve(&t->backend, &work));
     CPL_TRY(cpl_model_init(&t->model, &t->backend, &s->model,
                            positions > s->data.seq_len ? positions : s->data.seq_len));
-    CPL_TRY(cpl_optimizer_init(&t->optimizer, &s->model));
-    return cpl_step_init(&t->step, s, &s->model, micro_of(s));
+    CPL_TRY(cpl_optimizer_init(&t->optimizer, &s->model, NULL, false));
+    return cpl_step_init(&t->step, s, &s->model, micro_of(s), &t->optimizer.share);
 }
 
 /* ---- what the weights begin with ---- */

@@ -122,14 +122,17 @@ static void case_sums(cpl_group *g, case_result *out)
         double *x       = calloc((size_t)n + 1, 8);
         float *y        = calloc((size_t)n + 1, 4);
         int64_t *z      = calloc((size_t)n + 1, 8);
+        int32_t *k      = calloc((size_t)n + 1, 4);
         for (int64_t i = 0; i < n; i++) {
             x[i] = (double)case_number(g->rank, i) / 3;
             y[i] = case_number(g->rank, i);
             z[i] = (g->rank + 1) * (i - 7);
+            k[i] = (int32_t)z[i];
         }
         cpl_group_sum_f64(g, x, n);
         cpl_group_sum_f32(g, y, n);
         cpl_group_sum_i64(g, z, n);
+        cpl_group_sum_i32(g, k, n);
         for (int64_t i = 0; i < n; i++) {
             volatile double sum = (double)case_number(0, i) / 3;
             volatile float sum4 = case_number(0, i);
@@ -140,12 +143,14 @@ static void case_sums(cpl_group *g, case_result *out)
             CASE_EXPECT(x[i] == sum, "sum of doubles %d of %d", (int)i, (int)n);
             CASE_EXPECT(y[i] == sum4, "sum of floats %d of %d", (int)i, (int)n);
             CASE_EXPECT(z[i] == (int64_t)g->size * (g->size + 1) / 2 * (i - 7), "sum of integers");
+            CASE_EXPECT(k[i] == (int32_t)z[i], "sum of small integers");
         }
         case_hash(out, x, (size_t)n * 8);
         case_hash(out, y, (size_t)n * 4);
         free(x);
         free(y);
         free(z);
+        free(k);
     }
 }
 

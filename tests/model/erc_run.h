@@ -77,7 +77,7 @@ static inline erc_outcome erc_run(const erc_case *c, cpl_dtype compute, int n_th
     }
     int64_t allocations = cpl_alloc_count();
     cpl_coupling(&be, &o.result, &out, cpl_tensor_2d(c->R, CPL_F32, c->n, c->d), w, &erc, c->alpha,
-                 c->weight, &noise);
+                 c->weight, &noise, NULL);
     assert_int_equal(cpl_alloc_count(), allocations);
     cpl_backend_free(&be);
     return o;
@@ -123,7 +123,7 @@ static inline void erc_run_drawn(erc_outcome *o, const erc_case *c, int64_t draw
                                 .delta = cpl_tensor_2d(o->delta, CPL_F32, c->n, c->d),
                                 .dR    = cpl_tensor_2d(o->dR, CPL_F32, c->n, c->d)};
     cpl_coupling(&be, &o->result, &out, cpl_tensor_2d(c->R, CPL_F32, c->n, c->d), w, &erc, c->alpha,
-                 c->weight, &noise);
+                 c->weight, &noise, NULL);
     cpl_backend_free(&be);
 }
 

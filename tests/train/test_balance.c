@@ -122,7 +122,7 @@ static void begin(world *w, const variant *v)
     assert_ok(cpl_backend_reserve(w->be, &work));
     assert_ok(cpl_model_init(&w->model, w->be, config, S));
     load_weights(&w->model);
-    assert_ok(cpl_step_init(&w->step, &w->settings, config, v->micro));
+    assert_ok(cpl_step_init(&w->step, &w->settings, config, v->micro, NULL));
     assert_ok(cpl_arena_init(&w->arena, 1 << 20, "gradients and metrics"));
     cpl_params_take(&w->grads, &w->arena, config, CPL_F32);
     cpl_metrics_take(&w->metrics, &w->arena, config, 0);

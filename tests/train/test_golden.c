@@ -184,7 +184,7 @@ static void run_case(const char *name, const limits *limit, bool poisoned, int64
     assert_ok(cpl_backend_reserve(be, &work));
     assert_ok(cpl_model_init(&model, be, config, settings.data.seq_len));
     assert_ok(cpl_hf_load(hf, &model));
-    assert_ok(cpl_step_init(&step, &settings, config, micro));
+    assert_ok(cpl_step_init(&step, &settings, config, micro, NULL));
     load_delta(&step, folder, config->n_layers);
     assert_ok(cpl_arena_init(&arena, 1 << 20, "metrics"));
     cpl_metrics_take(&metrics, &arena, config, 0);
