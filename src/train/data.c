@@ -125,15 +125,18 @@ static cpl_status open_shards(cpl_shards **shards, const cpl_strings *inputs, co
 
 static cpl_status open_loader(cpl_loader **loader, const cpl_shards *shards,
                               const cpl_train_data *data, const cpl_settings *settings,
-                              bool evaluation, const cpl_log *log)
+                              bool evaluation, const cpl_group *world, const cpl_log *log)
 {
     const cpl_data_settings *d = &settings->data;
-    int64_t sequences          = d->batch_tokens / d->seq_len;
-    int64_t micro         = settings->train.micro_batch ? settings->train.micro_batch : sequences;
+    const int64_t ranks = world ? world->size : 1, rank = world ? world->rank : 0;
+    int64_t sequences   = d->batch_tokens / d->seq_len, own = sequences / ranks;
+    int64_t micro       = settings->train.micro_batch ? settings->train.micro_batch : own;
     int64_t seed          = d->seed != CPL_UNSET ? d->seed : settings->train.seed;
     cpl_loader_settings s = {
         .seq_len         = d->seq_len,
         .batch_instances = evaluation ? micro : sequences,
+        .first_row       = evaluation ? 0 : rank * own,
+        .n_rows          = evaluation ? 0 : own,
         .seed            = (uint64_t)seed,
         .shuffle         = d->shuffle,
         .evaluation      = evaluation,
@@ -146,18 +149,18 @@ static cpl_status open_loader(cpl_loader **loader, const cpl_shards *shards,
 }
 
 static cpl_status open_all(cpl_train_data *data, const cpl_settings *settings, const char *base,
-                           const cpl_log *log)
+                           const cpl_group *world, const cpl_log *log)
 {
     const cpl_data_settings *d = &settings->data;
     CPL_TRY(open_shards(&data->train_shards, &d->train, "train", data, settings, base, log));
     if (data->eos < 0) data->eos = data->train_shards->eos;
     if (!data->vocab_size) data->vocab_size = data->train_shards->vocab_size;
-    CPL_TRY(open_loader(&data->train, data->train_shards, data, settings, false, log));
+    CPL_TRY(open_loader(&data->train, data->train_shards, data, settings, false, world, log));
     CPL_TRY(cpl_loader_fingerprint(&data->fingerprint, data->train));
     if (d->validation.count == 0) return CPL_OK;
     CPL_TRY(open_shards(&data->held_out_shards, &d->validation, "validation", data, settings, base,
                         log));
-    return open_loader(&data->held_out, data->held_out_shards, data, settings, true, log);
+    return open_loader(&data->held_out, data->held_out_shards, data, settings, true, world, log);
 }
 
 /* Documents can be used only with a tokenizer. */
@@ -189,11 +192,11 @@ cpl_status cpl_train_data_begin(cpl_train_data *data, const cpl_settings *settin
 }
 
 cpl_status cpl_train_data_open(cpl_train_data *data, const cpl_settings *settings,
-                               const cpl_run *run, const cpl_log *log)
+                               const cpl_run *run, const cpl_group *world, const cpl_log *log)
 {
     char *base =
         settings->data.cache ? cpl_text_copy(settings->data.cache) : cpl_run_path(run, "tokens");
-    cpl_status status = base ? open_all(data, settings, base, log) : CPL_ERR_MEMORY;
+    cpl_status status = base ? open_all(data, settings, base, world, log) : CPL_ERR_MEMORY;
     cpl_free(base);
     if (status != CPL_OK) cpl_train_data_close(data);
     return status;

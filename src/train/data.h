@@ -6,6 +6,7 @@
 
 #include "data/loader/loader.h"
 #include "data/shards.h"
+#include "dist/group.h"
 #include "tokenizer/tokenizer.h"
 #include "train/config/settings.h"
 #include "train/run.h"
@@ -23,12 +24,14 @@ typedef struct cpl_train_data {
  * determine them; writes nothing. CPL_ERR_INPUT if data.train is not set. */
 CPL_NODISCARD cpl_status cpl_train_data_begin(cpl_train_data *data, const cpl_settings *settings);
 
-/* After cpl_train_data_begin: opens everything settings->data names. Documents are encoded into
+/* After cpl_train_data_begin: opens everything settings->data names, for one rank of several the rows
+ * of its own of each batch (world NULL: one process). Documents are encoded into
  * data.cache or RUN/tokens first, unless the shards there were made from the same documents by the
  * same tokenizer. Errors: an empty corpus, one shorter than a batch, ids beyond the vocabulary, ...
  * with their sentences. */
 CPL_NODISCARD cpl_status cpl_train_data_open(cpl_train_data *data, const cpl_settings *settings,
-                                             const cpl_run *run, const cpl_log *log);
+                                             const cpl_run *run, const cpl_group *world,
+                                             const cpl_log *log);
 
 /* After cpl_train_data_open: ids of shards that do not name their vocabulary are errors from then
  * on if they are `vocab_size` or more. */

@@ -60,7 +60,7 @@ typedef struct cpl_train_outcome {
 
 CPL_NODISCARD cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *outcome);
 
-/* Whether a run with `old` in its config.yaml may be resumed with `fresh`: threads, cadences and
+/* Whether a run with `old` in its config.yaml may be resumed with `fresh`: threads, cadences, dist.* and
  * (with a warning) train.steps may differ; anything else is CPL_ERR_INPUT naming both values.
  * cpl_train checks that the config.yaml is still the run's own. */
 CPL_NODISCARD cpl_status cpl_train_may_resume(const cpl_settings *old, const cpl_settings *fresh,

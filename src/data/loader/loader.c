@@ -244,12 +244,12 @@ static cpl_status fill_row(cpl_loader *l, int64_t row, int64_t instance, cpl_bat
     return CPL_OK;
 }
 
-/* Fills a batch with list[first .. first + B), cut at `count`. */
-static cpl_status fill(cpl_loader *l, const uint32_t *list, int64_t first, int64_t count,
-                       cpl_batch *batch)
+/* Fills a batch with list[first .. first + rows), cut at `count`. */
+static cpl_status fill(cpl_loader *l, const uint32_t *list, int64_t first, int64_t rows,
+                       int64_t count, cpl_batch *batch)
 {
     batch->n_targets = batch->n_filtered = 0;
-    for (int64_t row = 0; row < l->settings.batch_instances; row++) {
+    for (int64_t row = 0; row < rows; row++) {
         if (first + row < count)
             CPL_TRY(fill_row(l, row, list[first + row], batch));
         else
@@ -267,7 +267,9 @@ cpl_status cpl_loader_batch(cpl_loader *l, int64_t step, cpl_batch *batch)
         cpl_epoch_order(l->order, &from, l->settings.seed + (uint64_t)epoch, l->settings.shuffle,
                         l->copies, l->scratch);
     l->epoch = epoch;
-    return fill(l, l->order, step % l->steps_per_epoch * l->settings.batch_instances, l->epoch_size,
+    const cpl_loader_settings *s = &l->settings;
+    const int64_t first          = step % l->steps_per_epoch * s->batch_instances + s->first_row;
+    return fill(l, l->order, first, s->n_rows ? s->n_rows : s->batch_instances, l->epoch_size,
                 batch);
 }
 
@@ -290,7 +292,7 @@ cpl_status cpl_loader_eval_batch(cpl_loader *l, int64_t label, int64_t limit, in
 {
     CPL_ASSERT(index >= 0 && index < cpl_loader_eval_batches(l, label, limit));
     return fill(l, l->members + l->first[label], index * l->settings.batch_instances,
-                eval_count(l, label, limit), batch);
+                l->settings.batch_instances, eval_count(l, label, limit), batch);
 }
 
 /* ---- figures ---- */

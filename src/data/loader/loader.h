@@ -26,6 +26,8 @@
 typedef struct cpl_loader_settings {
     int64_t seq_len;         /* T, at least 2 */
     int64_t batch_instances; /* B, at least 1 */
+    int64_t first_row, n_rows; /* the places of a step's batch that are read: those of one rank of
+                                  several; n_rows 0: all B */
     uint64_t seed;           /* of the order; seed + epoch is taken modulo 2^64 */
     bool shuffle;
     bool evaluation;     /* only cpl_loader_eval_batch is used: one instance is enough */
@@ -38,7 +40,7 @@ typedef struct cpl_loader_settings {
 
 /* Filled by the loader in memory of the caller; any pointer but ids and targets may be NULL. */
 typedef struct cpl_batch {
-    int32_t *ids;       /* [B,T] */
+    int32_t *ids;       /* [B,T], or the n_rows of them that are read */
     int32_t *targets;   /* [B,T] the next id; -1: no target (the last place of an instance, label
                            mask 0, a filtered or an empty instance) */
     int32_t *doc_start; /* [B,T] position in its row of the first token of its document; all 0

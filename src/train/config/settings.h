@@ -25,6 +25,7 @@ typedef struct cpl_settings {
     cpl_train_settings train;
     cpl_aux_settings losses;
     cpl_compute_settings compute;
+    cpl_dist_settings dist;
     cpl_checkpoint_settings checkpoint;
     cpl_eval_settings eval;
     cpl_log_settings log;
@@ -34,7 +35,7 @@ typedef struct cpl_settings {
 #define CPL_LOSS_SETTING(...) +1
 #define CPL_RUN_SETTING(...)  +1
 enum {
-    CPL_N_SECTIONS = CPL_N_AUX_LOSSES + 7, /* model data train compute checkpoint eval log */
+    CPL_N_SECTIONS = CPL_N_AUX_LOSSES + 8, /* model data train compute dist checkpoint eval log */
     CPL_N_SETTINGS = 0                     /* of all sections: size of an array `given` */
 #include "data/data.def"
 #include "model/aux_losses.def"
