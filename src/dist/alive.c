@@ -266,7 +266,8 @@ static void judge(cpl_alive *a, double asked)
     }
 }
 
-/* If this process did not run for a while, that is no silence of the others. */
+/* If this process did not run for a while, that is no silence of the others, who may have been
+ * suspended with it. */
 static void excuse(cpl_alive *a, double asked)
 {
     double gap = asked - a->looked;
