@@ -249,8 +249,9 @@ static void receive(cpl_alive *a)
     if (a->polled[1].revents) accept_some(a);
 }
 
-/* Ends the connections that were silent for too long at the time `asked`, which is before the last
- * poll: what had arrived by then has been read. */
+/* Loses the ranks that were silent for too long at the time `asked`, which is before the last poll:
+ * what had arrived by then has been read. Their connections stay open: a stopped rank that
+ * continues reads there that it is lost. */
 static void judge(cpl_alive *a, double asked)
 {
     char reason[64];
@@ -261,8 +262,7 @@ static void judge(cpl_alive *a, double asked)
         if (link->stage < CPL_ALIVE_JOINED && asked - link->since > HANDSHAKE_S)
             cpl_alive_link_close(link);
         else if (link->stage == CPL_ALIVE_JOINED && asked - link->heard > a->timeout_s)
-            lose_link(a, link,
-                      reason); /* stays open: it may wake, and then reads that it is lost */
+            lose_link(a, link, reason);
     }
 }
 
@@ -298,8 +298,9 @@ static void say_farewell(cpl_alive *a)
         if (a->links[i].fd >= 0) cpl_alive_link_push(&a->links[i], CPL_ALIVE_FAREWELL, a->rank, "");
 }
 
-/* Sends what waits; returns whether a connection is open. Closing with bytes unread would throw away
- * what is on its way to the other end: the leaving one ends its half, and waits for the other. */
+/* Sends what waits; returns whether a connection is open. Closing with bytes unread would throw
+ * away what is on its way to the other end: the leaving one ends its half, and waits for the
+ * other. */
 static bool flush(cpl_alive *a)
 {
     bool open = false;

@@ -22,9 +22,9 @@ typedef struct cpl_alive cpl_alive;
 typedef void cpl_alive_lost_fn(void *ctx, int rank, const char *sentence);
 
 /* Rank 0: listens on all interfaces, IPv4 and IPv6, on a TCP port that the system chooses, and
- * begins to watch. Sets `address` to a text that the caller sends to the other ranks: host, process,
- * port, token, and the addresses of this host. Owned by the caller, who ends it with
- * cpl_alive_close. A heartbeat is sent every min(1 s, timeout_s / 5); all ranks pass the same
+ * begins to watch. Sets `address` to a text that the caller sends to the other ranks: host,
+ * process, port, token, and the addresses of this host. `out` is owned by the caller, who ends it
+ * with cpl_alive_close. A heartbeat is sent every min(1 s, timeout_s / 5); all ranks pass the same
  * timeout. With `size` 1 no socket is opened, nothing is ever lost, and `address` is "". CPL_ERR_IO
  * if there is no socket or too few open files are allowed, CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_alive_listen(cpl_alive **out, char address[CPL_ALIVE_ADDRESS],

@@ -51,7 +51,8 @@ void cpl_alive_link_open(cpl_alive_link *link, int fd);
 void cpl_alive_link_close(cpl_alive_link *link); /* does nothing to a closed one */
 
 /* Adds a message to what is to be sent. `text` is cut at CPL_ALIVE_SENTENCE - 1 bytes. No room is a
- * programming error (assert): at most one message of each kind waits, one of them with a sentence. */
+ * programming error (assert): at most one message of each kind waits, one of them with a
+ * sentence. */
 void cpl_alive_link_push(cpl_alive_link *link, cpl_alive_kind kind, int rank, const char *text);
 
 /* Sends what the system takes now. An error is left to cpl_alive_link_fill. */

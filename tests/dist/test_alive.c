@@ -1,5 +1,6 @@
-/* test_alive.c - ranks as processes that are killed, stopped and continued, and as threads. Limits of
- * time are for a loaded machine; where a loss must not come from silence, the timeout is far longer. */
+/* test_alive.c - ranks as processes that are killed, stopped and continued, and as threads. Limits
+ * of time are for a loaded machine; where a loss must not come from silence, the timeout is far
+ * longer. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -12,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include "base/arena.h"
 #include "base/clock.h"
 #include "check.h"
 #include "dist/alive.h"
@@ -296,6 +298,13 @@ static void test_farewells_in_any_order_are_no_loss(void **state)
 
 /* ---- one process ---- */
 
+static int open_files(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 1024; fd++) count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
 static rank_state alone;
 
 static rank_state *nobody_lost(void)
@@ -414,7 +423,61 @@ static void test_a_long_address_fits(void **state)
     for (int i = 0; i < all.count; i++) assert_string_equal(again.ip[i], all.ip[i]);
 }
 
+static void test_allocations_may_fail(void **state)
+{
+    char address[CPL_ALIVE_ADDRESS];
+    cpl_alive *zero = NULL, *one = NULL;
+    const int64_t before = cpl_alloc_in_use();
+    const int files      = open_files();
+    (void)state;
+    for (int n = 1; n <= 4; n++) {
+        cpl_alloc_fail_at(n);
+        assert_int_equal(cpl_alive_listen(&zero, address, 2, LONG_S, NULL, NULL), CPL_ERR_MEMORY);
+    }
+    cpl_alloc_fail_at(0);
+    assert_ok(cpl_alive_listen(&zero, address, 2, LONG_S, NULL, NULL));
+    for (int n = 1; n <= 4; n++) {
+        cpl_alloc_fail_at(n);
+        assert_int_equal(cpl_alive_connect(&one, address, 1, 2, LONG_S, NULL, NULL),
+                         CPL_ERR_MEMORY);
+    }
+    cpl_alloc_fail_at(0);
+    cpl_alive_close(zero);
+    assert_int_equal(cpl_alloc_in_use(), before);
+    assert_int_equal(open_files(), files);
+}
+
 /* ---- foreign connections ---- */
+
+/* Whatever bytes come, a message is within its bounds or refused. */
+static void test_random_bytes_are_messages_or_refused(void **state)
+{
+    static cpl_alive_link link;
+    cpl_alive_message message;
+    int taken = 0, refused = 0;
+    (void)state;
+    srand(1);
+    for (int round = 0; round < 20000; round++) {
+        int found   = 1;
+        link.stage  = round % 2 ? CPL_ALIVE_FOREIGN : CPL_ALIVE_JOINED;
+        link.n_in   = (size_t)rand() % (sizeof link.in + 1);
+        size_t left = link.n_in;
+        for (size_t i = 0; i < 24 && i < left; i++)
+            link.in[i] = (char)(rand() % (i % 8 == 0 ? 8 : i % 8 == 3 ? 5 : 256));
+        while ((found = cpl_alive_link_take(&link, &message)) > 0) {
+            size_t used = left - link.n_in; /* more than there was: a huge number */
+            assert_true(used >= CPL_ALIVE_HEADER);
+            assert_true(used < CPL_ALIVE_HEADER + (round % 2 ? 129 : CPL_ALIVE_SENTENCE));
+            assert_true(strlen(message.text) <= used - CPL_ALIVE_HEADER);
+            left = link.n_in;
+            taken++;
+        }
+        refused += found < 0;
+        if (found < 0) assert_true(left >= CPL_ALIVE_HEADER);
+        if (found == 0) assert_true(link.n_in < sizeof link.in); /* there is room for the rest */
+    }
+    assert_true(taken > 1000 && refused > 1000);
+}
 
 static int dial(const char *address)
 {
@@ -617,13 +680,6 @@ static void *be_rank(void *state)
     return NULL;
 }
 
-static int open_files(void)
-{
-    int count = 0;
-    for (int fd = 0; fd < 1024; fd++) count += fcntl(fd, F_GETFD) >= 0;
-    return count;
-}
-
 static void test_64_ranks_as_threads(void **state)
 {
     static crowd all;
@@ -660,6 +716,8 @@ int main(void)
         cmocka_unit_test(test_a_loss_ends_the_wait),
         cmocka_unit_test(test_a_damaged_address_is_refused),
         cmocka_unit_test(test_a_long_address_fits),
+        cmocka_unit_test(test_allocations_may_fail),
+        cmocka_unit_test(test_random_bytes_are_messages_or_refused),
         cmocka_unit_test(test_foreign_messages_are_dropped_at_once),
         cmocka_unit_test(test_a_stranger_is_not_taken_for_rank_0),
         cmocka_unit_test(test_silent_connections_do_not_disturb),
