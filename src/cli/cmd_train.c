@@ -214,7 +214,7 @@ static cpl_status resolve(cpl_configuration *c, const char *run, const char *fro
     CPL_TRY_DONE(cpl_train_resolve(s, hf, c->given));
     CPL_TRY_DONE(cpl_train_data_begin(&data, s));
     if (s->model.vocab_size == CPL_UNSET && !data.vocab_size)
-        CPL_TRY_DONE(cpl_train_data_open(&data, s, &nowhere, &log));
+        CPL_TRY_DONE(cpl_train_data_open(&data, s, &nowhere, NULL, &log));
     CPL_TRY_DONE(cpl_train_resolve_vocabulary(s, data.vocab_size, data.eos));
 done:
     cpl_train_data_close(&data);

@@ -20,16 +20,16 @@ static cpl_status check(int64_t ranks, int64_t expert_parallel, int64_t n_expert
                     (long long)expert_parallel, (long long)ranks, (long long)n_experts);
 }
 
-cpl_status cpl_mesh_init(cpl_mesh *mesh, cpl_group world, int64_t expert_parallel,
+cpl_status cpl_mesh_init(cpl_mesh *mesh, cpl_group *world, int64_t expert_parallel,
                          int64_t n_experts)
 {
     const int e       = (int)expert_parallel;
     cpl_status status = CPL_OK;
     memset(mesh, 0, sizeof *mesh);
-    mesh->world = world;
-    CPL_TRY_DONE(check(world.size, expert_parallel, n_experts));
-    CPL_TRY_DONE(cpl_group_split(&mesh->experts, &mesh->world, world.rank / e));
-    CPL_TRY_DONE(cpl_group_split(&mesh->replicas, &mesh->world, world.rank % e));
+    mesh->world = *world;
+    CPL_TRY_DONE(check(world->size, expert_parallel, n_experts));
+    CPL_TRY_DONE(cpl_group_split(&mesh->experts, &mesh->world, world->rank / e));
+    CPL_TRY_DONE(cpl_group_split(&mesh->replicas, &mesh->world, world->rank % e));
     mesh->n_local      = n_experts / e;
     mesh->first_expert = mesh->experts.rank * mesh->n_local;
 done:
@@ -41,5 +41,5 @@ void cpl_mesh_close(cpl_mesh *mesh)
 {
     cpl_group_close(&mesh->replicas);
     cpl_group_close(&mesh->experts);
-    cpl_group_close(&mesh->world);
+    memset(mesh, 0, sizeof *mesh);
 }

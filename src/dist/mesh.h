@@ -15,16 +15,17 @@
 #include "dist/group.h"
 
 typedef struct cpl_mesh {
-    cpl_group world, experts, replicas;
+    cpl_group world; /* a copy, not owned */
+    cpl_group experts, replicas;
     int64_t first_expert, n_local; /* the experts of this rank */
 } cpl_mesh;
 
 /* The mesh of one process, which holds all n experts. */
 cpl_mesh cpl_mesh_self(int64_t n_experts);
 
-/* Takes `world` over, also if it fails. CPL_ERR_INPUT if expert_parallel divides not both the number of ranks and n, with
- * all three numbers. Collective. */
-CPL_NODISCARD cpl_status cpl_mesh_init(cpl_mesh *mesh, cpl_group world, int64_t expert_parallel,
+/* CPL_ERR_INPUT, with all three numbers, if expert_parallel does not divide both the number of ranks
+ * and n. `world` must outlive the mesh. Collective. */
+CPL_NODISCARD cpl_status cpl_mesh_init(cpl_mesh *mesh, cpl_group *world, int64_t expert_parallel,
                                        int64_t n_experts);
 void cpl_mesh_close(cpl_mesh *mesh);
 

@@ -4,11 +4,15 @@
  *         metrics.h, store/checkpoint.h).
  * Resume: everything a step depends on is a function of the settings, the step's number and the
  *         content of a checkpoint. So a run that was killed and resumed gives bit for bit the
- *         results of an uninterrupted run, on the same machine with the same threads. */
+ *         results of an uninterrupted run, on the same machine with the same threads.
+ * Ranks:  all read the data and a checkpoint; rank 0 alone writes the folder of the run, but for the
+ *         parts of a checkpoint, of which each writes its own. What one cannot do, all give up, with
+ *         its sentence. */
 #ifndef CPL_TRAIN_LOOP_H
 #define CPL_TRAIN_LOOP_H
 
 #include "base/log.h"
+#include "dist/group.h"
 #include "model/model.h"
 #include "store/hf.h"
 #include "train/config/settings.h"
@@ -25,7 +29,8 @@ typedef struct cpl_train_facts {
     int64_t steps_per_epoch;
     double flops_per_step, peak; /* FLOP/s of a large product here, in the compute dtype */
     const char *dtype;           /* "f32" or "bf16" */
-    int n_threads;
+    int n_threads; /* of all ranks */
+    int n_ranks;
 } cpl_train_facts;
 
 /* Every function may be NULL. */
@@ -49,8 +54,9 @@ typedef struct cpl_train_job {
     const bool *given;      /* [settings of section model] set by the user; NULL: none */
     bool resume;            /* resume the run in `run` */
     const cpl_settings *written; /* of a resumed run: its config.yaml, unchanged */
-    const cpl_log *log;
-    const cpl_train_callbacks *callbacks;
+    cpl_group *world;            /* NULL, or the ranks that train together: every one has the same job */
+    const cpl_log *log;          /* of rank 0; the others say nothing */
+    const cpl_train_callbacks *callbacks; /* of rank 0, but for `approve`, which all call */
 } cpl_train_job;
 
 typedef struct cpl_train_outcome {

@@ -16,7 +16,11 @@
 
 typedef struct cpl_trainer {
     cpl_settings *settings; /* the job's */
-    const cpl_log *log;
+    cpl_group alone, *world; /* the job's, or `alone` */
+    cpl_mesh mesh;
+    cpl_model_settings config; /* settings->model, with the experts of this rank */
+    cpl_log silence;
+    const cpl_log *log; /* the job's, or `silence` */
     cpl_run run;
     cpl_train_data data;
     cpl_hf_tokens tokens;
@@ -29,12 +33,15 @@ typedef struct cpl_trainer {
     cpl_metrics metrics;
     cpl_batch batch; /* the whole batch of a step */
     cpl_pace pace;
-    double peak;   /* FLOP/s */
+    double peak;   /* FLOP/s of all ranks */
     int64_t done;  /* steps made */
     int64_t saved; /* the step of the newest checkpoint; -1: none yet */
     int64_t lines; /* of metrics, as the checkpoint records; -1: not recorded */
     int64_t skipped, skipped_in_row;
 } cpl_trainer;
+
+/* Whether this rank writes the folder of the run and calls back. */
+bool cpl_trainer_leads(const cpl_trainer *t);
 
 /* Opens the data, completes the settings, makes the model and loads what it begins with. */
 CPL_NODISCARD cpl_status cpl_trainer_open(cpl_trainer *t, const cpl_train_job *job);
@@ -49,7 +56,7 @@ CPL_NODISCARD cpl_status cpl_resume_settings(json_t **object, const cpl_settings
 CPL_NODISCARD cpl_status cpl_resume_check(const json_t *object, const char *where,
                                           const cpl_settings *config, const cpl_log *log);
 
-/* Writes RUN/step-NNNNNN for the steps made so far. */
+/* Writes RUN/step-NNNNNN for the steps made so far. Collective. */
 CPL_NODISCARD cpl_status cpl_trainer_save(cpl_trainer *t);
 
 #endif /* CPL_TRAIN_TRAINER_H */

@@ -66,7 +66,7 @@ static inline cpl_status open_data(cpl_train_data *data, const cpl_settings *set
     snprintf(home, sizeof home, "%s/run", folder);
     const cpl_run run = {.folder = home};
     cpl_status status = cpl_train_data_begin(data, settings);
-    if (status == CPL_OK) return cpl_train_data_open(data, settings, &run, log);
+    if (status == CPL_OK) return cpl_train_data_open(data, settings, &run, NULL, log);
     cpl_train_data_close(data);
     return status;
 }
